@@ -1,0 +1,106 @@
+// Package kernel holds the kernels of the CPU engine: one operator bound to
+// the types and shapes of one node, ready to run again and again without
+// allocating. Kernels know nothing of plans, arenas or programs; the engine
+// knows nothing of how they compute.
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Kernel computes one node. A Kernel belongs to one engine, which runs it at
+// most once at a time, so it may keep state of the current run in its fields.
+type Kernel interface {
+	// Run computes the outputs from the inputs. Every slice has exactly the
+	// bytes of its tensor and is aligned to its element size; a left-out
+	// operand or result is nil. scratch has [Kernel.Scratch] bytes, is aligned
+	// to 64 and holds junk. Run does not retain any of them. It allocates
+	// nothing unless it returns an error, which it does only for data that
+	// the operator forbids (an index out of range).
+	Run(p Pool, in, out [][]byte, scratch []byte) error
+	// Scratch returns the bytes of scratch memory that Run wants.
+	Scratch() int
+}
+
+// Packer is a Kernel that wants operands that seldom change (weights) in a
+// layout of its own. The engine packs such an operand when its value is set
+// and passes the packed memory to Run in its place.
+type Packer interface {
+	Kernel
+	// Packed returns the bytes of operand i in the kernel's layout, or 0 if it
+	// is used as it is.
+	Packed(i int) int
+	// Pack writes operand i, given as ordinary row-major data, to dst, which
+	// has Packed(i) bytes and is aligned to 64.
+	Pack(i int, dst, src []byte)
+	// UsePacked tells, before the first Run, that operand i will come packed.
+	UsePacked(i int)
+}
+
+// InPlacer is a Kernel that may write result 0 over the memory of an operand.
+type InPlacer interface {
+	// InPlace reports whether operand i may share memory with result 0.
+	InPlace(i int) bool
+}
+
+// Task is work that can be cut into parts which run concurrently.
+type Task interface {
+	// Do computes one part.
+	Do(part int)
+}
+
+// Pool runs the parts of a task, on several cores where it has them.
+type Pool interface {
+	// Workers returns how many parts can run at the same time, at least 1.
+	Workers() int
+	// Run calls t.Do(0) … t.Do(parts-1), in any order and concurrently, and
+	// returns when all are done. The caller computes parts itself; nothing is
+	// allocated.
+	Run(t Task, parts int)
+}
+
+// Serial is a Pool of one worker: everything runs in the caller.
+type Serial struct{}
+
+// Workers returns 1.
+func (Serial) Workers() int { return 1 }
+
+// Run calls t.Do for every part in order.
+func (Serial) Run(t Task, parts int) {
+	for i := range parts {
+		t.Do(i)
+	}
+}
+
+// binder makes the kernel of an operator for given operand and result types.
+// A left-out operand or result has the zero TensorType.
+type binder func(op graph.Op, in, out []graph.TensorType) (Kernel, error)
+
+// families lists, per file of kernels, the binders by operator kind.
+var families = []map[string]binder{
+	elementwiseKernels,
+	movementKernels,
+	reduceKernels,
+	matrixKernels,
+	convKernels,
+	poolKernels,
+	normKernels,
+	recurrentKernels,
+}
+
+// New binds op to its operand and result types, which must be those that
+// op.Infer gives. The error says which operator or type has no kernel.
+func New(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	for _, f := range families {
+		if b := f[op.Kind()]; b != nil {
+			k, err := b(op, in, out)
+			if err != nil {
+				return nil, fmt.Errorf("operator %s: %w", op.Kind(), err)
+			}
+			return k, nil
+		}
+	}
+	return nil, fmt.Errorf("operator %s has no CPU kernel", op.Kind())
+}
