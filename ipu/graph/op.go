@@ -1,234 +1,197 @@
 package graph
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Op is an operator with its attributes: a pointer to one of this package's
 // operator structs. Attributes are the struct's exported fields; their types
 // are bool, int64, float64, string (and named strings), []int64, []float64,
-// []string and [GraphID].
+// []string, [DType] and [GraphID].
 type Op interface {
 	// Kind is the operator's name in the encoding and in messages.
 	Kind() string
 	// Infer checks the operands' types and shapes and returns those of the
 	// results. A left-out operand has the zero TensorType (DType Invalid).
 	// It returns a type for every result the operator can have; a node may
-	// leave trailing results out.
+	// leave trailing results out. The result's shapes may share memory with
+	// the operands' and the attributes': a shape is never changed in place.
 	Infer(in []TensorType) ([]TensorType, error)
 }
 
-// UnaryFn names an elementwise function of one operand.
-type UnaryFn string
+// operators makes an operator without attributes by its kind.
+var operators = map[string]func() Op{
+	"AveragePool": func() Op { return new(AveragePool) },
+	"BatchNorm":   func() Op { return new(BatchNorm) },
+	"Binary":      func() Op { return new(Binary) },
+	"Cast":        func() Op { return new(Cast) },
+	"Clip":        func() Op { return new(Clip) },
+	"Concat":      func() Op { return new(Concat) },
+	"Conv":        func() Op { return new(Conv) },
+	"Expand":      func() Op { return new(Expand) },
+	"Gather":      func() Op { return new(Gather) },
+	"Gemm":        func() Op { return new(Gemm) },
+	"LSTM":        func() Op { return new(LSTM) },
+	"LayerNorm":   func() Op { return new(LayerNorm) },
+	"MatMul":      func() Op { return new(MatMul) },
+	"MaxPool":     func() Op { return new(MaxPool) },
+	"Pad":         func() Op { return new(Pad) },
+	"Reduce":      func() Op { return new(Reduce) },
+	"Reshape":     func() Op { return new(Reshape) },
+	"Slice":       func() Op { return new(Slice) },
+	"Softmax":     func() Op { return new(Softmax) },
+	"Transpose":   func() Op { return new(Transpose) },
+	"Unary":       func() Op { return new(Unary) },
+	"Where":       func() Op { return new(Where) },
+}
 
-// The unary functions. α and β are [Unary.Alpha] and [Unary.Beta].
-const (
-	Abs         UnaryFn = "abs"
-	Neg         UnaryFn = "neg"
-	Sign        UnaryFn = "sign"
-	Reciprocal  UnaryFn = "reciprocal"
-	Floor       UnaryFn = "floor"
-	Ceil        UnaryFn = "ceil"
-	Round       UnaryFn = "round" // half to even
-	Sqrt        UnaryFn = "sqrt"
-	Exp         UnaryFn = "exp"
-	Log         UnaryFn = "log"
-	Erf         UnaryFn = "erf"
-	Sin         UnaryFn = "sin"
-	Cos         UnaryFn = "cos"
-	Tan         UnaryFn = "tan"
-	Asin        UnaryFn = "asin"
-	Acos        UnaryFn = "acos"
-	Atan        UnaryFn = "atan"
-	Sinh        UnaryFn = "sinh"
-	Cosh        UnaryFn = "cosh"
-	Tanh        UnaryFn = "tanh"
-	Asinh       UnaryFn = "asinh"
-	Acosh       UnaryFn = "acosh"
-	Atanh       UnaryFn = "atanh"
-	Sigmoid     UnaryFn = "sigmoid"
-	Relu        UnaryFn = "relu"
-	LeakyRelu   UnaryFn = "leaky_relu"   // x<0 ? α·x : x
-	HardSigmoid UnaryFn = "hard_sigmoid" // max(0, min(1, α·x+β))
-	Softplus    UnaryFn = "softplus"
-	Softsign    UnaryFn = "softsign"
-	Elu         UnaryFn = "elu" // x<0 ? α·(exp(x)-1) : x
-	Not         UnaryFn = "not" // Bool only
+// NewOp returns an operator of the given kind with all attributes zero, or nil
+// if there is no such operator.
+func NewOp(kind string) Op {
+	if f := operators[kind]; f != nil {
+		return f()
+	}
+	return nil
+}
+
+// Kinds returns the kinds of all operators, sorted.
+func Kinds() []string {
+	kinds := make([]string, 0, len(operators))
+	for k := range operators {
+		kinds = append(kinds, k)
+	}
+	slices.Sort(kinds)
+	return kinds
+}
+
+// operands checks how many operands there are and that the types of those
+// present are usable, and returns them with one entry for every name. A name
+// that ends in "?" may be left out.
+func operands(in []TensorType, names ...string) ([]TensorType, error) {
+	required := 0
+	for i, n := range names {
+		if !strings.HasSuffix(n, "?") {
+			required = i + 1
+		}
+	}
+	if len(in) < required || len(in) > len(names) {
+		want := fmt.Sprint(required)
+		if required < len(names) {
+			want = fmt.Sprintf("%d to %d", required, len(names))
+		}
+		return nil, fmt.Errorf("%d operands, want %s (%s)", len(in), want, strings.Join(names, ", "))
+	}
+	all := make([]TensorType, len(names))
+	copy(all, in)
+	for i, t := range all {
+		name, optional := strings.CutSuffix(names[i], "?")
+		if !present(t) {
+			if !optional {
+				return nil, fmt.Errorf("operand %d (%s) is left out, but it is needed", i, name)
+			}
+			continue
+		}
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("operand %d (%s): %w", i, name, err)
+		}
+	}
+	return all, nil
+}
+
+// present reports whether an operand was given.
+func present(t TensorType) bool { return t.DType != Invalid }
+
+// results checks that the results are of usable types and returns them.
+func results(out ...TensorType) ([]TensorType, error) {
+	for i, t := range out {
+		if err := t.Check(); err != nil {
+			return nil, fmt.Errorf("result %d: %w", i, err)
+		}
+	}
+	return out, nil
+}
+
+// typeSet is a set of element types with the words that describe it.
+type typeSet struct {
+	words string
+	types []DType
+}
+
+// The sets of element types that operators compute with. The narrow integers
+// and the 8-bit floats are storage only: they are moved and cast.
+var (
+	floats   = typeSet{"f16, bf16, f32 or f64", []DType{F16, BF16, F32, F64}}
+	bools    = typeSet{"bool", []DType{Bool}}
+	indices  = typeSet{"i32 or i64", []DType{I32, I64}}
+	products = typeSet{"f16, bf16, f32, f64, i32, u32, i64 or u64", []DType{F16, BF16, F32, F64, I32, U32, I64, U64}}
+	signed   = typeSet{"i8, i16, i32, i64, f16, bf16, f32 or f64", []DType{I8, I16, I32, I64, F16, BF16, F32, F64}}
+	numeric  = typeSet{"an integer of 8 bits or more, f16, bf16, f32 or f64",
+		[]DType{I8, U8, I16, U16, I32, U32, I64, U64, F16, BF16, F32, F64}}
+	equatable = typeSet{"bool, an integer of 8 bits or more, f16, bf16, f32 or f64", append([]DType{Bool}, numeric.types...)}
 )
 
-// Unary applies Fn to every element. Result: the operand's type and shape.
-type Unary struct {
-	Fn          UnaryFn
-	Alpha, Beta float64
+// want checks an operand's element type.
+func (s typeSet) want(name string, t TensorType) error {
+	if slices.Contains(s.types, t.DType) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, want elements of type %s", name, t, s.words)
 }
 
-// BinaryFn names an elementwise function of two operands.
-type BinaryFn string
-
-// The binary functions. Comparisons give Bool; integer arithmetic wraps.
-const (
-	Add          BinaryFn = "add"
-	Sub          BinaryFn = "sub"
-	Mul          BinaryFn = "mul"
-	Div          BinaryFn = "div" // integers: truncated; division by zero gives 0
-	Pow          BinaryFn = "pow" // the exponent may have another type; result has the base's
-	Max          BinaryFn = "max"
-	Min          BinaryFn = "min"
-	Equal        BinaryFn = "equal"
-	Less         BinaryFn = "less"
-	LessEqual    BinaryFn = "less_equal"
-	Greater      BinaryFn = "greater"
-	GreaterEqual BinaryFn = "greater_equal"
-	And          BinaryFn = "and" // Bool
-	Or           BinaryFn = "or"  // Bool
-	Xor          BinaryFn = "xor" // Bool
-)
-
-// Binary applies Fn to pairs of elements, with numpy broadcasting.
-type Binary struct{ Fn BinaryFn }
-
-// Clip limits every element. Operands: x, min, max; min and max are scalars
-// of x's type, or left out.
-type Clip struct{}
-
-// Where selects elementwise: operands cond (Bool), a, b with numpy
-// broadcasting; a where cond is true.
-type Where struct{}
-
-// Cast converts elements. Float to integer truncates toward zero; to Bool is
-// "not zero"; integer to narrower integer wraps; float to float rounds to
-// nearest even.
-type Cast struct{ To DType }
-
-// Reshape gives x another shape with as many elements. It moves no data.
-type Reshape struct{ Shape []int64 }
-
-// Transpose permutes axes: result axis i is operand axis Perm[i].
-type Transpose struct{ Perm []int64 }
-
-// Concat joins its operands along Axis (0 ≤ Axis < rank).
-type Concat struct{ Axis int64 }
-
-// Slice takes, on every axis i, Size[i] elements starting at Start[i] with
-// stride Step[i] (not 0, may be negative). All three have the operand's rank
-// and every index lies inside the operand.
-type Slice struct{ Start, Size, Step []int64 }
-
-// PadMode says what [Pad] fills with.
-type PadMode string
-
-// The padding modes of ONNX's Pad.
-const (
-	PadConstant PadMode = "constant"
-	PadReflect  PadMode = "reflect"
-	PadEdge     PadMode = "edge"
-	PadWrap     PadMode = "wrap"
-)
-
-// Pad adds Before[i] and After[i] elements on axis i; negative numbers crop.
-// Operands: x and, for PadConstant, the scalar to fill with (left out: zero).
-type Pad struct {
-	Before, After []int64
-	Mode          PadMode
+// sameType checks that an operand that is present has x's element type.
+func sameType(name string, t, x TensorType) error {
+	if present(t) && t.DType != x.DType {
+		return fmt.Errorf("%s is %v, want elements of type %v like the first operand's", name, t, x.DType)
+	}
+	return nil
 }
 
-// Gather picks slices of x (operand 0) along Axis by index (operand 1, I32 or
-// I64; negative indices count from the end; others out of range end the run
-// with an error).
-type Gather struct{ Axis int64 }
-
-// Expand broadcasts x to Shape by numpy's rules, one way.
-type Expand struct{ Shape []int64 }
-
-// MatMul is the matrix product with numpy's matmul rules for rank 1 operands
-// and for broadcasting the leading axes.
-type MatMul struct{}
-
-// Gemm computes Alpha·A'·B' + Beta·C with A' and B' transposed on demand, A'
-// [M,K], B' [K,N] and C left out or broadcast one way to [M,N].
-type Gemm struct {
-	TransA, TransB bool
-	Alpha, Beta    float64
+// wantShape checks an operand's shape, if it is present.
+func wantShape(name string, t TensorType, shape ...int64) error {
+	if present(t) && !slices.Equal(t.Shape, shape) {
+		return fmt.Errorf("%s is %v, want shape %s", name, t, ShapeString(shape))
+	}
+	return nil
 }
 
-// Conv is ONNX's Conv over 1 to 3 spatial axes. Operands: x [N,C,…],
-// w [M,C/Group,…], and b [M] or left out. All attribute lists have one number
-// per spatial axis.
-type Conv struct {
-	Strides, Dilations []int64
-	PadsBegin, PadsEnd []int64
-	Group              int64
+// wantRank checks that an operand has at least the given rank.
+func wantRank(name string, t TensorType, rank int) error {
+	if len(t.Shape) < rank {
+		return fmt.Errorf("%s is %v, want at least %d dimensions", name, t, rank)
+	}
+	return nil
 }
 
-// MaxPool is ONNX's MaxPool over any number of spatial axes of x [N,C,…].
-// Results: the maxima and, optionally, their I64 indices into the flattened
-// operand (row-major, or column-major over the spatial axes).
-type MaxPool struct {
-	Kernel, Strides, Dilations []int64
-	PadsBegin, PadsEnd         []int64
-	Ceil                       bool // round the output size up
-	ColumnMajor                bool
+// wantAxis checks an axis of an operand.
+func wantAxis(axis int64, name string, t TensorType) error {
+	if axis < 0 || axis >= int64(len(t.Shape)) {
+		return fmt.Errorf("axis is %d, want 0 to %d for %s of type %v", axis, len(t.Shape)-1, name, t)
+	}
+	return nil
 }
 
-// AveragePool is ONNX's AveragePool over any number of spatial axes of
-// x [N,C,…]. Positions added by Ceil beyond the padding never count.
-type AveragePool struct {
-	Kernel, Strides, Dilations []int64
-	PadsBegin, PadsEnd         []int64
-	Ceil                       bool
-	CountIncludePad            bool
+// perAxis checks that an attribute has one number for each of n axes and that
+// every number is at least low and below [MaxTensorBytes].
+func perAxis(attr string, v []int64, n int, low int64) error {
+	if len(v) != n {
+		return fmt.Errorf("attribute %s has %d numbers, want one for each of %d axes", attr, len(v), n)
+	}
+	for i, x := range v {
+		if x < low || x >= MaxTensorBytes {
+			return fmt.Errorf("attribute %s[%d] is %d, want at least %d and less than 2^40", attr, i, x, low)
+		}
+	}
+	return nil
 }
 
-// BatchNorm is inference-mode batch normalisation. Operands: x [N,C,…],
-// scale, bias, mean, variance, each [C].
-type BatchNorm struct{ Epsilon float64 }
-
-// Softmax normalises along Axis; Log gives the logarithm of the result.
-type Softmax struct {
-	Axis int64
-	Log  bool
-}
-
-// LayerNorm normalises over the axes from Axis to the last. Operands: x,
-// scale, and bias or left out, broadcast one way to x. Results: y, and on
-// demand mean and inverse standard deviation (F32, the normalised axes being
-// 1). Statistics are computed in F32 (F64 for F64 operands).
-type LayerNorm struct {
-	Axis    int64
-	Epsilon float64
-}
-
-// ReduceFn names a reduction.
-type ReduceFn string
-
-// The reductions of ONNX's Reduce family.
-const (
-	ReduceSum       ReduceFn = "sum"
-	ReduceMean      ReduceFn = "mean"
-	ReduceMax       ReduceFn = "max"
-	ReduceMin       ReduceFn = "min"
-	ReduceProd      ReduceFn = "prod"
-	ReduceL1        ReduceFn = "l1"
-	ReduceL2        ReduceFn = "l2"
-	ReduceLogSum    ReduceFn = "log_sum"
-	ReduceLogSumExp ReduceFn = "log_sum_exp"
-	ReduceSumSquare ReduceFn = "sum_square"
-)
-
-// Reduce reduces over Axes (ascending, distinct; empty reduces nothing and
-// applies Fn to single elements). KeepDims leaves the axes as 1.
-type Reduce struct {
-	Fn       ReduceFn
-	Axes     []int64
-	KeepDims bool
-}
-
-// LSTM is ONNX's LSTM. Operands: X, W, R, and on demand B, sequence_lens
-// (I32), initial_h, initial_c, P. Results: Y, Y_h, Y_c, each optional.
-// Activations holds three names per direction, in ONNX's spelling, with
-// ActAlpha and ActBeta as long as Activations. Clip 0 means none.
-type LSTM struct {
-	Hidden            int64
-	Direction         string // "forward", "reverse", "bidirectional"
-	Activations       []string
-	ActAlpha, ActBeta []float64
-	Clip              float64
-	InputForget       bool
-	BatchFirst        bool // ONNX's layout 1
+// firstError returns the first error that is not nil.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

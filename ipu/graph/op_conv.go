@@ -1,0 +1,50 @@
+package graph
+
+import "fmt"
+
+// Conv is ONNX's Conv over 1 to 3 spatial axes. Operands: x [N,C,…],
+// w [M,C/Group,…], and b [M] or left out. All attribute lists have one number
+// per spatial axis.
+type Conv struct {
+	Strides, Dilations []int64
+	PadsBegin, PadsEnd []int64
+	Group              int64
+}
+
+// Kind returns "Conv".
+func (*Conv) Kind() string { return "Conv" }
+
+// Infer implements [Op].
+func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "x", "w", "b?")
+	if err != nil {
+		return nil, err
+	}
+	x, w, b := in[0], in[1], in[2]
+	if err := firstError(floats.want("x", x), sameType("w", w, x), sameType("b", b, x)); err != nil {
+		return nil, err
+	}
+	if x.Rank() < 3 || x.Rank() > 5 {
+		return nil, fmt.Errorf("x is %v, want 3 to 5 dimensions (batch, channels and 1 to 3 spatial axes)", x)
+	}
+	if w.Rank() != x.Rank() {
+		return nil, fmt.Errorf("w is %v, want %d dimensions like x of type %v", w, x.Rank(), x)
+	}
+	c, m := x.Shape[1], w.Shape[0]
+	if o.Group < 1 || c%o.Group != 0 || m%o.Group != 0 {
+		return nil, fmt.Errorf("attribute Group is %d, want a number that divides the %d channels of x and the %d of w", o.Group, c, m)
+	}
+	if w.Shape[1] != c/o.Group {
+		return nil, fmt.Errorf("w is %v, want %d channels in dimension 1 (%d of x in %d groups)", w, c/o.Group, c, o.Group)
+	}
+	if err := wantShape("b", b, m); err != nil {
+		return nil, err
+	}
+	spatial, err := (&windows{
+		Kernel: w.Shape[2:], Strides: o.Strides, Dilations: o.Dilations, PadsBegin: o.PadsBegin, PadsEnd: o.PadsEnd,
+	}).output(x.Shape[2:])
+	if err != nil {
+		return nil, err
+	}
+	return results(TensorType{x.DType, append([]int64{x.Shape[0], m}, spatial...)})
+}
