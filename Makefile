@@ -1,0 +1,52 @@
+# The project's commands; `make help` lists them. Each sets up what it needs:
+# a Go toolchain, gcc, git and make are enough.
+
+GO        ?= go
+FUZZTIME  ?= 20s
+BENCHTIME ?= 1s
+BIN       := bin/popefgen
+
+.DEFAULT_GOAL := help
+.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench cross
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: build ## compile a digits model, generate its package, classify scanned digits
+	@sh generated_examples/digits/demo.sh $(BIN)
+
+build: ## build the popefgen command into bin/
+	@$(GO) build -o $(BIN) ./cmd/popefgen
+
+test: lint unit race golden check-generated ## everything that must pass: lint, tests, race tests, goldens, generated code
+
+unit: ## all tests
+	$(GO) test ./...
+
+race: ## the concurrent packages under the race detector
+	$(GO) test -race -short ./rt/... ./ipu/... ./popef/... ./generated_examples/...
+
+lint: ## gofmt, go vet, staticcheck
+	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
+	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+golden: ## compare what the generator writes with golden/ (go test ./gen -update rewrites it)
+	$(GO) test -count=1 -run Golden ./gen/...
+
+generate: build ## regenerate every committed generated file
+	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./generated_examples/...
+
+check-generated: build ## fail if the committed generated code is not what the generator writes now
+	@GO="$(GO)" sh .ci/check-generated.sh $(BIN)
+
+fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each
+	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" sh .ci/fuzz.sh
+
+bench: ## benchmarks with allocation counts
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./ipu/... ./rt/... ./popef/...
+
+cross: ## build for the other platforms without cgo
+	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \
+	  echo "build $$t"; CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build ./... || exit 1; done
