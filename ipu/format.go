@@ -1,0 +1,47 @@
+package ipu
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// Format is the format of an executable's bytes.
+type Format uint8
+
+// The formats of executables.
+const (
+	FormatUnknown  Format = iota
+	FormatPortable        // popefgen's own: package ipu/graph
+	FormatPoplar          // a serialised poplar::Executable
+)
+
+// PortableMagic is what a portable executable begins with.
+const PortableMagic = "POPEFGEN"
+
+// poplarMagic is what a serialised poplar::Executable begins with; a version
+// digit follows ("GC_EXE_3").
+const poplarMagic = "GC_EXE"
+
+// String returns "portable", "Poplar" or "unknown".
+func (f Format) String() string {
+	switch f {
+	case FormatPortable:
+		return "portable"
+	case FormatPoplar:
+		return "Poplar"
+	case FormatUnknown:
+		return "unknown"
+	}
+	return fmt.Sprintf("format(%d)", uint8(f))
+}
+
+// Identify tells the format of an executable from its first bytes.
+func Identify(exe []byte) Format {
+	switch {
+	case bytes.HasPrefix(exe, []byte(PortableMagic)):
+		return FormatPortable
+	case bytes.HasPrefix(exe, []byte(poplarMagic)):
+		return FormatPoplar
+	}
+	return FormatUnknown
+}

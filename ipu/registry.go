@@ -1,0 +1,79 @@
+package ipu
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// providers says how a program gets the back ends of this module.
+var providers = map[string]string{
+	"cpu":    `import _ "github.com/popefgen/popefgen/ipu/cpu"`,
+	"poplar": `import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar`,
+}
+
+// registry holds back ends by name.
+type registry struct {
+	mu       sync.RWMutex
+	backends map[string]Backend
+}
+
+var registered registry
+
+func (r *registry) add(b Backend) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	name := b.Name()
+	if name == "" {
+		panic("ipu: register a back end: its name is empty")
+	}
+	if _, ok := r.backends[name]; ok {
+		panic(fmt.Sprintf("ipu: register back end %q: it is already registered", name))
+	}
+	if r.backends == nil {
+		r.backends = map[string]Backend{}
+	}
+	r.backends[name] = b
+}
+
+func (r *registry) names() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	names := make([]string, 0, len(r.backends))
+	for name := range r.backends {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (r *registry) lookup(name string) (Backend, error) {
+	r.mu.RLock()
+	b := r.backends[name]
+	r.mu.RUnlock()
+	if b != nil {
+		return b, nil
+	}
+	have := "no back end is registered"
+	if names := r.names(); len(names) > 0 {
+		have = "registered: " + strings.Join(names, ", ")
+	}
+	err := fmt.Errorf("%w %q (%s)", ErrUnknownBackend, name, have)
+	if remedy, ok := providers[name]; ok {
+		err = fmt.Errorf("%w; %s", err, remedy)
+	}
+	return nil, err
+}
+
+// Register adds a back end; a back end's package calls it in its init. It
+// panics if the name is empty or taken.
+func Register(b Backend) { registered.add(b) }
+
+// Backends returns the names of all registered back ends, sorted.
+func Backends() []string { return registered.names() }
+
+// Lookup returns the back end of that name. The error wraps
+// [ErrUnknownBackend], lists what is registered and says which import is
+// missing.
+func Lookup(name string) (Backend, error) { return registered.lookup(name) }
