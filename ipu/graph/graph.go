@@ -17,7 +17,7 @@ import "fmt"
 // DType is the type of a tensor's elements.
 type DType uint8
 
-// The element types. I4, U4, I2 and U2 are kept one element a byte,
+// The element types; their numbers are part of the encoding. I4, U4, I2 and U2 are kept one element a byte,
 // sign- or zero-extended; Bool is one byte, 0 or 1.
 const (
 	Invalid DType = iota
@@ -155,6 +155,17 @@ const (
 	DeviceToHost                  // an output
 )
 
+// String returns "host-to-device" or "device-to-host".
+func (d Direction) String() string {
+	switch d {
+	case HostToDevice:
+		return "host-to-device"
+	case DeviceToHost:
+		return "device-to-host"
+	}
+	return fmt.Sprintf("direction(%d)", uint8(d))
+}
+
 // Stream is a named transfer between host and device.
 type Stream struct {
 	Handle    string // unique and not empty
@@ -171,6 +182,21 @@ const (
 	Call                        // run a graph
 	Repeat                      // run Body Count times
 )
+
+// String returns the kind's name in this package, such as "CopyIn".
+func (k StepKind) String() string {
+	switch k {
+	case CopyIn:
+		return "CopyIn"
+	case CopyOut:
+		return "CopyOut"
+	case Call:
+		return "Call"
+	case Repeat:
+		return "Repeat"
+	}
+	return fmt.Sprintf("step(%d)", uint8(k))
+}
 
 // Step is one step of a program.
 type Step struct {

@@ -63,7 +63,7 @@ func (o *LSTM) Infer(in []TensorType) ([]TensorType, error) {
 		}
 	}
 	if x.Rank() != 3 {
-		return nil, fmt.Errorf("X is %v, want 3 dimensions", x)
+		return nil, fmt.Errorf("operand X is %v, want 3 dimensions", x)
 	}
 	seq, batch, input := x.Shape[0], x.Shape[1], x.Shape[2]
 	state := []int64{dirs, batch, o.Hidden}
