@@ -1,0 +1,383 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+var elementwiseKernels = map[string]binder{
+	"Unary":  bindUnary,
+	"Binary": bindBinary,
+	"Clip":   bindClip,
+	"Where":  bindWhere,
+	"Cast":   bindCast,
+}
+
+// blockLen is how many elements are computed at a time where operands have to be
+// spread or converted first: small enough for the first-level cache.
+const blockLen = 512
+
+// compute sets the elements of dst from as many of up to three operands. tmp
+// has the bytes that newElementwise was asked for. dst may be the memory of
+// an operand.
+type compute func(dst, a, b, c, tmp []byte)
+
+// elementwise is the kernel of every operator whose result elements depend on
+// one element of each operand.
+type elementwise struct {
+	compute  compute
+	operands [maxOperands]feed
+	loop     loop // over the spread operands
+	spread   bool // there are any
+	n        int  // elements of the result
+	size     int  // bytes of one
+	step     int  // elements computed at a time; 0 for all of a part
+	unit     int  // parts begin at multiples of this many elements
+	cost     int
+	tmp      int // bytes of tmp
+	perPart  int // bytes of scratch of one part, tmp included
+
+	// The run in progress.
+	out     []byte
+	in      [maxOperands][]byte
+	scratch []byte
+	parts   int
+}
+
+// operandMode says how the elements of an operand meet those of the result.
+type operandMode uint8
+
+const (
+	absent   operandMode = iota
+	whole                // one for each
+	single               // one for all
+	periodic             // the same for every row of the loop
+	spread               // as the loop says
+)
+
+type feed struct {
+	mode   operandMode
+	size   int // bytes of an element
+	buffer int // where in a part's scratch a block of elements is laid out
+}
+
+// newElementwise makes the kernel that applies fn. cost is about how many
+// simple operations an element takes, tmp how many bytes fn wants for a block.
+func newElementwise(out graph.TensorType, in []graph.TensorType, cost, tmp int, fn compute) (*elementwise, error) {
+	if len(in) > maxOperands {
+		return nil, fmt.Errorf("%d operands, at most %d", len(in), maxOperands)
+	}
+	k := &elementwise{compute: fn, n: elements(out.Shape), size: out.DType.Size(), cost: cost, tmp: tmp, unit: 64}
+	shapes := make([][]int64, len(in))
+	for i, t := range in {
+		o := &k.operands[i]
+		o.size = t.DType.Size()
+		shapes[i] = out.Shape
+		switch {
+		case t.DType == graph.Invalid:
+		case elements(t.Shape) == k.n:
+			o.mode = whole
+		case elements(t.Shape) == 1:
+			o.mode = single
+		default:
+			o.mode = spread
+			shapes[i] = t.Shape
+			k.spread = true
+		}
+	}
+	var err error
+	if k.loop, err = broadcast(out.Shape, shapes...); err != nil {
+		return nil, err
+	}
+	if k.spread && 0 < k.loop.inner && k.loop.inner < blockLen/4 {
+		// Short rows: several make a block.
+		k.step = blockLen / k.loop.inner * k.loop.inner
+		k.unit = k.step
+	}
+	k.perPart = tmp
+	for i, t := range in {
+		o := &k.operands[i]
+		if o.mode == spread && k.unit == k.step && elements(t.Shape) == k.loop.inner && k.loop.stride(i) == 1 {
+			o.mode = periodic
+		}
+		if o.mode >= single {
+			o.buffer = k.perPart
+			k.perPart += blockLen * o.size
+		}
+	}
+	if k.perPart > 0 && k.step == 0 {
+		k.step = blockLen
+	}
+	return k, nil
+}
+
+// Scratch implements Kernel.
+func (k *elementwise) Scratch() int { return k.perPart * mostParts(k.n, k.cost) }
+
+// InPlace implements InPlacer: the result may replace an operand whose
+// elements are as big and as many.
+func (k *elementwise) InPlace(i int) bool {
+	return i < maxOperands && k.operands[i].mode == whole && k.operands[i].size == k.size
+}
+
+// Run implements Kernel.
+func (k *elementwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	copy(k.in[:], in)
+	k.out, k.scratch = out[0], scratch
+	k.parts = cut(p, k.n, k.cost)
+	p.Run(k, k.parts)
+	k.in, k.out, k.scratch = [maxOperands][]byte{}, nil, nil
+	return nil
+}
+
+// Do implements Task.
+func (k *elementwise) Do(part int) {
+	lo, hi := span(k.n, k.parts, part, k.unit)
+	if lo == hi {
+		return
+	}
+	if k.step == 0 {
+		k.compute(k.out[lo*k.size:hi*k.size], k.slice(0, lo, hi), k.slice(1, lo, hi), k.slice(2, lo, hi), nil)
+		return
+	}
+	scratch := k.scratch[part*k.perPart : (part+1)*k.perPart]
+	n := min(k.step, hi-lo)
+	for i := range k.operands {
+		switch o := &k.operands[i]; o.mode {
+		case single:
+			repeat(scratch[o.buffer:][:n*o.size], k.in[i])
+		case periodic:
+			repeat(scratch[o.buffer:][:n*o.size], k.in[i])
+		}
+	}
+	if k.spread {
+		k.doSpread(lo, hi, scratch)
+		return
+	}
+	for at := lo; at < hi; at += n {
+		n = min(k.step, hi-at)
+		k.compute(k.out[at*k.size:(at+n)*k.size],
+			k.block(0, at, n, scratch), k.block(1, at, n, scratch), k.block(2, at, n, scratch), scratch[:k.tmp])
+	}
+}
+
+// doSpread computes a part of which some operands follow the loop.
+func (k *elementwise) doSpread(lo, hi int, scratch []byte) {
+	var c cursor
+	inner := k.loop.inner
+	k.loop.seek(&c, lo/inner)
+	col := lo % inner
+	for at := lo; at < hi; {
+		n := min(k.step, hi-at)
+		if inner >= blockLen/4 {
+			n = min(n, inner-col)
+		}
+		var blocks [maxOperands][]byte
+		for i := range blocks {
+			blocks[i] = k.block(i, at, n, scratch)
+		}
+		for done := 0; done < n; {
+			run := min(inner-col, n-done)
+			for i := range k.operands {
+				o := &k.operands[i]
+				if o.mode != spread {
+					continue
+				}
+				stride := k.loop.stride(i)
+				first := (c.off[i] + col*stride) * o.size
+				switch {
+				case stride == 0:
+					repeat(blocks[i][done*o.size:][:run*o.size], k.in[i][first:first+o.size])
+				case run == n:
+					blocks[i] = k.in[i][first : first+run*o.size]
+				default:
+					copyRun(blocks[i][done*o.size:][:run*o.size], k.in[i][first:])
+				}
+			}
+			done += run
+			if col += run; col == inner {
+				col = 0
+				k.loop.next(&c)
+			}
+		}
+		k.compute(k.out[at*k.size:(at+n)*k.size], blocks[0], blocks[1], blocks[2], scratch[:k.tmp])
+		at += n
+	}
+}
+
+// slice returns elements lo to hi of a whole operand, nil for an absent one.
+func (k *elementwise) slice(i, lo, hi int) []byte {
+	if o := &k.operands[i]; o.mode == whole {
+		return k.in[i][lo*o.size : hi*o.size]
+	}
+	return nil
+}
+
+// block returns n elements of operand i for the result's elements from at:
+// its own memory, or its buffer.
+func (k *elementwise) block(i, at, n int, scratch []byte) []byte {
+	o := &k.operands[i]
+	if o.mode > whole {
+		return scratch[o.buffer:][:n*o.size]
+	}
+	return k.slice(i, at, at+n)
+}
+
+// repeat fills dst with copies of pattern, whose length divides dst's or which
+// is longer.
+func repeat(dst, pattern []byte) {
+	for n := copy(dst, pattern); n < len(dst); n *= 2 {
+		copy(dst[n:], dst[:n])
+	}
+}
+
+// copyRun copies len(dst) bytes, byte by byte where a call of memmove would
+// take longer than the copying.
+func copyRun(dst, src []byte) {
+	if len(dst) > 16 {
+		copy(dst, src)
+		return
+	}
+	src = src[:len(dst)]
+	for i := range dst {
+		dst[i] = src[i]
+	}
+}
+
+// decodeHalf widens elements of a half-precision type.
+func decodeHalf(t graph.DType, dst []float32, src []byte) {
+	if t == graph.BF16 {
+		num.DecodeBFloat16(dst, view[num.BFloat16](src))
+	} else {
+		num.DecodeFloat16(dst, view[num.Float16](src))
+	}
+}
+
+// encodeHalf rounds to a half-precision type.
+func encodeHalf(t graph.DType, dst []byte, src []float32) {
+	if t == graph.BF16 {
+		num.EncodeBFloat16(view[num.BFloat16](dst), src)
+	} else {
+		num.EncodeFloat16(view[num.Float16](dst), src)
+	}
+}
+
+// widenBlock returns block i of tmp, filled with the n half-precision elements
+// of src.
+func widenBlock(t graph.DType, tmp []byte, i int, src []byte) []float32 {
+	x := f32s(tmp[i*blockLen*4:])[:len(src)/2]
+	decodeHalf(t, x, src)
+	return x
+}
+
+// noKernel is the error of a binder for an element type.
+func noKernel(what any, t graph.DType) error {
+	return fmt.Errorf("%v of %v has no CPU kernel", what, t)
+}
+
+func bindClip(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	var scalars [maxOperands]graph.TensorType
+	for i, t := range in {
+		scalars[i] = t
+		if i > 0 {
+			scalars[i].Shape = nil
+		}
+	}
+	low, high := scalars[1].DType != graph.Invalid, scalars[2].DType != graph.Invalid
+	var fn compute
+	tmp := 0
+	switch t := in[0].DType; t {
+	case graph.I8:
+		fn = clipOf[int8](low, high)
+	case graph.U8:
+		fn = clipOf[uint8](low, high)
+	case graph.I16:
+		fn = clipOf[int16](low, high)
+	case graph.U16:
+		fn = clipOf[uint16](low, high)
+	case graph.I32:
+		fn = clipOf[int32](low, high)
+	case graph.U32:
+		fn = clipOf[uint32](low, high)
+	case graph.I64:
+		fn = clipOf[int64](low, high)
+	case graph.U64:
+		fn = clipOf[uint64](low, high)
+	case graph.F32:
+		fn = clipOf[float32](low, high)
+	case graph.F64:
+		fn = clipOf[float64](low, high)
+	case graph.F16, graph.BF16:
+		tmp = 3 * blockLen * 4
+		fn = func(dst, a, b, c, tmp []byte) {
+			x := widenBlock(t, tmp, 0, a)
+			clip(x, x, widenBlock(t, tmp, 1, b), widenBlock(t, tmp, 2, c), low, high)
+			encodeHalf(t, dst, x)
+		}
+	default:
+		return nil, noKernel("clip", t)
+	}
+	return newElementwise(out[0], scalars[:], 2, tmp, fn)
+}
+
+func clipOf[T number](low, high bool) compute {
+	return func(dst, a, b, c, _ []byte) {
+		clip(view[T](dst), view[T](a), view[T](b), view[T](c), low, high)
+	}
+}
+
+// clip limits x from below, then from above, so that the upper limit wins
+// where they cross. A NaN on either side gives NaN.
+func clip[T number](dst, x, lo, hi []T, low, high bool) {
+	dst = dst[:len(x)]
+	switch {
+	case low && high:
+		lo, hi = lo[:len(x)], hi[:len(x)]
+		for i, v := range x {
+			dst[i] = min(max(v, lo[i]), hi[i])
+		}
+	case low:
+		lo = lo[:len(x)]
+		for i, v := range x {
+			dst[i] = max(v, lo[i])
+		}
+	case high:
+		hi = hi[:len(x)]
+		for i, v := range x {
+			dst[i] = min(v, hi[i])
+		}
+	default:
+		copy(dst, x)
+	}
+}
+
+func bindWhere(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	var fn compute
+	switch out[0].DType.Size() {
+	case 1:
+		fn = where[uint8]
+	case 2:
+		fn = where[uint16]
+	case 4:
+		fn = where[uint32]
+	case 8:
+		fn = where[uint64]
+	default:
+		return nil, noKernel("where", out[0].DType)
+	}
+	return newElementwise(out[0], in, 2, 0, fn)
+}
+
+func where[E unsigned](dst, cond, a, b, _ []byte) {
+	d, x, y := view[E](dst), view[E](a), view[E](b)
+	x, y, cond = x[:len(d)], y[:len(d)], cond[:len(d)]
+	for i := range d {
+		v, w := x[i], y[i]
+		if cond[i] == 0 {
+			v = w
+		}
+		d[i] = v
+	}
+}

@@ -1,0 +1,308 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+func bindBinary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Binary)
+	if o.Fn == graph.Pow {
+		return bindPow(in, out)
+	}
+	var fn compute
+	tmp, cost := 0, 1
+	switch t := in[0].DType; t {
+	case graph.Bool:
+		fn = binaryOf(logical(o.Fn))
+	case graph.I8:
+		fn = integerBinary[int8](o.Fn)
+	case graph.U8:
+		fn = integerBinary[uint8](o.Fn)
+	case graph.I16:
+		fn = integerBinary[int16](o.Fn)
+	case graph.U16:
+		fn = integerBinary[uint16](o.Fn)
+	case graph.I32:
+		fn = integerBinary[int32](o.Fn)
+	case graph.U32:
+		fn = integerBinary[uint32](o.Fn)
+	case graph.I64:
+		fn = integerBinary[int64](o.Fn)
+	case graph.U64:
+		fn = integerBinary[uint64](o.Fn)
+	case graph.F32:
+		fn = floatBinary[float32](o.Fn)
+	case graph.F64:
+		fn = floatBinary[float64](o.Fn)
+	case graph.F16, graph.BF16:
+		tmp, cost = 2*blockLen*4, 8
+		fn = halfBinary(t, o.Fn)
+	}
+	if fn == nil {
+		return nil, noKernel(o.Fn, in[0].DType)
+	}
+	return newElementwise(out[0], in, cost, tmp, fn)
+}
+
+// binaryOf makes a compute of a loop over elements; nil of nil.
+func binaryOf[T, R any](fn func(dst []R, a, b []T)) compute {
+	if fn == nil {
+		return nil
+	}
+	return func(dst, a, b, _, _ []byte) { fn(view[R](dst), view[T](a), view[T](b)) }
+}
+
+func integerBinary[T integer](fn graph.BinaryFn) compute {
+	if fn == graph.Div {
+		return binaryOf(divideInt[T])
+	}
+	if f := arithmetic[T](fn); f != nil {
+		return binaryOf(f)
+	}
+	return binaryOf(comparison[T](fn))
+}
+
+func floatBinary[T float](fn graph.BinaryFn) compute {
+	if fn == graph.Div {
+		return binaryOf(divide[T])
+	}
+	if f := arithmetic[T](fn); f != nil {
+		return binaryOf(f)
+	}
+	return binaryOf(comparison[T](fn))
+}
+
+// halfBinary computes half-precision operands in float32.
+func halfBinary(t graph.DType, fn graph.BinaryFn) compute {
+	if compare := comparison[float32](fn); compare != nil {
+		return func(dst, a, b, _, tmp []byte) {
+			compare(dst, widenBlock(t, tmp, 0, a), widenBlock(t, tmp, 1, b))
+		}
+	}
+	f := arithmetic[float32](fn)
+	if fn == graph.Div {
+		f = divide[float32]
+	}
+	if f == nil {
+		return nil
+	}
+	return func(dst, a, b, _, tmp []byte) {
+		x := widenBlock(t, tmp, 0, a)
+		f(x, x, widenBlock(t, tmp, 1, b))
+		encodeHalf(t, dst, x)
+	}
+}
+
+// arithmetic returns the loop of a function that all numbers share.
+func arithmetic[T number](fn graph.BinaryFn) func(dst, a, b []T) {
+	switch fn {
+	case graph.Add:
+		return add[T]
+	case graph.Sub:
+		return subtract[T]
+	case graph.Mul:
+		return multiply[T]
+	case graph.Max:
+		return maximum[T]
+	case graph.Min:
+		return minimum[T]
+	}
+	return nil
+}
+
+// comparison returns the loop of a function whose result is Bool.
+func comparison[T number](fn graph.BinaryFn) func(dst []uint8, a, b []T) {
+	switch fn {
+	case graph.Equal:
+		return equal[T]
+	case graph.Less:
+		return less[T]
+	case graph.LessEqual:
+		return lessEqual[T]
+	case graph.Greater:
+		return func(dst []uint8, a, b []T) { less(dst, b, a) }
+	case graph.GreaterEqual:
+		return func(dst []uint8, a, b []T) { lessEqual(dst, b, a) }
+	}
+	return nil
+}
+
+// logical returns the loop of a function of Bool. Any byte but 0 is true.
+func logical(fn graph.BinaryFn) func(dst, a, b []uint8) {
+	switch fn {
+	case graph.And:
+		return func(dst, a, b []uint8) {
+			for i := range dst {
+				dst[i] = fromBool(a[i] != 0) & fromBool(b[i] != 0)
+			}
+		}
+	case graph.Or:
+		return func(dst, a, b []uint8) {
+			for i := range dst {
+				dst[i] = fromBool(a[i]|b[i] != 0)
+			}
+		}
+	case graph.Xor:
+		return func(dst, a, b []uint8) {
+			for i := range dst {
+				dst[i] = fromBool(a[i] != 0) ^ fromBool(b[i] != 0)
+			}
+		}
+	case graph.Equal:
+		return func(dst, a, b []uint8) {
+			for i := range dst {
+				dst[i] = fromBool((a[i] != 0) == (b[i] != 0))
+			}
+		}
+	}
+	return nil
+}
+
+func add[T number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] + b[i]
+	}
+}
+
+func subtract[T number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] - b[i]
+	}
+}
+
+func multiply[T number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] * b[i]
+	}
+}
+
+func divide[T float](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] / b[i]
+	}
+}
+
+func divideInt[T integer](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		if b[i] == 0 {
+			dst[i] = 0
+		} else {
+			dst[i] = a[i] / b[i]
+		}
+	}
+}
+
+func maximum[T number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = max(a[i], b[i])
+	}
+}
+
+func minimum[T number](dst, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = min(a[i], b[i])
+	}
+}
+
+func equal[T number](dst []uint8, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = fromBool(a[i] == b[i])
+	}
+}
+
+func less[T number](dst []uint8, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = fromBool(a[i] < b[i])
+	}
+}
+
+func lessEqual[T number](dst []uint8, a, b []T) {
+	a, b = a[:len(dst)], b[:len(dst)]
+	for i := range dst {
+		dst[i] = fromBool(a[i] <= b[i])
+	}
+}
+
+// bindPow binds Pow. Integers to integer powers are computed exactly, modulo
+// the size of the base; everything else in float64 and cast to the base's
+// type like Cast does.
+func bindPow(in, out []graph.TensorType) (Kernel, error) {
+	base, exponent := in[0].DType, in[1].DType
+	for _, t := range []graph.DType{base, exponent} {
+		if !t.IsInteger() && !t.IsFloat() {
+			return nil, noKernel(graph.Pow, t)
+		}
+	}
+	wide := graph.F64
+	if base.IsInteger() && exponent.IsInteger() {
+		wide = graph.I64
+	}
+	unsigned := exponent.IsUnsigned()
+	fn := func(dst, a, b, _, tmp []byte) {
+		n := len(a) / base.Size()
+		x, y := tmp[:n*8], tmp[blockLen*8:][:n*8]
+		castBlock(x, wide, a, base)
+		castBlock(y, wide, b, exponent)
+		if wide == graph.F64 {
+			pow(f64s(x), f64s(y))
+		} else {
+			powInt(view[int64](x), view[int64](y), unsigned)
+		}
+		castBlock(dst, base, x, wide)
+	}
+	return newElementwise(out[0], in, 30, 2*blockLen*8, fn)
+}
+
+// pow raises x to the power of y, in place.
+func pow(x, y []float64) {
+	y = y[:len(x)]
+	for i, v := range x {
+		switch y[i] {
+		case 2:
+			x[i] = v * v
+		case 3:
+			x[i] = v * v * v
+		default:
+			x[i] = math.Pow(v, y[i])
+		}
+	}
+}
+
+// powInt raises x to the power of y modulo 2^64, in place. The low bits do
+// not depend on the higher ones, so it serves the narrow types as well. A
+// negative power is truncated toward zero; of 0 it is 0, like a division by
+// zero.
+func powInt(x, y []int64, unsigned bool) {
+	y = y[:len(x)]
+	for i, v := range x {
+		n := uint64(y[i])
+		if y[i] < 0 && !unsigned {
+			switch v {
+			case 1:
+			case -1:
+				n &= 1
+			default:
+				v, n = 0, 1
+			}
+		}
+		r := int64(1)
+		for ; n != 0; n >>= 1 {
+			if n&1 != 0 {
+				r *= v
+			}
+			v *= v
+		}
+		x[i] = r
+	}
+}

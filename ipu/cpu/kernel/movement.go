@@ -1,0 +1,245 @@
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var movementKernels = map[string]binder{
+	"Reshape":   bindReshape,
+	"Transpose": bindTranspose,
+	"Slice":     bindSlice,
+	"Expand":    bindExpand,
+	"Concat":    bindConcat,
+	"Pad":       bindPad,
+	"Gather":    bindGather,
+}
+
+// moveCost is about how many simple element operations copying bytes takes.
+func moveCost(bytes int) int { return 1 + bytes/16 }
+
+// reshape copies, unless the result shares the operand's memory.
+type reshape struct{}
+
+func bindReshape(graph.Op, []graph.TensorType, []graph.TensorType) (Kernel, error) {
+	return reshape{}, nil
+}
+
+// Scratch implements Kernel.
+func (reshape) Scratch() int { return 0 }
+
+// InPlace implements InPlacer.
+func (reshape) InPlace(i int) bool { return i == 0 }
+
+// Run implements Kernel.
+func (reshape) Run(_ Pool, in, out [][]byte, _ []byte) error {
+	copy(out[0], in[0])
+	return nil
+}
+
+// strided is the kernel of every operator whose result's elements lie at
+// fixed strides in the operand.
+type strided struct {
+	loop loop
+	base int // the operand's element that comes first
+	size int // bytes of an element
+	n    int
+	// gather copies a row whose elements lie apart.
+	gather func(dst, src []byte, first, stride int)
+	// tile says that the loop is a transposition: along axis tileAxis the
+	// operand is contiguous, along the last one it is not.
+	tile     func(k *strided, from, base, rows, cols int)
+	tileAxis int
+	outStep  int // the result's stride along tileAxis
+
+	// The run in progress.
+	in, out []byte
+	parts   int
+}
+
+// tileSide is the side of the squares in which transpositions go, so that
+// what is read and written stays in the first-level cache.
+const tileSide = 32
+
+// newStrided makes the kernel for a result of the given type whose element at
+// coordinates c is the operand's element base + Σ c·steps.
+func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
+	l, err := newLoop(ints(out.Shape), steps)
+	if err != nil {
+		return nil, err
+	}
+	k := &strided{loop: l, base: base, size: out.DType.Size(), n: elements(out.Shape), tileAxis: -1}
+	last := len(l.shape) - 1
+	if s := l.stride(0); s != 0 && s != 1 && k.n > 0 {
+		k.outStep = l.shape[last]
+		for axis := last - 1; axis >= 0; axis-- {
+			if l.strides[0][axis] == 1 && l.shape[axis] > 1 {
+				k.tileAxis = axis
+				break
+			}
+			k.outStep *= l.shape[axis]
+		}
+	}
+	switch k.size {
+	case 1:
+		k.gather, k.tile = stridedRow[uint8], transposeTile[uint8]
+	case 2:
+		k.gather, k.tile = stridedRow[uint16], transposeTile[uint16]
+	case 4:
+		k.gather, k.tile = stridedRow[uint32], transposeTile[uint32]
+	case 8:
+		k.gather, k.tile = stridedRow[uint64], transposeTile[uint64]
+	default:
+		return nil, noKernel("moving", out.DType)
+	}
+	return k, nil
+}
+
+// Scratch implements Kernel.
+func (k *strided) Scratch() int { return 0 }
+
+// Run implements Kernel.
+func (k *strided) Run(p Pool, in, out [][]byte, _ []byte) error {
+	k.in, k.out = in[0], out[0]
+	if k.tileAxis >= 0 {
+		k.parts = cut(p, k.planes()*k.bands(), tileSide*k.loop.inner)
+	} else {
+		k.parts = cut(p, k.n, 1)
+	}
+	p.Run(k, k.parts)
+	k.in, k.out = nil, nil
+	return nil
+}
+
+// Do implements Task.
+func (k *strided) Do(part int) {
+	if k.tileAxis >= 0 {
+		k.transpose(part)
+		return
+	}
+	lo, hi := span(k.n, k.parts, part, 64)
+	if lo == hi {
+		return
+	}
+	var c cursor
+	inner, stride := k.loop.inner, k.loop.stride(0)
+	k.loop.seek(&c, lo/inner)
+	col := lo % inner
+	for at := lo; at < hi; {
+		n := min(inner-col, hi-at)
+		dst := k.out[at*k.size : (at+n)*k.size]
+		first := k.base + c.off[0] + col*stride
+		switch stride {
+		case 1:
+			copyRun(dst, k.in[first*k.size:])
+		case 0:
+			repeat(dst, k.in[first*k.size:(first+1)*k.size])
+		default:
+			k.gather(dst, k.in, first, stride)
+		}
+		at += n
+		col = 0
+		k.loop.next(&c)
+	}
+}
+
+// stridedRow copies elements that lie stride apart in src, from first on.
+func stridedRow[E unsigned](dst, src []byte, first, stride int) {
+	d, s := view[E](dst), view[E](src)
+	for i := range d {
+		d[i] = s[first]
+		first += stride
+	}
+}
+
+// bands returns how many rows of tiles a plane has.
+func (k *strided) bands() int {
+	return (k.loop.shape[k.tileAxis] + tileSide - 1) / tileSide
+}
+
+// planes returns how many planes, spanned by tileAxis and the last axis, the
+// loop has.
+func (k *strided) planes() int {
+	return k.loop.rows / k.loop.shape[k.tileAxis]
+}
+
+// transpose computes a part, a range of bands of tiles.
+func (k *strided) transpose(part int) {
+	bands := k.bands()
+	lo, hi := span(k.planes()*bands, k.parts, part, 1)
+	last := len(k.loop.shape) - 1
+	for item := lo; item < hi; item++ {
+		plane, band := item/bands, item%bands
+		from, to, step := k.base, 0, 1
+		for axis := last; axis >= 0; axis-- {
+			d := k.loop.shape[axis]
+			if axis != last && axis != k.tileAxis {
+				at := plane % d
+				plane /= d
+				from += at * k.loop.strides[0][axis]
+				to += at * step
+			}
+			step *= d
+		}
+		row := band * tileSide
+		rows := min(tileSide, k.loop.shape[k.tileAxis]-row)
+		for col := 0; col < k.loop.inner; col += tileSide {
+			cols := min(tileSide, k.loop.inner-col)
+			k.tile(k, from+row+col*k.loop.stride(0), to+row*k.outStep+col, rows, cols)
+		}
+	}
+}
+
+// transposeTile copies rows by cols elements. They begin at from in the
+// operand, where rows are neighbours, and at to in the result, where columns
+// are.
+func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
+	src, dst, stride := view[E](k.in), view[E](k.out), k.loop.stride(0)
+	r := 0
+	for ; r+4 <= rows; r += 4 {
+		d0 := dst[to+(r+0)*k.outStep:][:cols]
+		d1 := dst[to+(r+1)*k.outStep:][:cols]
+		d2 := dst[to+(r+2)*k.outStep:][:cols]
+		d3 := dst[to+(r+3)*k.outStep:][:cols]
+		at := from + r
+		for c := range d0 {
+			s := src[at : at+4 : at+4]
+			d0[c], d1[c], d2[c], d3[c] = s[0], s[1], s[2], s[3]
+			at += stride
+		}
+	}
+	for ; r < rows; r++ {
+		d := dst[to+r*k.outStep:][:cols]
+		at := from + r
+		for c := range d {
+			d[c] = src[at]
+			at += stride
+		}
+	}
+}
+
+func bindTranspose(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	own := strides(in[0].Shape)
+	steps := make([]int, len(own))
+	for i, p := range op.(*graph.Transpose).Perm {
+		steps[i] = own[p]
+	}
+	return newStrided(out[0], 0, steps)
+}
+
+func bindSlice(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Slice)
+	steps := strides(in[0].Shape)
+	base := 0
+	for i := range steps {
+		base += int(o.Start[i]) * steps[i]
+		// A step that is never taken may be any number: keep it out of products.
+		if o.Size[i] > 1 {
+			steps[i] *= int(o.Step[i])
+		}
+	}
+	return newStrided(out[0], base, steps)
+}
+
+func bindExpand(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	return newStrided(out[0], 0, broadcastStrides(out[0].Shape, in[0].Shape))
+}

@@ -1,0 +1,172 @@
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// pad is the kernel of Pad. The operand is seen as rows along the last padded
+// axis; what lies behind that axis moves together, as one unit.
+type pad struct {
+	unit int // bytes
+	// outer tells, per axis before the last padded one, which of the
+	// operand's positions each of the result's shows, or fill.
+	outer [][]int
+	dims  []int // the operand's length along those axes
+	// segments make up the last padded axis.
+	segments []segment
+	row, dim int // length of that axis in the result and the operand, in units
+	rows     int // rows of the result
+	size     int // bytes of an element
+	zero     [8]byte
+
+	// The run in progress.
+	x, value, out []byte
+	parts         int
+}
+
+// fill is the position of what the operand does not have.
+const fill = -1
+
+// segment is a run of positions of the result that show positions of the
+// operand, in units: from src on, up (step 1), down (-1), or always src (0);
+// or fill.
+type segment struct{ n, src, step int }
+
+func bindPad(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Pad)
+	x := in[0].Shape
+	last := len(x) - 1
+	for last >= 0 && o.Before[last] == 0 && o.After[last] == 0 {
+		last--
+	}
+	if last < 0 {
+		return reshape{}, nil
+	}
+	k := &pad{size: in[0].DType.Size(), dim: int(x[last]), row: int(out[0].Shape[last])}
+	k.unit = k.size * elements(x[last+1:])
+	k.rows = elements(out[0].Shape[:last])
+	if elements(out[0].Shape) == 0 {
+		k.rows = 0
+		return k, nil
+	}
+	for axis := range last {
+		var positions []int
+		for _, s := range padSegments(o.Mode, int(x[axis]), int(o.Before[axis]), int(o.After[axis])) {
+			for range s.n {
+				positions = append(positions, s.src)
+				s.src += s.step
+			}
+		}
+		k.outer = append(k.outer, positions)
+		k.dims = append(k.dims, int(x[axis]))
+	}
+	k.segments = padSegments(o.Mode, k.dim, int(o.Before[last]), int(o.After[last]))
+	return k, nil
+}
+
+// padSegments lists what an axis of dim positions shows after padding, or
+// where negative cropping, it by before and after.
+func padSegments(mode graph.PadMode, dim, before, after int) []segment {
+	first, end := max(0, -before), dim-max(0, -after) // what is left of the axis
+	left := end - first
+	before, after = max(0, before), max(0, after)
+	var list []segment
+	switch mode {
+	case graph.PadConstant:
+		list = []segment{{before, fill, 0}, {left, first, 1}, {after, fill, 0}}
+	case graph.PadEdge:
+		list = []segment{{before, first, 0}, {left, first, 1}, {after, end - 1, 0}}
+	case graph.PadWrap:
+		for at := -before; at < left+after; {
+			offset := ((at % left) + left) % left
+			n := min(left-offset, left+after-at)
+			list = append(list, segment{n, first + offset, 1})
+			at += n
+		}
+	case graph.PadReflect:
+		if left == 1 {
+			return []segment{{before + 1 + after, first, 0}}
+		}
+		period := 2 * (left - 1)
+		for at := -before; at < left+after; {
+			offset := ((at % period) + period) % period
+			s := segment{left - 1 - offset, first + offset, 1}
+			if offset >= left-1 {
+				s = segment{period - offset, first + period - offset, -1}
+			}
+			s.n = min(s.n, left+after-at)
+			list = append(list, s)
+			at += s.n
+		}
+	}
+	kept := list[:0]
+	for _, s := range list {
+		if s.n > 0 {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// Scratch implements Kernel.
+func (k *pad) Scratch() int { return 0 }
+
+// Run implements Kernel.
+func (k *pad) Run(p Pool, in, out [][]byte, _ []byte) error {
+	k.x, k.out, k.value = in[0], out[0], k.zero[:k.size]
+	if len(in) > 1 && in[1] != nil {
+		k.value = in[1]
+	}
+	k.parts = cut(p, k.rows, moveCost(k.row*k.unit))
+	p.Run(k, k.parts)
+	k.x, k.out, k.value = nil, nil, nil
+	return nil
+}
+
+// Do implements Task.
+func (k *pad) Do(part int) {
+	lo, hi := span(k.rows, k.parts, part, 1)
+	length := k.row * k.unit
+	for row := lo; row < hi; row++ {
+		dst := k.out[row*length : (row+1)*length]
+		src := k.source(row)
+		if src < 0 {
+			repeat(dst, k.value)
+			continue
+		}
+		x := k.x[src*k.dim*k.unit : (src+1)*k.dim*k.unit]
+		for _, s := range k.segments {
+			run := dst[:s.n*k.unit]
+			dst = dst[len(run):]
+			switch {
+			case s.src == fill:
+				repeat(run, k.value)
+			case s.step == 1:
+				copyRun(run, x[s.src*k.unit:])
+			case s.step == 0:
+				repeat(run, x[s.src*k.unit:(s.src+1)*k.unit])
+			default:
+				for at := s.src * k.unit; len(run) > 0; at -= k.unit {
+					copyRun(run[:k.unit], x[at:])
+					run = run[k.unit:]
+				}
+			}
+		}
+	}
+}
+
+// source returns the operand's row that the result's row shows, or fill.
+func (k *pad) source(row int) int {
+	src, step := 0, 1
+	for axis := len(k.outer) - 1; axis >= 0; axis-- {
+		positions := k.outer[axis]
+		at := positions[row%len(positions)]
+		if at == fill {
+			return fill
+		}
+		row /= len(positions)
+		src += at * step
+		step *= k.dims[axis]
+	}
+	return src
+}

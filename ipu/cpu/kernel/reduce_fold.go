@@ -1,0 +1,178 @@
+package kernel
+
+import (
+	"math"
+	"unsafe"
+)
+
+// The loops of Reduce come in two forms: one folds a row into a single
+// accumulator ("across"), the other folds each element of a row into the
+// accumulator beside it. Sums keep several partial ones, so that additions
+// need not wait for each other.
+
+// asBytes is the memory of accumulators.
+func asBytes[A int64 | uint64 | float64](acc []A) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(acc))), len(acc)*8)
+}
+
+func sumAcross[T number, A number](acc A, x []T, _ A) A {
+	var a, b, c, d A
+	for ; len(x) >= 4; x = x[4:] {
+		a += A(x[0])
+		b += A(x[1])
+		c += A(x[2])
+		d += A(x[3])
+	}
+	for _, v := range x {
+		a += A(v)
+	}
+	return acc + (a + b) + (c + d)
+}
+
+func sumBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] += A(v)
+	}
+}
+
+func absAcross[T number, A number](acc A, x []T, _ A) A {
+	var a, b A
+	for ; len(x) >= 2; x = x[2:] {
+		a += max(A(x[0]), -A(x[0]))
+		b += max(A(x[1]), -A(x[1]))
+	}
+	for _, v := range x {
+		a += max(A(v), -A(v))
+	}
+	return acc + a + b
+}
+
+func absBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] += max(A(v), -A(v))
+	}
+}
+
+func squareAcross[T number, A number](acc A, x []T, _ A) A {
+	var a, b, c, d A
+	for ; len(x) >= 4; x = x[4:] {
+		p, q, r, s := A(x[0]), A(x[1]), A(x[2]), A(x[3])
+		a += p * p
+		b += q * q
+		c += r * r
+		d += s * s
+	}
+	for _, v := range x {
+		a += A(v) * A(v)
+	}
+	return acc + (a + b) + (c + d)
+}
+
+func squareBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] += A(v) * A(v)
+	}
+}
+
+func productAcross[T number, A number](acc A, x []T, _ A) A {
+	for _, v := range x {
+		acc *= A(v)
+	}
+	return acc
+}
+
+func productBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] *= A(v)
+	}
+}
+
+func maxAcross[T number, A number](acc A, x []T, _ A) A {
+	if len(x) == 0 {
+		return acc
+	}
+	a, b := x[0], x[len(x)-1]
+	for ; len(x) >= 2; x = x[2:] {
+		a, b = max(a, x[0]), max(b, x[1])
+	}
+	return max(acc, A(max(a, b)))
+}
+
+func maxBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] = max(acc[i], A(v))
+	}
+}
+
+func minAcross[T number, A number](acc A, x []T, _ A) A {
+	if len(x) == 0 {
+		return acc
+	}
+	a, b := x[0], x[len(x)-1]
+	for ; len(x) >= 2; x = x[2:] {
+		a, b = min(a, x[0]), min(b, x[1])
+	}
+	return min(acc, A(min(a, b)))
+}
+
+func minBeside[T number, A number](acc []A, x []T, _ []A) {
+	acc = acc[:len(x)]
+	for i, v := range x {
+		acc[i] = min(acc[i], A(v))
+	}
+}
+
+// exp64 is exp with the precision that results narrower than float64 need.
+func exp64(y float64) float64 {
+	p, s := expSplit(limit(y))
+	return s + s*p
+}
+
+func expAcross[T number, A number](acc A, x []T, shift A, exp func(float64) float64) A {
+	for _, v := range x {
+		acc += A(exp(float64(v) - float64(shift)))
+	}
+	return acc
+}
+
+func expBeside[T number, A number](acc []A, x []T, shift []A, exp func(float64) float64) {
+	acc, shift = acc[:len(x)], shift[:len(x)]
+	for i, v := range x {
+		acc[i] += A(exp(float64(v) - float64(shift[i])))
+	}
+}
+
+func meanAll[A number](acc, _ []A, count int) {
+	for i, v := range acc {
+		acc[i] = v / A(count)
+	}
+}
+
+func rootAll[A number](acc, _ []A, _ int) {
+	for i, v := range acc {
+		acc[i] = A(math.Sqrt(float64(v)))
+	}
+}
+
+func logAll[A number](acc, _ []A, _ int) {
+	for i, v := range acc {
+		acc[i] = A(math.Log(float64(v)))
+	}
+}
+
+// logShiftedAll ends log_sum_exp: shift is the maximum, which every exponent
+// was lowered by. Where that is infinite it is the result.
+func logShiftedAll[A number](acc, shift []A, _ int) {
+	for i, v := range acc {
+		if s := float64(shift[i]); math.IsInf(s, 0) {
+			acc[i] = shift[i]
+		} else {
+			acc[i] = A(s + math.Log(float64(v)))
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// signed, unsigned, integer, float and number are the element types that Go
+// computes with by itself.
+type (
+	signed interface {
+		~int8 | ~int16 | ~int32 | ~int64
+	}
+	unsigned interface {
+		~uint8 | ~uint16 | ~uint32 | ~uint64
+	}
+	integer interface{ signed | unsigned }
+	float   interface{ ~float32 | ~float64 }
+	number  interface{ integer | float }
+)
+
+// view gives the memory of a tensor its element type. b must be aligned to
+// T's size, as Kernel.Run promises; nothing is copied.
+func view[T any](b []byte) []T {
+	var zero T
+	n := len(b) / int(unsafe.Sizeof(zero))
+	if n == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
+}
+
+func f32s(b []byte) []float32 { return view[float32](b) }
+func f64s(b []byte) []float64 { return view[float64](b) }
+
+// elements returns how many elements a verified shape has.
+func elements(shape []int64) int {
+	n := 1
+	for _, d := range shape {
+		n *= int(d)
+	}
+	return n
+}
+
+// strides returns the row-major strides of shape, in elements.
+func strides(shape []int64) []int {
+	s := make([]int, len(shape))
+	n := 1
+	for i := len(shape) - 1; i >= 0; i-- {
+		s[i] = n
+		n *= int(shape[i])
+	}
+	return s
+}
+
+// ints converts a shape.
+func ints(shape []int64) []int {
+	s := make([]int, len(shape))
+	for i, d := range shape {
+		s[i] = int(d)
+	}
+	return s
+}
+
+// grain is the least work, counted in simple element operations, that is
+// worth handing to another core: some 15 µs, well above a wake-up's cost. It
+// is a variable for the tests, which cut small tensors too.
+var grain = 32 << 10
+
+// maxParts bounds the parts of one task, so that kernels whose parts need
+// memory of their own can size it when they are bound.
+const maxParts = 64
+
+// cut returns into how many parts to cut n items that take cost simple
+// element operations each: 1 if the work is small or p has one worker, else a
+// few per worker so that a slow core does not hold up the others; 0 if n is 0.
+func cut(p Pool, n, cost int) int {
+	if n == 0 {
+		return 0
+	}
+	w := p.Workers()
+	if w <= 1 {
+		return 1
+	}
+	return min(mostParts(n, cost), 4*w)
+}
+
+// mostParts returns the greatest number of parts that cut gives, whatever the
+// pool.
+func mostParts(n, cost int) int {
+	return max(1, min(int(min(float64(n)*float64(cost)/float64(grain), maxParts)), n))
+}
+
+// span returns the items [lo, hi) of part, one of parts, of n items. Inner
+// borders are multiples of unit, so that parts share no cache line.
+func span(n, parts, part, unit int) (lo, hi int) {
+	units := (n + unit - 1) / unit
+	lo = units * part / parts * unit
+	hi = units * (part + 1) / parts * unit
+	return min(lo, n), min(hi, n)
+}
+
+// maxAxes bounds the axes that a loop keeps after merging.
+const maxAxes = graph.MaxRank
+
+// maxOperands bounds the operands that a loop walks.
+const maxOperands = 3
+
+// loop walks operands whose elements lie at fixed strides, in the row-major
+// order of a common shape. Axes of one element are dropped and neighbouring
+// axes merged where every operand allows it, so the innermost axis (a row) is
+// as long as can be.
+type loop struct {
+	shape   []int   // merged axes, outermost first; never empty
+	strides [][]int // per operand: its step along every merged axis, in elements
+	rows    int     // product of all axes but the last; 0 if there are no elements
+	inner   int     // length of the last axis
+}
+
+// newLoop makes the loop over shape for operands with the given strides, one
+// stride per axis of shape and operand.
+func newLoop(shape []int, operands ...[]int) (loop, error) {
+	if len(operands) > maxOperands {
+		return loop{}, fmt.Errorf("loop over %d operands, at most %d", len(operands), maxOperands)
+	}
+	l := loop{strides: make([][]int, len(operands))}
+	total := 1
+	for axis, d := range shape {
+		total *= d
+		if d == 1 {
+			continue
+		}
+		last := len(l.shape) - 1
+		merge := last >= 0
+		for k, s := range operands {
+			if merge && l.strides[k][last] != s[axis]*d {
+				merge = false
+			}
+		}
+		if merge {
+			l.shape[last] *= d
+			for k, s := range operands {
+				l.strides[k][last] = s[axis]
+			}
+			continue
+		}
+		l.shape = append(l.shape, d)
+		for k, s := range operands {
+			l.strides[k] = append(l.strides[k], s[axis])
+		}
+	}
+	if len(l.shape) == 0 {
+		l.shape = []int{1}
+		for k := range operands {
+			l.strides[k] = []int{1}
+		}
+	}
+	if len(l.shape) > maxAxes {
+		return loop{}, fmt.Errorf("shape %v has more than %d axes that can't be merged", shape, maxAxes)
+	}
+	l.inner = l.shape[len(l.shape)-1]
+	if total != 0 {
+		l.rows = total / l.inner
+	}
+	return l, nil
+}
+
+// broadcast makes the loop over shape for row-major operands of shapes that
+// numpy's rules broadcast to it. On the last axis every stride is 0 or 1.
+func broadcast(shape []int64, operands ...[]int64) (loop, error) {
+	all := make([][]int, len(operands))
+	for k, s := range operands {
+		all[k] = broadcastStrides(shape, s)
+	}
+	return newLoop(ints(shape), all...)
+}
+
+// broadcastStrides returns the strides of a row-major operand along the axes
+// of the shape it is broadcast to: 0 where it repeats.
+func broadcastStrides(shape, operand []int64) []int {
+	out := make([]int, len(shape))
+	own := strides(operand)
+	skip := len(shape) - len(operand)
+	for i, d := range operand {
+		if d != 1 {
+			out[skip+i] = own[i]
+		}
+	}
+	return out
+}
+
+// stride returns operand k's step along a row.
+func (l *loop) stride(k int) int { return l.strides[k][len(l.shape)-1] }
+
+// cursor is the position of one row of a loop. off holds, per operand, the
+// index of the row's first element relative to the operand's first.
+type cursor struct {
+	off [maxOperands]int
+	at  [maxAxes]int
+}
+
+// seek puts c on a row.
+func (l *loop) seek(c *cursor, row int) {
+	c.off = [maxOperands]int{}
+	for axis := len(l.shape) - 2; axis >= 0; axis-- {
+		d := l.shape[axis]
+		c.at[axis] = row % d
+		row /= d
+		for k := range l.strides {
+			c.off[k] += c.at[axis] * l.strides[k][axis]
+		}
+	}
+}
+
+// next moves c to the following row.
+func (l *loop) next(c *cursor) {
+	for axis := len(l.shape) - 2; axis >= 0; axis-- {
+		c.at[axis]++
+		if c.at[axis] < l.shape[axis] {
+			for k := range l.strides {
+				c.off[k] += l.strides[k][axis]
+			}
+			return
+		}
+		c.at[axis] = 0
+		for k := range l.strides {
+			c.off[k] -= (l.shape[axis] - 1) * l.strides[k][axis]
+		}
+	}
+}
