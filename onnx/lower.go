@@ -1,0 +1,344 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Options says how a model is made static.
+type Options struct {
+	// Dims gives the sizes of symbolic dimensions by symbol. A dimension
+	// without a symbol is addressed by input and axis, as in "image[2]".
+	Dims map[string]int64
+	// Batch is the size of every first dimension of an input that is symbolic
+	// or unknown and not in Dims or Shapes; 0 means not given.
+	Batch int64
+	// Shapes gives whole shapes by input name; they also bind the symbols
+	// that stand in them.
+	Shapes map[string][]int64
+	// Values gives the values of graph inputs, which become constants and are
+	// inputs no longer.
+	Values map[string]*Tensor
+	// FoldWeights makes weights constants of the executable.
+	FoldWeights bool
+}
+
+// Lowered is a model in the operators of the portable executable.
+type Lowered struct {
+	// Executable holds the tensors and one graph, Main. It has no streams and
+	// no programs yet.
+	Executable *graph.Executable
+	// Main is the graph that computes the outputs from inputs and weights.
+	Main graph.GraphID
+	// Inputs are the graph inputs that the host has to feed, in the model's
+	// order; each has a tensor of its own that nothing in Main writes.
+	Inputs []Port
+	// Outputs are the graph outputs in the model's order. An output's tensor
+	// may be that of an input, a weight, a constant or another output.
+	Outputs []Port
+	// Weights are the initialisers that stayed tensors of their own: persistent
+	// tensors without data, in the order in which nodes use them.
+	Weights []Weight
+	// Warnings are remarks about the model that a user should see.
+	Warnings []string
+}
+
+// Port is an input or an output.
+type Port struct {
+	Name   string
+	Elem   ElemType
+	Tensor graph.TensorID
+}
+
+// Weight is a persistent tensor with the value that the model gives it.
+type Weight struct {
+	Name   string // the initialiser's name, unique among weights
+	Tensor graph.TensorID
+	Data   []byte // as in [Tensor.Data]
+}
+
+// Bounds on what a model can make the lowering do.
+const (
+	maxNodes = 1 << 20 // nodes after inlining functions and branches
+	maxNeeds = 256     // missing values that one error lists
+	maxErrs  = 20      // invalid nodes that one error lists
+)
+
+// Lower fixes the model's dimensions and lowers its graph. Values that do not
+// depend on inputs are computed here and now. The error is a [*DimError], an
+// [*UnsupportedError] or a [*NeedValueError] where the model is well-formed
+// and either the caller or this package has to give something more; any other
+// error says what is wrong with the model, node by node.
+func Lower(m *Model, o Options) (*Lowered, error) {
+	l, err := lower(m, o)
+	if err != nil && m != nil && m.Path != "" {
+		return nil, fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return l, err
+}
+
+func lower(m *Model, o Options) (*Lowered, error) {
+	if m == nil || m.Graph == nil {
+		return nil, errors.New("the model has no graph")
+	}
+	l := &lowerer{
+		opts: o, ops: operators, functions: make(map[functionKey]*Function, len(m.Functions)),
+		used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
+		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
+	}
+	for _, f := range m.Functions {
+		k := functionKey{canonicalDomain(f.Domain), f.Name, f.Overload}
+		if l.functions[k] != nil {
+			return nil, fmt.Errorf("function %s is defined twice", k)
+		}
+		l.functions[k] = f
+	}
+	env := &environment{opsets: opsetsOf(m.Opsets)}
+	if v := env.opsets[""]; v > newestOpset {
+		l.warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, newestOpset)
+	}
+	sc := newScope(nil)
+	ins, err := l.define(sc, m.Graph)
+	if err != nil {
+		return nil, err
+	}
+	order, err := schedule(m.Graph.Nodes, outputNames(m.Graph), sc)
+	if err != nil {
+		return nil, err
+	}
+	l.scan(env, order)
+	shapes, err := bindShapes(m.Graph.Inputs, ins, o)
+	if err != nil {
+		return nil, errors.Join(l.unsupportedOrNil(), err)
+	}
+	l.inputs(sc, ins, shapes)
+	l.nodes(sc, env, order)
+	outs := l.outputs(sc, m.Graph.Outputs)
+	if err := l.result(); err != nil {
+		return nil, err
+	}
+	return &Lowered{
+		Executable: l.exe, Inputs: l.ports, Outputs: outs, Weights: l.weights, Warnings: l.warnings,
+	}, nil
+}
+
+// lowerer is the state of one lowering.
+type lowerer struct {
+	opts      Options
+	ops       map[string][]since
+	functions map[functionKey]*Function
+	exe       *graph.Executable
+	ports     []Port
+	weights   []Weight
+	used      map[string]bool // names of weights
+	repeats   map[string]int  // by name, how often it was taken already
+	budget    budget
+	count     int // nodes lowered
+	warnings  []string
+
+	// What is in the way, collected over all nodes.
+	obstacles []*Obstacle
+	byText    map[string]*Obstacle
+	needs     []Need
+	errs      []error
+}
+
+func (l *lowerer) warn(format string, args ...any) {
+	if s := fmt.Sprintf(format, args...); !slices.Contains(l.warnings, s) && len(l.warnings) < 100 {
+		l.warnings = append(l.warnings, s)
+	}
+}
+
+// main returns the graph under construction.
+func (l *lowerer) main() *graph.Graph { return &l.exe.Graphs[0] }
+
+// define checks a main graph's inputs and initialisers and puts the values
+// that are known into sc. It returns the inputs that the host has to feed.
+func (l *lowerer) define(sc *scope, g *Graph) ([]ValueInfo, error) {
+	if err := l.initializers(sc, g); err != nil {
+		return nil, err
+	}
+	var ins []ValueInfo
+	seen := make(map[string]bool, len(g.Inputs))
+	for _, in := range g.Inputs {
+		switch {
+		case in.Name == "":
+			return nil, errors.New("a graph input has no name")
+		case seen[in.Name]:
+			return nil, fmt.Errorf("graph input %q is declared twice", in.Name)
+		}
+		seen[in.Name] = true
+		if bound := l.opts.Values[in.Name]; bound != nil {
+			if in.Elem != Undefined && in.Elem != bound.Elem {
+				return nil, fmt.Errorf("the value bound to input %q is of type %v, want %v", in.Name, bound.Elem, in.Elem)
+			}
+			v, err := constant(in.Name, bound)
+			if err != nil {
+				return nil, fmt.Errorf("the value bound to input %q: %w", in.Name, err)
+			}
+			sc.values[in.Name] = v
+		} else if sc.values[in.Name] == nil {
+			ins = append(ins, in)
+			sc.values[in.Name] = &value{name: in.Name, tensor: graph.None, bad: true}
+		}
+	}
+	for name := range l.opts.Values {
+		if !seen[name] {
+			return nil, fmt.Errorf("a value is bound to %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
+		}
+	}
+	for name := range l.opts.Shapes {
+		if !seen[name] {
+			return nil, fmt.Errorf("a shape is given for %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
+		}
+	}
+	return ins, nil
+}
+
+// initializers defines a graph's initialisers in sc.
+func (l *lowerer) initializers(sc *scope, g *Graph) error {
+	for i, t := range g.Initializers {
+		if t.Name == "" {
+			return fmt.Errorf("initializer %d has no name", i)
+		}
+		if sc.values[t.Name] != nil {
+			return fmt.Errorf("initializer %q is defined twice", t.Name)
+		}
+		if !t.Elem.DType().Valid() {
+			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true}
+			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), node: t.Name})
+			continue
+		}
+		v, err := constant(t.Name, t)
+		if err != nil {
+			return fmt.Errorf("initializer %q: %w", t.Name, err)
+		}
+		if isWeight(v.typ.DType) && !l.opts.FoldWeights {
+			v.weight = &weight{name: t.Name, typ: v.typ, data: v.data, tensor: graph.None}
+		}
+		sc.values[t.Name] = v
+	}
+	return nil
+}
+
+// inputs makes the tensors of the graph inputs.
+func (l *lowerer) inputs(sc *scope, ins []ValueInfo, shapes map[string][]int64) {
+	for _, in := range ins {
+		v := sc.values[in.Name]
+		if in.NotDense != "" {
+			l.obstruct(&obstacle{reason: "graph input of type " + in.NotDense, node: in.Name})
+			continue
+		}
+		dt := in.Elem.DType()
+		if !dt.Valid() {
+			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name})
+			continue
+		}
+		v.typ = graph.TensorType{DType: dt, Shape: shapes[in.Name]}
+		if err := v.typ.Check(); err != nil {
+			l.fail(fmt.Errorf("graph input %q: %w", in.Name, err))
+			continue
+		}
+		v.bad, v.input = false, in.Name
+		l.used[in.Name] = true // no weight may have the name of an input
+		v.tensor = l.tensor(graph.Tensor{Name: in.Name, Type: v.typ})
+		l.ports = append(l.ports, Port{Name: in.Name, Elem: in.Elem, Tensor: v.tensor})
+	}
+}
+
+// outputs makes the ports of the graph outputs.
+func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
+	if len(outs) == 0 {
+		l.fail(errors.New("the graph has no outputs"))
+	}
+	var ports []Port
+	seen := make(map[string]bool, len(outs))
+	for _, out := range outs {
+		if seen[out.Name] {
+			l.fail(fmt.Errorf("graph output %q is declared twice", out.Name))
+			continue
+		}
+		seen[out.Name] = true
+		v := sc.lookup(out.Name)
+		if v == nil || v.bad {
+			continue // reported where it should have been computed
+		}
+		elem := elemOf(v.typ.DType)
+		if out.Elem != Undefined && out.Elem != elem {
+			l.fail(fmt.Errorf("graph output %q is declared as %v, but its value is %v", out.Name, out.Elem, elem))
+			continue
+		}
+		ports = append(ports, Port{Name: out.Name, Elem: elem, Tensor: l.materialise(v)})
+	}
+	return ports
+}
+
+// tensor adds an entry to the tensor table.
+func (l *lowerer) tensor(t graph.Tensor) graph.TensorID {
+	l.exe.Tensors = append(l.exe.Tensors, t)
+	return graph.TensorID(len(l.exe.Tensors) - 1)
+}
+
+// materialise returns the tensor that holds v, which is made if v was a mere
+// known value so far.
+func (l *lowerer) materialise(v *value) graph.TensorID {
+	if v.tensor != graph.None {
+		return v.tensor
+	}
+	w := v.weight
+	if w == nil {
+		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ, Const: true, Data: v.data})
+		return v.tensor
+	}
+	if w.tensor == graph.None {
+		name := l.unique(w.name)
+		w.tensor = l.tensor(graph.Tensor{Name: name, Type: w.typ, Persistent: true})
+		l.weights = append(l.weights, Weight{Name: name, Tensor: w.tensor, Data: w.data})
+	}
+	v.tensor = w.tensor
+	if !v.typ.Equal(w.typ) {
+		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ})
+		l.main().Nodes = append(l.main().Nodes, graph.Node{
+			Op: &graph.Reshape{Shape: v.typ.Shape}, Name: v.name, Inputs: []graph.TensorID{w.tensor}, Outputs: []graph.TensorID{v.tensor},
+		})
+	}
+	return v.tensor
+}
+
+// unique returns a weight's name: an initializer of a branch may have the name
+// of one elsewhere.
+func (l *lowerer) unique(name string) string {
+	s := name
+	for l.used[s] {
+		l.repeats[name]++
+		s = fmt.Sprintf("%s_%d", name, l.repeats[name]+1)
+	}
+	l.used[s] = true
+	return s
+}
+
+// functionKey identifies a model-local function.
+type functionKey struct{ domain, name, overload string }
+
+// String returns the function's name with its domain.
+func (k functionKey) String() string {
+	s := k.name
+	if k.domain != "" {
+		s = k.domain + "." + s
+	}
+	if k.overload != "" {
+		s += ":" + k.overload
+	}
+	return s
+}
+
+func outputNames(g *Graph) []string {
+	names := make([]string, len(g.Outputs))
+	for i, o := range g.Outputs {
+		names[i] = o.Name
+	}
+	return names
+}

@@ -1,0 +1,368 @@
+package onnx
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// call is one node being lowered. The functions of the operator table read
+// operands and attributes through it and emit operators of the executable.
+// What goes wrong ends the function by a panic with a failure, which never
+// leaves this package: [lowerer.node] recovers it and reports the error with
+// the node's name.
+type call struct {
+	l       *lowerer
+	sc      *scope
+	env     *environment
+	node    *Node
+	where   string // names the node in messages
+	version int64  // of the operator: the one chosen from the table
+
+	inputs []*value // nil where left out
+	taken  int      // operands that the operator knows
+	attrs  map[string]*Attribute
+	read   map[string]bool // attributes that the operator knows
+}
+
+// failure carries an error out of the lowering of a node.
+type failure struct{ err error }
+
+// errPoisoned says that an operand could not be lowered, which has been
+// reported already.
+var errPoisoned = errors.New("an operand could not be lowered")
+
+func (c *call) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// unsupported ends the lowering with something that ONNX allows and this
+// package does not.
+func (c *call) unsupported(format string, args ...any) {
+	panic(failure{&obstacle{reason: fmt.Sprintf("operator %s: %s", c.op(), fmt.Sprintf(format, args...))}})
+}
+
+// op names the operator and the operator set it is of.
+func (c *call) op() string {
+	return fmt.Sprintf("%s of operator set %d", c.node.OpType, c.env.opsets[canonicalDomain(c.node.Domain)])
+}
+
+// in returns operand i, which must be there.
+func (c *call) in(i int) *value {
+	v := c.opt(i)
+	if v == nil {
+		c.fail("operand %d is missing", i)
+	}
+	return v
+}
+
+// opt returns operand i, nil if it is left out.
+func (c *call) opt(i int) *value {
+	c.taken = max(c.taken, i+1)
+	if i < len(c.inputs) {
+		return c.inputs[i]
+	}
+	return nil
+}
+
+// all returns the operands of an operator that takes any number of them.
+func (c *call) all() []*value {
+	c.taken = len(c.inputs)
+	for i, v := range c.inputs {
+		if v == nil {
+			c.fail("operand %d is missing", i)
+		}
+	}
+	if len(c.inputs) == 0 {
+		c.fail("no operands, want at least 1")
+	}
+	return c.inputs
+}
+
+// wants reports whether somebody named result i.
+func (c *call) wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
+
+// attr returns an attribute, nil if it is not given, and checks its type.
+func (c *call) attr(name string, t AttributeType) *Attribute {
+	c.read[name] = true
+	a := c.attrs[name]
+	if a != nil && a.Type != t {
+		c.fail("attribute %q is of type %v, want %v", name, a.Type, t)
+	}
+	return a
+}
+
+func (c *call) int(name string, def int64) int64 {
+	if a := c.attr(name, AttrInt); a != nil {
+		return a.Int
+	}
+	return def
+}
+
+func (c *call) bool(name string, def bool) bool {
+	if a := c.attr(name, AttrInt); a != nil {
+		return a.Int != 0
+	}
+	return def
+}
+
+func (c *call) float(name string, def float64) float64 {
+	if a := c.attr(name, AttrFloat); a != nil {
+		return float64(a.Float)
+	}
+	return def
+}
+
+func (c *call) str(name, def string) string {
+	if a := c.attr(name, AttrString); a != nil {
+		return string(a.String)
+	}
+	return def
+}
+
+// ints returns an attribute that is a list, and whether it is given.
+func (c *call) ints(name string) ([]int64, bool) {
+	if a := c.attr(name, AttrInts); a != nil {
+		return a.Ints, true
+	}
+	return nil, false
+}
+
+func (c *call) floats(name string) []float64 {
+	a := c.attr(name, AttrFloats)
+	if a == nil {
+		return nil
+	}
+	out := make([]float64, len(a.Floats))
+	for i, f := range a.Floats {
+		out[i] = float64(f)
+	}
+	return out
+}
+
+// ignore marks attributes that have no meaning for inference.
+func (c *call) ignore(names ...string) {
+	for _, n := range names {
+		c.read[n] = true
+	}
+}
+
+// requireInt returns an attribute that has no default.
+func (c *call) requireInt(name string) int64 {
+	a := c.attr(name, AttrInt)
+	if a == nil {
+		c.fail("attribute %q is missing", name)
+	}
+	return a.Int
+}
+
+// requireInts returns an attribute that has no default.
+func (c *call) requireInts(name string) []int64 {
+	v, ok := c.ints(name)
+	if !ok {
+		c.fail("attribute %q is missing", name)
+	}
+	return v
+}
+
+// finish checks that the operator knew all operands, results and attributes.
+func (c *call) finish(results int) error {
+	if n := len(c.inputs); n > c.taken && slices.ContainsFunc(c.inputs[c.taken:], func(v *value) bool { return v != nil }) {
+		return fmt.Errorf("it has %d operands, but %s takes at most %d", n, c.op(), c.taken)
+	}
+	for i := results; i < len(c.node.Outputs); i++ {
+		if c.wants(i) {
+			return fmt.Errorf("it has %d results, but %s gives at most %d", len(c.node.Outputs), c.op(), results)
+		}
+	}
+	for _, a := range c.node.Attributes {
+		if c.attrs[a.Name] != nil && !c.read[a.Name] {
+			return fmt.Errorf("%s has no attribute %q", c.op(), a.Name)
+		}
+	}
+	return nil
+}
+
+// axis returns a as an axis from 0 to n-1; a negative one counts from the end.
+func (c *call) axis(a, n int64) int64 {
+	if a < -n || a >= n {
+		c.fail("axis %d is out of range, want %d to %d", a, -n, n-1)
+	}
+	if a < 0 {
+		return a + n
+	}
+	return a
+}
+
+// axes returns distinct axes of a tensor of rank n, in ascending order.
+func (c *call) axes(list []int64, n int64) []int64 {
+	out := make([]int64, len(list))
+	for i, a := range list {
+		out[i] = c.axis(a, n)
+	}
+	slices.Sort(out)
+	for i := 1; i < len(out); i++ {
+		if out[i] == out[i-1] {
+			c.fail("axis %d is named twice in %s", out[i], graph.ShapeString(list))
+		}
+	}
+	return out
+}
+
+// known returns operand i, whose value must be known now; what is its name in
+// ONNX's documentation of the operator. It is nil if it is left out.
+func (c *call) known(i int, what string) *value {
+	v := c.opt(i)
+	if v != nil && !v.known {
+		c.want(v, fmt.Sprintf("%d (%s)", i, what))
+	}
+	return v
+}
+
+// want ends the lowering because v is not known.
+func (c *call) want(v *value, operand string) {
+	ins := inputsOf(v)
+	if len(ins) == 0 {
+		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
+	}
+	panic(failure{&need{operand, ins}})
+}
+
+// knownInts returns operand i, a list of integers that must be known now, and
+// whether it is there at all.
+func (c *call) knownInts(i int, what string) ([]int64, bool) {
+	v := c.known(i, what)
+	if v == nil {
+		return nil, false
+	}
+	if v.rank() > 1 {
+		c.fail("operand %d (%s) is %v, want a list of int64", i, what, v.typ)
+	}
+	list, err := v.ints()
+	if err != nil {
+		c.fail("operand %d (%s): %w", i, what, err)
+	}
+	return list, true
+}
+
+// requireKnownInts is knownInts for an operand that must be there.
+func (c *call) requireKnownInts(i int, what string) []int64 {
+	c.in(i)
+	list, _ := c.knownInts(i, what)
+	return list
+}
+
+// inputsOf returns the graph inputs that a value depends on.
+func inputsOf(v *value) []string {
+	var ins []string
+	seen := map[*value]bool{v: true}
+	for stack := []*value{v}; len(stack) > 0; {
+		v, stack = stack[len(stack)-1], stack[:len(stack)-1]
+		if v.input != "" {
+			ins = append(ins, v.input)
+		}
+		for _, d := range v.deps {
+			if !d.known && !seen[d] {
+				seen[d] = true
+				stack = append(stack, d)
+			}
+		}
+	}
+	slices.Sort(ins)
+	return ins
+}
+
+// emit applies an operator with one result, or of whose results only the
+// first is wanted.
+func (c *call) emit(op graph.Op, in ...*value) *value { return c.emitN(op, []bool{true}, in...)[0] }
+
+// emitN applies an operator: now if its operands are known and it is not too
+// much work, otherwise by a node of the executable. Results that want does
+// not ask for are nil.
+func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
+	types := make([]graph.TensorType, len(in))
+	known := true
+	for i, v := range in {
+		if v != nil {
+			types[i] = v.typ
+			known = known && v.known
+		}
+	}
+	results, err := op.Infer(types)
+	if err != nil {
+		panic(failure{err})
+	}
+	for _, t := range results {
+		if err := t.Check(); err != nil {
+			c.fail("result: %w", err)
+		}
+	}
+	out := make([]*value, len(want))
+	if known {
+		if _, ok := op.(*graph.Reshape); ok {
+			v := *in[0]
+			v.name, v.typ, v.tensor = "", results[0], graph.None
+			out[0] = &v
+			return out
+		}
+		if c.l.budget.take(op, in, results) {
+			types, data, err := fold(op, in)
+			if err != nil {
+				c.fail("computing it from constants: %w", err)
+			}
+			for i := range out {
+				if want[i] {
+					out[i] = &value{typ: types[i], known: true, data: data[i], tensor: graph.None}
+				}
+			}
+			return out
+		}
+	}
+	node := graph.Node{Op: op, Name: c.node.Name, Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
+	if node.Name == "" {
+		node.Name = c.base()
+	}
+	var deps []*value
+	for i, v := range in {
+		if v == nil {
+			node.Inputs[i] = graph.None
+			continue
+		}
+		if v.name == "" && v.tensor == graph.None {
+			v.name = c.base() + "/constant"
+		}
+		node.Inputs[i] = c.l.materialise(v)
+		if !v.known {
+			deps = append(deps, v)
+		}
+	}
+	for i := range out {
+		node.Outputs[i] = graph.None
+		if want[i] {
+			out[i] = &value{typ: results[i], deps: deps}
+			out[i].tensor = c.l.tensor(graph.Tensor{Name: c.base() + "/" + op.Kind(), Type: results[i]})
+			node.Outputs[i] = out[i].tensor
+		}
+	}
+	c.l.main().Nodes = append(c.l.main().Nodes, node)
+	return out
+}
+
+// base is what the names of the node's intermediate tensors start with.
+func (c *call) base() string {
+	for _, name := range c.node.Outputs {
+		if name != "" {
+			return name
+		}
+	}
+	return c.node.Name
+}
+
+// String returns ONNX's name of the attribute type, such as "ints".
+func (t AttributeType) String() string {
+	names := [...]string{"undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs"}
+	if t >= 0 && int(t) < len(names) {
+		return names[t]
+	}
+	return fmt.Sprintf("type %d", int32(t))
+}

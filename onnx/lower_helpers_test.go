@@ -1,0 +1,264 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
+)
+
+// What the tests of package onnx_test share with those of this package.
+var (
+	TestData  = testData
+	Interpret = interpret
+	// Supported reports whether the table has an operator.
+	Supported = func(name string) bool { return len(operators[name]) > 0 }
+)
+
+// interpret runs the lowered graph node by node on the given inputs.
+func interpret(low *Lowered, feeds map[string][]byte) ([][]byte, error) {
+	exe := low.Executable
+	data := make([][]byte, len(exe.Tensors))
+	for i, t := range exe.Tensors {
+		if t.Const {
+			data[i] = t.Data
+		}
+	}
+	for _, w := range low.Weights {
+		data[w.Tensor] = w.Data
+	}
+	for _, in := range low.Inputs {
+		b, ok := feeds[in.Name]
+		if !ok {
+			return nil, fmt.Errorf("no data for input %q", in.Name)
+		}
+		data[in.Tensor] = b
+	}
+	for _, n := range exe.Graphs[low.Main].Nodes {
+		types := make([]graph.TensorType, len(n.Inputs))
+		in := make([][]byte, len(n.Inputs))
+		for i, id := range n.Inputs {
+			if id != graph.None {
+				types[i], in[i] = exe.Tensors[id].Type, data[id]
+			}
+		}
+		outTypes, out, err := cpu.Eval(n.Op, types, in)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", n.Name, err)
+		}
+		for i, id := range n.Outputs {
+			if id == graph.None {
+				continue
+			}
+			if got, want := exe.Tensors[id].Type, outTypes[i]; !got.Equal(want) {
+				return nil, fmt.Errorf("%s: result %d is %v in the table and %v from the kernel", n.Name, i, got, want)
+			}
+			data[id] = out[i]
+		}
+	}
+	outs := make([][]byte, len(low.Outputs))
+	for i, p := range low.Outputs {
+		outs[i] = data[p.Tensor]
+	}
+	return outs, nil
+}
+
+// verified returns the lowered model after a check that a program around its
+// graph makes a valid executable.
+func verified(t testing.TB, low *Lowered) *Lowered {
+	t.Helper()
+	e := *low.Executable
+	main := graph.Program{Index: 5}
+	step := func(kind graph.StepKind, dir graph.Direction, name string, id graph.TensorID) graph.Step {
+		e.Streams = append(e.Streams, graph.Stream{Handle: name, Direction: dir, Type: e.Tensors[id].Type})
+		return graph.Step{Kind: kind, Stream: graph.StreamID(len(e.Streams) - 1), Tensor: id}
+	}
+	for _, in := range low.Inputs {
+		main.Steps = append(main.Steps, step(graph.CopyIn, graph.HostToDevice, "in "+in.Name, in.Tensor))
+	}
+	main.Steps = append(main.Steps, graph.Step{Kind: graph.Call, Graph: low.Main})
+	for _, out := range low.Outputs {
+		main.Steps = append(main.Steps, step(graph.CopyOut, graph.DeviceToHost, "out "+out.Name, out.Tensor))
+	}
+	e.Programs = []graph.Program{main}
+	require.NoError(t, graph.Verify(&e))
+	return low
+}
+
+// Tensors for tests. Values are converted to the element type.
+func tensor(elem ElemType, shape []int64, values ...float64) *Tensor {
+	t := &Tensor{Elem: elem, Dims: shape, Data: []byte{}}
+	for _, v := range values {
+		t.Data = append(t.Data, encodeFloat(elem.DType(), v)...)
+	}
+	return t
+}
+
+func f32s(shape []int64, values ...float64) *Tensor  { return tensor(Float, shape, values...) }
+func i64s(shape []int64, values ...float64) *Tensor  { return tensor(Int64, shape, values...) }
+func bools(shape []int64, values ...float64) *Tensor { return tensor(Bool, shape, values...) }
+
+// list1 is an int64 tensor of rank 1.
+func list1(values ...float64) *Tensor { return i64s(dims(int64(len(values))), values...) }
+
+func dims(d ...int64) []int64 { return d }
+
+func named(t *Tensor, name string) *Tensor {
+	c := *t
+	c.Name = name
+	return &c
+}
+
+// numbers decodes a tensor's elements.
+func numbers(t graph.DType, data []byte) []float64 {
+	_, out, err := cpu.Eval(&graph.Cast{To: graph.F64}, []graph.TensorType{{DType: t, Shape: dims(int64(len(data) / t.Size()))}}, [][]byte{data})
+	if err != nil {
+		panic(err)
+	}
+	f := make([]float64, len(out[0])/8)
+	for i := range f {
+		f[i] = math.Float64frombits(binary.LittleEndian.Uint64(out[0][8*i:]))
+	}
+	return f
+}
+
+func aInt(name string, v int64) *Attribute { return &Attribute{Name: name, Type: AttrInt, Int: v} }
+func aInts(name string, v ...int64) *Attribute {
+	return &Attribute{Name: name, Type: AttrInts, Ints: v}
+}
+func aFloat(name string, v float32) *Attribute {
+	return &Attribute{Name: name, Type: AttrFloat, Float: v}
+}
+func aStr(name, v string) *Attribute {
+	return &Attribute{Name: name, Type: AttrString, String: []byte(v)}
+}
+func aTensor(name string, v *Tensor) *Attribute {
+	return &Attribute{Name: name, Type: AttrTensor, Tensor: v}
+}
+func aGraph(name string, g *Graph) *Attribute {
+	return &Attribute{Name: name, Type: AttrGraph, Graph: g}
+}
+
+func node(op string, in, out []string, attrs ...*Attribute) *Node {
+	return &Node{OpType: op, Inputs: in, Outputs: out, Attributes: attrs}
+}
+
+func names(n ...string) []string { return n }
+
+// info is a value of fixed or symbolic shape: numbers and symbols.
+func info(name string, elem ElemType, shape ...any) ValueInfo {
+	v := ValueInfo{Name: name, Elem: elem, HasShape: true}
+	for _, d := range shape {
+		switch d := d.(type) {
+		case int:
+			v.Dims = append(v.Dims, Dim{Known: true, Value: int64(d)})
+		case string:
+			v.Dims = append(v.Dims, Dim{Symbol: d})
+		}
+	}
+	return v
+}
+
+func outputs(names ...string) []ValueInfo {
+	var v []ValueInfo
+	for _, n := range names {
+		v = append(v, ValueInfo{Name: n})
+	}
+	return v
+}
+
+func model(opset int64, g *Graph) *Model {
+	return &Model{IRVersion: 8, Opsets: []Opset{{"", opset}}, Graph: g}
+}
+
+// opCase is one node with operands and expected results. Operands whose
+// place is in fixed are initialisers, the others graph inputs.
+type opCase struct {
+	name  string
+	opset int64
+	op    string
+	attrs []*Attribute
+	in    []*Tensor // nil where left out
+	fixed []int
+	want  []*Tensor // nil where nobody asks for the result
+}
+
+// run checks the case twice: with inputs at run time, and with all operands
+// known, so that everything is folded.
+func (c *opCase) run(t *testing.T) {
+	n := &Node{OpType: c.op, Attributes: c.attrs, Name: "tested"}
+	g := &Graph{Nodes: []*Node{n}}
+	feeds := map[string][]byte{}
+	bound := map[string]*Tensor{}
+	for i, x := range c.in {
+		if x == nil {
+			n.Inputs = append(n.Inputs, "")
+			continue
+		}
+		name := fmt.Sprintf("x%d", i)
+		n.Inputs = append(n.Inputs, name)
+		fixed := false
+		for _, f := range c.fixed {
+			fixed = fixed || f == i
+		}
+		if fixed {
+			g.Initializers = append(g.Initializers, named(x, name))
+			continue
+		}
+		v := ValueInfo{Name: name, Elem: x.Elem, HasShape: true}
+		for _, d := range x.Dims {
+			v.Dims = append(v.Dims, Dim{Known: true, Value: d})
+		}
+		g.Inputs = append(g.Inputs, v)
+		feeds[name] = x.Data
+		bound[name] = x
+	}
+	var want []*Tensor
+	for i, y := range c.want {
+		if y == nil {
+			n.Outputs = append(n.Outputs, "")
+			continue
+		}
+		name := fmt.Sprintf("y%d", i)
+		n.Outputs = append(n.Outputs, name)
+		g.Outputs = append(g.Outputs, ValueInfo{Name: name})
+		want = append(want, y)
+	}
+	m := model(c.opset, g)
+	for _, o := range []Options{{}, {Values: bound}} {
+		low, err := Lower(m, o)
+		require.NoError(t, err)
+		verified(t, low)
+		if o.Values != nil {
+			require.Empty(t, low.Executable.Graphs[0].Nodes, "everything is known, so nothing is left to run")
+		}
+		outs, err := interpret(low, feeds)
+		require.NoError(t, err)
+		for i, y := range want {
+			typ := low.Executable.Tensors[low.Outputs[i].Tensor].Type
+			require.Equal(t, y.Elem, low.Outputs[i].Elem, "element type of result %d", i)
+			require.Equal(t, y.Type().String(), typ.String(), "type of result %d", i)
+			got, exp := numbers(typ.DType, outs[i]), numbers(typ.DType, y.Data)
+			for j := range exp {
+				if got[j] != exp[j] {
+					require.InDelta(t, exp[j], got[j], 1e-6+1e-4*math.Abs(exp[j]), "element %d of result %d: got %v, want %v", j, i, got, exp)
+				}
+			}
+		}
+	}
+}
+
+func runCases(t *testing.T, cases []opCase) {
+	t.Helper()
+	for _, c := range cases {
+		name := c.name
+		if name == "" {
+			name = fmt.Sprintf("%s-%d", c.op, c.opset)
+		}
+		t.Run(name, c.run)
+	}
+}

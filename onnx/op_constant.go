@@ -1,0 +1,185 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// constantOps make constants and convert types.
+var constantOps = map[string][]since{
+	"Constant":        {{1, constantNode}},
+	"ConstantOfShape": {{9, constantOfShape}},
+	"Range":           {{11, rangeNode}},
+	"Cast":            {{1, castName}, {6, castType}},
+	"CastLike":        {{15, castLike}},
+}
+
+func constantNode(c *call) []*value {
+	var found []*value
+	add := func(v *value) { found = append(found, v) }
+	if a := c.attr("value", AttrTensor); a != nil {
+		if !a.Tensor.Elem.DType().Valid() {
+			c.unsupported("element type %v", a.Tensor.Elem)
+		}
+		v, err := constant("", a.Tensor)
+		if err != nil {
+			c.fail("attribute \"value\": %w", err)
+		}
+		add(v)
+	}
+	if a := c.attr("value_float", AttrFloat); a != nil {
+		add(scalar(graph.F32, float64(a.Float)))
+	}
+	if a := c.attr("value_int", AttrInt); a != nil {
+		v := knownInts(a.Int)
+		v.typ.Shape = nil
+		add(v)
+	}
+	if a := c.attr("value_ints", AttrInts); a != nil {
+		add(knownInts(a.Ints...))
+	}
+	if a := c.attr("value_floats", AttrFloats); a != nil {
+		b := make([]byte, 0, 4*len(a.Floats))
+		for _, f := range a.Floats {
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
+		}
+		add(&value{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, known: true, data: b, tensor: graph.None})
+	}
+	for _, name := range []string{"value_string", "value_strings", "sparse_value"} {
+		c.ignore(name)
+		if c.attrs[name] != nil {
+			c.unsupported("attribute %s", name)
+		}
+	}
+	if len(found) != 1 {
+		c.fail("%d of the attributes that give the value are set, want one", len(found))
+	}
+	return found
+}
+
+func constantOfShape(c *call) []*value {
+	shape := c.requireKnownInts(0, "input")
+	fill := scalar(graph.F32, 0)
+	if a := c.attr("value", AttrTensor); a != nil {
+		if !a.Tensor.Elem.DType().Valid() {
+			c.unsupported("element type %v", a.Tensor.Elem)
+		}
+		v, err := constant("", a.Tensor)
+		if err != nil {
+			c.fail("attribute \"value\": %w", err)
+		}
+		if v.typ.Elements() != 1 {
+			c.fail("attribute \"value\" is %v, want one element", v.typ)
+		}
+		v.typ.Shape = nil
+		fill = v
+	}
+	return one(c.expand(fill, shape))
+}
+
+// rangeNode computes Range, whose operands must be known as they determine
+// the shape of the result.
+func rangeNode(c *call) []*value {
+	names := [...]string{"start", "limit", "delta"}
+	t := c.in(0).typ.DType
+	for i, name := range names {
+		c.in(i)
+		if v := c.known(i, name); v.typ.DType != t || v.typ.Elements() != 1 {
+			c.fail("operand %d (%s) is %v, want one element of type %v", i, name, v.typ, t)
+		}
+	}
+	if t.IsFloat() {
+		return one(c.floatRange(t))
+	}
+	return one(c.intRange(t))
+}
+
+func (c *call) intRange(t graph.DType) *value {
+	var in [3]int64
+	for i := range in {
+		v, err := c.emit(&graph.Cast{To: graph.I64}, c.in(i)).ints()
+		if err != nil {
+			c.fail("operand %d: %w", i, err)
+		}
+		in[i] = v[0]
+	}
+	start, limit, delta := in[0], in[1], in[2]
+	n := uint64(0)
+	switch { // distances are below 2^64 and may be above 2^63
+	case delta == 0:
+		c.fail("operand 2 (delta) is 0")
+	case delta > 0 && limit > start:
+		n = (uint64(limit)-uint64(start)-1)/uint64(delta) + 1
+	case delta < 0 && limit < start:
+		n = (uint64(start)-uint64(limit)-1)/-uint64(delta) + 1
+	}
+	return c.sequence(t, float64(n), func(i int64) []byte { return encodeInt(t, start+i*delta) })
+}
+
+func (c *call) floatRange(t graph.DType) *value {
+	var in [3]float64
+	for i := range in {
+		in[i] = math.Float64frombits(binary.LittleEndian.Uint64(c.emit(&graph.Cast{To: graph.F64}, c.in(i)).data))
+	}
+	if in[2] == 0 {
+		c.fail("operand 2 (delta) is 0")
+	}
+	return c.sequence(t, math.Ceil((in[1]-in[0])/in[2]), func(i int64) []byte { return encodeFloat(t, in[0]+float64(i)*in[2]) })
+}
+
+// sequence returns a known value of n elements, none if n is below 0.
+func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) *value {
+	n = max(n, 0)
+	if !(n*float64(t.Size()) <= foldBytes) {
+		c.fail("the range has %v elements, want at most %d", n, foldBytes/t.Size())
+	}
+	v := &value{typ: graph.TensorType{DType: t, Shape: []int64{int64(n)}}, known: true, tensor: graph.None}
+	v.data = make([]byte, 0, int(n)*t.Size())
+	for i := range int64(n) {
+		v.data = append(v.data, element(i)...)
+	}
+	return v
+}
+
+// castName is Cast before version 6, which names the type in a string.
+func castName(c *call) []*value {
+	to := c.str("to", "")
+	i := slices.IndexFunc(elemTypes[:], func(e struct {
+		name  string
+		dtype graph.DType
+	}) bool {
+		return strings.EqualFold(e.name, to)
+	})
+	if i <= 0 {
+		c.fail("attribute \"to\" is %q, want the name of an element type", to)
+	}
+	return one(c.castTo(ElemType(i)))
+}
+
+func castType(c *call) []*value { return one(c.castTo(ElemType(c.requireInt("to")))) }
+
+// castTo converts operand 0.
+func (c *call) castTo(to ElemType) *value {
+	if !to.DType().Valid() {
+		c.unsupported("conversion to %v", to)
+	}
+	c.ignore("round_mode") // of conversions to float8e8m0, version 24 on
+	if saturate := c.bool("saturate", true); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
+		c.unsupported("conversion to %v without saturation", to)
+	}
+	return c.cast(c.in(0), to.DType())
+}
+
+func castLike(c *call) []*value { return one(c.castTo(elemOf(c.in(1).typ.DType))) }
+
+// cast converts x, which is returned itself if it has the type already.
+func (c *call) cast(x *value, to graph.DType) *value {
+	if x.typ.DType == to {
+		return x
+	}
+	return c.emit(&graph.Cast{To: to}, x)
+}

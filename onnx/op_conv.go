@@ -1,0 +1,137 @@
+package onnx
+
+import (
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// convOps slide a window over spatial axes.
+var convOps = map[string][]since{
+	"Conv":              {{1, conv}},
+	"MaxPool":           {{1, maxPool}},
+	"AveragePool":       {{1, averagePool}},
+	"GlobalMaxPool":     {{1, globalPool(graph.ReduceMax)}},
+	"GlobalAveragePool": {{1, globalPool(graph.ReduceMean)}},
+}
+
+// windows are the attributes of an operator that slides a window.
+type windows struct {
+	kernel, strides, dilations []int64
+	begin, end                 []int64
+	ceil                       bool
+}
+
+// windows reads the attributes for a window of the given kernel over x.
+func (c *call) windows(x *value, kernel []int64) *windows {
+	if x.rank() < 3 {
+		c.fail("operand 0 is %v, want at least 3 dimensions: batch, channels and spatial axes", x.typ)
+	}
+	size := x.typ.Shape[2:]
+	n := len(size)
+	w := &windows{kernel: kernel, strides: c.perAxis("strides", n), dilations: c.perAxis("dilations", n), begin: make([]int64, n), end: make([]int64, n)}
+	c.checkPerAxis("kernel_shape", kernel, n)
+	w.ceil = c.bool("ceil_mode", false)
+	pads, given := c.ints("pads")
+	auto := c.str("auto_pad", "NOTSET")
+	switch auto {
+	case "NOTSET", "":
+		if given && len(pads) != 2*n {
+			c.fail("attribute \"pads\" has %d numbers, want 2 for each of %d spatial axes", len(pads), n)
+		}
+		if given {
+			w.begin, w.end = pads[:n], pads[n:]
+		}
+	case "VALID":
+		w.ceil = false
+	case "SAME_UPPER", "SAME_LOWER":
+		// As many results as strides fit into the axis; an odd element of
+		// padding goes to the end, or to the beginning.
+		w.ceil = false
+		for i, dim := range size {
+			out := (dim + w.strides[i] - 1) / w.strides[i]
+			pad := max((out-1)*w.strides[i]+(kernel[i]-1)*w.dilations[i]+1-dim, 0)
+			w.begin[i], w.end[i] = pad/2, pad-pad/2
+			if auto == "SAME_LOWER" {
+				w.begin[i], w.end[i] = w.end[i], w.begin[i]
+			}
+		}
+	default:
+		c.fail("attribute \"auto_pad\" is %q, want NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto)
+	}
+	return w
+}
+
+// perAxis reads an attribute with a number for each spatial axis; all are 1 if
+// it is not given.
+func (c *call) perAxis(name string, n int) []int64 {
+	v, ok := c.ints(name)
+	if !ok {
+		return slices.Repeat([]int64{1}, n)
+	}
+	c.checkPerAxis(name, v, n)
+	return v
+}
+
+func (c *call) checkPerAxis(name string, v []int64, n int) {
+	if len(v) != n {
+		c.fail("attribute %q is %s, want one number for each of %d spatial axes", name, graph.ShapeString(v), n)
+	}
+	for _, x := range v {
+		if x < 1 || x > math.MaxInt32 { // products of two fit into an int64
+			c.fail("attribute %q is %s, want numbers from 1 to %d", name, graph.ShapeString(v), math.MaxInt32)
+		}
+	}
+}
+
+func conv(c *call) []*value {
+	x, w := c.in(0), c.in(1)
+	if w.rank() != x.rank() {
+		c.fail("operand 1 (W) is %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
+	}
+	kernel := w.typ.Shape[min(2, w.rank()):]
+	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
+		c.fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.typ)
+	}
+	win := c.windows(x, kernel)
+	op := &graph.Conv{
+		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group", 1),
+	}
+	return one(c.emit(op, x, w, c.opt(2)))
+}
+
+func maxPool(c *call) []*value {
+	x := c.in(0)
+	win := c.windows(x, c.requireInts("kernel_shape"))
+	op := &graph.MaxPool{
+		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
+		Ceil: win.ceil, ColumnMajor: c.bool("storage_order", false),
+	}
+	return c.emitN(op, []bool{true, c.wants(1)}, x)
+}
+
+func averagePool(c *call) []*value {
+	x := c.in(0)
+	win := c.windows(x, c.requireInts("kernel_shape"))
+	op := &graph.AveragePool{
+		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
+		Ceil: win.ceil, CountIncludePad: c.bool("count_include_pad", false),
+	}
+	return one(c.emit(op, x))
+}
+
+// globalPool reduces all spatial axes.
+func globalPool(fn graph.ReduceFn) lowerFunc {
+	return func(c *call) []*value {
+		x := c.in(0)
+		if x.rank() < 2 {
+			c.fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.typ)
+		}
+		op := &graph.Reduce{Fn: fn, KeepDims: true}
+		for a := int64(2); a < x.rank(); a++ {
+			op.Axes = append(op.Axes, a)
+		}
+		return one(c.emit(op, x))
+	}
+}

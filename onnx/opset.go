@@ -1,0 +1,47 @@
+package onnx
+
+import "maps"
+
+// newestOpset is the newest operator set of ONNX's own domain that the table
+// of operators knows.
+const newestOpset = 28
+
+// lowerFunc lowers one node and returns its results; the list is as long as
+// the operator has results, with nil for those that [call.wants] does not ask
+// for.
+type lowerFunc func(c *call) []*value
+
+// since is how an operator is lowered from one version of its operator set
+// on. A nil lower says that the version dropped the operator.
+type since struct {
+	version int64
+	lower   lowerFunc
+}
+
+// operators holds, by name, with the domain in front where it is not ONNX's
+// own, every operator that can be lowered, its versions ascending. Versions
+// that changed nothing that matters here (more element types, wording) are
+// not listed.
+var operators = merge(
+	elementwiseOps,
+	shapeOps,
+	movementOps,
+	matrixOps,
+	convOps,
+	normOps,
+	reduceOps,
+	recurrentOps,
+	constantOps,
+	controlOps,
+)
+
+func merge(families ...map[string][]since) map[string][]since {
+	all := make(map[string][]since)
+	for _, f := range families {
+		maps.Copy(all, f)
+	}
+	return all
+}
+
+// one is the result list of an operator with one result.
+func one(v *value) []*value { return []*value{v} }

@@ -1,0 +1,187 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+// value is an ONNX value while a model is lowered: a known constant, a tensor
+// of the graph under construction, or both.
+type value struct {
+	name   string
+	typ    graph.TensorType
+	known  bool
+	data   []byte         // if known
+	tensor graph.TensorID // None until a node or an output needs it
+	weight *weight        // the initialiser whose data this is, perhaps reshaped
+	bad    bool           // could not be lowered; why has been reported
+
+	// Where it comes from, for values that are not known.
+	input string   // the graph input that it is
+	deps  []*value // the operands it was computed from
+	maker *call    // the node whose lowering made it
+}
+
+// weight is an initialiser that stays a tensor of its own.
+type weight struct {
+	name   string
+	typ    graph.TensorType
+	data   []byte
+	tensor graph.TensorID // None until used
+}
+
+// isWeight reports whether an initialiser of this type is a weight and not a
+// mere constant.
+func isWeight(t graph.DType) bool {
+	switch t {
+	case graph.F16, graph.BF16, graph.F32, graph.F64:
+		return true
+	}
+	return false
+}
+
+// constant returns the known value of a tensor.
+func constant(name string, t *Tensor) (*value, error) {
+	typ := graph.TensorType{DType: t.Elem.DType(), Shape: t.Dims}
+	if !typ.DType.Valid() {
+		return nil, fmt.Errorf("element type %v is not supported", t.Elem)
+	}
+	if err := typ.Check(); err != nil {
+		return nil, err
+	}
+	if got, want := int64(len(t.Data)), typ.Bytes(); got != want {
+		return nil, fmt.Errorf("%v holds %d bytes, want %d", typ, got, want)
+	}
+	return &value{name: name, typ: typ, known: true, data: t.Data, tensor: graph.None}, nil
+}
+
+// knownInts returns a known value of a new int64 tensor of rank 1.
+func knownInts(v ...int64) *value {
+	return &value{typ: graph.TensorType{DType: graph.I64, Shape: []int64{int64(len(v))}}, known: true, data: encodeInts(v), tensor: graph.None}
+}
+
+// scalar returns a known value of one element without dimensions.
+func scalar(t graph.DType, x float64) *value {
+	return &value{typ: graph.TensorType{DType: t}, known: true, data: encodeFloat(t, x), tensor: graph.None}
+}
+
+func encodeInts(v []int64) []byte {
+	b := make([]byte, 0, 8*len(v))
+	for _, x := range v {
+		b = binary.LittleEndian.AppendUint64(b, uint64(x))
+	}
+	return b
+}
+
+// encodeFloat returns x as one element of type t; integer types take the
+// value with its fraction cut off and limited to their range.
+func encodeFloat(t graph.DType, x float64) []byte {
+	le := binary.LittleEndian
+	switch t {
+	case graph.F64:
+		return le.AppendUint64(nil, math.Float64bits(x))
+	case graph.F32:
+		return le.AppendUint32(nil, math.Float32bits(float32(x)))
+	case graph.F16:
+		return le.AppendUint16(nil, uint16(num.Float16From64(x)))
+	case graph.BF16:
+		return le.AppendUint16(nil, uint16(num.BFloat16From64(x)))
+	case graph.F8E4M3:
+		return []byte{byte(num.Float8E4M3From64(x))}
+	case graph.F8E5M2:
+		return []byte{byte(num.Float8E5M2From64(x))}
+	case graph.Bool:
+		if x != 0 {
+			return []byte{1}
+		}
+		return []byte{0}
+	case graph.U64:
+		return le.AppendUint64(nil, limitUint(x))
+	}
+	return encodeInt(t, limitInt(t, x))
+}
+
+// encodeInt returns x as one element of the integer type t, wrapped around.
+func encodeInt(t graph.DType, x int64) []byte {
+	return binary.LittleEndian.AppendUint64(nil, uint64(x))[:t.Size()]
+}
+
+func limitUint(x float64) uint64 {
+	switch {
+	case !(x > 0):
+		return 0
+	case x >= math.MaxUint64:
+		return math.MaxUint64
+	}
+	return uint64(x)
+}
+
+// limitInt converts x to the nearest number in the range of an integer type
+// of at most 63 bits.
+func limitInt(t graph.DType, x float64) int64 {
+	lo, hi := intRange(t)
+	switch {
+	case x != x:
+		return 0
+	case x <= float64(lo):
+		return lo
+	case x >= float64(hi):
+		return hi
+	}
+	return int64(x)
+}
+
+// intRange returns the least and greatest numbers of an integer type, those
+// of int64 at most.
+func intRange(t graph.DType) (lo, hi int64) {
+	bits := 8 * t.Size()
+	switch t {
+	case graph.I4, graph.U4:
+		bits = 4
+	case graph.I2, graph.U2:
+		bits = 2
+	}
+	if t.IsUnsigned() {
+		return 0, int64(1)<<min(bits, 62) - 1
+	}
+	return -1 << (bits - 1), 1<<(bits-1) - 1
+}
+
+var errNotInteger = errors.New("its element type is not int32 or int64")
+
+// ints returns the elements of a known int32 or int64 value.
+func (v *value) ints() ([]int64, error) {
+	switch v.typ.DType {
+	case graph.I64:
+		out := make([]int64, len(v.data)/8)
+		for i := range out {
+			out[i] = int64(binary.LittleEndian.Uint64(v.data[8*i:]))
+		}
+		return out, nil
+	case graph.I32:
+		out := make([]int64, len(v.data)/4)
+		for i := range out {
+			out[i] = int64(int32(binary.LittleEndian.Uint32(v.data[4*i:])))
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("%w: it is %v", errNotInteger, v.typ)
+}
+
+// rank returns the number of dimensions.
+func (v *value) rank() int64 { return int64(len(v.typ.Shape)) }
+
+// elemOf returns ONNX's element type for one of the executable.
+func elemOf(t graph.DType) ElemType {
+	for e, x := range elemTypes {
+		if x.dtype == t {
+			return ElemType(e)
+		}
+	}
+	return Undefined
+}
