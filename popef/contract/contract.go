@@ -1,0 +1,128 @@
+// Package contract holds what a program and a model agree on: the anchors
+// with their types, shapes, directions and stream handles, the program flow,
+// the device iterations, and which anchors the files carry data for. Code that
+// was generated for one model runs every model of the same contract.
+//
+// Weights, the executable and its name, program names, engine and device
+// options and everything about the hardware except the number of IPUs and
+// replicas are not part of it: training a model again or compiling it again
+// does not change its contract.
+//
+// A contract has one canonical text ([Contract.Text]), and its hash identifies
+// it. The package also decides the [Role] of every anchor, once for the
+// generator and the runtime alike.
+package contract
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+
+	"github.com/popefgen/popefgen/popef"
+)
+
+// Contract is what a program and a model agree on. [Of] and [Parse] make
+// contracts in canonical form: anchors in the order of [Contract.Text],
+// program lists of anchors ascending and without repetition.
+type Contract struct {
+	Replicas   uint32 // replication factor of the executable
+	IPUs       uint32 // IPUs of the device, over all replicas
+	Iterations uint32 // device iterations; 0 = not recorded, see [Contract.DeviceIterations]
+	SeedHandle string // stream handle of the random seed; empty if there is none
+	Flow       popef.ProgramFlow
+	Anchors    []Anchor
+}
+
+// Anchor is one anchor of a contract.
+type Anchor struct {
+	Name         string           // not unique: PopART's weights are an input and an output of one name
+	Handle       string           // stream handle; empty if the anchor has no stream
+	Type         popef.TensorType // direction
+	Info         popef.TensorInfo // element type and shape of one transfer
+	Programs     []uint32         // programs that move it, ascending; empty = not recorded
+	PerReplica   bool             // every replica has a value of its own
+	RemoteBuffer bool             // lives in memory outside the device that the device can reach
+	Repeats      uint32           // equal blocks in the remote buffer, at least 1
+	HasData      bool             // the files carry tensor or feed data for it
+	Role         Role             // what it is to a program; follows from everything else
+}
+
+// Of returns the contract of a model.
+func Of(m *popef.Model) Contract {
+	return of(&m.Metadata, func(name string) bool { return carries(m, name) })
+}
+
+// carries reports whether the model's files carry data of that name.
+func carries(m *popef.Model, name string) bool {
+	_, ok := m.Data(name)
+	return ok
+}
+
+func of(meta *popef.Metadata, carries func(name string) bool) Contract {
+	c := Contract{
+		Replicas:   meta.ReplicationFactor,
+		IPUs:       meta.NumIPUs,
+		Iterations: meta.DeviceIterations,
+		SeedHandle: meta.SeedHandle,
+		Flow: popef.ProgramFlow{
+			Load: slices.Clone(meta.ProgramFlow.Load),
+			Main: slices.Clone(meta.ProgramFlow.Main),
+			Save: slices.Clone(meta.ProgramFlow.Save),
+		},
+	}
+	for _, a := range meta.Anchors {
+		c.Anchors = append(c.Anchors, Anchor{
+			Name:         a.Name,
+			Handle:       a.Handle,
+			Type:         a.Type,
+			Info:         popef.TensorInfo{Shape: slices.Clone(a.Info.Shape), DataType: a.Info.DataType},
+			Programs:     slices.Clone(a.Programs),
+			PerReplica:   a.PerReplica,
+			RemoteBuffer: a.RemoteBuffer,
+			Repeats:      a.Repeats,
+			HasData:      a.Type.TakesData() && carries(a.Name),
+		})
+	}
+	c.canonical()
+	return c
+}
+
+// canonical puts everything whose order means nothing in order, and decides
+// the anchors' roles.
+func (c *Contract) canonical() {
+	for i := range c.Anchors {
+		a := &c.Anchors[i]
+		slices.Sort(a.Programs)
+		a.Programs = slices.Compact(a.Programs)
+		a.Repeats = max(1, a.Repeats)
+	}
+	slices.SortStableFunc(c.Anchors, compareAnchors)
+	for i, r := range c.roles() {
+		c.Anchors[i].Role = r
+	}
+}
+
+// compareAnchors is a total order of everything that the text shows.
+func compareAnchors(a, b Anchor) int {
+	return cmp.Or(
+		cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Type, b.Type),
+		cmp.Compare(a.Handle, b.Handle),
+		cmp.Compare(a.line(), b.line()),
+	)
+}
+
+// DeviceIterations returns how many transfers of every run input and output
+// one run makes, at least 1: frameworks that do not record the number (it is
+// 0 then) make one.
+func (c Contract) DeviceIterations() int { return int(max(1, c.Iterations)) }
+
+// Hash returns the SHA-256 of the canonical text, in 64 hexadecimal digits.
+func (c Contract) Hash() string { return HashText(c.Text()) }
+
+// HashText returns the hash of a contract whose canonical text is at hand.
+func HashText(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,157 @@
+package contract
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/popef"
+)
+
+// Role says what an anchor is to a program that runs the model.
+type Role uint8
+
+// The roles. Which of them an anchor has is decided by the first rule that
+// fits, in this order:
+//
+//  1. An anchor whose programs are recorded, but of which none is in the
+//     program flow, is [Unused]: PopART's read-back of weights in an inference
+//     model, whose save flow is empty.
+//  2. An output is a [RunOutput] if a main program moves it, also if load or
+//     save programs do so as well (TensorFlow's updated variables are moved by
+//     load and main); else a [SaveOutput] if a save program does, else a
+//     [LoadOutput].
+//  3. An output without recorded programs is treated like one of a main
+//     program, hence a [RunOutput], with one exception: if it shares its name
+//     with an input that the files carry data for, it reads a weight or a
+//     state back, as in PopART's files before programs were recorded. Such an
+//     output is a [SaveOutput], or [Unused] if the save flow is empty.
+//  4. An input placed in a remote buffer is a [RemoteBuffer].
+//  5. An input whose handle is the model's seed handle is the [Seed], with or
+//     without data. A seed handle without such an anchor (TensorFlow) is
+//     nothing.
+//  6. An input that the files carry data for is [LoadData], also if a main
+//     program moves it: the runtime then feeds it in every run.
+//  7. An input without data is a [LoadInput] if a load or save program moves
+//     it, also if a main program does so as well (TensorFlow's variables): its
+//     value is given once, and moved again wherever a program asks.
+//  8. Every other input without data is a [RunInput]; so is one without
+//     recorded programs.
+//
+// An anchor of unknown type counts as an input for rules 4 to 6, since files
+// carry data only for inputs; without data nobody knows which way it moves,
+// and it is [Unused].
+const (
+	// Unused: no program of the flow moves it, or nobody knows which way.
+	Unused Role = iota
+	// RunInput: the caller gives it with every run.
+	RunInput
+	// RunOutput: every run delivers it to the caller.
+	RunOutput
+	// LoadData: the files carry its data, the runtime feeds it.
+	LoadData
+	// LoadInput: the caller gives it once, before the load programs run.
+	LoadInput
+	// SaveOutput: the save programs deliver it.
+	SaveOutput
+	// LoadOutput: only load programs deliver it.
+	LoadOutput
+	// RemoteBuffer: it lives in a remote buffer and its data in the files.
+	RemoteBuffer
+	// Seed: the random seed. The caller gives it, before the load programs
+	// run, if [Anchor.HasData] is false, and may override it otherwise.
+	Seed
+	numRoles
+)
+
+var roleNames = [numRoles]string{"unused", "run input", "run output", "load data", "load input",
+	"save output", "load output", "remote buffer", "seed"}
+
+// String returns the role in words, such as "run input".
+func (r Role) String() string {
+	if r < numRoles {
+		return roleNames[r]
+	}
+	return fmt.Sprintf("role(%d)", uint8(r))
+}
+
+// Roles returns the role of every anchor of a model, in the order of its
+// metadata.
+func Roles(m *popef.Model) []Role {
+	// Of sorts; here the file's order is wanted, so the rules are applied to
+	// the anchors as they are.
+	c := Contract{SeedHandle: m.Metadata.SeedHandle, Flow: m.Metadata.ProgramFlow}
+	for _, a := range m.Metadata.Anchors {
+		c.Anchors = append(c.Anchors, Anchor{
+			Name: a.Name, Handle: a.Handle, Type: a.Type, Programs: a.Programs, RemoteBuffer: a.RemoteBuffer,
+			HasData: a.Type.TakesData() && carries(m, a.Name),
+		})
+	}
+	return c.roles()
+}
+
+// roles applies the rules to every anchor.
+func (c *Contract) roles() []Role {
+	var carried []string // names of inputs with data, for rule 3
+	for _, a := range c.Anchors {
+		if a.Type == popef.Input && a.HasData {
+			carried = append(carried, a.Name)
+		}
+	}
+	slices.Sort(carried)
+	roles := make([]Role, len(c.Anchors))
+	for i := range c.Anchors {
+		a := &c.Anchors[i]
+		_, readBack := slices.BinarySearch(carried, a.Name)
+		roles[i] = c.role(a, readBack)
+	}
+	return roles
+}
+
+// role applies the rules to one anchor; readBack says whether an input of its
+// name has data.
+func (c *Contract) role(a *Anchor, readBack bool) Role {
+	recorded := len(a.Programs) > 0
+	load, main, save := moves(c.Flow.Load, a), moves(c.Flow.Main, a), moves(c.Flow.Save, a)
+	if recorded && !load && !main && !save {
+		return Unused
+	}
+	switch a.Type {
+	case popef.Output:
+		switch {
+		case !recorded && readBack && len(c.Flow.Save) > 0:
+			return SaveOutput
+		case !recorded && readBack:
+			return Unused
+		case !recorded || main:
+			return RunOutput
+		case save:
+			return SaveOutput
+		}
+		return LoadOutput
+	case popef.Input, popef.Unknown:
+		switch {
+		case a.RemoteBuffer:
+			return RemoteBuffer
+		case a.Handle != "" && a.Handle == c.SeedHandle:
+			return Seed
+		case a.HasData:
+			return LoadData
+		case a.Type == popef.Unknown:
+			return Unused
+		case load || save:
+			return LoadInput
+		}
+		return RunInput
+	}
+	return Unused // a type of a newer format
+}
+
+// moves reports whether one of the programs moves the anchor.
+func moves(programs []uint32, a *Anchor) bool {
+	for _, p := range programs {
+		if slices.Contains(a.Programs, p) {
+			return true
+		}
+	}
+	return false
+}
