@@ -1,0 +1,149 @@
+package popef
+
+import (
+	"bytes"
+	"compress/bzip2"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/pierrec/lz4/v4"
+)
+
+// notCompressed is the uncompressed size that marks a raw executable.
+const notCompressed = math.MaxUint64
+
+// Codec is how the payload of an executable blob is compressed. The format
+// does not say which algorithm it uses, so the payload's first bytes decide.
+type Codec uint8
+
+// The codecs that are recognised. XZ can't be decompressed.
+const (
+	Raw Codec = iota // not compressed
+	LZ4              // LZ4 frames
+	Zstd
+	Gzip
+	Zlib
+	Bzip2
+	XZ
+	UnknownCodec // compressed, with something else
+)
+
+// String returns the likes of "LZ4".
+func (c Codec) String() string {
+	switch c {
+	case Raw:
+		return "raw"
+	case LZ4:
+		return "LZ4"
+	case Zstd:
+		return "zstd"
+	case Gzip:
+		return "gzip"
+	case Zlib:
+		return "zlib"
+	case Bzip2:
+		return "bzip2"
+	case XZ:
+		return "xz"
+	case UnknownCodec:
+		return "unknown codec"
+	}
+	return "Codec(" + strconv.Itoa(int(c)) + ")"
+}
+
+// poplarMagic starts every executable that Poplar serialised.
+const poplarMagic = "GC_EXE"
+
+// magics are the first bytes of the codecs that have any.
+var magics = []struct {
+	prefix string
+	codec  Codec
+}{
+	{poplarMagic, Raw},
+	{"\x04\x22\x4d\x18", LZ4},
+	{"\x28\xb5\x2f\xfd", Zstd},
+	{"\x1f\x8b", Gzip},
+	{"\x78\x01", Zlib}, {"\x78\x5e", Zlib}, {"\x78\x9c", Zlib}, {"\x78\xda", Zlib},
+	{"\xfd7zXZ\x00", XZ},
+	{"BZh", Bzip2},
+}
+
+// Codec returns how an executable is compressed. It is raw if the file says
+// so, if it gives 0 as its size, or if the payload starts like one of Poplar's
+// own; otherwise the first bytes tell.
+func (b *Blob) Codec() (Codec, error) {
+	if b.Kind != ExecutableBlob || b.UncompressedSize == notCompressed || b.UncompressedSize == 0 {
+		return Raw, nil
+	}
+	start, err := b.first(min(b.PayloadSize, 8))
+	if err != nil {
+		return UnknownCodec, err
+	}
+	for _, m := range magics {
+		if bytes.HasPrefix(start, []byte(m.prefix)) {
+			return m.codec, nil
+		}
+	}
+	return UnknownCodec, nil
+}
+
+// decompress returns the size bytes that r holds in compressed form. Memory
+// grows as data arrives and never beyond size.
+func decompress(codec Codec, r io.Reader, size uint64, limit int64) ([]byte, error) {
+	if size > uint64(limit) {
+		return nil, errorf(ErrLimit, "executable claims %d bytes when decompressed, %d are allowed", size, limit)
+	}
+	z, done, err := newDecompressor(codec, r)
+	if err != nil {
+		return nil, errorf(ErrCompression, "executable (%v): %w", codec, err)
+	}
+	defer done()
+	p, err := readGrowing(z, int64(size))
+	switch {
+	case errors.Is(err, ErrTruncated):
+		return nil, errorf(ErrCompression, "executable (%v): %w when decompressed", codec, err)
+	case err != nil:
+		return nil, errorf(ErrCompression, "executable (%v): %w", codec, err)
+	}
+	// One more byte must not come; reading on also makes the codec verify its
+	// checksum.
+	switch n, err := io.ReadFull(z, make([]byte, 1)); {
+	case n != 0:
+		return nil, errorf(ErrCompression, "executable (%v): more than the %d bytes it claims when decompressed", codec, size)
+	case err != io.EOF:
+		return nil, errorf(ErrCompression, "executable (%v): %w", codec, err)
+	}
+	return p, nil
+}
+
+func newDecompressor(codec Codec, r io.Reader) (io.Reader, func(), error) {
+	done := func() {}
+	switch codec {
+	case LZ4:
+		return lz4.NewReader(r), done, nil
+	case Zstd:
+		// A frame says how much memory its decoder needs; 128 MiB is what the
+		// zstd tool itself accepts by default.
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+		if err != nil {
+			return nil, nil, err
+		}
+		return z, z.Close, nil
+	case Gzip:
+		z, err := gzip.NewReader(r)
+		return z, done, err
+	case Zlib:
+		z, err := zlib.NewReader(r)
+		return z, done, err
+	case Bzip2:
+		return bzip2.NewReader(r), done, nil
+	case XZ:
+		return nil, nil, errors.New("xz is not supported")
+	}
+	return nil, nil, errors.New("the first bytes match no known compression")
+}

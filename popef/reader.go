@@ -1,0 +1,184 @@
+package popef
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Reader gathers the blobs of one file or several and links them into models.
+// Adding is for one goroutine; what a Reader returns can be used by many.
+type Reader struct {
+	limits  Limits
+	sources []*source
+	blobs   []*Blob
+	warn    warnings
+	linked  *linked // nil until Models, and again after adding
+}
+
+// ReaderOption changes how a Reader reads.
+type ReaderOption func(*Reader)
+
+// WithLimits replaces the limits that guard against hostile or broken files.
+func WithLimits(l Limits) ReaderOption {
+	return func(r *Reader) { r.limits = l.withDefaults() }
+}
+
+// NewReader returns a Reader without files.
+func NewReader(opts ...ReaderOption) *Reader {
+	r := &Reader{limits: Limits{}.withDefaults()}
+	for _, o := range opts {
+		o(r)
+	}
+	return r
+}
+
+// AddFile adds the file at path. Where the platform can map files, payloads
+// are views of the mapping; elsewhere they are read when asked for. The file
+// must not be truncated while the Reader is open: touching a mapped page that
+// is gone kills the process. Replacing it by renaming is harmless.
+func (r *Reader) AddFile(path string) error {
+	src, err := fileSource(path)
+	if err != nil {
+		return err
+	}
+	return r.add(src)
+}
+
+// AddReaderAt adds a file of size bytes that ra reads; name is for messages.
+// Only headers and info messages are read now. ra must stay usable, also by
+// several goroutines, until the Reader is closed.
+func (r *Reader) AddReaderAt(name string, ra io.ReaderAt, size int64) error {
+	if size < 0 {
+		return fmt.Errorf("%s: negative size %d", name, size)
+	}
+	return r.add(&source{name: name, size: size, r: ra})
+}
+
+// AddBytes adds a file that is in memory; name is for messages. Payloads are
+// views of b, which must not change.
+func (r *Reader) AddBytes(name string, b []byte) error {
+	return r.add(bytesSource(name, b))
+}
+
+// add scans a source and takes it over; on error the Reader is as before.
+func (r *Reader) add(src *source) error {
+	blobs, warn, err := scan(src, r.limits)
+	if err != nil {
+		src.Close()
+		return err
+	}
+	r.sources = append(r.sources, src)
+	r.blobs = append(r.blobs, blobs...)
+	r.warn.join(warn)
+	r.linked = nil
+	return nil
+}
+
+// Blobs returns every blob, in the order of adding and of the file. Blobs of
+// unknown kind are among them.
+func (r *Reader) Blobs() []*Blob { return r.blobs }
+
+// Warnings returns what was odd about the files, and after Models about how
+// their blobs fit together.
+func (r *Reader) Warnings() []Warning {
+	w := r.warn
+	w.list = w.list[:len(w.list):len(w.list)]
+	if r.linked != nil {
+		w.join(r.linked.warn)
+	}
+	return w.all()
+}
+
+// Models links the blobs into models, in the order of their metadata. It
+// returns all that is wrong at once: an executable without a name or of
+// another's name ([ErrExecutableName]), metadata whose executable is missing
+// ([ErrMissingExecutable]) or described twice ([ErrDuplicateMetadata]), an
+// anchor with both tensor and feed data ([ErrAmbiguousData]), data whose type
+// or shape is not its anchor's ([ErrMismatch]) or that is too short
+// ([ErrShortData]). No metadata means no models, which is no error here.
+//
+// The models share the Reader's files and are usable until it is closed.
+func (r *Reader) Models() ([]*Model, error) {
+	if r.linked == nil {
+		r.linked = link(r)
+	}
+	return r.linked.models, r.linked.err
+}
+
+// one returns the only model.
+func (r *Reader) one() (*Model, error) {
+	models, err := r.Models()
+	if err != nil {
+		return nil, err
+	}
+	switch len(models) {
+	case 1:
+		return models[0], nil
+	case 0:
+		return nil, &Error{
+			Location: Location{File: r.fileList(), Blob: -1},
+			Err:      errorf(ErrNoModel, "no metadata among %d blobs, hence no model", len(r.blobs)),
+			Hint:     "add the file that holds the metadata and the executable",
+		}
+	}
+	return nil, &Error{
+		Location: models[1].metadata.location(),
+		Err:      errorf(ErrSeveralModels, "second of %d models (executables %q and %q), one is wanted", len(models), shorten(models[0].Metadata.Executable), shorten(models[1].Metadata.Executable)),
+		Hint:     "give the files of one model, or choose from Reader.Models",
+	}
+}
+
+// fileList returns the names of all files for a message.
+func (r *Reader) fileList() string {
+	switch len(r.sources) {
+	case 0:
+		return "no files"
+	case 1:
+		return r.sources[0].name
+	}
+	return fmt.Sprintf("%s and %d more", r.sources[0].name, len(r.sources)-1)
+}
+
+// Close releases all files. Everything that views them is invalid afterwards.
+func (r *Reader) Close() error {
+	var errs []error
+	for _, s := range r.sources {
+		errs = append(errs, s.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Load reads the one model that the files hold together. Closing the model
+// closes them.
+func Load(paths ...string) (*Model, error) {
+	r := NewReader()
+	for _, p := range paths {
+		if err := r.AddFile(p); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	return r.own()
+}
+
+// LoadBytes reads the one model in b, a whole file; name is for messages.
+// The model's data are views of b, which must not change.
+func LoadBytes(name string, b []byte) (*Model, error) {
+	r := NewReader()
+	if err := r.AddBytes(name, b); err != nil {
+		return nil, err
+	}
+	return r.own()
+}
+
+// own returns the only model, which takes the Reader over.
+func (r *Reader) own() (*Model, error) {
+	m, err := r.one()
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	m.owned = r
+	return m, nil
+}

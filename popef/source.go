@@ -1,0 +1,137 @@
+package popef
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+)
+
+// source is where the bytes of one file come from.
+type source struct {
+	name   string
+	size   int64
+	r      io.ReaderAt  // reads the bytes; never nil
+	mem    []byte       // all of them, where they are in memory or mapped
+	inMem  bool         // mem is meaningful, even if empty
+	close  func() error // may be nil
+	closed atomic.Bool
+}
+
+func bytesSource(name string, b []byte) *source {
+	return &source{name: name, size: int64(len(b)), mem: b, inMem: true, r: memReader(b)}
+}
+
+// fileSource opens path, mapped into memory where the platform can do that.
+func fileSource(path string) (*source, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open model file: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open model file: %w", err)
+	}
+	if !info.Mode().IsRegular() {
+		f.Close()
+		return nil, fmt.Errorf("open model file %s: not a regular file (%v); hint: copy the data to a file first", path, info.Mode().Type())
+	}
+	if mem, unmap, err := mapFile(f, info.Size()); err == nil {
+		f.Close() // the mapping outlives the descriptor
+		s := bytesSource(path, mem)
+		s.close = unmap
+		return s, nil
+	}
+	return &source{name: path, size: info.Size(), r: f, close: f.Close}, nil
+}
+
+// Close releases the source once; later calls do nothing.
+func (s *source) Close() error {
+	if s.closed.Swap(true) || s.close == nil {
+		return nil
+	}
+	return s.close()
+}
+
+// read returns n bytes from off, a view where they are in memory. Memory for a
+// copy grows as data arrives: the size of a file may be a claim of its caller.
+func (s *source) read(off, n int64) ([]byte, error) {
+	if s.closed.Load() {
+		return nil, ErrClosed
+	}
+	if s.inMem {
+		return s.mem[off : off+n : off+n], nil
+	}
+	return readGrowing(io.NewSectionReader(s.r, off, n), n)
+}
+
+// firstChunk is how much memory is taken on the word of a length field.
+const firstChunk = 1 << 20
+
+// readGrowing reads exactly n bytes, doubling its buffer as they arrive.
+func readGrowing(r io.Reader, n int64) ([]byte, error) {
+	if n != int64(int(n)) {
+		return nil, errorf(ErrLimit, "%d bytes do not fit into this machine's address space", n)
+	}
+	b := make([]byte, 0, min(n, firstChunk))
+	for {
+		got, err := io.ReadFull(r, b[len(b):cap(b)])
+		b = b[:len(b)+got]
+		if int64(len(b)) == n && err == nil {
+			return b, nil
+		}
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return nil, errorf(ErrTruncated, "data ends after %d of %d bytes", len(b), n)
+		}
+		if err != nil {
+			return nil, err
+		}
+		grown := make([]byte, len(b), min(n, 2*int64(cap(b))))
+		copy(grown, b)
+		b = grown
+	}
+}
+
+// memReader is an io.ReaderAt over bytes.
+type memReader []byte
+
+func (m memReader) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 || off >= int64(len(m)) {
+		return 0, io.EOF
+	}
+	n := copy(p, m[off:])
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// view is a wire.View of a source: the bytes themselves where they are in
+// memory, else a window that moves with the reading.
+type view struct {
+	src *source
+	off int64
+	win []byte
+}
+
+// window is how much is read at once where the file is not in memory: enough
+// for the header and info message of nearly every blob.
+const window = 4096
+
+func (v *view) Size() int64 { return v.src.size }
+
+func (v *view) At(off int64, n int) ([]byte, error) {
+	if v.src.inMem {
+		return v.src.read(off, int64(n))
+	}
+	if off < v.off || off+int64(n) > v.off+int64(len(v.win)) {
+		b, err := v.src.read(off, min(max(int64(n), window), v.src.size-off))
+		if err != nil {
+			return nil, err
+		}
+		v.off, v.win = off, b
+	}
+	i := int(off - v.off)
+	return v.win[i : i+n : i+n], nil
+}

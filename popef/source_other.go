@@ -1,0 +1,13 @@
+//go:build !unix
+
+package popef
+
+import (
+	"errors"
+	"os"
+)
+
+// mapFile fails: the file is read piece by piece instead.
+func mapFile(*os.File, int64) ([]byte, func() error, error) {
+	return nil, nil, errors.ErrUnsupported
+}
