@@ -100,11 +100,6 @@ type Warning struct {
 // String returns place and text in one line.
 func (w Warning) String() string { return w.Location.String() + ": " + w.Text }
 
-// unknownStart is the location of a blob whose header could not be read.
-func unknownStart(file string, index int, offset int64) Location {
-	return Location{File: file, Blob: index, Kind: unknownKind, Offset: offset}
-}
-
 // unknownKind marks a blob whose kind was never learned.
 const unknownKind = ^BlobKind(0)
 

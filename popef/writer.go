@@ -27,8 +27,9 @@ const Alignment = 64
 //
 // A payload is aligned to [Alignment] by zero words at the end of the message
 // before it, which every reader skips. That works wherever the blob starts at
-// a multiple of 8; as payloads follow each other without a gap, write opaque
-// blobs of odd length last.
+// a multiple of 8. As blobs follow each other without a gap, one payload whose
+// length is no multiple of 8 spoils it for the rest of the file: write such
+// tensors and opaque blobs last.
 type Writer struct {
 	w       io.WriteSeeker
 	version string
