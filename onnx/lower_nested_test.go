@@ -1,0 +1,155 @@
+package onnx
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
+)
+
+func TestFunctions(t *testing.T) {
+	scale := &Function{ // y = alpha·leaky(x) + bias, bias optional in name only
+		Name: "Scale", Domain: "local", Inputs: names("x", "bias"), Outputs: names("y", "unused"),
+		Attributes: names("slope"), Defaults: []*Attribute{aFloat("alpha", 2)}, Opsets: []Opset{{"", 13}},
+		Nodes: []*Node{
+			node("Constant", nil, names("alpha"), &Attribute{Name: "value_float", Type: AttrFloat, Ref: "alpha"}),
+			node("LeakyRelu", names("x"), names("leaky"), &Attribute{Name: "alpha", Type: AttrFloat, Ref: "slope"}),
+			node("Mul", names("leaky", "alpha"), names("m")),
+			node("Clip", names("m", "bias"), names("y")),
+			node("Missing", names("x"), names("unused")),
+		},
+	}
+	twice := &Function{
+		Name: "Twice", Domain: "local", Inputs: names("x"), Outputs: names("y"), Opsets: []Opset{{"local", 1}},
+		Nodes: []*Node{
+			{OpType: "Scale", Domain: "local", Inputs: names("x"), Outputs: names("m"), Attributes: []*Attribute{aFloat("slope", 0.5)}},
+			{OpType: "Scale", Domain: "local", Inputs: names("m", "zero"), Outputs: names("y"), Attributes: []*Attribute{aFloat("slope", 1), aFloat("alpha", 3)}},
+			node("Constant", nil, names("zero"), aFloat("value_float", -4)),
+		},
+	}
+	m := model(13, &Graph{
+		Inputs:  []ValueInfo{info("x", Float, 3)},
+		Nodes:   []*Node{{OpType: "Twice", Domain: "local", Inputs: names("x"), Outputs: names("y"), Name: "call"}},
+		Outputs: outputs("y"),
+	})
+	m.Opsets = append(m.Opsets, Opset{"local", 1})
+	m.Functions = []*Function{scale, twice}
+	low := mustLower(t, m, Options{})
+	out, err := interpret(low, map[string][]byte{"x": list32(-1, 1, -9).Data})
+	require.NoError(t, err)
+	require.Equal(t, []float64{-3, 6, -4}, numbers(graph.F32, out[0]))
+
+	// Errors say where in which function.
+	scale.Nodes[2].Inputs[1] = "x2"
+	_, err = Lower(m, Options{})
+	require.ErrorContains(t, err, `node "call" (local.Twice, number 0): in function Twice: node 0 (local.Scale): function Scale: node 2 (Mul) uses "x2"`)
+	scale.Nodes[2].Inputs[1] = "alpha"
+	twice.Nodes[0].Attributes = nil
+	_, err = Lower(m, Options{})
+	require.ErrorContains(t, err, `function Scale needs the attribute "slope"`)
+	twice.Nodes[0].Attributes = []*Attribute{aFloat("slop", 1)}
+	_, err = Lower(m, Options{})
+	require.ErrorContains(t, err, `function Scale has no attribute "slop"`)
+	twice.Nodes[0].OpType = "Twice"
+	_, err = Lower(m, Options{})
+	require.ErrorContains(t, err, "function Twice calls itself")
+}
+
+// TestFunctionExplosion checks functions that call each other twice on every
+// level, which would make 2^40 nodes.
+func TestFunctionExplosion(t *testing.T) {
+	m := model(13, &Graph{
+		Inputs: []ValueInfo{info("x", Float, 1)}, Outputs: outputs("y"),
+		Nodes: []*Node{{OpType: "f0", Domain: "local", Inputs: names("x"), Outputs: names("y")}},
+	})
+	m.Opsets = append(m.Opsets, Opset{"local", 1})
+	for i := range 40 {
+		next := fmt.Sprint("f", i+1)
+		m.Functions = append(m.Functions, &Function{Name: fmt.Sprint("f", i), Domain: "local", Inputs: names("x"), Outputs: names("y"), Nodes: []*Node{
+			{OpType: next, Domain: "local", Inputs: names("x"), Outputs: names("a")},
+			{OpType: next, Domain: "local", Inputs: names("a"), Outputs: names("y")},
+		}})
+	}
+	m.Functions = append(m.Functions, &Function{Name: "f40", Domain: "local", Inputs: names("x"), Outputs: names("y"), Nodes: []*Node{node("Neg", names("x"), names("y"))}})
+	_, err := Lower(m, Options{})
+	require.ErrorContains(t, err, "the model has more than 1048576 nodes")
+}
+
+func TestIf(t *testing.T) {
+	then := &Graph{
+		Initializers: []*Tensor{named(list32(10, 20), "w")},
+		Nodes:        []*Node{node("Add", names("outer", "w"), names("r"))},
+		Outputs:      outputs("r"),
+	}
+	otherwise := &Graph{
+		Initializers: []*Tensor{named(list32(1, 2), "w")},
+		Nodes:        []*Node{node("Unknown", names("outer"), names("r"))}, // not taken: no obstacle
+		Outputs:      outputs("r"),
+	}
+	m := model(13, &Graph{
+		Inputs:       []ValueInfo{info("x", Float, 2), info("flag", Bool)},
+		Initializers: []*Tensor{named(list32(5, 5), "w2")},
+		Nodes: []*Node{
+			node("If", names("cond"), names("a"), aGraph("then_branch", then), aGraph("else_branch", otherwise)),
+			node("If", names("cond"), names("b"), aGraph("then_branch", then), aGraph("else_branch", otherwise)),
+			node("Mul", names("a", "b"), names("y")),
+			node("Neg", names("x"), names("outer")),
+			node("Not", names("flag"), names("cond")),
+		},
+		Outputs: outputs("y"),
+	})
+	low := mustLower(t, m, Options{Values: map[string]*Tensor{"flag": bools(dims(), 0)}})
+	out, err := interpret(low, map[string][]byte{"x": list32(1, 2).Data})
+	require.NoError(t, err)
+	require.Equal(t, []float64{81, 324}, numbers(graph.F32, out[0]))
+	require.Equal(t, []string{"w", "w_2"}, []string{low.Weights[0].Name, low.Weights[1].Name})
+
+	_, err = Lower(m, Options{})
+	require.ErrorContains(t, err, `operator If of operator set 13: a condition that depends on input "flag"`)
+	_, err = Lower(m, Options{Values: map[string]*Tensor{"flag": bools(dims(), 1)}})
+	require.ErrorContains(t, err, `operator Unknown of operator set 13: node 0 (If): else_branch: node 0 (Unknown)`)
+
+	// A subgraph that uses what is not there, and one nested without end.
+	then.Nodes[0].Inputs[0] = "nowhere"
+	_, err = Lower(m, Options{Values: map[string]*Tensor{"flag": bools(dims(), 0)}})
+	require.ErrorContains(t, err, `uses "nowhere", which nothing defines`)
+	then.Nodes = []*Node{node("If", names("cond"), names("r"), aGraph("then_branch", then), aGraph("else_branch", then))}
+	_, err = Lower(m, Options{Values: map[string]*Tensor{"flag": bools(dims(), 0)}})
+	require.ErrorIs(t, err, errDepth)
+}
+
+// FuzzLower lowers whatever model a file holds: it may be refused, but never
+// with a panic, and what is accepted makes a valid executable.
+func FuzzLower(f *testing.F) {
+	f.Add(testModel())
+	f.Add(fuzzModel(13, "Reshape", "Softmax", "Concat", "Slice"))
+	f.Add(fuzzModel(6, "Conv", "MaxPool", "LSTM", "Pad"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := Decode(b, "")
+		if err != nil {
+			return
+		}
+		low, err := Lower(m, Options{})
+		if err != nil {
+			_ = err.Error()
+			return
+		}
+		verified(t, low)
+	})
+}
+
+// fuzzModel is a model file with a node of each of the given operators on an
+// input, a known list and a scalar.
+func fuzzModel(opset int64, ops ...string) []byte {
+	dim := func(n int64) pb { return pb{}.int(1, n) }
+	input := pb{}.str(1, "x").bytes(2, pb{}.bytes(1, pb{}.int(1, 1).bytes(2, pb{}.bytes(1, dim(1)).bytes(1, dim(2)).bytes(1, dim(2)))))
+	list := pb{}.packed(1, 1).int(2, 7).packed(7, 1).str(8, "k")
+	g := pb{}.bytes(11, input).bytes(5, list)
+	for _, op := range ops {
+		attr := pb{}.str(1, "axis").int(3, 0).int(20, 2)
+		kernel := pb{}.str(1, "kernel_shape").packed(8, 1).int(20, 7)
+		g = g.bytes(1, pb{}.str(1, "x").str(1, "k").str(2, op).str(4, op).bytes(5, attr).bytes(5, kernel)).bytes(12, pb{}.str(1, op))
+	}
+	return pb{}.int(1, 8).bytes(8, pb{}.int(2, opset)).bytes(7, g)
+}

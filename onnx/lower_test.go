@@ -1,0 +1,358 @@
+package onnx
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
+)
+
+// kinds lists the operators that are left to run.
+func kinds(low *Lowered) []string {
+	k := []string{}
+	for _, n := range low.Executable.Graphs[low.Main].Nodes {
+		k = append(k, n.Op.Kind())
+	}
+	return k
+}
+
+func mustLower(t *testing.T, m *Model, o Options) *Lowered {
+	t.Helper()
+	low, err := Lower(m, o)
+	require.NoError(t, err)
+	return verified(t, low)
+}
+
+func TestWeights(t *testing.T) {
+	w := named(f32s(dims(3), 1, 2, 3), "w")
+	g := &Graph{
+		Inputs:       []ValueInfo{info("x", Float, 2, 3), info("w", Float, 3)},
+		Initializers: []*Tensor{w, named(list1(0), "axes"), named(f32s(dims(3, 1), 1, 1, 1), "m"), named(list32(9), "unused")},
+		Nodes: []*Node{
+			node("Add", names("x", "w"), names("a")),
+			node("Unsqueeze", names("w", "axes"), names("row")), // reshaped, but still the weight
+			node("Mul", names("a", "row"), names("b")),
+			node("Transpose", names("m"), names("mt")), // folded: a constant
+			node("Mul", names("b", "mt"), names("y")),
+		},
+		Outputs: outputs("y"),
+	}
+	m := model(13, g)
+	low := mustLower(t, m, Options{})
+	require.Equal(t, []string{"Binary", "Reshape", "Binary", "Binary"}, kinds(low))
+	require.Len(t, low.Inputs, 1, "an initialiser is no input, though it is listed as one")
+	require.Len(t, low.Weights, 1)
+	require.Equal(t, "w", low.Weights[0].Name)
+	require.Equal(t, w.Data, low.Weights[0].Data)
+	require.True(t, low.Executable.Tensors[low.Weights[0].Tensor].Persistent)
+	out, err := interpret(low, map[string][]byte{"x": f32s(nil, 0, 0, 0, 1, 1, 1).Data})
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 4, 9, 2, 6, 12}, numbers(graph.F32, out[0]))
+
+	low = mustLower(t, m, Options{FoldWeights: true})
+	require.Empty(t, low.Weights)
+	require.Equal(t, []string{"Binary", "Binary", "Binary"}, kinds(low))
+
+	// A bound value replaces an input, here one with a default.
+	low = mustLower(t, m, Options{Values: map[string]*Tensor{"w": f32s(dims(3), 0, 0, 1)}})
+	require.Empty(t, low.Weights)
+	out, err = interpret(low, map[string][]byte{"x": f32s(nil, 0, 0, 1, 1, 1, 1).Data})
+	require.NoError(t, err)
+	require.Equal(t, []float64{0, 0, 2, 0, 0, 2}, numbers(graph.F32, out[0]))
+}
+
+func TestOutputs(t *testing.T) {
+	g := &Graph{
+		Inputs:       []ValueInfo{info("x", Int64, 2)},
+		Initializers: []*Tensor{named(list32(1, 2), "w"), named(list1(3), "k")},
+		Nodes: []*Node{
+			node("Identity", names("x"), names("same")),
+			node("Shape", names("x"), names("shape")),
+			node("Neg", names("w"), names("folded")),
+			node("Neg", names("x"), names("y")),
+			node("Identity", names("y"), names("z")),
+		},
+		Outputs: outputs("x", "same", "w", "k", "shape", "folded", "y", "z"),
+	}
+	low := mustLower(t, model(13, g), Options{})
+	require.Equal(t, []string{"Unary"}, kinds(low))
+	out, err := interpret(low, map[string][]byte{"x": list1(5, 6).Data})
+	require.NoError(t, err)
+	for i, want := range []*Tensor{list1(5, 6), list1(5, 6), list32(1, 2), list1(3), list1(2), list32(-1, -2), list1(-5, -6), list1(-5, -6)} {
+		require.Equal(t, g.Outputs[i].Name, low.Outputs[i].Name)
+		require.Equal(t, want.Elem, low.Outputs[i].Elem)
+		require.Equal(t, want.Data, out[i], low.Outputs[i].Name)
+	}
+	require.Equal(t, low.Inputs[0].Tensor, low.Outputs[1].Tensor)
+}
+
+// TestFolding checks that shape arithmetic vanishes.
+func TestFolding(t *testing.T) {
+	g := &Graph{
+		Inputs:       []ValueInfo{info("x", Float, "batch", 3, 4)},
+		Initializers: []*Tensor{named(i64s(dims(), 0), "zero"), named(list1(0), "axes"), named(list1(-1), "rest")},
+		Nodes: []*Node{
+			node("Shape", names("x"), names("s")),
+			node("Gather", names("s", "zero"), names("n")),
+			node("Unsqueeze", names("n", "axes"), names("n1")),
+			node("Concat", names("n1", "rest"), names("shape"), aInt("axis", 0)),
+			node("Reshape", names("x", "shape"), names("y")),
+		},
+		Outputs: outputs("y"),
+	}
+	low := mustLower(t, model(13, g), Options{Batch: 5})
+	require.Equal(t, []string{"Reshape"}, kinds(low))
+	require.Equal(t, "f32[5,12]", low.Executable.Tensors[low.Outputs[0].Tensor].Type.String())
+}
+
+// TestBounds checks that a small model can't make the lowering use much
+// memory or time.
+func TestBounds(t *testing.T) {
+	big := func(nodes ...*Node) *Model {
+		return model(13, &Graph{
+			Inputs:       []ValueInfo{info("x", Float)},
+			Initializers: []*Tensor{named(list1(1<<15, 1<<12), "s"), named(list1(1<<20, 1<<20), "huge"), named(f32s(dims(), 1), "one")},
+			Nodes:        nodes, Outputs: outputs("y"),
+		})
+	}
+	low := mustLower(t, big(node("ConstantOfShape", names("s"), names("y"))), Options{})
+	require.Equal(t, []string{"Expand"}, kinds(low), "512 MiB are not put into the executable")
+	low = mustLower(t, big(node("Expand", names("one", "s"), names("e")), node("MatMul", names("e", "f"), names("y")),
+		node("Transpose", names("e"), names("f"))), Options{})
+	require.Equal(t, []string{"Expand", "Transpose", "MatMul"}, kinds(low))
+
+	_, err := Lower(big(node("ConstantOfShape", names("huge"), names("y"))), Options{})
+	require.ErrorContains(t, err, "2^40 bytes")
+	_, err = Lower(big(node("ConstantOfShape", names("s"), names("e"), aTensor("value", list1(7))), node("Reshape", names("x", "e"), names("y"))), Options{})
+	require.ErrorContains(t, err, "operand 1 (shape), i64[32768,4096], must be known now, but computing it is too much work")
+
+	// A product that takes long stays one for the executable to compute.
+	n := named(tensor(Float, dims(2000, 2000), make([]float64, 4e6)...), "m")
+	m := big(node("MatMul", names("m", "m"), names("y")))
+	m.Graph.Initializers = append(m.Graph.Initializers, n)
+	require.Equal(t, []string{"MatMul"}, kinds(mustLower(t, m, Options{})))
+}
+
+func TestDimensions(t *testing.T) {
+	g := &Graph{
+		Inputs:  []ValueInfo{info("a", Float, "N", 3, "L"), info("b", Float, "N", ""), {Name: "c", Elem: Float}},
+		Nodes:   []*Node{node("Identity", names("a"), names("y"))},
+		Outputs: outputs("y"),
+	}
+	m := model(13, g)
+	_, err := Lower(m, Options{})
+	var missing *DimError
+	require.ErrorAs(t, err, &missing)
+	require.Len(t, missing.Inputs, 3)
+	require.Equal(t, []int{0, 2}, missing.Inputs[0].Free)
+	require.Equal(t, `sizes of input dimensions are missing:
+  input "a": float[N,3,L]
+  input "b": float[N,?]
+  input "c": float of unknown shape: its shape is not in the model
+hint: give each a size: --dim N=N --dim L=N --dim b[1]=N; --batch N sets every free first dimension`, missing.Error())
+
+	c := map[string][]int64{"c": {}}
+	all := map[string]int64{"N": 2, "L": 4, "b[1]": 5}
+	for _, x := range []struct {
+		name string
+		o    Options
+		want string // types of the inputs, or the error
+	}{
+		{"all dimensions", Options{Dims: all, Shapes: c}, "f32[2,3,4] f32[2,5] f32[]"},
+		{"batch", Options{Batch: 7, Dims: map[string]int64{"L": 4, "b[1]": 5}, Shapes: c}, "f32[7,3,4] f32[7,5] f32[]"},
+		{"dimension before batch", Options{Batch: 7, Dims: all, Shapes: c}, "the batch size 7 has no effect"},
+		{"shape binds symbols", Options{Dims: map[string]int64{"b[1]": 1}, Shapes: map[string][]int64{"a": {6, 3, 0}, "c": {2}}}, "f32[6,3,0] f32[6,1] f32[2]"},
+		{"conflict", Options{Shapes: map[string][]int64{"a": {6, 3, 1}, "b": {5, 1}}}, `dimension "N" is 6 by the shape [6,3,1] of input "a", but 5 by the shape [5,1] of input "b"`},
+		{"other shape", Options{Shapes: map[string][]int64{"a": {6, 2, 1}}}, `input "a" is given the shape [6,2,1], but the model declares float[N,3,L]`},
+		{"other rank", Options{Shapes: map[string][]int64{"a": {6}}}, "the model declares float[N,3,L]"},
+		{"no such dimension", Options{Dims: map[string]int64{"M": 1}}, `no input has it (free dimensions: L, N, b[1])`},
+		{"no such input", Options{Shapes: map[string][]int64{"z": {1}}}, `a shape is given for "z", but the model has no such input`},
+		{"no such input to bind", Options{Values: map[string]*Tensor{"z": list1()}}, `a value is bound to "z", but the model has no such input`},
+		{"value binds symbols", Options{Values: map[string]*Tensor{"b": f32s(dims(2, 1), 1, 2)}, Dims: map[string]int64{"L": 1}, Shapes: c}, "f32[2,3,1] f32[]"},
+		{"value of another type", Options{Values: map[string]*Tensor{"b": list1(1)}}, `the value bound to input "b" is of type int64, want float`},
+		{"negative", Options{Dims: map[string]int64{"N": -1}}, `dimension "N" is given the size -1`},
+		{"too big", Options{Dims: map[string]int64{"N": 1 << 40, "L": 1 << 40, "b[1]": 1}, Shapes: c}, `graph input "a": f32[1099511627776,3,1099511627776] is too big`},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			low, err := Lower(m, x.o)
+			if err != nil {
+				require.ErrorContains(t, err, x.want)
+				return
+			}
+			var got []string
+			for _, in := range low.Inputs {
+				got = append(got, low.Executable.Tensors[in.Tensor].Type.String())
+			}
+			require.Equal(t, x.want, strings.Join(got, " "))
+		})
+	}
+}
+
+func TestNeedValue(t *testing.T) {
+	g := &Graph{
+		Inputs: []ValueInfo{info("x", Float, 6), info("rows", Int64, 1), info("columns", Int64, 1), info("pads", Int64, 4)},
+		Nodes: []*Node{
+			node("Concat", names("rows", "columns"), names("shape"), aInt("axis", 0)),
+			{OpType: "Reshape", Name: "r", Inputs: names("x", "shape"), Outputs: names("y")},
+			node("Pad", names("y", "pads"), names("z")), // not seen before y is known
+			node("Reshape", names("x", "rows"), names("u")),
+		},
+		Outputs: outputs("z", "u"),
+	}
+	m := model(13, g)
+	o := Options{Values: map[string]*Tensor{}}
+	values := map[string]*Tensor{"rows": list1(-1), "columns": list1(2), "pads": list1(0, 0, 1, 1)}
+	var rounds [][]string
+	for range 3 {
+		low, err := Lower(m, o)
+		if err == nil {
+			require.Len(t, low.Inputs, 1)
+			require.Equal(t, "f32[4,3]", low.Executable.Tensors[low.Outputs[0].Tensor].Type.String())
+			break
+		}
+		var need *NeedValueError
+		require.ErrorAs(t, err, &need)
+		require.Contains(t, err.Error(), "hint: bind a value to input")
+		rounds = append(rounds, need.Inputs())
+		for _, in := range need.Inputs() {
+			o.Values[in] = values[in]
+		}
+	}
+	require.Equal(t, [][]string{{"columns", "rows"}, {"pads"}}, rounds)
+	_, err := Lower(m, Options{})
+	require.ErrorContains(t, err, `node "r" (Reshape, number 1): operand 1 (shape) depends on input "columns", "rows"`)
+}
+
+func TestUnsupported(t *testing.T) {
+	nodes := []*Node{
+		node("Foo", names("x"), names("a")),
+		{OpType: "FusedConv", Domain: "com.microsoft", Inputs: names("x"), Outputs: names("b")},
+		node("Dropout", names("x", "", "t"), names("c")),
+		node("Cast", names("x"), names("d"), aInt("to", int64(Complex64))),
+		node("Add", names("a", "b"), names("e")),
+		node("Bar", nil, names("dead")),
+	}
+	for i := range 5 {
+		nodes = append(nodes, &Node{OpType: "Foo", Name: fmt.Sprint("foo", i), Inputs: names("x"), Outputs: names(fmt.Sprint("f", i))})
+	}
+	g := &Graph{
+		Inputs:       []ValueInfo{info("x", Float, 6), info("s", String, 1), {Name: "q", NotDense: "sequence"}},
+		Initializers: []*Tensor{named(bools(dims(), 1), "t"), {Name: "cx", Elem: Complex128, Dims: dims(0)}},
+		Nodes:        nodes,
+		Outputs:      outputs("c", "d", "e", "f0", "f1", "f2", "f3", "f4"),
+	}
+	want := `the model needs what is not supported:
+  element type complex128 of an initializer: cx
+  operator Foo of operator set 13: node 0 (Foo), node "foo0" (Foo, number 6), node "foo1" (Foo, number 7) and 3 more
+  operator com.microsoft.FusedConv (whose operator set the model does not import): node 1 (com.microsoft.FusedConv)`
+	rest := `
+  element type string of a graph input: s
+  graph input of type sequence: q
+  operator Dropout of operator set 13: training mode: node 2 (Dropout)
+  operator Cast of operator set 13: conversion to complex64: node 3 (Cast)`
+	_, err := Lower(model(13, g), Options{})
+	var u *UnsupportedError
+	require.ErrorAs(t, err, &u)
+	require.Equal(t, want+rest, err.Error())
+	require.Equal(t, 6, u.Obstacles[1].Count)
+
+	// What no option can mend comes first if dimensions are missing too.
+	g.Inputs[0] = info("x", Float, "N")
+	_, err = Lower(model(13, g), Options{})
+	require.ErrorContains(t, err, want)
+	require.ErrorAs(t, err, new(*DimError))
+}
+
+// TestInvalid lists models that ONNX forbids and the errors they give.
+func TestInvalid(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		want  string
+		nodes []*Node
+		edit  func(m *Model)
+	}{
+		{"defined twice", `node 0 (Neg) and node 1 (Abs) both define "y"`, []*Node{node("Neg", names("x"), names("y")), node("Abs", names("x"), names("y"))}, nil},
+		{"redefines an input", `node 0 (Neg) defines "x", which is a graph input`, []*Node{node("Neg", names("y"), names("x"))}, nil},
+		{"undefined", `node 0 (Neg) uses "nothing", which nothing defines`, []*Node{node("Neg", names("nothing"), names("y"))}, nil},
+		{"cycle", `depends on its own result "y": the graph has a cycle`, []*Node{node("Neg", names("z"), names("y")), node("Neg", names("y"), names("z"))}, nil},
+		{"undefined output", `graph output "y" is not defined`, nil, nil},
+		{"no output", "the graph has no outputs", nil, func(m *Model) { m.Graph.Outputs = nil }},
+		{"declared type", `graph output "y" is declared as int64, but its value is float`, []*Node{node("Neg", names("x"), names("y"))}, func(m *Model) { m.Graph.Outputs[0].Elem = Int64 }},
+		{"types", "node 0 (Add): add: b is i64[3]", []*Node{node("Add", names("x", "k"), names("y"))}, nil},
+		{"missing operand", "node 0 (Add): operand 1 is missing", []*Node{node("Add", names("x", ""), names("y"))}, nil},
+		{"too many operands", "it has 2 operands, but Neg of operator set 13 takes at most 1", []*Node{node("Neg", names("x", "x"), names("y"))}, nil},
+		{"too many results", "it has 2 results, but Neg of operator set 13 gives at most 1", []*Node{node("Neg", names("x"), names("y", "z"))}, nil},
+		{"unknown attribute", `Neg of operator set 13 has no attribute "fast"`, []*Node{node("Neg", names("x"), names("y"), aInt("fast", 1))}, nil},
+		{"attribute type", `attribute "axis" is of type float, want int`, []*Node{node("Softmax", names("x"), names("y"), aFloat("axis", 1))}, nil},
+		{"attribute twice", `attribute "axis" is given twice`, []*Node{node("Softmax", names("x"), names("y"), aInt("axis", 1), aInt("axis", 1))}, nil},
+		{"axis", "axis 2 is out of range, want -2 to 1", []*Node{node("Softmax", names("x"), names("y"), aInt("axis", 2))}, nil},
+		{"no opset", `the model imports no operator set of domain ""`, []*Node{node("Neg", names("x"), names("y"))}, func(m *Model) { m.Opsets = nil }},
+		{"no graph", "the model has no graph", nil, func(m *Model) { m.Graph = nil }},
+		{"initializer twice", `initializer "k" is defined twice`, nil, func(m *Model) { m.Graph.Initializers = append(m.Graph.Initializers, m.Graph.Initializers[0]) }},
+		{"initializer data", `initializer "k": i64[3] holds 8 bytes, want 24`, nil, func(m *Model) { m.Graph.Initializers[0].Data = make([]byte, 8) }},
+		{"input twice", `graph input "x" is declared twice`, nil, func(m *Model) { m.Graph.Inputs = append(m.Graph.Inputs, m.Graph.Inputs[0]) }},
+		{"legacy shapes", "want equal shapes, as attribute broadcast is not set", []*Node{node("Mul", names("x", "f"), names("y"))}, func(m *Model) { m.Opsets[0].Version = 6 }},
+		{"legacy axis", "want a shape that fits into operand 0, f32[2,3], from axis 2 on", []*Node{node("Mul", names("x", "f"), names("y"), aInt("broadcast", 1), aInt("axis", 2))}, func(m *Model) { m.Opsets[0].Version = 6 }},
+		{"kernel size", `attribute "kernel_shape" is [0], want numbers from 1 to`, []*Node{node("Unsqueeze", names("x", "zero"), names("u")), node("MaxPool", names("u"), names("y"), aInts("kernel_shape", 0))}, nil},
+		{"reshape", "f32[2,3] can't take the shape [1,2,3]: there is no size for its -1", []*Node{node("Reshape", names("x", "k"), names("y"))}, func(m *Model) { m.Graph.Initializers[0] = named(list1(4, -1), "k") }},
+		{"gather out of range", "computing it from constants", []*Node{node("Gather", names("f", "k"), names("y"))}, nil},
+		{"slice step", "the step of axis 0 is 0", []*Node{node("Slice", names("x", "zero", "zero", "zero", "zero"), names("y"))}, nil},
+		{"split", "want sizes that add up to the 3 of axis 1 of f32[2,3]", []*Node{node("Split", names("x", "zero"), names("y"), aInt("axis", 1))}, nil},
+		{"range", "the range has 9.223372036854776e+18 elements", []*Node{node("Range", names("r0", "r1", "r2"), names("y"))}, func(m *Model) {
+			m.Graph.Initializers = append(m.Graph.Initializers, named(i64s(dims(), 0), "r0"), named(i64s(dims(), 1<<63-1), "r1"), named(i64s(dims(), 1), "r2"))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := model(13, &Graph{
+				Inputs:       []ValueInfo{info("x", Float, 2, 3)},
+				Initializers: []*Tensor{named(list1(1, 2, 3), "k"), named(list32(1, 2, 3), "f"), named(list1(0), "zero")},
+				Nodes:        c.nodes, Outputs: outputs("y"),
+			})
+			if c.edit != nil {
+				c.edit(m)
+			}
+			if c.name == "reshape" {
+				c.want = "f32[2,3] can't take the shape [4,-1]: there is no size for its -1"
+			}
+			m.Path = "dir/m.onnx"
+			_, err := Lower(m, Options{})
+			require.ErrorContains(t, err, c.want)
+			require.True(t, strings.HasPrefix(err.Error(), "dir/m.onnx: "), "%v", err)
+		})
+	}
+}
+
+// TestOrder checks that nodes may stand in any order in the file.
+func TestOrder(t *testing.T) {
+	g := &Graph{
+		Inputs: []ValueInfo{info("x", Float, 2)},
+		Nodes: []*Node{
+			node("Neg", names("b"), names("y")),
+			node("Abs", names("a"), names("b")),
+			node("Unknown", names("a"), names("dead")), // nobody needs it
+			node("Exp", names("x"), names("a")),
+		},
+		Outputs: outputs("y"),
+	}
+	low := mustLower(t, model(13, g), Options{})
+	out, err := interpret(low, map[string][]byte{"x": list32(0, 0).Data})
+	require.NoError(t, err)
+	require.Equal(t, []float64{-1, -1}, numbers(graph.F32, out[0]))
+}
+
+func TestDeepGraph(t *testing.T) {
+	const n = 100_000
+	g := &Graph{Inputs: []ValueInfo{info("v0", Float, 1)}, Outputs: outputs("y")}
+	for i := range n { // backwards, so that the order has to be found
+		to := fmt.Sprint("v", n-i)
+		if i == 0 {
+			to = "y"
+		}
+		g.Nodes = append(g.Nodes, node("Neg", names(fmt.Sprint("v", n-i-1)), names(to)))
+	}
+	low, err := Lower(model(13, g), Options{})
+	require.NoError(t, err)
+	require.Len(t, low.Executable.Graphs[0].Nodes, n)
+}
