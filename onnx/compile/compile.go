@@ -1,0 +1,164 @@
+// Package compile turns an ONNX model into a PopEF model: the lowered graph
+// becomes a portable executable with streams and programs, laid out as PopART
+// exports its models, and the weights become tensor data of load-time anchors.
+package compile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// The programs of a compiled model, with PopART's indices and names.
+const (
+	LoadProgram = 0 // "WeightsFromHost": copies every weight
+	MainProgram = 5 // "Program": copies the inputs, computes, copies the outputs
+)
+
+// Options says how a model is compiled.
+type Options struct {
+	onnx.Options
+	// Iterations is how often one run of the main program computes, each time
+	// with inputs and outputs of its own; 0 means 1.
+	Iterations int64
+	// DisablePasses names passes of package graph that are left out.
+	DisablePasses []string
+}
+
+// Result is a compiled model.
+type Result struct {
+	Executable *graph.Executable
+	Metadata   popef.Metadata
+	Inputs     []onnx.Port // in the model's order
+	Outputs    []onnx.Port // in the model's order
+	Weights    []Weight    // in the order of their blobs
+	Warnings   []string
+
+	encoded []byte
+}
+
+// Weight is a load-time anchor's data.
+type Weight struct {
+	Name string
+	Info popef.TensorInfo
+	Data []byte
+}
+
+// Compile lowers and optimises m. The errors are those of [onnx.Lower].
+func Compile(m *onnx.Model, o Options) (*Result, error) {
+	low, err := onnx.Lower(m, o.Options)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Executable: low.Executable, Inputs: low.Inputs, Outputs: low.Outputs, Warnings: low.Warnings}
+	iterations := max(o.Iterations, 1)
+	if err := r.layOut(low, iterations); err != nil {
+		return nil, err
+	}
+	if err := graph.Optimize(r.Executable, o.DisablePasses...); err != nil {
+		return nil, fmt.Errorf("optimising %s: %w", r.Executable.Name, err)
+	}
+	var b bytes.Buffer
+	if err := r.Executable.Encode(&b); err != nil {
+		return nil, fmt.Errorf("encoding the executable of %s: %w", r.Executable.Name, err)
+	}
+	r.encoded = b.Bytes()
+	// PopART names an executable by a hash, in decimal.
+	sum := sha256.Sum256(r.encoded)
+	r.Metadata.Executable = strconv.FormatUint(binary.BigEndian.Uint64(sum[:]), 10)
+	return r, nil
+}
+
+// layOut adds streams, programs, anchors and weights to the lowered graph.
+func (r *Result) layOut(low *onnx.Lowered, iterations int64) error {
+	exe := r.Executable
+	load := graph.Program{Index: LoadProgram, Name: "WeightsFromHost"}
+	main := graph.Program{Index: MainProgram, Name: "Program"}
+	r.Metadata = popef.Metadata{
+		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: true, DeviceIterations: uint32(iterations),
+		ProgramFlow: popef.ProgramFlow{Load: []uint32{LoadProgram}, Main: []uint32{MainProgram}},
+		Programs:    []popef.ProgramInfo{{Index: LoadProgram, Name: load.Name}, {Index: MainProgram, Name: main.Name}},
+	}
+	if iterations > 1<<31 {
+		return fmt.Errorf("%d device iterations: want at most %d", iterations, int64(1)<<31)
+	}
+	var steps []graph.Step
+	anchor := func(name, prefix string, dir graph.Direction, t graph.TensorID, program uint32) (graph.Step, error) {
+		typ := exe.Tensors[t].Type
+		info, err := Info(typ)
+		if err != nil {
+			return graph.Step{}, fmt.Errorf("%q: %w", name, err)
+		}
+		kind, step := popef.Input, graph.CopyIn
+		if dir == graph.DeviceToHost {
+			kind, step = popef.Output, graph.CopyOut
+		}
+		r.Metadata.Anchors = append(r.Metadata.Anchors, popef.Anchor{
+			Name: name, Handle: prefix + name, Programs: []uint32{program}, Info: info, Type: kind,
+		})
+		id := graph.StreamID(len(exe.Streams))
+		exe.Streams = append(exe.Streams, graph.Stream{Handle: prefix + name, Direction: dir, Type: typ})
+		return graph.Step{Kind: step, Stream: id, Tensor: t}, nil
+	}
+	for _, in := range low.Inputs {
+		s, err := anchor(in.Name, "h2d_", graph.HostToDevice, in.Tensor, MainProgram)
+		if err != nil {
+			return fmt.Errorf("input %w", err)
+		}
+		steps = append(steps, s)
+	}
+	steps = append(steps, graph.Step{Kind: graph.Call, Graph: low.Main})
+	for _, out := range low.Outputs {
+		s, err := anchor(out.Name, "anchor_d2h_", graph.DeviceToHost, out.Tensor, MainProgram)
+		if err != nil {
+			return fmt.Errorf("output %w", err)
+		}
+		steps = append(steps, s)
+	}
+	main.Steps = steps
+	if iterations > 1 {
+		main.Steps = []graph.Step{{Kind: graph.Repeat, Count: iterations, Body: steps}}
+	}
+	for _, w := range low.Weights {
+		s, err := anchor(w.Name, "h2d_", graph.HostToDevice, w.Tensor, LoadProgram)
+		if err != nil {
+			return fmt.Errorf("weight %w", err)
+		}
+		load.Steps = append(load.Steps, s)
+		r.Weights = append(r.Weights, Weight{w.Name, r.Metadata.Anchors[len(r.Metadata.Anchors)-1].Info, w.Data})
+	}
+	exe.Programs = []graph.Program{load, main}
+	return nil
+}
+
+var dataTypes = map[graph.DType]popef.DataType{
+	graph.Bool: popef.Bool, graph.I8: popef.S8, graph.U8: popef.U8, graph.I16: popef.S16, graph.U16: popef.U16,
+	graph.I32: popef.S32, graph.U32: popef.U32, graph.I64: popef.S64, graph.U64: popef.U64,
+	graph.F16: popef.F16, graph.F32: popef.F32, graph.F64: popef.F64,
+	graph.F8E4M3: popef.F8143, graph.F8E5M2: popef.F8152,
+	// PopEF knows neither bfloat16 nor types of less than a byte.
+	graph.BF16: popef.U16, graph.I4: popef.S8, graph.I2: popef.S8, graph.U4: popef.U8, graph.U2: popef.U8,
+}
+
+// DataType returns the PopEF type in which elements of type t cross the
+// boundary: bfloat16 as the U16 of its bits, int4 and int2 as S8, uint4 and
+// uint2 as U8, one element a byte, all others as themselves.
+func DataType(t graph.DType) (popef.DataType, bool) {
+	d, ok := dataTypes[t]
+	return d, ok
+}
+
+// Info returns the PopEF form of a tensor's type and shape; see [DataType].
+func Info(t graph.TensorType) (popef.TensorInfo, error) {
+	d, ok := DataType(t.DType)
+	if !ok {
+		return popef.TensorInfo{}, fmt.Errorf("element type %s has no PopEF form", t.DType)
+	}
+	return popef.TensorInfo{DataType: d, Shape: t.Shape}, nil
+}

@@ -1,0 +1,101 @@
+package compile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/popefgen/popefgen/popef"
+)
+
+// WriteFile writes the model as a PopEF file: metadata, weights and the executable,
+// LZ4 compressed on demand. The file appears whole or not at all.
+func (r *Result) WriteFile(path string, compress bool) error {
+	return popef.WriteFile(path, func(w *popef.Writer) error { return r.write(w, compress) })
+}
+
+// Bytes returns the model as a PopEF file in memory.
+func (r *Result) Bytes() ([]byte, error) {
+	var m memory
+	w := popef.NewWriter(&m)
+	if err := r.write(w, false); err != nil {
+		return nil, err
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return m.b, nil
+}
+
+// Model returns the compiled model, opened from memory under the given name.
+func (r *Result) Model(name string) (*popef.Model, error) {
+	b, err := r.Bytes()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return popef.LoadBytes(name, b)
+}
+
+func (r *Result) write(w *popef.Writer, compress bool) error {
+	if err := w.WriteMetadata(&r.Metadata); err != nil {
+		return err
+	}
+	// A payload is aligned as long as everything before it is a multiple of 8
+	// bytes long, so what may not be goes last.
+	odd := func(w Weight) bool { return len(w.Data)%8 != 0 }
+	for _, t := range r.Weights {
+		if !odd(t) {
+			if err := w.WriteTensor(t.Name, t.Info, t.Data); err != nil {
+				return err
+			}
+		}
+	}
+	e, err := w.CreateExecutable(r.Metadata.Executable, compress)
+	if err != nil {
+		return err
+	}
+	if _, err := e.Write(r.encoded); err != nil {
+		return err
+	}
+	if err := e.Close(); err != nil {
+		return err
+	}
+	for _, t := range r.Weights {
+		if odd(t) {
+			if err := w.WriteTensor(t.Name, t.Info, t.Data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// memory is an [io.WriteSeeker] over a growing slice.
+type memory struct {
+	b   []byte
+	pos int
+}
+
+func (m *memory) Write(p []byte) (int, error) {
+	if end := m.pos + len(p); end > len(m.b) {
+		m.b = slices.Grow(m.b, end-len(m.b))[:end]
+	}
+	copy(m.b[m.pos:], p)
+	m.pos += len(p)
+	return len(p), nil
+}
+
+func (m *memory) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += int64(m.pos)
+	case io.SeekEnd:
+		offset += int64(len(m.b))
+	}
+	if offset < 0 || offset > int64(len(m.b)) {
+		return 0, errors.New("seek outside the written part")
+	}
+	m.pos = int(offset)
+	return offset, nil
+}

@@ -1,0 +1,211 @@
+// Package verify runs models on stored inputs and compares what comes out
+// with stored reference outputs.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// Options says how cases are judged. The zero value has no tolerance.
+type Options struct {
+	Tolerance
+	Compile compile.Options // shapes and values are bound from the data sets on top of it
+	Execute Executor
+}
+
+// Executor runs a compiled model once: it returns the bytes of every output
+// anchor, by name, for the bytes of every input anchor.
+type Executor func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (outputs map[string][]byte, err error)
+
+// Verdict is the outcome for one data set.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass Verdict = "PASS"
+	Fail Verdict = "FAIL"
+	Skip Verdict = "SKIP" // the model needs something that is not supported
+)
+
+// Result is the outcome for one data set of a case.
+type Result struct {
+	Set     string        `json:"set"` // the data set's folder
+	Verdict Verdict       `json:"verdict"`
+	Reason  string        `json:"reason,omitempty"` // why not PASS
+	Worst   float64       `json:"worst"`            // largest absolute error over all outputs that were compared
+	Elapsed time.Duration `json:"elapsed_ns"`       // compiling, running and comparing
+}
+
+// Run judges every data set of a case. Each is compiled for its own sizes:
+// dynamic dimensions, and inputs whose value decides a shape, are bound from
+// it. Whatever goes wrong is a FAIL of that set; the error is ctx's.
+func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
+	var results []Result
+	m, err := onnx.ReadFile(filepath.Join(c.Dir, modelFile))
+	for _, set := range c.Sets {
+		if ctx.Err() != nil {
+			return results, ctx.Err()
+		}
+		r := Result{Set: set, Verdict: Pass}
+		start := time.Now()
+		e := err
+		if e == nil {
+			r.Worst, e = runSet(ctx, m, set, o)
+		}
+		var unsupported *onnx.UnsupportedError
+		switch {
+		case errors.As(e, &unsupported):
+			r.Verdict, r.Reason = Skip, obstacles(unsupported)
+		case e != nil:
+			r.Verdict, r.Reason = Fail, e.Error()
+		}
+		r.Elapsed = time.Since(start)
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+func obstacles(u *onnx.UnsupportedError) string {
+	var what []string
+	for _, o := range u.Obstacles {
+		what = append(what, o.What)
+	}
+	return "not supported: " + strings.Join(what, "; ")
+}
+
+// runSet compiles the model for one data set, runs it and compares.
+func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst float64, err error) {
+	ins, err := readTensors(set, "input")
+	if err != nil {
+		return 0, err
+	}
+	wants, err := readTensors(set, "output")
+	if err != nil {
+		return 0, err
+	}
+	r, fed, err := compileFor(m, ins, o.Compile)
+	if err != nil {
+		return 0, err
+	}
+	if len(wants) != len(r.Outputs) {
+		return 0, fmt.Errorf("the model has %d outputs, %s holds %d", len(r.Outputs), set, len(wants))
+	}
+	model, err := r.Model(filepath.Base(set))
+	if err != nil {
+		return 0, err
+	}
+	defer model.Close()
+	outs, err := o.Execute(ctx, model, fed)
+	if err != nil {
+		return 0, err
+	}
+	var bad []string
+	for i, p := range r.Outputs {
+		want := wants[i]
+		typ := r.Executable.Tensors[p.Tensor].Type
+		if p.Elem != want.Elem || !slices.Equal(typ.Shape, want.Dims) {
+			bad = append(bad, fmt.Sprintf("output %q is %s %v, want %s %v", p.Name, p.Elem, typ.Shape, want.Elem, want.Dims))
+			continue
+		}
+		d, err := Compare(want.Type(), outs[p.Name], want.Data, o.Tolerance)
+		if err != nil {
+			return 0, fmt.Errorf("output %q: %w", p.Name, err)
+		}
+		worst = max(worst, d.Worst)
+		if d.Bad > 0 {
+			bad = append(bad, fmt.Sprintf("output %q: %s", p.Name, d))
+		}
+	}
+	if len(bad) > 0 {
+		return worst, errors.New(strings.Join(bad, "; "))
+	}
+	return worst, nil
+}
+
+// compileFor compiles m for the given values of its inputs and returns the
+// bytes of those that are still inputs, by name.
+func compileFor(m *onnx.Model, ins []*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
+	named, err := nameInputs(m.Graph, ins)
+	if err != nil {
+		return nil, nil, err
+	}
+	o.Shapes, o.Values = map[string][]int64{}, map[string]*onnx.Tensor{}
+	for name, t := range named {
+		o.Shapes[name] = t.Dims
+	}
+	for {
+		r, err := compile.Compile(m, o)
+		var need *onnx.NeedValueError
+		if errors.As(err, &need) {
+			if progress := bind(o.Values, need.Inputs(), named); progress {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		fed := map[string][]byte{}
+		for _, p := range r.Inputs {
+			t := named[p.Name]
+			if t == nil {
+				return nil, nil, fmt.Errorf("input %q has no value in the data set", p.Name)
+			}
+			if t.Elem != p.Elem {
+				return nil, nil, fmt.Errorf("input %q is %s in the data set, want %s", p.Name, t.Elem, p.Elem)
+			}
+			fed[p.Name] = t.Data
+		}
+		return r, fed, nil
+	}
+}
+
+// bind gives values to the inputs and reports whether any had none before.
+func bind(values map[string]*onnx.Tensor, inputs []string, from map[string]*onnx.Tensor) bool {
+	progress := false
+	for _, in := range inputs {
+		if t := from[in]; t != nil && values[in] == nil && t.Elem.DType() != graph.Invalid {
+			values[in] = t
+			progress = true
+		}
+	}
+	return progress
+}
+
+// nameInputs matches a data set's tensors to the graph's inputs: by name where
+// they have the names of inputs, else in order, leaving out initializers.
+func nameInputs(g *onnx.Graph, ins []*onnx.Tensor) (map[string]*onnx.Tensor, error) {
+	var names []string
+	for _, v := range g.Inputs {
+		if !slices.ContainsFunc(g.Initializers, func(t *onnx.Tensor) bool { return t.Name == v.Name }) {
+			names = append(names, v.Name)
+		}
+	}
+	if len(ins) > len(names) {
+		return nil, fmt.Errorf("the data set holds %d inputs, the model has %d", len(ins), len(names))
+	}
+	byName := map[string]*onnx.Tensor{}
+	for _, t := range ins {
+		if slices.Contains(names, t.Name) {
+			byName[t.Name] = t
+		}
+	}
+	if len(byName) == len(ins) {
+		return byName, nil
+	}
+	inOrder := map[string]*onnx.Tensor{}
+	for i, t := range ins {
+		inOrder[names[i]] = t
+	}
+	return inOrder, nil
+}
