@@ -1,0 +1,74 @@
+package cpu
+
+import (
+	"cmp"
+	"slices"
+	"unsafe"
+)
+
+// alignment of every block of memory that the engine hands out, in bytes: a
+// cache line, which is also the widest vector register.
+const alignment = 64
+
+// alignUp rounds n up to a multiple of [alignment].
+func alignUp(n int64) int64 { return (n + alignment - 1) &^ (alignment - 1) }
+
+// alignedBytes returns n zero bytes that start at a multiple of [alignment].
+// The result is never nil.
+func alignedBytes(n int64) []byte {
+	b := make([]byte, n+alignment)
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (alignment - 1)
+	return b[skip : skip+uintptr(n) : skip+uintptr(n)]
+}
+
+// alignedTo reports whether b starts at a multiple of size, a power of two.
+func alignedTo(b []byte, size int) bool {
+	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))&uintptr(size-1) == 0
+}
+
+// overlaps reports whether a and b have a byte in common.
+func overlaps(a, b []byte) bool {
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
+	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
+}
+
+// layOut gives every buffer its offset, such that buffers in use at the same
+// step do not overlap, and returns the size of the whole. It places the
+// largest first, each in the smallest gap that fits: a small buffer seldom
+// spoils the place of a large one, which is what decides the peak.
+func layOut(buffers []Buffer) int64 {
+	order := make([]*Buffer, len(buffers))
+	for i := range buffers {
+		order[i] = &buffers[i]
+	}
+	slices.SortStableFunc(order, func(a, b *Buffer) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.First, b.First))
+	})
+	var total int64
+	placed := make([]*Buffer, 0, len(buffers)) // by offset
+	for _, u := range order {
+		size := alignUp(u.Bytes)
+		best, bestGap := int64(-1), int64(0)
+		end := int64(0) // where the buffers seen so far end
+		for _, o := range placed {
+			if o.First > u.Last || u.First > o.Last {
+				continue
+			}
+			if gap := o.Offset - end; gap >= size && (best < 0 || gap < bestGap) {
+				best, bestGap = end, gap
+			}
+			end = max(end, o.Offset+alignUp(o.Bytes))
+		}
+		if best < 0 {
+			best = end
+		}
+		u.Offset = best
+		total = max(total, best+size)
+		at, _ := slices.BinarySearchFunc(placed, best, func(o *Buffer, offset int64) int { return cmp.Compare(o.Offset, offset) })
+		placed = slices.Insert(placed, at, u)
+	}
+	return total
+}

@@ -1,0 +1,283 @@
+package cpu
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// nodeKey names one node of an executable.
+type nodeKey struct {
+	graph graph.GraphID
+	node  int
+}
+
+// packKey names one operand of a bound kernel.
+type packKey struct{ kernel, operand int }
+
+// compiler turns a verified executable into a plan and its bound kernels.
+type compiler struct {
+	exe  *graph.Executable
+	opts options
+	plan *Plan
+
+	kernels []kernel.Kernel
+	results []int // results of each kernel, left-out ones included
+	bound   map[nodeKey]int
+	packs   map[packKey]int // index into plan.Packed
+
+	writers     []int            // static writers of every tensor
+	nodeWritten []bool           // tensors that a node writes
+	reshaped    []graph.TensorID // what a tensor written by one Reshape shows, or None
+	streamed    []bool           // tensors that one program copies in and also reads
+}
+
+// compile plans exe. The kernels are in the order in which the plan's steps
+// first need them; bound tells which is whose.
+func compile(exe *graph.Executable, opts options) (*compiler, error) {
+	c := &compiler{
+		exe:   exe,
+		opts:  opts,
+		plan:  &Plan{Name: exe.Name, Threads: opts.threads},
+		bound: map[nodeKey]int{},
+		packs: map[packKey]int{},
+	}
+	c.survey()
+	for i := range exe.Programs {
+		p := &exe.Programs[i]
+		g, err := c.program(p)
+		if err != nil {
+			return nil, fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
+		}
+		c.plan.Programs = append(c.plan.Programs, *g)
+		c.plan.ArenaBytes = max(c.plan.ArenaBytes, g.ArenaBytes)
+	}
+	for _, k := range c.plan.Packed {
+		c.plan.PackedBytes += alignUp(k.Bytes)
+	}
+	for i := range exe.Tensors {
+		c.plan.ConstantBytes += int64(len(exe.Tensors[i].Data))
+	}
+	c.persistent()
+	return c, nil
+}
+
+// PlanOf plans an executable for the given number of threads without making
+// an engine for it.
+func PlanOf(exe *graph.Executable, threads int) (*Plan, error) {
+	opts := defaultOptions()
+	opts.threads = max(1, threads)
+	if err := graph.Verify(exe); err != nil {
+		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+	}
+	c, err := compile(exe, opts)
+	if err != nil {
+		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+	}
+	return c.plan, nil
+}
+
+// survey finds out who writes the tensors, over all programs.
+func (c *compiler) survey() {
+	n := len(c.exe.Tensors)
+	c.writers, c.nodeWritten, c.streamed = make([]int, n), make([]bool, n), make([]bool, n)
+	c.reshaped = slices.Repeat([]graph.TensorID{graph.None}, n)
+	for _, g := range c.exe.Graphs {
+		for _, node := range g.Nodes {
+			for _, o := range node.Outputs {
+				if o == graph.None {
+					continue
+				}
+				c.writers[o]++
+				c.nodeWritten[o] = true
+				if _, ok := node.Op.(*graph.Reshape); ok {
+					c.reshaped[o] = node.Inputs[0]
+				}
+			}
+		}
+	}
+	for _, p := range c.exe.Programs {
+		walk(p.Steps, func(s *graph.Step) {
+			if s.Kind == graph.CopyIn {
+				c.writers[s.Tensor]++
+			}
+		})
+	}
+	for _, p := range c.exe.Programs {
+		in, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
+		called := map[graph.GraphID]bool{}
+		walk(p.Steps, func(s *graph.Step) {
+			switch s.Kind {
+			case graph.CopyIn:
+				in[s.Tensor] = true
+			case graph.Call:
+				if called[s.Graph] {
+					return
+				}
+				called[s.Graph] = true
+				for _, node := range c.exe.Graphs[s.Graph].Nodes {
+					for _, t := range node.Inputs {
+						if t != graph.None {
+							read[c.origin(t)] = true
+						}
+					}
+				}
+			}
+		})
+		for t := range in {
+			c.streamed[t] = c.streamed[t] || read[t]
+		}
+	}
+}
+
+// walk calls visit for every step, those in loops included.
+func walk(steps []graph.Step, visit func(*graph.Step)) {
+	for i := range steps {
+		visit(&steps[i])
+		walk(steps[i].Body, visit)
+	}
+}
+
+// origin returns the tensor that holds t's elements: t itself unless t is
+// never anything but a reshaped view of another tensor.
+func (c *compiler) origin(t graph.TensorID) graph.TensorID {
+	for range c.exe.Tensors {
+		e := &c.exe.Tensors[t]
+		if e.Const || e.Persistent || c.writers[t] != 1 || c.reshaped[t] == graph.None {
+			break
+		}
+		t = c.reshaped[t]
+	}
+	return t
+}
+
+// packable reports whether t's value seldom changes: it is a constant, or
+// only streams write it, in programs that don't use it.
+func (c *compiler) packable(t graph.TensorID) bool {
+	e := &c.exe.Tensors[t]
+	return e.Const || e.Persistent && !c.nodeWritten[t] && !c.streamed[t]
+}
+
+// kernel returns the index of a node's kernel, which it binds at first.
+func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
+	key := nodeKey{g, n}
+	if k, ok := c.bound[key]; ok {
+		return k, nil
+	}
+	node := &c.exe.Graphs[g].Nodes[n]
+	in := c.types(node.Inputs)
+	out, err := node.Op.Infer(in)
+	if err == nil {
+		for i := range out {
+			if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
+				out[i] = graph.TensorType{}
+			}
+		}
+	}
+	var k kernel.Kernel
+	if err == nil {
+		k, err = bind(node.Op, in, out)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("node %d %q of graph %q: %w", n, node.Name, c.exe.Graphs[g].Name, err)
+	}
+	i := len(c.kernels)
+	c.kernels, c.results = append(c.kernels, k), append(c.results, len(out))
+	c.bound[key] = i
+	packer, ok := k.(kernel.Packer)
+	if !ok || !c.opts.prepack {
+		return i, nil
+	}
+	for operand, t := range node.Inputs {
+		if t == graph.None {
+			continue
+		}
+		t = c.origin(t)
+		if !c.packable(t) {
+			continue
+		}
+		if bytes := packer.Packed(operand); bytes > 0 {
+			packer.UsePacked(operand)
+			c.packs[packKey{i, operand}] = len(c.plan.Packed)
+			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Operand: operand, Bytes: int64(bytes)})
+		}
+	}
+	return i, nil
+}
+
+// bind makes a kernel; a kernel that panics on types it did not expect gives
+// an error.
+func bind(op graph.Op, in, out []graph.TensorType) (k kernel.Kernel, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), newPanicError(v))
+		}
+	}()
+	return kernel.New(op, in, out)
+}
+
+func (c *compiler) types(all []graph.TensorID) []graph.TensorType {
+	out := make([]graph.TensorType, len(all))
+	for i, t := range all {
+		if t != graph.None {
+			out[i] = c.exe.Tensors[t].Type
+		}
+	}
+	return out
+}
+
+// inPlace reports whether kernel k may write its first result over operand i.
+func (c *compiler) inPlace(k, i int) bool {
+	if _, packed := c.packs[packKey{k, i}]; packed || !c.opts.inPlace {
+		return false
+	}
+	p, ok := c.kernels[k].(kernel.InPlacer)
+	return ok && p.InPlace(i)
+}
+
+// isPacked reports whether operand k of a step comes packed.
+func (c *compiler) isPacked(s *Step, k int) bool {
+	if s.Kind != Compute {
+		return false
+	}
+	_, ok := c.packs[packKey{c.bound[nodeKey{s.Graph, s.Node}], k}]
+	return ok
+}
+
+// persistent decides how the persistent tensors that programs use are kept.
+func (c *compiler) persistent() {
+	used, stored := make([]bool, len(c.exe.Tensors)), make([]bool, len(c.exe.Tensors))
+	for _, p := range c.plan.Programs {
+		for _, s := range p.Steps {
+			for _, o := range s.In {
+				if o.Place == InPersistent {
+					used[o.Index] = true
+					stored[o.Index] = stored[o.Index] || s.Kind != Share
+				}
+			}
+			for _, o := range s.Out {
+				if o.Place == InPersistent {
+					used[o.Index] = true
+					stored[o.Index] = stored[o.Index] || s.Kind != CopyIn
+				}
+			}
+		}
+	}
+	for _, k := range c.plan.Packed {
+		used[k.Tensor] = true
+	}
+	for i := range c.exe.Tensors {
+		t := &c.exe.Tensors[i]
+		if !used[i] || !t.Persistent {
+			continue
+		}
+		p := Persistent{Tensor: graph.TensorID(i), Name: t.Name, Type: t.Type.String(), Bytes: t.Type.Bytes(), Stored: stored[i],
+			Borrowed: stored[i] && !c.nodeWritten[i] && c.opts.alias}
+		c.plan.Persistent = append(c.plan.Persistent, p)
+		if p.Stored {
+			c.plan.PersistentBytes += alignUp(p.Bytes)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+// Package cpu is the default back end: it computes portable executables on
+// the CPU, in the goroutine that calls [Engine.Run] and, where a kernel's
+// work is worth it, on helper goroutines.
+//
+// An executable is planned once, when the engine is made (see [Plan]): the
+// order of execution, what shares memory, the place of every tensor in one
+// arena, the weights that are kept in their kernel's own layout. A run then
+// follows the plan and allocates nothing.
+//
+// # Streams
+//
+// Where a stream has memory of its own (ipu.Direct), is aligned to its
+// element size and the plan allows it, kernels read inputs from and write
+// outputs to that memory. The memory of an output should not overlap that of
+// an input or another output: overlapping memory costs a copy, and where
+// outputs overlap each other, what they hold in common is unspecified. The
+// engine computes inline and never prefetches. It may keep a reference to the
+// memory of the last transfer, which it does not touch, until the next.
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Name is the back end's name in the registry of package ipu.
+const Name = "cpu"
+
+func init() { ipu.Register(backend{}) }
+
+// backend implements [ipu.Backend].
+type backend struct{}
+
+// Name returns "cpu".
+func (backend) Name() string { return Name }
+
+// Devices returns one device: all of this machine's processors.
+func (backend) Devices(ctx context.Context) ([]ipu.Device, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("enumerate cpu devices: %w", err)
+	}
+	return []ipu.Device{&device{}}, nil
+}
+
+// Accepts accepts portable executables only.
+func (backend) Accepts(f ipu.Format) error {
+	switch f {
+	case ipu.FormatPortable:
+		return nil
+	case ipu.FormatPoplar:
+		return fmt.Errorf("%w: it was compiled by Poplar, which the cpu back end can't run; "+
+			"use the poplar back end: build with -tags poplar on a machine with the Poplar SDK", ipu.ErrWrongBackend)
+	}
+	return fmt.Errorf("%w: its format is %v, and the cpu back end runs portable executables (they begin with %q)",
+		ipu.ErrWrongBackend, f, ipu.PortableMagic)
+}
+
+// NewEngine decodes, verifies and plans a portable executable. See [Options]
+// for the options.
+func (b backend) NewEngine(c ipu.EngineConfig) (ipu.Engine, error) {
+	e, err := New(c)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// New is like the registered back end's NewEngine and gives the concrete
+// engine.
+func New(c ipu.EngineConfig) (*Engine, error) {
+	e, err := newEngine(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a cpu engine for %q: %w", c.Name, err)
+	}
+	return e, nil
+}
+
+func newEngine(c ipu.EngineConfig) (*Engine, error) {
+	if err := (backend{}).Accepts(ipu.Identify(c.Executable)); err != nil {
+		return nil, err
+	}
+	opts, err := parseOptions(c.Options)
+	if err != nil {
+		return nil, err
+	}
+	exe, err := graph.Decode(c.Executable)
+	if err != nil {
+		return nil, err
+	}
+	compiled, err := compile(exe, opts)
+	if err != nil {
+		return nil, err
+	}
+	return assemble(c.Name, compiled), nil
+}
+
+// device implements [ipu.Device]. Any number of holders share the CPU.
+type device struct{ attached atomic.Bool }
+
+// Info describes the processors that this process may use.
+func (d *device) Info() ipu.DeviceInfo {
+	return ipu.DeviceInfo{
+		ID:      0,
+		Backend: Name,
+		Kind:    "cpu",
+		Description: fmt.Sprintf("%s/%s, %d processors, GOMAXPROCS %d",
+			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.GOMAXPROCS(0)),
+		NumIPUs:       1,
+		RemoteBuffers: true,
+	}
+}
+
+// Attach always succeeds.
+func (d *device) Attach() (bool, error) {
+	d.attached.Store(true)
+	return true, nil
+}
+
+// Detach always succeeds.
+func (d *device) Detach() error {
+	d.attached.Store(false)
+	return nil
+}

@@ -1,0 +1,338 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// The states of an engine.
+const (
+	created int32 = iota
+	loaded
+	stopped
+	closed
+)
+
+// Engine executes one portable executable. It implements [ipu.Engine].
+//
+// One goroutine at a time drives it: Connect, Load, Run and Close return
+// [ipu.ErrBusy] while another of them is under way. Stop, EnableProfile and
+// Profile may be called at any time.
+//
+// A run that fails leaves the engine loaded, but persistent tensors that the
+// program was to write hold old, new or half-written values.
+type Engine struct {
+	name    string
+	exe     *graph.Executable
+	opts    options
+	plan    *Plan
+	kernels []kernel.Kernel
+	bound   map[nodeKey]int // index into kernels
+
+	state   atomic.Int32
+	busy    atomic.Bool
+	profile atomic.Pointer[profile]
+
+	pool     *pool
+	streams  []stream
+	handles  map[string]int // index into streams
+	programs []program      // ascending by index
+	built    bool           // memory is allocated and the programs are bound to it
+
+	persistent map[graph.TensorID]*persistent
+	staging    []byte // memory for transfers to tensors that are only kept packed; dropped after each run
+	at         int    // the instruction that runs, for messages about a panic
+}
+
+var _ ipu.Engine = (*Engine)(nil)
+
+// stream is one stream and what is connected to it.
+type stream struct {
+	info     ipu.StreamInfo
+	elem     int // bytes of an element
+	host     ipu.Stream
+	direct   ipu.Direct   // host, if it is one
+	constant ipu.Constant // host, if it is one
+}
+
+// program is one program as it runs.
+type program struct {
+	plan    *Program
+	number  int   // index into Plan.Programs
+	streams []int // that it moves
+	code    []instruction
+	// inputs and outputs are the transfers that may use the host's memory in
+	// place, for the check that they do not overlap.
+	inputs, outputs []*transfer
+	persistent      []*persistent // that steps other than transfers use
+	defined         bool          // all of these have a value
+}
+
+// assemble makes an engine of a compiled executable.
+func assemble(name string, c *compiler) *Engine {
+	e := &Engine{
+		name:    name,
+		exe:     c.exe,
+		opts:    c.opts,
+		plan:    c.plan,
+		kernels: c.kernels,
+		bound:   c.bound,
+		pool:    newPool(c.opts.threads),
+		handles: map[string]int{},
+	}
+	for i, s := range e.exe.Streams {
+		d := ipu.HostToDevice
+		if s.Direction == graph.DeviceToHost {
+			d = ipu.DeviceToHost
+		}
+		e.handles[s.Handle] = i
+		e.streams = append(e.streams, stream{elem: s.Type.DType.Size(), info: ipu.StreamInfo{
+			Handle:    s.Handle,
+			Direction: d,
+			Bytes:     int(s.Type.Bytes()),
+			Type:      s.Type.DType.String(),
+			Shape:     slices.Clone(s.Type.Shape),
+		}})
+	}
+	for i := range c.plan.Programs {
+		p := program{plan: &c.plan.Programs[i], number: i}
+		for k := range p.plan.Steps {
+			s := &p.plan.Steps[k]
+			if (s.Kind == CopyIn || s.Kind == CopyOut) && !slices.Contains(p.streams, int(s.Stream)) {
+				p.streams = append(p.streams, int(s.Stream))
+				info := &e.streams[s.Stream].info
+				info.Programs = append(info.Programs, p.plan.Index)
+			}
+		}
+		e.programs = append(e.programs, p)
+	}
+	return e
+}
+
+// Plan returns the engine's plan. It must not be changed.
+func (e *Engine) Plan() *Plan { return e.plan }
+
+// MemoryReport returns the engine's use of memory, which is known before it
+// is loaded.
+func (e *Engine) MemoryReport() MemoryReport { return e.plan.Memory() }
+
+// Inline returns true: Run computes in the caller's goroutine.
+func (e *Engine) Inline() bool { return true }
+
+// Streams returns every stream in the order of the executable.
+func (e *Engine) Streams() []ipu.StreamInfo {
+	out := make([]ipu.StreamInfo, len(e.streams))
+	for i, s := range e.streams {
+		out[i] = s.info
+		out[i].Shape = slices.Clone(s.info.Shape)
+		out[i].Programs = slices.Clone(s.info.Programs)
+	}
+	return out
+}
+
+// Programs returns every program, by ascending index.
+func (e *Engine) Programs() []ipu.ProgramInfo {
+	out := make([]ipu.ProgramInfo, len(e.programs))
+	for i, p := range e.programs {
+		out[i] = ipu.ProgramInfo{Index: p.plan.Index, Name: p.plan.Name}
+	}
+	return out
+}
+
+// enter takes the engine for one call.
+func (e *Engine) enter() error {
+	if !e.busy.CompareAndSwap(false, true) {
+		return fmt.Errorf("engine %q: %w: another call drives it", e.name, ipu.ErrBusy)
+	}
+	if e.state.Load() == closed {
+		e.busy.Store(false)
+		return fmt.Errorf("engine %q: %w", e.name, ipu.ErrClosed)
+	}
+	return nil
+}
+
+// Connect attaches the host side of a stream; nil detaches it. The engine
+// uses the memory of an [ipu.Constant] in place until another stream is
+// connected or the engine is closed.
+func (e *Engine) Connect(handle string, s ipu.Stream) error {
+	if err := e.enter(); err != nil {
+		return fmt.Errorf("connect stream %q: %w", handle, err)
+	}
+	defer e.busy.Store(false)
+	i, ok := e.handles[handle]
+	if !ok {
+		return fmt.Errorf("connect stream %q to engine %q: %w, want one of %s", handle, e.name, ipu.ErrUnknownStream, e.list(nil))
+	}
+	t := &e.streams[i]
+	constant, _ := s.(ipu.Constant)
+	e.returnBorrowed(t, constant)
+	t.host, t.constant = s, constant
+	t.direct, _ = s.(ipu.Direct)
+	return nil
+}
+
+// list quotes the handles of some streams, or of all.
+func (e *Engine) list(which []int) string {
+	var all []string
+	for i := range e.streams {
+		if which == nil || slices.Contains(which, i) {
+			all = append(all, fmt.Sprintf("%q", e.streams[i].info.Handle))
+		}
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	return strings.Join(all, ", ")
+}
+
+// Load allocates the engine's memory, packs constants, and forgets the values
+// of persistent tensors: they are zero until a program sets them.
+func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
+	fail := func(err error) error { return fmt.Errorf("load engine %q: %w", e.name, err) }
+	if err := e.enter(); err != nil {
+		return fail(err)
+	}
+	defer e.busy.Store(false)
+	if err := ctx.Err(); err != nil {
+		return fail(err)
+	}
+	cpu, ok := d.(*device)
+	if !ok {
+		return fail(fmt.Errorf("%w: the device is not one of the cpu back end", ipu.ErrWrongBackend))
+	}
+	if !cpu.attached.Load() {
+		return fail(fmt.Errorf("%w", ipu.ErrNotAttached))
+	}
+	if !e.built {
+		if err := e.build(); err != nil {
+			return fail(err)
+		}
+		e.built = true
+	}
+	for _, p := range e.persistent {
+		p.defined = false
+		p.lender = nil
+	}
+	for i := range e.programs {
+		e.programs[i].defined = false
+	}
+	e.state.Store(loaded)
+	return nil
+}
+
+// Run runs a program to its end, in the caller's goroutine. ctx is looked at
+// between nodes and not while a stream blocks.
+func (e *Engine) Run(ctx context.Context, index int) (err error) {
+	if err := e.enter(); err != nil {
+		return fmt.Errorf("run program %d: %w", index, err)
+	}
+	var p *program
+	defer func() {
+		if v := recover(); v != nil {
+			err = e.failed(p, e.at, newPanicError(v))
+		}
+		if err != nil {
+			e.abandon(p)
+		}
+		if e.staging != nil {
+			e.staging = nil
+		}
+		e.busy.Store(false)
+	}()
+	if s := e.state.Load(); s != loaded {
+		if s == stopped {
+			return fmt.Errorf("run program %d of %q: %w: load it again", index, e.name, ipu.ErrStopped)
+		}
+		return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrNotLoaded)
+	}
+	if p = e.program(index); p == nil {
+		return fmt.Errorf("run program %d of %q: %w, want one of %v", index, e.name, ipu.ErrUnknownProgram, e.indices())
+	}
+	for _, s := range p.streams {
+		if e.streams[s].host == nil {
+			return e.unconnected(p)
+		}
+	}
+	if !p.defined {
+		e.at = len(p.code)
+		e.define(p)
+	}
+	return e.exec(ctx, p)
+}
+
+// program returns the program of that index, or nil.
+func (e *Engine) program(index int) *program {
+	for i := range e.programs {
+		if e.programs[i].plan.Index == index {
+			return &e.programs[i]
+		}
+	}
+	return nil
+}
+
+func (e *Engine) indices() []int {
+	out := make([]int, len(e.programs))
+	for i, p := range e.programs {
+		out[i] = p.plan.Index
+	}
+	return out
+}
+
+func (e *Engine) unconnected(p *program) error {
+	var open []int
+	for _, s := range p.streams {
+		if e.streams[s].host == nil {
+			open = append(open, s)
+		}
+	}
+	return fmt.Errorf("run program %d %q of %q: %w: %s", p.plan.Index, p.plan.Name, e.name, ipu.ErrUnconnected, e.list(open))
+}
+
+// Stop makes a running program end before its next node; a stream that blocks
+// must be released by the host. Afterwards the engine must be loaded again.
+func (e *Engine) Stop() error {
+	for {
+		switch s := e.state.Load(); s {
+		case loaded:
+			if e.state.CompareAndSwap(loaded, stopped) {
+				return nil
+			}
+		case stopped:
+			return nil
+		case closed:
+			return fmt.Errorf("stop engine %q: %w", e.name, ipu.ErrClosed)
+		default:
+			return fmt.Errorf("stop engine %q: %w", e.name, ipu.ErrNotLoaded)
+		}
+	}
+}
+
+// Close ends the engine's goroutines and drops its memory. It returns
+// [ipu.ErrBusy] while a program runs: stop it first.
+func (e *Engine) Close() error {
+	if err := e.enter(); err != nil {
+		if errors.Is(err, ipu.ErrClosed) {
+			return nil
+		}
+		return fmt.Errorf("close: %w", err)
+	}
+	e.state.Store(closed)
+	e.pool.close()
+	for i := range e.streams {
+		e.streams[i].host, e.streams[i].direct, e.streams[i].constant = nil, nil, nil
+	}
+	for i := range e.programs {
+		e.programs[i] = program{plan: e.programs[i].plan}
+	}
+	e.kernels, e.persistent = nil, nil
+	e.busy.Store(false)
+	return nil
+}

@@ -1,0 +1,69 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Eval computes one operator: in are the types of its operands, of which a
+// left-out one has the zero type, and data their elements, row-major and
+// little-endian. It returns the types and elements of all results. It is
+// meant for folding constants; an engine plans whole graphs.
+func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
+	fail := func(err error) ([]graph.TensorType, [][]byte, error) {
+		return nil, nil, fmt.Errorf("evaluate %s: %w", op.Kind(), err)
+	}
+	if len(data) != len(in) {
+		return fail(fmt.Errorf("%d operands with data for %d", len(in), len(data)))
+	}
+	operands := make([][]byte, len(in))
+	for i, t := range in {
+		if t.DType == graph.Invalid {
+			continue
+		}
+		if err := t.Check(); err != nil {
+			return fail(fmt.Errorf("operand %d: %w", i, err))
+		}
+		if want := t.Bytes(); int64(len(data[i])) != want {
+			return fail(fmt.Errorf("operand %d of type %v has %d bytes, want %d", i, t, len(data[i]), want))
+		}
+		operands[i] = data[i]
+		if data[i] == nil || !alignedTo(data[i], t.DType.Size()) {
+			operands[i] = alignedBytes(t.Bytes())
+			copy(operands[i], data[i])
+		}
+	}
+	if out, err = op.Infer(in); err != nil {
+		return fail(err)
+	}
+	k, err := bind(op, in, out)
+	if err != nil {
+		return fail(err)
+	}
+	need := int64(k.Scratch())
+	for _, t := range out {
+		need += t.Bytes()
+	}
+	if limit := machineMemory(); need > limit {
+		return fail(fmt.Errorf("results and scratch take %d bytes, more than the %d there are", need, limit))
+	}
+	outData = make([][]byte, len(out))
+	for i, t := range out {
+		outData[i] = alignedBytes(t.Bytes())
+	}
+	if err := evalKernel(k, operands, outData); err != nil {
+		return fail(err)
+	}
+	return out, outData, nil
+}
+
+func evalKernel(k kernel.Kernel, in, out [][]byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = newPanicError(v)
+		}
+	}()
+	return k.Run(kernel.Serial{}, in, out, alignedBytes(int64(k.Scratch())))
+}

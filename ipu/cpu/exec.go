@@ -1,0 +1,233 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+)
+
+// opcode says what an instruction does.
+type opcode uint8
+
+const (
+	opCompute   opcode = iota // run a kernel
+	opCopyIn                  // stream to buffer
+	opSet                     // stream to persistent tensor
+	opCopyOut                 // tensor to stream
+	opClaim                   // take the host's memory for an output, ahead of its CopyOut
+	opComplete                // complete an input that was used in place
+	opMove                    // copy in[0] to out[0]
+	opLoopStart               // count iterations
+	opLoopEnd                 // next iteration
+)
+
+// instruction is one step of a program, bound to memory.
+type instruction struct {
+	op       opcode
+	step     int // index into the plan's steps
+	kernel   kernel.Kernel
+	in, out  [][]byte
+	scratch  []byte
+	transfer *transfer
+	count    int64 // opLoopStart: iterations
+	left     int64 // opLoopStart: iterations to go
+	target   int   // opLoopEnd: the loop's opLoopStart
+}
+
+// transfer is one copy between a stream and a tensor.
+type transfer struct {
+	step       int // its step in the plan
+	stream     *stream
+	memory     *memory     // the buffer; nil for an output of a constant or persistent tensor
+	persistent *persistent // an input's target, if it is not a buffer
+	inPlace    bool        // the host's memory may stand in for the buffer
+
+	// What the current run is doing.
+	claimed []byte // the host's memory of an output that has been asked for
+	active  bool   // the host's memory stands in for the buffer
+}
+
+// exec runs a program's instructions.
+func (e *Engine) exec(ctx context.Context, p *program) error {
+	done := ctx.Done()
+	prof := e.profile.Load()
+	code := p.code
+	for pc := 0; pc < len(code); pc++ {
+		if e.state.Load() != loaded {
+			return e.failed(p, len(code), ipu.ErrStopped)
+		}
+		if done != nil {
+			select {
+			case <-done:
+				return e.failed(p, len(code), ctx.Err())
+			default:
+			}
+		}
+		e.at = pc
+		in := &code[pc]
+		var start time.Time
+		if prof != nil {
+			start = time.Now()
+		}
+		var err error
+		switch in.op {
+		case opCompute:
+			err = in.kernel.Run(e.pool, in.in, in.out, in.scratch)
+		case opCopyIn:
+			err = in.transfer.copyIn()
+		case opSet:
+			err = e.set(in.transfer)
+		case opCopyOut:
+			err = in.transfer.copyOut(in.in[0])
+		case opClaim:
+			err = in.transfer.claim(p)
+		case opComplete:
+			in.transfer.complete()
+		case opMove:
+			copy(in.out[0], in.in[0])
+		case opLoopStart:
+			in.left = in.count
+		case opLoopEnd:
+			if l := &code[in.target]; l.left > 1 {
+				l.left--
+				pc = in.target
+			}
+		}
+		if err != nil {
+			return e.failed(p, e.at, err)
+		}
+		if prof != nil {
+			prof.steps[p.number][in.step].add(start)
+		}
+	}
+	return nil
+}
+
+// hostMemory asks a direct stream for the memory of its next transfer. It is
+// nil if this transfer has none.
+func (t *transfer) hostMemory() ([]byte, error) {
+	m, err := t.stream.direct.Memory()
+	if err != nil || m == nil {
+		return nil, err
+	}
+	return m, t.stream.check(m)
+}
+
+// check checks the size of memory that the host gave.
+func (s *stream) check(m []byte) error {
+	if len(m) != s.info.Bytes {
+		return fmt.Errorf("its memory has %d bytes, want %d", len(m), s.info.Bytes)
+	}
+	return nil
+}
+
+// copyIn moves one transfer into the buffer, or makes the host's memory stand
+// in for it until [transfer.complete].
+func (t *transfer) copyIn() error {
+	if t.stream.direct != nil {
+		m, err := t.hostMemory()
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			if t.inPlace && alignedTo(m, t.stream.elem) {
+				t.memory.bind(m)
+				t.active = true
+				return nil
+			}
+			t.memory.bind(t.memory.own)
+			copy(t.memory.own, m)
+			t.stream.host.Complete()
+			return nil
+		}
+	}
+	t.memory.bind(t.memory.own)
+	if err := t.stream.host.Fetch(t.memory.own); err != nil {
+		return err
+	}
+	t.stream.host.Complete()
+	return nil
+}
+
+// complete ends the use of the host's memory for an input.
+func (t *transfer) complete() {
+	if t.active {
+		t.active = false
+		t.stream.host.Complete()
+	}
+}
+
+// claim asks for the memory of an output before it is computed and makes it
+// stand in for the buffer if it is fit for that.
+func (t *transfer) claim(p *program) error {
+	t.claimed, t.active = nil, false
+	if t.stream.direct != nil {
+		m, err := t.hostMemory()
+		if err != nil {
+			return err
+		}
+		t.claimed = m
+		if m != nil && alignedTo(m, t.stream.elem) && !p.usesHost(m) {
+			t.memory.bind(m)
+			t.active = true
+			return nil
+		}
+	}
+	t.memory.bind(t.memory.own)
+	return nil
+}
+
+// usesHost reports whether a transfer under way uses memory that overlaps m.
+func (p *program) usesHost(m []byte) bool {
+	for _, t := range p.inputs {
+		if t.active && overlaps(t.memory.cur, m) {
+			return true
+		}
+	}
+	for _, t := range p.outputs {
+		if t.active && overlaps(t.memory.cur, m) {
+			return true
+		}
+	}
+	return false
+}
+
+// copyOut delivers one transfer.
+func (t *transfer) copyOut(data []byte) error {
+	m := t.claimed
+	t.claimed = nil
+	if m == nil && !t.inPlace && t.stream.direct != nil {
+		var err error
+		if m, err = t.hostMemory(); err != nil {
+			return err
+		}
+	}
+	switch {
+	case t.active:
+		t.active = false
+	case m != nil:
+		copy(m, data)
+	default:
+		if err := t.stream.host.Fetch(data); err != nil {
+			return err
+		}
+	}
+	t.stream.host.Complete()
+	return nil
+}
+
+// abandon forgets the transfers of a run that failed.
+func (e *Engine) abandon(p *program) {
+	if p == nil {
+		return
+	}
+	for _, t := range p.inputs {
+		t.active = false
+	}
+	for _, t := range p.outputs {
+		t.claimed, t.active = nil, false
+	}
+}

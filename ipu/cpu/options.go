@@ -1,0 +1,108 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// options are an engine's options, parsed.
+type options struct {
+	threads int
+	memory  int64 // bytes
+	inPlace bool
+	alias   bool
+	prepack bool
+}
+
+func defaultOptions() options {
+	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true}
+}
+
+// maxThreads bounds the option "threads".
+const maxThreads = 1024
+
+// option describes one engine option.
+type option struct {
+	name, help string
+	set        func(o *options, value string) error
+}
+
+var knownOptions = []option{
+	{"alias", `"off" copies every reshaped tensor and every transfer; "on" lets them share memory`,
+		onOff(func(o *options) *bool { return &o.alias })},
+	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
+		onOff(func(o *options) *bool { return &o.inPlace })},
+	{"memory", "the most bytes that an engine may allocate; default: the machine's memory", setMemory},
+	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
+		onOff(func(o *options) *bool { return &o.prepack })},
+	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
+}
+
+// OptionHelp describes one option of the back end.
+type OptionHelp struct{ Name, Help string }
+
+// Options lists the engine options that the back end knows.
+func Options() []OptionHelp {
+	out := make([]OptionHelp, len(knownOptions))
+	for i, o := range knownOptions {
+		out[i] = OptionHelp{o.name, o.help}
+	}
+	return out
+}
+
+// parseOptions applies the options in order; of equal names the last wins.
+func parseOptions(all []ipu.Option) (options, error) {
+	o := defaultOptions()
+	for _, opt := range all {
+		i := slices.IndexFunc(knownOptions, func(k option) bool { return k.name == opt.Name })
+		if i < 0 {
+			names := make([]string, len(knownOptions))
+			for i, k := range knownOptions {
+				names[i] = k.name
+			}
+			return o, invalidOption(opt, "it is unknown; the cpu back end knows "+strings.Join(names, ", "))
+		}
+		if err := knownOptions[i].set(&o, opt.Value); err != nil {
+			return o, invalidOption(opt, err.Error())
+		}
+	}
+	return o, nil
+}
+
+func invalidOption(o ipu.Option, why string) error {
+	return &ipu.Error{Kind: ipu.KindInvalidOption, Message: fmt.Sprintf("%s=%q: %s", o.Name, o.Value, why)}
+}
+
+func onOff(field func(*options) *bool) func(*options, string) error {
+	return func(o *options, v string) error {
+		if v != "on" && v != "off" {
+			return fmt.Errorf(`want "on" or "off"`)
+		}
+		*field(o) = v == "on"
+		return nil
+	}
+}
+
+func setThreads(o *options, v string) error {
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 1 || n > maxThreads {
+		return fmt.Errorf("want a number from 1 to %d", maxThreads)
+	}
+	o.threads = n
+	return nil
+}
+
+func setMemory(o *options, v string) error {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 0 {
+		return fmt.Errorf("want a number of bytes")
+	}
+	o.memory = min(n, math.MaxInt/2)
+	return nil
+}

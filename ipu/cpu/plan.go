@@ -1,0 +1,272 @@
+package cpu
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Plan is all that the engine decides about an executable before it runs:
+// the order of execution of every program, which tensors share memory and
+// where each of them lies, and which operands are kept in a kernel's own
+// layout. It is plain data: two equal executables give equal plans.
+type Plan struct {
+	Name            string // the executable's name
+	Threads         int    // workers of the engine, the caller included
+	ArenaBytes      int64  // the one block that holds local tensors and scratch of whatever program runs: the largest program's
+	PersistentBytes int64  // persistent tensors that are kept row-major; those whose stream gives constant memory take none of it
+	PackedBytes     int64  // operands kept in a kernel's own layout, besides any row-major copy
+	ConstantBytes   int64  // constants, used in place in the executable
+	Persistent      []Persistent
+	Packed          []Packed
+	Programs        []Program
+}
+
+// Persistent says how a persistent tensor is kept.
+type Persistent struct {
+	Tensor graph.TensorID
+	Name   string
+	Type   string
+	Bytes  int64
+	// Stored is false where every reader uses a packed copy, so that no
+	// row-major copy is kept.
+	Stored bool
+	// Borrowed is true where nothing but streams writes the tensor, so that
+	// the memory of a stream that promises not to change it (ipu.Constant)
+	// stands in for it.
+	Borrowed bool
+}
+
+// Packed is one operand of one node, kept in the layout its kernel asks for.
+type Packed struct {
+	Tensor  graph.TensorID // the constant or persistent tensor it is made from
+	Graph   graph.GraphID
+	Node    int // index into the graph's nodes
+	Operand int
+	Bytes   int64
+}
+
+// Program is the plan of one program.
+type Program struct {
+	Index      int
+	Name       string
+	ArenaBytes int64
+	Steps      []Step
+	Buffers    []Buffer
+}
+
+// StepKind says what a [Step] does.
+type StepKind uint8
+
+// The kinds of step.
+const (
+	CopyIn    StepKind = iota + 1 // stream to Out[0]
+	CopyOut                       // In[0] to stream
+	Compute                       // run the kernel of a node
+	Move                          // copy In[0] to Out[0]
+	Share                         // Out[0] is In[0] seen with another shape: nothing to do
+	LoopStart                     // what follows, up to Match, runs Count times
+	LoopEnd                       // back to Match
+)
+
+var stepNames = [...]string{CopyIn: "copy in", CopyOut: "copy out", Compute: "compute", Move: "move",
+	Share: "share", LoopStart: "repeat", LoopEnd: "end"}
+
+// String returns the kind in words, such as "copy in".
+func (k StepKind) String() string {
+	if int(k) < len(stepNames) && stepNames[k] != "" {
+		return stepNames[k]
+	}
+	return fmt.Sprintf("step kind %d", uint8(k))
+}
+
+// Step is one step of a program with its calls inlined. Steps are numbered by
+// their place in [Program.Steps]; [Buffer] lifetimes count in these numbers.
+type Step struct {
+	Kind    StepKind
+	Stream  graph.StreamID // CopyIn, CopyOut
+	Graph   graph.GraphID  // Compute, Move, Share: the node it comes from
+	Node    int            // index into the graph's nodes
+	Name    string         // the node's name, or the stream's handle
+	Op      string         // the node's operator
+	In, Out []Operand
+	Scratch int   // buffer of scratch memory, or -1
+	Count   int64 // LoopStart
+	Match   int   // LoopStart, LoopEnd: the step at the other end
+	Loop    int   // the step that starts the innermost loop around this one, or -1
+}
+
+// Place says what kind of memory an operand lies in.
+type Place uint8
+
+// The places.
+const (
+	LeftOut      Place = iota // no such operand
+	InConstant                // Index is a tensor of the executable
+	InPersistent              // Index is a tensor of the executable
+	InBuffer                  // Index into Program.Buffers
+	InPacked                  // Index into Plan.Packed
+)
+
+// Operand is one operand or result of a step.
+type Operand struct {
+	Place Place
+	Index int
+	// Tensor is what the executable calls it. Tensors beyond the
+	// executable's own hold a result until it may overwrite its target.
+	Tensor graph.TensorID
+}
+
+// Buffer is a part of the arena: one or more tensors that share memory, or
+// the scratch memory of one step.
+type Buffer struct {
+	Tensors     []graph.TensorID // in the order they are written; nil for scratch
+	Names       []string         // of Tensors
+	Bytes       int64
+	Offset      int64 // into the arena; a multiple of 64
+	First, Last int   // steps between which it is in use
+	// Input is the CopyIn step whose stream's own memory may stand in for
+	// the buffer, or -1.
+	Input int
+	// Output is the CopyOut step whose stream's own memory may stand in for
+	// the buffer from step First on, or -1.
+	Output int
+}
+
+// WriteTo prints the plan for people: totals, then every program with its
+// steps and the memory they use.
+func (p *Plan) WriteTo(w io.Writer) (int64, error) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "plan %q: %d threads, arena %d B, persistent %d B, packed %d B, constants %d B\n",
+		p.Name, p.Threads, p.ArenaBytes, p.PersistentBytes, p.PackedBytes, p.ConstantBytes)
+	for _, t := range p.Persistent {
+		fmt.Fprintf(&b, "persistent t%d %q %s, %d B", t.Tensor, t.Name, t.Type, t.Bytes)
+		if !t.Stored {
+			b.WriteString(", packed copies only")
+		} else if t.Borrowed {
+			b.WriteString(", constant stream memory in place")
+		}
+		b.WriteByte('\n')
+	}
+	for i, k := range p.Packed {
+		fmt.Fprintf(&b, "packed %d: t%d for operand %d of node %d in graph %d, %d B\n", i, k.Tensor, k.Operand, k.Node, k.Graph, k.Bytes)
+	}
+	for i := range p.Programs {
+		p.Programs[i].write(&b)
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// String returns what [Plan.WriteTo] prints.
+func (p *Plan) String() string {
+	var b strings.Builder
+	p.WriteTo(&b) //nolint:errcheck // a strings.Builder never fails
+	return b.String()
+}
+
+func (p *Program) write(b *strings.Builder) {
+	fmt.Fprintf(b, "program %d %q: %d steps, arena %d B\n", p.Index, p.Name, len(p.Steps), p.ArenaBytes)
+	depth := 0
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		if s.Kind == LoopEnd {
+			depth--
+		}
+		fmt.Fprintf(b, "  %4d %s%s", i, strings.Repeat("  ", depth), s.Kind)
+		if s.Op != "" {
+			fmt.Fprintf(b, " %s", s.Op)
+		}
+		if s.Name != "" {
+			fmt.Fprintf(b, " %q", s.Name)
+		}
+		switch s.Kind {
+		case LoopStart:
+			fmt.Fprintf(b, " %d times", s.Count)
+			depth++
+		case LoopEnd:
+		default:
+			b.WriteString(operands(s.In) + " ->" + operands(s.Out))
+		}
+		if s.Scratch >= 0 {
+			fmt.Fprintf(b, " scratch b%d", s.Scratch)
+		}
+		b.WriteByte('\n')
+	}
+	for i := range p.Buffers {
+		u := &p.Buffers[i]
+		fmt.Fprintf(b, "  b%d at %d, %d B, steps %d-%d", i, u.Offset, u.Bytes, u.First, u.Last)
+		for k, t := range u.Tensors {
+			fmt.Fprintf(b, " t%d %q", t, u.Names[k])
+		}
+		if u.Tensors == nil {
+			b.WriteString(" scratch")
+		}
+		if u.Input >= 0 {
+			fmt.Fprintf(b, ", or the memory that step %d reads", u.Input)
+		}
+		if u.Output >= 0 {
+			fmt.Fprintf(b, ", or the memory that step %d fills", u.Output)
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// placeLetters mark where an operand lies: k0 is constant 0 of the tensor
+// table, t0 persistent tensor 0, b0 buffer 0, p0 packed operand 0.
+var placeLetters = [...]string{LeftOut: "_", InConstant: "k", InPersistent: "t", InBuffer: "b", InPacked: "p"}
+
+func operands(all []Operand) string {
+	var b strings.Builder
+	for _, o := range all {
+		b.WriteString(" " + placeLetters[o.Place])
+		if o.Place != LeftOut {
+			fmt.Fprint(&b, o.Index)
+		}
+	}
+	return b.String()
+}
+
+// MemoryReport sums up the memory of an engine in bytes, all known before the
+// first run.
+type MemoryReport struct {
+	ArenaBytes      int64 // peak of local tensors and scratch over all programs
+	PersistentBytes int64
+	PackedBytes     int64
+	ConstantBytes   int64 // in the executable, not allocated by the engine
+	Tensors         []TensorMemory
+}
+
+// TensorMemory is where one local tensor of one program lies and how long.
+type TensorMemory struct {
+	Program     int // the program's index
+	Tensor      graph.TensorID
+	Name        string
+	Bytes       int64
+	Offset      int64 // into the arena
+	First, Last int   // steps of the program between which its memory is in use
+}
+
+// Memory returns the memory side of the plan: totals and, by program and
+// offset, the place of every local tensor.
+func (p *Plan) Memory() MemoryReport {
+	r := MemoryReport{
+		ArenaBytes:      p.ArenaBytes,
+		PersistentBytes: p.PersistentBytes,
+		PackedBytes:     p.PackedBytes,
+		ConstantBytes:   p.ConstantBytes,
+	}
+	for _, g := range p.Programs {
+		from := len(r.Tensors)
+		for _, u := range g.Buffers {
+			for k, t := range u.Tensors {
+				r.Tensors = append(r.Tensors, TensorMemory{g.Index, t, u.Names[k], u.Bytes, u.Offset, u.First, u.Last})
+			}
+		}
+		slices.SortStableFunc(r.Tensors[from:], func(a, b TensorMemory) int { return int(min(1, max(-1, a.Offset-b.Offset))) })
+	}
+	return r
+}

@@ -1,0 +1,301 @@
+package cpu
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// randomModel is a random executable with everything needed to run it. All
+// values are small whole numbers, so that results are exact whatever the
+// order of computation.
+type randomModel struct {
+	exe     []byte
+	inputs  map[string][]byte // transfers of an input, which come round again
+	outputs []string
+}
+
+const (
+	side  = 4               // tensors have side·side elements
+	size  = 4 * side * side // and so many bytes
+	bound = 8               // and values within ±bound
+)
+
+// modelDraw draws a model piece by piece.
+type modelDraw struct {
+	*rapid.T
+	b      *graph.Builder
+	lo, hi graph.TensorID
+	pool   []graph.TensorID // what nodes and outputs may read
+	states []graph.TensorID // persistent tensors that nodes may write
+	m      randomModel
+}
+
+func (d *modelDraw) yes(label string) bool { return rapid.Bool().Draw(d.T, label) }
+func (d *modelDraw) values(n int) []byte {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = float32(rapid.IntRange(-3, 3).Draw(d.T, "value"))
+	}
+	return bytesOf(v)
+}
+func (d *modelDraw) shape(label string) []int64 {
+	return rapid.SampledFrom([][]int64{{side, side}, {side * side}, {2, side * side / 2}}).Draw(d.T, label)
+}
+func (d *modelDraw) pick(label string) graph.TensorID {
+	return rapid.SampledFrom(d.pool).Draw(d.T, label)
+}
+func (d *modelDraw) node(op graph.Op, in ...graph.TensorID) graph.TensorID {
+	return node(d, d.b, op, op.Kind(), in...)
+}
+func (d *modelDraw) shaped(x graph.TensorID, s ...int64) graph.TensorID {
+	if slices.Equal(d.b.Type(x).Shape, s) {
+		return x
+	}
+	return d.node(&graph.Reshape{Shape: s}, x)
+}
+func (d *modelDraw) like(x, y graph.TensorID) graph.TensorID {
+	return d.shaped(x, d.b.Type(y).Shape...)
+}
+func (d *modelDraw) clip(x graph.TensorID) graph.TensorID {
+	return d.node(&graph.Clip{}, x, d.lo, d.hi)
+}
+
+// input adds an input and returns the step that copies it in.
+func (d *modelDraw) input(prefix string, x graph.TensorID) graph.Step {
+	handle := fmt.Sprint(prefix, len(d.m.inputs))
+	transfers := 1
+	if prefix != "w" { // its stream may promise not to change
+		transfers = rapid.IntRange(1, 3).Draw(d.T, "transfers")
+	}
+	d.m.inputs[handle] = d.values(transfers * size / 4)
+	d.pool = append(d.pool, x)
+	return d.b.CopyIn(handle, x)
+}
+
+func (d *modelDraw) local(prefix string) graph.Step {
+	return d.input(prefix, d.b.AddLocal(prefix, f32(d.shape(prefix)...)))
+}
+
+// output returns the step that copies a tensor out.
+func (d *modelDraw) output(x graph.TensorID) graph.Step {
+	handle := fmt.Sprint("y", len(d.m.outputs))
+	d.m.outputs = append(d.m.outputs, handle)
+	return d.b.CopyOut(handle, x)
+}
+
+// graph draws a graph of some nodes.
+func (d *modelDraw) graph(name string) graph.Step {
+	g := d.b.BeginGraph(name)
+	for range rapid.IntRange(1, 8).Draw(d.T, "nodes") {
+		x := d.pick("operand")
+		kind := rapid.SampledFrom([]string{"unary", "binary", "reshape", "matmul", "transpose", "where", "reverse", "state"}).Draw(d.T, "kind")
+		if kind == "state" {
+			d.update(x)
+		} else {
+			d.pool = append(d.pool, d.compute(kind, x))
+		}
+	}
+	return d.b.Call(g)
+}
+
+func (d *modelDraw) compute(kind string, x graph.TensorID) graph.TensorID {
+	switch kind {
+	case "unary":
+		fn := rapid.SampledFrom([]graph.UnaryFn{graph.Neg, graph.Abs, graph.Relu, graph.Sign}).Draw(d.T, "fn")
+		return d.node(&graph.Unary{Fn: fn}, x)
+	case "binary":
+		fn := rapid.SampledFrom([]graph.BinaryFn{graph.Add, graph.Sub, graph.Mul, graph.Max}).Draw(d.T, "fn")
+		return d.clip(d.node(&graph.Binary{Fn: fn}, x, d.like(d.pick("second"), x)))
+	case "reshape":
+		return d.node(&graph.Reshape{Shape: d.shape("to")}, x)
+	case "matmul":
+		return d.clip(d.node(&graph.MatMul{}, d.shaped(x, side, side), d.shaped(d.pick("second"), side, side)))
+	case "transpose":
+		return d.node(&graph.Transpose{Perm: []int64{1, 0}}, d.shaped(x, side, side))
+	case "where":
+		return d.node(&graph.Where{}, d.node(&graph.Binary{Fn: graph.Less}, x, d.lo), x, d.like(d.pick("second"), x))
+	}
+	return d.node(&graph.Slice{Start: []int64{side - 1, 0}, Size: []int64{side, side}, Step: []int64{-1, 1}}, d.shaped(x, side, side))
+}
+
+// update makes a node that replaces a state.
+func (d *modelDraw) update(x graph.TensorID) {
+	if len(d.states) == 0 {
+		return
+	}
+	s := rapid.SampledFrom(d.states).Draw(d.T, "state")
+	var op graph.Op = &graph.Binary{Fn: graph.Max}
+	in := []graph.TensorID{s, d.like(x, s)}
+	if d.b.Type(s).Shape[0] == side && d.yes("transposed") {
+		op, in = &graph.Transpose{Perm: []int64{1, 0}}, in[:1]
+	}
+	require.NoError(d, d.b.NodeTo(op, "update", []graph.TensorID{s}, in...))
+}
+
+// drawModel draws a model: program 0 sets weights and states; program 1 runs a
+// loop around two graphs, either of which may come first, with inputs and
+// outputs before, inside, between and after.
+func drawModel(t *rapid.T) randomModel {
+	d := &modelDraw{T: t, b: graph.NewBuilder("random"), m: randomModel{inputs: map[string][]byte{}}}
+	b := d.b
+	d.lo = b.AddConst("lo", f32(), bytesOf([]float32{-bound}))
+	d.hi = b.AddConst("hi", f32(), bytesOf([]float32{bound}))
+	d.pool = append(d.pool, b.AddConst("k", f32(side, side), d.values(side*side)))
+	var loads, before, first, second, middle, after []graph.Step
+	for range rapid.IntRange(0, 3).Draw(t, "persistent") {
+		w := b.AddPersistent("w", f32(d.shape("w")...))
+		step := d.input("w", w)
+		loads = append(loads, step)
+		if d.yes("state") {
+			d.states = append(d.states, w)
+		} else if d.yes("streamed") {
+			before = append(before, step)
+		}
+	}
+	before = append(before, d.local("x"))
+	for range rapid.IntRange(0, 2).Draw(t, "inputs") {
+		first = append(first, d.local("x"))
+	}
+	first = append(first, d.graph("first"))
+	if d.yes("call twice") {
+		first = append(first, first[len(first)-1])
+	}
+	for range rapid.IntRange(0, 1).Draw(t, "middle") {
+		middle = append(middle, d.output(d.pick("middle")))
+	}
+	if d.yes("late input") {
+		second = append(second, d.local("late"))
+	}
+	second = append(second, d.graph("second"))
+	body := slices.Concat(first, middle, second)
+	if d.yes("rotate") { // the loop carries what the first graph gives to the second
+		before = append(before, first...)
+		body = slices.Concat(second, first, middle)
+	}
+	body = append(body, d.output(d.pick("output")))
+	after = append(after, d.output(d.pool[len(d.pool)-1]))
+	for range rapid.IntRange(0, 2).Draw(t, "after") {
+		after = append(after, d.output(d.pick("after")))
+	}
+	for _, s := range d.states {
+		after = append(after, d.output(s))
+	}
+	b.AddProgram(0, "load", loads...)
+	b.AddProgram(1, "main", append(append(before, b.Repeat(int64(rapid.IntRange(1, 3).Draw(t, "iterations")), body...)), after...)...)
+	d.m.exe = executable(t, b)
+	return d.m
+}
+
+// memoryKind is how a stream of a random run is connected.
+type memoryKind int
+
+const (
+	fetched memoryKind = iota
+	inMemory
+	misaligned
+	unchanging
+)
+
+// runRandom runs a model twice and returns every output's transfers. If
+// overlap is not negative, the memory of output y0 is that of an input, so many
+// bytes on.
+func runRandom(t *rapid.T, m randomModel, kinds map[string]memoryKind, overlap int, options ...ipu.Option) map[string][]byte {
+	e, err := New(ipu.EngineConfig{Name: "random", Executable: m.exe, Options: options})
+	require.NoError(t, err)
+	defer e.Close()
+	load(t, e)
+	split := func(all []byte, off int) [][]byte {
+		var items [][]byte
+		for i := 0; i < len(all); i += size {
+			mem := alignedBytes(int64(size + off))[off:]
+			copy(mem, all[i:i+size])
+			items = append(items, mem)
+		}
+		return items
+	}
+	var shared *host // the input that y0 shares memory with
+	for _, handle := range slices.Sorted(maps.Keys(m.inputs)) {
+		data := m.inputs[handle]
+		var s ipu.Stream
+		switch kinds[handle] {
+		case fetched:
+			s = feeder{newHost(t, split(data, 0)...)}
+		case misaligned:
+			s = direct{newHost(t, split(data, 1)...)}
+		default:
+			h := newHost(t, split(data, 0)...)
+			s = direct{h}
+			if kinds[handle] == unchanging && handle[0] == 'w' {
+				s = constant{direct{h}}
+			}
+		}
+		if handle[0] == 'x' && overlap >= 0 && shared == nil {
+			shared = newHost(t, split(data, 0)...)
+			for i, item := range shared.items {
+				shared.items[i] = append(item, make([]byte, overlap)...)[:size]
+			}
+			s = direct{shared}
+		}
+		require.NoError(t, e.Connect(handle, s))
+	}
+	hosts := map[string]*host{}
+	for _, handle := range m.outputs {
+		off := 0
+		if kinds[handle] == misaligned {
+			off = 1
+		}
+		h := newHost(t, split(make([]byte, 12*size), off)...)
+		hosts[handle] = h
+		switch {
+		case handle == "y0" && overlap >= 0:
+			for i := range h.items {
+				h.items[i] = shared.items[i%len(shared.items)][overlap : overlap+size]
+			}
+			fallthrough
+		case kinds[handle] != fetched:
+			require.NoError(t, e.Connect(handle, direct{h}))
+		default:
+			require.NoError(t, e.Connect(handle, drain{h}))
+		}
+	}
+	out := map[string][]byte{}
+	run(t, e, 0)
+	for range 2 {
+		require.NoError(t, e.Run(context.Background(), 1))
+		for handle, h := range hosts {
+			require.False(t, h.open)
+			for _, item := range h.items[:h.completed] {
+				out[handle] = append(out[handle], item...)
+			}
+		}
+	}
+	return out
+}
+
+// TestOptimisationsDoNotChangeResults runs random models with everything off
+// and all streams fetched, and again with random options and streams.
+func TestOptimisationsDoNotChangeResults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		overlap := rapid.SampledFrom([]int{-1, -1, 0, 16}).Draw(t, "overlap")
+		want := runRandom(t, m, nil, overlap, opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off")...)
+		onOff := rapid.SampledFrom([]string{"on", "on", "off"})
+		options := opt("threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"),
+			"inplace", onOff.Draw(t, "inplace"), "alias", onOff.Draw(t, "alias"), "prepack", onOff.Draw(t, "prepack"))
+		handles := append(slices.Sorted(maps.Keys(m.inputs)), m.outputs...)
+		kinds := map[string]memoryKind{}
+		for _, h := range handles {
+			kinds[h] = memoryKind(rapid.IntRange(0, 3).Draw(t, h))
+		}
+		require.Equal(t, want, runRandom(t, m, kinds, overlap, options...))
+	})
+}
