@@ -1,0 +1,245 @@
+package kernel
+
+import (
+	"fmt"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var convKernels = map[string]binder{"Conv": widened(bindConv)}
+
+// convShape is the geometry of a convolution. Fewer than three spatial axes
+// are taken for three whose first ones have one element.
+type convShape struct {
+	batch, group     int
+	channels, maps   int // of one group: input channels, output channels
+	in, out, kernel  [3]int
+	stride, dilation [3]int
+	pad              [3]int // before the input
+}
+
+func newConvShape(o *graph.Conv, x, w, y []int64) convShape {
+	s := convShape{
+		batch: int(x[0]), group: int(o.Group), channels: int(w[1]), maps: int(w[0] / o.Group),
+		in: [3]int{1, 1, 1}, out: [3]int{1, 1, 1}, kernel: [3]int{1, 1, 1},
+		stride: [3]int{1, 1, 1}, dilation: [3]int{1, 1, 1},
+	}
+	skip := 5 - len(x)
+	for i := range len(x) - 2 {
+		s.in[skip+i], s.out[skip+i], s.kernel[skip+i] = int(x[2+i]), int(y[2+i]), int(w[2+i])
+		s.stride[skip+i], s.dilation[skip+i], s.pad[skip+i] = int(o.Strides[i]), int(o.Dilations[i]), int(o.PadsBegin[i])
+	}
+	return s
+}
+
+func product3(d [3]int) int { return d[0] * d[1] * d[2] }
+
+// inside returns the outputs [lo, hi) along an axis for which kernel element
+// k lies inside the input, not in the padding.
+func (s *convShape) inside(axis, k int) (lo, hi int) {
+	return windowRange(s.in[axis], s.out[axis], s.stride[axis], s.pad[axis]-k*s.dilation[axis])
+}
+
+// windowRange returns the positions o in [0, n) for which o·stride - back lies
+// in [0, size), as the range [lo, hi).
+func windowRange(size, n, stride, back int) (lo, hi int) {
+	if back > 0 {
+		lo = (back + stride - 1) / stride
+	}
+	if last := size - 1 + back; last >= 0 {
+		hi = last/stride + 1
+	}
+	hi = min(hi, n)
+	return min(lo, hi), hi
+}
+
+// fewMaps is the most output channels of a group for which gathering windows
+// into a matrix costs more than it saves.
+const fewMaps = 2
+
+// mostScratch bounds the memory for gathered panels where a single one does
+// not take more: enormous windows get fewer parts.
+const mostScratch = 16 << 20
+
+func bindConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Conv)
+	s := newConvShape(o, in[0].Shape, in[1].Shape, out[0].Shape)
+	switch in[0].DType {
+	case graph.F32:
+		return newConv[float32](s), nil
+	case graph.F64:
+		return newConv[float64](s), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v with weights %v", in[0], in[1])
+}
+
+func newConv[T float](s convShape) Kernel {
+	if s.maps <= fewMaps {
+		return newDirectConv[T](s)
+	}
+	return newGemmConv[T](s)
+}
+
+// gemmConv computes a convolution as W·X, where column j of X holds the window
+// of output position j. X is never whole: a panel of it is gathered, for a
+// block of channels, into memory that stays in the first-level cache while
+// all rows of W pass over it.
+type gemmConv[T float] struct {
+	convShape
+	window int // elements of one channel's window
+	block  int // channels gathered at a time
+	slots  int // parts that have a panel of scratch memory
+	task   gemmConvTask[T]
+}
+
+func newGemmConv[T float](s convShape) *gemmConv[T] {
+	k := &gemmConv[T]{convShape: s, window: product3(s.kernel)}
+	k.block = max(1, min(block[T]()/max(1, k.window), s.channels))
+	most := max(1, mostScratch/max(1, k.panelElements()*elementSize[T]()))
+	k.slots = min(maxParts, 4*runtime.GOMAXPROCS(0), most)
+	return k
+}
+
+// panelElements returns the elements of one gathered panel.
+func (c *gemmConv[T]) panelElements() int { return c.block * c.window * panel }
+
+// Scratch implements [Kernel].
+func (c *gemmConv[T]) Scratch() int { return c.slots * c.panelElements() * elementSize[T]() }
+
+// gemmConvTask is one run. The units of work are panels of output positions
+// of one image and group, and blocks of output channels where there are few
+// panels; parts take the next unit until none is left.
+type gemmConvTask[T float] struct {
+	*gemmConv[T]
+	x, w, b, y       []T
+	scratch          []T
+	panels, height   int
+	mapBlocks, units int
+	next             atomic.Int64
+}
+
+// Run implements [Kernel].
+func (c *gemmConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	t := &c.task
+	t.gemmConv = c
+	t.x, t.w, t.y = view[T](in[0]), view[T](in[1]), view[T](out[0])
+	t.b = view[T](memory(in, 2))
+	t.scratch = view[T](scratch)
+	t.panels = (product3(c.out) + panel - 1) / panel
+	groups := t.panels * c.batch * c.group
+	t.height = c.maps
+	if want := 2 * p.Workers(); p.Workers() > 1 && groups < want && groups > 0 {
+		t.height = max(16, (c.maps*groups/want+1)&^1)
+	}
+	t.mapBlocks = (c.maps + t.height - 1) / t.height
+	t.units = groups * t.mapBlocks
+	t.next.Store(0)
+	parts := min(cut(p, t.units, panel*c.channels*c.window*t.height/2+1), c.slots)
+	if len(t.y) > 0 {
+		p.Run(t, parts)
+	}
+	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
+	return nil
+}
+
+// Do implements [Task].
+func (t *gemmConvTask[T]) Do(part int) {
+	buf := t.scratch[part*t.panelElements():][:t.panelElements()]
+	for {
+		unit := int(t.next.Add(1)) - 1
+		if unit >= t.units {
+			return
+		}
+		t.compute(unit, buf)
+	}
+}
+
+// compute computes one unit: the output channels [first, last) of a group at
+// the positions of a panel.
+func (t *gemmConvTask[T]) compute(unit int, buf []T) {
+	first := unit % t.mapBlocks * t.height
+	unit /= t.mapBlocks
+	pos := unit % t.panels * panel
+	unit /= t.panels
+	g, n := unit%t.group, unit/t.group
+	last := min(first+t.height, t.maps)
+	plane, positions := product3(t.in), product3(t.out)
+	cols := min(panel, positions-pos)
+
+	y := t.y[((n*t.group+g)*t.maps+first)*positions+pos:]
+	for m := first; m < last; m++ {
+		row := y[(m-first)*positions:][:cols]
+		if t.b == nil {
+			clear(row)
+			continue
+		}
+		v := t.b[g*t.maps+m]
+		for i := range row {
+			row[i] = v
+		}
+	}
+	depth := t.channels * t.window
+	w := matrix[T]{t.w[(g*t.maps+first)*depth:], depth, 1}
+	for c := 0; c < t.channels; c += t.block {
+		channels := min(t.block, t.channels-c)
+		t.gather(buf, t.x[((n*t.group+g)*t.channels+c)*plane:], channels, pos, cols)
+		multiplyBlock(y, positions, last-first, cols, w.at(0, c*t.window), buf, panel, channels*t.window, 1)
+	}
+}
+
+// gather writes the windows of the output positions [pos, pos+cols), for the
+// given number of channels from the start of x, as columns of a panel.
+func (t *gemmConvTask[T]) gather(dst, x []T, channels, pos, cols int) {
+	plane := product3(t.in)
+	// The positions fall into stretches of one output row each.
+	for lane := 0; lane < cols; {
+		at := pos + lane
+		ox := at % t.out[2]
+		oy := at / t.out[2] % t.out[1]
+		oz := at / (t.out[2] * t.out[1])
+		n := min(cols-lane, t.out[2]-ox)
+		k := 0
+		for kz := range t.kernel[0] {
+			iz := oz*t.stride[0] - t.pad[0] + kz*t.dilation[0]
+			for ky := range t.kernel[1] {
+				iy := oy*t.stride[1] - t.pad[1] + ky*t.dilation[1]
+				empty := iz < 0 || iz >= t.in[0] || iy < 0 || iy >= t.in[1]
+				for kx := range t.kernel[2] {
+					lo, hi := t.inside(2, kx)
+					lo, hi = max(lo-ox, 0), min(hi-ox, n)
+					lo = min(lo, n)
+					if empty || hi <= lo {
+						lo, hi = n, n
+					}
+					src := 0
+					if lo < hi {
+						src = (iz*t.in[1]+iy)*t.in[2] + (ox+lo)*t.stride[2] - t.pad[2] + kx*t.dilation[2]
+					}
+					for c := range channels {
+						row := dst[(c*t.window+k)*panel+lane:][:n]
+						gatherRow(row, x[min(c*plane+src, len(x)):], lo, hi, t.stride[2])
+					}
+					k++
+				}
+			}
+		}
+		lane += n
+	}
+}
+
+// gatherRow sets row[lo:hi] to every stride-th element of x and the rest to
+// zero.
+func gatherRow[T float](row, x []T, lo, hi, stride int) {
+	clear(row[:lo])
+	clear(row[hi:])
+	row = row[lo:hi]
+	if stride == 1 {
+		copy(row, x)
+		return
+	}
+	for i, at := 0, 0; i < len(row); i, at = i+1, at+stride {
+		row[i] = x[at]
+	}
+}

@@ -1,0 +1,167 @@
+package kernel
+
+import "unsafe"
+
+// panel is the width of a block of B's columns. A packed matrix is a list of
+// panels, each [K][panel], so that the inner loops and every row of A pass
+// over B with stride one.
+const panel = 32
+
+// blockBytes is the memory of one block of a panel: it has to stay in the
+// first-level cache while all rows of A pass over it.
+const blockBytes = 32 << 10
+
+// narrow is the most rows of A for which copying B into panels costs more
+// than it saves.
+const narrow = 3
+
+// block returns how many of the K rows of a panel make one block.
+func block[T number]() int {
+	var zero T
+	return blockBytes / (panel * int(unsafe.Sizeof(zero)))
+}
+
+// matrix is a matrix in somebody's memory: element (i, j) is at i·row + j·col.
+type matrix[T number] struct {
+	data     []T
+	row, col int
+}
+
+// at returns the matrix without its first i rows and j columns.
+func (m matrix[T]) at(i, j int) matrix[T] {
+	return matrix[T]{m.data[min(i*m.row+j*m.col, len(m.data)):], m.row, m.col}
+}
+
+// packedLen returns how many elements a K×N matrix takes in panels.
+func packedLen(k, n int) int { return (n + panel - 1) / panel * panel * k }
+
+// packPanels writes a K×N matrix as panels; columns beyond N are zero.
+func packPanels[T number](dst []T, b matrix[T], k, n int) {
+	for j := 0; j < n; j += panel {
+		packBlock(dst[j*k:][:k*panel], b.at(0, j), k, min(panel, n-j))
+	}
+}
+
+// packBlock writes k rows and cols columns of b to dst, panel elements a row.
+// Where a whole row is not filled the rest is zero.
+func packBlock[T number](dst []T, b matrix[T], k, cols int) {
+	if cols < panel {
+		clear(dst[:k*panel])
+	}
+	if b.col == 1 {
+		for p := range k {
+			copy(dst[p*panel:][:cols], b.data[p*b.row:])
+		}
+		return
+	}
+	for j := range cols {
+		src := b.data[j*b.col:]
+		for p, at := 0, 0; p < k; p, at = p+1, at+b.row {
+			dst[p*panel+j] = src[at]
+		}
+	}
+}
+
+// multiplyBlock adds alpha·A·B to a block of Y, where A is rows×k, B is k×cols
+// with rows ldb apart and Y has rows ldy apart. Four rows of B go into two
+// rows of Y at a time: that is as much as the compiler keeps in registers, and
+// the sums of products are independent of each other. No product is skipped,
+// so NaN and infinity reach every element that they ought to.
+func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb, k int, alpha T) {
+	i := 0
+	for ; i+1 < rows; i += 2 {
+		y0 := y[i*ldy:][:cols]
+		y1 := y[(i+1)*ldy:][:cols]
+		p := 0
+		for ; p+3 < k; p += 4 {
+			u, v := a.data[i*a.row+p*a.col:], a.data[(i+1)*a.row+p*a.col:]
+			u0, u1, u2, u3 := alpha*u[0], alpha*u[a.col], alpha*u[2*a.col], alpha*u[3*a.col]
+			v0, v1, v2, v3 := alpha*v[0], alpha*v[a.col], alpha*v[2*a.col], alpha*v[3*a.col]
+			y0 := y0[:cols]
+			y1 := y1[:len(y0)]
+			b0 := b[p*ldb:][:len(y0)]
+			b1 := b[(p+1)*ldb:][:len(y0)]
+			b2 := b[(p+2)*ldb:][:len(y0)]
+			b3 := b[(p+3)*ldb:][:len(y0)]
+			for j, s := range y0 {
+				t0, t1, t2, t3 := b0[j], b1[j], b2[j], b3[j]
+				y0[j] = s + ((u0*t0 + u1*t1) + (u2*t2 + u3*t3))
+				y1[j] = y1[j] + ((v0*t0 + v1*t1) + (v2*t2 + v3*t3))
+			}
+		}
+		for ; p < k; p++ {
+			u0, v0 := alpha*a.data[i*a.row+p*a.col], alpha*a.data[(i+1)*a.row+p*a.col]
+			y1 := y1[:len(y0)]
+			b0 := b[p*ldb:][:len(y0)]
+			for j, t := range b0 {
+				y0[j] += u0 * t
+				y1[j] += v0 * t
+			}
+		}
+	}
+	if i < rows {
+		multiplyRow(y[i*ldy:][:cols], a.at(i, 0), b, ldb, k, alpha)
+	}
+}
+
+// multiplyRow adds alpha·a·B to one row of Y, where a is the first row of A.
+func multiplyRow[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
+	p := 0
+	for ; p+3 < k; p += 4 {
+		u := a.data[p*a.col:]
+		u0, u1, u2, u3 := alpha*u[0], alpha*u[a.col], alpha*u[2*a.col], alpha*u[3*a.col]
+		b0 := b[p*ldb:][:len(y)]
+		b1 := b[(p+1)*ldb:][:len(y)]
+		b2 := b[(p+2)*ldb:][:len(y)]
+		b3 := b[(p+3)*ldb:][:len(y)]
+		for j, s := range y {
+			y[j] = s + ((u0*b0[j] + u1*b1[j]) + (u2*b2[j] + u3*b3[j]))
+		}
+	}
+	for ; p < k; p++ {
+		u0 := alpha * a.data[p*a.col]
+		b0 := b[p*ldb:][:len(y)]
+		for j, t := range b0 {
+			y[j] += u0 * t
+		}
+	}
+}
+
+// multiplyDot adds alpha·Bᵀ·x to y, where column j of B lies contiguously at
+// j·ld: inner products of rows in memory, four at a time.
+func multiplyDot[T number](y []T, x, b []T, ld int, alpha T) {
+	j := 0
+	for ; j+3 < len(y); j += 4 {
+		b0 := b[j*ld:][:len(x)]
+		b1 := b[(j+1)*ld:][:len(x)]
+		b2 := b[(j+2)*ld:][:len(x)]
+		b3 := b[(j+3)*ld:][:len(x)]
+		var s0, s1, s2, s3 T
+		p := 0
+		for ; p+1 < len(x); p += 2 {
+			u, v := x[p], x[p+1]
+			s0 += u*b0[p] + v*b0[p+1]
+			s1 += u*b1[p] + v*b1[p+1]
+			s2 += u*b2[p] + v*b2[p+1]
+			s3 += u*b3[p] + v*b3[p+1]
+		}
+		if p < len(x) {
+			u := x[p]
+			s0 += u * b0[p]
+			s1 += u * b1[p]
+			s2 += u * b2[p]
+			s3 += u * b3[p]
+		}
+		y[j] += alpha * s0
+		y[j+1] += alpha * s1
+		y[j+2] += alpha * s2
+		y[j+3] += alpha * s3
+	}
+	for ; j < len(y); j++ {
+		var s T
+		for p, v := range b[j*ld:][:len(x)] {
+			s += x[p] * v
+		}
+		y[j] += alpha * s
+	}
+}

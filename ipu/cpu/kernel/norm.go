@@ -1,0 +1,240 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var normKernels = map[string]binder{
+	"BatchNorm": widened(bindBatchNorm),
+	"Softmax":   widened(bindSoftmax),
+	"LayerNorm": widened(bindLayerNorm),
+}
+
+func bindBatchNorm(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.BatchNorm)
+	switch in[0].DType {
+	case graph.F32:
+		return newBatchNorm[float32](o, in[0]), nil
+	case graph.F64:
+		return newBatchNorm[float64](o, in[0]), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// batchNorm computes (x-mean)·scale/√(variance+ε) + bias per channel.
+type batchNorm[T float] struct {
+	epsilon  float64
+	channels int
+	planes   int // images by channels
+	plane    int // elements of one channel of one image
+	task     batchNormTask[T]
+}
+
+func newBatchNorm[T float](o *graph.BatchNorm, x graph.TensorType) *batchNorm[T] {
+	return &batchNorm[T]{
+		epsilon: o.Epsilon, channels: int(x.Shape[1]),
+		planes: elements(x.Shape[:2]), plane: elements(x.Shape[2:]),
+	}
+}
+
+// Scratch implements [Kernel].
+func (k *batchNorm[T]) Scratch() int { return 0 }
+
+// InPlace implements [InPlacer].
+func (k *batchNorm[T]) InPlace(i int) bool { return i == 0 }
+
+// Run implements [Kernel].
+func (k *batchNorm[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	t := &k.task
+	*t = batchNormTask[T]{
+		batchNorm: k, x: view[T](in[0]), y: view[T](out[0]),
+		scale: view[T](in[1]), bias: view[T](in[2]), mean: view[T](in[3]), variance: view[T](in[4]),
+	}
+	if len(t.y) > 0 {
+		t.parts = cut(p, k.planes, 2*k.plane+16)
+		p.Run(t, t.parts)
+	}
+	*t = batchNormTask[T]{}
+	return nil
+}
+
+type batchNormTask[T float] struct {
+	*batchNorm[T]
+	x, y                        []T
+	scale, bias, mean, variance []T
+	parts                       int
+}
+
+// Do implements [Task].
+func (t *batchNormTask[T]) Do(part int) {
+	for i, end := span(t.planes, t.parts, part, 1); i < end; i++ {
+		c := i % t.channels
+		a := T(float64(t.scale[c]) / math.Sqrt(float64(t.variance[c])+t.epsilon))
+		mean, bias := t.mean[c], t.bias[c]
+		x := t.x[i*t.plane:][:t.plane]
+		y := t.y[i*t.plane:][:len(x)]
+		for j, v := range x {
+			y[j] = (v-mean)*a + bias
+		}
+	}
+}
+
+func bindSoftmax(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Softmax)
+	switch in[0].DType {
+	case graph.F32:
+		return newSoftmax(o, in[0], expF32), nil
+	case graph.F64:
+		return newSoftmax(o, in[0], expF64), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+func expF64(dst, x []float64) {
+	dst = dst[:len(x)]
+	for i, v := range x {
+		dst[i] = math.Exp(v)
+	}
+}
+
+// softmax computes exp(x-max)/Σexp(x-max) along an axis, or its logarithm.
+type softmax[T float] struct {
+	log                bool
+	outer, axis, inner int // elements before, on and after the axis
+	exp                func(dst, x []T)
+	task               softmaxTask[T]
+}
+
+func newSoftmax[T float](o *graph.Softmax, x graph.TensorType, exp func(dst, x []T)) *softmax[T] {
+	return &softmax[T]{
+		log: o.Log, outer: elements(x.Shape[:o.Axis]), axis: int(x.Shape[o.Axis]), inner: elements(x.Shape[o.Axis+1:]), exp: exp,
+	}
+}
+
+// softmaxStrip is how many neighbouring lanes are normalised together where
+// the axis is not the last, and how many exponentials are computed at a time.
+const softmaxStrip = 256
+
+// Scratch implements [Kernel].
+func (k *softmax[T]) Scratch() int { return 0 }
+
+// InPlace implements [InPlacer].
+func (k *softmax[T]) InPlace(i int) bool { return i == 0 }
+
+// Run implements [Kernel].
+func (k *softmax[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	t := &k.task
+	*t = softmaxTask[T]{softmax: k, x: view[T](in[0]), y: view[T](out[0])}
+	if len(t.y) > 0 {
+		t.strips = (k.inner + softmaxStrip - 1) / softmaxStrip
+		units := k.outer * t.strips
+		t.parts = cut(p, units, 16*len(t.y)/units)
+		p.Run(t, t.parts)
+	}
+	*t = softmaxTask[T]{}
+	return nil
+}
+
+type softmaxTask[T float] struct {
+	*softmax[T]
+	x, y   []T
+	strips int
+	parts  int
+}
+
+// Do implements [Task].
+func (t *softmaxTask[T]) Do(part int) {
+	for i, end := span(t.outer*t.strips, t.parts, part, 1); i < end; i++ {
+		if t.inner == 1 {
+			t.row(t.x[i*t.axis:][:t.axis], t.y[i*t.axis:][:t.axis])
+			continue
+		}
+		lane := i % t.strips * softmaxStrip
+		at := i/t.strips*t.axis*t.inner + lane
+		t.strip(t.x[at:], t.y[at:], min(softmaxStrip, t.inner-lane))
+	}
+}
+
+// row normalises elements that lie side by side.
+func (t *softmaxTask[T]) row(x, y []T) {
+	most := x[0]
+	for _, v := range x {
+		if larger(v, most) {
+			most = v
+		}
+	}
+	var buf [softmaxStrip]T
+	var total float64
+	for i := 0; i < len(x); i += softmaxStrip {
+		x, y := x[i:min(i+softmaxStrip, len(x))], y[i:min(i+softmaxStrip, len(x))]
+		e := y
+		if t.log {
+			e = buf[:len(x)]
+		}
+		for j, v := range x {
+			y[j] = v - most
+		}
+		t.exp(e, y)
+		total += float64(sum(e))
+	}
+	if t.log {
+		l := T(math.Log(total))
+		for i := range y {
+			y[i] -= l
+		}
+		return
+	}
+	r := T(1 / total)
+	for i := range y {
+		y[i] *= r
+	}
+}
+
+// strip normalises lanes that lie side by side, each along elements inner
+// apart.
+func (t *softmaxTask[T]) strip(x, y []T, lanes int) {
+	var mostOf, totalOf, buf [softmaxStrip]T
+	most, total := mostOf[:lanes], totalOf[:lanes]
+	copy(most, x)
+	for i := range t.axis {
+		for j, v := range x[i*t.inner:][:lanes] {
+			if larger(v, most[j]) {
+				most[j] = v
+			}
+		}
+	}
+	for i := range t.axis {
+		x, y := x[i*t.inner:][:lanes], y[i*t.inner:][:lanes]
+		for j, v := range x {
+			y[j] = v - most[j]
+		}
+		e := y
+		if t.log {
+			e = buf[:lanes]
+		}
+		t.exp(e, y)
+		for j, v := range e {
+			total[j] += v
+		}
+	}
+	for j, v := range total {
+		if t.log {
+			total[j] = T(math.Log(float64(v)))
+		} else {
+			total[j] = 1 / v
+		}
+	}
+	for i := range t.axis {
+		y := y[i*t.inner:][:lanes]
+		for j, v := range total {
+			if t.log {
+				y[j] -= v
+			} else {
+				y[j] *= v
+			}
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var poolKernels = map[string]binder{
+	"MaxPool":     widened(bindMaxPool),
+	"AveragePool": widened(bindAveragePool),
+}
+
+// poolAxis is the geometry of a pooling window along one spatial axis.
+type poolAxis struct {
+	in, out          int
+	kernel           int
+	stride, dilation int
+	pad, padEnd      int
+}
+
+// taps returns the window elements [lo, hi) of output o that lie inside the
+// input.
+func (a *poolAxis) taps(o int) (lo, hi int) {
+	return windowRange(a.in, a.kernel, a.dilation, a.pad-o*a.stride)
+}
+
+// inside returns the outputs [lo, hi) whose window element k lies inside the
+// input.
+func (a *poolAxis) inside(k int) (lo, hi int) {
+	return windowRange(a.in, a.out, a.stride, a.pad-k*a.dilation)
+}
+
+// padded returns how many window elements of output o lie inside the input
+// and its padding.
+func (a *poolAxis) padded(o int) int {
+	lo, hi := windowRange(a.in+a.pad+a.padEnd, a.kernel, a.dilation, -o*a.stride)
+	return hi - lo
+}
+
+// poolShape is the geometry of a pooling operator over any number of spatial
+// axes. The last one is a row of the input.
+type poolShape struct {
+	planes int // images by channels
+	axes   []poolAxis
+	rows   int // rows of the output in one plane
+	plane  int // elements of the input in one plane
+	window int // elements of the window
+}
+
+func newPoolShape(x, y, kernel, strides, dilations, begin, end []int64) poolShape {
+	s := poolShape{planes: int(x[0] * x[1]), rows: 1, plane: 1, window: 1}
+	for i := range kernel {
+		s.axes = append(s.axes, poolAxis{
+			in: int(x[2+i]), out: int(y[2+i]), kernel: int(kernel[i]), stride: int(strides[i]),
+			dilation: int(dilations[i]), pad: int(begin[i]), padEnd: int(end[i]),
+		})
+		if i < len(kernel)-1 {
+			s.rows *= int(y[2+i])
+		}
+		s.plane *= int(x[2+i])
+		s.window *= int(kernel[i])
+	}
+	return s
+}
+
+// windowRows walks the input rows under the window of one output row: those
+// that lie inside the input on every axis but the last.
+type windowRows struct {
+	shape  *poolShape
+	lo, hi [maxAxes]int // window elements inside the input
+	at     [maxAxes]int // the window element of the current row
+	base   [maxAxes]int // input index of window element 0
+	count  int          // rows
+	padded int          // rows inside the input and its padding
+}
+
+// start puts w on the first input row for an output row of a plane.
+func (w *windowRows) start(s *poolShape, row int) {
+	w.shape, w.count, w.padded = s, 1, 1
+	for i := len(s.axes) - 2; i >= 0; i-- {
+		a := &s.axes[i]
+		o := row % a.out
+		row /= a.out
+		w.lo[i], w.hi[i] = a.taps(o)
+		w.at[i] = w.lo[i]
+		w.base[i] = o*a.stride - a.pad
+		w.count *= w.hi[i] - w.lo[i]
+		w.padded *= a.padded(o)
+	}
+}
+
+// offset returns where the current input row begins in its plane.
+func (w *windowRows) offset() int {
+	n := 0
+	last := len(w.shape.axes) - 1
+	for i := range last {
+		a := &w.shape.axes[i]
+		n = n*a.in + w.base[i] + w.at[i]*a.dilation
+	}
+	return n * w.shape.axes[last].in
+}
+
+// columnMajor returns the current input row's part of an index that counts
+// the first spatial axis fastest, and what one step along the row adds.
+func (w *windowRows) columnMajor() (index, step int) {
+	step = 1
+	for i := range len(w.shape.axes) - 1 {
+		a := &w.shape.axes[i]
+		index += step * (w.base[i] + w.at[i]*a.dilation)
+		step *= a.in
+	}
+	return index, step
+}
+
+// next moves to the following input row.
+func (w *windowRows) next() {
+	for i := len(w.shape.axes) - 2; i >= 0; i-- {
+		w.at[i]++
+		if w.at[i] < w.hi[i] {
+			return
+		}
+		w.at[i] = w.lo[i]
+	}
+}
+
+// shortRow is the length of an output row below which a row is computed
+// window by window instead of window element by window element.
+const shortRow = 4
+
+func bindMaxPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.MaxPool)
+	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
+	switch in[0].DType {
+	case graph.F32:
+		return newMaxPool(s, o.ColumnMajor, float32(math.Inf(-1))), nil
+	case graph.F64:
+		return newMaxPool(s, o.ColumnMajor, math.Inf(-1)), nil
+	case graph.I8, graph.I4, graph.I2:
+		return newMaxPool[int8](s, o.ColumnMajor, math.MinInt8), nil
+	case graph.U8, graph.U4, graph.U2:
+		return newMaxPool[uint8](s, o.ColumnMajor, 0), nil
+	case graph.I16:
+		return newMaxPool[int16](s, o.ColumnMajor, math.MinInt16), nil
+	case graph.U16:
+		return newMaxPool[uint16](s, o.ColumnMajor, 0), nil
+	case graph.I32:
+		return newMaxPool[int32](s, o.ColumnMajor, math.MinInt32), nil
+	case graph.U32:
+		return newMaxPool[uint32](s, o.ColumnMajor, 0), nil
+	case graph.I64:
+		return newMaxPool[int64](s, o.ColumnMajor, math.MinInt64), nil
+	case graph.U64:
+		return newMaxPool[uint64](s, o.ColumnMajor, 0), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// maxPool computes the largest element of every window. A NaN in a window is
+// its maximum.
+type maxPool[T number] struct {
+	poolShape
+	columnMajor bool
+	lowest      T // of a window that lies in the padding
+	task        maxPoolTask[T]
+}
+
+func newMaxPool[T number](s poolShape, columnMajor bool, lowest T) *maxPool[T] {
+	return &maxPool[T]{poolShape: s, columnMajor: columnMajor, lowest: lowest}
+}
+
+// Scratch implements [Kernel].
+func (k *maxPool[T]) Scratch() int { return 0 }
+
+// Run implements [Kernel].
+func (k *maxPool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	t := &k.task
+	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](out[0]), index: view[int64](memory(out, 1))}
+	n := k.planes * k.rows
+	if len(t.y) > 0 {
+		t.parts = cut(p, n, k.window*len(t.y)/n+1)
+		p.Run(t, t.parts)
+	}
+	*t = maxPoolTask[T]{}
+	return nil
+}
+
+type maxPoolTask[T number] struct {
+	*maxPool[T]
+	x, y  []T
+	index []int64
+	parts int
+}
+
+// Do implements [Task].
+func (t *maxPoolTask[T]) Do(part int) {
+	var w windowRows
+	last := &t.axes[len(t.axes)-1]
+	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
+		w.start(&t.poolShape, r%t.rows)
+		plane := r / t.rows * t.plane
+		x, y := t.x[plane:][:t.plane], t.y[r*last.out:][:last.out]
+		switch {
+		case t.index != nil:
+			t.withIndex(&w, x, y, t.index[r*last.out:], plane)
+		case last.out < shortRow:
+			t.byWindow(&w, x, y)
+		default:
+			t.byElement(&w, x, y)
+		}
+	}
+}
+
+// larger reports whether v takes the place of the maximum m.
+func larger[T number](v, m T) bool { return v > m || v != v }
+
+// byElement goes over the output row once for each element of the window.
+func (t *maxPoolTask[T]) byElement(w *windowRows, x, y []T) {
+	a := &t.axes[len(t.axes)-1]
+	for i := range y {
+		y[i] = t.lowest
+	}
+	for range w.count {
+		row := x[w.offset():][:a.in]
+		for k := range a.kernel {
+			lo, hi := a.inside(k)
+			if lo >= hi {
+				continue
+			}
+			out, src := y[lo:hi], row[lo*a.stride-a.pad+k*a.dilation:]
+			if a.stride == 1 {
+				src = src[:len(out)]
+				for i, v := range src {
+					if larger(v, out[i]) {
+						out[i] = v
+					}
+				}
+				continue
+			}
+			for i, at := 0, 0; i < len(out); i, at = i+1, at+a.stride {
+				if v := src[at]; larger(v, out[i]) {
+					out[i] = v
+				}
+			}
+		}
+		w.next()
+	}
+}
+
+// byWindow goes over the window once for each element of the output row.
+func (t *maxPoolTask[T]) byWindow(w *windowRows, x, y []T) {
+	a := &t.axes[len(t.axes)-1]
+	for i := range y {
+		y[i] = t.lowest
+	}
+	for range w.count {
+		row := x[w.offset():][:a.in]
+		for o := range y {
+			lo, hi := a.taps(o)
+			m := y[o]
+			for at := o*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
+				if v := row[at]; larger(v, m) {
+					m = v
+				}
+			}
+			y[o] = m
+		}
+		w.next()
+	}
+}
+
+// withIndex is byWindow that keeps where each maximum lies, the first of
+// equal ones. x begins at element base of the operand. The index of a window
+// that lies in the padding is 0.
+func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base int) {
+	a := &t.axes[len(t.axes)-1]
+	index = index[:len(y)]
+	for i := range y {
+		y[i] = t.lowest
+		index[i] = -1
+	}
+	for range w.count {
+		start, step := w.offset(), 1
+		row := x[start:][:a.in]
+		if t.columnMajor {
+			start, step = w.columnMajor()
+		}
+		for o := range y {
+			lo, hi := a.taps(o)
+			for at := o*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
+				v, m := row[at], y[o]
+				if index[o] < 0 || v > m || v != v && m == m {
+					y[o] = v
+					index[o] = int64(base + start + at*step)
+				}
+			}
+		}
+		w.next()
+	}
+	for i := range index {
+		index[i] = max(index[i], 0)
+	}
+}

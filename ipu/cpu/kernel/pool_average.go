@@ -1,0 +1,137 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+func bindAveragePool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.AveragePool)
+	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
+	switch in[0].DType {
+	case graph.F32:
+		return &averagePool[float32]{poolShape: s, countPad: o.CountIncludePad}, nil
+	case graph.F64:
+		return &averagePool[float64]{poolShape: s, countPad: o.CountIncludePad}, nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// averagePool computes the mean of every window.
+type averagePool[T float] struct {
+	poolShape
+	countPad bool // the padding counts as zeros
+	task     averagePoolTask[T]
+}
+
+// Scratch implements [Kernel].
+func (k *averagePool[T]) Scratch() int { return 0 }
+
+// Run implements [Kernel].
+func (k *averagePool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	t := &k.task
+	*t = averagePoolTask[T]{averagePool: k, x: view[T](in[0]), y: view[T](out[0])}
+	n := k.planes * k.rows
+	if len(t.y) > 0 {
+		t.parts = cut(p, n, k.window*len(t.y)/n+1)
+		p.Run(t, t.parts)
+	}
+	*t = averagePoolTask[T]{}
+	return nil
+}
+
+type averagePoolTask[T float] struct {
+	*averagePool[T]
+	x, y  []T
+	parts int
+}
+
+// Do implements [Task].
+func (t *averagePoolTask[T]) Do(part int) {
+	var w windowRows
+	a := &t.axes[len(t.axes)-1]
+	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
+		w.start(&t.poolShape, r%t.rows)
+		x, y := t.x[r/t.rows*t.plane:][:t.plane], t.y[r*a.out:][:a.out]
+		clear(y)
+		rows := w.count
+		for range w.count {
+			row := x[w.offset():][:a.in]
+			if a.out < shortRow {
+				addWindows(y, row, a)
+			} else {
+				addElements(y, row, a)
+			}
+			w.next()
+		}
+		if t.countPad {
+			rows = w.padded
+		}
+		for o := range y {
+			lo, hi := a.taps(o)
+			n := hi - lo
+			if t.countPad {
+				n = a.padded(o)
+			}
+			y[o] /= T(rows * n)
+		}
+	}
+}
+
+// addElements adds an input row to an output row, once for each element of
+// the window.
+func addElements[T float](y, row []T, a *poolAxis) {
+	for k := range a.kernel {
+		lo, hi := a.inside(k)
+		if lo >= hi {
+			continue
+		}
+		out, src := y[lo:hi], row[lo*a.stride-a.pad+k*a.dilation:]
+		if a.stride == 1 {
+			src = src[:len(out)]
+			for i, v := range src {
+				out[i] += v
+			}
+			continue
+		}
+		for i, at := 0, 0; i < len(out); i, at = i+1, at+a.stride {
+			out[i] += src[at]
+		}
+	}
+}
+
+// addWindows adds an input row to an output row window by window.
+func addWindows[T float](y, row []T, a *poolAxis) {
+	for o := range y {
+		lo, hi := a.taps(o)
+		at := o*a.stride - a.pad + lo*a.dilation
+		if a.dilation == 1 {
+			if lo < hi {
+				y[o] += sum(row[at:][:hi-lo])
+			}
+			continue
+		}
+		s := T(0)
+		for ; lo < hi; lo, at = lo+1, at+a.dilation {
+			s += row[at]
+		}
+		y[o] += s
+	}
+}
+
+// sum adds up x in four independent sums.
+func sum[T float](x []T) T {
+	var s0, s1, s2, s3 T
+	for len(x) >= 4 {
+		s0 += x[0]
+		s1 += x[1]
+		s2 += x[2]
+		s3 += x[3]
+		x = x[4:]
+	}
+	for _, v := range x {
+		s0 += v
+	}
+	return (s0 + s1) + (s2 + s3)
+}

@@ -1,0 +1,86 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+)
+
+// activation is a function that a recurrent operator applies to a slice in
+// place.
+type activation[T float] func(x []T)
+
+// newActivation returns ONNX's activation of the given name.
+func newActivation[T float](name string, alpha, beta float64) (activation[T], error) {
+	if f := fastActivation(name); f != nil {
+		if f, ok := any(f).(activation[T]); ok {
+			return f, nil
+		}
+	}
+	f, err := scalarActivation(name, alpha, beta)
+	if err != nil {
+		return nil, err
+	}
+	return func(x []T) {
+		for i, v := range x {
+			x[i] = T(f(float64(v)))
+		}
+	}, nil
+}
+
+// fastActivation returns the activations that nearly all models use, for
+// float32.
+func fastActivation(name string) activation[float32] {
+	switch name {
+	case "Sigmoid":
+		return func(x []float32) { sigmoidF32(x, x) }
+	case "Tanh":
+		return func(x []float32) { tanhF32(x, x) }
+	case "Softplus":
+		return func(x []float32) { softplusF32(x, x) }
+	}
+	return nil
+}
+
+// scalarActivation returns an activation as a function of one number.
+func scalarActivation(name string, alpha, beta float64) (func(x float64) float64, error) {
+	switch name {
+	case "Sigmoid":
+		return sigmoid64, nil
+	case "Tanh":
+		return math.Tanh, nil
+	case "Softplus":
+		return softplus64, nil
+	case "Relu":
+		return func(x float64) float64 { return max(x, 0) }, nil
+	case "Affine":
+		return func(x float64) float64 { return alpha*x + beta }, nil
+	case "LeakyRelu":
+		return func(x float64) float64 {
+			if x < 0 {
+				return alpha * x
+			}
+			return x
+		}, nil
+	case "ThresholdedRelu":
+		return func(x float64) float64 {
+			if x < alpha {
+				return 0
+			}
+			return x
+		}, nil
+	case "ScaledTanh":
+		return func(x float64) float64 { return alpha * math.Tanh(beta*x) }, nil
+	case "HardSigmoid":
+		return func(x float64) float64 { return min(max(alpha*x+beta, 0), 1) }, nil
+	case "Elu":
+		return func(x float64) float64 {
+			if x < 0 {
+				return alpha * math.Expm1(x)
+			}
+			return x
+		}, nil
+	case "Softsign":
+		return func(x float64) float64 { return x / (1 + math.Abs(x)) }, nil
+	}
+	return nil, fmt.Errorf("activation %q has no CPU kernel", name)
+}
