@@ -61,6 +61,7 @@ type feed struct {
 	mode   operandMode
 	size   int // bytes of an element
 	buffer int // where in a part's scratch a block of elements is laid out
+	fill   func(dst, element []byte)
 }
 
 // newElementwise makes the kernel that applies fn. cost is about how many
@@ -74,6 +75,7 @@ func newElementwise(out graph.TensorType, in []graph.TensorType, cost, tmp int, 
 	for i, t := range in {
 		o := &k.operands[i]
 		o.size = t.DType.Size()
+		o.fill = fillOf(o.size)
 		shapes[i] = out.Shape
 		switch {
 		case t.DType == graph.Invalid:
@@ -189,11 +191,11 @@ func (k *elementwise) doSpread(lo, hi int, scratch []byte) {
 				first := (c.off[i] + col*stride) * o.size
 				switch {
 				case stride == 0:
-					repeat(blocks[i][done*o.size:][:run*o.size], k.in[i][first:first+o.size])
+					o.fill(blocks[i][done*o.size:][:run*o.size], k.in[i][first:first+o.size])
 				case run == n:
 					blocks[i] = k.in[i][first : first+run*o.size]
 				default:
-					copyRun(blocks[i][done*o.size:][:run*o.size], k.in[i][first:])
+					copy(blocks[i][done*o.size:][:run*o.size], k.in[i][first:])
 				}
 			}
 			done += run
@@ -233,16 +235,28 @@ func repeat(dst, pattern []byte) {
 	}
 }
 
-// copyRun copies len(dst) bytes, byte by byte where a call of memmove would
-// take longer than the copying.
-func copyRun(dst, src []byte) {
-	if len(dst) > 16 {
-		copy(dst, src)
+// fillOf returns a function that fills dst with copies of an element of size
+// bytes, one that is quick for short rows.
+func fillOf(size int) func(dst, element []byte) {
+	switch size {
+	case 1:
+		return fill[uint8]
+	case 2:
+		return fill[uint16]
+	case 4:
+		return fill[uint32]
+	}
+	return fill[uint64]
+}
+
+func fill[E unsigned](dst, element []byte) {
+	if len(dst) > 256 {
+		repeat(dst, element)
 		return
 	}
-	src = src[:len(dst)]
-	for i := range dst {
-		dst[i] = src[i]
+	d, v := view[E](dst), view[E](element)[0]
+	for i := range d {
+		d[i] = v
 	}
 }
 

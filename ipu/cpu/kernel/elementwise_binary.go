@@ -248,7 +248,6 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 	if base.IsInteger() && exponent.IsInteger() {
 		wide = graph.I64
 	}
-	unsigned := exponent.IsUnsigned()
 	fn := func(dst, a, b, _, tmp []byte) {
 		n := len(a) / base.Size()
 		x, y := tmp[:n*8], tmp[blockLen*8:][:n*8]
@@ -257,7 +256,7 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 		if wide == graph.F64 {
 			pow(f64s(x), f64s(y))
 		} else {
-			powInt(view[int64](x), view[int64](y), unsigned)
+			powInt(view[int64](x), view[int64](y), base.IsSigned(), exponent.IsSigned())
 		}
 		castBlock(dst, base, x, wide)
 	}
@@ -283,14 +282,14 @@ func pow(x, y []float64) {
 // not depend on the higher ones, so it serves the narrow types as well. A
 // negative power is truncated toward zero; of 0 it is 0, like a division by
 // zero.
-func powInt(x, y []int64, unsigned bool) {
+func powInt(x, y []int64, signedBase, signedExponent bool) {
 	y = y[:len(x)]
 	for i, v := range x {
 		n := uint64(y[i])
-		if y[i] < 0 && !unsigned {
-			switch v {
-			case 1:
-			case -1:
+		if y[i] < 0 && signedExponent {
+			switch {
+			case v == 1:
+			case v == -1 && signedBase:
 				n &= 1
 			default:
 				v, n = 0, 1

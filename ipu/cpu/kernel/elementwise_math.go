@@ -6,7 +6,9 @@ import "math"
 // loop nothing, and round once. Their own relative error stays below 3e-9, a
 // twentieth of a float32's unit in the last place, so a result is off by at
 // most 0.55 units. They take no branches that depend on the data, except to
-// sort out special values.
+// sort out special values. After its conversion to float64 an element isn't
+// used again: else the compiler would convert into a register of its own,
+// and x86's conversion waits for what that held before.
 
 const (
 	log2e = math.Log2E
@@ -23,17 +25,23 @@ const (
 
 // expSplit returns p and s with exp(y) = s·(1+p), |p| below 0.42 and s a power
 // of 2. It is Taylor's series after reducing y to |r| ≤ ln2/2; p keeps its
-// relative precision down to the smallest y. y must lie within ±expLimit or
-// be NaN.
+// relative precision down to the smallest y. The terms are grouped so that few
+// have to wait for others. y must lie within ±expLimit or be NaN.
 func expSplit(y float64) (p, s float64) {
 	k := y*log2e + shifter
 	r := y - (k-shifter)*ln2
-	p = r * (1 + r*(1./2+r*(1./6+r*(1./24+r*(1./120+r*(1./720+r*(1./5040+r*(1./40320))))))))
+	q := r * r
+	p = r + q*(1./2+r*(1./6)+q*(1./24+r*(1./120))+q*q*(1./720+r*(1./5040)+q*(1./40320)))
 	return p, math.Float64frombits((math.Float64bits(k) + 1023) << 52)
 }
 
 // limit brings y within ±expLimit; NaN stays NaN.
-func limit(y float64) float64 { return min(max(y, -expLimit), expLimit) }
+func limit(y float64) float64 {
+	if y > -expLimit && y < expLimit {
+		return y
+	}
+	return min(max(y, -expLimit), expLimit)
+}
 
 func expF32(dst, x []float32) {
 	dst = dst[:len(x)]
@@ -55,38 +63,31 @@ func sigmoidF32(dst, x []float32) {
 func tanhF32(dst, x []float32) {
 	dst = dst[:len(x)]
 	for i, v := range x {
-		p, s := expSplit(limit(2 * float64(v)))
+		y := float64(v)
+		p, s := expSplit(limit(2 * y))
 		e := s*p + (s - 1)
-		dst[i] = withSign(float32(e/(e+2)), v)
+		dst[i] = float32(math.Copysign(e/(e+2), y))
 	}
-}
-
-// withSign gives the magnitude of f the sign of x; a NaN stays one.
-func withSign(f, x float32) float32 {
-	const sign = 1 << 31
-	return math.Float32frombits(math.Float32bits(f)&^sign | math.Float32bits(x)&sign)
 }
 
 // eluF32 computes α·(exp(x)-1) for negative x, else x.
 func eluF32(dst, x []float32, alpha float64) {
 	dst = dst[:len(x)]
 	for i, v := range x {
-		p, s := expSplit(limit(float64(v)))
-		dst[i] = ifNegative(v, float32(alpha*(s*p+(s-1))), v)
+		y := float64(v)
+		p, s := expSplit(limit(y))
+		mask := uint64(int64(math.Float64bits(y)) >> 63)
+		e := math.Float64bits(alpha * (s*p + (s - 1)))
+		dst[i] = float32(math.Float64frombits(e&mask | math.Float64bits(y)&^mask))
 	}
-}
-
-// ifNegative returns a where x has its sign set, else b.
-func ifNegative(x, a, b float32) float32 {
-	mask := uint32(int32(math.Float32bits(x)) >> 31)
-	return math.Float32frombits(math.Float32bits(a)&mask | math.Float32bits(b)&^mask)
 }
 
 // atanhSeries returns the series of 2·atanh(t) for |t| ≤ 1/3, which is
 // log((1+t)/(1-t)).
 func atanhSeries(t float64) float64 {
 	u := t * t
-	return 2 * t * (1 + u*(1./3+u*(1./5+u*(1./7+u*(1./9+u*(1./11+u*(1./13+u*(1./15+u*(1./17)))))))))
+	v := u * u
+	return 2 * t * (1 + u*(1./3) + v*(1./5+u*(1./7)) + v*v*(1./9+u*(1./11)+v*(1./13+u*(1./15)+v*(1./17))))
 }
 
 // logF32 splits x = m·2^k with m between √½ and √2, so that log x =
@@ -154,12 +155,17 @@ var erfTable = func() (t [erfCells][erfTerms]float64) {
 func erfF32(dst, x []float32) {
 	dst = dst[:len(x)]
 	for i, v := range x {
-		y := min(math.Abs(float64(v)), math.Nextafter(erfTop, 0))
+		x := float64(v)
+		y := math.Abs(x)
+		if y >= erfTop {
+			y = erfTop - 1./(1<<40)
+		}
 		cell := int(y * (erfCells / erfTop))
 		t := &erfTable[cell&(erfCells-1)]
 		d := y - (float64(cell)+0.5)*(erfTop/float64(erfCells))
-		g := t[0] + d*(t[1]+d*(t[2]+d*(t[3]+d*(t[4]+d*(t[5]+d*(t[6]+d*t[7]))))))
-		dst[i] = withSign(float32(y*g), v)
+		e := d * d
+		g := t[0] + d*t[1] + e*(t[2]+d*t[3]) + e*e*(t[4]+d*t[5]+e*(t[6]+d*t[7]))
+		dst[i] = float32(math.Copysign(y*g, x))
 	}
 }
 

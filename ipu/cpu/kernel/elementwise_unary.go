@@ -209,7 +209,9 @@ func softsign[T float](dst, x []T) {
 func leakyReluF32(dst, x []float32, alpha float32) {
 	dst = dst[:len(x)]
 	for i, v := range x {
-		dst[i] = ifNegative(v, alpha*v, v)
+		b := math.Float32bits(v)
+		mask := uint32(int32(b) >> 31)
+		dst[i] = math.Float32frombits(math.Float32bits(alpha*v)&mask | b&^mask)
 	}
 }
 

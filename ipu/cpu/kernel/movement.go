@@ -130,7 +130,7 @@ func (k *strided) Do(part int) {
 		first := k.base + c.off[0] + col*stride
 		switch stride {
 		case 1:
-			copyRun(dst, k.in[first*k.size:])
+			copy(dst, k.in[first*k.size:])
 		case 0:
 			repeat(dst, k.in[first*k.size:(first+1)*k.size])
 		default:

@@ -50,7 +50,7 @@ func (k *concat) Do(part int) {
 	dst := k.out[lo*k.row : hi*k.row]
 	for row := lo; row < hi; row++ {
 		for i, run := range k.runs {
-			copyRun(dst[:run], k.in[i][row*run:])
+			copy(dst[:run], k.in[i][row*run:])
 			dst = dst[run:]
 		}
 	}
@@ -175,7 +175,7 @@ func pickRuns(k *gather, lo, hi int) {
 		o, i := item/k.n, item%k.n
 		row := k.x[o*k.dim*k.run : (o+1)*k.dim*k.run]
 		for ; i < k.n && item < hi; i++ {
-			copyRun(k.out[item*k.run:(item+1)*k.run], row[k.index(i)*k.run:])
+			copy(k.out[item*k.run:(item+1)*k.run], row[k.index(i)*k.run:])
 			item++
 		}
 	}

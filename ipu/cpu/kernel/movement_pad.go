@@ -9,7 +9,7 @@ import (
 type pad struct {
 	unit int // bytes
 	// outer tells, per axis before the last padded one, which of the
-	// operand's positions each of the result's shows, or fill.
+	// operand's positions each of the result's shows, or outside.
 	outer [][]int
 	dims  []int // the operand's length along those axes
 	// segments make up the last padded axis.
@@ -24,12 +24,12 @@ type pad struct {
 	parts         int
 }
 
-// fill is the position of what the operand does not have.
-const fill = -1
+// outside is the position of what the operand does not have.
+const outside = -1
 
 // segment is a run of positions of the result that show positions of the
 // operand, in units: from src on, up (step 1), down (-1), or always src (0);
-// or fill.
+// or outside.
 type segment struct{ n, src, step int }
 
 func bindPad(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
@@ -73,7 +73,7 @@ func padSegments(mode graph.PadMode, dim, before, after int) []segment {
 	var list []segment
 	switch mode {
 	case graph.PadConstant:
-		list = []segment{{before, fill, 0}, {left, first, 1}, {after, fill, 0}}
+		list = []segment{{before, outside, 0}, {left, first, 1}, {after, outside, 0}}
 	case graph.PadEdge:
 		list = []segment{{before, first, 0}, {left, first, 1}, {after, end - 1, 0}}
 	case graph.PadWrap:
@@ -139,15 +139,15 @@ func (k *pad) Do(part int) {
 			run := dst[:s.n*k.unit]
 			dst = dst[len(run):]
 			switch {
-			case s.src == fill:
+			case s.src == outside:
 				repeat(run, k.value)
 			case s.step == 1:
-				copyRun(run, x[s.src*k.unit:])
+				copy(run, x[s.src*k.unit:])
 			case s.step == 0:
 				repeat(run, x[s.src*k.unit:(s.src+1)*k.unit])
 			default:
 				for at := s.src * k.unit; len(run) > 0; at -= k.unit {
-					copyRun(run[:k.unit], x[at:])
+					copy(run[:k.unit], x[at:])
 					run = run[k.unit:]
 				}
 			}
@@ -155,14 +155,14 @@ func (k *pad) Do(part int) {
 	}
 }
 
-// source returns the operand's row that the result's row shows, or fill.
+// source returns the operand's row that the result's row shows, or outside.
 func (k *pad) source(row int) int {
 	src, step := 0, 1
 	for axis := len(k.outer) - 1; axis >= 0; axis-- {
 		positions := k.outer[axis]
 		at := positions[row%len(positions)]
-		if at == fill {
-			return fill
+		if at == outside {
+			return outside
 		}
 		row /= len(positions)
 		src += at * step

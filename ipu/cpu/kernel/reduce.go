@@ -144,12 +144,10 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 		_, k.initial = extremes[A](k.dtype)
 		k.across, k.beside = minAcross[T, A], minBeside[T, A]
 	case graph.ReduceLogSumExp:
-		exp := math.Exp
-		if k.dtype != graph.F64 {
-			exp = exp64
+		k.across, k.beside = expAcross[T, A], expBeside[T, A]
+		if k.dtype == graph.F64 {
+			k.across, k.beside = expAcross64[T, A], expBeside64[T, A]
 		}
-		k.across = func(acc A, x []T, shift A) A { return expAcross(acc, x, shift, exp) }
-		k.beside = func(acc []A, x []T, shift []A) { expBeside(acc, x, shift, exp) }
 	default:
 		return false
 	}

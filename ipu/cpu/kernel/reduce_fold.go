@@ -127,23 +127,34 @@ func minBeside[T number, A number](acc []A, x []T, _ []A) {
 	}
 }
 
-// exp64 is exp with the precision that results narrower than float64 need.
-func exp64(y float64) float64 {
-	p, s := expSplit(limit(y))
-	return s + s*p
-}
-
-func expAcross[T number, A number](acc A, x []T, shift A, exp func(float64) float64) A {
+// expAcross and expBeside suit results narrower than float64.
+func expAcross[T number, A number](acc A, x []T, shift A) A {
 	for _, v := range x {
-		acc += A(exp(float64(v) - float64(shift)))
+		p, s := expSplit(limit(float64(v) - float64(shift)))
+		acc += A(s + s*p)
 	}
 	return acc
 }
 
-func expBeside[T number, A number](acc []A, x []T, shift []A, exp func(float64) float64) {
+func expBeside[T number, A number](acc []A, x []T, shift []A) {
 	acc, shift = acc[:len(x)], shift[:len(x)]
 	for i, v := range x {
-		acc[i] += A(exp(float64(v) - float64(shift[i])))
+		p, s := expSplit(limit(float64(v) - float64(shift[i])))
+		acc[i] += A(s + s*p)
+	}
+}
+
+func expAcross64[T number, A number](acc A, x []T, shift A) A {
+	for _, v := range x {
+		acc += A(math.Exp(float64(v) - float64(shift)))
+	}
+	return acc
+}
+
+func expBeside64[T number, A number](acc []A, x []T, shift []A) {
+	acc, shift = acc[:len(x)], shift[:len(x)]
+	for i, v := range x {
+		acc[i] += A(math.Exp(float64(v) - float64(shift[i])))
 	}
 }
 

@@ -96,6 +96,9 @@ func mostParts(n, cost int) int {
 // span returns the items [lo, hi) of part, one of parts, of n items. Inner
 // borders are multiples of unit, so that parts share no cache line.
 func span(n, parts, part, unit int) (lo, hi int) {
+	if parts == 1 {
+		return 0, n
+	}
 	units := (n + unit - 1) / unit
 	lo = units * part / parts * unit
 	hi = units * (part + 1) / parts * unit

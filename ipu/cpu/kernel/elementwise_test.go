@@ -1,0 +1,461 @@
+package kernel
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+// ulps returns how many numbers of type t lie between a and b.
+func ulps(t graph.DType, a, b float64) float64 {
+	switch {
+	case a != a && b != b:
+		return 0
+	case a != a || b != b:
+		return math.Inf(1)
+	}
+	order := func(bits uint64, width int) int64 {
+		if bits>>(width-1) != 0 {
+			return -int64(bits &^ (1 << (width - 1)))
+		}
+		return int64(bits)
+	}
+	var x, y int64
+	switch t {
+	case graph.F16:
+		x, y = order(uint64(num.Float16From64(a)), 16), order(uint64(num.Float16From64(b)), 16)
+	case graph.BF16:
+		x, y = order(uint64(num.BFloat16From64(a)), 16), order(uint64(num.BFloat16From64(b)), 16)
+	case graph.F32:
+		x, y = order(uint64(math.Float32bits(float32(a))), 32), order(uint64(math.Float32bits(float32(b))), 32)
+	default:
+		x, y = order(math.Float64bits(a), 64), order(math.Float64bits(b), 64)
+	}
+	if x < 0 != (y < 0) {
+		return math.Abs(float64(x) - float64(y)) // the difference may overflow
+	}
+	return math.Abs(float64(x - y))
+}
+
+// compare fails where got is more than tolerance units from want.
+func compare(t fataler, what any, tt graph.TensorType, got []byte, want []elem, tolerance float64) {
+	t.Helper()
+	if len(got) != len(want)*tt.DType.Size() {
+		t.Fatalf("%v: %d bytes, want %d elements of %v", what, len(got), len(want), tt)
+	}
+	for i, g := range load(tt.DType, got) {
+		w := normal(tt.DType, want[i])
+		if tt.DType.IsFloat() && !(ulps(tt.DType, g.f, w.f) <= tolerance) || g.i != w.i {
+			t.Fatalf("%v of %v: element %d is %v, want %v", what, tt, i, g, w)
+		}
+	}
+}
+
+// unaryReference computes one float.
+func unaryReference(o *graph.Unary, x float64) float64 {
+	switch o.Fn {
+	case graph.Abs:
+		return math.Abs(x)
+	case graph.Neg:
+		return -x
+	case graph.Sign:
+		if x == 0 || x != x {
+			return x
+		}
+		return math.Copysign(1, x)
+	case graph.Reciprocal:
+		return 1 / x
+	case graph.Floor:
+		return math.Floor(x)
+	case graph.Ceil:
+		return math.Ceil(x)
+	case graph.Round:
+		return math.RoundToEven(x)
+	case graph.Sqrt:
+		return math.Sqrt(x)
+	case graph.Sigmoid:
+		return 1 / (1 + math.Exp(-x))
+	case graph.Relu:
+		return math.Max(x, 0)
+	case graph.LeakyRelu:
+		if x < 0 {
+			return o.Alpha * x
+		}
+		return x
+	case graph.HardSigmoid:
+		return math.Max(0, math.Min(1, o.Alpha*x+o.Beta))
+	case graph.Softplus:
+		if x > 700 {
+			return x
+		}
+		return math.Log1p(math.Exp(x))
+	case graph.Softsign:
+		return x / (1 + math.Abs(x))
+	case graph.Elu:
+		if x < 0 {
+			return o.Alpha * math.Expm1(x)
+		}
+		return x
+	}
+	return scalar64[o.Fn](x)
+}
+
+var unaryFns = []graph.UnaryFn{graph.Abs, graph.Neg, graph.Sign, graph.Reciprocal, graph.Floor, graph.Ceil, graph.Round, graph.Sqrt,
+	graph.Exp, graph.Log, graph.Erf, graph.Sin, graph.Cos, graph.Tan, graph.Asin, graph.Acos, graph.Atan, graph.Sinh, graph.Cosh,
+	graph.Tanh, graph.Asinh, graph.Acosh, graph.Atanh, graph.Sigmoid, graph.Relu, graph.LeakyRelu, graph.HardSigmoid, graph.Softplus,
+	graph.Softsign, graph.Elu}
+
+func TestUnaryFloats(t *testing.T) {
+	for _, fn := range unaryFns {
+		t.Run(string(fn), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				// Alpha and Beta are exact in every type.
+				op := &graph.Unary{Fn: fn, Alpha: 0.25, Beta: 0.5}
+				tt := graph.TensorType{DType: rapid.SampledFrom(floatTypes).Draw(t, "type"), Shape: drawShape(t, 0)}
+				x := drawTensor(t, tt)
+				out, got := run(t, op, []graph.TensorType{tt}, [][]byte{x})
+				want := load(tt.DType, x)
+				for i := range want {
+					want[i].f = unaryReference(op, want[i].f)
+				}
+				tolerance := 1.0
+				if tt.DType == graph.F64 {
+					tolerance = 8 // the reference's own error counts too
+				}
+				compare(t, fn, out[0], got[0], want, tolerance)
+			})
+		})
+	}
+}
+
+func TestUnaryIntegers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(intTypes).Draw(t, "type")
+		fns := []graph.UnaryFn{graph.Abs, graph.Sign}
+		if d.IsSigned() {
+			fns = append(fns, graph.Neg, graph.Relu)
+		}
+		op := &graph.Unary{Fn: rapid.SampledFrom(fns).Draw(t, "fn")}
+		tt := graph.TensorType{DType: d, Shape: drawShape(t, 0)}
+		x := drawTensor(t, tt)
+		out, got := run(t, op, []graph.TensorType{tt}, [][]byte{x})
+		want := load(d, x)
+		for i, e := range want {
+			v := exact(d, e)
+			switch op.Fn {
+			case graph.Abs:
+				v.Abs(v)
+			case graph.Neg:
+				v.Neg(v)
+			case graph.Sign:
+				v.SetInt64(int64(v.Sign()))
+			case graph.Relu:
+				if v.Sign() < 0 {
+					v.SetInt64(0)
+				}
+			}
+			want[i] = wrapped(v)
+		}
+		compare(t, op.Fn, out[0], got[0], want, 0)
+	})
+}
+
+func TestNot(t *testing.T) {
+	tt := graph.TensorType{DType: graph.Bool, Shape: []int64{4}}
+	_, got := run(t, &graph.Unary{Fn: graph.Not}, []graph.TensorType{tt}, [][]byte{{0, 1, 255, 0}})
+	require.Equal(t, []byte{1, 0, 0, 1}, got[0])
+}
+
+// exact returns an integer element as a number.
+func exact(t graph.DType, e elem) *big.Int {
+	v := big.NewInt(e.i)
+	if t == graph.U64 {
+		v.SetUint64(uint64(e.i))
+	}
+	return v
+}
+
+// wrapped returns the low 64 bits of v.
+func wrapped(v *big.Int) elem {
+	return elem{i: int64(new(big.Int).And(v, new(big.Int).SetUint64(math.MaxUint64)).Uint64())}
+}
+
+func fromTruth(b bool) elem { return elem{i: int64(fromBool(b))} }
+
+// binaryReference computes one pair. Floats are computed in float64; rounding
+// that again to a narrower type is innocuous for these functions.
+func binaryReference(fn graph.BinaryFn, t graph.DType, a, b elem) elem {
+	var order int // of a and b; 2 if there is none
+	if t.IsFloat() {
+		switch {
+		case a.f < b.f:
+			order = -1
+		case a.f > b.f:
+			order = 1
+		case a.f != b.f:
+			order = 2
+		}
+	} else {
+		order = exact(t, a).Cmp(exact(t, b))
+	}
+	switch fn {
+	case graph.Equal:
+		return fromTruth(order == 0)
+	case graph.Less:
+		return fromTruth(order == -1)
+	case graph.LessEqual:
+		return fromTruth(order == -1 || order == 0)
+	case graph.Greater:
+		return fromTruth(order == 1)
+	case graph.GreaterEqual:
+		return fromTruth(order == 1 || order == 0)
+	case graph.And:
+		return elem{i: a.i & b.i}
+	case graph.Or:
+		return elem{i: a.i | b.i}
+	case graph.Xor:
+		return elem{i: a.i ^ b.i}
+	}
+	if t.IsFloat() {
+		switch fn {
+		case graph.Add:
+			return elem{f: a.f + b.f}
+		case graph.Sub:
+			return elem{f: a.f - b.f}
+		case graph.Mul:
+			return elem{f: a.f * b.f}
+		case graph.Div:
+			return elem{f: a.f / b.f}
+		case graph.Max:
+			if order == 2 {
+				return elem{f: math.NaN()}
+			}
+			return elem{f: math.Max(a.f, b.f)}
+		default:
+			if order == 2 {
+				return elem{f: math.NaN()}
+			}
+			return elem{f: math.Min(a.f, b.f)}
+		}
+	}
+	x, y := exact(t, a), exact(t, b)
+	switch fn {
+	case graph.Add:
+		x.Add(x, y)
+	case graph.Sub:
+		x.Sub(x, y)
+	case graph.Mul:
+		x.Mul(x, y)
+	case graph.Div:
+		if y.Sign() == 0 {
+			return elem{}
+		}
+		x.Quo(x, y)
+	case graph.Max:
+		if order < 0 {
+			x = y
+		}
+	default:
+		if order > 0 {
+			x = y
+		}
+	}
+	return wrapped(x)
+}
+
+// drawOperands draws two shapes that broadcast to shape.
+func drawOperands(t *rapid.T) (shape, a, b []int64) {
+	shape = drawShape(t, 0)
+	a, b = shape, shape
+	switch rapid.IntRange(0, 3).Draw(t, "broadcast") {
+	case 0:
+		a = drawBroadcast(t, shape)
+	case 1:
+		b = drawBroadcast(t, shape)
+	case 2:
+		a, b = drawBroadcast(t, shape), drawBroadcast(t, shape)
+	}
+	return shape, a, b
+}
+
+func TestBinary(t *testing.T) {
+	numeric := []graph.BinaryFn{graph.Add, graph.Sub, graph.Mul, graph.Div, graph.Max, graph.Min, graph.Equal, graph.Less,
+		graph.LessEqual, graph.Greater, graph.GreaterEqual}
+	logical := []graph.BinaryFn{graph.And, graph.Or, graph.Xor, graph.Equal}
+	rapid.Check(t, func(t *rapid.T) {
+		_, sa, sb := drawOperands(t)
+		d := rapid.SampledFrom(append(numTypes, graph.Bool)).Draw(t, "type")
+		fns := numeric
+		if d == graph.Bool {
+			fns = logical
+		}
+		op := &graph.Binary{Fn: rapid.SampledFrom(fns).Draw(t, "fn")}
+		in := []graph.TensorType{{DType: d, Shape: sa}, {DType: d, Shape: sb}}
+		data := [][]byte{drawTensor(t, in[0]), drawTensor(t, in[1])}
+		out, got := run(t, op, in, data)
+		a, b := load(d, data[0]), load(d, data[1])
+		want := make([]elem, elements(out[0].Shape))
+		coords(out[0].Shape, func(at []int64, flat int) {
+			want[flat] = binaryReference(op.Fn, d, a[flatten(sa, at)], b[flatten(sb, at)])
+		})
+		compare(t, op.Fn, out[0], got[0], want, 0)
+	})
+}
+
+func TestPow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		_, sa, sb := drawOperands(t)
+		in := []graph.TensorType{{DType: rapid.SampledFrom(numTypes).Draw(t, "base"), Shape: sa},
+			{DType: rapid.SampledFrom(numTypes).Draw(t, "exponent"), Shape: sb}}
+		ta, tb := in[0].DType, in[1].DType
+		data := [][]byte{drawTensor(t, in[0]), drawTensor(t, in[1])}
+		out, got := run(t, &graph.Binary{Fn: graph.Pow}, in, data)
+		a, b := load(ta, data[0]), load(tb, data[1])
+		asFloat := func(t graph.DType, e elem) float64 {
+			if t.IsFloat() {
+				return e.f
+			}
+			f, _ := new(big.Float).SetInt(exact(t, e)).Float64()
+			return f
+		}
+		want := make([]elem, elements(out[0].Shape))
+		coords(out[0].Shape, func(at []int64, flat int) {
+			x, y := a[flatten(sa, at)], b[flatten(sb, at)]
+			switch {
+			case ta.IsFloat() || tb.IsFloat():
+				want[flat] = castReference(graph.F64, ta, elem{f: math.Pow(asFloat(ta, x), asFloat(tb, y))})
+			case exact(tb, y).Sign() < 0:
+				switch base := exact(ta, x); {
+				case new(big.Int).Abs(base).Cmp(big.NewInt(1)) == 0:
+					want[flat] = wrapped(base.Exp(base, new(big.Int).And(exact(tb, y), big.NewInt(1)), nil))
+				default:
+					want[flat] = elem{}
+				}
+			default:
+				modulus := new(big.Int).Lsh(big.NewInt(1), 64)
+				want[flat] = wrapped(new(big.Int).Exp(exact(ta, x), exact(tb, y), modulus))
+			}
+		})
+		compare(t, "pow", out[0], got[0], want, 1)
+	})
+}
+
+func TestClip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(numTypes).Draw(t, "type")
+		in := []graph.TensorType{{DType: d, Shape: drawShape(t, 0)}, {}, {}}
+		data := [][]byte{drawTensor(t, in[0]), nil, nil}
+		for i, name := range []string{"min", "max"} {
+			if rapid.Bool().Draw(t, name) {
+				in[i+1] = graph.TensorType{DType: d, Shape: make([]int64, rapid.IntRange(0, 2).Draw(t, "rank"))}
+				for a := range in[i+1].Shape {
+					in[i+1].Shape[a] = 1
+				}
+				data[i+1] = drawTensor(t, in[i+1])
+			}
+		}
+		out, got := run(t, &graph.Clip{}, in, data)
+		want := load(d, data[0])
+		for i := range want {
+			if data[1] != nil {
+				want[i] = binaryReference(graph.Max, d, want[i], load(d, data[1])[0])
+			}
+			if data[2] != nil {
+				want[i] = binaryReference(graph.Min, d, want[i], load(d, data[2])[0])
+			}
+		}
+		compare(t, "clip", out[0], got[0], want, 0)
+	})
+}
+
+func TestWhere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		shape, sa, sb := drawOperands(t)
+		d := rapid.SampledFrom(allTypes).Draw(t, "type")
+		in := []graph.TensorType{{DType: graph.Bool, Shape: drawBroadcast(t, shape)}, {DType: d, Shape: sa}, {DType: d, Shape: sb}}
+		var data [][]byte
+		for _, tt := range in {
+			data = append(data, drawTensor(t, tt))
+		}
+		out, got := run(t, &graph.Where{}, in, data)
+		cond, a, b := load(graph.Bool, data[0]), load(d, data[1]), load(d, data[2])
+		want := make([]elem, elements(out[0].Shape))
+		coords(out[0].Shape, func(at []int64, flat int) {
+			if cond[flatten(in[0].Shape, at)].i != 0 {
+				want[flat] = a[flatten(sa, at)]
+			} else {
+				want[flat] = b[flatten(sb, at)]
+			}
+		})
+		compare(t, "where", out[0], got[0], want, 0)
+	})
+}
+
+// TestFloat32Precision measures the functions that are computed by polynomials
+// against the math package, over all magnitudes and close up.
+func TestFloat32Precision(t *testing.T) {
+	var xs []float32
+	for b := uint32(0); b < 0x7f800000; b += 40009 {
+		x := math.Float32frombits(b)
+		xs = append(xs, x, -x)
+	}
+	for i := range 200000 {
+		x := float32(i) * (110. / 200000)
+		xs = append(xs, x, -x)
+	}
+	dst := make([]float32, len(xs))
+	for _, c := range []struct {
+		fn  graph.UnaryFn
+		ref func(float64) float64
+	}{
+		{graph.Exp, math.Exp}, {graph.Log, math.Log}, {graph.Erf, math.Erf}, {graph.Tanh, math.Tanh},
+		{graph.Sigmoid, sigmoid64}, {graph.Softplus, softplus64},
+		{graph.Elu, func(x float64) float64 {
+			if x < 0 {
+				return 1.5 * math.Expm1(x)
+			}
+			return x
+		}},
+	} {
+		t.Run(string(c.fn), func(t *testing.T) {
+			unaryF32(&graph.Unary{Fn: c.fn, Alpha: 1.5})(dst, xs)
+			worst, at := 0.0, float32(0)
+			for i, x := range xs {
+				want := c.ref(float64(x))
+				if w := float32(want); want != want || math.IsInf(float64(w), 0) || w == 0 {
+					require.Truef(t, ulps(graph.F32, float64(dst[i]), want) == 0, "%s(%v) = %v, want %v", c.fn, x, dst[i], want)
+					continue
+				}
+				unit := math.Abs(float64(math.Nextafter32(float32(want), float32(math.Inf(1)))) - float64(float32(want)))
+				if e := math.Abs(float64(dst[i])-want) / unit; !(e <= worst) {
+					worst, at = e, x
+				}
+			}
+			require.LessOrEqualf(t, worst, 0.56, "units in the last place, at %v", at)
+		})
+	}
+	one := []float32{float32(math.Copysign(0, -1))}
+	for _, fn := range []func(dst, x []float32){tanhF32, erfF32} {
+		fn(dst, one)
+		require.True(t, dst[0] == 0 && math.Signbit(float64(dst[0])), "of -0")
+	}
+}
+
+func TestBindRefusesTypes(t *testing.T) {
+	i4 := []graph.TensorType{{DType: graph.I4, Shape: []int64{2}}, {DType: graph.I4, Shape: []int64{2}}, {}}
+	for _, op := range []graph.Op{&graph.Unary{Fn: graph.Abs}, &graph.Unary{Fn: "no such"}, &graph.Binary{Fn: graph.Add},
+		&graph.Binary{Fn: graph.Pow}, &graph.Clip{}, &graph.Reduce{Fn: graph.ReduceSum}} {
+		in := i4
+		if o, ok := op.(*graph.Binary); ok && o.Fn == graph.Pow {
+			in = []graph.TensorType{{DType: graph.Bool}, {DType: graph.F32}}
+		}
+		_, err := New(op, in, in[:1])
+		require.ErrorContains(t, err, "has no CPU kernel")
+	}
+}

@@ -1,0 +1,151 @@
+package kernel
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// inTurn is a Pool that pretends to have several workers without making
+// goroutines, which would be counted as allocations.
+type inTurn int
+
+func (n inTurn) Workers() int { return int(n) }
+
+func (n inTurn) Run(t Task, parts int) { Serial{}.Run(t, parts) }
+
+func TestRunAllocatesNothing(t *testing.T) {
+	shape, row, one := []int64{4, 30, 10}, []int64{30, 1}, []int64{}
+	of := func(d graph.DType, shapes ...[]int64) (in []graph.TensorType) {
+		for _, s := range shapes {
+			in = append(in, graph.TensorType{DType: d, Shape: s})
+		}
+		return in
+	}
+	type testCase struct {
+		op graph.Op
+		in []graph.TensorType
+	}
+	var cases []testCase
+	add := func(op graph.Op, in []graph.TensorType) { cases = append(cases, testCase{op, in}) }
+	for _, d := range []graph.DType{graph.F16, graph.BF16, graph.F32, graph.F64} {
+		for _, fn := range unaryFns {
+			add(&graph.Unary{Fn: fn}, of(d, shape))
+		}
+		for _, fn := range reduceFns {
+			add(&graph.Reduce{Fn: fn, Axes: []int64{1}}, of(d, shape))
+			add(&graph.Reduce{Fn: fn, Axes: []int64{0, 2}}, of(d, shape))
+		}
+		for _, fn := range []graph.BinaryFn{graph.Add, graph.Div, graph.Pow, graph.Less} {
+			add(&graph.Binary{Fn: fn}, of(d, shape, shape))
+			add(&graph.Binary{Fn: fn}, of(d, shape, row))
+			add(&graph.Binary{Fn: fn}, of(d, one, shape))
+		}
+		add(&graph.Clip{}, of(d, shape, one, one))
+	}
+	for _, from := range allTypes {
+		for _, to := range allTypes {
+			add(&graph.Cast{To: to}, of(from, shape))
+		}
+		add(&graph.Where{}, append(of(graph.Bool, row), of(from, shape, one)...))
+		add(&graph.Reshape{Shape: []int64{1200}}, of(from, shape))
+		add(&graph.Transpose{Perm: []int64{2, 0, 1}}, of(from, shape))
+		add(&graph.Slice{Start: []int64{3, 29, 0}, Size: []int64{2, 10, 5}, Step: []int64{-1, -2, 2}}, of(from, shape))
+		add(&graph.Expand{Shape: shape}, of(from, row))
+		add(&graph.Concat{Axis: 1}, of(from, shape, shape))
+		add(&graph.Pad{Mode: graph.PadReflect, Before: []int64{1, 2, 3}, After: []int64{0, -1, 2}}, of(from, shape))
+		add(&graph.Gather{Axis: 1}, append(of(from, shape), of(graph.I64, row)...))
+	}
+	add(&graph.Reduce{Fn: graph.ReduceMax, Axes: []int64{1, 2}}, of(graph.Bool, shape))
+	add(&graph.Reduce{Fn: graph.ReduceMean, Axes: []int64{1, 2}}, of(graph.U8, shape))
+	for _, c := range cases {
+		out, err := c.op.Infer(c.in)
+		require.NoError(t, err)
+		k, err := New(c.op, c.in, out)
+		require.NoError(t, err)
+		var data [][]byte
+		for _, tt := range c.in {
+			data = append(data, aligned(elements(tt.Shape)*tt.DType.Size()))
+		}
+		results := [][]byte{aligned(elements(out[0].Shape) * out[0].DType.Size())}
+		scratch := aligned(k.Scratch())
+		for _, p := range []Pool{Serial{}, inTurn(4)} {
+			n := testing.AllocsPerRun(2, func() {
+				if err := k.Run(p, data, results, scratch); err != nil {
+					t.Fatal(err)
+				}
+			})
+			require.Zerof(t, n, "%s %+v of %v with %d workers", c.op.Kind(), c.op, c.in, p.Workers())
+		}
+	}
+}
+
+// benchmark measures op on one thread.
+func benchmark(b *testing.B, name string, op graph.Op, in ...graph.TensorType) {
+	b.Run(fmt.Sprintf("%s/%v", name, in), func(b *testing.B) {
+		out, err := op.Infer(in)
+		require.NoError(b, err)
+		k, err := New(op, in, out)
+		require.NoError(b, err)
+		var data [][]byte
+		for i, tt := range in {
+			elems := make([]elem, elements(tt.Shape))
+			for j := range elems {
+				x := j * 7919 % 1001
+				elems[j] = elem{f: float64(x-500) / 50, i: int64(x * i % 50)}
+			}
+			data = append(data, store(tt.DType, elems))
+		}
+		results := [][]byte{aligned(elements(out[0].Shape) * out[0].DType.Size())}
+		scratch := aligned(k.Scratch())
+		n := max(elements(in[0].Shape), elements(out[0].Shape))
+		for b.Loop() {
+			if err := k.Run(Serial{}, data, results, scratch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/element")
+	})
+}
+
+func BenchmarkKernels(b *testing.B) {
+	f := func(t graph.DType, shape ...int64) graph.TensorType { return graph.TensorType{DType: t, Shape: shape} }
+	big := f(graph.F32, 64, 1024)
+	for _, fn := range []graph.UnaryFn{graph.Relu, graph.LeakyRelu, graph.Exp, graph.Log, graph.Erf, graph.Tanh, graph.Sigmoid, graph.Softplus, graph.Sqrt} {
+		benchmark(b, string(fn), &graph.Unary{Fn: fn}, big)
+	}
+	benchmark(b, "relu", &graph.Unary{Fn: graph.Relu}, f(graph.F16, 64, 1024))
+	benchmark(b, "relu", &graph.Unary{Fn: graph.Relu}, f(graph.F32, 10))
+	add := &graph.Binary{Fn: graph.Add}
+	benchmark(b, "add", add, big, big)
+	benchmark(b, "add", add, big, f(graph.F32, 1024))
+	benchmark(b, "add", add, big, f(graph.F32))
+	benchmark(b, "add", add, f(graph.F32, 64, 1024), f(graph.F32, 64, 1))
+	benchmark(b, "add", add, f(graph.F32, 8400, 4), f(graph.F32, 4))
+	benchmark(b, "add", add, f(graph.F32, 8400, 4), f(graph.F32, 8400, 1))
+	benchmark(b, "add", add, f(graph.F16, 64, 1024), f(graph.F16, 64, 1024))
+	benchmark(b, "add", add, f(graph.F32, 10), f(graph.F32, 10))
+	benchmark(b, "pow", &graph.Binary{Fn: graph.Pow}, big, f(graph.I64))
+	benchmark(b, "clip", &graph.Clip{}, big, f(graph.F32), f(graph.F32))
+	benchmark(b, "where", &graph.Where{}, f(graph.Bool, 64, 1024), big, big)
+	benchmark(b, "cast", &graph.Cast{To: graph.F32}, f(graph.U8, 64, 1024))
+	benchmark(b, "cast", &graph.Cast{To: graph.I32}, big)
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{1, 0}}, f(graph.F32, 512, 512))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 2, 1, 3}}, f(graph.F32, 8, 64, 8, 64))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 3, 1, 2}}, f(graph.F32, 1, 224, 224, 3))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 2, 3, 1}}, f(graph.F32, 1, 3, 224, 224))
+	benchmark(b, "slice", &graph.Slice{Start: []int64{0, 0}, Size: []int64{64, 512}, Step: []int64{1, 2}}, big)
+	benchmark(b, "concat", &graph.Concat{Axis: 1}, f(graph.F32, 8400, 2), f(graph.F32, 8400, 2))
+	benchmark(b, "concat", &graph.Concat{Axis: 1}, big, big)
+	benchmark(b, "pad", &graph.Pad{Mode: graph.PadConstant, Before: []int64{0, 0, 1, 1}, After: []int64{0, 0, 1, 1}}, f(graph.F32, 1, 64, 56, 56))
+	benchmark(b, "gather", &graph.Gather{Axis: 0}, f(graph.F32, 1000, 128), f(graph.I64, 512))
+	for _, fn := range []graph.ReduceFn{graph.ReduceSum, graph.ReduceMax, graph.ReduceLogSumExp} {
+		benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{1}}, big)
+		benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{0}}, big)
+	}
+	benchmark(b, "mean", &graph.Reduce{Fn: graph.ReduceMean, Axes: []int64{2, 3}}, f(graph.F32, 1, 512, 7, 7))
+	benchmark(b, "sum", &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{1}}, f(graph.F32, 8400, 4))
+}
