@@ -1,0 +1,176 @@
+package rt
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Connect attaches the host's side of the stream named handle, replacing any
+// earlier one, also data of the model's files. The stream's methods are called
+// during runs only, in the goroutine that runs or one of the engine's.
+// A [*Buffer] starts at its first transfer in every run.
+func (s *Session) Connect(handle string, stream ipu.Stream) error {
+	doing := fmt.Sprintf("connect stream %q", handle)
+	if stream == nil {
+		return s.errorf(doing, fmt.Errorf("%w: nil stream", ErrOption))
+	}
+	if err := s.begin(context.Background()); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	i := s.index(handle)
+	if i < 0 {
+		return s.errorf(doing, fmt.Errorf("%w: the executable has no stream of that handle", ErrUnknownStream))
+	}
+	if err := s.connect(i, stream); err != nil {
+		return s.errorf(doing, err)
+	}
+	return nil
+}
+
+// ConnectData feeds the same data to the input stream named handle at every
+// transfer: a weight, a seed, a frozen input. It replaces data of the model's
+// files. data must have exactly the stream's size, and must not change as long
+// as it is connected: an engine uses it in place.
+func (s *Session) ConnectData(handle string, data []byte) error {
+	info, ok := s.Stream(handle)
+	switch {
+	case !ok: // Connect says so
+	case info.Direction != ipu.HostToDevice:
+		return s.errorf(fmt.Sprintf("connect stream %q", handle), fmt.Errorf("%w: it is an output and takes none", ErrData))
+	case len(data) != info.Bytes:
+		return s.errorf(fmt.Sprintf("connect stream %q", handle), fmt.Errorf("%w: %d bytes, want %d", ErrData, len(data), info.Bytes))
+	}
+	return s.Connect(handle, constant{data})
+}
+
+// connect is Connect for who holds the gate or has the session alone.
+func (s *Session) connect(i int, stream ipu.Stream) error {
+	if err := s.engine.Connect(s.streams[i].Handle, stream); err != nil {
+		return err
+	}
+	s.connected[i] = true
+	if b, ok := stream.(*Buffer); ok && !slices.Contains(s.buffers, b) {
+		s.buffers = append(s.buffers, b)
+	}
+	return nil
+}
+
+// index returns the index of the stream with that handle, -1 if there is none.
+func (s *Session) index(handle string) int {
+	return slices.IndexFunc(s.streams, func(st ipu.StreamInfo) bool { return st.Handle == handle })
+}
+
+// check returns an [*UnconnectedError] if the programs move streams that
+// nothing is connected to.
+func (s *Session) check(programs []int) error {
+	if missing := s.unconnected(programs); len(missing) > 0 {
+		return &UnconnectedError{Streams: missing}
+	}
+	return nil
+}
+
+// Unconnected returns the streams that the programs with these indices move
+// and that nothing is connected to, in the executable's order. Without
+// arguments it looks at the load and main programs. Like Connect, it needs the
+// session for itself.
+func (s *Session) Unconnected(programs ...int) ([]Unconnected, error) {
+	if err := s.begin(context.Background()); err != nil {
+		return nil, s.errorf("list unconnected streams", err)
+	}
+	defer s.gate.release(0)
+	if len(programs) == 0 {
+		programs = slices.Concat(s.load, s.main)
+	}
+	return s.unconnected(programs), nil
+}
+
+func (s *Session) unconnected(programs []int) []Unconnected {
+	var missing []Unconnected
+	for i, st := range s.streams {
+		if s.connected[i] {
+			continue
+		}
+		var moving []int
+		for _, p := range st.Programs {
+			if slices.Contains(programs, p) {
+				moving = append(moving, p)
+			}
+		}
+		if moving == nil {
+			continue
+		}
+		u := Unconnected{Handle: st.Handle, Direction: st.Direction, Programs: moving, Type: fmt.Sprintf("%s %d", st.Type, st.Shape)}
+		if a := s.contract.Anchor(st.Handle); a != nil {
+			u.Anchor, u.Type = a.Name, a.Info.String()
+		}
+		missing = append(missing, u)
+	}
+	return missing
+}
+
+// Stream returns the description of the stream with that handle, and whether
+// the executable has one.
+func (s *Session) Stream(handle string) (ipu.StreamInfo, bool) {
+	if i := s.index(handle); i >= 0 {
+		return s.streams[i], true
+	}
+	return ipu.StreamInfo{}, false
+}
+
+// Streams returns every stream of the executable, in its order.
+func (s *Session) Streams() []ipu.StreamInfo { return slices.Clone(s.streams) }
+
+// Contract returns the model's contract.
+func (s *Session) Contract() contract.Contract { return s.contract }
+
+// DeviceIterations returns how many transfers of every run input and output
+// one run makes.
+func (s *Session) DeviceIterations() int { return s.contract.DeviceIterations() }
+
+// Inputs returns every anchor that is an input, in the contract's order.
+func (s *Session) Inputs() []contract.Anchor {
+	return s.anchors(func(a contract.Anchor) bool { return a.Type == popef.Input })
+}
+
+// UserInputs returns the inputs that the caller must connect, in the
+// contract's order: run inputs, load inputs and a seed without data.
+func (s *Session) UserInputs() []contract.Anchor {
+	return s.anchors(func(a contract.Anchor) bool {
+		return a.Role == contract.RunInput || a.Role == contract.LoadInput || a.Role == contract.Seed && !a.HasData
+	})
+}
+
+// UserOutputs returns the outputs that the caller must connect before the
+// programs that move them run, in the contract's order: run, save and load
+// outputs.
+func (s *Session) UserOutputs() []contract.Anchor {
+	return s.anchors(func(a contract.Anchor) bool {
+		return a.Role == contract.RunOutput || a.Role == contract.SaveOutput || a.Role == contract.LoadOutput
+	})
+}
+
+func (s *Session) anchors(want func(contract.Anchor) bool) []contract.Anchor {
+	var out []contract.Anchor
+	for _, a := range s.contract.Anchors {
+		if want(a) {
+			out = append(out, a)
+		}
+	}
+	return out
+}
+
+// Model returns the model.
+func (s *Session) Model() *popef.Model { return s.model }
+
+// Device returns the device.
+func (s *Session) Device() ipu.Device { return s.device }
+
+// Engine returns the engine, for what a back end offers beyond ipu.Engine.
+// Driving it past the session breaks the session's account of its state.
+func (s *Session) Engine() ipu.Engine { return s.engine }

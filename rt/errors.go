@@ -1,0 +1,168 @@
+package rt
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// The errors of this package, for errors.Is. Those that ipu and back ends
+// return too are the same values there.
+var (
+	// ErrClosed: the runner or session was closed, or never opened. Requests
+	// that were under way or waiting when it closed fail with it too. Open
+	// another one.
+	ErrClosed = ipu.ErrClosed
+	// ErrStopped: the session was stopped. [Session.Reload] makes it run again.
+	ErrStopped = ipu.ErrStopped
+	// ErrConcurrent: two goroutines called Run, Save or another method that
+	// drives the engine at the same time. Give Open the option [Concurrent],
+	// which makes them wait for each other, or serialise the calls.
+	ErrConcurrent = errors.New("called concurrently")
+	// ErrQueueFull: as many requests as the queue is deep were submitted and
+	// not waited for. Wait for the oldest ticket, then submit again.
+	ErrQueueFull = errors.New("queue is full")
+	// ErrTicketUsed: a ticket was waited for twice, or is the zero Ticket.
+	ErrTicketUsed = errors.New("ticket was used already")
+	// ErrNilAnchor: the memory of an input or output is nil. The error is a
+	// [*NilAnchorError], which names the anchor.
+	ErrNilAnchor = errors.New("anchor without memory")
+	// ErrLength: a flat slice has another number of elements than the tensor
+	// it is to be viewed as.
+	ErrLength = errors.New("wrong number of elements")
+	// ErrContract: the model has another contract than the generated code.
+	// The error is a [*ContractError], which shows the difference.
+	ErrContract = errors.New("contract mismatch")
+	// ErrReplication: the model was compiled for more than one replica (or
+	// for none). A session runs models of replication factor 1 only: compile
+	// the model without replication and open it several times.
+	ErrReplication = errors.New("unsupported replication factor")
+	// ErrUnconnected: a program moves streams that nothing is connected to.
+	// The error is an [*UnconnectedError], which lists them: connect every
+	// one, or have the model file carry its data.
+	ErrUnconnected = ipu.ErrUnconnected
+	// ErrUnknownStream: the executable has no stream of that handle.
+	ErrUnknownStream = ipu.ErrUnknownStream
+	// ErrUnknownProgram: the executable has no program of that index.
+	ErrUnknownProgram = ipu.ErrUnknownProgram
+	// ErrNotLoaded: Save before the load programs have run.
+	ErrNotLoaded = ipu.ErrNotLoaded
+	// ErrNoSave: Save of a model whose program flow has no save programs.
+	ErrNoSave = errors.New("model has no save programs")
+	// ErrData: data in the model's files does not fit the executable's stream.
+	ErrData = errors.New("data does not fit")
+	// ErrEndOfData: a program asked for more transfers than there are: the
+	// feed in the file has ended, or the memory of this run has been read or
+	// filled. Transfers are never repeated silently.
+	ErrEndOfData = errors.New("end of data")
+	// ErrOption: an option has a value that is out of range, or no meaning
+	// where it was given.
+	ErrOption = errors.New("bad option")
+	// ErrGenerated: generated code contradicts itself or the executable. It
+	// was edited, or this is a bug in the generator: generate it again.
+	ErrGenerated = errors.New("generated code is inconsistent")
+	// ErrPanic: computing a submitted request panicked. The error is a
+	// [*PanicError]. In a synchronous Run the panic reaches the caller.
+	ErrPanic = errors.New("panic")
+)
+
+// NilAnchorError says which input or output has no memory.
+type NilAnchorError struct {
+	Field  string // what is nil in Go's words: "Inputs.Image", or "Inputs" for the whole struct
+	Anchor string // name of the anchor; "" for the whole struct
+}
+
+// Error returns the likes of `Inputs.Image is nil: anchor "image" needs memory`.
+func (e *NilAnchorError) Error() string {
+	if e.Anchor == "" {
+		return e.Field + " is nil: New" + e.Field + " allocates one"
+	}
+	return fmt.Sprintf("%s is nil: anchor %q needs memory", e.Field, e.Anchor)
+}
+
+// Is reports whether target is [ErrNilAnchor].
+func (e *NilAnchorError) Is(target error) bool { return target == ErrNilAnchor }
+
+// ContractError says how a model differs from what code was generated for.
+type ContractError struct {
+	Package string            // the generated package
+	Model   string            // the model's file
+	Want    string            // hash of the package's contract
+	Found   string            // hash of the model's contract
+	Changes []contract.Change // from the package's contract to the model's
+}
+
+// Error lists every difference and says what to do.
+func (e *ContractError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: contract %.8s is not that of package %s, %.8s:", e.Model, e.Found, e.Package, e.Want)
+	const most = 20
+	for i, c := range e.Changes {
+		if i == most {
+			fmt.Fprintf(&b, "\n  and %d more differences", len(e.Changes)-most)
+			break
+		}
+		b.WriteString("\n  " + c.String())
+	}
+	fmt.Fprintf(&b, "\ngenerate package %s again from this model, or open the model that it was generated from", e.Package)
+	return b.String()
+}
+
+// Is reports whether target is [ErrContract].
+func (e *ContractError) Is(target error) bool { return target == ErrContract }
+
+// UnconnectedError lists the streams that programs were to move and nothing is
+// connected to.
+type UnconnectedError struct {
+	Streams []Unconnected
+}
+
+// Unconnected is a stream that nothing is connected to.
+type Unconnected struct {
+	Anchor    string        // name of the anchor with this handle; "" if there is none
+	Handle    string        // what [Session.Connect] takes
+	Direction ipu.Direction // which way it moves data
+	Type      string        // type and shape, such as "F32 [4 10]"
+	Programs  []int         // the programs that were to run and move it
+}
+
+// String returns the likes of
+// `input "image" F32 [4 10] (handle "h2d_image", programs [5])`.
+func (u Unconnected) String() string {
+	kind := "input"
+	if u.Direction == ipu.DeviceToHost {
+		kind = "output"
+	}
+	return fmt.Sprintf("%s %q %s (handle %q, programs %d)", kind, u.Anchor, u.Type, u.Handle, u.Programs)
+}
+
+// Error lists the streams.
+func (e *UnconnectedError) Error() string {
+	var b strings.Builder
+	b.WriteString("nothing is connected to ")
+	for i, s := range e.Streams {
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(s.String())
+	}
+	return b.String()
+}
+
+// Is reports whether target is [ErrUnconnected].
+func (e *UnconnectedError) Is(target error) bool { return target == ErrUnconnected }
+
+// PanicError is a panic while a submitted request was computed.
+type PanicError struct {
+	Value any    // what was panicked with
+	Stack []byte // stack of the worker
+}
+
+// Error returns the value and the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// Is reports whether target is [ErrPanic].
+func (e *PanicError) Is(target error) bool { return target == ErrPanic }

@@ -1,0 +1,258 @@
+package rt
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// gate lets one party at a time drive an engine: a caller that runs inline or
+// the worker that serves submitted requests. Free, it is taken and left by one
+// compare-and-swap each. Busy, it serves callers and submitted requests in the
+// order in which they came, whichever of the two they are.
+//
+// The state holds the flags below and, above them, the number of requests
+// served, which costs nothing there.
+type gate struct {
+	state   atomic.Uint64
+	queuing bool // callers may wait for callers: see Concurrent
+
+	mu      sync.Mutex // guards the queue, and every change of flags but taking and leaving
+	head    *turn
+	tail    *turn
+	callers int        // turns of callers in the queue
+	spare   *turn      // turns of callers that can be used again
+	idle    chan error // made by close: closed once nobody holds the gate
+	grant   chan int   // tells the worker which slot's turn it is; capacity 1
+}
+
+// The flags of a gate's state.
+const (
+	held     = 1 << iota // somebody drives the engine
+	byWorker             // and it is the worker
+	queued               // the queue may have entries
+	closed               // nobody gets in any more
+	flagBits = iota
+	flags    = 1<<flagBits - 1
+	served   = 1 << flagBits // one request
+)
+
+// turn is a place in the queue.
+type turn struct {
+	next *turn
+	slot int           // of a submitted request; -1 for a caller
+	wake chan struct{} // of a caller; capacity 1
+	shut bool          // the gate closed instead
+}
+
+// acquire takes the gate for a caller. It fails with [ErrClosed], with
+// [ErrConcurrent] if another caller has or awaits the gate and callers may not
+// queue, and with ctx's error if it ends before the caller's turn.
+func (g *gate) acquire(ctx context.Context) error {
+	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held) {
+		return nil
+	}
+	t, err := g.line()
+	if t == nil {
+		return err
+	}
+	select {
+	case <-t.wake:
+	case <-ctx.Done():
+		if g.leave(t) {
+			return ctx.Err()
+		}
+		<-t.wake // the turn came at the same time
+		if !t.shut {
+			g.release(0)
+			g.recycle(t)
+			return ctx.Err()
+		}
+	}
+	shut := t.shut
+	g.recycle(t)
+	if shut {
+		return ErrClosed
+	}
+	return nil
+}
+
+// line takes the gate if it has become free, or puts a caller in the queue
+// and returns its turn.
+func (g *gate) line() (*turn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		s := g.state.Load()
+		switch {
+		case s&closed != 0:
+			return nil, ErrClosed
+		case s&flags == 0:
+			if g.state.CompareAndSwap(s, s|held) {
+				return nil, nil
+			}
+			continue
+		case !g.queuing && (s&byWorker == 0 || g.callers > 0):
+			return nil, ErrConcurrent
+		}
+		if !g.state.CompareAndSwap(s, s|queued) {
+			continue
+		}
+		t := g.spare
+		if t == nil {
+			t = &turn{slot: -1, wake: make(chan struct{}, 1)}
+		} else {
+			g.spare = t.next
+		}
+		g.push(t)
+		g.callers++
+		return t, nil
+	}
+}
+
+// submit gives t, the turn of a submitted request, its place. It reports
+// whether the turn came at once.
+func (g *gate) submit(t *turn) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		s := g.state.Load()
+		switch {
+		case s&closed != 0:
+			return ErrClosed
+		case s&flags == 0:
+			if g.state.CompareAndSwap(s, s|held|byWorker) {
+				g.grant <- t.slot
+				return nil
+			}
+		case g.state.CompareAndSwap(s, s|queued):
+			g.push(t)
+			return nil
+		}
+	}
+}
+
+// release leaves the gate to whoever is next, having served n requests.
+func (g *gate) release(n uint64) {
+	if slot := g.pass(n, 0); slot >= 0 {
+		g.grant <- slot
+	}
+}
+
+// pass is release for the worker, whose flag is own: it returns the slot if
+// the next turn is the worker's, else -1.
+func (g *gate) pass(n, own uint64) int {
+	for {
+		s := g.state.Load()
+		if s&flags != held|own {
+			break
+		}
+		if g.state.CompareAndSwap(s, s&^flags+n*served) {
+			return -1
+		}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.state.Load()
+	count := s&^flags + n*served
+	if s&closed != 0 {
+		g.state.Store(count | closed)
+		close(g.idle)
+		return -1
+	}
+	t := g.head
+	if t == nil { // whoever queued has given up
+		g.state.Store(count)
+		return -1
+	}
+	g.head = t.next
+	next := uint64(held)
+	if t.slot >= 0 {
+		next |= byWorker
+	} else {
+		g.callers--
+	}
+	if g.head != nil {
+		next |= queued
+	} else {
+		g.tail = nil
+	}
+	t.next = nil
+	g.state.Store(count | next)
+	if t.slot < 0 {
+		t.wake <- struct{}{}
+	}
+	return t.slot
+}
+
+func (g *gate) push(t *turn) {
+	t.next = nil
+	if g.head == nil {
+		g.head = t
+	} else {
+		g.tail.next = t
+	}
+	g.tail = t
+}
+
+// leave takes a caller's turn out of the queue and reports whether it was
+// still there.
+func (g *gate) leave(t *turn) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var before *turn
+	for u := g.head; u != nil; before, u = u, u.next {
+		if u != t {
+			continue
+		}
+		if before == nil {
+			g.head = t.next
+		} else {
+			before.next = t.next
+		}
+		if g.tail == t {
+			g.tail = before
+		}
+		g.callers--
+		t.next, g.spare = g.spare, t
+		return true
+	}
+	return false
+}
+
+func (g *gate) recycle(t *turn) {
+	g.mu.Lock()
+	t.shut = false
+	t.next, g.spare = g.spare, t
+	g.mu.Unlock()
+}
+
+// close keeps everybody out: callers in the queue fail, and the slots of
+// requests in the queue are returned for their tickets to fail. The channel
+// is closed once nobody holds the gate; busy says whether somebody does.
+// close must be called once.
+func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.idle = make(chan error)
+	s := g.state.Or(closed)
+	for t := g.head; t != nil; {
+		next := t.next
+		if t.slot >= 0 {
+			slots = append(slots, t.slot)
+		} else {
+			t.shut = true
+			t.wake <- struct{}{}
+		}
+		t = next
+	}
+	g.head, g.tail, g.callers = nil, nil, 0
+	busy = s&held != 0
+	if !busy {
+		close(g.idle)
+	}
+	return slots, g.idle, busy
+}
+
+// requests returns the number of requests served.
+func (g *gate) requests() uint64 { return g.state.Load() >> flagBits }

@@ -1,0 +1,185 @@
+package rt
+
+import (
+	"context"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// queue is a fixed number of slots for submitted requests, and the worker that
+// serves them. The worker starts with the first request; without one it parks.
+type queue struct {
+	gate  *gate
+	serve func(slot int) error // computes the request of a slot
+	slots []slot
+
+	mu      sync.Mutex
+	free    []int         // slots that nobody has
+	stopped chan struct{} // closed when the worker has ended; nil before it starts
+}
+
+// slot is one place for a submitted request.
+type slot struct {
+	word  atomic.Uint64 // flags, and above them the generation
+	turn  turn
+	err   error         // the request's result, once it has ended
+	ended chan struct{} // capacity 1: tells the waiter
+}
+
+// The flags of a slot. The generation above them changes with every use, so
+// that an old ticket can't take a new request for its own.
+const (
+	done       = 1 << iota // the request has ended
+	claimed                // somebody waits or has waited for it
+	abandoned              // who waited has left
+	slotBits   = iota
+	generation = 1 << slotBits
+)
+
+func newQueue(g *gate, depth int, serve func(slot int) error) *queue {
+	q := &queue{gate: g, serve: serve, slots: make([]slot, depth)}
+	for i := range q.slots {
+		q.slots[i].turn.slot = i
+		q.slots[i].ended = make(chan struct{}, 1)
+		q.slots[i].word.Store(generation)
+		q.free = append(q.free, depth-1-i)
+	}
+	return q
+}
+
+// reserve takes a free slot.
+func (q *queue) reserve() (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := len(q.free)
+	switch {
+	case q.gate.state.Load()&closed != 0:
+		return 0, ErrClosed
+	case n == 0:
+		return 0, ErrQueueFull
+	}
+	if q.stopped == nil {
+		q.stopped = make(chan struct{})
+		go q.work(q.stopped)
+	}
+	i := q.free[n-1]
+	q.free = q.free[:n-1]
+	return i, nil
+}
+
+// enqueue lines a reserved slot up.
+func (q *queue) enqueue(i int) Ticket {
+	t := Ticket{queue: q, slot: i, generation: q.slots[i].word.Load() / generation}
+	if err := q.gate.submit(&q.slots[i].turn); err != nil {
+		q.complete(i, err)
+	}
+	return t
+}
+
+func (q *queue) work(stopped chan struct{}) {
+	defer close(stopped)
+	for slot := range q.gate.grant {
+		for slot >= 0 {
+			err := q.compute(slot)
+			next := q.gate.pass(1, byWorker)
+			q.complete(slot, err)
+			slot = next
+		}
+	}
+}
+
+// compute serves a slot. A panic here would end the whole process, where in a
+// synchronous run the caller could recover; so it becomes the ticket's error.
+func (q *queue) compute(slot int) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return q.serve(slot)
+}
+
+// complete hands a request's result to its ticket.
+func (q *queue) complete(i int, err error) {
+	s := &q.slots[i]
+	s.err = err
+	if s.word.Or(done)&abandoned != 0 {
+		q.recycle(i)
+		return
+	}
+	s.ended <- struct{}{}
+}
+
+// recycle frees a slot.
+func (q *queue) recycle(i int) {
+	s := &q.slots[i]
+	s.err = nil
+	s.word.Store((s.word.Load()/generation + 1) * generation)
+	q.mu.Lock()
+	q.free = append(q.free, i)
+	q.mu.Unlock()
+}
+
+// close ends the worker. The gate is closed and nobody holds it.
+func (q *queue) close() {
+	q.mu.Lock()
+	stopped := q.stopped
+	q.mu.Unlock()
+	if stopped != nil {
+		close(q.gate.grant)
+		<-stopped
+	}
+}
+
+// Ticket stands for a submitted request. It is a plain value: copy it at will.
+// Every ticket must be waited for, once: only that frees its place in the
+// queue.
+type Ticket struct {
+	queue      *queue
+	slot       int
+	generation uint64
+}
+
+// Wait blocks until the request has ended and returns its error. If ctx ends
+// first, Wait returns ctx's error; the request goes on, using its inputs
+// and outputs until it ends, which nobody will be told, and its place in the
+// queue is freed then. A ticket is used up by Wait in either case: another
+// Wait fails with [ErrTicketUsed].
+func (t Ticket) Wait(ctx context.Context) error {
+	if t.queue == nil {
+		return ErrTicketUsed
+	}
+	s := &t.queue.slots[t.slot]
+	for {
+		w := s.word.Load()
+		if w/generation != t.generation || w&claimed != 0 {
+			return ErrTicketUsed
+		}
+		if s.word.CompareAndSwap(w, w|claimed) {
+			break
+		}
+	}
+	select {
+	case <-s.ended:
+	case <-ctx.Done():
+		if s.word.Or(abandoned)&done == 0 {
+			return ctx.Err()
+		}
+		<-s.ended // it ended at the same time
+	}
+	err := s.err
+	t.queue.recycle(t.slot)
+	return err
+}
+
+// Done reports whether the request has ended, so that Wait would not block.
+// It is true for a ticket that was waited for to the end, and for the zero
+// Ticket.
+func (t Ticket) Done() bool {
+	if t.queue == nil {
+		return true
+	}
+	w := t.queue.slots[t.slot].word.Load()
+	return w/generation != t.generation || w&done != 0
+}
