@@ -1,0 +1,443 @@
+package gen
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// ErrBuild marks every error by which [Build] refuses a model or its options.
+var ErrBuild = errors.New("no package can be generated")
+
+// Build decides everything about the package of model m. It reads the
+// model's metadata and never its executable or data. Every mistake in the
+// options and every anchor that Go has no type for is reported in one error
+// that wraps [ErrBuild].
+func Build(m *popef.Model, opts Options) (*Plan, error) {
+	b := &builder{model: m, opts: opts}
+	for _, pass := range passes {
+		pass(b)
+	}
+	if len(b.problems) > 0 {
+		return nil, &buildError{model: b.plan.Model, problems: b.problems}
+	}
+	return &b.plan, nil
+}
+
+// passes lists what Build does, in order. Every pass reads what earlier ones
+// left in the plan.
+var passes = []func(*builder){
+	(*builder).settings,
+	(*builder).contract,
+	(*builder).anchors,
+	(*builder).tensors,
+	(*builder).renames,
+	(*builder).name,
+	(*builder).fields,
+	(*builder).document,
+	(*builder).files,
+}
+
+// builder is the state of one Build.
+type builder struct {
+	model    *popef.Model
+	opts     Options
+	plan     Plan
+	problems []string
+
+	tensor  []int    // per anchor, its index in plan.Tensors or -1
+	renamed []string // per tensor, the Go name that the caller gave it
+}
+
+// buildError lists every problem of a model.
+type buildError struct {
+	model    string
+	problems []string
+}
+
+func (e *buildError) Error() string {
+	model := e.model
+	if !strconv.CanBackquote(model) {
+		model = strconv.Quote(model)
+	}
+	if len(e.problems) == 1 {
+		return model + ": " + e.problems[0]
+	}
+	return fmt.Sprintf("%s: %d problems:\n  %s", model, len(e.problems), strings.Join(e.problems, "\n  "))
+}
+
+func (e *buildError) Unwrap() error { return ErrBuild }
+
+func (b *builder) problem(format string, args ...any) {
+	b.problems = append(b.problems, fmt.Sprintf(format, args...))
+}
+
+// settings decides what comes from the options alone.
+func (b *builder) settings() {
+	p := &b.plan
+	p.Model = b.opts.ModelBase
+	if files := b.model.Files(); p.Model == "" && len(files) > 0 {
+		p.Model = filepath.Base(files[0])
+	}
+	if p.Model == "" {
+		p.Model = "model.popef"
+	}
+	if strings.ContainsFunc(p.Model, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		b.problem("model name %q: it has characters that can't stand in a comment; rename the file", p.Model)
+	}
+	p.Package = b.opts.Package
+	if p.Package == "" {
+		p.Package = packageName(p.Model)
+	} else if err := checkPackage(p.Package); err != nil {
+		b.problem("%v", err)
+	}
+	p.QueueDepth = b.opts.QueueDepth
+	if p.QueueDepth == 0 {
+		p.QueueDepth = DefaultQueueDepth
+	}
+	if p.QueueDepth < 1 || p.QueueDepth > MaxQueueDepth {
+		b.problem("queue depth %d: want 1 to %d", p.QueueDepth, MaxQueueDepth)
+	}
+	p.Embed = b.opts.Embed
+	if p.Embed != "" {
+		if err := checkEmbed(p.Embed); err != nil {
+			b.problem("%v", err)
+		}
+	}
+	p.Tests = b.opts.Tests
+	p.ModelEnv = "POPEFGEN_MODEL_DIR"
+}
+
+// checkEmbed returns why go:embed can't take a file of that name, or why it
+// would be taken for something else.
+func checkEmbed(name string) error {
+	for _, r := range name {
+		if r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-+", r) {
+			return fmt.Errorf("embedded model %q: the name of an embedded file may have only ASCII letters, digits and ._-+; rename the file", name)
+		}
+	}
+	if strings.ContainsAny(name[:1], "._-+") || filepath.Ext(name) == ".go" {
+		return fmt.Errorf("embedded model %q: want a name that starts with a letter or digit and does not end in .go", name)
+	}
+	return nil
+}
+
+// contract records what caller and model agree on.
+func (b *builder) contract() {
+	p, meta := &b.plan, &b.model.Metadata
+	p.Contract = contract.Of(b.model)
+	p.ContractText = p.Contract.Text()
+	p.ContractHash = p.Contract.Hash()
+	p.Pin = "Contract" + p.ContractHash[:8]
+	p.DeviceIterations = max(1, int(meta.DeviceIterations))
+	p.Replicas, p.IPUs = meta.ReplicationFactor, meta.NumIPUs
+	p.Load, p.Main, p.Save = meta.ProgramFlow.Load, meta.ProgramFlow.Main, meta.ProgramFlow.Save
+}
+
+// anchors lists every anchor with its role.
+func (b *builder) anchors() {
+	p := &b.plan
+	roles := contract.Roles(b.model)
+	for i, a := range b.model.Metadata.Anchors {
+		size, err := a.Info.SizeInBytes()
+		if err != nil {
+			b.problem("anchor %q: %v", a.Name, err)
+		}
+		programs := slices.Clone(a.Programs)
+		slices.Sort(programs)
+		_, data := b.model.Data(a.Name)
+		data = data && a.Type.TakesData()
+		if data && roles[i] != contract.Unused {
+			p.CarriedAnchors++
+			p.CarriedBytes += size
+		}
+		p.Anchors = append(p.Anchors, Anchor{
+			Name: a.Name, Handle: a.Handle, Role: roles[i], HasData: data,
+			Programs: slices.Compact(programs), Info: a.Info.String(), Bytes: size,
+		})
+	}
+}
+
+// group returns the fields that an anchor belongs to, nil if
+// generated code does not show it.
+func (p *Plan) group(a Anchor) *[]Field {
+	switch a.Role {
+	case contract.RunInput:
+		return &p.Inputs
+	case contract.RunOutput:
+		return &p.Outputs
+	case contract.LoadInput:
+		return &p.LoadInputs
+	case contract.Seed:
+		if !a.HasData {
+			return &p.LoadInputs
+		}
+	case contract.SaveOutput:
+		return &p.SaveOutputs
+	}
+	return nil
+}
+
+// tensors gives every anchor that the caller sees a Go type. Anchors of one
+// name, type and shape in different structs share it: what Save delivered can
+// then be given to Open.
+func (b *builder) tensors() {
+	p := &b.plan
+	type key struct{ name, info string }
+	shared := map[key][]int{}             // tensors of that key
+	member := map[*[]Field]map[int]bool{} // tensors that a struct holds already
+	b.tensor = make([]int, len(p.Anchors))
+	for i := range p.Anchors {
+		b.tensor[i] = -1
+		a, info := p.Anchors[i], b.model.Metadata.Anchors[i].Info
+		g := p.group(a)
+		if g == nil {
+			continue
+		}
+		k := key{a.Name, a.Info}
+		if member[g] == nil {
+			member[g] = map[int]bool{}
+		}
+		at := slices.IndexFunc(shared[k], func(t int) bool { return !member[g][t] })
+		t := len(p.Tensors)
+		if at >= 0 {
+			t = shared[k][at]
+		} else {
+			shared[k] = append(shared[k], t)
+			p.Tensors = append(p.Tensors, b.newTensor(a, info))
+		}
+		member[g][t] = true
+		b.tensor[i] = t
+		b.checkSize(a, info)
+	}
+	b.renamed = make([]string, len(p.Tensors))
+}
+
+func (b *builder) newTensor(a Anchor, info popef.TensorInfo) Tensor {
+	elements, _ := info.Elements() // an error was reported with the size
+	return Tensor{
+		Anchor: a.Name, Shape: info.Shape, Elem: elem(info.DataType),
+		Elements: elements, Bytes: a.Bytes,
+	}
+}
+
+// elem returns the Go type of one element.
+func elem(t popef.DataType) string {
+	switch t {
+	case popef.Bool:
+		return "bool"
+	case popef.F8:
+		return "rt.Float8"
+	case popef.F16:
+		return "rt.Float16"
+	case popef.F32:
+		return "float32"
+	case popef.F64:
+		return "float64"
+	case popef.S8:
+		return "int8"
+	case popef.U8:
+		return "uint8"
+	case popef.S16:
+		return "int16"
+	case popef.U16:
+		return "uint16"
+	case popef.S32:
+		return "int32"
+	case popef.U32:
+		return "uint32"
+	case popef.S64:
+		return "int64"
+	case popef.U64:
+		return "uint64"
+	case popef.F8143:
+		return "rt.Float8E4M3"
+	case popef.F8152:
+		return "rt.Float8E5M2"
+	}
+	return ""
+}
+
+// checkSize refuses tensors that Go has no array type for: Go counts the
+// size of every inner array, even where an outer length of 0 leaves nothing.
+func (b *builder) checkSize(a Anchor, info popef.TensorInfo) {
+	if elem(info.DataType) == "" {
+		b.problem("anchor %q: %s has no Go type", a.Name, info.DataType)
+		return
+	}
+	size := int64(info.DataType.Size())
+	for i := len(info.Shape) - 1; i >= 0; i-- {
+		n := info.Shape[i]
+		if n > MaxBytes || size > 0 && n > MaxBytes/size {
+			b.problem("anchor %q: %s: a Go array of more than %d bytes can't be declared", a.Name, a.Info, int64(MaxBytes))
+			return
+		}
+		size *= n
+	}
+	n := int64(b.plan.DeviceIterations)
+	if (a.Role == contract.RunInput || a.Role == contract.RunOutput) && size > MaxBytes/n {
+		b.problem("anchor %q: %s times %d device iterations: a Go array of more than %d bytes can't be declared",
+			a.Name, a.Info, n, int64(MaxBytes))
+	}
+}
+
+// renames finds the tensors that the caller gave names to.
+func (b *builder) renames() {
+	p := &b.plan
+	keys := make([]string, 0, len(b.opts.Renames))
+	for k := range b.opts.Renames {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		name := b.opts.Renames[k]
+		if err := checkRename(name); err != nil {
+			b.problem("rename %q: %v", k, err)
+			continue
+		}
+		found := b.find(k)
+		switch len(found) {
+		case 0:
+			b.problem("rename %q: %s", k, b.unknown(k))
+		case 1:
+			b.renamed[found[0]] = name
+		default:
+			var handles []string
+			for i, t := range b.tensor {
+				if slices.Contains(found, t) {
+					handles = append(handles, fmt.Sprintf("%q", p.Anchors[i].Handle))
+				}
+			}
+			b.problem("rename %q: %d tensors have this name; choose one by its stream handle: %s", k, len(found), strings.Join(handles, ", "))
+		}
+	}
+}
+
+// find returns the tensors that key means: those of an anchor of that name,
+// else that of the stream handle.
+func (b *builder) find(key string) []int {
+	for _, match := range []func(a Anchor) bool{
+		func(a Anchor) bool { return a.Name == key },
+		func(a Anchor) bool { return a.Handle == key },
+	} {
+		var found []int
+		for i, t := range b.tensor {
+			if t >= 0 && match(b.plan.Anchors[i]) && !slices.Contains(found, t) {
+				found = append(found, t)
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+	}
+	return nil
+}
+
+// unknown says why a rename found no tensor.
+func (b *builder) unknown(key string) string {
+	for _, a := range b.plan.Anchors {
+		if a.Name == key || a.Handle == key {
+			return fmt.Sprintf("this anchor (%s) has no Go name", a.Role)
+		}
+	}
+	var names []string
+	for _, t := range b.plan.Tensors {
+		if !slices.Contains(names, t.Anchor) {
+			names = append(names, t.Anchor)
+		}
+	}
+	return "the model has no such anchor" + didYouMean(key, names)
+}
+
+// name gives every tensor its Go identifiers: the caller's names first, then
+// names made from the anchors in the file's order. A name that is taken gets
+// the first free number behind it.
+func (b *builder) name() {
+	p := &b.plan
+	n := newNames(p.Pin)
+	for i := range p.Tensors {
+		t, name := &p.Tensors[i], b.renamed[i]
+		if name == "" {
+			continue
+		}
+		if who := n.holder(name); who != "" {
+			b.problem("rename %q: the name %s is taken by %s", t.Anchor, name, who)
+			continue
+		}
+		n.take(name, fmt.Sprintf("the rename of %q", t.Anchor))
+		t.setName(name)
+	}
+	wishes := make([]string, len(p.Tensors))
+	for i, t := range p.Tensors {
+		if t.Name == "" {
+			wishes[i] = b.wish(i)
+			n.wished[wishes[i]] = true
+		}
+	}
+	for i := range p.Tensors {
+		t, name := &p.Tensors[i], wishes[i]
+		if t.Name != "" {
+			continue
+		}
+		if n.holder(name) != "" {
+			name = n.suffixed(name)
+		}
+		n.take(name, fmt.Sprintf("%q", t.Anchor))
+		t.setName(name)
+	}
+}
+
+// wish returns the name that tensor t would have if it were alone.
+func (b *builder) wish(t int) string {
+	if name := goName(b.plan.Tensors[t].Anchor); name != "" {
+		return name
+	}
+	if name := goName(b.plan.Anchors[slices.Index(b.tensor, t)].Handle); name != "" {
+		return name
+	}
+	return "Tensor"
+}
+
+func (t *Tensor) setName(name string) {
+	ids := family(name)
+	t.Name, t.From, t.NameConst = ids[0], ids[1], ids[2]
+}
+
+// fields fills the structs.
+func (b *builder) fields() {
+	p := &b.plan
+	for i := range p.Anchors {
+		a := &p.Anchors[i]
+		g := p.group(*a)
+		if g == nil {
+			continue
+		}
+		t := b.tensor[i]
+		a.GoName = p.Tensors[t].Name
+		*g = append(*g, Field{
+			Name: a.GoName, Tensor: t, Anchor: i,
+			Iterated: p.DeviceIterations > 1 && (a.Role == contract.RunInput || a.Role == contract.RunOutput),
+		})
+	}
+}
+
+// files lists what the package consists of.
+func (b *builder) files() {
+	p := &b.plan
+	base := strings.ReplaceAll(p.Package, "_", "")
+	p.Files = []string{base + ".go", base + "_contract.go"}
+	if p.Tests {
+		p.Files = append(p.Files, base+"_test.go")
+	}
+	if p.Embed != "" {
+		p.Files = append(p.Files, p.Embed)
+	}
+}

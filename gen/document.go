@@ -1,0 +1,96 @@
+package gen
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// docWidth is where lines of documentation break.
+const docWidth = 96
+
+// document writes what the package's documentation says of each tensor and
+// field. Everything in it follows from the contract, so that a model with the
+// same contract gives the same text.
+func (b *builder) document() {
+	p := &b.plan
+	uses := make([][]string, len(p.Tensors))
+	for _, g := range []*[]Field{&p.LoadInputs, &p.Inputs, &p.Outputs, &p.SaveOutputs} {
+		for i := range *g {
+			f := &(*g)[i]
+			a := p.Anchors[f.Anchor]
+			where := fmt.Sprintf("stream handle %q, programs %d", a.Handle, a.Programs)
+			uses[f.Tensor] = append(uses[f.Tensor], roleNoun(a.Role), where)
+			f.Doc = fmt.Sprintf("%q: %s", a.Name, a.Info)
+			if f.Iterated {
+				f.Doc += ", once per device iteration"
+			}
+		}
+	}
+	for i := range p.Tensors {
+		t, u := &p.Tensors[i], uses[i]
+		t.FromDoc = wrap(fmt.Sprintf("%s views flat, which must have exactly %s, as *%s, without copying.",
+			t.From, counted(t.Elements, "element", "elements"), t.Name))
+		info := fmt.Sprintf("%s, %s", b.infoOf(i), counted(t.Bytes, "byte", "bytes"))
+		if len(u) == 2 {
+			t.Doc = wrap(fmt.Sprintf("%s is the %s %q: %s, %s.", t.Name, u[0], t.Anchor, info, u[1]))
+			continue
+		}
+		t.Doc = wrap(fmt.Sprintf("%s is %q: %s.", t.Name, t.Anchor, info))
+		for j := 0; j < len(u); j += 2 {
+			t.Doc = append(t.Doc, fmt.Sprintf("  - %s: %s", u[j], u[j+1]))
+		}
+	}
+}
+
+// infoOf returns the type and shape of tensor t as the model file has them.
+func (b *builder) infoOf(t int) string {
+	for i, u := range b.tensor {
+		if u == t {
+			return b.plan.Anchors[i].Info
+		}
+	}
+	return ""
+}
+
+// roleNoun is what documentation calls an anchor of that role.
+func roleNoun(r contract.Role) string {
+	switch r {
+	case contract.RunInput:
+		return "run input"
+	case contract.RunOutput:
+		return "run output"
+	case contract.LoadInput:
+		return "load-time input"
+	case contract.Seed:
+		return "random seed"
+	case contract.SaveOutput:
+		return "save output"
+	}
+	return r.String()
+}
+
+// counted returns "1 byte" or "2 bytes".
+func counted(n int64, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// wrap breaks text at spaces into lines of about docWidth characters.
+func wrap(text string) []string {
+	var out []string
+	line := ""
+	for word := range strings.SplitSeq(text, " ") {
+		if line != "" && len(line)+1+len(word) > docWidth {
+			out, line = append(out, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(out, line)
+}

@@ -1,0 +1,113 @@
+package gen
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// openFunc adds Open and, where the model is embedded, the variable that
+// holds it.
+func openFunc(f *jen.File, p *Plan) {
+	if p.Embed != "" {
+		f.Anon("embed")
+		f.Comment("//go:embed " + p.Embed)
+		f.Var().Id("model").Index().Byte()
+		f.Line()
+	}
+	comments(f.Group, openDoc(p)...)
+	f.Func().Id("Open").ParamsFunc(func(g *jen.Group) {
+		g.Id("ctx").Qual("context", "Context")
+		if len(p.LoadInputs) > 0 {
+			g.Id("load").Op("*").Id("LoadInputs")
+		}
+		if p.Embed == "" {
+			g.Id("path").String()
+		}
+		g.Id("opts").Op("...").Qual(rtPath, "Option")
+	}).Params(jen.Op("*").Id("Runner"), jen.Error()).BlockFunc(func(g *jen.Group) {
+		if len(p.LoadInputs) > 0 {
+			nilChecks(g, p, "load", "LoadInputs", p.LoadInputs, jen.Nil())
+		}
+		g.Id("r").Op(":=").Op("&").Id("Runner").Values()
+		for _, field := range p.LoadInputs {
+			g.Id("r").Dot("load").Dot(field.Name).Dot("Bind").Call(jen.Id("load").Dot(field.Name))
+		}
+		g.Id("source").Op(":=").Qual(rtPath, "Source").ValuesFunc(func(g *jen.Group) {
+			if p.Embed != "" {
+				g.Id("Name").Op(":").Lit(p.Embed)
+				g.Id("Bytes").Op(":").Id("model")
+			} else {
+				g.Id("Path").Op(":").Id("path")
+			}
+		})
+		g.Id("bindings").Op(":=").Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) {
+			n := 0
+			for _, s := range p.streams() {
+				for _, field := range s.fields {
+					g.Line().Values(
+						jen.Id("Handle").Op(":").Lit(p.Anchors[field.Anchor].Handle),
+						jen.Id("Stream").Op(":").Op("&").Id("r").Dot(s.id).Dot(field.Name),
+					)
+					n++
+				}
+			}
+			if n > 0 {
+				g.Line()
+			}
+		})
+		g.Id("bind").Op(":=").Func().Params(jen.Id("slot").Int()).Block(
+			jen.Id("r").Dot("bind").Call(
+				jen.Op("&").Id("r").Dot("queue").Index(jen.Id("slot")).Dot("in"),
+				jen.Op("&").Id("r").Dot("queue").Index(jen.Id("slot")).Dot("out"),
+			),
+		)
+		g.If(
+			jen.Err().Op(":=").Id("r").Dot("core").Dot("Open").Call(jen.Id("ctx"), jen.Op("&").Id("spec"), jen.Id("source"), jen.Id("bindings"), jen.Id("bind"), jen.Id("opts").Op("...")),
+			jen.Err().Op("!=").Nil(),
+		).Block(jen.Return(jen.Nil(), jen.Err()))
+		g.Return(jen.Id("r"), jen.Nil())
+	})
+	f.Line()
+}
+
+// openDoc is the documentation of Open.
+func openDoc(p *Plan) []string {
+	var out []string
+	if p.Embed != "" {
+		out = append(out, "Open loads the embedded model and runs its load programs once. With rt.WithModelFile or",
+			"rt.WithModelBytes it takes another model of the same contract instead.")
+	} else {
+		out = append(out, "Open loads the model at path and runs its load programs once.")
+	}
+	if len(p.LoadInputs) > 0 {
+		out = append(out, "The memory of load must stay valid and unchanged until Close.")
+	}
+	out = append(out, "", "Errors: rt.ErrContract if the model has another contract than this package, with a list of",
+		"the differences; ipu.ErrWrongBackend if the model was compiled for other devices.")
+	if p.Replicas != 1 {
+		out = append(out, "", fmt.Sprintf("This model was compiled for %d replicas, which Open refuses.", p.Replicas))
+	}
+	return out
+}
+
+// nilChecks adds statements that return an error if the struct of that type
+// name or one of its fields is nil. first is what the function returns before
+// the error.
+func nilChecks(g *jen.Group, p *Plan, id, structName string, fields []Field, first ...jen.Code) {
+	fail := func(field string, anchor ...jen.Code) jen.Code {
+		err := jen.Op("&").Qual(rtPath, "NilAnchorError").ValuesFunc(func(g *jen.Group) {
+			g.Id("Field").Op(":").Lit(field)
+			for _, a := range anchor {
+				g.Id("Anchor").Op(":").Add(a)
+			}
+		})
+		return jen.Return(append(slices.Clone(first), err)...)
+	}
+	g.If(jen.Id(id).Op("==").Nil()).Block(fail(structName))
+	for _, field := range fields {
+		g.If(jen.Id(id).Dot(field.Name).Op("==").Nil()).Block(
+			fail(structName+"."+field.Name, jen.Id(p.Tensors[field.Tensor].NameConst)))
+	}
+}

@@ -1,0 +1,102 @@
+package gen
+
+import (
+	"strings"
+
+	"github.com/dave/jennifer/jen"
+)
+
+// tensorTypes adds each tensor's type with its flat view and constructor.
+func tensorTypes(f *jen.File, p *Plan) {
+	for _, t := range p.Tensors {
+		data := jen.Id("Data")
+		for _, n := range t.Shape {
+			data.Index(jen.Lit(int(n)))
+		}
+		comments(f.Group, t.Doc...)
+		f.Type().Id(t.Name).Op("struct").Custom(braces, data.Add(elemType(t)))
+		f.Line()
+		comments(f.Group, "Flat views the tensor as a slice in row-major order, without copying.")
+		f.Func().Params(jen.Id("t").Op("*").Id(t.Name)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
+			jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
+		f.Line()
+		comments(f.Group, t.FromDoc...)
+		f.Func().Id(t.From).Params(jen.Id("flat").Index().Add(elemType(t))).Params(jen.Op("*").Id(t.Name), jen.Error()).Block(
+			jen.Return(jen.Qual(rtPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
+		)
+		f.Line()
+	}
+}
+
+// braces puts what is short on one line.
+var braces = jen.Options{Open: "{ ", Close: " }"}
+
+// elemType is the Go type of one element of t.
+func elemType(t Tensor) jen.Code {
+	if name, ok := strings.CutPrefix(t.Elem, "rt."); ok {
+		return jen.Qual(rtPath, name)
+	}
+	return jen.Id(t.Elem)
+}
+
+// fieldType is the type that a field points to.
+func fieldType(p *Plan, f Field) *jen.Statement {
+	s := &jen.Statement{}
+	if f.Iterated {
+		s.Index(jen.Id("DeviceIterations"))
+	}
+	return s.Id(p.Tensors[f.Tensor].Name)
+}
+
+// structure is a struct of tensors and what it is for.
+type structure struct {
+	name   string
+	doc    []string
+	fields []Field
+}
+
+// structures adds the structs that a caller fills, with their constructors.
+func structures(f *jen.File, p *Plan) {
+	inputs := []string{"Inputs is the memory that a run reads. No field may be nil."}
+	outputs := []string{"Outputs is the memory that a run fills. No field may be nil."}
+	if p.DeviceIterations > 1 {
+		inputs = append(inputs, "Element i of each field is the transfer of device iteration i.")
+		outputs = append(outputs, "Element i of each field is the transfer of device iteration i.")
+	}
+	all := []structure{
+		{"Inputs", inputs, p.Inputs},
+		{"Outputs", outputs, p.Outputs},
+	}
+	if len(p.LoadInputs) > 0 {
+		all = append(all, structure{"LoadInputs", []string{
+			"LoadInputs is the memory that the load programs read and the model file has no data for.",
+			"No field may be nil.",
+		}, p.LoadInputs})
+	}
+	if len(p.SaveOutputs) > 0 {
+		all = append(all, structure{"SaveOutputs", []string{
+			"SaveOutputs is the memory that Save fills. No field may be nil.",
+		}, p.SaveOutputs})
+	}
+	for _, s := range all {
+		comments(f.Group, s.doc...)
+		f.Type().Id(s.name).StructFunc(func(g *jen.Group) {
+			for _, field := range s.fields {
+				g.Id(field.Name).Op("*").Add(fieldType(p, field)).Comment(comment(field.Doc))
+			}
+		})
+		f.Line()
+		comments(f.Group, "New"+s.name+" allocates "+s.name+" with all its tensors, zeroed.")
+		f.Func().Id("New" + s.name).Params().Op("*").Id(s.name).Block(
+			jen.Return(jen.Op("&").Id(s.name).ValuesFunc(func(g *jen.Group) {
+				for _, field := range s.fields {
+					g.Line().Id(field.Name).Op(":").New(fieldType(p, field))
+				}
+				if len(s.fields) > 0 {
+					g.Line()
+				}
+			})),
+		)
+		f.Line()
+	}
+}

@@ -1,0 +1,183 @@
+package gen
+
+import (
+	"fmt"
+	"go/token"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxIdent bounds a Go identifier made from an anchor name, in runes. Anchor
+// names come from a file and have no limit of their own.
+const maxIdent = 96
+
+// goName makes an exported Go identifier from any string: every run of
+// letters and digits becomes a word with a capital first letter, everything
+// else separates words. An underscore stays only between two digits that
+// would otherwise run together ("infeed_0.10" is Infeed0_10). What does not
+// start with an upper-case letter gets the prefix "X". The result is empty
+// if s has no letter and no digit.
+func goName(s string) string {
+	var b strings.Builder
+	var last rune
+	runes, start := 0, true
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			start = true
+			continue
+		}
+		if start {
+			if unicode.IsDigit(last) && unicode.IsDigit(r) {
+				b.WriteByte('_')
+				runes++
+			}
+			r = unicode.ToUpper(r)
+			if runes == 0 && !unicode.IsUpper(r) {
+				b.WriteByte('X')
+				runes++
+			}
+			start = false
+		}
+		if runes >= maxIdent {
+			break
+		}
+		b.WriteRune(r)
+		runes++
+		last = r
+	}
+	return b.String()
+}
+
+// packageName makes a package name from a model's base name: the lower-case
+// ASCII letters and digits of everything before the first extension. A name
+// that could not be imported or would read as a keyword or a predeclared
+// identifier gets "model" in front.
+func packageName(base string) string {
+	stem, _, _ := strings.Cut(base, ".")
+	var b strings.Builder
+	for _, r := range strings.ToLower(stem) {
+		if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) && b.Len() < maxIdent {
+			b.WriteRune(r)
+		}
+	}
+	name := b.String()
+	if name == "" || unicode.IsDigit(rune(name[0])) || name == "main" || token.IsKeyword(name) || predeclared(name) || importedName[name] {
+		name = "model" + name
+	}
+	return name
+}
+
+// importedName holds the names of the packages that generated files import.
+var importedName = map[string]bool{
+	"context": true, "embed": true, "rt": true, "cpu": true, "ipu": true,
+	"errors": true, "filepath": true, "fmt": true, "log": true, "os": true, "testing": true, "fs": true,
+}
+
+// predeclared reports whether name is one of Go's predeclared identifiers
+// that a package name should not shadow in the files that import it.
+func predeclared(name string) bool {
+	switch name {
+	case "any", "bool", "byte", "comparable", "complex64", "complex128", "error", "float32", "float64",
+		"int", "int8", "int16", "int32", "int64", "rune", "string",
+		"uint", "uint8", "uint16", "uint32", "uint64", "uintptr",
+		"true", "false", "iota", "nil", "init",
+		"append", "cap", "clear", "close", "complex", "copy", "delete", "imag", "len",
+		"make", "max", "min", "new", "panic", "print", "println", "real", "recover":
+		return true
+	}
+	return false
+}
+
+// checkPackage returns why name can't be the name of a generated package.
+func checkPackage(name string) error {
+	switch {
+	case !token.IsIdentifier(name):
+		return fmt.Errorf("package name %q: not a Go identifier", name)
+	case name == "_" || name == "main" || name == "init":
+		return fmt.Errorf("package name %q: a package of that name can't be imported", name)
+	case strings.HasSuffix(name, "_test"):
+		return fmt.Errorf("package name %q: the ending _test is reserved for tests", name)
+	case predeclared(name) || importedName[name]:
+		return fmt.Errorf("package name %q: it would hide what the generated code uses; choose another with -p", name)
+	}
+	return nil
+}
+
+// checkRename returns why name can't be the Go name of a tensor.
+func checkRename(name string) error {
+	if !token.IsIdentifier(name) {
+		return fmt.Errorf("%q is not a Go identifier", name)
+	}
+	if !token.IsExported(name) {
+		return fmt.Errorf("%q is not exported: it must start with an upper-case letter", name)
+	}
+	if utf8.RuneCountInString(name) > maxIdent {
+		return fmt.Errorf("%q has more than %d characters", name, maxIdent)
+	}
+	return nil
+}
+
+// names is the table of the package's identifiers, filled once per plan.
+type names struct {
+	owner  map[string]string // identifier to who has it, for messages
+	wished map[string]bool   // names that some tensor would like to have
+}
+
+// newNames returns a table that holds what the generator itself declares.
+// pin is the name of the contract constant.
+func newNames(pin string) *names {
+	n := &names{owner: map[string]string{}, wished: map[string]bool{}}
+	for _, id := range []string{
+		"Inputs", "Outputs", "LoadInputs", "SaveOutputs",
+		"NewInputs", "NewOutputs", "NewLoadInputs", "NewSaveOutputs",
+		"Runner", "Open", "ContractHash", "DeviceIterations", "QueueDepth", pin,
+	} {
+		n.owner[id] = "the generated package itself"
+	}
+	for _, id := range testNames {
+		n.owner[id] = "the generated tests"
+	}
+	return n
+}
+
+// testNames are the exported-looking identifiers that the test template
+// declares.
+var testNames = []string{"Example", "BenchmarkRun", "BenchmarkSubmit", "TestRunAllocatesNothing", "TestSubmitAllocatesNothing"}
+
+// family returns the identifiers that a tensor named name declares.
+func family(name string) [3]string {
+	return [3]string{name, name + "From", "Anchor" + name}
+}
+
+// holder returns who has one of the identifiers that name needs, or "".
+func (n *names) holder(name string) string {
+	for _, id := range family(name) {
+		if who := n.owner[id]; who != "" {
+			return who
+		}
+	}
+	return ""
+}
+
+// take gives name to owner.
+func (n *names) take(name, owner string) {
+	for _, id := range family(name) {
+		n.owner[id] = owner
+	}
+}
+
+// suffixed returns name with the first numeric suffix, from 2, that makes it
+// free and that no other tensor asks for.
+func (n *names) suffixed(name string) string {
+	if last, _ := utf8.DecodeLastRuneInString(name); unicode.IsDigit(last) {
+		name += "_"
+	}
+	for i := 2; ; i++ {
+		c := name + strconv.Itoa(i)
+		if !n.wished[c] && n.holder(c) == "" {
+			return c
+		}
+	}
+}

@@ -1,0 +1,120 @@
+// Package gen compiles a PopEF model into the source of a Go package.
+//
+// It has three stages that know nothing of each other's work: [Build] decides
+// everything and returns a [Plan], which is plain data; [Emit] turns a plan
+// into files without deciding anything; [Write] and [Check] bring files to a
+// directory, or tell how it differs. The same model and options give the same
+// plan, and the same plan the same bytes, on every machine.
+package gen
+
+import (
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Generation is the generation of the code that this package writes. rt says
+// which generations it can run; generated code fails to build with an rt that
+// can't run it.
+const Generation = 1
+
+// DefaultQueueDepth is the queue depth where [Options.QueueDepth] is 0.
+const DefaultQueueDepth = 4
+
+// MaxQueueDepth is the largest [Options.QueueDepth].
+const MaxQueueDepth = 1 << 12
+
+// MaxBytes is the size of the largest tensor, and of the largest array of all
+// device iterations' tensors, that generated code can hold. It is what the
+// user address space of a 64-bit machine leaves; Go's compiler refuses array
+// types not far above. On 32-bit machines Go's own limit is 2³¹-1 bytes.
+const MaxBytes = 1 << 47
+
+// Options says how a package is to be generated.
+type Options struct {
+	// Package is the package name. If empty, it is made from ModelBase.
+	Package string
+	// ModelBase is the base name of the model file, for names and messages.
+	// If empty, it is the base name of the model's first file.
+	ModelBase string
+	// Embed is the base name of the copy of the model that lies beside the
+	// code and is embedded into it. If empty, Open takes the model's path.
+	Embed string
+	// Renames maps anchors to the Go names that their tensors get. A key is
+	// an anchor's name or, where several tensors share it, a stream handle.
+	Renames map[string]string
+	// QueueDepth is how many submitted requests may be pending at a time.
+	QueueDepth int
+	// Tests adds a file with an example, benchmarks and allocation tests.
+	Tests bool
+}
+
+// Plan holds every decision about a generated package. All slices are in an
+// order that means something, so that two plans can be compared as they are.
+type Plan struct {
+	Package string // package name
+	Model   string // base name of the model file
+	Embed   string // base name of the embedded copy; "" if Open takes a path
+
+	Contract     contract.Contract // what caller and model agree on
+	ContractText string            // its canonical form
+	ContractHash string            // SHA-256 of that, 64 hex digits
+	Pin          string            // name of the constant that pins the contract
+
+	QueueDepth       int    // pending requests
+	DeviceIterations int    // transfers of every run input and output per run; at least 1
+	Replicas         uint32 // replication factor that the model was compiled for
+	IPUs             uint32 // IPUs of all replicas
+
+	Load, Main, Save []uint32 // program indices in the order they run
+
+	Anchors []Anchor // every anchor, in the file's order
+	Tensors []Tensor // every Go type of a tensor, in the order of their first anchors
+
+	Inputs      []Field // of type Inputs
+	Outputs     []Field // of type Outputs
+	LoadInputs  []Field // of type LoadInputs; if empty, there is no such type
+	SaveOutputs []Field // of type SaveOutputs; if empty, there is no such type
+
+	CarriedAnchors int   // anchors whose data the file carries
+	CarriedBytes   int64 // bytes of that data
+
+	ModelEnv string   // environment variable with the model's directory, for the tests
+	Files    []string // base names of all files, Go files first
+	Tests    bool     // whether a test file is among them
+}
+
+// Anchor is one anchor of the model and what becomes of it.
+type Anchor struct {
+	Name     string
+	Handle   string
+	Role     contract.Role
+	HasData  bool // the file carries data for it
+	Programs []uint32
+	Info     string // such as "F32 [4 10]"
+	Bytes    int64  // of one transfer
+	GoName   string // name of its tensor; "" if generated code does not show it
+}
+
+// Tensor is one Go type of a tensor, with the constructor and the constant
+// that belong to it.
+type Tensor struct {
+	Name      string // Go name of the type
+	From      string // Go name of the constructor
+	NameConst string // Go name of the constant that holds the anchor's name
+
+	Anchor   string   // the anchor's name
+	Shape    []int64  // array lengths, outermost first; empty for a scalar
+	Elem     string   // Go type of an element, qualified: "float32", "rt.Float16"
+	Elements int64    // number of elements
+	Bytes    int64    // size
+	Doc      []string // documentation of the type
+	FromDoc  []string // documentation of the constructor
+}
+
+// Field is one field of Inputs, Outputs, LoadInputs or SaveOutputs.
+type Field struct {
+	Name     string // Go name of the field; equals the tensor's
+	Tensor   int    // index in Plan.Tensors
+	Anchor   int    // index in Plan.Anchors
+	Iterated bool   // holds DeviceIterations tensors
+	Doc      string // comment at the end of the line
+}

@@ -1,0 +1,145 @@
+package gen
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+// tree returns the files of a directory.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+		out[e.Name()] = string(data)
+	}
+	return out
+}
+
+func file(name, text string) File { return File{Name: name, Data: []byte(text)} }
+
+const hand = "// Written by hand.\npackage m\n"
+
+func TestWrite(t *testing.T) {
+	a1, a2 := Header+"\npackage m\n\n//go:embed m.popef\n", Header+"\npackage m\n\n//go:embed m.popef\n// 2\n"
+	for _, c := range []struct {
+		name    string
+		before  map[string]string
+		files   []File
+		changed []string
+		after   map[string]string
+		fails   error
+	}{
+		{
+			name: "into nothing", files: []File{file("m.go", a1), file("m.popef", "model")},
+			changed: []string{"m.go", "m.popef"}, after: map[string]string{"m.go": a1, "m.popef": "model"},
+		},
+		{
+			name: "nothing changed", before: map[string]string{"m.go": a1, "m.popef": "model", "x.go": hand},
+			files: []File{file("m.popef", "model"), file("m.go", a1)},
+			after: map[string]string{"m.go": a1, "m.popef": "model", "x.go": hand},
+		},
+		{
+			name: "only what differs", before: map[string]string{"m.go": a1, "m_contract.go": a1}, files: []File{file("m_contract.go", a2), file("m.go", a1)},
+			changed: []string{"m_contract.go"}, after: map[string]string{"m.go": a1, "m_contract.go": a2},
+		},
+		{
+			name: "orphans with our header go, others stay", before: map[string]string{
+				"m_test.go": a1, "old.go": Header + "\r\npackage m\r\n", "doc.go": hand, "late.go": "\n" + Header, "notes.txt": Header, "old.popef": "x"},
+			files: []File{file("m.go", a1)}, changed: []string{"m.go", "m_test.go", "old.go"},
+			after: map[string]string{"m.go": a1, "doc.go": hand, "late.go": "\n" + Header, "notes.txt": Header, "old.popef": "x"},
+		},
+		{
+			name: "a foreign Go file in the way", before: map[string]string{"m.go": hand}, files: []File{file("a.go", a1), file("m.go", a1)},
+			fails: ErrForeign, after: map[string]string{"m.go": hand},
+		},
+		{
+			name: "a foreign model in the way", before: map[string]string{"m.popef": "trained for a year"}, files: []File{file("m.go", a1), file("m.popef", "model")},
+			fails: ErrForeign, after: map[string]string{"m.popef": "trained for a year"},
+		},
+		{
+			name: "an embedded model is replaced", before: map[string]string{"m.go": a1, "m.popef": "old"}, files: []File{file("m.go", a1), file("m.popef", "new")},
+			changed: []string{"m.popef"}, after: map[string]string{"m.go": a1, "m.popef": "new"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "a", "b")
+			if c.before != nil {
+				require.NoError(t, os.MkdirAll(dir, 0o777))
+			}
+			for name, text := range c.before {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+			}
+			diff, err := Check(dir, c.files)
+			require.NoError(t, err)
+			require.Equal(t, c.changed == nil && c.fails == nil, diff == "", "diff: %s", diff)
+			changed, err := Write(dir, c.files)
+			require.ErrorIs(t, err, c.fails)
+			require.Empty(t, cmp.Diff(c.changed, changed))
+			require.Empty(t, cmp.Diff(c.after, tree(t, dir)))
+			if c.fails == nil {
+				diff, err = Check(dir, c.files)
+				require.NoError(t, err)
+				require.Empty(t, diff)
+			}
+		})
+	}
+}
+
+func TestWriteRefusesNames(t *testing.T) {
+	for _, name := range []string{"", ".", "..", "a/b.go", "../m.go", `a\b.go`, ".hidden.go"} {
+		_, err := Write(t.TempDir(), []File{file(name, "x")})
+		require.ErrorContains(t, err, "plain file name", "%q", name)
+	}
+	_, err := Write(t.TempDir(), []File{file("a.go", "x"), file("a.go", "y")})
+	require.ErrorContains(t, err, "listed twice")
+}
+
+func TestWriteLeavesNothingBehind(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "m.popef"), 0o777))
+	_, err := Write(dir, []File{file("a.go", Header), file("m.popef", "model")})
+	require.Error(t, err)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	require.Error(t, replace(filepath.Join(dir, "m.popef"), nil))
+	entries, err = os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, entries, 1, "the temporary file must go")
+}
+
+func TestCheckDiff(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"m.go": Header + "\na\nb\n", "m_test.go": Header + "\nold\n", "m.popef": "old"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	diff, err := Check(dir, []File{file("m.go", Header+"\na\nc\n"), file("n.go", Header+"\n"), file("m.popef", "new")})
+	require.NoError(t, err)
+	d := filepath.ToSlash(dir)
+	require.Equal(t, `--- `+d+`/m.go
++++ `+d+`/m.go
+@@ -1,3 +1,3 @@
+ `+Header+`
+ a
+-b
++c
+Binary files `+d+`/m.popef and `+d+`/m.popef differ
+--- `+d+`/m_test.go
++++ `+os.DevNull+`
+@@ -1,2 +0,0 @@
+-`+Header+`
+-old
+--- `+os.DevNull+`
++++ `+d+`/n.go
+@@ -0,0 +1 @@
++`+Header+`
+`, diff)
+}

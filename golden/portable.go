@@ -1,0 +1,151 @@
+package golden
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// portable builds the executable that a description's compute statements and
+// anchors ask for. Anchors of load and save programs are persistent tensors;
+// a main program copies its inputs in, runs its statements and copies its
+// outputs out, as often as there are device iterations.
+func (m *Model) portable(meta *popef.Metadata) (*graph.Executable, error) {
+	b := graph.NewBuilder(m.Executable.Name)
+	b.SetProducer("popefgen golden case")
+	flow := meta.ProgramFlow
+	state := map[string]graph.TensorID{}
+	for _, a := range meta.Anchors {
+		if !uses(a, flow.Load) && !uses(a, flow.Save) {
+			continue
+		}
+		if _, ok := state[a.Name]; ok {
+			continue
+		}
+		t, err := tensorType(a.Info)
+		if err != nil {
+			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+		}
+		state[a.Name] = b.AddPersistent(a.Name, t)
+	}
+	for _, p := range slices.Concat(flow.Load, flow.Save) {
+		var steps []graph.Step
+		for _, a := range meta.Anchors {
+			switch {
+			case !slices.Contains(a.Programs, p):
+			case a.Type == popef.Output:
+				steps = append(steps, b.CopyOut(a.Handle, state[a.Name]))
+			default:
+				steps = append(steps, b.CopyIn(a.Handle, state[a.Name]))
+			}
+		}
+		b.AddProgram(int(p), m.Programs[p], steps...)
+	}
+	for _, p := range flow.Main {
+		steps, err := m.mainProgram(b, meta, p, state)
+		if err != nil {
+			return nil, fmt.Errorf("program %d: %w", p, err)
+		}
+		if n := int64(m.DeviceIterations); n > 1 {
+			steps = []graph.Step{b.Repeat(n, steps...)}
+		}
+		b.AddProgram(int(p), m.Programs[p], steps...)
+	}
+	return b.Finish()
+}
+
+// mainProgram returns the steps of one iteration of main program p.
+func (m *Model) mainProgram(b *graph.Builder, meta *popef.Metadata, p uint32, state map[string]graph.TensorID) ([]graph.Step, error) {
+	scope := map[string]graph.TensorID{}
+	for name, id := range state {
+		scope[name] = id
+	}
+	var steps []graph.Step
+	for _, a := range meta.Anchors {
+		if a.Type == popef.Output || !slices.Contains(a.Programs, p) {
+			continue
+		}
+		t, err := tensorType(a.Info)
+		if err != nil {
+			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+		}
+		scope[a.Name] = b.AddLocal(a.Name, t)
+		steps = append(steps, b.CopyIn(a.Handle, scope[a.Name]))
+	}
+	g := b.BeginGraph(fmt.Sprintf("program %d", p))
+	for _, statement := range m.Executable.Compute[int(p)] {
+		if err := compute(b, statement, scope); err != nil {
+			return nil, fmt.Errorf("%q: %w", statement, err)
+		}
+	}
+	steps = append(steps, b.Call(g))
+	for _, a := range meta.Anchors {
+		if a.Type != popef.Output || !slices.Contains(a.Programs, p) {
+			continue
+		}
+		id, ok := scope[a.Name]
+		if !ok {
+			return nil, fmt.Errorf("output %q is never computed", a.Name)
+		}
+		steps = append(steps, b.CopyOut(a.Handle, id))
+	}
+	return steps, nil
+}
+
+// compute appends the node of one statement, "result = operator(a, b)".
+func compute(b *graph.Builder, statement string, scope map[string]graph.TensorID) error {
+	result, call, ok := strings.Cut(statement, " = ")
+	fn, list, ok2 := strings.Cut(strings.TrimSuffix(call, ")"), "(")
+	if !ok || !ok2 {
+		return fmt.Errorf(`want "result = operator(a, b)"`)
+	}
+	var in []graph.TensorID
+	for name := range strings.SplitSeq(list, ", ") {
+		id, ok := scope[name]
+		if !ok {
+			return fmt.Errorf("there is no tensor %q", name)
+		}
+		in = append(in, id)
+	}
+	var op graph.Op
+	switch {
+	case fn == "matmul":
+		op = &graph.MatMul{}
+	case len(in) == 1:
+		op = &graph.Unary{Fn: graph.UnaryFn(fn)}
+	default:
+		op = &graph.Binary{Fn: graph.BinaryFn(fn)}
+	}
+	if id, ok := scope[result]; ok && b.Tensor(id).Persistent {
+		return b.NodeTo(op, result, []graph.TensorID{id}, in...)
+	}
+	out, err := b.Node(op, result, in...)
+	if err != nil {
+		return err
+	}
+	scope[result] = out[0]
+	return nil
+}
+
+// uses reports whether one of the programs moves a.
+func uses(a popef.Anchor, programs []uint32) bool {
+	return slices.ContainsFunc(a.Programs, func(p uint32) bool { return slices.Contains(programs, p) })
+}
+
+// tensorType translates a tensor's type and shape.
+func tensorType(info popef.TensorInfo) (graph.TensorType, error) {
+	types := map[popef.DataType]graph.DType{
+		popef.Bool: graph.Bool, popef.S8: graph.I8, popef.U8: graph.U8, popef.S16: graph.I16, popef.U16: graph.U16,
+		popef.S32: graph.I32, popef.U32: graph.U32, popef.S64: graph.I64, popef.U64: graph.U64,
+		popef.F16: graph.F16, popef.F32: graph.F32, popef.F64: graph.F64,
+		popef.F8143: graph.F8E4M3, popef.F8152: graph.F8E5M2,
+	}
+	t, ok := types[info.DataType]
+	if !ok {
+		return graph.TensorType{}, fmt.Errorf("type %s has no counterpart in a portable executable", info.DataType)
+	}
+	return graph.TensorType{DType: t, Shape: info.Shape}, nil
+}
