@@ -8,16 +8,16 @@
 //
 // # States
 //
-//	             NewSession, Open
-//	                    │
-//	                    ▼          Load, or the first Run
-//	              ┌─ placed ──────────────────────────────▶ loaded ──┐
-//	              │     ▲                                     │      │
-//	              │     │ Reload                         Stop │      │ Run, Save,
-//	         Stop │     │                                     │      │ RunPrograms
-//	              └──▶ stopped ◀──────────────────────────────┘ ◀────┘
+//	    NewSession, Open
+//	           │
+//	           ▼          Load, or the first Run
+//	     ┌─ placed ──────────────────────────────▶ loaded ──┐
+//	     │     ▲                                     │      │
+//	     │     │ Reload                         Stop │      │ Run, Save,
+//	Stop │     │                                     │      │ RunPrograms
+//	     └──▶ stopped ◀──────────────────────────────┘ ◀────┘
 //
-//	                  Close leads from everywhere to closed.
+//	         Close leads from everywhere to closed.
 //
 // A session is placed when the executable is on the device and the data of the
 // model's files is connected; the load programs then bring the weights there.
