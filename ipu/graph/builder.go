@@ -89,7 +89,8 @@ func (b *Builder) Node(op Op, name string, inputs ...TensorID) ([]TensorID, erro
 		}
 		outputs[i] = b.AddLocal(n, t)
 	}
-	return outputs, b.append(Node{op, name, inputs, outputs})
+	b.append(Node{op, name, inputs, outputs})
+	return outputs, nil
 }
 
 // NodeTo appends a node that writes existing tensors: how a persistent tensor
@@ -102,10 +103,17 @@ func (b *Builder) NodeTo(op Op, name string, outputs []TensorID, inputs ...Tenso
 	if len(outputs) > len(types) {
 		return fmt.Errorf("node %q (%s): %d results, want at most %d", name, op.Kind(), len(outputs), len(types))
 	}
-	return b.append(Node{op, name, inputs, outputs})
+	b.append(Node{op, name, inputs, outputs})
+	return nil
 }
 
+var errNoGraph = errors.New("no graph has been begun")
+
+// infer checks that a node can be appended and returns its results' types.
 func (b *Builder) infer(op Op, name string, inputs []TensorID) ([]TensorType, error) {
+	if b.current < 0 || int(b.current) >= len(b.exe.Graphs) {
+		return nil, fmt.Errorf("node %q (%s): %w", name, op.Kind(), errNoGraph)
+	}
 	in := make([]TensorType, len(inputs))
 	for i, id := range inputs {
 		if id < None || int(id) >= len(b.exe.Tensors) {
@@ -120,15 +128,9 @@ func (b *Builder) infer(op Op, name string, inputs []TensorID) ([]TensorType, er
 	return types, nil
 }
 
-var errNoGraph = errors.New("no graph has been begun")
-
-func (b *Builder) append(n Node) error {
-	if b.current < 0 || int(b.current) >= len(b.exe.Graphs) {
-		return fmt.Errorf("node %q (%s): %w", n.Name, n.Op.Kind(), errNoGraph)
-	}
+func (b *Builder) append(n Node) {
 	g := &b.exe.Graphs[b.current]
 	g.Nodes = append(g.Nodes, n)
-	return nil
 }
 
 // stream returns the stream of that handle, which it adds if it is new.

@@ -50,8 +50,13 @@ func (p *windows) output(size []int64) ([]int64, error) {
 		}
 		rest, stride := padded-span, p.Strides[i]
 		out[i] = rest/stride + 1
-		if p.Ceil && rest%stride != 0 && out[i]*stride < size[i]+p.PadsBegin[i] {
-			out[i]++
+		if p.Ceil {
+			if rest%stride != 0 {
+				out[i]++
+			}
+			if (out[i]-1)*stride >= size[i]+p.PadsBegin[i] {
+				out[i]--
+			}
 		}
 	}
 	return out, nil

@@ -1,0 +1,336 @@
+package graph
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// symbolic runs programs on symbols instead of numbers: the value of a tensor
+// is a hash of how it was computed, in which operators that change nothing
+// leave no trace.
+type symbolic struct {
+	e      *Executable
+	value  map[TensorID]uint64
+	copies map[StreamID]int
+	trace  []string // what was copied out
+}
+
+func hash(format string, args ...any) uint64 {
+	h := fnv.New64a()
+	fmt.Fprintf(h, format, args...)
+	return h.Sum64()
+}
+
+func (s *symbolic) run(steps []Step) {
+	for _, st := range steps {
+		switch st.Kind {
+		case CopyIn:
+			s.copies[st.Stream]++
+			s.value[st.Tensor] = hash("in %s %d", s.e.Streams[st.Stream].Handle, s.copies[st.Stream])
+		case CopyOut:
+			s.trace = append(s.trace, fmt.Sprintf("%s %x", s.e.Streams[st.Stream].Handle, s.get(st.Tensor)))
+		case Call:
+			for i := range s.e.Graphs[st.Graph].Nodes {
+				s.node(&s.e.Graphs[st.Graph].Nodes[i])
+			}
+		case Repeat:
+			for range st.Count {
+				s.run(st.Body)
+			}
+		}
+	}
+}
+
+func (s *symbolic) get(id TensorID) uint64 {
+	if t := &s.e.Tensors[id]; t.Const {
+		return hash("const %s %x", t.Name, t.Data)
+	}
+	return s.value[id]
+}
+
+func (s *symbolic) node(n *Node) {
+	in := make([]uint64, len(n.Inputs))
+	for i, id := range n.Inputs {
+		if id == None {
+			continue
+		}
+		in[i] = s.get(id)
+	}
+	for i, id := range n.Outputs {
+		switch {
+		case id == None:
+		case isIdentity(s.e, n):
+			s.value[id] = in[0]
+		default:
+			s.value[id] = hash("%s %d %x", OpString(n.Op), i, in)
+		}
+	}
+}
+
+// traces runs all programs twice over, so that state that outlives a program
+// shows.
+func traces(e *Executable) []string {
+	s := &symbolic{e: e, value: map[TensorID]uint64{}, copies: map[StreamID]int{}}
+	for range 2 {
+		for _, p := range e.Programs {
+			s.run(p.Steps)
+		}
+	}
+	return s.trace
+}
+
+// identities are operators that change nothing about an f32[2,2].
+var identities = []Op{
+	&Reshape{Shape: []int64{2, 2}}, &Expand{Shape: []int64{2, 2}}, &Cast{To: F32}, &Transpose{Perm: []int64{0, 1}}, &Concat{},
+	&Slice{[]int64{0, 0}, []int64{2, 2}, []int64{1, 1}}, &Pad{make([]int64, 2), make([]int64, 2), PadConstant},
+}
+
+// look-alikes of identities that do change an f32[2,2].
+var lookAlikes = []Op{
+	&Transpose{Perm: []int64{1, 0}}, &Slice{[]int64{1, 0}, []int64{2, 2}, []int64{-1, 1}},
+	&Pad{[]int64{1, 0}, []int64{-1, 0}, PadConstant}, &Unary{Fn: Neg},
+}
+
+// drawExecutable draws an executable whose programs call graphs, copy tensors
+// and repeat steps in any order that is allowed.
+func drawExecutable(t *rapid.T) *Executable {
+	b := NewBuilder("random")
+	typ := f32(2, 2)
+	var inputs, persistent, readable []TensorID
+	for i := range rapid.IntRange(1, 3).Draw(t, "inputs") {
+		inputs = append(inputs, b.AddLocal(fmt.Sprintf("in%d", i), typ))
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "persistent") {
+		persistent = append(persistent, b.AddPersistent(fmt.Sprintf("state%d", i), typ))
+	}
+	readable = append(append(readable, inputs...), persistent...)
+	for i := range rapid.IntRange(0, 2).Draw(t, "constants") {
+		readable = append(readable, b.AddConst(fmt.Sprintf("c%d", i), typ, floatData(float32(i), 1, 2, 3)))
+	}
+	pick := func(from []TensorID) TensorID { return rapid.SampledFrom(from).Draw(t, "tensor") }
+	var graphs []GraphID
+	var calls []Step
+	for i := range rapid.IntRange(1, 3).Draw(t, "graphs") {
+		g := b.BeginGraph(fmt.Sprintf("g%d", i))
+		graphs = append(graphs, g)
+		calls = append(calls, b.Call(g))
+		for j := range rapid.IntRange(0, 5).Draw(t, "nodes") {
+			name := fmt.Sprintf("n%d.%d", i, j)
+			op, in := Op(&Binary{Fn: Add}), []TensorID{pick(readable)}
+			switch rapid.IntRange(0, 5).Draw(t, "op") {
+			case 0, 1, 2:
+				op = rapid.SampledFrom(identities).Draw(t, "identity")
+			case 3:
+				op = rapid.SampledFrom(lookAlikes).Draw(t, "other")
+			default:
+				in = append(in, pick(readable))
+			}
+			if len(persistent) > 0 && rapid.IntRange(0, 4).Draw(t, "update") == 0 {
+				require.NoError(t, b.NodeTo(op, name, []TensorID{pick(persistent)}, in...))
+				continue
+			}
+			out, err := b.Node(op, name, in...)
+			require.NoError(t, err)
+			readable = append(readable, out[0])
+		}
+	}
+	copyIn := func(id TensorID) Step { return b.CopyIn("h2d "+b.Tensor(id).Name, id) }
+	var draw func(depth int) []Step
+	draw = func(depth int) []Step {
+		var steps []Step
+		for range rapid.IntRange(0, 5).Draw(t, "steps") {
+			switch rapid.IntRange(0, 5).Draw(t, "step") {
+			case 0:
+				steps = append(steps, copyIn(pick(append(inputs[:len(inputs):len(inputs)], persistent...))))
+			case 1:
+				steps = append(steps, b.Call(rapid.SampledFrom(graphs).Draw(t, "graph")))
+			case 2:
+				if depth < 2 {
+					steps = append(steps, b.Repeat(rapid.Int64Range(1, 3).Draw(t, "count"), draw(depth+1)...))
+				}
+			default:
+				id := pick(readable)
+				steps = append(steps, b.CopyOut("d2h "+b.Tensor(id).Name, id))
+			}
+		}
+		return steps
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "programs") {
+		var steps []Step
+		if rapid.Bool().Draw(t, "load only") {
+			for _, p := range persistent {
+				steps = append(steps, copyIn(p))
+			}
+		} else {
+			for _, in := range inputs {
+				steps = append(steps, copyIn(in))
+			}
+			steps = append(append(steps, calls...), draw(0)...)
+		}
+		b.AddProgram(i, "p", steps...)
+	}
+	e, err := b.Finish()
+	require.NoError(t, err)
+	return e
+}
+
+// Every pass alone, and all together, leave what programs deliver alone.
+func TestPassesKeepResults(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawExecutable(t)
+		for _, only := range append([]string{"all"}, passNames()...) {
+			var disabled []string
+			for _, name := range passNames() {
+				if only != "all" && name != only {
+					disabled = append(disabled, name)
+				}
+			}
+			var buf strings.Builder
+			require.NoError(t, want.Encode(&buf))
+			got, err := Decode([]byte(buf.String()))
+			require.NoError(t, err)
+			require.NoError(t, Optimize(got, disabled...))
+			require.Equal(t, traces(want), traces(got), "pass %s\nfrom %v\nto %v", only, want, got)
+			require.Equal(t, want.Streams, got.Streams)
+			again := got.String()
+			require.NoError(t, Optimize(got, disabled...))
+			require.Equal(t, again, got.String(), "pass %s run again", only)
+		}
+	})
+}
+
+func passNames() []string {
+	var names []string
+	for _, p := range Passes {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func TestOptimizeErrors(t *testing.T) {
+	require.EqualError(t, Optimize(sample(t), "inline"),
+		`optimise executable "sample": there is no pass "inline" to disable, want one of identity, dead-code`)
+	e := sample(t)
+	e.Programs[0].Index = -1
+	require.ErrorIs(t, Optimize(e), ErrInvalid)
+}
+
+// chain is x through all identities and an operator, to two streams.
+func chain(t *testing.T) *Executable {
+	b := NewBuilder("chain")
+	x := b.AddLocal("x", f32(2, 2))
+	w := b.AddPersistent("w", f32(2, 2))
+	b.AddConst("unused", f32(1), floatData(1))
+	g := b.BeginGraph("main")
+	y, v := x, w
+	for i, op := range identities {
+		for _, id := range []*TensorID{&y, &v} {
+			out, err := b.Node(op, fmt.Sprintf("id%d", i), *id)
+			require.NoError(t, err)
+			*id = out[0]
+		}
+	}
+	pool := &MaxPool{Kernel: []int64{1}, Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, PadsEnd: []int64{0}}
+	three, err := b.Node(&Reshape{Shape: []int64{1, 2, 2}}, "three", y)
+	require.NoError(t, err)
+	p, err := b.Node(pool, "pool", three[0])
+	require.NoError(t, err)
+	_, err = b.Node(&Unary{Fn: Neg}, "dead", y)
+	require.NoError(t, err)
+	b.BeginGraph("never")
+	_, err = b.Node(&Unary{Fn: Neg}, "uncalled", y)
+	require.NoError(t, err)
+	b.AddProgram(0, "load", b.CopyIn("w", w))
+	b.AddProgram(1, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y), b.CopyOut("v", v), b.CopyOut("p", p[0]))
+	e, err := b.Finish()
+	require.NoError(t, err)
+	return e
+}
+
+func TestOptimizeText(t *testing.T) {
+	e := chain(t)
+	require.NoError(t, Optimize(e))
+	require.Equal(t, `executable "chain", made by ""
+streams: 5
+  "w" host-to-device f32[2,2]
+  "x" host-to-device f32[2,2]
+  "y" device-to-host f32[2,2]
+  "v" device-to-host f32[2,2]
+  "p" device-to-host f32[1,2,2]
+programs: 2
+  0 "load"
+    %1:w <- "w"
+  1 "main"
+    %0:x <- "x"
+    call graph 0 "main"
+    %0:x -> "y"
+    %1:w -> "v"
+    %3:pool -> "p"
+constants: 0, 0 bytes
+persistent: 1, 16 bytes
+  %1:w f32[2,2], 16 bytes
+graphs: 2
+  graph 0 "main", 2 nodes
+    %2:three = Reshape{Shape:[1 2 2]}(%0:x) f32[1,2,2]  # three
+    %3:pool = MaxPool{Kernel:[1] Strides:[1] Dilations:[1] PadsBegin:[0] PadsEnd:[0]}(%2:three) f32[1,2,2]  # pool
+  graph 1 "never", 0 nodes
+`, e.String())
+
+	off := chain(t)
+	require.NoError(t, Optimize(off, "identity"))
+	require.Len(t, off.Graphs[0].Nodes, 2*len(identities)+2, "only what is dead goes")
+	off = chain(t)
+	require.NoError(t, Optimize(off, "dead-code"))
+	require.Len(t, off.Graphs[0].Nodes, 2*len(identities)+3, "nodes stay, unread")
+	require.Equal(t, off.Graphs[0].Nodes[2*len(identities)].Inputs, []TensorID{0})
+	off = chain(t)
+	require.NoError(t, Optimize(off, passNames()...))
+	require.Equal(t, chain(t).String(), off.String())
+}
+
+func TestDump(t *testing.T) {
+	require.Equal(t, `executable "sample", made by "graph test"
+streams: 4
+  "count" device-to-host f32[]
+  "w" host-to-device f32[3,4]
+  "x" host-to-device f32[2,3]
+  "y" device-to-host f16[2,1]
+programs: 3
+  0 "load"
+    %1:w <- "w"
+  1 "main"
+    repeat 3 times
+      %0:x <- "x"
+      call graph 0 "main"
+      %10:half -> "y"
+  7 "save"
+    %2:count -> "count"
+constants: 3, 20 bytes
+  %3:bias f32[4], 16 bytes
+  %4:one f32[], 4 bytes
+  %5:none f32[0,7], 0 bytes
+persistent: 2, 52 bytes
+  %1:w f32[3,4], 48 bytes
+  %2:count f32[], 4 bytes
+graphs: 1
+  graph 0 "main", 10 nodes
+    %6:gemm = Gemm{Alpha:1 Beta:0.5}(%0:x, %1:w, %3:bias) f32[2,4]  # gemm
+    %7:act = Unary{Fn:leaky_relu Alpha:0.25}(%6:gemm) f32[2,4]  # act
+    %8:max = Reduce{Fn:max Axes:[1] KeepDims:true}(%7:act) f32[2,1]  # max
+    %9:clip = Clip(%8:max, -, %4:one) f32[2,1]  # clip
+    %10:half = Cast{To:f16}(%9:clip) f16[2,1]  # half
+    %11:seq = Expand{Shape:[1 2 3]}(%0:x) f32[1,2,3]  # seq
+    %12:lw = Expand{Shape:[1 4 3]}(%4:one) f32[1,4,3]  # lw
+    %13:lr = Expand{Shape:[1 4 1]}(%4:one) f32[1,4,1]  # lr
+    %14:lstm, %15:lstm:1, %16:lstm:2 = LSTM{Hidden:1 Direction:forward Activations:[Sigmoid Tanh Tanh] ActAlpha:[0 1 2] ActBeta:[0 0 0]}(%11:seq, %12:lw, %13:lr) f32[1,1,2,1], f32[1,2,1], f32[1,2,1]  # lstm
+    %2:count = Binary{Fn:add}(%2:count, %4:one) f32[]  # tick
+`, sample(t).String())
+	require.Equal(t, `"a b"`, quoteOdd("a b"))
+	require.Equal(t, `"a\nb"`, quoteOdd("a\nb"))
+	require.Equal(t, `""`, quoteOdd(""))
+}
