@@ -62,7 +62,7 @@ type Weight struct {
 
 // Bounds on what a model can make the lowering do.
 const (
-	maxNodes = 1 << 20 // nodes after inlining functions and branches
+	maxNodes = 1 << 18 // nodes after inlining functions and branches
 	maxNeeds = 256     // missing values that one error lists
 	maxErrs  = 20      // invalid nodes that one error lists
 )
@@ -208,8 +208,8 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 			return fmt.Errorf("initializer %q is defined twice", t.Name)
 		}
 		if !t.Elem.DType().Valid() {
-			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true}
-			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), node: t.Name})
+			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem)}
+			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true, why: why}
 			continue
 		}
 		v, err := constant(t.Name, t)
@@ -263,6 +263,9 @@ func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
 		}
 		seen[out.Name] = true
 		v := sc.lookup(out.Name)
+		if v != nil && v.why != nil {
+			l.obstruct(&obstacle{v.why.reason, out.Name})
+		}
 		if v == nil || v.bad {
 			continue // reported where it should have been computed
 		}

@@ -71,6 +71,11 @@ func interpret(low *Lowered, feeds map[string][]byte) ([][]byte, error) {
 // graph makes a valid executable.
 func verified(t testing.TB, low *Lowered) *Lowered {
 	t.Helper()
+	checkValid(t, low)
+	return low
+}
+
+func checkValid(t require.TestingT, low *Lowered) {
 	e := *low.Executable
 	main := graph.Program{Index: 5}
 	step := func(kind graph.StepKind, dir graph.Direction, name string, id graph.TensorID) graph.Step {
@@ -86,7 +91,6 @@ func verified(t testing.TB, low *Lowered) *Lowered {
 	}
 	e.Programs = []graph.Program{main}
 	require.NoError(t, graph.Verify(&e))
-	return low
 }
 
 // Tensors for tests. Values are converted to the element type.

@@ -73,7 +73,7 @@ func TestFunctionExplosion(t *testing.T) {
 	}
 	m.Functions = append(m.Functions, &Function{Name: "f40", Domain: "local", Inputs: names("x"), Outputs: names("y"), Nodes: []*Node{node("Neg", names("x"), names("y"))}})
 	_, err := Lower(m, Options{})
-	require.ErrorContains(t, err, "the model has more than 1048576 nodes")
+	require.ErrorContains(t, err, "the model has more than 262144 nodes")
 }
 
 func TestIf(t *testing.T) {

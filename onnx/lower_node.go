@@ -186,6 +186,8 @@ func (c *call) bind() error {
 		switch {
 		case v == nil:
 			return fmt.Errorf("operand %d, %q, is not defined", i, name)
+		case v.why != nil:
+			return v.why
 		case v.bad:
 			return errPoisoned
 		}

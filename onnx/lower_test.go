@@ -232,6 +232,7 @@ func TestUnsupported(t *testing.T) {
 		node("Dropout", names("x", "", "t"), names("c")),
 		node("Cast", names("x"), names("d"), aInt("to", int64(Complex64))),
 		node("Add", names("a", "b"), names("e")),
+		node("Neg", names("cx"), names("g")),
 		node("Bar", nil, names("dead")),
 	}
 	for i := range 5 {
@@ -239,24 +240,24 @@ func TestUnsupported(t *testing.T) {
 	}
 	g := &Graph{
 		Inputs:       []ValueInfo{info("x", Float, 6), info("s", String, 1), {Name: "q", NotDense: "sequence"}},
-		Initializers: []*Tensor{named(bools(dims(), 1), "t"), {Name: "cx", Elem: Complex128, Dims: dims(0)}},
+		Initializers: []*Tensor{named(bools(dims(), 1), "t"), {Name: "cx", Elem: Complex128, Dims: dims(0)}, {Name: "unused", Elem: String, Dims: dims(0)}},
 		Nodes:        nodes,
-		Outputs:      outputs("c", "d", "e", "f0", "f1", "f2", "f3", "f4"),
+		Outputs:      outputs("c", "d", "e", "g", "f0", "f1", "f2", "f3", "f4"),
 	}
 	want := `the model needs what is not supported:
-  element type complex128 of an initializer: cx
-  operator Foo of operator set 13: node 0 (Foo), node "foo0" (Foo, number 6), node "foo1" (Foo, number 7) and 3 more
+  operator Foo of operator set 13: node 0 (Foo), node "foo0" (Foo, number 7), node "foo1" (Foo, number 8) and 3 more
   operator com.microsoft.FusedConv (whose operator set the model does not import): node 1 (com.microsoft.FusedConv)`
 	rest := `
   element type string of a graph input: s
   graph input of type sequence: q
   operator Dropout of operator set 13: training mode: node 2 (Dropout)
-  operator Cast of operator set 13: conversion to complex64: node 3 (Cast)`
+  operator Cast of operator set 13: conversion to complex64: node 3 (Cast)
+  element type complex128 of an initializer: node 5 (Neg)`
 	_, err := Lower(model(13, g), Options{})
 	var u *UnsupportedError
 	require.ErrorAs(t, err, &u)
 	require.Equal(t, want+rest, err.Error())
-	require.Equal(t, 6, u.Obstacles[1].Count)
+	require.Equal(t, 6, u.Obstacles[0].Count)
 
 	// What no option can mend comes first if dimensions are missing too.
 	g.Inputs[0] = info("x", Float, "N")

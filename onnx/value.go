@@ -19,12 +19,12 @@ type value struct {
 	data   []byte         // if known
 	tensor graph.TensorID // None until a node or an output needs it
 	weight *weight        // the initialiser whose data this is, perhaps reshaped
-	bad    bool           // could not be lowered; why has been reported
+	bad    bool           // could not be lowered; why has been reported, or
+	why    *obstacle      // is reported wherever something uses it
 
 	// Where it comes from, for values that are not known.
 	input string   // the graph input that it is
 	deps  []*value // the operands it was computed from
-	maker *call    // the node whose lowering made it
 }
 
 // weight is an initialiser that stays a tensor of its own.
