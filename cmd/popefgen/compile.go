@@ -1,0 +1,180 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/schollz/progressbar/v3"
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// modelFlags are the flags that fix an ONNX model's open ends.
+var modelFlags = []cli.Flag{
+	&cli.StringSliceFlag{Name: "dim", Usage: "size of a symbolic dimension, `NAME=N`; a nameless one is INPUT[AXIS]"},
+	&cli.Int64Flag{Name: "batch", Usage: "size `N` of every open first dimension of an input"},
+	&cli.StringSliceFlag{Name: "bind", Usage: "fix an input's value, `INPUT=FILE` (.npy or .pb): for inputs that decide a shape"},
+	&cli.Int64Flag{Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
+	&cli.BoolFlag{Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
+}
+
+var compileCommand = &cli.Command{
+	Name:      "compile",
+	Usage:     "compile an ONNX model to a PopEF model",
+	UsageText: "popefgen compile MODEL.onnx -o MODEL.popef [flags]\n\nexample: popefgen compile digits.onnx -o digits.popef --batch 1",
+	ArgsUsage: "MODEL.onnx",
+	Flags: append([]cli.Flag{
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write (default: the model's name with .popef)"},
+		&cli.BoolFlag{Name: "compress", Usage: "compress the executable; it is then not used in place from the file"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no summary"},
+	}, modelFlags...),
+	Action: func(c *cli.Context) error {
+		path, err := oneArg(c, "model")
+		if err != nil {
+			return err
+		}
+		to := c.String("output")
+		if to == "" {
+			to = strings.TrimSuffix(path, filepath.Ext(path)) + ".popef"
+		}
+		if filepath.Clean(to) == filepath.Clean(path) {
+			return fmt.Errorf("compile: %s would be written over; choose another file with -o", path)
+		}
+		start := time.Now()
+		done := spin(c.App.ErrWriter, "compiling "+filepath.Base(path))
+		r, err := compileONNX(c, path)
+		done()
+		if err != nil {
+			return fmt.Errorf("compile: %w", err)
+		}
+		if err := r.WriteFile(to, c.Bool("compress")); err != nil {
+			return fmt.Errorf("compile: %w", err)
+		}
+		for _, w := range r.Warnings {
+			fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
+		}
+		if c.Bool("quiet") {
+			return nil
+		}
+		return summary(c.App.Writer, r, to, time.Since(start))
+	},
+}
+
+// compileONNX reads and compiles the ONNX model at path with the flags in modelFlags.
+func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
+	m, err := onnx.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	o := compile.Options{Iterations: c.Int64("iterations")}
+	if o.Iterations < 1 {
+		return nil, fmt.Errorf("--iterations %d: want at least 1", o.Iterations)
+	}
+	if o.Batch = c.Int64("batch"); o.Batch < 0 {
+		return nil, fmt.Errorf("--batch %d: want at least 1", o.Batch)
+	}
+	o.FoldWeights = c.Bool("constants")
+	dims, err := assignments("dim", c.StringSlice("dim"))
+	if err != nil {
+		return nil, err
+	}
+	o.Dims = map[string]int64{}
+	for _, d := range dims {
+		n, err := strconv.ParseInt(d[1], 10, 64)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("--dim %s=%s: want a size", d[0], d[1])
+		}
+		o.Dims[d[0]] = n
+	}
+	if o.Values, err = bindings(c, m); err != nil {
+		return nil, err
+	}
+	return compile.Compile(m, o)
+}
+
+// summary prints what was compiled.
+func summary(w io.Writer, r *compile.Result, path string, took time.Duration) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	plan, err := cpu.PlanOf(r.Executable, 1)
+	if err != nil {
+		return fmt.Errorf("planning %s: %w", path, err)
+	}
+	var weights uint64
+	for _, t := range r.Weights {
+		weights += uint64(len(t.Data))
+	}
+	nodes := 0
+	for _, g := range r.Executable.Graphs {
+		nodes += len(g.Nodes)
+	}
+	fmt.Fprintf(w, "%s: %s, %d operators, %d weights (%s), %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
+		nodes, len(r.Weights), humanize.IBytes(weights), humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
+	for _, a := range r.Metadata.Anchors {
+		if a.Programs[0] != compile.MainProgram {
+			continue
+		}
+		kind := "input"
+		if a.Type == popef.Output {
+			kind = "output"
+		}
+		size, err := a.Info.SizeInBytes()
+		if err != nil {
+			return err
+		}
+		t.row(kind, a.Name, a.Info.DataType, shapeText(a.Info.Shape), size, a.Handle)
+	}
+	return t.print(w)
+}
+
+// spin shows that work goes on, on a terminal and once it takes a while; the
+// result ends it.
+func spin(w io.Writer, what string) (done func()) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return func() {}
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-stop:
+			return
+		case <-time.After(500 * time.Millisecond):
+		}
+		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
+			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(os.Getenv("NO_COLOR") == ""))
+		for {
+			select {
+			case <-stop:
+				bar.Finish()
+				return
+			case <-time.After(100 * time.Millisecond):
+				bar.Add(1)
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}
+
+// shapeText shows a shape as the generated code's comments do.
+func shapeText(shape []int64) string {
+	if len(shape) == 0 {
+		return "scalar"
+	}
+	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
+}

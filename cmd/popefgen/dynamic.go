@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// dynamic runs a model whose anchors are known only now.
+type dynamic struct {
+	session    *rt.Session
+	iterations int64
+	inputs     []port
+	outputs    []port
+}
+
+// port is a user's anchor with the memory of one run.
+type port struct {
+	anchor contract.Anchor
+	data   []byte
+	given  bool
+}
+
+func openDynamic(ctx context.Context, m *popef.Model, backend string, threads int) (*dynamic, error) {
+	opts := []rt.Option{rt.WithBackend(backend)}
+	if threads != 0 {
+		opts = append(opts, rt.WithThreads(threads))
+	}
+	s, err := rt.NewSession(ctx, m, opts...)
+	if err != nil {
+		return nil, err
+	}
+	d := &dynamic{session: s, iterations: int64(s.DeviceIterations())}
+	for _, a := range s.UserInputs() {
+		if err := d.connect(&d.inputs, a); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	for _, a := range s.UserOutputs() {
+		if a.Role != contract.RunOutput {
+			continue
+		}
+		if err := d.connect(&d.outputs, a); err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+func (d *dynamic) connect(to *[]port, a contract.Anchor) error {
+	info, ok := d.session.Stream(a.Handle)
+	if !ok {
+		return fmt.Errorf("anchor %q: the executable has no stream %q", a.Name, a.Handle)
+	}
+	transfers := 1
+	if a.Role == contract.RunInput || a.Role == contract.RunOutput {
+		transfers = int(d.iterations)
+	}
+	b, err := rt.NewBuffer(info, transfers)
+	if err != nil {
+		return fmt.Errorf("anchor %q: %w", a.Name, err)
+	}
+	*to = append(*to, port{anchor: a, data: b.Bytes()})
+	return d.session.Connect(a.Handle, b)
+}
+
+func (d *dynamic) run(ctx context.Context) error { return d.session.Run(ctx) }
+
+func (d *dynamic) close() error { return d.session.Close() }
+
+// input returns the input with the given name or handle, or nil.
+func (d *dynamic) input(name string) *port {
+	for i := range d.inputs {
+		if a := d.inputs[i].anchor; a.Name == name || a.Handle == name {
+			return &d.inputs[i]
+		}
+	}
+	return nil
+}
+
+func (d *dynamic) inputNames() string {
+	if len(d.inputs) == 0 {
+		return "none"
+	}
+	var names []string
+	for _, p := range d.inputs {
+		names = append(names, fmt.Sprintf("%q", p.anchor.Name))
+	}
+	return strings.Join(names, ", ")
+}
+
+// execute runs a model once; it is a verify.Executor with the flags bound.
+func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte, backend string, threads int) (outputs map[string][]byte, err error) {
+	d, err := openDynamic(ctx, m, backend, threads)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if e := d.close(); err == nil {
+			err = e
+		}
+	}()
+	for i := range d.inputs {
+		p := &d.inputs[i]
+		data, ok := inputs[p.anchor.Name]
+		if !ok || len(data) != len(p.data) {
+			return nil, fmt.Errorf("input %q: found %d bytes, want %d", p.anchor.Name, len(data), len(p.data))
+		}
+		copy(p.data, data)
+	}
+	if err := d.run(ctx); err != nil {
+		return nil, err
+	}
+	outputs = map[string][]byte{}
+	for _, p := range d.outputs {
+		outputs[p.anchor.Name] = p.data
+	}
+	return outputs, nil
+}

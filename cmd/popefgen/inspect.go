@@ -1,0 +1,331 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+var inspectCommand = &cli.Command{
+	Name:      "inspect",
+	Usage:     "show what is in PopEF files",
+	UsageText: "popefgen inspect MODEL.popef… [--json] [--plan]\n\nexample: popefgen inspect digits.popef",
+	ArgsUsage: "MODEL.popef…",
+	Flags: []cli.Flag{
+		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		&cli.BoolFlag{Name: "plan", Usage: "print the CPU engine's plan of every program, step by step"},
+	},
+	Action: func(c *cli.Context) error {
+		if c.NArg() == 0 {
+			return fmt.Errorf("inspect: which file? (usage: popefgen inspect MODEL.popef…)")
+		}
+		in, err := inspect(c.Args().Slice())
+		if err != nil {
+			return fmt.Errorf("inspect: %w", err)
+		}
+		for _, w := range in.Warnings {
+			fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
+		}
+		if c.Bool("json") {
+			e := json.NewEncoder(c.App.Writer)
+			e.SetIndent("", "  ")
+			return e.Encode(in)
+		}
+		return in.print(c.App.Writer, c.Bool("plan"))
+	},
+}
+
+// inspection is what inspect prints; its JSON form is the command's interface.
+type inspection struct {
+	Blobs    []blobInfo  `json:"blobs"`
+	Models   []modelInfo `json:"models"`
+	Warnings []string    `json:"warnings,omitempty"`
+}
+
+type blobInfo struct {
+	File          string `json:"file"`
+	Index         int    `json:"index"`
+	Kind          string `json:"kind"`
+	Name          string `json:"name,omitempty"`
+	Executable    string `json:"executable,omitempty"`
+	Version       string `json:"version,omitempty"`
+	Offset        int64  `json:"offset"`
+	Size          int64  `json:"size"`
+	PayloadOffset int64  `json:"payload_offset"`
+	PayloadSize   int64  `json:"payload_size"`
+	Type          string `json:"type,omitempty"`
+	Tensors       uint32 `json:"tensors,omitempty"`
+}
+
+type modelInfo struct {
+	Executable        string            `json:"executable"`
+	Format            string            `json:"format"`
+	Contract          string            `json:"contract"`
+	ReplicationFactor uint32            `json:"replication_factor"`
+	IPUs              uint32            `json:"ipus"`
+	Processes         uint32            `json:"processes"`
+	IPUVersion        uint32            `json:"ipu_version"`
+	POD               bool              `json:"pod"`
+	Inference         bool              `json:"inference"`
+	DeviceIterations  uint32            `json:"device_iterations"`
+	SeedHandle        string            `json:"seed_handle,omitempty"`
+	EngineOptions     []popef.Option    `json:"engine_options,omitempty"`
+	DeviceOptions     []popef.Option    `json:"device_options,omitempty"`
+	Load              []uint32          `json:"load"`
+	Main              []uint32          `json:"main"`
+	Save              []uint32          `json:"save"`
+	Programs          map[uint32]string `json:"programs,omitempty"`
+	Anchors           []anchorInfo      `json:"anchors"`
+	Portable          *portableInfo     `json:"portable,omitempty"`
+	programs          []popef.ProgramInfo
+}
+
+type anchorInfo struct {
+	Name         string   `json:"name"`
+	Handle       string   `json:"handle"`
+	Type         string   `json:"type"`
+	DataType     string   `json:"data_type"`
+	Shape        []int64  `json:"shape"`
+	Bytes        int64    `json:"bytes"`
+	Programs     []uint32 `json:"programs"`
+	Role         string   `json:"role"`
+	HasData      bool     `json:"has_data"`
+	PerReplica   bool     `json:"per_replica,omitempty"`
+	RemoteBuffer bool     `json:"remote_buffer,omitempty"`
+	Repeats      uint32   `json:"repeats,omitempty"`
+}
+
+type portableInfo struct {
+	Operators map[string]int `json:"operators"`
+	Nodes     int            `json:"nodes"`
+	Constants int            `json:"constants"`
+	Memory    struct {
+		Arena      int64 `json:"arena_bytes"`
+		Persistent int64 `json:"persistent_bytes"`
+		Packed     int64 `json:"packed_bytes"`
+		Constants  int64 `json:"constant_bytes"`
+	} `json:"memory"`
+	exe  *graph.Executable
+	plan *cpu.Plan
+}
+
+// inspect reads the files and gathers what is to be said.
+func inspect(paths []string) (*inspection, error) {
+	r := popef.NewReader()
+	defer r.Close()
+	for _, p := range paths {
+		if err := r.AddFile(p); err != nil {
+			return nil, err
+		}
+	}
+	in := &inspection{Models: []modelInfo{}, Blobs: []blobInfo{}}
+	for _, b := range r.Blobs() {
+		i := blobInfo{File: b.File, Index: b.Index, Kind: b.Kind.String(), Name: b.Name, Executable: b.Executable, Version: b.Version,
+			Offset: b.Offset, Size: b.Size, PayloadOffset: b.PayloadOffset, PayloadSize: b.PayloadSize, Tensors: b.NumTensors}
+		if b.Kind == popef.TensorBlob || b.Kind == popef.FeedBlob {
+			i.Type = b.Info.String()
+		}
+		in.Blobs = append(in.Blobs, i)
+	}
+	models, err := r.Models()
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range models {
+		i, err := inspectModel(m)
+		if err != nil {
+			return nil, err
+		}
+		in.Models = append(in.Models, i)
+	}
+	for _, w := range r.Warnings() {
+		in.Warnings = append(in.Warnings, w.String())
+	}
+	return in, nil
+}
+
+func inspectModel(m *popef.Model) (modelInfo, error) {
+	md := m.Metadata
+	c := contract.Of(m)
+	i := modelInfo{Executable: md.Executable, Contract: c.Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
+		IPUVersion: md.IPUVersion, POD: md.IsPOD, Inference: md.IsInference, DeviceIterations: md.DeviceIterations, SeedHandle: md.SeedHandle,
+		EngineOptions: md.EngineOptions, DeviceOptions: md.DeviceOptions, Load: list(md.ProgramFlow.Load), Main: list(md.ProgramFlow.Main),
+		Save: list(md.ProgramFlow.Save), Programs: map[uint32]string{}, Anchors: []anchorInfo{}, programs: md.Programs}
+	for _, p := range md.Programs {
+		i.Programs[p.Index] = p.Name
+	}
+	roles := contract.Roles(m)
+	for k, a := range md.Anchors {
+		size, err := a.Info.SizeInBytes()
+		if err != nil {
+			return i, fmt.Errorf("anchor %q: %w", a.Name, err)
+		}
+		_, hasData := m.Data(a.Name)
+		i.Anchors = append(i.Anchors, anchorInfo{Name: a.Name, Handle: a.Handle, Type: a.Type.String(), DataType: a.Info.DataType.String(),
+			Shape: list(a.Info.Shape), Bytes: size, Programs: list(a.Programs), Role: roles[k].String(), HasData: hasData && a.Type.TakesData(),
+			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats})
+	}
+	exe, err := m.Executable()
+	if err != nil {
+		return i, err
+	}
+	f := ipu.Identify(exe)
+	i.Format = f.String()
+	if f != ipu.FormatPortable {
+		return i, nil
+	}
+	e, err := graph.Decode(exe)
+	if err != nil {
+		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
+	}
+	p := &portableInfo{Operators: map[string]int{}, exe: e}
+	for _, g := range e.Graphs {
+		for _, n := range g.Nodes {
+			p.Operators[n.Op.Kind()]++
+			p.Nodes++
+		}
+	}
+	for _, t := range e.Tensors {
+		if t.Const {
+			p.Constants++
+		}
+	}
+	if p.plan, err = cpu.PlanOf(e, 1); err != nil {
+		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
+	}
+	p.Memory.Arena, p.Memory.Persistent = p.plan.ArenaBytes, p.plan.PersistentBytes
+	p.Memory.Packed, p.Memory.Constants = p.plan.PackedBytes, p.plan.ConstantBytes
+	i.Portable = p
+	return i, nil
+}
+
+// list makes an absent list an empty one, for JSON.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func (in *inspection) print(w io.Writer, plan bool) error {
+	fmt.Fprintln(w, "BLOBS")
+	t := newTable("FILE", "NO", "OFFSET", "SIZE", "KIND", "NAME", "WHAT")
+	for _, b := range in.Blobs {
+		what := b.Type
+		switch {
+		case b.Tensors > 0:
+			what = fmt.Sprintf("%d × %s", b.Tensors, b.Type)
+		case b.Executable != "":
+			what = "of executable " + strconv.Quote(b.Executable)
+		}
+		t.row(b.File, b.Index, fmt.Sprintf("%#x", b.Offset), b.Size, b.Kind, b.Name, what)
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	for i := range in.Models {
+		fmt.Fprintln(w)
+		if err := in.Models[i].print(w, plan); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *modelInfo) print(w io.Writer, plan bool) error {
+	kind := "training"
+	if m.Inference {
+		kind = "inference"
+	}
+	fmt.Fprintf(w, "MODEL %s\n", m.Executable)
+	fmt.Fprintf(w, "executable         %s, %s\n", m.Format, kind)
+	fmt.Fprintf(w, "contract           %s\n", m.Contract)
+	fmt.Fprintf(w, "IPUs               %d, version %d, POD %v, replication factor %d, processes %d\n", m.IPUs, m.IPUVersion, m.POD, m.ReplicationFactor, m.Processes)
+	fmt.Fprintf(w, "device iterations  %d\n", m.DeviceIterations)
+	if m.SeedHandle != "" {
+		fmt.Fprintf(w, "seed handle        %s\n", m.SeedHandle)
+	}
+	for _, o := range []struct {
+		name    string
+		options []popef.Option
+	}{{"engine option     ", m.EngineOptions}, {"device option     ", m.DeviceOptions}} {
+		for _, p := range o.options {
+			fmt.Fprintf(w, "%s %s=%s\n", o.name, p.Name, p.Value)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		list []uint32
+	}{{"load", m.Load}, {"main", m.Main}, {"save", m.Save}} {
+		fmt.Fprintf(w, "%s programs      %s\n", f.name, m.flow(f.list))
+	}
+	fmt.Fprintln(w, "\nANCHORS")
+	t := newTable("ROLE", "NAME", "TYPE", "SHAPE", "BYTES", "HANDLE", "PROGRAMS", "NOTES")
+	for _, a := range m.Anchors {
+		var notes []string
+		if a.HasData {
+			notes = append(notes, "data in file")
+		}
+		if a.PerReplica {
+			notes = append(notes, "per replica")
+		}
+		if a.RemoteBuffer {
+			notes = append(notes, fmt.Sprintf("remote buffer × %d", max(1, a.Repeats)))
+		}
+		t.row(a.Role, a.Name, a.DataType, shapeText(a.Shape), a.Bytes, a.Handle, fmt.Sprint(a.Programs), strings.Join(notes, ", "))
+	}
+	if err := t.print(w); err != nil {
+		return err
+	}
+	if m.Portable == nil {
+		return nil
+	}
+	return m.Portable.print(w, plan)
+}
+
+// flow shows program indices with their names.
+func (m *modelInfo) flow(programs []uint32) string {
+	if len(programs) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, p := range programs {
+		s := strconv.FormatUint(uint64(p), 10)
+		if k := slices.IndexFunc(m.programs, func(i popef.ProgramInfo) bool { return i.Index == p }); k >= 0 && m.programs[k].Name != "" {
+			s += " " + m.programs[k].Name
+		}
+		parts = append(parts, s)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *portableInfo) print(w io.Writer, plan bool) error {
+	fmt.Fprintln(w, "\nEXECUTABLE")
+	if err := p.exe.Dump(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nMEMORY on the CPU engine: %s arena, %s persistent, %s packed, %s constants\n", humanize.IBytes(uint64(p.Memory.Arena)),
+		humanize.IBytes(uint64(p.Memory.Persistent)), humanize.IBytes(uint64(p.Memory.Packed)), humanize.IBytes(uint64(p.Memory.Constants)))
+	if plan {
+		fmt.Fprintln(w)
+		_, err := p.plan.WriteTo(w)
+		return err
+	}
+	t := newTable("PROGRAM", "OFFSET", "BYTES", "STEPS", "TENSOR")
+	for _, m := range p.plan.Memory().Tensors {
+		t.row(m.Program, m.Offset, m.Bytes, fmt.Sprintf("%d-%d", m.First, m.Last), m.Name)
+	}
+	return t.print(w)
+}

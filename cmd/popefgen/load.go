@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/tensorfile"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// bindings reads the values that --bind gives to inputs of m.
+func bindings(c *cli.Context, m *onnx.Model) (map[string]*onnx.Tensor, error) {
+	binds, err := assignments("bind", c.StringSlice("bind"))
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]*onnx.Tensor{}
+	for _, b := range binds {
+		if !slices.ContainsFunc(m.Graph.Inputs, func(v onnx.ValueInfo) bool { return v.Name == b[0] }) {
+			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q", b[0], b[1], b[0])
+		}
+		if values[b[0]], err = tensorfile.ReadONNX(b[1]); err != nil {
+			return nil, fmt.Errorf("--bind %s: %w", b[0], err)
+		}
+	}
+	return values, nil
+}
+
+// openModel opens a PopEF model, or compiles an ONNX model in memory.
+func openModel(c *cli.Context, path string) (*popef.Model, error) {
+	if !strings.EqualFold(filepath.Ext(path), ".onnx") {
+		for _, f := range modelFlags {
+			if n := f.Names()[0]; c.IsSet(n) {
+				return nil, fmt.Errorf("--%s is for .onnx models; %s is compiled already", n, path)
+			}
+		}
+		m, err := popef.Load(path)
+		if err != nil && errors.Is(err, popef.ErrFormat) {
+			return nil, fmt.Errorf("%w; is it a PopEF file?", err)
+		}
+		return m, err
+	}
+	r, err := compileONNX(c, path)
+	if err != nil {
+		return nil, err
+	}
+	return r.Model(filepath.Base(path))
+}

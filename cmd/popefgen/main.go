@@ -1,0 +1,171 @@
+// Command popefgen compiles ONNX models to PopEF, generates typed Go runners
+// from PopEF models, and inspects, runs, checks and measures them.
+//
+// Data goes to standard output, talk to standard error. The exit code is 0
+// when all is well, 1 when the answer is no (stale, different, failed) and 2
+// when there is trouble (bad flags, unreadable files, unsupported models).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	_ "github.com/popefgen/popefgen/ipu/cpu"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// Exit codes of the command.
+const (
+	exitOK      = 0
+	exitNo      = 1 // stale, different, failed
+	exitTrouble = 2
+)
+
+// errNo ends a command with exit code 1; what there was to say is said.
+var errNo = errors.New("the answer is no")
+
+// Run runs the command with the given arguments, without the program's name,
+// and returns its exit code.
+func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	app := newApp(in, out, errOut)
+	err := app.RunContext(ctx, append([]string{app.Name}, reorder(app, args)...))
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errNo):
+		return exitNo
+	}
+	fmt.Fprintf(errOut, "popefgen: %v\n", err)
+	return exitTrouble
+}
+
+func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
+	return &cli.App{
+		Name:           "popefgen",
+		Usage:          "turn PopEF and ONNX models into typed Go runners",
+		Description:    "The exit code is 0 when all is well, 1 when the answer is no (stale, different,\nfailed) and 2 when there is trouble.",
+		Reader:         in,
+		Writer:         out,
+		ErrWriter:      errOut,
+		HideVersion:    true,
+		ExitErrHandler: func(*cli.Context, error) {},
+		Suggest:        true,
+		Commands: []*cli.Command{
+			compileCommand, generateCommand, inspectCommand, runCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
+		},
+		CommandNotFound: nil,
+		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return fmt.Errorf("there is no command %q%s; popefgen --help lists them", c.Args().First(), didYouMean(c))
+			}
+			return cli.ShowAppHelp(c)
+		},
+		OnUsageError: usageError,
+	}
+}
+
+func usageError(c *cli.Context, err error, _ bool) error {
+	name := "popefgen"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
+		name += " " + c.Command.Name
+	}
+	return fmt.Errorf("%w; %s --help lists the flags", err, name)
+}
+
+func didYouMean(c *cli.Context) string {
+	if s := cli.SuggestCommand(c.App.Commands, c.Args().First()); s != "" && s != "help" {
+		return fmt.Sprintf(" (did you mean %q?)", s)
+	}
+	return ""
+}
+
+// reorder moves a command's flags before its other arguments, because people
+// write `compile MODEL -o FILE` and the flag package stops at the first
+// argument that is not a flag.
+func reorder(app *cli.App, args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	i := slices.IndexFunc(app.Commands, func(c *cli.Command) bool { return c.HasName(args[0]) })
+	if i < 0 {
+		return args
+	}
+	takesValue := map[string]bool{}
+	for _, f := range app.Commands[i].Flags {
+		_, isBool := f.(*cli.BoolFlag)
+		for _, n := range f.Names() {
+			takesValue[n] = !isBool
+		}
+	}
+	flags, rest := []string{args[0]}, []string{}
+	for a := args[1:]; len(a) > 0; {
+		arg := a[0]
+		a = a[1:]
+		switch {
+		case arg == "--":
+			rest = append(rest, a...)
+			a = nil
+		case len(arg) > 1 && arg[0] == '-':
+			flags = append(flags, arg)
+			name := strings.TrimLeft(arg, "-")
+			if takesValue[name] && len(a) > 0 {
+				flags = append(flags, a[0])
+				a = a[1:]
+			}
+		default:
+			rest = append(rest, arg)
+		}
+	}
+	return append(append(flags, "--"), rest...)
+}
+
+// oneArg returns the command's single argument, which people know as what.
+func oneArg(c *cli.Context, what string) (string, error) {
+	switch c.NArg() {
+	case 1:
+		return c.Args().First(), nil
+	case 0:
+		return "", fmt.Errorf("%s: which %s? (usage: popefgen %s %s)", c.Command.Name, what, c.Command.Name, c.Command.ArgsUsage)
+	}
+	return "", fmt.Errorf("%s: found %d arguments (%s), want one %s", c.Command.Name, c.NArg(), strings.Join(c.Args().Slice(), ", "), what)
+}
+
+// noArgs refuses arguments of a command that takes none.
+func noArgs(c *cli.Context) error {
+	if c.NArg() > 0 {
+		return fmt.Errorf("%s: argument %q is not expected; popefgen %s --help shows the usage", c.Command.Name, c.Args().First(), c.Command.Name)
+	}
+	return nil
+}
+
+// assignments splits flags of the form NAME=VALUE at the last or first equals
+// sign: names of anchors and files may hold any character.
+func assignments(flag string, values []string) ([][2]string, error) {
+	var out [][2]string
+	seen := map[string]bool{}
+	for _, v := range values {
+		name, value, ok := strings.Cut(v, "=")
+		if !ok || name == "" || value == "" {
+			return nil, fmt.Errorf("--%s %q: want NAME=VALUE", flag, v)
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("--%s: %q is given twice", flag, name)
+		}
+		seen[name] = true
+		out = append(out, [2]string{name, value})
+	}
+	return out, nil
+}

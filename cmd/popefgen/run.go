@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/onnx/tensorfile"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// engineFlags are the flags of every command that runs a model.
+var engineFlags = []cli.Flag{
+	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads (default: one per core)"},
+	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu"},
+}
+
+var runCommand = &cli.Command{
+	Name:  "run",
+	Usage: "run a model once on given inputs",
+	UsageText: "popefgen run MODEL.popef|MODEL.onnx [--input NAME=FILE]… [flags]\n\n" +
+		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1",
+	ArgsUsage: "MODEL.popef|MODEL.onnx",
+	Flags: append(append([]cli.Flag{
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`: .npy, .pb (ONNX TensorProto) or raw .bin"},
+		&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`"},
+		&cli.StringFlag{Name: "output-dir", Usage: "write every output to `DIR` as .npy, named after its anchor"},
+	}, engineFlags...), modelFlags...),
+	Action: func(c *cli.Context) error {
+		path, err := oneArg(c, "model")
+		if err != nil {
+			return err
+		}
+		if err := runModel(c, path); err != nil {
+			return fmt.Errorf("run: %w", err)
+		}
+		return nil
+	},
+}
+
+func runModel(c *cli.Context, path string) error {
+	files, err := assignments("input", c.StringSlice("input"))
+	if err != nil {
+		return err
+	}
+	m, err := openModel(c, path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	d, err := openDynamic(c.Context, m, c.String("backend"), c.Int("threads"))
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if err := fillInputs(c, d, files); err != nil {
+		return err
+	}
+	if err := d.run(c.Context); err != nil {
+		return err
+	}
+	dir := c.String("output-dir")
+	if dir != "" {
+		if err := os.MkdirAll(dir, 0o777); err != nil {
+			return err
+		}
+	}
+	used := map[string]string{}
+	for _, p := range d.outputs {
+		info := iterated(p.anchor.Info, d.iterations)
+		if dir == "" {
+			if err := printTensor(c.App.Writer, p.anchor.Name, info, p.data); err != nil {
+				return err
+			}
+			continue
+		}
+		name := tensorfile.FileName(p.anchor.Name, ".npy")
+		if other, ok := used[strings.ToLower(name)]; ok {
+			return fmt.Errorf("outputs %q and %q would both be written to %s", other, p.anchor.Name, name)
+		}
+		used[strings.ToLower(name)] = p.anchor.Name
+		to := filepath.Join(dir, name)
+		if err := writeNpy(to, info, p.data); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.App.Writer, "%s: %s\n", to, info)
+	}
+	return nil
+}
+
+// fillInputs gives every input a value from the files or at random.
+func fillInputs(c *cli.Context, d *dynamic, files [][2]string) error {
+	for _, f := range files {
+		p := d.input(f[0])
+		if p == nil {
+			return fmt.Errorf("--input %s=%s: the model has no input %q; it has %s", f[0], f[1], f[0], d.inputNames())
+		}
+		data, err := tensorfile.Read(f[1], p.anchor.Info, d.iterations)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", f[0], err)
+		}
+		copy(p.data, data)
+		p.given = true
+	}
+	var missing []string
+	for i := range d.inputs {
+		p := &d.inputs[i]
+		switch {
+		case p.given:
+		case c.IsSet("random"):
+			fillRandom(p.anchor.Info.DataType, p.data, c.Uint64("random")+uint64(i))
+		default:
+			missing = append(missing, fmt.Sprintf("\n  --input %s=FILE  %s", p.anchor.Name, iterated(p.anchor.Info, d.iterations)))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("inputs are missing:%s\nhint: give each a .npy, .pb or .bin file, or all of them random values with --random SEED", strings.Join(missing, ""))
+	}
+	return nil
+}
+
+// iterated is the type of all transfers of one run.
+func iterated(info popef.TensorInfo, iterations int64) popef.TensorInfo {
+	if iterations > 1 {
+		info.Shape = append([]int64{iterations}, info.Shape...)
+	}
+	return info
+}
+
+// writeNpy writes an array through a temporary file.
+func writeNpy(path string, info popef.TensorInfo, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".popefgen-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	err = errors.Join(tensorfile.WriteNpy(f, info, data), f.Chmod(0o644), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// printTensor shows the beginning of a tensor.
+func printTensor(w io.Writer, name string, info popef.TensorInfo, data []byte) error {
+	const most = 16
+	n, err := info.Elements()
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s  %s\n ", name, info)
+	for i := range min(n, most) {
+		b.WriteString(" " + elementText(info.DataType, data[i*int64(info.DataType.Size()):]))
+	}
+	if n > most {
+		fmt.Fprintf(&b, " … %d more", n-most)
+	}
+	_, err = fmt.Fprintln(w, b.String())
+	return err
+}

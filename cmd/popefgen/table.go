@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// table lays out rows in columns: numbers to the right, text to the left.
+type table struct {
+	head []string
+	rows [][]string
+	nums []bool // the column holds nothing but numbers
+}
+
+func newTable(head ...string) *table {
+	t := &table{head: head, nums: make([]bool, len(head))}
+	for i := range t.nums {
+		t.nums[i] = true
+	}
+	return t
+}
+
+func (t *table) row(cells ...any) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = fmt.Sprint(c)
+		if s := row[i]; s != "" && s != "-" && (s[0] < '0' || s[0] > '9') {
+			t.nums[i] = false
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+// orDash shows a number that has no meaning when it is zero.
+func orDash(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+func (t *table) print(w io.Writer) error {
+	width := make([]int, len(t.head))
+	for _, r := range append([][]string{t.head}, t.rows...) {
+		for i, c := range r {
+			width[i] = max(width[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, r := range append([][]string{t.head}, t.rows...) {
+		line := ""
+		for i, c := range r {
+			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			if t.nums[i] {
+				c = pad + c
+			} else {
+				c += pad
+			}
+			if i > 0 {
+				line += "  "
+			}
+			line += c
+		}
+		b.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

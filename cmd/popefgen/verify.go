@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/onnx/verify"
+	"github.com/popefgen/popefgen/popef"
+)
+
+var verifyCommand = &cli.Command{
+	Name:  "verify",
+	Usage: "run ONNX models on stored inputs and compare with stored outputs",
+	UsageText: "popefgen verify DIR… [flags]\n\nEach DIR holds model.onnx and test_data_set_N/input_I.pb, output_I.pb: the layout of ONNX's own tests.\n\n" +
+		"example: popefgen verify --recursive ../shared/data/onnx-node-tests",
+	ArgsUsage: "DIR…",
+	Flags: append([]cli.Flag{
+		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "look for such folders at any depth"},
+		&cli.Float64Flag{Name: "rtol", Usage: "relative tolerance of floats", Value: 1e-3},
+		&cli.Float64Flag{Name: "atol", Usage: "absolute tolerance of floats", Value: 1e-7},
+		&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line"},
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only what does not pass"},
+	}, engineFlags...),
+	Action: func(c *cli.Context) error {
+		if c.NArg() == 0 {
+			return fmt.Errorf("verify: which folder? (usage: popefgen verify DIR…)")
+		}
+		cases, err := verify.Find(c.Args().Slice(), c.Bool("recursive"))
+		if err != nil {
+			return fmt.Errorf("verify: %w", err)
+		}
+		o := verify.Options{Tolerance: verify.Tolerance{Rel: c.Float64("rtol"), Abs: c.Float64("atol")}}
+		o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
+			return execute(ctx, m, inputs, c.String("backend"), c.Int("threads"))
+		}
+		enc := json.NewEncoder(c.App.Writer)
+		count := map[verify.Verdict]int{}
+		for _, k := range cases {
+			results, err := verify.Run(c.Context, k, o)
+			if err != nil {
+				return fmt.Errorf("verify: %w", err)
+			}
+			for _, r := range results {
+				count[r.Verdict]++
+				switch {
+				case c.Bool("quiet") && r.Verdict == verify.Pass:
+				case c.Bool("json"):
+					if err := enc.Encode(r); err != nil {
+						return err
+					}
+				default:
+					printVerdict(c, k, r)
+				}
+			}
+		}
+		if !c.Bool("json") {
+			fmt.Fprintf(c.App.Writer, "%d passed, %d failed, %d skipped\n", count[verify.Pass], count[verify.Fail], count[verify.Skip])
+		}
+		if count[verify.Fail] > 0 {
+			return errNo
+		}
+		return nil
+	},
+}
+
+func printVerdict(c *cli.Context, k verify.Case, r verify.Result) {
+	name := k.Dir
+	if len(k.Sets) > 1 {
+		name = filepath.Join(name, filepath.Base(r.Set))
+	}
+	if r.Verdict == verify.Pass {
+		fmt.Fprintf(c.App.Writer, "PASS  %s  worst error %.3g\n", name, r.Worst)
+		return
+	}
+	fmt.Fprintf(c.App.Writer, "%s  %s  %s\n", r.Verdict, name, r.Reason)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/rt"
+)
+
+var versionCommand = &cli.Command{
+	Name:      "version",
+	Usage:     "print the version, and the generation of runners it writes",
+	UsageText: "popefgen version",
+	Action: func(c *cli.Context) error {
+		if err := noArgs(c); err != nil {
+			return err
+		}
+		version := "(devel)"
+		if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+			version = b.Main.Version
+		}
+		fmt.Fprintf(c.App.Writer, "popefgen %s, %s, %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		fmt.Fprintf(c.App.Writer, "writes runners of generation %d; rt runs generations %d to %d\n", rt.Generation, rt.OldestGeneration, rt.Generation)
+		return nil
+	},
+}
+
+var devicesCommand = &cli.Command{
+	Name:      "devices",
+	Usage:     "list the devices of every back end",
+	UsageText: "popefgen devices",
+	Action: func(c *cli.Context) error {
+		if err := noArgs(c); err != nil {
+			return err
+		}
+		t := newTable("BACK END", "ID", "KIND", "IPUS", "TILES", "VERSION", "DESCRIPTION")
+		for _, name := range ipu.Backends() {
+			b, err := ipu.Lookup(name)
+			if err != nil {
+				return err
+			}
+			ds, err := b.Devices(c.Context)
+			if err != nil {
+				return fmt.Errorf("devices of back end %s: %w", name, err)
+			}
+			for _, d := range ds {
+				i := d.Info()
+				t.row(i.Backend, i.ID, i.Kind, i.NumIPUs, orDash(i.TilesPerIPU), orDash(i.Version), i.Description)
+			}
+		}
+		return t.print(c.App.Writer)
+	},
+}

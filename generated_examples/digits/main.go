@@ -1,0 +1,194 @@
+// Command digits classifies scanned handwritten digits with a small
+// convolutional network, through the typed runner in package classifier that
+// popefgen generated from digits.onnx.
+//
+//	go run ./generated_examples/digits         # three scans, then all 359
+//	go run ./generated_examples/digits -show 6 # six scans
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
+)
+
+//go:generate go tool popefgen compile digits.onnx -o classifier/digits.popef --batch 1 --quiet
+//go:generate go tool popefgen generate -m classifier/digits.popef -o classifier -p classifier --embed
+
+//go:embed heldout.csv
+var heldout string
+
+// scan is one image of the data set with its label.
+type scan struct {
+	label int
+	grey  [8][8]int // 0 white to 16 black
+}
+
+func main() {
+	show := flag.Int("show", 3, "how many scans to draw")
+	flag.Parse()
+	log.SetFlags(0)
+	if err := run(os.Stdout, *show); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(w io.Writer, show int) error {
+	scans, err := parse(heldout)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	r, err := classifier.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+
+	in, out := classifier.NewInputs(), classifier.NewOutputs()
+	classify := func(s scan) (digit int, err error) {
+		fill(in.Image, s)
+		if err := r.Run(ctx, in, out); err != nil {
+			return 0, err
+		}
+		return best(out.Probabilities.Data[0][:]), nil
+	}
+
+	// A few scans spread over the set, one beside the other.
+	show = max(0, min(show, len(scans)))
+	for from := 0; from < show; from += 3 {
+		var cards [][]string
+		for i := from; i < min(from+3, show); i++ {
+			s := scans[(i*len(scans)/max(show, 1)+7)%len(scans)]
+			if _, err := classify(s); err != nil {
+				return err
+			}
+			cards = append(cards, card(s, out.Probabilities.Data[0]))
+		}
+		printCards(w, cards)
+	}
+
+	right := 0
+	var wrong []string
+	start := time.Now()
+	for i, s := range scans {
+		digit, err := classify(s)
+		if err != nil {
+			return err
+		}
+		if digit == s.label {
+			right++
+		} else {
+			wrong = append(wrong, fmt.Sprintf("no. %d is a %d, read as %d (%.0f %%)", i+1, s.label, digit, 100*out.Probabilities.Data[0][digit]))
+		}
+	}
+	each := time.Since(start) / time.Duration(len(scans))
+	fmt.Fprintf(w, "%d of %d held-out scans read rightly: %.1f %%; one request took %v on average\n",
+		right, len(scans), 100*float64(right)/float64(len(scans)), each.Round(100*time.Nanosecond))
+	for _, s := range wrong {
+		fmt.Fprintln(w, "  "+s)
+	}
+	return nil
+}
+
+// parse reads lines of a label and 64 grey levels.
+func parse(csv string) ([]scan, error) {
+	var scans []scan
+	for line := range strings.Lines(csv) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSpace(line), ",")
+		if len(fields) != 65 {
+			return nil, fmt.Errorf("held-out scan %d: found %d numbers, want 65", len(scans)+1, len(fields))
+		}
+		var s scan
+		for i, f := range fields {
+			n, err := strconv.Atoi(f)
+			if err != nil {
+				return nil, fmt.Errorf("held-out scan %d: %w", len(scans)+1, err)
+			}
+			if i == 0 {
+				s.label = n
+			} else {
+				s.grey[(i-1)/8][(i-1)%8] = n
+			}
+		}
+		scans = append(scans, s)
+	}
+	if len(scans) == 0 {
+		return nil, errors.New("no held-out scans")
+	}
+	return scans, nil
+}
+
+// fill scales a scan to what the model was trained on.
+func fill(image *classifier.Image, s scan) {
+	for y, row := range s.grey {
+		for x, g := range row {
+			image.Data[0][0][y][x] = float32(g) / 16
+		}
+	}
+}
+
+// best returns the index of the largest probability.
+func best(p []float32) int {
+	b := 0
+	for i := range p {
+		if p[i] > p[b] {
+			b = i
+		}
+	}
+	return b
+}
+
+// shades are the inks of a grey level, two characters a pixel.
+var shades = []rune(" ░▒▓█")
+
+const cardWidth = 24
+
+// card draws a scan and the model's opinion of it.
+func card(s scan, p [10]float32) []string {
+	lines := []string{fmt.Sprintf("a scanned %d", s.label)}
+	for _, row := range s.grey {
+		var b strings.Builder
+		for _, g := range row {
+			ink := shades[(g*(len(shades)-1)+8)/16]
+			b.WriteRune(ink)
+			b.WriteRune(ink)
+		}
+		lines = append(lines, b.String())
+	}
+	first := best(p[:])
+	second := (first + 1) % 10
+	for d := range p {
+		if d != first && p[d] > p[second] {
+			second = d
+		}
+	}
+	for _, d := range []int{first, second} {
+		lines = append(lines, fmt.Sprintf("%d %-10s %5.1f %%", d, strings.Repeat("■", int(p[d]*10+0.5)), 100*p[d]))
+	}
+	return lines
+}
+
+func printCards(w io.Writer, cards [][]string) {
+	for i := range cards[0] {
+		var b strings.Builder
+		for _, c := range cards {
+			b.WriteString(c[i] + strings.Repeat(" ", max(0, cardWidth-len([]rune(c[i])))))
+		}
+		fmt.Fprintln(w, strings.TrimRight(b.String(), " "))
+	}
+	fmt.Fprintln(w)
+}
