@@ -109,11 +109,11 @@ func (t *product[T]) Packed(i int) int {
 
 // matrices returns how many different matrices operand B has.
 func (t *product[T]) matrices() int {
-	most := 0
+	n := 0
 	for _, o := range t.b.offsets {
-		most = max(most, o)
+		n = max(n, o/(t.k*t.n)+1)
 	}
-	return most/(t.k*t.n) + 1
+	return n
 }
 
 // Pack implements [Packer].

@@ -86,17 +86,23 @@ func bindSoftmax(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.Softmax)
 	switch in[0].DType {
 	case graph.F32:
-		return newSoftmax(o, in[0], expF32), nil
+		return newSoftmax[float32](o, in[0]), nil
 	case graph.F64:
-		return newSoftmax(o, in[0], expF64), nil
+		return newSoftmax[float64](o, in[0]), nil
 	}
 	return nil, fmt.Errorf("no kernel for %v", in[0])
 }
 
-func expF64(dst, x []float64) {
-	dst = dst[:len(x)]
-	for i, v := range x {
-		dst[i] = math.Exp(v)
+// exponentials sets dst[i] to exp(x[i]).
+func exponentials[T float](dst, x []T) {
+	switch x := any(x).(type) {
+	case []float32:
+		expF32(any(dst).([]float32), x)
+	case []float64:
+		dst := any(dst).([]float64)
+		for i, v := range x {
+			dst[i] = math.Exp(v)
+		}
 	}
 }
 
@@ -104,13 +110,12 @@ func expF64(dst, x []float64) {
 type softmax[T float] struct {
 	log                bool
 	outer, axis, inner int // elements before, on and after the axis
-	exp                func(dst, x []T)
 	task               softmaxTask[T]
 }
 
-func newSoftmax[T float](o *graph.Softmax, x graph.TensorType, exp func(dst, x []T)) *softmax[T] {
+func newSoftmax[T float](o *graph.Softmax, x graph.TensorType) *softmax[T] {
 	return &softmax[T]{
-		log: o.Log, outer: elements(x.Shape[:o.Axis]), axis: int(x.Shape[o.Axis]), inner: elements(x.Shape[o.Axis+1:]), exp: exp,
+		log: o.Log, outer: elements(x.Shape[:o.Axis]), axis: int(x.Shape[o.Axis]), inner: elements(x.Shape[o.Axis+1:]),
 	}
 }
 
@@ -177,7 +182,7 @@ func (t *softmaxTask[T]) row(x, y []T) {
 		for j, v := range x {
 			y[j] = v - most
 		}
-		t.exp(e, y)
+		exponentials(e, y)
 		total += float64(sum(e))
 	}
 	if t.log {
@@ -215,7 +220,7 @@ func (t *softmaxTask[T]) strip(x, y []T, lanes int) {
 		if t.log {
 			e = buf[:lanes]
 		}
-		t.exp(e, y)
+		exponentials(e, y)
 		for j, v := range e {
 			total[j] += v
 		}

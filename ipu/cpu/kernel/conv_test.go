@@ -1,0 +1,112 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// slide is how a window slides over the spatial axes of a test.
+type slide struct {
+	size, kernel, strides, dilations, begin, end []int64
+}
+
+// drawSlide draws a geometry whose window fits into the padded input.
+func drawSlide(t *rapid.T, axes int) slide {
+	var s slide
+	for range axes {
+		most := []int64{70, 20, 7}[min(axes, 3)-1]
+		size, kernel := rapid.Int64Range(1, most).Draw(t, "size"), rapid.Int64Range(1, 5).Draw(t, "kernel")
+		dilation := rapid.SampledFrom([]int64{1, 1, 1, 2, 3}).Draw(t, "dilation")
+		begin, end := rapid.Int64Range(0, 3).Draw(t, "begin"), rapid.Int64Range(0, 3).Draw(t, "end")
+		if missing := (kernel-1)*dilation + 1 - size - begin - end; missing > 0 {
+			begin += missing / 2
+			end += missing - missing/2
+		}
+		s.size, s.kernel = append(s.size, size), append(s.kernel, kernel)
+		s.strides = append(s.strides, rapid.SampledFrom([]int64{1, 1, 2, 3}).Draw(t, "stride"))
+		s.dilations = append(s.dilations, dilation)
+		s.begin, s.end = append(s.begin, begin), append(s.end, end)
+	}
+	return s
+}
+
+// window calls fn for every window element of the output position at; inside
+// is the input's row-major index over the spatial axes, or -1 in the padding,
+// -2 beyond it.
+func (s *slide) window(at []int64, fn func(tap, inside int, pos []int64)) {
+	pos := make([]int64, len(at))
+	coords(s.kernel, func(k []int64, tap int) {
+		inside := 0
+		for i := range at {
+			p := at[i]*s.strides[i] + k[i]*s.dilations[i] - s.begin[i]
+			pos[i] = p
+			switch {
+			case p >= s.size[i]+s.end[i]:
+				inside = -2
+			case inside >= 0 && (p < 0 || p >= s.size[i]):
+				inside = -1
+			case inside >= 0:
+				inside = inside*int(s.size[i]) + int(p)
+			}
+		}
+		fn(tap, inside, pos)
+	})
+}
+
+func TestConv(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
+		s := drawSlide(t, rapid.IntRange(1, 3).Draw(t, "axes"))
+		small := func(name string) int64 { return rapid.SampledFrom([]int64{1, 1, 2, 3, 4, 5}).Draw(t, name) }
+		n := rapid.SampledFrom([]int64{0, 1, 1, 2}).Draw(t, "batch")
+		group, c, m := small("group"), small("channels"), small("maps")
+		switch rapid.IntRange(0, 9).Draw(t, "channels") {
+		case 0:
+			c = 0
+		case 1: // more than one block
+			c = 70
+		}
+		op := &graph.Conv{Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end, Group: group}
+		of := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: d, Shape: shape} }
+		in := []graph.TensorType{
+			of(append([]int64{n, group * c}, s.size...)...),
+			of(append([]int64{group * m, c}, s.kernel...)...),
+			{},
+		}
+		if rapid.Bool().Draw(t, "bias") {
+			in[2] = of(group * m)
+		}
+		src := drawSource(t)
+		data := [][]byte{src.tensor(in[0]), src.tensor(in[1]), src.tensor(in[2])}
+		out, got := runPacked(t, op, in, data)
+
+		x, w, b := values(in[0], data[0]), values(in[1], data[1]), values(in[2], data[2])
+		plane, window := elements(s.size), elements(s.kernel)
+		want := make([]wanted, elements(out[0].Shape))
+		coords(out[0].Shape, func(at []int64, flat int) {
+			y := &want[flat]
+			add := func(v float64) { y.value += v; y.size += math.Abs(v) }
+			if b != nil {
+				add(b[at[1]])
+			}
+			first := int(at[0]*group*c + at[1]/m*c)
+			s.window(at[2:], func(tap, inside int, _ []int64) {
+				for ch := range int(c) {
+					weight := w[(int(at[1])*int(c)+ch)*window+tap]
+					if inside >= 0 {
+						add(x[(first+ch)*plane+inside] * weight)
+					} else if weight != weight || math.IsInf(weight, 0) {
+						// A padded zero times a weight that is not finite:
+						// kernels may leave the product out.
+						y.open = true
+					}
+				}
+			})
+		})
+		compareSums(t, op, out[0], got[0], want)
+	})
+}
