@@ -35,12 +35,19 @@ type Options struct {
 type Result struct {
 	Executable *graph.Executable
 	Metadata   popef.Metadata
-	Inputs     []onnx.Port // in the model's order
-	Outputs    []onnx.Port // in the model's order
-	Weights    []Weight    // in the order of their blobs
+	Inputs     []Port   // in the model's order
+	Outputs    []Port   // in the model's order
+	Weights    []Weight // in the model's order
 	Warnings   []string
 
 	encoded []byte
+}
+
+// Port is an input or an output in ONNX's terms.
+type Port struct {
+	Name string
+	Elem onnx.ElemType
+	Type graph.TensorType
 }
 
 // Weight is a load-time anchor's data.
@@ -56,7 +63,7 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Executable: low.Executable, Inputs: low.Inputs, Outputs: low.Outputs, Warnings: low.Warnings}
+	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings}
 	iterations := max(o.Iterations, 1)
 	if err := r.layOut(low, iterations); err != nil {
 		return nil, err
@@ -73,6 +80,14 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 	sum := sha256.Sum256(r.encoded)
 	r.Metadata.Executable = strconv.FormatUint(binary.BigEndian.Uint64(sum[:]), 10)
 	return r, nil
+}
+
+func ports(low *onnx.Lowered, from []onnx.Port) []Port {
+	to := make([]Port, len(from))
+	for i, p := range from {
+		to[i] = Port{p.Name, p.Elem, low.Executable.Tensors[p.Tensor].Type}
+	}
+	return to
 }
 
 // layOut adds streams, programs, anchors and weights to the lowered graph.

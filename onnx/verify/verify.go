@@ -113,9 +113,8 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst fl
 	var bad []string
 	for i, p := range r.Outputs {
 		want := wants[i]
-		typ := r.Executable.Tensors[p.Tensor].Type
-		if p.Elem != want.Elem || !slices.Equal(typ.Shape, want.Dims) {
-			bad = append(bad, fmt.Sprintf("output %q is %s %v, want %s %v", p.Name, p.Elem, typ.Shape, want.Elem, want.Dims))
+		if p.Elem != want.Elem || !slices.Equal(p.Type.Shape, want.Dims) {
+			bad = append(bad, fmt.Sprintf("output %q is %s %v, want %s %v", p.Name, p.Elem, p.Type.Shape, want.Elem, want.Dims))
 			continue
 		}
 		d, err := Compare(want.Type(), outs[p.Name], want.Data, o.Tolerance)
