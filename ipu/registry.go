@@ -2,6 +2,7 @@ package ipu
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,12 +41,14 @@ func (r *registry) add(b Backend) {
 func (r *registry) names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	names := make([]string, 0, len(r.backends))
-	for name := range r.backends {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(r.backends))
+}
+
+// all returns the back ends in the order of their names.
+func (r *registry) all() []Backend {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.SortedFunc(maps.Values(r.backends), func(a, b Backend) int { return strings.Compare(a.Name(), b.Name()) })
 }
 
 func (r *registry) lookup(name string) (Backend, error) {
@@ -55,15 +58,24 @@ func (r *registry) lookup(name string) (Backend, error) {
 	if b != nil {
 		return b, nil
 	}
+	return nil, unknownBackend(name, r.all())
+}
+
+// unknownBackend is the error for a name that no back end has.
+func unknownBackend(name string, all []Backend) error {
 	have := "no back end is registered"
-	if names := r.names(); len(names) > 0 {
-		have = "registered: " + strings.Join(names, ", ")
+	for i, b := range all {
+		if i == 0 {
+			have = "registered: " + b.Name()
+		} else {
+			have += ", " + b.Name()
+		}
 	}
 	err := fmt.Errorf("%w %q (%s)", ErrUnknownBackend, name, have)
 	if remedy, ok := providers[name]; ok {
 		err = fmt.Errorf("%w; %s", err, remedy)
 	}
-	return nil, err
+	return err
 }
 
 // Register adds a back end; a back end's package calls it in its init. It
