@@ -260,7 +260,7 @@ func (c *compiler) persistent() {
 			for _, o := range s.Out {
 				if o.Place == InPersistent {
 					used[o.Index] = true
-					stored[o.Index] = stored[o.Index] || s.Kind != CopyIn
+					stored[o.Index] = stored[o.Index] || s.Kind != CopyIn && s.Kind != Share
 				}
 			}
 		}

@@ -264,16 +264,13 @@ func (f *flow) evaluate() error {
 }
 
 // touch keeps v up to step i or, if i lies in a loop that v was written
-// before, up to the end of that loop. What loops carry is kept from the start
-// to the end of them all.
+// before, up to the end of that loop. That covers what a loop carries too: it
+// is first written before the loop.
 func (f *flow) touch(v, i int) {
 	u := &f.values[v]
 	u.last = max(u.last, i)
 	for l := f.steps[i].Loop; l >= 0; l = f.steps[l].Loop {
-		if u.multi {
-			u.first = min(u.first, l)
-		}
-		if u.multi || u.writes[0] < l {
+		if u.writes[0] < l {
 			u.last = max(u.last, f.steps[l].Match)
 		}
 	}

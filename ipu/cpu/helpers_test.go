@@ -154,6 +154,6 @@ func in(t require.TestingT, v []float32) ipu.Stream  { return direct{newHost(t, 
 func out(t require.TestingT, v []float32) ipu.Stream { return direct{newHost(t, bytesOf(v))} }
 
 // run runs a program.
-func run(t require.TestingT, e *Engine, program int) {
+func run(t require.TestingT, e runner, program int) {
 	require.NoError(t, e.Run(context.Background(), program))
 }

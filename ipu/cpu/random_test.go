@@ -205,14 +205,16 @@ const (
 	unchanging
 )
 
+// runner runs programs: an engine, or the interpreter that it is checked by.
+type runner interface {
+	Connect(handle string, s ipu.Stream) error
+	Run(ctx context.Context, program int) error
+}
+
 // runRandom runs a model twice and returns every output's transfers. If
 // overlap is not negative, the memory of output y0 is that of an input, so many
 // bytes on.
-func runRandom(t *rapid.T, m randomModel, kinds map[string]memoryKind, overlap int, options ...ipu.Option) map[string][]byte {
-	e, err := New(ipu.EngineConfig{Name: "random", Executable: m.exe, Options: options})
-	require.NoError(t, err)
-	defer e.Close()
-	load(t, e)
+func runRandom(t *rapid.T, e runner, m randomModel, kinds map[string]memoryKind, overlap int) map[string][]byte {
 	split := func(all []byte, off int) [][]byte {
 		var items [][]byte
 		for i := 0; i < len(all); i += size {
@@ -223,79 +225,87 @@ func runRandom(t *rapid.T, m randomModel, kinds map[string]memoryKind, overlap i
 		return items
 	}
 	var shared *host // the input that y0 shares memory with
+	inputs, outputs := map[string]*host{}, map[string]*host{}
 	for _, handle := range slices.Sorted(maps.Keys(m.inputs)) {
-		data := m.inputs[handle]
-		var s ipu.Stream
-		switch kinds[handle] {
-		case fetched:
-			s = feeder{newHost(t, split(data, 0)...)}
-		case misaligned:
-			s = direct{newHost(t, split(data, 1)...)}
-		default:
-			h := newHost(t, split(data, 0)...)
-			s = direct{h}
-			if kinds[handle] == unchanging && handle[0] == 'w' {
-				s = constant{direct{h}}
-			}
+		off := 0
+		if kinds[handle] == misaligned {
+			off = 1
 		}
-		if handle[0] == 'x' && overlap >= 0 && shared == nil {
-			shared = newHost(t, split(data, 0)...)
-			for i, item := range shared.items {
-				shared.items[i] = append(item, make([]byte, overlap)...)[:size]
+		h := newHost(t, split(m.inputs[handle], off)...)
+		var s ipu.Stream = direct{h}
+		switch {
+		case handle[0] == 'x' && overlap >= 0 && shared == nil:
+			shared = h
+			for i, item := range h.items {
+				h.items[i] = append(item, make([]byte, overlap)...)[:size]
 			}
-			s = direct{shared}
+		case kinds[handle] == fetched:
+			s = feeder{h}
+		case kinds[handle] == unchanging && handle[0] == 'w':
+			s = constant{direct{h}}
+		}
+		if h != shared {
+			inputs[handle] = h
 		}
 		require.NoError(t, e.Connect(handle, s))
 	}
-	hosts := map[string]*host{}
 	for _, handle := range m.outputs {
 		off := 0
 		if kinds[handle] == misaligned {
 			off = 1
 		}
 		h := newHost(t, split(make([]byte, 12*size), off)...)
-		hosts[handle] = h
+		outputs[handle] = h
+		var s ipu.Stream = direct{h}
 		switch {
 		case handle == "y0" && overlap >= 0:
 			for i := range h.items {
 				h.items[i] = shared.items[i%len(shared.items)][overlap : overlap+size]
 			}
-			fallthrough
-		case kinds[handle] != fetched:
-			require.NoError(t, e.Connect(handle, direct{h}))
-		default:
-			require.NoError(t, e.Connect(handle, drain{h}))
+		case kinds[handle] == fetched:
+			s = drain{h}
 		}
+		require.NoError(t, e.Connect(handle, s))
 	}
 	out := map[string][]byte{}
 	run(t, e, 0)
 	for range 2 {
-		require.NoError(t, e.Run(context.Background(), 1))
-		for handle, h := range hosts {
+		run(t, e, 1)
+		for handle, h := range outputs {
 			require.False(t, h.open)
 			for _, item := range h.items[:h.completed] {
 				out[handle] = append(out[handle], item...)
 			}
 		}
 	}
+	for handle, h := range inputs {
+		require.False(t, h.open)
+		require.Equal(t, m.inputs[handle], slices.Concat(h.items...), "input %s was overwritten", handle)
+	}
 	return out
 }
 
-// TestOptimisationsDoNotChangeResults runs random models with everything off
-// and all streams fetched, and again with random options and streams.
-func TestOptimisationsDoNotChangeResults(t *testing.T) {
+// TestRandomModels compares the engine, with random options and streams, with
+// an interpreter that plans nothing.
+func TestRandomModels(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		overlap := rapid.SampledFrom([]int{-1, -1, 0, 16}).Draw(t, "overlap")
-		want := runRandom(t, m, nil, overlap, opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off")...)
+		exe, err := graph.Decode(m.exe)
+		require.NoError(t, err)
+		want := runRandom(t, newInterpreter(exe), m, nil, overlap)
+
 		onOff := rapid.SampledFrom([]string{"on", "on", "off"})
-		options := opt("threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"),
-			"inplace", onOff.Draw(t, "inplace"), "alias", onOff.Draw(t, "alias"), "prepack", onOff.Draw(t, "prepack"))
-		handles := append(slices.Sorted(maps.Keys(m.inputs)), m.outputs...)
+		e, err := New(ipu.EngineConfig{Name: "random", Executable: m.exe, Options: opt(
+			"threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"),
+			"inplace", onOff.Draw(t, "inplace"), "alias", onOff.Draw(t, "alias"), "prepack", onOff.Draw(t, "prepack"))})
+		require.NoError(t, err)
+		defer e.Close()
+		load(t, e)
 		kinds := map[string]memoryKind{}
-		for _, h := range handles {
+		for _, h := range append(slices.Sorted(maps.Keys(m.inputs)), m.outputs...) {
 			kinds[h] = memoryKind(rapid.IntRange(0, 3).Draw(t, h))
 		}
-		require.Equal(t, want, runRandom(t, m, kinds, overlap, options...))
+		require.Equal(t, want, runRandom(t, e, m, kinds, overlap))
 	})
 }

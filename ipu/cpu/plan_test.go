@@ -1,0 +1,165 @@
+package cpu
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// planned plans what b built.
+func planned(t require.TestingT, b *graph.Builder) *Plan {
+	exe, err := graph.Decode(executable(t, b))
+	require.NoError(t, err)
+	p, err := PlanOf(exe, 2)
+	require.NoError(t, err)
+	return p
+}
+
+// bufferOf returns the buffer of a program that holds a tensor.
+func bufferOf(t require.TestingT, p *Program, tensor graph.TensorID) *Buffer {
+	for i := range p.Buffers {
+		if slices.Contains(p.Buffers[i].Tensors, tensor) {
+			return &p.Buffers[i]
+		}
+	}
+	require.FailNow(t, "the tensor has no buffer")
+	return nil
+}
+
+func TestPlanSharesMemory(t *testing.T) {
+	b := graph.NewBuilder("chain")
+	x := b.AddLocal("x", f32(4, 4))
+	g := b.BeginGraph("main")
+	relu := node(t, b, &graph.Unary{Fn: graph.Relu}, "relu", x)
+	flat := node(t, b, &graph.Reshape{Shape: []int64{16}}, "flat", relu)
+	neg := node(t, b, &graph.Unary{Fn: graph.Neg}, "neg", flat)
+	double := node(t, b, &graph.Binary{Fn: graph.Add}, "double", neg, neg)
+	b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", double))
+	p := planned(t, b)
+	g0 := &p.Programs[0]
+	require.Equal(t, 0, bufferOf(t, g0, x).Input, "the input is read where the host has it")
+	require.Equal(t, []graph.TensorID{x}, bufferOf(t, g0, x).Tensors, "and so nothing overwrites it")
+	require.Equal(t, []graph.TensorID{relu, flat, neg}, bufferOf(t, g0, relu).Tensors)
+	require.Equal(t, []graph.TensorID{double}, bufferOf(t, g0, double).Tensors, "an operand that is read twice is not overwritten")
+	require.Equal(t, 5, bufferOf(t, g0, double).Output, "the output is written where the host wants it")
+	require.Equal(t, int64(128), p.ArenaBytes)
+	require.Equal(t, Share, g0.Steps[2].Kind)
+}
+
+func TestPlanIsPrintedAndDeterministic(t *testing.T) {
+	want := planned(t, twoLayers(t))
+	for range 3 {
+		require.Equal(t, want, planned(t, twoLayers(t)))
+	}
+	text := want.String()
+	for _, line := range []string{
+		`plan "two layers": 2 threads, arena `, `persistent t1 "w1" f32[3,4], 48 B`, `program 1 "main": 6 steps`,
+		`0 copy in "x" -> b0`, `compute Unary "relu" b1 -> b1`, `, or the memory that step 0 reads`, `, or the memory that step 5 fills`,
+	} {
+		require.Contains(t, text, line)
+	}
+	require.Equal(t, strings.Count(text, "\nprogram"), 3)
+}
+
+func TestMemoryReport(t *testing.T) {
+	e := newLoaded(t, twoLayers(t))
+	r := e.MemoryReport()
+	require.Equal(t, e.Plan().ArenaBytes, r.ArenaBytes)
+	require.Equal(t, int64(32), r.ConstantBytes)
+	require.Equal(t, int64(128), r.PersistentBytes, "w1 and b1, a cache line each")
+	for _, m := range r.Tensors {
+		require.Equal(t, 1, m.Program)
+		require.LessOrEqual(t, m.Offset+m.Bytes, r.ArenaBytes)
+		require.LessOrEqual(t, m.First, m.Last)
+	}
+	require.NotEmpty(t, r.Tensors)
+}
+
+func TestOperandsPackedOnlyIfTheySeldomChange(t *testing.T) {
+	build := func(streamed bool) *Plan {
+		b := graph.NewBuilder("mm")
+		x, w := b.AddLocal("x", f32(16, 16)), b.AddPersistent("w", f32(256))
+		g := b.BeginGraph("main")
+		shaped := node(t, b, &graph.Reshape{Shape: []int64{16, 16}}, "shaped", w)
+		y := node(t, b, &graph.MatMul{}, "mm", x, shaped)
+		in := b.CopyIn("w", w)
+		steps := []graph.Step{b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y)}
+		if streamed {
+			steps = append([]graph.Step{in}, steps...)
+		}
+		b.AddProgram(0, "load", in)
+		b.AddProgram(1, "main", steps...)
+		return planned(t, b)
+	}
+	require.Len(t, build(false).Packed, 1, "through a reshape too")
+	require.False(t, build(false).Persistent[0].Stored)
+	require.Empty(t, build(true).Packed)
+	require.True(t, build(true).Persistent[0].Borrowed)
+}
+
+func TestResultWaitsForOperandsReadTwice(t *testing.T) {
+	b := graph.NewBuilder("double")
+	s := b.AddPersistent("s", f32(4))
+	g := b.BeginGraph("main")
+	require.NoError(t, b.NodeTo(&graph.Binary{Fn: graph.Add}, "add", []graph.TensorID{s}, s, s))
+	b.AddProgram(0, "main", b.Call(g))
+	p := planned(t, b)
+	require.Equal(t, []StepKind{Compute, Move}, []StepKind{p.Programs[0].Steps[0].Kind, p.Programs[0].Steps[1].Kind})
+}
+
+func TestHugeProgramsAreRefused(t *testing.T) {
+	b := graph.NewBuilder("huge")
+	x := b.AddLocal("x", f32(1))
+	g := b.BeginGraph("main")
+	for range 1000 {
+		node(t, b, &graph.Unary{Fn: graph.Neg}, "neg", x)
+	}
+	steps := []graph.Step{b.CopyIn("x", x)}
+	for range 200 {
+		steps = append(steps, b.Call(g))
+	}
+	b.AddProgram(0, "main", steps...)
+	_, err := New(ipu.EngineConfig{Executable: executable(t, b)})
+	require.ErrorContains(t, err, "more than 131072 steps")
+}
+
+func TestLayOut(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		buffers := make([]Buffer, rapid.IntRange(0, 40).Draw(t, "buffers"))
+		live := map[int]int64{}
+		var sum, peak int64
+		for i := range buffers {
+			first := rapid.IntRange(0, 20).Draw(t, "first")
+			u := Buffer{Bytes: int64(rapid.IntRange(0, 1000).Draw(t, "bytes")), First: first, Last: first + rapid.IntRange(0, 8).Draw(t, "steps")}
+			buffers[i] = u
+			sum += alignUp(u.Bytes)
+			for k := u.First; k <= u.Last; k++ {
+				live[k] += alignUp(u.Bytes)
+				peak = max(peak, live[k])
+			}
+		}
+		total := layOut(buffers)
+		require.GreaterOrEqual(t, total, peak)
+		require.LessOrEqual(t, total, sum)
+		for i, a := range buffers {
+			require.Zero(t, a.Offset%alignment)
+			require.LessOrEqual(t, a.Offset+a.Bytes, total)
+			for _, b := range buffers[:i] {
+				if a.First <= b.Last && b.First <= a.Last && a.Bytes > 0 && b.Bytes > 0 {
+					require.True(t, a.Offset+a.Bytes <= b.Offset || b.Offset+b.Bytes <= a.Offset, "%+v and %+v overlap", a, b)
+				}
+			}
+		}
+	})
+}
+
+func TestLayOutReusesMemory(t *testing.T) {
+	buffers := []Buffer{{Bytes: 64, First: 0, Last: 1}, {Bytes: 128, First: 1, Last: 2}, {Bytes: 64, First: 2, Last: 3}, {Bytes: 100, First: 3, Last: 4}}
+	require.Equal(t, int64(192), layOut(buffers))
+}
