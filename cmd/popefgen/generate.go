@@ -19,7 +19,7 @@ var generateCommand = &cli.Command{
 	UsageText: "popefgen generate -m MODEL.popef [-o DIR] [flags]\n\nexample: popefgen generate -m digits.popef -o digits --embed\n" +
 		"in Go source: //go:generate go tool popefgen generate -m digits.popef -o digits",
 	Flags: []cli.Flag{
-		&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF `FILE`; several files may make one model", Required: true},
+		&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF `FILE`; several files may make one model"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the package", Value: "."},
 		&cli.StringFlag{Name: "package", Aliases: []string{"p"}, Usage: "package `NAME` (default: from the directory, or the model's file name)"},
 		&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
@@ -66,6 +66,9 @@ var generateCommand = &cli.Command{
 // render returns the files of the package that the flags ask for.
 func render(c *cli.Context, dir string) ([]gen.File, error) {
 	models := c.StringSlice("model")
+	if len(models) == 0 {
+		return nil, errors.New("which model? (usage: popefgen generate -m MODEL.popef -o DIR)")
+	}
 	o := gen.Options{Package: c.String("package"), ModelBase: filepath.Base(models[0]), QueueDepth: c.Int("queue"), Tests: c.Bool("tests")}
 	if c.IsSet("queue") && o.QueueDepth < 1 {
 		return nil, fmt.Errorf("--queue %d: want at least 1", o.QueueDepth)

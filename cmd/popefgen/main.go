@@ -53,6 +53,12 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 }
 
 func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
+	commands := []*cli.Command{
+		compileCommand, generateCommand, inspectCommand, runCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
+	}
+	for _, c := range commands {
+		c.OnUsageError = usageError
+	}
 	return &cli.App{
 		Name:           "popefgen",
 		Usage:          "turn PopEF and ONNX models into typed Go runners",
@@ -63,13 +69,10 @@ func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 		HideVersion:    true,
 		ExitErrHandler: func(*cli.Context, error) {},
 		Suggest:        true,
-		Commands: []*cli.Command{
-			compileCommand, generateCommand, inspectCommand, runCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
-		},
-		CommandNotFound: nil,
+		Commands:       commands,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return fmt.Errorf("there is no command %q%s; popefgen --help lists them", c.Args().First(), didYouMean(c))
+				return fmt.Errorf("there is no command %q%s (popefgen --help lists them)", c.Args().First(), didYouMean(c))
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -86,8 +89,9 @@ func usageError(c *cli.Context, err error, _ bool) error {
 }
 
 func didYouMean(c *cli.Context) string {
-	if s := cli.SuggestCommand(c.App.Commands, c.Args().First()); s != "" && s != "help" {
-		return fmt.Sprintf(" (did you mean %q?)", s)
+	// The library's answer is a sentence of its own.
+	if s, ok := strings.CutPrefix(cli.SuggestCommand(c.App.Commands, c.Args().First()), "D"); ok {
+		return "; d" + s
 	}
 	return ""
 }
@@ -151,8 +155,7 @@ func noArgs(c *cli.Context) error {
 	return nil
 }
 
-// assignments splits flags of the form NAME=VALUE at the last or first equals
-// sign: names of anchors and files may hold any character.
+// assignments splits the values of a flag of the form NAME=VALUE.
 func assignments(flag string, values []string) ([][2]string, error) {
 	var out [][2]string
 	seen := map[string]bool{}

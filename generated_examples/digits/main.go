@@ -15,6 +15,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -80,21 +81,23 @@ func run(w io.Writer, show int) error {
 
 	right := 0
 	var wrong []string
-	start := time.Now()
+	times := make([]time.Duration, 0, len(scans))
 	for i, s := range scans {
+		start := time.Now()
 		digit, err := classify(s)
 		if err != nil {
 			return err
 		}
+		times = append(times, time.Since(start))
 		if digit == s.label {
 			right++
 		} else {
 			wrong = append(wrong, fmt.Sprintf("no. %d is a %d, read as %d (%.0f %%)", i+1, s.label, digit, 100*out.Probabilities.Data[0][digit]))
 		}
 	}
-	each := time.Since(start) / time.Duration(len(scans))
-	fmt.Fprintf(w, "%d of %d held-out scans read rightly: %.1f %%; one request took %v on average\n",
-		right, len(scans), 100*float64(right)/float64(len(scans)), each.Round(100*time.Nanosecond))
+	slices.Sort(times)
+	fmt.Fprintf(w, "%d of %d held-out scans read rightly: %.1f %%; one request took %v (median)\n",
+		right, len(scans), 100*float64(right)/float64(len(scans)), times[len(times)/2].Round(100*time.Nanosecond))
 	for _, s := range wrong {
 		fmt.Fprintln(w, "  "+s)
 	}

@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"popefgen": main})
+}
+
+// TestScript runs the scripts in testdata/script: each is commands with what
+// they must print and how they must end. -testscript-update rewrites expected
+// files.
+func TestScript(t *testing.T) {
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	require.NoError(t, err)
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("ROOT", root)
+			e.Setenv("EXAMPLES", filepath.Join(root, "generated_examples"))
+			// Building generated packages needs the caches of the machine.
+			for _, v := range []string{"HOME", "GOPATH", "GOCACHE", "GOMODCACHE", "GOPROXY", "GOFLAGS"} {
+				if s, ok := os.LookupEnv(v); ok {
+					e.Setenv(v, s)
+				}
+			}
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase,
+		},
+	})
+}
+
+// status CODE COMMAND… runs popefgen and wants exactly that exit code.
+func status(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status CODE ARGUMENT…")
+	}
+	var out, errOut bytes.Buffer
+	wd, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	code := Run(context.Background(), args[1:], strings.NewReader(""), &out, &errOut)
+	ts.Check(os.Chdir(wd))
+	ts.Check(os.WriteFile(ts.MkAbs("out"), out.Bytes(), 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs("err"), errOut.Bytes(), 0o666))
+	ts.Logf("%s%s", out.String(), errOut.String())
+	if args[0] != string(rune('0'+code)) {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+// cut N FILE TO writes the first N bytes of FILE.
+func cut(ts *testscript.TestScript, neg bool, args []string) {
+	n := 0
+	for _, c := range args[0] {
+		n = 10*n + int(c-'0')
+	}
+	b, err := os.ReadFile(ts.MkAbs(args[1]))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b[:n], 0o666))
+}
+
+func TestReorder(t *testing.T) {
+	app := newApp(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+	for _, c := range []struct{ in, want string }{
+		{"compile a.onnx -o b.popef --quiet", "compile -o b.popef --quiet -- a.onnx"},
+		{"compile --constants a.onnx --dim=N=3", "compile --constants --dim=N=3 -- a.onnx"},
+		{"inspect a b --json c", "inspect --json -- a b c"},
+		{"run -- -odd.popef --threads", "run -- -odd.popef --threads"},
+		{"nonsense -x y", "nonsense -x y"},
+	} {
+		require.Equal(t, c.want, strings.Join(reorder(app, strings.Fields(c.in)), " "))
+	}
+}
+
+func TestTable(t *testing.T) {
+	tab := newTable("NAME", "SIZE")
+	tab.row("größe", 5)
+	tab.row("x", 12345)
+	var b bytes.Buffer
+	require.NoError(t, tab.print(&b))
+	require.Equal(t, "NAME    SIZE\ngröße      5\nx      12345\n", b.String())
+}
