@@ -167,9 +167,7 @@ func (t *softmaxTask[T]) Do(part int) {
 func (t *softmaxTask[T]) row(x, y []T) {
 	most := x[0]
 	for _, v := range x {
-		if larger(v, most) {
-			most = v
-		}
+		most = max(most, v)
 	}
 	var buf [softmaxStrip]T
 	var total float64
@@ -206,9 +204,7 @@ func (t *softmaxTask[T]) strip(x, y []T, lanes int) {
 	copy(most, x)
 	for i := range t.axis {
 		for j, v := range x[i*t.inner:][:lanes] {
-			if larger(v, most[j]) {
-				most[j] = v
-			}
+			most[j] = max(most[j], v)
 		}
 	}
 	for i := range t.axis {

@@ -212,9 +212,6 @@ func (t *maxPoolTask[T]) Do(part int) {
 	}
 }
 
-// larger reports whether v takes the place of the maximum m.
-func larger[T number](v, m T) bool { return v > m || v != v }
-
 // byElement goes over the output row once for each element of the window.
 func (t *maxPoolTask[T]) byElement(w *windowRows, x, y []T) {
 	a := &t.axes[len(t.axes)-1]
@@ -232,16 +229,12 @@ func (t *maxPoolTask[T]) byElement(w *windowRows, x, y []T) {
 			if a.stride == 1 {
 				src = src[:len(out)]
 				for i, v := range src {
-					if larger(v, out[i]) {
-						out[i] = v
-					}
+					out[i] = max(out[i], v)
 				}
 				continue
 			}
 			for i, at := 0, 0; i < len(out); i, at = i+1, at+a.stride {
-				if v := src[at]; larger(v, out[i]) {
-					out[i] = v
-				}
+				out[i] = max(out[i], src[at])
 			}
 		}
 		w.next()
@@ -260,9 +253,7 @@ func (t *maxPoolTask[T]) byWindow(w *windowRows, x, y []T) {
 			lo, hi := a.taps(o)
 			m := y[o]
 			for at := o*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
-				if v := row[at]; larger(v, m) {
-					m = v
-				}
+				m = max(m, row[at])
 			}
 			y[o] = m
 		}

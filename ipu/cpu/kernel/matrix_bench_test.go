@@ -1,0 +1,122 @@
+package kernel
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// measure runs op on float32 data, packed operands packed, and reports
+// GFLOP/s for the given number of operations.
+func measure(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
+	b.Helper()
+	var in []graph.TensorType
+	for _, s := range shapes {
+		in = append(in, graph.TensorType{DType: graph.F32, Shape: s})
+	}
+	out, err := op.Infer(in)
+	if err != nil {
+		b.Fatal(err)
+	}
+	k, err := New(op, in, out)
+	if err != nil {
+		b.Fatal(err)
+	}
+	src := &source{r: seeded(1)}
+	var data, results [][]byte
+	for i, tt := range in {
+		x := src.tensor(tt)
+		if p, ok := k.(Packer); ok && i > 0 && p.Packed(i) > 0 {
+			dst := aligned(p.Packed(i))
+			p.Pack(i, dst, x)
+			p.UsePacked(i)
+			x = dst
+		}
+		data = append(data, x)
+	}
+	for _, tt := range out {
+		results = append(results, aligned(elements(tt.Shape)*tt.DType.Size()))
+	}
+	scratch := aligned(k.Scratch())
+	for _, p := range []Pool{Serial{}, threads(runtime.GOMAXPROCS(0))} {
+		b.Run(fmt.Sprint(p.Workers()), func(b *testing.B) {
+			grain = 32 << 10
+			defer func() { grain = 64 }()
+			for b.Loop() {
+				if err := k.Run(p, data, results, scratch); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(flops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+		})
+	}
+}
+
+func BenchmarkMatMul(b *testing.B) {
+	for _, c := range [][3]int64{{1, 128, 784}, {8, 128, 784}, {64, 64, 64}, {256, 256, 256}, {1024, 1024, 1024}} {
+		m, n, k := c[0], c[1], c[2]
+		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
+			measure(b, &graph.MatMul{}, float64(2*m*n*k), []int64{m, k}, []int64{k, n})
+		})
+	}
+}
+
+func BenchmarkGemv(b *testing.B) {
+	measure(b, &graph.Gemm{TransB: true, Alpha: 1, Beta: 1}, 2*128*784, []int64{1, 784}, []int64{128, 784}, []int64{128})
+}
+
+func BenchmarkConv(b *testing.B) {
+	ones := []int64{1, 1}
+	for _, c := range []struct {
+		name                            string
+		channels, maps, group, size, kk int64
+	}{
+		{"3x3_64_56", 64, 64, 1, 56, 3}, {"1x1_64_256_56", 64, 256, 1, 56, 1}, {"3x3_512_7", 512, 512, 1, 7, 3},
+		{"depthwise_32_112", 32, 32, 32, 112, 3},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			pads := []int64{c.kk / 2, c.kk / 2}
+			op := &graph.Conv{Strides: ones, Dilations: ones, PadsBegin: pads, PadsEnd: pads, Group: c.group}
+			flops := 2 * float64(c.maps*c.size*c.size) * float64(c.channels/c.group*c.kk*c.kk)
+			measure(b, op, flops, []int64{1, c.channels, c.size, c.size}, []int64{c.maps, c.channels / c.group, c.kk, c.kk}, []int64{c.maps})
+		})
+	}
+}
+
+func BenchmarkLSTM(b *testing.B) {
+	o := &graph.LSTM{Hidden: 128, Direction: "forward", Activations: []string{"Sigmoid", "Tanh", "Tanh"},
+		ActAlpha: make([]float64, 3), ActBeta: make([]float64, 3)}
+	measure(b, o, 2*50*512*(64+128), []int64{50, 1, 64}, []int64{1, 512, 64}, []int64{1, 512, 128}, []int64{1, 1024})
+}
+
+func BenchmarkSoftmax(b *testing.B) {
+	measure(b, &graph.Softmax{Axis: 1}, 64*1000, []int64{64, 1000})
+}
+
+func BenchmarkLayerNorm(b *testing.B) {
+	measure(b, &graph.LayerNorm{Axis: 1, Epsilon: 1e-5}, 128*768, []int64{128, 768}, []int64{768}, []int64{768})
+}
+
+func BenchmarkMaxPool(b *testing.B) {
+	op := &graph.MaxPool{Kernel: []int64{3, 3}, Strides: []int64{2, 2}, Dilations: []int64{1, 1}, PadsBegin: []int64{1, 1}, PadsEnd: []int64{1, 1}}
+	measure(b, op, 64*56*56*9, []int64{1, 64, 112, 112})
+}
+
+// BenchmarkNaive is the plain triple loop that the product is measured by.
+func BenchmarkNaive(b *testing.B) {
+	const n = 256
+	x, y, z := make([]float32, n*n), make([]float32, n*n), make([]float32, n*n)
+	for b.Loop() {
+		for i := range n {
+			for p := range n {
+				v := x[i*n+p]
+				for j, w := range y[p*n:][:n] {
+					z[i*n+j] += v * w
+				}
+			}
+		}
+	}
+	b.ReportMetric(2*n*n*n*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GFLOP/s")
+}
