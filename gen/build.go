@@ -38,6 +38,7 @@ var passes = []func(*builder){
 	(*builder).settings,
 	(*builder).contract,
 	(*builder).anchors,
+	(*builder).handles,
 	(*builder).tensors,
 	(*builder).renames,
 	(*builder).name,
@@ -112,6 +113,11 @@ func (b *builder) settings() {
 			b.problem("%v", err)
 		}
 	}
+	if files := b.model.Files(); len(files) > 1 {
+		for _, f := range files {
+			p.Parts = append(p.Parts, filepath.Base(f))
+		}
+	}
 	p.Tests = b.opts.Tests
 	p.ModelEnv = "POPEFGEN_MODEL_DIR"
 }
@@ -155,14 +161,19 @@ func (b *builder) anchors() {
 		slices.Sort(programs)
 		_, data := b.model.Data(a.Name)
 		data = data && a.Type.TakesData()
-		if data && roles[i] != contract.Unused {
-			p.CarriedAnchors++
-			p.CarriedBytes += size
-		}
 		p.Anchors = append(p.Anchors, Anchor{
 			Name: a.Name, Handle: a.Handle, Role: roles[i], HasData: data,
 			Programs: slices.Compact(programs), Info: a.Info.String(), Bytes: size,
 		})
+		if a.Repeats > 1 {
+			pa := &p.Anchors[i]
+			pa.Info += fmt.Sprintf(" repeated %d times", a.Repeats)
+			pa.Bytes *= int64(a.Repeats)
+		}
+		if data && roles[i] != contract.Unused {
+			p.CarriedAnchors++
+			p.CarriedBytes += p.Anchors[i].Bytes
+		}
 	}
 }
 
@@ -186,6 +197,24 @@ func (p *Plan) group(a Anchor) *[]Field {
 	return nil
 }
 
+// handles refuses anchors that no memory can be connected to.
+func (b *builder) handles() {
+	first := map[string]string{}
+	for _, a := range b.plan.Anchors {
+		if b.plan.group(a) == nil {
+			continue
+		}
+		other, taken := first[a.Handle]
+		switch {
+		case a.Handle == "":
+			b.problem("anchor %q: this %s has no stream handle, so that nothing can be connected to it", a.Name, a.Role)
+		case taken:
+			b.problem("anchor %q: its stream handle %q is that of anchor %q too", a.Name, a.Handle, other)
+		}
+		first[a.Handle] = a.Name
+	}
+}
+
 // tensors gives every anchor that the caller sees a Go type. Anchors of one
 // name, type and shape in different structs share it: what Save delivered can
 // then be given to Open.
@@ -197,36 +226,40 @@ func (b *builder) tensors() {
 	b.tensor = make([]int, len(p.Anchors))
 	for i := range p.Anchors {
 		b.tensor[i] = -1
-		a, info := p.Anchors[i], b.model.Metadata.Anchors[i].Info
+		a := p.Anchors[i]
 		g := p.group(a)
 		if g == nil {
 			continue
 		}
+		t := b.newTensor(a, b.model.Metadata.Anchors[i])
 		k := key{a.Name, a.Info}
 		if member[g] == nil {
 			member[g] = map[int]bool{}
 		}
 		at := slices.IndexFunc(shared[k], func(t int) bool { return !member[g][t] })
-		t := len(p.Tensors)
 		if at >= 0 {
-			t = shared[k][at]
+			b.tensor[i] = shared[k][at]
 		} else {
-			shared[k] = append(shared[k], t)
-			p.Tensors = append(p.Tensors, b.newTensor(a, info))
+			b.tensor[i] = len(p.Tensors)
+			shared[k] = append(shared[k], len(p.Tensors))
+			p.Tensors = append(p.Tensors, t)
 		}
-		member[g][t] = true
-		b.tensor[i] = t
-		b.checkSize(a, info)
+		member[g][b.tensor[i]] = true
+		b.checkSize(a, b.model.Metadata.Anchors[i].Info.DataType, t.Shape)
 	}
 	b.renamed = make([]string, len(p.Tensors))
 }
 
-func (b *builder) newTensor(a Anchor, info popef.TensorInfo) Tensor {
-	elements, _ := info.Elements() // an error was reported with the size
-	return Tensor{
-		Anchor: a.Name, Shape: info.Shape, Elem: elem(info.DataType),
-		Elements: elements, Bytes: a.Bytes,
+// newTensor returns the type of an anchor, without names.
+func (b *builder) newTensor(a Anchor, meta popef.Anchor) Tensor {
+	t := Tensor{Anchor: a.Name, Shape: meta.Info.Shape, Elem: elem(meta.Info.DataType), Bytes: a.Bytes}
+	if size := int64(meta.Info.DataType.Size()); size > 0 {
+		t.Elements = a.Bytes / size
 	}
+	if meta.Repeats > 1 {
+		t.Shape = slices.Concat([]int64{int64(meta.Repeats)}, t.Shape)
+	}
+	return t
 }
 
 // elem returns the Go type of one element.
@@ -268,14 +301,14 @@ func elem(t popef.DataType) string {
 
 // checkSize refuses tensors that Go has no array type for: Go counts the
 // size of every inner array, even where an outer length of 0 leaves nothing.
-func (b *builder) checkSize(a Anchor, info popef.TensorInfo) {
-	if elem(info.DataType) == "" {
-		b.problem("anchor %q: %s has no Go type", a.Name, info.DataType)
+func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
+	if elem(t) == "" {
+		b.problem("anchor %q: %s has no Go type", a.Name, t)
 		return
 	}
-	size := int64(info.DataType.Size())
-	for i := len(info.Shape) - 1; i >= 0; i-- {
-		n := info.Shape[i]
+	size := int64(t.Size())
+	for i := len(shape) - 1; i >= 0; i-- {
+		n := shape[i]
 		if n > MaxBytes || size > 0 && n > MaxBytes/size {
 			b.problem("anchor %q: %s: a Go array of more than %d bytes can't be declared", a.Name, a.Info, int64(MaxBytes))
 			return

@@ -6,6 +6,7 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
 )
 
@@ -26,7 +27,55 @@ func contractFile(p *Plan) ([]byte, error) {
 		}
 	})
 	f.Line()
+	comments(f.Group, "spec is what the runtime knows of this package.")
+	f.Var().Id("spec").Op("=").Qual(rtPath, "Spec").Values(
+		jen.Line().Id("Package").Op(":").Lit(p.Package),
+		jen.Line().Id("Contract").Op(":").Id("contract"),
+		jen.Line().Id("Iterations").Op(":").Id("DeviceIterations"),
+		jen.Line().Id("QueueDepth").Op(":").Id("QueueDepth"),
+		jen.Line().Id("Anchors").Op(":").Index().Qual(rtPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
+			anchorSpecs(g, p)
+		}),
+		jen.Line(),
+	)
 	return render(f)
+}
+
+// anchorSpecs adds a line for every anchor that memory is bound to.
+func anchorSpecs(g *jen.Group, p *Plan) {
+	lines := 0
+	for _, s := range p.streams() {
+		for _, field := range s.fields {
+			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
+			g.Line().Values(
+				jen.Id("Name").Op(":").Id(t.NameConst),
+				jen.Id("Handle").Op(":").Lit(a.Handle),
+				jen.Id("GoName").Op(":").Lit(t.Name),
+				jen.Id("Role").Op(":").Qual(rtPath, roleConst(a.Role)),
+				jen.Id("Bytes").Op(":").Lit(int(t.Bytes)),
+			)
+			lines++
+		}
+	}
+	if lines > 0 {
+		g.Line()
+	}
+}
+
+// roleConst is the name in package rt of the role of an anchor that memory is
+// bound to.
+func roleConst(r contract.Role) string {
+	switch r {
+	case contract.RunInput:
+		return "RunInput"
+	case contract.RunOutput:
+		return "RunOutput"
+	case contract.LoadInput:
+		return "LoadInput"
+	case contract.Seed:
+		return "Seed"
+	}
+	return "SaveOutput"
 }
 
 // skewGuard adds two constants that do not compile where the code and rt do

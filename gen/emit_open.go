@@ -58,10 +58,9 @@ func openFunc(f *jen.File, p *Plan) {
 			}
 		})
 		g.Id("bind").Op(":=").Func().Params(jen.Id("slot").Int()).Block(
-			jen.Id("r").Dot("bind").Call(
-				jen.Op("&").Id("r").Dot("queue").Index(jen.Id("slot")).Dot("in"),
-				jen.Op("&").Id("r").Dot("queue").Index(jen.Id("slot")).Dot("out"),
-			),
+			jen.Id("q").Op(":=").Op("&").Id("r").Dot("queue").Index(jen.Id("slot")),
+			jen.Id("r").Dot("bind").Call(jen.Op("&").Id("q").Dot("in"), jen.Op("&").Id("q").Dot("out")),
+			jen.Op("*").Id("q").Op("=").Id("request").Values().Comment("// keep no reference to the caller's memory"),
 		)
 		g.If(
 			jen.Err().Op(":=").Id("r").Dot("core").Dot("Open").Call(jen.Id("ctx"), jen.Op("&").Id("spec"), jen.Id("source"), jen.Id("bindings"), jen.Id("bind"), jen.Id("opts").Op("...")),
@@ -79,10 +78,11 @@ func openDoc(p *Plan) []string {
 		out = append(out, "Open loads the embedded model and runs its load programs once. With rt.WithModelFile or",
 			"rt.WithModelBytes it takes another model of the same contract instead.")
 	} else {
-		out = append(out, "Open loads the model at path and runs its load programs once.")
+		out = append(out, "Open loads the model at path and runs its load programs once. With rt.WithModelFile or",
+			"rt.WithModelBytes it takes a model of the same contract from there instead.")
 	}
 	if len(p.LoadInputs) > 0 {
-		out = append(out, "The memory of load must stay valid and unchanged until Close.")
+		out = append(out, "What load points to must not change until Close.")
 	}
 	out = append(out, "", "Errors: rt.ErrContract if the model has another contract than this package, with a list of",
 		"the differences; ipu.ErrWrongBackend if the model was compiled for other devices.")

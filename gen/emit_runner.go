@@ -76,8 +76,12 @@ func (p *Plan) streams() []streams {
 }
 
 func runnerType(f *jen.File, p *Plan) {
-	comments(f.Group, "Runner runs the model. Run, Submit and Save may not be called at the same time from several",
-		"goroutines, unless Open was given rt.Concurrent.")
+	runs := "Run"
+	if len(p.SaveOutputs) > 0 {
+		runs = "Run and Save"
+	}
+	comments(f.Group, wrap("Runner runs the model. Submit may be called from any goroutine, "+runs+
+		" from one at a time, unless Open was given rt.Concurrent.")...)
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
 		for _, s := range p.streams() {

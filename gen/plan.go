@@ -50,9 +50,10 @@ type Options struct {
 // Plan holds every decision about a generated package. All slices are in an
 // order that means something, so that two plans can be compared as they are.
 type Plan struct {
-	Package string // package name
-	Model   string // base name of the model file
-	Embed   string // base name of the embedded copy; "" if Open takes a path
+	Package string   // package name
+	Model   string   // base name of the model file
+	Embed   string   // base name of the embedded copy; "" if Open takes a path
+	Parts   []string // base names of the model's files, if there are several
 
 	Contract     contract.Contract // what caller and model agree on
 	ContractText string            // its canonical form
@@ -89,8 +90,8 @@ type Anchor struct {
 	Role     contract.Role
 	HasData  bool // the file carries data for it
 	Programs []uint32
-	Info     string // such as "F32 [4 10]"
-	Bytes    int64  // of one transfer
+	Info     string // such as "F32 [4 10]", with the number of repeats if there are several
+	Bytes    int64  // of one transfer, with all repeats
 	GoName   string // name of its tensor; "" if generated code does not show it
 }
 
@@ -102,7 +103,7 @@ type Tensor struct {
 	NameConst string // Go name of the constant that holds the anchor's name
 
 	Anchor   string   // the anchor's name
-	Shape    []int64  // array lengths, outermost first; empty for a scalar
+	Shape    []int64  // array lengths, outermost first: the repeats if there are several, then the dimensions
 	Elem     string   // Go type of an element, qualified: "float32", "rt.Float16"
 	Elements int64    // number of elements
 	Bytes    int64    // size

@@ -1,0 +1,215 @@
+package gen_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/popef"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files, if what is to be written compiles, vets and passes its tests")
+
+// goldenDir holds the cases.
+const goldenDir = "../golden"
+
+// goldenCase is one directory of the golden cases.
+type goldenCase struct {
+	name  string
+	model *popef.Model
+	files []string // of the model
+	runs  bool     // its executable is portable
+	opts  gen.Options
+	want  string // directory of the expected files
+	fails string // file of the expected error
+}
+
+// cases reads every golden case; the models' files live as long as the test.
+func cases(t *testing.T) []goldenCase {
+	t.Helper()
+	files, err := filepath.Glob(goldenDir + "/*/model.yaml")
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, len(files), 10, "golden cases")
+	var out []goldenCase
+	for _, file := range files {
+		dir := filepath.Dir(file)
+		description, err := golden.Read(file)
+		require.NoError(t, err)
+		paths, err := description.Write(t.TempDir())
+		require.NoError(t, err, dir)
+		m, err := popef.Load(paths...)
+		require.NoError(t, err, dir)
+		t.Cleanup(func() { require.NoError(t, m.Close()) })
+		out = append(out, goldenCase{
+			name: filepath.Base(dir), model: m, files: paths, runs: description.Executable.Compute != nil, opts: arguments(t, dir, description.File),
+			want: filepath.Join(dir, "want"), fails: filepath.Join(dir, "stderr.txt"),
+		})
+	}
+	return out
+}
+
+// arguments reads the options of a case, which are flags like the command's.
+func arguments(t *testing.T, dir, file string) gen.Options {
+	t.Helper()
+	opts := gen.Options{ModelBase: file, Tests: true, Renames: map[string]string{}}
+	text, err := os.ReadFile(filepath.Join(dir, "args"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return opts
+	}
+	require.NoError(t, err)
+	flags := flag.NewFlagSet("args", flag.ContinueOnError)
+	flags.StringVar(&opts.Package, "p", "", "")
+	flags.IntVar(&opts.QueueDepth, "queue-depth", 0, "")
+	flags.BoolVar(&opts.Tests, "tests", true, "")
+	flags.BoolFunc("embed", "", func(string) error { opts.Embed = file; return nil })
+	flags.Func("rename", "", func(s string) error {
+		anchor, name, ok := strings.Cut(s, "=")
+		if !ok {
+			return fmt.Errorf("rename %q: want anchor=Name", s)
+		}
+		opts.Renames[anchor] = name
+		return nil
+	})
+	require.NoError(t, flags.Parse(strings.Fields(string(text))), dir)
+	require.Empty(t, flags.Args(), dir)
+	return opts
+}
+
+// generate returns everything that the generator writes for a case.
+func generate(t *testing.T, c goldenCase) ([]gen.File, error) {
+	t.Helper()
+	p, err := gen.Build(c.model, c.opts)
+	if err != nil {
+		return nil, err
+	}
+	files, err := gen.Emit(p)
+	require.NoError(t, err)
+	if p.Embed != "" {
+		f, err := gen.ModelCopy(p, c.model)
+		require.NoError(t, err)
+		files = append(files, f)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name)
+	}
+	require.Equal(t, p.Files, names)
+	return files, nil
+}
+
+// TestGolden compares what the generator writes with the golden cases, to the
+// byte. With -update it rewrites them, after it made sure that all of it
+// compiles, vets and passes its own tests.
+func TestGolden(t *testing.T) {
+	all := cases(t)
+	written := map[string][]gen.File{}
+	for _, c := range all {
+		t.Run(c.name, func(t *testing.T) {
+			files, err := generate(t, c)
+			if err != nil {
+				require.ErrorIs(t, err, gen.ErrBuild)
+				text := err.Error() + "\n"
+				if *update {
+					require.NoError(t, os.WriteFile(c.fails, []byte(text), 0o644))
+					return
+				}
+				want, readErr := os.ReadFile(c.fails)
+				require.NoError(t, readErr, "got the error: %v", err)
+				require.Empty(t, cmp.Diff(string(want), text))
+				return
+			}
+			require.NoFileExists(t, c.fails, "the case was to fail")
+			written[c.want] = files
+			if *update {
+				return
+			}
+			compareDir(t, c.want, files)
+		})
+	}
+	if !*update || t.Failed() {
+		return
+	}
+	root, err := os.MkdirTemp(".", "update-")
+	require.NoError(t, err)
+	defer os.RemoveAll(root)
+	for dir, files := range written {
+		_, err := gen.Write(filepath.Join(root, filepath.Base(filepath.Dir(dir))), files)
+		require.NoError(t, err)
+	}
+	packages := "./" + root + "/..."
+	command(t, all, "vet", packages)
+	command(t, all, "tool", "staticcheck", packages)
+	command(t, all, "test", packages)
+	for dir, files := range written {
+		_, err := gen.Write(dir, files)
+		require.NoError(t, err)
+	}
+}
+
+// TestGoldenRuns vets all golden packages and runs the tests that were
+// generated with them, with their models at hand.
+func TestGoldenRuns(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles every golden package")
+	}
+	all := cases(t)
+	command(t, all, "vet", goldenDir+"/...")
+	test := []string{"test"}
+	for _, c := range all {
+		if c.runs {
+			test = append(test, filepath.ToSlash(c.want))
+		}
+	}
+	require.Greater(t, len(test), 2, "cases with a portable executable")
+	command(t, all, test...)
+}
+
+// command runs the go command with the cases' models where generated tests
+// look for them.
+func command(t *testing.T, all []goldenCase, args ...string) {
+	t.Helper()
+	models := t.TempDir()
+	for _, c := range all {
+		if _, err := gen.Build(c.model, c.opts); err != nil {
+			continue
+		}
+		for _, path := range c.files {
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(models, filepath.Base(path)), data, 0o644))
+		}
+	}
+	c := exec.Command("go", args...)
+	c.Env = append(os.Environ(), "POPEFGEN_MODEL_DIR="+models)
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, "go %s:\n%s", strings.Join(args, " "), out)
+}
+
+// compareDir compares all files of dir with files.
+func compareDir(t *testing.T, dir string, files []gen.File) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	var have, want []string
+	for _, e := range entries {
+		have = append(have, e.Name())
+	}
+	for _, f := range files {
+		want = append(want, f.Name)
+	}
+	require.ElementsMatch(t, want, have)
+	diff, err := gen.Check(dir, files)
+	require.NoError(t, err)
+	require.Empty(t, diff)
+}
