@@ -18,8 +18,8 @@ type call struct {
 	sc      *scope
 	env     *environment
 	node    *Node
-	where   string // names the node in messages
-	version int64  // of the operator: the one chosen from the table
+	index   int   // of the node in its list
+	version int64 // of the operator: the one chosen from the table
 
 	inputs []*value // nil where left out
 	taken  int      // operands that the operator knows

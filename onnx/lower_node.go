@@ -13,9 +13,20 @@ type environment struct {
 	opsets   map[string]int64 // version by domain
 	function *Function        // the function whose body this is, or nil
 	attrs    map[string]*Attribute
-	caller   *environment // of the function
-	where    string       // prefix of a node's name in messages
-	depth    int          // of subgraphs and functions
+	depth    int // of subgraphs and functions
+
+	// The node whose function or branch this is, nil for the main graph.
+	caller *environment
+	node   step
+	what   string // "in function f"
+}
+
+// where names a node and the nodes around it, for messages.
+func (e *environment) where(s step) string {
+	if e.caller == nil {
+		return label(s.node, s.index)
+	}
+	return e.caller.where(e.node) + ": " + e.what + ": " + label(s.node, s.index)
 }
 
 // canonicalDomain returns "" for both names of ONNX's own operators.
@@ -43,7 +54,7 @@ func (l *lowerer) scan(env *environment, steps []step) {
 			continue
 		}
 		if _, _, err := l.operator(env, s.node); err != nil {
-			l.report(env.where+label(s.node, s.index), err)
+			l.report(env.where(s), err)
 		}
 	}
 }
@@ -86,10 +97,9 @@ func (l *lowerer) operator(env *environment, n *Node) (lowerFunc, int64, error) 
 // give bad values, so that whatever does not depend on them is still seen.
 func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 	for _, s := range steps {
-		where := env.where + label(s.node, s.index)
-		out, err := l.node(sc, env, s.node, where)
+		out, err := l.node(sc, env, s)
 		if err != nil && !errors.Is(err, errPoisoned) {
-			l.report(where, err)
+			l.report(env.where(s), err)
 		}
 		for i, name := range s.node.Outputs {
 			if name == "" {
@@ -111,7 +121,8 @@ func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 }
 
 // node lowers one node and returns a value for each of its named results.
-func (l *lowerer) node(sc *scope, env *environment, n *Node, where string) (out []*value, err error) {
+func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err error) {
+	n := s.node
 	if l.count >= maxNodes {
 		if l.count == maxNodes {
 			l.count++
@@ -120,7 +131,7 @@ func (l *lowerer) node(sc *scope, env *environment, n *Node, where string) (out 
 		return nil, errPoisoned
 	}
 	l.count++
-	c := &call{l: l, sc: sc, env: env, node: n, where: where, read: map[string]bool{"consumed_inputs": true}}
+	c := &call{l: l, sc: sc, env: env, node: n, index: s.index, read: map[string]bool{"consumed_inputs": true}}
 	if err := c.bind(); err != nil {
 		return nil, err
 	}
@@ -211,8 +222,8 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 			len(c.inputs), len(c.node.Outputs), f.Name, len(f.Inputs), len(f.Outputs))
 	}
 	env := &environment{
-		opsets: opsetsOf(f.Opsets), function: f, attrs: make(map[string]*Attribute), caller: c.env,
-		where: fmt.Sprintf("%s: in function %s: ", c.where, f.Name), depth: c.env.depth + 1,
+		opsets: opsetsOf(f.Opsets), function: f, attrs: make(map[string]*Attribute), depth: c.env.depth + 1,
+		caller: c.env, node: step{c.node, c.index}, what: "in function " + f.Name,
 	}
 	for domain, v := range c.env.opsets {
 		if _, ok := env.opsets[domain]; !ok {

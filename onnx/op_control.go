@@ -44,7 +44,7 @@ func branch(c *call) []*value {
 		c.fail("%s: %w", name, err)
 	}
 	env := *c.env
-	env.where, env.depth = c.where+": "+name+": ", env.depth+1
+	env.caller, env.node, env.what, env.depth = c.env, step{c.node, c.index}, name, env.depth+1
 	c.l.nodes(sc, &env, order)
 	out := make([]*value, len(names))
 	for i, n := range names {
