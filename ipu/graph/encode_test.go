@@ -2,8 +2,10 @@ package graph
 
 import (
 	"encoding/binary"
+	"flag"
 	"hash/crc32"
 	"math"
+	"os"
 	"reflect"
 	"testing"
 	"unsafe"
@@ -267,4 +269,22 @@ func FuzzDecode(f *testing.F) {
 		require.NoError(t, Optimize(e))
 		require.NoError(t, Verify(e))
 	})
+}
+
+var update = flag.Bool("update", false, "write the golden file of the encoding")
+
+// Files of version 1 stay readable, and the sample's bytes the same on every
+// machine.
+func TestGoldenFile(t *testing.T) {
+	const path = "testdata/sample-v1.bin"
+	e := sample(t)
+	if *update {
+		require.NoError(t, os.WriteFile(path, encode(t, e), 0o644))
+	}
+	b, err := os.ReadFile(path)
+	require.NoError(t, err)
+	got, err := Decode(b)
+	require.NoError(t, err)
+	sameExecutable(t, e, got)
+	require.Equal(t, b, encode(t, e))
 }

@@ -27,7 +27,7 @@ func floatData(v ...float32) []byte {
 // the encoding does not keep.
 func sameExecutable(t *testing.T, want, got *Executable) {
 	t.Helper()
-	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.EquateNaNs()); d != "" {
 		t.Fatalf("executables differ (-want +got):\n%s", d)
 	}
 }
