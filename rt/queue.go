@@ -142,10 +142,9 @@ type Ticket struct {
 }
 
 // Wait blocks until the request has ended and returns its error. If ctx ends
-// first, Wait returns ctx's error; the request goes on, using its inputs
-// and outputs until it ends, which nobody will be told, and its place in the
-// queue is freed then. A ticket is used up by Wait in either case: another
-// Wait fails with [ErrTicketUsed].
+// first, Wait returns ctx's error; the request goes on, using its inputs and
+// outputs until it ends, which nobody is told, and frees its place then. Either
+// way the ticket is used up: another Wait fails with [ErrTicketUsed].
 func (t Ticket) Wait(ctx context.Context) error {
 	if t.queue == nil {
 		return ErrTicketUsed

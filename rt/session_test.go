@@ -432,3 +432,11 @@ func TestStopDuringRun(t *testing.T) {
 	<-started
 	require.ErrorIs(t, <-result, context.DeadlineExceeded)
 }
+
+func TestDefaultBackend(t *testing.T) {
+	v := variants(t)[2]
+	s, err := rt.NewSession(context.Background(), load(t, v.model))
+	require.NoError(t, err)
+	require.Equal(t, "cpu", s.Device().Info().Backend, "cpu is preferred where several are registered")
+	require.NoError(t, s.Close())
+}

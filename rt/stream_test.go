@@ -1,0 +1,89 @@
+package rt
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPrefetchDepth plays a device that keeps several transfers in flight and
+// throws some away: nothing is lost or repeated.
+func TestPrefetchDepth(t *testing.T) {
+	var in Input[[4]byte]
+	w, size := in.describe()
+	require.Equal(t, 4, size)
+	w.anchor, w.size, w.count = "x", 1, 4
+	var buf [1]byte
+	take := func(want byte) {
+		t.Helper()
+		require.True(t, in.Prefetch(buf[:]))
+		require.Equal(t, want, buf[0])
+	}
+	require.False(t, in.Prefetch(buf[:]), "no memory")
+	in.Bind(&[4]byte{10, 11, 12, 13})
+	take(10)
+	take(11)
+	take(12)
+	in.InvalidatePrefetched()
+	take(10)
+	in.Complete()
+	take(11)
+	take(12)
+	in.Complete()
+	in.InvalidatePrefetched()
+	require.NoError(t, in.Fetch(buf[:]))
+	require.EqualValues(t, 12, buf[0])
+	take(13)
+	require.False(t, in.Prefetch(buf[:]), "the next run's data is not there yet")
+	require.ErrorIs(t, in.Fetch(buf[:]), ErrEndOfData)
+	in.Complete()
+	in.Complete()
+	in.Bind(&[4]byte{20, 21, 22, 23})
+	take(20)
+}
+
+func TestOutput(t *testing.T) {
+	var out Output[[2]byte]
+	w, _ := out.describe()
+	w.anchor, w.size, w.count = "y", 1, 2
+	require.False(t, out.Prefetch(nil))
+	require.NoError(t, out.Fetch([]byte{1}), "dropped")
+	mem, err := out.Memory()
+	require.NoError(t, err)
+	require.Nil(t, mem)
+
+	var got [2]byte
+	out.Bind(&got)
+	require.NoError(t, out.Fetch([]byte{1}))
+	out.Complete()
+	mem, err = out.Memory()
+	require.NoError(t, err)
+	mem[0] = 2
+	again, err := out.Memory()
+	require.NoError(t, err)
+	require.Same(t, &mem[0], &again[0], "the same until Complete")
+	out.Complete()
+	require.Equal(t, [2]byte{1, 2}, got)
+	require.ErrorIs(t, out.Fetch([]byte{3}), ErrEndOfData)
+	_, err = out.Memory()
+	require.ErrorIs(t, err, ErrEndOfData)
+	w.clear()
+	require.NoError(t, out.Fetch([]byte{3}))
+	require.Equal(t, [2]byte{1, 2}, got)
+}
+
+func TestConstant(t *testing.T) {
+	c := constant{[]byte{1, 2}}
+	for range 3 {
+		buf := make([]byte, 2)
+		require.NoError(t, c.Fetch(buf))
+		require.Equal(t, c.data, buf)
+		require.True(t, c.Prefetch(make([]byte, 2)))
+		c.Complete()
+		c.InvalidatePrefetched()
+	}
+	mem, err := c.Memory()
+	require.NoError(t, err)
+	require.Same(t, &c.data[0], &mem[0])
+	require.Same(t, &c.data[0], &c.Constant()[0])
+}
