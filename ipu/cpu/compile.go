@@ -27,6 +27,7 @@ type compiler struct {
 	results []int // results of each kernel, left-out ones included
 	bound   map[nodeKey]int
 	packs   map[packKey]int // index into plan.Packed
+	steps   int             // of all programs so far
 
 	writers     []int            // static writers of every tensor
 	nodeWritten []bool           // tensors that a node writes

@@ -104,9 +104,11 @@ func assemble(name string, c *compiler) *Engine {
 	}
 	for i := range c.plan.Programs {
 		p := program{plan: &c.plan.Programs[i], number: i}
+		moved := map[graph.StreamID]bool{}
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
-			if (s.Kind == CopyIn || s.Kind == CopyOut) && !slices.Contains(p.streams, int(s.Stream)) {
+			if (s.Kind == CopyIn || s.Kind == CopyOut) && !moved[s.Stream] {
+				moved[s.Stream] = true
 				p.streams = append(p.streams, int(s.Stream))
 				info := &e.streams[s.Stream].info
 				info.Programs = append(info.Programs, p.plan.Index)
@@ -229,7 +231,7 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 }
 
 // Run runs a program to its end, in the caller's goroutine. ctx is looked at
-// between nodes and not while a stream blocks.
+// at the start, before every node and in loops, and not while a stream blocks.
 func (e *Engine) Run(ctx context.Context, index int) (err error) {
 	if err := e.enter(); err != nil {
 		return fmt.Errorf("run program %d: %w", index, err)

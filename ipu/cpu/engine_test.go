@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -360,6 +361,61 @@ func TestStopAndBusyDuringRun(t *testing.T) {
 	h.onFetch = nil
 	load(t, e)
 	run(t, e, 1)
+}
+
+// TestEndlessLoop ends a run that would last for years.
+func TestEndlessLoop(t *testing.T) {
+	b := graph.NewBuilder("endless")
+	s := b.AddPersistent("s", f32(4))
+	g := b.BeginGraph("main")
+	require.NoError(t, b.NodeTo(&graph.Unary{Fn: graph.Neg}, "neg", []graph.TensorID{s}, s))
+	b.AddProgram(0, "main", b.Repeat(1<<62, b.Call(g)))
+	b.AddProgram(1, "empty", b.Repeat(1<<62))
+	e := newLoaded(t, b)
+	for program := range 2 {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		require.ErrorIs(t, e.Run(ctx, program), context.DeadlineExceeded)
+		cancel()
+	}
+	time.AfterFunc(5*time.Millisecond, func() { e.Stop() })
+	require.ErrorIs(t, e.Run(context.Background(), 0), ipu.ErrStopped)
+}
+
+func TestCancelDuringRun(t *testing.T) {
+	e := newLoaded(t, twoLayers(t))
+	ctx, cancel := context.WithCancel(context.Background())
+	h := newHost(t, bytesOf(xValues))
+	h.onFetch = cancel
+	connect(t, e, map[string]ipu.Stream{"x": feeder{h}, "y": out(t, make([]float32, 4))})
+	require.ErrorIs(t, e.Run(ctx, 1), context.Canceled)
+	run(t, e, 1)
+}
+
+// FuzzNew plans and loads what may be a portable executable.
+func FuzzNew(f *testing.F) {
+	f.Add(executable(f, twoLayers(f)))
+	for _, build := range models {
+		f.Add(executable(f, build(f).b))
+	}
+	f.Fuzz(func(t *testing.T, exe []byte) {
+		e, err := New(ipu.EngineConfig{Executable: exe, Options: opt("memory", "1000000", "threads", "2")})
+		if err != nil {
+			return
+		}
+		d := &device{}
+		d.Attach()
+		if e.Load(context.Background(), d) == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+			defer cancel()
+			for _, s := range e.Streams() {
+				require.NoError(t, e.Connect(s.Handle, fetchOnly{}))
+			}
+			for _, p := range e.Programs() {
+				e.Run(ctx, p.Index) //nolint:errcheck // any error is fine, a panic is not
+			}
+		}
+		require.NoError(t, e.Close())
+	})
 }
 
 func TestPanicsAreErrors(t *testing.T) {

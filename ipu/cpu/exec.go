@@ -12,16 +12,18 @@ import (
 // opcode says what an instruction does.
 type opcode uint8
 
+// The first three are where a run looks at its context: what takes time or
+// may go on without end.
 const (
 	opCompute   opcode = iota // run a kernel
-	opCopyIn                  // stream to buffer
 	opSet                     // stream to persistent tensor
+	opLoopEnd                 // next iteration
+	opCopyIn                  // stream to buffer
 	opCopyOut                 // tensor to stream
 	opClaim                   // take the host's memory for an output, ahead of its CopyOut
 	opComplete                // complete an input that was used in place
 	opMove                    // copy in[0] to out[0]
 	opLoopStart               // count iterations
-	opLoopEnd                 // next iteration
 )
 
 // instruction is one step of a program, bound to memory.
@@ -55,19 +57,18 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 	done := ctx.Done()
 	prof := e.profile.Load()
 	code := p.code
+	if ended(done) {
+		return e.failed(p, len(code), ctx.Err())
+	}
 	for pc := 0; pc < len(code); pc++ {
 		if e.state.Load() != loaded {
 			return e.failed(p, len(code), ipu.ErrStopped)
 		}
-		if done != nil {
-			select {
-			case <-done:
-				return e.failed(p, len(code), ctx.Err())
-			default:
-			}
-		}
 		e.at = pc
 		in := &code[pc]
+		if in.op <= opLoopEnd && ended(done) {
+			return e.failed(p, len(code), ctx.Err())
+		}
 		var start time.Time
 		if prof != nil {
 			start = time.Now()
@@ -104,6 +105,19 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 		}
 	}
 	return nil
+}
+
+// ended reports whether a context is done; nil never is.
+func ended(done <-chan struct{}) bool {
+	if done == nil {
+		return false
+	}
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // hostMemory asks a direct stream for the memory of its next transfer. It is

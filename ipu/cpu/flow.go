@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// maxSteps bounds a program with its calls inlined, so that a small file
+// maxSteps bounds all programs with their calls inlined, so that a small file
 // can't ask for an endless plan.
 const maxSteps = 1 << 17
 
@@ -83,8 +83,8 @@ func (f *flow) flatten(steps []graph.Step, loop, depth int) error {
 }
 
 func (f *flow) add(s Step) error {
-	if len(f.steps) == maxSteps {
-		return fmt.Errorf("more than %d steps", maxSteps)
+	if f.c.steps++; f.c.steps > maxSteps {
+		return fmt.Errorf("the programs up to here have more than %d steps, calls inlined", maxSteps)
 	}
 	s.Scratch = -1
 	f.steps = append(f.steps, s)
