@@ -158,3 +158,27 @@ func TestEmbedNames(t *testing.T) {
 	_, err = gen.Build(model, gen.Options{ModelBase: "a\n//go:embed /etc/passwd\n.popef"})
 	require.ErrorContains(t, err, "can't stand in a comment")
 }
+
+// TestModelCopy joins the files of a model that is to be embedded.
+func TestModelCopy(t *testing.T) {
+	description, err := golden.Read(goldenDir + "/popart_training/model.yaml")
+	require.NoError(t, err)
+	model := load(t, description)
+	p, err := gen.Build(model, gen.Options{Embed: "training.popef"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"executable.popef", "variables.popef"}, p.Parts)
+	f, err := gen.ModelCopy(p, model)
+	require.NoError(t, err)
+	require.Equal(t, "training.popef", f.Name)
+	joined, err := popef.LoadBytes(f.Name, f.Data)
+	require.NoError(t, err)
+	again, err := gen.Build(joined, gen.Options{})
+	require.NoError(t, err)
+	require.Equal(t, p.ContractHash, again.ContractHash)
+
+	_, err = gen.ModelCopy(again, model)
+	require.ErrorContains(t, err, "without an embedded model")
+	require.NoError(t, os.Remove(model.Files()[1]))
+	_, err = gen.ModelCopy(p, model)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -126,9 +126,9 @@ func methods(f *jen.File, p *Plan) {
 		g.Return(core("Main").Call(jen.Id("ctx")))
 	})
 
-	comments(f.Group, "Submit queues a request and returns a ticket to wait for. What in and out point to belongs",
-		"to the runner until then. rt.ErrQueueFull means that QueueDepth requests are pending. It",
-		"allocates nothing.")
+	comments(f.Group, "Submit queues a request and returns a ticket, which must be waited for once. What in and out",
+		"point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means",
+		"that QueueDepth tickets are pending. It allocates nothing.")
 	ticket := jen.Qual(rtPath, "Ticket")
 	method("Submit", run, []jen.Code{ticket, jen.Error()}, func(g *jen.Group) {
 		ifErr(g, jen.Id("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())

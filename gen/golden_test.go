@@ -70,7 +70,7 @@ func arguments(t *testing.T, dir, file string) gen.Options {
 	require.NoError(t, err)
 	flags := flag.NewFlagSet("args", flag.ContinueOnError)
 	flags.StringVar(&opts.Package, "p", "", "")
-	flags.IntVar(&opts.QueueDepth, "queue-depth", 0, "")
+	flags.IntVar(&opts.QueueDepth, "queue", 0, "")
 	flags.BoolVar(&opts.Tests, "tests", true, "")
 	flags.BoolFunc("embed", "", func(string) error { opts.Embed = file; return nil })
 	flags.Func("rename", "", func(s string) error {
