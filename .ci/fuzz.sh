@@ -6,6 +6,6 @@ go="${GO:-go}"
 grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do
 	sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file" | while read -r target; do
 		echo "== $(dirname "$file") $target"
-		"$go" test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-20s}" "$(dirname "$file")" </dev/null
+		"$go" test -run '^$' -fuzz "^$target\$" -fuzztime "${FUZZTIME:-20s}" -fuzzminimizetime 10x "$(dirname "$file")" </dev/null
 	done
 done

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -87,9 +86,6 @@ func render(c *cli.Context, dir string) ([]gen.File, error) {
 		o.Renames[r[0]] = r[1]
 	}
 	if c.Bool("embed") {
-		if len(models) > 1 {
-			return nil, errors.New("--embed takes a model of one file; leave it out and give Open the paths")
-		}
 		o.Embed = o.ModelBase
 	}
 	m, err := popef.Load(models...)
@@ -105,17 +101,14 @@ func render(c *cli.Context, dir string) ([]gen.File, error) {
 		return nil, err
 	}
 	files, err := gen.Emit(plan)
+	if err != nil || o.Embed == "" {
+		return files, err
+	}
+	model, err := gen.ModelCopy(plan, m)
 	if err != nil {
 		return nil, err
 	}
-	if o.Embed != "" {
-		data, err := os.ReadFile(models[0])
-		if err != nil {
-			return nil, fmt.Errorf("embedding the model: %w", err)
-		}
-		files = append(files, gen.File{Name: o.Embed, Data: data})
-	}
-	return files, nil
+	return append(files, model), nil
 }
 
 // isIdentifier reports whether a directory's name serves as a package name.
