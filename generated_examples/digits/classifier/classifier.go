@@ -24,9 +24,9 @@
 // # Memory and goroutines
 //
 // A run reads and writes the memory that the inputs and outputs point to in place. From Run or
-// Submit until Run or the ticket's Wait returns it belongs to the runner. Submit may be called
-// from any goroutine, Run from one at a time; with the option rt.Concurrent they wait for each
-// other. Several Runners are independent of each other.
+// Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
+// Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
+// they wait for each other. Several Runners are independent of each other.
 package classifier
 
 import (
@@ -166,9 +166,9 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.core.Main(ctx)
 }
 
-// Submit queues a request and returns a ticket to wait for. What in and out point to belongs
-// to the runner until then. rt.ErrQueueFull means that QueueDepth requests are pending. It
-// allocates nothing.
+// Submit queues a request and returns a ticket, which must be waited for once. What in and out
+// point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
+// that QueueDepth tickets are pending. It allocates nothing.
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := check(in, out); err != nil {
 		return rt.Ticket{}, err
