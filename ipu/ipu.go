@@ -117,12 +117,15 @@ type Engine interface {
 	Close() error
 }
 
-// Device is one device, or one group of devices that works as one.
+// Device is one device, or one group of devices that works as one. Its methods
+// may be called from any goroutine. Enumerating again gives other Devices for
+// the same device, only one of which can be attached at a time.
 type Device interface {
 	// Info describes the device; it does not need to be attached.
 	Info() DeviceInfo
 	// Attach takes the device for this process in one attempt and reports
 	// whether that succeeded; false means that someone else holds it.
+	// Attaching a Device that is attached succeeds and changes nothing.
 	Attach() (bool, error)
 	// Detach gives the device back. Detaching twice is allowed.
 	Detach() error
@@ -138,6 +141,7 @@ type DeviceInfo struct {
 	TilesPerIPU   int    // 0 where tiles have no meaning
 	Version       int    // IPU hardware version 2 or 21; 0 where there is none
 	RemoteBuffers bool   // supports memory outside the device that it can reach
+	Shared        bool   // any number of engines may be loaded at the same time, as on a CPU; see [Lease]
 }
 
 // Option is one engine or device option, handed to the back end unchanged.

@@ -112,6 +112,7 @@ func (d *device) Info() ipu.DeviceInfo {
 			runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.GOMAXPROCS(0)),
 		NumIPUs:       1,
 		RemoteBuffers: true,
+		Shared:        true,
 	}
 }
 
