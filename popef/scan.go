@@ -50,9 +50,10 @@ var dialects = [...]dialect{
 }
 
 // scan lists the blobs of a file without touching their payloads. If no
-// dialect fits, the error is that of the one that came furthest.
+// dialect fits, the error is that of the dialect that the format describes,
+// plain or packed as the first header is.
 func scan(src *source, limits Limits) ([]*Blob, warnings, error) {
-	var deepest *Error
+	var reported *Error
 	for _, d := range dialects {
 		s := scanner{
 			view:   view{src: src},
@@ -66,11 +67,16 @@ func scan(src *source, limits Limits) ([]*Blob, warnings, error) {
 			}
 			return s.blobs, s.warn, nil
 		}
-		if deepest == nil || err.Offset > deepest.Offset {
-			deepest = err
+		if reported == nil || d.packed && reported.Blob == 0 && reported.Kind == unknownKind && err.Kind != unknownKind {
+			reported = err
+		}
+		// Where the size of one blob led to the header of another, sizes have
+		// been read as they were meant, and what is wrong lies elsewhere.
+		if err.Blob > 0 && err.Kind != unknownKind {
+			break
 		}
 	}
-	return nil, warnings{}, deepest
+	return nil, warnings{}, reported
 }
 
 func (d dialect) String() string {
@@ -248,13 +254,25 @@ func (s *scanner) unfinished(b *Blob) error {
 	return nil
 }
 
-// startsBlob reports whether off looks like the start of a blob.
+// startsBlob reports whether a blob's messages can be read at off. A payload
+// may be a Cap'n Proto message too, so the header alone proves little.
 func (s *scanner) startsBlob(off int64) bool {
 	if off == s.view.Size() {
 		return false
 	}
-	h, _, _, err := s.header(off)
-	return err == nil && h.kind.Valid() && h.size <= uint64(s.view.Size()-off)
+	h, d, end, err := s.header(off)
+	if err != nil || h.size > uint64(s.view.Size()-off) {
+		return false
+	}
+	if !h.kind.Valid() {
+		return h.size > 0
+	}
+	m, err := s.message("info", end)
+	if err != nil {
+		return false
+	}
+	d.info(m.Root, &Blob{Kind: h.kind})
+	return d.err == nil
 }
 
 // expected returns how many bytes of payload the info message asks for.

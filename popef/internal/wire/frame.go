@@ -58,13 +58,6 @@ func segmentSizes(table []byte, n int) (sizes []int64, total int64) {
 	return sizes, total
 }
 
-// Skip returns the offset after the plain message at off without reading more
-// than its segment table.
-func Skip(v View, off int64) (int64, error) {
-	_, _, end, err := table(v, off)
-	return end, err
-}
-
 // table reads the segment table at off and checks it against the file's size.
 func table(v View, off int64) (sizes []int64, body, end int64, err error) {
 	left := v.Size() - off
