@@ -26,14 +26,14 @@ type Blob struct {
 	src *source
 }
 
-// location returns where the blob starts.
-func (b *Blob) location() Location {
+// Location returns where the blob starts, for messages.
+func (b *Blob) Location() Location {
 	return Location{File: b.File, Blob: b.Index, Kind: b.Kind, Name: b.Name, Offset: b.Offset}
 }
 
 // payloadLocation returns where its payload starts.
 func (b *Blob) payloadLocation() Location {
-	l := b.location()
+	l := b.Location()
 	l.Offset = b.PayloadOffset
 	return l
 }

@@ -229,10 +229,10 @@ func (d *decoder) anchor(m wire.Anchor) Anchor {
 // oddities warns of values that only a newer writer would use.
 func oddities(w *warnings, b *Blob, d *decoder) {
 	if d.newer != "" {
-		w.add(b.location(), "the %s message has fields that are newer than this reader; they are ignored", d.newer)
+		w.add(b.Location(), "the %s message has fields that are newer than this reader; they are ignored", d.newer)
 	}
 	if (b.Kind == TensorBlob || b.Kind == FeedBlob) && !b.Info.DataType.Valid() {
-		w.add(b.location(), "element type %v is unknown", b.Info.DataType)
+		w.add(b.Location(), "element type %v is unknown", b.Info.DataType)
 	}
 	if b.Metadata == nil {
 		return
@@ -240,10 +240,10 @@ func oddities(w *warnings, b *Blob, d *decoder) {
 	for i := range b.Metadata.Anchors {
 		a := &b.Metadata.Anchors[i]
 		if !a.Info.DataType.Valid() {
-			w.add(b.location(), "anchor %q: element type %v is unknown", shorten(a.Name), a.Info.DataType)
+			w.add(b.Location(), "anchor %q: element type %v is unknown", shorten(a.Name), a.Info.DataType)
 		}
 		if !a.Type.Valid() {
-			w.add(b.location(), "anchor %q: anchor type %d is unknown", shorten(a.Name), uint16(a.Type))
+			w.add(b.Location(), "anchor %q: anchor type %d is unknown", shorten(a.Name), uint16(a.Type))
 		}
 	}
 }

@@ -233,6 +233,12 @@ func checkSmall(t testing.TB, m *popef.Model) {
 		require.NoError(t, err)
 		require.Equal(t, xData[3*i:3*i+3], p)
 	}
+	b, ok := m.Data("x")
+	require.True(t, ok)
+	require.Same(t, f.Blob, b)
+	_, ok = m.Data("y")
+	require.False(t, ok)
+	require.Same(t, &m.Metadata.Anchors[0], &m.MetadataBlob().Metadata.Anchors[0])
 	require.Len(t, m.Opaques(), 1)
 	o := m.Opaques()[0]
 	require.Equal(t, "note", o.Name)

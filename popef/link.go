@@ -33,7 +33,7 @@ func link(r *Reader) *linked {
 			continue
 		}
 		if first, ok := described[b.Executable]; ok {
-			l.problem(b, errorf(ErrDuplicateMetadata, "executable %q already has the metadata at %v", shorten(b.Executable), first.location()),
+			l.problem(b, errorf(ErrDuplicateMetadata, "executable %q already has the metadata at %v", shorten(b.Executable), first.Location()),
 				"give the files of one model once")
 			continue
 		}
@@ -47,7 +47,7 @@ func link(r *Reader) *linked {
 }
 
 func (l *linker) problem(b *Blob, err error, hint string) {
-	l.problems.add(b.location(), hint, err)
+	l.problems.add(b.Location(), hint, err)
 }
 
 // index sorts executables and data by name; of several data blobs of one name
@@ -60,7 +60,7 @@ func (l *linker) index() {
 			case b.Name == "":
 				l.problem(b, errorf(ErrExecutableName, "executable has no name"), "")
 			case ok:
-				l.problem(b, errorf(ErrExecutableName, "executable %q is already at %v", shorten(b.Name), first.location()),
+				l.problem(b, errorf(ErrExecutableName, "executable %q is already at %v", shorten(b.Name), first.Location()),
 					"give each file once")
 			default:
 				l.execs[b.Name] = b
@@ -75,7 +75,7 @@ func (l *linker) index() {
 
 func (l *linker) data(byName map[string]*Blob, b *Blob) {
 	if first, ok := byName[b.Name]; ok {
-		l.warn.add(b.location(), "ignored: %v of that name is already at %v", b.Kind, first.location())
+		l.warn.add(b.Location(), "ignored: %v of that name is already at %v", b.Kind, first.Location())
 		l.used[b] = true // one warning is enough
 		return
 	}
@@ -124,7 +124,7 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 		return
 	case tensor != nil && feed != nil:
 		l.used[tensor], l.used[feed] = true, true
-		l.problem(feed, errorf(ErrAmbiguousData, "anchor %q has tensor data too, at %v", shorten(a.Name), tensor.location()),
+		l.problem(feed, errorf(ErrAmbiguousData, "anchor %q has tensor data too, at %v", shorten(a.Name), tensor.Location()),
 			"remove one of them")
 		return
 	case tensor == nil:
@@ -132,7 +132,7 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 	}
 	l.used[b] = true
 	if !b.Info.Equal(a.Info) {
-		l.problem(b, errorf(ErrMismatch, "data is %v, its anchor %q (metadata at %v) is %v", b.Info, shorten(a.Name), meta.location(), a.Info),
+		l.problem(b, errorf(ErrMismatch, "data is %v, its anchor %q (metadata at %v) is %v", b.Info, shorten(a.Name), meta.Location(), a.Info),
 			"the data is of another version of the model; export both together")
 		return
 	}
@@ -155,7 +155,7 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 		want = size * int64(a.Repeats)
 	}
 	if b.PayloadSize > want && m.byName[a.Name] == nil {
-		l.warn.add(b.location(), "%d bytes of data, %s needs %d; the rest is ignored", b.PayloadSize, describe(b), want)
+		l.warn.add(b.Location(), "%d bytes of data, %s needs %d; the rest is ignored", b.PayloadSize, describe(b), want)
 	}
 	m.byName[a.Name] = b
 	if b.Kind == FeedBlob {
@@ -198,11 +198,11 @@ func (l *linker) unused() {
 		}
 		switch b.Kind {
 		case ExecutableBlob:
-			l.warn.add(b.location(), "no metadata describes it")
+			l.warn.add(b.Location(), "no metadata describes it")
 		case TensorBlob, FeedBlob:
-			l.warn.add(b.location(), "no input anchor of that name takes it")
+			l.warn.add(b.Location(), "no input anchor of that name takes it")
 		case OpaqueBlob:
-			l.warn.add(b.location(), "it belongs to the executable %q, of which there is no model", shorten(b.Executable))
+			l.warn.add(b.Location(), "it belongs to the executable %q, of which there is no model", shorten(b.Executable))
 		}
 	}
 }

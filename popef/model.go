@@ -136,7 +136,7 @@ func (f *Feed) Len() int { return int(f.Blob.NumTensors) }
 // or in memory, else a copy.
 func (f *Feed) Tensor(i int) ([]byte, error) {
 	if i < 0 || i >= f.Len() {
-		return nil, &Error{Location: f.Blob.location(), Err: fmt.Errorf("tensor %d of a feed of %d", i, f.Len())}
+		return nil, &Error{Location: f.Blob.Location(), Err: fmt.Errorf("tensor %d of a feed of %d", i, f.Len())}
 	}
 	p, err := f.Blob.src.read(f.Blob.PayloadOffset+int64(i)*f.size, f.size)
 	if err != nil {

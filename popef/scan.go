@@ -113,7 +113,7 @@ func (s *scanner) run() *Error {
 			err = s.blob(b)
 		}
 		if err != nil {
-			return &Error{Location: b.location(), Err: err, Hint: hintFor(err)}
+			return &Error{Location: b.Location(), Err: err, Hint: hintFor(err)}
 		}
 		s.blobs = append(s.blobs, b)
 		off += b.Size
@@ -223,7 +223,7 @@ func (s *scanner) unknown(b *Blob, h header, headerEnd int64) error {
 		return errorf(ErrFormat, "blob of %d bytes is smaller than its own header", h.size)
 	}
 	b.PayloadOffset, b.PayloadSize, b.Size = base, end-base, end-b.Offset
-	s.warn.add(b.location(), "blobs of kind %d are newer than this reader; skipped", uint16(b.Kind))
+	s.warn.add(b.Location(), "blobs of kind %d are newer than this reader; skipped", uint16(b.Kind))
 	return nil
 }
 
@@ -249,7 +249,7 @@ func (s *scanner) unfinished(b *Blob) error {
 	b.Unfinished = true
 	b.Size = s.view.Size() - b.Offset
 	b.PayloadSize = s.view.Size() - b.PayloadOffset
-	s.warn.add(b.location(), "its writer was never closed (size 0); the payload is taken to reach to the end of the file")
+	s.warn.add(b.Location(), "its writer was never closed (size 0); the payload is taken to reach to the end of the file")
 	s.checkPayload(b)
 	return nil
 }
@@ -302,10 +302,10 @@ func (s *scanner) checkPayload(b *Blob) {
 	n, err := b.expected()
 	switch {
 	case err != nil:
-		s.warn.add(b.location(), "the length of its payload can't be checked: %v", err)
+		s.warn.add(b.Location(), "the length of its payload can't be checked: %v", err)
 	case b.PayloadSize < n:
-		s.warn.add(b.location(), "%d bytes of payload, %d expected; it can't be used", b.PayloadSize, n)
+		s.warn.add(b.Location(), "%d bytes of payload, %d expected; it can't be used", b.PayloadSize, n)
 	case b.PayloadSize > n && b.Kind == MetadataBlob:
-		s.warn.add(b.location(), "%d bytes of payload are ignored: metadata has none", b.PayloadSize)
+		s.warn.add(b.Location(), "%d bytes of payload are ignored: metadata has none", b.PayloadSize)
 	}
 }
