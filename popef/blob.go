@@ -23,7 +23,8 @@ type Blob struct {
 	UncompressedSize uint64     // executable: 2^64-1 where it is not compressed
 	Metadata         *Metadata  // metadata
 
-	src *source
+	src   *source
+	order int // among all blobs of its Reader
 }
 
 // Location returns where the blob starts, for messages.

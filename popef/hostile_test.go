@@ -196,6 +196,28 @@ func TestManyTinyBlobs(t *testing.T) {
 	require.ErrorContains(t, err, "blob 10: more than 10 blobs")
 }
 
+func TestManyModels(t *testing.T) {
+	const n = 20_000
+	file := write(t, func(w *popef.Writer) error {
+		for i := range n {
+			name := fmt.Sprint(i)
+			if err := errors.Join(metadata(name, in("w", wInfo))(w), executable(name)(w), opaque("stray", "?")(w)); err != nil {
+				return err
+			}
+		}
+		return tensor("w", wInfo)(w)
+	})
+	r := popef.NewReader()
+	require.NoError(t, r.AddBytes("f", file))
+	start := time.Now()
+	models, err := r.Models()
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), 5*time.Second, "linking must not compare everything with everything")
+	require.Len(t, models, n)
+	require.Len(t, models[n-1].Tensors(), 1)
+	require.Len(t, models[n-1].Warnings(), 101)
+}
+
 func TestEveryByteChanged(t *testing.T) {
 	file := small(t)
 	for i := range file {

@@ -1,6 +1,9 @@
 package popef
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // linked is the result of linking all blobs of a Reader.
 type linked struct {
@@ -102,16 +105,8 @@ func (l *linker) model(meta *Blob) {
 		}
 	}
 	// In the order of the files, not of the anchors.
-	for _, b := range l.r.blobs {
-		if m.byName[b.Name] != b {
-			continue
-		}
-		if b.Kind == TensorBlob {
-			m.tensors = append(m.tensors, b)
-		} else {
-			m.feeds = append(m.feeds, m.feedByName[b.Name])
-		}
-	}
+	slices.SortFunc(m.tensors, func(a, b *Blob) int { return a.order - b.order })
+	slices.SortFunc(m.feeds, func(a, b *Feed) int { return a.Blob.order - b.Blob.order })
 	l.models = append(l.models, m)
 }
 
@@ -154,14 +149,20 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 	if b.Kind == TensorBlob && a.RemoteBuffer && a.Repeats > 1 && size > 0 && b.PayloadSize/size >= int64(a.Repeats) {
 		want = size * int64(a.Repeats)
 	}
-	if b.PayloadSize > want && m.byName[a.Name] == nil {
+	if m.byName[a.Name] != nil {
+		return // an input anchor of the same name and type has taken it
+	}
+	if b.PayloadSize > want {
 		l.warn.add(b.Location(), "%d bytes of data, %s needs %d; the rest is ignored", b.PayloadSize, describe(b), want)
 	}
 	m.byName[a.Name] = b
 	if b.Kind == FeedBlob {
-		m.feedByName[a.Name] = &Feed{Blob: b, size: size}
+		f := &Feed{Blob: b, size: size}
+		m.feedByName[a.Name] = f
+		m.feeds = append(m.feeds, f)
 	} else {
 		m.values[a.Name] = want
+		m.tensors = append(m.tensors, b)
 	}
 }
 
@@ -220,7 +221,8 @@ func (l *linker) finish() {
 	w := l.r.warn
 	w.list = w.list[:len(w.list):len(w.list)]
 	w.join(l.warn)
+	all := w.all()
 	for _, m := range l.models {
-		m.files, m.warn = files, w.all()
+		m.files, m.warn = files, all
 	}
 }

@@ -68,6 +68,9 @@ func (r *Reader) add(src *source) error {
 		src.Close()
 		return err
 	}
+	for i, b := range blobs {
+		b.order = len(r.blobs) + i
+	}
 	r.sources = append(r.sources, src)
 	r.blobs = append(r.blobs, blobs...)
 	r.warn.join(warn)
