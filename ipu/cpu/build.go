@@ -175,7 +175,8 @@ func (b *builder) program(p *program) {
 			p.persistent = append(p.persistent, t)
 		}
 	}
-	starts := map[int]int{} // instruction of a LoopStart step
+	starts := map[int]int{} // instruction of a LoopStart, IfStart or Else step
+	elses := map[int]int{}  // instruction of the Else step of an IfStart step
 	for i := range p.plan.Steps {
 		s := &p.plan.Steps[i]
 		for _, t := range claims[i] {
@@ -196,13 +197,26 @@ func (b *builder) program(p *program) {
 			in.kernel = b.e.kernels[b.e.bound[nodeKey{s.Graph, s.Node}]]
 		case Move:
 			in.op = opMove
-		case Share:
+		case Share, Begin:
 			emit = false
+		case Collect:
+			in.op = opCollect
+		case IfStart:
+			in.op = opIf
+			starts[i] = len(p.code)
+		case Else:
+			in.op = opJump
+			p.code[starts[s.Match]].target = len(p.code)
+			elses[s.Match] = len(p.code)
+		case IfEnd:
+			emit = false
+			p.code[elses[s.Match]].target = len(p.code) - 1
 		case LoopStart:
 			in.op, in.count = opLoopStart, s.Count
 			starts[i] = len(p.code)
 		case LoopEnd:
 			in.op, in.target = opLoopEnd, starts[s.Match]
+			p.code[in.target].target = len(p.code)
 		}
 		if s.Scratch >= 0 {
 			in.scratch = buffers[s.Scratch].own

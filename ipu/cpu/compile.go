@@ -109,22 +109,29 @@ func (c *compiler) survey() {
 	for _, p := range c.exe.Programs {
 		in, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
 		called := map[graph.GraphID]bool{}
+		var call func(graph.GraphID)
+		call = func(g graph.GraphID) {
+			if called[g] {
+				return
+			}
+			called[g] = true
+			for _, node := range c.exe.Graphs[g].Nodes {
+				for _, t := range node.Inputs {
+					if t != graph.None {
+						read[c.origin(t)] = true
+					}
+				}
+				for _, sub := range graph.Subgraphs(node.Op) {
+					call(sub)
+				}
+			}
+		}
 		walk(p.Steps, func(s *graph.Step) {
 			switch s.Kind {
 			case graph.CopyIn:
 				in[s.Tensor] = true
 			case graph.Call:
-				if called[s.Graph] {
-					return
-				}
-				called[s.Graph] = true
-				for _, node := range c.exe.Graphs[s.Graph].Nodes {
-					for _, t := range node.Inputs {
-						if t != graph.None {
-							read[c.origin(t)] = true
-						}
-					}
-				}
+				call(s.Graph)
 			}
 		})
 		for t := range in {

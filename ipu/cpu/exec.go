@@ -23,7 +23,10 @@ const (
 	opClaim                   // take the host's memory for an output, ahead of its CopyOut
 	opComplete                // complete an input that was used in place
 	opMove                    // copy in[0] to out[0]
-	opLoopStart               // count iterations
+	opLoopStart               // count iterations; to target, the loop's end, if there are none
+	opCollect                 // copy in[0] to a place in out[0]
+	opIf                      // to what follows target, the jump between the branches, if in[0] is false
+	opJump                    // to what follows target
 )
 
 // instruction is one step of a program, bound to memory.
@@ -34,9 +37,9 @@ type instruction struct {
 	in, out  [][]byte
 	scratch  []byte
 	transfer *transfer
-	count    int64 // opLoopStart: iterations
+	count    int64 // opLoopStart: iterations; negative if in says
 	left     int64 // opLoopStart: iterations to go
-	target   int   // opLoopEnd: the loop's opLoopStart
+	target   int   // an instruction, by op
 }
 
 // transfer is one copy between a stream and a tensor.
@@ -90,12 +93,25 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 		case opMove:
 			copy(in.out[0], in.in[0])
 		case opLoopStart:
-			in.left = in.count
+			if in.left = in.iterations(); in.left <= 0 {
+				pc = in.target
+				break
+			}
+			in.setIteration(0)
 		case opLoopEnd:
-			if l := &code[in.target]; l.left > 1 {
+			if l := &code[in.target]; l.left > 1 && in.holds(0) {
 				l.left--
+				in.nextIteration()
 				pc = in.target
 			}
+		case opCollect:
+			in.collect()
+		case opIf:
+			if !in.holds(0) {
+				pc = in.target
+			}
+		case opJump:
+			pc = in.target
 		}
 		if err != nil {
 			return e.failed(p, e.at, err)

@@ -22,7 +22,7 @@ type value struct {
 	bytes       int64
 	writes      []int // steps, ascending
 	first, last int   // steps between which it must be kept
-	multi       bool  // one value for all writes: a loop carries it from one iteration to the next
+	multi       bool  // one value for all writes: a loop carries it from one iteration to the next, or the tensor is joined
 	storage     int
 }
 
@@ -38,6 +38,8 @@ type flow struct {
 	// seen is, while steps are added, the tensor that a reshaped tensor
 	// shows.
 	seen map[graph.TensorID]graph.TensorID
+	// joined are the tensors whose writes give one value, as [flow.join] says.
+	joined map[graph.TensorID]bool
 	// writes are the steps that write a persistent tensor.
 	writes map[graph.TensorID][]int
 }
@@ -54,11 +56,7 @@ func (f *flow) flatten(steps []graph.Step, loop, depth int) error {
 		case graph.CopyOut:
 			err = f.add(Step{Kind: CopyOut, Stream: s.Stream, Name: f.c.exe.Streams[s.Stream].Handle, In: tensors(s.Tensor), Loop: loop})
 		case graph.Call:
-			for n := range f.c.exe.Graphs[s.Graph].Nodes {
-				if err = f.addNode(s.Graph, n, loop); err != nil {
-					break
-				}
-			}
+			err = f.nodes(s.Graph, loop)
 		case graph.Repeat:
 			if depth == maxLoopDepth {
 				return fmt.Errorf("more than %d loops inside each other", maxLoopDepth)
@@ -93,9 +91,12 @@ func (f *flow) add(s Step) error {
 
 // addNode appends the steps of one node: none if nobody wants its results, one,
 // or more where it can't write a result while it reads the tensor that the
-// result replaces.
+// result replaces, or where it runs graphs.
 func (f *flow) addNode(g graph.GraphID, n, loop int) error {
 	node := &f.c.exe.Graphs[g].Nodes[n]
+	if len(graph.Subgraphs(node.Op)) > 0 {
+		return f.control(g, n, loop)
+	}
 	s := Step{Kind: Compute, Graph: g, Node: n, Name: node.Name, Op: node.Op.Kind(),
 		In: tensors(node.Inputs...), Out: tensors(node.Outputs...), Loop: loop}
 	if !slices.ContainsFunc(node.Outputs, func(t graph.TensorID) bool { return t != graph.None }) {
@@ -249,10 +250,11 @@ func (f *flow) evaluate() error {
 				continue
 			}
 			v, ok := current[o.Tensor]
-			if !ok || !carried[o.Tensor] {
+			multi := carried[o.Tensor] || f.joined[o.Tensor]
+			if !ok || !multi {
 				v = len(f.values)
 				f.values = append(f.values, value{tensor: o.Tensor, bytes: f.tensor(o.Tensor).Type.Bytes(),
-					first: i, last: i, multi: carried[o.Tensor], storage: -1})
+					first: i, last: i, multi: multi, storage: -1})
 				current[o.Tensor] = v
 			}
 			f.out[i][k] = v
@@ -263,9 +265,9 @@ func (f *flow) evaluate() error {
 	return nil
 }
 
-// touch keeps v up to step i or, if i lies in a loop that v was written
-// before, up to the end of that loop. That covers what a loop carries too: it
-// is first written before the loop.
+// touch keeps v up to step i or, if i lies in a loop or a branch that v was
+// written before, up to the end of that loop or of both branches. That covers
+// what a loop carries too: it is first written before the loop.
 func (f *flow) touch(v, i int) {
 	u := &f.values[v]
 	u.last = max(u.last, i)

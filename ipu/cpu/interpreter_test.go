@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"encoding/binary"
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -44,10 +45,8 @@ func (p *interpreter) steps(steps []graph.Step) error {
 				return err
 			}
 		case graph.Call:
-			for _, n := range p.exe.Graphs[s.Graph].Nodes {
-				if err := p.node(n); err != nil {
-					return err
-				}
+			if err := p.graph(s.Graph); err != nil {
+				return err
 			}
 		case graph.Repeat:
 			for range s.Count {
@@ -74,6 +73,79 @@ func (p *interpreter) transfer(s graph.Step) error {
 		copy(m, value)
 	}
 	return err
+}
+
+func (p *interpreter) graph(g graph.GraphID) error {
+	for _, n := range p.exe.Graphs[g].Nodes {
+		var err error
+		switch op := n.Op.(type) {
+		case *graph.If:
+			err = p.branch(op, n)
+		case *graph.Loop:
+			err = p.loop(op, n)
+		default:
+			err = p.node(n)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copies returns copies of tensors' values.
+func (p *interpreter) copies(ids []graph.TensorID) [][]byte {
+	out := make([][]byte, len(ids))
+	for i, t := range ids {
+		out[i] = slices.Clone(p.values[t])
+	}
+	return out
+}
+
+func (p *interpreter) set(ids []graph.TensorID, values [][]byte) {
+	for i, t := range ids {
+		if t != graph.None {
+			copy(p.values[t], values[i])
+		}
+	}
+}
+
+func (p *interpreter) branch(op *graph.If, n graph.Node) error {
+	g := op.Else
+	if p.values[n.Inputs[0]][0] != 0 {
+		g = op.Then
+	}
+	err := p.graph(g)
+	p.set(n.Outputs, p.copies(p.exe.Graphs[g].Results))
+	return err
+}
+
+func (p *interpreter) loop(op *graph.Loop, n graph.Node) error {
+	body := p.exe.Graphs[op.Body]
+	more, count, carried := true, op.Count, p.copies(n.Inputs[2:])
+	if t := n.Inputs[0]; t != graph.None {
+		count = int64(binary.LittleEndian.Uint64(p.values[t]))
+	}
+	if t := n.Inputs[1]; t != graph.None {
+		more = p.values[t][0] != 0
+	}
+	collected := make([][]byte, len(body.Results)) // more than needed
+	for i := int64(0); more && (count < 0 && n.Inputs[0] == graph.None || i < count); i++ {
+		p.set(body.Params, append([][]byte{binary.LittleEndian.AppendUint64(nil, uint64(i))}, carried...))
+		if err := p.graph(op.Body); err != nil {
+			return err
+		}
+		got := p.copies(body.Results)
+		if op.While {
+			more, got = got[0][0] != 0, got[1:]
+		}
+		for k, v := range got[len(carried):] {
+			collected[k] = append(collected[k], v...)
+		}
+		carried = got[:len(carried)]
+	}
+	p.set(n.Outputs, append(carried, collected...))
+	return nil
 }
 
 func (p *interpreter) node(n graph.Node) error {

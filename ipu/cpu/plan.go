@@ -68,12 +68,18 @@ const (
 	Compute                       // run the kernel of a node
 	Move                          // copy In[0] to Out[0]
 	Share                         // Out[0] is In[0] seen with another shape: nothing to do
-	LoopStart                     // what follows, up to Match, runs Count times
-	LoopEnd                       // back to Match
+	LoopStart                     // what follows, up to Match, runs Count times or, if that is negative, In[0] times; not at all if In[1] is false. Out[0] counts
+	LoopEnd                       // back to Match, unless In[0] is false; Out[0] counts
+	Begin                         // where the memory of Out begins to be in use: nothing to do
+	Collect                       // copy In[0] to place In[1] of Out[0]
+	IfStart                       // what follows runs if In[0] is true, up to the Else step, else from there to Match
+	Else                          // between the branches of the IfStart at Match
+	IfEnd                         // after the branches of the IfStart at Match
 )
 
 var stepNames = [...]string{CopyIn: "copy in", CopyOut: "copy out", Compute: "compute", Move: "move",
-	Share: "share", LoopStart: "repeat", LoopEnd: "end"}
+	Share: "share", LoopStart: "repeat", LoopEnd: "end", Begin: "begin", Collect: "collect",
+	IfStart: "if", Else: "else", IfEnd: "end if"}
 
 // String returns the kind in words, such as "copy in".
 func (k StepKind) String() string {
@@ -95,8 +101,8 @@ type Step struct {
 	In, Out []Operand
 	Scratch int   // buffer of scratch memory, or -1
 	Count   int64 // LoopStart
-	Match   int   // LoopStart, LoopEnd: the step at the other end
-	Loop    int   // the step that starts the innermost loop around this one, or -1
+	Match   int   // LoopStart, LoopEnd, IfStart, Else, IfEnd: the step at the other end
+	Loop    int   // the step that starts the innermost loop or branches around this one, or -1
 }
 
 // Place says what kind of memory an operand lies in.
@@ -173,7 +179,7 @@ func (p *Program) write(b *strings.Builder) {
 	depth := 0
 	for i := range p.Steps {
 		s := &p.Steps[i]
-		if s.Kind == LoopEnd {
+		if s.Kind == LoopEnd || s.Kind == Else || s.Kind == IfEnd {
 			depth--
 		}
 		fmt.Fprintf(b, "  %4d %s%s", i, strings.Repeat("  ", depth), s.Kind)
@@ -185,10 +191,14 @@ func (p *Program) write(b *strings.Builder) {
 		}
 		switch s.Kind {
 		case LoopStart:
-			fmt.Fprintf(b, " %d times", s.Count)
+			if s.Count >= 0 {
+				fmt.Fprintf(b, " %d times", s.Count)
+			}
 			depth++
-		case LoopEnd:
-		default:
+		case IfStart, Else:
+			depth++
+		}
+		if len(s.In)+len(s.Out) > 0 {
 			b.WriteString(operands(s.In) + " ->" + operands(s.Out))
 		}
 		if s.Scratch >= 0 {

@@ -36,6 +36,7 @@ type modelDraw struct {
 	lo, hi graph.TensorID
 	pool   []graph.TensorID // what nodes and outputs may read
 	states []graph.TensorID // persistent tensors that nodes may write
+	depth  int              // of graphs inside each other
 	m      randomModel
 }
 
@@ -95,16 +96,107 @@ func (d *modelDraw) output(x graph.TensorID) graph.Step {
 // graph draws a graph of some nodes.
 func (d *modelDraw) graph(name string) graph.Step {
 	g := d.b.BeginGraph(name)
-	for range rapid.IntRange(1, 8).Draw(d.T, "nodes") {
+	d.nodes(8)
+	return d.b.Call(g)
+}
+
+// nodes draws some nodes of the current graph.
+func (d *modelDraw) nodes(most int) {
+	for range rapid.IntRange(1, most).Draw(d.T, "nodes") {
 		x := d.pick("operand")
-		kind := rapid.SampledFrom([]string{"unary", "binary", "reshape", "matmul", "transpose", "where", "reverse", "state"}).Draw(d.T, "kind")
-		if kind == "state" {
+		kind := rapid.SampledFrom([]string{"unary", "binary", "reshape", "matmul", "transpose", "where", "reverse", "state", "if", "loop"}).Draw(d.T, "kind")
+		switch kind {
+		case "state":
 			d.update(x)
-		} else {
+		case "if":
+			d.branch(x)
+		case "loop":
+			d.loop(x)
+		default:
 			d.pool = append(d.pool, d.compute(kind, x))
 		}
 	}
-	return d.b.Call(g)
+}
+
+// inner draws a graph that a node runs. It gives one bool, if it is asked to,
+// and n tensors of the model's size; some of these may be defined outside.
+func (d *modelDraw) inner(name string, params []graph.TensorID, carried, collected int, cond bool) graph.GraphID {
+	around, pool := d.b.CurrentGraph(), d.pool
+	defer func() { d.b.SetGraph(around); d.pool, d.depth = pool, d.depth-1 }()
+	d.depth++
+	g := d.b.BeginGraph(name)
+	d.pool = slices.Clip(pool)
+	if len(params) > 1 {
+		d.pool = append(d.pool, params[1:]...)
+	}
+	d.nodes(4)
+	var results []graph.TensorID
+	if cond {
+		all := d.node(&graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{0}}, d.shaped(d.pick("cond"), side*side))
+		results = append(results, d.node(&graph.Binary{Fn: graph.Less}, all, d.hi))
+	}
+	for i := range carried + collected {
+		x := d.pick("result")
+		if i < carried && rapid.IntRange(0, 3).Draw(d.T, "swap") == 0 {
+			x = rapid.SampledFrom(params[1:]).Draw(d.T, "param")
+		}
+		results = append(results, d.shaped(x, side, side))
+	}
+	d.b.SetParams(g, params, results)
+	return g
+}
+
+func (d *modelDraw) branch(x graph.TensorID) {
+	if d.depth == 2 {
+		return
+	}
+	all := d.node(&graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{0}}, d.shaped(x, side*side))
+	cond := d.node(&graph.Binary{Fn: graph.Less}, d.lo, all)
+	op := &graph.If{Then: d.inner("then", nil, 0, 2, false), Else: d.inner("else", nil, 0, 2, false)}
+	d.wide(op, cond)
+}
+
+func (d *modelDraw) loop(x graph.TensorID) {
+	if d.depth == 2 {
+		return
+	}
+	in := []graph.TensorID{graph.None, graph.None, d.shaped(x, side, side), d.shaped(d.pick("carried"), side, side)}
+	params := []graph.TensorID{d.b.AddLocal("i", graph.TensorType{DType: graph.I64}), d.b.AddLocal("a", f32(side, side)), d.b.AddLocal("b", f32(side, side))}
+	op := &graph.Loop{Count: int64(rapid.IntRange(0, 3).Draw(d.T, "count"))}
+	collected := rapid.IntRange(0, 1).Draw(d.T, "collected")
+	if d.yes("while") {
+		op.While, collected = true, 0
+		if d.yes("counted") {
+			op.Count = -1
+			in[0] = d.b.AddConst("count", graph.TensorType{DType: graph.I64}, []byte{byte(rapid.IntRange(0, 3).Draw(d.T, "count")), 0, 0, 0, 0, 0, 0, 0})
+		}
+		if d.yes("conditional") {
+			in[1] = d.node(&graph.Binary{Fn: graph.Less}, d.lo, d.node(&graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{0}}, d.shaped(x, side*side)))
+		}
+	}
+	op.Body = d.inner("body", params, 2, collected, op.While)
+	d.wide(op, in...)
+}
+
+// wide appends a node with several results and puts those of the model's size
+// into the pool. One of them may replace a state.
+func (d *modelDraw) wide(op graph.Op, in ...graph.TensorID) {
+	if len(d.states) > 0 && d.yes("to state") {
+		s := rapid.SampledFrom(d.states).Draw(d.T, "state")
+		if slices.Equal(d.b.Type(s).Shape, []int64{side, side}) {
+			require.NoError(d, d.b.NodeTo(op, op.Kind(), []graph.TensorID{s}, in...))
+			return
+		}
+	}
+	out, err := d.b.Node(op, op.Kind(), in...)
+	require.NoError(d, err)
+	for i, t := range out {
+		if d.b.Type(t).Elements() == side*side && (i == 0 || d.yes("use")) {
+			d.pool = append(d.pool, t)
+		} else if d.b.Type(t).Elements() == 3*side*side {
+			d.pool = append(d.pool, d.node(&graph.Reduce{Fn: graph.ReduceMax, Axes: []int64{0}}, t))
+		}
+	}
 }
 
 func (d *modelDraw) compute(kind string, x graph.TensorID) graph.TensorID {

@@ -16,7 +16,7 @@ type storage struct {
 
 // program plans one program.
 func (c *compiler) program(p *graph.Program) (*Program, error) {
-	f := &flow{c: c, seen: map[graph.TensorID]graph.TensorID{}}
+	f := &flow{c: c, seen: map[graph.TensorID]graph.TensorID{}, joined: map[graph.TensorID]bool{}}
 	if err := f.flatten(p.Steps, -1, 0); err != nil {
 		return nil, err
 	}

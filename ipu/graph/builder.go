@@ -121,7 +121,7 @@ func (b *Builder) infer(op Op, name string, inputs []TensorID) ([]TensorType, er
 		}
 		in[i] = b.Type(id)
 	}
-	types, err := op.Infer(in)
+	types, err := b.exe.Infer(op, in)
 	if err != nil {
 		return nil, fmt.Errorf("node %q (%s): %w", name, op.Kind(), err)
 	}

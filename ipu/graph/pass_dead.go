@@ -42,7 +42,7 @@ type liveness struct {
 // node reports whether a node of a graph that runs matters. One that uses
 // graphs always does: they may write persistent tensors.
 func (l *liveness) node(n *Node) bool {
-	if len(subgraphs(n.Op)) > 0 {
+	if len(Subgraphs(n.Op)) > 0 {
 		return true
 	}
 	for _, t := range n.Outputs {
@@ -80,7 +80,7 @@ func findLive(e *Executable) *liveness {
 					writers[t] = append(writers[t], n)
 				}
 			}
-			for _, sub := range subgraphs(n.Op) {
+			for _, sub := range Subgraphs(n.Op) {
 				read(n.Inputs...)
 				run(sub)
 			}

@@ -238,7 +238,7 @@ func (v *verifier) node(n *Node) error {
 		}
 		in[i] = v.e.Tensors[id].Type
 	}
-	out, err := n.Op.Infer(in)
+	out, err := v.e.Infer(n.Op, in)
 	if err != nil {
 		return err
 	}
@@ -256,7 +256,7 @@ func (v *verifier) node(n *Node) error {
 			return fmt.Errorf("result %d is %s of type %v, want %v", i, v.tensorName(id), t, out[i])
 		}
 	}
-	for _, g := range subgraphs(n.Op) {
+	for _, g := range Subgraphs(n.Op) {
 		if err := v.checkGraph(g); err != nil {
 			return err
 		}
@@ -264,9 +264,9 @@ func (v *verifier) node(n *Node) error {
 	return nil
 }
 
-// subgraphs returns the graphs that an operator uses: its attributes of type
+// Subgraphs returns the graphs that an operator runs: its attributes of type
 // GraphID.
-func subgraphs(op Op) []GraphID {
+func Subgraphs(op Op) []GraphID {
 	if !usesGraphs[op.Kind()] {
 		return nil
 	}

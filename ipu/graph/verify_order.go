@@ -42,7 +42,7 @@ func (v *verifier) summarise(id GraphID, depth int) error {
 	}
 	s.state, s.depth = 1, 1
 	for i := range g.Nodes {
-		for _, sub := range subgraphs(g.Nodes[i].Op) {
+		for _, sub := range Subgraphs(g.Nodes[i].Op) {
 			if err := v.summarise(sub, depth+1); err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (v *verifier) summarise(id GraphID, depth int) error {
 		if err := need(n.Inputs); err != nil {
 			return err
 		}
-		for _, sub := range subgraphs(n.Op) {
+		for _, sub := range Subgraphs(n.Op) {
 			if used[sub] {
 				continue
 			}
