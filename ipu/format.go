@@ -13,6 +13,7 @@ const (
 	FormatUnknown  Format = iota
 	FormatPortable        // popefgen's own: package ipu/graph
 	FormatPoplar          // a serialised poplar::Executable
+	FormatTest            // a script for the test device: package ipu/iputest
 )
 
 // PortableMagic is what a portable executable begins with.
@@ -22,13 +23,18 @@ const PortableMagic = "POPEFGEN"
 // digit follows ("GC_EXE_3").
 const poplarMagic = "GC_EXE"
 
-// String returns "portable", "Poplar" or "unknown".
+// TestMagic is what a script for the test device begins with.
+const TestMagic = "IPUTEST1"
+
+// String returns "portable", "Poplar", "test" or "unknown".
 func (f Format) String() string {
 	switch f {
 	case FormatPortable:
 		return "portable"
 	case FormatPoplar:
 		return "Poplar"
+	case FormatTest:
+		return "test"
 	case FormatUnknown:
 		return "unknown"
 	}
@@ -42,6 +48,8 @@ func Identify(exe []byte) Format {
 		return FormatPortable
 	case bytes.HasPrefix(exe, []byte(poplarMagic)):
 		return FormatPoplar
+	case bytes.HasPrefix(exe, []byte(TestMagic)):
+		return FormatTest
 	}
 	return FormatUnknown
 }

@@ -47,7 +47,7 @@ type ProgramInfo struct {
 }
 
 // Stream is the host's side of one stream, called by the device side during
-// [Engine.Run]. An engine never calls one stream concurrently. Buffers handed
+// [Engine.Run]; InvalidatePrefetched also during Connect and Load. An engine never calls one stream concurrently. Buffers handed
 // over are valid only during the call. It mirrors poplar::StreamCallback.
 type Stream interface {
 	// Fetch moves one transfer. For an input it must fill buf; for an output
@@ -139,7 +139,7 @@ type DeviceInfo struct {
 	Description   string // for people
 	NumIPUs       int    // IPUs in the group; 1 for a CPU
 	TilesPerIPU   int    // 0 where tiles have no meaning
-	Version       int    // IPU hardware version 2 or 21; 0 where there is none
+	Version       int    // IPU hardware version 2 or 21; 0 where there is none, -1 where it is not known
 	RemoteBuffers bool   // supports memory outside the device that it can reach
 	Shared        bool   // any number of engines may be loaded at the same time, as on a CPU; see [Lease]
 }

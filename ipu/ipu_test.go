@@ -67,12 +67,13 @@ func TestRecovery(t *testing.T) {
 func TestIdentify(t *testing.T) {
 	tests := map[string]Format{
 		"": FormatUnknown, "POPEFGE": FormatUnknown, "POPEFGEN": FormatPortable, "POPEFGEN\x01\x00": FormatPortable,
-		"GC_EXE_1": FormatPoplar, "GC_EXE_3....": FormatPoplar, "gc_exe": FormatUnknown, "\x7fELF": FormatUnknown,
+		"GC_EXE_1": FormatPoplar, "GC_EXE_3....": FormatPoplar, "IPUTEST1{}": FormatTest, "gc_exe": FormatUnknown, "\x7fELF": FormatUnknown,
 	}
 	for exe, want := range tests {
 		require.Equal(t, want, Identify([]byte(exe)), "%q", exe)
 	}
-	require.Equal(t, "portable, Poplar, unknown, format(9)", fmt.Sprintf("%v, %v, %v, %v", FormatPortable, FormatPoplar, FormatUnknown, Format(9)))
+	require.Equal(t, "portable, Poplar, test, unknown, format(9)",
+		fmt.Sprintf("%v, %v, %v, %v, %v", FormatPortable, FormatPoplar, FormatTest, FormatUnknown, Format(9)))
 }
 
 func TestRegistry(t *testing.T) {
@@ -93,6 +94,10 @@ func TestRegistry(t *testing.T) {
 	require.EqualError(t, err, `unknown back end "poplar" (registered: a, z); import _ "github.com/popefgen/popefgen/ipu/poplar" and build with -tags poplar`)
 	_, err = r.lookup("y")
 	require.EqualError(t, err, `unknown back end "y" (registered: a, z)`)
+
+	r.remove(z)
+	r.remove(&fakeBackend{name: "a"}) // another of that name
+	require.Equal(t, []string{"a"}, r.names())
 
 	require.PanicsWithValue(t, `ipu: register back end "a": it is already registered`, func() { r.add(a) })
 	require.PanicsWithValue(t, "ipu: register a back end: its name is empty", func() { r.add(&fakeBackend{}) })

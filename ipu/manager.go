@@ -40,10 +40,17 @@ type Request struct {
 	Backend       string   // name of the back end; empty for any
 	Kind          string   // see [DeviceInfo.Kind]; empty for any
 	NumIPUs       int      // IPUs in the group; 0 for any number; a CPU stands for any number of IPUs
+	Version       int      // IPU hardware version; 0 for any; a device that does not tell its version fits
 	ID            *int     // this device and no other; needs Backend if there are several
 	RemoteBuffers bool     // it must support remote buffers
 	Options       []Option // device options in the back end's own words
 	Wait          Wait
+}
+
+// Specific returns the same request for the device with that id and no other.
+func (r Request) Specific(id int) Request {
+	r.ID = &id
+	return r
 }
 
 // String returns the request as in `back end "poplar", 4 IPUs, remote buffers`.
@@ -61,6 +68,9 @@ func (r Request) String() string {
 	if r.NumIPUs != 0 {
 		parts = append(parts, fmt.Sprintf("%d IPUs", r.NumIPUs))
 	}
+	if r.Version != 0 {
+		parts = append(parts, fmt.Sprintf("version %d", r.Version))
+	}
 	if r.RemoteBuffers {
 		parts = append(parts, "remote buffers")
 	}
@@ -75,12 +85,15 @@ func (r Request) Fits(d DeviceInfo) bool {
 	return (r.Backend == "" || d.Backend == r.Backend) &&
 		(r.Kind == "" || d.Kind == r.Kind) &&
 		(r.ID == nil || d.ID == *r.ID) &&
+		(r.Version == 0 || d.Version == r.Version || d.Version <= 0) &&
 		(r.NumIPUs == 0 || d.NumIPUs == r.NumIPUs || d.Kind == "cpu") &&
 		(!r.RemoteBuffers || d.RemoteBuffers)
 }
 
 func (r Request) check() error {
 	switch {
+	case r.Version < 0:
+		return fmt.Errorf("it asks for version %d, want 2 or 21, or 0 for any", r.Version)
 	case r.NumIPUs < 0:
 		return fmt.Errorf("it asks for %d IPUs, want 1 or more, or 0 for any number", r.NumIPUs)
 	case r.ID != nil && *r.ID < 0:

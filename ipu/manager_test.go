@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -40,6 +41,8 @@ func TestGet(t *testing.T) {
 	ctx := context.Background()
 	capable := ipuDevice(3, 1, 1)
 	capable.info.RemoteBuffers = true
+	c600, untold := ipuDevice(4, 1, 1), ipuDevice(5, 1, 1)
+	c600.info.Version, untold.info.Version = 21, -1
 	cpu := &fakeDevice{info: DeviceInfo{ID: 9, Backend: "poplar", Kind: "cpu", NumIPUs: 1}, freeAt: 1}
 	broken := ipuDevice(7, 8, 1)
 	broken.err = errors.New("driver says no")
@@ -56,6 +59,10 @@ func TestGet(t *testing.T) {
 		{"too few IPUs", []*fakeDevice{ipuDevice(0, 1, 1)}, Request{NumIPUs: 2}, 0,
 			"get a device (2 IPUs): no device: of 1 devices (poplar 0: ipu, 1 IPUs), none fits"},
 		{"a CPU is any number", []*fakeDevice{cpu}, Request{NumIPUs: 2}, 9, ""},
+		{"version", []*fakeDevice{ipuDevice(0, 1, 1), c600}, Request{Version: 21}, 4, ""},
+		{"other version", []*fakeDevice{ipuDevice(0, 1, 1)}, Request{Version: 21}, 0, "get a device (version 21): no device"},
+		{"unknown version", []*fakeDevice{untold}, Request{Version: 21}, 5, ""},
+		{"a CPU is any version", []*fakeDevice{cpu}, Request{Version: 21}, 9, ""},
 		{"kind", []*fakeDevice{ipuDevice(0, 1, 1), cpu}, Request{Kind: "cpu"}, 9, ""},
 		{"no substitution", []*fakeDevice{ipuDevice(0, 1, 0), ipuDevice(1, 1, 1)}, Request{ID: new(0)}, 0,
 			"get a device (id 0): no device: of 2 devices (poplar 0: ipu, 1 IPUs; poplar 1: ipu, 1 IPUs), 1 fit and are taken"},
@@ -106,6 +113,7 @@ func TestGetBadRequests(t *testing.T) {
 		want string
 	}{
 		{"count", Manager{}, Request{NumIPUs: -1}, "it asks for -1 IPUs"},
+		{"version", Manager{}, Request{Version: -1}, "it asks for version -1"},
 		{"id", Manager{}, Request{ID: new(-1)}, "it asks for id -1"},
 		{"strategy", Manager{}, Request{Wait: Wait{Strategy: 7}}, "there is no wait strategy 7"},
 		{"durations", Manager{}, Request{Wait: Wait{Sleep: -1}}, "want durations of 0 or more"},
@@ -128,30 +136,22 @@ func TestGetBadRequests(t *testing.T) {
 	require.ErrorContains(t, err, "no device: no back end is registered; import _")
 }
 
-func TestWait(t *testing.T) {
-	ctx, s := context.Background(), time.Second
-	tests := []struct {
-		name     string
-		wait     Wait
-		freeAt   int
-		attempts int
-		slept    []time.Duration
-		ok       bool
-	}{
-		{"no wait", Wait{}, 2, 1, nil, false},
-		{"5 s in steps of 1 s", Wait{WaitWithTimeout, 5 * s, s}, 0, 6, []time.Duration{s, s, s, s, s}, false},
-		{"freed in time", Wait{WaitWithTimeout, 5 * s, s}, 3, 3, []time.Duration{s, s}, true},
-		{"never past the timeout", Wait{WaitWithTimeout, s, 6 * s}, 0, 2, []time.Duration{s}, false},
-		{"default sleep", WaitFor(20 * s), 0, 3, []time.Duration{15 * s, 5 * s}, false},
-		{"no time", WaitFor(0), 0, 1, nil, false},
-		{"forever", Wait{Strategy: WaitForever, Sleep: s}, 7, 7, []time.Duration{s, s, s, s, s, s}, true},
-		{"forever, default sleep", Wait{Strategy: WaitForever}, 2, 2, []time.Duration{15 * s}, true},
-	}
+// waitTest counts the attempts and sleeps of a wait for a device.
+type waitTest struct {
+	name     string
+	wait     Wait
+	freeAt   int
+	attempts int
+	slept    []time.Duration
+	ok       bool
+}
+
+func testWaits(t *testing.T, tests []waitTest) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := ipuDevice(0, 1, tt.freeAt)
 			m, clock := manager(d)
-			got, err := m.Get(ctx, Request{Wait: tt.wait})
+			got, err := m.Get(context.Background(), Request{Wait: tt.wait})
 			require.Equal(t, tt.attempts, d.attempts)
 			require.Equal(t, tt.slept, clock.slept)
 			if tt.ok {
@@ -162,15 +162,44 @@ func TestWait(t *testing.T) {
 			}
 		})
 	}
+}
+
+const second = time.Second
+
+func TestFeature06_NoWait(t *testing.T) {
+	testWaits(t, []waitTest{
+		{"free", Wait{}, 1, 1, nil, true},
+		{"taken", Wait{}, 2, 1, nil, false},
+		{"sleep means nothing", Wait{Sleep: second}, 2, 1, nil, false},
+	})
+}
+
+func TestFeature07_WaitWithTimeout(t *testing.T) {
+	const s = second
+	testWaits(t, []waitTest{
+		{"5 s in steps of 1 s", Wait{WaitWithTimeout, 5 * s, s}, 0, 6, []time.Duration{s, s, s, s, s}, false},
+		{"freed in time", Wait{WaitWithTimeout, 5 * s, s}, 3, 3, []time.Duration{s, s}, true},
+		{"never past the timeout", Wait{WaitWithTimeout, s, 6 * s}, 0, 2, []time.Duration{s}, false},
+		{"default sleep", WaitFor(20 * s), 0, 3, []time.Duration{15 * s, 5 * s}, false},
+		{"no time", WaitFor(0), 0, 1, nil, false},
+	})
+}
+
+func TestFeature08_WaitForever(t *testing.T) {
+	const s = second
+	testWaits(t, []waitTest{
+		{"freed on the seventh attempt", Wait{Strategy: WaitForever, Sleep: s}, 7, 7, []time.Duration{s, s, s, s, s, s}, true},
+		{"default sleep", Wait{Strategy: WaitForever}, 2, 2, []time.Duration{15 * s}, true},
+	})
 	t.Run("nothing that waiting could free", func(t *testing.T) {
 		m, clock := manager(ipuDevice(0, 1, 0))
-		_, err := m.Get(ctx, Request{NumIPUs: 2, Wait: Wait{Strategy: WaitForever}})
+		_, err := m.Get(context.Background(), Request{NumIPUs: 2, Wait: Wait{Strategy: WaitForever}})
 		require.ErrorIs(t, err, ErrNoDevice)
 		require.Empty(t, clock.slept)
 	})
 }
 
-func TestWaitCancelled(t *testing.T) {
+func TestFeature08_WaitForeverCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := ipuDevice(0, 1, 0)
 	m, clock := manager(d)
@@ -195,13 +224,13 @@ func TestWaitCancelled(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestDeviceOptions(t *testing.T) {
+func TestFeature03_ByCountWithOptions(t *testing.T) {
 	ctx := context.Background()
 	b := &optionBackend{fakeBackend: fakeBackend{name: "poplar", devices: []*fakeDevice{ipuDevice(0, 1, 1)}}}
 	plain := &fakeBackend{name: "cpu", devices: []*fakeDevice{{info: DeviceInfo{Backend: "cpu"}, freeAt: 1}}}
 	m := &Manager{Backends: []Backend{plain, b}}
 	options := []Option{{"syncConfiguration", "ipuAndAll"}, {"b", ""}}
-	d, err := m.Get(ctx, Request{Options: options})
+	d, err := m.Get(ctx, Request{NumIPUs: 1, Options: options})
 	require.NoError(t, err)
 	require.Equal(t, "poplar", d.Info().Backend, "the other takes no options")
 	require.Equal(t, options, b.got)
@@ -212,7 +241,88 @@ func TestDeviceOptions(t *testing.T) {
 	require.Nil(t, b.got)
 }
 
-func TestHardwareVersion(t *testing.T) {
+func TestFeature12_DeviceOutlivesManager(t *testing.T) {
+	get := func() Device { // nothing keeps the manager
+		m, _ := manager(ipuDevice(4, 1, 1))
+		d, err := m.Get(context.Background(), Request{})
+		require.NoError(t, err)
+		return d
+	}
+	d := get()
+	runtime.GC()
+	require.Equal(t, 4, d.Info().ID)
+	ok, err := d.Attach()
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.NoError(t, d.Detach())
+}
+
+func TestFeature02_DeviceForModel(t *testing.T) {
+	ctx := context.Background()
+	pair := ipuDevice(1, 2, 1)
+	pair.info.RemoteBuffers = true
+	b := &optionBackend{fakeBackend: fakeBackend{name: "poplar", devices: []*fakeDevice{ipuDevice(0, 1, 1)}}}
+	m := &Manager{Backends: []Backend{b}}
+	model := Target{NumIPUs: 2, Version: 2, RemoteBuffers: true, Options: []Option{{"ipuLinkDomainSize", "2"}}}
+	require.Equal(t, NoWait, model.Request().Wait.Strategy)
+
+	_, err := m.Get(ctx, model.Request())
+	require.ErrorIs(t, err, ErrNoDevice)
+	require.EqualError(t, err, "get a device (2 IPUs, version 2, remote buffers): no device: of 1 devices (poplar 0: ipu, 1 IPUs), none fits")
+
+	b.devices = append(b.devices, pair)
+	d, err := m.Get(ctx, model.Request())
+	require.NoError(t, err)
+	require.Same(t, pair, d)
+	require.Equal(t, model.Options, b.got)
+
+	require.Equal(t, Request{NumIPUs: 1}, Target{}.Request(), "a model needs one IPU at least")
+}
+
+func TestFeature04_SpecificDevice(t *testing.T) {
+	busy, free := ipuDevice(0, 1, 0), ipuDevice(1, 1, 1)
+	for _, r := range []Request{{ID: new(0)}, Target{}.Request().Specific(0), {ID: new(0), Options: []Option{{"a", "b"}}}} {
+		b := &optionBackend{fakeBackend: fakeBackend{name: "poplar", devices: []*fakeDevice{busy, free}}}
+		m := &Manager{Backends: []Backend{b}}
+		_, err := m.Get(context.Background(), r)
+		require.ErrorIs(t, err, ErrNoDevice)
+		require.Zero(t, free.attempts, "another is no substitute")
+		require.Equal(t, r.Options, b.got)
+	}
+	require.Equal(t, 3, busy.attempts)
+	m, _ := manager(busy, free)
+	d, err := m.Get(context.Background(), Request{}.Specific(1))
+	require.NoError(t, err)
+	require.Same(t, free, d)
+}
+
+func TestFeature05_TryVariants(t *testing.T) {
+	ctx := context.Background()
+	m, clock := manager(ipuDevice(0, 1, 0))
+	for _, r := range []Request{{}, {NumIPUs: 1}, Target{}.Request(), Request{}.Specific(0), {NumIPUs: 64}, {Wait: Wait{WaitWithTimeout, 2 * second, second}}} {
+		d, err := m.TryGet(ctx, r)
+		require.NoError(t, err)
+		require.Nil(t, d)
+	}
+	require.Len(t, clock.slept, 2, "it waits as Get does")
+	_, err := m.TryGet(ctx, Request{NumIPUs: -1})
+	require.Error(t, err, "a bad request is an error")
+}
+
+func TestFeature09_RemoteBufferConstraint(t *testing.T) {
+	plain, capable := ipuDevice(0, 1, 1), ipuDevice(1, 1, 1)
+	capable.info.RemoteBuffers = true
+	m, _ := manager(plain, capable)
+	d, err := m.Get(context.Background(), Request{RemoteBuffers: true})
+	require.NoError(t, err)
+	require.Same(t, capable, d)
+	require.Zero(t, plain.attempts)
+	m, _ = manager(plain)
+	_, err = m.Get(context.Background(), Request{RemoteBuffers: true})
+	require.ErrorIs(t, err, ErrNoDevice)
+}
+
+func TestFeature01_HardwareVersionCodes(t *testing.T) {
 	of := func(kind string, version int) *fakeDevice {
 		return &fakeDevice{info: DeviceInfo{Kind: kind, Version: version}}
 	}
@@ -239,15 +349,6 @@ func TestDevices(t *testing.T) {
 	all, err := m.Devices(context.Background())
 	require.NoError(t, err)
 	require.Len(t, all, 2)
-
-	// The manager owns none of them: they work when it is gone.
-	free := ipuDevice(4, 1, 1)
-	m, _ = manager(free)
-	d, err := m.Get(context.Background(), Request{})
-	require.NoError(t, err)
-	m.Backends = nil
-	require.Equal(t, 4, d.Info().ID)
-	require.NoError(t, d.Detach())
 
 	var many []*fakeDevice
 	for i := range 12 {

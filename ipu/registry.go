@@ -38,6 +38,14 @@ func (r *registry) add(b Backend) {
 	r.backends[name] = b
 }
 
+func (r *registry) remove(b Backend) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.backends[b.Name()] == b {
+		delete(r.backends, b.Name())
+	}
+}
+
 func (r *registry) names() []string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -81,6 +89,10 @@ func unknownBackend(name string, all []Backend) error {
 // Register adds a back end; a back end's package calls it in its init. It
 // panics if the name is empty or taken.
 func Register(b Backend) { registered.add(b) }
+
+// Unregister removes b, if it is registered, as the back end of a test is when
+// the test ends. Its devices and engines go on working.
+func Unregister(b Backend) { registered.remove(b) }
 
 // Backends returns the names of all registered back ends, sorted.
 func Backends() []string { return registered.names() }
