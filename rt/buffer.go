@@ -9,8 +9,8 @@ import (
 // Buffer is host memory for one stream of a [Session] whose model is only
 // known at run time: tools use it where generated code has typed tensors. It
 // holds the data of one run, which is one transfer, or one for each device
-// iteration. Every run starts at the first transfer. Use one Buffer for one
-// stream; its data may be read and written between runs.
+// iteration. Every program of every run starts at the first transfer. Use one
+// Buffer for one stream; its data may be read and written between runs.
 type Buffer struct {
 	window
 	input bool
@@ -33,8 +33,14 @@ func NewBuffer(info ipu.StreamInfo, transfers int) (*Buffer, error) {
 // every call.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
-// Transfers returns how many transfers the last run completed.
-func (b *Buffer) Transfers() int { return b.done }
+// Transfers returns how many transfers the last run completed; if several of
+// its programs made transfers, how many the last of these did.
+func (b *Buffer) Transfers() int {
+	if b.done > 0 {
+		return b.done
+	}
+	return b.before
+}
 
 // Memory returns the memory of the next transfer.
 func (b *Buffer) Memory() ([]byte, error) { return b.next() }

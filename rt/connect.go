@@ -27,7 +27,7 @@ func (s *Session) Connect(handle string, stream ipu.Stream) error {
 	if i < 0 {
 		return s.errorf(doing, fmt.Errorf("%w: the executable has no stream of that handle", ErrUnknownStream))
 	}
-	if err := s.connect(i, stream); err != nil {
+	if err := s.connect(i, stream, given); err != nil {
 		return s.errorf(doing, err)
 	}
 	return nil
@@ -49,14 +49,25 @@ func (s *Session) ConnectData(handle string, data []byte) error {
 	return s.Connect(handle, constant{data})
 }
 
+// end says what is connected to a stream.
+type end uint8
+
+const (
+	open    end = iota // nothing
+	drained            // nobody wants what it delivers
+	filed              // data of the model's files
+	given              // what the caller gave
+)
+
 // connect is Connect for who holds the gate or has the session alone.
-func (s *Session) connect(i int, stream ipu.Stream) error {
+func (s *Session) connect(i int, stream ipu.Stream, by end) error {
 	if err := s.engine.Connect(s.streams[i].Handle, stream); err != nil {
 		return err
 	}
-	s.connected[i] = true
+	s.ends[i] = by
 	if b, ok := stream.(*Buffer); ok && !slices.Contains(s.buffers, b) {
 		s.buffers = append(s.buffers, b)
+		s.windows = append(s.windows, &b.window)
 	}
 	return nil
 }
@@ -90,10 +101,32 @@ func (s *Session) Unconnected(programs ...int) ([]Unconnected, error) {
 	return s.unconnected(programs), nil
 }
 
+// CheckConnected returns an [*UnconnectedError] if the programs with these
+// indices move streams that nothing is connected to; it takes and looks at what
+// [Session.Unconnected] does.
+func (s *Session) CheckConnected(programs ...int) error {
+	missing, err := s.Unconnected(programs...)
+	if err == nil && len(missing) > 0 {
+		err = s.errorf("check streams", &UnconnectedError{Streams: missing})
+	}
+	return err
+}
+
+// ByProgram sorts unconnected streams by the programs that move them.
+func ByProgram(streams []Unconnected) map[int][]Unconnected {
+	m := map[int][]Unconnected{}
+	for _, u := range streams {
+		for _, p := range u.Programs {
+			m[p] = append(m[p], u)
+		}
+	}
+	return m
+}
+
 func (s *Session) unconnected(programs []int) []Unconnected {
 	var missing []Unconnected
 	for i, st := range s.streams {
-		if s.connected[i] {
+		if s.ends[i] != open {
 			continue
 		}
 		var moving []int
@@ -146,9 +179,9 @@ func (s *Session) UserInputs() []contract.Anchor {
 	})
 }
 
-// UserOutputs returns the outputs that the caller must connect before the
-// programs that move them run, in the contract's order: run, save and load
-// outputs.
+// UserOutputs returns the outputs that the caller connects before the programs
+// that move them run, in the contract's order: run and save outputs, which must
+// be connected, and load outputs, which are dropped unless they are.
 func (s *Session) UserOutputs() []contract.Anchor {
 	return s.anchors(func(a contract.Anchor) bool {
 		return a.Role == contract.RunOutput || a.Role == contract.SaveOutput || a.Role == contract.LoadOutput
@@ -168,8 +201,13 @@ func (s *Session) anchors(want func(contract.Anchor) bool) []contract.Anchor {
 // Model returns the model.
 func (s *Session) Model() *popef.Model { return s.model }
 
-// Device returns the device.
-func (s *Session) Device() ipu.Device { return s.device }
+// Device returns the device that the session is on or was on last, nil if there
+// was none yet.
+func (s *Session) Device() ipu.Device {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.device
+}
 
 // Engine returns the engine, for what a back end offers beyond ipu.Engine.
 // Driving it past the session breaks the session's account of its state.

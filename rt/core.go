@@ -178,15 +178,17 @@ func (c *Core) attach(s *Session, spec *Spec, b Binding) error {
 	switch a.Role {
 	case RunInput, RunOutput:
 		c.run = append(c.run, w)
+		s.windows = append(s.windows, w)
 	case SaveOutput:
 		c.saved = append(c.saved, w)
+		s.windows = append(s.windows, w)
 	default: // given once, and the same wherever a program asks for it
 		if w.mem == nil {
 			return &NilAnchorError{Field: "LoadInputs." + a.GoName, Anchor: a.Name}
 		}
 		connected = constant{w.mem}
 	}
-	return s.connect(i, connected)
+	return s.connect(i, connected, given)
 }
 
 // Begin takes the engine for a synchronous run or a save, which the next call

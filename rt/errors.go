@@ -18,6 +18,10 @@ var (
 	ErrClosed = ipu.ErrClosed
 	// ErrStopped: the session was stopped. [Session.Reload] makes it run again.
 	ErrStopped = ipu.ErrStopped
+	// ErrUnbound: the session is on no device: it was made with [Deferred] and
+	// not bound yet, or it was unloaded. [Session.Bind] puts it on one,
+	// [Session.Reload] on the one that it was on.
+	ErrUnbound = errors.New("session is bound to no device")
 	// ErrConcurrent: two goroutines called Run, Save or another method that
 	// drives the engine at the same time. Give Open the option [Concurrent],
 	// which makes them wait for each other, or serialise the calls.

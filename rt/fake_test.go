@@ -89,12 +89,12 @@ func (d *device) Attach() (bool, error) {
 	if d.busy {
 		return false, nil
 	}
-	d.attached.Add(1)
+	d.attached.Store(1)
 	return true, nil
 }
 
 func (d *device) Detach() error {
-	d.attached.Add(-1)
+	d.attached.Store(0)
 	return nil
 }
 

@@ -21,7 +21,7 @@ type gate struct {
 	head    *turn
 	tail    *turn
 	callers int        // turns of callers in the queue
-	spare   *turn      // turns of callers that can be used again
+	spare   *turn      // turns of callers and guests that can be used again
 	idle    chan error // made by close: closed once nobody holds the gate
 	grant   chan int   // tells the worker which slot's turn it is; capacity 1
 }
@@ -29,7 +29,7 @@ type gate struct {
 // The flags of a gate's state.
 const (
 	held     = 1 << iota // somebody drives the engine
-	byWorker             // and it is the worker
+	byWorker             // and it is the worker, or a guest
 	queued               // the queue may have entries
 	closed               // nobody gets in any more
 	flagBits = iota
@@ -40,9 +40,13 @@ const (
 // turn is a place in the queue.
 type turn struct {
 	next *turn
-	slot int           // of a submitted request; -1 for a caller
-	wake chan struct{} // of a caller; capacity 1
+	slot int           // of a submitted request; -1 for a caller or guest
+	wake chan struct{} // of a caller or guest; capacity 1
 	shut bool          // the gate closed instead
+	// guest marks another session's request for the device. It is no call of
+	// this session, so it is never in a caller's way: it has the flag of the
+	// worker.
+	guest bool
 }
 
 // acquire takes the gate for a caller. It fails with [ErrClosed], with
@@ -52,10 +56,32 @@ func (g *gate) acquire(ctx context.Context) error {
 	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held) {
 		return nil
 	}
-	t, err := g.line()
+	t, err := g.line(false)
 	if t == nil {
 		return err
 	}
+	return g.await(ctx, t)
+}
+
+// visit takes the gate for a guest, who leaves it with depart. It fails like
+// acquire, but never with [ErrConcurrent].
+func (g *gate) visit(ctx context.Context) error {
+	t, err := g.line(true)
+	if t == nil {
+		return err
+	}
+	return g.await(ctx, t)
+}
+
+// depart leaves the gate that a guest took.
+func (g *gate) depart() {
+	if slot := g.pass(0, byWorker); slot >= 0 {
+		g.grant <- slot
+	}
+}
+
+// await waits for a turn in the queue.
+func (g *gate) await(ctx context.Context, t *turn) error {
 	select {
 	case <-t.wake:
 	case <-ctx.Done():
@@ -64,7 +90,11 @@ func (g *gate) acquire(ctx context.Context) error {
 		}
 		<-t.wake // the turn came at the same time
 		if !t.shut {
-			g.release(0)
+			if t.guest {
+				g.depart()
+			} else {
+				g.release(0)
+			}
 			g.recycle(t)
 			return ctx.Err()
 		}
@@ -77,22 +107,26 @@ func (g *gate) acquire(ctx context.Context) error {
 	return nil
 }
 
-// line takes the gate if it has become free, or puts a caller in the queue
-// and returns its turn.
-func (g *gate) line() (*turn, error) {
+// line takes the gate if it has become free, or puts a caller or guest in the
+// queue and returns its turn.
+func (g *gate) line(guest bool) (*turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	take := uint64(held)
+	if guest {
+		take |= byWorker
+	}
 	for {
 		s := g.state.Load()
 		switch {
 		case s&closed != 0:
 			return nil, ErrClosed
 		case s&flags == 0:
-			if g.state.CompareAndSwap(s, s|held) {
+			if g.state.CompareAndSwap(s, s|take) {
 				return nil, nil
 			}
 			continue
-		case !g.queuing && (s&byWorker == 0 || g.callers > 0):
+		case !guest && !g.queuing && (s&byWorker == 0 || g.callers > 0):
 			return nil, ErrConcurrent
 		}
 		if !g.state.CompareAndSwap(s, s|queued) {
@@ -104,8 +138,11 @@ func (g *gate) line() (*turn, error) {
 		} else {
 			g.spare = t.next
 		}
+		t.guest = guest
 		g.push(t)
-		g.callers++
+		if !guest {
+			g.callers++
+		}
 		return t, nil
 	}
 }
@@ -167,7 +204,7 @@ func (g *gate) pass(n, own uint64) int {
 	}
 	g.head = t.next
 	next := uint64(held)
-	if t.slot >= 0 {
+	if t.slot >= 0 || t.guest {
 		next |= byWorker
 	} else {
 		g.callers--
@@ -213,7 +250,9 @@ func (g *gate) leave(t *turn) bool {
 		if g.tail == t {
 			g.tail = before
 		}
-		g.callers--
+		if !t.guest {
+			g.callers--
+		}
 		t.next, g.spare = g.spare, t
 		return true
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// NewSession makes an engine for the model, attaches a device that fits it,
-// loads the executable onto it and connects the data that the model's files
-// carry. What remains to be done is to [Session.Connect] the other streams and
-// to run. ctx bounds the making of the session alone. The model must stay open
-// until the session is closed.
+// NewSession makes an engine for the model, connects the data that the model's
+// files carry, attaches a device that fits it and loads the executable onto it,
+// all of it or nothing. What remains to be done is to [Session.Connect] the
+// other streams and to run. With [Deferred] it takes no device: see
+// [Session.Bind]. ctx bounds the making of the session alone. The model must
+// stay open until the session is closed.
 //
 // Options that name another model are errors here.
 func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, error) {
@@ -30,16 +31,32 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, 
 	return newSession(ctx, m, contract.Of(m), o)
 }
 
+// OpenSession is NewSession for the model in these files, which it loads and
+// Close closes. A model may be spread over several files.
+func OpenSession(ctx context.Context, files []string, opts ...Option) (*Session, error) {
+	m, err := popef.Load(files...)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	s, err := NewSession(ctx, m, opts...)
+	if err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	s.owned = m
+	return s, nil
+}
+
 func newSession(ctx context.Context, m *popef.Model, c contract.Contract, o *options) (*Session, error) {
 	s := &Session{
-		name: modelName(m), model: m, contract: c,
+		name: modelName(m), model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
+		observer: o.observer, saving: o.saveOnUnbind, wrapFeeds: o.wrapFeeds,
 	}
 	s.gate.queuing = o.concurrent
 	s.gate.grant = make(chan int, 1)
 	s.count.timed = o.timed
 	for _, step := range []func(context.Context, *options) error{
-		s.refuse, s.makeEngine, s.connectData, s.attach, s.loadEngine,
+		s.refuse, s.makeEngine, s.connectData, s.launch,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(s.errorf("open", err), s.free())
@@ -73,7 +90,7 @@ func (s *Session) refuse(ctx context.Context, _ *options) error {
 
 // makeEngine chooses a back end and makes its engine.
 func (s *Session) makeEngine(_ context.Context, o *options) error {
-	backend, err := chooseBackend(o)
+	backend, err := o.chooseBackend()
 	if err != nil {
 		return err
 	}
@@ -83,13 +100,17 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	}
 	s.executableBytes = int64(len(exe))
 	format := ipu.Identify(exe)
+	s.poplar = format == ipu.FormatPoplar
 	if err := backend.Accepts(format); err != nil {
 		return err
 	}
 	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.skipHashCheck}
-	if format == ipu.FormatPoplar { // the options in the file are in Poplar's words
+	if s.poplar { // the options in the file are in Poplar's words
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))
+		}
+		if o.lookAhead != "" {
+			config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.lookAhead})
 		}
 	}
 	config.Options = append(config.Options, o.engine...)
@@ -100,11 +121,12 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 		o.backend = backend.Name()
 	}
 	s.streams = s.engine.Streams()
-	s.connected = make([]bool, len(s.streams))
+	s.ends = make([]end, len(s.streams))
 	return nil
 }
 
-func chooseBackend(o *options) (ipu.Backend, error) {
+// chooseBackend returns the back end that the options name or imply.
+func (o *options) chooseBackend() (ipu.Backend, error) {
 	name := o.backend
 	if o.device != nil {
 		of := o.device.Info().Backend
@@ -113,9 +135,16 @@ func chooseBackend(o *options) (ipu.Backend, error) {
 		}
 		name = of
 	}
+	all := ipu.Backends()
+	if own := o.manager.Backends; own != nil {
+		all = nil
+		for _, b := range own {
+			all = append(all, b.Name())
+		}
+	}
 	if name == "" {
 		name = "cpu"
-		if all := ipu.Backends(); !slices.Contains(all, name) {
+		if !slices.Contains(all, name) {
 			switch {
 			case len(all) == 1:
 				name = all[0]
@@ -124,12 +153,17 @@ func chooseBackend(o *options) (ipu.Backend, error) {
 			}
 		}
 	}
+	for _, b := range o.manager.Backends {
+		if b.Name() == name {
+			return b, nil
+		}
+	}
 	return ipu.Lookup(name)
 }
 
 // connectData compares the anchors with the engine's streams, and connects the
 // data that the model's files carry.
-func (s *Session) connectData(context.Context, *options) error {
+func (s *Session) connectData(_ context.Context, o *options) error {
 	for i := range s.streams {
 		st := &s.streams[i]
 		a := s.contract.Anchor(st.Handle)
@@ -149,14 +183,16 @@ func (s *Session) connectData(context.Context, *options) error {
 			return fmt.Errorf("anchor %q (handle %q): %w: it is an %v, and the executable's stream goes %v",
 				a.Name, a.Handle, ErrData, a.Type, d)
 		}
-		if !a.HasData || st.Direction != ipu.HostToDevice {
-			continue
+		switch {
+		case a.Role == contract.LoadOutput: // few want it, and the load programs can't run without
+			err = s.connect(i, nothing{}, drained)
+		case a.HasData && st.Direction == ipu.HostToDevice && (o.dataPolicy == nil || o.dataPolicy(*a) == UseFileData):
+			var stream ipu.Stream
+			if stream, err = s.fileData(a, st); err == nil {
+				err = s.connect(i, stream, filed)
+			}
 		}
-		stream, err := s.fileData(a, st)
 		if err != nil {
-			return err
-		}
-		if err := s.connect(i, stream); err != nil {
 			return err
 		}
 	}
@@ -173,7 +209,7 @@ func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo) (ipu.Stream, 
 		if err != nil {
 			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
 		}
-		stream := &feed{data: f}
+		stream := &feed{data: f, wrap: s.wrapFeeds}
 		s.feeds = append(s.feeds, stream)
 		return stream, nil
 	}
@@ -188,60 +224,42 @@ func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo) (ipu.Stream, 
 	return constant{data}, nil
 }
 
-// attach attaches the device that was given, or else the first that fits and
-// is free.
-func (s *Session) attach(ctx context.Context, o *options) error {
-	if o.device != nil {
-		ok, err := o.device.Attach()
-		if err == nil && !ok {
-			err = fmt.Errorf("%w: %s is held by somebody else", ipu.ErrNoDevice, describeDevice(o.device))
-		}
-		s.device = o.device
-		return err
+// launch puts the session on the device that was given, or on the first that
+// fits and is free.
+func (s *Session) launch(ctx context.Context, o *options) error {
+	if o.deferred {
+		return nil
 	}
-	backend, err := ipu.Lookup(o.backend)
-	if err != nil {
-		return err
-	}
-	all, err := backend.Devices(ctx)
-	if err != nil {
-		return err
-	}
-	fitting := 0
-	for _, d := range all {
-		if !s.fits(d.Info()) {
-			continue
-		}
-		fitting++
-		ok, err := d.Attach()
+	if s.given = o.device != nil; s.given {
+		s.setDevice(o.device)
+	} else {
+		d, err := o.manager.Get(ctx, s.wanted(o))
 		if err != nil {
-			return fmt.Errorf("attach %s: %w", describeDevice(d), err)
+			return err
 		}
-		if ok {
-			s.device, s.detach = d, true
-			return nil
-		}
+		s.setDevice(d)
 	}
-	return fmt.Errorf("%w: the model needs %d IPUs; of %d devices of back end %q, %d fit and none of these is free",
-		ipu.ErrNoDevice, s.contract.IPUs, len(all), o.backend, fitting)
+	return s.place(ctx)
 }
 
-// fits reports whether a device is what the model was compiled for. A CPU
-// stands for any number of IPUs.
-func (s *Session) fits(d ipu.DeviceInfo) bool {
-	remote := slices.ContainsFunc(s.contract.Anchors, func(a contract.Anchor) bool { return a.Role == contract.RemoteBuffer })
-	if remote && !d.RemoteBuffers {
-		return false
+// wanted is the device that the model was compiled for, as the options narrow
+// it down.
+func (s *Session) wanted(o *options) ipu.Request {
+	r := o.request
+	r.Options = nil
+	if s.poplar {
+		for _, p := range s.model.Metadata.DeviceOptions {
+			r.Options = append(r.Options, ipu.Option(p))
+		}
 	}
-	return d.Kind == "cpu" || d.NumIPUs == int(max(1, s.contract.IPUs))
+	r.Options = append(r.Options, o.request.Options...)
+	r.Backend = o.backend
+	r.NumIPUs = int(max(1, s.contract.IPUs))
+	r.RemoteBuffers = slices.ContainsFunc(s.contract.Anchors, func(a contract.Anchor) bool { return a.Role == contract.RemoteBuffer })
+	return r
 }
 
 func describeDevice(d ipu.Device) string {
 	info := d.Info()
 	return fmt.Sprintf("device %d (%s)", info.ID, info.Description)
-}
-
-// loadEngine places the executable on the device.
-func (s *Session) loadEngine(ctx context.Context, _ *options) error {
-	return s.engine.Load(ctx, s.device)
 }

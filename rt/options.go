@@ -16,17 +16,32 @@ type options struct {
 	given         string // the option that named another model
 	backend       string
 	device        ipu.Device
+	deferred      bool
+	manager       *ipu.Manager
+	request       ipu.Request // id, options and waiting
 	engine        []ipu.Option
+	lookAhead     string
 	concurrent    bool
 	timed         bool
 	skipHashCheck bool
+	dataPolicy    DataPredicate
+	wrapFeeds     bool
+	saveOnUnbind  bool
+	narrowed      string // the last option that says how to look for a device
+	observer      Observer
 	err           error // the first bad value
 }
 
 func newOptions(opts []Option) (*options, error) {
-	o := &options{}
+	o := &options{manager: &ipu.Manager{}}
 	for _, opt := range opts {
 		opt(o)
+	}
+	switch {
+	case o.device != nil && o.deferred:
+		o.fail("Deferred: %w: it goes with Bind, not with WithDevice", ErrOption)
+	case (o.device != nil || o.deferred) && o.narrowed != "":
+		o.fail("%s: %w: no device is looked for", o.narrowed, ErrOption)
 	}
 	return o, o.err
 }
@@ -62,8 +77,49 @@ func WithBackend(name string) Option {
 	return func(o *options) { o.backend = name }
 }
 
+// Deferred makes a session without a device, which [Session.Bind] then gives
+// it. Without this option a session takes a device and loads the executable
+// when it is made, and makes no session if that fails.
+func Deferred() Option {
+	return func(o *options) { o.deferred = true }
+}
+
+// WithWait says how long to wait while every device that fits is taken.
+// Without it there is one attempt.
+func WithWait(w ipu.Wait) Option {
+	return func(o *options) { o.request.Wait, o.narrowed = w, "WithWait" }
+}
+
+// WithDeviceID takes the device of that id of the back end and no other.
+func WithDeviceID(id int) Option {
+	return func(o *options) { o.request.ID, o.narrowed = &id, "WithDeviceID" }
+}
+
+// WithDeviceOption adds a device option, in the back end's own words, to those
+// of the model.
+func WithDeviceOption(name, value string) Option {
+	return func(o *options) {
+		o.request.Options = append(o.request.Options, ipu.Option{Name: name, Value: value})
+		o.narrowed = "WithDeviceOption"
+	}
+}
+
+// WithManager makes m find the device and, if it has back ends of its own, the
+// back end.
+func WithManager(m *ipu.Manager) Option {
+	return func(o *options) {
+		if m == nil {
+			o.fail("WithManager: %w: nil manager", ErrOption)
+			return
+		}
+		o.manager = m
+	}
+}
+
 // WithDevice chooses the device, and with it the back end. It is attached if
-// need be and stays attached after Close: it belongs to the caller.
+// need be and stays attached after Close: it belongs to the caller. Sessions
+// may share a device: each leaves it to the one that runs next, unless it is
+// one that any number can use at a time, as a CPU is.
 func WithDevice(d ipu.Device) Option {
 	return func(o *options) {
 		o.device = d
@@ -88,6 +144,42 @@ func WithThreads(n int) Option {
 // comes after those of the model and so overrides them.
 func WithEngineOption(name, value string) Option {
 	return func(o *options) { o.engine = append(o.engine, ipu.Option{Name: name, Value: value}) }
+}
+
+// WithLookAhead limits how many points at which host and device meet Poplar
+// prepares in advance; without it Poplar decides. 0 avoids the deadlock of a
+// model with prefetching and several device iterations where a request has not
+// enough data for all of them. It is Poplar's engine option
+// streamCallbacks.maxLookahead; executables of other formats look nowhere
+// ahead, and ignore it.
+func WithLookAhead(points uint) Option {
+	return func(o *options) { o.lookAhead = strconv.FormatUint(uint64(points), 10) }
+}
+
+// WithDataPolicy decides, for each input whose data is in the model's files,
+// whether to use that data or to leave the input to the caller. Without it all
+// data is used.
+func WithDataPolicy(p DataPredicate) Option {
+	return func(o *options) { o.dataPolicy = p }
+}
+
+// WrapFeeds makes a feed in the model's files start over after its last tensor.
+// Without it the run that asks for more fails with [ErrEndOfData].
+func WrapFeeds() Option {
+	return func(o *options) { o.wrapFeeds = true }
+}
+
+// SaveOnUnbind makes a session run its save programs before it leaves its
+// device: on Unload, Bind, Close, and when another session takes the device. It
+// does so if the model has save programs, the load programs have run, and the
+// session was not stopped. Its save outputs must be connected by then.
+func SaveOnUnbind() Option {
+	return func(o *options) { o.saveOnUnbind = true }
+}
+
+// WithObserver makes a session tell f what happens to it.
+func WithObserver(f Observer) Option {
+	return func(o *options) { o.observer = f }
 }
 
 // Concurrent lets any number of goroutines call Run, Submit and Save at the

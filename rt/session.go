@@ -19,37 +19,54 @@ import (
 // runners are built on it, and tools use it as it is. The package's
 // documentation describes its states and who may call what when.
 type Session struct {
-	name     string // of the model, for messages
-	model    *popef.Model
-	owned    *popef.Model // model, if Close closes it
-	contract contract.Contract
-	engine   ipu.Engine
-	device   ipu.Device
-	detach   bool // Close detaches the device
+	name      string // of the model, for messages
+	replica   int    // of a runner
+	model     *popef.Model
+	owned     *popef.Model // model, if Close closes it
+	contract  contract.Contract
+	engine    ipu.Engine
+	observer  Observer
+	poplar    bool // the executable was compiled by Poplar
+	wrapFeeds bool
+	saving    bool // save programs run when the session leaves its device
 
-	streams   []ipu.StreamInfo
-	connected []bool // by index into streams
-	buffers   []*Buffer
-	feeds     []*feed
+	// Written while the gate is held or before anybody else knows the session.
+	device ipu.Device // bound or to be bound again; nil if there was none yet; written under mu too
+	lease  *ipu.Lease // of device
+	given  bool       // device is the caller's: it is never detached
+	placed bool       // the engine is loaded on the device, and no other session took it
+	loaded bool       // the load programs have run since then
+	ready  bool       // loaded, and every stream of the main programs is connected
+
+	streams []ipu.StreamInfo
+	ends    []end // by index into streams
+	buffers []*Buffer
+	windows []*window // of the buffers and of a runner's streams
+	feeds   []*feed
 
 	load, main, save []int // program indices, in order
 
 	gate    gate
 	queue   *queue      // of a runner; nil for a session of its own
+	bound   atomic.Bool // there is a device, and the session was not unloaded from it
 	stopped atomic.Bool // and not reloaded since
-	loaded  bool        // the load programs have run since the engine was loaded
-	ready   bool        // loaded, and every stream of the main programs is connected
+
+	mu      sync.Mutex
+	onStop  []func() // guarded by mu
+	onClose []func() // guarded by mu
 
 	count           counters
 	executableBytes int64
 	dataBytes       int64
 
 	closing  sync.Once
+	closed   chan struct{} // closed at the end of Close
 	closeErr error
 }
 
-// Run runs the main programs in order, once. Before the first time, and the
-// first after [Session.Reload], it runs the load programs.
+// Run runs the main programs in order, once. Before the first time after the
+// session was bound, reloaded, or got its device back from another session, it
+// runs the load programs.
 func (s *Session) Run(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return s.errorf("run", err)
@@ -64,12 +81,16 @@ func (s *Session) Load(ctx context.Context) error {
 		return s.errorf("load", err)
 	}
 	defer s.gate.release(0)
+	if err := s.activate(ctx); err != nil {
+		return s.errorf("load", err)
+	}
 	return s.runLoad(ctx)
 }
 
 // Save runs the save programs in order: weights come from the device. It
 // fails with [ErrNoSave] if the model has none, and with [ErrNotLoaded] if the
-// load programs have not run, since there is nothing to save.
+// load programs have not run since the session got its device, since there is
+// nothing to save.
 func (s *Session) Save(ctx context.Context) error {
 	if err := s.begin(ctx); err != nil {
 		return s.errorf("save", err)
@@ -91,71 +112,45 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 			return s.errorf("run programs", fmt.Errorf("%w %d", ErrUnknownProgram, p))
 		}
 	}
+	if err := s.activate(ctx); err != nil {
+		return s.errorf("run programs", err)
+	}
 	if err := s.check(programs); err != nil {
 		return s.errorf("run programs", err)
 	}
 	return s.flow(ctx, "run programs", programs)
 }
 
-// Reload loads the executable onto the device again: what was on the device is
-// lost, and the load programs run before the next run. It is how a session
-// that was stopped, or whose program failed for good, runs again.
-func (s *Session) Reload(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
-		return s.errorf("reload", err)
-	}
-	defer s.gate.release(0)
-	s.loaded, s.ready = false, false
-	if err := s.engine.Load(ctx, s.device); err != nil {
-		return s.errorf("reload", err)
-	}
-	for _, f := range s.feeds {
-		f.reload()
-	}
-	s.stopped.Store(false)
-	return nil
-}
-
-// Stop makes a run that is under way, if any, fail with [ErrStopped], and
-// every later one until [Session.Reload]. It may be called from any goroutine
-// at any time. Stopping a session that is stopped fails with [ErrStopped].
-func (s *Session) Stop() error {
-	switch {
-	case s.gate.state.Load()&closed != 0:
-		return s.errorf("stop", ErrClosed)
-	case !s.stopped.CompareAndSwap(false, true):
-		return s.errorf("stop", ErrStopped)
-	}
-	if err := s.engine.Stop(); err != nil {
-		return s.errorf("stop", err)
-	}
-	return nil
-}
-
-// Stopped reports whether the session was stopped and not reloaded since.
-func (s *Session) Stopped() bool { return s.stopped.Load() }
-
 // Close stops what is under way and releases everything: requests that are
 // computing or waiting fail with [ErrClosed], unless they end before they
 // notice. It returns when none is left, and may be called from any goroutine,
 // any number of times; every call returns the same error. It must not be
 // called by a stream during a run, for which it would wait.
+//
+// With [SaveOnUnbind] the request that is computing ends in peace, and then the
+// save programs run.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
+		defer close(s.closed)
 		slots, idle, busy := s.gate.close()
 		for _, slot := range slots {
 			s.queue.complete(slot, s.errorf("run", ErrClosed))
 		}
 		var errs []error
 		if busy {
-			if err := s.engine.Stop(); err != nil && !errors.Is(err, ErrStopped) {
-				errs = append(errs, err)
+			if !s.saving {
+				if err := s.engine.Stop(); err != nil && !errors.Is(err, ErrStopped) {
+					errs = append(errs, err)
+				}
 			}
 			<-idle
 		}
 		if s.queue != nil {
 			s.queue.close()
 		}
+		errs = append(errs, s.saveIfAsked(context.Background()))
+		s.call(&s.onStop)
+		s.call(&s.onClose)
 		errs = append(errs, s.free())
 		if err := errors.Join(errs...); err != nil {
 			s.closeErr = s.errorf("close", err)
@@ -171,9 +166,7 @@ func (s *Session) free() error {
 	if s.engine != nil {
 		errs = append(errs, s.engine.Close())
 	}
-	if s.detach {
-		errs = append(errs, s.device.Detach())
-	}
+	errs = append(errs, s.leave())
 	if s.owned != nil {
 		errs = append(errs, s.owned.Close())
 	}
@@ -205,6 +198,9 @@ func (s *Session) request(ctx context.Context) error {
 
 func (s *Session) runMain(ctx context.Context) error {
 	if !s.ready {
+		if err := s.activate(ctx); err != nil {
+			return s.errorf("run", err)
+		}
 		if !s.loaded {
 			if err := s.runLoad(ctx); err != nil {
 				return err
@@ -226,6 +222,7 @@ func (s *Session) runLoad(ctx context.Context) error {
 		return err
 	}
 	s.loaded = true
+	s.observe(Event{Kind: EventLoaded})
 	return nil
 }
 
@@ -233,16 +230,23 @@ func (s *Session) runSave(ctx context.Context) error {
 	switch {
 	case len(s.save) == 0:
 		return s.errorf("save", ErrNoSave)
+	case !s.bound.Load():
+		return s.errorf("save", ErrUnbound)
 	case !s.loaded:
 		return s.errorf("save", fmt.Errorf("%w: the load programs have not run, there is nothing to save", ErrNotLoaded))
 	}
 	if err := s.check(s.save); err != nil {
 		return s.errorf("save", err)
 	}
-	return s.flow(ctx, "save", s.save)
+	if err := s.flow(ctx, "save", s.save); err != nil {
+		return err
+	}
+	s.observe(Event{Kind: EventSaved})
+	return nil
 }
 
-// flow runs programs in order. Every buffer starts at its first transfer.
+// flow runs programs in order. Every buffer starts at its first transfer, and
+// does so again for every program.
 func (s *Session) flow(ctx context.Context, doing string, programs []int) error {
 	if s.stopped.Load() {
 		return s.errorf(doing, ErrStopped)
@@ -250,7 +254,12 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int) error 
 	for _, b := range s.buffers {
 		b.rewind()
 	}
-	for _, p := range programs {
+	for i, p := range programs {
+		if i > 0 {
+			for _, w := range s.windows {
+				w.again()
+			}
+		}
 		if err := s.engine.Run(ctx, p); err != nil {
 			return s.errorf(doing, s.cause(err))
 		}

@@ -17,16 +17,26 @@ type window struct {
 	mem    []byte // all transfers; nil if there is no memory now
 	size   int    // bytes of one transfer
 	count  int    // number of transfers
-	done   int    // complete transfers
+	done   int    // complete transfers of this program
+	before int    // complete transfers of the last earlier program of this run that made any
 	ahead  int    // transfers fetched or prefetched and not complete
 }
 
 // bind starts over with other memory.
-func (w *window) bind(mem []byte) { w.mem, w.done, w.ahead = mem, 0, 0 }
+func (w *window) bind(mem []byte) { w.mem, w.done, w.before, w.ahead = mem, 0, 0, 0 }
 
 func (w *window) clear() { w.bind(nil) }
 
-func (w *window) rewind() { w.done, w.ahead = 0, 0 }
+// rewind starts over with the same memory, for the next run.
+func (w *window) rewind() { w.bind(w.mem) }
+
+// again starts over for the next program of a run: it sees the same inputs.
+func (w *window) again() {
+	if w.done > 0 {
+		w.before = w.done
+	}
+	w.done, w.ahead = 0, 0
+}
 
 // next returns the memory of the next transfer.
 func (w *window) next() ([]byte, error) {
@@ -150,6 +160,15 @@ type bound interface {
 	describe() (*window, int)
 }
 
+// nothing is an empty end: an input gets whatever the buffer held, an output is
+// dropped.
+type nothing struct{}
+
+func (nothing) Fetch([]byte) error    { return nil }
+func (nothing) Prefetch([]byte) bool  { return true }
+func (nothing) Complete()             {}
+func (nothing) InvalidatePrefetched() {}
+
 // constant is the data that a model's file carries for an input: the same at
 // every transfer, and read in place.
 type constant struct{ data []byte }
@@ -163,16 +182,26 @@ func (c constant) InvalidatePrefetched()    {}
 
 // feed hands out the tensors of a feed in the model's file, one a transfer. It
 // starts over when the session is loaded onto its device, and fails after the
-// last tensor: data is never repeated silently.
+// last tensor unless it is to wrap: data is never repeated silently.
 type feed struct {
 	data  *popef.Feed
-	done  int // complete transfers
-	ahead int // transfers fetched or prefetched and not complete
+	wrap  bool // start over after the last tensor
+	done  int  // complete transfers
+	ahead int  // transfers fetched or prefetched and not complete
+}
+
+// next returns the index of the next tensor, and whether there is one.
+func (f *feed) next() (int, bool) {
+	i, n := f.done+f.ahead, f.data.Len()
+	if f.wrap && n > 0 {
+		i %= n
+	}
+	return i, i < n
 }
 
 func (f *feed) Memory() ([]byte, error) {
-	i := f.done + f.ahead
-	if i >= f.data.Len() {
+	i, ok := f.next()
+	if !ok {
 		return nil, fmt.Errorf("feed %q: %w: all its %d tensors have been read", f.data.Name(), ErrEndOfData, f.data.Len())
 	}
 	return f.data.Tensor(i)
@@ -189,7 +218,8 @@ func (f *feed) Fetch(buf []byte) error {
 }
 
 func (f *feed) Prefetch(buf []byte) bool {
-	return f.done+f.ahead < f.data.Len() && f.Fetch(buf) == nil
+	_, ok := f.next()
+	return ok && f.Fetch(buf) == nil
 }
 
 func (f *feed) Complete() {

@@ -1,0 +1,112 @@
+package rt
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Callback is a stream made of functions, of which all but OnFetch may be nil.
+// They are called like the methods of [ipu.Stream], which says what each has to
+// do; the memory is theirs only during the call.
+type Callback struct {
+	OnFetch      func(buf []byte) error // fill buf, or take what is in it
+	OnPrefetch   func(buf []byte) bool  // fill buf ahead of time if that is possible
+	OnComplete   func()
+	OnInvalidate func()
+}
+
+// Fetch calls OnFetch. Without one it fails with [ErrUnconnected].
+func (c *Callback) Fetch(buf []byte) error {
+	if c.OnFetch == nil {
+		return fmt.Errorf("%w: the callback has no OnFetch", ErrUnconnected)
+	}
+	return c.OnFetch(buf)
+}
+
+// Prefetch calls OnPrefetch. Without one nothing is available ahead of time.
+func (c *Callback) Prefetch(buf []byte) bool { return c.OnPrefetch != nil && c.OnPrefetch(buf) }
+
+// Complete calls OnComplete.
+func (c *Callback) Complete() {
+	if c.OnComplete != nil {
+		c.OnComplete()
+	}
+}
+
+// InvalidatePrefetched calls OnInvalidate.
+func (c *Callback) InvalidatePrefetched() {
+	if c.OnInvalidate != nil {
+		c.OnInvalidate()
+	}
+}
+
+// SetCallback makes f move the data of the stream named handle, replacing
+// whatever was connected: an input's f fills buf, an output's takes what is in
+// buf. buf is valid only during the call.
+func (s *Session) SetCallback(handle string, f func(buf []byte) error) error {
+	if f == nil {
+		return s.errorf(fmt.Sprintf("connect stream %q", handle), fmt.Errorf("%w: nil callback", ErrOption))
+	}
+	return s.Connect(handle, &Callback{OnFetch: f})
+}
+
+// Factory makes the host's side of an anchor's stream. nil leaves the anchor as
+// it is.
+type Factory func(a contract.Anchor) ipu.Stream
+
+// HandleInputs calls factory once for every input that policy returns
+// [BindUser] for, and connects what it returns in place of what was connected.
+// Inputs that policy returns [BindEmpty] for get an empty end, and those of
+// [SkipBind] stay as they are. A nil policy is BindUser for all.
+//
+// With skipConnected, inputs that are connected already, also to data of the
+// model's files, stay as they are, whatever policy says.
+func (s *Session) HandleInputs(factory Factory, policy CallbackPredicate, skipConnected bool) error {
+	return s.handle(ipu.HostToDevice, "connect inputs", factory, policy, skipConnected)
+}
+
+// HandleOutputs is [Session.HandleInputs] for outputs.
+func (s *Session) HandleOutputs(factory Factory, policy CallbackPredicate, skipConnected bool) error {
+	return s.handle(ipu.DeviceToHost, "connect outputs", factory, policy, skipConnected)
+}
+
+func (s *Session) handle(d ipu.Direction, doing string, factory Factory, policy CallbackPredicate, skipConnected bool) error {
+	if factory == nil {
+		return s.errorf(doing, fmt.Errorf("%w: nil factory", ErrOption))
+	}
+	if err := s.begin(context.Background()); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	for i := range s.streams {
+		st := &s.streams[i]
+		a := s.contract.Anchor(st.Handle)
+		if a == nil || st.Direction != d || skipConnected && s.ends[i] > drained {
+			continue
+		}
+		stream, err := ipu.Stream(nil), error(nil)
+		by := BindUser
+		if policy != nil {
+			by = policy(*a)
+		}
+		switch by {
+		case BindUser:
+			stream = factory(*a)
+		case BindEmpty:
+			stream = nothing{}
+		case SkipBind:
+		default:
+			err = fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
+		}
+		if err == nil && stream != nil {
+			err = s.connect(i, stream, given)
+		}
+		if err != nil {
+			return s.errorf(doing, err)
+		}
+	}
+	return nil
+}

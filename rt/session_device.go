@@ -1,0 +1,248 @@
+package rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// Bind puts the session on a device: it leaves the one that it is on, if any,
+// attaches d, makes another session that is on it leave, and loads the
+// executable, also if d is the device that the session is on already. The load
+// programs run again before the next run. The device stays the caller's, who
+// detaches it.
+//
+// With [SaveOnUnbind], leaving runs the save programs; if they fail the session
+// stays where it is. If loading fails the session is unbound.
+func (s *Session) Bind(ctx context.Context, d ipu.Device) error {
+	const doing = "bind"
+	if d == nil {
+		return s.errorf(doing, fmt.Errorf("%w: nil device", ErrOption))
+	}
+	if err := s.begin(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	if err := s.saveIfAsked(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	if s.device != d {
+		if err := s.leave(); err != nil {
+			return s.errorf(doing, err)
+		}
+		s.setDevice(d)
+		s.given = true
+	}
+	if err := s.place(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	return nil
+}
+
+// Unload takes the session off its device, which it remembers: see
+// [Session.Reload]. It fails with [ErrUnbound] if the session is on none. With
+// [SaveOnUnbind] the save programs run first; if they fail the session stays
+// where it is. A device that the session found for itself is detached.
+func (s *Session) Unload(ctx context.Context) error {
+	const doing = "unload"
+	if err := s.begin(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	if !s.bound.Load() {
+		return s.errorf(doing, ErrUnbound)
+	}
+	if err := s.saveIfAsked(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	err := s.leave()
+	s.observe(Event{Kind: EventUnbound, Err: err})
+	if err != nil {
+		return s.errorf(doing, err)
+	}
+	return nil
+}
+
+// Reload puts the executable onto the remembered device again: what was on the
+// device is lost, and the load programs run before the next run. It is how a
+// session that was stopped or unloaded, or whose program failed for good, runs
+// again. Without a device it fails with [ErrUnbound].
+func (s *Session) Reload(ctx context.Context) error {
+	const doing = "reload"
+	if err := s.begin(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	if s.device == nil {
+		return s.errorf(doing, ErrUnbound)
+	}
+	if err := s.place(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	return nil
+}
+
+// Stop makes a run that is under way, if any, fail with [ErrStopped], and
+// every later one until [Session.Reload]. It may be called from any goroutine
+// at any time. Stopping a session that is stopped fails with [ErrStopped], one
+// that is on no device with [ErrUnbound].
+func (s *Session) Stop() error {
+	switch {
+	case s.gate.state.Load()&closed != 0:
+		return s.errorf("stop", ErrClosed)
+	case !s.bound.Load():
+		return s.errorf("stop", ErrUnbound)
+	case !s.stopped.CompareAndSwap(false, true):
+		return s.errorf("stop", ErrStopped)
+	}
+	err := s.engine.Stop()
+	s.call(&s.onStop)
+	s.observe(Event{Kind: EventStopped, Err: err})
+	if err != nil {
+		return s.errorf("stop", err)
+	}
+	return nil
+}
+
+// Stopped reports whether the session was stopped and not reloaded since.
+func (s *Session) Stopped() bool { return s.stopped.Load() }
+
+// Bound reports whether the session is on a device. It stays bound while
+// another session uses that device, and takes it back for its next run.
+func (s *Session) Bound() bool { return s.bound.Load() }
+
+// setDevice remembers the device to be placed on.
+func (s *Session) setDevice(d ipu.Device) {
+	s.mu.Lock()
+	s.device = d
+	s.mu.Unlock()
+	s.lease = ipu.NewLease(d, s.handOver)
+}
+
+// place attaches the remembered device, makes whoever is on it leave, and
+// loads the executable, for who holds the gate.
+func (s *Session) place(ctx context.Context) error {
+	s.bound.Store(false)
+	s.placed, s.loaded, s.ready = false, false, false
+	ok, err := s.device.Attach()
+	if err == nil && !ok {
+		err = fmt.Errorf("%w: %s is held by somebody else", ipu.ErrNoDevice, describeDevice(s.device))
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.take(ctx); err != nil {
+		s.lease.Release()
+		return err
+	}
+	s.stopped.Store(false)
+	s.bound.Store(true)
+	s.observe(Event{Kind: EventBound})
+	return nil
+}
+
+// take makes whoever is on the device leave and loads the executable.
+func (s *Session) take(ctx context.Context) error {
+	if _, err := s.lease.Acquire(ctx); err != nil {
+		return err
+	}
+	if err := s.engine.Load(ctx, s.device); err != nil {
+		return err
+	}
+	for _, f := range s.feeds {
+		f.reload()
+	}
+	s.placed = true
+	return nil
+}
+
+// activate makes the session the one that its device works for, or says why
+// that is impossible.
+func (s *Session) activate(ctx context.Context) error {
+	switch {
+	case !s.bound.Load():
+		return ErrUnbound
+	case s.placed:
+		return nil
+	case s.stopped.Load():
+		return ErrStopped
+	}
+	if err := s.take(ctx); err != nil {
+		return fmt.Errorf("take the device back from another session: %w", err)
+	}
+	s.observe(Event{Kind: EventTookBack})
+	return nil
+}
+
+// handOver leaves the device to another session, in whose goroutine it runs.
+// The session stays bound, and takes the device back for its next run.
+func (s *Session) handOver(ctx context.Context) error {
+	if err := s.gate.visit(ctx); err != nil {
+		if !errors.Is(err, ErrClosed) {
+			return err
+		}
+		select {
+		case <-s.closed:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	defer s.gate.depart()
+	err := s.saveIfAsked(ctx)
+	if err == nil {
+		s.placed, s.loaded, s.ready = false, false, false
+		s.lease.Release()
+	}
+	s.observe(Event{Kind: EventHandedOver, Err: err})
+	return err
+}
+
+// saveIfAsked runs the save programs before the session leaves its device, if
+// that was asked for and there is something to save.
+func (s *Session) saveIfAsked(ctx context.Context) error {
+	if !s.saving || !s.placed || !s.loaded || s.stopped.Load() || len(s.save) == 0 {
+		return nil
+	}
+	return s.runSave(ctx)
+}
+
+// leave gives up the device, which stays remembered.
+func (s *Session) leave() error {
+	s.bound.Store(false)
+	s.placed, s.loaded, s.ready = false, false, false
+	if s.lease != nil {
+		s.lease.Release()
+	}
+	if s.device != nil && !s.given {
+		return s.device.Detach()
+	}
+	return nil
+}
+
+// call calls functions that somebody left.
+func (s *Session) call(list *[]func()) {
+	s.mu.Lock()
+	fs := *list
+	s.mu.Unlock()
+	for _, f := range fs {
+		f()
+	}
+}
+
+// whenStopped makes Stop and Close call f, which must not block: what the
+// session's streams wait for ends then.
+func (s *Session) whenStopped(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onStop = append(s.onStop, f)
+}
+
+// whenClosed makes Close call f, once nothing runs any more.
+func (s *Session) whenClosed(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onClose = append(s.onClose, f)
+}
