@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ReadPacked reads the packed message at off, like [Read]. Packing lets two
@@ -59,7 +60,12 @@ func (u *unpacker) words(dst []byte, n int) ([]byte, error) {
 		switch {
 		case u.zeros > 0:
 			k := min(u.zeros, (want-len(dst))/8)
-			dst = append(dst, make([]byte, 8*k)...)
+			n := len(dst)
+			if cap(dst) < n+8*k {
+				dst = slices.Grow(dst, min(max(8*k, n), want-n))
+			}
+			dst = dst[:n+8*k]
+			clear(dst[n:])
 			u.zeros -= k
 		case u.literals > 0:
 			k := min(u.literals, (want-len(dst))/8)
