@@ -173,7 +173,9 @@ func TestDecodeNotAModel(t *testing.T) {
 // TestReadPublicData reads every model and tensor of the public test data.
 func TestReadPublicData(t *testing.T) {
 	n := 0
-	err := filepath.WalkDir(testData(t), func(path string, d fs.DirEntry, err error) error {
+	dir, err := filepath.EvalSymlinks(testData(t))
+	require.NoError(t, err)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}

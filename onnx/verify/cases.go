@@ -37,18 +37,18 @@ func Find(dirs []string, recursive bool) ([]Case, error) {
 			continue
 		}
 		n := len(cases)
-		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || d.Name() != modelFile {
 				return err
 			}
-			c, err := newCase(filepath.Dir(path))
+			c, err := newCase(filepath.Join(dir, filepath.Dir(filepath.FromSlash(path))))
 			if err == nil && len(c.Sets) > 0 {
 				cases = append(cases, c)
 			}
 			return err
 		})
 		if err != nil {
-			return nil, fmt.Errorf("looking for cases: %w", err)
+			return nil, fmt.Errorf("looking for cases in %s: %w", dir, err)
 		}
 		if len(cases) == n {
 			return nil, fmt.Errorf("%s: no folder in it holds model.onnx and test_data_set_N", dir)
