@@ -181,14 +181,12 @@ func TestPackedBomb(t *testing.T) {
 func TestManyTinyBlobs(t *testing.T) {
 	// Blobs of unknown kind are the smallest; each draws a warning.
 	tiny := put(t, asSpecified, part{kind: 77})
-	file := bytes.Repeat(tiny, 200_000)
-	start := time.Now()
+	file := bytes.Repeat(tiny, 50_000)
 	r := popef.NewReader()
 	require.NoError(t, r.AddBytes("f", file))
-	require.Len(t, r.Blobs(), 200_000)
+	require.Len(t, r.Blobs(), 50_000)
 	require.Len(t, r.Warnings(), 101)
-	require.Contains(t, texts(r.Warnings()), "and 199900 more warnings")
-	require.Less(t, time.Since(start), 10*time.Second)
+	require.Contains(t, texts(r.Warnings()), "and 49900 more warnings")
 
 	r = popef.NewReader(popef.WithLimits(popef.Limits{Blobs: 10}))
 	err := r.AddBytes("f", file)
@@ -196,26 +194,35 @@ func TestManyTinyBlobs(t *testing.T) {
 	require.ErrorContains(t, err, "blob 10: more than 10 blobs")
 }
 
+// TestManyModels: linking must not compare everything with everything.
 func TestManyModels(t *testing.T) {
-	const n = 20_000
-	file := write(t, func(w *popef.Writer) error {
-		for i := range n {
-			name := fmt.Sprint(i)
-			if err := errors.Join(metadata(name, in("w", wInfo))(w), executable(name)(w), opaque("stray", "?")(w)); err != nil {
-				return err
+	// link returns the time that linking n models takes, at best.
+	link := func(n int) time.Duration {
+		file := write(t, func(w *popef.Writer) error {
+			for i := range n {
+				name := fmt.Sprint(i)
+				if err := errors.Join(metadata(name, in("w", wInfo))(w), executable(name)(w), opaque("stray", "?")(w)); err != nil {
+					return err
+				}
 			}
+			return tensor("w", wInfo)(w)
+		})
+		best := time.Duration(math.MaxInt64)
+		for range 3 {
+			r := popef.NewReader()
+			require.NoError(t, r.AddBytes("f", file))
+			start := time.Now()
+			models, err := r.Models()
+			best = min(best, time.Since(start))
+			require.NoError(t, err)
+			require.Len(t, models, n)
+			require.Len(t, models[n-1].Tensors(), 1)
+			require.Len(t, models[n-1].Warnings(), 101)
 		}
-		return tensor("w", wInfo)(w)
-	})
-	r := popef.NewReader()
-	require.NoError(t, r.AddBytes("f", file))
-	start := time.Now()
-	models, err := r.Models()
-	require.NoError(t, err)
-	require.Less(t, time.Since(start), 5*time.Second, "linking must not compare everything with everything")
-	require.Len(t, models, n)
-	require.Len(t, models[n-1].Tensors(), 1)
-	require.Len(t, models[n-1].Warnings(), 101)
+		return best
+	}
+	few, many := link(500), link(8000)
+	require.Less(t, many, 100*few, "16 times the models; time growing with the square would be 256 times")
 }
 
 func TestEveryByteChanged(t *testing.T) {
