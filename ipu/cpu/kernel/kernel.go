@@ -85,9 +85,18 @@ var families = []map[string]binder{
 	reduceKernels,
 	matrixKernels,
 	convKernels,
+	convTransposeKernels,
 	poolKernels,
+	groupNormKernels,
+	lpPoolKernels,
+	resizeKernels,
+	sampleKernels,
 	normKernels,
 	recurrentKernels,
+	indexKernels,
+	selectKernels,
+	bitsKernels,
+	quantKernels,
 }
 
 // New binds op to its operand and result types, which must be those that

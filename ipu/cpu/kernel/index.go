@@ -1,0 +1,314 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var indexKernels = map[string]binder{
+	"GatherElements":  bindGatherElements,
+	"ScatterElements": bindScatterElements,
+	"GatherND":        bindGatherND,
+	"ScatterND":       bindScatterND,
+	"OneHot":          bindOneHot,
+}
+
+// coordinates are indices of either type, as 64-bit numbers.
+type coordinates struct {
+	i32 []int32
+	i64 []int64
+}
+
+func newCoordinates(t graph.DType, data []byte) coordinates {
+	if t == graph.I32 {
+		return coordinates{i32: view[int32](data)}
+	}
+	return coordinates{i64: view[int64](data)}
+}
+
+func (c *coordinates) len() int { return len(c.i32) + len(c.i64) }
+
+func (c *coordinates) at(i int) int {
+	if c.i32 != nil {
+		return int(c.i32[i])
+	}
+	return int(c.i64[i])
+}
+
+// inside returns index i, counted from the start of an axis of dim elements.
+// It must have been checked.
+func (c *coordinates) inside(i, dim int) int {
+	v := c.at(i)
+	if v < 0 {
+		v += dim
+	}
+	return v
+}
+
+// check reports the first index, of those at first, first+step …, that is
+// outside an axis of dim elements.
+func (c *coordinates) check(what string, axis, dim, first, step int) error {
+	for i := first; i < c.len(); i += step {
+		if v := c.at(i); v < -dim || v >= dim {
+			return fmt.Errorf("%s along axis %d: index %d, number %d of %d, is out of range: want %d to %d", what, axis, v, i, c.len(), -dim, dim-1)
+		}
+	}
+	return nil
+}
+
+// elementIndex is what GatherElements and ScatterElements share: indices along
+// one axis, each for one element.
+type elementIndex struct {
+	what  string
+	axis  int
+	dim   int
+	step  int  // x's stride along axis
+	loop  loop // over the indices; its operand is x with coordinate 0 on axis
+	block int  // indices that share all coordinates before axis
+	n     int
+	index graph.DType
+
+	// The run in progress.
+	x, y  []byte // gather: y from x; scatter: x from y
+	at    coordinates
+	parts int
+}
+
+func newElementIndex(what string, axis int64, x, idx graph.TensorType) (*elementIndex, error) {
+	own := strides(x.Shape)
+	k := &elementIndex{
+		what: what, axis: int(axis), dim: int(x.Shape[axis]), step: own[axis], index: idx.DType,
+		block: elements(idx.Shape[axis:]), n: elements(idx.Shape),
+	}
+	own[axis] = 0
+	var err error
+	k.loop, err = newLoop(ints(idx.Shape), own)
+	return k, err
+}
+
+// Scratch implements Kernel.
+func (k *elementIndex) Scratch() int { return 0 }
+
+// start checks the indices and prepares a run.
+func (k *elementIndex) start(idx []byte) error {
+	k.at = newCoordinates(k.index, idx)
+	return k.at.check(k.what, k.axis, k.dim, 0, 1)
+}
+
+func (k *elementIndex) finish() {
+	k.at = coordinates{}
+	k.x, k.y = nil, nil
+}
+
+// each calls row for runs of the indices from lo to hi whose elements of x lie
+// at fixed strides, but for the index: from index number at on, n of them, x's
+// elements from off on.
+func (k *elementIndex) each(lo, hi int, row func(at, n, off, stride int)) {
+	if lo == hi {
+		return
+	}
+	var c cursor
+	inner, stride := k.loop.inner, k.loop.stride(0)
+	k.loop.seek(&c, lo/inner)
+	col := lo % inner
+	for at := lo; at < hi; {
+		n := min(inner-col, hi-at)
+		row(at, n, c.off[0]+col*stride, stride)
+		at += n
+		col = 0
+		k.loop.next(&c)
+	}
+}
+
+type gatherElements struct {
+	*elementIndex
+	do func(k *gatherElements, lo, hi int)
+}
+
+func bindGatherElements(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	e, err := newElementIndex("gather of elements", op.(*graph.GatherElements).Axis, in[0], in[1])
+	if err != nil {
+		return nil, err
+	}
+	k := &gatherElements{elementIndex: e}
+	switch in[0].DType.Size() {
+	case 1:
+		k.do = gatherEach[uint8]
+	case 2:
+		k.do = gatherEach[uint16]
+	case 4:
+		k.do = gatherEach[uint32]
+	case 8:
+		k.do = gatherEach[uint64]
+	default:
+		return nil, noKernel("gather of elements", in[0].DType)
+	}
+	return k, nil
+}
+
+// Run implements Kernel.
+func (k *gatherElements) Run(p Pool, in, out [][]byte, _ []byte) error {
+	if err := k.start(in[1]); err != nil {
+		return err
+	}
+	k.x, k.y = in[0], out[0]
+	k.parts = cut(p, k.n, 2)
+	p.Run(k, k.parts)
+	k.finish()
+	return nil
+}
+
+// Do implements Task.
+func (k *gatherElements) Do(part int) {
+	lo, hi := span(k.n, k.parts, part, 64)
+	k.do(k, lo, hi)
+}
+
+func gatherEach[E unsigned](k *gatherElements, lo, hi int) {
+	x, y := view[E](k.x), view[E](k.y)
+	k.each(lo, hi, func(at, n, off, stride int) {
+		for i := range n {
+			y[at+i] = x[off+k.at.inside(at+i, k.dim)*k.step]
+			off += stride
+		}
+	})
+}
+
+type scatterElements struct {
+	*elementIndex
+	do func(k *scatterElements, lo, hi int)
+}
+
+func bindScatterElements(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o, t := op.(*graph.ScatterElements), in[0].DType
+	e, err := newElementIndex("scatter of elements", o.Axis, in[0], in[1])
+	if err != nil {
+		return nil, err
+	}
+	k := &scatterElements{elementIndex: e}
+	if o.Fn == graph.ScatterNone {
+		switch t.Size() {
+		case 1:
+			k.do = scatterEach[uint8]
+		case 2:
+			k.do = scatterEach[uint16]
+		case 4:
+			k.do = scatterEach[uint32]
+		case 8:
+			k.do = scatterEach[uint64]
+		}
+	} else if fold := scatterFold(t, o.Fn); fold != nil {
+		size := t.Size()
+		k.do = func(k *scatterElements, lo, hi int) {
+			k.each(lo, hi, func(at, n, off, stride int) {
+				for i := at; i < at+n; i++ {
+					to := (off + k.at.inside(i, k.dim)*k.step) * size
+					fold(k.x[to:to+size], k.y[i*size:(i+1)*size])
+					off += stride
+				}
+			})
+		}
+	}
+	if k.do == nil {
+		return nil, noKernel("scatter "+string(o.Fn), t)
+	}
+	return k, nil
+}
+
+// InPlace implements InPlacer.
+func (k *scatterElements) InPlace(i int) bool { return i == 0 }
+
+// Run implements Kernel.
+func (k *scatterElements) Run(p Pool, in, out [][]byte, _ []byte) error {
+	if err := k.start(in[1]); err != nil {
+		return err
+	}
+	copy(out[0], in[0])
+	k.x, k.y = out[0], in[2]
+	// Only indices that differ in a coordinate before the axis are sure to
+	// write different elements.
+	k.parts = 0
+	if k.n > 0 {
+		k.parts = cut(p, k.n/k.block, 4*k.block)
+	}
+	p.Run(k, k.parts)
+	k.finish()
+	return nil
+}
+
+// Do implements Task.
+func (k *scatterElements) Do(part int) {
+	lo, hi := span(k.n, k.parts, part, k.block)
+	k.do(k, lo, hi)
+}
+
+func scatterEach[E unsigned](k *scatterElements, lo, hi int) {
+	x, y := view[E](k.x), view[E](k.y)
+	k.each(lo, hi, func(at, n, off, stride int) {
+		for i := range n {
+			x[off+k.at.inside(at+i, k.dim)*k.step] = y[at+i]
+			off += stride
+		}
+	})
+}
+
+// scatterFold returns the function that folds updates into the elements they
+// meet, nil if there is none for elements of type t.
+func scatterFold(t graph.DType, fn graph.ScatterFn) func(x, update []byte) {
+	switch t {
+	case graph.I8:
+		return foldOf[int8](fn)
+	case graph.U8:
+		return foldOf[uint8](fn)
+	case graph.I16:
+		return foldOf[int16](fn)
+	case graph.U16:
+		return foldOf[uint16](fn)
+	case graph.I32:
+		return foldOf[int32](fn)
+	case graph.U32:
+		return foldOf[uint32](fn)
+	case graph.I64:
+		return foldOf[int64](fn)
+	case graph.U64:
+		return foldOf[uint64](fn)
+	case graph.F32:
+		return foldOf[float32](fn)
+	case graph.F64:
+		return foldOf[float64](fn)
+	case graph.F16, graph.BF16:
+		f := arithmetic[float32](scatterArithmetic[fn])
+		if f == nil {
+			return nil
+		}
+		return func(x, update []byte) {
+			var buf [2][64]float32
+			for len(x) > 0 {
+				n := min(len(x)/2, len(buf[0]))
+				a, b := buf[0][:n], buf[1][:n]
+				decodeHalf(t, a, x[:2*n])
+				decodeHalf(t, b, update[:2*n])
+				f(a, a, b)
+				encodeHalf(t, x[:2*n], a)
+				x, update = x[2*n:], update[2*n:]
+			}
+		}
+	}
+	return nil
+}
+
+var scatterArithmetic = map[graph.ScatterFn]graph.BinaryFn{
+	graph.ScatterAdd: graph.Add, graph.ScatterMul: graph.Mul, graph.ScatterMax: graph.Max, graph.ScatterMin: graph.Min,
+}
+
+func foldOf[T number](fn graph.ScatterFn) func(x, update []byte) {
+	f := arithmetic[T](scatterArithmetic[fn])
+	if f == nil {
+		return nil
+	}
+	return func(x, update []byte) {
+		a := view[T](x)
+		f(a, a, view[T](update))
+	}
+}
