@@ -70,6 +70,25 @@ func foldCost(op graph.Op, in []*value, out []graph.TensorType, moved int64) int
 		return per(in[0].typ.Shape[1])
 	case *graph.Conv:
 		return per(product(in[1].typ.Shape[1:]))
+	case *graph.ConvTranspose:
+		// Every element of x goes with a kernel for each output channel.
+		e, n := max(in[0].typ.Elements(), 1), product(in[1].typ.Shape[1:])
+		if n > foldTotalWork/e {
+			return foldTotalWork + 1
+		}
+		return moved + e*n
+	case *graph.DeformConv:
+		return per(product(in[1].typ.Shape[1:]))
+	case *graph.LpPool:
+		return per(product(o.Kernel))
+	case *graph.RoiAlign:
+		samples := max(o.SamplingRatio, in[0].typ.Shape[2]/o.Height+1, in[0].typ.Shape[3]/o.Width+1)
+		return per(product([]int64{samples, samples}))
+	case *graph.LRN:
+		return per(min(o.Size, in[0].typ.Shape[1]))
+	case *graph.Det:
+		n := in[0].typ.Shape[in[0].rank()-1]
+		return per(product([]int64{n, n, n}))
 	case *graph.MaxPool:
 		return per(product(o.Kernel))
 	case *graph.AveragePool:

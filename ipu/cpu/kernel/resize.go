@@ -1,0 +1,440 @@
+package kernel
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var resizeKernels = map[string]binder{"Resize": bindResize}
+
+func bindResize(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Resize)
+	if o.Mode == graph.ResizeNearest && o.Coordinates != graph.CropAndResize {
+		switch in[0].DType.Size() {
+		case 1:
+			return newNearest[uint8](o, in[0].Shape, 0), nil
+		case 2:
+			return newNearest[uint16](o, in[0].Shape, 0), nil
+		case 4:
+			return newNearest[uint32](o, in[0].Shape, 0), nil
+		case 8:
+			return newNearest[uint64](o, in[0].Shape, 0), nil
+		}
+	}
+	return widened(bindResizeFloats)(op, in, out)
+}
+
+func bindResizeFloats(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Resize)
+	nearest := o.Mode == graph.ResizeNearest
+	switch d := in[0].DType; {
+	case d == graph.F32 && nearest:
+		return newNearest(o, in[0].Shape, float32(o.Extrapolation)), nil
+	case d == graph.F64 && nearest:
+		return newNearest(o, in[0].Shape, o.Extrapolation), nil
+	case d == graph.F32:
+		return newFilter[float32](o, in[0].Shape), nil
+	case d == graph.F64:
+		return newFilter[float64](o, in[0].Shape), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// resizeStays reports whether an axis of n elements is left as it is.
+func resizeStays(o *graph.Resize, axis int, n int64) bool {
+	return o.Coordinates != graph.CropAndResize && o.Scales[axis] == 1 && o.Sizes[axis] == n
+}
+
+// resizePlace returns where element j of the result lies on an axis of n
+// elements of the operand, and whether it lies inside of the region to crop.
+// No place is further than one element away from the operand.
+func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
+	s, m := o.Scales[axis], float64(o.Sizes[axis])
+	length, at, most := s*float64(n), float64(j), float64(n-1)
+	inside = true
+	switch o.Coordinates {
+	case graph.HalfPixel:
+		x = (at+0.5)/s - 0.5
+	case graph.HalfPixelSymmetric:
+		x = float64(n)/2*(1-m/length) + (at+0.5)/s - 0.5
+	case graph.PytorchHalfPixel:
+		if x = -0.5; length != 1 {
+			x = (at+0.5)/s - 0.5
+		}
+	case graph.AlignCorners:
+		if length != 1 {
+			x = at * most / (length - 1)
+		}
+	case graph.Asymmetric:
+		x = at / s
+	case graph.HalfPixelForNearest:
+		x = (at + 0.5) / s
+	case graph.CropAndResize:
+		start, end := o.RoiStart[axis], o.RoiEnd[axis]
+		if length == 1 {
+			x = (end - start) * most / 2
+		} else {
+			x = at * (end - start) * most / (length - 1)
+		}
+		x += start * most
+		inside = x >= 0 && x <= most
+	}
+	if x != x {
+		x = 0
+	}
+	return min(max(x, -1), float64(n)), inside
+}
+
+// nearestIndex returns the element that is the nearest to x.
+func nearestIndex(o *graph.Resize, axis, n int, x float64) int {
+	i := math.Floor(x)
+	up := false
+	switch fraction := x - i; o.Rounding {
+	case graph.RoundPreferFloor:
+		up = fraction > 0.5
+	case graph.RoundPreferCeil:
+		up = fraction >= 0.5
+	case graph.RoundCeil:
+		up = fraction > 0
+	case graph.RoundSimple:
+		up = fraction > 0 && o.Scales[axis] < 1
+	}
+	if up {
+		i++
+	}
+	return min(max(int(i), 0), n-1)
+}
+
+// nearest is the kernel of Resize that copies elements. The last axes that
+// stay as they are move together, as one unit.
+type nearest[T any] struct {
+	// from tells, per axis of the result but those of the unit, which offset
+	// in the operand each of its positions shows, or outside.
+	from  [][]int
+	unit  int
+	rows  int
+	fill  T
+	x, y  []T
+	parts int
+}
+
+func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
+	k := &nearest[T]{unit: 1, rows: 1, fill: fill}
+	last := len(shape)
+	for last > 1 && resizeStays(o, last-1, shape[last-1]) {
+		last--
+		k.unit *= int(shape[last])
+	}
+	step := strides(shape)
+	for axis := range last {
+		n := int(shape[axis])
+		from := make([]int, o.Sizes[axis])
+		for j := range from {
+			switch x, inside := resizePlace(o, axis, n, j); {
+			case resizeStays(o, axis, shape[axis]):
+				from[j] = j * step[axis]
+			case inside:
+				from[j] = nearestIndex(o, axis, n, x) * step[axis]
+			default:
+				from[j] = outside
+			}
+		}
+		k.from = append(k.from, from)
+		if axis < last-1 {
+			k.rows *= len(from)
+		}
+	}
+	if len(k.from) == 0 { // a scalar
+		k.from = [][]int{{0}}
+	}
+	return k
+}
+
+// Scratch implements [Kernel].
+func (k *nearest[T]) Scratch() int { return 0 }
+
+// Run implements [Kernel].
+func (k *nearest[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	k.x, k.y = view[T](in[0]), view[T](out[0])
+	if len(k.y) > 0 {
+		k.parts = cut(p, k.rows, len(k.from[len(k.from)-1])*k.unit)
+		p.Run(k, k.parts)
+	}
+	k.x, k.y = nil, nil
+	return nil
+}
+
+// Do implements [Task].
+func (k *nearest[T]) Do(part int) {
+	last := k.from[len(k.from)-1]
+	for row, end := span(k.rows, k.parts, part, 1); row < end; row++ {
+		y := k.y[row*len(last)*k.unit:][:len(last)*k.unit]
+		base := 0
+		for r, axis := row, len(k.from)-2; axis >= 0; axis-- {
+			from := k.from[axis]
+			if at := from[r%len(from)]; at == outside || base == outside {
+				base = outside
+			} else {
+				base += at
+			}
+			r /= len(from)
+		}
+		switch {
+		case base == outside:
+			for i := range y {
+				y[i] = k.fill
+			}
+		case k.unit == 1:
+			x := k.x[base:]
+			for i, at := range last {
+				if at == outside {
+					y[i] = k.fill
+				} else {
+					y[i] = x[at]
+				}
+			}
+		default:
+			for i, at := range last { // there is nothing outside: no crop leaves an axis as it is
+				copy(y[i*k.unit:][:k.unit], k.x[base+at:])
+			}
+		}
+	}
+}
+
+// filter is the kernel of Resize that computes weighted sums, one axis after
+// the other.
+type filter[T float] struct {
+	passes  []filterPass[T]
+	bytes   [2]int // of the results in between, alternating
+	outside []filterOutside
+	fill    T
+
+	// The pass in progress.
+	pass  *filterPass[T]
+	x, y  []T
+	parts int
+}
+
+// filterPass resizes one axis: element j is the sum of taps elements of the
+// operand, at indices from j·taps on, times their weights.
+type filterPass[T float] struct {
+	outer, in, out, inner int
+	taps                  int
+	index                 []int
+	weight                []T
+}
+
+// filterOutside are the positions of an axis that lie outside of the region
+// to crop.
+type filterOutside struct {
+	outer, out, inner int
+	at                []int
+}
+
+func newFilter[T float](o *graph.Resize, shape []int64) *filter[T] {
+	k := &filter[T]{fill: T(o.Extrapolation)}
+	dims := ints(shape)
+	var axes []int
+	for axis, n := range shape {
+		if !resizeStays(o, axis, n) {
+			axes = append(axes, axis)
+		}
+	}
+	// What shrinks most comes first, then the innermost axis.
+	slices.SortStableFunc(axes, func(a, b int) int {
+		return cmp.Or(cmp.Compare(float64(o.Sizes[a])/float64(shape[a]), float64(o.Sizes[b])/float64(shape[b])), cmp.Compare(b, a))
+	})
+	if elements(o.Sizes) == 0 {
+		return k
+	}
+	for _, axis := range axes {
+		p := filterPass[T]{outer: 1, in: dims[axis], out: int(o.Sizes[axis]), inner: 1}
+		for i, d := range dims {
+			if i < axis {
+				p.outer *= d
+			} else if i > axis {
+				p.inner *= d
+			}
+		}
+		dims[axis] = p.out
+		var far []int
+		for j := range p.out {
+			x, inside := resizePlace(o, axis, p.in, j)
+			if !inside {
+				far = append(far, j)
+			}
+			index, weight := filterTaps(o, axis, p.in, x)
+			p.taps = len(index)
+			p.index = append(p.index, index...)
+			for _, w := range weight {
+				p.weight = append(p.weight, T(w))
+			}
+		}
+		k.passes = append(k.passes, p)
+		if slot := &k.bytes[len(k.passes)%2]; len(k.passes) < len(axes) {
+			*slot = max(*slot, (p.outer*p.out*p.inner*elementSize[T]()+63)&^63)
+		}
+		if far != nil {
+			size := ints(o.Sizes)
+			f := filterOutside{outer: 1, out: p.out, inner: 1, at: far}
+			for i, d := range size {
+				if i < axis {
+					f.outer *= d
+				} else if i > axis {
+					f.inner *= d
+				}
+			}
+			k.outside = append(k.outside, f)
+		}
+	}
+	return k
+}
+
+// filterTaps returns which elements of an axis of n make the one at x, and
+// with what weights.
+func filterTaps(o *graph.Resize, axis, n int, x float64) (index []int, weight []float64) {
+	base := math.Floor(x)
+	// So the fraction is above 0, and it is the left one of two elements that
+	// are equally near that counts.
+	if base == x {
+		base--
+	}
+	fraction := x - base
+	scale := 1.0
+	if o.Antialias {
+		scale = max(min(o.Scales[axis], 1), 0.5/float64(n))
+	}
+	radius, function := 1.0, func(d float64) float64 { return max(0, 1-d) }
+	if o.Mode == graph.ResizeCubic {
+		radius, function = 2, func(d float64) float64 { return cubic(d, o.CubicA) }
+	}
+	start := int(math.Floor(-radius/scale)) + 1
+	sum := 0.0
+	for i := start; i < 2-start; i++ {
+		w := function(math.Abs(float64(i)-fraction) * scale)
+		at := int(base) + i
+		if o.ExcludeOutside && (at < 0 || at >= n) {
+			w = 0
+		}
+		index = append(index, min(max(at, 0), n-1))
+		weight = append(weight, w)
+		sum += w
+	}
+	if o.Antialias || o.ExcludeOutside {
+		for i := range weight {
+			weight[i] /= sum
+		}
+	}
+	return index, weight
+}
+
+// cubic is the convolution kernel of R. Keys at a distance d ≥ 0.
+func cubic(d, a float64) float64 {
+	switch {
+	case d <= 1:
+		return ((a+2)*d-(a+3))*d*d + 1
+	case d < 2:
+		return ((a*d-5*a)*d+8*a)*d - 4*a
+	}
+	return 0
+}
+
+// Scratch implements [Kernel].
+func (k *filter[T]) Scratch() int { return k.bytes[0] + k.bytes[1] }
+
+// Run implements [Kernel].
+func (k *filter[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	k.x = view[T](in[0])
+	result := view[T](out[0])
+	if len(k.passes) == 0 {
+		copy(result, k.x)
+	}
+	between := [2][]byte{scratch[:k.bytes[0]], scratch[k.bytes[0]:]}
+	for i := range k.passes {
+		k.pass = &k.passes[i]
+		k.y = result
+		if i < len(k.passes)-1 {
+			k.y = view[T](between[(i+1)%2])[:k.pass.outer*k.pass.out*k.pass.inner]
+		}
+		n, cost := k.pass.outer*k.pass.out, k.pass.taps*k.pass.inner
+		if k.pass.inner == 1 {
+			n, cost = k.pass.outer, k.pass.taps*k.pass.out
+		}
+		k.parts = cut(p, n, cost)
+		p.Run(k, k.parts)
+		k.x = k.y
+	}
+	for i := range k.outside {
+		k.fillOutside(&k.outside[i], result)
+	}
+	k.x, k.y, k.pass = nil, nil, nil
+	return nil
+}
+
+// fillOutside sets what lies outside of the region to crop.
+func (k *filter[T]) fillOutside(f *filterOutside, y []T) {
+	for q := range f.outer {
+		for _, j := range f.at {
+			row := y[(q*f.out+j)*f.inner:][:f.inner]
+			for i := range row {
+				row[i] = k.fill
+			}
+		}
+	}
+}
+
+// Do implements [Task].
+func (k *filter[T]) Do(part int) {
+	p := k.pass
+	if p.inner == 1 {
+		for q, end := span(p.outer, k.parts, part, 1); q < end; q++ {
+			p.row(k.y[q*p.out:][:p.out], k.x[q*p.in:][:p.in])
+		}
+		return
+	}
+	for i, end := span(p.outer*p.out, k.parts, part, 1); i < end; i++ {
+		q, j := i/p.out, i%p.out
+		p.rows(k.y[i*p.inner:][:p.inner], k.x[q*p.in*p.inner:][:p.in*p.inner], j)
+	}
+}
+
+// row computes a row along the axis itself.
+func (p *filterPass[T]) row(y, x []T) {
+	if p.taps == 2 {
+		for j := range y {
+			index, weight := p.index[2*j:][:2], p.weight[2*j:][:2]
+			y[j] = weight[0]*x[index[0]] + weight[1]*x[index[1]]
+		}
+		return
+	}
+	for j := range y {
+		v := T(0)
+		weight := p.weight[j*p.taps:]
+		for i, at := range p.index[j*p.taps:][:p.taps] {
+			v += weight[i] * x[at]
+		}
+		y[j] = v
+	}
+}
+
+// rows computes what lies at position j of the axis, a sum of rows.
+func (p *filterPass[T]) rows(y, x []T, j int) {
+	index, weight := p.index[j*p.taps:][:p.taps], p.weight[j*p.taps:][:p.taps]
+	for i := 0; i < len(index); i += 2 { // the number of taps is even
+		a, b := x[index[i]*p.inner:][:len(y)], x[index[i+1]*p.inner:][:len(y)]
+		u, v := weight[i], weight[i+1]
+		if i == 0 {
+			for e := range y {
+				y[e] = u*a[e] + v*b[e]
+			}
+			continue
+		}
+		for e := range y {
+			y[e] += u*a[e] + v*b[e]
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package onnx
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// sampleOps take elements from computed places.
+var sampleOps = map[string][]since{
+	"GridSample": {{16, gridSample}},
+	"AffineGrid": {{20, affineGrid}},
+	"RoiAlign":   {{10, roiAlign("output_half_pixel")}, {16, roiAlign("half_pixel")}},
+	"MaxRoiPool": {{1, maxRoiPool}},
+}
+
+func gridSample(c *call) []*value {
+	x, grid := c.in(0), c.in(1)
+	op := &graph.GridSample{
+		Padding: graph.SamplePadding(c.str("padding_mode", "zeros")), AlignCorners: c.bool("align_corners", false),
+	}
+	switch mode := c.str("mode", "linear"); mode {
+	case "bilinear", "linear": // up to version 16, from version 20 on
+		op.Mode = graph.ResizeLinear
+	case "bicubic", "cubic":
+		op.Mode = graph.ResizeCubic
+	case "nearest":
+		op.Mode = graph.ResizeNearest
+	default:
+		c.fail("attribute \"mode\" is %q, want linear, nearest or cubic", mode)
+	}
+	if x.typ.DType.IsFloat() {
+		return one(c.emit(op, x, grid))
+	}
+	return one(c.throughFloats(x, func(f *value) *value { return c.emit(op, f, grid) }))
+}
+
+// affineGrid computes, for every element of an image, where a matrix moves its
+// place to.
+func affineGrid(c *call) []*value {
+	theta := c.in(0)
+	size := c.requireKnownInts(1, "size")
+	align := c.bool("align_corners", false)
+	n := len(size) - 2 // spatial axes
+	if n != 2 && n != 3 {
+		c.fail("operand 1 (size) is %s, want 4 or 5 numbers: batch, channels and 2 or 3 spatial axes", graph.ShapeString(size))
+	}
+	spatial := graph.TensorType{DType: graph.F64, Shape: size[2:]}
+	if err := spatial.Check(); err != nil {
+		c.fail("operand 1 (size) is %s: %w", graph.ShapeString(size), err)
+	}
+	points := spatial.Elements()
+	if s := theta.typ.Shape; len(s) != 3 || s[0] != size[0] || s[1] != int64(n) || s[2] != int64(n)+1 {
+		c.fail("operand 0 (theta) is %v, want shape %s", theta.typ, graph.ShapeString([]int64{size[0], int64(n), int64(n) + 1}))
+	}
+	if points > foldBytes/(8*int64(n)+8) {
+		c.unsupported("a grid of %s", graph.ShapeString(spatial.Shape))
+	}
+	// The places of the elements in homogeneous coordinates, the last axis
+	// first.
+	t := theta.typ.DType
+	base := &value{typ: graph.TensorType{DType: t, Shape: []int64{points, int64(n) + 1}}, known: true, tensor: graph.None}
+	for p := range points {
+		rest := p
+		for a := n - 1; a >= 0; a-- {
+			d := spatial.Shape[a]
+			base.data = append(base.data, encodeFloat(t, gridPlace(rest%d, d, align))...)
+			rest /= d
+		}
+		base.data = append(base.data, encodeFloat(t, 1)...)
+	}
+	y := c.emit(&graph.MatMul{}, base, c.emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, theta))
+	shape := append([]int64{size[0]}, spatial.Shape...)
+	return one(c.emit(&graph.Reshape{Shape: append(shape, int64(n))}, y))
+}
+
+// gridPlace returns the coordinate, from -1 to 1, of element i of d.
+func gridPlace(i, d int64, align bool) float64 {
+	switch {
+	case !align:
+		return float64(2*i+1)/float64(d) - 1
+	case d == 1:
+		return -1
+	}
+	return 2*float64(i)/float64(d-1) - 1
+}
+
+func roiAlign(coordinates string) lowerFunc {
+	return func(c *call) []*value {
+		mode := coordinates
+		if c.version >= 16 {
+			mode = c.str("coordinate_transformation_mode", coordinates)
+		}
+		if mode != "half_pixel" && mode != "output_half_pixel" {
+			c.fail("attribute \"coordinate_transformation_mode\" is %q, want half_pixel or output_half_pixel", mode)
+		}
+		op := &graph.RoiAlign{
+			Mode: graph.RoiMode(c.str("mode", "avg")), Height: c.int("output_height", 1), Width: c.int("output_width", 1),
+			SamplingRatio: max(c.int("sampling_ratio", 0), 0), SpatialScale: c.float("spatial_scale", 1), HalfPixel: mode == "half_pixel",
+		}
+		return one(c.emit(op, c.in(0), c.in(1), c.in(2)))
+	}
+}
+
+func maxRoiPool(c *call) []*value {
+	size := c.requireInts("pooled_shape")
+	if len(size) != 2 {
+		c.fail("attribute \"pooled_shape\" is %s, want a height and a width", graph.ShapeString(size))
+	}
+	return one(c.emit(&graph.MaxRoiPool{Height: size[0], Width: size[1], SpatialScale: c.float("spatial_scale", 1)}, c.in(0), c.in(1)))
+}
