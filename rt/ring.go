@@ -1,0 +1,373 @@
+package rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+)
+
+// The errors of rings, for errors.Is.
+var (
+	// ErrInvalidated: the ring was invalidated. [Ring.Reset] makes it usable
+	// again.
+	ErrInvalidated = errors.New("ring was invalidated")
+	// ErrNotLocked: a buffer was to be unlocked, and none was locked.
+	ErrNotLocked = errors.New("no buffer is locked")
+)
+
+// RingConfig says how a [Ring] is to be made.
+type RingConfig[T any] struct {
+	Size      int            // number of buffers, at least 1
+	Label     string         // names the ring in messages and in [Ring.State]
+	Timeout   time.Duration  // how long a read waits before OnTimeout is called; 0 = it is never called
+	OnTimeout func(*Ring[T]) // called by the goroutine that waits to read, again after every Timeout, until there is a buffer
+	Producer  *Spinner       // patience of the goroutine that writes; nil: it parks at once
+	Consumer  *Spinner       // patience of the goroutine that reads; nil: it parks at once
+}
+
+// maxRing bounds a ring, whose size may come from a file.
+const maxRing = 1 << 24
+
+// Ring is a fixed number of buffers through which one goroutine, the producer,
+// hands values to another, the consumer, without a lock: [Ring.WriteLock] and
+// [Ring.WriteComplete] are the producer's, [Ring.ReadLock] and
+// [Ring.ReadComplete] the consumer's. Either side may move from one goroutine
+// to another if something else orders them. The other methods say who may call
+// them.
+//
+// The producer locks one buffer at a time, the consumer as many as there are:
+// buffers that were read-locked return to the producer one after the other
+// with ReadComplete, or to the front of what is to be read with ReadReset.
+//
+// Who has to wait parks: waiting costs no processor time. A [Spinner] makes a
+// side watch for a while before it parks.
+//
+// A ring must not be copied.
+type Ring[T any] struct {
+	_ noCopy
+
+	// These do not change, except for signals, which rarely do.
+	slots     []ringSlot[T]
+	label     string
+	timeout   time.Duration
+	onTimeout func(*Ring[T])
+	reserve   int           // buffers that only tryWriteReserved takes
+	signals   atomic.Uint32 // invalid, rewind
+
+	// The two sides lie far enough apart that neither disturbs the other's
+	// cache lines: 128 bytes, since lines are fetched in pairs.
+	_        [128]byte
+	producer struct {
+		head   int // next buffer to write
+		guard  int // the buffer that must be free for head to be written: reserve buffers ahead
+		locked bool
+		spin   *Spinner
+	}
+	_      [128]byte
+	writer parker
+	_      [128]byte
+	// The oldest read-locked buffer is tail; next is held buffers ahead.
+	consumer struct {
+		tail, next, held int
+		spin             *Spinner
+		timer            *time.Timer
+	}
+	_      [128]byte
+	reader parker
+	_      [128]byte
+}
+
+// ringSlot is one buffer. The flag belongs to the producer while it is free
+// and to the consumer while it is full, so that one cache line moves from one
+// side to the other, not one for the value and one for an index.
+type ringSlot[T any] struct {
+	full  atomic.Uint32 // free or full
+	value T
+}
+
+const (
+	free uint32 = 0
+	full uint32 = 1
+)
+
+// The signals of a ring.
+const (
+	invalid uint32 = 1 << iota // Invalidate was called
+	rewind                     // ReadReset was called and has not had its effect yet
+)
+
+// noCopy makes go vet complain about copies.
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
+
+// NewRing makes a ring. A size that is out of range or a negative timeout is an
+// [ErrOption].
+func NewRing[T any](c RingConfig[T]) (*Ring[T], error) { return newRing(c, 0) }
+
+// newRing makes a ring with some buffers more than c.Size, which only
+// tryWriteReserved takes.
+func newRing[T any](c RingConfig[T], reserve int) (*Ring[T], error) {
+	if c.Size < 1 || c.Size > maxRing || c.Timeout < 0 {
+		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, ErrOption, c.Size, maxRing, c.Timeout)
+	}
+	r := &Ring[T]{
+		slots: make([]ringSlot[T], c.Size+reserve), label: c.Label, reserve: reserve,
+		timeout: c.Timeout, onTimeout: c.OnTimeout,
+	}
+	r.producer.guard = reserve % len(r.slots)
+	r.producer.spin, r.consumer.spin = c.Producer, c.Consumer
+	r.writer.token, r.reader.token = make(chan struct{}, 1), make(chan struct{}, 1)
+	return r, nil
+}
+
+// WriteLock locks a buffer for writing and returns it, with what was last
+// written to it. If one is locked already, it returns that. If every buffer is
+// full or read-locked, it waits; it fails with [ErrInvalidated], or with ctx's
+// error if that ends first.
+func (r *Ring[T]) WriteLock(ctx context.Context) (*T, error) {
+	p := &r.producer
+	if r.slots[p.guard].full.Load() == free && r.signals.Load() == 0 {
+		p.locked = true
+		return &r.slots[p.head].value, nil
+	}
+	return r.waitToWrite(ctx)
+}
+
+func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
+	flag := &r.slots[r.producer.guard].full
+	for {
+		if v, err := r.TryWriteLock(); v != nil || err != nil {
+			return v, err
+		}
+		if err := r.awaitFree(ctx, flag); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// TryWriteLock is WriteLock that does not wait: it returns nil if there is no
+// buffer.
+func (r *Ring[T]) TryWriteLock() (*T, error) { return r.tryWrite(r.producer.guard) }
+
+// tryWriteReserved is TryWriteLock that takes reserved buffers too.
+func (r *Ring[T]) tryWriteReserved() (*T, error) { return r.tryWrite(r.producer.head) }
+
+func (r *Ring[T]) tryWrite(guard int) (*T, error) {
+	if !r.Valid() {
+		return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
+	}
+	if r.slots[guard].full.Load() != free {
+		return nil, nil
+	}
+	r.producer.locked = true
+	return &r.slots[r.producer.head].value, nil
+}
+
+// WriteComplete hands the write-locked buffer to the consumer. The next
+// WriteLock returns another one. It fails with [ErrNotLocked] if none is
+// locked.
+func (r *Ring[T]) WriteComplete() error {
+	p := &r.producer
+	if !p.locked {
+		return r.notLocked("write")
+	}
+	p.locked = false
+	flag := &r.slots[p.head].full
+	if p.head++; p.head == len(r.slots) {
+		p.head = 0
+	}
+	if p.guard++; p.guard == len(r.slots) {
+		p.guard = 0
+	}
+	flag.Store(full)
+	if r.reader.waiting.Load() {
+		r.reader.wake(p.spin)
+	}
+	return nil
+}
+
+// Write locks a buffer, writes v to it and hands it over.
+func (r *Ring[T]) Write(ctx context.Context, v T) error {
+	b, err := r.WriteLock(ctx)
+	if err != nil {
+		return err
+	}
+	*b = v
+	return r.WriteComplete()
+}
+
+// ReadLock locks the next buffer for reading and returns it. It may be called
+// again before [Ring.ReadComplete], and then returns the one after. If there is
+// none it waits, for a write or for a ReadReset that gives read-locked buffers
+// back; it fails with [ErrInvalidated], or with ctx's error if that ends first.
+func (r *Ring[T]) ReadLock(ctx context.Context) (*T, error) {
+	c := &r.consumer
+	s := &r.slots[c.next]
+	if s.full.Load() != full || r.signals.Load() != 0 || c.held == len(r.slots) {
+		return r.waitToRead(ctx)
+	}
+	c.held++
+	if c.next++; c.next == len(r.slots) {
+		c.next = 0
+	}
+	return &s.value, nil
+}
+
+// TryReadLock is ReadLock that does not wait: it returns nil if there is no
+// buffer.
+func (r *Ring[T]) TryReadLock() (*T, error) {
+	if !r.Valid() {
+		return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
+	}
+	v := r.peek(0)
+	if v != nil {
+		c := &r.consumer
+		c.held++
+		c.next = (c.next + 1) % len(r.slots)
+	}
+	return v, nil
+}
+
+// settle gives a ReadReset its effect.
+func (r *Ring[T]) settle() {
+	if r.signals.Load()&rewind != 0 {
+		r.signals.And(^rewind)
+		r.consumer.next, r.consumer.held = r.consumer.tail, 0
+	}
+}
+
+func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
+	for {
+		if v, err := r.TryReadLock(); v != nil || err != nil {
+			return v, err
+		}
+		timedOut, err := r.awaitFull(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if timedOut {
+			r.onTimeout(r)
+			r.consumer.spin.note()
+		}
+	}
+}
+
+// ReadComplete gives the oldest read-locked buffer back to the producer. It
+// fails with [ErrNotLocked] if none is locked.
+func (r *Ring[T]) ReadComplete() error {
+	if r.signals.Load() != 0 {
+		r.settle()
+	}
+	c := &r.consumer
+	if c.held == 0 {
+		return r.notLocked("read")
+	}
+	flag := &r.slots[c.tail].full
+	c.held--
+	if c.tail++; c.tail == len(r.slots) {
+		c.tail = 0
+	}
+	flag.Store(free)
+	if r.writer.waiting.Load() {
+		r.writer.wake(c.spin)
+	}
+	return nil
+}
+
+// ReadReset puts every read-locked buffer back to the front of what is to be
+// read, in its order. Any goroutine may call it: a ReadLock that waits returns
+// the oldest of them.
+func (r *Ring[T]) ReadReset() {
+	r.signals.Or(rewind)
+	r.reader.wake(nil)
+}
+
+// ReadAvailable reports whether ReadLock would not have to wait. It is for the
+// consumer, and so for RingConfig.OnTimeout.
+func (r *Ring[T]) ReadAvailable() bool { return r.Valid() && r.peek(0) != nil }
+
+// peek returns the buffer that the i-th ReadLock from now would return, nil if
+// it is not there yet. It is for the consumer.
+func (r *Ring[T]) peek(i int) *T {
+	r.settle()
+	if r.consumer.held+i >= len(r.slots) {
+		return nil
+	}
+	s := &r.slots[(r.consumer.next+i)%len(r.slots)]
+	if s.full.Load() != full {
+		return nil
+	}
+	return &s.value
+}
+
+// oldest returns the oldest read-locked buffer, nil if none is. It is for the
+// consumer.
+func (r *Ring[T]) oldest() *T {
+	r.settle()
+	if r.consumer.held == 0 {
+		return nil
+	}
+	return &r.slots[r.consumer.tail].value
+}
+
+// Invalidate makes every call that waits, and every lock from now on, fail
+// with [ErrInvalidated]. What buffers that are locked hold means nothing any
+// more. Any goroutine may call it.
+func (r *Ring[T]) Invalidate() {
+	r.signals.Or(invalid)
+	r.writer.wake(nil)
+	r.reader.wake(nil)
+}
+
+// Reset empties the ring and makes it valid: it is as it was when it was made.
+// Neither producer nor consumer may be using it.
+func (r *Ring[T]) Reset() {
+	for i := range r.slots {
+		r.slots[i].full.Store(free)
+	}
+	p, c := &r.producer, &r.consumer
+	p.head, p.guard, p.locked = 0, r.reserve%len(r.slots), false
+	c.tail, c.next, c.held = 0, 0, 0
+	r.signals.Store(0)
+}
+
+// Valid reports whether the ring was not invalidated. Any goroutine may call
+// it.
+func (r *Ring[T]) Valid() bool { return r.signals.Load()&invalid == 0 }
+
+// NumBuffers returns how many values the ring can hold.
+func (r *Ring[T]) NumBuffers() int { return len(r.slots) - r.reserve }
+
+// Label returns the ring's label.
+func (r *Ring[T]) Label() string { return r.label }
+
+// State describes the ring for people, after prefix: its label, how many
+// buffers are full (those that are read-locked included), who waits, whether
+// it is valid. Any goroutine may call it; it counts while others go on.
+func (r *Ring[T]) State(prefix string) string {
+	n := 0
+	for i := range r.slots {
+		if r.slots[i].full.Load() == full {
+			n++
+		}
+	}
+	s := fmt.Sprintf("%sring %q: %d of %d buffers full", prefix, r.label, n, r.NumBuffers())
+	if r.writer.waiting.Load() {
+		s += ", producer waits"
+	}
+	if r.reader.waiting.Load() {
+		s += ", consumer waits"
+	}
+	if !r.Valid() {
+		s += ", invalid"
+	}
+	return s
+}
+
+func (r *Ring[T]) notLocked(how string) error {
+	return fmt.Errorf("ring %q: %s complete: %w", r.label, how, ErrNotLocked)
+}

@@ -1,0 +1,159 @@
+package rt
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"time"
+)
+
+// Spinner is the patience of one goroutine: how long it watches for what it
+// waits for before it parks. Watching costs a processor all along, and gains
+// something only if another processor is there for the other side and the
+// wait is short: a reply then takes a tenth of a microsecond instead of
+// several. Rings that the same goroutine waits for share its Spinner.
+//
+// A goroutine that has just woken another one does not watch, but parks at
+// once: the woken one may be lined up behind it on the same processor, and
+// would wait as long as it watches.
+type Spinner struct {
+	limit int
+	woke  atomic.Bool // this goroutine has woken another one since it last waited
+}
+
+// NewSpinner makes a Spinner that watches for the given number of rounds, of a
+// nanosecond or so each, at least 0. Less than some ten thousand rarely pay.
+func NewSpinner(rounds int) *Spinner { return &Spinner{limit: max(0, rounds)} }
+
+// note records that this goroutine has, or may have, woken another one.
+func (s *Spinner) note() {
+	if s != nil {
+		s.woke.Store(true)
+	}
+}
+
+// rounds returns how long to watch, for once.
+func (s *Spinner) rounds() int {
+	switch {
+	case s == nil:
+		return 0
+	case s.woke.Load():
+		s.woke.Store(false)
+		return 0
+	}
+	return s.limit
+}
+
+// yieldEvery is the number of rounds after which who watches lets others run:
+// there may be no other processor for them.
+const yieldEvery = 128
+
+// parker is where one goroutine waits for another. Who waits says so in
+// waiting, looks once more, and receives; who wakes takes waiting back and
+// sends. So there is at most one token, and none is ever lost.
+type parker struct {
+	waiting atomic.Bool
+	token   chan struct{} // capacity 1
+}
+
+// wake wakes the goroutine that waits, if one does, on behalf of the one that
+// by belongs to.
+func (p *parker) wake(by *Spinner) {
+	if p.waiting.CompareAndSwap(true, false) {
+		p.token <- struct{}{}
+		by.note()
+	}
+}
+
+// withdraw ends waiting. Somebody may have sent a token at the same time.
+func (p *parker) withdraw() {
+	if !p.waiting.CompareAndSwap(true, false) {
+		<-p.token
+	}
+}
+
+// awaitFree waits until flag says free or the ring is invalid. It may return
+// early: the caller looks again.
+func (r *Ring[T]) awaitFree(ctx context.Context, flag *atomic.Uint32) error {
+	ready := func() bool { return flag.Load() == free || !r.Valid() }
+	if watch(r.producer.spin, ready) {
+		return nil
+	}
+	p := &r.writer
+	p.waiting.Store(true)
+	if ready() {
+		p.withdraw()
+		return nil
+	}
+	done := ctx.Done()
+	if done == nil { // a receive is cheaper than a select
+		<-p.token
+		return nil
+	}
+	select {
+	case <-p.token:
+		return nil
+	case <-done:
+		p.withdraw()
+		return fmt.Errorf("ring %q: wait for a free buffer: %w", r.label, ctx.Err())
+	}
+}
+
+// awaitFull waits until there is a buffer to read, or the ring is invalid, or
+// ReadReset was called, or the timeout is over, which it reports. It may
+// return early: the caller looks again.
+func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
+	c := &r.consumer
+	flag := &r.slots[c.next].full
+	all := c.held == len(r.slots) // so that only ReadReset helps
+	ready := func() bool { return !all && flag.Load() == full || r.signals.Load() != 0 }
+	if watch(c.spin, ready) {
+		return false, nil
+	}
+	p := &r.reader
+	p.waiting.Store(true)
+	if ready() {
+		p.withdraw()
+		return false, nil
+	}
+	var timeout <-chan time.Time
+	if r.timeout > 0 && r.onTimeout != nil {
+		if c.timer == nil {
+			c.timer = time.NewTimer(r.timeout)
+		} else {
+			c.timer.Reset(r.timeout)
+		}
+		defer c.timer.Stop()
+		timeout = c.timer.C
+	}
+	done := ctx.Done()
+	if timeout == nil && done == nil { // a receive is cheaper than a select
+		<-p.token
+		return false, nil
+	}
+	select {
+	case <-p.token:
+		return false, nil
+	case <-timeout:
+		p.withdraw()
+		return !ready(), nil
+	case <-done:
+		p.withdraw()
+		return false, fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
+	}
+}
+
+// watch looks at ready as long as s has patience, and reports whether it
+// became so.
+func watch(s *Spinner, ready func() bool) bool {
+	for i := range s.rounds() {
+		if ready() {
+			return true
+		}
+		if i%yieldEvery == yieldEvery-1 {
+			runtime.Gosched()
+		}
+	}
+	return false
+}
