@@ -10,6 +10,9 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
+// Anchor is one anchor of a model, see package contract.
+type Anchor = contract.Anchor
+
 // Role says what an anchor is to a program, see package contract.
 type Role = contract.Role
 

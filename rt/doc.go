@@ -8,28 +8,34 @@
 //
 // # States
 //
-//	    NewSession, Open
-//	           │
-//	           ▼          Load, or the first Run
-//	     ┌─ placed ──────────────────────────────▶ loaded ──┐
-//	     │     ▲                                     │      │
-//	     │     │ Reload                         Stop │      │ Run, Save,
-//	Stop │     │                                     │      │ RunPrograms
-//	     └──▶ stopped ◀──────────────────────────────┘ ◀────┘
+//	 NewSession          NewSession, Open
+//	 with Deferred            │
+//	    │                     ▼      Load, or the first Run
+//	    │        Bind      ┌─ placed ──────────────────────▶ loaded ──┐
+//	    ▼      ┌──────────▶│   ▲ ▲                            │  │    │
+//	 unbound ──┘           │   │ └── another session took ────┘  │    │ Run, Save,
+//	    ▲                  │   │     the device, and the         │    │ RunPrograms
+//	    │                  │   │     next Run took it back       │    │
+//	    │   Unload         │   │ Reload, Bind               Stop │ ◀──┘
+//	    └───────────────── │   │                                 │
+//	        (from all)     └─▶ stopped ◀─────────────────────────┘
 //
-//	         Close leads from everywhere to closed.
+//	 Close leads from everywhere to closed.
 //
 // A session is placed when the executable is on the device and the data of the
 // model's files is connected; the load programs then bring the weights there.
 // What a state does not allow fails with an error of its own, and changes
 // nothing:
 //
+//	Run, Load, Save, RunPrograms  ErrUnbound      before Bind, after Unload
 //	Run, Load, Save, RunPrograms  ErrStopped      after Stop, until Reload
 //	Run, Load, Save, RunPrograms  ErrUnconnected  while a stream that they move has no host side
 //	Save                          ErrNotLoaded    before the load programs ran
 //	Save                          ErrNoSave       if the model has no save programs
 //	RunPrograms                   ErrUnknownProgram
-//	Connect, ConnectData          ErrUnknownStream
+//	Connect and its like          ErrUnknownStream
+//	Unload, Stop                  ErrUnbound      if there is no device to leave or stop
+//	Reload                        ErrUnbound      if no device is remembered
 //	Stop                          ErrStopped      after Stop
 //	all but Close                 ErrClosed       after Close
 //
@@ -37,11 +43,29 @@
 // succeed. What it was to write is then undefined: its outputs, and whatever
 // the model keeps on the device.
 //
+// # Devices
+//
+// A device works for one session at a time, unless it is one that any number
+// can use, as a CPU is. A session that is bound to a device on which another
+// one is makes that one leave first: its request under way ends, its save
+// programs run if it has the option [SaveOnUnbind], and what it kept on the
+// device is gone. It stays bound, though: its next run takes the device back,
+// loads the executable and runs the load programs again. An [Observer] sees all
+// of this.
+//
+// # Data
+//
+// Every run moves the data of [Session.DeviceIterations] transfers through each
+// of its inputs and outputs, and each of its main programs starts at the first
+// of them. Inputs get the data that the model's files carry for them, unless
+// [WithDataPolicy] or the caller decides otherwise; outputs that only load
+// programs deliver are dropped unless the caller connects them.
+//
 // # Concurrency
 //
 // One request at a time drives an engine. Without [Concurrent], calls of
-// methods that drive it (Run, Save, Load, Reload, Connect and their like) must
-// not overlap: one that comes while another is under way fails with
+// methods that drive it (Run, Save, Load, Bind, Reload, Connect and their like)
+// must not overlap: one that comes while another is under way fails with
 // [ErrConcurrent] and disturbs nothing. With Concurrent they wait. Submit may
 // be called from any goroutine in either case, and requests that were
 // submitted are never in the way: a call waits for those that came before it.

@@ -10,3 +10,9 @@ func Waiting(s *Session) int {
 	}
 	return n
 }
+
+// Prepare gives a generated stream its size, as Open does.
+func Prepare(s bound, anchor string, size, transfers int) {
+	w, _ := s.describe()
+	w.anchor, w.size, w.count = anchor, size, transfers
+}

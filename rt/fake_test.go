@@ -31,6 +31,7 @@ type script struct {
 	instant  bool  // Run does nothing at all, for benchmarks
 	failLoad error // of Engine.Load
 	failMake error // of NewEngine
+	hash     bool  // compiled by another Poplar
 
 	engine *engine // the last one made
 }
@@ -72,6 +73,9 @@ func (fake) NewEngine(c ipu.EngineConfig) (ipu.Engine, error) {
 	s := v.(*script)
 	if s.failMake != nil {
 		return nil, s.failMake
+	}
+	if s.hash && !c.DisableHashCheck {
+		return nil, &ipu.Error{Kind: ipu.KindPackageHash, Op: "make an engine"}
 	}
 	s.engine = &engine{script: s, config: c, connected: map[string]ipu.Stream{}, memory: map[string][]byte{}, moved: map[string][]byte{}}
 	return s.engine, nil

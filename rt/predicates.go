@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/popef"
-	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // DataPolicy says whose data an input gets that the model's files carry data
@@ -34,7 +33,7 @@ type Policy interface{ DataPolicy | CallbackPolicy }
 // Predicate chooses a policy for an anchor. Those below return accept for the
 // anchors that they are named for, and reject for all others. Customary are
 // UseUserData and UseFileData, or BindUser and BindEmpty.
-type Predicate[P Policy] func(a contract.Anchor) P
+type Predicate[P Policy] func(a Anchor) P
 
 // The two families of predicates.
 type (
@@ -43,8 +42,8 @@ type (
 )
 
 // when makes a predicate of a condition.
-func when[P Policy](accept, reject P, holds func(a contract.Anchor) bool) Predicate[P] {
-	return func(a contract.Anchor) P {
+func when[P Policy](accept, reject P, holds func(a Anchor) bool) Predicate[P] {
+	return func(a Anchor) P {
 		if holds(a) {
 			return accept
 		}
@@ -69,21 +68,21 @@ func InSave[P Policy](flow popef.ProgramFlow, accept, reject P) Predicate[P] {
 
 // NotAssigned accepts anchors whose programs are not recorded.
 func NotAssigned[P Policy](accept, reject P) Predicate[P] {
-	return when(accept, reject, func(a contract.Anchor) bool { return len(a.Programs) == 0 })
+	return when(accept, reject, func(a Anchor) bool { return len(a.Programs) == 0 })
 }
 
 // NonScalar accepts anchors with at least one dimension.
 func NonScalar[P Policy](accept, reject P) Predicate[P] {
-	return when(accept, reject, func(a contract.Anchor) bool { return len(a.Info.Shape) > 0 })
+	return when(accept, reject, func(a Anchor) bool { return len(a.Info.Shape) > 0 })
 }
 
 // InPrograms accepts anchors that one of the programs with these indices moves.
 func InPrograms[P Policy](programs []uint32, accept, reject P) Predicate[P] {
 	programs = slices.Clone(programs)
-	return when(accept, reject, func(a contract.Anchor) bool { return moves(programs, a) })
+	return when(accept, reject, func(a Anchor) bool { return moves(programs, a) })
 }
 
-func moves(programs []uint32, a contract.Anchor) bool {
+func moves(programs []uint32, a Anchor) bool {
 	return slices.ContainsFunc(programs, func(p uint32) bool { return slices.Contains(a.Programs, p) })
 }
 
@@ -98,7 +97,7 @@ type ProgramsPolicy[P Policy] struct {
 // moves it, and reject if there is none.
 func ByPrograms[P Policy](groups []ProgramsPolicy[P], reject P) Predicate[P] {
 	groups = slices.Clone(groups)
-	return func(a contract.Anchor) P {
+	return func(a Anchor) P {
 		for _, g := range groups {
 			if moves(g.Programs, a) {
 				return g.Policy
@@ -118,7 +117,7 @@ type AnchorPolicy[P Policy] struct {
 // reject if there is none.
 func ByAnchor[P Policy](anchors []AnchorPolicy[P], reject P) Predicate[P] {
 	anchors = slices.Clone(anchors)
-	return func(a contract.Anchor) P {
+	return func(a Anchor) P {
 		for _, p := range anchors {
 			if p.Handle == a.Handle {
 				return p.Policy
@@ -130,14 +129,14 @@ func ByAnchor[P Policy](anchors []AnchorPolicy[P], reject P) Predicate[P] {
 
 // OrBind accepts an anchor if one of the predicates returns accept for it.
 func OrBind[P Policy](accept, reject P, predicates ...Predicate[P]) Predicate[P] {
-	return when(accept, reject, func(a contract.Anchor) bool {
+	return when(accept, reject, func(a Anchor) bool {
 		return slices.ContainsFunc(predicates, func(p Predicate[P]) bool { return p(a) == accept })
 	})
 }
 
 // AndBind accepts an anchor if all the predicates return accept for it.
 func AndBind[P Policy](accept, reject P, predicates ...Predicate[P]) Predicate[P] {
-	return when(accept, reject, func(a contract.Anchor) bool {
+	return when(accept, reject, func(a Anchor) bool {
 		return !slices.ContainsFunc(predicates, func(p Predicate[P]) bool { return p(a) != accept })
 	})
 }

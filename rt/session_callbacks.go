@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // Callback is a stream made of functions, of which all but OnFetch may be nil.
@@ -55,7 +54,7 @@ func (s *Session) SetCallback(handle string, f func(buf []byte) error) error {
 
 // Factory makes the host's side of an anchor's stream. nil leaves the anchor as
 // it is.
-type Factory func(a contract.Anchor) ipu.Stream
+type Factory func(a Anchor) ipu.Stream
 
 // HandleInputs calls factory once for every input that policy returns
 // [BindUser] for, and connects what it returns in place of what was connected.

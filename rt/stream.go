@@ -28,7 +28,7 @@ func (w *window) bind(mem []byte) { w.mem, w.done, w.before, w.ahead = mem, 0, 0
 func (w *window) clear() { w.bind(nil) }
 
 // rewind starts over with the same memory, for the next run.
-func (w *window) rewind() { w.bind(w.mem) }
+func (w *window) rewind() { w.done, w.before, w.ahead = 0, 0, 0 }
 
 // again starts over for the next program of a run: it sees the same inputs.
 func (w *window) again() {
