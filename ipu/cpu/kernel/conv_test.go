@@ -58,7 +58,7 @@ func (s *slide) window(at []int64, fn func(tap, inside int, pos []int64)) {
 }
 
 func TestConv(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
 		s := drawSlide(t, rapid.IntRange(1, 3).Draw(t, "axes"))
 		small := func(name string) int64 { return rapid.SampledFrom([]int64{1, 1, 2, 3, 4, 5}).Draw(t, name) }

@@ -114,7 +114,7 @@ var unaryFns = []graph.UnaryFn{graph.Abs, graph.Neg, graph.Sign, graph.Reciproca
 func TestUnaryFloats(t *testing.T) {
 	for _, fn := range unaryFns {
 		t.Run(string(fn), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			checkPaths(t, func(t *rapid.T) {
 				// Alpha and Beta are exact in every type.
 				op := &graph.Unary{Fn: fn, Alpha: 0.25, Beta: 0.5}
 				tt := graph.TensorType{DType: rapid.SampledFrom(floatTypes).Draw(t, "type"), Shape: drawShape(t, 0)}
@@ -135,7 +135,7 @@ func TestUnaryFloats(t *testing.T) {
 }
 
 func TestUnaryIntegers(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(intTypes).Draw(t, "type")
 		fns := []graph.UnaryFn{graph.Abs, graph.Sign}
 		if d.IsSigned() {
@@ -288,7 +288,7 @@ func TestBinary(t *testing.T) {
 	numeric := []graph.BinaryFn{graph.Add, graph.Sub, graph.Mul, graph.Div, graph.Max, graph.Min, graph.Equal, graph.Less,
 		graph.LessEqual, graph.Greater, graph.GreaterEqual}
 	logical := []graph.BinaryFn{graph.And, graph.Or, graph.Xor, graph.Equal}
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		_, sa, sb := drawOperands(t)
 		d := rapid.SampledFrom(append(numTypes, graph.Bool)).Draw(t, "type")
 		fns := numeric
@@ -309,7 +309,7 @@ func TestBinary(t *testing.T) {
 }
 
 func TestPow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		_, sa, sb := drawOperands(t)
 		in := []graph.TensorType{{DType: rapid.SampledFrom(numTypes).Draw(t, "base"), Shape: sa},
 			{DType: rapid.SampledFrom(numTypes).Draw(t, "exponent"), Shape: sb}}
@@ -347,7 +347,7 @@ func TestPow(t *testing.T) {
 }
 
 func TestClip(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(numTypes).Draw(t, "type")
 		in := []graph.TensorType{{DType: d, Shape: drawShape(t, 0)}, {}, {}}
 		data := [][]byte{drawTensor(t, in[0]), nil, nil}
@@ -375,7 +375,7 @@ func TestClip(t *testing.T) {
 }
 
 func TestWhere(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		shape, sa, sb := drawOperands(t)
 		d := rapid.SampledFrom(allTypes).Draw(t, "type")
 		in := []graph.TensorType{{DType: graph.Bool, Shape: drawBroadcast(t, shape)}, {DType: d, Shape: sa}, {DType: d, Shape: sb}}

@@ -68,6 +68,9 @@ func packBlock[T number](dst []T, b matrix[T], k, cols int) {
 // the sums of products are independent of each other. No product is skipped,
 // so NaN and infinity reach every element that they ought to.
 func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb, k int, alpha T) {
+	if vectorBlock(y, ldy, rows, cols, a, b, ldb, k, alpha) {
+		return
+	}
 	i := 0
 	for ; i+1 < rows; i += 2 {
 		y0 := y[i*ldy:][:cols]
@@ -100,12 +103,18 @@ func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb
 		}
 	}
 	if i < rows {
-		multiplyRow(y[i*ldy:][:cols], a.at(i, 0), b, ldb, k, alpha)
+		multiplyOne(y[i*ldy:][:cols], a.at(i, 0), b, ldb, k, alpha)
 	}
 }
 
 // multiplyRow adds alpha·a·B to one row of Y, where a is the first row of A.
 func multiplyRow[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
+	if !vectorBlock(y, len(y), 1, len(y), a, b, ldb, k, alpha) {
+		multiplyOne(y, a, b, ldb, k, alpha)
+	}
+}
+
+func multiplyOne[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
 	p := 0
 	for ; p+3 < k; p += 4 {
 		u := a.data[p*a.col:]

@@ -2,6 +2,13 @@
 // the types and shapes of one node, ready to run again and again without
 // allocating. Kernels know nothing of plans, arenas or programs; the engine
 // knows nothing of how they compute.
+//
+// On amd64 the heavy kernels for float32 compute in assembly where the
+// processor has AVX-512 (F, VL, BW and DQ) or AVX2 with FMA and F16C.
+// The environment variable POPEFGEN_CPU chooses a slower way than the fastest:
+// avx512, avx2 or go; it is read once, when the program starts, and a value
+// that the machine can't honour is ignored. Results differ between the three
+// by rounding, but never with the number of threads.
 package kernel
 
 import (

@@ -184,7 +184,7 @@ func checkProduct(t fataler, op any, tt graph.TensorType, got []byte, k int, alp
 }
 
 func TestGemm(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		op := &graph.Gemm{TransA: rapid.Bool().Draw(t, "transA"), TransB: rapid.Bool().Draw(t, "transB")}
 		op.Alpha = rapid.SampledFrom([]float64{1, 1, 1, 2, -3, 0}).Draw(t, "alpha")
 		op.Beta = rapid.SampledFrom([]float64{1, 1, 1, 2, -1, 0}).Draw(t, "beta")
@@ -232,7 +232,7 @@ func TestGemm(t *testing.T) {
 }
 
 func TestMatMul(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(matrixTypes).Draw(t, "type")
 		batch := rapid.SliceOfN(rapid.Int64Range(0, 3), 0, 3).Draw(t, "batch")
 		m, n, k := size(t, "M"), size(t, "N"), size(t, "K")
@@ -288,7 +288,9 @@ func TestGemmRefusesFractionsForIntegers(t *testing.T) {
 
 // TestHeavyRunsAllocateNothing runs every kernel of matrices, convolutions,
 // pools, norms and recurrences with a pool that cuts the work.
-func TestHeavyRunsAllocateNothing(t *testing.T) {
+func TestHeavyRunsAllocateNothing(t *testing.T) { eachPath(t, heavyRunsAllocateNothing) }
+
+func heavyRunsAllocateNothing(t *testing.T) {
 	for _, d := range []graph.DType{graph.F32, graph.F64, graph.F16} {
 		for _, c := range heavyCases(d) {
 			out, err := c.op.Infer(c.in)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestBatchNorm(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
 		shape := drawShape(t, 2)
 		in := []graph.TensorType{{DType: d, Shape: shape}}
@@ -39,7 +39,7 @@ func TestBatchNorm(t *testing.T) {
 }
 
 func TestSoftmax(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		tt := graph.TensorType{DType: rapid.SampledFrom(floatTypes).Draw(t, "type"), Shape: drawShape(t, 1)}
 		op := &graph.Softmax{Axis: rapid.Int64Range(0, int64(len(tt.Shape)-1)).Draw(t, "axis"), Log: rapid.Bool().Draw(t, "log")}
 		x := drawSource(t).tensor(tt)
@@ -81,7 +81,7 @@ func TestSoftmaxOfLargeNumbers(t *testing.T) {
 }
 
 func TestLayerNorm(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
 		shape := drawShape(t, 1)
 		axis := rapid.IntRange(0, len(shape)-1).Draw(t, "axis")

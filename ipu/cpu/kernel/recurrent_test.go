@@ -155,7 +155,7 @@ func drawLSTM(t *rapid.T) (*graph.LSTM, int) {
 }
 
 func TestLSTM(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom([]graph.DType{graph.F32, graph.F32, graph.F64, graph.F16}).Draw(t, "type")
 		o, n := drawLSTM(t)
 		dirs, h := int64(n), o.Hidden

@@ -110,7 +110,7 @@ func reduceInts(fn graph.ReduceFn, t graph.DType, x []elem) (e elem, ok bool) {
 func TestReduce(t *testing.T) {
 	for _, fn := range reduceFns {
 		t.Run(string(fn), func(t *testing.T) {
-			rapid.Check(t, func(t *rapid.T) {
+			checkPaths(t, func(t *rapid.T) {
 				types := numTypes
 				if fn == graph.ReduceMax || fn == graph.ReduceMin {
 					types = append(types, graph.Bool)

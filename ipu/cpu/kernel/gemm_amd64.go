@@ -1,0 +1,158 @@
+package kernel
+
+import "unsafe"
+
+// gemmArgs are the arguments of the inner loops of the matrix product, which
+// compute C = D + alpha·A·B for a few rows of A and up to two vectors of
+// columns. Every element is the sum of its products in the order of K, rounded
+// once per product, then multiplied by alpha and added to D: it does not
+// depend on how the matrices are divided, except along K.
+//
+// gemmTaps reads B's rows in k groups of taps rows each, one row for every
+// tap of a window, and moves A by aSkip and B by bStep from group to group.
+//
+// internal/asm knows the fields' offsets. Distances are in bytes.
+type gemmArgs struct {
+	a, b, c, d  *float32
+	rows        int
+	k           int // products of a sum; for gemmTaps groups of them
+	aRow, aStep int // from one row of A to the next, from one element of a row to the next
+	bStep       int // from one row of B to the next
+	cRow, dRow  int
+	aSkip       int
+	taps        *tap
+	nTaps       int
+	alpha       float32
+	mask        uint32 // a bit for every column
+	column      bool   // D is a column: one element for a whole row
+	lanes       laneMask
+}
+
+// tap is one element of a window.
+type tap struct {
+	offset int    // of its row of B from the group's first byte
+	mask   uint32 // a bit for every column that lies inside the input
+	lanes  laneMask
+}
+
+// laneMask is a mask as AVX2 wants it, of its two vectors' columns: -1 for
+// those that take part.
+type laneMask [16]int32
+
+func (m *laneMask) set(bits uint32) {
+	for i := range m {
+		m[i] = -int32(bits >> i & 1)
+	}
+}
+
+//go:noescape
+func gemmAVX512(args *gemmArgs)
+
+//go:noescape
+func gemmTapsAVX512(args *gemmArgs)
+
+//go:noescape
+func gemmAVX2(args *gemmArgs)
+
+//go:noescape
+func gemmMaskedAVX2(args *gemmArgs)
+
+//go:noescape
+func gemmTapsAVX2(args *gemmArgs)
+
+// The most rows and columns of a tile.
+const (
+	rowsAVX512, colsAVX512 = 12, 32
+	rowsAVX2, colsAVX2     = 6, 16
+)
+
+// tile is the most rows and columns of C that the path's inner loops compute
+// at a time.
+func (p vectorPath) tile() (rows, cols int) {
+	if p == pathAVX512 {
+		return rowsAVX512, colsAVX512
+	}
+	return rowsAVX2, colsAVX2
+}
+
+// multiply computes a tile.
+func (p vectorPath) multiply(args *gemmArgs, cols int) {
+	args.mask = 1<<cols - 1
+	switch {
+	case p == pathAVX512:
+		gemmAVX512(args)
+	case cols == colsAVX2:
+		gemmAVX2(args)
+	default:
+		args.lanes.set(args.mask)
+		gemmMaskedAVX2(args)
+	}
+}
+
+// addend is what a product is added to: row i of the result begins at i·row,
+// and all of it is one element if column is set.
+type addend struct {
+	data   []float32
+	row    int
+	column bool
+}
+
+// multiplyF32 sets rows×cols elements of y to d + alpha·A·B; B's rows are ldb
+// apart and as long as k says.
+func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, k int, alpha float32, d addend) {
+	if rows == 0 || cols == 0 {
+		return
+	}
+	// The assembly trusts these.
+	_, _, _ = y[(rows-1)*ldy+cols-1], a.data[(rows-1)*a.row+(k-1)*a.col], b[(k-1)*ldb+cols-1]
+	if d.column {
+		_ = d.data[(rows-1)*d.row]
+	} else {
+		_ = d.data[(rows-1)*d.row+cols-1]
+	}
+	args := gemmArgs{
+		k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, cRow: 4 * ldy, dRow: 4 * d.row,
+		alpha: alpha, column: d.column,
+	}
+	most, width := p.tile()
+	blocks := (rows + most - 1) / most
+	for j := 0; j < cols; j += width {
+		n := min(width, cols-j)
+		args.b = &b[j]
+		for i := range blocks {
+			lo, hi := rows*i/blocks, rows*(i+1)/blocks
+			args.rows, args.a, args.c = hi-lo, &a.data[lo*a.row], &y[lo*ldy+j]
+			if d.column {
+				args.d = &d.data[lo*d.row]
+			} else {
+				args.d = &d.data[lo*d.row+j]
+			}
+			p.multiply(&args, n)
+		}
+	}
+}
+
+// vectorBlock is [multiplyBlock] by vectors where there are any for T, and
+// reports whether it did it.
+func vectorBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb, k int, alpha T) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	if k == 0 {
+		return true
+	}
+	f := asFloat32[T]
+	multiplyF32(path, f(y), ldy, rows, cols, matrix[float32]{f(a.data), a.row, a.col}, f(b), ldb, k, float32(alpha), addend{data: f(y), row: ldy})
+	return true
+}
+
+// isFloat32 reports whether T is float32.
+func isFloat32[T number]() bool {
+	_, ok := any(T(0)).(float32)
+	return ok
+}
+
+// asFloat32 gives x, whose elements are float32, that type.
+func asFloat32[T number](x []T) []float32 {
+	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
+}

@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package kernel
+
+func vectorBlock[T number](_ []T, _, _, _ int, _ matrix[T], _ []T, _, _ int, _ T) bool { return false }

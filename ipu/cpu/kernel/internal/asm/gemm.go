@@ -1,0 +1,318 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of gemmArgs in package kernel, which a test compares.
+const (
+	gemmA      = 0
+	gemmB      = 8
+	gemmC      = 16
+	gemmD      = 24
+	gemmRows   = 32
+	gemmK      = 40
+	gemmARow   = 48
+	gemmAStep  = 56
+	gemmBStep  = 64
+	gemmCRow   = 72
+	gemmDRow   = 80
+	gemmASkip  = 88
+	gemmTaps   = 96
+	gemmNTaps  = 104
+	gemmAlpha  = 112
+	gemmMask   = 116
+	gemmColumn = 120
+	gemmLanes  = 124
+)
+
+// Offsets and size of a tap.
+const (
+	tapOffset = 0
+	tapMask   = 8
+	tapLanes  = 12
+	tapSize   = 80
+)
+
+// bMode is how a product reads its second matrix.
+type bMode int
+
+const (
+	fullRows   bMode = iota // rows at a fixed distance, all columns there
+	maskedRows              // the same, but only the columns of the mask
+	taps                    // rows in groups, one for each tap, which has a mask
+)
+
+// writeGemm writes the inner loops of the matrix product: C = D + alpha·A·B
+// for a few rows of A and one or two vectors of columns. The product stays in
+// registers for all of K, so that every element is summed in the order of K,
+// whatever the tile.
+func writeGemm(a *asm) {
+	if a.wide() {
+		// Masks cost nothing there.
+		a.gemm("gemm", maskedRows)
+	} else {
+		a.gemm("gemm", fullRows)
+		a.gemm("gemmMasked", maskedRows)
+	}
+	a.gemm("gemmTaps", taps)
+}
+
+func (a *asm) gemm(name string, mode bMode) {
+	args := a.function(name)
+	rows := a.GP64()
+	a.MOVQ(at(args, gemmRows), rows)
+	if !a.wide() {
+		for r := 6; r >= 1; r-- {
+			a.gemmCase(args, rows, r, 2, mode)
+		}
+		return
+	}
+	single := a.newLabel("single")
+	a.TESTL(operand.U32(0xffff0000), at(args, gemmMask))
+	a.JEQ(operand.LabelRef(single))
+	for r := 12; r >= 1; r-- {
+		a.gemmCase(args, rows, r, 2, mode)
+	}
+	a.Label(single)
+	for r := 12; r >= 1; r-- {
+		a.gemmCase(args, rows, r, 1, mode)
+	}
+}
+
+// gemmCase writes the code for r rows and v vectors of columns, which is
+// skipped for other numbers of rows.
+func (a *asm) gemmCase(args, rows reg.Register, r, v int, mode bMode) {
+	next := a.newLabel(fmt.Sprintf("not%d", r))
+	if r > 1 {
+		a.CMPQ(rows, operand.U8(r))
+		a.JNE(operand.LabelRef(next))
+	}
+	t := tile{asm: a, args: args, r: r, v: v, mode: mode}
+	t.write()
+	if r > 1 {
+		a.Label(next)
+	}
+}
+
+// tile is one block of C in registers.
+type tile struct {
+	*asm
+	args reg.Register
+	r, v int
+	mode bMode
+
+	acc   [][]reg.VecVirtual
+	mask  []reg.Register
+	rows  []reg.Register // pointers to every fifth row of A
+	row   reg.Register   // bytes from row to row
+	row3  reg.Register
+	aStep reg.Register
+	b     reg.Register
+}
+
+func (t *tile) write() {
+	t.load()
+	for range t.r {
+		acc := t.vecs(t.v)
+		for _, x := range acc {
+			t.zero(x)
+		}
+		t.acc = append(t.acc, acc)
+	}
+	if t.mode == taps {
+		t.tapLoop()
+	} else {
+		t.rowLoop()
+	}
+	t.store()
+	t.ret()
+}
+
+func (t *tile) load() {
+	row0 := t.GP64()
+	t.MOVQ(at(t.args, gemmA), row0)
+	t.rows = []reg.Register{row0}
+	t.row, t.row3, t.aStep, t.b = t.GP64(), t.GP64(), t.GP64(), t.GP64()
+	t.MOVQ(at(t.args, gemmARow), t.row)
+	t.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
+	for len(t.rows)*5 < t.r {
+		p := t.GP64()
+		t.LEAQ(indexed(t.rows[len(t.rows)-1], t.row, 4, 0), p)
+		t.ADDQ(t.row, p)
+		t.rows = append(t.rows, p)
+	}
+	t.MOVQ(at(t.args, gemmAStep), t.aStep)
+	t.MOVQ(at(t.args, gemmB), t.b)
+	if t.wide() {
+		for i := range t.v {
+			k := t.K()
+			t.KMOVW(at(t.args, gemmMask+2*i), k)
+			t.mask = append(t.mask, k)
+		}
+	}
+}
+
+// a returns where row r of A has the current element.
+func (t *tile) a(r int) operand.Mem {
+	p := t.rows[r/5]
+	switch r % 5 {
+	case 0:
+		return at(p, 0)
+	case 3:
+		return indexed(p, t.row3, 1, 0)
+	}
+	return indexed(p, t.row, uint8(r%5), 0)
+}
+
+// step multiplies one column of A by one row of B, vectors b, and moves on.
+func (t *tile) step(b []reg.VecVirtual) {
+	for r := range t.r {
+		if t.v == 1 && t.wide() {
+			t.VFMADD231PS_BCST(t.a(r), b[0], t.acc[r][0])
+			continue
+		}
+		x := t.vec()
+		t.VBROADCASTSS(t.a(r), x)
+		for i := range b {
+			t.VFMADD231PS(b[i], x, t.acc[r][i])
+		}
+	}
+	for _, p := range t.rows {
+		t.ADDQ(t.aStep, p)
+	}
+}
+
+func (t *tile) rowLoop() {
+	step, k := t.GP64(), t.GP64()
+	t.MOVQ(at(t.args, gemmBStep), step)
+	t.MOVQ(at(t.args, gemmK), k)
+	loop := t.newLabel("loop")
+	t.Label(loop)
+	b := t.vecs(t.v)
+	for i := range b {
+		m := at(t.b, i*t.bytes())
+		switch {
+		case t.mode == fullRows:
+			t.VMOVUPS(m, b[i])
+		case t.wide():
+			t.VMOVUPS_Z(m, t.mask[i], b[i])
+		default:
+			t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), b[i])
+			t.VMASKMOVPS(m, b[i], b[i])
+		}
+	}
+	t.ADDQ(step, t.b)
+	t.step(b)
+	t.DECQ(k)
+	t.JNZ(operand.LabelRef(loop))
+}
+
+func (t *tile) tapLoop() {
+	k, tap, left := t.GP64(), t.GP64(), t.GP64()
+	t.MOVQ(at(t.args, gemmK), k)
+	group := t.newLabel("group")
+	t.Label(group)
+	t.MOVQ(at(t.args, gemmTaps), tap)
+	t.MOVQ(at(t.args, gemmNTaps), left)
+	loop := t.newLabel("tap")
+	t.Label(loop)
+	from := t.GP64()
+	t.MOVQ(at(tap, tapOffset), from)
+	b := t.vecs(t.v)
+	for i := range b {
+		m := indexed(t.b, from, 1, i*t.bytes())
+		if t.wide() {
+			mask := t.K()
+			t.KMOVW(at(tap, tapMask+2*i), mask)
+			t.VMOVUPS_Z(m, mask, b[i])
+		} else {
+			t.VMOVUPS(at(tap, tapLanes+i*t.bytes()), b[i])
+			t.VMASKMOVPS(m, b[i], b[i])
+		}
+	}
+	t.ADDQ(operand.U8(tapSize), tap)
+	t.step(b)
+	t.DECQ(left)
+	t.JNZ(operand.LabelRef(loop))
+	for _, p := range t.rows {
+		t.ADDQ(at(t.args, gemmASkip), p)
+	}
+	t.ADDQ(at(t.args, gemmBStep), t.b)
+	t.DECQ(k)
+	t.JNZ(operand.LabelRef(group))
+}
+
+// store writes C = D + alpha·sums.
+func (t *tile) store() {
+	c, d, cRow, dRow := t.GP64(), t.GP64(), t.GP64(), t.GP64()
+	t.MOVQ(at(t.args, gemmC), c)
+	t.MOVQ(at(t.args, gemmD), d)
+	t.MOVQ(at(t.args, gemmCRow), cRow)
+	t.MOVQ(at(t.args, gemmDRow), dRow)
+	alpha := t.vec()
+	t.VBROADCASTSS(at(t.args, gemmAlpha), alpha)
+	var lanes []reg.VecVirtual
+	if !t.wide() && t.mode != fullRows {
+		lanes = t.vecs(t.v)
+		for i := range lanes {
+			t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), lanes[i])
+		}
+	}
+	write := func(r, i int) {
+		m := at(c, i*t.bytes())
+		switch {
+		case t.wide():
+			t.VMOVUPS(t.acc[r][i], t.mask[i], m)
+		case lanes != nil:
+			t.VMASKMOVPS(t.acc[r][i], lanes[i], m)
+		default:
+			t.VMOVUPS(t.acc[r][i], m)
+		}
+	}
+	column := t.newLabel("column")
+	t.CMPB(at(t.args, gemmColumn), operand.U8(0))
+	t.JNE(operand.LabelRef(column))
+	for r := range t.r {
+		for i := range t.v {
+			m := at(d, i*t.bytes())
+			switch {
+			case t.wide():
+				x := t.vec()
+				t.VMOVUPS_Z(m, t.mask[i], x)
+				t.VFMADD213PS(x, alpha, t.acc[r][i])
+			case lanes != nil:
+				x := t.vec()
+				t.VMASKMOVPS(m, lanes[i], x)
+				t.VFMADD213PS(x, alpha, t.acc[r][i])
+			default:
+				t.VFMADD213PS(m, alpha, t.acc[r][i])
+			}
+			write(r, i)
+		}
+		t.next(r, c, cRow)
+		t.next(r, d, dRow)
+	}
+	t.ret()
+	t.Label(column)
+	for r := range t.r {
+		x := t.vec()
+		t.VBROADCASTSS(at(d, 0), x)
+		for i := range t.v {
+			t.VFMADD213PS(x, alpha, t.acc[r][i])
+			write(r, i)
+		}
+		t.next(r, c, cRow)
+		t.next(r, d, dRow)
+	}
+}
+
+// next moves a pointer to the next row, unless r is the last one.
+func (t *tile) next(r int, p, row reg.Register) {
+	if r < t.r-1 {
+		t.ADDQ(row, p)
+	}
+}
