@@ -1,0 +1,119 @@
+package onnx
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// bitsOps look at the bits of numbers, and at numbers that are none.
+var bitsOps = map[string][]since{
+	"BitShift":   {{11, bitShift}},
+	"BitwiseAnd": {{18, bitwise(graph.BitAnd)}},
+	"BitwiseOr":  {{18, bitwise(graph.BitOr)}},
+	"BitwiseXor": {{18, bitwise(graph.BitXor)}},
+	"BitwiseNot": {{18, bitwiseNot}},
+	"BitCast":    {{26, bitCast}},
+	"Mod":        {{10, mod}},
+	"IsNaN":      {{9, isNaN}},
+	"IsInf":      {{10, isInf}},
+}
+
+func bitwise(fn graph.BitwiseFn) lowerFunc {
+	return func(c *call) []*value { return one(c.emit(&graph.Bitwise{Fn: fn}, c.in(0), c.in(1))) }
+}
+
+func bitShift(c *call) []*value {
+	switch direction := c.str("direction", ""); direction {
+	case "LEFT":
+		return bitwise(graph.ShiftLeft)(c)
+	case "RIGHT":
+		return bitwise(graph.ShiftRight)(c)
+	default:
+		c.fail("attribute \"direction\" is %q, want LEFT or RIGHT", direction)
+		return nil
+	}
+}
+
+func bitwiseNot(c *call) []*value {
+	x := c.in(0)
+	ones := &value{typ: graph.TensorType{DType: x.typ.DType}, known: true, data: encodeInt(x.typ.DType, -1), tensor: graph.None}
+	return one(c.emit(&graph.Bitwise{Fn: graph.BitXor}, x, ones))
+}
+
+func bitCast(c *call) []*value {
+	x, to := c.in(0), ElemType(c.requireInt("to"))
+	if !to.DType().Valid() {
+		c.unsupported("element type %v", to)
+	}
+	from := x.typ.DType
+	if bits(from) != bits(to.DType()) {
+		c.fail("operand 0 is %v and attribute \"to\" is %v, want types of as many bits", x.typ, to)
+	}
+	// Converting narrow integers and bools to others of their size keeps the
+	// bits that count.
+	if bits(from) < 8 || from == graph.Bool || to.DType() == graph.Bool {
+		if from.IsFloat() || to.DType().IsFloat() {
+			x = c.emit(&graph.BitCast{To: graph.U8}, x)
+		}
+		return one(c.cast(x, to.DType()))
+	}
+	if from == to.DType() {
+		return one(x)
+	}
+	return one(c.emit(&graph.BitCast{To: to.DType()}, x))
+}
+
+// bits returns how many bits an element of ONNX's type t has.
+func bits(t graph.DType) int {
+	switch t {
+	case graph.I4, graph.U4:
+		return 4
+	case graph.I2, graph.U2:
+		return 2
+	}
+	return 8 * t.Size()
+}
+
+func mod(c *call) []*value {
+	return one(c.emit(&graph.Mod{Truncated: c.bool("fmod", false)}, c.in(0), c.in(1)))
+}
+
+// tested returns an operand whose numbers can be compared.
+func (c *call) tested() *value {
+	x := c.in(0)
+	if t := x.typ.DType; t.IsFloat() && t.Size() == 1 {
+		return c.cast(x, graph.F32)
+	}
+	return x
+}
+
+func isNaN(c *call) []*value {
+	x := c.tested()
+	return one(c.emit(&graph.Unary{Fn: graph.Not}, c.emit(&graph.Binary{Fn: graph.Equal}, x, x)))
+}
+
+func isInf(c *call) []*value {
+	x := c.tested()
+	if !x.typ.DType.IsFloat() {
+		c.fail("operand 0 is %v, want floats", x.typ)
+	}
+	var found *value
+	for _, side := range []struct {
+		attr string
+		sign int
+	}{{"detect_negative", -1}, {"detect_positive", 1}} {
+		if !c.bool(side.attr, true) {
+			continue
+		}
+		is := c.emit(&graph.Binary{Fn: graph.Equal}, x, scalar(x.typ.DType, math.Inf(side.sign)))
+		if found != nil {
+			is = c.emit(&graph.Binary{Fn: graph.Or}, found, is)
+		}
+		found = is
+	}
+	if found == nil {
+		found = c.expand(scalar(graph.Bool, 0), x.typ.Shape)
+	}
+	return one(found)
+}

@@ -1,0 +1,284 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// knownOps have results whose shape depends on data. Shapes are static in an
+// executable, so the data must be known when the model is lowered.
+var knownOps = map[string][]since{
+	"Compress":          {{9, compress}},
+	"NonZero":           {{9, nonZero}},
+	"Unique":            {{11, unique}},
+	"NonMaxSuppression": {{10, nonMaxSuppression}},
+}
+
+// requireKnown returns operand i, which decides on the shape of a result.
+func (c *call) requireKnown(i int, what string) *value {
+	c.in(i)
+	return c.known(i, what+", on which the shape of the result depends")
+}
+
+func compress(c *call) []*value {
+	x, cond := c.in(0), c.requireKnown(1, "condition")
+	if cond.typ.DType != graph.Bool || cond.rank() != 1 {
+		c.fail("operand 1 (condition) is %v, want a list of bools", cond.typ)
+	}
+	axis := int64(0)
+	if a := c.attr("axis", AttrInt); a != nil {
+		axis = c.axis(a.Int, x.rank())
+	} else {
+		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
+	}
+	if n := int64(len(cond.data)); n > x.typ.Shape[axis] {
+		c.fail("operand 1 (condition) has %d elements, want at most the %d of axis %d of %v", n, x.typ.Shape[axis], axis, x.typ)
+	}
+	var at []int64
+	for i, b := range cond.data {
+		if b != 0 {
+			at = append(at, int64(i))
+		}
+	}
+	return one(c.emit(&graph.Gather{Axis: axis}, x, knownInts(at...)))
+}
+
+func nonZero(c *call) []*value {
+	x := c.requireKnown(0, "X")
+	set := c.cast(x, graph.Bool)
+	if !set.known {
+		c.want(set, "0 (X)")
+	}
+	var found []int64
+	for i, b := range set.data {
+		if b != 0 {
+			found = append(found, int64(i))
+		}
+	}
+	// Row k of the result holds coordinate k of every element found.
+	out := make([]int64, len(found)*int(x.rank()))
+	left := slices.Clone(found)
+	for k := int(x.rank()) - 1; k >= 0; k-- {
+		for i := range left {
+			out[k*len(left)+i] = left[i] % x.typ.Shape[k]
+			left[i] /= x.typ.Shape[k]
+		}
+	}
+	y := knownInts(out...)
+	y.typ.Shape = []int64{x.rank(), int64(len(found))}
+	return one(y)
+}
+
+// unique finds the different elements, or the different slices along an axis.
+func unique(c *call) []*value {
+	x := c.requireKnown(0, "X")
+	sorted := c.bool("sorted", true)
+	axis := int64(0)
+	if a := c.attr("axis", AttrInt); a != nil {
+		axis = c.axis(a.Int, x.rank())
+	} else {
+		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
+	}
+	// A row for each slice.
+	n := x.typ.Shape[axis]
+	perm := []int64{axis}
+	for a := range x.rank() {
+		if a != axis {
+			perm = append(perm, a)
+		}
+	}
+	rows := c.emit(&graph.Transpose{Perm: perm}, x)
+	if rows.typ.DType.IsFloat() {
+		rows = c.cast(rows, graph.F64)
+	}
+	if !rows.known {
+		c.want(rows, "0 (X)")
+	}
+	keys := sortKeys(rows)
+	width := 0
+	if n > 0 {
+		width = len(keys) / int(n)
+	}
+	row := func(i int64) []uint64 { return keys[int(i)*width : (int(i)+1)*width] }
+	order := make([]int64, n)
+	for i := range order {
+		order[i] = int64(i)
+	}
+	slices.SortStableFunc(order, func(a, b int64) int { return slices.Compare(row(a), row(b)) })
+	// groups holds the slices that are equal, each group's first one first.
+	var groups [][]int64
+	for i, at := range order {
+		if i > 0 && slices.Equal(row(at), row(order[i-1])) {
+			g := &groups[len(groups)-1]
+			*g = append(*g, at)
+		} else {
+			groups = append(groups, []int64{at})
+		}
+	}
+	if !sorted {
+		slices.SortFunc(groups, func(a, b []int64) int { return int(a[0] - b[0]) })
+	}
+	first, inverse, counts := make([]int64, len(groups)), make([]int64, n), make([]int64, len(groups))
+	for g, members := range groups {
+		first[g], counts[g] = members[0], int64(len(members))
+		for _, at := range members {
+			inverse[at] = int64(g)
+		}
+	}
+	indices := knownInts(first...)
+	return []*value{c.emit(&graph.Gather{Axis: axis}, x, indices), indices, knownInts(inverse...), knownInts(counts...)}
+}
+
+// sortKeys returns, for each element of a known value of bools, integers or
+// float64, a number that orders as the elements do. All NaN are equal and
+// greatest.
+func sortKeys(v *value) []uint64 {
+	size := v.typ.DType.Size()
+	keys := make([]uint64, len(v.data)/size)
+	for i := range keys {
+		var b [8]byte
+		copy(b[:], v.data[i*size:(i+1)*size])
+		k := binary.LittleEndian.Uint64(b[:])
+		top := uint64(1) << (8*size - 1)
+		switch {
+		case v.typ.DType.IsSigned():
+			k ^= top
+		case v.typ.DType == graph.F64:
+			switch f := math.Float64frombits(k); {
+			case f != f:
+				k = math.MaxUint64
+			case f == 0:
+				k = top
+			case f < 0:
+				k = ^k
+			default:
+				k |= top
+			}
+		}
+		keys[i] = k
+	}
+	return keys
+}
+
+// nonMaxSuppression picks boxes by score that do not overlap too much with
+// those picked before.
+func nonMaxSuppression(c *call) []*value {
+	boxes, scores := c.requireKnown(0, "boxes"), c.requireKnown(1, "scores")
+	if boxes.typ.DType != graph.F32 || scores.typ.DType != graph.F32 || boxes.rank() != 3 || scores.rank() != 3 ||
+		boxes.typ.Shape[2] != 4 || boxes.typ.Shape[0] != scores.typ.Shape[0] || boxes.typ.Shape[1] != scores.typ.Shape[2] {
+		c.fail("operands 0 (boxes) and 1 (scores) are %v and %v, want floats of the shapes [batch,boxes,4] and [batch,classes,boxes]", boxes.typ, scores.typ)
+	}
+	s := suppression{boxes: floats32(boxes.data), centred: c.bool("center_point_box", false)}
+	most := int64(0)
+	if c.opt(2) != nil {
+		most = c.knownInt(2, "max_output_boxes_per_class")
+	}
+	limit := func(i int, what string, def float64) float64 {
+		v := c.known(i, what)
+		if v == nil || v.typ.Elements() == 0 {
+			return def
+		}
+		if v.typ.DType != graph.F32 || v.typ.Elements() != 1 {
+			c.fail("operand %d (%s) is %v, want one float", i, what, v.typ)
+		}
+		return float64(floats32(v.data)[0])
+	}
+	s.overlap = limit(3, "iou_threshold", 0)
+	least := limit(4, "score_threshold", math.Inf(-1))
+	all := floats32(scores.data)
+	batches, classes, n := scores.typ.Shape[0], scores.typ.Shape[1], scores.typ.Shape[2]
+	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > foldWork {
+		c.unsupported("picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
+	}
+	var out []int64
+	for b := range batches {
+		for class := range classes {
+			score := all[(b*classes+class)*n:][:n]
+			for _, i := range s.pick(b*n, score, least, most) {
+				out = append(out, b, class, i)
+			}
+		}
+	}
+	y := knownInts(out...)
+	y.typ.Shape = []int64{int64(len(out) / 3), 3}
+	return one(y)
+}
+
+type suppression struct {
+	boxes   []float32
+	centred bool // boxes are centre and size, not two corners
+	overlap float64
+}
+
+// pick returns up to most of the boxes from number first on.
+func (s *suppression) pick(first int64, score []float32, least float64, most int64) []int64 {
+	var order, picked []int64
+	for i, v := range score {
+		if math.IsInf(least, -1) || float64(v) > least {
+			order = append(order, int64(i))
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int64) int {
+		switch v, w := score[a], score[b]; {
+		case v > w:
+			return -1
+		case v < w:
+			return 1
+		}
+		return 0
+	})
+	for _, i := range order {
+		if int64(len(picked)) >= most {
+			break
+		}
+		if !slices.ContainsFunc(picked, func(j int64) bool { return s.ratio(first+i, first+j) > s.overlap }) {
+			picked = append(picked, i)
+		}
+	}
+	return picked
+}
+
+// ratio returns how much of the union of two boxes is in both.
+func (s *suppression) ratio(a, b int64) float64 {
+	u, v := s.sides(a), s.sides(b)
+	inter, areaU, areaV := 1.0, 1.0, 1.0
+	for i := range u {
+		common := min(u[i][1], v[i][1]) - max(u[i][0], v[i][0])
+		if common <= 0 {
+			return 0
+		}
+		inter *= common
+		areaU *= u[i][1] - u[i][0]
+		areaV *= v[i][1] - v[i][0]
+	}
+	if union := areaU + areaV - inter; areaU > 0 && areaV > 0 && union > 0 {
+		return inter / union
+	}
+	return 0
+}
+
+// sides returns where a box begins and ends on both axes.
+func (s *suppression) sides(i int64) (side [2][2]float64) {
+	box := s.boxes[4*i:][:4]
+	for k := range side {
+		p, q := float64(box[k]), float64(box[k+2])
+		if s.centred {
+			p, q = p-q/2, p+q/2
+		} else {
+			p, q = min(p, q), max(p, q)
+		}
+		side[k] = [2]float64{p, q}
+	}
+	return side
+}
+
+func floats32(b []byte) []float32 {
+	out := make([]float32, len(b)/4)
+	for i := range out {
+		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+	return out
+}

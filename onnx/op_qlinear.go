@@ -1,0 +1,219 @@
+package onnx
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// qlinearOps are products of quantised numbers, whose sums are exact.
+var qlinearOps = map[string][]since{
+	"MatMulInteger": {{10, matMulInteger}},
+	"ConvInteger":   {{10, convInteger}},
+	"QLinearMatMul": {{10, qlinearMatMul}},
+	"QLinearConv":   {{10, qlinearConv}},
+}
+
+// exactF32 bounds the integers that float32 holds without gaps.
+const exactF32 = 1 << 24
+
+// centred returns x less its zero point, which broadcasts to x, as float32,
+// and the greatest magnitude that it can have.
+func (c *call) centred(x, zero *value) (*value, float64) {
+	if t := x.typ.DType; t != graph.I8 && t != graph.U8 {
+		c.fail("operand is %v, want int8 or uint8", x.typ)
+	}
+	low, high := 0.0, 255.0
+	if x.typ.DType == graph.I8 {
+		low, high = -128, 127
+	}
+	y := c.cast(x, graph.F32)
+	if zero == nil {
+		return y, max(-low, high)
+	}
+	if zero.typ.DType != x.typ.DType {
+		c.fail("zero point is %v, want elements of type %v", zero.typ, x.typ.DType)
+	}
+	z := c.cast(zero, graph.F32)
+	y = c.emit(&graph.Binary{Fn: graph.Sub}, y, z)
+	if !zero.known {
+		return y, high - low
+	}
+	most := 0.0
+	for i := 0; i < len(z.data); i += 4 {
+		v := float64(math.Float32frombits(binary.LittleEndian.Uint32(z.data[i:])))
+		most = max(most, high-v, v-low)
+	}
+	return y, most
+}
+
+// sumOf bounds the magnitude of the sums of products of weights along axes
+// with numbers of magnitude up to one.
+func (c *call) sumOf(w *value, magnitude float64, axes []int64) float64 {
+	n := 1.0
+	for _, a := range axes {
+		n *= float64(w.typ.Shape[a])
+	}
+	if bound := magnitude * n; !w.known || bound == 0 {
+		return bound
+	}
+	all := make([]int64, w.rank()-int64(len(axes)))
+	for i := range all {
+		all[i] = int64(i)
+	}
+	v := c.emit(&graph.Reduce{Fn: graph.ReduceMax, Axes: all}, c.emit(&graph.Reduce{Fn: graph.ReduceL1, Axes: axes}, w))
+	if !v.known {
+		return magnitude * n
+	}
+	return float64(math.Float32frombits(binary.LittleEndian.Uint32(v.data)))
+}
+
+// rowwise gives a parameter of a matrix' rows, a list, the shape of a column.
+func (c *call) rowwise(p *value) *value {
+	switch {
+	case p == nil || p.rank() == 0:
+		return p
+	case p.typ.Elements() == 1:
+		return c.emit(&graph.Reshape{}, p)
+	case p.rank() == 1:
+		return c.along(p, 0, 2)
+	}
+	return p
+}
+
+// columnwise drops the dimension of a parameter with one element.
+func (c *call) columnwise(p *value) *value {
+	if p != nil && p.typ.Elements() == 1 {
+		return c.emit(&graph.Reshape{}, p)
+	}
+	return p
+}
+
+// integerProduct multiplies matrices of quantised numbers. The result is
+// float32 or int32, whichever is exact.
+func (c *call) integerProduct(a, aZero, b, bZero *value) *value {
+	if a.rank() < 1 || b.rank() < 1 {
+		c.fail("operands are %v and %v, want matrices", a.typ, b.typ)
+	}
+	x, xMost := c.centred(a, c.rowwise(aZero))
+	w, wMost := c.centred(b, c.columnwise(bZero))
+	if !slices.Equal(x.typ.Shape, a.typ.Shape) || !slices.Equal(w.typ.Shape, b.typ.Shape) {
+		c.fail("zero points do not fit operands %v and %v", a.typ, b.typ)
+	}
+	if xMost*c.sumOf(w, wMost, []int64{max(w.rank()-2, 0)}) >= exactF32 {
+		x, w = c.cast(x, graph.I32), c.cast(w, graph.I32)
+	}
+	return c.emit(&graph.MatMul{}, x, w)
+}
+
+func matMulInteger(c *call) []*value {
+	return one(c.cast(c.integerProduct(c.in(0), c.opt(2), c.in(1), c.opt(3)), graph.I32))
+}
+
+func qlinearMatMul(c *call) []*value {
+	acc := c.integerProduct(c.in(0), c.in(2), c.in(3), c.in(5))
+	aScale, bScale, yScale := c.rowwise(c.in(1)), c.columnwise(c.in(4)), c.rowwise(c.in(6))
+	return one(c.requantize(acc, aScale, bScale, yScale, c.in(7), acc.rank()-2))
+}
+
+// requantize scales exact sums to a quantised result. The zero point has one
+// element, or one for each place on axis.
+func (c *call) requantize(acc, xScale, wScale, yScale, zero *value, axis int64) *value {
+	factor := c.emit(&graph.Binary{Fn: graph.Mul}, xScale, wScale)
+	factor = c.emit(&graph.Binary{Fn: graph.Div}, factor, yScale)
+	y := c.emit(&graph.Binary{Fn: graph.Mul}, c.cast(acc, graph.F32), c.cast(factor, graph.F32))
+	if !slices.Equal(y.typ.Shape, acc.typ.Shape) {
+		c.fail("scales do not fit the result, %v", acc.typ)
+	}
+	op := &graph.Quantize{To: zero.typ.DType, Precision: graph.F32}
+	if zero.typ.Elements() == 1 {
+		zero = c.emit(&graph.Reshape{}, zero)
+	} else {
+		op.Axis = axis
+		zero = c.emit(&graph.Reshape{Shape: []int64{zero.typ.Elements()}}, zero)
+	}
+	return c.emit(op, y, c.expand(scalar(graph.F32, 1), zero.typ.Shape), zero)
+}
+
+// integerConv is the convolution of quantised numbers, as floats that are
+// exact.
+func (c *call) integerConv(x, xZero, w, wZero, bias *value) *value {
+	if w.rank() < 3 || w.rank() != x.rank() {
+		c.fail("operands are %v and %v, want batch, channels and spatial axes", x.typ, w.typ)
+	}
+	if wZero != nil {
+		if wZero.typ.Elements() == 1 {
+			wZero = c.emit(&graph.Reshape{}, wZero)
+		} else {
+			wZero = c.perChannel(wZero, w, 0)
+		}
+	}
+	a, aMost := c.centred(x, c.columnwise(xZero))
+	b, bMost := c.centred(w, wZero)
+	axes := make([]int64, w.rank()-1)
+	for i := range axes {
+		axes[i] = int64(i) + 1
+	}
+	most := aMost * c.sumOf(b, bMost, axes)
+	wide := graph.F32
+	if bias != nil {
+		if bias.typ.DType != graph.I32 {
+			c.fail("operand 8 (B) is %v, want int32", bias.typ)
+		}
+		list, err := bias.ints()
+		if !bias.known || err != nil {
+			most += math.MaxInt32
+		}
+		magnitude := 0.0
+		for _, v := range list {
+			magnitude = max(magnitude, math.Abs(float64(v)))
+		}
+		most += magnitude
+	}
+	if most >= exactF32 {
+		wide = graph.F64
+	}
+	a, b = c.cast(a, wide), c.cast(b, wide)
+	if bias != nil {
+		bias = c.cast(bias, wide)
+	}
+	return c.convolve(a, b, bias)
+}
+
+// perChannel gives a list with a number for each place on axis 0 of w the
+// shape in which it broadcasts along axis of a tensor of w's rank.
+func (c *call) perChannel(list, w *value, axis int64) *value {
+	if list.typ.Elements() != w.typ.Shape[0] {
+		c.fail("%v has a number for each of %d channels, want %d", list.typ, list.typ.Elements(), w.typ.Shape[0])
+	}
+	return c.along(list, axis, w.rank())
+}
+
+// convolve applies Conv with the node's attributes.
+func (c *call) convolve(x, w, bias *value) *value {
+	kernel := w.typ.Shape[2:]
+	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
+		c.fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.typ)
+	}
+	win := c.windows(x, kernel)
+	op := &graph.Conv{
+		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group", 1),
+	}
+	return c.emit(op, x, w, bias)
+}
+
+func convInteger(c *call) []*value {
+	return one(c.cast(c.integerConv(c.in(0), c.opt(2), c.in(1), c.opt(3), nil), graph.I32))
+}
+
+func qlinearConv(c *call) []*value {
+	w := c.in(3)
+	acc := c.integerConv(c.in(0), c.in(2), w, c.in(5), c.opt(8))
+	wScale := c.columnwise(c.in(4))
+	if wScale.typ.Elements() != 1 {
+		wScale = c.perChannel(wScale, w, 1)
+	}
+	return one(c.requantize(acc, c.columnwise(c.in(1)), wScale, c.columnwise(c.in(6)), c.in(7), 1))
+}

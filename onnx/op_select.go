@@ -1,0 +1,122 @@
+package onnx
+
+import "github.com/popefgen/popefgen/ipu/graph"
+
+// selectOps search, sort and accumulate along an axis.
+var selectOps = map[string][]since{
+	"ArgMax":          {{1, argMax(false)}},
+	"ArgMin":          {{1, argMax(true)}},
+	"TopK":            {{1, topKAttribute}, {10, topKOperand}},
+	"CumSum":          {{11, cumulate(graph.CumulateSum)}},
+	"CumProd":         {{26, cumulate(graph.CumulateProd)}},
+	"Hardmax":         {{1, hardmaxFlat}, {13, hardmax}},
+	"TfIdfVectorizer": {{9, tfIdf}},
+}
+
+// widen makes half-precision values float32, which changes neither their
+// order nor which are equal.
+func (c *call) widen(x *value) *value {
+	if t := x.typ.DType; t == graph.F16 || t == graph.BF16 {
+		return c.cast(x, graph.F32)
+	}
+	return x
+}
+
+func argMax(least bool) lowerFunc {
+	return func(c *call) []*value {
+		x := c.in(0)
+		return one(c.emit(&graph.ArgMax{
+			Axis: c.axis(c.int("axis", 0), x.rank()), KeepDims: c.bool("keepdims", true),
+			Min: least, Last: c.bool("select_last_index", false), // from version 12 on
+		}, c.widen(x)))
+	}
+}
+
+func topKAttribute(c *call) []*value { return c.topK(c.requireInt("k"), true) }
+
+func topKOperand(c *call) []*value {
+	c.in(1)
+	k := c.knownInt(1, "K")
+	c.bool("sorted", true)                    // sorted is fine where no order is asked for
+	return c.topK(k, c.bool("largest", true)) // both from version 11 on
+}
+
+func (c *call) topK(k int64, largest bool) []*value {
+	x := c.in(0)
+	op := &graph.TopK{Axis: c.axis(c.int("axis", -1), x.rank()), K: k, Least: !largest}
+	out := c.emitN(op, []bool{c.wants(0), c.wants(1)}, c.widen(x))
+	if out[0] != nil {
+		out[0] = c.cast(out[0], x.typ.DType)
+	}
+	return out
+}
+
+func cumulate(fn graph.CumulateFn) lowerFunc {
+	return func(c *call) []*value {
+		x := c.in(0)
+		c.in(1)
+		op := &graph.Cumulate{
+			Fn: fn, Axis: c.axis(c.knownInt(1, "axis"), x.rank()), Exclusive: c.bool("exclusive", false), Reverse: c.bool("reverse", false),
+		}
+		return one(c.cast(c.emit(op, c.widen(x)), x.typ.DType))
+	}
+}
+
+// hardmaxFlat is Hardmax before version 13: over all axes from attribute axis
+// on, as if they were one.
+func hardmaxFlat(c *call) []*value {
+	x := c.in(0)
+	axis := c.int("axis", 1)
+	if axis != x.rank() {
+		axis = c.axis(axis, x.rank())
+	}
+	y := c.hardmax(c.flatten(x, axis), 1)
+	return one(c.emit(&graph.Reshape{Shape: x.typ.Shape}, y))
+}
+
+func hardmax(c *call) []*value {
+	x := c.in(0)
+	return one(c.hardmax(x, c.axis(c.int("axis", -1), x.rank())))
+}
+
+// hardmax is 1 at the first greatest element along axis and 0 elsewhere.
+func (c *call) hardmax(x *value, axis int64) *value {
+	if x.typ.Elements() == 0 {
+		return x
+	}
+	t := x.typ.DType
+	values := &value{typ: graph.TensorType{DType: t, Shape: []int64{2}}, known: true, tensor: graph.None,
+		data: append(encodeFloat(t, 0), encodeFloat(t, 1)...)}
+	at := c.emit(&graph.ArgMax{Axis: axis}, c.widen(x))
+	return c.emit(&graph.OneHot{Axis: axis, Depth: x.typ.Shape[axis]}, at, values)
+}
+
+func tfIdf(c *call) []*value {
+	c.ignore("pool_strings")
+	if c.attrs["pool_strings"] != nil {
+		c.unsupported("attribute pool_strings: strings are no tensors of an executable")
+	}
+	op := &graph.TfIdf{
+		MinGram: c.requireInt("min_gram_length"), MaxGram: c.requireInt("max_gram_length"), MaxSkip: c.requireInt("max_skip_count"),
+		Counts: c.requireInts("ngram_counts"), Columns: c.requireInts("ngram_indexes"), Pool: c.requireInts("pool_int64s"),
+	}
+	weights := c.floats("weights")
+	switch mode := c.str("mode", ""); mode {
+	case "TF":
+		weights = nil
+	case "IDF":
+		op.Presence = true
+	case "TFIDF":
+	default:
+		c.fail("attribute \"mode\" is %q, want TF, IDF or TFIDF", mode)
+	}
+	columns := int64(0)
+	for _, n := range op.Columns {
+		columns = max(columns, n+1)
+	}
+	if int64(len(weights)) > columns {
+		weights = weights[:columns] // several n-grams share a column
+	}
+	op.Weights = weights
+	return one(c.emit(op, c.in(0)))
+}
