@@ -85,7 +85,7 @@ func lower(m *Model, o Options) (*Lowered, error) {
 		return nil, errors.New("the model has no graph")
 	}
 	l := &lowerer{
-		opts: o, ops: operators, functions: make(map[functionKey]*Function, len(m.Functions)),
+		opts: o, ops: operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
 		used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
@@ -95,6 +95,9 @@ func lower(m *Model, o Options) (*Lowered, error) {
 			return nil, fmt.Errorf("function %s is defined twice", k)
 		}
 		l.functions[k] = f
+	}
+	for _, out := range m.Graph.Outputs {
+		l.declared[out.Name] = out
 	}
 	env := &environment{opsets: opsetsOf(m.Opsets)}
 	if v := env.opsets[""]; v > newestOpset {
@@ -138,6 +141,14 @@ type lowerer struct {
 	budget    budget
 	count     int // nodes lowered
 	warnings  []string
+	declared  map[string]ValueInfo // the graph's outputs by name
+	current   graph.GraphID        // the graph under construction: main or, within a node, one that the node runs
+
+	// Attempts under way, and what they noted, as [attempt] says.
+	attempts int
+	journal  []func()
+	tried    int // nodes lowered in vain
+	problems int // that were reported
 
 	// What is in the way, collected over all nodes.
 	obstacles []*Obstacle
@@ -152,8 +163,8 @@ func (l *lowerer) warn(format string, args ...any) {
 	}
 }
 
-// main returns the graph under construction.
-func (l *lowerer) main() *graph.Graph { return &l.exe.Graphs[0] }
+// graph returns the graph under construction.
+func (l *lowerer) graph() *graph.Graph { return &l.exe.Graphs[l.current] }
 
 // define checks a main graph's inputs and initialisers and puts the values
 // that are known into sc. It returns the inputs that the host has to feed.
@@ -291,6 +302,7 @@ func (l *lowerer) materialise(v *value) graph.TensorID {
 	if v.tensor != graph.None {
 		return v.tensor
 	}
+	l.note(func() { v.tensor = graph.None })
 	w := v.weight
 	if w == nil {
 		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ, Const: true, Data: v.data})
@@ -299,12 +311,16 @@ func (l *lowerer) materialise(v *value) graph.TensorID {
 	if w.tensor == graph.None {
 		name := l.unique(w.name)
 		w.tensor = l.tensor(graph.Tensor{Name: name, Type: w.typ, Persistent: true})
+		l.note(func() { w.tensor = graph.None })
 		l.weights = append(l.weights, Weight{Name: name, Tensor: w.tensor, Data: w.data})
 	}
 	v.tensor = w.tensor
 	if !v.typ.Equal(w.typ) {
 		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ})
-		l.main().Nodes = append(l.main().Nodes, graph.Node{
+		// In the main graph, whose node that runs the current one comes later:
+		// others may use the value too.
+		main := &l.exe.Graphs[0]
+		main.Nodes = append(main.Nodes, graph.Node{
 			Op: &graph.Reshape{Shape: v.typ.Shape}, Name: v.name, Inputs: []graph.TensorID{w.tensor}, Outputs: []graph.TensorID{v.tensor},
 		})
 	}
@@ -320,6 +336,7 @@ func (l *lowerer) unique(name string) string {
 		s = fmt.Sprintf("%s_%d", name, l.repeats[name]+1)
 	}
 	l.used[s] = true
+	l.note(func() { delete(l.used, s) })
 	return s
 }
 

@@ -222,7 +222,10 @@ func (c *call) known(i int, what string) *value {
 // want ends the lowering because v is not known.
 func (c *call) want(v *value, operand string) {
 	ins := inputsOf(v)
-	if len(ins) == 0 {
+	switch {
+	case inLoop(v):
+		c.unsupported("operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
+	case len(ins) == 0:
 		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
 	}
 	panic(failure{&need{operand, ins}})
@@ -255,12 +258,30 @@ func (c *call) requireKnownInts(i int, what string) []int64 {
 // inputsOf returns the graph inputs that a value depends on.
 func inputsOf(v *value) []string {
 	var ins []string
-	seen := map[*value]bool{v: true}
-	for stack := []*value{v}; len(stack) > 0; {
-		v, stack = stack[len(stack)-1], stack[:len(stack)-1]
+	ancestors(v, func(v *value) {
 		if v.input != "" {
 			ins = append(ins, v.input)
 		}
+	})
+	slices.Sort(ins)
+	return ins
+}
+
+// inLoop reports whether a value changes with the iteration of a loop whose
+// trip count is known: to know more of what is fed would not help.
+func inLoop(v *value) bool {
+	found := false
+	ancestors(v, func(v *value) { found = found || v.iterated })
+	return found
+}
+
+// ancestors visits a value that is not known and all such that it was computed
+// from.
+func ancestors(v *value, visit func(*value)) {
+	seen := map[*value]bool{v: true}
+	for stack := []*value{v}; len(stack) > 0; {
+		v, stack = stack[len(stack)-1], stack[:len(stack)-1]
+		visit(v)
 		for _, d := range v.deps {
 			if !d.known && !seen[d] {
 				seen[d] = true
@@ -268,8 +289,6 @@ func inputsOf(v *value) []string {
 			}
 		}
 	}
-	slices.Sort(ins)
-	return ins
 }
 
 // emit applies an operator with one result, or of whose results only the
@@ -344,7 +363,8 @@ func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 			node.Outputs[i] = out[i].tensor
 		}
 	}
-	c.l.main().Nodes = append(c.l.main().Nodes, node)
+	g := c.l.graph()
+	g.Nodes = append(g.Nodes, node)
 	return out
 }
 

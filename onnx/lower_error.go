@@ -107,7 +107,11 @@ func (l *lowerer) obstruct(o *obstacle) {
 		e = &Obstacle{What: o.reason}
 		l.byText[o.reason] = e
 		l.obstacles = append(l.obstacles, e)
+		l.note(func() { delete(l.byText, o.reason) })
 	}
+	before := *e
+	l.note(func() { *e = before })
+	l.problems++
 	if e.Count++; len(e.Nodes) < 3 {
 		e.Nodes = append(e.Nodes, o.node)
 	}
@@ -115,6 +119,7 @@ func (l *lowerer) obstruct(o *obstacle) {
 
 // fail records something wrong with the model.
 func (l *lowerer) fail(err error) {
+	l.problems++
 	if len(l.errs) < maxErrs {
 		l.errs = append(l.errs, err)
 	}
@@ -128,6 +133,7 @@ func (l *lowerer) report(where string, err error) {
 	case errors.As(err, &o):
 		l.obstruct(&obstacle{o.reason, where})
 	case errors.As(err, &n):
+		l.problems++
 		if len(l.needs) < maxNeeds {
 			l.needs = append(l.needs, Need{where, n.operand, n.inputs})
 		}

@@ -38,7 +38,19 @@ func interpret(low *Lowered, feeds map[string][]byte) ([][]byte, error) {
 		}
 		data[in.Tensor] = b
 	}
-	for _, n := range exe.Graphs[low.Main].Nodes {
+	if err := interpretGraph(exe, low.Main, data); err != nil {
+		return nil, err
+	}
+	outs := make([][]byte, len(low.Outputs))
+	for i, p := range low.Outputs {
+		outs[i] = data[p.Tensor]
+	}
+	return outs, nil
+}
+
+// interpretGraph runs the nodes of one graph on the values of all tensors.
+func interpretGraph(exe *graph.Executable, g graph.GraphID, data [][]byte) error {
+	for _, n := range exe.Graphs[g].Nodes {
 		types := make([]graph.TensorType, len(n.Inputs))
 		in := make([][]byte, len(n.Inputs))
 		for i, id := range n.Inputs {
@@ -46,25 +58,82 @@ func interpret(low *Lowered, feeds map[string][]byte) ([][]byte, error) {
 				types[i], in[i] = exe.Tensors[id].Type, data[id]
 			}
 		}
-		outTypes, out, err := cpu.Eval(n.Op, types, in)
+		var outTypes []graph.TensorType
+		var out [][]byte
+		var err error
+		switch op := n.Op.(type) {
+		case *graph.If:
+			out, err = interpretIf(exe, op, in, data)
+		case *graph.Loop:
+			out, err = interpretLoop(exe, op, in, data)
+		default:
+			outTypes, out, err = cpu.Eval(n.Op, types, in)
+		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", n.Name, err)
+			return fmt.Errorf("%s: %w", n.Name, err)
+		}
+		if outTypes == nil {
+			if outTypes, err = exe.Infer(n.Op, types); err != nil {
+				return err
+			}
 		}
 		for i, id := range n.Outputs {
 			if id == graph.None {
 				continue
 			}
 			if got, want := exe.Tensors[id].Type, outTypes[i]; !got.Equal(want) {
-				return nil, fmt.Errorf("%s: result %d is %v in the table and %v from the kernel", n.Name, i, got, want)
+				return fmt.Errorf("%s: result %d is %v in the table and %v from the kernel", n.Name, i, got, want)
 			}
 			data[id] = out[i]
 		}
 	}
-	outs := make([][]byte, len(low.Outputs))
-	for i, p := range low.Outputs {
-		outs[i] = data[p.Tensor]
+	return nil
+}
+
+func graphResults(exe *graph.Executable, g graph.GraphID, data [][]byte) [][]byte {
+	var out [][]byte
+	for _, id := range exe.Graphs[g].Results {
+		out = append(out, data[id])
 	}
-	return outs, nil
+	return out
+}
+
+func interpretIf(exe *graph.Executable, op *graph.If, in, data [][]byte) ([][]byte, error) {
+	g := op.Else
+	if in[0][0] != 0 {
+		g = op.Then
+	}
+	err := interpretGraph(exe, g, data)
+	return graphResults(exe, g, data), err
+}
+
+func interpretLoop(exe *graph.Executable, op *graph.Loop, in, data [][]byte) ([][]byte, error) {
+	count := op.Count
+	if in[0] != nil {
+		count = int64(binary.LittleEndian.Uint64(in[0]))
+	}
+	more := in[1] == nil || in[1][0] != 0
+	carried := in[2:]
+	body := exe.Graphs[op.Body]
+	collected := make([][]byte, len(body.Results)) // more than needed
+	for i := int64(0); more && (i < count || count < 0 && in[0] == nil); i++ {
+		data[body.Params[0]] = encodeInts([]int64{i})
+		for k, v := range carried {
+			data[body.Params[1+k]] = v
+		}
+		if err := interpretGraph(exe, op.Body, data); err != nil {
+			return nil, err
+		}
+		out := graphResults(exe, op.Body, data)
+		if op.While {
+			more, out = out[0][0] != 0, out[1:]
+		}
+		carried = out[:len(carried)]
+		for k, v := range out[len(carried):] {
+			collected[k] = append(collected[k], v...)
+		}
+	}
+	return append(append([][]byte(nil), carried...), collected...), nil
 }
 
 // verified returns the lowered model after a check that a program around its

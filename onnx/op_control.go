@@ -1,54 +1,58 @@
 package onnx
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"bytes"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // controlOps run subgraphs.
 var controlOps = map[string][]since{
-	"If": {{1, branch}},
+	"If":   {{1, branch}},
+	"Loop": {{1, loop}},
+	"Scan": {{8, scanBatches}, {9, scan}},
 }
 
-// branch writes the nodes of one branch of an If in its place, which takes a
-// condition that is known now.
+// branch lowers If: one branch in its place if the condition is known, else
+// both to graphs of their own.
 func branch(c *call) []*value {
 	cond := c.in(0)
 	if cond.typ.DType != graph.Bool || cond.typ.Elements() != 1 {
 		c.fail("operand 0 (cond) is %v, want one bool", cond.typ)
 	}
-	name := "else_branch"
-	other := "then_branch"
-	if !cond.known {
-		c.unsupported("a condition that depends on input %s", quoted(inputsOf(cond)))
+	names := [...]string{"then_branch", "else_branch"}
+	for _, name := range names {
+		c.attr(name, AttrGraph)
 	}
-	if cond.data[0] != 0 {
-		name, other = other, name
+	if cond.known {
+		name := names[1]
+		if cond.data[0] != 0 {
+			name = names[0]
+		}
+		return c.subgraph(name).inline()
 	}
-	c.attr(other, AttrGraph)
-	a := c.attr(name, AttrGraph)
-	if a == nil || a.Graph == nil {
-		c.fail("attribute %q is missing", name)
+	var ids [2]graph.GraphID
+	var out [2][]*value
+	for i, name := range names {
+		ids[i] = c.outline(name, func() { out[i] = c.subgraph(name).inline() })
 	}
-	g := a.Graph
-	if len(g.Inputs) > 0 {
-		c.fail("attribute %q has %d inputs, want none", name, len(g.Inputs))
+	then, otherwise := out[0], out[1]
+	if len(then) != len(otherwise) {
+		c.fail("then_branch has %d outputs and else_branch %d, want as many", len(then), len(otherwise))
 	}
-	if c.env.depth >= maxDepth {
-		c.fail("%w", errDepth)
+	for i, v := range then {
+		if u := otherwise[i]; !v.typ.Equal(u.typ) {
+			c.want(cond, "0 (cond)") // or else the result's type is not known
+		}
 	}
-	sc := newScope(c.sc)
-	if err := c.l.initializers(sc, g); err != nil {
-		c.fail("%s: %w", name, err)
+	for i, id := range ids {
+		c.results(id, out[i])
 	}
-	names := outputNames(g)
-	order, err := schedule(g.Nodes, names, sc)
-	if err != nil {
-		c.fail("%s: %w", name, err)
+	all := c.emitGraphs(&graph.If{Then: ids[0], Else: ids[1]}, append(append([]*value(nil), then...), otherwise...), cond)
+	for i, v := range then {
+		if u := otherwise[i]; v == u || v.known && u.known && bytes.Equal(v.data, u.data) {
+			all[i] = v
+		}
 	}
-	env := *c.env
-	env.caller, env.node, env.what, env.depth = c.env, step{c.node, c.index}, name, env.depth+1
-	c.l.nodes(sc, &env, order)
-	out := make([]*value, len(names))
-	for i, n := range names {
-		out[i] = sc.lookup(n)
-	}
-	return out
+	return all
 }

@@ -23,8 +23,9 @@ type value struct {
 	why    *obstacle      // is reported wherever something uses it
 
 	// Where it comes from, for values that are not known.
-	input string   // the graph input that it is
-	deps  []*value // the operands it was computed from
+	input    string   // the graph input that it is
+	deps     []*value // the operands it was computed from
+	iterated bool     // it is what a loop of known trip count carries or counts
 }
 
 // weight is an initialiser that stays a tensor of its own.
