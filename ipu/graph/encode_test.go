@@ -98,7 +98,7 @@ func TestAttributes(t *testing.T) {
 // included.
 func fillAttributes(t *rapid.T, op Op) {
 	words := rapid.SampledFrom([]string{"", "forward", "bidirectional", "Tanh", "add", "pow", "equal", "not", "neg", "exp", "max", "sum",
-		"constant", "edge", "bogus"})
+		"constant", "edge", "bogus", "nearest", "linear", "floor", "asymmetric", "tf_crop_and_resize", "zeros", "avg"})
 	ints := rapid.OneOf(rapid.Int64Range(-2, 5), rapid.Int64())
 	s := reflect.ValueOf(op).Elem()
 	for i := range s.NumField() {

@@ -91,6 +91,23 @@ func TestInfer(t *testing.T) {
 		{"lstm, everything", lstm("bidirectional", 2, 5, true),
 			types{f32(2, 7, 3), f32(2, 20, 3), f32(2, 20, 5), f32(2, 40), typ(I32, 2), f32(2, 2, 5), f32(2, 2, 5), f32(2, 15)},
 			types{f32(2, 7, 2, 5), f32(2, 2, 5), f32(2, 2, 5)}},
+		{"resize", &Resize{Mode: ResizeLinear, Coordinates: HalfPixel, Sizes: []int64{1, 5}, Scales: []float64{1, 2.6}}, types{f32(1, 2)}, types{f32(1, 5)}},
+		{"resize bools", &Resize{Mode: ResizeNearest, Rounding: RoundFloor, Coordinates: Asymmetric, Sizes: []int64{0}, Scales: []float64{0.2}}, types{typ(Bool, 3)}, types{typ(Bool, 0)}},
+		{"resize a crop", &Resize{Mode: ResizeCubic, Coordinates: CropAndResize, Sizes: []int64{6}, Scales: []float64{2}, RoiStart: []float64{0.5}, RoiEnd: []float64{2}}, types{f32(3)}, types{f32(6)}},
+		{"grid sample", &GridSample{Mode: ResizeNearest, Padding: SampleZeros}, types{f32(2, 3, 4, 5), typ(F16, 2, 6, 7, 2)}, types{f32(2, 3, 6, 7)}},
+		{"roi align", &RoiAlign{Mode: RoiAverage, Height: 2, Width: 3, SpatialScale: 1}, types{f32(1, 5, 9, 9), f32(4, 4), typ(I64, 4)}, types{f32(4, 5, 2, 3)}},
+		{"max roi pool", &MaxRoiPool{Height: 2, Width: 3, SpatialScale: 1}, types{f32(1, 5, 9, 9), f32(4, 5)}, types{f32(4, 5, 2, 3)}},
+		{"transposed conv", &ConvTranspose{Strides: []int64{2}, Dilations: []int64{1}, PadsBegin: []int64{-1}, Output: []int64{9}, Group: 2},
+			types{f32(1, 4, 3), f32(4, 5, 2), f32(10)}, types{f32(1, 10, 9)}},
+		{"deformable conv", &DeformConv{Strides: []int64{1, 1}, Dilations: []int64{1, 1}, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}, Group: 1, OffsetGroup: 2},
+			types{f32(1, 4, 3, 3), f32(5, 4, 2, 2), f32(1, 16, 2, 2), none, f32(1, 8, 2, 2)}, types{f32(1, 5, 2, 2)}},
+		{"columns to an image", &Col2Im{Image: []int64{3, 4}, Block: []int64{2, 2}, Strides: []int64{1, 2}, Dilations: []int64{1, 1}, PadsBegin: []int64{0, 0}, PadsEnd: []int64{1, 0}},
+			types{typ(I8, 2, 12, 6)}, types{typ(I8, 2, 3, 3, 4)}},
+		{"lp pool", &LpPool{Kernel: []int64{2}, Strides: []int64{2}, Dilations: []int64{1}, PadsBegin: []int64{0}, PadsEnd: []int64{0}, Ceil: true, P: 3}, types{f32(1, 2, 5)}, types{f32(1, 2, 3)}},
+		{"max unpool", &MaxUnpool{Shape: []int64{1, 2, 9}}, types{typ(U8, 1, 2, 4), typ(I64, 1, 2, 4)}, types{typ(U8, 1, 2, 9)}},
+		{"group norm", &GroupNorm{Groups: 2}, types{typ(F16, 3, 4, 5), typ(F16, 4), typ(F16, 4)}, types{typ(F16, 3, 4, 5), f32(3, 2), f32(3, 2)}},
+		{"lrn", &LRN{Size: 3}, types{f32(2, 3)}, types{f32(2, 3)}},
+		{"determinant", &Det{}, types{f32(4, 3, 3)}, types{f32(4)}},
 	}
 	kinds := map[string]bool{}
 	for _, tt := range append(tests, familyCases...) {
