@@ -14,22 +14,22 @@ var indexKernels = map[string]binder{
 	"OneHot":          bindOneHot,
 }
 
-// coordinates are indices of either type, as 64-bit numbers.
-type coordinates struct {
+// indexList holds indices of either type, as 64-bit numbers.
+type indexList struct {
 	i32 []int32
 	i64 []int64
 }
 
-func newCoordinates(t graph.DType, data []byte) coordinates {
+func newIndexList(t graph.DType, data []byte) indexList {
 	if t == graph.I32 {
-		return coordinates{i32: view[int32](data)}
+		return indexList{i32: view[int32](data)}
 	}
-	return coordinates{i64: view[int64](data)}
+	return indexList{i64: view[int64](data)}
 }
 
-func (c *coordinates) len() int { return len(c.i32) + len(c.i64) }
+func (c *indexList) len() int { return len(c.i32) + len(c.i64) }
 
-func (c *coordinates) at(i int) int {
+func (c *indexList) at(i int) int {
 	if c.i32 != nil {
 		return int(c.i32[i])
 	}
@@ -38,7 +38,7 @@ func (c *coordinates) at(i int) int {
 
 // inside returns index i, counted from the start of an axis of dim elements.
 // It must have been checked.
-func (c *coordinates) inside(i, dim int) int {
+func (c *indexList) inside(i, dim int) int {
 	v := c.at(i)
 	if v < 0 {
 		v += dim
@@ -48,7 +48,7 @@ func (c *coordinates) inside(i, dim int) int {
 
 // check reports the first index, of those at first, first+step …, that is
 // outside an axis of dim elements.
-func (c *coordinates) check(what string, axis, dim, first, step int) error {
+func (c *indexList) check(what string, axis, dim, first, step int) error {
 	for i := first; i < c.len(); i += step {
 		if v := c.at(i); v < -dim || v >= dim {
 			return fmt.Errorf("%s along axis %d: index %d, number %d of %d, is out of range: want %d to %d", what, axis, v, i, c.len(), -dim, dim-1)
@@ -71,7 +71,7 @@ type elementIndex struct {
 
 	// The run in progress.
 	x, y  []byte // gather: y from x; scatter: x from y
-	at    coordinates
+	at    indexList
 	parts int
 }
 
@@ -92,12 +92,12 @@ func (k *elementIndex) Scratch() int { return 0 }
 
 // start checks the indices and prepares a run.
 func (k *elementIndex) start(idx []byte) error {
-	k.at = newCoordinates(k.index, idx)
+	k.at = newIndexList(k.index, idx)
 	return k.at.check(k.what, k.axis, k.dim, 0, 1)
 }
 
 func (k *elementIndex) finish() {
-	k.at = coordinates{}
+	k.at = indexList{}
 	k.x, k.y = nil, nil
 }
 
@@ -278,28 +278,36 @@ func scatterFold(t graph.DType, fn graph.ScatterFn) func(x, update []byte) {
 	case graph.F64:
 		return foldOf[float64](fn)
 	case graph.F16, graph.BF16:
-		f := arithmetic[float32](scatterArithmetic[fn])
-		if f == nil {
-			return nil
-		}
-		return func(x, update []byte) {
-			var buf [2][64]float32
-			for len(x) > 0 {
-				n := min(len(x)/2, len(buf[0]))
-				a, b := buf[0][:n], buf[1][:n]
-				decodeHalf(t, a, x[:2*n])
-				decodeHalf(t, b, update[:2*n])
-				f(a, a, b)
-				encodeHalf(t, x[:2*n], a)
-				x, update = x[2*n:], update[2*n:]
-			}
-		}
+		return func(x, update []byte) { foldHalf(t, fn, x, update) }
 	}
 	return nil
 }
 
 var scatterArithmetic = map[graph.ScatterFn]graph.BinaryFn{
 	graph.ScatterAdd: graph.Add, graph.ScatterMul: graph.Mul, graph.ScatterMax: graph.Max, graph.ScatterMin: graph.Min,
+}
+
+// foldHalf folds half-precision elements in float32.
+func foldHalf(t graph.DType, fn graph.ScatterFn, x, update []byte) {
+	var buf [2][64]float32
+	for len(x) > 0 {
+		n := min(len(x)/2, len(buf[0]))
+		a, b := buf[0][:n], buf[1][:n]
+		decodeHalf(t, a, x[:2*n])
+		decodeHalf(t, b, update[:2*n])
+		switch fn { // not by a variable, for which the buffers would be allocated
+		case graph.ScatterAdd:
+			add(a, a, b)
+		case graph.ScatterMul:
+			multiply(a, a, b)
+		case graph.ScatterMax:
+			maximum(a, a, b)
+		case graph.ScatterMin:
+			minimum(a, a, b)
+		}
+		encodeHalf(t, x[:2*n], a)
+		x, update = x[2*n:], update[2*n:]
+	}
 }
 
 func foldOf[T number](fn graph.ScatterFn) func(x, update []byte) {

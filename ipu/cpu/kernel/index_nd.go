@@ -19,7 +19,7 @@ type tuples struct {
 
 	// The run in progress.
 	x, y  []byte
-	at    coordinates
+	at    indexList
 	parts int
 }
 
@@ -43,7 +43,7 @@ func (t *tuples) Scratch() int { return 0 }
 
 // start checks the indices and prepares a run.
 func (t *tuples) start(idx []byte) error {
-	t.at = newCoordinates(t.index, idx)
+	t.at = newIndexList(t.index, idx)
 	for i, dim := range t.dims {
 		if err := t.at.check(t.what, t.first+i, dim, i, len(t.dims)); err != nil {
 			return err
@@ -53,7 +53,7 @@ func (t *tuples) start(idx []byte) error {
 }
 
 func (t *tuples) finish() {
-	t.at = coordinates{}
+	t.at = indexList{}
 	t.x, t.y = nil, nil
 }
 
@@ -153,7 +153,7 @@ type oneHot struct {
 
 	// The run in progress.
 	out, values []byte
-	at          coordinates
+	at          indexList
 	parts       int
 }
 
@@ -173,11 +173,11 @@ func (k *oneHot) Run(p Pool, in, out [][]byte, _ []byte) error {
 	if len(out[0]) == 0 {
 		return nil
 	}
-	k.at = newCoordinates(k.index, in[0])
+	k.at = newIndexList(k.index, in[0])
 	k.values, k.out = in[1], out[0]
 	k.parts = cut(p, k.outer, 2*k.inner+moveCost(k.depth*k.inner*k.size))
 	p.Run(k, k.parts)
-	k.at, k.values, k.out = coordinates{}, nil, nil
+	k.at, k.values, k.out = indexList{}, nil, nil
 	return nil
 }
 

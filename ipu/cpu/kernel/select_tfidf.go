@@ -16,7 +16,7 @@ type tfIdf struct {
 	maxGram  int
 
 	// The run in progress.
-	x     coordinates
+	x     indexList
 	out   []float32
 	parts int
 }
@@ -76,10 +76,10 @@ func (k *tfIdf) Scratch() int { return 0 }
 
 // Run implements Kernel.
 func (k *tfIdf) Run(p Pool, in, out [][]byte, _ []byte) error {
-	k.x, k.out = newCoordinates(k.index, in[0]), view[float32](out[0])
+	k.x, k.out = newIndexList(k.index, in[0]), view[float32](out[0])
 	k.parts = cut(p, k.rows, k.columns+50*k.items)
 	p.Run(k, k.parts)
-	k.x, k.out = coordinates{}, nil
+	k.x, k.out = indexList{}, nil
 	return nil
 }
 

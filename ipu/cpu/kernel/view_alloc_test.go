@@ -59,6 +59,31 @@ func TestRunAllocatesNothing(t *testing.T) {
 		add(&graph.Pad{Mode: graph.PadReflect, Before: []int64{1, 2, 3}, After: []int64{0, -1, 2}}, of(from, shape))
 		add(&graph.Gather{Axis: 1}, append(of(from, shape), of(graph.I64, row)...))
 	}
+	for _, d := range []graph.DType{graph.I8, graph.F32} {
+		add(&graph.ArgMax{Axis: 1}, of(d, shape))
+		add(&graph.ArgMax{Axis: 2, Min: true, Last: true}, of(d, shape))
+		add(&graph.TopK{Axis: 1, K: 7}, of(d, shape))
+		add(&graph.Cumulate{Fn: graph.CumulateProd, Axis: 1}, of(d, shape))
+	}
+	for _, d := range []graph.DType{graph.F16, graph.F32, graph.U8} {
+		index := of(graph.I64, shape)[0]
+		add(&graph.GatherElements{Axis: 1}, append(of(d, shape), index))
+		add(&graph.ScatterElements{Axis: 1, Fn: graph.ScatterNone}, append(of(d, shape), index, of(d, shape)[0]))
+		add(&graph.ScatterElements{Axis: 2, Fn: graph.ScatterAdd}, append(of(d, shape), index, of(d, shape)[0]))
+		add(&graph.GatherND{BatchDims: 1}, append(of(d, shape), of(graph.I32, []int64{4, 9, 1})...))
+		add(&graph.ScatterND{Fn: graph.ScatterMax}, append(of(d, shape), of(graph.I32, []int64{9, 1})[0], of(d, []int64{9, 30, 10})[0]))
+		add(&graph.OneHot{Axis: 1, Depth: 5}, append(of(graph.I32, shape), of(d, []int64{2})...))
+		add(&graph.Mod{}, of(d, shape, row))
+	}
+	add(&graph.Bitwise{Fn: graph.BitXor}, of(graph.U8, shape, row))
+	add(&graph.BitCast{To: graph.I32}, of(graph.F32, shape))
+	add(&graph.TfIdf{MinGram: 1, MaxGram: 1, Counts: []int64{0}, Columns: []int64{0}, Pool: []int64{0}}, of(graph.I32, []int64{40, 30}))
+	for _, d := range []graph.DType{graph.F16, graph.F32, graph.I32} {
+		add(&graph.Quantize{To: graph.I8, Precision: graph.F32}, append(of(d, shape), of(graph.F32, one)...))
+		add(&graph.Quantize{Axis: 1, To: graph.U4, Precision: graph.F16}, append(of(d, shape), of(graph.F16, []int64{30})...))
+	}
+	add(&graph.Dequantize{Axis: 2, Block: 3, To: graph.F16}, append(of(graph.I8, shape), of(graph.F32, []int64{4, 30, 4})...))
+	add(&graph.Dequantize{To: graph.F32}, append(of(graph.I32, shape), of(graph.F32, one)[0], of(graph.I32, one)[0]))
 	add(&graph.Reduce{Fn: graph.ReduceMax, Axes: []int64{1, 2}}, of(graph.Bool, shape))
 	add(&graph.Reduce{Fn: graph.ReduceMean, Axes: []int64{1, 2}}, of(graph.U8, shape))
 	for _, c := range cases {

@@ -1,0 +1,179 @@
+package kernel
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var comparableTypes = []graph.DType{graph.I8, graph.U8, graph.I16, graph.U16, graph.I32, graph.U32, graph.I64, graph.U64, graph.F32, graph.F64}
+
+// order compares elements of a type; a NaN is greatest.
+func order(d graph.DType, a, b elem) int {
+	switch {
+	case d == graph.U64:
+		return cmp.Compare(uint64(a.i), uint64(b.i))
+	case !d.IsFloat():
+		return cmp.Compare(a.i, b.i)
+	case a.f != a.f || b.f != b.f:
+		return -cmp.Compare(a.f, b.f) // to cmp.Compare, a NaN is least
+	}
+	return cmp.Compare(a.f, b.f)
+}
+
+// drawLanes draws a tensor and an axis of it. lane returns the elements along
+// the axis through a place.
+func drawLanes(t *rapid.T) (x graph.TensorType, data []byte, axis int, lane func(at []int64) []elem) {
+	x = graph.TensorType{DType: rapid.SampledFrom(comparableTypes).Draw(t, "type"), Shape: drawShape(t, 1)}
+	data = drawTensor(t, x)
+	axis = rapid.IntRange(0, len(x.Shape)-1).Draw(t, "axis")
+	all := load(x.DType, data)
+	return x, data, axis, func(at []int64) []elem {
+		at = slices.Clone(at)
+		var out []elem
+		for i := range x.Shape[axis] {
+			at[axis] = i
+			out = append(out, all[flatten(x.Shape, at)])
+		}
+		return out
+	}
+}
+
+func TestArgMax(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, data, axis, lane := drawLanes(t)
+		if x.Shape[axis] == 0 {
+			return
+		}
+		op := &graph.ArgMax{Axis: int64(axis), KeepDims: true, Min: rapid.Bool().Draw(t, "min"), Last: rapid.Bool().Draw(t, "last")}
+		out, got := run(t, op, []graph.TensorType{x}, [][]byte{data})
+		result := load(graph.I64, got[0])
+		coords(out[0].Shape, func(at []int64, flat int) {
+			values := lane(at)
+			best := 0
+			for i, v := range values {
+				c := order(x.DType, v, values[best])
+				if op.Min && v.f == v.f && values[best].f == values[best].f {
+					c = -c
+				}
+				if c > 0 || c == 0 && op.Last {
+					best = i
+				}
+			}
+			if result[flat].i != int64(best) {
+				t.Fatalf("%+v of %v at %v is %d, want %d of %v", op, x, at, result[flat].i, best, values)
+			}
+		})
+	})
+}
+
+func TestTopK(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, data, axis, lane := drawLanes(t)
+		op := &graph.TopK{Axis: int64(axis), K: rapid.Int64Range(0, x.Shape[axis]).Draw(t, "k"), Least: rapid.Bool().Draw(t, "least")}
+		out, got := run(t, op, []graph.TensorType{x}, [][]byte{data})
+		values, positions := load(x.DType, got[0]), load(graph.I64, got[1])
+		if op.K == 0 {
+			return
+		}
+		first := slices.Clone(out[0].Shape)
+		first[axis] = 1
+		coords(first, func(at []int64, _ int) {
+			all := lane(at)
+			want := make([]int, len(all))
+			for i := range want {
+				want[i] = i
+			}
+			slices.SortStableFunc(want, func(a, b int) int {
+				c := order(x.DType, all[b], all[a])
+				if op.Least {
+					c = -c
+				}
+				return c
+			})
+			c := slices.Clone(at)
+			for i, w := range want[:op.K] {
+				c[axis] = int64(i)
+				flat := flatten(out[0].Shape, c)
+				if positions[flat].i != int64(w) || order(x.DType, values[flat], all[w]) != 0 {
+					t.Fatalf("%+v of %v: number %d at %v is %v of %d, want %v of %d", op, x, i, at, values[flat], positions[flat].i, all[w], w)
+				}
+			}
+		})
+	})
+}
+
+func TestCumulate(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, data, axis, lane := drawLanes(t)
+		op := &graph.Cumulate{
+			Axis: int64(axis), Fn: rapid.SampledFrom([]graph.CumulateFn{graph.CumulateSum, graph.CumulateProd}).Draw(t, "fn"),
+			Exclusive: rapid.Bool().Draw(t, "exclusive"), Reverse: rapid.Bool().Draw(t, "reverse"),
+		}
+		_, got := run(t, op, []graph.TensorType{x}, [][]byte{data})
+		want := make([]elem, elements(x.Shape))
+		coords(x.Shape, func(at []int64, flat int) {
+			all := lane(at)
+			n := int(at[axis])
+			if op.Reverse {
+				slices.Reverse(all)
+				n = len(all) - 1 - n
+			}
+			if !op.Exclusive {
+				n++
+			}
+			acc := elem{}
+			if op.Fn == graph.CumulateProd {
+				acc = elem{1, 1}
+			}
+			for _, v := range all[:n] {
+				if op.Fn == graph.CumulateSum {
+					acc = normal(x.DType, elem{acc.f + v.f, acc.i + v.i})
+				} else {
+					acc = normal(x.DType, elem{acc.f * v.f, acc.i * v.i})
+				}
+			}
+			want[flat] = acc
+		})
+		compare(t, op, x, got[0], want, 0)
+	})
+}
+
+func TestTfIdf(t *testing.T) {
+	op := &graph.TfIdf{
+		MinGram: 1, MaxGram: 3, MaxSkip: 1, Counts: []int64{0, 2, 6}, Columns: []int64{4, 0, 1, 2, 3},
+		Pool: []int64{1, -7, 1, 2, 2, 3, 1, 2, 3},
+	}
+	x := graph.TensorType{DType: graph.I32, Shape: []int64{2, 5}}
+	data := store(graph.I32, []elem{{i: 1}, {i: 2}, {i: 2}, {i: 3}, {i: 3}, {i: -7}, {i: 1}, {i: 9}, {i: 2}, {i: 9}})
+	for _, tt := range []struct {
+		name     string
+		presence bool
+		weights  []float64
+		want     []float32
+	}{
+		// Row 1: of 1 and 2 one follows at distance 1 and one at 2, 2 and 3 do
+		// three times, and 1 2 3 once at distance 1 (no) and 2 (1 2 3).
+		{"counts", false, nil, []float32{0, 2, 3, 1, 1, 1, 1, 0, 0, 1}},
+		{"presence", true, nil, []float32{0, 1, 1, 1, 1, 1, 1, 0, 0, 1}},
+		{"weighted", false, []float64{1, 10, 100, 1000, 0.5}, []float32{0, 20, 300, 1000, 0.5, 1, 10, 0, 0, 0.5}},
+		{"weighted presence", true, []float64{1, 10, 100, 1000, 0.5}, []float32{0, 10, 100, 1000, 0.5, 1, 10, 0, 0, 0.5}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := *op
+			o.Presence, o.Weights = tt.presence, tt.weights
+			_, got := run(t, &o, []graph.TensorType{x}, [][]byte{data})
+			require.Equal(t, tt.want, f32s(got[0]))
+		})
+	}
+	long := *op
+	long.MaxSkip = math.MaxInt64
+	_, got := run(t, &long, []graph.TensorType{x}, [][]byte{data})
+	require.Equal(t, float32(1), f32s(got[0])[5], "a huge skip ends")
+}
