@@ -44,7 +44,7 @@ type product[T number] struct {
 
 // newProduct chooses how to compute a batch of products whose operands and
 // strides are given.
-func newProduct[T number](t product[T]) *product[T] {
+func newProduct[T number](t product[T]) Kernel {
 	if t.m > 1 && oneMatrix(t.b.offsets) && t.c.index < 0 && follow(t.a, t.m, t.k) {
 		t.m *= len(t.a.offsets)
 		t.a.offsets, t.b.offsets = t.a.offsets[:1], t.b.offsets[:1]
@@ -62,6 +62,9 @@ func newProduct[T number](t product[T]) *product[T] {
 		t.method = byRows
 	case t.m <= narrow && t.b.row == 1 && (t.a.col == 1 || t.k == 1):
 		t.method = byDots
+	}
+	if k := vectorized(&t); k != nil {
+		return k
 	}
 	t.slots = min(maxParts, 4*runtime.GOMAXPROCS(0))
 	return &t
@@ -193,7 +196,7 @@ func (w *productTask[T]) compute(i int, buf []T) {
 	rows, cols := min(w.height, w.m-r), min(w.width, w.n-j)
 	y := w.y[(i*w.m+r)*w.n+j:]
 	a := matrix[T]{w.a[w.product.a.offsets[i]:], w.product.a.row, w.product.a.col}.at(r, 0)
-	w.start(y, r, j, rows, cols)
+	w.start(y, w.c, r, j, rows, cols)
 	if w.k == 0 {
 		return
 	}
@@ -222,24 +225,23 @@ func (w *productTask[T]) compute(i int, buf []T) {
 }
 
 // start sets a block of the result to beta·C, or zero.
-func (w *productTask[T]) start(y []T, r, j, rows, cols int) {
+func (t *product[T]) start(y, c []T, r, j, rows, cols int) {
 	for row := range rows {
-		y := y[row*w.n:][:cols]
-		if w.c == nil {
+		y := y[row*t.n:][:cols]
+		if c == nil {
 			clear(y)
 			continue
 		}
-		c := w.product.c
-		src := w.c[(r+row)*c.row+j*c.col:]
-		if c.col == 0 {
-			v := w.beta * src[0]
+		src := c[(r+row)*t.c.row+j*t.c.col:]
+		if t.c.col == 0 {
+			v := t.beta * src[0]
 			for i := range y {
 				y[i] = v
 			}
 			continue
 		}
-		for i, at := 0, 0; i < len(y); i, at = i+1, at+c.col {
-			y[i] = w.beta * src[at]
+		for i, at := 0, 0; i < len(y); i, at = i+1, at+t.c.col {
+			y[i] = t.beta * src[at]
 		}
 	}
 }

@@ -66,7 +66,10 @@ func measure(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
 }
 
 func BenchmarkMatMul(b *testing.B) {
-	for _, c := range [][3]int64{{1, 128, 784}, {8, 128, 784}, {64, 64, 64}, {256, 256, 256}, {1024, 1024, 1024}} {
+	for _, c := range [][3]int64{
+		{1, 128, 784}, {1, 1024, 1024}, {1, 4096, 4096}, {8, 128, 784}, {64, 64, 64}, {128, 128, 128}, {256, 256, 256}, {512, 512, 512},
+		{1024, 1024, 1024}, {49, 512, 4608},
+	} {
 		m, n, k := c[0], c[1], c[2]
 		b.Run(fmt.Sprintf("%dx%dx%d", m, n, k), func(b *testing.B) {
 			measure(b, &graph.MatMul{}, float64(2*m*n*k), []int64{m, k}, []int64{k, n})

@@ -1,11 +1,14 @@
 package kernel
 
 import (
-	"os"
-	"regexp"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	goreflect "reflect"
 	"strconv"
+	"strings"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -13,25 +16,45 @@ import (
 // TestAssemblyOffsets compares what the writer of the assembly believes of
 // the structs that it is given with what they are.
 func TestAssemblyOffsets(t *testing.T) {
-	var g gemmArgs
-	var p tap
-	text, err := os.ReadFile("internal/asm/gemm.go")
+	want := map[string]uintptr{}
+	structs := map[string]any{
+		"gemm": gemmArgs{}, "tap": tap{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "gather": gatherArgs{},
+	}
+	for name, s := range structs {
+		typ := goreflect.TypeOf(s)
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			want[name+strings.ToUpper(f.Name[:1])+f.Name[1:]] = f.Offset
+		}
+	}
+	want["tapSize"] = goreflect.TypeFor[tap]().Size()
+	want["panelBytes"] = panel * 4
+	want["peakFMAs"] = peakFMAs
+
+	files, err := filepath.Glob("internal/asm/*.go")
 	require.NoError(t, err)
 	got := map[string]uintptr{}
-	for _, m := range regexp.MustCompile(`(?m)^\t(\w+) += (\d+)$`).FindAllStringSubmatch(string(text), -1) {
-		n, err := strconv.Atoi(m[2])
+	for _, name := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
 		require.NoError(t, err)
-		got[m[1]] = uintptr(n)
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.GenDecl); ok && d.Tok == token.CONST {
+				for _, spec := range d.Specs {
+					constants(t, spec.(*ast.ValueSpec), got)
+				}
+			}
+		}
 	}
-	require.Equal(t, map[string]uintptr{
-		"gemmA": unsafe.Offsetof(g.a), "gemmB": unsafe.Offsetof(g.b), "gemmC": unsafe.Offsetof(g.c), "gemmD": unsafe.Offsetof(g.d),
-		"gemmRows": unsafe.Offsetof(g.rows), "gemmK": unsafe.Offsetof(g.k),
-		"gemmARow": unsafe.Offsetof(g.aRow), "gemmAStep": unsafe.Offsetof(g.aStep), "gemmBStep": unsafe.Offsetof(g.bStep),
-		"gemmCRow": unsafe.Offsetof(g.cRow), "gemmDRow": unsafe.Offsetof(g.dRow), "gemmASkip": unsafe.Offsetof(g.aSkip),
-		"gemmTaps": unsafe.Offsetof(g.taps), "gemmNTaps": unsafe.Offsetof(g.nTaps),
-		"gemmAlpha": unsafe.Offsetof(g.alpha), "gemmMask": unsafe.Offsetof(g.mask),
-		"gemmColumn": unsafe.Offsetof(g.column), "gemmLanes": unsafe.Offsetof(g.lanes),
-		"tapOffset": unsafe.Offsetof(p.offset), "tapMask": unsafe.Offsetof(p.mask), "tapLanes": unsafe.Offsetof(p.lanes),
-		"tapSize": unsafe.Sizeof(p),
-	}, got)
+	require.Equal(t, want, got)
+}
+
+// constants adds the constants that s gives a number.
+func constants(t *testing.T, s *ast.ValueSpec, to map[string]uintptr) {
+	for i, v := range s.Values {
+		if v, ok := v.(*ast.BasicLit); ok && v.Kind == token.INT {
+			n, err := strconv.Atoi(v.Value)
+			require.NoError(t, err)
+			to[s.Names[i].Name] = uintptr(n)
+		}
+	}
 }

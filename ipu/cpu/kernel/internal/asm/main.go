@@ -23,6 +23,8 @@ var files = []struct {
 }{
 	{"peak", writePeak},
 	{"gemm", writeGemm},
+	{"gemv", writeGemv},
+	{"gather", writeGather},
 }
 
 func main() {

@@ -1,0 +1,137 @@
+package kernel
+
+// gemvArgs are the arguments of the loops that multiply one to three rows of
+// A by some panels of B, which lie bPanel bytes apart: the same sums as
+// [gemmArgs] gives. internal/asm knows the fields' offsets.
+type gemvArgs struct {
+	a, b, c, d  *float32
+	rows        int
+	k           int
+	aRow, aStep int
+	bStep       int
+	cRow, dRow  int
+	bPanel      int
+	panels      int
+	alpha       float32
+	column      bool
+}
+
+// dotArgs are the arguments of the loops that multiply one to three rows of A
+// by four rows of B, element by element, and add up. internal/asm knows the
+// fields' offsets.
+type dotArgs struct {
+	a, b       *float32
+	rows, k    int
+	aRow, bRow int    // bytes
+	mask       uint32 // a bit for every element of the last vector, if that isn't whole
+	lanes      laneMask
+	out        [narrow][4]float32
+}
+
+//go:noescape
+func gemvAVX512(args *gemvArgs)
+
+//go:noescape
+func dotAVX512(args *dotArgs)
+
+//go:noescape
+func gemvAVX2(args *gemvArgs)
+
+//go:noescape
+func dotAVX2(args *dotArgs)
+
+// gemvPanels returns the numbers of panels that the path's loops take for a
+// number of rows, from the most.
+func (p vectorPath) gemvPanels(rows int) []int {
+	switch {
+	case p == pathAVX512 && rows == 1:
+		return []int{8, 4, 2}
+	case p == pathAVX512:
+		return []int{4, 2}
+	case rows == 1:
+		return []int{2, 1}
+	}
+	return []int{1}
+}
+
+// multiplyFew is [multiplyF32] for at most three rows and any number of
+// columns: those of B come in panels whose first rows are bPanel elements
+// apart.
+func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, bPanel, k int, alpha float32, d addend) {
+	if cols == 0 {
+		return
+	}
+	whole := cols / panel
+	args := gemvArgs{
+		rows: rows, k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, bPanel: 4 * bPanel, cRow: 4 * ldy, dRow: 4 * d.row,
+		alpha: alpha, column: d.column,
+	}
+	at := 0
+	if whole > 0 {
+		// The assembly trusts these.
+		_, _ = y[(rows-1)*ldy+whole*panel-1], a.data[(rows-1)*a.row+(k-1)*a.col]
+		_ = b[(whole-1)*bPanel+(k-1)*ldb+panel-1]
+		args.a = &a.data[0]
+		if d.column {
+			_ = d.data[(rows-1)*d.row]
+		} else {
+			_ = d.data[(rows-1)*d.row+whole*panel-1]
+		}
+		for _, n := range p.gemvPanels(rows) {
+			for ; whole-at >= n; at += n {
+				args.panels = n
+				args.b, args.c, args.d = &b[at*bPanel], &y[at*panel], &d.data[0]
+				if !d.column {
+					args.d = &d.data[at*panel]
+				}
+				if p == pathAVX512 {
+					gemvAVX512(&args)
+				} else {
+					gemvAVX2(&args)
+				}
+			}
+		}
+	}
+	for ; at*panel < cols; at++ {
+		rest := d
+		if !d.column {
+			rest.data = d.data[at*panel:]
+		}
+		multiplyF32(p, y[at*panel:], ldy, rows, min(panel, cols-at*panel), a, b[at*bPanel:], ldb, k, alpha, rest)
+	}
+}
+
+// multiplyDots sets rows×cols elements of y to d + alpha·A·Bᵀ for at most
+// three rows of A; the rows of A and of B are k consecutive elements.
+func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, lda int, b []float32, ldb, k int, alpha float32, d addend) {
+	_, _ = a[(rows-1)*lda+k-1], b[(cols-1)*ldb+k-1]
+	args := dotArgs{a: &a[0], rows: rows, k: k, aRow: 4 * lda, bRow: 4 * ldb}
+	lanes := 16
+	if p == pathAVX2 {
+		lanes = 8
+	}
+	args.mask = 1<<(k%lanes) - 1
+	args.lanes.set(args.mask)
+	for j := 0; j < cols; {
+		n := 4
+		if cols-j < 4 {
+			n, args.bRow = 1, 0
+		}
+		args.b = &b[j*ldb]
+		if p == pathAVX512 {
+			dotAVX512(&args)
+		} else {
+			dotAVX2(&args)
+		}
+		for i := range rows {
+			for c, v := range args.out[i][:n] {
+				at := i * d.row
+				if !d.column {
+					at += j + c
+				}
+				y[i*ldy+j+c] = alpha*v + d.data[at]
+			}
+		}
+		j += n
+	}
+}

@@ -1,0 +1,264 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of gemvArgs in package kernel.
+const (
+	gemvA      = 0
+	gemvB      = 8
+	gemvC      = 16
+	gemvD      = 24
+	gemvRows   = 32
+	gemvK      = 40
+	gemvARow   = 48
+	gemvAStep  = 56
+	gemvBStep  = 64
+	gemvCRow   = 72
+	gemvDRow   = 80
+	gemvBPanel = 88
+	gemvPanels = 96
+	gemvAlpha  = 104
+	gemvColumn = 108
+)
+
+// Offsets of dotArgs in package kernel.
+const (
+	dotA     = 0
+	dotB     = 8
+	dotRows  = 16
+	dotK     = 24
+	dotARow  = 32
+	dotBRow  = 40
+	dotMask  = 48
+	dotLanes = 52
+	dotOut   = 116
+)
+
+// writeGemv writes the inner loops of products of one to three rows, which go
+// as fast as the second matrix is read.
+func writeGemv(a *asm) {
+	args := a.function("gemv")
+	cases := [][]int{{8, 4, 2}, {4, 2}, {4, 2}}
+	if !a.wide() {
+		cases = [][]int{{2, 1}, {1}, {1}}
+	}
+	for i, panels := range cases {
+		for _, p := range panels {
+			next := a.newLabel("next")
+			a.CMPQ(at(args, gemvRows), operand.U8(i+1))
+			a.JNE(operand.LabelRef(next))
+			a.CMPQ(at(args, gemvPanels), operand.U8(p))
+			a.JNE(operand.LabelRef(next))
+			a.gemv(args, i+1, p)
+			a.Label(next)
+		}
+	}
+	a.ret()
+	a.dot()
+}
+
+// gemv multiplies r rows of A by some panels of B.
+func (a *asm) gemv(args reg.Register, r, panels int) {
+	row, b, k := a.GP64(), a.GP64(), a.GP64()
+	aRow, aStep, bStep, bPanel := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	for _, l := range []struct {
+		offset int
+		r      reg.Register
+	}{{gemvA, row}, {gemvB, b}, {gemvK, k}, {gemvARow, aRow}, {gemvAStep, aStep}, {gemvBStep, bStep}, {gemvBPanel, bPanel}} {
+		a.MOVQ(at(args, l.offset), l.r)
+	}
+	perPanel := panelBytes / a.bytes()
+	acc := make([][]reg.VecVirtual, r)
+	for i := range acc {
+		acc[i] = a.vecs(panels * perPanel)
+		for _, v := range acc[i] {
+			a.zero(v)
+		}
+	}
+	// Pointers to panels 0 and 5 and multiples of the distance reach all.
+	bPanel3, b5 := a.GP64(), a.GP64()
+	a.LEAQ(indexed(bPanel, bPanel, 2, 0), bPanel3)
+	if panels > 5 {
+		a.LEAQ(indexed(b, bPanel, 4, 0), b5)
+		a.ADDQ(bPanel, b5)
+	}
+	place := func(panel, i int) operand.Mem {
+		base := reg.Register(b)
+		if panel >= 5 {
+			base, panel = b5, panel-5
+		}
+		switch panel {
+		case 0:
+			return at(base, i*a.bytes())
+		case 3:
+			return indexed(base, bPanel3, 1, i*a.bytes())
+		}
+		return indexed(base, bPanel, uint8(panel), i*a.bytes())
+	}
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	x := a.vecs(r)
+	for i := range x {
+		m := at(row, 0)
+		if i > 0 {
+			m = indexed(row, aRow, uint8(i), 0)
+		}
+		a.VBROADCASTSS(m, x[i])
+	}
+	for p := range panels {
+		for i := range perPanel {
+			if r == 1 {
+				a.VFMADD231PS(place(p, i), x[0], acc[0][p*perPanel+i])
+				continue
+			}
+			y := a.vec()
+			a.VMOVUPS(place(p, i), y)
+			for j := range r {
+				a.VFMADD231PS(y, x[j], acc[j][p*perPanel+i])
+			}
+		}
+	}
+	a.ADDQ(aStep, row)
+	a.ADDQ(bStep, b)
+	if panels > 5 {
+		a.ADDQ(bStep, b5)
+	}
+	a.DECQ(k)
+	a.JNZ(operand.LabelRef(loop))
+
+	c, d, cRow, dRow := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, gemvC), c)
+	a.MOVQ(at(args, gemvD), d)
+	a.MOVQ(at(args, gemvCRow), cRow)
+	a.MOVQ(at(args, gemvDRow), dRow)
+	alpha := a.vec()
+	a.VBROADCASTSS(at(args, gemvAlpha), alpha)
+	column := a.newLabel("column")
+	a.CMPB(at(args, gemvColumn), operand.U8(0))
+	a.JNE(operand.LabelRef(column))
+	for _, whole := range []bool{false, true} {
+		if whole {
+			a.Label(column)
+		}
+		for i := range acc {
+			var one reg.VecVirtual
+			if whole {
+				one = a.vec()
+				a.VBROADCASTSS(at(d, 0), one)
+			}
+			for j, v := range acc[i] {
+				if whole {
+					a.VFMADD213PS(one, alpha, v)
+				} else {
+					a.VFMADD213PS(at(d, j*a.bytes()), alpha, v)
+				}
+				a.VMOVUPS(v, at(c, j*a.bytes()))
+			}
+			if i < r-1 {
+				a.ADDQ(cRow, c)
+				a.ADDQ(dRow, d)
+			}
+		}
+		a.ret()
+	}
+}
+
+// dot writes inner products of one to three rows of A with four rows of B.
+func (a *asm) dot() {
+	args := a.function("dot")
+	for r := 3; r >= 1; r-- {
+		next := a.newLabel("next")
+		if r > 1 {
+			a.CMPQ(at(args, dotRows), operand.U8(r))
+			a.JNE(operand.LabelRef(next))
+		}
+		a.dotRows(args, r)
+		if r > 1 {
+			a.Label(next)
+		}
+	}
+}
+
+func (a *asm) dotRows(args reg.Register, r int) {
+	x, y, k, xRow, yRow, yRow3 := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, dotA), x)
+	a.MOVQ(at(args, dotB), y)
+	a.MOVQ(at(args, dotK), k)
+	a.MOVQ(at(args, dotARow), xRow)
+	a.MOVQ(at(args, dotBRow), yRow)
+	a.LEAQ(indexed(yRow, yRow, 2, 0), yRow3)
+	var acc [3][4]reg.VecVirtual
+	for i := range r {
+		for j := range 4 {
+			acc[i][j] = a.vec()
+			a.zero(acc[i][j])
+		}
+	}
+	rowOf := func(base, row, row3 reg.Register, i int) operand.Mem {
+		switch i {
+		case 0:
+			return at(base, 0)
+		case 3:
+			return indexed(base, row3, 1, 0)
+		}
+		return indexed(base, row, uint8(i), 0)
+	}
+	step := func(load func(m operand.Mem, v reg.VecVirtual)) {
+		u := a.vecs(r)
+		for i := range u {
+			load(rowOf(x, xRow, nil, i), u[i])
+		}
+		for j := range 4 {
+			v := a.vec()
+			load(rowOf(y, yRow, yRow3, j), v)
+			for i := range u {
+				a.VFMADD231PS(v, u[i], acc[i][j])
+			}
+		}
+	}
+	loop, tail, end := a.newLabel("loop"), a.newLabel("tail"), a.newLabel("end")
+	a.SUBQ(operand.U8(a.lanes), k)
+	a.JL(operand.LabelRef(tail))
+	a.Label(loop)
+	step(func(m operand.Mem, v reg.VecVirtual) { a.VMOVUPS(m, v) })
+	a.ADDQ(operand.U8(a.bytes()), x)
+	a.ADDQ(operand.U8(a.bytes()), y)
+	a.SUBQ(operand.U8(a.lanes), k)
+	a.JGE(operand.LabelRef(loop))
+	a.Label(tail)
+	a.CMPQ(k, operand.I8(-a.lanes))
+	a.JEQ(operand.LabelRef(end))
+	if a.wide() {
+		mask := a.K()
+		a.KMOVW(at(args, dotMask), mask)
+		step(func(m operand.Mem, v reg.VecVirtual) { a.VMOVUPS_Z(m, mask, v) })
+	} else {
+		step(func(m operand.Mem, v reg.VecVirtual) {
+			a.VMOVUPS(at(args, dotLanes), v)
+			a.VMASKMOVPS(m, v, v)
+		})
+	}
+	a.Label(end)
+	for i := range r {
+		for j := range 4 {
+			v := acc[i][j]
+			if a.wide() {
+				upper := a.YMM()
+				a.VEXTRACTF64X4(operand.U8(1), v, upper)
+				a.VADDPS(upper, v.AsY(), v.AsY())
+			}
+		}
+		s := acc[i]
+		a.VHADDPS(s[1].AsY(), s[0].AsY(), s[0].AsY())
+		a.VHADDPS(s[3].AsY(), s[2].AsY(), s[2].AsY())
+		a.VHADDPS(s[2].AsY(), s[0].AsY(), s[0].AsY())
+		upper := a.XMM()
+		a.VEXTRACTF128(operand.U8(1), s[0].AsY(), upper)
+		a.VADDPS(upper, s[0].AsX(), s[0].AsX())
+		a.VMOVUPS(s[0].AsX(), at(args, dotOut+16*i))
+	}
+	a.ret()
+}

@@ -1,0 +1,217 @@
+package kernel
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// The sizes of the blocks of a product: depthBlock elements of a panel's
+// columns stay in the first-level cache while rows of A pass over them, and
+// rowBlock such rows of A in the second-level cache while they pass over all
+// panels.
+const (
+	depthBlock = 256
+	rowBlock   = 240
+)
+
+// padding is how far apart, in elements, rows are beyond their length where
+// they are copied so that they don't share the cache's sets.
+const padding = 16
+
+// packedRows is the most rows of A for which reading an unpacked B in place
+// is quicker than copying it into panels.
+const packedRows = 24
+
+// noAddend adds nothing.
+var noAddend = addend{data: make([]float32, 1), column: true}
+
+// vectorProduct is a product of float32 by vectors.
+type vectorProduct struct {
+	product[float32]
+	path  vectorPath
+	depth int  // of a block
+	copyA bool // A's rows share the cache's sets
+	copyB bool // B is copied into panels
+	slots int  // parts that have scratch memory
+	task  vectorProductTask
+}
+
+// vectorized returns a kernel that computes t by vectors, nil if there are
+// none for T.
+func vectorized[T number](t *product[T]) Kernel {
+	f, ok := any(t).(*product[float32])
+	if !ok || path == pathGo {
+		return nil
+	}
+	v := &vectorProduct{product: *f, path: path, slots: min(maxParts, runtime.GOMAXPROCS(0))}
+	blocks := max(1, (v.k+depthBlock-1)/depthBlock)
+	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
+	if v.method == byPanels {
+		v.copyA = v.a.col == 1 && v.a.row%512 == 0 && v.m > 4 && v.n > 2*panel
+		v.copyB = v.b.col != 1 || v.m > packedRows
+	}
+	return v
+}
+
+// sizeA returns the bytes that a part needs for rows of A.
+func (v *vectorProduct) sizeA() int {
+	if !v.copyA {
+		return 0
+	}
+	return min(rowBlock, v.m) * (v.depth + padding) * 4
+}
+
+// sizeB returns the bytes that a part needs for a panel of B.
+func (v *vectorProduct) sizeB() int {
+	if v.packed || !v.copyB {
+		return 0
+	}
+	return v.depth * panel * 4
+}
+
+// Scratch implements [Kernel].
+func (v *vectorProduct) Scratch() int { return v.slots * (v.sizeA() + v.sizeB()) }
+
+// vectorProductTask is one run. The units of work are blocks of the result;
+// parts take the next unit until none is left.
+type vectorProductTask struct {
+	*vectorProduct
+	y, a, b, c           []float32
+	scratch              []float32
+	height, width        int
+	rowBlocks, colBlocks int
+	units                int
+	next                 atomic.Int64
+}
+
+// Run implements [Kernel].
+func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	t := &v.task
+	t.vectorProduct = v
+	t.y, t.a, t.b, t.scratch = f32s(out[0]), f32s(in[v.product.a.index]), f32s(in[v.product.b.index]), f32s(scratch)
+	if v.product.c.index >= 0 {
+		t.c = f32s(in[v.product.c.index])
+	}
+	if len(t.y) > 0 {
+		t.divide(p.Workers())
+		t.next.Store(0)
+		p.Run(t, min(t.units, v.slots, cut(p, t.units, max(1, len(t.y)/t.units*(v.k/16+1)))))
+	}
+	t.y, t.a, t.b, t.c, t.scratch = nil, nil, nil, nil, nil
+	return nil
+}
+
+// divide cuts the result into units: for one worker as large as the caches
+// want them, for several a few for each.
+func (t *vectorProductTask) divide(workers int) {
+	const rowUnit = rowsAVX512
+	batch := len(t.product.a.offsets)
+	t.height, t.width = min(t.m, rowBlock), t.n
+	if blocks := (t.m + rowBlock - 1) / rowBlock; blocks > 1 {
+		t.height = roundUp((t.m+blocks-1)/blocks, rowUnit)
+	}
+	if workers > 1 {
+		want := 3 * workers
+		units := batch * ((t.m + t.height - 1) / t.height)
+		if units < want {
+			// Columns first: panels of B that are packed on the way are then
+			// packed once.
+			cols := (want + units - 1) / units
+			t.width = max(2*panel, roundUp((t.n+cols-1)/cols, panel))
+			units *= (t.n + t.width - 1) / t.width
+		}
+		if units < want {
+			rows := (want + units - 1) / units
+			t.height = max(4*rowUnit, roundUp((t.height+rows-1)/rows, rowUnit))
+		}
+	}
+	t.rowBlocks, t.colBlocks = (t.m+t.height-1)/t.height, (t.n+t.width-1)/t.width
+	t.units = batch * t.rowBlocks * t.colBlocks
+}
+
+// roundUp returns the multiple of unit that is not below n.
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+// Do implements [Task].
+func (t *vectorProductTask) Do(part int) {
+	size := (t.sizeA() + t.sizeB()) / 4
+	scratch := t.scratch[part*size:][:size]
+	for {
+		unit := int(t.next.Add(1)) - 1
+		if unit >= t.units {
+			return
+		}
+		t.compute(unit, scratch)
+	}
+}
+
+// compute computes one block of the result.
+func (t *vectorProductTask) compute(unit int, scratch []float32) {
+	j := unit % t.colBlocks * t.width
+	unit /= t.colBlocks
+	r := unit % t.rowBlocks * t.height
+	i := unit / t.rowBlocks
+	rows, cols := min(t.height, t.m-r), min(t.width, t.n-j)
+	y := t.y[(i*t.m+r)*t.n+j:]
+	d := t.addend(y, r, j, rows, cols)
+	if t.k == 0 {
+		t.start(y, t.c, r, j, rows, cols)
+		return
+	}
+	a := matrix[float32]{t.a[t.product.a.offsets[i]:], t.product.a.row, t.product.a.col}.at(r, 0)
+	b := matrix[float32]{t.b[t.product.b.offsets[i]:], t.product.b.row, t.product.b.col}
+	switch {
+	case t.method == byDots:
+		b = b.at(0, j)
+		multiplyDots(t.path, y, t.n, rows, cols, a.data, a.row, b.data, b.col, t.k, t.alpha, d)
+		return
+	case t.method == byRows:
+		b = b.at(0, j)
+		multiplyFew(t.path, y, t.n, rows, cols, a, b.data, b.row, panel, t.k, t.alpha, d)
+		return
+	case t.packed:
+		b.data = t.b[t.product.b.offsets[i]/(t.k*t.n)*packedLen(t.k, t.n):]
+	}
+	bufA, bufB := scratch[:t.sizeA()/4], scratch[t.sizeA()/4:]
+	for p := 0; p < t.k; p += t.depth {
+		k := min(t.depth, t.k-p)
+		u := a.at(0, p)
+		if t.copyA {
+			for row := range rows {
+				copy(bufA[row*(t.depth+padding):][:k], u.data[row*u.row:])
+			}
+			u = matrix[float32]{bufA, t.depth + padding, 1}
+		}
+		for c := 0; c < cols; c += panel {
+			n := min(panel, cols-c)
+			from := d
+			if !d.column {
+				from.data = d.data[c:]
+			}
+			switch {
+			case t.packed:
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from)
+			case t.copyB:
+				packF32(t.path, bufB, b.at(p, j+c), k, n)
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, bufB, panel, k, t.alpha, from)
+			default:
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.at(p, j+c).data, b.row, k, t.alpha, from)
+			}
+		}
+		d = addend{data: y, row: t.n}
+	}
+}
+
+// addend returns what a block of the result is added to, which is y itself,
+// set to beta·C, if C can't be read as it is.
+func (t *vectorProductTask) addend(y []float32, r, j, rows, cols int) addend {
+	c := t.product.c
+	switch {
+	case t.c == nil:
+		return noAddend
+	case t.beta == 1:
+		return addend{data: t.c[r*c.row+j*c.col:], row: c.row, column: c.col == 0}
+	}
+	t.start(y, t.c, r, j, rows, cols)
+	return addend{data: y, row: t.n}
+}
