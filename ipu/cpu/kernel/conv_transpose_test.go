@@ -1,0 +1,201 @@
+package kernel
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+func TestConvTranspose(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
+		axes := rapid.IntRange(1, 3).Draw(t, "axes")
+		small := func(name string) int64 { return rapid.SampledFrom([]int64{1, 1, 2, 3, 4, 5}).Draw(t, name) }
+		n, group, c, m := rapid.SampledFrom([]int64{0, 1, 1, 2}).Draw(t, "batch"), small("group"), small("channels"), small("maps")
+		switch rapid.IntRange(0, 9).Draw(t, "many") {
+		case 0:
+			c = 0
+		case 1: // more than one block of channels
+			c = 270
+		case 2: // more than one block of products
+			m = 90
+		}
+		op := &graph.ConvTranspose{Group: group}
+		var size, kernel []int64
+		for range axes {
+			most := []int64{80, 20, 6}[axes-1]
+			s, k := rapid.Int64Range(0, most).Draw(t, "size"), rapid.Int64Range(1, 4).Draw(t, "kernel")
+			stride, dilation := rapid.Int64Range(1, 3).Draw(t, "stride"), rapid.SampledFrom([]int64{1, 1, 2}).Draw(t, "dilation")
+			pad := rapid.Int64Range(-2, 4).Draw(t, "pad")
+			full := max(s-1, 0)*stride + (k-1)*dilation + 1
+			size, kernel = append(size, s), append(kernel, k)
+			op.Strides, op.Dilations = append(op.Strides, stride), append(op.Dilations, dilation)
+			op.PadsBegin = append(op.PadsBegin, pad)
+			op.Output = append(op.Output, max(full-pad+rapid.Int64Range(-4, 2).Draw(t, "end"), 0))
+		}
+		of := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: d, Shape: shape} }
+		in := []graph.TensorType{of(append([]int64{n, group * c}, size...)...), of(append([]int64{group * c, m}, kernel...)...), {}}
+		if rapid.Bool().Draw(t, "bias") {
+			in[2] = of(group * m)
+		}
+		src := drawSource(t)
+		data := [][]byte{src.tensor(in[0]), src.tensor(in[1]), src.tensor(in[2])}
+		out, got := runPacked(t, op, in, data)
+
+		x, w, b := values(in[0], data[0]), values(in[1], data[1]), values(in[2], data[2])
+		want := make([]wanted, elements(out[0].Shape))
+		if b != nil {
+			coords(out[0].Shape, func(at []int64, flat int) { want[flat] = wanted{value: b[at[1]], size: math.Abs(b[at[1]])} })
+		}
+		image, window := elements(op.Output), elements(kernel)
+		coords(in[0].Shape, func(at []int64, flat int) {
+			coords(kernel, func(k []int64, tap int) {
+				to := 0
+				for i := range axes {
+					p := at[2+i]*op.Strides[i] + k[i]*op.Dilations[i] - op.PadsBegin[i]
+					if p < 0 || p >= op.Output[i] {
+						return
+					}
+					to = to*int(op.Output[i]) + int(p)
+				}
+				for o := range int(m) {
+					y := &want[(int(at[0]*group*m+at[1]/c*m)+o)*image+to]
+					v := x[flat] * w[(int(at[1]*m)+o)*window+tap]
+					y.value += v
+					y.size += math.Abs(v)
+				}
+			})
+		})
+		compareSums(t, op, out[0], got[0], want)
+	})
+}
+
+// TestConvTransposeInBands has work to cut although there is only one image
+// with one output channel.
+func TestConvTransposeInBands(t *testing.T) {
+	op := &graph.ConvTranspose{Strides: []int64{3, 3}, Dilations: []int64{1, 1}, PadsBegin: []int64{3, 2}, Output: []int64{97, 100}, Group: 1}
+	in := []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 5, 33, 33}}, {DType: graph.F32, Shape: []int64{5, 1, 5, 4}}}
+	src := &source{r: seeded(1)}
+	runPacked(t, op, in, [][]byte{src.tensor(in[0]), src.tensor(in[1])})
+	k, err := New(op, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 97, 100}}})
+	require.NoError(t, err)
+	c := k.(*convTranspose[float32])
+	task := convTransposeTask[float32]{convTranspose: c}
+	task.divide(4)
+	require.Greater(t, task.bands, 1)
+}
+
+func TestCol2Im(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := rapid.SampledFrom(numTypes).Draw(t, "type")
+		s := drawSlide(t, rapid.IntRange(1, 4).Draw(t, "axes"))
+		op := &graph.Col2Im{Image: s.size, Block: s.kernel, Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end}
+		var count []int64
+		for i := range s.size {
+			count = append(count, (s.size[i]+s.begin[i]+s.end[i]-(s.kernel[i]-1)*s.dilations[i]-1)/s.strides[i]+1)
+		}
+		n, c := rapid.Int64Range(0, 2).Draw(t, "batch"), rapid.Int64Range(0, 3).Draw(t, "channels")
+		block, blocks := elements(s.kernel), elements(count)
+		tt := graph.TensorType{DType: d, Shape: []int64{n, c * int64(block), int64(blocks)}}
+		x := drawSource(t).tensor(tt)
+		out, got := run(t, op, []graph.TensorType{tt}, [][]byte{x})
+
+		elems := load(d, x)
+		image := elements(s.size)
+		sums, whole := make([]wanted, elements(out[0].Shape)), make([]elem, elements(out[0].Shape))
+		for plane := range int(n * c) {
+			coords(count, func(at []int64, b int) {
+				s.window(at, func(tap, inside int, _ []int64) {
+					if inside >= 0 {
+						e := elems[(plane*block+tap)*blocks+b]
+						sums[plane*image+inside].value += e.f
+						sums[plane*image+inside].size += math.Abs(e.f)
+						whole[plane*image+inside].i += e.i
+					}
+				})
+			})
+		}
+		if d.IsFloat() {
+			compareSums(t, op, out[0], got[0], sums)
+			return
+		}
+		for i := range whole {
+			whole[i] = normal(d, whole[i])
+		}
+		compare(t, op, out[0], got[0], whole, 0)
+	})
+}
+
+func TestDeformConv(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		d := rapid.SampledFrom([]graph.DType{graph.F32, graph.F64}).Draw(t, "type")
+		s := drawSlide(t, 2)
+		if rapid.IntRange(0, 9).Draw(t, "great kernel") == 0 { // more taps than are gathered at a time
+			s = slide{size: []int64{9, 9}, kernel: []int64{9, 8}, strides: []int64{1, 2}, dilations: []int64{1, 1}, begin: []int64{2, 2}, end: []int64{1, 1}}
+		}
+		group, offsets := rapid.Int64Range(1, 3).Draw(t, "group"), rapid.Int64Range(1, 3).Draw(t, "offset groups")
+		c, m := offsets*rapid.Int64Range(1, 3).Draw(t, "channels"), rapid.Int64Range(1, 4).Draw(t, "maps")
+		n := rapid.Int64Range(0, 2).Draw(t, "batch")
+		op := &graph.DeformConv{Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end, Group: group, OffsetGroup: offsets}
+		var count []int64
+		for i := range s.size {
+			count = append(count, (s.size[i]+s.begin[i]+s.end[i]-(s.kernel[i]-1)*s.dilations[i]-1)/s.strides[i]+1)
+		}
+		window := int64(elements(s.kernel))
+		of := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: d, Shape: shape} }
+		in := []graph.TensorType{
+			of(n, group*c, s.size[0], s.size[1]), of(group*m, c, s.kernel[0], s.kernel[1]),
+			of(n, offsets*window*2, count[0], count[1]), of(group * m), {},
+		}
+		if rapid.Bool().Draw(t, "mask") {
+			in[4] = of(n, offsets*window, count[0], count[1])
+		}
+		src := &source{r: seeded(rapid.Uint64().Draw(t, "data"))}
+		var data [][]byte
+		for _, tt := range in {
+			data = append(data, src.tensor(tt))
+		}
+		out, got := run(t, op, in, data)
+
+		x, w, offset, b, mask := values(in[0], data[0]), values(in[1], data[1]), values(in[2], data[2]), values(in[3], data[3]), values(in[4], data[4])
+		height, width := int(s.size[0]), int(s.size[1])
+		positions := int(count[0] * count[1])
+		want := make([]wanted, elements(out[0].Shape))
+		coords(out[0].Shape, func(at []int64, flat int) {
+			y := &want[flat]
+			add := func(v float64) { y.value += v; y.size += math.Abs(v) }
+			add(b[at[1]])
+			for ch := range int(c) {
+				channel := int(at[1]/m*c) + ch
+				og := channel / int(group*c/offsets)
+				s.window(at[2:], func(tap, _ int, pos []int64) {
+					point := (int(at[0]*offsets)+og)*int(window) + tap
+					p := int(at[2]*count[1] + at[3])
+					v := float64(pos[0]) + offset[2*point*positions+p]
+					h := float64(pos[1]) + offset[(2*point+1)*positions+p]
+					if d == graph.F32 { // places are computed in the operand's type
+						v, h = float64(float32(v)), float64(float32(h))
+					}
+					factor := w[(int(at[1]*c)+ch)*int(window)+tap]
+					if mask != nil {
+						factor *= mask[point*positions+p]
+					}
+					for row := range height {
+						for col := range width {
+							weight := max(0, 1-math.Abs(v-float64(row))) * max(0, 1-math.Abs(h-float64(col)))
+							add(factor * weight * x[(int(at[0]*group*c)+channel)*height*width+row*width+col])
+						}
+					}
+				})
+			}
+		})
+		for i := range want { // rounded weights
+			want[i].size *= 4
+		}
+		compareSums(t, op, out[0], got[0], want)
+	})
+}

@@ -1,0 +1,210 @@
+package kernel
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// resizeReference computes element j of one axis of x, as ONNX's text defines
+// it for one axis after the other.
+func resizeReference(o *graph.Resize, axis int, x []float64, j int) float64 {
+	n, s := float64(len(x)), o.Scales[axis]
+	length, at := n*s, float64(j)
+	var place float64
+	switch o.Coordinates {
+	case graph.HalfPixel:
+		place = (at+0.5)/s - 0.5
+	case graph.HalfPixelSymmetric:
+		place = n/2*(1-float64(o.Sizes[axis])/length) + (at+0.5)/s - 0.5
+	case graph.PytorchHalfPixel:
+		place = (at+0.5)/s - 0.5
+		if length == 1 {
+			place = -0.5
+		}
+	case graph.AlignCorners:
+		if length != 1 {
+			place = at * (n - 1) / (length - 1)
+		}
+	case graph.Asymmetric:
+		place = at / s
+	case graph.HalfPixelForNearest:
+		place = (at + 0.5) / s
+	case graph.CropAndResize:
+		a, b := o.RoiStart[axis], o.RoiEnd[axis]
+		if length == 1 {
+			place = a*(n-1) + (b-a)*(n-1)/2
+		} else {
+			place = a*(n-1) + at*(b-a)*(n-1)/(length-1)
+		}
+		if place < 0 || place > n-1 {
+			return math.NaN() // marks what is to be extrapolated
+		}
+	}
+	place = min(max(place, -1), n)
+	pixel := func(i float64) float64 { return x[int(min(max(i, 0), n-1))] }
+	floor := math.Floor(place)
+	if o.Mode == graph.ResizeNearest {
+		up := place - floor
+		switch o.Rounding {
+		case graph.RoundPreferFloor:
+			return pixel(math.Ceil(place - 0.5))
+		case graph.RoundPreferCeil:
+			return pixel(math.Floor(place + 0.5))
+		case graph.RoundSimple:
+			if s >= 1 {
+				up = 0
+			}
+		case graph.RoundFloor:
+			up = 0
+		}
+		if up > 0 {
+			floor++
+		}
+		return pixel(floor)
+	}
+	width, scale := 1.0, 1.0
+	if o.Mode == graph.ResizeCubic {
+		width = 2
+	}
+	if o.Antialias {
+		scale = min(s, 1)
+	}
+	sum, weights := 0.0, 0.0
+	for i := floor - math.Ceil(width/scale) - 1; i <= floor+math.Ceil(width/scale)+1; i++ {
+		d := math.Abs(i-place) * scale
+		w := max(0, 1-d)
+		if o.Mode == graph.ResizeCubic {
+			a := o.CubicA
+			switch {
+			case d <= 1:
+				w = (a+2)*d*d*d - (a+3)*d*d + 1
+			case d < 2:
+				w = a*d*d*d - 5*a*d*d + 8*a*d - 4*a
+			default:
+				w = 0
+			}
+		}
+		if o.ExcludeOutside && (i < 0 || i >= n) {
+			continue
+		}
+		sum += w * pixel(i)
+		weights += w
+	}
+	if o.Antialias || o.ExcludeOutside {
+		sum /= weights
+	}
+	return sum
+}
+
+var (
+	resizeModes     = []graph.ResizeMode{graph.ResizeNearest, graph.ResizeLinear, graph.ResizeCubic}
+	transformations = []graph.Coordinates{graph.HalfPixel, graph.HalfPixelSymmetric, graph.PytorchHalfPixel, graph.AlignCorners,
+		graph.Asymmetric, graph.HalfPixelForNearest, graph.CropAndResize}
+	roundings = []graph.NearestRounding{graph.RoundPreferFloor, graph.RoundPreferCeil, graph.RoundFloor, graph.RoundCeil, graph.RoundSimple}
+)
+
+func drawResize(t *rapid.T) (*graph.Resize, []int64) {
+	o := &graph.Resize{
+		Mode: rapid.SampledFrom(resizeModes).Draw(t, "mode"), Coordinates: rapid.SampledFrom(transformations).Draw(t, "coordinates"),
+		Rounding: rapid.SampledFrom(roundings).Draw(t, "rounding"), CubicA: -0.75, Extrapolation: 7,
+		Antialias: rapid.Bool().Draw(t, "antialias"), ExcludeOutside: rapid.Bool().Draw(t, "exclude outside"),
+	}
+	var shape []int64
+	for range rapid.IntRange(0, 4).Draw(t, "rank") {
+		n := rapid.Int64Range(1, 9).Draw(t, "length")
+		m := n
+		scale := 1.0
+		if rapid.IntRange(0, 2).Draw(t, "changes") > 0 {
+			if rapid.Bool().Draw(t, "by size") {
+				m = rapid.Int64Range(1, 20).Draw(t, "size")
+				scale = float64(m) / float64(n)
+			} else {
+				scale = rapid.Float64Range(1/float64(n), 3).Draw(t, "scale")
+				m = int64(scale * float64(n))
+			}
+		}
+		shape, o.Sizes, o.Scales = append(shape, n), append(o.Sizes, m), append(o.Scales, scale)
+		if o.Coordinates == graph.CropAndResize {
+			o.RoiStart = append(o.RoiStart, rapid.Float64Range(-0.3, 1).Draw(t, "start"))
+			o.RoiEnd = append(o.RoiEnd, rapid.Float64Range(0, 1.3).Draw(t, "end"))
+		}
+	}
+	return o, shape
+}
+
+func TestResize(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o, shape := drawResize(t)
+		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
+		tt := graph.TensorType{DType: d, Shape: shape}
+		x := (&source{r: seeded(rapid.Uint64().Draw(t, "data"))}).tensor(tt)
+		out, got := run(t, o, []graph.TensorType{tt}, [][]byte{x})
+
+		// One axis after the other.
+		v, dims := values(tt, x), slices.Clone(shape)
+		for axis := range shape {
+			next := slices.Clone(dims)
+			next[axis] = o.Sizes[axis]
+			y := make([]float64, elements(next))
+			coords(next, func(at []int64, flat int) {
+				line := make([]float64, dims[axis])
+				from := slices.Clone(at)
+				for i := range line {
+					from[axis] = int64(i)
+					line[i] = v[flatten(dims, from)]
+				}
+				if dims[axis] == next[axis] && o.Scales[axis] == 1 && o.Coordinates != graph.CropAndResize {
+					y[flat] = line[at[axis]]
+				} else {
+					y[flat] = resizeReference(o, axis, line, int(at[axis]))
+				}
+			})
+			v, dims = y, next
+		}
+		want := make([]wanted, len(v))
+		for i, w := range v {
+			if w != w {
+				w = o.Extrapolation
+			}
+			want[i] = wanted{value: w, size: 16} // of elements up to 2
+		}
+		compareSums(t, o, out[0], got[0], want)
+	})
+}
+
+// Elements of any type are copied.
+func TestResizeNearestOfAnyType(t *testing.T) {
+	for _, d := range allTypes {
+		tt := graph.TensorType{DType: d, Shape: []int64{2, 3, 2}}
+		x := distinct(tt)
+		o := &graph.Resize{Mode: graph.ResizeNearest, Rounding: graph.RoundFloor, Coordinates: graph.Asymmetric, Sizes: []int64{2, 6, 2}, Scales: []float64{1, 2, 1}}
+		out, got := run(t, o, []graph.TensorType{tt}, [][]byte{x})
+		checkMoved(t, o, tt, out[0], x, got[0], nil, func(at []int64) int { return int(at[0]*6 + at[1]/2*2 + at[2]) })
+	}
+}
+
+// A tiny scale must not make filters that are much longer than the operand.
+func TestResizeOfTinyScale(t *testing.T) {
+	o := &graph.Resize{Mode: graph.ResizeCubic, Coordinates: graph.HalfPixel, CubicA: -0.5, Antialias: true, Sizes: []int64{1}, Scales: []float64{1e-300}}
+	tt := graph.TensorType{DType: graph.F32, Shape: []int64{4}}
+	_, got := run(t, o, []graph.TensorType{tt}, [][]byte{store(graph.F32, []elem{{f: 1}, {f: 1}, {f: 1}, {f: 1}})})
+	require.InDelta(t, 1, f32s(got[0])[0], 1e-6)
+	k, err := New(o, []graph.TensorType{tt}, []graph.TensorType{{DType: graph.F32, Shape: []int64{1}}})
+	require.NoError(t, err)
+	require.Less(t, k.(*filter[float32]).passes[0].taps, 100)
+}
+
+func BenchmarkResize(b *testing.B) {
+	o := &graph.Resize{Mode: graph.ResizeLinear, Coordinates: graph.HalfPixel, Sizes: []int64{1, 64, 80, 80}, Scales: []float64{1, 1, 2, 2}}
+	tt := graph.TensorType{DType: graph.F32, Shape: []int64{1, 64, 40, 40}}
+	benchmark(b, "linear", o, tt)
+	near := *o
+	near.Mode, near.Rounding = graph.ResizeNearest, graph.RoundFloor
+	benchmark(b, "nearest", &near, tt)
+}
