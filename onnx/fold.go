@@ -95,6 +95,10 @@ func foldCost(op graph.Op, in []*value, out []graph.TensorType, moved int64) int
 		return per(product(o.Kernel))
 	case *graph.LSTM:
 		return per(4 * (product(in[1].typ.Shape[2:]) + o.Hidden))
+	case *graph.GRU:
+		return per(3 * (product(in[1].typ.Shape[2:]) + o.Hidden))
+	case *graph.RNN:
+		return per(product(in[1].typ.Shape[2:]) + o.Hidden)
 	}
 	return moved
 }

@@ -10,29 +10,53 @@ import (
 // recurrentOps are the recurrent networks.
 var recurrentOps = map[string][]since{
 	"LSTM": {{1, lstm}},
+	"GRU":  {{1, gru}},
+	"RNN":  {{1, rnn}},
 }
 
 func lstm(c *call) []*value {
-	c.ignore("output_sequence") // version 1: which results are there says as much
-	r := c.in(2)
-	hidden := int64(0)
-	if r.rank() > 0 {
-		hidden = r.typ.Shape[r.rank()-1]
+	op := &graph.LSTM{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
+		InputForget: c.bool("input_forget", false), BatchFirst: c.bool("layout", false)}
+	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh", "Tanh")
+	return c.recurrent(op, 8, 3)
+}
+
+func gru(c *call) []*value {
+	op := &graph.GRU{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
+		LinearBeforeReset: c.bool("linear_before_reset", false), BatchFirst: c.bool("layout", false)}
+	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh")
+	return c.recurrent(op, 6, 2)
+}
+
+func rnn(c *call) []*value {
+	op := &graph.RNN{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
+		BatchFirst: c.bool("layout", false)}
+	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Tanh")
+	return c.recurrent(op, 6, 2)
+}
+
+// hidden returns the number of hidden units: the attribute, or else the depth
+// of operand R.
+func (c *call) hidden() int64 {
+	def := int64(0)
+	if r := c.in(2); r.rank() > 0 {
+		def = r.typ.Shape[r.rank()-1]
 	}
-	op := &graph.LSTM{
-		Hidden: c.int("hidden_size", hidden), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
-		InputForget: c.bool("input_forget", false), BatchFirst: c.bool("layout", false),
-	}
-	dirs := 1
-	if op.Direction == "bidirectional" {
-		dirs = 2
-	}
-	op.Activations, op.ActAlpha, op.ActBeta = c.activations(slices.Repeat([]string{"Sigmoid", "Tanh", "Tanh"}, dirs))
-	in := make([]*value, 8)
+	return c.int("hidden_size", def)
+}
+
+// recurrent applies a recurrent operator to its operands.
+func (c *call) recurrent(op graph.Op, operands, results int) []*value {
+	c.ignore("output_sequence") // before version 7: which results are there says as much
+	in := make([]*value, operands)
 	for i := range in {
 		in[i] = c.opt(i)
 	}
-	return c.emitN(op, []bool{c.wants(0), c.wants(1), c.wants(2)}, in...)
+	want := make([]bool, results)
+	for i := range want {
+		want[i] = c.wants(i)
+	}
+	return c.emitN(op, want, in...)
 }
 
 // activationParams tells which parameters an activation has and what they
@@ -53,8 +77,12 @@ var activationParams = []struct {
 
 // activations reads the activations of a recurrent operator, in ONNX's
 // spelling, and their parameters, which attributes list for those activations
-// only that have one.
-func (c *call) activations(names []string) (acts []string, alpha, beta []float64) {
+// only that have one. The defaults are those of one direction.
+func (c *call) activations(direction string, defaults ...string) (acts []string, alpha, beta []float64) {
+	names := slices.Clone(defaults)
+	if direction == "bidirectional" {
+		names = append(names, defaults...)
+	}
 	if a := c.attr("activations", AttrStrings); a != nil {
 		if len(a.Strings) != len(names) {
 			c.fail("attribute \"activations\" has %d names, want %d", len(a.Strings), len(names))

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 )
 
 // LSTM is ONNX's LSTM. Operands: X, W, R, and on demand B, sequence_lens
@@ -21,82 +20,169 @@ type LSTM struct {
 	BatchFirst        bool // ONNX's layout 1
 }
 
+// GRU is ONNX's GRU. Operands: X, W, R, and on demand B, sequence_lens (I32),
+// initial_h. Results: Y, Y_h, each optional. Activations holds two names per
+// direction, as in [LSTM].
+type GRU struct {
+	Hidden            int64
+	Direction         string // "forward", "reverse", "bidirectional"
+	Activations       []string
+	ActAlpha, ActBeta []float64
+	Clip              float64
+	LinearBeforeReset bool
+	BatchFirst        bool // ONNX's layout 1
+}
+
+// RNN is ONNX's RNN. Operands and results are those of [GRU]; Activations
+// holds one name per direction.
+type RNN struct {
+	Hidden            int64
+	Direction         string // "forward", "reverse", "bidirectional"
+	Activations       []string
+	ActAlpha, ActBeta []float64
+	Clip              float64
+	BatchFirst        bool // ONNX's layout 1
+}
+
 // activations are the names that ONNX gives the activations of a recurrent
 // operator.
 var activations = []string{"Relu", "Tanh", "Sigmoid", "Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh",
 	"HardSigmoid", "Elu", "Softsign", "Softplus"}
+
+// recurrence is what the recurrent operators have in common.
+type recurrence struct {
+	gates, functions  int64 // per direction
+	hidden            int64
+	direction         string
+	activations       []string
+	actAlpha, actBeta []float64
+	clip              float64
+	batchFirst        bool
+}
 
 // Kind returns "LSTM".
 func (*LSTM) Kind() string { return "LSTM" }
 
 // Infer implements [Op].
 func (o *LSTM) Infer(in []TensorType) ([]TensorType, error) {
-	names := []string{"X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "P?"}
-	in, err := operands(in, names...)
+	in, err := operands(in, "X", "W", "R", "B?", "sequence_lens?", "initial_h?", "initial_c?", "P?")
 	if err != nil {
 		return nil, err
 	}
-	dirs := int64(1)
-	switch o.Direction {
-	case "forward", "reverse":
-	case "bidirectional":
-		dirs = 2
-	default:
-		return nil, fmt.Errorf("attribute Direction is %q, want forward, reverse or bidirectional", o.Direction)
-	}
-	if o.Hidden < 1 || o.Hidden >= MaxTensorBytes {
-		return nil, fmt.Errorf("attribute Hidden is %d, want at least 1 and less than 2^40", o.Hidden)
-	}
-	if err := o.checkActivations(int(3 * dirs)); err != nil {
+	r := &recurrence{4, 3, o.Hidden, o.Direction, o.Activations, o.ActAlpha, o.ActBeta, o.Clip, o.BatchFirst}
+	y, state, err := r.infer(in)
+	if err != nil {
 		return nil, err
 	}
-	if o.Clip < 0 || math.IsInf(o.Clip, 0) || math.IsNaN(o.Clip) {
-		return nil, fmt.Errorf("attribute Clip is %v, want 0 for none or a limit above 0", o.Clip)
+	c, p := in[6], in[7]
+	err = firstError(sameType("initial_c", c, in[0]), wantShape("initial_c", c, state.Shape...),
+		sameType("P", p, in[0]), wantShape("P", p, r.directions(), 3*o.Hidden))
+	if err != nil {
+		return nil, err
+	}
+	return results(y, state, state)
+}
+
+// Kind returns "GRU".
+func (*GRU) Kind() string { return "GRU" }
+
+// Infer implements [Op].
+func (o *GRU) Infer(in []TensorType) ([]TensorType, error) {
+	return (&recurrence{3, 2, o.Hidden, o.Direction, o.Activations, o.ActAlpha, o.ActBeta, o.Clip, o.BatchFirst}).inferPlain(in)
+}
+
+// Kind returns "RNN".
+func (*RNN) Kind() string { return "RNN" }
+
+// Infer implements [Op].
+func (o *RNN) Infer(in []TensorType) ([]TensorType, error) {
+	return (&recurrence{1, 1, o.Hidden, o.Direction, o.Activations, o.ActAlpha, o.ActBeta, o.Clip, o.BatchFirst}).inferPlain(in)
+}
+
+// inferPlain infers an operator whose only state is its output.
+func (r *recurrence) inferPlain(in []TensorType) ([]TensorType, error) {
+	in, err := operands(in, "X", "W", "R", "B?", "sequence_lens?", "initial_h?")
+	if err != nil {
+		return nil, err
+	}
+	y, state, err := r.infer(in)
+	if err != nil {
+		return nil, err
+	}
+	return results(y, state)
+}
+
+// directions returns how many directions there are.
+func (r *recurrence) directions() int64 {
+	if r.direction == "bidirectional" {
+		return 2
+	}
+	return 1
+}
+
+// infer checks the attributes and the first six operands and returns the types
+// of Y and of a state.
+func (r *recurrence) infer(in []TensorType) (y, state TensorType, err error) {
+	fail := func(err error) (y, state TensorType, _ error) { return TensorType{}, TensorType{}, err }
+	if !slices.Contains([]string{"forward", "reverse", "bidirectional"}, r.direction) {
+		return fail(fmt.Errorf("attribute Direction is %q, want forward, reverse or bidirectional", r.direction))
+	}
+	dirs := r.directions()
+	if r.hidden < 1 || r.hidden >= MaxTensorBytes {
+		return fail(fmt.Errorf("attribute Hidden is %d, want at least 1 and less than 2^40", r.hidden))
+	}
+	if err := r.checkActivations(int(dirs)); err != nil {
+		return fail(err)
+	}
+	if r.clip < 0 || math.IsInf(r.clip, 0) || math.IsNaN(r.clip) {
+		return fail(fmt.Errorf("attribute Clip is %v, want 0 for none or a limit above 0", r.clip))
 	}
 	x := in[0]
 	if err := floats.want("X", x); err != nil {
-		return nil, err
+		return fail(err)
 	}
-	for _, i := range []int{1, 2, 3, 5, 6, 7} {
-		if err := sameType(strings.TrimSuffix(names[i], "?"), in[i], x); err != nil {
-			return nil, err
+	for i, name := range []string{"X", "W", "R", "B", "", "initial_h"} {
+		if name == "" {
+			continue
+		}
+		if err := sameType(name, in[i], x); err != nil {
+			return fail(err)
 		}
 	}
 	if x.Rank() != 3 {
-		return nil, fmt.Errorf("operand X is %v, want 3 dimensions", x)
+		return fail(fmt.Errorf("operand X is %v, want 3 dimensions", x))
 	}
 	seq, batch, input := x.Shape[0], x.Shape[1], x.Shape[2]
-	state := []int64{dirs, batch, o.Hidden}
-	y := []int64{seq, dirs, batch, o.Hidden}
-	if o.BatchFirst {
+	stateShape := []int64{dirs, batch, r.hidden}
+	yShape := []int64{seq, dirs, batch, r.hidden}
+	if r.batchFirst {
 		seq, batch = batch, seq
-		state = []int64{batch, dirs, o.Hidden}
-		y = []int64{batch, seq, dirs, o.Hidden}
+		stateShape = []int64{batch, dirs, r.hidden}
+		yShape = []int64{batch, seq, dirs, r.hidden}
 	}
 	err = firstError(
-		wantShape("W", in[1], dirs, 4*o.Hidden, input),
-		wantShape("R", in[2], dirs, 4*o.Hidden, o.Hidden),
-		wantShape("B", in[3], dirs, 8*o.Hidden),
+		wantShape("W", in[1], dirs, r.gates*r.hidden, input),
+		wantShape("R", in[2], dirs, r.gates*r.hidden, r.hidden),
+		wantShape("B", in[3], dirs, 2*r.gates*r.hidden),
 		wantShape("sequence_lens", in[4], batch),
-		wantShape("initial_h", in[5], state...),
-		wantShape("initial_c", in[6], state...),
-		wantShape("P", in[7], dirs, 3*o.Hidden))
+		wantShape("initial_h", in[5], stateShape...))
 	if err != nil {
-		return nil, err
+		return fail(err)
 	}
 	if t := in[4]; present(t) && t.DType != I32 {
-		return nil, fmt.Errorf("sequence_lens is %v, want elements of type i32", t)
+		return fail(fmt.Errorf("sequence_lens is %v, want elements of type i32", t))
 	}
-	return results(TensorType{x.DType, y}, TensorType{x.DType, state}, TensorType{x.DType, state})
+	return TensorType{x.DType, yShape}, TensorType{x.DType, stateShape}, nil
 }
 
-// checkActivations checks the activations' names and parameters, n of each.
-func (o *LSTM) checkActivations(n int) error {
-	if len(o.Activations) != n || len(o.ActAlpha) != n || len(o.ActBeta) != n {
-		return fmt.Errorf("attributes Activations, ActAlpha and ActBeta have %d, %d and %d entries, want %d each (3 for each direction)",
-			len(o.Activations), len(o.ActAlpha), len(o.ActBeta), n)
+// checkActivations checks the activations' names and parameters.
+func (r *recurrence) checkActivations(dirs int) error {
+	n := int(r.functions) * dirs
+	if len(r.activations) != n || len(r.actAlpha) != n || len(r.actBeta) != n {
+		return fmt.Errorf("attributes Activations, ActAlpha and ActBeta have %d, %d and %d entries, want %d each (%d for each direction)",
+			len(r.activations), len(r.actAlpha), len(r.actBeta), n, r.functions)
 	}
-	for _, a := range o.Activations {
+	for _, a := range r.activations {
 		if !slices.Contains(activations, a) {
 			return fmt.Errorf("there is no activation %q, want one of %v", a, activations)
 		}

@@ -6,48 +6,65 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var recurrentKernels = map[string]binder{"LSTM": widened(bindLSTM)}
+var recurrentKernels = map[string]binder{
+	"LSTM": widened(bindRecurrent),
+	"GRU":  widened(bindRecurrent),
+	"RNN":  widened(bindRecurrent),
+}
 
-func bindLSTM(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
-	o := op.(*graph.LSTM)
+func bindRecurrent(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	switch in[0].DType {
 	case graph.F32:
-		return newLSTM[float32](o, in)
+		return newRecurrent[float32](op, in)
 	case graph.F64:
-		return newLSTM[float64](o, in)
+		return newRecurrent[float64](op, in)
 	}
 	return nil, fmt.Errorf("no kernel for %v", in[0])
 }
 
-// The operands of an LSTM.
+// The operands of a recurrent operator; the last two only of an LSTM.
 const (
-	lstmX = iota
-	lstmW
-	lstmR
-	lstmB
-	lstmLens
-	lstmH
-	lstmC
-	lstmP
+	recurrentX = iota
+	recurrentW
+	recurrentR
+	recurrentB
+	recurrentLens
+	recurrentH
+	recurrentC
+	recurrentP
 )
 
-// lstm computes ONNX's LSTM. With X·Wᵀ + B for a chunk of time steps computed
-// by one matrix product, what is left for every step is H·Rᵀ and the gates:
-//
-//	i = f(Xi + H·Riᵀ + Pi∘C)     c = g(Xc + H·Rcᵀ)
-//	f = f(Xf + H·Rfᵀ + Pf∘C)     C' = f∘C + i∘c
-//	o = f(Xo + H·Roᵀ + Po∘C')    H' = o∘h(C')
-//
-// Gates stand in ONNX's order i, o, f, c. W and R are packed per gate, so that
-// panels do not straddle gates.
-type lstm[T float] struct {
+// cellKind is what a recurrent operator does in every step.
+type cellKind uint8
+
+const (
+	rnnCell       cellKind = iota
+	gruCell                // the reset gate goes before the product with R
+	gruLinearCell          // the reset gate goes after it
+	lstmCell
+)
+
+// cellKinds tells of every kind of cell how many gates it has, how many
+// activations, and how many state-sized buffers: H before and after a step,
+// and what [recurrentTask.states] says.
+var cellKinds = [...]struct{ gates, acts, states int }{
+	rnnCell: {1, 1, 2}, gruCell: {3, 2, 3}, gruLinearCell: {3, 2, 3}, lstmCell: {4, 3, 4},
+}
+
+// recurrent computes ONNX's LSTM, GRU and RNN. With X·Wᵀ + B for a chunk of
+// time steps computed by one matrix product, what is left for every step is
+// H·Rᵀ and the gates. W and R are packed per gate, so that panels do not
+// straddle gates.
+type recurrent[T float] struct {
+	kind                        cellKind
+	gates                       int
 	steps, batch, input, hidden int
 	dirs                        int
 	reverse                     bool // the first direction runs backwards
 	batchFirst                  bool
 	inputForget                 bool
-	clip                        T // 0: none
-	acts                        [][3]activation[T]
+	clip                        T                  // 0: none
+	acts                        [][3]activation[T] // per direction
 	wPacked, rPacked            bool
 	chunk                       int // time steps of one matrix product
 
@@ -56,25 +73,43 @@ type lstm[T float] struct {
 	stateAt                   int
 	scratch                   int
 
-	task lstmTask[T]
+	task recurrentTask[T]
 }
 
-// lstmChunkBytes bounds the memory for the gates' inputs of one chunk.
-const lstmChunkBytes = 4 << 20
+// recurrentChunkBytes bounds the memory for the gates' inputs of one chunk.
+const recurrentChunkBytes = 4 << 20
 
-func newLSTM[T float](o *graph.LSTM, in []graph.TensorType) (Kernel, error) {
-	x := in[lstmX].Shape
-	k := &lstm[T]{
-		steps: int(x[0]), batch: int(x[1]), input: int(x[2]), hidden: int(o.Hidden), dirs: len(o.Activations) / 3,
-		reverse: o.Direction == "reverse", batchFirst: o.BatchFirst, inputForget: o.InputForget, clip: T(o.Clip),
+func newRecurrent[T float](op graph.Op, in []graph.TensorType) (Kernel, error) {
+	k := &recurrent[T]{}
+	var names []string
+	var alpha, beta []float64
+	var direction string
+	switch o := op.(type) {
+	case *graph.RNN:
+		k.kind, k.hidden, k.batchFirst, k.clip = rnnCell, int(o.Hidden), o.BatchFirst, T(o.Clip)
+		names, alpha, beta, direction = o.Activations, o.ActAlpha, o.ActBeta, o.Direction
+	case *graph.GRU:
+		k.kind, k.hidden, k.batchFirst, k.clip = gruCell, int(o.Hidden), o.BatchFirst, T(o.Clip)
+		names, alpha, beta, direction = o.Activations, o.ActAlpha, o.ActBeta, o.Direction
+		if o.LinearBeforeReset {
+			k.kind = gruLinearCell
+		}
+	case *graph.LSTM:
+		k.kind, k.hidden, k.batchFirst, k.clip = lstmCell, int(o.Hidden), o.BatchFirst, T(o.Clip)
+		names, alpha, beta, direction = o.Activations, o.ActAlpha, o.ActBeta, o.Direction
+		k.inputForget = o.InputForget
 	}
-	if o.BatchFirst {
+	cell := cellKinds[k.kind]
+	x := in[recurrentX].Shape
+	k.steps, k.batch, k.input = int(x[0]), int(x[1]), int(x[2])
+	if k.batchFirst {
 		k.steps, k.batch = k.batch, k.steps
 	}
+	k.gates, k.dirs, k.reverse = cell.gates, len(names)/cell.acts, direction == "reverse"
 	for d := range k.dirs {
 		var acts [3]activation[T]
-		for i := range acts {
-			f, err := newActivation[T](o.Activations[3*d+i], o.ActAlpha[3*d+i], o.ActBeta[3*d+i])
+		for i := range cell.acts {
+			f, err := newActivation[T](names[cell.acts*d+i], alpha[cell.acts*d+i], beta[cell.acts*d+i])
 			if err != nil {
 				return nil, err
 			}
@@ -83,16 +118,16 @@ func newLSTM[T float](o *graph.LSTM, in []graph.TensorType) (Kernel, error) {
 		k.acts = append(k.acts, acts)
 	}
 	size := elementSize[T]()
-	k.wBytes = k.dirs * 4 * packedLen(k.input, k.hidden) * size
-	k.rBytes = k.dirs * 4 * packedLen(k.hidden, k.hidden) * size
-	step := max(1, k.dirs*k.batch*4*k.hidden*size)
-	k.chunk = max(1, min(k.steps, lstmChunkBytes/step))
+	k.wBytes = k.dirs * k.gates * packedLen(k.input, k.hidden) * size
+	k.rBytes = k.dirs * k.gates * packedLen(k.hidden, k.hidden) * size
+	step := max(1, k.dirs*k.batch*k.gates*k.hidden*size)
+	k.chunk = max(1, min(k.steps, recurrentChunkBytes/step))
 	k.place()
 	return k, nil
 }
 
 // place lays out the scratch memory.
-func (k *lstm[T]) place() {
+func (k *recurrent[T]) place() {
 	k.scratch = 0
 	place := func(n int) int {
 		at := k.scratch
@@ -100,9 +135,9 @@ func (k *lstm[T]) place() {
 		return at
 	}
 	size := elementSize[T]()
-	k.gatesAt = place(k.dirs * k.chunk * k.batch * 4 * k.hidden * size)
-	k.biasAt = place(k.dirs * 4 * k.hidden * size)
-	k.stateAt = place(lstmStates * k.dirs * k.batch * k.hidden * size)
+	k.gatesAt = place(k.dirs * k.chunk * k.batch * k.gates * k.hidden * size)
+	k.biasAt = place(k.dirs * k.gates * k.hidden * size)
+	k.stateAt = place(cellKinds[k.kind].states * k.dirs * k.batch * k.hidden * size)
 	if !k.wPacked {
 		k.wAt = place(k.wBytes)
 	}
@@ -111,33 +146,29 @@ func (k *lstm[T]) place() {
 	}
 }
 
-// lstmStates is the number of state-sized buffers: H before and after a step,
-// C, and h(C).
-const lstmStates = 4
-
 // Scratch implements [Kernel].
-func (k *lstm[T]) Scratch() int { return k.scratch }
+func (k *recurrent[T]) Scratch() int { return k.scratch }
 
 // Packed implements [Packer].
-func (k *lstm[T]) Packed(i int) int {
+func (k *recurrent[T]) Packed(i int) int {
 	switch i {
-	case lstmW:
+	case recurrentW:
 		return k.wBytes
-	case lstmR:
+	case recurrentR:
 		return k.rBytes
 	}
 	return 0
 }
 
 // Pack implements [Packer].
-func (k *lstm[T]) Pack(i int, dst, src []byte) {
+func (k *recurrent[T]) Pack(i int, dst, src []byte) {
 	depth := k.input
-	if i == lstmR {
+	if i == recurrentR {
 		depth = k.hidden
 	}
 	d, s := view[T](dst), view[T](src)
 	packed := packedLen(depth, k.hidden)
-	for gate := range 4 * k.dirs {
+	for gate := range k.gates * k.dirs {
 		if depth > 0 {
 			packPanels(d[gate*packed:][:packed], matrix[T]{s[gate*k.hidden*depth:], 1, depth}, depth, k.hidden)
 		}
@@ -145,20 +176,20 @@ func (k *lstm[T]) Pack(i int, dst, src []byte) {
 }
 
 // UsePacked implements [Packer].
-func (k *lstm[T]) UsePacked(i int) {
+func (k *recurrent[T]) UsePacked(i int) {
 	switch i {
-	case lstmW:
+	case recurrentW:
 		k.wPacked = true
-	case lstmR:
+	case recurrentR:
 		k.rPacked = true
 	}
 	k.place()
 }
 
 // Run implements [Kernel].
-func (k *lstm[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
+func (k *recurrent[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	t.lstm = k
+	t.recurrent = k
 	if err := t.bind(in, out, scratch); err != nil {
 		return err
 	}
@@ -171,16 +202,16 @@ func (k *lstm[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		}
 	}
 	t.finish()
-	*t = lstmTask[T]{}
+	*t = recurrentTask[T]{}
 	return nil
 }
 
 // backwards reports whether direction d runs from the last step to the first.
-func (k *lstm[T]) backwards(d int) bool { return d == 1 || k.reverse }
+func (k *recurrent[T]) backwards(d int) bool { return d == 1 || k.reverse }
 
 // stateIndex returns where the state of a batch entry lies in an operand or
 // result of ONNX's layout.
-func (k *lstm[T]) stateIndex(d, b int) int {
+func (k *recurrent[T]) stateIndex(d, b int) int {
 	if k.batchFirst {
 		return (b*k.dirs + d) * k.hidden
 	}
@@ -188,7 +219,7 @@ func (k *lstm[T]) stateIndex(d, b int) int {
 }
 
 // outputIndex returns where Y holds time step s of a batch entry.
-func (k *lstm[T]) outputIndex(d, b, s int) int {
+func (k *recurrent[T]) outputIndex(d, b, s int) int {
 	if k.batchFirst {
 		return ((b*k.steps+s)*k.dirs + d) * k.hidden
 	}

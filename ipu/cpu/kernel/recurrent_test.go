@@ -64,7 +64,7 @@ func lstmReference(o *graph.LSTM, steps, batch, input int, v [8][]float64, lens 
 		for b := range batch {
 			ht, ct := make([]float64, h), make([]float64, h)
 			for j := range h {
-				ht[j], ct[j] = at(v[lstmH], (d*batch+b)*h+j), at(v[lstmC], (d*batch+b)*h+j)
+				ht[j], ct[j] = at(v[recurrentH], (d*batch+b)*h+j), at(v[recurrentC], (d*batch+b)*h+j)
 			}
 			n := int(lens[b])
 			for s := range n {
@@ -74,24 +74,24 @@ func lstmReference(o *graph.LSTM, steps, batch, input int, v [8][]float64, lens 
 				}
 				gate := func(g, j int) float64 { // iofc
 					row := (d*4+g)*h + j
-					sum := at(v[lstmB], d*8*h+g*h+j) + at(v[lstmB], d*8*h+4*h+g*h+j)
+					sum := at(v[recurrentB], d*8*h+g*h+j) + at(v[recurrentB], d*8*h+4*h+g*h+j)
 					for k := range input {
-						sum += v[lstmX][(time*batch+b)*input+k] * v[lstmW][row*input+k]
+						sum += v[recurrentX][(time*batch+b)*input+k] * v[recurrentW][row*input+k]
 					}
 					for k := range h {
-						sum += ht[k] * v[lstmR][row*h+k]
+						sum += ht[k] * v[recurrentR][row*h+k]
 					}
 					return sum
 				}
 				hn, cn := make([]float64, h), make([]float64, h)
 				for j := range h {
-					i := act(d, 0, gate(0, j)+at(v[lstmP], d*3*h+j)*ct[j])
-					f := act(d, 0, gate(2, j)+at(v[lstmP], d*3*h+2*h+j)*ct[j])
+					i := act(d, 0, gate(0, j)+at(v[recurrentP], d*3*h+j)*ct[j])
+					f := act(d, 0, gate(2, j)+at(v[recurrentP], d*3*h+2*h+j)*ct[j])
 					if o.InputForget {
 						f = 1 - i
 					}
 					cn[j] = f*ct[j] + i*act(d, 1, gate(3, j))
-					out := act(d, 0, gate(1, j)+at(v[lstmP], d*3*h+h+j)*cn[j])
+					out := act(d, 0, gate(1, j)+at(v[recurrentP], d*3*h+h+j)*cn[j])
 					hn[j] = out * act(d, 2, cn[j])
 					y[((time*dirs+d)*batch+b)*h+j] = hn[j]
 				}
@@ -180,7 +180,7 @@ func TestLSTM(t *testing.T) {
 		var v [8][]float64
 		for i, tt := range in {
 			data[i] = src.tensor(tt)
-			if i == lstmW || i == lstmR {
+			if i == recurrentW || i == recurrentR {
 				// Keep the sums moderate, else errors grow from step to step.
 				elems := load(d, data[i])
 				for j := range elems {
@@ -195,19 +195,19 @@ func TestLSTM(t *testing.T) {
 			lens[i] = steps
 		}
 		if rapid.Bool().Draw(t, "lengths") {
-			in[lstmLens] = graph.TensorType{DType: graph.I32, Shape: []int64{batch}}
+			in[recurrentLens] = graph.TensorType{DType: graph.I32, Shape: []int64{batch}}
 			var elems []elem
 			for i := range lens {
 				lens[i] = rapid.Int64Range(0, steps).Draw(t, "length")
 				elems = append(elems, elem{i: lens[i]})
 			}
-			data[lstmLens] = store(graph.I32, elems)
+			data[recurrentLens] = store(graph.I32, elems)
 		}
 		out, got := runPacked(t, o, in, data)
 
 		if o.BatchFirst {
-			v[lstmX] = permuted(v[lstmX], x, 1, 0, 2)
-			v[lstmH], v[lstmC] = permuted(v[lstmH], state, 1, 0, 2), permuted(v[lstmC], state, 1, 0, 2)
+			v[recurrentX] = permuted(v[recurrentX], x, 1, 0, 2)
+			v[recurrentH], v[recurrentC] = permuted(v[recurrentH], state, 1, 0, 2), permuted(v[recurrentC], state, 1, 0, 2)
 		}
 		y, yh, yc := lstmReference(o, int(steps), int(batch), int(input), v, lens)
 		if o.BatchFirst {
@@ -243,7 +243,7 @@ func TestLSTMInChunks(t *testing.T) {
 			out, want := run(t, o, in, data)
 			k, err := New(o, in, out)
 			require.NoError(t, err)
-			l := k.(*lstm[float32])
+			l := k.(*recurrent[float32])
 			require.Equal(t, 11, l.chunk)
 			l.chunk = 4
 			l.place()
