@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
-	"context"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -49,26 +51,26 @@ func status(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: status CODE ARGUMENT…")
 	}
-	var out, errOut bytes.Buffer
-	wd, err := os.Getwd()
-	ts.Check(err)
-	ts.Check(os.Chdir(ts.MkAbs(".")))
-	code := Run(context.Background(), args[1:], strings.NewReader(""), &out, &errOut)
-	ts.Check(os.Chdir(wd))
-	ts.Check(os.WriteFile(ts.MkAbs("out"), out.Bytes(), 0o666))
-	ts.Check(os.WriteFile(ts.MkAbs("err"), errOut.Bytes(), 0o666))
-	ts.Logf("%s%s", out.String(), errOut.String())
-	if args[0] != string(rune('0'+code)) {
+	// Scripts run side by side, so the command gets a process of its own.
+	err := ts.Exec("popefgen", args[1:]...)
+	code := 0
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("out"), []byte(ts.ReadFile("stdout")), 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs("err"), []byte(ts.ReadFile("stderr")), 0o666))
+	if args[0] != strconv.Itoa(code) {
 		ts.Fatalf("exit code %d, want %s", code, args[0])
 	}
 }
 
 // cut N FILE TO writes the first N bytes of FILE.
 func cut(ts *testscript.TestScript, neg bool, args []string) {
-	n := 0
-	for _, c := range args[0] {
-		n = 10*n + int(c-'0')
-	}
+	n, err := strconv.Atoi(args[0])
+	ts.Check(err)
 	b, err := os.ReadFile(ts.MkAbs(args[1]))
 	ts.Check(err)
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b[:n], 0o666))

@@ -36,6 +36,9 @@ func Find(dirs []string, recursive bool) ([]Case, error) {
 			cases = append(cases, c)
 			continue
 		}
+		if _, err := os.Stat(dir); err != nil {
+			return nil, fmt.Errorf("looking for cases: %w", err)
+		}
 		n := len(cases)
 		err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || d.Name() != modelFile {
