@@ -169,6 +169,8 @@ func (t *tile) a(r int) operand.Mem {
 }
 
 // step multiplies one column of A by one row of B, vectors b, and moves on.
+// A's element is the last operand always: of two NaNs the operands' order
+// decides which one is kept, and tiles of all kinds are to give the same.
 func (t *tile) step(b []reg.VecVirtual) {
 	for r := range t.r {
 		if t.v == 1 && t.wide() {
@@ -178,7 +180,7 @@ func (t *tile) step(b []reg.VecVirtual) {
 		x := t.vec()
 		t.VBROADCASTSS(t.a(r), x)
 		for i := range b {
-			t.VFMADD231PS(b[i], x, t.acc[r][i])
+			t.VFMADD231PS(x, b[i], t.acc[r][i])
 		}
 	}
 	for _, p := range t.rows {

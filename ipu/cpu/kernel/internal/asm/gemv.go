@@ -110,14 +110,10 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 	}
 	for p := range panels {
 		for i := range perPanel {
-			if r == 1 {
-				a.VFMADD231PS(place(p, i), x[0], acc[0][p*perPanel+i])
-				continue
-			}
 			y := a.vec()
 			a.VMOVUPS(place(p, i), y)
 			for j := range r {
-				a.VFMADD231PS(y, x[j], acc[j][p*perPanel+i])
+				a.VFMADD231PS(x[j], y, acc[j][p*perPanel+i])
 			}
 		}
 	}
