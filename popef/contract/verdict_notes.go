@@ -1,0 +1,178 @@
+package contract
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/popef"
+)
+
+// Notes returns what differs between two models and is no part of their
+// contracts: weights, executable, options, program names and the hardware that
+// they were compiled for. Every one is [Compatible], and code that was
+// generated for one of the models runs the other without being generated
+// again if the contracts are the same. It fails if a model can't be read.
+//
+// The package hash by which Poplar recognises executables of another release
+// is inside of a Poplar executable and not in PopEF's own data; a change of it
+// shows as a change of the executable.
+func Notes(old, new *popef.Model) ([]Finding, error) {
+	n := &notes{}
+	if err := n.executable(old, new); err != nil {
+		return nil, err
+	}
+	a, b := &old.Metadata, &new.Metadata
+	const load = "the package loads what the file has"
+	n.values(KindOptions, "engine option", options(a.EngineOptions), options(b.EngineOptions), load, "see that the device is run as intended")
+	n.values(KindOptions, "device option", options(a.DeviceOptions), options(b.DeviceOptions), load, "see that the device is run as intended")
+	n.values(KindNames, "name of program", programNames(a.Programs), programNames(b.Programs), "programs are run by index", "nothing")
+	const target = "callers do not name the hardware"
+	n.add(KindTarget, "IPU version", fmt.Sprint(a.IPUVersion), fmt.Sprint(b.IPUVersion), target, "see that such a device is there")
+	n.add(KindTarget, "pod", yesNo(a.IsPOD), yesNo(b.IsPOD), target, "see that such a device is there")
+	n.add(KindTarget, "processes", fmt.Sprint(a.NumProcesses), fmt.Sprint(b.NumProcesses), target, "see that such a device is there")
+	n.add(KindTarget, "inference", yesNo(a.IsInference), yesNo(b.IsInference), "it describes the model, not its interface", "nothing")
+	return n.found, n.weights(old, new)
+}
+
+type notes struct{ found []Finding }
+
+func (n *notes) add(k Kind, what, was, is, why, do string) {
+	if was != is {
+		n.found = append(n.found, Finding{Kind: k, Verdict: Compatible, What: what, Old: was, New: is, Why: why, Do: do})
+	}
+}
+
+// values adds the differences between two sets of named values.
+func (n *notes) values(k Kind, what string, old, new map[string]string, why, do string) {
+	names := slices.Sorted(maps.Keys(old))
+	for name := range new {
+		if _, both := old[name]; !both {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	value := func(m map[string]string, name string) string {
+		if v, ok := m[name]; ok {
+			return quote(v)
+		}
+		return "not set"
+	}
+	for _, name := range names {
+		n.add(k, fmt.Sprintf("%s %s", what, name), value(old, name), value(new, name), why, do)
+	}
+}
+
+// options returns a list of options by quoted name; of several values of one
+// name all count.
+func options(list []popef.Option) map[string]string {
+	m := map[string]string{}
+	for _, o := range list {
+		if v, ok := m[quote(o.Name)]; ok {
+			o.Value = v + ", " + o.Value
+		}
+		m[quote(o.Name)] = o.Value
+	}
+	return m
+}
+
+func programNames(list []popef.ProgramInfo) map[string]string {
+	m := map[string]string{}
+	for _, p := range list {
+		m[fmt.Sprint(p.Index)] = p.Name
+	}
+	return m
+}
+
+func (n *notes) executable(old, new *popef.Model) error {
+	const why, do = "the contract says nothing of how the model computes; the package hash of Poplar is inside of it", "compare the outputs (popefgen run, popefgen verify)"
+	a, err := old.Executable()
+	if err != nil {
+		return fmt.Errorf("comparing executables: %w", err)
+	}
+	b, err := new.Executable()
+	if err != nil {
+		return fmt.Errorf("comparing executables: %w", err)
+	}
+	if !bytes.Equal(a, b) {
+		describe := func(m *popef.Model, p []byte) string {
+			return fmt.Sprintf("%q of %d bytes, sha256 %s…", m.Metadata.Executable, len(p), digest(p))
+		}
+		n.add(KindExecutable, "executable", describe(old, a), describe(new, b), why, do)
+		return nil
+	}
+	n.add(KindExecutable, "name of the executable", quote(old.Metadata.Executable), quote(new.Metadata.Executable), why, "nothing")
+	return nil
+}
+
+// digest returns the start of the SHA-256 of p, enough to tell two apart.
+func digest(p []byte) string {
+	sum := sha256.Sum256(p)
+	return hex.EncodeToString(sum[:4])
+}
+
+// weights compares the data that both models carry for anchors of one name;
+// data that only one has is part of the contract.
+func (n *notes) weights(old, new *popef.Model) error {
+	shared := 0
+	var differ []string
+	seen := map[string]bool{}
+	for _, a := range old.Metadata.Anchors {
+		x, has := old.Data(a.Name)
+		y, both := new.Data(a.Name)
+		if !has || !both || seen[a.Name] {
+			continue
+		}
+		seen[a.Name] = true
+		shared++
+		same, err := sameData(x, y)
+		if err != nil {
+			return fmt.Errorf("comparing the data of %q: %w", a.Name, err)
+		}
+		if !same {
+			differ = append(differ, quote(a.Name))
+		}
+	}
+	if len(differ) > 0 {
+		slices.Sort(differ)
+		const most = 4
+		count, more := len(differ), ""
+		if count > most {
+			differ, more = differ[:most], fmt.Sprintf(" and %d more", count-most)
+		}
+		n.add(KindWeights, "weights", fmt.Sprintf("%d tensors", shared), fmt.Sprintf("other data in %d of them: %s%s", count, strings.Join(differ, ", "), more),
+			"data in the file is not part of the contract", "compare the outputs (popefgen run, popefgen verify)")
+	}
+	return nil
+}
+
+// sameData compares what two blobs hold, a piece at a time: models are large.
+func sameData(a, b *popef.Blob) (bool, error) {
+	if a.Kind != b.Kind || a.NumTensors != b.NumTensors {
+		return false, nil
+	}
+	x, y := a.Open(), b.Open()
+	if x.Size() != y.Size() {
+		return false, nil
+	}
+	p, q := make([]byte, min(x.Size(), 1<<18)), make([]byte, min(x.Size(), 1<<18))
+	for left := x.Size(); left > 0; {
+		n := min(left, int64(len(p)))
+		if _, err := io.ReadFull(x, p[:n]); err != nil {
+			return false, err
+		}
+		if _, err := io.ReadFull(y, q[:n]); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(p[:n], q[:n]) {
+			return false, nil
+		}
+		left -= n
+	}
+	return true, nil
+}
