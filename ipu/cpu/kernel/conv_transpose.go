@@ -45,7 +45,7 @@ type convTranspose[T float] struct {
 	convShape
 	window int // elements of the kernel of one channel
 	block  int // channels gathered at a time
-	tall   int // rows of the product computed at a time
+	tall   int // rows of the product computed at a time: of whole maps or of one
 	slots  int // parts that have scratch memory
 	axis   int // the outermost spatial axis that may be cut into bands
 	packed bool
@@ -61,7 +61,10 @@ const mostProducts = 256
 func newConvTranspose[T float](s convShape) *convTranspose[T] {
 	k := &convTranspose[T]{convShape: s, window: product3(s.kernel)}
 	k.block = max(1, min(block[T](), s.channels))
-	k.tall = max(1, min(mostProducts, s.maps*k.window))
+	k.tall = min(mostProducts, k.window)
+	if whole := mostProducts / max(1, k.window) * k.window; whole > 0 {
+		k.tall = min(whole, s.maps*k.window)
+	}
 	k.slots = min(maxParts, 4*runtime.GOMAXPROCS(0))
 	if s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 {
 		k.axis = 1
@@ -203,8 +206,13 @@ func (t *convTransposeTask[T]) compute(unit int, buf []T) {
 	gathered, products := buf[:t.block*panel], buf[t.block*panel:]
 	for pos := lo * row / panel * panel; pos < hi*row; pos += panel {
 		cols := min(panel, positions-pos)
-		for r := firstMap * t.window; r < lastMap*t.window; r += t.tall {
-			n := min(t.tall, lastMap*t.window-r)
+		for r, n := firstMap*t.window, 0; r < lastMap*t.window; r += n {
+			// However the maps are cut, those of one are added in the same
+			// order.
+			n = min(t.tall, lastMap*t.window-r)
+			if t.tall < t.window {
+				n = min(n, t.window-r%t.window)
+			}
 			clear(products[:n*panel])
 			for c := 0; c < t.channels; c += t.block {
 				depth := min(t.block, t.channels-c)

@@ -42,7 +42,8 @@ func TestConvTranspose(t *testing.T) {
 		if rapid.Bool().Draw(t, "bias") {
 			in[2] = of(group * m)
 		}
-		src := drawSource(t)
+		// No NaN: which of its bits stay depends on the order of two operands.
+		src := &source{r: seeded(rapid.Uint64().Draw(t, "data"))}
 		data := [][]byte{src.tensor(in[0]), src.tensor(in[1]), src.tensor(in[2])}
 		out, got := runPacked(t, op, in, data)
 

@@ -114,12 +114,13 @@ func nearestIndex(o *graph.Resize, axis, n int, x float64) int {
 type nearest[T any] struct {
 	// from tells, per axis of the result but those of the unit, which offset
 	// in the operand each of its positions shows, or outside.
-	from  [][]int
-	unit  int
-	rows  int
-	fill  T
-	x, y  []T
-	parts int
+	from       [][]int
+	everywhere bool // no position of the last axis is outside
+	unit       int
+	rows       int
+	fill       T
+	x, y       []T
+	parts      int
 }
 
 func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
@@ -151,6 +152,7 @@ func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
 	if len(k.from) == 0 { // a scalar
 		k.from = [][]int{{0}}
 	}
+	k.everywhere = !slices.Contains(k.from[len(k.from)-1], outside)
 	return k
 }
 
@@ -171,6 +173,8 @@ func (k *nearest[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 // Do implements [Task].
 func (k *nearest[T]) Do(part int) {
 	last := k.from[len(k.from)-1]
+	var before []T // the row above, which shows the operand from shown on
+	shown := 0
 	for row, end := span(k.rows, k.parts, part, 1); row < end; row++ {
 		y := k.y[row*len(last)*k.unit:][:len(last)*k.unit]
 		base := 0
@@ -184,9 +188,16 @@ func (k *nearest[T]) Do(part int) {
 			r /= len(from)
 		}
 		switch {
+		case base == shown && before != nil:
+			copy(y, before)
 		case base == outside:
 			for i := range y {
 				y[i] = k.fill
+			}
+		case k.unit == 1 && k.everywhere:
+			x := k.x[base:]
+			for i, at := range last[:len(y)] {
+				y[i] = x[at]
 			}
 		case k.unit == 1:
 			x := k.x[base:]
@@ -202,6 +213,7 @@ func (k *nearest[T]) Do(part int) {
 				copy(y[i*k.unit:][:k.unit], k.x[base+at:])
 			}
 		}
+		before, shown = y, base
 	}
 }
 

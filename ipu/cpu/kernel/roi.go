@@ -92,7 +92,6 @@ func (k *roiAlign[T]) Do(part int) {
 type roiAxis[T float] struct {
 	start, cell T
 	count       float64 // samples
-	step        T
 }
 
 // newRoiAxis returns the samples of a region from lo to hi that is cut into a
