@@ -39,7 +39,7 @@ type Engine struct {
 	inner    *cpu.Engine
 	innerOn  ipu.Device
 	index    map[string]int // of streams, by handle
-	programs []program
+	programs []programPlan
 
 	prefetch  bool
 	lookahead int
@@ -69,15 +69,6 @@ type stream struct {
 	refused     bool     // to prefetch, since the last transfer of any stream
 	moved       int      // transfers completed since the engine was loaded
 	buffer      []byte   // lent to the host
-	lent        bool     // and poisoned since
-}
-
-// program is one program of an engine.
-type program struct {
-	ipu.ProgramInfo
-	steps     []Step
-	transfers []int // streams in the order in which a run moves them; nil if not known yet
-	moves     []int // the streams that it moves
 }
 
 // unlimited is the most that an engine looks ahead.
@@ -113,9 +104,7 @@ func (e *Engine) prepare() error {
 	for i, s := range e.script.Streams {
 		e.streams[i].depth, e.streams[i].speculative = max(1, s.Depth), s.Speculative
 	}
-	for _, q := range p.programs {
-		e.programs = append(e.programs, program{q.ProgramInfo, q.steps, q.transfers, q.moves})
-	}
+	e.programs = p.programs
 	return nil
 }
 
@@ -126,7 +115,7 @@ func (e *Engine) preparePortable() error {
 	}
 	e.setStreams(e.inner.Streams())
 	for _, p := range e.inner.Programs() {
-		q := program{ProgramInfo: p}
+		q := programPlan{ProgramInfo: p}
 		for i, s := range e.streams {
 			if slices.Contains(s.info.Programs, p.Index) {
 				q.moves = append(q.moves, i)

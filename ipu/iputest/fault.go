@@ -65,9 +65,9 @@ func (f Fault) Times(n int) Fault {
 // Always returns every such point, from the nth on.
 func (f Fault) Always() Fault { return f.Times(0) }
 
-// Hang, injected into loading, running or a transfer, blocks instead of
+// ErrHang, injected into loading, running or a transfer, blocks instead of
 // failing: until the engine is stopped or the context of the call ends.
-var Hang = errors.New("hang")
+var ErrHang = errors.New("hang")
 
 // injection is an injected fault.
 type injection struct {
@@ -83,10 +83,10 @@ type injection struct {
 //
 //	sys.Inject(iputest.OnRun(1).Nth(3), &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset})
 //
-// remove takes the injection back. Inject panics if err is nil, or [Hang] where
+// remove takes the injection back. Inject panics if err is nil, or [ErrHang] where
 // nothing could end it.
 func (s *System) Inject(f Fault, err error) (remove func()) {
-	if err == nil || err == Hang && (f.at == atMake || f.at == atAttach) {
+	if err == nil || err == ErrHang && (f.at == atMake || f.at == atAttach) {
 		panic(fmt.Sprintf("iputest: inject %v: nothing would come of it", err))
 	}
 	i := &injection{Fault: f, err: err}
@@ -107,7 +107,7 @@ func (s *System) strike(ctx context.Context, at point, id int, event Event, doin
 	if err == nil {
 		return nil
 	}
-	if err == Hang {
+	if err == ErrHang {
 		<-ctx.Done()
 		return ended(ctx)
 	}

@@ -14,7 +14,7 @@ import (
 // run is one run of a program.
 type run struct {
 	e     *Engine
-	p     *program
+	p     *programPlan
 	ctx   context.Context // cancelled by Stop
 	order []int           // p.transfers, as far as it is known to hold
 	at    int             // the next transfer in order
@@ -34,7 +34,7 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 	if err := e.runnable(); err != nil {
 		return fail(err)
 	}
-	at := slices.IndexFunc(e.programs, func(p program) bool { return p.Index == index })
+	at := slices.IndexFunc(e.programs, func(p programPlan) bool { return p.Index == index })
 	if at < 0 {
 		return fail(ipu.ErrUnknownProgram)
 	}
@@ -328,14 +328,17 @@ func (r *run) lookAhead() error {
 		return nil
 	}
 	ahead := map[int]int{} // transfers of each stream, on the way
-	for k := range min(r.e.lookahead, 2*len(r.order)-r.at) {
+	for k := range r.e.lookahead {
 		again := r.at+k >= len(r.order) // as if the program ran again
+		if again && (r.at+k)%len(r.order) == 0 && !r.eager() {
+			break
+		}
 		i := r.order[(r.at+k)%len(r.order)]
 		s := &r.e.streams[i]
 		if again && !s.speculative || s.info.Direction == ipu.DeviceToHost {
 			continue
 		}
-		if ahead[i]++; ahead[i] <= len(s.ahead) || len(s.ahead) >= s.depth || s.refused {
+		if ahead[i]++; ahead[i] <= len(s.ahead) || !s.wants() {
 			continue
 		}
 		if _, err := r.ask(i); err != nil {
@@ -343,6 +346,19 @@ func (r *run) lookAhead() error {
 		}
 	}
 	return nil
+}
+
+// eager reports whether a stream is to be prefetched past the program's end.
+func (r *run) eager() bool {
+	return slices.ContainsFunc(r.p.moves, func(i int) bool {
+		s := &r.e.streams[i]
+		return s.speculative && s.wants()
+	})
+}
+
+// wants reports whether more of the stream can be prefetched.
+func (s *stream) wants() bool {
+	return s.info.Direction == ipu.HostToDevice && len(s.ahead) < s.depth && !s.refused
 }
 
 // ask asks the host for a transfer ahead of time.

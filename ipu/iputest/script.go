@@ -203,7 +203,7 @@ type plan struct {
 type programPlan struct {
 	ipu.ProgramInfo
 	steps     []Step
-	transfers []int // streams in the order in which a run moves them
+	transfers []int // streams in the order in which a run moves them; nil if not known yet
 	moves     []int // the streams that it moves, each once
 }
 

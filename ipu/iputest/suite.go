@@ -218,7 +218,7 @@ func (r *suiteRun) within(done <-chan error, what string) error {
 // goroutines waits until there are no more goroutines than n.
 func (r *suiteRun) goroutines(n int) {
 	r.Helper()
-	for end := time.Now().Add(2 * time.Second); runtime.NumGoroutine() > n; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(patience / 5); runtime.NumGoroutine() > n; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			r.Errorf("%d goroutines are left, want %d", runtime.NumGoroutine(), n)
 			return
