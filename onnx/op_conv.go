@@ -85,20 +85,22 @@ func (c *call) checkPerAxis(name string, v []int64, n int) {
 	}
 }
 
-func conv(c *call) []*value {
-	x, w := c.in(0), c.in(1)
+func conv(c *call) []*value { return one(c.conv(c.in(0), c.in(1), c.opt(2))) }
+
+// conv convolves with the node's attributes.
+func (c *call) conv(x, w, bias *value) *value {
 	if w.rank() != x.rank() {
-		c.fail("operand 1 (W) is %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
+		c.fail("the weights are %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
 	}
 	kernel := w.typ.Shape[min(2, w.rank()):]
 	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
-		c.fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.typ)
+		c.fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.typ)
 	}
 	win := c.windows(x, kernel)
 	op := &graph.Conv{
 		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group", 1),
 	}
-	return one(c.emit(op, x, w, c.opt(2)))
+	return c.emit(op, x, w, bias)
 }
 
 func maxPool(c *call) []*value {

@@ -179,7 +179,7 @@ func (c *call) integerConv(x, xZero, w, wZero, bias *value) *value {
 	if bias != nil {
 		bias = c.cast(bias, wide)
 	}
-	return c.convolve(a, b, bias)
+	return c.conv(a, b, bias)
 }
 
 // perChannel gives a list with a number for each place on axis 0 of w the
@@ -189,19 +189,6 @@ func (c *call) perChannel(list, w *value, axis int64) *value {
 		c.fail("%v has a number for each of %d channels, want %d", list.typ, list.typ.Elements(), w.typ.Shape[0])
 	}
 	return c.along(list, axis, w.rank())
-}
-
-// convolve applies Conv with the node's attributes.
-func (c *call) convolve(x, w, bias *value) *value {
-	kernel := w.typ.Shape[2:]
-	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
-		c.fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.typ)
-	}
-	win := c.windows(x, kernel)
-	op := &graph.Conv{
-		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group", 1),
-	}
-	return c.emit(op, x, w, bias)
 }
 
 func convInteger(c *call) []*value {
