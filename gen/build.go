@@ -130,6 +130,9 @@ func checkEmbed(name string) error {
 			return fmt.Errorf("embedded model %q: the name of an embedded file may have only ASCII letters, digits and ._-+; rename the file", name)
 		}
 	}
+	if name == contract.FileName {
+		return fmt.Errorf("embedded model %q: the package's contract has this name; rename the file", name)
+	}
 	if strings.ContainsAny(name[:1], "._-+") || filepath.Ext(name) == ".go" {
 		return fmt.Errorf("embedded model %q: want a name that starts with a letter or digit and does not end in .go", name)
 	}
@@ -470,6 +473,7 @@ func (b *builder) files() {
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}
+	p.Files = append(p.Files, contract.FileName)
 	if p.Embed != "" {
 		p.Files = append(p.Files, p.Embed)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/golden"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // load writes a description and loads it.
@@ -117,6 +118,12 @@ func TestAnyModel(t *testing.T) {
 		require.NoError(t, err)
 		declared := map[string]bool{}
 		for _, f := range files {
+			if f.Name == contract.FileName {
+				back, err := contract.ParseFile(string(f.Data))
+				require.NoError(t, err)
+				require.Empty(t, contract.Judge(p.Published(), back))
+				continue
+			}
 			parsed, err := parser.ParseFile(token.NewFileSet(), f.Name, f.Data, parser.ParseComments)
 			require.NoError(t, err)
 			require.True(t, ast.IsGenerated(parsed), "%s does not bear the mark of generated code", f.Name)
@@ -146,7 +153,7 @@ func TestEmbedNames(t *testing.T) {
 	description, err := golden.Read(goldenDir + "/affine/model.yaml")
 	require.NoError(t, err)
 	model := load(t, description)
-	for _, bad := range []string{"my model.popef", "a*.popef", "a/b.popef", ".popef", "_x.popef", "é.popef", "x.go", "a\nb"} {
+	for _, bad := range []string{"my model.popef", "a*.popef", "a/b.popef", ".popef", "_x.popef", "é.popef", "x.go", "a\nb", "contract.txt"} {
 		_, err := gen.Build(model, gen.Options{Embed: bad})
 		require.ErrorIs(t, err, gen.ErrBuild, "%q", bad)
 		require.ErrorContains(t, err, "embedded model", "%q", bad)
@@ -154,7 +161,7 @@ func TestEmbedNames(t *testing.T) {
 	p, err := gen.Build(model, gen.Options{Embed: "digits-v1.2.popef"})
 	require.NoError(t, err)
 	require.Equal(t, "affine.popef", p.Model)
-	require.Equal(t, []string{"affine.go", "affine_contract.go", "digits-v1.2.popef"}, p.Files)
+	require.Equal(t, []string{"affine.go", "affine_contract.go", "contract.txt", "digits-v1.2.popef"}, p.Files)
 	_, err = gen.Build(model, gen.Options{ModelBase: "a\n//go:embed /etc/passwd\n.popef"})
 	require.ErrorContains(t, err, "can't stand in a comment")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/dave/jennifer/jen"
 	"golang.org/x/tools/imports"
 
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
 )
 
@@ -17,9 +18,10 @@ const (
 	cpuPath = "github.com/popefgen/popefgen/ipu/cpu"
 )
 
-// Emit renders a plan's Go files, in the order of [Plan.Files]. It decides
-// nothing: the same plan gives the same bytes everywhere. The embedded model
-// copy, which a plan only names, is not among them; see [ModelCopy].
+// Emit renders a plan's Go files and its contract.txt, in the order of
+// [Plan.Files]. It decides nothing: the same plan gives the same bytes
+// everywhere. The embedded model copy, which a plan only names, is not among
+// them; see [ModelCopy].
 func Emit(p *Plan) ([]File, error) {
 	var out []File
 	for i, render := range []func(*Plan) ([]byte, error){mainFile, contractFile, testFile} {
@@ -37,7 +39,7 @@ func Emit(p *Plan) ([]File, error) {
 		}
 		out = append(out, File{Name: name, Data: data})
 	}
-	return out, nil
+	return append(out, File{Name: contract.FileName, Data: []byte(p.Published().FileText())}), nil
 }
 
 // newFile begins a Go file with the header, the model and its contract.

@@ -79,8 +79,19 @@ type Plan struct {
 	CarriedBytes   int64 // bytes of that data
 
 	ModelEnv string   // environment variable with the model's directory, for the tests
-	Files    []string // base names of all files, Go files first
+	Files    []string // base names of all files: Go files, contract.txt, the model
 	Tests    bool     // whether a test file is among them
+}
+
+// Published returns the contract with the Go names that callers see.
+func (p *Plan) Published() contract.Published {
+	names := map[string]string{}
+	for _, a := range p.Anchors {
+		if a.GoName != "" {
+			names[a.Handle] = a.GoName
+		}
+	}
+	return contract.Published{Contract: p.Contract, GoNames: names}
 }
 
 // Anchor is one anchor of the model and what becomes of it.

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/pmezard/go-difflib/difflib"
+
+	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // Header is the first line of every Go file that popefgen writes. A file
@@ -33,9 +35,9 @@ type File struct {
 // returns the base names of what it wrote or removed, sorted; nothing is
 // written when nothing differs, which spares the build cache.
 //
-// A Go file without the header is never touched: if one stands where a file
-// must go, Write changes nothing and returns an error that wraps
-// [ErrForeign]. A model copy (any other file) replaces an existing file only
+// A Go file without the header is never touched, nor is a contract.txt that does
+// not begin like one: if one stands where a file must go, Write changes nothing
+// and returns an error that wraps [ErrForeign]. A model copy (any other file) replaces an existing file only
 // if a Go file with the header in dir already embeds that name; model copies
 // that are no longer embedded stay.
 func Write(dir string, files []File) (changed []string, err error) {
@@ -88,7 +90,7 @@ func Check(dir string, files []File) (diff string, err error) {
 		} else {
 			new = s.want.Data
 		}
-		if !utf8.Valid(s.have) || !utf8.Valid(new) || filepath.Ext(s.name) != ".go" {
+		if !utf8.Valid(s.have) || !utf8.Valid(new) || filepath.Ext(s.name) != ".go" && s.name != contract.FileName {
 			fmt.Fprintf(&b, "Binary files %s and %s differ\n", from, to)
 			continue
 		}
@@ -160,9 +162,12 @@ func compare(dir string, files []File) ([]difference, error) {
 			continue
 		}
 		d := difference{name: f.Name, want: &files[i], have: have, exists: exists}
-		if filepath.Ext(f.Name) == ".go" {
+		switch {
+		case filepath.Ext(f.Name) == ".go":
 			d.foreign = exists && !ours(have)
-		} else {
+		case f.Name == contract.FileName:
+			d.foreign = exists && !contract.IsFile(have)
+		default:
 			d.foreign = exists && !embedded[f.Name]
 		}
 		out = append(out, d)

@@ -61,6 +61,14 @@ func TestWrite(t *testing.T) {
 			fails: ErrForeign, after: map[string]string{"m.go": hand},
 		},
 		{
+			name: "a foreign contract.txt in the way", before: map[string]string{"contract.txt": "I, the undersigned\n"}, files: []File{file("contract.txt", "popefgen contract 1\n"), file("m.go", a1)},
+			fails: ErrForeign, after: map[string]string{"contract.txt": "I, the undersigned\n"},
+		},
+		{
+			name: "our contract.txt is replaced", before: map[string]string{"contract.txt": "popefgen contract 1\r\nold"}, files: []File{file("contract.txt", "popefgen contract 1\nnew")},
+			changed: []string{"contract.txt"}, after: map[string]string{"contract.txt": "popefgen contract 1\nnew"},
+		},
+		{
 			name: "a foreign model in the way", before: map[string]string{"m.popef": "trained for a year"}, files: []File{file("m.go", a1), file("m.popef", "model")},
 			fails: ErrForeign, after: map[string]string{"m.popef": "trained for a year"},
 		},

@@ -32,6 +32,14 @@ func bindings(c *cli.Context, m *onnx.Model) (map[string]*onnx.Tensor, error) {
 	return values, nil
 }
 
+// notPopEF adds to err what may be the matter with a file.
+func notPopEF(err error) error {
+	if errors.Is(err, popef.ErrFormat) {
+		return fmt.Errorf("%w; is it a PopEF file?", err)
+	}
+	return err
+}
+
 // openModel opens a PopEF model, or compiles an ONNX model in memory.
 func openModel(c *cli.Context, path string) (*popef.Model, error) {
 	if !strings.EqualFold(filepath.Ext(path), ".onnx") {
@@ -41,10 +49,7 @@ func openModel(c *cli.Context, path string) (*popef.Model, error) {
 			}
 		}
 		m, err := popef.Load(path)
-		if err != nil && errors.Is(err, popef.ErrFormat) {
-			return nil, fmt.Errorf("%w; is it a PopEF file?", err)
-		}
-		return m, err
+		return m, notPopEF(err)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {

@@ -54,7 +54,7 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 	commands := []*cli.Command{
-		compileCommand, generateCommand, inspectCommand, runCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
+		compileCommand, generateCommand, inspectCommand, runCommand, diffCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
 	}
 	for _, c := range commands {
 		c.OnUsageError = usageError

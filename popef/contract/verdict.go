@@ -49,7 +49,7 @@ const (
 	KindDirection    Kind = "direction"     // input, output
 	KindType         Kind = "type"          // element type
 	KindShape        Kind = "shape"         // number or size of dimensions
-	KindBatch        Kind = "batch"         // the leading dimension of all inputs and outputs that had it
+	KindBatch        Kind = "batch"         // the leading dimension of all run inputs and outputs, and nothing else
 	KindHandle       Kind = "handle"        // stream handle
 	KindData         Kind = "data"          // whether the file carries it
 	KindPrograms     Kind = "programs"      // programs that move it
@@ -319,9 +319,9 @@ func (j *judge) anchor(a, b *Anchor) {
 	v, why, do = of(fmt.Sprintf("the array in %s has another Go type", j.old.field(a)), "adapt the callers, or compile the model with the old shape")
 	if shown && j.batched != nil && leads(a, b, j.batched) {
 		kind = KindBatch
-		why = fmt.Sprintf("for whole-batch calls the first array length of %s is %d, no longer %d; calls by the sample stay as they are, as one sample is what it was",
+		why = fmt.Sprintf("for whole-batch calls the first array length of %s is %d, no longer %d; RunSamples stays as it is, as one sample is what it was",
 			j.old.field(a), j.batched.is, j.batched.was)
-		do = fmt.Sprintf("adapt whole-batch callers, or compile with --batch %d", j.batched.was)
+		do = fmt.Sprintf("adapt whole-batch callers or let them call RunSamples (generate with --batch-dim 0), or compile with --batch %d", j.batched.was)
 	}
 	j.anchorFinding(kind, v, a, fmt.Sprint(a.Info.Shape), fmt.Sprint(b.Info.Shape), why, do)
 

@@ -7,40 +7,28 @@ import (
 )
 
 // findBatch returns the change of the batch dimension, nil if there is none:
-// all run inputs and outputs of the old contract that have the leading
-// dimension was have is in the new one and are else what they were, at least
-// one input and one output among them, and no other shape changed.
+// the leading dimension of all run inputs and outputs was one number and is
+// another, and that is all that changed of their shapes. It is what a package
+// with samples in dimension 0 asks of a model.
 func (j *judge) findBatch(pairs []int) *batchChange {
 	var c *batchChange
-	var in, out bool
 	for i, at := range pairs {
 		a := &j.old.Anchors[i]
 		if at < 0 || a.Role != RunInput && a.Role != RunOutput {
 			continue
 		}
 		b := &j.new.Anchors[at]
-		if b.Role != a.Role || slices.Equal(a.Info.Shape, b.Info.Shape) {
-			continue
-		}
-		if len(a.Info.Shape) == 0 || len(b.Info.Shape) == 0 {
-			return nil
-		}
-		if c == nil {
+		if c == nil && len(a.Info.Shape) > 0 && len(b.Info.Shape) > 0 {
 			c = &batchChange{a.Info.Shape[0], b.Info.Shape[0]}
 		}
-		if !leads(a, b, c) {
+		if c == nil || c.was == c.is || c.was < 1 || c.is < 1 || b.Role != a.Role || !leads(a, b, c) {
 			return nil
 		}
-		in, out = in || a.Role == RunInput, out || a.Role == RunOutput
 	}
-	if c == nil || !in || !out || c.was < 1 || c.is < 1 {
-		return nil
-	}
-	for i, at := range pairs {
-		a := &j.old.Anchors[i]
-		if at >= 0 && (a.Role == RunInput || a.Role == RunOutput) && len(a.Info.Shape) > 0 && a.Info.Shape[0] == c.was &&
-			slices.Equal(a.Info.Shape, j.new.Anchors[at].Info.Shape) {
-			return nil // it kept what the others count as the batch
+	for i := range j.new.Anchors {
+		b := &j.new.Anchors[i]
+		if (b.Role == RunInput || b.Role == RunOutput) && (c == nil || len(b.Info.Shape) == 0 || b.Info.Shape[0] != c.is) {
+			return nil
 		}
 	}
 	return c
