@@ -40,6 +40,7 @@ var passes = []func(*builder){
 	(*builder).anchors,
 	(*builder).handles,
 	(*builder).tensors,
+	(*builder).samples,
 	(*builder).renames,
 	(*builder).name,
 	(*builder).fields,
@@ -325,6 +326,50 @@ func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
 	}
 }
 
+// samples finds the dimension of run inputs and outputs that counts samples.
+func (b *builder) samples() {
+	if b.opts.BatchDim == nil {
+		return
+	}
+	p, dim, first := &b.plan, *b.opts.BatchDim, ""
+	if dim < 0 {
+		b.problem("batch dimension %d: want 0 or more", dim)
+		return
+	}
+	for i, a := range p.Anchors {
+		if a.Role != contract.RunInput && a.Role != contract.RunOutput {
+			continue
+		}
+		t := &p.Tensors[b.tensor[i]]
+		if dim >= len(t.Shape) {
+			b.problem("anchor %q: %s has no dimension %d to count samples", a.Name, a.Info, dim)
+			continue
+		}
+		n := t.Shape[dim]
+		switch {
+		case n == 0:
+			b.problem("anchor %q: %s has no samples in dimension %d", a.Name, a.Info, dim)
+			continue
+		case first == "":
+			p.BatchSize, first = n, a.Name
+		case n != p.BatchSize:
+			b.problem("anchor %q: %s has %d samples in dimension %d, and anchor %q has %d", a.Name, a.Info, n, dim, first, p.BatchSize)
+			continue
+		}
+		t.Blocks = 1
+		for _, d := range t.Shape[:dim] {
+			t.Blocks *= d
+		}
+		t.SampleShape = slices.Concat(t.Shape[:dim], t.Shape[dim+1:])
+		if t.Blocks == 0 {
+			b.problem("anchor %q: %s has no elements before dimension %d", a.Name, a.Info, dim)
+		}
+	}
+	if first == "" {
+		b.problem("batch dimension %d: the model has no run inputs and outputs", dim)
+	}
+}
+
 // renames finds the tensors that the caller gave names to.
 func (b *builder) renames() {
 	p := &b.plan
@@ -398,7 +443,7 @@ func (b *builder) unknown(key string) string {
 // the first free number behind it.
 func (b *builder) name() {
 	p := &b.plan
-	n := newNames(p.Pin)
+	n := newNames(p.Pin, p.BatchSize > 0)
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {
@@ -443,8 +488,10 @@ func (b *builder) wish(t int) string {
 }
 
 func (t *Tensor) setName(name string) {
-	ids := family(name)
-	t.Name, t.From, t.NameConst = ids[0], ids[1], ids[2]
+	t.Name, t.From, t.NameConst = name, name+"From", "Anchor"+name
+	if t.Blocks > 0 {
+		t.Sample = name + "Sample"
+	}
 }
 
 // fields fills the structs.

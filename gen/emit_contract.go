@@ -33,6 +33,11 @@ func contractFile(p *Plan) ([]byte, error) {
 		jen.Line().Id("Contract").Op(":").Id("contract"),
 		jen.Line().Id("Iterations").Op(":").Id("DeviceIterations"),
 		jen.Line().Id("QueueDepth").Op(":").Id("QueueDepth"),
+		jen.Do(func(s *jen.Statement) {
+			if p.BatchSize > 0 {
+				s.Line().Id("Batch").Op(":").Id("BatchSize")
+			}
+		}),
 		jen.Line().Id("Anchors").Op(":").Index().Qual(rtPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
 			anchorSpecs(g, p)
 		}),
@@ -47,13 +52,17 @@ func anchorSpecs(g *jen.Group, p *Plan) {
 	for _, s := range p.streams() {
 		for _, field := range s.fields {
 			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
-			g.Line().Values(
+			values := []jen.Code{
 				jen.Id("Name").Op(":").Id(t.NameConst),
 				jen.Id("Handle").Op(":").Lit(a.Handle),
 				jen.Id("GoName").Op(":").Lit(t.Name),
 				jen.Id("Role").Op(":").Qual(rtPath, roleConst(a.Role)),
 				jen.Id("Bytes").Op(":").Lit(int(t.Bytes)),
-			)
+			}
+			if t.Blocks > 0 && (a.Role == contract.RunInput || a.Role == contract.RunOutput) {
+				values = append(values, jen.Id("Blocks").Op(":").Lit(int(t.Blocks)))
+			}
+			g.Line().Values(values...)
 			lines++
 		}
 	}

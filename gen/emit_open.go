@@ -42,24 +42,14 @@ func openFunc(f *jen.File, p *Plan) {
 				g.Id("Path").Op(":").Id("path")
 			}
 		})
-		g.Id("bindings").Op(":=").Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) {
-			n := 0
-			for _, s := range p.streams() {
-				for _, field := range s.fields {
-					g.Line().Values(
-						jen.Id("Handle").Op(":").Lit(p.Anchors[field.Anchor].Handle),
-						jen.Id("Stream").Op(":").Op("&").Id("r").Dot(s.id).Dot(field.Name),
-					)
-					n++
-				}
-			}
-			if n > 0 {
-				g.Line()
-			}
-		})
-		g.Id("bind").Op(":=").Func().Params(jen.Id("slot").Int()).Block(
+		g.Id("bindings").Op(":=").Func().Params().Index().Qual(rtPath, "Binding").Block(
+			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
+			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
+			jen.Return(jen.Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) { bindings(g, p) })),
+		)
+		g.Id("bind").Op(":=").Func().Params(jen.List(jen.Id("replica"), jen.Id("slot")).Int()).Block(
 			jen.Id("q").Op(":=").Op("&").Id("r").Dot("queue").Index(jen.Id("slot")),
-			jen.Id("r").Dot("bind").Call(jen.Op("&").Id("q").Dot("in"), jen.Op("&").Id("q").Dot("out")),
+			jen.Id("r").Dot("ports").Index(jen.Id("replica")).Dot("bind").Call(jen.Op("&").Id("q").Dot("in"), jen.Op("&").Id("q").Dot("out")),
 			jen.Op("*").Id("q").Op("=").Id("request").Values().Comment("// keep no reference to the caller's memory"),
 		)
 		g.If(
@@ -69,6 +59,27 @@ func openFunc(f *jen.File, p *Plan) {
 		g.Return(jen.Id("r"), jen.Nil())
 	})
 	f.Line()
+}
+
+// bindings adds a line for every stream of a replica.
+func bindings(g *jen.Group, p *Plan) {
+	lines := 0
+	for _, s := range p.streams() {
+		owner := "p"
+		if s.id == "load" {
+			owner = "r"
+		}
+		for _, field := range s.fields {
+			g.Line().Values(
+				jen.Id("Handle").Op(":").Lit(p.Anchors[field.Anchor].Handle),
+				jen.Id("Stream").Op(":").Op("&").Id(owner).Dot(s.id).Dot(field.Name),
+			)
+			lines++
+		}
+	}
+	if lines > 0 {
+		g.Line()
+	}
 }
 
 // openDoc is the documentation of Open.
@@ -106,8 +117,11 @@ func nilChecks(g *jen.Group, p *Plan, id, structName string, fields []Field, fir
 		return jen.Return(append(slices.Clone(first), err)...)
 	}
 	g.If(jen.Id(id).Op("==").Nil()).Block(fail(structName))
-	for _, field := range fields {
-		g.If(jen.Id(id).Dot(field.Name).Op("==").Nil()).Block(
-			fail(structName+"."+field.Name, jen.Id(p.Tensors[field.Tensor].NameConst)))
+	for i, field := range fields {
+		isNil := jen.Id(id).Dot(field.Name).Op("==").Nil()
+		if structName == "Inputs" {
+			isNil.Op("&&").Op("!").Add(core("Frozen").Call(jen.Lit(i)))
+		}
+		g.If(isNil).Block(fail(structName+"."+field.Name, jen.Id(p.Tensors[field.Tensor].NameConst)))
 	}
 }

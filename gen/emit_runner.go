@@ -23,6 +23,7 @@ func mainFile(p *Plan) ([]byte, error) {
 	tensorTypes(f, p)
 	structures(f, p)
 	runnerType(f, p)
+	freezers(f, p)
 	openFunc(f, p)
 	methods(f, p)
 	return render(f)
@@ -44,6 +45,10 @@ func constants(f *jen.File, p *Plan) {
 		g.Id("DeviceIterations").Op("=").Lit(p.DeviceIterations)
 		comments(g, "QueueDepth is the number of requests that may be submitted and not yet waited for.")
 		g.Id("QueueDepth").Op("=").Lit(p.QueueDepth)
+		if p.BatchSize > 0 {
+			comments(g, "BatchSize is the number of samples in every input and output.")
+			g.Id("BatchSize").Op("=").Lit(int(p.BatchSize))
+		}
 	})
 	f.Line()
 	if len(p.Tensors) == 0 {
@@ -58,9 +63,9 @@ func constants(f *jen.File, p *Plan) {
 	f.Line()
 }
 
-// streams is one struct of stream ends in the Runner.
+// streams is one struct of stream ends.
 type streams struct {
-	id     string // field of Runner
+	id     string // field of Runner ("load") or ports
 	end    string // rt.Input or rt.Output
 	fields []Field
 }
@@ -76,22 +81,40 @@ func (p *Plan) streams() []streams {
 }
 
 func runnerType(f *jen.File, p *Plan) {
-	runs := "Run"
+	any, runs := "Submit", "Run"
+	if p.BatchSize > 0 {
+		any = "Submit and RunSamples"
+	}
 	if len(p.SaveOutputs) > 0 {
 		runs = "Run and Save"
 	}
-	comments(f.Group, wrap("Runner runs the model. Submit may be called from any goroutine, "+runs+
-		" from one at a time, unless Open was given rt.Concurrent.")...)
+	comments(f.Group, wrap("Runner runs the model. "+any+" may be called from any goroutine, "+runs+
+		" from one at a time, unless Open was given rt.Concurrent or rt.WithReplicas.")...)
+	ends := func(g *jen.Group, s streams) {
+		g.Id(s.id).StructFunc(func(g *jen.Group) {
+			for _, field := range s.fields {
+				g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
+			}
+		})
+	}
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
 		for _, s := range p.streams() {
-			g.Id(s.id).StructFunc(func(g *jen.Group) {
-				for _, field := range s.fields {
-					g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
-				}
-			})
+			if s.id == "load" {
+				ends(g, s)
+			}
 		}
+		g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
 		g.Id("queue").Index(jen.Id("QueueDepth")).Id("request")
+	})
+	f.Line()
+	comments(f.Group, "ports are the ends of the streams of one replica.")
+	f.Type().Id("ports").StructFunc(func(g *jen.Group) {
+		for _, s := range p.streams() {
+			if s.id != "load" {
+				ends(g, s)
+			}
+		}
 	})
 	f.Line()
 	comments(f.Group, "request is what a submitted request works on.")
@@ -100,6 +123,20 @@ func runnerType(f *jen.File, p *Plan) {
 		jen.Id("out").Id("Outputs"),
 	)
 	f.Line()
+}
+
+// freezers adds an option for every run input that gives it the same data in
+// every request.
+func freezers(f *jen.File, p *Plan) {
+	for _, field := range p.Inputs {
+		t := p.Tensors[field.Tensor]
+		comments(f.Group, wrap("Freeze"+t.Name+" makes every request read t, which must not change until Close: Inputs."+
+			field.Name+" may then be nil.")...)
+		f.Func().Id("Freeze" + t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
+			jen.Return(jen.Qual(rtPath, "Freeze").Call(jen.Lit(p.Anchors[field.Anchor].Handle), jen.Id("t"))),
+		)
+		f.Line()
+	}
 }
 
 // methods adds what a Runner does after Open.
@@ -118,35 +155,81 @@ func methods(f *jen.File, p *Plan) {
 	ctx := jen.Id("ctx").Qual("context", "Context")
 	errType := []jen.Code{jen.Error()}
 
+	replica := jen.Id("replica").Int()
+	runs := slices.Concat([]jen.Code{ctx}, run)
+	leastBusy := jen.Qual(rtPath, "LeastBusy")
+	on := func(name string, args ...jen.Code) func(*jen.Group) {
+		return func(g *jen.Group) { g.Return(jen.Id("r").Dot(name).Call(args...)) }
+	}
+	// take emits the statements that take the engine of a replica.
+	take := func(g *jen.Group) {
+		g.List(jen.Id("replica"), jen.Err()).Op(":=").Add(core("Begin").Call(jen.Id("ctx"), jen.Id("replica")))
+		g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Err()))
+	}
+	port := func() *jen.Statement { return jen.Id("r").Dot("ports").Index(jen.Id("replica")) }
+
 	comments(f.Group, "Run computes out from in and returns when out is filled. It allocates nothing.")
-	method("Run", append([]jen.Code{ctx}, run...), errType, func(g *jen.Group) {
-		ifErr(g, jen.Id("check").Call(jen.Id("in"), jen.Id("out")))
-		ifErr(g, core("Begin").Call(jen.Id("ctx")))
-		g.Id("r").Dot("bind").Call(jen.Id("in"), jen.Id("out"))
-		g.Return(core("Main").Call(jen.Id("ctx")))
+	method("Run", runs, errType, on("RunOn", jen.Id("ctx"), leastBusy, jen.Id("in"), jen.Id("out")))
+
+	comments(f.Group, "RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.")
+	method("RunOn", slices.Concat([]jen.Code{ctx, replica}, run), errType, func(g *jen.Group) {
+		ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")))
+		take(g)
+		g.Add(port().Dot("bind").Call(jen.Id("in"), jen.Id("out")))
+		g.Return(core("Main").Call(jen.Id("ctx"), jen.Id("replica")))
 	})
 
 	comments(f.Group, "Submit queues a request and returns a ticket, which must be waited for once. What in and out",
 		"point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means",
 		"that QueueDepth tickets are pending. It allocates nothing.")
-	ticket := jen.Qual(rtPath, "Ticket")
-	method("Submit", run, []jen.Code{ticket, jen.Error()}, func(g *jen.Group) {
-		ifErr(g, jen.Id("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
-		g.List(jen.Id("slot"), jen.Err()).Op(":=").Add(core("Reserve").Call())
+	ticket := []jen.Code{jen.Qual(rtPath, "Ticket"), jen.Error()}
+	method("Submit", run, ticket, on("SubmitOn", leastBusy, jen.Id("in"), jen.Id("out")))
+
+	comments(f.Group, "SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.")
+	method("SubmitOn", slices.Concat([]jen.Code{replica}, run), ticket, func(g *jen.Group) {
+		ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
+		g.List(jen.Id("slot"), jen.Err()).Op(":=").Add(core("Reserve").Call(jen.Id("replica")))
 		g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Qual(rtPath, "Ticket").Values(), jen.Err()))
 		g.Id("r").Dot("queue").Index(jen.Id("slot")).Op("=").Id("request").Values(jen.Op("*").Id("in"), jen.Op("*").Id("out"))
-		g.Return(core("Enqueue").Call(jen.Id("slot")), jen.Nil())
+		g.Return(core("Enqueue").Call(jen.Id("slot"), jen.Id("replica")), jen.Nil())
+	})
+
+	if p.BatchSize > 0 {
+		comments(f.Group, "RunSamples computes any number of samples; all slices have the same length. Whole batches run",
+			"at once, the rest together with samples of other callers, as rt.WithBatching says, and padded",
+			"where there are not enough. It allocates nothing once the runner has warmed up.")
+		params, args := []jen.Code{ctx}, []jen.Code{jen.Id("ctx")}
+		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+			for _, field := range s.fields {
+				id := s.id + field.Name
+				params = append(params, jen.Id(id).Index().Id(p.Tensors[field.Tensor].Sample))
+				args = append(args, jen.Qual(rtPath, "SamplesOf").Call(jen.Id(id)))
+			}
+		}
+		method("RunSamples", params, errType, func(g *jen.Group) { g.Return(core("RunSamples").Call(args...)) })
+	}
+
+	comments(f.Group, "UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load",
+		"programs again. Requests go on meanwhile.")
+	method("UpdateWeights", []jen.Code{ctx, jen.Id("weights").Op("...").Qual(rtPath, "Weight")}, errType, func(g *jen.Group) {
+		g.Return(core("UpdateWeights").Call(jen.Id("ctx"), jen.Id("weights").Op("...")))
 	})
 
 	if len(p.SaveOutputs) > 0 {
-		comments(f.Group, "Save runs the save programs, which fill out with the model's state.")
-		method("Save", []jen.Code{ctx, jen.Id("out").Op("*").Id("SaveOutputs")}, errType, func(g *jen.Group) {
-			nilChecks(g, p, "out", "SaveOutputs", p.SaveOutputs)
-			ifErr(g, core("Begin").Call(jen.Id("ctx")))
-			for _, field := range p.SaveOutputs {
-				g.Id("r").Dot("save").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
-			}
-			g.Return(core("Save").Call(jen.Id("ctx")))
+		out := jen.Id("out").Op("*").Id("SaveOutputs")
+		comments(f.Group, "Save runs the save programs of the first replica, which fill out with the model's state.")
+		method("Save", []jen.Code{ctx, out}, errType, on("SaveOn", jen.Id("ctx"), jen.Lit(0), jen.Id("out")))
+		comments(f.Group, "SaveOn is Save on one replica. rt.ErrReplica means that there is no such replica.")
+		method("SaveOn", []jen.Code{ctx, replica, out}, errType, func(g *jen.Group) {
+			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
+			take(g)
+			g.Add(port().Dot("bindSave").Call(jen.Id("out")))
+			g.Return(core("Save").Call(jen.Id("ctx"), jen.Id("replica")))
+		})
+		comments(f.Group, "SaveAtClose makes Close run the save programs of a replica, which fill out.")
+		method("SaveAtClose", []jen.Code{replica, out}, errType, func(g *jen.Group) {
+			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
+			g.Return(core("SaveAtClose").Call(jen.Id("replica"), jen.Func().Params().Block(port().Dot("bindSave").Call(jen.Id("out")))))
 		})
 	}
 
@@ -154,25 +237,44 @@ func methods(f *jen.File, p *Plan) {
 		"allowed.")
 	method("Close", nil, errType, func(g *jen.Group) { g.Return(core("Close").Call()) })
 
-	comments(f.Group, "Session returns the session underneath, for what has no typed form here.")
-	method("Session", nil, []jen.Code{jen.Op("*").Qual(rtPath, "Session")}, func(g *jen.Group) { g.Return(core("Session").Call()) })
+	session := []jen.Code{jen.Op("*").Qual(rtPath, "Session")}
+	comments(f.Group, "Session returns the session of the first replica, for what has no typed form here.")
+	method("Session", nil, session, func(g *jen.Group) { g.Return(core("Session").Call(jen.Lit(0))) })
+	comments(f.Group, "Replica returns the session of a replica, nil if there is no such replica.")
+	method("Replica", []jen.Code{jen.Id("i").Int()}, session, func(g *jen.Group) { g.Return(core("Session").Call(jen.Id("i"))) })
 
 	comments(f.Group, "bind makes the streams read in and fill out.")
-	method("bind", run, []jen.Code{jen.Null()}, func(g *jen.Group) {
-		for _, field := range p.Inputs {
-			g.Id("r").Dot("in").Dot(field.Name).Dot("Bind").Call(jen.Id("in").Dot(field.Name))
-		}
-		for _, field := range p.Outputs {
-			g.Id("r").Dot("out").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
+	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bind").Params(run...).BlockFunc(func(g *jen.Group) {
+		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+			for _, field := range s.fields {
+				g.Id("p").Dot(s.id).Dot(field.Name).Dot("Bind").Call(jen.Id(s.id).Dot(field.Name))
+			}
 		}
 	})
+	f.Line()
+	if len(p.SaveOutputs) > 0 {
+		comments(f.Group, "bindSave makes the streams of the save programs fill out.")
+		f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bindSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).BlockFunc(func(g *jen.Group) {
+			for _, field := range p.SaveOutputs {
+				g.Id("p").Dot("save").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
+			}
+		})
+		f.Line()
+	}
 
 	comments(f.Group, "check returns an error that names what is nil.")
-	f.Func().Id("check").Params(run...).Error().BlockFunc(func(g *jen.Group) {
+	f.Func().Params(jen.Id("r").Op("*").Id("Runner")).Id("check").Params(run...).Error().BlockFunc(func(g *jen.Group) {
 		nilChecks(g, p, "in", "Inputs", p.Inputs)
 		nilChecks(g, p, "out", "Outputs", p.Outputs)
 		g.Return(jen.Nil())
 	})
+	if len(p.SaveOutputs) > 0 {
+		f.Line()
+		f.Func().Id("checkSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).Error().BlockFunc(func(g *jen.Group) {
+			nilChecks(g, p, "out", "SaveOutputs", p.SaveOutputs)
+			g.Return(jen.Nil())
+		})
+	}
 }
 
 // core is a method of the runner's core.

@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
@@ -25,7 +26,25 @@ func tensorTypes(f *jen.File, p *Plan) {
 			jen.Return(jen.Qual(rtPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
 		)
 		f.Line()
+		if t.Sample != "" {
+			sampleType(f, t)
+		}
 	}
+}
+
+// sampleType adds the type of one sample of a tensor, with its flat view.
+func sampleType(f *jen.File, t Tensor) {
+	data := jen.Id("Data")
+	for _, n := range t.SampleShape {
+		data.Index(jen.Lit(int(n)))
+	}
+	comments(f.Group, fmt.Sprintf("%s is one of the BatchSize samples of %s.", t.Sample, t.Name))
+	f.Type().Id(t.Sample).Op("struct").Custom(braces, data.Add(elemType(t)))
+	f.Line()
+	comments(f.Group, "Flat views the sample as a slice in row-major order, without copying.")
+	f.Func().Params(jen.Id("t").Op("*").Id(t.Sample)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
+		jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
+	f.Line()
 }
 
 // braces puts what is short on one line.

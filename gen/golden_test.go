@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -73,6 +74,11 @@ func arguments(t *testing.T, dir, file string) gen.Options {
 	flags.IntVar(&opts.QueueDepth, "queue", 0, "")
 	flags.BoolVar(&opts.Tests, "tests", true, "")
 	flags.BoolFunc("embed", "", func(string) error { opts.Embed = file; return nil })
+	flags.Func("batch-dim", "", func(s string) error {
+		dim, err := strconv.Atoi(s)
+		opts.BatchDim = &dim
+		return err
+	})
 	flags.Func("rename", "", func(s string) error {
 		anchor, name, ok := strings.Cut(s, "=")
 		if !ok {

@@ -123,16 +123,17 @@ func checkRename(name string) error {
 type names struct {
 	owner  map[string]string // identifier to who has it, for messages
 	wished map[string]bool   // names that some tensor would like to have
+	sample bool              // tensors may have samples
 }
 
 // newNames returns a table that holds what the generator itself declares.
 // pin is the name of the contract constant.
-func newNames(pin string) *names {
-	n := &names{owner: map[string]string{}, wished: map[string]bool{}}
+func newNames(pin string, sample bool) *names {
+	n := &names{owner: map[string]string{}, wished: map[string]bool{}, sample: sample}
 	for _, id := range []string{
 		"Inputs", "Outputs", "LoadInputs", "SaveOutputs",
 		"NewInputs", "NewOutputs", "NewLoadInputs", "NewSaveOutputs",
-		"Runner", "Open", "ContractHash", "DeviceIterations", "QueueDepth", pin,
+		"Runner", "Open", "ContractHash", "DeviceIterations", "QueueDepth", "BatchSize", pin,
 	} {
 		n.owner[id] = "the generated package itself"
 	}
@@ -144,16 +145,21 @@ func newNames(pin string) *names {
 
 // testNames are the exported-looking identifiers that the test template
 // declares.
-var testNames = []string{"Example", "BenchmarkRun", "BenchmarkSubmit", "TestRunAllocatesNothing", "TestSubmitAllocatesNothing"}
+var testNames = []string{"Example", "BenchmarkRun", "BenchmarkSubmit", "BenchmarkRunSamples",
+	"TestRunAllocatesNothing", "TestSubmitAllocatesNothing", "TestRunSamplesAllocatesNothing"}
 
-// family returns the identifiers that a tensor named name declares.
-func family(name string) [3]string {
-	return [3]string{name, name + "From", "Anchor" + name}
+// family returns the identifiers that a tensor named name may declare.
+func (n *names) family(name string) []string {
+	ids := []string{name, name + "From", "Anchor" + name, "Freeze" + name}
+	if n.sample {
+		ids = append(ids, name+"Sample")
+	}
+	return ids
 }
 
 // holder returns who has one of the identifiers that name needs, or "".
 func (n *names) holder(name string) string {
-	for _, id := range family(name) {
+	for _, id := range n.family(name) {
 		if who := n.owner[id]; who != "" {
 			return who
 		}
@@ -163,7 +169,7 @@ func (n *names) holder(name string) string {
 
 // take gives name to owner.
 func (n *names) take(name, owner string) {
-	for _, id := range family(name) {
+	for _, id := range n.family(name) {
 		n.owner[id] = owner
 	}
 }

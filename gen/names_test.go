@@ -95,7 +95,7 @@ func TestNamesAreDistinct(t *testing.T) {
 			"X", "XFrom", "XFromFrom", "AnchorX", "Anchor", "AnchorXFrom", "X2", "X2_2", "X22", "Inputs", "Inputs2", "From",
 			"Open", "Runner", "AnchorAnchor", "AnchorAnchorX", "Example", "Contract00000000",
 		}), 0, 40).Draw(t, "wishes")
-		n := newNames("Contract00000000")
+		n := newNames("Contract00000000", true)
 		for _, w := range wishes {
 			n.wished[w] = true
 		}
@@ -105,7 +105,7 @@ func TestNamesAreDistinct(t *testing.T) {
 				w = n.suffixed(w)
 			}
 			n.take(w, w)
-			for _, id := range family(w) {
+			for _, id := range n.family(w) {
 				if seen[id] {
 					t.Fatalf("%v: %s is declared twice", wishes, id)
 				}

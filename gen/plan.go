@@ -43,6 +43,10 @@ type Options struct {
 	Renames map[string]string
 	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth int
+	// BatchDim, if not nil, is the dimension of every run input and output
+	// that counts samples: the package then has a type for one sample of each,
+	// and RunSamples, which computes any number of them.
+	BatchDim *int
 	// Tests adds a file with an example, benchmarks and allocation tests.
 	Tests bool
 }
@@ -62,6 +66,7 @@ type Plan struct {
 
 	QueueDepth       int    // pending requests
 	DeviceIterations int    // transfers of every run input and output per run; at least 1
+	BatchSize        int64  // samples in a transfer; 0 if samples are not told apart
 	Replicas         uint32 // replication factor that the model was compiled for
 	IPUs             uint32 // IPUs of all replicas
 
@@ -118,6 +123,10 @@ type Tensor struct {
 	Elem     string   // Go type of an element, qualified: "float32", "rt.Float16"
 	Elements int64    // number of elements
 	Bytes    int64    // size
+	Sample      string  // Go name of the type of one sample; "" if there is none
+	SampleShape []int64 // its array lengths
+	Blocks      int64   // equal blocks that have a part of every sample
+
 	Doc      []string // documentation of the type
 	FromDoc  []string // documentation of the constructor
 }

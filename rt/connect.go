@@ -56,6 +56,7 @@ const (
 	open    end = iota // nothing
 	drained            // nobody wants what it delivers
 	filed              // data of the model's files
+	frozen             // data that an option gave, for good
 	given              // what the caller gave
 )
 

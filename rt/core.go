@@ -2,8 +2,12 @@ package rt
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
@@ -31,6 +35,7 @@ type Spec struct {
 	Contract   string       // the canonical text of the model's contract
 	Iterations int          // transfers of every run input and output in one run, at least 1
 	QueueDepth int          // places for submitted requests, at least 1
+	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
 	Anchors    []AnchorSpec // those that memory is bound to
 }
 
@@ -41,6 +46,7 @@ type AnchorSpec struct {
 	GoName string // name of its Go type and fields
 	Role   Role
 	Bytes  int // size of one transfer
+	Blocks int // of a run input or output with samples: equal blocks of a transfer that have a part of every sample
 }
 
 // Source says where a model comes from: bytes, which must not change until
@@ -58,52 +64,122 @@ type Binding struct {
 	Stream ipu.Stream
 }
 
-// Core is what a generated Runner is built around: it opens the model, and
-// gives the engine to one request at a time. Its methods are for generated
-// code, which calls them in a fixed order:
+// LeastBusy stands for the replica that has the least to do.
+const LeastBusy = -1
+
+// Core is what a generated Runner is built around: it opens the model, once for
+// every replica, and gives an engine to one request at a time. Its methods are
+// for generated code, which calls them in a fixed order:
 //
-//	synchronous: Begin, Bind every stream, Main
+//	synchronous: Begin, Bind every stream of that replica, Main
 //	submitted:   Reserve, store the request in the slot, Enqueue
-//	saving:      Begin, Bind every stream, Save
+//	saving:      Begin, Bind every stream of that replica, Save
 //
 // The zero Core behaves as if closed.
 type Core struct {
+	model    *popef.Model
+	replicas []*replica
+	queue    *queue
+	frozen   []bool        // by run input
+	next     atomic.Uint32 // where the search for the least busy replica starts
+	batcher  batcher
+
+	closing  sync.Once
+	closeErr error
+}
+
+// replica is one session of a runner, with the windows of its streams.
+type replica struct {
 	session *Session
-	bind    func(slot int)
-	run     []*window // bound to memory during a run
+	run     []*window // bound to memory during a run; nil for a frozen input
 	saved   []*window // bound to memory while saving
 }
 
 // Open opens the model of spec: from source, or from where an option says. It
-// refuses a model of another contract ([*ContractError]), makes a session,
-// connects bindings and runs the load programs once. bind is called for a
-// submitted request, before it runs, to bind the streams to the memory in its
-// slot; it should also forget that memory.
+// refuses a model of another contract ([*ContractError]), makes a session for
+// every replica, connects its bindings and runs the load programs once.
+// bindings is called for every replica in order. bind is called for a submitted
+// request, before it runs, to bind the replica's streams to the memory in the
+// request's slot; it should also forget that memory.
 //
 // An Input of role [LoadInput] or [Seed] must be bound already, to memory that
-// stays valid and unchanged until Close.
-func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings []Binding, bind func(slot int), opts ...Option) error {
+// stays valid and unchanged until Close. It may belong to all replicas.
+func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings func() []Binding, bind func(replica, slot int), opts ...Option) error {
 	o, err := newOptions(opts)
+	if err == nil {
+		err = o.forRunner()
+	}
 	if err != nil {
 		return fmt.Errorf("%s: open: %w", spec.Package, err)
 	}
-	model, err := loadModel(source, o)
-	if err != nil {
+	if c.model, err = loadModel(source, o); err != nil {
 		return fmt.Errorf("%s: open: %w", spec.Package, err)
 	}
-	s, err := openSession(ctx, spec, model, o)
-	if err != nil {
-		model.Close()
-		return err
+	if err := c.open(ctx, spec, bindings, bind, o); err != nil {
+		return errors.Join(err, c.Close())
 	}
-	s.owned = model
-	if err := c.prepare(ctx, s, spec, bindings); err != nil {
-		s.Close()
-		return err
-	}
-	c.session, c.bind = s, bind
-	s.queue = newQueue(&s.gate, spec.QueueDepth, c.serve)
 	return nil
+}
+
+func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, bind func(replica, slot int), o *options) error {
+	found, err := agree(spec, c.model)
+	if err != nil {
+		return err
+	}
+	c.queue = newQueue(spec.QueueDepth)
+	for i := range o.replicas {
+		own := *o
+		if d, ok := o.devices[i]; ok {
+			own.device = d
+		}
+		s, err := newSession(ctx, c.model, found, i, &own)
+		if err != nil {
+			return err
+		}
+		r := &replica{session: s}
+		s.lane = &lane{queue: c.queue, gate: &s.gate, serve: func(slot int) error { return c.serve(i, slot, bind) }}
+		c.queue.lanes = append(c.queue.lanes, s.lane)
+		c.replicas = append(c.replicas, r)
+		if err := r.prepare(ctx, spec, bindings()); err != nil {
+			return err
+		}
+	}
+	for _, w := range c.replicas[0].run[:spec.inputs()] {
+		c.frozen = append(c.frozen, w == nil)
+	}
+	return c.batcher.init(c, spec, o.batching)
+}
+
+// forRunner returns which option has no meaning for a runner.
+func (o *options) forRunner() error {
+	for i, d := range o.devices {
+		if i < 0 || i >= o.replicas || d == nil {
+			return fmt.Errorf("WithReplicaDevices: %w: device %v for replica %d of %d", ErrOption, d, i, o.replicas)
+		}
+	}
+	switch {
+	case o.deferred:
+		return fmt.Errorf("Deferred: %w: a runner takes its device when it is opened", ErrOption)
+	case o.device != nil && o.replicas > 1 && !o.device.Info().Shared:
+		return fmt.Errorf("WithDevice: %w: %d replicas can't share this device; use WithReplicaDevices", ErrOption, o.replicas)
+	case o.request.ID != nil && o.replicas > 1:
+		return fmt.Errorf("WithDeviceID: %w: %d replicas can't all have the same device; use WithReplicaDevices", ErrOption, o.replicas)
+	}
+	if o.replicas > 1 {
+		o.concurrent = true
+	}
+	return nil
+}
+
+// inputs returns the number of run inputs.
+func (spec *Spec) inputs() int {
+	n := 0
+	for _, a := range spec.Anchors {
+		if a.Role == RunInput {
+			n++
+		}
+	}
+	return n
 }
 
 // loadModel reads the model from where source or an option says.
@@ -119,31 +195,35 @@ func loadModel(source Source, o *options) (*popef.Model, error) {
 	return popef.Load(source.Path)
 }
 
-// openSession compares the contracts and makes a session.
-func openSession(ctx context.Context, spec *Spec, m *popef.Model, o *options) (*Session, error) {
+// agree compares the contracts of generated code and model.
+func agree(spec *Spec, m *popef.Model) (contract.Contract, error) {
 	found := contract.Of(m)
 	if text := found.Text(); text != spec.Contract {
 		want, err := contract.Parse(spec.Contract)
 		if err != nil {
-			return nil, fmt.Errorf("%s: open: %w: its contract: %w", spec.Package, ErrGenerated, err)
+			return found, fmt.Errorf("%s: open: %w: its contract: %w", spec.Package, ErrGenerated, err)
 		}
-		return nil, fmt.Errorf("%s: open: %w", spec.Package, &ContractError{
+		return found, fmt.Errorf("%s: open: %w", spec.Package, &ContractError{
 			Package: spec.Package, Model: modelName(m), Want: want.Hash(), Found: contract.HashText(text), Changes: contract.Diff(want, found),
 		})
 	}
 	if spec.Iterations != found.DeviceIterations() || spec.QueueDepth < 1 {
-		return nil, fmt.Errorf("%s: open: %w: %d iterations (the contract has %d), queue depth %d",
+		return found, fmt.Errorf("%s: open: %w: %d iterations (the contract has %d), queue depth %d",
 			spec.Package, ErrGenerated, spec.Iterations, found.DeviceIterations(), spec.QueueDepth)
 	}
-	return newSession(ctx, m, found, o)
+	return found, nil
 }
 
 // prepare connects the bindings and runs the load programs.
-func (c *Core) prepare(ctx context.Context, s *Session, spec *Spec, bindings []Binding) error {
+func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) error {
+	s := r.session
 	for _, b := range bindings {
-		if err := c.attach(s, spec, b); err != nil {
+		if err := r.attach(spec, b); err != nil {
 			return s.errorf("open", err)
 		}
+	}
+	if n := len(r.run); n < spec.inputs() {
+		return s.errorf("open", fmt.Errorf("%w: %d run inputs and outputs are bound", ErrGenerated, n))
 	}
 	if err := s.check(s.main); err != nil {
 		return s.errorf("open", err)
@@ -156,7 +236,8 @@ func (c *Core) prepare(ctx context.Context, s *Session, spec *Spec, bindings []B
 }
 
 // attach connects one binding.
-func (c *Core) attach(s *Session, spec *Spec, b Binding) error {
+func (r *replica) attach(spec *Spec, b Binding) error {
+	s := r.session
 	at := slices.IndexFunc(spec.Anchors, func(a AnchorSpec) bool { return a.Handle == b.Handle })
 	stream, ok := b.Stream.(bound)
 	if at < 0 || !ok {
@@ -180,12 +261,19 @@ func (c *Core) attach(s *Session, spec *Spec, b Binding) error {
 	var connected ipu.Stream = stream
 	switch a.Role {
 	case RunInput, RunOutput:
-		c.run = append(c.run, w)
+		if s.ends[i] == frozen {
+			r.run = append(r.run, nil)
+			return nil
+		}
+		r.run = append(r.run, w)
 		s.windows = append(s.windows, w)
 	case SaveOutput:
-		c.saved = append(c.saved, w)
+		r.saved = append(r.saved, w)
 		s.windows = append(s.windows, w)
 	default: // given once, and the same wherever a program asks for it
+		if s.ends[i] == frozen {
+			return nil
+		}
 		if w.mem == nil {
 			return &NilAnchorError{Field: "LoadInputs." + a.GoName, Anchor: a.Name}
 		}
@@ -194,81 +282,196 @@ func (c *Core) attach(s *Session, spec *Spec, b Binding) error {
 	return s.connect(i, connected, given)
 }
 
-// Begin takes the engine for a synchronous run or a save, which the next call
-// must be. It waits for submitted requests that came before, and with
-// [Concurrent] for other callers. Errors: [ErrClosed], [ErrConcurrent], or
-// ctx's if it ends first.
-func (c *Core) Begin(ctx context.Context) error {
-	if c.session == nil {
-		return ErrClosed
+// Replicas returns the number of replicas.
+func (c *Core) Replicas() int { return len(c.replicas) }
+
+// Frozen reports whether run input i, in the order of the generated Inputs, has
+// the same data in every request.
+func (c *Core) Frozen(i int) bool { return i < len(c.frozen) && c.frozen[i] }
+
+// choose returns a replica: the one that is asked for, or the least busy one.
+func (c *Core) choose(asked int) (int, error) {
+	n := len(c.replicas)
+	switch {
+	case n == 0:
+		return 0, ErrClosed
+	case asked >= 0 && asked < n:
+		return asked, nil
+	case asked != LeastBusy:
+		return 0, fmt.Errorf("%w: %d of %d", ErrReplica, asked, n)
+	case n == 1:
+		return 0, nil
 	}
-	if err := c.session.begin(ctx); err != nil {
-		return c.session.errorf("run", err)
+	start, best, least := int(c.next.Add(1)), 0, math.MaxInt
+	for k := range n {
+		i := (start + k) % n
+		s := c.replicas[i].session
+		load := s.gate.load()
+		if s.failed.Load() != nil && !s.autoReset {
+			load += math.MaxInt / 2 // it fails quickly and would draw every request
+		}
+		if load < least {
+			best, least = i, load
+		}
+		if load == 0 {
+			break
+		}
 	}
+	return best, nil
+}
+
+// Begin takes the engine of a replica, which it returns, for a synchronous run
+// or a save, which the next call must be. It waits for submitted requests that
+// came before, and with [Concurrent] for other callers. Errors: [ErrClosed],
+// [ErrConcurrent], [ErrReplica], or ctx's if it ends first.
+func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
+	i, err := c.choose(replica)
+	if err != nil {
+		return 0, err
+	}
+	s := c.replicas[i].session
+	if err := s.beginRequest(ctx); err != nil {
+		return 0, s.errorf("run", err)
+	}
+	return i, nil
+}
+
+// Main runs the main programs of a replica in the caller's goroutine, over the
+// memory that its streams were bound to after Begin, and leaves the engine to
+// the next request. The streams forget the memory.
+func (c *Core) Main(ctx context.Context, replica int) error {
+	r := c.replicas[replica]
+	defer r.end()
+	return r.session.request(ctx)
+}
+
+func (r *replica) end() {
+	forget(r.run)
+	r.session.gate.release(1)
+}
+
+// Save runs the save programs of a replica as Main runs the main programs.
+func (c *Core) Save(ctx context.Context, replica int) error {
+	r := c.replicas[replica]
+	defer r.endSave()
+	return r.session.runSave(ctx)
+}
+
+func (r *replica) endSave() {
+	forget(r.saved)
+	r.session.gate.release(0)
+}
+
+// SaveAtClose makes Close run the save programs of a replica, over the memory
+// that bind binds its streams to; nil undoes it.
+func (c *Core) SaveAtClose(replica int, bind func()) error {
+	if replica < 0 || replica >= len(c.replicas) {
+		return fmt.Errorf("%w: %d of %d", ErrReplica, replica, len(c.replicas))
+	}
+	s := c.replicas[replica].session
+	if err := s.begin(context.Background()); err != nil {
+		return s.errorf("save at close", err)
+	}
+	s.mu.Lock()
+	s.atClose = bind
+	s.mu.Unlock()
+	s.gate.release(0)
 	return nil
-}
-
-// Main runs the main programs in the caller's goroutine, over the memory that
-// the streams were bound to after Begin, and leaves the engine to the next
-// request. The streams forget the memory.
-func (c *Core) Main(ctx context.Context) error {
-	defer c.end()
-	return c.session.request(ctx)
-}
-
-func (c *Core) end() {
-	forget(c.run)
-	c.session.gate.release(1)
-}
-
-// Save runs the save programs as Main runs the main programs.
-func (c *Core) Save(ctx context.Context) error {
-	defer c.endSave()
-	return c.session.runSave(ctx)
-}
-
-func (c *Core) endSave() {
-	forget(c.saved)
-	c.session.gate.release(0)
 }
 
 func forget(windows []*window) {
 	for _, w := range windows {
-		w.clear()
+		if w != nil {
+			w.clear()
+		}
 	}
 }
 
 // serve computes the request of a slot, in the worker's goroutine.
-func (c *Core) serve(slot int) error {
-	defer forget(c.run)
-	c.bind(slot)
-	return c.session.request(context.Background())
+func (c *Core) serve(replica, slot int, bind func(replica, slot int)) error {
+	r := c.replicas[replica]
+	defer forget(r.run)
+	if t := r.session.count.times; t != nil {
+		t.begin(c.queue.slots[slot].asked)
+	}
+	bind(replica, slot)
+	return r.session.request(context.Background())
 }
 
-// Reserve takes a place in the queue. It never blocks: [ErrQueueFull] if there
-// is none, [ErrClosed] after Close.
-func (c *Core) Reserve() (int, error) {
-	if c.session == nil {
-		return 0, ErrClosed
+// Reserve takes a place in the queue for a request to a replica. It never
+// blocks: [ErrQueueFull] if there is none, [ErrClosed] after Close,
+// [ErrReplica].
+func (c *Core) Reserve(replica int) (int, error) {
+	if _, err := c.choose(replica); err != nil {
+		return 0, err
 	}
-	slot, err := c.session.queue.reserve()
+	slot, err := c.queue.reserve()
 	if err != nil {
-		return 0, c.session.errorf("submit", err)
+		return 0, c.replicas[0].session.errorf("submit", err)
 	}
 	return slot, nil
 }
 
-// Enqueue lines up the request in a slot that Reserve returned.
-func (c *Core) Enqueue(slot int) Ticket { return c.session.queue.enqueue(slot) }
-
-// Close closes the session, see [Session.Close]. Tickets of requests that it
-// stops fail with [ErrClosed].
-func (c *Core) Close() error {
-	if c.session == nil {
-		return nil
+// Enqueue lines up the request in a slot that Reserve returned, for the same
+// replica.
+func (c *Core) Enqueue(slot, replica int) Ticket {
+	i, _ := c.choose(replica) // Reserve found that it exists
+	s := c.replicas[i].session
+	if s.count.times != nil {
+		c.queue.slots[slot].asked = now()
 	}
-	return c.session.Close()
+	return s.lane.enqueue(slot)
 }
 
-// Session returns the session under the runner, nil before Open.
-func (c *Core) Session() *Session { return c.session }
+// UpdateWeights gives every replica in turn other data for inputs that are no
+// run inputs, see [Session.UpdateWeights]. Requests go on: each computes with
+// the old values or with the new ones. If it fails at one replica the later
+// ones have the old values.
+func (c *Core) UpdateWeights(ctx context.Context, weights ...Weight) error {
+	if len(c.replicas) == 0 {
+		return ErrClosed
+	}
+	for _, w := range weights {
+		s := c.replicas[0].session
+		if i, err := s.input(w.Anchor); err == nil && s.ends[i] != frozen {
+			if a := s.contract.Anchor(s.streams[i].Handle); a != nil && a.Role == RunInput {
+				return s.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, ErrData))
+			}
+		}
+	}
+	for _, r := range c.replicas {
+		if err := r.session.UpdateWeights(ctx, weights...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes every replica's session, see [Session.Close]. Tickets of
+// requests that it stops fail with [ErrClosed].
+func (c *Core) Close() error {
+	c.closing.Do(func() {
+		if c.queue != nil {
+			c.queue.shut()
+		}
+		errs := make([]error, len(c.replicas)+1)
+		var all sync.WaitGroup
+		for i, r := range c.replicas {
+			all.Go(func() { errs[i] = r.session.Close() })
+		}
+		all.Wait()
+		if c.model != nil {
+			errs[len(c.replicas)] = c.model.Close()
+		}
+		c.closeErr = errors.Join(errs...)
+	})
+	return c.closeErr
+}
+
+// Session returns the session of a replica, nil if there is no such replica.
+func (c *Core) Session(replica int) *Session {
+	if replica < 0 || replica >= len(c.replicas) {
+		return nil
+	}
+	return c.replicas[replica].session
+}

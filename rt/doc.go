@@ -8,19 +8,19 @@
 //
 // # States
 //
-//	 NewSession          NewSession, Open
-//	 with Deferred            │
-//	    │                     ▼      Load, or the first Run
-//	    │        Bind      ┌─ placed ──────────────────────▶ loaded ──┐
-//	    ▼      ┌──────────▶│   ▲ ▲                            │  │    │
-//	 unbound ──┘           │   │ └── another session took ────┘  │    │ Run, Save,
-//	    ▲                  │   │     the device, and the         │    │ RunPrograms
-//	    │                  │   │     next Run took it back       │    │
-//	    │   Unload         │   │ Reload, Bind               Stop │ ◀──┘
-//	    └───────────────── │   │                                 │
-//	        (from all)     └─▶ stopped ◀─────────────────────────┘
+//	NewSession          NewSession, Open
+//	with Deferred            │
+//	   │                     ▼      Load, or the first Run
+//	   │        Bind      ┌─ placed ──────────────────────▶ loaded ──┐
+//	   ▼      ┌──────────▶│   ▲ ▲                            │  │    │
+//	unbound ──┘           │   │ └── another session took ────┘  │    │ Run, Save,
+//	   ▲                  │   │     the device, and the         │    │ RunPrograms
+//	   │                  │   │     next Run took it back       │    │
+//	   │   Unload         │   │ Reload, Bind               Stop │ ◀──┘
+//	   └───────────────── │   │                                 │
+//	       (from all)     └─▶ stopped ◀─────────────────────────┘
 //
-//	 Close leads from everywhere to closed.
+//	Close leads from everywhere to closed.
 //
 // A session is placed when the executable is on the device and the data of the
 // model's files is connected; the load programs then bring the weights there.

@@ -68,6 +68,14 @@ var (
 	// ErrGenerated: generated code contradicts itself or the executable. It
 	// was edited, or this is a bug in the generator: generate it again.
 	ErrGenerated = errors.New("generated code is inconsistent")
+	// ErrDevice: the device failed. The error is a [*DeviceError], which names
+	// the request, the one during which it happened, and the remedy.
+	ErrDevice = errors.New("device failure")
+	// ErrReplica: the runner has no replica of that number.
+	ErrReplica = errors.New("no such replica")
+	// ErrSamples: slices of samples differ in length, or the number of samples
+	// is not a multiple of a run's and the batch policy wants one.
+	ErrSamples = errors.New("wrong number of samples")
 	// ErrPanic: computing a submitted request panicked. The error is a
 	// [*PanicError]. In a synchronous Run the panic reaches the caller.
 	ErrPanic = errors.New("panic")

@@ -20,10 +20,11 @@ type gate struct {
 	mu      sync.Mutex // guards the queue, and every change of flags but taking and leaving
 	head    *turn
 	tail    *turn
-	callers int        // turns of callers in the queue
-	spare   *turn      // turns of callers and guests that can be used again
-	idle    chan error // made by close: closed once nobody holds the gate
-	grant   chan int   // tells the worker which slot's turn it is; capacity 1
+	callers int          // turns of callers in the queue
+	length  atomic.Int32 // turns in the queue
+	spare   *turn        // turns of callers and guests that can be used again
+	idle    chan error   // made by close: closed once nobody holds the gate
+	grant   chan int     // tells the worker which slot's turn it is; capacity 1
 }
 
 // The flags of a gate's state.
@@ -42,10 +43,10 @@ type turn struct {
 	next *turn
 	slot int           // of a submitted request; -1 for a caller or guest
 	wake chan struct{} // of a caller or guest; capacity 1
-	shut bool          // the gate closed instead
-	// guest marks another session's request for the device. It is no call of
-	// this session, so it is never in a caller's way: it has the flag of the
-	// worker.
+	err  error         // why there is no turn after all
+	// guest marks another session that wants the device, or a batch of
+	// several callers' samples. It is no caller, so it is never in a caller's
+	// way: it has the flag of the worker.
 	guest bool
 }
 
@@ -73,9 +74,9 @@ func (g *gate) visit(ctx context.Context) error {
 	return g.await(ctx, t)
 }
 
-// depart leaves the gate that a guest took.
-func (g *gate) depart() {
-	if slot := g.pass(0, byWorker); slot >= 0 {
+// depart leaves the gate that a guest took, having served n requests.
+func (g *gate) depart(n uint64) {
+	if slot := g.pass(n, byWorker); slot >= 0 {
 		g.grant <- slot
 	}
 }
@@ -89,9 +90,9 @@ func (g *gate) await(ctx context.Context, t *turn) error {
 			return ctx.Err()
 		}
 		<-t.wake // the turn came at the same time
-		if !t.shut {
+		if t.err == nil {
 			if t.guest {
-				g.depart()
+				g.depart(0)
 			} else {
 				g.release(0)
 			}
@@ -99,12 +100,9 @@ func (g *gate) await(ctx context.Context, t *turn) error {
 			return ctx.Err()
 		}
 	}
-	shut := t.shut
+	err := t.err
 	g.recycle(t)
-	if shut {
-		return ErrClosed
-	}
-	return nil
+	return err
 }
 
 // line takes the gate if it has become free, or puts a caller or guest in the
@@ -203,6 +201,7 @@ func (g *gate) pass(n, own uint64) int {
 		return -1
 	}
 	g.head = t.next
+	g.length.Add(-1)
 	next := uint64(held)
 	if t.slot >= 0 || t.guest {
 		next |= byWorker
@@ -224,6 +223,7 @@ func (g *gate) pass(n, own uint64) int {
 
 func (g *gate) push(t *turn) {
 	t.next = nil
+	g.length.Add(1)
 	if g.head == nil {
 		g.head = t
 	} else {
@@ -250,6 +250,7 @@ func (g *gate) leave(t *turn) bool {
 		if g.tail == t {
 			g.tail = before
 		}
+		g.length.Add(-1)
 		if !t.guest {
 			g.callers--
 		}
@@ -261,9 +262,48 @@ func (g *gate) leave(t *turn) bool {
 
 func (g *gate) recycle(t *turn) {
 	g.mu.Lock()
-	t.shut = false
+	t.err = nil
 	t.next, g.spare = g.spare, t
 	g.mu.Unlock()
+}
+
+// turnAway empties the queue, for who holds the gate, except for guests. why is
+// called for each turn in order with its slot, -1 for a caller, and tells a
+// caller why. All count as served.
+func (g *gate) turnAway(why func(slot int) error) {
+	g.mu.Lock()
+	t := g.head
+	g.head, g.tail, g.callers = nil, nil, 0
+	n := uint64(0)
+	for t != nil {
+		next := t.next
+		if t.guest {
+			g.push(t)
+		} else {
+			n++
+			err := why(t.slot)
+			if t.slot < 0 {
+				t.err = err
+				t.wake <- struct{}{}
+			}
+		}
+		t = next
+	}
+	g.length.Store(0)
+	for t := g.head; t != nil; t = t.next {
+		g.length.Add(1)
+	}
+	g.state.Add(n * served)
+	g.mu.Unlock()
+}
+
+// load returns how many are served or wait, at about this moment.
+func (g *gate) load() int {
+	n := int(g.length.Load())
+	if g.state.Load()&held != 0 {
+		n++
+	}
+	return n
 }
 
 // close keeps everybody out: callers in the queue fail, and the slots of
@@ -280,12 +320,13 @@ func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 		if t.slot >= 0 {
 			slots = append(slots, t.slot)
 		} else {
-			t.shut = true
+			t.err = ErrClosed
 			t.wake <- struct{}{}
 		}
 		t = next
 	}
 	g.head, g.tail, g.callers = nil, nil, 0
+	g.length.Store(0)
 	busy = s&held != 0
 	if !busy {
 		close(g.idle)

@@ -51,17 +51,27 @@ type LoadInputs struct{ B *B }
 
 type SaveOutputs struct{ W *W }
 
+type XSample struct{ Data float32 }
+
+type YSample struct{ Data float32 }
+
+func FreezeX(t *X) rt.Option { return rt.Freeze("h2d_x", t) }
+
 type Runner struct {
-	core rt.Core
-	load struct{ B rt.Input[B] }
-	in   struct {
+	core  rt.Core
+	load  struct{ B rt.Input[B] }
+	ports []*ports
+	queue [QueueDepth]request
+}
+
+type ports struct {
+	in struct {
 		X rt.Input[[DeviceIterations]X]
 	}
 	out struct {
 		Y rt.Output[[DeviceIterations]Y]
 	}
-	save  struct{ W rt.Output[W] }
-	queue [QueueDepth]request
+	save struct{ W rt.Output[W] }
 }
 
 type request struct {
@@ -75,10 +85,11 @@ func affineSpec(t testing.TB) *rt.Spec {
 		Contract:   affineContract(t),
 		Iterations: DeviceIterations,
 		QueueDepth: QueueDepth,
+		Batch:      2,
 		Anchors: []rt.AnchorSpec{
 			{Name: NameW, Handle: "weight_d2h_w", GoName: "W", Role: rt.SaveOutput, Bytes: 8},
-			{Name: NameX, Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 8},
-			{Name: NameY, Handle: "anchor_d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 8},
+			{Name: NameX, Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 8, Blocks: 1},
+			{Name: NameY, Handle: "anchor_d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 8, Blocks: 1},
 			{Name: NameB, Handle: "h2d_b", GoName: "B", Role: rt.LoadInput, Bytes: 8},
 		},
 	}
@@ -93,15 +104,20 @@ func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source
 	}
 	r := &Runner{}
 	r.load.B.Bind(load.B)
-	bindings := []rt.Binding{
-		{Handle: "h2d_b", Stream: &r.load.B},
-		{Handle: "h2d_x", Stream: &r.in.X},
-		{Handle: "anchor_d2h_y", Stream: &r.out.Y},
-		{Handle: "weight_d2h_w", Stream: &r.save.W},
+	bindings := func() []rt.Binding {
+		p := &ports{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{
+			{Handle: "h2d_b", Stream: &r.load.B},
+			{Handle: "h2d_x", Stream: &p.in.X},
+			{Handle: "anchor_d2h_y", Stream: &p.out.Y},
+			{Handle: "weight_d2h_w", Stream: &p.save.W},
+		}
 	}
-	bind := func(slot int) {
-		r.bind(&r.queue[slot].in, &r.queue[slot].out)
-		r.queue[slot] = request{}
+	bind := func(replica, slot int) {
+		q := &r.queue[slot]
+		r.ports[replica].bind(&q.in, &q.out)
+		*q = request{}
 	}
 	if err := r.core.Open(ctx, spec, source, bindings, bind, opts...); err != nil {
 		return nil, err
@@ -113,7 +129,7 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
 	}
-	if in.X == nil {
+	if in.X == nil && !r.core.Frozen(0) {
 		return &rt.NilAnchorError{Field: "Inputs.X", Anchor: NameX}
 	}
 	if out == nil {
@@ -125,48 +141,86 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-func (r *Runner) bind(in *Inputs, out *Outputs) {
-	r.in.X.Bind(in.X)
-	r.out.Y.Bind(out.Y)
+func (p *ports) bind(in *Inputs, out *Outputs) {
+	p.in.X.Bind(in.X)
+	p.out.Y.Bind(out.Y)
 }
 
+func (p *ports) bindSave(out *SaveOutputs) { p.save.W.Bind(out.W) }
+
 func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return err
 	}
-	if err := r.core.Begin(ctx); err != nil {
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
 		return err
 	}
-	r.bind(in, out)
-	return r.core.Main(ctx)
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
 }
 
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.SubmitOn(rt.LeastBusy, in, out)
+}
+
+func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve()
+	slot, err := r.core.Reserve(replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot), nil
+	return r.core.Enqueue(slot, replica), nil
 }
 
-func (r *Runner) Save(ctx context.Context, out *SaveOutputs) error {
+func (r *Runner) RunSamples(ctx context.Context, inX []XSample, outY []YSample) error {
+	return r.core.RunSamples(ctx, rt.SamplesOf(inX), rt.SamplesOf(outY))
+}
+
+func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
+}
+
+func (r *Runner) Save(ctx context.Context, out *SaveOutputs) error { return r.SaveOn(ctx, 0, out) }
+
+func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) error {
+	if err := checkSave(out); err != nil {
+		return err
+	}
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
+		return err
+	}
+	r.ports[replica].bindSave(out)
+	return r.core.Save(ctx, replica)
+}
+
+func (r *Runner) SaveAtClose(replica int, out *SaveOutputs) error {
+	if err := checkSave(out); err != nil {
+		return err
+	}
+	return r.core.SaveAtClose(replica, func() { r.ports[replica].bindSave(out) })
+}
+
+func checkSave(out *SaveOutputs) error {
 	if out == nil {
 		return &rt.NilAnchorError{Field: "SaveOutputs"}
 	}
 	if out.W == nil {
 		return &rt.NilAnchorError{Field: "SaveOutputs.W", Anchor: NameW}
 	}
-	if err := r.core.Begin(ctx); err != nil {
-		return err
-	}
-	r.save.W.Bind(out.W)
-	return r.core.Save(ctx)
+	return nil
 }
 
 func (r *Runner) Close() error { return r.core.Close() }
 
-func (r *Runner) Session() *rt.Session { return r.core.Session() }
+func (r *Runner) Session() *rt.Session { return r.core.Session(0) }
+
+func (r *Runner) Replica(i int) *rt.Session { return r.core.Session(i) }

@@ -28,7 +28,10 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: open: %w", modelName(m), err)
 	}
-	return newSession(ctx, m, contract.Of(m), o)
+	if o.replicas > 1 || len(o.devices) > 0 {
+		return nil, fmt.Errorf("%s: open: WithReplicas: %w: a session is one replica", modelName(m), ErrOption)
+	}
+	return newSession(ctx, m, contract.Of(m), 0, o)
 }
 
 // OpenSession is NewSession for the model in these files, which it loads and
@@ -46,17 +49,22 @@ func OpenSession(ctx context.Context, files []string, opts ...Option) (*Session,
 	return s, nil
 }
 
-func newSession(ctx context.Context, m *popef.Model, c contract.Contract, o *options) (*Session, error) {
+func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replica int, o *options) (*Session, error) {
 	s := &Session{
-		name: modelName(m), model: m, contract: c, closed: make(chan struct{}),
+		name: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
-		observer: o.observer, saving: o.saveOnUnbind, wrapFeeds: o.wrapFeeds,
+		observer: o.observer, saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
+	}
+	if o.replicas > 1 {
+		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)
 	}
 	s.gate.queuing = o.concurrent
 	s.gate.grant = make(chan int, 1)
-	s.count.timed = o.timed
+	if o.timed {
+		s.count.times = &times{}
+	}
 	for _, step := range []func(context.Context, *options) error{
-		s.refuse, s.makeEngine, s.connectData, s.launch,
+		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
 		if err := step(ctx, o); err != nil {
 			return nil, errors.Join(s.errorf("open", err), s.free())

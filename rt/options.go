@@ -28,12 +28,17 @@ type options struct {
 	wrapFeeds     bool
 	saveOnUnbind  bool
 	narrowed      string // the last option that says how to look for a device
+	autoReset     bool
+	replicas      int // of a runner
+	devices       map[int]ipu.Device
+	frozen        []Weight
+	batching      BatchPolicy
 	observer      Observer
 	err           error // the first bad value
 }
 
 func newOptions(opts []Option) (*options, error) {
-	o := &options{manager: &ipu.Manager{}}
+	o := &options{manager: &ipu.Manager{}, replicas: 1}
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -190,8 +195,61 @@ func Concurrent() Option {
 	return func(o *options) { o.concurrent = true }
 }
 
-// Timed makes [Stats] measure how long requests take. It costs about 50 ns a
-// request, for reading the clock twice.
+// WithReplicas makes a runner of n independent replicas of the model, each with
+// an engine and a device of its own: a request goes to the one that is least
+// busy, unless the caller names one. Requests may then come from any number of
+// goroutines, as with [Concurrent]. A model with a state has one in each
+// replica.
+func WithReplicas(n int) Option {
+	return func(o *options) {
+		if n < 1 || n > maxReplicas {
+			o.fail("WithReplicas: %w: %d replicas, want 1 to %d", ErrOption, n, maxReplicas)
+		}
+		o.replicas = n
+	}
+}
+
+const maxReplicas = 1 << 10
+
+// WithReplicaDevices chooses the devices of some of a runner's replicas, by
+// their numbers from 0. The others find one for themselves.
+func WithReplicaDevices(devices map[int]ipu.Device) Option {
+	return func(o *options) { o.devices = devices }
+}
+
+// AutoReset makes a session load the executable again, before the next request,
+// after a program failed in a way that this repairs: an application error, or a
+// recoverable one whose action is IPU_RESET. The request under way and those in
+// the queue fail with a [*DeviceError]; later ones wait. Without it they fail
+// too, until [Session.Reload].
+func AutoReset() Option {
+	return func(o *options) { o.autoReset = true }
+}
+
+// WithData gives an input the same data at every transfer, in place of the data
+// in the model's files, or of what requests would give: generated code has a
+// typed form of this for run inputs. anchor is the input's name or its stream
+// handle. data must not change until Close.
+func WithData(anchor string, data []byte) Option {
+	return func(o *options) { o.frozen = append(o.frozen, Weight{Anchor: anchor, Data: data}) }
+}
+
+// Freeze is [WithData] for generated code.
+func Freeze[T any](anchor string, t *T) Option { return WithData(anchor, bytesOf(t)) }
+
+// WithBatching says how a generated RunSamples makes up batches.
+func WithBatching(p BatchPolicy) Option {
+	return func(o *options) {
+		o.batching = p
+		if err := p.check(); err != nil {
+			o.fail("WithBatching: %w", err)
+		}
+	}
+}
+
+// Timed makes [Stats] measure how long requests take, and [Session.Traces] say
+// where the time went. It costs about 100 ns a request, for reading the clock
+// four times, and about 75 KB for each replica.
 func Timed() Option {
 	return func(o *options) { o.timed = true }
 }

@@ -7,21 +7,30 @@ import (
 	"sync/atomic"
 )
 
-// queue is a fixed number of slots for submitted requests, and the worker that
-// serves them. The worker starts with the first request; without one it parks.
+// queue is a fixed number of slots for submitted requests, and a lane for each
+// replica, in which they wait and are served.
 type queue struct {
-	gate  *gate
-	serve func(slot int) error // computes the request of a slot
 	slots []slot
+	lanes []*lane
 
-	mu      sync.Mutex
-	free    []int         // slots that nobody has
-	stopped chan struct{} // closed when the worker has ended; nil before it starts
+	mu     sync.Mutex
+	free   []int // slots that nobody has
+	closed bool
+}
+
+// lane is the worker that serves what was submitted to one replica. It starts
+// with the first request to any of them; without one it parks.
+type lane struct {
+	queue   *queue
+	gate    *gate
+	serve   func(slot int) error // computes the request of a slot
+	stopped chan struct{}        // closed when the worker has ended; nil before it starts; guarded by queue.mu
 }
 
 // slot is one place for a submitted request.
 type slot struct {
 	word  atomic.Uint64 // flags, and above them the generation
+	asked int64         // when it was submitted, if requests are timed
 	turn  turn
 	err   error         // the request's result, once it has ended
 	ended chan struct{} // capacity 1: tells the waiter
@@ -37,8 +46,8 @@ const (
 	generation = 1 << slotBits
 )
 
-func newQueue(g *gate, depth int, serve func(slot int) error) *queue {
-	q := &queue{gate: g, serve: serve, slots: make([]slot, depth)}
+func newQueue(depth int) *queue {
+	q := &queue{slots: make([]slot, depth)}
 	for i := range q.slots {
 		q.slots[i].turn.slot = i
 		q.slots[i].ended = make(chan struct{}, 1)
@@ -54,14 +63,16 @@ func (q *queue) reserve() (int, error) {
 	defer q.mu.Unlock()
 	n := len(q.free)
 	switch {
-	case q.gate.state.Load()&closed != 0:
+	case q.closed:
 		return 0, ErrClosed
 	case n == 0:
 		return 0, ErrQueueFull
 	}
-	if q.stopped == nil {
-		q.stopped = make(chan struct{})
-		go q.work(q.stopped)
+	for _, l := range q.lanes {
+		if l.stopped == nil {
+			l.stopped = make(chan struct{})
+			go l.work(l.stopped)
+		}
 	}
 	i := q.free[n-1]
 	q.free = q.free[:n-1]
@@ -69,21 +80,22 @@ func (q *queue) reserve() (int, error) {
 }
 
 // enqueue lines a reserved slot up.
-func (q *queue) enqueue(i int) Ticket {
+func (l *lane) enqueue(i int) Ticket {
+	q := l.queue
 	t := Ticket{queue: q, slot: i, generation: q.slots[i].word.Load() / generation}
-	if err := q.gate.submit(&q.slots[i].turn); err != nil {
+	if err := l.gate.submit(&q.slots[i].turn); err != nil {
 		q.complete(i, err)
 	}
 	return t
 }
 
-func (q *queue) work(stopped chan struct{}) {
+func (l *lane) work(stopped chan struct{}) {
 	defer close(stopped)
-	for slot := range q.gate.grant {
+	for slot := range l.gate.grant {
 		for slot >= 0 {
-			err := q.compute(slot)
-			next := q.gate.pass(1, byWorker)
-			q.complete(slot, err)
+			err := l.compute(slot)
+			next := l.gate.pass(1, byWorker)
+			l.queue.complete(slot, err)
 			slot = next
 		}
 	}
@@ -91,13 +103,13 @@ func (q *queue) work(stopped chan struct{}) {
 
 // compute serves a slot. A panic here would end the whole process, where in a
 // synchronous run the caller could recover; so it becomes the ticket's error.
-func (q *queue) compute(slot int) (err error) {
+func (l *lane) compute(slot int) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return q.serve(slot)
+	return l.serve(slot)
 }
 
 // complete hands a request's result to its ticket.
@@ -122,14 +134,24 @@ func (q *queue) recycle(i int) {
 }
 
 // close ends the worker. The gate is closed and nobody holds it.
-func (q *queue) close() {
-	q.mu.Lock()
-	stopped := q.stopped
-	q.mu.Unlock()
+func (l *lane) close() {
+	l.queue.mu.Lock()
+	stopped := l.stopped
+	if stopped == nil { // none shall start
+		l.stopped = make(chan struct{})
+	}
+	l.queue.mu.Unlock()
 	if stopped != nil {
-		close(q.gate.grant)
+		close(l.gate.grant)
 		<-stopped
 	}
+}
+
+// shut refuses new requests.
+func (q *queue) shut() {
+	q.mu.Lock()
+	q.closed = true
+	q.mu.Unlock()
 }
 
 // Ticket stands for a submitted request. It is a plain value: copy it at will.

@@ -63,7 +63,7 @@ func TestRunner(t *testing.T) {
 			stats := r.Session().Stats()
 			require.EqualValues(t, 4, stats.Requests)
 			require.Zero(t, stats.Errors)
-			require.Zero(t, stats.Total, "not timed")
+			require.Zero(t, stats.Request.Count, "not timed")
 			require.EqualValues(t, 8, stats.DataBytes)
 			require.Positive(t, stats.ExecutableBytes)
 		})
@@ -108,9 +108,9 @@ func TestSubmit(t *testing.T) {
 
 			stats := r.Session().Stats()
 			require.EqualValues(t, 3*QueueDepth+1, stats.Requests)
-			require.Positive(t, stats.Min)
-			require.GreaterOrEqual(t, stats.Max, stats.Min)
-			require.GreaterOrEqual(t, stats.Total, stats.Max)
+			require.Equal(t, stats.Requests, stats.Request.Count)
+			require.Positive(t, stats.Request.Min)
+			require.GreaterOrEqual(t, stats.Request.Max, stats.Request.Mean)
 		})
 	}
 }

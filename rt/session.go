@@ -29,6 +29,7 @@ type Session struct {
 	poplar    bool // the executable was compiled by Poplar
 	wrapFeeds bool
 	saving    bool // save programs run when the session leaves its device
+	autoReset bool // a device that failed is loaded again before the next request
 
 	// Written while the gate is held or before anybody else knows the session.
 	device ipu.Device // bound or to be bound again; nil if there was none yet; written under mu too
@@ -47,13 +48,16 @@ type Session struct {
 	load, main, save []int // program indices, in order
 
 	gate    gate
-	queue   *queue      // of a runner; nil for a session of its own
-	bound   atomic.Bool // there is a device, and the session was not unloaded from it
-	stopped atomic.Bool // and not reloaded since
+	lane    *lane                   // of a runner; nil for a session of its own
+	bound   atomic.Bool             // there is a device, and the session was not unloaded from it
+	stopped atomic.Bool             // and not reloaded since
+	failed  atomic.Pointer[failure] // what the device said, if it failed and was not loaded since
 
 	mu      sync.Mutex
+	onEnd   []func() // guarded by mu
 	onStop  []func() // guarded by mu
 	onClose []func() // guarded by mu
+	atClose func()   // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
 
 	count           counters
 	executableBytes int64
@@ -68,7 +72,7 @@ type Session struct {
 // session was bound, reloaded, or got its device back from another session, it
 // runs the load programs.
 func (s *Session) Run(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
+	if err := s.beginRequest(ctx); err != nil {
 		return s.errorf("run", err)
 	}
 	defer s.gate.release(1)
@@ -118,7 +122,7 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 	if err := s.check(programs); err != nil {
 		return s.errorf("run programs", err)
 	}
-	return s.flow(ctx, "run programs", programs)
+	return s.flow(ctx, "run programs", programs, 0)
 }
 
 // Close stops what is under way and releases everything: requests that are
@@ -127,29 +131,38 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 // any number of times; every call returns the same error. It must not be
 // called by a stream during a run, for which it would wait.
 //
-// With [SaveOnUnbind] the request that is computing ends in peace, and then the
-// save programs run.
+// If save programs are to run, the request that is computing ends in peace
+// first.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
 		defer close(s.closed)
 		slots, idle, busy := s.gate.close()
 		for _, slot := range slots {
-			s.queue.complete(slot, s.errorf("run", ErrClosed))
+			s.lane.queue.complete(slot, s.errorf("run", ErrClosed))
 		}
+		s.mu.Lock()
+		bind := s.atClose
+		s.mu.Unlock()
 		var errs []error
 		if busy {
-			if !s.saving {
+			if !s.saving && bind == nil {
 				if err := s.engine.Stop(); err != nil && !errors.Is(err, ErrStopped) {
 					errs = append(errs, err)
 				}
 			}
-			<-idle
+			s.call(&s.onEnd)
 		}
-		if s.queue != nil {
-			s.queue.close()
+		s.call(&s.onStop) // what a stream may wait for
+		<-idle
+		if s.lane != nil {
+			s.lane.close()
 		}
-		errs = append(errs, s.saveIfAsked(context.Background()))
-		s.call(&s.onStop)
+		if bind != nil {
+			bind()
+			errs = append(errs, s.runSave(context.Background()))
+		} else {
+			errs = append(errs, s.saveIfAsked(context.Background()))
+		}
 		s.call(&s.onClose)
 		errs = append(errs, s.free())
 		if err := errors.Join(errs...); err != nil {
@@ -181,22 +194,37 @@ func (s *Session) begin(ctx context.Context) error {
 	return s.gate.acquire(ctx)
 }
 
-// request runs the main programs for who holds the gate, and counts.
-func (s *Session) request(ctx context.Context) error {
-	var start time.Time
-	if s.count.timed {
-		start = time.Now()
+// beginRequest takes the engine for a request, which counts from now on.
+func (s *Session) beginRequest(ctx context.Context) error {
+	t := s.count.times
+	if t == nil {
+		return s.begin(ctx)
 	}
-	err := s.runMain(ctx)
-	if err != nil {
-		s.count.errors.Add(1)
-	} else if s.count.timed {
-		s.count.add(time.Since(start))
+	asked := now()
+	err := s.begin(ctx)
+	if err == nil {
+		t.begin(asked)
 	}
 	return err
 }
 
-func (s *Session) runMain(ctx context.Context) error {
+// request runs the main programs for who holds the gate, and counts.
+func (s *Session) request(ctx context.Context) error {
+	number := s.gate.requests() + 1
+	err := s.runMain(ctx, number)
+	var took time.Duration
+	if err != nil {
+		s.count.errors.Add(1)
+	} else if t := s.count.times; t != nil {
+		took = t.end(number)
+	}
+	if s.observer != nil {
+		s.observe(Event{Kind: EventRequestDone, Request: number, Took: took, Err: err})
+	}
+	return err
+}
+
+func (s *Session) runMain(ctx context.Context, number uint64) error {
 	if !s.ready {
 		if err := s.activate(ctx); err != nil {
 			return s.errorf("run", err)
@@ -211,14 +239,17 @@ func (s *Session) runMain(ctx context.Context) error {
 		}
 		s.ready = true
 	}
-	return s.flow(ctx, "run", s.main)
+	if t := s.count.times; t != nil {
+		t.computing = now()
+	}
+	return s.flow(ctx, "run", s.main, number)
 }
 
 func (s *Session) runLoad(ctx context.Context) error {
 	if err := s.check(s.load); err != nil {
 		return s.errorf("load", err)
 	}
-	if err := s.flow(ctx, "load", s.load); err != nil {
+	if err := s.flow(ctx, "load", s.load, 0); err != nil {
 		return err
 	}
 	s.loaded = true
@@ -232,22 +263,25 @@ func (s *Session) runSave(ctx context.Context) error {
 		return s.errorf("save", ErrNoSave)
 	case !s.bound.Load():
 		return s.errorf("save", ErrUnbound)
+	case s.failed.Load() != nil:
+		return s.errorf("save", s.deviceError(s.gate.requests()+1))
 	case !s.loaded:
 		return s.errorf("save", fmt.Errorf("%w: the load programs have not run, there is nothing to save", ErrNotLoaded))
 	}
 	if err := s.check(s.save); err != nil {
 		return s.errorf("save", err)
 	}
-	if err := s.flow(ctx, "save", s.save); err != nil {
+	if err := s.flow(ctx, "save", s.save, 0); err != nil {
 		return err
 	}
 	s.observe(Event{Kind: EventSaved})
 	return nil
 }
 
-// flow runs programs in order. Every buffer starts at its first transfer, and
-// does so again for every program.
-func (s *Session) flow(ctx context.Context, doing string, programs []int) error {
+// flow runs programs in order, for the request of that number or, if it is 0,
+// for none. Every buffer starts at its first transfer, and does so again for
+// every program.
+func (s *Session) flow(ctx context.Context, doing string, programs []int, request uint64) error {
 	if s.stopped.Load() {
 		return s.errorf(doing, ErrStopped)
 	}
@@ -261,7 +295,7 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int) error 
 			}
 		}
 		if err := s.engine.Run(ctx, p); err != nil {
-			return s.errorf(doing, s.cause(err))
+			return s.errorf(doing, s.fail(request, s.cause(err)))
 		}
 	}
 	return nil

@@ -154,6 +154,7 @@ func (s *Session) take(ctx context.Context) error {
 	for _, f := range s.feeds {
 		f.reload()
 	}
+	s.failed.Store(nil)
 	s.placed = true
 	return nil
 }
@@ -164,10 +165,11 @@ func (s *Session) activate(ctx context.Context) error {
 	switch {
 	case !s.bound.Load():
 		return ErrUnbound
-	case s.placed:
-		return nil
 	case s.stopped.Load():
 		return ErrStopped
+	}
+	if err := s.repair(ctx); err != nil || s.placed {
+		return err
 	}
 	if err := s.take(ctx); err != nil {
 		return fmt.Errorf("take the device back from another session: %w", err)
@@ -190,7 +192,7 @@ func (s *Session) handOver(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	defer s.gate.depart()
+	defer s.gate.depart(0)
 	err := s.saveIfAsked(ctx)
 	if err == nil {
 		s.placed, s.loaded, s.ready = false, false, false
@@ -230,6 +232,14 @@ func (s *Session) call(list *[]func()) {
 	for _, f := range fs {
 		f()
 	}
+}
+
+// whenEnding makes Close call f before it waits for a run that is under way:
+// what the run waits for ends then.
+func (s *Session) whenEnding(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.onEnd = append(s.onEnd, f)
 }
 
 // whenStopped makes Stop and Close call f, which must not block: what the

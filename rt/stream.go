@@ -133,7 +133,7 @@ func (s *sink) Prefetch([]byte) bool { return false }
 type Input[T any] struct{ source }
 
 // Bind makes the stream read *p from its start on. *p must not change until
-// the transfers are over.
+// the transfers are over. A nil p leaves the stream without memory.
 func (in *Input[T]) Bind(p *T) { in.bind(bytesOf(p)) }
 
 func (in *Input[T]) describe() (*window, int) { return &in.window, sizeOf[T]() }

@@ -60,7 +60,10 @@ func From[T any, E Element](anchor string, flat []E) (*T, error) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(flat))), nil
 }
 
-// bytesOf views *t as bytes.
+// bytesOf views *t as bytes; nil is nil.
 func bytesOf[T any](t *T) []byte {
+	if t == nil {
+		return nil
+	}
 	return unsafe.Slice((*byte)(unsafe.Pointer(t)), unsafe.Sizeof(*t))
 }

@@ -24,6 +24,7 @@ var generateCommand = &cli.Command{
 		&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
 		&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
 		&cli.IntFlag{Name: "queue", Usage: "how many submitted requests may wait", Value: gen.DefaultQueueDepth},
+		&cli.IntFlag{Name: "batch-dim", Usage: "dimension of every input and output that counts samples: `DIM` 0 is usual; the package then has RunSamples"},
 		&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
 		&cli.BoolFlag{Name: "check", Usage: "write nothing; print a diff and exit with 1 if the package is stale"},
 	},
@@ -69,6 +70,10 @@ func render(c *cli.Context, dir string) ([]gen.File, error) {
 		return nil, errors.New("which model? (usage: popefgen generate -m MODEL.popef -o DIR)")
 	}
 	o := gen.Options{Package: c.String("package"), ModelBase: filepath.Base(models[0]), QueueDepth: c.Int("queue"), Tests: c.Bool("tests")}
+	if c.IsSet("batch-dim") {
+		dim := c.Int("batch-dim")
+		o.BatchDim = &dim
+	}
 	if c.IsSet("queue") && o.QueueDepth < 1 {
 		return nil, fmt.Errorf("--queue %d: want at least 1", o.QueueDepth)
 	}

@@ -50,11 +50,9 @@ func open(t testing.TB) *Runner {
 	return r
 }
 
-// requests returns functions that make one request each, synchronously and through the queue.
-func requests(t testing.TB) (run, submit func()) {
-	ctx, r := context.Background(), open(t)
-	in, out := NewInputs(), NewOutputs()
-	check := func(err error) {
+// checked returns a function that ends the test if a request failed.
+func checked(t testing.TB) func(error) {
+	return func(err error) {
 		if errors.Is(err, rt.ErrEndOfData) {
 			t.Skip("no more requests: ", err)
 		}
@@ -62,6 +60,12 @@ func requests(t testing.TB) (run, submit func()) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// requests returns functions that make one request each, synchronously and through the queue.
+func requests(t testing.TB) (run, submit func()) {
+	ctx, r, check := context.Background(), open(t), checked(t)
+	in, out := NewInputs(), NewOutputs()
 	run = func() { check(r.Run(ctx, in, out)) }
 	submit = func() {
 		ticket, err := r.Submit(in, out)

@@ -25,7 +25,8 @@
 // A run reads and writes the memory that the inputs and outputs point to in place. From Run or
 // Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
 // Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
-// they wait for each other. Several Runners are independent of each other.
+// they wait for each other. With rt.WithReplicas the model is opened several times, and requests
+// are spread. Several Runners are independent of each other.
 package model9namesorso
 
 import (
@@ -1006,10 +1007,16 @@ func NewOutputs() *Outputs {
 }
 
 // Runner runs the model. Submit may be called from any goroutine, Run from one at a time, unless
-// Open was given rt.Concurrent.
+// Open was given rt.Concurrent or rt.WithReplicas.
 type Runner struct {
-	core rt.Core
-	in   struct {
+	core  rt.Core
+	ports []*ports // of each replica
+	queue [QueueDepth]request
+}
+
+// ports are the ends of the streams of one replica.
+type ports struct {
+	in struct {
 		Type                     rt.Input[Type]
 		Range                    rt.Input[Range]
 		Func                     rt.Input[Func]
@@ -1079,13 +1086,365 @@ type Runner struct {
 		Rt      rt.Output[Rt]
 		X2      rt.Output[X2]
 	}
-	queue [QueueDepth]request
 }
 
 // request is what a submitted request works on.
 type request struct {
 	in  Inputs
 	out Outputs
+}
+
+// FreezeType makes every request read t, which must not change until Close: Inputs.Type may then
+// be nil.
+func FreezeType(t *Type) rt.Option {
+	return rt.Freeze("h2d_0", t)
+}
+
+// FreezeRange makes every request read t, which must not change until Close: Inputs.Range may then
+// be nil.
+func FreezeRange(t *Range) rt.Option {
+	return rt.Freeze("h2d_1", t)
+}
+
+// FreezeFunc makes every request read t, which must not change until Close: Inputs.Func may then
+// be nil.
+func FreezeFunc(t *Func) rt.Option {
+	return rt.Freeze("h2d_2", t)
+}
+
+// FreezeNil makes every request read t, which must not change until Close: Inputs.Nil may then be
+// nil.
+func FreezeNil(t *Nil) rt.Option {
+	return rt.Freeze("h2d_3", t)
+}
+
+// FreezeInt makes every request read t, which must not change until Close: Inputs.Int may then be
+// nil.
+func FreezeInt(t *Int) rt.Option {
+	return rt.Freeze("h2d_4", t)
+}
+
+// FreezeRt makes every request read t, which must not change until Close: Inputs.Rt may then be
+// nil.
+func FreezeRt(t *Rt) rt.Option {
+	return rt.Freeze("h2d_5", t)
+}
+
+// FreezeContext makes every request read t, which must not change until Close: Inputs.Context may
+// then be nil.
+func FreezeContext(t *Context) rt.Option {
+	return rt.Freeze("h2d_6", t)
+}
+
+// FreezeInit makes every request read t, which must not change until Close: Inputs.Init may then
+// be nil.
+func FreezeInit(t *Init) rt.Option {
+	return rt.Freeze("h2d_7", t)
+}
+
+// FreezeInputs2 makes every request read t, which must not change until Close: Inputs.Inputs2 may
+// then be nil.
+func FreezeInputs2(t *Inputs2) rt.Option {
+	return rt.Freeze("h2d_8", t)
+}
+
+// FreezeOutputs2 makes every request read t, which must not change until Close: Inputs.Outputs2
+// may then be nil.
+func FreezeOutputs2(t *Outputs2) rt.Option {
+	return rt.Freeze("h2d_9", t)
+}
+
+// FreezeNewInputs2 makes every request read t, which must not change until Close:
+// Inputs.NewInputs2 may then be nil.
+func FreezeNewInputs2(t *NewInputs2) rt.Option {
+	return rt.Freeze("h2d_10", t)
+}
+
+// FreezeRunner2 makes every request read t, which must not change until Close: Inputs.Runner2 may
+// then be nil.
+func FreezeRunner2(t *Runner2) rt.Option {
+	return rt.Freeze("h2d_11", t)
+}
+
+// FreezeOpen2 makes every request read t, which must not change until Close: Inputs.Open2 may then
+// be nil.
+func FreezeOpen2(t *Open2) rt.Option {
+	return rt.Freeze("h2d_12", t)
+}
+
+// FreezeContractHash2 makes every request read t, which must not change until Close:
+// Inputs.ContractHash2 may then be nil.
+func FreezeContractHash2(t *ContractHash2) rt.Option {
+	return rt.Freeze("h2d_13", t)
+}
+
+// FreezeDeviceIterations2 makes every request read t, which must not change until Close:
+// Inputs.DeviceIterations2 may then be nil.
+func FreezeDeviceIterations2(t *DeviceIterations2) rt.Option {
+	return rt.Freeze("h2d_14", t)
+}
+
+// FreezeQueueDepth2 makes every request read t, which must not change until Close:
+// Inputs.QueueDepth2 may then be nil.
+func FreezeQueueDepth2(t *QueueDepth2) rt.Option {
+	return rt.Freeze("h2d_15", t)
+}
+
+// FreezeRun makes every request read t, which must not change until Close: Inputs.Run may then be
+// nil.
+func FreezeRun(t *Run) rt.Option {
+	return rt.Freeze("h2d_16", t)
+}
+
+// FreezeSubmit makes every request read t, which must not change until Close: Inputs.Submit may
+// then be nil.
+func FreezeSubmit(t *Submit) rt.Option {
+	return rt.Freeze("h2d_17", t)
+}
+
+// FreezeClose makes every request read t, which must not change until Close: Inputs.Close may then
+// be nil.
+func FreezeClose(t *Close) rt.Option {
+	return rt.Freeze("h2d_18", t)
+}
+
+// FreezeSave makes every request read t, which must not change until Close: Inputs.Save may then
+// be nil.
+func FreezeSave(t *Save) rt.Option {
+	return rt.Freeze("h2d_19", t)
+}
+
+// FreezeBind makes every request read t, which must not change until Close: Inputs.Bind may then
+// be nil.
+func FreezeBind(t *Bind) rt.Option {
+	return rt.Freeze("h2d_20", t)
+}
+
+// FreezeCheck makes every request read t, which must not change until Close: Inputs.Check may then
+// be nil.
+func FreezeCheck(t *Check) rt.Option {
+	return rt.Freeze("h2d_21", t)
+}
+
+// FreezeCore makes every request read t, which must not change until Close: Inputs.Core may then
+// be nil.
+func FreezeCore(t *Core) rt.Option {
+	return rt.Freeze("h2d_22", t)
+}
+
+// FreezeQueue makes every request read t, which must not change until Close: Inputs.Queue may then
+// be nil.
+func FreezeQueue(t *Queue) rt.Option {
+	return rt.Freeze("h2d_23", t)
+}
+
+// FreezeImage makes every request read t, which must not change until Close: Inputs.Image may then
+// be nil.
+func FreezeImage(t *Image) rt.Option {
+	return rt.Freeze("h2d_24", t)
+}
+
+// FreezeImage3 makes every request read t, which must not change until Close: Inputs.Image3 may
+// then be nil.
+func FreezeImage3(t *Image3) rt.Option {
+	return rt.Freeze("h2d_25", t)
+}
+
+// FreezeIMAGE makes every request read t, which must not change until Close: Inputs.IMAGE may then
+// be nil.
+func FreezeIMAGE(t *IMAGE) rt.Option {
+	return rt.Freeze("h2d_26", t)
+}
+
+// FreezeImage1 makes every request read t, which must not change until Close: Inputs.Image1 may
+// then be nil.
+func FreezeImage1(t *Image1) rt.Option {
+	return rt.Freeze("h2d_27", t)
+}
+
+// FreezeImage1_2 makes every request read t, which must not change until Close: Inputs.Image1_2
+// may then be nil.
+func FreezeImage1_2(t *Image1_2) rt.Option {
+	return rt.Freeze("h2d_28", t)
+}
+
+// FreezeImage1_3 makes every request read t, which must not change until Close: Inputs.Image1_3
+// may then be nil.
+func FreezeImage1_3(t *Image1_3) rt.Option {
+	return rt.Freeze("h2d_29", t)
+}
+
+// FreezeImage2 makes every request read t, which must not change until Close: Inputs.Image2 may
+// then be nil.
+func FreezeImage2(t *Image2) rt.Option {
+	return rt.Freeze("h2d_30", t)
+}
+
+// FreezeImageFrom2 makes every request read t, which must not change until Close:
+// Inputs.ImageFrom2 may then be nil.
+func FreezeImageFrom2(t *ImageFrom2) rt.Option {
+	return rt.Freeze("h2d_31", t)
+}
+
+// FreezeAnchorImage4 makes every request read t, which must not change until Close:
+// Inputs.AnchorImage4 may then be nil.
+func FreezeAnchorImage4(t *AnchorImage4) rt.Option {
+	return rt.Freeze("h2d_32", t)
+}
+
+// FreezeX2dConv makes every request read t, which must not change until Close: Inputs.X2dConv may
+// then be nil.
+func FreezeX2dConv(t *X2dConv) rt.Option {
+	return rt.Freeze("h2d_33", t)
+}
+
+// FreezeX10_0 makes every request read t, which must not change until Close: Inputs.X10_0 may then
+// be nil.
+func FreezeX10_0(t *X10_0) rt.Option {
+	return rt.Freeze("h2d_34", t)
+}
+
+// FreezeX1_00 makes every request read t, which must not change until Close: Inputs.X1_00 may then
+// be nil.
+func FreezeX1_00(t *X1_00) rt.Option {
+	return rt.Freeze("h2d_35", t)
+}
+
+// FreezeX画像 makes every request read t, which must not change until Close: Inputs.X画像 may
+// then be nil.
+func FreezeX画像(t *X画像) rt.Option {
+	return rt.Freeze("h2d_36", t)
+}
+
+// FreezeGröße makes every request read t, which must not change until Close: Inputs.Größe may
+// then be nil.
+func FreezeGröße(t *Größe) rt.Option {
+	return rt.Freeze("h2d_37", t)
+}
+
+// FreezeH2d38 makes every request read t, which must not change until Close: Inputs.H2d38 may then
+// be nil.
+func FreezeH2d38(t *H2d38) rt.Option {
+	return rt.Freeze("h2d_38", t)
+}
+
+// FreezeH2d39 makes every request read t, which must not change until Close: Inputs.H2d39 may then
+// be nil.
+func FreezeH2d39(t *H2d39) rt.Option {
+	return rt.Freeze("h2d_39", t)
+}
+
+// FreezeH2d40 makes every request read t, which must not change until Close: Inputs.H2d40 may then
+// be nil.
+func FreezeH2d40(t *H2d40) rt.Option {
+	return rt.Freeze("h2d_40", t)
+}
+
+// FreezeÉmoji makes every request read t, which must not change until Close: Inputs.Émoji may
+// then be nil.
+func FreezeÉmoji(t *Émoji) rt.Option {
+	return rt.Freeze("h2d_41", t)
+}
+
+// FreezeABC makes every request read t, which must not change until Close: Inputs.ABC may then be
+// nil.
+func FreezeABC(t *ABC) rt.Option {
+	return rt.Freeze("h2d_42", t)
+}
+
+// FreezeExample2 makes every request read t, which must not change until Close: Inputs.Example2
+// may then be nil.
+func FreezeExample2(t *Example2) rt.Option {
+	return rt.Freeze("h2d_43", t)
+}
+
+// FreezeTestRunAllocatesNothing2 makes every request read t, which must not change until Close:
+// Inputs.TestRunAllocatesNothing2 may then be nil.
+func FreezeTestRunAllocatesNothing2(t *TestRunAllocatesNothing2) rt.Option {
+	return rt.Freeze("h2d_44", t)
+}
+
+// FreezeData makes every request read t, which must not change until Close: Inputs.Data may then
+// be nil.
+func FreezeData(t *Data) rt.Option {
+	return rt.Freeze("h2d_45", t)
+}
+
+// FreezeFlat makes every request read t, which must not change until Close: Inputs.Flat may then
+// be nil.
+func FreezeFlat(t *Flat) rt.Option {
+	return rt.Freeze("h2d_46", t)
+}
+
+// FreezeLoadInputs2 makes every request read t, which must not change until Close:
+// Inputs.LoadInputs2 may then be nil.
+func FreezeLoadInputs2(t *LoadInputs2) rt.Option {
+	return rt.Freeze("h2d_47", t)
+}
+
+// FreezeSpec makes every request read t, which must not change until Close: Inputs.Spec may then
+// be nil.
+func FreezeSpec(t *Spec) rt.Option {
+	return rt.Freeze("h2d_48", t)
+}
+
+// FreezeModel makes every request read t, which must not change until Close: Inputs.Model may then
+// be nil.
+func FreezeModel(t *Model) rt.Option {
+	return rt.Freeze("h2d_49", t)
+}
+
+// FreezeErr makes every request read t, which must not change until Close: Inputs.Err may then be
+// nil.
+func FreezeErr(t *Err) rt.Option {
+	return rt.Freeze("h2d_50", t)
+}
+
+// FreezeCtx makes every request read t, which must not change until Close: Inputs.Ctx may then be
+// nil.
+func FreezeCtx(t *Ctx) rt.Option {
+	return rt.Freeze("h2d_51", t)
+}
+
+// FreezeTrue makes every request read t, which must not change until Close: Inputs.True may then
+// be nil.
+func FreezeTrue(t *True) rt.Option {
+	return rt.Freeze("h2d_52", t)
+}
+
+// FreezeIn makes every request read t, which must not change until Close: Inputs.In may then be
+// nil.
+func FreezeIn(t *In) rt.Option {
+	return rt.Freeze("h2d_53", t)
+}
+
+// FreezeOut makes every request read t, which must not change until Close: Inputs.Out may then be
+// nil.
+func FreezeOut(t *Out) rt.Option {
+	return rt.Freeze("h2d_54", t)
+}
+
+// FreezeString makes every request read t, which must not change until Close: Inputs.String may
+// then be nil.
+func FreezeString(t *String) rt.Option {
+	return rt.Freeze("h2d_55", t)
+}
+
+// FreezeGoEmbedX makes every request read t, which must not change until Close: Inputs.GoEmbedX
+// may then be nil.
+func FreezeGoEmbedX(t *GoEmbedX) rt.Option {
+	return rt.Freeze("h2d_56", t)
+}
+
+// FreezeX makes every request read t, which must not change until Close: Inputs.X may then be nil.
+func FreezeX(t *X) rt.Option {
+	return rt.Freeze("h2d_57", t)
+}
+
+// FreezeX3 makes every request read t, which must not change until Close: Inputs.X3 may then be
+// nil.
+func FreezeX3(t *X3) rt.Option {
+	return rt.Freeze("h2d_58", t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
@@ -1096,77 +1455,81 @@ type request struct {
 func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
-	bindings := []rt.Binding{
-		{Handle: "h2d_0", Stream: &r.in.Type},
-		{Handle: "h2d_1", Stream: &r.in.Range},
-		{Handle: "h2d_2", Stream: &r.in.Func},
-		{Handle: "h2d_3", Stream: &r.in.Nil},
-		{Handle: "h2d_4", Stream: &r.in.Int},
-		{Handle: "h2d_5", Stream: &r.in.Rt},
-		{Handle: "h2d_6", Stream: &r.in.Context},
-		{Handle: "h2d_7", Stream: &r.in.Init},
-		{Handle: "h2d_8", Stream: &r.in.Inputs2},
-		{Handle: "h2d_9", Stream: &r.in.Outputs2},
-		{Handle: "h2d_10", Stream: &r.in.NewInputs2},
-		{Handle: "h2d_11", Stream: &r.in.Runner2},
-		{Handle: "h2d_12", Stream: &r.in.Open2},
-		{Handle: "h2d_13", Stream: &r.in.ContractHash2},
-		{Handle: "h2d_14", Stream: &r.in.DeviceIterations2},
-		{Handle: "h2d_15", Stream: &r.in.QueueDepth2},
-		{Handle: "h2d_16", Stream: &r.in.Run},
-		{Handle: "h2d_17", Stream: &r.in.Submit},
-		{Handle: "h2d_18", Stream: &r.in.Close},
-		{Handle: "h2d_19", Stream: &r.in.Save},
-		{Handle: "h2d_20", Stream: &r.in.Bind},
-		{Handle: "h2d_21", Stream: &r.in.Check},
-		{Handle: "h2d_22", Stream: &r.in.Core},
-		{Handle: "h2d_23", Stream: &r.in.Queue},
-		{Handle: "h2d_24", Stream: &r.in.Image},
-		{Handle: "h2d_25", Stream: &r.in.Image3},
-		{Handle: "h2d_26", Stream: &r.in.IMAGE},
-		{Handle: "h2d_27", Stream: &r.in.Image1},
-		{Handle: "h2d_28", Stream: &r.in.Image1_2},
-		{Handle: "h2d_29", Stream: &r.in.Image1_3},
-		{Handle: "h2d_30", Stream: &r.in.Image2},
-		{Handle: "h2d_31", Stream: &r.in.ImageFrom2},
-		{Handle: "h2d_32", Stream: &r.in.AnchorImage4},
-		{Handle: "h2d_33", Stream: &r.in.X2dConv},
-		{Handle: "h2d_34", Stream: &r.in.X10_0},
-		{Handle: "h2d_35", Stream: &r.in.X1_00},
-		{Handle: "h2d_36", Stream: &r.in.X画像},
-		{Handle: "h2d_37", Stream: &r.in.Größe},
-		{Handle: "h2d_38", Stream: &r.in.H2d38},
-		{Handle: "h2d_39", Stream: &r.in.H2d39},
-		{Handle: "h2d_40", Stream: &r.in.H2d40},
-		{Handle: "h2d_41", Stream: &r.in.Émoji},
-		{Handle: "h2d_42", Stream: &r.in.ABC},
-		{Handle: "h2d_43", Stream: &r.in.Example2},
-		{Handle: "h2d_44", Stream: &r.in.TestRunAllocatesNothing2},
-		{Handle: "h2d_45", Stream: &r.in.Data},
-		{Handle: "h2d_46", Stream: &r.in.Flat},
-		{Handle: "h2d_47", Stream: &r.in.LoadInputs2},
-		{Handle: "h2d_48", Stream: &r.in.Spec},
-		{Handle: "h2d_49", Stream: &r.in.Model},
-		{Handle: "h2d_50", Stream: &r.in.Err},
-		{Handle: "h2d_51", Stream: &r.in.Ctx},
-		{Handle: "h2d_52", Stream: &r.in.True},
-		{Handle: "h2d_53", Stream: &r.in.In},
-		{Handle: "h2d_54", Stream: &r.in.Out},
-		{Handle: "h2d_55", Stream: &r.in.String},
-		{Handle: "h2d_56", Stream: &r.in.GoEmbedX},
-		{Handle: "h2d_57", Stream: &r.in.X},
-		{Handle: "h2d_58", Stream: &r.in.X3},
-		{Handle: "d2h_0", Stream: &r.out.Image5},
-		{Handle: "d2h_1", Stream: &r.out.X4},
-		{Handle: "d2h_2", Stream: &r.out.Logits},
-		{Handle: "d2h_3", Stream: &r.out.Logits2},
-		{Handle: "d2h_4", Stream: &r.out.Inputs3},
-		{Handle: "d2h_5", Stream: &r.out.Rt},
-		{Handle: "d2h_6", Stream: &r.out.X2},
+	bindings := func() []rt.Binding {
+		p := &ports{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{
+			{Handle: "h2d_0", Stream: &p.in.Type},
+			{Handle: "h2d_1", Stream: &p.in.Range},
+			{Handle: "h2d_2", Stream: &p.in.Func},
+			{Handle: "h2d_3", Stream: &p.in.Nil},
+			{Handle: "h2d_4", Stream: &p.in.Int},
+			{Handle: "h2d_5", Stream: &p.in.Rt},
+			{Handle: "h2d_6", Stream: &p.in.Context},
+			{Handle: "h2d_7", Stream: &p.in.Init},
+			{Handle: "h2d_8", Stream: &p.in.Inputs2},
+			{Handle: "h2d_9", Stream: &p.in.Outputs2},
+			{Handle: "h2d_10", Stream: &p.in.NewInputs2},
+			{Handle: "h2d_11", Stream: &p.in.Runner2},
+			{Handle: "h2d_12", Stream: &p.in.Open2},
+			{Handle: "h2d_13", Stream: &p.in.ContractHash2},
+			{Handle: "h2d_14", Stream: &p.in.DeviceIterations2},
+			{Handle: "h2d_15", Stream: &p.in.QueueDepth2},
+			{Handle: "h2d_16", Stream: &p.in.Run},
+			{Handle: "h2d_17", Stream: &p.in.Submit},
+			{Handle: "h2d_18", Stream: &p.in.Close},
+			{Handle: "h2d_19", Stream: &p.in.Save},
+			{Handle: "h2d_20", Stream: &p.in.Bind},
+			{Handle: "h2d_21", Stream: &p.in.Check},
+			{Handle: "h2d_22", Stream: &p.in.Core},
+			{Handle: "h2d_23", Stream: &p.in.Queue},
+			{Handle: "h2d_24", Stream: &p.in.Image},
+			{Handle: "h2d_25", Stream: &p.in.Image3},
+			{Handle: "h2d_26", Stream: &p.in.IMAGE},
+			{Handle: "h2d_27", Stream: &p.in.Image1},
+			{Handle: "h2d_28", Stream: &p.in.Image1_2},
+			{Handle: "h2d_29", Stream: &p.in.Image1_3},
+			{Handle: "h2d_30", Stream: &p.in.Image2},
+			{Handle: "h2d_31", Stream: &p.in.ImageFrom2},
+			{Handle: "h2d_32", Stream: &p.in.AnchorImage4},
+			{Handle: "h2d_33", Stream: &p.in.X2dConv},
+			{Handle: "h2d_34", Stream: &p.in.X10_0},
+			{Handle: "h2d_35", Stream: &p.in.X1_00},
+			{Handle: "h2d_36", Stream: &p.in.X画像},
+			{Handle: "h2d_37", Stream: &p.in.Größe},
+			{Handle: "h2d_38", Stream: &p.in.H2d38},
+			{Handle: "h2d_39", Stream: &p.in.H2d39},
+			{Handle: "h2d_40", Stream: &p.in.H2d40},
+			{Handle: "h2d_41", Stream: &p.in.Émoji},
+			{Handle: "h2d_42", Stream: &p.in.ABC},
+			{Handle: "h2d_43", Stream: &p.in.Example2},
+			{Handle: "h2d_44", Stream: &p.in.TestRunAllocatesNothing2},
+			{Handle: "h2d_45", Stream: &p.in.Data},
+			{Handle: "h2d_46", Stream: &p.in.Flat},
+			{Handle: "h2d_47", Stream: &p.in.LoadInputs2},
+			{Handle: "h2d_48", Stream: &p.in.Spec},
+			{Handle: "h2d_49", Stream: &p.in.Model},
+			{Handle: "h2d_50", Stream: &p.in.Err},
+			{Handle: "h2d_51", Stream: &p.in.Ctx},
+			{Handle: "h2d_52", Stream: &p.in.True},
+			{Handle: "h2d_53", Stream: &p.in.In},
+			{Handle: "h2d_54", Stream: &p.in.Out},
+			{Handle: "h2d_55", Stream: &p.in.String},
+			{Handle: "h2d_56", Stream: &p.in.GoEmbedX},
+			{Handle: "h2d_57", Stream: &p.in.X},
+			{Handle: "h2d_58", Stream: &p.in.X3},
+			{Handle: "d2h_0", Stream: &p.out.Image5},
+			{Handle: "d2h_1", Stream: &p.out.X4},
+			{Handle: "d2h_2", Stream: &p.out.Logits},
+			{Handle: "d2h_3", Stream: &p.out.Logits2},
+			{Handle: "d2h_4", Stream: &p.out.Inputs3},
+			{Handle: "d2h_5", Stream: &p.out.Rt},
+			{Handle: "d2h_6", Stream: &p.out.X2},
+		}
 	}
-	bind := func(slot int) {
+	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.bind(&q.in, &q.out)
+		r.ports[replica].bind(&q.in, &q.out)
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -1177,29 +1540,46 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 
 // Run computes out from in and returns when out is filled. It allocates nothing.
 func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
-	if err := check(in, out); err != nil {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
+	if err := r.check(in, out); err != nil {
 		return err
 	}
-	if err := r.core.Begin(ctx); err != nil {
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
 		return err
 	}
-	r.bind(in, out)
-	return r.core.Main(ctx)
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
 }
 
 // Submit queues a request and returns a ticket, which must be waited for once. What in and out
 // point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
 // that QueueDepth tickets are pending. It allocates nothing.
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	if err := check(in, out); err != nil {
+	return r.SubmitOn(rt.LeastBusy, in, out)
+}
+
+// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve()
+	slot, err := r.core.Reserve(replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot), nil
+	return r.core.Enqueue(slot, replica), nil
+}
+
+// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
+// programs again. Requests go on meanwhile.
+func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
 }
 
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
@@ -1208,261 +1588,266 @@ func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Session returns the session underneath, for what has no typed form here.
+// Session returns the session of the first replica, for what has no typed form here.
 func (r *Runner) Session() *rt.Session {
-	return r.core.Session()
+	return r.core.Session(0)
+}
+
+// Replica returns the session of a replica, nil if there is no such replica.
+func (r *Runner) Replica(i int) *rt.Session {
+	return r.core.Session(i)
 }
 
 // bind makes the streams read in and fill out.
-func (r *Runner) bind(in *Inputs, out *Outputs) {
-	r.in.Type.Bind(in.Type)
-	r.in.Range.Bind(in.Range)
-	r.in.Func.Bind(in.Func)
-	r.in.Nil.Bind(in.Nil)
-	r.in.Int.Bind(in.Int)
-	r.in.Rt.Bind(in.Rt)
-	r.in.Context.Bind(in.Context)
-	r.in.Init.Bind(in.Init)
-	r.in.Inputs2.Bind(in.Inputs2)
-	r.in.Outputs2.Bind(in.Outputs2)
-	r.in.NewInputs2.Bind(in.NewInputs2)
-	r.in.Runner2.Bind(in.Runner2)
-	r.in.Open2.Bind(in.Open2)
-	r.in.ContractHash2.Bind(in.ContractHash2)
-	r.in.DeviceIterations2.Bind(in.DeviceIterations2)
-	r.in.QueueDepth2.Bind(in.QueueDepth2)
-	r.in.Run.Bind(in.Run)
-	r.in.Submit.Bind(in.Submit)
-	r.in.Close.Bind(in.Close)
-	r.in.Save.Bind(in.Save)
-	r.in.Bind.Bind(in.Bind)
-	r.in.Check.Bind(in.Check)
-	r.in.Core.Bind(in.Core)
-	r.in.Queue.Bind(in.Queue)
-	r.in.Image.Bind(in.Image)
-	r.in.Image3.Bind(in.Image3)
-	r.in.IMAGE.Bind(in.IMAGE)
-	r.in.Image1.Bind(in.Image1)
-	r.in.Image1_2.Bind(in.Image1_2)
-	r.in.Image1_3.Bind(in.Image1_3)
-	r.in.Image2.Bind(in.Image2)
-	r.in.ImageFrom2.Bind(in.ImageFrom2)
-	r.in.AnchorImage4.Bind(in.AnchorImage4)
-	r.in.X2dConv.Bind(in.X2dConv)
-	r.in.X10_0.Bind(in.X10_0)
-	r.in.X1_00.Bind(in.X1_00)
-	r.in.X画像.Bind(in.X画像)
-	r.in.Größe.Bind(in.Größe)
-	r.in.H2d38.Bind(in.H2d38)
-	r.in.H2d39.Bind(in.H2d39)
-	r.in.H2d40.Bind(in.H2d40)
-	r.in.Émoji.Bind(in.Émoji)
-	r.in.ABC.Bind(in.ABC)
-	r.in.Example2.Bind(in.Example2)
-	r.in.TestRunAllocatesNothing2.Bind(in.TestRunAllocatesNothing2)
-	r.in.Data.Bind(in.Data)
-	r.in.Flat.Bind(in.Flat)
-	r.in.LoadInputs2.Bind(in.LoadInputs2)
-	r.in.Spec.Bind(in.Spec)
-	r.in.Model.Bind(in.Model)
-	r.in.Err.Bind(in.Err)
-	r.in.Ctx.Bind(in.Ctx)
-	r.in.True.Bind(in.True)
-	r.in.In.Bind(in.In)
-	r.in.Out.Bind(in.Out)
-	r.in.String.Bind(in.String)
-	r.in.GoEmbedX.Bind(in.GoEmbedX)
-	r.in.X.Bind(in.X)
-	r.in.X3.Bind(in.X3)
-	r.out.Image5.Bind(out.Image5)
-	r.out.X4.Bind(out.X4)
-	r.out.Logits.Bind(out.Logits)
-	r.out.Logits2.Bind(out.Logits2)
-	r.out.Inputs3.Bind(out.Inputs3)
-	r.out.Rt.Bind(out.Rt)
-	r.out.X2.Bind(out.X2)
+func (p *ports) bind(in *Inputs, out *Outputs) {
+	p.in.Type.Bind(in.Type)
+	p.in.Range.Bind(in.Range)
+	p.in.Func.Bind(in.Func)
+	p.in.Nil.Bind(in.Nil)
+	p.in.Int.Bind(in.Int)
+	p.in.Rt.Bind(in.Rt)
+	p.in.Context.Bind(in.Context)
+	p.in.Init.Bind(in.Init)
+	p.in.Inputs2.Bind(in.Inputs2)
+	p.in.Outputs2.Bind(in.Outputs2)
+	p.in.NewInputs2.Bind(in.NewInputs2)
+	p.in.Runner2.Bind(in.Runner2)
+	p.in.Open2.Bind(in.Open2)
+	p.in.ContractHash2.Bind(in.ContractHash2)
+	p.in.DeviceIterations2.Bind(in.DeviceIterations2)
+	p.in.QueueDepth2.Bind(in.QueueDepth2)
+	p.in.Run.Bind(in.Run)
+	p.in.Submit.Bind(in.Submit)
+	p.in.Close.Bind(in.Close)
+	p.in.Save.Bind(in.Save)
+	p.in.Bind.Bind(in.Bind)
+	p.in.Check.Bind(in.Check)
+	p.in.Core.Bind(in.Core)
+	p.in.Queue.Bind(in.Queue)
+	p.in.Image.Bind(in.Image)
+	p.in.Image3.Bind(in.Image3)
+	p.in.IMAGE.Bind(in.IMAGE)
+	p.in.Image1.Bind(in.Image1)
+	p.in.Image1_2.Bind(in.Image1_2)
+	p.in.Image1_3.Bind(in.Image1_3)
+	p.in.Image2.Bind(in.Image2)
+	p.in.ImageFrom2.Bind(in.ImageFrom2)
+	p.in.AnchorImage4.Bind(in.AnchorImage4)
+	p.in.X2dConv.Bind(in.X2dConv)
+	p.in.X10_0.Bind(in.X10_0)
+	p.in.X1_00.Bind(in.X1_00)
+	p.in.X画像.Bind(in.X画像)
+	p.in.Größe.Bind(in.Größe)
+	p.in.H2d38.Bind(in.H2d38)
+	p.in.H2d39.Bind(in.H2d39)
+	p.in.H2d40.Bind(in.H2d40)
+	p.in.Émoji.Bind(in.Émoji)
+	p.in.ABC.Bind(in.ABC)
+	p.in.Example2.Bind(in.Example2)
+	p.in.TestRunAllocatesNothing2.Bind(in.TestRunAllocatesNothing2)
+	p.in.Data.Bind(in.Data)
+	p.in.Flat.Bind(in.Flat)
+	p.in.LoadInputs2.Bind(in.LoadInputs2)
+	p.in.Spec.Bind(in.Spec)
+	p.in.Model.Bind(in.Model)
+	p.in.Err.Bind(in.Err)
+	p.in.Ctx.Bind(in.Ctx)
+	p.in.True.Bind(in.True)
+	p.in.In.Bind(in.In)
+	p.in.Out.Bind(in.Out)
+	p.in.String.Bind(in.String)
+	p.in.GoEmbedX.Bind(in.GoEmbedX)
+	p.in.X.Bind(in.X)
+	p.in.X3.Bind(in.X3)
+	p.out.Image5.Bind(out.Image5)
+	p.out.X4.Bind(out.X4)
+	p.out.Logits.Bind(out.Logits)
+	p.out.Logits2.Bind(out.Logits2)
+	p.out.Inputs3.Bind(out.Inputs3)
+	p.out.Rt.Bind(out.Rt)
+	p.out.X2.Bind(out.X2)
 }
 
 // check returns an error that names what is nil.
-func check(in *Inputs, out *Outputs) error {
+func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
 	}
-	if in.Type == nil {
+	if in.Type == nil && !r.core.Frozen(0) {
 		return &rt.NilAnchorError{Field: "Inputs.Type", Anchor: AnchorType}
 	}
-	if in.Range == nil {
+	if in.Range == nil && !r.core.Frozen(1) {
 		return &rt.NilAnchorError{Field: "Inputs.Range", Anchor: AnchorRange}
 	}
-	if in.Func == nil {
+	if in.Func == nil && !r.core.Frozen(2) {
 		return &rt.NilAnchorError{Field: "Inputs.Func", Anchor: AnchorFunc}
 	}
-	if in.Nil == nil {
+	if in.Nil == nil && !r.core.Frozen(3) {
 		return &rt.NilAnchorError{Field: "Inputs.Nil", Anchor: AnchorNil}
 	}
-	if in.Int == nil {
+	if in.Int == nil && !r.core.Frozen(4) {
 		return &rt.NilAnchorError{Field: "Inputs.Int", Anchor: AnchorInt}
 	}
-	if in.Rt == nil {
+	if in.Rt == nil && !r.core.Frozen(5) {
 		return &rt.NilAnchorError{Field: "Inputs.Rt", Anchor: AnchorRt}
 	}
-	if in.Context == nil {
+	if in.Context == nil && !r.core.Frozen(6) {
 		return &rt.NilAnchorError{Field: "Inputs.Context", Anchor: AnchorContext}
 	}
-	if in.Init == nil {
+	if in.Init == nil && !r.core.Frozen(7) {
 		return &rt.NilAnchorError{Field: "Inputs.Init", Anchor: AnchorInit}
 	}
-	if in.Inputs2 == nil {
+	if in.Inputs2 == nil && !r.core.Frozen(8) {
 		return &rt.NilAnchorError{Field: "Inputs.Inputs2", Anchor: AnchorInputs2}
 	}
-	if in.Outputs2 == nil {
+	if in.Outputs2 == nil && !r.core.Frozen(9) {
 		return &rt.NilAnchorError{Field: "Inputs.Outputs2", Anchor: AnchorOutputs2}
 	}
-	if in.NewInputs2 == nil {
+	if in.NewInputs2 == nil && !r.core.Frozen(10) {
 		return &rt.NilAnchorError{Field: "Inputs.NewInputs2", Anchor: AnchorNewInputs2}
 	}
-	if in.Runner2 == nil {
+	if in.Runner2 == nil && !r.core.Frozen(11) {
 		return &rt.NilAnchorError{Field: "Inputs.Runner2", Anchor: AnchorRunner2}
 	}
-	if in.Open2 == nil {
+	if in.Open2 == nil && !r.core.Frozen(12) {
 		return &rt.NilAnchorError{Field: "Inputs.Open2", Anchor: AnchorOpen2}
 	}
-	if in.ContractHash2 == nil {
+	if in.ContractHash2 == nil && !r.core.Frozen(13) {
 		return &rt.NilAnchorError{Field: "Inputs.ContractHash2", Anchor: AnchorContractHash2}
 	}
-	if in.DeviceIterations2 == nil {
+	if in.DeviceIterations2 == nil && !r.core.Frozen(14) {
 		return &rt.NilAnchorError{Field: "Inputs.DeviceIterations2", Anchor: AnchorDeviceIterations2}
 	}
-	if in.QueueDepth2 == nil {
+	if in.QueueDepth2 == nil && !r.core.Frozen(15) {
 		return &rt.NilAnchorError{Field: "Inputs.QueueDepth2", Anchor: AnchorQueueDepth2}
 	}
-	if in.Run == nil {
+	if in.Run == nil && !r.core.Frozen(16) {
 		return &rt.NilAnchorError{Field: "Inputs.Run", Anchor: AnchorRun}
 	}
-	if in.Submit == nil {
+	if in.Submit == nil && !r.core.Frozen(17) {
 		return &rt.NilAnchorError{Field: "Inputs.Submit", Anchor: AnchorSubmit}
 	}
-	if in.Close == nil {
+	if in.Close == nil && !r.core.Frozen(18) {
 		return &rt.NilAnchorError{Field: "Inputs.Close", Anchor: AnchorClose}
 	}
-	if in.Save == nil {
+	if in.Save == nil && !r.core.Frozen(19) {
 		return &rt.NilAnchorError{Field: "Inputs.Save", Anchor: AnchorSave}
 	}
-	if in.Bind == nil {
+	if in.Bind == nil && !r.core.Frozen(20) {
 		return &rt.NilAnchorError{Field: "Inputs.Bind", Anchor: AnchorBind}
 	}
-	if in.Check == nil {
+	if in.Check == nil && !r.core.Frozen(21) {
 		return &rt.NilAnchorError{Field: "Inputs.Check", Anchor: AnchorCheck}
 	}
-	if in.Core == nil {
+	if in.Core == nil && !r.core.Frozen(22) {
 		return &rt.NilAnchorError{Field: "Inputs.Core", Anchor: AnchorCore}
 	}
-	if in.Queue == nil {
+	if in.Queue == nil && !r.core.Frozen(23) {
 		return &rt.NilAnchorError{Field: "Inputs.Queue", Anchor: AnchorQueue}
 	}
-	if in.Image == nil {
+	if in.Image == nil && !r.core.Frozen(24) {
 		return &rt.NilAnchorError{Field: "Inputs.Image", Anchor: AnchorImage}
 	}
-	if in.Image3 == nil {
+	if in.Image3 == nil && !r.core.Frozen(25) {
 		return &rt.NilAnchorError{Field: "Inputs.Image3", Anchor: AnchorImage3}
 	}
-	if in.IMAGE == nil {
+	if in.IMAGE == nil && !r.core.Frozen(26) {
 		return &rt.NilAnchorError{Field: "Inputs.IMAGE", Anchor: AnchorIMAGE}
 	}
-	if in.Image1 == nil {
+	if in.Image1 == nil && !r.core.Frozen(27) {
 		return &rt.NilAnchorError{Field: "Inputs.Image1", Anchor: AnchorImage1}
 	}
-	if in.Image1_2 == nil {
+	if in.Image1_2 == nil && !r.core.Frozen(28) {
 		return &rt.NilAnchorError{Field: "Inputs.Image1_2", Anchor: AnchorImage1_2}
 	}
-	if in.Image1_3 == nil {
+	if in.Image1_3 == nil && !r.core.Frozen(29) {
 		return &rt.NilAnchorError{Field: "Inputs.Image1_3", Anchor: AnchorImage1_3}
 	}
-	if in.Image2 == nil {
+	if in.Image2 == nil && !r.core.Frozen(30) {
 		return &rt.NilAnchorError{Field: "Inputs.Image2", Anchor: AnchorImage2}
 	}
-	if in.ImageFrom2 == nil {
+	if in.ImageFrom2 == nil && !r.core.Frozen(31) {
 		return &rt.NilAnchorError{Field: "Inputs.ImageFrom2", Anchor: AnchorImageFrom2}
 	}
-	if in.AnchorImage4 == nil {
+	if in.AnchorImage4 == nil && !r.core.Frozen(32) {
 		return &rt.NilAnchorError{Field: "Inputs.AnchorImage4", Anchor: AnchorAnchorImage4}
 	}
-	if in.X2dConv == nil {
+	if in.X2dConv == nil && !r.core.Frozen(33) {
 		return &rt.NilAnchorError{Field: "Inputs.X2dConv", Anchor: AnchorX2dConv}
 	}
-	if in.X10_0 == nil {
+	if in.X10_0 == nil && !r.core.Frozen(34) {
 		return &rt.NilAnchorError{Field: "Inputs.X10_0", Anchor: AnchorX10_0}
 	}
-	if in.X1_00 == nil {
+	if in.X1_00 == nil && !r.core.Frozen(35) {
 		return &rt.NilAnchorError{Field: "Inputs.X1_00", Anchor: AnchorX1_00}
 	}
-	if in.X画像 == nil {
+	if in.X画像 == nil && !r.core.Frozen(36) {
 		return &rt.NilAnchorError{Field: "Inputs.X画像", Anchor: AnchorX画像}
 	}
-	if in.Größe == nil {
+	if in.Größe == nil && !r.core.Frozen(37) {
 		return &rt.NilAnchorError{Field: "Inputs.Größe", Anchor: AnchorGröße}
 	}
-	if in.H2d38 == nil {
+	if in.H2d38 == nil && !r.core.Frozen(38) {
 		return &rt.NilAnchorError{Field: "Inputs.H2d38", Anchor: AnchorH2d38}
 	}
-	if in.H2d39 == nil {
+	if in.H2d39 == nil && !r.core.Frozen(39) {
 		return &rt.NilAnchorError{Field: "Inputs.H2d39", Anchor: AnchorH2d39}
 	}
-	if in.H2d40 == nil {
+	if in.H2d40 == nil && !r.core.Frozen(40) {
 		return &rt.NilAnchorError{Field: "Inputs.H2d40", Anchor: AnchorH2d40}
 	}
-	if in.Émoji == nil {
+	if in.Émoji == nil && !r.core.Frozen(41) {
 		return &rt.NilAnchorError{Field: "Inputs.Émoji", Anchor: AnchorÉmoji}
 	}
-	if in.ABC == nil {
+	if in.ABC == nil && !r.core.Frozen(42) {
 		return &rt.NilAnchorError{Field: "Inputs.ABC", Anchor: AnchorABC}
 	}
-	if in.Example2 == nil {
+	if in.Example2 == nil && !r.core.Frozen(43) {
 		return &rt.NilAnchorError{Field: "Inputs.Example2", Anchor: AnchorExample2}
 	}
-	if in.TestRunAllocatesNothing2 == nil {
+	if in.TestRunAllocatesNothing2 == nil && !r.core.Frozen(44) {
 		return &rt.NilAnchorError{Field: "Inputs.TestRunAllocatesNothing2", Anchor: AnchorTestRunAllocatesNothing2}
 	}
-	if in.Data == nil {
+	if in.Data == nil && !r.core.Frozen(45) {
 		return &rt.NilAnchorError{Field: "Inputs.Data", Anchor: AnchorData}
 	}
-	if in.Flat == nil {
+	if in.Flat == nil && !r.core.Frozen(46) {
 		return &rt.NilAnchorError{Field: "Inputs.Flat", Anchor: AnchorFlat}
 	}
-	if in.LoadInputs2 == nil {
+	if in.LoadInputs2 == nil && !r.core.Frozen(47) {
 		return &rt.NilAnchorError{Field: "Inputs.LoadInputs2", Anchor: AnchorLoadInputs2}
 	}
-	if in.Spec == nil {
+	if in.Spec == nil && !r.core.Frozen(48) {
 		return &rt.NilAnchorError{Field: "Inputs.Spec", Anchor: AnchorSpec}
 	}
-	if in.Model == nil {
+	if in.Model == nil && !r.core.Frozen(49) {
 		return &rt.NilAnchorError{Field: "Inputs.Model", Anchor: AnchorModel}
 	}
-	if in.Err == nil {
+	if in.Err == nil && !r.core.Frozen(50) {
 		return &rt.NilAnchorError{Field: "Inputs.Err", Anchor: AnchorErr}
 	}
-	if in.Ctx == nil {
+	if in.Ctx == nil && !r.core.Frozen(51) {
 		return &rt.NilAnchorError{Field: "Inputs.Ctx", Anchor: AnchorCtx}
 	}
-	if in.True == nil {
+	if in.True == nil && !r.core.Frozen(52) {
 		return &rt.NilAnchorError{Field: "Inputs.True", Anchor: AnchorTrue}
 	}
-	if in.In == nil {
+	if in.In == nil && !r.core.Frozen(53) {
 		return &rt.NilAnchorError{Field: "Inputs.In", Anchor: AnchorIn}
 	}
-	if in.Out == nil {
+	if in.Out == nil && !r.core.Frozen(54) {
 		return &rt.NilAnchorError{Field: "Inputs.Out", Anchor: AnchorOut}
 	}
-	if in.String == nil {
+	if in.String == nil && !r.core.Frozen(55) {
 		return &rt.NilAnchorError{Field: "Inputs.String", Anchor: AnchorString}
 	}
-	if in.GoEmbedX == nil {
+	if in.GoEmbedX == nil && !r.core.Frozen(56) {
 		return &rt.NilAnchorError{Field: "Inputs.GoEmbedX", Anchor: AnchorGoEmbedX}
 	}
-	if in.X == nil {
+	if in.X == nil && !r.core.Frozen(57) {
 		return &rt.NilAnchorError{Field: "Inputs.X", Anchor: AnchorX}
 	}
-	if in.X3 == nil {
+	if in.X3 == nil && !r.core.Frozen(58) {
 		return &rt.NilAnchorError{Field: "Inputs.X3", Anchor: AnchorX3}
 	}
 	if out == nil {

@@ -29,7 +29,8 @@
 // A run reads and writes the memory that the inputs and outputs point to in place. From Run or
 // Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
 // Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
-// they wait for each other. Several Runners are independent of each other.
+// they wait for each other. With rt.WithReplicas the model is opened several times, and requests
+// are spread. Several Runners are independent of each other.
 package resnet50
 
 import (
@@ -114,22 +115,33 @@ func NewOutputs() *Outputs {
 }
 
 // Runner runs the model. Submit may be called from any goroutine, Run from one at a time, unless
-// Open was given rt.Concurrent.
+// Open was given rt.Concurrent or rt.WithReplicas.
 type Runner struct {
-	core rt.Core
-	in   struct {
+	core  rt.Core
+	ports []*ports // of each replica
+	queue [QueueDepth]request
+}
+
+// ports are the ends of the streams of one replica.
+type ports struct {
+	in struct {
 		Input rt.Input[[DeviceIterations]Input]
 	}
 	out struct {
 		FcFcModelFcFcGemm0 rt.Output[[DeviceIterations]FcFcModelFcFcGemm0]
 	}
-	queue [QueueDepth]request
 }
 
 // request is what a submitted request works on.
 type request struct {
 	in  Inputs
 	out Outputs
+}
+
+// FreezeInput makes every request read t, which must not change until Close: Inputs.Input may then
+// be nil.
+func FreezeInput(t *Input) rt.Option {
+	return rt.Freeze("h2d_input", t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
@@ -140,13 +152,17 @@ type request struct {
 func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
-	bindings := []rt.Binding{
-		{Handle: "h2d_input", Stream: &r.in.Input},
-		{Handle: "anchor_d2h_fc/fc/model/fc/fc/Gemm:0", Stream: &r.out.FcFcModelFcFcGemm0},
+	bindings := func() []rt.Binding {
+		p := &ports{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{
+			{Handle: "h2d_input", Stream: &p.in.Input},
+			{Handle: "anchor_d2h_fc/fc/model/fc/fc/Gemm:0", Stream: &p.out.FcFcModelFcFcGemm0},
+		}
 	}
-	bind := func(slot int) {
+	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.bind(&q.in, &q.out)
+		r.ports[replica].bind(&q.in, &q.out)
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -157,29 +173,46 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 
 // Run computes out from in and returns when out is filled. It allocates nothing.
 func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
-	if err := check(in, out); err != nil {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
+	if err := r.check(in, out); err != nil {
 		return err
 	}
-	if err := r.core.Begin(ctx); err != nil {
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
 		return err
 	}
-	r.bind(in, out)
-	return r.core.Main(ctx)
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
 }
 
 // Submit queues a request and returns a ticket, which must be waited for once. What in and out
 // point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
 // that QueueDepth tickets are pending. It allocates nothing.
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	if err := check(in, out); err != nil {
+	return r.SubmitOn(rt.LeastBusy, in, out)
+}
+
+// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve()
+	slot, err := r.core.Reserve(replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot), nil
+	return r.core.Enqueue(slot, replica), nil
+}
+
+// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
+// programs again. Requests go on meanwhile.
+func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
 }
 
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
@@ -188,23 +221,28 @@ func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Session returns the session underneath, for what has no typed form here.
+// Session returns the session of the first replica, for what has no typed form here.
 func (r *Runner) Session() *rt.Session {
-	return r.core.Session()
+	return r.core.Session(0)
+}
+
+// Replica returns the session of a replica, nil if there is no such replica.
+func (r *Runner) Replica(i int) *rt.Session {
+	return r.core.Session(i)
 }
 
 // bind makes the streams read in and fill out.
-func (r *Runner) bind(in *Inputs, out *Outputs) {
-	r.in.Input.Bind(in.Input)
-	r.out.FcFcModelFcFcGemm0.Bind(out.FcFcModelFcFcGemm0)
+func (p *ports) bind(in *Inputs, out *Outputs) {
+	p.in.Input.Bind(in.Input)
+	p.out.FcFcModelFcFcGemm0.Bind(out.FcFcModelFcFcGemm0)
 }
 
 // check returns an error that names what is nil.
-func check(in *Inputs, out *Outputs) error {
+func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
 	}
-	if in.Input == nil {
+	if in.Input == nil && !r.core.Frozen(0) {
 		return &rt.NilAnchorError{Field: "Inputs.Input", Anchor: AnchorInput}
 	}
 	if out == nil {

@@ -24,7 +24,8 @@
 // A run reads and writes the memory that the inputs and outputs point to in place. From Run or
 // Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
 // Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
-// they wait for each other. Several Runners are independent of each other.
+// they wait for each other. With rt.WithReplicas the model is opened several times, and requests
+// are spread. Several Runners are independent of each other.
 package shapes
 
 import (
@@ -195,10 +196,16 @@ func NewOutputs() *Outputs {
 }
 
 // Runner runs the model. Submit may be called from any goroutine, Run from one at a time, unless
-// Open was given rt.Concurrent.
+// Open was given rt.Concurrent or rt.WithReplicas.
 type Runner struct {
-	core rt.Core
-	in   struct {
+	core  rt.Core
+	ports []*ports // of each replica
+	queue [QueueDepth]request
+}
+
+// ports are the ends of the streams of one replica.
+type ports struct {
+	in struct {
 		Scalar        rt.Input[Scalar]
 		Flag          rt.Input[Flag]
 		One           rt.Input[One]
@@ -210,13 +217,48 @@ type Runner struct {
 		Huge  rt.Output[Huge]
 		Total rt.Output[Total]
 	}
-	queue [QueueDepth]request
 }
 
 // request is what a submitted request works on.
 type request struct {
 	in  Inputs
 	out Outputs
+}
+
+// FreezeScalar makes every request read t, which must not change until Close: Inputs.Scalar may
+// then be nil.
+func FreezeScalar(t *Scalar) rt.Option {
+	return rt.Freeze("h2d_scalar", t)
+}
+
+// FreezeFlag makes every request read t, which must not change until Close: Inputs.Flag may then
+// be nil.
+func FreezeFlag(t *Flag) rt.Option {
+	return rt.Freeze("h2d_flag", t)
+}
+
+// FreezeOne makes every request read t, which must not change until Close: Inputs.One may then be
+// nil.
+func FreezeOne(t *One) rt.Option {
+	return rt.Freeze("h2d_one", t)
+}
+
+// FreezeNothing makes every request read t, which must not change until Close: Inputs.Nothing may
+// then be nil.
+func FreezeNothing(t *Nothing) rt.Option {
+	return rt.Freeze("h2d_nothing", t)
+}
+
+// FreezeNothingInside makes every request read t, which must not change until Close:
+// Inputs.NothingInside may then be nil.
+func FreezeNothingInside(t *NothingInside) rt.Option {
+	return rt.Freeze("h2d_nothing_inside", t)
+}
+
+// FreezeAxes makes every request read t, which must not change until Close: Inputs.Axes may then
+// be nil.
+func FreezeAxes(t *Axes) rt.Option {
+	return rt.Freeze("h2d_axes", t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
@@ -227,19 +269,23 @@ type request struct {
 func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
-	bindings := []rt.Binding{
-		{Handle: "h2d_scalar", Stream: &r.in.Scalar},
-		{Handle: "h2d_flag", Stream: &r.in.Flag},
-		{Handle: "h2d_one", Stream: &r.in.One},
-		{Handle: "h2d_nothing", Stream: &r.in.Nothing},
-		{Handle: "h2d_nothing_inside", Stream: &r.in.NothingInside},
-		{Handle: "h2d_axes", Stream: &r.in.Axes},
-		{Handle: "h2d_huge", Stream: &r.out.Huge},
-		{Handle: "d2h_total", Stream: &r.out.Total},
+	bindings := func() []rt.Binding {
+		p := &ports{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{
+			{Handle: "h2d_scalar", Stream: &p.in.Scalar},
+			{Handle: "h2d_flag", Stream: &p.in.Flag},
+			{Handle: "h2d_one", Stream: &p.in.One},
+			{Handle: "h2d_nothing", Stream: &p.in.Nothing},
+			{Handle: "h2d_nothing_inside", Stream: &p.in.NothingInside},
+			{Handle: "h2d_axes", Stream: &p.in.Axes},
+			{Handle: "h2d_huge", Stream: &p.out.Huge},
+			{Handle: "d2h_total", Stream: &p.out.Total},
+		}
 	}
-	bind := func(slot int) {
+	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.bind(&q.in, &q.out)
+		r.ports[replica].bind(&q.in, &q.out)
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -250,29 +296,46 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 
 // Run computes out from in and returns when out is filled. It allocates nothing.
 func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
-	if err := check(in, out); err != nil {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
+	if err := r.check(in, out); err != nil {
 		return err
 	}
-	if err := r.core.Begin(ctx); err != nil {
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
 		return err
 	}
-	r.bind(in, out)
-	return r.core.Main(ctx)
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
 }
 
 // Submit queues a request and returns a ticket, which must be waited for once. What in and out
 // point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
 // that QueueDepth tickets are pending. It allocates nothing.
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	if err := check(in, out); err != nil {
+	return r.SubmitOn(rt.LeastBusy, in, out)
+}
+
+// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve()
+	slot, err := r.core.Reserve(replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot), nil
+	return r.core.Enqueue(slot, replica), nil
+}
+
+// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
+// programs again. Requests go on meanwhile.
+func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
 }
 
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
@@ -281,44 +344,49 @@ func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Session returns the session underneath, for what has no typed form here.
+// Session returns the session of the first replica, for what has no typed form here.
 func (r *Runner) Session() *rt.Session {
-	return r.core.Session()
+	return r.core.Session(0)
+}
+
+// Replica returns the session of a replica, nil if there is no such replica.
+func (r *Runner) Replica(i int) *rt.Session {
+	return r.core.Session(i)
 }
 
 // bind makes the streams read in and fill out.
-func (r *Runner) bind(in *Inputs, out *Outputs) {
-	r.in.Scalar.Bind(in.Scalar)
-	r.in.Flag.Bind(in.Flag)
-	r.in.One.Bind(in.One)
-	r.in.Nothing.Bind(in.Nothing)
-	r.in.NothingInside.Bind(in.NothingInside)
-	r.in.Axes.Bind(in.Axes)
-	r.out.Huge.Bind(out.Huge)
-	r.out.Total.Bind(out.Total)
+func (p *ports) bind(in *Inputs, out *Outputs) {
+	p.in.Scalar.Bind(in.Scalar)
+	p.in.Flag.Bind(in.Flag)
+	p.in.One.Bind(in.One)
+	p.in.Nothing.Bind(in.Nothing)
+	p.in.NothingInside.Bind(in.NothingInside)
+	p.in.Axes.Bind(in.Axes)
+	p.out.Huge.Bind(out.Huge)
+	p.out.Total.Bind(out.Total)
 }
 
 // check returns an error that names what is nil.
-func check(in *Inputs, out *Outputs) error {
+func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
 	}
-	if in.Scalar == nil {
+	if in.Scalar == nil && !r.core.Frozen(0) {
 		return &rt.NilAnchorError{Field: "Inputs.Scalar", Anchor: AnchorScalar}
 	}
-	if in.Flag == nil {
+	if in.Flag == nil && !r.core.Frozen(1) {
 		return &rt.NilAnchorError{Field: "Inputs.Flag", Anchor: AnchorFlag}
 	}
-	if in.One == nil {
+	if in.One == nil && !r.core.Frozen(2) {
 		return &rt.NilAnchorError{Field: "Inputs.One", Anchor: AnchorOne}
 	}
-	if in.Nothing == nil {
+	if in.Nothing == nil && !r.core.Frozen(3) {
 		return &rt.NilAnchorError{Field: "Inputs.Nothing", Anchor: AnchorNothing}
 	}
-	if in.NothingInside == nil {
+	if in.NothingInside == nil && !r.core.Frozen(4) {
 		return &rt.NilAnchorError{Field: "Inputs.NothingInside", Anchor: AnchorNothingInside}
 	}
-	if in.Axes == nil {
+	if in.Axes == nil && !r.core.Frozen(5) {
 		return &rt.NilAnchorError{Field: "Inputs.Axes", Anchor: AnchorAxes}
 	}
 	if out == nil {

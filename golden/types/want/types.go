@@ -24,7 +24,8 @@
 // A run reads and writes the memory that the inputs and outputs point to in place. From Run or
 // Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
 // Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
-// they wait for each other. Several Runners are independent of each other.
+// they wait for each other. With rt.WithReplicas the model is opened several times, and requests
+// are spread. Several Runners are independent of each other.
 package types
 
 import (
@@ -501,10 +502,16 @@ func NewOutputs() *Outputs {
 }
 
 // Runner runs the model. Submit may be called from any goroutine, Run from one at a time, unless
-// Open was given rt.Concurrent.
+// Open was given rt.Concurrent or rt.WithReplicas.
 type Runner struct {
-	core rt.Core
-	in   struct {
+	core  rt.Core
+	ports []*ports // of each replica
+	queue [QueueDepth]request
+}
+
+// ports are the ends of the streams of one replica.
+type ports struct {
+	in struct {
 		InBool  rt.Input[InBool]
 		InF8    rt.Input[InF8]
 		InF16   rt.Input[InF16]
@@ -538,13 +545,102 @@ type Runner struct {
 		OutF8143 rt.Output[OutF8143]
 		OutF8152 rt.Output[OutF8152]
 	}
-	queue [QueueDepth]request
 }
 
 // request is what a submitted request works on.
 type request struct {
 	in  Inputs
 	out Outputs
+}
+
+// FreezeInBool makes every request read t, which must not change until Close: Inputs.InBool may
+// then be nil.
+func FreezeInBool(t *InBool) rt.Option {
+	return rt.Freeze("h2d_Bool", t)
+}
+
+// FreezeInF8 makes every request read t, which must not change until Close: Inputs.InF8 may then
+// be nil.
+func FreezeInF8(t *InF8) rt.Option {
+	return rt.Freeze("h2d_F8", t)
+}
+
+// FreezeInF16 makes every request read t, which must not change until Close: Inputs.InF16 may then
+// be nil.
+func FreezeInF16(t *InF16) rt.Option {
+	return rt.Freeze("h2d_F16", t)
+}
+
+// FreezeInF32 makes every request read t, which must not change until Close: Inputs.InF32 may then
+// be nil.
+func FreezeInF32(t *InF32) rt.Option {
+	return rt.Freeze("h2d_F32", t)
+}
+
+// FreezeInF64 makes every request read t, which must not change until Close: Inputs.InF64 may then
+// be nil.
+func FreezeInF64(t *InF64) rt.Option {
+	return rt.Freeze("h2d_F64", t)
+}
+
+// FreezeInS8 makes every request read t, which must not change until Close: Inputs.InS8 may then
+// be nil.
+func FreezeInS8(t *InS8) rt.Option {
+	return rt.Freeze("h2d_S8", t)
+}
+
+// FreezeInU8 makes every request read t, which must not change until Close: Inputs.InU8 may then
+// be nil.
+func FreezeInU8(t *InU8) rt.Option {
+	return rt.Freeze("h2d_U8", t)
+}
+
+// FreezeInS16 makes every request read t, which must not change until Close: Inputs.InS16 may then
+// be nil.
+func FreezeInS16(t *InS16) rt.Option {
+	return rt.Freeze("h2d_S16", t)
+}
+
+// FreezeInU16 makes every request read t, which must not change until Close: Inputs.InU16 may then
+// be nil.
+func FreezeInU16(t *InU16) rt.Option {
+	return rt.Freeze("h2d_U16", t)
+}
+
+// FreezeInS32 makes every request read t, which must not change until Close: Inputs.InS32 may then
+// be nil.
+func FreezeInS32(t *InS32) rt.Option {
+	return rt.Freeze("h2d_S32", t)
+}
+
+// FreezeInU32 makes every request read t, which must not change until Close: Inputs.InU32 may then
+// be nil.
+func FreezeInU32(t *InU32) rt.Option {
+	return rt.Freeze("h2d_U32", t)
+}
+
+// FreezeInS64 makes every request read t, which must not change until Close: Inputs.InS64 may then
+// be nil.
+func FreezeInS64(t *InS64) rt.Option {
+	return rt.Freeze("h2d_S64", t)
+}
+
+// FreezeInU64 makes every request read t, which must not change until Close: Inputs.InU64 may then
+// be nil.
+func FreezeInU64(t *InU64) rt.Option {
+	return rt.Freeze("h2d_U64", t)
+}
+
+// FreezeInF8143 makes every request read t, which must not change until Close: Inputs.InF8143 may
+// then be nil.
+func FreezeInF8143(t *InF8143) rt.Option {
+	return rt.Freeze("h2d_F8143", t)
+}
+
+// FreezeInF8152 makes every request read t, which must not change until Close: Inputs.InF8152 may
+// then be nil.
+func FreezeInF8152(t *InF8152) rt.Option {
+	return rt.Freeze("h2d_F8152", t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
@@ -555,41 +651,45 @@ type request struct {
 func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
-	bindings := []rt.Binding{
-		{Handle: "h2d_Bool", Stream: &r.in.InBool},
-		{Handle: "h2d_F8", Stream: &r.in.InF8},
-		{Handle: "h2d_F16", Stream: &r.in.InF16},
-		{Handle: "h2d_F32", Stream: &r.in.InF32},
-		{Handle: "h2d_F64", Stream: &r.in.InF64},
-		{Handle: "h2d_S8", Stream: &r.in.InS8},
-		{Handle: "h2d_U8", Stream: &r.in.InU8},
-		{Handle: "h2d_S16", Stream: &r.in.InS16},
-		{Handle: "h2d_U16", Stream: &r.in.InU16},
-		{Handle: "h2d_S32", Stream: &r.in.InS32},
-		{Handle: "h2d_U32", Stream: &r.in.InU32},
-		{Handle: "h2d_S64", Stream: &r.in.InS64},
-		{Handle: "h2d_U64", Stream: &r.in.InU64},
-		{Handle: "h2d_F8143", Stream: &r.in.InF8143},
-		{Handle: "h2d_F8152", Stream: &r.in.InF8152},
-		{Handle: "d2h_Bool", Stream: &r.out.OutBool},
-		{Handle: "d2h_F8", Stream: &r.out.OutF8},
-		{Handle: "d2h_F16", Stream: &r.out.OutF16},
-		{Handle: "d2h_F32", Stream: &r.out.OutF32},
-		{Handle: "d2h_F64", Stream: &r.out.OutF64},
-		{Handle: "d2h_S8", Stream: &r.out.OutS8},
-		{Handle: "d2h_U8", Stream: &r.out.OutU8},
-		{Handle: "d2h_S16", Stream: &r.out.OutS16},
-		{Handle: "d2h_U16", Stream: &r.out.OutU16},
-		{Handle: "d2h_S32", Stream: &r.out.OutS32},
-		{Handle: "d2h_U32", Stream: &r.out.OutU32},
-		{Handle: "d2h_S64", Stream: &r.out.OutS64},
-		{Handle: "d2h_U64", Stream: &r.out.OutU64},
-		{Handle: "d2h_F8143", Stream: &r.out.OutF8143},
-		{Handle: "d2h_F8152", Stream: &r.out.OutF8152},
+	bindings := func() []rt.Binding {
+		p := &ports{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{
+			{Handle: "h2d_Bool", Stream: &p.in.InBool},
+			{Handle: "h2d_F8", Stream: &p.in.InF8},
+			{Handle: "h2d_F16", Stream: &p.in.InF16},
+			{Handle: "h2d_F32", Stream: &p.in.InF32},
+			{Handle: "h2d_F64", Stream: &p.in.InF64},
+			{Handle: "h2d_S8", Stream: &p.in.InS8},
+			{Handle: "h2d_U8", Stream: &p.in.InU8},
+			{Handle: "h2d_S16", Stream: &p.in.InS16},
+			{Handle: "h2d_U16", Stream: &p.in.InU16},
+			{Handle: "h2d_S32", Stream: &p.in.InS32},
+			{Handle: "h2d_U32", Stream: &p.in.InU32},
+			{Handle: "h2d_S64", Stream: &p.in.InS64},
+			{Handle: "h2d_U64", Stream: &p.in.InU64},
+			{Handle: "h2d_F8143", Stream: &p.in.InF8143},
+			{Handle: "h2d_F8152", Stream: &p.in.InF8152},
+			{Handle: "d2h_Bool", Stream: &p.out.OutBool},
+			{Handle: "d2h_F8", Stream: &p.out.OutF8},
+			{Handle: "d2h_F16", Stream: &p.out.OutF16},
+			{Handle: "d2h_F32", Stream: &p.out.OutF32},
+			{Handle: "d2h_F64", Stream: &p.out.OutF64},
+			{Handle: "d2h_S8", Stream: &p.out.OutS8},
+			{Handle: "d2h_U8", Stream: &p.out.OutU8},
+			{Handle: "d2h_S16", Stream: &p.out.OutS16},
+			{Handle: "d2h_U16", Stream: &p.out.OutU16},
+			{Handle: "d2h_S32", Stream: &p.out.OutS32},
+			{Handle: "d2h_U32", Stream: &p.out.OutU32},
+			{Handle: "d2h_S64", Stream: &p.out.OutS64},
+			{Handle: "d2h_U64", Stream: &p.out.OutU64},
+			{Handle: "d2h_F8143", Stream: &p.out.OutF8143},
+			{Handle: "d2h_F8152", Stream: &p.out.OutF8152},
+		}
 	}
-	bind := func(slot int) {
+	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.bind(&q.in, &q.out)
+		r.ports[replica].bind(&q.in, &q.out)
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -600,29 +700,46 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 
 // Run computes out from in and returns when out is filled. It allocates nothing.
 func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
-	if err := check(in, out); err != nil {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
+	if err := r.check(in, out); err != nil {
 		return err
 	}
-	if err := r.core.Begin(ctx); err != nil {
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
 		return err
 	}
-	r.bind(in, out)
-	return r.core.Main(ctx)
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
 }
 
 // Submit queues a request and returns a ticket, which must be waited for once. What in and out
 // point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
 // that QueueDepth tickets are pending. It allocates nothing.
 func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	if err := check(in, out); err != nil {
+	return r.SubmitOn(rt.LeastBusy, in, out)
+}
+
+// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve()
+	slot, err := r.core.Reserve(replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot), nil
+	return r.core.Enqueue(slot, replica), nil
+}
+
+// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
+// programs again. Requests go on meanwhile.
+func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
 }
 
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
@@ -631,93 +748,98 @@ func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Session returns the session underneath, for what has no typed form here.
+// Session returns the session of the first replica, for what has no typed form here.
 func (r *Runner) Session() *rt.Session {
-	return r.core.Session()
+	return r.core.Session(0)
+}
+
+// Replica returns the session of a replica, nil if there is no such replica.
+func (r *Runner) Replica(i int) *rt.Session {
+	return r.core.Session(i)
 }
 
 // bind makes the streams read in and fill out.
-func (r *Runner) bind(in *Inputs, out *Outputs) {
-	r.in.InBool.Bind(in.InBool)
-	r.in.InF8.Bind(in.InF8)
-	r.in.InF16.Bind(in.InF16)
-	r.in.InF32.Bind(in.InF32)
-	r.in.InF64.Bind(in.InF64)
-	r.in.InS8.Bind(in.InS8)
-	r.in.InU8.Bind(in.InU8)
-	r.in.InS16.Bind(in.InS16)
-	r.in.InU16.Bind(in.InU16)
-	r.in.InS32.Bind(in.InS32)
-	r.in.InU32.Bind(in.InU32)
-	r.in.InS64.Bind(in.InS64)
-	r.in.InU64.Bind(in.InU64)
-	r.in.InF8143.Bind(in.InF8143)
-	r.in.InF8152.Bind(in.InF8152)
-	r.out.OutBool.Bind(out.OutBool)
-	r.out.OutF8.Bind(out.OutF8)
-	r.out.OutF16.Bind(out.OutF16)
-	r.out.OutF32.Bind(out.OutF32)
-	r.out.OutF64.Bind(out.OutF64)
-	r.out.OutS8.Bind(out.OutS8)
-	r.out.OutU8.Bind(out.OutU8)
-	r.out.OutS16.Bind(out.OutS16)
-	r.out.OutU16.Bind(out.OutU16)
-	r.out.OutS32.Bind(out.OutS32)
-	r.out.OutU32.Bind(out.OutU32)
-	r.out.OutS64.Bind(out.OutS64)
-	r.out.OutU64.Bind(out.OutU64)
-	r.out.OutF8143.Bind(out.OutF8143)
-	r.out.OutF8152.Bind(out.OutF8152)
+func (p *ports) bind(in *Inputs, out *Outputs) {
+	p.in.InBool.Bind(in.InBool)
+	p.in.InF8.Bind(in.InF8)
+	p.in.InF16.Bind(in.InF16)
+	p.in.InF32.Bind(in.InF32)
+	p.in.InF64.Bind(in.InF64)
+	p.in.InS8.Bind(in.InS8)
+	p.in.InU8.Bind(in.InU8)
+	p.in.InS16.Bind(in.InS16)
+	p.in.InU16.Bind(in.InU16)
+	p.in.InS32.Bind(in.InS32)
+	p.in.InU32.Bind(in.InU32)
+	p.in.InS64.Bind(in.InS64)
+	p.in.InU64.Bind(in.InU64)
+	p.in.InF8143.Bind(in.InF8143)
+	p.in.InF8152.Bind(in.InF8152)
+	p.out.OutBool.Bind(out.OutBool)
+	p.out.OutF8.Bind(out.OutF8)
+	p.out.OutF16.Bind(out.OutF16)
+	p.out.OutF32.Bind(out.OutF32)
+	p.out.OutF64.Bind(out.OutF64)
+	p.out.OutS8.Bind(out.OutS8)
+	p.out.OutU8.Bind(out.OutU8)
+	p.out.OutS16.Bind(out.OutS16)
+	p.out.OutU16.Bind(out.OutU16)
+	p.out.OutS32.Bind(out.OutS32)
+	p.out.OutU32.Bind(out.OutU32)
+	p.out.OutS64.Bind(out.OutS64)
+	p.out.OutU64.Bind(out.OutU64)
+	p.out.OutF8143.Bind(out.OutF8143)
+	p.out.OutF8152.Bind(out.OutF8152)
 }
 
 // check returns an error that names what is nil.
-func check(in *Inputs, out *Outputs) error {
+func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
 	}
-	if in.InBool == nil {
+	if in.InBool == nil && !r.core.Frozen(0) {
 		return &rt.NilAnchorError{Field: "Inputs.InBool", Anchor: AnchorInBool}
 	}
-	if in.InF8 == nil {
+	if in.InF8 == nil && !r.core.Frozen(1) {
 		return &rt.NilAnchorError{Field: "Inputs.InF8", Anchor: AnchorInF8}
 	}
-	if in.InF16 == nil {
+	if in.InF16 == nil && !r.core.Frozen(2) {
 		return &rt.NilAnchorError{Field: "Inputs.InF16", Anchor: AnchorInF16}
 	}
-	if in.InF32 == nil {
+	if in.InF32 == nil && !r.core.Frozen(3) {
 		return &rt.NilAnchorError{Field: "Inputs.InF32", Anchor: AnchorInF32}
 	}
-	if in.InF64 == nil {
+	if in.InF64 == nil && !r.core.Frozen(4) {
 		return &rt.NilAnchorError{Field: "Inputs.InF64", Anchor: AnchorInF64}
 	}
-	if in.InS8 == nil {
+	if in.InS8 == nil && !r.core.Frozen(5) {
 		return &rt.NilAnchorError{Field: "Inputs.InS8", Anchor: AnchorInS8}
 	}
-	if in.InU8 == nil {
+	if in.InU8 == nil && !r.core.Frozen(6) {
 		return &rt.NilAnchorError{Field: "Inputs.InU8", Anchor: AnchorInU8}
 	}
-	if in.InS16 == nil {
+	if in.InS16 == nil && !r.core.Frozen(7) {
 		return &rt.NilAnchorError{Field: "Inputs.InS16", Anchor: AnchorInS16}
 	}
-	if in.InU16 == nil {
+	if in.InU16 == nil && !r.core.Frozen(8) {
 		return &rt.NilAnchorError{Field: "Inputs.InU16", Anchor: AnchorInU16}
 	}
-	if in.InS32 == nil {
+	if in.InS32 == nil && !r.core.Frozen(9) {
 		return &rt.NilAnchorError{Field: "Inputs.InS32", Anchor: AnchorInS32}
 	}
-	if in.InU32 == nil {
+	if in.InU32 == nil && !r.core.Frozen(10) {
 		return &rt.NilAnchorError{Field: "Inputs.InU32", Anchor: AnchorInU32}
 	}
-	if in.InS64 == nil {
+	if in.InS64 == nil && !r.core.Frozen(11) {
 		return &rt.NilAnchorError{Field: "Inputs.InS64", Anchor: AnchorInS64}
 	}
-	if in.InU64 == nil {
+	if in.InU64 == nil && !r.core.Frozen(12) {
 		return &rt.NilAnchorError{Field: "Inputs.InU64", Anchor: AnchorInU64}
 	}
-	if in.InF8143 == nil {
+	if in.InF8143 == nil && !r.core.Frozen(13) {
 		return &rt.NilAnchorError{Field: "Inputs.InF8143", Anchor: AnchorInF8143}
 	}
-	if in.InF8152 == nil {
+	if in.InF8152 == nil && !r.core.Frozen(14) {
 		return &rt.NilAnchorError{Field: "Inputs.InF8152", Anchor: AnchorInF8152}
 	}
 	if out == nil {

@@ -1,0 +1,557 @@
+package rt
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Forever is a duration that never ends, where [BatchPolicy] asks for one.
+const Forever time.Duration = -1
+
+// BatchPolicy says how samples of one caller or of several become batches. A
+// full batch always runs at once. One that is not full runs, padded with zeros
+// that nobody sees, as soon as
+//
+//   - Linger has passed since its first sample came, or
+//   - Quiet has passed since its last one came, if Quiet is not 0,
+//
+// and an engine is free; until then it takes more samples. With the zero policy
+// batches therefore fill up while engines are busy, and nothing waits for
+// samples that may not come. A batch is only ever run because somebody waits
+// for its results.
+type BatchPolicy struct {
+	Linger time.Duration // [Forever]: until the batch is full, or Quiet has passed
+	Quiet  time.Duration // 0: never
+	Fixed  bool          // refuse a number of samples that does not fill whole batches
+}
+
+func (p BatchPolicy) check() error {
+	if p.Linger < Forever || p.Quiet < 0 {
+		return fmt.Errorf("%w: linger %v, quiet %v", ErrOption, p.Linger, p.Quiet)
+	}
+	return nil
+}
+
+// Samples views consecutive samples of one tensor.
+type Samples struct {
+	data []byte
+	n    int
+}
+
+// SamplesOf views s, whose elements generated code declares.
+func SamplesOf[S any](s []S) Samples {
+	return Samples{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(*new(S))), n: len(s)}
+}
+
+// batcher makes batches of samples and runs them.
+type batcher struct {
+	core    *Core
+	policy  BatchPolicy
+	group   int // samples in one run; 0 if the model's samples are not told apart
+	tensors []batchTensor
+	direct  bool // samples lie behind each other in a run's memory, so that it can be the caller's
+
+	mu      sync.Mutex
+	open    *batch // the batch that takes samples; nil if none does
+	batches *batch // that can be used again
+	members *member
+}
+
+// batchTensor is a run input or output: in each of its transfers lie blocks, in
+// each block a part of every sample.
+type batchTensor struct {
+	name   string
+	input  bool
+	frozen bool
+	bytes  int // of a run
+	blocks int // in a transfer
+	part   int // bytes of a sample in a block
+	batch  int // samples in a transfer
+}
+
+// batch is one run's worth of samples. Fields are guarded by batcher.mu, and
+// mem by who fills, runs or empties it.
+type batch struct {
+	next  *batch
+	mem   [][]byte // of each tensor
+	count int      // samples in it
+	users int      // members that have not left
+	first int64    // when the first and the last sample came
+	last  int64
+	line  *member // members that wait for the result
+	ended bool    // err is the result
+	err   error
+	full  chan struct{} // tells the leader that there is no room any more; capacity 1
+	timer *time.Timer
+}
+
+// member is one caller's part of a batch.
+type member struct {
+	next  *member
+	batch *batch
+	from  int           // first sample in the batch
+	start int           // first sample of the caller's
+	n     int           // samples
+	lead  bool          // has to run the batch
+	wake  chan struct{} // the batch ended, or the member has to lead it; capacity 1
+}
+
+func (b *batcher) init(c *Core, spec *Spec, policy BatchPolicy) error {
+	b.core, b.policy = c, policy
+	if spec.Batch == 0 {
+		return nil
+	}
+	b.group, b.direct = spec.Batch*spec.Iterations, true
+	for _, role := range []Role{RunInput, RunOutput} {
+		for _, a := range spec.Anchors {
+			if a.Role != role {
+				continue
+			}
+			t := batchTensor{name: a.Name, input: role == RunInput, bytes: a.Bytes * spec.Iterations, blocks: a.Blocks, batch: spec.Batch}
+			if a.Blocks < 1 || spec.Batch < 0 || a.Bytes%(a.Blocks*spec.Batch) != 0 {
+				return fmt.Errorf("%s: open: anchor %q: %w: %d bytes of %d samples in %d blocks", spec.Package, a.Name, ErrGenerated, a.Bytes, spec.Batch, a.Blocks)
+			}
+			t.part = a.Bytes / (a.Blocks * spec.Batch)
+			t.frozen = t.input && c.Frozen(len(b.tensors))
+			b.direct = b.direct && (a.Blocks == 1 || t.frozen)
+			b.tensors = append(b.tensors, t)
+		}
+	}
+	return nil
+}
+
+// RunSamples computes any number of samples, given for every run input and then
+// for every run output in the order of the generated Inputs and Outputs; an
+// input that is frozen is empty. All have the same length.
+//
+// Whole batches run in the caller's goroutine, over the caller's memory where
+// its layout is that of the model. The rest shares a batch with those of other
+// callers, see [BatchPolicy]. ctx is honoured while the call waits for other
+// samples and for the engine, and while whole batches run. If it ends, outputs
+// that were not computed yet are not written.
+func (c *Core) RunSamples(ctx context.Context, samples ...Samples) error {
+	b := &c.batcher
+	if len(c.replicas) == 0 {
+		return ErrClosed
+	}
+	n, err := b.count(samples)
+	if err != nil {
+		return c.replicas[0].session.errorf("run samples", err)
+	}
+	start := 0
+	for n-start >= b.group {
+		if err := b.whole(ctx, samples, start); err != nil {
+			return err
+		}
+		start += b.group
+	}
+	if start == n {
+		return nil
+	}
+	return b.rest(ctx, samples, start, n)
+}
+
+// count returns the number of samples.
+func (b *batcher) count(samples []Samples) (int, error) {
+	if b.group == 0 || len(samples) != len(b.tensors) {
+		return 0, fmt.Errorf("%w: %d slices of samples for %d tensors", ErrGenerated, len(samples), len(b.tensors))
+	}
+	n, of := -1, 0
+	for i := range b.tensors {
+		t := &b.tensors[i]
+		switch {
+		case t.frozen && samples[i].n == 0:
+		case n < 0:
+			n, of = samples[i].n, i
+		case samples[i].n != n:
+			return 0, fmt.Errorf("%w: %d of %q, but %d of %q", ErrSamples, n, b.tensors[of].name, samples[i].n, t.name)
+		}
+	}
+	n = max(n, 0)
+	if b.policy.Fixed && n%b.group != 0 {
+		return 0, fmt.Errorf("%w: %d, want a multiple of %d", ErrSamples, n, b.group)
+	}
+	return n, nil
+}
+
+// whole runs the samples of one batch from start on.
+func (b *batcher) whole(ctx context.Context, samples []Samples, start int) error {
+	if b.direct {
+		replica, err := b.core.visit(ctx)
+		if err != nil {
+			return err
+		}
+		for i, w := range b.core.replicas[replica].run {
+			if t := &b.tensors[i]; w != nil {
+				sample := t.part * t.blocks
+				w.bind(samples[i].data[start*sample:][:t.bytes:t.bytes])
+			}
+		}
+		return b.core.mainVisit(ctx, replica)
+	}
+	b.mu.Lock()
+	batch := b.newBatch()
+	b.mu.Unlock()
+	b.copyIn(batch, samples, start, 0, b.group)
+	replica, err := b.core.visit(ctx)
+	if err == nil {
+		batch.count = b.group
+		err = b.runOn(ctx, batch, replica)
+	}
+	if err == nil {
+		b.copyOut(batch, samples, start, 0, b.group)
+	}
+	b.mu.Lock()
+	b.recycle(batch)
+	b.mu.Unlock()
+	return err
+}
+
+// rest computes the samples from start to end, which are fewer than a batch, in
+// the batch that takes samples and, if it has not enough room, the next one.
+func (b *batcher) rest(ctx context.Context, samples []Samples, start, end int) error {
+	var mine [2]*member
+	parts := 0
+	b.mu.Lock()
+	for start < end {
+		m := b.join(end - start)
+		m.start = start
+		b.copyIn(m.batch, samples, m.start, m.from, m.n)
+		b.settle(m)
+		start += m.n
+		mine[parts] = m
+		parts++
+	}
+	b.mu.Unlock()
+	// First what nobody else does, then wait for the others.
+	var failed error
+	for _, leading := range []bool{true, false} {
+		for i, m := range mine[:parts] {
+			if m == nil || m.lead != leading {
+				continue
+			}
+			mine[i] = nil
+			err := b.finish(ctx, m)
+			if err == nil {
+				b.copyOut(m.batch, samples, m.start, m.from, m.n)
+			}
+			b.leave(m)
+			if failed == nil {
+				failed = err
+			}
+		}
+	}
+	return failed
+}
+
+// join makes room for up to n samples in the open batch.
+func (b *batcher) join(n int) *member {
+	m := b.newMember()
+	if b.open == nil {
+		b.open = b.newBatch()
+		b.open.first = now()
+		m.lead = true
+	}
+	o := b.open
+	m.batch, m.from, m.n = o, o.count, min(n, b.group-o.count)
+	o.users++
+	return m
+}
+
+// settle makes a member's samples, which were copied, part of its batch.
+func (b *batcher) settle(m *member) {
+	o := m.batch
+	o.count += m.n
+	o.last = now()
+	if !m.lead {
+		m.next, o.line = o.line, m
+	}
+	if o.count == b.group {
+		b.open = nil
+		select {
+		case o.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// finish waits until the member's batch has ended, and runs it if it is the
+// member's to lead.
+func (b *batcher) finish(ctx context.Context, m *member) error {
+	if !m.lead {
+		select {
+		case <-m.wake:
+		case <-ctx.Done():
+			b.mu.Lock()
+			if b.unline(m) {
+				b.mu.Unlock()
+				return ctx.Err()
+			}
+			b.mu.Unlock()
+			<-m.wake // it was woken at the same time
+		}
+		if !m.lead {
+			return m.batch.err
+		}
+	}
+	return b.run(ctx, m.batch)
+}
+
+// run waits until a batch may run, and runs it.
+func (b *batcher) run(ctx context.Context, o *batch) error {
+	err := b.linger(ctx, o)
+	replica := 0
+	if err == nil {
+		replica, err = b.core.visit(ctx)
+	}
+	b.mu.Lock()
+	if err != nil && ctx.Err() != nil && b.passOn(o) {
+		b.mu.Unlock()
+		return err
+	}
+	if b.open == o {
+		b.open = nil
+	}
+	count := o.count
+	b.mu.Unlock()
+	if err == nil {
+		if count < b.group {
+			s := b.core.replicas[replica].session
+			s.observe(Event{Kind: EventFlushed, Samples: count})
+			b.pad(o, count)
+		}
+		// Others' samples are in it too: one caller's context must not end it.
+		err = b.runOn(context.Background(), o, replica)
+	}
+	b.mu.Lock()
+	o.ended, o.err = true, err
+	for m := o.line; m != nil; {
+		next := m.next
+		m.next = nil
+		m.wake <- struct{}{}
+		m = next
+	}
+	o.line = nil
+	b.mu.Unlock()
+	return err
+}
+
+// linger waits as the policy says for more samples.
+func (b *batcher) linger(ctx context.Context, o *batch) error {
+	for {
+		wait, forever := b.patience(o)
+		if wait <= 0 && !forever {
+			return ctx.Err()
+		}
+		var timeout <-chan time.Time
+		if !forever {
+			if o.timer == nil {
+				o.timer = time.NewTimer(wait)
+			} else {
+				o.timer.Reset(wait)
+			}
+			timeout = o.timer.C
+		}
+		select {
+		case <-o.full:
+			o.stopTimer()
+			return ctx.Err()
+		case <-timeout:
+		case <-ctx.Done():
+			o.stopTimer()
+			return ctx.Err()
+		}
+	}
+}
+
+func (o *batch) stopTimer() {
+	if o.timer != nil {
+		o.timer.Stop()
+	}
+}
+
+// patience returns how long a batch still waits for samples.
+func (b *batcher) patience(o *batch) (wait time.Duration, forever bool) {
+	b.mu.Lock()
+	full, first, last := o.count == b.group, o.first, o.last
+	b.mu.Unlock()
+	if full {
+		return 0, false
+	}
+	at := now()
+	wait, forever = b.policy.Linger-time.Duration(at-first), b.policy.Linger == Forever
+	if q := b.policy.Quiet; q > 0 {
+		quiet := q - time.Duration(at-last)
+		if forever || quiet < wait {
+			wait = quiet
+		}
+		forever = false
+	}
+	return wait, forever
+}
+
+// passOn makes another member of a batch lead it, and reports whether there is
+// one. Otherwise nobody wants the batch's results any more.
+func (b *batcher) passOn(o *batch) bool {
+	m := o.line
+	if m == nil {
+		return false
+	}
+	o.line, m.next = m.next, nil
+	m.lead = true
+	m.wake <- struct{}{}
+	return true
+}
+
+// unline takes a member out of its batch's line and reports whether it was
+// still there.
+func (b *batcher) unline(m *member) bool {
+	for p := &m.batch.line; *p != nil; p = &(*p).next {
+		if *p == m {
+			*p, m.next = m.next, nil
+			return true
+		}
+	}
+	return false
+}
+
+// runOn runs a batch on a replica, whose engine the caller has.
+func (b *batcher) runOn(ctx context.Context, o *batch, replica int) error {
+	for i, w := range b.core.replicas[replica].run {
+		if w != nil {
+			w.bind(o.mem[i])
+		}
+	}
+	return b.core.mainVisit(ctx, replica)
+}
+
+// newBatch returns an empty batch.
+func (b *batcher) newBatch() *batch {
+	if o := b.batches; o != nil {
+		b.batches, o.next = o.next, nil
+		return o
+	}
+	o := &batch{full: make(chan struct{}, 1), mem: make([][]byte, len(b.tensors))}
+	for i, t := range b.tensors {
+		if !t.frozen {
+			o.mem[i] = make([]byte, t.bytes)
+		}
+	}
+	return o
+}
+
+// recycle keeps a batch that nobody uses any more.
+func (b *batcher) recycle(o *batch) {
+	select {
+	case <-o.full:
+	default:
+	}
+	o.count, o.ended, o.err = 0, false, nil
+	o.next, b.batches = b.batches, o
+}
+
+func (b *batcher) newMember() *member {
+	if m := b.members; m != nil {
+		b.members, m.next = m.next, nil
+		return m
+	}
+	return &member{wake: make(chan struct{}, 1)}
+}
+
+// leave ends a member's part in its batch.
+func (b *batcher) leave(m *member) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	o := m.batch
+	if o.users--; o.users == 0 {
+		if b.open == o {
+			b.open = nil
+		}
+		b.recycle(o)
+	}
+	m.batch, m.lead = nil, false
+	m.next, b.members = b.members, m
+}
+
+// copyIn copies n input samples from start on into a batch, from sample at on.
+func (b *batcher) copyIn(o *batch, samples []Samples, start, at, n int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; t.input && !t.frozen {
+			t.each(at, n, func(mem, sample int) {
+				copy(o.mem[i][mem:][:t.part], samples[i].data[start*t.part*t.blocks+sample:])
+			})
+		}
+	}
+}
+
+// copyOut is copyIn for outputs, the other way.
+func (b *batcher) copyOut(o *batch, samples []Samples, start, at, n int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; !t.input {
+			t.each(at, n, func(mem, sample int) {
+				copy(samples[i].data[start*t.part*t.blocks+sample:][:t.part], o.mem[i][mem:])
+			})
+		}
+	}
+}
+
+// pad clears the inputs of a batch behind its first count samples.
+func (b *batcher) pad(o *batch, count int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; t.input && !t.frozen {
+			t.each(count, b.group-count, func(mem, _ int) { clear(o.mem[i][mem:][:t.part]) })
+		}
+	}
+}
+
+// each calls f for every part of n samples from at on: with its place in a
+// run's memory, and that in memory that has one sample behind the other,
+// beginning with the first of the n.
+func (t *batchTensor) each(at, n int, f func(mem, sample int)) {
+	transfer := t.blocks * t.batch * t.part
+	for k := range n {
+		base := (at+k)/t.batch*transfer + (at+k)%t.batch*t.part
+		for j := range t.blocks {
+			f(base+j*t.batch*t.part, (k*t.blocks+j)*t.part)
+		}
+	}
+}
+
+// visit takes the engine of the least busy replica. Samples of several callers
+// share a run, so it never fails with [ErrConcurrent].
+func (c *Core) visit(ctx context.Context) (int, error) {
+	i, err := c.choose(LeastBusy)
+	if err != nil {
+		return 0, err
+	}
+	s := c.replicas[i].session
+	asked := int64(0)
+	if s.count.times != nil {
+		asked = now()
+	}
+	if err := ctx.Err(); err != nil {
+		return 0, s.errorf("run samples", err)
+	}
+	if err := s.gate.visit(ctx); err != nil {
+		return 0, s.errorf("run samples", err)
+	}
+	if t := s.count.times; t != nil {
+		t.begin(asked)
+	}
+	return i, nil
+}
+
+// mainVisit is Main after visit.
+func (c *Core) mainVisit(ctx context.Context, replica int) error {
+	r := c.replicas[replica]
+	defer r.endVisit()
+	return r.session.request(ctx)
+}
+
+func (r *replica) endVisit() {
+	forget(r.run)
+	r.session.gate.depart(1)
+}

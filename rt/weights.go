@@ -1,0 +1,120 @@
+package rt
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Weight is data for an input that gets the same at every transfer.
+type Weight struct {
+	Anchor string // name or stream handle
+	Data   []byte // of the size of one transfer; must not change as long as it is connected
+}
+
+// WeightOf is the Weight of a generated tensor.
+func WeightOf[T any](anchor string, t *T) Weight { return Weight{Anchor: anchor, Data: bytesOf(t)} }
+
+// FileWeights returns the data that a model's files carry for its weights, for
+// UpdateWeights of a session of another model of the same contract. It stays
+// valid until m is closed.
+func FileWeights(m *popef.Model) ([]Weight, error) {
+	var out []Weight
+	for _, a := range contract.Of(m).Anchors {
+		if a.Type != popef.Input || !a.HasData || a.Role == contract.Unused {
+			continue
+		}
+		if _, ok := m.Feed(a.Name); ok {
+			continue
+		}
+		data, err := m.ReadTensor(a.Name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: read the data of anchor %q: %w", modelName(m), a.Name, err)
+		}
+		out = append(out, Weight{Anchor: a.Handle, Data: data})
+	}
+	return out, nil
+}
+
+// UpdateWeights connects other data to inputs that get the same at every
+// transfer, and runs the load programs if they have run before: requests after
+// it compute with the new values. Nothing changes if one of the weights does
+// not fit. If the load programs fail the session has the new data and needs
+// another Load.
+func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
+	const doing = "update weights"
+	if err := s.begin(ctx); err != nil {
+		return s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	streams, err := s.inputsOf(weights)
+	if err != nil {
+		return s.errorf(doing, err)
+	}
+	for i, at := range streams {
+		if err := s.connect(at, constant{weights[i].Data}, given); err != nil {
+			return s.errorf(doing, err)
+		}
+	}
+	if !s.loaded {
+		return nil
+	}
+	s.loaded, s.ready = false, false
+	return s.runLoad(ctx)
+}
+
+// inputsOf returns the streams that weights are for, and checks that they fit.
+func (s *Session) inputsOf(weights []Weight) ([]int, error) {
+	streams := make([]int, len(weights))
+	for i, w := range weights {
+		at, err := s.input(w.Anchor)
+		if err != nil {
+			return nil, err
+		}
+		if want := s.streams[at].Bytes; len(w.Data) != want {
+			return nil, fmt.Errorf("anchor %q: %w: %d bytes, want %d", w.Anchor, ErrData, len(w.Data), want)
+		}
+		streams[i] = at
+	}
+	return streams, nil
+}
+
+// input returns the index of the input stream with that handle, or else of the
+// only one whose anchor has that name.
+func (s *Session) input(anchor string) (int, error) {
+	isInput := func(i int) bool { return i >= 0 && s.streams[i].Direction == ipu.HostToDevice }
+	if i := s.index(anchor); isInput(i) {
+		return i, nil
+	}
+	var found []int
+	for _, a := range s.contract.Anchors {
+		if i := s.index(a.Handle); a.Name == anchor && isInput(i) && !slices.Contains(found, i) {
+			found = append(found, i)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return 0, fmt.Errorf("anchor %q: %w: there is no input of that name or handle", anchor, ErrUnknownStream)
+	case 1:
+		return found[0], nil
+	}
+	return 0, fmt.Errorf("anchor %q: %w: %d inputs have this name; use the stream handle", anchor, ErrUnknownStream, len(found))
+}
+
+// freeze connects the data that options gave.
+func (s *Session) freeze(_ context.Context, o *options) error {
+	streams, err := s.inputsOf(o.frozen)
+	if err != nil {
+		return err
+	}
+	for i, at := range streams {
+		if err := s.connect(at, constant{o.frozen[i].Data}, frozen); err != nil {
+			return err
+		}
+	}
+	return nil
+}
