@@ -22,6 +22,7 @@ type gemmArgs struct {
 	aSkip       int
 	taps        *tap
 	nTaps       int
+	ahead       *float32 // k times 64 bytes from here will be wanted soon
 	alpha       float32
 	mask        uint32 // a bit for every column
 	column      bool   // D is a column: one element for a whole row
@@ -97,9 +98,9 @@ type addend struct {
 	column bool
 }
 
-// multiplyF32 sets rows×cols elements of y to d + alpha·A·B; B's rows are ldb
-// apart and as long as k says.
-func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, k int, alpha float32, d addend) {
+// multiplyF32 sets rows×cols elements of y to d + alpha·A·B, where B has k rows
+// that are ldb apart. What is in next, if anything, is fetched meanwhile.
+func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, k int, alpha float32, d addend, next []float32) {
 	if rows == 0 || cols == 0 {
 		return
 	}
@@ -121,6 +122,11 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 		args.b = &b[j]
 		for i := range blocks {
 			lo, hi := rows*i/blocks, rows*(i+1)/blocks
+			args.ahead = args.b
+			if len(next) > 0 {
+				args.ahead = &next[0]
+				next = next[min(16*k, len(next)):]
+			}
 			args.rows, args.a, args.c = hi-lo, &a.data[lo*a.row], &y[lo*ldy+j]
 			if d.column {
 				args.d = &d.data[lo*d.row]
@@ -142,7 +148,7 @@ func vectorBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb, 
 		return true
 	}
 	f := asFloat32[T]
-	multiplyF32(path, f(y), ldy, rows, cols, matrix[float32]{f(a.data), a.row, a.col}, f(b), ldb, k, float32(alpha), addend{data: f(y), row: ldy})
+	multiplyF32(path, f(y), ldy, rows, cols, matrix[float32]{f(a.data), a.row, a.col}, f(b), ldb, k, float32(alpha), addend{data: f(y), row: ldy}, nil)
 	return true
 }
 

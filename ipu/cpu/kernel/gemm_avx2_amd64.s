@@ -3,35 +3,51 @@
 #include "textflag.h"
 
 // func gemmAVX2(args *uint8)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·gemmAVX2(SB), NOSPLIT, $0-8
-	MOVQ   args+0(FP), AX
-	MOVQ   32(AX), CX
-	CMPQ   CX, $0x06
-	JNE    not61
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	MOVQ       args+0(FP), AX
+	MOVQ       32(AX), CX
+	CMPQ       CX, $0x06
+	JNE        not61
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop2:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS      (DI), Y12
 	VMOVUPS      32(DI), Y13
 	ADDQ         R9, DI
@@ -61,8 +77,8 @@ loop2:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y12
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y12
+	CMPB         128(AX), $0x00
 	JNE          column3
 	VFMADD213PS  (DX), Y12, Y0
 	VMOVUPS      Y0, (CX)
@@ -146,27 +162,41 @@ column3:
 	RET
 
 not61:
-	CMPQ   CX, $0x05
-	JNE    not54
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x05
+	JNE        not54
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop5:
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
 	VMOVUPS      (DI), Y10
 	VMOVUPS      32(DI), Y11
 	ADDQ         R8, DI
@@ -192,8 +222,8 @@ loop5:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y10
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y10
+	CMPB         128(AX), $0x00
 	JNE          column6
 	VFMADD213PS  (DX), Y10, Y0
 	VMOVUPS      Y0, (CX)
@@ -264,25 +294,37 @@ column6:
 	RET
 
 not54:
-	CMPQ   CX, $0x04
-	JNE    not47
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x04
+	JNE        not47
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop8:
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
 	VMOVUPS      (DI), Y8
 	VMOVUPS      32(DI), Y9
 	ADDQ         R8, DI
@@ -305,8 +347,8 @@ loop8:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y8
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y8
+	CMPB         128(AX), $0x00
 	JNE          column9
 	VFMADD213PS  (DX), Y8, Y0
 	VMOVUPS      Y0, (CX)
@@ -364,23 +406,33 @@ column9:
 	RET
 
 not47:
-	CMPQ   CX, $0x03
-	JNE    not310
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x03
+	JNE        not310
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop11:
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
 	VMOVUPS      (SI), Y6
 	VMOVUPS      32(SI), Y7
 	ADDQ         DI, SI
@@ -400,8 +452,8 @@ loop11:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y6
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y6
+	CMPB         128(AX), $0x00
 	JNE          column12
 	VFMADD213PS  (DX), Y6, Y0
 	VMOVUPS      Y0, (CX)
@@ -446,21 +498,29 @@ column12:
 	RET
 
 not310:
-	CMPQ   CX, $0x02
-	JNE    not213
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x02
+	JNE        not213
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop14:
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
 	VMOVUPS      (SI), Y4
 	VMOVUPS      32(SI), Y5
 	ADDQ         DI, SI
@@ -477,8 +537,8 @@ loop14:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y4
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y4
+	CMPB         128(AX), $0x00
 	JNE          column15
 	VFMADD213PS  (DX), Y4, Y0
 	VMOVUPS      Y0, (CX)
@@ -510,17 +570,23 @@ column15:
 	RET
 
 not213:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   64(AX), SI
-	MOVQ   40(AX), DI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       64(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       112(AX), R8
 
 loop17:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
 	VMOVUPS      (BX), Y2
 	VMOVUPS      32(BX), Y3
 	ADDQ         SI, BX
@@ -534,8 +600,8 @@ loop17:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 112(AX), Y2
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y2
+	CMPB         128(AX), $0x00
 	JNE          column18
 	VFMADD213PS  (DX), Y2, Y0
 	VMOVUPS      Y0, (CX)
@@ -554,38 +620,54 @@ column18:
 	RET
 
 // func gemmMaskedAVX2(args *uint8)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·gemmMaskedAVX2(SB), NOSPLIT, $0-8
-	MOVQ   args+0(FP), AX
-	MOVQ   32(AX), CX
-	CMPQ   CX, $0x06
-	JNE    not619
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	MOVQ       args+0(FP), AX
+	MOVQ       32(AX), CX
+	CMPQ       CX, $0x06
+	JNE        not619
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop20:
-	VMOVUPS      124(AX), Y12
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
+	VMOVUPS      132(AX), Y12
 	VMASKMOVPS   (DI), Y12, Y12
-	VMOVUPS      156(AX), Y13
+	VMOVUPS      164(AX), Y13
 	VMASKMOVPS   32(DI), Y13, Y13
 	ADDQ         R9, DI
 	VBROADCASTSS (CX), Y14
@@ -614,10 +696,10 @@ loop20:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y12
-	VMOVUPS      124(AX), Y13
-	VMOVUPS      156(AX), Y14
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y12
+	VMOVUPS      132(AX), Y13
+	VMOVUPS      164(AX), Y14
+	CMPB         128(AX), $0x00
 	JNE          column21
 	VMASKMOVPS   (DX), Y13, Y15
 	VFMADD213PS  Y15, Y12, Y0
@@ -713,30 +795,44 @@ column21:
 	RET
 
 not619:
-	CMPQ   CX, $0x05
-	JNE    not522
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x05
+	JNE        not522
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop23:
-	VMOVUPS      124(AX), Y10
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
+	VMOVUPS      132(AX), Y10
 	VMASKMOVPS   (DI), Y10, Y10
-	VMOVUPS      156(AX), Y11
+	VMOVUPS      164(AX), Y11
 	VMASKMOVPS   32(DI), Y11, Y11
 	ADDQ         R8, DI
 	VBROADCASTSS (CX), Y12
@@ -761,10 +857,10 @@ loop23:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y10
-	VMOVUPS      124(AX), Y11
-	VMOVUPS      156(AX), Y12
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y10
+	VMOVUPS      132(AX), Y11
+	VMOVUPS      164(AX), Y12
+	CMPB         128(AX), $0x00
 	JNE          column24
 	VMASKMOVPS   (DX), Y11, Y13
 	VFMADD213PS  Y13, Y10, Y0
@@ -845,28 +941,40 @@ column24:
 	RET
 
 not522:
-	CMPQ   CX, $0x04
-	JNE    not425
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x04
+	JNE        not425
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop26:
-	VMOVUPS      124(AX), Y8
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
+	VMOVUPS      132(AX), Y8
 	VMASKMOVPS   (DI), Y8, Y8
-	VMOVUPS      156(AX), Y9
+	VMOVUPS      164(AX), Y9
 	VMASKMOVPS   32(DI), Y9, Y9
 	ADDQ         R8, DI
 	VBROADCASTSS (CX), Y10
@@ -888,10 +996,10 @@ loop26:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y8
-	VMOVUPS      124(AX), Y9
-	VMOVUPS      156(AX), Y10
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y8
+	VMOVUPS      132(AX), Y9
+	VMOVUPS      164(AX), Y10
+	CMPB         128(AX), $0x00
 	JNE          column27
 	VMASKMOVPS   (DX), Y9, Y11
 	VFMADD213PS  Y11, Y8, Y0
@@ -957,26 +1065,36 @@ column27:
 	RET
 
 not425:
-	CMPQ   CX, $0x03
-	JNE    not328
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x03
+	JNE        not328
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop29:
-	VMOVUPS      124(AX), Y6
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
+	VMOVUPS      132(AX), Y6
 	VMASKMOVPS   (SI), Y6, Y6
-	VMOVUPS      156(AX), Y7
+	VMOVUPS      164(AX), Y7
 	VMASKMOVPS   32(SI), Y7, Y7
 	ADDQ         DI, SI
 	VBROADCASTSS (CX), Y8
@@ -995,10 +1113,10 @@ loop29:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y6
-	VMOVUPS      124(AX), Y7
-	VMOVUPS      156(AX), Y8
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y6
+	VMOVUPS      132(AX), Y7
+	VMOVUPS      164(AX), Y8
+	CMPB         128(AX), $0x00
 	JNE          column30
 	VMASKMOVPS   (DX), Y7, Y9
 	VFMADD213PS  Y9, Y6, Y0
@@ -1049,24 +1167,32 @@ column30:
 	RET
 
 not328:
-	CMPQ   CX, $0x02
-	JNE    not231
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x02
+	JNE        not231
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop32:
-	VMOVUPS      124(AX), Y4
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
+	VMOVUPS      132(AX), Y4
 	VMASKMOVPS   (SI), Y4, Y4
-	VMOVUPS      156(AX), Y5
+	VMOVUPS      164(AX), Y5
 	VMASKMOVPS   32(SI), Y5, Y5
 	ADDQ         DI, SI
 	VBROADCASTSS (CX), Y6
@@ -1082,10 +1208,10 @@ loop32:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y4
-	VMOVUPS      124(AX), Y5
-	VMOVUPS      156(AX), Y6
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y4
+	VMOVUPS      132(AX), Y5
+	VMOVUPS      164(AX), Y6
+	CMPB         128(AX), $0x00
 	JNE          column33
 	VMASKMOVPS   (DX), Y5, Y7
 	VFMADD213PS  Y7, Y4, Y0
@@ -1121,20 +1247,26 @@ column33:
 	RET
 
 not231:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   64(AX), SI
-	MOVQ   40(AX), DI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       64(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       112(AX), R8
 
 loop35:
-	VMOVUPS      124(AX), Y2
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
+	VMOVUPS      132(AX), Y2
 	VMASKMOVPS   (BX), Y2, Y2
-	VMOVUPS      156(AX), Y3
+	VMOVUPS      164(AX), Y3
 	VMASKMOVPS   32(BX), Y3, Y3
 	ADDQ         SI, BX
 	VBROADCASTSS (CX), Y4
@@ -1147,10 +1279,10 @@ loop35:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 112(AX), Y2
-	VMOVUPS      124(AX), Y3
-	VMOVUPS      156(AX), Y4
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y2
+	VMOVUPS      132(AX), Y3
+	VMOVUPS      164(AX), Y4
+	CMPB         128(AX), $0x00
 	JNE          column36
 	VMASKMOVPS   (DX), Y3, Y5
 	VFMADD213PS  Y5, Y2, Y0
@@ -1171,32 +1303,45 @@ column36:
 	RET
 
 // func gemmTapsAVX2(args *uint8)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·gemmTapsAVX2(SB), NOSPLIT, $0-8
-	MOVQ   args+0(FP), AX
-	MOVQ   32(AX), CX
-	CMPQ   CX, $0x06
-	JNE    not637
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   40(AX), R9
+	MOVQ       args+0(FP), AX
+	MOVQ       32(AX), CX
+	CMPQ       CX, $0x06
+	JNE        not637
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       40(AX), R9
 
 group38:
 	MOVQ 96(AX), R10
@@ -1240,10 +1385,10 @@ tap39:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y12
-	VMOVUPS      124(AX), Y13
-	VMOVUPS      156(AX), Y14
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y12
+	VMOVUPS      132(AX), Y13
+	VMOVUPS      164(AX), Y14
+	CMPB         128(AX), $0x00
 	JNE          column40
 	VMASKMOVPS   (DX), Y13, Y15
 	VFMADD213PS  Y15, Y12, Y0
@@ -1339,24 +1484,35 @@ column40:
 	RET
 
 not637:
-	CMPQ   CX, $0x05
-	JNE    not541
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x05
+	JNE        not541
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       40(AX), R8
 
 group42:
 	MOVQ 96(AX), R9
@@ -1395,10 +1551,10 @@ tap43:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y10
-	VMOVUPS      124(AX), Y11
-	VMOVUPS      156(AX), Y12
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y10
+	VMOVUPS      132(AX), Y11
+	VMOVUPS      164(AX), Y12
+	CMPB         128(AX), $0x00
 	JNE          column44
 	VMASKMOVPS   (DX), Y11, Y13
 	VFMADD213PS  Y13, Y10, Y0
@@ -1479,22 +1635,31 @@ column44:
 	RET
 
 not541:
-	CMPQ   CX, $0x04
-	JNE    not445
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x04
+	JNE        not445
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       40(AX), R8
 
 group46:
 	MOVQ 96(AX), R9
@@ -1530,10 +1695,10 @@ tap47:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y8
-	VMOVUPS      124(AX), Y9
-	VMOVUPS      156(AX), Y10
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y8
+	VMOVUPS      132(AX), Y9
+	VMOVUPS      164(AX), Y10
+	CMPB         128(AX), $0x00
 	JNE          column48
 	VMASKMOVPS   (DX), Y9, Y11
 	VFMADD213PS  Y11, Y8, Y0
@@ -1599,20 +1764,27 @@ column48:
 	RET
 
 not445:
-	CMPQ   CX, $0x03
-	JNE    not349
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x03
+	JNE        not349
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       40(AX), DI
 
 group50:
 	MOVQ 96(AX), R8
@@ -1645,10 +1817,10 @@ tap51:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y6
-	VMOVUPS      124(AX), Y7
-	VMOVUPS      156(AX), Y8
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y6
+	VMOVUPS      132(AX), Y7
+	VMOVUPS      164(AX), Y8
+	CMPB         128(AX), $0x00
 	JNE          column52
 	VMASKMOVPS   (DX), Y7, Y9
 	VFMADD213PS  Y9, Y6, Y0
@@ -1699,18 +1871,23 @@ column52:
 	RET
 
 not349:
-	CMPQ   CX, $0x02
-	JNE    not253
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x02
+	JNE        not253
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       40(AX), DI
 
 group54:
 	MOVQ 96(AX), R8
@@ -1740,10 +1917,10 @@ tap55:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Y4
-	VMOVUPS      124(AX), Y5
-	VMOVUPS      156(AX), Y6
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y4
+	VMOVUPS      132(AX), Y5
+	VMOVUPS      164(AX), Y6
+	CMPB         128(AX), $0x00
 	JNE          column56
 	VMASKMOVPS   (DX), Y5, Y7
 	VFMADD213PS  Y7, Y4, Y0
@@ -1779,14 +1956,17 @@ column56:
 	RET
 
 not253:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   40(AX), SI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       40(AX), SI
 
 group58:
 	MOVQ 96(AX), DI
@@ -1813,10 +1993,10 @@ tap59:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 112(AX), Y2
-	VMOVUPS      124(AX), Y3
-	VMOVUPS      156(AX), Y4
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Y2
+	VMOVUPS      132(AX), Y3
+	VMOVUPS      164(AX), Y4
+	CMPB         128(AX), $0x00
 	JNE          column60
 	VMASKMOVPS   (DX), Y3, Y5
 	VFMADD213PS  Y5, Y2, Y0

@@ -3,53 +3,93 @@
 #include "textflag.h"
 
 // func gemmAVX512(args *uint8)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
-	MOVQ   args+0(FP), AX
-	MOVQ   32(AX), CX
-	TESTL  $0xffff0000, 116(AX)
-	JEQ    single1
-	CMPQ   CX, $0x0c
-	JNE    not122
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	VXORPS X20, X20, X20
-	VXORPS X21, X21, X21
-	VXORPS X22, X22, X22
-	VXORPS X23, X23, X23
-	MOVQ   64(AX), R10
-	MOVQ   40(AX), R11
+	MOVQ       args+0(FP), AX
+	MOVQ       32(AX), CX
+	TESTL      $0xffff0000, 124(AX)
+	JEQ        single1
+	CMPQ       CX, $0x0c
+	JNE        not122
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	VXORPS     X20, X20, X20
+	VXORPS     X21, X21, X21
+	VXORPS     X22, X22, X22
+	VXORPS     X23, X23, X23
+	MOVQ       64(AX), R10
+	MOVQ       40(AX), R11
+	MOVQ       112(AX), R12
 
 loop3:
+	PREFETCHT1   (R12)
+	ADDQ         $0x40, R12
 	VMOVUPS.Z    (DI), K1, Z24
 	VMOVUPS.Z    64(DI), K2, Z25
 	ADDQ         R10, DI
@@ -98,8 +138,8 @@ loop3:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z24
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z24
+	CMPB         128(AX), $0x00
 	JNE          column4
 	VMOVUPS.Z    (DX), K1, Z25
 	VFMADD213PS  Z25, Z24, Z0
@@ -285,45 +325,82 @@ column4:
 	RET
 
 not122:
-	CMPQ   CX, $0x0b
-	JNE    not115
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	VXORPS X20, X20, X20
-	VXORPS X21, X21, X21
-	MOVQ   64(AX), R10
-	MOVQ   40(AX), R11
+	CMPQ       CX, $0x0b
+	JNE        not115
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	VXORPS     X20, X20, X20
+	VXORPS     X21, X21, X21
+	MOVQ       64(AX), R10
+	MOVQ       40(AX), R11
+	MOVQ       112(AX), R12
 
 loop6:
+	PREFETCHT1   (R12)
+	ADDQ         $0x40, R12
 	VMOVUPS.Z    (DI), K1, Z22
 	VMOVUPS.Z    64(DI), K2, Z23
 	ADDQ         R10, DI
@@ -369,8 +446,8 @@ loop6:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z22
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z22
+	CMPB         128(AX), $0x00
 	JNE          column7
 	VMOVUPS.Z    (DX), K1, Z23
 	VFMADD213PS  Z23, Z22, Z0
@@ -541,41 +618,75 @@ column7:
 	RET
 
 not115:
-	CMPQ   CX, $0x0a
-	JNE    not108
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x0a
+	JNE        not108
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop9:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS.Z    (DI), K1, Z20
 	VMOVUPS.Z    64(DI), K2, Z21
 	ADDQ         R9, DI
@@ -617,8 +728,8 @@ loop9:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z20
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z20
+	CMPB         128(AX), $0x00
 	JNE          column10
 	VMOVUPS.Z    (DX), K1, Z21
 	VFMADD213PS  Z21, Z20, Z0
@@ -774,39 +885,70 @@ column10:
 	RET
 
 not108:
-	CMPQ   CX, $0x09
-	JNE    not911
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x09
+	JNE        not911
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop12:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS.Z    (DI), K1, Z18
 	VMOVUPS.Z    64(DI), K2, Z19
 	ADDQ         R9, DI
@@ -845,8 +987,8 @@ loop12:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z18
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z18
+	CMPB         128(AX), $0x00
 	JNE          column13
 	VMOVUPS.Z    (DX), K1, Z19
 	VFMADD213PS  Z19, Z18, Z0
@@ -987,37 +1129,65 @@ column13:
 	RET
 
 not911:
-	CMPQ   CX, $0x08
-	JNE    not814
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x08
+	JNE        not814
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop15:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS.Z    (DI), K1, Z16
 	VMOVUPS.Z    64(DI), K2, Z17
 	ADDQ         R9, DI
@@ -1053,8 +1223,8 @@ loop15:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z16
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z16
+	CMPB         128(AX), $0x00
 	JNE          column16
 	VMOVUPS.Z    (DX), K1, Z17
 	VFMADD213PS  Z17, Z16, Z0
@@ -1180,35 +1350,60 @@ column16:
 	RET
 
 not814:
-	CMPQ   CX, $0x07
-	JNE    not717
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x07
+	JNE        not717
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop18:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS.Z    (DI), K1, Z14
 	VMOVUPS.Z    64(DI), K2, Z15
 	ADDQ         R9, DI
@@ -1241,8 +1436,8 @@ loop18:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z14
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z14
+	CMPB         128(AX), $0x00
 	JNE          column19
 	VMOVUPS.Z    (DX), K1, Z15
 	VFMADD213PS  Z15, Z14, Z0
@@ -1353,33 +1548,55 @@ column19:
 	RET
 
 not717:
-	CMPQ   CX, $0x06
-	JNE    not620
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x06
+	JNE        not620
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop21:
+	PREFETCHT1   (R11)
+	ADDQ         $0x40, R11
 	VMOVUPS.Z    (DI), K1, Z12
 	VMOVUPS.Z    64(DI), K2, Z13
 	ADDQ         R9, DI
@@ -1409,8 +1626,8 @@ loop21:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z12
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z12
+	CMPB         128(AX), $0x00
 	JNE          column22
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
@@ -1506,29 +1723,48 @@ column22:
 	RET
 
 not620:
-	CMPQ   CX, $0x05
-	JNE    not523
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x05
+	JNE        not523
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop24:
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
 	VMOVUPS.Z    (DI), K1, Z10
 	VMOVUPS.Z    64(DI), K2, Z11
 	ADDQ         R8, DI
@@ -1554,8 +1790,8 @@ loop24:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z10
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z10
+	CMPB         128(AX), $0x00
 	JNE          column25
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
@@ -1636,27 +1872,43 @@ column25:
 	RET
 
 not523:
-	CMPQ   CX, $0x04
-	JNE    not426
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x04
+	JNE        not426
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop27:
+	PREFETCHT1   (R10)
+	ADDQ         $0x40, R10
 	VMOVUPS.Z    (DI), K1, Z8
 	VMOVUPS.Z    64(DI), K2, Z9
 	ADDQ         R8, DI
@@ -1679,8 +1931,8 @@ loop27:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z8
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z8
+	CMPB         128(AX), $0x00
 	JNE          column28
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
@@ -1746,25 +1998,38 @@ column28:
 	RET
 
 not426:
-	CMPQ   CX, $0x03
-	JNE    not329
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x03
+	JNE        not329
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop30:
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
 	VMOVUPS.Z    (SI), K1, Z6
 	VMOVUPS.Z    64(SI), K2, Z7
 	ADDQ         DI, SI
@@ -1784,8 +2049,8 @@ loop30:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z6
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z6
+	CMPB         128(AX), $0x00
 	JNE          column31
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
@@ -1836,23 +2101,33 @@ column31:
 	RET
 
 not329:
-	CMPQ   CX, $0x02
-	JNE    not232
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x02
+	JNE        not232
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop33:
+	PREFETCHT1   (R9)
+	ADDQ         $0x40, R9
 	VMOVUPS.Z    (SI), K1, Z4
 	VMOVUPS.Z    64(SI), K2, Z5
 	ADDQ         DI, SI
@@ -1869,8 +2144,8 @@ loop33:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z4
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z4
+	CMPB         128(AX), $0x00
 	JNE          column34
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
@@ -1906,19 +2181,26 @@ column34:
 	RET
 
 not232:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   64(AX), SI
-	MOVQ   40(AX), DI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       64(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       112(AX), R8
 
 loop36:
+	PREFETCHT1   (R8)
+	ADDQ         $0x40, R8
 	VMOVUPS.Z    (BX), K1, Z2
 	VMOVUPS.Z    64(BX), K2, Z3
 	ADDQ         SI, BX
@@ -1932,8 +2214,8 @@ loop36:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 112(AX), Z2
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z2
+	CMPB         128(AX), $0x00
 	JNE          column37
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
@@ -1954,34 +2236,62 @@ column37:
 	RET
 
 single1:
-	CMPQ   CX, $0x0c
-	JNE    not1238
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   64(AX), R10
-	MOVQ   40(AX), R11
+	CMPQ       CX, $0x0c
+	JNE        not1238
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       64(AX), R10
+	MOVQ       40(AX), R11
+	MOVQ       112(AX), R12
 
 loop39:
+	PREFETCHT1       (R12)
+	ADDQ             $0x40, R12
 	VMOVUPS.Z        (DI), K1, Z12
 	ADDQ             R10, DI
 	VFMADD231PS.BCST (CX), Z12, Z0
@@ -2005,8 +2315,8 @@ loop39:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z12
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z12
+	CMPB             128(AX), $0x00
 	JNE              column40
 	VMOVUPS.Z        (DX), K1, Z13
 	VFMADD213PS      Z13, Z12, Z0
@@ -2132,33 +2442,59 @@ column40:
 	RET
 
 not1238:
-	CMPQ   CX, $0x0b
-	JNE    not1141
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	MOVQ   64(AX), R10
-	MOVQ   40(AX), R11
+	CMPQ       CX, $0x0b
+	JNE        not1141
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	MOVQ       64(AX), R10
+	MOVQ       40(AX), R11
+	MOVQ       112(AX), R12
 
 loop42:
+	PREFETCHT1       (R12)
+	ADDQ             $0x40, R12
 	VMOVUPS.Z        (DI), K1, Z11
 	ADDQ             R10, DI
 	VFMADD231PS.BCST (CX), Z11, Z0
@@ -2181,8 +2517,8 @@ loop42:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z11
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z11
+	CMPB             128(AX), $0x00
 	JNE              column43
 	VMOVUPS.Z        (DX), K1, Z12
 	VFMADD213PS      Z12, Z11, Z0
@@ -2298,30 +2634,54 @@ column43:
 	RET
 
 not1141:
-	CMPQ   CX, $0x0a
-	JNE    not1044
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x0a
+	JNE        not1044
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop45:
+	PREFETCHT1       (R11)
+	ADDQ             $0x40, R11
 	VMOVUPS.Z        (DI), K1, Z10
 	ADDQ             R9, DI
 	VFMADD231PS.BCST (CX), Z10, Z0
@@ -2342,8 +2702,8 @@ loop45:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z10
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z10
+	CMPB             128(AX), $0x00
 	JNE              column46
 	VMOVUPS.Z        (DX), K1, Z11
 	VFMADD213PS      Z11, Z10, Z0
@@ -2449,29 +2809,51 @@ column46:
 	RET
 
 not1044:
-	CMPQ   CX, $0x09
-	JNE    not947
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x09
+	JNE        not947
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop48:
+	PREFETCHT1       (R11)
+	ADDQ             $0x40, R11
 	VMOVUPS.Z        (DI), K1, Z9
 	ADDQ             R9, DI
 	VFMADD231PS.BCST (CX), Z9, Z0
@@ -2491,8 +2873,8 @@ loop48:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z9
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z9
+	CMPB             128(AX), $0x00
 	JNE              column49
 	VMOVUPS.Z        (DX), K1, Z10
 	VFMADD213PS      Z10, Z9, Z0
@@ -2588,28 +2970,48 @@ column49:
 	RET
 
 not947:
-	CMPQ   CX, $0x08
-	JNE    not850
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x08
+	JNE        not850
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop51:
+	PREFETCHT1       (R11)
+	ADDQ             $0x40, R11
 	VMOVUPS.Z        (DI), K1, Z8
 	ADDQ             R9, DI
 	VFMADD231PS.BCST (CX), Z8, Z0
@@ -2628,8 +3030,8 @@ loop51:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z8
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z8
+	CMPB             128(AX), $0x00
 	JNE              column52
 	VMOVUPS.Z        (DX), K1, Z9
 	VFMADD213PS      Z9, Z8, Z0
@@ -2715,27 +3117,45 @@ column52:
 	RET
 
 not850:
-	CMPQ   CX, $0x07
-	JNE    not753
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x07
+	JNE        not753
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop54:
+	PREFETCHT1       (R11)
+	ADDQ             $0x40, R11
 	VMOVUPS.Z        (DI), K1, Z7
 	ADDQ             R9, DI
 	VFMADD231PS.BCST (CX), Z7, Z0
@@ -2753,8 +3173,8 @@ loop54:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z7
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z7
+	CMPB             128(AX), $0x00
 	JNE              column55
 	VMOVUPS.Z        (DX), K1, Z8
 	VFMADD213PS      Z8, Z7, Z0
@@ -2830,26 +3250,42 @@ column55:
 	RET
 
 not753:
-	CMPQ   CX, $0x06
-	JNE    not656
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   64(AX), R9
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x06
+	JNE        not656
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       64(AX), R9
+	MOVQ       40(AX), R10
+	MOVQ       112(AX), R11
 
 loop57:
+	PREFETCHT1       (R11)
+	ADDQ             $0x40, R11
 	VMOVUPS.Z        (DI), K1, Z6
 	ADDQ             R9, DI
 	VFMADD231PS.BCST (CX), Z6, Z0
@@ -2866,8 +3302,8 @@ loop57:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z6
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z6
+	CMPB             128(AX), $0x00
 	JNE              column58
 	VMOVUPS.Z        (DX), K1, Z7
 	VFMADD213PS      Z7, Z6, Z0
@@ -2933,23 +3369,37 @@ column58:
 	RET
 
 not656:
-	CMPQ   CX, $0x05
-	JNE    not559
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x05
+	JNE        not559
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop60:
+	PREFETCHT1       (R10)
+	ADDQ             $0x40, R10
 	VMOVUPS.Z        (DI), K1, Z5
 	ADDQ             R8, DI
 	VFMADD231PS.BCST (CX), Z5, Z0
@@ -2964,8 +3414,8 @@ loop60:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z5
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z5
+	CMPB             128(AX), $0x00
 	JNE              column61
 	VMOVUPS.Z        (DX), K1, Z6
 	VFMADD213PS      Z6, Z5, Z0
@@ -3021,22 +3471,34 @@ column61:
 	RET
 
 not559:
-	CMPQ   CX, $0x04
-	JNE    not462
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   64(AX), R8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x04
+	JNE        not462
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       64(AX), R8
+	MOVQ       40(AX), R9
+	MOVQ       112(AX), R10
 
 loop63:
+	PREFETCHT1       (R10)
+	ADDQ             $0x40, R10
 	VMOVUPS.Z        (DI), K1, Z4
 	ADDQ             R8, DI
 	VFMADD231PS.BCST (CX), Z4, Z0
@@ -3050,8 +3512,8 @@ loop63:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z4
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z4
+	CMPB             128(AX), $0x00
 	JNE              column64
 	VMOVUPS.Z        (DX), K1, Z5
 	VFMADD213PS      Z5, Z4, Z0
@@ -3097,21 +3559,31 @@ column64:
 	RET
 
 not462:
-	CMPQ   CX, $0x03
-	JNE    not365
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x03
+	JNE        not365
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop66:
+	PREFETCHT1       (R9)
+	ADDQ             $0x40, R9
 	VMOVUPS.Z        (SI), K1, Z3
 	ADDQ             DI, SI
 	VFMADD231PS.BCST (CX), Z3, Z0
@@ -3124,8 +3596,8 @@ loop66:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z3
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z3
+	CMPB             128(AX), $0x00
 	JNE              column67
 	VMOVUPS.Z        (DX), K1, Z4
 	VFMADD213PS      Z4, Z3, Z0
@@ -3161,20 +3633,28 @@ column67:
 	RET
 
 not365:
-	CMPQ   CX, $0x02
-	JNE    not268
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   64(AX), DI
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x02
+	JNE        not268
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       64(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       112(AX), R9
 
 loop69:
+	PREFETCHT1       (R9)
+	ADDQ             $0x40, R9
 	VMOVUPS.Z        (SI), K1, Z2
 	ADDQ             DI, SI
 	VFMADD231PS.BCST (CX), Z2, Z0
@@ -3186,8 +3666,8 @@ loop69:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z2
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z2
+	CMPB             128(AX), $0x00
 	JNE              column70
 	VMOVUPS.Z        (DX), K1, Z3
 	VFMADD213PS      Z3, Z2, Z0
@@ -3213,17 +3693,23 @@ column70:
 	RET
 
 not268:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	MOVQ   64(AX), SI
-	MOVQ   40(AX), DI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	VXORPS     X0, X0, X0
+	MOVQ       64(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       112(AX), R8
 
 loop72:
+	PREFETCHT1       (R8)
+	ADDQ             $0x40, R8
 	VMOVUPS.Z        (BX), K1, Z1
 	ADDQ             SI, BX
 	VFMADD231PS.BCST (CX), Z1, Z0
@@ -3234,8 +3720,8 @@ loop72:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), BX
-	VBROADCASTSS     112(AX), Z1
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z1
+	CMPB             128(AX), $0x00
 	JNE              column73
 	VMOVUPS.Z        (DX), K1, Z2
 	VFMADD213PS      Z2, Z1, Z0
@@ -3251,50 +3737,87 @@ column73:
 	RET
 
 // func gemmTapsAVX512(args *uint8)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·gemmTapsAVX512(SB), NOSPLIT, $0-8
-	MOVQ   args+0(FP), AX
-	MOVQ   32(AX), CX
-	TESTL  $0xffff0000, 116(AX)
-	JEQ    single74
-	CMPQ   CX, $0x0c
-	JNE    not1275
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	VXORPS X20, X20, X20
-	VXORPS X21, X21, X21
-	VXORPS X22, X22, X22
-	VXORPS X23, X23, X23
-	MOVQ   40(AX), R10
+	MOVQ       args+0(FP), AX
+	MOVQ       32(AX), CX
+	TESTL      $0xffff0000, 124(AX)
+	JEQ        single74
+	CMPQ       CX, $0x0c
+	JNE        not1275
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	VXORPS     X20, X20, X20
+	VXORPS     X21, X21, X21
+	VXORPS     X22, X22, X22
+	VXORPS     X23, X23, X23
+	MOVQ       40(AX), R10
 
 group76:
 	MOVQ 96(AX), R11
@@ -3358,8 +3881,8 @@ tap77:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z24
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z24
+	CMPB         128(AX), $0x00
 	JNE          column78
 	VMOVUPS.Z    (DX), K1, Z25
 	VFMADD213PS  Z25, Z24, Z0
@@ -3545,42 +4068,76 @@ column78:
 	RET
 
 not1275:
-	CMPQ   CX, $0x0b
-	JNE    not1179
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	VXORPS X20, X20, X20
-	VXORPS X21, X21, X21
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x0b
+	JNE        not1179
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	PREFETCHT0 64(R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	VXORPS     X20, X20, X20
+	VXORPS     X21, X21, X21
+	MOVQ       40(AX), R10
 
 group80:
 	MOVQ 96(AX), R11
@@ -3641,8 +4198,8 @@ tap81:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z22
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z22
+	CMPB         128(AX), $0x00
 	JNE          column82
 	VMOVUPS.Z    (DX), K1, Z23
 	VFMADD213PS  Z23, Z22, Z0
@@ -3813,38 +4370,69 @@ column82:
 	RET
 
 not1179:
-	CMPQ   CX, $0x0a
-	JNE    not1083
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	VXORPS X18, X18, X18
-	VXORPS X19, X19, X19
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x0a
+	JNE        not1083
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	VXORPS     X18, X18, X18
+	VXORPS     X19, X19, X19
+	MOVQ       40(AX), R9
 
 group84:
 	MOVQ 96(AX), R10
@@ -3900,8 +4488,8 @@ tap85:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z20
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z20
+	CMPB         128(AX), $0x00
 	JNE          column86
 	VMOVUPS.Z    (DX), K1, Z21
 	VFMADD213PS  Z21, Z20, Z0
@@ -4057,36 +4645,64 @@ column86:
 	RET
 
 not1083:
-	CMPQ   CX, $0x09
-	JNE    not987
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	VXORPS X16, X16, X16
-	VXORPS X17, X17, X17
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x09
+	JNE        not987
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	VXORPS     X16, X16, X16
+	VXORPS     X17, X17, X17
+	MOVQ       40(AX), R9
 
 group88:
 	MOVQ 96(AX), R10
@@ -4139,8 +4755,8 @@ tap89:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z18
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z18
+	CMPB         128(AX), $0x00
 	JNE          column90
 	VMOVUPS.Z    (DX), K1, Z19
 	VFMADD213PS  Z19, Z18, Z0
@@ -4281,34 +4897,59 @@ column90:
 	RET
 
 not987:
-	CMPQ   CX, $0x08
-	JNE    not891
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	VXORPS X14, X14, X14
-	VXORPS X15, X15, X15
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x08
+	JNE        not891
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	VXORPS     X14, X14, X14
+	VXORPS     X15, X15, X15
+	MOVQ       40(AX), R9
 
 group92:
 	MOVQ 96(AX), R10
@@ -4358,8 +4999,8 @@ tap93:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z16
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z16
+	CMPB         128(AX), $0x00
 	JNE          column94
 	VMOVUPS.Z    (DX), K1, Z17
 	VFMADD213PS  Z17, Z16, Z0
@@ -4485,32 +5126,54 @@ column94:
 	RET
 
 not891:
-	CMPQ   CX, $0x07
-	JNE    not795
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	VXORPS X12, X12, X12
-	VXORPS X13, X13, X13
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x07
+	JNE        not795
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	VXORPS     X12, X12, X12
+	VXORPS     X13, X13, X13
+	MOVQ       40(AX), R9
 
 group96:
 	MOVQ 96(AX), R10
@@ -4557,8 +5220,8 @@ tap97:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z14
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z14
+	CMPB         128(AX), $0x00
 	JNE          column98
 	VMOVUPS.Z    (DX), K1, Z15
 	VFMADD213PS  Z15, Z14, Z0
@@ -4669,30 +5332,49 @@ column98:
 	RET
 
 not795:
-	CMPQ   CX, $0x06
-	JNE    not699
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x06
+	JNE        not699
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	PREFETCHT0 64(R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       40(AX), R9
 
 group100:
 	MOVQ 96(AX), R10
@@ -4736,8 +5418,8 @@ tap101:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z12
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z12
+	CMPB         128(AX), $0x00
 	JNE          column102
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
@@ -4833,26 +5515,42 @@ column102:
 	RET
 
 not699:
-	CMPQ   CX, $0x05
-	JNE    not5103
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x05
+	JNE        not5103
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       40(AX), R8
 
 group104:
 	MOVQ 96(AX), R9
@@ -4891,8 +5589,8 @@ tap105:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z10
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z10
+	CMPB         128(AX), $0x00
 	JNE          column106
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
@@ -4973,24 +5671,37 @@ column106:
 	RET
 
 not5103:
-	CMPQ   CX, $0x04
-	JNE    not4107
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x04
+	JNE        not4107
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	PREFETCHT0 64(R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       40(AX), R8
 
 group108:
 	MOVQ 96(AX), R9
@@ -5026,8 +5737,8 @@ tap109:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z8
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z8
+	CMPB         128(AX), $0x00
 	JNE          column110
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
@@ -5093,22 +5804,32 @@ column110:
 	RET
 
 not4107:
-	CMPQ   CX, $0x03
-	JNE    not3111
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x03
+	JNE        not3111
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       40(AX), DI
 
 group112:
 	MOVQ 96(AX), R8
@@ -5141,8 +5862,8 @@ tap113:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z6
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z6
+	CMPB         128(AX), $0x00
 	JNE          column114
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
@@ -5193,20 +5914,27 @@ column114:
 	RET
 
 not3111:
-	CMPQ   CX, $0x02
-	JNE    not2115
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x02
+	JNE        not2115
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	PREFETCHT0 64(DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       40(AX), DI
 
 group116:
 	MOVQ 96(AX), R8
@@ -5236,8 +5964,8 @@ tap117:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 112(AX), Z4
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z4
+	CMPB         128(AX), $0x00
 	JNE          column118
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
@@ -5273,16 +6001,20 @@ column118:
 	RET
 
 not2115:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	KMOVW  116(AX), K1
-	KMOVW  118(AX), K2
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   40(AX), SI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	KMOVW      124(AX), K1
+	KMOVW      126(AX), K2
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	PREFETCHT0 64(SI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       40(AX), SI
 
 group120:
 	MOVQ 96(AX), DI
@@ -5309,8 +6041,8 @@ tap121:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 112(AX), Z2
-	CMPB         120(AX), $0x00
+	VBROADCASTSS 120(AX), Z2
+	CMPB         128(AX), $0x00
 	JNE          column122
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
@@ -5331,31 +6063,56 @@ column122:
 	RET
 
 single74:
-	CMPQ   CX, $0x0c
-	JNE    not12123
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	VXORPS X11, X11, X11
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x0c
+	JNE        not12123
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	VXORPS     X11, X11, X11
+	MOVQ       40(AX), R10
 
 group124:
 	MOVQ 96(AX), R11
@@ -5393,8 +6150,8 @@ tap125:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z12
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z12
+	CMPB             128(AX), $0x00
 	JNE              column126
 	VMOVUPS.Z        (DX), K1, Z13
 	VFMADD213PS      Z13, Z12, Z0
@@ -5520,30 +6277,53 @@ column126:
 	RET
 
 not12123:
-	CMPQ   CX, $0x0b
-	JNE    not11127
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	LEAQ   (R8)(DX*4), R9
-	ADDQ   DX, R9
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	VXORPS X10, X10, X10
-	MOVQ   40(AX), R10
+	CMPQ       CX, $0x0b
+	JNE        not11127
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	LEAQ       (R8)(DX*4), R9
+	ADDQ       DX, R9
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R10
+	MOVQ       72(AX), R11
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	ADDQ       R11, R10
+	PREFETCHT0 (R10)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	VXORPS     X10, X10, X10
+	MOVQ       40(AX), R10
 
 group128:
 	MOVQ 96(AX), R11
@@ -5580,8 +6360,8 @@ tap129:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z11
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z11
+	CMPB             128(AX), $0x00
 	JNE              column130
 	VMOVUPS.Z        (DX), K1, Z12
 	VFMADD213PS      Z12, Z11, Z0
@@ -5697,27 +6477,48 @@ column130:
 	RET
 
 not11127:
-	CMPQ   CX, $0x0a
-	JNE    not10131
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	VXORPS X9, X9, X9
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x0a
+	JNE        not10131
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	VXORPS     X9, X9, X9
+	MOVQ       40(AX), R9
 
 group132:
 	MOVQ 96(AX), R10
@@ -5751,8 +6552,8 @@ tap133:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z10
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z10
+	CMPB             128(AX), $0x00
 	JNE              column134
 	VMOVUPS.Z        (DX), K1, Z11
 	VFMADD213PS      Z11, Z10, Z0
@@ -5858,26 +6659,45 @@ column134:
 	RET
 
 not10131:
-	CMPQ   CX, $0x09
-	JNE    not9135
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	VXORPS X8, X8, X8
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x09
+	JNE        not9135
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	VXORPS     X8, X8, X8
+	MOVQ       40(AX), R9
 
 group136:
 	MOVQ 96(AX), R10
@@ -5910,8 +6730,8 @@ tap137:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z9
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z9
+	CMPB             128(AX), $0x00
 	JNE              column138
 	VMOVUPS.Z        (DX), K1, Z10
 	VFMADD213PS      Z10, Z9, Z0
@@ -6007,25 +6827,42 @@ column138:
 	RET
 
 not9135:
-	CMPQ   CX, $0x08
-	JNE    not8139
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	VXORPS X7, X7, X7
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x08
+	JNE        not8139
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	VXORPS     X7, X7, X7
+	MOVQ       40(AX), R9
 
 group140:
 	MOVQ 96(AX), R10
@@ -6057,8 +6894,8 @@ tap141:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z8
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z8
+	CMPB             128(AX), $0x00
 	JNE              column142
 	VMOVUPS.Z        (DX), K1, Z9
 	VFMADD213PS      Z9, Z8, Z0
@@ -6144,24 +6981,39 @@ column142:
 	RET
 
 not8139:
-	CMPQ   CX, $0x07
-	JNE    not7143
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	VXORPS X6, X6, X6
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x07
+	JNE        not7143
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	VXORPS     X6, X6, X6
+	MOVQ       40(AX), R9
 
 group144:
 	MOVQ 96(AX), R10
@@ -6192,8 +7044,8 @@ tap145:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z7
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z7
+	CMPB             128(AX), $0x00
 	JNE              column146
 	VMOVUPS.Z        (DX), K1, Z8
 	VFMADD213PS      Z8, Z7, Z0
@@ -6269,23 +7121,36 @@ column146:
 	RET
 
 not7143:
-	CMPQ   CX, $0x06
-	JNE    not6147
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	LEAQ   (CX)(DX*4), R8
-	ADDQ   DX, R8
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	VXORPS X5, X5, X5
-	MOVQ   40(AX), R9
+	CMPQ       CX, $0x06
+	JNE        not6147
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	LEAQ       (CX)(DX*4), R8
+	ADDQ       DX, R8
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R9
+	MOVQ       72(AX), R10
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	ADDQ       R10, R9
+	PREFETCHT0 (R9)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	VXORPS     X5, X5, X5
+	MOVQ       40(AX), R9
 
 group148:
 	MOVQ 96(AX), R10
@@ -6315,8 +7180,8 @@ tap149:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z6
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z6
+	CMPB             128(AX), $0x00
 	JNE              column150
 	VMOVUPS.Z        (DX), K1, Z7
 	VFMADD213PS      Z7, Z6, Z0
@@ -6382,20 +7247,31 @@ column150:
 	RET
 
 not6147:
-	CMPQ   CX, $0x05
-	JNE    not5151
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	VXORPS X4, X4, X4
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x05
+	JNE        not5151
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	VXORPS     X4, X4, X4
+	MOVQ       40(AX), R8
 
 group152:
 	MOVQ 96(AX), R9
@@ -6422,8 +7298,8 @@ tap153:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z5
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z5
+	CMPB             128(AX), $0x00
 	JNE              column154
 	VMOVUPS.Z        (DX), K1, Z6
 	VFMADD213PS      Z6, Z5, Z0
@@ -6479,19 +7355,28 @@ column154:
 	RET
 
 not5151:
-	CMPQ   CX, $0x04
-	JNE    not4155
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), SI
-	MOVQ   8(AX), DI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	MOVQ   40(AX), R8
+	CMPQ       CX, $0x04
+	JNE        not4155
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), SI
+	MOVQ       8(AX), DI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), R8
+	MOVQ       72(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	VXORPS     X3, X3, X3
+	MOVQ       40(AX), R8
 
 group156:
 	MOVQ 96(AX), R9
@@ -6517,8 +7402,8 @@ tap157:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z4
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z4
+	CMPB             128(AX), $0x00
 	JNE              column158
 	VMOVUPS.Z        (DX), K1, Z5
 	VFMADD213PS      Z5, Z4, Z0
@@ -6564,18 +7449,25 @@ column158:
 	RET
 
 not4155:
-	CMPQ   CX, $0x03
-	JNE    not3159
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x03
+	JNE        not3159
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	VXORPS     X2, X2, X2
+	MOVQ       40(AX), DI
 
 group160:
 	MOVQ 96(AX), R8
@@ -6600,8 +7492,8 @@ tap161:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z3
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z3
+	CMPB             128(AX), $0x00
 	JNE              column162
 	VMOVUPS.Z        (DX), K1, Z4
 	VFMADD213PS      Z4, Z3, Z0
@@ -6637,17 +7529,22 @@ column162:
 	RET
 
 not3159:
-	CMPQ   CX, $0x02
-	JNE    not2163
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), BX
-	MOVQ   56(AX), BX
-	MOVQ   8(AX), SI
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	MOVQ   40(AX), DI
+	CMPQ       CX, $0x02
+	JNE        not2163
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), BX
+	MOVQ       56(AX), BX
+	MOVQ       8(AX), SI
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), DI
+	MOVQ       72(AX), R8
+	PREFETCHT0 (DI)
+	ADDQ       R8, DI
+	PREFETCHT0 (DI)
+	VXORPS     X0, X0, X0
+	VXORPS     X1, X1, X1
+	MOVQ       40(AX), DI
 
 group164:
 	MOVQ 96(AX), R8
@@ -6671,8 +7568,8 @@ tap165:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     112(AX), Z2
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z2
+	CMPB             128(AX), $0x00
 	JNE              column166
 	VMOVUPS.Z        (DX), K1, Z3
 	VFMADD213PS      Z3, Z2, Z0
@@ -6698,14 +7595,17 @@ column166:
 	RET
 
 not2163:
-	MOVQ   (AX), CX
-	MOVQ   48(AX), DX
-	LEAQ   (DX)(DX*2), DX
-	MOVQ   56(AX), DX
-	MOVQ   8(AX), BX
-	KMOVW  116(AX), K1
-	VXORPS X0, X0, X0
-	MOVQ   40(AX), SI
+	MOVQ       (AX), CX
+	MOVQ       48(AX), DX
+	LEAQ       (DX)(DX*2), DX
+	MOVQ       56(AX), DX
+	MOVQ       8(AX), BX
+	KMOVW      124(AX), K1
+	MOVQ       16(AX), SI
+	MOVQ       72(AX), DI
+	PREFETCHT0 (SI)
+	VXORPS     X0, X0, X0
+	MOVQ       40(AX), SI
 
 group168:
 	MOVQ 96(AX), DI
@@ -6728,8 +7628,8 @@ tap169:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), BX
-	VBROADCASTSS     112(AX), Z1
-	CMPB             120(AX), $0x00
+	VBROADCASTSS     120(AX), Z1
+	CMPB             128(AX), $0x00
 	JNE              column170
 	VMOVUPS.Z        (DX), K1, Z2
 	VFMADD213PS      Z2, Z1, Z0

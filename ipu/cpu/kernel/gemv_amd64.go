@@ -97,7 +97,7 @@ func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 		if !d.column {
 			rest.data = d.data[at*panel:]
 		}
-		multiplyF32(p, y[at*panel:], ldy, rows, min(panel, cols-at*panel), a, b[at*bPanel:], ldb, k, alpha, rest)
+		multiplyF32(p, y[at*panel:], ldy, rows, min(panel, cols-at*panel), a, b[at*bPanel:], ldb, k, alpha, rest, nil)
 	}
 }
 

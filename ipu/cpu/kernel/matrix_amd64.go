@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// The sizes of the blocks of a product: depthBlock elements of a panel's
-// columns stay in the first-level cache while rows of A pass over them, and
-// rowBlock such rows of A in the second-level cache while they pass over all
-// panels.
+// The sizes of the blocks of a product: rowBlock rows of A, depthBlock
+// elements of each, stay in the second-level cache while they pass over all
+// panels. The block of a panel needs no more than that cache either; shorter
+// ones cost more, for passing over the result more often.
 const (
-	depthBlock = 256
-	rowBlock   = 240
+	depthBlock = 1024
+	rowBlock   = 96
 )
 
 // padding is how far apart, in elements, rows are beyond their length where
@@ -47,7 +47,7 @@ func vectorized[T number](t *product[T]) Kernel {
 	blocks := max(1, (v.k+depthBlock-1)/depthBlock)
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
-		v.copyA = v.a.col == 1 && v.a.row%512 == 0 && v.m > 4 && v.n > 2*panel
+		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > 4 && v.n >= 16*panel
 		v.copyB = v.b.col != 1 || v.m > packedRows
 	}
 	return v
@@ -190,12 +190,15 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			}
 			switch {
 			case t.packed:
-				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from)
+				// The next panel of this block of rows; after the last one the
+				// first panel of the next block is not far.
+				next := b.data[min((j+c+panel)*t.k+p*panel, len(b.data)):]
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from, next[:min(k*panel, len(next))])
 			case t.copyB:
 				packF32(t.path, bufB, b.at(p, j+c), k, n)
-				multiplyF32(t.path, y[c:], t.n, rows, n, u, bufB, panel, k, t.alpha, from)
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, bufB, panel, k, t.alpha, from, nil)
 			default:
-				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.at(p, j+c).data, b.row, k, t.alpha, from)
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.at(p, j+c).data, b.row, k, t.alpha, from, nil)
 			}
 		}
 		d = addend{data: y, row: t.n}

@@ -12,9 +12,9 @@ func peak() float64 {
 	case pathAVX2:
 		fn, lanes = peakAVX2, 8
 	}
-	const rounds = 20000
+	const rounds = 5000
 	best := 0.0
-	for range 20 {
+	for range 100 {
 		start := time.Now()
 		fn(rounds)
 		best = max(best, float64(2*lanes*peakFMAs*rounds)/float64(time.Since(start).Nanoseconds()))

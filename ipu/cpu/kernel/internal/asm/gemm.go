@@ -23,10 +23,11 @@ const (
 	gemmASkip  = 88
 	gemmTaps   = 96
 	gemmNTaps  = 104
-	gemmAlpha  = 112
-	gemmMask   = 116
-	gemmColumn = 120
-	gemmLanes  = 124
+	gemmAhead  = 112
+	gemmAlpha  = 120
+	gemmMask   = 124
+	gemmColumn = 128
+	gemmLanes  = 132
 )
 
 // Offsets and size of a tap.
@@ -116,6 +117,7 @@ type tile struct {
 
 func (t *tile) write() {
 	t.load()
+	t.prefetchC()
 	for range t.r {
 		acc := t.vecs(t.v)
 		for _, x := range acc {
@@ -156,6 +158,20 @@ func (t *tile) load() {
 	}
 }
 
+// prefetchC fetches what is written at the end.
+func (t *tile) prefetchC() {
+	c, row := t.GP64(), t.GP64()
+	t.MOVQ(at(t.args, gemmC), c)
+	t.MOVQ(at(t.args, gemmCRow), row)
+	for r := range t.r {
+		t.PREFETCHT0(at(c, 0))
+		if t.v > 1 && t.wide() {
+			t.PREFETCHT0(at(c, 64))
+		}
+		t.next(r, c, row)
+	}
+}
+
 // a returns where row r of A has the current element.
 func (t *tile) a(r int) operand.Mem {
 	p := t.rows[r/5]
@@ -192,8 +208,12 @@ func (t *tile) rowLoop() {
 	step, k := t.GP64(), t.GP64()
 	t.MOVQ(at(t.args, gemmBStep), step)
 	t.MOVQ(at(t.args, gemmK), k)
+	ahead := t.GP64()
+	t.MOVQ(at(t.args, gemmAhead), ahead)
 	loop := t.newLabel("loop")
 	t.Label(loop)
+	t.PREFETCHT1(at(ahead, 0))
+	t.ADDQ(operand.U8(64), ahead)
 	b := t.vecs(t.v)
 	for i := range b {
 		m := at(t.b, i*t.bytes())
