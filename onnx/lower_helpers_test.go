@@ -251,19 +251,20 @@ func model(opset int64, g *Graph) *Model {
 // opCase is one node with operands and expected results. Operands whose
 // place is in fixed are initialisers, the others graph inputs.
 type opCase struct {
-	name  string
-	opset int64
-	op    string
-	attrs []*Attribute
-	in    []*Tensor // nil where left out
-	fixed []int
-	want  []*Tensor // nil where nobody asks for the result
+	name   string
+	opset  int64
+	op     string
+	domain string // ONNX's own if empty
+	attrs  []*Attribute
+	in     []*Tensor // nil where left out
+	fixed  []int
+	want   []*Tensor // nil where nobody asks for the result
 }
 
 // run checks the case twice: with inputs at run time, and with all operands
 // known, so that everything is folded.
 func (c *opCase) run(t *testing.T) {
-	n := &Node{OpType: c.op, Attributes: c.attrs, Name: "tested"}
+	n := &Node{OpType: c.op, Domain: c.domain, Attributes: c.attrs, Name: "tested"}
 	g := &Graph{Nodes: []*Node{n}}
 	feeds := map[string][]byte{}
 	bound := map[string]*Tensor{}
@@ -302,6 +303,7 @@ func (c *opCase) run(t *testing.T) {
 		want = append(want, y)
 	}
 	m := model(c.opset, g)
+	m.Opsets[0].Domain = c.domain
 	for _, o := range []Options{{}, {Values: bound}} {
 		low, err := Lower(m, o)
 		require.NoError(t, err)

@@ -24,6 +24,7 @@ type since struct {
 // not listed.
 var operators = merge(
 	elementwiseOps,
+	activationOps,
 	shapeOps,
 	movementOps,
 	matrixOps,

@@ -92,6 +92,7 @@ var unaryTypes = map[UnaryFn]typeSet{
 	Sin: floats, Cos: floats, Tan: floats, Asin: floats, Acos: floats, Atan: floats,
 	Sinh: floats, Cosh: floats, Tanh: floats, Asinh: floats, Acosh: floats, Atanh: floats,
 	Sigmoid: floats, LeakyRelu: floats, HardSigmoid: floats, Softplus: floats, Softsign: floats, Elu: floats,
+	Selu: floats, Celu: floats, ThresholdedRelu: floats, HardSwish: floats, Swish: floats, Mish: floats, Gelu: floats, GeluTanh: floats,
 }
 
 // Kind returns "Unary".
@@ -115,7 +116,7 @@ func (o *Unary) Infer(in []TensorType) ([]TensorType, error) {
 
 // binaryTypes says which element types each binary function computes with.
 var binaryTypes = map[BinaryFn]typeSet{
-	Add: numeric, Sub: numeric, Mul: numeric, Div: numeric, Pow: numeric, Max: numeric, Min: numeric,
+	Add: numeric, Sub: numeric, Mul: numeric, Div: numeric, Pow: numeric, Max: numeric, Min: numeric, PRelu: numeric,
 	Equal: equatable, Less: numeric, LessEqual: numeric, Greater: numeric, GreaterEqual: numeric,
 	And: bools, Or: bools, Xor: bools,
 }

@@ -108,6 +108,8 @@ func arithmetic[T number](fn graph.BinaryFn) func(dst, a, b []T) {
 		return maximum[T]
 	case graph.Min:
 		return minimum[T]
+	case graph.PRelu:
+		return prelu[T]
 	}
 	return nil
 }

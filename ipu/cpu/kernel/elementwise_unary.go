@@ -65,11 +65,13 @@ func unaryOf[T any](fn func(dst, x []T)) compute {
 // unaryCost is about how many simple operations a function of floats takes.
 func unaryCost(fn graph.UnaryFn) int {
 	switch fn {
-	case graph.Abs, graph.Neg, graph.Sign, graph.Floor, graph.Ceil, graph.Round, graph.Relu, graph.LeakyRelu, graph.HardSigmoid:
+	case graph.Abs, graph.Neg, graph.Sign, graph.Floor, graph.Ceil, graph.Round, graph.Relu, graph.LeakyRelu, graph.HardSigmoid,
+		graph.ThresholdedRelu, graph.HardSwish:
 		return 1
 	case graph.Reciprocal, graph.Sqrt, graph.Softsign:
 		return 3
-	case graph.Exp, graph.Log, graph.Erf, graph.Tanh, graph.Sigmoid, graph.Softplus, graph.Elu:
+	case graph.Exp, graph.Log, graph.Erf, graph.Tanh, graph.Sigmoid, graph.Softplus, graph.Elu,
+		graph.Selu, graph.Celu, graph.Swish, graph.Mish, graph.Gelu, graph.GeluTanh:
 		return 5
 	default:
 		return 30
@@ -266,7 +268,7 @@ func unaryFloat[T float](o *graph.Unary) func(dst, x []T) {
 	if fn := scalar64[o.Fn]; fn != nil {
 		return each[T](fn)
 	}
-	return nil
+	return activationFloat[T](o)
 }
 
 func unaryF32(o *graph.Unary) func(dst, x []float32) {
@@ -288,6 +290,9 @@ func unaryF32(o *graph.Unary) func(dst, x []float32) {
 		return func(dst, x []float32) { leakyReluF32(dst, x, alpha) }
 	case graph.Elu:
 		return func(dst, x []float32) { eluF32(dst, x, o.Alpha) }
+	}
+	if fn := activationF32(o); fn != nil {
+		return fn
 	}
 	return unaryFloat[float32](o)
 }
