@@ -89,6 +89,9 @@ func foldCost(op graph.Op, in []*value, out []graph.TensorType, moved int64) int
 	case *graph.Det:
 		n := in[0].typ.Shape[in[0].rank()-1]
 		return per(product([]int64{n, n, n}))
+	case *graph.TfIdf:
+		n := max(in[0].typ.Elements(), 1) // items, each of which begins n-grams at every distance
+		return moved + product([]int64{n, min(n, o.MaxSkip) + 1, o.MaxGram})
 	case *graph.MaxPool:
 		return per(product(o.Kernel))
 	case *graph.AveragePool:

@@ -53,10 +53,13 @@ func (c *call) tile(x *value, repeats []int64) *value {
 	return c.emit(&graph.Reshape{Shape: joined}, y)
 }
 
-// diagonals returns, for each place of a matrix, how far it is above the main
-// diagonal.
-func (c *call) diagonals(rows, columns int64) *value {
-	return c.emit(&graph.Binary{Fn: graph.Sub}, c.along(c.counting(columns), 1, 2), c.along(c.counting(rows), 0, 2))
+// compareDiagonals returns, for each place of a matrix, how its distance above
+// the main diagonal compares with k.
+func (c *call) compareDiagonals(fn graph.BinaryFn, rows, columns int64, k *value) *value {
+	// No k beyond the matrix makes a difference, but one could overflow.
+	k = c.emit(&graph.Clip{}, k, scalar(graph.I64, float64(-rows)), scalar(graph.I64, float64(columns)))
+	start := c.emit(&graph.Binary{Fn: graph.Add}, c.along(c.counting(rows), 0, 2), k)
+	return c.emit(&graph.Binary{Fn: fn}, c.along(c.counting(columns), 1, 2), start)
 }
 
 func trilu(c *call) []*value {
@@ -74,7 +77,7 @@ func trilu(c *call) []*value {
 	if c.bool("upper", true) {
 		kept = graph.GreaterEqual
 	}
-	mask := c.emit(&graph.Binary{Fn: kept}, c.diagonals(x.typ.Shape[n-2], x.typ.Shape[n-1]), c.emit(&graph.Reshape{}, k))
+	mask := c.compareDiagonals(kept, x.typ.Shape[n-2], x.typ.Shape[n-1], c.emit(&graph.Reshape{}, k))
 	return one(c.emit(&graph.Where{}, mask, x, scalar(x.typ.DType, 0)))
 }
 
@@ -83,16 +86,10 @@ func eyeLike(c *call) []*value {
 	if x.rank() != 2 {
 		c.fail("operand 0 is %v, want 2 dimensions", x.typ)
 	}
-	t := x.typ.DType
-	if a := c.attr("dtype", AttrInt); a != nil {
-		if t = ElemType(a.Int).DType(); !t.Valid() {
-			c.unsupported("element type %v", ElemType(a.Int))
-		}
-	}
-	k := encodeInts([]int64{c.int("k", 0)})
-	at := &value{typ: graph.TensorType{DType: graph.I64}, known: true, data: k, tensor: graph.None}
-	mask := c.emit(&graph.Binary{Fn: graph.Equal}, c.diagonals(x.typ.Shape[0], x.typ.Shape[1]), at)
-	return one(c.cast(mask, t))
+	t := c.dtypeOf("dtype", x.typ.DType)
+	k := knownInts(c.int("k", 0))
+	k.typ.Shape = nil
+	return one(c.cast(c.compareDiagonals(graph.Equal, x.typ.Shape[0], x.typ.Shape[1], k), t))
 }
 
 // shrink moves numbers by bias towards zero, and sets those to zero that are

@@ -10,12 +10,17 @@ import (
 
 // knownOps have results whose shape depends on data. Shapes are static in an
 // executable, so the data must be known when the model is lowered.
+//
+// What they cost is bounded here, as no operator of the executable is folded.
 var knownOps = map[string][]since{
 	"Compress":          {{9, compress}},
 	"NonZero":           {{9, nonZero}},
 	"Unique":            {{11, unique}},
 	"NonMaxSuppression": {{10, nonMaxSuppression}},
 }
+
+// maxKnown bounds the elements that are sorted or listed at compile time.
+const maxKnown = 16 << 20
 
 // requireKnown returns operand i, which decides on the shape of a result.
 func (c *call) requireKnown(i int, what string) *value {
@@ -58,6 +63,9 @@ func nonZero(c *call) []*value {
 			found = append(found, int64(i))
 		}
 	}
+	if int64(len(found))*x.rank() > maxKnown {
+		c.unsupported("the places of %d elements of %v at compile time", len(found), x.typ)
+	}
 	// Row k of the result holds coordinate k of every element found.
 	out := make([]int64, len(found)*int(x.rank()))
 	left := slices.Clone(found)
@@ -75,6 +83,9 @@ func nonZero(c *call) []*value {
 // unique finds the different elements, or the different slices along an axis.
 func unique(c *call) []*value {
 	x := c.requireKnown(0, "X")
+	if x.typ.Elements() > maxKnown {
+		c.unsupported("sorting %v at compile time", x.typ)
+	}
 	sorted := c.bool("sorted", true)
 	axis := int64(0)
 	if a := c.attr("axis", AttrInt); a != nil {
@@ -190,7 +201,7 @@ func nonMaxSuppression(c *call) []*value {
 	least := limit(4, "score_threshold", math.Inf(-1))
 	all := floats32(scores.data)
 	batches, classes, n := scores.typ.Shape[0], scores.typ.Shape[1], scores.typ.Shape[2]
-	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > foldWork {
+	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > foldWork/16 {
 		c.unsupported("picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
 	}
 	var out []int64

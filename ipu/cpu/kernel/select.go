@@ -217,9 +217,9 @@ func (k *cumulate) Do(part int) {
 }
 
 func cumulateOf[T number](fn graph.CumulateFn) func(k *cumulate, outer, lo, hi int) {
-	f, first := add[T], T(0)
+	f, first, lane := add[T], T(0), sumLane[T]
 	if fn == graph.CumulateProd {
-		f, first = multiply[T], T(1)
+		f, first, lane = multiply[T], T(1), productLane[T]
 	}
 	return func(k *cumulate, outer, lo, hi int) {
 		block := k.dim * k.inner
@@ -227,6 +227,17 @@ func cumulateOf[T number](fn graph.CumulateFn) func(k *cumulate, outer, lo, hi i
 		at, step := 0, k.inner
 		if k.reverse {
 			at, step = block-k.inner, -k.inner
+		}
+		if hi-lo == 1 {
+			at += lo
+			if k.exclusive {
+				out[at] = first
+				lane(out, at+step, step, first, x, at, k.dim-1)
+			} else {
+				out[at] = x[at]
+				lane(out, at+step, step, x[at], x, at+step, k.dim-1)
+			}
+			return
 		}
 		// Row d of the result is row d-1 of it folded with row d of x, or with
 		// row d-1 if x's own row does not count.
@@ -247,5 +258,24 @@ func cumulateOf[T number](fn graph.CumulateFn) func(k *cumulate, outer, lo, hi i
 			f(out[next:][lo:hi], row, x[source:][lo:hi])
 			row, at = out[next:][lo:hi], next
 		}
+	}
+}
+
+// sumLane sets n elements of out, from to on, to the sum of acc and as many
+// elements of x, from from on, as come up to each.
+func sumLane[T number](out []T, to, step int, acc T, x []T, from, n int) {
+	for range n {
+		acc += x[from]
+		out[to] = acc
+		to, from = to+step, from+step
+	}
+}
+
+// productLane is sumLane for products.
+func productLane[T number](out []T, to, step int, acc T, x []T, from, n int) {
+	for range n {
+		acc *= x[from]
+		out[to] = acc
+		to, from = to+step, from+step
 	}
 }
