@@ -18,6 +18,14 @@ import (
 // equal sizes. Attributes have their type and how many numbers they take.
 // Operators without a form are elementwise.
 var forms = map[string]string{
+	"ConvTranspose": "fNCL fCMK fM|i1:strides i1:dilations i2:pads i1:output_padding i1:output_shape i:group s:auto_pad=SAME_UPPER",
+	"DeformConv":    "fNCLL fMCKK fN2LL fM fN1LL|i2:strides i4:pads i:offset_group", "Col2Im": "fNCL n n|i1:strides i2:pads",
+	"CausalConvWithState": "fNCL fC1K fC fNCK|s:activation=silu", "Resize": "fAB f0 f0 n|s:mode=linear s:mode=cubic i:antialias i:exclude_outside i2:axes",
+	"GridSample": "fNCL fNK1|i:align_corners s:mode=nearest s:padding_mode=border", "AffineGrid": "fN23 n|i:align_corners",
+	"LpPool": "fNCL|i1:kernel_shape i1:strides i2:pads i:p i:ceil_mode", "GlobalLpPool": "fNCL|i:p", "LpNormalization": "hAB|i:axis i:p",
+	"InstanceNormalization": "fNCL fC fC|f:epsilon", "GroupNormalization": "fNCL fC fC|i:num_groups f:epsilon",
+	"MeanVarianceNormalization": "hNCLL|i1:axes", "LRN": "fNCLL|i:size f:alpha f:beta", "Det": "fABB",
+	"DepthToSpace": "fNCLL|i:blocksize s:mode=CRD", "SpaceToDepth": "fNCLL|i:blocksize", "CenterCropPad": "iAB n|i2:axes",
 	"And": "bAB bB", "Or": "bAB bB", "Xor": "bAB bB", "Not": "bAB", "Where": "bAB fA1 fAB",
 	"Equal": "iAB iA1", "Max": "fAB fB fA1", "Min": "iAB iB", "Sum": "fAB fAB", "Mean": "fAB fB fAB",
 	"Clip": "fAB f f|f:min f:max", "LeakyRelu": "hAB|f:alpha", "Elu": "fAB|f:alpha", "HardSigmoid": "fAB|f:alpha f:beta",
