@@ -96,7 +96,7 @@ func (p *Plan) Published() contract.Published {
 			names[a.Handle] = a.GoName
 		}
 	}
-	return contract.Published{Contract: p.Contract, GoNames: names}
+	return contract.Published{Contract: p.Contract, GoNames: names, Samples: p.BatchSize > 0}
 }
 
 // Anchor is one anchor of the model and what becomes of it.
@@ -118,17 +118,17 @@ type Tensor struct {
 	From      string // Go name of the constructor
 	NameConst string // Go name of the constant that holds the anchor's name
 
-	Anchor   string   // the anchor's name
-	Shape    []int64  // array lengths, outermost first: the repeats if there are several, then the dimensions
-	Elem     string   // Go type of an element, qualified: "float32", "rt.Float16"
-	Elements int64    // number of elements
-	Bytes    int64    // size
+	Anchor      string  // the anchor's name
+	Shape       []int64 // array lengths, outermost first: the repeats if there are several, then the dimensions
+	Elem        string  // Go type of an element, qualified: "float32", "rt.Float16"
+	Elements    int64   // number of elements
+	Bytes       int64   // size
 	Sample      string  // Go name of the type of one sample; "" if there is none
 	SampleShape []int64 // its array lengths
 	Blocks      int64   // equal blocks that have a part of every sample
 
-	Doc      []string // documentation of the type
-	FromDoc  []string // documentation of the constructor
+	Doc     []string // documentation of the type
+	FromDoc []string // documentation of the constructor
 }
 
 // Field is one field of Inputs, Outputs, LoadInputs or SaveOutputs.

@@ -63,6 +63,7 @@ const (
 	KindLoadFlow     Kind = "load-flow"
 	KindMainFlow     Kind = "main-flow"
 	KindSaveFlow     Kind = "save-flow"
+	KindSamples      Kind = "samples" // whether the package has RunSamples
 
 	// Kinds outside the contract, see [Notes].
 	KindWeights    Kind = "weights"
@@ -137,8 +138,8 @@ func Worst(findings []Finding) Verdict {
 
 // Judge returns every difference between two contracts with its verdict: the
 // breaking ones first, otherwise in the order of [Diff]. It is empty if and
-// only if the contracts and their Go names are the same. Go names are compared
-// only if both sides have them.
+// only if the contracts, their Go names and whether they have RunSamples are the
+// same. The latter two are compared only if both sides have Go names.
 //
 // The rules are those of docs/contract.md. Anchors that generated code shows,
 // which is decided by their roles, break callers when they go, move to another
@@ -250,6 +251,13 @@ func (j *judge) model() {
 	j.modelFinding(KindIPUs, Compatible, "IPUs", number(old.IPUs), number(new.IPUs),
 		"Open looks for a device of this size; callers do not name it", again+"; see that such a device is there")
 	j.iterations()
+	if new.GoNames != nil { // else it is a model, of which no package is known
+		v, why, do := Compatible, "callers may ignore it", again
+		if old.Samples {
+			v, why, do = Breaking, "RunSamples and the types of one sample are gone", "generate the package with --batch-dim"
+		}
+		j.modelFinding(KindSamples, v, "samples", yesNo(old.Samples), yesNo(new.Samples), why, do)
+	}
 	j.modelFinding(KindSeed, Compatible, "seed handle", quote(old.SeedHandle), quote(new.SeedHandle),
 		"callers never name it; what becomes of the anchors has lines of its own", again)
 	for _, f := range []struct {
@@ -367,7 +375,7 @@ func (j *judge) role(a, b *Anchor) {
 			why = "it stays a field of " + wasIn
 		}
 	case wasIn == "" && (isIn == "Outputs" || isIn == "SaveOutputs"):
-		why, do = j.newOutput(b)
+		v, why, do = j.newOutput(b)
 	case wasIn == "":
 		v = Breaking
 		why, do = j.newInput(b)
@@ -415,7 +423,7 @@ func (j *judge) added(b *Anchor) {
 		v = Breaking
 		why, do = j.newInput(b)
 	case "Outputs", "SaveOutputs":
-		why, do = j.newOutput(b)
+		v, why, do = j.newOutput(b)
 	}
 	j.anchorFinding(KindAdded, v, b, "", b.summary(), why, do)
 }
@@ -432,9 +440,12 @@ func (j *judge) newInput(b *Anchor) (why, do string) {
 }
 
 // newOutput says what an output means that callers did not get before.
-func (j *judge) newOutput(b *Anchor) (why, do string) {
+func (j *judge) newOutput(b *Anchor) (v Verdict, why, do string) {
 	in := b.group()
-	return fmt.Sprintf("callers may ignore it: New%s allocates it", in),
+	if j.old.Samples && in == "Outputs" {
+		return Breaking, "RunSamples gets another argument, and whoever calls Run may ignore it", "give RunSamples a slice for it"
+	}
+	return Compatible, fmt.Sprintf("callers may ignore it: New%s allocates it", in),
 		again + fmt.Sprintf("; code that fills %s without New%s must set the field", in, in)
 }
 

@@ -18,22 +18,29 @@ type Published struct {
 	// GoNames holds the Go name of every tensor that callers see, by stream
 	// handle. It is nil if the names are not known.
 	GoNames map[string]string
+	// Samples says that the package is known to have RunSamples, which takes
+	// a slice for every run input and output.
+	Samples bool
 }
 
 // FileText returns the content of contract.txt: the canonical text, whose hash
-// `Open` checks, and behind it, in lines that begin with #, that hash and the
-// Go names in the order of the handles.
+// Open checks, and behind it, in lines that begin with #, that hash, whether the
+// package has RunSamples, and the Go names in the order of the handles.
 //
 //	popefgen contract 1
 //	replicas 1
 //	…
 //	# hash 46d4026131652f138b540d98c0eeb399b3b5b9be49a89c9d8803c1332d9d41b0
+//	# samples
 //	# go "h2d_image" Image
 func (p Published) FileText() string {
 	var b strings.Builder
 	text := p.Text()
 	b.WriteString(text)
 	fmt.Fprintf(&b, "# hash %s\n", HashText(text))
+	if p.Samples {
+		b.WriteString("# samples\n")
+	}
 	for _, handle := range slices.Sorted(maps.Keys(p.GoNames)) {
 		fmt.Fprintf(&b, "# go %+q %s\n", handle, p.GoNames[handle])
 	}
@@ -72,6 +79,9 @@ func ParseFile(text string) (Published, error) {
 	}
 	if want := HashText(body); hash != want {
 		return fail("the hash is %.80q, that of the lines above is %s; generate the package again instead of editing this file", hash, want)
+	}
+	if rest, p.Samples = strings.CutPrefix(rest, "# samples\n"); p.Samples {
+		number++
 	}
 	for rest != "" {
 		number++

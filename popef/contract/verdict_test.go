@@ -179,6 +179,10 @@ func TestJudgeGoNames(t *testing.T) {
 		}
 		return p
 	}
+	sampled := func(p contract.Published) contract.Published {
+		p.Samples = true
+		return p
+	}
 	base := edited(t, verdictBase)
 	for _, c := range []struct {
 		name     string
@@ -200,6 +204,15 @@ func TestJudgeGoNames(t *testing.T) {
 			"breaking renamed", "--rename d2h_logits=Logits"},
 		{"neither name nor handle can be said", names(base), names(edited(t, verdictBase, `"logits" output F32 [4 10] handle "d2h_logits" => "a=b" output F32 [4 10] handle "a,b"`), "a,b", "AB"),
 			"breaking renamed, compatible handle", "to do: adapt the callers"},
+		{"output added to samples", sampled(names(base)), sampled(names(edited(t, verdictBase, `+"extra" output F32 [4] handle "d2h_extra" programs [5]`), "d2h_extra", "Extra")),
+			"breaking added", "RunSamples gets another argument"},
+		{"save output added to samples", sampled(names(base)), sampled(names(edited(t, verdictBase, `+"extra" output F32 [4] handle "d2h_extra" programs [7]`), "d2h_extra", "Extra")),
+			"compatible added", ""},
+		{"output appears in samples", sampled(names(edited(t, verdictBase, `+"extra" output F32 [4] handle "d2h_extra" programs [8]`))),
+			edited(t, verdictBase, `+"extra" output F32 [4] handle "d2h_extra" programs [5]`), "breaking role", "RunSamples gets another argument"},
+		{"samples go", sampled(names(base)), names(base), "breaking samples", "RunSamples and the types of one sample are gone"},
+		{"samples come", names(base), sampled(names(base)), "compatible samples", ""},
+		{"samples and a model", sampled(names(base)), base, "", ""},
 		{"quoted", names(base), names(edited(t, verdictBase, `anchor "logits" => anchor "it's"`), "d2h_logits", "ItS"), "breaking renamed", `--rename 'it'\''s=Logits'`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -255,7 +268,7 @@ func TestFindingJSON(t *testing.T) {
 
 func TestParseFile(t *testing.T) {
 	p := edited(t, verdictBase)
-	p.GoNames = map[string]string{"h2d_image": "Image", "d2h \"é\"": "É"}
+	p.GoNames, p.Samples = map[string]string{"h2d_image": "Image", "d2h \"é\"": "É"}, true
 	good := p.FileText()
 	require.True(t, contract.IsFile([]byte(good)))
 	back, err := contract.ParseFile(good)
@@ -272,9 +285,9 @@ func TestParseFile(t *testing.T) {
 		{"cut hash", good[:strings.Index(good, "# hash")+20], "line 15: want the line # hash"},
 		{"names out of order", strings.Replace(good, "# go \"h2d_image\" Image\n", "# go \"a\" A\n", 1), "out of order"},
 		{"no name", strings.Replace(good, "\" Image\n", "\"\n", 1), `want the like of # go "h2d_image" Image`},
-		{"no handle", strings.Replace(good, "# go \"h2d_image\"", "# go image", 1), "line 17: found"},
-		{"other comment", good + "# hello\n", "line 18: found"},
-		{"cut name", good[:len(good)-1], "line 17: found"},
+		{"no handle", strings.Replace(good, "# go \"h2d_image\"", "# go image", 1), "line 18: found"},
+		{"other comment", good + "# hello\n", "line 19: found"},
+		{"cut name", good[:len(good)-1], "line 18: found"},
 		{"damaged contract", strings.Replace(good, "input F32", "input F33", 1), "line 9: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
