@@ -28,8 +28,14 @@ func goName(s string) string {
 			start = true
 			continue
 		}
+		if runes >= maxIdent {
+			break
+		}
 		if start {
 			if unicode.IsDigit(last) && unicode.IsDigit(r) {
+				if runes+1 >= maxIdent {
+					break
+				}
 				b.WriteByte('_')
 				runes++
 			}
@@ -39,9 +45,6 @@ func goName(s string) string {
 				runes++
 			}
 			start = false
-		}
-		if runes >= maxIdent {
-			break
 		}
 		b.WriteRune(r)
 		runes++
