@@ -76,6 +76,9 @@ func bindConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 }
 
 func newConv[T float](s convShape) Kernel {
+	if k := newVectorConv[T](s); k != nil {
+		return k
+	}
 	if s.maps <= fewMaps {
 		return newDirectConv[T](s)
 	}
@@ -184,30 +187,30 @@ func (t *gemmConvTask[T]) compute(unit int, buf []T) {
 	w := matrix[T]{t.w[(g*t.maps+first)*depth:], depth, 1}
 	for c := 0; c < t.channels; c += t.block {
 		channels := min(t.block, t.channels-c)
-		t.gather(buf, t.x[((n*t.group+g)*t.channels+c)*plane:], channels, pos, cols)
+		gatherWindows(&t.convShape, buf, t.x[((n*t.group+g)*t.channels+c)*plane:], channels, pos, cols)
 		multiplyBlock(y, positions, last-first, cols, w.at(0, c*t.window), buf, panel, channels*t.window, 1)
 	}
 }
 
-// gather writes the windows of the output positions [pos, pos+cols), for the
+// gatherWindows writes the windows of the output positions [pos, pos+cols), for the
 // given number of channels from the start of x, as columns of a panel.
-func (t *gemmConvTask[T]) gather(dst, x []T, channels, pos, cols int) {
-	plane := product3(t.in)
+func gatherWindows[T float](s *convShape, dst, x []T, channels, pos, cols int) {
+	plane, window := product3(s.in), product3(s.kernel)
 	// The positions fall into stretches of one output row each.
 	for lane := 0; lane < cols; {
 		at := pos + lane
-		ox := at % t.out[2]
-		oy := at / t.out[2] % t.out[1]
-		oz := at / (t.out[2] * t.out[1])
-		n := min(cols-lane, t.out[2]-ox)
+		ox := at % s.out[2]
+		oy := at / s.out[2] % s.out[1]
+		oz := at / (s.out[2] * s.out[1])
+		n := min(cols-lane, s.out[2]-ox)
 		k := 0
-		for kz := range t.kernel[0] {
-			iz := oz*t.stride[0] - t.pad[0] + kz*t.dilation[0]
-			for ky := range t.kernel[1] {
-				iy := oy*t.stride[1] - t.pad[1] + ky*t.dilation[1]
-				empty := iz < 0 || iz >= t.in[0] || iy < 0 || iy >= t.in[1]
-				for kx := range t.kernel[2] {
-					lo, hi := t.inside(2, kx)
+		for kz := range s.kernel[0] {
+			iz := oz*s.stride[0] - s.pad[0] + kz*s.dilation[0]
+			for ky := range s.kernel[1] {
+				iy := oy*s.stride[1] - s.pad[1] + ky*s.dilation[1]
+				empty := iz < 0 || iz >= s.in[0] || iy < 0 || iy >= s.in[1]
+				for kx := range s.kernel[2] {
+					lo, hi := s.inside(2, kx)
 					lo, hi = max(lo-ox, 0), min(hi-ox, n)
 					lo = min(lo, n)
 					if empty || hi <= lo {
@@ -215,11 +218,11 @@ func (t *gemmConvTask[T]) gather(dst, x []T, channels, pos, cols int) {
 					}
 					src := 0
 					if lo < hi {
-						src = (iz*t.in[1]+iy)*t.in[2] + (ox+lo)*t.stride[2] - t.pad[2] + kx*t.dilation[2]
+						src = (iz*s.in[1]+iy)*s.in[2] + (ox+lo)*s.stride[2] - s.pad[2] + kx*s.dilation[2]
 					}
 					for c := range channels {
-						row := dst[(c*t.window+k)*panel+lane:][:n]
-						gatherRow(row, x[min(c*plane+src, len(x)):], lo, hi, t.stride[2])
+						row := dst[(c*window+k)*panel+lane:][:n]
+						gatherRow(row, x[min(c*plane+src, len(x)):], lo, hi, s.stride[2])
 					}
 					k++
 				}

@@ -90,6 +90,15 @@ func (p vectorPath) multiply(args *gemmArgs, cols int) {
 	}
 }
 
+// multiplyTaps computes a tile whose mask and lanes are set.
+func (p vectorPath) multiplyTaps(args *gemmArgs) {
+	if p == pathAVX512 {
+		gemmTapsAVX512(args)
+	} else {
+		gemmTapsAVX2(args)
+	}
+}
+
 // addend is what a product is added to: row i of the result begins at i·row,
 // and all of it is one element if column is set.
 type addend struct {
