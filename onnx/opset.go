@@ -25,6 +25,9 @@ type since struct {
 var operators = merge(
 	elementwiseOps,
 	activationOps,
+	attentionOps,
+	rmsNormOps,
+	lossOps,
 	shapeOps,
 	movementOps,
 	matrixOps,

@@ -24,6 +24,7 @@ type Op interface {
 // operators makes an operator without attributes by its kind.
 var operators = map[string]func() Op{
 	"ArgMax":          func() Op { return new(ArgMax) },
+	"Attention":       func() Op { return new(Attention) },
 	"AveragePool":     func() Op { return new(AveragePool) },
 	"BatchNorm":       func() Op { return new(BatchNorm) },
 	"Binary":          func() Op { return new(Binary) },
@@ -51,6 +52,7 @@ var operators = map[string]func() Op{
 	"LRN":             func() Op { return new(LRN) },
 	"LSTM":            func() Op { return new(LSTM) },
 	"LayerNorm":       func() Op { return new(LayerNorm) },
+	"LinearAttention": func() Op { return new(LinearAttention) },
 	"Loop":            func() Op { return new(Loop) },
 	"LpPool":          func() Op { return new(LpPool) },
 	"MatMul":          func() Op { return new(MatMul) },
@@ -61,6 +63,7 @@ var operators = map[string]func() Op{
 	"OneHot":          func() Op { return new(OneHot) },
 	"Pad":             func() Op { return new(Pad) },
 	"Quantize":        func() Op { return new(Quantize) },
+	"RMSNorm":         func() Op { return new(RMSNorm) },
 	"RNN":             func() Op { return new(RNN) },
 	"Reduce":          func() Op { return new(Reduce) },
 	"Reshape":         func() Op { return new(Reshape) },

@@ -100,6 +100,8 @@ var families = []map[string]binder{
 	sampleKernels,
 	normKernels,
 	recurrentKernels,
+	attentionKernels,
+	rmsNormKernels,
 	indexKernels,
 	selectKernels,
 	bitsKernels,

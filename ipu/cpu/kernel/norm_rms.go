@@ -1,0 +1,77 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var rmsNormKernels = map[string]binder{"RMSNorm": widened(bindRMSNorm)}
+
+func bindRMSNorm(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.RMSNorm)
+	switch in[0].DType {
+	case graph.F32:
+		return newRMSNorm[float32](o, in), nil
+	case graph.F64:
+		return newRMSNorm[float64](o, in), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// rmsNorm computes x/√(mean(x²)+ε)·scale over rows, the elements from an axis
+// to the last.
+type rmsNorm[T float] struct {
+	epsilon   float64
+	rows, row int
+	scale     layerOperand
+	task      rmsNormTask[T]
+}
+
+func newRMSNorm[T float](o *graph.RMSNorm, in []graph.TensorType) *rmsNorm[T] {
+	x := in[0].Shape
+	return &rmsNorm[T]{epsilon: o.Epsilon, rows: elements(x[:o.Axis]), row: elements(x[o.Axis:]), scale: newLayerOperand(x, in[1].Shape, o.Axis)}
+}
+
+// Scratch implements [Kernel].
+func (k *rmsNorm[T]) Scratch() int { return 0 }
+
+// InPlace implements [InPlacer].
+func (k *rmsNorm[T]) InPlace(i int) bool { return i == 0 }
+
+// Run implements [Kernel].
+func (k *rmsNorm[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	t := &k.task
+	*t = rmsNormTask[T]{rmsNorm: k, x: view[T](in[0]), scaleData: view[T](in[1]), y: view[T](out[0])}
+	t.parts = cut(p, k.rows, 3*k.row+16)
+	p.Run(t, t.parts)
+	*t = rmsNormTask[T]{}
+	return nil
+}
+
+type rmsNormTask[T float] struct {
+	*rmsNorm[T]
+	x, y, scaleData []T
+	parts           int
+}
+
+// Do implements [Task].
+func (t *rmsNormTask[T]) Do(part int) {
+	for i, end := span(t.rows, t.parts, part, 1); i < end; i++ {
+		x := t.x[i*t.row:][:t.row]
+		y := t.y[i*t.row:][:len(x)]
+		r := T(1 / math.Sqrt(longSquares(x, 0)/float64(t.row)+t.epsilon))
+		if t.scale.direct {
+			scale := t.scaleData[:len(x)]
+			for j, v := range x {
+				y[j] = v * r * scale[j]
+			}
+			continue
+		}
+		scale := t.scaleData[t.scale.offset(i):]
+		for j, v := range x {
+			y[j] = v * r * scale[t.scale.at(j)]
+		}
+	}
+}

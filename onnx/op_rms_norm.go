@@ -1,0 +1,22 @@
+package onnx
+
+import "github.com/popefgen/popefgen/ipu/graph"
+
+// rmsNormOps normalise without taking off the mean.
+var rmsNormOps = map[string][]since{"RMSNormalization": {{23, rmsNorm}}}
+
+// rmsNorm lowers RMSNormalization, whose result has the type of the scale. It
+// is computed in single precision at least, whatever stash_type says.
+func rmsNorm(c *call) []*value {
+	x, scale := c.in(0), c.in(1)
+	c.int("stash_type", int64(Float))
+	op := &graph.RMSNorm{Axis: c.axis(c.int("axis", -1), x.rank()), Epsilon: c.float("epsilon", 1e-5)}
+	to := scale.typ.DType
+	if x.typ.DType != to {
+		x, scale = c.wide(x), c.wide(scale)
+		if x.typ.DType == graph.F64 || scale.typ.DType == graph.F64 {
+			x, scale = c.cast(x, graph.F64), c.cast(scale, graph.F64)
+		}
+	}
+	return one(c.cast(c.emit(op, x, scale), to))
+}
