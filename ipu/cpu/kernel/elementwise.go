@@ -264,8 +264,8 @@ func fill[E unsigned](dst, element []byte) {
 func decodeHalf(t graph.DType, dst []float32, src []byte) {
 	if t == graph.BF16 {
 		num.DecodeBFloat16(dst, view[num.BFloat16](src))
-	} else {
-		num.DecodeFloat16(dst, view[num.Float16](src))
+	} else if h := view[num.Float16](src); !vectorDecode(dst, h) {
+		num.DecodeFloat16(dst, h)
 	}
 }
 
@@ -273,8 +273,8 @@ func decodeHalf(t graph.DType, dst []float32, src []byte) {
 func encodeHalf(t graph.DType, dst []byte, src []float32) {
 	if t == graph.BF16 {
 		num.EncodeBFloat16(view[num.BFloat16](dst), src)
-	} else {
-		num.EncodeFloat16(view[num.Float16](dst), src)
+	} else if h := view[num.Float16](dst); !vectorEncode(h, src) {
+		num.EncodeFloat16(h, src)
 	}
 }
 
@@ -345,6 +345,9 @@ func clipOf[T number](low, high bool) compute {
 // clip limits x from below, then from above, so that the upper limit wins
 // where they cross. A NaN on either side gives NaN.
 func clip[T number](dst, x, lo, hi []T, low, high bool) {
+	if vectorClip(dst, x, lo, hi, low, high) {
+		return
+	}
 	dst = dst[:len(x)]
 	switch {
 	case low && high:

@@ -65,6 +65,9 @@ func integerBinary[T integer](fn graph.BinaryFn) compute {
 }
 
 func floatBinary[T float](fn graph.BinaryFn) compute {
+	if f := vectorBinary[T](fn); f != nil {
+		return binaryOf(f)
+	}
 	if fn == graph.Div {
 		return binaryOf(divide[T])
 	}
@@ -84,6 +87,9 @@ func halfBinary(t graph.DType, fn graph.BinaryFn) compute {
 	f := arithmetic[float32](fn)
 	if fn == graph.Div {
 		f = divide[float32]
+	}
+	if v := vectorBinary[float32](fn); v != nil {
+		f = v
 	}
 	if f == nil {
 		return nil

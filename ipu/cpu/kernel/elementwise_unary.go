@@ -272,6 +272,9 @@ func unaryFloat[T float](o *graph.Unary) func(dst, x []T) {
 }
 
 func unaryF32(o *graph.Unary) func(dst, x []float32) {
+	if f := vectorUnary(o.Fn); f != nil {
+		return f
+	}
 	switch o.Fn {
 	case graph.Exp:
 		return expF32

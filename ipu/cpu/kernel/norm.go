@@ -76,6 +76,9 @@ func (t *batchNormTask[T]) Do(part int) {
 		mean, bias := t.mean[c], t.bias[c]
 		x := t.x[i*t.plane:][:t.plane]
 		y := t.y[i*t.plane:][:len(x)]
+		if vectorNormalise(y, x, mean, a, bias) {
+			continue
+		}
 		for j, v := range x {
 			y[j] = (v-mean)*a + bias
 		}

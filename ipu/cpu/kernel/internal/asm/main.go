@@ -25,6 +25,7 @@ var files = []struct {
 	{"gemm", writeGemm},
 	{"gemv", writeGemv},
 	{"gather", writeGather},
+	{"elementwise", writeElementwise},
 }
 
 func main() {
@@ -57,6 +58,11 @@ func write(path string, set isa, fn func(*asm)) error {
 	if err != nil {
 		return err
 	}
+	if !set.wide() {
+		if err := checkRegisters(string(text)); err != nil {
+			return err
+		}
+	}
 	return os.WriteFile(path, text, 0o644)
 }
 
@@ -83,7 +89,8 @@ func (s isa) bytes() int { return 4 * s.lanes }
 type asm struct {
 	*build.Context
 	isa
-	label int
+	label  int
+	consts *constants
 }
 
 // vec returns a new vector register.

@@ -1,0 +1,306 @@
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+// The loops over elements in assembly. Each computes whole vectors and then
+// what is left with a mask, so that an element's result does not depend on
+// where it stands.
+
+//go:noescape
+func addAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func subtractAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func multiplyAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func divideAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func maximumAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func minimumAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func clipAVX512(dst, x, lo, hi *float32, n int)
+
+//go:noescape
+func reluAVX512(dst, x *float32, n int)
+
+//go:noescape
+func scaleAVX512(dst, x *float32, n int, factor float32)
+
+//go:noescape
+func normaliseAVX512(dst, x *float32, n int, mean, factor, shift float32)
+
+//go:noescape
+func normaliseRowAVX512(dst, x, scale, shift *float32, n int, mean, factor float32)
+
+//go:noescape
+func sumAVX512(x *float32, n int) float32
+
+//go:noescape
+func sumSquaresAVX512(x *float32, n int, mean float32) float32
+
+//go:noescape
+func widenAVX512(dst *float32, x *uint16, vectors int)
+
+//go:noescape
+func narrowAVX512(dst *uint16, x *float32, vectors int)
+
+//go:noescape
+func addAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func subtractAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func multiplyAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func divideAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func maximumAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func minimumAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func clipAVX2(dst, x, lo, hi *float32, n int)
+
+//go:noescape
+func reluAVX2(dst, x *float32, n int)
+
+//go:noescape
+func scaleAVX2(dst, x *float32, n int, factor float32)
+
+//go:noescape
+func normaliseAVX2(dst, x *float32, n int, mean, factor, shift float32)
+
+//go:noescape
+func normaliseRowAVX2(dst, x, scale, shift *float32, n int, mean, factor float32)
+
+//go:noescape
+func sumAVX2(x *float32, n int) float32
+
+//go:noescape
+func sumSquaresAVX2(x *float32, n int, mean float32) float32
+
+//go:noescape
+func widenAVX2(dst *float32, x *uint16, vectors int)
+
+//go:noescape
+func narrowAVX2(dst *uint16, x *float32, vectors int)
+
+// stretch is how many elements one call of a loop in assembly is given: the
+// garbage collector can't stop it.
+const stretch = 1 << 15
+
+// unaryLoop and binaryLoop are loops in assembly.
+type (
+	unaryLoop  func(dst, x *float32, n int)
+	binaryLoop func(dst, x, y *float32, n int)
+)
+
+// over returns f as a function of slices.
+func (f unaryLoop) over() func(dst, x []float32) {
+	return func(dst, x []float32) {
+		dst = dst[:len(x)]
+		for i := 0; i < len(x); i += stretch {
+			f(&dst[i], &x[i], min(stretch, len(x)-i))
+		}
+	}
+}
+
+// over returns f as a function of slices.
+func (f binaryLoop) over() func(dst, x, y []float32) {
+	return func(dst, x, y []float32) {
+		x, y = x[:len(dst)], y[:len(dst)]
+		for i := 0; i < len(dst); i += stretch {
+			f(&dst[i], &x[i], &y[i], min(stretch, len(dst)-i))
+		}
+	}
+}
+
+// pick returns the loop of the current path, which isn't plain Go.
+func pick[F any](wide, narrow F) F {
+	if path == pathAVX512 {
+		return wide
+	}
+	return narrow
+}
+
+// vectorUnary returns the loop of a function by vectors, nil if there is none.
+func vectorUnary(fn graph.UnaryFn) func(dst, x []float32) {
+	if path == pathGo {
+		return nil
+	}
+	switch fn {
+	case graph.Relu:
+		return pick[unaryLoop](reluAVX512, reluAVX2).over()
+	}
+	return nil
+}
+
+// vectorBinary returns the loop of a function by vectors, nil if there is none
+// for T.
+func vectorBinary[T number](fn graph.BinaryFn) func(dst, a, b []T) {
+	if path == pathGo {
+		return nil
+	}
+	var l binaryLoop
+	switch fn {
+	case graph.Add:
+		l = pick[binaryLoop](addAVX512, addAVX2)
+	case graph.Sub:
+		l = pick[binaryLoop](subtractAVX512, subtractAVX2)
+	case graph.Mul:
+		l = pick[binaryLoop](multiplyAVX512, multiplyAVX2)
+	case graph.Div:
+		l = pick[binaryLoop](divideAVX512, divideAVX2)
+	case graph.Max:
+		l = pick[binaryLoop](maximumAVX512, maximumAVX2)
+	case graph.Min:
+		l = pick[binaryLoop](minimumAVX512, minimumAVX2)
+	default:
+		return nil
+	}
+	f, _ := any(l.over()).(func(dst, a, b []T))
+	return f
+}
+
+// vectorClip is [clip] by vectors, if there are any for T; it reports whether
+// it did it.
+func vectorClip[T number](dst, x, lo, hi []T, low, high bool) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	var f func(dst, a, b []float32)
+	limit := hi
+	switch {
+	case low && high:
+		d, u, l, h := asFloat32(dst), asFloat32(x), asFloat32(lo), asFloat32(hi)
+		d, l, h = d[:len(u)], l[:len(u)], h[:len(u)]
+		for i := 0; i < len(u); i += stretch {
+			n := min(stretch, len(u)-i)
+			if path == pathAVX512 {
+				clipAVX512(&d[i], &u[i], &l[i], &h[i], n)
+			} else {
+				clipAVX2(&d[i], &u[i], &l[i], &h[i], n)
+			}
+		}
+		return true
+	case low:
+		f, limit = vectorBinary[float32](graph.Max), lo
+	case high:
+		f = vectorBinary[float32](graph.Min)
+	default:
+		return false
+	}
+	f(asFloat32(dst)[:len(x)], asFloat32(x), asFloat32(limit))
+	return true
+}
+
+// scaleF32 sets dst to x·factor.
+func scaleF32(dst, x []float32, factor float32) {
+	if len(x) == 0 {
+		return
+	}
+	dst = dst[:len(x)]
+	if path == pathAVX512 {
+		scaleAVX512(&dst[0], &x[0], len(x), factor)
+	} else {
+		scaleAVX2(&dst[0], &x[0], len(x), factor)
+	}
+}
+
+// vectorNormalise sets y to (x-mean)·factor + shift by vectors, if there are
+// any for T; it reports whether it did it.
+func vectorNormalise[T float](y, x []T, mean, factor, shift T) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	d, u := asFloat32(y)[:len(x)], asFloat32(x)
+	for i := 0; i < len(u); i += stretch {
+		n := min(stretch, len(u)-i)
+		if path == pathAVX512 {
+			normaliseAVX512(&d[i], &u[i], n, float32(mean), float32(factor), float32(shift))
+		} else {
+			normaliseAVX2(&d[i], &u[i], n, float32(mean), float32(factor), float32(shift))
+		}
+	}
+	return true
+}
+
+// halfLanes is the most elements that the loops over half precision convert at
+// a time.
+const halfLanes = 16
+
+// vectorDecode is [num.DecodeFloat16] by vectors, if there are any; it reports
+// whether it did it.
+func vectorDecode(dst []float32, src []num.Float16) bool {
+	if path == pathGo {
+		return false
+	}
+	dst = dst[:len(src)]
+	for len(src) >= halfLanes {
+		n := min(stretch, len(src)&^(halfLanes-1))
+		decode(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[n:]
+	}
+	if len(src) > 0 {
+		var x [halfLanes]num.Float16
+		var y [halfLanes]float32
+		copy(x[:], src)
+		decode(&y[0], &x[0], halfLanes)
+		copy(dst, y[:])
+	}
+	return true
+}
+
+// decode converts n elements, a multiple of halfLanes.
+func decode(dst *float32, src *num.Float16, n int) {
+	if path == pathAVX512 {
+		widenAVX512(dst, (*uint16)(src), n/16)
+	} else {
+		widenAVX2(dst, (*uint16)(src), n/8)
+	}
+}
+
+// vectorEncode is [num.EncodeFloat16] by vectors, if there are any; it reports
+// whether it did it.
+func vectorEncode(dst []num.Float16, src []float32) bool {
+	if path == pathGo {
+		return false
+	}
+	dst = dst[:len(src)]
+	for len(src) >= halfLanes {
+		n := min(stretch, len(src)&^(halfLanes-1))
+		encode(&dst[0], &src[0], n)
+		dst, src = dst[n:], src[n:]
+	}
+	if len(src) > 0 {
+		var x [halfLanes]float32
+		var y [halfLanes]num.Float16
+		copy(x[:], src)
+		encode(&y[0], &x[0], halfLanes)
+		copy(dst, y[:])
+	}
+	return true
+}
+
+// encode converts n elements, a multiple of halfLanes.
+func encode(dst *num.Float16, src *float32, n int) {
+	if path == pathAVX512 {
+		narrowAVX512((*uint16)(dst), src, n/16)
+	} else {
+		narrowAVX2((*uint16)(dst), src, n/8)
+	}
+}

@@ -1,0 +1,20 @@
+//go:build !amd64
+
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+func vectorUnary(graph.UnaryFn) func(dst, x []float32) { return nil }
+
+func vectorBinary[T number](graph.BinaryFn) func(dst, a, b []T) { return nil }
+
+func vectorClip[T number](_, _, _, _ []T, _, _ bool) bool { return false }
+
+func vectorNormalise[T float](_, _ []T, _, _, _ T) bool { return false }
+
+func vectorDecode([]float32, []num.Float16) bool { return false }
+
+func vectorEncode([]num.Float16, []float32) bool { return false }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// writeElementwise writes the loops of simple functions of elements.
+func writeElementwise(a *asm) {
+	two := []string{"x", "y"}
+	for _, l := range []loop{
+		{name: "add", slices: two, body: func(a *asm, x, _ []vec) vec { return a.add(x[0], x[1]) }},
+		{name: "subtract", slices: two, body: func(a *asm, x, _ []vec) vec { return a.sub(x[0], x[1]) }},
+		{name: "multiply", slices: two, body: func(a *asm, x, _ []vec) vec { return a.mul(x[0], x[1]) }},
+		{name: "divide", slices: two, body: func(a *asm, x, _ []vec) vec { return a.div(x[0], x[1]) }},
+		{name: "maximum", slices: two, body: func(a *asm, x, _ []vec) vec { return a.maximum(x[0], x[1]) }},
+		{name: "minimum", slices: two, body: func(a *asm, x, _ []vec) vec { return a.minimum(x[0], x[1]) }},
+		{name: "clip", slices: []string{"x", "lo", "hi"}, body: func(a *asm, x, _ []vec) vec {
+			return a.minimum(a.maximum(x[0], x[1]), x[2])
+		}},
+		{name: "relu", slices: []string{"x"}, body: func(a *asm, x, _ []vec) vec {
+			zero := a.vec()
+			a.zero(zero)
+			return a.keep(notLessEqual, x[0], zero)
+		}},
+		{name: "scale", slices: []string{"x"}, scalars: []string{"factor"}, body: func(a *asm, x, s []vec) vec {
+			return a.mul(x[0], s[0])
+		}},
+		// (x-mean)·factor + shift
+		{name: "normalise", slices: []string{"x"}, scalars: []string{"mean", "factor", "shift"}, body: func(a *asm, x, s []vec) vec {
+			return a.fma(a.sub(x[0], s[0]), s[1], s[2])
+		}},
+		// (x-mean)·factor·scale + shift
+		{name: "normaliseRow", slices: []string{"x", "scale", "shift"}, scalars: []string{"mean", "factor"}, body: func(a *asm, x, s []vec) vec {
+			return a.fma(a.mul(a.sub(x[0], s[0]), s[1]), x[1], x[2])
+		}},
+		{name: "sum", slices: []string{"x"}, sum: true, noStore: true, body: func(_ *asm, x, _ []vec) vec { return x[0] }},
+		{name: "sumSquares", slices: []string{"x"}, scalars: []string{"mean"}, sum: true, noStore: true, body: func(a *asm, x, s []vec) vec {
+			d := a.sub(x[0], s[0])
+			return a.mul(d, d)
+		}},
+	} {
+		l.write(a)
+	}
+	a.halves()
+}
+
+// maximum is Go's max: NaN if either is, and +0 above -0.
+func (a *asm) maximum(x, y vec) vec {
+	return a.orNaN(x, y, a.and(a.upper(x, y), a.upper(y, x)))
+}
+
+// minimum is Go's min.
+func (a *asm) minimum(x, y vec) vec {
+	return a.orNaN(x, y, a.or(a.lower(x, y), a.lower(y, x)))
+}
+
+// orNaN returns NaN where x or y is, r elsewhere.
+func (a *asm) orNaN(x, y, r vec) vec { return a.choose(unordered, x, y, a.add(x, y), r) }
+
+// halves writes the conversions between half and single precision, of whole
+// vectors.
+func (a *asm) halves() {
+	for _, widen := range []bool{true, false} {
+		name, signature := "widen", "func(dst *float32, x *uint16, vectors int)"
+		if !widen {
+			name, signature = "narrow", "func(dst *uint16, x *float32, vectors int)"
+		}
+		a.Function(name + a.name)
+		a.Attributes(attr.NOSPLIT)
+		a.SignatureExpr(signature)
+		dst, x, n := a.Load(a.Param("dst"), a.GP64()), a.Load(a.Param("x"), a.GP64()), a.Load(a.Param("vectors"), a.GP64())
+		run := a.newLabel("loop")
+		a.Label(run)
+		v := a.vec()
+		if widen {
+			a.VCVTPH2PS(at(x, 0), v)
+			a.VMOVUPS(v, at(dst, 0))
+			a.ADDQ(operand.U8(a.bytes()/2), x)
+			a.ADDQ(operand.U8(a.bytes()), dst)
+		} else {
+			a.VMOVUPS(at(x, 0), v)
+			a.VCVTPS2PH(operand.U8(0), v, at(dst, 0))
+			a.ADDQ(operand.U8(a.bytes()), x)
+			a.ADDQ(operand.U8(a.bytes()/2), dst)
+		}
+		a.DECQ(n)
+		a.JNZ(operand.LabelRef(run))
+		a.ret()
+	}
+}

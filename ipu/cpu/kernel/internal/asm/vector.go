@@ -1,0 +1,272 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// vec is a vector register.
+type vec = reg.VecVirtual
+
+// constants is a table of vectors in memory, all of whose lanes are equal.
+type constants struct {
+	table operand.Mem
+	at    map[uint32]int
+}
+
+// constant returns a vector of v in memory.
+func (a *asm) constant(v float32) operand.Mem { return a.bits(math.Float32bits(v)) }
+
+// bits returns a vector of numbers of 32 bits in memory.
+func (a *asm) bits(v uint32) operand.Mem {
+	if a.consts == nil {
+		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[uint32]int{}}
+		a.DataAttributes(attr.RODATA | attr.NOPTR)
+		// The masks of the first 0 to lanes elements begin in this.
+		for i := range 2 * a.lanes {
+			a.AppendDatum(operand.U32(-uint32(1 - i/a.lanes)))
+		}
+	}
+	offset, ok := a.consts.at[v]
+	if !ok {
+		offset = (2 + len(a.consts.at)) * a.bytes()
+		a.consts.at[v] = offset
+		for range a.lanes {
+			a.AppendDatum(operand.U32(v))
+		}
+	}
+	return a.consts.table.Offset(offset)
+}
+
+// load returns a register that holds m.
+func (a *asm) load(m operand.Mem) vec {
+	v := a.vec()
+	a.VMOVUPS(m, v)
+	return v
+}
+
+// fresh returns a copy of v.
+func (a *asm) fresh(v vec) vec {
+	w := a.vec()
+	a.VMOVAPS(v, w)
+	return w
+}
+
+// The following return x∘y, in this order: of operations that are not
+// commutative, y may be memory.
+func (a *asm) add(x vec, y operand.Op) vec { v := a.vec(); a.VADDPS(y, x, v); return v }
+func (a *asm) sub(x vec, y operand.Op) vec { v := a.vec(); a.VSUBPS(y, x, v); return v }
+func (a *asm) mul(x vec, y operand.Op) vec { v := a.vec(); a.VMULPS(y, x, v); return v }
+func (a *asm) div(x vec, y operand.Op) vec { v := a.vec(); a.VDIVPS(y, x, v); return v }
+func (a *asm) and(x vec, y operand.Op) vec { v := a.vec(); a.VANDPS(y, x, v); return v }
+func (a *asm) or(x vec, y operand.Op) vec  { v := a.vec(); a.VORPS(y, x, v); return v }
+func (a *asm) xor(x vec, y operand.Op) vec { v := a.vec(); a.VXORPS(y, x, v); return v }
+
+// lower and upper return the smaller and the larger of x and y; y if either is
+// NaN, or both are zero.
+func (a *asm) lower(x vec, y operand.Op) vec { v := a.vec(); a.VMINPS(y, x, v); return v }
+func (a *asm) upper(x vec, y operand.Op) vec { v := a.vec(); a.VMAXPS(y, x, v); return v }
+
+// fma returns x·y + z, in x's register.
+func (a *asm) fma(x, y vec, z operand.Op) vec { a.VFMADD213PS(z, y, x); return x }
+
+// Predicates of compare.
+const (
+	less         = 0x11 // and ordered
+	lessEqual    = 0x12
+	unordered    = 0x03
+	notLessEqual = 0x06 // or unordered
+	equal        = 0x00
+)
+
+// choose returns yes in the lanes in which x stands to y as the predicate
+// says, and no in the others.
+func (a *asm) choose(predicate int, x vec, y operand.Op, yes, no vec) vec {
+	v := a.vec()
+	if a.wide() {
+		k := a.K()
+		a.VCMPPS(operand.U8(predicate), y, x, k)
+		a.VBLENDMPS(yes, no, k, v)
+		return v
+	}
+	k := a.vec()
+	a.VCMPPS(operand.U8(predicate), y, x, k)
+	a.VBLENDVPS(k, yes, no, v)
+	return v
+}
+
+// keep returns x in the lanes in which it stands to y as the predicate says,
+// and zero in the others.
+func (a *asm) keep(predicate int, x vec, y operand.Op) vec {
+	v := a.vec()
+	if a.wide() {
+		k := a.K()
+		a.VCMPPS(operand.U8(predicate), y, x, k)
+		a.VMOVAPS_Z(x, k, v)
+		return v
+	}
+	a.VCMPPS(operand.U8(predicate), y, x, v)
+	a.VANDPS(x, v, v)
+	return v
+}
+
+// loop describes a function of slices.
+type loop struct {
+	name    string
+	slices  []string // of the operands; the result's is dst
+	scalars []string // single operands
+	// body computes a vector of the result from those of the operands. It
+	// must not change them.
+	body func(a *asm, x, s []vec) vec
+	// sum is set if the results are to be added up too, and returned.
+	sum bool
+	// noStore is set if only the sum is wanted.
+	noStore bool
+}
+
+// write writes the function: whole vectors in a loop, then what is left with a
+// mask. A result for an element is the same wherever the element stands.
+func (l loop) write(a *asm) {
+	slices := append([]string{"dst"}, l.slices...)
+	if l.noStore {
+		slices = l.slices
+	}
+	signature := strings.Join(slices, ", ") + " *float32, n int"
+	if len(l.scalars) > 0 {
+		signature += ", " + strings.Join(l.scalars, ", ") + " float32"
+	}
+	signature = "func(" + signature + ")"
+	if l.sum {
+		signature += " float32"
+	}
+	a.Function(l.name + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr(signature)
+	pointers := map[string]reg.Register{}
+	for _, s := range slices {
+		pointers[s] = a.Load(a.Param(s), a.GP64())
+	}
+	n := a.Load(a.Param("n"), a.GP64())
+	var s []vec
+	for _, name := range l.scalars {
+		m, err := a.Param(name).Resolve()
+		if err != nil {
+			panic(err)
+		}
+		v := a.vec()
+		a.VBROADCASTSS(m.Addr, v)
+		s = append(s, v)
+	}
+	var total vec
+	if l.sum {
+		total = a.vec()
+		a.zero(total)
+	}
+	i := a.GP64()
+	a.XORQ(i, i)
+	run, tail, done := a.newLabel("loop"), a.newLabel("tail"), a.newLabel("done")
+	a.SUBQ(operand.U8(a.lanes), n)
+	a.JL(operand.LabelRef(tail))
+	a.Label(run)
+	var x []vec
+	for _, name := range l.slices {
+		x = append(x, a.load(indexed(pointers[name], i, 1, 0)))
+	}
+	r := l.body(a, x, s)
+	if l.sum {
+		a.VADDPS(r, total, total)
+	}
+	if !l.noStore {
+		a.VMOVUPS(r, indexed(pointers["dst"], i, 1, 0))
+	}
+	a.ADDQ(operand.U8(a.bytes()), i)
+	a.SUBQ(operand.U8(a.lanes), n)
+	a.JGE(operand.LabelRef(run))
+
+	a.Label(tail)
+	a.ADDQ(operand.U8(a.lanes), n)
+	a.JZ(operand.LabelRef(done))
+	mask := a.firstLanes(n)
+	x = nil
+	for _, name := range l.slices {
+		v := a.vec()
+		if a.wide() {
+			a.VMOVUPS_Z(indexed(pointers[name], i, 1, 0), mask, v)
+		} else {
+			a.VMASKMOVPS(indexed(pointers[name], i, 1, 0), mask.(vec), v)
+		}
+		x = append(x, v)
+	}
+	r = l.body(a, x, s)
+	if l.sum {
+		if a.wide() {
+			a.VADDPS(r, total, mask, total)
+		} else {
+			v := a.and(r, mask.(vec))
+			a.VADDPS(v, total, total)
+		}
+	}
+	if !l.noStore {
+		if a.wide() {
+			a.VMOVUPS(r, mask, indexed(pointers["dst"], i, 1, 0))
+		} else {
+			a.VMASKMOVPS(r, mask.(vec), indexed(pointers["dst"], i, 1, 0))
+		}
+	}
+	a.Label(done)
+	if l.sum {
+		a.Store(a.across(total, a.addLanes), a.ReturnIndex(0))
+	}
+	a.ret()
+}
+
+// firstLanes returns a mask of the first n lanes.
+func (a *asm) firstLanes(n reg.Register) reg.Register {
+	if a.wide() {
+		bits, k := a.GP32(), a.K()
+		a.MOVL(operand.I32(-1), bits)
+		a.BZHIL(n.(reg.GPVirtual).As32(), bits, bits)
+		a.KMOVW(bits, k)
+		return k
+	}
+	a.bits(0)
+	table, v := a.GP64(), a.vec()
+	a.LEAQ(a.consts.table.Offset(a.bytes()), table)
+	a.NEGQ(n)
+	a.VMOVUPS(indexed(table, n, 4, 0), v)
+	return v
+}
+
+func (a *asm) addLanes(x, y, to operand.Op) { a.VADDPS(y, x, to) }
+
+// across combines all lanes of v.
+func (a *asm) across(v vec, combine func(x, y, to operand.Op)) reg.Register {
+	if a.wide() {
+		upper := a.YMM()
+		a.VEXTRACTF64X4(operand.U8(1), v, upper)
+		combine(v.AsY(), upper, v.AsY())
+	}
+	upper := a.XMM()
+	a.VEXTRACTF128(operand.U8(1), v.AsY(), upper)
+	combine(v.AsX(), upper, v.AsX())
+	a.VPERMILPS(operand.U8(0x4e), v.AsX(), upper)
+	combine(v.AsX(), upper, v.AsX())
+	a.VPERMILPS(operand.U8(0xb1), v.AsX(), upper)
+	combine(v.AsX(), upper, v.AsX())
+	return v.AsX()
+}
+
+// checkRegisters fails where code for AVX2 uses what only AVX-512 has.
+func checkRegisters(text string) error {
+	for _, line := range strings.Split(text, "\n") {
+		if strings.Contains(line, "AVX512") {
+			return fmt.Errorf("%s: not in AVX2", strings.TrimSpace(line))
+		}
+	}
+	return nil
+}
