@@ -132,7 +132,7 @@ func freezers(f *jen.File, p *Plan) {
 		t := p.Tensors[field.Tensor]
 		comments(f.Group, wrap("Freeze"+t.Name+" makes every request read t, which must not change until Close: Inputs."+
 			field.Name+" may then be nil.")...)
-		f.Func().Id("Freeze" + t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
+		f.Func().Id("Freeze"+t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
 			jen.Return(jen.Qual(rtPath, "Freeze").Call(jen.Lit(p.Anchors[field.Anchor].Handle), jen.Id("t"))),
 		)
 		f.Line()

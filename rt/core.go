@@ -85,6 +85,7 @@ type Core struct {
 	batcher  batcher
 
 	closing  sync.Once
+	done     chan struct{} // closed when Close begins; nil before Open
 	closeErr error
 }
 
@@ -126,7 +127,16 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	if err != nil {
 		return err
 	}
-	c.queue = newQueue(spec.QueueDepth)
+	for i, d := range o.devices { // before a replica that has none looks for one
+		ok, err := d.Attach()
+		if err == nil && !ok {
+			err = fmt.Errorf("%w: it is held by somebody else", ipu.ErrNoDevice)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: open: replica %d: attach %s: %w", spec.Package, i, describeDevice(d), err)
+		}
+	}
+	c.queue, c.done = newQueue(spec.QueueDepth), make(chan struct{})
 	for i := range o.replicas {
 		own := *o
 		if d, ok := o.devices[i]; ok {
@@ -452,6 +462,7 @@ func (c *Core) UpdateWeights(ctx context.Context, weights ...Weight) error {
 func (c *Core) Close() error {
 	c.closing.Do(func() {
 		if c.queue != nil {
+			close(c.done)
 			c.queue.shut()
 		}
 		errs := make([]error, len(c.replicas)+1)

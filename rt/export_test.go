@@ -1,5 +1,7 @@
 package rt
 
+import "time"
+
 // Waiting returns how many turns are in a session's queue.
 func Waiting(s *Session) int {
 	s.gate.mu.Lock()
@@ -15,4 +17,32 @@ func Waiting(s *Session) int {
 func Prepare(s bound, anchor string, size, transfers int) {
 	w, _ := s.describe()
 	w.anchor, w.size, w.count = anchor, size, transfers
+}
+
+// Describe returns the distribution of durations.
+func Describe(all ...time.Duration) Distribution {
+	var h histogram
+	for _, d := range all {
+		h.add(int64(d))
+	}
+	return h.snapshot()
+}
+
+// Gathered returns how many samples wait for a batch to be full.
+func Gathered(c *Core) int {
+	c.batcher.mu.Lock()
+	defer c.batcher.mu.Unlock()
+	if c.batcher.open == nil {
+		return 0
+	}
+	return c.batcher.open.count
+}
+
+// Scatter puts the samples that lie in data into a run's memory, from sample at
+// on.
+func Scatter(blocks, batch, part, at int, data []byte, iterations int) []byte {
+	t := batchTensor{blocks: blocks, batch: batch, part: part}
+	mem := make([]byte, blocks*batch*part*iterations)
+	t.each(at, len(data)/(blocks*part), func(m, s int) { copy(mem[m:][:part], data[s:]) })
+	return mem
 }

@@ -212,7 +212,8 @@ func WithReplicas(n int) Option {
 const maxReplicas = 1 << 10
 
 // WithReplicaDevices chooses the devices of some of a runner's replicas, by
-// their numbers from 0. The others find one for themselves.
+// their numbers from 0. The others find one for themselves. Those given belong
+// to the caller, as with [WithDevice].
 func WithReplicaDevices(devices map[int]ipu.Device) Option {
 	return func(o *options) { o.devices = devices }
 }

@@ -214,6 +214,7 @@ func (b *batcher) whole(ctx context.Context, samples []Samples, start int) error
 // the batch that takes samples and, if it has not enough room, the next one.
 func (b *batcher) rest(ctx context.Context, samples []Samples, start, end int) error {
 	var mine [2]*member
+	var leads [2]bool // from the beginning; others may make it lead later
 	parts := 0
 	b.mu.Lock()
 	for start < end {
@@ -222,7 +223,7 @@ func (b *batcher) rest(ctx context.Context, samples []Samples, start, end int) e
 		b.copyIn(m.batch, samples, m.start, m.from, m.n)
 		b.settle(m)
 		start += m.n
-		mine[parts] = m
+		mine[parts], leads[parts] = m, m.lead
 		parts++
 	}
 	b.mu.Unlock()
@@ -230,11 +231,10 @@ func (b *batcher) rest(ctx context.Context, samples []Samples, start, end int) e
 	var failed error
 	for _, leading := range []bool{true, false} {
 		for i, m := range mine[:parts] {
-			if m == nil || m.lead != leading {
+			if leads[i] != leading {
 				continue
 			}
-			mine[i] = nil
-			err := b.finish(ctx, m)
+			err := b.finish(ctx, m, leading)
 			if err == nil {
 				b.copyOut(m.batch, samples, m.start, m.from, m.n)
 			}
@@ -278,10 +278,10 @@ func (b *batcher) settle(m *member) {
 	}
 }
 
-// finish waits until the member's batch has ended, and runs it if it is the
-// member's to lead.
-func (b *batcher) finish(ctx context.Context, m *member) error {
-	if !m.lead {
+// finish waits until the member's batch has ended, and runs it if the member
+// leads it or has to lead it after another one gave up.
+func (b *batcher) finish(ctx context.Context, m *member, leads bool) error {
+	if !leads {
 		select {
 		case <-m.wake:
 		case <-ctx.Done():
@@ -363,6 +363,9 @@ func (b *batcher) linger(ctx context.Context, o *batch) error {
 		case <-ctx.Done():
 			o.stopTimer()
 			return ctx.Err()
+		case <-b.core.done:
+			o.stopTimer()
+			return b.core.replicas[0].session.errorf("run samples", ErrClosed)
 		}
 	}
 }

@@ -54,7 +54,6 @@ type Session struct {
 	failed  atomic.Pointer[failure] // what the device said, if it failed and was not loaded since
 
 	mu      sync.Mutex
-	onEnd   []func() // guarded by mu
 	onStop  []func() // guarded by mu
 	onClose []func() // guarded by mu
 	atClose func()   // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
@@ -150,7 +149,6 @@ func (s *Session) Close() error {
 					errs = append(errs, err)
 				}
 			}
-			s.call(&s.onEnd)
 		}
 		s.call(&s.onStop) // what a stream may wait for
 		<-idle

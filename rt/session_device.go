@@ -234,14 +234,6 @@ func (s *Session) call(list *[]func()) {
 	}
 }
 
-// whenEnding makes Close call f before it waits for a run that is under way:
-// what the run waits for ends then.
-func (s *Session) whenEnding(f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.onEnd = append(s.onEnd, f)
-}
-
 // whenStopped makes Stop and Close call f, which must not block: what the
 // session's streams wait for ends then.
 func (s *Session) whenStopped(f func()) {

@@ -1,0 +1,619 @@
+package rt_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/iputest"
+	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// tested is a system of n test devices and the test model's portable
+// executable.
+func tested(t *testing.T, n int) (*iputest.System, variant) {
+	t.Helper()
+	sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, n)})
+	t.Cleanup(func() { require.Empty(t, sys.Violations()) })
+	return sys, variant{"device", "", file(t, affineMetadata(), affinePortable(t), affineData), nil}
+}
+
+// compute makes one request and checks its result.
+func compute(t *testing.T, r *Runner, seed float32) {
+	t.Helper()
+	in, out := NewInputs(), NewOutputs()
+	fill(in, seed)
+	require.NoError(t, r.Run(context.Background(), in, out))
+	require.Equal(t, want(seed), out.Y)
+}
+
+func TestFeature66_OneCallConstruction(t *testing.T) {
+	sys, v := tested(t, 1)
+	compute(t, v.open(t, rt.WithManager(sys.Manager())), 1)
+
+	// Waiting and the hash check are forwarded.
+	sys, v = tested(t, 1)
+	sys.OccupyFor(0, 30*time.Second)
+	open := func(opts ...rt.Option) error {
+		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
+			append(opts, rt.WithManager(sys.Manager()))...)
+		if err == nil {
+			err = r.Close()
+		}
+		return err
+	}
+	require.ErrorIs(t, open(), ipu.ErrNoDevice)
+	require.NoError(t, open(rt.WithWait(ipu.Wait{Strategy: ipu.WaitForever})))
+	require.Len(t, sys.Clock().Slept(), 2)
+	script := affineScript()
+	script.hash = true
+	hashed := fakeAffine(t, "hashed", script)
+	_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: hashed.model}, rt.WithBackend(fakeName))
+	require.ErrorIs(t, err, ipu.ErrPackageHash)
+	hashed.open(t, rt.SkipHashCheck())
+}
+
+func TestFeature67_Replicas(t *testing.T) {
+	ctx := context.Background()
+	sys, v := tested(t, 3)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(3))
+	for i := range 3 {
+		require.Equal(t, i, r.Replica(i).Device().Info().ID, "a device for each")
+		in, out := NewInputs(), NewOutputs()
+		fill(in, float32(i))
+		require.NoError(t, r.RunOn(ctx, i, in, out))
+		require.Equal(t, want(float32(i)), out.Y)
+		ticket, err := r.SubmitOn(i, in, out)
+		require.NoError(t, err)
+		require.NoError(t, ticket.Wait(ctx))
+		require.EqualValues(t, 2, r.Replica(i).Stats().Requests)
+	}
+	require.Nil(t, r.Replica(3))
+	for _, i := range []int{3, -2} {
+		require.ErrorIs(t, r.RunOn(ctx, i, NewInputs(), NewOutputs()), rt.ErrReplica)
+		_, err := r.SubmitOn(i, NewInputs(), NewOutputs())
+		require.ErrorIs(t, err, rt.ErrReplica)
+		require.ErrorIs(t, r.SaveOn(ctx, i, &SaveOutputs{W: new(W)}), rt.ErrReplica)
+	}
+	// A state belongs to its replica.
+	require.NoError(t, r.Replica(1).UpdateWeights(ctx, rt.Weight{Anchor: "h2d_w", Data: floats(7, 7)}))
+	for i, want := range [][2]float32{{2, 3}, {7, 7}, {2, 3}} {
+		var w W
+		require.NoError(t, r.SaveOn(ctx, i, &SaveOutputs{W: &w}))
+		require.Equal(t, want, w.Data)
+	}
+	require.NoError(t, r.Close())
+	for i := range 3 {
+		require.False(t, sys.Attached(i))
+	}
+	_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
+		rt.WithManager(sys.Manager()), rt.WithReplicas(4))
+	require.ErrorIs(t, err, ipu.ErrNoDevice, "three devices")
+	for i := range 3 {
+		require.False(t, sys.Attached(i), "all or none")
+	}
+	_, err = rt.NewSession(ctx, load(t, v.model), rt.WithReplicas(2))
+	require.ErrorIs(t, err, rt.ErrOption, "a session is one replica")
+}
+
+// TestFeature67_LeastBusy blocks replicas one after the other: each request
+// goes to one that is free.
+func TestFeature67_LeastBusy(t *testing.T) {
+	ctx := context.Background()
+	const n = 3
+	script := affineScript()
+	started, proceed := make(chan *engine, n+1), make(chan struct{})
+	main := script.programs[mainProgram]
+	script.programs[mainProgram] = func(ctx context.Context, e *engine) error {
+		started <- e
+		<-proceed
+		return main(ctx, e)
+	}
+	devices := map[int]ipu.Device{0: mine(), 1: mine(), 2: mine()}
+	r := fakeAffine(t, "busy", script).open(t, rt.WithReplicas(n), rt.WithReplicaDevices(devices))
+	var tickets []rt.Ticket
+	engines := map[*engine]bool{}
+	for range n {
+		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		require.NoError(t, err)
+		tickets = append(tickets, ticket)
+		engines[<-started] = true
+	}
+	require.Len(t, engines, n, "no request waits while a replica is free")
+	ticket, err := r.Submit(NewInputs(), NewOutputs())
+	require.NoError(t, err)
+	close(proceed)
+	for _, ticket := range append(tickets, ticket) {
+		require.NoError(t, ticket.Wait(ctx))
+	}
+}
+
+func TestFeature68_ReplicaDevices(t *testing.T) {
+	sys, v := tested(t, 3)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(3), rt.WithReplicaDevices(map[int]ipu.Device{0: sys.Device(2), 2: sys.Device(0)}))
+	for i, id := range []int{2, 1, 0} {
+		require.Equal(t, id, r.Replica(i).Device().Info().ID)
+	}
+	require.NoError(t, r.Close())
+	require.True(t, sys.Attached(2), "a chosen device is the caller's")
+	require.False(t, sys.Attached(1))
+	d := mine()
+	for _, opts := range [][]rt.Option{
+		{rt.WithReplicas(0)}, {rt.WithReplicas(1 << 20)}, {rt.Deferred()},
+		{rt.WithReplicas(2), rt.WithReplicaDevices(map[int]ipu.Device{2: d})},
+		{rt.WithReplicas(2), rt.WithReplicaDevices(map[int]ipu.Device{0: nil})},
+		{rt.WithReplicas(2), rt.WithDevice(d)},
+		{rt.WithReplicas(2), rt.WithDeviceID(1)},
+	} {
+		_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
+		require.ErrorIs(t, err, rt.ErrOption)
+	}
+}
+
+func TestFeature69_ThreadSafety(t *testing.T) {
+	for _, opts := range [][]rt.Option{{rt.Concurrent()}, {rt.WithReplicas(2)}} {
+		sys, v := tested(t, 2)
+		r := v.open(t, append(opts, rt.WithManager(sys.Manager()))...)
+		var group sync.WaitGroup
+		for id := range 16 {
+			group.Go(func() {
+				in, out := NewInputs(), NewOutputs()
+				for round := range 20 {
+					seed := float32(100*id + round)
+					fill(in, seed)
+					if err := r.Run(context.Background(), in, out); err != nil {
+						t.Error(err)
+						return
+					}
+					if *out.Y != *want(seed) {
+						t.Errorf("got %v, want %v", *out.Y, *want(seed))
+					}
+				}
+			})
+		}
+		group.Wait()
+		require.NoError(t, r.Close())
+	}
+	// Off, overlapping calls are refused: see TestConcurrentIsRefused.
+}
+
+func TestFeature70_FrozenInputs(t *testing.T) {
+	ctx := context.Background()
+	for _, v := range variants(t) {
+		r := v.open(t, rt.WithData("h2d_w", floats(-1, 1)), FreezeX(&X{[2]float32{4, 5}}))
+		out := NewOutputs()
+		both := [2]Y{{[2]float32{6, 25}}, {[2]float32{6, 25}}}
+		require.NoError(t, r.Run(ctx, &Inputs{}, out), "Inputs.X may be nil")
+		require.Equal(t, both, *out.Y, "frozen values override the file's and the request's")
+		*out = *NewOutputs()
+		ticket, err := r.Submit(NewInputs(), out)
+		require.NoError(t, err)
+		require.NoError(t, ticket.Wait(ctx))
+		require.Equal(t, both, *out.Y)
+		y := make([]YSample, 3)
+		require.NoError(t, r.RunSamples(ctx, nil, y))
+		require.Equal(t, []YSample{{6}, {25}, {6}}, y)
+	}
+	v := variants(t)[2]
+	for _, c := range []struct {
+		opt  rt.Option
+		is   error
+		text string
+	}{
+		{rt.WithData("nothing", floats(1, 2)), rt.ErrUnknownStream, `"nothing"`},
+		{rt.WithData("y", floats(1, 2)), rt.ErrUnknownStream, `"y"`},
+		{rt.WithData("w", floats(1)), rt.ErrData, "4 bytes, want 8"},
+	} {
+		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), c.opt)
+		require.ErrorIs(t, err, c.is)
+		require.ErrorContains(t, err, c.text)
+	}
+}
+
+func TestFeature71_SaveAtClose(t *testing.T) {
+	sys, v := tested(t, 2)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
+	var w [2]W
+	for i := range w {
+		require.NoError(t, r.SaveAtClose(i, &SaveOutputs{W: &w[i]}))
+	}
+	require.ErrorIs(t, r.SaveAtClose(2, &SaveOutputs{W: new(W)}), rt.ErrReplica)
+	require.ErrorIs(t, r.SaveAtClose(0, &SaveOutputs{}), rt.ErrNilAnchor)
+	require.NoError(t, r.Replica(1).UpdateWeights(context.Background(), rt.Weight{Anchor: "w", Data: floats(8, 9)}))
+	require.NoError(t, r.Close())
+	require.Equal(t, [2]W{{[2]float32{2, 3}}, {[2]float32{8, 9}}}, w)
+
+	// What can't be saved is told.
+	r = variants(t)[2].open(t)
+	require.NoError(t, r.SaveAtClose(0, &SaveOutputs{W: new(W)}))
+	require.NoError(t, r.Session().Stop())
+	err := r.core.Close()
+	require.ErrorIs(t, err, rt.ErrStopped)
+	r.core = rt.Core{}
+}
+
+func TestFeature73_InputValidation(t *testing.T) {
+	// Names, types and sizes are Go's to check. What is left is nil memory, in
+	// TestNilAnchors, and slices of any length:
+	_, err := XFrom(make([]float32, 3))
+	require.ErrorIs(t, err, rt.ErrLength)
+	r := variants(t)[2].open(t)
+	err = r.RunSamples(context.Background(), make([]XSample, 3), make([]YSample, 2))
+	require.ErrorIs(t, err, rt.ErrSamples)
+	require.ErrorContains(t, err, `3 of "x", but 2 of "y"`)
+}
+
+func TestFeature76_BackPressure(t *testing.T) {
+	g := openGated(t)
+	for i := range QueueDepth {
+		g.submit(t, float32(i))
+	}
+	_, err := g.Submit(NewInputs(), NewOutputs())
+	require.ErrorIs(t, err, rt.ErrQueueFull, "at the depth that the package was generated with")
+	<-g.started
+	require.NoError(t, g.Close())
+}
+
+func TestFeature80_FourFlavours(t *testing.T) {
+	ctx := context.Background()
+	for _, v := range variants(t) {
+		r := v.open(t)
+		in := NewInputs()
+		fill(in, 3)
+		own := [2]Y{}
+		outs := []*Outputs{NewOutputs(), {Y: &own}, NewOutputs(), {Y: new([2]Y)}}
+		require.NoError(t, r.Run(ctx, in, outs[0]))
+		require.NoError(t, r.Run(ctx, in, outs[1]))
+		for _, out := range outs[2:] {
+			ticket, err := r.Submit(in, out)
+			require.NoError(t, err)
+			require.NoError(t, ticket.Wait(ctx))
+		}
+		for _, out := range outs {
+			require.Equal(t, want(3), out.Y)
+		}
+	}
+}
+
+func TestFeature81_Descriptions(t *testing.T) {
+	r := variants(t)[2].open(t)
+	var got []string
+	for _, a := range r.Session().Contract().Anchors {
+		size, err := a.Info.SizeInBytes()
+		require.NoError(t, err)
+		require.EqualValues(t, 8, size)
+		got = append(got, a.Name+" "+a.Role.String()+" "+a.Info.String()+map[bool]string{true: " in file"}[a.HasData])
+	}
+	slices.Sort(got)
+	require.Equal(t, []string{"b load input F32 [2]", "w load data F32 [2] in file", "w save output F32 [2]",
+		"x run input F32 [2]", "y run output F32 [2]"}, got)
+	require.Equal(t, contract.RunInput, rt.RunInput)
+}
+
+func TestFeature82_MemoryViews(t *testing.T) {
+	mem := []float32{1, 2}
+	x, err := XFrom(mem)
+	require.NoError(t, err)
+	x.Flat()[1] = 9
+	require.Equal(t, []float32{1, 9}, mem, "a view of the same memory")
+	copied := *x
+	x.Data[0] = 5
+	require.Equal(t, [2]float32{1, 9}, copied.Data, "a value of its own outlives what it came from")
+}
+
+func TestFeature83_TimeTrace(t *testing.T) {
+	script := affineScript()
+	const slow = 5 * time.Millisecond
+	main := script.programs[mainProgram]
+	script.programs[mainProgram] = func(ctx context.Context, e *engine) error {
+		time.Sleep(slow)
+		return main(ctx, e)
+	}
+	ctx := context.Background()
+	r := fakeAffine(t, "trace", script).open(t, rt.Timed())
+	var tickets []rt.Ticket
+	for range 3 {
+		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		require.NoError(t, err)
+		tickets = append(tickets, ticket)
+	}
+	for _, ticket := range tickets {
+		require.NoError(t, ticket.Wait(ctx))
+	}
+	require.NoError(t, r.Session().Reload(ctx))
+	compute(t, r, 1)
+	traces := r.Session().Traces()
+	require.Len(t, traces, 4)
+	for i, trace := range traces {
+		require.EqualValues(t, i+1, trace.Request)
+		require.Equal(t, trace.Total, trace.Queue+trace.Preparation+trace.Computation)
+		require.GreaterOrEqual(t, trace.Computation, slow)
+	}
+	require.GreaterOrEqual(t, traces[2].Queue, slow, "two requests were before it")
+	require.Greater(t, traces[3].Preparation, time.Duration(0), "the load programs ran")
+	for range 300 {
+		script.programs[mainProgram] = main
+		compute(t, r, 1)
+	}
+	traces = r.Session().Traces()
+	require.Len(t, traces, 256, "memory is fixed")
+	require.EqualValues(t, 304, traces[255].Request)
+	require.Empty(t, variants(t)[2].open(t).Session().Traces(), "nothing without Timed")
+}
+
+func TestFeature84_Percentiles(t *testing.T) {
+	var d [1000]time.Duration
+	for i := range d {
+		d[i] = time.Duration(i+1) * time.Microsecond
+	}
+	got := rt.Describe(d[:]...)
+	require.EqualValues(t, 1000, got.Count)
+	require.Equal(t, 500500*time.Nanosecond, got.Mean)
+	require.Equal(t, time.Microsecond, got.Min)
+	require.Equal(t, time.Millisecond, got.Max)
+	for q, want := range map[float64]time.Duration{0.5: 500, 0.9: 900, 0.99: 990, 0: 1, 1: 1000} {
+		require.InEpsilon(t, want*time.Microsecond, got.Percentile(q), 0.016, "%v", q)
+	}
+	require.Equal(t, got.P90, got.Percentile(0.9))
+	require.Equal(t, rt.Distribution{}.Count, rt.Describe().Count)
+	for _, one := range []time.Duration{0, 1, 31, 32, 33, 63, 64, 1 << 40, 1<<62 - 1} {
+		got := rt.Describe(one)
+		require.Equal(t, one, got.P50, "exact at the ends")
+		require.Equal(t, one, got.Mean)
+	}
+
+	r := variants(t)[0].open(t, rt.Timed())
+	for range 10 {
+		compute(t, r, 1)
+	}
+	s := r.Session().Stats()
+	for _, d := range []rt.Distribution{s.Request, s.Queue, s.Preparation, s.Computation} {
+		require.EqualValues(t, 10, d.Count)
+	}
+	require.InDelta(t, s.Request.Mean, s.Queue.Mean+s.Preparation.Mean+s.Computation.Mean, 4)
+}
+
+// failing makes the device fail at the next run of the main program, and a
+// request that is under way then, with two more in the queue.
+func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.Option) (*Runner, *events, []error) {
+	t.Helper()
+	ctx := context.Background()
+	script := affineScript()
+	var seen events
+	main := script.programs[mainProgram]
+	started, proceed := make(chan struct{}), make(chan struct{})
+	script.programs[mainProgram] = func(ctx context.Context, e *engine) error {
+		started <- struct{}{}
+		<-proceed
+		script.programs[mainProgram] = main
+		return &ipu.Error{Kind: kind, Recovery: action, Message: "it broke"}
+	}
+	r := fakeAffine(t, "failing", script).open(t, append(opts, rt.Concurrent(), rt.WithObserver(seen.observe))...)
+	compute := func(wait int) <-chan error {
+		result := make(chan error, 1)
+		go func() { result <- r.Run(ctx, NewInputs(), NewOutputs()) }()
+		if wait == 0 {
+			<-started
+		} else {
+			require.Eventually(t, func() bool { return rt.Waiting(r.Session()) == wait }, 5*time.Second, 10*time.Microsecond)
+		}
+		return result
+	}
+	first, second := compute(0), compute(1)
+	ticket, err := r.Submit(NewInputs(), NewOutputs())
+	require.NoError(t, err)
+	close(proceed)
+	return r, &seen, []error{<-first, <-second, ticket.Wait(ctx)}
+}
+
+// checkFailed checks the errors of a request during which the device failed
+// and of those that were in the queue.
+func checkFailed(t *testing.T, errs []error, is error, action ipu.Recovery, reset bool) {
+	t.Helper()
+	for i, err := range errs {
+		require.ErrorIs(t, err, rt.ErrDevice)
+		require.ErrorIs(t, err, is)
+		var device *rt.DeviceError
+		require.ErrorAs(t, err, &device)
+		require.EqualValues(t, i+1, device.Request, "each names itself")
+		require.EqualValues(t, 1, device.Cause, "and the one to blame")
+		require.Equal(t, action, device.Recovery)
+		require.Equal(t, reset, device.AutoReset)
+	}
+}
+
+func TestFeature85_ApplicationError(t *testing.T) {
+	for _, reset := range []bool{false, true} {
+		var opts []rt.Option
+		if reset {
+			opts = append(opts, rt.AutoReset())
+		}
+		r, seen, errs := failing(t, ipu.KindApplication, ipu.RecoveryNone, opts...)
+		checkFailed(t, errs, ipu.ErrApplication, ipu.RecoveryNone, reset)
+		if !reset {
+			err := r.Run(context.Background(), NewInputs(), NewOutputs())
+			checkFailed(t, append(slices.Clone(errs), err), ipu.ErrApplication, ipu.RecoveryNone, false)
+			require.ErrorContains(t, err, "request 4: the device failed during request 1: application error: it broke; Reload resets it")
+			require.ErrorIs(t, r.Save(context.Background(), &SaveOutputs{W: new(W)}), rt.ErrDevice)
+			require.NotContains(t, seen.kinds(), rt.EventReset)
+			require.NoError(t, r.Session().Reload(context.Background()))
+		}
+		compute(t, r, 2)
+		if reset {
+			require.Contains(t, seen.kinds(), rt.EventReset)
+			require.ErrorContains(t, errs[1], "request 2: the device failed during request 1: application error: it broke; the next request resets it")
+		}
+		stats := r.Session().Stats()
+		require.EqualValues(t, map[bool]int{false: 5, true: 4}[reset], stats.Requests)
+		require.EqualValues(t, stats.Requests-1, stats.Errors)
+	}
+}
+
+func TestFeature86_RecoverableError(t *testing.T) {
+	for _, action := range []ipu.Recovery{ipu.IPUReset, ipu.LinkReset, ipu.PartitionReset, ipu.FullReset} {
+		r, _, errs := failing(t, ipu.KindRecoverable, action, rt.AutoReset())
+		checkFailed(t, errs, ipu.ErrRecoverable, action, action == ipu.IPUReset)
+		if action == ipu.IPUReset {
+			compute(t, r, 2)
+			continue
+		}
+		err := r.Run(context.Background(), NewInputs(), NewOutputs())
+		require.ErrorIs(t, err, rt.ErrDevice, "nothing but an IPU reset is done by itself")
+		require.ErrorContains(t, err, "it needs "+action.String())
+		require.NoError(t, r.Session().Reload(context.Background()), "after repair")
+		compute(t, r, 2)
+	}
+	// On a device that insists on being repaired.
+	sys, v := tested(t, 1)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.AutoReset())
+	sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset})
+	require.ErrorIs(t, r.Run(context.Background(), NewInputs(), NewOutputs()), rt.ErrDevice)
+	compute(t, r, 3)
+	sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.PartitionReset})
+	for range 3 {
+		require.ErrorIs(t, r.Run(context.Background(), NewInputs(), NewOutputs()), rt.ErrDevice)
+	}
+	require.Error(t, r.Session().Reload(context.Background()))
+	sys.Repair(0)
+	require.NoError(t, r.Session().Reload(context.Background()))
+	compute(t, r, 4)
+}
+
+func TestFeature87_OtherErrors(t *testing.T) {
+	for _, kind := range []ipu.ErrorKind{ipu.KindUnknown, ipu.KindUnrecoverable, ipu.KindOther} {
+		r, seen, errs := failing(t, kind, ipu.RecoveryNone, rt.AutoReset())
+		for _, err := range append(errs, r.Run(context.Background(), NewInputs(), NewOutputs())) {
+			require.ErrorIs(t, err, rt.ErrDevice)
+		}
+		require.NotContains(t, seen.kinds(), rt.EventReset)
+	}
+	// A replica that failed does not draw the requests of the others.
+	sys, v := tested(t, 2)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
+	sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindUnknown})
+	require.ErrorIs(t, r.RunOn(context.Background(), 1, NewInputs(), NewOutputs()), rt.ErrDevice)
+	for range 5 {
+		compute(t, r, 1)
+	}
+	require.EqualValues(t, 5, r.Replica(0).Stats().Requests)
+}
+
+func TestFeature88_Close(t *testing.T) {
+	ctx := context.Background()
+	sys, v := tested(t, 2)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
+	sys.Inject(iputest.OnRun(mainProgram).Always(), iputest.ErrHang)
+	var tickets []rt.Ticket
+	for range QueueDepth {
+		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		require.NoError(t, err)
+		tickets = append(tickets, ticket)
+	}
+	require.NoError(t, r.Close())
+	for _, ticket := range tickets {
+		require.ErrorIs(t, ticket.Wait(ctx), rt.ErrClosed)
+	}
+	require.NoError(t, r.Close())
+	require.ErrorIs(t, r.Run(ctx, NewInputs(), NewOutputs()), rt.ErrClosed)
+	require.ErrorIs(t, r.RunSamples(ctx, make([]XSample, 1), make([]YSample, 1)), rt.ErrClosed)
+	require.ErrorIs(t, r.UpdateWeights(ctx), rt.ErrClosed)
+	require.False(t, sys.Attached(0) || sys.Attached(1))
+}
+
+func TestFeature90_UpdateWeights(t *testing.T) {
+	ctx := context.Background()
+	for _, v := range variants(t) {
+		r := v.open(t, rt.WithReplicas(2), rt.WithReplicaDevices(twoDevices(v)))
+		for round, w := range [][2]float32{{1, 1}, {-2, 5}} {
+			b := B{[2]float32{float32(round), 0}}
+			require.NoError(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(w[0], w[1])}, rt.WeightOf(NameB, &b)))
+			for i := range 2 {
+				in, out := NewInputs(), NewOutputs()
+				fill(in, 1)
+				require.NoError(t, r.RunOn(ctx, i, in, out))
+				require.Equal(t, [2]float32{w[0] + float32(round), 2 * w[1]}, out.Y[0].Data)
+			}
+		}
+		require.ErrorIs(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(1)}), rt.ErrData)
+		require.ErrorIs(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "none"}), rt.ErrUnknownStream)
+		require.ErrorIs(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "x", Data: floats(1, 2)}), rt.ErrData, "a run input")
+
+		// All of another file.
+		m := load(t, file(t, affineMetadata(), []byte("x"), map[string][]byte{"w": floats(10, 10)}))
+		weights, err := rt.FileWeights(m)
+		require.NoError(t, err)
+		require.Len(t, weights, 1)
+		require.NoError(t, r.UpdateWeights(ctx, weights...))
+		in, out := NewInputs(), NewOutputs()
+		fill(in, 1)
+		require.NoError(t, r.Run(ctx, in, out))
+		require.Equal(t, [2]float32{11, 20}, out.Y[0].Data)
+		require.NoError(t, r.Close())
+	}
+}
+
+// twoDevices are devices for two replicas where they don't share one.
+func twoDevices(v variant) map[int]ipu.Device {
+	if v.backend == fakeName {
+		return map[int]ipu.Device{0: mine(), 1: mine()}
+	}
+	return nil
+}
+
+func TestFeature90_WhileRequestsGoOn(t *testing.T) {
+	ctx := context.Background()
+	r := variants(t)[2].open(t, rt.Concurrent())
+	var group sync.WaitGroup
+	stop := make(chan struct{})
+	for range 4 {
+		group.Go(func() {
+			in, out := NewInputs(), NewOutputs()
+			fill(in, 1)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if err := r.Run(ctx, in, out); err != nil {
+					t.Error(err)
+					return
+				}
+				if y := out.Y[0].Data[0]; y != 12 && y != 13 {
+					t.Errorf("got %v, want the result with the old or with the new weights", y)
+					return
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		require.NoError(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(float32(2+i%2), 3)}))
+	}
+	close(stop)
+	group.Wait()
+}
+
+// TestObserver sees what happens to a runner's replicas.
+func TestObserver(t *testing.T) {
+	var seen events
+	sys, v := tested(t, 2)
+	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2), rt.WithObserver(seen.observe), rt.Timed())
+	require.NoError(t, r.RunOn(context.Background(), 1, NewInputs(), NewOutputs()))
+	require.NoError(t, r.Close())
+	last := seen.all[len(seen.all)-1]
+	require.Equal(t, rt.EventRequestDone, last.Kind)
+	require.Equal(t, 1, last.Replica)
+	require.EqualValues(t, 1, last.Request)
+	require.Positive(t, last.Took)
+	require.True(t, strings.HasPrefix(last.Model, "affine.popef"))
+	require.Equal(t, []rt.EventKind{rt.EventBound, rt.EventLoaded, rt.EventBound, rt.EventLoaded, rt.EventRequestDone}, seen.kinds())
+	require.Equal(t, "request done", rt.EventRequestDone.String())
+	require.Equal(t, "unknown event", rt.EventKind(99).String())
+}
