@@ -76,6 +76,9 @@ func bindConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 }
 
 func newConv[T float](s convShape) Kernel {
+	if k := newDepthwise[T](s); k != nil {
+		return k
+	}
 	if k := newVectorConv[T](s); k != nil {
 		return k
 	}

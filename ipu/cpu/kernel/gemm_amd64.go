@@ -40,11 +40,7 @@ type tap struct {
 // those that take part.
 type laneMask [16]int32
 
-func (m *laneMask) set(bits uint32) {
-	for i := range m {
-		m[i] = -int32(bits >> i & 1)
-	}
-}
+func (m *laneMask) set(bits uint32) { setLanes(m[:], bits) }
 
 //go:noescape
 func gemmAVX512(args *gemmArgs)

@@ -7,3 +7,5 @@ func vectorBlock[T number](_ []T, _, _, _ int, _ matrix[T], _ []T, _, _ int, _ T
 func vectorized[T number](*product[T]) Kernel { return nil }
 
 func newVectorConv[T float](convShape) Kernel { return nil }
+
+func newDepthwise[T float](convShape) Kernel { return nil }

@@ -18,7 +18,7 @@ import (
 func TestAssemblyOffsets(t *testing.T) {
 	want := map[string]uintptr{}
 	structs := map[string]any{
-		"gemm": gemmArgs{}, "tap": tap{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "gather": gatherArgs{},
+		"gemm": gemmArgs{}, "tap": tap{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "gather": gatherArgs{}, "depthwise": depthwiseArgs{},
 	}
 	for name, s := range structs {
 		typ := goreflect.TypeOf(s)

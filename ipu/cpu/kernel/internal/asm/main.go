@@ -26,6 +26,7 @@ var files = []struct {
 	{"gemv", writeGemv},
 	{"gather", writeGather},
 	{"elementwise", writeElementwise},
+	{"depthwise", writeDepthwise},
 }
 
 func main() {

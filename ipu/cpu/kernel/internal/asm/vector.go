@@ -16,8 +16,11 @@ type vec = reg.VecVirtual
 // constants is a table of vectors in memory, all of whose lanes are equal.
 type constants struct {
 	table operand.Mem
-	at    map[uint32]int
+	at    map[any]int // by the bits of all lanes, or a ramp's first number
 }
+
+// rampFrom is the key of a ramp.
+type rampFrom uint32
 
 // constant returns a vector of v in memory.
 func (a *asm) constant(v float32) operand.Mem { return a.bits(math.Float32bits(v)) }
@@ -25,7 +28,7 @@ func (a *asm) constant(v float32) operand.Mem { return a.bits(math.Float32bits(v
 // bits returns a vector of numbers of 32 bits in memory.
 func (a *asm) bits(v uint32) operand.Mem {
 	if a.consts == nil {
-		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[uint32]int{}}
+		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[any]int{}}
 		a.DataAttributes(attr.RODATA | attr.NOPTR)
 		// The masks of the first 0 to lanes elements begin in this.
 		for i := range 2 * a.lanes {
@@ -38,6 +41,21 @@ func (a *asm) bits(v uint32) operand.Mem {
 		a.consts.at[v] = offset
 		for range a.lanes {
 			a.AppendDatum(operand.U32(v))
+		}
+	}
+	return a.consts.table.Offset(offset)
+}
+
+// ramp returns a vector in memory of the numbers first, first+2, first+4...
+func (a *asm) ramp(first uint32) operand.Mem {
+	a.bits(0)
+	key := rampFrom(first)
+	offset, ok := a.consts.at[key]
+	if !ok {
+		offset = (2 + len(a.consts.at)) * a.bytes()
+		a.consts.at[key] = offset
+		for i := range a.lanes {
+			a.AppendDatum(operand.U32(first + 2*uint32(i)))
 		}
 	}
 	return a.consts.table.Offset(offset)
