@@ -361,3 +361,16 @@ func TestNoAllocationsOfAnyKind(t *testing.T) {
 		})
 	}
 }
+
+// TestFeature79_FlushIsTold tells the observer once of a batch that is run
+// before it is full; which tensors are padded follows from the model.
+func TestFeature79_FlushIsTold(t *testing.T) {
+	var seen events
+	r := variants(t)[2].open(t, rt.WithObserver(seen.observe), rt.WithBatching(rt.BatchPolicy{Linger: time.Millisecond}))
+	seen.kinds()
+	x, y := someSamples(1, group+3)
+	require.NoError(t, r.RunSamples(context.Background(), x, y))
+	checkSamples(t, x, y, 0)
+	require.Equal(t, 3, seen.all[1].Samples)
+	require.Equal(t, []rt.EventKind{rt.EventRequestDone, rt.EventFlushed, rt.EventRequestDone}, seen.kinds())
+}

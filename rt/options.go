@@ -249,7 +249,7 @@ func WithBatching(p BatchPolicy) Option {
 }
 
 // Timed makes [Stats] measure how long requests take, and [Session.Traces] say
-// where the time went. It costs about 100 ns a request, for reading the clock
+// where the time went. It costs about 200 ns a request, for reading the clock
 // four times, and about 75 KB for each replica.
 func Timed() Option {
 	return func(o *options) { o.timed = true }
