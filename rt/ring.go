@@ -94,8 +94,9 @@ const (
 
 // The signals of a ring.
 const (
-	invalid uint32 = 1 << iota // Invalidate was called
-	rewind                     // ReadReset was called and has not had its effect yet
+	invalid  uint32 = 1 << iota // Invalidate was called
+	rewind                      // ReadReset was called and has not had its effect yet
+	finished                    // finish was called
 )
 
 // noCopy makes go vet complain about copies.
@@ -138,12 +139,11 @@ func (r *Ring[T]) WriteLock(ctx context.Context) (*T, error) {
 }
 
 func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
-	flag := &r.slots[r.producer.guard].full
 	for {
 		if v, err := r.TryWriteLock(); v != nil || err != nil {
 			return v, err
 		}
-		if err := r.awaitFree(ctx, flag); err != nil {
+		if err := r.awaitFree(ctx, r.guard()); err != nil {
 			return nil, err
 		}
 	}
@@ -245,6 +245,9 @@ func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
 		if v, err := r.TryReadLock(); v != nil || err != nil {
 			return v, err
 		}
+		if r.signals.Load()&finished != 0 {
+			return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
+		}
 		timedOut, err := r.awaitFull(ctx)
 		if err != nil {
 			return nil, err
@@ -293,8 +296,7 @@ func (r *Ring[T]) ReadAvailable() bool { return r.Valid() && r.peek(0) != nil }
 // peek returns the buffer that the i-th ReadLock from now would return, nil if
 // it is not there yet. It is for the consumer.
 func (r *Ring[T]) peek(i int) *T {
-	r.settle()
-	if r.consumer.held+i >= len(r.slots) {
+	if r.held()+i >= len(r.slots) {
 		return nil
 	}
 	s := &r.slots[(r.consumer.next+i)%len(r.slots)]
@@ -304,11 +306,34 @@ func (r *Ring[T]) peek(i int) *T {
 	return &s.value
 }
 
+// guard returns the flag of the buffer that must be free for WriteLock to
+// return. It is for the producer.
+func (r *Ring[T]) guard() *atomic.Uint32 { return &r.slots[r.producer.guard].full }
+
+// room reports whether tryWriteReserved would return a buffer. It is for the
+// producer.
+func (r *Ring[T]) room() bool { return r.slots[r.producer.head].full.Load() == free }
+
+// drain calls f with every buffer that was written and not given back, oldest
+// first. Neither producer nor consumer may be using the ring.
+func (r *Ring[T]) drain(f func(*T)) {
+	for i := range r.slots {
+		if s := &r.slots[(r.consumer.tail+i)%len(r.slots)]; s.full.Load() == full {
+			f(&s.value)
+		}
+	}
+}
+
+// held returns how many buffers are read-locked. It is for the consumer.
+func (r *Ring[T]) held() int {
+	r.settle()
+	return r.consumer.held
+}
+
 // oldest returns the oldest read-locked buffer, nil if none is. It is for the
 // consumer.
 func (r *Ring[T]) oldest() *T {
-	r.settle()
-	if r.consumer.held == 0 {
+	if r.held() == 0 {
 		return nil
 	}
 	return &r.slots[r.consumer.tail].value
@@ -320,6 +345,14 @@ func (r *Ring[T]) oldest() *T {
 func (r *Ring[T]) Invalidate() {
 	r.signals.Or(invalid)
 	r.writer.wake(nil)
+	r.reader.wake(nil)
+}
+
+// finish makes a ReadLock that would wait, or waits, fail with
+// [ErrInvalidated]: what was written can still be read. Any goroutine may call
+// it.
+func (r *Ring[T]) finish() {
+	r.signals.Or(finished)
 	r.reader.wake(nil)
 }
 

@@ -58,6 +58,8 @@ type Session struct {
 	onClose []func() // guarded by mu
 	atClose func()   // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
 
+	queues atomic.Pointer[QueueManager] // nil if there is none
+
 	count           counters
 	executableBytes int64
 	dataBytes       int64

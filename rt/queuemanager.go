@@ -1,0 +1,399 @@
+package rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// The errors of queue managers, for errors.Is.
+var (
+	// ErrUnknownQueue: there is no queue for that name. The error is an
+	// [*UnknownQueueError].
+	ErrUnknownQueue = errors.New("no such queue")
+	// ErrUnbalanced: not as much was enqueued to one queue as to another, so
+	// that nobody can tell which samples dummy data would belong to: a request
+	// has been enqueued to some of its queues only. Flush later.
+	ErrUnbalanced = errors.New("queues are unbalanced")
+	// ErrQueueManager: the session has a queue manager already.
+	ErrQueueManager = errors.New("session has a queue manager already")
+)
+
+// UnknownQueueError says which queue does not exist.
+type UnknownQueueError struct {
+	Name      string        // what was asked for
+	Direction ipu.Direction // of the queue
+	Known     []string      // the names that there are
+}
+
+// Error names the queue and those that there are.
+func (e *UnknownQueueError) Error() string {
+	kind := "input"
+	if e.Direction == ipu.DeviceToHost {
+		kind = "output"
+	}
+	return fmt.Sprintf("%s queue %q: %v; there are %q", kind, e.Name, ErrUnknownQueue, e.Known)
+}
+
+// Is reports whether target is [ErrUnknownQueue].
+func (e *UnknownQueueError) Is(target error) bool { return target == ErrUnknownQueue }
+
+// QueueConfig says how the queues of a session are to be made. Its zero value
+// makes a queue for every anchor that the caller has to give data or memory
+// for.
+type QueueConfig struct {
+	// RingSize tells for how many batches a queue has room; nil means
+	// [RingSizeForMain] of 2 and 1.
+	RingSize RingSize
+	// Batch tells how many samples a transfer of an anchor has; nil means its
+	// first dimension for anchors of main programs, and one for others, whose
+	// tensors are weights and the like.
+	Batch func(Anchor) int
+	// Inputs and Outputs say which anchors get a queue ([BindUser]), which an
+	// empty end, and which stay as they are. nil means a queue for every anchor
+	// but those that the model's files or an option give data for, and those
+	// that no program of the flow moves.
+	Inputs, Outputs CallbackPredicate
+	// OnTimeout, if not nil, is called when the device has waited for an input
+	// for as long as Timeout, and again after every Timeout, until there is
+	// data or the queue is disconnected. It runs in the device's goroutine and
+	// must not wait for a queue. [FlushOnTimeout] is what most need.
+	OnTimeout func(*QueueManager, *InputQueue)
+	// Timeout of 0 means never.
+	Timeout time.Duration
+	// Spin is for how many rounds the device side watches a queue before it
+	// parks, see [Spinner]; 0 makes it park at once.
+	Spin int
+}
+
+// FlushOnTimeout lets the device go on with dummy data after it has waited for
+// QueueConfig.Timeout: it is [QueueManager.FlushStarved], whose errors mean
+// that it will be called again.
+func FlushOnTimeout(m *QueueManager, q *InputQueue) { _ = m.FlushStarved(q) }
+
+// QueueManager has the queues of a session. It is the session's: Stop and
+// Close disconnect them.
+//
+// Any goroutine may use it. A request that enqueues to several queues must not
+// overlap with another that does; a flush may come at any time.
+type QueueManager struct {
+	session *Session
+	inputs  []*InputQueue
+	outputs []*OutputQueue
+	all     []*ringQueue // inputs, then outputs
+	main    []*ringQueue // those of all that main programs move
+}
+
+// NewQueueManager makes queues for anchors of the model and connects them. A
+// session has one queue manager at most ([ErrQueueManager]), and can't get rid
+// of it.
+func (s *Session) NewQueueManager(c QueueConfig) (*QueueManager, error) {
+	const doing = "make queues"
+	if err := s.begin(context.Background()); err != nil {
+		return nil, s.errorf(doing, err)
+	}
+	defer s.gate.release(0)
+	if s.queues.Load() != nil {
+		return nil, s.errorf(doing, ErrQueueManager)
+	}
+	m := &QueueManager{session: s}
+	if err := m.make(c); err != nil {
+		return nil, s.errorf(doing, err)
+	}
+	s.whenStopped(m.stop)
+	s.whenClosed(m.close)
+	s.queues.Store(m)
+	return m, nil
+}
+
+// QueueManager returns what [Session.NewQueueManager] made, nil before.
+func (s *Session) QueueManager() *QueueManager { return s.queues.Load() }
+
+// make makes and connects every queue.
+func (m *QueueManager) make(c QueueConfig) error {
+	s := m.session
+	if c.RingSize == nil {
+		c.RingSize = RingSizeForMain(s.contract, 2, 1)
+	}
+	if c.Batch == nil {
+		c.Batch = func(a Anchor) int { return batchOf(s.contract, a) }
+	}
+	spin := NewSpinner(c.Spin)
+	queues := map[int]ipu.Stream{} // by index of the stream
+	for _, a := range s.contract.Anchors {
+		i := s.index(a.Handle)
+		if i < 0 {
+			continue
+		}
+		info := s.streams[i]
+		policy := c.Inputs
+		if info.Direction == ipu.DeviceToHost {
+			policy = c.Outputs
+		}
+		switch by := m.choose(policy, a, s.ends[i]); by {
+		case BindUser:
+		case BindEmpty:
+			queues[i] = nothing{}
+			continue
+		case SkipBind:
+			continue
+		default:
+			return fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
+		}
+		ring := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: spin}
+		if info.Direction == ipu.DeviceToHost {
+			q := &OutputQueue{}
+			if err := q.init(a, info, c.Batch(a), ring); err != nil {
+				return err
+			}
+			m.outputs = append(m.outputs, q)
+			queues[i] = q
+			continue
+		}
+		q := &InputQueue{}
+		if c.OnTimeout != nil {
+			ring.Timeout = c.Timeout
+			ring.OnTimeout = func(*Ring[chunk]) { c.OnTimeout(m, q) }
+		}
+		if err := q.init(a, info, c.Batch(a), ring); err != nil {
+			return err
+		}
+		m.inputs = append(m.inputs, q)
+		queues[i] = q
+	}
+	for i, q := range queues {
+		if err := s.connect(i, q, given); err != nil {
+			return err
+		}
+	}
+	for _, q := range m.inputs {
+		m.all = append(m.all, &q.ringQueue)
+	}
+	for _, q := range m.outputs {
+		m.all = append(m.all, &q.ringQueue)
+	}
+	for _, q := range m.all {
+		if inMain(s.contract, q.anchor) {
+			m.main = append(m.main, q)
+		}
+	}
+	return nil
+}
+
+// choose says what becomes of an anchor to whose stream something is connected.
+func (m *QueueManager) choose(policy CallbackPredicate, a Anchor, connected end) CallbackPolicy {
+	switch {
+	case policy != nil:
+		return policy(a)
+	case a.Role == contract.Unused || connected == filed || connected == frozen:
+		return SkipBind
+	}
+	return BindUser
+}
+
+// batchOf returns an anchor's first dimension if it takes part in every run.
+func batchOf(c contract.Contract, a Anchor) int {
+	if len(a.Info.Shape) == 0 || !inMain(c, a) {
+		return 1
+	}
+	return int(a.Info.Shape[0])
+}
+
+// Inputs returns the input queues, in the contract's order.
+func (m *QueueManager) Inputs() []*InputQueue { return slices.Clone(m.inputs) }
+
+// Outputs returns the output queues, in the contract's order.
+func (m *QueueManager) Outputs() []*OutputQueue { return slices.Clone(m.outputs) }
+
+// InputQueue returns the input queue of the anchor with that name, or else
+// that stream handle. It fails with an [*UnknownQueueError].
+func (m *QueueManager) InputQueue(name string) (*InputQueue, error) {
+	i, known := find(name, m.inputs)
+	if i < 0 {
+		return nil, &UnknownQueueError{Name: name, Direction: ipu.HostToDevice, Known: known}
+	}
+	return m.inputs[i], nil
+}
+
+// OutputQueue returns the output queue of the anchor with that name, or else
+// that stream handle. It fails with an [*UnknownQueueError].
+func (m *QueueManager) OutputQueue(name string) (*OutputQueue, error) {
+	i, known := find(name, m.outputs)
+	if i < 0 {
+		return nil, &UnknownQueueError{Name: name, Direction: ipu.DeviceToHost, Known: known}
+	}
+	return m.outputs[i], nil
+}
+
+// find returns the index of the queue with that name or handle, or -1 and the
+// names that there are.
+func find[Q interface{ Anchor() Anchor }](name string, queues []Q) (int, []string) {
+	if i := slices.IndexFunc(queues, func(q Q) bool { return q.Anchor().Name == name }); i >= 0 {
+		return i, nil
+	}
+	if i := slices.IndexFunc(queues, func(q Q) bool { return q.Anchor().Handle == name }); i >= 0 {
+		return i, nil
+	}
+	known := make([]string, len(queues))
+	for i, q := range queues {
+		known[i] = q.Anchor().Name
+	}
+	return -1, known
+}
+
+// FlushAll lets the device go on without more data: every queue of the main
+// programs is filled up with dummy samples to the same number of batches, those
+// that a batch lacks, or a whole batch if none lacks any. Zeros go in, and what
+// comes of them is dropped. It touches nothing and fails with
+//
+//   - [ErrUnbalanced] while a request has been enqueued to some of its queues
+//     only, so that dummy data never gets between an input and its output;
+//   - [ErrQueueFull] if the device is several flushes behind;
+//   - [ErrEnqueueLocked] while a buffer is locked for enqueueing;
+//   - [ErrDisconnected].
+//
+// Queues that only load or save programs move are left alone: nothing can
+// stand in for weights. A queue's own Flush is there for who insists.
+func (m *QueueManager) FlushAll() error { return m.flush(nil) }
+
+// FlushStarved is FlushAll if the device still has nothing to read from q, and
+// does nothing if it has. It is for QueueConfig.OnTimeout: data may have come
+// since the time was over.
+func (m *QueueManager) FlushStarved(q *InputQueue) error { return m.flush(q) }
+
+func (m *QueueManager) flush(starved *InputQueue) error {
+	for _, q := range m.main { // always in the same order
+		q.mu.Lock()
+		defer q.mu.Unlock()
+	}
+	if starved != nil && starved.ReadAvailable() {
+		return nil
+	}
+	target, err := m.balance()
+	if err != nil {
+		return err
+	}
+	for _, q := range m.main {
+		if q.samples == target*int64(q.batch) {
+			continue
+		}
+		if err := q.flushable(); err != nil {
+			return err
+		}
+	}
+	for _, q := range m.main {
+		if missing := target*int64(q.batch) - q.samples; missing > 0 {
+			q.pad(int(missing))
+		}
+	}
+	return nil
+}
+
+// balance returns to how many batches queues are to be filled up: the same
+// number for all. Queues of one batch size must have as many samples, others at
+// least as many batches.
+func (m *QueueManager) balance() (int64, error) {
+	var target int64
+	whole := true // no batch lacks samples
+	for i, q := range m.main {
+		batches := (q.samples + int64(q.batch) - 1) / int64(q.batch)
+		if i == 0 {
+			target = batches
+		}
+		whole = whole && q.samples%int64(q.batch) == 0
+		differs := func(o *ringQueue) bool { return o.batch == q.batch && o.samples != q.samples }
+		if batches != target || slices.ContainsFunc(m.main[:i], differs) {
+			return 0, m.unbalanced()
+		}
+	}
+	if whole {
+		target++
+	}
+	return target, nil
+}
+
+func (m *QueueManager) unbalanced() error {
+	var b strings.Builder
+	for _, q := range m.main {
+		fmt.Fprintf(&b, "; %q has %d samples in batches of %d", q.anchor.Name, q.samples, q.batch)
+	}
+	return fmt.Errorf("flush all: %w%s", ErrUnbalanced, b.String())
+}
+
+// DisconnectAll disconnects every queue: a program that runs comes to its end
+// on dummy data. No memory is reported as filled by what that led to.
+func (m *QueueManager) DisconnectAll() {
+	for _, q := range m.backwards() {
+		q.Disconnect()
+	}
+}
+
+// backwards returns the output queues, then the input queues: disconnected in
+// that order, no memory counts as filled by what dummy data led to.
+func (m *QueueManager) backwards() []*ringQueue {
+	return slices.Concat(m.all[len(m.inputs):], m.all[:len(m.inputs)])
+}
+
+// stop is told that the session stops or closes. Before it closes, the save
+// programs may still run: they deliver to what is enqueued for them, and wait
+// for nothing.
+func (m *QueueManager) stop() {
+	if m.session.Stopped() {
+		m.DisconnectAll()
+		return
+	}
+	for _, q := range m.backwards() {
+		if slices.Contains(m.main, q) || q.info.Direction == ipu.HostToDevice {
+			q.Disconnect()
+		} else {
+			q.ring.finish()
+		}
+	}
+}
+
+// ResetAll empties every queue and connects it again, as is needed after the
+// session was stopped, before or after it is reloaded. Memory that was not used
+// up is handed back: its OnDone is called with [ErrDisconnected]. Like Connect,
+// ResetAll needs the session for itself: while a program runs, it waits for it
+// or fails with [ErrConcurrent].
+func (m *QueueManager) ResetAll() error {
+	s := m.session
+	if err := s.begin(context.Background()); err != nil {
+		return s.errorf("reset queues", err)
+	}
+	defer s.gate.release(0)
+	m.reset(true)
+	return nil
+}
+
+func (m *QueueManager) reset(connect bool) {
+	for _, q := range m.inputs {
+		q.restart(connect)
+	}
+	for _, q := range m.outputs {
+		q.restart(connect)
+	}
+}
+
+// close hands back all memory and leaves every queue disconnected. No program
+// runs any more.
+func (m *QueueManager) close() { m.reset(false) }
+
+// State describes every queue for people, one a line, each after prefix.
+func (m *QueueManager) State(prefix string) string {
+	var b strings.Builder
+	for i, q := range m.all {
+		way := " (in)"
+		if i >= len(m.inputs) {
+			way = " (out)"
+		}
+		b.WriteString(q.State(prefix) + way + "\n")
+	}
+	return b.String()
+}
