@@ -317,7 +317,7 @@ func (c *Core) choose(asked int) (int, error) {
 		i := (start + k) % n
 		s := c.replicas[i].session
 		load := s.gate.load()
-		if s.failed.Load() != nil && !s.autoReset {
+		if s.failed.Load() != nil && !s.autoReset || s.gate.state.Load()&closed != 0 {
 			load += math.MaxInt / 2 // it fails quickly and would draw every request
 		}
 		if load < least {

@@ -51,7 +51,14 @@
 // programs run if it has the option [SaveOnUnbind], and what it kept on the
 // device is gone. It stays bound, though: its next run takes the device back,
 // loads the executable and runs the load programs again. An [Observer] sees all
-// of this.
+// of this. What moves data during a run of a session must not wait for another
+// session of the same device.
+//
+// When a device fails, the request under way and those in the queue fail with a
+// [*DeviceError]. With [AutoReset] the next request loads the executable again,
+// if that is what the device needs; without it, or if it needs more, every
+// request fails until Reload. A device that any number can use has no state
+// that a program could spoil, so that an error there concerns one request.
 //
 // # Data
 //

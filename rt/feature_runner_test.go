@@ -380,8 +380,8 @@ func TestFeature84_Percentiles(t *testing.T) {
 	require.InDelta(t, s.Request.Mean, s.Queue.Mean+s.Preparation.Mean+s.Computation.Mean, 4)
 }
 
-// failing makes the device fail at the next run of the main program, and a
-// request that is under way then, with two more in the queue.
+// failing makes the device fail during a request, with three more in the queue,
+// one of them of samples.
 func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.Option) (*Runner, *events, []error) {
 	t.Helper()
 	ctx := context.Background()
@@ -409,8 +409,11 @@ func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.O
 	first, second := compute(0), compute(1)
 	ticket, err := r.Submit(NewInputs(), NewOutputs())
 	require.NoError(t, err)
+	batch := make(chan error)
+	go func() { batch <- r.RunSamples(ctx, make([]XSample, 4), make([]YSample, 4)) }()
+	require.Eventually(t, func() bool { return rt.Waiting(r.Session()) == 3 }, 5*time.Second, 10*time.Microsecond)
 	close(proceed)
-	return r, &seen, []error{<-first, <-second, ticket.Wait(ctx)}
+	return r, &seen, []error{<-first, <-second, ticket.Wait(ctx), <-batch}
 }
 
 // checkFailed checks the errors of a request during which the device failed
@@ -440,7 +443,7 @@ func TestFeature85_ApplicationError(t *testing.T) {
 		if !reset {
 			err := r.Run(context.Background(), NewInputs(), NewOutputs())
 			checkFailed(t, append(slices.Clone(errs), err), ipu.ErrApplication, ipu.RecoveryNone, false)
-			require.ErrorContains(t, err, "request 4: the device failed during request 1: application error: it broke; Reload resets it")
+			require.ErrorContains(t, err, "request 5: the device failed during request 1: application error: it broke; Reload resets it")
 			require.ErrorIs(t, r.Save(context.Background(), &SaveOutputs{W: new(W)}), rt.ErrDevice)
 			require.NotContains(t, seen.kinds(), rt.EventReset)
 			require.NoError(t, r.Session().Reload(context.Background()))
@@ -451,7 +454,7 @@ func TestFeature85_ApplicationError(t *testing.T) {
 			require.ErrorContains(t, errs[1], "request 2: the device failed during request 1: application error: it broke; the next request resets it")
 		}
 		stats := r.Session().Stats()
-		require.EqualValues(t, map[bool]int{false: 5, true: 4}[reset], stats.Requests)
+		require.EqualValues(t, map[bool]int{false: 6, true: 5}[reset], stats.Requests)
 		require.EqualValues(t, stats.Requests-1, stats.Errors)
 	}
 }

@@ -48,6 +48,7 @@ type turn struct {
 	// several callers' samples. It is no caller, so it is never in a caller's
 	// way: it has the flag of the worker.
 	guest bool
+	stays bool // a guest who is not turned away when the device fails
 }
 
 // acquire takes the gate for a caller. It fails with [ErrClosed], with
@@ -57,7 +58,7 @@ func (g *gate) acquire(ctx context.Context) error {
 	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held) {
 		return nil
 	}
-	t, err := g.line(false)
+	t, err := g.line(false, false)
 	if t == nil {
 		return err
 	}
@@ -66,8 +67,8 @@ func (g *gate) acquire(ctx context.Context) error {
 
 // visit takes the gate for a guest, who leaves it with depart. It fails like
 // acquire, but never with [ErrConcurrent].
-func (g *gate) visit(ctx context.Context) error {
-	t, err := g.line(true)
+func (g *gate) visit(ctx context.Context, stays bool) error {
+	t, err := g.line(true, stays)
 	if t == nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func (g *gate) await(ctx context.Context, t *turn) error {
 
 // line takes the gate if it has become free, or puts a caller or guest in the
 // queue and returns its turn.
-func (g *gate) line(guest bool) (*turn, error) {
+func (g *gate) line(guest, stays bool) (*turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	take := uint64(held)
@@ -136,7 +137,7 @@ func (g *gate) line(guest bool) (*turn, error) {
 		} else {
 			g.spare = t.next
 		}
-		t.guest = guest
+		t.guest, t.stays = guest, stays
 		g.push(t)
 		if !guest {
 			g.callers++
@@ -267,9 +268,9 @@ func (g *gate) recycle(t *turn) {
 	g.mu.Unlock()
 }
 
-// turnAway empties the queue, for who holds the gate, except for guests. why is
-// called for each turn in order with its slot, -1 for a caller, and tells a
-// caller why. All count as served.
+// turnAway empties the queue, for who holds the gate, except for who stays. why
+// is called for each turn in order with its slot, -1 for a caller or guest, and
+// tells these why. All count as served.
 func (g *gate) turnAway(why func(slot int) error) {
 	g.mu.Lock()
 	t := g.head
@@ -277,7 +278,7 @@ func (g *gate) turnAway(why func(slot int) error) {
 	n := uint64(0)
 	for t != nil {
 		next := t.next
-		if t.guest {
+		if t.stays {
 			g.push(t)
 		} else {
 			n++

@@ -316,7 +316,7 @@ func (c *Core) visit(ctx context.Context) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, s.errorf("run samples", err)
 	}
-	if err := s.gate.visit(ctx); err != nil {
+	if err := s.gate.visit(ctx, false); err != nil {
 		return 0, s.errorf("run samples", err)
 	}
 	if t := s.count.times; t != nil {

@@ -181,7 +181,7 @@ func (s *Session) activate(ctx context.Context) error {
 // handOver leaves the device to another session, in whose goroutine it runs.
 // The session stays bound, and takes the device back for its next run.
 func (s *Session) handOver(ctx context.Context) error {
-	if err := s.gate.visit(ctx); err != nil {
+	if err := s.gate.visit(ctx, true); err != nil {
 		if !errors.Is(err, ErrClosed) {
 			return err
 		}
