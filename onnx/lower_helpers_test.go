@@ -261,9 +261,14 @@ type opCase struct {
 	want   []*Tensor // nil where nobody asks for the result
 }
 
-// run checks the case twice: with inputs at run time, and with all operands
-// known, so that everything is folded.
-func (c *opCase) run(t *testing.T) {
+// model returns a model of the node, and the values of its inputs.
+func (c *opCase) model() (m *Model, feeds map[string][]byte) {
+	m, feeds, _ = c.build()
+	return m, feeds
+}
+
+// build returns a model of the node and the values of its inputs in two forms.
+func (c *opCase) build() (*Model, map[string][]byte, map[string]*Tensor) {
 	n := &Node{OpType: c.op, Domain: c.domain, Attributes: c.attrs, Name: "tested"}
 	g := &Graph{Nodes: []*Node{n}}
 	feeds := map[string][]byte{}
@@ -291,7 +296,6 @@ func (c *opCase) run(t *testing.T) {
 		feeds[name] = x.Data
 		bound[name] = x
 	}
-	var want []*Tensor
 	for i, y := range c.want {
 		if y == nil {
 			n.Outputs = append(n.Outputs, "")
@@ -300,10 +304,22 @@ func (c *opCase) run(t *testing.T) {
 		name := fmt.Sprintf("y%d", i)
 		n.Outputs = append(n.Outputs, name)
 		g.Outputs = append(g.Outputs, ValueInfo{Name: name})
-		want = append(want, y)
 	}
 	m := model(c.opset, g)
 	m.Opsets[0].Domain = c.domain
+	return m, feeds, bound
+}
+
+// run checks the case twice: with inputs at run time, and with all operands
+// known, so that everything is folded.
+func (c *opCase) run(t *testing.T) {
+	m, feeds, bound := c.build()
+	var want []*Tensor
+	for _, y := range c.want {
+		if y != nil {
+			want = append(want, y)
+		}
+	}
 	for _, o := range []Options{{}, {Values: bound}} {
 		low, err := Lower(m, o)
 		require.NoError(t, err)

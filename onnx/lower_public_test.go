@@ -29,6 +29,14 @@ var needed = map[string]string{
 	"test_affine_grid_3d_align_corners_expanded": "1",
 }
 
+// noisy are public tests whose expected values were computed in single
+// precision, where 0 came out as 2e-7, with the absolute tolerance that ONNX's
+// own test runner grants them.
+var noisy = map[string]float64{
+	"test_dft_inverse":         1e-6,
+	"test_dft_inverse_opset19": 1e-6,
+}
+
 // TestPublic lowers and runs every public ONNX test all of whose operators are
 // in the table.
 func TestPublic(t *testing.T) {
@@ -110,7 +118,7 @@ func publicCase(t *testing.T, dir, constInputs string) {
 		require.Equal(t, want.Elem, p.Elem, "element type of output %d", i)
 		typ := low.Executable.Tensors[p.Tensor].Type
 		require.Equal(t, graph.ShapeString(want.Dims), graph.ShapeString(typ.Shape), "shape of output %d", i)
-		d, err := verify.Compare(typ, outs[i], want.Data, verify.Tolerance{Rel: 1e-3, Abs: 1e-7})
+		d, err := verify.Compare(typ, outs[i], want.Data, verify.Tolerance{Rel: 1e-3, Abs: max(1e-7, noisy[filepath.Base(dir)])})
 		require.NoError(t, err)
 		require.Zero(t, d.Bad, "output %d: %v", i, d)
 	}

@@ -12,6 +12,8 @@ var recurrentOps = map[string][]since{
 	"LSTM": {{1, lstm}},
 	"GRU":  {{1, gru}},
 	"RNN":  {{1, rnn}},
+
+	"ai.graphcore.LSTM": {{1, graphcoreLSTM}},
 }
 
 func lstm(c *call) []*value {
@@ -57,6 +59,65 @@ func (c *call) recurrent(op graph.Op, operands, results int) []*value {
 		want[i] = c.wants(i)
 	}
 	return c.emitN(op, want, in...)
+}
+
+// graphcoreLSTM is PopART's LSTM. Its weights are [4, input+hidden, hidden],
+// those of X first, its biases [4, hidden], gates in the order forget, input,
+// candidate, output; its initial state is [2, batch, hidden], H before C.
+func graphcoreLSTM(c *call) []*value {
+	for _, a := range c.node.Attributes { // hints of how to plan it
+		if a.Name != "output_full_sequence" {
+			c.ignore(a.Name)
+		}
+	}
+	x, weights, biases, state, lengths := c.in(0), c.in(1), c.opt(2), c.opt(3), c.opt(4)
+	if x.rank() != 3 || weights.rank() != 3 || weights.typ.Shape[0] != 4 || weights.typ.Shape[1] != x.typ.Shape[2]+weights.typ.Shape[2] {
+		c.fail("operands 0 and 1 are %v and %v, want [sequence,batch,input] and [4,input+hidden,hidden]", x.typ, weights.typ)
+	}
+	steps, batch, input, hidden := x.typ.Shape[0], x.typ.Shape[1], x.typ.Shape[2], weights.typ.Shape[2]
+	reshape := func(v *value, shape ...int64) *value { return c.emit(&graph.Reshape{Shape: shape}, v) }
+	part := func(v *value, axis, start, size int64) *value {
+		op := whole(v)
+		op.Start[axis], op.Size[axis] = start, size
+		return c.emit(op, v)
+	}
+	order := knownInts(1, 3, 0, 2) // of PopART's gates in ONNX's
+	all := c.emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, c.emit(&graph.Gather{}, weights, order))
+	in := make([]*value, 8)
+	in[0] = x
+	in[1] = reshape(part(all, 2, 0, input), 1, 4*hidden, input)
+	in[2] = reshape(part(all, 2, input, hidden), 1, 4*hidden, hidden)
+	if biases != nil {
+		if biases.rank() != 2 || biases.typ.Shape[0] != 4 || biases.typ.Shape[1] != hidden {
+			c.fail("operand 2 (biases) is %v, want [4,%d]", biases.typ, hidden)
+		}
+		b := reshape(c.emit(&graph.Gather{}, biases, order), 1, 4*hidden)
+		in[3] = c.emit(&graph.Pad{Before: []int64{0, 0}, After: []int64{0, 4 * hidden}, Mode: graph.PadConstant}, b)
+	}
+	if lengths != nil {
+		in[4] = c.cast(lengths, graph.I32)
+	}
+	if state != nil {
+		if state.rank() != 3 || state.typ.Shape[0] != 2 {
+			c.fail("operand 3 (initial state) is %v, want [2,%d,%d]", state.typ, batch, hidden)
+		}
+		in[5], in[6] = part(state, 0, 0, 1), part(state, 0, 1, 1)
+	}
+	op := &graph.LSTM{Hidden: hidden, Direction: "forward", Activations: []string{"Sigmoid", "Tanh", "Tanh"},
+		ActAlpha: make([]float64, 3), ActBeta: make([]float64, 3)}
+	full := c.bool("output_full_sequence", true)
+	out := c.emitN(op, []bool{full, !full, c.wants(1)}, in...)
+	y := out[0]
+	if full {
+		y = reshape(y, steps, batch, hidden)
+	} else {
+		y = reshape(out[1], batch, hidden)
+	}
+	cell := out[2]
+	if cell != nil {
+		cell = reshape(cell, batch, hidden)
+	}
+	return []*value{y, cell}
 }
 
 // activationParams tells which parameters an activation has and what they

@@ -29,7 +29,16 @@ func TestRecurrent(t *testing.T) {
 		}
 		return a
 	}
+	// PopART's LSTM: forget, input, candidate and output gate, all of x and of h.
+	sig, c0 := sigmoid, 0.25
+	gates := f32s(dims(4, 2, 1), 1, 0, 2, 0, 3, 1, 4, 0)
+	cell := sig(0.5+1)*c0 + sig(2*0.5)*tanh(3*0.5+0.125)
+	popart := sig(4*0.5) * tanh(cell)
 	runCases(t, []opCase{
+		{op: "LSTM", name: "PopART's LSTM", domain: "ai.graphcore", opset: 1, in: []*Tensor{f32s(dims(1, 1, 1), 0.5), gates, f32s(dims(4, 1), 1, 0, 0, 0), f32s(dims(2, 1, 1), 0.125, c0)},
+			want: []*Tensor{f32s(dims(1, 1, 1), popart), f32s(dims(1, 1), cell)}},
+		{op: "LSTM", name: "PopART's LSTM, last output", domain: "ai.graphcore", opset: 1, attrs: []*Attribute{aInt("output_full_sequence", 0)},
+			in: []*Tensor{f32s(dims(1, 1, 1), 0.5), gates, f32s(dims(4, 1), 1, 0, 0, 0), f32s(dims(2, 1, 1), 0.125, c0)}, want: []*Tensor{f32s(dims(1, 1), popart)}},
 		{op: "RNN", opset: 1, attrs: []*Attribute{aInt("hidden_size", 1), aInt("output_sequence", 1)}, fixed: []int{1, 2, 3}, in: []*Tensor{x, w, r, b},
 			want: []*Tensor{f32s(dims(2, 1, 1, 1), h1, h2), f32s(dims(1, 1, 1), h2)}},
 		{op: "RNN", opset: 7, attrs: []*Attribute{aInt("hidden_size", 1), acts("relu")}, in: []*Tensor{x, w, r, b}, want: []*Tensor{nil, f32s(dims(1, 1, 1), relu)}},

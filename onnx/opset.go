@@ -26,6 +26,7 @@ var operators = merge(
 	elementwiseOps,
 	activationOps,
 	attentionOps,
+	signalOps,
 	rmsNormOps,
 	lossOps,
 	shapeOps,

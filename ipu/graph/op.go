@@ -37,6 +37,7 @@ var operators = map[string]func() Op{
 	"Conv":            func() Op { return new(Conv) },
 	"ConvTranspose":   func() Op { return new(ConvTranspose) },
 	"Cumulate":        func() Op { return new(Cumulate) },
+	"DFT":             func() Op { return new(DFT) },
 	"DeformConv":      func() Op { return new(DeformConv) },
 	"Dequantize":      func() Op { return new(Dequantize) },
 	"Det":             func() Op { return new(Det) },

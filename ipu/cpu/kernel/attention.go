@@ -51,8 +51,8 @@ type attention[T float] struct {
 	softcap             T
 	causal              bool
 	past                int
-	bias                [4]int // strides
-	isBool              bool   // the bias is
+	bias                [4]int           // strides
+	isBool              bool             // the bias is
 	mode                graph.ScoresMode // "" if nobody wants the scores
 
 	block  int // rows of Q taken together

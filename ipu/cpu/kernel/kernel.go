@@ -101,6 +101,7 @@ var families = []map[string]binder{
 	normKernels,
 	recurrentKernels,
 	attentionKernels,
+	dftKernels,
 	rmsNormKernels,
 	indexKernels,
 	selectKernels,

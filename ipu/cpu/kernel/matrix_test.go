@@ -347,6 +347,14 @@ func heavyCases(d graph.DType) []heavyCase {
 		{&graph.Softmax{Axis: 2}, []graph.TensorType{of(2, 8, 50)}},
 		{&graph.Softmax{Axis: 1, Log: true}, []graph.TensorType{of(2, 8, 50)}},
 		{&graph.LayerNorm{Axis: 2, Epsilon: 1e-5}, []graph.TensorType{of(2, 8, 50), of(50), of(50)}},
+		{&graph.RMSNorm{Axis: 2, Epsilon: 1e-5}, []graph.TensorType{of(2, 8, 50), of(50)}},
+		{&graph.Attention{Heads: 4, KVHeads: 2, Scale: 0.2, Softcap: 3, Causal: true, Scores: graph.ScoresBiased},
+			[]graph.TensorType{of(2, 40, 4*16), of(2, 2, 50, 16), of(2, 2, 50, 8), of(50)}},
+		{&graph.LinearAttention{Heads: 4, KVHeads: 2, Scale: 0.2, Gated: true, Delta: true},
+			[]graph.TensorType{of(2, 9, 4*16), of(2, 9, 2*16), of(2, 9, 2*8), of(2, 2, 16, 8), of(2, 9, 2), of(2, 9, 2)}},
+		{&graph.DFT{Axis: 1, Length: 74, OneSided: true}, []graph.TensorType{of(8, 64, 2)}},
+		{&graph.GRU{Hidden: 40, Direction: "reverse", Activations: []string{"Sigmoid", "Tanh"}, ActAlpha: make([]float64, 2), ActBeta: make([]float64, 2)},
+			[]graph.TensorType{of(7, 2, 30), of(1, 120, 30), of(1, 120, 40)}},
 		{lstm, []graph.TensorType{of(7, 2, 30), of(2, 160, 30), of(2, 160, 40), of(2, 320)}},
 	}
 }

@@ -1,0 +1,140 @@
+package kernel
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var dftKernels = map[string]binder{"DFT": widened(bindDFT)}
+
+func bindDFT(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.DFT)
+	switch in[0].DType {
+	case graph.F32:
+		return newDFT[float32](o, in[0]), nil
+	case graph.F64:
+		return newDFT[float64](o, in[0]), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+// dft transforms lines of x along an axis.
+type dft[T float] struct {
+	fft               *fft
+	inverse, oneSided bool
+	outer, inner      int // lines: elements before the axis, and between it and the last
+	from, to          int // elements of a line of x and of y
+	parts, wide       int // of the last axis of x and of y
+	slots             int // parts of the task that have scratch memory
+	task              dftTask[T]
+}
+
+// dftScratchBytes is about the most scratch memory for more than one worker.
+const dftScratchBytes = 64 << 20
+
+func newDFT[T float](o *graph.DFT, x graph.TensorType) *dft[T] {
+	last := len(x.Shape) - 1
+	n := int(o.Length)
+	k := &dft[T]{
+		fft: newFFT(n), inverse: o.Inverse, oneSided: o.OneSided,
+		outer: elements(x.Shape[:o.Axis]), inner: elements(x.Shape[o.Axis+1 : last]),
+		from: int(x.Shape[o.Axis]), to: n, parts: int(x.Shape[last]), wide: 2,
+	}
+	switch {
+	case o.OneSided && o.Inverse:
+		k.wide = 1
+	case o.OneSided:
+		k.to = n/2 + 1
+	}
+	k.slots = max(1, min(maxParts, 4*runtime.GOMAXPROCS(0), dftScratchBytes/(k.slot()*16)))
+	return k
+}
+
+// slot returns the complex numbers of scratch memory for one part: a line, and
+// what the transform wants.
+func (k *dft[T]) slot() int { return k.fft.n + k.fft.scratch() }
+
+// Scratch implements [Kernel].
+func (k *dft[T]) Scratch() int { return k.slots * k.slot() * 16 }
+
+// Run implements [Kernel].
+func (k *dft[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	t := &k.task
+	*t = dftTask[T]{dft: k, x: view[T](in[0]), y: view[T](out[0]), scratch: view[complex128](scratch)}
+	lines := k.outer * k.inner
+	t.cuts = min(cut(p, lines, 20*k.fft.n), k.slots)
+	p.Run(t, t.cuts)
+	*t = dftTask[T]{}
+	return nil
+}
+
+type dftTask[T float] struct {
+	*dft[T]
+	x, y    []T
+	scratch []complex128
+	cuts    int
+}
+
+// Do implements [Task].
+func (t *dftTask[T]) Do(part int) {
+	slot := t.scratch[part*t.slot():][:t.slot()]
+	line, rest := slot[:t.fft.n], slot[t.fft.n:]
+	for i, end := span(t.outer*t.inner, t.cuts, part, 1); i < end; i++ {
+		outer, inner := i/t.inner, i%t.inner
+		t.load(line, t.x[min((outer*t.from*t.inner+inner)*t.parts, len(t.x)):]) // there may be nothing of a line
+		t.fft.transform(line, rest)
+		t.store(t.y[(outer*t.to*t.inner+inner)*t.wide:], line)
+	}
+}
+
+// load fills a line from x. The transform back is that forth of the complex
+// conjugates.
+func (t *dftTask[T]) load(line []complex128, x []T) {
+	n := min(t.from, len(line))
+	if t.inverse && t.oneSided {
+		n = min(n, len(line)/2+1)
+	}
+	step := t.inner * t.parts
+	for i := range n {
+		re, im := x[i*step], T(0)
+		if t.parts == 2 {
+			im = x[i*step+1]
+		}
+		if t.inverse {
+			im = -im
+		}
+		line[i] = complex(float64(re), float64(im))
+	}
+	clear(line[n:])
+	if !t.inverse || !t.oneSided {
+		return
+	}
+	// Frequencies of a real sequence are conjugates, and real in the middle.
+	line[0] = complex(real(line[0]), 0)
+	for i := 1; 2*i <= len(line); i++ {
+		v := line[i]
+		if 2*i == len(line) {
+			line[i] = complex(real(v), 0)
+		} else {
+			line[len(line)-i] = complex(real(v), -imag(v))
+		}
+	}
+}
+
+// store writes a transformed line to y.
+func (t *dftTask[T]) store(y []T, line []complex128) {
+	step := t.inner * t.wide
+	scale, sign := 1.0, 1.0
+	if t.inverse {
+		scale = 1 / float64(len(line))
+		sign = -scale
+	}
+	for i, v := range line[:t.to] {
+		y[i*step] = T(real(v) * scale)
+		if t.wide == 2 {
+			y[i*step+1] = T(imag(v) * sign)
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package onnx
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// signalOps are transforms of signals and what goes with them.
+var signalOps = map[string][]since{
+	"DFT":             {{17, dftAttribute}, {20, dftOperand}},
+	"STFT":            {{17, stft}},
+	"HannWindow":      {{17, windowOf(hann)}},
+	"HammingWindow":   {{17, windowOf(hamming)}},
+	"BlackmanWindow":  {{17, windowOf(blackman)}},
+	"MelWeightMatrix": {{17, melWeights}},
+}
+
+func dftAttribute(c *call) []*value { return one(c.dft(c.in(0), c.int("axis", 1))) }
+
+func dftOperand(c *call) []*value {
+	axis := int64(-2)
+	if c.opt(2) != nil {
+		axis = c.knownInt(2, "axis")
+	}
+	return one(c.dft(c.in(0), axis))
+}
+
+// dft transforms x along an axis that is not the last.
+func (c *call) dft(x *value, axis int64) *value {
+	op := &graph.DFT{Axis: c.axis(axis, x.rank()), Inverse: c.bool("inverse", false), OneSided: c.bool("onesided", false)}
+	if op.Length = x.typ.Shape[op.Axis]; op.Inverse && op.OneSided {
+		op.Length = 2 * (op.Length - 1)
+	}
+	if c.opt(1) != nil {
+		op.Length = c.knownInt(1, "dft_length")
+	}
+	return c.emit(op, x)
+}
+
+// stft transforms overlapping frames of a signal.
+func stft(c *call) []*value {
+	x, window := c.in(0), c.opt(2)
+	c.in(1)
+	step := c.knownInt(1, "frame_step")
+	if x.rank() == 2 {
+		x = c.emit(&graph.Reshape{Shape: append(append([]int64(nil), x.typ.Shape...), 1)}, x)
+	}
+	if x.rank() != 3 || x.typ.Shape[2] < 1 || x.typ.Shape[2] > 2 {
+		c.fail("operand 0 (signal) is %v, want [batch,length,1] or [batch,length,2]", x.typ)
+	}
+	samples := x.typ.Shape[1]
+	length := samples
+	if window != nil {
+		if window.rank() != 1 {
+			c.fail("operand 2 (window) is %v, want 1 dimension", window.typ)
+		}
+		length = window.typ.Shape[0]
+	}
+	taken := length
+	if c.opt(3) != nil {
+		length = c.knownInt(3, "frame_length")
+		if window == nil {
+			taken = length
+		}
+	}
+	if step < 1 || length < 1 || length > samples || taken > length {
+		c.fail("frames of %d samples (%d of them in the window), %d apart, do not fit a signal of %d", length, taken, step, samples)
+	}
+	frames := (samples-length)/step + 1
+	if frames > foldBytes/8/max(taken, 1) {
+		c.fail("there are %d frames of %d samples, which is too many", frames, taken)
+	}
+	at := make([]int64, 0, frames*taken)
+	for f := range frames {
+		for i := range taken {
+			at = append(at, f*step+i)
+		}
+	}
+	index := knownInts(at...)
+	index.typ.Shape = []int64{frames, taken}
+	y := c.emit(&graph.Gather{Axis: 1}, x, index)
+	if window != nil {
+		y = c.emit(&graph.Binary{Fn: graph.Mul}, y, c.emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, x.typ.DType)))
+	}
+	return one(c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided", true)}, y))
+}
+
+// The windows as functions of a phase that goes from 0 to 2π.
+func hann(phase float64) float64    { return 0.5 - 0.5*math.Cos(phase) }
+func hamming(phase float64) float64 { return 25./46 - 21./46*math.Cos(phase) }
+func blackman(phase float64) float64 {
+	return 0.42 - 0.5*math.Cos(phase) + 0.08*math.Cos(2*phase)
+}
+
+// windowOf lowers an operator that makes a window, whose size must be known.
+func windowOf(f func(phase float64) float64) lowerFunc {
+	return func(c *call) []*value {
+		c.in(0)
+		n := c.knownInt(0, "size")
+		t := ElemType(c.int("output_datatype", int64(Float))).DType()
+		if !t.IsFloat() && !t.IsInteger() || t.Size() == 0 {
+			c.unsupported("attribute output_datatype %v", ElemType(c.int("output_datatype", 0)))
+		}
+		if n < 0 {
+			c.fail("operand 0 (size) is %d, want 0 or more", n)
+		}
+		last := float64(n)
+		if !c.bool("periodic", true) {
+			last = max(last-1, 1) // a window of one element is like the first of others
+		}
+		return one(c.sequence(t, float64(n), func(i int64) []byte { return encodeFloat(t, f(2*math.Pi*float64(i)/last)) }))
+	}
+}
+
+// melWeights makes the matrix that sums up frequencies to bands of the mel
+// scale; all operands must be known.
+func melWeights(c *call) []*value {
+	for i := range 5 {
+		c.in(i)
+	}
+	bands, length, rate := c.knownInt(0, "num_mel_bins"), c.knownInt(1, "dft_length"), c.knownInt(2, "sample_rate")
+	t := ElemType(c.int("output_datatype", int64(Float))).DType()
+	if !t.IsFloat() && !t.IsInteger() {
+		c.unsupported("attribute output_datatype %v", ElemType(c.int("output_datatype", 0)))
+	}
+	edge := func(i int, what string) float32 {
+		v, _ := c.knownFloats(i, what)
+		if len(v) != 1 {
+			c.fail("operand %d (%s) is %v, want one number", i, what, c.in(i).typ)
+		}
+		return float32(2595 * math.Log10(float64(1+float32(v[0])/700)))
+	}
+	low, high := edge(3, "lower_edge_hertz"), edge(4, "upper_edge_hertz")
+	if bands < 1 || length < 1 || rate < 1 || bands > foldBytes || length > foldBytes || bands > foldBytes/8/(length/2+1) {
+		c.fail("%d bands, a transform of length %d and a sample rate of %d do not make a matrix that is of use", bands, length, rate)
+	}
+	// ONNX's reference spaces the bands' edges by a step of single precision.
+	step := float64((high - low) / float32(bands+2))
+	edges := make([]int64, bands+2)
+	for i := range edges {
+		hertz := 700 * (math.Pow(10, (float64(i)*step+float64(low))/2595) - 1)
+		edges[i] = int64(math.Floor(float64(length+1) * hertz / float64(rate)))
+	}
+	bins := length/2 + 1
+	if edges[0] < 0 || edges[bands+1] > bins {
+		c.fail("the bands reach from frequency %d to %d, but there are those from 0 to %d", edges[0], edges[bands+1], bins-1)
+	}
+	weights := make([]float64, bins*bands)
+	for b := range bands {
+		from, middle, to := edges[b], edges[b+1], edges[b+2]
+		if middle == from && middle < bins {
+			weights[middle*bands+b] = 1
+		}
+		for j := from; j <= middle && j < bins && middle > from; j++ {
+			weights[j*bands+b] = float64(j-from) / float64(middle-from)
+		}
+		for j := middle; j < to; j++ {
+			weights[j*bands+b] = float64(to-j) / float64(to-middle)
+		}
+	}
+	v := c.sequence(t, float64(len(weights)), func(i int64) []byte { return encodeFloat(t, weights[i]) })
+	v.typ.Shape = []int64{bins, bands}
+	return one(v)
+}
