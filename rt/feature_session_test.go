@@ -119,6 +119,15 @@ func TestFeature15_DeferredPolicy(t *testing.T) {
 	require.NoError(t, s.Close())
 	require.EqualValues(t, 1, d.attached.Load(), "a device that was given is the caller's")
 
+	// A manager finds the device that the model needs.
+	sys, tv := tested(t, 2)
+	sys.Occupy(0)
+	other := tv.session(t, rt.Deferred(), rt.WithManager(sys.Manager()))
+	found, err := sys.Manager().Get(ctx, other.Target().Request())
+	require.NoError(t, err)
+	require.NoError(t, other.Bind(ctx, found))
+	require.Equal(t, 1, other.Device().Info().ID)
+
 	for _, opt := range []rt.Option{rt.WithDevice(d), rt.WithWait(ipu.WaitFor(1)), rt.WithDeviceID(1), rt.WithDeviceOption("a", "b")} {
 		_, err := rt.NewSession(ctx, load(t, v.model), rt.Deferred(), opt)
 		require.ErrorIs(t, err, rt.ErrOption)

@@ -253,18 +253,28 @@ func (s *Session) launch(ctx context.Context, o *options) error {
 // wanted is the device that the model was compiled for, as the options narrow
 // it down.
 func (s *Session) wanted(o *options) ipu.Request {
-	r := o.request
-	r.Options = nil
+	r := s.Target().Request()
+	r.Backend, r.ID, r.Wait = o.backend, o.request.ID, o.request.Wait
+	r.Options = append(r.Options, o.request.Options...)
+	return r
+}
+
+// Target returns what the model was compiled for: for [ipu.Manager.Get], to
+// find the device of a session that was made with [Deferred]. Hardware version
+// and device options are those of Poplar's executables; others do not care.
+func (s *Session) Target() ipu.Target {
+	meta := &s.model.Metadata
+	t := ipu.Target{
+		NumIPUs:       int(s.contract.IPUs),
+		RemoteBuffers: slices.ContainsFunc(s.contract.Anchors, func(a contract.Anchor) bool { return a.Role == contract.RemoteBuffer }),
+	}
 	if s.poplar {
-		for _, p := range s.model.Metadata.DeviceOptions {
-			r.Options = append(r.Options, ipu.Option(p))
+		t.Version = int(meta.IPUVersion)
+		for _, p := range meta.DeviceOptions {
+			t.Options = append(t.Options, ipu.Option(p))
 		}
 	}
-	r.Options = append(r.Options, o.request.Options...)
-	r.Backend = o.backend
-	r.NumIPUs = int(max(1, s.contract.IPUs))
-	r.RemoteBuffers = slices.ContainsFunc(s.contract.Anchors, func(a contract.Anchor) bool { return a.Role == contract.RemoteBuffer })
-	return r
+	return t
 }
 
 func describeDevice(d ipu.Device) string {
