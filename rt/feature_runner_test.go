@@ -459,6 +459,23 @@ func TestFeature85_ApplicationError(t *testing.T) {
 	}
 }
 
+// TestFeature85_SharedDevice has an error on a device that has nothing to reset.
+func TestFeature85_SharedDevice(t *testing.T) {
+	script := affineScript()
+	main := script.programs[mainProgram]
+	script.programs[mainProgram] = func(context.Context, *engine) error { return &ipu.Error{Kind: ipu.KindApplication} }
+	shared := mine()
+	shared.info.Shared = true
+	r := fakeAffine(t, "shared", script).open(t, rt.WithDevice(shared), rt.WithReplicas(2))
+	err := r.RunOn(context.Background(), 0, NewInputs(), NewOutputs())
+	require.ErrorIs(t, err, ipu.ErrApplication)
+	require.NotErrorIs(t, err, rt.ErrDevice, "it concerns this request alone")
+	script.programs[mainProgram] = main
+	for range 3 {
+		compute(t, r, 1)
+	}
+}
+
 func TestFeature86_RecoverableError(t *testing.T) {
 	for _, action := range []ipu.Recovery{ipu.IPUReset, ipu.LinkReset, ipu.PartitionReset, ipu.FullReset} {
 		r, _, errs := failing(t, ipu.KindRecoverable, action, rt.AutoReset())
