@@ -91,7 +91,7 @@ func (o *Attention) Infer(in []TensorType) ([]TensorType, error) {
 		return nil, err
 	}
 	if qs[0] != ks[0] || qs[0] != vs[0] || ks[2] != vs[2] || qs[3] != ks[3] {
-		return nil, fmt.Errorf("Q is %v, K %v and V %v with %d and %d heads, want one batch size, as many elements in the sequences of K and V, and heads of one size in Q and K",
+		return nil, fmt.Errorf("operands Q, K and V are %v, %v and %v with %d and %d heads, want one batch size, as many elements in the sequences of K and V, and heads of one size in Q and K",
 			q, k, v, o.Heads, o.KVHeads)
 	}
 	scores := []int64{qs[0], o.Heads, qs[2], ks[2]}

@@ -34,19 +34,7 @@ func clipAVX512(dst, x, lo, hi *float32, n int)
 func reluAVX512(dst, x *float32, n int)
 
 //go:noescape
-func scaleAVX512(dst, x *float32, n int, factor float32)
-
-//go:noescape
 func normaliseAVX512(dst, x *float32, n int, mean, factor, shift float32)
-
-//go:noescape
-func normaliseRowAVX512(dst, x, scale, shift *float32, n int, mean, factor float32)
-
-//go:noescape
-func sumAVX512(x *float32, n int) float32
-
-//go:noescape
-func sumSquaresAVX512(x *float32, n int, mean float32) float32
 
 //go:noescape
 func widenAVX512(dst *float32, x *uint16, vectors int)
@@ -79,19 +67,7 @@ func clipAVX2(dst, x, lo, hi *float32, n int)
 func reluAVX2(dst, x *float32, n int)
 
 //go:noescape
-func scaleAVX2(dst, x *float32, n int, factor float32)
-
-//go:noescape
 func normaliseAVX2(dst, x *float32, n int, mean, factor, shift float32)
-
-//go:noescape
-func normaliseRowAVX2(dst, x, scale, shift *float32, n int, mean, factor float32)
-
-//go:noescape
-func sumAVX2(x *float32, n int) float32
-
-//go:noescape
-func sumSquaresAVX2(x *float32, n int, mean float32) float32
 
 //go:noescape
 func widenAVX2(dst *float32, x *uint16, vectors int)
@@ -206,19 +182,6 @@ func vectorClip[T number](dst, x, lo, hi []T, low, high bool) bool {
 	}
 	f(asFloat32(dst)[:len(x)], asFloat32(x), asFloat32(limit))
 	return true
-}
-
-// scaleF32 sets dst to x·factor.
-func scaleF32(dst, x []float32, factor float32) {
-	if len(x) == 0 {
-		return
-	}
-	dst = dst[:len(x)]
-	if path == pathAVX512 {
-		scaleAVX512(&dst[0], &x[0], len(x), factor)
-	} else {
-		scaleAVX2(&dst[0], &x[0], len(x), factor)
-	}
 }
 
 // vectorNormalise sets y to (x-mean)·factor + shift by vectors, if there are

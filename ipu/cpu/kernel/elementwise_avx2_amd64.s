@@ -354,39 +354,6 @@ done24:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(dst *float32, x *float32, n int, factor float32)
-// Requires: AVX
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS factor+24(FP), Y0
-	XORQ         BX, BX
-	SUBQ         $0x08, DX
-	JL           tail26
-
-loop25:
-	VMOVUPS (CX)(BX*1), Y1
-	VMULPS  Y0, Y1, Y1
-	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $0x20, BX
-	SUBQ    $0x08, DX
-	JGE     loop25
-
-tail26:
-	ADDQ       $0x08, DX
-	JZ         done27
-	LEAQ       lanes<>+32(SB), SI
-	NEGQ       DX
-	VMOVUPS    (SI)(DX*4), Y1
-	VMASKMOVPS (CX)(BX*1), Y1, Y2
-	VMULPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y1, (AX)(BX*1)
-
-done27:
-	VZEROUPPER
-	RET
-
 // func normaliseAVX2(dst *float32, x *float32, n int, mean float32, factor float32, shift float32)
 // Requires: AVX, FMA3
 TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
@@ -398,20 +365,20 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS shift+32(FP), Y2
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail29
+	JL           tail26
 
-loop28:
+loop25:
 	VMOVUPS     (CX)(BX*1), Y3
 	VSUBPS      Y0, Y3, Y3
 	VFMADD213PS Y2, Y1, Y3
 	VMOVUPS     Y3, (AX)(BX*1)
 	ADDQ        $0x20, BX
 	SUBQ        $0x08, DX
-	JGE         loop28
+	JGE         loop25
 
-tail29:
+tail26:
 	ADDQ        $0x08, DX
-	JZ          done30
+	JZ          done27
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y3
@@ -420,132 +387,7 @@ tail29:
 	VFMADD213PS Y2, Y1, Y0
 	VMASKMOVPS  Y0, Y3, (AX)(BX*1)
 
-done30:
-	VZEROUPPER
-	RET
-
-// func normaliseRowAVX2(dst *float32, x *float32, scale *float32, shift *float32, n int, mean float32, factor float32)
-// Requires: AVX, FMA3
-TEXT ·normaliseRowAVX2(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         shift+24(FP), BX
-	MOVQ         n+32(FP), SI
-	VBROADCASTSS mean+40(FP), Y0
-	VBROADCASTSS factor+44(FP), Y1
-	XORQ         DI, DI
-	SUBQ         $0x08, SI
-	JL           tail32
-
-loop31:
-	VMOVUPS     (CX)(DI*1), Y2
-	VMOVUPS     (DX)(DI*1), Y3
-	VMOVUPS     (BX)(DI*1), Y4
-	VSUBPS      Y0, Y2, Y2
-	VMULPS      Y1, Y2, Y2
-	VFMADD213PS Y4, Y3, Y2
-	VMOVUPS     Y2, (AX)(DI*1)
-	ADDQ        $0x20, DI
-	SUBQ        $0x08, SI
-	JGE         loop31
-
-tail32:
-	ADDQ        $0x08, SI
-	JZ          done33
-	LEAQ        lanes<>+32(SB), R8
-	NEGQ        SI
-	VMOVUPS     (R8)(SI*4), Y2
-	VMASKMOVPS  (CX)(DI*1), Y2, Y3
-	VMASKMOVPS  (DX)(DI*1), Y2, Y4
-	VMASKMOVPS  (BX)(DI*1), Y2, Y5
-	VSUBPS      Y0, Y3, Y0
-	VMULPS      Y1, Y0, Y0
-	VFMADD213PS Y5, Y4, Y0
-	VMASKMOVPS  Y0, Y2, (AX)(DI*1)
-
-done33:
-	VZEROUPPER
-	RET
-
-// func sumAVX2(x *float32, n int) float32
-// Requires: AVX, SSE
-TEXT ·sumAVX2(SB), NOSPLIT, $0-20
-	MOVQ   x+0(FP), AX
-	MOVQ   n+8(FP), CX
-	VXORPS X0, X0, X0
-	XORQ   DX, DX
-	SUBQ   $0x08, CX
-	JL     tail35
-
-loop34:
-	VMOVUPS (AX)(DX*1), Y1
-	VADDPS  Y1, Y0, Y0
-	ADDQ    $0x20, DX
-	SUBQ    $0x08, CX
-	JGE     loop34
-
-tail35:
-	ADDQ       $0x08, CX
-	JZ         done36
-	LEAQ       lanes<>+32(SB), BX
-	NEGQ       CX
-	VMOVUPS    (BX)(CX*4), Y1
-	VMASKMOVPS (AX)(DX*1), Y1, Y2
-	VANDPS     Y1, Y2, Y1
-	VADDPS     Y1, Y0, Y0
-
-done36:
-	VEXTRACTF128 $0x01, Y0, X1
-	VADDPS       X1, X0, X0
-	VPERMILPS    $0x4e, X0, X1
-	VADDPS       X1, X0, X0
-	VPERMILPS    $0xb1, X0, X1
-	VADDPS       X1, X0, X0
-	MOVSS        X0, ret+16(FP)
-	VZEROUPPER
-	RET
-
-// func sumSquaresAVX2(x *float32, n int, mean float32) float32
-// Requires: AVX, SSE
-TEXT ·sumSquaresAVX2(SB), NOSPLIT, $0-28
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	VBROADCASTSS mean+16(FP), Y0
-	VXORPS       X1, X1, X1
-	XORQ         DX, DX
-	SUBQ         $0x08, CX
-	JL           tail38
-
-loop37:
-	VMOVUPS (AX)(DX*1), Y2
-	VSUBPS  Y0, Y2, Y2
-	VMULPS  Y2, Y2, Y2
-	VADDPS  Y2, Y1, Y1
-	ADDQ    $0x20, DX
-	SUBQ    $0x08, CX
-	JGE     loop37
-
-tail38:
-	ADDQ       $0x08, CX
-	JZ         done39
-	LEAQ       lanes<>+32(SB), BX
-	NEGQ       CX
-	VMOVUPS    (BX)(CX*4), Y2
-	VMASKMOVPS (AX)(DX*1), Y2, Y3
-	VSUBPS     Y0, Y3, Y0
-	VMULPS     Y0, Y0, Y0
-	VANDPS     Y2, Y0, Y0
-	VADDPS     Y0, Y1, Y1
-
-done39:
-	VEXTRACTF128 $0x01, Y1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0x4e, X1, X0
-	VADDPS       X0, X1, X1
-	VPERMILPS    $0xb1, X1, X0
-	VADDPS       X0, X1, X1
-	MOVSS        X1, ret+24(FP)
+done27:
 	VZEROUPPER
 	RET
 
@@ -556,13 +398,13 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop40:
+loop28:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x10, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop40
+	JNZ       loop28
 	VZEROUPPER
 	RET
 
@@ -573,12 +415,12 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop41:
+loop29:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x10, AX
 	DECQ      DX
-	JNZ       loop41
+	JNZ       loop29
 	VZEROUPPER
 	RET

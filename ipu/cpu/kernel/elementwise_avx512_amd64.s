@@ -328,39 +328,6 @@ done24:
 	VZEROUPPER
 	RET
 
-// func scaleAVX512(dst *float32, x *float32, n int, factor float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·scaleAVX512(SB), NOSPLIT, $0-28
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         n+16(FP), DX
-	VBROADCASTSS factor+24(FP), Z0
-	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail26
-
-loop25:
-	VMOVUPS (CX)(BX*1), Z1
-	VMULPS  Z0, Z1, Z1
-	VMOVUPS Z1, (AX)(BX*1)
-	ADDQ    $0x40, BX
-	SUBQ    $0x10, DX
-	JGE     loop25
-
-tail26:
-	ADDQ      $0x10, DX
-	JZ        done27
-	MOVL      $-1, SI
-	BZHIL     DX, SI, SI
-	KMOVW     SI, K1
-	VMOVUPS.Z (CX)(BX*1), K1, Z1
-	VMULPS    Z0, Z1, Z0
-	VMOVUPS   Z0, K1, (AX)(BX*1)
-
-done27:
-	VZEROUPPER
-	RET
-
 // func normaliseAVX512(dst *float32, x *float32, n int, mean float32, factor float32, shift float32)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
@@ -372,20 +339,20 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS shift+32(FP), Z2
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail29
+	JL           tail26
 
-loop28:
+loop25:
 	VMOVUPS     (CX)(BX*1), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD213PS Z2, Z1, Z3
 	VMOVUPS     Z3, (AX)(BX*1)
 	ADDQ        $0x40, BX
 	SUBQ        $0x10, DX
-	JGE         loop28
+	JGE         loop25
 
-tail29:
+tail26:
 	ADDQ        $0x10, DX
-	JZ          done30
+	JZ          done27
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -394,134 +361,7 @@ tail29:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done30:
-	VZEROUPPER
-	RET
-
-// func normaliseRowAVX512(dst *float32, x *float32, scale *float32, shift *float32, n int, mean float32, factor float32)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·normaliseRowAVX512(SB), NOSPLIT, $0-48
-	MOVQ         dst+0(FP), AX
-	MOVQ         x+8(FP), CX
-	MOVQ         scale+16(FP), DX
-	MOVQ         shift+24(FP), BX
-	MOVQ         n+32(FP), SI
-	VBROADCASTSS mean+40(FP), Z0
-	VBROADCASTSS factor+44(FP), Z1
-	XORQ         DI, DI
-	SUBQ         $0x10, SI
-	JL           tail32
-
-loop31:
-	VMOVUPS     (CX)(DI*1), Z2
-	VMOVUPS     (DX)(DI*1), Z3
-	VMOVUPS     (BX)(DI*1), Z4
-	VSUBPS      Z0, Z2, Z2
-	VMULPS      Z1, Z2, Z2
-	VFMADD213PS Z4, Z3, Z2
-	VMOVUPS     Z2, (AX)(DI*1)
-	ADDQ        $0x40, DI
-	SUBQ        $0x10, SI
-	JGE         loop31
-
-tail32:
-	ADDQ        $0x10, SI
-	JZ          done33
-	MOVL        $-1, R8
-	BZHIL       SI, R8, R8
-	KMOVW       R8, K1
-	VMOVUPS.Z   (CX)(DI*1), K1, Z2
-	VMOVUPS.Z   (DX)(DI*1), K1, Z3
-	VMOVUPS.Z   (BX)(DI*1), K1, Z4
-	VSUBPS      Z0, Z2, Z0
-	VMULPS      Z1, Z0, Z0
-	VFMADD213PS Z4, Z3, Z0
-	VMOVUPS     Z0, K1, (AX)(DI*1)
-
-done33:
-	VZEROUPPER
-	RET
-
-// func sumAVX512(x *float32, n int) float32
-// Requires: AVX, AVX512F, BMI2, SSE
-TEXT ·sumAVX512(SB), NOSPLIT, $0-20
-	MOVQ   x+0(FP), AX
-	MOVQ   n+8(FP), CX
-	VXORPS X0, X0, X0
-	XORQ   DX, DX
-	SUBQ   $0x10, CX
-	JL     tail35
-
-loop34:
-	VMOVUPS (AX)(DX*1), Z1
-	VADDPS  Z1, Z0, Z0
-	ADDQ    $0x40, DX
-	SUBQ    $0x10, CX
-	JGE     loop34
-
-tail35:
-	ADDQ      $0x10, CX
-	JZ        done36
-	MOVL      $-1, BX
-	BZHIL     CX, BX, BX
-	KMOVW     BX, K1
-	VMOVUPS.Z (AX)(DX*1), K1, Z1
-	VADDPS    Z1, Z0, K1, Z0
-
-done36:
-	VEXTRACTF64X4 $0x01, Z0, Y1
-	VADDPS        Y1, Y0, Y0
-	VEXTRACTF128  $0x01, Y0, X1
-	VADDPS        X1, X0, X0
-	VPERMILPS     $0x4e, X0, X1
-	VADDPS        X1, X0, X0
-	VPERMILPS     $0xb1, X0, X1
-	VADDPS        X1, X0, X0
-	MOVSS         X0, ret+16(FP)
-	VZEROUPPER
-	RET
-
-// func sumSquaresAVX512(x *float32, n int, mean float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
-TEXT ·sumSquaresAVX512(SB), NOSPLIT, $0-28
-	MOVQ         x+0(FP), AX
-	MOVQ         n+8(FP), CX
-	VBROADCASTSS mean+16(FP), Z0
-	VXORPS       X1, X1, X1
-	XORQ         DX, DX
-	SUBQ         $0x10, CX
-	JL           tail38
-
-loop37:
-	VMOVUPS (AX)(DX*1), Z2
-	VSUBPS  Z0, Z2, Z2
-	VMULPS  Z2, Z2, Z2
-	VADDPS  Z2, Z1, Z1
-	ADDQ    $0x40, DX
-	SUBQ    $0x10, CX
-	JGE     loop37
-
-tail38:
-	ADDQ      $0x10, CX
-	JZ        done39
-	MOVL      $-1, BX
-	BZHIL     CX, BX, BX
-	KMOVW     BX, K1
-	VMOVUPS.Z (AX)(DX*1), K1, Z2
-	VSUBPS    Z0, Z2, Z0
-	VMULPS    Z0, Z0, Z0
-	VADDPS    Z0, Z1, K1, Z1
-
-done39:
-	VEXTRACTF64X4 $0x01, Z1, Y0
-	VADDPS        Y0, Y1, Y1
-	VEXTRACTF128  $0x01, Y1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0x4e, X1, X0
-	VADDPS        X0, X1, X1
-	VPERMILPS     $0xb1, X1, X0
-	VADDPS        X0, X1, X1
-	MOVSS         X1, ret+24(FP)
+done27:
 	VZEROUPPER
 	RET
 
@@ -532,13 +372,13 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop40:
+loop28:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x40, AX
 	DECQ      DX
-	JNZ       loop40
+	JNZ       loop28
 	VZEROUPPER
 	RET
 
@@ -549,12 +389,12 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop41:
+loop29:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x40, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop41
+	JNZ       loop29
 	VZEROUPPER
 	RET

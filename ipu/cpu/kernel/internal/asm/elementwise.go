@@ -23,21 +23,9 @@ func writeElementwise(a *asm) {
 			a.zero(zero)
 			return a.keep(notLessEqual, x[0], zero)
 		}},
-		{name: "scale", slices: []string{"x"}, scalars: []string{"factor"}, body: func(a *asm, x, s []vec) vec {
-			return a.mul(x[0], s[0])
-		}},
 		// (x-mean)·factor + shift
 		{name: "normalise", slices: []string{"x"}, scalars: []string{"mean", "factor", "shift"}, body: func(a *asm, x, s []vec) vec {
 			return a.fma(a.sub(x[0], s[0]), s[1], s[2])
-		}},
-		// (x-mean)·factor·scale + shift
-		{name: "normaliseRow", slices: []string{"x", "scale", "shift"}, scalars: []string{"mean", "factor"}, body: func(a *asm, x, s []vec) vec {
-			return a.fma(a.mul(a.sub(x[0], s[0]), s[1]), x[1], x[2])
-		}},
-		{name: "sum", slices: []string{"x"}, sum: true, noStore: true, body: func(_ *asm, x, _ []vec) vec { return x[0] }},
-		{name: "sumSquares", slices: []string{"x"}, scalars: []string{"mean"}, sum: true, noStore: true, body: func(a *asm, x, s []vec) vec {
-			d := a.sub(x[0], s[0])
-			return a.mul(d, d)
 		}},
 	} {
 		l.write(a)
