@@ -227,6 +227,10 @@ func agree(spec *Spec, m *popef.Model) (contract.Contract, error) {
 // prepare connects the bindings and runs the load programs.
 func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) error {
 	s := r.session
+	if err := s.begin(ctx); err != nil {
+		return s.errorf("open", err)
+	}
+	defer s.gate.release(0)
 	for _, b := range bindings {
 		if err := r.attach(spec, b); err != nil {
 			return s.errorf("open", err)
@@ -236,6 +240,9 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) e
 		return s.errorf("open", fmt.Errorf("%w: %d run inputs and outputs are bound", ErrGenerated, n))
 	}
 	if err := s.check(s.main); err != nil {
+		return s.errorf("open", err)
+	}
+	if err := s.activate(ctx); err != nil {
 		return s.errorf("open", err)
 	}
 	if err := s.runLoad(ctx); err != nil {

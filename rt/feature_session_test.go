@@ -406,6 +406,21 @@ func TestFeature25_HandOverUnderLoad(t *testing.T) {
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
+				for range 5 { // and runners that come and go
+					r, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: other.model}, rt.WithDevice(d))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					in, out := NewInputs(), NewOutputs()
+					fill(in, 1)
+					if err := r.Run(ctx, in, out); err != nil || out.Y[0].Data[0] != 2 {
+						t.Error(err, out.Y)
+					}
+					if err := r.Close(); err != nil {
+						t.Error(err)
+					}
+				}
 			}()
 		}
 	}

@@ -63,6 +63,11 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 	if o.timed {
 		s.count.times = &times{}
 	}
+	// As soon as it has a device, another session may want it.
+	if err := s.gate.acquire(ctx); err != nil {
+		return nil, s.errorf("open", err)
+	}
+	defer s.gate.release(0)
 	for _, step := range []func(context.Context, *options) error{
 		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
