@@ -84,20 +84,44 @@ func obstacles(u *onnx.UnsupportedError) string {
 	return "not supported: " + strings.Join(what, "; ")
 }
 
-// runSet compiles the model for one data set, runs it and compares.
-func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst float64, err error) {
+// Compiled is a model compiled for one data set.
+type Compiled struct {
+	*compile.Result
+	Named map[string]*onnx.Tensor // what the data set has for the model's inputs, also for those whose value was bound
+	Fed   map[string][]byte       // the bytes of those that are still inputs
+	Wants []*onnx.Tensor          // the reference outputs, in the model's order
+}
+
+// Compile compiles m for the data set in a folder, on top of o: dynamic
+// dimensions, and inputs whose value decides a shape, are bound from it. The
+// errors are those of [compile.Compile] and of reading the set.
+func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
 	ins, err := readTensors(set, "input")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	wants, err := readTensors(set, "output")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	r, fed, err := compileFor(m, ins, o.Compile)
+	named, err := nameInputs(m.Graph, ins)
+	if err != nil {
+		return nil, err
+	}
+	r, fed, err := compileFor(m, named, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Compiled{r, named, fed, wants}, nil
+}
+
+// runSet compiles the model for one data set, runs it and compares.
+func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst float64, err error) {
+	r, err := Compile(m, set, o.Compile)
 	if err != nil {
 		return 0, err
 	}
+	fed, wants := r.Fed, r.Wants
 	if len(wants) != len(r.Outputs) {
 		return 0, fmt.Errorf("the model has %d outputs, %s holds %d", len(r.Outputs), set, len(wants))
 	}
@@ -134,11 +158,7 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst fl
 
 // compileFor compiles m for the given values of its inputs and returns the
 // bytes of those that are still inputs, by name.
-func compileFor(m *onnx.Model, ins []*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
-	named, err := nameInputs(m.Graph, ins)
-	if err != nil {
-		return nil, nil, err
-	}
+func compileFor(m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
 	o.Shapes, o.Values = map[string][]int64{}, map[string]*onnx.Tensor{}
 	for name, t := range named {
 		o.Shapes[name] = t.Dims
