@@ -117,7 +117,7 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 			return e.failed(p, e.at, err)
 		}
 		if prof != nil {
-			prof.steps[p.number][in.step].add(start)
+			prof.steps[p.number][in.step].add(start, in.op)
 		}
 	}
 	return nil

@@ -5,16 +5,27 @@ import (
 	"time"
 )
 
-// NodeProfile is the time one step of a program took, over all runs since
-// profiling was enabled.
+// NodeProfile is what one step of a program did over all runs since profiling
+// was enabled.
 type NodeProfile struct {
-	Program int // the program's index
-	Step    int // index into the plan's steps
-	Name    string
+	Program int    // the program's index
+	Step    int    // index into the plan's steps
+	Name    string // the node's name, or the stream's handle
 	Op      string // the operator's kind; empty for stream copies
-	Kind    StepKind
-	Calls   int64
-	Total   time.Duration
+	// Function is what the operator computes, where its kind does not say it:
+	// "exp" of a Unary.
+	Function string
+	Kind     StepKind
+	Calls    int64 // how often it ran
+	Total    time.Duration
+	// FLOPs is how many additions and multiplications of products and
+	// convolutions one call has, 2·M·K·N for a product of [M,K] and [K,N]; 0
+	// for operators that work on one element at a time.
+	FLOPs float64
+	// Bytes is how many bytes of memory one call has to read and write: every
+	// operand and every result once, but the weights of a recurrence once for
+	// every element of the sequence, and nothing where memory is shared.
+	Bytes int64
 }
 
 // profile counts, per program and step of the plan.
@@ -22,8 +33,12 @@ type profile struct{ steps [][]counter }
 
 type counter struct{ calls, nanoseconds atomic.Int64 }
 
-func (c *counter) add(since time.Time) {
-	c.calls.Add(1)
+// add counts an instruction of the step. Those that only ask for the host's
+// memory, or hand it back, belong to another instruction's call.
+func (c *counter) add(since time.Time, op opcode) {
+	if op != opClaim && op != opComplete {
+		c.calls.Add(1)
+	}
 	c.nanoseconds.Add(int64(time.Since(since)))
 }
 
@@ -57,8 +72,13 @@ func (e *Engine) Profile() []NodeProfile {
 				continue
 			}
 			s := &g.Steps[k]
-			out = append(out, NodeProfile{Program: g.Index, Step: k, Name: s.Name, Op: s.Op, Kind: s.Kind,
-				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load())})
+			c := e.costOf(g, s)
+			n := NodeProfile{Program: g.Index, Step: k, Name: s.Name, Op: s.Op, Kind: s.Kind,
+				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load()), FLOPs: c.flops, Bytes: c.bytes}
+			if s.Kind == Compute {
+				n.Function = function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op)
+			}
+			out = append(out, n)
 		}
 	}
 	return out
