@@ -1,0 +1,59 @@
+package rt
+
+import "fmt"
+
+// RawInput is [Input] for a tool that learns the model's types at run time:
+// the memory of a run is bytes, row-major and little-endian, of all device
+// iterations back to back.
+type RawInput struct {
+	source
+	bytes int
+}
+
+// NewRawInput returns an input whose runs take that many bytes, which
+// [Core.Open] checks.
+func NewRawInput(bytes int) *RawInput { return &RawInput{bytes: bytes} }
+
+// Bind makes the stream read mem, which must not change until the transfers
+// are over. It fails with [ErrLength] if mem has another size than a run's; a
+// nil mem leaves the stream without memory.
+func (in *RawInput) Bind(mem []byte) error { return in.bindRaw(mem, in.bytes) }
+
+func (in *RawInput) describe() (*window, int) { return &in.window, in.bytes }
+
+// RawOutput is an output over bytes, the counterpart of [RawInput].
+type RawOutput struct {
+	sink
+	bytes int
+}
+
+// NewRawOutput returns an output whose runs fill that many bytes.
+func NewRawOutput(bytes int) *RawOutput { return &RawOutput{bytes: bytes} }
+
+// Bind makes the stream fill mem. It fails as [RawInput.Bind] does.
+func (out *RawOutput) Bind(mem []byte) error { return out.bindRaw(mem, out.bytes) }
+
+func (out *RawOutput) describe() (*window, int) { return &out.window, out.bytes }
+
+func (w *window) bindRaw(mem []byte, want int) error {
+	if mem != nil && len(mem) != want {
+		return fmt.Errorf("anchor %q: %w: %d bytes, want %d", w.anchor, ErrLength, len(mem), want)
+	}
+	w.bind(mem)
+	return nil
+}
+
+// RawSamples views n consecutive samples of one tensor in data, as
+// [SamplesOf] does with typed ones. It fails with [ErrLength] if data can't be
+// cut into n equal parts.
+func RawSamples(data []byte, n int) (Samples, error) {
+	if n < 0 || n == 0 && len(data) > 0 || n > 0 && len(data)%n != 0 {
+		return Samples{}, fmt.Errorf("%w: %d bytes for %d samples", ErrLength, len(data), n)
+	}
+	return Samples{data: data, n: n}, nil
+}
+
+var (
+	_ bound = (*RawInput)(nil)
+	_ bound = (*RawOutput)(nil)
+)

@@ -1,0 +1,76 @@
+package rt_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/rt"
+)
+
+// rawRunner is a runner over bytes, as tools make it.
+type rawRunner struct {
+	core rt.Core
+	x    *rt.RawInput
+	y    *rt.RawOutput
+}
+
+func openRaw(t testing.TB, v variant, b, xBytes int) (*rawRunner, error) {
+	r := &rawRunner{}
+	load := rt.NewRawInput(b)
+	require.NoError(t, load.Bind(make([]byte, b)))
+	bindings := func() []rt.Binding {
+		r.x, r.y = rt.NewRawInput(xBytes), rt.NewRawOutput(16)
+		return []rt.Binding{{Handle: "h2d_b", Stream: load}, {Handle: "h2d_x", Stream: r.x}, {Handle: "anchor_d2h_y", Stream: r.y}}
+	}
+	err := r.core.Open(context.Background(), affineSpec(t), rt.Source{Name: "affine.popef", Bytes: v.model}, bindings, nil, rt.WithBackend(v.backend))
+	if err == nil {
+		t.Cleanup(func() { require.NoError(t, r.core.Close()) })
+	}
+	return r, err
+}
+
+func TestRaw(t *testing.T) {
+	ctx := context.Background()
+	for _, v := range variants(t) {
+		t.Run(v.name, func(t *testing.T) {
+			r, err := openRaw(t, v, 8, 16)
+			require.NoError(t, err)
+			x, y := floats(1, 2, 3, 4), make([]byte, 16)
+			for range 2 {
+				replica, err := r.core.Begin(ctx, rt.LeastBusy)
+				require.NoError(t, err)
+				require.ErrorIs(t, r.x.Bind(x[:8]), rt.ErrLength)
+				require.ErrorIs(t, r.y.Bind(make([]byte, 17)), rt.ErrLength)
+				require.NoError(t, r.x.Bind(x))
+				require.NoError(t, r.y.Bind(y))
+				require.NoError(t, r.core.Main(ctx, replica))
+				require.Equal(t, floats(2, 6, 6, 12), y)
+			}
+			clear(y)
+			in, err := rt.RawSamples(x[:12], 3)
+			require.NoError(t, err)
+			out, err := rt.RawSamples(y[:12], 3)
+			require.NoError(t, err)
+			require.NoError(t, r.core.RunSamples(ctx, in, out))
+			require.Equal(t, floats(2, 6, 6, 0), y)
+		})
+	}
+}
+
+func TestRawSizes(t *testing.T) {
+	for _, v := range variants(t) {
+		_, err := openRaw(t, v, 12, 16)
+		require.ErrorIs(t, err, rt.ErrGenerated)
+		_, err = openRaw(t, v, 8, 8)
+		require.ErrorIs(t, err, rt.ErrGenerated)
+	}
+	for _, c := range []struct{ bytes, n int }{{7, 2}, {1, 0}, {4, -1}} {
+		_, err := rt.RawSamples(make([]byte, c.bytes), c.n)
+		require.ErrorIs(t, err, rt.ErrLength, "%+v", c)
+	}
+	s, err := rt.RawSamples(nil, 0)
+	require.NoError(t, err)
+	require.Equal(t, rt.Samples{}, s)
+}
