@@ -1,0 +1,128 @@
+// Package measure times things that are to be compared with each other. They
+// take turns in one process, so that whatever else happens on the machine falls
+// on all of them, and their ratio means something where their times do not.
+package measure
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Config says how long to measure.
+type Config struct {
+	Rounds int           // turns that everybody gets
+	Slice  time.Duration // how long a turn lasts at least
+	Runs   int           // how many runs a turn has at least, not counting those that warm up
+	Pause  time.Duration // rest before every turn, for the threads of the last one to fall asleep
+}
+
+// Runner is a contestant. One with a nil Run does not take part.
+type Runner struct {
+	Run   func() error
+	Batch int  // how many operations a run has; 0 means 1
+	Slow  bool // one run a turn, one to warm up: for what takes seconds in all otherwise
+}
+
+// Series is what was measured of one contestant: the times of an operation.
+type Series struct {
+	Rounds [][]time.Duration // by turn, sorted
+	Batch  int               // operations in every time
+}
+
+// Interleave lets the runners take turns. A turn begins with two runs that do
+// not count. The error is that of a run.
+func Interleave(c Config, runners ...Runner) ([]Series, error) {
+	out := make([]Series, len(runners))
+	for range c.Rounds {
+		for i, r := range runners {
+			if r.Run == nil {
+				continue
+			}
+			time.Sleep(c.Pause)
+			times, err := turn(c, r)
+			if err != nil {
+				return nil, fmt.Errorf("contestant %d: %w", i, err)
+			}
+			out[i].Batch = max(r.Batch, 1)
+			out[i].Rounds = append(out[i].Rounds, times)
+		}
+	}
+	return out, nil
+}
+
+func turn(c Config, r Runner) ([]time.Duration, error) {
+	warm, least, slice := 2, max(c.Runs, 1), c.Slice
+	if r.Slow {
+		warm, least, slice = 1, 1, 0
+	}
+	for range warm {
+		if err := r.Run(); err != nil {
+			return nil, err
+		}
+	}
+	const most = 1 << 20 // bounds the memory
+	times := make([]time.Duration, 0, 1<<12)
+	for begin := time.Now(); len(times) < least || time.Since(begin) < slice && len(times) < most; {
+		start := time.Now()
+		err := r.Run()
+		took := time.Since(start)
+		if err != nil {
+			return nil, err
+		}
+		times = append(times, took)
+	}
+	slices.Sort(times)
+	return times, nil
+}
+
+// Measured reports whether the contestant took part.
+func (s *Series) Measured() bool { return len(s.Rounds) > 0 }
+
+// Best returns the shortest time of an operation in nanoseconds; NaN if there
+// is none.
+func (s *Series) Best() float64 {
+	return s.over(func(round []time.Duration) time.Duration { return round[0] })
+}
+
+// Median returns the smallest of the turns' medians, in nanoseconds: other work
+// on the machine only ever adds to a time. It is NaN if there is none.
+func (s *Series) Median() float64 {
+	return s.over(func(round []time.Duration) time.Duration { return quantile(round, 0.5) })
+}
+
+func (s *Series) over(of func(round []time.Duration) time.Duration) float64 {
+	least := math.NaN()
+	for i, r := range s.Rounds {
+		if v := float64(of(r)) / float64(s.Batch); i == 0 || v < least {
+			least = v
+		}
+	}
+	return least
+}
+
+// P99 returns the 99th percentile of all times, in nanoseconds; NaN if there
+// are none.
+func (s *Series) P99() float64 {
+	if !s.Measured() {
+		return math.NaN()
+	}
+	all := slices.Concat(s.Rounds...)
+	slices.Sort(all)
+	return float64(quantile(all, 0.99)) / float64(s.Batch)
+}
+
+// quantile returns the nearest-rank quantile of sorted times.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
+// GeometricMean returns the geometric mean of positive numbers, NaN of none.
+func GeometricMean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += math.Log(v)
+	}
+	return math.Exp(sum / float64(len(x)))
+}

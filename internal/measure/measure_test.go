@@ -1,0 +1,83 @@
+package measure
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestSeries(t *testing.T) {
+	s := Series{Batch: 2, Rounds: [][]time.Duration{{10, 20, 90}, {12, 14, 16, 400}}}
+	require.Equal(t, 5.0, s.Best())
+	require.Equal(t, 7.0, s.Median(), "of the second round, whose lower middle is 14")
+	require.Equal(t, 200.0, s.P99())
+	require.True(t, s.Measured())
+
+	none := Series{}
+	require.False(t, none.Measured())
+	require.True(t, math.IsNaN(none.Best()))
+	require.True(t, math.IsNaN(none.Median()))
+	require.True(t, math.IsNaN(none.P99()))
+}
+
+func TestQuantile(t *testing.T) {
+	times := make([]time.Duration, 100)
+	for i := range times {
+		times[i] = time.Duration(i + 1)
+	}
+	require.EqualValues(t, 50, quantile(times, 0.5))
+	require.EqualValues(t, 99, quantile(times, 0.99))
+	require.EqualValues(t, 1, quantile(times, 0))
+	require.EqualValues(t, 100, quantile(times, 1))
+	require.EqualValues(t, 1, quantile(times[:1], 0.99))
+}
+
+func TestGeometricMean(t *testing.T) {
+	require.InDelta(t, 2, GeometricMean([]float64{1, 2, 4}), 1e-12)
+	require.True(t, math.IsNaN(GeometricMean(nil)))
+}
+
+// TestInterleave checks who runs when, and how often.
+func TestInterleave(t *testing.T) {
+	var order []byte
+	run := func(name byte) func() error {
+		return func() error { order = append(order, name); return nil }
+	}
+	got, err := Interleave(Config{Rounds: 2, Runs: 3},
+		Runner{Run: run('a'), Batch: 10}, Runner{}, Runner{Run: run('b'), Slow: true})
+	require.NoError(t, err)
+	require.Equal(t, "aaaaabbaaaaabb", string(order))
+	require.Len(t, got, 3)
+	require.Len(t, got[0].Rounds, 2)
+	require.Len(t, got[0].Rounds[0], 3)
+	require.Equal(t, 10, got[0].Batch)
+	require.False(t, got[1].Measured())
+	require.Len(t, got[2].Rounds[1], 1)
+
+	broken := errors.New("broken")
+	n := 0
+	_, err = Interleave(Config{Rounds: 5}, Runner{Run: func() error {
+		if n++; n == 3 {
+			return broken
+		}
+		return nil
+	}})
+	require.ErrorIs(t, err, broken)
+	require.Equal(t, 3, n)
+}
+
+// TestSlice checks that a turn lasts as long as it should.
+func TestSlice(t *testing.T) {
+	start := time.Now()
+	got, err := Interleave(Config{Rounds: 1, Slice: 20 * time.Millisecond}, Runner{Run: func() error {
+		time.Sleep(time.Millisecond)
+		return nil
+	}})
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
+	require.NotEmpty(t, got[0].Rounds[0])
+	require.GreaterOrEqual(t, got[0].Best(), 1e6)
+}
