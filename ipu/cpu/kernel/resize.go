@@ -37,8 +37,14 @@ func bindResizeFloats(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	case d == graph.F64 && nearest:
 		return newNearest(o, in[0].Shape, o.Extrapolation), nil
 	case d == graph.F32:
+		if k := newBilinear2[float32](o, in[0].Shape); k != nil {
+			return k, nil
+		}
 		return newFilter[float32](o, in[0].Shape), nil
 	case d == graph.F64:
+		if k := newBilinear2[float64](o, in[0].Shape); k != nil {
+			return k, nil
+		}
 		return newFilter[float64](o, in[0].Shape), nil
 	}
 	return nil, fmt.Errorf("no kernel for %v", in[0])

@@ -1,0 +1,122 @@
+package kernel
+
+import "github.com/popefgen/popefgen/ipu/graph"
+
+// bilinear2 is the kernel of Resize that interpolates linearly along two
+// adjacent axes at once: every element is the sum of four corners times
+// weights, added row by row. ONNX Runtime does the same, so that the results
+// are equal bit by bit.
+type bilinear2[T float] struct {
+	outer, unit   int // sizes before and after the two axes
+	height, width int // of the operand
+	rows, columns bilinearAxis[T]
+
+	x, y  []T
+	parts int
+}
+
+// bilinearAxis are the two elements of the operand next to every position of
+// an axis, and their weights.
+type bilinearAxis[T float] struct {
+	near, far             []int // offsets in elements
+	nearWeight, farWeight []T
+}
+
+// newBilinear2 returns a kernel for o, nil if it is of another kind.
+func newBilinear2[T float](o *graph.Resize, shape []int64) Kernel {
+	if o.Mode != graph.ResizeLinear || o.Antialias || o.ExcludeOutside || o.Coordinates == graph.CropAndResize {
+		return nil
+	}
+	first := -1
+	for axis, n := range shape {
+		if resizeStays(o, axis, n) {
+			continue
+		}
+		switch first {
+		case -1:
+			first = axis
+		case axis - 1:
+		default:
+			return nil
+		}
+	}
+	if first < 0 || first+1 >= len(shape) || resizeStays(o, first+1, shape[first+1]) {
+		return nil
+	}
+	k := &bilinear2[T]{outer: elements(shape[:first]), unit: elements(shape[first+2:]), height: int(shape[first]), width: int(shape[first+1])}
+	if k.outer*k.unit*k.height*k.width == 0 {
+		return nil
+	}
+	k.rows = newBilinearAxis[T](o, first, k.height, k.width*k.unit)
+	k.columns = newBilinearAxis[T](o, first+1, k.width, k.unit)
+	return k
+}
+
+func newBilinearAxis[T float](o *graph.Resize, axis, n, step int) (a bilinearAxis[T]) {
+	for j := range int(o.Sizes[axis]) {
+		x, _ := resizePlace(o, axis, n, j)
+		x = min(max(x, 0), float64(n-1))
+		near := int(x)
+		far := min(near+1, n-1)
+		u, v := float64(near+1)-x, x-float64(near)
+		if near == far {
+			u, v = 0.5, 0.5
+		}
+		a.near, a.far = append(a.near, near*step), append(a.far, far*step)
+		a.nearWeight, a.farWeight = append(a.nearWeight, T(u)), append(a.farWeight, T(v))
+	}
+	return a
+}
+
+// Scratch implements [Kernel].
+func (k *bilinear2[T]) Scratch() int { return 0 }
+
+// Run implements [Kernel].
+func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+	k.x, k.y = view[T](in[0]), view[T](out[0])
+	k.parts = cut(p, k.outer*len(k.rows.near), 4*len(k.columns.near)*k.unit)
+	p.Run(k, k.parts)
+	k.x, k.y = nil, nil
+	return nil
+}
+
+// Do implements [Task].
+func (k *bilinear2[T]) Do(part int) {
+	height, width := len(k.rows.near), len(k.columns.near)*k.unit
+	plane := k.height * k.width * k.unit
+	for i, end := span(k.outer*height, k.parts, part, 1); i < end; i++ {
+		x, j := k.x[i/height*plane:][:plane], i%height
+		near, far := x[k.rows.near[j]:][:k.width*k.unit], x[k.rows.far[j]:][:k.width*k.unit]
+		y := k.y[i*width:][:width]
+		if k.unit == 1 {
+			k.row(y, near, far, k.rows.nearWeight[j], k.rows.farWeight[j])
+		} else {
+			k.units(y, near, far, k.rows.nearWeight[j], k.rows.farWeight[j])
+		}
+	}
+}
+
+// row computes a row of single elements. The conversions keep compilers from
+// fusing a product and a sum.
+func (k *bilinear2[T]) row(y, near, far []T, u, v T) {
+	c := &k.columns
+	left, right, lw, rw := c.near[:len(y)], c.far[:len(y)], c.nearWeight[:len(y)], c.farWeight[:len(y)]
+	for i := range y {
+		l, r, p, q := left[i], right[i], lw[i], rw[i]
+		y[i] = T(T(T(T(p*u)*near[l])+T(T(q*u)*near[r]))+T(T(p*v)*far[l])) + T(T(q*v)*far[r])
+	}
+}
+
+// units computes a row of units.
+func (k *bilinear2[T]) units(y, near, far []T, u, v T) {
+	c := &k.columns
+	for i, l := range c.near {
+		r := c.far[i]
+		lu, ru, lv, rv := T(c.nearWeight[i]*u), T(c.farWeight[i]*u), T(c.nearWeight[i]*v), T(c.farWeight[i]*v)
+		y := y[i*k.unit:][:k.unit]
+		nl, nr, fl, fr := near[l:][:len(y)], near[r:][:len(y)], far[l:][:len(y)], far[r:][:len(y)]
+		for e := range y {
+			y[e] = T(T(T(lu*nl[e])+T(ru*nr[e]))+T(lv*fl[e])) + T(rv*fr[e])
+		}
+	}
+}
