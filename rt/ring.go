@@ -49,47 +49,44 @@ type Ring[T any] struct {
 	_ noCopy
 
 	// These do not change, except for signals, which rarely do.
-	slots     []ringSlot[T]
-	label     string
-	timeout   time.Duration
-	onTimeout func(*Ring[T])
-	reserve   int           // buffers that only tryWriteReserved takes
-	signals   atomic.Uint32 // invalid, rewind
+	slots          []ringSlot[T]
+	label          string
+	timeout        time.Duration
+	onTimeout      func(*Ring[T])
+	writer, reader parker
+	signals        atomic.Uint32 // invalid, rewind, finished
 
 	// The two sides lie far enough apart that neither disturbs the other's
 	// cache lines: 128 bytes, since lines are fetched in pairs.
 	_        [128]byte
 	producer struct {
 		head   int // next buffer to write
-		guard  int // the buffer that must be free for head to be written: reserve buffers ahead
 		locked bool
 		spin   *Spinner
 	}
-	_      [128]byte
-	writer parker
-	_      [128]byte
+	_ [128]byte
 	// The oldest read-locked buffer is tail; next is held buffers ahead.
 	consumer struct {
 		tail, next, held int
 		spin             *Spinner
 		timer            *time.Timer
 	}
-	_      [128]byte
-	reader parker
-	_      [128]byte
+	_ [128]byte
 }
 
-// ringSlot is one buffer. The flag belongs to the producer while it is free
-// and to the consumer while it is full, so that one cache line moves from one
-// side to the other, not one for the value and one for an index.
+// ringSlot is one buffer. It belongs to the producer while it is free and to
+// the consumer while it is full, so that one cache line moves from one side to
+// the other, not one for the value and one for an index.
 type ringSlot[T any] struct {
-	full  atomic.Uint32 // free or full
+	state atomic.Uint32
 	value T
 }
 
+// The state of a buffer: who hands it over learns by the same instruction
+// whether the other side waits for it.
 const (
-	free uint32 = 0
-	full uint32 = 1
+	full    uint32 = 1 << iota // else free
+	awaited                    // the side that it does not belong to waits for it
 )
 
 // The signals of a ring.
@@ -97,6 +94,9 @@ const (
 	invalid  uint32 = 1 << iota // Invalidate was called
 	rewind                      // ReadReset was called and has not had its effect yet
 	finished                    // finish was called
+	stuck                       // the consumer holds every buffer and waits for ReadReset
+
+	calls = invalid | rewind | finished
 )
 
 // noCopy makes go vet complain about copies.
@@ -107,21 +107,15 @@ func (*noCopy) Unlock() {}
 
 // NewRing makes a ring. A size that is out of range or a negative timeout is an
 // [ErrOption].
-func NewRing[T any](c RingConfig[T]) (*Ring[T], error) { return newRing(c, 0) }
-
-// newRing makes a ring with some buffers more than c.Size, which only
-// tryWriteReserved takes.
-func newRing[T any](c RingConfig[T], reserve int) (*Ring[T], error) {
+func NewRing[T any](c RingConfig[T]) (*Ring[T], error) {
 	if c.Size < 1 || c.Size > maxRing || c.Timeout < 0 {
 		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, ErrOption, c.Size, maxRing, c.Timeout)
 	}
 	r := &Ring[T]{
-		slots: make([]ringSlot[T], c.Size+reserve), label: c.Label, reserve: reserve,
-		timeout: c.Timeout, onTimeout: c.OnTimeout,
+		slots: make([]ringSlot[T], c.Size), label: c.Label, timeout: c.Timeout, onTimeout: c.OnTimeout,
+		writer: make(parker, 1), reader: make(parker, 1),
 	}
-	r.producer.guard = reserve % len(r.slots)
 	r.producer.spin, r.consumer.spin = c.Producer, c.Consumer
-	r.writer.token, r.reader.token = make(chan struct{}, 1), make(chan struct{}, 1)
 	return r, nil
 }
 
@@ -131,11 +125,12 @@ func newRing[T any](c RingConfig[T], reserve int) (*Ring[T], error) {
 // error if that ends first.
 func (r *Ring[T]) WriteLock(ctx context.Context) (*T, error) {
 	p := &r.producer
-	if r.slots[p.guard].full.Load() == free && r.signals.Load() == 0 {
-		p.locked = true
-		return &r.slots[p.head].value, nil
+	s := &r.slots[p.head]
+	if s.state.Load()&full != 0 || r.signals.Load() != 0 {
+		return r.waitToWrite(ctx)
 	}
-	return r.waitToWrite(ctx)
+	p.locked = true
+	return &s.value, nil
 }
 
 func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
@@ -143,7 +138,7 @@ func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
 		if v, err := r.TryWriteLock(); v != nil || err != nil {
 			return v, err
 		}
-		if err := r.awaitFree(ctx, r.guard()); err != nil {
+		if err := r.awaitFree(ctx, r.ahead(0)); err != nil {
 			return nil, err
 		}
 	}
@@ -151,20 +146,17 @@ func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
 
 // TryWriteLock is WriteLock that does not wait: it returns nil if there is no
 // buffer.
-func (r *Ring[T]) TryWriteLock() (*T, error) { return r.tryWrite(r.producer.guard) }
-
-// tryWriteReserved is TryWriteLock that takes reserved buffers too.
-func (r *Ring[T]) tryWriteReserved() (*T, error) { return r.tryWrite(r.producer.head) }
-
-func (r *Ring[T]) tryWrite(guard int) (*T, error) {
-	if !r.Valid() {
-		return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
-	}
-	if r.slots[guard].full.Load() != free {
+func (r *Ring[T]) TryWriteLock() (*T, error) {
+	p := &r.producer
+	s := &r.slots[p.head]
+	switch {
+	case !r.Valid():
+		return nil, r.invalidated()
+	case s.state.Load()&full != 0:
 		return nil, nil
 	}
-	r.producer.locked = true
-	return &r.slots[r.producer.head].value, nil
+	p.locked = true
+	return &s.value, nil
 }
 
 // WriteComplete hands the write-locked buffer to the consumer. The next
@@ -176,15 +168,11 @@ func (r *Ring[T]) WriteComplete() error {
 		return r.notLocked("write")
 	}
 	p.locked = false
-	flag := &r.slots[p.head].full
+	s := &r.slots[p.head]
 	if p.head++; p.head == len(r.slots) {
 		p.head = 0
 	}
-	if p.guard++; p.guard == len(r.slots) {
-		p.guard = 0
-	}
-	flag.Store(full)
-	if r.reader.waiting.Load() {
+	if s.state.Swap(full)&awaited != 0 {
 		r.reader.wake(p.spin)
 	}
 	return nil
@@ -207,7 +195,7 @@ func (r *Ring[T]) Write(ctx context.Context, v T) error {
 func (r *Ring[T]) ReadLock(ctx context.Context) (*T, error) {
 	c := &r.consumer
 	s := &r.slots[c.next]
-	if s.full.Load() != full || r.signals.Load() != 0 || c.held == len(r.slots) {
+	if s.state.Load()&full == 0 || r.signals.Load() != 0 || c.held == len(r.slots) {
 		return r.waitToRead(ctx)
 	}
 	c.held++
@@ -221,7 +209,7 @@ func (r *Ring[T]) ReadLock(ctx context.Context) (*T, error) {
 // buffer.
 func (r *Ring[T]) TryReadLock() (*T, error) {
 	if !r.Valid() {
-		return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
+		return nil, r.invalidated()
 	}
 	v := r.peek(0)
 	if v != nil {
@@ -242,11 +230,12 @@ func (r *Ring[T]) settle() {
 
 func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
 	for {
+		last := r.signals.Load()&finished != 0 // what was written before can be read
 		if v, err := r.TryReadLock(); v != nil || err != nil {
 			return v, err
 		}
-		if r.signals.Load()&finished != 0 {
-			return nil, fmt.Errorf("ring %q: %w", r.label, ErrInvalidated)
+		if last {
+			return nil, r.invalidated()
 		}
 		timedOut, err := r.awaitFull(ctx)
 		if err != nil {
@@ -269,13 +258,12 @@ func (r *Ring[T]) ReadComplete() error {
 	if c.held == 0 {
 		return r.notLocked("read")
 	}
-	flag := &r.slots[c.tail].full
+	s := &r.slots[c.tail]
 	c.held--
 	if c.tail++; c.tail == len(r.slots) {
 		c.tail = 0
 	}
-	flag.Store(free)
-	if r.writer.waiting.Load() {
+	if s.state.Swap(0)&awaited != 0 {
 		r.writer.wake(c.spin)
 	}
 	return nil
@@ -300,25 +288,23 @@ func (r *Ring[T]) peek(i int) *T {
 		return nil
 	}
 	s := &r.slots[(r.consumer.next+i)%len(r.slots)]
-	if s.full.Load() != full {
+	if s.state.Load()&full == 0 {
 		return nil
 	}
 	return &s.value
 }
 
-// guard returns the flag of the buffer that must be free for WriteLock to
-// return. It is for the producer.
-func (r *Ring[T]) guard() *atomic.Uint32 { return &r.slots[r.producer.guard].full }
-
-// room reports whether tryWriteReserved would return a buffer. It is for the
-// producer.
-func (r *Ring[T]) room() bool { return r.slots[r.producer.head].full.Load() == free }
+// ahead returns the state of the i-th buffer that the producer writes from now,
+// counted from 0. It is for the producer.
+func (r *Ring[T]) ahead(i int) *atomic.Uint32 {
+	return &r.slots[(r.producer.head+i)%len(r.slots)].state
+}
 
 // drain calls f with every buffer that was written and not given back, oldest
 // first. Neither producer nor consumer may be using the ring.
 func (r *Ring[T]) drain(f func(*T)) {
 	for i := range r.slots {
-		if s := &r.slots[(r.consumer.tail+i)%len(r.slots)]; s.full.Load() == full {
+		if s := &r.slots[(r.consumer.tail+i)%len(r.slots)]; s.state.Load()&full != 0 {
 			f(&s.value)
 		}
 	}
@@ -360,10 +346,10 @@ func (r *Ring[T]) finish() {
 // Neither producer nor consumer may be using it.
 func (r *Ring[T]) Reset() {
 	for i := range r.slots {
-		r.slots[i].full.Store(free)
+		r.slots[i].state.Store(0)
 	}
 	p, c := &r.producer, &r.consumer
-	p.head, p.guard, p.locked = 0, r.reserve%len(r.slots), false
+	p.head, p.locked = 0, false
 	c.tail, c.next, c.held = 0, 0, 0
 	r.signals.Store(0)
 }
@@ -373,7 +359,7 @@ func (r *Ring[T]) Reset() {
 func (r *Ring[T]) Valid() bool { return r.signals.Load()&invalid == 0 }
 
 // NumBuffers returns how many values the ring can hold.
-func (r *Ring[T]) NumBuffers() int { return len(r.slots) - r.reserve }
+func (r *Ring[T]) NumBuffers() int { return len(r.slots) }
 
 // Label returns the ring's label.
 func (r *Ring[T]) Label() string { return r.label }
@@ -381,25 +367,32 @@ func (r *Ring[T]) Label() string { return r.label }
 // State describes the ring for people, after prefix: its label, how many
 // buffers are full (those that are read-locked included), who waits, whether
 // it is valid. Any goroutine may call it; it counts while others go on.
-func (r *Ring[T]) State(prefix string) string {
-	n := 0
+func (r *Ring[T]) State(prefix string) string { return r.describe(prefix, r.NumBuffers()) }
+
+// describe is State for a ring of which only so many buffers are for users.
+func (r *Ring[T]) describe(prefix string, buffers int) string {
+	s, n := "", 0
 	for i := range r.slots {
-		if r.slots[i].full.Load() == full {
+		switch state := r.slots[i].state.Load(); state {
+		case awaited:
+			s += ", consumer waits"
+		case full | awaited:
+			s += ", producer waits"
+			fallthrough
+		case full:
 			n++
 		}
 	}
-	s := fmt.Sprintf("%sring %q: %d of %d buffers full", prefix, r.label, n, r.NumBuffers())
-	if r.writer.waiting.Load() {
-		s += ", producer waits"
-	}
-	if r.reader.waiting.Load() {
+	if r.signals.Load()&stuck != 0 {
 		s += ", consumer waits"
 	}
 	if !r.Valid() {
 		s += ", invalid"
 	}
-	return s
+	return fmt.Sprintf("%sring %q: %d of %d buffers full%s", prefix, r.label, n, buffers, s)
 }
+
+func (r *Ring[T]) invalidated() error { return fmt.Errorf("ring %q: %w", r.label, ErrInvalidated) }
 
 func (r *Ring[T]) notLocked(how string) error {
 	return fmt.Errorf("ring %q: %s complete: %w", r.label, how, ErrNotLocked)

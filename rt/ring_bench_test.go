@@ -2,8 +2,12 @@ package rt_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
 )
@@ -13,70 +17,141 @@ const spinning = 1 << 20
 
 const benchRing = 1024 // buffers
 
-// BenchmarkRing compares a ring with a buffered channel: one goroutine that
-// writes and reads, one that writes to another, a request with its reply.
-// Samples of both alternate and the best of each counts, since absolute
-// numbers move with the machine and with who else is on it. "ratio" is ring to
-// channel.
+// contestant starts what does something n times; stop ends it.
+type contestant func() (run func(n int), stop func())
+
+// duel is something that a ring and a channel of the same size can both do.
+type duel struct {
+	name          string
+	channel, ring contestant
+	goal          float64 // ring to channel; 0 if none was set
+	most          float64 // a ratio that means that something is badly wrong
+}
+
+// duels compare a ring with a buffered channel: one goroutine that writes and
+// reads, one that writes to another, a request with its reply. Parking costs
+// what it costs a channel, whose receive it is; a round trip can only be quicker
+// for who watches.
+func duels(t testing.TB) []duel {
+	return []duel{
+		{"uncontended", uncontendedChannel, uncontendedRing(t), 0.3, 1},
+		{"throughput/parking", throughputChannel, throughputRing(t, 0), 0, 2},
+		{"throughput/spinning", throughputChannel, throughputRing(t, spinning), 0, 2},
+		{"round trip/parking", roundTripChannel, roundTripRing(t, 0), 0, 4},
+		{"round trip/spinning", roundTripChannel, roundTripRing(t, spinning), 0.6, 4},
+	}
+}
+
+// contest is the state of a duel: samples of both sides alternate and the best
+// of each counts, since absolute numbers move with the machine and with who
+// else is on it.
+type contest [2]time.Duration
+
+func newContest() contest { return contest{time.Hour, time.Hour} }
+
+// round takes a few samples of n times each of both sides, which start anew: two
+// sides that watch for each other park in turn once one of them has parked, as
+// they do when somebody else gets the processor for long.
+func (c *contest) round(d duel, n int) {
+	for i, start := range []contestant{d.channel, d.ring} {
+		run, stop := start()
+		for range 10 {
+			begun := time.Now()
+			run(n)
+			c[i] = min(c[i], time.Since(begun))
+		}
+		stop()
+	}
+}
+
+func (c *contest) ratio() float64 { return float64(c[1]) / float64(c[0]) }
+
+// BenchmarkRing runs the duels. "ratio" is ring to channel.
 func BenchmarkRing(b *testing.B) {
-	for _, c := range []struct {
-		name          string
-		channel, ring func(n int)
-	}{
-		{"uncontended", uncontendedChannel(), uncontendedRing(b)},
-		{"throughput/parking", throughputChannel(), throughputRing(b, 0)},
-		{"throughput/spinning", throughputChannel(), throughputRing(b, spinning)},
-		{"round trip/parking", roundTripChannel(b), roundTripRing(b, 0)},
-		{"round trip/spinning", roundTripChannel(b), roundTripRing(b, spinning)},
-	} {
-		b.Run(c.name, func(b *testing.B) {
+	for _, d := range duels(b) {
+		b.Run(d.name, func(b *testing.B) {
 			const n = 1000
-			best := [2]time.Duration{time.Hour, time.Hour}
+			c := newContest()
 			for b.Loop() {
-				for i, run := range []func(int){c.channel, c.ring} {
-					start := time.Now()
-					run(n)
-					best[i] = min(best[i], time.Since(start))
-				}
+				c.round(d, n)
 			}
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(float64(best[0])/n, "channel-ns")
-			b.ReportMetric(float64(best[1])/n, "ring-ns")
-			b.ReportMetric(float64(best[1])/float64(best[0]), "ratio")
+			b.ReportMetric(float64(c[0])/n, "channel-ns")
+			b.ReportMetric(float64(c[1])/n, "ring-ns")
+			b.ReportMetric(c.ratio(), "ratio")
 		})
 	}
 }
 
-func uncontendedChannel() func(n int) {
+// TestRingAgainstChannel prints the ratios of the duels; see them with
+// go test -v -run TestRingAgainstChannel ./rt. Every push and every pop of a
+// ring is one atomic exchange at least, so that two of these bound what an
+// uncontended ring can reach on the machine at hand.
+func TestRingAgainstChannel(t *testing.T) {
+	if raceEnabled || testing.Short() {
+		t.Skip("it measures")
+	}
+	const n, rounds = 1000, 50
+	bound := duel{channel: uncontendedChannel, ring: func() (func(int), func()) {
+		var a, b atomic.Uint32
+		return func(n int) {
+			for range n {
+				a.Store(1)
+				b.Store(1)
+			}
+		}, func() {}
+	}}
+	c := newContest()
+	for range rounds {
+		c.round(bound, n)
+	}
+	t.Logf("%-20s channel %6.1f ns, two atomic stores %6.1f ns: %.2f", "bound of uncontended", float64(c[0])/n, float64(c[1])/n, c.ratio())
+	for _, d := range duels(t) {
+		c := newContest()
+		for range rounds {
+			c.round(d, n)
+		}
+		goal := ""
+		if d.goal > 0 {
+			goal = fmt.Sprintf(" (goal %.1f)", d.goal)
+		}
+		t.Logf("%-20s channel %6.1f ns, ring %6.1f ns: %.2f%s", d.name, float64(c[0])/n, float64(c[1])/n, c.ratio(), goal)
+		require.Less(t, c.ratio(), d.most, d.name)
+	}
+}
+
+func uncontendedChannel() (func(n int), func()) {
 	c := make(chan int, benchRing)
 	return func(n int) {
 		for i := range n {
 			c <- i
 			<-c
 		}
+	}, func() {}
+}
+
+func uncontendedRing(t testing.TB) contestant {
+	return func() (func(n int), func()) {
+		ctx := context.Background()
+		r := newRing(t, rt.RingConfig[int]{Size: benchRing})
+		return func(n int) {
+			for i := range n {
+				v, err := r.WriteLock(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				*v = i
+				_ = r.WriteComplete()
+				if _, err = r.ReadLock(ctx); err != nil {
+					t.Fatal(err)
+				}
+				_ = r.ReadComplete()
+			}
+		}, func() {}
 	}
 }
 
-func uncontendedRing(b *testing.B) func(n int) {
-	ctx := context.Background()
-	r := newRing(b, rt.RingConfig[int]{Size: benchRing})
-	return func(n int) {
-		for i := range n {
-			v, err := r.WriteLock(ctx)
-			if err != nil {
-				b.Fatal(err)
-			}
-			*v = i
-			_ = r.WriteComplete()
-			if _, err = r.ReadLock(ctx); err != nil {
-				b.Fatal(err)
-			}
-			_ = r.ReadComplete()
-		}
-	}
-}
-
-func throughputChannel() func(n int) {
+func throughputChannel() (func(n int), func()) {
 	c := make(chan int, benchRing)
 	return func(n int) {
 		go func() {
@@ -87,67 +162,73 @@ func throughputChannel() func(n int) {
 		for range n {
 			<-c
 		}
-	}
+	}, func() {}
 }
 
-func throughputRing(b *testing.B, rounds int) func(n int) {
-	ctx := context.Background()
-	r := newRing(b, rt.RingConfig[int]{Size: benchRing, Producer: rt.NewSpinner(rounds), Consumer: rt.NewSpinner(rounds)})
-	return func(n int) {
-		go func() {
-			for i := range n {
-				_ = r.Write(ctx, i)
+func throughputRing(t testing.TB, rounds int) contestant {
+	return func() (func(n int), func()) {
+		ctx := context.Background()
+		r := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: rt.NewSpinner(rounds), Consumer: rt.NewSpinner(rounds)})
+		return func(n int) {
+			go func() {
+				for i := range n {
+					_ = r.Write(ctx, i)
+				}
+			}()
+			for range n {
+				_, _ = r.ReadLock(ctx)
+				_ = r.ReadComplete()
 			}
-		}()
-		for range n {
-			_, _ = r.ReadLock(ctx)
-			_ = r.ReadComplete()
-		}
+		}, func() {}
 	}
 }
 
-func roundTripChannel(b *testing.B) func(n int) {
+func roundTripChannel() (func(n int), func()) {
 	there, back := make(chan int, benchRing), make(chan int, benchRing)
 	go func() {
+		defer close(back)
 		for i := range there {
 			back <- i
 		}
 	}()
-	b.Cleanup(func() { close(there) })
 	return func(n int) {
-		for i := range n {
-			there <- i
+			for i := range n {
+				there <- i
+				<-back
+			}
+		}, func() {
+			close(there)
 			<-back
 		}
-	}
 }
 
-func roundTripRing(b *testing.B, rounds int) func(n int) {
-	ctx := context.Background()
-	caller, server := rt.NewSpinner(rounds), rt.NewSpinner(rounds)
-	there := newRing(b, rt.RingConfig[int]{Size: benchRing, Producer: caller, Consumer: server})
-	back := newRing(b, rt.RingConfig[int]{Size: benchRing, Producer: server, Consumer: caller})
-	started := false
-	b.Cleanup(there.Invalidate)
-	serve := func() {
-		for {
-			v, err := there.ReadLock(ctx)
-			if err != nil {
-				return
+func roundTripRing(t testing.TB, rounds int) contestant {
+	return func() (func(n int), func()) {
+		ctx := context.Background()
+		caller, server := rt.NewSpinner(rounds), rt.NewSpinner(rounds)
+		there := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: caller, Consumer: server})
+		back := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: server, Consumer: caller})
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				v, err := there.ReadLock(ctx)
+				if err != nil {
+					return
+				}
+				_ = back.Write(ctx, *v)
+				_ = there.ReadComplete()
 			}
-			_ = back.Write(ctx, *v)
-			_ = there.ReadComplete()
-		}
-	}
-	return func(n int) {
-		if !started {
-			started = true
-			go serve() // not before: while it watches, other benchmarks would suffer
-		}
-		for i := range n {
-			_ = there.Write(ctx, i)
-			_, _ = back.ReadLock(ctx)
-			_ = back.ReadComplete()
-		}
+		}()
+		return func(n int) {
+				for i := range n {
+					_ = there.Write(ctx, i)
+					_, _ = back.ReadLock(ctx)
+					_ = back.ReadComplete()
+				}
+			}, func() {
+				there.Invalidate()
+				<-ended
+			}
 	}
 }

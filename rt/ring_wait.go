@@ -49,72 +49,62 @@ func (s *Spinner) rounds() int {
 // there may be no other processor for them.
 const yieldEvery = 128
 
-// parker is where one goroutine waits for another. Who waits says so in
-// waiting, looks once more, and receives; who wakes takes waiting back and
-// sends. So there is at most one token, and none is ever lost.
-type parker struct {
-	waiting atomic.Bool
-	token   chan struct{} // capacity 1
+// parker is where one goroutine waits for others. A token that is there
+// already is enough for whoever else wakes it: it looks again at all that it may
+// wait for.
+type parker chan struct{} // capacity 1
+
+// wake makes the goroutine that waits, or the next to wait, look again, on
+// behalf of the one that by belongs to.
+func (p parker) wake(by *Spinner) {
+	select {
+	case p <- struct{}{}:
+	default:
+	}
+	by.note()
 }
 
-// wake wakes the goroutine that waits, if one does, on behalf of the one that
-// by belongs to.
-func (p *parker) wake(by *Spinner) {
-	if p.waiting.CompareAndSwap(true, false) {
-		p.token <- struct{}{}
-		by.note()
-	}
-}
-
-// withdraw ends waiting. Somebody may have sent a token at the same time.
-func (p *parker) withdraw() {
-	if !p.waiting.CompareAndSwap(true, false) {
-		<-p.token
-	}
-}
-
-// awaitFree waits until flag says free or the ring is invalid. It may return
-// early: the caller looks again.
-func (r *Ring[T]) awaitFree(ctx context.Context, flag *atomic.Uint32) error {
-	ready := func() bool { return flag.Load() == free || !r.Valid() }
-	if watch(r.producer.spin, ready) {
-		return nil
-	}
-	p := &r.writer
-	p.waiting.Store(true)
-	if ready() {
-		p.withdraw()
+// awaitFree waits until the buffer of that state is free or the ring is
+// invalid. It may return early: the caller looks again.
+func (r *Ring[T]) awaitFree(ctx context.Context, state *atomic.Uint32) error {
+	ready := func() bool { return state.Load()&full == 0 || !r.Valid() }
+	if watch(r.producer.spin, ready) || !mark(state, full) {
 		return nil
 	}
 	done := ctx.Done()
 	if done == nil { // a receive is cheaper than a select
-		<-p.token
+		<-r.writer
 		return nil
 	}
 	select {
-	case <-p.token:
+	case <-r.writer:
 		return nil
 	case <-done:
-		p.withdraw()
+		state.CompareAndSwap(full|awaited, full)
 		return fmt.Errorf("ring %q: wait for a free buffer: %w", r.label, ctx.Err())
 	}
 }
 
-// awaitFull waits until there is a buffer to read, or the ring is invalid, or
-// ReadReset was called, or the timeout is over, which it reports. It may
-// return early: the caller looks again.
+// awaitFull waits until there is a buffer to read, or the ring is invalid or
+// finished, or ReadReset was called, or the timeout is over, which it reports.
+// It may return early: the caller looks again.
 func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
 	c := &r.consumer
-	flag := &r.slots[c.next].full
+	state := &r.slots[c.next].state
 	all := c.held == len(r.slots) // so that only ReadReset helps
-	ready := func() bool { return !all && flag.Load() == full || r.signals.Load() != 0 }
+	ready := func() bool { return !all && state.Load()&full != 0 || r.signals.Load()&calls != 0 }
 	if watch(c.spin, ready) {
 		return false, nil
 	}
-	p := &r.reader
-	p.waiting.Store(true)
-	if ready() {
-		p.withdraw()
+	if all {
+		r.signals.Or(stuck)
+		defer r.signals.And(^stuck)
+	} else if !mark(state, 0) {
+		return false, nil
+	}
+	done := ctx.Done()
+	if done == nil && (r.timeout == 0 || r.onTimeout == nil) { // a receive is cheaper than a select
+		<-r.reader
 		return false, nil
 	}
 	var timeout <-chan time.Time
@@ -127,21 +117,22 @@ func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
 		defer c.timer.Stop()
 		timeout = c.timer.C
 	}
-	done := ctx.Done()
-	if timeout == nil && done == nil { // a receive is cheaper than a select
-		<-p.token
-		return false, nil
-	}
 	select {
-	case <-p.token:
+	case <-r.reader:
 		return false, nil
 	case <-timeout:
-		p.withdraw()
-		return !ready(), nil
+		timedOut = true
 	case <-done:
-		p.withdraw()
-		return false, fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
+		err = fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
 	}
+	state.CompareAndSwap(awaited, 0)
+	return timedOut && !ready(), err
+}
+
+// mark says that a buffer is awaited, and reports whether it still has to be:
+// whether it is in the state that it was in.
+func mark(state *atomic.Uint32, was uint32) bool {
+	return state.CompareAndSwap(was, was|awaited) || state.Load() == was|awaited
 }
 
 // watch looks at ready as long as s has patience, and reports whether it

@@ -113,8 +113,8 @@ func (q *ringQueue) init(a Anchor, info ipu.StreamInfo, batch int, c RingConfig[
 	if c.Size < 1 || c.Size > maxRing/batch {
 		return fmt.Errorf("anchor %q: %w: a ring of %d times %d buffers", a.Name, ErrOption, c.Size, batch)
 	}
-	c.Size *= batch
-	ring, err := newRing(c, flushReserve)
+	c.Size = c.Size*batch + flushReserve
+	ring, err := NewRing(c)
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
@@ -143,7 +143,7 @@ func (q *ringQueue) TransferBytes() int { return q.info.Bytes }
 
 // NumBuffers returns how many pieces of memory can be enqueued and not used up
 // yet; then enqueueing waits. Each may hold any number of samples.
-func (q *ringQueue) NumBuffers() int { return q.ring.NumBuffers() }
+func (q *ringQueue) NumBuffers() int { return q.ring.NumBuffers() - flushReserve }
 
 // Enqueued returns how many samples were enqueued since the queue was made or
 // reset, dummy ones included.
@@ -166,7 +166,7 @@ func (q *ringQueue) Connected() bool { return q.ring.Valid() }
 
 // State describes the queue for people, after prefix.
 func (q *ringQueue) State(prefix string) string {
-	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.State(prefix), q.Enqueued(), q.batch)
+	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.describe(prefix, q.NumBuffers()), q.Enqueued(), q.batch)
 }
 
 // reset empties the queue, and connects it again if connect says so.
@@ -288,9 +288,9 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 		if b, err := q.tryRoom(); b != nil || err != nil {
 			return b, err
 		}
-		flag := q.ring.guard()
+		last := q.ring.ahead(flushReserve)
 		q.mu.Unlock()
-		if err := q.ring.awaitFree(ctx, flag); err != nil {
+		if err := q.ring.awaitFree(ctx, last); err != nil {
 			q.mu.Lock()
 			return nil, q.errorf(err)
 		}
@@ -299,9 +299,17 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 
 // tryRoom locks a buffer for writing if there is one. mu is held.
 func (q *ringQueue) tryRoom() (*chunk, error) {
-	if q.pending {
+	switch {
+	case q.pending:
 		return nil, q.errorf(ErrEnqueueLocked)
+	case q.Connected() && q.ring.ahead(flushReserve).Load()&full != 0:
+		return nil, nil
 	}
+	return q.write()
+}
+
+// write locks the next buffer for writing, which is free. mu is held.
+func (q *ringQueue) write() (*chunk, error) {
 	b, err := q.ring.TryWriteLock()
 	if err != nil {
 		return nil, q.errorf(ErrDisconnected)
@@ -340,7 +348,7 @@ func (q *ringQueue) unlock(c chunk) error {
 		return err
 	}
 	q.pending = false
-	b, err := q.tryRoom() // the buffer that is locked
+	b, err := q.write() // the buffer that is locked
 	if err != nil {
 		return err
 	}
@@ -367,7 +375,7 @@ func (q *ringQueue) flushable() error {
 		return q.errorf(ErrDisconnected)
 	case q.pending:
 		return q.errorf(ErrEnqueueLocked)
-	case !q.ring.room():
+	case q.ring.ahead(0).Load()&full != 0:
 		return q.errFull()
 	}
 	return nil
@@ -378,8 +386,8 @@ func (q *ringQueue) pad(samples int) {
 	if q.filler == nil {
 		q.filler = make([]byte, q.info.Bytes)
 	}
-	b, err := q.ring.tryWriteReserved()
-	if b == nil || err != nil {
+	b, err := q.write()
+	if err != nil {
 		return // it was disconnected just now
 	}
 	q.put(b, chunk{data: q.filler[:samples*q.sample], samples: samples})
