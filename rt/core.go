@@ -147,7 +147,8 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			return err
 		}
 		r := &replica{session: s}
-		s.lane = &lane{queue: c.queue, gate: &s.gate, serve: func(slot int) error { return c.serve(i, slot, bind) }}
+		s.lane = &lane{queue: c.queue, gate: &s.gate, serve: func(slot int) error { return c.serve(i, slot, bind) },
+			refused: func(err error) error { return s.errorf("submit", s.refused(err)) }}
 		c.queue.lanes = append(c.queue.lanes, s.lane)
 		c.replicas = append(c.replicas, r)
 		if err := r.prepare(ctx, spec, bindings()); err != nil {
@@ -419,12 +420,14 @@ func (c *Core) serve(replica, slot int, bind func(replica, slot int)) error {
 // blocks: [ErrQueueFull] if there is none, [ErrClosed] after Close,
 // [ErrReplica].
 func (c *Core) Reserve(replica int) (int, error) {
-	if _, err := c.choose(replica); err != nil {
+	i, err := c.choose(replica)
+	if err != nil {
 		return 0, err
 	}
 	slot, err := c.queue.reserve()
 	if err != nil {
-		return 0, c.replicas[0].session.errorf("submit", err)
+		s := c.replicas[i].session
+		return 0, s.errorf("submit", s.refused(err))
 	}
 	return slot, nil
 }

@@ -46,3 +46,9 @@ func Scatter(blocks, batch, part, at int, data []byte, iterations int) []byte {
 	t.each(at, len(data)/(blocks*part), func(m, s int) { copy(mem[m:][:part], data[s:]) })
 	return mem
 }
+
+// What makes loggers, for tests.
+var (
+	NewLogger  = newLogger
+	NewHandler = newHandler
+)

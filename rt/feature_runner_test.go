@@ -3,7 +3,6 @@ package rt_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -618,22 +617,4 @@ func TestFeature90_WhileRequestsGoOn(t *testing.T) {
 	}
 	close(stop)
 	group.Wait()
-}
-
-// TestObserver sees what happens to a runner's replicas.
-func TestObserver(t *testing.T) {
-	var seen events
-	sys, v := tested(t, 2)
-	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2), rt.WithObserver(seen.observe), rt.Timed())
-	require.NoError(t, r.RunOn(context.Background(), 1, NewInputs(), NewOutputs()))
-	require.NoError(t, r.Close())
-	last := seen.all[len(seen.all)-1]
-	require.Equal(t, rt.EventRequestDone, last.Kind)
-	require.Equal(t, 1, last.Replica)
-	require.EqualValues(t, 1, last.Request)
-	require.Positive(t, last.Took)
-	require.True(t, strings.HasPrefix(last.Model, "affine.popef"))
-	require.Equal(t, []rt.EventKind{rt.EventBound, rt.EventLoaded, rt.EventBound, rt.EventLoaded, rt.EventRequestDone}, seen.kinds())
-	require.Equal(t, "request done", rt.EventRequestDone.String())
-	require.Equal(t, "unknown event", rt.EventKind(99).String())
 }

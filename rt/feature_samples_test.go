@@ -371,6 +371,6 @@ func TestFeature79_FlushIsTold(t *testing.T) {
 	x, y := someSamples(1, group+3)
 	require.NoError(t, r.RunSamples(context.Background(), x, y))
 	checkSamples(t, x, y, 0)
-	require.Equal(t, 3, seen.all[1].Samples)
-	require.Equal(t, []rt.EventKind{rt.EventRequestDone, rt.EventFlushed, rt.EventRequestDone}, seen.kinds())
+	require.Equal(t, 3, seen.all[2].Samples)
+	require.Equal(t, []rt.EventKind{rt.EventRequestBegun, rt.EventRequestDone, rt.EventFlushed, rt.EventRequestBegun, rt.EventRequestDone}, seen.kinds())
 }

@@ -346,8 +346,11 @@ func TestFeature25_HandOver(t *testing.T) {
 	require.NoError(t, sa.Run(ctx))
 	require.Equal(t, "load, run 0", a.script.engine.took(), "A takes the device back")
 	require.Equal(t, floats(12, 26, 16, 32), ya.Bytes())
-	require.Equal(t, []rt.EventKind{rt.EventBound, rt.EventLoaded, rt.EventRequestDone,
-		rt.EventSaved, rt.EventHandedOver, rt.EventTookBack, rt.EventLoaded, rt.EventRequestDone}, seen.kinds())
+	require.Equal(t, []rt.EventKind{
+		rt.EventBound, rt.EventOpened, rt.EventRequestBegun, rt.EventLoaded, rt.EventRequestDone,
+		rt.EventSaved, rt.EventHandedOver,
+		rt.EventRequestBegun, rt.EventTookBack, rt.EventLoaded, rt.EventRequestDone,
+	}, seen.kinds())
 	require.NoError(t, sa.Run(ctx))
 	require.Empty(t, a.script.engine.took(), "and keeps it")
 

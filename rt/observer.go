@@ -1,43 +1,62 @@
 package rt
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // Observer is told what happens to a session and, for a runner, to every
-// replica: in the goroutine in which it happens and while the engine waits, so
-// it should be quick. It must not drive the session.
+// replica, so that a program can count, time and report it in its own way; a
+// logger is another such listener, see [WithLogger].
+//
+// It is called in the goroutine in which something happens, for most kinds
+// while the engine waits, so it should be quick. Calls can overlap: those of
+// several sessions or replicas, and of the kinds that are marked so below. It
+// must not drive or close the session; [Session.Stats] and what else only tells
+// may be called. Telling an observer allocates nothing.
 type Observer func(Event)
 
-// Event is something that happened.
+// Event is something that happened. Fields that a kind does not name are zero.
 type Event struct {
 	Kind    EventKind
-	Model   string        // the model's file
+	Model   string        // name of the model's file
 	Replica int           // of a runner; 0 for a session of its own
-	Request uint64        // EventRequestDone: its number in the session, from 1
-	Took    time.Duration // EventRequestDone: what it took, with the option Timed
+	Request uint64        // its number in the session, from 1: EventRequestBegun, EventRequestDone, EventFailed, EventRefused after a device failure
+	Took    time.Duration // EventRequestDone with the option [Timed], if it succeeded: the time since it was asked for
 	Samples int           // EventFlushed: how many samples the batch had that was not full
-	Err     error         // what went wrong, if it did
+	Err     error         // why it failed; nil if it did not
 }
 
 // EventKind says what happened.
 type EventKind uint8
 
-// The kinds of event.
+// The kinds of event. Every EventRequestBegun is followed by the
+// EventRequestDone of the same number. Every session that was opened without an
+// error is closed by one EventClosed, which is its last event but for
+// EventRefused and EventStopped, whose calls may overlap with any other.
 const (
-	EventBound       EventKind = iota // the executable was put on a device
-	EventUnbound                      // the session left its device
-	EventHandedOver                   // another session took the device
-	EventTookBack                     // the session took its device back from another one
-	EventLoaded                       // the load programs ran
-	EventSaved                        // the save programs ran
-	EventStopped                      // somebody called Stop
-	EventRequestDone                  // the main programs ran for a request
-	EventFailed                       // the device failed: requests in the queue fail too
-	EventReset                        // the executable was loaded again after the device failed
-	EventFlushed                      // a batch that was not full was padded and run
+	EventOpened         EventKind = iota // a session was made, or could not be made (Err)
+	EventClosed                          // Close has released everything; Err is what it returned
+	EventBound                           // the executable was put on a device, for the first time or again, or that failed (Err)
+	EventUnbound                         // the session left its device: Unload, Bind to another, Close
+	EventHandedOver                      // another session took the device, or could not (Err: the save programs failed)
+	EventTookBack                        // the session took its device back from another one, or could not (Err)
+	EventLoaded                          // the load programs ran, or failed (Err)
+	EventSaved                           // the save programs ran, or failed (Err)
+	EventStopped                         // somebody called Stop
+	EventRequestBegun                    // a request has the engine
+	EventRequestDone                     // the main programs ran for a request, or failed (Err)
+	EventRefused                         // a request never got the engine; Err says why: the queue was full, another call was under way, its context ended, the device failed before its turn, or Close
+	EventFailed                          // the device failed (Err): requests in the queue fail too
+	EventReset                           // the executable was loaded again after the device failed, or that failed (Err)
+	EventFlushed                         // a batch that was not full was padded, and runs
+	EventWeightsUpdated                  // UpdateWeights connected other data
 )
 
-var eventKinds = [...]string{"bound", "unbound", "handed over", "took back", "loaded", "saved", "stopped",
-	"request done", "failed", "reset", "flushed"}
+var eventKinds = [...]string{
+	"opened", "closed", "bound", "unbound", "handed over", "took back", "loaded", "saved", "stopped",
+	"request begun", "request done", "refused", "failed", "reset", "flushed", "weights updated",
+}
 
 // String returns the kind in words.
 func (k EventKind) String() string {
@@ -47,11 +66,28 @@ func (k EventKind) String() string {
 	return "unknown event"
 }
 
-// observe tells the observer, if there is one.
+// observe tells the observer and the logger, if there are any.
 func (s *Session) observe(e Event) {
-	if s.observer == nil {
+	if s.observer == nil && s.logger == nil {
 		return
 	}
-	e.Model, e.Replica = s.name, s.replica
-	s.observer(e)
+	e.Model, e.Replica = s.file, s.replica
+	if s.observer != nil {
+		s.observer(e)
+	}
+	if s.logger != nil {
+		s.log(e)
+	}
+}
+
+// refused tells of a request that never got the engine, and returns why.
+func (s *Session) refused(err error) error {
+	if s.observer != nil || s.logger != nil {
+		e := Event{Kind: EventRefused, Err: err}
+		if d := (*DeviceError)(nil); errors.As(err, &d) {
+			e.Request = d.Request
+		}
+		s.observe(e)
+	}
+	return err
 }

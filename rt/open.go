@@ -51,13 +51,14 @@ func OpenSession(ctx context.Context, files []string, opts ...Option) (*Session,
 
 func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replica int, o *options) (*Session, error) {
 	s := &Session{
-		name: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
+		name: modelName(m), file: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
-		observer: o.observer, saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
+		observer: o.observer, logger: o.logger, saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
 	}
 	if o.replicas > 1 {
 		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)
 	}
+	s.life, s.endLife = context.WithCancel(context.Background())
 	s.gate.queuing = o.concurrent
 	s.gate.grant = make(chan int, 1)
 	if o.timed {
@@ -65,6 +66,7 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 	}
 	// As soon as it has a device, another session may want it.
 	if err := s.gate.acquire(ctx); err != nil {
+		s.endLife()
 		return nil, s.errorf("open", err)
 	}
 	defer s.gate.release(0)
@@ -72,9 +74,12 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
 		if err := step(ctx, o); err != nil {
-			return nil, errors.Join(s.errorf("open", err), s.free())
+			err = errors.Join(s.errorf("open", err), s.free())
+			s.observe(Event{Kind: EventOpened, Err: err})
+			return nil, err
 		}
 	}
+	s.observe(Event{Kind: EventOpened})
 	return s, nil
 }
 

@@ -2,6 +2,7 @@ package rt
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -34,11 +35,12 @@ type options struct {
 	frozen        []Weight
 	batching      BatchPolicy
 	observer      Observer
+	logger        *slog.Logger
 	err           error // the first bad value
 }
 
 func newOptions(opts []Option) (*options, error) {
-	o := &options{manager: &ipu.Manager{}, replicas: 1}
+	o := &options{manager: &ipu.Manager{}, replicas: 1, logger: environmentLogger()}
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -182,9 +184,22 @@ func SaveOnUnbind() Option {
 	return func(o *options) { o.saveOnUnbind = true }
 }
 
-// WithObserver makes a session tell f what happens to it.
+// WithObserver makes a session tell f what happens to it, see [Observer].
 func WithObserver(f Observer) Option {
 	return func(o *options) { o.observer = f }
+}
+
+// WithLogger makes a session log what happens to it, see [Event], with l
+// instead of the logger that the environment asks for; nil makes it log
+// nothing. What l is not enabled for costs an atomic load or so for each event,
+// and no memory.
+//
+// Errors are logged at [slog.LevelError], resets and requests that failed at
+// [slog.LevelWarn], sessions and their devices at [slog.LevelInfo], load and
+// save programs and requests that were refused at [slog.LevelDebug], and every
+// request at [LevelTrace].
+func WithLogger(l *slog.Logger) Option {
+	return func(o *options) { o.logger = l }
 }
 
 // Concurrent lets any number of goroutines call Run, Submit and Save at the

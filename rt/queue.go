@@ -24,6 +24,7 @@ type lane struct {
 	queue   *queue
 	gate    *gate
 	serve   func(slot int) error // computes the request of a slot
+	refused func(error) error    // tells that a request never got the engine
 	stopped chan struct{}        // closed when the worker has ended; nil before it starts; guarded by queue.mu
 }
 
@@ -84,7 +85,7 @@ func (l *lane) enqueue(i int) Ticket {
 	q := l.queue
 	t := Ticket{queue: q, slot: i, generation: q.slots[i].word.Load() / generation}
 	if err := l.gate.submit(&q.slots[i].turn); err != nil {
-		q.complete(i, err)
+		q.complete(i, l.refused(err))
 	}
 	return t
 }

@@ -314,10 +314,10 @@ func (c *Core) visit(ctx context.Context) (int, error) {
 		asked = now()
 	}
 	if err := ctx.Err(); err != nil {
-		return 0, s.errorf("run samples", err)
+		return 0, s.errorf("run samples", s.refused(err))
 	}
 	if err := s.gate.visit(ctx, false); err != nil {
-		return 0, s.errorf("run samples", err)
+		return 0, s.errorf("run samples", s.refused(err))
 	}
 	if t := s.count.times; t != nil {
 		t.begin(asked)

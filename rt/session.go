@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -19,14 +20,16 @@ import (
 // runners are built on it, and tools use it as it is. The package's
 // documentation describes its states and who may call what when.
 type Session struct {
-	name      string // of the model, for messages
+	name      string // of the model and the replica, for messages
+	file      string // name of the model's file
 	replica   int    // of a runner
 	model     *popef.Model
 	owned     *popef.Model // model, if Close closes it
 	contract  contract.Contract
 	engine    ipu.Engine
 	observer  Observer
-	poplar    bool // the executable was compiled by Poplar
+	logger    *slog.Logger // nil if nothing is logged
+	poplar    bool         // the executable was compiled by Poplar
 	wrapFeeds bool
 	saving    bool // save programs run when the session leaves its device
 	autoReset bool // a device that failed is loaded again before the next request
@@ -65,6 +68,10 @@ type Session struct {
 	dataBytes       int64
 
 	closing  sync.Once
+	life     context.Context // ends when Close begins
+	endLife  context.CancelFunc
+	ending   sync.Mutex    // guards ended, and stopping the engine against closing it
+	ended    bool          // the engine is closed
 	closed   chan struct{} // closed at the end of Close
 	closeErr error
 }
@@ -130,16 +137,18 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 // computing or waiting fail with [ErrClosed], unless they end before they
 // notice. It returns when none is left, and may be called from any goroutine,
 // any number of times; every call returns the same error. It must not be
-// called by a stream during a run, for which it would wait.
+// called by a stream or an [Observer] during a run, for which it would wait.
 //
-// If save programs are to run, the request that is computing ends in peace
-// first.
+// If save programs are to run ([SaveOnUnbind], or a generated SaveAtClose), the
+// request that is computing ends in peace first. [Session.Stop], which may be
+// called meanwhile, gives that up.
 func (s *Session) Close() error {
 	s.closing.Do(func() {
 		defer close(s.closed)
 		slots, idle, busy := s.gate.close()
+		s.endLife()
 		for _, slot := range slots {
-			s.lane.queue.complete(slot, s.errorf("run", ErrClosed))
+			s.lane.queue.complete(slot, s.refused(s.errorf("run", ErrClosed)))
 		}
 		s.mu.Lock()
 		bind := s.atClose
@@ -147,7 +156,7 @@ func (s *Session) Close() error {
 		var errs []error
 		if busy {
 			if !s.saving && bind == nil {
-				if err := s.engine.Stop(); err != nil && !errors.Is(err, ErrStopped) {
+				if err := s.stopEngine(); err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNotLoaded) {
 					errs = append(errs, err)
 				}
 			}
@@ -168,16 +177,31 @@ func (s *Session) Close() error {
 		if err := errors.Join(errs...); err != nil {
 			s.closeErr = s.errorf("close", err)
 		}
+		s.observe(Event{Kind: EventClosed, Err: s.closeErr})
 	})
 	return s.closeErr
+}
+
+// stopEngine stops the engine, from any goroutine.
+func (s *Session) stopEngine() error {
+	s.ending.Lock()
+	defer s.ending.Unlock()
+	if s.ended {
+		return ErrClosed
+	}
+	return s.engine.Stop()
 }
 
 // free releases what the session holds. Parts may be missing if it could not
 // be made.
 func (s *Session) free() error {
 	var errs []error
+	s.endLife()
 	if s.engine != nil {
+		s.ending.Lock()
 		errs = append(errs, s.engine.Close())
+		s.ended = true
+		s.ending.Unlock()
 	}
 	errs = append(errs, s.leave())
 	if s.owned != nil {
@@ -197,29 +221,33 @@ func (s *Session) begin(ctx context.Context) error {
 // beginRequest takes the engine for a request, which counts from now on.
 func (s *Session) beginRequest(ctx context.Context) error {
 	t := s.count.times
-	if t == nil {
-		return s.begin(ctx)
+	asked := int64(0)
+	if t != nil {
+		asked = now()
 	}
-	asked := now()
-	err := s.begin(ctx)
-	if err == nil {
+	if err := s.begin(ctx); err != nil {
+		return s.refused(err)
+	}
+	if t != nil {
 		t.begin(asked)
 	}
-	return err
+	return nil
 }
 
 // request runs the main programs for who holds the gate, and counts.
-func (s *Session) request(ctx context.Context) error {
+func (s *Session) request(ctx context.Context) (err error) {
 	number := s.gate.requests() + 1
-	err := s.runMain(ctx, number)
 	var took time.Duration
-	if err != nil {
-		s.count.errors.Add(1)
-	} else if t := s.count.times; t != nil {
-		took = t.end(number)
-	}
-	if s.observer != nil {
+	s.observe(Event{Kind: EventRequestBegun, Request: number})
+	err = ErrPanic // unless runMain returns
+	defer func() {
+		if err != nil {
+			s.count.errors.Add(1)
+		}
 		s.observe(Event{Kind: EventRequestDone, Request: number, Took: took, Err: err})
+	}()
+	if err = s.runMain(ctx, number); err == nil && s.count.times != nil {
+		took = s.count.times.end(number)
 	}
 	return err
 }
@@ -249,12 +277,10 @@ func (s *Session) runLoad(ctx context.Context) error {
 	if err := s.check(s.load); err != nil {
 		return s.errorf("load", err)
 	}
-	if err := s.flow(ctx, "load", s.load, 0); err != nil {
-		return err
-	}
-	s.loaded = true
-	s.observe(Event{Kind: EventLoaded})
-	return nil
+	err := s.flow(ctx, "load", s.load, 0)
+	s.loaded = err == nil
+	s.observe(Event{Kind: EventLoaded, Err: err})
+	return err
 }
 
 func (s *Session) runSave(ctx context.Context) error {
@@ -271,11 +297,9 @@ func (s *Session) runSave(ctx context.Context) error {
 	if err := s.check(s.save); err != nil {
 		return s.errorf("save", err)
 	}
-	if err := s.flow(ctx, "save", s.save, 0); err != nil {
-		return err
-	}
-	s.observe(Event{Kind: EventSaved})
-	return nil
+	err := s.flow(ctx, "save", s.save, 0)
+	s.observe(Event{Kind: EventSaved, Err: err})
+	return err
 }
 
 // flow runs programs in order, for the request of that number or, if it is 0,
@@ -301,10 +325,10 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int, reques
 	return nil
 }
 
-// cause tells a run that Close stopped from one that somebody else stopped.
+// cause tells what Close stopped from what somebody else did.
 func (s *Session) cause(err error) error {
 	if s.gate.state.Load()&closed != 0 && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("%w during the run: %w", ErrClosed, err)
+		return fmt.Errorf("%w meanwhile: %w", ErrClosed, err)
 	}
 	return err
 }

@@ -57,9 +57,7 @@ func (s *Session) Unload(ctx context.Context) error {
 	if err := s.saveIfAsked(ctx); err != nil {
 		return s.errorf(doing, err)
 	}
-	err := s.leave()
-	s.observe(Event{Kind: EventUnbound, Err: err})
-	if err != nil {
+	if err := s.leave(); err != nil {
 		return s.errorf(doing, err)
 	}
 	return nil
@@ -86,18 +84,22 @@ func (s *Session) Reload(ctx context.Context) error {
 
 // Stop makes a run that is under way, if any, fail with [ErrStopped], and
 // every later one until [Session.Reload]. It may be called from any goroutine
-// at any time. Stopping a session that is stopped fails with [ErrStopped], one
-// that is on no device with [ErrUnbound].
+// at any time, also while Close waits for a run that is to be saved. Stopping a
+// session that is stopped fails with [ErrStopped], one that is on no device
+// with [ErrUnbound].
 func (s *Session) Stop() error {
-	switch {
-	case s.gate.state.Load()&closed != 0:
+	select {
+	case <-s.closed:
 		return s.errorf("stop", ErrClosed)
+	default:
+	}
+	switch {
 	case !s.bound.Load():
 		return s.errorf("stop", ErrUnbound)
 	case !s.stopped.CompareAndSwap(false, true):
 		return s.errorf("stop", ErrStopped)
 	}
-	err := s.engine.Stop()
+	err := s.stopEngine()
 	s.call(&s.onStop)
 	s.observe(Event{Kind: EventStopped, Err: err})
 	if err != nil {
@@ -124,6 +126,12 @@ func (s *Session) setDevice(d ipu.Device) {
 // place attaches the remembered device, makes whoever is on it leave, and
 // loads the executable, for who holds the gate.
 func (s *Session) place(ctx context.Context) error {
+	err := s.tryPlace(ctx)
+	s.observe(Event{Kind: EventBound, Err: err})
+	return err
+}
+
+func (s *Session) tryPlace(ctx context.Context) error {
 	s.bound.Store(false)
 	s.placed, s.loaded, s.ready = false, false, false
 	ok, err := s.device.Attach()
@@ -139,17 +147,20 @@ func (s *Session) place(ctx context.Context) error {
 	}
 	s.stopped.Store(false)
 	s.bound.Store(true)
-	s.observe(Event{Kind: EventBound})
 	return nil
 }
 
-// take makes whoever is on the device leave and loads the executable.
+// take makes whoever is on the device leave and loads the executable. Close
+// ends its waiting.
 func (s *Session) take(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.life, cancel)()
 	if _, err := s.lease.Acquire(ctx); err != nil {
-		return err
+		return s.cause(err)
 	}
 	if err := s.engine.Load(ctx, s.device); err != nil {
-		return err
+		return s.cause(err)
 	}
 	for _, f := range s.feeds {
 		f.reload()
@@ -171,10 +182,11 @@ func (s *Session) activate(ctx context.Context) error {
 	if err := s.repair(ctx); err != nil || s.placed {
 		return err
 	}
-	if err := s.take(ctx); err != nil {
+	err := s.take(ctx)
+	s.observe(Event{Kind: EventTookBack, Err: err})
+	if err != nil {
 		return fmt.Errorf("take the device back from another session: %w", err)
 	}
-	s.observe(Event{Kind: EventTookBack})
 	return nil
 }
 
@@ -213,15 +225,19 @@ func (s *Session) saveIfAsked(ctx context.Context) error {
 
 // leave gives up the device, which stays remembered.
 func (s *Session) leave() error {
-	s.bound.Store(false)
+	was := s.bound.Swap(false)
 	s.placed, s.loaded, s.ready = false, false, false
 	if s.lease != nil {
 		s.lease.Release()
 	}
+	var err error
 	if s.device != nil && !s.given {
-		return s.device.Detach()
+		err = s.device.Detach()
 	}
-	return nil
+	if was {
+		s.observe(Event{Kind: EventUnbound, Err: err})
+	}
+	return err
 }
 
 // call calls functions that somebody left.

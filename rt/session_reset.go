@@ -71,15 +71,20 @@ func (s *Session) fail(request uint64, err error) error {
 	if n == 0 {
 		n = s.gate.requests()
 	}
+	var waiting []Event
 	s.gate.turnAway(func(slot int) error {
 		n++
 		s.count.errors.Add(1)
 		err := s.errorf("run", s.deviceError(n))
 		if slot >= 0 {
+			waiting = append(waiting, Event{Kind: EventRefused, Request: n, Err: err})
 			s.lane.queue.complete(slot, err)
 		}
 		return err
 	})
+	for _, e := range waiting { // callers tell of themselves
+		s.observe(e)
+	}
 	if request == 0 {
 		return err
 	}

@@ -60,6 +60,7 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 			return s.errorf(doing, err)
 		}
 	}
+	s.observe(Event{Kind: EventWeightsUpdated})
 	if !s.loaded {
 		return nil
 	}

@@ -1,0 +1,158 @@
+package rt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/popefgen/popefgen/ipu"
+)
+
+// The environment variables that say what sessions log unless [WithLogger]
+// does.
+const (
+	// LogLevelVariable names the least level that is logged: TRACE, DEBUG,
+	// INFO, WARN, ERR or OFF, in any case. Without it nothing is logged.
+	LogLevelVariable = "POPEF_LOG_LEVEL"
+	// LogDestVariable says where to: "stderr", as without it, "stdout", or the
+	// name of a file, which is appended to.
+	LogDestVariable = "POPEF_LOG_DEST"
+)
+
+// LevelTrace is the level of every single request, below [slog.LevelDebug].
+const LevelTrace = slog.LevelDebug - 4
+
+// logLevels are the values of LogLevelVariable, but for OFF.
+var logLevels = []struct {
+	name  string
+	level slog.Level
+}{
+	{"TRACE", LevelTrace}, {"DEBUG", slog.LevelDebug}, {"INFO", slog.LevelInfo}, {"WARN", slog.LevelWarn}, {"ERR", slog.LevelError},
+}
+
+// environmentLogger returns the logger that the environment asked for when it
+// was first called, nil for none. What is wrong in there must not keep a
+// program from running, but whoever set it should know: it is logged.
+var environmentLogger = sync.OnceValue(func() *slog.Logger {
+	l, err := newLogger(os.Getenv(LogLevelVariable), os.Getenv(LogDestVariable), os.Stderr, os.Stdout)
+	if err != nil {
+		l = slog.New(newHandler(os.Stderr, slog.LevelWarn))
+		l.Warn("the environment says nothing useful about logging; warnings go to stderr", "error", err)
+	}
+	return l
+})
+
+// newLogger returns the logger for the values of the environment's variables.
+func newLogger(level, dest string, stderr, stdout io.Writer) (*slog.Logger, error) {
+	if level == "" || strings.EqualFold(level, "OFF") {
+		return nil, nil
+	}
+	at := slices.IndexFunc(logLevels, func(l struct {
+		name  string
+		level slog.Level
+	}) bool {
+		return strings.EqualFold(level, l.name)
+	})
+	if at < 0 {
+		return nil, fmt.Errorf("%s=%q: %w: want TRACE, DEBUG, INFO, WARN, ERR or OFF", LogLevelVariable, level, ErrOption)
+	}
+	var w io.Writer
+	switch dest {
+	case "", "stderr":
+		w = stderr
+	case "stdout":
+		w = stdout
+	default: // open for as long as the program runs
+		f, err := os.OpenFile(dest, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("%s=%q: %w", LogDestVariable, dest, err)
+		}
+		w = f
+	}
+	return slog.New(newHandler(w, logLevels[at].level)), nil
+}
+
+// newHandler writes a line for each record: time=… level=… msg=… and what
+// belongs to the event.
+func newHandler(w io.Writer, least slog.Level) slog.Handler {
+	return slog.NewTextHandler(w, &slog.HandlerOptions{Level: least, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) > 0 || a.Key != slog.LevelKey {
+			return a
+		}
+		for _, l := range logLevels {
+			if a.Value.Any() == l.level {
+				a.Value = slog.StringValue(l.name)
+			}
+		}
+		return a
+	}})
+}
+
+// level returns the level that an event is logged at.
+func (e *Event) level() slog.Level {
+	switch e.Kind {
+	case EventRequestBegun, EventFlushed:
+		return LevelTrace
+	case EventRequestDone:
+		if e.Err != nil {
+			return slog.LevelWarn
+		}
+		return LevelTrace
+	case EventRefused:
+		return slog.LevelDebug
+	}
+	switch {
+	case e.Err != nil:
+		return slog.LevelError
+	case e.Kind == EventReset:
+		return slog.LevelWarn
+	case e.Kind == EventLoaded || e.Kind == EventSaved:
+		return slog.LevelDebug
+	}
+	return slog.LevelInfo
+}
+
+// log logs an event.
+func (s *Session) log(e Event) {
+	ctx, level := context.Background(), e.level()
+	if s.logger.Enabled(ctx, level) {
+		s.logger.LogAttrs(ctx, level, e.Kind.String(), s.attributes(e)...)
+	}
+}
+
+// attributes returns what is to be known of an event beside its kind.
+func (s *Session) attributes(e Event) []slog.Attr {
+	all := []slog.Attr{slog.String("model", e.Model), slog.Int("replica", e.Replica)}
+	switch e.Kind {
+	case EventOpened:
+		all = append(all, slog.Int64("executable_bytes", s.executableBytes), slog.Int64("data_bytes", s.dataBytes))
+	case EventBound, EventUnbound, EventHandedOver, EventTookBack, EventReset, EventFailed:
+		if d := s.Device(); d != nil {
+			info := d.Info()
+			all = append(all, slog.String("backend", info.Backend), slog.Int("device", info.ID))
+		}
+	}
+	if e.Request != 0 {
+		all = append(all, slog.Uint64("request", e.Request))
+	}
+	if e.Took != 0 {
+		all = append(all, slog.Duration("took", e.Took))
+	}
+	if e.Samples != 0 {
+		all = append(all, slog.Int("samples", e.Samples))
+	}
+	if e.Err == nil {
+		return all
+	}
+	all = append(all, slog.String("error", e.Err.Error()))
+	if d := (*ipu.Error)(nil); errors.As(e.Err, &d) && d.Recovery != ipu.RecoveryNone {
+		all = append(all, slog.String("recovery", d.Recovery.String()))
+	}
+	return all
+}
