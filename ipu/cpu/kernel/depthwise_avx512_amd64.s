@@ -3647,8 +3647,8 @@ TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
 	VBROADCASTSS 24(R9), Z7
 	VBROADCASTSS 28(R9), Z8
 	VBROADCASTSS 32(R9), Z9
-	VMOVUPS      lanes<>+192(SB), Z10
-	VMOVUPS      lanes<>+256(SB), Z11
+	VMOVUPS      lanes<>+128(SB), Z10
+	VMOVUPS      lanes<>+192(SB), Z11
 	VXORPS       X12, X12, X12
 	VXORPS       X13, X13, X13
 	VXORPS       X14, X14, X14
@@ -3880,8 +3880,8 @@ next89:
 	VBROADCASTSS 24(R9), Z7
 	VBROADCASTSS 28(R9), Z8
 	VBROADCASTSS 32(R9), Z9
-	VMOVUPS      lanes<>+192(SB), Z10
-	VMOVUPS      lanes<>+256(SB), Z11
+	VMOVUPS      lanes<>+128(SB), Z10
+	VMOVUPS      lanes<>+192(SB), Z11
 	VXORPS       X12, X12, X12
 	VXORPS       X13, X13, X13
 	MOVQ         $0x00000001, R9
@@ -4044,54 +4044,38 @@ DATA lanes<>+116(SB)/4, $0x00000000
 DATA lanes<>+120(SB)/4, $0x00000000
 DATA lanes<>+124(SB)/4, $0x00000000
 DATA lanes<>+128(SB)/4, $0x00000000
-DATA lanes<>+132(SB)/4, $0x00000000
-DATA lanes<>+136(SB)/4, $0x00000000
-DATA lanes<>+140(SB)/4, $0x00000000
-DATA lanes<>+144(SB)/4, $0x00000000
-DATA lanes<>+148(SB)/4, $0x00000000
-DATA lanes<>+152(SB)/4, $0x00000000
-DATA lanes<>+156(SB)/4, $0x00000000
-DATA lanes<>+160(SB)/4, $0x00000000
-DATA lanes<>+164(SB)/4, $0x00000000
-DATA lanes<>+168(SB)/4, $0x00000000
-DATA lanes<>+172(SB)/4, $0x00000000
-DATA lanes<>+176(SB)/4, $0x00000000
-DATA lanes<>+180(SB)/4, $0x00000000
-DATA lanes<>+184(SB)/4, $0x00000000
-DATA lanes<>+188(SB)/4, $0x00000000
-DATA lanes<>+192(SB)/4, $0x00000000
-DATA lanes<>+196(SB)/4, $0x00000002
-DATA lanes<>+200(SB)/4, $0x00000004
-DATA lanes<>+204(SB)/4, $0x00000006
-DATA lanes<>+208(SB)/4, $0x00000008
-DATA lanes<>+212(SB)/4, $0x0000000a
-DATA lanes<>+216(SB)/4, $0x0000000c
-DATA lanes<>+220(SB)/4, $0x0000000e
-DATA lanes<>+224(SB)/4, $0x00000010
-DATA lanes<>+228(SB)/4, $0x00000012
-DATA lanes<>+232(SB)/4, $0x00000014
-DATA lanes<>+236(SB)/4, $0x00000016
-DATA lanes<>+240(SB)/4, $0x00000018
-DATA lanes<>+244(SB)/4, $0x0000001a
-DATA lanes<>+248(SB)/4, $0x0000001c
-DATA lanes<>+252(SB)/4, $0x0000001e
-DATA lanes<>+256(SB)/4, $0x00000001
-DATA lanes<>+260(SB)/4, $0x00000003
-DATA lanes<>+264(SB)/4, $0x00000005
-DATA lanes<>+268(SB)/4, $0x00000007
-DATA lanes<>+272(SB)/4, $0x00000009
-DATA lanes<>+276(SB)/4, $0x0000000b
-DATA lanes<>+280(SB)/4, $0x0000000d
-DATA lanes<>+284(SB)/4, $0x0000000f
-DATA lanes<>+288(SB)/4, $0x00000011
-DATA lanes<>+292(SB)/4, $0x00000013
-DATA lanes<>+296(SB)/4, $0x00000015
-DATA lanes<>+300(SB)/4, $0x00000017
-DATA lanes<>+304(SB)/4, $0x00000019
-DATA lanes<>+308(SB)/4, $0x0000001b
-DATA lanes<>+312(SB)/4, $0x0000001d
-DATA lanes<>+316(SB)/4, $0x0000001f
-GLOBL lanes<>(SB), RODATA|NOPTR, $320
+DATA lanes<>+132(SB)/4, $0x00000002
+DATA lanes<>+136(SB)/4, $0x00000004
+DATA lanes<>+140(SB)/4, $0x00000006
+DATA lanes<>+144(SB)/4, $0x00000008
+DATA lanes<>+148(SB)/4, $0x0000000a
+DATA lanes<>+152(SB)/4, $0x0000000c
+DATA lanes<>+156(SB)/4, $0x0000000e
+DATA lanes<>+160(SB)/4, $0x00000010
+DATA lanes<>+164(SB)/4, $0x00000012
+DATA lanes<>+168(SB)/4, $0x00000014
+DATA lanes<>+172(SB)/4, $0x00000016
+DATA lanes<>+176(SB)/4, $0x00000018
+DATA lanes<>+180(SB)/4, $0x0000001a
+DATA lanes<>+184(SB)/4, $0x0000001c
+DATA lanes<>+188(SB)/4, $0x0000001e
+DATA lanes<>+192(SB)/4, $0x00000001
+DATA lanes<>+196(SB)/4, $0x00000003
+DATA lanes<>+200(SB)/4, $0x00000005
+DATA lanes<>+204(SB)/4, $0x00000007
+DATA lanes<>+208(SB)/4, $0x00000009
+DATA lanes<>+212(SB)/4, $0x0000000b
+DATA lanes<>+216(SB)/4, $0x0000000d
+DATA lanes<>+220(SB)/4, $0x0000000f
+DATA lanes<>+224(SB)/4, $0x00000011
+DATA lanes<>+228(SB)/4, $0x00000013
+DATA lanes<>+232(SB)/4, $0x00000015
+DATA lanes<>+236(SB)/4, $0x00000017
+DATA lanes<>+240(SB)/4, $0x00000019
+DATA lanes<>+244(SB)/4, $0x0000001b
+DATA lanes<>+248(SB)/4, $0x0000001d
+DATA lanes<>+252(SB)/4, $0x0000001f
+GLOBL lanes<>(SB), RODATA|NOPTR, $256
 
 // func depthwise5EvenAVX512(args *uint8)
 // Requires: AVX, AVX512F
@@ -4111,8 +4095,8 @@ TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
 	ADDQ         (AX), R10
 	ADDQ         64(AX), R10
 	VBROADCASTSS 80(AX), Z0
-	VMOVUPS      lanes<>+192(SB), Z1
-	VMOVUPS      lanes<>+256(SB), Z2
+	VMOVUPS      lanes<>+128(SB), Z1
+	VMOVUPS      lanes<>+192(SB), Z2
 	VXORPS       X3, X3, X3
 	VXORPS       X4, X4, X4
 	VXORPS       X5, X5, X5
@@ -4690,8 +4674,8 @@ next111:
 	ADDQ         (AX), R10
 	ADDQ         64(AX), R10
 	VBROADCASTSS 80(AX), Z0
-	VMOVUPS      lanes<>+192(SB), Z1
-	VMOVUPS      lanes<>+256(SB), Z2
+	VMOVUPS      lanes<>+128(SB), Z1
+	VMOVUPS      lanes<>+192(SB), Z2
 	VXORPS       X3, X3, X3
 	VXORPS       X4, X4, X4
 	VXORPS       X5, X5, X5

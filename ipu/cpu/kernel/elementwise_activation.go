@@ -7,10 +7,12 @@ import (
 )
 
 // activationF32 returns the loops of the activations that need an exponential,
-// for float32; like those of the elementary functions they compute in float64
-// and round once.
+// for float32; like those of the elementary functions they compute in float64.
+// What x is multiplied with is rounded before, so that it may become zero.
 func activationF32(o *graph.Unary) func(dst, x []float32) {
 	switch o.Fn {
+	case graph.Elu:
+		return func(dst, x []float32) { scaledEluF32(dst, x, o.Alpha, 1, 1) }
 	case graph.Selu:
 		return func(dst, x []float32) { scaledEluF32(dst, x, o.Alpha, 1, o.Beta) }
 	case graph.Celu:
@@ -48,7 +50,7 @@ func swishF32(dst, x []float32, a float64) {
 	for i, v := range x {
 		y := float64(v)
 		p, s := expSplit(limit(-a * y))
-		dst[i] = float32(y / (1 + s + s*p))
+		dst[i] = float32(y) * float32(1/(1+s+s*p))
 	}
 }
 
@@ -61,7 +63,7 @@ func mishF32(dst, x []float32) {
 		p, s := expSplit(limit(y))
 		e := s + s*p
 		q := e * (e + 2)
-		dst[i] = float32(y * (q / (q + 2)))
+		dst[i] = float32(y) * float32(q/(q+2))
 	}
 }
 
@@ -96,7 +98,7 @@ func geluTanhF32(dst, x []float32) {
 	for i, v := range x {
 		y := float64(v)
 		p, s := expSplit(limit(-2 * geluSlope * (y + 0.044715*y*y*y)))
-		dst[i] = float32(y / (1 + s + s*p))
+		dst[i] = float32(y) * float32(1/(1+s+s*p))
 	}
 }
 

@@ -113,18 +113,6 @@ func pick[F any](wide, narrow F) F {
 	return narrow
 }
 
-// vectorUnary returns the loop of a function by vectors, nil if there is none.
-func vectorUnary(fn graph.UnaryFn) func(dst, x []float32) {
-	if path == pathGo {
-		return nil
-	}
-	switch fn {
-	case graph.Relu:
-		return pick[unaryLoop](reluAVX512, reluAVX2).over()
-	}
-	return nil
-}
-
 // vectorBinary returns the loop of a function by vectors, nil if there is none
 // for T.
 func vectorBinary[T number](fn graph.BinaryFn) func(dst, a, b []T) {
@@ -145,6 +133,8 @@ func vectorBinary[T number](fn graph.BinaryFn) func(dst, a, b []T) {
 		l = pick[binaryLoop](maximumAVX512, maximumAVX2)
 	case graph.Min:
 		l = pick[binaryLoop](minimumAVX512, minimumAVX2)
+	case graph.PRelu:
+		l = pick[binaryLoop](preluAVX512, preluAVX2)
 	default:
 		return nil
 	}

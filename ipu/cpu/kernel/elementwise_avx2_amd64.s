@@ -53,15 +53,7 @@ DATA lanes<>+48(SB)/4, $0x00000000
 DATA lanes<>+52(SB)/4, $0x00000000
 DATA lanes<>+56(SB)/4, $0x00000000
 DATA lanes<>+60(SB)/4, $0x00000000
-DATA lanes<>+64(SB)/4, $0x00000000
-DATA lanes<>+68(SB)/4, $0x00000000
-DATA lanes<>+72(SB)/4, $0x00000000
-DATA lanes<>+76(SB)/4, $0x00000000
-DATA lanes<>+80(SB)/4, $0x00000000
-DATA lanes<>+84(SB)/4, $0x00000000
-DATA lanes<>+88(SB)/4, $0x00000000
-DATA lanes<>+92(SB)/4, $0x00000000
-GLOBL lanes<>(SB), RODATA|NOPTR, $96
+GLOBL lanes<>(SB), RODATA|NOPTR, $64
 
 // func subtractAVX2(dst *float32, x *float32, y *float32, n int)
 // Requires: AVX

@@ -37,6 +37,40 @@ done3:
 	VZEROUPPER
 	RET
 
+DATA lanes<>+0(SB)/4, $0xffffffff
+DATA lanes<>+4(SB)/4, $0xffffffff
+DATA lanes<>+8(SB)/4, $0xffffffff
+DATA lanes<>+12(SB)/4, $0xffffffff
+DATA lanes<>+16(SB)/4, $0xffffffff
+DATA lanes<>+20(SB)/4, $0xffffffff
+DATA lanes<>+24(SB)/4, $0xffffffff
+DATA lanes<>+28(SB)/4, $0xffffffff
+DATA lanes<>+32(SB)/4, $0xffffffff
+DATA lanes<>+36(SB)/4, $0xffffffff
+DATA lanes<>+40(SB)/4, $0xffffffff
+DATA lanes<>+44(SB)/4, $0xffffffff
+DATA lanes<>+48(SB)/4, $0xffffffff
+DATA lanes<>+52(SB)/4, $0xffffffff
+DATA lanes<>+56(SB)/4, $0xffffffff
+DATA lanes<>+60(SB)/4, $0xffffffff
+DATA lanes<>+64(SB)/4, $0x00000000
+DATA lanes<>+68(SB)/4, $0x00000000
+DATA lanes<>+72(SB)/4, $0x00000000
+DATA lanes<>+76(SB)/4, $0x00000000
+DATA lanes<>+80(SB)/4, $0x00000000
+DATA lanes<>+84(SB)/4, $0x00000000
+DATA lanes<>+88(SB)/4, $0x00000000
+DATA lanes<>+92(SB)/4, $0x00000000
+DATA lanes<>+96(SB)/4, $0x00000000
+DATA lanes<>+100(SB)/4, $0x00000000
+DATA lanes<>+104(SB)/4, $0x00000000
+DATA lanes<>+108(SB)/4, $0x00000000
+DATA lanes<>+112(SB)/4, $0x00000000
+DATA lanes<>+116(SB)/4, $0x00000000
+DATA lanes<>+120(SB)/4, $0x00000000
+DATA lanes<>+124(SB)/4, $0x00000000
+GLOBL lanes<>(SB), RODATA|NOPTR, $128
+
 // func subtractAVX512(dst *float32, x *float32, y *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·subtractAVX512(SB), NOSPLIT, $0-32

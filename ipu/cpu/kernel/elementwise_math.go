@@ -70,18 +70,6 @@ func tanhF32(dst, x []float32) {
 	}
 }
 
-// eluF32 computes α·(exp(x)-1) for negative x, else x.
-func eluF32(dst, x []float32, alpha float64) {
-	dst = dst[:len(x)]
-	for i, v := range x {
-		y := float64(v)
-		p, s := expSplit(limit(y))
-		mask := uint64(int64(math.Float64bits(y)) >> 63)
-		e := math.Float64bits(alpha * (s*p + (s - 1)))
-		dst[i] = float32(math.Float64frombits(e&mask | math.Float64bits(y)&^mask))
-	}
-}
-
 // atanhSeries returns the series of 2·atanh(t) for |t| ≤ 1/3, which is
 // log((1+t)/(1-t)).
 func atanhSeries(t float64) float64 {

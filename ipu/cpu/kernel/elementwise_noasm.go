@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-func vectorUnary(graph.UnaryFn) func(dst, x []float32) { return nil }
+func vectorUnary(*graph.Unary) func(dst, x []float32) { return nil }
 
 func vectorBinary[T number](graph.BinaryFn) func(dst, a, b []T) { return nil }
 

@@ -36,7 +36,9 @@ func bindUnary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 		cost = unaryCost(o.Fn)
 	case graph.F32:
 		fn = unaryOf(unaryF32(o))
-		cost = unaryCost(o.Fn)
+		if vectorUnary(o) == nil {
+			cost = unaryCost(o.Fn)
+		}
 	case graph.F16, graph.BF16:
 		if f := unaryF32(o); f != nil {
 			tmp = blockLen * 4
@@ -272,7 +274,7 @@ func unaryFloat[T float](o *graph.Unary) func(dst, x []T) {
 }
 
 func unaryF32(o *graph.Unary) func(dst, x []float32) {
-	if f := vectorUnary(o.Fn); f != nil {
+	if f := vectorUnary(o); f != nil {
 		return f
 	}
 	switch o.Fn {
@@ -291,8 +293,6 @@ func unaryF32(o *graph.Unary) func(dst, x []float32) {
 	case graph.LeakyRelu:
 		alpha := float32(o.Alpha)
 		return func(dst, x []float32) { leakyReluF32(dst, x, alpha) }
-	case graph.Elu:
-		return func(dst, x []float32) { eluF32(dst, x, o.Alpha) }
 	}
 	if fn := activationF32(o); fn != nil {
 		return fn

@@ -27,6 +27,7 @@ var files = []struct {
 	{"gather", writeGather},
 	{"elementwise", writeElementwise},
 	{"depthwise", writeDepthwise},
+	{"functions", writeFunctions},
 }
 
 func main() {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -17,52 +20,86 @@ type vec = reg.VecVirtual
 type constants struct {
 	table operand.Mem
 	at    map[any]int // by the bits of all lanes, or a ramp's first number
+
+	held map[uint32]vec // in registers, within a loop
+	used map[uint32]int // how often, where that is being counted
 }
 
 // rampFrom is the key of a ramp.
 type rampFrom uint32
 
-// constant returns a vector of v in memory.
-func (a *asm) constant(v float32) operand.Mem { return a.bits(math.Float32bits(v)) }
+// constant returns a vector of v, which must not be written to.
+func (a *asm) constant(v float32) operand.Op { return a.bits(math.Float32bits(v)) }
 
-// bits returns a vector of numbers of 32 bits in memory.
-func (a *asm) bits(v uint32) operand.Mem {
+// bits returns a vector of numbers of 32 bits, which must not be written to.
+func (a *asm) bits(v uint32) operand.Op {
+	c := a.table()
+	if c.used != nil {
+		c.used[v]++
+	}
+	if r, ok := c.held[v]; ok {
+		return r
+	}
+	return a.stored(v, func(int) uint32 { return v })
+}
+
+// table returns the constants. The masks of the first 0 to lanes elements
+// begin in its first two vectors.
+func (a *asm) table() *constants {
 	if a.consts == nil {
 		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[any]int{}}
 		a.DataAttributes(attr.RODATA | attr.NOPTR)
-		// The masks of the first 0 to lanes elements begin in this.
 		for i := range 2 * a.lanes {
 			a.AppendDatum(operand.U32(-uint32(1 - i/a.lanes)))
 		}
 	}
-	offset, ok := a.consts.at[v]
+	return a.consts
+}
+
+// stored returns the vector of a key in memory.
+func (a *asm) stored(key any, lane func(i int) uint32) operand.Mem {
+	c := a.table()
+	offset, ok := c.at[key]
 	if !ok {
-		offset = (2 + len(a.consts.at)) * a.bytes()
-		a.consts.at[v] = offset
-		for range a.lanes {
-			a.AppendDatum(operand.U32(v))
+		offset = (2 + len(c.at)) * a.bytes()
+		c.at[key] = offset
+		for i := range a.lanes {
+			a.AppendDatum(operand.U32(lane(i)))
 		}
 	}
-	return a.consts.table.Offset(offset)
+	return c.table.Offset(offset)
 }
 
 // ramp returns a vector in memory of the numbers first, first+2, first+4...
 func (a *asm) ramp(first uint32) operand.Mem {
-	a.bits(0)
-	key := rampFrom(first)
-	offset, ok := a.consts.at[key]
-	if !ok {
-		offset = (2 + len(a.consts.at)) * a.bytes()
-		a.consts.at[key] = offset
-		for i := range a.lanes {
-			a.AppendDatum(operand.U32(first + 2*uint32(i)))
-		}
-	}
-	return a.consts.table.Offset(offset)
+	return a.stored(rampFrom(first), func(i int) uint32 { return first + 2*uint32(i) })
 }
 
-// load returns a register that holds m.
-func (a *asm) load(m operand.Mem) vec {
+// hold loads the constants that code uses most into registers, for the code
+// until release.
+func (a *asm) hold(code func(*asm)) {
+	most := 4
+	if a.wide() {
+		most = 16
+	}
+	counted := &asm{Context: build.NewContext(), isa: a.isa}
+	counted.Function("counted")
+	used := map[uint32]int{}
+	counted.table().used = used
+	code(counted)
+	keys := slices.Sorted(maps.Keys(used))
+	slices.SortStableFunc(keys, func(x, y uint32) int { return used[y] - used[x] })
+	held := map[uint32]vec{}
+	for _, v := range keys[:min(most, len(keys))] {
+		held[v] = a.load(a.bits(v))
+	}
+	a.table().held = held
+}
+
+func (a *asm) release() { a.table().held = nil }
+
+// load returns a register of its own that holds m.
+func (a *asm) load(m operand.Op) vec {
 	v := a.vec()
 	a.VMOVUPS(m, v)
 	return v
@@ -100,6 +137,8 @@ const (
 	unordered    = 0x03
 	notLessEqual = 0x06 // or unordered
 	equal        = 0x00
+	greater      = 0x1e
+	notLess      = 0x05 // or unordered
 )
 
 // choose returns yes in the lanes in which x stands to y as the predicate
@@ -180,6 +219,7 @@ func (l loop) write(a *asm) {
 		a.VBROADCASTSS(m.Addr, v)
 		s = append(s, v)
 	}
+	a.hold(func(a *asm) { l.body(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
 	var total vec
 	if l.sum {
 		total = a.vec()
@@ -237,6 +277,7 @@ func (l loop) write(a *asm) {
 		}
 	}
 	a.Label(done)
+	a.release()
 	if l.sum {
 		a.Store(a.across(total, a.addLanes), a.ReturnIndex(0))
 	}
@@ -252,9 +293,8 @@ func (a *asm) firstLanes(n reg.Register) reg.Register {
 		a.KMOVW(bits, k)
 		return k
 	}
-	a.bits(0)
 	table, v := a.GP64(), a.vec()
-	a.LEAQ(a.consts.table.Offset(a.bytes()), table)
+	a.LEAQ(a.table().table.Offset(a.bytes()), table)
 	a.NEGQ(n)
 	a.VMOVUPS(indexed(table, n, 4, 0), v)
 	return v

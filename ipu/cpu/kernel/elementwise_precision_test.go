@@ -1,0 +1,186 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// precision says how far from the exact result the loops for float32 may be,
+// in units in the last place of it, as docs/kernels.md does. What is measured
+// in units of the argument's precision loses its own near a limit of zero.
+type precision struct {
+	op          graph.Unary
+	exact       func(x float64) float64
+	plain, fast float64 // in Go, by vectors
+	absolute    bool    // in units of x's precision, not the result's
+	product     bool    // with x, of what may be too small for a normal number
+}
+
+var precisions = []precision{
+	{op: graph.Unary{Fn: graph.Exp}, exact: math.Exp, plain: 0.56, fast: 1.1},
+	{op: graph.Unary{Fn: graph.Log}, exact: math.Log, plain: 0.56, fast: 1.1},
+	{op: graph.Unary{Fn: graph.Erf}, exact: math.Erf, plain: 0.56, fast: 3.5},
+	{op: graph.Unary{Fn: graph.Tanh}, exact: math.Tanh, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Sigmoid}, exact: sigmoid64, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Softplus}, exact: softplus64, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Elu, Alpha: 1.5}, exact: func(x float64) float64 {
+		if x < 0 {
+			return 1.5 * math.Expm1(x)
+		}
+		return x
+	}, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Celu, Alpha: 2}, exact: func(x float64) float64 {
+		if x < 0 {
+			return 2 * math.Expm1(x/2)
+		}
+		return x
+	}, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Selu, Alpha: 1.5, Beta: 1.25}, exact: func(x float64) float64 {
+		if x < 0 {
+			return 1.25 * 1.5 * math.Expm1(x)
+		}
+		return 1.25 * x
+	}, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Swish, Alpha: 1}, exact: func(x float64) float64 { return x * sigmoid64(x) }, plain: 2, fast: 4, product: true},
+	{op: graph.Unary{Fn: graph.Mish}, exact: func(x float64) float64 { return x * math.Tanh(softplus64(x)) }, plain: 2, fast: 4, product: true},
+	{op: graph.Unary{Fn: graph.Gelu}, exact: func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }, plain: 2, fast: 2, absolute: true},
+	{op: graph.Unary{Fn: graph.GeluTanh}, exact: func(x float64) float64 {
+		return x * sigmoid64(2*geluSlope*(x+0.044715*x*x*x))
+	}, plain: 2, fast: 2, absolute: true},
+}
+
+// sweep returns numbers of all magnitudes and close ones up to 110, of both
+// signs.
+func sweep() []float32 {
+	var xs []float32
+	for b := uint32(0); b < 0x7f800000; b += 40009 {
+		x := math.Float32frombits(b)
+		xs = append(xs, x, -x)
+	}
+	for i := range 200000 {
+		x := float32(i) * (110. / 200000)
+		xs = append(xs, x, -x)
+	}
+	return xs
+}
+
+// unit returns the distance from x to the next float32 away from zero.
+func unit(x float64) float64 {
+	y := math.Abs(x)
+	return float64(math.Nextafter32(float32(y), float32(math.Inf(1)))) - float64(float32(y))
+}
+
+// TestFloat32Precision measures the functions that are computed by polynomials
+// against the math package, over all magnitudes and close up.
+func TestFloat32Precision(t *testing.T) {
+	xs := sweep()
+	dst := make([]float32, len(xs))
+	eachPath(t, func(t *testing.T) {
+		for _, c := range precisions {
+			unaryF32(&c.op)(dst, xs)
+			worst, at := 0.0, float32(0)
+			for i, x := range xs {
+				want := c.exact(float64(x))
+				if w := float32(want); want != want || math.IsInf(float64(w), 0) {
+					require.Truef(t, ulps(graph.F32, float64(dst[i]), want) == 0, "%s(%v) = %v, want %v", c.op.Fn, x, dst[i], want)
+					continue
+				}
+				u := unit(want)
+				switch {
+				case c.absolute:
+					u = unit(float64(x))
+				case c.product:
+					u = max(u, math.Abs(float64(x))*math.SmallestNonzeroFloat32)
+				}
+				if e := math.Abs(float64(dst[i])-want) / u; !(e <= worst) {
+					worst, at = e, x
+				}
+			}
+			t.Logf("%-10s %.2f units, at %v", c.op.Fn, worst, at)
+			limit := c.fast
+			if path == pathGo {
+				limit = c.plain
+			}
+			require.LessOrEqualf(t, worst, limit, "%s: units in the last place, at %v", c.op.Fn, at)
+		}
+	})
+}
+
+// TestFloat32Specials checks NaN, infinities, zeros and the smallest numbers.
+func TestFloat32Specials(t *testing.T) {
+	inf, zero := float32(math.Inf(1)), float32(math.Copysign(0, -1))
+	xs := []float32{float32(math.NaN()), math.Float32frombits(0xffc00001), inf, -inf, 0, zero, 1e-45, -1e-45, 1e-39, -1e-39, math.MaxFloat32, -math.MaxFloat32}
+	all := precisions
+	for _, fn := range unaryFns {
+		op := graph.Unary{Fn: fn, Alpha: 0.25, Beta: 0.5}
+		all = append(all, precision{op: op, exact: func(x float64) float64 { return unaryReference(&op, x) }})
+	}
+	eachPath(t, func(t *testing.T) {
+		for _, c := range all {
+			dst := make([]float32, len(xs))
+			unaryF32(&c.op)(dst, xs)
+			for i, x := range xs {
+				want := float32(c.exact(float64(x)))
+				require.LessOrEqualf(t, ulps(graph.F32, float64(dst[i]), float64(want)), 2., "%s(%v) = %v, want %v", c.op.Fn, x, dst[i], want)
+				if x == 0 && want == 0 {
+					require.Equalf(t, math.Signbit(float64(want)), math.Signbit(float64(dst[i])), "%s(%v) = %v, want %v", c.op.Fn, x, dst[i], want)
+				}
+			}
+		}
+	})
+}
+
+// TestFloat32Places checks that a result does not depend on where its element
+// stands, nor on how many there are.
+func TestFloat32Places(t *testing.T) {
+	xs := sweep()[:1<<14]
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(xs), func(i, j int) { xs[i], xs[j] = xs[j], xs[i] })
+	want, got := make([]float32, len(xs)), make([]float32, len(xs))
+	eachPath(t, func(t *testing.T) {
+		for _, c := range precisions {
+			f := unaryF32(&c.op)
+			f(want, xs)
+			for at, n := 0, 0; at < len(xs); at, n = at+n, (n+1)%77 {
+				n = min(n, len(xs)-at)
+				f(got[at:at+n], xs[at:at+n])
+			}
+			for i := range got {
+				require.Equalf(t, math.Float32bits(want[i]), math.Float32bits(got[i]), "%s(%v)", c.op.Fn, xs[i])
+			}
+		}
+	})
+}
+
+// BenchmarkUnary measures functions of float32 in the first-level cache.
+func BenchmarkUnary(b *testing.B) {
+	x, y := make([]float32, 4096), make([]float32, 4096)
+	for i := range x {
+		x[i] = float32(i%401-200) / 20
+	}
+	for p := pathGo; p <= fastestPath(); p++ {
+		for _, fn := range []graph.UnaryFn{graph.Exp, graph.Log, graph.Erf, graph.Tanh, graph.Sigmoid, graph.Softplus, graph.Gelu, graph.GeluTanh,
+			graph.Mish, graph.Elu, graph.Swish, graph.HardSwish, graph.Sqrt, graph.Relu, graph.Abs} {
+			b.Run(fmt.Sprintf("%s/%v", fn, p), func(b *testing.B) {
+				defer func(chosen vectorPath) { path = chosen }(path)
+				path = p
+				f := unaryF32(&graph.Unary{Fn: fn, Alpha: 1, Beta: 1})
+				best := math.Inf(1)
+				for b.Loop() {
+					start := time.Now()
+					for range 16 {
+						f(y, x)
+					}
+					best = min(best, float64(time.Since(start).Nanoseconds())/16/float64(len(x)))
+				}
+				b.ReportMetric(best, "ns/element")
+			})
+		}
+	}
+}

@@ -1,0 +1,226 @@
+package kernel
+
+import "github.com/popefgen/popefgen/ipu/graph"
+
+// The loops over elements in assembly that compute functions of one element.
+// docs/kernels.md has their errors.
+
+//go:noescape
+func expAVX512(dst, x *float32, n int)
+
+//go:noescape
+func logAVX512(dst, x *float32, n int)
+
+//go:noescape
+func sigmoidAVX512(dst, x *float32, n int)
+
+//go:noescape
+func tanhAVX512(dst, x *float32, n int)
+
+//go:noescape
+func erfAVX512(dst, x *float32, n int)
+
+//go:noescape
+func softplusAVX512(dst, x *float32, n int)
+
+//go:noescape
+func mishAVX512(dst, x *float32, n int)
+
+//go:noescape
+func geluAVX512(dst, x *float32, n int)
+
+//go:noescape
+func geluTanhAVX512(dst, x *float32, n int)
+
+//go:noescape
+func absAVX512(dst, x *float32, n int)
+
+//go:noescape
+func negateAVX512(dst, x *float32, n int)
+
+//go:noescape
+func signAVX512(dst, x *float32, n int)
+
+//go:noescape
+func roundAVX512(dst, x *float32, n int)
+
+//go:noescape
+func floorAVX512(dst, x *float32, n int)
+
+//go:noescape
+func ceilAVX512(dst, x *float32, n int)
+
+//go:noescape
+func sqrtAVX512(dst, x *float32, n int)
+
+//go:noescape
+func reciprocalAVX512(dst, x *float32, n int)
+
+//go:noescape
+func softsignAVX512(dst, x *float32, n int)
+
+//go:noescape
+func hardSwishAVX512(dst, x *float32, n int)
+
+//go:noescape
+func hardSigmoidAVX512(dst, x *float32, n int, alpha, beta float32)
+
+//go:noescape
+func leakyReluAVX512(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func thresholdedReluAVX512(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func swishAVX512(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func eluAVX512(dst, x *float32, n int, scale, rate, all float32)
+
+//go:noescape
+func preluAVX512(dst, x, slope *float32, n int)
+
+//go:noescape
+func expAVX2(dst, x *float32, n int)
+
+//go:noescape
+func logAVX2(dst, x *float32, n int)
+
+//go:noescape
+func sigmoidAVX2(dst, x *float32, n int)
+
+//go:noescape
+func tanhAVX2(dst, x *float32, n int)
+
+//go:noescape
+func erfAVX2(dst, x *float32, n int)
+
+//go:noescape
+func softplusAVX2(dst, x *float32, n int)
+
+//go:noescape
+func mishAVX2(dst, x *float32, n int)
+
+//go:noescape
+func geluAVX2(dst, x *float32, n int)
+
+//go:noescape
+func geluTanhAVX2(dst, x *float32, n int)
+
+//go:noescape
+func absAVX2(dst, x *float32, n int)
+
+//go:noescape
+func negateAVX2(dst, x *float32, n int)
+
+//go:noescape
+func signAVX2(dst, x *float32, n int)
+
+//go:noescape
+func roundAVX2(dst, x *float32, n int)
+
+//go:noescape
+func floorAVX2(dst, x *float32, n int)
+
+//go:noescape
+func ceilAVX2(dst, x *float32, n int)
+
+//go:noescape
+func sqrtAVX2(dst, x *float32, n int)
+
+//go:noescape
+func reciprocalAVX2(dst, x *float32, n int)
+
+//go:noescape
+func softsignAVX2(dst, x *float32, n int)
+
+//go:noescape
+func hardSwishAVX2(dst, x *float32, n int)
+
+//go:noescape
+func hardSigmoidAVX2(dst, x *float32, n int, alpha, beta float32)
+
+//go:noescape
+func leakyReluAVX2(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func thresholdedReluAVX2(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func swishAVX2(dst, x *float32, n int, alpha float32)
+
+//go:noescape
+func eluAVX2(dst, x *float32, n int, scale, rate, all float32)
+
+//go:noescape
+func preluAVX2(dst, x, slope *float32, n int)
+
+// unaryLoops are the loops of functions without parameters, by vectors of 512
+// and of 256 bits.
+var unaryLoops = map[graph.UnaryFn][2]unaryLoop{
+	graph.Relu:       {reluAVX512, reluAVX2},
+	graph.Exp:        {expAVX512, expAVX2},
+	graph.Log:        {logAVX512, logAVX2},
+	graph.Sigmoid:    {sigmoidAVX512, sigmoidAVX2},
+	graph.Tanh:       {tanhAVX512, tanhAVX2},
+	graph.Erf:        {erfAVX512, erfAVX2},
+	graph.Softplus:   {softplusAVX512, softplusAVX2},
+	graph.Mish:       {mishAVX512, mishAVX2},
+	graph.Gelu:       {geluAVX512, geluAVX2},
+	graph.GeluTanh:   {geluTanhAVX512, geluTanhAVX2},
+	graph.Abs:        {absAVX512, absAVX2},
+	graph.Neg:        {negateAVX512, negateAVX2},
+	graph.Sign:       {signAVX512, signAVX2},
+	graph.Round:      {roundAVX512, roundAVX2},
+	graph.Floor:      {floorAVX512, floorAVX2},
+	graph.Ceil:       {ceilAVX512, ceilAVX2},
+	graph.Sqrt:       {sqrtAVX512, sqrtAVX2},
+	graph.Reciprocal: {reciprocalAVX512, reciprocalAVX2},
+	graph.Softsign:   {softsignAVX512, softsignAVX2},
+	graph.HardSwish:  {hardSwishAVX512, hardSwishAVX2},
+}
+
+// vectorUnary returns the loop of a function by vectors, nil if there is none.
+func vectorUnary(o *graph.Unary) func(dst, x []float32) {
+	if path == pathGo {
+		return nil
+	}
+	if l, ok := unaryLoops[o.Fn]; ok {
+		return pick(l[0], l[1]).over()
+	}
+	alpha, beta := float32(o.Alpha), float32(o.Beta)
+	switch o.Fn {
+	case graph.LeakyRelu:
+		return pick[scaledLoop](leakyReluAVX512, leakyReluAVX2).with(alpha)
+	case graph.ThresholdedRelu:
+		return pick[scaledLoop](thresholdedReluAVX512, thresholdedReluAVX2).with(alpha)
+	case graph.Swish:
+		return pick[scaledLoop](swishAVX512, swishAVX2).with(alpha)
+	case graph.HardSigmoid:
+		f := pick(hardSigmoidAVX512, hardSigmoidAVX2)
+		return unaryLoop(func(dst, x *float32, n int) { f(dst, x, n, alpha, beta) }).over()
+	case graph.Elu:
+		return vectorElu(alpha, 1, 1)
+	case graph.Selu:
+		return vectorElu(alpha, 1, beta)
+	case graph.Celu:
+		if alpha > 0 {
+			return vectorElu(alpha, 1/alpha, 1)
+		}
+	}
+	return nil
+}
+
+// scaledLoop is a loop in assembly with a parameter.
+type scaledLoop func(dst, x *float32, n int, alpha float32)
+
+// with returns f with its parameter as a function of slices.
+func (f scaledLoop) with(alpha float32) func(dst, x []float32) {
+	return unaryLoop(func(dst, x *float32, n int) { f(dst, x, n, alpha) }).over()
+}
+
+// vectorElu returns the loop of all·x, for negative x all·scale·(exp(rate·x)-1).
+func vectorElu(scale, rate, all float32) func(dst, x []float32) {
+	f := pick(eluAVX512, eluAVX2)
+	return unaryLoop(func(dst, x *float32, n int) { f(dst, x, n, scale, rate, all) }).over()
+}
