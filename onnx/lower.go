@@ -86,7 +86,7 @@ func lower(m *Model, o Options) (*Lowered, error) {
 	}
 	l := &lowerer{
 		opts: o, ops: operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
-		used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
+		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
 	for _, f := range m.Functions {
@@ -115,8 +115,10 @@ func lower(m *Model, o Options) (*Lowered, error) {
 	l.scan(env, order)
 	shapes, err := bindShapes(m.Graph.Inputs, ins, o)
 	if err != nil {
-		return nil, errors.Join(l.unsupportedOrNil(), err)
+		l.nodes(sc, env, order) // whatever does not need the inputs is looked at all the same
+		return nil, errors.Join(append(l.errs, l.unsupportedOrNil(), err)...)
 	}
+	l.standIns(m.Graph, shapes)
 	l.inputs(sc, ins, shapes)
 	l.nodes(sc, env, order)
 	outs := l.outputs(sc, m.Graph.Outputs)
@@ -131,7 +133,7 @@ func lower(m *Model, o Options) (*Lowered, error) {
 // lowerer is the state of one lowering.
 type lowerer struct {
 	opts      Options
-	ops       map[string][]since
+	ops       map[string]*definition
 	functions map[functionKey]*Function
 	exe       *graph.Executable
 	ports     []Port
@@ -141,8 +143,10 @@ type lowerer struct {
 	budget    budget
 	count     int // nodes lowered
 	warnings  []string
-	declared  map[string]ValueInfo // the graph's outputs by name
-	current   graph.GraphID        // the graph under construction: main or, within a node, one that the node runs
+	declared  map[string]ValueInfo        // the graph's outputs by name
+	types     map[string]graph.TensorType // of values of the main graph, where the model declares them
+	scanned   map[any]bool                // graphs and functions, by address
+	current   graph.GraphID               // the graph under construction: main or, within a node, one that the node runs
 
 	// Attempts under way, and what they noted, as [attempt] says.
 	attempts int
@@ -219,7 +223,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 			return fmt.Errorf("initializer %q is defined twice", t.Name)
 		}
 		if !t.Elem.DType().Valid() {
-			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem)}
+			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), hint: t.Elem.hint()}
 			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true, why: why}
 			continue
 		}
@@ -240,12 +244,12 @@ func (l *lowerer) inputs(sc *scope, ins []ValueInfo, shapes map[string][]int64) 
 	for _, in := range ins {
 		v := sc.values[in.Name]
 		if in.NotDense != "" {
-			l.obstruct(&obstacle{reason: "graph input of type " + in.NotDense, node: in.Name})
+			l.obstruct(&obstacle{reason: "graph input of type " + in.NotDense, node: in.Name, hint: hintSeries})
 			continue
 		}
 		dt := in.Elem.DType()
 		if !dt.Valid() {
-			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name})
+			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name, hint: in.Elem.hint()})
 			continue
 		}
 		v.typ = graph.TensorType{DType: dt, Shape: shapes[in.Name]}
@@ -274,8 +278,11 @@ func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
 		}
 		seen[out.Name] = true
 		v := sc.lookup(out.Name)
+		if v != nil && v.standIn {
+			continue
+		}
 		if v != nil && v.why != nil {
-			l.obstruct(&obstacle{v.why.reason, out.Name})
+			l.obstruct(&obstacle{v.why.reason, out.Name, v.why.hint})
 		}
 		if v == nil || v.bad {
 			continue // reported where it should have been computed

@@ -14,17 +14,18 @@ import (
 // leaves this package: [lowerer.node] recovers it and reports the error with
 // the node's name.
 type call struct {
-	l       *lowerer
-	sc      *scope
-	env     *environment
-	node    *Node
-	index   int   // of the node in its list
-	version int64 // of the operator: the one chosen from the table
+	l     *lowerer
+	sc    *scope
+	env   *environment
+	node  *Node
+	index int // of the node in its list
+	def   *definition
+	form  *form // of the operator set that the model imports
 
-	inputs []*value // nil where left out
-	taken  int      // operands that the operator knows
+	inputs []*value // nil where left out, bad where it could not be lowered
+	taken  int      // operands that the form knows
+	inside bool     // nodes of its graphs or its function are being lowered
 	attrs  map[string]*Attribute
-	read   map[string]bool // attributes that the operator knows
 }
 
 // failure carries an error out of the lowering of a node.
@@ -38,8 +39,9 @@ func (c *call) fail(format string, args ...any) { panic(failure{fmt.Errorf(forma
 
 // unsupported ends the lowering with something that ONNX allows and this
 // package does not.
-func (c *call) unsupported(format string, args ...any) {
-	panic(failure{&obstacle{reason: fmt.Sprintf("operator %s: %s", c.op(), fmt.Sprintf(format, args...))}})
+// The hint says what to do about it; it may be empty.
+func (c *call) unsupported(hint, format string, args ...any) {
+	panic(failure{&obstacle{reason: fmt.Sprintf("operator %s: %s", c.op(), fmt.Sprintf(format, args...)), hint: hint}})
 }
 
 // op names the operator and the operator set it is of.
@@ -51,26 +53,45 @@ func (c *call) op() string {
 func (c *call) in(i int) *value {
 	v := c.opt(i)
 	if v == nil {
-		c.fail("operand %d is missing", i)
+		c.missing(i)
 	}
 	return v
+}
+
+func (c *call) missing(i int) {
+	if o := c.form.operand(i); o != nil {
+		c.fail("operand %d (%s) is missing", i, o.name)
+	}
+	c.fail("operand %d is missing", i)
 }
 
 // opt returns operand i, nil if it is left out.
 func (c *call) opt(i int) *value {
 	c.taken = max(c.taken, i+1)
 	if i < len(c.inputs) {
-		return c.inputs[i]
+		return lowered(c.inputs[i])
 	}
 	return nil
+}
+
+// lowered ends the lowering if v is a value that could not be lowered.
+func lowered(v *value) *value {
+	switch {
+	case v == nil:
+	case v.why != nil:
+		panic(failure{v.why})
+	case v.bad:
+		panic(failure{errPoisoned})
+	}
+	return v
 }
 
 // all returns the operands of an operator that takes any number of them.
 func (c *call) all() []*value {
 	c.taken = len(c.inputs)
 	for i, v := range c.inputs {
-		if v == nil {
-			c.fail("operand %d is missing", i)
+		if lowered(v) == nil {
+			c.missing(i)
 		}
 	}
 	if len(c.inputs) == 0 {
@@ -82,54 +103,56 @@ func (c *call) all() []*value {
 // wants reports whether somebody named result i.
 func (c *call) wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
 
-// attr returns an attribute, nil if it is not given, and checks its type.
-func (c *call) attr(name string, t AttributeType) *Attribute {
-	c.read[name] = true
-	a := c.attrs[name]
-	if a != nil && a.Type != t {
-		c.fail("attribute %q is of type %v, want %v", name, a.Type, t)
+// attr returns an attribute or its default, nil if there is neither.
+func (c *call) attr(name string) *Attribute {
+	if a := c.attrs[name]; a != nil {
+		return a
+	}
+	a := c.form.attribute(name)
+	if a == nil {
+		c.fail("the definition of %s has no attribute %q", c.op(), name)
+	}
+	return a.def
+}
+
+// has reports whether the form has an attribute, and it or a default is given.
+func (c *call) has(name string) bool {
+	return c.form.attribute(name) != nil && c.attr(name) != nil
+}
+
+// The following return an attribute that is given, has a default or must be
+// given.
+
+func (c *call) int(name string) int64 { return c.must(name).Int }
+
+func (c *call) bool(name string) bool { return c.must(name).Int != 0 }
+
+func (c *call) float(name string) float64 { return float64(c.must(name).Float) }
+
+func (c *call) str(name string) string { return string(c.must(name).String) }
+
+func (c *call) must(name string) *Attribute {
+	a := c.attr(name)
+	if a == nil {
+		c.fail("attribute %q is missing", name)
 	}
 	return a
 }
 
-func (c *call) int(name string, def int64) int64 {
-	if a := c.attr(name, AttrInt); a != nil {
-		return a.Int
-	}
-	return def
-}
-
-func (c *call) bool(name string, def bool) bool {
-	if a := c.attr(name, AttrInt); a != nil {
-		return a.Int != 0
-	}
-	return def
-}
-
-func (c *call) float(name string, def float64) float64 {
-	if a := c.attr(name, AttrFloat); a != nil {
-		return float64(a.Float)
-	}
-	return def
-}
-
-func (c *call) str(name, def string) string {
-	if a := c.attr(name, AttrString); a != nil {
-		return string(a.String)
-	}
-	return def
-}
-
 // ints returns an attribute that is a list, and whether it is given.
 func (c *call) ints(name string) ([]int64, bool) {
-	if a := c.attr(name, AttrInts); a != nil {
+	if a := c.attr(name); a != nil {
 		return a.Ints, true
 	}
 	return nil, false
 }
 
+// requireInts returns a list that must be given.
+func (c *call) requireInts(name string) []int64 { return c.must(name).Ints }
+
+// floats returns a list, nil if it is not given.
 func (c *call) floats(name string) []float64 {
-	a := c.attr(name, AttrFloats)
+	a := c.attr(name)
 	if a == nil {
 		return nil
 	}
@@ -140,32 +163,7 @@ func (c *call) floats(name string) []float64 {
 	return out
 }
 
-// ignore marks attributes that have no meaning for inference.
-func (c *call) ignore(names ...string) {
-	for _, n := range names {
-		c.read[n] = true
-	}
-}
-
-// requireInt returns an attribute that has no default.
-func (c *call) requireInt(name string) int64 {
-	a := c.attr(name, AttrInt)
-	if a == nil {
-		c.fail("attribute %q is missing", name)
-	}
-	return a.Int
-}
-
-// requireInts returns an attribute that has no default.
-func (c *call) requireInts(name string) []int64 {
-	v, ok := c.ints(name)
-	if !ok {
-		c.fail("attribute %q is missing", name)
-	}
-	return v
-}
-
-// finish checks that the operator knew all operands, results and attributes.
+// finish checks that the operator knew all operands and results.
 func (c *call) finish(results int) error {
 	if n := len(c.inputs); n > c.taken && slices.ContainsFunc(c.inputs[c.taken:], func(v *value) bool { return v != nil }) {
 		return fmt.Errorf("it has %d operands, but %s takes at most %d", n, c.op(), c.taken)
@@ -173,11 +171,6 @@ func (c *call) finish(results int) error {
 	for i := results; i < len(c.node.Outputs); i++ {
 		if c.wants(i) {
 			return fmt.Errorf("it has %d results, but %s gives at most %d", len(c.node.Outputs), c.op(), results)
-		}
-	}
-	for _, a := range c.node.Attributes {
-		if c.attrs[a.Name] != nil && !c.read[a.Name] {
-			return fmt.Errorf("%s has no attribute %q", c.op(), a.Name)
 		}
 	}
 	return nil
@@ -223,8 +216,10 @@ func (c *call) known(i int, what string) *value {
 func (c *call) want(v *value, operand string) {
 	ins := inputsOf(v)
 	switch {
+	case standsIn(v):
+		panic(failure{errPoisoned})
 	case inLoop(v):
-		c.unsupported("operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
+		c.unsupported(hintLoop, "operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
 	case len(ins) == 0:
 		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
 	}
@@ -272,6 +267,13 @@ func inputsOf(v *value) []string {
 func inLoop(v *value) bool {
 	found := false
 	ancestors(v, func(v *value) { found = found || v.iterated })
+	return found
+}
+
+// standsIn reports whether a value depends on one that could not be lowered.
+func standsIn(v *value) bool {
+	found := false
+	ancestors(v, func(v *value) { found = found || v.standIn })
 	return found
 }
 
@@ -376,13 +378,4 @@ func (c *call) base() string {
 		}
 	}
 	return c.node.Name
-}
-
-// String returns ONNX's name of the attribute type, such as "ints".
-func (t AttributeType) String() string {
-	names := [...]string{"undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs"}
-	if t >= 0 && int(t) < len(names) {
-		return names[t]
-	}
-	return fmt.Sprintf("type %d", int32(t))
 }

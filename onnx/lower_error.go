@@ -14,14 +14,16 @@ type UnsupportedError struct{ Obstacles []Obstacle }
 // Obstacle is one thing that is not supported, with the places that need it.
 type Obstacle struct {
 	What  string   // such as "operator GridSample of operator set 16"
+	Hint  string   // what to do about it; may be empty
 	Nodes []string // the first few places
 	Count int      // all places
 }
 
-// Error lists the obstacles, one a line.
+// Error lists the obstacles, one a line, with hints what to do.
 func (e *UnsupportedError) Error() string {
 	var b strings.Builder
 	b.WriteString("the model needs what is not supported:")
+	hinted := make(map[string]bool)
 	for i, o := range e.Obstacles {
 		if i == 100 {
 			fmt.Fprintf(&b, "\n  and %d more", len(e.Obstacles)-i)
@@ -30,6 +32,10 @@ func (e *UnsupportedError) Error() string {
 		fmt.Fprintf(&b, "\n  %s: %s", o.What, strings.Join(o.Nodes, ", "))
 		if more := o.Count - len(o.Nodes); more > 0 {
 			fmt.Fprintf(&b, " and %d more", more)
+		}
+		if o.Hint != "" && !hinted[o.Hint] {
+			hinted[o.Hint] = true
+			fmt.Fprintf(&b, "\n    hint: %s", o.Hint)
 		}
 	}
 	return b.String()
@@ -84,7 +90,7 @@ func quoted(names []string) string {
 }
 
 // obstacle is an error of one node that asks for something unsupported.
-type obstacle struct{ reason, node string }
+type obstacle struct{ reason, node, hint string }
 
 // Error returns the reason.
 func (o *obstacle) Error() string { return o.reason + " is not supported" }
@@ -104,7 +110,7 @@ func (n *need) Error() string {
 func (l *lowerer) obstruct(o *obstacle) {
 	e := l.byText[o.reason]
 	if e == nil {
-		e = &Obstacle{What: o.reason}
+		e = &Obstacle{What: o.reason, Hint: o.hint}
 		l.byText[o.reason] = e
 		l.obstacles = append(l.obstacles, e)
 		l.note(func() { delete(l.byText, o.reason) })
@@ -131,7 +137,7 @@ func (l *lowerer) report(where string, err error) {
 	var n *need
 	switch {
 	case errors.As(err, &o):
-		l.obstruct(&obstacle{o.reason, where})
+		l.obstruct(&obstacle{o.reason, where, o.hint})
 	case errors.As(err, &n):
 		l.problems++
 		if len(l.needs) < maxNeeds {

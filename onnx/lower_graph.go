@@ -23,8 +23,8 @@ type subgraph struct {
 
 // subgraph returns the graph that an attribute holds.
 func (c *call) subgraph(name string) *subgraph {
-	a := c.attr(name, AttrGraph)
-	if a == nil || a.Graph == nil {
+	a := c.must(name)
+	if a.Graph == nil {
 		c.fail("attribute %q is missing", name)
 	}
 	if c.env.depth >= maxDepth {
@@ -60,6 +60,7 @@ func (s *subgraph) inline(inputs ...*value) []*value {
 	if err != nil {
 		c.fail("%s: %w", s.what, err)
 	}
+	c.inside = true
 	c.l.nodes(sc, &s.env, order)
 	out := make([]*value, len(names))
 	for i, n := range names {

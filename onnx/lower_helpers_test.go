@@ -16,7 +16,7 @@ var (
 	TestData  = testData
 	Interpret = interpret
 	// Supported reports whether the table has an operator.
-	Supported = func(name string) bool { return len(operators[name]) > 0 }
+	Supported = func(name string) bool { return operators[name] != nil }
 )
 
 // interpret runs the lowered graph node by node on the given inputs.

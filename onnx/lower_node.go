@@ -53,7 +53,7 @@ func (l *lowerer) scan(env *environment, steps []step) {
 		if l.functionOf(s.node) != nil {
 			continue
 		}
-		if _, _, err := l.operator(env, s.node); err != nil {
+		if _, err := l.operator(env, s.node); err != nil {
 			l.report(env.where(s), err)
 		}
 	}
@@ -63,34 +63,109 @@ func (l *lowerer) functionOf(n *Node) *Function {
 	return l.functions[functionKey{canonicalDomain(n.Domain), n.OpType, n.Overload}]
 }
 
-// operator returns how a node is lowered and the version of its operator.
-func (l *lowerer) operator(env *environment, n *Node) (lowerFunc, int64, error) {
+// operator returns the form that a node's operator has in the operator set of
+// the model.
+func (l *lowerer) operator(env *environment, n *Node) (*form, error) {
 	domain := canonicalDomain(n.Domain)
 	name := n.OpType
 	if domain != "" {
 		name = domain + "." + name
 	}
 	opset, imported := env.opsets[domain]
-	versions := l.ops[name]
-	if len(versions) == 0 {
+	def := l.ops[name]
+	if def == nil {
 		if !imported {
-			return nil, 0, &obstacle{reason: fmt.Sprintf("operator %s (whose operator set the model does not import)", name)}
+			return nil, &obstacle{reason: fmt.Sprintf("operator %s (whose operator set the model does not import)", name), hint: hintFor(domain, n.OpType)}
 		}
-		return nil, 0, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d", name, opset)}
+		return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d", name, opset), hint: hintFor(domain, n.OpType)}
 	}
 	if !imported {
-		return nil, 0, fmt.Errorf("the model imports no operator set of domain %q", n.Domain)
+		return nil, fmt.Errorf("the model imports no operator set of domain %q", n.Domain)
 	}
-	// The newest version that is not newer than the operator set.
-	for _, v := range slices.Backward(versions) {
-		if v.version <= opset {
-			if v.lower == nil {
-				return nil, 0, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (ONNX dropped it in %d)", name, opset, v.version)}
+	// The newest form that is not newer than the operator set.
+	for i := len(def.forms) - 1; i >= 0; i-- {
+		f := &def.forms[i]
+		if f.version > opset {
+			continue
+		}
+		if f.lower == nil {
+			return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (ONNX dropped it in %d)", name, opset, f.version)}
+		}
+		return f, nil
+	}
+	return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (the oldest known is of %d)", name, opset, def.forms[0].version)}
+}
+
+// standIns notes the types that the model declares for values of its main
+// graph, with sizes for the symbols that inputs bind.
+func (l *lowerer) standIns(g *Graph, shapes map[string][]int64) {
+	sizes := make(map[string]int64)
+	for _, in := range g.Inputs {
+		for axis, n := range shapes[in.Name] {
+			if axis < len(in.Dims) && in.Dims[axis].free() && in.Dims[axis].Symbol != "" {
+				sizes[in.Dims[axis].Symbol] = n
 			}
-			return v.lower, v.version, nil
 		}
 	}
-	return nil, 0, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (the oldest known is of %d)", name, opset, versions[0].version)}
+	l.types = make(map[string]graph.TensorType)
+	for _, v := range slices.Concat(g.Values, g.Outputs) {
+		t := graph.TensorType{DType: v.Elem.DType(), Shape: make([]int64, len(v.Dims))}
+		known := v.HasShape
+		for axis, d := range v.Dims {
+			n, ok := sizes[d.Symbol]
+			if !d.free() {
+				n, ok = d.Value, true
+			}
+			t.Shape[axis] = n
+			known = known && ok
+		}
+		if known && t.Check() == nil {
+			l.types[v.Name] = t
+		}
+	}
+}
+
+// standIn returns what stands for a value that could not be lowered: nothing,
+// or a tensor of the type that the model declares.
+func (l *lowerer) standIn(env *environment, name string) *value {
+	t, ok := l.types[name]
+	if env.caller != nil || !ok {
+		return &value{name: name, tensor: graph.None, bad: true}
+	}
+	return &value{name: name, typ: t, tensor: l.tensor(graph.Tensor{Name: name, Type: t}), standIn: true}
+}
+
+// scanInside lists the operators that are not supported at all in the graphs
+// and the function that a node runs, when the node itself can't be lowered.
+func (l *lowerer) scanInside(env *environment, s step) {
+	if env.depth >= maxDepth {
+		return
+	}
+	inside := environment{opsets: env.opsets, caller: env, node: s, depth: env.depth + 1}
+	visit := func(nodes []*Node) {
+		steps := make([]step, len(nodes))
+		for i, n := range nodes {
+			steps[i] = step{n, i}
+		}
+		l.scan(&inside, steps)
+		for _, s := range steps {
+			l.scanInside(&inside, s)
+		}
+	}
+	for _, a := range s.node.Attributes {
+		for _, g := range append(slices.Clip(a.Graphs), a.Graph) {
+			if g != nil && !l.scanned[g] {
+				l.scanned[g] = true
+				inside.what = a.Name
+				visit(g.Nodes)
+			}
+		}
+	}
+	if f := l.functionOf(s.node); f != nil && !l.scanned[f] {
+		l.scanned[f] = true
+		inside.opsets, inside.what = functionOpsets(f, env), "in function "+f.Name
+		visit(f.Nodes)
+	}
 }
 
 // nodes lowers steps in order. Nodes that can't be lowered are reported and
@@ -106,7 +181,7 @@ func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 				continue
 			}
 			if err != nil {
-				sc.values[name] = &value{name: name, tensor: graph.None, bad: true}
+				sc.values[name] = l.standIn(env, name)
 				continue
 			}
 			sc.values[name] = out[i]
@@ -131,21 +206,28 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 		return nil, errPoisoned
 	}
 	l.count++
-	c := &call{l: l, sc: sc, env: env, node: n, index: s.index, read: map[string]bool{"consumed_inputs": true}}
+	c := &call{l: l, sc: sc, env: env, node: n, index: s.index}
+	defer func() {
+		if errors.Is(err, errPoisoned) && !c.inside {
+			l.scanInside(env, s)
+		}
+	}()
 	if err := c.bind(); err != nil {
 		return nil, err
 	}
 	if f := l.functionOf(n); f != nil {
 		return l.inline(c, f)
 	}
-	lower, version, err := l.operator(env, n)
+	c.form, err = l.operator(env, n)
 	if err != nil {
 		if env.depth == 0 {
 			err = errPoisoned // scan has reported it
 		}
 		return nil, err
 	}
-	c.version = version
+	if err := c.checkAttributes(); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if r := recover(); r != nil {
 			f, ok := r.(failure)
@@ -155,7 +237,8 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 			out, err = nil, f.err
 		}
 	}()
-	out = lower(c)
+	c.checkOperands()
+	out = c.form.lower(c)
 	if err := c.finish(len(out)); err != nil {
 		return nil, err
 	}
@@ -197,10 +280,6 @@ func (c *call) bind() error {
 		switch {
 		case v == nil:
 			return fmt.Errorf("operand %d, %q, is not defined", i, name)
-		case v.why != nil:
-			return v.why
-		case v.bad:
-			return errPoisoned
 		}
 		c.inputs[i] = v
 	}
@@ -217,18 +296,21 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 	if c.env.depth >= maxDepth {
 		return nil, errDepth
 	}
+	for _, v := range c.inputs {
+		if v != nil && v.why != nil {
+			return nil, v.why
+		}
+		if v != nil && v.bad {
+			return nil, errPoisoned
+		}
+	}
 	if len(c.inputs) > len(f.Inputs) || len(c.node.Outputs) > len(f.Outputs) {
 		return nil, fmt.Errorf("it has %d operands and %d results, but function %s takes %d and gives %d",
 			len(c.inputs), len(c.node.Outputs), f.Name, len(f.Inputs), len(f.Outputs))
 	}
 	env := &environment{
-		opsets: opsetsOf(f.Opsets), function: f, attrs: make(map[string]*Attribute), depth: c.env.depth + 1,
+		opsets: functionOpsets(f, c.env), function: f, attrs: make(map[string]*Attribute), depth: c.env.depth + 1,
 		caller: c.env, node: step{c.node, c.index}, what: "in function " + f.Name,
-	}
-	for domain, v := range c.env.opsets {
-		if _, ok := env.opsets[domain]; !ok {
-			env.opsets[domain] = v
-		}
 	}
 	for _, a := range f.Defaults {
 		env.attrs[a.Name] = a
@@ -271,6 +353,7 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 	if err != nil {
 		return nil, fmt.Errorf("function %s: %w", f.Name, err)
 	}
+	c.inside = true
 	l.nodes(sc, env, order)
 	out := make([]*value, len(c.node.Outputs))
 	for i := range out {
@@ -281,6 +364,18 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 		}
 	}
 	return out, nil
+}
+
+// functionOpsets returns the operator sets of a function's body: those that it
+// imports, and its caller's for other domains.
+func functionOpsets(f *Function, caller *environment) map[string]int64 {
+	opsets := opsetsOf(f.Opsets)
+	for domain, v := range caller.opsets {
+		if _, ok := opsets[domain]; !ok {
+			opsets[domain] = v
+		}
+	}
+	return opsets
 }
 
 // without returns nodes with the given names left out as operands: parameters

@@ -246,12 +246,18 @@ func TestUnsupported(t *testing.T) {
 	}
 	want := `the model needs what is not supported:
   operator Foo of operator set 13: node 0 (Foo), node "foo0" (Foo, number 7), node "foo1" (Foo, number 8) and 3 more
-  operator com.microsoft.FusedConv (whose operator set the model does not import): node 1 (com.microsoft.FusedConv)`
+    hint: docs/operators.md lists the operators that are supported
+  operator com.microsoft.FusedConv (whose operator set the model does not import): node 1 (com.microsoft.FusedConv)
+    hint: operators of com.microsoft are made when ONNX Runtime optimises a model: take the model as it was exported`
 	rest := `
   element type string of a graph input: s
+    hint: an executable has no strings: turn text into numbers before the model
   graph input of type sequence: q
+    hint: an executable has tensors only: export with Split and Concat in place of sequences, without optionals
   operator Dropout of operator set 13: training mode: node 2 (Dropout)
+    hint: export the model for inference
   operator Cast of operator set 13: conversion to complex64: node 3 (Cast)
+    hint: make real and imaginary part a last dimension of 2, as DFT has it
   element type complex128 of an initializer: node 5 (Neg)`
 	_, err := Lower(model(13, g), Options{})
 	var u *UnsupportedError
@@ -281,8 +287,8 @@ func TestInvalid(t *testing.T) {
 		{"undefined output", `graph output "y" is not defined`, nil, nil},
 		{"no output", "the graph has no outputs", nil, func(m *Model) { m.Graph.Outputs = nil }},
 		{"declared type", `graph output "y" is declared as int64, but its value is float`, []*Node{node("Neg", names("x"), names("y"))}, func(m *Model) { m.Graph.Outputs[0].Elem = Int64 }},
-		{"types", "node 0 (Add): add: b is i64[3]", []*Node{node("Add", names("x", "k"), names("y"))}, nil},
-		{"missing operand", "node 0 (Add): operand 1 is missing", []*Node{node("Add", names("x", ""), names("y"))}, nil},
+		{"types", "node 0 (Add): operand 1 (B) is i64[3], want the element type of operand 0 (A), f32[2,3]", []*Node{node("Add", names("x", "k"), names("y"))}, nil},
+		{"missing operand", "node 0 (Add): operand 1 (B) is missing", []*Node{node("Add", names("x", ""), names("y"))}, nil},
 		{"too many operands", "it has 2 operands, but Neg of operator set 13 takes at most 1", []*Node{node("Neg", names("x", "x"), names("y"))}, nil},
 		{"too many results", "it has 2 results, but Neg of operator set 13 gives at most 1", []*Node{node("Neg", names("x"), names("y", "z"))}, nil},
 		{"unknown attribute", `Neg of operator set 13 has no attribute "fast"`, []*Node{node("Neg", names("x"), names("y"), aInt("fast", 1))}, nil},

@@ -8,20 +8,20 @@ import (
 
 // activationOps are the activations that came later than the functions of
 // [elementwiseOps].
-var activationOps = map[string][]since{
-	"PRelu":           {{1, preluLegacy}, {7, numpyBinary(graph.PRelu)}},
-	"Selu":            {{1, selu(1.6732, 1.0507)}, {6, selu(1.67326319217681884765625, 1.05070102214813232421875)}},
-	"Celu":            {{12, celu}},
-	"ThresholdedRelu": {{1, unaryAlpha(graph.ThresholdedRelu, 1)}},
-	"HardSwish":       {{14, unary(graph.HardSwish)}},
-	"Gelu":            {{20, gelu}},
-	"Mish":            {{18, unary(graph.Mish)}},
-	"Swish":           {{24, unaryAlpha(graph.Swish, 1)}},
-	"SwiGLU":          {{28, swiglu}},
+var activationOps = map[string]definition{
+	"PRelu":           takes("X:T=wide slope:T").since(1, preluLegacy).since(7, numpyBinary(graph.PRelu)),
+	"Selu":            takes("X:floats").since(1, selu, "alpha=1.6732 gamma=1.0507").since(6, selu, "alpha=1.6732631921768188 gamma=1.0507010221481323"),
+	"Celu":            takes("X:floats").since(12, celu, "alpha=1.0"),
+	"ThresholdedRelu": takes("X:floats").since(1, unaryAlpha(graph.ThresholdedRelu), "alpha=1.0"),
+	"HardSwish":       takes("X:floats").since(14, unary(graph.HardSwish)),
+	"Gelu":            takes("X:floats").since(20, gelu, "approximate=none"),
+	"Mish":            takes("X:floats").since(18, unary(graph.Mish)),
+	"Swish":           takes("X:floats").since(24, unaryAlpha(graph.Swish), "alpha=1.0"),
+	"SwiGLU":          takes("A:T=floats B:T").since(28, swiglu, "alpha=1.0"),
 
 	// PopART's Gelu is the approximation by a tanh.
-	"ai.graphcore.Gelu":        {{1, unary(graph.GeluTanh)}},
-	"ai.graphcore.PrintTensor": {{1, printTensor}},
+	"ai.graphcore.Gelu":        takes("X:floats").since(1, unary(graph.GeluTanh)),
+	"ai.graphcore.PrintTensor": takes("X:any").since(1, printTensor, "print_gradient=1 title:string"),
 }
 
 // preluLegacy is PRelu up to version 6, whose slope has one element or one for
@@ -39,15 +39,12 @@ func preluLegacy(c *call) []*value {
 	return one(c.emit(&graph.Binary{Fn: graph.PRelu}, x, c.emit(&graph.Reshape{Shape: shape}, slope)))
 }
 
-func selu(alpha, gamma float64) lowerFunc {
-	return func(c *call) []*value {
-		op := &graph.Unary{Fn: graph.Selu, Alpha: c.float("alpha", alpha), Beta: c.float("gamma", gamma)}
-		return one(c.emit(op, c.in(0)))
-	}
+func selu(c *call) []*value {
+	return one(c.emit(&graph.Unary{Fn: graph.Selu, Alpha: c.float("alpha"), Beta: c.float("gamma")}, c.in(0)))
 }
 
 func celu(c *call) []*value {
-	alpha := c.float("alpha", 1)
+	alpha := c.float("alpha")
 	if alpha == 0 {
 		c.fail("attribute \"alpha\" is 0")
 	}
@@ -55,7 +52,7 @@ func celu(c *call) []*value {
 }
 
 func gelu(c *call) []*value {
-	switch approximate := c.str("approximate", "none"); approximate {
+	switch approximate := c.str("approximate"); approximate {
 	case "none":
 		return one(c.emit(&graph.Unary{Fn: graph.Gelu}, c.in(0)))
 	case "tanh":
@@ -68,15 +65,12 @@ func gelu(c *call) []*value {
 
 // swiglu is the gated linear unit Swish(a)·b.
 func swiglu(c *call) []*value {
-	gate := c.emit(&graph.Unary{Fn: graph.Swish, Alpha: c.float("alpha", 1)}, c.in(0))
+	gate := c.emit(&graph.Unary{Fn: graph.Swish, Alpha: c.float("alpha")}, c.in(0))
 	return one(c.emit(&graph.Binary{Fn: graph.Mul}, gate, c.in(1)))
 }
 
 // printTensor gives its operand: an executable has nowhere to print to.
 func printTensor(c *call) []*value {
-	for _, a := range c.node.Attributes {
-		c.ignore(a.Name)
-	}
 	c.l.warn("PrintTensor prints nothing: its operand %q is passed on", c.in(0).name)
 	return one(c.in(0))
 }

@@ -8,11 +8,11 @@ import (
 )
 
 // attentionOps are attention and what goes with it.
-var attentionOps = map[string][]since{
-	"Attention":                     {{23, attention}},
-	"LinearAttention":               {{27, linearAttention}},
-	"RotaryEmbedding":               {{23, rotaryEmbedding}},
-	"ai.onnx.preview.FlexAttention": {{1, flexAttention}},
+var attentionOps = map[string]definition{
+	"Attention":                     takes("Q:T=floats K:T V:V=floats attn_mask:numbers|bool past_key:T past_value:V nonpad_kv_seqlen:int64").since(23, attention, "is_causal=0 kv_num_heads=0 q_num_heads=0 qk_matmul_output_mode=0 scale:float softcap=0.0 softmax_precision=0"),
+	"LinearAttention":               takes("query:T=floats key:T value:T past_state:S=floats decay:T beta:T erase:T").since(27, linearAttention, "chunk_size:int kv_num_heads:int! q_num_heads:int! scale=0.0 update_rule=gated_delta"),
+	"RotaryEmbedding":               takes("X:T=floats cos_cache:T sin_cache:T position_ids:int64").since(23, rotaryEmbedding, "interleaved=0 num_heads=0 rotary_embedding_dim=0"),
+	"ai.onnx.preview.FlexAttention": takes("Q:T=floats K:T V:T").since(1, flexAttention, "prob_mod:graph scale:float score_mod:graph softmax_precision=0"),
 }
 
 // attention lowers Attention. Its operands have 4 dimensions, or 3 with all
@@ -20,10 +20,9 @@ var attentionOps = map[string][]since{
 func attention(c *call) []*value {
 	q, k, v := c.in(0), c.in(1), c.in(2)
 	mask, pastK, pastV, lengths := c.opt(3), c.opt(4), c.opt(5), c.opt(6) // the last from version 24 on
-	c.int("softmax_precision", 0)                                         // at least float32 in any case
 	op := &graph.Attention{
 		Heads: c.headCount("q_num_heads", q), KVHeads: c.headCount("kv_num_heads", k),
-		Causal: c.bool("is_causal", false), Softcap: c.float("softcap", 0),
+		Causal: c.bool("is_causal"), Softcap: c.float("softcap"),
 	}
 	if (pastK == nil) != (pastV == nil) {
 		c.fail("operands 4 (past_key) and 5 (past_value) must be given together")
@@ -50,7 +49,7 @@ func attention(c *call) []*value {
 	if lengths != nil {
 		lengths = c.cast(lengths, graph.I64)
 	}
-	switch mode := c.int("qk_matmul_output_mode", 0); mode {
+	switch mode := c.int("qk_matmul_output_mode"); mode {
 	case 0:
 		op.Scores = graph.ScoresRaw
 	case 1:
@@ -69,7 +68,7 @@ func attention(c *call) []*value {
 // headCount returns the number of heads of an operand: an attribute, or one
 // of its 4 dimensions.
 func (c *call) headCount(name string, x *value) int64 {
-	n := c.int(name, 0)
+	n := c.int(name)
 	switch {
 	case x.rank() == 4:
 		return x.typ.Shape[1]
@@ -104,7 +103,7 @@ func (c *call) attentionScale(q *value, heads int64) float64 {
 	if q.rank() == 3 {
 		size /= heads
 	}
-	if a := c.attr("scale", AttrFloat); a != nil {
+	if a := c.attr("scale"); a != nil {
 		return float64(a.Float)
 	}
 	return 1 / math.Sqrt(float64(size))
@@ -148,12 +147,12 @@ func flexAttention(c *call) []*value {
 	if t == graph.F64 {
 		precision = graph.F64
 	}
-	if p := ElemType(c.int("softmax_precision", 0)); p != Undefined {
+	if p := ElemType(c.int("softmax_precision")); p != Undefined {
 		if precision = p.DType(); !precision.IsFloat() || precision.Size() < 2 {
 			c.fail("attribute \"softmax_precision\" is %v, want a type of floats", p)
 		}
 	}
-	scoreMod, probMod := c.attr("score_mod", AttrGraph), c.attr("prob_mod", AttrGraph)
+	scoreMod, probMod := c.attr("score_mod"), c.attr("prob_mod")
 	if scoreMod == nil && probMod == nil {
 		op := &graph.Attention{Heads: heads, KVHeads: kv, Scale: scale, Scores: graph.ScoresRaw}
 		return one(c.emit(op, q, k, v))
@@ -191,9 +190,8 @@ func flexAttention(c *call) []*value {
 
 func linearAttention(c *call) []*value {
 	q, k := c.in(0), c.in(1)
-	c.ignore("chunk_size") // a hint
-	op := &graph.LinearAttention{Heads: c.requireInt("q_num_heads"), KVHeads: c.requireInt("kv_num_heads"), Scale: c.float("scale", 0)}
-	switch rule := c.str("update_rule", "gated_delta"); rule {
+	op := &graph.LinearAttention{Heads: c.int("q_num_heads"), KVHeads: c.int("kv_num_heads"), Scale: c.float("scale")}
+	switch rule := c.str("update_rule"); rule {
 	case "linear":
 	case "gated":
 		op.Gated = true
@@ -234,7 +232,7 @@ func rotaryEmbedding(c *call) []*value {
 		c.headCount("num_heads", x)
 	}
 	size := x.typ.Shape[3]
-	rotated := c.int("rotary_embedding_dim", 0)
+	rotated := c.int("rotary_embedding_dim")
 	if rotated == 0 {
 		rotated = size
 	}
@@ -256,7 +254,7 @@ func rotaryEmbedding(c *call) []*value {
 		op.Start[3], op.Size[3], op.Step[3] = start, n, step
 		return c.emit(op, x)
 	}
-	interleaved := c.bool("interleaved", false)
+	interleaved := c.bool("interleaved")
 	var a, b *value
 	if interleaved {
 		a, b = part(0, rotated/2, 2), part(min(1, size), rotated/2, 2)

@@ -7,16 +7,16 @@ import (
 )
 
 // bitsOps look at the bits of numbers, and at numbers that are none.
-var bitsOps = map[string][]since{
-	"BitShift":   {{11, bitShift}},
-	"BitwiseAnd": {{18, bitwise(graph.BitAnd)}},
-	"BitwiseOr":  {{18, bitwise(graph.BitOr)}},
-	"BitwiseXor": {{18, bitwise(graph.BitXor)}},
-	"BitwiseNot": {{18, bitwiseNot}},
-	"BitCast":    {{26, bitCast}},
-	"Mod":        {{10, mod}},
-	"IsNaN":      {{9, isNaN}},
-	"IsInf":      {{10, isInf}},
+var bitsOps = map[string]definition{
+	"BitShift":   takes("X:T=unsigned Y:T").since(11, bitShift, "direction:string!"),
+	"BitwiseAnd": takes("A:T=integers B:T").since(18, bitwise(graph.BitAnd)),
+	"BitwiseOr":  takes("A:T=integers B:T").since(18, bitwise(graph.BitOr)),
+	"BitwiseXor": takes("A:T=integers B:T").since(18, bitwise(graph.BitXor)),
+	"BitwiseNot": takes("X:integers").since(18, bitwiseNot),
+	"BitCast":    takes("input:any").since(26, bitCast, "to:int!"),
+	"Mod":        takes("A:T=numbers B:T").since(10, mod, "fmod=0"),
+	"IsNaN":      takes("X:floats|float8").since(9, isNaN),
+	"IsInf":      takes("X:floats|float8").since(10, isInf, "detect_negative=1 detect_positive=1"),
 }
 
 func bitwise(fn graph.BitwiseFn) lowerFunc {
@@ -24,7 +24,7 @@ func bitwise(fn graph.BitwiseFn) lowerFunc {
 }
 
 func bitShift(c *call) []*value {
-	switch direction := c.str("direction", ""); direction {
+	switch direction := c.str("direction"); direction {
 	case "LEFT":
 		return bitwise(graph.ShiftLeft)(c)
 	case "RIGHT":
@@ -42,9 +42,9 @@ func bitwiseNot(c *call) []*value {
 }
 
 func bitCast(c *call) []*value {
-	x, to := c.in(0), ElemType(c.requireInt("to"))
+	x, to := c.in(0), ElemType(c.int("to"))
 	if !to.DType().Valid() {
-		c.unsupported("element type %v", to)
+		c.unsupported(to.hint(), "element type %v", to)
 	}
 	from := x.typ.DType
 	if bits(from) != bits(to.DType()) {
@@ -76,7 +76,7 @@ func bits(t graph.DType) int {
 }
 
 func mod(c *call) []*value {
-	return one(c.emit(&graph.Mod{Truncated: c.bool("fmod", false)}, c.in(0), c.in(1)))
+	return one(c.emit(&graph.Mod{Truncated: c.bool("fmod")}, c.in(0), c.in(1)))
 }
 
 // tested returns an operand whose numbers can be compared.
@@ -103,7 +103,7 @@ func isInf(c *call) []*value {
 		attr string
 		sign int
 	}{{"detect_negative", -1}, {"detect_positive", 1}} {
-		if !c.bool(side.attr, true) {
+		if !c.bool(side.attr) {
 			continue
 		}
 		is := c.emit(&graph.Binary{Fn: graph.Equal}, x, scalar(x.typ.DType, math.Inf(side.sign)))

@@ -10,20 +10,20 @@ import (
 )
 
 // constantOps make constants and convert types.
-var constantOps = map[string][]since{
-	"Constant":        {{1, constantNode}},
-	"ConstantOfShape": {{9, constantOfShape}},
-	"Range":           {{11, rangeNode}},
-	"Cast":            {{1, castName}, {6, castType}},
-	"CastLike":        {{15, castLike}},
+var constantOps = map[string]definition{
+	"Constant":        takes("").since(1, constantNode, "sparse_value:sparse value:tensor value_float:float value_floats:floats value_int:int value_ints:ints value_string:string value_strings:strings"),
+	"ConstantOfShape": takes("input:int64").since(9, constantOfShape, "value:tensor"),
+	"Range":           takes("start:T=floats|int16|indices limit:T delta:T").since(11, rangeNode),
+	"Cast":            takes("input:any").since(1, castName, "round_mode:string saturate=1 to:string!").since(6, castType, "round_mode:string saturate=1 to:int!"),
+	"CastLike":        takes("input:any target_type:any").since(15, castLike, "round_mode:string saturate=1"),
 }
 
 func constantNode(c *call) []*value {
 	var found []*value
 	add := func(v *value) { found = append(found, v) }
-	if a := c.attr("value", AttrTensor); a != nil {
+	if a := c.attr("value"); a != nil {
 		if !a.Tensor.Elem.DType().Valid() {
-			c.unsupported("element type %v", a.Tensor.Elem)
+			c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
 		}
 		v, err := constant("", a.Tensor)
 		if err != nil {
@@ -31,18 +31,18 @@ func constantNode(c *call) []*value {
 		}
 		add(v)
 	}
-	if a := c.attr("value_float", AttrFloat); a != nil {
+	if a := c.attr("value_float"); a != nil {
 		add(scalar(graph.F32, float64(a.Float)))
 	}
-	if a := c.attr("value_int", AttrInt); a != nil {
+	if a := c.attr("value_int"); a != nil {
 		v := knownInts(a.Int)
 		v.typ.Shape = nil
 		add(v)
 	}
-	if a := c.attr("value_ints", AttrInts); a != nil {
+	if a := c.attr("value_ints"); a != nil {
 		add(knownInts(a.Ints...))
 	}
-	if a := c.attr("value_floats", AttrFloats); a != nil {
+	if a := c.attr("value_floats"); a != nil {
 		b := make([]byte, 0, 4*len(a.Floats))
 		for _, f := range a.Floats {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
@@ -50,9 +50,8 @@ func constantNode(c *call) []*value {
 		add(&value{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, known: true, data: b, tensor: graph.None})
 	}
 	for _, name := range []string{"value_string", "value_strings", "sparse_value"} {
-		c.ignore(name)
-		if c.attrs[name] != nil {
-			c.unsupported("attribute %s", name)
+		if c.has(name) {
+			c.unsupported(hintConstant[name], "attribute %s", name)
 		}
 	}
 	if len(found) != 1 {
@@ -61,12 +60,15 @@ func constantNode(c *call) []*value {
 	return found
 }
 
+// hintConstant says what to do about attributes of Constant.
+var hintConstant = map[string]string{"value_string": hintText, "value_strings": hintText, "sparse_value": "convert it to a dense tensor"}
+
 func constantOfShape(c *call) []*value {
 	shape := c.requireKnownInts(0, "input")
 	fill := scalar(graph.F32, 0)
-	if a := c.attr("value", AttrTensor); a != nil {
+	if a := c.attr("value"); a != nil {
 		if !a.Tensor.Elem.DType().Valid() {
-			c.unsupported("element type %v", a.Tensor.Elem)
+			c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
 		}
 		v, err := constant("", a.Tensor)
 		if err != nil {
@@ -147,7 +149,7 @@ func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) 
 
 // castName is Cast before version 6, which names the type in a string.
 func castName(c *call) []*value {
-	to := c.str("to", "")
+	to := c.str("to")
 	i := slices.IndexFunc(elemTypes[:], func(e struct {
 		name  string
 		dtype graph.DType
@@ -160,16 +162,15 @@ func castName(c *call) []*value {
 	return one(c.castTo(ElemType(i)))
 }
 
-func castType(c *call) []*value { return one(c.castTo(ElemType(c.requireInt("to")))) }
+func castType(c *call) []*value { return one(c.castTo(ElemType(c.int("to")))) }
 
 // castTo converts operand 0.
 func (c *call) castTo(to ElemType) *value {
 	if !to.DType().Valid() {
-		c.unsupported("conversion to %v", to)
+		c.unsupported(to.hint(), "conversion to %v", to)
 	}
-	c.ignore("round_mode") // of conversions to float8e8m0, version 24 on
-	if saturate := c.bool("saturate", true); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
-		c.unsupported("conversion to %v without saturation", to)
+	if saturate := c.bool("saturate"); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
+		c.unsupported("set attribute saturate to 1", "conversion to %v without saturation", to)
 	}
 	return c.cast(c.in(0), to.DType())
 }

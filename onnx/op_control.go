@@ -7,10 +7,10 @@ import (
 )
 
 // controlOps run subgraphs.
-var controlOps = map[string][]since{
-	"If":   {{1, branch}},
-	"Loop": {{1, loop}},
-	"Scan": {{8, scanBatches}, {9, scan}},
+var controlOps = map[string]definition{
+	"If":   takes("cond:bool").since(1, branch, "else_branch:graph! then_branch:graph!"),
+	"Loop": takes("M:int64 cond:bool v_initial…:any").since(1, loop, "body:graph!"),
+	"Scan": takes("").since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
 }
 
 // branch lowers If: one branch in its place if the condition is known, else
@@ -21,9 +21,6 @@ func branch(c *call) []*value {
 		c.fail("operand 0 (cond) is %v, want one bool", cond.typ)
 	}
 	names := [...]string{"then_branch", "else_branch"}
-	for _, name := range names {
-		c.attr(name, AttrGraph)
-	}
 	if cond.known {
 		name := names[1]
 		if cond.data[0] != 0 {

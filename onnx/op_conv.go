@@ -8,12 +8,12 @@ import (
 )
 
 // convOps slide a window over spatial axes.
-var convOps = map[string][]since{
-	"Conv":              {{1, conv}},
-	"MaxPool":           {{1, maxPool}},
-	"AveragePool":       {{1, averagePool}},
-	"GlobalMaxPool":     {{1, globalPool(graph.ReduceMax)}},
-	"GlobalAveragePool": {{1, globalPool(graph.ReduceMean)}},
+var convOps = map[string]definition{
+	"Conv":              takes("X:T=floats W:T B:T").since(1, conv, "auto_pad=NOTSET dilations:ints group=1 kernel_shape:ints pads:ints strides:ints"),
+	"MaxPool":           takes("X:floats|bytes").since(1, maxPool, "auto_pad=NOTSET ceil_mode=0 dilations:ints kernel_shape:ints! pads:ints storage_order=0 strides:ints"),
+	"AveragePool":       takes("X:floats").since(1, averagePool, "auto_pad=NOTSET ceil_mode=0 count_include_pad=0 dilations:ints kernel_shape:ints! pads:ints strides:ints"),
+	"GlobalMaxPool":     takes("X:floats").since(1, globalPool(graph.ReduceMax)),
+	"GlobalAveragePool": takes("X:floats").since(1, globalPool(graph.ReduceMean)),
 }
 
 // windows are the attributes of an operator that slides a window.
@@ -32,9 +32,9 @@ func (c *call) windows(x *value, kernel []int64) *windows {
 	n := len(size)
 	w := &windows{kernel: kernel, strides: c.perAxis("strides", n), dilations: c.perAxis("dilations", n), begin: make([]int64, n), end: make([]int64, n)}
 	c.checkPerAxis("kernel_shape", kernel, n)
-	w.ceil = c.bool("ceil_mode", false)
+	w.ceil = c.has("ceil_mode") && c.bool("ceil_mode")
 	pads, given := c.ints("pads")
-	auto := c.str("auto_pad", "NOTSET")
+	auto := c.str("auto_pad")
 	switch auto {
 	case "NOTSET", "":
 		if given && len(pads) != 2*n {
@@ -98,7 +98,7 @@ func (c *call) conv(x, w, bias *value) *value {
 	}
 	win := c.windows(x, kernel)
 	op := &graph.Conv{
-		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group", 1),
+		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group"),
 	}
 	return c.emit(op, x, w, bias)
 }
@@ -108,7 +108,7 @@ func maxPool(c *call) []*value {
 	win := c.windows(x, c.requireInts("kernel_shape"))
 	op := &graph.MaxPool{
 		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
-		Ceil: win.ceil, ColumnMajor: c.bool("storage_order", false),
+		Ceil: win.ceil, ColumnMajor: c.bool("storage_order"),
 	}
 	return c.emitN(op, []bool{true, c.wants(1)}, x)
 }
@@ -118,7 +118,7 @@ func averagePool(c *call) []*value {
 	win := c.windows(x, c.requireInts("kernel_shape"))
 	op := &graph.AveragePool{
 		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
-		Ceil: win.ceil, CountIncludePad: c.bool("count_include_pad", false),
+		Ceil: win.ceil, CountIncludePad: c.bool("count_include_pad"),
 	}
 	return one(c.emit(op, x))
 }

@@ -8,11 +8,11 @@ import (
 )
 
 // convTransposeOps are convolutions of other kinds.
-var convTransposeOps = map[string][]since{
-	"ConvTranspose":       {{1, convTranspose}},
-	"DeformConv":          {{19, deformConv}},
-	"Col2Im":              {{18, col2im}},
-	"CausalConvWithState": {{27, causalConv}},
+var convTransposeOps = map[string]definition{
+	"ConvTranspose":       takes("X:T=floats W:T B:T").since(1, convTranspose, "auto_pad=NOTSET dilations:ints group=1 kernel_shape:ints output_padding:ints output_shape:ints pads:ints strides:ints"),
+	"DeformConv":          takes("X:T=floats W:T offset:T B:T mask:T").since(19, deformConv, "dilations:ints group=1 kernel_shape:ints offset_group=1 pads:ints strides:ints"),
+	"Col2Im":              takes("input:any image_shape:int64 block_shape:int64").since(18, col2im, "dilations:ints pads:ints strides:ints"),
+	"CausalConvWithState": takes("input:T=floats weight:T bias:T past_state:T").since(27, causalConv, "activation=none"),
 }
 
 func convTranspose(c *call) []*value {
@@ -26,12 +26,12 @@ func convTranspose(c *call) []*value {
 		c.fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.typ)
 	}
 	op := &graph.ConvTranspose{
-		Strides: c.perAxis("strides", n), Dilations: c.perAxis("dilations", n), Group: c.int("group", 1),
+		Strides: c.perAxis("strides", n), Dilations: c.perAxis("dilations", n), Group: c.int("group"),
 		PadsBegin: make([]int64, n), Output: make([]int64, n),
 	}
 	extra, _ := c.listPerAxis("output_padding", n, 1)
 	pads, _ := c.listPerAxis("pads", n, 2)
-	auto := c.str("auto_pad", "NOTSET")
+	auto := c.str("auto_pad")
 	want, fixed := c.ints("output_shape")
 	if len(want) == n+2 {
 		want = want[2:] // some exporters give all of the shape
@@ -105,7 +105,7 @@ func deformConv(c *call) []*value {
 		c.fail("operand 1 (W) is %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
 	}
 	if x.rank() != 4 {
-		c.unsupported("operand 0 (X) of type %v, only images with 2 spatial axes are", x.typ)
+		c.unsupported("", "operand 0 (X) of type %v, only images with 2 spatial axes are", x.typ)
 	}
 	kernel := w.typ.Shape[2:]
 	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
@@ -114,7 +114,7 @@ func deformConv(c *call) []*value {
 	pads, _ := c.listPerAxis("pads", 2, 2)
 	op := &graph.DeformConv{
 		Strides: c.perAxis("strides", 2), Dilations: c.perAxis("dilations", 2), PadsBegin: pads[:2], PadsEnd: pads[2:],
-		Group: c.int("group", 1), OffsetGroup: c.int("offset_group", 1),
+		Group: c.int("group"), OffsetGroup: c.int("offset_group"),
 	}
 	return one(c.emit(op, x, w, c.in(2), c.opt(3), c.opt(4)))
 }
@@ -150,7 +150,7 @@ func causalConv(c *call) []*value {
 	all := c.emit(&graph.Concat{Axis: 2}, before, x)
 	one, zero := []int64{1}, []int64{0}
 	y := c.emit(&graph.Conv{Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero, Group: channels}, all, w, bias)
-	switch a := c.str("activation", "none"); a {
+	switch a := c.str("activation"); a {
 	case "none", "":
 	case "silu", "swish":
 		wide := c.wide(y)

@@ -8,8 +8,8 @@ import (
 )
 
 // einsumOps sum products over indices that they name.
-var einsumOps = map[string][]since{
-	"Einsum": {{12, einsum}},
+var einsumOps = map[string]definition{
+	"Einsum": takes("Inputs…:T=numbers").since(12, einsum, "equation:string!"),
 }
 
 // indexed is an operand of an Einsum: a tensor with an index for each axis.
@@ -32,7 +32,7 @@ func einsum(c *call) []*value {
 	all := c.all()
 	t := all[0].typ.DType
 	s := &einsumSum{c: c, size: make(map[rune]int64)}
-	s.parse(c.str("equation", ""), all)
+	s.parse(c.str("equation"), all)
 	wide := t
 	switch t { // which products know
 	case graph.I8, graph.I16:

@@ -7,74 +7,74 @@ import (
 )
 
 // elementwiseOps are the operators that work on elements one by one.
-var elementwiseOps = map[string][]since{
-	"Abs":         {{1, unary(graph.Abs)}},
-	"Neg":         {{1, unary(graph.Neg)}},
-	"Sign":        {{9, unary(graph.Sign)}},
-	"Reciprocal":  {{1, unary(graph.Reciprocal)}},
-	"Floor":       {{1, unary(graph.Floor)}},
-	"Ceil":        {{1, unary(graph.Ceil)}},
-	"Round":       {{11, unary(graph.Round)}},
-	"Sqrt":        {{1, unary(graph.Sqrt)}},
-	"Exp":         {{1, unary(graph.Exp)}},
-	"Log":         {{1, unary(graph.Log)}},
-	"Erf":         {{9, unary(graph.Erf)}},
-	"Sin":         {{7, unary(graph.Sin)}},
-	"Cos":         {{7, unary(graph.Cos)}},
-	"Tan":         {{7, unary(graph.Tan)}},
-	"Asin":        {{7, unary(graph.Asin)}},
-	"Acos":        {{7, unary(graph.Acos)}},
-	"Atan":        {{7, unary(graph.Atan)}},
-	"Sinh":        {{9, unary(graph.Sinh)}},
-	"Cosh":        {{9, unary(graph.Cosh)}},
-	"Tanh":        {{1, unary(graph.Tanh)}},
-	"Asinh":       {{9, unary(graph.Asinh)}},
-	"Acosh":       {{9, unary(graph.Acosh)}},
-	"Atanh":       {{9, unary(graph.Atanh)}},
-	"Sigmoid":     {{1, unary(graph.Sigmoid)}},
-	"Relu":        {{1, unary(graph.Relu)}},
-	"Softplus":    {{1, unary(graph.Softplus)}},
-	"Softsign":    {{1, unary(graph.Softsign)}},
-	"Not":         {{1, unary(graph.Not)}},
-	"LeakyRelu":   {{1, unaryAlpha(graph.LeakyRelu, 0.01)}},
-	"Elu":         {{1, unaryAlpha(graph.Elu, 1)}},
-	"HardSigmoid": {{1, hardSigmoid}},
+var elementwiseOps = map[string]definition{
+	"Abs":         takes("X:numbers").since(1, unary(graph.Abs)),
+	"Neg":         takes("X:signed").since(1, unary(graph.Neg)),
+	"Sign":        takes("input:numbers").since(9, unary(graph.Sign)),
+	"Reciprocal":  takes("X:floats").since(1, unary(graph.Reciprocal)),
+	"Floor":       takes("X:floats").since(1, unary(graph.Floor)),
+	"Ceil":        takes("X:floats").since(1, unary(graph.Ceil)),
+	"Round":       takes("X:floats").since(11, unary(graph.Round)),
+	"Sqrt":        takes("X:floats").since(1, unary(graph.Sqrt)),
+	"Exp":         takes("input:floats").since(1, unary(graph.Exp)),
+	"Log":         takes("input:floats").since(1, unary(graph.Log)),
+	"Erf":         takes("input:numbers").since(9, unary(graph.Erf)),
+	"Sin":         takes("input:floats").since(7, unary(graph.Sin)),
+	"Cos":         takes("input:floats").since(7, unary(graph.Cos)),
+	"Tan":         takes("input:floats").since(7, unary(graph.Tan)),
+	"Asin":        takes("input:floats").since(7, unary(graph.Asin)),
+	"Acos":        takes("input:floats").since(7, unary(graph.Acos)),
+	"Atan":        takes("input:floats").since(7, unary(graph.Atan)),
+	"Sinh":        takes("input:floats").since(9, unary(graph.Sinh)),
+	"Cosh":        takes("input:floats").since(9, unary(graph.Cosh)),
+	"Tanh":        takes("input:floats").since(1, unary(graph.Tanh)),
+	"Asinh":       takes("input:floats").since(9, unary(graph.Asinh)),
+	"Acosh":       takes("input:floats").since(9, unary(graph.Acosh)),
+	"Atanh":       takes("input:floats").since(9, unary(graph.Atanh)),
+	"Sigmoid":     takes("X:floats").since(1, unary(graph.Sigmoid)),
+	"Relu":        takes("X:signed").since(1, unary(graph.Relu)),
+	"Softplus":    takes("X:floats").since(1, unary(graph.Softplus)),
+	"Softsign":    takes("input:floats").since(1, unary(graph.Softsign)),
+	"Not":         takes("X:bool").since(1, unary(graph.Not)),
+	"LeakyRelu":   takes("X:floats").since(1, unaryAlpha(graph.LeakyRelu), "alpha=0.01"),
+	"Elu":         takes("X:floats").since(1, unaryAlpha(graph.Elu), "alpha=1.0"),
+	"HardSigmoid": takes("X:floats").since(1, hardSigmoid, "alpha=0.2 beta=0.5"),
 
-	"Add":            {{1, legacyBinary(graph.Add)}, {7, numpyBinary(graph.Add)}},
-	"Sub":            {{1, legacyBinary(graph.Sub)}, {7, numpyBinary(graph.Sub)}},
-	"Mul":            {{1, legacyBinary(graph.Mul)}, {7, numpyBinary(graph.Mul)}},
-	"Div":            {{1, legacyBinary(graph.Div)}, {7, numpyBinary(graph.Div)}},
-	"Pow":            {{1, legacyBinary(graph.Pow)}, {7, numpyBinary(graph.Pow)}},
-	"Equal":          {{1, legacyBinary(graph.Equal)}, {7, numpyBinary(graph.Equal)}},
-	"Less":           {{1, legacyBinary(graph.Less)}, {7, numpyBinary(graph.Less)}},
-	"Greater":        {{1, legacyBinary(graph.Greater)}, {7, numpyBinary(graph.Greater)}},
-	"LessOrEqual":    {{12, numpyBinary(graph.LessEqual)}},
-	"GreaterOrEqual": {{12, numpyBinary(graph.GreaterEqual)}},
-	"And":            {{1, legacyBinary(graph.And)}, {7, numpyBinary(graph.And)}},
-	"Or":             {{1, legacyBinary(graph.Or)}, {7, numpyBinary(graph.Or)}},
-	"Xor":            {{1, legacyBinary(graph.Xor)}, {7, numpyBinary(graph.Xor)}},
+	"Add":            takes("A:T=numbers B:T").since(1, legacyBinary(graph.Add), "axis:int broadcast=0").since(7, numpyBinary(graph.Add)),
+	"Sub":            takes("A:T=numbers B:T").since(1, legacyBinary(graph.Sub), "axis:int broadcast=0").since(7, numpyBinary(graph.Sub)),
+	"Mul":            takes("A:T=numbers B:T").since(1, legacyBinary(graph.Mul), "axis:int broadcast=0").since(7, numpyBinary(graph.Mul)),
+	"Div":            takes("A:T=numbers B:T").since(1, legacyBinary(graph.Div), "axis:int broadcast=0").since(7, numpyBinary(graph.Div)),
+	"Pow":            takes("X:wide Y:numbers").since(1, legacyBinary(graph.Pow), "axis:int broadcast=0").since(7, numpyBinary(graph.Pow)),
+	"Equal":          takes("A:T=numbers|bool B:T").since(1, legacyBinary(graph.Equal), "axis:int broadcast=0").since(7, numpyBinary(graph.Equal)),
+	"Less":           takes("A:T=numbers B:T").since(1, legacyBinary(graph.Less), "axis:int broadcast=0").since(7, numpyBinary(graph.Less)),
+	"Greater":        takes("A:T=numbers B:T").since(1, legacyBinary(graph.Greater), "axis:int broadcast=0").since(7, numpyBinary(graph.Greater)),
+	"LessOrEqual":    takes("A:T=numbers B:T").since(12, numpyBinary(graph.LessEqual)),
+	"GreaterOrEqual": takes("A:T=numbers B:T").since(12, numpyBinary(graph.GreaterEqual)),
+	"And":            takes("A:bool B:bool").since(1, legacyBinary(graph.And), "axis:int broadcast=0").since(7, numpyBinary(graph.And)),
+	"Or":             takes("A:bool B:bool").since(1, legacyBinary(graph.Or), "axis:int broadcast=0").since(7, numpyBinary(graph.Or)),
+	"Xor":            takes("A:bool B:bool").since(1, legacyBinary(graph.Xor), "axis:int broadcast=0").since(7, numpyBinary(graph.Xor)),
 
-	"Max":  {{1, sameShapes(variadic(graph.Max))}, {8, variadic(graph.Max)}},
-	"Min":  {{1, sameShapes(variadic(graph.Min))}, {8, variadic(graph.Min)}},
-	"Sum":  {{1, sameShapes(variadic(graph.Add))}, {8, variadic(graph.Add)}},
-	"Mean": {{1, sameShapes(mean)}, {8, mean}},
+	"Max":  takes("data…:T=numbers").since(1, sameShapes(variadic(graph.Max))).since(8, variadic(graph.Max)),
+	"Min":  takes("data…:T=numbers").since(1, sameShapes(variadic(graph.Min))).since(8, variadic(graph.Min)),
+	"Sum":  takes("data…:T=floats").since(1, sameShapes(variadic(graph.Add))).since(8, variadic(graph.Add)),
+	"Mean": takes("data…:T=floats").since(1, sameShapes(mean)).since(8, mean),
 
-	"Clip":  {{1, clipAttributes}, {11, clipOperands}},
-	"Where": {{9, where}},
+	"Clip":  takes("input:T=numbers min:T max:T").since(1, clipAttributes, "max:float min:float").since(11, clipOperands),
+	"Where": takes("condition:bool X:T=any Y:T").since(9, where),
 }
 
 func unary(fn graph.UnaryFn) lowerFunc {
 	return func(c *call) []*value { return one(c.emit(&graph.Unary{Fn: fn}, c.in(0))) }
 }
 
-func unaryAlpha(fn graph.UnaryFn, alpha float64) lowerFunc {
+func unaryAlpha(fn graph.UnaryFn) lowerFunc {
 	return func(c *call) []*value {
-		return one(c.emit(&graph.Unary{Fn: fn, Alpha: c.float("alpha", alpha)}, c.in(0)))
+		return one(c.emit(&graph.Unary{Fn: fn, Alpha: c.float("alpha")}, c.in(0)))
 	}
 }
 
 func hardSigmoid(c *call) []*value {
-	op := &graph.Unary{Fn: graph.HardSigmoid, Alpha: c.float("alpha", 0.2), Beta: c.float("beta", 0.5)}
+	op := &graph.Unary{Fn: graph.HardSigmoid, Alpha: c.float("alpha"), Beta: c.float("beta")}
 	return one(c.emit(op, c.in(0)))
 }
 
@@ -89,8 +89,11 @@ func numpyBinary(fn graph.BinaryFn) lowerFunc {
 func legacyBinary(fn graph.BinaryFn) lowerFunc {
 	return func(c *call) []*value {
 		a, b := c.in(0), c.in(1)
-		axis := c.int("axis", max(a.rank()-b.rank(), 0))
-		if !c.bool("broadcast", false) {
+		axis := max(a.rank()-b.rank(), 0)
+		if set := c.attr("axis"); set != nil {
+			axis = set.Int
+		}
+		if !c.bool("broadcast") {
 			if !slices.Equal(a.typ.Shape, b.typ.Shape) {
 				c.fail("operands are %v and %v, want equal shapes, as attribute broadcast is not set", a.typ, b.typ)
 			}
@@ -152,7 +155,7 @@ func clipAttributes(c *call) []*value {
 	x := c.in(0)
 	var limit [2]*value
 	for i, name := range []string{"min", "max"} {
-		if a := c.attr(name, AttrFloat); a != nil {
+		if a := c.attr(name); a != nil {
 			limit[i] = scalar(x.typ.DType, float64(a.Float))
 		}
 	}

@@ -7,11 +7,11 @@ import (
 )
 
 // fillOps repeat elements or put others in their place by where they are.
-var fillOps = map[string][]since{
-	"Tile":    {{1, tileAxis}, {6, tile}},
-	"Trilu":   {{14, trilu}},
-	"EyeLike": {{9, eyeLike}},
-	"Shrink":  {{9, shrink}},
+var fillOps = map[string]definition{
+	"Tile":    takes("input:any repeats:int64").since(1, tileAxis).taking("input:any tiles:numbers axis:numbers").since(6, tile),
+	"Trilu":   takes("input:any k:int64").since(14, trilu, "upper=1"),
+	"EyeLike": takes("input:any").since(9, eyeLike, "dtype=0 k=0"),
+	"Shrink":  takes("input:numbers").since(9, shrink, "bias=0.0 lambd=0.5"),
 }
 
 // tileAxis is Tile-1, which repeats along one axis.
@@ -47,7 +47,7 @@ func (c *call) tile(x *value, repeats []int64) *value {
 		joined = append(joined, n*d)
 	}
 	if len(split) > graph.MaxRank {
-		c.unsupported("repeating more than %d axes of %v", graph.MaxRank-len(x.typ.Shape), x.typ)
+		c.unsupported("use several Tile operators", "repeating more than %d axes of %v", graph.MaxRank-len(x.typ.Shape), x.typ)
 	}
 	y := c.expand(c.emit(&graph.Reshape{Shape: split}, x), stretched)
 	return c.emit(&graph.Reshape{Shape: joined}, y)
@@ -74,7 +74,7 @@ func trilu(c *call) []*value {
 		c.fail("operand 1 (k) is %v, want one int64", k.typ)
 	}
 	kept := graph.LessEqual
-	if c.bool("upper", true) {
+	if c.bool("upper") {
 		kept = graph.GreaterEqual
 	}
 	mask := c.compareDiagonals(kept, x.typ.Shape[n-2], x.typ.Shape[n-1], c.emit(&graph.Reshape{}, k))
@@ -87,7 +87,7 @@ func eyeLike(c *call) []*value {
 		c.fail("operand 0 is %v, want 2 dimensions", x.typ)
 	}
 	t := c.dtypeOf("dtype", x.typ.DType)
-	k := knownInts(c.int("k", 0))
+	k := knownInts(c.int("k"))
 	k.typ.Shape = nil
 	return one(c.cast(c.compareDiagonals(graph.Equal, x.typ.Shape[0], x.typ.Shape[1], k), t))
 }
@@ -96,7 +96,7 @@ func eyeLike(c *call) []*value {
 // less than lambd away from it.
 func shrink(c *call) []*value {
 	x := c.in(0)
-	lambda, bias := c.float("lambd", 0.5), c.float("bias", 0)
+	lambda, bias := c.float("lambd"), c.float("bias")
 	y, t := x, x.typ.DType
 	if t.IsInteger() {
 		// The attributes are no integers.

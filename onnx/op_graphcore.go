@@ -7,19 +7,19 @@ import (
 )
 
 // graphcoreOps are operators that PopART adds in a domain of its own.
-var graphcoreOps = map[string][]since{
-	"ai.graphcore.GroupNormalization": {{1, graphcoreGroupNorm}},
-	"ai.graphcore.ConvFlipWeights":    {{1, convFlipWeights}},
-	"ai.graphcore.Subsample":          {{1, subsample}},
-	"ai.graphcore.Scale":              {{1, scale}},
-	"ai.graphcore.Square":             {{1, square}},
+var graphcoreOps = map[string]definition{
+	"ai.graphcore.GroupNormalization": takes("X:T=floats scale:T bias:T").since(1, graphcoreGroupNorm, "epsilon=1e-05 num_groups:int!"),
+	"ai.graphcore.ConvFlipWeights":    takes("W:any").since(1, convFlipWeights, "availableMemoryProportion:float partialsType:string"),
+	"ai.graphcore.Subsample":          takes("X:any").since(1, subsample, "strides:ints!"),
+	"ai.graphcore.Scale":              takes("X:numbers").since(1, scale, "scale:float!"),
+	"ai.graphcore.Square":             takes("X:numbers").since(1, square),
 }
 
 // graphcoreGroupNorm gives the mean and the inverse standard deviation of
 // every group of every sample, too.
 func graphcoreGroupNorm(c *call) []*value {
 	x := c.in(0)
-	op := &graph.GroupNorm{Groups: c.requireInt("num_groups"), Epsilon: c.float("epsilon", 1e-5)}
+	op := &graph.GroupNorm{Groups: c.int("num_groups"), Epsilon: c.float("epsilon")}
 	out := c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, c.in(1), c.in(2))
 	for i, v := range out[1:] {
 		if v != nil {
@@ -33,7 +33,6 @@ func graphcoreGroupNorm(c *call) []*value {
 // convFlipWeights makes the weights of a convolution those of its gradient:
 // input and output channels change places, the kernel is turned around.
 func convFlipWeights(c *call) []*value {
-	c.ignore("availableMemoryProportion", "partialsType")
 	x := c.in(0)
 	if x.rank() < 3 {
 		c.fail("operand 0 is %v, want at least 3 dimensions: two of channels and spatial axes", x.typ)
@@ -68,12 +67,9 @@ func subsample(c *call) []*value {
 
 func scale(c *call) []*value {
 	x := c.in(0)
-	a := c.attr("scale", AttrFloat)
-	if a == nil {
-		c.fail("attribute \"scale\" is missing")
-	}
+	factor := c.float("scale")
 	mul := func(v *value) *value {
-		return c.emit(&graph.Binary{Fn: graph.Mul}, v, scalar(v.typ.DType, float64(a.Float)))
+		return c.emit(&graph.Binary{Fn: graph.Mul}, v, scalar(v.typ.DType, factor))
 	}
 	if x.typ.DType.IsFloat() {
 		return one(mul(x))

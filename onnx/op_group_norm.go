@@ -7,12 +7,12 @@ import (
 )
 
 // groupNormOps normalise over parts of a tensor.
-var groupNormOps = map[string][]since{
-	"InstanceNormalization":     {{1, instanceNorm}},
-	"GroupNormalization":        {{18, groupNormPerGroup}, {21, groupNorm}},
-	"MeanVarianceNormalization": {{9, meanVarianceNorm}},
-	"LRN":                       {{1, lrn}},
-	"Det":                       {{11, det}},
+var groupNormOps = map[string]definition{
+	"InstanceNormalization":     takes("input:T=floats scale:T B:T").since(1, instanceNorm, "epsilon=1e-05"),
+	"GroupNormalization":        takes("X:T=floats scale:T bias:T").since(18, groupNormPerGroup, "epsilon=1e-05 num_groups:int!").since(21, groupNorm, "epsilon=1e-05 num_groups:int! stash_type=1"),
+	"MeanVarianceNormalization": takes("X:floats").since(9, meanVarianceNorm, "axes:ints"),
+	"LRN":                       takes("X:floats").since(1, lrn, "alpha=0.0001 beta=0.75 bias=1.0 size:int!"),
+	"Det":                       takes("X:floats").since(11, det),
 }
 
 func instanceNorm(c *call) []*value {
@@ -20,7 +20,7 @@ func instanceNorm(c *call) []*value {
 	if x.rank() < 2 {
 		c.fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.typ)
 	}
-	op := &graph.GroupNorm{Groups: max(x.typ.Shape[1], 1), Epsilon: c.float("epsilon", 1e-5)}
+	op := &graph.GroupNorm{Groups: max(x.typ.Shape[1], 1), Epsilon: c.float("epsilon")}
 	return one(c.emit(op, x, c.in(1), c.in(2)))
 }
 
@@ -28,7 +28,7 @@ func instanceNorm(c *call) []*value {
 // number for each group.
 func groupNormPerGroup(c *call) []*value {
 	x, scale, bias := c.in(0), c.in(1), c.in(2)
-	n := c.requireInt("num_groups")
+	n := c.int("num_groups")
 	if x.rank() < 2 || n < 1 || x.typ.Shape[1]%n != 0 {
 		c.fail("attribute \"num_groups\" is %d, want a number that divides the channels of %v", n, x.typ)
 	}
@@ -42,21 +42,21 @@ func groupNormPerGroup(c *call) []*value {
 		v = c.emit(&graph.Reshape{Shape: []int64{n, 1}}, v)
 		return c.emit(&graph.Reshape{Shape: []int64{channels}}, c.expand(v, []int64{n, channels / n}))
 	}
-	return one(c.emit(&graph.GroupNorm{Groups: n, Epsilon: c.float("epsilon", 1e-5)}, x, each(scale), each(bias)))
+	return one(c.emit(&graph.GroupNorm{Groups: n, Epsilon: c.float("epsilon")}, x, each(scale), each(bias)))
 }
 
 func groupNorm(c *call) []*value {
-	op := &graph.GroupNorm{Groups: c.requireInt("num_groups"), Epsilon: c.float("epsilon", 1e-5)}
+	op := &graph.GroupNorm{Groups: c.int("num_groups"), Epsilon: c.float("epsilon")}
 	in := []*value{c.in(0), c.in(1), c.in(2)}
 	t := in[0].typ.DType
-	switch stash := ElemType(c.int("stash_type", int64(Float))); stash {
+	switch stash := ElemType(c.int("stash_type")); stash {
 	case Float, Float16, BFloat16: // statistics are computed in single precision at least
 	case Double:
 		for i, v := range in {
 			in[i] = c.cast(v, graph.F64)
 		}
 	default:
-		c.unsupported("stash_type %v", stash)
+		c.unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
 	}
 	return one(c.cast(c.emit(op, in...), t))
 }
@@ -80,7 +80,7 @@ func meanVarianceNorm(c *call) []*value {
 }
 
 func lrn(c *call) []*value {
-	op := &graph.LRN{Size: c.requireInt("size"), Alpha: c.float("alpha", 1e-4), Beta: c.float("beta", 0.75), Bias: c.float("bias", 1)}
+	op := &graph.LRN{Size: c.int("size"), Alpha: c.float("alpha"), Beta: c.float("beta"), Bias: c.float("bias")}
 	return one(c.emit(op, c.in(0)))
 }
 

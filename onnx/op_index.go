@@ -7,32 +7,32 @@ import (
 )
 
 // indexOps pick or change elements at places that are data.
-var indexOps = map[string][]since{
-	"GatherElements":  {{11, gatherElements}},
-	"GatherND":        {{11, gatherND}},
-	"Scatter":         {{9, scatterElements}, {11, nil}},
-	"ScatterElements": {{11, scatterElements}},
-	"ScatterND":       {{11, scatterND}},
-	"OneHot":          {{9, oneHotPositive}, {11, oneHot}},
-	"ReverseSequence": {{10, reverseSequence}},
-	"TensorScatter":   {{24, tensorScatter}},
+var indexOps = map[string]definition{
+	"GatherElements":  takes("data:any indices:indices").since(11, gatherElements, "axis=0"),
+	"GatherND":        takes("data:any indices:indices").since(11, gatherND, "batch_dims=0"),
+	"Scatter":         takes("data:T=any indices:indices updates:T").since(9, scatterElements, "axis=0 reduction=none").droppedIn(11),
+	"ScatterElements": takes("data:T=any indices:indices updates:T").since(11, scatterElements, "axis=0 reduction=none"),
+	"ScatterND":       takes("data:T=any indices:indices updates:T").since(11, scatterND, "reduction=none"),
+	"OneHot":          takes("indices:numbers depth:numbers values:any").since(9, oneHotPositive, "axis=-1").since(11, oneHot, "axis=-1"),
+	"ReverseSequence": takes("input:any sequence_lens:indices").since(10, reverseSequence, "batch_axis=1 time_axis=0"),
+	"TensorScatter":   takes("past_cache:T=any update:T write_indices:int64").since(24, tensorScatter, "axis=-2 mode=linear"),
 }
 
 func gatherElements(c *call) []*value {
 	x := c.in(0)
-	return one(c.emit(&graph.GatherElements{Axis: c.axis(c.int("axis", 0), x.rank())}, x, c.in(1)))
+	return one(c.emit(&graph.GatherElements{Axis: c.axis(c.int("axis"), x.rank())}, x, c.in(1)))
 }
 
 func gatherND(c *call) []*value {
-	return one(c.emit(&graph.GatherND{BatchDims: c.int("batch_dims", 0)}, c.in(0), c.in(1))) // batch_dims from version 12 on
+	return one(c.emit(&graph.GatherND{BatchDims: c.int("batch_dims")}, c.in(0), c.in(1))) // batch_dims from version 12 on
 }
 
 // scatterFn reads attribute reduction, which came with version 16.
-func (c *call) scatterFn() graph.ScatterFn { return graph.ScatterFn(c.str("reduction", "none")) }
+func (c *call) scatterFn() graph.ScatterFn { return graph.ScatterFn(c.str("reduction")) }
 
 func scatterElements(c *call) []*value {
 	x := c.in(0)
-	op := &graph.ScatterElements{Axis: c.axis(c.int("axis", 0), x.rank()), Fn: c.scatterFn()}
+	op := &graph.ScatterElements{Axis: c.axis(c.int("axis"), x.rank()), Fn: c.scatterFn()}
 	return one(c.emit(op, x, c.in(1), c.in(2)))
 }
 
@@ -52,7 +52,7 @@ func oneHotPositive(c *call) []*value {
 func oneHot(c *call) []*value { return one(c.oneHot(c.positions(c.in(0)), c.depth())) }
 
 func (c *call) oneHot(idx *value, depth int64) *value {
-	op := &graph.OneHot{Axis: c.axis(c.int("axis", -1), idx.rank()+1), Depth: depth}
+	op := &graph.OneHot{Axis: c.axis(c.int("axis"), idx.rank()+1), Depth: depth}
 	return c.emit(op, idx, parameter(c.in(2)))
 }
 
@@ -115,7 +115,7 @@ func (c *call) tuples(shape []int64, axis int64, at *value) *value {
 
 func reverseSequence(c *call) []*value {
 	x, lengths := c.in(0), c.cast(c.in(1), graph.I64)
-	batch, time := c.int("batch_axis", 1), c.int("time_axis", 0)
+	batch, time := c.int("batch_axis"), c.int("time_axis")
 	if x.rank() < 2 || min(batch, time) != 0 || max(batch, time) != 1 {
 		c.fail("attributes \"batch_axis\" and \"time_axis\" are %d and %d, want 0 and 1 or 1 and 0, and operand 0 of 2 dimensions or more, not %v", batch, time, x.typ)
 	}
@@ -133,7 +133,7 @@ func reverseSequence(c *call) []*value {
 
 func tensorScatter(c *call) []*value {
 	x, update, start := c.in(0), c.in(1), c.opt(2)
-	axis := c.axis(c.int("axis", -2), x.rank())
+	axis := c.axis(c.int("axis"), x.rank())
 	if axis == 0 || update.rank() != x.rank() {
 		c.fail("operands are %v and %v and the axis is %d, want equal ranks and an axis after that of the batch", x.typ, update.typ, axis)
 	}
@@ -150,7 +150,7 @@ func tensorScatter(c *call) []*value {
 		}
 		at = c.emit(&graph.Binary{Fn: graph.Add}, at, c.along(c.cast(start, graph.I64), 0, axis+1))
 	}
-	switch mode := c.str("mode", "linear"); mode {
+	switch mode := c.str("mode"); mode {
 	case "linear":
 	case "circular":
 		at = c.emit(&graph.Mod{}, at, scalar(graph.I64, float64(x.typ.Shape[axis])))

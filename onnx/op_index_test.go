@@ -179,28 +179,29 @@ func TestKnownShapes(t *testing.T) {
 // TestRefused lowers nodes that can't be lowered, with the reasons.
 func TestRefused(t *testing.T) {
 	x := info("x", Float, 2, 3)
-	at := info("at", Int64, 2, 3)
+	at, flags, u := info("at", Int64, 2, 3), info("flags", Bool, 2), info("u", Uint8, 2)
 	for _, tt := range []struct {
 		opset int64
 		node  *Node
 		want  string
 	}{
 		{13, node("NonZero", names("x"), names("y")), `operand 0 (X, on which the shape of the result depends) depends on input "x"`},
-		{13, node("Compress", names("x", "x"), names("y")), `bind a value to input "x"`},
+		{13, node("Compress", names("x", "flags"), names("y")), `bind a value to input "flags"`},
 		{11, node("Scatter", names("x", "at", "x"), names("y")), "operator Scatter of operator set 11 (ONNX dropped it in 11)"},
 		{13, node("TopK", names("x", "at"), names("y")), `operand 1 (K) depends on input "at"`},
 		{12, node("Einsum", names("x", "x"), names("y"), aStr("equation", "ij,jk")), "axis 0 of operand 1, f32[2,3], has 2 elements where another has 3"},
 		{12, node("Einsum", names("x"), names("y"), aStr("equation", "ij->ik")), "want every index of the result once, and in an operand"},
 		{12, node("Einsum", names("x"), names("y"), aStr("equation", "i?")), "want letters"},
 		{12, node("Einsum", names("x"), names("y"), aStr("equation", "ijk")), `whose term "ijk" does not fit operand 0`},
-		{13, node("TfIdfVectorizer", names("at"), names("y"), &Attribute{Name: "pool_strings", Type: AttrStrings}), "strings are no tensors"},
+		{13, node("TfIdfVectorizer", names("at"), names("y"), aStr("mode", "TF"), aInt("min_gram_length", 1), aInt("max_gram_length", 1), aInt("max_skip_count", 0),
+			aInts("ngram_counts", 0), aInts("ngram_indexes", 0), &Attribute{Name: "pool_strings", Type: AttrStrings}), "an executable has no strings"},
 		{26, node("BitCast", names("x"), names("y"), aInt("to", int64(Double))), "want types of as many bits"},
-		{11, node("BitShift", names("x", "x"), names("y"), aStr("direction", "UP")), `attribute "direction" is "UP"`},
+		{11, node("BitShift", names("u", "u"), names("y"), aStr("direction", "UP")), `attribute "direction" is "UP"`},
 		{21, node("QuantizeLinear", names("x", "x"), names("y")), "scale is f32[2,3], want shape [3]"},
 		{10, node("ReverseSequence", names("x", "at"), names("y"), aInt("time_axis", 1)), "want 0 and 1 or 1 and 0"},
 	} {
 		t.Run(tt.node.OpType+" "+tt.want, func(t *testing.T) {
-			m := model(tt.opset, &Graph{Nodes: []*Node{tt.node}, Inputs: []ValueInfo{x, at}, Outputs: outputs("y")})
+			m := model(tt.opset, &Graph{Nodes: []*Node{tt.node}, Inputs: []ValueInfo{x, at, flags, u}, Outputs: outputs("y")})
 			_, err := Lower(m, Options{})
 			require.ErrorContains(t, err, tt.want)
 		})

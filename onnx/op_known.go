@@ -12,11 +12,11 @@ import (
 // executable, so the data must be known when the model is lowered.
 //
 // What they cost is bounded here, as no operator of the executable is folded.
-var knownOps = map[string][]since{
-	"Compress":          {{9, compress}},
-	"NonZero":           {{9, nonZero}},
-	"Unique":            {{11, unique}},
-	"NonMaxSuppression": {{10, nonMaxSuppression}},
+var knownOps = map[string]definition{
+	"Compress":          takes("input:any condition:bool").since(9, compress, "axis:int"),
+	"NonZero":           takes("X:any").since(9, nonZero),
+	"Unique":            takes("X:any").since(11, unique, "axis:int sorted=1"),
+	"NonMaxSuppression": takes("boxes:float scores:float max_output_boxes_per_class:int64 iou_threshold:float score_threshold:float").since(10, nonMaxSuppression, "center_point_box=0"),
 }
 
 // maxKnown bounds the elements that are sorted or listed at compile time.
@@ -34,7 +34,7 @@ func compress(c *call) []*value {
 		c.fail("operand 1 (condition) is %v, want a list of bools", cond.typ)
 	}
 	axis := int64(0)
-	if a := c.attr("axis", AttrInt); a != nil {
+	if a := c.attr("axis"); a != nil {
 		axis = c.axis(a.Int, x.rank())
 	} else {
 		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
@@ -64,7 +64,7 @@ func nonZero(c *call) []*value {
 		}
 	}
 	if int64(len(found))*x.rank() > maxKnown {
-		c.unsupported("the places of %d elements of %v at compile time", len(found), x.typ)
+		c.unsupported(hintFold, "the places of %d elements of %v at compile time", len(found), x.typ)
 	}
 	// Row k of the result holds coordinate k of every element found.
 	out := make([]int64, len(found)*int(x.rank()))
@@ -84,11 +84,11 @@ func nonZero(c *call) []*value {
 func unique(c *call) []*value {
 	x := c.requireKnown(0, "X")
 	if x.typ.Elements() > maxKnown {
-		c.unsupported("sorting %v at compile time", x.typ)
+		c.unsupported(hintFold, "sorting %v at compile time", x.typ)
 	}
-	sorted := c.bool("sorted", true)
+	sorted := c.bool("sorted")
 	axis := int64(0)
-	if a := c.attr("axis", AttrInt); a != nil {
+	if a := c.attr("axis"); a != nil {
 		axis = c.axis(a.Int, x.rank())
 	} else {
 		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
@@ -182,7 +182,7 @@ func nonMaxSuppression(c *call) []*value {
 		boxes.typ.Shape[2] != 4 || boxes.typ.Shape[0] != scores.typ.Shape[0] || boxes.typ.Shape[1] != scores.typ.Shape[2] {
 		c.fail("operands 0 (boxes) and 1 (scores) are %v and %v, want floats of the shapes [batch,boxes,4] and [batch,classes,boxes]", boxes.typ, scores.typ)
 	}
-	s := suppression{boxes: floats32(boxes.data), centred: c.bool("center_point_box", false)}
+	s := suppression{boxes: floats32(boxes.data), centred: c.bool("center_point_box")}
 	most := int64(0)
 	if c.opt(2) != nil {
 		most = c.knownInt(2, "max_output_boxes_per_class")
@@ -202,7 +202,7 @@ func nonMaxSuppression(c *call) []*value {
 	all := floats32(scores.data)
 	batches, classes, n := scores.typ.Shape[0], scores.typ.Shape[1], scores.typ.Shape[2]
 	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > foldWork/16 {
-		c.unsupported("picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
+		c.unsupported("keep the suppression outside of the model: give it scores and boxes as outputs", "picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
 	}
 	var out []int64
 	for b := range batches {

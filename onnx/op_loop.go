@@ -280,7 +280,7 @@ func (it *iteration) run() []*value {
 		if it.count != nil {
 			c.want(it.count, "0 (M)")
 		}
-		c.unsupported("values collected by a loop whose trip count is not known")
+		c.unsupported(hintLoop, "values collected by a loop whose trip count is not known")
 	}
 	var bounds []*value
 	for _, v := range []*value{it.count, it.cond} {
@@ -321,7 +321,7 @@ func (it *iteration) run() []*value {
 			if it.count != nil {
 				c.want(it.count, "0 (M)")
 			}
-			c.unsupported("a loop that is not written out and carries a value whose type changes, %q: from %v to %v", it.body.Inputs[2*it.heads()+k].Name, it.init[k].typ, v.typ)
+			c.unsupported(hintLoop, "a loop that is not written out and carries a value whose type changes, %q: from %v to %v", it.body.Inputs[2*it.heads()+k].Name, it.init[k].typ, v.typ)
 		}
 	}
 	var results []*value
@@ -330,7 +330,7 @@ func (it *iteration) run() []*value {
 			if ins := inputsOf(cond); len(ins) > 0 {
 				panic(failure{&need{"1 (cond), after an iteration,", ins}})
 			}
-			c.unsupported("values collected by a long loop that may end early")
+			c.unsupported(hintLoop, "values collected by a long loop that may end early")
 		}
 		op.While = true
 		results = append(results, cond)
@@ -380,7 +380,7 @@ func (c *call) reversed(x *value, axis int64) *value {
 func scan(c *call) []*value {
 	it := &iteration{c: c, body: c.subgraph("body")}
 	all := c.all()
-	m := c.requireInt("num_scan_inputs")
+	m := c.int("num_scan_inputs")
 	if m < 1 || m > int64(len(all)) {
 		c.fail("attribute \"num_scan_inputs\" is %d, want 1 to %d, the number of operands", m, len(all))
 	}
@@ -429,7 +429,7 @@ func scanBatches(c *call) []*value {
 		c.in(i)
 	}
 	body := c.subgraph("body")
-	m := c.requireInt("num_scan_inputs")
+	m := c.int("num_scan_inputs")
 	all := c.inputs[min(1, len(c.inputs)):]
 	if m < 1 || m > int64(len(all)) {
 		c.fail("attribute \"num_scan_inputs\" is %d, want 1 to %d", m, len(all))

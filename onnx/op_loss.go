@@ -7,9 +7,9 @@ import (
 )
 
 // lossOps are losses, which models carry for training.
-var lossOps = map[string][]since{
-	"NegativeLogLikelihoodLoss": {{12, negativeLogLikelihood}},
-	"SoftmaxCrossEntropyLoss":   {{12, softmaxCrossEntropy}},
+var lossOps = map[string]definition{
+	"NegativeLogLikelihoodLoss": takes("input:T=floats target:indices weight:T").since(12, negativeLogLikelihood, "ignore_index:int reduction=mean"),
+	"SoftmaxCrossEntropyLoss":   takes("scores:T=floats labels:indices weights:T").since(12, softmaxCrossEntropy, "ignore_index:int reduction=mean"),
 }
 
 func negativeLogLikelihood(c *call) []*value {
@@ -43,7 +43,7 @@ func (c *call) likelihoodLoss(x, target, weight *value) *value {
 		c.fail("operand 1 (target) is %v, want int32 or int64", target.typ)
 	}
 	var counts *value // the places that count, if not all do
-	if a := c.attr("ignore_index", AttrInt); a != nil {
+	if a := c.attr("ignore_index"); a != nil {
 		counts = c.emit(&graph.Unary{Fn: graph.Not}, binary(graph.Equal, target, scalar(target.typ.DType, float64(a.Int))))
 		target = c.emit(&graph.Where{}, counts, target, scalar(target.typ.DType, 0))
 	}
@@ -70,7 +70,7 @@ func (c *call) likelihoodLoss(x, target, weight *value) *value {
 		all[i] = int64(i)
 	}
 	sum := func(v *value) *value { return c.emit(&graph.Reduce{Fn: graph.ReduceSum, Axes: all}, v) }
-	switch reduction := c.str("reduction", "mean"); reduction {
+	switch reduction := c.str("reduction"); reduction {
 	case "none":
 		return loss
 	case "sum":

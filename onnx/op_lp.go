@@ -8,20 +8,20 @@ import (
 )
 
 // lpOps are norms of windows and axes, and what undoes a pooling.
-var lpOps = map[string][]since{
-	"LpPool":          {{1, lpPool(true)}, {2, lpPool(false)}},
-	"GlobalLpPool":    {{1, globalLpPool(true)}, {2, globalLpPool(false)}},
-	"LpNormalization": {{1, lpNormalization}},
-	"MaxUnpool":       {{9, maxUnpool}},
+var lpOps = map[string]definition{
+	"LpPool":          takes("X:floats").since(1, lpPool(true), "auto_pad=NOTSET ceil_mode=0 dilations:ints kernel_shape:ints! p=2.0 pads:ints strides:ints").since(2, lpPool(false), "auto_pad=NOTSET ceil_mode=0 dilations:ints kernel_shape:ints! p=2 pads:ints strides:ints"),
+	"GlobalLpPool":    takes("X:floats").since(1, globalLpPool(true), "p=2.0").since(2, globalLpPool(false), "p=2"),
+	"LpNormalization": takes("input:floats").since(1, lpNormalization, "axis=-1 p=2"),
+	"MaxUnpool":       takes("X:floats I:int64 output_shape:int64").since(9, maxUnpool, "auto_pad=NOTSET ceil_mode=0 dilations:ints kernel_shape:ints! pads:ints strides:ints"),
 }
 
 // order reads attribute p, which was a float in version 1.
 func (c *call) order(fraction bool) float64 {
 	p := 2.0
 	if fraction {
-		p = c.float("p", 2)
+		p = c.float("p")
 	} else {
-		p = float64(c.int("p", 2))
+		p = float64(c.int("p"))
 	}
 	if !(p > 0) || math.IsInf(p, 0) {
 		c.fail("attribute \"p\" is %v, want a number above 0", p)
@@ -73,9 +73,9 @@ func globalLpPool(fraction bool) lowerFunc {
 // of them first, so that no square overflows.
 func lpNormalization(c *call) []*value {
 	x := c.in(0)
-	axis := c.axis(c.int("axis", -1), x.rank())
+	axis := c.axis(c.int("axis"), x.rank())
 	fn := graph.ReduceL2
-	switch p := c.int("p", 2); p {
+	switch p := c.int("p"); p {
 	case 1:
 		fn = graph.ReduceL1
 	case 2:

@@ -8,13 +8,13 @@ import (
 )
 
 // movementOps pick and rearrange elements.
-var movementOps = map[string][]since{
-	"Transpose": {{1, transpose}},
-	"Concat":    {{1, concatDefault}, {4, concat}},
-	"Slice":     {{1, sliceAttributes}, {10, sliceOperands}},
-	"Split":     {{1, splitAttribute}, {13, splitOperand}},
-	"Pad":       {{1, padAttributes}, {11, padOperands}},
-	"Gather":    {{1, gather}},
+var movementOps = map[string]definition{
+	"Transpose": takes("data:any").since(1, transpose, "perm:ints"),
+	"Concat":    takes("inputs…:T=any").since(1, concatDefault, "axis=1").since(4, concat, "axis:int!"),
+	"Slice":     takes("data:any starts:I=indices ends:I axes:I steps:I").since(1, sliceAttributes, "axes:ints ends:ints! starts:ints!").since(10, sliceOperands),
+	"Split":     takes("input:any split:int64").since(1, splitAttribute, "axis=0 split:ints").taking("input:any split:numbers").since(13, splitOperand, "axis=0 num_outputs:int"),
+	"Pad":       takes("data:T=any pads:int64 constant_value:T axes:indices").since(1, padAttributes, "mode=constant paddings:ints pads:ints value=0.0").since(11, padOperands, "mode=constant"),
+	"Gather":    takes("data:any indices:indices").since(1, gather, "axis=0"),
 }
 
 func transpose(c *call) []*value {
@@ -30,9 +30,9 @@ func transpose(c *call) []*value {
 }
 
 // concatDefault is Concat-1, whose axis has a default.
-func concatDefault(c *call) []*value { return c.concat(c.int("axis", 1)) }
+func concatDefault(c *call) []*value { return c.concat(c.int("axis")) }
 
-func concat(c *call) []*value { return c.concat(c.requireInt("axis")) }
+func concat(c *call) []*value { return c.concat(c.int("axis")) }
 
 func (c *call) concat(axis int64) []*value {
 	all := c.all()
@@ -128,7 +128,7 @@ func splitAttribute(c *call) []*value {
 func splitOperand(c *call) []*value {
 	x := c.in(0)
 	sizes, ok := c.knownInts(1, "split")
-	a := c.attr("num_outputs", AttrInt) // from version 18 on
+	a := c.attr("num_outputs") // from version 18 on
 	if a == nil {
 		return c.split(x, sizes, ok)
 	}
@@ -137,7 +137,7 @@ func splitOperand(c *call) []*value {
 		c.fail("attribute num_outputs is %d, want the number of results, %d, and no operand 1 (split)", a.Int, n)
 	}
 	// All parts have the size rounded up, except the last ones.
-	left := x.typ.Shape[c.axis(c.int("axis", 0), x.rank())]
+	left := x.typ.Shape[c.axis(c.int("axis"), x.rank())]
 	part := (left + n - 1) / n
 	for range n {
 		size := min(part, left)
@@ -149,7 +149,7 @@ func splitOperand(c *call) []*value {
 
 // split cuts x into parts of the given sizes, or else into equal parts.
 func (c *call) split(x *value, sizes []int64, given bool) []*value {
-	axis := c.axis(c.int("axis", 0), x.rank())
+	axis := c.axis(c.int("axis"), x.rank())
 	dim := x.typ.Shape[axis]
 	n := int64(len(c.node.Outputs))
 	if !given {
@@ -189,7 +189,7 @@ func padAttributes(c *call) []*value {
 	if !ok {
 		pads = c.requireInts("paddings")
 	}
-	value := scalar(x.typ.DType, c.float("value", 0))
+	value := scalar(x.typ.DType, c.float("value"))
 	return c.pad(x, pads, nil, false, value)
 }
 
@@ -210,7 +210,7 @@ func (c *call) pad(x *value, pads, axes []int64, given bool, fill *value) []*val
 	if len(pads) != 2*n {
 		c.fail("pads has %d numbers, want 2 for each of %d axes", len(pads), n)
 	}
-	op := &graph.Pad{Before: make([]int64, x.rank()), After: make([]int64, x.rank()), Mode: graph.PadMode(c.str("mode", "constant"))}
+	op := &graph.Pad{Before: make([]int64, x.rank()), After: make([]int64, x.rank()), Mode: graph.PadMode(c.str("mode"))}
 	for i := range n {
 		axis := int64(i)
 		if given {
@@ -226,5 +226,5 @@ func (c *call) pad(x *value, pads, axes []int64, given bool, fill *value) []*val
 
 func gather(c *call) []*value {
 	x := c.in(0)
-	return one(c.emit(&graph.Gather{Axis: c.axis(c.int("axis", 0), x.rank())}, x, c.in(1)))
+	return one(c.emit(&graph.Gather{Axis: c.axis(c.int("axis"), x.rank())}, x, c.in(1)))
 }

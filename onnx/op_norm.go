@@ -7,16 +7,16 @@ import (
 )
 
 // normOps normalise.
-var normOps = map[string][]since{
-	"BatchNormalization": {{1, batchNormLegacy}, {7, batchNorm}, {14, batchNormTraining}},
-	"Softmax":            {{1, softmaxFlat(false)}, {13, softmax(false)}},
-	"LogSoftmax":         {{1, softmaxFlat(true)}, {13, softmax(true)}},
-	"LayerNormalization": {{17, layerNorm}},
+var normOps = map[string]definition{
+	"BatchNormalization": takes("X:floats scale:floats B:floats input_mean:floats input_var:floats").since(1, batchNormLegacy, "epsilon=1e-05 is_test=0 momentum=0.9 spatial=1").since(7, batchNorm, "epsilon=1e-05 momentum=0.9 spatial=1").since(14, batchNormTraining, "epsilon=1e-05 momentum=0.9 training_mode=0"),
+	"Softmax":            takes("input:floats").since(1, softmaxFlat(false), "axis=1").since(13, softmax(false), "axis=-1"),
+	"LogSoftmax":         takes("input:floats").since(1, softmaxFlat(true), "axis=1").since(13, softmax(true), "axis=-1"),
+	"LayerNormalization": takes("X:T=floats Scale:T B:T").since(17, layerNorm, "axis=-1 epsilon=1e-05 stash_type=1"),
 }
 
 // batchNormLegacy is BatchNormalization up to version 6.
 func batchNormLegacy(c *call) []*value {
-	if !c.bool("is_test", false) {
+	if !c.bool("is_test") {
 		c.l.warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
 	}
 	return batchNorm(c)
@@ -27,23 +27,22 @@ func batchNormLegacy(c *call) []*value {
 func batchNorm(c *call) []*value {
 	for i := 1; i < len(c.node.Outputs); i++ {
 		if c.wants(i) {
-			c.unsupported("training mode")
+			c.unsupported(hintTraining, "training mode")
 		}
 	}
 	return c.batchNorm()
 }
 
 func batchNormTraining(c *call) []*value {
-	if c.bool("training_mode", false) {
-		c.unsupported("training mode")
+	if c.bool("training_mode") {
+		c.unsupported(hintTraining, "training mode")
 	}
 	return c.batchNorm()
 }
 
 func (c *call) batchNorm() []*value {
-	c.ignore("momentum")
-	eps := c.float("epsilon", 1e-5)
-	perElement := !c.bool("spatial", true) // up to version 8
+	eps := c.float("epsilon")
+	perElement := c.has("spatial") && !c.bool("spatial") // up to version 8
 	x := c.in(0)
 	params := []*value{c.in(1), c.in(2), c.in(3), c.in(4)} // scale, bias, mean, variance
 	// From version 15 on types may differ. Statistics of a narrower x are kept
@@ -85,7 +84,7 @@ func (c *call) normalise(x *value, params []*value, eps float64) *value {
 func softmaxFlat(log bool) lowerFunc {
 	return func(c *call) []*value {
 		x := c.in(0)
-		axis := c.int("axis", 1)
+		axis := c.int("axis")
 		if axis != x.rank() {
 			axis = c.axis(axis, x.rank())
 		}
@@ -100,15 +99,15 @@ func softmaxFlat(log bool) lowerFunc {
 func softmax(log bool) lowerFunc {
 	return func(c *call) []*value {
 		x := c.in(0)
-		return one(c.emit(&graph.Softmax{Axis: c.axis(c.int("axis", -1), x.rank()), Log: log}, x))
+		return one(c.emit(&graph.Softmax{Axis: c.axis(c.int("axis"), x.rank()), Log: log}, x))
 	}
 }
 
 func layerNorm(c *call) []*value {
 	x, scale, bias := c.in(0), c.in(1), c.opt(2)
-	op := &graph.LayerNorm{Axis: c.axis(c.int("axis", -1), x.rank()), Epsilon: c.float("epsilon", 1e-5)}
-	if stash := ElemType(c.int("stash_type", int64(Float))); stash != Float {
-		c.unsupported("stash_type %v", stash)
+	op := &graph.LayerNorm{Axis: c.axis(c.int("axis"), x.rank()), Epsilon: c.float("epsilon")}
+	if stash := ElemType(c.int("stash_type")); stash != Float {
+		c.unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
 	}
 	return c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, scale, bias)
 }

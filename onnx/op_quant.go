@@ -7,10 +7,10 @@ import (
 )
 
 // quantOps convert between numbers and their quantised forms.
-var quantOps = map[string][]since{
-	"QuantizeLinear":        {{10, quantizeLinear}},
-	"DequantizeLinear":      {{10, dequantizeLinear}},
-	"DynamicQuantizeLinear": {{11, dynamicQuantizeLinear}},
+var quantOps = map[string]definition{
+	"QuantizeLinear":        takes("x:floats|int32 y_scale:floats y_zero_point:quantised").since(10, quantizeLinear, "axis=1 block_size=0 output_dtype=0 precision=0 saturate=1"),
+	"DequantizeLinear":      takes("x:Z=quantised|int32 x_scale:floats x_zero_point:Z").since(10, dequantizeLinear, "axis=1 block_size=0 output_dtype=0"),
+	"DynamicQuantizeLinear": takes("x:float").since(11, dynamicQuantizeLinear),
 }
 
 // quantParams are the scale and the zero point of x.
@@ -22,8 +22,8 @@ type quantParams struct {
 // quantParams reads operands 1 and 2 and the attributes that say which scale
 // is whose: axis from version 13 on, block_size from version 21 on.
 func (c *call) quantParams(x *value) quantParams {
-	p := quantParams{scale: c.in(1), zero: c.opt(2), block: c.int("block_size", 0)}
-	axis := c.int("axis", 1)
+	p := quantParams{scale: c.in(1), zero: c.opt(2), block: c.int("block_size")}
+	axis := c.int("axis")
 	if p.zero != nil && !slices.Equal(p.zero.typ.Shape, p.scale.typ.Shape) && p.zero.typ.Elements() == 1 {
 		// One zero point does for all scales.
 		p.zero = c.expand(c.emit(&graph.Reshape{}, p.zero), p.scale.typ.Shape)
@@ -38,12 +38,12 @@ func (c *call) quantParams(x *value) quantParams {
 
 // dtypeOf reads an attribute that names an element type; 0 stands for none.
 func (c *call) dtypeOf(name string, def graph.DType) graph.DType {
-	e := ElemType(c.int(name, 0))
+	e := ElemType(c.int(name))
 	if e == Undefined {
 		return def
 	}
 	if !e.DType().Valid() {
-		c.unsupported("element type %v", e)
+		c.unsupported(e.hint(), "element type %v", e)
 	}
 	return e.DType()
 }
@@ -61,10 +61,10 @@ func quantizeLinear(c *call) []*value {
 		to = t
 	}
 	precision := c.dtypeOf("precision", p.scale.typ.DType) // from version 23 on
-	saturate := c.bool("saturate", true)                   // from version 19 on
+	saturate := c.bool("saturate")                         // from version 19 on
 	if to.IsFloat() {
 		if !saturate {
-			c.unsupported("conversion to %v without saturation", to)
+			c.unsupported("set attribute saturate to 1", "conversion to %v without saturation", to)
 		}
 		q := c.emit(&graph.Binary{Fn: graph.Div}, c.cast(x, precision), c.cast(c.spread(p, x), precision))
 		return one(c.cast(q, to))

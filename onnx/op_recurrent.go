@@ -8,31 +8,31 @@ import (
 )
 
 // recurrentOps are the recurrent networks.
-var recurrentOps = map[string][]since{
-	"LSTM": {{1, lstm}},
-	"GRU":  {{1, gru}},
-	"RNN":  {{1, rnn}},
+var recurrentOps = map[string]definition{
+	"LSTM": takes("X:T=floats W:T R:T B:T sequence_lens:int32 initial_h:T initial_c:T P:T").since(1, lstm, "activation_alpha:floats activation_beta:floats activations:strings clip=0.0 direction=forward hidden_size:int input_forget=0 layout=0 output_sequence=0"),
+	"GRU":  takes("X:T=floats W:T R:T B:T sequence_lens:int32 initial_h:T").since(1, gru, "activation_alpha:floats activation_beta:floats activations:strings clip=0.0 direction=forward hidden_size:int layout=0 linear_before_reset=0 output_sequence=0"),
+	"RNN":  takes("X:T=floats W:T R:T B:T sequence_lens:int32 initial_h:T").since(1, rnn, "activation_alpha:floats activation_beta:floats activations:strings clip=0.0 direction=forward hidden_size:int layout=0 output_sequence=0"),
 
-	"ai.graphcore.LSTM": {{1, graphcoreLSTM}},
+	"ai.graphcore.LSTM": takes("X:T=floats W:T B:T S:T sequence_lens:integers").since(1, graphcoreLSTM, "output_full_sequence=1"),
 }
 
 func lstm(c *call) []*value {
-	op := &graph.LSTM{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
-		InputForget: c.bool("input_forget", false), BatchFirst: c.bool("layout", false)}
+	op := &graph.LSTM{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
+		InputForget: c.bool("input_forget"), BatchFirst: c.bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh", "Tanh")
 	return c.recurrent(op, 8, 3)
 }
 
 func gru(c *call) []*value {
-	op := &graph.GRU{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
-		LinearBeforeReset: c.bool("linear_before_reset", false), BatchFirst: c.bool("layout", false)}
+	op := &graph.GRU{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
+		LinearBeforeReset: c.bool("linear_before_reset"), BatchFirst: c.bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh")
 	return c.recurrent(op, 6, 2)
 }
 
 func rnn(c *call) []*value {
-	op := &graph.RNN{Hidden: c.hidden(), Direction: c.str("direction", "forward"), Clip: c.float("clip", 0),
-		BatchFirst: c.bool("layout", false)}
+	op := &graph.RNN{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
+		BatchFirst: c.bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Tanh")
 	return c.recurrent(op, 6, 2)
 }
@@ -40,16 +40,17 @@ func rnn(c *call) []*value {
 // hidden returns the number of hidden units: the attribute, or else the depth
 // of operand R.
 func (c *call) hidden() int64 {
-	def := int64(0)
-	if r := c.in(2); r.rank() > 0 {
-		def = r.typ.Shape[r.rank()-1]
+	if c.has("hidden_size") {
+		return c.int("hidden_size")
 	}
-	return c.int("hidden_size", def)
+	if r := c.in(2); r.rank() > 0 {
+		return r.typ.Shape[r.rank()-1]
+	}
+	return 0
 }
 
 // recurrent applies a recurrent operator to its operands.
 func (c *call) recurrent(op graph.Op, operands, results int) []*value {
-	c.ignore("output_sequence") // before version 7: which results are there says as much
 	in := make([]*value, operands)
 	for i := range in {
 		in[i] = c.opt(i)
@@ -65,11 +66,6 @@ func (c *call) recurrent(op graph.Op, operands, results int) []*value {
 // those of X first, its biases [4, hidden], gates in the order forget, input,
 // candidate, output; its initial state is [2, batch, hidden], H before C.
 func graphcoreLSTM(c *call) []*value {
-	for _, a := range c.node.Attributes { // hints of how to plan it
-		if a.Name != "output_full_sequence" {
-			c.ignore(a.Name)
-		}
-	}
 	x, weights, biases, state, lengths := c.in(0), c.in(1), c.opt(2), c.opt(3), c.opt(4)
 	if x.rank() != 3 || weights.rank() != 3 || weights.typ.Shape[0] != 4 || weights.typ.Shape[1] != x.typ.Shape[2]+weights.typ.Shape[2] {
 		c.fail("operands 0 and 1 are %v and %v, want [sequence,batch,input] and [4,input+hidden,hidden]", x.typ, weights.typ)
@@ -105,7 +101,7 @@ func graphcoreLSTM(c *call) []*value {
 	}
 	op := &graph.LSTM{Hidden: hidden, Direction: "forward", Activations: []string{"Sigmoid", "Tanh", "Tanh"},
 		ActAlpha: make([]float64, 3), ActBeta: make([]float64, 3)}
-	full := c.bool("output_full_sequence", true)
+	full := c.bool("output_full_sequence")
 	out := c.emitN(op, []bool{full, !full, c.wants(1)}, in...)
 	y := out[0]
 	if full {
@@ -144,7 +140,7 @@ func (c *call) activations(direction string, defaults ...string) (acts []string,
 	if direction == "bidirectional" {
 		names = append(names, defaults...)
 	}
-	if a := c.attr("activations", AttrStrings); a != nil {
+	if a := c.attr("activations"); a != nil {
 		if len(a.Strings) != len(names) {
 			c.fail("attribute \"activations\" has %d names, want %d", len(a.Strings), len(names))
 		}

@@ -9,12 +9,12 @@ import (
 )
 
 // resizeOps change the size of images.
-var resizeOps = map[string][]since{
-	"Resize":        {{10, resizeScales}, {11, resize}},
-	"Upsample":      {{1, upsampleImage}, {7, upsampleAttribute}, {9, resizeScales}, {10, nil}},
-	"DepthToSpace":  {{1, depthToSpace}},
-	"SpaceToDepth":  {{1, spaceToDepth}},
-	"CenterCropPad": {{18, centerCropPad}},
+var resizeOps = map[string]definition{
+	"Resize":        takes("X:any roi:floats scales:float sizes:int64").since(10, resizeScales, "mode=nearest").taking("X:any scales:float").since(11, resize, "antialias=0 axes:ints coordinate_transformation_mode=half_pixel cubic_coeff_a=-0.75 exclude_outside=0 extrapolation_value=0.0 keep_aspect_ratio_policy=stretch mode=nearest nearest_mode=round_prefer_floor"),
+	"Upsample":      takes("X:any scales:float").since(1, upsampleImage, "height_scale:float! mode=nearest width_scale:float!").since(7, upsampleAttribute, "mode=nearest scales:floats!").since(9, resizeScales, "mode=nearest").droppedIn(10),
+	"DepthToSpace":  takes("input:any").since(1, depthToSpace, "blocksize:int! mode=DCR"),
+	"SpaceToDepth":  takes("input:any").since(1, spaceToDepth, "blocksize:int!"),
+	"CenterCropPad": takes("input_data:any shape:indices").since(18, centerCropPad, "axes:ints"),
 }
 
 // upsampleImage is Upsample-1, of images only.
@@ -22,11 +22,7 @@ func upsampleImage(c *call) []*value {
 	x := c.in(0)
 	scales := make([]float64, 2)
 	for i, name := range []string{"height_scale", "width_scale"} {
-		a := c.attr(name, AttrFloat)
-		if a == nil {
-			c.fail("attribute %q is missing", name)
-		}
-		scales[i] = float64(a.Float)
+		scales[i] = c.float(name)
 	}
 	if x.rank() != 4 {
 		c.fail("operand 0 is %v, want 4 dimensions: batch, channels, height and width", x.typ)
@@ -35,11 +31,7 @@ func upsampleImage(c *call) []*value {
 }
 
 func upsampleAttribute(c *call) []*value {
-	scales := c.floats("scales")
-	if scales == nil {
-		c.fail("attribute \"scales\" is missing")
-	}
-	return c.simpleResize(c.in(0), scales, "linear")
+	return c.simpleResize(c.in(0), c.floats("scales"), "linear")
 }
 
 // resizeScales is Resize-10 and Upsample-9.
@@ -54,7 +46,7 @@ func resizeScales(c *call) []*value {
 // mode that is not nearest.
 func (c *call) simpleResize(x *value, scales []float64, linear string) []*value {
 	op := &graph.Resize{Coordinates: graph.Asymmetric, Rounding: graph.RoundSimple, Scales: scales}
-	switch mode := c.str("mode", "nearest"); mode {
+	switch mode := c.str("mode"); mode {
 	case "nearest":
 		op.Mode = graph.ResizeNearest
 	case linear:
@@ -87,13 +79,13 @@ func resize(c *call) []*value {
 	x := c.in(0)
 	n := int(x.rank())
 	op := &graph.Resize{
-		Mode:           graph.ResizeMode(c.str("mode", "nearest")),
-		Coordinates:    graph.Coordinates(c.str("coordinate_transformation_mode", "half_pixel")),
-		Rounding:       graph.NearestRounding(c.str("nearest_mode", "round_prefer_floor")),
-		CubicA:         c.float("cubic_coeff_a", -0.75),
-		ExcludeOutside: c.bool("exclude_outside", false),
-		Extrapolation:  c.float("extrapolation_value", 0),
-		Antialias:      c.bool("antialias", false), // from version 18 on
+		Mode:           graph.ResizeMode(c.str("mode")),
+		Coordinates:    graph.Coordinates(c.str("coordinate_transformation_mode")),
+		Rounding:       graph.NearestRounding(c.str("nearest_mode")),
+		CubicA:         c.float("cubic_coeff_a"),
+		ExcludeOutside: c.bool("exclude_outside"),
+		Extrapolation:  c.float("extrapolation_value"),
+		Antialias:      c.bool("antialias"), // from version 18 on
 		Sizes:          slices.Clone(x.typ.Shape), Scales: slices.Repeat([]float64{1}, n),
 	}
 	if op.Rounding == graph.RoundSimple {
@@ -135,7 +127,7 @@ func resize(c *call) []*value {
 	if got := len(scales) + len(sizes); got != len(axes) {
 		c.fail("scales or sizes has %d numbers, want one for each of %d axes", got, len(axes))
 	}
-	policy := c.str("keep_aspect_ratio_policy", "stretch") // from version 18 on
+	policy := c.str("keep_aspect_ratio_policy") // from version 18 on
 	if sizes != nil {
 		scales = make([]float64, len(axes))
 		for i, a := range axes {
@@ -226,7 +218,7 @@ func (c *call) knownFloats(i int, what string) ([]float64, bool) {
 
 // blockSize returns the attribute of the operators that move blocks.
 func (c *call) blockSize(x *value) int64 {
-	b := c.requireInt("blocksize")
+	b := c.int("blocksize")
 	if x.rank() != 4 {
 		c.fail("operand 0 is %v, want 4 dimensions: batch, channels, height and width", x.typ)
 	}
@@ -245,7 +237,7 @@ func depthToSpace(c *call) []*value {
 	}
 	depth := s[1] / (b * b)
 	split, perm := []int64{s[0], b, b, depth, s[2], s[3]}, []int64{0, 3, 4, 1, 5, 2}
-	switch mode := c.str("mode", "DCR"); mode { // from version 11 on
+	switch mode := c.str("mode"); mode { // from version 11 on
 	case "DCR":
 	case "CRD":
 		split, perm = []int64{s[0], depth, b, b, s[2], s[3]}, []int64{0, 1, 4, 2, 5, 3}

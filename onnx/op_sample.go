@@ -5,19 +5,19 @@ import (
 )
 
 // sampleOps take elements from computed places.
-var sampleOps = map[string][]since{
-	"GridSample": {{16, gridSample}},
-	"AffineGrid": {{20, affineGrid}},
-	"RoiAlign":   {{10, roiAlign("output_half_pixel")}, {16, roiAlign("half_pixel")}},
-	"MaxRoiPool": {{1, maxRoiPool}},
+var sampleOps = map[string]definition{
+	"GridSample": takes("X:any grid:floats").since(16, gridSample, "align_corners=0 mode=linear padding_mode=zeros"),
+	"AffineGrid": takes("theta:floats size:int64").since(20, affineGrid, "align_corners=0"),
+	"RoiAlign":   takes("X:T=floats rois:T batch_indices:indices").since(10, roiAlign("output_half_pixel"), "mode=avg output_height=1 output_width=1 sampling_ratio=0 spatial_scale=1.0").since(16, roiAlign("half_pixel"), "coordinate_transformation_mode=half_pixel mode=avg output_height=1 output_width=1 sampling_ratio=0 spatial_scale=1.0"),
+	"MaxRoiPool": takes("X:T=floats rois:T").since(1, maxRoiPool, "pooled_shape:ints! spatial_scale=1.0"),
 }
 
 func gridSample(c *call) []*value {
 	x, grid := c.in(0), c.in(1)
 	op := &graph.GridSample{
-		Padding: graph.SamplePadding(c.str("padding_mode", "zeros")), AlignCorners: c.bool("align_corners", false),
+		Padding: graph.SamplePadding(c.str("padding_mode")), AlignCorners: c.bool("align_corners"),
 	}
-	switch mode := c.str("mode", "linear"); mode {
+	switch mode := c.str("mode"); mode {
 	case "bilinear", "linear": // up to version 16, from version 20 on
 		op.Mode = graph.ResizeLinear
 	case "bicubic", "cubic":
@@ -38,7 +38,7 @@ func gridSample(c *call) []*value {
 func affineGrid(c *call) []*value {
 	theta := c.in(0)
 	size := c.requireKnownInts(1, "size")
-	align := c.bool("align_corners", false)
+	align := c.bool("align_corners")
 	n := len(size) - 2 // spatial axes
 	if n != 2 && n != 3 {
 		c.fail("operand 1 (size) is %s, want 4 or 5 numbers: batch, channels and 2 or 3 spatial axes", graph.ShapeString(size))
@@ -52,7 +52,7 @@ func affineGrid(c *call) []*value {
 		c.fail("operand 0 (theta) is %v, want shape %s", theta.typ, graph.ShapeString([]int64{size[0], int64(n), int64(n) + 1}))
 	}
 	if points > foldBytes/(8*int64(n)+8) {
-		c.unsupported("a grid of %s", graph.ShapeString(spatial.Shape))
+		c.unsupported("", "a grid of %s", graph.ShapeString(spatial.Shape))
 	}
 	// The places of the elements in homogeneous coordinates, the last axis
 	// first.
@@ -86,15 +86,15 @@ func gridPlace(i, d int64, align bool) float64 {
 func roiAlign(coordinates string) lowerFunc {
 	return func(c *call) []*value {
 		mode := coordinates
-		if c.version >= 16 {
-			mode = c.str("coordinate_transformation_mode", coordinates)
+		if c.has("coordinate_transformation_mode") {
+			mode = c.str("coordinate_transformation_mode")
 		}
 		if mode != "half_pixel" && mode != "output_half_pixel" {
 			c.fail("attribute \"coordinate_transformation_mode\" is %q, want half_pixel or output_half_pixel", mode)
 		}
 		op := &graph.RoiAlign{
-			Mode: graph.RoiMode(c.str("mode", "avg")), Height: c.int("output_height", 1), Width: c.int("output_width", 1),
-			SamplingRatio: max(c.int("sampling_ratio", 0), 0), SpatialScale: c.float("spatial_scale", 1), HalfPixel: mode == "half_pixel",
+			Mode: graph.RoiMode(c.str("mode")), Height: c.int("output_height"), Width: c.int("output_width"),
+			SamplingRatio: max(c.int("sampling_ratio"), 0), SpatialScale: c.float("spatial_scale"), HalfPixel: mode == "half_pixel",
 		}
 		return one(c.emit(op, c.in(0), c.in(1), c.in(2)))
 	}
@@ -105,5 +105,5 @@ func maxRoiPool(c *call) []*value {
 	if len(size) != 2 {
 		c.fail("attribute \"pooled_shape\" is %s, want a height and a width", graph.ShapeString(size))
 	}
-	return one(c.emit(&graph.MaxRoiPool{Height: size[0], Width: size[1], SpatialScale: c.float("spatial_scale", 1)}, c.in(0), c.in(1)))
+	return one(c.emit(&graph.MaxRoiPool{Height: size[0], Width: size[1], SpatialScale: c.float("spatial_scale")}, c.in(0), c.in(1)))
 }

@@ -3,14 +3,14 @@ package onnx
 import "github.com/popefgen/popefgen/ipu/graph"
 
 // selectOps search, sort and accumulate along an axis.
-var selectOps = map[string][]since{
-	"ArgMax":          {{1, argMax(false)}},
-	"ArgMin":          {{1, argMax(true)}},
-	"TopK":            {{1, topKAttribute}, {10, topKOperand}},
-	"CumSum":          {{11, cumulate(graph.CumulateSum)}},
-	"CumProd":         {{26, cumulate(graph.CumulateProd)}},
-	"Hardmax":         {{1, hardmaxFlat}, {13, hardmax}},
-	"TfIdfVectorizer": {{9, tfIdf}},
+var selectOps = map[string]definition{
+	"ArgMax":          takes("data:numbers").since(1, argMax(false), "axis=0 keepdims=1 select_last_index=0"),
+	"ArgMin":          takes("data:numbers").since(1, argMax(true), "axis=0 keepdims=1 select_last_index=0"),
+	"TopK":            takes("X:numbers K:int64").since(1, topKAttribute, "axis=-1 k:int!").since(10, topKOperand, "axis=-1 largest=1 sorted=1"),
+	"CumSum":          takes("x:wide axis:indices").since(11, cumulate(graph.CumulateSum), "exclusive=0 reverse=0"),
+	"CumProd":         takes("x:wide axis:indices").since(26, cumulate(graph.CumulateProd), "exclusive=0 reverse=0"),
+	"Hardmax":         takes("input:floats").since(1, hardmaxFlat, "axis=1").since(13, hardmax, "axis=-1"),
+	"TfIdfVectorizer": takes("X:indices").since(9, tfIdf, "max_gram_length:int! max_skip_count:int! min_gram_length:int! mode:string! ngram_counts:ints! ngram_indexes:ints! pool_int64s:ints pool_strings:strings weights:floats"),
 }
 
 // widen makes half-precision values float32, which changes neither their
@@ -26,24 +26,23 @@ func argMax(least bool) lowerFunc {
 	return func(c *call) []*value {
 		x := c.in(0)
 		return one(c.emit(&graph.ArgMax{
-			Axis: c.axis(c.int("axis", 0), x.rank()), KeepDims: c.bool("keepdims", true),
-			Min: least, Last: c.bool("select_last_index", false), // from version 12 on
+			Axis: c.axis(c.int("axis"), x.rank()), KeepDims: c.bool("keepdims"),
+			Min: least, Last: c.bool("select_last_index"), // from version 12 on
 		}, c.widen(x)))
 	}
 }
 
-func topKAttribute(c *call) []*value { return c.topK(c.requireInt("k"), true) }
+func topKAttribute(c *call) []*value { return c.topK(c.int("k"), true) }
 
 func topKOperand(c *call) []*value {
 	c.in(1)
 	k := c.knownInt(1, "K")
-	c.bool("sorted", true)                    // sorted is fine where no order is asked for
-	return c.topK(k, c.bool("largest", true)) // both from version 11 on
+	return c.topK(k, c.bool("largest")) // from version 11 on, like sorted: sorted is fine where no order is asked for
 }
 
 func (c *call) topK(k int64, largest bool) []*value {
 	x := c.in(0)
-	op := &graph.TopK{Axis: c.axis(c.int("axis", -1), x.rank()), K: k, Least: !largest}
+	op := &graph.TopK{Axis: c.axis(c.int("axis"), x.rank()), K: k, Least: !largest}
 	out := c.emitN(op, []bool{c.wants(0), c.wants(1)}, c.widen(x))
 	if out[0] != nil {
 		out[0] = c.cast(out[0], x.typ.DType)
@@ -56,7 +55,7 @@ func cumulate(fn graph.CumulateFn) lowerFunc {
 		x := c.in(0)
 		c.in(1)
 		op := &graph.Cumulate{
-			Fn: fn, Axis: c.axis(c.knownInt(1, "axis"), x.rank()), Exclusive: c.bool("exclusive", false), Reverse: c.bool("reverse", false),
+			Fn: fn, Axis: c.axis(c.knownInt(1, "axis"), x.rank()), Exclusive: c.bool("exclusive"), Reverse: c.bool("reverse"),
 		}
 		return one(c.cast(c.emit(op, c.widen(x)), x.typ.DType))
 	}
@@ -66,7 +65,7 @@ func cumulate(fn graph.CumulateFn) lowerFunc {
 // on, as if they were one.
 func hardmaxFlat(c *call) []*value {
 	x := c.in(0)
-	axis := c.int("axis", 1)
+	axis := c.int("axis")
 	if axis != x.rank() {
 		axis = c.axis(axis, x.rank())
 	}
@@ -76,7 +75,7 @@ func hardmaxFlat(c *call) []*value {
 
 func hardmax(c *call) []*value {
 	x := c.in(0)
-	return one(c.hardmax(x, c.axis(c.int("axis", -1), x.rank())))
+	return one(c.hardmax(x, c.axis(c.int("axis"), x.rank())))
 }
 
 // hardmax is 1 at the first greatest element along axis and 0 elsewhere.
@@ -92,16 +91,15 @@ func (c *call) hardmax(x *value, axis int64) *value {
 }
 
 func tfIdf(c *call) []*value {
-	c.ignore("pool_strings")
-	if c.attrs["pool_strings"] != nil {
-		c.unsupported("attribute pool_strings: strings are no tensors of an executable")
+	if c.has("pool_strings") {
+		c.unsupported(hintText, "attribute pool_strings")
 	}
 	op := &graph.TfIdf{
-		MinGram: c.requireInt("min_gram_length"), MaxGram: c.requireInt("max_gram_length"), MaxSkip: c.requireInt("max_skip_count"),
+		MinGram: c.int("min_gram_length"), MaxGram: c.int("max_gram_length"), MaxSkip: c.int("max_skip_count"),
 		Counts: c.requireInts("ngram_counts"), Columns: c.requireInts("ngram_indexes"), Pool: c.requireInts("pool_int64s"),
 	}
 	weights := c.floats("weights")
-	switch mode := c.str("mode", ""); mode {
+	switch mode := c.str("mode"); mode {
 	case "TF":
 		weights = nil
 	case "IDF":

@@ -7,16 +7,16 @@ import (
 )
 
 // shapeOps change or ask for shapes and leave elements where they are.
-var shapeOps = map[string][]since{
-	"Reshape":   {{1, reshapeAttribute}, {5, reshape}},
-	"Flatten":   {{1, flatten}},
-	"Squeeze":   {{1, squeezeAttribute}, {13, squeezeOperand}},
-	"Unsqueeze": {{1, unsqueezeAttribute}, {13, unsqueezeOperand}},
-	"Expand":    {{8, expand}},
-	"Identity":  {{1, identity}},
-	"Dropout":   {{1, dropoutAttributes}, {12, dropoutOperands}},
-	"Shape":     {{1, shapeOf}},
-	"Size":      {{1, sizeOf}},
+var shapeOps = map[string]definition{
+	"Reshape":   takes("data:any shape:int64").since(1, reshapeAttribute, "shape:ints!").since(5, reshape, "allowzero=0"),
+	"Flatten":   takes("input:any").since(1, flatten, "axis=1"),
+	"Squeeze":   takes("data:any axes:int64").since(1, squeezeAttribute, "axes:ints").since(13, squeezeOperand),
+	"Unsqueeze": takes("data:any axes:int64").since(1, unsqueezeAttribute, "axes:ints!").since(13, unsqueezeOperand),
+	"Expand":    takes("input:any shape:int64").since(8, expand),
+	"Identity":  takes("input:any").since(1, identity),
+	"Dropout":   takes("data:floats ratio:floats training_mode:bool").since(1, dropoutAttributes, "is_test=0 ratio=0.5").since(12, dropoutOperands, "seed:int"),
+	"Shape":     takes("data:any").since(1, shapeOf, "end:int start=0"),
+	"Size":      takes("data:any").since(1, sizeOf),
 }
 
 func reshapeAttribute(c *call) []*value {
@@ -24,7 +24,7 @@ func reshapeAttribute(c *call) []*value {
 }
 
 func reshape(c *call) []*value {
-	allowZero := c.bool("allowzero", false) // from version 14 on
+	allowZero := c.bool("allowzero") // from version 14 on
 	return one(c.reshape(c.in(0), c.requireKnownInts(1, "shape"), allowZero))
 }
 
@@ -69,7 +69,7 @@ func (c *call) reshape(x *value, want []int64, allowZero bool) *value {
 
 func flatten(c *call) []*value {
 	x := c.in(0)
-	axis := c.int("axis", 1)
+	axis := c.int("axis")
 	if axis != x.rank() {
 		axis = c.axis(axis, x.rank())
 	}
@@ -156,8 +156,7 @@ func identity(c *call) []*value { return one(c.in(0)) }
 // dropoutAttributes is Dropout up to version 11. What the executable does is
 // inference, whatever attribute is_test (up to version 6) says.
 func dropoutAttributes(c *call) []*value {
-	c.float("ratio", 0.5)
-	test := c.bool("is_test", false)
+	test := c.bool("is_test")
 	opset := c.env.opsets[canonicalDomain(c.node.Domain)]
 	if opset < 7 && !test {
 		c.l.warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
@@ -171,7 +170,6 @@ func dropoutAttributes(c *call) []*value {
 }
 
 func dropoutOperands(c *call) []*value {
-	c.ignore("seed")
 	x := c.in(0)
 	if t := c.opt(2); t != nil {
 		c.known(2, "training_mode")
@@ -179,7 +177,7 @@ func dropoutOperands(c *call) []*value {
 			c.fail("operand 2 (training_mode) is %v, want one bool", t.typ)
 		}
 		if t.data[0] != 0 {
-			c.unsupported("training mode")
+			c.unsupported(hintTraining, "training mode")
 		}
 	}
 	c.opt(1) // ratio
@@ -199,7 +197,10 @@ func shapeOf(c *call) []*value {
 	x := c.in(0)
 	n := x.rank()
 	bound := func(name string, def int64) int64 { // from version 15 on
-		b := c.int(name, def)
+		b := def
+		if a := c.attr(name); a != nil {
+			b = a.Int
+		}
 		if b < 0 {
 			b += n
 		}

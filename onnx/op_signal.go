@@ -7,16 +7,16 @@ import (
 )
 
 // signalOps are transforms of signals and what goes with them.
-var signalOps = map[string][]since{
-	"DFT":             {{17, dftAttribute}, {20, dftOperand}},
-	"STFT":            {{17, stft}},
-	"HannWindow":      {{17, windowOf(hann)}},
-	"HammingWindow":   {{17, windowOf(hamming)}},
-	"BlackmanWindow":  {{17, windowOf(blackman)}},
-	"MelWeightMatrix": {{17, melWeights}},
+var signalOps = map[string]definition{
+	"DFT":             takes("input:floats dft_length:indices axis:indices").since(17, dftAttribute, "axis=1 inverse=0 onesided=0").since(20, dftOperand, "inverse=0 onesided=0"),
+	"STFT":            takes("signal:T=floats frame_step:indices window:T frame_length:indices").since(17, stft, "onesided=1"),
+	"HannWindow":      takes("size:indices").since(17, windowOf(hann), "output_datatype=1 periodic=1"),
+	"HammingWindow":   takes("size:indices").since(17, windowOf(hamming), "output_datatype=1 periodic=1"),
+	"BlackmanWindow":  takes("size:indices").since(17, windowOf(blackman), "output_datatype=1 periodic=1"),
+	"MelWeightMatrix": takes("num_mel_bins:indices dft_length:indices sample_rate:indices lower_edge_hertz:floats upper_edge_hertz:floats").since(17, melWeights, "output_datatype=1"),
 }
 
-func dftAttribute(c *call) []*value { return one(c.dft(c.in(0), c.int("axis", 1))) }
+func dftAttribute(c *call) []*value { return one(c.dft(c.in(0), c.int("axis"))) }
 
 func dftOperand(c *call) []*value {
 	axis := int64(-2)
@@ -28,7 +28,7 @@ func dftOperand(c *call) []*value {
 
 // dft transforms x along an axis that is not the last.
 func (c *call) dft(x *value, axis int64) *value {
-	op := &graph.DFT{Axis: c.axis(axis, x.rank()), Inverse: c.bool("inverse", false), OneSided: c.bool("onesided", false)}
+	op := &graph.DFT{Axis: c.axis(axis, x.rank()), Inverse: c.bool("inverse"), OneSided: c.bool("onesided")}
 	if op.Length = x.typ.Shape[op.Axis]; op.Inverse && op.OneSided {
 		op.Length = 2 * (op.Length - 1)
 	}
@@ -83,7 +83,7 @@ func stft(c *call) []*value {
 	if window != nil {
 		y = c.emit(&graph.Binary{Fn: graph.Mul}, y, c.emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, x.typ.DType)))
 	}
-	return one(c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided", true)}, y))
+	return one(c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided")}, y))
 }
 
 // The windows as functions of a phase that goes from 0 to 2π.
@@ -98,15 +98,15 @@ func windowOf(f func(phase float64) float64) lowerFunc {
 	return func(c *call) []*value {
 		c.in(0)
 		n := c.knownInt(0, "size")
-		t := ElemType(c.int("output_datatype", int64(Float))).DType()
+		t := ElemType(c.int("output_datatype")).DType()
 		if !t.IsFloat() && !t.IsInteger() || t.Size() == 0 {
-			c.unsupported("attribute output_datatype %v", ElemType(c.int("output_datatype", 0)))
+			c.unsupported("", "attribute output_datatype %v", ElemType(c.int("output_datatype")))
 		}
 		if n < 0 {
 			c.fail("operand 0 (size) is %d, want 0 or more", n)
 		}
 		last := float64(n)
-		if !c.bool("periodic", true) {
+		if !c.bool("periodic") {
 			last = max(last-1, 1) // a window of one element is like the first of others
 		}
 		return one(c.sequence(t, float64(n), func(i int64) []byte { return encodeFloat(t, f(2*math.Pi*float64(i)/last)) }))
@@ -120,9 +120,9 @@ func melWeights(c *call) []*value {
 		c.in(i)
 	}
 	bands, length, rate := c.knownInt(0, "num_mel_bins"), c.knownInt(1, "dft_length"), c.knownInt(2, "sample_rate")
-	t := ElemType(c.int("output_datatype", int64(Float))).DType()
+	t := ElemType(c.int("output_datatype")).DType()
 	if !t.IsFloat() && !t.IsInteger() {
-		c.unsupported("attribute output_datatype %v", ElemType(c.int("output_datatype", 0)))
+		c.unsupported("", "attribute output_datatype %v", ElemType(c.int("output_datatype")))
 	}
 	edge := func(i int, what string) float32 {
 		v, _ := c.knownFloats(i, what)

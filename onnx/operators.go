@@ -22,12 +22,12 @@ type Operator struct {
 // name.
 func Operators() []Operator {
 	var all []Operator
-	for key, forms := range operators {
+	for key, def := range operators {
 		o := Operator{Name: key}
 		if i := strings.LastIndexByte(key, '.'); i >= 0 {
 			o.Domain, o.Name = key[:i], key[i+1:]
 		}
-		for _, f := range forms {
+		for _, f := range def.forms {
 			if f.lower == nil {
 				o.Dropped = f.version
 			} else {

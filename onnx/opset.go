@@ -1,7 +1,5 @@
 package onnx
 
-import "maps"
-
 // newestOpset is the newest operator set of ONNX's own domain that the table
 // of operators knows.
 const newestOpset = 28
@@ -11,15 +9,8 @@ const newestOpset = 28
 // for.
 type lowerFunc func(c *call) []*value
 
-// since is how an operator is lowered from one version of its operator set
-// on. A nil lower says that the version dropped the operator.
-type since struct {
-	version int64
-	lower   lowerFunc
-}
-
 // operators holds, by name, with the domain in front where it is not ONNX's
-// own, every operator that can be lowered, its versions ascending. Versions
+// own, every operator that can be lowered. Versions
 // that changed nothing that matters here (more element types, wording) are
 // not listed.
 var operators = merge(
@@ -54,10 +45,12 @@ var operators = merge(
 	controlOps,
 )
 
-func merge(families ...map[string][]since) map[string][]since {
-	all := make(map[string][]since)
+func merge(families ...map[string]definition) map[string]*definition {
+	all := make(map[string]*definition)
 	for _, f := range families {
-		maps.Copy(all, f)
+		for name, d := range f {
+			all[name] = &d
+		}
 	}
 	return all
 }

@@ -21,6 +21,9 @@ type value struct {
 	weight *weight        // the initialiser whose data this is, perhaps reshaped
 	bad    bool           // could not be lowered; why has been reported, or
 	why    *obstacle      // is reported wherever something uses it
+	// standIn: it could not be lowered, and has the type that the model declares
+	// so that whatever depends on it is looked at, too.
+	standIn bool
 
 	// Where it comes from, for values that are not known.
 	input    string   // the graph input that it is

@@ -1,0 +1,250 @@
+package onnx
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// definition says what an operator is: its operands with the element types
+// that each may have, and what it means from which version on.
+type definition struct {
+	operands []operand
+	forms    []form // by version
+}
+
+// form is an operator from one version of its operator set on.
+type form struct {
+	version int64
+	lower   lowerFunc   // nil: the version dropped the operator
+	attrs   []attribute // every one that it has
+	// operands are those of the definition, unless the form takes others.
+	operands []operand
+}
+
+// operand is one of the operands of an operator. The last one may stand for
+// any number of them.
+type operand struct {
+	name     string
+	variable string // operands of the same variable have the same type; "" for none
+	words    string // the types in the words of the definition
+	types    []graph.DType
+	repeats  bool
+}
+
+// attribute is one of the attributes of a form. Without a default, the form
+// means something when it is left out, unless it is required.
+type attribute struct {
+	name     string
+	typ      AttributeType
+	required bool
+	def      *Attribute
+}
+
+// takes begins a definition with the operands: "A:T=numbers B:T axes:int64"
+// says that A is of a type T, which is one of [typeSets]' numbers, that B is of
+// the same and axes of int64. A '|' joins sets; '…' after the last name says
+// that there may be several of it.
+func takes(operands string) definition { return definition{operands: parseOperands(operands)} }
+
+// taking gives the last form other operands than the definition says.
+func (d definition) taking(operands string) definition {
+	d.forms[len(d.forms)-1].operands = parseOperands(operands)
+	return d
+}
+
+func parseOperands(operands string) (list []operand) {
+	sets := map[string]operand{}
+	for _, text := range strings.Fields(operands) {
+		name, types, ok := strings.Cut(text, ":")
+		if !ok {
+			panic("operand without types: " + text)
+		}
+		variable, words, defines := strings.Cut(types, "=")
+		var o operand
+		switch _, isSet := typeSets[variable]; {
+		case defines:
+			o = operand{variable: variable, words: words, types: setOf(words)}
+			sets[variable] = o
+		case !isSet && sets[variable].types != nil:
+			o = sets[variable]
+		default:
+			o = operand{words: types, types: setOf(types)}
+		}
+		o.name, o.repeats = strings.CutSuffix(name, "…")
+		list = append(list, o)
+	}
+	return list
+}
+
+// since adds the form that begins with a version. Attributes are in any number
+// of texts, "axis=-1 mode=linear axes:ints shape:ints!", and say the default,
+// or the type of one without default, with '!' if it must be given. A default
+// with a point is a float.
+func (d definition) since(version int64, lower lowerFunc, attrs ...string) definition {
+	f := form{version: version, lower: lower, operands: d.operands}
+	for _, text := range strings.Fields(strings.Join(attrs, " ")) {
+		f.attrs = append(f.attrs, parseAttribute(text))
+	}
+	d.forms = append(slices.Clip(d.forms), f)
+	return d
+}
+
+// droppedIn ends the operator with a version.
+func (d definition) droppedIn(version int64) definition { return d.since(version, nil) }
+
+func parseAttribute(text string) attribute {
+	if name, def, ok := strings.Cut(text, "="); ok {
+		a := &Attribute{Name: name, Type: AttrString, String: []byte(def)}
+		if n, err := strconv.ParseInt(def, 10, 64); err == nil {
+			*a = Attribute{Name: name, Type: AttrInt, Int: n}
+		} else if f, err := strconv.ParseFloat(def, 32); err == nil {
+			*a = Attribute{Name: name, Type: AttrFloat, Float: float32(f)}
+		}
+		return attribute{name: name, typ: a.Type, def: a}
+	}
+	name, typ, _ := strings.Cut(text, ":")
+	typ, required := strings.CutSuffix(typ, "!")
+	i := slices.Index(attributeTypes, typ)
+	if i < 1 {
+		panic("attribute without a type or default: " + text)
+	}
+	return attribute{name: name, typ: AttributeType(i), required: required}
+}
+
+// attribute returns the attribute of the given name, nil if there is none.
+func (f *form) attribute(name string) *attribute {
+	for i := range f.attrs {
+		if f.attrs[i].name == name {
+			return &f.attrs[i]
+		}
+	}
+	return nil
+}
+
+// attributeTypes are ONNX's names of the attribute types.
+var attributeTypes = []string{"undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs", "sparse"}
+
+// String returns ONNX's name of the attribute type, such as "ints".
+func (t AttributeType) String() string {
+	if t >= 0 && int(t) < len(attributeTypes) {
+		return attributeTypes[t]
+	}
+	return fmt.Sprintf("type %d", int32(t))
+}
+
+// typeSets are the sets of element types that definitions speak of. Beside
+// them, every element type is a set by its own name.
+var typeSets = func() map[string][]graph.DType {
+	integers := []graph.DType{graph.I8, graph.I16, graph.I32, graph.I64, graph.U8, graph.U16, graph.U32, graph.U64}
+	floats := []graph.DType{graph.F16, graph.BF16, graph.F32, graph.F64}
+	float8 := []graph.DType{graph.F8E4M3, graph.F8E5M2}
+	narrow := []graph.DType{graph.I4, graph.U4, graph.I2, graph.U2}
+	sets := map[string][]graph.DType{
+		"floats":    floats,
+		"integers":  integers,
+		"numbers":   slices.Concat(integers, floats),
+		"wide":      slices.Concat([]graph.DType{graph.I32, graph.I64, graph.U32, graph.U64}, floats),
+		"signed":    slices.Concat(integers[:4], floats),
+		"unsigned":  integers[4:],
+		"indices":   {graph.I32, graph.I64},
+		"bytes":     {graph.I8, graph.U8},
+		"quantised": slices.Concat([]graph.DType{graph.I8, graph.U8, graph.I16, graph.U16}, narrow, float8),
+		"float8":    float8,
+		"any":       slices.Concat(integers, floats, []graph.DType{graph.Bool}, narrow, float8),
+	}
+	for _, e := range elemTypes {
+		if e.dtype.Valid() {
+			sets[e.name] = []graph.DType{e.dtype}
+		}
+	}
+	return sets
+}()
+
+// setOf returns the types of sets joined by '|'.
+func setOf(words string) []graph.DType {
+	var all []graph.DType
+	for _, w := range strings.Split(words, "|") {
+		set := typeSets[w]
+		if set == nil {
+			panic("no such set of element types: " + w)
+		}
+		all = append(all, set...)
+	}
+	return all
+}
+
+// operand returns the definition of operand i, nil if there is none.
+func (f *form) operand(i int) *operand {
+	n := len(f.operands)
+	switch {
+	case i < n:
+		return &f.operands[i]
+	case n > 0 && f.operands[n-1].repeats:
+		return &f.operands[n-1]
+	}
+	return nil
+}
+
+// checkOperands checks the element types of the operands that could be
+// lowered.
+func (c *call) checkOperands() {
+	first := map[string]int{} // by variable, the operand that settled it
+	for i, v := range c.inputs {
+		o := c.form.operand(i)
+		if o == nil || v == nil || v.bad {
+			continue
+		}
+		if !slices.Contains(o.types, v.typ.DType) {
+			panic(failure{&obstacle{
+				reason: fmt.Sprintf("operator %s on %v, operand %s", c.op(), elemOf(v.typ.DType), o.name),
+				hint:   fmt.Sprintf("%s takes %s there: cast the operand in the model", c.node.OpType, typeNames(o.types)),
+			}})
+		}
+		if o.variable == "" {
+			continue
+		}
+		if k, ok := first[o.variable]; !ok {
+			first[o.variable] = i
+		} else if want := c.inputs[k]; want.typ.DType != v.typ.DType {
+			c.fail("operand %d (%s) is %v, want the element type of operand %d (%s), %v", i, o.name, v.typ, k, c.form.operand(k).name, want.typ)
+		}
+	}
+}
+
+// typeNames lists types by ONNX's names.
+func typeNames(types []graph.DType) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = elemOf(t).String()
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// checkAttributes checks that the attributes given are those that the form
+// has, of its types, and that none is missing. Names that begin with two
+// underscores are notes of other compilers.
+func (c *call) checkAttributes() error {
+	for _, a := range c.node.Attributes {
+		if c.attrs[a.Name] == nil || strings.HasPrefix(a.Name, "__") || a.Name == "consumed_inputs" {
+			continue
+		}
+		known := c.form.attribute(a.Name)
+		if known == nil {
+			return fmt.Errorf("%s has no attribute %q", c.op(), a.Name)
+		}
+		if got := c.attrs[a.Name].Type; got != known.typ {
+			return fmt.Errorf("attribute %q is of type %v, want %v", a.Name, got, known.typ)
+		}
+	}
+	for _, a := range c.form.attrs {
+		if a.required && c.attrs[a.name] == nil {
+			return fmt.Errorf("attribute %q is missing", a.name)
+		}
+	}
+	return nil
+}
