@@ -203,7 +203,9 @@ func (s *Session) anchors(want func(contract.Anchor) bool) []contract.Anchor {
 func (s *Session) Model() *popef.Model { return s.model }
 
 // Device returns the device that the session is on or was on last, nil if there
-// was none yet.
+// was none yet. One that the session found for itself is detached when the
+// session leaves it: another session that is to share it must leave first. A
+// device that sessions are given is attached for as long as its owner likes.
 func (s *Session) Device() ipu.Device {
 	s.mu.Lock()
 	defer s.mu.Unlock()

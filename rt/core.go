@@ -93,6 +93,7 @@ type Core struct {
 type replica struct {
 	session *Session
 	run     []*window // bound to memory during a run; nil for a frozen input
+	inputs  []int     // streams of the run inputs that are not frozen
 	saved   []*window // bound to memory while saving
 }
 
@@ -284,6 +285,9 @@ func (r *replica) attach(spec *Spec, b Binding) error {
 			return nil
 		}
 		r.run = append(r.run, w)
+		if a.Role == RunInput {
+			r.inputs = append(r.inputs, i)
+		}
 		s.windows = append(s.windows, w)
 	case SaveOutput:
 		r.saved = append(r.saved, w)
@@ -453,10 +457,8 @@ func (c *Core) UpdateWeights(ctx context.Context, weights ...Weight) error {
 	}
 	for _, w := range weights {
 		s := c.replicas[0].session
-		if i, err := s.input(w.Anchor); err == nil && s.ends[i] != frozen {
-			if a := s.contract.Anchor(s.streams[i].Handle); a != nil && a.Role == RunInput {
-				return s.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, ErrData))
-			}
+		if i, err := s.input(w.Anchor); err == nil && slices.Contains(c.replicas[0].inputs, i) {
+			return s.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, ErrData))
 		}
 	}
 	for _, r := range c.replicas {

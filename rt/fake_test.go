@@ -200,6 +200,12 @@ func (e *engine) Run(ctx context.Context, program int) error {
 func (e *engine) Stop() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.closed {
+		return ipu.ErrClosed
+	}
+	if e.stop == nil {
+		return ipu.ErrNotLoaded
+	}
 	select {
 	case <-e.stop:
 	default:

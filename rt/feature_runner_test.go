@@ -199,6 +199,11 @@ func TestFeature70_FrozenInputs(t *testing.T) {
 		y := make([]YSample, 3)
 		require.NoError(t, r.RunSamples(ctx, nil, y))
 		require.Equal(t, []YSample{{6}, {25}, {6}}, y)
+		for range 2 { // it stays a frozen input
+			require.NoError(t, r.UpdateWeights(ctx, rt.Weight{Anchor: "x", Data: floats(1, 1)}))
+			require.NoError(t, r.Run(ctx, &Inputs{}, out))
+			require.Equal(t, [2]Y{{[2]float32{9, 21}}, {[2]float32{9, 21}}}, *out.Y)
+		}
 	}
 	v := variants(t)[2]
 	for _, c := range []struct {
