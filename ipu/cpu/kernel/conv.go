@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -123,7 +122,7 @@ type gemmConvTask[T float] struct {
 	scratch          []T
 	panels, height   int
 	mapBlocks, units int
-	next             atomic.Int64
+	next             tickets
 }
 
 // Run implements [Kernel].
@@ -136,15 +135,15 @@ func (c *gemmConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t.panels = (product3(c.out) + panel - 1) / panel
 	groups := t.panels * c.batch * c.group
 	t.height = c.maps
-	if want := 2 * p.Workers(); p.Workers() > 1 && groups < want && groups > 0 {
+	workers := workersFor(p, float64(len(t.y))*float64(c.channels*c.window))
+	if want := 2 * workers; workers > 1 && groups < want && groups > 0 {
 		t.height = max(16, (c.maps*groups/want+1)&^1)
 	}
 	t.mapBlocks = (c.maps + t.height - 1) / t.height
 	t.units = groups * t.mapBlocks
-	t.next.Store(0)
-	parts := min(cut(p, t.units, panel*c.channels*c.window*t.height/2+1), c.slots)
+	t.next.reset(t.units)
 	if len(t.y) > 0 {
-		p.Run(t, parts)
+		p.Run(t, min(t.units, workers, c.slots))
 	}
 	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
 	return nil
@@ -154,8 +153,8 @@ func (c *gemmConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 func (t *gemmConvTask[T]) Do(part int) {
 	buf := t.scratch[part*t.panelElements():][:t.panelElements()]
 	for {
-		unit := int(t.next.Add(1)) - 1
-		if unit >= t.units {
+		unit, ok := t.next.draw(part)
+		if !ok {
 			return
 		}
 		t.compute(unit, buf)

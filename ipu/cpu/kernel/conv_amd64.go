@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"runtime"
-	"sync/atomic"
 	"unsafe"
 )
 
@@ -106,7 +105,7 @@ type vectorConvTask struct {
 	rows, rowBlocks int // output rows of a unit, for convTaps
 	strips          int // stretches of an output row, or panels
 	units           int
-	next            atomic.Int64
+	next            tickets
 }
 
 // Run implements [Kernel].
@@ -115,10 +114,10 @@ func (c *vectorConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t.vectorConv = c
 	t.x, t.w, t.b, t.y, t.scratch = f32s(in[0]), f32s(in[1]), f32s(memory(in, 2)), f32s(out[0]), scratch
 	if len(t.y) > 0 {
-		t.divide(p.Workers())
-		t.next.Store(0)
-		cost := len(t.y) / t.units * (c.channels*c.window/16 + 4)
-		p.Run(t, min(t.units, c.slots, cut(p, t.units, max(1, cost))))
+		workers := workersFor(p, float64(len(t.y))/16*(float64(c.channels*c.window)/2+4))
+		t.divide(workers)
+		t.next.reset(t.units)
+		p.Run(t, min(t.units, c.slots, workers))
 	}
 	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
 	return nil
@@ -157,8 +156,8 @@ func (t *vectorConvTask) Do(part int) {
 	at := roundUp(4*t.panelSize, 64)
 	buf, taps := f32s(scratch[:at]), view[tap](scratch[at:])[:t.window]
 	for {
-		unit := int(t.next.Add(1)) - 1
-		if unit >= t.units {
+		unit, ok := t.next.draw(part)
+		if !ok {
 			return
 		}
 		first := unit % t.mapBlocks * t.height

@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"runtime"
-	"sync/atomic"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -115,7 +114,7 @@ type convTransposeTask[T float] struct {
 	scratch            []T
 	height, mapBlocks  int // output channels of a unit, units per group
 	band, bands, units int // rows of a band along the axis
-	next               atomic.Int64
+	next               tickets
 }
 
 // Run implements [Kernel].
@@ -126,11 +125,11 @@ func (k *convTranspose[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t.b = view[T](memory(in, 2))
 	t.scratch = view[T](scratch)
 	if len(t.y) > 0 {
-		t.divide(p.Workers())
-		work := product3(k.in) * k.channels * k.window * k.maps / 2
-		parts := min(cut(p, t.units, work/(t.mapBlocks*t.bands)+1), k.slots)
-		t.next.Store(0)
-		p.Run(t, parts)
+		work := float64(t.batch*t.group) * float64(product3(k.in)*k.window*k.maps) * (float64(k.channels)/8 + 2)
+		workers := workersFor(p, work)
+		t.divide(workers)
+		t.next.reset(t.units)
+		p.Run(t, min(t.units, workers, k.slots))
 	}
 	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
 	return nil
@@ -158,8 +157,8 @@ func (t *convTransposeTask[T]) divide(workers int) {
 func (t *convTransposeTask[T]) Do(part int) {
 	buf := t.scratch[part*t.slotElements():][:t.slotElements()]
 	for {
-		unit := int(t.next.Add(1)) - 1
-		if unit >= t.units {
+		unit, ok := t.next.draw(part)
+		if !ok {
 			return
 		}
 		t.compute(unit, buf)

@@ -62,6 +62,9 @@ type Task interface {
 type Pool interface {
 	// Workers returns how many parts can run at the same time, at least 1.
 	Workers() int
+	// Pays reports whether work that takes one worker that many simple element
+	// operations, a quarter of a nanosecond each, is worth sharing.
+	Pays(cost int) bool
 	// Run calls t.Do(0) … t.Do(parts-1), in any order and concurrently, and
 	// returns when all are done. The caller computes parts itself; nothing is
 	// allocated.
@@ -73,6 +76,9 @@ type Serial struct{}
 
 // Workers returns 1.
 func (Serial) Workers() int { return 1 }
+
+// Pays returns false.
+func (Serial) Pays(int) bool { return false }
 
 // Run calls t.Do for every part in order.
 func (Serial) Run(t Task, parts int) {

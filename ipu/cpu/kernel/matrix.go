@@ -151,14 +151,17 @@ func (t *product[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	w.colBlocks = (t.n + w.width - 1) / w.width
 	blocks := w.colBlocks * len(t.a.offsets)
 	w.height = t.m
-	if want := 2 * p.Workers(); p.Workers() > 1 && blocks < want {
+	workers := workersFor(p, float64(len(w.y))*float64(t.k))
+	if want := 2 * workers; workers > 1 && blocks < want {
 		// Too few columns for all workers: divide the rows too.
 		w.height = max(16, (t.m*blocks/want+1)&^1)
 	}
 	w.rowBlocks = (t.m + w.height - 1) / w.height
 	w.blocks = blocks * w.rowBlocks
-	w.parts = cut(p, w.blocks, max(1, w.height*w.width*t.k/2))
-	w.parts = min(w.parts, t.slots)
+	w.parts = min(w.blocks, 4*workers, t.slots)
+	if workers == 1 {
+		w.parts = 1
+	}
 	p.Run(w, w.parts)
 	*w = productTask[T]{}
 	return nil

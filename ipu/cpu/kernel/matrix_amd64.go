@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"runtime"
-	"sync/atomic"
-)
+import "runtime"
 
 // The sizes of the blocks of a product: rowBlock rows of A, depthBlock
 // elements of each, stay in the second-level cache while they pass over all
@@ -81,7 +78,7 @@ type vectorProductTask struct {
 	height, width        int
 	rowBlocks, colBlocks int
 	units                int
-	next                 atomic.Int64
+	next                 tickets
 }
 
 // Run implements [Kernel].
@@ -93,12 +90,25 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		t.c = f32s(in[v.product.c.index])
 	}
 	if len(t.y) > 0 {
-		t.divide(p.Workers())
-		t.next.Store(0)
-		p.Run(t, min(t.units, v.slots, cut(p, t.units, max(1, len(t.y)/t.units*(v.k/16+1)))))
+		workers := workersFor(p, t.cost())
+		t.divide(workers)
+		t.next.reset(t.units)
+		p.Run(t, min(t.units, v.slots, workers))
 	}
 	t.y, t.a, t.b, t.c, t.scratch = nil, nil, nil, nil, nil
 	return nil
+}
+
+// cost estimates the work, in the units of a [Pool]: a vector of products
+// takes half of one, or two where B is read for a single row of A; a vector of
+// the result some to begin and to store.
+func (t *vectorProductTask) cost() float64 {
+	vectors := float64(len(t.product.a.offsets)) * float64(t.n+15) / 16
+	per := 0.5
+	if t.path == pathAVX2 {
+		per = 1
+	}
+	return vectors * (float64(max(t.m, 4))*float64(t.k)*per + 4*float64(t.m))
 }
 
 // divide cuts the result into units: for one worker as large as the caches
@@ -118,6 +128,10 @@ func (t *vectorProductTask) divide(workers int) {
 			// packed once.
 			cols := (want + units - 1) / units
 			t.width = max(2*panel, roundUp((t.n+cols-1)/cols, panel))
+			if t.m <= narrow {
+				// The loops for few rows go over several panels at a time.
+				t.width = min(max(t.width, 8*panel), max(2*panel, roundUp((t.n+workers-1)/workers, 2*panel)))
+			}
 			units *= (t.n + t.width - 1) / t.width
 		}
 		if units < want {
@@ -137,8 +151,8 @@ func (t *vectorProductTask) Do(part int) {
 	size := (t.sizeA() + t.sizeB()) / 4
 	scratch := t.scratch[part*size:][:size]
 	for {
-		unit := int(t.next.Add(1)) - 1
-		if unit >= t.units {
+		unit, ok := t.next.draw(part)
+		if !ok {
 			return
 		}
 		t.compute(unit, scratch)

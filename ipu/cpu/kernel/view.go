@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"math"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -65,9 +67,9 @@ func ints(shape []int64) []int {
 }
 
 // grain is the least work, counted in simple element operations, that is
-// worth handing to another core: some 15 µs, well above a wake-up's cost. It
-// is a variable for the tests, which cut small tensors too.
-var grain = 32 << 10
+// worth handing to another core which looks out for it: some 4 µs. It is a
+// variable for the tests, which cut small tensors too.
+var grain = 16 << 10
 
 // maxParts bounds the parts of one task, so that kernels whose parts need
 // memory of their own can size it when they are bound.
@@ -80,11 +82,21 @@ func cut(p Pool, n, cost int) int {
 	if n == 0 {
 		return 0
 	}
-	w := p.Workers()
-	if w <= 1 {
+	w := workersFor(p, float64(n)*float64(cost))
+	if w == 1 {
 		return 1
 	}
 	return min(mostParts(n, cost), 4*w)
+}
+
+// workersFor returns how many workers should share work that takes one of
+// them so many simple element operations.
+func workersFor(p Pool, cost float64) int {
+	w := p.Workers()
+	if w <= 1 || !p.Pays(int(min(cost, math.MaxInt32))) {
+		return 1
+	}
+	return w
 }
 
 // mostParts returns the greatest number of parts that cut gives, whatever the
@@ -230,6 +242,36 @@ func (l *loop) next(c *cursor) {
 		c.at[axis] = 0
 		for k := range l.strides {
 			c.off[k] -= (l.shape[axis] - 1) * l.strides[k][axis]
+		}
+	}
+}
+
+// tickets hands out the numbers below a limit to the parts of a task. Even
+// parts get them from the first on, odd ones from the last on: a [Pool] of two
+// lets each core go over the same half of the data in one task after the
+// other. It shares no cache line with anything else, nor one of the pair that
+// processors fetch together: every draw would make the other cores read it anew.
+type tickets struct {
+	_    [128]byte
+	left atomic.Uint64 // from the low half on, up to the high half
+	_    [120]byte
+}
+
+// reset makes n numbers available.
+func (t *tickets) reset(n int) { t.left.Store(uint64(n) << 32) }
+
+// draw returns a number, if there is one left.
+func (t *tickets) draw(part int) (n int, ok bool) {
+	for {
+		w := t.left.Load()
+		first, end := uint32(w), uint32(w>>32)
+		switch {
+		case first >= end:
+			return 0, false
+		case part%2 == 0 && t.left.CompareAndSwap(w, w+1):
+			return int(first), true
+		case part%2 == 1 && t.left.CompareAndSwap(w, w-1<<32):
+			return int(end - 1), true
 		}
 	}
 }

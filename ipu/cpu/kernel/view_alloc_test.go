@@ -15,6 +15,8 @@ type inTurn int
 
 func (n inTurn) Workers() int { return int(n) }
 
+func (n inTurn) Pays(int) bool { return true }
+
 func (n inTurn) Run(t Task, parts int) { Serial{}.Run(t, parts) }
 
 func TestRunAllocatesNothing(t *testing.T) {

@@ -27,6 +27,8 @@ type threads int
 
 func (n threads) Workers() int { return int(n) }
 
+func (n threads) Pays(int) bool { return true }
+
 func (n threads) Run(t Task, parts int) {
 	var wg sync.WaitGroup
 	for i := range parts {
