@@ -435,7 +435,7 @@ func (b *builder) unknown(key string) string {
 			names = append(names, t.Anchor)
 		}
 	}
-	return "the model has no such anchor" + didYouMean(key, names)
+	return "the model has no such anchor" + DidYouMean(key, names)
 }
 
 // name gives every tensor its Go identifiers: the caller's names first, then

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// didYouMean returns `, did you mean "x"?` for the candidate nearest to what
+// DidYouMean returns `; did you mean "x"?` for the candidate nearest to what
 // was written, or a list of what there is if none is near, or "".
-func didYouMean(written string, candidates []string) string {
+func DidYouMean(written string, candidates []string) string {
 	best, distance := "", len([]rune(written))/2+2
 	for _, c := range candidates {
 		if d := editDistance(strings.ToLower(written), strings.ToLower(c)); d < distance {

@@ -5,149 +5,145 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
+	"strings"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/gen"
 )
 
 var benchCommand = &cli.Command{
 	Name:  "bench",
-	Usage: "measure how fast a model runs",
-	UsageText: "popefgen bench MODEL.popef|MODEL.onnx [--threads N] [--duration 2s] [--json]\n\n" +
-		"example: popefgen bench digits.popef --threads 1",
-	ArgsUsage: "MODEL.popef|MODEL.onnx",
+	Usage: "measure how fast a model runs, opens, and where its time goes",
+	UsageText: "popefgen bench MODEL.popef… | MODEL.onnx [--mode MODE,…] [--threads N] [flags]\n\n" +
+		"example: popefgen bench digits.popef --threads 1\n" +
+		"example: popefgen bench digits.popef --mode run,submit,callbacks,queues --in-flight 8\n" +
+		"example: popefgen bench digits.popef --input image=scans.npy --clients 4 --profile --json",
+	ArgsUsage: "MODEL.popef… | MODEL.onnx",
 	Flags: append(append([]cli.Flag{
-		&cli.DurationFlag{Name: "duration", Usage: "measure for `TIME`", Value: 2 * time.Second},
-		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`; others are random"},
+		&cli.StringFlag{Name: "mode", Usage: "`MODE`s with commas: run, submit, samples (a runner), callbacks, queues (a session), or all", Value: string(bench.Run)},
+		&cli.IntFlag{Name: "clients", Usage: "`N` goroutines make requests", Value: 1},
+		&cli.IntFlag{Name: "in-flight", Usage: "each has `N` requests under way (submit, queues)", Value: 1},
+		&cli.IntFlag{Name: "replicas", Usage: "the runner has `N` replicas of the model (run, submit, samples)", Value: 1},
+		&cli.BoolFlag{Name: "thread-safe", Usage: "the runner may be called by several goroutines, also if there is one client"},
+		&cli.IntFlag{Name: "samples", Usage: "`N` samples in a request (samples)", Value: 1},
+		&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples (samples)"},
+		&cli.DurationFlag{Name: "linger", Usage: "a batch waits for `TIME` for more samples (samples)"},
+		&cli.DurationFlag{Name: "duration", Usage: "measure for `TIME` in each mode", Value: 2 * time.Second},
+		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`, of one request or of several, which take turns; others are random"},
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
+		&cli.BoolFlag{Name: "profile", Usage: "show where the time of a request goes, by operator and node"},
+		&cli.IntFlag{Name: "top", Usage: "show the `N` nodes that take longest", Value: 10},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+		&cli.BoolFlag{Name: firstAnswer, Hidden: true},
 	}, engineFlags...), modelFlags...),
 	Action: func(c *cli.Context) error {
-		path, err := oneArg(c, "model")
-		if err != nil {
-			return err
+		if c.NArg() == 0 {
+			return fmt.Errorf("bench: which model? (usage: popefgen bench %s)", c.Command.ArgsUsage)
 		}
-		r, err := bench(c, path)
+		r, err := runBench(c)
 		if err != nil {
 			return fmt.Errorf("bench: %w", err)
 		}
-		if c.Bool("json") {
+		if c.Bool("json") || c.Bool(firstAnswer) {
 			e := json.NewEncoder(c.App.Writer)
-			e.SetIndent("", "  ")
+			if !c.Bool(firstAnswer) {
+				e.SetIndent("", "  ")
+			}
 			return e.Encode(r)
 		}
-		return r.print(c)
+		return r.print(c.App.Writer, c.Int("top"))
 	},
 }
 
-// benchResult is what bench measures; its JSON form is the command's interface.
-type benchResult struct {
-	Model       string        `json:"model"`
-	Threads     int           `json:"threads"`
-	Requests    int           `json:"requests"`
-	Open        time.Duration `json:"open_ns"`
-	First       time.Duration `json:"first_request_ns"`
-	Median      time.Duration `json:"median_ns"`
-	Mean        time.Duration `json:"mean_ns"`
-	P99         time.Duration `json:"p99_ns"`
-	Min         time.Duration `json:"min_ns"`
-	Max         time.Duration `json:"max_ns"`
-	PerSecond   float64       `json:"requests_per_second"`
-	Allocations float64       `json:"allocations_per_request"`
-	Bytes       float64       `json:"allocated_bytes_per_request"`
+// benchReport is what bench prints; its JSON form is described in docs/bench.md.
+type benchReport struct {
+	Model        string              `json:"model"`
+	Backend      string              `json:"backend"`
+	Threads      int                 `json:"threads"`
+	Opening      bench.Opening       `json:"opening"`
+	Memory       bench.Memory        `json:"memory"`
+	Measurements []bench.Measurement `json:"measurements,omitempty"`
+	Profile      *bench.Profile      `json:"profile,omitempty"`
 }
 
-// maxSamples bounds how many latencies are kept; a run ends when it is reached.
-const maxSamples = 4 << 20
-
-func bench(c *cli.Context, path string) (*benchResult, error) {
-	duration := c.Duration("duration")
-	if duration <= 0 {
-		return nil, errors.New("--duration: want a time above 0")
-	}
-	files, err := assignments("input", c.StringSlice("input"))
+func runBench(c *cli.Context) (*benchReport, error) {
+	configs, err := benchConfigs(c)
 	if err != nil {
 		return nil, err
 	}
-	m, err := openModel(c, path)
+	t, compile, err := benchTarget(c)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	r := &benchResult{Model: path, Threads: c.Int("threads")}
-	if r.Threads == 0 {
-		r.Threads = runtime.GOMAXPROCS(0)
+	r := &benchReport{Model: strings.Join(c.Args().Slice(), " "), Backend: t.Backend, Threads: t.Threads}
+	if r.Opening, r.Memory, err = opening(c, t, compile); err != nil || c.Bool(firstAnswer) {
+		return r, err
 	}
-	start := time.Now()
-	d, err := openDynamic(c.Context, m, c.String("backend"), r.Threads)
-	if err != nil {
-		return nil, err
+	for _, config := range configs {
+		m, err := bench.Measure(c.Context, t, config)
+		if err != nil {
+			return nil, fmt.Errorf("mode %s: %w", config.Mode, err)
+		}
+		r.Measurements = append(r.Measurements, m)
 	}
-	defer d.close()
-	r.Open = time.Since(start)
-	if err := c.Set("random", fmt.Sprint(c.Uint64("random"))); err != nil {
-		return nil, err
-	}
-	if err := fillInputs(c, d, files); err != nil {
-		return nil, err
-	}
-	start = time.Now()
-	if err := d.run(c.Context); err != nil {
-		return nil, err
-	}
-	r.First = time.Since(start)
-	for warm := time.Now(); time.Since(warm) < duration/10; {
-		if err := d.run(c.Context); err != nil {
+	r.Memory.ResidentAll = bench.PeakResident()
+	if c.Bool("profile") {
+		if r.Profile, err = bench.NewProfile(c.Context, t, configs[0].Duration, configs[0].Warmup); err != nil {
 			return nil, err
 		}
 	}
-
-	samples := make([]time.Duration, 0, maxSamples)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	for begin := time.Now(); len(samples) < maxSamples; {
-		start := time.Now()
-		if err := d.run(c.Context); err != nil {
-			return nil, err
-		}
-		samples = append(samples, time.Since(start))
-		if time.Since(begin) >= duration {
-			break
-		}
-	}
-	runtime.ReadMemStats(&after)
-	r.summarize(samples)
-	r.Allocations = float64(after.Mallocs-before.Mallocs) / float64(len(samples))
-	r.Bytes = float64(after.TotalAlloc-before.TotalAlloc) / float64(len(samples))
 	return r, nil
 }
 
-func (r *benchResult) summarize(samples []time.Duration) {
-	slices.Sort(samples)
-	n := len(samples)
-	var total time.Duration
-	for _, s := range samples {
-		total += s
+// benchConfigs returns what to measure. A flag that only some modes have, as
+// --in-flight, is left out of the others if there are several.
+func benchConfigs(c *cli.Context) ([]bench.Config, error) {
+	var names, modes []string
+	for _, m := range bench.Modes() {
+		names = append(names, string(m))
 	}
-	r.Requests, r.Mean = n, total/time.Duration(n)
-	r.Min, r.Median, r.P99, r.Max = samples[0], samples[n/2], samples[min(n-1, n*99/100)], samples[n-1]
-	r.PerSecond = float64(n) / total.Seconds()
+	if modes = strings.Split(c.String("mode"), ","); c.String("mode") == "all" {
+		modes = names
+	}
+	var configs []bench.Config
+	for _, mode := range modes {
+		mode = strings.TrimSpace(mode)
+		config := bench.Config{Mode: bench.Mode(mode), Clients: c.Int("clients"), InFlight: c.Int("in-flight"), Replicas: c.Int("replicas"),
+			ThreadSafe: c.Bool("thread-safe"), Samples: c.Int("samples"), BatchDim: c.Int("batch-dim"), Linger: c.Duration("linger"),
+			Duration: c.Duration("duration"), Warmup: c.Duration("warmup")}
+		if !c.IsSet("warmup") {
+			config.Warmup = config.Duration / 10
+		}
+		if !config.Mode.Known() {
+			return nil, fmt.Errorf("--mode: there is no mode %q%s", mode, gen.DidYouMean(mode, append(names, "all")))
+		}
+		if len(modes) > 1 {
+			config = config.Fit()
+		}
+		if err := config.Check(); err != nil {
+			return nil, err
+		}
+		configs = append(configs, config)
+	}
+	switch {
+	case c.Int("top") < 0:
+		return nil, fmt.Errorf("--top %d: want 0 or more", c.Int("top"))
+	case c.IsSet("top") && !c.Bool("profile"):
+		return nil, errors.New("--top is for --profile")
+	case c.Int("threads") < 0:
+		return nil, fmt.Errorf("--threads %d: want 1 or more", c.Int("threads"))
+	}
+	return configs, nil
 }
 
-func (r *benchResult) print(c *cli.Context) error {
-	fmt.Fprintf(c.App.Writer, "%s, %d threads: %s requests\n", r.Model, r.Threads, humanize.Comma(int64(r.Requests)))
-	t := newTable("", "")
-	t.row("median", r.Median)
-	t.row("mean", r.Mean)
-	t.row("99th percentile", r.P99)
-	t.row("fastest", r.Min)
-	t.row("slowest", r.Max)
-	t.row("throughput", humanize.CommafWithDigits(r.PerSecond, 0)+" a second")
-	t.row("allocations", fmt.Sprintf("%.3f a request, %.1f bytes", r.Allocations, r.Bytes))
-	t.row("opening the model", r.Open.Round(time.Microsecond))
-	t.row("first request", r.First.Round(time.Microsecond))
-	return t.print(c.App.Writer)
+// benchThreads is how many threads compute.
+func benchThreads(c *cli.Context) int {
+	if n := c.Int("threads"); n != 0 {
+		return n
+	}
+	return runtime.GOMAXPROCS(0)
 }

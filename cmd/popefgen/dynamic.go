@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
+	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -35,7 +35,7 @@ func openDynamic(ctx context.Context, m *popef.Model, backend string, threads in
 		return nil, err
 	}
 	d := &dynamic{session: s, iterations: int64(s.DeviceIterations())}
-	for _, a := range s.UserInputs() {
+	for _, a := range userInputs(s.Contract()) {
 		if err := d.connect(&d.inputs, a); err != nil {
 			s.Close()
 			return nil, err
@@ -84,15 +84,21 @@ func (d *dynamic) input(name string) *port {
 	return nil
 }
 
-func (d *dynamic) inputNames() string {
-	if len(d.inputs) == 0 {
-		return "none"
+// userInputs returns the inputs that a caller gives data for: with every run,
+// or once.
+func userInputs(c contract.Contract) []contract.Anchor {
+	var out []contract.Anchor
+	for _, a := range c.Anchors {
+		if a.Role == contract.RunInput || a.Role == contract.LoadInput || a.Role == contract.Seed && !a.HasData {
+			out = append(out, a)
+		}
 	}
-	var names []string
-	for _, p := range d.inputs {
-		names = append(names, fmt.Sprintf("%q", p.anchor.Name))
-	}
-	return strings.Join(names, ", ")
+	return out
+}
+
+// unknownInput says that the value of a flag --input names none of the inputs.
+func unknownInput(flag [2]string, names []string) error {
+	return fmt.Errorf("--input %s=%s: the model has no input %q%s", flag[0], flag[1], flag[0], gen.DidYouMean(flag[0], names))
 }
 
 // execute runs a model once; it is a verify.Executor with the flags bound.

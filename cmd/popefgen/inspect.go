@@ -316,7 +316,7 @@ func (p *portableInfo) print(w io.Writer, plan bool) error {
 	if err := p.exe.Dump(w); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\nMEMORY on the CPU engine: %s arena, %s persistent, %s packed, %s constants\n", humanize.IBytes(uint64(p.Memory.Arena)),
+	fmt.Fprintf(w, "\nMEMORY on the CPU engine: %s arena at its peak; weights: %s persistent at most, %s packed, %s constants in place\n", humanize.IBytes(uint64(p.Memory.Arena)),
 		humanize.IBytes(uint64(p.Memory.Persistent)), humanize.IBytes(uint64(p.Memory.Packed)), humanize.IBytes(uint64(p.Memory.Constants)))
 	if plan {
 		fmt.Fprintln(w)

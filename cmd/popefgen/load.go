@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -40,13 +39,21 @@ func notPopEF(err error) error {
 	return err
 }
 
+// noModelFlags refuses flags that say how an ONNX model is to be compiled.
+func noModelFlags(c *cli.Context, path string) error {
+	for _, f := range modelFlags {
+		if n := f.Names()[0]; c.IsSet(n) {
+			return fmt.Errorf("--%s is for .onnx models; %s is compiled already", n, path)
+		}
+	}
+	return nil
+}
+
 // openModel opens a PopEF model, or compiles an ONNX model in memory.
 func openModel(c *cli.Context, path string) (*popef.Model, error) {
-	if !strings.EqualFold(filepath.Ext(path), ".onnx") {
-		for _, f := range modelFlags {
-			if n := f.Names()[0]; c.IsSet(n) {
-				return nil, fmt.Errorf("--%s is for .onnx models; %s is compiled already", n, path)
-			}
+	if !isONNX(path) {
+		if err := noModelFlags(c, path); err != nil {
+			return nil, err
 		}
 		m, err := popef.Load(path)
 		return m, notPopEF(err)

@@ -24,6 +24,9 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	if exe, err := os.Executable(); err == nil {
+		self = exe
+	}
 	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 

@@ -98,7 +98,11 @@ func fillInputs(c *cli.Context, d *dynamic, files [][2]string) error {
 	for _, f := range files {
 		p := d.input(f[0])
 		if p == nil {
-			return fmt.Errorf("--input %s=%s: the model has no input %q; it has %s", f[0], f[1], f[0], d.inputNames())
+			var names []string
+			for _, p := range d.inputs {
+				names = append(names, p.anchor.Name)
+			}
+			return unknownInput(f, names)
 		}
 		data, err := tensorfile.Read(f[1], p.anchor.Info, d.iterations)
 		if err != nil {

@@ -41,15 +41,20 @@ func orDash(n int) string {
 	return fmt.Sprint(n)
 }
 
-func (t *table) print(w io.Writer) error {
+func (t *table) print(w io.Writer) error { return t.write(w, append([][]string{t.head}, t.rows...)) }
+
+// rowsOnly prints a table without its head.
+func (t *table) rowsOnly(w io.Writer) error { return t.write(w, t.rows) }
+
+func (t *table) write(w io.Writer, rows [][]string) error {
 	width := make([]int, len(t.head))
-	for _, r := range append([][]string{t.head}, t.rows...) {
+	for _, r := range rows {
 		for i, c := range r {
 			width[i] = max(width[i], utf8.RuneCountInString(c))
 		}
 	}
 	var b strings.Builder
-	for _, r := range append([][]string{t.head}, t.rows...) {
+	for _, r := range rows {
 		line := ""
 		for i, c := range r {
 			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))

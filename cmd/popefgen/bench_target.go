@@ -1,0 +1,157 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/onnx/tensorfile"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// benchTarget returns the model that the arguments name, with data for its
+// inputs, and how long it took to compile it if it is an ONNX model.
+func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err error) {
+	t = &bench.Target{Backend: c.String("backend"), Threads: benchThreads(c)}
+	paths := c.Args().Slice()
+	if onnx := slices.IndexFunc(paths, isONNX); onnx >= 0 {
+		if len(paths) > 1 {
+			return nil, 0, fmt.Errorf("found %d files, want one ONNX model, or PopEF files that form one model", len(paths))
+		}
+		start := time.Now()
+		r, err := compileONNX(c, paths[0])
+		if err != nil {
+			return nil, 0, err
+		}
+		if t.Bytes, err = r.Bytes(); err != nil {
+			return nil, 0, err
+		}
+		t.Name, compile = filepath.Base(paths[0]), time.Since(start)
+	} else {
+		if err := noModelFlags(c, paths[0]); err != nil {
+			return nil, 0, err
+		}
+		t.Files = paths
+	}
+	m, err := t.Model()
+	if err != nil {
+		return nil, 0, notPopEF(err)
+	}
+	defer m.Close()
+	return t, compile, benchInputs(c, t, contract.Of(m))
+}
+
+// benchInputs gives every input data from the files or at random.
+func benchInputs(c *cli.Context, t *bench.Target, model contract.Contract) error {
+	files, err := assignments("input", c.StringSlice("input"))
+	if err != nil {
+		return err
+	}
+	var names []string
+	used := make([]bool, len(files))
+	iterations := int64(model.DeviceIterations())
+	for i, a := range userInputs(model) {
+		names = append(names, a.Name)
+		in := bench.Input{Anchor: a}
+		times := int64(1)
+		if a.Role == contract.RunInput {
+			times = iterations
+		}
+		if k := slices.IndexFunc(files, func(f [2]string) bool { return f[0] == a.Name || f[0] == a.Handle }); k >= 0 {
+			used[k] = true
+			if in.Requests, err = readRequests(files[k][1], a.Info, times); err != nil {
+				return fmt.Errorf("input %q: %w", files[k][0], err)
+			}
+		} else {
+			size, err := a.Info.SizeInBytes()
+			if err != nil {
+				return fmt.Errorf("input %q: %w", a.Name, err)
+			}
+			data := make([]byte, size*times)
+			fillRandom(a.Info.DataType, data, c.Uint64("random")+uint64(i))
+			in.Requests = [][]byte{data}
+		}
+		switch {
+		case a.Role == contract.RunInput:
+			t.Inputs = append(t.Inputs, in)
+		case len(in.Requests) > 1:
+			return fmt.Errorf("input %q is given once, before the first request; found data for %d times", a.Name, len(in.Requests))
+		default:
+			t.Given = append(t.Given, in)
+		}
+	}
+	if k := slices.Index(used, false); k >= 0 {
+		return unknownInput(files[k], names)
+	}
+	return sameTurns(t.Inputs)
+}
+
+// sameTurns refuses inputs with data of different numbers of requests: nobody
+// could say which belong together.
+func sameTurns(inputs []bench.Input) error {
+	several := -1
+	for i, in := range inputs {
+		n := len(in.Requests)
+		if n == 1 {
+			continue
+		}
+		if several >= 0 && len(inputs[several].Requests) != n {
+			return fmt.Errorf("input %q has data of %d requests and input %q of %d: want the same number, or one for all",
+				inputs[several].Anchor.Name, len(inputs[several].Requests), in.Anchor.Name, n)
+		}
+		several = i
+	}
+	return nil
+}
+
+// readRequests reads the data of one request, or of several that lie behind
+// each other in one more leading dimension, or in the first one.
+func readRequests(path string, info popef.TensorInfo, iterations int64) ([][]byte, error) {
+	n := iterations // what Read then misses it says
+	if found := transfersIn(path, info); found > 0 && found%iterations == 0 {
+		n = found
+	}
+	data, err := tensorfile.Read(path, info, n)
+	if err != nil {
+		return nil, err
+	}
+	var all [][]byte
+	for size := len(data) / int(n/iterations); len(all) < int(n/iterations); {
+		all = append(all, data[len(all)*size:][:size:size])
+	}
+	return all, nil
+}
+
+// transfersIn returns how many tensors of a type are in a file, 0 if that can't
+// be told.
+func transfersIn(path string, info popef.TensorInfo) int64 {
+	if strings.EqualFold(filepath.Ext(path), ".bin") {
+		size, err := info.SizeInBytes()
+		f, e := os.Stat(path)
+		if err != nil || e != nil || size == 0 || f.Size()%size != 0 {
+			return 0
+		}
+		return f.Size() / size
+	}
+	t, err := tensorfile.ReadONNX(path)
+	if err != nil {
+		return 0
+	}
+	shape, want := t.Dims, info.Shape
+	switch {
+	case slices.Equal(shape, want):
+		return 1
+	case len(shape) == len(want)+1 && slices.Equal(shape[1:], want):
+		return shape[0]
+	case len(shape) == len(want) && len(want) > 0 && slices.Equal(shape[1:], want[1:]) && want[0] > 0 && shape[0]%want[0] == 0:
+		return shape[0] / want[0]
+	}
+	return 0
+}
