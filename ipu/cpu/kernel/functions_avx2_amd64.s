@@ -2001,51 +2001,50 @@ TEXT ·swishAVX2(SB), NOSPLIT, $0-28
 	VMOVUPS      lanes<>+128(SB), Y1
 	VMOVUPS      lanes<>+64(SB), Y2
 	VMOVUPS      lanes<>+96(SB), Y3
-	VMOVUPS      lanes<>+160(SB), Y4
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
 	JL           tail68
 
 loop67:
-	VMOVUPS      (CX)(BX*1), Y5
-	VMULPS       Y0, Y5, Y6
-	VORPS        lanes<>+1120(SB), Y6, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMAXPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+256(SB), Y8
-	VFMADD213PS  Y2, Y7, Y8
-	VSUBPS       Y2, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VFNMADD231PS lanes<>+320(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      Y4, Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y1, Y7, Y11
-	VFMADD213PS  Y1, Y7, Y11
-	VPSUBD       Y2, Y8, Y8
-	VPSRAD       $0x01, Y8, Y7
-	VPSUBD       Y7, Y8, Y8
+	VMOVUPS      (CX)(BX*1), Y4
+	VMULPS       Y0, Y4, Y5
+	VORPS        lanes<>+1120(SB), Y5, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+256(SB), Y7
+	VFMADD213PS  Y2, Y6, Y7
+	VSUBPS       Y2, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VFNMADD231PS lanes<>+320(SB), Y8, Y6
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+160(SB), Y10
+	VMOVUPS      lanes<>+352(SB), Y11
+	VFMADD213PS  lanes<>+384(SB), Y6, Y11
+	VMOVUPS      lanes<>+416(SB), Y12
+	VFMADD213PS  lanes<>+448(SB), Y6, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  Y1, Y6, Y10
+	VFMADD213PS  Y1, Y6, Y10
+	VPSUBD       Y2, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       Y3, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y10, Y6
 	VPADDD       Y3, Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y11, Y7
-	VPADDD       Y3, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y7, Y7
-	VMOVUPS      Y1, Y8
-	VBLENDVPS    Y6, Y7, Y8, Y6
-	VADDPS       Y8, Y7, Y7
-	VDIVPS       Y7, Y6, Y6
-	VMULPS       Y5, Y6, Y5
-	VMOVUPS      Y5, (AX)(BX*1)
+	VMULPS       Y7, Y6, Y6
+	VMOVUPS      Y1, Y7
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VMULPS       Y4, Y5, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
 	SUBQ         $0x08, DX
 	JGE          loop67
@@ -2055,46 +2054,46 @@ tail68:
 	JZ           done69
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
-	VMOVUPS      (SI)(DX*4), Y5
-	VMASKMOVPS   (CX)(BX*1), Y5, Y6
-	VMULPS       Y0, Y6, Y0
-	VORPS        lanes<>+1120(SB), Y0, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMAXPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+256(SB), Y8
-	VFMADD213PS  Y2, Y7, Y8
-	VSUBPS       Y2, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VFNMADD231PS lanes<>+320(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      Y4, Y4
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VMULPS       Y0, Y5, Y0
+	VORPS        lanes<>+1120(SB), Y0, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+256(SB), Y7
+	VFMADD213PS  Y2, Y6, Y7
+	VSUBPS       Y2, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VFNMADD231PS lanes<>+320(SB), Y8, Y6
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+160(SB), Y10
 	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y7, Y11
+	VFMADD213PS  lanes<>+384(SB), Y6, Y11
 	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y7, Y12
-	VFMADD213PS  Y12, Y9, Y11
-	VFMADD213PS  Y11, Y10, Y4
-	VFMADD213PS  Y1, Y7, Y4
-	VFMADD213PS  Y1, Y7, Y4
-	VPSUBD       Y2, Y8, Y7
-	VPSRAD       $0x01, Y7, Y2
-	VPSUBD       Y2, Y7, Y7
+	VFMADD213PS  lanes<>+448(SB), Y6, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  Y1, Y6, Y10
+	VFMADD213PS  Y1, Y6, Y10
+	VPSUBD       Y2, Y7, Y6
+	VPSRAD       $0x01, Y6, Y2
+	VPSUBD       Y2, Y6, Y6
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y4, Y2
-	VPADDD       Y3, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y2, Y2
+	VMULPS       Y2, Y10, Y2
+	VPADDD       Y3, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y2, Y2
 	VMOVUPS      Y1, Y1
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VADDPS       Y1, Y2, Y1
 	VDIVPS       Y1, Y0, Y0
-	VMULPS       Y6, Y0, Y0
-	VMASKMOVPS   Y0, Y5, (AX)(BX*1)
+	VMULPS       Y5, Y0, Y0
+	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
 done69:
 	VZEROUPPER
@@ -2110,45 +2109,42 @@ TEXT ·eluAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS rate+28(FP), Y1
 	VBROADCASTSS all+32(FP), Y2
 	VMOVUPS      lanes<>+64(SB), Y3
-	VMOVUPS      lanes<>+160(SB), Y4
-	VMOVUPS      lanes<>+352(SB), Y5
-	VMOVUPS      lanes<>+384(SB), Y6
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
 	JL           tail71
 
 loop70:
-	VMOVUPS      (CX)(BX*1), Y7
-	VXORPS       X8, X8, X8
-	VMULPS       Y1, Y7, Y9
-	VMINPS       Y9, Y8, Y9
-	VMOVUPS      lanes<>+1152(SB), Y10
-	VMAXPS       Y9, Y10, Y9
-	VMOVUPS      lanes<>+256(SB), Y10
-	VFMADD213PS  Y3, Y9, Y10
-	VSUBPS       Y3, Y10, Y11
-	VMOVAPS      Y9, Y9
-	VFNMADD231PS lanes<>+288(SB), Y11, Y9
-	VFNMADD231PS lanes<>+320(SB), Y11, Y9
-	VMULPS       Y9, Y9, Y11
-	VMULPS       Y11, Y11, Y12
-	VMOVUPS      Y4, Y13
-	VMOVUPS      Y5, Y14
-	VFMADD213PS  Y6, Y9, Y14
-	VMOVUPS      lanes<>+416(SB), Y15
-	VFMADD213PS  lanes<>+448(SB), Y9, Y15
-	VFMADD213PS  Y15, Y11, Y14
-	VFMADD213PS  Y14, Y12, Y13
-	VMULPS       Y9, Y9, Y11
-	VFMADD213PS  Y9, Y11, Y13
-	VPSLLD       $0x17, Y10, Y9
-	VSUBPS       lanes<>+128(SB), Y9, Y10
-	VFMADD213PS  Y10, Y9, Y13
-	VMULPS       Y0, Y13, Y9
-	VCMPPS       $0x11, Y8, Y7, Y10
-	VBLENDVPS    Y10, Y9, Y7, Y7
-	VMULPS       Y2, Y7, Y7
-	VMOVUPS      Y7, (AX)(BX*1)
+	VMOVUPS      (CX)(BX*1), Y4
+	VXORPS       X5, X5, X5
+	VMULPS       Y1, Y4, Y6
+	VMINPS       Y6, Y5, Y6
+	VMOVUPS      lanes<>+1152(SB), Y7
+	VMAXPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+256(SB), Y7
+	VFMADD213PS  Y3, Y6, Y7
+	VSUBPS       Y3, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VFNMADD231PS lanes<>+320(SB), Y8, Y6
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+160(SB), Y10
+	VMOVUPS      lanes<>+352(SB), Y11
+	VFMADD213PS  lanes<>+384(SB), Y6, Y11
+	VMOVUPS      lanes<>+416(SB), Y12
+	VFMADD213PS  lanes<>+448(SB), Y6, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VMULPS       Y6, Y6, Y8
+	VFMADD213PS  Y6, Y8, Y10
+	VPSLLD       $0x17, Y7, Y6
+	VSUBPS       lanes<>+128(SB), Y6, Y7
+	VFMADD213PS  Y7, Y6, Y10
+	VMULPS       Y0, Y10, Y6
+	VCMPPS       $0x11, Y5, Y4, Y7
+	VBLENDVPS    Y7, Y6, Y4, Y4
+	VMULPS       Y2, Y4, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
 	SUBQ         $0x08, DX
 	JGE          loop70
@@ -2158,38 +2154,38 @@ tail71:
 	JZ           done72
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
-	VMOVUPS      (SI)(DX*4), Y7
-	VMASKMOVPS   (CX)(BX*1), Y7, Y9
-	VXORPS       X8, X8, X8
-	VMULPS       Y1, Y9, Y1
-	VMINPS       Y1, Y8, Y1
-	VMOVUPS      lanes<>+1152(SB), Y10
-	VMAXPS       Y1, Y10, Y1
-	VMOVUPS      lanes<>+256(SB), Y10
-	VFMADD213PS  Y3, Y1, Y10
-	VSUBPS       Y3, Y10, Y3
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y6
+	VXORPS       X5, X5, X5
+	VMULPS       Y1, Y6, Y1
+	VMINPS       Y1, Y5, Y1
+	VMOVUPS      lanes<>+1152(SB), Y7
+	VMAXPS       Y1, Y7, Y1
+	VMOVUPS      lanes<>+256(SB), Y7
+	VFMADD213PS  Y3, Y1, Y7
+	VSUBPS       Y3, Y7, Y3
 	VMOVAPS      Y1, Y1
 	VFNMADD231PS lanes<>+288(SB), Y3, Y1
 	VFNMADD231PS lanes<>+320(SB), Y3, Y1
 	VMULPS       Y1, Y1, Y3
-	VMULPS       Y3, Y3, Y11
-	VMOVUPS      Y4, Y4
-	VMOVUPS      Y5, Y5
-	VFMADD213PS  Y6, Y1, Y5
-	VMOVUPS      lanes<>+416(SB), Y6
-	VFMADD213PS  lanes<>+448(SB), Y1, Y6
-	VFMADD213PS  Y6, Y3, Y5
-	VFMADD213PS  Y5, Y11, Y4
+	VMULPS       Y3, Y3, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VMOVUPS      lanes<>+352(SB), Y10
+	VFMADD213PS  lanes<>+384(SB), Y1, Y10
+	VMOVUPS      lanes<>+416(SB), Y11
+	VFMADD213PS  lanes<>+448(SB), Y1, Y11
+	VFMADD213PS  Y11, Y3, Y10
+	VFMADD213PS  Y10, Y8, Y9
 	VMULPS       Y1, Y1, Y3
-	VFMADD213PS  Y1, Y3, Y4
-	VPSLLD       $0x17, Y10, Y1
+	VFMADD213PS  Y1, Y3, Y9
+	VPSLLD       $0x17, Y7, Y1
 	VSUBPS       lanes<>+128(SB), Y1, Y3
-	VFMADD213PS  Y3, Y1, Y4
-	VMULPS       Y0, Y4, Y0
-	VCMPPS       $0x11, Y8, Y9, Y1
-	VBLENDVPS    Y1, Y0, Y9, Y0
+	VFMADD213PS  Y3, Y1, Y9
+	VMULPS       Y0, Y9, Y0
+	VCMPPS       $0x11, Y5, Y6, Y1
+	VBLENDVPS    Y1, Y0, Y6, Y0
 	VMULPS       Y2, Y0, Y0
-	VMASKMOVPS   Y0, Y7, (AX)(BX*1)
+	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
 done72:
 	VZEROUPPER

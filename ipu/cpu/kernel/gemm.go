@@ -107,13 +107,6 @@ func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb
 	}
 }
 
-// multiplyRow adds alpha·a·B to one row of Y, where a is the first row of A.
-func multiplyRow[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
-	if !vectorBlock(y, len(y), 1, len(y), a, b, ldb, k, alpha) {
-		multiplyOne(y, a, b, ldb, k, alpha)
-	}
-}
-
 func multiplyOne[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
 	p := 0
 	for ; p+3 < k; p += 4 {

@@ -48,23 +48,25 @@ const (
 // activations, and how many state-sized buffers: H before and after a step,
 // and what [recurrentTask.states] says.
 var cellKinds = [...]struct{ gates, acts, states int }{
-	rnnCell: {1, 1, 2}, gruCell: {3, 2, 3}, gruLinearCell: {3, 2, 3}, lstmCell: {4, 3, 4},
+	rnnCell: {1, 1, 2}, gruCell: {3, 2, 3}, gruLinearCell: {3, 2, 2}, lstmCell: {4, 3, 4},
 }
 
 // recurrent computes ONNX's LSTM, GRU and RNN. With X·Wᵀ + B for a chunk of
 // time steps computed by one matrix product, what is left for every step is
 // H·Rᵀ and the gates. W and R are packed per gate, so that panels do not
-// straddle gates.
+// straddle gates, and the sums of a gate are as long as its panels are wide.
 type recurrent[T float] struct {
 	kind                        cellKind
 	gates                       int
 	steps, batch, input, hidden int
+	padded                      int // hidden, rounded up to whole panels
 	dirs                        int
 	reverse                     bool // the first direction runs backwards
 	batchFirst                  bool
 	inputForget                 bool
 	clip                        T                  // 0: none
 	acts                        [][3]activation[T] // per direction
+	usual                       bool               // nothing but the gates with their usual activations
 	wPacked, rPacked            bool
 	chunk                       int // time steps of one matrix product
 
@@ -117,10 +119,12 @@ func newRecurrent[T float](op graph.Op, in []graph.TensorType) (Kernel, error) {
 		}
 		k.acts = append(k.acts, acts)
 	}
+	k.usual = k.clip == 0 && !k.inputForget && operand(in, recurrentP).DType == graph.Invalid && usualActivations(names, cell.acts)
+	k.padded = (k.hidden + panel - 1) / panel * panel
 	size := elementSize[T]()
 	k.wBytes = k.dirs * k.gates * packedLen(k.input, k.hidden) * size
 	k.rBytes = k.dirs * k.gates * packedLen(k.hidden, k.hidden) * size
-	step := max(1, k.dirs*k.batch*k.gates*k.hidden*size)
+	step := max(1, k.dirs*k.batch*k.gates*k.padded*size)
 	k.chunk = max(1, min(k.steps, recurrentChunkBytes/step))
 	k.place()
 	return k, nil
@@ -135,15 +139,24 @@ func (k *recurrent[T]) place() {
 		return at
 	}
 	size := elementSize[T]()
-	k.gatesAt = place(k.dirs * k.chunk * k.batch * k.gates * k.hidden * size)
-	k.biasAt = place(k.dirs * k.gates * k.hidden * size)
-	k.stateAt = place(cellKinds[k.kind].states * k.dirs * k.batch * k.hidden * size)
+	k.gatesAt = place(k.dirs * k.chunk * k.batch * k.gates * k.padded * size)
+	k.biasAt = place(k.dirs * k.gates * k.padded * size)
+	k.stateAt = place((cellKinds[k.kind].states*k.dirs*k.batch*k.hidden + k.sums()) * size)
 	if !k.wPacked {
 		k.wAt = place(k.wBytes)
 	}
 	if !k.rPacked {
 		k.rAt = place(k.rBytes)
 	}
+}
+
+// sums is how many sums gruLinearCell keeps besides those of X: the last gate's
+// H·Rᵀ + B of every batch entry.
+func (k *recurrent[T]) sums() int {
+	if k.kind != gruLinearCell {
+		return 0
+	}
+	return k.dirs * (k.batch + 1) * k.padded
 }
 
 // Scratch implements [Kernel].

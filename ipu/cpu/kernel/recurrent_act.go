@@ -3,11 +3,28 @@ package kernel
 import (
 	"fmt"
 	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // activation is a function that a recurrent operator applies to a slice in
 // place.
 type activation[T float] func(x []T)
+
+// usualActivations reports whether all cells have ONNX's default activations,
+// which come in groups of n.
+func usualActivations(names []string, n int) bool {
+	for i, name := range names {
+		want := "Tanh"
+		if n > 1 && i%n == 0 {
+			want = "Sigmoid" // of the gates
+		}
+		if name != want {
+			return false
+		}
+	}
+	return true
+}
 
 // newActivation returns ONNX's activation of the given name.
 func newActivation[T float](name string, alpha, beta float64) (activation[T], error) {
@@ -30,15 +47,12 @@ func newActivation[T float](name string, alpha, beta float64) (activation[T], er
 // fastActivation returns the activations that nearly all models use, for
 // float32.
 func fastActivation(name string) activation[float32] {
-	switch name {
-	case "Sigmoid":
-		return func(x []float32) { sigmoidF32(x, x) }
-	case "Tanh":
-		return func(x []float32) { tanhF32(x, x) }
-	case "Softplus":
-		return func(x []float32) { softplusF32(x, x) }
+	fn := map[string]graph.UnaryFn{"Sigmoid": graph.Sigmoid, "Tanh": graph.Tanh, "Softplus": graph.Softplus, "Relu": graph.Relu}[name]
+	if fn == "" {
+		return nil
 	}
-	return nil
+	f := unaryF32(&graph.Unary{Fn: fn})
+	return func(x []float32) { f(x, x) }
 }
 
 // scalarActivation returns an activation as a function of one number.

@@ -12,14 +12,17 @@ type recurrentTask[T float] struct {
 	h0, c0        []T
 	y, yh, yc     []T
 
-	bufs  []T // [dirs][chunk·batch][gates][hidden], rows in the order of X
-	bias  []T // [dirs][gates][hidden], of W and, but for the last gate of gruLinearCell, R together
+	bufs  []T // [dirs][chunk·batch][gates][padded], rows in the order of X
+	bias  []T // [dirs][gates][padded], of W and, but for the last gate of gruLinearCell, R together
 	state []T // [states][dirs][batch][hidden]
+	sum   []T // of gruLinearCell: [dirs][batch+1][padded], the last gate's H·Rᵀ + B and B
 
 	first, count int // the chunk's time steps
 	phase        recurrentPhase
 	parts        int
-	rows, cols   int // of the blocks into which the current phase is cut
+	stretches    int // of the chunk's rows of X
+	rows, blocks int // of a stretch
+	cols         int // panels of all gates or, for stepPhase, of one
 	step, stage  int // for stepPhase
 }
 
@@ -46,6 +49,7 @@ func (t *recurrentTask[T]) bind(in, out [][]byte, scratch []byte) error {
 	t.bufs = view[T](scratch[t.gatesAt:t.biasAt])
 	t.bias = view[T](scratch[t.biasAt:t.stateAt])
 	t.state = view[T](scratch[t.stateAt:])
+	t.sum = t.state[cellKinds[t.kind].states*t.dirs*t.batch*t.hidden:][:t.sums()]
 	if !t.wPacked {
 		t.Pack(recurrentW, scratch[t.wAt:][:t.wBytes], in[recurrentW])
 		t.w = view[T](scratch[t.wAt:][:t.wBytes])
@@ -58,8 +62,8 @@ func (t *recurrentTask[T]) bind(in, out [][]byte, scratch []byte) error {
 }
 
 // states returns state buffer i of one batch entry: 0 and 1 hold H in turn. An
-// LSTM has C in 2 and h(C) in 3; a GRU has in 2 what its last gate takes from
-// H: r∘H, or H·Rᵀ + B for gruLinearCell.
+// LSTM has C in 2 and h(C) in 3; gruCell has in 2 what its last gate takes from
+// H: r∘H.
 func (t *recurrentTask[T]) states(i, d, b int) []T {
 	return t.state[((i*t.dirs+d)*t.batch+b)*t.hidden:][:t.hidden]
 }
@@ -84,23 +88,44 @@ func (t *recurrentTask[T]) start() {
 				copy(c, t.c0[t.stateIndex(d, b):])
 			}
 		}
-		width := t.gates * t.hidden
-		bias := t.bias[d*width:][:width]
-		clear(bias)
-		if t.b != nil {
-			b := t.b[d*2*width:]
-			copy(bias, b)
-			if t.kind == gruLinearCell {
-				width = 2 * t.hidden
-			}
-			for i := range width {
-				bias[i] += b[t.gates*t.hidden+i]
-			}
-		}
+		t.startBias(d)
 	}
 	if t.lens != nil {
 		clear(t.y)
 	}
+}
+
+// startBias adds up the biases of a direction.
+func (t *recurrentTask[T]) startBias(d int) {
+	bias := t.bias[d*t.gates*t.padded:][:t.gates*t.padded]
+	clear(bias)
+	var last []T
+	if t.kind == gruLinearCell {
+		last = t.lastSum(d, t.batch)
+		clear(last)
+	}
+	if t.b == nil {
+		return
+	}
+	for gate := range t.gates {
+		ofX := t.b[(d*2*t.gates+gate)*t.hidden:][:t.hidden]
+		ofH := t.b[(d*2*t.gates+t.gates+gate)*t.hidden:][:t.hidden]
+		to := bias[gate*t.padded:]
+		copy(to, ofX)
+		if last != nil && gate == t.gates-1 {
+			copy(last, ofH)
+			continue
+		}
+		for i, v := range ofH {
+			to[i] += v
+		}
+	}
+}
+
+// lastSum returns what gruLinearCell keeps for its last gate and a batch entry;
+// beyond the last one there is the bias.
+func (t *recurrentTask[T]) lastSum(d, b int) []T {
+	return t.sum[(d*(t.batch+1)+b)*t.padded:][:t.padded]
 }
 
 // finish writes the last states.
@@ -133,14 +158,14 @@ func (t *recurrentTask[T]) chunkStart(d int) int {
 // gateRow returns the gates of a batch entry at a step of the chunk.
 func (t *recurrentTask[T]) gateRow(d, b, s int) []T {
 	at, _ := t.gateIndex(d, b, s)
-	return t.bufs[at:][:t.gates*t.hidden]
+	return t.bufs[at:][:t.gates*t.padded]
 }
 
 // gateIndex returns where a gateRow begins and how far the next batch entry's
 // is from it.
 func (t *recurrentTask[T]) gateIndex(d, b, s int) (at, step int) {
 	row := t.time(d, s) - t.chunkStart(d)
-	width := t.gates * t.hidden
+	width := t.gates * t.padded
 	if t.batchFirst {
 		row += b * t.count
 		step = t.count * width
@@ -151,12 +176,21 @@ func (t *recurrentTask[T]) gateIndex(d, b, s int) (at, step int) {
 	return (d*t.chunk*t.batch + row) * width, step
 }
 
+// inputRows is how many rows of X are multiplied with all panels of W before
+// the next ones are: they stay in a cache that is close.
+const inputRows = 96
+
 // inputs computes X·Wᵀ + B for the chunk.
 func (t *recurrentTask[T]) inputs(p Pool) {
 	t.phase = inputPhase
-	t.rows, t.cols = t.count*t.batch, (t.hidden+panel-1)/panel
-	n := t.dirs * t.gates * t.cols
-	t.parts = cut(p, n, t.rows*panel*t.input/2+1)
+	t.stretches, t.rows = 1, t.count*t.batch
+	if t.batchFirst {
+		// The rows of X for the chunk lie together only within a batch entry.
+		t.stretches, t.rows = t.batch, t.count
+	}
+	t.blocks, t.cols = (t.rows+inputRows-1)/inputRows, t.gates*t.padded/panel
+	n := t.dirs * t.stretches * t.blocks * t.cols
+	t.parts = cut(p, n, min(t.rows, inputRows)*panel*t.input/16+1)
 	p.Run(t, t.parts)
 }
 
@@ -164,11 +198,11 @@ func (t *recurrentTask[T]) inputs(p Pool) {
 // each other, so they are divided first; only if that leaves workers idle and
 // one step is much work, the hidden units of every step are.
 func (t *recurrentTask[T]) recur(p Pool) {
-	cost := t.gates * (t.hidden*t.hidden/2 + 10*t.hidden)
+	cost := t.gates*(t.hidden*t.hidden/16+t.hidden) + 1
 	units := t.dirs * t.batch
 	if units < p.Workers() && units*cost >= 4*grain {
 		t.phase = stepPhase
-		t.cols = (t.hidden + panel - 1) / panel
+		t.cols = t.padded / panel
 		for t.step = t.first; t.step < t.first+t.count; t.step++ {
 			for t.stage = range t.stages() {
 				t.parts = cut(p, units*t.cols, cost/t.cols)
@@ -196,20 +230,22 @@ func (t *recurrentTask[T]) stages() int {
 func (t *recurrentTask[T]) Do(part int) {
 	switch t.phase {
 	case inputPhase:
-		for i, end := span(t.dirs*t.gates*t.cols, t.parts, part, 1); i < end; i++ {
-			t.inputPanel(i/(t.gates*t.cols), i/t.cols%t.gates, i%t.cols*panel)
+		for i, end := span(t.dirs*t.stretches*t.blocks*t.cols, t.parts, part, 1); i < end; i++ {
+			block := i / t.cols
+			stretch := block / t.blocks
+			t.inputBlock(stretch/t.stretches, stretch%t.stretches, block%t.blocks*inputRows, i%t.cols)
 		}
 	case chunkPhase:
-		lo, hi := span(t.dirs*t.batch, t.parts, part, 1)
-		for s := t.first; s < t.first+t.count; s++ {
-			for i := lo; i < hi; {
-				d := i / t.batch
-				end := min(hi, (d+1)*t.batch)
+		// One direction after the other: each has an R of its own.
+		for i, hi := span(t.dirs*t.batch, t.parts, part, 1); i < hi; {
+			d := i / t.batch
+			end := min(hi, (d+1)*t.batch)
+			for s := t.first; s < t.first+t.count; s++ {
 				for stage := range t.stages() {
 					t.cells(d, i-d*t.batch, end-d*t.batch, s, stage, 0, t.hidden)
 				}
-				i = end
 			}
+			i = end
 		}
 	case stepPhase:
 		for i, end := span(t.dirs*t.batch*t.cols, t.parts, part, 1); i < end; i++ {
@@ -220,28 +256,28 @@ func (t *recurrentTask[T]) Do(part int) {
 	}
 }
 
-// inputPanel computes a panel of one gate's inputs for all rows of the chunk.
-func (t *recurrentTask[T]) inputPanel(d, gate, j int) {
-	cols := min(panel, t.hidden-j)
-	w := t.w[(d*t.gates+gate)*packedLen(t.input, t.hidden)+j*t.input:][:t.input*panel]
-	bias := t.bias[(d*t.gates+gate)*t.hidden+j:][:cols]
-	start, width := t.chunkStart(d), t.gates*t.hidden
-	gates := t.bufs[d*t.chunk*t.batch*width+gate*t.hidden+j:]
-	for row := range t.rows {
-		copy(gates[row*width:][:cols], bias)
-	}
-	// The chunk's rows of X lie together, with the batch first those of
-	// every entry.
-	stretches, rows, at, step := 1, t.rows, start*t.batch, 0
+// inputBlock computes a panel of the gates' inputs for up to inputRows rows of a
+// stretch of the chunk.
+func (t *recurrentTask[T]) inputBlock(d, stretch, row, col int) {
+	rows, width := min(inputRows, t.rows-row), t.gates*t.padded
+	w := t.w[(d*t.gates*t.padded+col*panel)*t.input:][:t.input*panel]
+	bias := t.bias[d*width+col*panel:][:panel]
+	y := t.bufs[(d*t.chunk*t.batch+stretch*t.rows+row)*width+col*panel:]
+	at := t.chunkStart(d)
 	if t.batchFirst {
-		stretches, rows, at, step = t.batch, t.count, start, t.steps
+		at += stretch * t.steps
+	} else {
+		at *= t.batch
 	}
-	for i := range stretches {
-		x := matrix[T]{t.x[(at+i*step)*t.input:], t.input, 1}
-		y := gates[i*rows*width:]
-		for p := 0; p < t.input; p += block[T]() {
-			multiplyBlock(y, width, rows, cols, x.at(0, p), w[p*panel:], panel, min(block[T](), t.input-p), 1)
-		}
+	x := matrix[T]{t.x[(at+row)*t.input:], t.input, 1}
+	if vectorProducts(y, width, rows, panel, x, w, t.input, bias, 0) {
+		return
+	}
+	for i := range rows {
+		copy(y[i*width:][:panel], bias)
+	}
+	for p := 0; p < t.input; p += block[T]() {
+		multiplyBlock(y, width, rows, panel, x.at(0, p), w[p*panel:], panel, min(block[T](), t.input-p), 1)
 	}
 }
 
@@ -256,14 +292,7 @@ func (t *recurrentTask[T]) cells(d, b0, b1, s, stage, lo, hi int) {
 		t.gateProducts(d, 2, 3, b0, b1, s, lo, hi, 2)
 	case t.kind == gruLinearCell:
 		t.gateProducts(d, 0, 2, b0, b1, s, lo, hi, from)
-		for b := b0; b < b1; b++ {
-			sum := t.states(2, d, b)[lo:hi]
-			clear(sum)
-			if t.b != nil {
-				copy(sum, t.b[(d*6+5)*t.hidden+lo:])
-			}
-		}
-		t.products(d, 2, b0, b1, s, lo, hi, from, t.state[((2*t.dirs+d)*t.batch+b0)*t.hidden:], t.hidden)
+		t.products(d, 2, 3, b0, b1, s, lo, hi, from, t.sum[(d*(t.batch+1)+b0)*t.padded:], t.padded, t.lastSum(d, t.batch), 0)
 	default:
 		t.gateProducts(d, 0, t.gates, b0, b1, s, lo, hi, from)
 	}
@@ -273,32 +302,40 @@ func (t *recurrentTask[T]) cells(d, b0, b1, s, stage, lo, hi int) {
 			copy(next, h)
 			continue
 		}
-		sums := t.gateRow(d, b, s)
-		switch t.kind {
-		case rnnCell:
-			t.activate(t.acts[d][0], sums[lo:hi])
-			copy(next, sums[lo:hi])
-		case gruCell:
-			if stage == 0 {
-				multiplied := t.states(2, d, b)[lo:hi]
-				copy(multiplied, h)
-				t.reset(d, sums, lo, multiplied)
-				continue
-			}
-			t.update(d, sums, lo, h, next)
-		case gruLinearCell:
-			sum := t.states(2, d, b)[lo:hi]
-			t.reset(d, sums, lo, sum)
-			for j, v := range sums[2*t.hidden+lo:][:len(sum)] {
-				sums[2*t.hidden+lo+j] = v + sum[j]
-			}
-			t.update(d, sums, lo, h, next)
-		case lstmCell:
-			t.lstm(d, sums, lo, hi, t.states(2, d, b)[lo:hi], t.states(3, d, b)[lo:hi], next)
-		}
-		if t.y != nil {
+		t.unit(d, b, stage, lo, hi, t.gateRow(d, b, s), h, next)
+		if t.y != nil && stage == t.stages()-1 {
 			copy(t.y[t.outputIndex(d, b, t.time(d, s))+lo:][:hi-lo], next)
 		}
+	}
+}
+
+// unit computes the hidden units [lo, hi) of a batch entry from the sums of its
+// gates and h, its H before the step, to next.
+func (t *recurrentTask[T]) unit(d, b, stage, lo, hi int, sums, h, next []T) {
+	if t.usual && t.vectorUnit(d, b, stage, lo, sums, h, next) {
+		return
+	}
+	switch t.kind {
+	case rnnCell:
+		t.activate(t.acts[d][0], sums[lo:hi])
+		copy(next, sums[lo:hi])
+	case gruCell:
+		if stage == 0 {
+			multiplied := t.states(2, d, b)[lo:hi]
+			copy(multiplied, h)
+			t.reset(d, sums, lo, multiplied)
+			return
+		}
+		t.update(d, sums, lo, h, next)
+	case gruLinearCell:
+		sum := t.lastSum(d, b)[lo:hi]
+		t.reset(d, sums, lo, sum)
+		for j, v := range sums[2*t.padded+lo:][:len(sum)] {
+			sums[2*t.padded+lo+j] = v + sum[j]
+		}
+		t.update(d, sums, lo, h, next)
+	case lstmCell:
+		t.lstm(d, sums, lo, hi, t.states(2, d, b)[lo:hi], t.states(3, d, b)[lo:hi], next)
 	}
 }
 
@@ -306,29 +343,50 @@ func (t *recurrentTask[T]) cells(d, b0, b1, s, stage, lo, hi int) {
 // buffer from.
 func (t *recurrentTask[T]) gateProducts(d, g0, g1, b0, b1, s, lo, hi, from int) {
 	at, step := t.gateIndex(d, b0, s)
-	for gate := g0; gate < g1; gate++ {
-		t.products(d, gate, b0, b1, s, lo, hi, from, t.bufs[at+gate*t.hidden:], step)
-	}
+	y := t.bufs[at+g0*t.padded:]
+	t.products(d, g0, g1, b0, b1, s, lo, hi, from, y, step, y, step)
 }
 
-// products adds H·Rᵀ of one gate to y, whose rows, one for each batch entry
-// from b0 on, are step apart.
-func (t *recurrentTask[T]) products(d, gate, b0, b1, s, lo, hi, from int, y []T, step int) {
-	r := t.r[(d*t.gates+gate)*packedLen(t.hidden, t.hidden):]
-	for j := lo; j < hi; j += panel {
-		cols := min(panel, hi-j)
-		panelR := r[j*t.hidden:][:t.hidden*panel]
+// products sets y to H·Rᵀ of the gates [g0, g1), added to c; their rows, one
+// for each batch entry from b0 on, are step and cStep apart.
+func (t *recurrentTask[T]) products(d, g0, g1, b0, b1, s, lo, hi, from int, y []T, step int, c []T, cStep int) {
+	r := t.r[(d*t.gates+g0)*t.padded*t.hidden:]
+	hi = (hi + panel - 1) / panel * panel
+	if lo == 0 && hi == t.padded {
+		// The gates' panels follow each other.
+		g0, g1, hi = 0, 1, (g1-g0)*t.padded
+	}
+	for gate := range g1 - g0 {
+		at := gate*t.padded + lo
+		r, y, c := r[at*t.hidden:], y[at:], c[at:]
 		if t.lens == nil {
 			h := matrix[T]{t.state[((from*t.dirs+d)*t.batch+b0)*t.hidden:], t.hidden, 1}
-			multiplyBlock(y[j:], step, b1-b0, cols, h, panelR, panel, t.hidden, 1)
+			addProduct(y, step, b1-b0, hi-lo, h, r, t.hidden, c, cStep)
 			continue
 		}
 		for b := b0; b < b1; b++ {
 			if t.active(d, b, s) {
 				h := matrix[T]{t.states(from, d, b), t.hidden, 1}
-				multiplyRow(y[(b-b0)*step+j:][:cols], h, panelR, panel, t.hidden, 1)
+				addProduct(y[(b-b0)*step:], step, 1, hi-lo, h, r, t.hidden, c[(b-b0)*cStep:], cStep)
 			}
 		}
+	}
+}
+
+// addProduct sets rows×cols elements of y to c + A·B, where B has k rows and
+// comes in panels. Rows of c are cStep apart, in the same memory as y's if that
+// is not 0.
+func addProduct[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int) {
+	if vectorProducts(y, step, rows, cols, a, b, k, c, cStep) {
+		return
+	}
+	if cStep == 0 {
+		for i := range rows {
+			copy(y[i*step:][:cols], c)
+		}
+	}
+	for j := 0; j < cols; j += panel {
+		multiplyBlock(y[j:], step, rows, panel, a, b[j*k:], panel, k, 1)
 	}
 }
 
@@ -340,7 +398,7 @@ func (t *recurrentTask[T]) active(d, b, s int) bool {
 // reset multiplies x with a GRU's reset gate r = f(Xr + H·Rrᵀ), for the hidden
 // units from lo on.
 func (t *recurrentTask[T]) reset(d int, sums []T, lo int, x []T) {
-	r := sums[t.hidden+lo:][:len(x)]
+	r := sums[t.padded+lo:][:len(x)]
 	t.activate(t.acts[d][0], r)
 	for j, v := range r {
 		x[j] *= v
@@ -351,7 +409,7 @@ func (t *recurrentTask[T]) reset(d int, sums []T, lo int, x []T) {
 //
 //	z = f(Xz + H·Rzᵀ)     h = g(Xh + …)     H' = (1-z)∘h + z∘H
 func (t *recurrentTask[T]) update(d int, sums []T, lo int, h, next []T) {
-	z, g := sums[lo:][:len(h)], sums[2*t.hidden+lo:][:len(h)]
+	z, g := sums[lo:][:len(h)], sums[2*t.padded+lo:][:len(h)]
 	t.activate(t.acts[d][0], z)
 	t.activate(t.acts[d][1], g)
 	next = next[:len(h)]
@@ -369,8 +427,8 @@ func (t *recurrentTask[T]) update(d int, sums []T, lo int, h, next []T) {
 //	o = f(Xo + H·Roᵀ + Po∘C')    H' = o∘h(C')
 func (t *recurrentTask[T]) lstm(d int, sums []T, lo, hi int, c, hc, h []T) {
 	n := hi - lo
-	i, o := sums[lo:][:n], sums[t.hidden+lo:][:n]
-	f, g := sums[2*t.hidden+lo:][:n], sums[3*t.hidden+lo:][:n]
+	i, o := sums[lo:][:n], sums[t.padded+lo:][:n]
+	f, g := sums[2*t.padded+lo:][:n], sums[3*t.padded+lo:][:n]
 	c, hc, h = c[:n], hc[:n], h[:n]
 	var po []T
 	if t.p != nil {

@@ -28,6 +28,7 @@ var files = []struct {
 	{"elementwise", writeElementwise},
 	{"depthwise", writeDepthwise},
 	{"functions", writeFunctions},
+	{"cells", writeCells},
 }
 
 func main() {

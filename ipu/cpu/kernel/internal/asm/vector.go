@@ -76,11 +76,11 @@ func (a *asm) ramp(first uint32) operand.Mem {
 }
 
 // hold loads the constants that code uses most into registers, for the code
-// until release.
-func (a *asm) hold(code func(*asm)) {
-	most := 4
+// until release. The code has so many vectors of operands.
+func (a *asm) hold(operands int, code func(*asm)) {
+	most := max(0, 5-operands)
 	if a.wide() {
-		most = 16
+		most = max(0, 18-2*operands)
 	}
 	counted := &asm{Context: build.NewContext(), isa: a.isa}
 	counted.Function("counted")
@@ -180,6 +180,10 @@ type loop struct {
 	// body computes a vector of the result from those of the operands. It
 	// must not change them.
 	body func(a *asm, x, s []vec) vec
+	// outs and bodies replace dst and body where there are several results,
+	// which may be operands too.
+	outs   []string
+	bodies func(a *asm, x, s []vec) []vec
 	// sum is set if the results are to be added up too, and returned.
 	sum bool
 	// noStore is set if only the sum is wanted.
@@ -189,11 +193,20 @@ type loop struct {
 // write writes the function: whole vectors in a loop, then what is left with a
 // mask. A result for an element is the same wherever the element stands.
 func (l loop) write(a *asm) {
-	slices := append([]string{"dst"}, l.slices...)
-	if l.noStore {
-		slices = l.slices
+	if l.bodies == nil {
+		l.outs = []string{"dst"}
+		l.bodies = func(a *asm, x, s []vec) []vec { return []vec{l.body(a, x, s)} }
 	}
-	signature := strings.Join(slices, ", ") + " *float32, n int"
+	if l.noStore {
+		l.outs = nil
+	}
+	all := slices.Clone(l.outs)
+	for _, name := range l.slices {
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	signature := strings.Join(all, ", ") + " *float32, n int"
 	if len(l.scalars) > 0 {
 		signature += ", " + strings.Join(l.scalars, ", ") + " float32"
 	}
@@ -205,7 +218,7 @@ func (l loop) write(a *asm) {
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr(signature)
 	pointers := map[string]reg.Register{}
-	for _, s := range slices {
+	for _, s := range all {
 		pointers[s] = a.Load(a.Param(s), a.GP64())
 	}
 	n := a.Load(a.Param("n"), a.GP64())
@@ -219,7 +232,7 @@ func (l loop) write(a *asm) {
 		a.VBROADCASTSS(m.Addr, v)
 		s = append(s, v)
 	}
-	a.hold(func(a *asm) { l.body(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
+	a.hold(len(l.slices)+len(l.scalars), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
 	var total vec
 	if l.sum {
 		total = a.vec()
@@ -235,12 +248,12 @@ func (l loop) write(a *asm) {
 	for _, name := range l.slices {
 		x = append(x, a.load(indexed(pointers[name], i, 1, 0)))
 	}
-	r := l.body(a, x, s)
+	r := l.bodies(a, x, s)
 	if l.sum {
-		a.VADDPS(r, total, total)
+		a.VADDPS(r[0], total, total)
 	}
-	if !l.noStore {
-		a.VMOVUPS(r, indexed(pointers["dst"], i, 1, 0))
+	for j, name := range l.outs {
+		a.VMOVUPS(r[j], indexed(pointers[name], i, 1, 0))
 	}
 	a.ADDQ(operand.U8(a.bytes()), i)
 	a.SUBQ(operand.U8(a.lanes), n)
@@ -260,20 +273,20 @@ func (l loop) write(a *asm) {
 		}
 		x = append(x, v)
 	}
-	r = l.body(a, x, s)
+	r = l.bodies(a, x, s)
 	if l.sum {
 		if a.wide() {
-			a.VADDPS(r, total, mask, total)
+			a.VADDPS(r[0], total, mask, total)
 		} else {
-			v := a.and(r, mask.(vec))
+			v := a.and(r[0], mask.(vec))
 			a.VADDPS(v, total, total)
 		}
 	}
-	if !l.noStore {
+	for j, name := range l.outs {
 		if a.wide() {
-			a.VMOVUPS(r, mask, indexed(pointers["dst"], i, 1, 0))
+			a.VMOVUPS(r[j], mask, indexed(pointers[name], i, 1, 0))
 		} else {
-			a.VMASKMOVPS(r, mask.(vec), indexed(pointers["dst"], i, 1, 0))
+			a.VMASKMOVPS(r[j], mask.(vec), indexed(pointers[name], i, 1, 0))
 		}
 	}
 	a.Label(done)
