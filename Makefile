@@ -4,10 +4,11 @@
 GO        ?= go
 FUZZTIME  ?= 20s
 BENCHTIME ?= 1s
+SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench cross
+.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench soak cross
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each
 
 bench: ## benchmarks with allocation counts
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./ipu/... ./rt/... ./popef/...
+
+soak: ## requests of every kind for SOAKTIME (default 2m) while devices fail (SOAKFLAGS=-race as well)
+	POPEFGEN_SOAK=$(SOAKTIME) $(GO) test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./rt
 
 cross: ## build for the other platforms without cgo
 	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \

@@ -320,48 +320,6 @@ func TestSamplesLayout(t *testing.T) {
 	require.Equal(t, want, mem)
 }
 
-// TestNoAllocationsOfAnyKind goes through the kinds of request that
-// TestNoAllocations does not.
-func TestNoAllocationsOfAnyKind(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	ctx := context.Background()
-	for _, v := range variants(t) {
-		t.Run(v.name, func(t *testing.T) {
-			events := 0
-			r := v.open(t, rt.WithReplicas(2), rt.WithReplicaDevices(twoDevices(v)), rt.Timed(), rt.AutoReset(),
-				rt.WithObserver(func(rt.Event) { events++ }), rt.WithBatching(rt.BatchPolicy{Linger: time.Microsecond}))
-			in, out := NewInputs(), NewOutputs()
-			none := func(what string, f func() error) {
-				t.Helper()
-				require.Zero(t, testing.AllocsPerRun(50, func() {
-					if err := f(); err != nil {
-						t.Fatal(err)
-					}
-				}), what)
-			}
-			none("Run on the least busy replica", func() error { return r.Run(ctx, in, out) })
-			none("Run on one replica", func() error { return r.RunOn(ctx, 1, in, out) })
-			none("Submit", func() error {
-				ticket, err := r.SubmitOn(1, in, out)
-				if err != nil {
-					return err
-				}
-				return ticket.Wait(ctx)
-			})
-			for _, n := range []int{1, group, 2*group + 3} {
-				x, y := someSamples(0, n)
-				none("samples", func() error { return r.RunSamples(ctx, x, y) })
-			}
-			require.Positive(t, events)
-
-			frozen := v.open(t, FreezeX(new(X)))
-			none("frozen", func() error { return frozen.Run(ctx, &Inputs{}, out) })
-		})
-	}
-}
-
 // TestFeature79_FlushIsTold tells the observer once of a batch that is run
 // before it is full; which tensors are padded follows from the model.
 func TestFeature79_FlushIsTold(t *testing.T) {

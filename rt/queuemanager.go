@@ -270,8 +270,16 @@ func (m *QueueManager) FlushStarved(q *InputQueue) error { return m.flush(q) }
 func (m *QueueManager) flush(starved *InputQueue) error {
 	for _, q := range m.main { // always in the same order
 		q.mu.Lock()
-		defer q.mu.Unlock()
 	}
+	err := m.even(starved)
+	for _, q := range m.main {
+		q.mu.Unlock()
+	}
+	return err
+}
+
+// even fills queues up to the same number of batches. All their mu are held.
+func (m *QueueManager) even(starved *InputQueue) error {
 	if starved != nil && starved.ReadAvailable() {
 		return nil
 	}

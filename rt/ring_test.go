@@ -429,19 +429,3 @@ func TestRingChaos(t *testing.T) {
 		cancel()
 	}
 }
-
-func TestRingAllocates(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	ctx := context.Background()
-	r := newRing(t, rt.RingConfig[int]{Size: 2})
-	require.Zero(t, testing.AllocsPerRun(1000, func() {
-		if r.Write(ctx, 1) != nil {
-			t.Fatal()
-		}
-		if _, err := r.ReadLock(ctx); err != nil || r.ReadComplete() != nil {
-			t.Fatal()
-		}
-	}))
-}

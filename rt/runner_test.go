@@ -121,50 +121,6 @@ func TestZeroTicket(t *testing.T) {
 	require.True(t, ticket.Done())
 }
 
-func TestNoAllocations(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector allocates")
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	for _, v := range variants(t) {
-		for mode, opts := range map[string][]rt.Option{"plain": nil, "concurrent": {rt.Concurrent()}, "timed": {rt.Timed()}} {
-			t.Run(v.name+"/"+mode, func(t *testing.T) {
-				r := v.open(t, opts...)
-				in, out := NewInputs(), NewOutputs()
-				require.Zero(t, testing.AllocsPerRun(100, func() {
-					if err := r.Run(ctx, in, out); err != nil {
-						t.Fatal(err)
-					}
-				}), "Run")
-				require.Zero(t, testing.AllocsPerRun(100, func() {
-					ticket, err := r.Submit(in, out)
-					if err == nil {
-						err = ticket.Wait(ctx)
-					}
-					if err != nil {
-						t.Fatal(err)
-					}
-				}), "Submit and Wait")
-				require.Zero(t, testing.AllocsPerRun(100, func() {
-					var tickets [QueueDepth]rt.Ticket
-					for i := range tickets {
-						tickets[i], _ = r.Submit(in, out)
-					}
-					if err := r.Run(ctx, in, out); err != nil { // waits for its turn
-						t.Fatal(err)
-					}
-					for _, ticket := range tickets {
-						if err := ticket.Wait(ctx); err != nil {
-							t.Fatal(err)
-						}
-					}
-				}), "a full queue and Run")
-			})
-		}
-	}
-}
-
 func TestNilAnchors(t *testing.T) {
 	ctx := context.Background()
 	v := variants(t)[0]

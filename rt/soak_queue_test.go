@@ -1,0 +1,125 @@
+package rt_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// soakQueue is a session on the cpu whose queues any number of goroutines feed,
+// while another one runs it, and a third resets it now and then.
+type soakQueue struct {
+	soak    *soak
+	model   *popef.Model
+	session *rt.Session
+	manager *rt.QueueManager
+	x       *rt.InputQueue
+	y       *rt.OutputQueue
+	mu      sync.Mutex // one request enqueues at a time
+	running sync.WaitGroup
+	closing atomic.Bool
+}
+
+func newSoakQueue(s *soak) *soakQueue {
+	q := &soakQueue{soak: s}
+	var err error
+	q.model, err = popef.LoadBytes("shift.popef", file(s.t, shiftMetadata(), shiftPortable(), nil))
+	require.NoError(s.t, err)
+	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithBackend("cpu"), rt.Concurrent())
+	require.NoError(s.t, err)
+	require.NoError(s.t, q.session.ConnectData("h2d_b", floats(10, 20, 30)))
+	user := rt.InMain(q.session.Contract().Flow, rt.BindUser, rt.SkipBind)
+	q.manager, err = q.session.NewQueueManager(rt.QueueConfig{Inputs: user, Outputs: user,
+		Timeout: 200 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
+	require.NoError(s.t, err)
+	q.x, q.y = shiftQueues(s.t, q.manager)
+	q.running.Go(q.run)
+	return q
+}
+
+// run is the loop that makes a device go on and on.
+func (q *soakQueue) run() {
+	for !q.closing.Load() {
+		err := q.session.Run(context.Background())
+		switch {
+		case err == nil:
+		case errors.Is(err, rt.ErrStopped):
+			runtime.Gosched()
+		case !errors.Is(err, rt.ErrClosed):
+			q.soak.t.Errorf("queues: run: %v", err)
+			return
+		}
+	}
+}
+
+// request enqueues a request of a few samples and waits for its answer.
+func (q *soakQueue) request(ctx context.Context) {
+	s := q.soak
+	s.count[soakQueueRequest].Add(1)
+	req := newShiftRequest(rand.IntN(1<<20), 1+rand.IntN(2*shiftBatch))
+	q.mu.Lock()
+	err := q.x.Enqueue(ctx, rt.InputData{Data: req.in})
+	if err == nil {
+		// From here on the output has to follow, or others would get these results.
+		err = q.y.Enqueue(context.Background(), rt.OutputData{Data: req.out, OnDone: func(err error) { req.ended <- err }})
+	}
+	q.mu.Unlock()
+	if err == nil {
+		err = <-req.ended
+		if len(req.ended) > 0 {
+			s.t.Error("queues: a request ended twice")
+		}
+	}
+	switch {
+	case err == nil:
+		s.count[soakRight].Add(1)
+		if err := req.check(); err != nil {
+			s.t.Errorf("queues: %v", err)
+		}
+	case errors.Is(err, rt.ErrDisconnected):
+		s.count[soakStopped].Add(1)
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		s.count[soakCanceled].Add(1)
+	default:
+		s.t.Errorf("queues: unexpected error: %v", err)
+	}
+}
+
+// reset stops the session and makes it go on, now and then.
+func (q *soakQueue) reset() {
+	s := q.soak
+	for !s.over.Load() {
+		time.Sleep(time.Duration(rand.IntN(10000)) * time.Microsecond)
+		q.stop()
+	}
+}
+
+func (q *soakQueue) stop() {
+	s := q.soak
+	s.count[soakQueueReset].Add(1)
+	if err := q.session.Stop(); err != nil {
+		s.t.Errorf("queues: stop: %v", err)
+	}
+	q.mu.Lock() // nobody may be between an input and its output
+	err := q.manager.ResetAll()
+	q.mu.Unlock()
+	if err = errors.Join(err, q.session.Reload(context.Background())); err != nil {
+		s.t.Errorf("queues: start again: %v", err)
+	}
+}
+
+func (q *soakQueue) close() {
+	q.closing.Store(true)
+	require.NoError(q.soak.t, q.session.Close())
+	q.running.Wait()
+	require.NoError(q.soak.t, q.model.Close())
+}
