@@ -151,6 +151,7 @@ var typeSets = func() map[string][]graph.DType {
 		"signed":    slices.Concat(integers[:4], floats),
 		"unsigned":  integers[4:],
 		"indices":   {graph.I32, graph.I64},
+		"scales":    {graph.F16, graph.BF16, graph.F32},
 		"bytes":     {graph.I8, graph.U8},
 		"quantised": slices.Concat([]graph.DType{graph.I8, graph.U8, graph.I16, graph.U16}, narrow, float8),
 		"float8":    float8,

@@ -18,8 +18,7 @@ type call struct {
 	sc    *scope
 	env   *environment
 	node  *Node
-	index int // of the node in its list
-	def   *definition
+	index int   // of the node in its list
 	form  *form // of the operator set that the model imports
 
 	inputs []*value // nil where left out, bad where it could not be lowered

@@ -53,8 +53,11 @@ func bitCast(c *call) []*value {
 	// Converting narrow integers and bools to others of their size keeps the
 	// bits that count.
 	if bits(from) < 8 || from == graph.Bool || to.DType() == graph.Bool {
-		if from.IsFloat() || to.DType().IsFloat() {
+		if from.IsFloat() {
 			x = c.emit(&graph.BitCast{To: graph.U8}, x)
+		}
+		if to.DType().IsFloat() {
+			return one(c.emit(&graph.BitCast{To: to.DType()}, c.cast(x, graph.U8)))
 		}
 		return one(c.cast(x, to.DType()))
 	}

@@ -11,7 +11,7 @@ import (
 var convTransposeOps = map[string]definition{
 	"ConvTranspose":       takes("X:T=floats W:T B:T").since(1, convTranspose, "auto_pad=NOTSET dilations:ints group=1 kernel_shape:ints output_padding:ints output_shape:ints pads:ints strides:ints"),
 	"DeformConv":          takes("X:T=floats W:T offset:T B:T mask:T").since(19, deformConv, "dilations:ints group=1 kernel_shape:ints offset_group=1 pads:ints strides:ints"),
-	"Col2Im":              takes("input:any image_shape:int64 block_shape:int64").since(18, col2im, "dilations:ints pads:ints strides:ints"),
+	"Col2Im":              takes("input:numbers image_shape:int64 block_shape:int64").since(18, col2im, "dilations:ints pads:ints strides:ints"),
 	"CausalConvWithState": takes("input:T=floats weight:T bias:T past_state:T").since(27, causalConv, "activation=none"),
 }
 

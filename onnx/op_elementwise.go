@@ -18,7 +18,7 @@ var elementwiseOps = map[string]definition{
 	"Sqrt":        takes("X:floats").since(1, unary(graph.Sqrt)),
 	"Exp":         takes("input:floats").since(1, unary(graph.Exp)),
 	"Log":         takes("input:floats").since(1, unary(graph.Log)),
-	"Erf":         takes("input:numbers").since(9, unary(graph.Erf)),
+	"Erf":         takes("input:numbers").since(9, erf),
 	"Sin":         takes("input:floats").since(7, unary(graph.Sin)),
 	"Cos":         takes("input:floats").since(7, unary(graph.Cos)),
 	"Tan":         takes("input:floats").since(7, unary(graph.Tan)),
@@ -50,9 +50,9 @@ var elementwiseOps = map[string]definition{
 	"Greater":        takes("A:T=numbers B:T").since(1, legacyBinary(graph.Greater), "axis:int broadcast=0").since(7, numpyBinary(graph.Greater)),
 	"LessOrEqual":    takes("A:T=numbers B:T").since(12, numpyBinary(graph.LessEqual)),
 	"GreaterOrEqual": takes("A:T=numbers B:T").since(12, numpyBinary(graph.GreaterEqual)),
-	"And":            takes("A:bool B:bool").since(1, legacyBinary(graph.And), "axis:int broadcast=0").since(7, numpyBinary(graph.And)),
-	"Or":             takes("A:bool B:bool").since(1, legacyBinary(graph.Or), "axis:int broadcast=0").since(7, numpyBinary(graph.Or)),
-	"Xor":            takes("A:bool B:bool").since(1, legacyBinary(graph.Xor), "axis:int broadcast=0").since(7, numpyBinary(graph.Xor)),
+	"And":            takes("A:T=bool B:T").since(1, legacyBinary(graph.And), "axis:int broadcast=0").since(7, numpyBinary(graph.And)),
+	"Or":             takes("A:T=bool B:T").since(1, legacyBinary(graph.Or), "axis:int broadcast=0").since(7, numpyBinary(graph.Or)),
+	"Xor":            takes("A:T=bool B:T").since(1, legacyBinary(graph.Xor), "axis:int broadcast=0").since(7, numpyBinary(graph.Xor)),
 
 	"Max":  takes("data…:T=numbers").since(1, sameShapes(variadic(graph.Max))).since(8, variadic(graph.Max)),
 	"Min":  takes("data…:T=numbers").since(1, sameShapes(variadic(graph.Min))).since(8, variadic(graph.Min)),
@@ -71,6 +71,15 @@ func unaryAlpha(fn graph.UnaryFn) lowerFunc {
 	return func(c *call) []*value {
 		return one(c.emit(&graph.Unary{Fn: fn, Alpha: c.float("alpha")}, c.in(0)))
 	}
+}
+
+// erf has a meaning for integers in ONNX, which cuts the result off.
+func erf(c *call) []*value {
+	x, op := c.in(0), &graph.Unary{Fn: graph.Erf}
+	if x.typ.DType.IsFloat() {
+		return one(c.emit(op, x))
+	}
+	return one(c.cast(c.emit(op, c.cast(x, graph.F64)), x.typ.DType))
 }
 
 func hardSigmoid(c *call) []*value {

@@ -106,8 +106,16 @@ func softmax(log bool) lowerFunc {
 func layerNorm(c *call) []*value {
 	x, scale, bias := c.in(0), c.in(1), c.opt(2)
 	op := &graph.LayerNorm{Axis: c.axis(c.int("axis"), x.rank()), Epsilon: c.float("epsilon")}
-	if stash := ElemType(c.int("stash_type")); stash != Float {
+	stash := ElemType(c.int("stash_type"))
+	if stash != Float && stash != BFloat16 {
 		c.unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
 	}
-	return c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, scale, bias)
+	// Statistics are computed in single precision at least.
+	out := c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, scale, bias)
+	for i, v := range out[1:] {
+		if v != nil && stash == BFloat16 {
+			out[1+i] = c.cast(v, graph.BF16)
+		}
+	}
+	return out
 }

@@ -12,7 +12,7 @@ import (
 var qlinearOps = map[string]definition{
 	"MatMulInteger": takes("A:A=bytes B:B=bytes a_zero_point:A b_zero_point:B").since(10, matMulInteger),
 	"ConvInteger":   takes("x:X=bytes w:W=bytes x_zero_point:X w_zero_point:W").since(10, convInteger, "auto_pad=NOTSET dilations:ints group=1 kernel_shape:ints pads:ints strides:ints"),
-	"QLinearMatMul": takes("a:A=bytes a_scale:floats a_zero_point:A b:B=bytes b_scale:floats b_zero_point:B y_scale:floats y_zero_point:bytes").since(10, qlinearMatMul),
+	"QLinearMatMul": takes("a:A=bytes a_scale:S=scales a_zero_point:A b:B=bytes b_scale:S b_zero_point:B y_scale:S y_zero_point:bytes").since(10, qlinearMatMul),
 	"QLinearConv":   takes("x:X=bytes x_scale:float x_zero_point:X w:W=bytes w_scale:float w_zero_point:W y_scale:float y_zero_point:bytes B:int32").since(10, qlinearConv, "auto_pad=NOTSET dilations:ints group=1 kernel_shape:ints pads:ints strides:ints"),
 }
 

@@ -8,8 +8,8 @@ import (
 
 // quantOps convert between numbers and their quantised forms.
 var quantOps = map[string]definition{
-	"QuantizeLinear":        takes("x:floats|int32 y_scale:floats y_zero_point:quantised").since(10, quantizeLinear, "axis=1 block_size=0 output_dtype=0 precision=0 saturate=1"),
-	"DequantizeLinear":      takes("x:Z=quantised|int32 x_scale:floats x_zero_point:Z").since(10, dequantizeLinear, "axis=1 block_size=0 output_dtype=0"),
+	"QuantizeLinear":        takes("x:scales|int32 y_scale:scales y_zero_point:quantised").since(10, quantizeLinear, "axis=1 block_size=0 output_dtype=0 precision=0 saturate=1"),
+	"DequantizeLinear":      takes("x:Z=quantised|int32 x_scale:scales x_zero_point:Z").since(10, dequantizeLinear, "axis=1 block_size=0 output_dtype=0"),
 	"DynamicQuantizeLinear": takes("x:float").since(11, dynamicQuantizeLinear),
 }
 

@@ -27,7 +27,7 @@ func gridSample(c *call) []*value {
 	default:
 		c.fail("attribute \"mode\" is %q, want linear, nearest or cubic", mode)
 	}
-	if x.typ.DType.IsFloat() {
+	if t := x.typ.DType; t.IsFloat() && t.Size() > 1 {
 		return one(c.emit(op, x, grid))
 	}
 	return one(c.throughFloats(x, func(f *value) *value { return c.emit(op, f, grid) }))

@@ -13,22 +13,13 @@ var selectOps = map[string]definition{
 	"TfIdfVectorizer": takes("X:indices").since(9, tfIdf, "max_gram_length:int! max_skip_count:int! min_gram_length:int! mode:string! ngram_counts:ints! ngram_indexes:ints! pool_int64s:ints pool_strings:strings weights:floats"),
 }
 
-// widen makes half-precision values float32, which changes neither their
-// order nor which are equal.
-func (c *call) widen(x *value) *value {
-	if t := x.typ.DType; t == graph.F16 || t == graph.BF16 {
-		return c.cast(x, graph.F32)
-	}
-	return x
-}
-
 func argMax(least bool) lowerFunc {
 	return func(c *call) []*value {
 		x := c.in(0)
 		return one(c.emit(&graph.ArgMax{
 			Axis: c.axis(c.int("axis"), x.rank()), KeepDims: c.bool("keepdims"),
 			Min: least, Last: c.bool("select_last_index"), // from version 12 on
-		}, c.widen(x)))
+		}, c.wide(x)))
 	}
 }
 
@@ -43,7 +34,7 @@ func topKOperand(c *call) []*value {
 func (c *call) topK(k int64, largest bool) []*value {
 	x := c.in(0)
 	op := &graph.TopK{Axis: c.axis(c.int("axis"), x.rank()), K: k, Least: !largest}
-	out := c.emitN(op, []bool{c.wants(0), c.wants(1)}, c.widen(x))
+	out := c.emitN(op, []bool{c.wants(0), c.wants(1)}, c.wide(x))
 	if out[0] != nil {
 		out[0] = c.cast(out[0], x.typ.DType)
 	}
@@ -57,7 +48,7 @@ func cumulate(fn graph.CumulateFn) lowerFunc {
 		op := &graph.Cumulate{
 			Fn: fn, Axis: c.axis(c.knownInt(1, "axis"), x.rank()), Exclusive: c.bool("exclusive"), Reverse: c.bool("reverse"),
 		}
-		return one(c.cast(c.emit(op, c.widen(x)), x.typ.DType))
+		return one(c.cast(c.emit(op, c.wide(x)), x.typ.DType))
 	}
 }
 
@@ -86,7 +77,7 @@ func (c *call) hardmax(x *value, axis int64) *value {
 	t := x.typ.DType
 	values := &value{typ: graph.TensorType{DType: t, Shape: []int64{2}}, known: true, tensor: graph.None,
 		data: append(encodeFloat(t, 0), encodeFloat(t, 1)...)}
-	at := c.emit(&graph.ArgMax{Axis: axis}, c.widen(x))
+	at := c.emit(&graph.ArgMax{Axis: axis}, c.wide(x))
 	return c.emit(&graph.OneHot{Axis: axis, Depth: x.typ.Shape[axis]}, at, values)
 }
 

@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -10,12 +11,83 @@ import (
 type Operator struct {
 	Domain string // "" for ONNX's own
 	Name   string
-	// Forms are the versions from which on the operator means something else
-	// here, ascending. Versions between them differ in wording or in the
-	// element types that they permit.
-	Forms []int64
+	// Forms are what the operator is from some version on, ascending. Versions
+	// between them differ in wording or in the element types that they permit.
+	Forms []Form
 	// Dropped is the version in which the operator set dropped it, or 0.
 	Dropped int64
+}
+
+// Form is what an operator is from one version of its operator set on.
+type Form struct {
+	Version int64
+	// Operands names the operands with the sets of element types that they may
+	// have, as in "data, updates: any; indices: int32, int64". Those named
+	// together have the same type. The sets are those of [TypeSets]. It is empty
+	// if there are none.
+	Operands string
+	// Attributes names the attributes with their defaults or types, as in
+	// "axis=-1 axes:ints shape:ints!"; one with '!' must be given.
+	Attributes string
+}
+
+// TypeSets returns the sets of element types that operands are described with:
+// the ONNX types in each, by the set's name. Sets of one type are left out.
+func TypeSets() map[string]string {
+	sets := make(map[string]string)
+	for name, types := range typeSets {
+		if len(types) > 1 {
+			sets[name] = typeNames(types)
+		}
+	}
+	return sets
+}
+
+// describe puts the operands of a form in words.
+func (f *form) describe() string {
+	var parts []string
+	at := make(map[string]int) // of a variable in parts
+	var words []string
+	for _, o := range f.operands {
+		name := o.name
+		if o.repeats {
+			name += " …"
+		}
+		key := o.variable
+		if key == "" {
+			key = "operand " + o.name
+		}
+		if i, ok := at[key]; ok {
+			parts[i] += ", " + name
+			continue
+		}
+		at[key] = len(parts)
+		parts, words = append(parts, name), append(words, strings.ReplaceAll(o.words, "|", ", "))
+	}
+	for i := range parts {
+		parts[i] += ": " + words[i]
+	}
+	return strings.Join(parts, "; ")
+}
+
+// describeAttributes puts the attributes of a form in words.
+func (f *form) describeAttributes() string {
+	var parts []string
+	for _, a := range f.attrs {
+		switch {
+		case a.def == nil && a.required:
+			parts = append(parts, fmt.Sprintf("%s:%v!", a.name, a.typ))
+		case a.def == nil:
+			parts = append(parts, fmt.Sprintf("%s:%v", a.name, a.typ))
+		case a.typ == AttrInt:
+			parts = append(parts, fmt.Sprintf("%s=%d", a.name, a.def.Int))
+		case a.typ == AttrFloat:
+			parts = append(parts, fmt.Sprintf("%s=%v", a.name, a.def.Float))
+		default:
+			parts = append(parts, fmt.Sprintf("%s=%s", a.name, a.def.String))
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 // Operators returns every operator that can be lowered, sorted by domain and
@@ -27,11 +99,11 @@ func Operators() []Operator {
 		if i := strings.LastIndexByte(key, '.'); i >= 0 {
 			o.Domain, o.Name = key[:i], key[i+1:]
 		}
-		for _, f := range def.forms {
-			if f.lower == nil {
+		for i := range def.forms {
+			if f := &def.forms[i]; f.lower == nil {
 				o.Dropped = f.version
 			} else {
-				o.Forms = append(o.Forms, f.version)
+				o.Forms = append(o.Forms, Form{f.version, f.describe(), f.describeAttributes()})
 			}
 		}
 		all = append(all, o)
