@@ -71,36 +71,64 @@ var compileCommand = &cli.Command{
 	},
 }
 
+// modelOptions fix an ONNX model's open ends, see modelFlags.
+type modelOptions struct {
+	iterations, batch int64
+	constants         bool
+	dims              map[string]int64
+	binds             [][2]string // input, file
+}
+
+// optionsOf returns what the flags in modelFlags say.
+func optionsOf(c *cli.Context) (modelOptions, error) {
+	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"), dims: map[string]int64{}}
+	dims, err := assignments("dim", c.StringSlice("dim"))
+	if err != nil {
+		return o, err
+	}
+	for _, d := range dims {
+		n, err := strconv.ParseInt(d[1], 10, 64)
+		if err != nil {
+			return o, fmt.Errorf("--dim %s=%s: want a size", d[0], d[1])
+		}
+		o.dims[d[0]] = n
+	}
+	o.binds, err = assignments("bind", c.StringSlice("bind"))
+	return o, err
+}
+
 // compileONNX reads and compiles the ONNX model at path with the flags in modelFlags.
 func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
+	o, err := optionsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	return compileFile(path, o)
+}
+
+// compileFile reads and compiles the ONNX model at path.
+func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	m, err := onnx.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	o := compile.Options{Iterations: c.Int64("iterations")}
-	if o.Iterations < 1 {
-		return nil, fmt.Errorf("--iterations %d: want at least 1", o.Iterations)
+	if o.iterations < 1 {
+		return nil, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
 	}
-	if o.Batch = c.Int64("batch"); o.Batch < 0 {
-		return nil, fmt.Errorf("--batch %d: want at least 1", o.Batch)
+	if o.batch < 0 {
+		return nil, fmt.Errorf("--batch %d: want at least 1", o.batch)
 	}
-	o.FoldWeights = c.Bool("constants")
-	dims, err := assignments("dim", c.StringSlice("dim"))
-	if err != nil {
-		return nil, err
-	}
-	o.Dims = map[string]int64{}
-	for _, d := range dims {
-		n, err := strconv.ParseInt(d[1], 10, 64)
-		if err != nil || n < 0 {
-			return nil, fmt.Errorf("--dim %s=%s: want a size", d[0], d[1])
+	for name, n := range o.dims {
+		if n < 0 {
+			return nil, fmt.Errorf("--dim %s=%d: want a size", name, n)
 		}
-		o.Dims[d[0]] = n
 	}
-	if o.Values, err = bindings(c, m); err != nil {
+	to := compile.Options{Iterations: o.iterations}
+	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
+	if to.Values, err = bindings(o.binds, m); err != nil {
 		return nil, err
 	}
-	return compile.Compile(m, o)
+	return compile.Compile(m, to)
 }
 
 // summary prints what was compiled.

@@ -13,13 +13,10 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// bindings reads the values that --bind gives to inputs of m.
-func bindings(c *cli.Context, m *onnx.Model) (map[string]*onnx.Tensor, error) {
-	binds, err := assignments("bind", c.StringSlice("bind"))
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]*onnx.Tensor{}
+// bindings reads the values that binds, pairs of an input and a file, give to
+// inputs of m.
+func bindings(binds [][2]string, m *onnx.Model) (values map[string]*onnx.Tensor, err error) {
+	values = map[string]*onnx.Tensor{}
 	for _, b := range binds {
 		if !slices.ContainsFunc(m.Graph.Inputs, func(v onnx.ValueInfo) bool { return v.Name == b[0] }) {
 			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q", b[0], b[1], b[0])
