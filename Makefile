@@ -3,12 +3,12 @@
 
 GO        ?= go
 FUZZTIME  ?= 20s
-BENCHTIME ?= 1s
+BENCHTIME ?= 200ms
 SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench soak cross
+.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,8 +45,17 @@ check-generated: build ## fail if the committed generated code is not what the g
 fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each
 	@GO="$(GO)" FUZZTIME="$(FUZZTIME)" sh .ci/fuzz.sh
 
-bench: ## benchmarks with allocation counts
-	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) ./ipu/... ./rt/... ./popef/...
+bench: ## kernels by the machine's peak, rings, the path of a request, whole models
+	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 20m ./ipu/... ./rt/... ./popef/... ./onnx/verify ./generated_examples/...
+
+bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
+	@$(MAKE) -C bench run GO="$(GO)" ARGS="$(ARGS)"
+
+performance: ## the same, and rewrite the tables of docs/performance.md
+	@$(MAKE) -C bench write GO="$(GO)" ARGS="$(ARGS)"
+
+bench-test: ## vet and test the module that compares with peers
+	@$(MAKE) -C bench test GO="$(GO)"
 
 soak: ## requests of every kind for SOAKTIME (default 2m) while devices fail (SOAKFLAGS=-race as well)
 	POPEFGEN_SOAK=$(SOAKTIME) $(GO) test $(SOAKFLAGS) -count=1 -timeout 30m -v -run TestSoak ./rt

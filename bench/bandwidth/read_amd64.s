@@ -1,0 +1,41 @@
+#include "textflag.h"
+
+// func read512(p *byte, bytes int)
+TEXT ·read512(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ bytes+8(FP), CX
+
+loop:
+	VMOVUPS 0(SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS 128(SI), Z2
+	VMOVUPS 192(SI), Z3
+	VMOVUPS 256(SI), Z4
+	VMOVUPS 320(SI), Z5
+	VMOVUPS 384(SI), Z6
+	VMOVUPS 448(SI), Z7
+	ADDQ    $512, SI
+	SUBQ    $512, CX
+	JG      loop
+	VZEROUPPER
+	RET
+
+// func read256(p *byte, bytes int)
+TEXT ·read256(SB), NOSPLIT, $0-16
+	MOVQ p+0(FP), SI
+	MOVQ bytes+8(FP), CX
+
+loop:
+	VMOVUPS 0(SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS 128(SI), Y4
+	VMOVUPS 160(SI), Y5
+	VMOVUPS 192(SI), Y6
+	VMOVUPS 224(SI), Y7
+	ADDQ    $256, SI
+	SUBQ    $256, CX
+	JG      loop
+	VZEROUPPER
+	RET

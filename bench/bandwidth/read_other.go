@@ -1,0 +1,5 @@
+//go:build !amd64
+
+package bandwidth
+
+func reader() func(p *byte, bytes int) { return nil }

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/cpu"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+)
+
+// machine is what the measurements were made on, and what it can do at
+// most.
+type machine struct {
+	peak float64 // float32 operations a second of one thread, the best measured
+	both float64 // of two threads at the same time
+}
+
+// measure measures the peaks again, keeps the best and returns the one of one
+// thread.
+func (m *machine) measure() float64 {
+	one := kernel.Peak(1)
+	m.peak = max(m.peak, one)
+	m.both = max(m.both, kernel.Peak(2))
+	return one
+}
+
+// String describes the machine without naming it.
+func (m *machine) String() string {
+	info, _ := os.ReadFile("/proc/cpuinfo") // where there is none, less is known
+	field := func(name string) string {
+		for line := range strings.Lines(string(info)) {
+			if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == name {
+				return strings.TrimSpace(v)
+			}
+		}
+		return "unknown"
+	}
+	return fmt.Sprintf("%s/%s, %s family %s, kernels on the %s path (AVX-512 %s, VNNI %s), %d cores; measured peak %.0f GFLOP/s on one thread, %.0f on two",
+		runtime.GOOS, runtime.GOARCH, field("vendor_id"), field("cpu family"), kernel.Path(),
+		yes(cpu.X86.HasAVX512F), yes(cpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9)
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// goVersion returns the version of Go, as in "1.26.0".
+func goVersion() string { return strings.TrimPrefix(runtime.Version(), "go") }

@@ -1,0 +1,136 @@
+// Package popefgen runs cases with this project.
+package popefgen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/bench/peer"
+	_ "github.com/popefgen/popefgen/ipu/cpu" // the engine
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// Engine is this project: the model goes through a PopEF file, and a request
+// makes the calls that a generated package's Run makes, in the caller's
+// goroutine and over the caller's memory.
+type Engine struct{}
+
+// Name implements [peer.Engine].
+func (Engine) Name() string { return "popefgen" }
+
+// Open implements [peer.Engine].
+func (Engine) Open(c *peer.Case, threads int) (peer.Session, error) {
+	spec, err := Spec(c)
+	if err != nil {
+		return nil, err
+	}
+	return OpenSource(c, spec, rt.Source{Name: c.Name, Bytes: c.PopEF}, threads)
+}
+
+// Session stands in for a generated Runner.
+type Session struct {
+	ctx     context.Context
+	core    rt.Core
+	inputs  []*rt.RawInput
+	in      [][]byte // by input
+	outputs []*rt.RawOutput
+	out     [][]byte // by output
+	results [][]byte // out in the case's order
+}
+
+// Spec returns what generated code would know of the case's compiled model.
+func Spec(c *peer.Case) (*rt.Spec, error) {
+	m, err := popef.LoadBytes(c.Name, c.PopEF)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	found := contract.Of(m)
+	spec := &rt.Spec{Package: c.Name, Contract: found.Text(), Iterations: 1, QueueDepth: 1}
+	for _, a := range found.Anchors {
+		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
+			continue
+		}
+		size, err := a.Info.SizeInBytes()
+		if err != nil {
+			return nil, err
+		}
+		spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: int(size)})
+	}
+	return spec, nil
+}
+
+// OpenSource is Open for a model wherever it lies, whose [Spec] is known.
+func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Session, error) {
+	s := &Session{ctx: context.Background(), results: make([][]byte, len(c.Outputs))}
+	var bindings []rt.Binding
+	for _, a := range spec.Anchors {
+		if a.Role == rt.RunInput {
+			i := slices.IndexFunc(c.Inputs, func(t peer.Tensor) bool { return t.Name == a.Name })
+			if i < 0 || len(c.Inputs[i].Data) != a.Bytes {
+				return nil, fmt.Errorf("%s: the case has no %d bytes for input %q", c.Name, a.Bytes, a.Name)
+			}
+			stream := rt.NewRawInput(a.Bytes)
+			s.inputs, s.in = append(s.inputs, stream), append(s.in, slices.Clone(c.Inputs[i].Data))
+			bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
+			continue
+		}
+		i := slices.IndexFunc(c.Outputs, func(t peer.Tensor) bool { return t.Name == a.Name })
+		if i < 0 || c.Outputs[i].Size != a.Bytes {
+			return nil, fmt.Errorf("%s: the case has no output %q of %d bytes", c.Name, a.Name, a.Bytes)
+		}
+		stream, mem := rt.NewRawOutput(a.Bytes), make([]byte, a.Bytes)
+		s.outputs, s.out, s.results[i] = append(s.outputs, stream), append(s.out, mem), mem
+		bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
+	}
+	bind := func(_, _ int) { s.bind() }
+	if err := s.core.Open(s.ctx, spec, source, func() []rt.Binding { return bindings }, bind, rt.WithThreads(threads)); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// bind points the streams at the session's memory. That the sizes are right
+// was seen to when it was opened.
+func (s *Session) bind() {
+	for i, in := range s.inputs {
+		_ = in.Bind(s.in[i])
+	}
+	for i, out := range s.outputs {
+		_ = out.Bind(s.out[i])
+	}
+}
+
+// Run implements [peer.Session] as generated code implements Run.
+func (s *Session) Run() error {
+	replica, err := s.core.Begin(s.ctx, rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	s.bind()
+	return s.core.Main(s.ctx, replica)
+}
+
+// Submit queues a request as generated code does, and waits for it.
+func (s *Session) Submit() error {
+	slot, err := s.core.Reserve(rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	return s.core.Enqueue(slot, rt.LeastBusy).Wait(s.ctx)
+}
+
+// Outputs implements [peer.Session].
+func (s *Session) Outputs() ([][]byte, error) {
+	if slices.ContainsFunc(s.results, func(b []byte) bool { return b == nil }) {
+		return nil, errors.New("an output is missing")
+	}
+	return s.results, nil
+}
+
+// Close implements [peer.Session].
+func (s *Session) Close() error { return s.core.Close() }

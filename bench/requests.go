@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"time"
+
+	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
+	"github.com/popefgen/popefgen/bench/peer/popefgen"
+	"github.com/popefgen/popefgen/bench/report"
+	"github.com/popefgen/popefgen/bench/synth"
+	"github.com/popefgen/popefgen/internal/mapfuture"
+	"github.com/popefgen/popefgen/internal/measure"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// The empty program takes so many float32 and answers with so many, which do
+// not depend on them.
+const (
+	emptyInputs  = 784
+	emptyOutputs = 10
+)
+
+// pathResult is what one way to make a request costs.
+type pathResult struct {
+	name string
+	measure.Series
+	allocations float64 // a request
+}
+
+// Ways to make a request, in the table's order.
+const (
+	inline = iota
+	submitted
+	ringParking
+	ringSpinning
+	channel
+	mapReused
+	mapFresh
+	ortEmpty
+)
+
+// requests measures what a request costs besides computing, over every path.
+func requests(cfg measure.Config) (_ []pathResult, err error) {
+	c, err := synthetic("empty", func(m *synth.Model) {
+		m.Input("x", emptyInputs)
+		m.Output(m.Weights(1, emptyOutputs), emptyOutputs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	own, err := popefgen.Engine{}.Open(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, own.Close()) }()
+	peer, err := onnxruntime.Engine{}.Open(c, 1)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.Close()) }()
+	parking, stop, err := rings(0)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	spinning, stop, err := rings(spins)
+	if err != nil {
+		return nil, err
+	}
+	defer stop()
+	ask, stop := channels()
+	defer stop()
+	out := c.Outputs[0].Name
+	usual := mapfuture.New(map[string]int{"x": 4 * emptyInputs}, map[string]int{out: 4 * emptyOutputs}, func(_, _ mapfuture.Tensors) {})
+	defer usual.Close()
+	x := mapfuture.Tensors{"x": c.Inputs[0].Data}
+
+	results := make([]pathResult, ortEmpty+1)
+	runners := make([]measure.Runner, len(results))
+	for i, p := range []struct {
+		name string
+		run  func() error
+	}{
+		inline:       {"popefgen, Run: inline in the caller's goroutine", own.Run},
+		submitted:    {"popefgen, Submit and Wait: through the ring of requests", own.(*popefgen.Session).Submit},
+		ringParking:  {"two rings of package rt and a goroutine that answers, both park", parking},
+		ringSpinning: {"the same, both spin for a while before they park", spinning},
+		channel:      {"two channels and a goroutine that answers", ask},
+		mapReused: {"maps by name, queue, future; the input's map reused", func() error {
+			_, err := usual.Execute(x).Wait()
+			return err
+		}},
+		mapFresh: {"maps by name, queue, future; the input in a new map", func() error {
+			in := append(make([]byte, 0, 4*emptyInputs), c.Inputs[0].Data...)
+			_, err := usual.Execute(mapfuture.Tensors{"x": in}).Wait()
+			return err
+		}},
+		ortEmpty: {"ONNX Runtime, session with an empty graph", peer.Run},
+	} {
+		const batch = 200
+		results[i].name = p.name
+		runners[i] = measure.Runner{Batch: batch, Run: func() error {
+			for range batch {
+				if err := p.run(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}
+		if results[i].allocations, err = allocations(runners[i]); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+	}
+	series, err := measure.Interleave(cfg, runners...)
+	if err != nil {
+		return nil, err
+	}
+	for i := range results {
+		results[i].Series = series[i]
+	}
+	return results, nil
+}
+
+// allocations returns how many heap allocations of Go an operation makes.
+func allocations(r measure.Runner) (float64, error) {
+	if err := r.Run(); err != nil { // warms up
+		return 0, err
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := r.Run()
+	runtime.ReadMemStats(&after)
+	return math.Floor(float64(after.Mallocs-before.Mallocs) / float64(r.Batch)), err
+}
+
+// spins is how often a side looks before it parks: longer than the other side
+// takes to answer, and over soon after the last request.
+const spins = 20000
+
+// rings returns a request that goes to another goroutine and back through two
+// rings, both of whose sides look that often before they park.
+func rings(spins int) (ask func() error, stop func(), err error) {
+	ctx := context.Background()
+	caller, server := rt.NewSpinner(spins), rt.NewSpinner(spins)
+	there, err := rt.NewRing(rt.RingConfig[int]{Size: 4, Producer: caller, Consumer: server})
+	if err != nil {
+		return nil, nil, err
+	}
+	back, err := rt.NewRing(rt.RingConfig[int]{Size: 4, Producer: server, Consumer: caller})
+	if err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		for {
+			v, err := there.ReadLock(ctx)
+			if err != nil {
+				return
+			}
+			if back.Write(ctx, *v) != nil || there.ReadComplete() != nil {
+				return
+			}
+		}
+	}()
+	return func() error {
+		if err := there.Write(ctx, 1); err != nil {
+			return err
+		}
+		if _, err := back.ReadLock(ctx); err != nil {
+			return err
+		}
+		return back.ReadComplete()
+	}, there.Invalidate, nil
+}
+
+// channels returns a request that goes to another goroutine and back through
+// two channels.
+func channels() (ask func() error, stop func()) {
+	there, back := make(chan int, 4), make(chan int, 4)
+	go func() {
+		for v := range there {
+			back <- v
+		}
+	}()
+	return func() error {
+		there <- 1
+		<-back
+		return nil
+	}, func() { close(there) }
+}
+
+func requestTable(results []pathResult) string {
+	t := report.NewTable("path of a request", "median, ns", "best, ns", "p99, ns", "allocations", "inline / this")
+	for _, r := range results {
+		ns := func(v float64) string { return report.Ratio(v) }
+		t.Row(r.name, ns(r.Median()), ns(r.Best()), ns(r.P99()), fmt.Sprintf("%.0f", r.allocations), report.Ratio(results[inline].Median()/r.Median()))
+	}
+	return t.String()
+}
+
+// requestConfig is how long paths are measured, whose operations are short.
+var requestConfig = measure.Config{Rounds: 7, Slice: 20 * time.Millisecond, Runs: 10, Pause: 2 * time.Millisecond}
