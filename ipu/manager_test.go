@@ -251,6 +251,7 @@ func TestFeature12_DeviceOutlivesManager(t *testing.T) {
 	d := get()
 	runtime.GC()
 	require.Equal(t, 4, d.Info().ID)
+	require.Equal(t, 2, d.Info().Version)
 	ok, err := d.Attach()
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -275,6 +276,7 @@ func TestFeature02_DeviceForModel(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, pair, d)
 	require.Equal(t, model.Options, b.got)
+	require.NoError(t, d.Detach())
 
 	require.Equal(t, Request{NumIPUs: 1}, Target{}.Request(), "a model needs one IPU at least")
 }
@@ -291,6 +293,9 @@ func TestFeature04_SpecificDevice(t *testing.T) {
 	}
 	require.Equal(t, 3, busy.attempts)
 	m, _ := manager(busy, free)
+	_, err := m.Get(context.Background(), Request{}.Specific(2))
+	require.ErrorIs(t, err, ErrNoDevice)
+	require.ErrorContains(t, err, "none fits", "there is no such device")
 	d, err := m.Get(context.Background(), Request{}.Specific(1))
 	require.NoError(t, err)
 	require.Same(t, free, d)

@@ -1,0 +1,152 @@
+package rt
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testFunctions returns the names of all test, example and benchmark functions
+// of the module.
+func testFunctions(t *testing.T) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	is := regexp.MustCompile(`^(Test|Example|Benchmark|Fuzz)`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && path != ".." && (strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata"):
+			return filepath.SkipDir
+		case d.IsDir() || !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && is.MatchString(f.Name.Name) {
+				names[f.Name.Name] = true
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	return names
+}
+
+// tableRows returns the rows of the tables of a section of docs/runtime.md that
+// begin with a number, by number: the tests that the last cell names. In
+// "TestFeature08_WaitForever, …Cancelled" the dots stand for the first name up
+// to its underscore.
+func tableRows(t *testing.T, section string) map[int][]string {
+	t.Helper()
+	rows := map[int][]string{}
+	for line := range strings.Lines(section) {
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		number, err := strconv.Atoi(strings.TrimSpace(cells[0]))
+		if !strings.HasPrefix(line, "|") || err != nil {
+			continue
+		}
+		require.NotContains(t, rows, number, "row %d stands there twice", number)
+		prefix := ""
+		for name := range strings.SplitSeq(cells[len(cells)-1], ",") {
+			name = strings.TrimSpace(name)
+			if rest, ok := strings.CutPrefix(name, "…"); ok {
+				name = prefix + rest
+			}
+			prefix, _, _ = strings.Cut(name, "_")
+			prefix += "_"
+			rows[number] = append(rows[number], name)
+		}
+	}
+	return rows
+}
+
+// TestRuntimeDoc keeps docs/runtime.md and the tests together: every feature
+// and every weakness has tests that exist, and every feature test its row.
+func TestRuntimeDoc(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "docs", "runtime.md"))
+	require.NoError(t, err)
+	functions := testFunctions(t)
+	sections := map[string]string{}
+	for section := range strings.SplitSeq(string(text), "\n## ") {
+		title, body, _ := strings.Cut(section, "\n")
+		sections[title] = body
+	}
+	check := func(rows map[int][]string) {
+		t.Helper()
+		for _, n := range slices.Sorted(maps.Keys(rows)) {
+			for _, name := range rows[n] {
+				if !functions[name] {
+					t.Errorf("row %d names %s, which is no test", n, name)
+				}
+			}
+		}
+	}
+	numbers := func(from, to int, more ...int) (all []int) {
+		for i := from; i <= to; i++ {
+			all = append(all, i)
+		}
+		return append(all, more...)
+	}
+
+	var features strings.Builder
+	for _, title := range []string{"Devices", "Session", "Callbacks", "Queues", "Runner"} {
+		require.Contains(t, sections, title)
+		features.WriteString(sections[title])
+	}
+	rows := tableRows(t, features.String())
+	require.Equal(t, numbers(1, 88, 90), slices.Sorted(maps.Keys(rows)))
+	check(rows)
+	for name := range functions {
+		rest, ok := strings.CutPrefix(name, "TestFeature")
+		if !ok {
+			continue
+		}
+		number, _, _ := strings.Cut(rest, "_")
+		n, err := strconv.Atoi(number)
+		require.NoError(t, err, name)
+		require.Equal(t, fmt.Sprintf("%02d", n), number, name)
+		if !slices.Contains(rows[n], name) {
+			t.Errorf("%s is not in row %d", name, n)
+		}
+	}
+	for n, names := range rows {
+		require.True(t, slices.ContainsFunc(names, func(name string) bool {
+			return strings.HasPrefix(name, fmt.Sprintf("TestFeature%02d_", n))
+		}), "row %d has no test of its own", n)
+	}
+
+	weaknesses := tableRows(t, sections["What Model Runtime leaves to its users"])
+	require.Equal(t, numbers(1, 20), slices.Sorted(maps.Keys(weaknesses)))
+	check(weaknesses)
+
+	decisions := tableRows(t, sections["Where the sources contradict each other"])
+	require.Equal(t, numbers(1, 13), slices.Sorted(maps.Keys(decisions)))
+	for n, names := range decisions { // two have nothing to show
+		if names[0] == "–" {
+			delete(decisions, n)
+		}
+	}
+	require.Len(t, decisions, 11)
+	check(decisions)
+	for _, name := range regexp.MustCompile(`\b(?:Test|Example|Benchmark)[A-Z][A-Za-z0-9]*(?:_\w+)?`).FindAllString(string(text), -1) {
+		if name != "TestFeatureNN" && !functions[name] {
+			t.Errorf("it names %s, which is no test", name)
+		}
+	}
+}
