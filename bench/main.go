@@ -31,6 +31,7 @@ func main() {
 	flag.StringVar(&f.docs, "write", "", "folder whose performance.md and performance.svg are to be rewritten")
 	flag.StringVar(&f.only, "only", "", "measure the models or operators of that name alone")
 	sections := flag.String("sections", strings.Join(allSections, ","), "what to measure")
+	flag.BoolVar(&f.gomlx, "gomlx", true, "let GoMLX take part; it takes long")
 	flag.IntVar(&f.config.Rounds, "rounds", 5, "turns of every contestant")
 	flag.DurationVar(&f.config.Slice, "slice", 50*time.Millisecond, "length of a turn")
 	flag.Parse()
@@ -44,6 +45,7 @@ func main() {
 type flags struct {
 	library, commands, models, docs, only string
 	sections                              []string
+	gomlx                                 bool
 	config                                measure.Config
 }
 
@@ -65,8 +67,8 @@ func run(f flags) error {
 			return fmt.Errorf("-sections: there is no section %q; want some of %s", s, strings.Join(allSections, ","))
 		}
 	}
-	if f.docs != "" && (len(f.sections) != len(allSections) || f.only != "") {
-		return errors.New("-write: the document shows all sections as a whole; it does not go with -sections and -only")
+	if f.docs != "" && (len(f.sections) != len(allSections) || f.only != "" || !f.gomlx) {
+		return errors.New("-write: the document shows all sections as a whole; it does not go with -sections, -only and -gomlx=false")
 	}
 	if f.library == "" {
 		return errors.New("-library: want the path of ONNX Runtime's shared library; `make bench-peers` installs it")
@@ -91,7 +93,10 @@ func run(f flags) error {
 func measureAll(f flags) (*results, error) {
 	f.config.Runs, f.config.Pause = 3, 5*time.Millisecond
 	two := []entrant{ours: {Engine: popefgen.Engine{}}, ort: {Engine: onnxruntime.Engine{}}}
-	three := append(slices.Clone(two), entrant{Engine: gomlx.Engine{}, optional: true, slow: true})
+	three := slices.Clone(two)
+	if f.gomlx {
+		three = append(three, entrant{Engine: gomlx.Engine{}, optional: true, slow: true})
+	}
 	r := &results{}
 	r.machine.measure()
 	has := func(section string) bool { return slices.Contains(f.sections, section) }

@@ -164,7 +164,8 @@ func modelChart(models []*model) *report.Chart {
 func refusals(models []*model) string {
 	var b strings.Builder
 	for _, m := range models {
-		if err := m.runs[0][mlx].refused; err != nil {
+		if runs := m.runs[0]; len(runs) > mlx && runs[mlx].refused != nil {
+			err := runs[mlx].refused
 			reason, _, _ := strings.Cut(err.Error(), "\n")
 			const most = 160
 			if r := []rune(reason); len(r) > most {
