@@ -19,8 +19,8 @@ var (
 	// ErrStopped: the session was stopped. [Session.Reload] makes it run again.
 	ErrStopped = ipu.ErrStopped
 	// ErrUnbound: the session is on no device: it was made with [Deferred] and
-	// not bound yet, or it was unloaded. [Session.Bind] puts it on one,
-	// [Session.Reload] on the one that it was on.
+	// not bound yet, it was unloaded, or binding or reloading it failed.
+	// [Session.Bind] puts it on one, [Session.Reload] on the one that it was on.
 	ErrUnbound = errors.New("session is bound to no device")
 	// ErrConcurrent: two goroutines called Run, Save or another method that
 	// drives the engine at the same time. Give Open the option [Concurrent],
@@ -56,7 +56,8 @@ var (
 	ErrNotLoaded = ipu.ErrNotLoaded
 	// ErrNoSave: Save of a model whose program flow has no save programs.
 	ErrNoSave = errors.New("model has no save programs")
-	// ErrData: data in the model's files does not fit the executable's stream.
+	// ErrData: data in the model's files, or that the caller gave, does not fit
+	// the executable's stream, or is missing.
 	ErrData = errors.New("data does not fit")
 	// ErrEndOfData: a program asked for more transfers than there are: the
 	// feed in the file has ended, or the memory of this run has been read or

@@ -9,11 +9,11 @@ import (
 // replica, so that a program can count, time and report it in its own way; a
 // logger is another such listener, see [WithLogger].
 //
-// It is called in the goroutine in which something happens, for most kinds
-// while the engine waits, so it should be quick. Calls can overlap: those of
-// several sessions or replicas, and of the kinds that are marked so below. It
-// must not drive or close the session; [Session.Stats] and what else only tells
-// may be called. Telling an observer allocates nothing.
+// It is called in the goroutine in which something happens, mostly while the
+// engine waits, so it should be quick. Calls of several sessions or replicas can
+// overlap, and EventRefused and EventStopped with any other. It must not drive
+// or close the session; [Session.Stats] and what else only tells may be called.
+// Telling an observer allocates nothing.
 type Observer func(Event)
 
 // Event is something that happened. Fields that a kind does not name are zero.
