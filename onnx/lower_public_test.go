@@ -41,7 +41,9 @@ func TestPublic(t *testing.T) {
 				continue
 			}
 			ran++
-			t.Run(set+"/"+name, func(t *testing.T) { publicCase(t, filepath.Join(data, set, name), col[9]+","+needed[name], list[set+"/"+name]) })
+			t.Run(set+"/"+name, func(t *testing.T) {
+				publicCase(t, filepath.Join(data, set, name), col[9]+","+needed[name], list[set+"/"+name])
+			})
 		}
 		t.Logf("%s: %d tests have listed operators only", set, ran)
 		require.Positive(t, ran)

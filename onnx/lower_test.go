@@ -272,6 +272,60 @@ func TestUnsupported(t *testing.T) {
 	require.ErrorAs(t, err, new(*DimError))
 }
 
+// TestRefusalIsComplete has obstacles that hide behind others: nodes whose
+// operands can't be lowered, branches of an If with such a condition, a
+// function that such a node calls, types that only the model's declarations
+// tell.
+func TestRefusalIsComplete(t *testing.T) {
+	hidden := &Function{Name: "Hidden", Domain: "local", Inputs: names("x"), Outputs: names("y"), Opsets: []Opset{{"", 13}},
+		Nodes: []*Node{node("Bernoulli", names("x"), names("y"))}}
+	branch := func(op string) *Graph {
+		return &Graph{Nodes: []*Node{node(op, names("x"), names("r"))}, Outputs: outputs("r")}
+	}
+	m := model(15, &Graph{
+		Inputs: []ValueInfo{info("x", Float, "N", 6)},
+		Nodes: []*Node{
+			{OpType: "FusedMatMul", Domain: "com.microsoft", Name: "fused", Inputs: names("x"), Outputs: names("a")},
+			{OpType: "BatchNormalization", Name: "bn", Inputs: names("a", "a", "a", "a", "a"), Outputs: names("b"), Attributes: []*Attribute{aInt("training_mode", 1)}},
+			{OpType: "Custom", Domain: "acme", Name: "custom", Inputs: names("x"), Outputs: names("i")},
+			{OpType: "Softmax", Name: "typed", Inputs: names("i"), Outputs: names("c")},
+			{OpType: "Cast", Name: "cast", Inputs: names("b"), Outputs: names("d"), Attributes: []*Attribute{aInt("to", int64(Complex64))}},
+			{OpType: "Less", Name: "less", Inputs: names("d", "d"), Outputs: names("unknown")},
+			{OpType: "If", Name: "if", Inputs: names("unknown"), Outputs: names("e"), Attributes: []*Attribute{aGraph("then_branch", branch("StringNormalizer")), aGraph("else_branch", branch("SplitToSequence"))}},
+			{OpType: "Hidden", Domain: "local", Name: "call", Inputs: names("d"), Outputs: names("f")},
+			{OpType: "Upsample", Name: "late", Inputs: names("x", "x"), Outputs: names("g")},
+			{OpType: "Gelu", Name: "early", Inputs: names("x"), Outputs: names("h")},
+			{OpType: "Constant", Name: "text", Outputs: names("j"), Attributes: []*Attribute{aStr("value_string", "x")}},
+		},
+		Values:  []ValueInfo{info("i", Int64, "N", 2)},
+		Outputs: outputs("c", "e", "f", "g", "h", "j"),
+	})
+	m.Opsets = append(m.Opsets, Opset{"local", 1}, Opset{"com.microsoft", 1}, Opset{"acme", 3})
+	m.Functions = []*Function{hidden}
+	const want = `the model needs what is not supported:
+  operator com.microsoft.FusedMatMul of operator set 1: node "fused" (com.microsoft.FusedMatMul, number 0)
+    hint: operators of com.microsoft are made when ONNX Runtime optimises a model: take the model as it was exported
+  operator acme.Custom of operator set 3: node "custom" (acme.Custom, number 2)
+    hint: a custom operator can be lowered if the model defines it as a function
+  operator Upsample of operator set 15 (ONNX dropped it in 10): node "late" (Upsample, number 8)
+  operator Gelu of operator set 15 (the oldest known is of 20): node "early" (Gelu, number 9)
+  operator BatchNormalization of operator set 15: training mode: node "bn" (BatchNormalization, number 1)
+    hint: export the model for inference
+  operator Softmax of operator set 15 on int64, operand input: node "typed" (Softmax, number 3)
+    hint: Softmax takes bfloat16, double, float, float16 there: cast the operand in the model
+  operator Cast of operator set 15: conversion to complex64: node "cast" (Cast, number 4)
+    hint: make real and imaginary part a last dimension of 2, as DFT has it
+  operator StringNormalizer of operator set 15: node "if" (If, number 6): then_branch: node 0 (StringNormalizer)
+    hint: an executable has no strings: turn text into numbers before the model
+  operator SplitToSequence of operator set 15: node "if" (If, number 6): else_branch: node 0 (SplitToSequence)
+    hint: an executable has tensors only: export with Split and Concat in place of sequences, without optionals
+  operator Bernoulli of operator set 13: node "call" (local.Hidden, number 7): in function Hidden: node 0 (Bernoulli)
+    hint: an executable gives the same outputs for the same inputs: make the random numbers an input of the model
+  operator Constant of operator set 15: attribute value_string: node "text" (Constant, number 10)`
+	_, err := Lower(m, Options{Batch: 2})
+	require.EqualError(t, err, want)
+}
+
 // TestInvalid lists models that ONNX forbids and the errors they give.
 func TestInvalid(t *testing.T) {
 	for _, c := range []struct {

@@ -20,8 +20,9 @@ var activationOps = map[string]definition{
 	"SwiGLU":          takes("A:T=floats B:T").since(28, swiglu, "alpha=1.0"),
 
 	// PopART's Gelu is the approximation by a tanh.
-	"ai.graphcore.Gelu":        takes("X:floats").since(1, unary(graph.GeluTanh)),
-	"ai.graphcore.PrintTensor": takes("X:any").since(1, printTensor, "print_gradient=1 title:string"),
+	"ai.graphcore.Gelu": takes("X:floats").since(1, unary(graph.GeluTanh)),
+	"ai.graphcore.PrintTensor": takes("X:any").since(1, printTensor,
+		"print_gradient=1 title:string summariseThreshold:int edgeItems:int maxLineWidth:int digits:int floatFormat:int separator:string openBracket:string closeBracket:string"),
 }
 
 // preluLegacy is PRelu up to version 6, whose slope has one element or one for

@@ -13,7 +13,7 @@ var recurrentOps = map[string]definition{
 	"GRU":  takes("X:T=floats W:T R:T B:T sequence_lens:int32 initial_h:T").since(1, gru, "activation_alpha:floats activation_beta:floats activations:strings clip=0.0 direction=forward hidden_size:int layout=0 linear_before_reset=0 output_sequence=0"),
 	"RNN":  takes("X:T=floats W:T R:T B:T sequence_lens:int32 initial_h:T").since(1, rnn, "activation_alpha:floats activation_beta:floats activations:strings clip=0.0 direction=forward hidden_size:int layout=0 output_sequence=0"),
 
-	"ai.graphcore.LSTM": takes("X:T=floats W:T B:T S:T sequence_lens:integers").since(1, graphcoreLSTM, "output_full_sequence=1"),
+	"ai.graphcore.LSTM": takes("X:T=floats W:T B:T S:T sequence_lens:integers").since(1, graphcoreLSTM, "output_full_sequence=1 availableMemoryProportion:float partialsType:string"),
 }
 
 func lstm(c *call) []*value {

@@ -3,6 +3,7 @@
 package tensorfile
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -106,7 +107,8 @@ func timesText(times int64) string {
 }
 
 // FileName turns an anchor's name into a file name with the given extension:
-// every character outside letters, digits, '.', '-' and '_' becomes '_'.
+// every character outside letters, digits, '.', '-' and '_' becomes '_', and of
+// a name too long for a file system the middle is replaced by a checksum.
 func FileName(anchor, ext string) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
@@ -118,8 +120,16 @@ func FileName(anchor, ext string) string {
 	if strings.Trim(safe, ".") == "" {
 		safe = "_" + safe
 	}
+	if len(safe) > longestName {
+		sum := sha256.Sum256([]byte(anchor))
+		half := longestName/2 - 8
+		safe = fmt.Sprintf("%s-%x-%s", safe[:half], sum[:6], safe[len(safe)-half:])
+	}
 	return safe + ext
 }
+
+// longestName leaves room in the 255 bytes that file systems allow.
+const longestName = 200
 
 // elemTypes lists the ONNX types that .npy knows.
 var elemTypes = map[string]onnx.ElemType{

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -96,6 +97,9 @@ func TestFileName(t *testing.T) {
 	} {
 		require.Equal(t, want, FileName(in, ".npy"), in)
 	}
+	long := strings.Repeat("block/", 60)
+	require.LessOrEqual(t, len(FileName(long, ".npy")), 255)
+	require.NotEqual(t, FileName(long+"a"+long, ".npy"), FileName(long+"b"+long, ".npy"))
 }
 
 func FuzzReadNpy(f *testing.F) {
