@@ -31,7 +31,7 @@ var benchCommand = &cli.Command{
 		&cli.IntFlag{Name: "samples", Usage: "`N` samples in a request (samples)", Value: 1},
 		&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples (samples)"},
 		&cli.DurationFlag{Name: "linger", Usage: "a batch waits for `TIME` for more samples (samples)"},
-		&cli.DurationFlag{Name: "duration", Usage: "measure for `TIME` in each mode", Value: 2 * time.Second},
+		&cli.DurationFlag{Name: "duration", Usage: "measure each mode for `TIME`; several take turns", Value: 2 * time.Second},
 		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`, of one request or of several, which take turns; others are random"},
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
@@ -83,12 +83,8 @@ func runBench(c *cli.Context) (*benchReport, error) {
 	if r.Opening, r.Memory, err = opening(c, t, compile); err != nil || c.Bool(firstAnswer) {
 		return r, err
 	}
-	for _, config := range configs {
-		m, err := bench.Measure(c.Context, t, config)
-		if err != nil {
-			return nil, fmt.Errorf("mode %s: %w", config.Mode, err)
-		}
-		r.Measurements = append(r.Measurements, m)
+	if r.Measurements, err = bench.Measure(c.Context, t, configs...); err != nil {
+		return nil, err
 	}
 	r.Memory.ResidentAll = bench.PeakResident()
 	if c.Bool("profile") {

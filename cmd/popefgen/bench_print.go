@@ -79,6 +79,9 @@ func printMeasurements(w io.Writer, all []bench.Measurement) error {
 	})
 	line("allocations a request", func(m *bench.Measurement) string { return fmt.Sprintf("%.3f", m.Allocations) })
 	line("allocated bytes a request", func(m *bench.Measurement) string { return fmt.Sprintf("%.1f", m.Bytes) })
+	for i := range all {
+		t.nums[i+1] = true // also where a word stands among the numbers
+	}
 	return t.print(w)
 }
 

@@ -25,6 +25,14 @@ type phase struct {
 	bytes       uint64
 }
 
+// add merges another phase of the same clients.
+func (p *phase) add(o *phase) {
+	p.latency.Merge(&o.latency)
+	p.took += o.took
+	p.allocations += o.allocations
+	p.bytes += o.bytes
+}
+
 // drive lets every client make requests one after the other, with up to depth
 // of them under way, for a time. Each makes depth requests at least.
 func drive(clients []client, depth int, during time.Duration) (*phase, error) {

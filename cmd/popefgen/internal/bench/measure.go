@@ -145,39 +145,74 @@ type Measurement struct {
 	Bytes       float64 `json:"allocated_bytes_per_request"`
 }
 
-// Measure opens the target, warms up, and measures as c says.
-func Measure(ctx context.Context, t *Target, c Config) (m Measurement, err error) {
-	if err := c.Check(); err != nil {
-		return m, err
+// rounds is how often modes that are measured together take turns, so that what
+// else the machine does hits all alike.
+const rounds = 5
+
+// Measure opens the target in every mode, warms up, and measures as the configs
+// say; several take turns.
+func Measure(ctx context.Context, t *Target, configs ...Config) (all []Measurement, err error) {
+	for i := range configs {
+		c := &configs[i]
+		if err := c.Check(); err != nil {
+			return nil, err
+		}
+		c.ThreadSafe = c.Mode == Samples || c.Mode == Run && (c.ThreadSafe || c.Clients > 1 || c.Replicas > 1)
 	}
-	c.ThreadSafe = c.Mode == Samples || c.Mode == Run && (c.ThreadSafe || c.Clients > 1 || c.Replicas > 1)
-	d, err := t.open(ctx, c)
-	if err != nil {
-		return m, err
-	}
+	var drivers []*driver
 	defer func() {
-		if e := d.close(); err == nil {
-			err = e
+		for _, d := range drivers {
+			if e := d.close(); err == nil {
+				err = e
+			}
 		}
 	}()
-	if c.Warmup > 0 {
-		if _, err := drive(d.clients, c.InFlight, c.Warmup); err != nil {
-			return m, err
+	in := func(c *Config, err error) error { return fmt.Errorf("mode %s: %w", c.Mode, err) }
+	for i := range configs {
+		c := &configs[i]
+		d, err := t.open(ctx, *c)
+		if err != nil {
+			return nil, in(c, err)
+		}
+		drivers = append(drivers, d)
+		if c.Warmup > 0 {
+			if _, err := drive(d.clients, c.InFlight, c.Warmup); err != nil {
+				return nil, in(c, err)
+			}
 		}
 	}
-	p, err := drive(d.clients, c.InFlight, c.Duration)
-	if err != nil {
-		return m, err
+	times := time.Duration(1)
+	if len(configs) > 1 {
+		times = rounds
 	}
+	phases := make([]phase, len(configs))
+	for range times {
+		for i := range configs {
+			c := &configs[i]
+			p, err := drive(drivers[i].clients, c.InFlight, max(1, c.Duration/times))
+			if err != nil {
+				return nil, in(c, err)
+			}
+			phases[i].add(p)
+		}
+	}
+	for i := range configs {
+		all = append(all, phases[i].measurement(&configs[i], drivers[i].samples))
+	}
+	return all, nil
+}
+
+// measurement sums a phase up.
+func (p *phase) measurement(c *Config, samples int) Measurement {
 	h := &p.latency
 	n := float64(h.Count())
 	perSecond := n / p.took.Seconds()
 	return Measurement{
-		Mode: c.Mode, Clients: c.Clients, InFlight: c.InFlight, Replicas: c.Replicas, ThreadSafe: c.ThreadSafe, Samples: d.samples,
-		Requests: h.Count(), Took: p.took, RequestsPerSecond: perSecond, SamplesPerSecond: perSecond * float64(d.samples),
+		Mode: c.Mode, Clients: c.Clients, InFlight: c.InFlight, Replicas: c.Replicas, ThreadSafe: c.ThreadSafe, Samples: samples,
+		Requests: h.Count(), Took: p.took, RequestsPerSecond: perSecond, SamplesPerSecond: perSecond * float64(samples),
 		Mean: h.Mean(), Min: h.Min(), P50: h.Percentile(0.5), P90: h.Percentile(0.9), P99: h.Percentile(0.99), P999: h.Percentile(0.999), Max: h.Max(),
 		Allocations: float64(p.allocations) / n, Bytes: float64(p.bytes) / n,
-	}, nil
+	}
 }
 
 // driver is an open model with its clients.
