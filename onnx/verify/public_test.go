@@ -131,7 +131,7 @@ func absolute(t *testing.T, path string) string {
 }
 
 // testData returns the folder of public test data or skips.
-func testData(t *testing.T) string {
+func testData(t testing.TB) string {
 	dir := os.Getenv("POPEFGEN_TESTDATA")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "shared")
