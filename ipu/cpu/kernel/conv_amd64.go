@@ -1,283 +1,441 @@
 package kernel
 
 import (
-	"runtime"
-	"unsafe"
+	"math"
 )
 
-// convMode is a way to make a convolution a product W·X.
-type convMode uint8
-
-const (
-	// convPoints: a window is one element, so X is the input as it lies there.
-	convPoints convMode = iota
-	// convTaps: rows of X are read where they lie, a stretch of an output row
-	// at a time, elements outside the input masked.
-	convTaps
-	// convPanels: X is collected in panels of output positions.
-	convPanels
-)
-
-// convDepth is the most products of a block of channels: so much of a panel
-// stays in the second-level cache while all rows of W pass over it.
-const convDepth = 512
-
-// vectorConv computes a convolution of float32 by vectors.
+// vectorConv computes a convolution of float32 by vectors, see [convArgs]. A
+// band of the image, padded, is copied to memory that stays in the cache while
+// all output channels pass over it.
 type vectorConv struct {
 	convShape
-	path      vectorPath
-	mode      convMode
-	copied    bool  // X is copied into panels although it could be read in place
-	window    int   // elements of one channel's window
-	depth     int   // channels of a block
-	lo, hi    []int // outputs along the last axis for which an element of the window's line lies inside
-	panelSize int   // elements of one part's panel
-	slots     int   // parts that have scratch memory
-	task      vectorConvTask
+	path   vectorPath
+	form   convForm
+	band   convBand
+	window int // elements of one channel's window
+	depth  int // products of a sum
+	blocks int // of output channels: those of a tile
+
+	lanes            int
+	tall, short, few int // see convLimits
+
+	offsets, panelOffsets []int32 // see convArgs; of a band, and of a panel
+	zeros                 []float32
+	packed                bool // weights come packed
+	slots                 int  // parts that have scratch memory
+	task                  vectorConvTask
 }
 
-// newVectorConv returns a kernel that computes s by vectors, nil if there are
-// none for T.
-func newVectorConv[T float](s convShape) Kernel {
-	if _, ok := any(T(0)).(float32); !ok || path == pathGo {
-		return nil
+// tileBytes is the memory that a part needs for a tile.
+const tileBytes = 16 * 32 * 4
+
+// maskBytes is the memory that a part needs for the masks of a row of a band.
+func (c *vectorConv) maskBytes() int {
+	vector := 2
+	if c.path == pathAVX2 {
+		vector = 4 * c.lanes
 	}
-	// Axes of one element go to the front, for the last one to be long.
-	for range 2 {
-		if s.in[2] == 1 && s.out[2] == 1 && s.kernel[2] == 1 {
-			for _, axis := range []*[3]int{&s.in, &s.out, &s.kernel, &s.stride, &s.dilation, &s.pad} {
-				*axis = [3]int{axis[2], axis[0], axis[1]}
-			}
-		}
-	}
-	c := &vectorConv{convShape: s, path: path, window: product3(s.kernel)}
-	for k := range s.kernel[2] {
-		lo, hi := c.inside(2, k)
-		c.lo, c.hi = append(c.lo, lo), append(c.hi, hi)
-	}
-	c.depth = max(1, min(convDepth/max(1, c.window), s.channels))
-	ones := [3]int{1, 1, 1}
-	switch {
-	case c.window == 1 && s.stride == ones && s.pad == [3]int{} && s.in == s.out:
-		c.mode = convPoints
-		c.depth = max(1, min(depthBlock, s.channels))
-		c.copied = s.maps > packedRows
-	case s.stride[2] == 1 && s.kernel[0] == 1 && s.in[0] == 1 && s.out[0] == 1 && c.tapsPay():
-		c.mode = convTaps
-	default:
-		c.mode = convPanels
-	}
-	if c.mode == convPanels || c.copied {
-		c.panelSize = c.depth * c.window * panel
-	}
-	most := max(1, mostScratch/max(1, c.partBytes()))
-	c.slots = min(maxParts, runtime.GOMAXPROCS(0), most)
-	return c
+	return roundUp((c.band.width+c.band.reach+c.lanes)/c.lanes*min(c.stride[2], 2)*vector, 64)
 }
 
-// tapsPay reports whether vectors that end with the output's rows cost less
-// than to collect windows: per product, in quarters of cycles, a multiply-add
-// for every unused element against a copy of some two and a half cycles for
-// every stretch of 32.
-func (c *vectorConv) tapsPay() bool {
-	_, cols := c.path.tile()
-	used, width := c.out[2], roundUp(c.out[2], cols/2)
-	return 2*c.maps*(width-used) < 5*(used+32)
-}
+// panelBytes is the memory that a part needs for a panel of pixels.
+func (c *vectorConv) panelBytes() int { return 4 * panel * len(c.panelOffsets) }
 
-// partBytes returns the bytes of scratch memory of a part.
+// partBytes is the scratch memory of a part.
 func (c *vectorConv) partBytes() int {
-	return roundUp(4*c.panelSize, 64) + roundUp(c.window*int(unsafe.Sizeof(tap{})), 64)
+	return roundUp(4*c.band.total, 64) + tileBytes + c.panelBytes() + c.maskBytes()
 }
 
 // Scratch implements [Kernel].
-func (c *vectorConv) Scratch() int { return c.slots * c.partBytes() }
+func (c *vectorConv) Scratch() int {
+	n := c.slots * c.partBytes()
+	if !c.packed {
+		n += c.weightBytes()
+	}
+	return n
+}
 
-// vectorConvTask is one run. The units of work are some rows or panels of some
-// output channels of one image and group; parts take the next one until none
-// is left.
+// packedMaps is the number of output channels of a group with those that fill
+// up the last vector.
+func (c *vectorConv) packedMaps() int {
+	if c.form == convByMaps {
+		return roundUp(c.maps, c.lanes)
+	}
+	return c.maps
+}
+
+// weightBytes is the memory for packed weights, 0 if they are used as they
+// are.
+func (c *vectorConv) weightBytes() int {
+	if c.form == convByPlane {
+		return 0
+	}
+	return 4 * c.group * c.packedMaps() * c.depth
+}
+
+// block returns the output channels [lo, hi) of a block, and where its weights
+// begin.
+func (c *vectorConv) block(i int) (lo, hi, weights int) {
+	if c.form == convByMaps {
+		lo = i * 2 * c.lanes
+		return lo, min(lo+2*c.lanes, c.maps), lo * c.depth
+	}
+	lo, hi = c.maps*i/c.blocks, c.maps*(i+1)/c.blocks
+	return lo, hi, lo * c.depth
+}
+
+// Packed implements [Packer].
+func (c *vectorConv) Packed(i int) int {
+	if i != 1 {
+		return 0
+	}
+	return c.weightBytes()
+}
+
+// UsePacked implements [Packer].
+func (c *vectorConv) UsePacked(int) { c.packed = true }
+
+// Pack implements [Packer]: the weights of a block follow each other by
+// product, those of its output channels together.
+func (c *vectorConv) Pack(_ int, dst, src []byte) {
+	d, s := f32s(dst), f32s(src)
+	for g := range c.group {
+		for i := range c.blocks {
+			lo, hi, at := c.block(i)
+			width := hi - lo
+			if c.form == convByMaps {
+				width = roundUp(width, c.lanes)
+			}
+			to := d[g*c.packedMaps()*c.depth+at:][:width*c.depth]
+			if width > hi-lo {
+				clear(to)
+			}
+			for m := lo; m < hi; m++ {
+				for k, v := range s[(g*c.maps+m)*c.depth:][:c.depth] {
+					to[k*width+m-lo] = v
+				}
+			}
+		}
+	}
+}
+
+// vectorConvTask is one run. The units of work are bands of the output of some
+// blocks of output channels of one image and group; parts take the next one
+// until none is left.
 type vectorConvTask struct {
 	*vectorConv
-	x, w, b, y      []float32
-	scratch         []byte
-	height          int // output channels of a unit
-	mapBlocks       int
-	rows, rowBlocks int // output rows of a unit, for convTaps
-	strips          int // stretches of an output row, or panels
-	units           int
-	next            tickets
+	x, w, b, y    []float32
+	scratch       []byte
+	rows, width   int // of a unit
+	bands, strips int // of a plane
+	height        int // blocks of a unit
+	heights       int
+	units         int
+	next          tickets
 }
 
 // Run implements [Kernel].
 func (c *vectorConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &c.task
 	t.vectorConv = c
-	t.x, t.w, t.b, t.y, t.scratch = f32s(in[0]), f32s(in[1]), f32s(memory(in, 2)), f32s(out[0]), scratch
-	if len(t.y) > 0 {
-		workers := workersFor(p, float64(len(t.y))/16*(float64(c.channels*c.window)/2+4))
+	t.x, t.w, t.b, t.y = f32s(in[0]), f32s(in[1]), f32s(memory(in, 2)), f32s(out[0])
+	if !c.packed && c.form != convByPlane {
+		n := c.weightBytes()
+		c.Pack(1, scratch[:n], in[1])
+		t.w, scratch = f32s(scratch[:n]), scratch[n:]
+	}
+	t.scratch = scratch
+	if len(t.y) > 0 && len(t.x) > 0 && c.depth > 0 {
+		workers := workersFor(p, t.cost())
 		t.divide(workers)
 		t.next.reset(t.units)
 		p.Run(t, min(t.units, c.slots, workers))
+	} else {
+		t.fill()
 	}
 	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
 	return nil
 }
 
+// cost estimates the work in the units of a [Pool].
+func (t *vectorConvTask) cost() float64 {
+	return float64(len(t.y))/float64(2*t.lanes)*(float64(t.depth)+4) + float64(len(t.x))/float64(t.lanes)*4
+}
+
+// fill sets the result where there is nothing to sum.
+func (t *vectorConvTask) fill() {
+	plane := product3(t.out)
+	for m := range len(t.y) / max(1, plane) {
+		v := float32(0)
+		if t.b != nil {
+			v = t.b[m%(t.group*t.maps)]
+		}
+		for i := range plane {
+			t.y[m*plane+i] = v
+		}
+	}
+}
+
 // divide cuts the result into units, a few for every worker.
 func (t *vectorConvTask) divide(workers int) {
-	_, cols := t.path.tile()
-	t.rows, t.rowBlocks = 1, 1
-	if t.mode == convTaps {
-		t.strips = (t.out[2] + cols - 1) / cols
-		t.rows = t.out[1]
-	} else {
-		t.strips = (product3(t.out) + panel - 1) / panel
+	t.rows, t.width, t.height = t.band.rows, t.band.width, t.blocks
+	groups := t.batch * t.group * t.out[0]
+	count := func() int {
+		t.bands, t.strips = (t.out[1]+t.rows-1)/t.rows, (t.out[2]+t.width-1)/t.width
+		return groups * t.bands * t.strips
 	}
-	groups := t.batch * t.group * t.strips
-	want := 4 * workers
-	if t.mode == convTaps && workers > 1 && groups < want {
-		t.rows = max(4, t.out[1]*groups/want)
+	n := count()
+	if want := 4 * workers; workers > 1 && n < want {
+		t.rows = min(t.rows, roundUp(max(1, t.out[1]*groups*t.strips/want), t.leastRows()))
+		n = count()
+		if unit := t.columnUnit(); n < want && t.band.direct {
+			t.width = min(t.width, max(2*unit, roundUp(t.out[2]*groups/want, unit)))
+			n = count()
+		}
+		if n < want {
+			t.height = max(1, t.blocks*n/want)
+		}
 	}
-	if t.mode == convTaps {
-		t.rowBlocks = (t.out[1] + t.rows - 1) / t.rows
-	}
-	groups *= t.rowBlocks
-	t.height = t.maps
-	if workers > 1 && groups < want {
-		t.height = max(2*rowsAVX512, roundUp(t.maps*groups/want, rowsAVX512))
-	}
-	t.mapBlocks = (t.maps + t.height - 1) / t.height
-	t.units = groups * t.mapBlocks
+	t.heights = (t.blocks + t.height - 1) / t.height
+	t.units = n * t.heights
 }
 
 // Do implements [Task].
 func (t *vectorConvTask) Do(part int) {
+	u := convUnit{vectorConvTask: t}
 	scratch := t.scratch[part*t.partBytes():][:t.partBytes()]
-	at := roundUp(4*t.panelSize, 64)
-	buf, taps := f32s(scratch[:at]), view[tap](scratch[at:])[:t.window]
+	at := roundUp(4*t.band.total, 64)
+	u.x, scratch = f32s(scratch[:at]), scratch[at:]
+	u.tile, scratch = f32s(scratch[:tileBytes]), scratch[tileBytes:]
+	u.panel, u.masks = f32s(scratch[:t.panelBytes()]), scratch[t.panelBytes():]
 	for {
 		unit, ok := t.next.draw(part)
 		if !ok {
 			return
 		}
-		first := unit % t.mapBlocks * t.height
-		unit /= t.mapBlocks
-		strip := unit % t.strips
+		u.first = unit % t.heights * t.height
+		u.last = min(u.first+t.height, t.blocks)
+		unit /= t.heights
+		u.ox = unit % t.strips * t.width
 		unit /= t.strips
-		row := unit % t.rowBlocks * t.rows
-		image := unit / t.rowBlocks // and group
-		maps := min(t.height, t.maps-first)
-		if t.mode == convTaps {
-			t.strip(image, first, maps, strip, row, min(row+t.rows, t.out[1]), taps)
+		u.oy = unit % t.bands * t.rows
+		unit /= t.bands
+		u.oz = unit % t.out[0]
+		u.image = unit / t.out[0]
+		u.cols, u.rows = min(t.width, t.out[2]-u.ox), min(t.rows, t.out[1]-u.oy)
+		u.compute()
+	}
+}
+
+// convUnit is a unit of work, with a part's memory.
+type convUnit struct {
+	*vectorConvTask
+	image       int // and group
+	oz, oy, ox  int // the first pixel
+	rows, cols  int // pixels
+	first, last int // blocks of output channels
+
+	x     []float32 // the band
+	tile  []float32
+	panel []float32
+	masks []byte
+}
+
+func (u *convUnit) compute() {
+	if u.band.direct {
+		plane := u.in[2]
+		u.x = u.vectorConvTask.x[u.image*u.channels*plane+u.ox : (u.image+1)*u.channels*plane]
+	} else {
+		u.copyBand()
+	}
+	positions := product3(u.out)
+	y := u.y[u.image*u.maps*positions:][:u.maps*positions]
+	at := (u.oz*u.out[1]+u.oy)*u.out[2] + u.ox
+	g := u.image % u.group
+	bias := u.zeros
+	if u.b != nil {
+		bias = u.b[g*u.maps:][:u.maps]
+	}
+	w := u.w[g*u.packedMaps()*u.depth:]
+	for i := u.first; i < u.last; i++ {
+		lo, hi, weights := u.block(i)
+		args := convArgs{
+			w: &w[weights], offsets: &u.offsets[0], k: u.depth, tile: &u.tile[0],
+			yRow: 4 * positions, bias: &bias[lo], low: float32(math.Inf(-1)), high: float32(math.Inf(1)),
+		}
+		if u.form == convByMaps {
+			u.byMaps(&args, hi-lo, y[lo*positions:hi*positions], at)
 		} else {
-			t.panel(image, first, maps, strip*panel, buf, taps)
+			u.byPixels(&args, hi-lo, y[lo*positions:hi*positions], at)
 		}
 	}
 }
 
-// bias returns what the sums for an output channel and those after it are
-// added to.
-func (t *vectorConvTask) bias(image, first int) addend {
-	if t.b == nil {
-		return noAddend
+// byMaps computes a block of output channels, at most two vectors of them.
+func (u *convUnit) byMaps(args *convArgs, maps int, y []float32, at int) {
+	args.vectors = 2
+	if maps <= u.lanes {
+		args.vectors = 1
 	}
-	return addend{data: t.b[image%t.group*t.maps+first:], row: 1, column: true}
-}
-
-// weights returns the rows of W from an output channel on.
-func (t *vectorConvTask) weights(image, first int) matrix[float32] {
-	depth := t.channels * t.window
-	return matrix[float32]{t.w[(image%t.group*t.maps+first)*depth:], depth, 1}
-}
-
-// panel computes the output positions from pos on that make a panel.
-func (t *vectorConvTask) panel(image, first, maps, pos int, buf []float32, taps []tap) {
-	plane, positions := product3(t.in), product3(t.out)
-	cols := min(panel, positions-pos)
-	y := t.y[(image*t.maps+first)*positions+pos:]
-	w, d := t.weights(image, first), t.bias(image, first)
-	if t.channels*t.window*plane == 0 {
-		fillRows(y, positions, maps, cols, d)
-		return
+	store := *args
+	store.rows = maps
+	rows, cols := u.rows, u.cols
+	if u.band.flat {
+		rows, cols = 1, rows*cols
 	}
-	for c := 0; c < t.channels; c += t.depth {
-		channels := min(t.depth, t.channels-c)
-		x := t.x[(image*t.channels+c)*plane:]
-		b, ldb := x, plane
-		switch {
-		case t.mode == convPanels:
-			t.gather(buf, x, channels, pos, cols, taps)
-			b, ldb = buf, panel
-		case t.copied:
-			packF32(t.path, buf, matrix[float32]{x[pos:], plane, 1}, channels, cols)
-			b, ldb = buf, panel
-		default:
-			b = x[pos:]
+	pixels := 0
+	run := func(n int) {
+		args.rows = n
+		if n != pixels {
+			pixels = n
+			store.setMask(u.path, n)
 		}
-		multiplyF32(t.path, y, positions, maps, cols, w.at(0, c*t.window), b, ldb, channels*t.window, 1, d, nil)
-		d = addend{data: y, row: positions}
+		u.path.convMaps(args, &store)
 	}
-}
-
-// fillRows sets rows×cols elements of y to d, which is a column.
-func fillRows(y []float32, ldy, rows, cols int, d addend) {
-	for i := range rows {
-		row, v := y[i*ldy:][:cols], d.data[i*d.row]
-		for j := range row {
-			row[j] = v
+	pitch := u.band.step * u.band.rowPitch
+	for row := 0; row < rows; row++ {
+		x, y := u.x[row*pitch:], y[at+row*u.out[2]:]
+		if u.pairs() && row+1 < rows {
+			args.x, args.x2, args.split, store.y = &x[0], &x[pitch], cols, &y[0]
+			run(2 * cols)
+			row++
+			continue
+		}
+		args.split = 0
+		pieces := (cols + u.tall - 1) / u.tall
+		for i := range pieces {
+			lo, hi := cols*i/pieces, cols*(i+1)/pieces
+			args.x, store.y = &x[lo], &y[lo]
+			run(hi - lo)
 		}
 	}
 }
 
-// gather collects the windows of the output positions [pos, pos+cols) as
-// columns of a panel.
-func (t *vectorConvTask) gather(dst, x []float32, channels, pos, cols int, taps []tap) {
-	stride := t.stride[2]
-	if stride > 2 {
-		gatherWindows(&t.convShape, dst, x, channels, pos, cols)
-		return
+// byPixels computes a block of at most short output channels.
+func (u *convUnit) byPixels(args *convArgs, maps int, y []float32, at int) {
+	args.rows = maps
+	rows, cols := u.rows, u.cols
+	if u.band.flat {
+		rows, cols = 1, rows*cols
 	}
-	plane := product3(t.in)
-	_, width := t.path.tile()
-	args := gatherArgs{src: &x[0], groups: channels, step: 4 * plane, taps: &taps[0], nTaps: t.window}
-	_, _ = x[channels*plane-1], dst[channels*t.window*panel-1]
-	// The positions fall into stretches of one output row each.
-	for lane := 0; lane < cols; {
-		at := pos + lane
-		ox := at % t.out[2]
-		oy := at / t.out[2] % t.out[1]
-		oz := at / (t.out[2] * t.out[1])
-		n := min(cols-lane, t.out[2]-ox, width-lane%width)
-		k := 0
-		for kz := range t.kernel[0] {
-			iz := oz*t.stride[0] - t.pad[0] + kz*t.dilation[0]
-			for ky := range t.kernel[1] {
-				iy := oy*t.stride[1] - t.pad[1] + ky*t.dilation[1]
-				inside := iz >= 0 && iz < t.in[0] && iy >= 0 && iy < t.in[1]
-				row := (iz*t.in[1]+iy)*t.in[2] + ox*stride - t.pad[2]
-				for kx := range t.kernel[2] {
-					p := &taps[k]
-					k++
-					if !inside {
-						p.set(0, 0, t.path)
-						continue
-					}
-					p.set(row+kx*t.dilation[2], laneBits(t.lo[kx]-ox, t.hi[kx]-ox, n), t.path)
+	pitch := u.band.step * u.band.rowPitch
+	pixels := 0
+	for row := range rows {
+		x, y := u.x[row*pitch:], y[at+row*u.out[2]:]
+		for col := 0; col < cols; {
+			n := cols - col
+			switch {
+			case n > 2*u.lanes && maps <= u.few:
+				args.vectors = 4
+			case n > u.lanes:
+				args.vectors = 2
+			default:
+				args.vectors = 1
+			}
+			n = min(n, args.vectors*u.lanes)
+			args.x, args.y = &x[col], &y[col]
+			if n != pixels {
+				pixels = n
+				args.setMask(u.path, n)
+			}
+			if u.band.direct && u.ox+col+args.vectors*u.lanes > u.in[2] {
+				// Nothing may be read beyond the image.
+				n = min(n, panel)
+				packF32(u.path, u.panel, matrix[float32]{x[col:], u.in[2], 1}, u.channels, n)
+				args.x, args.offsets = &u.panel[0], &u.panelOffsets[0]
+				args.vectors = (n + u.lanes - 1) / u.lanes
+				pixels = n
+				args.setMask(u.path, n)
+				u.path.convRows(args, u.form == convByPlane)
+				args.offsets = &u.offsets[0]
+			} else {
+				u.path.convRows(args, u.form == convByPlane)
+			}
+			col += n
+		}
+	}
+}
+
+// copyBand copies the part of the image that the unit needs.
+func (u *convUnit) copyBand() {
+	b, s := &u.band, u.stride[2]
+	x := u.vectorConvTask.x
+	plane := product3(u.in)
+	x = x[u.image*u.channels*plane:][:u.channels*plane]
+	left := u.ox*s - u.pad[2] // column of the band's first element
+	vectors := (u.cols + b.reach + u.lanes - 1) / u.lanes
+	if s <= 2 {
+		u.setMasks(left, vectors*s)
+	}
+	// The rows [lo, hi) lie inside the image.
+	rows := u.rowsIn(u.rows)
+	top, step := u.oy*u.stride[1]-u.pad[1], 1
+	if u.kernel[1] == 1 {
+		step = u.stride[1]
+	}
+	lo, hi := windowRange(u.in[1], rows, step, -top)
+	for kz := range u.kernel[0] {
+		iz := u.oz*u.stride[0] - u.pad[0] + kz*u.dilation[0]
+		band := u.x[kz*b.inRows*b.rowPitch:]
+		from, to := lo, hi
+		if iz < 0 || iz >= u.in[0] {
+			from, to = rows, rows
+		}
+		for c := range u.channels {
+			clear(band[c*b.planePitch:][:from*b.rowPitch])
+			clear(band[c*b.planePitch:][to*b.rowPitch : rows*b.rowPitch])
+		}
+		if from == to {
+			continue
+		}
+		row := (iz*u.in[1]+top+from*step)*u.in[2] + left
+		if s > 2 {
+			u.copyPhases(band, x, row, from, to, step, left)
+			continue
+		}
+		args := copyArgs{
+			src: &x[0], shift: 4 * row, dst: &band[from*b.rowPitch], planes: u.channels, srcPlane: 4 * plane, dstPlane: 4 * b.planePitch,
+			rows: to - from, srcRow: 4 * step * u.in[2], dstRow: 4 * b.rowPitch, vectors: vectors, masks: &u.masks[0],
+		}
+		if len(b.phases) > 1 {
+			args.odd = 4 * b.phasePitch
+		}
+		u.path.copyRows(&args, s)
+	}
+}
+
+// setMasks makes the masks of n vectors of a row whose first element has the
+// given column.
+func (u *convUnit) setMasks(column, n int) {
+	for v := range n {
+		bits := laneBits(-column-v*u.lanes, u.in[2]-column-v*u.lanes, u.lanes)
+		if u.path == pathAVX512 {
+			view[uint16](u.masks)[v] = uint16(bits)
+		} else {
+			setLanes(view[int32](u.masks)[v*u.lanes:][:u.lanes], bits)
+		}
+	}
+}
+
+// copyPhases copies the rows [from, to) of a band, the first of which begins,
+// in column left, with element row of the image, for strides above two.
+func (u *convUnit) copyPhases(band, x []float32, row, from, to, step, left int) {
+	b, s := &u.band, u.stride[2]
+	plane := product3(u.in)
+	for c := range u.channels {
+		for r := from; r < to; r++ {
+			src := c*plane + row + (r-from)*step*u.in[2]
+			dst := band[c*b.planePitch+r*b.rowPitch:]
+			for slot, phase := range b.phases {
+				line := dst[slot*b.phasePitch:][:u.cols+b.reach]
+				lo, hi := windowRange(u.in[2], len(line), s, -left-phase)
+				clear(line[:lo])
+				clear(line[hi:])
+				for i := lo; i < hi; i++ {
+					line[i] = x[src+i*s+phase]
 				}
 			}
 		}
-		args.dst, args.mask = &dst[lane], laneBits(0, n, n)
-		t.path.gather(&args, stride)
-		lane += n
-	}
-}
-
-// set gives a tap the row of B that begins offset elements away, and its mask.
-func (p *tap) set(offset int, mask uint32, path vectorPath) {
-	p.offset = 4 * offset
-	p.mask = mask
-	if path == pathAVX2 {
-		p.lanes.set(mask)
 	}
 }
 
@@ -288,65 +446,4 @@ func laneBits(lo, hi, n int) uint32 {
 		return 0
 	}
 	return uint32(1<<hi - 1<<lo)
-}
-
-// strip computes a stretch of the output rows [from, to).
-func (t *vectorConvTask) strip(image, first, maps, strip, from, to int, taps []tap) {
-	most, cols := t.path.tile()
-	ox := strip * cols
-	n := min(cols, t.out[2]-ox)
-	plane, positions := product3(t.in), product3(t.out)
-	depth := t.channels * t.window
-	bias := t.bias(image, first)
-	y := t.y[(image*t.maps+first)*positions+ox:]
-	if depth*plane == 0 {
-		for oy := from; oy < to; oy++ {
-			fillRows(y[oy*t.out[2]:], positions, maps, n, bias)
-		}
-		return
-	}
-	// A tap's offset counts from the input row under the window's first line
-	// that lies inside.
-	line := t.kernel[2]
-	for ky := range t.kernel[1] {
-		for kx := range line {
-			taps[ky*line+kx].set(ky*t.dilation[1]*t.in[2]+ox-t.pad[2]+kx*t.dilation[2], laneBits(t.lo[kx]-ox, t.hi[kx]-ox, n), t.path)
-		}
-	}
-	w := t.weights(image, first)
-	args := gemmArgs{
-		aRow: 4 * depth, aStep: 4, bStep: 4 * plane, cRow: 4 * positions, taps: &taps[0],
-		alpha: 1, mask: laneBits(0, n, n),
-	}
-	args.lanes.set(args.mask)
-	blocks := (maps + most - 1) / most
-	// The assembly trusts these.
-	_, _, _ = w.data[maps*depth-1], y[(maps-1)*positions+(to-1)*t.out[2]+n-1], t.x[(image+1)*t.channels*plane-1]
-	_ = bias.data[(maps-1)*bias.row]
-	for oy := from; oy < to; oy++ {
-		k0, k1 := t.taps(1, oy)
-		y := y[oy*t.out[2]:]
-		if k0 >= k1 {
-			fillRows(y, positions, maps, n, bias)
-			continue
-		}
-		row := (oy*t.stride[1] - t.pad[1] + k0*t.dilation[1]) * t.in[2]
-		args.nTaps = (k1 - k0) * line
-		args.aSkip = 4 * (t.window - args.nTaps)
-		for c := 0; c < t.channels; c += t.depth {
-			args.k = min(t.depth, t.channels-c)
-			args.b = &t.x[(image*t.channels+c)*plane+row]
-			for i := range blocks {
-				lo, hi := maps*i/blocks, maps*(i+1)/blocks
-				args.rows = hi - lo
-				args.a, args.c = &w.data[lo*depth+c*t.window+k0*line], &y[lo*positions]
-				if c == 0 {
-					args.d, args.dRow, args.column = &bias.data[lo*bias.row], 4*bias.row, true
-				} else {
-					args.d, args.dRow, args.column = args.c, args.cRow, false
-				}
-				t.path.multiplyTaps(&args)
-			}
-		}
-	}
 }

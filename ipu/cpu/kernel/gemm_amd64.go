@@ -8,32 +8,19 @@ import "unsafe"
 // once per product, then multiplied by alpha and added to D: it does not
 // depend on how the matrices are divided, except along K.
 //
-// gemmTaps reads B's rows in k groups of taps rows each, one row for every
-// tap of a window, and moves A by aSkip and B by bStep from group to group.
-//
 // internal/asm knows the fields' offsets. Distances are in bytes.
 type gemmArgs struct {
 	a, b, c, d  *float32
 	rows        int
-	k           int // products of a sum; for gemmTaps groups of them
+	k           int // products of a sum
 	aRow, aStep int // from one row of A to the next, from one element of a row to the next
 	bStep       int // from one row of B to the next
 	cRow, dRow  int
-	aSkip       int
-	taps        *tap
-	nTaps       int
 	ahead       *float32 // k times 64 bytes from here will be wanted soon
 	alpha       float32
 	mask        uint32 // a bit for every column
 	column      bool   // D is a column: one element for a whole row
 	lanes       laneMask
-}
-
-// tap is one element of a window.
-type tap struct {
-	offset int    // of its row of B from the group's first byte
-	mask   uint32 // a bit for every column that lies inside the input
-	lanes  laneMask
 }
 
 // laneMask is a mask as AVX2 wants it, of its two vectors' columns: -1 for
@@ -46,16 +33,10 @@ func (m *laneMask) set(bits uint32) { setLanes(m[:], bits) }
 func gemmAVX512(args *gemmArgs)
 
 //go:noescape
-func gemmTapsAVX512(args *gemmArgs)
-
-//go:noescape
 func gemmAVX2(args *gemmArgs)
 
 //go:noescape
 func gemmMaskedAVX2(args *gemmArgs)
-
-//go:noescape
-func gemmTapsAVX2(args *gemmArgs)
 
 // The most rows and columns of a tile.
 const (
@@ -83,15 +64,6 @@ func (p vectorPath) multiply(args *gemmArgs, cols int) {
 	default:
 		args.lanes.set(args.mask)
 		gemmMaskedAVX2(args)
-	}
-}
-
-// multiplyTaps computes a tile whose mask and lanes are set.
-func (p vectorPath) multiplyTaps(args *gemmArgs) {
-	if p == pathAVX512 {
-		gemmTapsAVX512(args)
-	} else {
-		gemmTapsAVX2(args)
 	}
 }
 

@@ -7,7 +7,7 @@
 TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
 	MOVQ       32(AX), CX
-	TESTL      $0xffff0000, 124(AX)
+	TESTL      $0xffff0000, 100(AX)
 	JEQ        single1
 	CMPQ       CX, $0x0c
 	JNE        not122
@@ -20,8 +20,8 @@ TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
 	ADDQ       DX, R9
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R10
 	MOVQ       72(AX), R11
 	PREFETCHT0 (R10)
@@ -85,7 +85,7 @@ TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
 	VXORPS     X23, X23, X23
 	MOVQ       64(AX), R10
 	MOVQ       40(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       88(AX), R12
 
 loop3:
 	PREFETCHT1   (R12)
@@ -138,8 +138,8 @@ loop3:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z24
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z24
+	CMPB         104(AX), $0x00
 	JNE          column4
 	VMOVUPS.Z    (DX), K1, Z25
 	VFMADD213PS  Z25, Z24, Z0
@@ -336,8 +336,8 @@ not122:
 	ADDQ       DX, R9
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R10
 	MOVQ       72(AX), R11
 	PREFETCHT0 (R10)
@@ -396,7 +396,7 @@ not122:
 	VXORPS     X21, X21, X21
 	MOVQ       64(AX), R10
 	MOVQ       40(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       88(AX), R12
 
 loop6:
 	PREFETCHT1   (R12)
@@ -446,8 +446,8 @@ loop6:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z22
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z22
+	CMPB         104(AX), $0x00
 	JNE          column7
 	VMOVUPS.Z    (DX), K1, Z23
 	VFMADD213PS  Z23, Z22, Z0
@@ -627,8 +627,8 @@ not115:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -682,7 +682,7 @@ not115:
 	VXORPS     X19, X19, X19
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop9:
 	PREFETCHT1   (R11)
@@ -728,8 +728,8 @@ loop9:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z20
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z20
+	CMPB         104(AX), $0x00
 	JNE          column10
 	VMOVUPS.Z    (DX), K1, Z21
 	VFMADD213PS  Z21, Z20, Z0
@@ -894,8 +894,8 @@ not108:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -944,7 +944,7 @@ not108:
 	VXORPS     X17, X17, X17
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop12:
 	PREFETCHT1   (R11)
@@ -987,8 +987,8 @@ loop12:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z18
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z18
+	CMPB         104(AX), $0x00
 	JNE          column13
 	VMOVUPS.Z    (DX), K1, Z19
 	VFMADD213PS  Z19, Z18, Z0
@@ -1138,8 +1138,8 @@ not911:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -1183,7 +1183,7 @@ not911:
 	VXORPS     X15, X15, X15
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop15:
 	PREFETCHT1   (R11)
@@ -1223,8 +1223,8 @@ loop15:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z16
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z16
+	CMPB         104(AX), $0x00
 	JNE          column16
 	VMOVUPS.Z    (DX), K1, Z17
 	VFMADD213PS  Z17, Z16, Z0
@@ -1359,8 +1359,8 @@ not814:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -1399,7 +1399,7 @@ not814:
 	VXORPS     X13, X13, X13
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop18:
 	PREFETCHT1   (R11)
@@ -1436,8 +1436,8 @@ loop18:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z14
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z14
+	CMPB         104(AX), $0x00
 	JNE          column19
 	VMOVUPS.Z    (DX), K1, Z15
 	VFMADD213PS  Z15, Z14, Z0
@@ -1557,8 +1557,8 @@ not717:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -1592,7 +1592,7 @@ not717:
 	VXORPS     X11, X11, X11
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop21:
 	PREFETCHT1   (R11)
@@ -1626,8 +1626,8 @@ loop21:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z12
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z12
+	CMPB         104(AX), $0x00
 	JNE          column22
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
@@ -1730,8 +1730,8 @@ not620:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R8
 	MOVQ       72(AX), R9
 	PREFETCHT0 (R8)
@@ -1760,7 +1760,7 @@ not620:
 	VXORPS     X9, X9, X9
 	MOVQ       64(AX), R8
 	MOVQ       40(AX), R9
-	MOVQ       112(AX), R10
+	MOVQ       88(AX), R10
 
 loop24:
 	PREFETCHT1   (R10)
@@ -1790,8 +1790,8 @@ loop24:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z10
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z10
+	CMPB         104(AX), $0x00
 	JNE          column25
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
@@ -1879,8 +1879,8 @@ not523:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), R8
 	MOVQ       72(AX), R9
 	PREFETCHT0 (R8)
@@ -1904,7 +1904,7 @@ not523:
 	VXORPS     X7, X7, X7
 	MOVQ       64(AX), R8
 	MOVQ       40(AX), R9
-	MOVQ       112(AX), R10
+	MOVQ       88(AX), R10
 
 loop27:
 	PREFETCHT1   (R10)
@@ -1931,8 +1931,8 @@ loop27:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z8
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z8
+	CMPB         104(AX), $0x00
 	JNE          column28
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
@@ -2005,8 +2005,8 @@ not426:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), BX
 	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), DI
 	MOVQ       72(AX), R8
 	PREFETCHT0 (DI)
@@ -2025,7 +2025,7 @@ not426:
 	VXORPS     X5, X5, X5
 	MOVQ       64(AX), DI
 	MOVQ       40(AX), R8
-	MOVQ       112(AX), R9
+	MOVQ       88(AX), R9
 
 loop30:
 	PREFETCHT1   (R9)
@@ -2049,8 +2049,8 @@ loop30:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z6
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z6
+	CMPB         104(AX), $0x00
 	JNE          column31
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
@@ -2108,8 +2108,8 @@ not329:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), BX
 	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), DI
 	MOVQ       72(AX), R8
 	PREFETCHT0 (DI)
@@ -2123,7 +2123,7 @@ not329:
 	VXORPS     X3, X3, X3
 	MOVQ       64(AX), DI
 	MOVQ       40(AX), R8
-	MOVQ       112(AX), R9
+	MOVQ       88(AX), R9
 
 loop33:
 	PREFETCHT1   (R9)
@@ -2144,8 +2144,8 @@ loop33:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z4
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z4
+	CMPB         104(AX), $0x00
 	JNE          column34
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
@@ -2186,8 +2186,8 @@ not232:
 	LEAQ       (DX)(DX*2), DX
 	MOVQ       56(AX), DX
 	MOVQ       8(AX), BX
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
+	KMOVW      100(AX), K1
+	KMOVW      102(AX), K2
 	MOVQ       16(AX), SI
 	MOVQ       72(AX), DI
 	PREFETCHT0 (SI)
@@ -2196,7 +2196,7 @@ not232:
 	VXORPS     X1, X1, X1
 	MOVQ       64(AX), SI
 	MOVQ       40(AX), DI
-	MOVQ       112(AX), R8
+	MOVQ       88(AX), R8
 
 loop36:
 	PREFETCHT1   (R8)
@@ -2214,8 +2214,8 @@ loop36:
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
-	VBROADCASTSS 120(AX), Z2
-	CMPB         128(AX), $0x00
+	VBROADCASTSS 96(AX), Z2
+	CMPB         104(AX), $0x00
 	JNE          column37
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
@@ -2247,7 +2247,7 @@ single1:
 	ADDQ       DX, R9
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R10
 	MOVQ       72(AX), R11
 	PREFETCHT0 (R10)
@@ -2287,7 +2287,7 @@ single1:
 	VXORPS     X11, X11, X11
 	MOVQ       64(AX), R10
 	MOVQ       40(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       88(AX), R12
 
 loop39:
 	PREFETCHT1       (R12)
@@ -2315,8 +2315,8 @@ loop39:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z12
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z12
+	CMPB             104(AX), $0x00
 	JNE              column40
 	VMOVUPS.Z        (DX), K1, Z13
 	VFMADD213PS      Z13, Z12, Z0
@@ -2453,7 +2453,7 @@ not1238:
 	ADDQ       DX, R9
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R10
 	MOVQ       72(AX), R11
 	PREFETCHT0 (R10)
@@ -2490,7 +2490,7 @@ not1238:
 	VXORPS     X10, X10, X10
 	MOVQ       64(AX), R10
 	MOVQ       40(AX), R11
-	MOVQ       112(AX), R12
+	MOVQ       88(AX), R12
 
 loop42:
 	PREFETCHT1       (R12)
@@ -2517,8 +2517,8 @@ loop42:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z11
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z11
+	CMPB             104(AX), $0x00
 	JNE              column43
 	VMOVUPS.Z        (DX), K1, Z12
 	VFMADD213PS      Z12, Z11, Z0
@@ -2643,7 +2643,7 @@ not1141:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -2677,7 +2677,7 @@ not1141:
 	VXORPS     X9, X9, X9
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop45:
 	PREFETCHT1       (R11)
@@ -2702,8 +2702,8 @@ loop45:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z10
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z10
+	CMPB             104(AX), $0x00
 	JNE              column46
 	VMOVUPS.Z        (DX), K1, Z11
 	VFMADD213PS      Z11, Z10, Z0
@@ -2818,7 +2818,7 @@ not1044:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -2849,7 +2849,7 @@ not1044:
 	VXORPS     X8, X8, X8
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop48:
 	PREFETCHT1       (R11)
@@ -2873,8 +2873,8 @@ loop48:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z9
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z9
+	CMPB             104(AX), $0x00
 	JNE              column49
 	VMOVUPS.Z        (DX), K1, Z10
 	VFMADD213PS      Z10, Z9, Z0
@@ -2979,7 +2979,7 @@ not947:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -3007,7 +3007,7 @@ not947:
 	VXORPS     X7, X7, X7
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop51:
 	PREFETCHT1       (R11)
@@ -3030,8 +3030,8 @@ loop51:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z8
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z8
+	CMPB             104(AX), $0x00
 	JNE              column52
 	VMOVUPS.Z        (DX), K1, Z9
 	VFMADD213PS      Z9, Z8, Z0
@@ -3126,7 +3126,7 @@ not850:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -3151,7 +3151,7 @@ not850:
 	VXORPS     X6, X6, X6
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop54:
 	PREFETCHT1       (R11)
@@ -3173,8 +3173,8 @@ loop54:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z7
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z7
+	CMPB             104(AX), $0x00
 	JNE              column55
 	VMOVUPS.Z        (DX), K1, Z8
 	VFMADD213PS      Z8, Z7, Z0
@@ -3259,7 +3259,7 @@ not753:
 	ADDQ       DX, R8
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R9
 	MOVQ       72(AX), R10
 	PREFETCHT0 (R9)
@@ -3281,7 +3281,7 @@ not753:
 	VXORPS     X5, X5, X5
 	MOVQ       64(AX), R9
 	MOVQ       40(AX), R10
-	MOVQ       112(AX), R11
+	MOVQ       88(AX), R11
 
 loop57:
 	PREFETCHT1       (R11)
@@ -3302,8 +3302,8 @@ loop57:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z6
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z6
+	CMPB             104(AX), $0x00
 	JNE              column58
 	VMOVUPS.Z        (DX), K1, Z7
 	VFMADD213PS      Z7, Z6, Z0
@@ -3376,7 +3376,7 @@ not656:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R8
 	MOVQ       72(AX), R9
 	PREFETCHT0 (R8)
@@ -3395,7 +3395,7 @@ not656:
 	VXORPS     X4, X4, X4
 	MOVQ       64(AX), R8
 	MOVQ       40(AX), R9
-	MOVQ       112(AX), R10
+	MOVQ       88(AX), R10
 
 loop60:
 	PREFETCHT1       (R10)
@@ -3414,8 +3414,8 @@ loop60:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z5
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z5
+	CMPB             104(AX), $0x00
 	JNE              column61
 	VMOVUPS.Z        (DX), K1, Z6
 	VFMADD213PS      Z6, Z5, Z0
@@ -3478,7 +3478,7 @@ not559:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), SI
 	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), R8
 	MOVQ       72(AX), R9
 	PREFETCHT0 (R8)
@@ -3494,7 +3494,7 @@ not559:
 	VXORPS     X3, X3, X3
 	MOVQ       64(AX), R8
 	MOVQ       40(AX), R9
-	MOVQ       112(AX), R10
+	MOVQ       88(AX), R10
 
 loop63:
 	PREFETCHT1       (R10)
@@ -3512,8 +3512,8 @@ loop63:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z4
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z4
+	CMPB             104(AX), $0x00
 	JNE              column64
 	VMOVUPS.Z        (DX), K1, Z5
 	VFMADD213PS      Z5, Z4, Z0
@@ -3566,7 +3566,7 @@ not462:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), BX
 	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), DI
 	MOVQ       72(AX), R8
 	PREFETCHT0 (DI)
@@ -3579,7 +3579,7 @@ not462:
 	VXORPS     X2, X2, X2
 	MOVQ       64(AX), DI
 	MOVQ       40(AX), R8
-	MOVQ       112(AX), R9
+	MOVQ       88(AX), R9
 
 loop66:
 	PREFETCHT1       (R9)
@@ -3596,8 +3596,8 @@ loop66:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z3
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z3
+	CMPB             104(AX), $0x00
 	JNE              column67
 	VMOVUPS.Z        (DX), K1, Z4
 	VFMADD213PS      Z4, Z3, Z0
@@ -3640,7 +3640,7 @@ not365:
 	LEAQ       (DX)(DX*2), BX
 	MOVQ       56(AX), BX
 	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), DI
 	MOVQ       72(AX), R8
 	PREFETCHT0 (DI)
@@ -3650,7 +3650,7 @@ not365:
 	VXORPS     X1, X1, X1
 	MOVQ       64(AX), DI
 	MOVQ       40(AX), R8
-	MOVQ       112(AX), R9
+	MOVQ       88(AX), R9
 
 loop69:
 	PREFETCHT1       (R9)
@@ -3666,8 +3666,8 @@ loop69:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z2
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z2
+	CMPB             104(AX), $0x00
 	JNE              column70
 	VMOVUPS.Z        (DX), K1, Z3
 	VFMADD213PS      Z3, Z2, Z0
@@ -3698,14 +3698,14 @@ not268:
 	LEAQ       (DX)(DX*2), DX
 	MOVQ       56(AX), DX
 	MOVQ       8(AX), BX
-	KMOVW      124(AX), K1
+	KMOVW      100(AX), K1
 	MOVQ       16(AX), SI
 	MOVQ       72(AX), DI
 	PREFETCHT0 (SI)
 	VXORPS     X0, X0, X0
 	MOVQ       64(AX), SI
 	MOVQ       40(AX), DI
-	MOVQ       112(AX), R8
+	MOVQ       88(AX), R8
 
 loop72:
 	PREFETCHT1       (R8)
@@ -3720,8 +3720,8 @@ loop72:
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), BX
-	VBROADCASTSS     120(AX), Z1
-	CMPB             128(AX), $0x00
+	VBROADCASTSS     96(AX), Z1
+	CMPB             104(AX), $0x00
 	JNE              column73
 	VMOVUPS.Z        (DX), K1, Z2
 	VFMADD213PS      Z2, Z1, Z0
@@ -3730,3914 +3730,6 @@ loop72:
 	RET
 
 column73:
-	VBROADCASTSS (DX), Z2
-	VFMADD213PS  Z2, Z1, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VZEROUPPER
-	RET
-
-// func gemmTapsAVX512(args *uint8)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·gemmTapsAVX512(SB), NOSPLIT, $0-8
-	MOVQ       args+0(FP), AX
-	MOVQ       32(AX), CX
-	TESTL      $0xffff0000, 124(AX)
-	JEQ        single74
-	CMPQ       CX, $0x0c
-	JNE        not1275
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	LEAQ       (R8)(DX*4), R9
-	ADDQ       DX, R9
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R10
-	MOVQ       72(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	VXORPS     X14, X14, X14
-	VXORPS     X15, X15, X15
-	VXORPS     X16, X16, X16
-	VXORPS     X17, X17, X17
-	VXORPS     X18, X18, X18
-	VXORPS     X19, X19, X19
-	VXORPS     X20, X20, X20
-	VXORPS     X21, X21, X21
-	VXORPS     X22, X22, X22
-	VXORPS     X23, X23, X23
-	MOVQ       40(AX), R10
-
-group76:
-	MOVQ 96(AX), R11
-	MOVQ 104(AX), R12
-
-tap77:
-	MOVQ         (R11), R13
-	KMOVW        8(R11), K3
-	VMOVUPS.Z    (DI)(R13*1), K3, Z24
-	KMOVW        10(R11), K3
-	VMOVUPS.Z    64(DI)(R13*1), K3, Z25
-	ADDQ         $0x50, R11
-	VBROADCASTSS (CX), Z26
-	VFMADD231PS  Z26, Z24, Z0
-	VFMADD231PS  Z26, Z25, Z1
-	VBROADCASTSS (CX)(DX*1), Z26
-	VFMADD231PS  Z26, Z24, Z2
-	VFMADD231PS  Z26, Z25, Z3
-	VBROADCASTSS (CX)(DX*2), Z26
-	VFMADD231PS  Z26, Z24, Z4
-	VFMADD231PS  Z26, Z25, Z5
-	VBROADCASTSS (CX)(BX*1), Z26
-	VFMADD231PS  Z26, Z24, Z6
-	VFMADD231PS  Z26, Z25, Z7
-	VBROADCASTSS (CX)(DX*4), Z26
-	VFMADD231PS  Z26, Z24, Z8
-	VFMADD231PS  Z26, Z25, Z9
-	VBROADCASTSS (R8), Z26
-	VFMADD231PS  Z26, Z24, Z10
-	VFMADD231PS  Z26, Z25, Z11
-	VBROADCASTSS (R8)(DX*1), Z26
-	VFMADD231PS  Z26, Z24, Z12
-	VFMADD231PS  Z26, Z25, Z13
-	VBROADCASTSS (R8)(DX*2), Z26
-	VFMADD231PS  Z26, Z24, Z14
-	VFMADD231PS  Z26, Z25, Z15
-	VBROADCASTSS (R8)(BX*1), Z26
-	VFMADD231PS  Z26, Z24, Z16
-	VFMADD231PS  Z26, Z25, Z17
-	VBROADCASTSS (R8)(DX*4), Z26
-	VFMADD231PS  Z26, Z24, Z18
-	VFMADD231PS  Z26, Z25, Z19
-	VBROADCASTSS (R9), Z26
-	VFMADD231PS  Z26, Z24, Z20
-	VFMADD231PS  Z26, Z25, Z21
-	VBROADCASTSS (R9)(DX*1), Z26
-	VFMADD231PS  Z26, Z24, Z22
-	VFMADD231PS  Z26, Z25, Z23
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	ADDQ         SI, R9
-	DECQ         R12
-	JNZ          tap77
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         88(AX), R9
-	ADDQ         64(AX), DI
-	DECQ         R10
-	JNZ          group76
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z24
-	CMPB         128(AX), $0x00
-	JNE          column78
-	VMOVUPS.Z    (DX), K1, Z25
-	VFMADD213PS  Z25, Z24, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z20
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z21
-	VMOVUPS      Z21, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z24, Z22
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z24, Z23
-	VMOVUPS      Z23, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column78:
-	VBROADCASTSS (DX), Z25
-	VFMADD213PS  Z25, Z24, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z25, Z24, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z20
-	VMOVUPS      Z20, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z21
-	VMOVUPS      Z21, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z24, Z22
-	VMOVUPS      Z22, K1, (CX)
-	VFMADD213PS  Z0, Z24, Z23
-	VMOVUPS      Z23, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not1275:
-	CMPQ       CX, $0x0b
-	JNE        not1179
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	LEAQ       (R8)(DX*4), R9
-	ADDQ       DX, R9
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R10
-	MOVQ       72(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	VXORPS     X14, X14, X14
-	VXORPS     X15, X15, X15
-	VXORPS     X16, X16, X16
-	VXORPS     X17, X17, X17
-	VXORPS     X18, X18, X18
-	VXORPS     X19, X19, X19
-	VXORPS     X20, X20, X20
-	VXORPS     X21, X21, X21
-	MOVQ       40(AX), R10
-
-group80:
-	MOVQ 96(AX), R11
-	MOVQ 104(AX), R12
-
-tap81:
-	MOVQ         (R11), R13
-	KMOVW        8(R11), K3
-	VMOVUPS.Z    (DI)(R13*1), K3, Z22
-	KMOVW        10(R11), K3
-	VMOVUPS.Z    64(DI)(R13*1), K3, Z23
-	ADDQ         $0x50, R11
-	VBROADCASTSS (CX), Z24
-	VFMADD231PS  Z24, Z22, Z0
-	VFMADD231PS  Z24, Z23, Z1
-	VBROADCASTSS (CX)(DX*1), Z24
-	VFMADD231PS  Z24, Z22, Z2
-	VFMADD231PS  Z24, Z23, Z3
-	VBROADCASTSS (CX)(DX*2), Z24
-	VFMADD231PS  Z24, Z22, Z4
-	VFMADD231PS  Z24, Z23, Z5
-	VBROADCASTSS (CX)(BX*1), Z24
-	VFMADD231PS  Z24, Z22, Z6
-	VFMADD231PS  Z24, Z23, Z7
-	VBROADCASTSS (CX)(DX*4), Z24
-	VFMADD231PS  Z24, Z22, Z8
-	VFMADD231PS  Z24, Z23, Z9
-	VBROADCASTSS (R8), Z24
-	VFMADD231PS  Z24, Z22, Z10
-	VFMADD231PS  Z24, Z23, Z11
-	VBROADCASTSS (R8)(DX*1), Z24
-	VFMADD231PS  Z24, Z22, Z12
-	VFMADD231PS  Z24, Z23, Z13
-	VBROADCASTSS (R8)(DX*2), Z24
-	VFMADD231PS  Z24, Z22, Z14
-	VFMADD231PS  Z24, Z23, Z15
-	VBROADCASTSS (R8)(BX*1), Z24
-	VFMADD231PS  Z24, Z22, Z16
-	VFMADD231PS  Z24, Z23, Z17
-	VBROADCASTSS (R8)(DX*4), Z24
-	VFMADD231PS  Z24, Z22, Z18
-	VFMADD231PS  Z24, Z23, Z19
-	VBROADCASTSS (R9), Z24
-	VFMADD231PS  Z24, Z22, Z20
-	VFMADD231PS  Z24, Z23, Z21
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	ADDQ         SI, R9
-	DECQ         R12
-	JNZ          tap81
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         88(AX), R9
-	ADDQ         64(AX), DI
-	DECQ         R10
-	JNZ          group80
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z22
-	CMPB         128(AX), $0x00
-	JNE          column82
-	VMOVUPS.Z    (DX), K1, Z23
-	VFMADD213PS  Z23, Z22, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z22, Z20
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z22, Z21
-	VMOVUPS      Z21, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column82:
-	VBROADCASTSS (DX), Z23
-	VFMADD213PS  Z23, Z22, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z23, Z22, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z22, Z20
-	VMOVUPS      Z20, K1, (CX)
-	VFMADD213PS  Z0, Z22, Z21
-	VMOVUPS      Z21, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not1179:
-	CMPQ       CX, $0x0a
-	JNE        not1083
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	VXORPS     X14, X14, X14
-	VXORPS     X15, X15, X15
-	VXORPS     X16, X16, X16
-	VXORPS     X17, X17, X17
-	VXORPS     X18, X18, X18
-	VXORPS     X19, X19, X19
-	MOVQ       40(AX), R9
-
-group84:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap85:
-	MOVQ         (R10), R12
-	KMOVW        8(R10), K3
-	VMOVUPS.Z    (DI)(R12*1), K3, Z20
-	KMOVW        10(R10), K3
-	VMOVUPS.Z    64(DI)(R12*1), K3, Z21
-	ADDQ         $0x50, R10
-	VBROADCASTSS (CX), Z22
-	VFMADD231PS  Z22, Z20, Z0
-	VFMADD231PS  Z22, Z21, Z1
-	VBROADCASTSS (CX)(DX*1), Z22
-	VFMADD231PS  Z22, Z20, Z2
-	VFMADD231PS  Z22, Z21, Z3
-	VBROADCASTSS (CX)(DX*2), Z22
-	VFMADD231PS  Z22, Z20, Z4
-	VFMADD231PS  Z22, Z21, Z5
-	VBROADCASTSS (CX)(BX*1), Z22
-	VFMADD231PS  Z22, Z20, Z6
-	VFMADD231PS  Z22, Z21, Z7
-	VBROADCASTSS (CX)(DX*4), Z22
-	VFMADD231PS  Z22, Z20, Z8
-	VFMADD231PS  Z22, Z21, Z9
-	VBROADCASTSS (R8), Z22
-	VFMADD231PS  Z22, Z20, Z10
-	VFMADD231PS  Z22, Z21, Z11
-	VBROADCASTSS (R8)(DX*1), Z22
-	VFMADD231PS  Z22, Z20, Z12
-	VFMADD231PS  Z22, Z21, Z13
-	VBROADCASTSS (R8)(DX*2), Z22
-	VFMADD231PS  Z22, Z20, Z14
-	VFMADD231PS  Z22, Z21, Z15
-	VBROADCASTSS (R8)(BX*1), Z22
-	VFMADD231PS  Z22, Z20, Z16
-	VFMADD231PS  Z22, Z21, Z17
-	VBROADCASTSS (R8)(DX*4), Z22
-	VFMADD231PS  Z22, Z20, Z18
-	VFMADD231PS  Z22, Z21, Z19
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	DECQ         R11
-	JNZ          tap85
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         64(AX), DI
-	DECQ         R9
-	JNZ          group84
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z20
-	CMPB         128(AX), $0x00
-	JNE          column86
-	VMOVUPS.Z    (DX), K1, Z21
-	VFMADD213PS  Z21, Z20, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z20, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z20, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column86:
-	VBROADCASTSS (DX), Z21
-	VFMADD213PS  Z21, Z20, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z21, Z20, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z20, Z18
-	VMOVUPS      Z18, K1, (CX)
-	VFMADD213PS  Z0, Z20, Z19
-	VMOVUPS      Z19, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not1083:
-	CMPQ       CX, $0x09
-	JNE        not987
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	VXORPS     X14, X14, X14
-	VXORPS     X15, X15, X15
-	VXORPS     X16, X16, X16
-	VXORPS     X17, X17, X17
-	MOVQ       40(AX), R9
-
-group88:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap89:
-	MOVQ         (R10), R12
-	KMOVW        8(R10), K3
-	VMOVUPS.Z    (DI)(R12*1), K3, Z18
-	KMOVW        10(R10), K3
-	VMOVUPS.Z    64(DI)(R12*1), K3, Z19
-	ADDQ         $0x50, R10
-	VBROADCASTSS (CX), Z20
-	VFMADD231PS  Z20, Z18, Z0
-	VFMADD231PS  Z20, Z19, Z1
-	VBROADCASTSS (CX)(DX*1), Z20
-	VFMADD231PS  Z20, Z18, Z2
-	VFMADD231PS  Z20, Z19, Z3
-	VBROADCASTSS (CX)(DX*2), Z20
-	VFMADD231PS  Z20, Z18, Z4
-	VFMADD231PS  Z20, Z19, Z5
-	VBROADCASTSS (CX)(BX*1), Z20
-	VFMADD231PS  Z20, Z18, Z6
-	VFMADD231PS  Z20, Z19, Z7
-	VBROADCASTSS (CX)(DX*4), Z20
-	VFMADD231PS  Z20, Z18, Z8
-	VFMADD231PS  Z20, Z19, Z9
-	VBROADCASTSS (R8), Z20
-	VFMADD231PS  Z20, Z18, Z10
-	VFMADD231PS  Z20, Z19, Z11
-	VBROADCASTSS (R8)(DX*1), Z20
-	VFMADD231PS  Z20, Z18, Z12
-	VFMADD231PS  Z20, Z19, Z13
-	VBROADCASTSS (R8)(DX*2), Z20
-	VFMADD231PS  Z20, Z18, Z14
-	VFMADD231PS  Z20, Z19, Z15
-	VBROADCASTSS (R8)(BX*1), Z20
-	VFMADD231PS  Z20, Z18, Z16
-	VFMADD231PS  Z20, Z19, Z17
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	DECQ         R11
-	JNZ          tap89
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         64(AX), DI
-	DECQ         R9
-	JNZ          group88
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z18
-	CMPB         128(AX), $0x00
-	JNE          column90
-	VMOVUPS.Z    (DX), K1, Z19
-	VFMADD213PS  Z19, Z18, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z18, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z18, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column90:
-	VBROADCASTSS (DX), Z19
-	VFMADD213PS  Z19, Z18, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z19, Z18, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z18, Z16
-	VMOVUPS      Z16, K1, (CX)
-	VFMADD213PS  Z0, Z18, Z17
-	VMOVUPS      Z17, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not987:
-	CMPQ       CX, $0x08
-	JNE        not891
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	VXORPS     X14, X14, X14
-	VXORPS     X15, X15, X15
-	MOVQ       40(AX), R9
-
-group92:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap93:
-	MOVQ         (R10), R12
-	KMOVW        8(R10), K3
-	VMOVUPS.Z    (DI)(R12*1), K3, Z16
-	KMOVW        10(R10), K3
-	VMOVUPS.Z    64(DI)(R12*1), K3, Z17
-	ADDQ         $0x50, R10
-	VBROADCASTSS (CX), Z18
-	VFMADD231PS  Z18, Z16, Z0
-	VFMADD231PS  Z18, Z17, Z1
-	VBROADCASTSS (CX)(DX*1), Z18
-	VFMADD231PS  Z18, Z16, Z2
-	VFMADD231PS  Z18, Z17, Z3
-	VBROADCASTSS (CX)(DX*2), Z18
-	VFMADD231PS  Z18, Z16, Z4
-	VFMADD231PS  Z18, Z17, Z5
-	VBROADCASTSS (CX)(BX*1), Z18
-	VFMADD231PS  Z18, Z16, Z6
-	VFMADD231PS  Z18, Z17, Z7
-	VBROADCASTSS (CX)(DX*4), Z18
-	VFMADD231PS  Z18, Z16, Z8
-	VFMADD231PS  Z18, Z17, Z9
-	VBROADCASTSS (R8), Z18
-	VFMADD231PS  Z18, Z16, Z10
-	VFMADD231PS  Z18, Z17, Z11
-	VBROADCASTSS (R8)(DX*1), Z18
-	VFMADD231PS  Z18, Z16, Z12
-	VFMADD231PS  Z18, Z17, Z13
-	VBROADCASTSS (R8)(DX*2), Z18
-	VFMADD231PS  Z18, Z16, Z14
-	VFMADD231PS  Z18, Z17, Z15
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	DECQ         R11
-	JNZ          tap93
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         64(AX), DI
-	DECQ         R9
-	JNZ          group92
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z16
-	CMPB         128(AX), $0x00
-	JNE          column94
-	VMOVUPS.Z    (DX), K1, Z17
-	VFMADD213PS  Z17, Z16, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z16, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z16, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column94:
-	VBROADCASTSS (DX), Z17
-	VFMADD213PS  Z17, Z16, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z17, Z16, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z16, Z14
-	VMOVUPS      Z14, K1, (CX)
-	VFMADD213PS  Z0, Z16, Z15
-	VMOVUPS      Z15, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not891:
-	CMPQ       CX, $0x07
-	JNE        not795
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	VXORPS     X12, X12, X12
-	VXORPS     X13, X13, X13
-	MOVQ       40(AX), R9
-
-group96:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap97:
-	MOVQ         (R10), R12
-	KMOVW        8(R10), K3
-	VMOVUPS.Z    (DI)(R12*1), K3, Z14
-	KMOVW        10(R10), K3
-	VMOVUPS.Z    64(DI)(R12*1), K3, Z15
-	ADDQ         $0x50, R10
-	VBROADCASTSS (CX), Z16
-	VFMADD231PS  Z16, Z14, Z0
-	VFMADD231PS  Z16, Z15, Z1
-	VBROADCASTSS (CX)(DX*1), Z16
-	VFMADD231PS  Z16, Z14, Z2
-	VFMADD231PS  Z16, Z15, Z3
-	VBROADCASTSS (CX)(DX*2), Z16
-	VFMADD231PS  Z16, Z14, Z4
-	VFMADD231PS  Z16, Z15, Z5
-	VBROADCASTSS (CX)(BX*1), Z16
-	VFMADD231PS  Z16, Z14, Z6
-	VFMADD231PS  Z16, Z15, Z7
-	VBROADCASTSS (CX)(DX*4), Z16
-	VFMADD231PS  Z16, Z14, Z8
-	VFMADD231PS  Z16, Z15, Z9
-	VBROADCASTSS (R8), Z16
-	VFMADD231PS  Z16, Z14, Z10
-	VFMADD231PS  Z16, Z15, Z11
-	VBROADCASTSS (R8)(DX*1), Z16
-	VFMADD231PS  Z16, Z14, Z12
-	VFMADD231PS  Z16, Z15, Z13
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	DECQ         R11
-	JNZ          tap97
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         64(AX), DI
-	DECQ         R9
-	JNZ          group96
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z14
-	CMPB         128(AX), $0x00
-	JNE          column98
-	VMOVUPS.Z    (DX), K1, Z15
-	VFMADD213PS  Z15, Z14, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z14, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z14, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column98:
-	VBROADCASTSS (DX), Z15
-	VFMADD213PS  Z15, Z14, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z15, Z14, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z14, Z12
-	VMOVUPS      Z12, K1, (CX)
-	VFMADD213PS  Z0, Z14, Z13
-	VMOVUPS      Z13, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not795:
-	CMPQ       CX, $0x06
-	JNE        not699
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	MOVQ       40(AX), R9
-
-group100:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap101:
-	MOVQ         (R10), R12
-	KMOVW        8(R10), K3
-	VMOVUPS.Z    (DI)(R12*1), K3, Z12
-	KMOVW        10(R10), K3
-	VMOVUPS.Z    64(DI)(R12*1), K3, Z13
-	ADDQ         $0x50, R10
-	VBROADCASTSS (CX), Z14
-	VFMADD231PS  Z14, Z12, Z0
-	VFMADD231PS  Z14, Z13, Z1
-	VBROADCASTSS (CX)(DX*1), Z14
-	VFMADD231PS  Z14, Z12, Z2
-	VFMADD231PS  Z14, Z13, Z3
-	VBROADCASTSS (CX)(DX*2), Z14
-	VFMADD231PS  Z14, Z12, Z4
-	VFMADD231PS  Z14, Z13, Z5
-	VBROADCASTSS (CX)(BX*1), Z14
-	VFMADD231PS  Z14, Z12, Z6
-	VFMADD231PS  Z14, Z13, Z7
-	VBROADCASTSS (CX)(DX*4), Z14
-	VFMADD231PS  Z14, Z12, Z8
-	VFMADD231PS  Z14, Z13, Z9
-	VBROADCASTSS (R8), Z14
-	VFMADD231PS  Z14, Z12, Z10
-	VFMADD231PS  Z14, Z13, Z11
-	ADDQ         SI, CX
-	ADDQ         SI, R8
-	DECQ         R11
-	JNZ          tap101
-	ADDQ         88(AX), CX
-	ADDQ         88(AX), R8
-	ADDQ         64(AX), DI
-	DECQ         R9
-	JNZ          group100
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z12
-	CMPB         128(AX), $0x00
-	JNE          column102
-	VMOVUPS.Z    (DX), K1, Z13
-	VFMADD213PS  Z13, Z12, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z12, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z12, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z12, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z12, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z12, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z12, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column102:
-	VBROADCASTSS (DX), Z13
-	VFMADD213PS  Z13, Z12, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z13, Z12, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z12, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z12, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z12, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z12, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VFMADD213PS  Z0, Z12, Z11
-	VMOVUPS      Z11, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not699:
-	CMPQ       CX, $0x05
-	JNE        not5103
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R8
-	MOVQ       72(AX), R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	MOVQ       40(AX), R8
-
-group104:
-	MOVQ 96(AX), R9
-	MOVQ 104(AX), R10
-
-tap105:
-	MOVQ         (R9), R11
-	KMOVW        8(R9), K3
-	VMOVUPS.Z    (DI)(R11*1), K3, Z10
-	KMOVW        10(R9), K3
-	VMOVUPS.Z    64(DI)(R11*1), K3, Z11
-	ADDQ         $0x50, R9
-	VBROADCASTSS (CX), Z12
-	VFMADD231PS  Z12, Z10, Z0
-	VFMADD231PS  Z12, Z11, Z1
-	VBROADCASTSS (CX)(DX*1), Z12
-	VFMADD231PS  Z12, Z10, Z2
-	VFMADD231PS  Z12, Z11, Z3
-	VBROADCASTSS (CX)(DX*2), Z12
-	VFMADD231PS  Z12, Z10, Z4
-	VFMADD231PS  Z12, Z11, Z5
-	VBROADCASTSS (CX)(BX*1), Z12
-	VFMADD231PS  Z12, Z10, Z6
-	VFMADD231PS  Z12, Z11, Z7
-	VBROADCASTSS (CX)(DX*4), Z12
-	VFMADD231PS  Z12, Z10, Z8
-	VFMADD231PS  Z12, Z11, Z9
-	ADDQ         SI, CX
-	DECQ         R10
-	JNZ          tap105
-	ADDQ         88(AX), CX
-	ADDQ         64(AX), DI
-	DECQ         R8
-	JNZ          group104
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z10
-	CMPB         128(AX), $0x00
-	JNE          column106
-	VMOVUPS.Z    (DX), K1, Z11
-	VFMADD213PS  Z11, Z10, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z10, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z10, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z10, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z10, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z10, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z10, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z10, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z10, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z10, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column106:
-	VBROADCASTSS (DX), Z11
-	VFMADD213PS  Z11, Z10, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z11, Z10, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z10, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z10, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z10, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VFMADD213PS  Z0, Z10, Z9
-	VMOVUPS      Z9, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not5103:
-	CMPQ       CX, $0x04
-	JNE        not4107
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), R8
-	MOVQ       72(AX), R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	PREFETCHT0 64(R8)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	MOVQ       40(AX), R8
-
-group108:
-	MOVQ 96(AX), R9
-	MOVQ 104(AX), R10
-
-tap109:
-	MOVQ         (R9), R11
-	KMOVW        8(R9), K3
-	VMOVUPS.Z    (DI)(R11*1), K3, Z8
-	KMOVW        10(R9), K3
-	VMOVUPS.Z    64(DI)(R11*1), K3, Z9
-	ADDQ         $0x50, R9
-	VBROADCASTSS (CX), Z10
-	VFMADD231PS  Z10, Z8, Z0
-	VFMADD231PS  Z10, Z9, Z1
-	VBROADCASTSS (CX)(DX*1), Z10
-	VFMADD231PS  Z10, Z8, Z2
-	VFMADD231PS  Z10, Z9, Z3
-	VBROADCASTSS (CX)(DX*2), Z10
-	VFMADD231PS  Z10, Z8, Z4
-	VFMADD231PS  Z10, Z9, Z5
-	VBROADCASTSS (CX)(BX*1), Z10
-	VFMADD231PS  Z10, Z8, Z6
-	VFMADD231PS  Z10, Z9, Z7
-	ADDQ         SI, CX
-	DECQ         R10
-	JNZ          tap109
-	ADDQ         88(AX), CX
-	ADDQ         64(AX), DI
-	DECQ         R8
-	JNZ          group108
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z8
-	CMPB         128(AX), $0x00
-	JNE          column110
-	VMOVUPS.Z    (DX), K1, Z9
-	VFMADD213PS  Z9, Z8, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z8, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z8, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z8, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z8, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z8, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z8, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z8, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column110:
-	VBROADCASTSS (DX), Z9
-	VFMADD213PS  Z9, Z8, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z9, Z8, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z8, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z8, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VFMADD213PS  Z0, Z8, Z7
-	VMOVUPS      Z7, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not4107:
-	CMPQ       CX, $0x03
-	JNE        not3111
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), BX
-	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), DI
-	MOVQ       72(AX), R8
-	PREFETCHT0 (DI)
-	PREFETCHT0 64(DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 64(DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 64(DI)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	MOVQ       40(AX), DI
-
-group112:
-	MOVQ 96(AX), R8
-	MOVQ 104(AX), R9
-
-tap113:
-	MOVQ         (R8), R10
-	KMOVW        8(R8), K3
-	VMOVUPS.Z    (SI)(R10*1), K3, Z6
-	KMOVW        10(R8), K3
-	VMOVUPS.Z    64(SI)(R10*1), K3, Z7
-	ADDQ         $0x50, R8
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z8, Z6, Z0
-	VFMADD231PS  Z8, Z7, Z1
-	VBROADCASTSS (CX)(DX*1), Z8
-	VFMADD231PS  Z8, Z6, Z2
-	VFMADD231PS  Z8, Z7, Z3
-	VBROADCASTSS (CX)(DX*2), Z8
-	VFMADD231PS  Z8, Z6, Z4
-	VFMADD231PS  Z8, Z7, Z5
-	ADDQ         BX, CX
-	DECQ         R9
-	JNZ          tap113
-	ADDQ         88(AX), CX
-	ADDQ         64(AX), SI
-	DECQ         DI
-	JNZ          group112
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z6
-	CMPB         128(AX), $0x00
-	JNE          column114
-	VMOVUPS.Z    (DX), K1, Z7
-	VFMADD213PS  Z7, Z6, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z6, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z6, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z6, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z6, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z6, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column114:
-	VBROADCASTSS (DX), Z7
-	VFMADD213PS  Z7, Z6, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z7, Z6, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z6, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VFMADD213PS  Z0, Z6, Z5
-	VMOVUPS      Z5, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not3111:
-	CMPQ       CX, $0x02
-	JNE        not2115
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), BX
-	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), DI
-	MOVQ       72(AX), R8
-	PREFETCHT0 (DI)
-	PREFETCHT0 64(DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	PREFETCHT0 64(DI)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	MOVQ       40(AX), DI
-
-group116:
-	MOVQ 96(AX), R8
-	MOVQ 104(AX), R9
-
-tap117:
-	MOVQ         (R8), R10
-	KMOVW        8(R8), K3
-	VMOVUPS.Z    (SI)(R10*1), K3, Z4
-	KMOVW        10(R8), K3
-	VMOVUPS.Z    64(SI)(R10*1), K3, Z5
-	ADDQ         $0x50, R8
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z6, Z4, Z0
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z6, Z4, Z2
-	VFMADD231PS  Z6, Z5, Z3
-	ADDQ         BX, CX
-	DECQ         R9
-	JNZ          tap117
-	ADDQ         88(AX), CX
-	ADDQ         64(AX), SI
-	DECQ         DI
-	JNZ          group116
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), SI
-	VBROADCASTSS 120(AX), Z4
-	CMPB         128(AX), $0x00
-	JNE          column118
-	VMOVUPS.Z    (DX), K1, Z5
-	VFMADD213PS  Z5, Z4, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z4, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VMOVUPS.Z    (DX), K1, Z0
-	VFMADD213PS  Z0, Z4, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z4, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column118:
-	VBROADCASTSS (DX), Z5
-	VFMADD213PS  Z5, Z4, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z5, Z4, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z4, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VFMADD213PS  Z0, Z4, Z3
-	VMOVUPS      Z3, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-not2115:
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), DX
-	MOVQ       56(AX), DX
-	MOVQ       8(AX), BX
-	KMOVW      124(AX), K1
-	KMOVW      126(AX), K2
-	MOVQ       16(AX), SI
-	MOVQ       72(AX), DI
-	PREFETCHT0 (SI)
-	PREFETCHT0 64(SI)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	MOVQ       40(AX), SI
-
-group120:
-	MOVQ 96(AX), DI
-	MOVQ 104(AX), R8
-
-tap121:
-	MOVQ         (DI), R9
-	KMOVW        8(DI), K3
-	VMOVUPS.Z    (BX)(R9*1), K3, Z2
-	KMOVW        10(DI), K3
-	VMOVUPS.Z    64(BX)(R9*1), K3, Z3
-	ADDQ         $0x50, DI
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z4, Z2, Z0
-	VFMADD231PS  Z4, Z3, Z1
-	ADDQ         DX, CX
-	DECQ         R8
-	JNZ          tap121
-	ADDQ         88(AX), CX
-	ADDQ         64(AX), BX
-	DECQ         SI
-	JNZ          group120
-	MOVQ         16(AX), CX
-	MOVQ         24(AX), DX
-	MOVQ         72(AX), BX
-	MOVQ         80(AX), BX
-	VBROADCASTSS 120(AX), Z2
-	CMPB         128(AX), $0x00
-	JNE          column122
-	VMOVUPS.Z    (DX), K1, Z3
-	VFMADD213PS  Z3, Z2, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VMOVUPS.Z    64(DX), K2, Z0
-	VFMADD213PS  Z0, Z2, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-column122:
-	VBROADCASTSS (DX), Z3
-	VFMADD213PS  Z3, Z2, Z0
-	VMOVUPS      Z0, K1, (CX)
-	VFMADD213PS  Z3, Z2, Z1
-	VMOVUPS      Z1, K2, 64(CX)
-	VZEROUPPER
-	RET
-
-single74:
-	CMPQ       CX, $0x0c
-	JNE        not12123
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	LEAQ       (R8)(DX*4), R9
-	ADDQ       DX, R9
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R10
-	MOVQ       72(AX), R11
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	VXORPS     X11, X11, X11
-	MOVQ       40(AX), R10
-
-group124:
-	MOVQ 96(AX), R11
-	MOVQ 104(AX), R12
-
-tap125:
-	MOVQ             (R11), R13
-	KMOVW            8(R11), K2
-	VMOVUPS.Z        (DI)(R13*1), K2, Z12
-	ADDQ             $0x50, R11
-	VFMADD231PS.BCST (CX), Z12, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z12, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z12, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z12, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z12, Z4
-	VFMADD231PS.BCST (R8), Z12, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z12, Z6
-	VFMADD231PS.BCST (R8)(DX*2), Z12, Z7
-	VFMADD231PS.BCST (R8)(BX*1), Z12, Z8
-	VFMADD231PS.BCST (R8)(DX*4), Z12, Z9
-	VFMADD231PS.BCST (R9), Z12, Z10
-	VFMADD231PS.BCST (R9)(DX*1), Z12, Z11
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	ADDQ             SI, R9
-	DECQ             R12
-	JNZ              tap125
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             88(AX), R9
-	ADDQ             64(AX), DI
-	DECQ             R10
-	JNZ              group124
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z12
-	CMPB             128(AX), $0x00
-	JNE              column126
-	VMOVUPS.Z        (DX), K1, Z13
-	VFMADD213PS      Z13, Z12, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z6
-	VMOVUPS          Z6, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z7
-	VMOVUPS          Z7, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z8
-	VMOVUPS          Z8, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z9
-	VMOVUPS          Z9, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z10
-	VMOVUPS          Z10, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z12, Z11
-	VMOVUPS          Z11, K1, (CX)
-	VZEROUPPER
-	RET
-
-column126:
-	VBROADCASTSS (DX), Z13
-	VFMADD213PS  Z13, Z12, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z6
-	VMOVUPS      Z6, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z7
-	VMOVUPS      Z7, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z8
-	VMOVUPS      Z8, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z9
-	VMOVUPS      Z9, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z10
-	VMOVUPS      Z10, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z12, Z11
-	VMOVUPS      Z11, K1, (CX)
-	VZEROUPPER
-	RET
-
-not12123:
-	CMPQ       CX, $0x0b
-	JNE        not11127
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	LEAQ       (R8)(DX*4), R9
-	ADDQ       DX, R9
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R10
-	MOVQ       72(AX), R11
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	ADDQ       R11, R10
-	PREFETCHT0 (R10)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	VXORPS     X10, X10, X10
-	MOVQ       40(AX), R10
-
-group128:
-	MOVQ 96(AX), R11
-	MOVQ 104(AX), R12
-
-tap129:
-	MOVQ             (R11), R13
-	KMOVW            8(R11), K2
-	VMOVUPS.Z        (DI)(R13*1), K2, Z11
-	ADDQ             $0x50, R11
-	VFMADD231PS.BCST (CX), Z11, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z11, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z11, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z11, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z11, Z4
-	VFMADD231PS.BCST (R8), Z11, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z11, Z6
-	VFMADD231PS.BCST (R8)(DX*2), Z11, Z7
-	VFMADD231PS.BCST (R8)(BX*1), Z11, Z8
-	VFMADD231PS.BCST (R8)(DX*4), Z11, Z9
-	VFMADD231PS.BCST (R9), Z11, Z10
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	ADDQ             SI, R9
-	DECQ             R12
-	JNZ              tap129
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             88(AX), R9
-	ADDQ             64(AX), DI
-	DECQ             R10
-	JNZ              group128
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z11
-	CMPB             128(AX), $0x00
-	JNE              column130
-	VMOVUPS.Z        (DX), K1, Z12
-	VFMADD213PS      Z12, Z11, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z6
-	VMOVUPS          Z6, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z7
-	VMOVUPS          Z7, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z8
-	VMOVUPS          Z8, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z9
-	VMOVUPS          Z9, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z11, Z10
-	VMOVUPS          Z10, K1, (CX)
-	VZEROUPPER
-	RET
-
-column130:
-	VBROADCASTSS (DX), Z12
-	VFMADD213PS  Z12, Z11, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z6
-	VMOVUPS      Z6, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z7
-	VMOVUPS      Z7, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z8
-	VMOVUPS      Z8, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z9
-	VMOVUPS      Z9, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z11, Z10
-	VMOVUPS      Z10, K1, (CX)
-	VZEROUPPER
-	RET
-
-not11127:
-	CMPQ       CX, $0x0a
-	JNE        not10131
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	VXORPS     X9, X9, X9
-	MOVQ       40(AX), R9
-
-group132:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap133:
-	MOVQ             (R10), R12
-	KMOVW            8(R10), K2
-	VMOVUPS.Z        (DI)(R12*1), K2, Z10
-	ADDQ             $0x50, R10
-	VFMADD231PS.BCST (CX), Z10, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z10, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z10, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z10, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z10, Z4
-	VFMADD231PS.BCST (R8), Z10, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z10, Z6
-	VFMADD231PS.BCST (R8)(DX*2), Z10, Z7
-	VFMADD231PS.BCST (R8)(BX*1), Z10, Z8
-	VFMADD231PS.BCST (R8)(DX*4), Z10, Z9
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	DECQ             R11
-	JNZ              tap133
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             64(AX), DI
-	DECQ             R9
-	JNZ              group132
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z10
-	CMPB             128(AX), $0x00
-	JNE              column134
-	VMOVUPS.Z        (DX), K1, Z11
-	VFMADD213PS      Z11, Z10, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z6
-	VMOVUPS          Z6, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z7
-	VMOVUPS          Z7, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z8
-	VMOVUPS          Z8, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z10, Z9
-	VMOVUPS          Z9, K1, (CX)
-	VZEROUPPER
-	RET
-
-column134:
-	VBROADCASTSS (DX), Z11
-	VFMADD213PS  Z11, Z10, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z6
-	VMOVUPS      Z6, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z7
-	VMOVUPS      Z7, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z8
-	VMOVUPS      Z8, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z10, Z9
-	VMOVUPS      Z9, K1, (CX)
-	VZEROUPPER
-	RET
-
-not10131:
-	CMPQ       CX, $0x09
-	JNE        not9135
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	VXORPS     X8, X8, X8
-	MOVQ       40(AX), R9
-
-group136:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap137:
-	MOVQ             (R10), R12
-	KMOVW            8(R10), K2
-	VMOVUPS.Z        (DI)(R12*1), K2, Z9
-	ADDQ             $0x50, R10
-	VFMADD231PS.BCST (CX), Z9, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z9, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z9, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z9, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z9, Z4
-	VFMADD231PS.BCST (R8), Z9, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z9, Z6
-	VFMADD231PS.BCST (R8)(DX*2), Z9, Z7
-	VFMADD231PS.BCST (R8)(BX*1), Z9, Z8
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	DECQ             R11
-	JNZ              tap137
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             64(AX), DI
-	DECQ             R9
-	JNZ              group136
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z9
-	CMPB             128(AX), $0x00
-	JNE              column138
-	VMOVUPS.Z        (DX), K1, Z10
-	VFMADD213PS      Z10, Z9, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z6
-	VMOVUPS          Z6, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z7
-	VMOVUPS          Z7, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z9, Z8
-	VMOVUPS          Z8, K1, (CX)
-	VZEROUPPER
-	RET
-
-column138:
-	VBROADCASTSS (DX), Z10
-	VFMADD213PS  Z10, Z9, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z6
-	VMOVUPS      Z6, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z7
-	VMOVUPS      Z7, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z9, Z8
-	VMOVUPS      Z8, K1, (CX)
-	VZEROUPPER
-	RET
-
-not9135:
-	CMPQ       CX, $0x08
-	JNE        not8139
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	VXORPS     X7, X7, X7
-	MOVQ       40(AX), R9
-
-group140:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap141:
-	MOVQ             (R10), R12
-	KMOVW            8(R10), K2
-	VMOVUPS.Z        (DI)(R12*1), K2, Z8
-	ADDQ             $0x50, R10
-	VFMADD231PS.BCST (CX), Z8, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z8, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z8, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z8, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z8, Z4
-	VFMADD231PS.BCST (R8), Z8, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z8, Z6
-	VFMADD231PS.BCST (R8)(DX*2), Z8, Z7
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	DECQ             R11
-	JNZ              tap141
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             64(AX), DI
-	DECQ             R9
-	JNZ              group140
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z8
-	CMPB             128(AX), $0x00
-	JNE              column142
-	VMOVUPS.Z        (DX), K1, Z9
-	VFMADD213PS      Z9, Z8, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z6
-	VMOVUPS          Z6, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z8, Z7
-	VMOVUPS          Z7, K1, (CX)
-	VZEROUPPER
-	RET
-
-column142:
-	VBROADCASTSS (DX), Z9
-	VFMADD213PS  Z9, Z8, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z6
-	VMOVUPS      Z6, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z8, Z7
-	VMOVUPS      Z7, K1, (CX)
-	VZEROUPPER
-	RET
-
-not8139:
-	CMPQ       CX, $0x07
-	JNE        not7143
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	VXORPS     X6, X6, X6
-	MOVQ       40(AX), R9
-
-group144:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap145:
-	MOVQ             (R10), R12
-	KMOVW            8(R10), K2
-	VMOVUPS.Z        (DI)(R12*1), K2, Z7
-	ADDQ             $0x50, R10
-	VFMADD231PS.BCST (CX), Z7, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z7, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z7, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z7, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z7, Z4
-	VFMADD231PS.BCST (R8), Z7, Z5
-	VFMADD231PS.BCST (R8)(DX*1), Z7, Z6
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	DECQ             R11
-	JNZ              tap145
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             64(AX), DI
-	DECQ             R9
-	JNZ              group144
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z7
-	CMPB             128(AX), $0x00
-	JNE              column146
-	VMOVUPS.Z        (DX), K1, Z8
-	VFMADD213PS      Z8, Z7, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z5
-	VMOVUPS          Z5, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z7, Z6
-	VMOVUPS          Z6, K1, (CX)
-	VZEROUPPER
-	RET
-
-column146:
-	VBROADCASTSS (DX), Z8
-	VFMADD213PS  Z8, Z7, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z5
-	VMOVUPS      Z5, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z7, Z6
-	VMOVUPS      Z6, K1, (CX)
-	VZEROUPPER
-	RET
-
-not7143:
-	CMPQ       CX, $0x06
-	JNE        not6147
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	LEAQ       (CX)(DX*4), R8
-	ADDQ       DX, R8
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R9
-	MOVQ       72(AX), R10
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	ADDQ       R10, R9
-	PREFETCHT0 (R9)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	VXORPS     X5, X5, X5
-	MOVQ       40(AX), R9
-
-group148:
-	MOVQ 96(AX), R10
-	MOVQ 104(AX), R11
-
-tap149:
-	MOVQ             (R10), R12
-	KMOVW            8(R10), K2
-	VMOVUPS.Z        (DI)(R12*1), K2, Z6
-	ADDQ             $0x50, R10
-	VFMADD231PS.BCST (CX), Z6, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z6, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z6, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z6, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z6, Z4
-	VFMADD231PS.BCST (R8), Z6, Z5
-	ADDQ             SI, CX
-	ADDQ             SI, R8
-	DECQ             R11
-	JNZ              tap149
-	ADDQ             88(AX), CX
-	ADDQ             88(AX), R8
-	ADDQ             64(AX), DI
-	DECQ             R9
-	JNZ              group148
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z6
-	CMPB             128(AX), $0x00
-	JNE              column150
-	VMOVUPS.Z        (DX), K1, Z7
-	VFMADD213PS      Z7, Z6, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z6, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z6, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z6, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z6, Z4
-	VMOVUPS          Z4, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z6, Z5
-	VMOVUPS          Z5, K1, (CX)
-	VZEROUPPER
-	RET
-
-column150:
-	VBROADCASTSS (DX), Z7
-	VFMADD213PS  Z7, Z6, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z4
-	VMOVUPS      Z4, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z6, Z5
-	VMOVUPS      Z5, K1, (CX)
-	VZEROUPPER
-	RET
-
-not6147:
-	CMPQ       CX, $0x05
-	JNE        not5151
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R8
-	MOVQ       72(AX), R9
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	VXORPS     X4, X4, X4
-	MOVQ       40(AX), R8
-
-group152:
-	MOVQ 96(AX), R9
-	MOVQ 104(AX), R10
-
-tap153:
-	MOVQ             (R9), R11
-	KMOVW            8(R9), K2
-	VMOVUPS.Z        (DI)(R11*1), K2, Z5
-	ADDQ             $0x50, R9
-	VFMADD231PS.BCST (CX), Z5, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z5, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z5, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z5, Z3
-	VFMADD231PS.BCST (CX)(DX*4), Z5, Z4
-	ADDQ             SI, CX
-	DECQ             R10
-	JNZ              tap153
-	ADDQ             88(AX), CX
-	ADDQ             64(AX), DI
-	DECQ             R8
-	JNZ              group152
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z5
-	CMPB             128(AX), $0x00
-	JNE              column154
-	VMOVUPS.Z        (DX), K1, Z6
-	VFMADD213PS      Z6, Z5, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z5, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z5, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z5, Z3
-	VMOVUPS          Z3, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z5, Z4
-	VMOVUPS          Z4, K1, (CX)
-	VZEROUPPER
-	RET
-
-column154:
-	VBROADCASTSS (DX), Z6
-	VFMADD213PS  Z6, Z5, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z5, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z5, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z5, Z3
-	VMOVUPS      Z3, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z5, Z4
-	VMOVUPS      Z4, K1, (CX)
-	VZEROUPPER
-	RET
-
-not5151:
-	CMPQ       CX, $0x04
-	JNE        not4155
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), SI
-	MOVQ       8(AX), DI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), R8
-	MOVQ       72(AX), R9
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	ADDQ       R9, R8
-	PREFETCHT0 (R8)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	VXORPS     X3, X3, X3
-	MOVQ       40(AX), R8
-
-group156:
-	MOVQ 96(AX), R9
-	MOVQ 104(AX), R10
-
-tap157:
-	MOVQ             (R9), R11
-	KMOVW            8(R9), K2
-	VMOVUPS.Z        (DI)(R11*1), K2, Z4
-	ADDQ             $0x50, R9
-	VFMADD231PS.BCST (CX), Z4, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z4, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z4, Z2
-	VFMADD231PS.BCST (CX)(BX*1), Z4, Z3
-	ADDQ             SI, CX
-	DECQ             R10
-	JNZ              tap157
-	ADDQ             88(AX), CX
-	ADDQ             64(AX), DI
-	DECQ             R8
-	JNZ              group156
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z4
-	CMPB             128(AX), $0x00
-	JNE              column158
-	VMOVUPS.Z        (DX), K1, Z5
-	VFMADD213PS      Z5, Z4, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z4, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z4, Z2
-	VMOVUPS          Z2, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z4, Z3
-	VMOVUPS          Z3, K1, (CX)
-	VZEROUPPER
-	RET
-
-column158:
-	VBROADCASTSS (DX), Z5
-	VFMADD213PS  Z5, Z4, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z4, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z4, Z2
-	VMOVUPS      Z2, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z4, Z3
-	VMOVUPS      Z3, K1, (CX)
-	VZEROUPPER
-	RET
-
-not4155:
-	CMPQ       CX, $0x03
-	JNE        not3159
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), BX
-	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), DI
-	MOVQ       72(AX), R8
-	PREFETCHT0 (DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	VXORPS     X2, X2, X2
-	MOVQ       40(AX), DI
-
-group160:
-	MOVQ 96(AX), R8
-	MOVQ 104(AX), R9
-
-tap161:
-	MOVQ             (R8), R10
-	KMOVW            8(R8), K2
-	VMOVUPS.Z        (SI)(R10*1), K2, Z3
-	ADDQ             $0x50, R8
-	VFMADD231PS.BCST (CX), Z3, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z3, Z1
-	VFMADD231PS.BCST (CX)(DX*2), Z3, Z2
-	ADDQ             BX, CX
-	DECQ             R9
-	JNZ              tap161
-	ADDQ             88(AX), CX
-	ADDQ             64(AX), SI
-	DECQ             DI
-	JNZ              group160
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z3
-	CMPB             128(AX), $0x00
-	JNE              column162
-	VMOVUPS.Z        (DX), K1, Z4
-	VFMADD213PS      Z4, Z3, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z3, Z1
-	VMOVUPS          Z1, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z3, Z2
-	VMOVUPS          Z2, K1, (CX)
-	VZEROUPPER
-	RET
-
-column162:
-	VBROADCASTSS (DX), Z4
-	VFMADD213PS  Z4, Z3, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z3, Z1
-	VMOVUPS      Z1, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z3, Z2
-	VMOVUPS      Z2, K1, (CX)
-	VZEROUPPER
-	RET
-
-not3159:
-	CMPQ       CX, $0x02
-	JNE        not2163
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), BX
-	MOVQ       56(AX), BX
-	MOVQ       8(AX), SI
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), DI
-	MOVQ       72(AX), R8
-	PREFETCHT0 (DI)
-	ADDQ       R8, DI
-	PREFETCHT0 (DI)
-	VXORPS     X0, X0, X0
-	VXORPS     X1, X1, X1
-	MOVQ       40(AX), DI
-
-group164:
-	MOVQ 96(AX), R8
-	MOVQ 104(AX), R9
-
-tap165:
-	MOVQ             (R8), R10
-	KMOVW            8(R8), K2
-	VMOVUPS.Z        (SI)(R10*1), K2, Z2
-	ADDQ             $0x50, R8
-	VFMADD231PS.BCST (CX), Z2, Z0
-	VFMADD231PS.BCST (CX)(DX*1), Z2, Z1
-	ADDQ             BX, CX
-	DECQ             R9
-	JNZ              tap165
-	ADDQ             88(AX), CX
-	ADDQ             64(AX), SI
-	DECQ             DI
-	JNZ              group164
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), SI
-	VBROADCASTSS     120(AX), Z2
-	CMPB             128(AX), $0x00
-	JNE              column166
-	VMOVUPS.Z        (DX), K1, Z3
-	VFMADD213PS      Z3, Z2, Z0
-	VMOVUPS          Z0, K1, (CX)
-	ADDQ             BX, CX
-	ADDQ             SI, DX
-	VMOVUPS.Z        (DX), K1, Z0
-	VFMADD213PS      Z0, Z2, Z1
-	VMOVUPS          Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-column166:
-	VBROADCASTSS (DX), Z3
-	VFMADD213PS  Z3, Z2, Z0
-	VMOVUPS      Z0, K1, (CX)
-	ADDQ         BX, CX
-	ADDQ         SI, DX
-	VBROADCASTSS (DX), Z0
-	VFMADD213PS  Z0, Z2, Z1
-	VMOVUPS      Z1, K1, (CX)
-	VZEROUPPER
-	RET
-
-not2163:
-	MOVQ       (AX), CX
-	MOVQ       48(AX), DX
-	LEAQ       (DX)(DX*2), DX
-	MOVQ       56(AX), DX
-	MOVQ       8(AX), BX
-	KMOVW      124(AX), K1
-	MOVQ       16(AX), SI
-	MOVQ       72(AX), DI
-	PREFETCHT0 (SI)
-	VXORPS     X0, X0, X0
-	MOVQ       40(AX), SI
-
-group168:
-	MOVQ 96(AX), DI
-	MOVQ 104(AX), R8
-
-tap169:
-	MOVQ             (DI), R9
-	KMOVW            8(DI), K2
-	VMOVUPS.Z        (BX)(R9*1), K2, Z1
-	ADDQ             $0x50, DI
-	VFMADD231PS.BCST (CX), Z1, Z0
-	ADDQ             DX, CX
-	DECQ             R8
-	JNZ              tap169
-	ADDQ             88(AX), CX
-	ADDQ             64(AX), BX
-	DECQ             SI
-	JNZ              group168
-	MOVQ             16(AX), CX
-	MOVQ             24(AX), DX
-	MOVQ             72(AX), BX
-	MOVQ             80(AX), BX
-	VBROADCASTSS     120(AX), Z1
-	CMPB             128(AX), $0x00
-	JNE              column170
-	VMOVUPS.Z        (DX), K1, Z2
-	VFMADD213PS      Z2, Z1, Z0
-	VMOVUPS          Z0, K1, (CX)
-	VZEROUPPER
-	RET
-
-column170:
 	VBROADCASTSS (DX), Z2
 	VFMADD213PS  Z2, Z1, Z0
 	VMOVUPS      Z0, K1, (CX)

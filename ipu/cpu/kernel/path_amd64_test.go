@@ -18,7 +18,8 @@ import (
 func TestAssemblyOffsets(t *testing.T) {
 	want := map[string]uintptr{}
 	structs := map[string]any{
-		"gemm": gemmArgs{}, "tap": tap{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "gather": gatherArgs{}, "depthwise": depthwiseArgs{},
+		"gemm": gemmArgs{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "depthwise": depthwiseArgs{},
+		"conv": convArgs{}, "copy": copyArgs{},
 	}
 	for name, s := range structs {
 		typ := goreflect.TypeOf(s)
@@ -27,9 +28,9 @@ func TestAssemblyOffsets(t *testing.T) {
 			want[name+strings.ToUpper(f.Name[:1])+f.Name[1:]] = f.Offset
 		}
 	}
-	want["tapSize"] = goreflect.TypeFor[tap]().Size()
 	want["panelBytes"] = panel * 4
 	want["peakFMAs"] = peakFMAs
+	want["convBlock"] = convBlock
 
 	files, err := filepath.Glob("internal/asm/*.go")
 	require.NoError(t, err)

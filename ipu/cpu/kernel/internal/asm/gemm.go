@@ -20,23 +20,15 @@ const (
 	gemmBStep  = 64
 	gemmCRow   = 72
 	gemmDRow   = 80
-	gemmASkip  = 88
-	gemmTaps   = 96
-	gemmNTaps  = 104
-	gemmAhead  = 112
-	gemmAlpha  = 120
-	gemmMask   = 124
-	gemmColumn = 128
-	gemmLanes  = 132
+	gemmAhead  = 88
+	gemmAlpha  = 96
+	gemmMask   = 100
+	gemmColumn = 104
+	gemmLanes  = 108
 )
 
-// Offsets and size of a tap.
-const (
-	tapOffset = 0
-	tapMask   = 8
-	tapLanes  = 12
-	tapSize   = 80
-)
+// panelBytes is a row of a panel.
+const panelBytes = 128
 
 // bMode is how a product reads its second matrix.
 type bMode int
@@ -44,7 +36,6 @@ type bMode int
 const (
 	fullRows   bMode = iota // rows at a fixed distance, all columns there
 	maskedRows              // the same, but only the columns of the mask
-	taps                    // rows in groups, one for each tap, which has a mask
 )
 
 // writeGemm writes the inner loops of the matrix product: C = D + alpha·A·B
@@ -58,8 +49,8 @@ func writeGemm(a *asm) {
 	} else {
 		a.gemm("gemm", fullRows)
 		a.gemm("gemmMasked", maskedRows)
+		a.transpose()
 	}
-	a.gemm("gemmTaps", taps)
 }
 
 func (a *asm) gemm(name string, mode bMode) {
@@ -125,11 +116,7 @@ func (t *tile) write() {
 		}
 		t.acc = append(t.acc, acc)
 	}
-	if t.mode == taps {
-		t.tapLoop()
-	} else {
-		t.rowLoop()
-	}
+	t.rowLoop()
 	t.store()
 	t.ret()
 }
@@ -233,41 +220,6 @@ func (t *tile) rowLoop() {
 	t.JNZ(operand.LabelRef(loop))
 }
 
-func (t *tile) tapLoop() {
-	k, tap, left := t.GP64(), t.GP64(), t.GP64()
-	t.MOVQ(at(t.args, gemmK), k)
-	group := t.newLabel("group")
-	t.Label(group)
-	t.MOVQ(at(t.args, gemmTaps), tap)
-	t.MOVQ(at(t.args, gemmNTaps), left)
-	loop := t.newLabel("tap")
-	t.Label(loop)
-	from := t.GP64()
-	t.MOVQ(at(tap, tapOffset), from)
-	b := t.vecs(t.v)
-	for i := range b {
-		m := indexed(t.b, from, 1, i*t.bytes())
-		if t.wide() {
-			mask := t.K()
-			t.KMOVW(at(tap, tapMask+2*i), mask)
-			t.VMOVUPS_Z(m, mask, b[i])
-		} else {
-			t.VMOVUPS(at(tap, tapLanes+i*t.bytes()), b[i])
-			t.VMASKMOVPS(m, b[i], b[i])
-		}
-	}
-	t.ADDQ(operand.U8(tapSize), tap)
-	t.step(b)
-	t.DECQ(left)
-	t.JNZ(operand.LabelRef(loop))
-	for _, p := range t.rows {
-		t.ADDQ(at(t.args, gemmASkip), p)
-	}
-	t.ADDQ(at(t.args, gemmBStep), t.b)
-	t.DECQ(k)
-	t.JNZ(operand.LabelRef(group))
-}
-
 // store writes C = D + alpha·sums.
 func (t *tile) store() {
 	c, d, cRow, dRow := t.GP64(), t.GP64(), t.GP64(), t.GP64()
@@ -337,4 +289,58 @@ func (t *tile) next(r int, p, row reg.Register) {
 	if r < t.r-1 {
 		t.ADDQ(row, p)
 	}
+}
+
+// transpose writes blocks of eight rows and as many columns to a panel,
+// transposed.
+func (a *asm) transpose() {
+	a.Function("transposeAVX2")
+	a.SignatureExpr("func(dst, src *uint8, step, blocks int)")
+	dst := a.Load(a.Param("dst"), a.GP64())
+	src := a.Load(a.Param("src"), a.GP64())
+	step := a.Load(a.Param("step"), a.GP64())
+	blocks := a.Load(a.Param("blocks"), a.GP64())
+	row3, half := a.GP64(), a.GP64()
+	a.LEAQ(indexed(step, step, 2, 0), row3)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	a.LEAQ(indexed(src, step, 4, 0), half)
+	var rows []reg.VecVirtual
+	for _, base := range []reg.Register{src, half} {
+		for _, m := range []operand.Mem{at(base, 0), indexed(base, step, 1, 0), indexed(base, step, 2, 0), indexed(base, row3, 1, 0)} {
+			v := a.YMM()
+			a.VMOVUPS(m, v)
+			rows = append(rows, v)
+		}
+	}
+	// Pairs of rows interleaved, then pairs of pairs, then halves exchanged.
+	var pairs [8]reg.VecVirtual
+	for i := 0; i < 8; i += 2 {
+		pairs[i], pairs[i+1] = a.YMM(), a.YMM()
+		a.VUNPCKLPS(rows[i+1], rows[i], pairs[i])
+		a.VUNPCKHPS(rows[i+1], rows[i], pairs[i+1])
+	}
+	var quads [8]reg.VecVirtual
+	for i := 0; i < 8; i += 4 {
+		for j := range 2 {
+			lo, hi := a.YMM(), a.YMM()
+			a.VSHUFPS(operand.U8(0x44), pairs[i+2+j], pairs[i+j], lo)
+			a.VSHUFPS(operand.U8(0xee), pairs[i+2+j], pairs[i+j], hi)
+			quads[i+2*j], quads[i+2*j+1] = lo, hi
+		}
+	}
+	for i := range 8 {
+		v := a.YMM()
+		sel := operand.U8(0x20)
+		if i >= 4 {
+			sel = 0x31
+		}
+		a.VPERM2F128(sel, quads[4+i%4], quads[i%4], v)
+		a.VMOVUPS(v, at(dst, i*panelBytes))
+	}
+	a.ADDQ(operand.U8(32), src)
+	a.ADDQ(operand.U32(8*panelBytes), dst)
+	a.DECQ(blocks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
 }

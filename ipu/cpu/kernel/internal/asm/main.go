@@ -24,9 +24,9 @@ var files = []struct {
 	{"peak", writePeak},
 	{"gemm", writeGemm},
 	{"gemv", writeGemv},
-	{"gather", writeGather},
 	{"elementwise", writeElementwise},
 	{"depthwise", writeDepthwise},
+	{"conv", writeConv},
 	{"functions", writeFunctions},
 	{"cells", writeCells},
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -332,10 +333,13 @@ func (a *asm) across(v vec, combine func(x, y, to operand.Op)) reg.Register {
 	return v.AsX()
 }
 
+// upperRegister matches a register that only AVX-512 has.
+var upperRegister = regexp.MustCompile(`[XY](1[6-9]|2\d|3[01])\b`)
+
 // checkRegisters fails where code for AVX2 uses what only AVX-512 has.
 func checkRegisters(text string) error {
 	for _, line := range strings.Split(text, "\n") {
-		if strings.Contains(line, "AVX512") {
+		if strings.Contains(line, "AVX512") || upperRegister.MatchString(line) {
 			return fmt.Errorf("%s: not in AVX2", strings.TrimSpace(line))
 		}
 	}

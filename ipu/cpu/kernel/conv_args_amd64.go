@@ -1,0 +1,151 @@
+package kernel
+
+// convArgs are the arguments of the inner loops of convolutions, which
+// compute tiles: rows by some vectors of columns. Every element is the sum of
+// its products in the order of the weights, in blocks of convBlock: a block's
+// products are added one after the other, each rounded with its addition, and
+// then the blocks' sums; convPlane's products are rounded, added up in fours,
+// and those sums added. Then the bias is added and the result kept within
+// bounds.
+//
+// The elements of the image that product i multiplies lie offsets[i] bytes
+// from x: one for each row of convMaps, whose columns are output channels, a
+// vector of them for convPixels, whose rows are output channels.
+//
+// internal/asm knows the fields' offsets. Distances are in bytes.
+type convArgs struct {
+	x       *float32
+	x2      *float32 // of the rows from split on, if that is not 0
+	w       *float32 // by product: one for each column, or row
+	offsets *int32
+	k       int      // products
+	tile    *float32 // memory for rows of vectors, at least as many as a vector has elements
+	rows    int
+	vectors int
+	split   int
+	y       *float32
+	yRow    int
+	bias    *float32
+	mask    uint64 // a bit for every column, or row, that is written as a row of y
+	low     float32
+	high    float32
+	lanes   laneMask
+}
+
+// convBlock is how many products are summed before the sum is added to those
+// of the products before them.
+const convBlock = 128
+
+//go:noescape
+func convMapsAVX512(args *convArgs)
+
+//go:noescape
+func convPixelsAVX512(args *convArgs)
+
+//go:noescape
+func convStoreAVX512(args *convArgs)
+
+//go:noescape
+func convPlaneAVX512(args *convArgs)
+
+//go:noescape
+func convMapsAVX2(args *convArgs)
+
+//go:noescape
+func convPixelsAVX2(args *convArgs)
+
+//go:noescape
+func convStoreAVX2(args *convArgs)
+
+//go:noescape
+func convPlaneAVX2(args *convArgs)
+
+// copyArgs are the arguments of the loops that copy rows of planes, a number
+// of whole vectors each. Elements outside the masks are zero. convCopyEven
+// reads twice as many vectors and separates the elements of even and odd
+// numbers. internal/asm knows the fields' offsets.
+type copyArgs struct {
+	src, dst           *float32
+	planes             int
+	srcPlane, dstPlane int
+	rows               int
+	srcRow, dstRow     int
+	vectors            int
+	masks              *byte // of every vector that is read: 16 bits, or its lanes for AVX2
+	odd                int   // from even to odd elements; 0 drops the odd ones
+	shift              int   // from src to the first element
+}
+
+//go:noescape
+func convCopyAVX512(args *copyArgs)
+
+//go:noescape
+func convCopyEvenAVX512(args *copyArgs)
+
+//go:noescape
+func convCopyAVX2(args *copyArgs)
+
+//go:noescape
+func convCopyEvenAVX2(args *copyArgs)
+
+// convLimits returns the most rows of a tile of convMaps, of convPixels, and
+// of convPixels and convPlane with four vectors.
+func (p vectorPath) convLimits() (maps, pixels, few int) {
+	if p == pathAVX512 {
+		return 14, 12, 6
+	}
+	return 6, 6, 0
+}
+
+// lanes is the number of elements of a vector.
+func (p vectorPath) lanes() int {
+	if p == pathAVX512 {
+		return 16
+	}
+	return 8
+}
+
+func (p vectorPath) convMaps(compute, store *convArgs) {
+	if p == pathAVX512 {
+		convMapsAVX512(compute)
+		convStoreAVX512(store)
+	} else {
+		convMapsAVX2(compute)
+		convStoreAVX2(store)
+	}
+}
+
+// convRows computes a tile of convPixels or, if fours is set, of convPlane.
+func (p vectorPath) convRows(args *convArgs, fours bool) {
+	switch {
+	case p == pathAVX512 && fours:
+		convPlaneAVX512(args)
+	case p == pathAVX512:
+		convPixelsAVX512(args)
+	case fours:
+		convPlaneAVX2(args)
+	default:
+		convPixelsAVX2(args)
+	}
+}
+
+// setMask sets which of the columns, or rows, are written.
+func (a *convArgs) setMask(p vectorPath, n int) {
+	a.mask = 1<<n - 1
+	if p == pathAVX2 {
+		a.lanes.set(uint32(a.mask))
+	}
+}
+
+func (p vectorPath) copyRows(args *copyArgs, stride int) {
+	switch {
+	case p == pathAVX512 && stride == 1:
+		convCopyAVX512(args)
+	case p == pathAVX512:
+		convCopyEvenAVX512(args)
+	case stride == 1:
+		convCopyAVX2(args)
+	default:
+		convCopyEvenAVX2(args)
+	}
+}

@@ -1,0 +1,263 @@
+package kernel
+
+import (
+	"math"
+	"runtime"
+	"slices"
+)
+
+// convForm is a way to make tiles of a convolution.
+type convForm uint8
+
+const (
+	convByMaps   convForm = iota // rows of a tile are pixels, its columns output channels
+	convByPixels                 // the other way round
+	convByPlane                  // rows of pixels, for one channel and one output channel per group
+)
+
+// What of the image a band may take of the second-level cache, in bytes, and
+// how much more it takes where that is inevitable before rows are cut.
+const (
+	bandBytes     = 192 << 10
+	mostBandBytes = 512 << 10
+)
+
+// convBand is how a part of the image lies in memory: for every channel rows
+// that are padded where the window leaves the image. Where the stride is
+// greater than one, elements of a row that a window's element meets one after
+// the other are neighbours: those whose column has the same remainder when
+// divided by the stride.
+type convBand struct {
+	direct bool // it is the image itself
+	flat   bool // its rows follow one another without a gap, so that they can be taken for one
+	phases []int
+	step   int // rows from one output row to the next
+	reach  int // columns of a window beyond the first, divided by the stride
+
+	width, rows       int // the most columns and rows of the output
+	phasePitch        int // elements from phase to phase
+	rowPitch, inRows  int // elements from row to row; rows of a channel at one depth
+	planePitch, total int // elements from channel to channel; in all, with what loops may read beyond
+}
+
+// plan chooses the form and lays out the band.
+func (c *vectorConv) plan() {
+	// Axes of one element go to the front, for the last one to be long.
+	s := &c.convShape
+	for range 2 {
+		if s.in[2] == 1 && s.out[2] == 1 && s.kernel[2] == 1 {
+			for _, axis := range []*[3]int{&s.in, &s.out, &s.kernel, &s.stride, &s.dilation, &s.pad} {
+				*axis = [3]int{axis[2], axis[0], axis[1]}
+			}
+		}
+	}
+	ones := [3]int{1, 1, 1}
+	points := s.kernel == ones && s.stride == ones && s.pad == [3]int{} && s.in == s.out
+	if points {
+		n := product3(s.in)
+		s.in, s.out = [3]int{1, 1, n}, [3]int{1, 1, n}
+	}
+	c.window = product3(s.kernel)
+	c.depth = s.channels * c.window
+	c.lanes = c.path.lanes()
+	c.tall, c.short, c.few = c.path.convLimits()
+	c.band.flat = s.kernel == ones && s.pad == [3]int{}
+	for i := range 3 {
+		c.band.flat = c.band.flat && (s.out[i]-1)*s.stride[i] < s.in[i]
+	}
+	c.form = convByPixels
+	switch {
+	case s.channels == 1 && s.maps == 1:
+		c.form = convByPlane
+	case c.cyclesByMaps() < c.cyclesByPixels():
+		c.form = convByMaps
+	}
+	c.blocks = (s.maps + c.short - 1) / c.short
+	if c.form == convByMaps {
+		c.blocks = (s.maps + 2*c.lanes - 1) / (2 * c.lanes)
+	}
+	c.band.direct = points && c.readsDirectly()
+	c.layOut()
+}
+
+// lineLength is the number of pixels that lie in a row, for tiles.
+func (c *vectorConv) lineLength() int {
+	if c.band.flat {
+		return c.out[1] * c.out[2]
+	}
+	return c.out[2]
+}
+
+// cyclesByMaps and cyclesByPixels estimate the time of a row of pixels, by the
+// multiply-adds, of which two start in a cycle, or one and a tenth where each
+// reads memory, and by what is done for every tile at its end.
+func (c *vectorConv) cyclesByMaps() float64 {
+	n := float64(c.lineLength())
+	tiles := math.Ceil(n / float64(c.tall))
+	if 2*c.out[2] <= c.tall && c.out[1] > 1 {
+		tiles = 0.5
+	}
+	pairs, half := c.maps/(2*c.lanes), 0.0
+	switch rest := c.maps % (2 * c.lanes); {
+	case rest > c.lanes:
+		pairs++
+	case rest > 0:
+		half = 1
+	}
+	k := float64(c.depth)
+	perStore := 3 * float64(c.lanes)
+	return float64(pairs)*(n*k+tiles*(20+2*perStore)) + half*(n*(0.55*k)+tiles*(20+perStore))
+}
+
+func (c *vectorConv) cyclesByPixels() float64 {
+	n := c.lineLength()
+	k, m := float64(c.depth), float64(c.maps)
+	blocks := math.Ceil(m / float64(c.short))
+	whole, rest := n/(2*c.lanes), n%(2*c.lanes)
+	if rest > c.lanes {
+		whole, rest = whole+1, 0
+	}
+	perPair := max(m, 4*blocks)*k + 3*m + 20*blocks
+	cycles := float64(whole) * perPair
+	if c.maps <= c.few {
+		cycles = float64(whole) * (max(m, 2)*k + 3*m + 10)
+	}
+	if rest > 0 {
+		cycles += max(0.55*m, 4*blocks)*k + 2*m + 20*blocks
+	}
+	return cycles
+}
+
+// readsDirectly reports whether a convolution of points reads the image where
+// it lies. Copying pays where many output channels read it again, and where
+// the channels' elements share the sets of the first-level cache.
+func (c *vectorConv) readsDirectly() bool {
+	plane := c.in[2]
+	if 4*c.channels*plane > math.MaxInt32 {
+		return false
+	}
+	if c.form == convByPixels {
+		return c.blocks <= 2
+	}
+	sets := 64
+	for step := 4 * plane % 4096; sets > 1 && step%(4096/sets*2) == 0; {
+		sets /= 2
+	}
+	return c.channels <= 6*sets && c.blocks <= 4
+}
+
+// layOut chooses the size of a band and where its elements lie.
+func (c *vectorConv) layOut() {
+	b := &c.band
+	b.reach = (c.kernel[2] - 1) * c.dilation[2] / c.stride[2]
+	for kx := range c.kernel[2] {
+		if p := kx * c.dilation[2] % c.stride[2]; !slices.Contains(b.phases, p) {
+			b.phases = append(b.phases, p)
+		}
+	}
+	slices.Sort(b.phases)
+	b.step = c.stride[1]
+	if c.kernel[1] == 1 {
+		b.step = 1
+	}
+	if c.depth == 0 {
+		return
+	}
+	b.width, b.rows = c.out[2], c.leastRows()
+	for n := 2; c.bandBytes(b.width, b.rows) > mostBandBytes && b.width > 4*c.lanes; n++ {
+		b.width = roundUp((c.out[2]+n-1)/n, c.columnUnit())
+		b.flat = b.flat && b.direct
+	}
+	if b.direct {
+		n := c.bandBytes(b.width, 1)/bandBytes + 1
+		b.width = min(b.width, roundUp((c.out[2]+n-1)/n, c.columnUnit()))
+	}
+	for b.rows < c.out[1] && c.bandBytes(b.width, b.rows+b.rows) <= bandBytes {
+		b.rows += b.rows
+	}
+	bands := (c.out[1] + b.rows - 1) / b.rows
+	b.rows = roundUp((c.out[1]+bands-1)/bands, c.leastRows())
+
+	b.phasePitch = c.linePitch(b.width)
+	b.rowPitch = b.phasePitch * len(b.phases)
+	b.inRows = c.rowsIn(b.rows)
+	if b.direct {
+		b.planePitch = c.in[2]
+	} else {
+		// An odd number of cache lines, to use all sets of the cache.
+		b.planePitch = roundUp(c.kernel[0]*b.inRows*b.rowPitch, 16) | 16
+		b.total = c.channels*b.planePitch + 8*c.lanes
+	}
+	c.offsets = make([]int32, 0, c.depth)
+	for ch := range c.channels {
+		for kz := range c.kernel[0] {
+			for ky := range c.kernel[1] {
+				row := ch*b.planePitch + (kz*b.inRows+ky*c.dilation[1])*b.rowPitch
+				for kx := range c.kernel[2] {
+					x := kx * c.dilation[2]
+					phase := slices.Index(b.phases, x%c.stride[2])
+					c.offsets = append(c.offsets, int32(4*(row+phase*b.phasePitch+x/c.stride[2])))
+				}
+			}
+		}
+	}
+	if b.direct && c.form != convByMaps {
+		for ch := range c.channels {
+			c.panelOffsets = append(c.panelOffsets, int32(4*ch*panel))
+		}
+	}
+}
+
+// leastRows is the number of rows of the output that are computed together.
+func (c *vectorConv) leastRows() int {
+	if c.pairs() {
+		return 2
+	}
+	return 1
+}
+
+// pairs reports whether a tile spans two rows of the output.
+func (c *vectorConv) pairs() bool {
+	return c.form == convByMaps && !c.band.flat && 2*c.out[2] <= c.tall && c.out[1] > 1
+}
+
+// columnUnit is a number of pixels that makes whole tiles.
+func (c *vectorConv) columnUnit() int {
+	if c.form == convByMaps {
+		return c.tall
+	}
+	return 2 * c.lanes
+}
+
+// linePitch returns the elements of one phase of a row.
+func (c *vectorConv) linePitch(width int) int {
+	if c.band.flat {
+		return width
+	}
+	return roundUp(width+c.band.reach, c.lanes)
+}
+
+// rowsIn returns how many rows of the image a number of output rows needs.
+func (c *vectorConv) rowsIn(rows int) int {
+	return (rows-1)*c.band.step + (c.kernel[1]-1)*c.dilation[1] + 1
+}
+
+func (c *vectorConv) bandBytes(width, rows int) int {
+	return 4 * c.channels * c.kernel[0] * c.rowsIn(rows) * c.linePitch(width) * len(c.band.phases)
+}
+
+// newVectorConv returns a kernel that computes s by vectors, nil if there are
+// none for T or it would need too much memory.
+func newVectorConv[T float](s convShape) Kernel {
+	if _, ok := any(T(0)).(float32); !ok || path == pathGo {
+		return nil
+	}
+	c := &vectorConv{convShape: s, path: path}
+	c.plan()
+	if 4*c.band.total > math.MaxInt32 {
+		return nil
+	}
+	c.zeros = make([]float32, roundUp(c.maps, 2*c.lanes))
+	c.slots = max(1, min(maxParts, runtime.GOMAXPROCS(0), mostScratch/max(1, c.partBytes())))
+	return c
+}

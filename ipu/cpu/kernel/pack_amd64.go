@@ -1,0 +1,54 @@
+package kernel
+
+import "unsafe"
+
+// transposeAVX2 writes eight rows of as many blocks of eight elements,
+// step bytes apart, as eight columns of a panel.
+//
+//go:noescape
+func transposeAVX2(dst, src *float32, step, blocks int)
+
+// packF32 is [packBlock] by vectors.
+func packF32(p vectorPath, dst []float32, b matrix[float32], k, cols int) {
+	if k == 0 {
+		return
+	}
+	_ = dst[k*panel-1]
+	switch {
+	case b.col == 1:
+		_ = b.data[(k-1)*b.row+cols-1]
+		// Masks of 32 columns, for either path.
+		var bits [panel / 16]uint16
+		var lanes [panel]int32
+		args := copyArgs{src: &b.data[0], dst: &dst[0], planes: 1, rows: k, srcRow: 4 * b.row, dstRow: 4 * panel, vectors: panel / p.lanes()}
+		if mask := uint32(1<<cols - 1); p == pathAVX512 {
+			bits = [...]uint16{uint16(mask), uint16(mask >> 16)}
+			args.masks = (*byte)(unsafe.Pointer(&bits))
+		} else {
+			setLanes(lanes[:], mask)
+			args.masks = (*byte)(unsafe.Pointer(&lanes))
+		}
+		p.copyRows(&args, 1)
+	case b.row == 1:
+		_ = b.data[(cols-1)*b.col+k-1]
+		if cols < panel {
+			clear(dst[:k*panel])
+		}
+		whole := k &^ 7
+		for j := 0; j < cols; j += 8 {
+			n := min(8, cols-j)
+			done := 0
+			if n == 8 && whole > 0 {
+				transposeAVX2(&dst[j], &b.data[j*b.col], 4*b.col, whole/8)
+				done = whole
+			}
+			for c := j; c < j+n; c++ {
+				for i, v := range b.data[c*b.col:][done:k] {
+					dst[(done+i)*panel+c] = v
+				}
+			}
+		}
+	default:
+		packBlock(dst, b, k, cols)
+	}
+}
