@@ -292,6 +292,9 @@ func softcap[T float](x []T, limit T) {
 
 // normalise computes the softmax of x, which is not empty, in place.
 func normalise[T float](x []T) {
+	if vectorSoftmax(x, x, false) {
+		return
+	}
 	most := x[0]
 	for _, v := range x {
 		most = max(most, v)

@@ -63,7 +63,7 @@ func castReference(from, to graph.DType, e elem) elem {
 }
 
 func TestCast(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		from := rapid.SampledFrom(allTypes).Draw(t, "from")
 		to := rapid.SampledFrom(allTypes).Draw(t, "to")
 		in := graph.TensorType{DType: from, Shape: drawShape(t, 0)}

@@ -126,20 +126,34 @@ func newSoftmax[T float](o *graph.Softmax, x graph.TensorType) *softmax[T] {
 // the axis is not the last, and how many exponentials are computed at a time.
 const softmaxStrip = 256
 
+// stripBytes is the scratch memory of a part that normalises strips.
+func (k *softmax[T]) stripBytes() int { return 3 * softmaxStrip * elementSize[T]() }
+
+// units is how many rows or strips there are, cost what one takes.
+func (k *softmax[T]) units() (n, cost int) {
+	n = k.outer * ((k.inner + softmaxStrip - 1) / softmaxStrip)
+	return n, 2 * k.axis * min(k.inner, softmaxStrip)
+}
+
 // Scratch implements [Kernel].
-func (k *softmax[T]) Scratch() int { return 0 }
+func (k *softmax[T]) Scratch() int {
+	if k.inner <= 1 {
+		return 0
+	}
+	return mostParts(k.units()) * k.stripBytes()
+}
 
 // InPlace implements [InPlacer].
 func (k *softmax[T]) InPlace(i int) bool { return i == 0 }
 
 // Run implements [Kernel].
-func (k *softmax[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+func (k *softmax[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	*t = softmaxTask[T]{softmax: k, x: view[T](in[0]), y: view[T](out[0])}
+	*t = softmaxTask[T]{softmax: k, x: view[T](in[0]), y: view[T](out[0]), buf: view[T](scratch)}
 	if len(t.y) > 0 {
 		t.strips = (k.inner + softmaxStrip - 1) / softmaxStrip
-		units := k.outer * t.strips
-		t.parts = cut(p, units, 16*len(t.y)/units)
+		n, cost := k.units()
+		t.parts = cut(p, n, cost)
 		p.Run(t, t.parts)
 	}
 	*t = softmaxTask[T]{}
@@ -149,6 +163,7 @@ func (k *softmax[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 type softmaxTask[T float] struct {
 	*softmax[T]
 	x, y   []T
+	buf    []T
 	strips int
 	parts  int
 }
@@ -162,12 +177,15 @@ func (t *softmaxTask[T]) Do(part int) {
 		}
 		lane := i % t.strips * softmaxStrip
 		at := i/t.strips*t.axis*t.inner + lane
-		t.strip(t.x[at:], t.y[at:], min(softmaxStrip, t.inner-lane))
+		t.strip(t.x[at:], t.y[at:], min(softmaxStrip, t.inner-lane), t.buf[part*3*softmaxStrip:][:3*softmaxStrip])
 	}
 }
 
 // row normalises elements that lie side by side.
 func (t *softmaxTask[T]) row(x, y []T) {
+	if vectorSoftmax(x, y, t.log) {
+		return
+	}
 	most := x[0]
 	for _, v := range x {
 		most = max(most, v)
@@ -201,9 +219,12 @@ func (t *softmaxTask[T]) row(x, y []T) {
 
 // strip normalises lanes that lie side by side, each along elements inner
 // apart.
-func (t *softmaxTask[T]) strip(x, y []T, lanes int) {
-	var mostOf, totalOf, buf [softmaxStrip]T
-	most, total := mostOf[:lanes], totalOf[:lanes]
+func (t *softmaxTask[T]) strip(x, y []T, lanes int, buf []T) {
+	if vectorStrip(x, y, t.axis, t.inner, lanes, t.log, buf) {
+		return
+	}
+	most, total := buf[:lanes], buf[softmaxStrip:][:lanes]
+	clear(total)
 	copy(most, x)
 	for i := range t.axis {
 		for j, v := range x[i*t.inner:][:lanes] {
@@ -217,7 +238,7 @@ func (t *softmaxTask[T]) strip(x, y []T, lanes int) {
 		}
 		e := y
 		if t.log {
-			e = buf[:lanes]
+			e = buf[2*softmaxStrip:][:lanes]
 		}
 		exponentials(e, y)
 		for j, v := range e {

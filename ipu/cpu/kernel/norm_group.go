@@ -89,6 +89,9 @@ func (t *groupNormTask[T]) Do(part int) {
 			a, m, b := T(r)*t.scale[channel], T(mean), t.bias[channel]
 			x := x[c*t.plane:][:t.plane]
 			y := t.y[i*n+c*t.plane:][:len(x)]
+			if vectorNormalise(y, x, m, a, b) {
+				continue
+			}
 			for j, v := range x {
 				y[j] = (v-m)*a + b
 			}

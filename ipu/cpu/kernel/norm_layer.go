@@ -126,6 +126,9 @@ func (t *layerNormTask[T]) normalise(i int, x, y []T, mean, r T) {
 	y = y[:len(x)]
 	if t.scale.direct && (t.biasData == nil || t.bias.direct) {
 		scale := t.scaleData[:len(x)]
+		if vectorScale(y, x, scale, t.biasData, mean, r) {
+			return
+		}
 		if t.biasData == nil {
 			for j, v := range x {
 				y[j] = (v - mean) * r * scale[j]
@@ -156,7 +159,10 @@ const sumBlock = 256
 
 // longSum adds up any number of elements without losing precision to length.
 func longSum[T float](x []T) float64 {
-	total := 0.0
+	total, ok := vectorSum(x)
+	if ok {
+		return total
+	}
 	for ; len(x) > sumBlock; x = x[sumBlock:] {
 		total += float64(sum(x[:sumBlock]))
 	}
@@ -165,7 +171,10 @@ func longSum[T float](x []T) float64 {
 
 // longSquares adds up the squares of the elements' distances from mean.
 func longSquares[T float](x []T, mean T) float64 {
-	total := 0.0
+	total, ok := vectorSquares(x, mean)
+	if ok {
+		return total
+	}
 	for len(x) > 0 {
 		block := x[:min(sumBlock, len(x))]
 		x = x[len(block):]

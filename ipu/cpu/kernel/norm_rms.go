@@ -64,6 +64,9 @@ func (t *rmsNormTask[T]) Do(part int) {
 		r := T(1 / math.Sqrt(longSquares(x, 0)/float64(t.row)+t.epsilon))
 		if t.scale.direct {
 			scale := t.scaleData[:len(x)]
+			if vectorScale(y, x, scale, nil, 0, r) {
+				continue
+			}
 			for j, v := range x {
 				y[j] = v * r * scale[j]
 			}

@@ -19,7 +19,7 @@ func drawPool(t *rapid.T, d graph.DType) (slide, graph.TensorType) {
 }
 
 func TestMaxPool(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(numTypes).Draw(t, "type")
 		s, tt := drawPool(t, d)
 		op := &graph.MaxPool{Kernel: s.kernel, Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end,
@@ -95,7 +95,7 @@ func lowest(d graph.DType) elem {
 }
 
 func TestAveragePool(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(floatTypes).Draw(t, "type")
 		s, tt := drawPool(t, d)
 		op := &graph.AveragePool{Kernel: s.kernel, Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end,

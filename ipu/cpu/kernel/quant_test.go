@@ -47,7 +47,7 @@ func drawScales(t *rapid.T, tt graph.TensorType) []byte {
 }
 
 func TestQuantize(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		x := graph.TensorType{DType: rapid.SampledFrom([]graph.DType{graph.F16, graph.BF16, graph.F32, graph.I32}).Draw(t, "type"), Shape: drawShape(t, 0)}
 		op := &graph.Quantize{
 			To:        rapid.SampledFrom([]graph.DType{graph.I8, graph.U8, graph.I16, graph.U16, graph.I4, graph.U4, graph.I2, graph.U2}).Draw(t, "to"),
@@ -88,7 +88,7 @@ func TestQuantize(t *testing.T) {
 }
 
 func TestDequantize(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		x := graph.TensorType{
 			DType: rapid.SampledFrom([]graph.DType{graph.I8, graph.U8, graph.I16, graph.U16, graph.I32, graph.I4, graph.U4, graph.I2, graph.U2}).Draw(t, "type"),
 			Shape: drawShape(t, 0),
@@ -119,7 +119,7 @@ func TestDequantize(t *testing.T) {
 }
 
 func TestBitwise(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		fn := rapid.SampledFrom([]graph.BitwiseFn{graph.BitAnd, graph.BitOr, graph.BitXor, graph.ShiftLeft, graph.ShiftRight}).Draw(t, "fn")
 		types := intTypes
 		if fn == graph.ShiftLeft || fn == graph.ShiftRight {
@@ -142,7 +142,7 @@ func TestBitwise(t *testing.T) {
 }
 
 func TestMod(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom(numTypes).Draw(t, "type")
 		op := &graph.Mod{Truncated: rapid.Bool().Draw(t, "truncated")}
 		checkPairs(t, op, d, 0, func(a, b elem) elem {
@@ -187,7 +187,7 @@ func checkPairs(t *rapid.T, op graph.Op, d graph.DType, tolerance float64, fn fu
 }
 
 func TestBitCast(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		types := slices.Concat(numTypes, []graph.DType{graph.F8E4M3, graph.F8E5M2})
 		x := graph.TensorType{DType: rapid.SampledFrom(types).Draw(t, "type"), Shape: drawShape(t, 0)}
 		to := rapid.SampledFrom(types).Filter(func(d graph.DType) bool { return d.Size() == x.DType.Size() }).Draw(t, "to")

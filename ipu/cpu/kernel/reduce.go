@@ -25,6 +25,7 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 	initial A
 	across  func(acc A, x []T, shift A) A
 	beside  func(acc []A, x []T, shift []A)
+	down    func(acc []A, x []T, rows, step int) // beside for several rows in x's memory; may be nil
 	finish  func(acc, shift []A, count int)
 	// peak, where present, reduces x to its maximum first, which the main
 	// pass then gets as shift.
@@ -123,7 +124,7 @@ func newReduce[T number, A int64 | uint64 | float64](o *graph.Reduce, x, out gra
 
 // setFold sets what depends on the function.
 func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
-	k.initial, k.finish = 0, nil
+	k.initial, k.finish, k.down = 0, nil, nil
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
 		k.across, k.beside = sumAcross[T, A], sumBeside[T, A]
@@ -150,6 +151,12 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 		}
 	default:
 		return false
+	}
+	if f, ok := any(vectorAcross(fn)).(func(acc A, x []T, shift A) A); ok && f != nil {
+		k.across = f
+	}
+	if f, ok := any(vectorDown(fn)).(func(acc []A, x []T, rows, step int)); ok && k.native() {
+		k.down = f
 	}
 	switch fn {
 	case graph.ReduceMean:
@@ -326,6 +333,11 @@ func (k *reduce[T, A]) foldBeside(acc, shift []A, first int, buf []T) {
 	step := k.over.stride(0)
 	for range k.over.rows {
 		at := first + c.off[0]
+		if k.down != nil {
+			k.down(acc, view[T](k.x)[at:], k.over.inner, step)
+			k.over.next(&c)
+			continue
+		}
 		for range k.over.inner {
 			k.beside(acc, k.load(at, len(acc), buf), shift)
 			at += step

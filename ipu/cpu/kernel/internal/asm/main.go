@@ -29,6 +29,8 @@ var files = []struct {
 	{"conv", writeConv},
 	{"functions", writeFunctions},
 	{"cells", writeCells},
+	{"folds", writeFolds},
+	{"rows", writeRows},
 }
 
 func main() {

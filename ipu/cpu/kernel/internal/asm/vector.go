@@ -223,16 +223,7 @@ func (l loop) write(a *asm) {
 		pointers[s] = a.Load(a.Param(s), a.GP64())
 	}
 	n := a.Load(a.Param("n"), a.GP64())
-	var s []vec
-	for _, name := range l.scalars {
-		m, err := a.Param(name).Resolve()
-		if err != nil {
-			panic(err)
-		}
-		v := a.vec()
-		a.VBROADCASTSS(m.Addr, v)
-		s = append(s, v)
-	}
+	s := a.broadcast(l.scalars)
 	a.hold(len(l.slices)+len(l.scalars), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
 	var total vec
 	if l.sum {

@@ -1,0 +1,307 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+//go:noescape
+func sumAVX512(x *float32, n int) float32
+
+//go:noescape
+func squaresAVX512(x *float32, n int, mean float32) float32
+
+//go:noescape
+func mostAVX512(x *float32, n int) float32
+
+//go:noescape
+func leastAVX512(x *float32, n int) float32
+
+//go:noescape
+func longSumAVX512(x *float32, n int) float64
+
+//go:noescape
+func longSquaresAVX512(x *float32, n int) float64
+
+//go:noescape
+func longSumRowsAVX512(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func longSquaresRowsAVX512(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func expShiftAVX512(dst, x *float32, n int, shift float32) float32
+
+//go:noescape
+func expShiftSumAVX512(x *float32, n int, shift float32) float32
+
+//go:noescape
+func expDifferenceAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func scaleAVX512(dst, x *float32, n int, factor float32)
+
+//go:noescape
+func lowerAVX512(dst, x *float32, n int, shift, more float32)
+
+//go:noescape
+func normaliseScaleAVX512(dst, x, scale *float32, n int, mean, factor float32)
+
+//go:noescape
+func normaliseScaleBiasAVX512(dst, x, scale, bias *float32, n int, mean, factor float32)
+
+//go:noescape
+func sumAVX2(x *float32, n int) float32
+
+//go:noescape
+func squaresAVX2(x *float32, n int, mean float32) float32
+
+//go:noescape
+func mostAVX2(x *float32, n int) float32
+
+//go:noescape
+func leastAVX2(x *float32, n int) float32
+
+//go:noescape
+func longSumAVX2(x *float32, n int) float64
+
+//go:noescape
+func longSquaresAVX2(x *float32, n int) float64
+
+//go:noescape
+func longSumRowsAVX2(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func longSquaresRowsAVX2(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func expShiftAVX2(dst, x *float32, n int, shift float32) float32
+
+//go:noescape
+func expShiftSumAVX2(x *float32, n int, shift float32) float32
+
+//go:noescape
+func expDifferenceAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func scaleAVX2(dst, x *float32, n int, factor float32)
+
+//go:noescape
+func lowerAVX2(dst, x *float32, n int, shift, more float32)
+
+//go:noescape
+func normaliseScaleAVX2(dst, x, scale *float32, n int, mean, factor float32)
+
+//go:noescape
+func normaliseScaleBiasAVX2(dst, x, scale, bias *float32, n int, mean, factor float32)
+
+// sumStretch is how many elements are added up in float32, in lanes that get a
+// sixty-fourth of them or a bit more, before the sum goes to a float64.
+const sumStretch = 1 << 12
+
+// vectorSum is [longSum] by vectors, if there are any for T; ok tells.
+func vectorSum[T float](x []T) (total float64, ok bool) {
+	if path == pathGo || !isFloat32[T]() {
+		return 0, false
+	}
+	u := asFloat32(x)
+	for i := 0; i < len(u); i += sumStretch {
+		n := min(sumStretch, len(u)-i)
+		if path == pathAVX512 {
+			total += float64(sumAVX512(&u[i], n))
+		} else {
+			total += float64(sumAVX2(&u[i], n))
+		}
+	}
+	return total, true
+}
+
+// vectorSquares is [longSquares] by vectors, if there are any for T; ok tells.
+func vectorSquares[T float](x []T, mean T) (total float64, ok bool) {
+	if path == pathGo || !isFloat32[T]() {
+		return 0, false
+	}
+	u := asFloat32(x)
+	for i := 0; i < len(u); i += sumStretch {
+		n := min(sumStretch, len(u)-i)
+		if path == pathAVX512 {
+			total += float64(squaresAVX512(&u[i], n, float32(mean)))
+		} else {
+			total += float64(squaresAVX2(&u[i], n, float32(mean)))
+		}
+	}
+	return total, true
+}
+
+// vectorScale sets y to (x-mean)·factor·scale + bias by vectors, if there are
+// any for T; without a bias that is nil. It reports whether it did it.
+func vectorScale[T float](y, x, scale, bias []T, mean, factor T) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	d, u, s, b := asFloat32(y)[:len(x)], asFloat32(x), asFloat32(scale)[:len(x)], asFloat32(bias)
+	m, f := float32(mean), float32(factor)
+	for i := 0; i < len(u); i += stretch {
+		n := min(stretch, len(u)-i)
+		switch {
+		case bias == nil:
+			pick(normaliseScaleAVX512, normaliseScaleAVX2)(&d[i], &u[i], &s[i], n, m, f)
+		default:
+			pick(normaliseScaleBiasAVX512, normaliseScaleBiasAVX2)(&d[i], &u[i], &s[i], &b[:len(u)][i], n, m, f)
+		}
+	}
+	return true
+}
+
+// vectorSoftmax is the row of a softmax or its logarithm by vectors, if there
+// are any for T; it reports whether it did it.
+func vectorSoftmax[T float](x, y []T, log bool) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	u, v := asFloat32(x), asFloat32(y)[:len(x)]
+	peak := float32(math.Inf(-1))
+	for i := 0; i < len(u); i += stretch {
+		peak = max(peak, pick(mostAVX512, mostAVX2)(&u[i], min(stretch, len(u)-i)))
+	}
+	total := 0.0
+	for i := 0; i < len(u); i += sumStretch {
+		n := min(sumStretch, len(u)-i)
+		if log {
+			total += float64(pick(expShiftSumAVX512, expShiftSumAVX2)(&u[i], n, peak))
+		} else {
+			total += float64(pick(expShiftAVX512, expShiftAVX2)(&v[i], &u[i], n, peak))
+		}
+	}
+	if log {
+		total = math.Log(total)
+	} else {
+		total = 1 / total
+	}
+	for i := 0; i < len(u); i += stretch {
+		n := min(stretch, len(u)-i)
+		if log {
+			pick(lowerAVX512, lowerAVX2)(&v[i], &u[i], n, peak, float32(total))
+		} else {
+			pick(scaleAVX512, scaleAVX2)(&v[i], &v[i], n, float32(total))
+		}
+	}
+	return true
+}
+
+// columnLoops are what a softmax across rows needs, by the loops of a path.
+type columnLoops struct {
+	maximum, add, subtract, multiply, expDifference binaryLoop
+	log, reciprocal                                 unaryLoop
+}
+
+var wideColumns = columnLoops{maximumAVX512, addAVX512, subtractAVX512, multiplyAVX512, expDifferenceAVX512, logAVX512, reciprocalAVX512}
+
+var narrowColumns = columnLoops{maximumAVX2, addAVX2, subtractAVX2, multiplyAVX2, expDifferenceAVX2, logAVX2, reciprocalAVX2}
+
+// vectorStrip is the strip of a softmax by vectors, if there are any for T: it
+// normalises lanes, of which every one has count elements that are inner
+// apart. It reports whether it did it.
+func vectorStrip[T float](x, y []T, count, inner, lanes int, log bool, buf []T) bool {
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	l := &narrowColumns
+	if path == pathAVX512 {
+		l = &wideColumns
+	}
+	u, v := asFloat32(x), asFloat32(y)
+	_, _ = u[(count-1)*inner+lanes-1], v[(count-1)*inner+lanes-1]
+	b := asFloat32(buf)[:3*softmaxStrip]
+	most, total, e := &b[0], &b[softmaxStrip], &b[2*softmaxStrip]
+	copy(b[:lanes], u)
+	clear(b[softmaxStrip:][:lanes])
+	for i := 1; i < count; i++ {
+		l.maximum(most, most, &u[i*inner], lanes)
+	}
+	for i := range count {
+		to := e
+		if !log {
+			to = &v[i*inner]
+		}
+		l.expDifference(to, &u[i*inner], most, lanes)
+		l.add(total, total, to, lanes)
+	}
+	if log {
+		l.log(total, total, lanes)
+	} else {
+		l.reciprocal(total, total, lanes)
+	}
+	for i := range count {
+		at := &v[i*inner]
+		if log {
+			l.subtract(at, &u[i*inner], most, lanes)
+			l.subtract(at, at, total, lanes)
+		} else {
+			l.multiply(at, at, total, lanes)
+		}
+	}
+	return true
+}
+
+// vectorAcross returns the fold of a row of float32 into one accumulator by
+// vectors, nil if there is none. It computes in float64 where it can't be
+// exact.
+func vectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 {
+	if path == pathGo {
+		return nil
+	}
+	var long func(x *float32, n int) float64
+	var short func(x *float32, n int) float32
+	switch fn {
+	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
+		long = pick(longSumAVX512, longSumAVX2)
+	case graph.ReduceL2, graph.ReduceSumSquare:
+		long = pick(longSquaresAVX512, longSquaresAVX2)
+	case graph.ReduceMax:
+		short = pick(mostAVX512, mostAVX2)
+	case graph.ReduceMin:
+		short = pick(leastAVX512, leastAVX2)
+	default:
+		return nil
+	}
+	return func(acc float64, x []float32, _ float64) float64 {
+		for i := 0; i < len(x); i += stretch {
+			n := min(stretch, len(x)-i)
+			switch {
+			case long != nil:
+				acc += long(&x[i], n)
+			case fn == graph.ReduceMax:
+				acc = max(acc, float64(short(&x[i], n)))
+			default:
+				acc = min(acc, float64(short(&x[i], n)))
+			}
+		}
+		return acc
+	}
+}
+
+// vectorDown returns the fold of rows of float32, step elements apart, into
+// accumulators for their columns by vectors, nil if there is none.
+func vectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step int) {
+	if path == pathGo {
+		return nil
+	}
+	var f func(acc *float64, x *float32, n, rows, stride int)
+	switch fn {
+	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
+		f = pick(longSumRowsAVX512, longSumRowsAVX2)
+	case graph.ReduceL2, graph.ReduceSumSquare:
+		f = pick(longSquaresRowsAVX512, longSquaresRowsAVX2)
+	default:
+		return nil
+	}
+	return func(acc []float64, x []float32, rows, step int) {
+		_ = x[(rows-1)*step+len(acc)-1]
+		some := stretch / len(acc)
+		for i := 0; i < rows; i += some {
+			f(&acc[0], &x[i*step], len(acc), min(some, rows-i), 4*step)
+		}
+	}
+}
