@@ -1,0 +1,34 @@
+package rt_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestExamplesDoc compares docs/examples.md with the examples: each stands
+// there, and each that stands there exists and is run.
+func TestExamplesDoc(t *testing.T) {
+	doc, err := os.ReadFile(filepath.Join("..", "docs", "examples.md"))
+	require.NoError(t, err)
+	listed := map[string]bool{}
+	for _, name := range regexp.MustCompile("`(Example\\w*)`").FindAllStringSubmatch(string(doc), -1) {
+		listed[name[1]] = true
+	}
+	files, err := filepath.Glob("example_*_test.go")
+	require.NoError(t, err)
+	found := map[string]bool{}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?ms)^func (Example\w*)\(\) \{.*?^\}`).FindAllStringSubmatch(string(text), -1) {
+			found[m[1]] = true
+			require.Contains(t, m[0], "// Output:", "%s is not run", m[1])
+		}
+	}
+	require.NotEmpty(t, found)
+	require.Equal(t, found, listed)
+}

@@ -1,0 +1,379 @@
+package rt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/popefgen/popefgen/rt"
+)
+
+// A ring between two goroutines. What C++ asks with isValid after every lock is
+// an error here.
+func ExampleRing() {
+	ctx := context.Background()
+	ring, err := rt.NewRing(rt.RingConfig[string]{Size: 2, Label: "words"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	go func() {
+		for _, word := range []string{"lock", "fill", "complete"} {
+			dst, err := ring.WriteLock(ctx) // waits while every buffer is full
+			if err != nil {
+				return // the ring was invalidated
+			}
+			*dst = word
+			_ = ring.WriteComplete()
+		}
+	}()
+	for range 3 {
+		src, err := ring.ReadLock(ctx)
+		if err != nil {
+			return
+		}
+		fmt.Println(*src)
+		_ = ring.ReadComplete()
+	}
+
+	ring.Invalidate()
+	_, err = ring.WriteLock(ctx)
+	fmt.Println(err)
+	fmt.Println(ring.State(""))
+	ring.Reset()
+	fmt.Println(ring.Write(ctx, "again"))
+	// Output:
+	// lock
+	// fill
+	// complete
+	// ring "words": ring was invalidated
+	// ring "words": 0 of 2 buffers full, invalid
+	// <nil>
+}
+
+// Several buffers can be locked for reading; they go back one by one, or all of
+// them to be read again.
+func ExampleRing_ReadReset() {
+	ctx := context.Background()
+	ring, err := rt.NewRing(rt.RingConfig[int]{Size: 4})
+	must(err)
+	for i := range 3 {
+		must(ring.Write(ctx, i))
+	}
+	read := func() int {
+		v, err := ring.ReadLock(ctx)
+		must(err)
+		return *v
+	}
+	fmt.Println(read(), read())
+	must(ring.ReadComplete()) // is done with 0
+	ring.ReadReset()
+	fmt.Println(read(), read(), ring.ReadAvailable())
+	// Output:
+	// 0 1
+	// 1 2 false
+}
+
+// A reader that waits for longer than the timeout calls a function, again and
+// again until there is something to read.
+func ExampleRingConfig() {
+	ctx := context.Background()
+	calls := 0
+	ring, err := rt.NewRing(rt.RingConfig[string]{
+		Size: 1, Timeout: time.Millisecond,
+		OnTimeout: func(r *rt.Ring[string]) {
+			if calls++; calls == 3 {
+				must(r.Write(ctx, "written by the third call"))
+			}
+		},
+	})
+	must(err)
+	v, err := ring.ReadLock(ctx)
+	fmt.Println(*v, err)
+	// Output: written by the third call <nil>
+}
+
+// Queues for everything that the caller has to give data or memory for. The
+// session owns them.
+func ExampleSession_NewQueueManager() {
+	session := exampleSession()
+	defer session.Close()
+
+	queues, err := session.NewQueueManager(rt.QueueConfig{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, q := range queues.Inputs() {
+		fmt.Println("input", q.Name(), q.Info(), q.NumBuffers())
+	}
+	for _, q := range queues.Outputs() {
+		fmt.Println("output", q.Name(), q.Info(), q.NumBuffers())
+	}
+	_, err = queues.InputQueue("z")
+	fmt.Println(err)
+	// Output:
+	// input x F32 [4 2] 8
+	// output w F32 [2] 1
+	// output y F32 [4 2] 8
+	// input queue "z": no such queue; there are ["x"]
+}
+
+// exampleQueues makes the queues of x and y.
+func exampleQueues(session *rt.Session, c rt.QueueConfig) (*rt.QueueManager, *rt.InputQueue, *rt.OutputQueue) {
+	m, err := session.NewQueueManager(c)
+	must(err)
+	x, err := m.InputQueue("x")
+	must(err)
+	y, err := m.OutputQueue("y")
+	must(err)
+	return m, x, y
+}
+
+// The model was compiled for batches of four samples. The caller enqueues any
+// number of them: requests of one, two and five samples make two runs.
+func ExampleInputQueue() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	_, x, y := exampleQueues(session, rt.QueueConfig{})
+
+	next := float32(0)
+	for i, n := range []int{1, 2, 5} {
+		var in []float32
+		for range n {
+			next++
+			in = append(in, next, next)
+		}
+		out := make([]byte, n*exampleSample)
+		must(x.Enqueue(ctx, rt.InputData{
+			Data:           floats(in...),
+			OnReadStart:    func() { fmt.Println("request", i, "is being read") },
+			OnReadComplete: func() { fmt.Println("request", i, "was read") },
+		}))
+		must(y.Enqueue(ctx, rt.OutputData{
+			Data:            out,
+			OnWriteComplete: func() { fmt.Println("request", i, "gives", values(out)) },
+		}))
+	}
+	for i := range 2 {
+		fmt.Println("run", i)
+		must(session.Run(ctx))
+	}
+	// Output:
+	// run 0
+	// request 0 is being read
+	// request 1 is being read
+	// request 2 is being read
+	// request 0 was read
+	// request 1 was read
+	// request 0 gives [12 23]
+	// request 1 gives [14 26 16 29]
+	// run 1
+	// request 2 was read
+	// request 2 gives [18 32 20 35 22 38 24 41 26 44]
+}
+
+// Memory that is not a whole number of samples is refused.
+func ExampleInputQueue_Enqueue() {
+	session := exampleSession()
+	defer session.Close()
+	_, x, _ := exampleQueues(session, rt.QueueConfig{})
+
+	err := x.Enqueue(context.Background(), rt.InputData{Data: make([]byte, 10)})
+	fmt.Println(err)
+	// Output: anchor "x": enqueue 10 bytes: not a whole number of samples, want a positive multiple of 8 bytes
+}
+
+// A buffer is locked, filled in and handed over, as with a ring.
+func ExampleInputQueue_EnqueueLock() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	_, x, y := exampleQueues(session, rt.QueueConfig{})
+	in, out := floats(1, 1, 2, 2, 3, 3, 4, 4), make([]byte, exampleBatch*exampleSample)
+
+	src, err := x.EnqueueLock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	src.Data = in
+	must(x.EnqueueComplete())
+	dst, err := y.EnqueueLock(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	dst.Data = out
+	must(y.EnqueueComplete())
+
+	must(session.Run(ctx))
+	fmt.Println(values(out))
+	// Output: [12 23 14 26 16 29 18 32]
+}
+
+// Results are scattered to memory of any number of samples. Nobody may read it
+// before it is complete.
+func ExampleOutputQueue() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	_, x, y := exampleQueues(session, rt.QueueConfig{})
+
+	one, three := make([]byte, exampleSample), make([]byte, 3*exampleSample)
+	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
+	must(y.Enqueue(ctx, rt.OutputData{Data: one}))
+	must(y.Enqueue(ctx, rt.OutputData{Data: three, OnDone: func(err error) { fmt.Println("three:", err) }}))
+	must(session.Run(ctx))
+	fmt.Println(values(one), values(three))
+	// Output:
+	// three: <nil>
+	// [12 23] [14 26 16 29 18 32]
+}
+
+// Three samples wait for a fourth that does not come: dummy data completes the
+// batch in every queue, and the dummy's result goes nowhere.
+func ExampleQueueManager_FlushAll() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+
+	out := make([]byte, 3*exampleSample)
+	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3)}))
+	fmt.Println(errors.Is(queues.FlushAll(), rt.ErrUnbalanced)) // half of a request is there
+	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(queues.FlushAll())
+	must(session.Run(ctx))
+	fmt.Println(values(out))
+	// Output:
+	// true
+	// [12 23 14 26 16 29]
+}
+
+// A device that has waited for data for a millisecond goes on with dummies.
+func ExampleFlushOnTimeout() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	_, x, y := exampleQueues(session, rt.QueueConfig{Timeout: time.Millisecond, OnTimeout: rt.FlushOnTimeout})
+
+	out := make([]byte, exampleSample)
+	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1)}))
+	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(session.Run(ctx)) // would otherwise wait for three more samples
+	fmt.Println(values(out))
+	// Output: [12 23]
+}
+
+// Disconnected queues let a program that waits for data come to its end, at the
+// close of a service for instance.
+func ExampleQueueManager_DisconnectAll() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	queues, x, _ := exampleQueues(session, rt.QueueConfig{})
+
+	ended := make(chan error)
+	go func() { ended <- session.Run(ctx) }() // waits: nothing is enqueued
+	time.Sleep(time.Millisecond)
+	queues.DisconnectAll()
+	fmt.Println(<-ended)
+	fmt.Println(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1)}))
+	// Output:
+	// <nil>
+	// anchor "x": enqueue: queue is disconnected
+}
+
+// After a stop, queues are empty and connected again. What was enqueued and not
+// used up is handed back.
+func ExampleQueueManager_ResetAll() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+
+	must(x.Enqueue(ctx, rt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("handed back:", err) }}))
+	must(session.Stop())
+	must(session.Reload(ctx))
+	must(queues.ResetAll())
+
+	out := make([]byte, exampleBatch*exampleSample)
+	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
+	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(session.Run(ctx))
+	fmt.Println(values(out))
+	// Output:
+	// handed back: anchor "x": queue is disconnected before it was used up
+	// [12 23 14 26 16 29 18 32]
+}
+
+// Large rings for what main programs move, small ones for weights that are
+// moved once.
+func ExampleRingSizeForMain() {
+	session := exampleSession()
+	defer session.Close()
+	main := rt.RingSizeForMain(session.Contract(), 8, 1)
+	save := rt.RingSizeForPrograms([]uint32{2}, 3, 1)
+	for _, handle := range []string{"h2d_x", "d2h_w"} {
+		a := *session.Contract().Anchor(handle)
+		fmt.Println(handle, main(a), save(a))
+	}
+	_, x, _ := exampleQueues(session, rt.QueueConfig{RingSize: main})
+	fmt.Println(x.NumBuffers(), "samples, each on its own, find room")
+	// Output:
+	// h2d_x 8 1
+	// d2h_w 1 3
+	// 32 samples, each on its own, find room
+}
+
+// A pool hands out its blobs in turn, and none that is in use.
+func ExampleRingPool() {
+	pool, err := rt.NewRingPool(64, 2)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	a, err := pool.Get()
+	must(err)
+	_, err = pool.Get()
+	must(err)
+	_, err = pool.Get()
+	fmt.Println(err)
+	must(a.Release())
+	again, err := pool.Get()
+	fmt.Println(again == a, err)
+	// Output:
+	// ring pool: blob is in use: number 1 of 2
+	// true <nil>
+}
+
+// A pool that is large enough to back a queue; every blob goes back by itself
+// once the device has used it.
+func ExampleNewQueuePool() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	_, x, y := exampleQueues(session, rt.QueueConfig{})
+	inputs, err := rt.NewQueuePool(x, 1)
+	must(err)
+	fmt.Println(inputs.NumBlobs(), "blobs of", inputs.BlobSize(), "bytes")
+
+	for i := range 20 { // more often than there are blobs
+		blob, err := inputs.Get()
+		must(err)
+		copy(blob.Bytes(), floats(float32(i), 0))
+		must(x.Enqueue(ctx, rt.InputData{Data: blob.Bytes(), OnDone: blob.Done()}))
+		out := make([]byte, exampleBatch*exampleSample)
+		must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+		must(session.Run(ctx))
+		if i == 19 {
+			fmt.Println(values(out)[0])
+		}
+	}
+	// Output:
+	// 9 blobs of 32 bytes
+	// 48
+}
