@@ -81,3 +81,14 @@ func TestSlice(t *testing.T) {
 	require.NotEmpty(t, got[0].Rounds[0])
 	require.GreaterOrEqual(t, got[0].Best(), 1e6)
 }
+
+// TestClock checks that times are read from the clock that is given.
+func TestClock(t *testing.T) {
+	now := time.Duration(0)
+	got, err := Interleave(Config{Rounds: 1, Runs: 4, Clock: func() time.Duration { return now }}, Runner{Run: func() error {
+		now += 7
+		return nil
+	}})
+	require.NoError(t, err)
+	require.Equal(t, []time.Duration{7, 7, 7, 7}, got[0].Rounds[0])
+}
