@@ -8,14 +8,18 @@ import (
 // Bounds on what is computed at compile time. Beyond them an operator on known
 // operands is left to the executable, which is right as well, only slower.
 const (
-	foldBytes      = 64 << 20 // one result that is larger than its operands
-	foldTotalBytes = 2 << 30  // all results together
-	foldWork       = 2 << 30  // multiplications or moved bytes of one operator
-	foldTotalWork  = 32 << 30
+	foldBytes     = 64 << 20  // one result that is larger than its operands
+	foldNewBytes  = 256 << 20 // all results together, beside some copies of what the model holds
+	foldCopies    = 4
+	foldWork      = 2 << 30 // multiplications or moved bytes of one operator
+	foldTotalWork = 8 << 30
 )
 
 // budget counts what folding has used up.
-type budget struct{ bytes, work int64 }
+type budget struct {
+	bytes, work int64
+	held        int64 // bytes of the model's own constants
+}
 
 // take reports whether op may be computed now, and counts it.
 func (b *budget) take(op graph.Op, in []*value, out []graph.TensorType) bool {
@@ -32,7 +36,7 @@ func (b *budget) take(op graph.Op, in []*value, out []graph.TensorType) bool {
 		return false
 	}
 	work := foldCost(op, in, out, inBytes+outBytes)
-	if work > foldWork || b.bytes+outBytes > foldTotalBytes || b.work+work > foldTotalWork {
+	if work > foldWork || b.bytes+outBytes > foldNewBytes+foldCopies*b.held || b.work+work > foldTotalWork {
 		return false
 	}
 	b.bytes += outBytes

@@ -235,6 +235,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 			v.weight = &weight{name: t.Name, typ: v.typ, data: v.data, tensor: graph.None}
 		}
 		sc.values[t.Name] = v
+		l.budget.held += int64(len(t.Data))
 	}
 	return nil
 }

@@ -128,7 +128,13 @@ func (c *call) bool(name string) bool { return c.must(name).Int != 0 }
 
 func (c *call) float(name string) float64 { return float64(c.must(name).Float) }
 
-func (c *call) str(name string) string { return string(c.must(name).String) }
+func (c *call) str(name string) string {
+	s := c.must(name).String
+	if len(s) > maxName {
+		c.fail("attribute %q has %d bytes, want at most %d", name, len(s), maxName)
+	}
+	return string(s)
+}
 
 func (c *call) must(name string) *Attribute {
 	a := c.attr(name)

@@ -125,6 +125,9 @@ func FuzzLower(f *testing.F) {
 	f.Add(testModel())
 	f.Add(fuzzModel(13, "Reshape", "Softmax", "Concat", "Slice"))
 	f.Add(fuzzModel(6, "Conv", "MaxPool", "LSTM", "Pad"))
+	for _, b := range operatorSeeds(f) {
+		f.Add(b)
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := Decode(b, "")
 		if err != nil {
@@ -137,6 +140,28 @@ func FuzzLower(f *testing.F) {
 		}
 		verified(t, low)
 	})
+}
+
+// operatorSeeds returns a small model for each form of each operator.
+func operatorSeeds(t testing.TB) (files [][]byte) {
+	for _, c := range allTypeCases() {
+		m, _ := c.model(t, c.tensors(t, c.usual()))
+		m.Graph.Nodes[0].Outputs = names("y0")
+		m.Graph.Outputs = outputs("y0")
+		files = append(files, encodeModel(m))
+	}
+	return files
+}
+
+// TestOperatorSeeds checks that what fuzzing starts from can be lowered.
+func TestOperatorSeeds(t *testing.T) {
+	for _, b := range operatorSeeds(t) {
+		m, err := Decode(b, "")
+		require.NoError(t, err)
+		low, err := Lower(m, Options{})
+		require.NoError(t, err, m.Graph.Nodes[0].OpType)
+		verified(t, low)
+	}
 }
 
 // fuzzModel is a model file with a node of each of the given operators on an

@@ -17,6 +17,9 @@ var ErrFormat = errors.New("not a valid ONNX file")
 // maxDepth bounds the nesting of subgraphs.
 const maxDepth = 64
 
+// maxName bounds names, which errors repeat.
+const maxName = 1 << 14
+
 // ReadFile reads the ONNX model at path. Tensor data in external files is
 // read from the model's own directory and nowhere else. The error names the
 // file, the place in the model and the byte offset.
@@ -114,6 +117,9 @@ func (f field) bytes() ([]byte, error) {
 
 func (f field) str() (string, error) {
 	b, err := f.bytes()
+	if len(b) > maxName {
+		return "", f.errorf("a name of %d bytes, want at most %d", len(b), maxName)
+	}
 	return string(b), err
 }
 

@@ -104,6 +104,23 @@ func usual(types []graph.DType) graph.DType {
 // its definition claims. The results must be those of a wide type, rounded.
 func TestTypes(t *testing.T) {
 	tried := 0
+	for _, c := range allTypeCases() {
+		slots := slotsOf(c.form, c.operands)
+		for k, slot := range slots {
+			for _, typ := range slot.types {
+				t.Run(fmt.Sprintf("%s-%d/%s %v", c.name, c.form.version, slot.name, typ), func(t *testing.T) {
+					c.check(t, slots, k, typ)
+					tried++
+				})
+			}
+		}
+	}
+	t.Logf("%d types of operands", tried)
+}
+
+// allTypeCases returns a case for each form of each operator, except for those
+// of which TestTypesOfSubgraphs and TestBitCastTypes are.
+func allTypeCases() (cases []typeCase) {
 	for _, name := range slices.Sorted(maps.Keys(operators)) {
 		def := operators[name]
 		for i := range def.forms {
@@ -118,25 +135,17 @@ func TestTypes(t *testing.T) {
 			if !ok {
 				text = strings.TrimSpace(strings.Repeat("2x3 ", len(f.operands)))
 			} else if text == "" {
-				continue // TestTypesOfSubgraphs and TestBitCastTypes
+				continue
 			}
 			operands, attrs, _ := strings.Cut(text, "|")
-			c := typeCase{name: name, opset: int64(newestOpset), operands: strings.Fields(operands), attrs: attrs}
+			c := typeCase{name: name, form: f, opset: int64(newestOpset), operands: strings.Fields(operands), attrs: attrs}
 			if i+1 < len(def.forms) {
 				c.opset = def.forms[i+1].version - 1
 			}
-			slots := slotsOf(f, c.operands)
-			for k, slot := range slots {
-				for _, typ := range slot.types {
-					t.Run(fmt.Sprintf("%s-%d/%s %v", name, f.version, slot.name, typ), func(t *testing.T) {
-						c.check(t, slots, k, typ)
-						tried++
-					})
-				}
-			}
+			cases = append(cases, c)
 		}
 	}
-	t.Logf("%d types of operands", tried)
+	return cases
 }
 
 // TestTypesOfSubgraphs carries values of every type into graphs and out of
@@ -202,21 +211,27 @@ func TestBitCastTypes(t *testing.T) {
 // typeCase is one line of typeCases.
 type typeCase struct {
 	name, attrs string
+	form        *form
 	opset       int64
 	operands    []string
+}
+
+// usual returns the types of the operands that the cases have most often.
+func (c *typeCase) usual() []graph.DType {
+	types := make([]graph.DType, len(c.operands))
+	for _, s := range slotsOf(c.form, c.operands) {
+		for _, i := range s.at {
+			types[i] = usual(s.types)
+		}
+	}
+	return types
 }
 
 // check runs the operator with slot k of type typ and compares it with itself
 // computed in a wide type.
 func (c *typeCase) check(t *testing.T, slots []typeSlot, k int, typ graph.DType) {
-	types := make([]graph.DType, len(c.operands))
-	for _, s := range slots {
-		for _, i := range s.at {
-			types[i] = usual(s.types)
-		}
-	}
 	set := func(to graph.DType) []graph.DType {
-		types := slices.Clone(types)
+		types := c.usual()
 		for _, i := range slots[k].at {
 			types[i] = to
 		}
@@ -254,7 +269,7 @@ func (c *typeCase) check(t *testing.T, slots []typeSlot, k int, typ graph.DType)
 }
 
 // tensors makes the operands, nil for those that are left out.
-func (c *typeCase) tensors(t *testing.T, types []graph.DType) []*Tensor {
+func (c *typeCase) tensors(t testing.TB, types []graph.DType) []*Tensor {
 	var out []*Tensor
 	for i, text := range c.operands {
 		if text == "-" {
@@ -283,7 +298,7 @@ func (c *typeCase) tensors(t *testing.T, types []graph.DType) []*Tensor {
 	return out
 }
 
-func numberList(t *testing.T, texts []string) []int64 {
+func numberList(t testing.TB, texts []string) []int64 {
 	out := make([]int64, len(texts))
 	for i, s := range texts {
 		n, err := strconv.ParseInt(s, 10, 64)
@@ -299,8 +314,8 @@ func castTensor(t *testing.T, x *Tensor, to graph.DType) *Tensor {
 	return &Tensor{Elem: elemOf(to), Dims: x.Dims, Data: out[0]}
 }
 
-// run lowers and runs a model of the node and returns all its results.
-func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
+// model returns a model of the node and what its inputs are fed.
+func (c *typeCase) model(t testing.TB, tensors []*Tensor) (*Model, map[string][]byte) {
 	n := &Node{OpType: c.name, Outputs: names("y0", "y1", "y2", "y3")}
 	if i := strings.LastIndexByte(c.name, '.'); i >= 0 {
 		n.Domain, n.OpType = c.name[:i], c.name[i+1:]
@@ -331,6 +346,14 @@ func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
 	}
 	m := model(c.opset, g)
 	m.Opsets = []Opset{{n.Domain, 1}, {"", c.opset}}
+	return m, feeds
+}
+
+// run lowers and runs a model of the node and returns all its results.
+func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
+	m, feeds := c.model(t, tensors)
+	g := m.Graph
+	n := g.Nodes[0]
 	var low *Lowered
 	for results := len(n.Outputs); ; results-- { // it has as many results as it takes
 		n.Outputs = n.Outputs[:results]
@@ -355,7 +378,7 @@ func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
 }
 
 // caseAttribute makes an attribute of the type that some form of def says.
-func caseAttribute(t *testing.T, def *definition, text string) *Attribute {
+func caseAttribute(t testing.TB, def *definition, text string) *Attribute {
 	name, value, _ := strings.Cut(text, "=")
 	a := parseAttribute(text).def
 	for i := range def.forms {
