@@ -95,6 +95,17 @@ func TestOperators(t *testing.T) {
 	require.Equal(t, 2.0*64*3*49*112*112, single(dense, 7, 3, 64, 224, 2, 1).flops)
 }
 
+func TestTiles(t *testing.T) {
+	tiles := parseTiles("goos: linux\n" +
+		"BenchmarkMicroKernel/avx2/5x16-2 \t 1836\t 115.5 GFLOP/s\t 0.9334 of-peak\n" +
+		"BenchmarkMicroKernel/avx2/6x16-2 \t 1718\t 123.4 GFLOP/s\t 0.9801 of-peak\n" +
+		"BenchmarkMicroKernel/avx2/6x16-2 \t 1718\t 123.4 GFLOP/s\t 0.9901 of-peak\n" +
+		"BenchmarkMicroKernel/avx512/12x32 \t 243\t 236.1 GFLOP/s\t 0.9572 of-peak\n" +
+		"BenchmarkMicroKernel/avx512/1x32 \t 243\t 36.1 GFLOP/s\t 0.3 of-peak\nPASS\n")
+	require.Equal(t, []tile{{"avx2", 5, 16, 0.9334}, {"avx2", 6, 16, 0.9901}, {"avx512", 12, 32, 0.9572}, {"avx512", 1, 32, 0.3}}, tiles)
+	require.Equal(t, []tile{tiles[1], tiles[2]}, full(tiles))
+}
+
 // result makes an operator's result of medians in nanoseconds, of one thread
 // and two, ours and ONNX Runtime's.
 func result(o operator, peak float64, medians [2][2]time.Duration) *operatorResult {
@@ -184,7 +195,7 @@ func TestDocument(t *testing.T) {
 	c, err := synthetic("small", func(m *synth.Model) { m.Output(m.Node("Exp", []string{m.Input("x", 8)}), 8) })
 	require.NoError(t, err)
 	m := &model{Case: c, runs: [2][]outcome{{run, run, {refused: os.ErrInvalid}}, {run, run, {}}}}
-	r := &results{operators: []*operatorResult{o}, models: []*model{m}, processes: []process{{name: "p", cost: [2]startup{{1, 1, 1}, {2, 2, 2}}}}}
+	r := &results{tiles: []tile{{"avx2", 6, 16, 1}}, operators: []*operatorResult{o}, models: []*model{m}, processes: []process{{name: "p", cost: [2]startup{{1, 1, 1}, {2, 2, 2}}}}}
 	for range ortEmpty + 1 {
 		r.requests = append(r.requests, pathResult{name: "path", Series: run.Series})
 	}

@@ -103,7 +103,12 @@ func goals(r *results) []*goal {
 	path := func(of int) []valued {
 		return []valued{{"median", r.requests[inline].Median() / r.requests[of].Median()}}
 	}
+	var loops []valued
+	for _, t := range full(r.tiles) {
+		loops = append(loops, valued{fmt.Sprintf("%s, %d×%d", t.path, t.rows, t.cols), t.ofPeak})
+	}
 	all := []*goal{
+		{what: "inner loops of the product, AVX-512 and AVX2, of peak", bound: 0.97, floor: true, values: loops},
 		{what: "product with constant weights, M ≥ 4, of peak, 1 thread", bound: 0.92, floor: true, values: byGroup([]group{product}, peak)},
 		{what: "3×3, 1×1 and stem convolutions, of peak, 1 thread", bound: 0.92, floor: true, values: byGroup([]group{dense}, peak)},
 		{what: "the same, 7×7 maps", bound: 0.88, floor: true, values: byGroup([]group{small}, peak)},

@@ -5,8 +5,10 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
 
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
@@ -52,3 +54,13 @@ func yes(b bool) string {
 
 // goVersion returns the version of Go, as in "1.26.0".
 func goVersion() string { return strings.TrimPrefix(runtime.Version(), "go") }
+
+// processorTime returns the processor time of the current thread, which what
+// others do on the machine does not add to.
+func processorTime() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}

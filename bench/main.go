@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -27,11 +28,13 @@ func main() {
 	var f flags
 	flag.StringVar(&f.library, "library", "", "ONNX Runtime's shared library")
 	flag.StringVar(&f.commands, "commands", "bin", "folder of the commands popefgen and onnxruntime of bench/oneshot")
+	flag.StringVar(&f.module, "module", "..", "folder of popefgen's module")
 	flag.StringVar(&f.models, "models", "", "folder of public models; default $POPEFGEN_TESTDATA/models or ../../shared/models")
 	flag.StringVar(&f.docs, "write", "", "folder whose performance.md and performance.svg are to be rewritten")
 	flag.StringVar(&f.only, "only", "", "measure the models or operators of that name alone")
 	sections := flag.String("sections", strings.Join(allSections, ","), "what to measure")
 	flag.BoolVar(&f.gomlx, "gomlx", true, "let GoMLX take part; it takes long")
+	flag.BoolVar(&f.processorTime, "processor-time", false, "measure the processor time of one thread: for machines that others use; what two threads need means nothing then")
 	flag.IntVar(&f.config.Rounds, "rounds", 5, "turns of every contestant")
 	flag.DurationVar(&f.config.Slice, "slice", 50*time.Millisecond, "length of a turn")
 	flag.Parse()
@@ -43,18 +46,19 @@ func main() {
 }
 
 type flags struct {
-	library, commands, models, docs, only string
-	sections                              []string
-	gomlx                                 bool
-	config                                measure.Config
+	library, commands, module, models, docs, only string
+	sections                                      []string
+	gomlx, processorTime                          bool
+	config                                        measure.Config
 }
 
 // The sections, in the order in which they are measured.
-var allSections = []string{"requests", "operators", "models", "processes"}
+var allSections = []string{"tiles", "requests", "operators", "models", "processes"}
 
 // results is everything that was measured.
 type results struct {
 	machine   machine
+	tiles     []tile
 	requests  []pathResult
 	operators []*operatorResult
 	models    []*model
@@ -67,8 +71,8 @@ func run(f flags) error {
 			return fmt.Errorf("-sections: there is no section %q; want some of %s", s, strings.Join(allSections, ","))
 		}
 	}
-	if f.docs != "" && (len(f.sections) != len(allSections) || f.only != "" || !f.gomlx) {
-		return errors.New("-write: the document shows all sections as a whole; it does not go with -sections, -only and -gomlx=false")
+	if f.docs != "" && (len(f.sections) != len(allSections) || f.only != "" || !f.gomlx || f.processorTime) {
+		return errors.New("-write: the document shows all sections as a whole; it does not go with -sections, -only, -gomlx=false and -processor-time")
 	}
 	if f.library == "" {
 		return errors.New("-library: want the path of ONNX Runtime's shared library; `make bench-peers` installs it")
@@ -82,6 +86,9 @@ func run(f flags) error {
 	}
 	texts := r.sections()
 	for _, s := range texts {
+		if s.text == "" {
+			continue
+		}
 		fmt.Printf("\n## %s\n\n%s\n", s.name, s.text)
 	}
 	if f.docs == "" {
@@ -92,6 +99,11 @@ func run(f flags) error {
 
 func measureAll(f flags) (*results, error) {
 	f.config.Runs, f.config.Pause = 3, 5*time.Millisecond
+	if f.processorTime {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f.config.Clock = processorTime
+	}
 	two := []entrant{ours: {Engine: popefgen.Engine{}}, ort: {Engine: onnxruntime.Engine{}}}
 	three := slices.Clone(two)
 	if f.gomlx {
@@ -103,6 +115,12 @@ func measureAll(f flags) (*results, error) {
 	var err error
 	if has("models") || has("processes") {
 		if r.models, err = findModels(f); err != nil {
+			return nil, err
+		}
+	}
+	if has("tiles") {
+		progress("inner loops")
+		if r.tiles, err = measureTiles(f.module); err != nil {
 			return nil, err
 		}
 	}
@@ -168,6 +186,9 @@ func (r *results) sections() []section {
 	if len(r.models) > 0 && r.models[0].runs[0] != nil {
 		all = append(all, section{"models, one thread", modelTable(r.models, 1)}, section{"models, two threads", modelTable(r.models, 2)},
 			section{"refused", refusals(r.models)})
+	}
+	if len(r.tiles) > 0 {
+		all = append(all, section{"tiles", tileTable(r.tiles)})
 	}
 	if len(r.processes) > 0 {
 		all = append(all, section{"processes", processTable(r.processes)})
