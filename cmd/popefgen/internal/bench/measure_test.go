@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"math"
 	"runtime"
 	"testing"
@@ -191,6 +192,35 @@ func TestMeasure(t *testing.T) {
 		} else {
 			require.Zero(t, m.SamplesPerSecond)
 		}
+	}
+}
+
+// TestRequestsAllocateNothing wants every kind of client, and what it calls, to
+// allocate nothing.
+func TestRequestsAllocateNothing(t *testing.T) {
+	target := scaled(t)
+	for _, c := range []Config{
+		{Mode: Run, Clients: 1, InFlight: 1, Replicas: 1},
+		{Mode: Run, Clients: 1, InFlight: 1, Replicas: 2, ThreadSafe: true},
+		{Mode: Submit, Clients: 1, InFlight: 2, Replicas: 1},
+		{Mode: Samples, Clients: 1, InFlight: 1, Replicas: 1, Samples: 6},
+		{Mode: Callbacks, Clients: 1, InFlight: 1, Replicas: 1},
+		{Mode: Queues, Clients: 1, InFlight: 2, Replicas: 1},
+	} {
+		d, err := target.open(context.Background(), c)
+		require.NoError(t, err)
+		var failed error
+		n := testing.AllocsPerRun(50, func() {
+			for slot := range c.InFlight {
+				failed = errors.Join(failed, d.clients[0].start(slot))
+			}
+			for slot := range c.InFlight {
+				failed = errors.Join(failed, d.clients[0].finish(slot))
+			}
+		})
+		require.NoError(t, failed)
+		require.Zero(t, n, "%+v", c)
+		require.NoError(t, d.close())
 	}
 }
 
