@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 
+	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -59,7 +60,7 @@ func Write(dir string, files []File) (changed []string, err error) {
 		if s.want == nil {
 			err = os.Remove(path)
 		} else {
-			err = replace(path, s.want.Data)
+			err = atomicfile.WriteBytes(path, s.want.Data)
 		}
 		if err != nil {
 			return changed, fmt.Errorf("writing generated code: %w", err)
@@ -180,31 +181,6 @@ func compare(dir string, files []File) ([]difference, error) {
 func ours(data []byte) bool {
 	line, _, _ := bytes.Cut(data, []byte("\n"))
 	return string(bytes.TrimSuffix(line, []byte("\r"))) == Header
-}
-
-// replace writes data to path through a temporary file in the same directory.
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".popefgen-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	if _, err := f.Write(data); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		_ = f.Close()
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // lines splits text after each newline, without an empty last line.

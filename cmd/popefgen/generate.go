@@ -3,117 +3,195 @@ package main
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/gen"
-	"github.com/popefgen/popefgen/popef"
 )
+
+// packageFlags say which package is to be generated, and how.
+var packageFlags = []cli.Flag{
+	&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF `FILE`; several files may make one model"},
+	&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the package", Value: "."},
+	&cli.StringFlag{Name: "package", Aliases: []string{"p"}, Usage: "package `NAME` (default: from the directory, or the model's file name)"},
+	&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
+	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
+	&cli.IntFlag{Name: "queue", Usage: "how many submitted requests may wait", Value: gen.DefaultQueueDepth},
+	&cli.IntFlag{Name: "batch-dim", Usage: "dimension of every input and output that counts samples: `DIM` 0 is usual; the package then has RunSamples"},
+	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
+	&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the packages of a project (default, if no model is given: " + projectFile + ")"},
+}
 
 var generateCommand = &cli.Command{
 	Name:  "generate",
-	Usage: "write the typed Go package of a PopEF model",
-	UsageText: "popefgen generate -m MODEL.popef [-o DIR] [flags]\n\nexample: popefgen generate -m digits.popef -o digits --embed\n" +
+	Usage: "write the typed Go package of a PopEF model, or all packages of a project",
+	UsageText: "popefgen generate -m MODEL.popef [-o DIR] [flags]\npopefgen generate [--config popefgen.yaml]\n\n" +
+		"example: popefgen generate -m digits.popef -o digits --embed\n" +
 		"in Go source: //go:generate go tool popefgen generate -m digits.popef -o digits",
-	Flags: []cli.Flag{
-		&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF `FILE`; several files may make one model"},
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the package", Value: "."},
-		&cli.StringFlag{Name: "package", Aliases: []string{"p"}, Usage: "package `NAME` (default: from the directory, or the model's file name)"},
-		&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
-		&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
-		&cli.IntFlag{Name: "queue", Usage: "how many submitted requests may wait", Value: gen.DefaultQueueDepth},
-		&cli.IntFlag{Name: "batch-dim", Usage: "dimension of every input and output that counts samples: `DIM` 0 is usual; the package then has RunSamples"},
-		&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
-		&cli.BoolFlag{Name: "check", Usage: "write nothing; print a diff and exit with 1 if the package is stale"},
-	},
-	Action: func(c *cli.Context) error {
-		if err := noArgs(c); err != nil {
-			return err
-		}
-		dir := c.String("output")
-		files, err := render(c, dir)
-		if err != nil {
-			return fmt.Errorf("generate: %w", err)
-		}
-		if c.Bool("check") {
-			diff, err := gen.Check(dir, files)
-			if err != nil {
-				return fmt.Errorf("generate: %w", err)
-			}
-			if diff == "" {
-				fmt.Fprintf(c.App.ErrWriter, "%s is current\n", dir)
-				return nil
-			}
-			fmt.Fprint(c.App.Writer, diff)
-			fmt.Fprintf(c.App.ErrWriter, "%s is stale: run the same command without --check and commit what it writes\n", dir)
-			return errNo
-		}
-		changed, err := gen.Write(dir, files)
-		if err != nil {
-			return fmt.Errorf("generate: %w", err)
-		}
-		if len(changed) == 0 {
-			fmt.Fprintf(c.App.ErrWriter, "%s: nothing changed\n", dir)
-			return nil
-		}
-		fmt.Fprintf(c.App.ErrWriter, "%s: wrote %s\n", dir, strings.Join(changed, ", "))
-		return nil
-	},
+	Flags: append([]cli.Flag{
+		&cli.BoolFlag{Name: "check", Usage: "write nothing; print a diff and exit with 1 if a package is stale"},
+	}, packageFlags...),
+	Action: func(c *cli.Context) error { return generate(c, c.Bool("check")) },
 }
 
-// render returns the files of the package that the flags ask for.
-func render(c *cli.Context, dir string) ([]gen.File, error) {
-	models := c.StringSlice("model")
-	if len(models) == 0 {
-		return nil, errors.New("which model? (usage: popefgen generate -m MODEL.popef -o DIR)")
+var checkCommand = &cli.Command{
+	Name:  "check",
+	Usage: "say whether generated packages are current: generate --check",
+	UsageText: "popefgen check -m MODEL.popef [-o DIR] [flags]\npopefgen check [--config popefgen.yaml]\n\n" +
+		"example: popefgen check -m digits.popef -o digits --embed",
+	Flags:  packageFlags,
+	Action: func(c *cli.Context) error { return generate(c, true) },
+}
+
+// generate writes, or checks, what the flags or the project ask for.
+func generate(c *cli.Context, check bool) error {
+	name := c.Command.Name
+	if err := noArgs(c); err != nil {
+		return err
 	}
-	o := gen.Options{Package: c.String("package"), ModelBase: filepath.Base(models[0]), QueueDepth: c.Int("queue"), Tests: c.Bool("tests")}
-	if c.IsSet("batch-dim") {
-		dim := c.Int("batch-dim")
-		o.BatchDim = &dim
+	jobs, err := jobsOf(c)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	if c.IsSet("queue") && o.QueueDepth < 1 {
-		return nil, fmt.Errorf("--queue %d: want at least 1", o.QueueDepth)
-	}
-	if o.Package == "" && dir != "." {
-		if abs, err := filepath.Abs(dir); err == nil && isIdentifier(filepath.Base(abs)) {
-			o.Package = filepath.Base(abs)
+	stale, failed := 0, 0
+	var first error
+	for i, o := range renderAll(jobs) {
+		o, j := <-o, &jobs[i]
+		progress := ""
+		if len(jobs) > 1 {
+			progress = fmt.Sprintf("[%d/%d] ", i+1, len(jobs))
+		}
+		current, err := false, o.err
+		if err == nil {
+			current, err = j.finish(c, o.rendered, check, progress)
+		}
+		if err == nil && !current {
+			stale++
+		}
+		if err != nil {
+			if len(jobs) > 1 {
+				fmt.Fprintf(c.App.ErrWriter, "%s%s: %v\n", progress, j.dir, err)
+			}
+			failed++
+			first = errors.Join(first, err)
 		}
 	}
+	switch {
+	case failed > 0 && len(jobs) > 1:
+		return fmt.Errorf("%s: %d of %d packages failed, see above", name, failed, len(jobs))
+	case failed > 0:
+		return fmt.Errorf("%s: %w", name, first)
+	case stale > 0:
+		return errNo
+	}
+	return nil
+}
+
+// jobsOf returns the package that the flags name, or those of a project.
+func jobsOf(c *cli.Context) ([]job, error) {
+	if models := c.StringSlice("model"); len(models) > 0 {
+		if c.IsSet("config") {
+			return nil, errors.New("--model and --config: want one of them")
+		}
+		j, err := jobOf(c, models)
+		return []job{j}, err
+	}
+	path := c.String("config")
+	for _, f := range packageFlags {
+		if n := f.Names()[0]; n != "config" && c.IsSet(n) {
+			return nil, fmt.Errorf("which model? --%s is for a single one (usage: popefgen %s -m MODEL.popef -o DIR)", n, c.Command.Name)
+		}
+	}
+	if path == "" {
+		var err error
+		if path, err = defaultProject(); err != nil {
+			return nil, err
+		}
+	}
+	return readProject(path)
+}
+
+// jobOf returns the package that the flags name.
+func jobOf(c *cli.Context, models []string) (job, error) {
+	j := job{dir: c.String("output"), models: models, embed: c.Bool("embed")}
+	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), Tests: c.Bool("tests"), Renames: map[string]string{}}
+	if c.IsSet("batch-dim") {
+		dim := c.Int("batch-dim")
+		j.options.BatchDim = &dim
+	}
+	if c.IsSet("queue") && j.options.QueueDepth < 1 {
+		return j, fmt.Errorf("--queue %d: want at least 1", j.options.QueueDepth)
+	}
+	if isONNX(models[0]) {
+		return j, fmt.Errorf("%s is an ONNX model, want PopEF: popefgen compile %s makes one, or list it in %s", models[0], models[0], projectFile)
+	}
 	renames, err := assignments("rename", c.StringSlice("rename"))
-	if err != nil {
-		return nil, err
-	}
-	o.Renames = map[string]string{}
 	for _, r := range renames {
-		o.Renames[r[0]] = r[1]
+		j.options.Renames[r[0]] = r[1]
 	}
-	if c.Bool("embed") {
-		o.Embed = o.ModelBase
+	return j, err
+}
+
+// outcome is what comes of a job that is rendered.
+type outcome struct {
+	rendered *rendered
+	err      error
+}
+
+// renderAll renders jobs, as many at a time as there are cores.
+func renderAll(jobs []job) []chan outcome {
+	outcomes := make([]chan outcome, len(jobs))
+	for i := range outcomes {
+		outcomes[i] = make(chan outcome, 1)
 	}
-	m, err := popef.Load(models...)
-	if err != nil {
-		return nil, err
+	var next atomic.Int64
+	for range min(len(jobs), runtime.GOMAXPROCS(0)) {
+		go func() {
+			for i := int(next.Add(1)) - 1; i < len(jobs); i = int(next.Add(1)) - 1 {
+				r, err := jobs[i].render()
+				outcomes[i] <- outcome{r, err}
+			}
+		}()
 	}
-	defer m.Close()
-	for _, w := range m.Warnings() {
+	return outcomes
+}
+
+// finish writes what was rendered, or checks it, and reports whether the
+// package is current now.
+func (j *job) finish(c *cli.Context, r *rendered, check bool, progress string) (current bool, err error) {
+	for _, w := range r.warnings {
 		fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
 	}
-	plan, err := gen.Build(m, o)
-	if err != nil {
-		return nil, err
+	if check {
+		diff, err := j.check(r)
+		if err != nil {
+			return false, err
+		}
+		if diff == "" {
+			fmt.Fprintf(c.App.ErrWriter, "%s%s is current\n", progress, j.dir)
+			return true, nil
+		}
+		fmt.Fprint(c.App.Writer, diff)
+		again := "run the same command without --check"
+		if c.Command.Name == "check" {
+			again = "run popefgen generate with the same flags"
+		}
+		fmt.Fprintf(c.App.ErrWriter, "%s%s is stale: %s and commit what it writes\n", progress, j.dir, again)
+		return false, nil
 	}
-	files, err := gen.Emit(plan)
-	if err != nil || o.Embed == "" {
-		return files, err
+	changed, err := j.write(r)
+	switch {
+	case err != nil:
+		return false, err
+	case len(changed) == 0:
+		fmt.Fprintf(c.App.ErrWriter, "%s%s: nothing changed\n", progress, j.dir)
+	default:
+		fmt.Fprintf(c.App.ErrWriter, "%s%s: wrote %s\n", progress, j.dir, strings.Join(changed, ", "))
 	}
-	model, err := gen.ModelCopy(plan, m)
-	if err != nil {
-		return nil, err
-	}
-	return append(files, model), nil
+	return true, nil
 }
 
 // isIdentifier reports whether a directory's name serves as a package name.

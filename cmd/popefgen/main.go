@@ -44,7 +44,11 @@ var errNo = errors.New("the answer is no")
 // and returns its exit code.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	app := newApp(in, out, errOut)
-	err := app.RunContext(ctx, append([]string{app.Name}, reorder(app, args)...))
+	// A shell that asks for completions wants the words as they stand.
+	if len(args) == 0 || args[len(args)-1] != "--"+cli.BashCompletionFlag.Names()[0] {
+		args = reorder(app, args)
+	}
+	err := app.RunContext(ctx, append([]string{app.Name}, args...))
 	switch {
 	case err == nil:
 		return exitOK
@@ -57,22 +61,23 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 	commands := []*cli.Command{
-		compileCommand, generateCommand, inspectCommand, runCommand, diffCommand, verifyCommand, benchCommand, devicesCommand, versionCommand,
+		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, benchCommand, devicesCommand, completionCommand, versionCommand,
 	}
 	for _, c := range commands {
 		c.OnUsageError = usageError
 	}
 	return &cli.App{
-		Name:           "popefgen",
-		Usage:          "turn PopEF and ONNX models into typed Go runners",
-		Description:    "The exit code is 0 when all is well, 1 when the answer is no (stale, different,\nfailed) and 2 when there is trouble.",
-		Reader:         in,
-		Writer:         out,
-		ErrWriter:      errOut,
-		HideVersion:    true,
-		ExitErrHandler: func(*cli.Context, error) {},
-		Suggest:        true,
-		Commands:       commands,
+		Name:                 "popefgen",
+		Usage:                "turn PopEF and ONNX models into typed Go runners",
+		Description:          "The exit code is 0 when all is well, 1 when the answer is no (stale, different,\nfailed) and 2 when there is trouble.",
+		Reader:               in,
+		Writer:               out,
+		ErrWriter:            errOut,
+		HideVersion:          true,
+		ExitErrHandler:       func(*cli.Context, error) {},
+		Suggest:              true,
+		EnableBashCompletion: true,
+		Commands:             commands,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("there is no command %q%s (popefgen --help lists them)", c.Args().First(), didYouMean(c))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -85,7 +85,8 @@ func runModel(c *cli.Context, path string) error {
 		}
 		used[strings.ToLower(name)] = p.anchor.Name
 		to := filepath.Join(dir, name)
-		if err := writeNpy(to, info, p.data); err != nil {
+		err := atomicfile.Write(to, func(w io.Writer) error { return tensorfile.WriteNpy(w, info, p.data) })
+		if err != nil {
 			return err
 		}
 		fmt.Fprintf(c.App.Writer, "%s: %s\n", to, info)
@@ -134,24 +135,6 @@ func iterated(info popef.TensorInfo, iterations int64) popef.TensorInfo {
 		info.Shape = append([]int64{iterations}, info.Shape...)
 	}
 	return info
-}
-
-// writeNpy writes an array through a temporary file.
-func writeNpy(path string, info popef.TensorInfo, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".popefgen-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	err = errors.Join(tensorfile.WriteNpy(f, info, data), f.Chmod(0o644), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // printTensor shows the beginning of a tensor.

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// job is one package to be generated.
+type job struct {
+	dir     string
+	models  []string // PopEF files that make one model, or an ONNX model
+	options gen.Options
+	embed   bool
+
+	compile *modelOptions // if the model is an ONNX model
+	popef   string        // where it is compiled to; "" if only the package has it
+}
+
+// rendered is what a job is to write.
+type rendered struct {
+	files     []gen.File
+	published contract.Published
+	warnings  []string
+	popef     []byte // the compiled model, for job.popef
+}
+
+// render does a job up to what is to be written.
+func (j *job) render() (r *rendered, err error) {
+	r = &rendered{}
+	o := j.options
+	models := j.models
+	base := filepath.Base(models[0])
+	if j.compile != nil {
+		c, err := compileFile(models[0], *j.compile)
+		if err != nil {
+			return nil, err
+		}
+		r.warnings = c.Warnings
+		if r.popef, err = c.Bytes(); err != nil {
+			return nil, err
+		}
+		base = strings.TrimSuffix(base, filepath.Ext(base)) + ".popef"
+		if j.popef != "" {
+			base = filepath.Base(j.popef)
+		}
+	}
+	o.ModelBase = base
+	if o.Package == "" && j.dir != "." {
+		if abs, err := filepath.Abs(j.dir); err == nil && isIdentifier(filepath.Base(abs)) {
+			o.Package = filepath.Base(abs)
+		}
+	}
+	if j.embed {
+		o.Embed = base
+	}
+	var m *popef.Model
+	if j.compile != nil {
+		m, err = popef.LoadBytes(base, r.popef)
+	} else {
+		m, err = popef.Load(models...)
+	}
+	if err != nil {
+		return nil, notPopEF(err)
+	}
+	defer m.Close()
+	for _, w := range m.Warnings() {
+		r.warnings = append(r.warnings, fmt.Sprint(w))
+	}
+	plan, err := gen.Build(m, o)
+	if err != nil {
+		return nil, err
+	}
+	r.published = plan.Published()
+	if r.files, err = gen.Emit(plan); err != nil || o.Embed == "" {
+		return r, err
+	}
+	if j.compile != nil {
+		r.files = append(r.files, gen.File{Name: base, Data: r.popef})
+		return r, nil
+	}
+	model, err := gen.ModelCopy(plan, m)
+	if err != nil {
+		return nil, err
+	}
+	r.files = append(r.files, model)
+	return r, nil
+}
+
+// write brings the package's folder to hold what was rendered, and returns
+// what changed.
+func (j *job) write(r *rendered) (changed []string, err error) {
+	if j.popef != "" {
+		have, err := os.ReadFile(j.popef)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if !bytes.Equal(have, r.popef) {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(j.popef), 0o777), atomicfile.WriteBytes(j.popef, r.popef)); err != nil {
+				return nil, fmt.Errorf("writing the compiled model: %w", err)
+			}
+			changed = append(changed, j.popef)
+		}
+	}
+	files, err := gen.Write(j.dir, r.files)
+	return append(changed, files...), err
+}
+
+// check returns what write would change, as a unified diff.
+func (j *job) check(r *rendered) (diff string, err error) {
+	if diff, err = gen.Check(j.dir, r.files); err != nil || j.popef == "" {
+		return diff, err
+	}
+	have, err := os.ReadFile(j.popef)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if !bytes.Equal(have, r.popef) {
+		diff = fmt.Sprintf("Binary files %s and the compiled model differ\n", filepath.ToSlash(j.popef)) + diff
+	}
+	return diff, nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+
+	"github.com/popefgen/popefgen/gen"
+)
+
+// projectFile is what generate, check and watch read if no model is given.
+const projectFile = "popefgen.yaml"
+
+// project is a popefgen.yaml. Its keys are the names of the flags of compile
+// and generate; paths are relative to the file's folder.
+type project struct {
+	Models []projectModel `yaml:"models"`
+}
+
+// projectModel is one package of a project.
+type projectModel struct {
+	Model    fileList          `yaml:"model"`
+	Output   string            `yaml:"output"`
+	Package  string            `yaml:"package"`
+	Embed    bool              `yaml:"embed"`
+	Rename   map[string]string `yaml:"rename"`
+	Queue    *int              `yaml:"queue"`
+	BatchDim *int              `yaml:"batch-dim"`
+	Tests    *bool             `yaml:"tests"`
+
+	// For ONNX models.
+	PopEF      string            `yaml:"popef"`
+	Batch      int64             `yaml:"batch"`
+	Dim        map[string]int64  `yaml:"dim"`
+	Bind       map[string]string `yaml:"bind"`
+	Iterations *int64            `yaml:"iterations"`
+	Constants  bool              `yaml:"constants"`
+}
+
+// fileList is one file, or a list of them.
+type fileList []string
+
+// UnmarshalYAML implements the yaml package's InterfaceUnmarshaler.
+func (l *fileList) UnmarshalYAML(unmarshal func(any) error) error {
+	var one string
+	if err := unmarshal(&one); err == nil {
+		*l = fileList{one}
+		return nil
+	}
+	return unmarshal((*[]string)(l))
+}
+
+// readProject reads the packages of a project file. Its errors name the line.
+func readProject(path string) ([]job, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	file, err := parser.ParseBytes(data, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, plainYAML(err))
+	}
+	var p project
+	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, plainYAML(err))
+	}
+	if len(p.Models) == 0 {
+		return nil, fmt.Errorf("%s: there is nothing under models: want a list, each with model and output", path)
+	}
+	var jobs []job
+	dirs := map[string]int{}
+	for i, m := range p.Models {
+		line := modelLine(file, i)
+		j, err := m.job(filepath.Dir(path))
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
+		}
+		if before, ok := dirs[j.dir]; ok {
+			return nil, fmt.Errorf("%s:%d: output %s is the package of the model at line %d too: want a folder for each", path, line, m.Output, before)
+		}
+		dirs[j.dir] = line
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+// plainYAML returns an error whose text has the line and what is wrong, not
+// the colours of a terminal.
+func plainYAML(err error) error {
+	return errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
+}
+
+// modelLine returns the line on which a model of a project begins.
+func modelLine(file *ast.File, i int) int {
+	path, err := yaml.PathString(fmt.Sprintf("$.models[%d]", i))
+	if err != nil {
+		return 1
+	}
+	node, err := path.FilterFile(file)
+	if err != nil {
+		return 1
+	}
+	if m, ok := node.(*ast.MappingNode); ok && len(m.Values) > 0 {
+		node = m.Values[0].Key
+	}
+	return node.GetToken().Position.Line
+}
+
+// job returns what is to be done for a package, of a project in folder base.
+func (m *projectModel) job(base string) (job, error) {
+	j := job{embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, Tests: true, Renames: m.Rename}}
+	in := func(name string) string {
+		if filepath.IsAbs(name) {
+			return name
+		}
+		return filepath.Join(base, name)
+	}
+	if len(m.Model) == 0 || slices.Contains(m.Model, "") {
+		return j, errors.New("model is missing: want a PopEF or ONNX file")
+	}
+	if m.Output == "" {
+		return j, fmt.Errorf("output is missing: want the folder of the package of %s", m.Model[0])
+	}
+	j.dir = in(m.Output)
+	for _, name := range m.Model {
+		j.models = append(j.models, in(name))
+	}
+	if m.Queue != nil {
+		if j.options.QueueDepth = *m.Queue; j.options.QueueDepth < 1 {
+			return j, fmt.Errorf("queue: %d: want at least 1", *m.Queue)
+		}
+	}
+	if m.Tests != nil {
+		j.options.Tests = *m.Tests
+	}
+	if !isONNX(m.Model[0]) {
+		if m.PopEF != "" || m.Batch != 0 || m.Dim != nil || m.Bind != nil || m.Iterations != nil || m.Constants {
+			return j, fmt.Errorf("popef, batch, dim, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
+		}
+		return j, nil
+	}
+	if len(m.Model) > 1 {
+		return j, fmt.Errorf("found %d files, want one .onnx model", len(m.Model))
+	}
+	if m.PopEF == "" && !m.Embed {
+		return j, fmt.Errorf("popef is missing: want the file that %s is compiled to, or embed: true", m.Model[0])
+	}
+	if m.PopEF != "" {
+		j.popef = in(m.PopEF)
+	}
+	j.compile = &modelOptions{iterations: 1, batch: m.Batch, constants: m.Constants, dims: m.Dim}
+	if m.Iterations != nil {
+		j.compile.iterations = *m.Iterations
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Bind)) {
+		j.compile.binds = append(j.compile.binds, [2]string{name, in(m.Bind[name])})
+	}
+	return j, nil
+}
+
+// defaultProject returns the project file of the working directory.
+func defaultProject() (string, error) {
+	if _, err := os.Stat(projectFile); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("which model? There is no %s here either (usage: popefgen generate -m MODEL.popef -o DIR)", projectFile)
+	}
+	return projectFile, nil
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+var watchCommand = &cli.Command{
+	Name:  "watch",
+	Usage: "generate packages again whenever their models change, and say what that means for callers",
+	UsageText: "popefgen watch -m MODEL.popef [-o DIR] [flags]\npopefgen watch [--config popefgen.yaml]\n\n" +
+		"example: popefgen watch -m digits.popef -o digits",
+	Flags: append([]cli.Flag{
+		&cli.DurationFlag{Name: "interval", Usage: "`TIME` between two looks at the files", Value: 300 * time.Millisecond},
+	}, packageFlags...),
+	Action: func(c *cli.Context) error {
+		if err := noArgs(c); err != nil {
+			return err
+		}
+		interval := c.Duration("interval")
+		if interval <= 0 {
+			return fmt.Errorf("watch: --interval %v: want more than 0", interval)
+		}
+		jobs, err := jobsOf(c)
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		w := newWatcher(c, jobs)
+		fmt.Fprintf(c.App.ErrWriter, "watching %d files; interrupt ends it\n", len(w.files))
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			w.look()
+			select {
+			case <-ticker.C:
+			case <-c.Context.Done():
+				return nil
+			}
+		}
+	},
+}
+
+// watcher looks at the files of jobs by name again and again: a file that is
+// replaced by a rename, or that a mounted file system changes without telling,
+// is seen like any other.
+type watcher struct {
+	c     *cli.Context
+	jobs  []job
+	files map[string]*watchedFile
+	done  []bool // jobs that were rendered from the files as they are
+}
+
+// watchedFile is what was seen of a file. It counts as changed once two looks
+// in a row see the same: who writes it may not be through before.
+type watchedFile struct {
+	seen    os.FileInfo // nil if it was not there
+	settled bool
+	jobs    []int
+}
+
+func newWatcher(c *cli.Context, jobs []job) *watcher {
+	w := &watcher{c: c, jobs: jobs, files: map[string]*watchedFile{}, done: make([]bool, len(jobs))}
+	for i, j := range jobs {
+		names := j.models
+		if j.compile != nil {
+			for _, b := range j.compile.binds {
+				names = append(names, b[1])
+			}
+		}
+		for _, name := range names {
+			f := w.files[filepath.Clean(name)]
+			if f == nil {
+				f = &watchedFile{}
+				w.files[filepath.Clean(name)] = f
+			}
+			f.jobs = append(f.jobs, i)
+		}
+	}
+	return w
+}
+
+// look looks at all files once and generates what has to be.
+func (w *watcher) look() {
+	for name, f := range w.files {
+		now, err := os.Stat(name)
+		if err != nil {
+			now = nil
+		}
+		f.settled = sameFile(now, f.seen)
+		if !f.settled {
+			f.seen = now
+			for _, i := range f.jobs {
+				w.done[i] = false
+			}
+		}
+	}
+	for i := range w.jobs {
+		if !w.done[i] && w.settled(i) {
+			w.done[i] = true
+			if err := w.generate(&w.jobs[i]); err != nil {
+				fmt.Fprintf(w.c.App.ErrWriter, "%s: %v\n", w.jobs[i].dir, err)
+			}
+		}
+	}
+}
+
+// settled reports whether a job's files are all there and at rest.
+func (w *watcher) settled(job int) bool {
+	for _, f := range w.files {
+		for _, i := range f.jobs {
+			if i == job && (!f.settled || f.seen == nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// generate brings a package up to date and prints the verdict on its contract.
+func (w *watcher) generate(j *job) error {
+	file := filepath.Join(j.dir, contract.FileName)
+	text, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r, err := j.render()
+	if err != nil {
+		return err
+	}
+	before, badContract := contract.ParseFile(string(text))
+	if _, err := j.finish(w.c, r, false, ""); err != nil {
+		return err
+	}
+	if text == nil || badContract != nil {
+		return nil // there is nothing to compare with
+	}
+	findings := contract.Judge(before, r.published)
+	report := diffReport{
+		Verdict: contract.Worst(findings), Findings: findings,
+		Old: diffSide{file, before.Hash()}, New: diffSide{j.dir, r.published.Hash()},
+	}
+	return report.text(w.c.App.Writer)
+}
+
+// sameFile reports whether a file is what it was, as far as can be told
+// without reading it; nil is a file that is not there.
+func sameFile(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}
