@@ -177,9 +177,10 @@ func TestPublicModels(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, models, 1)
 	m := models[0]
-	require.NoError(t, m.measure(short, []entrant{{Engine: popefgen.Engine{}}, {Engine: onnxruntime.Engine{}}}))
+	require.NoError(t, m.measure(short, []entrant{{Engine: popefgen.Engine{}}, {Engine: onnxruntime.Engine{}}}, 1))
 	require.Positive(t, m.ratio(1, ort))
 	require.True(t, math.IsNaN(m.ratio(1, mlx)), "GoMLX did not take part")
+	require.True(t, math.IsNaN(m.ratio(2, ort)), "nobody ran with two threads")
 }
 
 // TestDocument checks that docs/performance.md has a place for every section

@@ -34,7 +34,7 @@ func main() {
 	flag.StringVar(&f.only, "only", "", "measure the models or operators of that name alone")
 	sections := flag.String("sections", strings.Join(allSections, ","), "what to measure")
 	flag.BoolVar(&f.gomlx, "gomlx", true, "let GoMLX take part; it takes long")
-	flag.BoolVar(&f.processorTime, "processor-time", false, "measure the processor time of one thread: for machines that others use; what two threads need means nothing then")
+	flag.BoolVar(&f.processorTime, "processor-time", false, "measure the processor time of one thread instead of time: for machines that others use")
 	flag.IntVar(&f.config.Rounds, "rounds", 5, "turns of every contestant")
 	flag.DurationVar(&f.config.Slice, "slice", 50*time.Millisecond, "length of a turn")
 	flag.Parse()
@@ -49,6 +49,7 @@ type flags struct {
 	library, commands, module, models, docs, only string
 	sections                                      []string
 	gomlx, processorTime                          bool
+	threads                                       int // the most
 	config                                        measure.Config
 }
 
@@ -99,7 +100,9 @@ func run(f flags) error {
 
 func measureAll(f flags) (*results, error) {
 	f.config.Runs, f.config.Pause = 3, 5*time.Millisecond
+	f.threads = 2
 	if f.processorTime {
+		f.threads = 1
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		f.config.Clock = processorTime
@@ -132,14 +135,14 @@ func measureAll(f flags) (*results, error) {
 	}
 	if has("operators") {
 		progress("operators")
-		if r.operators, err = measureOperators(f.config, two, &r.machine, f.only); err != nil {
+		if r.operators, err = measureOperators(f.config, two, &r.machine, f.only, f.threads); err != nil {
 			return nil, err
 		}
 	}
 	if has("models") {
 		for _, m := range r.models {
 			progress(m.Name)
-			if err := m.measure(f.config, three); err != nil {
+			if err := m.measure(f.config, three, f.threads); err != nil {
 				return nil, err
 			}
 		}
@@ -184,8 +187,11 @@ func (r *results) sections() []section {
 		all = append(all, section{"goals", goalTable(r)})
 	}
 	if len(r.models) > 0 && r.models[0].runs[0] != nil {
-		all = append(all, section{"models, one thread", modelTable(r.models, 1)}, section{"models, two threads", modelTable(r.models, 2)},
-			section{"refused", refusals(r.models)})
+		all = append(all, section{"models, one thread", modelTable(r.models, 1)})
+		if r.models[0].runs[1] != nil {
+			all = append(all, section{"models, two threads", modelTable(r.models, 2)})
+		}
+		all = append(all, section{"refused", refusals(r.models)})
 	}
 	if len(r.tiles) > 0 {
 		all = append(all, section{"tiles", tileTable(r.tiles)})

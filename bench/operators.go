@@ -161,9 +161,9 @@ type operatorResult struct {
 	memory float64      // bytes a second that one thread reads of as many bytes as the weights have
 }
 
-// measureOperators lets the engines run the operators with one thread and with
-// two. The machine's speed changes in time, so the peak is measured beside each.
-func measureOperators(cfg measure.Config, engines []entrant, m *machine, only string) ([]*operatorResult, error) {
+// measureOperators lets the engines run the operators with one thread and,
+// up to most, with two. The machine's speed changes in time, so the peak is measured beside each.
+func measureOperators(cfg measure.Config, engines []entrant, m *machine, only string, most int) ([]*operatorResult, error) {
 	var out []*operatorResult
 	for _, o := range operators {
 		if !strings.Contains(o.name, only) {
@@ -177,7 +177,7 @@ func measureOperators(cfg measure.Config, engines []entrant, m *machine, only st
 		if o.weights > 0 {
 			r.memory = bandwidth.Read(o.weights)
 		}
-		for i := range r.runs {
+		for i := range most {
 			r.peak = max(r.peak, m.measure())
 			if r.runs[i], err = contest(cfg, c, rounding, i+1, engines); err != nil {
 				return nil, err

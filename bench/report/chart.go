@@ -45,7 +45,7 @@ func (c *Chart) scale() scale {
 	for _, b := range c.Bars {
 		for _, r := range b.Ratios {
 			if drawn(r) {
-				s.low, s.high = min(s.low, r/1.1), max(s.high, r*1.1)
+				s.low, s.high = min(s.low, r/1.25), max(s.high, r*1.1)
 			}
 		}
 	}
