@@ -1,10 +1,14 @@
 package kernel
 
+import "math"
+
 // depthwiseArgs are the arguments of the loops that slide one window over a
-// strip of one plane. Input elements outside the masks count as zero.
-// internal/asm knows the fields' offsets.
+// strip of one plane. Input elements outside the masks, and rows outside the
+// input, count as zero. The order of summation is that of convPlane, see
+// [convArgs]. internal/asm knows the fields' offsets.
 type depthwiseArgs struct {
 	x, w, y    *float32 // x is the plane's first element, y the strip's
+	zeros      *float32 // a row
 	row        int      // of the input under the window's first line; may be outside
 	height     int      // rows of the input
 	rows       int      // of the output, at least 1
@@ -12,6 +16,7 @@ type depthwiseArgs struct {
 	offset     int      // bytes from a row's first element to the one under the window's first column
 	vectors    int      // width of the strip
 	bias       float32
+	low, high  float32    // bounds of the result
 	masks      [20]uint16 // of the vectors that are read, in this order
 	store      uint16     // of the last vector of the result
 	lanes      [12][8]int32
@@ -48,6 +53,7 @@ type depthwise struct {
 	convShape
 	path   vectorPath
 	strips []depthwiseStrip
+	zeros  []float32
 	task   depthwiseTask
 }
 
@@ -71,14 +77,8 @@ func newDepthwise[T float](s convShape) Kernel {
 	case size != s.kernel[1] || size != 3 && size != 5 || stride != s.stride[1] || stride > 2 || s.in[1]*s.in[2] == 0:
 		return nil
 	}
-	d := &depthwise{convShape: s, path: path}
-	lanes, most := 8, 2
-	if path == pathAVX512 {
-		lanes = 16
-		if stride == 1 {
-			most = 4
-		}
-	}
+	d := &depthwise{convShape: s, path: path, zeros: make([]float32, s.in[2])}
+	lanes, most := path.lanes(), path.depthwiseVectors(size, stride)
 	for column := 0; column < s.out[2]; {
 		vectors := min(most, (s.out[2]-column+lanes-1)/lanes)
 		d.strips = append(d.strips, d.strip(column, vectors, lanes))
@@ -87,12 +87,24 @@ func newDepthwise[T float](s convShape) Kernel {
 	return d
 }
 
+// depthwiseVectors is the most vectors of a strip.
+func (p vectorPath) depthwiseVectors(size, stride int) int {
+	switch {
+	case p == pathAVX512 && size == 3 && stride == 1:
+		return 4
+	case p == pathAVX512 || size == 3 && stride == 1:
+		return 2
+	}
+	return 1
+}
+
 // strip makes the arguments for a strip of the given number of vectors.
 func (d *depthwise) strip(column, vectors, lanes int) depthwiseStrip {
 	size, stride, width := d.kernel[2], d.stride[2], d.in[2]
 	first := column*stride - d.pad[2]
 	s := depthwiseStrip{column: column, args: depthwiseArgs{
-		height: d.in[1], rows: d.out[1], xRow: 4 * width, yRow: 4 * d.out[2], offset: 4 * first, vectors: vectors,
+		low: float32(math.Inf(-1)), high: float32(math.Inf(1)),
+		zeros: &d.zeros[0], height: d.in[1], rows: d.out[1], xRow: 4 * width, yRow: 4 * d.out[2], offset: 4 * first, vectors: vectors,
 	}}
 	a := &s.args
 	n := 0
@@ -151,24 +163,25 @@ func (d *depthwise) Run(p Pool, in, out [][]byte, _ []byte) error {
 
 // Do implements [Task].
 func (t *depthwiseTask) Do(part int) {
-	for i, end := span(t.planes*len(t.strips), t.parts, part, 1); i < end; i++ {
-		t.compute(&t.strips[i%len(t.strips)], i/len(t.strips))
-	}
-}
-
-// compute computes a strip of a plane of the output.
-func (t *depthwiseTask) compute(s *depthwiseStrip, plane int) {
+	lo, hi := span(t.planes*len(t.strips), t.parts, part, 1)
 	size, area := t.in[1]*t.in[2], t.out[1]*t.out[2]
-	image, m := plane/(t.group*t.maps), plane%(t.group*t.maps)
-	x := t.x[(image*t.group+m/t.maps)*size:][:size]
-	y := t.y[plane*area:][:area]
-	w := t.w[m*t.kernel[1]*t.kernel[2]:][:t.kernel[1]*t.kernel[2]]
-	args := s.args
-	args.x, args.w, args.y, args.row = &x[0], &w[0], &y[s.column], -t.pad[1]
-	if t.b != nil {
-		args.bias = t.b[m]
+	window := t.kernel[1] * t.kernel[2]
+	for i := range t.strips {
+		s := &t.strips[i]
+		args := s.args
+		// Unit number plane·strips + i.
+		for plane := (lo + len(t.strips) - 1 - i) / len(t.strips); plane*len(t.strips)+i < hi; plane++ {
+			image, m := plane/(t.group*t.maps), plane%(t.group*t.maps)
+			x := t.x[(image*t.group+m/t.maps)*size:][:size]
+			y := t.y[plane*area:][:area]
+			w := t.w[m*window:][:window]
+			args.x, args.w, args.y, args.row = &x[0], &w[0], &y[s.column], -t.pad[1]
+			if t.b != nil {
+				args.bias = t.b[m]
+			}
+			t.path.depthwise(&args, window == 9, t.stride[2] == 1)
+		}
 	}
-	t.path.depthwise(&args, len(w) == 9, t.stride[2] == 1)
 }
 
 // depthwise computes a strip.

@@ -12,18 +12,21 @@ const (
 	depthwiseX       = 0
 	depthwiseW       = 8
 	depthwiseY       = 16
-	depthwiseRow     = 24
-	depthwiseHeight  = 32
-	depthwiseRows    = 40
-	depthwiseXRow    = 48
-	depthwiseYRow    = 56
-	depthwiseOffset  = 64
-	depthwiseVectors = 72
-	depthwiseBias    = 80
-	depthwiseMasks   = 84
-	depthwiseStore   = 124
-	depthwiseLanes   = 128
-	depthwiseLast    = 512
+	depthwiseZeros   = 24
+	depthwiseRow     = 32
+	depthwiseHeight  = 40
+	depthwiseRows    = 48
+	depthwiseXRow    = 56
+	depthwiseYRow    = 64
+	depthwiseOffset  = 72
+	depthwiseVectors = 80
+	depthwiseBias    = 88
+	depthwiseLow     = 92
+	depthwiseHigh    = 96
+	depthwiseMasks   = 100
+	depthwiseStore   = 140
+	depthwiseLanes   = 144
+	depthwiseLast    = 528
 )
 
 // writeDepthwise writes convolutions of one plane with one square window, for
@@ -38,23 +41,26 @@ func writeDepthwise(a *asm) {
 				name += "Even"
 			}
 			args := a.function(name)
-			for _, vectors := range []int{4, 3, 2, 1} {
-				if vectors > 2 && (stride == 2 || !a.wide()) {
-					continue
-				}
-				next := a.newLabel("next")
-				if vectors > 1 {
-					a.CMPQ(at(args, depthwiseVectors), operand.U8(vectors))
-					a.JNE(operand.LabelRef(next))
-				}
-				d := depthwise{asm: a, args: args, size: size, stride: stride, vectors: vectors}
-				d.write()
-				if vectors > 1 {
-					a.Label(next)
-				}
+			for vectors := a.depthwiseVectors(size, stride); vectors >= 1; vectors-- {
+				a.when(args, depthwiseVectors, vectors, func() {
+					d := depthwise{asm: a, args: args, size: size, stride: stride, vectors: vectors}
+					d.write()
+				})
 			}
+			a.ret()
 		}
 	}
+}
+
+// depthwiseVectors is the most vectors of a strip for which registers suffice.
+func (a *asm) depthwiseVectors(size, stride int) int {
+	switch {
+	case a.wide() && size == 3 && stride == 1:
+		return 4
+	case a.wide() || size == 3 && stride == 1:
+		return 2
+	}
+	return 1
 }
 
 type depthwise struct {
@@ -63,49 +69,41 @@ type depthwise struct {
 	size, stride, vectors int
 
 	x, w      reg.Register
-	even, odd vec     // which elements of two vectors
-	weights   []vec   // if they all fit
-	acc       [][]vec // of the rows of the output that are being computed, in turn
+	even, odd vec // which elements of two vectors
+	// Of the rows of the output that are being computed, in turn: the sums of
+	// four products each that are complete, and of the products after them.
+	sum, few [][]vec
 }
 
 func (d *depthwise) write() {
 	y, row, height, rows := d.GP64(), d.GP64(), d.GP64(), d.GP64()
-	xRow, yRow, before := d.GP64(), d.GP64(), d.GP64()
+	xRow, yRow, before, zeros, line := d.GP64(), d.GP64(), d.GP64(), d.GP64(), d.GP64()
 	d.x, d.w = d.GP64(), d.GP64()
 	for _, l := range []struct {
 		offset int
 		r      reg.Register
 	}{
 		{depthwiseW, d.w}, {depthwiseY, y}, {depthwiseRow, row}, {depthwiseHeight, height}, {depthwiseRows, rows},
-		{depthwiseXRow, xRow}, {depthwiseYRow, yRow}, {depthwiseRow, d.x},
+		{depthwiseXRow, xRow}, {depthwiseYRow, yRow}, {depthwiseRow, line}, {depthwiseZeros, zeros},
 	} {
 		d.MOVQ(at(d.args, l.offset), l.r)
 	}
-	d.IMULQ(xRow, d.x)
-	d.ADDQ(at(d.args, depthwiseX), d.x)
-	d.ADDQ(at(d.args, depthwiseOffset), d.x)
+	d.IMULQ(xRow, line)
+	d.ADDQ(at(d.args, depthwiseX), line)
+	d.ADDQ(at(d.args, depthwiseOffset), line)
+	d.ADDQ(at(d.args, depthwiseOffset), zeros)
 
-	bias := d.vec()
-	d.VBROADCASTSS(at(d.args, depthwiseBias), bias)
-	if d.wide() && d.size == 3 {
-		for i := range d.size * d.size {
-			v := d.vec()
-			d.VBROADCASTSS(at(d.w, 4*i), v)
-			d.weights = append(d.weights, v)
-		}
-	}
 	if d.wide() && d.stride == 2 {
-		d.even, d.odd = d.vec(), d.vec()
-		d.VMOVUPS(d.ramp(0), d.even)
-		d.VMOVUPS(d.ramp(1), d.odd)
+		d.even, d.odd = d.load(d.ramp(0)), d.load(d.ramp(1))
 	}
 	turn := (d.size-1)/d.stride + 1
 	for range turn {
-		d.acc = append(d.acc, d.vecs(d.vectors))
+		d.sum, d.few = append(d.sum, d.vecs(d.vectors)), append(d.few, d.vecs(d.vectors))
 	}
-	for _, acc := range d.acc {
-		for _, v := range acc {
-			d.zero(v)
+	for q := range turn {
+		for i := range d.vectors {
+			d.zero(d.sum[q][i])
+			d.zero(d.few[q][i])
 		}
 	}
 	// So many rows of the output would begin above it.
@@ -115,27 +113,22 @@ func (d *depthwise) write() {
 	d.Label(loop)
 	for phase := range turn * d.stride {
 		q, rest := phase/d.stride, phase%d.stride
-		if rest == 0 {
-			for _, v := range d.acc[q] {
-				d.VMOVAPS(bias, v)
-			}
-		}
-		outside, early := d.newLabel("outside"), d.newLabel("early")
 		// Rows above the input are large when taken for unsigned.
+		d.MOVQ(line, d.x)
 		d.CMPQ(row, height)
-		d.JCC(operand.LabelRef(outside))
+		d.CMOVQCC(zeros, d.x)
 		d.inputRow(func(kx int, x []vec) {
 			for ky := rest; ky < d.size; ky += d.stride {
-				d.addTo(d.acc[(q-ky/d.stride+turn)%turn], ky*d.size+kx, x)
+				d.addTo((q-ky/d.stride+turn)%turn, ky*d.size+kx, x)
 			}
 		})
-		d.Label(outside)
 		d.INCQ(row)
-		d.ADDQ(xRow, d.x)
+		d.ADDQ(xRow, line)
 		if rest == 0 {
+			early := d.newLabel("early")
 			d.SUBQ(operand.U8(1), before)
 			d.JGE(operand.LabelRef(early))
-			d.store(y, d.acc[(q+1)%turn])
+			d.store(y, d.sum[(q+1)%turn])
 			d.ADDQ(yRow, y)
 			d.DECQ(rows)
 			d.JZ(operand.LabelRef(done))
@@ -147,17 +140,31 @@ func (d *depthwise) write() {
 	d.ret()
 }
 
-// addTo adds a weight times x to acc.
-func (d *depthwise) addTo(acc []vec, weight int, x []vec) {
-	var w vec
-	if d.weights != nil {
-		w = d.weights[weight]
-	} else {
-		w = d.vec()
-		d.VBROADCASTSS(at(d.w, 4*weight), w)
-	}
-	for i := range acc {
-		d.VFMADD231PS(w, x[i], acc[i])
+// addTo adds a weight times x to row q of the output. Products are rounded,
+// four of them added up, then those sums.
+func (d *depthwise) addTo(q, weight int, x []vec) {
+	w := d.vec()
+	d.VBROADCASTSS(at(d.w, 4*weight), w)
+	sum, few := d.sum[q], d.few[q]
+	last := weight == d.size*d.size-1 // the only one beyond whole fours
+	for i := range x {
+		if weight%4 == 0 && !last {
+			d.VMULPS(w, x[i], few[i])
+			continue
+		}
+		p := d.vec()
+		d.VMULPS(w, x[i], p)
+		switch {
+		case last:
+			d.VADDPS(p, sum[i], sum[i])
+		case weight == 3:
+			d.VADDPS(p, few[i], sum[i])
+		default:
+			d.VADDPS(p, few[i], few[i])
+			if weight%4 == 3 {
+				d.VADDPS(few[i], sum[i], sum[i])
+			}
+		}
 	}
 }
 
@@ -220,20 +227,26 @@ func (d *depthwise) part(lo, hi vec) (even, odd vec) {
 }
 
 // store writes a row of the output; only its last vector may not be whole.
-func (d *depthwise) store(y reg.Register, acc []vec) {
-	for i, v := range acc {
+func (d *depthwise) store(y reg.Register, sum []vec) {
+	for i, v := range sum {
+		x := d.vec()
+		d.VBROADCASTSS(at(d.args, depthwiseBias), x)
+		d.VADDPS(x, v, v)
+		// Not a number stays what it is.
+		d.VBROADCASTSS(at(d.args, depthwiseLow), x)
+		d.VMAXPS(v, x, v)
+		d.VBROADCASTSS(at(d.args, depthwiseHigh), x)
+		d.VMINPS(v, x, v)
 		m := at(y, i*d.bytes())
 		switch {
-		case i < len(acc)-1:
+		case i < len(sum)-1:
 			d.VMOVUPS(v, m)
 		case d.wide():
 			k := d.K()
 			d.KMOVW(at(d.args, depthwiseStore), k)
 			d.VMOVUPS(v, k, m)
 		default:
-			mask := d.vec()
-			d.VMOVUPS(at(d.args, depthwiseLast), mask)
-			d.VMASKMOVPS(v, mask, m)
+			d.VMASKMOVPS(v, d.load(at(d.args, depthwiseLast)), m)
 		}
 	}
 }
