@@ -16,6 +16,7 @@ import (
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/onnx/verify"
 	"github.com/popefgen/popefgen/popef"
@@ -126,7 +127,7 @@ func generatePublic(t *testing.T, s publicSet, dir string) *gen.Plan {
 
 // tensorPath is the file of the bytes of an input or output.
 func tensorPath(module string, s publicSet, anchor string) string {
-	return filepath.Join(module, tensorfile.FileName(s.name+"."+anchor, ".bin"))
+	return filepath.Join(module, npy.FileName(s.name+"."+anchor, ".bin"))
 }
 
 // runCommandOn runs `popefgen run` and returns the outputs.
@@ -142,7 +143,7 @@ func runCommandOn(t *testing.T, s publicSet, module string) map[string][]byte {
 	for _, p := range s.Outputs {
 		dtype, ok := compile.DataType(p.Type.DType)
 		require.True(t, ok, p.Name)
-		b, err := tensorfile.Read(filepath.Join(dir, tensorfile.FileName(p.Name, ".npy")), popef.TensorInfo{DataType: dtype, Shape: p.Type.Shape}, 1)
+		b, err := tensorfile.Read(filepath.Join(dir, npy.FileName(p.Name, ".npy")), popef.TensorInfo{DataType: dtype, Shape: p.Type.Shape}, 1)
 		require.NoError(t, err)
 		outs[p.Name] = b
 	}

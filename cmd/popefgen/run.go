@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -79,13 +80,13 @@ func runModel(c *cli.Context, path string) error {
 			}
 			continue
 		}
-		name := tensorfile.FileName(p.anchor.Name, ".npy")
+		name := npy.FileName(p.anchor.Name, ".npy")
 		if other, ok := used[strings.ToLower(name)]; ok {
 			return fmt.Errorf("outputs %q and %q would both be written to %s", other, p.anchor.Name, name)
 		}
 		used[strings.ToLower(name)] = p.anchor.Name
 		to := filepath.Join(dir, name)
-		err := atomicfile.Write(to, func(w io.Writer) error { return tensorfile.WriteNpy(w, info, p.data) })
+		err := atomicfile.Write(to, func(w io.Writer) error { return npy.Write(w, info, p.data) })
 		if err != nil {
 			return err
 		}

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/popef"
 )
+
+// npyMagic is what a .npy file begins with.
+const npyMagic = "\x93NUMPY"
 
 func TestNpyRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -22,7 +25,7 @@ func TestNpyRoundTrip(t *testing.T) {
 		require.NoError(t, err)
 		want := rapid.SliceOfN(rapid.Byte(), int(size), int(size)).Draw(t, "data")
 		var b bytes.Buffer
-		require.NoError(t, WriteNpy(&b, info, want))
+		require.NoError(t, npy.Write(&b, info, want))
 		require.Zero(t, (b.Len()-len(want))%64, "the data begin at a multiple of 64")
 		dir, err := os.MkdirTemp("", "npy")
 		require.NoError(t, err)
@@ -89,25 +92,4 @@ func TestReadBigEndian(t *testing.T) {
 	got, err := Read(path, popef.TensorInfo{DataType: popef.S16, Shape: []int64{2}}, 1)
 	require.NoError(t, err)
 	require.Equal(t, []byte{2, 1, 4, 3}, got)
-}
-
-func TestFileName(t *testing.T) {
-	for in, want := range map[string]string{
-		"logits": "logits.npy", "fc/fc/Gemm:0": "fc_fc_Gemm_0.npy", "": "_.npy", "..": "_...npy", "größe": "gr__e.npy",
-	} {
-		require.Equal(t, want, FileName(in, ".npy"), in)
-	}
-	long := strings.Repeat("block/", 60)
-	require.LessOrEqual(t, len(FileName(long, ".npy")), 255)
-	require.NotEqual(t, FileName(long+"a"+long, ".npy"), FileName(long+"b"+long, ".npy"))
-}
-
-func FuzzReadNpy(f *testing.F) {
-	f.Add([]byte(npyMagic + "\x01\x00\x40\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1,), }       \n\x00\x00\x80\x3f"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		_, _, data, err := readNpy(bytes.NewReader(b), 100)
-		if err == nil && len(data) > 101 {
-			t.Errorf("read %d bytes, limit 100", len(data))
-		}
-	})
 }
