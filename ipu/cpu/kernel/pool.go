@@ -44,13 +44,77 @@ func (a *poolAxis) padded(o int) int {
 type poolShape struct {
 	planes int // images by channels
 	axes   []poolAxis
-	rows   int // rows of the output in one plane
-	plane  int // elements of the input in one plane
-	window int // elements of the window
+	rows   int  // rows of the output in one plane
+	plane  int  // elements of the input in one plane
+	window int  // elements of the window
+	global bool // the only window is the whole plane
+
+	vectors bool // windows are folded by vectors
+	strip   int  // elements of scratch memory that a part needs for it
+}
+
+// poolFold is how a window becomes one element.
+type poolFold uint8
+
+const (
+	maxWindow poolFold = iota
+	addWindow
+)
+
+// identity is what changes nothing.
+func (f poolFold) identity() float32 {
+	if f == addWindow {
+		return 0
+	}
+	return float32(math.Inf(-1))
+}
+
+// useVectors makes float32 windows be folded by vectors if the machine can.
+func (s *poolShape) useVectors() {
+	a := &s.axes[len(s.axes)-1]
+	s.vectors = path != pathGo
+	const lanes = 16
+	s.strip = max(a.pad+a.in, (a.out+lanes-1)/lanes*lanes*a.stride+a.kernel*a.dilation) + 2*lanes
+}
+
+// parts is into how many parts the rows of the output are cut, at most, and
+// what one of them costs.
+func (s *poolShape) parts() (most, cost int) {
+	a := &s.axes[len(s.axes)-1]
+	cost = s.window*a.out + 1
+	if s.vectors {
+		cost = s.window*a.in/(4*a.kernel) + a.kernel*a.out/4 + 100
+	}
+	return mostParts(s.planes*s.rows, cost), cost
+}
+
+// Scratch implements [Kernel].
+func (s *poolShape) Scratch() int {
+	if !s.vectors {
+		return 0
+	}
+	most, _ := s.parts()
+	return most * s.strip * 4
+}
+
+// stripOf returns the scratch memory of a part, set to what changes nothing.
+func (s *poolShape) stripOf(scratch []float32, part int, fold poolFold) []float32 {
+	if !s.vectors {
+		return nil
+	}
+	strip := scratch[part*s.strip:][:s.strip]
+	fillWith(strip, fold.identity())
+	return strip
+}
+
+func fillWith[T any](x []T, v T) {
+	for i := range x {
+		x[i] = v
+	}
 }
 
 func newPoolShape(x, y, kernel, strides, dilations, begin, end []int64) poolShape {
-	s := poolShape{planes: int(x[0] * x[1]), rows: 1, plane: 1, window: 1}
+	s := poolShape{planes: int(x[0] * x[1]), rows: 1, plane: 1, window: 1, global: true}
 	for i := range kernel {
 		s.axes = append(s.axes, poolAxis{
 			in: int(x[2+i]), out: int(y[2+i]), kernel: int(kernel[i]), stride: int(strides[i]),
@@ -61,6 +125,9 @@ func newPoolShape(x, y, kernel, strides, dilations, begin, end []int64) poolShap
 		}
 		s.plane *= int(x[2+i])
 		s.window *= int(kernel[i])
+		if y[2+i] != 1 || kernel[i] != x[2+i] || begin[i] != 0 || dilations[i] != 1 {
+			s.global = false
+		}
 	}
 	return s
 }
@@ -134,6 +201,7 @@ func bindMaxPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
+		s.useVectors()
 		return newMaxPool(s, o.ColumnMajor, float32(math.Inf(-1))), nil
 	case graph.F64:
 		return newMaxPool(s, o.ColumnMajor, math.Inf(-1)), nil
@@ -170,16 +238,13 @@ func newMaxPool[T number](s poolShape, columnMajor bool, lowest T) *maxPool[T] {
 	return &maxPool[T]{poolShape: s, columnMajor: columnMajor, lowest: lowest}
 }
 
-// Scratch implements [Kernel].
-func (k *maxPool[T]) Scratch() int { return 0 }
-
 // Run implements [Kernel].
-func (k *maxPool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+func (k *maxPool[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](out[0]), index: view[int64](memory(out, 1))}
-	n := k.planes * k.rows
+	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](out[0]), index: view[int64](memory(out, 1)), scratch: f32s(scratch)}
 	if len(t.y) > 0 {
-		t.parts = cut(p, n, k.window*len(t.y)/n+1)
+		_, cost := k.poolShape.parts()
+		t.parts = cut(p, k.planes*k.rows, cost)
 		p.Run(t, t.parts)
 	}
 	*t = maxPoolTask[T]{}
@@ -188,20 +253,23 @@ func (k *maxPool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 
 type maxPoolTask[T number] struct {
 	*maxPool[T]
-	x, y  []T
-	index []int64
-	parts int
+	x, y    []T
+	index   []int64
+	scratch []float32
+	parts   int
 }
 
 // Do implements [Task].
 func (t *maxPoolTask[T]) Do(part int) {
 	var w windowRows
 	last := &t.axes[len(t.axes)-1]
+	strip := t.stripOf(t.scratch, part, maxWindow)
 	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
 		w.start(&t.poolShape, r%t.rows)
 		plane := r / t.rows * t.plane
 		x, y := t.x[plane:][:t.plane], t.y[r*last.out:][:last.out]
 		switch {
+		case t.index == nil && foldWindows(&t.poolShape, maxWindow, y, x, strip, &w):
 		case t.index != nil:
 			t.withIndex(&w, x, y, t.index[r*last.out:], plane)
 		case last.out < shortRow:

@@ -11,30 +11,43 @@ func bindAveragePool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
-		return &averagePool[float32]{poolShape: s, countPad: o.CountIncludePad}, nil
+		s.useVectors()
+		return newAveragePool[float32](s, o.CountIncludePad), nil
 	case graph.F64:
-		return &averagePool[float64]{poolShape: s, countPad: o.CountIncludePad}, nil
+		return newAveragePool[float64](s, o.CountIncludePad), nil
 	}
 	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+func newAveragePool[T float](s poolShape, countPad bool) *averagePool[T] {
+	k := &averagePool[T]{poolShape: s, countPad: countPad}
+	a := &k.axes[len(k.axes)-1]
+	for o := range a.out {
+		lo, hi := a.taps(o)
+		n := hi - lo
+		if countPad {
+			n = a.padded(o)
+		}
+		k.counts = append(k.counts, T(n))
+	}
+	return k
 }
 
 // averagePool computes the mean of every window.
 type averagePool[T float] struct {
 	poolShape
 	countPad bool // the padding counts as zeros
+	counts   []T  // of the window's columns that count, for every output of a row
 	task     averagePoolTask[T]
 }
 
-// Scratch implements [Kernel].
-func (k *averagePool[T]) Scratch() int { return 0 }
-
 // Run implements [Kernel].
-func (k *averagePool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
+func (k *averagePool[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	*t = averagePoolTask[T]{averagePool: k, x: view[T](in[0]), y: view[T](out[0])}
-	n := k.planes * k.rows
+	*t = averagePoolTask[T]{averagePool: k, x: view[T](in[0]), y: view[T](out[0]), scratch: f32s(scratch)}
 	if len(t.y) > 0 {
-		t.parts = cut(p, n, k.window*len(t.y)/n+1)
+		_, cost := k.poolShape.parts()
+		t.parts = cut(p, k.planes*k.rows, cost)
 		p.Run(t, t.parts)
 	}
 	*t = averagePoolTask[T]{}
@@ -43,19 +56,28 @@ func (k *averagePool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 
 type averagePoolTask[T float] struct {
 	*averagePool[T]
-	x, y  []T
-	parts int
+	x, y    []T
+	scratch []float32
+	parts   int
 }
 
 // Do implements [Task].
 func (t *averagePoolTask[T]) Do(part int) {
 	var w windowRows
 	a := &t.axes[len(t.axes)-1]
+	strip := t.stripOf(t.scratch, part, addWindow)
 	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
 		w.start(&t.poolShape, r%t.rows)
-		x, y := t.x[r/t.rows*t.plane:][:t.plane], t.y[r*a.out:][:a.out]
-		clear(y)
 		rows := w.count
+		if t.countPad {
+			rows = w.padded
+		}
+		x, y := t.x[r/t.rows*t.plane:][:t.plane], t.y[r*a.out:][:a.out]
+		if foldWindows(&t.poolShape, addWindow, y, x, strip, &w) {
+			divideWindows(y, t.counts, rows)
+			continue
+		}
+		clear(y)
 		for range w.count {
 			row := x[w.offset():][:a.in]
 			if a.out < shortRow {
@@ -65,16 +87,8 @@ func (t *averagePoolTask[T]) Do(part int) {
 			}
 			w.next()
 		}
-		if t.countPad {
-			rows = w.padded
-		}
 		for o := range y {
-			lo, hi := a.taps(o)
-			n := hi - lo
-			if t.countPad {
-				n = a.padded(o)
-			}
-			y[o] /= T(rows * n)
+			y[o] /= T(rows) * t.counts[o]
 		}
 	}
 }

@@ -31,6 +31,7 @@ var files = []struct {
 	{"cells", writeCells},
 	{"folds", writeFolds},
 	{"rows", writeRows},
+	{"pool", writePool},
 }
 
 func main() {
