@@ -79,11 +79,12 @@ func stft(c *call) []*value {
 	}
 	index := knownInts(at...)
 	index.typ.Shape = []int64{frames, taken}
-	y := c.emit(&graph.Gather{Axis: 1}, x, index)
+	y := c.wide(c.emit(&graph.Gather{Axis: 1}, x, index))
 	if window != nil {
-		y = c.emit(&graph.Binary{Fn: graph.Mul}, y, c.emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, x.typ.DType)))
+		y = c.emit(&graph.Binary{Fn: graph.Mul}, y, c.emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, y.typ.DType)))
 	}
-	return one(c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided")}, y))
+	y = c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided")}, y)
+	return one(c.cast(y, x.typ.DType))
 }
 
 // The windows as functions of a phase that goes from 0 to 2π.

@@ -82,7 +82,11 @@ func (f *form) describeAttributes() string {
 		case a.typ == AttrInt:
 			parts = append(parts, fmt.Sprintf("%s=%d", a.name, a.def.Int))
 		case a.typ == AttrFloat:
-			parts = append(parts, fmt.Sprintf("%s=%v", a.name, a.def.Float))
+			text := fmt.Sprint(a.def.Float)
+			if !strings.ContainsAny(text, ".e") {
+				text += ".0"
+			}
+			parts = append(parts, a.name+"="+text)
 		default:
 			parts = append(parts, fmt.Sprintf("%s=%s", a.name, a.def.String))
 		}
