@@ -244,10 +244,10 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) e
 	if err := s.check(s.main); err != nil {
 		return s.errorf("open", err)
 	}
-	if err := s.activate(ctx); err != nil {
+	if err := s.activate(ctx, 0); err != nil {
 		return s.errorf("open", err)
 	}
-	if err := s.runLoad(ctx); err != nil {
+	if err := s.runLoad(ctx, 0); err != nil {
 		return err
 	}
 	s.ready = true

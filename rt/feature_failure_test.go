@@ -78,7 +78,9 @@ func TestFeature85_ApplicationError(t *testing.T) {
 			err := r.Run(context.Background(), NewInputs(), NewOutputs())
 			checkFailed(t, append(slices.Clone(errs), err), ipu.ErrApplication, ipu.RecoveryNone, false)
 			require.ErrorContains(t, err, "request 5: the device failed during request 1: application error: it broke; Reload resets it")
-			require.ErrorIs(t, r.Save(context.Background(), &SaveOutputs{W: new(W)}), rt.ErrDevice)
+			err = r.Save(context.Background(), &SaveOutputs{W: new(W)})
+			require.ErrorIs(t, err, rt.ErrDevice)
+			require.ErrorContains(t, err, "save: the device failed during request 1: ", "no request of its own")
 			require.NotContains(t, seen.kinds(), rt.EventReset)
 			require.NoError(t, r.Session().Reload(context.Background()))
 		}
@@ -287,4 +289,33 @@ func TestFeature90_TwoRunners(t *testing.T) {
 	require.Equal(t, [2]float32{9, 19}, result(runners[0]))
 	require.Equal(t, [2]float32{12, 23}, result(runners[1]))
 	require.Len(t, sys.Engines(), 2, "nothing was built again")
+}
+
+// TestFeature85_WhileLoading has the device fail while load programs run, for a
+// request and for nobody's.
+func TestFeature85_WhileLoading(t *testing.T) {
+	ctx := context.Background()
+	sys, v := tested(t, 1)
+	r := v.open(t, rt.WithManager(sys.Manager()))
+	for _, c := range []struct {
+		call    func() error
+		request uint64
+		text    string
+	}{
+		{func() error { return r.Run(ctx, NewInputs(), NewOutputs()) }, 1, "load: request 1: the device failed: "},
+		{func() error { return r.Session().Load(ctx) }, 0, "load: the device failed: "},
+		{func() error { return r.Session().RunPrograms(ctx, mainProgram) }, 0, "run programs: the device failed: "},
+	} {
+		require.NoError(t, r.Session().Reload(ctx))
+		sys.Inject(iputest.OnRun(), &ipu.Error{Kind: ipu.KindApplication})
+		err := c.call()
+		var device *rt.DeviceError
+		require.ErrorAs(t, err, &device)
+		require.Equal(t, c.request, device.Request)
+		require.Equal(t, c.request, device.Cause)
+		require.ErrorContains(t, err, c.text)
+		require.ErrorIs(t, r.Session().Load(ctx), rt.ErrDevice, "until Reload")
+	}
+	require.NoError(t, r.Session().Reload(ctx))
+	compute(t, r, 1)
 }

@@ -93,10 +93,10 @@ func (s *Session) Load(ctx context.Context) error {
 		return s.errorf("load", err)
 	}
 	defer s.gate.release(0)
-	if err := s.activate(ctx); err != nil {
+	if err := s.activate(ctx, 0); err != nil {
 		return s.errorf("load", err)
 	}
-	return s.runLoad(ctx)
+	return s.runLoad(ctx, 0)
 }
 
 // Save runs the save programs in order: weights come from the device. It
@@ -124,7 +124,7 @@ func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
 			return s.errorf("run programs", fmt.Errorf("%w %d", ErrUnknownProgram, p))
 		}
 	}
-	if err := s.activate(ctx); err != nil {
+	if err := s.activate(ctx, 0); err != nil {
 		return s.errorf("run programs", err)
 	}
 	if err := s.check(programs); err != nil {
@@ -254,11 +254,11 @@ func (s *Session) request(ctx context.Context) (err error) {
 
 func (s *Session) runMain(ctx context.Context, number uint64) error {
 	if !s.ready {
-		if err := s.activate(ctx); err != nil {
+		if err := s.activate(ctx, number); err != nil {
 			return s.errorf("run", err)
 		}
 		if !s.loaded {
-			if err := s.runLoad(ctx); err != nil {
+			if err := s.runLoad(ctx, number); err != nil {
 				return err
 			}
 		}
@@ -273,11 +273,13 @@ func (s *Session) runMain(ctx context.Context, number uint64) error {
 	return s.flow(ctx, "run", s.main, number)
 }
 
-func (s *Session) runLoad(ctx context.Context) error {
+// runLoad runs the load programs, for the request of that number or, if it is
+// 0, for none.
+func (s *Session) runLoad(ctx context.Context, request uint64) error {
 	if err := s.check(s.load); err != nil {
 		return s.errorf("load", err)
 	}
-	err := s.flow(ctx, "load", s.load, 0)
+	err := s.flow(ctx, "load", s.load, request)
 	s.loaded = err == nil
 	s.observe(Event{Kind: EventLoaded, Err: err})
 	return err
@@ -289,8 +291,10 @@ func (s *Session) runSave(ctx context.Context) error {
 		return s.errorf("save", ErrNoSave)
 	case !s.bound.Load():
 		return s.errorf("save", ErrUnbound)
+	case s.stopped.Load():
+		return s.errorf("save", ErrStopped)
 	case s.failed.Load() != nil:
-		return s.errorf("save", s.deviceError(s.gate.requests()+1))
+		return s.errorf("save", s.deviceError(0))
 	case !s.loaded:
 		return s.errorf("save", fmt.Errorf("%w: the load programs have not run, there is nothing to save", ErrNotLoaded))
 	}

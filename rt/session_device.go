@@ -171,15 +171,15 @@ func (s *Session) take(ctx context.Context) error {
 }
 
 // activate makes the session the one that its device works for, or says why
-// that is impossible.
-func (s *Session) activate(ctx context.Context) error {
+// that is impossible: for the request of that number or, if it is 0, for none.
+func (s *Session) activate(ctx context.Context, request uint64) error {
 	switch {
 	case !s.bound.Load():
 		return ErrUnbound
 	case s.stopped.Load():
 		return ErrStopped
 	}
-	if err := s.repair(ctx); err != nil || s.placed {
+	if err := s.repair(ctx, request); err != nil || s.placed {
 		return err
 	}
 	err := s.take(ctx)

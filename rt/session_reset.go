@@ -9,12 +9,12 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 )
 
-// DeviceError is why a request failed that met a device failure: the one during
+// DeviceError is why a call failed that met a device failure: the request during
 // which the device failed, those that waited in the queue then, and, unless the
 // session resets the device by itself, every later one until
 // [Session.Reload] or [Session.Bind].
 type DeviceError struct {
-	Request   uint64       // number of the failed request in the session, from 1
+	Request   uint64       // number of the failed request in the session, from 1; 0 if it was another call, such as Save
 	Cause     uint64       // number of the request during which the device failed; 0 if it was another program
 	Replica   int          // of a runner
 	Recovery  ipu.Recovery // what the device says would repair it
@@ -25,7 +25,10 @@ type DeviceError struct {
 // Error says which request failed because of which, and what to do.
 func (e *DeviceError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "request %d: the device failed", e.Request)
+	if e.Request != 0 {
+		fmt.Fprintf(&b, "request %d: ", e.Request)
+	}
+	b.WriteString("the device failed")
 	if e.Cause != e.Request && e.Cause != 0 {
 		fmt.Fprintf(&b, " during request %d", e.Cause)
 	}
@@ -85,9 +88,6 @@ func (s *Session) fail(request uint64, err error) error {
 	for _, e := range waiting { // callers tell of themselves
 		s.observe(e)
 	}
-	if request == 0 {
-		return err
-	}
 	return s.deviceError(request)
 }
 
@@ -104,13 +104,13 @@ func (s *Session) deviceError(request uint64) error {
 }
 
 // repair resets a device that failed, if that was asked for and can help.
-func (s *Session) repair(ctx context.Context) error {
+func (s *Session) repair(ctx context.Context, request uint64) error {
 	f := s.failed.Load()
 	if f == nil {
 		return nil
 	}
 	if !s.autoReset || !ipu.Reloadable(f.err) {
-		return s.deviceError(s.gate.requests() + 1)
+		return s.deviceError(request)
 	}
 	s.placed = false
 	err := s.take(ctx)

@@ -65,7 +65,7 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 		return nil
 	}
 	s.loaded, s.ready = false, false
-	return s.runLoad(ctx)
+	return s.runLoad(ctx, 0)
 }
 
 // inputsOf returns the streams that weights are for, and checks that they fit.
