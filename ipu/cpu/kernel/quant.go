@@ -201,6 +201,9 @@ func roundHalf(t graph.DType, x []float32) {
 }
 
 func quantizeAll[D int8 | uint8 | int16 | uint16](dst []D, x []float32, scale, low, high, zero float32) {
+	if vectorQuantise(dst, x, scale, low, high, zero) {
+		return
+	}
 	x = x[:len(dst)]
 	for i := range dst {
 		dst[i] = D(quantise(x[i]/scale, low, high, zero))
@@ -238,6 +241,12 @@ func dequantizeRun(k *scaled, at, n, scale int) {
 	}
 	scales, zeros := k.parameters(bufs[1][:], bufs[2][:], scale, n)
 	src := k.in[at*size : (at+n)*size]
+	if size == 1 && !k.each && (k.x.IsSigned() || k.x.IsUnsigned()) && vectorDequantise(x, src, k.x.IsSigned(), scales[0], zeros[0]) {
+		if k.y != graph.F32 {
+			encodeHalf(k.y, dst, x)
+		}
+		return
+	}
 	if k.x == graph.I32 && k.zero != graph.Invalid {
 		// The difference is exact before it becomes a float.
 		k.differences(x, view[int32](src), scale)

@@ -32,6 +32,7 @@ var files = []struct {
 	{"folds", writeFolds},
 	{"rows", writeRows},
 	{"pool", writePool},
+	{"quant", writeQuant},
 }
 
 func main() {
