@@ -95,8 +95,6 @@ const (
 	rewind                      // ReadReset was called and has not had its effect yet
 	finished                    // finish was called
 	stuck                       // the consumer holds every buffer and waits for ReadReset
-
-	calls = invalid | rewind | finished
 )
 
 // noCopy makes go vet complain about copies.
@@ -110,6 +108,9 @@ func (*noCopy) Unlock() {}
 func NewRing[T any](c RingConfig[T]) (*Ring[T], error) {
 	if c.Size < 1 || c.Size > maxRing || c.Timeout < 0 {
 		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, ErrOption, c.Size, maxRing, c.Timeout)
+	}
+	if c.OnTimeout == nil {
+		c.Timeout = 0
 	}
 	r := &Ring[T]{
 		slots: make([]ringSlot[T], c.Size), label: c.Label, timeout: c.Timeout, onTimeout: c.OnTimeout,
@@ -229,7 +230,7 @@ func (r *Ring[T]) settle() {
 }
 
 func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
-	for {
+	for timedOut := false; ; {
 		last := r.signals.Load()&finished != 0 // what was written before can be read
 		if v, err := r.TryReadLock(); v != nil || err != nil {
 			return v, err
@@ -237,13 +238,13 @@ func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
 		if last {
 			return nil, r.invalidated()
 		}
-		timedOut, err := r.awaitFull(ctx)
-		if err != nil {
-			return nil, err
-		}
 		if timedOut {
 			r.onTimeout(r)
 			r.consumer.spin.note()
+		}
+		var err error
+		if timedOut, err = r.awaitFull(ctx); err != nil {
+			return nil, err
 		}
 	}
 }

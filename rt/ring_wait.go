@@ -16,7 +16,9 @@ import (
 //
 // A goroutine that has just woken another one does not watch, but parks at
 // once: the woken one may be lined up behind it on the same processor, and
-// would wait as long as it watches.
+// would wait as long as it watches. Two that answer each other therefore park
+// in turn once one of them had to wait for longer than it watches: give them
+// more patience than a pause between requests is long.
 type Spinner struct {
 	limit int
 	woke  atomic.Bool // this goroutine has woken another one since it last waited
@@ -47,7 +49,7 @@ func (s *Spinner) rounds() int {
 
 // yieldEvery is the number of rounds after which who watches lets others run:
 // there may be no other processor for them.
-const yieldEvery = 128
+const yieldEvery = 1024
 
 // parker is where one goroutine waits for others. A token that is there
 // already is enough for whoever else wakes it: it looks again at all that it may
@@ -67,8 +69,7 @@ func (p parker) wake(by *Spinner) {
 // awaitFree waits until the buffer of that state is free or the ring is
 // invalid. It may return early: the caller looks again.
 func (r *Ring[T]) awaitFree(ctx context.Context, state *atomic.Uint32) error {
-	ready := func() bool { return state.Load()&full == 0 || !r.Valid() }
-	if watch(r.producer.spin, ready) || !mark(state, full) {
+	if watch(r.producer.spin, state, 0, &r.signals) || !mark(state, full) {
 		return nil
 	}
 	done := ctx.Done()
@@ -91,24 +92,20 @@ func (r *Ring[T]) awaitFree(ctx context.Context, state *atomic.Uint32) error {
 func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
 	c := &r.consumer
 	state := &r.slots[c.next].state
-	all := c.held == len(r.slots) // so that only ReadReset helps
-	ready := func() bool { return !all && state.Load()&full != 0 || r.signals.Load()&calls != 0 }
-	if watch(c.spin, ready) {
-		return false, nil
-	}
-	if all {
+	switch {
+	case c.held == len(r.slots): // only ReadReset helps
 		r.signals.Or(stuck)
 		defer r.signals.And(^stuck)
-	} else if !mark(state, 0) {
+	case watch(c.spin, state, full, &r.signals) || !mark(state, 0):
 		return false, nil
 	}
 	done := ctx.Done()
-	if done == nil && (r.timeout == 0 || r.onTimeout == nil) { // a receive is cheaper than a select
+	if done == nil && r.timeout == 0 { // a receive is cheaper than a select
 		<-r.reader
 		return false, nil
 	}
 	var timeout <-chan time.Time
-	if r.timeout > 0 && r.onTimeout != nil {
+	if r.timeout > 0 {
 		if c.timer == nil {
 			c.timer = time.NewTimer(r.timeout)
 		} else {
@@ -126,7 +123,7 @@ func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
 		err = fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
 	}
 	state.CompareAndSwap(awaited, 0)
-	return timedOut && !ready(), err
+	return timedOut, err
 }
 
 // mark says that a buffer is awaited, and reports whether it still has to be:
@@ -135,11 +132,11 @@ func mark(state *atomic.Uint32, was uint32) bool {
 	return state.CompareAndSwap(was, was|awaited) || state.Load() == was|awaited
 }
 
-// watch looks at ready as long as s has patience, and reports whether it
-// became so.
-func watch(s *Spinner, ready func() bool) bool {
+// watch looks at a buffer as long as s has patience, and reports whether it
+// became full or free, as wanted, or somebody called.
+func watch(s *Spinner, state *atomic.Uint32, want uint32, signals *atomic.Uint32) bool {
 	for i := range s.rounds() {
-		if ready() {
+		if state.Load()&full == want || signals.Load() != 0 {
 			return true
 		}
 		if i%yieldEvery == yieldEvery-1 {
