@@ -67,11 +67,6 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		return nil, err
 	}
 	defer stop()
-	spinning, stop, err := rings(spins)
-	if err != nil {
-		return nil, err
-	}
-	defer stop()
 	ask, stop := channels()
 	defer stop()
 	out := c.Outputs[0].Name
@@ -88,7 +83,7 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		inline:       {"popefgen, Run: inline in the caller's goroutine", own.Run},
 		submitted:    {"popefgen, Submit and Wait: through the ring of requests", own.(*popefgen.Session).Submit},
 		ringParking:  {"two rings of package rt and a goroutine that answers, both park", parking},
-		ringSpinning: {"the same, both spin for a while before they park", spinning},
+		ringSpinning: {"the same, neither ever parks", nil},
 		channel:      {"two channels and a goroutine that answers", ask},
 		mapReused: {"maps by name, queue, future; the input's map reused", func() error {
 			_, err := usual.Execute(x).Wait()
@@ -101,16 +96,11 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		}},
 		ortEmpty: {"ONNX Runtime, session with an empty graph", peer.Run},
 	} {
-		const batch = 200
 		results[i].name = p.name
-		runners[i] = measure.Runner{Batch: batch, Run: func() error {
-			for range batch {
-				if err := p.run(); err != nil {
-					return err
-				}
-			}
-			return nil
-		}}
+		runners[i] = repeated(p.run, 200)
+		if i == ringSpinning {
+			runners[i] = spinning(5000)
+		}
 		if results[i].allocations, err = allocations(runners[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
 		}
@@ -137,9 +127,32 @@ func allocations(r measure.Runner) (float64, error) {
 	return math.Floor(float64(after.Mallocs-before.Mallocs) / float64(r.Batch)), err
 }
 
-// spins is how often a side looks before it parks: longer than the other side
-// takes to answer, and over soon after the last request.
-const spins = 20000
+// repeated is a contestant whose runs make so many requests.
+func repeated(ask func() error, batch int) measure.Runner {
+	return measure.Runner{Batch: batch, Run: func() error {
+		for range batch {
+			if err := ask(); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// spinning is a contestant with rings of whose sides none parks. The goroutine
+// that answers is there for a run at a time, or it would spin while others are
+// measured.
+func spinning(batch int) measure.Runner {
+	const never = 1 << 30
+	return measure.Runner{Batch: batch, Run: func() error {
+		ask, stop, err := rings(never)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		return repeated(ask, batch).Run()
+	}}
+}
 
 // rings returns a request that goes to another goroutine and back through two
 // rings, both of whose sides look that often before they park.
