@@ -231,7 +231,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 		if err != nil {
 			return fmt.Errorf("initializer %q: %w", t.Name, err)
 		}
-		if isWeight(v.typ.DType) && !l.opts.FoldWeights {
+		if isWeight(g, t, v.typ) && !l.opts.FoldWeights {
 			v.weight = &weight{name: t.Name, typ: v.typ, data: v.data, tensor: graph.None}
 		}
 		sc.values[t.Name] = v

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
@@ -39,14 +40,35 @@ type weight struct {
 	tensor graph.TensorID // None until used
 }
 
-// isWeight reports whether an initialiser of this type is a weight and not a
-// mere constant.
-func isWeight(t graph.DType) bool {
-	switch t {
+// isWeight reports whether an initialiser of graph g is a weight and not a mere
+// constant: it is of a floating-point type, and no number of a formula, such
+// as the ε of a normalisation. Those have no dimensions, or are single
+// elements of several dimensions that nothing but arithmetic reads.
+func isWeight(g *Graph, t *Tensor, typ graph.TensorType) bool {
+	switch typ.DType {
 	case graph.F16, graph.BF16, graph.F32, graph.F64:
+	default:
+		return false
+	}
+	if typ.Elements() != 1 || typ.Rank() == 1 {
 		return true
 	}
-	return false
+	if typ.Rank() == 0 {
+		return false
+	}
+	used := false
+	for _, n := range g.Nodes {
+		if !slices.Contains(n.Inputs, t.Name) {
+			continue
+		}
+		switch n.OpType {
+		case "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min":
+			used = true
+		default:
+			return true
+		}
+	}
+	return !used
 }
 
 // constant returns the known value of a tensor.

@@ -60,8 +60,8 @@ type Source struct {
 // Binding connects a stream of generated code, an [*Input] or [*Output], to
 // its handle.
 type Binding struct {
-	Handle string     // of the stream in the executable
-	Stream ipu.Stream // an [*Input] or [*Output]
+	Handle string
+	Stream ipu.Stream
 }
 
 // LeastBusy stands for the replica that has the least to do.

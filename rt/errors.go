@@ -130,7 +130,7 @@ func (e *ContractError) Is(target error) bool { return target == ErrContract }
 // UnconnectedError lists the streams that programs were to move and nothing is
 // connected to.
 type UnconnectedError struct {
-	Streams []Unconnected // in the executable's order
+	Streams []Unconnected
 }
 
 // Unconnected is a stream that nothing is connected to.

@@ -89,8 +89,8 @@ func moves(programs []uint32, a Anchor) bool {
 // ProgramsPolicy is a group of programs and the policy of the anchors that they
 // move.
 type ProgramsPolicy[P Policy] struct {
-	Programs []uint32 // their indices
-	Policy   P        // of the anchors that one of them moves
+	Programs []uint32
+	Policy   P
 }
 
 // ByPrograms gives an anchor the policy of the first group of which a program

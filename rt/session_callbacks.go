@@ -13,8 +13,8 @@ import (
 type Callback struct {
 	OnFetch      func(buf []byte) error // fill buf, or take what is in it
 	OnPrefetch   func(buf []byte) bool  // fill buf ahead of time if that is possible
-	OnComplete   func()                 // the oldest transfer has been consumed
-	OnInvalidate func()                 // what was prefetched and is not complete comes again
+	OnComplete   func()
+	OnInvalidate func()
 }
 
 // Fetch calls OnFetch. Without one it fails with [ErrUnconnected].

@@ -26,9 +26,9 @@ type Stats struct {
 // Distribution describes durations. Mean, Min and Max are exact, percentiles
 // are off by 1.6 % at most.
 type Distribution struct {
-	Count          uint64        // of durations
-	Mean, Min, Max time.Duration // exact
-	P50, P90, P99  time.Duration // percentiles; for others see [Distribution.Percentile]
+	Count          uint64
+	Mean, Min, Max time.Duration
+	P50, P90, P99  time.Duration // percentiles
 
 	counts []uint64
 }

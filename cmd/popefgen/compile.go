@@ -15,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
@@ -26,7 +27,17 @@ var modelFlags = []cli.Flag{
 	&cli.Int64Flag{Name: "batch", Usage: "size `N` of every open first dimension of an input"},
 	&cli.StringSliceFlag{Name: "bind", Usage: "fix an input's value, `INPUT=FILE` (.npy or .pb): for inputs that decide a shape"},
 	&cli.Int64Flag{Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
+	&cli.StringSliceFlag{Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
 	&cli.BoolFlag{Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
+}
+
+// passNames lists the graph passes in the order in which they run.
+func passNames() string {
+	names := make([]string, len(graph.Passes))
+	for i, p := range graph.Passes {
+		names[i] = p.Name
+	}
+	return strings.Join(names, ", ")
 }
 
 var compileCommand = &cli.Command{
@@ -75,13 +86,15 @@ var compileCommand = &cli.Command{
 type modelOptions struct {
 	iterations, batch int64
 	constants         bool
+	withoutPasses     []string
 	dims              map[string]int64
 	binds             [][2]string // input, file
 }
 
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
-	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"), dims: map[string]int64{}}
+	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
+		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
 	dims, err := assignments("dim", c.StringSlice("dim"))
 	if err != nil {
 		return o, err
@@ -123,7 +136,7 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 			return nil, fmt.Errorf("--dim %s=%d: want a size", name, n)
 		}
 	}
-	to := compile.Options{Iterations: o.iterations}
+	to := compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
 	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
 	if to.Values, err = bindings(o.binds, m); err != nil {
 		return nil, err

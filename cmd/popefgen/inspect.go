@@ -108,9 +108,10 @@ type anchorInfo struct {
 }
 
 type portableInfo struct {
-	Operators map[string]int `json:"operators"`
-	Nodes     int            `json:"nodes"`
-	Constants int            `json:"constants"`
+	Operators map[string]int     `json:"operators"`
+	Nodes     int                `json:"nodes"`
+	Constants int                `json:"constants"`
+	Passes    []graph.PassReport `json:"passes"` // that made it, in order
 	Memory    struct {
 		Arena      int64 `json:"arena_bytes"`
 		Persistent int64 `json:"persistent_bytes"`
@@ -190,7 +191,7 @@ func inspectModel(m *popef.Model) (modelInfo, error) {
 	if err != nil {
 		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
 	}
-	p := &portableInfo{Operators: map[string]int{}, exe: e}
+	p := &portableInfo{Operators: map[string]int{}, Passes: list(e.Passes), exe: e}
 	for _, g := range e.Graphs {
 		for _, n := range g.Nodes {
 			p.Operators[n.Op.Kind()]++

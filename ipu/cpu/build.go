@@ -168,6 +168,7 @@ func (b *builder) program(p *program) {
 			claims[u.First] = append(claims[u.First], t)
 		}
 	}
+	// What the program itself sets before it is used needs no value from before.
 	used := map[*persistent]bool{}
 	use := func(t *persistent) {
 		if t != nil && !used[t] {
@@ -183,6 +184,9 @@ func (b *builder) program(p *program) {
 			p.code = append(p.code, instruction{op: opClaim, step: t.step, transfer: t})
 		}
 		in := instruction{step: i, transfer: transfers[i]}
+		if (s.Kind == CopyIn || s.Kind == Keep) && s.Loop < 0 && s.Out[0].Place == InPersistent {
+			used[b.e.persistent[s.Out[0].Tensor]] = true
+		}
 		emit := true
 		switch s.Kind {
 		case CopyIn:
@@ -197,6 +201,9 @@ func (b *builder) program(p *program) {
 			in.kernel = b.e.kernels[b.e.bound[nodeKey{s.Graph, s.Node}]]
 		case Move:
 			in.op = opMove
+		case Keep:
+			in.op = opKeep
+			in.kept = b.e.persistent[s.Out[0].Tensor]
 		case Share, Begin:
 			emit = false
 		case Collect:

@@ -29,10 +29,12 @@ type compiler struct {
 	packs   map[packKey]int // index into plan.Packed
 	steps   int             // of all programs so far
 
-	writers     []int            // static writers of every tensor
-	nodeWritten []bool           // tensors that a node writes
-	reshaped    []graph.TensorID // what a tensor written by one Reshape shows, or None
-	streamed    []bool           // tensors that one program copies in and also reads
+	writers     []int                   // static writers of every tensor
+	nodeWritten []bool                  // tensors that a node writes
+	reshaped    []graph.TensorID        // what a tensor written by one Reshape shows, or None
+	streamed    []bool                  // tensors that one program copies in and also reads
+	derived     []bool                  // persistent tensors that one node writes, in programs that don't read them
+	kept        map[graph.TensorID]bool // derived tensors that some kernel wants packed
 }
 
 // compile plans exe. The kernels are in the order in which the plan's steps
@@ -46,6 +48,7 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 		packs: map[packKey]int{},
 	}
 	c.survey()
+	c.bindDerived()
 	for i := range exe.Programs {
 		p := &exe.Programs[i]
 		g, err := c.program(p)
@@ -106,8 +109,12 @@ func (c *compiler) survey() {
 			}
 		})
 	}
+	c.derived = make([]bool, n)
+	for i := range c.exe.Tensors {
+		c.derived[i] = c.exe.Tensors[i].Persistent && c.nodeWritten[i] && c.writers[i] == 1
+	}
 	for _, p := range c.exe.Programs {
-		in, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
+		in, read, written := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
 		called := map[graph.GraphID]bool{}
 		var call func(graph.GraphID)
 		call = func(g graph.GraphID) {
@@ -121,6 +128,11 @@ func (c *compiler) survey() {
 						read[c.origin(t)] = true
 					}
 				}
+				for _, t := range node.Outputs {
+					if t != graph.None {
+						written[t] = true
+					}
+				}
 				for _, sub := range graph.Subgraphs(node.Op) {
 					call(sub)
 				}
@@ -130,12 +142,17 @@ func (c *compiler) survey() {
 			switch s.Kind {
 			case graph.CopyIn:
 				in[s.Tensor] = true
+			case graph.CopyOut:
+				read[c.origin(s.Tensor)] = true
 			case graph.Call:
 				call(s.Graph)
 			}
 		})
 		for t := range in {
 			c.streamed[t] = c.streamed[t] || read[t]
+		}
+		for t := range written {
+			c.derived[t] = c.derived[t] && !read[t]
 		}
 	}
 }
@@ -162,10 +179,39 @@ func (c *compiler) origin(t graph.TensorID) graph.TensorID {
 }
 
 // packable reports whether t's value seldom changes: it is a constant, or
-// only streams write it, in programs that don't use it.
+// only streams or one node write it, in programs that don't use it.
 func (c *compiler) packable(t graph.TensorID) bool {
 	e := &c.exe.Tensors[t]
-	return e.Const || e.Persistent && !c.nodeWritten[t] && !c.streamed[t]
+	return e.Const || c.derived[t] || e.Persistent && !c.nodeWritten[t] && !c.streamed[t]
+}
+
+// bindDerived finds the derived tensors that kernels want packed, which the
+// plan of the program that writes them depends on. Kernels that can't be bound
+// are reported where a program needs them.
+func (c *compiler) bindDerived() {
+	c.kept = map[graph.TensorID]bool{}
+	if !slices.Contains(c.derived, true) {
+		return
+	}
+	for g := range c.exe.Graphs {
+		for n := range c.exe.Graphs[g].Nodes {
+			node := &c.exe.Graphs[g].Nodes[n]
+			if _, ok := node.Op.(*graph.Reshape); ok || len(graph.Subgraphs(node.Op)) > 0 {
+				continue
+			}
+			for _, t := range node.Inputs {
+				if t != graph.None && c.derived[c.origin(t)] {
+					c.kernel(graph.GraphID(g), n) //nolint:errcheck // see above
+					break
+				}
+			}
+		}
+	}
+	for _, k := range c.plan.Packed {
+		if c.derived[k.Tensor] {
+			c.kept[k.Tensor] = true
+		}
+	}
 }
 
 // kernel returns the index of a node's kernel, which it binds at first.
@@ -268,7 +314,7 @@ func (c *compiler) persistent() {
 			for _, o := range s.Out {
 				if o.Place == InPersistent {
 					used[o.Index] = true
-					stored[o.Index] = stored[o.Index] || s.Kind != CopyIn && s.Kind != Share
+					stored[o.Index] = stored[o.Index] || s.Kind != CopyIn && s.Kind != Share && s.Kind != Keep
 				}
 			}
 		}

@@ -27,6 +27,7 @@ const (
 	opCollect                 // copy in[0] to a place in out[0]
 	opIf                      // to what follows target, the jump between the branches, if in[0] is false
 	opJump                    // to what follows target
+	opKeep                    // copy in[0] to a persistent tensor and its packed copies
 )
 
 // instruction is one step of a program, bound to memory.
@@ -37,9 +38,10 @@ type instruction struct {
 	in, out  [][]byte
 	scratch  []byte
 	transfer *transfer
-	count    int64 // opLoopStart: iterations; negative if in says
-	left     int64 // opLoopStart: iterations to go
-	target   int   // an instruction, by op
+	kept     *persistent // opKeep
+	count    int64       // opLoopStart: iterations; negative if in says
+	left     int64       // opLoopStart: iterations to go
+	target   int         // an instruction, by op
 }
 
 // transfer is one copy between a stream and a tensor.
@@ -112,6 +114,8 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 			}
 		case opJump:
 			pc = in.target
+		case opKeep:
+			e.keep(in.kept, in.in[0])
 		}
 		if err != nil {
 			return e.failed(p, e.at, err)

@@ -116,13 +116,18 @@ func (f *flow) addNode(g graph.GraphID, n, loop int) error {
 	}
 	var moves []Step
 	for i, o := range node.Outputs {
-		if o == graph.None || !f.readsItself(k, node, i) {
+		keep := o != graph.None && f.c.kept[o]
+		if o == graph.None || !keep && !f.readsItself(k, node, i) {
 			continue
 		}
 		result := graph.TensorID(len(f.c.exe.Tensors) + len(f.results))
 		f.results = append(f.results, o)
 		s.Out[i].Tensor = result
-		moves = append(moves, Step{Kind: Move, Graph: g, Node: n, Name: node.Name, Op: s.Op,
+		kind := Move
+		if keep {
+			kind = Keep
+		}
+		moves = append(moves, Step{Kind: kind, Graph: g, Node: n, Name: node.Name, Op: s.Op,
 			In: tensors(result), Out: tensors(o), Loop: loop})
 	}
 	for _, o := range node.Outputs {

@@ -48,6 +48,17 @@ func (e *Engine) set(t *transfer) error {
 	return nil
 }
 
+// keep gives a persistent tensor a value that a node computed.
+func (e *Engine) keep(p *persistent, value []byte) {
+	if p.plan.Stored {
+		copy(e.target(p), value)
+	}
+	for i := range p.packed {
+		p.packed[i].pack(value)
+	}
+	p.defined = true
+}
+
 // target returns memory for the row-major value of a persistent tensor: its
 // own, allocated at the first use, or for one that is only kept packed memory
 // that lasts until the end of the run.

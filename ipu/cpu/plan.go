@@ -75,11 +75,12 @@ const (
 	IfStart                       // what follows runs if In[0] is true, up to the Else step, else from there to Match
 	Else                          // between the branches of the IfStart at Match
 	IfEnd                         // after the branches of the IfStart at Match
+	Keep                          // copy In[0] to the persistent tensor Out[0] and its packed copies
 )
 
 var stepNames = [...]string{CopyIn: "copy in", CopyOut: "copy out", Compute: "compute", Move: "move",
 	Share: "share", LoopStart: "repeat", LoopEnd: "end", Begin: "begin", Collect: "collect",
-	IfStart: "if", Else: "else", IfEnd: "end if"}
+	IfStart: "if", Else: "else", IfEnd: "end if", Keep: "keep"}
 
 // String returns the kind in words, such as "copy in".
 func (k StepKind) String() string {

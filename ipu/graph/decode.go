@@ -39,8 +39,11 @@ func decode(b []byte) (*Executable, error) {
 	}
 	e := new(Executable)
 	d := &decoder{b: b[:sections], at: headerSize}
-	for i, read := range []func(*Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs} {
+	for i, read := range []func(*Executable){d.stringTable, d.exec, d.tensors, d.graphs, d.streams, d.programs, d.passes} {
 		name := sectionNames[i]
+		if i == len(sectionNames)-1 && d.at == sections {
+			break
+		}
 		if found := d.bytes(len(name)); d.err == nil && string(found) != name {
 			return nil, fmt.Errorf("section %d is %q, want %q", i, found, name)
 		}
@@ -365,6 +368,14 @@ func (d *decoder) programs(e *Executable) {
 			d.fail("a program has the index %d, want 0 to %d", index, math.MaxInt32)
 		}
 		return Program{Index: int(index), Name: d.str(), Steps: list(d, 5, d.step)}
+	})
+}
+
+func (d *decoder) passes(e *Executable) {
+	e.Passes = list(d, 24, func() PassReport {
+		return PassReport{Name: d.str(), Before: d.int(), After: d.int(), Rewrites: list(d, 12, func() Rewrite {
+			return Rewrite{What: d.str(), Count: d.int()}
+		})}
 	})
 }
 

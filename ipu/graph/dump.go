@@ -36,6 +36,12 @@ func (e *Executable) Dump(w io.Writer) error {
 	}
 	d.tensors("constants", func(t *Tensor) bool { return t.Const })
 	d.tensors("persistent", func(t *Tensor) bool { return t.Persistent })
+	if len(e.Passes) > 0 {
+		d.heading("passes", len(e.Passes))
+		for _, p := range e.Passes {
+			d.line(1, "%v", p)
+		}
+	}
 	d.heading("graphs", len(e.Graphs))
 	for i := range e.Graphs {
 		d.graph(GraphID(i), &e.Graphs[i])

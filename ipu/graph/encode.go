@@ -22,7 +22,7 @@ const Version = 1
 // An encoded executable is, all numbers little-endian:
 //
 //	header      [headerSize]byte
-//	sections    one of each in sectionNames, in that order:
+//	sections    one of each in sectionNames, in that order (see there for one that may be missing):
 //	            name [4]byte, length u64, contents
 //	constants   their data in the order of the tensor table, each starting at
 //	            the next multiple of constAlign from the file's start; bytes in
@@ -49,8 +49,9 @@ const (
 	sectionsAt = 24
 )
 
-// The sections of an encoded executable.
-var sectionNames = [...]string{"strs", "exec", "tens", "grph", "strm", "prog"}
+// The sections of an encoded executable. The last one is left out where there
+// is nothing in it.
+var sectionNames = [...]string{"strs", "exec", "tens", "grph", "strm", "prog", "pass"}
 
 const (
 	flagPersistent = 1 << iota
@@ -126,6 +127,9 @@ func (e *Executable) Encode(w io.Writer) error {
 		enc.section(func() { enc.graphs(e) }),
 		enc.section(func() { enc.streams(e) }),
 		enc.section(func() { enc.programs(e) }),
+	}
+	if len(e.Passes) > 0 {
+		bodies = append(bodies, enc.section(func() { enc.passes(e) }))
 	}
 	bodies[0] = enc.section(enc.stringTable)
 
@@ -338,6 +342,20 @@ func (c *encoder) programs(e *Executable) {
 		c.u64(uint64(p.Index))
 		c.str(p.Name)
 		c.steps(p.Steps)
+	}
+}
+
+func (c *encoder) passes(e *Executable) {
+	c.count(len(e.Passes))
+	for _, p := range e.Passes {
+		c.str(p.Name)
+		c.u64(uint64(p.Before))
+		c.u64(uint64(p.After))
+		c.count(len(p.Rewrites))
+		for _, w := range p.Rewrites {
+			c.str(w.What)
+			c.u64(uint64(w.Count))
+		}
 	}
 }
 

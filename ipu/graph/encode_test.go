@@ -266,7 +266,7 @@ func FuzzDecode(f *testing.F) {
 		require.NoError(t, err)
 		sameExecutable(t, e, again)
 		require.NotEmpty(t, e.String())
-		require.NoError(t, Optimize(e))
+		require.NoError(t, Optimize(e, OptimizeOptions{}))
 		require.NoError(t, Verify(e))
 	})
 }

@@ -222,5 +222,6 @@ type Executable struct {
 	Tensors  []Tensor
 	Graphs   []Graph
 	Streams  []Stream
-	Programs []Program // ascending by Index
+	Programs []Program    // ascending by Index
+	Passes   []PassReport // what [Optimize] did, if it ran
 }

@@ -63,6 +63,7 @@ var operators = map[string]func() Op{
 	"Mod":             func() Op { return new(Mod) },
 	"OneHot":          func() Op { return new(OneHot) },
 	"Pad":             func() Op { return new(Pad) },
+	"Pointwise":       func() Op { return new(Pointwise) },
 	"Quantize":        func() Op { return new(Quantize) },
 	"RMSNorm":         func() Op { return new(RMSNorm) },
 	"RNN":             func() Op { return new(RNN) },

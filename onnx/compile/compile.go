@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/popef"
@@ -68,7 +69,9 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 	if err := r.layOut(low, iterations); err != nil {
 		return nil, err
 	}
-	if err := graph.Optimize(r.Executable, o.DisablePasses...); err != nil {
+	load := LoadProgram
+	err = graph.Optimize(r.Executable, graph.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: cpu.Eval})
+	if err != nil {
 		return nil, fmt.Errorf("optimising %s: %w", r.Executable.Name, err)
 	}
 	var b bytes.Buffer

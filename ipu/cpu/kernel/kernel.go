@@ -113,6 +113,7 @@ var families = []map[string]binder{
 	selectKernels,
 	bitsKernels,
 	quantKernels,
+	fusedKernels,
 }
 
 // New binds op to its operand and result types, which must be those that

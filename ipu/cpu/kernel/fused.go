@@ -1,0 +1,282 @@
+package kernel
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+var fusedKernels = map[string]binder{"Pointwise": bindPointwise}
+
+// pointwise computes a [graph.Pointwise] block by block: every instruction is
+// the loop of its own operator over a block that stays in the first-level
+// cache.
+type pointwise struct {
+	code     []pointwiseStep
+	operands []pointwiseOperand
+	n        int // elements of the result
+	step     int // elements of a block
+	cost     int
+	tmp      int // where a part's scratch has the memory that instructions ask for
+	perPart  int // bytes of scratch of one part
+
+	// The run in progress.
+	in      [graph.MaxPointwiseOperands][]byte
+	out     []byte
+	scratch []byte
+	parts   int
+}
+
+// pointwiseStep is one instruction. Places below the number of operands are
+// operands, others buffers after them; -1 is left out and -2 the result.
+type pointwiseStep struct {
+	compute compute
+	args    [maxOperands]int
+	dst     int
+	tmp     int // bytes of temporary memory
+}
+
+// pointwiseOperand says how an operand's elements meet those of the result.
+type pointwiseOperand struct {
+	mode   operandMode // whole, single or spread
+	loop   loop        // of a spread one, over the result
+	buffer int         // where in a part's scratch its blocks are laid out
+}
+
+// pointwiseLen is how many elements are computed at a time, where no
+// instruction asks for less.
+const pointwiseLen = 2 * blockLen
+
+const toResult = -2
+
+func bindPointwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.Pointwise)
+	k := &pointwise{n: elements(out[0].Shape), step: pointwiseLen, operands: make([]pointwiseOperand, len(in))}
+	buffers, err := k.program(o, len(in))
+	if err != nil {
+		return nil, err
+	}
+	for i, t := range in {
+		a := &k.operands[i]
+		switch {
+		case elements(t.Shape) == k.n:
+			a.mode = whole
+		case elements(t.Shape) == 1:
+			a.mode = single
+		default:
+			a.mode = spread
+			if a.loop, err = broadcast(out[0].Shape, t.Shape); err != nil {
+				return nil, err
+			}
+		}
+		if a.mode != whole {
+			a.buffer = k.perPart
+			k.perPart += 4 * k.step
+		}
+	}
+	for i := range buffers {
+		k.operands = append(k.operands, pointwiseOperand{mode: absent, buffer: k.perPart + i*4*k.step})
+	}
+	k.perPart += buffers * 4 * k.step
+	k.tmp = k.perPart
+	for i := range k.code {
+		k.perPart = max(k.perPart, k.tmp+k.code[i].tmp)
+	}
+	k.perPart = roundTo(k.perPart, 64)
+	return k, nil
+}
+
+func roundTo(n, unit int) int { return (n + unit - 1) / unit * unit }
+
+// program makes the instructions of o and returns how many buffers they need:
+// a value's buffer is free for another once its last reader begins, which may
+// write over it.
+func (k *pointwise) program(o *graph.Pointwise, operands int) (buffers int, err error) {
+	last := make([]int, operands+len(o.Fns)) // the last instruction that reads a value
+	at := 0
+	for i, fn := range o.Fns {
+		for range graph.PointwiseArity(fn) {
+			if a := o.Args[at]; a >= 0 {
+				last[a] = i
+			}
+			at++
+		}
+	}
+	place := make([]int, len(o.Fns))
+	var free []int
+	at = 0
+	for i, fn := range o.Fns {
+		s, cost, err := pointwiseInstruction(fn, o.Alpha[i], o.Beta[i], o.Args[at:])
+		if err != nil {
+			return 0, fmt.Errorf("instruction %d: %w", i, err)
+		}
+		k.cost += cost
+		if s.tmp > 0 {
+			k.step = blockLen
+		}
+		for j := range s.args {
+			s.args[j] = -1
+		}
+		for j := range graph.PointwiseArity(fn) {
+			a := int(o.Args[at])
+			at++
+			if a < operands {
+				s.args[j] = a
+				continue
+			}
+			v := a - operands
+			s.args[j] = operands + place[v]
+			if last[a] == i && place[v] >= 0 {
+				seen := false
+				for _, f := range free {
+					seen = seen || f == place[v]
+				}
+				if !seen {
+					free = append(free, place[v])
+				}
+			}
+		}
+		switch {
+		case i == len(o.Fns)-1:
+			s.dst = toResult
+		case len(free) > 0:
+			place[i] = free[len(free)-1]
+			free = free[:len(free)-1]
+			s.dst = operands + place[i]
+		default:
+			place[i] = buffers
+			buffers++
+			s.dst = operands + place[i]
+		}
+		if i < len(o.Fns)-1 && last[operands+i] == 0 {
+			free = append(free, place[i]) // nobody reads it
+		}
+		k.code = append(k.code, s)
+	}
+	return buffers, nil
+}
+
+// pointwiseInstruction returns the loop of one function and about how many
+// simple operations an element takes.
+func pointwiseInstruction(fn string, alpha, beta float64, args []int64) (s pointwiseStep, cost int, err error) {
+	block := graph.TensorType{DType: graph.F32, Shape: []int64{blockLen}}
+	out := []graph.TensorType{block}
+	var k Kernel
+	switch graph.PointwiseArity(fn) {
+	case 1:
+		k, err = bindUnary(&graph.Unary{Fn: graph.UnaryFn(fn), Alpha: alpha, Beta: beta}, out, out)
+	case 2:
+		k, err = bindBinary(&graph.Binary{Fn: graph.BinaryFn(fn)}, []graph.TensorType{block, block}, out)
+	case 3:
+		in := []graph.TensorType{block, {}, {}}
+		for i := range in {
+			if args[i] >= 0 {
+				in[i] = block
+			}
+		}
+		k, err = bindClip(&graph.Clip{}, in, out)
+	}
+	if err != nil {
+		return s, 0, err
+	}
+	e, ok := k.(*elementwise)
+	if !ok {
+		return s, 0, fmt.Errorf("function %q has no loop over blocks", fn)
+	}
+	return pointwiseStep{compute: e.compute, tmp: e.tmp}, e.cost, nil
+}
+
+// Scratch implements Kernel.
+func (k *pointwise) Scratch() int { return k.perPart * mostParts(k.n, k.cost) }
+
+// InPlace implements InPlacer: a block of the result is written once all that
+// needs the operand's has read it.
+func (k *pointwise) InPlace(i int) bool { return k.operands[i].mode == whole }
+
+// Run implements Kernel.
+func (k *pointwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	copy(k.in[:], in)
+	k.out, k.scratch = out[0], scratch
+	k.parts = cut(p, k.n, k.cost)
+	p.Run(k, k.parts)
+	clear(k.in[:])
+	k.out, k.scratch = nil, nil
+	return nil
+}
+
+// Do implements Task.
+func (k *pointwise) Do(part int) {
+	lo, hi := span(k.n, k.parts, part, 64)
+	if lo == hi {
+		return
+	}
+	scratch := k.scratch[part*k.perPart:][:k.perPart]
+	tmp := scratch[k.tmp:]
+	var values [graph.MaxPointwiseOperands + graph.MaxPointwiseInstructions][]byte
+	size := 4 * min(k.step, hi-lo)
+	for i := range k.operands {
+		switch a := &k.operands[i]; a.mode {
+		case single:
+			values[i] = scratch[a.buffer:][:size]
+			fill[uint32](values[i], k.in[i])
+		case absent:
+			values[i] = scratch[a.buffer:][:size]
+		}
+	}
+	for at := lo; at < hi; at += k.step {
+		n := min(k.step, hi-at)
+		out := k.out[4*at:][:4*n]
+		for i := range k.operands {
+			switch a := &k.operands[i]; a.mode {
+			case whole:
+				values[i] = k.in[i][4*at:][:4*n]
+			case spread:
+				values[i] = a.spread(scratch, k.in[i], at, n)
+			default:
+				values[i] = values[i][:4*n]
+			}
+		}
+		for i := range k.code {
+			s := &k.code[i]
+			dst := out
+			if s.dst != toResult {
+				dst = values[s.dst]
+			}
+			var args [maxOperands][]byte
+			for j, a := range s.args {
+				if a >= 0 {
+					args[j] = values[a]
+				}
+			}
+			s.compute(dst, args[0], args[1], args[2], tmp)
+		}
+	}
+}
+
+// spread returns the operand's elements for n of the result's from at on: its
+// own memory where they lie there one after the other, or a copy.
+func (a *pointwiseOperand) spread(scratch, in []byte, at, n int) []byte {
+	var c cursor
+	inner, stride := a.loop.inner, a.loop.stride(0)
+	a.loop.seek(&c, at/inner)
+	col := at % inner
+	if stride == 1 && n <= inner-col {
+		return in[4*(c.off[0]+col):][:4*n]
+	}
+	dst := scratch[a.buffer:][:4*n]
+	for done := 0; done < n; {
+		run := min(inner-col, n-done)
+		to := dst[4*done:][:4*run]
+		if stride == 0 {
+			fill[uint32](to, in[4*c.off[0]:][:4])
+		} else {
+			copy(to, in[4*(c.off[0]+col):])
+		}
+		done += run
+		if col += run; col == inner {
+			col = 0
+			a.loop.next(&c)
+		}
+	}
+	return dst
+}

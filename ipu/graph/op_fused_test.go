@@ -1,0 +1,37 @@
+package graph
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func init() {
+	familyCases = append(familyCases, inferCase{"pointwise", &Pointwise{Fns: []string{"exp", "clip", "add"}, Args: []int64{0, 2, -1, 1, 3, 2},
+		Alpha: make([]float64, 3), Beta: make([]float64, 3)}, []TensorType{f32(2, 1), f32(3)}, []TensorType{f32(2, 3)}})
+}
+
+func TestPointwiseErrors(t *testing.T) {
+	one := []TensorType{f32(2)}
+	p := func(fn string, args ...int64) *Pointwise {
+		return &Pointwise{Fns: []string{fn}, Args: args, Alpha: []float64{0}, Beta: []float64{0}}
+	}
+	for want, c := range map[string]struct {
+		op *Pointwise
+		in []TensorType
+	}{
+		"0 operands, want 1 to 12":                                  {p("exp", 0), nil},
+		"operand 0 is f64[2], want elements of type f32":            {p("exp", 0), []TensorType{typ(F64, 2)}},
+		"0 functions with 0 and 0 numbers":                          {&Pointwise{}, one},
+		`instruction 0: there is no function "less" of f32`:         {p("less", 0, 0), one},
+		`instruction 0: there is no function "not" of f32`:          {p("not", 0), one},
+		"instruction 0 (add): attribute Args has 1 numbers":         {p("add", 0), one},
+		"instruction 0 (exp): argument 0 is value 1, want 0 to 0":   {p("exp", 1), one},
+		"instruction 0 (clip): argument 0 is value -1, want 0 to 0": {p("clip", -1, 0, 0), one},
+		"attribute Args has 2 numbers, want 1":                      {p("exp", 0, 0), one},
+		"shapes [2] and [3] do not broadcast":                       {p("add", 0, 1), []TensorType{f32(2), f32(3)}},
+	} {
+		_, err := c.op.Infer(c.in)
+		require.ErrorContains(t, err, want)
+	}
+}

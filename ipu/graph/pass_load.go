@@ -1,0 +1,216 @@
+package graph
+
+// hoistToLoad moves what depends on weights alone to the end of the load
+// program: its results become persistent tensors, which are right again
+// whenever the load program has run after a change of weights. What depends on
+// constants alone is computed now.
+func hoistToLoad(e *Executable, c *passContext) {
+	if c.Load == nil {
+		return
+	}
+	foldConstants(e, c)
+	load := -1
+	for i := range e.Programs {
+		if e.Programs[i].Index == *c.Load {
+			load = i
+		}
+	}
+	if load < 0 {
+		return
+	}
+	r := newRewriter(e, c)
+	skip := make([]bool, len(e.Graphs)) // graphs that the load program runs itself
+	visitSteps(e.Programs[load].Steps, func(s *Step) {
+		if s.Kind == Call {
+			skip[s.Graph] = true
+		}
+	})
+	var moved []Node
+	for g := range e.Graphs {
+		if r.inner[g] || skip[g] {
+			continue
+		}
+		moved = append(moved, r.hoist(GraphID(g))...)
+	}
+	if len(moved) == 0 {
+		return
+	}
+	e.Graphs = append(e.Graphs, Graph{Name: "prepare weights", Nodes: moved})
+	e.Programs[load].Steps = append(e.Programs[load].Steps, Step{Kind: Call, Graph: GraphID(len(e.Graphs) - 1)})
+	removeDead(e)
+}
+
+// hoist takes the nodes out of graph g that depend on weights alone and pay to
+// be computed beforehand. What others read of them becomes persistent.
+func (r *rewriter) hoist(g GraphID) (moved []Node) {
+	r.g = g
+	nodes := r.Graphs[g].Nodes
+	moves := make([]bool, len(nodes))
+	here := make([]bool, len(r.Tensors)) // written by a node that may move
+	for i := range nodes {
+		moves[i] = r.moves(&nodes[i], here)
+		for _, t := range nodes[i].Outputs {
+			if t != None && moves[i] {
+				here[t] = true
+			}
+		}
+	}
+	// What only shows a weight in another shape, or repeats its elements, is
+	// not worth memory unless something that moves reads it.
+	wanted := make([]bool, len(r.Tensors))
+	for i := len(nodes) - 1; i >= 0; i-- {
+		if !moves[i] {
+			continue
+		}
+		if moves[i] = r.pays(&nodes[i]); !moves[i] {
+			for _, t := range nodes[i].Outputs {
+				moves[i] = moves[i] || t != None && wanted[t]
+			}
+		}
+		if moves[i] {
+			for _, t := range nodes[i].Inputs {
+				if t != None {
+					wanted[t] = true
+				}
+			}
+		}
+	}
+	var kept []Node
+	for i := range nodes {
+		if moves[i] {
+			moved = append(moved, nodes[i])
+		} else {
+			kept = append(kept, nodes[i])
+		}
+	}
+	if len(moved) == 0 {
+		return nil
+	}
+	local := make([]int, len(r.Tensors)) // reads by nodes that move
+	for i := range moved {
+		for _, t := range moved[i].Inputs {
+			if t != None {
+				local[t]++
+			}
+		}
+	}
+	for i := range moved {
+		for _, t := range moved[i].Outputs {
+			if t != None && r.reads[t] > local[t] {
+				r.Tensors[t].Persistent = true
+			}
+		}
+		r.did("operators on weights")
+	}
+	r.Graphs[g].Nodes = kept
+	return moved
+}
+
+// moves reports whether a node may be computed by the load program, together
+// with the nodes that write the tensors here.
+func (r *rewriter) moves(n *Node, here []bool) bool {
+	if len(n.Outputs) == 0 || len(Subgraphs(n.Op)) > 0 {
+		return false
+	}
+	for _, t := range n.Inputs {
+		if t != None && !here[t] && !r.Tensors[t].Const && !r.weight[t] {
+			return false
+		}
+	}
+	for _, t := range n.Outputs {
+		if t != None && !r.settled(t) {
+			return false
+		}
+	}
+	return true
+}
+
+// pays reports whether a node does more than to show its operand in another
+// shape or to repeat its elements.
+func (r *rewriter) pays(n *Node) bool {
+	if _, ok := n.Op.(*Reshape); ok {
+		return false
+	}
+	const (
+		most = 8       // times the operands' memory
+		free = 1 << 16 // bytes
+	)
+	var in, out int64
+	for _, t := range n.Inputs {
+		if t != None {
+			in += r.Tensors[t].Type.Bytes()
+		}
+	}
+	for _, t := range n.Outputs {
+		if t != None {
+			out += r.Tensors[t].Type.Bytes()
+		}
+	}
+	return out <= most*in+free
+}
+
+// foldConstants computes what depends on constants alone.
+func foldConstants(e *Executable, c *passContext) {
+	if c.Evaluate == nil {
+		return
+	}
+	found := false
+	for g := range e.Graphs {
+		nodes := e.Graphs[g].Nodes
+		kept := make([]Node, 0, len(nodes))
+		for i := range nodes {
+			if foldNode(e, c, &nodes[i]) {
+				found = true
+				c.did("operators on constants")
+			} else {
+				kept = append(kept, nodes[i])
+			}
+		}
+		e.Graphs[g].Nodes = kept
+	}
+	if found {
+		removeDead(e)
+	}
+}
+
+// foldNode makes the results of a node constants if its operands are.
+func foldNode(e *Executable, c *passContext, n *Node) bool {
+	const most = 16 << 20 // bytes of a result that is larger than its operands
+	if len(Subgraphs(n.Op)) > 0 || len(n.Outputs) == 0 || len(n.Inputs) == 0 {
+		return false
+	}
+	types, data := make([]TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
+	var in, out int64
+	for i, t := range n.Inputs {
+		if t == None {
+			continue
+		}
+		if !e.Tensors[t].Const {
+			return false
+		}
+		types[i], data[i] = e.Tensors[t].Type, e.Tensors[t].Data
+		in += int64(len(data[i]))
+	}
+	for _, t := range n.Outputs {
+		if t == None {
+			continue
+		}
+		if e.Tensors[t].Persistent {
+			return false
+		}
+		out += e.Tensors[t].Type.Bytes()
+	}
+	if out > max(most, in) {
+		return false
+	}
+	_, results, err := c.Evaluate(n.Op, types, data)
+	if err != nil {
+		return false
+	}
+	for i, t := range n.Outputs {
+		if t != None {
+			e.Tensors[t].Const, e.Tensors[t].Data = true, results[i]
+		}
+	}
+	return true
+}

@@ -1,0 +1,157 @@
+package graph
+
+import "slices"
+
+// fusePointwise joins elementwise operators of one shape whose intermediate
+// values nobody else reads.
+func fusePointwise(e *Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *Node) bool { return r.fuse(n) })
+}
+
+// elementwise returns the instruction that a node is to a [Pointwise], whose
+// own it may be.
+func (r *rewriter) elementwise(n *Node) (*Pointwise, bool) {
+	if len(n.Outputs) != 1 || n.Outputs[0] == None {
+		return nil, false
+	}
+	for _, t := range append(n.Inputs, n.Outputs...) {
+		if t != None && r.Tensors[t].Type.DType != F32 {
+			return nil, false
+		}
+	}
+	args := make([]int64, len(n.Inputs))
+	for i := range args {
+		args[i] = int64(i)
+	}
+	one := func(fn string, alpha, beta float64) (*Pointwise, bool) {
+		return &Pointwise{Fns: []string{fn}, Args: args, Alpha: []float64{alpha}, Beta: []float64{beta}}, PointwiseArity(fn) == len(args)
+	}
+	switch op := n.Op.(type) {
+	case *Pointwise:
+		return op, true
+	case *Unary:
+		return one(string(op.Fn), op.Alpha, op.Beta)
+	case *Binary:
+		return one(string(op.Fn), 0, 0)
+	case *Clip:
+		for len(args) < 3 {
+			args = append(args, -1)
+		}
+		for i, t := range n.Inputs {
+			if t == None {
+				args[i] = -1
+			}
+		}
+		return one(PointwiseClip, 0, 0)
+	}
+	return nil, false
+}
+
+// fuse makes the current node the last of a chain, if there is one.
+func (r *rewriter) fuse(n *Node) bool {
+	op, ok := r.elementwise(n)
+	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == None {
+		return false
+	}
+	out := n.Outputs[0]
+	inside := map[*Node]bool{n: true}
+	order := []*Node{n} // the last one first
+	count := len(op.Fns)
+	// A node joins once all that read it have: those come later in the graph.
+	const window = 128 // bounds the work
+	for i := len(r.out) - 1; i >= max(0, len(r.out)-window); i-- {
+		p := r.out[i]
+		if len(p.Outputs) != 1 || p.Outputs[0] == None || !r.keeps(p.Outputs[0], out) {
+			continue
+		}
+		t := p.Outputs[0]
+		if r.Tensors[t].Persistent || r.reads[t] == 0 || r.node(t) != p || !r.readInside(t, order) {
+			continue
+		}
+		q, ok := r.elementwise(p)
+		if !ok || count+len(q.Fns) > MaxPointwiseInstructions || r.operandCount(append(order, p)) > MaxPointwiseOperands {
+			continue
+		}
+		inside[p] = true
+		order = append(order, p)
+		count += len(q.Fns)
+	}
+	if len(order) == 1 {
+		return false
+	}
+	slices.Reverse(order)
+	return r.join(order)
+}
+
+// readInside reports whether nobody but some nodes reads t.
+func (r *rewriter) readInside(t TensorID, nodes []*Node) bool {
+	n := 0
+	for _, p := range nodes {
+		for _, x := range p.Inputs {
+			if x == t {
+				n++
+			}
+		}
+	}
+	return n == r.reads[t]
+}
+
+// operandCount returns how many different tensors some nodes, the last one
+// first, read that those before it do not write.
+func (r *rewriter) operandCount(nodes []*Node) int {
+	seen := map[TensorID]bool{}
+	for _, p := range nodes[1:] { // the first one, which comes last, may update a state
+		seen[p.Outputs[0]] = true
+	}
+	n := 0
+	for _, p := range nodes {
+		for _, x := range p.Inputs {
+			if x != None && !seen[x] {
+				seen[x] = true
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// join replaces the current node, the last of some in execution order, by one
+// that computes all of them.
+func (r *rewriter) join(nodes []*Node) bool {
+	var in []TensorID
+	written := map[TensorID]bool{}
+	for _, p := range nodes[:len(nodes)-1] { // the last one may update a state
+		written[p.Outputs[0]] = true
+	}
+	value := map[TensorID]int64{}
+	for _, p := range nodes {
+		for _, x := range p.Inputs {
+			if _, ok := value[x]; !ok && x != None && !written[x] {
+				value[x] = int64(len(in))
+				in = append(in, x)
+			}
+		}
+	}
+	all := &Pointwise{}
+	for _, p := range nodes {
+		op, _ := r.elementwise(p)
+		first := int64(len(in) + len(all.Fns)) // value of the first instruction
+		for _, a := range op.Args {
+			switch {
+			case a < 0:
+			case a < int64(len(p.Inputs)):
+				a = value[p.Inputs[a]]
+			default:
+				a += first - int64(len(p.Inputs))
+			}
+			all.Args = append(all.Args, a)
+		}
+		all.Fns = append(all.Fns, op.Fns...)
+		all.Alpha, all.Beta = append(all.Alpha, op.Alpha...), append(all.Beta, op.Beta...)
+		value[p.Outputs[0]] = int64(len(in) + len(all.Fns) - 1)
+	}
+	for range len(nodes) - 1 {
+		r.did("elementwise operators joined with those that follow")
+	}
+	return r.replace("loops", all, in...)
+}
