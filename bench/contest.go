@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/internal/measure"
@@ -58,6 +59,7 @@ func contest(cfg measure.Config, c *peer.Case, tol verify.Tolerance, threads int
 		}
 		runners[i] = measure.Runner{Run: s.Run, Slow: e.slow}
 	}
+	cfg.Pause = rest(threads)
 	series, err := measure.Interleave(cfg, runners...)
 	if err != nil {
 		return nil, fmt.Errorf("%s, %d threads: %w", c.Name, threads, err)
@@ -66,6 +68,16 @@ func contest(cfg measure.Config, c *peer.Case, tol verify.Tolerance, threads int
 		out[i].Series = series[i]
 	}
 	return out, nil
+}
+
+// rest is how long an engine's turn waits for the last one's threads to fall
+// asleep. ONNX Runtime's look out for work for 30 ms after a run, in which they
+// keep a processor busy that the next contestant is to have.
+func rest(threads int) time.Duration {
+	if threads == 1 {
+		return 5 * time.Millisecond
+	}
+	return 50 * time.Millisecond
 }
 
 // agree returns why two engines do not compute the same: nil if they do.

@@ -95,11 +95,14 @@ func run(f flags) error {
 	if f.docs == "" {
 		return nil
 	}
+	if len(r.models) == 0 {
+		return errors.New("-write: the document shows the public models, and there are none")
+	}
 	return write(f.docs, texts, modelChart(r.models))
 }
 
 func measureAll(f flags) (*results, error) {
-	f.config.Runs, f.config.Pause = 3, 5*time.Millisecond
+	f.config.Runs = 3
 	f.threads = 2
 	if f.processorTime {
 		f.threads = 1
