@@ -68,7 +68,7 @@ func (k EventKind) String() string {
 
 // observe tells the observer and the logger, if there are any.
 func (s *Session) observe(e Event) {
-	if s.observer == nil && s.logger == nil {
+	if !s.watched {
 		return
 	}
 	e.Model, e.Replica = s.file, s.replica
@@ -82,7 +82,7 @@ func (s *Session) observe(e Event) {
 
 // refused tells of a request that never got the engine, and returns why.
 func (s *Session) refused(err error) error {
-	if s.observer != nil || s.logger != nil {
+	if s.watched {
 		e := Event{Kind: EventRefused, Err: err}
 		if d := (*DeviceError)(nil); errors.As(err, &d) {
 			e.Request = d.Request

@@ -53,7 +53,8 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 	s := &Session{
 		name: modelName(m), file: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
-		observer: o.observer, logger: o.logger, saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
+		observer: o.observer, logger: o.logger, watched: o.observer != nil || o.logger != nil,
+		saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
 	}
 	if o.replicas > 1 {
 		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)

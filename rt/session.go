@@ -29,6 +29,7 @@ type Session struct {
 	engine    ipu.Engine
 	observer  Observer
 	logger    *slog.Logger // nil if nothing is logged
+	watched   bool         // there is an observer or a logger
 	poplar    bool         // the executable was compiled by Poplar
 	wrapFeeds bool
 	saving    bool // save programs run when the session leaves its device
@@ -237,19 +238,26 @@ func (s *Session) beginRequest(ctx context.Context) error {
 // request runs the main programs for who holds the gate, and counts.
 func (s *Session) request(ctx context.Context) (err error) {
 	number := s.gate.requests() + 1
-	var took time.Duration
-	s.observe(Event{Kind: EventRequestBegun, Request: number})
+	if s.watched {
+		s.observe(Event{Kind: EventRequestBegun, Request: number})
+	}
 	err = ErrPanic // unless runMain returns
-	defer func() {
-		if err != nil {
-			s.count.errors.Add(1)
-		}
-		s.observe(Event{Kind: EventRequestDone, Request: number, Took: took, Err: err})
-	}()
-	if err = s.runMain(ctx, number); err == nil && s.count.times != nil {
+	defer s.answered(number, &err)
+	err = s.runMain(ctx, number)
+	return err
+}
+
+// answered is the end of a request.
+func (s *Session) answered(number uint64, err *error) {
+	var took time.Duration
+	if *err != nil {
+		s.count.errors.Add(1)
+	} else if s.count.times != nil {
 		took = s.count.times.end(number)
 	}
-	return err
+	if s.watched {
+		s.observe(Event{Kind: EventRequestDone, Request: number, Took: took, Err: *err})
+	}
 }
 
 func (s *Session) runMain(ctx context.Context, number uint64) error {
