@@ -10,7 +10,7 @@ import (
 var indexOps = map[string]definition{
 	"GatherElements":  takes("data:any indices:indices").since(11, gatherElements, "axis=0"),
 	"GatherND":        takes("data:any indices:indices").since(11, gatherND, "batch_dims=0"),
-	"Scatter":         takes("data:T=any indices:indices updates:T").since(9, scatterElements, "axis=0 reduction=none").droppedIn(11),
+	"Scatter":         takes("data:T=any indices:indices updates:T").since(9, scatterElements, "axis=0").droppedIn(11),
 	"ScatterElements": takes("data:T=any indices:indices updates:T").since(11, scatterElements, "axis=0 reduction=none"),
 	"ScatterND":       takes("data:T=any indices:indices updates:T").since(11, scatterND, "reduction=none"),
 	"OneHot":          takes("indices:numbers depth:numbers values:any").since(9, oneHotPositive, "axis=-1").since(11, oneHot, "axis=-1"),
@@ -28,7 +28,12 @@ func gatherND(c *call) []*value {
 }
 
 // scatterFn reads attribute reduction, which came with version 16.
-func (c *call) scatterFn() graph.ScatterFn { return graph.ScatterFn(c.str("reduction")) }
+func (c *call) scatterFn() graph.ScatterFn {
+	if !c.has("reduction") {
+		return graph.ScatterNone
+	}
+	return graph.ScatterFn(c.str("reduction"))
+}
 
 func scatterElements(c *call) []*value {
 	x := c.in(0)
