@@ -21,6 +21,7 @@ import (
 	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
 	"github.com/popefgen/popefgen/bench/report"
+	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/measure"
 )
 
@@ -225,8 +226,8 @@ func write(dir string, sections []section, chart *report.Chart) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if err := report.WriteFile(filepath.Join(dir, "performance.svg"), []byte(chart.SVG())); err != nil {
+	if err := atomicfile.WriteBytes(filepath.Join(dir, "performance.svg"), []byte(chart.SVG())); err != nil {
 		return err
 	}
-	return report.WriteFile(path, []byte(doc))
+	return atomicfile.WriteBytes(path, []byte(doc))
 }

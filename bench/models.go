@@ -169,14 +169,16 @@ func refusals(models []*model) string {
 	var b strings.Builder
 	for _, m := range models {
 		if runs := m.runs[0]; len(runs) > mlx && runs[mlx].refused != nil {
-			err := runs[mlx].refused
-			reason, _, _ := strings.Cut(err.Error(), "\n")
-			const most = 160
+			reason, _, _ := strings.Cut(runs[mlx].refused.Error(), "\n")
+			const most = 140
 			if r := []rune(reason); len(r) > most {
 				reason = string(r[:most]) + "…"
 			}
-			fmt.Fprintf(&b, "- %s\n", reason)
+			fmt.Fprintln(&b, reason)
 		}
 	}
-	return b.String()
+	if b.Len() == 0 {
+		return ""
+	}
+	return "```text\n" + b.String() + "```"
 }

@@ -3,8 +3,6 @@ package report
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 )
 
@@ -27,21 +25,4 @@ func Replace(doc, section, text string) (string, error) {
 		return "", fmt.Errorf("section %q: %w: want %s after its beginning", section, ErrMarkers, end)
 	}
 	return doc[:from] + "\n" + strings.TrimSpace(text) + "\n\n" + doc[from+length:], nil
-}
-
-// WriteFile writes a file as a whole or not at all.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".*"+filepath.Ext(path))
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

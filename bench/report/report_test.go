@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -57,19 +55,6 @@ func TestReplace(t *testing.T) {
 	}
 	_, err = Replace(doc, "kernels", "new")
 	require.ErrorContains(t, err, `section "kernels"`)
-}
-
-func TestWriteFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "x.md")
-	require.NoError(t, WriteFile(path, []byte("one")))
-	require.NoError(t, WriteFile(path, []byte("two")))
-	got, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "two", string(got))
-	rest, err := os.ReadDir(filepath.Dir(path))
-	require.NoError(t, err)
-	require.Len(t, rest, 1)
-	require.Error(t, WriteFile(filepath.Join(path, "under a file"), nil))
 }
 
 // TestChart checks that the chart is XML whose bars begin or end at the line
