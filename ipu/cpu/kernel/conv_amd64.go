@@ -296,7 +296,7 @@ func (u *convUnit) byMaps(args *convArgs, maps int, y []float32, at int) {
 	for row := 0; row < rows; row++ {
 		x, y := u.x[row*pitch:], y[at+row*u.out[2]:]
 		if u.pairs() && row+1 < rows {
-			args.x, args.x2, args.split, store.y = &x[0], &x[pitch], cols, &y[0]
+			args.x, args.x2, args.split, args.y, store.y = &x[0], &x[pitch], cols, &y[0], &y[0]
 			run(2 * cols)
 			row++
 			continue
@@ -305,7 +305,7 @@ func (u *convUnit) byMaps(args *convArgs, maps int, y []float32, at int) {
 		pieces := (cols + u.tall - 1) / u.tall
 		for i := range pieces {
 			lo, hi := cols*i/pieces, cols*(i+1)/pieces
-			args.x, store.y = &x[lo], &y[lo]
+			args.x, args.y, store.y = &x[lo], &y[lo], &y[lo]
 			run(hi - lo)
 		}
 	}

@@ -3,21 +3,54 @@
 #include "textflag.h"
 
 // func convMapsAVX2(args *uint8)
-// Requires: AVX, CMOV, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·convMapsAVX2(SB), NOSPLIT, $0-8
-	MOVQ args+0(FP), AX
-	CMPQ 56(AX), $0x02
-	JNE  next1
-	CMPQ 64(AX), $0x00
-	JNE  halves3
-	CMPQ 48(AX), $0x06
-	JNE  next4
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	MOVQ       args+0(FP), AX
+	CMPQ       56(AX), $0x02
+	JNE        next1
+	CMPQ       64(AX), $0x00
+	JNE        halves3
+	CMPQ       48(AX), $0x06
+	JNE        next4
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block5:
 	VXORPS  X0, X0, X0
@@ -63,49 +96,82 @@ loop6:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop6
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum7
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
-	VADDPS       192(AX), Y6, Y6
-	VADDPS       224(AX), Y7, Y7
-	VADDPS       256(AX), Y8, Y8
-	VADDPS       288(AX), Y9, Y9
-	VADDPS       320(AX), Y10, Y10
-	VADDPS       352(AX), Y11, Y11
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
+	VADDPS       256(DI), Y8, Y8
+	VADDPS       288(DI), Y9, Y9
+	VADDPS       320(DI), Y10, Y10
+	VADDPS       352(DI), Y11, Y11
 
 sum7:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	VMOVUPS Y8, 256(AX)
-	VMOVUPS Y9, 288(AX)
-	VMOVUPS Y10, 320(AX)
-	VMOVUPS Y11, 352(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	VMOVUPS Y5, 160(DI)
+	VMOVUPS Y6, 192(DI)
+	VMOVUPS Y7, 224(DI)
+	VMOVUPS Y8, 256(DI)
+	VMOVUPS Y9, 288(DI)
+	VMOVUPS Y10, 320(DI)
+	VMOVUPS Y11, 352(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block5
 	VZEROUPPER
 	RET
 
 next4:
-	CMPQ 48(AX), $0x05
-	JNE  next9
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x05
+	JNE        next9
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block10:
 	VXORPS  X0, X0, X0
@@ -146,45 +212,78 @@ loop11:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop11
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum12
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
-	VADDPS       192(AX), Y6, Y6
-	VADDPS       224(AX), Y7, Y7
-	VADDPS       256(AX), Y8, Y8
-	VADDPS       288(AX), Y9, Y9
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
+	VADDPS       256(DI), Y8, Y8
+	VADDPS       288(DI), Y9, Y9
 
 sum12:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	VMOVUPS Y8, 256(AX)
-	VMOVUPS Y9, 288(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	VMOVUPS Y5, 160(DI)
+	VMOVUPS Y6, 192(DI)
+	VMOVUPS Y7, 224(DI)
+	VMOVUPS Y8, 256(DI)
+	VMOVUPS Y9, 288(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block10
 	VZEROUPPER
 	RET
 
 next9:
-	CMPQ 48(AX), $0x04
-	JNE  next14
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x04
+	JNE        next14
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block15:
 	VXORPS  X0, X0, X0
@@ -220,41 +319,74 @@ loop16:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop16
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum17
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
-	VADDPS       192(AX), Y6, Y6
-	VADDPS       224(AX), Y7, Y7
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
+	VADDPS       192(DI), Y6, Y6
+	VADDPS       224(DI), Y7, Y7
 
 sum17:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	VMOVUPS Y5, 160(DI)
+	VMOVUPS Y6, 192(DI)
+	VMOVUPS Y7, 224(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block15
 	VZEROUPPER
 	RET
 
 next14:
-	CMPQ 48(AX), $0x03
-	JNE  next19
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x03
+	JNE        next19
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block20:
 	VXORPS  X0, X0, X0
@@ -285,37 +417,70 @@ loop21:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop21
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum22
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
 
 sum22:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	VMOVUPS Y5, 160(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block20
 	VZEROUPPER
 	RET
 
 next19:
-	CMPQ 48(AX), $0x02
-	JNE  next24
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x02
+	JNE        next24
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block25:
 	VXORPS  X0, X0, X0
@@ -341,33 +506,66 @@ loop26:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop26
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum27
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
 
 sum27:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block25
 	VZEROUPPER
 	RET
 
 next24:
-	CMPQ 48(AX), $0x01
-	JNE  next29
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x01
+	JNE        next29
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block30:
 	VXORPS  X0, X0, X0
@@ -388,15 +586,15 @@ loop31:
 	ADDQ         $0x00000040, DX
 	DECQ         R8
 	JNZ          loop31
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum32
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
 
 sum32:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block30
 	VZEROUPPER
@@ -404,15 +602,48 @@ sum32:
 
 next29:
 halves3:
-	CMPQ 48(AX), $0x06
-	JNE  next34
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x06
+	JNE        next34
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block35:
 	VXORPS  X0, X0, X0
@@ -458,50 +689,83 @@ loop36:
 	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          loop36
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum37
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
-	VADDPS       192(AX), Y6, Y6
-	VADDPS       224(AX), Y7, Y7
-	VADDPS       256(AX), Y8, Y8
-	VADDPS       288(AX), Y9, Y9
-	VADDPS       320(AX), Y10, Y10
-	VADDPS       352(AX), Y11, Y11
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
+	VADDPS       128(R8), Y4, Y4
+	VADDPS       160(R8), Y5, Y5
+	VADDPS       192(R8), Y6, Y6
+	VADDPS       224(R8), Y7, Y7
+	VADDPS       256(R8), Y8, Y8
+	VADDPS       288(R8), Y9, Y9
+	VADDPS       320(R8), Y10, Y10
+	VADDPS       352(R8), Y11, Y11
 
 sum37:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	VMOVUPS Y8, 256(AX)
-	VMOVUPS Y9, 288(AX)
-	VMOVUPS Y10, 320(AX)
-	VMOVUPS Y11, 352(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	VMOVUPS Y4, 128(R8)
+	VMOVUPS Y5, 160(R8)
+	VMOVUPS Y6, 192(R8)
+	VMOVUPS Y7, 224(R8)
+	VMOVUPS Y8, 256(R8)
+	VMOVUPS Y9, 288(R8)
+	VMOVUPS Y10, 320(R8)
+	VMOVUPS Y11, 352(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block35
 	VZEROUPPER
 	RET
 
 next34:
-	CMPQ 48(AX), $0x04
-	JNE  next39
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x04
+	JNE        next39
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block40:
 	VXORPS  X0, X0, X0
@@ -537,42 +801,75 @@ loop41:
 	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          loop41
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum42
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
-	VADDPS       192(AX), Y6, Y6
-	VADDPS       224(AX), Y7, Y7
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
+	VADDPS       128(R8), Y4, Y4
+	VADDPS       160(R8), Y5, Y5
+	VADDPS       192(R8), Y6, Y6
+	VADDPS       224(R8), Y7, Y7
 
 sum42:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	VMOVUPS Y6, 192(AX)
-	VMOVUPS Y7, 224(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	VMOVUPS Y4, 128(R8)
+	VMOVUPS Y5, 160(R8)
+	VMOVUPS Y6, 192(R8)
+	VMOVUPS Y7, 224(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block40
 	VZEROUPPER
 	RET
 
 next39:
-	CMPQ 48(AX), $0x02
-	JNE  next44
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x02
+	JNE        next44
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block45:
 	VXORPS  X0, X0, X0
@@ -598,19 +895,19 @@ loop46:
 	ADDQ         $0x00000040, BX
 	DECQ         R9
 	JNZ          loop46
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum47
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
 
 sum47:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block45
 	VZEROUPPER
@@ -621,18 +918,35 @@ next44:
 	RET
 
 next1:
-	CMPQ 56(AX), $0x01
-	JNE  next49
-	CMPQ 64(AX), $0x00
-	JNE  halves51
-	CMPQ 48(AX), $0x06
-	JNE  next52
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       56(AX), $0x01
+	JNE        next49
+	CMPQ       64(AX), $0x00
+	JNE        halves51
+	CMPQ       48(AX), $0x06
+	JNE        next52
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block53:
 	VXORPS  X0, X0, X0
@@ -665,37 +979,54 @@ loop54:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop54
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum55
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+	VADDPS       160(DI), Y5, Y5
 
 sum55:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	VMOVUPS Y5, 160(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block53
 	VZEROUPPER
 	RET
 
 next52:
-	CMPQ 48(AX), $0x05
-	JNE  next57
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x05
+	JNE        next57
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block58:
 	VXORPS  X0, X0, X0
@@ -725,35 +1056,52 @@ loop59:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop59
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum60
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
 
 sum60:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block58
 	VZEROUPPER
 	RET
 
 next57:
-	CMPQ 48(AX), $0x04
-	JNE  next62
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x04
+	JNE        next62
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block63:
 	VXORPS  X0, X0, X0
@@ -780,33 +1128,50 @@ loop64:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop64
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum65
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
 
 sum65:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block63
 	VZEROUPPER
 	RET
 
 next62:
-	CMPQ 48(AX), $0x03
-	JNE  next67
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x03
+	JNE        next67
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block68:
 	VXORPS  X0, X0, X0
@@ -830,31 +1195,48 @@ loop69:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop69
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum70
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
 
 sum70:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block68
 	VZEROUPPER
 	RET
 
 next67:
-	CMPQ 48(AX), $0x02
-	JNE  next72
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x02
+	JNE        next72
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block73:
 	VXORPS  X0, X0, X0
@@ -875,29 +1257,46 @@ loop74:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop74
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum75
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
 
 sum75:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block73
 	VZEROUPPER
 	RET
 
 next72:
-	CMPQ 48(AX), $0x01
-	JNE  next77
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), AX
-	XORQ DI, DI
+	CMPQ       48(AX), $0x01
+	JNE        next77
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
 
 block78:
 	VXORPS  X0, X0, X0
@@ -915,13 +1314,13 @@ loop79:
 	ADDQ         $0x00000020, DX
 	DECQ         R8
 	JNZ          loop79
-	TESTQ        DI, DI
+	TESTQ        AX, AX
 	JEQ          sum80
-	VADDPS       (AX), Y0, Y0
+	VADDPS       (DI), Y0, Y0
 
 sum80:
-	VMOVUPS Y0, (AX)
-	INCQ    DI
+	VMOVUPS Y0, (DI)
+	INCQ    AX
 	TESTQ   SI, SI
 	JNE     block78
 	VZEROUPPER
@@ -929,15 +1328,32 @@ sum80:
 
 next77:
 halves51:
-	CMPQ 48(AX), $0x06
-	JNE  next82
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x06
+	JNE        next82
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block83:
 	VXORPS  X0, X0, X0
@@ -970,38 +1386,55 @@ loop84:
 	ADDQ         $0x00000020, BX
 	DECQ         R9
 	JNZ          loop84
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum85
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
-	VADDPS       128(AX), Y4, Y4
-	VADDPS       160(AX), Y5, Y5
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
+	VADDPS       128(R8), Y4, Y4
+	VADDPS       160(R8), Y5, Y5
 
 sum85:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VMOVUPS Y4, 128(AX)
-	VMOVUPS Y5, 160(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	VMOVUPS Y4, 128(R8)
+	VMOVUPS Y5, 160(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block83
 	VZEROUPPER
 	RET
 
 next82:
-	CMPQ 48(AX), $0x04
-	JNE  next87
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x04
+	JNE        next87
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block88:
 	VXORPS  X0, X0, X0
@@ -1028,34 +1461,51 @@ loop89:
 	ADDQ         $0x00000020, BX
 	DECQ         R9
 	JNZ          loop89
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum90
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
-	VADDPS       64(AX), Y2, Y2
-	VADDPS       96(AX), Y3, Y3
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
+	VADDPS       64(R8), Y2, Y2
+	VADDPS       96(R8), Y3, Y3
 
 sum90:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	VMOVUPS Y2, 64(R8)
+	VMOVUPS Y3, 96(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block88
 	VZEROUPPER
 	RET
 
 next87:
-	CMPQ 48(AX), $0x02
-	JNE  next92
-	MOVQ (AX), CX
-	MOVQ 8(AX), DX
-	MOVQ 16(AX), BX
-	MOVQ 24(AX), SI
-	MOVQ 32(AX), DI
-	MOVQ 40(AX), AX
-	XORQ R8, R8
+	CMPQ       48(AX), $0x02
+	JNE        next92
+	MOVQ       (AX), CX
+	MOVQ       8(AX), DX
+	MOVQ       16(AX), BX
+	MOVQ       24(AX), SI
+	MOVQ       32(AX), DI
+	MOVQ       40(AX), R8
+	MOVQ       72(AX), R9
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	ADDQ       AX, R9
+	PREFETCHT0 (R9)
+	XORQ       AX, AX
 
 block93:
 	VXORPS  X0, X0, X0
@@ -1076,15 +1526,15 @@ loop94:
 	ADDQ         $0x00000020, BX
 	DECQ         R9
 	JNZ          loop94
-	TESTQ        R8, R8
+	TESTQ        AX, AX
 	JEQ          sum95
-	VADDPS       (AX), Y0, Y0
-	VADDPS       32(AX), Y1, Y1
+	VADDPS       (R8), Y0, Y0
+	VADDPS       32(R8), Y1, Y1
 
 sum95:
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	INCQ    R8
+	VMOVUPS Y0, (R8)
+	VMOVUPS Y1, 32(R8)
+	INCQ    AX
 	TESTQ   DI, DI
 	JNE     block93
 	VZEROUPPER
@@ -1099,19 +1549,32 @@ next49:
 	RET
 
 // func convPixelsAVX2(args *uint8)
-// Requires: AVX, CMOV, FMA3
+// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·convPixelsAVX2(SB), NOSPLIT, $0-8
-	MOVQ args+0(FP), AX
-	CMPQ 56(AX), $0x02
-	JNE  next97
-	CMPQ 48(AX), $0x06
-	JNE  next98
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	MOVQ       args+0(FP), AX
+	CMPQ       56(AX), $0x02
+	JNE        next97
+	CMPQ       48(AX), $0x06
+	JNE        next98
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block99:
 	VXORPS  X0, X0, X0
@@ -1271,14 +1734,25 @@ more102:
 	RET
 
 next98:
-	CMPQ 48(AX), $0x05
-	JNE  next103
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x05
+	JNE        next103
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block104:
 	VXORPS  X0, X0, X0
@@ -1417,14 +1891,23 @@ more107:
 	RET
 
 next103:
-	CMPQ 48(AX), $0x04
-	JNE  next108
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x04
+	JNE        next108
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block109:
 	VXORPS  X0, X0, X0
@@ -1542,14 +2025,21 @@ more112:
 	RET
 
 next108:
-	CMPQ 48(AX), $0x03
-	JNE  next113
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x03
+	JNE        next113
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block114:
 	VXORPS  X0, X0, X0
@@ -1646,14 +2136,19 @@ more117:
 	RET
 
 next113:
-	CMPQ 48(AX), $0x02
-	JNE  next118
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x02
+	JNE        next118
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block119:
 	VXORPS  X0, X0, X0
@@ -1729,14 +2224,17 @@ more122:
 	RET
 
 next118:
-	CMPQ 48(AX), $0x01
-	JNE  next123
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x01
+	JNE        next123
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block124:
 	VXORPS  X0, X0, X0
@@ -1795,16 +2293,29 @@ next123:
 	RET
 
 next97:
-	CMPQ 56(AX), $0x01
-	JNE  next128
-	CMPQ 48(AX), $0x06
-	JNE  next129
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       56(AX), $0x01
+	JNE        next128
+	CMPQ       48(AX), $0x06
+	JNE        next129
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block130:
 	VXORPS  X0, X0, X0
@@ -1909,14 +2420,25 @@ more133:
 	RET
 
 next129:
-	CMPQ 48(AX), $0x05
-	JNE  next134
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x05
+	JNE        next134
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block135:
 	VXORPS  X0, X0, X0
@@ -2009,14 +2531,23 @@ more138:
 	RET
 
 next134:
-	CMPQ 48(AX), $0x04
-	JNE  next139
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x04
+	JNE        next139
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block140:
 	VXORPS  X0, X0, X0
@@ -2097,14 +2628,21 @@ more143:
 	RET
 
 next139:
-	CMPQ 48(AX), $0x03
-	JNE  next144
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x03
+	JNE        next144
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block145:
 	VXORPS  X0, X0, X0
@@ -2173,14 +2711,19 @@ more148:
 	RET
 
 next144:
-	CMPQ 48(AX), $0x02
-	JNE  next149
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x02
+	JNE        next149
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	ADDQ       R9, R8
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block150:
 	VXORPS  X0, X0, X0
@@ -2237,14 +2780,17 @@ more153:
 	RET
 
 next149:
-	CMPQ 48(AX), $0x01
-	JNE  next154
-	MOVQ (AX), CX
-	MOVQ 16(AX), DX
-	MOVQ 24(AX), BX
-	MOVQ 32(AX), SI
-	MOVQ 40(AX), DI
-	XORQ R8, R8
+	CMPQ       48(AX), $0x01
+	JNE        next154
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), R9
+	PREFETCHT0 (R8)
+	XORQ       R8, R8
 
 block155:
 	VXORPS  X0, X0, X0

@@ -47,6 +47,11 @@ func depthwise3EvenAVX2(args *depthwiseArgs)
 //go:noescape
 func depthwise5EvenAVX2(args *depthwiseArgs)
 
+// beyond is more elements than what vectors reach beyond either end of a row.
+// They are not read, but to find that out takes the processor long if memory
+// that was never used lies there.
+const beyond = 256
+
 // depthwise is a convolution of one channel a group with square windows of
 // three or five elements.
 type depthwise struct {
@@ -70,14 +75,16 @@ func newDepthwise[T float](s convShape) Kernel {
 	_, ok := any(T(0)).(float32)
 	size, stride := s.kernel[2], s.stride[2]
 	switch {
-	case !ok || path == pathGo || s.channels != 1 || s.dilation[1] != 1 || s.dilation[2] != 1:
+	case !ok || path == pathGo || s.channels != 1 || s.maps != 1 || s.dilation[1] != 1 || s.dilation[2] != 1:
 		return nil
 	case s.kernel[0] != 1 || s.in[0] != 1 || s.out[0] != 1:
 		return nil
+	case s.out[1] < size:
+		return nil // much would be added to rows above and below the output
 	case size != s.kernel[1] || size != 3 && size != 5 || stride != s.stride[1] || stride > 2 || s.in[1]*s.in[2] == 0:
 		return nil
 	}
-	d := &depthwise{convShape: s, path: path, zeros: make([]float32, s.in[2])}
+	d := &depthwise{convShape: s, path: path, zeros: make([]float32, s.in[2]+2*beyond)}
 	lanes, most := path.lanes(), path.depthwiseVectors(size, stride)
 	for column := 0; column < s.out[2]; {
 		vectors := min(most, (s.out[2]-column+lanes-1)/lanes)
@@ -104,7 +111,7 @@ func (d *depthwise) strip(column, vectors, lanes int) depthwiseStrip {
 	first := column*stride - d.pad[2]
 	s := depthwiseStrip{column: column, args: depthwiseArgs{
 		low: float32(math.Inf(-1)), high: float32(math.Inf(1)),
-		zeros: &d.zeros[0], height: d.in[1], rows: d.out[1], xRow: 4 * width, yRow: 4 * d.out[2], offset: 4 * first, vectors: vectors,
+		zeros: &d.zeros[beyond], height: d.in[1], rows: d.out[1], xRow: 4 * width, yRow: 4 * d.out[2], offset: 4 * first, vectors: vectors,
 	}}
 	a := &s.args
 	n := 0
@@ -164,24 +171,30 @@ func (d *depthwise) Run(p Pool, in, out [][]byte, _ []byte) error {
 // Do implements [Task].
 func (t *depthwiseTask) Do(part int) {
 	lo, hi := span(t.planes*len(t.strips), t.parts, part, 1)
-	size, area := t.in[1]*t.in[2], t.out[1]*t.out[2]
-	window := t.kernel[1] * t.kernel[2]
-	for i := range t.strips {
-		s := &t.strips[i]
-		args := s.args
-		// Unit number plane·strips + i.
-		for plane := (lo + len(t.strips) - 1 - i) / len(t.strips); plane*len(t.strips)+i < hi; plane++ {
-			image, m := plane/(t.group*t.maps), plane%(t.group*t.maps)
-			x := t.x[(image*t.group+m/t.maps)*size:][:size]
-			y := t.y[plane*area:][:area]
-			w := t.w[m*window:][:window]
-			args.x, args.w, args.y, args.row = &x[0], &w[0], &y[s.column], -t.pad[1]
-			if t.b != nil {
-				args.bias = t.b[m]
-			}
-			t.path.depthwise(&args, window == 9, t.stride[2] == 1)
+	var args depthwiseArgs
+	for i := lo; i < hi; i++ {
+		// A plane of a single strip is little work, even compared with a copy
+		// of the arguments that it shares with the others.
+		s := &t.strips[i%len(t.strips)]
+		if i == lo || len(t.strips) > 1 {
+			args = s.args
 		}
+		t.compute(&args, i/len(t.strips), s.column)
 	}
+}
+
+// compute computes a strip of a plane of the output.
+func (t *depthwiseTask) compute(args *depthwiseArgs, plane, column int) {
+	size, area, window := t.in[1]*t.in[2], t.out[1]*t.out[2], t.kernel[1]*t.kernel[2]
+	image, m := plane/(t.group*t.maps), plane%(t.group*t.maps)
+	x := t.x[(image*t.group+m/t.maps)*size:][:size]
+	y := t.y[plane*area:][:area]
+	w := t.w[m*window:][:window]
+	args.x, args.w, args.y, args.row = &x[0], &w[0], &y[column], -t.pad[1]
+	if t.b != nil {
+		args.bias = t.b[m]
+	}
+	t.path.depthwise(args, window == 9, t.stride[2] == 1)
 }
 
 // depthwise computes a strip.

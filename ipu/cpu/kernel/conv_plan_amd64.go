@@ -172,8 +172,17 @@ func (c *vectorConv) layOut() {
 		n := c.bandBytes(b.width, 1)/bandBytes + 1
 		b.width = min(b.width, roundUp((c.out[2]+n-1)/n, c.columnUnit()))
 	}
-	for b.rows < c.out[1] && c.bandBytes(b.width, b.rows+b.rows) <= bandBytes {
-		b.rows += b.rows
+	// Rows that the windows of neighbouring bands share are copied for each.
+	shared := c.rowsIn(1) - b.step
+	for b.rows < c.out[1] {
+		most := bandBytes
+		if b.rows*b.step < 2*shared {
+			most = mostBandBytes
+		}
+		if c.bandBytes(b.width, 2*b.rows) > most {
+			break
+		}
+		b.rows *= 2
 	}
 	bands := (c.out[1] + b.rows - 1) / b.rows
 	b.rows = roundUp((c.out[1]+bands-1)/bands, c.leastRows())

@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func depthwise3AVX2(args *uint8)
-// Requires: AVX, CMOV
+// Requires: AVX, CMOV, MMX+
 TEXT ·depthwise3AVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   80(AX), $0x02
@@ -17,6 +17,8 @@ TEXT ·depthwise3AVX2(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -39,6 +41,7 @@ loop2:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y0
 	VMASKMOVPS   (R12), Y0, Y0
 	VMOVUPS      176(AX), Y1
@@ -121,6 +124,7 @@ early4:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y4
 	VMASKMOVPS   (R12), Y4, Y4
 	VMOVUPS      176(AX), Y5
@@ -203,6 +207,7 @@ early5:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y8
 	VMASKMOVPS   (R12), Y8, Y8
 	VMOVUPS      176(AX), Y9
@@ -300,6 +305,8 @@ next1:
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R9
+	SHLQ   $0x03, R9
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -494,6 +501,8 @@ TEXT ·depthwise5AVX2(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R9
+	SHLQ   $0x03, R9
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -1042,7 +1051,7 @@ next13:
 	RET
 
 // func depthwise3EvenAVX2(args *uint8)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·depthwise3EvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   80(AX), $0x01
@@ -1056,6 +1065,8 @@ TEXT ·depthwise3EvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -1070,6 +1081,7 @@ loop22:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y1
 	VMASKMOVPS   (R12), Y1, Y1
 	VMOVUPS      176(AX), Y4
@@ -1124,6 +1136,7 @@ early24:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y2
 	VMASKMOVPS   (R12), Y2, Y2
 	VMOVUPS      176(AX), Y3
@@ -1153,6 +1166,7 @@ early24:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y2
 	VMASKMOVPS   (R12), Y2, Y2
 	VMOVUPS      176(AX), Y4
@@ -1207,6 +1221,7 @@ early25:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y1
 	VMASKMOVPS   (R12), Y1, Y1
 	VMOVUPS      176(AX), Y3
@@ -1244,7 +1259,7 @@ next21:
 	RET
 
 // func depthwise5EvenAVX2(args *uint8)
-// Requires: AVX, AVX2, CMOV
+// Requires: AVX, AVX2, CMOV, MMX+
 TEXT ·depthwise5EvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   80(AX), $0x01
@@ -1258,6 +1273,8 @@ TEXT ·depthwise5EvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -1274,6 +1291,7 @@ loop27:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y0
 	VMASKMOVPS   (R12), Y0, Y0
 	VMOVUPS      176(AX), Y1
@@ -1361,6 +1379,7 @@ early29:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y2
 	VMASKMOVPS   (R12), Y2, Y2
 	VMOVUPS      176(AX), Y3
@@ -1421,6 +1440,7 @@ early29:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y2
 	VMASKMOVPS   (R12), Y2, Y2
 	VMOVUPS      176(AX), Y3
@@ -1508,6 +1528,7 @@ early30:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y4
 	VMASKMOVPS   (R12), Y4, Y4
 	VMOVUPS      176(AX), Y5
@@ -1568,6 +1589,7 @@ early30:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y4
 	VMASKMOVPS   (R12), Y4, Y4
 	VMOVUPS      176(AX), Y5
@@ -1655,6 +1677,7 @@ early31:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	VMOVUPS      144(AX), Y0
 	VMASKMOVPS   (R12), Y0, Y0
 	VMOVUPS      176(AX), Y1

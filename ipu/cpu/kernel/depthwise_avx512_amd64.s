@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func depthwise3AVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·depthwise3AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   80(AX), $0x04
@@ -17,6 +17,8 @@ TEXT ·depthwise3AVX512(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -51,6 +53,10 @@ loop2:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z0
 	KMOVW        102(AX), K1
@@ -193,6 +199,10 @@ early4:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z8
 	KMOVW        102(AX), K1
@@ -335,6 +345,10 @@ early5:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z16
 	KMOVW        102(AX), K1
@@ -492,6 +506,8 @@ next1:
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -520,6 +536,9 @@ loop8:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z0
 	KMOVW        102(AX), K1
@@ -632,6 +651,9 @@ early10:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -744,6 +766,9 @@ early11:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z12
 	KMOVW        102(AX), K1
@@ -871,6 +896,8 @@ next7:
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -893,6 +920,8 @@ loop14:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z0
 	KMOVW        102(AX), K1
@@ -975,6 +1004,8 @@ early16:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	KMOVW        102(AX), K1
@@ -1057,6 +1088,8 @@ early17:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z8
 	KMOVW        102(AX), K1
@@ -1154,6 +1187,8 @@ next13:
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -1170,6 +1205,7 @@ loop20:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z0
 	VBROADCASTSS (R13), Z1
@@ -1222,6 +1258,7 @@ early22:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	VBROADCASTSS (R13), Z0
@@ -1274,6 +1311,7 @@ early23:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	VBROADCASTSS (R13), Z2
@@ -1334,7 +1372,7 @@ next19:
 	RET
 
 // func depthwise5AVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·depthwise5AVX512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   80(AX), $0x02
@@ -1348,6 +1386,8 @@ TEXT ·depthwise5AVX512(SB), NOSPLIT, $0-8
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -1378,6 +1418,8 @@ loop26:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z1
 	KMOVW        102(AX), K1
@@ -1548,6 +1590,8 @@ early28:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z5
 	KMOVW        102(AX), K1
@@ -1718,6 +1762,8 @@ early29:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z9
 	KMOVW        102(AX), K1
@@ -1888,6 +1934,8 @@ early30:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z13
 	KMOVW        102(AX), K1
@@ -2058,6 +2106,8 @@ early31:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	KMOVW        102(AX), K1
@@ -2243,6 +2293,8 @@ next25:
 	MOVQ   64(AX), R8
 	MOVQ   32(AX), R11
 	MOVQ   24(AX), R10
+	MOVQ   DI, R14
+	SHLQ   $0x03, R14
 	IMULQ  DI, R11
 	ADDQ   (AX), R11
 	ADDQ   72(AX), R11
@@ -2263,6 +2315,7 @@ loop34:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z0
 	VBROADCASTSS (R13), Z1
@@ -2367,6 +2420,7 @@ early36:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	VBROADCASTSS (R13), Z3
@@ -2471,6 +2525,7 @@ early37:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	VBROADCASTSS (R13), Z5
@@ -2575,6 +2630,7 @@ early38:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	VBROADCASTSS (R13), Z7
@@ -2679,6 +2735,7 @@ early39:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z1
 	VBROADCASTSS (R13), Z8
@@ -2791,7 +2848,7 @@ next33:
 	RET
 
 // func depthwise3EvenAVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	CMPQ    80(AX), $0x02
@@ -2805,6 +2862,8 @@ TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    64(AX), R8
 	MOVQ    32(AX), R11
 	MOVQ    24(AX), R10
+	MOVQ    DI, R14
+	SHLQ    $0x03, R14
 	IMULQ   DI, R11
 	ADDQ    (AX), R11
 	ADDQ    72(AX), R11
@@ -2825,6 +2884,10 @@ loop42:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z8
 	KMOVW        102(AX), K1
@@ -2910,6 +2973,10 @@ early44:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -2956,6 +3023,10 @@ early44:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z8
 	KMOVW        102(AX), K1
@@ -3041,6 +3112,10 @@ early45:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	KMOVW        102(AX), K1
@@ -3102,6 +3177,8 @@ next41:
 	MOVQ    64(AX), R8
 	MOVQ    32(AX), R11
 	MOVQ    24(AX), R10
+	MOVQ    DI, R14
+	SHLQ    $0x03, R14
 	IMULQ   DI, R11
 	ADDQ    (AX), R11
 	ADDQ    72(AX), R11
@@ -3118,6 +3195,8 @@ loop47:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z5
 	KMOVW        102(AX), K1
@@ -3170,6 +3249,8 @@ early49:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	KMOVW        102(AX), K1
@@ -3197,6 +3278,8 @@ early49:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z5
 	KMOVW        102(AX), K1
@@ -3249,6 +3332,8 @@ early50:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z3
 	KMOVW        102(AX), K1
@@ -3350,7 +3435,7 @@ DATA lanes<>+252(SB)/4, $0x0000001f
 GLOBL lanes<>(SB), RODATA|NOPTR, $256
 
 // func depthwise5EvenAVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV
+// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	CMPQ    80(AX), $0x02
@@ -3364,6 +3449,8 @@ TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    64(AX), R8
 	MOVQ    32(AX), R11
 	MOVQ    24(AX), R10
+	MOVQ    DI, R14
+	SHLQ    $0x03, R14
 	IMULQ   DI, R11
 	ADDQ    (AX), R11
 	ADDQ    72(AX), R11
@@ -3388,6 +3475,10 @@ loop52:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	KMOVW        102(AX), K1
@@ -3528,6 +3619,10 @@ early54:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -3627,6 +3722,10 @@ early54:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -3767,6 +3866,10 @@ early55:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z10
 	KMOVW        102(AX), K1
@@ -3866,6 +3969,10 @@ early55:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z10
 	KMOVW        102(AX), K1
@@ -4006,6 +4113,10 @@ early56:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
+	PREFETCHT0   128(R11)(R14*1)
+	PREFETCHT0   192(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	KMOVW        102(AX), K1
@@ -4120,6 +4231,8 @@ next51:
 	MOVQ    64(AX), R8
 	MOVQ    32(AX), R11
 	MOVQ    24(AX), R10
+	MOVQ    DI, R14
+	SHLQ    $0x03, R14
 	IMULQ   DI, R11
 	ADDQ    (AX), R11
 	ADDQ    72(AX), R11
@@ -4138,6 +4251,8 @@ loop58:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	KMOVW        102(AX), K1
@@ -4222,6 +4337,8 @@ early60:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	KMOVW        102(AX), K1
@@ -4279,6 +4396,8 @@ early60:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z4
 	KMOVW        102(AX), K1
@@ -4363,6 +4482,8 @@ early61:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -4420,6 +4541,8 @@ early61:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z6
 	KMOVW        102(AX), K1
@@ -4504,6 +4627,8 @@ early62:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
+	PREFETCHT0   (R11)(R14*1)
+	PREFETCHT0   64(R11)(R14*1)
 	KMOVW        100(AX), K1
 	VMOVUPS.Z    (R12), K1, Z2
 	KMOVW        102(AX), K1

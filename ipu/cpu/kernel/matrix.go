@@ -45,7 +45,7 @@ type product[T number] struct {
 // newProduct chooses how to compute a batch of products whose operands and
 // strides are given.
 func newProduct[T number](t product[T]) Kernel {
-	if t.m > 1 && oneMatrix(t.b.offsets) && t.c.index < 0 && follow(t.a, t.m, t.k) {
+	if len(t.a.offsets) > 1 && oneMatrix(t.b.offsets) && t.c.index < 0 && follow(t.a, t.m, t.k) {
 		t.m *= len(t.a.offsets)
 		t.a.offsets, t.b.offsets = t.a.offsets[:1], t.b.offsets[:1]
 	}

@@ -106,6 +106,7 @@ func (a *asm) convTile(args reg.Register, r, split, v int, maps bool) {
 	a.MOVQ(at(args, convOffsets), offsets)
 	a.MOVQ(at(args, convK), left)
 	a.MOVQ(at(args, convTile), tile)
+	a.convPrefetch(args, r, v, maps)
 	later := a.GP64()
 	a.XORQ(later, later)
 
@@ -188,6 +189,26 @@ func (a *asm) convTile(args reg.Register, r, split, v int, maps bool) {
 	a.Label(more)
 	a.convRowsOut(args, acc)
 	a.ret()
+}
+
+// convPrefetch fetches what is written at the end. Of convMaps, whose result is
+// stored by another function, there is a row for every column.
+func (a *asm) convPrefetch(args reg.Register, r, v int, maps bool) {
+	rows, lines := r, (v*a.bytes()+63)/64
+	if maps {
+		rows, lines = v*a.lanes, 1
+	}
+	y, yRow := a.GP64(), a.GP64()
+	a.MOVQ(at(args, convY), y)
+	a.MOVQ(at(args, convYRow), yRow)
+	for i := range rows {
+		for j := range lines {
+			a.PREFETCHT0(at(y, 64*j))
+		}
+		if i < rows-1 {
+			a.ADDQ(yRow, y)
+		}
+	}
 }
 
 // convRowsOut writes rows of pixels of one output channel each.

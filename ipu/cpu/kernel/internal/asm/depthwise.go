@@ -88,6 +88,9 @@ func (d *depthwise) write() {
 	} {
 		d.MOVQ(at(d.args, l.offset), l.r)
 	}
+	ahead := d.GP64()
+	d.MOVQ(xRow, ahead)
+	d.SHLQ(operand.U8(3), ahead)
 	d.IMULQ(xRow, line)
 	d.ADDQ(at(d.args, depthwiseX), line)
 	d.ADDQ(at(d.args, depthwiseOffset), line)
@@ -117,6 +120,11 @@ func (d *depthwise) write() {
 		d.MOVQ(line, d.x)
 		d.CMPQ(row, height)
 		d.CMOVQCC(zeros, d.x)
+		// Eight rows on, for strips read too little of a row for the processor
+		// to see where they go.
+		for i := range d.vectors * d.stride * d.bytes() / 64 {
+			d.PREFETCHT0(indexed(line, ahead, 1, 64*i))
+		}
 		d.inputRow(func(kx int, x []vec) {
 			for ky := rest; ky < d.size; ky += d.stride {
 				d.addTo((q-ky/d.stride+turn)%turn, ky*d.size+kx, x)
