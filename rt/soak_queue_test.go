@@ -11,12 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 )
 
-// soakQueue is a session on the cpu whose queues any number of goroutines feed,
-// while another one runs it, and a third resets it now and then.
+// soakQueue is a session whose queues any number of goroutines feed, while
+// another one runs it, and a third stops it now and then. Its device fails, too.
 type soakQueue struct {
 	soak    *soak
 	model   *popef.Model
@@ -29,12 +30,14 @@ type soakQueue struct {
 	closing atomic.Bool
 }
 
+const soakQueueDevice = 2
+
 func newSoakQueue(s *soak) *soakQueue {
 	q := &soakQueue{soak: s}
 	var err error
 	q.model, err = popef.LoadBytes("shift.popef", file(s.t, shiftMetadata(), shiftPortable(), nil))
 	require.NoError(s.t, err)
-	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithBackend("cpu"), rt.Concurrent())
+	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.Concurrent(), rt.AutoReset())
 	require.NoError(s.t, err)
 	require.NoError(s.t, q.session.ConnectData("h2d_b", floats(10, 20, 30)))
 	user := rt.InMain(q.session.Contract().Flow, rt.BindUser, rt.SkipBind)
@@ -50,10 +53,14 @@ func newSoakQueue(s *soak) *soakQueue {
 func (q *soakQueue) run() {
 	for !q.closing.Load() {
 		err := q.session.Run(context.Background())
+		var device *ipu.Error
 		switch {
 		case err == nil:
-		case errors.Is(err, rt.ErrStopped):
+		case errors.Is(err, rt.ErrStopped), errors.Is(err, rt.ErrUnbound):
 			runtime.Gosched()
+		case errors.As(err, &device), errors.Is(err, errSoak):
+			q.soak.count[soakQueueFailure].Add(1)
+			q.again()
 		case !errors.Is(err, rt.ErrClosed):
 			q.soak.t.Errorf("queues: run: %v", err)
 			return
@@ -85,7 +92,7 @@ func (q *soakQueue) request(ctx context.Context) {
 		if err := req.check(); err != nil {
 			s.t.Errorf("queues: %v", err)
 		}
-	case errors.Is(err, rt.ErrDisconnected):
+	case errors.Is(err, rt.ErrDisconnected): // by a stop or a failure
 		s.count[soakStopped].Add(1)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		s.count[soakCanceled].Add(1)
@@ -105,16 +112,29 @@ func (q *soakQueue) reset() {
 
 func (q *soakQueue) stop() {
 	s := q.soak
-	s.count[soakQueueReset].Add(1)
-	if err := q.session.Stop(); err != nil {
+	if err := q.session.Stop(); err != nil && !errors.Is(err, rt.ErrStopped) && !errors.Is(err, rt.ErrUnbound) {
 		s.t.Errorf("queues: stop: %v", err)
 	}
+	q.again()
+}
+
+// again makes the queues and the device work again, whatever it takes.
+func (q *soakQueue) again() {
+	s := q.soak
 	q.mu.Lock() // nobody may be between an input and its output
 	err := q.manager.ResetAll()
 	q.mu.Unlock()
-	if err = errors.Join(err, q.session.Reload(context.Background())); err != nil {
-		s.t.Errorf("queues: start again: %v", err)
+	if err != nil {
+		s.t.Errorf("queues: reset: %v", err)
 	}
+	s.count[soakQueueReset].Add(1)
+	for range 100 {
+		s.sys.Repair(soakQueueDevice)
+		if err = q.session.Reload(context.Background()); err == nil {
+			return
+		}
+	}
+	s.t.Errorf("queues: start again: %v", err)
 }
 
 func (q *soakQueue) close() {

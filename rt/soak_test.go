@@ -109,11 +109,12 @@ const (
 	soakStop
 	soakRepair
 	soakQueueReset
+	soakQueueFailure
 	numSoakCounts
 )
 
 var soakNames = [numSoakCounts]string{"run", "submit", "samples", "queue requests", "right", "canceled", "abandoned", "refused", "device errors",
-	"stopped", "injected errors", "weight updates", "hand-overs", "resets", "padded batches", "faults", "stops", "repairs", "queue resets"}
+	"stopped", "injected errors", "weight updates", "hand-overs", "resets", "padded batches", "faults", "stops", "repairs", "queue resets", "queue failures"}
 
 // soaked is one runner.
 type soaked struct {
@@ -133,7 +134,7 @@ var errSoak = errors.New("injected")
 // "guest" shares device 0 with it, and "host" computes on the cpu.
 func newSoak(t *testing.T) *soak {
 	s := &soak{t: t}
-	s.sys = iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 2), Functions: map[string]iputest.Function{"affine": s.affine}})
+	s.sys = iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 3), Functions: map[string]iputest.Function{"affine": s.affine}})
 	script := iputest.Script{
 		Streams: []iputest.Stream{
 			iputest.In("h2d_x", "f32", 2), iputest.Out("anchor_d2h_y", "f32", 2),
@@ -243,7 +244,7 @@ func (s *soak) update() {
 			s.count[soakUpdate].Add(1)
 			continue
 		}
-		(&soaker{soak: s}).excuse(context.Background(), r, err)
+		(&soaker{soak: s}).excuse(context.Background(), r, err, false)
 	}
 }
 
@@ -275,6 +276,7 @@ func (s *soak) weather() {
 					s.stop(r.Replica(i))
 				}
 			}
+			s.queued.stop()
 		case 5:
 			s.stop(session)
 		}
