@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -70,9 +71,10 @@ func TestPublicModels(t *testing.T) {
 			results, err := Run(context.Background(), c, Options{Tolerance: tol, Execute: execute})
 			require.NoError(t, err)
 			for _, r := range results {
-				if name == "mlsd_tiny_320" {
-					// It amplifies rounding: computed in float64, 350 of 102,400
-					// elements are further from the reference than the rule allows.
+				if name == "mlsd_tiny_320" && kernel.Path() == "go" {
+					// It amplifies rounding: computed in another order than the
+					// vectors', and even in float64, some 400 of 102,400 elements are
+					// further from the reference than the rule allows.
 					require.Equal(t, Fail, r.Verdict, "it passes: treat it like the others")
 					require.Less(t, r.Worst, 0.03)
 					continue
