@@ -61,10 +61,13 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer
 
 func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 	commands := []*cli.Command{
-		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, benchCommand, devicesCommand, completionCommand, versionCommand,
+		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, goldenCommand, benchCommand, devicesCommand, completionCommand, versionCommand,
 	}
 	for _, c := range commands {
 		c.OnUsageError = usageError
+		for _, sub := range c.Subcommands {
+			sub.OnUsageError = usageError
+		}
 	}
 	return &cli.App{
 		Name:                 "popefgen",
@@ -111,19 +114,27 @@ func reorder(app *cli.App, args []string) []string {
 	if len(args) == 0 {
 		return args
 	}
-	i := slices.IndexFunc(app.Commands, func(c *cli.Command) bool { return c.HasName(args[0]) })
-	if i < 0 {
+	var command *cli.Command
+	words := 0
+	for commands := app.Commands; words < len(args); words++ {
+		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(args[words]) })
+		if i < 0 {
+			break
+		}
+		command, commands = commands[i], commands[i].Subcommands
+	}
+	if command == nil || len(command.Subcommands) > 0 {
 		return args
 	}
 	takesValue := map[string]bool{}
-	for _, f := range app.Commands[i].Flags {
+	for _, f := range command.Flags {
 		_, isBool := f.(*cli.BoolFlag)
 		for _, n := range f.Names() {
 			takesValue[n] = !isBool
 		}
 	}
-	flags, rest := []string{args[0]}, []string{}
-	for a := args[1:]; len(a) > 0; {
+	flags, rest := slices.Clone(args[:words]), []string{}
+	for a := args[words:]; len(a) > 0; {
 		arg := a[0]
 		a = a[1:]
 		switch {

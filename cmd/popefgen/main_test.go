@@ -2,16 +2,21 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/popef"
 )
 
 func TestMain(m *testing.M) {
@@ -41,7 +46,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase, "feeddata": feedData, "jsonhas": jsonHas, "zeros": zeros,
+			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase, "feeddata": feedData, "jsonhas": jsonHas, "zeros": zeros, "retrain": retrain,
 		},
 	})
 }
@@ -76,6 +81,26 @@ func cut(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b[:n], 0o666))
 }
 
+// retrain MODEL TO writes a PopEF model with other weights.
+func retrain(ts *testscript.TestScript, neg bool, args []string) {
+	data, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	r := popef.NewReader()
+	ts.Check(r.AddBytes(args[0], data))
+	to := slices.Clone(data)
+	for _, b := range r.Blobs() {
+		if b.Kind != popef.TensorBlob || b.Info.DataType != popef.F32 {
+			continue
+		}
+		for w := to[b.PayloadOffset:][:b.PayloadSize]; len(w) >= 4; w = w[4:] {
+			v := math.Float32frombits(binary.LittleEndian.Uint32(w))
+			binary.LittleEndian.PutUint32(w, math.Float32bits(v*1.01))
+		}
+	}
+	ts.Check(r.Close())
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), to, 0o666))
+}
+
 func TestReorder(t *testing.T) {
 	app := newApp(strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	for _, c := range []struct{ in, want string }{
@@ -84,6 +109,9 @@ func TestReorder(t *testing.T) {
 		{"inspect a b --json c", "inspect --json -- a b c"},
 		{"run -- -odd.popef --threads", "run -- -odd.popef --threads"},
 		{"nonsense -x y", "nonsense -x y"},
+		{"golden record m.popef -o d --cases 2", "golden record -o d --cases 2 -- m.popef"},
+		{"golden record", "golden record --"},
+		{"golden nonsense -x y", "golden nonsense -x y"},
 	} {
 		require.Equal(t, c.want, strings.Join(reorder(app, strings.Fields(c.in)), " "))
 	}

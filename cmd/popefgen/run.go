@@ -59,7 +59,7 @@ func runModel(c *cli.Context, path string) error {
 		return err
 	}
 	defer d.close()
-	if err := fillInputs(c, d, files); err != nil {
+	if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
 		return err
 	}
 	if err := d.run(c.Context); err != nil {
@@ -95,8 +95,18 @@ func runModel(c *cli.Context, path string) error {
 	return nil
 }
 
+// randomSeed returns the seed that --random gives for a case, nil if it is not
+// given.
+func randomSeed(c *cli.Context, number int) *uint64 {
+	if !c.IsSet("random") {
+		return nil
+	}
+	seed := c.Uint64("random") + uint64(number)<<32 // every input adds its own number
+	return &seed
+}
+
 // fillInputs gives every input a value from the files or at random.
-func fillInputs(c *cli.Context, d *dynamic, files [][2]string) error {
+func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 	for _, f := range files {
 		p := d.input(f[0])
 		if p == nil {
@@ -118,8 +128,8 @@ func fillInputs(c *cli.Context, d *dynamic, files [][2]string) error {
 		p := &d.inputs[i]
 		switch {
 		case p.given:
-		case c.IsSet("random"):
-			fillRandom(p.anchor.Info.DataType, p.data, c.Uint64("random")+uint64(i))
+		case seed != nil:
+			fillRandom(p.anchor.Info.DataType, p.data, *seed+uint64(i))
 		default:
 			missing = append(missing, fmt.Sprintf("\n  --input %s=FILE  %s", p.anchor.Name, iterated(p.anchor.Info, d.iterations)))
 		}

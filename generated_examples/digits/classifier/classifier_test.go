@@ -6,10 +6,13 @@ package classifier
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -73,6 +76,24 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("h2d_image", rt.Flat[byte](in.Image))
+	memory.Add("anchor_d2h_probabilities", rt.Flat[byte](out.Probabilities))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

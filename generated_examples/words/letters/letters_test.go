@@ -6,10 +6,13 @@ package letters
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -77,6 +80,28 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("h2d_letter", rt.Flat[byte](in.Letter))
+	memory.Add("h2d_hidden", rt.Flat[byte](in.Hidden))
+	memory.Add("h2d_cell", rt.Flat[byte](in.Cell))
+	memory.Add("anchor_d2h_next", rt.Flat[byte](out.Next))
+	memory.Add("anchor_d2h_hidden_out", rt.Flat[byte](out.HiddenOut))
+	memory.Add("anchor_d2h_cell_out", rt.Flat[byte](out.CellOut))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

@@ -6,12 +6,14 @@ package model9namesorso
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -143,6 +145,88 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("h2d_0", rt.Flat[byte](in.Type))
+	memory.Add("h2d_1", rt.Flat[byte](in.Range))
+	memory.Add("h2d_2", rt.Flat[byte](in.Func))
+	memory.Add("h2d_3", rt.Flat[byte](in.Nil))
+	memory.Add("h2d_4", rt.Flat[byte](in.Int))
+	memory.Add("h2d_5", rt.Flat[byte](in.Rt))
+	memory.Add("h2d_6", rt.Flat[byte](in.Context))
+	memory.Add("h2d_7", rt.Flat[byte](in.Init))
+	memory.Add("h2d_8", rt.Flat[byte](in.Inputs2))
+	memory.Add("h2d_9", rt.Flat[byte](in.Outputs2))
+	memory.Add("h2d_10", rt.Flat[byte](in.NewInputs2))
+	memory.Add("h2d_11", rt.Flat[byte](in.Runner2))
+	memory.Add("h2d_12", rt.Flat[byte](in.Open2))
+	memory.Add("h2d_13", rt.Flat[byte](in.ContractHash2))
+	memory.Add("h2d_14", rt.Flat[byte](in.DeviceIterations2))
+	memory.Add("h2d_15", rt.Flat[byte](in.QueueDepth2))
+	memory.Add("h2d_16", rt.Flat[byte](in.Run))
+	memory.Add("h2d_17", rt.Flat[byte](in.Submit))
+	memory.Add("h2d_18", rt.Flat[byte](in.Close))
+	memory.Add("h2d_19", rt.Flat[byte](in.Save))
+	memory.Add("h2d_20", rt.Flat[byte](in.Bind))
+	memory.Add("h2d_21", rt.Flat[byte](in.Check))
+	memory.Add("h2d_22", rt.Flat[byte](in.Core))
+	memory.Add("h2d_23", rt.Flat[byte](in.Queue))
+	memory.Add("h2d_24", rt.Flat[byte](in.Image))
+	memory.Add("h2d_25", rt.Flat[byte](in.Image3))
+	memory.Add("h2d_26", rt.Flat[byte](in.IMAGE))
+	memory.Add("h2d_27", rt.Flat[byte](in.Image1))
+	memory.Add("h2d_28", rt.Flat[byte](in.Image1_2))
+	memory.Add("h2d_29", rt.Flat[byte](in.Image1_3))
+	memory.Add("h2d_30", rt.Flat[byte](in.Image2))
+	memory.Add("h2d_31", rt.Flat[byte](in.ImageFrom2))
+	memory.Add("h2d_32", rt.Flat[byte](in.AnchorImage4))
+	memory.Add("h2d_33", rt.Flat[byte](in.X2dConv))
+	memory.Add("h2d_34", rt.Flat[byte](in.X10_0))
+	memory.Add("h2d_35", rt.Flat[byte](in.X1_00))
+	memory.Add("h2d_36", rt.Flat[byte](in.X画像))
+	memory.Add("h2d_37", rt.Flat[byte](in.Größe))
+	memory.Add("h2d_38", rt.Flat[byte](in.H2d38))
+	memory.Add("h2d_39", rt.Flat[byte](in.H2d39))
+	memory.Add("h2d_40", rt.Flat[byte](in.H2d40))
+	memory.Add("h2d_41", rt.Flat[byte](in.Émoji))
+	memory.Add("h2d_42", rt.Flat[byte](in.ABC))
+	memory.Add("h2d_43", rt.Flat[byte](in.Example2))
+	memory.Add("h2d_44", rt.Flat[byte](in.TestRunAllocatesNothing2))
+	memory.Add("h2d_45", rt.Flat[byte](in.Data))
+	memory.Add("h2d_46", rt.Flat[byte](in.Flat))
+	memory.Add("h2d_47", rt.Flat[byte](in.LoadInputs2))
+	memory.Add("h2d_48", rt.Flat[byte](in.Spec))
+	memory.Add("h2d_49", rt.Flat[byte](in.Model))
+	memory.Add("h2d_50", rt.Flat[byte](in.Err))
+	memory.Add("h2d_51", rt.Flat[byte](in.Ctx))
+	memory.Add("h2d_52", rt.Flat[byte](in.True))
+	memory.Add("h2d_53", rt.Flat[byte](in.In))
+	memory.Add("h2d_54", rt.Flat[byte](in.Out))
+	memory.Add("h2d_55", rt.Flat[byte](in.String))
+	memory.Add("h2d_56", rt.Flat[byte](in.GoEmbedX))
+	memory.Add("h2d_57", rt.Flat[byte](in.X))
+	memory.Add("h2d_58", rt.Flat[byte](in.X3))
+	memory.Add("d2h_0", rt.Flat[byte](out.Image5))
+	memory.Add("d2h_1", rt.Flat[byte](out.X4))
+	memory.Add("d2h_2", rt.Flat[byte](out.Logits))
+	memory.Add("d2h_3", rt.Flat[byte](out.Logits2))
+	memory.Add("d2h_4", rt.Flat[byte](out.Inputs3))
+	memory.Add("d2h_5", rt.Flat[byte](out.Rt))
+	memory.Add("d2h_6", rt.Flat[byte](out.X2))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

@@ -6,12 +6,14 @@ package ranker
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -80,6 +82,25 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("h2d_1", rt.Flat[byte](in.Query))
+	memory.Add("h2d_2", rt.Flat[byte](in.Document))
+	memory.Add("d2h_Gemm:0", rt.Flat[byte](out.Input1))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

@@ -6,12 +6,14 @@ package bert
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -82,6 +84,27 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("infeed_0.0", rt.Flat[byte](in.Infeed0_0))
+	memory.Add("infeed_0.1", rt.Flat[byte](in.Infeed0_1))
+	memory.Add("infeed_0.2", rt.Flat[byte](in.Infeed0_2))
+	memory.Add("outfeed_0.0", rt.Flat[byte](out.Outfeed0_0))
+	memory.Add("outfeed_0.1", rt.Flat[byte](out.Outfeed0_1))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

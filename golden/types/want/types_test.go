@@ -6,12 +6,14 @@ package types
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )
@@ -107,6 +109,52 @@ func requests(t testing.TB) (run, submit func()) {
 		check(ticket.Wait(ctx))
 	}
 	return run, submit
+}
+
+func init() {
+	if flag.Lookup("update") == nil { // other tests of this package may define it
+		flag.Bool("update", false, "store the outputs as goldens")
+	}
+}
+
+// TestGolden compares the outputs with those that popefgen golden record stored in
+// testdata/golden.
+func TestGolden(t *testing.T) {
+	r, in, out := open(t), NewInputs(), NewOutputs()
+	memory := outputs.Memory{}
+	memory.Add("h2d_Bool", rt.Flat[byte](in.InBool))
+	memory.Add("h2d_F8", rt.Flat[byte](in.InF8))
+	memory.Add("h2d_F16", rt.Flat[byte](in.InF16))
+	memory.Add("h2d_F32", rt.Flat[byte](in.InF32))
+	memory.Add("h2d_F64", rt.Flat[byte](in.InF64))
+	memory.Add("h2d_S8", rt.Flat[byte](in.InS8))
+	memory.Add("h2d_U8", rt.Flat[byte](in.InU8))
+	memory.Add("h2d_S16", rt.Flat[byte](in.InS16))
+	memory.Add("h2d_U16", rt.Flat[byte](in.InU16))
+	memory.Add("h2d_S32", rt.Flat[byte](in.InS32))
+	memory.Add("h2d_U32", rt.Flat[byte](in.InU32))
+	memory.Add("h2d_S64", rt.Flat[byte](in.InS64))
+	memory.Add("h2d_U64", rt.Flat[byte](in.InU64))
+	memory.Add("h2d_F8143", rt.Flat[byte](in.InF8143))
+	memory.Add("h2d_F8152", rt.Flat[byte](in.InF8152))
+	memory.Add("d2h_Bool", rt.Flat[byte](out.OutBool))
+	memory.Add("d2h_F8", rt.Flat[byte](out.OutF8))
+	memory.Add("d2h_F16", rt.Flat[byte](out.OutF16))
+	memory.Add("d2h_F32", rt.Flat[byte](out.OutF32))
+	memory.Add("d2h_F64", rt.Flat[byte](out.OutF64))
+	memory.Add("d2h_S8", rt.Flat[byte](out.OutS8))
+	memory.Add("d2h_U8", rt.Flat[byte](out.OutU8))
+	memory.Add("d2h_S16", rt.Flat[byte](out.OutS16))
+	memory.Add("d2h_U16", rt.Flat[byte](out.OutU16))
+	memory.Add("d2h_S32", rt.Flat[byte](out.OutS32))
+	memory.Add("d2h_U32", rt.Flat[byte](out.OutU32))
+	memory.Add("d2h_S64", rt.Flat[byte](out.OutS64))
+	memory.Add("d2h_U64", rt.Flat[byte](out.OutU64))
+	memory.Add("d2h_F8143", rt.Flat[byte](out.OutF8143))
+	memory.Add("d2h_F8152", rt.Flat[byte](out.OutF8152))
+	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
+		return r.Run(ctx, in, out)
+	})
 }
 
 func TestRunAllocatesNothing(t *testing.T) {

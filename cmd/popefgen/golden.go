@@ -1,0 +1,212 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/golden/outputs"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+var goldenCommand = &cli.Command{
+	Name:      "golden",
+	Usage:     "record what a model answers, and compare later",
+	UsageText: "popefgen golden record MODEL -o DIR [flags]\npopefgen golden verify MODEL DIR [flags]",
+	Subcommands: []*cli.Command{
+		{
+			Name:  "record",
+			Usage: "store inputs and the model's outputs",
+			UsageText: "popefgen golden record MODEL.popef|MODEL.onnx -o DIR [--input NAME=FILE… | --random SEED --cases N] [flags]\n\n" +
+				"example: popefgen golden record digits.popef -o testdata/golden --random 1 --cases 20",
+			ArgsUsage: "MODEL -o DIR",
+			Flags: append(append([]cli.Flag{
+				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the goldens; cases are added to those there"},
+				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`: .npy, .pb (ONNX TensorProto) or raw .bin"},
+				&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`, the next one for the next case"},
+				&cli.IntFlag{Name: "cases", Usage: "record `N` cases", Value: 1},
+				&cli.StringFlag{Name: "name", Usage: "`NAME` of the case, or what the names of several begin with", Value: "case"},
+				&cli.StringSliceFlag{Name: "tolerance", Usage: "tolerance of an output, `OUTPUT=SPEC`: exact, or a list of ulp:N, rel:X and abs:X (default: what suits its type)"},
+			}, engineFlags...), modelFlags...),
+			Action: func(c *cli.Context) error { return named("golden record", goldenRecord(c)) },
+		},
+		{
+			Name:  "verify",
+			Usage: "compare the model's outputs with those stored; exit with 1 if they are too far off",
+			UsageText: "popefgen golden verify MODEL.popef|MODEL.onnx DIR [flags]\n\n" +
+				"example: popefgen golden verify digits.popef testdata/golden",
+			ArgsUsage: "MODEL DIR",
+			Flags: append(append([]cli.Flag{
+				&cli.BoolFlag{Name: "update", Usage: "then store the outputs as those expected"},
+				&cli.BoolFlag{Name: "json", Usage: "print JSON"},
+				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input that is not given with every run, `NAME=FILE`"},
+				&cli.Uint64Flag{Name: "random", Usage: "fill such inputs with random values from `SEED`"},
+			}, engineFlags...), modelFlags...),
+			Action: func(c *cli.Context) error { return named("golden verify", goldenVerify(c)) },
+		},
+	},
+	Action: func(c *cli.Context) error {
+		if c.Args().Present() {
+			return fmt.Errorf("golden: there is no command %q: want record or verify", c.Args().First())
+		}
+		return cli.ShowSubcommandHelp(c)
+	},
+}
+
+// named puts a command's name before an error.
+func named(command string, err error) error {
+	if err == nil || errors.Is(err, errNo) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", command, err)
+}
+
+func goldenRecord(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return fmt.Errorf("found %d arguments, want one, the model (usage: popefgen golden record MODEL -o DIR)", c.NArg())
+	}
+	dir, cases := c.String("output"), c.Int("cases")
+	if dir == "" {
+		return errors.New("which folder? (usage: popefgen golden record MODEL -o DIR)")
+	}
+	if cases < 1 {
+		return fmt.Errorf("--cases %d: want at least 1", cases)
+	}
+	if cases > 1 && !c.IsSet("random") {
+		return fmt.Errorf("--cases %d: several cases are random ones: give --random SEED", cases)
+	}
+	files, err := assignments("input", c.StringSlice("input"))
+	if err != nil {
+		return err
+	}
+	return withDynamic(c, c.Args().First(), func(d *dynamic) error {
+		m, err := goldenModel(d)
+		if err != nil {
+			return err
+		}
+		tolerances, err := tolerancesOf(c, m)
+		if err != nil {
+			return err
+		}
+		for i := range cases {
+			if err := fillInputs(d, files, randomSeed(c, i)); err != nil {
+				return err
+			}
+			name := c.String("name")
+			if cases > 1 || !c.IsSet("name") {
+				name = fmt.Sprintf("%s-%03d", name, i)
+			}
+			if err := outputs.Record(c.Context, dir, name, m, tolerances); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintf(c.App.ErrWriter, "%s: recorded %d cases of %d inputs and %d outputs\n", dir, cases, len(m.Inputs), len(m.Outputs))
+		return nil
+	})
+}
+
+func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Tolerance, error) {
+	given, err := assignments("tolerance", c.StringSlice("tolerance"))
+	if err != nil {
+		return nil, err
+	}
+	tolerances := map[string]outputs.Tolerance{}
+	var names []string
+	known := map[string]bool{}
+	for _, p := range m.Outputs {
+		names = append(names, p.Anchor)
+		known[p.Anchor] = true
+	}
+	for _, g := range given {
+		if !known[g[0]] {
+			return nil, fmt.Errorf("--tolerance %s=%s: the model has no output %q%s", g[0], g[1], g[0], gen.DidYouMean(g[0], names))
+		}
+		if tolerances[g[0]], err = outputs.ParseTolerance(g[1]); err != nil {
+			return nil, fmt.Errorf("--tolerance %s: %w", g[0], err)
+		}
+	}
+	return tolerances, nil
+}
+
+func goldenVerify(c *cli.Context) error {
+	if c.NArg() != 2 {
+		return fmt.Errorf("found %d arguments, want two: the model and the folder of the goldens (usage: popefgen golden verify MODEL DIR)", c.NArg())
+	}
+	set, err := outputs.Open(c.Args().Get(1))
+	if err != nil {
+		return err
+	}
+	files, err := assignments("input", c.StringSlice("input"))
+	if err != nil {
+		return err
+	}
+	return withDynamic(c, c.Args().First(), func(d *dynamic) error {
+		m, err := goldenModel(d)
+		if err != nil {
+			return err
+		}
+		// The cases fill the inputs of every run; others are given here.
+		for i := range d.inputs {
+			d.inputs[i].given = d.inputs[i].anchor.Role == contract.RunInput
+		}
+		if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
+			return err
+		}
+		verify := set.Verify
+		if c.Bool("update") {
+			verify = set.Update
+		}
+		r, err := verify(c.Context, m)
+		if err != nil {
+			return err
+		}
+		if c.Bool("json") {
+			e := json.NewEncoder(c.App.Writer)
+			e.SetIndent("", "  ")
+			err = e.Encode(r)
+		} else {
+			_, err = fmt.Fprint(c.App.Writer, r)
+		}
+		if err == nil && !r.OK() && !c.Bool("update") {
+			err = errNo
+		}
+		return err
+	})
+}
+
+// withDynamic opens the model at path, and closes it when do is done.
+func withDynamic(c *cli.Context, path string, do func(*dynamic) error) error {
+	return withModel(c, path, func(m *popef.Model) (err error) {
+		d, err := openDynamic(c.Context, m, c.String("backend"), c.Int("threads"))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, d.close()) }()
+		return do(d)
+	})
+}
+
+// withModel opens the model at path, and closes it when do is done.
+func withModel(c *cli.Context, path string, do func(*popef.Model) error) error {
+	m, err := openModel(c, path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	return do(m)
+}
+
+// goldenModel returns the model that runs over d's memory.
+func goldenModel(d *dynamic) (*outputs.Model, error) {
+	memory := outputs.Memory{}
+	for _, ports := range [][]port{d.inputs, d.outputs} {
+		for _, p := range ports {
+			memory.Add(p.anchor.Handle, p.data)
+		}
+	}
+	return outputs.ModelOf(d.session, memory, d.run)
+}

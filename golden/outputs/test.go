@@ -1,0 +1,45 @@
+package outputs
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"testing"
+
+	"github.com/popefgen/popefgen/rt"
+)
+
+// Test is the body of a generated package's TestGolden: it compares a
+// session's runs over memory with the goldens in dir. Without goldens it skips
+// the test. With the flag -update, which a package's tests define, it stores
+// the outputs instead.
+func Test(t *testing.T, dir string, s *rt.Session, memory Memory, run func(ctx context.Context) error) {
+	t.Helper()
+	set, err := Open(dir)
+	if errors.Is(err, ErrNoGoldens) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ModelOf(s, memory, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := false
+	if f := flag.Lookup("update"); f != nil {
+		update = f.Value.String() == "true"
+	}
+	r, err := set.verify(t.Context(), m, update)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case update:
+		t.Logf("stored in %s; until now:\n%v", dir, r)
+	case r.OK():
+		t.Logf("goldens in %s:\n%v", dir, r)
+	default:
+		t.Errorf("the outputs are not those in %s (-update stores them):\n%v", dir, r)
+	}
+}
