@@ -24,35 +24,38 @@ loop1:
 	VMOVUPS      (CX)(R9*1), Y4
 	VORPS        lanes<>+64(SB), Y2, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+128(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VPSUBD       lanes<>+192(SB), Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+224(SB), Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+288(SB), Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VFMADD213PS  lanes<>+352(SB), Y6, Y12
+	VMOVUPS      lanes<>+384(SB), Y13
+	VFMADD213PS  lanes<>+416(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       lanes<>+192(SB), Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y2, Y5, Y6, Y2
 	VADDPS       Y6, Y5, Y5
@@ -60,35 +63,38 @@ loop1:
 	VMULPS       Y4, Y2, Y2
 	VORPS        lanes<>+64(SB), Y0, Y4
 	VMOVUPS      lanes<>+96(SB), Y5
-	VMAXPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+128(SB), Y5
-	VMINPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+160(SB), Y5
-	VFMADD213PS  lanes<>+192(SB), Y4, Y5
-	VSUBPS       lanes<>+192(SB), Y5, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+224(SB), Y6, Y4
-	VFNMADD231PS lanes<>+256(SB), Y6, Y4
-	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y4, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y4, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
-	VFMADD213PS  lanes<>+448(SB), Y4, Y8
-	VFMADD213PS  lanes<>+448(SB), Y4, Y8
-	VPSUBD       lanes<>+192(SB), Y5, Y5
-	VPSRAD       $0x01, Y5, Y4
-	VPSUBD       Y4, Y5, Y5
-	VPADDD       lanes<>+480(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y8, Y4
+	VMAXPS       Y4, Y5, Y5
+	VMOVUPS      lanes<>+128(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VMOVUPS      lanes<>+160(SB), Y6
+	VFMADD213PS  lanes<>+192(SB), Y5, Y6
+	VSUBPS       lanes<>+192(SB), Y6, Y8
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+224(SB), Y8, Y5
+	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VMULPS       Y5, Y5, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+288(SB), Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VFMADD213PS  lanes<>+352(SB), Y5, Y11
+	VMOVUPS      lanes<>+384(SB), Y12
+	VFMADD213PS  lanes<>+416(SB), Y5, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  lanes<>+448(SB), Y5, Y10
+	VFMADD213PS  lanes<>+448(SB), Y5, Y10
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y4, Y4
+	VBLENDVPS    Y4, Y7, Y10, Y4
+	VPSUBD       lanes<>+192(SB), Y6, Y6
+	VPSRAD       $0x01, Y6, Y5
+	VPSUBD       Y5, Y6, Y6
 	VPADDD       lanes<>+480(SB), Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
+	VPADDD       lanes<>+480(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
 	VMOVUPS      lanes<>+448(SB), Y5
 	VBLENDVPS    Y0, Y4, Y5, Y0
 	VADDPS       Y5, Y4, Y4
@@ -104,56 +110,59 @@ loop1:
 	VFNMADD231PS lanes<>+224(SB), Y6, Y4
 	VFNMADD231PS lanes<>+256(SB), Y6, Y4
 	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y4, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y4, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
+	VMULPS       Y6, Y6, Y8
+	VMOVUPS      lanes<>+288(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y4, Y10
+	VMOVUPS      lanes<>+384(SB), Y11
+	VFMADD213PS  lanes<>+416(SB), Y4, Y11
+	VFMADD213PS  Y11, Y6, Y10
+	VFMADD213PS  Y10, Y8, Y9
 	VMULPS       Y4, Y4, Y6
-	VFMADD213PS  Y4, Y6, Y8
+	VFMADD213PS  Y4, Y6, Y9
 	VPSLLD       $0x17, Y5, Y4
 	VSUBPS       lanes<>+448(SB), Y4, Y5
-	VFMADD213PS  Y5, Y4, Y8
-	VADDPS       lanes<>+544(SB), Y8, Y4
-	VDIVPS       Y4, Y8, Y4
+	VFMADD213PS  Y5, Y4, Y9
+	VADDPS       lanes<>+544(SB), Y9, Y4
+	VDIVPS       Y4, Y9, Y4
 	VANDPS       lanes<>+576(SB), Y4, Y4
 	VANDPS       lanes<>+64(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
 	VFMADD213PS  Y2, Y3, Y0
 	VORPS        lanes<>+64(SB), Y1, Y2
 	VMOVUPS      lanes<>+96(SB), Y3
-	VMAXPS       Y2, Y3, Y2
-	VMOVUPS      lanes<>+128(SB), Y3
-	VMINPS       Y2, Y3, Y2
-	VMOVUPS      lanes<>+160(SB), Y3
-	VFMADD213PS  lanes<>+192(SB), Y2, Y3
-	VSUBPS       lanes<>+192(SB), Y3, Y4
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS lanes<>+224(SB), Y4, Y2
-	VFNMADD231PS lanes<>+256(SB), Y4, Y2
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y4, Y4, Y5
-	VMOVUPS      lanes<>+288(SB), Y6
-	VMOVUPS      lanes<>+320(SB), Y7
-	VFMADD213PS  lanes<>+352(SB), Y2, Y7
-	VMOVUPS      lanes<>+384(SB), Y8
-	VFMADD213PS  lanes<>+416(SB), Y2, Y8
-	VFMADD213PS  Y8, Y4, Y7
-	VFMADD213PS  Y7, Y5, Y6
-	VFMADD213PS  lanes<>+448(SB), Y2, Y6
-	VFMADD213PS  lanes<>+448(SB), Y2, Y6
-	VPSUBD       lanes<>+192(SB), Y3, Y3
-	VPSRAD       $0x01, Y3, Y2
-	VPSUBD       Y2, Y3, Y3
-	VPADDD       lanes<>+480(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y6, Y2
+	VMAXPS       Y2, Y3, Y3
+	VMOVUPS      lanes<>+128(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VMOVUPS      lanes<>+160(SB), Y4
+	VFMADD213PS  lanes<>+192(SB), Y3, Y4
+	VSUBPS       lanes<>+192(SB), Y4, Y5
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS lanes<>+224(SB), Y5, Y3
+	VFNMADD231PS lanes<>+256(SB), Y5, Y3
+	VMULPS       Y3, Y3, Y5
+	VMULPS       Y5, Y5, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y3, Y9
+	VMOVUPS      lanes<>+384(SB), Y10
+	VFMADD213PS  lanes<>+416(SB), Y3, Y10
+	VFMADD213PS  Y10, Y5, Y9
+	VFMADD213PS  Y9, Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y3, Y8
+	VFMADD213PS  lanes<>+448(SB), Y3, Y8
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y2, Y2
+	VBLENDVPS    Y2, Y7, Y8, Y2
+	VPSUBD       lanes<>+192(SB), Y4, Y4
+	VPSRAD       $0x01, Y4, Y3
+	VPSUBD       Y3, Y4, Y4
 	VPADDD       lanes<>+480(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
+	VPADDD       lanes<>+480(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
 	VMOVUPS      lanes<>+448(SB), Y3
 	VBLENDVPS    Y1, Y2, Y3, Y1
 	VADDPS       Y3, Y2, Y2
@@ -171,12 +180,12 @@ loop1:
 	VMULPS       Y2, Y2, Y4
 	VMULPS       Y4, Y4, Y5
 	VMOVUPS      lanes<>+288(SB), Y6
-	VMOVUPS      lanes<>+320(SB), Y7
-	VFMADD213PS  lanes<>+352(SB), Y2, Y7
-	VMOVUPS      lanes<>+384(SB), Y8
-	VFMADD213PS  lanes<>+416(SB), Y2, Y8
-	VFMADD213PS  Y8, Y4, Y7
-	VFMADD213PS  Y7, Y5, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y2, Y8
+	VMOVUPS      lanes<>+384(SB), Y9
+	VFMADD213PS  lanes<>+416(SB), Y2, Y9
+	VFMADD213PS  Y9, Y4, Y8
+	VFMADD213PS  Y8, Y5, Y6
 	VMULPS       Y2, Y2, Y4
 	VFMADD213PS  Y2, Y4, Y6
 	VPSLLD       $0x17, Y3, Y2
@@ -206,72 +215,78 @@ tail2:
 	VMASKMOVPS   (DI)(R9*1), Y0, Y4
 	VMASKMOVPS   (CX)(R9*1), Y0, Y5
 	VORPS        lanes<>+64(SB), Y3, Y6
-	VMOVUPS      lanes<>+96(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+128(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+160(SB), Y7
-	VFMADD213PS  lanes<>+192(SB), Y6, Y7
-	VSUBPS       lanes<>+192(SB), Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y8, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y6, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  lanes<>+448(SB), Y6, Y10
-	VFMADD213PS  lanes<>+448(SB), Y6, Y10
-	VPSUBD       lanes<>+192(SB), Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       lanes<>+480(SB), Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y10, Y6
-	VPADDD       lanes<>+480(SB), Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y6, Y6
-	VMOVUPS      lanes<>+448(SB), Y7
-	VBLENDVPS    Y3, Y6, Y7, Y3
-	VADDPS       Y7, Y6, Y6
+	VMOVUPS      lanes<>+96(SB), Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+128(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VFMADD213PS  lanes<>+192(SB), Y8, Y9
+	VSUBPS       lanes<>+192(SB), Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y10, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+288(SB), Y12
+	VMOVUPS      lanes<>+320(SB), Y13
+	VFMADD213PS  lanes<>+352(SB), Y8, Y13
+	VMOVUPS      lanes<>+384(SB), Y14
+	VFMADD213PS  lanes<>+416(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  lanes<>+448(SB), Y8, Y12
+	VFMADD213PS  lanes<>+448(SB), Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
+	VBLENDVPS    Y6, Y7, Y12, Y6
+	VPSUBD       lanes<>+192(SB), Y9, Y9
+	VPSRAD       $0x01, Y9, Y8
+	VPSUBD       Y8, Y9, Y9
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       lanes<>+480(SB), Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y6, Y6
+	VMOVUPS      lanes<>+448(SB), Y8
+	VBLENDVPS    Y3, Y6, Y8, Y3
+	VADDPS       Y8, Y6, Y6
 	VDIVPS       Y6, Y3, Y3
 	VMULPS       Y5, Y3, Y3
 	VORPS        lanes<>+64(SB), Y1, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+128(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VPSUBD       lanes<>+192(SB), Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+224(SB), Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+288(SB), Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VFMADD213PS  lanes<>+352(SB), Y6, Y12
+	VMOVUPS      lanes<>+384(SB), Y13
+	VFMADD213PS  lanes<>+416(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       lanes<>+192(SB), Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y1, Y5, Y6, Y1
 	VADDPS       Y6, Y5, Y5
@@ -282,61 +297,64 @@ tail2:
 	VMAXPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y7
+	VSUBPS       lanes<>+192(SB), Y6, Y8
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y5, Y5, Y7
-	VFMADD213PS  Y5, Y7, Y9
+	VFNMADD231PS lanes<>+224(SB), Y8, Y5
+	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VMULPS       Y5, Y5, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+288(SB), Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VFMADD213PS  lanes<>+352(SB), Y5, Y11
+	VMOVUPS      lanes<>+384(SB), Y12
+	VFMADD213PS  lanes<>+416(SB), Y5, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y10
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       lanes<>+448(SB), Y5, Y6
-	VFMADD213PS  Y6, Y5, Y9
-	VADDPS       lanes<>+544(SB), Y9, Y5
-	VDIVPS       Y5, Y9, Y5
+	VFMADD213PS  Y6, Y5, Y10
+	VADDPS       lanes<>+544(SB), Y10, Y5
+	VDIVPS       Y5, Y10, Y5
 	VANDPS       lanes<>+576(SB), Y5, Y5
 	VANDPS       lanes<>+64(SB), Y4, Y4
 	VORPS        Y4, Y5, Y4
 	VFMADD213PS  Y3, Y4, Y1
 	VORPS        lanes<>+64(SB), Y2, Y3
 	VMOVUPS      lanes<>+96(SB), Y4
-	VMAXPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+128(SB), Y4
-	VMINPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+160(SB), Y4
-	VFMADD213PS  lanes<>+192(SB), Y3, Y4
-	VSUBPS       lanes<>+192(SB), Y4, Y5
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS lanes<>+224(SB), Y5, Y3
-	VFNMADD231PS lanes<>+256(SB), Y5, Y3
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y7
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y3, Y8
-	VMOVUPS      lanes<>+384(SB), Y9
-	VFMADD213PS  lanes<>+416(SB), Y3, Y9
-	VFMADD213PS  Y9, Y5, Y8
-	VFMADD213PS  Y8, Y6, Y7
-	VFMADD213PS  lanes<>+448(SB), Y3, Y7
-	VFMADD213PS  lanes<>+448(SB), Y3, Y7
-	VPSUBD       lanes<>+192(SB), Y4, Y4
-	VPSRAD       $0x01, Y4, Y3
-	VPSUBD       Y3, Y4, Y4
-	VPADDD       lanes<>+480(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y7, Y3
+	VMAXPS       Y3, Y4, Y4
+	VMOVUPS      lanes<>+128(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VMOVUPS      lanes<>+160(SB), Y5
+	VFMADD213PS  lanes<>+192(SB), Y4, Y5
+	VSUBPS       lanes<>+192(SB), Y5, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS lanes<>+224(SB), Y6, Y4
+	VFNMADD231PS lanes<>+256(SB), Y6, Y4
+	VMULPS       Y4, Y4, Y6
+	VMULPS       Y6, Y6, Y8
+	VMOVUPS      lanes<>+288(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y4, Y10
+	VMOVUPS      lanes<>+384(SB), Y11
+	VFMADD213PS  lanes<>+416(SB), Y4, Y11
+	VFMADD213PS  Y11, Y6, Y10
+	VFMADD213PS  Y10, Y8, Y9
+	VFMADD213PS  lanes<>+448(SB), Y4, Y9
+	VFMADD213PS  lanes<>+448(SB), Y4, Y9
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y3, Y3
+	VBLENDVPS    Y3, Y7, Y9, Y3
+	VPSUBD       lanes<>+192(SB), Y5, Y5
+	VPSRAD       $0x01, Y5, Y4
+	VPSUBD       Y4, Y5, Y5
 	VPADDD       lanes<>+480(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
+	VPADDD       lanes<>+480(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
 	VMOVUPS      lanes<>+448(SB), Y4
 	VBLENDVPS    Y2, Y3, Y4, Y2
 	VADDPS       Y4, Y3, Y3
@@ -551,35 +569,38 @@ loop4:
 	VMOVUPS      (DX)(SI*1), Y4
 	VORPS        lanes<>+64(SB), Y3, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+128(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VFMADD213PS  Y1, Y5, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VPSUBD       Y1, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y2, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  Y1, Y6, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+224(SB), Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+288(SB), Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VFMADD213PS  lanes<>+352(SB), Y6, Y12
+	VMOVUPS      lanes<>+384(SB), Y13
+	VFMADD213PS  lanes<>+416(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y0, Y6, Y11
+	VFMADD213PS  Y0, Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       Y2, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      Y0, Y6
 	VBLENDVPS    Y3, Y5, Y6, Y3
 	VADDPS       Y6, Y5, Y5
@@ -599,36 +620,39 @@ tail5:
 	VMASKMOVPS   (CX)(SI*1), Y3, Y4
 	VMASKMOVPS   (DX)(SI*1), Y3, Y5
 	VORPS        lanes<>+64(SB), Y4, Y6
-	VMOVUPS      lanes<>+96(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+128(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+160(SB), Y7
-	VFMADD213PS  Y1, Y6, Y7
-	VSUBPS       Y1, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y8, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y6, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y0, Y6, Y10
-	VFMADD213PS  Y0, Y6, Y10
-	VPSUBD       Y1, Y7, Y6
-	VPSRAD       $0x01, Y6, Y1
-	VPSUBD       Y1, Y6, Y6
+	VMOVUPS      lanes<>+96(SB), Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+128(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VFMADD213PS  Y1, Y8, Y9
+	VSUBPS       Y1, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y10, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+288(SB), Y12
+	VMOVUPS      lanes<>+320(SB), Y13
+	VFMADD213PS  lanes<>+352(SB), Y8, Y13
+	VMOVUPS      lanes<>+384(SB), Y14
+	VFMADD213PS  lanes<>+416(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
+	VBLENDVPS    Y6, Y7, Y12, Y6
+	VPSUBD       Y1, Y9, Y7
+	VPSRAD       $0x01, Y7, Y1
+	VPSUBD       Y1, Y7, Y7
 	VPADDD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y10, Y1
-	VPADDD       Y2, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y1, Y1
+	VMULPS       Y1, Y6, Y1
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y1, Y1
 	VMOVUPS      Y0, Y0
 	VBLENDVPS    Y4, Y1, Y0, Y2
 	VADDPS       Y0, Y1, Y0
@@ -660,35 +684,38 @@ loop7:
 	VMOVUPS      (BX)(DI*1), Y4
 	VORPS        lanes<>+64(SB), Y2, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+128(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y1, Y5, Y9
-	VFMADD213PS  Y1, Y5, Y9
-	VPSUBD       Y0, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VSUBPS       Y0, Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+224(SB), Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+288(SB), Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VFMADD213PS  lanes<>+352(SB), Y6, Y12
+	VMOVUPS      lanes<>+384(SB), Y13
+	VFMADD213PS  lanes<>+416(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y1, Y6, Y11
+	VFMADD213PS  Y1, Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       Y0, Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      Y1, Y6
 	VBLENDVPS    Y2, Y5, Y6, Y2
 	VADDPS       Y6, Y5, Y5
@@ -699,26 +726,26 @@ loop7:
 	VMAXPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y7
+	VSUBPS       Y0, Y6, Y8
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y5, Y5, Y7
-	VFMADD213PS  Y5, Y7, Y9
+	VFNMADD231PS lanes<>+224(SB), Y8, Y5
+	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VMULPS       Y5, Y5, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+288(SB), Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VFMADD213PS  lanes<>+352(SB), Y5, Y11
+	VMOVUPS      lanes<>+384(SB), Y12
+	VFMADD213PS  lanes<>+416(SB), Y5, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y10
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       Y1, Y5, Y6
-	VFMADD213PS  Y6, Y5, Y9
-	VADDPS       lanes<>+544(SB), Y9, Y5
-	VDIVPS       Y5, Y9, Y5
+	VFMADD213PS  Y6, Y5, Y10
+	VADDPS       lanes<>+544(SB), Y10, Y5
+	VDIVPS       Y5, Y10, Y5
 	VANDPS       lanes<>+576(SB), Y5, Y5
 	VANDPS       lanes<>+64(SB), Y3, Y3
 	VORPS        Y3, Y5, Y3
@@ -739,36 +766,39 @@ tail8:
 	VMASKMOVPS   (DX)(DI*1), Y2, Y4
 	VMASKMOVPS   (BX)(DI*1), Y2, Y5
 	VORPS        lanes<>+64(SB), Y3, Y6
-	VMOVUPS      lanes<>+96(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+128(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+160(SB), Y7
-	VFMADD213PS  Y0, Y6, Y7
-	VSUBPS       Y0, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y8, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y6, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VPSUBD       Y0, Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       lanes<>+480(SB), Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y10, Y6
+	VMOVUPS      lanes<>+96(SB), Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+128(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VFMADD213PS  Y0, Y8, Y9
+	VSUBPS       Y0, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y10, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+288(SB), Y12
+	VMOVUPS      lanes<>+320(SB), Y13
+	VFMADD213PS  lanes<>+352(SB), Y8, Y13
+	VMOVUPS      lanes<>+384(SB), Y14
+	VFMADD213PS  lanes<>+416(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y1, Y8, Y12
+	VFMADD213PS  Y1, Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
+	VBLENDVPS    Y6, Y7, Y12, Y6
+	VPSUBD       Y0, Y9, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
 	VMOVUPS      Y1, Y7
 	VBLENDVPS    Y3, Y6, Y7, Y3
 	VADDPS       Y7, Y6, Y6
@@ -832,35 +862,38 @@ loop10:
 	VMOVUPS      (DI)(R9*1), Y4
 	VORPS        lanes<>+64(SB), Y1, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+128(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y7, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y5, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VFMADD213PS  lanes<>+448(SB), Y5, Y9
-	VPSUBD       lanes<>+192(SB), Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+224(SB), Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+288(SB), Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VFMADD213PS  lanes<>+352(SB), Y6, Y12
+	VMOVUPS      lanes<>+384(SB), Y13
+	VFMADD213PS  lanes<>+416(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VFMADD213PS  lanes<>+448(SB), Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       lanes<>+192(SB), Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y1, Y5, Y6, Y1
 	VADDPS       Y6, Y5, Y5
@@ -878,54 +911,57 @@ loop10:
 	VFNMADD231PS lanes<>+256(SB), Y5, Y2
 	VMULPS       Y2, Y2, Y5
 	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y7
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y2, Y8
-	VMOVUPS      lanes<>+384(SB), Y9
-	VFMADD213PS  lanes<>+416(SB), Y2, Y9
-	VFMADD213PS  Y9, Y5, Y8
-	VFMADD213PS  Y8, Y6, Y7
+	VMOVUPS      lanes<>+288(SB), Y8
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y2, Y9
+	VMOVUPS      lanes<>+384(SB), Y10
+	VFMADD213PS  lanes<>+416(SB), Y2, Y10
+	VFMADD213PS  Y10, Y5, Y9
+	VFMADD213PS  Y9, Y6, Y8
 	VMULPS       Y2, Y2, Y5
-	VFMADD213PS  Y2, Y5, Y7
+	VFMADD213PS  Y2, Y5, Y8
 	VPSLLD       $0x17, Y3, Y2
 	VSUBPS       lanes<>+448(SB), Y2, Y3
-	VFMADD213PS  Y3, Y2, Y7
-	VADDPS       lanes<>+544(SB), Y7, Y2
-	VDIVPS       Y2, Y7, Y2
+	VFMADD213PS  Y3, Y2, Y8
+	VADDPS       lanes<>+544(SB), Y8, Y2
+	VDIVPS       Y2, Y8, Y2
 	VANDPS       lanes<>+576(SB), Y2, Y2
 	VANDPS       lanes<>+64(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
 	VORPS        lanes<>+64(SB), Y0, Y2
 	VMOVUPS      lanes<>+96(SB), Y3
-	VMAXPS       Y2, Y3, Y2
-	VMOVUPS      lanes<>+128(SB), Y3
-	VMINPS       Y2, Y3, Y2
-	VMOVUPS      lanes<>+160(SB), Y3
-	VFMADD213PS  lanes<>+192(SB), Y2, Y3
-	VSUBPS       lanes<>+192(SB), Y3, Y5
-	VMOVAPS      Y2, Y2
-	VFNMADD231PS lanes<>+224(SB), Y5, Y2
-	VFNMADD231PS lanes<>+256(SB), Y5, Y2
-	VMULPS       Y2, Y2, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y7
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y2, Y8
-	VMOVUPS      lanes<>+384(SB), Y9
-	VFMADD213PS  lanes<>+416(SB), Y2, Y9
-	VFMADD213PS  Y9, Y5, Y8
-	VFMADD213PS  Y8, Y6, Y7
-	VFMADD213PS  lanes<>+448(SB), Y2, Y7
-	VFMADD213PS  lanes<>+448(SB), Y2, Y7
-	VPSUBD       lanes<>+192(SB), Y3, Y3
-	VPSRAD       $0x01, Y3, Y2
-	VPSUBD       Y2, Y3, Y3
-	VPADDD       lanes<>+480(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y7, Y2
+	VMAXPS       Y2, Y3, Y3
+	VMOVUPS      lanes<>+128(SB), Y5
+	VMINPS       Y3, Y5, Y3
+	VMOVUPS      lanes<>+160(SB), Y5
+	VFMADD213PS  lanes<>+192(SB), Y3, Y5
+	VSUBPS       lanes<>+192(SB), Y5, Y6
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS lanes<>+224(SB), Y6, Y3
+	VFNMADD231PS lanes<>+256(SB), Y6, Y3
+	VMULPS       Y3, Y3, Y6
+	VMULPS       Y6, Y6, Y8
+	VMOVUPS      lanes<>+288(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y3, Y10
+	VMOVUPS      lanes<>+384(SB), Y11
+	VFMADD213PS  lanes<>+416(SB), Y3, Y11
+	VFMADD213PS  Y11, Y6, Y10
+	VFMADD213PS  Y10, Y8, Y9
+	VFMADD213PS  lanes<>+448(SB), Y3, Y9
+	VFMADD213PS  lanes<>+448(SB), Y3, Y9
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y2, Y2
+	VBLENDVPS    Y2, Y7, Y9, Y2
+	VPSUBD       lanes<>+192(SB), Y5, Y5
+	VPSRAD       $0x01, Y5, Y3
+	VPSUBD       Y3, Y5, Y5
 	VPADDD       lanes<>+480(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
+	VPADDD       lanes<>+480(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y2, Y2
 	VMOVUPS      lanes<>+448(SB), Y3
 	VBLENDVPS    Y0, Y2, Y3, Y0
 	VADDPS       Y3, Y2, Y2
@@ -949,39 +985,42 @@ tail11:
 	VMASKMOVPS   (SI)(R9*1), Y0, Y4
 	VMASKMOVPS   (DI)(R9*1), Y0, Y5
 	VORPS        lanes<>+64(SB), Y2, Y6
-	VMOVUPS      lanes<>+96(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+128(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+160(SB), Y7
-	VFMADD213PS  lanes<>+192(SB), Y6, Y7
-	VSUBPS       lanes<>+192(SB), Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y8, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y6, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  lanes<>+448(SB), Y6, Y10
-	VFMADD213PS  lanes<>+448(SB), Y6, Y10
-	VPSUBD       lanes<>+192(SB), Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       lanes<>+480(SB), Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y10, Y6
-	VPADDD       lanes<>+480(SB), Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y6, Y6
-	VMOVUPS      lanes<>+448(SB), Y7
-	VBLENDVPS    Y2, Y6, Y7, Y2
-	VADDPS       Y7, Y6, Y6
+	VMOVUPS      lanes<>+96(SB), Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+128(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+160(SB), Y9
+	VFMADD213PS  lanes<>+192(SB), Y8, Y9
+	VSUBPS       lanes<>+192(SB), Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y10, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+288(SB), Y12
+	VMOVUPS      lanes<>+320(SB), Y13
+	VFMADD213PS  lanes<>+352(SB), Y8, Y13
+	VMOVUPS      lanes<>+384(SB), Y14
+	VFMADD213PS  lanes<>+416(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  lanes<>+448(SB), Y8, Y12
+	VFMADD213PS  lanes<>+448(SB), Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
+	VBLENDVPS    Y6, Y7, Y12, Y6
+	VPSUBD       lanes<>+192(SB), Y9, Y9
+	VPSRAD       $0x01, Y9, Y8
+	VPSUBD       Y8, Y9, Y9
+	VPADDD       lanes<>+480(SB), Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       lanes<>+480(SB), Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y6, Y6
+	VMOVUPS      lanes<>+448(SB), Y8
+	VBLENDVPS    Y2, Y6, Y8, Y2
+	VADDPS       Y8, Y6, Y6
 	VDIVPS       Y6, Y2, Y2
 	VFMADD213PS  Y3, Y4, Y2
 	VORPS        lanes<>+64(SB), Y2, Y3
@@ -995,55 +1034,58 @@ tail11:
 	VFNMADD231PS lanes<>+224(SB), Y6, Y3
 	VFNMADD231PS lanes<>+256(SB), Y6, Y3
 	VMULPS       Y3, Y3, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y3, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y3, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
+	VMULPS       Y6, Y6, Y8
+	VMOVUPS      lanes<>+288(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y3, Y10
+	VMOVUPS      lanes<>+384(SB), Y11
+	VFMADD213PS  lanes<>+416(SB), Y3, Y11
+	VFMADD213PS  Y11, Y6, Y10
+	VFMADD213PS  Y10, Y8, Y9
 	VMULPS       Y3, Y3, Y6
-	VFMADD213PS  Y3, Y6, Y8
+	VFMADD213PS  Y3, Y6, Y9
 	VPSLLD       $0x17, Y4, Y3
 	VSUBPS       lanes<>+448(SB), Y3, Y4
-	VFMADD213PS  Y4, Y3, Y8
-	VADDPS       lanes<>+544(SB), Y8, Y3
-	VDIVPS       Y3, Y8, Y3
+	VFMADD213PS  Y4, Y3, Y9
+	VADDPS       lanes<>+544(SB), Y9, Y3
+	VDIVPS       Y3, Y9, Y3
 	VANDPS       lanes<>+576(SB), Y3, Y3
 	VANDPS       lanes<>+64(SB), Y2, Y2
 	VORPS        Y2, Y3, Y2
 	VORPS        lanes<>+64(SB), Y1, Y3
 	VMOVUPS      lanes<>+96(SB), Y4
-	VMAXPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+128(SB), Y4
-	VMINPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+160(SB), Y4
-	VFMADD213PS  lanes<>+192(SB), Y3, Y4
-	VSUBPS       lanes<>+192(SB), Y4, Y6
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS lanes<>+224(SB), Y6, Y3
-	VFNMADD231PS lanes<>+256(SB), Y6, Y3
-	VMULPS       Y3, Y3, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y3, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y3, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
-	VFMADD213PS  lanes<>+448(SB), Y3, Y8
-	VFMADD213PS  lanes<>+448(SB), Y3, Y8
-	VPSUBD       lanes<>+192(SB), Y4, Y4
-	VPSRAD       $0x01, Y4, Y3
-	VPSUBD       Y3, Y4, Y4
-	VPADDD       lanes<>+480(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y8, Y3
+	VMAXPS       Y3, Y4, Y4
+	VMOVUPS      lanes<>+128(SB), Y6
+	VMINPS       Y4, Y6, Y4
+	VMOVUPS      lanes<>+160(SB), Y6
+	VFMADD213PS  lanes<>+192(SB), Y4, Y6
+	VSUBPS       lanes<>+192(SB), Y6, Y8
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS lanes<>+224(SB), Y8, Y4
+	VFNMADD231PS lanes<>+256(SB), Y8, Y4
+	VMULPS       Y4, Y4, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+288(SB), Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VFMADD213PS  lanes<>+352(SB), Y4, Y11
+	VMOVUPS      lanes<>+384(SB), Y12
+	VFMADD213PS  lanes<>+416(SB), Y4, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  lanes<>+448(SB), Y4, Y10
+	VFMADD213PS  lanes<>+448(SB), Y4, Y10
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, lanes<>+96(SB), Y3, Y3
+	VBLENDVPS    Y3, Y7, Y10, Y3
+	VPSUBD       lanes<>+192(SB), Y6, Y6
+	VPSRAD       $0x01, Y6, Y4
+	VPSUBD       Y4, Y6, Y6
 	VPADDD       lanes<>+480(SB), Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
+	VPADDD       lanes<>+480(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y3, Y3
 	VMOVUPS      lanes<>+448(SB), Y4
 	VBLENDVPS    Y1, Y3, Y4, Y1
 	VADDPS       Y4, Y3, Y3

@@ -3,7 +3,7 @@
 #include "textflag.h"
 
 // func sumAVX512(x *float32, n int) float32
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, AVX512VL, BMI2, SSE
 TEXT ·sumAVX512(SB), NOSPLIT, $0-20
 	MOVQ   x+0(FP), AX
 	MOVQ   n+8(FP), CX
@@ -60,7 +60,7 @@ done4:
 	VADDPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y6
 	VADDPS        Z6, Z0, Z0
-	VEXTRACTF128  $0x01, Y0, X7
+	VEXTRACTF32X4 $0x01, Y0, X7
 	VADDPS        Z7, Z0, Z0
 	VPERMILPS     $0x4e, X0, X7
 	VADDPS        Z7, Z0, Z0
@@ -71,7 +71,7 @@ done4:
 	RET
 
 // func squaresAVX512(x *float32, n int, mean float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512F, AVX512VL, BMI2, SSE
 TEXT ·squaresAVX512(SB), NOSPLIT, $0-28
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
@@ -141,7 +141,7 @@ done9:
 	VADDPS        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y7
 	VADDPS        Z7, Z0, Z0
-	VEXTRACTF128  $0x01, Y0, X8
+	VEXTRACTF32X4 $0x01, Y0, X8
 	VADDPS        Z8, Z0, Z0
 	VPERMILPS     $0x4e, X0, X8
 	VADDPS        Z8, Z0, Z0
@@ -152,7 +152,7 @@ done9:
 	RET
 
 // func mostAVX512(x *float32, n int) float32
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, SSE
 TEXT ·mostAVX512(SB), NOSPLIT, $0-20
 	MOVQ    x+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -228,9 +228,9 @@ done14:
 	VRANGEPS      $0x05, Z0, Z13, Z0
 	VEXTRACTF64X4 $0x01, Z4, Y13
 	VORPS         Z13, Z4, Z1
-	VEXTRACTF128  $0x01, Y0, X14
+	VEXTRACTF32X4 $0x01, Y0, X14
 	VRANGEPS      $0x05, Z0, Z14, Z0
-	VEXTRACTF128  $0x01, Y1, X14
+	VEXTRACTF32X4 $0x01, Y1, X14
 	VORPS         Z14, Z1, Z1
 	VPERMILPS     $0x4e, X0, X14
 	VRANGEPS      $0x05, Z0, Z14, Z0
@@ -328,7 +328,7 @@ DATA lanes<>+316(SB)/4, $0x7f800000
 GLOBL lanes<>(SB), RODATA|NOPTR, $320
 
 // func leastAVX512(x *float32, n int) float32
-// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, SSE
 TEXT ·leastAVX512(SB), NOSPLIT, $0-20
 	MOVQ    x+0(FP), AX
 	MOVQ    n+8(FP), CX
@@ -404,9 +404,9 @@ done19:
 	VRANGEPS      $0x04, Z0, Z13, Z0
 	VEXTRACTF64X4 $0x01, Z4, Y13
 	VORPS         Z13, Z4, Z1
-	VEXTRACTF128  $0x01, Y0, X14
+	VEXTRACTF32X4 $0x01, Y0, X14
 	VRANGEPS      $0x04, Z0, Z14, Z0
-	VEXTRACTF128  $0x01, Y1, X14
+	VEXTRACTF32X4 $0x01, Y1, X14
 	VORPS         Z14, Z1, Z1
 	VPERMILPS     $0x4e, X0, X14
 	VRANGEPS      $0x04, Z0, Z14, Z0
@@ -480,7 +480,7 @@ done24:
 	VADDPD        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y6
 	VADDPD        Z6, Z0, Z0
-	VEXTRACTF128  $0x01, Y0, X7
+	VEXTRACTF32X4 $0x01, Y0, X7
 	VADDPD        Z7, Z0, Z0
 	VPERMILPS     $0x4e, X0, X7
 	VADDPD        Z7, Z0, Z0
@@ -553,7 +553,7 @@ done29:
 	VADDPD        Z1, Z0, Z0
 	VEXTRACTF64X4 $0x01, Z0, Y6
 	VADDPD        Z6, Z0, Z0
-	VEXTRACTF128  $0x01, Y0, X7
+	VEXTRACTF32X4 $0x01, Y0, X7
 	VADDPD        Z7, Z0, Z0
 	VPERMILPS     $0x4e, X0, X7
 	VADDPD        Z7, Z0, Z0

@@ -18,36 +18,39 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-24
 
 loop1:
 	VMOVUPS      (CX)(BX*1), Y4
-	VMOVUPS      lanes<>+192(SB), Y5
-	VMAXPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+224(SB), Y5
-	VMINPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+256(SB), Y5
-	VFMADD213PS  Y0, Y4, Y5
-	VSUBPS       Y0, Y5, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+288(SB), Y6, Y4
-	VFNMADD231PS lanes<>+320(SB), Y6, Y4
-	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      Y3, Y8
-	VMOVUPS      lanes<>+352(SB), Y9
-	VFMADD213PS  lanes<>+384(SB), Y4, Y9
-	VMOVUPS      lanes<>+416(SB), Y10
-	VFMADD213PS  lanes<>+448(SB), Y4, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
-	VFMADD213PS  Y2, Y4, Y8
-	VFMADD213PS  Y2, Y4, Y8
-	VPSUBD       Y0, Y5, Y5
-	VPSRAD       $0x01, Y5, Y4
-	VPSUBD       Y4, Y5, Y5
-	VPADDD       Y1, Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y8, Y4
+	VMOVUPS      Y3, Y5
+	VMAXPS       Y4, Y5, Y5
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y5, Y7, Y5
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y0, Y5, Y7
+	VSUBPS       Y0, Y7, Y8
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VFNMADD231PS lanes<>+288(SB), Y8, Y5
+	VMULPS       Y5, Y5, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VMOVUPS      lanes<>+352(SB), Y11
+	VFMADD213PS  lanes<>+384(SB), Y5, Y11
+	VMOVUPS      lanes<>+416(SB), Y12
+	VFMADD213PS  lanes<>+448(SB), Y5, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  Y2, Y5, Y10
+	VFMADD213PS  Y2, Y5, Y10
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, Y3, Y4, Y4
+	VBLENDVPS    Y4, Y6, Y10, Y4
+	VPSUBD       Y0, Y7, Y7
+	VPSRAD       $0x01, Y7, Y5
+	VPSUBD       Y5, Y7, Y7
 	VPADDD       Y1, Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
+	VPADDD       Y1, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y4, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
 	SUBQ         $0x08, DX
@@ -60,36 +63,39 @@ tail2:
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      Y3, Y3
-	VMOVUPS      lanes<>+352(SB), Y9
-	VFMADD213PS  lanes<>+384(SB), Y5, Y9
-	VMOVUPS      lanes<>+416(SB), Y10
-	VFMADD213PS  lanes<>+448(SB), Y5, Y10
-	VFMADD213PS  Y10, Y7, Y9
-	VFMADD213PS  Y9, Y8, Y3
-	VFMADD213PS  Y2, Y5, Y3
-	VFMADD213PS  Y2, Y5, Y3
-	VPSUBD       Y0, Y6, Y2
-	VPSRAD       $0x01, Y2, Y0
-	VPSUBD       Y0, Y2, Y2
+	VMOVUPS      Y3, Y7
+	VMAXPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y0, Y7, Y8
+	VSUBPS       Y0, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y2, Y7, Y11
+	VFMADD213PS  Y2, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, Y3, Y5, Y2
+	VBLENDVPS    Y2, Y6, Y11, Y2
+	VPSUBD       Y0, Y8, Y3
+	VPSRAD       $0x01, Y3, Y0
+	VPSUBD       Y0, Y3, Y3
 	VPADDD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y3, Y0
-	VPADDD       Y1, Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y0, Y0
+	VMULPS       Y0, Y2, Y0
+	VPADDD       Y1, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
 done3:
@@ -136,54 +142,54 @@ DATA lanes<>+144(SB)/4, $0x3f800000
 DATA lanes<>+148(SB)/4, $0x3f800000
 DATA lanes<>+152(SB)/4, $0x3f800000
 DATA lanes<>+156(SB)/4, $0x3f800000
-DATA lanes<>+160(SB)/4, $0x3ab511b0
-DATA lanes<>+164(SB)/4, $0x3ab511b0
-DATA lanes<>+168(SB)/4, $0x3ab511b0
-DATA lanes<>+172(SB)/4, $0x3ab511b0
-DATA lanes<>+176(SB)/4, $0x3ab511b0
-DATA lanes<>+180(SB)/4, $0x3ab511b0
-DATA lanes<>+184(SB)/4, $0x3ab511b0
-DATA lanes<>+188(SB)/4, $0x3ab511b0
-DATA lanes<>+192(SB)/4, $0xc2d00000
-DATA lanes<>+196(SB)/4, $0xc2d00000
-DATA lanes<>+200(SB)/4, $0xc2d00000
-DATA lanes<>+204(SB)/4, $0xc2d00000
-DATA lanes<>+208(SB)/4, $0xc2d00000
-DATA lanes<>+212(SB)/4, $0xc2d00000
-DATA lanes<>+216(SB)/4, $0xc2d00000
-DATA lanes<>+220(SB)/4, $0xc2d00000
-DATA lanes<>+224(SB)/4, $0x42b20000
-DATA lanes<>+228(SB)/4, $0x42b20000
-DATA lanes<>+232(SB)/4, $0x42b20000
-DATA lanes<>+236(SB)/4, $0x42b20000
-DATA lanes<>+240(SB)/4, $0x42b20000
-DATA lanes<>+244(SB)/4, $0x42b20000
-DATA lanes<>+248(SB)/4, $0x42b20000
-DATA lanes<>+252(SB)/4, $0x42b20000
-DATA lanes<>+256(SB)/4, $0x3fb8aa3b
-DATA lanes<>+260(SB)/4, $0x3fb8aa3b
-DATA lanes<>+264(SB)/4, $0x3fb8aa3b
-DATA lanes<>+268(SB)/4, $0x3fb8aa3b
-DATA lanes<>+272(SB)/4, $0x3fb8aa3b
-DATA lanes<>+276(SB)/4, $0x3fb8aa3b
-DATA lanes<>+280(SB)/4, $0x3fb8aa3b
-DATA lanes<>+284(SB)/4, $0x3fb8aa3b
-DATA lanes<>+288(SB)/4, $0x3f317218
-DATA lanes<>+292(SB)/4, $0x3f317218
-DATA lanes<>+296(SB)/4, $0x3f317218
-DATA lanes<>+300(SB)/4, $0x3f317218
-DATA lanes<>+304(SB)/4, $0x3f317218
-DATA lanes<>+308(SB)/4, $0x3f317218
-DATA lanes<>+312(SB)/4, $0x3f317218
-DATA lanes<>+316(SB)/4, $0x3f317218
-DATA lanes<>+320(SB)/4, $0xb102e308
-DATA lanes<>+324(SB)/4, $0xb102e308
-DATA lanes<>+328(SB)/4, $0xb102e308
-DATA lanes<>+332(SB)/4, $0xb102e308
-DATA lanes<>+336(SB)/4, $0xb102e308
-DATA lanes<>+340(SB)/4, $0xb102e308
-DATA lanes<>+344(SB)/4, $0xb102e308
-DATA lanes<>+348(SB)/4, $0xb102e308
+DATA lanes<>+160(SB)/4, $0xc2d00000
+DATA lanes<>+164(SB)/4, $0xc2d00000
+DATA lanes<>+168(SB)/4, $0xc2d00000
+DATA lanes<>+172(SB)/4, $0xc2d00000
+DATA lanes<>+176(SB)/4, $0xc2d00000
+DATA lanes<>+180(SB)/4, $0xc2d00000
+DATA lanes<>+184(SB)/4, $0xc2d00000
+DATA lanes<>+188(SB)/4, $0xc2d00000
+DATA lanes<>+192(SB)/4, $0x42b20000
+DATA lanes<>+196(SB)/4, $0x42b20000
+DATA lanes<>+200(SB)/4, $0x42b20000
+DATA lanes<>+204(SB)/4, $0x42b20000
+DATA lanes<>+208(SB)/4, $0x42b20000
+DATA lanes<>+212(SB)/4, $0x42b20000
+DATA lanes<>+216(SB)/4, $0x42b20000
+DATA lanes<>+220(SB)/4, $0x42b20000
+DATA lanes<>+224(SB)/4, $0x3fb8aa3b
+DATA lanes<>+228(SB)/4, $0x3fb8aa3b
+DATA lanes<>+232(SB)/4, $0x3fb8aa3b
+DATA lanes<>+236(SB)/4, $0x3fb8aa3b
+DATA lanes<>+240(SB)/4, $0x3fb8aa3b
+DATA lanes<>+244(SB)/4, $0x3fb8aa3b
+DATA lanes<>+248(SB)/4, $0x3fb8aa3b
+DATA lanes<>+252(SB)/4, $0x3fb8aa3b
+DATA lanes<>+256(SB)/4, $0x3f317218
+DATA lanes<>+260(SB)/4, $0x3f317218
+DATA lanes<>+264(SB)/4, $0x3f317218
+DATA lanes<>+268(SB)/4, $0x3f317218
+DATA lanes<>+272(SB)/4, $0x3f317218
+DATA lanes<>+276(SB)/4, $0x3f317218
+DATA lanes<>+280(SB)/4, $0x3f317218
+DATA lanes<>+284(SB)/4, $0x3f317218
+DATA lanes<>+288(SB)/4, $0xb102e308
+DATA lanes<>+292(SB)/4, $0xb102e308
+DATA lanes<>+296(SB)/4, $0xb102e308
+DATA lanes<>+300(SB)/4, $0xb102e308
+DATA lanes<>+304(SB)/4, $0xb102e308
+DATA lanes<>+308(SB)/4, $0xb102e308
+DATA lanes<>+312(SB)/4, $0xb102e308
+DATA lanes<>+316(SB)/4, $0xb102e308
+DATA lanes<>+320(SB)/4, $0x3ab511b0
+DATA lanes<>+324(SB)/4, $0x3ab511b0
+DATA lanes<>+328(SB)/4, $0x3ab511b0
+DATA lanes<>+332(SB)/4, $0x3ab511b0
+DATA lanes<>+336(SB)/4, $0x3ab511b0
+DATA lanes<>+340(SB)/4, $0x3ab511b0
+DATA lanes<>+344(SB)/4, $0x3ab511b0
+DATA lanes<>+348(SB)/4, $0x3ab511b0
 DATA lanes<>+352(SB)/4, $0x3c091d16
 DATA lanes<>+356(SB)/4, $0x3c091d16
 DATA lanes<>+360(SB)/4, $0x3c091d16
@@ -719,36 +725,39 @@ TEXT ·sigmoidAVX2(SB), NOSPLIT, $0-24
 loop7:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y1, Y5, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      Y3, Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VPSUBD       Y1, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y2, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
+	VMOVUPS      Y3, Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y6, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VFNMADD231PS lanes<>+288(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y6, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y0, Y6, Y11
+	VFMADD213PS  Y0, Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       Y2, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMOVUPS      Y0, Y6
 	VBLENDVPS    Y4, Y5, Y6, Y4
 	VADDPS       Y6, Y5, Y5
@@ -766,28 +775,31 @@ tail8:
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
-	VFMADD213PS  Y1, Y6, Y7
-	VSUBPS       Y1, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      Y3, Y3
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y6, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VFMADD213PS  Y11, Y8, Y10
-	VFMADD213PS  Y10, Y9, Y3
-	VFMADD213PS  Y0, Y6, Y3
-	VFMADD213PS  Y0, Y6, Y3
-	VPSUBD       Y1, Y7, Y6
+	VMOVUPS      Y3, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y1, Y8, Y9
+	VSUBPS       Y1, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VFNMADD231PS lanes<>+288(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y6, Y3
+	VBLENDVPS    Y3, Y7, Y12, Y3
+	VPSUBD       Y1, Y9, Y6
 	VPSRAD       $0x01, Y6, Y1
 	VPSUBD       Y1, Y6, Y6
 	VPADDD       Y2, Y1, Y1
@@ -814,7 +826,7 @@ TEXT ·tanhAVX2(SB), NOSPLIT, $0-24
 	MOVQ    n+16(FP), DX
 	VMOVUPS lanes<>+64(SB), Y0
 	VMOVUPS lanes<>+1120(SB), Y1
-	VMOVUPS lanes<>+160(SB), Y2
+	VMOVUPS lanes<>+320(SB), Y2
 	VMOVUPS lanes<>+352(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
@@ -826,12 +838,12 @@ loop10:
 	VADDPS       Y5, Y5, Y5
 	VMOVUPS      lanes<>+1152(SB), Y6
 	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
+	VMOVUPS      lanes<>+224(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
 	VSUBPS       Y0, Y6, Y7
 	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
 	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
 	VMULPS       Y5, Y5, Y7
 	VMULPS       Y7, Y7, Y8
 	VMOVUPS      Y2, Y9
@@ -867,12 +879,12 @@ tail11:
 	VADDPS       Y6, Y6, Y6
 	VMOVUPS      lanes<>+1152(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
+	VMOVUPS      lanes<>+224(SB), Y7
 	VFMADD213PS  Y0, Y6, Y7
 	VSUBPS       Y0, Y7, Y0
 	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y0, Y6
 	VFNMADD231PS lanes<>+288(SB), Y0, Y6
-	VFNMADD231PS lanes<>+320(SB), Y0, Y6
 	VMULPS       Y6, Y6, Y0
 	VMULPS       Y0, Y0, Y8
 	VMOVUPS      Y2, Y2
@@ -934,15 +946,15 @@ loop13:
 	VFMADD213PS  Y11, Y7, Y10
 	VFMADD213PS  Y10, Y8, Y9
 	VMULPS       Y5, Y9, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
+	VMOVUPS      lanes<>+224(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
 	VSUBPS       Y0, Y6, Y7
 	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
 	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
 	VMULPS       Y5, Y5, Y7
 	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y9
 	VMOVUPS      lanes<>+352(SB), Y10
 	VFMADD213PS  lanes<>+384(SB), Y5, Y10
 	VMOVUPS      lanes<>+416(SB), Y11
@@ -989,15 +1001,15 @@ tail14:
 	VFMADD213PS  Y3, Y8, Y10
 	VFMADD213PS  Y10, Y9, Y2
 	VMULPS       Y6, Y2, Y2
-	VMOVUPS      lanes<>+256(SB), Y3
+	VMOVUPS      lanes<>+224(SB), Y3
 	VFMADD213PS  Y0, Y2, Y3
 	VSUBPS       Y0, Y3, Y0
 	VMOVAPS      Y2, Y2
+	VFNMADD231PS lanes<>+256(SB), Y0, Y2
 	VFNMADD231PS lanes<>+288(SB), Y0, Y2
-	VFNMADD231PS lanes<>+320(SB), Y0, Y2
 	VMULPS       Y2, Y2, Y0
 	VMULPS       Y0, Y0, Y6
-	VMOVUPS      lanes<>+160(SB), Y7
+	VMOVUPS      lanes<>+320(SB), Y7
 	VMOVUPS      lanes<>+352(SB), Y8
 	VFMADD213PS  lanes<>+384(SB), Y2, Y8
 	VMOVUPS      lanes<>+416(SB), Y9
@@ -1035,36 +1047,39 @@ TEXT ·softplusAVX2(SB), NOSPLIT, $0-24
 loop16:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y8
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+288(SB), Y8, Y5
-	VFNMADD231PS lanes<>+320(SB), Y8, Y5
-	VMULPS       Y5, Y5, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      Y3, Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y5, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y5, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y2, Y5, Y10
-	VFMADD213PS  Y2, Y5, Y10
-	VPSUBD       Y0, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y1, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y10, Y5
+	VMOVUPS      Y3, Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y6, Y8, Y6
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VSUBPS       Y0, Y8, Y9
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VFNMADD231PS lanes<>+288(SB), Y9, Y6
+	VMULPS       Y6, Y6, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y6, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y6, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y2, Y6, Y11
+	VFMADD213PS  Y2, Y6, Y11
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y5, Y5
+	VBLENDVPS    Y5, Y7, Y11, Y5
+	VPSUBD       Y0, Y8, Y8
+	VPSRAD       $0x01, Y8, Y6
+	VPSUBD       Y6, Y8, Y8
 	VPADDD       Y1, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
+	VPADDD       Y1, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VADDPS       lanes<>+1184(SB), Y5, Y6
 	VDIVPS       Y6, Y5, Y5
 	VMULPS       Y5, Y5, Y6
@@ -1093,36 +1108,39 @@ tail17:
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMAXPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+224(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+256(SB), Y8
-	VFMADD213PS  Y0, Y6, Y8
-	VSUBPS       Y0, Y8, Y9
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y9, Y6
-	VFNMADD231PS lanes<>+320(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      Y3, Y3
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y9, Y11
-	VFMADD213PS  Y11, Y10, Y3
-	VFMADD213PS  Y2, Y6, Y3
-	VFMADD213PS  Y2, Y6, Y3
-	VPSUBD       Y0, Y8, Y2
-	VPSRAD       $0x01, Y2, Y0
-	VPSUBD       Y0, Y2, Y2
+	VMOVUPS      Y3, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y0, Y8, Y9
+	VSUBPS       Y0, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VFNMADD231PS lanes<>+288(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y2, Y8, Y12
+	VFMADD213PS  Y2, Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y6, Y2
+	VBLENDVPS    Y2, Y7, Y12, Y2
+	VPSUBD       Y0, Y9, Y3
+	VPSRAD       $0x01, Y3, Y0
+	VPSUBD       Y0, Y3, Y3
 	VPADDD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y3, Y0
-	VPADDD       Y1, Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y0, Y0
+	VMULPS       Y0, Y2, Y0
+	VPADDD       Y1, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
 	VADDPS       lanes<>+1184(SB), Y0, Y1
 	VDIVPS       Y1, Y0, Y0
 	VMULPS       Y0, Y0, Y1
@@ -1162,40 +1180,43 @@ loop19:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMOVUPS      lanes<>+1696(SB), Y5
 	VMINPS       Y4, Y5, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y2, Y5, Y9
-	VFMADD213PS  Y2, Y5, Y9
-	VPSUBD       Y0, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y1, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
-	VPADDD       Y1, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y5, Y5
-	VADDPS       Y3, Y5, Y6
-	VMULPS       Y6, Y5, Y5
-	VADDPS       Y3, Y5, Y6
-	VDIVPS       Y6, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y0, Y7, Y8
+	VSUBPS       Y0, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y2, Y7, Y11
+	VFMADD213PS  Y2, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y6, Y11, Y5
+	VPSUBD       Y0, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       Y1, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       Y1, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
+	VADDPS       Y3, Y5, Y7
+	VMULPS       Y7, Y5, Y5
+	VADDPS       Y3, Y5, Y7
+	VDIVPS       Y7, Y5, Y5
 	VMULPS       Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
@@ -1209,38 +1230,41 @@ tail20:
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VMOVUPS      lanes<>+1696(SB), Y6
-	VMINPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
-	VFMADD213PS  Y0, Y6, Y7
-	VSUBPS       Y0, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+160(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y2, Y6, Y10
-	VFMADD213PS  Y2, Y6, Y10
-	VPSUBD       Y0, Y7, Y2
-	VPSRAD       $0x01, Y2, Y0
-	VPSUBD       Y0, Y2, Y2
+	VMOVUPS      lanes<>+1696(SB), Y7
+	VMINPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+160(SB), Y8
+	VMAXPS       Y7, Y8, Y8
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y0, Y8, Y9
+	VSUBPS       Y0, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VFNMADD231PS lanes<>+288(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y2, Y8, Y12
+	VFMADD213PS  Y2, Y8, Y12
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y7, Y2
+	VBLENDVPS    Y2, Y6, Y12, Y2
+	VPSUBD       Y0, Y9, Y6
+	VPSRAD       $0x01, Y6, Y0
+	VPSUBD       Y0, Y6, Y6
 	VPADDD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y10, Y0
-	VPADDD       Y1, Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y0, Y0
+	VMULPS       Y0, Y2, Y0
+	VPADDD       Y1, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y0, Y0
 	VADDPS       Y3, Y0, Y1
 	VMULPS       Y1, Y0, Y0
 	VADDPS       Y3, Y0, Y1
@@ -1261,7 +1285,7 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+128(SB), Y0
 	VMOVUPS lanes<>+64(SB), Y1
 	VMOVUPS lanes<>+96(SB), Y2
-	VMOVUPS lanes<>+1248(SB), Y3
+	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
 	JL      tail23
@@ -1270,59 +1294,62 @@ loop22:
 	VMOVUPS      (CX)(BX*1), Y4
 	VANDPS       lanes<>+1216(SB), Y4, Y5
 	VMULPS       lanes<>+1728(SB), Y5, Y5
-	VMOVUPS      lanes<>+1312(SB), Y6
-	VMINPS       Y5, Y6, Y6
-	VMULPS       Y6, Y6, Y7
+	VMOVUPS      lanes<>+1312(SB), Y7
+	VMINPS       Y5, Y7, Y7
 	VMULPS       Y7, Y7, Y8
 	VMULPS       Y8, Y8, Y9
-	VMOVUPS      Y3, Y10
-	VMOVUPS      lanes<>+1344(SB), Y11
-	VFMADD213PS  lanes<>+1376(SB), Y6, Y11
-	VMOVUPS      lanes<>+1408(SB), Y12
-	VFMADD213PS  lanes<>+1280(SB), Y6, Y12
-	VFMADD213PS  Y12, Y7, Y11
-	VMOVUPS      lanes<>+1440(SB), Y12
-	VFMADD213PS  lanes<>+1472(SB), Y6, Y12
-	VMOVUPS      lanes<>+1504(SB), Y13
-	VFMADD213PS  lanes<>+1536(SB), Y6, Y13
-	VFMADD213PS  Y13, Y7, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VMULPS       Y5, Y10, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y1, Y5, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VFNMADD231PS lanes<>+320(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VFMADD213PS  Y0, Y5, Y9
-	VPSUBD       Y1, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y2, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
-	VPADDD       Y2, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y5, Y5
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+1248(SB), Y11
+	VMOVUPS      lanes<>+1344(SB), Y12
+	VFMADD213PS  lanes<>+1376(SB), Y7, Y12
+	VMOVUPS      lanes<>+1408(SB), Y13
+	VFMADD213PS  lanes<>+1280(SB), Y7, Y13
+	VFMADD213PS  Y13, Y8, Y12
+	VMOVUPS      lanes<>+1440(SB), Y13
+	VFMADD213PS  lanes<>+1472(SB), Y7, Y13
+	VMOVUPS      lanes<>+1504(SB), Y14
+	VFMADD213PS  lanes<>+1536(SB), Y7, Y14
+	VFMADD213PS  Y14, Y8, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VMULPS       Y5, Y11, Y5
+	VMOVUPS      Y3, Y7
+	VMAXPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y0, Y7, Y11
+	VFMADD213PS  Y0, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, Y3, Y5, Y5
+	VBLENDVPS    Y5, Y6, Y11, Y5
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VMULPS       lanes<>+960(SB), Y5, Y5
-	VMOVUPS      Y0, Y6
-	VSUBPS       Y5, Y6, Y6
-	VBLENDVPS    Y4, Y5, Y6, Y5
+	VMOVUPS      Y0, Y7
+	VSUBPS       Y5, Y7, Y7
+	VBLENDVPS    Y4, Y5, Y7, Y5
 	VMULPS       Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
@@ -1336,57 +1363,60 @@ tail23:
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VANDPS       lanes<>+1216(SB), Y5, Y6
-	VMULPS       lanes<>+1728(SB), Y6, Y6
-	VMOVUPS      lanes<>+1312(SB), Y7
-	VMINPS       Y6, Y7, Y7
-	VMULPS       Y7, Y7, Y8
+	VANDPS       lanes<>+1216(SB), Y5, Y7
+	VMULPS       lanes<>+1728(SB), Y7, Y7
+	VMOVUPS      lanes<>+1312(SB), Y8
+	VMINPS       Y7, Y8, Y8
 	VMULPS       Y8, Y8, Y9
 	VMULPS       Y9, Y9, Y10
-	VMOVUPS      Y3, Y3
-	VMOVUPS      lanes<>+1344(SB), Y11
-	VFMADD213PS  lanes<>+1376(SB), Y7, Y11
-	VMOVUPS      lanes<>+1408(SB), Y12
-	VFMADD213PS  lanes<>+1280(SB), Y7, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VMOVUPS      lanes<>+1440(SB), Y12
-	VFMADD213PS  lanes<>+1472(SB), Y7, Y12
-	VMOVUPS      lanes<>+1504(SB), Y13
-	VFMADD213PS  lanes<>+1536(SB), Y7, Y13
-	VFMADD213PS  Y13, Y8, Y12
-	VFMADD213PS  Y12, Y9, Y11
-	VFMADD213PS  Y11, Y10, Y3
-	VMULPS       Y6, Y3, Y3
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMAXPS       Y3, Y6, Y3
-	VMOVUPS      lanes<>+224(SB), Y6
-	VMINPS       Y3, Y6, Y3
-	VMOVUPS      lanes<>+256(SB), Y6
-	VFMADD213PS  Y1, Y3, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS lanes<>+288(SB), Y7, Y3
-	VFNMADD231PS lanes<>+320(SB), Y7, Y3
-	VMULPS       Y3, Y3, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y3, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y3, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y0, Y3, Y9
-	VFMADD213PS  Y0, Y3, Y9
-	VPSUBD       Y1, Y6, Y3
-	VPSRAD       $0x01, Y3, Y1
-	VPSUBD       Y1, Y3, Y3
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+1248(SB), Y12
+	VMOVUPS      lanes<>+1344(SB), Y13
+	VFMADD213PS  lanes<>+1376(SB), Y8, Y13
+	VMOVUPS      lanes<>+1408(SB), Y14
+	VFMADD213PS  lanes<>+1280(SB), Y8, Y14
+	VFMADD213PS  Y14, Y9, Y13
+	VMOVUPS      lanes<>+1440(SB), Y14
+	VFMADD213PS  lanes<>+1472(SB), Y8, Y14
+	VMOVUPS      lanes<>+1504(SB), Y15
+	VFMADD213PS  lanes<>+1536(SB), Y8, Y15
+	VFMADD213PS  Y15, Y9, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VMULPS       Y7, Y12, Y7
+	VMOVUPS      Y3, Y8
+	VMAXPS       Y7, Y8, Y8
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y1, Y8, Y9
+	VSUBPS       Y1, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VFNMADD231PS lanes<>+288(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, Y3, Y7, Y3
+	VBLENDVPS    Y3, Y6, Y12, Y3
+	VPSUBD       Y1, Y9, Y6
+	VPSRAD       $0x01, Y6, Y1
+	VPSUBD       Y1, Y6, Y6
 	VPADDD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y9, Y1
-	VPADDD       Y2, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y1, Y1
+	VMULPS       Y1, Y3, Y1
+	VPADDD       Y2, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y1, Y1
 	VMULPS       lanes<>+960(SB), Y1, Y1
 	VMOVUPS      Y0, Y0
 	VSUBPS       Y1, Y0, Y0
@@ -1419,39 +1449,42 @@ loop25:
 	VFMADD213PS  lanes<>+1792(SB), Y6, Y5
 	VMULPS       Y4, Y5, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
-	VFMADD213PS  Y1, Y6, Y7
-	VSUBPS       Y1, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      Y3, Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y0, Y6, Y10
-	VFMADD213PS  Y0, Y6, Y10
-	VPSUBD       Y1, Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       Y2, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y10, Y6
-	VPADDD       Y2, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y6, Y6
-	VMOVUPS      Y0, Y7
-	VBLENDVPS    Y5, Y6, Y7, Y5
-	VADDPS       Y7, Y6, Y6
+	VMOVUPS      Y3, Y8
+	VMAXPS       Y6, Y8, Y8
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y8, Y9, Y8
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y1, Y8, Y9
+	VSUBPS       Y1, Y9, Y10
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS lanes<>+256(SB), Y10, Y8
+	VFNMADD231PS lanes<>+288(SB), Y10, Y8
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VFMADD213PS  Y0, Y8, Y12
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y6, Y6
+	VBLENDVPS    Y6, Y7, Y12, Y6
+	VPSUBD       Y1, Y9, Y9
+	VPSRAD       $0x01, Y9, Y8
+	VPSUBD       Y8, Y9, Y9
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VPADDD       Y2, Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y6, Y6
+	VMOVUPS      Y0, Y8
+	VBLENDVPS    Y5, Y6, Y8, Y5
+	VADDPS       Y8, Y6, Y6
 	VDIVPS       Y6, Y5, Y5
 	VMULPS       Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
@@ -1467,32 +1500,35 @@ tail26:
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+1760(SB), Y7
-	VFMADD213PS  lanes<>+1792(SB), Y7, Y6
+	VMOVUPS      lanes<>+1760(SB), Y8
+	VFMADD213PS  lanes<>+1792(SB), Y8, Y6
 	VMULPS       Y5, Y6, Y6
-	VORPS        lanes<>+1120(SB), Y6, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMAXPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+256(SB), Y8
-	VFMADD213PS  Y1, Y7, Y8
-	VSUBPS       Y1, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VFNMADD231PS lanes<>+320(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      Y3, Y3
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y7, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y7, Y12
-	VFMADD213PS  Y12, Y9, Y11
-	VFMADD213PS  Y11, Y10, Y3
-	VFMADD213PS  Y0, Y7, Y3
-	VFMADD213PS  Y0, Y7, Y3
-	VPSUBD       Y1, Y8, Y7
+	VORPS        lanes<>+1120(SB), Y6, Y8
+	VMOVUPS      Y3, Y9
+	VMAXPS       Y8, Y9, Y9
+	VMOVUPS      lanes<>+192(SB), Y10
+	VMINPS       Y9, Y10, Y9
+	VMOVUPS      lanes<>+224(SB), Y10
+	VFMADD213PS  Y1, Y9, Y10
+	VSUBPS       Y1, Y10, Y11
+	VMOVAPS      Y9, Y9
+	VFNMADD231PS lanes<>+256(SB), Y11, Y9
+	VFNMADD231PS lanes<>+288(SB), Y11, Y9
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y11, Y11, Y12
+	VMOVUPS      lanes<>+320(SB), Y13
+	VMOVUPS      lanes<>+352(SB), Y14
+	VFMADD213PS  lanes<>+384(SB), Y9, Y14
+	VMOVUPS      lanes<>+416(SB), Y15
+	VFMADD213PS  lanes<>+448(SB), Y9, Y15
+	VFMADD213PS  Y15, Y11, Y14
+	VFMADD213PS  Y14, Y12, Y13
+	VFMADD213PS  Y0, Y9, Y13
+	VFMADD213PS  Y0, Y9, Y13
+	VXORPS       X7, X7, X7
+	VCMPPS       $0x11, Y3, Y8, Y3
+	VBLENDVPS    Y3, Y7, Y13, Y3
+	VPSUBD       Y1, Y10, Y7
 	VPSRAD       $0x01, Y7, Y1
 	VPSUBD       Y1, Y7, Y7
 	VPADDD       Y2, Y1, Y1
@@ -2009,36 +2045,39 @@ loop67:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y0, Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
-	VFMADD213PS  Y2, Y6, Y7
-	VSUBPS       Y2, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+160(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VPSUBD       Y2, Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       Y3, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y10, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y2, Y7, Y9
+	VSUBPS       Y2, Y9, Y10
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y10, Y7
+	VFNMADD231PS lanes<>+288(SB), Y10, Y7
+	VMULPS       Y7, Y7, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y7, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y7, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y1, Y7, Y12
+	VFMADD213PS  Y1, Y7, Y12
+	VXORPS       X8, X8, X8
+	VCMPPS       $0x11, lanes<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y8, Y12, Y6
+	VPSUBD       Y2, Y9, Y9
+	VPSRAD       $0x01, Y9, Y7
+	VPSUBD       Y7, Y9, Y9
 	VPADDD       Y3, Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
+	VPADDD       Y3, Y9, Y9
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y9, Y6, Y6
 	VMOVUPS      Y1, Y7
 	VBLENDVPS    Y5, Y6, Y7, Y5
 	VADDPS       Y7, Y6, Y6
@@ -2058,36 +2097,39 @@ tail68:
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VMULPS       Y0, Y5, Y0
 	VORPS        lanes<>+1120(SB), Y0, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
-	VFMADD213PS  Y2, Y6, Y7
-	VSUBPS       Y2, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+160(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VFMADD213PS  Y1, Y6, Y10
-	VPSUBD       Y2, Y7, Y6
-	VPSRAD       $0x01, Y6, Y2
-	VPSUBD       Y2, Y6, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y9
+	VMINPS       Y7, Y9, Y7
+	VMOVUPS      lanes<>+224(SB), Y9
+	VFMADD213PS  Y2, Y7, Y9
+	VSUBPS       Y2, Y9, Y10
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y10, Y7
+	VFNMADD231PS lanes<>+288(SB), Y10, Y7
+	VMULPS       Y7, Y7, Y10
+	VMULPS       Y10, Y10, Y11
+	VMOVUPS      lanes<>+320(SB), Y12
+	VMOVUPS      lanes<>+352(SB), Y13
+	VFMADD213PS  lanes<>+384(SB), Y7, Y13
+	VMOVUPS      lanes<>+416(SB), Y14
+	VFMADD213PS  lanes<>+448(SB), Y7, Y14
+	VFMADD213PS  Y14, Y10, Y13
+	VFMADD213PS  Y13, Y11, Y12
+	VFMADD213PS  Y1, Y7, Y12
+	VFMADD213PS  Y1, Y7, Y12
+	VXORPS       X8, X8, X8
+	VCMPPS       $0x11, lanes<>+160(SB), Y6, Y6
+	VBLENDVPS    Y6, Y8, Y12, Y6
+	VPSUBD       Y2, Y9, Y7
+	VPSRAD       $0x01, Y7, Y2
+	VPSUBD       Y2, Y7, Y7
 	VPADDD       Y3, Y2, Y2
 	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y10, Y2
-	VPADDD       Y3, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y2, Y2
+	VMULPS       Y2, Y6, Y2
+	VPADDD       Y3, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y2, Y2
 	VMOVUPS      Y1, Y1
 	VBLENDVPS    Y0, Y2, Y1, Y0
 	VADDPS       Y1, Y2, Y1
@@ -2120,15 +2162,15 @@ loop70:
 	VMINPS       Y6, Y5, Y6
 	VMOVUPS      lanes<>+1152(SB), Y7
 	VMAXPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+256(SB), Y7
+	VMOVUPS      lanes<>+224(SB), Y7
 	VFMADD213PS  Y3, Y6, Y7
 	VSUBPS       Y3, Y7, Y8
 	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
 	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VFNMADD231PS lanes<>+320(SB), Y8, Y6
 	VMULPS       Y6, Y6, Y8
 	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+160(SB), Y10
+	VMOVUPS      lanes<>+320(SB), Y10
 	VMOVUPS      lanes<>+352(SB), Y11
 	VFMADD213PS  lanes<>+384(SB), Y6, Y11
 	VMOVUPS      lanes<>+416(SB), Y12
@@ -2161,15 +2203,15 @@ tail71:
 	VMINPS       Y1, Y5, Y1
 	VMOVUPS      lanes<>+1152(SB), Y7
 	VMAXPS       Y1, Y7, Y1
-	VMOVUPS      lanes<>+256(SB), Y7
+	VMOVUPS      lanes<>+224(SB), Y7
 	VFMADD213PS  Y3, Y1, Y7
 	VSUBPS       Y3, Y7, Y3
 	VMOVAPS      Y1, Y1
+	VFNMADD231PS lanes<>+256(SB), Y3, Y1
 	VFNMADD231PS lanes<>+288(SB), Y3, Y1
-	VFNMADD231PS lanes<>+320(SB), Y3, Y1
 	VMULPS       Y1, Y1, Y3
 	VMULPS       Y3, Y3, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
+	VMOVUPS      lanes<>+320(SB), Y9
 	VMOVUPS      lanes<>+352(SB), Y10
 	VFMADD213PS  lanes<>+384(SB), Y1, Y10
 	VMOVUPS      lanes<>+416(SB), Y11

@@ -170,7 +170,11 @@ type softmaxTask[T float] struct {
 
 // Do implements [Task].
 func (t *softmaxTask[T]) Do(part int) {
-	for i, end := span(t.outer*t.strips, t.parts, part, 1); i < end; i++ {
+	i, end := span(t.outer*t.strips, t.parts, part, 1)
+	if t.inner == 1 && !t.log && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis) {
+		return
+	}
+	for ; i < end; i++ {
 		if t.inner == 1 {
 			t.row(t.x[i*t.axis:][:t.axis], t.y[i*t.axis:][:t.axis])
 			continue

@@ -24,6 +24,7 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 
 	initial A
 	across  func(acc A, x []T, shift A) A
+	few     func(acc A, x []T, shift A) A // across for short rows
 	beside  func(acc []A, x []T, shift []A)
 	down    func(acc []A, x []T, rows, step int) // beside for several rows in x's memory; may be nil
 	finish  func(acc, shift []A, count int)
@@ -35,6 +36,9 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 	x, out, scratch []byte
 	parts           int
 }
+
+// fewElements is the most elements of a row that are folded without much ado.
+const fewElements = 12
 
 // group is how many accumulators a part works on at a time.
 const group = 256
@@ -152,6 +156,7 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 	default:
 		return false
 	}
+	k.few = k.across
 	if f, ok := any(vectorAcross(fn)).(func(acc A, x []T, shift A) A); ok && f != nil {
 		k.across = f
 	}
@@ -299,6 +304,17 @@ func (k *reduce[T, A]) fold(acc, shift []A, first int, buf []T) {
 		return
 	}
 	var s A
+	if step := k.kept.stride(0); k.along && k.over.rows == 1 && k.count <= fewElements && k.native() {
+		x := view[T](k.x)
+		for i := range acc {
+			if shift != nil {
+				s = shift[i]
+			}
+			acc[i] = k.few(acc[i], x[first:first+k.count], s)
+			first += step
+		}
+		return
+	}
 	var c cursor
 	k.over.seek(&c, 0)
 	for i := range acc {

@@ -20,36 +20,39 @@ TEXT ·expShiftAVX2(SB), NOSPLIT, $0-36
 loop1:
 	VMOVUPS      (CX)(BX*1), Y5
 	VSUBPS       Y0, Y5, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  Y1, Y5, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y3, Y5, Y9
-	VFMADD213PS  Y3, Y5, Y9
-	VPSUBD       Y1, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y2, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
-	VPADDD       Y2, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y6, Y11, Y5
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VADDPS       Y5, Y4, Y4
 	VMOVUPS      Y5, (AX)(BX*1)
 	ADDQ         $0x20, BX
@@ -62,38 +65,41 @@ tail2:
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y5
-	VMASKMOVPS   (CX)(BX*1), Y5, Y6
-	VSUBPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  Y1, Y0, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS lanes<>+256(SB), Y7, Y0
-	VFNMADD231PS lanes<>+288(SB), Y7, Y0
-	VMULPS       Y0, Y0, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y0, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y0, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y3, Y0, Y9
-	VFMADD213PS  Y3, Y0, Y9
-	VPSUBD       Y1, Y6, Y1
-	VPSRAD       $0x01, Y1, Y0
-	VPSUBD       Y0, Y1, Y1
-	VPADDD       Y2, Y0, Y0
-	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y9, Y0
+	VMASKMOVPS   (CX)(BX*1), Y5, Y7
+	VSUBPS       Y0, Y7, Y0
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y0, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
+	VBLENDVPS    Y0, Y6, Y11, Y0
+	VPSUBD       Y1, Y8, Y3
+	VPSRAD       $0x01, Y3, Y1
+	VPSUBD       Y1, Y3, Y3
 	VPADDD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
+	VPADDD       Y2, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
 	VANDPS       Y5, Y0, Y1
 	VADDPS       Y1, Y4, Y4
 	VMASKMOVPS   Y0, Y5, (AX)(BX*1)
@@ -229,7 +235,15 @@ DATA lanes<>+464(SB)/4, $0x3efffffe
 DATA lanes<>+468(SB)/4, $0x3efffffe
 DATA lanes<>+472(SB)/4, $0x3efffffe
 DATA lanes<>+476(SB)/4, $0x3efffffe
-GLOBL lanes<>(SB), RODATA|NOPTR, $480
+DATA lanes<>+480(SB)/4, $0xff800000
+DATA lanes<>+484(SB)/4, $0xff800000
+DATA lanes<>+488(SB)/4, $0xff800000
+DATA lanes<>+492(SB)/4, $0xff800000
+DATA lanes<>+496(SB)/4, $0xff800000
+DATA lanes<>+500(SB)/4, $0xff800000
+DATA lanes<>+504(SB)/4, $0xff800000
+DATA lanes<>+508(SB)/4, $0xff800000
+GLOBL lanes<>(SB), RODATA|NOPTR, $512
 
 // func expShiftSumAVX2(x *float32, n int, shift float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
@@ -248,36 +262,39 @@ TEXT ·expShiftSumAVX2(SB), NOSPLIT, $0-28
 loop4:
 	VMOVUPS      (AX)(DX*1), Y5
 	VSUBPS       Y0, Y5, Y5
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y5, Y6, Y5
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  Y1, Y5, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+256(SB), Y7, Y5
-	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y3, Y5, Y9
-	VFMADD213PS  Y3, Y5, Y9
-	VPSUBD       Y1, Y6, Y6
-	VPSRAD       $0x01, Y6, Y5
-	VPSUBD       Y5, Y6, Y6
-	VPADDD       Y2, Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y9, Y5
-	VPADDD       Y2, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y5, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
+	VBLENDVPS    Y5, Y6, Y11, Y5
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y5, Y5
 	VADDPS       Y5, Y4, Y4
 	ADDQ         $0x20, DX
 	SUBQ         $0x08, CX
@@ -289,38 +306,41 @@ tail5:
 	LEAQ         lanes<>+32(SB), BX
 	NEGQ         CX
 	VMOVUPS      (BX)(CX*4), Y5
-	VMASKMOVPS   (AX)(DX*1), Y5, Y6
-	VSUBPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y0, Y6, Y0
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  Y1, Y0, Y6
-	VSUBPS       Y1, Y6, Y7
-	VMOVAPS      Y0, Y0
-	VFNMADD231PS lanes<>+256(SB), Y7, Y0
-	VFNMADD231PS lanes<>+288(SB), Y7, Y0
-	VMULPS       Y0, Y0, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y0, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y0, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y3, Y0, Y9
-	VFMADD213PS  Y3, Y0, Y9
-	VPSUBD       Y1, Y6, Y1
-	VPSRAD       $0x01, Y1, Y0
-	VPSUBD       Y0, Y1, Y1
-	VPADDD       Y2, Y0, Y0
-	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y9, Y0
+	VMASKMOVPS   (AX)(DX*1), Y5, Y7
+	VSUBPS       Y0, Y7, Y0
+	VMOVUPS      lanes<>+160(SB), Y7
+	VMAXPS       Y0, Y7, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMULPS       Y7, Y7, Y9
+	VMULPS       Y9, Y9, Y10
+	VMOVUPS      lanes<>+320(SB), Y11
+	VMOVUPS      lanes<>+352(SB), Y12
+	VFMADD213PS  lanes<>+384(SB), Y7, Y12
+	VMOVUPS      lanes<>+416(SB), Y13
+	VFMADD213PS  lanes<>+448(SB), Y7, Y13
+	VFMADD213PS  Y13, Y9, Y12
+	VFMADD213PS  Y12, Y10, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VFMADD213PS  Y3, Y7, Y11
+	VXORPS       X6, X6, X6
+	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
+	VBLENDVPS    Y0, Y6, Y11, Y0
+	VPSUBD       Y1, Y8, Y3
+	VPSRAD       $0x01, Y3, Y1
+	VPSUBD       Y1, Y3, Y3
 	VPADDD       Y2, Y1, Y1
 	VPSLLD       $0x17, Y1, Y1
 	VMULPS       Y1, Y0, Y0
+	VPADDD       Y2, Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y0, Y0
 	VANDPS       Y5, Y0, Y0
 	VADDPS       Y0, Y4, Y4
 
@@ -354,35 +374,38 @@ loop7:
 	VMOVUPS      (DX)(SI*1), Y4
 	VSUBPS       Y4, Y3, Y3
 	VMOVUPS      lanes<>+160(SB), Y4
-	VMAXPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+192(SB), Y4
-	VMINPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+224(SB), Y4
-	VFMADD213PS  Y0, Y3, Y4
-	VSUBPS       Y0, Y4, Y5
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS lanes<>+256(SB), Y5, Y3
-	VFNMADD231PS lanes<>+288(SB), Y5, Y3
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+320(SB), Y7
-	VMOVUPS      lanes<>+352(SB), Y8
-	VFMADD213PS  lanes<>+384(SB), Y3, Y8
-	VMOVUPS      lanes<>+416(SB), Y9
-	VFMADD213PS  lanes<>+448(SB), Y3, Y9
-	VFMADD213PS  Y9, Y5, Y8
-	VFMADD213PS  Y8, Y6, Y7
-	VFMADD213PS  Y2, Y3, Y7
-	VFMADD213PS  Y2, Y3, Y7
-	VPSUBD       Y0, Y4, Y4
-	VPSRAD       $0x01, Y4, Y3
-	VPSUBD       Y3, Y4, Y4
-	VPADDD       Y1, Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y7, Y3
+	VMAXPS       Y3, Y4, Y4
+	VMOVUPS      lanes<>+192(SB), Y6
+	VMINPS       Y4, Y6, Y4
+	VMOVUPS      lanes<>+224(SB), Y6
+	VFMADD213PS  Y0, Y4, Y6
+	VSUBPS       Y0, Y6, Y7
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS lanes<>+256(SB), Y7, Y4
+	VFNMADD231PS lanes<>+288(SB), Y7, Y4
+	VMULPS       Y4, Y4, Y7
+	VMULPS       Y7, Y7, Y8
+	VMOVUPS      lanes<>+320(SB), Y9
+	VMOVUPS      lanes<>+352(SB), Y10
+	VFMADD213PS  lanes<>+384(SB), Y4, Y10
+	VMOVUPS      lanes<>+416(SB), Y11
+	VFMADD213PS  lanes<>+448(SB), Y4, Y11
+	VFMADD213PS  Y11, Y7, Y10
+	VFMADD213PS  Y10, Y8, Y9
+	VFMADD213PS  Y2, Y4, Y9
+	VFMADD213PS  Y2, Y4, Y9
+	VXORPS       X5, X5, X5
+	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y5, Y9, Y3
+	VPSUBD       Y0, Y6, Y6
+	VPSRAD       $0x01, Y6, Y4
+	VPSUBD       Y4, Y6, Y6
 	VPADDD       Y1, Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
+	VPADDD       Y1, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y3, Y3
 	VMOVUPS      Y3, (AX)(SI*1)
 	ADDQ         $0x20, SI
 	SUBQ         $0x08, BX
@@ -395,38 +418,41 @@ tail8:
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y3
 	VMASKMOVPS   (CX)(SI*1), Y3, Y4
-	VMASKMOVPS   (DX)(SI*1), Y3, Y5
-	VSUBPS       Y5, Y4, Y4
-	VMOVUPS      lanes<>+160(SB), Y5
-	VMAXPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+192(SB), Y5
-	VMINPS       Y4, Y5, Y4
-	VMOVUPS      lanes<>+224(SB), Y5
-	VFMADD213PS  Y0, Y4, Y5
-	VSUBPS       Y0, Y5, Y6
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+256(SB), Y6, Y4
-	VFNMADD231PS lanes<>+288(SB), Y6, Y4
-	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+320(SB), Y8
-	VMOVUPS      lanes<>+352(SB), Y9
-	VFMADD213PS  lanes<>+384(SB), Y4, Y9
-	VMOVUPS      lanes<>+416(SB), Y10
-	VFMADD213PS  lanes<>+448(SB), Y4, Y10
-	VFMADD213PS  Y10, Y6, Y9
-	VFMADD213PS  Y9, Y7, Y8
-	VFMADD213PS  Y2, Y4, Y8
-	VFMADD213PS  Y2, Y4, Y8
-	VPSUBD       Y0, Y5, Y2
-	VPSRAD       $0x01, Y2, Y0
-	VPSUBD       Y0, Y2, Y2
+	VMASKMOVPS   (DX)(SI*1), Y3, Y6
+	VSUBPS       Y6, Y4, Y4
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y4, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VMOVUPS      lanes<>+352(SB), Y11
+	VFMADD213PS  lanes<>+384(SB), Y6, Y11
+	VMOVUPS      lanes<>+416(SB), Y12
+	VFMADD213PS  lanes<>+448(SB), Y6, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  Y2, Y6, Y10
+	VFMADD213PS  Y2, Y6, Y10
+	VXORPS       X5, X5, X5
+	VCMPPS       $0x11, lanes<>+160(SB), Y4, Y2
+	VBLENDVPS    Y2, Y5, Y10, Y2
+	VPSUBD       Y0, Y7, Y4
+	VPSRAD       $0x01, Y4, Y0
+	VPSUBD       Y0, Y4, Y4
 	VPADDD       Y1, Y0, Y0
 	VPSLLD       $0x17, Y0, Y0
-	VMULPS       Y0, Y8, Y0
-	VPADDD       Y1, Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y0, Y0
+	VMULPS       Y0, Y2, Y0
+	VPADDD       Y1, Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y0, Y0
 	VMASKMOVPS   Y0, Y3, (AX)(SI*1)
 
 done9:
@@ -584,5 +610,179 @@ tail20:
 	VMASKMOVPS  Y0, Y2, (AX)(DI*1)
 
 done21:
+	VZEROUPPER
+	RET
+
+// func softmaxRowsAVX2(dst *float32, x *float32, n int, rows int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	LEAQ    (DX)(DX*1), DI
+	ADDQ    DI, DI
+	MOVQ    DX, SI
+	ANDQ    $0x07, SI
+	SUBQ    SI, DX
+	SHLQ    $0x02, DX
+	LEAQ    lanes<>+32(SB), R8
+	NEGQ    SI
+	VMOVUPS (R8)(SI*4), Y0
+	VMOVUPS lanes<>+480(SB), Y1
+
+row22:
+	VMOVAPS Y1, Y2
+	XORQ    SI, SI
+	TESTQ   DX, DX
+	JZ      tail24
+
+loop23:
+	VMOVUPS (CX)(SI*1), Y3
+	VMAXPS  Y3, Y2, Y2
+	ADDQ    $0x20, SI
+	CMPQ    SI, DX
+	JL      loop23
+
+tail24:
+	CMPQ       SI, DI
+	JEQ        done25
+	VMASKMOVPS (CX)(SI*1), Y0, Y3
+	VBLENDVPS  Y0, Y3, Y1, Y3
+	VMAXPS     Y3, Y2, Y2
+
+done25:
+	VEXTRACTF128 $0x01, Y2, X4
+	VMAXPS       Y4, Y2, Y2
+	VPERMILPS    $0x4e, X2, X4
+	VMAXPS       Y4, Y2, Y2
+	VPERMILPS    $0xb1, X2, X4
+	VMAXPS       Y4, Y2, Y2
+	VBROADCASTSS X2, Y2
+	VXORPS       X5, X5, X5
+	XORQ         SI, SI
+	TESTQ        DX, DX
+	JZ           tail27
+
+loop26:
+	VMOVUPS      (CX)(SI*1), Y3
+	VSUBPS       Y2, Y3, Y3
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y3, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  lanes<>+64(SB), Y6, Y7
+	VSUBPS       lanes<>+64(SB), Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y8, Y8, Y9
+	VMOVUPS      lanes<>+320(SB), Y10
+	VMOVUPS      lanes<>+352(SB), Y11
+	VFMADD213PS  lanes<>+384(SB), Y6, Y11
+	VMOVUPS      lanes<>+416(SB), Y12
+	VFMADD213PS  lanes<>+448(SB), Y6, Y12
+	VFMADD213PS  Y12, Y8, Y11
+	VFMADD213PS  Y11, Y9, Y10
+	VFMADD213PS  lanes<>+128(SB), Y6, Y10
+	VFMADD213PS  lanes<>+128(SB), Y6, Y10
+	VXORPS       X4, X4, X4
+	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
+	VBLENDVPS    Y3, Y4, Y10, Y3
+	VPSUBD       lanes<>+64(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y3, Y3
+	VPADDD       lanes<>+96(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y3, Y3
+	VMOVUPS      Y3, (AX)(SI*1)
+	VADDPS       Y3, Y5, Y5
+	ADDQ         $0x20, SI
+	CMPQ         SI, DX
+	JL           loop26
+
+tail27:
+	CMPQ         SI, DI
+	JEQ          done28
+	VMASKMOVPS   (CX)(SI*1), Y0, Y3
+	VBLENDVPS    Y0, Y3, Y1, Y3
+	VSUBPS       Y2, Y3, Y2
+	VMOVUPS      lanes<>+160(SB), Y3
+	VMAXPS       Y2, Y3, Y3
+	VMOVUPS      lanes<>+192(SB), Y6
+	VMINPS       Y3, Y6, Y3
+	VMOVUPS      lanes<>+224(SB), Y6
+	VFMADD213PS  lanes<>+64(SB), Y3, Y6
+	VSUBPS       lanes<>+64(SB), Y6, Y7
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS lanes<>+256(SB), Y7, Y3
+	VFNMADD231PS lanes<>+288(SB), Y7, Y3
+	VMULPS       Y3, Y3, Y7
+	VMULPS       Y7, Y7, Y8
+	VMOVUPS      lanes<>+320(SB), Y9
+	VMOVUPS      lanes<>+352(SB), Y10
+	VFMADD213PS  lanes<>+384(SB), Y3, Y10
+	VMOVUPS      lanes<>+416(SB), Y11
+	VFMADD213PS  lanes<>+448(SB), Y3, Y11
+	VFMADD213PS  Y11, Y7, Y10
+	VFMADD213PS  Y10, Y8, Y9
+	VFMADD213PS  lanes<>+128(SB), Y3, Y9
+	VFMADD213PS  lanes<>+128(SB), Y3, Y9
+	VXORPS       X4, X4, X4
+	VCMPPS       $0x11, lanes<>+160(SB), Y2, Y2
+	VBLENDVPS    Y2, Y4, Y9, Y2
+	VPSUBD       lanes<>+64(SB), Y6, Y6
+	VPSRAD       $0x01, Y6, Y3
+	VPSUBD       Y3, Y6, Y6
+	VPADDD       lanes<>+96(SB), Y3, Y3
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y3, Y2, Y2
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(SI*1)
+	VANDPS       Y0, Y2, Y2
+	VADDPS       Y2, Y5, Y5
+
+done28:
+	VMOVUPS      lanes<>+128(SB), Y2
+	VEXTRACTF128 $0x01, Y5, X4
+	VADDPS       Y4, Y5, Y3
+	VPERMILPS    $0x4e, X3, X4
+	VADDPS       Y4, Y3, Y3
+	VPERMILPS    $0xb1, X3, X4
+	VADDPS       Y4, Y3, Y3
+	VBROADCASTSS X3, Y3
+	VDIVPS       Y3, Y2, Y2
+	XORQ         SI, SI
+	TESTQ        DX, DX
+	JZ           tail30
+
+loop29:
+	VMOVUPS (AX)(SI*1), Y3
+	VMULPS  Y2, Y3, Y3
+	VMOVUPS Y3, (AX)(SI*1)
+	ADDQ    $0x20, SI
+	CMPQ    SI, DX
+	JL      loop29
+
+tail30:
+	CMPQ       SI, DI
+	JEQ        done31
+	VMASKMOVPS (AX)(SI*1), Y0, Y3
+	VBLENDVPS  Y0, Y3, Y1, Y3
+	VMULPS     Y2, Y3, Y2
+	VMASKMOVPS Y2, Y0, (AX)(SI*1)
+
+done31:
+	ADDQ DI, CX
+	ADDQ DI, AX
+	DECQ BX
+	JNZ  row22
 	VZEROUPPER
 	RET

@@ -329,7 +329,23 @@ DATA lanes<>+880(SB)/4, $0xc2d00000
 DATA lanes<>+884(SB)/4, $0xc2d00000
 DATA lanes<>+888(SB)/4, $0xc2d00000
 DATA lanes<>+892(SB)/4, $0xc2d00000
-GLOBL lanes<>(SB), RODATA|NOPTR, $896
+DATA lanes<>+896(SB)/4, $0xff800000
+DATA lanes<>+900(SB)/4, $0xff800000
+DATA lanes<>+904(SB)/4, $0xff800000
+DATA lanes<>+908(SB)/4, $0xff800000
+DATA lanes<>+912(SB)/4, $0xff800000
+DATA lanes<>+916(SB)/4, $0xff800000
+DATA lanes<>+920(SB)/4, $0xff800000
+DATA lanes<>+924(SB)/4, $0xff800000
+DATA lanes<>+928(SB)/4, $0xff800000
+DATA lanes<>+932(SB)/4, $0xff800000
+DATA lanes<>+936(SB)/4, $0xff800000
+DATA lanes<>+940(SB)/4, $0xff800000
+DATA lanes<>+944(SB)/4, $0xff800000
+DATA lanes<>+948(SB)/4, $0xff800000
+DATA lanes<>+952(SB)/4, $0xff800000
+DATA lanes<>+956(SB)/4, $0xff800000
+GLOBL lanes<>(SB), RODATA|NOPTR, $960
 
 // func expShiftSumAVX512(x *float32, n int, shift float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
@@ -675,5 +691,174 @@ tail20:
 	VMOVUPS     Z0, K1, (AX)(DI*1)
 
 done21:
+	VZEROUPPER
+	RET
+
+// func softmaxRowsAVX512(dst *float32, x *float32, n int, rows int)
+// Requires: AVX, AVX512F, AVX512VL, BMI2
+TEXT ·softmaxRowsAVX512(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	LEAQ    (DX)(DX*1), DI
+	ADDQ    DI, DI
+	MOVQ    DX, SI
+	ANDQ    $0x0f, SI
+	SUBQ    SI, DX
+	SHLQ    $0x02, DX
+	MOVL    $-1, R8
+	BZHIL   SI, R8, R8
+	KMOVW   R8, K1
+	VMOVUPS lanes<>+128(SB), Z0
+	VMOVUPS lanes<>+192(SB), Z1
+	VMOVUPS lanes<>+256(SB), Z2
+	VMOVUPS lanes<>+320(SB), Z3
+	VMOVUPS lanes<>+384(SB), Z4
+	VMOVUPS lanes<>+448(SB), Z5
+	VMOVUPS lanes<>+512(SB), Z6
+	VMOVUPS lanes<>+576(SB), Z7
+	VMOVUPS lanes<>+640(SB), Z8
+	VMOVUPS lanes<>+704(SB), Z9
+	VMOVUPS lanes<>+768(SB), Z10
+	VMOVUPS lanes<>+832(SB), Z11
+	VMOVUPS lanes<>+896(SB), Z12
+
+row22:
+	VMOVAPS Z12, Z13
+	XORQ    SI, SI
+	TESTQ   DX, DX
+	JZ      tail24
+
+loop23:
+	VMOVUPS (CX)(SI*1), Z14
+	VMAXPS  Z14, Z13, Z13
+	ADDQ    $0x40, SI
+	CMPQ    SI, DX
+	JL      loop23
+
+tail24:
+	CMPQ    SI, DI
+	JEQ     done25
+	VMOVAPS Z12, Z14
+	VMOVUPS (CX)(SI*1), K1, Z14
+	VMAXPS  Z14, Z13, Z13
+
+done25:
+	VEXTRACTF64X4 $0x01, Z13, Y15
+	VMAXPS        Z15, Z13, Z13
+	VEXTRACTF32X4 $0x01, Y13, X16
+	VMAXPS        Z16, Z13, Z13
+	VPERMILPS     $0x4e, X13, X16
+	VMAXPS        Z16, Z13, Z13
+	VPERMILPS     $0xb1, X13, X16
+	VMAXPS        Z16, Z13, Z13
+	VBROADCASTSS  X13, Z13
+	VXORPS        X17, X17, X17
+	XORQ          SI, SI
+	TESTQ         DX, DX
+	JZ            tail27
+
+loop26:
+	VMOVUPS      (CX)(SI*1), Z14
+	VSUBPS       Z13, Z14, Z14
+	VMOVUPS      Z11, Z18
+	VMAXPS       Z14, Z18, Z14
+	VMOVUPS      Z9, Z18
+	VMINPS       Z14, Z18, Z14
+	VMOVUPS      Z8, Z18
+	VFMADD213PS  Z0, Z14, Z18
+	VSUBPS       Z0, Z18, Z19
+	VMOVAPS      Z14, Z14
+	VFNMADD231PS Z7, Z19, Z14
+	VFNMADD231PS Z10, Z19, Z14
+	VMULPS       Z14, Z14, Z19
+	VMULPS       Z19, Z19, Z20
+	VMOVUPS      Z2, Z21
+	VMOVUPS      Z3, Z22
+	VFMADD213PS  Z4, Z14, Z22
+	VMOVUPS      Z5, Z23
+	VFMADD213PS  Z6, Z14, Z23
+	VFMADD213PS  Z23, Z19, Z22
+	VFMADD213PS  Z22, Z20, Z21
+	VFMADD213PS  Z1, Z14, Z21
+	VFMADD213PS  Z1, Z14, Z21
+	VSUBPS       Z0, Z18, Z14
+	VSCALEFPS    Z14, Z21, Z21
+	VMOVUPS      Z21, (AX)(SI*1)
+	VADDPS       Z21, Z17, Z17
+	ADDQ         $0x40, SI
+	CMPQ         SI, DX
+	JL           loop26
+
+tail27:
+	CMPQ         SI, DI
+	JEQ          done28
+	VMOVAPS      Z12, Z14
+	VMOVUPS      (CX)(SI*1), K1, Z14
+	VSUBPS       Z13, Z14, Z13
+	VMOVUPS      Z11, Z14
+	VMAXPS       Z13, Z14, Z13
+	VMOVUPS      Z9, Z14
+	VMINPS       Z13, Z14, Z13
+	VMOVUPS      Z8, Z14
+	VFMADD213PS  Z0, Z13, Z14
+	VSUBPS       Z0, Z14, Z18
+	VMOVAPS      Z13, Z13
+	VFNMADD231PS Z7, Z18, Z13
+	VFNMADD231PS Z10, Z18, Z13
+	VMULPS       Z13, Z13, Z18
+	VMULPS       Z18, Z18, Z19
+	VMOVUPS      Z2, Z20
+	VMOVUPS      Z3, Z21
+	VFMADD213PS  Z4, Z13, Z21
+	VMOVUPS      Z5, Z22
+	VFMADD213PS  Z6, Z13, Z22
+	VFMADD213PS  Z22, Z18, Z21
+	VFMADD213PS  Z21, Z19, Z20
+	VFMADD213PS  Z1, Z13, Z20
+	VFMADD213PS  Z1, Z13, Z20
+	VSUBPS       Z0, Z14, Z13
+	VSCALEFPS    Z13, Z20, Z20
+	VMOVUPS      Z20, K1, (AX)(SI*1)
+	VADDPS       Z20, Z17, K1, Z17
+
+done28:
+	VMOVUPS       Z1, Z13
+	VEXTRACTF64X4 $0x01, Z17, Y15
+	VADDPS        Z15, Z17, Z14
+	VEXTRACTF32X4 $0x01, Y14, X16
+	VADDPS        Z16, Z14, Z14
+	VPERMILPS     $0x4e, X14, X16
+	VADDPS        Z16, Z14, Z14
+	VPERMILPS     $0xb1, X14, X16
+	VADDPS        Z16, Z14, Z14
+	VBROADCASTSS  X14, Z14
+	VDIVPS        Z14, Z13, Z13
+	XORQ          SI, SI
+	TESTQ         DX, DX
+	JZ            tail30
+
+loop29:
+	VMOVUPS (AX)(SI*1), Z14
+	VMULPS  Z13, Z14, Z14
+	VMOVUPS Z14, (AX)(SI*1)
+	ADDQ    $0x40, SI
+	CMPQ    SI, DX
+	JL      loop29
+
+tail30:
+	CMPQ    SI, DI
+	JEQ     done31
+	VMOVAPS Z12, Z14
+	VMOVUPS (AX)(SI*1), K1, Z14
+	VMULPS  Z13, Z14, Z13
+	VMOVUPS Z13, K1, (AX)(SI*1)
+
+done31:
+	ADDQ DI, CX
+	ADDQ DI, AX
+	DECQ BX
+	JNZ  row22
 	VZEROUPPER
 	RET

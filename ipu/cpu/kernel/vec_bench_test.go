@@ -30,6 +30,7 @@ func BenchmarkRows(b *testing.B) {
 				benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{1}}, f(64, 1024))
 				benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{0}}, f(64, 1024))
 			}
+			benchmark(b, "sum of few", &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{1}}, f(32<<10, 2))
 			benchmark(b, "arg max", &graph.ArgMax{Axis: 1}, f(64, 1000))
 			benchmark(b, "max pool 3x3 s2", &graph.MaxPool{Kernel: three, Strides: two, Dilations: one, PadsBegin: one, PadsEnd: one}, f(1, 64, 112, 112))
 			benchmark(b, "max pool 2x2 s2", &graph.MaxPool{Kernel: two, Strides: two, Dilations: one, PadsBegin: zero, PadsEnd: zero}, f(1, 64, 112, 112))

@@ -40,6 +40,9 @@ func expShiftSumAVX512(x *float32, n int, shift float32) float32
 func expDifferenceAVX512(dst, x, y *float32, n int)
 
 //go:noescape
+func softmaxRowsAVX512(dst, x *float32, n, rows int)
+
+//go:noescape
 func scaleAVX512(dst, x *float32, n int, factor float32)
 
 //go:noescape
@@ -83,6 +86,9 @@ func expShiftSumAVX2(x *float32, n int, shift float32) float32
 
 //go:noescape
 func expDifferenceAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func softmaxRowsAVX2(dst, x *float32, n, rows int)
 
 //go:noescape
 func scaleAVX2(dst, x *float32, n int, factor float32)
@@ -186,6 +192,20 @@ func vectorSoftmax[T float](x, y []T, log bool) bool {
 		} else {
 			pick(scaleAVX512, scaleAVX2)(&v[i], &v[i], n, float32(total))
 		}
+	}
+	return true
+}
+
+// vectorRows is rows of n elements of a softmax by vectors, if there are any for
+// T and the rows are short enough to be added up in float32; it reports whether
+// it did it.
+func vectorRows[T float](x, y []T, n int) bool {
+	if path == pathGo || !isFloat32[T]() || n > sumStretch {
+		return false
+	}
+	u, v := asFloat32(x), asFloat32(y)[:len(x)]
+	for i := 0; i < len(u); i += stretch / n * n {
+		pick(softmaxRowsAVX512, softmaxRowsAVX2)(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
 	}
 	return true
 }

@@ -257,6 +257,10 @@ func (a *asm) rotated(v vec, bytes int) vec {
 	case 32:
 		a.VEXTRACTF64X4(operand.U8(1), v, w.AsY())
 	case 16:
+		if a.wide() { // which may mean the upper registers
+			a.VEXTRACTF32X4(operand.U8(1), v.AsY(), w.AsX())
+			break
+		}
 		a.VEXTRACTF128(operand.U8(1), v.AsY(), w.AsX())
 	case 8:
 		a.VPERMILPS(operand.U8(0x4e), v.AsX(), w.AsX())

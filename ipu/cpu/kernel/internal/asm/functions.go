@@ -94,9 +94,9 @@ func (a *asm) power(n vec) vec {
 	return v
 }
 
-// exp returns exp(y).
-func (a *asm) exp(y vec) vec {
-	y = a.atMost(a.atLeast(y, expLow), expHigh)
+// exp returns exp(x).
+func (a *asm) exp(x vec) vec {
+	y := a.atMost(a.atLeast(x, expLow), expHigh)
 	r, n := a.reduce(y)
 	e := a.fma(a.polynomial(r, expSeries), r, a.constant(1))
 	e = a.fma(e, r, a.constant(1))
@@ -105,6 +105,11 @@ func (a *asm) exp(y vec) vec {
 		a.VSCALEFPS(whole, e, e)
 		return e
 	}
+	// Processors take long for results below the normal numbers; of masked
+	// elements there may be many.
+	zero := a.vec()
+	a.zero(zero)
+	e = a.choose(less, x, a.constant(expLow), zero, e)
 	// In two steps, for 2^n may be below or above all normal numbers.
 	half, rest := a.vec(), a.vec()
 	a.VPSUBD(a.bits(math.Float32bits(shifter)), n, rest)
