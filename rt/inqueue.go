@@ -194,6 +194,7 @@ func (q *InputQueue) Complete() {
 	if !q.Connected() || q.ahead == 0 && !q.direct {
 		return
 	}
+	q.moved = true
 	for used := q.batch; used > 0; {
 		c := q.ring.oldest()
 		if c == nil { // disconnected and reset meanwhile

@@ -117,6 +117,7 @@ func (q *OutputQueue) Fetch(buf []byte) error {
 // fill ends the use of cur if n more samples fill it up.
 func (q *OutputQueue) fill(n int) {
 	c := q.cur
+	q.moved = true
 	if q.off += n; q.off < c.samples {
 		return
 	}

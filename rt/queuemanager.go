@@ -78,7 +78,9 @@ type QueueConfig struct {
 func FlushOnTimeout(m *QueueManager, q *InputQueue) { _ = m.FlushStarved(q) }
 
 // QueueManager has the queues of a session. It is the session's: Stop and
-// Close disconnect them.
+// Close disconnect them. So does a run that fails after it has moved data: what
+// it read is gone and the results never come, so that everything behind would
+// get those of others. [QueueManager.ResetAll] makes them usable again.
 //
 // Any goroutine may use it. A request that enqueues to several queues must not
 // overlap with another that does; a flush may come at any time.
@@ -365,8 +367,21 @@ func (m *QueueManager) stop() {
 	}
 }
 
+// ended is told that programs have run, for who holds the gate.
+func (m *QueueManager) ended(failed bool) {
+	moved := false
+	for _, q := range m.all {
+		moved = moved || q.moved
+		q.moved = false
+	}
+	if failed && moved {
+		m.DisconnectAll()
+	}
+}
+
 // ResetAll empties every queue and connects it again, as is needed after the
-// session was stopped, before or after it is reloaded. Memory that was not used
+// session was stopped, before or after it is reloaded, and after a run that
+// failed in the middle. Memory that was not used
 // up is handed back: its OnDone is called with [ErrDisconnected]. Like Connect,
 // ResetAll needs the session for itself: while a program runs, it waits for it
 // or fails with [ErrConcurrent].

@@ -15,6 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -599,4 +600,43 @@ func pipelined(t *testing.T, random *rand.Rand) {
 	m.DisconnectAll()
 	device.Wait()
 	require.True(t, slices.ContainsFunc(m.Inputs(), func(q *rt.InputQueue) bool { return !q.Connected() }))
+}
+
+// TestFeature60_FailureDisconnects has a run fail before it moves data, which
+// changes nothing, and after it, when results would go to the wrong requests.
+func TestFeature60_FailureDisconnects(t *testing.T) {
+	ctx := context.Background()
+	for name, fault := range map[string]iputest.Fault{"before": iputest.OnRun(mainProgram), "between": iputest.OnTransfer("d2h_y")} {
+		t.Run(name, func(t *testing.T) {
+			sys := iputest.New(iputest.Config{})
+			model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), shiftPortable(), map[string][]byte{"b": floats(10, 20, 30)}))
+			require.NoError(t, err)
+			s, err := rt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset())
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), model.Close())) })
+			m, err := s.NewQueueManager(rt.QueueConfig{})
+			require.NoError(t, err)
+			x, y := shiftQueues(t, m)
+			first, second := newShiftRequest(100, shiftBatch), newShiftRequest(200, shiftBatch)
+			require.NoError(t, first.enqueue(ctx, x, y))
+
+			sys.Inject(fault, &ipu.Error{Kind: ipu.KindApplication})
+			require.ErrorIs(t, s.Run(ctx), ipu.ErrApplication)
+			if name == "between" {
+				require.ErrorIs(t, second.enqueue(ctx, x, y), rt.ErrDisconnected)
+				require.False(t, first.isEnded(), "its memory is the queue's until it is reset")
+				require.NoError(t, m.ResetAll())
+				require.ErrorIs(t, <-first.ended, rt.ErrDisconnected)
+			}
+			require.NoError(t, second.enqueue(ctx, x, y))
+			if name == "before" {
+				require.NoError(t, s.Run(ctx))
+				require.NoError(t, <-first.ended)
+				require.NoError(t, first.check())
+			}
+			require.NoError(t, s.Run(ctx))
+			require.NoError(t, <-second.ended)
+			require.NoError(t, second.check())
+		})
+	}
 }

@@ -13,7 +13,7 @@ import (
 // The errors of queues, for errors.Is.
 var (
 	// ErrDisconnected: the queue was disconnected, by itself or because its
-	// session stopped or closed. [QueueManager.ResetAll] connects it again once
+	// session stopped, closed, or failed in the middle. [QueueManager.ResetAll] connects it again once
 	// no program runs. Data that was not used up by then is handed back with
 	// this error.
 	ErrDisconnected = errors.New("queue is disconnected")
@@ -92,6 +92,7 @@ type ringQueue struct {
 	cur    *chunk // read-locked and not used up; nil if there is none
 	off    int    // samples of cur that were handed out
 	direct bool   // the next transfer was handed out in place
+	moved  bool   // data was used up or filled in since programs began to run
 }
 
 // chunk is a piece of host memory.
@@ -180,7 +181,7 @@ func (q *ringQueue) reset(connect bool) {
 		}
 		*c = chunk{}
 	})
-	q.samples, q.pending, q.cur, q.off, q.direct = 0, false, nil, 0, false
+	q.samples, q.pending, q.cur, q.off, q.direct, q.moved = 0, false, nil, 0, false, false
 	q.epoch++
 	q.ring.Reset()
 	if !connect {

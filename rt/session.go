@@ -324,6 +324,17 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int, reques
 	for _, b := range s.buffers {
 		b.rewind()
 	}
+	err := s.runEach(ctx, programs)
+	if m := s.queues.Load(); m != nil {
+		m.ended(err != nil)
+	}
+	if err != nil {
+		return s.errorf(doing, s.fail(request, s.cause(err)))
+	}
+	return nil
+}
+
+func (s *Session) runEach(ctx context.Context, programs []int) error {
 	for i, p := range programs {
 		if i > 0 {
 			for _, w := range s.windows {
@@ -331,7 +342,7 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int, reques
 			}
 		}
 		if err := s.engine.Run(ctx, p); err != nil {
-			return s.errorf(doing, s.fail(request, s.cause(err)))
+			return err
 		}
 	}
 	return nil

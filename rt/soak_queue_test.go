@@ -121,20 +121,22 @@ func (q *soakQueue) stop() {
 // again makes the queues and the device work again, whatever it takes.
 func (q *soakQueue) again() {
 	s := q.soak
-	q.mu.Lock() // nobody may be between an input and its output
-	err := q.manager.ResetAll()
-	q.mu.Unlock()
-	if err != nil {
-		s.t.Errorf("queues: reset: %v", err)
-	}
 	s.count[soakQueueReset].Add(1)
-	for range 100 {
+	q.manager.DisconnectAll() // or who waits for room would never be done
+	q.mu.Lock()               // nobody may be between an input and its output
+	defer q.mu.Unlock()
+	for range 100 { // it may fail again meanwhile
 		s.sys.Repair(soakQueueDevice)
-		if err = q.session.Reload(context.Background()); err == nil {
+		err := errors.Join(q.manager.ResetAll(), q.session.Reload(context.Background()))
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, errSoak) && !errors.As(err, new(*ipu.Error)) {
+			s.t.Errorf("queues: start again: %v", err)
 			return
 		}
 	}
-	s.t.Errorf("queues: start again: %v", err)
+	s.t.Error("queues could not be made to work again")
 }
 
 func (q *soakQueue) close() {

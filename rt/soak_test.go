@@ -250,7 +250,7 @@ func (s *soak) update() {
 
 // weather is everything that happens to devices.
 func (s *soak) weather() {
-	faults := []iputest.Fault{iputest.OnRun(mainProgram), iputest.OnTransfer("h2d_x").Nth(2), iputest.OnTransfer("anchor_d2h_y"),
+	faults := []iputest.Fault{iputest.OnRun(mainProgram), iputest.OnTransfer("h2d_x").Nth(2), iputest.OnTransfer("anchor_d2h_y"), iputest.OnTransfer("d2h_y"),
 		iputest.OnRun(loadProgram), iputest.OnTransfer("h2d_w"), iputest.OnLoad()}
 	causes := []error{
 		&ipu.Error{Kind: ipu.KindApplication}, &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset},
