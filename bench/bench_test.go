@@ -196,7 +196,7 @@ func TestDocument(t *testing.T) {
 	c, err := synthetic("small", func(m *synth.Model) { m.Output(m.Node("Exp", []string{m.Input("x", 8)}), 8) })
 	require.NoError(t, err)
 	m := &model{Case: c, runs: [2][]outcome{{run, run, {refused: os.ErrInvalid}}, {run, run, {}}}}
-	r := &results{tiles: []tile{{"avx2", 6, 16, 1}}, operators: []*operatorResult{o}, models: []*model{m}, processes: []process{{name: "p", cost: [2]startup{{1, 1, 1}, {2, 2, 2}}}}}
+	r := &results{machine: newMachine(), tiles: []tile{{"avx2", 6, 16, 1}}, operators: []*operatorResult{o}, models: []*model{m}, processes: []process{{name: "p", cost: [2]startup{{1, 1, 1}, {2, 2, 2}}}}}
 	for range ortEmpty + 1 {
 		r.requests = append(r.requests, pathResult{name: "path", Series: run.Series})
 	}

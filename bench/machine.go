@@ -18,6 +18,17 @@ import (
 type machine struct {
 	peak float64 // float32 operations a second of one thread, the best measured
 	both float64 // of two threads at the same time
+	busy float64 // processors that others kept busy when the measurements began
+}
+
+// newMachine looks at what others do before anything is measured.
+func newMachine() *machine {
+	m := &machine{}
+	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(text), &m.busy) // where there is none, 0
+	}
+	m.measure()
+	return m
 }
 
 // measure measures the peaks again, keeps the best and returns the one of one
@@ -40,9 +51,9 @@ func (m *machine) String() string {
 		}
 		return "unknown"
 	}
-	return fmt.Sprintf("%s/%s, %s family %s, kernels on the %s path (AVX-512 %s, VNNI %s), %d cores; measured peak %.0f GFLOP/s on one thread, %.0f on two",
+	return fmt.Sprintf("%s/%s, %s family %s, kernels on the %s path (AVX-512 %s, VNNI %s), %d cores; measured peak %.0f GFLOP/s on one thread, %.0f on two; %.1f threads of others in the minute before",
 		runtime.GOOS, runtime.GOARCH, field("vendor_id"), field("cpu family"), kernel.Path(),
-		yes(cpu.X86.HasAVX512F), yes(cpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9)
+		yes(cpu.X86.HasAVX512F), yes(cpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9, m.busy)
 }
 
 func yes(b bool) string {

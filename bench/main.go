@@ -59,7 +59,7 @@ var allSections = []string{"tiles", "requests", "operators", "models", "processe
 
 // results is everything that was measured.
 type results struct {
-	machine   machine
+	machine   *machine
 	tiles     []tile
 	requests  []pathResult
 	operators []*operatorResult
@@ -116,8 +116,7 @@ func measureAll(f flags) (*results, error) {
 	if f.gomlx {
 		three = append(three, entrant{Engine: gomlx.Engine{}, optional: true, slow: true})
 	}
-	r := &results{}
-	r.machine.measure()
+	r := &results{machine: newMachine()}
 	has := func(section string) bool { return slices.Contains(f.sections, section) }
 	var err error
 	if has("models") || has("processes") {
@@ -139,7 +138,7 @@ func measureAll(f flags) (*results, error) {
 	}
 	if has("operators") {
 		progress("operators")
-		if r.operators, err = measureOperators(f.config, two, &r.machine, f.only, f.threads); err != nil {
+		if r.operators, err = measureOperators(f.config, two, r.machine, f.only, f.threads); err != nil {
 			return nil, err
 		}
 	}
