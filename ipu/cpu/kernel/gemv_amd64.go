@@ -106,12 +106,10 @@ func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, lda int, b []float32, ldb, k int, alpha float32, d addend) {
 	_, _ = a[(rows-1)*lda+k-1], b[(cols-1)*ldb+k-1]
 	args := dotArgs{a: &a[0], rows: rows, k: k, aRow: 4 * lda, bRow: 4 * ldb}
-	lanes := 16
+	args.mask = 1<<(k%p.lanes()) - 1
 	if p == pathAVX2 {
-		lanes = 8
+		args.lanes.set(args.mask)
 	}
-	args.mask = 1<<(k%lanes) - 1
-	args.lanes.set(args.mask)
 	for j := 0; j < cols; {
 		n := 4
 		if cols-j < 4 {

@@ -19,6 +19,10 @@ const padding = 16
 // is quicker than copying it into panels.
 const packedRows = 24
 
+// tiny is the most multiply-adds of a product that take less time one by one
+// than it takes to prepare the loops for vectors.
+const tiny = 64
+
 // noAddend adds nothing.
 var noAddend = addend{data: make([]float32, 1), column: true}
 
@@ -66,8 +70,11 @@ func (v *vectorProduct) sizeB() int {
 	return v.depth * panel * 4
 }
 
+// partElements returns the size of a part's scratch memory.
+func (v *vectorProduct) partElements() int { return (v.sizeA() + v.sizeB()) / 4 }
+
 // Scratch implements [Kernel].
-func (v *vectorProduct) Scratch() int { return v.slots * (v.sizeA() + v.sizeB()) }
+func (v *vectorProduct) Scratch() int { return 4 * v.slots * v.partElements() }
 
 // vectorProductTask is one run. The units of work are blocks of the result;
 // parts take the next unit until none is left.
@@ -92,8 +99,15 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if len(t.y) > 0 {
 		workers := workersFor(p, t.cost())
 		t.divide(workers)
-		t.next.reset(t.units)
-		p.Run(t, min(t.units, v.slots, workers))
+		if parts := min(t.units, v.slots, workers); parts > 1 {
+			t.next.reset(t.units)
+			p.Run(t, parts)
+		} else {
+			scratch := t.scratch[:t.partElements()]
+			for unit := range t.units {
+				t.compute(unit, scratch)
+			}
+		}
 	}
 	t.y, t.a, t.b, t.c, t.scratch = nil, nil, nil, nil, nil
 	return nil
@@ -148,7 +162,7 @@ func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
 
 // Do implements [Task].
 func (t *vectorProductTask) Do(part int) {
-	size := (t.sizeA() + t.sizeB()) / 4
+	size := t.partElements()
 	scratch := t.scratch[part*size:][:size]
 	for {
 		unit, ok := t.next.draw(part)
@@ -175,6 +189,9 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 	a := matrix[float32]{t.a[t.product.a.offsets[i]:], t.product.a.row, t.product.a.col}.at(r, 0)
 	b := matrix[float32]{t.b[t.product.b.offsets[i]:], t.product.b.row, t.product.b.col}
 	switch {
+	case t.m*t.n*t.k <= tiny && t.method != byPanels:
+		multiplyTiny(y, t.n, rows, cols, a, b, t.k, t.alpha, d)
+		return
 	case t.method == byDots:
 		b = b.at(0, j)
 		multiplyDots(t.path, y, t.n, rows, cols, a.data, a.row, b.data, b.col, t.k, t.alpha, d)
@@ -216,6 +233,23 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			}
 		}
 		d = addend{data: y, row: t.n}
+	}
+}
+
+// multiplyTiny sets rows×cols elements of y to d + alpha·A·B one by one.
+func multiplyTiny(y []float32, ldy, rows, cols int, a, b matrix[float32], k int, alpha float32, d addend) {
+	for r := range rows {
+		for c := range cols {
+			sum := float32(0)
+			for p, at, bt := 0, r*a.row, c*b.col; p < k; p, at, bt = p+1, at+a.col, bt+b.row {
+				sum += a.data[at] * b.data[bt]
+			}
+			at := r * d.row
+			if !d.column {
+				at += c
+			}
+			y[r*ldy+c] = alpha*sum + d.data[at]
+		}
 	}
 }
 
