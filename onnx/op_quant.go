@@ -8,7 +8,7 @@ import (
 
 // quantOps convert between numbers and their quantised forms.
 var quantOps = map[string]definition{
-	"QuantizeLinear":        takes("x:scales|int32 y_scale:scales y_zero_point:quantised").since(10, quantizeLinear, "axis=1 block_size=0 output_dtype=0 precision=0 saturate=1"),
+	"QuantizeLinear":        takes("x:scales|int32 y_scale:scales|int32 y_zero_point:quantised").since(10, quantizeLinear, "axis=1 block_size=0 output_dtype=0 precision=0 saturate=1"),
 	"DequantizeLinear":      takes("x:Z=quantised|int32 x_scale:scales x_zero_point:Z").since(10, dequantizeLinear, "axis=1 block_size=0 output_dtype=0"),
 	"DynamicQuantizeLinear": takes("x:float").since(11, dynamicQuantizeLinear),
 }
@@ -23,6 +23,9 @@ type quantParams struct {
 // is whose: axis from version 13 on, block_size from version 21 on.
 func (c *call) quantParams(x *value) quantParams {
 	p := quantParams{scale: c.in(1), zero: c.opt(2), block: c.int("block_size")}
+	if p.scale.typ.DType == graph.I32 {
+		p.scale = c.cast(p.scale, graph.F32)
+	}
 	axis := c.int("axis")
 	if p.zero != nil && !slices.Equal(p.zero.typ.Shape, p.scale.typ.Shape) && p.zero.typ.Elements() == 1 {
 		// One zero point does for all scales.

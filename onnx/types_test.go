@@ -54,7 +54,7 @@ var typeCases = map[string]string{
 	"OneHot": "3=0;2;1 !s=3 2=0;1", "ReverseSequence": "3x2 2=3;1", "TensorScatter": "1x4x2 1x1x2 1=2", "TopK": "2x3 !1=2", "TopK@1": "2x3|k=2",
 	"CumSum": "2x3 !s=1", "CumProd": "2x3 !s=1", "TfIdfVectorizer": "4=1;2;3|mode=TF min_gram_length=1 max_gram_length=1 max_skip_count=0 ngram_counts=0 ngram_indexes=0;1 pool_int64s=2;3",
 	"BitShift": "2x3 2x3=1|direction=LEFT", "BitCast": "", "Mod": "2x3 2x3=2;3|fmod=1", "Tile": "2x3 !2=1;2", "Tile@1": "2x3 !1=2 !1=1", "Trilu": "3x3 s=1", "EyeLike": "2x3",
-	"QuantizeLinear": "2x3 s=0.5 s=1", "DequantizeLinear": "2x3 s=0.5 s=0", "DynamicQuantizeLinear": "2x3",
+	"QuantizeLinear": "2x3 s=2 s=1", "DequantizeLinear": "2x3 s=0.5 s=0", "DynamicQuantizeLinear": "2x3",
 	"MatMulInteger": "2x3 3x2 s=1 s=2", "ConvInteger": "1x1x3x3 1x1x2x2 s=1 s=2", "QLinearMatMul": "2x3 s=0.5 s=1 3x2 s=0.5 s=2 s=0.25 s=3",
 	"QLinearConv": "1x1x3x3 s=0.5 s=1 1x1x2x2 s=0.5 s=2 s=0.25 s=3 1", "Compress": "3x2 !3=1;0;1|axis=0", "NonZero": "!2x3=1;0;2", "Unique": "!4=2;1;2;1",
 	"NonMaxSuppression": "!1x2x4=0;0;1;1;5;5;6;6 !1x1x2 !s=2 !s=0.5 !s=0", "Constant": "|value_ints=1;2", "ConstantOfShape": "!2=2;3", "Range": "!s=1 !s=5 !s=2",
