@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -38,6 +39,10 @@ func castBlock(dst []byte, to graph.DType, src []byte, from graph.DType) {
 	}
 	switch from {
 	case graph.Bool:
+		if zerosAndOnes(src) {
+			castTo(dst, to, src)
+			return
+		}
 		// A true may be any byte but 0.
 		var buf [blockLen]uint8
 		for i, v := range src {
@@ -79,6 +84,18 @@ func castBlock(dst []byte, to graph.DType, src []byte, from graph.DType) {
 	}
 }
 
+// zerosAndOnes reports whether all bytes are 0 or 1.
+func zerosAndOnes(x []uint8) bool {
+	others := uint64(0)
+	for ; len(x) >= 8; x = x[8:] {
+		others |= binary.LittleEndian.Uint64(x)
+	}
+	for _, v := range x {
+		others |= uint64(v)
+	}
+	return others&0xfefefefefefefefe == 0
+}
+
 // castTo converts elements of a type that Go computes with.
 func castTo[T number](dst []byte, to graph.DType, src []T) {
 	switch to {
@@ -116,7 +133,9 @@ func castTo[T number](dst []byte, to graph.DType, src []T) {
 		castInt(dst, src)
 		wrapUnsigned(dst, 3)
 	case graph.F32:
-		castFloat(f32s(dst), src)
+		if !vectorWiden(f32s(dst), src) {
+			castFloat(f32s(dst), src)
+		}
 	case graph.F64:
 		castFloat(f64s(dst), src)
 	case graph.F16, graph.BF16, graph.F8E4M3, graph.F8E5M2:

@@ -61,7 +61,7 @@ func integerBinary[T integer](fn graph.BinaryFn) compute {
 	if f := arithmetic[T](fn); f != nil {
 		return binaryOf(f)
 	}
-	return binaryOf(comparison[T](fn))
+	return binaryOf(fastComparison[T](fn))
 }
 
 func floatBinary[T float](fn graph.BinaryFn) compute {
@@ -74,12 +74,12 @@ func floatBinary[T float](fn graph.BinaryFn) compute {
 	if f := arithmetic[T](fn); f != nil {
 		return binaryOf(f)
 	}
-	return binaryOf(comparison[T](fn))
+	return binaryOf(fastComparison[T](fn))
 }
 
 // halfBinary computes half-precision operands in float32.
 func halfBinary(t graph.DType, fn graph.BinaryFn) compute {
-	if compare := comparison[float32](fn); compare != nil {
+	if compare := fastComparison[float32](fn); compare != nil {
 		return func(dst, a, b, _, tmp []byte) {
 			compare(dst, widenBlock(t, tmp, 0, a), widenBlock(t, tmp, 1, b))
 		}
@@ -118,6 +118,14 @@ func arithmetic[T number](fn graph.BinaryFn) func(dst, a, b []T) {
 		return prelu[T]
 	}
 	return nil
+}
+
+// fastComparison is comparison, by vectors if there are any for T.
+func fastComparison[T number](fn graph.BinaryFn) func(dst []uint8, a, b []T) {
+	if f := vectorComparison[T](fn); f != nil {
+		return f
+	}
+	return comparison[T](fn)
 }
 
 // comparison returns the loop of a function whose result is Bool.

@@ -37,6 +37,10 @@ func BenchmarkRows(b *testing.B) {
 			benchmark(b, "max pool 5x5 s1", &graph.MaxPool{Kernel: []int64{5, 5}, Strides: one, Dilations: one, PadsBegin: two, PadsEnd: two}, f(1, 64, 20, 20))
 			benchmark(b, "average pool 3x3 s1", &graph.AveragePool{Kernel: three, Strides: one, Dilations: one, PadsBegin: one, PadsEnd: one}, f(1, 64, 28, 28))
 			benchmark(b, "average pool all", &graph.AveragePool{Kernel: []int64{7, 7}, Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero}, f(1, 512, 7, 7))
+			i32 := graph.TensorType{DType: graph.I32, Shape: []int64{64, 1024}}
+			benchmark(b, "equal", &graph.Binary{Fn: graph.Equal}, i32, i32)
+			benchmark(b, "less", &graph.Binary{Fn: graph.Less}, f(64, 1024), f(64, 1024))
+			benchmark(b, "cast", &graph.Cast{To: graph.F32}, graph.TensorType{DType: graph.Bool, Shape: []int64{64, 1024}})
 			benchmark(b, "quantize", &graph.Quantize{To: graph.I8, Precision: graph.F32}, f(64, 1024), f())
 			benchmark(b, "dequantize", &graph.Dequantize{To: graph.F32}, i8(64, 1024), f())
 		})

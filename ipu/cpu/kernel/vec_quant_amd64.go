@@ -71,6 +71,18 @@ func vectorDequantise(dst []float32, x []uint8, signed bool, scale, zero float32
 	return true
 }
 
+// vectorWiden converts bytes to float32 by vectors, if there are any and T is a
+// byte; it reports whether it did it.
+func vectorWiden[T number](dst []float32, x []T) bool {
+	switch any(T(0)).(type) {
+	case uint8:
+		return vectorDequantise(dst, rawBytes(x), false, 1, 0)
+	case int8:
+		return vectorDequantise(dst, rawBytes(x), true, 1, 0)
+	}
+	return false
+}
+
 func dequantiseGroups(dst *float32, x *uint8, groups int, signed bool, scale, zero float32) {
 	switch {
 	case path == pathAVX512 && signed:

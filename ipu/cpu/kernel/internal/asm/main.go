@@ -33,6 +33,7 @@ var files = []struct {
 	{"rows", writeRows},
 	{"pool", writePool},
 	{"quant", writeQuant},
+	{"compare", writeCompare},
 }
 
 func main() {

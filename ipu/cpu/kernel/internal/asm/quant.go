@@ -41,7 +41,7 @@ func (a *asm) quantise() {
 	a.VCVTPS2DQ(s[3], zero)
 	var lowest vec
 	if !a.wide() {
-		lowest = a.load(a.bits(0x0c080400))
+		lowest = a.load(a.bits(lowBytes))
 	}
 	a.groups(n, func(i reg.Register) {
 		v := a.div(a.load(indexed(x, i, 4, 0)), s[0])
@@ -52,12 +52,20 @@ func (a *asm) quantise() {
 			a.VPMOVDB(v, indexed(dst, i, 1, 0))
 			return
 		}
-		a.VPSHUFB(lowest, v, v)
-		upper := a.XMM()
-		a.VEXTRACTI128(operand.U8(1), v, upper)
-		a.VPUNPCKLDQ(upper, v.AsX(), upper)
-		a.VMOVQ(upper, indexed(dst, i, 1, 0))
+		a.storeBytes(v, lowest, indexed(dst, i, 1, 0))
 	})
+}
+
+// lowBytes is where four lanes have their lowest bytes.
+const lowBytes = 0x0c080400
+
+// storeBytes stores the lowest bytes of v's eight lanes; lowest is lowBytes.
+func (a *asm) storeBytes(v, lowest vec, to operand.Mem) {
+	w, upper := a.vec(), a.XMM()
+	a.VPSHUFB(lowest, v, w)
+	a.VEXTRACTI128(operand.U8(1), w, upper)
+	a.VPUNPCKLDQ(upper, w.AsX(), upper)
+	a.VMOVQ(upper, to)
 }
 
 // dequantise computes (x-zero)·scale.

@@ -1,0 +1,92 @@
+package kernel
+
+import "github.com/popefgen/popefgen/ipu/graph"
+
+//go:noescape
+func equalFloatAVX512(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func equalIntAVX512(dst *uint8, x, y *int32, groups int)
+
+//go:noescape
+func lessFloatAVX512(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func lessIntAVX512(dst *uint8, x, y *int32, groups int)
+
+//go:noescape
+func lessEqualFloatAVX512(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func lessEqualIntAVX512(dst *uint8, x, y *int32, groups int)
+
+//go:noescape
+func equalFloatAVX2(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func equalIntAVX2(dst *uint8, x, y *int32, groups int)
+
+//go:noescape
+func lessFloatAVX2(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func lessIntAVX2(dst *uint8, x, y *int32, groups int)
+
+//go:noescape
+func lessEqualFloatAVX2(dst *uint8, x, y *float32, groups int)
+
+//go:noescape
+func lessEqualIntAVX2(dst *uint8, x, y *int32, groups int)
+
+// compareLoop compares groups of 16 elements in assembly.
+type compareLoop[T number] func(dst *uint8, x, y *T, groups int)
+
+// vectorComparison returns the loop of a comparison by vectors, nil if there is
+// none for T.
+func vectorComparison[T number](fn graph.BinaryFn) func(dst []uint8, a, b []T) {
+	if path == pathGo {
+		return nil
+	}
+	var l any
+	swap := false
+	switch fn {
+	case graph.Greater:
+		fn, swap = graph.Less, true
+	case graph.GreaterEqual:
+		fn, swap = graph.LessEqual, true
+	}
+	_, float := any(T(0)).(float32)
+	switch {
+	case fn == graph.Equal && float:
+		l = pick[compareLoop[float32]](equalFloatAVX512, equalFloatAVX2)
+	case fn == graph.Equal:
+		l = pick[compareLoop[int32]](equalIntAVX512, equalIntAVX2)
+	case fn == graph.Less && float:
+		l = pick[compareLoop[float32]](lessFloatAVX512, lessFloatAVX2)
+	case fn == graph.Less:
+		l = pick[compareLoop[int32]](lessIntAVX512, lessIntAVX2)
+	case fn == graph.LessEqual && float:
+		l = pick[compareLoop[float32]](lessEqualFloatAVX512, lessEqualFloatAVX2)
+	case fn == graph.LessEqual:
+		l = pick[compareLoop[int32]](lessEqualIntAVX512, lessEqualIntAVX2)
+	default:
+		return nil
+	}
+	loop, ok := l.(compareLoop[T])
+	if !ok {
+		return nil
+	}
+	rest := comparison[T](fn)
+	return func(dst []uint8, a, b []T) {
+		if swap {
+			a, b = b, a
+		}
+		a, b = a[:len(dst)], b[:len(dst)]
+		for len(dst) >= quantGroup {
+			n := min(stretch, len(dst)&^(quantGroup-1))
+			loop(&dst[0], &a[0], &b[0], n/quantGroup)
+			dst, a, b = dst[n:], a[n:], b[n:]
+		}
+		rest(dst, a, b)
+	}
+}
