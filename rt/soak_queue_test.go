@@ -125,13 +125,13 @@ func (q *soakQueue) again() {
 	q.manager.DisconnectAll() // or who waits for room would never be done
 	q.mu.Lock()               // nobody may be between an input and its output
 	defer q.mu.Unlock()
-	for range 100 { // it may fail again meanwhile
+	for range 100 { // it may fail, or be stopped, again meanwhile
 		s.sys.Repair(soakQueueDevice)
 		err := errors.Join(q.manager.ResetAll(), q.session.Reload(context.Background()))
 		if err == nil {
 			return
 		}
-		if !errors.Is(err, errSoak) && !errors.As(err, new(*ipu.Error)) {
+		if !errors.Is(err, errSoak) && !errors.Is(err, rt.ErrStopped) && !errors.As(err, new(*ipu.Error)) {
 			s.t.Errorf("queues: start again: %v", err)
 			return
 		}

@@ -319,10 +319,10 @@ func (e *Engine) load(ctx context.Context, device *Device) error {
 	defer e.mu.Unlock()
 	e.sys.mu.Lock()
 	defer e.sys.mu.Unlock()
-	event.Err = err
-	if err == nil && ctx.Err() != nil {
+	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) { // the cpu engine knows of no Stop
 		err = ended(ctx)
 	}
+	event.Err = err
 	if err != nil {
 		u.suffer(err)
 		e.sys.record(event)
