@@ -38,11 +38,14 @@ func overlaps(a, b []byte) bool {
 // layOut gives every buffer its offset, such that buffers in use at the same
 // step do not overlap, and returns the size of the whole. It places the
 // largest first, each in the smallest gap that fits: a small buffer seldom
-// spoils the place of a large one, which is what decides the peak.
+// spoils the place of a large one, which is what decides the peak. The offset of
+// a part of a buffer counts from that buffer's start before.
 func layOut(buffers []Buffer) int64 {
-	order := make([]*Buffer, len(buffers))
+	order := make([]*Buffer, 0, len(buffers))
 	for i := range buffers {
-		order[i] = &buffers[i]
+		if !buffers[i].Part {
+			order = append(order, &buffers[i])
+		}
 	}
 	slices.SortStableFunc(order, func(a, b *Buffer) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.First, b.First))
@@ -69,6 +72,11 @@ func layOut(buffers []Buffer) int64 {
 		total = max(total, best+size)
 		at, _ := slices.BinarySearchFunc(placed, best, func(o *Buffer, offset int64) int { return cmp.Compare(o.Offset, offset) })
 		placed = slices.Insert(placed, at, u)
+	}
+	for i := range buffers {
+		if u := &buffers[i]; u.Part {
+			u.Offset += buffers[u.Within].Offset
+		}
 	}
 	return total
 }

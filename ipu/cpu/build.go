@@ -15,6 +15,9 @@ type memory struct {
 	own  []byte    // nil for a persistent tensor that has not needed any yet
 	cur  []byte    // what the operands point to
 	refs []*[]byte // the operands
+
+	parts []*memory // that lie within it
+	at    int64     // where in the memory that it is a part of
 }
 
 // bind makes the operands point to b.
@@ -25,6 +28,9 @@ func (m *memory) bind(b []byte) {
 	m.cur = b
 	for _, r := range m.refs {
 		*r = b
+	}
+	for _, p := range m.parts {
+		p.bind(b[p.at:][:len(p.own):len(p.own)])
 	}
 }
 
@@ -134,6 +140,11 @@ func (b *builder) program(p *program) {
 	for i := range p.plan.Buffers {
 		u := &p.plan.Buffers[i]
 		buffers[i].own = b.arena[u.Offset : u.Offset+u.Bytes : u.Offset+u.Bytes]
+		if u.Part {
+			whole := &buffers[u.Within]
+			buffers[i].at = u.Offset - p.plan.Buffers[u.Within].Offset
+			whole.parts = append(whole.parts, &buffers[i])
+		}
 	}
 	transfers := make([]*transfer, len(p.plan.Steps))
 	for i := range p.plan.Steps {

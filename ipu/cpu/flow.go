@@ -40,6 +40,8 @@ type flow struct {
 	seen map[graph.TensorID]graph.TensorID
 	// joined are the tensors whose writes give one value, as [flow.join] says.
 	joined map[graph.TensorID]bool
+	// parts are the values that are computed within another's memory.
+	parts map[int]part
 	// writes are the steps that write a persistent tensor.
 	writes map[graph.TensorID][]int
 }

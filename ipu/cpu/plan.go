@@ -135,6 +135,9 @@ type Buffer struct {
 	Bytes       int64
 	Offset      int64 // into the arena; a multiple of 64
 	First, Last int   // steps between which it is in use
+	// Part says that it lies within the memory of the buffer Within.
+	Part   bool
+	Within int
 	// Input is the CopyIn step whose stream's own memory may stand in for
 	// the buffer, or -1.
 	Input int
@@ -215,6 +218,9 @@ func (p *Program) write(b *strings.Builder) {
 		}
 		if u.Tensors == nil {
 			b.WriteString(" scratch")
+		}
+		if u.Part {
+			fmt.Fprintf(b, ", in b%d", u.Within)
 		}
 		if u.Input >= 0 {
 			fmt.Fprintf(b, ", or the memory that step %d reads", u.Input)

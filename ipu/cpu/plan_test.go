@@ -163,3 +163,47 @@ func TestLayOutReusesMemory(t *testing.T) {
 	buffers := []Buffer{{Bytes: 64, First: 0, Last: 1}, {Bytes: 128, First: 1, Last: 2}, {Bytes: 64, First: 2, Last: 3}, {Bytes: 100, First: 3, Last: 4}}
 	require.Equal(t, int64(192), layOut(buffers))
 }
+
+// Operands of a Concat are computed where the result lies, which may be the
+// host's memory, and slices of whole rows are looked at where they lie.
+func TestPlanMovesNothing(t *testing.T) {
+	b := graph.NewBuilder("branches")
+	x := b.AddLocal("x", f32(4, 4))
+	g := b.BeginGraph("main")
+	upper := node(t, b, &graph.Slice{Start: []int64{0, 0}, Size: []int64{2, 4}, Step: []int64{1, 1}}, "upper", x)
+	lower := node(t, b, &graph.Slice{Start: []int64{2, 0}, Size: []int64{2, 4}, Step: []int64{1, 1}}, "lower", x)
+	relu := node(t, b, &graph.Unary{Fn: graph.Relu}, "relu", upper)
+	neg := node(t, b, &graph.Unary{Fn: graph.Neg}, "neg", lower)
+	flat := node(t, b, &graph.Reshape{Shape: []int64{1, 8}}, "flat", neg)
+	rows := node(t, b, &graph.Reshape{Shape: []int64{1, 8}}, "rows", relu)
+	both := node(t, b, &graph.Concat{}, "both", rows, flat)
+	abs := node(t, b, &graph.Unary{Fn: graph.Abs}, "abs", lower)
+	all := node(t, b, &graph.Concat{Axis: 1}, "all", node(t, b, &graph.Reshape{Shape: []int64{1, 16}}, "one", both), node(t, b, &graph.Reshape{Shape: []int64{1, 8}}, "two", abs))
+	b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", all))
+	p := planned(t, b)
+	g0 := &p.Programs[0]
+	for _, s := range g0.Steps {
+		if s.Op == "Slice" || s.Op == "Concat" || s.Op == "Reshape" {
+			require.Equal(t, Share, s.Kind, "%s\n%v", s.Name, p)
+		}
+	}
+	y := bufferOf(t, g0, all)
+	require.GreaterOrEqual(t, y.Output, 0)
+	for tensor, at := range map[graph.TensorID]int64{relu: 0, neg: 32, both: 0, abs: 64} {
+		u := bufferOf(t, g0, tensor)
+		require.True(t, u.Part)
+		require.Equal(t, y.Offset+at, u.Offset)
+	}
+	require.Equal(t, 0, bufferOf(t, g0, x).Input)
+	require.True(t, bufferOf(t, g0, lower).Part)
+	require.Equal(t, int64(64+128), p.ArenaBytes)
+
+	e := newLoaded(t, b)
+	in, out := wave(16, 1), make([]float32, 24)
+	connect(t, e, map[string]ipu.Stream{"x": sink{bytesOf(in)}, "y": sink{bytesOf(out)}})
+	run(t, e, 0)
+	for i, v := range out {
+		want := []float32{max(in[i%8], 0), -in[8+i%8], max(in[8+i%8], -in[8+i%8])}[i/8]
+		require.Equal(t, want, v)
+	}
+}

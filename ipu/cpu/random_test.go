@@ -104,7 +104,7 @@ func (d *modelDraw) graph(name string) graph.Step {
 func (d *modelDraw) nodes(most int) {
 	for range rapid.IntRange(1, most).Draw(d.T, "nodes") {
 		x := d.pick("operand")
-		kind := rapid.SampledFrom([]string{"unary", "binary", "reshape", "matmul", "transpose", "where", "reverse", "state", "if", "loop"}).Draw(d.T, "kind")
+		kind := rapid.SampledFrom([]string{"unary", "binary", "reshape", "matmul", "transpose", "where", "reverse", "join", "state", "if", "loop"}).Draw(d.T, "kind")
 		switch kind {
 		case "state":
 			d.update(x)
@@ -213,6 +213,17 @@ func (d *modelDraw) compute(kind string, x graph.TensorID) graph.TensorID {
 		return d.clip(d.node(&graph.MatMul{}, d.shaped(x, side, side), d.shaped(d.pick("second"), side, side)))
 	case "transpose":
 		return d.node(&graph.Transpose{Perm: []int64{1, 0}}, d.shaped(x, side, side))
+	case "join":
+		// Rows of two operands, as they are or computed, and again of the result.
+		n := rapid.Int64Range(1, side-1).Draw(d.T, "rows")
+		part := func(x graph.TensorID, n int64) graph.TensorID {
+			y := d.node(&graph.Slice{Start: []int64{rapid.Int64Range(0, side-n).Draw(d.T, "start"), 0}, Size: []int64{n, side}, Step: []int64{1, 1}}, d.shaped(x, side, side))
+			if d.yes("computed") {
+				y = d.node(&graph.Unary{Fn: graph.Neg}, y)
+			}
+			return y
+		}
+		return d.node(&graph.Concat{}, part(x, n), part(d.pick("second"), side-n))
 	case "where":
 		return d.node(&graph.Where{}, d.node(&graph.Binary{Fn: graph.Less}, x, d.lo), x, d.like(d.pick("second"), x))
 	}

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"slices"
+
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -11,7 +13,10 @@ type storage struct {
 	bytes       int64
 	first, last int
 	values      []int
-	streamed    bool // a stream writes it
+	streamed    bool  // a stream writes it
+	parent      int   // the storage that it is a part of, or -1
+	at          int64 // where in that
+	parts       []int // its own parts
 }
 
 // program plans one program.
@@ -32,6 +37,9 @@ func (c *compiler) program(p *graph.Program) (*Program, error) {
 		}
 		s.index = len(g.Buffers)
 		b := Buffer{Bytes: s.bytes, First: s.first, Last: s.last, Input: f.input(s), Output: f.output(s)}
+		if s.parent >= 0 {
+			b.Part, b.Within, b.Offset = true, all[s.parent].index, s.at
+		}
 		for _, v := range s.values {
 			t := f.values[v].tensor
 			b.Tensors = append(b.Tensors, t)
@@ -87,8 +95,20 @@ func (f *flow) assign() []storage {
 		u := &f.values[v]
 		u.storage = s
 		all[s].values = append(all[s].values, v)
-		all[s].first, all[s].last = min(all[s].first, u.first), max(all[s].last, u.last)
+		for ; s >= 0; s = all[s].parent {
+			all[s].first, all[s].last = min(all[s].first, u.first), max(all[s].last, u.last)
+		}
 	}
+	add := func(s storage) int {
+		all = append(all, s)
+		if s.parent >= 0 {
+			all[s.parent].parts = append(all[s.parent].parts, len(all)-1)
+		}
+		return len(all) - 1
+	}
+	f.joinParts()
+	roots := map[int]int{} // the storage of a value that others are parts of
+	var views []int
 	for i := range f.steps {
 		s := &f.steps[i]
 		for k := range s.Out {
@@ -97,12 +117,29 @@ func (f *flow) assign() []storage {
 				continue
 			}
 			u := &f.values[v]
+			if to, ok := roots[v]; ok {
+				join(v, to)
+				continue
+			}
+			if p, ok := f.parts[v]; ok {
+				to, ok := roots[p.root]
+				if !ok {
+					to = add(storage{place: InBuffer, bytes: f.values[p.root].bytes, first: u.first, last: u.last, parent: -1})
+					roots[p.root] = to
+				}
+				join(v, add(storage{place: InBuffer, bytes: u.bytes, first: u.first, last: u.last, parent: to, at: p.at}))
+				continue
+			}
 			if k == 0 && !u.multi {
+				if p, ok := f.viewed(i, u, all); ok {
+					join(v, add(storage{place: InBuffer, bytes: u.bytes, first: u.first, last: u.last, parent: p.root, at: p.at}))
+					views = append(views, i)
+					continue
+				}
 				if s.Kind == Share && f.c.opts.alias {
 					if to, fresh, ok := f.shared(i, u, all); ok {
 						if fresh != nil {
-							to = len(all)
-							all = append(all, *fresh)
+							to = add(*fresh)
 						}
 						join(v, to)
 						continue
@@ -113,12 +150,19 @@ func (f *flow) assign() []storage {
 					continue
 				}
 			}
-			all = append(all, storage{place: InBuffer, bytes: u.bytes, first: u.first, last: u.last, streamed: s.Kind == CopyIn})
-			join(v, len(all)-1)
+			join(v, add(storage{place: InBuffer, bytes: u.bytes, first: u.first, last: u.last, streamed: s.Kind == CopyIn, parent: -1}))
 		}
 		if s.Kind == Share && !f.sharesMemory(i, all) {
 			s.Kind = Move
 		}
+	}
+	for i := range f.steps {
+		if f.inPlaceAlready(i, all) {
+			views = append(views, i)
+		}
+	}
+	for _, i := range views {
+		f.steps[i].Kind = Share
 	}
 	return all
 }
@@ -144,7 +188,7 @@ func (f *flow) shared(i int, u *value, all []storage) (to int, fresh *storage, o
 	a := f.in[i][0]
 	if a < 0 {
 		t := f.steps[i].In[0].Tensor
-		st := storage{place: InConstant, index: int(t), bytes: u.bytes, first: u.first, last: u.last}
+		st := storage{place: InConstant, index: int(t), bytes: u.bytes, first: u.first, last: u.last, parent: -1}
 		if f.c.exe.Tensors[t].Persistent {
 			st.place = InPersistent
 			ok = !writtenWithin(f.writes[t], i, u.last)
@@ -179,7 +223,11 @@ func (f *flow) overwritten(i int, u *value, all []storage) int {
 			continue
 		}
 		to := f.values[a].storage
-		if st := &all[to]; st.place == InBuffer && st.bytes == u.bytes && !(st.streamed && f.c.opts.alias) && f.diesAt(i, to, st) {
+		st := &all[to]
+		if st.place != InBuffer || st.parent >= 0 || st.bytes != u.bytes || st.streamed && f.c.opts.alias || !f.diesAt(i, to, st) {
+			continue
+		}
+		if !slices.ContainsFunc(st.parts, func(p int) bool { return all[p].last >= i }) {
 			return to
 		}
 	}
@@ -208,7 +256,7 @@ func (f *flow) diesAt(i, to int, st *storage) bool {
 // transfer, and before any output arrives at the host, which might share
 // that memory.
 func (f *flow) input(st *storage) int {
-	if !st.streamed || !f.c.opts.alias || st.bytes == 0 {
+	if !st.streamed || !f.c.opts.alias || st.bytes == 0 || st.parent >= 0 {
 		return -1
 	}
 	first := f.values[st.values[0]].writes[0]
@@ -246,7 +294,7 @@ func (f *flow) writesOf(st *storage) int {
 // from the same memory.
 func (f *flow) output(st *storage) int {
 	last := &f.steps[st.last]
-	if last.Kind != CopyOut || st.streamed || !f.c.opts.alias || st.bytes == 0 || last.Loop != f.steps[st.first].Loop {
+	if last.Kind != CopyOut || st.parent >= 0 || !slices.Contains(st.values, f.in[st.last][0]) || st.streamed || !f.c.opts.alias || st.bytes == 0 || last.Loop != f.steps[st.first].Loop {
 		return -1
 	}
 	for _, v := range st.values {

@@ -120,6 +120,25 @@ func (k *strided) Do(part int) {
 	if lo == hi {
 		return
 	}
+	inner, stride := k.loop.inner, k.loop.stride(0)
+	if stride == 1 && len(k.loop.shape) == 2 && inner*k.size <= shortRun && k.loop.strides[0][0] >= inner {
+		first, last := (lo+inner-1)/inner, hi/inner // whole rows
+		if first < last {
+			from := k.loop.strides[0][0]
+			moveShortRuns(k.size, k.out[first*inner*k.size:], k.in[(k.base+first*from)*k.size:], last-first, inner, inner, from)
+			k.rows(lo, first*inner)
+			k.rows(last*inner, hi)
+			return
+		}
+	}
+	k.rows(lo, hi)
+}
+
+// rows moves the elements from lo to hi row by row.
+func (k *strided) rows(lo, hi int) {
+	if lo == hi {
+		return
+	}
 	var c cursor
 	inner, stride := k.loop.inner, k.loop.stride(0)
 	k.loop.seek(&c, lo/inner)

@@ -9,9 +9,11 @@ import (
 // concat joins operands: the result is rows, each made of a run of every
 // operand in turn.
 type concat struct {
-	runs []int // bytes of each operand's run
-	row  int   // their sum
-	rows int
+	size  int   // bytes of an element
+	short bool  // the runs are short
+	runs  []int // bytes of each operand's run
+	row   int   // their sum
+	rows  int
 
 	// The run in progress.
 	in    [][]byte
@@ -27,6 +29,8 @@ func bindConcat(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 		k.runs = append(k.runs, run)
 		k.row += run
 	}
+	k.size = out[0].DType.Size()
+	k.short = k.rows > 1 && k.row <= shortRun*len(in)
 	return k, nil
 }
 
@@ -48,9 +52,19 @@ func (k *concat) Run(p Pool, in, out [][]byte, _ []byte) error {
 func (k *concat) Do(part int) {
 	lo, hi := span(k.rows, k.parts, part, 1)
 	dst := k.out[lo*k.row : hi*k.row]
+	if k.short {
+		at := 0
+		for i, run := range k.runs {
+			moveShortRuns(k.size, dst[at:], k.in[i][lo*run:], hi-lo, run/k.size, k.row/k.size, run/k.size)
+			at += run
+		}
+		return
+	}
 	for row := lo; row < hi; row++ {
 		for i, run := range k.runs {
-			copy(dst[:run], k.in[i][row*run:])
+			if src := k.in[i][row*run:]; run > 0 && &src[0] != &dst[0] { // it may lie there already
+				copy(dst[:run], src)
+			}
 			dst = dst[run:]
 		}
 	}

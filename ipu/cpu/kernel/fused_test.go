@@ -1,0 +1,154 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// drawPointwise draws a program over operands of which some are broadcast.
+func drawPointwise(t *rapid.T) (*graph.Pointwise, []graph.TensorType, [][]byte) {
+	shape := rapid.SampledFrom([][]int64{{5}, {2, 3, 7}, {3, 1, 700}, {2, 5, 40, 33}, {4, 2, 1}}).Draw(t, "shape")
+	values := []float32{0, float32(math.Copysign(0, -1)), 1, -2.5, 3, 1e-40, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0.3, -0.7, 12}
+	var types []graph.TensorType
+	var data [][]byte
+	for i := range rapid.IntRange(1, 4).Draw(t, "operands") {
+		s := append([]int64{}, shape...)
+		if i > 0 {
+			for a := range s {
+				if rapid.Bool().Draw(t, "broadcast") {
+					s[a] = 1
+				}
+			}
+			s = s[rapid.IntRange(0, len(s)-1).Draw(t, "axes left out"):]
+		}
+		v := make([]float32, elements(s))
+		for k := range v {
+			v[k] = values[(k*(2*i+1)+i)%len(values)] * float32(1+k%3)
+		}
+		types, data = append(types, graph.TensorType{DType: graph.F32, Shape: s}), append(data, bytesOf(v))
+	}
+	op := &graph.Pointwise{}
+	fns := []string{"relu", "exp", "tanh", "sigmoid", "neg", "abs", "leaky_relu", "hard_swish", "gelu", "add", "sub", "mul", "div", "max", "min", "pow", graph.PointwiseClip}
+	for i := range rapid.IntRange(1, 9).Draw(t, "instructions") {
+		fn := rapid.SampledFrom(fns).Draw(t, "fn")
+		op.Fns = append(op.Fns, fn)
+		op.Alpha, op.Beta = append(op.Alpha, 0.25), append(op.Beta, 0.5)
+		for k := range graph.PointwiseArity(fn) {
+			least := int64(0)
+			if fn == graph.PointwiseClip && k > 0 {
+				least = -1
+			}
+			op.Args = append(op.Args, rapid.Int64Range(least, int64(len(types)+i)-1).Draw(t, "argument"))
+		}
+	}
+	return op, types, data
+}
+
+// valueOf is a tensor with its type.
+type valueOf struct {
+	graph.TensorType
+	data []byte
+}
+
+// applied computes one operator.
+func applied(t require.TestingT, op graph.Op, in ...valueOf) valueOf {
+	types, data := make([]graph.TensorType, len(in)), make([][]byte, len(in))
+	for i, x := range in {
+		types[i], data[i] = x.TensorType, x.data
+	}
+	out, err := op.Infer(types)
+	require.NoError(t, err)
+	k, err := New(op, types, out)
+	require.NoError(t, err)
+	y := make([]float32, elements(out[0].Shape))
+	require.NoError(t, k.Run(Serial{}, data, [][]byte{bytesOf(y)}, make([]byte, k.Scratch())))
+	return valueOf{out[0], bytesOf(y)}
+}
+
+// byItself computes a program instruction by instruction, each by the kernel
+// of its own operator.
+func byItself(t require.TestingT, op *graph.Pointwise, values []valueOf) []byte {
+	at := 0
+	for i, fn := range op.Fns {
+		args := op.Args[at:][:graph.PointwiseArity(fn)]
+		at += len(args)
+		var y valueOf
+		switch len(args) {
+		case 1:
+			y = applied(t, &graph.Unary{Fn: graph.UnaryFn(fn), Alpha: op.Alpha[i], Beta: op.Beta[i]}, values[args[0]])
+		case 2:
+			y = applied(t, &graph.Binary{Fn: graph.BinaryFn(fn)}, values[args[0]], values[args[1]])
+		default: // a Clip's limits are single elements, these need not be
+			y = values[args[0]]
+			if args[1] >= 0 {
+				y = applied(t, &graph.Binary{Fn: graph.Max}, y, values[args[1]])
+			}
+			if args[2] >= 0 {
+				y = applied(t, &graph.Binary{Fn: graph.Min}, y, values[args[2]])
+			}
+		}
+		values = append(values, y)
+	}
+	last := values[len(values)-1]
+	return last.data
+}
+
+func TestPointwise(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		op, types, data := drawPointwise(t)
+		var values []valueOf
+		for i := range types {
+			values = append(values, valueOf{types[i], data[i]})
+		}
+		out, err := op.Infer(types)
+		require.NoError(t, err)
+		want := byItself(t, op, values)
+		if len(want) != 4*elements(out[0].Shape) { // operands that the last instruction does not depend on
+			t.Skip("its result does not have the shape of all operands")
+		}
+		k, err := New(op, types, out)
+		require.NoError(t, err)
+		for _, p := range []Pool{Serial{}, inTurn(3)} {
+			got := make([]float32, elements(out[0].Shape))
+			require.NoError(t, k.Run(p, data, [][]byte{bytesOf(got)}, junk(k.Scratch())))
+			require.Empty(t, differs(f32s(want), got), "%v of %v", op, types)
+			if k.(InPlacer).InPlace(0) {
+				over := append([]byte{}, data[0]...)
+				in := append([][]byte{over}, data[1:]...)
+				require.NoError(t, k.Run(p, in, [][]byte{over}, junk(k.Scratch())))
+				require.Empty(t, differs(f32s(want), f32s(over)), "in place")
+			}
+		}
+	})
+}
+
+// junk returns memory that holds no zeros.
+func junk(n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = 0xa5
+	}
+	return b
+}
+
+// differs says where two lists differ; NaNs are equal.
+func differs(want, got []float32) string {
+	for i, v := range want {
+		if math.Float32bits(v) != math.Float32bits(got[i]) && (v == v || got[i] == got[i]) {
+			return fmt.Sprintf("element %d is %v, want %v", i, got[i], v)
+		}
+	}
+	return ""
+}
+
+// bytesOf is v's memory.
+func bytesOf(v []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
+}
