@@ -198,7 +198,12 @@ const shortRow = 4
 
 func bindMaxPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.MaxPool)
-	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
+	results, err := o.Infer(in)
+	if err != nil {
+		return nil, err
+	}
+	// Either result may be left out.
+	s := newPoolShape(in[0].Shape, results[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
 		s.useVectors()
@@ -241,8 +246,8 @@ func newMaxPool[T number](s poolShape, columnMajor bool, lowest T) *maxPool[T] {
 // Run implements [Kernel].
 func (k *maxPool[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](out[0]), index: view[int64](memory(out, 1)), scratch: f32s(scratch)}
-	if len(t.y) > 0 {
+	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](memory(out, 0)), index: view[int64](memory(out, 1)), scratch: f32s(scratch)}
+	if len(t.y)+len(t.index) > 0 {
 		_, cost := k.poolShape.parts()
 		t.parts = cut(p, k.planes*k.rows, cost)
 		p.Run(t, t.parts)
@@ -267,11 +272,16 @@ func (t *maxPoolTask[T]) Do(part int) {
 	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
 		w.start(&t.poolShape, r%t.rows)
 		plane := r / t.rows * t.plane
-		x, y := t.x[plane:][:t.plane], t.y[r*last.out:][:last.out]
+		x := t.x[plane:][:t.plane]
+		if t.y == nil {
+			t.onlyIndex(&w, r%t.rows, x, t.index[r*last.out:][:last.out], plane)
+			continue
+		}
+		y := t.y[r*last.out:][:last.out]
 		switch {
 		case t.index == nil && foldWindows(&t.poolShape, maxWindow, y, x, strip, &w):
 		case t.index != nil:
-			t.withIndex(&w, x, y, t.index[r*last.out:], plane)
+			t.withIndex(&w, x, y, t.index[r*last.out:], plane, 0)
 		case last.out < shortRow:
 			t.byWindow(&w, x, y)
 		default:
@@ -329,10 +339,19 @@ func (t *maxPoolTask[T]) byWindow(w *windowRows, x, y []T) {
 	}
 }
 
+// onlyIndex is withIndex for an output row of which nobody wants the maxima.
+func (t *maxPoolTask[T]) onlyIndex(w *windowRows, row int, x []T, index []int64, base int) {
+	var y [1]T
+	for o := range index {
+		w.start(&t.poolShape, row)
+		t.withIndex(w, x, y[:], index[o:], base, o)
+	}
+}
+
 // withIndex is byWindow that keeps where each maximum lies, the first of
-// equal ones. x begins at element base of the operand. The index of a window
-// that lies in the padding is 0.
-func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base int) {
+// equal ones. x begins at element base of the operand, y and index at element
+// first of the output row. The index of a window that lies in the padding is 0.
+func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base, first int) {
 	a := &t.axes[len(t.axes)-1]
 	index = index[:len(y)]
 	for i := range y {
@@ -346,8 +365,8 @@ func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base 
 			start, step = w.columnMajor()
 		}
 		for o := range y {
-			lo, hi := a.taps(o)
-			for at := o*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
+			lo, hi := a.taps(first + o)
+			for at := (first+o)*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
 				v, m := row[at], y[o]
 				if index[o] < 0 || v > m || v != v && m == m {
 					y[o] = v
