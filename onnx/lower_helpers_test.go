@@ -15,9 +15,41 @@ import (
 var (
 	TestData  = testData
 	Interpret = interpret
+	Numbers   = numbers
 	// Supported reports whether the table has an operator.
 	Supported = func(name string) bool { return operators[name] != nil }
 )
+
+// OperatorModel is a model of one node, which has all results that it can have.
+type OperatorModel struct {
+	Name  string
+	Model *Model
+	Feeds map[string][]byte
+}
+
+// OperatorModels returns a model for each form of each operator and each type
+// of its first operand.
+func OperatorModels(t testing.TB) (models []OperatorModel) {
+	for _, c := range allTypeCases() {
+		all := []graph.DType{graph.Invalid}
+		slots := slotsOf(c.form, c.operands)
+		if len(slots) > 0 {
+			all = slots[0].types
+		}
+		for _, typ := range all {
+			types := c.usual()
+			if typ != graph.Invalid {
+				for _, i := range slots[0].at {
+					types[i] = typ
+				}
+			}
+			m, feeds := c.model(t, c.tensors(t, types))
+			require.NotNil(t, c.lower(t, m))
+			models = append(models, OperatorModel{fmt.Sprintf("%s-%d %v", c.name, c.form.version, typ), m, feeds})
+		}
+	}
+	return models
+}
 
 // interpret runs the lowered graph node by node on the given inputs.
 func interpret(low *Lowered, feeds map[string][]byte) ([][]byte, error) {

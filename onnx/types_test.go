@@ -355,21 +355,7 @@ func (c *typeCase) model(t testing.TB, tensors []*Tensor) (*Model, map[string][]
 // run lowers and runs a model of the node and returns all its results.
 func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
 	m, feeds := c.model(t, tensors)
-	g := m.Graph
-	n := g.Nodes[0]
-	var low *Lowered
-	for results := len(n.Outputs); ; results-- { // it has as many results as it takes
-		n.Outputs = n.Outputs[:results]
-		g.Outputs = outputs(n.Outputs...)
-		l, err := Lower(m, Options{})
-		if err == nil {
-			low = verified(t, l)
-			break
-		}
-		if results == 1 {
-			require.NoError(t, err)
-		}
-	}
+	low := c.lower(t, m)
 	outs, err := interpret(low, feeds)
 	require.NoError(t, err)
 	var results []*Tensor
@@ -378,6 +364,22 @@ func (c *typeCase) run(t *testing.T, tensors []*Tensor) []*Tensor {
 		results = append(results, &Tensor{Elem: low.Outputs[i].Elem, Dims: typ.Shape, Data: b})
 	}
 	return results
+}
+
+// lower gives the model's node as many results as it can have, and lowers it.
+func (c *typeCase) lower(t testing.TB, m *Model) *Lowered {
+	n := m.Graph.Nodes[0]
+	for results := len(n.Outputs); ; results-- {
+		n.Outputs = n.Outputs[:results]
+		m.Graph.Outputs = outputs(n.Outputs...)
+		low, err := Lower(m, Options{})
+		if err == nil {
+			return verified(t, low)
+		}
+		if results == 1 {
+			require.NoError(t, err, c.name)
+		}
+	}
 }
 
 // caseAttribute makes an attribute of the type that some form of def says.
