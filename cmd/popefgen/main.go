@@ -115,15 +115,18 @@ func reorder(app *cli.App, args []string) []string {
 		return args
 	}
 	var command *cli.Command
-	words := 0
+	words, group := 0, false
 	for commands := app.Commands; words < len(args); words++ {
 		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.HasName(args[words]) })
 		if i < 0 {
 			break
 		}
-		command, commands = commands[i], commands[i].Subcommands
+		command = commands[i]
+		// A command that ran once has the library's help command below it.
+		commands = slices.DeleteFunc(slices.Clone(command.Subcommands), func(c *cli.Command) bool { return c.Name == "help" })
+		group = len(commands) > 0
 	}
-	if command == nil || len(command.Subcommands) > 0 {
+	if command == nil || group {
 		return args
 	}
 	takesValue := map[string]bool{}
