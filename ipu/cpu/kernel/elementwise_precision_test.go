@@ -24,36 +24,36 @@ type precision struct {
 }
 
 var precisions = []precision{
-	{op: graph.Unary{Fn: graph.Exp}, exact: math.Exp, plain: 0.56, fast: 1.1},
-	{op: graph.Unary{Fn: graph.Log}, exact: math.Log, plain: 0.56, fast: 1.1},
-	{op: graph.Unary{Fn: graph.Erf}, exact: math.Erf, plain: 0.56, fast: 3.5},
-	{op: graph.Unary{Fn: graph.Tanh}, exact: math.Tanh, plain: 0.56, fast: 3},
-	{op: graph.Unary{Fn: graph.Sigmoid}, exact: sigmoid64, plain: 0.56, fast: 3},
-	{op: graph.Unary{Fn: graph.Softplus}, exact: softplus64, plain: 0.56, fast: 3},
+	{op: graph.Unary{Fn: graph.Exp}, exact: math.Exp, plain: 0.56, fast: 1},
+	{op: graph.Unary{Fn: graph.Log}, exact: math.Log, plain: 0.56, fast: 1},
+	{op: graph.Unary{Fn: graph.Erf}, exact: math.Erf, plain: 0.56, fast: 4},
+	{op: graph.Unary{Fn: graph.Tanh}, exact: math.Tanh, plain: 0.56, fast: 2.6},
+	{op: graph.Unary{Fn: graph.Sigmoid}, exact: sigmoid64, plain: 0.56, fast: 2.4},
+	{op: graph.Unary{Fn: graph.Softplus}, exact: softplus64, plain: 0.56, fast: 2.7},
 	{op: graph.Unary{Fn: graph.Elu, Alpha: 1.5}, exact: func(x float64) float64 {
 		if x < 0 {
 			return 1.5 * math.Expm1(x)
 		}
 		return x
-	}, plain: 0.56, fast: 3},
+	}, plain: 0.56, fast: 1.8},
 	{op: graph.Unary{Fn: graph.Celu, Alpha: 2}, exact: func(x float64) float64 {
 		if x < 0 {
 			return 2 * math.Expm1(x/2)
 		}
 		return x
-	}, plain: 0.56, fast: 3},
+	}, plain: 0.56, fast: 1.1},
 	{op: graph.Unary{Fn: graph.Selu, Alpha: 1.5, Beta: 1.25}, exact: func(x float64) float64 {
 		if x < 0 {
 			return 1.25 * 1.5 * math.Expm1(x)
 		}
 		return 1.25 * x
-	}, plain: 0.56, fast: 3},
-	{op: graph.Unary{Fn: graph.Swish, Alpha: 1}, exact: func(x float64) float64 { return x * sigmoid64(x) }, plain: 2, fast: 4, product: true},
-	{op: graph.Unary{Fn: graph.Mish}, exact: func(x float64) float64 { return x * math.Tanh(softplus64(x)) }, plain: 2, fast: 4, product: true},
-	{op: graph.Unary{Fn: graph.Gelu}, exact: func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }, plain: 2, fast: 2, absolute: true},
+	}, plain: 0.56, fast: 2.5},
+	{op: graph.Unary{Fn: graph.Swish, Alpha: 1}, exact: func(x float64) float64 { return x * sigmoid64(x) }, plain: 2, fast: 3.2, product: true},
+	{op: graph.Unary{Fn: graph.Mish}, exact: func(x float64) float64 { return x * math.Tanh(softplus64(x)) }, plain: 2, fast: 4.2, product: true},
+	{op: graph.Unary{Fn: graph.Gelu}, exact: func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }, plain: 2, fast: 1.6, absolute: true},
 	{op: graph.Unary{Fn: graph.GeluTanh}, exact: func(x float64) float64 {
 		return x * sigmoid64(2*geluSlope*(x+0.044715*x*x*x))
-	}, plain: 2, fast: 2, absolute: true},
+	}, plain: 2, fast: 1.95, absolute: true},
 }
 
 // sweep returns numbers of all magnitudes and close ones up to 110, of both

@@ -18,39 +18,34 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-24
 
 loop1:
 	VMOVUPS      (CX)(BX*1), Y4
-	VMOVUPS      Y3, Y5
-	VMAXPS       Y4, Y5, Y5
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMINPS       Y5, Y7, Y5
-	VMOVUPS      lanes<>+224(SB), Y7
-	VFMADD213PS  Y0, Y5, Y7
-	VSUBPS       Y0, Y7, Y8
+	VMAXPS       Y4, Y3, Y5
+	VMOVUPS      lanes<>+192(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VMOVUPS      lanes<>+224(SB), Y6
+	VFMADD213PS  Y0, Y5, Y6
+	VSUBPS       Y0, Y6, Y8
 	VMOVAPS      Y5, Y5
 	VFNMADD231PS lanes<>+256(SB), Y8, Y5
 	VFNMADD231PS lanes<>+288(SB), Y8, Y5
-	VMULPS       Y5, Y5, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y5, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y5, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y2, Y5, Y10
-	VFMADD213PS  Y2, Y5, Y10
-	VXORPS       X6, X6, X6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y5, Y8
+	VFMADD213PS  lanes<>+384(SB), Y5, Y8
+	VFMADD213PS  lanes<>+416(SB), Y5, Y8
+	VFMADD213PS  lanes<>+448(SB), Y5, Y8
+	VFMADD213PS  Y2, Y5, Y8
+	VFMADD213PS  Y2, Y5, Y8
+	VXORPS       X7, X7, X7
 	VCMPPS       $0x11, Y3, Y4, Y4
-	VBLENDVPS    Y4, Y6, Y10, Y4
-	VPSUBD       Y0, Y7, Y7
-	VPSRAD       $0x01, Y7, Y5
-	VPSUBD       Y5, Y7, Y7
+	VBLENDVPS    Y4, Y7, Y8, Y4
+	VPSUBD       Y0, Y6, Y6
+	VPSRAD       $0x01, Y6, Y5
+	VPSUBD       Y5, Y6, Y6
 	VPADDD       Y1, Y5, Y5
 	VPSLLD       $0x17, Y5, Y5
 	VMULPS       Y5, Y4, Y4
-	VPADDD       Y1, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y4, Y4
+	VPADDD       Y1, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y4, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
 	SUBQ         $0x08, DX
@@ -63,30 +58,25 @@ tail2:
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VMOVUPS      Y3, Y7
-	VMAXPS       Y5, Y7, Y7
+	VMAXPS       Y5, Y3, Y6
 	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y7, Y8, Y7
+	VMINPS       Y6, Y8, Y6
 	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y0, Y7, Y8
+	VFMADD213PS  Y0, Y6, Y8
 	VSUBPS       Y0, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y9, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y2, Y7, Y11
-	VFMADD213PS  Y2, Y7, Y11
-	VXORPS       X6, X6, X6
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y6
+	VFNMADD231PS lanes<>+288(SB), Y9, Y6
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y6, Y9
+	VFMADD213PS  lanes<>+384(SB), Y6, Y9
+	VFMADD213PS  lanes<>+416(SB), Y6, Y9
+	VFMADD213PS  lanes<>+448(SB), Y6, Y9
+	VFMADD213PS  Y2, Y6, Y9
+	VFMADD213PS  Y2, Y6, Y9
+	VXORPS       X7, X7, X7
 	VCMPPS       $0x11, Y3, Y5, Y2
-	VBLENDVPS    Y2, Y6, Y11, Y2
+	VBLENDVPS    Y2, Y7, Y9, Y2
 	VPSUBD       Y0, Y8, Y3
 	VPSRAD       $0x01, Y3, Y0
 	VPSUBD       Y0, Y3, Y3
@@ -725,13 +715,12 @@ TEXT ·sigmoidAVX2(SB), NOSPLIT, $0-24
 loop7:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
-	VMOVUPS      Y3, Y6
-	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y1, Y6, Y8
-	VSUBPS       Y1, Y8, Y9
+	VMAXPS       Y5, Y3, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y9
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y9, Y6
 	VFNMADD231PS lanes<>+288(SB), Y9, Y6
@@ -746,18 +735,18 @@ loop7:
 	VFMADD213PS  Y12, Y10, Y11
 	VFMADD213PS  Y0, Y6, Y11
 	VFMADD213PS  Y0, Y6, Y11
-	VXORPS       X7, X7, X7
+	VXORPS       X8, X8, X8
 	VCMPPS       $0x11, Y3, Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       Y1, Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VBLENDVPS    Y5, Y8, Y11, Y5
+	VPSUBD       Y1, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       Y2, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      Y0, Y6
 	VBLENDVPS    Y4, Y5, Y6, Y4
 	VADDPS       Y6, Y5, Y5
@@ -775,30 +764,29 @@ tail8:
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      Y3, Y8
-	VMAXPS       Y6, Y8, Y8
+	VMAXPS       Y6, Y3, Y7
 	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y8, Y9, Y8
+	VMINPS       Y7, Y9, Y7
 	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y1, Y8, Y9
+	VFMADD213PS  Y1, Y7, Y9
 	VSUBPS       Y1, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VFNMADD231PS lanes<>+288(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y10, Y7
+	VFNMADD231PS lanes<>+288(SB), Y10, Y7
+	VMULPS       Y7, Y7, Y10
 	VMULPS       Y10, Y10, Y11
 	VMOVUPS      lanes<>+320(SB), Y12
 	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VFMADD213PS  lanes<>+384(SB), Y7, Y13
 	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  lanes<>+448(SB), Y7, Y14
 	VFMADD213PS  Y14, Y10, Y13
 	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VXORPS       X7, X7, X7
+	VFMADD213PS  Y0, Y7, Y12
+	VFMADD213PS  Y0, Y7, Y12
+	VXORPS       X8, X8, X8
 	VCMPPS       $0x11, Y3, Y6, Y3
-	VBLENDVPS    Y3, Y7, Y12, Y3
+	VBLENDVPS    Y3, Y8, Y12, Y3
 	VPSUBD       Y1, Y9, Y6
 	VPSRAD       $0x01, Y6, Y1
 	VPSUBD       Y1, Y6, Y6
@@ -1047,13 +1035,12 @@ TEXT ·softplusAVX2(SB), NOSPLIT, $0-24
 loop16:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
-	VMOVUPS      Y3, Y6
-	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y0, Y6, Y8
-	VSUBPS       Y0, Y8, Y9
+	VMAXPS       Y5, Y3, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y9
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y9, Y6
 	VFNMADD231PS lanes<>+288(SB), Y9, Y6
@@ -1068,32 +1055,32 @@ loop16:
 	VFMADD213PS  Y12, Y10, Y11
 	VFMADD213PS  Y2, Y6, Y11
 	VFMADD213PS  Y2, Y6, Y11
-	VXORPS       X7, X7, X7
+	VXORPS       X8, X8, X8
 	VCMPPS       $0x11, Y3, Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       Y0, Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VBLENDVPS    Y5, Y8, Y11, Y5
+	VPSUBD       Y0, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       Y1, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       Y1, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       Y1, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VADDPS       lanes<>+1184(SB), Y5, Y6
 	VDIVPS       Y6, Y5, Y5
 	VMULPS       Y5, Y5, Y6
 	VADDPS       Y5, Y5, Y5
-	VMULPS       Y6, Y6, Y8
+	VMULPS       Y6, Y6, Y7
 	VMOVUPS      lanes<>+1568(SB), Y9
 	VFMADD213PS  lanes<>+1600(SB), Y6, Y9
 	VMOVUPS      lanes<>+1632(SB), Y10
 	VFMADD213PS  lanes<>+1664(SB), Y6, Y10
-	VFMADD213PS  Y10, Y8, Y9
+	VFMADD213PS  Y10, Y7, Y9
 	VMULPS       Y6, Y9, Y6
 	VFMADD213PS  Y5, Y5, Y6
-	VXORPS       X7, X7, X7
-	VMAXPS       Y4, Y7, Y4
+	VXORPS       X8, X8, X8
+	VMAXPS       Y4, Y8, Y4
 	VADDPS       Y4, Y6, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $0x20, BX
@@ -1108,30 +1095,29 @@ tail17:
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      Y3, Y8
-	VMAXPS       Y6, Y8, Y8
+	VMAXPS       Y6, Y3, Y7
 	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y8, Y9, Y8
+	VMINPS       Y7, Y9, Y7
 	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y0, Y8, Y9
+	VFMADD213PS  Y0, Y7, Y9
 	VSUBPS       Y0, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VFNMADD231PS lanes<>+288(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y10, Y7
+	VFNMADD231PS lanes<>+288(SB), Y10, Y7
+	VMULPS       Y7, Y7, Y10
 	VMULPS       Y10, Y10, Y11
 	VMOVUPS      lanes<>+320(SB), Y12
 	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y8, Y13
+	VFMADD213PS  lanes<>+384(SB), Y7, Y13
 	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y8, Y14
+	VFMADD213PS  lanes<>+448(SB), Y7, Y14
 	VFMADD213PS  Y14, Y10, Y13
 	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y2, Y8, Y12
-	VFMADD213PS  Y2, Y8, Y12
-	VXORPS       X7, X7, X7
+	VFMADD213PS  Y2, Y7, Y12
+	VFMADD213PS  Y2, Y7, Y12
+	VXORPS       X8, X8, X8
 	VCMPPS       $0x11, Y3, Y6, Y2
-	VBLENDVPS    Y2, Y7, Y12, Y2
+	VBLENDVPS    Y2, Y8, Y12, Y2
 	VPSUBD       Y0, Y9, Y3
 	VPSRAD       $0x01, Y3, Y0
 	VPSUBD       Y0, Y3, Y3
@@ -1153,8 +1139,8 @@ tail17:
 	VFMADD213PS  Y6, Y2, Y3
 	VMULPS       Y1, Y3, Y1
 	VFMADD213PS  Y0, Y0, Y1
-	VXORPS       X7, X7, X7
-	VMAXPS       Y5, Y7, Y0
+	VXORPS       X8, X8, X8
+	VMAXPS       Y5, Y8, Y0
 	VADDPS       Y0, Y1, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
@@ -1313,8 +1299,7 @@ loop22:
 	VFMADD213PS  Y13, Y9, Y12
 	VFMADD213PS  Y12, Y10, Y11
 	VMULPS       Y5, Y11, Y5
-	VMOVUPS      Y3, Y7
-	VMAXPS       Y5, Y7, Y7
+	VMAXPS       Y5, Y3, Y7
 	VMOVUPS      lanes<>+192(SB), Y8
 	VMINPS       Y7, Y8, Y7
 	VMOVUPS      lanes<>+224(SB), Y8
@@ -1384,8 +1369,7 @@ tail23:
 	VFMADD213PS  Y14, Y10, Y13
 	VFMADD213PS  Y13, Y11, Y12
 	VMULPS       Y7, Y12, Y7
-	VMOVUPS      Y3, Y8
-	VMAXPS       Y7, Y8, Y8
+	VMAXPS       Y7, Y3, Y8
 	VMOVUPS      lanes<>+192(SB), Y9
 	VMINPS       Y8, Y9, Y8
 	VMOVUPS      lanes<>+224(SB), Y9
@@ -1449,8 +1433,7 @@ loop25:
 	VFMADD213PS  lanes<>+1792(SB), Y6, Y5
 	VMULPS       Y4, Y5, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMOVUPS      Y3, Y8
-	VMAXPS       Y6, Y8, Y8
+	VMAXPS       Y6, Y3, Y8
 	VMOVUPS      lanes<>+192(SB), Y9
 	VMINPS       Y8, Y9, Y8
 	VMOVUPS      lanes<>+224(SB), Y9
@@ -1504,8 +1487,7 @@ tail26:
 	VFMADD213PS  lanes<>+1792(SB), Y8, Y6
 	VMULPS       Y5, Y6, Y6
 	VORPS        lanes<>+1120(SB), Y6, Y8
-	VMOVUPS      Y3, Y9
-	VMAXPS       Y8, Y9, Y9
+	VMAXPS       Y8, Y3, Y9
 	VMOVUPS      lanes<>+192(SB), Y10
 	VMINPS       Y9, Y10, Y9
 	VMOVUPS      lanes<>+224(SB), Y10
@@ -1879,8 +1861,7 @@ loop55:
 	VMOVUPS     Y0, Y4
 	VFMADD213PS Y1, Y3, Y4
 	VXORPS      X5, X5, X5
-	VMOVUPS     Y2, Y6
-	VMINPS      Y4, Y6, Y4
+	VMINPS      Y4, Y2, Y4
 	VCMPPS      $0x06, Y5, Y4, Y6
 	VANDPS      Y4, Y6, Y6
 	VMULPS      Y3, Y6, Y3
@@ -1899,8 +1880,7 @@ tail56:
 	VMOVUPS     Y0, Y0
 	VFMADD213PS Y1, Y4, Y0
 	VXORPS      X5, X5, X5
-	VMOVUPS     Y2, Y1
-	VMINPS      Y0, Y1, Y0
+	VMINPS      Y0, Y2, Y0
 	VCMPPS      $0x06, Y5, Y0, Y1
 	VANDPS      Y0, Y1, Y1
 	VMULPS      Y4, Y1, Y0
@@ -1928,8 +1908,7 @@ loop58:
 	VMULPS  Y0, Y3, Y3
 	VADDPS  Y1, Y3, Y3
 	VXORPS  X4, X4, X4
-	VMOVUPS Y2, Y5
-	VMINPS  Y3, Y5, Y3
+	VMINPS  Y3, Y2, Y3
 	VCMPPS  $0x06, Y4, Y3, Y5
 	VANDPS  Y3, Y5, Y5
 	VMOVUPS Y5, (AX)(BX*1)
@@ -1947,8 +1926,7 @@ tail59:
 	VMULPS     Y0, Y5, Y0
 	VADDPS     Y1, Y0, Y0
 	VXORPS     X4, X4, X4
-	VMOVUPS    Y2, Y1
-	VMINPS     Y0, Y1, Y0
+	VMINPS     Y0, Y2, Y0
 	VCMPPS     $0x06, Y4, Y0, Y1
 	VANDPS     Y0, Y1, Y1
 	VMASKMOVPS Y1, Y3, (AX)(BX*1)

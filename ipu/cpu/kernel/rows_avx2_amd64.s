@@ -30,20 +30,16 @@ loop1:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y3, Y7, Y11
-	VFMADD213PS  Y3, Y7, Y11
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
 	VXORPS       X6, X6, X6
 	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
-	VBLENDVPS    Y5, Y6, Y11, Y5
+	VBLENDVPS    Y5, Y6, Y9, Y5
 	VPSUBD       Y1, Y8, Y8
 	VPSRAD       $0x01, Y8, Y7
 	VPSUBD       Y7, Y8, Y8
@@ -77,20 +73,16 @@ tail2:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y3, Y7, Y11
-	VFMADD213PS  Y3, Y7, Y11
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
 	VXORPS       X6, X6, X6
 	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
-	VBLENDVPS    Y0, Y6, Y11, Y0
+	VBLENDVPS    Y0, Y6, Y9, Y0
 	VPSUBD       Y1, Y8, Y3
 	VPSRAD       $0x01, Y3, Y1
 	VPSUBD       Y1, Y3, Y3
@@ -272,20 +264,16 @@ loop4:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y3, Y7, Y11
-	VFMADD213PS  Y3, Y7, Y11
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
 	VXORPS       X6, X6, X6
 	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
-	VBLENDVPS    Y5, Y6, Y11, Y5
+	VBLENDVPS    Y5, Y6, Y9, Y5
 	VPSUBD       Y1, Y8, Y8
 	VPSRAD       $0x01, Y8, Y7
 	VPSUBD       Y7, Y8, Y8
@@ -318,20 +306,16 @@ tail5:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y3, Y7, Y11
-	VFMADD213PS  Y3, Y7, Y11
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
+	VFMADD213PS  Y3, Y7, Y9
 	VXORPS       X6, X6, X6
 	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
-	VBLENDVPS    Y0, Y6, Y11, Y0
+	VBLENDVPS    Y0, Y6, Y9, Y0
 	VPSUBD       Y1, Y8, Y3
 	VPSRAD       $0x01, Y3, Y1
 	VPSUBD       Y1, Y3, Y3
@@ -383,20 +367,16 @@ loop7:
 	VMOVAPS      Y4, Y4
 	VFNMADD231PS lanes<>+256(SB), Y7, Y4
 	VFNMADD231PS lanes<>+288(SB), Y7, Y4
-	VMULPS       Y4, Y4, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y4, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y4, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  Y2, Y4, Y9
-	VFMADD213PS  Y2, Y4, Y9
+	VMOVUPS      lanes<>+320(SB), Y7
+	VFMADD213PS  lanes<>+352(SB), Y4, Y7
+	VFMADD213PS  lanes<>+384(SB), Y4, Y7
+	VFMADD213PS  lanes<>+416(SB), Y4, Y7
+	VFMADD213PS  lanes<>+448(SB), Y4, Y7
+	VFMADD213PS  Y2, Y4, Y7
+	VFMADD213PS  Y2, Y4, Y7
 	VXORPS       X5, X5, X5
 	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
-	VBLENDVPS    Y3, Y5, Y9, Y3
+	VBLENDVPS    Y3, Y5, Y7, Y3
 	VPSUBD       Y0, Y6, Y6
 	VPSRAD       $0x01, Y6, Y4
 	VPSUBD       Y4, Y6, Y6
@@ -430,20 +410,16 @@ tail8:
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y8, Y6
 	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  Y2, Y6, Y10
-	VFMADD213PS  Y2, Y6, Y10
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
 	VXORPS       X5, X5, X5
 	VCMPPS       $0x11, lanes<>+160(SB), Y4, Y2
-	VBLENDVPS    Y2, Y5, Y10, Y2
+	VBLENDVPS    Y2, Y5, Y8, Y2
 	VPSUBD       Y0, Y7, Y4
 	VPSRAD       $0x01, Y4, Y0
 	VPSUBD       Y0, Y4, Y4
@@ -633,153 +609,162 @@ TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
 
 row22:
 	VMOVAPS Y1, Y2
-	XORQ    SI, SI
-	TESTQ   DX, DX
-	JZ      tail24
+	VMOVAPS Y1, Y3
+	MOVQ    CX, R8
+	MOVQ    DX, R9
+	SUBQ    $+128, R9
+	JL      odd24
 
-loop23:
-	VMOVUPS (CX)(SI*1), Y3
-	VMAXPS  Y3, Y2, Y2
-	ADDQ    $0x20, SI
-	CMPQ    SI, DX
-	JL      loop23
+pairs23:
+	VMOVUPS (R8), Y4
+	VMAXPS  32(R8), Y4, Y4
+	VMAXPS  Y4, Y2, Y2
+	VMOVUPS 64(R8), Y4
+	VMAXPS  96(R8), Y4, Y4
+	VMAXPS  Y4, Y3, Y3
+	ADDQ    $+128, R8
+	SUBQ    $+128, R9
+	JGE     pairs23
 
-tail24:
-	CMPQ       SI, DI
-	JEQ        done25
-	VMASKMOVPS (CX)(SI*1), Y0, Y3
+odd24:
+	VMAXPS Y3, Y2, Y2
+	ADDQ   $+96, R9
+	JL     ended26
+
+singles25:
+	VMAXPS (R8), Y2, Y2
+	ADDQ   $+32, R8
+	SUBQ   $+32, R9
+	JGE    singles25
+
+ended26:
+	TESTQ      SI, SI
+	JZ         known27
+	VMASKMOVPS (R8), Y0, Y3
 	VBLENDVPS  Y0, Y3, Y1, Y3
 	VMAXPS     Y3, Y2, Y2
 
-done25:
-	VEXTRACTF128 $0x01, Y2, X4
-	VMAXPS       Y4, Y2, Y2
-	VPERMILPS    $0x4e, X2, X4
-	VMAXPS       Y4, Y2, Y2
-	VPERMILPS    $0xb1, X2, X4
-	VMAXPS       Y4, Y2, Y2
+known27:
+	VEXTRACTF128 $0x01, Y2, X5
+	VMAXPS       Y5, Y2, Y2
+	VPERMILPS    $0x4e, X2, X5
+	VMAXPS       Y5, Y2, Y2
+	VPERMILPS    $0xb1, X2, X5
+	VMAXPS       Y5, Y2, Y2
 	VBROADCASTSS X2, Y2
-	VXORPS       X5, X5, X5
-	XORQ         SI, SI
+	VXORPS       X6, X6, X6
+	XORQ         R8, R8
 	TESTQ        DX, DX
-	JZ           tail27
+	JZ           tail29
 
-loop26:
-	VMOVUPS      (CX)(SI*1), Y3
+loop28:
+	VMOVUPS      (CX)(R8*1), Y3
 	VSUBPS       Y2, Y3, Y3
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y3, Y6, Y6
+	VMOVUPS      lanes<>+160(SB), Y4
+	VMAXPS       Y3, Y4, Y4
 	VMOVUPS      lanes<>+192(SB), Y7
-	VMINPS       Y6, Y7, Y6
+	VMINPS       Y4, Y7, Y4
 	VMOVUPS      lanes<>+224(SB), Y7
-	VFMADD213PS  lanes<>+64(SB), Y6, Y7
+	VFMADD213PS  lanes<>+64(SB), Y4, Y7
 	VSUBPS       lanes<>+64(SB), Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  lanes<>+128(SB), Y6, Y10
-	VFMADD213PS  lanes<>+128(SB), Y6, Y10
-	VXORPS       X4, X4, X4
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS lanes<>+256(SB), Y8, Y4
+	VFNMADD231PS lanes<>+288(SB), Y8, Y4
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y4, Y8
+	VFMADD213PS  lanes<>+384(SB), Y4, Y8
+	VFMADD213PS  lanes<>+416(SB), Y4, Y8
+	VFMADD213PS  lanes<>+448(SB), Y4, Y8
+	VFMADD213PS  lanes<>+128(SB), Y4, Y8
+	VFMADD213PS  lanes<>+128(SB), Y4, Y8
+	VXORPS       X5, X5, X5
 	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
-	VBLENDVPS    Y3, Y4, Y10, Y3
+	VBLENDVPS    Y3, Y5, Y8, Y3
 	VPSUBD       lanes<>+64(SB), Y7, Y7
-	VPSRAD       $0x01, Y7, Y6
-	VPSUBD       Y6, Y7, Y7
-	VPADDD       lanes<>+96(SB), Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y3, Y3
+	VPSRAD       $0x01, Y7, Y4
+	VPSUBD       Y4, Y7, Y7
+	VPADDD       lanes<>+96(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y3, Y3
 	VPADDD       lanes<>+96(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y3, Y3
-	VMOVUPS      Y3, (AX)(SI*1)
-	VADDPS       Y3, Y5, Y5
-	ADDQ         $0x20, SI
-	CMPQ         SI, DX
-	JL           loop26
+	VMOVUPS      Y3, (AX)(R8*1)
+	VADDPS       Y3, Y6, Y6
+	ADDQ         $0x20, R8
+	CMPQ         R8, DX
+	JL           loop28
 
-tail27:
-	CMPQ         SI, DI
-	JEQ          done28
-	VMASKMOVPS   (CX)(SI*1), Y0, Y3
+tail29:
+	CMPQ         R8, DI
+	JEQ          done30
+	VMASKMOVPS   (CX)(R8*1), Y0, Y3
 	VBLENDVPS    Y0, Y3, Y1, Y3
 	VSUBPS       Y2, Y3, Y2
 	VMOVUPS      lanes<>+160(SB), Y3
 	VMAXPS       Y2, Y3, Y3
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y3, Y6, Y3
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  lanes<>+64(SB), Y3, Y6
-	VSUBPS       lanes<>+64(SB), Y6, Y7
+	VMOVUPS      lanes<>+192(SB), Y4
+	VMINPS       Y3, Y4, Y3
+	VMOVUPS      lanes<>+224(SB), Y4
+	VFMADD213PS  lanes<>+64(SB), Y3, Y4
+	VSUBPS       lanes<>+64(SB), Y4, Y7
 	VMOVAPS      Y3, Y3
 	VFNMADD231PS lanes<>+256(SB), Y7, Y3
 	VFNMADD231PS lanes<>+288(SB), Y7, Y3
-	VMULPS       Y3, Y3, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y3, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y3, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+128(SB), Y3, Y9
-	VFMADD213PS  lanes<>+128(SB), Y3, Y9
-	VXORPS       X4, X4, X4
+	VMOVUPS      lanes<>+320(SB), Y7
+	VFMADD213PS  lanes<>+352(SB), Y3, Y7
+	VFMADD213PS  lanes<>+384(SB), Y3, Y7
+	VFMADD213PS  lanes<>+416(SB), Y3, Y7
+	VFMADD213PS  lanes<>+448(SB), Y3, Y7
+	VFMADD213PS  lanes<>+128(SB), Y3, Y7
+	VFMADD213PS  lanes<>+128(SB), Y3, Y7
+	VXORPS       X5, X5, X5
 	VCMPPS       $0x11, lanes<>+160(SB), Y2, Y2
-	VBLENDVPS    Y2, Y4, Y9, Y2
-	VPSUBD       lanes<>+64(SB), Y6, Y6
-	VPSRAD       $0x01, Y6, Y3
-	VPSUBD       Y3, Y6, Y6
+	VBLENDVPS    Y2, Y5, Y7, Y2
+	VPSUBD       lanes<>+64(SB), Y4, Y4
+	VPSRAD       $0x01, Y4, Y3
+	VPSUBD       Y3, Y4, Y4
 	VPADDD       lanes<>+96(SB), Y3, Y3
 	VPSLLD       $0x17, Y3, Y3
 	VMULPS       Y3, Y2, Y2
-	VPADDD       lanes<>+96(SB), Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (AX)(SI*1)
+	VPADDD       lanes<>+96(SB), Y4, Y4
+	VPSLLD       $0x17, Y4, Y4
+	VMULPS       Y4, Y2, Y2
+	VMASKMOVPS   Y2, Y0, (AX)(R8*1)
 	VANDPS       Y0, Y2, Y2
-	VADDPS       Y2, Y5, Y5
+	VADDPS       Y2, Y6, Y6
 
-done28:
+done30:
 	VMOVUPS      lanes<>+128(SB), Y2
-	VEXTRACTF128 $0x01, Y5, X4
-	VADDPS       Y4, Y5, Y3
-	VPERMILPS    $0x4e, X3, X4
-	VADDPS       Y4, Y3, Y3
-	VPERMILPS    $0xb1, X3, X4
-	VADDPS       Y4, Y3, Y3
+	VEXTRACTF128 $0x01, Y6, X5
+	VADDPS       Y5, Y6, Y3
+	VPERMILPS    $0x4e, X3, X5
+	VADDPS       Y5, Y3, Y3
+	VPERMILPS    $0xb1, X3, X5
+	VADDPS       Y5, Y3, Y3
 	VBROADCASTSS X3, Y3
 	VDIVPS       Y3, Y2, Y2
-	XORQ         SI, SI
+	XORQ         R8, R8
 	TESTQ        DX, DX
-	JZ           tail30
+	JZ           tail32
 
-loop29:
-	VMOVUPS (AX)(SI*1), Y3
+loop31:
+	VMOVUPS (AX)(R8*1), Y3
 	VMULPS  Y2, Y3, Y3
-	VMOVUPS Y3, (AX)(SI*1)
-	ADDQ    $0x20, SI
-	CMPQ    SI, DX
-	JL      loop29
+	VMOVUPS Y3, (AX)(R8*1)
+	ADDQ    $0x20, R8
+	CMPQ    R8, DX
+	JL      loop31
 
-tail30:
-	CMPQ       SI, DI
-	JEQ        done31
-	VMASKMOVPS (AX)(SI*1), Y0, Y3
+tail32:
+	CMPQ       R8, DI
+	JEQ        done33
+	VMASKMOVPS (AX)(R8*1), Y0, Y3
 	VBLENDVPS  Y0, Y3, Y1, Y3
 	VMULPS     Y2, Y3, Y2
-	VMASKMOVPS Y2, Y0, (AX)(SI*1)
+	VMASKMOVPS Y2, Y0, (AX)(R8*1)
 
-done31:
+done33:
 	ADDQ DI, CX
 	ADDQ DI, AX
 	DECQ BX

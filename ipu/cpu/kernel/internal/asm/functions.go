@@ -72,8 +72,8 @@ func (a *asm) polynomial(x vec, c []float32) vec {
 }
 
 // atLeast and atMost limit x; NaN stays NaN.
-func (a *asm) atLeast(x vec, limit float32) vec { return a.upper(a.load(a.constant(limit)), x) }
-func (a *asm) atMost(x vec, limit float32) vec  { return a.lower(a.load(a.constant(limit)), x) }
+func (a *asm) atLeast(x vec, limit float32) vec { return a.upper(a.register(a.constant(limit)), x) }
+func (a *asm) atMost(x vec, limit float32) vec  { return a.lower(a.register(a.constant(limit)), x) }
 
 // reduce splits y = n·ln2 + r with an integer n and |r| ≤ ln2/2. It returns r
 // and n + shifter.
@@ -94,11 +94,26 @@ func (a *asm) power(n vec) vec {
 	return v
 }
 
+// chain returns the polynomial of x with coefficients c in the fewest
+// operations, each of which waits for the one before.
+func (a *asm) chain(x vec, c []float32) vec {
+	p := a.load(a.constant(c[len(c)-1]))
+	for i := len(c) - 2; i >= 0; i-- {
+		p = a.fma(p, x, a.constant(c[i]))
+	}
+	return p
+}
+
 // exp returns exp(x).
-func (a *asm) exp(x vec) vec {
+func (a *asm) exp(x vec) vec { return a.expWith(x, (*asm).chain) }
+
+// expWithin returns exp(x) for code that has to wait for much else already.
+func (a *asm) expWithin(x vec) vec { return a.expWith(x, (*asm).polynomial) }
+
+func (a *asm) expWith(x vec, polynomial func(a *asm, x vec, c []float32) vec) vec {
 	y := a.atMost(a.atLeast(x, expLow), expHigh)
 	r, n := a.reduce(y)
-	e := a.fma(a.polynomial(r, expSeries), r, a.constant(1))
+	e := a.fma(polynomial(a, r, expSeries), r, a.constant(1))
 	e = a.fma(e, r, a.constant(1))
 	if a.wide() {
 		whole := a.sub(n, a.constant(shifter))
@@ -167,7 +182,7 @@ func (a *asm) negative(x, yes, no vec) vec {
 
 // sigmoid returns 1/(1+exp(-x)), which for negative x is z/(1+z), z = exp(x).
 func (a *asm) sigmoid(x vec) vec {
-	z := a.exp(a.magnitude(x, true))
+	z := a.expWithin(a.magnitude(x, true))
 	one := a.load(a.constant(1))
 	return a.div(a.negative(x, z, one), a.add(z, one))
 }
@@ -245,7 +260,7 @@ const quietNaN = 0x7fc00000
 // softplus returns log(1+exp(x)) = max(x,0) + 2·atanh(t), t = z/(2+z) with
 // z = exp(-|x|).
 func (a *asm) softplus(x vec) vec {
-	z := a.exp(a.magnitude(x, true))
+	z := a.expWithin(a.magnitude(x, true))
 	t := a.div(z, a.add(z, a.constant(2)))
 	u := a.mul(t, t)
 	t = a.add(t, t)
@@ -265,14 +280,14 @@ func (a *asm) elu(x, s, r, b vec) vec {
 
 // mish returns x·q/(q+2), q = e·(e+2), e = exp(x).
 func (a *asm) mish(x vec) vec {
-	e := a.exp(a.atMost(x, 20))
+	e := a.expWithin(a.atMost(x, 20))
 	q := a.mul(e, a.add(e, a.constant(2)))
 	return a.mul(a.div(q, a.add(q, a.constant(2))), x)
 }
 
 // gelu returns x·erfc(-x/√2)/2.
 func (a *asm) gelu(x vec) vec {
-	h := a.exp(a.erfcLog(a.mul(a.magnitude(x, false), a.constant(math.Sqrt2/2))))
+	h := a.expWithin(a.erfcLog(a.mul(a.magnitude(x, false), a.constant(math.Sqrt2/2))))
 	h = a.mul(h, a.constant(0.5))
 	return a.mul(a.negative(x, h, a.sub(a.load(a.constant(1)), h)), x)
 }

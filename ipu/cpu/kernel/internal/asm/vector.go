@@ -106,6 +106,14 @@ func (a *asm) load(m operand.Op) vec {
 	return v
 }
 
+// register returns a register, which must not be written to, that holds m.
+func (a *asm) register(m operand.Op) vec {
+	if v, ok := m.(vec); ok {
+		return v
+	}
+	return a.load(m)
+}
+
 // fresh returns a copy of v.
 func (a *asm) fresh(v vec) vec {
 	w := a.vec()
