@@ -159,8 +159,9 @@ func compare(dir string, files []File) ([]difference, error) {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("reading the package directory: %w", err)
 		}
-		if exists && bytes.Equal(have, f.Data) {
-			continue
+		isText := filepath.Ext(f.Name) == ".go" || f.Name == contract.FileName
+		if exists && (bytes.Equal(have, f.Data) || isText && bytes.Equal(bytes.ReplaceAll(have, []byte("\r\n"), []byte("\n")), f.Data)) {
+			continue // version control may have made its line ends those of Windows
 		}
 		d := difference{name: f.Name, want: &files[i], have: have, exists: exists}
 		switch {

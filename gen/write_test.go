@@ -3,6 +3,7 @@ package gen
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,6 +119,23 @@ func TestWriteLeavesNothingBehind(t *testing.T) {
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, entries, 1)
+}
+
+// TestLineEnds takes text with the line ends of Windows for the same.
+func TestLineEnds(t *testing.T) {
+	dir := t.TempDir()
+	files := []File{file("m.go", Header+"\na\n"), file("contract.txt", "popefgen contract 1\nx\n"), file("m.popef", "a\nb")}
+	_, err := Write(dir, files)
+	require.NoError(t, err)
+	for _, f := range files {
+		data := strings.ReplaceAll(string(f.Data), "\n", "\r\n")
+		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), []byte(data), 0o644))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "n.go"), []byte(Header+"\r\n//go:embed m.popef\r\n"), 0o644))
+	files = append(files, file("n.go", Header+"\n//go:embed m.popef\n"))
+	changed, err := Write(dir, files)
+	require.NoError(t, err)
+	require.Equal(t, []string{"m.popef"}, changed, "bytes of a model are bytes")
 }
 
 func TestCheckDiff(t *testing.T) {
