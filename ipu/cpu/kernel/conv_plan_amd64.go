@@ -16,8 +16,9 @@ const (
 )
 
 // What of the image a band may take of the second-level cache, in bytes, and
-// how much more it takes where that is inevitable before rows are cut.
-const (
+// how much more it takes where that is inevitable before rows are cut. They are
+// variables for the tests.
+var (
 	bandBytes     = 192 << 10
 	mostBandBytes = 512 << 10
 )
@@ -133,17 +134,19 @@ func (c *vectorConv) cyclesByPixels() float64 {
 // the channels' elements share the sets of the first-level cache.
 func (c *vectorConv) readsDirectly() bool {
 	plane := c.in[2]
-	if 4*c.channels*plane > math.MaxInt32 {
+	bytes := 4 * c.channels * plane
+	if bytes > math.MaxInt32 {
 		return false
 	}
-	if c.form == convByPixels {
-		return c.blocks <= 2
-	}
+	// The sets that elements lie in which are a plane apart.
 	sets := 64
 	for step := 4 * plane % 4096; sets > 1 && step%(4096/sets*2) == 0; {
 		sets /= 2
 	}
-	return c.channels <= 6*sets && c.blocks <= 4
+	if c.form == convByPixels {
+		return c.blocks <= 2 || bytes <= mostBandBytes || c.blocks <= 8 && c.channels <= 12*sets
+	}
+	return c.blocks <= 4 && c.channels <= 6*sets
 }
 
 // layOut chooses the size of a band and where its elements lie.

@@ -50,8 +50,11 @@ func compareSums(t fataler, what any, tt graph.TensorType, got []byte, want []wa
 			t.Fatalf("%+v of %v: element %d is %v, want %v", what, tt, i, g.f, w)
 		}
 		tolerance := 64*inner*want[i].size + 1.5*roundoff(tt.DType)*math.Abs(w)
-		if tt.DType == graph.F16 {
-			tolerance += 0x1p-25 // of the smallest F16
+		switch tt.DType { // of the smallest numbers
+		case graph.F16:
+			tolerance += 0x1p-25
+		case graph.F32, graph.BF16:
+			tolerance += 0x1p-132
 		}
 		if !(math.Abs(g.f-w) <= tolerance) {
 			t.Fatalf("%+v of %v: element %d is %v, want %v ± %v", what, tt, i, g.f, w, tolerance)
@@ -82,7 +85,7 @@ func (s *source) tensor(tt graph.TensorType) []byte {
 		if tt.DType.IsFloat() {
 			elems[i].f = s.r.Float64()*4 - 2
 			if s.special && s.r.IntN(50) == 0 {
-				elems[i].f = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0}[s.r.IntN(4)]
+				elems[i].f = []float64{math.NaN(), math.Inf(1), math.Inf(-1), 0, math.Copysign(0, -1), 1e-40}[s.r.IntN(6)]
 			}
 		} else {
 			elems[i].i = s.r.Int64() >> s.r.IntN(64)
