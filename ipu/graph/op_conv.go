@@ -1,14 +1,20 @@
 package graph
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Conv is ONNX's Conv over 1 to 3 spatial axes. Operands: x [N,C,…],
 // w [M,C/Group,…], and b [M] or left out. All attribute lists have one number
-// per spatial axis.
+// per spatial axis. If Bounded is set the result, not of F64 then, is kept
+// within Low and High as by [Clip]; an infinite one is none.
 type Conv struct {
 	Strides, Dilations []int64
 	PadsBegin, PadsEnd []int64
 	Group              int64
+	Bounded            bool
+	Low, High          float64
 }
 
 // Kind returns "Conv".
@@ -29,6 +35,12 @@ func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	if w.Rank() != x.Rank() {
 		return nil, fmt.Errorf("w is %v, want %d dimensions like x of type %v", w, x.Rank(), x)
+	}
+	if o.Bounded && x.DType == F64 {
+		return nil, fmt.Errorf("x is %v, want elements of type f32, f16 or bf16 where attribute Bounded is set", x)
+	}
+	if math.IsNaN(o.Low) || math.IsNaN(o.High) {
+		return nil, fmt.Errorf("attributes Low and High are %v and %v, want numbers", o.Low, o.High)
 	}
 	c, m := x.Shape[1], w.Shape[0]
 	if o.Group < 1 || c%o.Group != 0 || m%o.Group != 0 {

@@ -91,7 +91,7 @@ func (o *DeformConv) Infer(in []TensorType) ([]TensorType, error) {
 		return nil, err
 	}
 	x, w, offset, b, mask := in[0], in[1], in[2], in[3], in[4]
-	out, err := (&Conv{o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd, o.Group}).Infer([]TensorType{x, w, b})
+	out, err := (&Conv{Strides: o.Strides, Dilations: o.Dilations, PadsBegin: o.PadsBegin, PadsEnd: o.PadsEnd, Group: o.Group}).Infer([]TensorType{x, w, b})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,4 +35,13 @@ func TestPointwiseErrors(t *testing.T) {
 		_, err := c.op.Infer(c.in)
 		require.ErrorContains(t, err, want)
 	}
+}
+
+func TestBoundedConvErrors(t *testing.T) {
+	c := &Conv{Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, PadsEnd: []int64{0}, Group: 1, Bounded: true}
+	_, err := c.Infer([]TensorType{typ(F64, 1, 1, 3), typ(F64, 1, 1, 1)})
+	require.ErrorContains(t, err, "want elements of type f32, f16 or bf16 where attribute Bounded is set")
+	c.High = math.NaN()
+	_, err = c.Infer([]TensorType{f32(1, 1, 3), f32(1, 1, 1)})
+	require.ErrorContains(t, err, "attributes Low and High are 0 and NaN, want numbers")
 }

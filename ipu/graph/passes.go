@@ -25,6 +25,7 @@ var Passes = []Pass{
 	{"activation", "recognises gelu, swish, mish, hard-sigmoid and hard-swish written as primitives", recogniseActivations},
 	{"select", "turns products with one-hot matrices into selections of rows", selectRows},
 	{"affine", "folds factors, addends and batch normalisation into the convolution or product before them", foldAffine},
+	{"bounds", "lets convolutions apply the rectifier or limits that follow", fuseBounds},
 	{"load", "computes what depends on weights alone once, after they are loaded, and constants now", hoistToLoad},
 	{"pointwise", "computes chains of elementwise operators in one loop", fusePointwise},
 	{"dead-code", "removes what nobody reads", func(e *Executable, _ *passContext) { removeDead(e) }},

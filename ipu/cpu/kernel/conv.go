@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -17,6 +18,16 @@ type convShape struct {
 	in, out, kernel  [3]int
 	stride, dilation [3]int
 	pad              [3]int // before the input
+	bounded          bool   // the result is kept within low and high
+	low, high        float32
+}
+
+// bounds returns what the result is kept within.
+func (s *convShape) bounds() (low, high float32) {
+	if !s.bounded {
+		return float32(math.Inf(-1)), float32(math.Inf(1))
+	}
+	return s.low, s.high
 }
 
 func newConvShape(o *graph.Conv, x, w, y []int64) convShape {
@@ -24,6 +35,7 @@ func newConvShape(o *graph.Conv, x, w, y []int64) convShape {
 		batch: int(x[0]), group: int(o.Group), channels: int(w[1]), maps: int(w[0] / o.Group),
 		in: [3]int{1, 1, 1}, out: [3]int{1, 1, 1}, kernel: [3]int{1, 1, 1},
 		stride: [3]int{1, 1, 1}, dilation: [3]int{1, 1, 1},
+		bounded: o.Bounded, low: float32(o.Low), high: float32(o.High),
 	}
 	skip := 5 - len(x)
 	for i := range len(x) - 2 {
@@ -81,10 +93,16 @@ func newConv[T float](s convShape) Kernel {
 	if k := newVectorConv[T](s); k != nil {
 		return k
 	}
+	var k Kernel
 	if s.maps <= fewMaps {
-		return newDirectConv[T](s)
+		k = newDirectConv[T](s)
+	} else {
+		k = newGemmConv[T](s)
 	}
-	return newGemmConv[T](s)
+	if s.bounded {
+		k = newBoundedKernel(k, s.low, s.high)
+	}
+	return k
 }
 
 // gemmConv computes a convolution as W·X, where column j of X holds the window

@@ -1,9 +1,5 @@
 package kernel
 
-import (
-	"math"
-)
-
 // vectorConv computes a convolution of float32 by vectors, see [convArgs]. A
 // band of the image, padded, is copied to memory that stays in the cache while
 // all output channels pass over it.
@@ -257,11 +253,12 @@ func (u *convUnit) compute() {
 		bias = u.b[g*u.maps:][:u.maps]
 	}
 	w := u.w[g*u.packedMaps()*u.depth:]
+	low, high := u.bounds()
 	for i := u.first; i < u.last; i++ {
 		lo, hi, weights := u.block(i)
 		args := convArgs{
 			w: &w[weights], offsets: &u.offsets[0], k: u.depth, tile: &u.tile[0],
-			yRow: 4 * positions, bias: &bias[lo], low: float32(math.Inf(-1)), high: float32(math.Inf(1)),
+			yRow: 4 * positions, bias: &bias[lo], low: low, high: high,
 		}
 		if u.form == convByMaps {
 			u.byMaps(&args, hi-lo, y[lo*positions:hi*positions], at)

@@ -1,7 +1,5 @@
 package kernel
 
-import "math"
-
 // depthwiseArgs are the arguments of the loops that slide one window over a
 // strip of one plane. Input elements outside the masks, and rows outside the
 // input, count as zero. The order of summation is that of convPlane, see
@@ -109,8 +107,9 @@ func (p vectorPath) depthwiseVectors(size, stride int) int {
 func (d *depthwise) strip(column, vectors, lanes int) depthwiseStrip {
 	size, stride, width := d.kernel[2], d.stride[2], d.in[2]
 	first := column*stride - d.pad[2]
+	low, high := d.bounds()
 	s := depthwiseStrip{column: column, args: depthwiseArgs{
-		low: float32(math.Inf(-1)), high: float32(math.Inf(1)),
+		low: low, high: high,
 		zeros: &d.zeros[beyond], height: d.in[1], rows: d.out[1], xRow: 4 * width, yRow: 4 * d.out[2], offset: 4 * first, vectors: vectors,
 	}}
 	a := &s.args
