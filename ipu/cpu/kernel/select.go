@@ -151,6 +151,9 @@ func argMaxOf[T number](o *graph.ArgMax) func(k *argMax, outer, lo, hi int) {
 
 // firstGreatest is the most common search, without a call for each element.
 func firstGreatest[T number](x []T) int64 {
+	if at, ok := vectorGreatest(x); ok {
+		return int64(at)
+	}
 	best, at := x[0], 0
 	if best != best {
 		return 0

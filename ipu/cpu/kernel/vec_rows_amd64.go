@@ -265,6 +265,28 @@ func vectorStrip[T float](x, y []T, count, inner, lanes int, log bool, buf []T) 
 	return true
 }
 
+// vectorGreatest is [firstGreatest] by vectors, if there are any for T: it looks
+// for the block that has the greatest element first. ok tells.
+func vectorGreatest[T number](x []T) (at int, ok bool) {
+	const block = 512
+	if path == pathGo || !isFloat32[T]() {
+		return 0, false
+	}
+	u := asFloat32(x)
+	best, from := u[0], 0
+	for i := 0; i < len(u) && best == best; i += block {
+		if m := pick(mostAVX512, mostAVX2)(&u[i], min(block, len(u)-i)); m > best || m != m {
+			best, from = m, i
+		}
+	}
+	for i, v := range u[from:min(from+block, len(u))] {
+		if v == best || v != v {
+			return from + i, true
+		}
+	}
+	return from, true
+}
+
 // vectorAcross returns the fold of a row of float32 into one accumulator by
 // vectors, nil if there is none. It computes in float64 where it can't be
 // exact.

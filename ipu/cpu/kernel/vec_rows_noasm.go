@@ -16,6 +16,8 @@ func vectorRows[T float](_, _ []T, _ int) bool { return false }
 
 func vectorStrip[T float](_, _ []T, _, _, _ int, _ bool, _ []T) bool { return false }
 
+func vectorGreatest[T number]([]T) (int, bool) { return 0, false }
+
 func vectorAcross(graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 { return nil }
 
 func vectorDown(graph.ReduceFn) func(acc []float64, x []float32, rows, step int) { return nil }
