@@ -3,8 +3,10 @@ package cpu
 import (
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -93,6 +95,105 @@ func TestPoolStartsNothingBeforeItIsNeeded(t *testing.T) {
 	p.Run(&tally{runs: make([]atomic.Int32, 1)}, 1)
 	require.Equal(t, before, runtime.NumGoroutine())
 	p.close()
+}
+
+func TestPoolCallerTakesFirstPartsWorkersLast(t *testing.T) {
+	p := newPool(3)
+	p.claims.Store(5 << 32)
+	var got []int
+	for _, caller := range []bool{true, false, true, false, false, true} {
+		if part, ok := p.claim(caller); ok {
+			got = append(got, part)
+		}
+	}
+	require.Equal(t, []int{0, 4, 1, 3, 2}, got)
+	require.False(t, p.waiting())
+}
+
+// wide runs a task whose parts wait for each other, so that all workers are
+// awake afterwards.
+func wide(p *pool) {
+	var here sync.WaitGroup
+	here.Add(p.workers)
+	p.Run(&tally{runs: make([]atomic.Int32, p.workers), do: func(int) {
+		here.Done()
+		here.Wait()
+	}}, p.workers)
+}
+
+func TestPoolPays(t *testing.T) {
+	one := newPool(1)
+	require.False(t, one.Pays(1<<30))
+
+	p := newPool(2)
+	defer p.close()
+	require.False(t, p.Pays(awakePrice-1))
+	require.True(t, p.Pays(parkedPrice))
+	p.unshared.Store(0)
+	// Work that is not worth a wake-up by itself adds up to one.
+	n := 1
+	for p.lately.Store(int64(time.Since(epoch))); !p.Pays(parkedPrice / 4); n++ {
+		require.Less(t, n, 1000)
+	}
+	require.GreaterOrEqual(t, n, 4)
+	// After a worker's core was taken away nothing is shared for a while.
+	p.alone = int64(time.Since(epoch) + time.Hour)
+	require.False(t, p.Pays(1<<30))
+	p.alone = 1
+	require.True(t, p.Pays(1<<30))
+	require.Zero(t, p.alone)
+}
+
+func TestPoolForgetsWhatWasNotSharedLongAgo(t *testing.T) {
+	p := newPool(2)
+	defer p.close()
+	for range 20 {
+		p.lately.Store(int64(time.Since(epoch) - 2*recently))
+		require.False(t, p.Pays(parkedPrice/2))
+	}
+}
+
+func TestPoolParks(t *testing.T) {
+	for _, workers := range []int{2, 5} {
+		p := newPool(workers)
+		for range 20 {
+			wide(p)
+			require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond, "idle workers burn no processor time")
+		}
+		p.close()
+	}
+}
+
+func TestPoolsShareAMachine(t *testing.T) {
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			p := newPool(3)
+			defer p.close()
+			for range 500 {
+				task := &tally{runs: make([]atomic.Int32, 7)}
+				p.Run(task, 7)
+				for i := range task.runs {
+					if task.runs[i].Load() != 1 {
+						t.Errorf("part %d ran %d times", i, task.runs[i].Load())
+					}
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestPoolAllocatesNothing(t *testing.T) {
+	p := newPool(2)
+	defer p.close()
+	task := &tally{runs: make([]atomic.Int32, 4)}
+	p.Run(task, 4)
+	require.Zero(t, testing.AllocsPerRun(200, func() {
+		if p.Pays(parkedPrice) {
+			p.Run(task, 4)
+		}
+	}))
 }
 
 func BenchmarkPool(b *testing.B) {

@@ -9,6 +9,15 @@
 // avx512, avx2 or go; it is read once, when the program starts, and a value
 // that the machine can't honour is ignored. Results differ between the three
 // by rounding, but never with the number of threads.
+//
+// Convolutions of float32 by assembly sum in the order that ONNX Runtime does
+// with its optimisations off. Products in the order (channel, line, column) of
+// the weights are added in blocks of 128, each a chain of fused multiply-adds
+// that begins with 0; the blocks' sums are added one after the other, the bias
+// last. Elements outside the image are zeros that take part. A convolution of
+// groups with one channel and one output channel each rounds every product by
+// itself, adds four of them, then adds those sums one after the other; of the
+// products left over at the end, a pair is added as one.
 package kernel
 
 import (
