@@ -72,10 +72,14 @@ func (f poolFold) identity() float32 {
 // useVectors makes float32 windows be folded by vectors if the machine can.
 func (s *poolShape) useVectors() {
 	a := &s.axes[len(s.axes)-1]
-	s.vectors = path != pathGo
 	const lanes = 16
 	s.strip = max(a.pad+a.in, (a.out+lanes-1)/lanes*lanes*a.stride+a.kernel*a.dilation) + 2*lanes
+	// Where steps or windows are far longer than rows, strips are mostly padding.
+	s.vectors = path != pathGo && s.strip < longestStrip
 }
+
+// longestStrip bounds the scratch memory of a part, in elements.
+const longestStrip = 1 << 20
 
 // parts is into how many parts the rows of the output are cut, at most, and
 // what one of them costs.
