@@ -264,7 +264,16 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 	if base.IsInteger() && exponent.IsInteger() {
 		wide = graph.I64
 	}
+	var times func(dst, a, b []float32)
+	if base == graph.F32 && elements(in[1].Shape) == 1 {
+		if times = vectorBinary[float32](graph.Mul); times == nil {
+			times = multiply[float32]
+		}
+	}
 	fn := func(dst, a, b, _, tmp []byte) {
+		if times != nil && powByProducts(f32s(dst), f32s(a), f32s(tmp), b[:exponent.Size()], exponent, times) {
+			return
+		}
 		n := len(a) / base.Size()
 		x, y := tmp[:n*8], tmp[blockLen*8:][:n*8]
 		castBlock(x, wide, a, base)
@@ -277,6 +286,24 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 		castBlock(dst, base, x, wide)
 	}
 	return newElementwise(out[0], in, 30, 2*blockLen*8, fn)
+}
+
+// powByProducts raises x to the power of y, one number of type t, if that is 2
+// or 3; it reports whether it did it. tmp is as long as x, dst may be x.
+func powByProducts(dst, x, tmp []float32, y []byte, t graph.DType, times func(dst, a, b []float32)) bool {
+	var e [1]float64
+	castBlock(rawBytes(e[:]), graph.F64, y, t)
+	switch e[0] {
+	case 2:
+		times(dst, x, x)
+	case 3:
+		tmp = tmp[:len(x)]
+		times(tmp, x, x)
+		times(dst, tmp, x)
+	default:
+		return false
+	}
+	return true
 }
 
 // pow raises x to the power of y, in place.

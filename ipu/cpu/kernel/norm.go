@@ -126,8 +126,21 @@ func newSoftmax[T float](o *graph.Softmax, x graph.TensorType) *softmax[T] {
 // the axis is not the last, and how many exponentials are computed at a time.
 const softmaxStrip = 256
 
-// stripBytes is the scratch memory of a part that normalises strips.
-func (k *softmax[T]) stripBytes() int { return 3 * softmaxStrip * elementSize[T]() }
+// shortRows is the most elements of a row that is normalised together with
+// others, as a column beside theirs.
+const shortRows = 16
+
+// stripLen is how many elements of scratch memory a part needs: three rows of a
+// strip, and the columns that short rows are copied to.
+func (k *softmax[T]) stripLen() int {
+	switch {
+	case k.inner > 1:
+		return 3 * softmaxStrip
+	case k.axis <= shortRows:
+		return (3 + k.axis) * softmaxStrip
+	}
+	return 0
+}
 
 // units is how many rows or strips there are, cost what one takes.
 func (k *softmax[T]) units() (n, cost int) {
@@ -137,10 +150,7 @@ func (k *softmax[T]) units() (n, cost int) {
 
 // Scratch implements [Kernel].
 func (k *softmax[T]) Scratch() int {
-	if k.inner <= 1 {
-		return 0
-	}
-	return mostParts(k.units()) * k.stripBytes()
+	return mostParts(k.units()) * k.stripLen() * elementSize[T]()
 }
 
 // InPlace implements [InPlacer].
@@ -171,7 +181,7 @@ type softmaxTask[T float] struct {
 // Do implements [Task].
 func (t *softmaxTask[T]) Do(part int) {
 	i, end := span(t.outer*t.strips, t.parts, part, 1)
-	if t.inner == 1 && !t.log && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis) {
+	if t.inner == 1 && !t.log && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis, t.scratch(part)) {
 		return
 	}
 	for ; i < end; i++ {
@@ -181,8 +191,14 @@ func (t *softmaxTask[T]) Do(part int) {
 		}
 		lane := i % t.strips * softmaxStrip
 		at := i/t.strips*t.axis*t.inner + lane
-		t.strip(t.x[at:], t.y[at:], min(softmaxStrip, t.inner-lane), t.buf[part*3*softmaxStrip:][:3*softmaxStrip])
+		t.strip(t.x[at:], t.y[at:], min(softmaxStrip, t.inner-lane), t.scratch(part))
 	}
+}
+
+// scratch returns the scratch memory of a part.
+func (t *softmaxTask[T]) scratch(part int) []T {
+	n := t.stripLen()
+	return t.buf[part*n:][:n]
 }
 
 // row normalises elements that lie side by side.

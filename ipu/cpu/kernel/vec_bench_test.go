@@ -22,6 +22,8 @@ func BenchmarkRows(b *testing.B) {
 			benchmark(b, "softmax", &graph.Softmax{Axis: 1}, f(64, 1000))
 			benchmark(b, "softmax", &graph.Softmax{Axis: 2}, f(8, 64, 64))
 			benchmark(b, "softmax", &graph.Softmax{Axis: 1}, f(8, 21, 400))
+			benchmark(b, "softmax", &graph.Softmax{Axis: 1}, f(4420, 2))
+			benchmark(b, "pow", &graph.Binary{Fn: graph.Pow}, f(64, 1000), f())
 			benchmark(b, "log softmax", &graph.Softmax{Axis: 1, Log: true}, f(64, 1000))
 			benchmark(b, "layer norm", &graph.LayerNorm{Axis: 1, Epsilon: 1e-5}, f(128, 768), f(768), f(768))
 			benchmark(b, "rms norm", &graph.RMSNorm{Axis: 1, Epsilon: 1e-5}, f(128, 768), f(768))

@@ -198,14 +198,34 @@ func vectorSoftmax[T float](x, y []T, log bool) bool {
 
 // vectorRows is rows of n elements of a softmax by vectors, if there are any for
 // T and the rows are short enough to be added up in float32; it reports whether
-// it did it.
-func vectorRows[T float](x, y []T, n int) bool {
+// it did it. buf is scratch memory for short rows.
+func vectorRows[T float](x, y []T, n int, buf []T) bool {
 	if path == pathGo || !isFloat32[T]() || n > sumStretch {
 		return false
 	}
 	u, v := asFloat32(x), asFloat32(y)[:len(x)]
-	for i := 0; i < len(u); i += stretch / n * n {
-		pick(softmaxRowsAVX512, softmaxRowsAVX2)(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
+	if n > shortRows {
+		for i := 0; i < len(u); i += stretch / n * n {
+			pick(softmaxRowsAVX512, softmaxRowsAVX2)(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
+		}
+		return true
+	}
+	columns := asFloat32(buf)[3*softmaxStrip:]
+	for i := 0; i < len(u); i += softmaxStrip * n {
+		rows := min(softmaxStrip, (len(u)-i)/n)
+		for j := range n {
+			c := columns[j*softmaxStrip:][:rows]
+			for r, at := 0, i+j; r < len(c); r, at = r+1, at+n {
+				c[r] = u[at]
+			}
+		}
+		vectorStrip(columns, columns, n, softmaxStrip, rows, false, asFloat32(buf)[:3*softmaxStrip])
+		for j := range n {
+			c := columns[j*softmaxStrip:][:rows]
+			for r, at := 0, i+j; r < len(c); r, at = r+1, at+n {
+				v[at] = c[r]
+			}
+		}
 	}
 	return true
 }

@@ -12,7 +12,7 @@ func vectorScale[T float](_, _, _, _ []T, _, _ T) bool { return false }
 
 func vectorSoftmax[T float](_, _ []T, _ bool) bool { return false }
 
-func vectorRows[T float](_, _ []T, _ int) bool { return false }
+func vectorRows[T float](_, _ []T, _ int, _ []T) bool { return false }
 
 func vectorStrip[T float](_, _ []T, _, _, _ int, _ bool, _ []T) bool { return false }
 
