@@ -266,7 +266,8 @@ func FuzzDecode(f *testing.F) {
 		require.NoError(t, err)
 		sameExecutable(t, e, again)
 		require.NotEmpty(t, e.String())
-		require.NoError(t, Optimize(e, OptimizeOptions{}))
+		load := 0
+		require.NoError(t, Optimize(e, OptimizeOptions{Load: &load}))
 		require.NoError(t, Verify(e))
 	})
 }

@@ -155,11 +155,12 @@ func foldConstants(e *Executable, c *passContext) {
 		return
 	}
 	found := false
+	budget := int64(256 << 20) // bytes that all results may take beyond what their operands do
 	for g := range e.Graphs {
 		nodes := e.Graphs[g].Nodes
 		kept := make([]Node, 0, len(nodes))
 		for i := range nodes {
-			if foldNode(e, c, &nodes[i]) {
+			if foldNode(e, c, &nodes[i], &budget) {
 				found = true
 				c.did("operators on constants")
 			} else {
@@ -173,10 +174,19 @@ func foldConstants(e *Executable, c *passContext) {
 	}
 }
 
+// cheap reports whether an operator takes time in proportion to its operands
+// and results.
+func cheap(op Op) bool {
+	switch op.(type) {
+	case *Unary, *Binary, *Clip, *Where, *Cast, *Reshape, *Transpose, *Slice, *Concat, *Expand, *Pad, *Gather, *Reduce, *Dequantize, *Quantize:
+		return true
+	}
+	return false
+}
+
 // foldNode makes the results of a node constants if its operands are.
-func foldNode(e *Executable, c *passContext, n *Node) bool {
-	const most = 16 << 20 // bytes of a result that is larger than its operands
-	if len(Subgraphs(n.Op)) > 0 || len(n.Outputs) == 0 || len(n.Inputs) == 0 {
+func foldNode(e *Executable, c *passContext, n *Node, budget *int64) bool {
+	if !cheap(n.Op) || len(n.Outputs) == 0 || len(n.Inputs) == 0 {
 		return false
 	}
 	types, data := make([]TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
@@ -200,9 +210,10 @@ func foldNode(e *Executable, c *passContext, n *Node) bool {
 		}
 		out += e.Tensors[t].Type.Bytes()
 	}
-	if out > max(most, in) {
+	if out > in && out-in > *budget {
 		return false
 	}
+	*budget -= max(0, out-in)
 	_, results, err := c.Evaluate(n.Op, types, data)
 	if err != nil {
 		return false
