@@ -23,6 +23,7 @@ var diffCommand = &cli.Command{
 		&cli.StringFlag{Name: "fail-on", Usage: "exit with 1 if the verdict is `WHAT`: breaking, any (not identical) or none (never)", Value: "breaking"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: "markdown", Usage: "print Markdown, for a comment on a pull request"},
+		&cli.StringFlag{Name: "html", Usage: "also write a page with both models side by side to `FILE`"},
 	}, modelFlags...),
 	Action: func(c *cli.Context) error {
 		if c.NArg() != 2 {
@@ -107,10 +108,14 @@ func compare(c *cli.Context, oldName, newName string) (*diffReport, error) {
 	if findings == nil {
 		findings = []contract.Finding{} // an empty list in JSON, not null
 	}
-	return &diffReport{
+	r := &diffReport{
 		Verdict: contract.Worst(findings), Findings: findings,
 		Old: diffSide{oldName, old.published.Hash()}, New: diffSide{newName, new.published.Hash()},
-	}, nil
+	}
+	if c.IsSet("html") {
+		err = drawDiff(c, r, old, new)
+	}
+	return r, err
 }
 
 // advice says what a verdict asks for.

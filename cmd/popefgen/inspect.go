@@ -20,16 +20,26 @@ import (
 
 var inspectCommand = &cli.Command{
 	Name:      "inspect",
-	Usage:     "show what is in PopEF files",
-	UsageText: "popefgen inspect MODEL.popef… [--json] [--plan]\n\nexample: popefgen inspect digits.popef",
+	Usage:     "show what is in PopEF files, or draw a model",
+	UsageText: "popefgen inspect MODEL.popef… [--json] [--plan]\npopefgen inspect --html FILE | --svg FILE | --dot  MODEL.popef… | MODEL.onnx [flags]\n\nexample: popefgen inspect digits.popef\n         popefgen inspect digits.popef --html digits.html",
 	ArgsUsage: "MODEL.popef…",
-	Flags: []cli.Flag{
+	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: "plan", Usage: "print the CPU engine's plan of every program, step by step"},
-	},
+	}, pictureFlags...),
 	Action: func(c *cli.Context) error {
 		if c.NArg() == 0 {
 			return fmt.Errorf("inspect: which file? (usage: popefgen inspect MODEL.popef…)")
+		}
+		picture, err := wantsPicture(c)
+		if err != nil {
+			return err
+		}
+		if picture {
+			if err := drawModel(c); err != nil {
+				return fmt.Errorf("inspect: %w", err)
+			}
+			return nil
 		}
 		in, err := inspect(c.Args().Slice())
 		if err != nil {

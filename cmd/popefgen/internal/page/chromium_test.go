@@ -1,0 +1,259 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// file writes a page and returns its path.
+func file(t *testing.T, o Options) string {
+	path := filepath.Join(t.TempDir(), "page.html")
+	f, err := os.Create(path)
+	require.NoError(t, err)
+	require.NoError(t, Write(f, o))
+	require.NoError(t, f.Close())
+	return path
+}
+
+// profileOf is a profile with made-up times for every step of a model's plan.
+func profileOf(t *testing.T, m Model) *Bench {
+	blob, err := m.Model.Executable()
+	require.NoError(t, err)
+	e, err := graph.Decode(blob)
+	require.NoError(t, err)
+	plan, err := cpu.PlanOf(e, 1)
+	require.NoError(t, err)
+	p := &bench.Profile{Requests: 10, Request: time.Millisecond, Profiled: time.Millisecond, Machine: bench.Machine{Threads: 1, Instructions: "avx2", GFLOPs: 100, GBytes: 10}}
+	for i := range plan.Programs {
+		for k, s := range plan.Programs[i].Steps {
+			p.Nodes = append(p.Nodes, bench.Share{Op: operatorOf(&s), Name: s.Name, Program: plan.Programs[i].Index, Step: k, Steps: 1, Calls: 1, Time: time.Duration(1000 * (k + 1)), Share: float64(k+1) / 100})
+		}
+	}
+	p.Operators = []bench.Share{{Op: "Conv", Steps: 2, Time: 5000, Share: 0.7, GFLOPs: 50, Peak: 0.5, GBytes: 3}, {Op: "Unary", Function: "relu", Steps: 3, Time: 2000, Share: 0.3, GBytes: 9}}
+	return &Bench{Model: m.Name, Profile: p}
+}
+
+// verdictOf judges two models as the commands do.
+func verdictOf(old, new Model) *Verdict {
+	f := contract.Judge(contract.Published{Contract: contract.Of(old.Model)}, contract.Published{Contract: contract.Of(new.Model)})
+	return &Verdict{Verdict: contract.Worst(f), Findings: f, Count: fmt.Sprintf("%d findings", len(f)), Advice: "callers have to look"}
+}
+
+// The script's own placing of a page must be what the page was drawn with:
+// every box and edge stays where it is, to a hundredth of a pixel.
+const sameAsDrawn = `(() => {
+  const v = popefgenViewers.get(%q), off = [];
+  const read = () => [...v.svg.querySelectorAll('.box, .frame, .edge')].filter(e => !e.closest('[display=none]'))
+    .map(e => (e.getAttribute('transform') || '') + (e.getAttribute('d') || ''));
+  const numbers = s => (s.match(/-?[0-9.]+(e-?[0-9]+)?/g) || []).map(Number);
+  const before = read(); v.place(); const after = read();
+  before.forEach((s, i) => { const a = numbers(s), b = numbers(after[i]);
+    if (a.length !== b.length || a.some((x, k) => Math.abs(x - b[k]) > 0.01)) off.push(s + ' / ' + after[i]); });
+  return {boxes: before.length, off: off.slice(0, 3)};
+})()`
+
+const visibleNow = `[...popefgenViewers.get(%q).svg.querySelectorAll('.box')].filter(e => !e.closest('[display=none]')).length`
+
+func TestPageInChromium(t *testing.T) {
+	b := newBrowser(t)
+	m := digitsModel(t)
+	path := file(t, Options{Model: m, Bench: profileOf(t, m)})
+	b.open(path, 1400, 900)
+	b.screenshot("digits-light")
+
+	var placed struct {
+		Boxes int
+		Off   []string
+	}
+	b.eval(fmt.Sprintf(sameAsDrawn, "view0a"), &placed)
+	require.Empty(t, placed.Off)
+	require.Greater(t, placed.Boxes, 10)
+
+	// Search finds a node, Enter goes there, the panel tells of it.
+	b.eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'maxpool'; s.dispatchEvent(new Event('input')); })()`, nil)
+	var found string
+	b.eval(`document.querySelector('#view0a .found').textContent`, &found)
+	require.Equal(t, "1 box", found)
+	b.eval(`document.querySelector('#view0a .search').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))`, nil)
+	var told string
+	b.eval(`document.querySelector('#view0a .details').textContent`, &told)
+	require.Contains(t, told, "MaxPool")
+	require.Contains(t, told, "time: ")
+	require.Contains(t, told, "results")
+
+	// Colours by time, a link from a table.
+	b.eval(`document.querySelector('#time [data-go]').click()`, nil)
+	var chosen int
+	b.eval(`document.querySelectorAll('.chosen').length`, &chosen)
+	require.Equal(t, 1, chosen)
+	b.eval(`document.querySelector('#view0a [data-do=heat]').click()`, nil)
+	b.screenshot("digits-heat")
+
+	// Keys: an arrow chooses the box below.
+	var before, after int
+	b.eval(`popefgenViewers.get('view0a').choose(1, true) || 1`, &before)
+	b.eval(`(() => { document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', bubbles: true})); return popefgenViewers.get('view0a').chosen; })()`, &after)
+	require.NotEqual(t, before, after)
+
+	// Dark and on paper.
+	var light, dark string
+	b.eval(`getComputedStyle(document.body).backgroundColor`, &light)
+	b.dark(true)
+	b.open(path, 1400, 900)
+	b.eval(`getComputedStyle(document.body).backgroundColor`, &dark)
+	require.NotEqual(t, light, dark)
+	b.screenshot("digits-dark")
+	for _, section := range []string{"flow", "memory", "time", "weights"} {
+		b.eval(fmt.Sprintf(`document.getElementById(%q).scrollIntoView()`, section), nil)
+		b.screenshot("digits-dark-" + section)
+	}
+	b.dark(false)
+	for _, section := range []string{"flow", "memory", "time", "weights"} {
+		b.eval(fmt.Sprintf(`document.getElementById(%q).scrollIntoView()`, section), nil)
+		b.screenshot("digits-light-" + section)
+	}
+	b.paper("digits")
+	require.Empty(t, b.errors)
+}
+
+func TestPassesInChromium(t *testing.T) {
+	b := newBrowser(t)
+	after := residual(2, 10, slashed)
+	after.Passes = []graph.PassReport{{Name: "join", Before: 19, After: 13, Rewrites: []graph.Rewrite{{What: "joined", Count: 6}}}, {Name: "idle", Before: 13, After: 13}}
+	path := file(t, Options{Model: Model{Name: "m.popef", Model: modelOf(t, after), Before: residual(3, 10, slashed)}})
+	b.open(path, 1200, 800)
+	var text string
+	b.eval(`document.querySelector('.passes').textContent`, &text)
+	require.Equal(t, "Passes: join 19 → 13 · nothing by idle", text)
+	b.eval(`document.querySelector('[data-view=view0b]').click()`, nil)
+	var ok bool
+	b.eval(`document.getElementById('view0a').hidden && !document.getElementById('view0b').hidden`, &ok)
+	require.True(t, ok)
+	var boxes [2]int
+	b.eval(fmt.Sprintf("["+visibleNow+", "+visibleNow+"]", "view0a", "view0b"), &boxes)
+	require.Less(t, boxes[0], boxes[1])
+	b.screenshot("passes")
+	require.Empty(t, b.errors)
+}
+
+func TestLargeGraphInChromium(t *testing.T) {
+	b := newBrowser(t)
+	for name, naming := range map[string]func(int, string) string{"named": slashed, "flat": flat} {
+		e := residual(120, 10, naming)
+		require.Greater(t, len(e.Graphs[0].Nodes), 700)
+		start := time.Now()
+		path := file(t, Options{Model: Model{Name: name + ".popef", Model: modelOf(t, e)}})
+		wrote := time.Since(start)
+		took := b.open(path, 1400, 900)
+		var seen, most, least int
+		b.eval(fmt.Sprintf(visibleNow, "view0a"), &seen)
+		require.LessOrEqual(t, seen, visibleBoxes+1)
+		b.screenshot("large-" + name)
+		var ms float64
+		b.eval(`(() => { const t = performance.now(); popefgenViewers.get('view0a').foldAll(false); return performance.now() - t; })()`, &ms)
+		b.eval(fmt.Sprintf(visibleNow, "view0a"), &most)
+		require.Greater(t, most, 720)
+		b.screenshot("large-" + name + "-open")
+		b.eval(`document.querySelector('#view0a [data-do=fold]').click()`, nil)
+		b.eval(fmt.Sprintf(visibleNow, "view0a"), &least)
+		require.Less(t, least, most/10)
+		// A node inside of what is folded is found, and unfolded.
+		b.eval(`(() => { const s = document.querySelector('#view0a .search'); s.value = 'softmax 77'; s.dispatchEvent(new Event('input')); s.value = 'softmax'; s.dispatchEvent(new Event('input'));
+			s.dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'})); })()`, nil)
+		var chosen int
+		b.eval(`[...document.querySelectorAll('.chosen')].filter(e => !e.closest('[display=none]')).length`, &chosen)
+		require.Equal(t, 1, chosen)
+		b.screenshot("large-" + name + "-found")
+		require.Empty(t, b.errors)
+		t.Logf("%s: %d operators: written in %v, shown in %v, unfolded in %.0f ms", name, len(e.Graphs[0].Nodes), wrote, took, ms)
+	}
+}
+
+func TestComparisonInChromium(t *testing.T) {
+	b := newBrowser(t)
+	changed := residual(6, 11, slashed)
+	changed.Graphs[0].Nodes[3].Op = &graph.Unary{Fn: graph.Tanh}
+	old := Model{Name: "old.popef", Model: modelOf(t, residual(5, 10, slashed))}
+	new := Model{Name: "new.popef", Model: modelOf(t, changed)}
+	path := file(t, Options{Model: new, Old: &old, Verdict: verdictOf(old, new)})
+	for _, dark := range []bool{false, true} {
+		b.dark(dark)
+		b.open(path, 1500, 1000)
+		b.eval(`scrollTo(0, 0)`, nil)
+		b.screenshot(fmt.Sprintf("comparison-dark-%v", dark))
+		b.eval(`document.getElementById('graph').scrollIntoView()`, nil)
+		b.screenshot(fmt.Sprintf("comparison-graph-dark-%v", dark))
+	}
+	var text string
+	b.eval(`document.getElementById('differences').textContent`, &text)
+	require.Contains(t, text, "breaking")
+	require.Contains(t, text, "[1 11]")
+	// Choosing a box shows its counterpart in the other graph.
+	var peers int
+	b.eval(`(() => { const v = popefgenViewers.get('view1a'); v.choose(v.boxes.findIndex(b => b.n === 'head'), true); return document.querySelectorAll('#view0a .peer').length; })()`, &peers)
+	require.Equal(t, 1, peers)
+	b.dark(false)
+	b.paper("comparison")
+	require.Empty(t, b.errors)
+}
+
+// Names in a model must not become markup, script or style.
+func TestHostileNamesInChromium(t *testing.T) {
+	b := newBrowser(t)
+	path := file(t, hostileOptions(t))
+	b.open(path, 1200, 800)
+	var owned, dialogs int
+	b.eval(`window.owned === undefined ? 0 : 1`, &owned)
+	require.Zero(t, owned)
+	b.eval(`document.querySelectorAll('img, iframe, script[src], object, b, svg[onload]').length`, &dialogs)
+	require.Zero(t, dialogs)
+	b.eval(`(() => { const v = popefgenViewers.get('view0a'); v.boxes.forEach((_, i) => { if (i) v.tell(i); }); v.search('script'); return window.owned === undefined ? 0 : 1; })()`, &owned)
+	require.Zero(t, owned)
+	b.eval(`document.querySelectorAll('img, iframe, script[src], object, b').length`, &dialogs)
+	require.Zero(t, dialogs)
+	b.screenshot("hostile")
+	require.Empty(t, b.errors)
+}
+
+var hostileNames = []string{
+	`</script><script>window.owned=1</script>`, `"><img src=x onerror=window.owned=1>`, `'-(window.owned=1)-'`, `<!--<script>`, `]]><b>x</b>`, "\x00\x01\u202e<b>\xff\xfe", `</style><script>window.owned=1</script>`,
+	`{{.Data}}${window.owned=1}`, `</title></svg><iframe src="javascript:window.owned=1">`, strings.Repeat("很", 500) + "/" + strings.Repeat("x/", 300),
+}
+
+func hostileOptions(t *testing.T) Options {
+	hostile := func(e *graph.Executable) *graph.Executable {
+		for i := range e.Graphs[0].Nodes {
+			e.Graphs[0].Nodes[i].Name = hostileNames[i%len(hostileNames)]
+		}
+		for i := range e.Tensors {
+			e.Tensors[i].Name = hostileNames[i%len(hostileNames)]
+		}
+		e.Name, e.Graphs[0].Name, e.Programs[0].Name = hostileNames[0], hostileNames[1], hostileNames[2]
+		e.Streams[0].Handle, e.Streams[1].Handle = hostileNames[0], hostileNames[1]
+		return e
+	}
+	old := Model{Name: hostileNames[1], Model: modelOf(t, hostile(residual(4, 9, flat)))}
+	m := Model{Name: hostileNames[0], Model: modelOf(t, hostile(residual(5, 10, flat)))}
+	v := verdictOf(old, m)
+	for _, n := range hostileNames {
+		v.Findings = append(v.Findings, contract.Finding{Kind: contract.Kind(n), What: n, Old: n, New: n, Why: n, Do: n})
+	}
+	b := profileOf(t, m)
+	j, err := json.Marshal(b)
+	require.NoError(t, err)
+	b, err = ReadBench(strings.NewReader(string(j)))
+	require.NoError(t, err)
+	return Options{Model: m, Old: &old, Verdict: v, Bench: b}
+}

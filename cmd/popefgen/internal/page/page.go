@@ -1,0 +1,339 @@
+// Package page draws models: one self-contained HTML page with the graph, the
+// program flow, the memory plan, times and weights of a model, or of two with
+// their differences; the graph alone as SVG; or for Graphviz. The layout is
+// computed here; the page's script only pans, zooms, searches and folds.
+//
+// Names in models are anybody's: all text is escaped for where it stands, and
+// the page's own policy lets no script run but the one that belongs to it.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Model is a model to be shown.
+type Model struct {
+	Name  string // the file's base name
+	Model *popef.Model
+	// Before is what the executable was before the graph passes, for a model
+	// that was compiled just now; nil if that is not known.
+	Before *graph.Executable
+}
+
+// Verdict is what a comparison of contracts says.
+type Verdict struct {
+	Verdict  contract.Verdict
+	Count    string // how many findings of which kind
+	Advice   string
+	Findings []contract.Finding
+}
+
+// Options say what is on a page.
+type Options struct {
+	Model   Model
+	Old     *Model   // to compare with; nil if Model is shown alone
+	Verdict *Verdict // with Old
+	Bench   *Bench   // times of Model; nil if there are none
+}
+
+// chart is a picture with its heading.
+type chart struct {
+	Title string
+	SVG   template.HTML
+}
+
+// view is a graph as the page shows it.
+type view struct {
+	ID, Title string
+	SVG       template.HTML
+	Boxes     int
+	Hidden    bool // until its tab is chosen
+}
+
+// sheet is all that a page shows of one model.
+type sheet struct {
+	Label, Name, Format, Contract, Kind string
+	Facts                               [][2]string
+	Flow                                []phase
+	Anchors                             []anchor
+	Views                               []view
+	Passes                              []passReport
+	Charts                              []chart
+	Memory                              [][2]string
+	Weights                             []weight
+	WeightTotal                         string
+	Left                                string // weights that are not shown one by one
+	drawings                            []*drawing
+	shown                               *drawing // the one that is compared and measured
+	plan                                *cpu.Plan
+}
+
+// passReport is what a pass did to the executable when it was compiled.
+type passReport struct {
+	Name, Words   string
+	Before, After int64 // operators
+	Changed       bool
+}
+
+// phase is a part of the program flow.
+type phase struct {
+	Name     string
+	Programs []program
+}
+
+type program struct {
+	Index   uint32
+	Name    string
+	In, Out []string
+	More    int
+	Graphs  []string
+}
+
+type anchor struct {
+	Role, Name, Type, Shape, Bytes, Handle, Programs, Notes string
+	Mark                                                    string
+}
+
+// document is what the template shows.
+type document struct {
+	Title    string
+	Policy   template.HTMLAttr
+	CSS      template.CSS
+	Script   template.JS
+	Defs     template.HTML
+	Sheets   []*sheet
+	Verdict  *Verdict
+	Times    *times
+	Families []struct{ ID, Name, kinds string }
+	Data     any
+	Changes  string
+	Compare  bool
+}
+
+//go:embed page.html
+var pageHTML string
+
+//go:embed page.css
+var pageCSS string
+
+//go:embed page.js
+var pageJS string
+
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
+	"show": printable,
+	"label": func(f contract.Finding) string {
+		return map[bool]string{true: "note", false: f.Verdict.String()}[f.Kind.Outside()]
+	},
+}).Parse(pageHTML))
+
+// trusted marks markup that this package made, with all text in it escaped.
+func trusted(s string) template.HTML { return template.HTML(s) }
+
+// Write writes the page. Nothing in it depends on the time, the machine or
+// where files lie, but for the times of [Options.Bench].
+func Write(w io.Writer, o Options) error {
+	models := []Model{o.Model}
+	labels := []string{""}
+	if o.Old != nil {
+		models, labels = []Model{*o.Old, o.Model}, []string{"old", "new"}
+	}
+	d := &document{Title: printable(o.Model.Name), Verdict: o.Verdict, CSS: template.CSS(graphCSS + pageCSS), Script: template.JS("\n" + pageJS), Defs: trusted(arrowHead + hatching), Families: families, Compare: o.Old != nil}
+	for i, m := range models {
+		s, err := newSheet(m, labels[i], o.Old == nil)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Name, err)
+		}
+		d.Sheets = append(d.Sheets, s)
+	}
+	if o.Old != nil {
+		d.Title = printable(o.Old.Name) + " → " + d.Title
+		d.compare()
+	}
+	sum := sha256.Sum256([]byte(d.Script))
+	d.Policy = template.HTMLAttr(fmt.Sprintf(`content="default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-%s'; base-uri 'none'; form-action 'none'"`, base64.StdEncoding.EncodeToString(sum[:])))
+	last := d.Sheets[len(d.Sheets)-1]
+	if o.Bench != nil {
+		if last.plan == nil {
+			return fmt.Errorf("%w: %s has no portable executable", ErrProfile, o.Model.Name)
+		}
+		var err error
+		if d.Times, err = timesOf(o.Bench, last.plan, last.shown, nodesOf(last.shown)); err != nil {
+			return fmt.Errorf("%s: %w", o.Model.Name, err)
+		}
+	}
+	data := []*viewData{}
+	for k, s := range d.Sheets {
+		for i, g := range s.drawings {
+			if err := g.lay(); err != nil {
+				return fmt.Errorf("%s: %w", s.Name, err)
+			}
+			body, width, height := g.body()
+			v := &s.Views[i]
+			v.ID, v.Boxes = fmt.Sprintf("view%d%c", k, 'a'+rune(i)), len(g.boxes)-1
+			v.SVG = trusted(fmt.Sprintf("<svg class=\"graph\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\"><g class=\"world\">\n%s</g></svg>", px(width), px(height), px(width), px(height), body))
+			data = append(data, g.data(v.ID))
+		}
+		if s.plan != nil {
+			s.Charts = programCharts(s.plan, s.shown.exe, nodesOf(s.shown))
+		}
+	}
+	d.Data = data
+	var b bytes.Buffer
+	if err := pageTemplate.Execute(&b, d); err != nil {
+		return fmt.Errorf("writing the page of %s: %w", o.Model.Name, err)
+	}
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// newSheet gathers what a page shows of a model; both says whether the graph
+// is shown before and after the passes.
+func newSheet(m Model, label string, both bool) (*sheet, error) {
+	md := &m.Model.Metadata
+	c := contract.Of(m.Model)
+	s := &sheet{Label: label, Name: printable(m.Name), Contract: c.Hash(), Kind: "training"}
+	if md.IsInference {
+		s.Kind = "inference"
+	}
+	blob, err := m.Model.Executable()
+	if err != nil {
+		return nil, err
+	}
+	format := ipu.Identify(blob)
+	s.Format = format.String()
+	var exe *graph.Executable
+	if format == ipu.FormatPortable {
+		if exe, err = graph.Decode(blob); err != nil {
+			return nil, fmt.Errorf("executable %q: %w", md.Executable, err)
+		}
+		if err := s.graph(exe, m.Before, both); err != nil {
+			return nil, fmt.Errorf("executable %q: %w", md.Executable, err)
+		}
+	}
+	s.Facts = facts(md)
+	s.flow(m.Model, exe)
+	s.anchors(m.Model)
+	all, err := weightsOf(m.Model, exe)
+	if err != nil {
+		return nil, err
+	}
+	var total int64
+	for i := range all {
+		total += all[i].Bytes
+	}
+	s.WeightTotal = fmt.Sprintf("%d weights, %s", len(all), bytesText(total))
+	s.Weights = all
+	return s, nil
+}
+
+// graph draws the executable that is stored, and the other one of the two
+// that passes lie between.
+func (s *sheet) graph(exe, before *graph.Executable, both bool) error {
+	var err error
+	if s.plan, err = cpu.PlanOf(exe, 1); err != nil {
+		return err
+	}
+	s.Memory = [][2]string{{"arena, at its peak", bytesText(s.plan.ArenaBytes)}, {"persistent tensors, at most", bytesText(s.plan.PersistentBytes)},
+		{"packed weights", bytesText(s.plan.PackedBytes)}, {"constants, in place", bytesText(s.plan.ConstantBytes)}}
+	for _, p := range exe.Passes {
+		s.Passes = append(s.Passes, passReport{p.Name, p.String(), p.Before, p.After, p.Before != p.After || len(p.Rewrites) > 0})
+	}
+	add := func(title string, e *graph.Executable, hidden bool) (*drawing, error) {
+		if err := drawable(e); err != nil {
+			return nil, err
+		}
+		g := newDrawing(e)
+		s.drawings = append(s.drawings, g)
+		s.Views = append(s.Views, view{Title: fmt.Sprintf("%s (%s)", title, plural(operators(e), "operator", "operators")), Hidden: hidden})
+		return g, nil
+	}
+	changed := slices.ContainsFunc(s.Passes, func(p passReport) bool { return p.Changed })
+	if !both || before == nil || !changed {
+		s.shown, err = add("the graph", exe, false)
+		return err
+	}
+	if s.shown, err = add("after the passes", exe, false); err == nil {
+		_, err = add("before the passes", before, true)
+	}
+	return err
+}
+
+func (d *document) compare() {
+	old, new := d.Sheets[0], d.Sheets[1]
+	var parts []string
+	if old.shown != nil && new.shown != nil {
+		parts = append(parts, plural(compare(old.shown, new.shown), "box of the graph differs", "boxes of the graph differ"))
+	}
+	parts = append(parts, plural(compareWeights(old.Weights, new.Weights), "weight differs", "weights differ"))
+	d.Changes = strings.Join(parts, ", ")
+	for _, s := range d.Sheets {
+		for i := range s.Anchors {
+			for _, f := range d.findings() {
+				if f.Anchor == s.Anchors[i].Name && !f.Kind.Outside() {
+					s.Anchors[i].Mark = "changed"
+				}
+			}
+		}
+	}
+}
+
+func (d *document) findings() []contract.Finding {
+	if d.Verdict == nil {
+		return nil
+	}
+	return d.Verdict.Findings
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Idle names the passes that changed nothing.
+func (s *sheet) Idle() string {
+	var idle []string
+	for _, p := range s.Passes {
+		if !p.Changed {
+			idle = append(idle, p.Name)
+		}
+	}
+	switch len(idle) {
+	case 0:
+		return "all of them changed something"
+	case len(s.Passes):
+		return "none of " + strings.Join(idle, ", ") + " changed anything"
+	}
+	return "nothing by " + strings.Join(idle, ", ")
+}
+
+// Shown are the weights that are listed one by one.
+func (s *sheet) Shown() []weight { return s.Weights[:min(len(s.Weights), maxWeights)] }
+
+// Rest says how many weights are not listed.
+func (s *sheet) Rest() string {
+	n := len(s.Weights) - maxWeights
+	if n <= 0 {
+		return ""
+	}
+	var bytes int64
+	for i := range s.Weights[maxWeights:] {
+		bytes += s.Weights[maxWeights+i].Bytes
+	}
+	return fmt.Sprintf("%s, %s together", plural(n, "smaller weight", "smaller weights"), bytesText(bytes))
+}

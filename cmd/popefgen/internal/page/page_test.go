@@ -1,0 +1,387 @@
+package page
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef/popeftest"
+)
+
+func written(t testing.TB, o Options) string {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, o))
+	return b.String()
+}
+
+func TestWriteIsDeterministic(t *testing.T) {
+	m := digitsModel(t)
+	page := written(t, Options{Model: m})
+	require.Equal(t, page, written(t, Options{Model: digitsModel(t)}))
+	old := Model{Name: "old", Model: modelOf(t, residual(5, 10, slashed))}
+	new := Model{Name: "new", Model: modelOf(t, residual(6, 11, slashed))}
+	o := Options{Model: new, Old: &old, Verdict: verdictOf(old, new)}
+	require.Equal(t, written(t, o), written(t, o))
+
+	// One file, nothing from elsewhere.
+	require.NotRegexp(t, `(?i)\b(src|href)="?(https?:|//)`, page)
+	require.NotContains(t, page, "@import")
+	require.NotContains(t, page, "url(http")
+	require.Contains(t, page, "default-src 'none'")
+}
+
+// outline is a drawing's boxes as they are nested, one a line.
+func outline(b *box, indent string) string {
+	var s strings.Builder
+	for _, k := range b.Kids {
+		fmt.Fprintf(&s, "%s%s\n", indent, strings.Join(k.labels(), " | "))
+		s.WriteString(outline(k, indent+"  "))
+	}
+	return s.String()
+}
+
+func TestOutlineOfDigits(t *testing.T) {
+	d, err := draw(digits(t, allPasses()...).Executable)
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimLeft(`
+input | h2d_image | f32[1,1,8,8]
+0 | 9 operators
+  Conv | …/0.0/Conv | f32[1,16,8,8]
+  Unary relu | …/0.1/Relu | f32[1,16,8,8]
+  Conv | …/0.2/Conv | f32[1,32,8,8]
+  Unary relu | …/0.3/Relu | f32[1,32,8,8]
+  MaxPool | …/0.4/MaxPool | f32[1,32,4,4]
+  Reshape | …/0.5/Flatten | f32[1,512]
+  Gemm | …/0.6/Gemm | f32[1,64]
+  Unary relu | …/0.7/Relu | f32[1,64]
+  Gemm | …/0.8/Gemm | f32[1,10]
+Softmax | /1/Softmax | f32[1,10]
+output | anchor_d2h_probabilities | f32[1,10]
+`, "\n"), outline(d.root, ""))
+}
+
+func TestGroups(t *testing.T) {
+	top := func(e *graph.Executable) (lines []string) {
+		d, err := draw(e)
+		require.NoError(t, err)
+		for _, k := range d.root.Kids {
+			lines = append(lines, k.Title)
+		}
+		return lines
+	}
+	require.Equal(t, []string{"input", "block 1 of 3", "block 2 of 3", "block 3 of 3", "MatMul", "output"}, top(residual(3, 10, flat)))
+	require.Equal(t, []string{"input", "40 blocks alike", "MatMul", "output"}, top(residual(40, 10, flat)))
+	require.Equal(t, []string{"input", "net", "MatMul", "output"}, top(residual(3, 10, slashed)))
+	// Too many boxes in a row, with nothing that repeats, are cut.
+	kids := make([]*box, 1000)
+	for i := range kids {
+		kids[i] = &box{Title: fmt.Sprint(i), node: i}
+	}
+	list := cut(repeats(kids))
+	require.Len(t, list, 10)
+	require.Equal(t, "101 to 200", list[1].Title)
+	require.Len(t, list[1].Kids, 100)
+}
+
+func TestControlFlow(t *testing.T) {
+	b := graph.TensorType{DType: graph.Bool}
+	f := graph.TensorType{DType: graph.F32, Shape: []int64{2}}
+	e := &graph.Executable{Name: "if", Tensors: []graph.Tensor{{Name: "cond", Type: b}, {Name: "x", Type: f}, {Name: "a", Type: f}, {Name: "b", Type: f}, {Name: "y", Type: f}}}
+	e.Graphs = []graph.Graph{
+		{Name: "main", Nodes: []graph.Node{{Op: &graph.If{Then: 1, Else: 2}, Name: "choice", Inputs: []graph.TensorID{0}, Outputs: []graph.TensorID{4}}}},
+		{Name: "yes", Results: []graph.TensorID{2}, Nodes: []graph.Node{{Op: &graph.Unary{Fn: graph.Relu}, Inputs: []graph.TensorID{1}, Outputs: []graph.TensorID{2}}}},
+		{Name: "no", Results: []graph.TensorID{3}, Nodes: []graph.Node{{Op: &graph.Unary{Fn: graph.Neg}, Inputs: []graph.TensorID{1}, Outputs: []graph.TensorID{3}}}},
+	}
+	e.Streams = []graph.Stream{{Handle: "cond", Type: b}, {Handle: "x", Type: f}, {Handle: "y", Direction: graph.DeviceToHost, Type: f}}
+	e.Programs = []graph.Program{{Index: 5, Steps: []graph.Step{{Kind: graph.CopyIn}, {Kind: graph.CopyIn, Stream: 1, Tensor: 1}, {Kind: graph.Call}, {Kind: graph.CopyOut, Stream: 2, Tensor: 4}}}}
+	require.NoError(t, graph.Verify(e))
+	d, err := draw(e)
+	require.NoError(t, err)
+	require.Equal(t, strings.TrimLeft(`
+input | cond | bool[]
+input | x | f32[2]
+If | choice | f32[2]
+  then | 1 operator | yes
+    Unary relu | f32[2]
+    results | yes
+  else | 1 operator | no
+    Unary neg | f32[2]
+    results | no
+output | y | f32[2]
+`, "\n"), outline(d.root, ""))
+	for _, folded := range []bool{true, false} {
+		for _, b := range d.boxes[1:] {
+			b.folded = folded && b.Group
+		}
+		checkDrawing(t, d)
+	}
+}
+
+// checkDrawing wants boxes apart and inside of their groups, and edges that go
+// down.
+func checkDrawing(t require.TestingT, d *drawing) {
+	s := seen{}
+	var visit func(b *box)
+	visit = func(b *box) {
+		in := s.inside(b)
+		for i, p := range in.seats {
+			require.GreaterOrEqual(t, p.x, -0.6)
+			require.LessOrEqual(t, p.x+p.w, in.w+0.6)
+			require.LessOrEqual(t, p.y+p.h, in.h+0.1)
+			for k, q := range in.seats[:i] {
+				require.False(t, p.x < q.x+q.w-0.6 && q.x < p.x+p.w-0.6 && p.y < q.y+q.h && q.y < p.y+p.h, "%s and %s overlap", b.Kids[i].Title, b.Kids[k].Title)
+			}
+		}
+		for _, l := range b.frame.links {
+			require.Less(t, in.row[l.from], in.row[l.to])
+			if l.from < len(in.seats) && l.to < len(in.seats) {
+				require.Less(t, in.seats[l.from].y+in.seats[l.from].h, in.seats[l.to].y)
+			}
+		}
+		for _, k := range b.Kids {
+			if k.frame != nil && !k.folded {
+				visit(k)
+			}
+		}
+	}
+	visit(d.root)
+}
+
+// Random graphs, names and folds: boxes never overlap, edges go down, and
+// every operator is drawn once.
+func TestDrawingProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		typ := graph.TensorType{DType: graph.F32, Shape: []int64{4}}
+		n := rapid.IntRange(1, 60).Draw(t, "nodes")
+		e := &graph.Executable{Name: "random", Tensors: []graph.Tensor{{Name: "x", Type: typ}}}
+		g := graph.Graph{Name: "main"}
+		names := rapid.SampledFrom([]string{"", "a/b/x", "a/b/y", "a/c/z", "a/d", "b/e", "b/f/g/h", "conv_1", "p.q.r", "p.q.s"})
+		for i := range n {
+			back := func(what string) graph.TensorID { return graph.TensorID(rapid.IntRange(max(0, i-15), i).Draw(t, what)) }
+			e.Tensors = append(e.Tensors, graph.Tensor{Name: fmt.Sprint("t", i), Type: typ})
+			node := graph.Node{Op: &graph.Binary{Fn: graph.Add}, Name: names.Draw(t, "name"), Inputs: []graph.TensorID{back("a"), back("b")}, Outputs: []graph.TensorID{graph.TensorID(i + 1)}}
+			if rapid.Bool().Draw(t, "unary") {
+				node.Op, node.Inputs = &graph.Unary{Fn: graph.Relu}, node.Inputs[:1]
+			}
+			g.Nodes = append(g.Nodes, node)
+		}
+		e.Graphs = []graph.Graph{g}
+		e.Streams = []graph.Stream{{Handle: "x", Type: typ}, {Handle: "y", Direction: graph.DeviceToHost, Type: typ}}
+		e.Programs = []graph.Program{{Steps: []graph.Step{{Kind: graph.CopyIn}, {Kind: graph.Call}, {Kind: graph.CopyOut, Stream: 1, Tensor: graph.TensorID(n)}}}}
+		d, err := draw(e)
+		require.NoError(t, err)
+		drawn := 0
+		for _, b := range d.boxes {
+			if b.node >= 0 {
+				drawn++
+			}
+		}
+		require.Equal(t, n, drawn)
+		checkDrawing(t, d)
+		for _, b := range d.boxes[1:] {
+			b.folded = b.Group && rapid.Bool().Draw(t, "folded")
+		}
+		checkDrawing(t, d)
+	})
+}
+
+func wellFormed(t *testing.T, s string) {
+	for d := xml.NewDecoder(strings.NewReader(s)); ; {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSVG(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, WriteSVG(&b, digits(t).Executable))
+	wellFormed(t, b.String())
+	require.Contains(t, b.String(), ">MaxPool<")
+	require.NotContains(t, b.String(), "display=\"none\"", "nothing is folded")
+
+	blob, err := hostileOptions(t).Model.Model.Executable()
+	require.NoError(t, err)
+	e, err := graph.Decode(blob)
+	require.NoError(t, err)
+	b.Reset()
+	require.NoError(t, WriteSVG(&b, e))
+	wellFormed(t, b.String())
+	require.NotContains(t, b.String(), "<script")
+	require.NotContains(t, b.String(), "<img")
+	require.NotContains(t, b.String(), "<iframe")
+
+	b.Reset()
+	require.NoError(t, WriteDOT(&b, e))
+	// Strings end where they should: outside of them there is nothing but the language.
+	outside := regexp.MustCompile(`"(\\.|[^"\\])*"`).ReplaceAllString(b.String(), "S")
+	require.NotContains(t, outside, "owned")
+	require.Regexp(t, `^digraph S \{\n(\s*(node|edge|n\d+|n\d+ -> n\d+) \[[^\]]*\];\n|\s*subgraph cluster_\d+ \{\n|\s*label=S;\n|\s*\}\n)+$`, outside)
+}
+
+func TestHostileNames(t *testing.T) {
+	page := written(t, hostileOptions(t))
+	for _, s := range []string{"<script>window", "<img", "<iframe", "<b>", "onerror=window.owned=1>", "</style><script"} {
+		if i := strings.Index(page, s); i >= 0 {
+			t.Errorf("%q stands in the page: …%s…", s, page[max(0, i-80):min(len(page), i+80)])
+		}
+	}
+	require.Equal(t, 2, strings.Count(page, "<script"))
+	require.Equal(t, 2, strings.Count(page, "</script>"))
+}
+
+func TestPoplarModel(t *testing.T) {
+	m := popeftest.ModelA().Load(t)
+	page := written(t, Options{Model: Model{Name: "a.popef", Model: m}})
+	require.Contains(t, page, "known to its own runtime alone")
+	require.Contains(t, page, "init_input")
+	require.Contains(t, page, "class=\"hist\"")
+}
+
+func TestCompare(t *testing.T) {
+	changed := residual(4, 10, slashed)
+	changed.Graphs[0].Nodes[1].Op = &graph.Unary{Fn: graph.Tanh}
+	old, new := newDrawing(residual(3, 10, slashed)), newDrawing(changed)
+	require.Equal(t, 7, compare(old, new), "six operators are new, one is another")
+	marks := map[string]int{}
+	for _, b := range new.boxes {
+		if b.node >= 0 {
+			marks[b.mark]++
+		}
+	}
+	require.Equal(t, map[string]int{"": 18, "added": 6, "changed": 1}, marks)
+	for _, b := range new.boxes {
+		if b.Title == "Unary tanh" {
+			require.Equal(t, []string{"operator: was Unary{Fn:relu}, is Unary{Fn:tanh}"}, b.Detail.Changes)
+		}
+	}
+
+	// Other names, the same operators in the same order.
+	old, new = newDrawing(residual(3, 10, slashed)), newDrawing(residual(3, 11, flat))
+	compare(old, new)
+	for _, b := range new.boxes {
+		if b.node >= 0 {
+			require.NotNil(t, b.peer)
+		}
+	}
+
+	same := newDrawing(residual(3, 10, flat))
+	require.Zero(t, compare(same, newDrawing(residual(3, 10, flat))))
+}
+
+func f32s(v ...float32) []byte {
+	var out []byte
+	for _, x := range v {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(x))
+	}
+	return out
+}
+
+func TestWeights(t *testing.T) {
+	w := weight{dtype: graph.F32, data: f32s(0, 1, 2, 3, float32(math.Inf(1)), 0)}
+	w.describe()
+	require.Equal(t, []string{"0", "3", "1.2", "1.17", "33.3 %", "1 of 6 are NaN or infinite"}, []string{w.Min, w.Max, w.Mean, w.Dev, w.Zeros, w.Odd})
+	require.Contains(t, string(w.Hist), "from 0 to 3")
+	for _, odd := range []weight{{dtype: graph.F32}, {dtype: graph.F32, data: f32s(float32(math.NaN()))}, {dtype: graph.I8, data: []byte{255}}, {dtype: graph.Invalid, data: []byte{1}},
+		{dtype: graph.F64, data: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, math.Float64bits(math.MaxFloat64)), math.Float64bits(-math.MaxFloat64))}} {
+		odd.describe()
+		wellFormed(t, string(odd.Hist))
+	}
+	for k, want := range map[graph.DType]float64{graph.I8: -2, graph.U8: 254, graph.I16: -258, graph.U16: 65278, graph.Bool: 254} {
+		var got []float64
+		elements(k, []byte{0xfe, 0xfe}[:k.Size()], func(v float64) { got = append(got, v) })
+		require.Equal(t, []float64{want}, got, k)
+	}
+
+	old := []weight{{Name: "a", Type: "f32[2]", dtype: graph.F32, data: f32s(1, 1)}, {Name: "gone"}, {Name: "same", data: []byte{1}}}
+	new := []weight{{Name: "a", Type: "f32[2]", dtype: graph.F32, data: f32s(1, 2)}, {Name: "new"}, {Name: "same", data: []byte{1}}}
+	require.Equal(t, 3, compareWeights(old, new))
+	require.Equal(t, "moved by 0.707 (root mean square), at most 1; 70.7 % of what it was", new[0].Note)
+	require.Equal(t, []string{"changed", "removed", ""}, []string{old[0].Mark, old[1].Mark, old[2].Mark})
+}
+
+func TestProfile(t *testing.T) {
+	m := digitsModel(t)
+	b := profileOf(t, m)
+	require.Contains(t, written(t, Options{Model: m, Bench: b}), "colour by time")
+	b.Profile.Nodes[1].Name = "of another model"
+	require.ErrorIs(t, Write(io.Discard, Options{Model: m, Bench: b}), ErrProfile)
+	b.Profile.Nodes[1].Step = 1 << 40
+	require.ErrorIs(t, Write(io.Discard, Options{Model: m, Bench: b}), ErrProfile)
+	for _, s := range []string{"", "{}", `{"profile": 3}`, `{"profile": null}`} {
+		_, err := ReadBench(strings.NewReader(s))
+		require.ErrorIs(t, err, ErrProfile, s)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	e := residual(1, 10, flat)
+	for len(e.Graphs[0].Nodes) <= maxNodes {
+		e.Graphs[0].Nodes = append(e.Graphs[0].Nodes, e.Graphs[0].Nodes...)
+	}
+	require.ErrorContains(t, WriteSVG(io.Discard, e), "at most 20000")
+}
+
+func TestTicks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		most := rapid.Int64Range(0, 1<<50).Draw(t, "most")
+		n := rapid.Int64Range(1, 12).Draw(t, "n")
+		got := ticks(most, n)
+		require.LessOrEqual(t, len(got), int(n)+1)
+		require.LessOrEqual(t, got[len(got)-1], most)
+	})
+	require.Equal(t, []int64{0, 2, 4, 6, 8, 10, 12}, ticks(12, 8))
+}
+
+func TestElide(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := rapid.String().Draw(t, "text")
+		got := elide(s)
+		require.LessOrEqual(t, columns(got), maxColumns)
+		if columns(printable(s)) <= maxColumns {
+			require.Equal(t, printable(s), got)
+		}
+	})
+	require.Equal(t, "abcdefghijklmnop…456789012345678", elide("abcdefghijklmnopqrstuvwxyz0123456789012345678"))
+}
+
+// FuzzText: no name can leave the place where it stands.
+func FuzzText(f *testing.F) {
+	for _, n := range hostileNames {
+		f.Add(n)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		wellFormed(t, "<a b=\""+text(s)+"\">"+text(s)+"</a>")
+		require.NotContains(t, text(s), "<")
+		if q := dotString(s); strings.Count(regexp.MustCompile(`\\.`).ReplaceAllString(q, ""), `"`) != 2 {
+			t.Errorf("%q ends before its end", q)
+		}
+		j, err := json.Marshal(printable(s))
+		require.NoError(t, err)
+		require.NotContains(t, string(j), "</")
+	})
+}
+
+func BenchmarkLay(b *testing.B) {
+	e := residual(120, 10, flat)
+	b.ReportMetric(float64(operators(e)), "operators")
+	for b.Loop() {
+		if _, err := draw(e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// facts lists what the metadata say of the whole model.
+func facts(md *popef.Metadata) [][2]string {
+	out := [][2]string{{"executable", printable(md.Executable)}, {"IPUs", fmt.Sprint(md.NumIPUs)}, {"replication factor", fmt.Sprint(md.ReplicationFactor)},
+		{"device iterations", fmt.Sprint(md.DeviceIterations)}}
+	if md.SeedHandle != "" {
+		out = append(out, [2]string{"seed handle", printable(md.SeedHandle)})
+	}
+	for _, list := range []struct {
+		what    string
+		options []popef.Option
+	}{{"engine option", md.EngineOptions}, {"device option", md.DeviceOptions}} {
+		for _, o := range list.options {
+			out = append(out, [2]string{list.what, printable(o.Name + " = " + o.Value)})
+		}
+	}
+	return out
+}
+
+// maxMoved anchors of a program are named in the program flow.
+const maxMoved = 8
+
+// flow lists the programs that load, run and save the model. exe is nil if it
+// is not portable.
+func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
+	md := &m.Metadata
+	names := map[uint32]string{}
+	for _, p := range md.Programs {
+		names[p.Index] = p.Name
+	}
+	for _, f := range []struct {
+		name string
+		list []uint32
+	}{{"load", md.ProgramFlow.Load}, {"main", md.ProgramFlow.Main}, {"save", md.ProgramFlow.Save}} {
+		ph := phase{Name: f.name}
+		for _, index := range f.list {
+			p := program{Index: index, Name: printable(names[index])}
+			for _, a := range md.Anchors {
+				if !slices.Contains(a.Programs, index) {
+					continue
+				}
+				if len(p.In)+len(p.Out) == maxMoved {
+					p.More++
+					continue
+				}
+				if a.Type == popef.Output {
+					p.Out = append(p.Out, printable(a.Name))
+				} else {
+					p.In = append(p.In, printable(a.Name))
+				}
+			}
+			if exe != nil {
+				for i := range exe.Programs {
+					if exe.Programs[i].Index == int(index) {
+						p.Graphs = called(exe, exe.Programs[i].Steps)
+					}
+				}
+			}
+			ph.Programs = append(ph.Programs, p)
+		}
+		s.Flow = append(s.Flow, ph)
+	}
+}
+
+// called says which graphs steps call.
+func called(exe *graph.Executable, steps []graph.Step) (all []string) {
+	for i := range steps {
+		switch s := &steps[i]; s.Kind {
+		case graph.Call:
+			all = append(all, fmt.Sprintf("graph %d %s: %s", s.Graph, printable(exe.Graphs[s.Graph].Name), plural(len(exe.Graphs[s.Graph].Nodes), "operator", "operators")))
+		case graph.Repeat:
+			for _, c := range called(exe, s.Body) {
+				all = append(all, fmt.Sprintf("%d times %s", s.Count, c))
+			}
+		}
+	}
+	return all
+}
+
+func (s *sheet) anchors(m *popef.Model) {
+	roles := contract.Roles(m)
+	for i, a := range m.Metadata.Anchors {
+		out := anchor{Role: roles[i].String(), Name: a.Name, Type: a.Info.DataType.String(), Handle: printable(a.Handle), Shape: strings.ReplaceAll(fmt.Sprint(a.Info.Shape), " ", ","),
+			Programs: strings.Trim(fmt.Sprint(a.Programs), "[]")}
+		if n, err := a.Info.SizeInBytes(); err == nil {
+			out.Bytes = bytesText(n)
+		}
+		var notes []string
+		if _, ok := m.Data(a.Name); ok && a.Type.TakesData() {
+			notes = append(notes, "data in file")
+		}
+		if a.PerReplica {
+			notes = append(notes, "per replica")
+		}
+		if a.RemoteBuffer {
+			notes = append(notes, "remote buffer")
+		}
+		out.Notes = strings.Join(notes, ", ")
+		s.Anchors = append(s.Anchors, out)
+	}
+}
+
+// viewData is what the page's script knows of a graph.
+type viewData struct {
+	ID    string     `json:"id"`
+	Boxes []boxData  `json:"boxes"`
+	Sizes [4]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip
+}
+
+type boxData struct {
+	Title  string     `json:"t"`
+	Name   string     `json:"n,omitempty"`
+	Type   string     `json:"y,omitempty"`
+	Parent int        `json:"p"`
+	Size   [2]float64 `json:"s"`
+	Mark   string     `json:"m,omitempty"`
+	Peer   *int       `json:"peer,omitempty"`
+	Heat   float64    `json:"h,omitempty"`
+	Detail detail     `json:"d"`
+	Frame  *frameData `json:"f,omitempty"`
+	Folded bool       `json:"folded,omitempty"`
+}
+
+type frameData struct {
+	Items []int     `json:"items"`
+	Rows  [][]int   `json:"rows"`
+	X     []float64 `json:"x"`
+	Width float64   `json:"w"`
+	Links [][]int   `json:"links"` // from, its port, to, its port, bends
+}
+
+// data returns a drawing for the page's script.
+func (d *drawing) data(id string) *viewData {
+	v := &viewData{ID: id, Sizes: [4]float64{framePad, frameHeader, rowGap, emptyStrip}}
+	for _, b := range d.boxes {
+		x := boxData{Title: printable(b.Title), Name: printable(b.Name), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
+		x.Size[0], x.Size[1] = b.shut()
+		if b.parent != nil {
+			x.Parent = b.parent.ID
+		}
+		if b.peer != nil {
+			x.Peer = &b.peer.ID
+		}
+		if f := b.frame; f != nil {
+			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}}
+			for _, k := range f.items {
+				x.Frame.Items = append(x.Frame.Items, k.ID)
+			}
+			for _, l := range f.links {
+				x.Frame.Links = append(x.Frame.Links, append([]int{l.from, l.fromPort, l.to, l.toPort}, l.bends...))
+			}
+		}
+		v.Boxes = append(v.Boxes, x)
+	}
+	return v
+}
