@@ -145,7 +145,7 @@ func TestGRUAndRNN(t *testing.T) {
 			if i == recurrentW || i == recurrentR {
 				elems := load(dtype, data[i])
 				for j := range elems {
-					elems[j].f /= 8
+					elems[j].f /= 8 * math.Sqrt(1+float64(h)/8)
 				}
 				data[i] = store(dtype, elems)
 			}

@@ -184,7 +184,7 @@ func TestLSTM(t *testing.T) {
 				// Keep the sums moderate, else errors grow from step to step.
 				elems := load(d, data[i])
 				for j := range elems {
-					elems[j].f /= 8
+					elems[j].f /= 8 * math.Sqrt(1+float64(h)/8)
 				}
 				data[i] = store(d, elems)
 			}
