@@ -170,9 +170,7 @@ func (r *Ring[T]) WriteComplete() error {
 	}
 	p.locked = false
 	s := &r.slots[p.head]
-	if p.head++; p.head == len(r.slots) {
-		p.head = 0
-	}
+	p.head = r.after(p.head)
 	if s.state.Swap(full)&awaited != 0 {
 		r.reader.wake(p.spin)
 	}
@@ -200,9 +198,7 @@ func (r *Ring[T]) ReadLock(ctx context.Context) (*T, error) {
 		return r.waitToRead(ctx)
 	}
 	c.held++
-	if c.next++; c.next == len(r.slots) {
-		c.next = 0
-	}
+	c.next = r.after(c.next)
 	return &s.value, nil
 }
 
@@ -212,13 +208,24 @@ func (r *Ring[T]) TryReadLock() (*T, error) {
 	if !r.Valid() {
 		return nil, r.invalidated()
 	}
-	v := r.peek(0)
-	if v != nil {
-		c := &r.consumer
-		c.held++
-		c.next = (c.next + 1) % len(r.slots)
+	r.settle()
+	c := &r.consumer
+	s := &r.slots[c.next]
+	if s.state.Load()&full == 0 || c.held == len(r.slots) {
+		return nil, nil
 	}
-	return v, nil
+	c.held++
+	c.next = r.after(c.next)
+	return &s.value, nil
+}
+
+// after returns the index of the buffer behind the i-th. A division would take
+// longer than all the rest.
+func (r *Ring[T]) after(i int) int {
+	if i++; i < len(r.slots) {
+		return i
+	}
+	return 0
 }
 
 // settle gives a ReadReset its effect.
@@ -226,26 +233,6 @@ func (r *Ring[T]) settle() {
 	if r.signals.Load()&rewind != 0 {
 		r.signals.And(^rewind)
 		r.consumer.next, r.consumer.held = r.consumer.tail, 0
-	}
-}
-
-func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
-	for timedOut := false; ; {
-		last := r.signals.Load()&finished != 0 // what was written before can be read
-		if v, err := r.TryReadLock(); v != nil || err != nil {
-			return v, err
-		}
-		if last {
-			return nil, r.invalidated()
-		}
-		if timedOut {
-			r.onTimeout(r)
-			r.consumer.spin.note()
-		}
-		var err error
-		if timedOut, err = r.awaitFull(ctx); err != nil {
-			return nil, err
-		}
 	}
 }
 
@@ -261,9 +248,7 @@ func (r *Ring[T]) ReadComplete() error {
 	}
 	s := &r.slots[c.tail]
 	c.held--
-	if c.tail++; c.tail == len(r.slots) {
-		c.tail = 0
-	}
+	c.tail = r.after(c.tail)
 	if s.state.Swap(0)&awaited != 0 {
 		r.writer.wake(c.spin)
 	}

@@ -86,26 +86,55 @@ func (r *Ring[T]) awaitFree(ctx context.Context, state *atomic.Uint32) error {
 	}
 }
 
-// awaitFull waits until there is a buffer to read, or the ring is invalid or
-// finished, or ReadReset was called, or the timeout is over, which it reports.
-// It may return early: the caller looks again.
-func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
+// waitToRead is ReadLock for who may have to wait. It parks here rather than in
+// a function of its own: who resumes another goroutine predicts none of the
+// returns on its stack.
+func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
 	c := &r.consumer
-	state := &r.slots[c.next].state
-	switch {
-	case c.held == len(r.slots): // only ReadReset helps
-		r.signals.Or(stuck)
-		defer r.signals.And(^stuck)
-	case watch(c.spin, state, full, &r.signals) || !mark(state, 0):
-		return false, nil
+	for timedOut := false; ; {
+		last := r.signals.Load()&finished != 0 // what was written before can be read
+		if v, err := r.TryReadLock(); v != nil || err != nil {
+			return v, err
+		}
+		if last {
+			return nil, r.invalidated()
+		}
+		if timedOut {
+			r.onTimeout(r)
+			c.spin.note()
+		}
+		state, all := &r.slots[c.next].state, c.held == len(r.slots)
+		switch {
+		case all: // only ReadReset helps
+			r.signals.Or(stuck)
+		case watch(c.spin, state, full, &r.signals) || !mark(state, 0):
+			timedOut = false
+			continue
+		}
+		over := false
+		if done := ctx.Done(); done == nil && r.timeout == 0 { // a receive is cheaper than a select
+			<-r.reader
+		} else {
+			timedOut, over = r.awaitToken(done)
+		}
+		if all {
+			r.signals.And(^stuck)
+		}
+		if timedOut || over {
+			state.CompareAndSwap(awaited, 0)
+		}
+		if over {
+			return nil, fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
+		}
 	}
-	done := ctx.Done()
-	if done == nil && r.timeout == 0 { // a receive is cheaper than a select
-		<-r.reader
-		return false, nil
-	}
+}
+
+// awaitToken waits until somebody wakes the consumer, or done is closed, which
+// over tells, or the timeout is over.
+func (r *Ring[T]) awaitToken(done <-chan struct{}) (timedOut, over bool) {
 	var timeout <-chan time.Time
 	if r.timeout > 0 {
+		c := &r.consumer
 		if c.timer == nil {
 			c.timer = time.NewTimer(r.timeout)
 		} else {
@@ -116,14 +145,12 @@ func (r *Ring[T]) awaitFull(ctx context.Context) (timedOut bool, err error) {
 	}
 	select {
 	case <-r.reader:
-		return false, nil
 	case <-timeout:
 		timedOut = true
 	case <-done:
-		err = fmt.Errorf("ring %q: wait for a buffer to read: %w", r.label, ctx.Err())
+		over = true
 	}
-	state.CompareAndSwap(awaited, 0)
-	return timedOut, err
+	return timedOut, over
 }
 
 // mark says that a buffer is awaited, and reports whether it still has to be:

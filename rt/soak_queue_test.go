@@ -122,8 +122,10 @@ func (q *soakQueue) stop() {
 func (q *soakQueue) again() {
 	s := q.soak
 	s.count[soakQueueReset].Add(1)
-	q.manager.DisconnectAll() // or who waits for room would never be done
-	q.mu.Lock()               // nobody may be between an input and its output
+	for !q.mu.TryLock() { // nobody may be between an input and its output
+		q.manager.DisconnectAll() // or who waits for room there would never be done
+		time.Sleep(100 * time.Microsecond)
+	}
 	defer q.mu.Unlock()
 	for range 100 { // it may fail, or be stopped, again meanwhile
 		s.sys.Repair(soakQueueDevice)
