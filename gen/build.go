@@ -331,7 +331,7 @@ func (b *builder) samples() {
 	if b.opts.BatchDim == nil {
 		return
 	}
-	p, dim, first := &b.plan, *b.opts.BatchDim, ""
+	p, dim, first, before := &b.plan, *b.opts.BatchDim, "", len(b.problems)
 	if dim < 0 {
 		b.problem("batch dimension %d: want 0 or more", dim)
 		return
@@ -365,7 +365,7 @@ func (b *builder) samples() {
 			b.problem("anchor %q: %s has no elements before dimension %d", a.Name, a.Info, dim)
 		}
 	}
-	if first == "" {
+	if first == "" && len(b.problems) == before {
 		b.problem("batch dimension %d: the model has no run inputs and outputs", dim)
 	}
 }

@@ -8,7 +8,7 @@ import (
 // DidYouMean returns `; did you mean "x"?` for the candidate nearest to what
 // was written, or a list of what there is if none is near, or "".
 func DidYouMean(written string, candidates []string) string {
-	best, distance := "", len([]rune(written))/2+2
+	best, distance := "", len([]rune(written))/3+2
 	for _, c := range candidates {
 		if d := editDistance(strings.ToLower(written), strings.ToLower(c)); d < distance {
 			best, distance = c, d

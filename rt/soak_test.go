@@ -271,6 +271,7 @@ func (s *soak) weather() {
 			remove()
 			remove = s.sys.Inject(iputest.OnRun(mainProgram), iputest.ErrHang)
 			time.Sleep(time.Millisecond)
+			remove() // before the stops: they have to end it
 			for _, r := range s.runners[:2] {
 				for i := range r.replicas {
 					s.stop(r.Replica(i))

@@ -69,6 +69,9 @@ var compileCommand = &cli.Command{
 		if err != nil {
 			return fmt.Errorf("compile: %w", err)
 		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
+			return fmt.Errorf("compile: %w", err)
+		}
 		if err := r.WriteFile(to, c.Bool("compress")); err != nil {
 			return fmt.Errorf("compile: %w", err)
 		}

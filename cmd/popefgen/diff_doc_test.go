@@ -15,7 +15,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-var updateDocs = flag.Bool("update-docs", false, "write the commands' real output into docs/contract.md")
+var updateDocs = flag.Bool("update-docs", false, "write the commands' real output into the documents")
 
 // TestContractDoc runs the commands of docs/contract.md, on the files of the
 // script test of diff, and wants the output that stands there.

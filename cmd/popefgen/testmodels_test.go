@@ -11,8 +11,12 @@ import (
 
 // poplarModel FILE writes a model whose executable is for the Poplar runtime.
 func poplarModel(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(writePoplar(ts.MkAbs(args[0])))
+}
+
+func writePoplar(path string) error {
 	info := popef.TensorInfo{DataType: popef.F32, Shape: []int64{4}}
-	ts.Check(popef.WriteFile(ts.MkAbs(args[0]), func(w *popef.Writer) error {
+	return popef.WriteFile(path, func(w *popef.Writer) error {
 		err := w.WriteMetadata(&popef.Metadata{
 			ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IPUVersion: 2, IsInference: true, Executable: "42", DeviceIterations: 1,
 			ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{5}},
@@ -32,7 +36,7 @@ func poplarModel(ts *testscript.TestScript, _ bool, args []string) {
 			return err
 		}
 		return e.Close()
-	}))
+	})
 }
 
 // verifyCase DIR SCALE writes a case in ONNX's layout: y = |x| over two

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// mistakes are command lines that people type, wrong in one way each.
+var mistakes = []string{
+	// No command, no model, no such thing.
+	"genrate -m digits.popef",
+	"inspect",
+	"inspect nowhere.popef",
+	"inspect digits.onnx",
+	"inspect digits.popef --jsn",
+	"inspect text.popef",
+	"inspect cut.popef",
+	"run empty.popef --random 1",
+	"inspect folder",
+	"inspect flipped.popef",
+	// Compiling.
+	"compile",
+	"compile nowhere.onnx",
+	"compile digits.popef",
+	"compile digits.onnx",
+	"compile digits.onnx --batch 0x",
+	"compile digits.onnx --batch -1",
+	"compile digits.onnx --batch 1 -o digits.onnx",
+	"compile digits.onnx --batch 1 -o text.popef/digits.popef",
+	"compile free.onnx",
+	"compile free.onnx --dim batch=1 --dim heigth=2",
+	"compile free.onnx --dim batch",
+	"compile free.onnx --batch 1 --dim height=two",
+	"compile free.onnx --batch 1 --dim height=2 --bind y=x.npy",
+	"compile external.onnx",
+	"compile unsupported.onnx",
+	"compile nonzero.onnx",
+	"compile shapes.onnx",
+	"compile cycle.onnx",
+	"compile cut.onnx",
+	// Generating.
+	"generate",
+	"generate -m digits.popef -o a extra",
+	"generate -m digits.onnx -o a",
+	"generate -m nowhere.popef -o a",
+	"generate -m digits.popef -m poplar.popef -o a",
+	"generate -m digits.popef -o a -p func",
+	"generate -m digits.popef -o a --rename imgae=Scan",
+	"generate -m digits.popef -o a --rename image=scan",
+	"generate -m digits.popef -o a --rename image=Scan --rename probabilities=Scan",
+	"generate -m digits.popef -o a --batch-dim 7",
+	"generate -m digits.popef -o a --queue 0",
+	"generate -m digits.popef -o mine",
+	"generate -m digits.popef -o text.popef",
+	"generate --config misspelt.yaml",
+	"check -m digits.popef -o stale",
+	// Running.
+	"run digits.popef",
+	"run digits.popef --input imgae=scan.npy",
+	"run digits.popef --input image=double.npy",
+	"run digits.popef --input image=wide.npy",
+	"run digits.popef --input image=scan.txt",
+	"run digits.popef --input image=nowhere.npy",
+	"run digits.popef --input image=text.npy",
+	"run digits.popef --input image",
+	"run digits.popef --random one",
+	"run digits.popef --random 1 --threads -2",
+	"run digits.popef --random 1 --backend ipu",
+	"run digits.popef --random 1 --batch 2",
+	"run poplar.popef --random 1",
+	// Comparing.
+	"diff digits.popef",
+	"diff digits.popef nowhere.popef",
+	"diff folder digits.popef",
+	"diff git:nowhere digits.popef",
+	"diff digits.popef digits.popef --fail-on breakage",
+	"diff digits.popef digits.popef --json --markdown",
+	"diff edited/contract.txt digits.popef",
+	"verify",
+	"verify nowhere",
+	"verify folder",
+	"golden verify digits.popef folder",
+	"golden record digits.popef -o g --random 1 --tolerance probabilitys=exact",
+	"bench digits.popef --mode fast",
+	"bench digits.popef --duration soon",
+	"completion csh",
+}
+
+// TestMistakes compares what the command says to mistakes with
+// testdata/mistakes.txt.
+func TestMistakes(t *testing.T) {
+	want, err := filepath.Abs(filepath.Join("testdata", "mistakes.txt"))
+	require.NoError(t, err)
+	mistakeFiles(t)
+	before := tree(t)
+	var b strings.Builder
+	for _, line := range mistakes {
+		var out, errOut bytes.Buffer
+		code := Run(context.Background(), strings.Fields(line), strings.NewReader(""), &out, &errOut)
+		fmt.Fprintf(&b, "$ popefgen %s\n%s[exit %d]\n\n", line, &errOut, code)
+		require.NotZero(t, code, line)
+		if code == exitTrouble {
+			require.Contains(t, errOut.String(), "popefgen: ", line)
+			require.Empty(t, out.String(), line)
+		}
+	}
+	require.Empty(t, cmp.Diff(before, tree(t)), "a mistake has left something behind")
+	if *updateDocs {
+		require.NoError(t, os.WriteFile(want, []byte(b.String()), 0o666))
+		return
+	}
+	golden, err := os.ReadFile(want)
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff(string(golden), b.String()), "go test ./cmd/popefgen -run Mistakes -update-docs")
+}
+
+// mistakeFiles makes a folder of files to make mistakes with, and goes there.
+func mistakeFiles(t *testing.T) {
+	t.Helper()
+	digits, err := filepath.Abs("../../generated_examples/digits")
+	require.NoError(t, err)
+	models, err := filepath.Glob("testdata/mistakes/*.onnx")
+	require.NoError(t, err)
+	files := map[string][]byte{
+		"text.popef": []byte("hello, world\n"), "text.npy": []byte("hello, world\n"), "scan.txt": []byte("1 2 3\n"), "empty.popef": nil,
+		"mine/mine.go": []byte("package mine\n"), "folder/readme": []byte("nothing\n"),
+		"misspelt.yaml": []byte("models:\n  - model: digits.popef\n    ouput: a\n"),
+	}
+	read := func(path string) []byte {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		return data
+	}
+	files["digits.onnx"] = read(filepath.Join(digits, "digits.onnx"))
+	files["cut.onnx"] = files["digits.onnx"][:1000]
+	files["digits.popef"] = read(filepath.Join(digits, "classifier", "digits.popef"))
+	files["cut.popef"] = files["digits.popef"][:5000]
+	flipped := bytes.Clone(files["digits.popef"])
+	flipped[9] ^= 0x40
+	files["flipped.popef"] = flipped
+	contract := string(read(filepath.Join(digits, "classifier", "contract.txt")))
+	files["edited/contract.txt"] = []byte(strings.Replace(contract, "[1 10]", "[1 11]", 1))
+	for _, m := range models {
+		files[filepath.Base(m)] = read(m)
+	}
+	array := func(t popef.DataType, shape ...int64) []byte {
+		info := popef.TensorInfo{DataType: t, Shape: shape}
+		size, err := info.SizeInBytes()
+		if err != nil {
+			panic(err)
+		}
+		var b bytes.Buffer
+		if err := npy.Write(&b, info, make([]byte, size)); err != nil {
+			panic(err)
+		}
+		return b.Bytes()
+	}
+	files["scan.npy"] = array(popef.F32, 1, 1, 8, 8)
+	files["double.npy"] = array(popef.F64, 1, 1, 8, 8)
+	files["wide.npy"] = array(popef.F32, 1, 1, 8, 9)
+	files["x.npy"] = array(popef.F32, 2)
+
+	t.Chdir(t.TempDir())
+	for name, data := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o777))
+		require.NoError(t, os.WriteFile(name, data, 0o666))
+	}
+	require.NoError(t, writePoplar("poplar.popef"))
+	var errOut bytes.Buffer
+	require.Zero(t, Run(context.Background(), []string{"compile", "digits.onnx", "-o", "two.popef", "--batch", "2", "-q"}, nil, &bytes.Buffer{}, &errOut), errOut.String())
+	require.Zero(t, Run(context.Background(), []string{"generate", "-m", "two.popef", "-o", "stale"}, nil, &bytes.Buffer{}, &errOut), errOut.String())
+}
+
+// tree returns the files and folders here.
+func tree(t *testing.T) (names []string) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
+		names = append(names, path)
+		return err
+	}))
+	return names
+}
