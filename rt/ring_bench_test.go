@@ -29,9 +29,9 @@ type duel struct {
 }
 
 // duels compare a ring with a buffered channel: one goroutine that writes and
-// reads, one that writes to another, a request with its reply. Parking costs
-// what it costs a channel, whose receive it is; a round trip can only be quicker
-// for who watches.
+// reads, one that writes to another, a request with its reply. Parking is the
+// receive of a channel, with the exchange of the buffer on top; a round trip can
+// only be quicker for who watches.
 func duels(t testing.TB) []duel {
 	return []duel{
 		{"uncontended", uncontendedChannel, uncontendedRing(t), 0.3, 1},
