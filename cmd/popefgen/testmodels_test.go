@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 
@@ -43,17 +42,12 @@ func writePoplar(path string) error {
 // verifyCase DIR SCALE writes a case in ONNX's layout: y = |x| over two
 // elements, with a reference output that is off by the factor SCALE.
 func verifyCase(ts *testscript.TestScript, _ bool, args []string) {
+	dir := ts.MkAbs(args[0])
+	set := filepath.Join(dir, "test_data_set_0")
+	ts.Check(os.MkdirAll(set, 0o777))
 	op := "Abs"
 	if len(args) > 2 {
 		op = args[2]
-	}
-	ts.Check(writeVerifyCase(ts.MkAbs(args[0]), args[1], op))
-}
-
-func writeVerifyCase(dir, scale, op string) error {
-	set := filepath.Join(dir, "test_data_set_0")
-	if err := os.MkdirAll(set, 0o777); err != nil {
-		return err
 	}
 	message := func(num byte, body ...byte) []byte { return append([]byte{num<<3 | 2, byte(len(body))}, body...) }
 	text := func(num byte, s string) []byte { return message(num, []byte(s)...) }
@@ -74,12 +68,10 @@ func writeVerifyCase(dir, scale, op string) error {
 		return cat([]byte{0x08, 2, 0x10, 1}, text(8, name), message(9, data...))
 	}
 	y := tensor("y", 0, 0, 0x80, 0x3f, 0, 0, 0, 0x40)
-	if scale == "2" {
+	if args[1] == "2" {
 		y = tensor("y", 0, 0, 0, 0x40, 0, 0, 0, 0x40)
 	}
-	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "model.onnx"), model, 0o666),
-		os.WriteFile(filepath.Join(set, "input_0.pb"), tensor("x", 0, 0, 0x80, 0xbf, 0, 0, 0, 0x40), 0o666),
-		os.WriteFile(filepath.Join(set, "output_0.pb"), y, 0o666),
-	)
+	ts.Check(os.WriteFile(filepath.Join(dir, "model.onnx"), model, 0o666))
+	ts.Check(os.WriteFile(filepath.Join(set, "input_0.pb"), tensor("x", 0, 0, 0x80, 0xbf, 0, 0, 0, 0x40), 0o666))
+	ts.Check(os.WriteFile(filepath.Join(set, "output_0.pb"), y, 0o666))
 }

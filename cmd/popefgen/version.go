@@ -14,7 +14,7 @@ import (
 var versionCommand = &cli.Command{
 	Name:      "version",
 	Usage:     "print the version, and the generation of runners it writes",
-	UsageText: "popefgen version\n\nexample: popefgen version",
+	UsageText: "popefgen version",
 	Action: func(c *cli.Context) error {
 		if err := noArgs(c); err != nil {
 			return err
@@ -32,7 +32,7 @@ var versionCommand = &cli.Command{
 var devicesCommand = &cli.Command{
 	Name:      "devices",
 	Usage:     "list the devices of every back end",
-	UsageText: "popefgen devices\n\nexample: popefgen devices",
+	UsageText: "popefgen devices",
 	Action: func(c *cli.Context) error {
 		if err := noArgs(c); err != nil {
 			return err

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -51,9 +52,10 @@ type attention[T float] struct {
 	softcap             T
 	causal              bool
 	past                int
-	bias                [4]int           // strides
-	isBool              bool             // the bias is
-	mode                graph.ScoresMode // "" if nobody wants the scores
+	bias                [4]int              // strides
+	isBool              bool                // the bias is
+	mode                graph.ScoresMode    // "" if nobody wants the scores
+	add                 func(dst, a, b []T) // by vectors, nil if there is none
 
 	block  int // rows of Q taken together
 	slots  int // parts that have scratch memory
@@ -72,6 +74,7 @@ func newAttention[T float](o *graph.Attention, in, out []graph.TensorType) *atte
 		scale: T(o.Scale), softcap: T(o.Softcap), causal: o.Causal, past: int(o.Past),
 	}
 	k.rows, k.cols = sequence(in[0].Shape), sequence(in[1].Shape)
+	k.add = vectorBinary[T](graph.Add)
 	k.y = heads{n * k.rows * k.v.size, k.rows * k.v.size, k.v.size, k.v.size}
 	if len(in[0].Shape) == 3 {
 		k.y = heads{k.rows * n * k.v.size, k.v.size, n * k.v.size, k.v.size}
@@ -263,6 +266,11 @@ func (t *attentionTask[T]) addBias(b, h, i int, s []T) bool {
 		return look
 	}
 	least := T(math.Inf(-1))
+	if step == 1 && t.add != nil {
+		row := t.bias[at:][:len(s)]
+		t.add(s, s, row)
+		return slices.ContainsFunc(row, func(v T) bool { return v != least })
+	}
 	for j := range s {
 		v := t.bias[at+j*step]
 		s[j] += v
