@@ -170,7 +170,9 @@ func (r *Ring[T]) WriteComplete() error {
 	}
 	p.locked = false
 	s := &r.slots[p.head]
-	p.head = r.after(p.head)
+	if p.head++; p.head == len(r.slots) {
+		p.head = 0
+	}
 	if s.state.Swap(full)&awaited != 0 {
 		r.reader.wake(p.spin)
 	}
@@ -198,7 +200,9 @@ func (r *Ring[T]) ReadLock(ctx context.Context) (*T, error) {
 		return r.waitToRead(ctx)
 	}
 	c.held++
-	c.next = r.after(c.next)
+	if c.next++; c.next == len(r.slots) {
+		c.next = 0
+	}
 	return &s.value, nil
 }
 
@@ -215,17 +219,10 @@ func (r *Ring[T]) TryReadLock() (*T, error) {
 		return nil, nil
 	}
 	c.held++
-	c.next = r.after(c.next)
-	return &s.value, nil
-}
-
-// after returns the index of the buffer behind the i-th. A division would take
-// longer than all the rest.
-func (r *Ring[T]) after(i int) int {
-	if i++; i < len(r.slots) {
-		return i
+	if c.next++; c.next == len(r.slots) {
+		c.next = 0
 	}
-	return 0
+	return &s.value, nil
 }
 
 // settle gives a ReadReset its effect.
@@ -248,7 +245,9 @@ func (r *Ring[T]) ReadComplete() error {
 	}
 	s := &r.slots[c.tail]
 	c.held--
-	c.tail = r.after(c.tail)
+	if c.tail++; c.tail == len(r.slots) {
+		c.tail = 0
+	}
 	if s.state.Swap(0)&awaited != 0 {
 		r.writer.wake(c.spin)
 	}
