@@ -49,6 +49,23 @@ func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map
 	return outputs, s.Run(ctx)
 }
 
+// TestExportedModels runs small models that PyTorch exported, against its own
+// outputs.
+func TestExportedModels(t *testing.T) {
+	cases, err := Find([]string{filepath.Join("testdata", "torch")}, true)
+	require.NoError(t, err)
+	require.Len(t, cases, 12)
+	for _, c := range cases {
+		t.Run(filepath.Base(c.Dir), func(t *testing.T) {
+			results, err := Run(context.Background(), c, Options{Tolerance: Tolerance{Rel: 1e-4, Abs: 1e-6}, Execute: execute})
+			require.NoError(t, err)
+			for _, r := range results {
+				require.Equal(t, Pass, r.Verdict, r.Reason)
+			}
+		})
+	}
+}
+
 // TestPublicModels runs every public model on every data set, from ONNX over
 // a PopEF file to the CPU engine. How a case is judged stands in the README
 // of the folder.
