@@ -135,9 +135,18 @@ func printProfile(w io.Writer, p *bench.Profile, top int) error {
 	fmt.Fprintln(w)
 	t = newTable("NODE", "OPERATOR", "PROGRAM", "STEP", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S")
 	for _, s := range p.Nodes[:min(top, len(p.Nodes))] {
-		t.row(append([]any{s.Name, operator(s), s.Program, s.Step}, figures(s)...)...)
+		t.row(append([]any{ending(s.Name, 48), operator(s), s.Program, s.Step}, figures(s)...)...)
 	}
 	return t.print(w)
+}
+
+// ending returns the last n characters of a name, which tell nodes apart:
+// exporters write the path to a node before it.
+func ending(name string, n int) string {
+	if r := []rune(name); len(r) > n {
+		return "…" + string(r[len(r)-n+1:])
+	}
+	return name
 }
 
 func operator(s bench.Share) string {
