@@ -321,7 +321,7 @@ func (b *box) shortName() string {
 		sep = "."
 	}
 	if rest, ok := strings.CutPrefix(strings.TrimPrefix(b.Name, sep), strings.Join(p.path, sep)+sep); ok {
-		return "…" + sep + rest
+		return "…" + strings.Trim(sep, ".") + rest
 	}
 	return b.Name
 }

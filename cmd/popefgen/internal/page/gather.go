@@ -110,6 +110,12 @@ func common(a, b []string) (n int) {
 // byName makes groups of runs of boxes with the same name at a level.
 func byName(kids []*box, level int) []*box {
 	var out []*box
+	anchors := 0
+	for _, k := range kids {
+		if k.Family == "anchor" {
+			anchors++
+		}
+	}
 	for i := 0; i < len(kids); {
 		j := i + 1
 		if len(kids[i].path) > level {
@@ -122,8 +128,8 @@ func byName(kids []*box, level int) []*box {
 		switch {
 		case len(run) < minGroup:
 			out = append(out, run...)
-		case len(run) == len(kids):
-			return byName(kids, level+1) // it says nothing
+		case len(run) == len(kids)-anchors: // it says nothing
+			out = append(out, byName(run, level+1)...)
 		default:
 			name := strings.Join(run[0].path[:level+1], "/")
 			g := newGroup(run[0].path[level], name, byName(run, level+1))

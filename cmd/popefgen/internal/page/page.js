@@ -418,7 +418,7 @@
       const on = this.root.classList.toggle("heat");
       button.setAttribute("aria-pressed", on);
       const most = Math.max(1e-9, ...this.boxes.filter((b) => !b.f).map((b) => b.h || 0));
-      this.boxes.forEach((b, i) => { if (i) this.elements[i].style.setProperty("--heat", `${Math.min(85, 85 * (b.h || 0) / most)}%`); });
+      this.boxes.forEach((b, i) => { if (i) this.elements[i].style.setProperty("--heat", `${Math.min(55, 55 * (b.h || 0) / most)}%`); });
     }
 
     show() {
