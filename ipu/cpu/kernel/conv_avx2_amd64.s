@@ -3142,7 +3142,7 @@ next166:
 	RET
 
 // func convCopyAVX2(args *uint8)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·convCopyAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
@@ -3150,29 +3150,31 @@ TEXT ·convCopyAVX2(SB), NOSPLIT, $0-8
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	MOVQ 80(AX), SI
+	MOVQ 24(AX), DI
 
 plane171:
-	MOVQ CX, DI
-	MOVQ DX, R8
+	MOVQ CX, R8
+	MOVQ DX, R9
 	MOVQ 40(AX), SI
 
 row172:
-	MOVQ DI, R9
 	MOVQ R8, R10
-	MOVQ 64(AX), R11
-	MOVQ 72(AX), R12
+	MOVQ R9, R11
+	MOVQ 64(AX), R12
+	MOVQ 72(AX), R13
 
 vector173:
-	VMOVUPS    (R12), Y0
-	VMASKMOVPS (R9), Y0, Y0
-	VMOVUPS    Y0, (R10)
-	ADDQ       $0x00000020, R9
+	PREFETCHT0 (R10)(DI*1)
+	VMOVUPS    (R13), Y0
+	VMASKMOVPS (R10), Y0, Y0
+	VMOVUPS    Y0, (R11)
 	ADDQ       $0x00000020, R10
-	ADDQ       $0x00000020, R12
-	DECQ       R11
+	ADDQ       $0x00000020, R11
+	ADDQ       $0x00000020, R13
+	DECQ       R12
 	JNZ        vector173
-	ADDQ       48(AX), DI
-	ADDQ       56(AX), R8
+	ADDQ       48(AX), R8
+	ADDQ       56(AX), R9
 	DECQ       SI
 	JNZ        row172
 	ADDQ       24(AX), CX
@@ -3183,7 +3185,7 @@ vector173:
 	RET
 
 // func convCopyEvenAVX2(args *uint8)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, MMX+
 TEXT ·convCopyEvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
@@ -3191,40 +3193,43 @@ TEXT ·convCopyEvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	MOVQ 80(AX), DI
+	MOVQ 24(AX), R8
 
 plane174:
-	MOVQ CX, R8
-	MOVQ DX, R9
+	MOVQ CX, R9
+	MOVQ DX, R10
 	MOVQ 40(AX), SI
 
 row175:
-	MOVQ R8, R10
 	MOVQ R9, R11
-	MOVQ 64(AX), R12
-	MOVQ 72(AX), R13
+	MOVQ R10, R12
+	MOVQ 64(AX), R13
+	MOVQ 72(AX), R14
 
 vector176:
-	VMOVUPS    (R13), Y0
-	VMASKMOVPS (R10), Y0, Y0
-	VMOVUPS    32(R13), Y1
-	VMASKMOVPS 32(R10), Y1, Y1
+	PREFETCHT0 (R11)(R8*1)
+	VMOVUPS    (R14), Y0
+	VMASKMOVPS (R11), Y0, Y0
+	PREFETCHT0 32(R11)(R8*1)
+	VMOVUPS    32(R14), Y1
+	VMASKMOVPS 32(R11), Y1, Y1
 	VSHUFPS    $0x88, Y1, Y0, Y2
 	VPERMPD    $0xd8, Y2, Y2
 	VSHUFPS    $0xdd, Y1, Y0, Y0
 	VPERMPD    $0xd8, Y0, Y0
 	TESTQ      DI, DI
 	JEQ        skip177
-	VMOVUPS    Y0, (R11)(DI*1)
+	VMOVUPS    Y0, (R12)(DI*1)
 
 skip177:
-	VMOVUPS Y2, (R11)
-	ADDQ    $0x00000040, R10
-	ADDQ    $0x00000020, R11
-	ADDQ    $0x00000040, R13
-	DECQ    R12
+	VMOVUPS Y2, (R12)
+	ADDQ    $0x00000040, R11
+	ADDQ    $0x00000020, R12
+	ADDQ    $0x00000040, R14
+	DECQ    R13
 	JNZ     vector176
-	ADDQ    48(AX), R8
-	ADDQ    56(AX), R9
+	ADDQ    48(AX), R9
+	ADDQ    56(AX), R10
 	DECQ    SI
 	JNZ     row175
 	ADDQ    24(AX), CX

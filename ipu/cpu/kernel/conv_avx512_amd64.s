@@ -10972,7 +10972,7 @@ next382:
 	RET
 
 // func convCopyAVX512(args *uint8)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·convCopyAVX512(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
@@ -10980,40 +10980,42 @@ TEXT ·convCopyAVX512(SB), NOSPLIT, $0-8
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	MOVQ 80(AX), SI
+	MOVQ 24(AX), DI
 
 plane387:
-	MOVQ CX, DI
-	MOVQ DX, R8
+	MOVQ CX, R8
+	MOVQ DX, R9
 	MOVQ 40(AX), SI
 
 row388:
-	MOVQ DI, R9
 	MOVQ R8, R10
-	MOVQ 64(AX), R11
-	MOVQ 72(AX), R12
+	MOVQ R9, R11
+	MOVQ 64(AX), R12
+	MOVQ 72(AX), R13
 
 vector389:
-	KMOVW     (R12), K1
-	VMOVUPS.Z (R9), K1, Z0
-	VMOVUPS   Z0, (R10)
-	ADDQ      $0x00000040, R9
-	ADDQ      $0x00000040, R10
-	ADDQ      $0x00000002, R12
-	DECQ      R11
-	JNZ       vector389
-	ADDQ      48(AX), DI
-	ADDQ      56(AX), R8
-	DECQ      SI
-	JNZ       row388
-	ADDQ      24(AX), CX
-	ADDQ      32(AX), DX
-	DECQ      BX
-	JNZ       plane387
+	PREFETCHT0 (R10)(DI*1)
+	KMOVW      (R13), K1
+	VMOVUPS.Z  (R10), K1, Z0
+	VMOVUPS    Z0, (R11)
+	ADDQ       $0x00000040, R10
+	ADDQ       $0x00000040, R11
+	ADDQ       $0x00000002, R13
+	DECQ       R12
+	JNZ        vector389
+	ADDQ       48(AX), R8
+	ADDQ       56(AX), R9
+	DECQ       SI
+	JNZ        row388
+	ADDQ       24(AX), CX
+	ADDQ       32(AX), DX
+	DECQ       BX
+	JNZ        plane387
 	VZEROUPPER
 	RET
 
 // func convCopyEvenAVX512(args *uint8)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·convCopyEvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
 	MOVQ    (AX), CX
@@ -11021,41 +11023,44 @@ TEXT ·convCopyEvenAVX512(SB), NOSPLIT, $0-8
 	MOVQ    8(AX), DX
 	MOVQ    16(AX), BX
 	MOVQ    80(AX), DI
+	MOVQ    24(AX), R8
 	VMOVUPS lanes<>+128(SB), Z0
 	VMOVUPS lanes<>+192(SB), Z1
 
 plane390:
-	MOVQ CX, R8
-	MOVQ DX, R9
+	MOVQ CX, R9
+	MOVQ DX, R10
 	MOVQ 40(AX), SI
 
 row391:
-	MOVQ R8, R10
 	MOVQ R9, R11
-	MOVQ 64(AX), R12
-	MOVQ 72(AX), R13
+	MOVQ R10, R12
+	MOVQ 64(AX), R13
+	MOVQ 72(AX), R14
 
 vector392:
-	KMOVW     (R13), K1
-	VMOVUPS.Z (R10), K1, Z2
-	KMOVW     2(R13), K1
-	VMOVUPS.Z 64(R10), K1, Z3
-	VMOVAPS   Z2, Z4
-	VPERMT2PS Z3, Z0, Z4
-	VPERMT2PS Z3, Z1, Z2
-	TESTQ     DI, DI
-	JEQ       skip393
-	VMOVUPS   Z2, (R11)(DI*1)
+	PREFETCHT0 (R11)(R8*1)
+	KMOVW      (R14), K1
+	VMOVUPS.Z  (R11), K1, Z2
+	PREFETCHT0 64(R11)(R8*1)
+	KMOVW      2(R14), K1
+	VMOVUPS.Z  64(R11), K1, Z3
+	VMOVAPS    Z2, Z4
+	VPERMT2PS  Z3, Z0, Z4
+	VPERMT2PS  Z3, Z1, Z2
+	TESTQ      DI, DI
+	JEQ        skip393
+	VMOVUPS    Z2, (R12)(DI*1)
 
 skip393:
-	VMOVUPS Z4, (R11)
-	ADDQ    $0x00000080, R10
-	ADDQ    $0x00000040, R11
-	ADDQ    $0x00000004, R13
-	DECQ    R12
+	VMOVUPS Z4, (R12)
+	ADDQ    $0x00000080, R11
+	ADDQ    $0x00000040, R12
+	ADDQ    $0x00000004, R14
+	DECQ    R13
 	JNZ     vector392
-	ADDQ    48(AX), R8
-	ADDQ    56(AX), R9
+	ADDQ    48(AX), R9
+	ADDQ    56(AX), R10
 	DECQ    SI
 	JNZ     row391
 	ADDQ    24(AX), CX

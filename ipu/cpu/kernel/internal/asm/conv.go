@@ -468,8 +468,9 @@ func (a *asm) copyRows(args reg.Register, stride int) {
 	a.ADDQ(at(args, copyShift), src)
 	a.MOVQ(at(args, copyDst), dst)
 	a.MOVQ(at(args, copyPlanes), planes)
-	odd := a.GP64()
+	odd, ahead := a.GP64(), a.GP64()
 	a.MOVQ(at(args, copyOdd), odd)
+	a.MOVQ(at(args, copySrcPlane), ahead)
 	d := depthwise{asm: a}
 	if stride == 2 && a.wide() {
 		d.even, d.odd = a.load(a.ramp(0)), a.load(a.ramp(1))
@@ -493,6 +494,8 @@ func (a *asm) copyRows(args reg.Register, stride int) {
 	a.Label(vector)
 	x := make([]vec, stride)
 	for i := range x {
+		// The same of the next plane, which the processor does not expect.
+		a.PREFETCHT0(indexed(from, ahead, 1, i*a.bytes()))
 		x[i] = a.vec()
 		if a.wide() {
 			k := a.K()
