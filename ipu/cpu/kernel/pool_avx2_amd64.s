@@ -16,7 +16,9 @@ TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
 run1:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (AX), Y0
+	VMOVUPS (DI), Y0
+	ADDQ    SI, DI
+	DECQ    R8
 	TESTQ   R8, R8
 	JZ      ready5
 
@@ -42,7 +44,9 @@ part2:
 	NEGQ       DX
 	VMOVUPS    (DI)(DX*4), Y0
 	MOVQ       BX, DX
-	VMASKMOVPS (AX), Y0, Y1
+	VMASKMOVPS (CX), Y0, Y1
+	ADDQ       SI, CX
+	DECQ       DX
 	TESTQ      DX, DX
 	JZ         ready7
 
@@ -87,9 +91,9 @@ DATA lanes<>+88(SB)/4, $0x7fc00000
 DATA lanes<>+92(SB)/4, $0x7fc00000
 GLOBL lanes<>(SB), RODATA|NOPTR, $96
 
-// func sumSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// func sumMoreRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX
-TEXT ·sumSlideAVX2(SB), NOSPLIT, $0-40
+TEXT ·sumMoreRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -101,9 +105,7 @@ TEXT ·sumSlideAVX2(SB), NOSPLIT, $0-40
 run8:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (DI), Y0
-	ADDQ    SI, DI
-	DECQ    R8
+	VMOVUPS (AX), Y0
 	TESTQ   R8, R8
 	JZ      ready12
 
@@ -123,25 +125,23 @@ ready12:
 	JGE     run8
 
 part9:
-	ADDQ    $0x08, DX
-	JZ      end10
-	LEAQ    lanes<>+32(SB), DI
-	NEGQ    DX
-	VMOVUPS (DI)(DX*4), Y0
-	MOVQ    BX, DX
-	VMOVUPS (CX), Y1
-	ADDQ    SI, CX
-	DECQ    DX
-	TESTQ   DX, DX
-	JZ      ready14
+	ADDQ       $0x08, DX
+	JZ         end10
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       DX
+	VMOVUPS    (DI)(DX*4), Y0
+	MOVQ       BX, DX
+	VMASKMOVPS (AX), Y0, Y1
+	TESTQ      DX, DX
+	JZ         ready14
 
 tap13:
-	VMOVUPS (CX), Y2
-	VADDPS  Y2, Y1, Y1
-	VMOVAPS Y1, Y1
-	ADDQ    SI, CX
-	DECQ    DX
-	JNZ     tap13
+	VMASKMOVPS (CX), Y0, Y2
+	VADDPS     Y2, Y1, Y1
+	VMOVAPS    Y1, Y1
+	ADDQ       SI, CX
+	DECQ       DX
+	JNZ        tap13
 
 ready14:
 	VMASKMOVPS Y1, Y0, (AX)
@@ -150,9 +150,9 @@ end10:
 	VZEROUPPER
 	RET
 
-// func sumSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX2
-TEXT ·sumSlide2AVX2(SB), NOSPLIT, $0-40
+// func sumSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX
+TEXT ·sumSlideAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -165,8 +165,6 @@ run15:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (DI), Y0
-	VSHUFPS $0x88, 32(DI), Y0, Y0
-	VPERMPD $0xd8, Y0, Y0
 	ADDQ    SI, DI
 	DECQ    R8
 	TESTQ   R8, R8
@@ -174,8 +172,6 @@ run15:
 
 tap18:
 	VMOVUPS (DI), Y1
-	VSHUFPS $0x88, 32(DI), Y1, Y1
-	VPERMPD $0xd8, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	VMOVAPS Y0, Y0
 	ADDQ    SI, DI
@@ -185,7 +181,7 @@ tap18:
 ready19:
 	VMOVUPS Y0, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+64, CX
+	ADDQ    $+32, CX
 	SUBQ    $0x08, DX
 	JGE     run15
 
@@ -197,8 +193,6 @@ part16:
 	VMOVUPS (DI)(DX*4), Y0
 	MOVQ    BX, DX
 	VMOVUPS (CX), Y1
-	VSHUFPS $0x88, 32(CX), Y1, Y1
-	VPERMPD $0xd8, Y1, Y1
 	ADDQ    SI, CX
 	DECQ    DX
 	TESTQ   DX, DX
@@ -206,8 +200,6 @@ part16:
 
 tap20:
 	VMOVUPS (CX), Y2
-	VSHUFPS $0x88, 32(CX), Y2, Y2
-	VPERMPD $0xd8, Y2, Y2
 	VADDPS  Y2, Y1, Y1
 	VMOVAPS Y1, Y1
 	ADDQ    SI, CX
@@ -221,89 +213,80 @@ end17:
 	VZEROUPPER
 	RET
 
-// func mostRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX
-TEXT ·mostRowsAVX2(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+64(SB), Y0
-	SUBQ    $0x08, DX
-	JL      part23
+// func sumSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX2
+TEXT ·sumSlide2AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ taps+24(FP), BX
+	MOVQ stride+32(FP), SI
+	SUBQ $0x08, DX
+	JL   part23
 
 run22:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (AX), Y1
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Y1, Y1, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	TESTQ     R8, R8
-	JZ        ready26
+	MOVQ    CX, DI
+	MOVQ    BX, R8
+	VMOVUPS (DI), Y0
+	VSHUFPS $0x88, 32(DI), Y0, Y0
+	VPERMPD $0xd8, Y0, Y0
+	ADDQ    SI, DI
+	DECQ    R8
+	TESTQ   R8, R8
+	JZ      ready26
 
 tap25:
-	VMOVUPS   (DI), Y3
-	VMAXPS    Y3, Y1, Y5
-	VMAXPS    Y1, Y3, Y1
-	VANDPS    Y1, Y5, Y1
-	VMOVAPS   Y1, Y1
-	VCMPPS    $0x03, Y3, Y3, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap25
+	VMOVUPS (DI), Y1
+	VSHUFPS $0x88, 32(DI), Y1, Y1
+	VPERMPD $0xd8, Y1, Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVAPS Y0, Y0
+	ADDQ    SI, DI
+	DECQ    R8
+	JNZ     tap25
 
 ready26:
-	VORPS   Y2, Y1, Y1
-	VMOVUPS Y1, (AX)
+	VMOVUPS Y0, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+32, CX
+	ADDQ    $+64, CX
 	SUBQ    $0x08, DX
 	JGE     run22
 
 part23:
-	ADDQ       $0x08, DX
-	JZ         end24
-	LEAQ       lanes<>+32(SB), DI
-	NEGQ       DX
-	VMOVUPS    (DI)(DX*4), Y1
-	MOVQ       BX, DX
-	VMASKMOVPS (AX), Y1, Y2
-	VXORPS     X4, X4, X4
-	VCMPPS     $0x03, Y2, Y2, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	TESTQ      DX, DX
-	JZ         ready28
+	ADDQ    $0x08, DX
+	JZ      end24
+	LEAQ    lanes<>+32(SB), DI
+	NEGQ    DX
+	VMOVUPS (DI)(DX*4), Y0
+	MOVQ    BX, DX
+	VMOVUPS (CX), Y1
+	VSHUFPS $0x88, 32(CX), Y1, Y1
+	VPERMPD $0xd8, Y1, Y1
+	ADDQ    SI, CX
+	DECQ    DX
+	TESTQ   DX, DX
+	JZ      ready28
 
 tap27:
-	VMASKMOVPS (CX), Y1, Y3
-	VMAXPS     Y3, Y2, Y5
-	VMAXPS     Y2, Y3, Y2
-	VANDPS     Y2, Y5, Y2
-	VMOVAPS    Y2, Y2
-	VCMPPS     $0x03, Y3, Y3, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	ADDQ       SI, CX
-	DECQ       DX
-	JNZ        tap27
+	VMOVUPS (CX), Y2
+	VSHUFPS $0x88, 32(CX), Y2, Y2
+	VPERMPD $0xd8, Y2, Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVAPS Y1, Y1
+	ADDQ    SI, CX
+	DECQ    DX
+	JNZ     tap27
 
 ready28:
-	VORPS      Y4, Y2, Y2
-	VMASKMOVPS Y2, Y1, (AX)
+	VMASKMOVPS Y1, Y0, (AX)
 
 end24:
 	VZEROUPPER
 	RET
 
-// func mostSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// func mostRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX
-TEXT ·mostSlideAVX2(SB), NOSPLIT, $0-40
+TEXT ·mostRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -348,34 +331,34 @@ ready33:
 	JGE     run29
 
 part30:
-	ADDQ      $0x08, DX
-	JZ        end31
-	LEAQ      lanes<>+32(SB), DI
-	NEGQ      DX
-	VMOVUPS   (DI)(DX*4), Y1
-	MOVQ      BX, DX
-	VMOVUPS   (CX), Y2
-	ADDQ      SI, CX
-	DECQ      DX
-	VXORPS    X4, X4, X4
-	VCMPPS    $0x03, Y2, Y2, Y3
-	VBLENDVPS Y3, Y0, Y4, Y3
-	VMOVAPS   Y3, Y4
-	TESTQ     DX, DX
-	JZ        ready35
+	ADDQ       $0x08, DX
+	JZ         end31
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       DX
+	VMOVUPS    (DI)(DX*4), Y1
+	MOVQ       BX, DX
+	VMASKMOVPS (CX), Y1, Y2
+	ADDQ       SI, CX
+	DECQ       DX
+	VXORPS     X4, X4, X4
+	VCMPPS     $0x03, Y2, Y2, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	TESTQ      DX, DX
+	JZ         ready35
 
 tap34:
-	VMOVUPS   (CX), Y3
-	VMAXPS    Y3, Y2, Y5
-	VMAXPS    Y2, Y3, Y2
-	VANDPS    Y2, Y5, Y2
-	VMOVAPS   Y2, Y2
-	VCMPPS    $0x03, Y3, Y3, Y3
-	VBLENDVPS Y3, Y0, Y4, Y3
-	VMOVAPS   Y3, Y4
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap34
+	VMASKMOVPS (CX), Y1, Y3
+	VMAXPS     Y3, Y2, Y5
+	VMAXPS     Y2, Y3, Y2
+	VANDPS     Y2, Y5, Y2
+	VMOVAPS    Y2, Y2
+	VCMPPS     $0x03, Y3, Y3, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	ADDQ       SI, CX
+	DECQ       DX
+	JNZ        tap34
 
 ready35:
 	VORPS      Y4, Y2, Y2
@@ -385,9 +368,9 @@ end31:
 	VZEROUPPER
 	RET
 
-// func mostSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX2
-TEXT ·mostSlide2AVX2(SB), NOSPLIT, $0-40
+// func mostMoreRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX
+TEXT ·mostMoreRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -400,11 +383,7 @@ TEXT ·mostSlide2AVX2(SB), NOSPLIT, $0-40
 run36:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
-	VMOVUPS   (DI), Y1
-	VSHUFPS   $0x88, 32(DI), Y1, Y1
-	VPERMPD   $0xd8, Y1, Y1
-	ADDQ      SI, DI
-	DECQ      R8
+	VMOVUPS   (AX), Y1
 	VXORPS    X2, X2, X2
 	VCMPPS    $0x03, Y1, Y1, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
@@ -414,8 +393,6 @@ run36:
 
 tap39:
 	VMOVUPS   (DI), Y3
-	VSHUFPS   $0x88, 32(DI), Y3, Y3
-	VPERMPD   $0xd8, Y3, Y3
 	VMAXPS    Y3, Y1, Y5
 	VMAXPS    Y1, Y3, Y1
 	VANDPS    Y1, Y5, Y1
@@ -431,13 +408,183 @@ ready40:
 	VORPS   Y2, Y1, Y1
 	VMOVUPS Y1, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+64, CX
+	ADDQ    $+32, CX
 	SUBQ    $0x08, DX
 	JGE     run36
 
 part37:
+	ADDQ       $0x08, DX
+	JZ         end38
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       DX
+	VMOVUPS    (DI)(DX*4), Y1
+	MOVQ       BX, DX
+	VMASKMOVPS (AX), Y1, Y2
+	VXORPS     X4, X4, X4
+	VCMPPS     $0x03, Y2, Y2, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	TESTQ      DX, DX
+	JZ         ready42
+
+tap41:
+	VMASKMOVPS (CX), Y1, Y3
+	VMAXPS     Y3, Y2, Y5
+	VMAXPS     Y2, Y3, Y2
+	VANDPS     Y2, Y5, Y2
+	VMOVAPS    Y2, Y2
+	VCMPPS     $0x03, Y3, Y3, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	ADDQ       SI, CX
+	DECQ       DX
+	JNZ        tap41
+
+ready42:
+	VORPS      Y4, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+end38:
+	VZEROUPPER
+	RET
+
+// func mostSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX
+TEXT ·mostSlideAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+64(SB), Y0
+	SUBQ    $0x08, DX
+	JL      part44
+
+run43:
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (DI), Y1
+	ADDQ      SI, DI
+	DECQ      R8
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	TESTQ     R8, R8
+	JZ        ready47
+
+tap46:
+	VMOVUPS   (DI), Y3
+	VMAXPS    Y3, Y1, Y5
+	VMAXPS    Y1, Y3, Y1
+	VANDPS    Y1, Y5, Y1
+	VMOVAPS   Y1, Y1
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap46
+
+ready47:
+	VORPS   Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $+32, CX
+	SUBQ    $0x08, DX
+	JGE     run43
+
+part44:
 	ADDQ      $0x08, DX
-	JZ        end38
+	JZ        end45
+	LEAQ      lanes<>+32(SB), DI
+	NEGQ      DX
+	VMOVUPS   (DI)(DX*4), Y1
+	MOVQ      BX, DX
+	VMOVUPS   (CX), Y2
+	ADDQ      SI, CX
+	DECQ      DX
+	VXORPS    X4, X4, X4
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VBLENDVPS Y3, Y0, Y4, Y3
+	VMOVAPS   Y3, Y4
+	TESTQ     DX, DX
+	JZ        ready49
+
+tap48:
+	VMOVUPS   (CX), Y3
+	VMAXPS    Y3, Y2, Y5
+	VMAXPS    Y2, Y3, Y2
+	VANDPS    Y2, Y5, Y2
+	VMOVAPS   Y2, Y2
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y0, Y4, Y3
+	VMOVAPS   Y3, Y4
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap48
+
+ready49:
+	VORPS      Y4, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
+
+end45:
+	VZEROUPPER
+	RET
+
+// func mostSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX2
+TEXT ·mostSlide2AVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+64(SB), Y0
+	SUBQ    $0x08, DX
+	JL      part51
+
+run50:
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (DI), Y1
+	VSHUFPS   $0x88, 32(DI), Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	ADDQ      SI, DI
+	DECQ      R8
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	TESTQ     R8, R8
+	JZ        ready54
+
+tap53:
+	VMOVUPS   (DI), Y3
+	VSHUFPS   $0x88, 32(DI), Y3, Y3
+	VPERMPD   $0xd8, Y3, Y3
+	VMAXPS    Y3, Y1, Y5
+	VMAXPS    Y1, Y3, Y1
+	VANDPS    Y1, Y5, Y1
+	VMOVAPS   Y1, Y1
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap53
+
+ready54:
+	VORPS   Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
+	ADDQ    $0x20, AX
+	ADDQ    $+64, CX
+	SUBQ    $0x08, DX
+	JGE     run50
+
+part51:
+	ADDQ      $0x08, DX
+	JZ        end52
 	LEAQ      lanes<>+32(SB), DI
 	NEGQ      DX
 	VMOVUPS   (DI)(DX*4), Y1
@@ -452,9 +599,9 @@ part37:
 	VBLENDVPS Y3, Y0, Y4, Y3
 	VMOVAPS   Y3, Y4
 	TESTQ     DX, DX
-	JZ        ready42
+	JZ        ready56
 
-tap41:
+tap55:
 	VMOVUPS   (CX), Y3
 	VSHUFPS   $0x88, 32(CX), Y3, Y3
 	VPERMPD   $0xd8, Y3, Y3
@@ -467,13 +614,13 @@ tap41:
 	VMOVAPS   Y3, Y4
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap41
+	JNZ       tap55
 
-ready42:
+ready56:
 	VORPS      Y4, Y2, Y2
 	VMASKMOVPS Y2, Y1, (AX)
 
-end38:
+end52:
 	VZEROUPPER
 	RET
 
@@ -487,9 +634,9 @@ TEXT ·divideScaledAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Y0
 	XORQ         SI, SI
 	SUBQ         $0x08, BX
-	JL           tail44
+	JL           tail58
 
-loop43:
+loop57:
 	VMOVUPS (CX)(SI*1), Y1
 	VMOVUPS (DX)(SI*1), Y2
 	VMULPS  Y0, Y2, Y2
@@ -497,11 +644,11 @@ loop43:
 	VMOVUPS Y1, (AX)(SI*1)
 	ADDQ    $0x20, SI
 	SUBQ    $0x08, BX
-	JGE     loop43
+	JGE     loop57
 
-tail44:
+tail58:
 	ADDQ       $0x08, BX
-	JZ         done45
+	JZ         done59
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y1
@@ -511,6 +658,6 @@ tail44:
 	VDIVPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(SI*1)
 
-done45:
+done59:
 	VZEROUPPER
 	RET

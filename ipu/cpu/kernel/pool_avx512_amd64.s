@@ -16,7 +16,9 @@ TEXT ·sumRowsAVX512(SB), NOSPLIT, $0-40
 run1:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (AX), Z0
+	VMOVUPS (DI), Z0
+	ADDQ    SI, DI
+	DECQ    R8
 	TESTQ   R8, R8
 	JZ      ready5
 
@@ -42,7 +44,9 @@ part2:
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
-	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (CX), K1, Z0
+	ADDQ      SI, CX
+	DECQ      DX
 	TESTQ     DX, DX
 	JZ        ready7
 
@@ -61,9 +65,9 @@ end3:
 	VZEROUPPER
 	RET
 
-// func sumSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// func sumMoreRowsAVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·sumSlideAVX512(SB), NOSPLIT, $0-40
+TEXT ·sumMoreRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -75,9 +79,7 @@ TEXT ·sumSlideAVX512(SB), NOSPLIT, $0-40
 run8:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (DI), Z0
-	ADDQ    SI, DI
-	DECQ    R8
+	VMOVUPS (AX), Z0
 	TESTQ   R8, R8
 	JZ      ready12
 
@@ -97,8 +99,69 @@ ready12:
 	JGE     run8
 
 part9:
+	ADDQ      $0x10, DX
+	JZ        end10
+	MOVL      $-1, DI
+	BZHIL     DX, DI, DI
+	KMOVW     DI, K1
+	MOVQ      BX, DX
+	VMOVUPS.Z (AX), K1, Z0
+	TESTQ     DX, DX
+	JZ        ready14
+
+tap13:
+	VMOVUPS.Z (CX), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVAPS   Z0, Z0
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap13
+
+ready14:
+	VMOVUPS Z0, K1, (AX)
+
+end10:
+	VZEROUPPER
+	RET
+
+// func sumSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·sumSlideAVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	MOVQ taps+24(FP), BX
+	MOVQ stride+32(FP), SI
+	SUBQ $0x10, DX
+	JL   part16
+
+run15:
+	MOVQ    CX, DI
+	MOVQ    BX, R8
+	VMOVUPS (DI), Z0
+	ADDQ    SI, DI
+	DECQ    R8
+	TESTQ   R8, R8
+	JZ      ready19
+
+tap18:
+	VMOVUPS (DI), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVAPS Z0, Z0
+	ADDQ    SI, DI
+	DECQ    R8
+	JNZ     tap18
+
+ready19:
+	VMOVUPS Z0, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    $+64, CX
+	SUBQ    $0x10, DX
+	JGE     run15
+
+part16:
 	ADDQ    $0x10, DX
-	JZ      end10
+	JZ      end17
 	MOVL    $-1, DI
 	BZHIL   DX, DI, DI
 	KMOVW   DI, K1
@@ -107,20 +170,20 @@ part9:
 	ADDQ    SI, CX
 	DECQ    DX
 	TESTQ   DX, DX
-	JZ      ready14
+	JZ      ready21
 
-tap13:
+tap20:
 	VMOVUPS (CX), Z1
 	VADDPS  Z1, Z0, Z0
 	VMOVAPS Z0, Z0
 	ADDQ    SI, CX
 	DECQ    DX
-	JNZ     tap13
+	JNZ     tap20
 
-ready14:
+ready21:
 	VMOVUPS Z0, K1, (AX)
 
-end10:
+end17:
 	VZEROUPPER
 	RET
 
@@ -134,9 +197,9 @@ TEXT ·sumSlide2AVX512(SB), NOSPLIT, $0-40
 	MOVQ    stride+32(FP), SI
 	VMOVUPS lanes<>+128(SB), Z0
 	SUBQ    $0x10, DX
-	JL      part16
+	JL      part23
 
-run15:
+run22:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
 	VMOVUPS   (DI), Z1
@@ -145,9 +208,9 @@ run15:
 	ADDQ      SI, DI
 	DECQ      R8
 	TESTQ     R8, R8
-	JZ        ready19
+	JZ        ready26
 
-tap18:
+tap25:
 	VMOVUPS   (DI), Z1
 	VMOVAPS   Z0, Z3
 	VPERMI2PS 64(DI), Z1, Z3
@@ -155,18 +218,18 @@ tap18:
 	VMOVAPS   Z1, Z2
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       tap18
+	JNZ       tap25
 
-ready19:
+ready26:
 	VMOVUPS Z2, (AX)
 	ADDQ    $0x40, AX
 	ADDQ    $+128, CX
 	SUBQ    $0x10, DX
-	JGE     run15
+	JGE     run22
 
-part16:
+part23:
 	ADDQ      $0x10, DX
-	JZ        end17
+	JZ        end24
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
@@ -177,9 +240,9 @@ part16:
 	ADDQ      SI, CX
 	DECQ      DX
 	TESTQ     DX, DX
-	JZ        ready21
+	JZ        ready28
 
-tap20:
+tap27:
 	VMOVUPS   (CX), Z1
 	VMOVAPS   Z0, Z3
 	VPERMI2PS 64(CX), Z1, Z3
@@ -187,12 +250,12 @@ tap20:
 	VMOVAPS   Z1, Z2
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap20
+	JNZ       tap27
 
-ready21:
+ready28:
 	VMOVUPS Z2, K1, (AX)
 
-end17:
+end24:
 	VZEROUPPER
 	RET
 
@@ -272,82 +335,6 @@ TEXT ·mostRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ    stride+32(FP), SI
 	VMOVUPS lanes<>+192(SB), Z0
 	SUBQ    $0x10, DX
-	JL      part23
-
-run22:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (AX), Z1
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Z1, Z1, K1
-	VBLENDMPS Z0, Z2, K1, Z3
-	VMOVAPS   Z3, Z2
-	TESTQ     R8, R8
-	JZ        ready26
-
-tap25:
-	VMOVUPS   (DI), Z4
-	VRANGEPS  $0x05, Z1, Z4, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z4, Z4, K1
-	VBLENDMPS Z0, Z2, K1, Z5
-	VMOVAPS   Z5, Z2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap25
-
-ready26:
-	VORPS   Z2, Z1, Z1
-	VMOVUPS Z1, (AX)
-	ADDQ    $0x40, AX
-	ADDQ    $+64, CX
-	SUBQ    $0x10, DX
-	JGE     run22
-
-part23:
-	ADDQ      $0x10, DX
-	JZ        end24
-	MOVL      $-1, DI
-	BZHIL     DX, DI, DI
-	KMOVW     DI, K1
-	MOVQ      BX, DX
-	VMOVUPS.Z (AX), K1, Z1
-	VXORPS    X6, X6, X6
-	VCMPPS    $0x03, Z1, Z1, K2
-	VBLENDMPS Z0, Z6, K2, Z7
-	VMOVAPS   Z7, Z6
-	TESTQ     DX, DX
-	JZ        ready28
-
-tap27:
-	VMOVUPS.Z (CX), K1, Z2
-	VRANGEPS  $0x05, Z1, Z2, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z2, Z2, K2
-	VBLENDMPS Z0, Z6, K2, Z8
-	VMOVAPS   Z8, Z6
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap27
-
-ready28:
-	VORPS   Z6, Z1, Z1
-	VMOVUPS Z1, K1, (AX)
-
-end24:
-	VZEROUPPER
-	RET
-
-// func mostSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·mostSlideAVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+192(SB), Z0
-	SUBQ    $0x10, DX
 	JL      part30
 
 run29:
@@ -389,7 +376,7 @@ part30:
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
-	VMOVUPS   (CX), Z1
+	VMOVUPS.Z (CX), K1, Z1
 	ADDQ      SI, CX
 	DECQ      DX
 	VXORPS    X6, X6, X6
@@ -400,7 +387,7 @@ part30:
 	JZ        ready35
 
 tap34:
-	VMOVUPS   (CX), Z2
+	VMOVUPS.Z (CX), K1, Z2
 	VRANGEPS  $0x05, Z1, Z2, Z1
 	VMOVAPS   Z1, Z1
 	VCMPPS    $0x03, Z2, Z2, K2
@@ -418,6 +405,162 @@ end31:
 	VZEROUPPER
 	RET
 
+// func mostMoreRowsAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·mostMoreRowsAVX512(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+192(SB), Z0
+	SUBQ    $0x10, DX
+	JL      part37
+
+run36:
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (AX), Z1
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VBLENDMPS Z0, Z2, K1, Z3
+	VMOVAPS   Z3, Z2
+	TESTQ     R8, R8
+	JZ        ready40
+
+tap39:
+	VMOVUPS   (DI), Z4
+	VRANGEPS  $0x05, Z1, Z4, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z0, Z2, K1, Z5
+	VMOVAPS   Z5, Z2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap39
+
+ready40:
+	VORPS   Z2, Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    $+64, CX
+	SUBQ    $0x10, DX
+	JGE     run36
+
+part37:
+	ADDQ      $0x10, DX
+	JZ        end38
+	MOVL      $-1, DI
+	BZHIL     DX, DI, DI
+	KMOVW     DI, K1
+	MOVQ      BX, DX
+	VMOVUPS.Z (AX), K1, Z1
+	VXORPS    X6, X6, X6
+	VCMPPS    $0x03, Z1, Z1, K2
+	VBLENDMPS Z0, Z6, K2, Z7
+	VMOVAPS   Z7, Z6
+	TESTQ     DX, DX
+	JZ        ready42
+
+tap41:
+	VMOVUPS.Z (CX), K1, Z2
+	VRANGEPS  $0x05, Z1, Z2, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z2, Z2, K2
+	VBLENDMPS Z0, Z6, K2, Z8
+	VMOVAPS   Z8, Z6
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap41
+
+ready42:
+	VORPS   Z6, Z1, Z1
+	VMOVUPS Z1, K1, (AX)
+
+end38:
+	VZEROUPPER
+	RET
+
+// func mostSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·mostSlideAVX512(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+192(SB), Z0
+	SUBQ    $0x10, DX
+	JL      part44
+
+run43:
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (DI), Z1
+	ADDQ      SI, DI
+	DECQ      R8
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VBLENDMPS Z0, Z2, K1, Z3
+	VMOVAPS   Z3, Z2
+	TESTQ     R8, R8
+	JZ        ready47
+
+tap46:
+	VMOVUPS   (DI), Z4
+	VRANGEPS  $0x05, Z1, Z4, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z0, Z2, K1, Z5
+	VMOVAPS   Z5, Z2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap46
+
+ready47:
+	VORPS   Z2, Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    $+64, CX
+	SUBQ    $0x10, DX
+	JGE     run43
+
+part44:
+	ADDQ      $0x10, DX
+	JZ        end45
+	MOVL      $-1, DI
+	BZHIL     DX, DI, DI
+	KMOVW     DI, K1
+	MOVQ      BX, DX
+	VMOVUPS   (CX), Z1
+	ADDQ      SI, CX
+	DECQ      DX
+	VXORPS    X6, X6, X6
+	VCMPPS    $0x03, Z1, Z1, K2
+	VBLENDMPS Z0, Z6, K2, Z7
+	VMOVAPS   Z7, Z6
+	TESTQ     DX, DX
+	JZ        ready49
+
+tap48:
+	VMOVUPS   (CX), Z2
+	VRANGEPS  $0x05, Z1, Z2, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z2, Z2, K2
+	VBLENDMPS Z0, Z6, K2, Z8
+	VMOVAPS   Z8, Z6
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap48
+
+ready49:
+	VORPS   Z6, Z1, Z1
+	VMOVUPS Z1, K1, (AX)
+
+end45:
+	VZEROUPPER
+	RET
+
 // func mostSlide2AVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mostSlide2AVX512(SB), NOSPLIT, $0-40
@@ -429,9 +572,9 @@ TEXT ·mostSlide2AVX512(SB), NOSPLIT, $0-40
 	VMOVUPS lanes<>+128(SB), Z0
 	VMOVUPS lanes<>+192(SB), Z1
 	SUBQ    $0x10, DX
-	JL      part37
+	JL      part51
 
-run36:
+run50:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
 	VMOVUPS   (DI), Z2
@@ -444,9 +587,9 @@ run36:
 	VBLENDMPS Z1, Z4, K1, Z5
 	VMOVAPS   Z5, Z4
 	TESTQ     R8, R8
-	JZ        ready40
+	JZ        ready54
 
-tap39:
+tap53:
 	VMOVUPS   (DI), Z2
 	VMOVAPS   Z0, Z10
 	VPERMI2PS 64(DI), Z2, Z10
@@ -457,19 +600,19 @@ tap39:
 	VMOVAPS   Z6, Z4
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       tap39
+	JNZ       tap53
 
-ready40:
+ready54:
 	VORPS   Z4, Z3, Z3
 	VMOVUPS Z3, (AX)
 	ADDQ    $0x40, AX
 	ADDQ    $+128, CX
 	SUBQ    $0x10, DX
-	JGE     run36
+	JGE     run50
 
-part37:
+part51:
 	ADDQ      $0x10, DX
-	JZ        end38
+	JZ        end52
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
@@ -484,9 +627,9 @@ part37:
 	VBLENDMPS Z1, Z7, K2, Z8
 	VMOVAPS   Z8, Z7
 	TESTQ     DX, DX
-	JZ        ready42
+	JZ        ready56
 
-tap41:
+tap55:
 	VMOVUPS   (CX), Z2
 	VMOVAPS   Z0, Z4
 	VPERMI2PS 64(CX), Z2, Z4
@@ -497,13 +640,13 @@ tap41:
 	VMOVAPS   Z9, Z7
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap41
+	JNZ       tap55
 
-ready42:
+ready56:
 	VORPS   Z7, Z3, Z3
 	VMOVUPS Z3, K1, (AX)
 
-end38:
+end52:
 	VZEROUPPER
 	RET
 
@@ -517,9 +660,9 @@ TEXT ·divideScaledAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Z0
 	XORQ         SI, SI
 	SUBQ         $0x10, BX
-	JL           tail44
+	JL           tail58
 
-loop43:
+loop57:
 	VMOVUPS (CX)(SI*1), Z1
 	VMOVUPS (DX)(SI*1), Z2
 	VMULPS  Z0, Z2, Z2
@@ -527,11 +670,11 @@ loop43:
 	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x40, SI
 	SUBQ    $0x10, BX
-	JGE     loop43
+	JGE     loop57
 
-tail44:
+tail58:
 	ADDQ      $0x10, BX
-	JZ        done45
+	JZ        done59
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -541,6 +684,6 @@ tail44:
 	VDIVPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done45:
+done59:
 	VZEROUPPER
 	RET
