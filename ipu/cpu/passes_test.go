@@ -219,6 +219,27 @@ func (d *netDraw) move(x graph.TensorID) graph.TensorID {
 	return d.node(&graph.Reshape{Shape: shape}, x)
 }
 
+// quantised draws conversions to integers and back around moves, of which the
+// second changes nothing if it has the scale and zero point of the first.
+func (d *netDraw) quantised(x graph.TensorID) graph.TensorID {
+	scale := d.number(rapid.SampledFrom([]float32{0.05, 0.1}).Draw(d.T, "scale"))
+	zero := d.b.AddConst("zero", graph.TensorType{DType: graph.I8}, []byte{3})
+	for range 2 {
+		q := d.node(&graph.Quantize{To: graph.I8, Precision: graph.F32}, x, scale, zero)
+		x = d.node(&graph.Dequantize{To: graph.F32}, q, scale, zero)
+		switch rapid.SampledFrom([]string{"move", "pool", "rescale"}).Draw(d.T, "between") {
+		case "move":
+			x = d.move(x)
+		case "pool":
+			one := []int64{1, 1}
+			x = d.node(&graph.MaxPool{Kernel: one, Strides: one, Dilations: one, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}, x)
+		case "rescale":
+			scale = d.number(0.2)
+		}
+	}
+	return x
+}
+
 // drawNet draws a network: an image through convolutions, then products.
 func drawNet(t *rapid.T) (*model, []byte) {
 	d := &netDraw{T: t, model: newModel("net")}
@@ -293,6 +314,33 @@ func TestPassesOnRandomNets(t *testing.T) {
 					v[i] /= 1.25
 				}
 			}
+			require.NoError(t, e.Close())
+		}
+	})
+}
+
+// TestPassesOnQuantisedValues compares exactly: a difference of rounding would
+// show as a step of the quantisation.
+func TestPassesOnQuantisedValues(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := &netDraw{T: t, model: newModel("quantised")}
+		x := d.b.AddLocal("x", f32(2, 4, 5, 6))
+		g := d.b.BeginGraph("main")
+		y := d.node(&graph.Reshape{Shape: []int64{240}}, d.quantised(x))
+		d.finish(x, y, g)
+		exe := executable(t, d.b)
+		plain, err := graph.Decode(exe)
+		require.NoError(t, err)
+		reference := newInterpreter(plain)
+		_, want := d.start(t, reference)
+		run(t, reference, 1)
+		for name, disabled := range passWays() {
+			e, err := New(ipu.EngineConfig{Name: name, Executable: optimized(t, exe, disabled)})
+			require.NoError(t, err)
+			load(t, e)
+			_, got := d.start(t, e)
+			run(t, e, 1)
+			require.Equal(t, want, got, name)
 			require.NoError(t, e.Close())
 		}
 	})

@@ -49,21 +49,9 @@ type poolShape struct {
 	window int  // elements of the window
 	global bool // the only window is the whole plane
 
-	vectors bool        // windows are folded by vectors, for which there is the rest
-	strip   int         // elements of scratch memory that a part needs
-	lines   []poolLine  // of the output
-	stacks  []poolStack // of all lines
-	apart   int         // elements from one row of a stack to the next
+	vectors bool // windows are folded by vectors
+	strip   int  // elements of scratch memory that a part needs for it
 }
-
-// poolLine is what the windows of an output row share.
-type poolLine struct {
-	first, stacks int // which of the shape's stacks
-	rows, padded  int // of the input, and of it with its padding
-}
-
-// poolStack is rows of the input under a window that lie at equal distances.
-type poolStack struct{ at, rows int }
 
 // poolFold is how a window becomes one element.
 type poolFold uint8
@@ -86,36 +74,9 @@ func (s *poolShape) useVectors() {
 	a := &s.axes[len(s.axes)-1]
 	const lanes = 16
 	s.strip = max(a.pad+a.in, (a.out+lanes-1)/lanes*lanes*a.stride+a.kernel*a.dilation) + 2*lanes
-	stacks := s.rows
-	for i := range len(s.axes) - 2 {
-		stacks *= s.axes[i].kernel
-	}
 	// Where steps or windows are far longer than rows, strips are mostly padding.
-	s.vectors = path != pathGo && s.strip < longestStrip && stacks < mostStacks
-	if !s.vectors {
-		return
-	}
-	var w windowRows
-	for row := range s.rows {
-		w.start(s, row)
-		line := poolLine{first: len(s.stacks), rows: w.count, padded: w.padded}
-		n := 1
-		if i := len(s.axes) - 2; i >= 0 {
-			n, s.apart = w.hi[i]-w.lo[i], s.axes[i].dilation*a.in
-		}
-		for done := 0; done < w.count; done += n {
-			s.stacks = append(s.stacks, poolStack{w.offset(), n})
-			for range n {
-				w.next()
-			}
-		}
-		line.stacks = len(s.stacks) - line.first
-		s.lines = append(s.lines, line)
-	}
+	s.vectors = path != pathGo && s.strip < longestStrip
 }
-
-// mostStacks bounds the list of stacks.
-const mostStacks = 1 << 16
 
 // longestStrip bounds the scratch memory of a part, in elements.
 const longestStrip = 1 << 20
@@ -313,6 +274,7 @@ func (t *maxPoolTask[T]) Do(part int) {
 	last := &t.axes[len(t.axes)-1]
 	strip := t.stripOf(t.scratch, part, maxWindow)
 	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
+		w.start(&t.poolShape, r%t.rows)
 		plane := r / t.rows * t.plane
 		x := t.x[plane:][:t.plane]
 		if t.y == nil {
@@ -320,11 +282,8 @@ func (t *maxPoolTask[T]) Do(part int) {
 			continue
 		}
 		y := t.y[r*last.out:][:last.out]
-		if t.index == nil && foldWindows(&t.poolShape, maxWindow, r%t.rows, y, x, strip) {
-			continue
-		}
-		w.start(&t.poolShape, r%t.rows)
 		switch {
+		case t.index == nil && foldWindows(&t.poolShape, maxWindow, y, x, strip, &w):
 		case t.index != nil:
 			t.withIndex(&w, x, y, t.index[r*last.out:], plane, 0)
 		case last.out < shortRow:

@@ -67,19 +67,15 @@ func (t *averagePoolTask[T]) Do(part int) {
 	a := &t.axes[len(t.axes)-1]
 	strip := t.stripOf(t.scratch, part, addWindow)
 	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
-		x, y := t.x[r/t.rows*t.plane:][:t.plane], t.y[r*a.out:][:a.out]
-		if foldWindows(&t.poolShape, addWindow, r%t.rows, y, x, strip) {
-			rows := t.lines[r%t.rows].rows
-			if t.countPad {
-				rows = t.lines[r%t.rows].padded
-			}
-			divideWindows(y, t.counts, rows)
-			continue
-		}
 		w.start(&t.poolShape, r%t.rows)
 		rows := w.count
 		if t.countPad {
 			rows = w.padded
+		}
+		x, y := t.x[r/t.rows*t.plane:][:t.plane], t.y[r*a.out:][:a.out]
+		if foldWindows(&t.poolShape, addWindow, y, x, strip, &w) {
+			divideWindows(y, t.counts, rows)
+			continue
 		}
 		clear(y)
 		for range w.count {

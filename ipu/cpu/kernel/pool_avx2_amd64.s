@@ -16,9 +16,7 @@ TEXT ·sumRowsAVX2(SB), NOSPLIT, $0-40
 run1:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (DI), Y0
-	ADDQ    SI, DI
-	DECQ    R8
+	VMOVUPS (AX), Y0
 	TESTQ   R8, R8
 	JZ      ready5
 
@@ -44,9 +42,7 @@ part2:
 	NEGQ       DX
 	VMOVUPS    (DI)(DX*4), Y0
 	MOVQ       BX, DX
-	VMASKMOVPS (CX), Y0, Y1
-	ADDQ       SI, CX
-	DECQ       DX
+	VMASKMOVPS (AX), Y0, Y1
 	TESTQ      DX, DX
 	JZ         ready7
 
@@ -91,9 +87,9 @@ DATA lanes<>+88(SB)/4, $0x7fc00000
 DATA lanes<>+92(SB)/4, $0x7fc00000
 GLOBL lanes<>(SB), RODATA|NOPTR, $96
 
-// func sumMoreRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// func sumSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX
-TEXT ·sumMoreRowsAVX2(SB), NOSPLIT, $0-40
+TEXT ·sumSlideAVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -105,7 +101,9 @@ TEXT ·sumMoreRowsAVX2(SB), NOSPLIT, $0-40
 run8:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (AX), Y0
+	VMOVUPS (DI), Y0
+	ADDQ    SI, DI
+	DECQ    R8
 	TESTQ   R8, R8
 	JZ      ready12
 
@@ -125,23 +123,25 @@ ready12:
 	JGE     run8
 
 part9:
-	ADDQ       $0x08, DX
-	JZ         end10
-	LEAQ       lanes<>+32(SB), DI
-	NEGQ       DX
-	VMOVUPS    (DI)(DX*4), Y0
-	MOVQ       BX, DX
-	VMASKMOVPS (AX), Y0, Y1
-	TESTQ      DX, DX
-	JZ         ready14
+	ADDQ    $0x08, DX
+	JZ      end10
+	LEAQ    lanes<>+32(SB), DI
+	NEGQ    DX
+	VMOVUPS (DI)(DX*4), Y0
+	MOVQ    BX, DX
+	VMOVUPS (CX), Y1
+	ADDQ    SI, CX
+	DECQ    DX
+	TESTQ   DX, DX
+	JZ      ready14
 
 tap13:
-	VMASKMOVPS (CX), Y0, Y2
-	VADDPS     Y2, Y1, Y1
-	VMOVAPS    Y1, Y1
-	ADDQ       SI, CX
-	DECQ       DX
-	JNZ        tap13
+	VMOVUPS (CX), Y2
+	VADDPS  Y2, Y1, Y1
+	VMOVAPS Y1, Y1
+	ADDQ    SI, CX
+	DECQ    DX
+	JNZ     tap13
 
 ready14:
 	VMASKMOVPS Y1, Y0, (AX)
@@ -150,9 +150,9 @@ end10:
 	VZEROUPPER
 	RET
 
-// func sumSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX
-TEXT ·sumSlideAVX2(SB), NOSPLIT, $0-40
+// func sumSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX2
+TEXT ·sumSlide2AVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -165,6 +165,8 @@ run15:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (DI), Y0
+	VSHUFPS $0x88, 32(DI), Y0, Y0
+	VPERMPD $0xd8, Y0, Y0
 	ADDQ    SI, DI
 	DECQ    R8
 	TESTQ   R8, R8
@@ -172,6 +174,8 @@ run15:
 
 tap18:
 	VMOVUPS (DI), Y1
+	VSHUFPS $0x88, 32(DI), Y1, Y1
+	VPERMPD $0xd8, Y1, Y1
 	VADDPS  Y1, Y0, Y0
 	VMOVAPS Y0, Y0
 	ADDQ    SI, DI
@@ -181,7 +185,7 @@ tap18:
 ready19:
 	VMOVUPS Y0, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+32, CX
+	ADDQ    $+64, CX
 	SUBQ    $0x08, DX
 	JGE     run15
 
@@ -193,6 +197,8 @@ part16:
 	VMOVUPS (DI)(DX*4), Y0
 	MOVQ    BX, DX
 	VMOVUPS (CX), Y1
+	VSHUFPS $0x88, 32(CX), Y1, Y1
+	VPERMPD $0xd8, Y1, Y1
 	ADDQ    SI, CX
 	DECQ    DX
 	TESTQ   DX, DX
@@ -200,6 +206,8 @@ part16:
 
 tap20:
 	VMOVUPS (CX), Y2
+	VSHUFPS $0x88, 32(CX), Y2, Y2
+	VPERMPD $0xd8, Y2, Y2
 	VADDPS  Y2, Y1, Y1
 	VMOVAPS Y1, Y1
 	ADDQ    SI, CX
@@ -213,80 +221,89 @@ end17:
 	VZEROUPPER
 	RET
 
-// func sumSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX2
-TEXT ·sumSlide2AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), AX
-	MOVQ x+8(FP), CX
-	MOVQ n+16(FP), DX
-	MOVQ taps+24(FP), BX
-	MOVQ stride+32(FP), SI
-	SUBQ $0x08, DX
-	JL   part23
+// func mostRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX
+TEXT ·mostRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+64(SB), Y0
+	SUBQ    $0x08, DX
+	JL      part23
 
 run22:
-	MOVQ    CX, DI
-	MOVQ    BX, R8
-	VMOVUPS (DI), Y0
-	VSHUFPS $0x88, 32(DI), Y0, Y0
-	VPERMPD $0xd8, Y0, Y0
-	ADDQ    SI, DI
-	DECQ    R8
-	TESTQ   R8, R8
-	JZ      ready26
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (AX), Y1
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Y1, Y1, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	TESTQ     R8, R8
+	JZ        ready26
 
 tap25:
-	VMOVUPS (DI), Y1
-	VSHUFPS $0x88, 32(DI), Y1, Y1
-	VPERMPD $0xd8, Y1, Y1
-	VADDPS  Y1, Y0, Y0
-	VMOVAPS Y0, Y0
-	ADDQ    SI, DI
-	DECQ    R8
-	JNZ     tap25
+	VMOVUPS   (DI), Y3
+	VMAXPS    Y3, Y1, Y5
+	VMAXPS    Y1, Y3, Y1
+	VANDPS    Y1, Y5, Y1
+	VMOVAPS   Y1, Y1
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y2
+	VMOVAPS   Y2, Y2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap25
 
 ready26:
-	VMOVUPS Y0, (AX)
+	VORPS   Y2, Y1, Y1
+	VMOVUPS Y1, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+64, CX
+	ADDQ    $+32, CX
 	SUBQ    $0x08, DX
 	JGE     run22
 
 part23:
-	ADDQ    $0x08, DX
-	JZ      end24
-	LEAQ    lanes<>+32(SB), DI
-	NEGQ    DX
-	VMOVUPS (DI)(DX*4), Y0
-	MOVQ    BX, DX
-	VMOVUPS (CX), Y1
-	VSHUFPS $0x88, 32(CX), Y1, Y1
-	VPERMPD $0xd8, Y1, Y1
-	ADDQ    SI, CX
-	DECQ    DX
-	TESTQ   DX, DX
-	JZ      ready28
+	ADDQ       $0x08, DX
+	JZ         end24
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       DX
+	VMOVUPS    (DI)(DX*4), Y1
+	MOVQ       BX, DX
+	VMASKMOVPS (AX), Y1, Y2
+	VXORPS     X4, X4, X4
+	VCMPPS     $0x03, Y2, Y2, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	TESTQ      DX, DX
+	JZ         ready28
 
 tap27:
-	VMOVUPS (CX), Y2
-	VSHUFPS $0x88, 32(CX), Y2, Y2
-	VPERMPD $0xd8, Y2, Y2
-	VADDPS  Y2, Y1, Y1
-	VMOVAPS Y1, Y1
-	ADDQ    SI, CX
-	DECQ    DX
-	JNZ     tap27
+	VMASKMOVPS (CX), Y1, Y3
+	VMAXPS     Y3, Y2, Y5
+	VMAXPS     Y2, Y3, Y2
+	VANDPS     Y2, Y5, Y2
+	VMOVAPS    Y2, Y2
+	VCMPPS     $0x03, Y3, Y3, Y3
+	VBLENDVPS  Y3, Y0, Y4, Y3
+	VMOVAPS    Y3, Y4
+	ADDQ       SI, CX
+	DECQ       DX
+	JNZ        tap27
 
 ready28:
-	VMASKMOVPS Y1, Y0, (AX)
+	VORPS      Y4, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)
 
 end24:
 	VZEROUPPER
 	RET
 
-// func mostRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
+// func mostSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX
-TEXT ·mostRowsAVX2(SB), NOSPLIT, $0-40
+TEXT ·mostSlideAVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -331,34 +348,34 @@ ready33:
 	JGE     run29
 
 part30:
-	ADDQ       $0x08, DX
-	JZ         end31
-	LEAQ       lanes<>+32(SB), DI
-	NEGQ       DX
-	VMOVUPS    (DI)(DX*4), Y1
-	MOVQ       BX, DX
-	VMASKMOVPS (CX), Y1, Y2
-	ADDQ       SI, CX
-	DECQ       DX
-	VXORPS     X4, X4, X4
-	VCMPPS     $0x03, Y2, Y2, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	TESTQ      DX, DX
-	JZ         ready35
+	ADDQ      $0x08, DX
+	JZ        end31
+	LEAQ      lanes<>+32(SB), DI
+	NEGQ      DX
+	VMOVUPS   (DI)(DX*4), Y1
+	MOVQ      BX, DX
+	VMOVUPS   (CX), Y2
+	ADDQ      SI, CX
+	DECQ      DX
+	VXORPS    X4, X4, X4
+	VCMPPS    $0x03, Y2, Y2, Y3
+	VBLENDVPS Y3, Y0, Y4, Y3
+	VMOVAPS   Y3, Y4
+	TESTQ     DX, DX
+	JZ        ready35
 
 tap34:
-	VMASKMOVPS (CX), Y1, Y3
-	VMAXPS     Y3, Y2, Y5
-	VMAXPS     Y2, Y3, Y2
-	VANDPS     Y2, Y5, Y2
-	VMOVAPS    Y2, Y2
-	VCMPPS     $0x03, Y3, Y3, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	ADDQ       SI, CX
-	DECQ       DX
-	JNZ        tap34
+	VMOVUPS   (CX), Y3
+	VMAXPS    Y3, Y2, Y5
+	VMAXPS    Y2, Y3, Y2
+	VANDPS    Y2, Y5, Y2
+	VMOVAPS   Y2, Y2
+	VCMPPS    $0x03, Y3, Y3, Y3
+	VBLENDVPS Y3, Y0, Y4, Y3
+	VMOVAPS   Y3, Y4
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap34
 
 ready35:
 	VORPS      Y4, Y2, Y2
@@ -368,9 +385,9 @@ end31:
 	VZEROUPPER
 	RET
 
-// func mostMoreRowsAVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX
-TEXT ·mostMoreRowsAVX2(SB), NOSPLIT, $0-40
+// func mostSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX2
+TEXT ·mostSlide2AVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
@@ -383,7 +400,11 @@ TEXT ·mostMoreRowsAVX2(SB), NOSPLIT, $0-40
 run36:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
-	VMOVUPS   (AX), Y1
+	VMOVUPS   (DI), Y1
+	VSHUFPS   $0x88, 32(DI), Y1, Y1
+	VPERMPD   $0xd8, Y1, Y1
+	ADDQ      SI, DI
+	DECQ      R8
 	VXORPS    X2, X2, X2
 	VCMPPS    $0x03, Y1, Y1, Y3
 	VBLENDVPS Y3, Y0, Y2, Y2
@@ -393,6 +414,8 @@ run36:
 
 tap39:
 	VMOVUPS   (DI), Y3
+	VSHUFPS   $0x88, 32(DI), Y3, Y3
+	VPERMPD   $0xd8, Y3, Y3
 	VMAXPS    Y3, Y1, Y5
 	VMAXPS    Y1, Y3, Y1
 	VANDPS    Y1, Y5, Y1
@@ -408,183 +431,13 @@ ready40:
 	VORPS   Y2, Y1, Y1
 	VMOVUPS Y1, (AX)
 	ADDQ    $0x20, AX
-	ADDQ    $+32, CX
+	ADDQ    $+64, CX
 	SUBQ    $0x08, DX
 	JGE     run36
 
 part37:
-	ADDQ       $0x08, DX
-	JZ         end38
-	LEAQ       lanes<>+32(SB), DI
-	NEGQ       DX
-	VMOVUPS    (DI)(DX*4), Y1
-	MOVQ       BX, DX
-	VMASKMOVPS (AX), Y1, Y2
-	VXORPS     X4, X4, X4
-	VCMPPS     $0x03, Y2, Y2, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	TESTQ      DX, DX
-	JZ         ready42
-
-tap41:
-	VMASKMOVPS (CX), Y1, Y3
-	VMAXPS     Y3, Y2, Y5
-	VMAXPS     Y2, Y3, Y2
-	VANDPS     Y2, Y5, Y2
-	VMOVAPS    Y2, Y2
-	VCMPPS     $0x03, Y3, Y3, Y3
-	VBLENDVPS  Y3, Y0, Y4, Y3
-	VMOVAPS    Y3, Y4
-	ADDQ       SI, CX
-	DECQ       DX
-	JNZ        tap41
-
-ready42:
-	VORPS      Y4, Y2, Y2
-	VMASKMOVPS Y2, Y1, (AX)
-
-end38:
-	VZEROUPPER
-	RET
-
-// func mostSlideAVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX
-TEXT ·mostSlideAVX2(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+64(SB), Y0
-	SUBQ    $0x08, DX
-	JL      part44
-
-run43:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (DI), Y1
-	ADDQ      SI, DI
-	DECQ      R8
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Y1, Y1, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	TESTQ     R8, R8
-	JZ        ready47
-
-tap46:
-	VMOVUPS   (DI), Y3
-	VMAXPS    Y3, Y1, Y5
-	VMAXPS    Y1, Y3, Y1
-	VANDPS    Y1, Y5, Y1
-	VMOVAPS   Y1, Y1
-	VCMPPS    $0x03, Y3, Y3, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap46
-
-ready47:
-	VORPS   Y2, Y1, Y1
-	VMOVUPS Y1, (AX)
-	ADDQ    $0x20, AX
-	ADDQ    $+32, CX
-	SUBQ    $0x08, DX
-	JGE     run43
-
-part44:
 	ADDQ      $0x08, DX
-	JZ        end45
-	LEAQ      lanes<>+32(SB), DI
-	NEGQ      DX
-	VMOVUPS   (DI)(DX*4), Y1
-	MOVQ      BX, DX
-	VMOVUPS   (CX), Y2
-	ADDQ      SI, CX
-	DECQ      DX
-	VXORPS    X4, X4, X4
-	VCMPPS    $0x03, Y2, Y2, Y3
-	VBLENDVPS Y3, Y0, Y4, Y3
-	VMOVAPS   Y3, Y4
-	TESTQ     DX, DX
-	JZ        ready49
-
-tap48:
-	VMOVUPS   (CX), Y3
-	VMAXPS    Y3, Y2, Y5
-	VMAXPS    Y2, Y3, Y2
-	VANDPS    Y2, Y5, Y2
-	VMOVAPS   Y2, Y2
-	VCMPPS    $0x03, Y3, Y3, Y3
-	VBLENDVPS Y3, Y0, Y4, Y3
-	VMOVAPS   Y3, Y4
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap48
-
-ready49:
-	VORPS      Y4, Y2, Y2
-	VMASKMOVPS Y2, Y1, (AX)
-
-end45:
-	VZEROUPPER
-	RET
-
-// func mostSlide2AVX2(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX2
-TEXT ·mostSlide2AVX2(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+64(SB), Y0
-	SUBQ    $0x08, DX
-	JL      part51
-
-run50:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (DI), Y1
-	VSHUFPS   $0x88, 32(DI), Y1, Y1
-	VPERMPD   $0xd8, Y1, Y1
-	ADDQ      SI, DI
-	DECQ      R8
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Y1, Y1, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	TESTQ     R8, R8
-	JZ        ready54
-
-tap53:
-	VMOVUPS   (DI), Y3
-	VSHUFPS   $0x88, 32(DI), Y3, Y3
-	VPERMPD   $0xd8, Y3, Y3
-	VMAXPS    Y3, Y1, Y5
-	VMAXPS    Y1, Y3, Y1
-	VANDPS    Y1, Y5, Y1
-	VMOVAPS   Y1, Y1
-	VCMPPS    $0x03, Y3, Y3, Y3
-	VBLENDVPS Y3, Y0, Y2, Y2
-	VMOVAPS   Y2, Y2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap53
-
-ready54:
-	VORPS   Y2, Y1, Y1
-	VMOVUPS Y1, (AX)
-	ADDQ    $0x20, AX
-	ADDQ    $+64, CX
-	SUBQ    $0x08, DX
-	JGE     run50
-
-part51:
-	ADDQ      $0x08, DX
-	JZ        end52
+	JZ        end38
 	LEAQ      lanes<>+32(SB), DI
 	NEGQ      DX
 	VMOVUPS   (DI)(DX*4), Y1
@@ -599,9 +452,9 @@ part51:
 	VBLENDVPS Y3, Y0, Y4, Y3
 	VMOVAPS   Y3, Y4
 	TESTQ     DX, DX
-	JZ        ready56
+	JZ        ready42
 
-tap55:
+tap41:
 	VMOVUPS   (CX), Y3
 	VSHUFPS   $0x88, 32(CX), Y3, Y3
 	VPERMPD   $0xd8, Y3, Y3
@@ -614,13 +467,13 @@ tap55:
 	VMOVAPS   Y3, Y4
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap55
+	JNZ       tap41
 
-ready56:
+ready42:
 	VORPS      Y4, Y2, Y2
 	VMASKMOVPS Y2, Y1, (AX)
 
-end52:
+end38:
 	VZEROUPPER
 	RET
 
@@ -634,9 +487,9 @@ TEXT ·divideScaledAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Y0
 	XORQ         SI, SI
 	SUBQ         $0x08, BX
-	JL           tail58
+	JL           tail44
 
-loop57:
+loop43:
 	VMOVUPS (CX)(SI*1), Y1
 	VMOVUPS (DX)(SI*1), Y2
 	VMULPS  Y0, Y2, Y2
@@ -644,11 +497,11 @@ loop57:
 	VMOVUPS Y1, (AX)(SI*1)
 	ADDQ    $0x20, SI
 	SUBQ    $0x08, BX
-	JGE     loop57
+	JGE     loop43
 
-tail58:
+tail44:
 	ADDQ       $0x08, BX
-	JZ         done59
+	JZ         done45
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y1
@@ -658,6 +511,6 @@ tail58:
 	VDIVPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(SI*1)
 
-done59:
+done45:
 	VZEROUPPER
 	RET

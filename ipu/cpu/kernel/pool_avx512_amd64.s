@@ -16,9 +16,7 @@ TEXT ·sumRowsAVX512(SB), NOSPLIT, $0-40
 run1:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (DI), Z0
-	ADDQ    SI, DI
-	DECQ    R8
+	VMOVUPS (AX), Z0
 	TESTQ   R8, R8
 	JZ      ready5
 
@@ -44,9 +42,7 @@ part2:
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
-	VMOVUPS.Z (CX), K1, Z0
-	ADDQ      SI, CX
-	DECQ      DX
+	VMOVUPS.Z (AX), K1, Z0
 	TESTQ     DX, DX
 	JZ        ready7
 
@@ -65,9 +61,9 @@ end3:
 	VZEROUPPER
 	RET
 
-// func sumMoreRowsAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// func sumSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512F, BMI2
-TEXT ·sumMoreRowsAVX512(SB), NOSPLIT, $0-40
+TEXT ·sumSlideAVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
@@ -79,7 +75,9 @@ TEXT ·sumMoreRowsAVX512(SB), NOSPLIT, $0-40
 run8:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
-	VMOVUPS (AX), Z0
+	VMOVUPS (DI), Z0
+	ADDQ    SI, DI
+	DECQ    R8
 	TESTQ   R8, R8
 	JZ      ready12
 
@@ -99,69 +97,8 @@ ready12:
 	JGE     run8
 
 part9:
-	ADDQ      $0x10, DX
-	JZ        end10
-	MOVL      $-1, DI
-	BZHIL     DX, DI, DI
-	KMOVW     DI, K1
-	MOVQ      BX, DX
-	VMOVUPS.Z (AX), K1, Z0
-	TESTQ     DX, DX
-	JZ        ready14
-
-tap13:
-	VMOVUPS.Z (CX), K1, Z1
-	VADDPS    Z1, Z0, Z0
-	VMOVAPS   Z0, Z0
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap13
-
-ready14:
-	VMOVUPS Z0, K1, (AX)
-
-end10:
-	VZEROUPPER
-	RET
-
-// func sumSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·sumSlideAVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), AX
-	MOVQ x+8(FP), CX
-	MOVQ n+16(FP), DX
-	MOVQ taps+24(FP), BX
-	MOVQ stride+32(FP), SI
-	SUBQ $0x10, DX
-	JL   part16
-
-run15:
-	MOVQ    CX, DI
-	MOVQ    BX, R8
-	VMOVUPS (DI), Z0
-	ADDQ    SI, DI
-	DECQ    R8
-	TESTQ   R8, R8
-	JZ      ready19
-
-tap18:
-	VMOVUPS (DI), Z1
-	VADDPS  Z1, Z0, Z0
-	VMOVAPS Z0, Z0
-	ADDQ    SI, DI
-	DECQ    R8
-	JNZ     tap18
-
-ready19:
-	VMOVUPS Z0, (AX)
-	ADDQ    $0x40, AX
-	ADDQ    $+64, CX
-	SUBQ    $0x10, DX
-	JGE     run15
-
-part16:
 	ADDQ    $0x10, DX
-	JZ      end17
+	JZ      end10
 	MOVL    $-1, DI
 	BZHIL   DX, DI, DI
 	KMOVW   DI, K1
@@ -170,20 +107,20 @@ part16:
 	ADDQ    SI, CX
 	DECQ    DX
 	TESTQ   DX, DX
-	JZ      ready21
+	JZ      ready14
 
-tap20:
+tap13:
 	VMOVUPS (CX), Z1
 	VADDPS  Z1, Z0, Z0
 	VMOVAPS Z0, Z0
 	ADDQ    SI, CX
 	DECQ    DX
-	JNZ     tap20
+	JNZ     tap13
 
-ready21:
+ready14:
 	VMOVUPS Z0, K1, (AX)
 
-end17:
+end10:
 	VZEROUPPER
 	RET
 
@@ -197,9 +134,9 @@ TEXT ·sumSlide2AVX512(SB), NOSPLIT, $0-40
 	MOVQ    stride+32(FP), SI
 	VMOVUPS lanes<>+128(SB), Z0
 	SUBQ    $0x10, DX
-	JL      part23
+	JL      part16
 
-run22:
+run15:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
 	VMOVUPS   (DI), Z1
@@ -208,9 +145,9 @@ run22:
 	ADDQ      SI, DI
 	DECQ      R8
 	TESTQ     R8, R8
-	JZ        ready26
+	JZ        ready19
 
-tap25:
+tap18:
 	VMOVUPS   (DI), Z1
 	VMOVAPS   Z0, Z3
 	VPERMI2PS 64(DI), Z1, Z3
@@ -218,18 +155,18 @@ tap25:
 	VMOVAPS   Z1, Z2
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       tap25
+	JNZ       tap18
 
-ready26:
+ready19:
 	VMOVUPS Z2, (AX)
 	ADDQ    $0x40, AX
 	ADDQ    $+128, CX
 	SUBQ    $0x10, DX
-	JGE     run22
+	JGE     run15
 
-part23:
+part16:
 	ADDQ      $0x10, DX
-	JZ        end24
+	JZ        end17
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
@@ -240,9 +177,9 @@ part23:
 	ADDQ      SI, CX
 	DECQ      DX
 	TESTQ     DX, DX
-	JZ        ready28
+	JZ        ready21
 
-tap27:
+tap20:
 	VMOVUPS   (CX), Z1
 	VMOVAPS   Z0, Z3
 	VPERMI2PS 64(CX), Z1, Z3
@@ -250,12 +187,12 @@ tap27:
 	VMOVAPS   Z1, Z2
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap27
+	JNZ       tap20
 
-ready28:
+ready21:
 	VMOVUPS Z2, K1, (AX)
 
-end24:
+end17:
 	VZEROUPPER
 	RET
 
@@ -335,6 +272,82 @@ TEXT ·mostRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ    stride+32(FP), SI
 	VMOVUPS lanes<>+192(SB), Z0
 	SUBQ    $0x10, DX
+	JL      part23
+
+run22:
+	MOVQ      CX, DI
+	MOVQ      BX, R8
+	VMOVUPS   (AX), Z1
+	VXORPS    X2, X2, X2
+	VCMPPS    $0x03, Z1, Z1, K1
+	VBLENDMPS Z0, Z2, K1, Z3
+	VMOVAPS   Z3, Z2
+	TESTQ     R8, R8
+	JZ        ready26
+
+tap25:
+	VMOVUPS   (DI), Z4
+	VRANGEPS  $0x05, Z1, Z4, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z4, Z4, K1
+	VBLENDMPS Z0, Z2, K1, Z5
+	VMOVAPS   Z5, Z2
+	ADDQ      SI, DI
+	DECQ      R8
+	JNZ       tap25
+
+ready26:
+	VORPS   Z2, Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    $+64, CX
+	SUBQ    $0x10, DX
+	JGE     run22
+
+part23:
+	ADDQ      $0x10, DX
+	JZ        end24
+	MOVL      $-1, DI
+	BZHIL     DX, DI, DI
+	KMOVW     DI, K1
+	MOVQ      BX, DX
+	VMOVUPS.Z (AX), K1, Z1
+	VXORPS    X6, X6, X6
+	VCMPPS    $0x03, Z1, Z1, K2
+	VBLENDMPS Z0, Z6, K2, Z7
+	VMOVAPS   Z7, Z6
+	TESTQ     DX, DX
+	JZ        ready28
+
+tap27:
+	VMOVUPS.Z (CX), K1, Z2
+	VRANGEPS  $0x05, Z1, Z2, Z1
+	VMOVAPS   Z1, Z1
+	VCMPPS    $0x03, Z2, Z2, K2
+	VBLENDMPS Z0, Z6, K2, Z8
+	VMOVAPS   Z8, Z6
+	ADDQ      SI, CX
+	DECQ      DX
+	JNZ       tap27
+
+ready28:
+	VORPS   Z6, Z1, Z1
+	VMOVUPS Z1, K1, (AX)
+
+end24:
+	VZEROUPPER
+	RET
+
+// func mostSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·mostSlideAVX512(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    taps+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	VMOVUPS lanes<>+192(SB), Z0
+	SUBQ    $0x10, DX
 	JL      part30
 
 run29:
@@ -376,7 +389,7 @@ part30:
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
-	VMOVUPS.Z (CX), K1, Z1
+	VMOVUPS   (CX), Z1
 	ADDQ      SI, CX
 	DECQ      DX
 	VXORPS    X6, X6, X6
@@ -387,7 +400,7 @@ part30:
 	JZ        ready35
 
 tap34:
-	VMOVUPS.Z (CX), K1, Z2
+	VMOVUPS   (CX), Z2
 	VRANGEPS  $0x05, Z1, Z2, Z1
 	VMOVAPS   Z1, Z1
 	VCMPPS    $0x03, Z2, Z2, K2
@@ -405,162 +418,6 @@ end31:
 	VZEROUPPER
 	RET
 
-// func mostMoreRowsAVX512(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·mostMoreRowsAVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+192(SB), Z0
-	SUBQ    $0x10, DX
-	JL      part37
-
-run36:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (AX), Z1
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Z1, Z1, K1
-	VBLENDMPS Z0, Z2, K1, Z3
-	VMOVAPS   Z3, Z2
-	TESTQ     R8, R8
-	JZ        ready40
-
-tap39:
-	VMOVUPS   (DI), Z4
-	VRANGEPS  $0x05, Z1, Z4, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z4, Z4, K1
-	VBLENDMPS Z0, Z2, K1, Z5
-	VMOVAPS   Z5, Z2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap39
-
-ready40:
-	VORPS   Z2, Z1, Z1
-	VMOVUPS Z1, (AX)
-	ADDQ    $0x40, AX
-	ADDQ    $+64, CX
-	SUBQ    $0x10, DX
-	JGE     run36
-
-part37:
-	ADDQ      $0x10, DX
-	JZ        end38
-	MOVL      $-1, DI
-	BZHIL     DX, DI, DI
-	KMOVW     DI, K1
-	MOVQ      BX, DX
-	VMOVUPS.Z (AX), K1, Z1
-	VXORPS    X6, X6, X6
-	VCMPPS    $0x03, Z1, Z1, K2
-	VBLENDMPS Z0, Z6, K2, Z7
-	VMOVAPS   Z7, Z6
-	TESTQ     DX, DX
-	JZ        ready42
-
-tap41:
-	VMOVUPS.Z (CX), K1, Z2
-	VRANGEPS  $0x05, Z1, Z2, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z2, Z2, K2
-	VBLENDMPS Z0, Z6, K2, Z8
-	VMOVAPS   Z8, Z6
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap41
-
-ready42:
-	VORPS   Z6, Z1, Z1
-	VMOVUPS Z1, K1, (AX)
-
-end38:
-	VZEROUPPER
-	RET
-
-// func mostSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, BMI2
-TEXT ·mostSlideAVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+192(SB), Z0
-	SUBQ    $0x10, DX
-	JL      part44
-
-run43:
-	MOVQ      CX, DI
-	MOVQ      BX, R8
-	VMOVUPS   (DI), Z1
-	ADDQ      SI, DI
-	DECQ      R8
-	VXORPS    X2, X2, X2
-	VCMPPS    $0x03, Z1, Z1, K1
-	VBLENDMPS Z0, Z2, K1, Z3
-	VMOVAPS   Z3, Z2
-	TESTQ     R8, R8
-	JZ        ready47
-
-tap46:
-	VMOVUPS   (DI), Z4
-	VRANGEPS  $0x05, Z1, Z4, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z4, Z4, K1
-	VBLENDMPS Z0, Z2, K1, Z5
-	VMOVAPS   Z5, Z2
-	ADDQ      SI, DI
-	DECQ      R8
-	JNZ       tap46
-
-ready47:
-	VORPS   Z2, Z1, Z1
-	VMOVUPS Z1, (AX)
-	ADDQ    $0x40, AX
-	ADDQ    $+64, CX
-	SUBQ    $0x10, DX
-	JGE     run43
-
-part44:
-	ADDQ      $0x10, DX
-	JZ        end45
-	MOVL      $-1, DI
-	BZHIL     DX, DI, DI
-	KMOVW     DI, K1
-	MOVQ      BX, DX
-	VMOVUPS   (CX), Z1
-	ADDQ      SI, CX
-	DECQ      DX
-	VXORPS    X6, X6, X6
-	VCMPPS    $0x03, Z1, Z1, K2
-	VBLENDMPS Z0, Z6, K2, Z7
-	VMOVAPS   Z7, Z6
-	TESTQ     DX, DX
-	JZ        ready49
-
-tap48:
-	VMOVUPS   (CX), Z2
-	VRANGEPS  $0x05, Z1, Z2, Z1
-	VMOVAPS   Z1, Z1
-	VCMPPS    $0x03, Z2, Z2, K2
-	VBLENDMPS Z0, Z6, K2, Z8
-	VMOVAPS   Z8, Z6
-	ADDQ      SI, CX
-	DECQ      DX
-	JNZ       tap48
-
-ready49:
-	VORPS   Z6, Z1, Z1
-	VMOVUPS Z1, K1, (AX)
-
-end45:
-	VZEROUPPER
-	RET
-
 // func mostSlide2AVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mostSlide2AVX512(SB), NOSPLIT, $0-40
@@ -572,9 +429,9 @@ TEXT ·mostSlide2AVX512(SB), NOSPLIT, $0-40
 	VMOVUPS lanes<>+128(SB), Z0
 	VMOVUPS lanes<>+192(SB), Z1
 	SUBQ    $0x10, DX
-	JL      part51
+	JL      part37
 
-run50:
+run36:
 	MOVQ      CX, DI
 	MOVQ      BX, R8
 	VMOVUPS   (DI), Z2
@@ -587,9 +444,9 @@ run50:
 	VBLENDMPS Z1, Z4, K1, Z5
 	VMOVAPS   Z5, Z4
 	TESTQ     R8, R8
-	JZ        ready54
+	JZ        ready40
 
-tap53:
+tap39:
 	VMOVUPS   (DI), Z2
 	VMOVAPS   Z0, Z10
 	VPERMI2PS 64(DI), Z2, Z10
@@ -600,19 +457,19 @@ tap53:
 	VMOVAPS   Z6, Z4
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       tap53
+	JNZ       tap39
 
-ready54:
+ready40:
 	VORPS   Z4, Z3, Z3
 	VMOVUPS Z3, (AX)
 	ADDQ    $0x40, AX
 	ADDQ    $+128, CX
 	SUBQ    $0x10, DX
-	JGE     run50
+	JGE     run36
 
-part51:
+part37:
 	ADDQ      $0x10, DX
-	JZ        end52
+	JZ        end38
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
@@ -627,9 +484,9 @@ part51:
 	VBLENDMPS Z1, Z7, K2, Z8
 	VMOVAPS   Z8, Z7
 	TESTQ     DX, DX
-	JZ        ready56
+	JZ        ready42
 
-tap55:
+tap41:
 	VMOVUPS   (CX), Z2
 	VMOVAPS   Z0, Z4
 	VPERMI2PS 64(CX), Z2, Z4
@@ -640,13 +497,13 @@ tap55:
 	VMOVAPS   Z9, Z7
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       tap55
+	JNZ       tap41
 
-ready56:
+ready42:
 	VORPS   Z7, Z3, Z3
 	VMOVUPS Z3, K1, (AX)
 
-end52:
+end38:
 	VZEROUPPER
 	RET
 
@@ -660,9 +517,9 @@ TEXT ·divideScaledAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Z0
 	XORQ         SI, SI
 	SUBQ         $0x10, BX
-	JL           tail58
+	JL           tail44
 
-loop57:
+loop43:
 	VMOVUPS (CX)(SI*1), Z1
 	VMOVUPS (DX)(SI*1), Z2
 	VMULPS  Z0, Z2, Z2
@@ -670,11 +527,11 @@ loop57:
 	VMOVUPS Z1, (AX)(SI*1)
 	ADDQ    $0x40, SI
 	SUBQ    $0x10, BX
-	JGE     loop57
+	JGE     loop43
 
-tail58:
+tail44:
 	ADDQ      $0x10, BX
-	JZ        done59
+	JZ        done45
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -684,6 +541,6 @@ tail58:
 	VDIVPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done59:
+done45:
 	VZEROUPPER
 	RET

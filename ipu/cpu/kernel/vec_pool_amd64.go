@@ -1,9 +1,6 @@
 package kernel
 
 //go:noescape
-func sumMoreRowsAVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
 func sumRowsAVX512(dst, x *float32, n, taps, stride int)
 
 //go:noescape
@@ -11,9 +8,6 @@ func sumSlideAVX512(dst, x *float32, n, taps, stride int)
 
 //go:noescape
 func sumSlide2AVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostMoreRowsAVX512(dst, x *float32, n, taps, stride int)
 
 //go:noescape
 func mostRowsAVX512(dst, x *float32, n, taps, stride int)
@@ -28,9 +22,6 @@ func mostSlide2AVX512(dst, x *float32, n, taps, stride int)
 func divideScaledAVX512(dst, x, y *float32, n int, factor float32)
 
 //go:noescape
-func sumMoreRowsAVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
 func sumRowsAVX2(dst, x *float32, n, taps, stride int)
 
 //go:noescape
@@ -38,9 +29,6 @@ func sumSlideAVX2(dst, x *float32, n, taps, stride int)
 
 //go:noescape
 func sumSlide2AVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostMoreRowsAVX2(dst, x *float32, n, taps, stride int)
 
 //go:noescape
 func mostRowsAVX2(dst, x *float32, n, taps, stride int)
@@ -59,22 +47,21 @@ type windowLoop func(dst, x *float32, n, taps, stride int)
 
 // windowLoops are the loops of one kind of pooling.
 type windowLoops struct {
-	rows   windowLoop    // folds rows
-	more   windowLoop    // folds rows and dst
+	rows   windowLoop    // folds rows into dst
 	slides [2]windowLoop // fold stretches that begin at every and at every second element
 	all    func(x *float32, n int) float32
 }
 
 var (
-	wideMost   = windowLoops{mostRowsAVX512, mostMoreRowsAVX512, [2]windowLoop{mostSlideAVX512, mostSlide2AVX512}, mostAVX512}
-	narrowMost = windowLoops{mostRowsAVX2, mostMoreRowsAVX2, [2]windowLoop{mostSlideAVX2, mostSlide2AVX2}, mostAVX2}
-	wideSum    = windowLoops{sumRowsAVX512, sumMoreRowsAVX512, [2]windowLoop{sumSlideAVX512, sumSlide2AVX512}, sumAVX512}
-	narrowSum  = windowLoops{sumRowsAVX2, sumMoreRowsAVX2, [2]windowLoop{sumSlideAVX2, sumSlide2AVX2}, sumAVX2}
+	wideMost   = windowLoops{mostRowsAVX512, [2]windowLoop{mostSlideAVX512, mostSlide2AVX512}, mostAVX512}
+	narrowMost = windowLoops{mostRowsAVX2, [2]windowLoop{mostSlideAVX2, mostSlide2AVX2}, mostAVX2}
+	wideSum    = windowLoops{sumRowsAVX512, [2]windowLoop{sumSlideAVX512, sumSlide2AVX512}, sumAVX512}
+	narrowSum  = windowLoops{sumRowsAVX2, [2]windowLoop{sumSlideAVX2, sumSlide2AVX2}, sumAVX2}
 )
 
 // foldWindows folds the windows of an output row, to, of a plane, from, by
 // vectors; strip is as long as s.strip. It reports whether it can.
-func foldWindows[T number](s *poolShape, fold poolFold, row int, to, from []T, strip []float32) bool {
+func foldWindows[T number](s *poolShape, fold poolFold, to, from []T, strip []float32, w *windowRows) bool {
 	if !s.vectors {
 		return false
 	}
@@ -88,16 +75,27 @@ func foldWindows[T number](s *poolShape, fold poolFold, row int, to, from []T, s
 		return true
 	}
 	a := &s.axes[len(s.axes)-1]
-	line := &s.lines[row]
-	inside := strip[a.pad:][:a.in]
-	f := l.rows
-	for _, g := range s.stacks[line.first:][:line.stacks] {
-		_ = x[g.at+(g.rows-1)*s.apart+a.in-1]
-		f(&inside[0], &x[g.at], a.in, g.rows, 4*s.apart)
-		f = l.more
+	row := strip[a.pad:][:a.in]
+	inner, stride := 1, 0 // rows of the input that are stride elements apart
+	if i := len(s.axes) - 2; i >= 0 {
+		inner, stride = w.hi[i]-w.lo[i], s.axes[i].dilation*a.in
 	}
-	if line.stacks == 0 {
-		fillWith(inside, fold.identity())
+	for done := 0; done < w.count; done += inner {
+		at, rows := w.offset(), inner
+		if done == 0 {
+			copy(row, x[at:])
+			at, rows = at+stride, inner-1
+		}
+		if rows > 0 {
+			_ = x[at+(rows-1)*stride+a.in-1]
+			l.rows(&row[0], &x[at], a.in, rows, 4*stride)
+		}
+		for range inner {
+			w.next()
+		}
+	}
+	if w.count == 0 {
+		fillWith(row, fold.identity())
 	}
 	if a.stride <= len(l.slides) {
 		l.slides[a.stride-1](&y[0], &strip[0], len(y), a.kernel, 4*a.dilation)

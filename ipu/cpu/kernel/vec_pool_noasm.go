@@ -2,6 +2,6 @@
 
 package kernel
 
-func foldWindows[T number](*poolShape, poolFold, int, []T, []T, []float32) bool { return false }
+func foldWindows[T number](*poolShape, poolFold, []T, []T, []float32, *windowRows) bool { return false }
 
 func divideWindows[T float]([]T, []T, int) {}

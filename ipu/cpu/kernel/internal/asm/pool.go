@@ -13,13 +13,12 @@ func writePool(a *asm) {
 		{name: "sum", step: func(a *asm, acc, x vec, _ []vec) vec { return a.add(acc, x) }},
 		{name: "most", nan: true, step: func(a *asm, acc, x vec, _ []vec) vec { return a.most(acc, x) }},
 	} {
-		// Rows, stride bytes apart, alone or together with dst.
-		f.windows(a, f.name+"Rows", 1, false, true)
-		f.windows(a, f.name+"MoreRows", 1, true, true)
+		// dst folded with rows, stride bytes apart.
+		f.windows(a, f.name+"Rows", 1, true)
 		// Stretches of taps elements, stride bytes apart, that begin at every
 		// or at every second element of x.
-		f.windows(a, f.name+"Slide", 1, false, false)
-		f.windows(a, f.name+"Slide2", 2, false, false)
+		f.windows(a, f.name+"Slide", 1, false)
+		f.windows(a, f.name+"Slide2", 2, false)
 	}
 	loop{name: "divideScaled", slices: []string{"x", "y"}, scalars: []string{"factor"}, body: func(a *asm, x, s []vec) vec {
 		return a.div(x[0], a.mul(x[1], s[0]))
@@ -27,9 +26,8 @@ func writePool(a *asm) {
 }
 
 // windows writes a function that folds elements of x stride bytes apart,
-// together with those in dst if onto is set. Unless exactly is set it reads whole
-// vectors where fewer elements are left.
-func (f fold) windows(a *asm, name string, every int, onto, exactly bool) {
+// together with those in dst if onto is set; else it reads whole vectors.
+func (f fold) windows(a *asm, name string, every int, onto bool) {
 	a.Function(name + a.name)
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr("func(dst, x *float32, n, taps, stride int)")
@@ -66,7 +64,7 @@ func (f fold) windows(a *asm, name string, every int, onto, exactly bool) {
 		if onto {
 			acc = f.read(a, at(dst, 0), mask)
 		} else {
-			acc = read(p, mask)
+			acc = read(p, nil)
 			a.ADDQ(stride, p)
 			a.DECQ(left)
 		}
@@ -110,7 +108,7 @@ func (f fold) windows(a *asm, name string, every int, onto, exactly bool) {
 	a.JZ(operand.LabelRef(end))
 	mask := a.firstLanes(n)
 	var acc vec
-	if exactly {
+	if onto {
 		acc = column(mask)
 	} else {
 		acc = column(nil)

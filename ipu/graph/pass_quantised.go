@@ -1,0 +1,75 @@
+package graph
+
+// dropRequantisation removes quantisations, with the conversions back that
+// follow, of what has just these values already: it was converted from
+// integers by the same scale and zero point, and only moved or compared since.
+// Quantising it would give the very integers back: a difference of at most 16
+// bits survives being multiplied with and divided by a scale in float32.
+func dropRequantisation(e *Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *Node) bool {
+		back, ok := n.Op.(*Dequantize)
+		if !ok || len(n.Outputs) == 0 || n.Outputs[0] == None || back.To != F32 {
+			return false
+		}
+		q, op, ok := producer[*Quantize](r, n.Inputs[0])
+		if !ok || op.Precision != F32 || !r.oneStep(q, n) {
+			return false
+		}
+		x := q.Inputs[0]
+		if t := r.Tensors[x].Type; t.DType != F32 {
+			return false
+		}
+		from := r.movedFrom(x)
+		if d, op, ok := producer[*Dequantize](r, from); !ok || op.To != F32 || !r.oneStep(d, n) ||
+			r.Tensors[d.Inputs[0]].Type.DType != r.Tensors[n.Inputs[0]].Type.DType {
+			return false
+		}
+		return r.replace("quantisations of what has these values already", &Reshape{Shape: r.Tensors[n.Outputs[0]].Type.Shape}, x)
+	})
+}
+
+// oneStep reports whether two nodes, each of them a Quantize or a Dequantize,
+// use the same scale and zero point: one of either, known, and such that
+// nothing overflows or vanishes.
+func (r *rewriter) oneStep(a, b *Node) bool {
+	const least, most = 1e-30, 1e30
+	s, ok := r.number(a.Inputs[1])
+	if t, same := r.number(b.Inputs[1]); !ok || !same || s != t || s < least || s > most || r.Tensors[a.Inputs[1]].Type.Elements() != 1 {
+		return false
+	}
+	zero := func(n *Node) TensorID {
+		if len(n.Inputs) < 3 {
+			return None
+		}
+		return n.Inputs[2]
+	}
+	x, y := zero(a), zero(b)
+	if x == y {
+		return true
+	}
+	return x != None && y != None && r.Tensors[x].Const && r.Tensors[y].Const && r.keeps(x, y) &&
+		string(r.Tensors[x].Data) == string(r.Tensors[y].Data)
+}
+
+// movedFrom returns the tensor whose elements, or some of them, t holds: it
+// looks through operators that move elements or take the greatest of them.
+func (r *rewriter) movedFrom(t TensorID) TensorID {
+	for {
+		n := r.node(t)
+		if n == nil || len(n.Outputs) == 0 || n.Outputs[0] != t {
+			return t
+		}
+		switch op := n.Op.(type) {
+		case *Reshape, *Transpose, *Slice, *Expand:
+		case *MaxPool:
+			for i := range op.PadsBegin {
+				if op.PadsBegin[i] != 0 || op.PadsEnd[i] != 0 {
+					return t
+				}
+			}
+		default:
+			return t
+		}
+		t = n.Inputs[0]
+	}
+}
