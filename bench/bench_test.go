@@ -211,6 +211,14 @@ func TestDocument(t *testing.T) {
 	require.ErrorContains(t, write(dir, []section{{"of no document", ""}}, modelChart(nil)), `section "of no document"`)
 }
 
+func TestMachine(t *testing.T) {
+	m := &machine{peak: 2e11, both: 3e11, busy: 0.4}
+	require.Contains(t, m.String(), "measured peak 200 GFLOP/s on one thread, 300 on two; 0.4 threads of others")
+	require.Empty(t, m.warning())
+	m.busy = 1.5
+	require.Contains(t, m.warning(), "not quiet")
+}
+
 // TestTolerances keeps the exceptions to those that are argued for.
 func TestTolerances(t *testing.T) {
 	require.Len(t, tolerances, 3)

@@ -56,6 +56,15 @@ func (m *machine) String() string {
 		yes(cpu.X86.HasAVX512F), yes(cpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9, m.busy)
 }
 
+// warning says what to make of measurements on a machine that others used, ""
+// if it was quiet.
+func (m *machine) warning() string {
+	if m.busy < 1 {
+		return ""
+	}
+	return " **The machine was not quiet:** what takes milliseconds, and everything on two threads, says little."
+}
+
 func yes(b bool) string {
 	if b {
 		return "yes"

@@ -185,7 +185,7 @@ type section struct{ name, text string }
 
 // sections returns what there is to show, in the document's order.
 func (r *results) sections() []section {
-	all := []section{{"machine", r.machine.String() + fmt.Sprintf(". Go's compiler %s, ONNX Runtime %s.", goVersion(), onnxruntime.Version())}}
+	all := []section{{"machine", r.machine.String() + fmt.Sprintf(". Go's compiler %s, ONNX Runtime %s.%s", goVersion(), onnxruntime.Version(), r.machine.warning())}}
 	if len(r.requests) > 0 && len(r.operators) > 0 && len(r.processes) > 0 {
 		all = append(all, section{"goals", goalTable(r)})
 	}
