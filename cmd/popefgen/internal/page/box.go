@@ -277,7 +277,7 @@ func graphsOf(op graph.Op) (all []subgraph) {
 
 func (b *builder) tensor(id graph.TensorID) operand {
 	t := &b.exe.Tensors[id]
-	o := operand{Name: t.Name, Type: t.Type.String(), Box: -1}
+	o := operand{Name: clip(t.Name), Type: t.Type.String(), Box: -1}
 	switch {
 	case t.Const:
 		o.Kind = "constant"
@@ -302,12 +302,15 @@ func (b *builder) read(x *box, id graph.TensorID) {
 	x.Detail.In = append(x.Detail.In, o)
 }
 
+// maxNesting bounds how many levels of groups a name can make.
+const maxNesting = 32
+
 // pathOf splits a node's name where frameworks join the names of modules.
 func pathOf(name string) []string {
 	sep := "/"
 	if !strings.Contains(name, sep) {
 		sep = "."
 	}
-	parts := strings.Split(strings.Trim(name, sep), sep)
+	parts := strings.SplitN(strings.Trim(name, sep), sep, maxNesting+1)
 	return parts[:len(parts)-1]
 }

@@ -64,6 +64,21 @@ const sameAsDrawn = `(() => {
   return {boxes: before.length, off: off.slice(0, 3)};
 })()`
 
+// Text with a contrast of less than 4.5 (WCAG 2.2, level AA) to what is behind
+// it: the fill of its box, or the nearest background.
+const lowContrast = `(() => {
+  const rgb = (c) => { const x = document.createElement('canvas').getContext('2d'); x.fillStyle = c; x.fillRect(0, 0, 1, 1); return [...x.getImageData(0, 0, 1, 1).data]; };
+  const light = ([r, g, b]) => { const f = (v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; return 0.2126 * f(r) + 0.7152 * f(g) + 0.0722 * f(b); };
+  const ratio = (a, b) => { const [x, y] = [light(rgb(a)), light(rgb(b))].sort((p, q) => q - p); return (x + 0.05) / (y + 0.05); };
+  const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (rgb(c)[3] === 255) return c; } return 'white'; };
+  const low = new Set();
+  const check = (e, ink, paper) => { const r = ratio(ink, paper); if (r < 4.5) low.add((e.className.baseVal ?? e.className) + ' ' + e.tagName + ' ' + r.toFixed(2)); };
+  for (const e of document.querySelectorAll('.box > text')) check(e, getComputedStyle(e).fill, getComputedStyle(e.parentElement.querySelector('rect')).fill);
+  for (const e of document.querySelectorAll('.chart .tick')) check(e, getComputedStyle(e).fill, behind(e));
+  for (const e of document.querySelectorAll('p, td, th, h1, h2, h3, h4, a, button, dt, dd, li, .soft, .passes, figcaption, .moved')) check(e, getComputedStyle(e).color, behind(e));
+  return [...low];
+})()`
+
 const visibleNow = `[...popefgenViewers.get(%q).svg.querySelectorAll('.box')].filter(e => !e.closest('[display=none]')).length`
 
 func TestPageInChromium(t *testing.T) {
@@ -107,6 +122,14 @@ func TestPageInChromium(t *testing.T) {
 	b.eval(`(() => { document.activeElement.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowDown', bubbles: true})); return popefgenViewers.get('view0a').chosen; })()`, &after)
 	require.NotEqual(t, before, after)
 
+	contrasts := func() {
+		t.Helper()
+		var low []string
+		b.eval(lowContrast, &low)
+		require.Empty(t, low)
+	}
+	contrasts()
+
 	// Dark and on paper.
 	var light, dark string
 	b.eval(`getComputedStyle(document.body).backgroundColor`, &light)
@@ -115,6 +138,7 @@ func TestPageInChromium(t *testing.T) {
 	b.eval(`getComputedStyle(document.body).backgroundColor`, &dark)
 	require.NotEqual(t, light, dark)
 	b.screenshot("digits-dark")
+	contrasts()
 	for _, section := range []string{"flow", "memory", "time", "weights"} {
 		b.eval(fmt.Sprintf(`document.getElementById(%q).scrollIntoView()`, section), nil)
 		b.screenshot("digits-dark-" + section)

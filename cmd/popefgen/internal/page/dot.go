@@ -18,7 +18,7 @@ func WriteDOT(w io.Writer, e *graph.Executable) error {
 	draw = func(b *box, indent string) {
 		for _, k := range b.Kids {
 			if k.Group {
-				fmt.Fprintf(&s, "%ssubgraph cluster_%d {\n%s  label=%s;\n", indent, k.ID, indent, dotString(k.Title+"\n"+k.Name))
+				fmt.Fprintf(&s, "%ssubgraph cluster_%d {\n%s  label=%s;\n", indent, k.ID, indent, dotString(k.Title+"\n"+clip(k.Name)))
 				if k.node >= 0 { // an operator with graphs: edges need a box to end at
 					fmt.Fprintf(&s, "%s  n%d [label=%s];\n", indent, k.ID, dotString(strings.Join(k.labels(), "\n")))
 				}

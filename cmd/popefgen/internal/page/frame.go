@@ -362,7 +362,7 @@ func (b *box) size() (w, h float64) {
 
 // elide shortens a label in its middle.
 func elide(s string) string {
-	s = printable(s)
+	s = printable(clip(s))
 	if columns(s) <= maxColumns {
 		return s
 	}
@@ -383,6 +383,16 @@ func elide(s string) string {
 			tail--
 		}
 	}
+}
+
+// clip shortens a name that is longer than anybody reads: one string of a
+// file may be the name of thousands of tensors.
+func clip(s string) string {
+	const most = 300
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most/2], "") + "…" + strings.ToValidUTF8(s[len(s)-most/2:], "")
 }
 
 // columns estimates how wide text is: East Asian characters and pictures take

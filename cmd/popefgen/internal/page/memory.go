@@ -60,7 +60,7 @@ func memoryChart(p *cpu.Program, exe *graph.Executable, boxes map[node]*box) str
 		use[first] += u.Bytes
 		use[last+1] -= u.Bytes
 		writer := &p.Steps[first]
-		family, title, link := "other", strings.Join(u.Names, ", "), ""
+		family, title, link := "other", clip(strings.Join(u.Names[:min(len(u.Names), 8)], ", ")), ""
 		if u.Tensors == nil {
 			family, title = "scratch", "scratch of "+stepName(writer)
 		} else if b := boxes[node{writer.Graph, writer.Node}]; b != nil && writer.Kind == cpu.Compute {
@@ -118,7 +118,7 @@ func stepName(s *cpu.Step) string {
 	if what == "" {
 		what = s.Kind.String()
 	}
-	return strings.TrimSpace(what + " " + s.Name)
+	return strings.TrimSpace(what + " " + clip(s.Name))
 }
 
 // ticks returns 0 and up to n round numbers up to most.

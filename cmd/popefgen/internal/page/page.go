@@ -135,6 +135,7 @@ var pageJS string
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"show": printable,
+	"name": func(s string) string { return printable(clip(s)) },
 	"label": func(f contract.Finding) string {
 		return map[bool]string{true: "note", false: f.Verdict.String()}[f.Kind.Outside()]
 	},

@@ -336,6 +336,18 @@ func TestTooLarge(t *testing.T) {
 	require.ErrorContains(t, WriteSVG(io.Discard, e), "at most 20000")
 }
 
+// A file may use one long name for everything; a page must not repeat it.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("long/", 200_000)
+	e := residual(30, 10, func(int, string) string { return long })
+	for i := range e.Tensors {
+		e.Tensors[i].Name = long
+	}
+	page := written(t, Options{Model: Model{Name: "m", Model: modelOf(t, e)}})
+	require.Less(t, len(page), 3_000_000)
+	require.Less(t, len(pathOf(long)), 40)
+}
+
 func TestTicks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.Int64Range(0, 1<<50).Draw(t, "most")

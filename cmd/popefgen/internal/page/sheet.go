@@ -45,7 +45,7 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 	}{{"load", md.ProgramFlow.Load}, {"main", md.ProgramFlow.Main}, {"save", md.ProgramFlow.Save}} {
 		ph := phase{Name: f.name}
 		for _, index := range f.list {
-			p := program{Index: index, Name: printable(names[index])}
+			p := program{Index: index, Name: printable(clip(names[index]))}
 			for _, a := range md.Anchors {
 				if !slices.Contains(a.Programs, index) {
 					continue
@@ -55,9 +55,9 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 					continue
 				}
 				if a.Type == popef.Output {
-					p.Out = append(p.Out, printable(a.Name))
+					p.Out = append(p.Out, printable(clip(a.Name)))
 				} else {
-					p.In = append(p.In, printable(a.Name))
+					p.In = append(p.In, printable(clip(a.Name)))
 				}
 			}
 			if exe != nil {
@@ -78,7 +78,7 @@ func called(exe *graph.Executable, steps []graph.Step) (all []string) {
 	for i := range steps {
 		switch s := &steps[i]; s.Kind {
 		case graph.Call:
-			all = append(all, fmt.Sprintf("graph %d %s: %s", s.Graph, printable(exe.Graphs[s.Graph].Name), plural(len(exe.Graphs[s.Graph].Nodes), "operator", "operators")))
+			all = append(all, fmt.Sprintf("graph %d %s: %s", s.Graph, printable(clip(exe.Graphs[s.Graph].Name)), plural(len(exe.Graphs[s.Graph].Nodes), "operator", "operators")))
 		case graph.Repeat:
 			for _, c := range called(exe, s.Body) {
 				all = append(all, fmt.Sprintf("%d times %s", s.Count, c))
@@ -91,7 +91,7 @@ func called(exe *graph.Executable, steps []graph.Step) (all []string) {
 func (s *sheet) anchors(m *popef.Model) {
 	roles := contract.Roles(m)
 	for i, a := range m.Metadata.Anchors {
-		out := anchor{Role: roles[i].String(), Name: a.Name, Type: a.Info.DataType.String(), Handle: printable(a.Handle), Shape: strings.ReplaceAll(fmt.Sprint(a.Info.Shape), " ", ","),
+		out := anchor{Role: roles[i].String(), Name: a.Name, Type: a.Info.DataType.String(), Handle: printable(clip(a.Handle)), Shape: strings.ReplaceAll(fmt.Sprint(a.Info.Shape), " ", ","),
 			Programs: strings.Trim(fmt.Sprint(a.Programs), "[]")}
 		if n, err := a.Info.SizeInBytes(); err == nil {
 			out.Bytes = bytesText(n)
@@ -144,7 +144,7 @@ type frameData struct {
 func (d *drawing) data(id string) *viewData {
 	v := &viewData{ID: id, Sizes: [4]float64{framePad, frameHeader, rowGap, emptyStrip}}
 	for _, b := range d.boxes {
-		x := boxData{Title: printable(b.Title), Name: printable(b.Name), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
+		x := boxData{Title: printable(b.Title), Name: printable(clip(b.Name)), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
 		x.Size[0], x.Size[1] = b.shut()
 		if b.parent != nil {
 			x.Parent = b.parent.ID

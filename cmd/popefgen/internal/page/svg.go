@@ -238,7 +238,7 @@ func (c *canvas) box(b *box, at seat) {
 	}
 	label := b.Title
 	if b.Name != "" {
-		label += ", " + b.Name
+		label += ", " + clip(b.Name)
 	}
 	if b.Type != "" {
 		label += ", " + b.Type
