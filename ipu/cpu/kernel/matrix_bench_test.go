@@ -48,7 +48,7 @@ func measure(b *testing.B, op graph.Op, flops float64, shapes ...[]int64) {
 	scratch := aligned(k.Scratch())
 	for _, p := range []Pool{Serial{}, threads(runtime.GOMAXPROCS(0))} {
 		b.Run(fmt.Sprint(p.Workers()), func(b *testing.B) {
-			grain = 32 << 10
+			grain = 16 << 10
 			defer func() { grain = 64 }()
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
