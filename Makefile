@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross
+.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,3 +63,11 @@ soak: ## requests of every kind for SOAKTIME (default 2m) while devices fail (SO
 cross: ## build for the other platforms without cgo
 	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \
 	  echo "build $$t"; CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build ./... || exit 1; done
+
+CROSS_TESTED = ./ipu/num ./ipu/graph ./ipu/cpu/kernel ./generated_examples/words
+
+cross-test: ## tests of the plain Go path on arm64 (needs qemu-user) and js/wasm (needs node), as far as they are there
+	@if command -v qemu-aarch64-static >/dev/null; then \
+	  CGO_ENABLED=0 GOARCH=arm64 $(GO) test -exec qemu-aarch64-static -short $(CROSS_TESTED); else echo "skipped: no qemu-aarch64-static"; fi
+	@if command -v node >/dev/null; then \
+	  GOOS=js GOARCH=wasm $(GO) test -exec "$$($(GO) env GOROOT)/lib/wasm/go_js_wasm_exec" -short $(CROSS_TESTED); else echo "skipped: no node"; fi
