@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/gomlx/gomlx/backends"
 	"github.com/gomlx/gomlx/backends/simplego"
@@ -118,6 +119,9 @@ func newTensor(in *peer.Tensor) (*tensors.Tensor, error) {
 	return t, t.MutableBytes(func(data []byte) { copy(data, in.Data) })
 }
 
+// patience is how long a run may take; the slowest model takes a second.
+const patience = time.Minute
+
 func (s *session) Run() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -125,6 +129,13 @@ func (s *session) Run() (err error) {
 		}
 	}()
 	s.free()
+	// Its workers sometimes wait for each other for good, which nothing but the
+	// end of the process cures.
+	watchdog := time.AfterFunc(patience, func() {
+		fmt.Fprintf(os.Stderr, "bench: GoMLX has not answered for %v and never will; run again, or with -gomlx=false\n", patience)
+		os.Exit(1)
+	})
+	defer watchdog.Stop()
 	s.outputs, err = s.exec.Exec(s.inputs...)
 	return err
 }
