@@ -132,7 +132,7 @@ func (s *session) Run() (err error) {
 	// Its workers sometimes wait for each other for good, which nothing but the
 	// end of the process cures.
 	watchdog := time.AfterFunc(patience, func() {
-		fmt.Fprintf(os.Stderr, "bench: GoMLX has not answered for %v and never will; run again, or with -gomlx=false\n", patience)
+		fmt.Fprintf(os.Stderr, "bench: GoMLX has not answered for %v; run again, or with -gomlx=false\n", patience)
 		os.Exit(1)
 	})
 	defer watchdog.Stop()
