@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/bench/peer/gomlx"
 	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
@@ -78,6 +80,47 @@ func TestDisagreement(t *testing.T) {
 	own[1].optional = false
 	_, err = contest(short, c, rounding, 1, own)
 	require.ErrorContains(t, err, "exp, 1 threads: ONNX Runtime")
+}
+
+// silent is an engine that answers some runs and then no more.
+type silent struct {
+	popefgen.Engine
+	answers int
+}
+
+func (e silent) Name() string { return "silent" }
+
+func (e silent) Open(c *peer.Case, threads int) (peer.Session, error) {
+	s, err := e.Engine.Open(c, threads)
+	return &silentSession{s, e.answers}, err
+}
+
+type silentSession struct {
+	peer.Session
+	left int
+}
+
+func (s *silentSession) Run() error {
+	if s.left--; s.left < 0 {
+		return fmt.Errorf("%w within reason", peer.ErrNoAnswer)
+	}
+	return s.Session.Run()
+}
+
+// TestNoAnswer checks that an engine that falls silent is reported as such, and
+// that the others are measured all the same.
+func TestNoAnswer(t *testing.T) {
+	c, err := synthetic("exp", func(m *synth.Model) { m.Output(m.Node("Exp", []string{m.Input("x", 8)}), 8) })
+	require.NoError(t, err)
+	for _, answers := range []int{0, 1, 4} {
+		m := &model{Case: c}
+		engines := []entrant{{Engine: popefgen.Engine{}}, {Engine: popefgen.Engine{}}, {Engine: silent{answers: answers}, optional: true, slow: true}}
+		require.NoError(t, m.measure(short, engines, 1))
+		require.True(t, m.runs[0][ort].Measured())
+		require.Len(t, m.runs[0][ort].Rounds, 2)
+		require.Contains(t, modelTable([]*model{m}, 1), " did not answer |")
+		require.Contains(t, refusals([]*model{m}), "silent: did not answer within reason")
+	}
 }
 
 // TestOperators compiles every operator's model and checks its counts.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/bench/peer"
+	"github.com/popefgen/popefgen/bench/report"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
@@ -16,7 +17,7 @@ import (
 // entrant is an engine in a contest.
 type entrant struct {
 	peer.Engine
-	optional bool // it may be unable to run a case
+	optional bool // it may be unable to run a case, from the start or at some time
 	slow     bool // it gets few runs
 }
 
@@ -51,13 +52,13 @@ func contest(cfg measure.Config, c *peer.Case, tol verify.Tolerance, threads int
 			}
 		}
 		if err != nil {
-			out[i].refused = err
 			if !e.optional {
 				return nil, fmt.Errorf("%s, %d threads: %s: %w", c.Name, threads, e.Name(), err)
 			}
+			out[i].refused = fmt.Errorf("%s: %s: %w", c.Name, e.Name(), err)
 			continue
 		}
-		runners[i] = measure.Runner{Run: s.Run, Slow: e.slow}
+		runners[i] = measure.Runner{Run: s.Run, Slow: e.slow, Optional: e.optional}
 	}
 	cfg.Pause = rest(threads)
 	series, err := measure.Interleave(cfg, runners...)
@@ -65,9 +66,19 @@ func contest(cfg measure.Config, c *peer.Case, tol verify.Tolerance, threads int
 		return nil, fmt.Errorf("%s, %d threads: %w", c.Name, threads, err)
 	}
 	for i := range series {
-		out[i].Series = series[i]
+		if out[i].Series = series[i]; series[i].Err != nil {
+			out[i].refused = fmt.Errorf("%s: %s: %w", c.Name, engines[i].Name(), series[i].Err)
+		}
 	}
 	return out, nil
+}
+
+// latency is the cell of a table for an outcome's median.
+func (o *outcome) latency() string {
+	if errors.Is(o.refused, peer.ErrNoAnswer) {
+		return "did not answer"
+	}
+	return report.Time(o.Median())
 }
 
 // rest is how long an engine's turn waits for the last one's threads to fall

@@ -135,7 +135,11 @@ func modelTable(models []*model, threads int) string {
 		if !math.IsNaN(r) {
 			all = append(all, r)
 		}
-		t.Row(append(cells, report.Ratio(r), report.Time(m.median(threads, mlx)), report.Ratio(m.ratio(threads, mlx)))...)
+		other := report.Missing
+		if runs := m.runs[threads-1]; len(runs) > mlx {
+			other = runs[mlx].latency()
+		}
+		t.Row(append(cells, report.Ratio(r), other, report.Ratio(m.ratio(threads, mlx)))...)
 	}
 	t.Row("geometric mean", "", "", "", "", "", "", report.Ratio(measure.GeometricMean(all)), "", "")
 	return t.String()
@@ -164,17 +168,25 @@ func modelChart(models []*model) *report.Chart {
 	return c
 }
 
-// refusals lists the models that GoMLX does not run, with its reason.
+// refusals lists the models that GoMLX does not run, with its reason. With two
+// threads it mostly has the same.
 func refusals(models []*model) string {
 	var b strings.Builder
 	for _, m := range models {
-		if runs := m.runs[0]; len(runs) > mlx && runs[mlx].refused != nil {
+		var listed string
+		for _, runs := range m.runs {
+			if len(runs) <= mlx || runs[mlx].refused == nil {
+				continue
+			}
 			reason, _, _ := strings.Cut(runs[mlx].refused.Error(), "\n")
 			const most = 140
 			if r := []rune(reason); len(r) > most {
 				reason = string(r[:most]) + "…"
 			}
-			fmt.Fprintln(&b, reason)
+			if reason != listed {
+				fmt.Fprintln(&b, reason)
+			}
+			listed = reason
 		}
 	}
 	if b.Len() == 0 {

@@ -1,8 +1,14 @@
 // Package peer puts popefgen and the engines that people would take instead
 // of it behind one interface, so that a benchmark can run the same model on the
-// same inputs in all of them. It imports nothing: what a process costs that
-// runs one engine is to be measured too.
+// same inputs in all of them. It imports next to nothing: what a process costs
+// that runs one engine is to be measured too.
 package peer
+
+import "errors"
+
+// ErrNoAnswer is the error of a run that was given up. Whatever it left behind
+// in the process stays there.
+var ErrNoAnswer = errors.New("did not answer")
 
 // Elem is an element type as ONNX's TensorProto.DataType numbers them.
 type Elem int32

@@ -35,25 +35,33 @@ type Runner struct {
 	Run   func() error
 	Batch int  // how many operations a run has; 0 means 1
 	Slow  bool // one run a turn, one to warm up: for what takes seconds in all otherwise
+	// Optional says that the measurement goes on without a contestant whose run
+	// fails.
+	Optional bool
 }
 
 // Series is what was measured of one contestant: the times of an operation.
 type Series struct {
 	Rounds [][]time.Duration // by turn, sorted
 	Batch  int               // operations in every time
+	Err    error             // why an optional contestant has left; there are no times then
 }
 
 // Interleave lets the runners take turns. A turn begins with two runs that do
-// not count. The error is that of a run.
+// not count. The error is that of a run of a contestant that is not optional.
 func Interleave(c Config, runners ...Runner) ([]Series, error) {
 	out := make([]Series, len(runners))
 	for range c.Rounds {
 		for i, r := range runners {
-			if r.Run == nil {
+			if r.Run == nil || out[i].Err != nil {
 				continue
 			}
 			time.Sleep(c.Pause)
 			times, err := turn(c, r)
+			if err != nil && r.Optional {
+				out[i] = Series{Err: err}
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("contestant %d: %w", i, err)
 			}

@@ -67,6 +67,16 @@ func TestInterleave(t *testing.T) {
 	}})
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, 3, n)
+
+	n = 0
+	got, err = Interleave(Config{Rounds: 2, Runs: 1},
+		Runner{Optional: true, Run: func() error { n++; return broken }},
+		Runner{Run: func() error { return nil }})
+	require.NoError(t, err, "it goes on without the one that may fail")
+	require.Equal(t, 1, n, "which gets no further turn")
+	require.ErrorIs(t, got[0].Err, broken)
+	require.False(t, got[0].Measured())
+	require.Len(t, got[1].Rounds, 2)
 }
 
 // TestSlice checks that a turn lasts as long as it should.

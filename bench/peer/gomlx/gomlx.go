@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -34,6 +35,8 @@ var types = map[peer.Elem]dtypes.DType{
 }
 
 type session struct {
+	threads int
+	lost    bool // a run was given up and may go on still
 	backend backends.Backend
 	exec    *context.Exec
 	inputs  []any
@@ -43,16 +46,19 @@ type session struct {
 // Open implements [peer.Engine]. It runs the model once: GoMLX tells only then
 // whether it can.
 func (Engine) Open(c *peer.Case, threads int) (_ peer.Session, err error) {
-	s := &session{}
+	s := &session{threads: threads}
 	defer func() {
 		if p := recover(); p != nil { // how GoMLX reports errors while it builds a graph
 			err = fmt.Errorf("%v", p)
 		}
 		if err != nil {
-			err = errors.Join(fmt.Errorf("%s: GoMLX: %w", c.Name, err), s.Close())
+			err = errors.Join(err, s.Close())
 		}
 	}()
-	config := fmt.Sprintf("parallelism=%d", threads)
+	// Without a bound on its workers, which are goroutines: with one, workers that
+	// run operators wait for workers to run parts of them, and none is left. What
+	// bounds its threads is how many run Go code.
+	config := "parallelism=-1"
 	if threads == 1 {
 		config = "parallelism=0,ops_sequential"
 	}
@@ -120,22 +126,33 @@ func newTensor(in *peer.Tensor) (*tensors.Tensor, error) {
 }
 
 // patience is how long a run may take; the slowest model takes a second.
-const patience = time.Minute
+const patience = 10 * time.Second
 
-func (s *session) Run() (err error) {
+// Run implements [peer.Session]. A session whose run was given up does not run
+// again.
+func (s *session) Run() error {
+	if s.lost {
+		return peer.ErrNoAnswer
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(s.threads))
+	done := make(chan error, 1)
+	go func() { done <- s.run() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		s.lost = true
+		return fmt.Errorf("%w within %v", peer.ErrNoAnswer, patience)
+	}
+}
+
+func (s *session) run() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
 	s.free()
-	// Its workers sometimes wait for each other for good, which nothing but the
-	// end of the process cures.
-	watchdog := time.AfterFunc(patience, func() {
-		fmt.Fprintf(os.Stderr, "bench: GoMLX has not answered for %v; run again, or with -gomlx=false\n", patience)
-		os.Exit(1)
-	})
-	defer watchdog.Stop()
 	s.outputs, err = s.exec.Exec(s.inputs...)
 	return err
 }
@@ -158,6 +175,9 @@ func (s *session) Outputs() ([][]byte, error) {
 }
 
 func (s *session) Close() error {
+	if s.lost {
+		return nil
+	}
 	s.free()
 	if s.exec != nil {
 		s.exec.Finalize()
