@@ -1,6 +1,9 @@
 package graph
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // fuseBounds lets a convolution apply the rectifier or the constant limits
 // that follow it. Half precision may be limited before it is rounded: the
@@ -33,11 +36,53 @@ func fuseBounds(e *Executable, c *passContext) {
 		}
 		x := n.Inputs[0]
 		p, conv, ok := producer[*Conv](r, x)
-		if !ok || conv.Bounded || !r.once(x) || r.Tensors[x].Type.DType == F64 {
+		if !ok {
+			return r.boundBeforeMove(n)
+		}
+		if conv.Bounded || !r.once(x) || r.Tensors[x].Type.DType == F64 {
 			return false
 		}
 		bounded := *conv
 		bounded.Bounded, bounded.Low, bounded.High = true, low, high
 		return r.replace("limits of convolutions", &bounded, p.Inputs...)
 	})
+}
+
+// boundBeforeMove lets the limits that n stands for apply before a move of what
+// a convolution computes, or several of them.
+func (r *rewriter) boundBeforeMove(n *Node) bool {
+	x := n.Inputs[0]
+	move := r.node(x)
+	if !r.moved(x) {
+		return false
+	}
+	op, rest := move.Op, n.Inputs[1:]
+	inputs := slices.Clone(move.Inputs)
+	for i, t := range inputs {
+		inputs[i] = r.emit(n.Op, append([]TensorID{t}, rest...)...)
+	}
+	return r.replace("limits before moves", op, inputs...)
+}
+
+// moved reports whether t is a result of convolutions that nobody reads
+// otherwise, with its elements in another order.
+func (r *rewriter) moved(t TensorID) bool {
+	n := r.node(t)
+	if n == nil || !r.once(t) {
+		return false
+	}
+	switch n.Op.(type) {
+	case *Reshape, *Transpose, *Slice, *Concat:
+	default:
+		return false
+	}
+	for _, x := range n.Inputs {
+		if conv, op, ok := producer[*Conv](r, x); ok && conv != nil && r.once(x) && !op.Bounded {
+			continue
+		}
+		if !r.moved(x) {
+			return false
+		}
+	}
+	return len(n.Inputs) > 0
 }
