@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -122,7 +123,13 @@ func (*BlockedResize) Kind() string { return "BlockedResize" }
 
 // Infer implements [graph.Op].
 func (o *BlockedResize) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
-	return inferBlocked(&o.Resize, in)
+	resize := o.Resize
+	if len(in) == 1 && in[0].Rank() > 3 && len(resize.Sizes) > 1 {
+		// Of the last block all channels count here.
+		resize.Sizes = slices.Clone(resize.Sizes)
+		resize.Sizes[1] = in[0].Shape[1] * in[0].Shape[in[0].Rank()-1]
+	}
+	return inferBlocked(&resize, in)
 }
 
 // inferBlocked infers an operator on single channels for a tensor in blocks.

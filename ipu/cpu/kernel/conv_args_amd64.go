@@ -97,14 +97,6 @@ func (p vectorPath) convLimits() (maps, pixels, few int) {
 	return 6, 6, 0
 }
 
-// lanes is the number of elements of a vector.
-func (p vectorPath) lanes() int {
-	if p == pathAVX512 {
-		return 16
-	}
-	return 8
-}
-
 func (p vectorPath) convMaps(compute, store *convArgs) {
 	if p == pathAVX512 {
 		convMapsAVX512(compute)

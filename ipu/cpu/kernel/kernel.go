@@ -123,6 +123,7 @@ var families = []map[string]binder{
 	bitsKernels,
 	quantKernels,
 	fusedKernels,
+	blockedKernels,
 }
 
 // New binds op to its operand and result types, which must be those that

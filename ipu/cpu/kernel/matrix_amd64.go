@@ -157,9 +157,6 @@ func (t *vectorProductTask) divide(workers int) {
 	t.units = batch * t.rowBlocks * t.colBlocks
 }
 
-// roundUp returns the multiple of unit that is not below n.
-func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
-
 // Do implements [Task].
 func (t *vectorProductTask) Do(part int) {
 	size := t.partElements()

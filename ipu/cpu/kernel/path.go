@@ -29,3 +29,11 @@ func choosePath(want string, fastest vectorPath) vectorPath {
 	}
 	return fastest
 }
+
+// lanes is the number of elements of a vector, where there are some.
+func (p vectorPath) lanes() int {
+	if p == pathAVX512 {
+		return 16
+	}
+	return 8
+}

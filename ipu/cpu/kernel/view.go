@@ -66,6 +66,9 @@ func ints(shape []int64) []int {
 	return s
 }
 
+// roundUp returns the multiple of unit that is not below n.
+func roundUp(n, unit int) int { return (n + unit - 1) / unit * unit }
+
 // grain is the least work, counted in simple element operations, that is
 // worth handing to another core which looks out for it: some 4 µs. It is a
 // variable for the tests, which cut small tensors too.

@@ -1,0 +1,160 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+func bindBlockedConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	return newPlainBlockedConv(op.(*BlockedConv), in, out)
+}
+
+// planarOperands returns the types of operands and result of a blocked
+// convolution without blocks.
+func (o *BlockedConv) planarOperands(in []graph.TensorType) (types []graph.TensorType, out graph.TensorType, err error) {
+	x := in[0]
+	if o.In {
+		shape, err := planarShape(x, o.Channels)
+		if err != nil {
+			return nil, out, err
+		}
+		x = graph.TensorType{DType: graph.F32, Shape: shape}
+	}
+	types = append([]graph.TensorType{x}, in[1:min(len(in), 3)]...)
+	same := make([]graph.TensorType, len(types))
+	for i, t := range types {
+		if same[i] = t; t.DType == graph.F16 {
+			same[i].DType = graph.F32
+		}
+	}
+	results, err := o.Conv.Infer(same)
+	if err != nil {
+		return nil, out, err
+	}
+	return types, results[0], nil
+}
+
+// plainBlockedConv computes a blocked convolution by the kernel for planes, for
+// those that no other kernel takes.
+type plainBlockedConv struct {
+	inner     Kernel
+	in, out   bool // x is, the result and r are, in blocks
+	half      bool
+	low, high float32
+	x         blockMove
+	y         blockShape
+
+	xAt, yAt, innerAt int // in scratch memory
+	operands          [3][]byte
+	results           [1][]byte
+
+	// The run in progress.
+	planes []float32 // of the result, without r
+	r, to  []byte
+	parts  int
+}
+
+func newPlainBlockedConv(o *BlockedConv, in, out []graph.TensorType) (Kernel, error) {
+	types, y, err := o.planarOperands(in)
+	if err != nil {
+		return nil, err
+	}
+	conv := o.Conv
+	conv.Bounded = false
+	inner, err := convKernels[conv.Kind()](&conv, types, []graph.TensorType{y})
+	if err != nil {
+		return nil, err
+	}
+	k := &plainBlockedConv{inner: inner, in: o.In, out: o.Out, half: o.Half, low: float32(math.Inf(-1)), high: float32(math.Inf(1))}
+	if o.Bounded {
+		k.low, k.high = float32(o.Low), float32(o.High)
+	}
+	k.x.blockShape, k.y = newBlockShape(types[0].Shape, int(o.Lanes)), newBlockShape(y.Shape, int(o.Lanes))
+	if o.In {
+		k.yAt = roundUp(4*elements(types[0].Shape), 64)
+	}
+	k.innerAt = k.yAt + roundUp(4*elements(y.Shape), 64)
+	return k, nil
+}
+
+// Scratch implements [Kernel].
+func (k *plainBlockedConv) Scratch() int { return k.innerAt + k.inner.Scratch() }
+
+// Packed implements [Packer].
+func (k *plainBlockedConv) Packed(i int) int {
+	if p, ok := k.inner.(Packer); ok && (i == 1 || i == 2) {
+		return p.Packed(i)
+	}
+	return 0
+}
+
+// Pack implements [Packer].
+func (k *plainBlockedConv) Pack(i int, dst, src []byte) { k.inner.(Packer).Pack(i, dst, src) }
+
+// UsePacked implements [Packer].
+func (k *plainBlockedConv) UsePacked(i int) { k.inner.(Packer).UsePacked(i) }
+
+// Run implements [Kernel].
+func (k *plainBlockedConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	k.operands = [3][]byte{in[0], in[1], memory(in, 2)}
+	if k.in {
+		k.operands[0] = scratch[:4*k.x.images*k.x.channels*k.x.pixels]
+		k.x.run(p, k.operands[0], in[0])
+	}
+	k.results[0] = scratch[k.yAt:][:4*k.y.images*k.y.channels*k.y.pixels]
+	err := k.inner.Run(p, k.operands[:], k.results[:], scratch[k.innerAt:])
+	if err == nil && len(out[0]) > 0 {
+		k.planes, k.r, k.to = f32s(k.results[0]), memory(in, 3), out[0]
+		n := k.y.images * k.y.blocks
+		k.parts = cut(p, n, k.y.pixels*k.y.lanes)
+		p.Run(k, k.parts)
+	}
+	k.operands, k.results, k.planes, k.r, k.to = [3][]byte{}, [1][]byte{}, nil, nil, nil
+	return err
+}
+
+// Do implements [Task].
+func (k *plainBlockedConv) Do(part int) {
+	s := &k.y
+	round := func(v float32) float32 { return v }
+	if k.half {
+		round = func(v float32) float32 { return num.Float16From(v).Float32() }
+	}
+	for block, end := span(s.images*s.blocks, k.parts, part, 1); block < end; block++ {
+		planes, channels := s.of(block)
+		if k.out && channels < s.lanes {
+			clear(f32s(k.to)[block*s.pixels*s.lanes:][:s.pixels*s.lanes])
+		}
+		for c := range channels {
+			for i := range s.pixels {
+				from := planes + c*s.pixels + i
+				to := from
+				if k.out {
+					to = (block*s.pixels+i)*s.lanes + c
+				}
+				wide := k.out || !k.half
+				v := round(k.planes[from])
+				switch {
+				case k.r != nil && wide:
+					v = round(v + f32s(k.r)[to])
+				case k.r != nil:
+					v = round(v + view[num.Float16](k.r)[to].Float32())
+				}
+				// Not a number stays what it is, and so does -0.
+				if v < k.low {
+					v = k.low
+				}
+				if v > k.high {
+					v = k.high
+				}
+				if wide {
+					f32s(k.to)[to] = v
+				} else {
+					view[num.Float16](k.to)[to] = num.Float16From(v)
+				}
+			}
+		}
+	}
+}
