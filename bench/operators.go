@@ -20,15 +20,16 @@ import (
 type group string
 
 const (
-	product   group = "product"
-	dense     group = "convolution"
-	small     group = "convolution, 7×7 maps"
-	depthwise group = "depthwise"
-	strided   group = "depthwise, stride 2"
-	vector    group = "matrix × vector"
-	recurrent group = "LSTM, GRU"
-	pointwise group = "pointwise, softmax"
-	layerNorm group = "layer norm"
+	product     group = "product"
+	dense       group = "convolution"
+	small       group = "convolution, 7×7 maps"
+	depthwise   group = "depthwise"
+	strided     group = "depthwise, stride 2"
+	vector      group = "matrix × vector"
+	recurrent   group = "LSTM, GRU"
+	transposing group = "transposed convolution"
+	pointwise   group = "pointwise, softmax"
+	layerNorm   group = "layer norm"
 )
 
 // operator is a model of one operator, or of a chain of equal ones.
@@ -130,6 +131,20 @@ func unary(name string, g group, dims []int64, attrs ...synth.Attr) operator {
 	}}
 }
 
+// transposed is a transposed convolution.
+func transposed(kk, in, out, size, stride, pad int64) operator {
+	to := (size-1)*stride + kk - 2*pad
+	return operator{
+		name: fmt.Sprintf("transposed %d×%d stride %d, %d → %d channels, %d×%d", kk, kk, stride, in, out, size, size), group: transposing,
+		flops: 2 * float64(out*size*size*in*kk*kk),
+		build: func(m *synth.Model) {
+			w := m.Weights(1/math.Sqrt(float64(in*kk*kk)), in, out, kk, kk)
+			m.Output(m.Node("ConvTranspose", []string{m.Input("x", 1, in, size, size), w, m.Weights(0.1, out)},
+				attr("pads", []int64{pad, pad, pad, pad}), attr("strides", []int64{stride, stride}), attr("kernel_shape", []int64{kk, kk})), 1, out, to, to)
+		},
+	}
+}
+
 var operators = []operator{
 	matmul(4, 512, 512), matmul(8, 128, 784), matmul(64, 64, 64), matmul(128, 128, 128), matmul(256, 256, 256), matmul(512, 512, 512),
 	matmul(1024, 1024, 1024), matmul(49, 512, 4608), matmul(128, 768, 3072),
@@ -139,6 +154,7 @@ var operators = []operator{
 	single(dense, 3, 128, 128, 56, 2, 1), single(dense, 7, 3, 64, 224, 2, 1), single(dense, 3, 3, 16, 160, 2, 1),
 	conv(depthwise, 3, 32, 32, 112, 32), conv(depthwise, 3, 144, 144, 56, 144), conv(depthwise, 3, 512, 512, 14, 512), conv(depthwise, 5, 144, 144, 28, 144),
 	single(strided, 3, 96, 96, 112, 2, 96), single(strided, 3, 192, 192, 56, 2, 192),
+	transposed(2, 128, 64, 28, 2, 0), transposed(4, 64, 32, 56, 2, 1), transposed(3, 64, 64, 28, 1, 1), transposed(3, 64, 32, 28, 2, 1),
 	matmul(1, 128, 784), matmul(1, 512, 512), matmul(1, 1024, 1024), matmul(1, 4096, 4096),
 	rnn("LSTM", 4, 64, 64, 50), rnn("LSTM", 4, 128, 64, 50), rnn("LSTM", 4, 256, 256, 50), rnn("LSTM", 4, 512, 512, 20),
 	rnn("GRU", 3, 64, 64, 50), rnn("GRU", 3, 128, 64, 50), rnn("GRU", 3, 256, 256, 50),

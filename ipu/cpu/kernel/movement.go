@@ -50,6 +50,7 @@ type strided struct {
 	tile     func(k *strided, from, base, rows, cols int)
 	tileAxis int
 	outStep  int // the result's stride along tileAxis
+	side     int // rows of a tile
 
 	// The run in progress.
 	in, out []byte
@@ -57,8 +58,13 @@ type strided struct {
 }
 
 // tileSide is the side of the squares in which transpositions go, so that
-// what is read and written stays in the first-level cache.
-const tileSide = 32
+// what is read and written stays in the first-level cache. Those whose rows
+// follow each other in the result and are short take as many rows as
+// longTile.
+const (
+	tileSide = 32
+	longTile = 1024
+)
 
 // newStrided makes the kernel for a result of the given type whose element at
 // coordinates c is the operand's element base + Σ c·steps.
@@ -67,7 +73,7 @@ func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &strided{loop: l, base: base, size: out.DType.Size(), n: elements(out.Shape), tileAxis: -1}
+	k := &strided{loop: l, base: base, size: out.DType.Size(), n: elements(out.Shape), tileAxis: -1, side: tileSide}
 	last := len(l.shape) - 1
 	if s := l.stride(0); s != 0 && s != 1 && k.n > 0 {
 		k.outStep = l.shape[last]
@@ -77,6 +83,9 @@ func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
 				break
 			}
 			k.outStep *= l.shape[axis]
+		}
+		if k.interleaves() {
+			k.side = longTile
 		}
 	}
 	switch k.size {
@@ -101,7 +110,7 @@ func (k *strided) Scratch() int { return 0 }
 func (k *strided) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.in, k.out = in[0], out[0]
 	if k.tileAxis >= 0 {
-		k.parts = cut(p, k.planes()*k.bands(), tileSide*k.loop.inner)
+		k.parts = cut(p, k.planes()*k.bands(), min(k.side, k.loop.shape[k.tileAxis])*k.loop.inner)
 	} else {
 		k.parts = cut(p, k.n, 1)
 	}
@@ -172,7 +181,7 @@ func stridedRow[E unsigned](dst, src []byte, first, stride int) {
 
 // bands returns how many rows of tiles a plane has.
 func (k *strided) bands() int {
-	return (k.loop.shape[k.tileAxis] + tileSide - 1) / tileSide
+	return (k.loop.shape[k.tileAxis] + k.side - 1) / k.side
 }
 
 // planes returns how many planes, spanned by tileAxis and the last axis, the
@@ -199,8 +208,8 @@ func (k *strided) transpose(part int) {
 			}
 			step *= d
 		}
-		row := band * tileSide
-		rows := min(tileSide, k.loop.shape[k.tileAxis]-row)
+		row := band * k.side
+		rows := min(k.side, k.loop.shape[k.tileAxis]-row)
 		for col := 0; col < k.loop.inner; col += tileSide {
 			cols := min(tileSide, k.loop.inner-col)
 			k.tile(k, from+row+col*k.loop.stride(0), to+row*k.outStep+col, rows, cols)
@@ -213,6 +222,18 @@ func (k *strided) transpose(part int) {
 // are.
 func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
 	src, dst, stride := view[E](k.in), view[E](k.out), k.loop.stride(0)
+	if k.interleaves() {
+		dst = dst[to:][:rows*cols]
+		switch a, b := src[from:][:rows], src[from+stride:][:rows]; cols {
+		case 2:
+			interleave2(dst, a, b)
+		case 3:
+			interleave3(dst, a, b, src[from+2*stride:][:rows])
+		case 4:
+			interleave4(dst, a, b, src[from+2*stride:][:rows], src[from+3*stride:][:rows])
+		}
+		return
+	}
 	r := 0
 	for ; r+4 <= rows; r += 4 {
 		d0 := dst[to+(r+0)*k.outStep:][:cols]
@@ -233,6 +254,35 @@ func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
 			d[c] = src[at]
 			at += stride
 		}
+	}
+}
+
+// interleaves reports whether rows of two to four elements follow each other
+// in the result.
+func (k *strided) interleaves() bool {
+	return k.outStep == k.loop.inner && k.loop.inner >= 2 && k.loop.inner <= 4
+}
+
+// interleave2 puts the elements of two rows in turn, interleave3 those of
+// three, interleave4 those of four.
+func interleave2[E unsigned](dst, a, b []E) {
+	for i := range min(len(a), len(b), len(dst)/2) {
+		d := dst[2*i : 2*i+2 : 2*i+2]
+		d[0], d[1] = a[i], b[i]
+	}
+}
+
+func interleave3[E unsigned](dst, a, b, c []E) {
+	for i := range min(len(a), len(b), len(c), len(dst)/3) {
+		d := dst[3*i : 3*i+3 : 3*i+3]
+		d[0], d[1], d[2] = a[i], b[i], c[i]
+	}
+}
+
+func interleave4[E unsigned](dst, a, b, c, e []E) {
+	for i := range min(len(a), len(b), len(c), len(e), len(dst)/4) {
+		d := dst[4*i : 4*i+4 : 4*i+4]
+		d[0], d[1], d[2], d[3] = a[i], b[i], c[i], e[i]
 	}
 }
 
