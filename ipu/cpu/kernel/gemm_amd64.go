@@ -16,7 +16,7 @@ type gemmArgs struct {
 	aRow, aStep int // from one row of A to the next, from one element of a row to the next
 	bStep       int // from one row of B to the next
 	cRow, dRow  int
-	ahead       *float32 // k times 64 bytes from here will be wanted soon
+	ahead       *float32 // for every product a line, or two, from here on will be wanted soon
 	alpha       float32
 	mask        uint32 // a bit for every column
 	column      bool   // D is a column: one element for a whole row
@@ -31,6 +31,9 @@ func (m *laneMask) set(bits uint32) { setLanes(m[:], bits) }
 
 //go:noescape
 func gemmAVX512(args *gemmArgs)
+
+//go:noescape
+func gemmMaskedAVX512(args *gemmArgs)
 
 //go:noescape
 func gemmAVX2(args *gemmArgs)
@@ -53,12 +56,15 @@ func (p vectorPath) tile() (rows, cols int) {
 	return rowsAVX2, colsAVX2
 }
 
-// multiply computes a tile.
-func (p vectorPath) multiply(args *gemmArgs, cols int) {
+// multiply computes a tile. With whole, the rows of B may be read as far as a
+// tile is wide.
+func (p vectorPath) multiply(args *gemmArgs, cols int, whole bool) {
 	args.mask = 1<<cols - 1
 	switch {
-	case p == pathAVX512:
+	case p == pathAVX512 && whole:
 		gemmAVX512(args)
+	case p == pathAVX512:
+		gemmMaskedAVX512(args)
 	case cols == colsAVX2:
 		gemmAVX2(args)
 	default:
@@ -96,13 +102,14 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 	blocks := (rows + most - 1) / most
 	for j := 0; j < cols; j += width {
 		n := min(width, cols-j)
+		whole := len(b)-j >= (k-1)*ldb+width
 		args.b = &b[j]
 		for i := range blocks {
 			lo, hi := rows*i/blocks, rows*(i+1)/blocks
 			args.ahead = args.b
 			if len(next) > 0 {
 				args.ahead = &next[0]
-				next = next[min(16*k, len(next)):]
+				next = next[min(width*k, len(next)):]
 			}
 			args.rows, args.a, args.c = hi-lo, &a.data[lo*a.row], &y[lo*ldy+j]
 			if d.column {
@@ -110,7 +117,7 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 			} else {
 				args.d = &d.data[lo*d.row+j]
 			}
-			p.multiply(&args, n)
+			p.multiply(&args, n, whole)
 		}
 	}
 }

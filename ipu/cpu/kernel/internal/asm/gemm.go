@@ -43,12 +43,9 @@ const (
 // registers for all of K, so that every element is summed in the order of K,
 // whatever the tile.
 func writeGemm(a *asm) {
-	if a.wide() {
-		// Masks cost nothing there.
-		a.gemm("gemm", maskedRows)
-	} else {
-		a.gemm("gemm", fullRows)
-		a.gemm("gemmMasked", maskedRows)
+	a.gemm("gemm", fullRows)
+	a.gemm("gemmMasked", maskedRows)
+	if !a.wide() {
 		a.transpose()
 	}
 }
@@ -104,6 +101,7 @@ type tile struct {
 	row3  reg.Register
 	aStep reg.Register
 	b     reg.Register
+	bStep reg.Register
 }
 
 func (t *tile) write() {
@@ -171,39 +169,24 @@ func (t *tile) a(r int) operand.Mem {
 	return indexed(p, t.row, uint8(r%5), 0)
 }
 
-// step multiplies one column of A by one row of B, vectors b, and moves on.
-// A's element is the last operand always: of two NaNs the operands' order
-// decides which one is kept, and tiles of all kinds are to give the same.
-func (t *tile) step(b []reg.VecVirtual) {
-	for r := range t.r {
-		if t.v == 1 && t.wide() {
-			t.VFMADD231PS_BCST(t.a(r), b[0], t.acc[r][0])
-			continue
-		}
-		x := t.vec()
-		t.VBROADCASTSS(t.a(r), x)
-		for i := range b {
-			t.VFMADD231PS(x, b[i], t.acc[r][i])
-		}
-	}
-	for _, p := range t.rows {
-		t.ADDQ(t.aStep, p)
-	}
-}
+// unroll is how many elements of a row of A, if they lie one after the other,
+// the loop takes at a time: what it does besides the multiplications competes
+// with them for the processor's ports.
+const unroll = 4
 
-func (t *tile) rowLoop() {
-	step, k := t.GP64(), t.GP64()
-	t.MOVQ(at(t.args, gemmBStep), step)
-	t.MOVQ(at(t.args, gemmK), k)
-	ahead := t.GP64()
-	t.MOVQ(at(t.args, gemmAhead), ahead)
-	loop := t.newLabel("loop")
-	t.Label(loop)
-	t.PREFETCHT1(at(ahead, 0))
-	t.ADDQ(operand.U8(64), ahead)
+// loadB reads row u of B from the current one on.
+func (t *tile) loadB(u int, step3 reg.Register) []reg.VecVirtual {
 	b := t.vecs(t.v)
 	for i := range b {
-		m := at(t.b, i*t.bytes())
+		var m operand.Mem
+		switch u {
+		case 0:
+			m = at(t.b, i*t.bytes())
+		case 3:
+			m = indexed(t.b, step3, 1, i*t.bytes())
+		default:
+			m = indexed(t.b, t.bStep, uint8(u), i*t.bytes())
+		}
 		switch {
 		case t.mode == fullRows:
 			t.VMOVUPS(m, b[i])
@@ -214,10 +197,78 @@ func (t *tile) rowLoop() {
 			t.VMASKMOVPS(m, b[i], b[i])
 		}
 	}
-	t.ADDQ(step, t.b)
-	t.step(b)
+	return b
+}
+
+// step multiplies a column of A, the one u elements after the current one, by
+// one row of B, vectors b. A's element is the last operand always: of two NaNs
+// the operands' order decides which one is kept, and tiles of all kinds are to
+// give the same.
+func (t *tile) step(u int, b []reg.VecVirtual) {
+	for r := range t.r {
+		m := t.a(r)
+		m.Disp = 4 * u
+		if t.v == 1 && t.wide() {
+			t.VFMADD231PS_BCST(m, b[0], t.acc[r][0])
+			continue
+		}
+		x := t.vec()
+		t.VBROADCASTSS(m, x)
+		for i := range b {
+			t.VFMADD231PS(x, b[i], t.acc[r][i])
+		}
+	}
+}
+
+// rowLoop adds up the products. Meanwhile it fetches a line per vector of B.
+func (t *tile) rowLoop() {
+	k, ahead := t.GP64(), t.GP64()
+	t.bStep = t.GP64()
+	t.MOVQ(at(t.args, gemmBStep), t.bStep)
+	t.MOVQ(at(t.args, gemmK), k)
+	t.MOVQ(at(t.args, gemmAhead), ahead)
+	line := max(64, t.v*t.bytes())
+	fetch := func(u int) {
+		for i := 0; i < line; i += 64 {
+			t.PREFETCHT1(at(ahead, u*line+i))
+		}
+	}
+	single, end := t.newLabel("one"), t.newLabel("end")
+	if t.mode == fullRows {
+		loop, rest := t.newLabel("loop"), t.newLabel("rest")
+		t.CMPQ(t.aStep, operand.U8(4))
+		t.JNE(operand.LabelRef(single))
+		t.SUBQ(operand.U8(unroll), k)
+		t.JL(operand.LabelRef(rest))
+		step3 := t.GP64()
+		t.LEAQ(indexed(t.bStep, t.bStep, 2, 0), step3)
+		t.Label(loop)
+		for u := range unroll {
+			fetch(u)
+			t.step(u, t.loadB(u, step3))
+		}
+		t.LEAQ(indexed(t.b, t.bStep, unroll, 0), t.b)
+		t.ADDQ(operand.U32(unroll*line), ahead)
+		for _, p := range t.rows {
+			t.ADDQ(operand.U8(4*unroll), p)
+		}
+		t.SUBQ(operand.U8(unroll), k)
+		t.JGE(operand.LabelRef(loop))
+		t.Label(rest)
+		t.ADDQ(operand.U8(unroll), k)
+		t.JZ(operand.LabelRef(end))
+	}
+	t.Label(single)
+	fetch(0)
+	t.step(0, t.loadB(0, nil))
+	t.ADDQ(t.bStep, t.b)
+	t.ADDQ(operand.U8(line), ahead)
+	for _, p := range t.rows {
+		t.ADDQ(t.aStep, p)
+	}
 	t.DECQ(k)
-	t.JNZ(operand.LabelRef(loop))
+	t.JNZ(operand.LabelRef(single))
+	t.Label(end)
 }
 
 // store writes C = D + alpha·sums.
