@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"cmp"
+	"runtime"
 	"slices"
 	"unsafe"
 )
@@ -19,6 +20,28 @@ func alignedBytes(n int64) []byte {
 	b := make([]byte, n+alignment)
 	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(b))) & (alignment - 1)
 	return b[skip : skip+uintptr(n) : skip+uintptr(n)]
+}
+
+// hugePage is the size of the memory pages that large blocks are made of where
+// the system has such. The processor needs one entry of its page tables where
+// small ones need 512, and the first touch of each costs a single fault.
+const hugePage = 2 << 20
+
+// huge returns how much of a block of n bytes, from its start, large pages may
+// back: they must not make it larger by more than a quarter of one.
+func huge(n int64) int64 { return (n + hugePage/4) / hugePage * hugePage }
+
+// allocate returns n zero bytes for as long as the engine is open, like
+// [alignedBytes].
+func (e *Engine) allocate(n int64) []byte {
+	if huge(n) > 0 {
+		if b, release := mapBlock(n); b != nil {
+			c := runtime.AddCleanup(e, func(release func()) { release() }, release)
+			e.release = append(e.release, func() { c.Stop(); release() })
+			return b
+		}
+	}
+	return alignedBytes(n)
 }
 
 // alignedTo reports whether b starts at a multiple of size, a power of two.

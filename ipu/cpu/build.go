@@ -71,29 +71,32 @@ func (e *Engine) build() error {
 			"it needs %d bytes (%d for local tensors, %d for persistent ones, %d for packed weights), more than the %d allowed; see the option \"memory\"",
 			need, e.plan.ArenaBytes, e.plan.PersistentBytes, e.plan.PackedBytes, e.opts.memory)}
 	}
-	b := &builder{e: e, arena: alignedBytes(e.plan.ArenaBytes), constants: map[int][]byte{}}
+	mem := e.allocate(e.plan.ArenaBytes + e.plan.PackedBytes)
+	b := &builder{e: e, arena: mem[:e.plan.ArenaBytes], packs: make([]packed, 0, len(e.plan.Packed)), constants: map[int][]byte{}}
 	e.persistent = map[graph.TensorID]*persistent{}
 	for i := range e.plan.Persistent {
 		p := &e.plan.Persistent[i]
 		e.persistent[p.Tensor] = &persistent{plan: p}
 	}
-	b.pack()
+	b.pack(mem[e.plan.ArenaBytes:])
 	for i := range e.programs {
 		b.program(&e.programs[i])
 	}
 	return nil
 }
 
-// pack allocates packed operands and fills those that are constants.
-func (b *builder) pack() {
+// pack gives packed operands their places in mem and fills those that are
+// constants.
+func (b *builder) pack(mem []byte) {
 	var constants packTask
 	for i := range b.e.plan.Packed {
 		k := &b.e.plan.Packed[i]
 		p := packed{
 			kernel:  b.e.kernels[b.e.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer),
 			operand: k.Operand,
-			data:    alignedBytes(k.Bytes),
+			data:    mem[:k.Bytes:k.Bytes],
 		}
+		mem = mem[alignUp(k.Bytes):]
 		b.packs = append(b.packs, p)
 		if t := b.e.persistent[k.Tensor]; t != nil {
 			t.packed = append(t.packed, p)

@@ -48,8 +48,9 @@ type Engine struct {
 	built    bool           // memory is allocated and the programs are bound to it
 
 	persistent map[graph.TensorID]*persistent
-	staging    []byte // memory for transfers to tensors that are only kept packed; dropped after each run
-	at         int    // the instruction that runs, for messages about a panic
+	staging    []byte   // memory for transfers to tensors that are only kept packed; dropped after each run
+	release    []func() // give back memory that the garbage collector does not know
+	at         int      // the instruction that runs, for messages about a panic
 }
 
 var _ ipu.Engine = (*Engine)(nil)
@@ -335,6 +336,10 @@ func (e *Engine) Close() error {
 		e.programs[i] = program{plan: e.programs[i].plan}
 	}
 	e.kernels, e.persistent = nil, nil
+	for _, release := range e.release {
+		release()
+	}
+	e.release = nil
 	e.busy.Store(false)
 	return nil
 }

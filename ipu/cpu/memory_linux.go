@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,4 +15,23 @@ func machineMemory() int64 {
 		return math.MaxInt / 2
 	}
 	return int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt/2))
+}
+
+// mapBlock maps n zero bytes that start at a multiple of [hugePage] and consist
+// of large pages as far as there are some. It returns nil where that is not
+// possible. Nothing may use the memory once release has been called.
+func mapBlock(n int64) (b []byte, release func()) {
+	large := huge(n)
+	size := max(n, large) + hugePage // to begin where a large page can
+	if size != int64(int(size)) {
+		return nil, nil
+	}
+	all, err := unix.Mmap(-1, 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
+	if err != nil {
+		return nil, nil
+	}
+	skip := -uintptr(unsafe.Pointer(unsafe.SliceData(all))) & (hugePage - 1)
+	// Without large pages it is memory like any other.
+	_ = unix.Madvise(all[skip:skip+uintptr(large)], unix.MADV_HUGEPAGE)
+	return all[skip : skip+uintptr(n) : skip+uintptr(n)], func() { _ = unix.Munmap(all) }
 }
