@@ -14,9 +14,9 @@ TEXT ·lstmCellAVX2(SB), NOSPLIT, $0-56
 	MOVQ n+48(FP), R8
 	XORQ R9, R9
 	SUBQ $0x08, R8
-	JL   tail2
+	JL   tail3
 
-loop1:
+loop2:
 	VMOVUPS      (DX)(R9*1), Y0
 	VMOVUPS      (BX)(R9*1), Y1
 	VMOVUPS      (SI)(R9*1), Y2
@@ -25,37 +25,32 @@ loop1:
 	VORPS        lanes<>+64(SB), Y2, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
 	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+128(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+160(SB), Y8
-	VFMADD213PS  lanes<>+192(SB), Y6, Y8
-	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVUPS      lanes<>+128(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VFMADD213PS  lanes<>+192(SB), Y6, Y7
+	VSUBPS       lanes<>+192(SB), Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y9, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+288(SB), Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VFMADD213PS  lanes<>+352(SB), Y6, Y12
-	VMOVUPS      lanes<>+384(SB), Y13
-	VFMADD213PS  lanes<>+416(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       lanes<>+192(SB), Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y8, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VFMADD213PS  lanes<>+320(SB), Y6, Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+96(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       lanes<>+192(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       lanes<>+480(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y2, Y5, Y6, Y2
 	VADDPS       Y6, Y5, Y5
@@ -68,24 +63,19 @@ loop1:
 	VMINPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y6, Y7
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y8, Y5
-	VFNMADD231PS lanes<>+256(SB), Y8, Y5
-	VMULPS       Y5, Y5, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y5, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y5, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  lanes<>+448(SB), Y5, Y10
-	VFMADD213PS  lanes<>+448(SB), Y5, Y10
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y4, Y4
-	VBLENDVPS    Y4, Y7, Y10, Y4
+	VFNMADD231PS lanes<>+224(SB), Y7, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VMOVUPS      lanes<>+288(SB), Y7
+	VFMADD213PS  lanes<>+320(SB), Y5, Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VCMPPS       $0x05, lanes<>+96(SB), Y4, Y4
+	VANDPS       Y4, Y7, Y4
 	VPSUBD       lanes<>+192(SB), Y6, Y6
 	VPSRAD       $0x01, Y6, Y5
 	VPSUBD       Y5, Y6, Y6
@@ -109,22 +99,18 @@ loop1:
 	VMOVAPS      Y4, Y4
 	VFNMADD231PS lanes<>+224(SB), Y6, Y4
 	VFNMADD231PS lanes<>+256(SB), Y6, Y4
-	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y4, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y4, Y11
-	VFMADD213PS  Y11, Y6, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y4, Y4, Y6
-	VFMADD213PS  Y4, Y6, Y9
+	VMOVUPS      lanes<>+288(SB), Y6
+	VFMADD213PS  lanes<>+320(SB), Y4, Y6
+	VFMADD213PS  lanes<>+352(SB), Y4, Y6
+	VFMADD213PS  lanes<>+384(SB), Y4, Y6
+	VFMADD213PS  lanes<>+416(SB), Y4, Y6
+	VMULPS       Y4, Y4, Y7
+	VFMADD213PS  Y4, Y7, Y6
 	VPSLLD       $0x17, Y5, Y4
 	VSUBPS       lanes<>+448(SB), Y4, Y5
-	VFMADD213PS  Y5, Y4, Y9
-	VADDPS       lanes<>+544(SB), Y9, Y4
-	VDIVPS       Y4, Y9, Y4
+	VFMADD213PS  Y5, Y4, Y6
+	VADDPS       lanes<>+544(SB), Y6, Y4
+	VDIVPS       Y4, Y6, Y4
 	VANDPS       lanes<>+576(SB), Y4, Y4
 	VANDPS       lanes<>+64(SB), Y3, Y3
 	VORPS        Y3, Y4, Y3
@@ -140,20 +126,15 @@ loop1:
 	VMOVAPS      Y3, Y3
 	VFNMADD231PS lanes<>+224(SB), Y5, Y3
 	VFNMADD231PS lanes<>+256(SB), Y5, Y3
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y3, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y3, Y10
-	VFMADD213PS  Y10, Y5, Y9
-	VFMADD213PS  Y9, Y6, Y8
-	VFMADD213PS  lanes<>+448(SB), Y3, Y8
-	VFMADD213PS  lanes<>+448(SB), Y3, Y8
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y2, Y2
-	VBLENDVPS    Y2, Y7, Y8, Y2
+	VMOVUPS      lanes<>+288(SB), Y5
+	VFMADD213PS  lanes<>+320(SB), Y3, Y5
+	VFMADD213PS  lanes<>+352(SB), Y3, Y5
+	VFMADD213PS  lanes<>+384(SB), Y3, Y5
+	VFMADD213PS  lanes<>+416(SB), Y3, Y5
+	VFMADD213PS  lanes<>+448(SB), Y3, Y5
+	VFMADD213PS  lanes<>+448(SB), Y3, Y5
+	VCMPPS       $0x05, lanes<>+96(SB), Y2, Y2
+	VANDPS       Y2, Y5, Y2
 	VPSUBD       lanes<>+192(SB), Y4, Y4
 	VPSRAD       $0x01, Y4, Y3
 	VPSUBD       Y3, Y4, Y4
@@ -177,35 +158,31 @@ loop1:
 	VMOVAPS      Y2, Y2
 	VFNMADD231PS lanes<>+224(SB), Y4, Y2
 	VFNMADD231PS lanes<>+256(SB), Y4, Y2
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y4, Y4, Y5
-	VMOVUPS      lanes<>+288(SB), Y6
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y2, Y8
-	VMOVUPS      lanes<>+384(SB), Y9
-	VFMADD213PS  lanes<>+416(SB), Y2, Y9
-	VFMADD213PS  Y9, Y4, Y8
-	VFMADD213PS  Y8, Y5, Y6
-	VMULPS       Y2, Y2, Y4
-	VFMADD213PS  Y2, Y4, Y6
+	VMOVUPS      lanes<>+288(SB), Y4
+	VFMADD213PS  lanes<>+320(SB), Y2, Y4
+	VFMADD213PS  lanes<>+352(SB), Y2, Y4
+	VFMADD213PS  lanes<>+384(SB), Y2, Y4
+	VFMADD213PS  lanes<>+416(SB), Y2, Y4
+	VMULPS       Y2, Y2, Y5
+	VFMADD213PS  Y2, Y5, Y4
 	VPSLLD       $0x17, Y3, Y2
 	VSUBPS       lanes<>+448(SB), Y2, Y3
-	VFMADD213PS  Y3, Y2, Y6
-	VADDPS       lanes<>+544(SB), Y6, Y2
-	VDIVPS       Y2, Y6, Y2
+	VFMADD213PS  Y3, Y2, Y4
+	VADDPS       lanes<>+544(SB), Y4, Y2
+	VDIVPS       Y2, Y4, Y2
 	VANDPS       lanes<>+576(SB), Y2, Y2
 	VANDPS       lanes<>+64(SB), Y0, Y3
 	VORPS        Y3, Y2, Y2
 	VMULPS       Y2, Y1, Y1
 	VMOVUPS      Y1, (AX)(R9*1)
 	VMOVUPS      Y0, (CX)(R9*1)
-	ADDQ         $0x20, R9
+	ADDQ         $+32, R9
 	SUBQ         $0x08, R8
-	JGE          loop1
+	JGE          loop2
 
-tail2:
+tail3:
 	ADDQ         $0x08, R8
-	JZ           done3
+	JZ           done1
 	LEAQ         lanes<>+32(SB), R10
 	NEGQ         R8
 	VMOVUPS      (R10)(R8*4), Y0
@@ -215,78 +192,68 @@ tail2:
 	VMASKMOVPS   (DI)(R9*1), Y0, Y4
 	VMASKMOVPS   (CX)(R9*1), Y0, Y5
 	VORPS        lanes<>+64(SB), Y3, Y6
-	VMOVUPS      lanes<>+96(SB), Y8
-	VMAXPS       Y6, Y8, Y8
-	VMOVUPS      lanes<>+128(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VFMADD213PS  lanes<>+192(SB), Y8, Y9
-	VSUBPS       lanes<>+192(SB), Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+224(SB), Y10, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+288(SB), Y12
-	VMOVUPS      lanes<>+320(SB), Y13
-	VFMADD213PS  lanes<>+352(SB), Y8, Y13
-	VMOVUPS      lanes<>+384(SB), Y14
-	VFMADD213PS  lanes<>+416(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  lanes<>+448(SB), Y8, Y12
-	VFMADD213PS  lanes<>+448(SB), Y8, Y12
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
-	VBLENDVPS    Y6, Y7, Y12, Y6
-	VPSUBD       lanes<>+192(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y8
-	VPSUBD       Y8, Y9, Y9
+	VMOVUPS      lanes<>+96(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  lanes<>+192(SB), Y7, Y8
+	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+224(SB), Y9, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VMOVUPS      lanes<>+288(SB), Y9
+	VFMADD213PS  lanes<>+320(SB), Y7, Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VCMPPS       $0x05, lanes<>+96(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       lanes<>+192(SB), Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
 	VPADDD       lanes<>+480(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y9, Y9
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y9, Y6, Y6
-	VMOVUPS      lanes<>+448(SB), Y8
-	VBLENDVPS    Y3, Y6, Y8, Y3
-	VADDPS       Y8, Y6, Y6
+	VMOVUPS      lanes<>+448(SB), Y7
+	VBLENDVPS    Y3, Y6, Y7, Y3
+	VADDPS       Y7, Y6, Y6
 	VDIVPS       Y6, Y3, Y3
 	VMULPS       Y5, Y3, Y3
 	VORPS        lanes<>+64(SB), Y1, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
 	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+128(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+160(SB), Y8
-	VFMADD213PS  lanes<>+192(SB), Y6, Y8
-	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVUPS      lanes<>+128(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VFMADD213PS  lanes<>+192(SB), Y6, Y7
+	VSUBPS       lanes<>+192(SB), Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y9, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+288(SB), Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VFMADD213PS  lanes<>+352(SB), Y6, Y12
-	VMOVUPS      lanes<>+384(SB), Y13
-	VFMADD213PS  lanes<>+416(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       lanes<>+192(SB), Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y8, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VFMADD213PS  lanes<>+320(SB), Y6, Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+96(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       lanes<>+192(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       lanes<>+480(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y1, Y5, Y6, Y1
 	VADDPS       Y6, Y5, Y5
@@ -297,26 +264,22 @@ tail2:
 	VMAXPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  lanes<>+192(SB), Y5, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y6, Y7
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y8, Y5
-	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VFNMADD231PS lanes<>+224(SB), Y7, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VMOVUPS      lanes<>+288(SB), Y7
+	VFMADD213PS  lanes<>+320(SB), Y5, Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y5, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y5, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VMULPS       Y5, Y5, Y8
-	VFMADD213PS  Y5, Y8, Y10
+	VFMADD213PS  Y5, Y8, Y7
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       lanes<>+448(SB), Y5, Y6
-	VFMADD213PS  Y6, Y5, Y10
-	VADDPS       lanes<>+544(SB), Y10, Y5
-	VDIVPS       Y5, Y10, Y5
+	VFMADD213PS  Y6, Y5, Y7
+	VADDPS       lanes<>+544(SB), Y7, Y5
+	VDIVPS       Y5, Y7, Y5
 	VANDPS       lanes<>+576(SB), Y5, Y5
 	VANDPS       lanes<>+64(SB), Y4, Y4
 	VORPS        Y4, Y5, Y4
@@ -332,20 +295,15 @@ tail2:
 	VMOVAPS      Y4, Y4
 	VFNMADD231PS lanes<>+224(SB), Y6, Y4
 	VFNMADD231PS lanes<>+256(SB), Y6, Y4
-	VMULPS       Y4, Y4, Y6
-	VMULPS       Y6, Y6, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y4, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y4, Y11
-	VFMADD213PS  Y11, Y6, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+448(SB), Y4, Y9
-	VFMADD213PS  lanes<>+448(SB), Y4, Y9
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y3, Y3
-	VBLENDVPS    Y3, Y7, Y9, Y3
+	VMOVUPS      lanes<>+288(SB), Y6
+	VFMADD213PS  lanes<>+320(SB), Y4, Y6
+	VFMADD213PS  lanes<>+352(SB), Y4, Y6
+	VFMADD213PS  lanes<>+384(SB), Y4, Y6
+	VFMADD213PS  lanes<>+416(SB), Y4, Y6
+	VFMADD213PS  lanes<>+448(SB), Y4, Y6
+	VFMADD213PS  lanes<>+448(SB), Y4, Y6
+	VCMPPS       $0x05, lanes<>+96(SB), Y3, Y3
+	VANDPS       Y3, Y6, Y3
 	VPSUBD       lanes<>+192(SB), Y5, Y5
 	VPSRAD       $0x01, Y5, Y4
 	VPSUBD       Y4, Y5, Y5
@@ -369,22 +327,18 @@ tail2:
 	VMOVAPS      Y3, Y3
 	VFNMADD231PS lanes<>+224(SB), Y5, Y3
 	VFNMADD231PS lanes<>+256(SB), Y5, Y3
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y7
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y3, Y8
-	VMOVUPS      lanes<>+384(SB), Y9
-	VFMADD213PS  lanes<>+416(SB), Y3, Y9
-	VFMADD213PS  Y9, Y5, Y8
-	VFMADD213PS  Y8, Y6, Y7
-	VMULPS       Y3, Y3, Y5
-	VFMADD213PS  Y3, Y5, Y7
+	VMOVUPS      lanes<>+288(SB), Y5
+	VFMADD213PS  lanes<>+320(SB), Y3, Y5
+	VFMADD213PS  lanes<>+352(SB), Y3, Y5
+	VFMADD213PS  lanes<>+384(SB), Y3, Y5
+	VFMADD213PS  lanes<>+416(SB), Y3, Y5
+	VMULPS       Y3, Y3, Y6
+	VFMADD213PS  Y3, Y6, Y5
 	VPSLLD       $0x17, Y4, Y3
 	VSUBPS       lanes<>+448(SB), Y3, Y4
-	VFMADD213PS  Y4, Y3, Y7
-	VADDPS       lanes<>+544(SB), Y7, Y3
-	VDIVPS       Y3, Y7, Y3
+	VFMADD213PS  Y4, Y3, Y5
+	VADDPS       lanes<>+544(SB), Y5, Y3
+	VDIVPS       Y3, Y5, Y3
 	VANDPS       lanes<>+576(SB), Y3, Y3
 	VANDPS       lanes<>+64(SB), Y1, Y4
 	VORPS        Y4, Y3, Y3
@@ -392,7 +346,7 @@ tail2:
 	VMASKMOVPS   Y2, Y0, (AX)(R9*1)
 	VMASKMOVPS   Y1, Y0, (CX)(R9*1)
 
-done3:
+done1:
 	VZEROUPPER
 	RET
 
@@ -562,89 +516,79 @@ TEXT ·gatedAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS lanes<>+480(SB), Y2
 	XORQ    SI, SI
 	SUBQ    $0x08, BX
-	JL      tail5
+	JL      tail6
 
-loop4:
+loop5:
 	VMOVUPS      (CX)(SI*1), Y3
 	VMOVUPS      (DX)(SI*1), Y4
 	VORPS        lanes<>+64(SB), Y3, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
 	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+128(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+160(SB), Y8
-	VFMADD213PS  Y1, Y6, Y8
-	VSUBPS       Y1, Y8, Y9
+	VMOVUPS      lanes<>+128(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y9, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+288(SB), Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VFMADD213PS  lanes<>+352(SB), Y6, Y12
-	VMOVUPS      lanes<>+384(SB), Y13
-	VFMADD213PS  lanes<>+416(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y0, Y6, Y11
-	VFMADD213PS  Y0, Y6, Y11
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       Y1, Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y8, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VFMADD213PS  lanes<>+320(SB), Y6, Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VCMPPS       $0x05, lanes<>+96(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y1, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       Y2, Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      Y0, Y6
 	VBLENDVPS    Y3, Y5, Y6, Y3
 	VADDPS       Y6, Y5, Y5
 	VDIVPS       Y5, Y3, Y3
 	VMULPS       Y4, Y3, Y3
 	VMOVUPS      Y3, (AX)(SI*1)
-	ADDQ         $0x20, SI
+	ADDQ         $+32, SI
 	SUBQ         $0x08, BX
-	JGE          loop4
+	JGE          loop5
 
-tail5:
+tail6:
 	ADDQ         $0x08, BX
-	JZ           done6
+	JZ           done4
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y3
 	VMASKMOVPS   (CX)(SI*1), Y3, Y4
 	VMASKMOVPS   (DX)(SI*1), Y3, Y5
 	VORPS        lanes<>+64(SB), Y4, Y6
-	VMOVUPS      lanes<>+96(SB), Y8
-	VMAXPS       Y6, Y8, Y8
-	VMOVUPS      lanes<>+128(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VFMADD213PS  Y1, Y8, Y9
-	VSUBPS       Y1, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+224(SB), Y10, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+288(SB), Y12
-	VMOVUPS      lanes<>+320(SB), Y13
-	VFMADD213PS  lanes<>+352(SB), Y8, Y13
-	VMOVUPS      lanes<>+384(SB), Y14
-	VFMADD213PS  lanes<>+416(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
-	VBLENDVPS    Y6, Y7, Y12, Y6
-	VPSUBD       Y1, Y9, Y7
+	VMOVUPS      lanes<>+96(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+224(SB), Y9, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VMOVUPS      lanes<>+288(SB), Y9
+	VFMADD213PS  lanes<>+320(SB), Y7, Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VCMPPS       $0x05, lanes<>+96(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       Y1, Y8, Y7
 	VPSRAD       $0x01, Y7, Y1
 	VPSUBD       Y1, Y7, Y7
 	VPADDD       Y2, Y1, Y1
@@ -660,7 +604,7 @@ tail5:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y3, (AX)(SI*1)
 
-done6:
+done4:
 	VZEROUPPER
 	RET
 
@@ -676,46 +620,41 @@ TEXT ·gruCellAVX2(SB), NOSPLIT, $0-40
 	VMOVUPS lanes<>+448(SB), Y1
 	XORQ    DI, DI
 	SUBQ    $0x08, SI
-	JL      tail8
+	JL      tail9
 
-loop7:
+loop8:
 	VMOVUPS      (CX)(DI*1), Y2
 	VMOVUPS      (DX)(DI*1), Y3
 	VMOVUPS      (BX)(DI*1), Y4
 	VORPS        lanes<>+64(SB), Y2, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
 	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+128(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+160(SB), Y8
-	VFMADD213PS  Y0, Y6, Y8
-	VSUBPS       Y0, Y8, Y9
+	VMOVUPS      lanes<>+128(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y9, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+288(SB), Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VFMADD213PS  lanes<>+352(SB), Y6, Y12
-	VMOVUPS      lanes<>+384(SB), Y13
-	VFMADD213PS  lanes<>+416(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y1, Y6, Y11
-	VFMADD213PS  Y1, Y6, Y11
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       Y0, Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y8, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VFMADD213PS  lanes<>+320(SB), Y6, Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  Y1, Y6, Y8
+	VFMADD213PS  Y1, Y6, Y8
+	VCMPPS       $0x05, lanes<>+96(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y0, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       lanes<>+480(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      Y1, Y6
 	VBLENDVPS    Y2, Y5, Y6, Y2
 	VADDPS       Y6, Y5, Y5
@@ -726,39 +665,35 @@ loop7:
 	VMAXPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y8
+	VSUBPS       Y0, Y6, Y7
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+224(SB), Y8, Y5
-	VFNMADD231PS lanes<>+256(SB), Y8, Y5
+	VFNMADD231PS lanes<>+224(SB), Y7, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VMOVUPS      lanes<>+288(SB), Y7
+	VFMADD213PS  lanes<>+320(SB), Y5, Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
 	VMULPS       Y5, Y5, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y5, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y5, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VMULPS       Y5, Y5, Y8
-	VFMADD213PS  Y5, Y8, Y10
+	VFMADD213PS  Y5, Y8, Y7
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       Y1, Y5, Y6
-	VFMADD213PS  Y6, Y5, Y10
-	VADDPS       lanes<>+544(SB), Y10, Y5
-	VDIVPS       Y5, Y10, Y5
+	VFMADD213PS  Y6, Y5, Y7
+	VADDPS       lanes<>+544(SB), Y7, Y5
+	VDIVPS       Y5, Y7, Y5
 	VANDPS       lanes<>+576(SB), Y5, Y5
 	VANDPS       lanes<>+64(SB), Y3, Y3
 	VORPS        Y3, Y5, Y3
 	VSUBPS       Y3, Y4, Y4
 	VFMADD213PS  Y3, Y4, Y2
 	VMOVUPS      Y2, (AX)(DI*1)
-	ADDQ         $0x20, DI
+	ADDQ         $+32, DI
 	SUBQ         $0x08, SI
-	JGE          loop7
+	JGE          loop8
 
-tail8:
+tail9:
 	ADDQ         $0x08, SI
-	JZ           done9
+	JZ           done7
 	LEAQ         lanes<>+32(SB), R8
 	NEGQ         SI
 	VMOVUPS      (R8)(SI*4), Y2
@@ -766,31 +701,26 @@ tail8:
 	VMASKMOVPS   (DX)(DI*1), Y2, Y4
 	VMASKMOVPS   (BX)(DI*1), Y2, Y5
 	VORPS        lanes<>+64(SB), Y3, Y6
-	VMOVUPS      lanes<>+96(SB), Y8
-	VMAXPS       Y6, Y8, Y8
-	VMOVUPS      lanes<>+128(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VFMADD213PS  Y0, Y8, Y9
-	VSUBPS       Y0, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+224(SB), Y10, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+288(SB), Y12
-	VMOVUPS      lanes<>+320(SB), Y13
-	VFMADD213PS  lanes<>+352(SB), Y8, Y13
-	VMOVUPS      lanes<>+384(SB), Y14
-	VFMADD213PS  lanes<>+416(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y1, Y8, Y12
-	VFMADD213PS  Y1, Y8, Y12
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
-	VBLENDVPS    Y6, Y7, Y12, Y6
-	VPSUBD       Y0, Y9, Y8
+	VMOVUPS      lanes<>+96(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  Y0, Y7, Y8
+	VSUBPS       Y0, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+224(SB), Y9, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VMOVUPS      lanes<>+288(SB), Y9
+	VFMADD213PS  lanes<>+320(SB), Y7, Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VCMPPS       $0x05, lanes<>+96(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       Y0, Y8, Y8
 	VPSRAD       $0x01, Y8, Y7
 	VPSUBD       Y7, Y8, Y8
 	VPADDD       lanes<>+480(SB), Y7, Y7
@@ -813,22 +743,18 @@ tail8:
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+224(SB), Y0, Y6
 	VFNMADD231PS lanes<>+256(SB), Y0, Y6
-	VMULPS       Y6, Y6, Y0
-	VMULPS       Y0, Y0, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y6, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y6, Y11
-	VFMADD213PS  Y11, Y0, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y6, Y6, Y0
-	VFMADD213PS  Y6, Y0, Y9
-	VPSLLD       $0x17, Y7, Y0
-	VSUBPS       Y1, Y0, Y1
-	VFMADD213PS  Y1, Y0, Y9
-	VADDPS       lanes<>+544(SB), Y9, Y0
-	VDIVPS       Y0, Y9, Y0
+	VMOVUPS      lanes<>+288(SB), Y0
+	VFMADD213PS  lanes<>+320(SB), Y6, Y0
+	VFMADD213PS  lanes<>+352(SB), Y6, Y0
+	VFMADD213PS  lanes<>+384(SB), Y6, Y0
+	VFMADD213PS  lanes<>+416(SB), Y6, Y0
+	VMULPS       Y6, Y6, Y8
+	VFMADD213PS  Y6, Y8, Y0
+	VPSLLD       $0x17, Y7, Y6
+	VSUBPS       Y1, Y6, Y1
+	VFMADD213PS  Y1, Y6, Y0
+	VADDPS       lanes<>+544(SB), Y0, Y1
+	VDIVPS       Y1, Y0, Y0
 	VANDPS       lanes<>+576(SB), Y0, Y0
 	VANDPS       lanes<>+64(SB), Y4, Y1
 	VORPS        Y1, Y0, Y0
@@ -836,7 +762,7 @@ tail8:
 	VFMADD213PS  Y0, Y1, Y3
 	VMASKMOVPS   Y3, Y2, (AX)(DI*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -852,9 +778,9 @@ TEXT ·gruLinearCellAVX2(SB), NOSPLIT, $0-56
 	MOVQ n+48(FP), R8
 	XORQ R9, R9
 	SUBQ $0x08, R8
-	JL   tail11
+	JL   tail12
 
-loop10:
+loop11:
 	VMOVUPS      (CX)(R9*1), Y0
 	VMOVUPS      (DX)(R9*1), Y1
 	VMOVUPS      (BX)(R9*1), Y2
@@ -863,37 +789,32 @@ loop10:
 	VORPS        lanes<>+64(SB), Y1, Y5
 	VMOVUPS      lanes<>+96(SB), Y6
 	VMAXPS       Y5, Y6, Y6
-	VMOVUPS      lanes<>+128(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+160(SB), Y8
-	VFMADD213PS  lanes<>+192(SB), Y6, Y8
-	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVUPS      lanes<>+128(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+160(SB), Y7
+	VFMADD213PS  lanes<>+192(SB), Y6, Y7
+	VSUBPS       lanes<>+192(SB), Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+224(SB), Y9, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+288(SB), Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VFMADD213PS  lanes<>+352(SB), Y6, Y12
-	VMOVUPS      lanes<>+384(SB), Y13
-	VFMADD213PS  lanes<>+416(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VFMADD213PS  lanes<>+448(SB), Y6, Y11
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y5, Y5
-	VBLENDVPS    Y5, Y7, Y11, Y5
-	VPSUBD       lanes<>+192(SB), Y8, Y8
-	VPSRAD       $0x01, Y8, Y6
-	VPSUBD       Y6, Y8, Y8
+	VFNMADD231PS lanes<>+224(SB), Y8, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VMOVUPS      lanes<>+288(SB), Y8
+	VFMADD213PS  lanes<>+320(SB), Y6, Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+96(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       lanes<>+192(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
 	VPADDD       lanes<>+480(SB), Y6, Y6
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y5, Y5
-	VPADDD       lanes<>+480(SB), Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
 	VMOVUPS      lanes<>+448(SB), Y6
 	VBLENDVPS    Y1, Y5, Y6, Y1
 	VADDPS       Y6, Y5, Y5
@@ -909,22 +830,18 @@ loop10:
 	VMOVAPS      Y2, Y2
 	VFNMADD231PS lanes<>+224(SB), Y5, Y2
 	VFNMADD231PS lanes<>+256(SB), Y5, Y2
-	VMULPS       Y2, Y2, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+288(SB), Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y2, Y9
-	VMOVUPS      lanes<>+384(SB), Y10
-	VFMADD213PS  lanes<>+416(SB), Y2, Y10
-	VFMADD213PS  Y10, Y5, Y9
-	VFMADD213PS  Y9, Y6, Y8
-	VMULPS       Y2, Y2, Y5
-	VFMADD213PS  Y2, Y5, Y8
+	VMOVUPS      lanes<>+288(SB), Y5
+	VFMADD213PS  lanes<>+320(SB), Y2, Y5
+	VFMADD213PS  lanes<>+352(SB), Y2, Y5
+	VFMADD213PS  lanes<>+384(SB), Y2, Y5
+	VFMADD213PS  lanes<>+416(SB), Y2, Y5
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y5
 	VPSLLD       $0x17, Y3, Y2
 	VSUBPS       lanes<>+448(SB), Y2, Y3
-	VFMADD213PS  Y3, Y2, Y8
-	VADDPS       lanes<>+544(SB), Y8, Y2
-	VDIVPS       Y2, Y8, Y2
+	VFMADD213PS  Y3, Y2, Y5
+	VADDPS       lanes<>+544(SB), Y5, Y2
+	VDIVPS       Y2, Y5, Y2
 	VANDPS       lanes<>+576(SB), Y2, Y2
 	VANDPS       lanes<>+64(SB), Y1, Y1
 	VORPS        Y1, Y2, Y1
@@ -939,20 +856,15 @@ loop10:
 	VMOVAPS      Y3, Y3
 	VFNMADD231PS lanes<>+224(SB), Y6, Y3
 	VFNMADD231PS lanes<>+256(SB), Y6, Y3
-	VMULPS       Y3, Y3, Y6
-	VMULPS       Y6, Y6, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y3, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y3, Y11
-	VFMADD213PS  Y11, Y6, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VFMADD213PS  lanes<>+448(SB), Y3, Y9
-	VFMADD213PS  lanes<>+448(SB), Y3, Y9
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y2, Y2
-	VBLENDVPS    Y2, Y7, Y9, Y2
+	VMOVUPS      lanes<>+288(SB), Y6
+	VFMADD213PS  lanes<>+320(SB), Y3, Y6
+	VFMADD213PS  lanes<>+352(SB), Y3, Y6
+	VFMADD213PS  lanes<>+384(SB), Y3, Y6
+	VFMADD213PS  lanes<>+416(SB), Y3, Y6
+	VFMADD213PS  lanes<>+448(SB), Y3, Y6
+	VFMADD213PS  lanes<>+448(SB), Y3, Y6
+	VCMPPS       $0x05, lanes<>+96(SB), Y2, Y2
+	VANDPS       Y2, Y6, Y2
 	VPSUBD       lanes<>+192(SB), Y5, Y5
 	VPSRAD       $0x01, Y5, Y3
 	VPSUBD       Y3, Y5, Y5
@@ -969,13 +881,13 @@ loop10:
 	VSUBPS       Y1, Y4, Y2
 	VFMADD213PS  Y1, Y2, Y0
 	VMOVUPS      Y0, (AX)(R9*1)
-	ADDQ         $0x20, R9
+	ADDQ         $+32, R9
 	SUBQ         $0x08, R8
-	JGE          loop10
+	JGE          loop11
 
-tail11:
+tail12:
 	ADDQ         $0x08, R8
-	JZ           done12
+	JZ           done10
 	LEAQ         lanes<>+32(SB), R10
 	NEGQ         R8
 	VMOVUPS      (R10)(R8*4), Y0
@@ -985,42 +897,37 @@ tail11:
 	VMASKMOVPS   (SI)(R9*1), Y0, Y4
 	VMASKMOVPS   (DI)(R9*1), Y0, Y5
 	VORPS        lanes<>+64(SB), Y2, Y6
-	VMOVUPS      lanes<>+96(SB), Y8
-	VMAXPS       Y6, Y8, Y8
-	VMOVUPS      lanes<>+128(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+160(SB), Y9
-	VFMADD213PS  lanes<>+192(SB), Y8, Y9
-	VSUBPS       lanes<>+192(SB), Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+224(SB), Y10, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+288(SB), Y12
-	VMOVUPS      lanes<>+320(SB), Y13
-	VFMADD213PS  lanes<>+352(SB), Y8, Y13
-	VMOVUPS      lanes<>+384(SB), Y14
-	VFMADD213PS  lanes<>+416(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  lanes<>+448(SB), Y8, Y12
-	VFMADD213PS  lanes<>+448(SB), Y8, Y12
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y6, Y6
-	VBLENDVPS    Y6, Y7, Y12, Y6
-	VPSUBD       lanes<>+192(SB), Y9, Y9
-	VPSRAD       $0x01, Y9, Y8
-	VPSUBD       Y8, Y9, Y9
+	VMOVUPS      lanes<>+96(SB), Y7
+	VMAXPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+128(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+160(SB), Y8
+	VFMADD213PS  lanes<>+192(SB), Y7, Y8
+	VSUBPS       lanes<>+192(SB), Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+224(SB), Y9, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VMOVUPS      lanes<>+288(SB), Y9
+	VFMADD213PS  lanes<>+320(SB), Y7, Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VCMPPS       $0x05, lanes<>+96(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       lanes<>+192(SB), Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       lanes<>+480(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
 	VPADDD       lanes<>+480(SB), Y8, Y8
 	VPSLLD       $0x17, Y8, Y8
 	VMULPS       Y8, Y6, Y6
-	VPADDD       lanes<>+480(SB), Y9, Y9
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y9, Y6, Y6
-	VMOVUPS      lanes<>+448(SB), Y8
-	VBLENDVPS    Y2, Y6, Y8, Y2
-	VADDPS       Y8, Y6, Y6
+	VMOVUPS      lanes<>+448(SB), Y7
+	VBLENDVPS    Y2, Y6, Y7, Y2
+	VADDPS       Y7, Y6, Y6
 	VDIVPS       Y6, Y2, Y2
 	VFMADD213PS  Y3, Y4, Y2
 	VORPS        lanes<>+64(SB), Y2, Y3
@@ -1033,22 +940,18 @@ tail11:
 	VMOVAPS      Y3, Y3
 	VFNMADD231PS lanes<>+224(SB), Y6, Y3
 	VFNMADD231PS lanes<>+256(SB), Y6, Y3
-	VMULPS       Y3, Y3, Y6
-	VMULPS       Y6, Y6, Y8
-	VMOVUPS      lanes<>+288(SB), Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VFMADD213PS  lanes<>+352(SB), Y3, Y10
-	VMOVUPS      lanes<>+384(SB), Y11
-	VFMADD213PS  lanes<>+416(SB), Y3, Y11
-	VFMADD213PS  Y11, Y6, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y3, Y3, Y6
-	VFMADD213PS  Y3, Y6, Y9
+	VMOVUPS      lanes<>+288(SB), Y6
+	VFMADD213PS  lanes<>+320(SB), Y3, Y6
+	VFMADD213PS  lanes<>+352(SB), Y3, Y6
+	VFMADD213PS  lanes<>+384(SB), Y3, Y6
+	VFMADD213PS  lanes<>+416(SB), Y3, Y6
+	VMULPS       Y3, Y3, Y7
+	VFMADD213PS  Y3, Y7, Y6
 	VPSLLD       $0x17, Y4, Y3
 	VSUBPS       lanes<>+448(SB), Y3, Y4
-	VFMADD213PS  Y4, Y3, Y9
-	VADDPS       lanes<>+544(SB), Y9, Y3
-	VDIVPS       Y3, Y9, Y3
+	VFMADD213PS  Y4, Y3, Y6
+	VADDPS       lanes<>+544(SB), Y6, Y3
+	VDIVPS       Y3, Y6, Y3
 	VANDPS       lanes<>+576(SB), Y3, Y3
 	VANDPS       lanes<>+64(SB), Y2, Y2
 	VORPS        Y2, Y3, Y2
@@ -1059,24 +962,19 @@ tail11:
 	VMINPS       Y4, Y6, Y4
 	VMOVUPS      lanes<>+160(SB), Y6
 	VFMADD213PS  lanes<>+192(SB), Y4, Y6
-	VSUBPS       lanes<>+192(SB), Y6, Y8
+	VSUBPS       lanes<>+192(SB), Y6, Y7
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+224(SB), Y8, Y4
-	VFNMADD231PS lanes<>+256(SB), Y8, Y4
-	VMULPS       Y4, Y4, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+288(SB), Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VFMADD213PS  lanes<>+352(SB), Y4, Y11
-	VMOVUPS      lanes<>+384(SB), Y12
-	VFMADD213PS  lanes<>+416(SB), Y4, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VFMADD213PS  lanes<>+448(SB), Y4, Y10
-	VFMADD213PS  lanes<>+448(SB), Y4, Y10
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, lanes<>+96(SB), Y3, Y3
-	VBLENDVPS    Y3, Y7, Y10, Y3
+	VFNMADD231PS lanes<>+224(SB), Y7, Y4
+	VFNMADD231PS lanes<>+256(SB), Y7, Y4
+	VMOVUPS      lanes<>+288(SB), Y7
+	VFMADD213PS  lanes<>+320(SB), Y4, Y7
+	VFMADD213PS  lanes<>+352(SB), Y4, Y7
+	VFMADD213PS  lanes<>+384(SB), Y4, Y7
+	VFMADD213PS  lanes<>+416(SB), Y4, Y7
+	VFMADD213PS  lanes<>+448(SB), Y4, Y7
+	VFMADD213PS  lanes<>+448(SB), Y4, Y7
+	VCMPPS       $0x05, lanes<>+96(SB), Y3, Y3
+	VANDPS       Y3, Y7, Y3
 	VPSUBD       lanes<>+192(SB), Y6, Y6
 	VPSRAD       $0x01, Y6, Y4
 	VPSUBD       Y4, Y6, Y6
@@ -1094,6 +992,6 @@ tail11:
 	VFMADD213PS  Y2, Y3, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(R9*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET

@@ -5,13 +5,13 @@
 // func equalFloatAVX512(dst *uint8, x *float32, y *float32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·equalFloatAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run1:
 	VMOVUPS    (DX)(SI*4), Z1
@@ -78,13 +78,13 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $192
 // func equalIntAVX512(dst *uint8, x *int32, y *int32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·equalIntAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run2:
 	VMOVUPS    (DX)(SI*4), Z1
@@ -101,13 +101,13 @@ run2:
 // func lessFloatAVX512(dst *uint8, x *float32, y *float32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·lessFloatAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run3:
 	VMOVUPS    (DX)(SI*4), Z1
@@ -124,13 +124,13 @@ run3:
 // func lessIntAVX512(dst *uint8, x *int32, y *int32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·lessIntAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run4:
 	VMOVUPS    (DX)(SI*4), Z1
@@ -147,13 +147,13 @@ run4:
 // func lessEqualFloatAVX512(dst *uint8, x *float32, y *float32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·lessEqualFloatAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run5:
 	VMOVUPS    (DX)(SI*4), Z1
@@ -170,13 +170,13 @@ run5:
 // func lessEqualIntAVX512(dst *uint8, x *int32, y *int32, groups int)
 // Requires: AVX, AVX512BW, AVX512F, AVX512VL
 TEXT ·lessEqualIntAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    groups+24(FP), CX
-	MOVQ    x+8(FP), DX
-	MOVQ    y+16(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	XORQ    SI, SI
-	SHLQ    $0x04, CX
+	MOVQ         dst+0(FP), AX
+	MOVQ         groups+24(FP), CX
+	MOVQ         x+8(FP), DX
+	MOVQ         y+16(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         SI, SI
+	SHLQ         $0x04, CX
 
 run6:
 	VMOVUPS    (DX)(SI*4), Z1

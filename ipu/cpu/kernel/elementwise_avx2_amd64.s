@@ -11,20 +11,20 @@ TEXT ·addAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail2
+	JL   tail3
 
-loop1:
+loop2:
 	VMOVUPS (CX)(SI*1), Y0
 	VMOVUPS (DX)(SI*1), Y1
 	VADDPS  Y1, Y0, Y0
 	VMOVUPS Y0, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop1
+	JGE     loop2
 
-tail2:
+tail3:
 	ADDQ       $0x08, BX
-	JZ         done3
+	JZ         done1
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -33,7 +33,7 @@ tail2:
 	VADDPS     Y2, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done3:
+done1:
 	VZEROUPPER
 	RET
 
@@ -64,20 +64,20 @@ TEXT ·subtractAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail5
+	JL   tail6
 
-loop4:
+loop5:
 	VMOVUPS (CX)(SI*1), Y0
 	VMOVUPS (DX)(SI*1), Y1
 	VSUBPS  Y1, Y0, Y0
 	VMOVUPS Y0, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop4
+	JGE     loop5
 
-tail5:
+tail6:
 	ADDQ       $0x08, BX
-	JZ         done6
+	JZ         done4
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -86,7 +86,7 @@ tail5:
 	VSUBPS     Y2, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done6:
+done4:
 	VZEROUPPER
 	RET
 
@@ -99,20 +99,20 @@ TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail8
+	JL   tail9
 
-loop7:
+loop8:
 	VMOVUPS (CX)(SI*1), Y0
 	VMOVUPS (DX)(SI*1), Y1
 	VMULPS  Y1, Y0, Y0
 	VMOVUPS Y0, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop7
+	JGE     loop8
 
-tail8:
+tail9:
 	ADDQ       $0x08, BX
-	JZ         done9
+	JZ         done7
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -121,7 +121,7 @@ tail8:
 	VMULPS     Y2, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -134,20 +134,20 @@ TEXT ·divideAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail11
+	JL   tail12
 
-loop10:
+loop11:
 	VMOVUPS (CX)(SI*1), Y0
 	VMOVUPS (DX)(SI*1), Y1
 	VDIVPS  Y1, Y0, Y0
 	VMOVUPS Y0, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop10
+	JGE     loop11
 
-tail11:
+tail12:
 	ADDQ       $0x08, BX
-	JZ         done12
+	JZ         done10
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -156,7 +156,7 @@ tail11:
 	VDIVPS     Y2, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET
 
@@ -169,9 +169,9 @@ TEXT ·maximumAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail14
+	JL   tail15
 
-loop13:
+loop14:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VMAXPS    Y1, Y0, Y2
@@ -181,13 +181,13 @@ loop13:
 	VCMPPS    $0x03, Y1, Y0, Y0
 	VBLENDVPS Y0, Y3, Y2, Y0
 	VMOVUPS   Y0, (AX)(SI*1)
-	ADDQ      $0x20, SI
+	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop13
+	JGE       loop14
 
-tail14:
+tail15:
 	ADDQ       $0x08, BX
-	JZ         done15
+	JZ         done13
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -201,7 +201,7 @@ tail14:
 	VBLENDVPS  Y1, Y4, Y3, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done15:
+done13:
 	VZEROUPPER
 	RET
 
@@ -214,9 +214,9 @@ TEXT ·minimumAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail17
+	JL   tail18
 
-loop16:
+loop17:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VMINPS    Y1, Y0, Y2
@@ -226,13 +226,13 @@ loop16:
 	VCMPPS    $0x03, Y1, Y0, Y0
 	VBLENDVPS Y0, Y3, Y2, Y0
 	VMOVUPS   Y0, (AX)(SI*1)
-	ADDQ      $0x20, SI
+	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop16
+	JGE       loop17
 
-tail17:
+tail18:
 	ADDQ       $0x08, BX
-	JZ         done18
+	JZ         done16
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -246,7 +246,7 @@ tail17:
 	VBLENDVPS  Y1, Y4, Y3, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done18:
+done16:
 	VZEROUPPER
 	RET
 
@@ -260,9 +260,9 @@ TEXT ·clipAVX2(SB), NOSPLIT, $0-40
 	MOVQ n+32(FP), SI
 	XORQ DI, DI
 	SUBQ $0x08, SI
-	JL   tail20
+	JL   tail21
 
-loop19:
+loop20:
 	VMOVUPS   (CX)(DI*1), Y0
 	VMOVUPS   (DX)(DI*1), Y1
 	VMOVUPS   (BX)(DI*1), Y2
@@ -279,13 +279,13 @@ loop19:
 	VCMPPS    $0x03, Y2, Y0, Y0
 	VBLENDVPS Y0, Y3, Y1, Y0
 	VMOVUPS   Y0, (AX)(DI*1)
-	ADDQ      $0x20, DI
+	ADDQ      $+32, DI
 	SUBQ      $0x08, SI
-	JGE       loop19
+	JGE       loop20
 
-tail20:
+tail21:
 	ADDQ       $0x08, SI
-	JZ         done21
+	JZ         done19
 	LEAQ       lanes<>+32(SB), R8
 	NEGQ       SI
 	VMOVUPS    (R8)(SI*4), Y0
@@ -306,7 +306,7 @@ tail20:
 	VBLENDVPS  Y1, Y4, Y2, Y1
 	VMASKMOVPS Y1, Y0, (AX)(DI*1)
 
-done21:
+done19:
 	VZEROUPPER
 	RET
 
@@ -318,21 +318,21 @@ TEXT ·reluAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail23
+	JL   tail24
 
-loop22:
+loop23:
 	VMOVUPS (CX)(BX*1), Y0
 	VXORPS  X1, X1, X1
 	VCMPPS  $0x06, Y1, Y0, Y2
 	VANDPS  Y0, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop22
+	JGE     loop23
 
-tail23:
+tail24:
 	ADDQ       $0x08, DX
-	JZ         done24
+	JZ         done22
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -342,7 +342,7 @@ tail23:
 	VANDPS     Y2, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done24:
+done22:
 	VZEROUPPER
 	RET
 
@@ -357,20 +357,20 @@ TEXT ·normaliseAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS shift+32(FP), Y2
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail26
+	JL           tail27
 
-loop25:
+loop26:
 	VMOVUPS     (CX)(BX*1), Y3
 	VSUBPS      Y0, Y3, Y3
 	VFMADD213PS Y2, Y1, Y3
 	VMOVUPS     Y3, (AX)(BX*1)
-	ADDQ        $0x20, BX
+	ADDQ        $+32, BX
 	SUBQ        $0x08, DX
-	JGE         loop25
+	JGE         loop26
 
-tail26:
+tail27:
 	ADDQ        $0x08, DX
-	JZ          done27
+	JZ          done25
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y3
@@ -379,7 +379,7 @@ tail26:
 	VFMADD213PS Y2, Y1, Y0
 	VMASKMOVPS  Y0, Y3, (AX)(BX*1)
 
-done27:
+done25:
 	VZEROUPPER
 	RET
 

@@ -11,20 +11,20 @@ TEXT ·addAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail2
+	JL   tail3
 
-loop1:
+loop2:
 	VMOVUPS (CX)(SI*1), Z0
 	VMOVUPS (DX)(SI*1), Z1
 	VADDPS  Z1, Z0, Z0
 	VMOVUPS Z0, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop1
+	JGE     loop2
 
-tail2:
+tail3:
 	ADDQ      $0x10, BX
-	JZ        done3
+	JZ        done1
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -33,7 +33,7 @@ tail2:
 	VADDPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done3:
+done1:
 	VZEROUPPER
 	RET
 
@@ -80,20 +80,20 @@ TEXT ·subtractAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail5
+	JL   tail6
 
-loop4:
+loop5:
 	VMOVUPS (CX)(SI*1), Z0
 	VMOVUPS (DX)(SI*1), Z1
 	VSUBPS  Z1, Z0, Z0
 	VMOVUPS Z0, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop4
+	JGE     loop5
 
-tail5:
+tail6:
 	ADDQ      $0x10, BX
-	JZ        done6
+	JZ        done4
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -102,7 +102,7 @@ tail5:
 	VSUBPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done6:
+done4:
 	VZEROUPPER
 	RET
 
@@ -115,20 +115,20 @@ TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail8
+	JL   tail9
 
-loop7:
+loop8:
 	VMOVUPS (CX)(SI*1), Z0
 	VMOVUPS (DX)(SI*1), Z1
 	VMULPS  Z1, Z0, Z0
 	VMOVUPS Z0, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop7
+	JGE     loop8
 
-tail8:
+tail9:
 	ADDQ      $0x10, BX
-	JZ        done9
+	JZ        done7
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -137,7 +137,7 @@ tail8:
 	VMULPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -150,20 +150,20 @@ TEXT ·divideAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail11
+	JL   tail12
 
-loop10:
+loop11:
 	VMOVUPS (CX)(SI*1), Z0
 	VMOVUPS (DX)(SI*1), Z1
 	VDIVPS  Z1, Z0, Z0
 	VMOVUPS Z0, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop10
+	JGE     loop11
 
-tail11:
+tail12:
 	ADDQ      $0x10, BX
-	JZ        done12
+	JZ        done10
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -172,7 +172,7 @@ tail11:
 	VDIVPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET
 
@@ -185,9 +185,9 @@ TEXT ·maximumAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail14
+	JL   tail15
 
-loop13:
+loop14:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VMAXPS    Z1, Z0, Z2
@@ -197,13 +197,13 @@ loop13:
 	VCMPPS    $0x03, Z1, Z0, K1
 	VBLENDMPS Z3, Z2, K1, Z4
 	VMOVUPS   Z4, (AX)(SI*1)
-	ADDQ      $0x40, SI
+	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop13
+	JGE       loop14
 
-tail14:
+tail15:
 	ADDQ      $0x10, BX
-	JZ        done15
+	JZ        done13
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -217,7 +217,7 @@ tail14:
 	VBLENDMPS Z3, Z2, K2, Z5
 	VMOVUPS   Z5, K1, (AX)(SI*1)
 
-done15:
+done13:
 	VZEROUPPER
 	RET
 
@@ -230,9 +230,9 @@ TEXT ·minimumAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail17
+	JL   tail18
 
-loop16:
+loop17:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VMINPS    Z1, Z0, Z2
@@ -242,13 +242,13 @@ loop16:
 	VCMPPS    $0x03, Z1, Z0, K1
 	VBLENDMPS Z3, Z2, K1, Z4
 	VMOVUPS   Z4, (AX)(SI*1)
-	ADDQ      $0x40, SI
+	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop16
+	JGE       loop17
 
-tail17:
+tail18:
 	ADDQ      $0x10, BX
-	JZ        done18
+	JZ        done16
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -262,7 +262,7 @@ tail17:
 	VBLENDMPS Z3, Z2, K2, Z5
 	VMOVUPS   Z5, K1, (AX)(SI*1)
 
-done18:
+done16:
 	VZEROUPPER
 	RET
 
@@ -276,9 +276,9 @@ TEXT ·clipAVX512(SB), NOSPLIT, $0-40
 	MOVQ n+32(FP), SI
 	XORQ DI, DI
 	SUBQ $0x10, SI
-	JL   tail20
+	JL   tail21
 
-loop19:
+loop20:
 	VMOVUPS   (CX)(DI*1), Z0
 	VMOVUPS   (DX)(DI*1), Z1
 	VMOVUPS   (BX)(DI*1), Z2
@@ -295,13 +295,13 @@ loop19:
 	VCMPPS    $0x03, Z2, Z5, K1
 	VBLENDMPS Z1, Z0, K1, Z6
 	VMOVUPS   Z6, (AX)(DI*1)
-	ADDQ      $0x40, DI
+	ADDQ      $+64, DI
 	SUBQ      $0x10, SI
-	JGE       loop19
+	JGE       loop20
 
-tail20:
+tail21:
 	ADDQ      $0x10, SI
-	JZ        done21
+	JZ        done19
 	MOVL      $-1, R8
 	BZHIL     SI, R8, R8
 	KMOVW     R8, K1
@@ -322,7 +322,7 @@ tail20:
 	VBLENDMPS Z1, Z0, K2, Z8
 	VMOVUPS   Z8, K1, (AX)(DI*1)
 
-done21:
+done19:
 	VZEROUPPER
 	RET
 
@@ -334,21 +334,21 @@ TEXT ·reluAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x10, DX
-	JL   tail23
+	JL   tail24
 
-loop22:
+loop23:
 	VMOVUPS   (CX)(BX*1), Z0
 	VXORPS    X1, X1, X1
 	VCMPPS    $0x06, Z1, Z0, K1
 	VMOVAPS.Z Z0, K1, Z0
 	VMOVUPS   Z0, (AX)(BX*1)
-	ADDQ      $0x40, BX
+	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop22
+	JGE       loop23
 
-tail23:
+tail24:
 	ADDQ      $0x10, DX
-	JZ        done24
+	JZ        done22
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -358,7 +358,7 @@ tail23:
 	VMOVAPS.Z Z0, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done24:
+done22:
 	VZEROUPPER
 	RET
 
@@ -373,20 +373,20 @@ TEXT ·normaliseAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS shift+32(FP), Z2
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail26
+	JL           tail27
 
-loop25:
+loop26:
 	VMOVUPS     (CX)(BX*1), Z3
 	VSUBPS      Z0, Z3, Z3
 	VFMADD213PS Z2, Z1, Z3
 	VMOVUPS     Z3, (AX)(BX*1)
-	ADDQ        $0x40, BX
+	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop25
+	JGE         loop26
 
-tail26:
+tail27:
 	ADDQ        $0x10, DX
-	JZ          done27
+	JZ          done25
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -395,7 +395,7 @@ tail26:
 	VFMADD213PS Z2, Z1, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done27:
+done25:
 	VZEROUPPER
 	RET
 

@@ -165,60 +165,60 @@ TEXT ·mostAVX512(SB), NOSPLIT, $0-20
 	JL      single12
 
 many11:
-	VMOVUPS   (AX), Z5
-	VRANGEPS  $0x05, Z0, Z5, Z0
-	VMOVAPS   Z0, Z0
-	VMOVUPS   64(AX), Z6
-	VRANGEPS  $0x05, Z1, Z6, Z1
-	VMOVAPS   Z1, Z1
-	VMOVUPS   lanes<>+192(SB), Z7
-	VCMPPS    $0x03, Z6, Z5, K1
-	VBLENDMPS Z7, Z4, K1, Z8
-	VMOVAPS   Z8, Z4
-	VMOVUPS   128(AX), Z5
-	VRANGEPS  $0x05, Z2, Z5, Z2
-	VMOVAPS   Z2, Z2
-	VMOVUPS   192(AX), Z6
-	VRANGEPS  $0x05, Z3, Z6, Z3
-	VMOVAPS   Z3, Z3
-	VMOVUPS   lanes<>+192(SB), Z7
-	VCMPPS    $0x03, Z6, Z5, K1
-	VBLENDMPS Z7, Z4, K1, Z9
-	VMOVAPS   Z9, Z4
-	ADDQ      $+256, AX
-	SUBQ      $0x40, CX
-	JGE       many11
+	VMOVUPS      (AX), Z5
+	VRANGEPS     $0x05, Z0, Z5, Z0
+	VMOVAPS      Z0, Z0
+	VMOVUPS      64(AX), Z6
+	VRANGEPS     $0x05, Z1, Z6, Z1
+	VMOVAPS      Z1, Z1
+	VBROADCASTSS lanes<>+192(SB), Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VBLENDMPS    Z7, Z4, K1, Z8
+	VMOVAPS      Z8, Z4
+	VMOVUPS      128(AX), Z5
+	VRANGEPS     $0x05, Z2, Z5, Z2
+	VMOVAPS      Z2, Z2
+	VMOVUPS      192(AX), Z6
+	VRANGEPS     $0x05, Z3, Z6, Z3
+	VMOVAPS      Z3, Z3
+	VBROADCASTSS lanes<>+192(SB), Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VBLENDMPS    Z7, Z4, K1, Z9
+	VMOVAPS      Z9, Z4
+	ADDQ         $+256, AX
+	SUBQ         $0x40, CX
+	JGE          many11
 
 single12:
 	ADDQ $0x30, CX
 	JL   tail13
 
 next15:
-	VMOVUPS   (AX), Z5
-	VRANGEPS  $0x05, Z0, Z5, Z0
-	VMOVAPS   Z0, Z0
-	VMOVUPS   lanes<>+192(SB), Z6
-	VCMPPS    $0x03, Z5, Z5, K1
-	VBLENDMPS Z6, Z4, K1, Z10
-	VMOVAPS   Z10, Z4
-	ADDQ      $0x40, AX
-	SUBQ      $0x10, CX
-	JGE       next15
+	VMOVUPS      (AX), Z5
+	VRANGEPS     $0x05, Z0, Z5, Z0
+	VMOVAPS      Z0, Z0
+	VBROADCASTSS lanes<>+192(SB), Z6
+	VCMPPS       $0x03, Z5, Z5, K1
+	VBLENDMPS    Z6, Z4, K1, Z10
+	VMOVAPS      Z10, Z4
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JGE          next15
 
 tail13:
-	ADDQ      $0x10, CX
-	JZ        done14
-	MOVL      $-1, DX
-	BZHIL     CX, DX, DX
-	KMOVW     DX, K1
-	VMOVUPS.Z (AX), K1, Z5
-	VRANGEPS  $0x05, Z1, Z5, Z6
-	VBLENDMPS Z6, Z1, K1, Z11
-	VMOVAPS   Z11, Z1
-	VMOVUPS   lanes<>+192(SB), Z6
-	VCMPPS    $0x03, Z5, Z5, K1
-	VBLENDMPS Z6, Z4, K1, Z12
-	VMOVAPS   Z12, Z4
+	ADDQ         $0x10, CX
+	JZ           done14
+	MOVL         $-1, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VMOVUPS.Z    (AX), K1, Z5
+	VRANGEPS     $0x05, Z1, Z5, Z6
+	VBLENDMPS    Z6, Z1, K1, Z11
+	VMOVAPS      Z11, Z1
+	VBROADCASTSS lanes<>+192(SB), Z6
+	VCMPPS       $0x03, Z5, Z5, K1
+	VBLENDMPS    Z6, Z4, K1, Z12
+	VMOVAPS      Z12, Z4
 
 done14:
 	VRANGEPS      $0x05, Z0, Z1, Z0
@@ -341,60 +341,60 @@ TEXT ·leastAVX512(SB), NOSPLIT, $0-20
 	JL      single17
 
 many16:
-	VMOVUPS   (AX), Z5
-	VRANGEPS  $0x04, Z0, Z5, Z0
-	VMOVAPS   Z0, Z0
-	VMOVUPS   64(AX), Z6
-	VRANGEPS  $0x04, Z1, Z6, Z1
-	VMOVAPS   Z1, Z1
-	VMOVUPS   lanes<>+192(SB), Z7
-	VCMPPS    $0x03, Z6, Z5, K1
-	VBLENDMPS Z7, Z4, K1, Z8
-	VMOVAPS   Z8, Z4
-	VMOVUPS   128(AX), Z5
-	VRANGEPS  $0x04, Z2, Z5, Z2
-	VMOVAPS   Z2, Z2
-	VMOVUPS   192(AX), Z6
-	VRANGEPS  $0x04, Z3, Z6, Z3
-	VMOVAPS   Z3, Z3
-	VMOVUPS   lanes<>+192(SB), Z7
-	VCMPPS    $0x03, Z6, Z5, K1
-	VBLENDMPS Z7, Z4, K1, Z9
-	VMOVAPS   Z9, Z4
-	ADDQ      $+256, AX
-	SUBQ      $0x40, CX
-	JGE       many16
+	VMOVUPS      (AX), Z5
+	VRANGEPS     $0x04, Z0, Z5, Z0
+	VMOVAPS      Z0, Z0
+	VMOVUPS      64(AX), Z6
+	VRANGEPS     $0x04, Z1, Z6, Z1
+	VMOVAPS      Z1, Z1
+	VBROADCASTSS lanes<>+192(SB), Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VBLENDMPS    Z7, Z4, K1, Z8
+	VMOVAPS      Z8, Z4
+	VMOVUPS      128(AX), Z5
+	VRANGEPS     $0x04, Z2, Z5, Z2
+	VMOVAPS      Z2, Z2
+	VMOVUPS      192(AX), Z6
+	VRANGEPS     $0x04, Z3, Z6, Z3
+	VMOVAPS      Z3, Z3
+	VBROADCASTSS lanes<>+192(SB), Z7
+	VCMPPS       $0x03, Z6, Z5, K1
+	VBLENDMPS    Z7, Z4, K1, Z9
+	VMOVAPS      Z9, Z4
+	ADDQ         $+256, AX
+	SUBQ         $0x40, CX
+	JGE          many16
 
 single17:
 	ADDQ $0x30, CX
 	JL   tail18
 
 next20:
-	VMOVUPS   (AX), Z5
-	VRANGEPS  $0x04, Z0, Z5, Z0
-	VMOVAPS   Z0, Z0
-	VMOVUPS   lanes<>+192(SB), Z6
-	VCMPPS    $0x03, Z5, Z5, K1
-	VBLENDMPS Z6, Z4, K1, Z10
-	VMOVAPS   Z10, Z4
-	ADDQ      $0x40, AX
-	SUBQ      $0x10, CX
-	JGE       next20
+	VMOVUPS      (AX), Z5
+	VRANGEPS     $0x04, Z0, Z5, Z0
+	VMOVAPS      Z0, Z0
+	VBROADCASTSS lanes<>+192(SB), Z6
+	VCMPPS       $0x03, Z5, Z5, K1
+	VBLENDMPS    Z6, Z4, K1, Z10
+	VMOVAPS      Z10, Z4
+	ADDQ         $0x40, AX
+	SUBQ         $0x10, CX
+	JGE          next20
 
 tail18:
-	ADDQ      $0x10, CX
-	JZ        done19
-	MOVL      $-1, DX
-	BZHIL     CX, DX, DX
-	KMOVW     DX, K1
-	VMOVUPS.Z (AX), K1, Z5
-	VRANGEPS  $0x04, Z1, Z5, Z6
-	VBLENDMPS Z6, Z1, K1, Z11
-	VMOVAPS   Z11, Z1
-	VMOVUPS   lanes<>+192(SB), Z6
-	VCMPPS    $0x03, Z5, Z5, K1
-	VBLENDMPS Z6, Z4, K1, Z12
-	VMOVAPS   Z12, Z4
+	ADDQ         $0x10, CX
+	JZ           done19
+	MOVL         $-1, DX
+	BZHIL        CX, DX, DX
+	KMOVW        DX, K1
+	VMOVUPS.Z    (AX), K1, Z5
+	VRANGEPS     $0x04, Z1, Z5, Z6
+	VBLENDMPS    Z6, Z1, K1, Z11
+	VMOVAPS      Z11, Z1
+	VBROADCASTSS lanes<>+192(SB), Z6
+	VCMPPS       $0x03, Z5, Z5, K1
+	VBLENDMPS    Z6, Z4, K1, Z12
+	VMOVAPS      Z12, Z4
 
 done19:
 	VRANGEPS      $0x04, Z0, Z1, Z0

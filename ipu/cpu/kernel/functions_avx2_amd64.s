@@ -14,29 +14,28 @@ TEXT ·expAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail2
+	JL      tail3
 
-loop1:
+loop2:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMAXPS       Y4, Y3, Y5
 	VMOVUPS      lanes<>+192(SB), Y6
 	VMINPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+224(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
-	VSUBPS       Y0, Y6, Y8
+	VSUBPS       Y0, Y6, Y7
 	VMOVAPS      Y5, Y5
-	VFNMADD231PS lanes<>+256(SB), Y8, Y5
-	VFNMADD231PS lanes<>+288(SB), Y8, Y5
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y5, Y8
-	VFMADD213PS  lanes<>+384(SB), Y5, Y8
-	VFMADD213PS  lanes<>+416(SB), Y5, Y8
-	VFMADD213PS  lanes<>+448(SB), Y5, Y8
-	VFMADD213PS  Y2, Y5, Y8
-	VFMADD213PS  Y2, Y5, Y8
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, Y3, Y4, Y4
-	VBLENDVPS    Y4, Y7, Y8, Y4
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VFNMADD231PS lanes<>+288(SB), Y7, Y5
+	VMOVUPS      lanes<>+320(SB), Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VFMADD213PS  Y2, Y5, Y7
+	VFMADD213PS  Y2, Y5, Y7
+	VCMPPS       $0x05, Y3, Y4, Y4
+	VANDPS       Y4, Y7, Y4
 	VPSUBD       Y0, Y6, Y6
 	VPSRAD       $0x01, Y6, Y5
 	VPSUBD       Y5, Y6, Y6
@@ -47,37 +46,36 @@ loop1:
 	VPSLLD       $0x17, Y6, Y6
 	VMULPS       Y6, Y4, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop1
+	JGE          loop2
 
-tail2:
+tail3:
 	ADDQ         $0x08, DX
-	JZ           done3
+	JZ           done1
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VMAXPS       Y5, Y3, Y6
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y6, Y8, Y6
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y0, Y6, Y8
-	VSUBPS       Y0, Y8, Y9
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VFNMADD231PS lanes<>+288(SB), Y9, Y6
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y6, Y9
-	VFMADD213PS  lanes<>+384(SB), Y6, Y9
-	VFMADD213PS  lanes<>+416(SB), Y6, Y9
-	VFMADD213PS  lanes<>+448(SB), Y6, Y9
-	VFMADD213PS  Y2, Y6, Y9
-	VFMADD213PS  Y2, Y6, Y9
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, Y3, Y5, Y2
-	VBLENDVPS    Y2, Y7, Y9, Y2
-	VPSUBD       Y0, Y8, Y3
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VCMPPS       $0x05, Y3, Y5, Y2
+	VANDPS       Y2, Y8, Y2
+	VPSUBD       Y0, Y7, Y3
 	VPSRAD       $0x01, Y3, Y0
 	VPSUBD       Y0, Y3, Y3
 	VPADDD       Y1, Y0, Y0
@@ -88,7 +86,7 @@ tail2:
 	VMULPS       Y3, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done3:
+done1:
 	VZEROUPPER
 	RET
 
@@ -578,9 +576,9 @@ TEXT ·logAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+576(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail5
+	JL      tail6
 
-loop4:
+loop5:
 	VMOVUPS     (CX)(BX*1), Y4
 	VMOVUPS     Y2, Y5
 	VMOVUPS     lanes<>+608(SB), Y6
@@ -597,23 +595,16 @@ loop4:
 	VBLENDVPS   Y5, Y9, Y6, Y5
 	VSUBPS      lanes<>+128(SB), Y8, Y6
 	VMULPS      Y6, Y6, Y8
-	VMULPS      Y6, Y6, Y9
-	VMULPS      Y9, Y9, Y10
-	VMULPS      Y10, Y10, Y11
-	VMOVUPS     lanes<>+672(SB), Y12
-	VMOVUPS     lanes<>+704(SB), Y13
-	VFMADD213PS lanes<>+736(SB), Y6, Y13
-	VMOVUPS     lanes<>+768(SB), Y14
-	VFMADD213PS lanes<>+800(SB), Y6, Y14
-	VFMADD213PS Y14, Y9, Y13
-	VMOVUPS     lanes<>+832(SB), Y14
-	VFMADD213PS lanes<>+864(SB), Y6, Y14
-	VMOVUPS     lanes<>+896(SB), Y15
-	VFMADD213PS lanes<>+928(SB), Y6, Y15
-	VFMADD213PS Y15, Y9, Y14
-	VFMADD213PS Y14, Y10, Y13
-	VFMADD213PS Y13, Y11, Y12
-	VMULPS      Y6, Y12, Y9
+	VMOVUPS     lanes<>+672(SB), Y9
+	VFMADD213PS lanes<>+704(SB), Y6, Y9
+	VFMADD213PS lanes<>+736(SB), Y6, Y9
+	VFMADD213PS lanes<>+768(SB), Y6, Y9
+	VFMADD213PS lanes<>+800(SB), Y6, Y9
+	VFMADD213PS lanes<>+832(SB), Y6, Y9
+	VFMADD213PS lanes<>+864(SB), Y6, Y9
+	VFMADD213PS lanes<>+896(SB), Y6, Y9
+	VFMADD213PS lanes<>+928(SB), Y6, Y9
+	VMULPS      Y6, Y9, Y9
 	VSUBPS      lanes<>+960(SB), Y9, Y9
 	VMULPS      Y8, Y9, Y8
 	VFMADD231PS Y3, Y5, Y8
@@ -632,13 +623,13 @@ loop4:
 	VCMPPS      $0x03, Y4, Y4, Y6
 	VBLENDVPS   Y6, Y4, Y5, Y4
 	VMOVUPS     Y4, (AX)(BX*1)
-	ADDQ        $0x20, BX
+	ADDQ        $+32, BX
 	SUBQ        $0x08, DX
-	JGE         loop4
+	JGE         loop5
 
-tail5:
+tail6:
 	ADDQ        $0x08, DX
-	JZ          done6
+	JZ          done4
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y4
@@ -658,23 +649,16 @@ tail5:
 	VBLENDVPS   Y2, Y6, Y0, Y0
 	VSUBPS      lanes<>+128(SB), Y1, Y1
 	VMULPS      Y1, Y1, Y2
-	VMULPS      Y1, Y1, Y6
-	VMULPS      Y6, Y6, Y8
-	VMULPS      Y8, Y8, Y9
-	VMOVUPS     lanes<>+672(SB), Y10
-	VMOVUPS     lanes<>+704(SB), Y11
-	VFMADD213PS lanes<>+736(SB), Y1, Y11
-	VMOVUPS     lanes<>+768(SB), Y12
-	VFMADD213PS lanes<>+800(SB), Y1, Y12
-	VFMADD213PS Y12, Y6, Y11
-	VMOVUPS     lanes<>+832(SB), Y12
-	VFMADD213PS lanes<>+864(SB), Y1, Y12
-	VMOVUPS     lanes<>+896(SB), Y13
-	VFMADD213PS lanes<>+928(SB), Y1, Y13
-	VFMADD213PS Y13, Y6, Y12
-	VFMADD213PS Y12, Y8, Y11
-	VFMADD213PS Y11, Y9, Y10
-	VMULPS      Y1, Y10, Y6
+	VMOVUPS     lanes<>+672(SB), Y6
+	VFMADD213PS lanes<>+704(SB), Y1, Y6
+	VFMADD213PS lanes<>+736(SB), Y1, Y6
+	VFMADD213PS lanes<>+768(SB), Y1, Y6
+	VFMADD213PS lanes<>+800(SB), Y1, Y6
+	VFMADD213PS lanes<>+832(SB), Y1, Y6
+	VFMADD213PS lanes<>+864(SB), Y1, Y6
+	VFMADD213PS lanes<>+896(SB), Y1, Y6
+	VFMADD213PS lanes<>+928(SB), Y1, Y6
+	VMULPS      Y1, Y6, Y6
 	VSUBPS      lanes<>+960(SB), Y6, Y6
 	VMULPS      Y2, Y6, Y2
 	VFMADD231PS Y3, Y0, Y2
@@ -694,7 +678,7 @@ tail5:
 	VBLENDVPS   Y1, Y5, Y0, Y0
 	VMASKMOVPS  Y0, Y4, (AX)(BX*1)
 
-done6:
+done4:
 	VZEROUPPER
 	RET
 
@@ -710,9 +694,9 @@ TEXT ·sigmoidAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail8
+	JL      tail9
 
-loop7:
+loop8:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
 	VMAXPS       Y5, Y3, Y6
@@ -720,24 +704,19 @@ loop7:
 	VMINPS       Y6, Y7, Y6
 	VMOVUPS      lanes<>+224(SB), Y7
 	VFMADD213PS  Y1, Y6, Y7
-	VSUBPS       Y1, Y7, Y9
+	VSUBPS       Y1, Y7, Y8
 	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+256(SB), Y9, Y6
-	VFNMADD231PS lanes<>+288(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y6, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y0, Y6, Y11
-	VFMADD213PS  Y0, Y6, Y11
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, Y3, Y5, Y5
-	VBLENDVPS    Y5, Y8, Y11, Y5
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VCMPPS       $0x05, Y3, Y5, Y5
+	VANDPS       Y5, Y8, Y5
 	VPSUBD       Y1, Y7, Y7
 	VPSRAD       $0x01, Y7, Y6
 	VPSUBD       Y6, Y7, Y7
@@ -752,42 +731,37 @@ loop7:
 	VADDPS       Y6, Y5, Y5
 	VDIVPS       Y5, Y4, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop7
+	JGE          loop8
 
-tail8:
+tail9:
 	ADDQ         $0x08, DX
-	JZ           done9
+	JZ           done7
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
 	VMASKMOVPS   (CX)(BX*1), Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
 	VMAXPS       Y6, Y3, Y7
-	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y7, Y9, Y7
-	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y1, Y7, Y9
-	VSUBPS       Y1, Y9, Y10
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
 	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y10, Y7
-	VFNMADD231PS lanes<>+288(SB), Y10, Y7
-	VMULPS       Y7, Y7, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y7, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y7, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y0, Y7, Y12
-	VFMADD213PS  Y0, Y7, Y12
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, Y3, Y6, Y3
-	VBLENDVPS    Y3, Y8, Y12, Y3
-	VPSUBD       Y1, Y9, Y6
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VCMPPS       $0x05, Y3, Y6, Y3
+	VANDPS       Y3, Y9, Y3
+	VPSUBD       Y1, Y8, Y6
 	VPSRAD       $0x01, Y6, Y1
 	VPSUBD       Y1, Y6, Y6
 	VPADDD       Y2, Y1, Y1
@@ -802,7 +776,7 @@ tail8:
 	VDIVPS       Y0, Y2, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -818,9 +792,9 @@ TEXT ·tanhAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+352(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail11
+	JL      tail12
 
-loop10:
+loop11:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        Y1, Y4, Y5
 	VADDPS       Y5, Y5, Y5
@@ -832,33 +806,29 @@ loop10:
 	VMOVAPS      Y5, Y5
 	VFNMADD231PS lanes<>+256(SB), Y7, Y5
 	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      Y2, Y9
-	VMOVUPS      Y3, Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y5, Y5, Y7
-	VFMADD213PS  Y5, Y7, Y9
+	VMOVUPS      Y2, Y7
+	VFMADD213PS  Y3, Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       lanes<>+128(SB), Y5, Y6
-	VFMADD213PS  Y6, Y5, Y9
-	VADDPS       lanes<>+1184(SB), Y9, Y5
-	VDIVPS       Y5, Y9, Y5
+	VFMADD213PS  Y6, Y5, Y7
+	VADDPS       lanes<>+1184(SB), Y7, Y5
+	VDIVPS       Y5, Y7, Y5
 	VANDPS       lanes<>+1216(SB), Y5, Y5
 	VANDPS       Y1, Y4, Y4
 	VORPS        Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop10
+	JGE          loop11
 
-tail11:
+tail12:
 	ADDQ         $0x08, DX
-	JZ           done12
+	JZ           done10
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -873,28 +843,24 @@ tail11:
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y0, Y6
 	VFNMADD231PS lanes<>+288(SB), Y0, Y6
-	VMULPS       Y6, Y6, Y0
-	VMULPS       Y0, Y0, Y8
-	VMOVUPS      Y2, Y2
-	VMOVUPS      Y3, Y3
-	VFMADD213PS  lanes<>+384(SB), Y6, Y3
-	VMOVUPS      lanes<>+416(SB), Y9
-	VFMADD213PS  lanes<>+448(SB), Y6, Y9
-	VFMADD213PS  Y9, Y0, Y3
-	VFMADD213PS  Y3, Y8, Y2
-	VMULPS       Y6, Y6, Y0
-	VFMADD213PS  Y6, Y0, Y2
-	VPSLLD       $0x17, Y7, Y0
-	VSUBPS       lanes<>+128(SB), Y0, Y3
-	VFMADD213PS  Y3, Y0, Y2
-	VADDPS       lanes<>+1184(SB), Y2, Y0
-	VDIVPS       Y0, Y2, Y0
+	VMOVUPS      Y2, Y0
+	VFMADD213PS  Y3, Y6, Y0
+	VFMADD213PS  lanes<>+384(SB), Y6, Y0
+	VFMADD213PS  lanes<>+416(SB), Y6, Y0
+	VFMADD213PS  lanes<>+448(SB), Y6, Y0
+	VMULPS       Y6, Y6, Y2
+	VFMADD213PS  Y6, Y2, Y0
+	VPSLLD       $0x17, Y7, Y2
+	VSUBPS       lanes<>+128(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y0
+	VADDPS       lanes<>+1184(SB), Y0, Y2
+	VDIVPS       Y2, Y0, Y0
 	VANDPS       lanes<>+1216(SB), Y0, Y0
 	VANDPS       Y1, Y5, Y1
 	VORPS        Y1, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET
 
@@ -910,61 +876,50 @@ TEXT ·erfAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1280(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail14
+	JL      tail15
 
-loop13:
+loop14:
 	VMOVUPS      (CX)(BX*1), Y4
 	VANDPS       Y1, Y4, Y5
 	VMOVUPS      lanes<>+1312(SB), Y6
 	VMINPS       Y5, Y6, Y5
-	VMULPS       Y5, Y5, Y6
-	VMULPS       Y6, Y6, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      Y2, Y9
-	VMOVUPS      lanes<>+1344(SB), Y10
-	VFMADD213PS  lanes<>+1376(SB), Y5, Y10
-	VMOVUPS      lanes<>+1408(SB), Y11
-	VFMADD213PS  Y3, Y5, Y11
-	VFMADD213PS  Y11, Y6, Y10
-	VMOVUPS      lanes<>+1440(SB), Y11
-	VFMADD213PS  lanes<>+1472(SB), Y5, Y11
-	VMOVUPS      lanes<>+1504(SB), Y12
-	VFMADD213PS  lanes<>+1536(SB), Y5, Y12
-	VFMADD213PS  Y12, Y6, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y5, Y9, Y5
+	VMOVUPS      Y2, Y6
+	VFMADD213PS  lanes<>+1344(SB), Y5, Y6
+	VFMADD213PS  lanes<>+1376(SB), Y5, Y6
+	VFMADD213PS  lanes<>+1408(SB), Y5, Y6
+	VFMADD213PS  Y3, Y5, Y6
+	VFMADD213PS  lanes<>+1440(SB), Y5, Y6
+	VFMADD213PS  lanes<>+1472(SB), Y5, Y6
+	VFMADD213PS  lanes<>+1504(SB), Y5, Y6
+	VFMADD213PS  lanes<>+1536(SB), Y5, Y6
+	VMULPS       Y5, Y6, Y5
 	VMOVUPS      lanes<>+224(SB), Y6
 	VFMADD213PS  Y0, Y5, Y6
 	VSUBPS       Y0, Y6, Y7
 	VMOVAPS      Y5, Y5
 	VFNMADD231PS lanes<>+256(SB), Y7, Y5
 	VFNMADD231PS lanes<>+288(SB), Y7, Y5
-	VMULPS       Y5, Y5, Y7
-	VMULPS       Y7, Y7, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y5, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y5, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y5, Y5, Y7
-	VFMADD213PS  Y5, Y7, Y9
+	VMOVUPS      lanes<>+320(SB), Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VMULPS       Y5, Y5, Y8
+	VFMADD213PS  Y5, Y8, Y7
 	VPSLLD       $0x17, Y6, Y5
 	VSUBPS       lanes<>+128(SB), Y5, Y6
-	VFMADD213PS  Y6, Y5, Y9
-	VANDPS       Y1, Y9, Y5
+	VFMADD213PS  Y6, Y5, Y7
+	VANDPS       Y1, Y7, Y5
 	VANDPS       lanes<>+1120(SB), Y4, Y4
 	VORPS        Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop13
+	JGE          loop14
 
-tail14:
+tail15:
 	ADDQ         $0x08, DX
-	JZ           done15
+	JZ           done13
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -972,22 +927,15 @@ tail14:
 	VANDPS       Y1, Y5, Y6
 	VMOVUPS      lanes<>+1312(SB), Y7
 	VMINPS       Y6, Y7, Y6
-	VMULPS       Y6, Y6, Y7
-	VMULPS       Y7, Y7, Y8
-	VMULPS       Y8, Y8, Y9
 	VMOVUPS      Y2, Y2
-	VMOVUPS      lanes<>+1344(SB), Y10
-	VFMADD213PS  lanes<>+1376(SB), Y6, Y10
-	VMOVUPS      lanes<>+1408(SB), Y11
-	VFMADD213PS  Y3, Y6, Y11
-	VFMADD213PS  Y11, Y7, Y10
-	VMOVUPS      lanes<>+1440(SB), Y3
-	VFMADD213PS  lanes<>+1472(SB), Y6, Y3
-	VMOVUPS      lanes<>+1504(SB), Y11
-	VFMADD213PS  lanes<>+1536(SB), Y6, Y11
-	VFMADD213PS  Y11, Y7, Y3
-	VFMADD213PS  Y3, Y8, Y10
-	VFMADD213PS  Y10, Y9, Y2
+	VFMADD213PS  lanes<>+1344(SB), Y6, Y2
+	VFMADD213PS  lanes<>+1376(SB), Y6, Y2
+	VFMADD213PS  lanes<>+1408(SB), Y6, Y2
+	VFMADD213PS  Y3, Y6, Y2
+	VFMADD213PS  lanes<>+1440(SB), Y6, Y2
+	VFMADD213PS  lanes<>+1472(SB), Y6, Y2
+	VFMADD213PS  lanes<>+1504(SB), Y6, Y2
+	VFMADD213PS  lanes<>+1536(SB), Y6, Y2
 	VMULPS       Y6, Y2, Y2
 	VMOVUPS      lanes<>+224(SB), Y3
 	VFMADD213PS  Y0, Y2, Y3
@@ -995,26 +943,22 @@ tail14:
 	VMOVAPS      Y2, Y2
 	VFNMADD231PS lanes<>+256(SB), Y0, Y2
 	VFNMADD231PS lanes<>+288(SB), Y0, Y2
-	VMULPS       Y2, Y2, Y0
-	VMULPS       Y0, Y0, Y6
-	VMOVUPS      lanes<>+320(SB), Y7
-	VMOVUPS      lanes<>+352(SB), Y8
-	VFMADD213PS  lanes<>+384(SB), Y2, Y8
-	VMOVUPS      lanes<>+416(SB), Y9
-	VFMADD213PS  lanes<>+448(SB), Y2, Y9
-	VFMADD213PS  Y9, Y0, Y8
-	VFMADD213PS  Y8, Y6, Y7
-	VMULPS       Y2, Y2, Y0
-	VFMADD213PS  Y2, Y0, Y7
-	VPSLLD       $0x17, Y3, Y0
-	VSUBPS       lanes<>+128(SB), Y0, Y2
-	VFMADD213PS  Y2, Y0, Y7
-	VANDPS       Y1, Y7, Y0
+	VMOVUPS      lanes<>+320(SB), Y0
+	VFMADD213PS  lanes<>+352(SB), Y2, Y0
+	VFMADD213PS  lanes<>+384(SB), Y2, Y0
+	VFMADD213PS  lanes<>+416(SB), Y2, Y0
+	VFMADD213PS  lanes<>+448(SB), Y2, Y0
+	VMULPS       Y2, Y2, Y6
+	VFMADD213PS  Y2, Y6, Y0
+	VPSLLD       $0x17, Y3, Y2
+	VSUBPS       lanes<>+128(SB), Y2, Y3
+	VFMADD213PS  Y3, Y2, Y0
+	VANDPS       Y1, Y0, Y0
 	VANDPS       lanes<>+1120(SB), Y5, Y1
 	VORPS        Y1, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done15:
+done13:
 	VZEROUPPER
 	RET
 
@@ -1030,9 +974,9 @@ TEXT ·softplusAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail17
+	JL      tail18
 
-loop16:
+loop17:
 	VMOVUPS      (CX)(BX*1), Y4
 	VORPS        lanes<>+1120(SB), Y4, Y5
 	VMAXPS       Y5, Y3, Y6
@@ -1044,20 +988,15 @@ loop16:
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y9, Y6
 	VFNMADD231PS lanes<>+288(SB), Y9, Y6
-	VMULPS       Y6, Y6, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y6, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y6, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y2, Y6, Y11
-	VFMADD213PS  Y2, Y6, Y11
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, Y3, Y5, Y5
-	VBLENDVPS    Y5, Y8, Y11, Y5
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y6, Y9
+	VFMADD213PS  lanes<>+384(SB), Y6, Y9
+	VFMADD213PS  lanes<>+416(SB), Y6, Y9
+	VFMADD213PS  lanes<>+448(SB), Y6, Y9
+	VFMADD213PS  Y2, Y6, Y9
+	VFMADD213PS  Y2, Y6, Y9
+	VCMPPS       $0x05, Y3, Y5, Y5
+	VANDPS       Y5, Y9, Y5
 	VPSUBD       Y0, Y7, Y7
 	VPSRAD       $0x01, Y7, Y6
 	VPSUBD       Y6, Y7, Y7
@@ -1071,25 +1010,23 @@ loop16:
 	VDIVPS       Y6, Y5, Y5
 	VMULPS       Y5, Y5, Y6
 	VADDPS       Y5, Y5, Y5
-	VMULPS       Y6, Y6, Y7
-	VMOVUPS      lanes<>+1568(SB), Y9
-	VFMADD213PS  lanes<>+1600(SB), Y6, Y9
-	VMOVUPS      lanes<>+1632(SB), Y10
-	VFMADD213PS  lanes<>+1664(SB), Y6, Y10
-	VFMADD213PS  Y10, Y7, Y9
-	VMULPS       Y6, Y9, Y6
+	VMOVUPS      lanes<>+1568(SB), Y7
+	VFMADD213PS  lanes<>+1600(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1632(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1664(SB), Y6, Y7
+	VMULPS       Y6, Y7, Y6
 	VFMADD213PS  Y5, Y5, Y6
 	VXORPS       X8, X8, X8
 	VMAXPS       Y4, Y8, Y4
 	VADDPS       Y4, Y6, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop16
+	JGE          loop17
 
-tail17:
+tail18:
 	ADDQ         $0x08, DX
-	JZ           done18
+	JZ           done16
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -1104,20 +1041,15 @@ tail17:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y10, Y7
 	VFNMADD231PS lanes<>+288(SB), Y10, Y7
-	VMULPS       Y7, Y7, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y7, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y7, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y2, Y7, Y12
-	VFMADD213PS  Y2, Y7, Y12
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, Y3, Y6, Y2
-	VBLENDVPS    Y2, Y8, Y12, Y2
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y7, Y10
+	VFMADD213PS  lanes<>+384(SB), Y7, Y10
+	VFMADD213PS  lanes<>+416(SB), Y7, Y10
+	VFMADD213PS  lanes<>+448(SB), Y7, Y10
+	VFMADD213PS  Y2, Y7, Y10
+	VFMADD213PS  Y2, Y7, Y10
+	VCMPPS       $0x05, Y3, Y6, Y2
+	VANDPS       Y2, Y10, Y2
 	VPSUBD       Y0, Y9, Y3
 	VPSRAD       $0x01, Y3, Y0
 	VPSUBD       Y0, Y3, Y3
@@ -1131,20 +1063,18 @@ tail17:
 	VDIVPS       Y1, Y0, Y0
 	VMULPS       Y0, Y0, Y1
 	VADDPS       Y0, Y0, Y0
-	VMULPS       Y1, Y1, Y2
-	VMOVUPS      lanes<>+1568(SB), Y3
-	VFMADD213PS  lanes<>+1600(SB), Y1, Y3
-	VMOVUPS      lanes<>+1632(SB), Y6
-	VFMADD213PS  lanes<>+1664(SB), Y1, Y6
-	VFMADD213PS  Y6, Y2, Y3
-	VMULPS       Y1, Y3, Y1
+	VMOVUPS      lanes<>+1568(SB), Y2
+	VFMADD213PS  lanes<>+1600(SB), Y1, Y2
+	VFMADD213PS  lanes<>+1632(SB), Y1, Y2
+	VFMADD213PS  lanes<>+1664(SB), Y1, Y2
+	VMULPS       Y1, Y2, Y1
 	VFMADD213PS  Y0, Y0, Y1
 	VXORPS       X8, X8, X8
 	VMAXPS       Y5, Y8, Y0
 	VADDPS       Y0, Y1, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done18:
+done16:
 	VZEROUPPER
 	RET
 
@@ -1160,14 +1090,61 @@ TEXT ·mishAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1184(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail20
+	JL      tail21
 
-loop19:
+loop20:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMOVUPS      lanes<>+1696(SB), Y5
 	VMINPS       Y4, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VFMADD213PS  Y2, Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y0, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       Y1, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VPADDD       Y1, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VADDPS       Y3, Y5, Y6
+	VMULPS       Y6, Y5, Y5
+	VADDPS       Y3, Y5, Y6
+	VDIVPS       Y6, Y5, Y5
+	VMULPS       Y4, Y5, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop20
+
+tail21:
+	ADDQ         $0x08, DX
+	JZ           done19
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VMOVUPS      lanes<>+1696(SB), Y6
+	VMINPS       Y5, Y6, Y6
 	VMOVUPS      lanes<>+160(SB), Y7
-	VMAXPS       Y5, Y7, Y7
+	VMAXPS       Y6, Y7, Y7
 	VMOVUPS      lanes<>+192(SB), Y8
 	VMINPS       Y7, Y8, Y7
 	VMOVUPS      lanes<>+224(SB), Y8
@@ -1176,73 +1153,16 @@ loop19:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y2, Y7, Y11
-	VFMADD213PS  Y2, Y7, Y11
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
-	VBLENDVPS    Y5, Y6, Y11, Y5
-	VPSUBD       Y0, Y8, Y8
-	VPSRAD       $0x01, Y8, Y7
-	VPSUBD       Y7, Y8, Y8
-	VPADDD       Y1, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y5, Y5
-	VPADDD       Y1, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
-	VADDPS       Y3, Y5, Y7
-	VMULPS       Y7, Y5, Y5
-	VADDPS       Y3, Y5, Y7
-	VDIVPS       Y7, Y5, Y5
-	VMULPS       Y4, Y5, Y4
-	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
-	SUBQ         $0x08, DX
-	JGE          loop19
-
-tail20:
-	ADDQ         $0x08, DX
-	JZ           done21
-	LEAQ         lanes<>+32(SB), SI
-	NEGQ         DX
-	VMOVUPS      (SI)(DX*4), Y4
-	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VMOVUPS      lanes<>+1696(SB), Y7
-	VMINPS       Y5, Y7, Y7
-	VMOVUPS      lanes<>+160(SB), Y8
-	VMAXPS       Y7, Y8, Y8
-	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y0, Y8, Y9
-	VSUBPS       Y0, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VFNMADD231PS lanes<>+288(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y8, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y2, Y8, Y12
-	VFMADD213PS  Y2, Y8, Y12
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y7, Y2
-	VBLENDVPS    Y2, Y6, Y12, Y2
-	VPSUBD       Y0, Y9, Y6
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y2, Y7, Y9
+	VFMADD213PS  Y2, Y7, Y9
+	VCMPPS       $0x05, lanes<>+160(SB), Y6, Y2
+	VANDPS       Y2, Y9, Y2
+	VPSUBD       Y0, Y8, Y6
 	VPSRAD       $0x01, Y6, Y0
 	VPSUBD       Y0, Y6, Y6
 	VPADDD       Y1, Y0, Y0
@@ -1258,7 +1178,7 @@ tail20:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done21:
+done19:
 	VZEROUPPER
 	RET
 
@@ -1274,32 +1194,83 @@ TEXT ·geluAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail23
+	JL      tail24
 
-loop22:
+loop23:
 	VMOVUPS      (CX)(BX*1), Y4
 	VANDPS       lanes<>+1216(SB), Y4, Y5
 	VMULPS       lanes<>+1728(SB), Y5, Y5
+	VMOVUPS      lanes<>+1312(SB), Y6
+	VMINPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+1248(SB), Y7
+	VFMADD213PS  lanes<>+1344(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1376(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1408(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1280(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1440(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1472(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1504(SB), Y6, Y7
+	VFMADD213PS  lanes<>+1536(SB), Y6, Y7
+	VMULPS       Y5, Y7, Y5
+	VMAXPS       Y5, Y3, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VFMADD213PS  Y0, Y6, Y8
+	VCMPPS       $0x05, Y3, Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y1, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       Y2, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VMULPS       lanes<>+960(SB), Y5, Y5
+	VMOVUPS      Y0, Y6
+	VSUBPS       Y5, Y6, Y6
+	VBLENDVPS    Y4, Y5, Y6, Y5
+	VMULPS       Y4, Y5, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop23
+
+tail24:
+	ADDQ         $0x08, DX
+	JZ           done22
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VANDPS       lanes<>+1216(SB), Y5, Y6
+	VMULPS       lanes<>+1728(SB), Y6, Y6
 	VMOVUPS      lanes<>+1312(SB), Y7
-	VMINPS       Y5, Y7, Y7
-	VMULPS       Y7, Y7, Y8
-	VMULPS       Y8, Y8, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+1248(SB), Y11
-	VMOVUPS      lanes<>+1344(SB), Y12
-	VFMADD213PS  lanes<>+1376(SB), Y7, Y12
-	VMOVUPS      lanes<>+1408(SB), Y13
-	VFMADD213PS  lanes<>+1280(SB), Y7, Y13
-	VFMADD213PS  Y13, Y8, Y12
-	VMOVUPS      lanes<>+1440(SB), Y13
-	VFMADD213PS  lanes<>+1472(SB), Y7, Y13
-	VMOVUPS      lanes<>+1504(SB), Y14
-	VFMADD213PS  lanes<>+1536(SB), Y7, Y14
-	VFMADD213PS  Y14, Y8, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VMULPS       Y5, Y11, Y5
-	VMAXPS       Y5, Y3, Y7
+	VMINPS       Y6, Y7, Y7
+	VMOVUPS      lanes<>+1248(SB), Y8
+	VFMADD213PS  lanes<>+1344(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1376(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1408(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1280(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1440(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1472(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1504(SB), Y7, Y8
+	VFMADD213PS  lanes<>+1536(SB), Y7, Y8
+	VMULPS       Y6, Y8, Y6
+	VMAXPS       Y6, Y3, Y7
 	VMOVUPS      lanes<>+192(SB), Y8
 	VMINPS       Y7, Y8, Y7
 	VMOVUPS      lanes<>+224(SB), Y8
@@ -1308,91 +1279,16 @@ loop22:
 	VMOVAPS      Y7, Y7
 	VFNMADD231PS lanes<>+256(SB), Y9, Y7
 	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMULPS       Y7, Y7, Y9
-	VMULPS       Y9, Y9, Y10
-	VMOVUPS      lanes<>+320(SB), Y11
-	VMOVUPS      lanes<>+352(SB), Y12
-	VFMADD213PS  lanes<>+384(SB), Y7, Y12
-	VMOVUPS      lanes<>+416(SB), Y13
-	VFMADD213PS  lanes<>+448(SB), Y7, Y13
-	VFMADD213PS  Y13, Y9, Y12
-	VFMADD213PS  Y12, Y10, Y11
-	VFMADD213PS  Y0, Y7, Y11
-	VFMADD213PS  Y0, Y7, Y11
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, Y3, Y5, Y5
-	VBLENDVPS    Y5, Y6, Y11, Y5
-	VPSUBD       Y1, Y8, Y8
-	VPSRAD       $0x01, Y8, Y7
-	VPSUBD       Y7, Y8, Y8
-	VPADDD       Y2, Y7, Y7
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y5, Y5
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
-	VMULPS       lanes<>+960(SB), Y5, Y5
-	VMOVUPS      Y0, Y7
-	VSUBPS       Y5, Y7, Y7
-	VBLENDVPS    Y4, Y5, Y7, Y5
-	VMULPS       Y4, Y5, Y4
-	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
-	SUBQ         $0x08, DX
-	JGE          loop22
-
-tail23:
-	ADDQ         $0x08, DX
-	JZ           done24
-	LEAQ         lanes<>+32(SB), SI
-	NEGQ         DX
-	VMOVUPS      (SI)(DX*4), Y4
-	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VANDPS       lanes<>+1216(SB), Y5, Y7
-	VMULPS       lanes<>+1728(SB), Y7, Y7
-	VMOVUPS      lanes<>+1312(SB), Y8
-	VMINPS       Y7, Y8, Y8
-	VMULPS       Y8, Y8, Y9
-	VMULPS       Y9, Y9, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+1248(SB), Y12
-	VMOVUPS      lanes<>+1344(SB), Y13
-	VFMADD213PS  lanes<>+1376(SB), Y8, Y13
-	VMOVUPS      lanes<>+1408(SB), Y14
-	VFMADD213PS  lanes<>+1280(SB), Y8, Y14
-	VFMADD213PS  Y14, Y9, Y13
-	VMOVUPS      lanes<>+1440(SB), Y14
-	VFMADD213PS  lanes<>+1472(SB), Y8, Y14
-	VMOVUPS      lanes<>+1504(SB), Y15
-	VFMADD213PS  lanes<>+1536(SB), Y8, Y15
-	VFMADD213PS  Y15, Y9, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VMULPS       Y7, Y12, Y7
-	VMAXPS       Y7, Y3, Y8
-	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y8, Y9, Y8
-	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y1, Y8, Y9
-	VSUBPS       Y1, Y9, Y10
-	VMOVAPS      Y8, Y8
-	VFNMADD231PS lanes<>+256(SB), Y10, Y8
-	VFNMADD231PS lanes<>+288(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y8, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, Y3, Y7, Y3
-	VBLENDVPS    Y3, Y6, Y12, Y3
-	VPSUBD       Y1, Y9, Y6
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VCMPPS       $0x05, Y3, Y6, Y3
+	VANDPS       Y3, Y9, Y3
+	VPSUBD       Y1, Y8, Y6
 	VPSRAD       $0x01, Y6, Y1
 	VPSUBD       Y1, Y6, Y6
 	VPADDD       Y2, Y1, Y1
@@ -1408,7 +1304,7 @@ tail23:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done24:
+done22:
 	VZEROUPPER
 	RET
 
@@ -1424,16 +1320,65 @@ TEXT ·geluTanhAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+160(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail26
+	JL      tail27
 
-loop25:
+loop26:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y4, Y4, Y5
 	VMOVUPS      lanes<>+1760(SB), Y6
 	VFMADD213PS  lanes<>+1792(SB), Y6, Y5
 	VMULPS       Y4, Y5, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
-	VMAXPS       Y6, Y3, Y8
+	VMAXPS       Y6, Y3, Y7
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y1, Y7, Y8
+	VSUBPS       Y1, Y8, Y9
+	VMOVAPS      Y7, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VFMADD213PS  Y0, Y7, Y9
+	VCMPPS       $0x05, Y3, Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       Y1, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
+	VPADDD       Y2, Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y6, Y6
+	VPADDD       Y2, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
+	VMOVUPS      Y0, Y7
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VADDPS       Y7, Y6, Y6
+	VDIVPS       Y6, Y5, Y5
+	VMULPS       Y4, Y5, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop26
+
+tail27:
+	ADDQ         $0x08, DX
+	JZ           done25
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VMULPS       Y5, Y5, Y6
+	VMOVUPS      lanes<>+1760(SB), Y7
+	VFMADD213PS  lanes<>+1792(SB), Y7, Y6
+	VMULPS       Y5, Y6, Y6
+	VORPS        lanes<>+1120(SB), Y6, Y7
+	VMAXPS       Y7, Y3, Y8
 	VMOVUPS      lanes<>+192(SB), Y9
 	VMINPS       Y8, Y9, Y8
 	VMOVUPS      lanes<>+224(SB), Y9
@@ -1442,75 +1387,16 @@ loop25:
 	VMOVAPS      Y8, Y8
 	VFNMADD231PS lanes<>+256(SB), Y10, Y8
 	VFNMADD231PS lanes<>+288(SB), Y10, Y8
-	VMULPS       Y8, Y8, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y8, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y8, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VFMADD213PS  Y0, Y8, Y12
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, Y3, Y6, Y6
-	VBLENDVPS    Y6, Y7, Y12, Y6
-	VPSUBD       Y1, Y9, Y9
-	VPSRAD       $0x01, Y9, Y8
-	VPSUBD       Y8, Y9, Y9
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y6, Y6
-	VPADDD       Y2, Y9, Y9
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y9, Y6, Y6
-	VMOVUPS      Y0, Y8
-	VBLENDVPS    Y5, Y6, Y8, Y5
-	VADDPS       Y8, Y6, Y6
-	VDIVPS       Y6, Y5, Y5
-	VMULPS       Y4, Y5, Y4
-	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
-	SUBQ         $0x08, DX
-	JGE          loop25
-
-tail26:
-	ADDQ         $0x08, DX
-	JZ           done27
-	LEAQ         lanes<>+32(SB), SI
-	NEGQ         DX
-	VMOVUPS      (SI)(DX*4), Y4
-	VMASKMOVPS   (CX)(BX*1), Y4, Y5
-	VMULPS       Y5, Y5, Y6
-	VMOVUPS      lanes<>+1760(SB), Y8
-	VFMADD213PS  lanes<>+1792(SB), Y8, Y6
-	VMULPS       Y5, Y6, Y6
-	VORPS        lanes<>+1120(SB), Y6, Y8
-	VMAXPS       Y8, Y3, Y9
-	VMOVUPS      lanes<>+192(SB), Y10
-	VMINPS       Y9, Y10, Y9
-	VMOVUPS      lanes<>+224(SB), Y10
-	VFMADD213PS  Y1, Y9, Y10
-	VSUBPS       Y1, Y10, Y11
-	VMOVAPS      Y9, Y9
-	VFNMADD231PS lanes<>+256(SB), Y11, Y9
-	VFNMADD231PS lanes<>+288(SB), Y11, Y9
-	VMULPS       Y9, Y9, Y11
-	VMULPS       Y11, Y11, Y12
-	VMOVUPS      lanes<>+320(SB), Y13
-	VMOVUPS      lanes<>+352(SB), Y14
-	VFMADD213PS  lanes<>+384(SB), Y9, Y14
-	VMOVUPS      lanes<>+416(SB), Y15
-	VFMADD213PS  lanes<>+448(SB), Y9, Y15
-	VFMADD213PS  Y15, Y11, Y14
-	VFMADD213PS  Y14, Y12, Y13
-	VFMADD213PS  Y0, Y9, Y13
-	VFMADD213PS  Y0, Y9, Y13
-	VXORPS       X7, X7, X7
-	VCMPPS       $0x11, Y3, Y8, Y3
-	VBLENDVPS    Y3, Y7, Y13, Y3
-	VPSUBD       Y1, Y10, Y7
+	VMOVUPS      lanes<>+320(SB), Y10
+	VFMADD213PS  lanes<>+352(SB), Y8, Y10
+	VFMADD213PS  lanes<>+384(SB), Y8, Y10
+	VFMADD213PS  lanes<>+416(SB), Y8, Y10
+	VFMADD213PS  lanes<>+448(SB), Y8, Y10
+	VFMADD213PS  Y0, Y8, Y10
+	VFMADD213PS  Y0, Y8, Y10
+	VCMPPS       $0x05, Y3, Y7, Y3
+	VANDPS       Y3, Y10, Y3
+	VPSUBD       Y1, Y9, Y7
 	VPSRAD       $0x01, Y7, Y1
 	VPSUBD       Y1, Y7, Y7
 	VPADDD       Y2, Y1, Y1
@@ -1526,7 +1412,7 @@ tail26:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done27:
+done25:
 	VZEROUPPER
 	RET
 
@@ -1539,19 +1425,19 @@ TEXT ·absAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1216(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail29
+	JL      tail30
 
-loop28:
+loop29:
 	VMOVUPS (CX)(BX*1), Y1
 	VANDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop28
+	JGE     loop29
 
-tail29:
+tail30:
 	ADDQ       $0x08, DX
-	JZ         done30
+	JZ         done28
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1559,7 +1445,7 @@ tail29:
 	VANDPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done30:
+done28:
 	VZEROUPPER
 	RET
 
@@ -1572,19 +1458,19 @@ TEXT ·negateAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1120(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail32
+	JL      tail33
 
-loop31:
+loop32:
 	VMOVUPS (CX)(BX*1), Y1
 	VXORPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop31
+	JGE     loop32
 
-tail32:
+tail33:
 	ADDQ       $0x08, DX
-	JZ         done33
+	JZ         done31
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1592,7 +1478,7 @@ tail32:
 	VXORPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done33:
+done31:
 	VZEROUPPER
 	RET
 
@@ -1606,9 +1492,9 @@ TEXT ·signAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1824(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail35
+	JL      tail36
 
-loop34:
+loop35:
 	VMOVUPS   (CX)(BX*1), Y2
 	VXORPS    X3, X3, X3
 	VMOVUPS   Y1, Y4
@@ -1618,13 +1504,13 @@ loop34:
 	VCMPPS    $0x1e, Y3, Y2, Y2
 	VBLENDVPS Y2, Y5, Y4, Y2
 	VMOVUPS   Y2, (AX)(BX*1)
-	ADDQ      $0x20, BX
+	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop34
+	JGE       loop35
 
-tail35:
+tail36:
 	ADDQ       $0x08, DX
-	JZ         done36
+	JZ         done34
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -1638,7 +1524,7 @@ tail35:
 	VBLENDVPS  Y3, Y0, Y1, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done36:
+done34:
 	VZEROUPPER
 	RET
 
@@ -1650,19 +1536,19 @@ TEXT ·roundAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail38
+	JL   tail39
 
-loop37:
+loop38:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x08, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
-	ADDQ     $0x20, BX
+	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop37
+	JGE      loop38
 
-tail38:
+tail39:
 	ADDQ       $0x08, DX
-	JZ         done39
+	JZ         done37
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1670,7 +1556,7 @@ tail38:
 	VROUNDPS   $0x08, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done39:
+done37:
 	VZEROUPPER
 	RET
 
@@ -1682,19 +1568,19 @@ TEXT ·floorAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail41
+	JL   tail42
 
-loop40:
+loop41:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x09, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
-	ADDQ     $0x20, BX
+	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop40
+	JGE      loop41
 
-tail41:
+tail42:
 	ADDQ       $0x08, DX
-	JZ         done42
+	JZ         done40
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1702,7 +1588,7 @@ tail41:
 	VROUNDPS   $0x09, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done42:
+done40:
 	VZEROUPPER
 	RET
 
@@ -1714,19 +1600,19 @@ TEXT ·ceilAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail44
+	JL   tail45
 
-loop43:
+loop44:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x0a, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
-	ADDQ     $0x20, BX
+	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop43
+	JGE      loop44
 
-tail44:
+tail45:
 	ADDQ       $0x08, DX
-	JZ         done45
+	JZ         done43
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1734,7 +1620,7 @@ tail44:
 	VROUNDPS   $0x0a, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done45:
+done43:
 	VZEROUPPER
 	RET
 
@@ -1746,19 +1632,19 @@ TEXT ·sqrtAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail47
+	JL   tail48
 
-loop46:
+loop47:
 	VMOVUPS (CX)(BX*1), Y0
 	VSQRTPS Y0, Y0
 	VMOVUPS Y0, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop46
+	JGE     loop47
 
-tail47:
+tail48:
 	ADDQ       $0x08, DX
-	JZ         done48
+	JZ         done46
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1766,7 +1652,7 @@ tail47:
 	VSQRTPS    Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done48:
+done46:
 	VZEROUPPER
 	RET
 
@@ -1779,20 +1665,20 @@ TEXT ·reciprocalAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+128(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail50
+	JL      tail51
 
-loop49:
+loop50:
 	VMOVUPS (CX)(BX*1), Y1
 	VMOVUPS Y0, Y2
 	VDIVPS  Y1, Y2, Y1
 	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop49
+	JGE     loop50
 
-tail50:
+tail51:
 	ADDQ       $0x08, DX
-	JZ         done51
+	JZ         done49
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1801,7 +1687,7 @@ tail50:
 	VDIVPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done51:
+done49:
 	VZEROUPPER
 	RET
 
@@ -1815,21 +1701,21 @@ TEXT ·softsignAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1216(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail53
+	JL      tail54
 
-loop52:
+loop53:
 	VMOVUPS (CX)(BX*1), Y2
 	VANDPS  Y1, Y2, Y3
 	VADDPS  Y0, Y3, Y3
 	VDIVPS  Y3, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop52
+	JGE     loop53
 
-tail53:
+tail54:
 	ADDQ       $0x08, DX
-	JZ         done54
+	JZ         done52
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -1839,7 +1725,7 @@ tail53:
 	VDIVPS     Y0, Y3, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done54:
+done52:
 	VZEROUPPER
 	RET
 
@@ -1854,9 +1740,9 @@ TEXT ·hardSwishAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+128(SB), Y2
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail56
+	JL      tail57
 
-loop55:
+loop56:
 	VMOVUPS     (CX)(BX*1), Y3
 	VMOVUPS     Y0, Y4
 	VFMADD213PS Y1, Y3, Y4
@@ -1866,13 +1752,13 @@ loop55:
 	VANDPS      Y4, Y6, Y6
 	VMULPS      Y3, Y6, Y3
 	VMOVUPS     Y3, (AX)(BX*1)
-	ADDQ        $0x20, BX
+	ADDQ        $+32, BX
 	SUBQ        $0x08, DX
-	JGE         loop55
+	JGE         loop56
 
-tail56:
+tail57:
 	ADDQ        $0x08, DX
-	JZ          done57
+	JZ          done55
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y3
@@ -1886,7 +1772,7 @@ tail56:
 	VMULPS      Y4, Y1, Y0
 	VMASKMOVPS  Y0, Y3, (AX)(BX*1)
 
-done57:
+done55:
 	VZEROUPPER
 	RET
 
@@ -1901,9 +1787,9 @@ TEXT ·hardSigmoidAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS      lanes<>+128(SB), Y2
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail59
+	JL           tail60
 
-loop58:
+loop59:
 	VMOVUPS (CX)(BX*1), Y3
 	VMULPS  Y0, Y3, Y3
 	VADDPS  Y1, Y3, Y3
@@ -1912,13 +1798,13 @@ loop58:
 	VCMPPS  $0x06, Y4, Y3, Y5
 	VANDPS  Y3, Y5, Y5
 	VMOVUPS Y5, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop58
+	JGE     loop59
 
-tail59:
+tail60:
 	ADDQ       $0x08, DX
-	JZ         done60
+	JZ         done58
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y3
@@ -1931,7 +1817,7 @@ tail59:
 	VANDPS     Y0, Y1, Y1
 	VMASKMOVPS Y1, Y3, (AX)(BX*1)
 
-done60:
+done58:
 	VZEROUPPER
 	RET
 
@@ -1944,20 +1830,20 @@ TEXT ·leakyReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail62
+	JL           tail63
 
-loop61:
+loop62:
 	VMOVUPS   (CX)(BX*1), Y1
 	VMULPS    Y0, Y1, Y2
 	VBLENDVPS Y1, Y2, Y1, Y1
 	VMOVUPS   Y1, (AX)(BX*1)
-	ADDQ      $0x20, BX
+	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop61
+	JGE       loop62
 
-tail62:
+tail63:
 	ADDQ       $0x08, DX
-	JZ         done63
+	JZ         done61
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1966,7 +1852,7 @@ tail62:
 	VBLENDVPS  Y2, Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done63:
+done61:
 	VZEROUPPER
 	RET
 
@@ -1979,20 +1865,20 @@ TEXT ·thresholdedReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail65
+	JL           tail66
 
-loop64:
+loop65:
 	VMOVUPS (CX)(BX*1), Y1
 	VCMPPS  $0x06, Y0, Y1, Y2
 	VANDPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop64
+	JGE     loop65
 
-tail65:
+tail66:
 	ADDQ       $0x08, DX
-	JZ         done66
+	JZ         done64
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -2001,7 +1887,7 @@ tail65:
 	VANDPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done66:
+done64:
 	VZEROUPPER
 	RET
 
@@ -2017,58 +1903,53 @@ TEXT ·swishAVX2(SB), NOSPLIT, $0-28
 	VMOVUPS      lanes<>+96(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail68
+	JL           tail69
 
-loop67:
+loop68:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y0, Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
 	VMOVUPS      lanes<>+160(SB), Y7
 	VMAXPS       Y6, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y7, Y9, Y7
-	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y2, Y7, Y9
-	VSUBPS       Y2, Y9, Y10
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y2, Y7, Y8
+	VSUBPS       Y2, Y8, Y9
 	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y10, Y7
-	VFNMADD231PS lanes<>+288(SB), Y10, Y7
-	VMULPS       Y7, Y7, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y7, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y7, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y1, Y7, Y12
-	VFMADD213PS  Y1, Y7, Y12
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, lanes<>+160(SB), Y6, Y6
-	VBLENDVPS    Y6, Y8, Y12, Y6
-	VPSUBD       Y2, Y9, Y9
-	VPSRAD       $0x01, Y9, Y7
-	VPSUBD       Y7, Y9, Y9
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VCMPPS       $0x05, lanes<>+160(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       Y2, Y8, Y8
+	VPSRAD       $0x01, Y8, Y7
+	VPSUBD       Y7, Y8, Y8
 	VPADDD       Y3, Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y6, Y6
-	VPADDD       Y3, Y9, Y9
-	VPSLLD       $0x17, Y9, Y9
-	VMULPS       Y9, Y6, Y6
+	VPADDD       Y3, Y8, Y8
+	VPSLLD       $0x17, Y8, Y8
+	VMULPS       Y8, Y6, Y6
 	VMOVUPS      Y1, Y7
 	VBLENDVPS    Y5, Y6, Y7, Y5
 	VADDPS       Y7, Y6, Y6
 	VDIVPS       Y6, Y5, Y5
 	VMULPS       Y4, Y5, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop67
+	JGE          loop68
 
-tail68:
+tail69:
 	ADDQ         $0x08, DX
-	JZ           done69
+	JZ           done67
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -2077,29 +1958,24 @@ tail68:
 	VORPS        lanes<>+1120(SB), Y0, Y6
 	VMOVUPS      lanes<>+160(SB), Y7
 	VMAXPS       Y6, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y9
-	VMINPS       Y7, Y9, Y7
-	VMOVUPS      lanes<>+224(SB), Y9
-	VFMADD213PS  Y2, Y7, Y9
-	VSUBPS       Y2, Y9, Y10
+	VMOVUPS      lanes<>+192(SB), Y8
+	VMINPS       Y7, Y8, Y7
+	VMOVUPS      lanes<>+224(SB), Y8
+	VFMADD213PS  Y2, Y7, Y8
+	VSUBPS       Y2, Y8, Y9
 	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y10, Y7
-	VFNMADD231PS lanes<>+288(SB), Y10, Y7
-	VMULPS       Y7, Y7, Y10
-	VMULPS       Y10, Y10, Y11
-	VMOVUPS      lanes<>+320(SB), Y12
-	VMOVUPS      lanes<>+352(SB), Y13
-	VFMADD213PS  lanes<>+384(SB), Y7, Y13
-	VMOVUPS      lanes<>+416(SB), Y14
-	VFMADD213PS  lanes<>+448(SB), Y7, Y14
-	VFMADD213PS  Y14, Y10, Y13
-	VFMADD213PS  Y13, Y11, Y12
-	VFMADD213PS  Y1, Y7, Y12
-	VFMADD213PS  Y1, Y7, Y12
-	VXORPS       X8, X8, X8
-	VCMPPS       $0x11, lanes<>+160(SB), Y6, Y6
-	VBLENDVPS    Y6, Y8, Y12, Y6
-	VPSUBD       Y2, Y9, Y7
+	VFNMADD231PS lanes<>+256(SB), Y9, Y7
+	VFNMADD231PS lanes<>+288(SB), Y9, Y7
+	VMOVUPS      lanes<>+320(SB), Y9
+	VFMADD213PS  lanes<>+352(SB), Y7, Y9
+	VFMADD213PS  lanes<>+384(SB), Y7, Y9
+	VFMADD213PS  lanes<>+416(SB), Y7, Y9
+	VFMADD213PS  lanes<>+448(SB), Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VFMADD213PS  Y1, Y7, Y9
+	VCMPPS       $0x05, lanes<>+160(SB), Y6, Y6
+	VANDPS       Y6, Y9, Y6
+	VPSUBD       Y2, Y8, Y7
 	VPSRAD       $0x01, Y7, Y2
 	VPSUBD       Y2, Y7, Y7
 	VPADDD       Y3, Y2, Y2
@@ -2115,7 +1991,7 @@ tail68:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done69:
+done67:
 	VZEROUPPER
 	RET
 
@@ -2131,9 +2007,9 @@ TEXT ·eluAVX2(SB), NOSPLIT, $0-36
 	VMOVUPS      lanes<>+64(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail71
+	JL           tail72
 
-loop70:
+loop71:
 	VMOVUPS      (CX)(BX*1), Y4
 	VXORPS       X5, X5, X5
 	VMULPS       Y1, Y4, Y6
@@ -2146,32 +2022,28 @@ loop70:
 	VMOVAPS      Y6, Y6
 	VFNMADD231PS lanes<>+256(SB), Y8, Y6
 	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y8, Y8, Y9
-	VMOVUPS      lanes<>+320(SB), Y10
-	VMOVUPS      lanes<>+352(SB), Y11
-	VFMADD213PS  lanes<>+384(SB), Y6, Y11
-	VMOVUPS      lanes<>+416(SB), Y12
-	VFMADD213PS  lanes<>+448(SB), Y6, Y12
-	VFMADD213PS  Y12, Y8, Y11
-	VFMADD213PS  Y11, Y9, Y10
-	VMULPS       Y6, Y6, Y8
-	VFMADD213PS  Y6, Y8, Y10
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VMULPS       Y6, Y6, Y9
+	VFMADD213PS  Y6, Y9, Y8
 	VPSLLD       $0x17, Y7, Y6
 	VSUBPS       lanes<>+128(SB), Y6, Y7
-	VFMADD213PS  Y7, Y6, Y10
-	VMULPS       Y0, Y10, Y6
+	VFMADD213PS  Y7, Y6, Y8
+	VMULPS       Y0, Y8, Y6
 	VCMPPS       $0x11, Y5, Y4, Y7
 	VBLENDVPS    Y7, Y6, Y4, Y4
 	VMULPS       Y2, Y4, Y4
 	VMOVUPS      Y4, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop70
+	JGE          loop71
 
-tail71:
+tail72:
 	ADDQ         $0x08, DX
-	JZ           done72
+	JZ           done70
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -2187,27 +2059,23 @@ tail71:
 	VMOVAPS      Y1, Y1
 	VFNMADD231PS lanes<>+256(SB), Y3, Y1
 	VFNMADD231PS lanes<>+288(SB), Y3, Y1
-	VMULPS       Y1, Y1, Y3
-	VMULPS       Y3, Y3, Y8
-	VMOVUPS      lanes<>+320(SB), Y9
-	VMOVUPS      lanes<>+352(SB), Y10
-	VFMADD213PS  lanes<>+384(SB), Y1, Y10
-	VMOVUPS      lanes<>+416(SB), Y11
-	VFMADD213PS  lanes<>+448(SB), Y1, Y11
-	VFMADD213PS  Y11, Y3, Y10
-	VFMADD213PS  Y10, Y8, Y9
-	VMULPS       Y1, Y1, Y3
-	VFMADD213PS  Y1, Y3, Y9
+	VMOVUPS      lanes<>+320(SB), Y3
+	VFMADD213PS  lanes<>+352(SB), Y1, Y3
+	VFMADD213PS  lanes<>+384(SB), Y1, Y3
+	VFMADD213PS  lanes<>+416(SB), Y1, Y3
+	VFMADD213PS  lanes<>+448(SB), Y1, Y3
+	VMULPS       Y1, Y1, Y8
+	VFMADD213PS  Y1, Y8, Y3
 	VPSLLD       $0x17, Y7, Y1
-	VSUBPS       lanes<>+128(SB), Y1, Y3
-	VFMADD213PS  Y3, Y1, Y9
-	VMULPS       Y0, Y9, Y0
+	VSUBPS       lanes<>+128(SB), Y1, Y7
+	VFMADD213PS  Y7, Y1, Y3
+	VMULPS       Y0, Y3, Y0
 	VCMPPS       $0x11, Y5, Y6, Y1
 	VBLENDVPS    Y1, Y0, Y6, Y0
 	VMULPS       Y2, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done72:
+done70:
 	VZEROUPPER
 	RET
 
@@ -2220,9 +2088,9 @@ TEXT ·preluAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail74
+	JL   tail75
 
-loop73:
+loop74:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VXORPS    X2, X2, X2
@@ -2230,13 +2098,13 @@ loop73:
 	VCMPPS    $0x11, Y2, Y0, Y3
 	VBLENDVPS Y3, Y1, Y0, Y0
 	VMOVUPS   Y0, (AX)(SI*1)
-	ADDQ      $0x20, SI
+	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop73
+	JGE       loop74
 
-tail74:
+tail75:
 	ADDQ       $0x08, BX
-	JZ         done75
+	JZ         done73
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -2248,6 +2116,6 @@ tail74:
 	VBLENDVPS  Y2, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done75:
+done73:
 	VZEROUPPER
 	RET

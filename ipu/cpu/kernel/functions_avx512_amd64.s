@@ -3,78 +3,116 @@
 #include "textflag.h"
 
 // func expAVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·expAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
-	VMOVUPS lanes<>+512(SB), Z6
-	VMOVUPS lanes<>+576(SB), Z7
-	VMOVUPS lanes<>+640(SB), Z8
-	VMOVUPS lanes<>+704(SB), Z9
-	VMOVUPS lanes<>+768(SB), Z10
-	VMOVUPS lanes<>+832(SB), Z11
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail2
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+640(SB), Z8
+	VBROADCASTSS lanes<>+704(SB), Z9
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few3
 
-loop1:
-	VMOVUPS      (CX)(BX*1), Z12
-	VMAXPS       Z12, Z11, Z12
-	VMINPS       Z12, Z9, Z12
+many2:
+	VMOVUPS      (CX)(BX*1), Z10
+	VMOVUPS      64(CX)(BX*1), Z12
+	VMOVUPS      Z8, Z11
 	VMOVUPS      Z8, Z13
-	VFMADD213PS  Z0, Z12, Z13
-	VSUBPS       Z0, Z13, Z14
-	VMOVAPS      Z12, Z12
-	VFNMADD231PS Z7, Z14, Z12
-	VFNMADD231PS Z10, Z14, Z12
-	VMOVUPS      Z2, Z14
-	VFMADD213PS  Z3, Z12, Z14
-	VFMADD213PS  Z4, Z12, Z14
-	VFMADD213PS  Z5, Z12, Z14
-	VFMADD213PS  Z6, Z12, Z14
-	VFMADD213PS  Z1, Z12, Z14
-	VFMADD213PS  Z1, Z12, Z14
-	VSUBPS       Z0, Z13, Z12
-	VSCALEFPS    Z12, Z14, Z14
-	VMOVUPS      Z14, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop1
+	VFMADD213PS  Z1, Z10, Z11
+	VFMADD213PS  Z1, Z12, Z13
+	VSUBPS       Z1, Z11, Z11
+	VSUBPS       Z1, Z13, Z13
+	VMOVAPS      Z10, Z10
+	VMOVAPS      Z12, Z14
+	VFNMADD231PS Z7, Z11, Z10
+	VFNMADD231PS Z7, Z13, Z14
+	VFNMADD231PS Z9, Z11, Z10
+	VFNMADD231PS Z9, Z13, Z14
+	VRANGEPS     $0x06, Z0, Z10, Z10
+	VRANGEPS     $0x06, Z0, Z14, Z14
+	VMOVUPS      Z2, Z12
+	VMOVUPS      Z2, Z15
+	VFMADD213PS  Z3, Z10, Z12
+	VFMADD213PS  Z3, Z14, Z15
+	VFMADD213PS  Z4, Z10, Z12
+	VFMADD213PS  Z4, Z14, Z15
+	VFMADD213PS  Z5, Z10, Z12
+	VFMADD213PS  Z5, Z14, Z15
+	VFMADD213PS  Z6, Z10, Z12
+	VFMADD213PS  Z6, Z14, Z15
+	VFMADD213PS  Z0, Z10, Z12
+	VFMADD213PS  Z0, Z14, Z15
+	VFMADD213PS  Z0, Z10, Z12
+	VFMADD213PS  Z0, Z14, Z15
+	VSCALEFPS    Z11, Z12, Z12
+	VSCALEFPS    Z13, Z15, Z15
+	VMOVUPS      Z12, (AX)(BX*1)
+	VMOVUPS      Z15, 64(AX)(BX*1)
+	ADDQ         $+128, BX
+	SUBQ         $0x20, DX
+	JGE          many2
 
-tail2:
+few3:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail5
+
+loop4:
+	VMOVUPS      (CX)(BX*1), Z10
+	VMOVUPS      Z8, Z11
+	VFMADD213PS  Z1, Z10, Z11
+	VSUBPS       Z1, Z11, Z11
+	VMOVAPS      Z10, Z10
+	VFNMADD231PS Z7, Z11, Z10
+	VFNMADD231PS Z9, Z11, Z10
+	VRANGEPS     $0x06, Z0, Z10, Z10
+	VMOVUPS      Z2, Z12
+	VFMADD213PS  Z3, Z10, Z12
+	VFMADD213PS  Z4, Z10, Z12
+	VFMADD213PS  Z5, Z10, Z12
+	VFMADD213PS  Z6, Z10, Z12
+	VFMADD213PS  Z0, Z10, Z12
+	VFMADD213PS  Z0, Z10, Z12
+	VSCALEFPS    Z11, Z12, Z12
+	VMOVUPS      Z12, (AX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, DX
+	JGE          loop4
+
+tail5:
 	ADDQ         $0x10, DX
-	JZ           done3
+	JZ           done1
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z12
-	VMAXPS       Z12, Z11, Z11
-	VMINPS       Z11, Z9, Z9
+	VMOVUPS.Z    (CX)(BX*1), K1, Z10
 	VMOVUPS      Z8, Z8
-	VFMADD213PS  Z0, Z9, Z8
-	VSUBPS       Z0, Z8, Z11
-	VMOVAPS      Z9, Z9
-	VFNMADD231PS Z7, Z11, Z9
-	VFNMADD231PS Z10, Z11, Z9
+	VFMADD213PS  Z1, Z10, Z8
+	VSUBPS       Z1, Z8, Z1
+	VMOVAPS      Z10, Z8
+	VFNMADD231PS Z7, Z1, Z8
+	VFNMADD231PS Z9, Z1, Z8
+	VRANGEPS     $0x06, Z0, Z8, Z8
 	VMOVUPS      Z2, Z2
-	VFMADD213PS  Z3, Z9, Z2
-	VFMADD213PS  Z4, Z9, Z2
-	VFMADD213PS  Z5, Z9, Z2
-	VFMADD213PS  Z6, Z9, Z2
-	VFMADD213PS  Z1, Z9, Z2
-	VFMADD213PS  Z1, Z9, Z2
-	VSUBPS       Z0, Z8, Z0
-	VSCALEFPS    Z0, Z2, Z2
+	VFMADD213PS  Z3, Z8, Z2
+	VFMADD213PS  Z4, Z8, Z2
+	VFMADD213PS  Z5, Z8, Z2
+	VFMADD213PS  Z6, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
+	VSCALEFPS    Z1, Z2, Z2
 	VMOVUPS      Z2, K1, (AX)(BX*1)
 
-done3:
+done1:
 	VZEROUPPER
 	RET
 
@@ -110,38 +148,38 @@ DATA lanes<>+112(SB)/4, $0x00000000
 DATA lanes<>+116(SB)/4, $0x00000000
 DATA lanes<>+120(SB)/4, $0x00000000
 DATA lanes<>+124(SB)/4, $0x00000000
-DATA lanes<>+128(SB)/4, $0x4b40007f
-DATA lanes<>+132(SB)/4, $0x4b40007f
-DATA lanes<>+136(SB)/4, $0x4b40007f
-DATA lanes<>+140(SB)/4, $0x4b40007f
-DATA lanes<>+144(SB)/4, $0x4b40007f
-DATA lanes<>+148(SB)/4, $0x4b40007f
-DATA lanes<>+152(SB)/4, $0x4b40007f
-DATA lanes<>+156(SB)/4, $0x4b40007f
-DATA lanes<>+160(SB)/4, $0x4b40007f
-DATA lanes<>+164(SB)/4, $0x4b40007f
-DATA lanes<>+168(SB)/4, $0x4b40007f
-DATA lanes<>+172(SB)/4, $0x4b40007f
-DATA lanes<>+176(SB)/4, $0x4b40007f
-DATA lanes<>+180(SB)/4, $0x4b40007f
-DATA lanes<>+184(SB)/4, $0x4b40007f
-DATA lanes<>+188(SB)/4, $0x4b40007f
-DATA lanes<>+192(SB)/4, $0x3f800000
-DATA lanes<>+196(SB)/4, $0x3f800000
-DATA lanes<>+200(SB)/4, $0x3f800000
-DATA lanes<>+204(SB)/4, $0x3f800000
-DATA lanes<>+208(SB)/4, $0x3f800000
-DATA lanes<>+212(SB)/4, $0x3f800000
-DATA lanes<>+216(SB)/4, $0x3f800000
-DATA lanes<>+220(SB)/4, $0x3f800000
-DATA lanes<>+224(SB)/4, $0x3f800000
-DATA lanes<>+228(SB)/4, $0x3f800000
-DATA lanes<>+232(SB)/4, $0x3f800000
-DATA lanes<>+236(SB)/4, $0x3f800000
-DATA lanes<>+240(SB)/4, $0x3f800000
-DATA lanes<>+244(SB)/4, $0x3f800000
-DATA lanes<>+248(SB)/4, $0x3f800000
-DATA lanes<>+252(SB)/4, $0x3f800000
+DATA lanes<>+128(SB)/4, $0x3f800000
+DATA lanes<>+132(SB)/4, $0x3f800000
+DATA lanes<>+136(SB)/4, $0x3f800000
+DATA lanes<>+140(SB)/4, $0x3f800000
+DATA lanes<>+144(SB)/4, $0x3f800000
+DATA lanes<>+148(SB)/4, $0x3f800000
+DATA lanes<>+152(SB)/4, $0x3f800000
+DATA lanes<>+156(SB)/4, $0x3f800000
+DATA lanes<>+160(SB)/4, $0x3f800000
+DATA lanes<>+164(SB)/4, $0x3f800000
+DATA lanes<>+168(SB)/4, $0x3f800000
+DATA lanes<>+172(SB)/4, $0x3f800000
+DATA lanes<>+176(SB)/4, $0x3f800000
+DATA lanes<>+180(SB)/4, $0x3f800000
+DATA lanes<>+184(SB)/4, $0x3f800000
+DATA lanes<>+188(SB)/4, $0x3f800000
+DATA lanes<>+192(SB)/4, $0x4b40007f
+DATA lanes<>+196(SB)/4, $0x4b40007f
+DATA lanes<>+200(SB)/4, $0x4b40007f
+DATA lanes<>+204(SB)/4, $0x4b40007f
+DATA lanes<>+208(SB)/4, $0x4b40007f
+DATA lanes<>+212(SB)/4, $0x4b40007f
+DATA lanes<>+216(SB)/4, $0x4b40007f
+DATA lanes<>+220(SB)/4, $0x4b40007f
+DATA lanes<>+224(SB)/4, $0x4b40007f
+DATA lanes<>+228(SB)/4, $0x4b40007f
+DATA lanes<>+232(SB)/4, $0x4b40007f
+DATA lanes<>+236(SB)/4, $0x4b40007f
+DATA lanes<>+240(SB)/4, $0x4b40007f
+DATA lanes<>+244(SB)/4, $0x4b40007f
+DATA lanes<>+248(SB)/4, $0x4b40007f
+DATA lanes<>+252(SB)/4, $0x4b40007f
 DATA lanes<>+256(SB)/4, $0x3ab511b0
 DATA lanes<>+260(SB)/4, $0x3ab511b0
 DATA lanes<>+264(SB)/4, $0x3ab511b0
@@ -254,726 +292,735 @@ DATA lanes<>+688(SB)/4, $0x3fb8aa3b
 DATA lanes<>+692(SB)/4, $0x3fb8aa3b
 DATA lanes<>+696(SB)/4, $0x3fb8aa3b
 DATA lanes<>+700(SB)/4, $0x3fb8aa3b
-DATA lanes<>+704(SB)/4, $0x42b20000
-DATA lanes<>+708(SB)/4, $0x42b20000
-DATA lanes<>+712(SB)/4, $0x42b20000
-DATA lanes<>+716(SB)/4, $0x42b20000
-DATA lanes<>+720(SB)/4, $0x42b20000
-DATA lanes<>+724(SB)/4, $0x42b20000
-DATA lanes<>+728(SB)/4, $0x42b20000
-DATA lanes<>+732(SB)/4, $0x42b20000
-DATA lanes<>+736(SB)/4, $0x42b20000
-DATA lanes<>+740(SB)/4, $0x42b20000
-DATA lanes<>+744(SB)/4, $0x42b20000
-DATA lanes<>+748(SB)/4, $0x42b20000
-DATA lanes<>+752(SB)/4, $0x42b20000
-DATA lanes<>+756(SB)/4, $0x42b20000
-DATA lanes<>+760(SB)/4, $0x42b20000
-DATA lanes<>+764(SB)/4, $0x42b20000
-DATA lanes<>+768(SB)/4, $0xb102e308
-DATA lanes<>+772(SB)/4, $0xb102e308
-DATA lanes<>+776(SB)/4, $0xb102e308
-DATA lanes<>+780(SB)/4, $0xb102e308
-DATA lanes<>+784(SB)/4, $0xb102e308
-DATA lanes<>+788(SB)/4, $0xb102e308
-DATA lanes<>+792(SB)/4, $0xb102e308
-DATA lanes<>+796(SB)/4, $0xb102e308
-DATA lanes<>+800(SB)/4, $0xb102e308
-DATA lanes<>+804(SB)/4, $0xb102e308
-DATA lanes<>+808(SB)/4, $0xb102e308
-DATA lanes<>+812(SB)/4, $0xb102e308
-DATA lanes<>+816(SB)/4, $0xb102e308
-DATA lanes<>+820(SB)/4, $0xb102e308
-DATA lanes<>+824(SB)/4, $0xb102e308
-DATA lanes<>+828(SB)/4, $0xb102e308
-DATA lanes<>+832(SB)/4, $0xc2d00000
-DATA lanes<>+836(SB)/4, $0xc2d00000
-DATA lanes<>+840(SB)/4, $0xc2d00000
-DATA lanes<>+844(SB)/4, $0xc2d00000
-DATA lanes<>+848(SB)/4, $0xc2d00000
-DATA lanes<>+852(SB)/4, $0xc2d00000
-DATA lanes<>+856(SB)/4, $0xc2d00000
-DATA lanes<>+860(SB)/4, $0xc2d00000
-DATA lanes<>+864(SB)/4, $0xc2d00000
-DATA lanes<>+868(SB)/4, $0xc2d00000
-DATA lanes<>+872(SB)/4, $0xc2d00000
-DATA lanes<>+876(SB)/4, $0xc2d00000
-DATA lanes<>+880(SB)/4, $0xc2d00000
-DATA lanes<>+884(SB)/4, $0xc2d00000
-DATA lanes<>+888(SB)/4, $0xc2d00000
-DATA lanes<>+892(SB)/4, $0xc2d00000
-DATA lanes<>+896(SB)/4, $0x3377d1cf
-DATA lanes<>+900(SB)/4, $0x3377d1cf
-DATA lanes<>+904(SB)/4, $0x3377d1cf
-DATA lanes<>+908(SB)/4, $0x3377d1cf
-DATA lanes<>+912(SB)/4, $0x3377d1cf
-DATA lanes<>+916(SB)/4, $0x3377d1cf
-DATA lanes<>+920(SB)/4, $0x3377d1cf
-DATA lanes<>+924(SB)/4, $0x3377d1cf
-DATA lanes<>+928(SB)/4, $0x3377d1cf
-DATA lanes<>+932(SB)/4, $0x3377d1cf
-DATA lanes<>+936(SB)/4, $0x3377d1cf
-DATA lanes<>+940(SB)/4, $0x3377d1cf
-DATA lanes<>+944(SB)/4, $0x3377d1cf
-DATA lanes<>+948(SB)/4, $0x3377d1cf
-DATA lanes<>+952(SB)/4, $0x3377d1cf
-DATA lanes<>+956(SB)/4, $0x3377d1cf
-DATA lanes<>+960(SB)/4, $0x3d1a4350
-DATA lanes<>+964(SB)/4, $0x3d1a4350
-DATA lanes<>+968(SB)/4, $0x3d1a4350
-DATA lanes<>+972(SB)/4, $0x3d1a4350
-DATA lanes<>+976(SB)/4, $0x3d1a4350
-DATA lanes<>+980(SB)/4, $0x3d1a4350
-DATA lanes<>+984(SB)/4, $0x3d1a4350
-DATA lanes<>+988(SB)/4, $0x3d1a4350
-DATA lanes<>+992(SB)/4, $0x3d1a4350
-DATA lanes<>+996(SB)/4, $0x3d1a4350
-DATA lanes<>+1000(SB)/4, $0x3d1a4350
-DATA lanes<>+1004(SB)/4, $0x3d1a4350
-DATA lanes<>+1008(SB)/4, $0x3d1a4350
-DATA lanes<>+1012(SB)/4, $0x3d1a4350
-DATA lanes<>+1016(SB)/4, $0x3d1a4350
-DATA lanes<>+1020(SB)/4, $0x3d1a4350
-DATA lanes<>+1024(SB)/4, $0x3defa027
-DATA lanes<>+1028(SB)/4, $0x3defa027
-DATA lanes<>+1032(SB)/4, $0x3defa027
-DATA lanes<>+1036(SB)/4, $0x3defa027
-DATA lanes<>+1040(SB)/4, $0x3defa027
-DATA lanes<>+1044(SB)/4, $0x3defa027
-DATA lanes<>+1048(SB)/4, $0x3defa027
-DATA lanes<>+1052(SB)/4, $0x3defa027
-DATA lanes<>+1056(SB)/4, $0x3defa027
-DATA lanes<>+1060(SB)/4, $0x3defa027
-DATA lanes<>+1064(SB)/4, $0x3defa027
-DATA lanes<>+1068(SB)/4, $0x3defa027
-DATA lanes<>+1072(SB)/4, $0x3defa027
-DATA lanes<>+1076(SB)/4, $0x3defa027
-DATA lanes<>+1080(SB)/4, $0x3defa027
-DATA lanes<>+1084(SB)/4, $0x3defa027
-DATA lanes<>+1088(SB)/4, $0x3e123068
-DATA lanes<>+1092(SB)/4, $0x3e123068
-DATA lanes<>+1096(SB)/4, $0x3e123068
-DATA lanes<>+1100(SB)/4, $0x3e123068
-DATA lanes<>+1104(SB)/4, $0x3e123068
-DATA lanes<>+1108(SB)/4, $0x3e123068
-DATA lanes<>+1112(SB)/4, $0x3e123068
-DATA lanes<>+1116(SB)/4, $0x3e123068
-DATA lanes<>+1120(SB)/4, $0x3e123068
-DATA lanes<>+1124(SB)/4, $0x3e123068
-DATA lanes<>+1128(SB)/4, $0x3e123068
-DATA lanes<>+1132(SB)/4, $0x3e123068
-DATA lanes<>+1136(SB)/4, $0x3e123068
-DATA lanes<>+1140(SB)/4, $0x3e123068
-DATA lanes<>+1144(SB)/4, $0x3e123068
-DATA lanes<>+1148(SB)/4, $0x3e123068
-DATA lanes<>+1152(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1156(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1160(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1164(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1168(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1172(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1176(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1180(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1184(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1188(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1192(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1196(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1200(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1204(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1208(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1212(SB)/4, $0x3e4ccbc2
-DATA lanes<>+1216(SB)/4, $0x3eaaaaad
-DATA lanes<>+1220(SB)/4, $0x3eaaaaad
-DATA lanes<>+1224(SB)/4, $0x3eaaaaad
-DATA lanes<>+1228(SB)/4, $0x3eaaaaad
-DATA lanes<>+1232(SB)/4, $0x3eaaaaad
-DATA lanes<>+1236(SB)/4, $0x3eaaaaad
-DATA lanes<>+1240(SB)/4, $0x3eaaaaad
-DATA lanes<>+1244(SB)/4, $0x3eaaaaad
-DATA lanes<>+1248(SB)/4, $0x3eaaaaad
-DATA lanes<>+1252(SB)/4, $0x3eaaaaad
-DATA lanes<>+1256(SB)/4, $0x3eaaaaad
-DATA lanes<>+1260(SB)/4, $0x3eaaaaad
-DATA lanes<>+1264(SB)/4, $0x3eaaaaad
-DATA lanes<>+1268(SB)/4, $0x3eaaaaad
-DATA lanes<>+1272(SB)/4, $0x3eaaaaad
-DATA lanes<>+1276(SB)/4, $0x3eaaaaad
-DATA lanes<>+1280(SB)/4, $0x3f000000
-DATA lanes<>+1284(SB)/4, $0x3f000000
-DATA lanes<>+1288(SB)/4, $0x3f000000
-DATA lanes<>+1292(SB)/4, $0x3f000000
-DATA lanes<>+1296(SB)/4, $0x3f000000
-DATA lanes<>+1300(SB)/4, $0x3f000000
-DATA lanes<>+1304(SB)/4, $0x3f000000
-DATA lanes<>+1308(SB)/4, $0x3f000000
-DATA lanes<>+1312(SB)/4, $0x3f000000
-DATA lanes<>+1316(SB)/4, $0x3f000000
-DATA lanes<>+1320(SB)/4, $0x3f000000
-DATA lanes<>+1324(SB)/4, $0x3f000000
-DATA lanes<>+1328(SB)/4, $0x3f000000
-DATA lanes<>+1332(SB)/4, $0x3f000000
-DATA lanes<>+1336(SB)/4, $0x3f000000
-DATA lanes<>+1340(SB)/4, $0x3f000000
-DATA lanes<>+1344(SB)/4, $0x3f317217
-DATA lanes<>+1348(SB)/4, $0x3f317217
-DATA lanes<>+1352(SB)/4, $0x3f317217
-DATA lanes<>+1356(SB)/4, $0x3f317217
-DATA lanes<>+1360(SB)/4, $0x3f317217
-DATA lanes<>+1364(SB)/4, $0x3f317217
-DATA lanes<>+1368(SB)/4, $0x3f317217
-DATA lanes<>+1372(SB)/4, $0x3f317217
-DATA lanes<>+1376(SB)/4, $0x3f317217
-DATA lanes<>+1380(SB)/4, $0x3f317217
-DATA lanes<>+1384(SB)/4, $0x3f317217
-DATA lanes<>+1388(SB)/4, $0x3f317217
-DATA lanes<>+1392(SB)/4, $0x3f317217
-DATA lanes<>+1396(SB)/4, $0x3f317217
-DATA lanes<>+1400(SB)/4, $0x3f317217
-DATA lanes<>+1404(SB)/4, $0x3f317217
-DATA lanes<>+1408(SB)/4, $0xbdbaacda
-DATA lanes<>+1412(SB)/4, $0xbdbaacda
-DATA lanes<>+1416(SB)/4, $0xbdbaacda
-DATA lanes<>+1420(SB)/4, $0xbdbaacda
-DATA lanes<>+1424(SB)/4, $0xbdbaacda
-DATA lanes<>+1428(SB)/4, $0xbdbaacda
-DATA lanes<>+1432(SB)/4, $0xbdbaacda
-DATA lanes<>+1436(SB)/4, $0xbdbaacda
-DATA lanes<>+1440(SB)/4, $0xbdbaacda
-DATA lanes<>+1444(SB)/4, $0xbdbaacda
-DATA lanes<>+1448(SB)/4, $0xbdbaacda
-DATA lanes<>+1452(SB)/4, $0xbdbaacda
-DATA lanes<>+1456(SB)/4, $0xbdbaacda
-DATA lanes<>+1460(SB)/4, $0xbdbaacda
-DATA lanes<>+1464(SB)/4, $0xbdbaacda
-DATA lanes<>+1468(SB)/4, $0xbdbaacda
-DATA lanes<>+1472(SB)/4, $0xbe025584
-DATA lanes<>+1476(SB)/4, $0xbe025584
-DATA lanes<>+1480(SB)/4, $0xbe025584
-DATA lanes<>+1484(SB)/4, $0xbe025584
-DATA lanes<>+1488(SB)/4, $0xbe025584
-DATA lanes<>+1492(SB)/4, $0xbe025584
-DATA lanes<>+1496(SB)/4, $0xbe025584
-DATA lanes<>+1500(SB)/4, $0xbe025584
-DATA lanes<>+1504(SB)/4, $0xbe025584
-DATA lanes<>+1508(SB)/4, $0xbe025584
-DATA lanes<>+1512(SB)/4, $0xbe025584
-DATA lanes<>+1516(SB)/4, $0xbe025584
-DATA lanes<>+1520(SB)/4, $0xbe025584
-DATA lanes<>+1524(SB)/4, $0xbe025584
-DATA lanes<>+1528(SB)/4, $0xbe025584
-DATA lanes<>+1532(SB)/4, $0xbe025584
-DATA lanes<>+1536(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1540(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1544(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1548(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1552(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1556(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1560(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1564(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1568(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1572(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1576(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1580(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1584(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1588(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1592(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1596(SB)/4, $0xbe2a8cd8
-DATA lanes<>+1600(SB)/4, $0xbe800037
-DATA lanes<>+1604(SB)/4, $0xbe800037
-DATA lanes<>+1608(SB)/4, $0xbe800037
-DATA lanes<>+1612(SB)/4, $0xbe800037
-DATA lanes<>+1616(SB)/4, $0xbe800037
-DATA lanes<>+1620(SB)/4, $0xbe800037
-DATA lanes<>+1624(SB)/4, $0xbe800037
-DATA lanes<>+1628(SB)/4, $0xbe800037
-DATA lanes<>+1632(SB)/4, $0xbe800037
-DATA lanes<>+1636(SB)/4, $0xbe800037
-DATA lanes<>+1640(SB)/4, $0xbe800037
-DATA lanes<>+1644(SB)/4, $0xbe800037
-DATA lanes<>+1648(SB)/4, $0xbe800037
-DATA lanes<>+1652(SB)/4, $0xbe800037
-DATA lanes<>+1656(SB)/4, $0xbe800037
-DATA lanes<>+1660(SB)/4, $0xbe800037
-DATA lanes<>+1664(SB)/4, $0x80000000
-DATA lanes<>+1668(SB)/4, $0x80000000
-DATA lanes<>+1672(SB)/4, $0x80000000
-DATA lanes<>+1676(SB)/4, $0x80000000
-DATA lanes<>+1680(SB)/4, $0x80000000
-DATA lanes<>+1684(SB)/4, $0x80000000
-DATA lanes<>+1688(SB)/4, $0x80000000
-DATA lanes<>+1692(SB)/4, $0x80000000
-DATA lanes<>+1696(SB)/4, $0x80000000
-DATA lanes<>+1700(SB)/4, $0x80000000
-DATA lanes<>+1704(SB)/4, $0x80000000
-DATA lanes<>+1708(SB)/4, $0x80000000
-DATA lanes<>+1712(SB)/4, $0x80000000
-DATA lanes<>+1716(SB)/4, $0x80000000
-DATA lanes<>+1720(SB)/4, $0x80000000
-DATA lanes<>+1724(SB)/4, $0x80000000
-DATA lanes<>+1728(SB)/4, $0x40000000
-DATA lanes<>+1732(SB)/4, $0x40000000
-DATA lanes<>+1736(SB)/4, $0x40000000
-DATA lanes<>+1740(SB)/4, $0x40000000
-DATA lanes<>+1744(SB)/4, $0x40000000
-DATA lanes<>+1748(SB)/4, $0x40000000
-DATA lanes<>+1752(SB)/4, $0x40000000
-DATA lanes<>+1756(SB)/4, $0x40000000
-DATA lanes<>+1760(SB)/4, $0x40000000
-DATA lanes<>+1764(SB)/4, $0x40000000
-DATA lanes<>+1768(SB)/4, $0x40000000
-DATA lanes<>+1772(SB)/4, $0x40000000
-DATA lanes<>+1776(SB)/4, $0x40000000
-DATA lanes<>+1780(SB)/4, $0x40000000
-DATA lanes<>+1784(SB)/4, $0x40000000
-DATA lanes<>+1788(SB)/4, $0x40000000
-DATA lanes<>+1792(SB)/4, $0xc1a00000
-DATA lanes<>+1796(SB)/4, $0xc1a00000
-DATA lanes<>+1800(SB)/4, $0xc1a00000
-DATA lanes<>+1804(SB)/4, $0xc1a00000
-DATA lanes<>+1808(SB)/4, $0xc1a00000
-DATA lanes<>+1812(SB)/4, $0xc1a00000
-DATA lanes<>+1816(SB)/4, $0xc1a00000
-DATA lanes<>+1820(SB)/4, $0xc1a00000
-DATA lanes<>+1824(SB)/4, $0xc1a00000
-DATA lanes<>+1828(SB)/4, $0xc1a00000
-DATA lanes<>+1832(SB)/4, $0xc1a00000
-DATA lanes<>+1836(SB)/4, $0xc1a00000
-DATA lanes<>+1840(SB)/4, $0xc1a00000
-DATA lanes<>+1844(SB)/4, $0xc1a00000
-DATA lanes<>+1848(SB)/4, $0xc1a00000
-DATA lanes<>+1852(SB)/4, $0xc1a00000
-DATA lanes<>+1856(SB)/4, $0x371b53c8
-DATA lanes<>+1860(SB)/4, $0x371b53c8
-DATA lanes<>+1864(SB)/4, $0x371b53c8
-DATA lanes<>+1868(SB)/4, $0x371b53c8
-DATA lanes<>+1872(SB)/4, $0x371b53c8
-DATA lanes<>+1876(SB)/4, $0x371b53c8
-DATA lanes<>+1880(SB)/4, $0x371b53c8
-DATA lanes<>+1884(SB)/4, $0x371b53c8
-DATA lanes<>+1888(SB)/4, $0x371b53c8
-DATA lanes<>+1892(SB)/4, $0x371b53c8
-DATA lanes<>+1896(SB)/4, $0x371b53c8
-DATA lanes<>+1900(SB)/4, $0x371b53c8
-DATA lanes<>+1904(SB)/4, $0x371b53c8
-DATA lanes<>+1908(SB)/4, $0x371b53c8
-DATA lanes<>+1912(SB)/4, $0x371b53c8
-DATA lanes<>+1916(SB)/4, $0x371b53c8
-DATA lanes<>+1920(SB)/4, $0x3928479a
-DATA lanes<>+1924(SB)/4, $0x3928479a
-DATA lanes<>+1928(SB)/4, $0x3928479a
-DATA lanes<>+1932(SB)/4, $0x3928479a
-DATA lanes<>+1936(SB)/4, $0x3928479a
-DATA lanes<>+1940(SB)/4, $0x3928479a
-DATA lanes<>+1944(SB)/4, $0x3928479a
-DATA lanes<>+1948(SB)/4, $0x3928479a
-DATA lanes<>+1952(SB)/4, $0x3928479a
-DATA lanes<>+1956(SB)/4, $0x3928479a
-DATA lanes<>+1960(SB)/4, $0x3928479a
-DATA lanes<>+1964(SB)/4, $0x3928479a
-DATA lanes<>+1968(SB)/4, $0x3928479a
-DATA lanes<>+1972(SB)/4, $0x3928479a
-DATA lanes<>+1976(SB)/4, $0x3928479a
-DATA lanes<>+1980(SB)/4, $0x3928479a
-DATA lanes<>+1984(SB)/4, $0x3a25e8b4
-DATA lanes<>+1988(SB)/4, $0x3a25e8b4
-DATA lanes<>+1992(SB)/4, $0x3a25e8b4
-DATA lanes<>+1996(SB)/4, $0x3a25e8b4
-DATA lanes<>+2000(SB)/4, $0x3a25e8b4
-DATA lanes<>+2004(SB)/4, $0x3a25e8b4
-DATA lanes<>+2008(SB)/4, $0x3a25e8b4
-DATA lanes<>+2012(SB)/4, $0x3a25e8b4
-DATA lanes<>+2016(SB)/4, $0x3a25e8b4
-DATA lanes<>+2020(SB)/4, $0x3a25e8b4
-DATA lanes<>+2024(SB)/4, $0x3a25e8b4
-DATA lanes<>+2028(SB)/4, $0x3a25e8b4
-DATA lanes<>+2032(SB)/4, $0x3a25e8b4
-DATA lanes<>+2036(SB)/4, $0x3a25e8b4
-DATA lanes<>+2040(SB)/4, $0x3a25e8b4
-DATA lanes<>+2044(SB)/4, $0x3a25e8b4
-DATA lanes<>+2048(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2052(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2056(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2060(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2064(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2068(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2072(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2076(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2080(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2084(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2088(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2092(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2096(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2100(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2104(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2108(SB)/4, $0x3c9ce6cc
-DATA lanes<>+2112(SB)/4, $0x40800000
-DATA lanes<>+2116(SB)/4, $0x40800000
-DATA lanes<>+2120(SB)/4, $0x40800000
-DATA lanes<>+2124(SB)/4, $0x40800000
-DATA lanes<>+2128(SB)/4, $0x40800000
-DATA lanes<>+2132(SB)/4, $0x40800000
-DATA lanes<>+2136(SB)/4, $0x40800000
-DATA lanes<>+2140(SB)/4, $0x40800000
-DATA lanes<>+2144(SB)/4, $0x40800000
-DATA lanes<>+2148(SB)/4, $0x40800000
-DATA lanes<>+2152(SB)/4, $0x40800000
-DATA lanes<>+2156(SB)/4, $0x40800000
-DATA lanes<>+2160(SB)/4, $0x40800000
-DATA lanes<>+2164(SB)/4, $0x40800000
-DATA lanes<>+2168(SB)/4, $0x40800000
-DATA lanes<>+2172(SB)/4, $0x40800000
-DATA lanes<>+2176(SB)/4, $0x7fffffff
-DATA lanes<>+2180(SB)/4, $0x7fffffff
-DATA lanes<>+2184(SB)/4, $0x7fffffff
-DATA lanes<>+2188(SB)/4, $0x7fffffff
-DATA lanes<>+2192(SB)/4, $0x7fffffff
-DATA lanes<>+2196(SB)/4, $0x7fffffff
-DATA lanes<>+2200(SB)/4, $0x7fffffff
-DATA lanes<>+2204(SB)/4, $0x7fffffff
-DATA lanes<>+2208(SB)/4, $0x7fffffff
-DATA lanes<>+2212(SB)/4, $0x7fffffff
-DATA lanes<>+2216(SB)/4, $0x7fffffff
-DATA lanes<>+2220(SB)/4, $0x7fffffff
-DATA lanes<>+2224(SB)/4, $0x7fffffff
-DATA lanes<>+2228(SB)/4, $0x7fffffff
-DATA lanes<>+2232(SB)/4, $0x7fffffff
-DATA lanes<>+2236(SB)/4, $0x7fffffff
-DATA lanes<>+2240(SB)/4, $0xb8f6bf16
-DATA lanes<>+2244(SB)/4, $0xb8f6bf16
-DATA lanes<>+2248(SB)/4, $0xb8f6bf16
-DATA lanes<>+2252(SB)/4, $0xb8f6bf16
-DATA lanes<>+2256(SB)/4, $0xb8f6bf16
-DATA lanes<>+2260(SB)/4, $0xb8f6bf16
-DATA lanes<>+2264(SB)/4, $0xb8f6bf16
-DATA lanes<>+2268(SB)/4, $0xb8f6bf16
-DATA lanes<>+2272(SB)/4, $0xb8f6bf16
-DATA lanes<>+2276(SB)/4, $0xb8f6bf16
-DATA lanes<>+2280(SB)/4, $0xb8f6bf16
-DATA lanes<>+2284(SB)/4, $0xb8f6bf16
-DATA lanes<>+2288(SB)/4, $0xb8f6bf16
-DATA lanes<>+2292(SB)/4, $0xb8f6bf16
-DATA lanes<>+2296(SB)/4, $0xb8f6bf16
-DATA lanes<>+2300(SB)/4, $0xb8f6bf16
-DATA lanes<>+2304(SB)/4, $0xbada835a
-DATA lanes<>+2308(SB)/4, $0xbada835a
-DATA lanes<>+2312(SB)/4, $0xbada835a
-DATA lanes<>+2316(SB)/4, $0xbada835a
-DATA lanes<>+2320(SB)/4, $0xbada835a
-DATA lanes<>+2324(SB)/4, $0xbada835a
-DATA lanes<>+2328(SB)/4, $0xbada835a
-DATA lanes<>+2332(SB)/4, $0xbada835a
-DATA lanes<>+2336(SB)/4, $0xbada835a
-DATA lanes<>+2340(SB)/4, $0xbada835a
-DATA lanes<>+2344(SB)/4, $0xbada835a
-DATA lanes<>+2348(SB)/4, $0xbada835a
-DATA lanes<>+2352(SB)/4, $0xbada835a
-DATA lanes<>+2356(SB)/4, $0xbada835a
-DATA lanes<>+2360(SB)/4, $0xbada835a
-DATA lanes<>+2364(SB)/4, $0xbada835a
-DATA lanes<>+2368(SB)/4, $0xbdd27d2e
-DATA lanes<>+2372(SB)/4, $0xbdd27d2e
-DATA lanes<>+2376(SB)/4, $0xbdd27d2e
-DATA lanes<>+2380(SB)/4, $0xbdd27d2e
-DATA lanes<>+2384(SB)/4, $0xbdd27d2e
-DATA lanes<>+2388(SB)/4, $0xbdd27d2e
-DATA lanes<>+2392(SB)/4, $0xbdd27d2e
-DATA lanes<>+2396(SB)/4, $0xbdd27d2e
-DATA lanes<>+2400(SB)/4, $0xbdd27d2e
-DATA lanes<>+2404(SB)/4, $0xbdd27d2e
-DATA lanes<>+2408(SB)/4, $0xbdd27d2e
-DATA lanes<>+2412(SB)/4, $0xbdd27d2e
-DATA lanes<>+2416(SB)/4, $0xbdd27d2e
-DATA lanes<>+2420(SB)/4, $0xbdd27d2e
-DATA lanes<>+2424(SB)/4, $0xbdd27d2e
-DATA lanes<>+2428(SB)/4, $0xbdd27d2e
-DATA lanes<>+2432(SB)/4, $0xbf22f97d
-DATA lanes<>+2436(SB)/4, $0xbf22f97d
-DATA lanes<>+2440(SB)/4, $0xbf22f97d
-DATA lanes<>+2444(SB)/4, $0xbf22f97d
-DATA lanes<>+2448(SB)/4, $0xbf22f97d
-DATA lanes<>+2452(SB)/4, $0xbf22f97d
-DATA lanes<>+2456(SB)/4, $0xbf22f97d
-DATA lanes<>+2460(SB)/4, $0xbf22f97d
-DATA lanes<>+2464(SB)/4, $0xbf22f97d
-DATA lanes<>+2468(SB)/4, $0xbf22f97d
-DATA lanes<>+2472(SB)/4, $0xbf22f97d
-DATA lanes<>+2476(SB)/4, $0xbf22f97d
-DATA lanes<>+2480(SB)/4, $0xbf22f97d
-DATA lanes<>+2484(SB)/4, $0xbf22f97d
-DATA lanes<>+2488(SB)/4, $0xbf22f97d
-DATA lanes<>+2492(SB)/4, $0xbf22f97d
-DATA lanes<>+2496(SB)/4, $0xbf906ebb
-DATA lanes<>+2500(SB)/4, $0xbf906ebb
-DATA lanes<>+2504(SB)/4, $0xbf906ebb
-DATA lanes<>+2508(SB)/4, $0xbf906ebb
-DATA lanes<>+2512(SB)/4, $0xbf906ebb
-DATA lanes<>+2516(SB)/4, $0xbf906ebb
-DATA lanes<>+2520(SB)/4, $0xbf906ebb
-DATA lanes<>+2524(SB)/4, $0xbf906ebb
-DATA lanes<>+2528(SB)/4, $0xbf906ebb
-DATA lanes<>+2532(SB)/4, $0xbf906ebb
-DATA lanes<>+2536(SB)/4, $0xbf906ebb
-DATA lanes<>+2540(SB)/4, $0xbf906ebb
-DATA lanes<>+2544(SB)/4, $0xbf906ebb
-DATA lanes<>+2548(SB)/4, $0xbf906ebb
-DATA lanes<>+2552(SB)/4, $0xbf906ebb
-DATA lanes<>+2556(SB)/4, $0xbf906ebb
-DATA lanes<>+2560(SB)/4, $0x3e0f5afc
-DATA lanes<>+2564(SB)/4, $0x3e0f5afc
-DATA lanes<>+2568(SB)/4, $0x3e0f5afc
-DATA lanes<>+2572(SB)/4, $0x3e0f5afc
-DATA lanes<>+2576(SB)/4, $0x3e0f5afc
-DATA lanes<>+2580(SB)/4, $0x3e0f5afc
-DATA lanes<>+2584(SB)/4, $0x3e0f5afc
-DATA lanes<>+2588(SB)/4, $0x3e0f5afc
-DATA lanes<>+2592(SB)/4, $0x3e0f5afc
-DATA lanes<>+2596(SB)/4, $0x3e0f5afc
-DATA lanes<>+2600(SB)/4, $0x3e0f5afc
-DATA lanes<>+2604(SB)/4, $0x3e0f5afc
-DATA lanes<>+2608(SB)/4, $0x3e0f5afc
-DATA lanes<>+2612(SB)/4, $0x3e0f5afc
-DATA lanes<>+2616(SB)/4, $0x3e0f5afc
-DATA lanes<>+2620(SB)/4, $0x3e0f5afc
-DATA lanes<>+2624(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2628(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2632(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2636(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2640(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2644(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2648(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2652(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2656(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2660(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2664(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2668(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2672(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2676(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2680(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2684(SB)/4, $0x3e0f7c6c
-DATA lanes<>+2688(SB)/4, $0x3e4ce93f
-DATA lanes<>+2692(SB)/4, $0x3e4ce93f
-DATA lanes<>+2696(SB)/4, $0x3e4ce93f
-DATA lanes<>+2700(SB)/4, $0x3e4ce93f
-DATA lanes<>+2704(SB)/4, $0x3e4ce93f
-DATA lanes<>+2708(SB)/4, $0x3e4ce93f
-DATA lanes<>+2712(SB)/4, $0x3e4ce93f
-DATA lanes<>+2716(SB)/4, $0x3e4ce93f
-DATA lanes<>+2720(SB)/4, $0x3e4ce93f
-DATA lanes<>+2724(SB)/4, $0x3e4ce93f
-DATA lanes<>+2728(SB)/4, $0x3e4ce93f
-DATA lanes<>+2732(SB)/4, $0x3e4ce93f
-DATA lanes<>+2736(SB)/4, $0x3e4ce93f
-DATA lanes<>+2740(SB)/4, $0x3e4ce93f
-DATA lanes<>+2744(SB)/4, $0x3e4ce93f
-DATA lanes<>+2748(SB)/4, $0x3e4ce93f
-DATA lanes<>+2752(SB)/4, $0x3eaaaa80
-DATA lanes<>+2756(SB)/4, $0x3eaaaa80
-DATA lanes<>+2760(SB)/4, $0x3eaaaa80
-DATA lanes<>+2764(SB)/4, $0x3eaaaa80
-DATA lanes<>+2768(SB)/4, $0x3eaaaa80
-DATA lanes<>+2772(SB)/4, $0x3eaaaa80
-DATA lanes<>+2776(SB)/4, $0x3eaaaa80
-DATA lanes<>+2780(SB)/4, $0x3eaaaa80
-DATA lanes<>+2784(SB)/4, $0x3eaaaa80
-DATA lanes<>+2788(SB)/4, $0x3eaaaa80
-DATA lanes<>+2792(SB)/4, $0x3eaaaa80
-DATA lanes<>+2796(SB)/4, $0x3eaaaa80
-DATA lanes<>+2800(SB)/4, $0x3eaaaa80
-DATA lanes<>+2804(SB)/4, $0x3eaaaa80
-DATA lanes<>+2808(SB)/4, $0x3eaaaa80
-DATA lanes<>+2812(SB)/4, $0x3eaaaa80
-DATA lanes<>+2816(SB)/4, $0x41a00000
-DATA lanes<>+2820(SB)/4, $0x41a00000
-DATA lanes<>+2824(SB)/4, $0x41a00000
-DATA lanes<>+2828(SB)/4, $0x41a00000
-DATA lanes<>+2832(SB)/4, $0x41a00000
-DATA lanes<>+2836(SB)/4, $0x41a00000
-DATA lanes<>+2840(SB)/4, $0x41a00000
-DATA lanes<>+2844(SB)/4, $0x41a00000
-DATA lanes<>+2848(SB)/4, $0x41a00000
-DATA lanes<>+2852(SB)/4, $0x41a00000
-DATA lanes<>+2856(SB)/4, $0x41a00000
-DATA lanes<>+2860(SB)/4, $0x41a00000
-DATA lanes<>+2864(SB)/4, $0x41a00000
-DATA lanes<>+2868(SB)/4, $0x41a00000
-DATA lanes<>+2872(SB)/4, $0x41a00000
-DATA lanes<>+2876(SB)/4, $0x41a00000
-DATA lanes<>+2880(SB)/4, $0x3f3504f3
-DATA lanes<>+2884(SB)/4, $0x3f3504f3
-DATA lanes<>+2888(SB)/4, $0x3f3504f3
-DATA lanes<>+2892(SB)/4, $0x3f3504f3
-DATA lanes<>+2896(SB)/4, $0x3f3504f3
-DATA lanes<>+2900(SB)/4, $0x3f3504f3
-DATA lanes<>+2904(SB)/4, $0x3f3504f3
-DATA lanes<>+2908(SB)/4, $0x3f3504f3
-DATA lanes<>+2912(SB)/4, $0x3f3504f3
-DATA lanes<>+2916(SB)/4, $0x3f3504f3
-DATA lanes<>+2920(SB)/4, $0x3f3504f3
-DATA lanes<>+2924(SB)/4, $0x3f3504f3
-DATA lanes<>+2928(SB)/4, $0x3f3504f3
-DATA lanes<>+2932(SB)/4, $0x3f3504f3
-DATA lanes<>+2936(SB)/4, $0x3f3504f3
-DATA lanes<>+2940(SB)/4, $0x3f3504f3
-DATA lanes<>+2944(SB)/4, $0x3d922279
-DATA lanes<>+2948(SB)/4, $0x3d922279
-DATA lanes<>+2952(SB)/4, $0x3d922279
-DATA lanes<>+2956(SB)/4, $0x3d922279
-DATA lanes<>+2960(SB)/4, $0x3d922279
-DATA lanes<>+2964(SB)/4, $0x3d922279
-DATA lanes<>+2968(SB)/4, $0x3d922279
-DATA lanes<>+2972(SB)/4, $0x3d922279
-DATA lanes<>+2976(SB)/4, $0x3d922279
-DATA lanes<>+2980(SB)/4, $0x3d922279
-DATA lanes<>+2984(SB)/4, $0x3d922279
-DATA lanes<>+2988(SB)/4, $0x3d922279
-DATA lanes<>+2992(SB)/4, $0x3d922279
-DATA lanes<>+2996(SB)/4, $0x3d922279
-DATA lanes<>+3000(SB)/4, $0x3d922279
-DATA lanes<>+3004(SB)/4, $0x3d922279
-DATA lanes<>+3008(SB)/4, $0x3fcc422a
-DATA lanes<>+3012(SB)/4, $0x3fcc422a
-DATA lanes<>+3016(SB)/4, $0x3fcc422a
-DATA lanes<>+3020(SB)/4, $0x3fcc422a
-DATA lanes<>+3024(SB)/4, $0x3fcc422a
-DATA lanes<>+3028(SB)/4, $0x3fcc422a
-DATA lanes<>+3032(SB)/4, $0x3fcc422a
-DATA lanes<>+3036(SB)/4, $0x3fcc422a
-DATA lanes<>+3040(SB)/4, $0x3fcc422a
-DATA lanes<>+3044(SB)/4, $0x3fcc422a
-DATA lanes<>+3048(SB)/4, $0x3fcc422a
-DATA lanes<>+3052(SB)/4, $0x3fcc422a
-DATA lanes<>+3056(SB)/4, $0x3fcc422a
-DATA lanes<>+3060(SB)/4, $0x3fcc422a
-DATA lanes<>+3064(SB)/4, $0x3fcc422a
-DATA lanes<>+3068(SB)/4, $0x3fcc422a
-DATA lanes<>+3072(SB)/4, $0xbf800000
-DATA lanes<>+3076(SB)/4, $0xbf800000
-DATA lanes<>+3080(SB)/4, $0xbf800000
-DATA lanes<>+3084(SB)/4, $0xbf800000
-DATA lanes<>+3088(SB)/4, $0xbf800000
-DATA lanes<>+3092(SB)/4, $0xbf800000
-DATA lanes<>+3096(SB)/4, $0xbf800000
-DATA lanes<>+3100(SB)/4, $0xbf800000
-DATA lanes<>+3104(SB)/4, $0xbf800000
-DATA lanes<>+3108(SB)/4, $0xbf800000
-DATA lanes<>+3112(SB)/4, $0xbf800000
-DATA lanes<>+3116(SB)/4, $0xbf800000
-DATA lanes<>+3120(SB)/4, $0xbf800000
-DATA lanes<>+3124(SB)/4, $0xbf800000
-DATA lanes<>+3128(SB)/4, $0xbf800000
-DATA lanes<>+3132(SB)/4, $0xbf800000
-DATA lanes<>+3136(SB)/4, $0x3e2aaaab
-DATA lanes<>+3140(SB)/4, $0x3e2aaaab
-DATA lanes<>+3144(SB)/4, $0x3e2aaaab
-DATA lanes<>+3148(SB)/4, $0x3e2aaaab
-DATA lanes<>+3152(SB)/4, $0x3e2aaaab
-DATA lanes<>+3156(SB)/4, $0x3e2aaaab
-DATA lanes<>+3160(SB)/4, $0x3e2aaaab
-DATA lanes<>+3164(SB)/4, $0x3e2aaaab
-DATA lanes<>+3168(SB)/4, $0x3e2aaaab
-DATA lanes<>+3172(SB)/4, $0x3e2aaaab
-DATA lanes<>+3176(SB)/4, $0x3e2aaaab
-DATA lanes<>+3180(SB)/4, $0x3e2aaaab
-DATA lanes<>+3184(SB)/4, $0x3e2aaaab
-DATA lanes<>+3188(SB)/4, $0x3e2aaaab
-DATA lanes<>+3192(SB)/4, $0x3e2aaaab
-DATA lanes<>+3196(SB)/4, $0x3e2aaaab
-GLOBL lanes<>(SB), RODATA|NOPTR, $3200
+DATA lanes<>+704(SB)/4, $0xb102e308
+DATA lanes<>+708(SB)/4, $0xb102e308
+DATA lanes<>+712(SB)/4, $0xb102e308
+DATA lanes<>+716(SB)/4, $0xb102e308
+DATA lanes<>+720(SB)/4, $0xb102e308
+DATA lanes<>+724(SB)/4, $0xb102e308
+DATA lanes<>+728(SB)/4, $0xb102e308
+DATA lanes<>+732(SB)/4, $0xb102e308
+DATA lanes<>+736(SB)/4, $0xb102e308
+DATA lanes<>+740(SB)/4, $0xb102e308
+DATA lanes<>+744(SB)/4, $0xb102e308
+DATA lanes<>+748(SB)/4, $0xb102e308
+DATA lanes<>+752(SB)/4, $0xb102e308
+DATA lanes<>+756(SB)/4, $0xb102e308
+DATA lanes<>+760(SB)/4, $0xb102e308
+DATA lanes<>+764(SB)/4, $0xb102e308
+DATA lanes<>+768(SB)/4, $0x3377d1cf
+DATA lanes<>+772(SB)/4, $0x3377d1cf
+DATA lanes<>+776(SB)/4, $0x3377d1cf
+DATA lanes<>+780(SB)/4, $0x3377d1cf
+DATA lanes<>+784(SB)/4, $0x3377d1cf
+DATA lanes<>+788(SB)/4, $0x3377d1cf
+DATA lanes<>+792(SB)/4, $0x3377d1cf
+DATA lanes<>+796(SB)/4, $0x3377d1cf
+DATA lanes<>+800(SB)/4, $0x3377d1cf
+DATA lanes<>+804(SB)/4, $0x3377d1cf
+DATA lanes<>+808(SB)/4, $0x3377d1cf
+DATA lanes<>+812(SB)/4, $0x3377d1cf
+DATA lanes<>+816(SB)/4, $0x3377d1cf
+DATA lanes<>+820(SB)/4, $0x3377d1cf
+DATA lanes<>+824(SB)/4, $0x3377d1cf
+DATA lanes<>+828(SB)/4, $0x3377d1cf
+DATA lanes<>+832(SB)/4, $0x3d1a4350
+DATA lanes<>+836(SB)/4, $0x3d1a4350
+DATA lanes<>+840(SB)/4, $0x3d1a4350
+DATA lanes<>+844(SB)/4, $0x3d1a4350
+DATA lanes<>+848(SB)/4, $0x3d1a4350
+DATA lanes<>+852(SB)/4, $0x3d1a4350
+DATA lanes<>+856(SB)/4, $0x3d1a4350
+DATA lanes<>+860(SB)/4, $0x3d1a4350
+DATA lanes<>+864(SB)/4, $0x3d1a4350
+DATA lanes<>+868(SB)/4, $0x3d1a4350
+DATA lanes<>+872(SB)/4, $0x3d1a4350
+DATA lanes<>+876(SB)/4, $0x3d1a4350
+DATA lanes<>+880(SB)/4, $0x3d1a4350
+DATA lanes<>+884(SB)/4, $0x3d1a4350
+DATA lanes<>+888(SB)/4, $0x3d1a4350
+DATA lanes<>+892(SB)/4, $0x3d1a4350
+DATA lanes<>+896(SB)/4, $0x3defa027
+DATA lanes<>+900(SB)/4, $0x3defa027
+DATA lanes<>+904(SB)/4, $0x3defa027
+DATA lanes<>+908(SB)/4, $0x3defa027
+DATA lanes<>+912(SB)/4, $0x3defa027
+DATA lanes<>+916(SB)/4, $0x3defa027
+DATA lanes<>+920(SB)/4, $0x3defa027
+DATA lanes<>+924(SB)/4, $0x3defa027
+DATA lanes<>+928(SB)/4, $0x3defa027
+DATA lanes<>+932(SB)/4, $0x3defa027
+DATA lanes<>+936(SB)/4, $0x3defa027
+DATA lanes<>+940(SB)/4, $0x3defa027
+DATA lanes<>+944(SB)/4, $0x3defa027
+DATA lanes<>+948(SB)/4, $0x3defa027
+DATA lanes<>+952(SB)/4, $0x3defa027
+DATA lanes<>+956(SB)/4, $0x3defa027
+DATA lanes<>+960(SB)/4, $0x3e123068
+DATA lanes<>+964(SB)/4, $0x3e123068
+DATA lanes<>+968(SB)/4, $0x3e123068
+DATA lanes<>+972(SB)/4, $0x3e123068
+DATA lanes<>+976(SB)/4, $0x3e123068
+DATA lanes<>+980(SB)/4, $0x3e123068
+DATA lanes<>+984(SB)/4, $0x3e123068
+DATA lanes<>+988(SB)/4, $0x3e123068
+DATA lanes<>+992(SB)/4, $0x3e123068
+DATA lanes<>+996(SB)/4, $0x3e123068
+DATA lanes<>+1000(SB)/4, $0x3e123068
+DATA lanes<>+1004(SB)/4, $0x3e123068
+DATA lanes<>+1008(SB)/4, $0x3e123068
+DATA lanes<>+1012(SB)/4, $0x3e123068
+DATA lanes<>+1016(SB)/4, $0x3e123068
+DATA lanes<>+1020(SB)/4, $0x3e123068
+DATA lanes<>+1024(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1028(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1032(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1036(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1040(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1044(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1048(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1052(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1056(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1060(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1064(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1068(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1072(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1076(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1080(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1084(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1088(SB)/4, $0x3eaaaaad
+DATA lanes<>+1092(SB)/4, $0x3eaaaaad
+DATA lanes<>+1096(SB)/4, $0x3eaaaaad
+DATA lanes<>+1100(SB)/4, $0x3eaaaaad
+DATA lanes<>+1104(SB)/4, $0x3eaaaaad
+DATA lanes<>+1108(SB)/4, $0x3eaaaaad
+DATA lanes<>+1112(SB)/4, $0x3eaaaaad
+DATA lanes<>+1116(SB)/4, $0x3eaaaaad
+DATA lanes<>+1120(SB)/4, $0x3eaaaaad
+DATA lanes<>+1124(SB)/4, $0x3eaaaaad
+DATA lanes<>+1128(SB)/4, $0x3eaaaaad
+DATA lanes<>+1132(SB)/4, $0x3eaaaaad
+DATA lanes<>+1136(SB)/4, $0x3eaaaaad
+DATA lanes<>+1140(SB)/4, $0x3eaaaaad
+DATA lanes<>+1144(SB)/4, $0x3eaaaaad
+DATA lanes<>+1148(SB)/4, $0x3eaaaaad
+DATA lanes<>+1152(SB)/4, $0x3f000000
+DATA lanes<>+1156(SB)/4, $0x3f000000
+DATA lanes<>+1160(SB)/4, $0x3f000000
+DATA lanes<>+1164(SB)/4, $0x3f000000
+DATA lanes<>+1168(SB)/4, $0x3f000000
+DATA lanes<>+1172(SB)/4, $0x3f000000
+DATA lanes<>+1176(SB)/4, $0x3f000000
+DATA lanes<>+1180(SB)/4, $0x3f000000
+DATA lanes<>+1184(SB)/4, $0x3f000000
+DATA lanes<>+1188(SB)/4, $0x3f000000
+DATA lanes<>+1192(SB)/4, $0x3f000000
+DATA lanes<>+1196(SB)/4, $0x3f000000
+DATA lanes<>+1200(SB)/4, $0x3f000000
+DATA lanes<>+1204(SB)/4, $0x3f000000
+DATA lanes<>+1208(SB)/4, $0x3f000000
+DATA lanes<>+1212(SB)/4, $0x3f000000
+DATA lanes<>+1216(SB)/4, $0x3f317217
+DATA lanes<>+1220(SB)/4, $0x3f317217
+DATA lanes<>+1224(SB)/4, $0x3f317217
+DATA lanes<>+1228(SB)/4, $0x3f317217
+DATA lanes<>+1232(SB)/4, $0x3f317217
+DATA lanes<>+1236(SB)/4, $0x3f317217
+DATA lanes<>+1240(SB)/4, $0x3f317217
+DATA lanes<>+1244(SB)/4, $0x3f317217
+DATA lanes<>+1248(SB)/4, $0x3f317217
+DATA lanes<>+1252(SB)/4, $0x3f317217
+DATA lanes<>+1256(SB)/4, $0x3f317217
+DATA lanes<>+1260(SB)/4, $0x3f317217
+DATA lanes<>+1264(SB)/4, $0x3f317217
+DATA lanes<>+1268(SB)/4, $0x3f317217
+DATA lanes<>+1272(SB)/4, $0x3f317217
+DATA lanes<>+1276(SB)/4, $0x3f317217
+DATA lanes<>+1280(SB)/4, $0xbdbaacda
+DATA lanes<>+1284(SB)/4, $0xbdbaacda
+DATA lanes<>+1288(SB)/4, $0xbdbaacda
+DATA lanes<>+1292(SB)/4, $0xbdbaacda
+DATA lanes<>+1296(SB)/4, $0xbdbaacda
+DATA lanes<>+1300(SB)/4, $0xbdbaacda
+DATA lanes<>+1304(SB)/4, $0xbdbaacda
+DATA lanes<>+1308(SB)/4, $0xbdbaacda
+DATA lanes<>+1312(SB)/4, $0xbdbaacda
+DATA lanes<>+1316(SB)/4, $0xbdbaacda
+DATA lanes<>+1320(SB)/4, $0xbdbaacda
+DATA lanes<>+1324(SB)/4, $0xbdbaacda
+DATA lanes<>+1328(SB)/4, $0xbdbaacda
+DATA lanes<>+1332(SB)/4, $0xbdbaacda
+DATA lanes<>+1336(SB)/4, $0xbdbaacda
+DATA lanes<>+1340(SB)/4, $0xbdbaacda
+DATA lanes<>+1344(SB)/4, $0xbe025584
+DATA lanes<>+1348(SB)/4, $0xbe025584
+DATA lanes<>+1352(SB)/4, $0xbe025584
+DATA lanes<>+1356(SB)/4, $0xbe025584
+DATA lanes<>+1360(SB)/4, $0xbe025584
+DATA lanes<>+1364(SB)/4, $0xbe025584
+DATA lanes<>+1368(SB)/4, $0xbe025584
+DATA lanes<>+1372(SB)/4, $0xbe025584
+DATA lanes<>+1376(SB)/4, $0xbe025584
+DATA lanes<>+1380(SB)/4, $0xbe025584
+DATA lanes<>+1384(SB)/4, $0xbe025584
+DATA lanes<>+1388(SB)/4, $0xbe025584
+DATA lanes<>+1392(SB)/4, $0xbe025584
+DATA lanes<>+1396(SB)/4, $0xbe025584
+DATA lanes<>+1400(SB)/4, $0xbe025584
+DATA lanes<>+1404(SB)/4, $0xbe025584
+DATA lanes<>+1408(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1412(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1416(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1420(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1424(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1428(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1432(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1436(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1440(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1444(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1448(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1452(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1456(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1460(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1464(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1468(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1472(SB)/4, $0xbe800037
+DATA lanes<>+1476(SB)/4, $0xbe800037
+DATA lanes<>+1480(SB)/4, $0xbe800037
+DATA lanes<>+1484(SB)/4, $0xbe800037
+DATA lanes<>+1488(SB)/4, $0xbe800037
+DATA lanes<>+1492(SB)/4, $0xbe800037
+DATA lanes<>+1496(SB)/4, $0xbe800037
+DATA lanes<>+1500(SB)/4, $0xbe800037
+DATA lanes<>+1504(SB)/4, $0xbe800037
+DATA lanes<>+1508(SB)/4, $0xbe800037
+DATA lanes<>+1512(SB)/4, $0xbe800037
+DATA lanes<>+1516(SB)/4, $0xbe800037
+DATA lanes<>+1520(SB)/4, $0xbe800037
+DATA lanes<>+1524(SB)/4, $0xbe800037
+DATA lanes<>+1528(SB)/4, $0xbe800037
+DATA lanes<>+1532(SB)/4, $0xbe800037
+DATA lanes<>+1536(SB)/4, $0x80000000
+DATA lanes<>+1540(SB)/4, $0x80000000
+DATA lanes<>+1544(SB)/4, $0x80000000
+DATA lanes<>+1548(SB)/4, $0x80000000
+DATA lanes<>+1552(SB)/4, $0x80000000
+DATA lanes<>+1556(SB)/4, $0x80000000
+DATA lanes<>+1560(SB)/4, $0x80000000
+DATA lanes<>+1564(SB)/4, $0x80000000
+DATA lanes<>+1568(SB)/4, $0x80000000
+DATA lanes<>+1572(SB)/4, $0x80000000
+DATA lanes<>+1576(SB)/4, $0x80000000
+DATA lanes<>+1580(SB)/4, $0x80000000
+DATA lanes<>+1584(SB)/4, $0x80000000
+DATA lanes<>+1588(SB)/4, $0x80000000
+DATA lanes<>+1592(SB)/4, $0x80000000
+DATA lanes<>+1596(SB)/4, $0x80000000
+DATA lanes<>+1600(SB)/4, $0x40000000
+DATA lanes<>+1604(SB)/4, $0x40000000
+DATA lanes<>+1608(SB)/4, $0x40000000
+DATA lanes<>+1612(SB)/4, $0x40000000
+DATA lanes<>+1616(SB)/4, $0x40000000
+DATA lanes<>+1620(SB)/4, $0x40000000
+DATA lanes<>+1624(SB)/4, $0x40000000
+DATA lanes<>+1628(SB)/4, $0x40000000
+DATA lanes<>+1632(SB)/4, $0x40000000
+DATA lanes<>+1636(SB)/4, $0x40000000
+DATA lanes<>+1640(SB)/4, $0x40000000
+DATA lanes<>+1644(SB)/4, $0x40000000
+DATA lanes<>+1648(SB)/4, $0x40000000
+DATA lanes<>+1652(SB)/4, $0x40000000
+DATA lanes<>+1656(SB)/4, $0x40000000
+DATA lanes<>+1660(SB)/4, $0x40000000
+DATA lanes<>+1664(SB)/4, $0xc1a00000
+DATA lanes<>+1668(SB)/4, $0xc1a00000
+DATA lanes<>+1672(SB)/4, $0xc1a00000
+DATA lanes<>+1676(SB)/4, $0xc1a00000
+DATA lanes<>+1680(SB)/4, $0xc1a00000
+DATA lanes<>+1684(SB)/4, $0xc1a00000
+DATA lanes<>+1688(SB)/4, $0xc1a00000
+DATA lanes<>+1692(SB)/4, $0xc1a00000
+DATA lanes<>+1696(SB)/4, $0xc1a00000
+DATA lanes<>+1700(SB)/4, $0xc1a00000
+DATA lanes<>+1704(SB)/4, $0xc1a00000
+DATA lanes<>+1708(SB)/4, $0xc1a00000
+DATA lanes<>+1712(SB)/4, $0xc1a00000
+DATA lanes<>+1716(SB)/4, $0xc1a00000
+DATA lanes<>+1720(SB)/4, $0xc1a00000
+DATA lanes<>+1724(SB)/4, $0xc1a00000
+DATA lanes<>+1728(SB)/4, $0x371b53c8
+DATA lanes<>+1732(SB)/4, $0x371b53c8
+DATA lanes<>+1736(SB)/4, $0x371b53c8
+DATA lanes<>+1740(SB)/4, $0x371b53c8
+DATA lanes<>+1744(SB)/4, $0x371b53c8
+DATA lanes<>+1748(SB)/4, $0x371b53c8
+DATA lanes<>+1752(SB)/4, $0x371b53c8
+DATA lanes<>+1756(SB)/4, $0x371b53c8
+DATA lanes<>+1760(SB)/4, $0x371b53c8
+DATA lanes<>+1764(SB)/4, $0x371b53c8
+DATA lanes<>+1768(SB)/4, $0x371b53c8
+DATA lanes<>+1772(SB)/4, $0x371b53c8
+DATA lanes<>+1776(SB)/4, $0x371b53c8
+DATA lanes<>+1780(SB)/4, $0x371b53c8
+DATA lanes<>+1784(SB)/4, $0x371b53c8
+DATA lanes<>+1788(SB)/4, $0x371b53c8
+DATA lanes<>+1792(SB)/4, $0x3928479a
+DATA lanes<>+1796(SB)/4, $0x3928479a
+DATA lanes<>+1800(SB)/4, $0x3928479a
+DATA lanes<>+1804(SB)/4, $0x3928479a
+DATA lanes<>+1808(SB)/4, $0x3928479a
+DATA lanes<>+1812(SB)/4, $0x3928479a
+DATA lanes<>+1816(SB)/4, $0x3928479a
+DATA lanes<>+1820(SB)/4, $0x3928479a
+DATA lanes<>+1824(SB)/4, $0x3928479a
+DATA lanes<>+1828(SB)/4, $0x3928479a
+DATA lanes<>+1832(SB)/4, $0x3928479a
+DATA lanes<>+1836(SB)/4, $0x3928479a
+DATA lanes<>+1840(SB)/4, $0x3928479a
+DATA lanes<>+1844(SB)/4, $0x3928479a
+DATA lanes<>+1848(SB)/4, $0x3928479a
+DATA lanes<>+1852(SB)/4, $0x3928479a
+DATA lanes<>+1856(SB)/4, $0x3a25e8b4
+DATA lanes<>+1860(SB)/4, $0x3a25e8b4
+DATA lanes<>+1864(SB)/4, $0x3a25e8b4
+DATA lanes<>+1868(SB)/4, $0x3a25e8b4
+DATA lanes<>+1872(SB)/4, $0x3a25e8b4
+DATA lanes<>+1876(SB)/4, $0x3a25e8b4
+DATA lanes<>+1880(SB)/4, $0x3a25e8b4
+DATA lanes<>+1884(SB)/4, $0x3a25e8b4
+DATA lanes<>+1888(SB)/4, $0x3a25e8b4
+DATA lanes<>+1892(SB)/4, $0x3a25e8b4
+DATA lanes<>+1896(SB)/4, $0x3a25e8b4
+DATA lanes<>+1900(SB)/4, $0x3a25e8b4
+DATA lanes<>+1904(SB)/4, $0x3a25e8b4
+DATA lanes<>+1908(SB)/4, $0x3a25e8b4
+DATA lanes<>+1912(SB)/4, $0x3a25e8b4
+DATA lanes<>+1916(SB)/4, $0x3a25e8b4
+DATA lanes<>+1920(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1924(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1928(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1932(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1936(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1940(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1944(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1948(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1952(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1956(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1960(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1964(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1968(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1972(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1976(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1980(SB)/4, $0x3c9ce6cc
+DATA lanes<>+1984(SB)/4, $0x7fffffff
+DATA lanes<>+1988(SB)/4, $0x7fffffff
+DATA lanes<>+1992(SB)/4, $0x7fffffff
+DATA lanes<>+1996(SB)/4, $0x7fffffff
+DATA lanes<>+2000(SB)/4, $0x7fffffff
+DATA lanes<>+2004(SB)/4, $0x7fffffff
+DATA lanes<>+2008(SB)/4, $0x7fffffff
+DATA lanes<>+2012(SB)/4, $0x7fffffff
+DATA lanes<>+2016(SB)/4, $0x7fffffff
+DATA lanes<>+2020(SB)/4, $0x7fffffff
+DATA lanes<>+2024(SB)/4, $0x7fffffff
+DATA lanes<>+2028(SB)/4, $0x7fffffff
+DATA lanes<>+2032(SB)/4, $0x7fffffff
+DATA lanes<>+2036(SB)/4, $0x7fffffff
+DATA lanes<>+2040(SB)/4, $0x7fffffff
+DATA lanes<>+2044(SB)/4, $0x7fffffff
+DATA lanes<>+2048(SB)/4, $0x40800000
+DATA lanes<>+2052(SB)/4, $0x40800000
+DATA lanes<>+2056(SB)/4, $0x40800000
+DATA lanes<>+2060(SB)/4, $0x40800000
+DATA lanes<>+2064(SB)/4, $0x40800000
+DATA lanes<>+2068(SB)/4, $0x40800000
+DATA lanes<>+2072(SB)/4, $0x40800000
+DATA lanes<>+2076(SB)/4, $0x40800000
+DATA lanes<>+2080(SB)/4, $0x40800000
+DATA lanes<>+2084(SB)/4, $0x40800000
+DATA lanes<>+2088(SB)/4, $0x40800000
+DATA lanes<>+2092(SB)/4, $0x40800000
+DATA lanes<>+2096(SB)/4, $0x40800000
+DATA lanes<>+2100(SB)/4, $0x40800000
+DATA lanes<>+2104(SB)/4, $0x40800000
+DATA lanes<>+2108(SB)/4, $0x40800000
+DATA lanes<>+2112(SB)/4, $0xb8f6bf16
+DATA lanes<>+2116(SB)/4, $0xb8f6bf16
+DATA lanes<>+2120(SB)/4, $0xb8f6bf16
+DATA lanes<>+2124(SB)/4, $0xb8f6bf16
+DATA lanes<>+2128(SB)/4, $0xb8f6bf16
+DATA lanes<>+2132(SB)/4, $0xb8f6bf16
+DATA lanes<>+2136(SB)/4, $0xb8f6bf16
+DATA lanes<>+2140(SB)/4, $0xb8f6bf16
+DATA lanes<>+2144(SB)/4, $0xb8f6bf16
+DATA lanes<>+2148(SB)/4, $0xb8f6bf16
+DATA lanes<>+2152(SB)/4, $0xb8f6bf16
+DATA lanes<>+2156(SB)/4, $0xb8f6bf16
+DATA lanes<>+2160(SB)/4, $0xb8f6bf16
+DATA lanes<>+2164(SB)/4, $0xb8f6bf16
+DATA lanes<>+2168(SB)/4, $0xb8f6bf16
+DATA lanes<>+2172(SB)/4, $0xb8f6bf16
+DATA lanes<>+2176(SB)/4, $0xbada835a
+DATA lanes<>+2180(SB)/4, $0xbada835a
+DATA lanes<>+2184(SB)/4, $0xbada835a
+DATA lanes<>+2188(SB)/4, $0xbada835a
+DATA lanes<>+2192(SB)/4, $0xbada835a
+DATA lanes<>+2196(SB)/4, $0xbada835a
+DATA lanes<>+2200(SB)/4, $0xbada835a
+DATA lanes<>+2204(SB)/4, $0xbada835a
+DATA lanes<>+2208(SB)/4, $0xbada835a
+DATA lanes<>+2212(SB)/4, $0xbada835a
+DATA lanes<>+2216(SB)/4, $0xbada835a
+DATA lanes<>+2220(SB)/4, $0xbada835a
+DATA lanes<>+2224(SB)/4, $0xbada835a
+DATA lanes<>+2228(SB)/4, $0xbada835a
+DATA lanes<>+2232(SB)/4, $0xbada835a
+DATA lanes<>+2236(SB)/4, $0xbada835a
+DATA lanes<>+2240(SB)/4, $0xbdd27d2e
+DATA lanes<>+2244(SB)/4, $0xbdd27d2e
+DATA lanes<>+2248(SB)/4, $0xbdd27d2e
+DATA lanes<>+2252(SB)/4, $0xbdd27d2e
+DATA lanes<>+2256(SB)/4, $0xbdd27d2e
+DATA lanes<>+2260(SB)/4, $0xbdd27d2e
+DATA lanes<>+2264(SB)/4, $0xbdd27d2e
+DATA lanes<>+2268(SB)/4, $0xbdd27d2e
+DATA lanes<>+2272(SB)/4, $0xbdd27d2e
+DATA lanes<>+2276(SB)/4, $0xbdd27d2e
+DATA lanes<>+2280(SB)/4, $0xbdd27d2e
+DATA lanes<>+2284(SB)/4, $0xbdd27d2e
+DATA lanes<>+2288(SB)/4, $0xbdd27d2e
+DATA lanes<>+2292(SB)/4, $0xbdd27d2e
+DATA lanes<>+2296(SB)/4, $0xbdd27d2e
+DATA lanes<>+2300(SB)/4, $0xbdd27d2e
+DATA lanes<>+2304(SB)/4, $0xbf22f97d
+DATA lanes<>+2308(SB)/4, $0xbf22f97d
+DATA lanes<>+2312(SB)/4, $0xbf22f97d
+DATA lanes<>+2316(SB)/4, $0xbf22f97d
+DATA lanes<>+2320(SB)/4, $0xbf22f97d
+DATA lanes<>+2324(SB)/4, $0xbf22f97d
+DATA lanes<>+2328(SB)/4, $0xbf22f97d
+DATA lanes<>+2332(SB)/4, $0xbf22f97d
+DATA lanes<>+2336(SB)/4, $0xbf22f97d
+DATA lanes<>+2340(SB)/4, $0xbf22f97d
+DATA lanes<>+2344(SB)/4, $0xbf22f97d
+DATA lanes<>+2348(SB)/4, $0xbf22f97d
+DATA lanes<>+2352(SB)/4, $0xbf22f97d
+DATA lanes<>+2356(SB)/4, $0xbf22f97d
+DATA lanes<>+2360(SB)/4, $0xbf22f97d
+DATA lanes<>+2364(SB)/4, $0xbf22f97d
+DATA lanes<>+2368(SB)/4, $0xbf906ebb
+DATA lanes<>+2372(SB)/4, $0xbf906ebb
+DATA lanes<>+2376(SB)/4, $0xbf906ebb
+DATA lanes<>+2380(SB)/4, $0xbf906ebb
+DATA lanes<>+2384(SB)/4, $0xbf906ebb
+DATA lanes<>+2388(SB)/4, $0xbf906ebb
+DATA lanes<>+2392(SB)/4, $0xbf906ebb
+DATA lanes<>+2396(SB)/4, $0xbf906ebb
+DATA lanes<>+2400(SB)/4, $0xbf906ebb
+DATA lanes<>+2404(SB)/4, $0xbf906ebb
+DATA lanes<>+2408(SB)/4, $0xbf906ebb
+DATA lanes<>+2412(SB)/4, $0xbf906ebb
+DATA lanes<>+2416(SB)/4, $0xbf906ebb
+DATA lanes<>+2420(SB)/4, $0xbf906ebb
+DATA lanes<>+2424(SB)/4, $0xbf906ebb
+DATA lanes<>+2428(SB)/4, $0xbf906ebb
+DATA lanes<>+2432(SB)/4, $0x3e0f5afc
+DATA lanes<>+2436(SB)/4, $0x3e0f5afc
+DATA lanes<>+2440(SB)/4, $0x3e0f5afc
+DATA lanes<>+2444(SB)/4, $0x3e0f5afc
+DATA lanes<>+2448(SB)/4, $0x3e0f5afc
+DATA lanes<>+2452(SB)/4, $0x3e0f5afc
+DATA lanes<>+2456(SB)/4, $0x3e0f5afc
+DATA lanes<>+2460(SB)/4, $0x3e0f5afc
+DATA lanes<>+2464(SB)/4, $0x3e0f5afc
+DATA lanes<>+2468(SB)/4, $0x3e0f5afc
+DATA lanes<>+2472(SB)/4, $0x3e0f5afc
+DATA lanes<>+2476(SB)/4, $0x3e0f5afc
+DATA lanes<>+2480(SB)/4, $0x3e0f5afc
+DATA lanes<>+2484(SB)/4, $0x3e0f5afc
+DATA lanes<>+2488(SB)/4, $0x3e0f5afc
+DATA lanes<>+2492(SB)/4, $0x3e0f5afc
+DATA lanes<>+2496(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2500(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2504(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2508(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2512(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2516(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2520(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2524(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2528(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2532(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2536(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2540(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2544(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2548(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2552(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2556(SB)/4, $0x3e0f7c6c
+DATA lanes<>+2560(SB)/4, $0x3e4ce93f
+DATA lanes<>+2564(SB)/4, $0x3e4ce93f
+DATA lanes<>+2568(SB)/4, $0x3e4ce93f
+DATA lanes<>+2572(SB)/4, $0x3e4ce93f
+DATA lanes<>+2576(SB)/4, $0x3e4ce93f
+DATA lanes<>+2580(SB)/4, $0x3e4ce93f
+DATA lanes<>+2584(SB)/4, $0x3e4ce93f
+DATA lanes<>+2588(SB)/4, $0x3e4ce93f
+DATA lanes<>+2592(SB)/4, $0x3e4ce93f
+DATA lanes<>+2596(SB)/4, $0x3e4ce93f
+DATA lanes<>+2600(SB)/4, $0x3e4ce93f
+DATA lanes<>+2604(SB)/4, $0x3e4ce93f
+DATA lanes<>+2608(SB)/4, $0x3e4ce93f
+DATA lanes<>+2612(SB)/4, $0x3e4ce93f
+DATA lanes<>+2616(SB)/4, $0x3e4ce93f
+DATA lanes<>+2620(SB)/4, $0x3e4ce93f
+DATA lanes<>+2624(SB)/4, $0x3eaaaa80
+DATA lanes<>+2628(SB)/4, $0x3eaaaa80
+DATA lanes<>+2632(SB)/4, $0x3eaaaa80
+DATA lanes<>+2636(SB)/4, $0x3eaaaa80
+DATA lanes<>+2640(SB)/4, $0x3eaaaa80
+DATA lanes<>+2644(SB)/4, $0x3eaaaa80
+DATA lanes<>+2648(SB)/4, $0x3eaaaa80
+DATA lanes<>+2652(SB)/4, $0x3eaaaa80
+DATA lanes<>+2656(SB)/4, $0x3eaaaa80
+DATA lanes<>+2660(SB)/4, $0x3eaaaa80
+DATA lanes<>+2664(SB)/4, $0x3eaaaa80
+DATA lanes<>+2668(SB)/4, $0x3eaaaa80
+DATA lanes<>+2672(SB)/4, $0x3eaaaa80
+DATA lanes<>+2676(SB)/4, $0x3eaaaa80
+DATA lanes<>+2680(SB)/4, $0x3eaaaa80
+DATA lanes<>+2684(SB)/4, $0x3eaaaa80
+DATA lanes<>+2688(SB)/4, $0x41a00000
+DATA lanes<>+2692(SB)/4, $0x41a00000
+DATA lanes<>+2696(SB)/4, $0x41a00000
+DATA lanes<>+2700(SB)/4, $0x41a00000
+DATA lanes<>+2704(SB)/4, $0x41a00000
+DATA lanes<>+2708(SB)/4, $0x41a00000
+DATA lanes<>+2712(SB)/4, $0x41a00000
+DATA lanes<>+2716(SB)/4, $0x41a00000
+DATA lanes<>+2720(SB)/4, $0x41a00000
+DATA lanes<>+2724(SB)/4, $0x41a00000
+DATA lanes<>+2728(SB)/4, $0x41a00000
+DATA lanes<>+2732(SB)/4, $0x41a00000
+DATA lanes<>+2736(SB)/4, $0x41a00000
+DATA lanes<>+2740(SB)/4, $0x41a00000
+DATA lanes<>+2744(SB)/4, $0x41a00000
+DATA lanes<>+2748(SB)/4, $0x41a00000
+DATA lanes<>+2752(SB)/4, $0x3f3504f3
+DATA lanes<>+2756(SB)/4, $0x3f3504f3
+DATA lanes<>+2760(SB)/4, $0x3f3504f3
+DATA lanes<>+2764(SB)/4, $0x3f3504f3
+DATA lanes<>+2768(SB)/4, $0x3f3504f3
+DATA lanes<>+2772(SB)/4, $0x3f3504f3
+DATA lanes<>+2776(SB)/4, $0x3f3504f3
+DATA lanes<>+2780(SB)/4, $0x3f3504f3
+DATA lanes<>+2784(SB)/4, $0x3f3504f3
+DATA lanes<>+2788(SB)/4, $0x3f3504f3
+DATA lanes<>+2792(SB)/4, $0x3f3504f3
+DATA lanes<>+2796(SB)/4, $0x3f3504f3
+DATA lanes<>+2800(SB)/4, $0x3f3504f3
+DATA lanes<>+2804(SB)/4, $0x3f3504f3
+DATA lanes<>+2808(SB)/4, $0x3f3504f3
+DATA lanes<>+2812(SB)/4, $0x3f3504f3
+DATA lanes<>+2816(SB)/4, $0x3d922279
+DATA lanes<>+2820(SB)/4, $0x3d922279
+DATA lanes<>+2824(SB)/4, $0x3d922279
+DATA lanes<>+2828(SB)/4, $0x3d922279
+DATA lanes<>+2832(SB)/4, $0x3d922279
+DATA lanes<>+2836(SB)/4, $0x3d922279
+DATA lanes<>+2840(SB)/4, $0x3d922279
+DATA lanes<>+2844(SB)/4, $0x3d922279
+DATA lanes<>+2848(SB)/4, $0x3d922279
+DATA lanes<>+2852(SB)/4, $0x3d922279
+DATA lanes<>+2856(SB)/4, $0x3d922279
+DATA lanes<>+2860(SB)/4, $0x3d922279
+DATA lanes<>+2864(SB)/4, $0x3d922279
+DATA lanes<>+2868(SB)/4, $0x3d922279
+DATA lanes<>+2872(SB)/4, $0x3d922279
+DATA lanes<>+2876(SB)/4, $0x3d922279
+DATA lanes<>+2880(SB)/4, $0x3fcc422a
+DATA lanes<>+2884(SB)/4, $0x3fcc422a
+DATA lanes<>+2888(SB)/4, $0x3fcc422a
+DATA lanes<>+2892(SB)/4, $0x3fcc422a
+DATA lanes<>+2896(SB)/4, $0x3fcc422a
+DATA lanes<>+2900(SB)/4, $0x3fcc422a
+DATA lanes<>+2904(SB)/4, $0x3fcc422a
+DATA lanes<>+2908(SB)/4, $0x3fcc422a
+DATA lanes<>+2912(SB)/4, $0x3fcc422a
+DATA lanes<>+2916(SB)/4, $0x3fcc422a
+DATA lanes<>+2920(SB)/4, $0x3fcc422a
+DATA lanes<>+2924(SB)/4, $0x3fcc422a
+DATA lanes<>+2928(SB)/4, $0x3fcc422a
+DATA lanes<>+2932(SB)/4, $0x3fcc422a
+DATA lanes<>+2936(SB)/4, $0x3fcc422a
+DATA lanes<>+2940(SB)/4, $0x3fcc422a
+DATA lanes<>+2944(SB)/4, $0xbf800000
+DATA lanes<>+2948(SB)/4, $0xbf800000
+DATA lanes<>+2952(SB)/4, $0xbf800000
+DATA lanes<>+2956(SB)/4, $0xbf800000
+DATA lanes<>+2960(SB)/4, $0xbf800000
+DATA lanes<>+2964(SB)/4, $0xbf800000
+DATA lanes<>+2968(SB)/4, $0xbf800000
+DATA lanes<>+2972(SB)/4, $0xbf800000
+DATA lanes<>+2976(SB)/4, $0xbf800000
+DATA lanes<>+2980(SB)/4, $0xbf800000
+DATA lanes<>+2984(SB)/4, $0xbf800000
+DATA lanes<>+2988(SB)/4, $0xbf800000
+DATA lanes<>+2992(SB)/4, $0xbf800000
+DATA lanes<>+2996(SB)/4, $0xbf800000
+DATA lanes<>+3000(SB)/4, $0xbf800000
+DATA lanes<>+3004(SB)/4, $0xbf800000
+DATA lanes<>+3008(SB)/4, $0x3e2aaaab
+DATA lanes<>+3012(SB)/4, $0x3e2aaaab
+DATA lanes<>+3016(SB)/4, $0x3e2aaaab
+DATA lanes<>+3020(SB)/4, $0x3e2aaaab
+DATA lanes<>+3024(SB)/4, $0x3e2aaaab
+DATA lanes<>+3028(SB)/4, $0x3e2aaaab
+DATA lanes<>+3032(SB)/4, $0x3e2aaaab
+DATA lanes<>+3036(SB)/4, $0x3e2aaaab
+DATA lanes<>+3040(SB)/4, $0x3e2aaaab
+DATA lanes<>+3044(SB)/4, $0x3e2aaaab
+DATA lanes<>+3048(SB)/4, $0x3e2aaaab
+DATA lanes<>+3052(SB)/4, $0x3e2aaaab
+DATA lanes<>+3056(SB)/4, $0x3e2aaaab
+DATA lanes<>+3060(SB)/4, $0x3e2aaaab
+DATA lanes<>+3064(SB)/4, $0x3e2aaaab
+DATA lanes<>+3068(SB)/4, $0x3e2aaaab
+GLOBL lanes<>(SB), RODATA|NOPTR, $3072
 
 // func logAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·logAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+896(SB), Z1
-	VMOVUPS lanes<>+960(SB), Z2
-	VMOVUPS lanes<>+1024(SB), Z3
-	VMOVUPS lanes<>+1088(SB), Z4
-	VMOVUPS lanes<>+1152(SB), Z5
-	VMOVUPS lanes<>+1216(SB), Z6
-	VMOVUPS lanes<>+1280(SB), Z7
-	VMOVUPS lanes<>+1344(SB), Z8
-	VMOVUPS lanes<>+1408(SB), Z9
-	VMOVUPS lanes<>+1472(SB), Z10
-	VMOVUPS lanes<>+1536(SB), Z11
-	VMOVUPS lanes<>+1600(SB), Z12
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail5
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+768(SB), Z1
+	VBROADCASTSS lanes<>+832(SB), Z2
+	VBROADCASTSS lanes<>+896(SB), Z3
+	VBROADCASTSS lanes<>+960(SB), Z4
+	VBROADCASTSS lanes<>+1024(SB), Z5
+	VBROADCASTSS lanes<>+1088(SB), Z6
+	VBROADCASTSS lanes<>+1152(SB), Z7
+	VBROADCASTSS lanes<>+1216(SB), Z8
+	VBROADCASTSS lanes<>+1280(SB), Z9
+	VBROADCASTSS lanes<>+1344(SB), Z10
+	VBROADCASTSS lanes<>+1408(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few8
 
-loop4:
-	VMOVUPS     (CX)(BX*1), Z13
-	VGETMANTPS  $0x0f, Z13, Z14
-	VGETEXPPS   Z13, Z13
-	VCMPPS      $0x11, Z0, Z14, K1
-	VADDPS      Z0, Z13, K1, Z13
-	VSUBPS      Z0, Z14, Z14
-	VMULPS      Z14, Z14, Z15
-	VMULPS      Z14, Z14, Z16
-	VMULPS      Z16, Z16, Z17
-	VMULPS      Z17, Z17, Z18
-	VMOVUPS     Z2, Z19
-	VMOVUPS     Z9, Z20
-	VFMADD213PS Z3, Z14, Z20
-	VMOVUPS     Z10, Z21
-	VFMADD213PS Z4, Z14, Z21
-	VFMADD213PS Z21, Z16, Z20
-	VMOVUPS     Z11, Z21
-	VFMADD213PS Z5, Z14, Z21
-	VMOVUPS     Z12, Z22
-	VFMADD213PS Z6, Z14, Z22
-	VFMADD213PS Z22, Z16, Z21
-	VFMADD213PS Z21, Z17, Z20
-	VFMADD213PS Z20, Z18, Z19
-	VMULPS      Z14, Z19, Z16
-	VSUBPS      Z7, Z16, Z16
-	VMULPS      Z15, Z16, Z15
-	VFMADD231PS Z1, Z13, Z15
-	VADDPS      Z14, Z15, Z14
-	VFMADD231PS Z8, Z13, Z14
-	VMOVUPS     Z14, (AX)(BX*1)
-	ADDQ        $0x40, BX
-	SUBQ        $0x10, DX
-	JGE         loop4
+many7:
+	VMOVUPS          (CX)(BX*1), Z12
+	VMOVUPS          64(CX)(BX*1), Z14
+	VGETMANTPS       $0x0f, Z12, Z13
+	VGETMANTPS       $0x0f, Z14, Z15
+	VGETEXPPS        Z12, Z12
+	VGETEXPPS        Z14, Z14
+	VCMPPS           $0x11, Z0, Z13, K1
+	VCMPPS           $0x11, Z0, Z15, K2
+	VADDPS           Z0, Z12, K1, Z12
+	VADDPS           Z0, Z14, K2, Z14
+	VSUBPS           Z0, Z13, Z13
+	VSUBPS           Z0, Z15, Z17
+	VMULPS           Z13, Z13, Z15
+	VMULPS           Z17, Z17, Z18
+	VMOVUPS          Z2, Z16
+	VMOVUPS          Z2, Z19
+	VFMADD213PS      Z9, Z13, Z16
+	VFMADD213PS      Z9, Z17, Z19
+	VFMADD213PS      Z3, Z13, Z16
+	VFMADD213PS      Z3, Z17, Z19
+	VFMADD213PS      Z10, Z13, Z16
+	VFMADD213PS      Z10, Z17, Z19
+	VFMADD213PS      Z4, Z13, Z16
+	VFMADD213PS      Z4, Z17, Z19
+	VFMADD213PS      Z11, Z13, Z16
+	VFMADD213PS      Z11, Z17, Z19
+	VFMADD213PS      Z5, Z13, Z16
+	VFMADD213PS      Z5, Z17, Z19
+	VFMADD213PS.BCST lanes<>+1472(SB), Z13, Z16
+	VFMADD213PS.BCST lanes<>+1472(SB), Z17, Z19
+	VFMADD213PS      Z6, Z13, Z16
+	VFMADD213PS      Z6, Z17, Z19
+	VMULPS           Z13, Z16, Z16
+	VMULPS           Z17, Z19, Z19
+	VSUBPS           Z7, Z16, Z16
+	VSUBPS           Z7, Z19, Z19
+	VMULPS           Z15, Z16, Z15
+	VMULPS           Z18, Z19, Z16
+	VFMADD231PS      Z1, Z12, Z15
+	VFMADD231PS      Z1, Z14, Z16
+	VADDPS           Z13, Z15, Z13
+	VADDPS           Z17, Z16, Z15
+	VFMADD231PS      Z8, Z12, Z13
+	VFMADD231PS      Z8, Z14, Z15
+	VMOVUPS          Z13, (AX)(BX*1)
+	VMOVUPS          Z15, 64(AX)(BX*1)
+	ADDQ             $+128, BX
+	SUBQ             $0x20, DX
+	JGE              many7
 
-tail5:
-	ADDQ        $0x10, DX
-	JZ          done6
-	MOVL        $-1, SI
-	BZHIL       DX, SI, SI
-	KMOVW       SI, K1
-	VMOVUPS.Z   (CX)(BX*1), K1, Z13
-	VGETMANTPS  $0x0f, Z13, Z14
-	VGETEXPPS   Z13, Z13
-	VCMPPS      $0x11, Z0, Z14, K2
-	VADDPS      Z0, Z13, K2, Z13
-	VSUBPS      Z0, Z14, Z0
-	VMULPS      Z0, Z0, Z14
-	VMULPS      Z0, Z0, Z15
-	VMULPS      Z15, Z15, Z16
-	VMULPS      Z16, Z16, Z17
-	VMOVUPS     Z2, Z2
-	VMOVUPS     Z9, Z9
-	VFMADD213PS Z3, Z0, Z9
-	VMOVUPS     Z10, Z3
-	VFMADD213PS Z4, Z0, Z3
-	VFMADD213PS Z3, Z15, Z9
-	VMOVUPS     Z11, Z3
-	VFMADD213PS Z5, Z0, Z3
-	VMOVUPS     Z12, Z4
-	VFMADD213PS Z6, Z0, Z4
-	VFMADD213PS Z4, Z15, Z3
-	VFMADD213PS Z3, Z16, Z9
-	VFMADD213PS Z9, Z17, Z2
-	VMULPS      Z0, Z2, Z2
-	VSUBPS      Z7, Z2, Z2
-	VMULPS      Z14, Z2, Z2
-	VFMADD231PS Z1, Z13, Z2
-	VADDPS      Z0, Z2, Z0
-	VFMADD231PS Z8, Z13, Z0
-	VMOVUPS     Z0, K1, (AX)(BX*1)
+few8:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail10
+
+loop9:
+	VMOVUPS          (CX)(BX*1), Z12
+	VGETMANTPS       $0x0f, Z12, Z13
+	VGETEXPPS        Z12, Z12
+	VCMPPS           $0x11, Z0, Z13, K1
+	VADDPS           Z0, Z12, K1, Z12
+	VSUBPS           Z0, Z13, Z13
+	VMULPS           Z13, Z13, Z14
+	VMOVUPS          Z2, Z15
+	VFMADD213PS      Z9, Z13, Z15
+	VFMADD213PS      Z3, Z13, Z15
+	VFMADD213PS      Z10, Z13, Z15
+	VFMADD213PS      Z4, Z13, Z15
+	VFMADD213PS      Z11, Z13, Z15
+	VFMADD213PS      Z5, Z13, Z15
+	VFMADD213PS.BCST lanes<>+1472(SB), Z13, Z15
+	VFMADD213PS      Z6, Z13, Z15
+	VMULPS           Z13, Z15, Z15
+	VSUBPS           Z7, Z15, Z15
+	VMULPS           Z14, Z15, Z14
+	VFMADD231PS      Z1, Z12, Z14
+	VADDPS           Z13, Z14, Z13
+	VFMADD231PS      Z8, Z12, Z13
+	VMOVUPS          Z13, (AX)(BX*1)
+	ADDQ             $+64, BX
+	SUBQ             $0x10, DX
+	JGE              loop9
+
+tail10:
+	ADDQ             $0x10, DX
+	JZ               done6
+	MOVL             $-1, SI
+	BZHIL            DX, SI, SI
+	KMOVW            SI, K1
+	VMOVUPS.Z        (CX)(BX*1), K1, Z12
+	VGETMANTPS       $0x0f, Z12, Z13
+	VGETEXPPS        Z12, Z12
+	VCMPPS           $0x11, Z0, Z13, K2
+	VADDPS           Z0, Z12, K2, Z12
+	VSUBPS           Z0, Z13, Z0
+	VMULPS           Z0, Z0, Z13
+	VMOVUPS          Z2, Z2
+	VFMADD213PS      Z9, Z0, Z2
+	VFMADD213PS      Z3, Z0, Z2
+	VFMADD213PS      Z10, Z0, Z2
+	VFMADD213PS      Z4, Z0, Z2
+	VFMADD213PS      Z11, Z0, Z2
+	VFMADD213PS      Z5, Z0, Z2
+	VFMADD213PS.BCST lanes<>+1472(SB), Z0, Z2
+	VFMADD213PS      Z6, Z0, Z2
+	VMULPS           Z0, Z2, Z2
+	VSUBPS           Z7, Z2, Z2
+	VMULPS           Z13, Z2, Z2
+	VFMADD231PS      Z1, Z12, Z2
+	VADDPS           Z0, Z2, Z0
+	VFMADD231PS      Z8, Z12, Z0
+	VMOVUPS          Z0, K1, (AX)(BX*1)
 
 done6:
 	VZEROUPPER
@@ -982,820 +1029,1180 @@ done6:
 // func sigmoidAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·sigmoidAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+128(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
-	VMOVUPS lanes<>+512(SB), Z6
-	VMOVUPS lanes<>+576(SB), Z7
-	VMOVUPS lanes<>+640(SB), Z8
-	VMOVUPS lanes<>+704(SB), Z9
-	VMOVUPS lanes<>+1664(SB), Z10
-	VMOVUPS lanes<>+768(SB), Z11
-	VMOVUPS lanes<>+832(SB), Z12
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail8
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+640(SB), Z8
+	VBROADCASTSS lanes<>+1536(SB), Z9
+	VBROADCASTSS lanes<>+704(SB), Z10
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few13
 
-loop7:
-	VMOVUPS      (CX)(BX*1), Z13
-	VORPS        Z10, Z13, Z14
-	VMAXPS       Z14, Z12, Z14
-	VMINPS       Z14, Z9, Z14
+many12:
+	VMOVUPS      (CX)(BX*1), Z11
+	VMOVUPS      64(CX)(BX*1), Z15
+	VORPS        Z9, Z11, Z12
+	VORPS        Z9, Z15, Z16
+	VMOVUPS      Z8, Z13
 	VMOVUPS      Z8, Z17
-	VFMADD213PS  Z1, Z14, Z17
-	VSUBPS       Z1, Z17, Z18
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z7, Z18, Z14
-	VFNMADD231PS Z11, Z18, Z14
-	VMULPS       Z14, Z14, Z18
-	VMULPS       Z18, Z18, Z19
-	VMOVUPS      Z2, Z20
-	VMOVUPS      Z3, Z21
-	VFMADD213PS  Z4, Z14, Z21
-	VMOVUPS      Z5, Z22
-	VFMADD213PS  Z6, Z14, Z22
-	VFMADD213PS  Z22, Z18, Z21
-	VFMADD213PS  Z21, Z19, Z20
-	VFMADD213PS  Z0, Z14, Z20
-	VFMADD213PS  Z0, Z14, Z20
-	VSUBPS       Z1, Z17, Z14
-	VSCALEFPS    Z14, Z20, Z20
-	VMOVUPS      Z0, Z14
-	VPMOVD2M     Z13, K1
-	VBLENDMPS    Z20, Z14, K1, Z15
-	VADDPS       Z14, Z20, Z13
-	VDIVPS       Z13, Z15, Z13
-	VMOVUPS      Z13, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop7
+	VFMADD213PS  Z1, Z12, Z13
+	VFMADD213PS  Z1, Z16, Z17
+	VSUBPS       Z1, Z13, Z13
+	VSUBPS       Z1, Z17, Z17
+	VMOVAPS      Z12, Z12
+	VMOVAPS      Z16, Z21
+	VFNMADD231PS Z7, Z13, Z12
+	VFNMADD231PS Z7, Z17, Z21
+	VFNMADD231PS Z10, Z13, Z12
+	VFNMADD231PS Z10, Z17, Z21
+	VRANGEPS     $0x06, Z0, Z12, Z12
+	VRANGEPS     $0x06, Z0, Z21, Z21
+	VMOVUPS      Z2, Z16
+	VMOVUPS      Z2, Z22
+	VFMADD213PS  Z3, Z12, Z16
+	VFMADD213PS  Z3, Z21, Z22
+	VFMADD213PS  Z4, Z12, Z16
+	VFMADD213PS  Z4, Z21, Z22
+	VFMADD213PS  Z5, Z12, Z16
+	VFMADD213PS  Z5, Z21, Z22
+	VFMADD213PS  Z6, Z12, Z16
+	VFMADD213PS  Z6, Z21, Z22
+	VFMADD213PS  Z0, Z12, Z16
+	VFMADD213PS  Z0, Z21, Z22
+	VFMADD213PS  Z0, Z12, Z16
+	VFMADD213PS  Z0, Z21, Z22
+	VSCALEFPS    Z13, Z16, Z16
+	VSCALEFPS    Z17, Z22, Z22
+	VMOVUPS      Z0, Z12
+	VMOVUPS      Z0, Z13
+	VPMOVD2M     Z11, K1
+	VPMOVD2M     Z15, K2
+	VBLENDMPS    Z16, Z12, K1, Z14
+	VBLENDMPS    Z22, Z13, K2, Z18
+	VADDPS       Z12, Z16, Z11
+	VADDPS       Z13, Z22, Z12
+	VDIVPS       Z11, Z14, Z11
+	VDIVPS       Z12, Z18, Z12
+	VMOVUPS      Z11, (AX)(BX*1)
+	VMOVUPS      Z12, 64(AX)(BX*1)
+	ADDQ         $+128, BX
+	SUBQ         $0x20, DX
+	JGE          many12
 
-tail8:
+few13:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail15
+
+loop14:
+	VMOVUPS      (CX)(BX*1), Z11
+	VORPS        Z9, Z11, Z12
+	VMOVUPS      Z8, Z13
+	VFMADD213PS  Z1, Z12, Z13
+	VSUBPS       Z1, Z13, Z13
+	VMOVAPS      Z12, Z12
+	VFNMADD231PS Z7, Z13, Z12
+	VFNMADD231PS Z10, Z13, Z12
+	VRANGEPS     $0x06, Z0, Z12, Z12
+	VMOVUPS      Z2, Z14
+	VFMADD213PS  Z3, Z12, Z14
+	VFMADD213PS  Z4, Z12, Z14
+	VFMADD213PS  Z5, Z12, Z14
+	VFMADD213PS  Z6, Z12, Z14
+	VFMADD213PS  Z0, Z12, Z14
+	VFMADD213PS  Z0, Z12, Z14
+	VSCALEFPS    Z13, Z14, Z14
+	VMOVUPS      Z0, Z12
+	VPMOVD2M     Z11, K1
+	VBLENDMPS    Z14, Z12, K1, Z19
+	VADDPS       Z12, Z14, Z11
+	VDIVPS       Z11, Z19, Z11
+	VMOVUPS      Z11, (AX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, DX
+	JGE          loop14
+
+tail15:
 	ADDQ         $0x10, DX
-	JZ           done9
+	JZ           done11
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z13
-	VORPS        Z10, Z13, Z10
-	VMAXPS       Z10, Z12, Z10
-	VMINPS       Z10, Z9, Z9
+	VMOVUPS.Z    (CX)(BX*1), K1, Z11
+	VORPS        Z9, Z11, Z9
 	VMOVUPS      Z8, Z8
 	VFMADD213PS  Z1, Z9, Z8
-	VSUBPS       Z1, Z8, Z10
-	VMOVAPS      Z9, Z9
-	VFNMADD231PS Z7, Z10, Z9
-	VFNMADD231PS Z11, Z10, Z9
-	VMULPS       Z9, Z9, Z7
-	VMULPS       Z7, Z7, Z10
-	VMOVUPS      Z2, Z2
-	VMOVUPS      Z3, Z3
-	VFMADD213PS  Z4, Z9, Z3
-	VMOVUPS      Z5, Z4
-	VFMADD213PS  Z6, Z9, Z4
-	VFMADD213PS  Z4, Z7, Z3
-	VFMADD213PS  Z3, Z10, Z2
-	VFMADD213PS  Z0, Z9, Z2
-	VFMADD213PS  Z0, Z9, Z2
 	VSUBPS       Z1, Z8, Z1
+	VMOVAPS      Z9, Z8
+	VFNMADD231PS Z7, Z1, Z8
+	VFNMADD231PS Z10, Z1, Z8
+	VRANGEPS     $0x06, Z0, Z8, Z8
+	VMOVUPS      Z2, Z2
+	VFMADD213PS  Z3, Z8, Z2
+	VFMADD213PS  Z4, Z8, Z2
+	VFMADD213PS  Z5, Z8, Z2
+	VFMADD213PS  Z6, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
 	VSCALEFPS    Z1, Z2, Z2
 	VMOVUPS      Z0, Z0
-	VPMOVD2M     Z13, K2
-	VBLENDMPS    Z2, Z0, K2, Z16
+	VPMOVD2M     Z11, K2
+	VBLENDMPS    Z2, Z0, K2, Z20
 	VADDPS       Z0, Z2, Z0
-	VDIVPS       Z0, Z16, Z0
+	VDIVPS       Z0, Z20, Z0
 	VMOVUPS      Z0, K1, (AX)(BX*1)
 
-done9:
+done11:
 	VZEROUPPER
 	RET
 
 // func tanhAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·tanhAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+1664(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
-	VMOVUPS lanes<>+512(SB), Z6
-	VMOVUPS lanes<>+576(SB), Z7
-	VMOVUPS lanes<>+192(SB), Z8
-	VMOVUPS lanes<>+640(SB), Z9
-	VMOVUPS lanes<>+1728(SB), Z10
-	VMOVUPS lanes<>+768(SB), Z11
-	VMOVUPS lanes<>+1792(SB), Z12
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail11
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+192(SB), Z0
+	VBROADCASTSS lanes<>+1536(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+128(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+1600(SB), Z10
+	VBROADCASTSS lanes<>+704(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few18
 
-loop10:
-	VMOVUPS      (CX)(BX*1), Z13
-	VORPS        Z1, Z13, Z14
-	VADDPS       Z14, Z14, Z14
-	VMAXPS       Z14, Z12, Z14
+many17:
+	VMOVUPS      (CX)(BX*1), Z12
+	VMOVUPS      64(CX)(BX*1), Z14
+	VORPS        Z1, Z12, Z13
+	VORPS        Z1, Z14, Z15
+	VADDPS       Z13, Z13, Z13
+	VADDPS       Z15, Z15, Z16
+	VBROADCASTSS lanes<>+1664(SB), Z15
+	VBROADCASTSS lanes<>+1664(SB), Z17
+	VMAXPS       Z13, Z15, Z13
+	VMAXPS       Z16, Z17, Z17
 	VMOVUPS      Z9, Z15
-	VFMADD213PS  Z0, Z14, Z15
+	VMOVUPS      Z9, Z18
+	VFMADD213PS  Z0, Z13, Z15
+	VFMADD213PS  Z0, Z17, Z18
 	VSUBPS       Z0, Z15, Z16
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z7, Z16, Z14
-	VFNMADD231PS Z11, Z16, Z14
-	VMULPS       Z14, Z14, Z16
-	VMULPS       Z16, Z16, Z17
-	VMOVUPS      Z2, Z18
-	VMOVUPS      Z3, Z19
-	VFMADD213PS  Z4, Z14, Z19
-	VMOVUPS      Z5, Z20
-	VFMADD213PS  Z6, Z14, Z20
-	VFMADD213PS  Z20, Z16, Z19
-	VFMADD213PS  Z19, Z17, Z18
-	VMULPS       Z14, Z14, Z16
-	VFMADD213PS  Z14, Z16, Z18
-	VPSLLD       $0x17, Z15, Z14
-	VSUBPS       Z8, Z14, Z15
-	VFMADD213PS  Z15, Z14, Z18
-	VADDPS       Z10, Z18, Z14
-	VDIVPS       Z14, Z18, Z14
+	VSUBPS       Z0, Z18, Z19
+	VMOVAPS      Z13, Z13
+	VMOVAPS      Z17, Z17
+	VFNMADD231PS Z7, Z16, Z13
+	VFNMADD231PS Z7, Z19, Z17
+	VFNMADD231PS Z11, Z16, Z13
+	VFNMADD231PS Z11, Z19, Z17
+	VMOVUPS      Z2, Z16
+	VMOVUPS      Z2, Z20
+	VFMADD213PS  Z3, Z13, Z16
+	VFMADD213PS  Z3, Z17, Z20
+	VFMADD213PS  Z4, Z13, Z16
+	VFMADD213PS  Z4, Z17, Z20
+	VFMADD213PS  Z5, Z13, Z16
+	VFMADD213PS  Z5, Z17, Z20
+	VFMADD213PS  Z6, Z13, Z16
+	VFMADD213PS  Z6, Z17, Z20
+	VMULPS       Z13, Z13, Z19
+	VMULPS       Z17, Z17, Z21
+	VFMADD213PS  Z13, Z19, Z16
+	VFMADD213PS  Z17, Z21, Z20
+	VPSLLD       $0x17, Z15, Z13
+	VPSLLD       $0x17, Z18, Z17
+	VSUBPS       Z8, Z13, Z15
+	VSUBPS       Z8, Z17, Z18
+	VFMADD213PS  Z15, Z13, Z16
+	VFMADD213PS  Z18, Z17, Z20
+	VADDPS       Z10, Z16, Z13
+	VADDPS       Z10, Z20, Z15
+	VDIVPS       Z13, Z16, Z13
+	VDIVPS       Z15, Z20, Z16
 	VMOVUPS      Z1, Z15
-	VPTERNLOGD   $0xca, Z14, Z13, Z15
+	VMOVUPS      Z1, Z17
+	VPTERNLOGD   $0xca, Z13, Z12, Z15
+	VPTERNLOGD   $0xca, Z16, Z14, Z17
 	VMOVUPS      Z15, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop10
+	VMOVUPS      Z17, 64(AX)(BX*1)
+	ADDQ         $+128, BX
+	SUBQ         $0x20, DX
+	JGE          many17
 
-tail11:
+few18:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail20
+
+loop19:
+	VMOVUPS      (CX)(BX*1), Z12
+	VORPS        Z1, Z12, Z13
+	VADDPS       Z13, Z13, Z13
+	VBROADCASTSS lanes<>+1664(SB), Z14
+	VMAXPS       Z13, Z14, Z13
+	VMOVUPS      Z9, Z14
+	VFMADD213PS  Z0, Z13, Z14
+	VSUBPS       Z0, Z14, Z15
+	VMOVAPS      Z13, Z13
+	VFNMADD231PS Z7, Z15, Z13
+	VFNMADD231PS Z11, Z15, Z13
+	VMOVUPS      Z2, Z15
+	VFMADD213PS  Z3, Z13, Z15
+	VFMADD213PS  Z4, Z13, Z15
+	VFMADD213PS  Z5, Z13, Z15
+	VFMADD213PS  Z6, Z13, Z15
+	VMULPS       Z13, Z13, Z16
+	VFMADD213PS  Z13, Z16, Z15
+	VPSLLD       $0x17, Z14, Z13
+	VSUBPS       Z8, Z13, Z14
+	VFMADD213PS  Z14, Z13, Z15
+	VADDPS       Z10, Z15, Z13
+	VDIVPS       Z13, Z15, Z13
+	VMOVUPS      Z1, Z14
+	VPTERNLOGD   $0xca, Z13, Z12, Z14
+	VMOVUPS      Z14, (AX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, DX
+	JGE          loop19
+
+tail20:
 	ADDQ         $0x10, DX
-	JZ           done12
+	JZ           done16
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z13
-	VORPS        Z1, Z13, Z14
-	VADDPS       Z14, Z14, Z14
-	VMAXPS       Z14, Z12, Z12
+	VMOVUPS.Z    (CX)(BX*1), K1, Z12
+	VORPS        Z1, Z12, Z13
+	VADDPS       Z13, Z13, Z13
+	VBROADCASTSS lanes<>+1664(SB), Z14
+	VMAXPS       Z13, Z14, Z13
 	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z0, Z12, Z9
+	VFMADD213PS  Z0, Z13, Z9
 	VSUBPS       Z0, Z9, Z0
-	VMOVAPS      Z12, Z12
-	VFNMADD231PS Z7, Z0, Z12
-	VFNMADD231PS Z11, Z0, Z12
-	VMULPS       Z12, Z12, Z0
-	VMULPS       Z0, Z0, Z7
-	VMOVUPS      Z2, Z2
-	VMOVUPS      Z3, Z3
-	VFMADD213PS  Z4, Z12, Z3
-	VMOVUPS      Z5, Z4
-	VFMADD213PS  Z6, Z12, Z4
-	VFMADD213PS  Z4, Z0, Z3
-	VFMADD213PS  Z3, Z7, Z2
-	VMULPS       Z12, Z12, Z0
-	VFMADD213PS  Z12, Z0, Z2
-	VPSLLD       $0x17, Z9, Z0
-	VSUBPS       Z8, Z0, Z3
-	VFMADD213PS  Z3, Z0, Z2
-	VADDPS       Z10, Z2, Z0
-	VDIVPS       Z0, Z2, Z0
+	VMOVAPS      Z13, Z13
+	VFNMADD231PS Z7, Z0, Z13
+	VFNMADD231PS Z11, Z0, Z13
+	VMOVUPS      Z2, Z0
+	VFMADD213PS  Z3, Z13, Z0
+	VFMADD213PS  Z4, Z13, Z0
+	VFMADD213PS  Z5, Z13, Z0
+	VFMADD213PS  Z6, Z13, Z0
+	VMULPS       Z13, Z13, Z2
+	VFMADD213PS  Z13, Z2, Z0
+	VPSLLD       $0x17, Z9, Z2
+	VSUBPS       Z8, Z2, Z3
+	VFMADD213PS  Z3, Z2, Z0
+	VADDPS       Z10, Z0, Z2
+	VDIVPS       Z2, Z0, Z0
 	VMOVUPS      Z1, Z1
-	VPTERNLOGD   $0xca, Z0, Z13, Z1
+	VPTERNLOGD   $0xca, Z0, Z12, Z1
 	VMOVUPS      Z1, K1, (AX)(BX*1)
 
-done12:
+done16:
 	VZEROUPPER
 	RET
 
 // func erfAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·erfAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+1856(SB), Z1
-	VMOVUPS lanes<>+1920(SB), Z2
-	VMOVUPS lanes<>+1984(SB), Z3
-	VMOVUPS lanes<>+256(SB), Z4
-	VMOVUPS lanes<>+320(SB), Z5
-	VMOVUPS lanes<>+2048(SB), Z6
-	VMOVUPS lanes<>+384(SB), Z7
-	VMOVUPS lanes<>+448(SB), Z8
-	VMOVUPS lanes<>+512(SB), Z9
-	VMOVUPS lanes<>+576(SB), Z10
-	VMOVUPS lanes<>+192(SB), Z11
-	VMOVUPS lanes<>+640(SB), Z12
-	VMOVUPS lanes<>+2112(SB), Z13
-	VMOVUPS lanes<>+2176(SB), Z14
-	VMOVUPS lanes<>+1664(SB), Z15
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail14
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+192(SB), Z0
+	VBROADCASTSS lanes<>+1728(SB), Z1
+	VBROADCASTSS lanes<>+1792(SB), Z2
+	VBROADCASTSS lanes<>+1856(SB), Z3
+	VBROADCASTSS lanes<>+256(SB), Z4
+	VBROADCASTSS lanes<>+320(SB), Z5
+	VBROADCASTSS lanes<>+1920(SB), Z6
+	VBROADCASTSS lanes<>+384(SB), Z7
+	VBROADCASTSS lanes<>+448(SB), Z8
+	VBROADCASTSS lanes<>+512(SB), Z9
+	VBROADCASTSS lanes<>+576(SB), Z10
+	VBROADCASTSS lanes<>+128(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few23
 
-loop13:
-	VMOVUPS      (CX)(BX*1), Z16
-	VANDPS       Z14, Z16, Z17
-	VMINPS       Z17, Z13, Z17
-	VMULPS       Z17, Z17, Z18
-	VMULPS       Z18, Z18, Z19
-	VMULPS       Z19, Z19, Z20
-	VMOVUPS      Z1, Z21
-	VMOVUPS      lanes<>+2240(SB), Z22
-	VFMADD213PS  Z3, Z17, Z22
-	VMOVUPS      lanes<>+2304(SB), Z23
-	VFMADD213PS  Z2, Z17, Z23
-	VFMADD213PS  Z23, Z18, Z22
-	VMOVUPS      Z6, Z23
-	VFMADD213PS  lanes<>+2368(SB), Z17, Z23
-	VMOVUPS      lanes<>+2432(SB), Z24
-	VFMADD213PS  lanes<>+2496(SB), Z17, Z24
-	VFMADD213PS  Z24, Z18, Z23
-	VFMADD213PS  Z23, Z19, Z22
-	VFMADD213PS  Z22, Z20, Z21
-	VMULPS       Z17, Z21, Z17
-	VMOVUPS      Z12, Z18
-	VFMADD213PS  Z0, Z17, Z18
-	VSUBPS       Z0, Z18, Z19
-	VMOVAPS      Z17, Z17
-	VFNMADD231PS Z10, Z19, Z17
-	VFNMADD231PS lanes<>+768(SB), Z19, Z17
-	VMULPS       Z17, Z17, Z19
-	VMULPS       Z19, Z19, Z20
-	VMOVUPS      Z4, Z21
-	VMOVUPS      Z5, Z22
-	VFMADD213PS  Z7, Z17, Z22
-	VMOVUPS      Z8, Z23
-	VFMADD213PS  Z9, Z17, Z23
-	VFMADD213PS  Z23, Z19, Z22
-	VFMADD213PS  Z22, Z20, Z21
-	VMULPS       Z17, Z17, Z19
-	VFMADD213PS  Z17, Z19, Z21
-	VPSLLD       $0x17, Z18, Z17
-	VSUBPS       Z11, Z17, Z18
-	VFMADD213PS  Z18, Z17, Z21
-	VMOVUPS      Z15, Z17
-	VPTERNLOGD   $0xca, Z21, Z16, Z17
-	VMOVUPS      Z17, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop13
+many22:
+	VMOVUPS           (CX)(BX*1), Z12
+	VMOVUPS           64(CX)(BX*1), Z15
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VANDPS.BCST       lanes<>+1984(SB), Z15, Z16
+	VBROADCASTSS      lanes<>+2048(SB), Z14
+	VBROADCASTSS      lanes<>+2048(SB), Z17
+	VMINPS            Z13, Z14, Z13
+	VMINPS            Z16, Z17, Z16
+	VMOVUPS           Z1, Z14
+	VMOVUPS           Z1, Z17
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z16, Z17
+	VFMADD213PS       Z3, Z13, Z14
+	VFMADD213PS       Z3, Z16, Z17
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z16, Z17
+	VFMADD213PS       Z2, Z13, Z14
+	VFMADD213PS       Z2, Z16, Z17
+	VFMADD213PS       Z6, Z13, Z14
+	VFMADD213PS       Z6, Z16, Z17
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z16, Z17
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z16, Z17
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z16, Z17
+	VMULPS            Z13, Z14, Z13
+	VMULPS            Z16, Z17, Z17
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VBROADCASTSS      lanes<>+640(SB), Z18
+	VFMADD213PS       Z0, Z13, Z14
+	VFMADD213PS       Z0, Z17, Z18
+	VSUBPS            Z0, Z14, Z16
+	VSUBPS            Z0, Z18, Z19
+	VMOVAPS           Z13, Z13
+	VMOVAPS           Z17, Z17
+	VFNMADD231PS      Z10, Z16, Z13
+	VFNMADD231PS      Z10, Z19, Z17
+	VFNMADD231PS.BCST lanes<>+704(SB), Z16, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z19, Z17
+	VMOVUPS           Z4, Z16
+	VMOVUPS           Z4, Z20
+	VFMADD213PS       Z5, Z13, Z16
+	VFMADD213PS       Z5, Z17, Z20
+	VFMADD213PS       Z7, Z13, Z16
+	VFMADD213PS       Z7, Z17, Z20
+	VFMADD213PS       Z8, Z13, Z16
+	VFMADD213PS       Z8, Z17, Z20
+	VFMADD213PS       Z9, Z13, Z16
+	VFMADD213PS       Z9, Z17, Z20
+	VMULPS            Z13, Z13, Z19
+	VMULPS            Z17, Z17, Z21
+	VFMADD213PS       Z13, Z19, Z16
+	VFMADD213PS       Z17, Z21, Z20
+	VPSLLD            $0x17, Z14, Z13
+	VPSLLD            $0x17, Z18, Z17
+	VSUBPS            Z11, Z13, Z14
+	VSUBPS            Z11, Z17, Z18
+	VFMADD213PS       Z14, Z13, Z16
+	VFMADD213PS       Z18, Z17, Z20
+	VBROADCASTSS      lanes<>+1536(SB), Z13
+	VBROADCASTSS      lanes<>+1536(SB), Z14
+	VPTERNLOGD        $0xca, Z16, Z12, Z13
+	VPTERNLOGD        $0xca, Z20, Z15, Z14
+	VMOVUPS           Z13, (AX)(BX*1)
+	VMOVUPS           Z14, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many22
 
-tail14:
-	ADDQ         $0x10, DX
-	JZ           done15
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z16
-	VANDPS       Z14, Z16, Z14
-	VMINPS       Z14, Z13, Z13
-	VMULPS       Z13, Z13, Z14
-	VMULPS       Z14, Z14, Z17
-	VMULPS       Z17, Z17, Z18
-	VMOVUPS      Z1, Z1
-	VMOVUPS      lanes<>+2240(SB), Z19
-	VFMADD213PS  Z3, Z13, Z19
-	VMOVUPS      lanes<>+2304(SB), Z3
-	VFMADD213PS  Z2, Z13, Z3
-	VFMADD213PS  Z3, Z14, Z19
-	VMOVUPS      Z6, Z2
-	VFMADD213PS  lanes<>+2368(SB), Z13, Z2
-	VMOVUPS      lanes<>+2432(SB), Z3
-	VFMADD213PS  lanes<>+2496(SB), Z13, Z3
-	VFMADD213PS  Z3, Z14, Z2
-	VFMADD213PS  Z2, Z17, Z19
-	VFMADD213PS  Z19, Z18, Z1
-	VMULPS       Z13, Z1, Z1
-	VMOVUPS      Z12, Z2
-	VFMADD213PS  Z0, Z1, Z2
-	VSUBPS       Z0, Z2, Z0
-	VMOVAPS      Z1, Z1
-	VFNMADD231PS Z10, Z0, Z1
-	VFNMADD231PS lanes<>+768(SB), Z0, Z1
-	VMULPS       Z1, Z1, Z0
-	VMULPS       Z0, Z0, Z3
-	VMOVUPS      Z4, Z4
-	VMOVUPS      Z5, Z5
-	VFMADD213PS  Z7, Z1, Z5
-	VMOVUPS      Z8, Z6
-	VFMADD213PS  Z9, Z1, Z6
-	VFMADD213PS  Z6, Z0, Z5
-	VFMADD213PS  Z5, Z3, Z4
-	VMULPS       Z1, Z1, Z0
-	VFMADD213PS  Z1, Z0, Z4
-	VPSLLD       $0x17, Z2, Z0
-	VSUBPS       Z11, Z0, Z1
-	VFMADD213PS  Z1, Z0, Z4
-	VMOVUPS      Z15, Z0
-	VPTERNLOGD   $0xca, Z4, Z16, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few23:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail25
 
-done15:
+loop24:
+	VMOVUPS           (CX)(BX*1), Z12
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VBROADCASTSS      lanes<>+2048(SB), Z14
+	VMINPS            Z13, Z14, Z13
+	VMOVUPS           Z1, Z14
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z13, Z14
+	VFMADD213PS       Z3, Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z13, Z14
+	VFMADD213PS       Z2, Z13, Z14
+	VFMADD213PS       Z6, Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z13, Z14
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z13, Z14
+	VMULPS            Z13, Z14, Z13
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VFMADD213PS       Z0, Z13, Z14
+	VSUBPS            Z0, Z14, Z15
+	VMOVAPS           Z13, Z13
+	VFNMADD231PS      Z10, Z15, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z15, Z13
+	VMOVUPS           Z4, Z15
+	VFMADD213PS       Z5, Z13, Z15
+	VFMADD213PS       Z7, Z13, Z15
+	VFMADD213PS       Z8, Z13, Z15
+	VFMADD213PS       Z9, Z13, Z15
+	VMULPS            Z13, Z13, Z16
+	VFMADD213PS       Z13, Z16, Z15
+	VPSLLD            $0x17, Z14, Z13
+	VSUBPS            Z11, Z13, Z14
+	VFMADD213PS       Z14, Z13, Z15
+	VBROADCASTSS      lanes<>+1536(SB), Z13
+	VPTERNLOGD        $0xca, Z15, Z12, Z13
+	VMOVUPS           Z13, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop24
+
+tail25:
+	ADDQ              $0x10, DX
+	JZ                done21
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z12
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VBROADCASTSS      lanes<>+2048(SB), Z14
+	VMINPS            Z13, Z14, Z13
+	VMOVUPS           Z1, Z1
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z13, Z1
+	VFMADD213PS       Z3, Z13, Z1
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z13, Z1
+	VFMADD213PS       Z2, Z13, Z1
+	VFMADD213PS       Z6, Z13, Z1
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z13, Z1
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z13, Z1
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z13, Z1
+	VMULPS            Z13, Z1, Z1
+	VBROADCASTSS      lanes<>+640(SB), Z2
+	VFMADD213PS       Z0, Z1, Z2
+	VSUBPS            Z0, Z2, Z0
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS      Z10, Z0, Z1
+	VFNMADD231PS.BCST lanes<>+704(SB), Z0, Z1
+	VMOVUPS           Z4, Z0
+	VFMADD213PS       Z5, Z1, Z0
+	VFMADD213PS       Z7, Z1, Z0
+	VFMADD213PS       Z8, Z1, Z0
+	VFMADD213PS       Z9, Z1, Z0
+	VMULPS            Z1, Z1, Z3
+	VFMADD213PS       Z1, Z3, Z0
+	VPSLLD            $0x17, Z2, Z1
+	VSUBPS            Z11, Z1, Z2
+	VFMADD213PS       Z2, Z1, Z0
+	VBROADCASTSS      lanes<>+1536(SB), Z1
+	VPTERNLOGD        $0xca, Z0, Z12, Z1
+	VMOVUPS           Z1, K1, (AX)(BX*1)
+
+done21:
 	VZEROUPPER
 	RET
 
 // func softplusAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·softplusAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+2560(SB), Z5
-	VMOVUPS lanes<>+2624(SB), Z6
-	VMOVUPS lanes<>+448(SB), Z7
-	VMOVUPS lanes<>+2688(SB), Z8
-	VMOVUPS lanes<>+2752(SB), Z9
-	VMOVUPS lanes<>+512(SB), Z10
-	VMOVUPS lanes<>+576(SB), Z11
-	VMOVUPS lanes<>+640(SB), Z12
-	VMOVUPS lanes<>+1728(SB), Z13
-	VMOVUPS lanes<>+704(SB), Z14
-	VMOVUPS lanes<>+1664(SB), Z15
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail17
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+2432(SB), Z5
+	VBROADCASTSS lanes<>+2496(SB), Z6
+	VBROADCASTSS lanes<>+448(SB), Z7
+	VBROADCASTSS lanes<>+2560(SB), Z8
+	VBROADCASTSS lanes<>+2624(SB), Z9
+	VBROADCASTSS lanes<>+512(SB), Z10
+	VBROADCASTSS lanes<>+576(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few28
 
-loop16:
-	VMOVUPS      (CX)(BX*1), Z16
-	VORPS        Z15, Z16, Z17
-	VMOVUPS      lanes<>+832(SB), Z18
-	VMAXPS       Z17, Z18, Z17
-	VMINPS       Z17, Z14, Z17
-	VMOVUPS      Z12, Z18
-	VFMADD213PS  Z0, Z17, Z18
-	VSUBPS       Z0, Z18, Z20
-	VMOVAPS      Z17, Z17
-	VFNMADD231PS Z11, Z20, Z17
-	VFNMADD231PS lanes<>+768(SB), Z20, Z17
-	VMULPS       Z17, Z17, Z20
-	VMULPS       Z20, Z20, Z21
-	VMOVUPS      Z2, Z22
-	VMOVUPS      Z3, Z23
-	VFMADD213PS  Z4, Z17, Z23
-	VMOVUPS      Z7, Z24
-	VFMADD213PS  Z10, Z17, Z24
-	VFMADD213PS  Z24, Z20, Z23
-	VFMADD213PS  Z23, Z21, Z22
-	VFMADD213PS  Z1, Z17, Z22
-	VFMADD213PS  Z1, Z17, Z22
-	VSUBPS       Z0, Z18, Z17
-	VSCALEFPS    Z17, Z22, Z22
-	VADDPS       Z13, Z22, Z17
-	VDIVPS       Z17, Z22, Z17
-	VMULPS       Z17, Z17, Z18
-	VADDPS       Z17, Z17, Z17
-	VMULPS       Z18, Z18, Z20
-	VMOVUPS      Z6, Z21
-	VFMADD213PS  Z5, Z18, Z21
-	VMOVUPS      Z8, Z22
-	VFMADD213PS  Z9, Z18, Z22
-	VFMADD213PS  Z22, Z20, Z21
-	VMULPS       Z18, Z21, Z18
-	VFMADD213PS  Z17, Z17, Z18
-	VXORPS       X19, X19, X19
-	VMAXPS       Z16, Z19, Z16
-	VADDPS       Z16, Z18, Z16
-	VMOVUPS      Z16, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop16
+many27:
+	VMOVUPS           (CX)(BX*1), Z12
+	VMOVUPS           64(CX)(BX*1), Z16
+	VORPS.BCST        lanes<>+1536(SB), Z12, Z13
+	VORPS.BCST        lanes<>+1536(SB), Z16, Z17
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VBROADCASTSS      lanes<>+640(SB), Z18
+	VFMADD213PS       Z1, Z13, Z14
+	VFMADD213PS       Z1, Z17, Z18
+	VSUBPS            Z1, Z14, Z14
+	VSUBPS            Z1, Z18, Z18
+	VMOVAPS           Z13, Z13
+	VMOVAPS           Z17, Z20
+	VFNMADD231PS      Z11, Z14, Z13
+	VFNMADD231PS      Z11, Z18, Z20
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z18, Z20
+	VRANGEPS          $0x06, Z0, Z13, Z13
+	VRANGEPS          $0x06, Z0, Z20, Z20
+	VMOVUPS           Z2, Z17
+	VMOVUPS           Z2, Z21
+	VFMADD213PS       Z3, Z13, Z17
+	VFMADD213PS       Z3, Z20, Z21
+	VFMADD213PS       Z4, Z13, Z17
+	VFMADD213PS       Z4, Z20, Z21
+	VFMADD213PS       Z7, Z13, Z17
+	VFMADD213PS       Z7, Z20, Z21
+	VFMADD213PS       Z10, Z13, Z17
+	VFMADD213PS       Z10, Z20, Z21
+	VFMADD213PS       Z0, Z13, Z17
+	VFMADD213PS       Z0, Z20, Z21
+	VFMADD213PS       Z0, Z13, Z17
+	VFMADD213PS       Z0, Z20, Z21
+	VSCALEFPS         Z14, Z17, Z17
+	VSCALEFPS         Z18, Z21, Z21
+	VADDPS.BCST       lanes<>+1600(SB), Z17, Z13
+	VADDPS.BCST       lanes<>+1600(SB), Z21, Z14
+	VDIVPS            Z13, Z17, Z13
+	VDIVPS            Z14, Z21, Z17
+	VMULPS            Z13, Z13, Z14
+	VMULPS            Z17, Z17, Z18
+	VADDPS            Z13, Z13, Z13
+	VADDPS            Z17, Z17, Z20
+	VMOVUPS           Z6, Z17
+	VMOVUPS           Z6, Z21
+	VFMADD213PS       Z5, Z14, Z17
+	VFMADD213PS       Z5, Z18, Z21
+	VFMADD213PS       Z8, Z14, Z17
+	VFMADD213PS       Z8, Z18, Z21
+	VFMADD213PS       Z9, Z14, Z17
+	VFMADD213PS       Z9, Z18, Z21
+	VMULPS            Z14, Z17, Z14
+	VMULPS            Z18, Z21, Z17
+	VFMADD213PS       Z13, Z13, Z14
+	VFMADD213PS       Z20, Z20, Z17
+	VXORPS            X15, X15, X15
+	VXORPS            X19, X19, X19
+	VMAXPS            Z12, Z15, Z12
+	VMAXPS            Z16, Z19, Z13
+	VADDPS            Z12, Z14, Z12
+	VADDPS            Z13, Z17, Z13
+	VMOVUPS           Z12, (AX)(BX*1)
+	VMOVUPS           Z13, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many27
 
-tail17:
-	ADDQ         $0x10, DX
-	JZ           done18
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z16
-	VORPS        Z15, Z16, Z15
-	VMOVUPS      lanes<>+832(SB), Z17
-	VMAXPS       Z15, Z17, Z15
-	VMINPS       Z15, Z14, Z14
-	VMOVUPS      Z12, Z12
-	VFMADD213PS  Z0, Z14, Z12
-	VSUBPS       Z0, Z12, Z15
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z11, Z15, Z14
-	VFNMADD231PS lanes<>+768(SB), Z15, Z14
-	VMULPS       Z14, Z14, Z11
-	VMULPS       Z11, Z11, Z15
-	VMOVUPS      Z2, Z2
-	VMOVUPS      Z3, Z3
-	VFMADD213PS  Z4, Z14, Z3
-	VMOVUPS      Z7, Z4
-	VFMADD213PS  Z10, Z14, Z4
-	VFMADD213PS  Z4, Z11, Z3
-	VFMADD213PS  Z3, Z15, Z2
-	VFMADD213PS  Z1, Z14, Z2
-	VFMADD213PS  Z1, Z14, Z2
-	VSUBPS       Z0, Z12, Z0
-	VSCALEFPS    Z0, Z2, Z2
-	VADDPS       Z13, Z2, Z0
-	VDIVPS       Z0, Z2, Z0
-	VMULPS       Z0, Z0, Z1
-	VADDPS       Z0, Z0, Z0
-	VMULPS       Z1, Z1, Z2
-	VMOVUPS      Z6, Z3
-	VFMADD213PS  Z5, Z1, Z3
-	VMOVUPS      Z8, Z4
-	VFMADD213PS  Z9, Z1, Z4
-	VFMADD213PS  Z4, Z2, Z3
-	VMULPS       Z1, Z3, Z1
-	VFMADD213PS  Z0, Z0, Z1
-	VXORPS       X19, X19, X19
-	VMAXPS       Z16, Z19, Z0
-	VADDPS       Z0, Z1, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few28:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail30
 
-done18:
+loop29:
+	VMOVUPS           (CX)(BX*1), Z12
+	VORPS.BCST        lanes<>+1536(SB), Z12, Z13
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VFMADD213PS       Z1, Z13, Z14
+	VSUBPS            Z1, Z14, Z14
+	VMOVAPS           Z13, Z13
+	VFNMADD231PS      Z11, Z14, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z13
+	VRANGEPS          $0x06, Z0, Z13, Z13
+	VMOVUPS           Z2, Z16
+	VFMADD213PS       Z3, Z13, Z16
+	VFMADD213PS       Z4, Z13, Z16
+	VFMADD213PS       Z7, Z13, Z16
+	VFMADD213PS       Z10, Z13, Z16
+	VFMADD213PS       Z0, Z13, Z16
+	VFMADD213PS       Z0, Z13, Z16
+	VSCALEFPS         Z14, Z16, Z16
+	VADDPS.BCST       lanes<>+1600(SB), Z16, Z13
+	VDIVPS            Z13, Z16, Z13
+	VMULPS            Z13, Z13, Z14
+	VADDPS            Z13, Z13, Z13
+	VMOVUPS           Z6, Z16
+	VFMADD213PS       Z5, Z14, Z16
+	VFMADD213PS       Z8, Z14, Z16
+	VFMADD213PS       Z9, Z14, Z16
+	VMULPS            Z14, Z16, Z14
+	VFMADD213PS       Z13, Z13, Z14
+	VXORPS            X15, X15, X15
+	VMAXPS            Z12, Z15, Z12
+	VADDPS            Z12, Z14, Z12
+	VMOVUPS           Z12, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop29
+
+tail30:
+	ADDQ              $0x10, DX
+	JZ                done26
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z12
+	VORPS.BCST        lanes<>+1536(SB), Z12, Z13
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VFMADD213PS       Z1, Z13, Z14
+	VSUBPS            Z1, Z14, Z1
+	VMOVAPS           Z13, Z13
+	VFNMADD231PS      Z11, Z1, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z13
+	VRANGEPS          $0x06, Z0, Z13, Z13
+	VMOVUPS           Z2, Z2
+	VFMADD213PS       Z3, Z13, Z2
+	VFMADD213PS       Z4, Z13, Z2
+	VFMADD213PS       Z7, Z13, Z2
+	VFMADD213PS       Z10, Z13, Z2
+	VFMADD213PS       Z0, Z13, Z2
+	VFMADD213PS       Z0, Z13, Z2
+	VSCALEFPS         Z1, Z2, Z2
+	VADDPS.BCST       lanes<>+1600(SB), Z2, Z0
+	VDIVPS            Z0, Z2, Z0
+	VMULPS            Z0, Z0, Z1
+	VADDPS            Z0, Z0, Z0
+	VMOVUPS           Z6, Z2
+	VFMADD213PS       Z5, Z1, Z2
+	VFMADD213PS       Z8, Z1, Z2
+	VFMADD213PS       Z9, Z1, Z2
+	VMULPS            Z1, Z2, Z1
+	VFMADD213PS       Z0, Z0, Z1
+	VXORPS            X15, X15, X15
+	VMAXPS            Z12, Z15, Z0
+	VADDPS            Z0, Z1, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done26:
 	VZEROUPPER
 	RET
 
 // func mishAVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mishAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+1728(SB), Z2
-	VMOVUPS lanes<>+256(SB), Z3
-	VMOVUPS lanes<>+320(SB), Z4
-	VMOVUPS lanes<>+384(SB), Z5
-	VMOVUPS lanes<>+448(SB), Z6
-	VMOVUPS lanes<>+512(SB), Z7
-	VMOVUPS lanes<>+576(SB), Z8
-	VMOVUPS lanes<>+640(SB), Z9
-	VMOVUPS lanes<>+2816(SB), Z10
-	VMOVUPS lanes<>+704(SB), Z11
-	VMOVUPS lanes<>+768(SB), Z12
-	VMOVUPS lanes<>+832(SB), Z13
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail20
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+1600(SB), Z1
+	VBROADCASTSS lanes<>+192(SB), Z2
+	VBROADCASTSS lanes<>+256(SB), Z3
+	VBROADCASTSS lanes<>+320(SB), Z4
+	VBROADCASTSS lanes<>+384(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+512(SB), Z7
+	VBROADCASTSS lanes<>+576(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+2688(SB), Z10
+	VBROADCASTSS lanes<>+704(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few33
 
-loop19:
-	VMOVUPS      (CX)(BX*1), Z14
-	VMINPS       Z14, Z10, Z15
-	VMAXPS       Z15, Z13, Z15
-	VMINPS       Z15, Z11, Z15
-	VMOVUPS      Z9, Z16
-	VFMADD213PS  Z0, Z15, Z16
-	VSUBPS       Z0, Z16, Z17
-	VMOVAPS      Z15, Z15
-	VFNMADD231PS Z8, Z17, Z15
-	VFNMADD231PS Z12, Z17, Z15
-	VMULPS       Z15, Z15, Z17
-	VMULPS       Z17, Z17, Z18
+many32:
+	VMOVUPS      (CX)(BX*1), Z12
+	VMOVUPS      64(CX)(BX*1), Z15
+	VMINPS       Z12, Z10, Z13
+	VMINPS       Z15, Z10, Z16
+	VMOVUPS      Z9, Z14
+	VMOVUPS      Z9, Z17
+	VFMADD213PS  Z2, Z13, Z14
+	VFMADD213PS  Z2, Z16, Z17
+	VSUBPS       Z2, Z14, Z14
+	VSUBPS       Z2, Z17, Z17
+	VMOVAPS      Z13, Z13
+	VMOVAPS      Z16, Z18
+	VFNMADD231PS Z8, Z14, Z13
+	VFNMADD231PS Z8, Z17, Z18
+	VFNMADD231PS Z11, Z14, Z13
+	VFNMADD231PS Z11, Z17, Z18
+	VRANGEPS     $0x06, Z0, Z13, Z13
+	VRANGEPS     $0x06, Z0, Z18, Z18
+	VMOVUPS      Z3, Z16
 	VMOVUPS      Z3, Z19
-	VMOVUPS      Z4, Z20
-	VFMADD213PS  Z5, Z15, Z20
-	VMOVUPS      Z6, Z21
-	VFMADD213PS  Z7, Z15, Z21
-	VFMADD213PS  Z21, Z17, Z20
-	VFMADD213PS  Z20, Z18, Z19
-	VFMADD213PS  Z1, Z15, Z19
-	VFMADD213PS  Z1, Z15, Z19
-	VSUBPS       Z0, Z16, Z15
-	VSCALEFPS    Z15, Z19, Z19
-	VADDPS       Z2, Z19, Z15
-	VMULPS       Z15, Z19, Z15
-	VADDPS       Z2, Z15, Z16
-	VDIVPS       Z16, Z15, Z15
-	VMULPS       Z14, Z15, Z14
-	VMOVUPS      Z14, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop19
+	VFMADD213PS  Z4, Z13, Z16
+	VFMADD213PS  Z4, Z18, Z19
+	VFMADD213PS  Z5, Z13, Z16
+	VFMADD213PS  Z5, Z18, Z19
+	VFMADD213PS  Z6, Z13, Z16
+	VFMADD213PS  Z6, Z18, Z19
+	VFMADD213PS  Z7, Z13, Z16
+	VFMADD213PS  Z7, Z18, Z19
+	VFMADD213PS  Z0, Z13, Z16
+	VFMADD213PS  Z0, Z18, Z19
+	VFMADD213PS  Z0, Z13, Z16
+	VFMADD213PS  Z0, Z18, Z19
+	VSCALEFPS    Z14, Z16, Z16
+	VSCALEFPS    Z17, Z19, Z19
+	VADDPS       Z1, Z16, Z13
+	VADDPS       Z1, Z19, Z14
+	VMULPS       Z13, Z16, Z13
+	VMULPS       Z14, Z19, Z16
+	VADDPS       Z1, Z13, Z14
+	VADDPS       Z1, Z16, Z17
+	VDIVPS       Z14, Z13, Z13
+	VDIVPS       Z17, Z16, Z14
+	VMULPS       Z12, Z13, Z12
+	VMULPS       Z15, Z14, Z13
+	VMOVUPS      Z12, (AX)(BX*1)
+	VMOVUPS      Z13, 64(AX)(BX*1)
+	ADDQ         $+128, BX
+	SUBQ         $0x20, DX
+	JGE          many32
 
-tail20:
+few33:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail35
+
+loop34:
+	VMOVUPS      (CX)(BX*1), Z12
+	VMINPS       Z12, Z10, Z13
+	VMOVUPS      Z9, Z14
+	VFMADD213PS  Z2, Z13, Z14
+	VSUBPS       Z2, Z14, Z14
+	VMOVAPS      Z13, Z13
+	VFNMADD231PS Z8, Z14, Z13
+	VFNMADD231PS Z11, Z14, Z13
+	VRANGEPS     $0x06, Z0, Z13, Z13
+	VMOVUPS      Z3, Z15
+	VFMADD213PS  Z4, Z13, Z15
+	VFMADD213PS  Z5, Z13, Z15
+	VFMADD213PS  Z6, Z13, Z15
+	VFMADD213PS  Z7, Z13, Z15
+	VFMADD213PS  Z0, Z13, Z15
+	VFMADD213PS  Z0, Z13, Z15
+	VSCALEFPS    Z14, Z15, Z15
+	VADDPS       Z1, Z15, Z13
+	VMULPS       Z13, Z15, Z13
+	VADDPS       Z1, Z13, Z14
+	VDIVPS       Z14, Z13, Z13
+	VMULPS       Z12, Z13, Z12
+	VMOVUPS      Z12, (AX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, DX
+	JGE          loop34
+
+tail35:
 	ADDQ         $0x10, DX
-	JZ           done21
+	JZ           done31
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z14
-	VMINPS       Z14, Z10, Z10
-	VMAXPS       Z10, Z13, Z10
-	VMINPS       Z10, Z11, Z10
+	VMOVUPS.Z    (CX)(BX*1), K1, Z12
+	VMINPS       Z12, Z10, Z10
 	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z0, Z10, Z9
-	VSUBPS       Z0, Z9, Z11
-	VMOVAPS      Z10, Z10
-	VFNMADD231PS Z8, Z11, Z10
-	VFNMADD231PS Z12, Z11, Z10
-	VMULPS       Z10, Z10, Z8
-	VMULPS       Z8, Z8, Z11
+	VFMADD213PS  Z2, Z10, Z9
+	VSUBPS       Z2, Z9, Z2
+	VMOVAPS      Z10, Z9
+	VFNMADD231PS Z8, Z2, Z9
+	VFNMADD231PS Z11, Z2, Z9
+	VRANGEPS     $0x06, Z0, Z9, Z9
 	VMOVUPS      Z3, Z3
-	VMOVUPS      Z4, Z4
-	VFMADD213PS  Z5, Z10, Z4
-	VMOVUPS      Z6, Z5
-	VFMADD213PS  Z7, Z10, Z5
-	VFMADD213PS  Z5, Z8, Z4
-	VFMADD213PS  Z4, Z11, Z3
-	VFMADD213PS  Z1, Z10, Z3
-	VFMADD213PS  Z1, Z10, Z3
-	VSUBPS       Z0, Z9, Z0
-	VSCALEFPS    Z0, Z3, Z3
-	VADDPS       Z2, Z3, Z0
+	VFMADD213PS  Z4, Z9, Z3
+	VFMADD213PS  Z5, Z9, Z3
+	VFMADD213PS  Z6, Z9, Z3
+	VFMADD213PS  Z7, Z9, Z3
+	VFMADD213PS  Z0, Z9, Z3
+	VFMADD213PS  Z0, Z9, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z1, Z3, Z0
 	VMULPS       Z0, Z3, Z0
-	VADDPS       Z2, Z0, Z1
+	VADDPS       Z1, Z0, Z1
 	VDIVPS       Z1, Z0, Z0
-	VMULPS       Z14, Z0, Z0
+	VMULPS       Z12, Z0, Z0
 	VMOVUPS      Z0, K1, (AX)(BX*1)
 
-done21:
+done31:
 	VZEROUPPER
 	RET
 
 // func geluAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·geluAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+128(SB), Z1
-	VMOVUPS lanes<>+1856(SB), Z2
-	VMOVUPS lanes<>+1920(SB), Z3
-	VMOVUPS lanes<>+1984(SB), Z4
-	VMOVUPS lanes<>+256(SB), Z5
-	VMOVUPS lanes<>+320(SB), Z6
-	VMOVUPS lanes<>+2048(SB), Z7
-	VMOVUPS lanes<>+384(SB), Z8
-	VMOVUPS lanes<>+448(SB), Z9
-	VMOVUPS lanes<>+512(SB), Z10
-	VMOVUPS lanes<>+1280(SB), Z11
-	VMOVUPS lanes<>+576(SB), Z12
-	VMOVUPS lanes<>+2880(SB), Z13
-	VMOVUPS lanes<>+640(SB), Z14
-	VMOVUPS lanes<>+2112(SB), Z15
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail23
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+1728(SB), Z2
+	VBROADCASTSS lanes<>+1792(SB), Z3
+	VBROADCASTSS lanes<>+1856(SB), Z4
+	VBROADCASTSS lanes<>+256(SB), Z5
+	VBROADCASTSS lanes<>+320(SB), Z6
+	VBROADCASTSS lanes<>+1920(SB), Z7
+	VBROADCASTSS lanes<>+384(SB), Z8
+	VBROADCASTSS lanes<>+448(SB), Z9
+	VBROADCASTSS lanes<>+512(SB), Z10
+	VBROADCASTSS lanes<>+1152(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few38
 
-loop22:
-	VMOVUPS      (CX)(BX*1), Z16
-	VANDPS       lanes<>+2176(SB), Z16, Z17
-	VMULPS       Z13, Z17, Z17
-	VMINPS       Z17, Z15, Z20
-	VMULPS       Z20, Z20, Z21
-	VMULPS       Z21, Z21, Z22
-	VMULPS       Z22, Z22, Z23
-	VMOVUPS      Z2, Z24
-	VMOVUPS      lanes<>+2240(SB), Z25
-	VFMADD213PS  Z4, Z20, Z25
-	VMOVUPS      lanes<>+2304(SB), Z26
-	VFMADD213PS  Z3, Z20, Z26
-	VFMADD213PS  Z26, Z21, Z25
-	VMOVUPS      Z7, Z26
-	VFMADD213PS  lanes<>+2368(SB), Z20, Z26
-	VMOVUPS      lanes<>+2432(SB), Z27
-	VFMADD213PS  lanes<>+2496(SB), Z20, Z27
-	VFMADD213PS  Z27, Z21, Z26
-	VFMADD213PS  Z26, Z22, Z25
-	VFMADD213PS  Z25, Z23, Z24
-	VMULPS       Z17, Z24, Z17
-	VMOVUPS      lanes<>+832(SB), Z20
-	VMAXPS       Z17, Z20, Z17
-	VMOVUPS      lanes<>+704(SB), Z20
-	VMINPS       Z17, Z20, Z17
-	VMOVUPS      Z14, Z20
-	VFMADD213PS  Z1, Z17, Z20
-	VSUBPS       Z1, Z20, Z21
-	VMOVAPS      Z17, Z17
-	VFNMADD231PS Z12, Z21, Z17
-	VFNMADD231PS lanes<>+768(SB), Z21, Z17
-	VMULPS       Z17, Z17, Z21
-	VMULPS       Z21, Z21, Z22
-	VMOVUPS      Z5, Z23
-	VMOVUPS      Z6, Z24
-	VFMADD213PS  Z8, Z17, Z24
-	VMOVUPS      Z9, Z25
-	VFMADD213PS  Z10, Z17, Z25
-	VFMADD213PS  Z25, Z21, Z24
-	VFMADD213PS  Z24, Z22, Z23
-	VFMADD213PS  Z0, Z17, Z23
-	VFMADD213PS  Z0, Z17, Z23
-	VSUBPS       Z1, Z20, Z17
-	VSCALEFPS    Z17, Z23, Z23
-	VMULPS       Z11, Z23, Z17
-	VMOVUPS      Z0, Z20
-	VSUBPS       Z17, Z20, Z20
-	VPMOVD2M     Z16, K1
-	VBLENDMPS    Z17, Z20, K1, Z18
-	VMULPS       Z16, Z18, Z16
-	VMOVUPS      Z16, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop22
+many37:
+	VMOVUPS           (CX)(BX*1), Z12
+	VMOVUPS           64(CX)(BX*1), Z15
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VANDPS.BCST       lanes<>+1984(SB), Z15, Z16
+	VMULPS.BCST       lanes<>+2752(SB), Z13, Z13
+	VMULPS.BCST       lanes<>+2752(SB), Z16, Z20
+	VBROADCASTSS      lanes<>+2048(SB), Z16
+	VBROADCASTSS      lanes<>+2048(SB), Z21
+	VMINPS            Z13, Z16, Z16
+	VMINPS            Z20, Z21, Z22
+	VMOVUPS           Z2, Z21
+	VMOVUPS           Z2, Z23
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z16, Z21
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z22, Z23
+	VFMADD213PS       Z4, Z16, Z21
+	VFMADD213PS       Z4, Z22, Z23
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z16, Z21
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z22, Z23
+	VFMADD213PS       Z3, Z16, Z21
+	VFMADD213PS       Z3, Z22, Z23
+	VFMADD213PS       Z7, Z16, Z21
+	VFMADD213PS       Z7, Z22, Z23
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z16, Z21
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z22, Z23
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z16, Z21
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z22, Z23
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z16, Z21
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z22, Z23
+	VMULPS            Z13, Z21, Z13
+	VMULPS            Z20, Z23, Z20
+	VBROADCASTSS      lanes<>+640(SB), Z16
+	VBROADCASTSS      lanes<>+640(SB), Z21
+	VFMADD213PS       Z1, Z13, Z16
+	VFMADD213PS       Z1, Z20, Z21
+	VSUBPS            Z1, Z16, Z16
+	VSUBPS            Z1, Z21, Z21
+	VMOVAPS           Z13, Z13
+	VMOVAPS           Z20, Z22
+	VFNMADD231PS.BCST lanes<>+576(SB), Z16, Z13
+	VFNMADD231PS.BCST lanes<>+576(SB), Z21, Z22
+	VFNMADD231PS.BCST lanes<>+704(SB), Z16, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z21, Z22
+	VRANGEPS          $0x06, Z0, Z13, Z13
+	VRANGEPS          $0x06, Z0, Z22, Z22
+	VMOVUPS           Z5, Z20
+	VMOVUPS           Z5, Z23
+	VFMADD213PS       Z6, Z13, Z20
+	VFMADD213PS       Z6, Z22, Z23
+	VFMADD213PS       Z8, Z13, Z20
+	VFMADD213PS       Z8, Z22, Z23
+	VFMADD213PS       Z9, Z13, Z20
+	VFMADD213PS       Z9, Z22, Z23
+	VFMADD213PS       Z10, Z13, Z20
+	VFMADD213PS       Z10, Z22, Z23
+	VFMADD213PS       Z0, Z13, Z20
+	VFMADD213PS       Z0, Z22, Z23
+	VFMADD213PS       Z0, Z13, Z20
+	VFMADD213PS       Z0, Z22, Z23
+	VSCALEFPS         Z16, Z20, Z20
+	VSCALEFPS         Z21, Z23, Z23
+	VMULPS            Z11, Z20, Z13
+	VMULPS            Z11, Z23, Z20
+	VMOVUPS           Z0, Z16
+	VMOVUPS           Z0, Z21
+	VSUBPS            Z13, Z16, Z16
+	VSUBPS            Z20, Z21, Z21
+	VPMOVD2M          Z12, K1
+	VPMOVD2M          Z15, K2
+	VBLENDMPS         Z13, Z16, K1, Z14
+	VBLENDMPS         Z20, Z21, K2, Z17
+	VMULPS            Z12, Z14, Z12
+	VMULPS            Z15, Z17, Z13
+	VMOVUPS           Z12, (AX)(BX*1)
+	VMOVUPS           Z13, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many37
 
-tail23:
-	ADDQ         $0x10, DX
-	JZ           done24
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z16
-	VANDPS       lanes<>+2176(SB), Z16, Z17
-	VMULPS       Z13, Z17, Z13
-	VMINPS       Z13, Z15, Z15
-	VMULPS       Z15, Z15, Z17
-	VMULPS       Z17, Z17, Z18
-	VMULPS       Z18, Z18, Z20
-	VMOVUPS      Z2, Z2
-	VMOVUPS      lanes<>+2240(SB), Z21
-	VFMADD213PS  Z4, Z15, Z21
-	VMOVUPS      lanes<>+2304(SB), Z4
-	VFMADD213PS  Z3, Z15, Z4
-	VFMADD213PS  Z4, Z17, Z21
-	VMOVUPS      Z7, Z3
-	VFMADD213PS  lanes<>+2368(SB), Z15, Z3
-	VMOVUPS      lanes<>+2432(SB), Z4
-	VFMADD213PS  lanes<>+2496(SB), Z15, Z4
-	VFMADD213PS  Z4, Z17, Z3
-	VFMADD213PS  Z3, Z18, Z21
-	VFMADD213PS  Z21, Z20, Z2
-	VMULPS       Z13, Z2, Z2
-	VMOVUPS      lanes<>+832(SB), Z3
-	VMAXPS       Z2, Z3, Z2
-	VMOVUPS      lanes<>+704(SB), Z3
-	VMINPS       Z2, Z3, Z2
-	VMOVUPS      Z14, Z3
-	VFMADD213PS  Z1, Z2, Z3
-	VSUBPS       Z1, Z3, Z4
-	VMOVAPS      Z2, Z2
-	VFNMADD231PS Z12, Z4, Z2
-	VFNMADD231PS lanes<>+768(SB), Z4, Z2
-	VMULPS       Z2, Z2, Z4
-	VMULPS       Z4, Z4, Z7
-	VMOVUPS      Z5, Z5
-	VMOVUPS      Z6, Z6
-	VFMADD213PS  Z8, Z2, Z6
-	VMOVUPS      Z9, Z8
-	VFMADD213PS  Z10, Z2, Z8
-	VFMADD213PS  Z8, Z4, Z6
-	VFMADD213PS  Z6, Z7, Z5
-	VFMADD213PS  Z0, Z2, Z5
-	VFMADD213PS  Z0, Z2, Z5
-	VSUBPS       Z1, Z3, Z1
-	VSCALEFPS    Z1, Z5, Z5
-	VMULPS       Z11, Z5, Z1
-	VMOVUPS      Z0, Z0
-	VSUBPS       Z1, Z0, Z0
-	VPMOVD2M     Z16, K2
-	VBLENDMPS    Z1, Z0, K2, Z19
-	VMULPS       Z16, Z19, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few38:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail40
 
-done24:
+loop39:
+	VMOVUPS           (CX)(BX*1), Z12
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VMULPS.BCST       lanes<>+2752(SB), Z13, Z13
+	VBROADCASTSS      lanes<>+2048(SB), Z14
+	VMINPS            Z13, Z14, Z14
+	VMOVUPS           Z2, Z15
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z14, Z15
+	VFMADD213PS       Z4, Z14, Z15
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z14, Z15
+	VFMADD213PS       Z3, Z14, Z15
+	VFMADD213PS       Z7, Z14, Z15
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z14, Z15
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z14, Z15
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z14, Z15
+	VMULPS            Z13, Z15, Z13
+	VBROADCASTSS      lanes<>+640(SB), Z14
+	VFMADD213PS       Z1, Z13, Z14
+	VSUBPS            Z1, Z14, Z14
+	VMOVAPS           Z13, Z13
+	VFNMADD231PS.BCST lanes<>+576(SB), Z14, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z13
+	VRANGEPS          $0x06, Z0, Z13, Z13
+	VMOVUPS           Z5, Z15
+	VFMADD213PS       Z6, Z13, Z15
+	VFMADD213PS       Z8, Z13, Z15
+	VFMADD213PS       Z9, Z13, Z15
+	VFMADD213PS       Z10, Z13, Z15
+	VFMADD213PS       Z0, Z13, Z15
+	VFMADD213PS       Z0, Z13, Z15
+	VSCALEFPS         Z14, Z15, Z15
+	VMULPS            Z11, Z15, Z13
+	VMOVUPS           Z0, Z14
+	VSUBPS            Z13, Z14, Z14
+	VPMOVD2M          Z12, K1
+	VBLENDMPS         Z13, Z14, K1, Z18
+	VMULPS            Z12, Z18, Z12
+	VMOVUPS           Z12, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop39
+
+tail40:
+	ADDQ              $0x10, DX
+	JZ                done36
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z12
+	VANDPS.BCST       lanes<>+1984(SB), Z12, Z13
+	VMULPS.BCST       lanes<>+2752(SB), Z13, Z13
+	VBROADCASTSS      lanes<>+2048(SB), Z14
+	VMINPS            Z13, Z14, Z14
+	VMOVUPS           Z2, Z2
+	VFMADD213PS.BCST  lanes<>+2112(SB), Z14, Z2
+	VFMADD213PS       Z4, Z14, Z2
+	VFMADD213PS.BCST  lanes<>+2176(SB), Z14, Z2
+	VFMADD213PS       Z3, Z14, Z2
+	VFMADD213PS       Z7, Z14, Z2
+	VFMADD213PS.BCST  lanes<>+2240(SB), Z14, Z2
+	VFMADD213PS.BCST  lanes<>+2304(SB), Z14, Z2
+	VFMADD213PS.BCST  lanes<>+2368(SB), Z14, Z2
+	VMULPS            Z13, Z2, Z2
+	VBROADCASTSS      lanes<>+640(SB), Z3
+	VFMADD213PS       Z1, Z2, Z3
+	VSUBPS            Z1, Z3, Z1
+	VMOVAPS           Z2, Z2
+	VFNMADD231PS.BCST lanes<>+576(SB), Z1, Z2
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z2
+	VRANGEPS          $0x06, Z0, Z2, Z2
+	VMOVUPS           Z5, Z3
+	VFMADD213PS       Z6, Z2, Z3
+	VFMADD213PS       Z8, Z2, Z3
+	VFMADD213PS       Z9, Z2, Z3
+	VFMADD213PS       Z10, Z2, Z3
+	VFMADD213PS       Z0, Z2, Z3
+	VFMADD213PS       Z0, Z2, Z3
+	VSCALEFPS         Z1, Z3, Z3
+	VMULPS            Z11, Z3, Z1
+	VMOVUPS           Z0, Z0
+	VSUBPS            Z1, Z0, Z0
+	VPMOVD2M          Z12, K2
+	VBLENDMPS         Z1, Z0, K2, Z19
+	VMULPS            Z12, Z19, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done36:
 	VZEROUPPER
 	RET
 
 // func geluTanhAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·geluTanhAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+128(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+2944(SB), Z5
-	VMOVUPS lanes<>+448(SB), Z6
-	VMOVUPS lanes<>+512(SB), Z7
-	VMOVUPS lanes<>+576(SB), Z8
-	VMOVUPS lanes<>+640(SB), Z9
-	VMOVUPS lanes<>+3008(SB), Z10
-	VMOVUPS lanes<>+704(SB), Z11
-	VMOVUPS lanes<>+1664(SB), Z12
-	VMOVUPS lanes<>+768(SB), Z13
-	VMOVUPS lanes<>+832(SB), Z14
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail26
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+2816(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+512(SB), Z7
+	VBROADCASTSS lanes<>+576(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+2880(SB), Z10
+	VBROADCASTSS lanes<>+1536(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few43
 
-loop25:
-	VMOVUPS      (CX)(BX*1), Z15
-	VMULPS       Z15, Z15, Z16
-	VMOVUPS      Z5, Z17
-	VFMADD213PS  Z10, Z17, Z16
-	VMULPS       Z15, Z16, Z16
-	VORPS        Z12, Z16, Z17
-	VMAXPS       Z17, Z14, Z17
-	VMINPS       Z17, Z11, Z17
-	VMOVUPS      Z9, Z20
-	VFMADD213PS  Z1, Z17, Z20
-	VSUBPS       Z1, Z20, Z21
-	VMOVAPS      Z17, Z17
-	VFNMADD231PS Z8, Z21, Z17
-	VFNMADD231PS Z13, Z21, Z17
-	VMULPS       Z17, Z17, Z21
-	VMULPS       Z21, Z21, Z22
-	VMOVUPS      Z2, Z23
-	VMOVUPS      Z3, Z24
-	VFMADD213PS  Z4, Z17, Z24
-	VMOVUPS      Z6, Z25
-	VFMADD213PS  Z7, Z17, Z25
-	VFMADD213PS  Z25, Z21, Z24
-	VFMADD213PS  Z24, Z22, Z23
-	VFMADD213PS  Z0, Z17, Z23
-	VFMADD213PS  Z0, Z17, Z23
-	VSUBPS       Z1, Z20, Z17
-	VSCALEFPS    Z17, Z23, Z23
-	VMOVUPS      Z0, Z17
-	VPMOVD2M     Z16, K1
-	VBLENDMPS    Z23, Z17, K1, Z18
-	VADDPS       Z17, Z23, Z16
-	VDIVPS       Z16, Z18, Z16
-	VMULPS       Z15, Z16, Z15
-	VMOVUPS      Z15, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop25
+many42:
+	VMOVUPS           (CX)(BX*1), Z12
+	VMOVUPS           64(CX)(BX*1), Z16
+	VMULPS            Z12, Z12, Z13
+	VMULPS            Z16, Z16, Z17
+	VMOVUPS           Z5, Z14
+	VMOVUPS           Z5, Z18
+	VFMADD213PS       Z10, Z14, Z13
+	VFMADD213PS       Z10, Z18, Z17
+	VMULPS            Z12, Z13, Z13
+	VMULPS            Z16, Z17, Z18
+	VORPS             Z11, Z13, Z14
+	VORPS             Z11, Z18, Z22
+	VMOVUPS           Z9, Z17
+	VMOVUPS           Z9, Z23
+	VFMADD213PS       Z1, Z14, Z17
+	VFMADD213PS       Z1, Z22, Z23
+	VSUBPS            Z1, Z17, Z17
+	VSUBPS            Z1, Z23, Z23
+	VMOVAPS           Z14, Z14
+	VMOVAPS           Z22, Z24
+	VFNMADD231PS      Z8, Z17, Z14
+	VFNMADD231PS      Z8, Z23, Z24
+	VFNMADD231PS.BCST lanes<>+704(SB), Z17, Z14
+	VFNMADD231PS.BCST lanes<>+704(SB), Z23, Z24
+	VRANGEPS          $0x06, Z0, Z14, Z14
+	VRANGEPS          $0x06, Z0, Z24, Z24
+	VMOVUPS           Z2, Z22
+	VMOVUPS           Z2, Z25
+	VFMADD213PS       Z3, Z14, Z22
+	VFMADD213PS       Z3, Z24, Z25
+	VFMADD213PS       Z4, Z14, Z22
+	VFMADD213PS       Z4, Z24, Z25
+	VFMADD213PS       Z6, Z14, Z22
+	VFMADD213PS       Z6, Z24, Z25
+	VFMADD213PS       Z7, Z14, Z22
+	VFMADD213PS       Z7, Z24, Z25
+	VFMADD213PS       Z0, Z14, Z22
+	VFMADD213PS       Z0, Z24, Z25
+	VFMADD213PS       Z0, Z14, Z22
+	VFMADD213PS       Z0, Z24, Z25
+	VSCALEFPS         Z17, Z22, Z22
+	VSCALEFPS         Z23, Z25, Z25
+	VMOVUPS           Z0, Z14
+	VMOVUPS           Z0, Z17
+	VPMOVD2M          Z13, K1
+	VPMOVD2M          Z18, K2
+	VBLENDMPS         Z22, Z14, K1, Z15
+	VBLENDMPS         Z25, Z17, K2, Z19
+	VADDPS            Z14, Z22, Z13
+	VADDPS            Z17, Z25, Z14
+	VDIVPS            Z13, Z15, Z13
+	VDIVPS            Z14, Z19, Z14
+	VMULPS            Z12, Z13, Z12
+	VMULPS            Z16, Z14, Z13
+	VMOVUPS           Z12, (AX)(BX*1)
+	VMOVUPS           Z13, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many42
 
-tail26:
-	ADDQ         $0x10, DX
-	JZ           done27
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z15
-	VMULPS       Z15, Z15, Z16
-	VMOVUPS      Z5, Z5
-	VFMADD213PS  Z10, Z5, Z16
-	VMULPS       Z15, Z16, Z5
-	VORPS        Z12, Z5, Z10
-	VMAXPS       Z10, Z14, Z10
-	VMINPS       Z10, Z11, Z10
-	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z1, Z10, Z9
-	VSUBPS       Z1, Z9, Z11
-	VMOVAPS      Z10, Z10
-	VFNMADD231PS Z8, Z11, Z10
-	VFNMADD231PS Z13, Z11, Z10
-	VMULPS       Z10, Z10, Z8
-	VMULPS       Z8, Z8, Z11
-	VMOVUPS      Z2, Z2
-	VMOVUPS      Z3, Z3
-	VFMADD213PS  Z4, Z10, Z3
-	VMOVUPS      Z6, Z4
-	VFMADD213PS  Z7, Z10, Z4
-	VFMADD213PS  Z4, Z8, Z3
-	VFMADD213PS  Z3, Z11, Z2
-	VFMADD213PS  Z0, Z10, Z2
-	VFMADD213PS  Z0, Z10, Z2
-	VSUBPS       Z1, Z9, Z1
-	VSCALEFPS    Z1, Z2, Z2
-	VMOVUPS      Z0, Z0
-	VPMOVD2M     Z5, K2
-	VBLENDMPS    Z2, Z0, K2, Z19
-	VADDPS       Z0, Z2, Z0
-	VDIVPS       Z0, Z19, Z0
-	VMULPS       Z15, Z0, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few43:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail45
 
-done27:
+loop44:
+	VMOVUPS           (CX)(BX*1), Z12
+	VMULPS            Z12, Z12, Z13
+	VMOVUPS           Z5, Z14
+	VFMADD213PS       Z10, Z14, Z13
+	VMULPS            Z12, Z13, Z13
+	VORPS             Z11, Z13, Z14
+	VMOVUPS           Z9, Z15
+	VFMADD213PS       Z1, Z14, Z15
+	VSUBPS            Z1, Z15, Z15
+	VMOVAPS           Z14, Z14
+	VFNMADD231PS      Z8, Z15, Z14
+	VFNMADD231PS.BCST lanes<>+704(SB), Z15, Z14
+	VRANGEPS          $0x06, Z0, Z14, Z14
+	VMOVUPS           Z2, Z16
+	VFMADD213PS       Z3, Z14, Z16
+	VFMADD213PS       Z4, Z14, Z16
+	VFMADD213PS       Z6, Z14, Z16
+	VFMADD213PS       Z7, Z14, Z16
+	VFMADD213PS       Z0, Z14, Z16
+	VFMADD213PS       Z0, Z14, Z16
+	VSCALEFPS         Z15, Z16, Z16
+	VMOVUPS           Z0, Z14
+	VPMOVD2M          Z13, K1
+	VBLENDMPS         Z16, Z14, K1, Z20
+	VADDPS            Z14, Z16, Z13
+	VDIVPS            Z13, Z20, Z13
+	VMULPS            Z12, Z13, Z12
+	VMOVUPS           Z12, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop44
+
+tail45:
+	ADDQ              $0x10, DX
+	JZ                done41
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z12
+	VMULPS            Z12, Z12, Z13
+	VMOVUPS           Z5, Z5
+	VFMADD213PS       Z10, Z5, Z13
+	VMULPS            Z12, Z13, Z5
+	VORPS             Z11, Z5, Z10
+	VMOVUPS           Z9, Z9
+	VFMADD213PS       Z1, Z10, Z9
+	VSUBPS            Z1, Z9, Z1
+	VMOVAPS           Z10, Z9
+	VFNMADD231PS      Z8, Z1, Z9
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z9
+	VRANGEPS          $0x06, Z0, Z9, Z9
+	VMOVUPS           Z2, Z2
+	VFMADD213PS       Z3, Z9, Z2
+	VFMADD213PS       Z4, Z9, Z2
+	VFMADD213PS       Z6, Z9, Z2
+	VFMADD213PS       Z7, Z9, Z2
+	VFMADD213PS       Z0, Z9, Z2
+	VFMADD213PS       Z0, Z9, Z2
+	VSCALEFPS         Z1, Z2, Z2
+	VMOVUPS           Z0, Z0
+	VPMOVD2M          Z5, K2
+	VBLENDMPS         Z2, Z0, K2, Z21
+	VADDPS            Z0, Z2, Z0
+	VDIVPS            Z0, Z21, Z0
+	VMULPS            Z12, Z0, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done41:
 	VZEROUPPER
 	RET
 
 // func absAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·absAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+2176(SB), Z0
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail29
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+1984(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few48
 
-loop28:
+many47:
+	VMOVUPS (CX)(BX*1), Z1
+	VMOVUPS 64(CX)(BX*1), Z2
+	VANDPS  Z0, Z1, Z1
+	VANDPS  Z0, Z2, Z2
+	VMOVUPS Z1, (AX)(BX*1)
+	VMOVUPS Z2, 64(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, DX
+	JGE     many47
+
+few48:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail50
+
+loop49:
 	VMOVUPS (CX)(BX*1), Z1
 	VANDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop28
+	JGE     loop49
 
-tail29:
+tail50:
 	ADDQ      $0x10, DX
-	JZ        done30
+	JZ        done46
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -1803,32 +2210,48 @@ tail29:
 	VANDPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done30:
+done46:
 	VZEROUPPER
 	RET
 
 // func negateAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·negateAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+1664(SB), Z0
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+1536(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few53
 
-loop31:
+many52:
+	VMOVUPS (CX)(BX*1), Z1
+	VMOVUPS 64(CX)(BX*1), Z2
+	VXORPS  Z0, Z1, Z1
+	VXORPS  Z0, Z2, Z2
+	VMOVUPS Z1, (AX)(BX*1)
+	VMOVUPS Z2, 64(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, DX
+	JGE     many52
+
+few53:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail55
+
+loop54:
 	VMOVUPS (CX)(BX*1), Z1
 	VXORPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop31
+	JGE     loop54
 
-tail32:
+tail55:
 	ADDQ      $0x10, DX
-	JZ        done33
+	JZ        done51
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -1836,39 +2259,67 @@ tail32:
 	VXORPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done33:
+done51:
 	VZEROUPPER
 	RET
 
 // func signAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·signAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+3072(SB), Z1
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail35
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+2944(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few58
 
-loop34:
+many57:
+	VMOVUPS   (CX)(BX*1), Z2
+	VMOVUPS   64(CX)(BX*1), Z7
+	VXORPS    X3, X3, X3
+	VXORPS    X8, X8, X8
+	VMOVUPS   Z1, Z4
+	VMOVUPS   Z1, Z9
+	VCMPPS    $0x11, Z3, Z2, K1
+	VCMPPS    $0x11, Z8, Z7, K2
+	VBLENDMPS Z4, Z2, K1, Z5
+	VBLENDMPS Z9, Z7, K2, Z10
+	VMOVUPS   Z0, Z4
+	VMOVUPS   Z0, Z9
+	VCMPPS    $0x1e, Z3, Z2, K1
+	VCMPPS    $0x1e, Z8, Z7, K2
+	VBLENDMPS Z4, Z5, K1, Z6
+	VBLENDMPS Z9, Z10, K2, Z11
+	VMOVUPS   Z6, (AX)(BX*1)
+	VMOVUPS   Z11, 64(AX)(BX*1)
+	ADDQ      $+128, BX
+	SUBQ      $0x20, DX
+	JGE       many57
+
+few58:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail60
+
+loop59:
 	VMOVUPS   (CX)(BX*1), Z2
 	VXORPS    X3, X3, X3
 	VMOVUPS   Z1, Z4
 	VCMPPS    $0x11, Z3, Z2, K1
-	VBLENDMPS Z4, Z2, K1, Z5
+	VBLENDMPS Z4, Z2, K1, Z12
 	VMOVUPS   Z0, Z4
 	VCMPPS    $0x1e, Z3, Z2, K1
-	VBLENDMPS Z4, Z5, K1, Z6
-	VMOVUPS   Z6, (AX)(BX*1)
-	ADDQ      $0x40, BX
+	VBLENDMPS Z4, Z12, K1, Z13
+	VMOVUPS   Z13, (AX)(BX*1)
+	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop34
+	JGE       loop59
 
-tail35:
+tail60:
 	ADDQ      $0x10, DX
-	JZ        done36
+	JZ        done56
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -1876,13 +2327,13 @@ tail35:
 	VXORPS    X3, X3, X3
 	VMOVUPS   Z1, Z1
 	VCMPPS    $0x11, Z3, Z2, K2
-	VBLENDMPS Z1, Z2, K2, Z7
+	VBLENDMPS Z1, Z2, K2, Z14
 	VMOVUPS   Z0, Z0
 	VCMPPS    $0x1e, Z3, Z2, K2
-	VBLENDMPS Z0, Z7, K2, Z8
-	VMOVUPS   Z8, K1, (AX)(BX*1)
+	VBLENDMPS Z0, Z14, K2, Z15
+	VMOVUPS   Z15, K1, (AX)(BX*1)
 
-done36:
+done56:
 	VZEROUPPER
 	RET
 
@@ -1893,20 +2344,36 @@ TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
-	SUBQ $0x10, DX
-	JL   tail38
+	SUBQ $0x20, DX
+	JL   few63
 
-loop37:
+many62:
+	VMOVUPS     (CX)(BX*1), Z0
+	VMOVUPS     64(CX)(BX*1), Z1
+	VRNDSCALEPS $0x08, Z0, Z0
+	VRNDSCALEPS $0x08, Z1, Z1
+	VMOVUPS     Z0, (AX)(BX*1)
+	VMOVUPS     Z1, 64(AX)(BX*1)
+	ADDQ        $+128, BX
+	SUBQ        $0x20, DX
+	JGE         many62
+
+few63:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail65
+
+loop64:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
-	ADDQ        $0x40, BX
+	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop37
+	JGE         loop64
 
-tail38:
+tail65:
 	ADDQ        $0x10, DX
-	JZ          done39
+	JZ          done61
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -1914,7 +2381,7 @@ tail38:
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done39:
+done61:
 	VZEROUPPER
 	RET
 
@@ -1925,20 +2392,36 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
-	SUBQ $0x10, DX
-	JL   tail41
+	SUBQ $0x20, DX
+	JL   few68
 
-loop40:
+many67:
+	VMOVUPS     (CX)(BX*1), Z0
+	VMOVUPS     64(CX)(BX*1), Z1
+	VRNDSCALEPS $0x09, Z0, Z0
+	VRNDSCALEPS $0x09, Z1, Z1
+	VMOVUPS     Z0, (AX)(BX*1)
+	VMOVUPS     Z1, 64(AX)(BX*1)
+	ADDQ        $+128, BX
+	SUBQ        $0x20, DX
+	JGE         many67
+
+few68:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail70
+
+loop69:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
-	ADDQ        $0x40, BX
+	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop40
+	JGE         loop69
 
-tail41:
+tail70:
 	ADDQ        $0x10, DX
-	JZ          done42
+	JZ          done66
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -1946,7 +2429,7 @@ tail41:
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done42:
+done66:
 	VZEROUPPER
 	RET
 
@@ -1957,20 +2440,36 @@ TEXT ·ceilAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
-	SUBQ $0x10, DX
-	JL   tail44
+	SUBQ $0x20, DX
+	JL   few73
 
-loop43:
+many72:
+	VMOVUPS     (CX)(BX*1), Z0
+	VMOVUPS     64(CX)(BX*1), Z1
+	VRNDSCALEPS $0x0a, Z0, Z0
+	VRNDSCALEPS $0x0a, Z1, Z1
+	VMOVUPS     Z0, (AX)(BX*1)
+	VMOVUPS     Z1, 64(AX)(BX*1)
+	ADDQ        $+128, BX
+	SUBQ        $0x20, DX
+	JGE         many72
+
+few73:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail75
+
+loop74:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
-	ADDQ        $0x40, BX
+	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop43
+	JGE         loop74
 
-tail44:
+tail75:
 	ADDQ        $0x10, DX
-	JZ          done45
+	JZ          done71
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -1978,7 +2477,7 @@ tail44:
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done45:
+done71:
 	VZEROUPPER
 	RET
 
@@ -1989,20 +2488,36 @@ TEXT ·sqrtAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
-	SUBQ $0x10, DX
-	JL   tail47
+	SUBQ $0x20, DX
+	JL   few78
 
-loop46:
+many77:
+	VMOVUPS (CX)(BX*1), Z0
+	VMOVUPS 64(CX)(BX*1), Z1
+	VSQRTPS Z0, Z0
+	VSQRTPS Z1, Z1
+	VMOVUPS Z0, (AX)(BX*1)
+	VMOVUPS Z1, 64(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, DX
+	JGE     many77
+
+few78:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail80
+
+loop79:
 	VMOVUPS (CX)(BX*1), Z0
 	VSQRTPS Z0, Z0
 	VMOVUPS Z0, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop46
+	JGE     loop79
 
-tail47:
+tail80:
 	ADDQ      $0x10, DX
-	JZ        done48
+	JZ        done76
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2010,33 +2525,51 @@ tail47:
 	VSQRTPS   Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done48:
+done76:
 	VZEROUPPER
 	RET
 
 // func reciprocalAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·reciprocalAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail50
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few83
 
-loop49:
+many82:
+	VMOVUPS (CX)(BX*1), Z1
+	VMOVUPS 64(CX)(BX*1), Z3
+	VMOVUPS Z0, Z2
+	VMOVUPS Z0, Z4
+	VDIVPS  Z1, Z2, Z1
+	VDIVPS  Z3, Z4, Z2
+	VMOVUPS Z1, (AX)(BX*1)
+	VMOVUPS Z2, 64(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, DX
+	JGE     many82
+
+few83:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail85
+
+loop84:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS Z0, Z2
 	VDIVPS  Z1, Z2, Z1
 	VMOVUPS Z1, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop49
+	JGE     loop84
 
-tail50:
+tail85:
 	ADDQ      $0x10, DX
-	JZ        done51
+	JZ        done81
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2045,35 +2578,55 @@ tail50:
 	VDIVPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done51:
+done81:
 	VZEROUPPER
 	RET
 
 // func softsignAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·softsignAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+192(SB), Z0
-	VMOVUPS lanes<>+2176(SB), Z1
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail53
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+1984(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few88
 
-loop52:
+many87:
+	VMOVUPS (CX)(BX*1), Z2
+	VMOVUPS 64(CX)(BX*1), Z4
+	VANDPS  Z1, Z2, Z3
+	VANDPS  Z1, Z4, Z5
+	VADDPS  Z0, Z3, Z3
+	VADDPS  Z0, Z5, Z5
+	VDIVPS  Z3, Z2, Z2
+	VDIVPS  Z5, Z4, Z3
+	VMOVUPS Z2, (AX)(BX*1)
+	VMOVUPS Z3, 64(AX)(BX*1)
+	ADDQ    $+128, BX
+	SUBQ    $0x20, DX
+	JGE     many87
+
+few88:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail90
+
+loop89:
 	VMOVUPS (CX)(BX*1), Z2
 	VANDPS  Z1, Z2, Z3
 	VADDPS  Z0, Z3, Z3
 	VDIVPS  Z3, Z2, Z2
 	VMOVUPS Z2, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop52
+	JGE     loop89
 
-tail53:
+tail90:
 	ADDQ      $0x10, DX
-	JZ        done54
+	JZ        done86
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2083,24 +2636,52 @@ tail53:
 	VDIVPS    Z0, Z2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done54:
+done86:
 	VZEROUPPER
 	RET
 
 // func hardSwishAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·hardSwishAVX512(SB), NOSPLIT, $0-24
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+3136(SB), Z0
-	VMOVUPS lanes<>+1280(SB), Z1
-	VMOVUPS lanes<>+192(SB), Z2
-	XORQ    BX, BX
-	SUBQ    $0x10, DX
-	JL      tail56
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+3008(SB), Z0
+	VBROADCASTSS lanes<>+1152(SB), Z1
+	VBROADCASTSS lanes<>+128(SB), Z2
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few93
 
-loop55:
+many92:
+	VMOVUPS     (CX)(BX*1), Z3
+	VMOVUPS     64(CX)(BX*1), Z6
+	VMOVUPS     Z0, Z4
+	VMOVUPS     Z0, Z7
+	VFMADD213PS Z1, Z3, Z4
+	VFMADD213PS Z1, Z6, Z7
+	VXORPS      X5, X5, X5
+	VXORPS      X8, X8, X8
+	VMINPS      Z4, Z2, Z4
+	VMINPS      Z7, Z2, Z7
+	VCMPPS      $0x06, Z5, Z4, K1
+	VCMPPS      $0x06, Z8, Z7, K2
+	VMOVAPS.Z   Z4, K1, Z4
+	VMOVAPS.Z   Z7, K2, Z7
+	VMULPS      Z3, Z4, Z3
+	VMULPS      Z6, Z7, Z4
+	VMOVUPS     Z3, (AX)(BX*1)
+	VMOVUPS     Z4, 64(AX)(BX*1)
+	ADDQ        $+128, BX
+	SUBQ        $0x20, DX
+	JGE         many92
+
+few93:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail95
+
+loop94:
 	VMOVUPS     (CX)(BX*1), Z3
 	VMOVUPS     Z0, Z4
 	VFMADD213PS Z1, Z3, Z4
@@ -2110,13 +2691,13 @@ loop55:
 	VMOVAPS.Z   Z4, K1, Z4
 	VMULPS      Z3, Z4, Z3
 	VMOVUPS     Z3, (AX)(BX*1)
-	ADDQ        $0x40, BX
+	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop55
+	JGE         loop94
 
-tail56:
+tail95:
 	ADDQ        $0x10, DX
-	JZ          done57
+	JZ          done91
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -2130,7 +2711,7 @@ tail56:
 	VMULPS      Z3, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done57:
+done91:
 	VZEROUPPER
 	RET
 
@@ -2142,12 +2723,38 @@ TEXT ·hardSigmoidAVX512(SB), NOSPLIT, $0-32
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS alpha+24(FP), Z0
 	VBROADCASTSS beta+28(FP), Z1
-	VMOVUPS      lanes<>+192(SB), Z2
+	VBROADCASTSS lanes<>+128(SB), Z2
 	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail59
+	SUBQ         $0x20, DX
+	JL           few98
 
-loop58:
+many97:
+	VMOVUPS   (CX)(BX*1), Z3
+	VMOVUPS   64(CX)(BX*1), Z5
+	VMULPS    Z0, Z3, Z3
+	VMULPS    Z0, Z5, Z5
+	VADDPS    Z1, Z3, Z3
+	VADDPS    Z1, Z5, Z5
+	VXORPS    X4, X4, X4
+	VXORPS    X6, X6, X6
+	VMINPS    Z3, Z2, Z3
+	VMINPS    Z5, Z2, Z5
+	VCMPPS    $0x06, Z4, Z3, K1
+	VCMPPS    $0x06, Z6, Z5, K2
+	VMOVAPS.Z Z3, K1, Z3
+	VMOVAPS.Z Z5, K2, Z5
+	VMOVUPS   Z3, (AX)(BX*1)
+	VMOVUPS   Z5, 64(AX)(BX*1)
+	ADDQ      $+128, BX
+	SUBQ      $0x20, DX
+	JGE       many97
+
+few98:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail100
+
+loop99:
 	VMOVUPS   (CX)(BX*1), Z3
 	VMULPS    Z0, Z3, Z3
 	VADDPS    Z1, Z3, Z3
@@ -2156,13 +2763,13 @@ loop58:
 	VCMPPS    $0x06, Z4, Z3, K1
 	VMOVAPS.Z Z3, K1, Z3
 	VMOVUPS   Z3, (AX)(BX*1)
-	ADDQ      $0x40, BX
+	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop58
+	JGE       loop99
 
-tail59:
+tail100:
 	ADDQ      $0x10, DX
-	JZ        done60
+	JZ        done96
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2175,7 +2782,7 @@ tail59:
 	VMOVAPS.Z Z0, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done60:
+done96:
 	VZEROUPPER
 	RET
 
@@ -2187,32 +2794,52 @@ TEXT ·leakyReluAVX512(SB), NOSPLIT, $0-28
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail62
+	SUBQ         $0x20, DX
+	JL           few103
 
-loop61:
+many102:
+	VMOVUPS   (CX)(BX*1), Z1
+	VMOVUPS   64(CX)(BX*1), Z4
+	VMULPS    Z0, Z1, Z2
+	VMULPS    Z0, Z4, Z5
+	VPMOVD2M  Z1, K1
+	VPMOVD2M  Z4, K2
+	VBLENDMPS Z2, Z1, K1, Z3
+	VBLENDMPS Z5, Z4, K2, Z6
+	VMOVUPS   Z3, (AX)(BX*1)
+	VMOVUPS   Z6, 64(AX)(BX*1)
+	ADDQ      $+128, BX
+	SUBQ      $0x20, DX
+	JGE       many102
+
+few103:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail105
+
+loop104:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMULPS    Z0, Z1, Z2
 	VPMOVD2M  Z1, K1
-	VBLENDMPS Z2, Z1, K1, Z3
-	VMOVUPS   Z3, (AX)(BX*1)
-	ADDQ      $0x40, BX
+	VBLENDMPS Z2, Z1, K1, Z7
+	VMOVUPS   Z7, (AX)(BX*1)
+	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop61
+	JGE       loop104
 
-tail62:
+tail105:
 	ADDQ      $0x10, DX
-	JZ        done63
+	JZ        done101
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
 	VMOVUPS.Z (CX)(BX*1), K1, Z1
 	VMULPS    Z0, Z1, Z0
 	VPMOVD2M  Z1, K2
-	VBLENDMPS Z0, Z1, K2, Z4
-	VMOVUPS   Z4, K1, (AX)(BX*1)
+	VBLENDMPS Z0, Z1, K2, Z8
+	VMOVUPS   Z8, K1, (AX)(BX*1)
 
-done63:
+done101:
 	VZEROUPPER
 	RET
 
@@ -2224,21 +2851,39 @@ TEXT ·thresholdedReluAVX512(SB), NOSPLIT, $0-28
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail65
+	SUBQ         $0x20, DX
+	JL           few108
 
-loop64:
+many107:
+	VMOVUPS   (CX)(BX*1), Z1
+	VMOVUPS   64(CX)(BX*1), Z2
+	VCMPPS    $0x06, Z0, Z1, K1
+	VCMPPS    $0x06, Z0, Z2, K2
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVAPS.Z Z2, K2, Z2
+	VMOVUPS   Z1, (AX)(BX*1)
+	VMOVUPS   Z2, 64(AX)(BX*1)
+	ADDQ      $+128, BX
+	SUBQ      $0x20, DX
+	JGE       many107
+
+few108:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail110
+
+loop109:
 	VMOVUPS   (CX)(BX*1), Z1
 	VCMPPS    $0x06, Z0, Z1, K1
 	VMOVAPS.Z Z1, K1, Z1
 	VMOVUPS   Z1, (AX)(BX*1)
-	ADDQ      $0x40, BX
+	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop64
+	JGE       loop109
 
-tail65:
+tail110:
 	ADDQ      $0x10, DX
-	JZ        done66
+	JZ        done106
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2247,7 +2892,7 @@ tail65:
 	VMOVAPS.Z Z1, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done66:
+done106:
 	VZEROUPPER
 	RET
 
@@ -2258,98 +2903,143 @@ TEXT ·swishAVX512(SB), NOSPLIT, $0-28
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS alpha+24(FP), Z0
-	VMOVUPS      lanes<>+192(SB), Z1
-	VMOVUPS      lanes<>+128(SB), Z2
-	VMOVUPS      lanes<>+256(SB), Z3
-	VMOVUPS      lanes<>+320(SB), Z4
-	VMOVUPS      lanes<>+384(SB), Z5
-	VMOVUPS      lanes<>+448(SB), Z6
-	VMOVUPS      lanes<>+512(SB), Z7
-	VMOVUPS      lanes<>+576(SB), Z8
-	VMOVUPS      lanes<>+640(SB), Z9
-	VMOVUPS      lanes<>+704(SB), Z10
-	VMOVUPS      lanes<>+1664(SB), Z11
-	VMOVUPS      lanes<>+768(SB), Z12
-	VMOVUPS      lanes<>+832(SB), Z13
+	VBROADCASTSS lanes<>+128(SB), Z1
+	VBROADCASTSS lanes<>+192(SB), Z2
+	VBROADCASTSS lanes<>+256(SB), Z3
+	VBROADCASTSS lanes<>+320(SB), Z4
+	VBROADCASTSS lanes<>+384(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+512(SB), Z7
+	VBROADCASTSS lanes<>+576(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+1536(SB), Z10
 	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail68
+	SUBQ         $0x20, DX
+	JL           few113
 
-loop67:
-	VMOVUPS      (CX)(BX*1), Z14
-	VMULPS       Z0, Z14, Z15
-	VORPS        Z11, Z15, Z16
-	VMAXPS       Z16, Z13, Z16
-	VMINPS       Z16, Z10, Z16
-	VMOVUPS      Z9, Z19
-	VFMADD213PS  Z2, Z16, Z19
-	VSUBPS       Z2, Z19, Z20
-	VMOVAPS      Z16, Z16
-	VFNMADD231PS Z8, Z20, Z16
-	VFNMADD231PS Z12, Z20, Z16
-	VMULPS       Z16, Z16, Z20
-	VMULPS       Z20, Z20, Z21
-	VMOVUPS      Z3, Z22
-	VMOVUPS      Z4, Z23
-	VFMADD213PS  Z5, Z16, Z23
-	VMOVUPS      Z6, Z24
-	VFMADD213PS  Z7, Z16, Z24
-	VFMADD213PS  Z24, Z20, Z23
-	VFMADD213PS  Z23, Z21, Z22
-	VFMADD213PS  Z1, Z16, Z22
-	VFMADD213PS  Z1, Z16, Z22
-	VSUBPS       Z2, Z19, Z16
-	VSCALEFPS    Z16, Z22, Z22
-	VMOVUPS      Z1, Z16
-	VPMOVD2M     Z15, K1
-	VBLENDMPS    Z22, Z16, K1, Z17
-	VADDPS       Z16, Z22, Z15
-	VDIVPS       Z15, Z17, Z15
-	VMULPS       Z14, Z15, Z14
-	VMOVUPS      Z14, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop67
+many112:
+	VMOVUPS           (CX)(BX*1), Z11
+	VMOVUPS           64(CX)(BX*1), Z16
+	VMULPS            Z0, Z11, Z12
+	VMULPS            Z0, Z16, Z17
+	VORPS             Z10, Z12, Z13
+	VORPS             Z10, Z17, Z18
+	VMOVUPS           Z9, Z14
+	VMOVUPS           Z9, Z19
+	VFMADD213PS       Z2, Z13, Z14
+	VFMADD213PS       Z2, Z18, Z19
+	VSUBPS            Z2, Z14, Z14
+	VSUBPS            Z2, Z19, Z19
+	VMOVAPS           Z13, Z13
+	VMOVAPS           Z18, Z23
+	VFNMADD231PS      Z8, Z14, Z13
+	VFNMADD231PS      Z8, Z19, Z23
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z19, Z23
+	VRANGEPS          $0x06, Z1, Z13, Z13
+	VRANGEPS          $0x06, Z1, Z23, Z23
+	VMOVUPS           Z3, Z18
+	VMOVUPS           Z3, Z24
+	VFMADD213PS       Z4, Z13, Z18
+	VFMADD213PS       Z4, Z23, Z24
+	VFMADD213PS       Z5, Z13, Z18
+	VFMADD213PS       Z5, Z23, Z24
+	VFMADD213PS       Z6, Z13, Z18
+	VFMADD213PS       Z6, Z23, Z24
+	VFMADD213PS       Z7, Z13, Z18
+	VFMADD213PS       Z7, Z23, Z24
+	VFMADD213PS       Z1, Z13, Z18
+	VFMADD213PS       Z1, Z23, Z24
+	VFMADD213PS       Z1, Z13, Z18
+	VFMADD213PS       Z1, Z23, Z24
+	VSCALEFPS         Z14, Z18, Z18
+	VSCALEFPS         Z19, Z24, Z24
+	VMOVUPS           Z1, Z13
+	VMOVUPS           Z1, Z14
+	VPMOVD2M          Z12, K1
+	VPMOVD2M          Z17, K2
+	VBLENDMPS         Z18, Z13, K1, Z15
+	VBLENDMPS         Z24, Z14, K2, Z20
+	VADDPS            Z13, Z18, Z12
+	VADDPS            Z14, Z24, Z13
+	VDIVPS            Z12, Z15, Z12
+	VDIVPS            Z13, Z20, Z13
+	VMULPS            Z11, Z12, Z11
+	VMULPS            Z16, Z13, Z12
+	VMOVUPS           Z11, (AX)(BX*1)
+	VMOVUPS           Z12, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many112
 
-tail68:
-	ADDQ         $0x10, DX
-	JZ           done69
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z14
-	VMULPS       Z0, Z14, Z0
-	VORPS        Z11, Z0, Z11
-	VMAXPS       Z11, Z13, Z11
-	VMINPS       Z11, Z10, Z10
-	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z2, Z10, Z9
-	VSUBPS       Z2, Z9, Z11
-	VMOVAPS      Z10, Z10
-	VFNMADD231PS Z8, Z11, Z10
-	VFNMADD231PS Z12, Z11, Z10
-	VMULPS       Z10, Z10, Z8
-	VMULPS       Z8, Z8, Z11
-	VMOVUPS      Z3, Z3
-	VMOVUPS      Z4, Z4
-	VFMADD213PS  Z5, Z10, Z4
-	VMOVUPS      Z6, Z5
-	VFMADD213PS  Z7, Z10, Z5
-	VFMADD213PS  Z5, Z8, Z4
-	VFMADD213PS  Z4, Z11, Z3
-	VFMADD213PS  Z1, Z10, Z3
-	VFMADD213PS  Z1, Z10, Z3
-	VSUBPS       Z2, Z9, Z2
-	VSCALEFPS    Z2, Z3, Z3
-	VMOVUPS      Z1, Z1
-	VPMOVD2M     Z0, K2
-	VBLENDMPS    Z3, Z1, K2, Z18
-	VADDPS       Z1, Z3, Z0
-	VDIVPS       Z0, Z18, Z0
-	VMULPS       Z14, Z0, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few113:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail115
 
-done69:
+loop114:
+	VMOVUPS           (CX)(BX*1), Z11
+	VMULPS            Z0, Z11, Z12
+	VORPS             Z10, Z12, Z13
+	VMOVUPS           Z9, Z14
+	VFMADD213PS       Z2, Z13, Z14
+	VSUBPS            Z2, Z14, Z14
+	VMOVAPS           Z13, Z13
+	VFNMADD231PS      Z8, Z14, Z13
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z13
+	VRANGEPS          $0x06, Z1, Z13, Z13
+	VMOVUPS           Z3, Z15
+	VFMADD213PS       Z4, Z13, Z15
+	VFMADD213PS       Z5, Z13, Z15
+	VFMADD213PS       Z6, Z13, Z15
+	VFMADD213PS       Z7, Z13, Z15
+	VFMADD213PS       Z1, Z13, Z15
+	VFMADD213PS       Z1, Z13, Z15
+	VSCALEFPS         Z14, Z15, Z15
+	VMOVUPS           Z1, Z13
+	VPMOVD2M          Z12, K1
+	VBLENDMPS         Z15, Z13, K1, Z21
+	VADDPS            Z13, Z15, Z12
+	VDIVPS            Z12, Z21, Z12
+	VMULPS            Z11, Z12, Z11
+	VMOVUPS           Z11, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop114
+
+tail115:
+	ADDQ              $0x10, DX
+	JZ                done111
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z11
+	VMULPS            Z0, Z11, Z0
+	VORPS             Z10, Z0, Z10
+	VMOVUPS           Z9, Z9
+	VFMADD213PS       Z2, Z10, Z9
+	VSUBPS            Z2, Z9, Z2
+	VMOVAPS           Z10, Z9
+	VFNMADD231PS      Z8, Z2, Z9
+	VFNMADD231PS.BCST lanes<>+704(SB), Z2, Z9
+	VRANGEPS          $0x06, Z1, Z9, Z9
+	VMOVUPS           Z3, Z3
+	VFMADD213PS       Z4, Z9, Z3
+	VFMADD213PS       Z5, Z9, Z3
+	VFMADD213PS       Z6, Z9, Z3
+	VFMADD213PS       Z7, Z9, Z3
+	VFMADD213PS       Z1, Z9, Z3
+	VFMADD213PS       Z1, Z9, Z3
+	VSCALEFPS         Z2, Z3, Z3
+	VMOVUPS           Z1, Z1
+	VPMOVD2M          Z0, K2
+	VBLENDMPS         Z3, Z1, K2, Z22
+	VADDPS            Z1, Z3, Z0
+	VDIVPS            Z0, Z22, Z0
+	VMULPS            Z11, Z0, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done111:
 	VZEROUPPER
 	RET
 
@@ -2362,95 +3052,147 @@ TEXT ·eluAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS scale+24(FP), Z0
 	VBROADCASTSS rate+28(FP), Z1
 	VBROADCASTSS all+32(FP), Z2
-	VMOVUPS      lanes<>+128(SB), Z3
-	VMOVUPS      lanes<>+256(SB), Z4
-	VMOVUPS      lanes<>+320(SB), Z5
-	VMOVUPS      lanes<>+384(SB), Z6
-	VMOVUPS      lanes<>+448(SB), Z7
-	VMOVUPS      lanes<>+512(SB), Z8
-	VMOVUPS      lanes<>+576(SB), Z9
-	VMOVUPS      lanes<>+192(SB), Z10
-	VMOVUPS      lanes<>+640(SB), Z11
-	VMOVUPS      lanes<>+768(SB), Z12
+	VBROADCASTSS lanes<>+192(SB), Z3
+	VBROADCASTSS lanes<>+256(SB), Z4
+	VBROADCASTSS lanes<>+320(SB), Z5
+	VBROADCASTSS lanes<>+384(SB), Z6
+	VBROADCASTSS lanes<>+448(SB), Z7
+	VBROADCASTSS lanes<>+512(SB), Z8
 	XORQ         BX, BX
-	SUBQ         $0x10, DX
-	JL           tail71
+	SUBQ         $0x20, DX
+	JL           few118
 
-loop70:
-	VMOVUPS      (CX)(BX*1), Z13
-	VXORPS       X14, X14, X14
-	VMULPS       Z1, Z13, Z15
-	VMINPS       Z15, Z14, Z15
-	VMOVUPS      lanes<>+1792(SB), Z18
-	VMAXPS       Z15, Z18, Z15
-	VMOVUPS      Z11, Z18
-	VFMADD213PS  Z3, Z15, Z18
-	VSUBPS       Z3, Z18, Z19
-	VMOVAPS      Z15, Z15
-	VFNMADD231PS Z9, Z19, Z15
-	VFNMADD231PS Z12, Z19, Z15
-	VMULPS       Z15, Z15, Z19
-	VMULPS       Z19, Z19, Z20
-	VMOVUPS      Z4, Z21
-	VMOVUPS      Z5, Z22
-	VFMADD213PS  Z6, Z15, Z22
-	VMOVUPS      Z7, Z23
-	VFMADD213PS  Z8, Z15, Z23
-	VFMADD213PS  Z23, Z19, Z22
-	VFMADD213PS  Z22, Z20, Z21
-	VMULPS       Z15, Z15, Z19
-	VFMADD213PS  Z15, Z19, Z21
-	VPSLLD       $0x17, Z18, Z15
-	VSUBPS       Z10, Z15, Z18
-	VFMADD213PS  Z18, Z15, Z21
-	VMULPS       Z0, Z21, Z15
-	VCMPPS       $0x11, Z14, Z13, K1
-	VBLENDMPS    Z15, Z13, K1, Z16
-	VMULPS       Z2, Z16, Z13
-	VMOVUPS      Z13, (AX)(BX*1)
-	ADDQ         $0x40, BX
-	SUBQ         $0x10, DX
-	JGE          loop70
+many117:
+	VMOVUPS           (CX)(BX*1), Z9
+	VMOVUPS           64(CX)(BX*1), Z13
+	VXORPS            X10, X10, X10
+	VXORPS            X14, X14, X14
+	VMULPS            Z1, Z9, Z11
+	VMULPS            Z1, Z13, Z15
+	VMINPS            Z11, Z10, Z11
+	VMINPS            Z15, Z14, Z19
+	VBROADCASTSS      lanes<>+1664(SB), Z15
+	VBROADCASTSS      lanes<>+1664(SB), Z20
+	VMAXPS            Z11, Z15, Z11
+	VMAXPS            Z19, Z20, Z20
+	VBROADCASTSS      lanes<>+640(SB), Z15
+	VBROADCASTSS      lanes<>+640(SB), Z21
+	VFMADD213PS       Z3, Z11, Z15
+	VFMADD213PS       Z3, Z20, Z21
+	VSUBPS            Z3, Z15, Z19
+	VSUBPS            Z3, Z21, Z22
+	VMOVAPS           Z11, Z11
+	VMOVAPS           Z20, Z20
+	VFNMADD231PS.BCST lanes<>+576(SB), Z19, Z11
+	VFNMADD231PS.BCST lanes<>+576(SB), Z22, Z20
+	VFNMADD231PS.BCST lanes<>+704(SB), Z19, Z11
+	VFNMADD231PS.BCST lanes<>+704(SB), Z22, Z20
+	VMOVUPS           Z4, Z19
+	VMOVUPS           Z4, Z23
+	VFMADD213PS       Z5, Z11, Z19
+	VFMADD213PS       Z5, Z20, Z23
+	VFMADD213PS       Z6, Z11, Z19
+	VFMADD213PS       Z6, Z20, Z23
+	VFMADD213PS       Z7, Z11, Z19
+	VFMADD213PS       Z7, Z20, Z23
+	VFMADD213PS       Z8, Z11, Z19
+	VFMADD213PS       Z8, Z20, Z23
+	VMULPS            Z11, Z11, Z22
+	VMULPS            Z20, Z20, Z24
+	VFMADD213PS       Z11, Z22, Z19
+	VFMADD213PS       Z20, Z24, Z23
+	VPSLLD            $0x17, Z15, Z11
+	VPSLLD            $0x17, Z21, Z20
+	VSUBPS.BCST       lanes<>+128(SB), Z11, Z15
+	VSUBPS.BCST       lanes<>+128(SB), Z20, Z21
+	VFMADD213PS       Z15, Z11, Z19
+	VFMADD213PS       Z21, Z20, Z23
+	VMULPS            Z0, Z19, Z11
+	VMULPS            Z0, Z23, Z15
+	VCMPPS            $0x11, Z10, Z9, K1
+	VCMPPS            $0x11, Z14, Z13, K2
+	VBLENDMPS         Z11, Z9, K1, Z12
+	VBLENDMPS         Z15, Z13, K2, Z16
+	VMULPS            Z2, Z12, Z9
+	VMULPS            Z2, Z16, Z11
+	VMOVUPS           Z9, (AX)(BX*1)
+	VMOVUPS           Z11, 64(AX)(BX*1)
+	ADDQ              $+128, BX
+	SUBQ              $0x20, DX
+	JGE               many117
 
-tail71:
-	ADDQ         $0x10, DX
-	JZ           done72
-	MOVL         $-1, SI
-	BZHIL        DX, SI, SI
-	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z13
-	VXORPS       X14, X14, X14
-	VMULPS       Z1, Z13, Z1
-	VMINPS       Z1, Z14, Z1
-	VMOVUPS      lanes<>+1792(SB), Z15
-	VMAXPS       Z1, Z15, Z1
-	VMOVUPS      Z11, Z11
-	VFMADD213PS  Z3, Z1, Z11
-	VSUBPS       Z3, Z11, Z3
-	VMOVAPS      Z1, Z1
-	VFNMADD231PS Z9, Z3, Z1
-	VFNMADD231PS Z12, Z3, Z1
-	VMULPS       Z1, Z1, Z3
-	VMULPS       Z3, Z3, Z9
-	VMOVUPS      Z4, Z4
-	VMOVUPS      Z5, Z5
-	VFMADD213PS  Z6, Z1, Z5
-	VMOVUPS      Z7, Z6
-	VFMADD213PS  Z8, Z1, Z6
-	VFMADD213PS  Z6, Z3, Z5
-	VFMADD213PS  Z5, Z9, Z4
-	VMULPS       Z1, Z1, Z3
-	VFMADD213PS  Z1, Z3, Z4
-	VPSLLD       $0x17, Z11, Z1
-	VSUBPS       Z10, Z1, Z3
-	VFMADD213PS  Z3, Z1, Z4
-	VMULPS       Z0, Z4, Z0
-	VCMPPS       $0x11, Z14, Z13, K2
-	VBLENDMPS    Z0, Z13, K2, Z17
-	VMULPS       Z2, Z17, Z0
-	VMOVUPS      Z0, K1, (AX)(BX*1)
+few118:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail120
 
-done72:
+loop119:
+	VMOVUPS           (CX)(BX*1), Z9
+	VXORPS            X10, X10, X10
+	VMULPS            Z1, Z9, Z11
+	VMINPS            Z11, Z10, Z11
+	VBROADCASTSS      lanes<>+1664(SB), Z12
+	VMAXPS            Z11, Z12, Z11
+	VBROADCASTSS      lanes<>+640(SB), Z12
+	VFMADD213PS       Z3, Z11, Z12
+	VSUBPS            Z3, Z12, Z13
+	VMOVAPS           Z11, Z11
+	VFNMADD231PS.BCST lanes<>+576(SB), Z13, Z11
+	VFNMADD231PS.BCST lanes<>+704(SB), Z13, Z11
+	VMOVUPS           Z4, Z13
+	VFMADD213PS       Z5, Z11, Z13
+	VFMADD213PS       Z6, Z11, Z13
+	VFMADD213PS       Z7, Z11, Z13
+	VFMADD213PS       Z8, Z11, Z13
+	VMULPS            Z11, Z11, Z14
+	VFMADD213PS       Z11, Z14, Z13
+	VPSLLD            $0x17, Z12, Z11
+	VSUBPS.BCST       lanes<>+128(SB), Z11, Z12
+	VFMADD213PS       Z12, Z11, Z13
+	VMULPS            Z0, Z13, Z11
+	VCMPPS            $0x11, Z10, Z9, K1
+	VBLENDMPS         Z11, Z9, K1, Z17
+	VMULPS            Z2, Z17, Z9
+	VMOVUPS           Z9, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop119
+
+tail120:
+	ADDQ              $0x10, DX
+	JZ                done116
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z9
+	VXORPS            X10, X10, X10
+	VMULPS            Z1, Z9, Z1
+	VMINPS            Z1, Z10, Z1
+	VBROADCASTSS      lanes<>+1664(SB), Z11
+	VMAXPS            Z1, Z11, Z1
+	VBROADCASTSS      lanes<>+640(SB), Z11
+	VFMADD213PS       Z3, Z1, Z11
+	VSUBPS            Z3, Z11, Z3
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST lanes<>+576(SB), Z3, Z1
+	VFNMADD231PS.BCST lanes<>+704(SB), Z3, Z1
+	VMOVUPS           Z4, Z3
+	VFMADD213PS       Z5, Z1, Z3
+	VFMADD213PS       Z6, Z1, Z3
+	VFMADD213PS       Z7, Z1, Z3
+	VFMADD213PS       Z8, Z1, Z3
+	VMULPS            Z1, Z1, Z4
+	VFMADD213PS       Z1, Z4, Z3
+	VPSLLD            $0x17, Z11, Z1
+	VSUBPS.BCST       lanes<>+128(SB), Z1, Z4
+	VFMADD213PS       Z4, Z1, Z3
+	VMULPS            Z0, Z3, Z0
+	VCMPPS            $0x11, Z10, Z9, K2
+	VBLENDMPS         Z0, Z9, K2, Z18
+	VMULPS            Z2, Z18, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done116:
 	VZEROUPPER
 	RET
 
@@ -2462,24 +3204,48 @@ TEXT ·preluAVX512(SB), NOSPLIT, $0-32
 	MOVQ slope+16(FP), DX
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
-	SUBQ $0x10, BX
-	JL   tail74
+	SUBQ $0x20, BX
+	JL   few123
 
-loop73:
+many122:
+	VMOVUPS   (CX)(SI*1), Z0
+	VMOVUPS   64(CX)(SI*1), Z4
+	VMOVUPS   (DX)(SI*1), Z1
+	VMOVUPS   64(DX)(SI*1), Z5
+	VXORPS    X2, X2, X2
+	VXORPS    X6, X6, X6
+	VMULPS    Z1, Z0, Z1
+	VMULPS    Z5, Z4, Z5
+	VCMPPS    $0x11, Z2, Z0, K1
+	VCMPPS    $0x11, Z6, Z4, K2
+	VBLENDMPS Z1, Z0, K1, Z3
+	VBLENDMPS Z5, Z4, K2, Z7
+	VMOVUPS   Z3, (AX)(SI*1)
+	VMOVUPS   Z7, 64(AX)(SI*1)
+	ADDQ      $+128, SI
+	SUBQ      $0x20, BX
+	JGE       many122
+
+few123:
+	ADDQ $0x20, BX
+	SUBQ $0x10, BX
+	JL   tail125
+
+loop124:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VXORPS    X2, X2, X2
 	VMULPS    Z1, Z0, Z1
 	VCMPPS    $0x11, Z2, Z0, K1
-	VBLENDMPS Z1, Z0, K1, Z3
-	VMOVUPS   Z3, (AX)(SI*1)
-	ADDQ      $0x40, SI
+	VBLENDMPS Z1, Z0, K1, Z8
+	VMOVUPS   Z8, (AX)(SI*1)
+	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop73
+	JGE       loop124
 
-tail74:
+tail125:
 	ADDQ      $0x10, BX
-	JZ        done75
+	JZ        done121
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -2488,9 +3254,9 @@ tail74:
 	VXORPS    X2, X2, X2
 	VMULPS    Z1, Z0, Z1
 	VCMPPS    $0x11, Z2, Z0, K2
-	VBLENDMPS Z1, Z0, K2, Z4
-	VMOVUPS   Z4, K1, (AX)(SI*1)
+	VBLENDMPS Z1, Z0, K2, Z9
+	VMOVUPS   Z9, K1, (AX)(SI*1)
 
-done75:
+done121:
 	VZEROUPPER
 	RET

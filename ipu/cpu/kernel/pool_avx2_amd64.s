@@ -487,21 +487,21 @@ TEXT ·divideScaledAVX2(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Y0
 	XORQ         SI, SI
 	SUBQ         $0x08, BX
-	JL           tail44
+	JL           tail45
 
-loop43:
+loop44:
 	VMOVUPS (CX)(SI*1), Y1
 	VMOVUPS (DX)(SI*1), Y2
 	VMULPS  Y0, Y2, Y2
 	VDIVPS  Y2, Y1, Y1
 	VMOVUPS Y1, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop43
+	JGE     loop44
 
-tail44:
+tail45:
 	ADDQ       $0x08, BX
-	JZ         done45
+	JZ         done43
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y1
@@ -511,6 +511,6 @@ tail44:
 	VDIVPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(SI*1)
 
-done45:
+done43:
 	VZEROUPPER
 	RET

@@ -265,14 +265,14 @@ GLOBL lanes<>(SB), RODATA|NOPTR, $256
 // func mostRowsAVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mostRowsAVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+192(SB), Z0
-	SUBQ    $0x10, DX
-	JL      part23
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         taps+24(FP), BX
+	MOVQ         stride+32(FP), SI
+	VBROADCASTSS lanes<>+192(SB), Z0
+	SUBQ         $0x10, DX
+	JL           part23
 
 run22:
 	MOVQ      CX, DI
@@ -341,14 +341,14 @@ end24:
 // func mostSlideAVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mostSlideAVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+192(SB), Z0
-	SUBQ    $0x10, DX
-	JL      part30
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         taps+24(FP), BX
+	MOVQ         stride+32(FP), SI
+	VBROADCASTSS lanes<>+192(SB), Z0
+	SUBQ         $0x10, DX
+	JL           part30
 
 run29:
 	MOVQ      CX, DI
@@ -421,15 +421,15 @@ end31:
 // func mostSlide2AVX512(dst *float32, x *float32, n int, taps int, stride int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·mostSlide2AVX512(SB), NOSPLIT, $0-40
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    taps+24(FP), BX
-	MOVQ    stride+32(FP), SI
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	SUBQ    $0x10, DX
-	JL      part37
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         taps+24(FP), BX
+	MOVQ         stride+32(FP), SI
+	VMOVUPS      lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	SUBQ         $0x10, DX
+	JL           part37
 
 run36:
 	MOVQ      CX, DI
@@ -517,21 +517,21 @@ TEXT ·divideScaledAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS factor+32(FP), Z0
 	XORQ         SI, SI
 	SUBQ         $0x10, BX
-	JL           tail44
+	JL           tail45
 
-loop43:
+loop44:
 	VMOVUPS (CX)(SI*1), Z1
 	VMOVUPS (DX)(SI*1), Z2
 	VMULPS  Z0, Z2, Z2
 	VDIVPS  Z2, Z1, Z1
 	VMOVUPS Z1, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop43
+	JGE     loop44
 
-tail44:
+tail45:
 	ADDQ      $0x10, BX
-	JZ        done45
+	JZ        done43
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -541,6 +541,6 @@ tail44:
 	VDIVPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done45:
+done43:
 	VZEROUPPER
 	RET

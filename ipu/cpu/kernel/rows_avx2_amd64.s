@@ -15,75 +15,73 @@ TEXT ·expShiftAVX2(SB), NOSPLIT, $0-36
 	VXORPS       X4, X4, X4
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail2
+	JL           tail3
 
-loop1:
+loop2:
 	VMOVUPS      (CX)(BX*1), Y5
 	VSUBPS       Y0, Y5, Y5
-	VMOVUPS      lanes<>+160(SB), Y7
-	VMAXPS       Y5, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y1, Y7, Y8
-	VSUBPS       Y1, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y9, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y7, Y9
-	VFMADD213PS  lanes<>+384(SB), Y7, Y9
-	VFMADD213PS  lanes<>+416(SB), Y7, Y9
-	VFMADD213PS  lanes<>+448(SB), Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
-	VBLENDVPS    Y5, Y6, Y9, Y5
-	VPSUBD       Y1, Y8, Y8
-	VPSRAD       $0x01, Y8, Y7
-	VPSUBD       Y7, Y8, Y8
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y1, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       Y2, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
 	VPADDD       Y2, Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
 	VADDPS       Y5, Y4, Y4
 	VMOVUPS      Y5, (AX)(BX*1)
-	ADDQ         $0x20, BX
+	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop1
+	JGE          loop2
 
-tail2:
+tail3:
 	ADDQ         $0x08, DX
-	JZ           done3
+	JZ           done1
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y5
-	VMASKMOVPS   (CX)(BX*1), Y5, Y7
-	VSUBPS       Y0, Y7, Y0
-	VMOVUPS      lanes<>+160(SB), Y7
-	VMAXPS       Y0, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y1, Y7, Y8
-	VSUBPS       Y1, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y9, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y7, Y9
-	VFMADD213PS  lanes<>+384(SB), Y7, Y9
-	VFMADD213PS  lanes<>+416(SB), Y7, Y9
-	VFMADD213PS  lanes<>+448(SB), Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
-	VBLENDVPS    Y0, Y6, Y9, Y0
-	VPSUBD       Y1, Y8, Y3
+	VMASKMOVPS   (CX)(BX*1), Y5, Y6
+	VSUBPS       Y0, Y6, Y0
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y0, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y0, Y0
+	VANDPS       Y0, Y8, Y0
+	VPSUBD       Y1, Y7, Y3
 	VPSRAD       $0x01, Y3, Y1
 	VPSUBD       Y1, Y3, Y3
 	VPADDD       Y2, Y1, Y1
@@ -96,7 +94,7 @@ tail2:
 	VADDPS       Y1, Y4, Y4
 	VMASKMOVPS   Y0, Y5, (AX)(BX*1)
 
-done3:
+done1:
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X4
 	VPERMILPS    $0x4e, X4, X0
@@ -249,74 +247,72 @@ TEXT ·expShiftSumAVX2(SB), NOSPLIT, $0-28
 	VXORPS       X4, X4, X4
 	XORQ         DX, DX
 	SUBQ         $0x08, CX
-	JL           tail5
+	JL           tail6
 
-loop4:
+loop5:
 	VMOVUPS      (AX)(DX*1), Y5
 	VSUBPS       Y0, Y5, Y5
-	VMOVUPS      lanes<>+160(SB), Y7
-	VMAXPS       Y5, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y1, Y7, Y8
-	VSUBPS       Y1, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y9, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y7, Y9
-	VFMADD213PS  lanes<>+384(SB), Y7, Y9
-	VFMADD213PS  lanes<>+416(SB), Y7, Y9
-	VFMADD213PS  lanes<>+448(SB), Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y5, Y5
-	VBLENDVPS    Y5, Y6, Y9, Y5
-	VPSUBD       Y1, Y8, Y8
-	VPSRAD       $0x01, Y8, Y7
-	VPSUBD       Y7, Y8, Y8
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       Y1, Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       Y2, Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
 	VPADDD       Y2, Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
 	VMULPS       Y7, Y5, Y5
-	VPADDD       Y2, Y8, Y8
-	VPSLLD       $0x17, Y8, Y8
-	VMULPS       Y8, Y5, Y5
 	VADDPS       Y5, Y4, Y4
-	ADDQ         $0x20, DX
+	ADDQ         $+32, DX
 	SUBQ         $0x08, CX
-	JGE          loop4
+	JGE          loop5
 
-tail5:
+tail6:
 	ADDQ         $0x08, CX
-	JZ           done6
+	JZ           done4
 	LEAQ         lanes<>+32(SB), BX
 	NEGQ         CX
 	VMOVUPS      (BX)(CX*4), Y5
-	VMASKMOVPS   (AX)(DX*1), Y5, Y7
-	VSUBPS       Y0, Y7, Y0
-	VMOVUPS      lanes<>+160(SB), Y7
-	VMAXPS       Y0, Y7, Y7
-	VMOVUPS      lanes<>+192(SB), Y8
-	VMINPS       Y7, Y8, Y7
-	VMOVUPS      lanes<>+224(SB), Y8
-	VFMADD213PS  Y1, Y7, Y8
-	VSUBPS       Y1, Y8, Y9
-	VMOVAPS      Y7, Y7
-	VFNMADD231PS lanes<>+256(SB), Y9, Y7
-	VFNMADD231PS lanes<>+288(SB), Y9, Y7
-	VMOVUPS      lanes<>+320(SB), Y9
-	VFMADD213PS  lanes<>+352(SB), Y7, Y9
-	VFMADD213PS  lanes<>+384(SB), Y7, Y9
-	VFMADD213PS  lanes<>+416(SB), Y7, Y9
-	VFMADD213PS  lanes<>+448(SB), Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VFMADD213PS  Y3, Y7, Y9
-	VXORPS       X6, X6, X6
-	VCMPPS       $0x11, lanes<>+160(SB), Y0, Y0
-	VBLENDVPS    Y0, Y6, Y9, Y0
-	VPSUBD       Y1, Y8, Y3
+	VMASKMOVPS   (AX)(DX*1), Y5, Y6
+	VSUBPS       Y0, Y6, Y0
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y0, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  Y1, Y6, Y7
+	VSUBPS       Y1, Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VFMADD213PS  Y3, Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y0, Y0
+	VANDPS       Y0, Y8, Y0
+	VPSUBD       Y1, Y7, Y3
 	VPSRAD       $0x01, Y3, Y1
 	VPSUBD       Y1, Y3, Y3
 	VPADDD       Y2, Y1, Y1
@@ -328,7 +324,7 @@ tail5:
 	VANDPS       Y5, Y0, Y0
 	VADDPS       Y0, Y4, Y4
 
-done6:
+done4:
 	VEXTRACTF128 $0x01, Y4, X0
 	VADDPS       X0, X4, X4
 	VPERMILPS    $0x4e, X4, X0
@@ -351,76 +347,74 @@ TEXT ·expDifferenceAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS lanes<>+128(SB), Y2
 	XORQ    SI, SI
 	SUBQ    $0x08, BX
-	JL      tail8
+	JL      tail9
 
-loop7:
+loop8:
 	VMOVUPS      (CX)(SI*1), Y3
 	VMOVUPS      (DX)(SI*1), Y4
 	VSUBPS       Y4, Y3, Y3
 	VMOVUPS      lanes<>+160(SB), Y4
 	VMAXPS       Y3, Y4, Y4
-	VMOVUPS      lanes<>+192(SB), Y6
-	VMINPS       Y4, Y6, Y4
-	VMOVUPS      lanes<>+224(SB), Y6
-	VFMADD213PS  Y0, Y4, Y6
-	VSUBPS       Y0, Y6, Y7
+	VMOVUPS      lanes<>+192(SB), Y5
+	VMINPS       Y4, Y5, Y4
+	VMOVUPS      lanes<>+224(SB), Y5
+	VFMADD213PS  Y0, Y4, Y5
+	VSUBPS       Y0, Y5, Y6
 	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+256(SB), Y7, Y4
-	VFNMADD231PS lanes<>+288(SB), Y7, Y4
-	VMOVUPS      lanes<>+320(SB), Y7
-	VFMADD213PS  lanes<>+352(SB), Y4, Y7
-	VFMADD213PS  lanes<>+384(SB), Y4, Y7
-	VFMADD213PS  lanes<>+416(SB), Y4, Y7
-	VFMADD213PS  lanes<>+448(SB), Y4, Y7
-	VFMADD213PS  Y2, Y4, Y7
-	VFMADD213PS  Y2, Y4, Y7
-	VXORPS       X5, X5, X5
-	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
-	VBLENDVPS    Y3, Y5, Y7, Y3
-	VPSUBD       Y0, Y6, Y6
-	VPSRAD       $0x01, Y6, Y4
-	VPSUBD       Y4, Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y6, Y4
+	VFNMADD231PS lanes<>+288(SB), Y6, Y4
+	VMOVUPS      lanes<>+320(SB), Y6
+	VFMADD213PS  lanes<>+352(SB), Y4, Y6
+	VFMADD213PS  lanes<>+384(SB), Y4, Y6
+	VFMADD213PS  lanes<>+416(SB), Y4, Y6
+	VFMADD213PS  lanes<>+448(SB), Y4, Y6
+	VFMADD213PS  Y2, Y4, Y6
+	VFMADD213PS  Y2, Y4, Y6
+	VCMPPS       $0x05, lanes<>+160(SB), Y3, Y3
+	VANDPS       Y3, Y6, Y3
+	VPSUBD       Y0, Y5, Y5
+	VPSRAD       $0x01, Y5, Y4
+	VPSUBD       Y4, Y5, Y5
 	VPADDD       Y1, Y4, Y4
 	VPSLLD       $0x17, Y4, Y4
 	VMULPS       Y4, Y3, Y3
-	VPADDD       Y1, Y6, Y6
-	VPSLLD       $0x17, Y6, Y6
-	VMULPS       Y6, Y3, Y3
+	VPADDD       Y1, Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
 	VMOVUPS      Y3, (AX)(SI*1)
-	ADDQ         $0x20, SI
+	ADDQ         $+32, SI
 	SUBQ         $0x08, BX
-	JGE          loop7
+	JGE          loop8
 
-tail8:
+tail9:
 	ADDQ         $0x08, BX
-	JZ           done9
+	JZ           done7
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y3
 	VMASKMOVPS   (CX)(SI*1), Y3, Y4
-	VMASKMOVPS   (DX)(SI*1), Y3, Y6
-	VSUBPS       Y6, Y4, Y4
-	VMOVUPS      lanes<>+160(SB), Y6
-	VMAXPS       Y4, Y6, Y6
-	VMOVUPS      lanes<>+192(SB), Y7
-	VMINPS       Y6, Y7, Y6
-	VMOVUPS      lanes<>+224(SB), Y7
-	VFMADD213PS  Y0, Y6, Y7
-	VSUBPS       Y0, Y7, Y8
-	VMOVAPS      Y6, Y6
-	VFNMADD231PS lanes<>+256(SB), Y8, Y6
-	VFNMADD231PS lanes<>+288(SB), Y8, Y6
-	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y6, Y8
-	VFMADD213PS  lanes<>+384(SB), Y6, Y8
-	VFMADD213PS  lanes<>+416(SB), Y6, Y8
-	VFMADD213PS  lanes<>+448(SB), Y6, Y8
-	VFMADD213PS  Y2, Y6, Y8
-	VFMADD213PS  Y2, Y6, Y8
-	VXORPS       X5, X5, X5
-	VCMPPS       $0x11, lanes<>+160(SB), Y4, Y2
-	VBLENDVPS    Y2, Y5, Y8, Y2
-	VPSUBD       Y0, Y7, Y4
+	VMASKMOVPS   (DX)(SI*1), Y3, Y5
+	VSUBPS       Y5, Y4, Y4
+	VMOVUPS      lanes<>+160(SB), Y5
+	VMAXPS       Y4, Y5, Y5
+	VMOVUPS      lanes<>+192(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VMOVUPS      lanes<>+224(SB), Y6
+	VFMADD213PS  Y0, Y5, Y6
+	VSUBPS       Y0, Y6, Y7
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VFNMADD231PS lanes<>+288(SB), Y7, Y5
+	VMOVUPS      lanes<>+320(SB), Y7
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VFMADD213PS  Y2, Y5, Y7
+	VFMADD213PS  Y2, Y5, Y7
+	VCMPPS       $0x05, lanes<>+160(SB), Y4, Y2
+	VANDPS       Y2, Y7, Y2
+	VPSUBD       Y0, Y6, Y4
 	VPSRAD       $0x01, Y4, Y0
 	VPSUBD       Y0, Y4, Y4
 	VPADDD       Y1, Y0, Y0
@@ -431,7 +425,7 @@ tail8:
 	VMULPS       Y4, Y0, Y0
 	VMASKMOVPS   Y0, Y3, (AX)(SI*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -444,19 +438,19 @@ TEXT ·scaleAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS factor+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail11
+	JL           tail12
 
-loop10:
+loop11:
 	VMOVUPS (CX)(BX*1), Y1
 	VMULPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop10
+	JGE     loop11
 
-tail11:
+tail12:
 	ADDQ       $0x08, DX
-	JZ         done12
+	JZ         done10
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -464,7 +458,7 @@ tail11:
 	VMULPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET
 
@@ -478,20 +472,20 @@ TEXT ·lowerAVX2(SB), NOSPLIT, $0-32
 	VBROADCASTSS more+28(FP), Y1
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail14
+	JL           tail15
 
-loop13:
+loop14:
 	VMOVUPS (CX)(BX*1), Y2
 	VSUBPS  Y0, Y2, Y2
 	VSUBPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
-	ADDQ    $0x20, BX
+	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop13
+	JGE     loop14
 
-tail14:
+tail15:
 	ADDQ       $0x08, DX
-	JZ         done15
+	JZ         done13
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -500,7 +494,7 @@ tail14:
 	VSUBPS     Y1, Y0, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done15:
+done13:
 	VZEROUPPER
 	RET
 
@@ -515,22 +509,22 @@ TEXT ·normaliseScaleAVX2(SB), NOSPLIT, $0-40
 	VBROADCASTSS factor+36(FP), Y1
 	XORQ         SI, SI
 	SUBQ         $0x08, BX
-	JL           tail17
+	JL           tail18
 
-loop16:
+loop17:
 	VMOVUPS (CX)(SI*1), Y2
 	VMOVUPS (DX)(SI*1), Y3
 	VSUBPS  Y0, Y2, Y2
 	VMULPS  Y1, Y2, Y2
 	VMULPS  Y3, Y2, Y2
 	VMOVUPS Y2, (AX)(SI*1)
-	ADDQ    $0x20, SI
+	ADDQ    $+32, SI
 	SUBQ    $0x08, BX
-	JGE     loop16
+	JGE     loop17
 
-tail17:
+tail18:
 	ADDQ       $0x08, BX
-	JZ         done18
+	JZ         done16
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y2
@@ -541,7 +535,7 @@ tail17:
 	VMULPS     Y4, Y0, Y0
 	VMASKMOVPS Y0, Y2, (AX)(SI*1)
 
-done18:
+done16:
 	VZEROUPPER
 	RET
 
@@ -557,9 +551,9 @@ TEXT ·normaliseScaleBiasAVX2(SB), NOSPLIT, $0-48
 	VBROADCASTSS factor+44(FP), Y1
 	XORQ         DI, DI
 	SUBQ         $0x08, SI
-	JL           tail20
+	JL           tail21
 
-loop19:
+loop20:
 	VMOVUPS     (CX)(DI*1), Y2
 	VMOVUPS     (DX)(DI*1), Y3
 	VMOVUPS     (BX)(DI*1), Y4
@@ -567,13 +561,13 @@ loop19:
 	VMULPS      Y1, Y2, Y2
 	VFMADD213PS Y4, Y3, Y2
 	VMOVUPS     Y2, (AX)(DI*1)
-	ADDQ        $0x20, DI
+	ADDQ        $+32, DI
 	SUBQ        $0x08, SI
-	JGE         loop19
+	JGE         loop20
 
-tail20:
+tail21:
 	ADDQ        $0x08, SI
-	JZ          done21
+	JZ          done19
 	LEAQ        lanes<>+32(SB), R8
 	NEGQ        SI
 	VMOVUPS     (R8)(SI*4), Y2
@@ -585,7 +579,7 @@ tail20:
 	VFMADD213PS Y5, Y4, Y0
 	VMASKMOVPS  Y0, Y2, (AX)(DI*1)
 
-done21:
+done19:
 	VZEROUPPER
 	RET
 
@@ -677,9 +671,8 @@ loop28:
 	VFMADD213PS  lanes<>+448(SB), Y4, Y8
 	VFMADD213PS  lanes<>+128(SB), Y4, Y8
 	VFMADD213PS  lanes<>+128(SB), Y4, Y8
-	VXORPS       X5, X5, X5
-	VCMPPS       $0x11, lanes<>+160(SB), Y3, Y3
-	VBLENDVPS    Y3, Y5, Y8, Y3
+	VCMPPS       $0x05, lanes<>+160(SB), Y3, Y3
+	VANDPS       Y3, Y8, Y3
 	VPSUBD       lanes<>+64(SB), Y7, Y7
 	VPSRAD       $0x01, Y7, Y4
 	VPSUBD       Y4, Y7, Y7
@@ -718,9 +711,8 @@ tail29:
 	VFMADD213PS  lanes<>+448(SB), Y3, Y7
 	VFMADD213PS  lanes<>+128(SB), Y3, Y7
 	VFMADD213PS  lanes<>+128(SB), Y3, Y7
-	VXORPS       X5, X5, X5
-	VCMPPS       $0x11, lanes<>+160(SB), Y2, Y2
-	VBLENDVPS    Y2, Y5, Y7, Y2
+	VCMPPS       $0x05, lanes<>+160(SB), Y2, Y2
+	VANDPS       Y2, Y7, Y2
 	VPSUBD       lanes<>+64(SB), Y4, Y4
 	VPSRAD       $0x01, Y4, Y3
 	VPSUBD       Y3, Y4, Y4

@@ -3,93 +3,87 @@
 #include "textflag.h"
 
 // func expShiftAVX512(dst *float32, x *float32, n int, shift float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
 TEXT ·expShiftAVX512(SB), NOSPLIT, $0-36
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS shift+24(FP), Z0
-	VMOVUPS      lanes<>+128(SB), Z1
-	VMOVUPS      lanes<>+192(SB), Z2
-	VMOVUPS      lanes<>+256(SB), Z3
-	VMOVUPS      lanes<>+320(SB), Z4
-	VMOVUPS      lanes<>+384(SB), Z5
-	VMOVUPS      lanes<>+448(SB), Z6
-	VMOVUPS      lanes<>+512(SB), Z7
-	VMOVUPS      lanes<>+576(SB), Z8
-	VMOVUPS      lanes<>+640(SB), Z9
-	VMOVUPS      lanes<>+704(SB), Z10
-	VMOVUPS      lanes<>+768(SB), Z11
-	VMOVUPS      lanes<>+832(SB), Z12
-	VXORPS       X13, X13, X13
+	VBROADCASTSS lanes<>+128(SB), Z1
+	VBROADCASTSS lanes<>+192(SB), Z2
+	VBROADCASTSS lanes<>+256(SB), Z3
+	VBROADCASTSS lanes<>+320(SB), Z4
+	VBROADCASTSS lanes<>+384(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+512(SB), Z7
+	VBROADCASTSS lanes<>+576(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+704(SB), Z10
+	VXORPS       X11, X11, X11
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail2
+	JL           tail3
 
-loop1:
-	VMOVUPS      (CX)(BX*1), Z14
-	VSUBPS       Z0, Z14, Z14
-	VMAXPS       Z14, Z12, Z14
-	VMINPS       Z14, Z10, Z14
-	VMOVUPS      Z9, Z15
-	VFMADD213PS  Z1, Z14, Z15
-	VSUBPS       Z1, Z15, Z16
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z8, Z16, Z14
-	VFNMADD231PS Z11, Z16, Z14
-	VMOVUPS      Z3, Z16
-	VFMADD213PS  Z4, Z14, Z16
-	VFMADD213PS  Z5, Z14, Z16
-	VFMADD213PS  Z6, Z14, Z16
-	VFMADD213PS  Z7, Z14, Z16
-	VFMADD213PS  Z2, Z14, Z16
-	VFMADD213PS  Z2, Z14, Z16
-	VSUBPS       Z1, Z15, Z14
-	VSCALEFPS    Z14, Z16, Z16
-	VADDPS       Z16, Z13, Z13
-	VMOVUPS      Z16, (AX)(BX*1)
-	ADDQ         $0x40, BX
+loop2:
+	VMOVUPS      (CX)(BX*1), Z12
+	VSUBPS       Z0, Z12, Z12
+	VMOVUPS      Z9, Z13
+	VFMADD213PS  Z2, Z12, Z13
+	VSUBPS       Z2, Z13, Z13
+	VMOVAPS      Z12, Z12
+	VFNMADD231PS Z8, Z13, Z12
+	VFNMADD231PS Z10, Z13, Z12
+	VRANGEPS     $0x06, Z1, Z12, Z12
+	VMOVUPS      Z3, Z14
+	VFMADD213PS  Z4, Z12, Z14
+	VFMADD213PS  Z5, Z12, Z14
+	VFMADD213PS  Z6, Z12, Z14
+	VFMADD213PS  Z7, Z12, Z14
+	VFMADD213PS  Z1, Z12, Z14
+	VFMADD213PS  Z1, Z12, Z14
+	VSCALEFPS    Z13, Z14, Z14
+	VADDPS       Z14, Z11, Z11
+	VMOVUPS      Z14, (AX)(BX*1)
+	ADDQ         $+64, BX
 	SUBQ         $0x10, DX
-	JGE          loop1
+	JGE          loop2
 
-tail2:
+tail3:
 	ADDQ         $0x10, DX
-	JZ           done3
+	JZ           done1
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
-	VMOVUPS.Z    (CX)(BX*1), K1, Z14
-	VSUBPS       Z0, Z14, Z0
-	VMAXPS       Z0, Z12, Z0
-	VMINPS       Z0, Z10, Z0
+	VMOVUPS.Z    (CX)(BX*1), K1, Z12
+	VSUBPS       Z0, Z12, Z0
 	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z1, Z0, Z9
-	VSUBPS       Z1, Z9, Z10
+	VFMADD213PS  Z2, Z0, Z9
+	VSUBPS       Z2, Z9, Z2
 	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z8, Z10, Z0
-	VFNMADD231PS Z11, Z10, Z0
+	VFNMADD231PS Z8, Z2, Z0
+	VFNMADD231PS Z10, Z2, Z0
+	VRANGEPS     $0x06, Z1, Z0, Z0
 	VMOVUPS      Z3, Z3
 	VFMADD213PS  Z4, Z0, Z3
 	VFMADD213PS  Z5, Z0, Z3
 	VFMADD213PS  Z6, Z0, Z3
 	VFMADD213PS  Z7, Z0, Z3
-	VFMADD213PS  Z2, Z0, Z3
-	VFMADD213PS  Z2, Z0, Z3
-	VSUBPS       Z1, Z9, Z0
-	VSCALEFPS    Z0, Z3, Z3
-	VADDPS       Z3, Z13, K1, Z13
+	VFMADD213PS  Z1, Z0, Z3
+	VFMADD213PS  Z1, Z0, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z3, Z11, K1, Z11
 	VMOVUPS      Z3, K1, (AX)(BX*1)
 
-done3:
-	VEXTRACTF64X4 $0x01, Z13, Y0
-	VADDPS        Y0, Y13, Y13
-	VEXTRACTF128  $0x01, Y13, X0
-	VADDPS        X0, X13, X13
-	VPERMILPS     $0x4e, X13, X0
-	VADDPS        X0, X13, X13
-	VPERMILPS     $0xb1, X13, X0
-	VADDPS        X0, X13, X13
-	MOVSS         X13, ret+32(FP)
+done1:
+	VEXTRACTF64X4 $0x01, Z11, Y0
+	VADDPS        Y0, Y11, Y11
+	VEXTRACTF128  $0x01, Y11, X0
+	VADDPS        X0, X11, X11
+	VPERMILPS     $0x4e, X11, X0
+	VADDPS        X0, X11, X11
+	VPERMILPS     $0xb1, X11, X0
+	VADDPS        X0, X11, X11
+	MOVSS         X11, ret+32(FP)
 	VZEROUPPER
 	RET
 
@@ -125,38 +119,38 @@ DATA lanes<>+112(SB)/4, $0x00000000
 DATA lanes<>+116(SB)/4, $0x00000000
 DATA lanes<>+120(SB)/4, $0x00000000
 DATA lanes<>+124(SB)/4, $0x00000000
-DATA lanes<>+128(SB)/4, $0x4b40007f
-DATA lanes<>+132(SB)/4, $0x4b40007f
-DATA lanes<>+136(SB)/4, $0x4b40007f
-DATA lanes<>+140(SB)/4, $0x4b40007f
-DATA lanes<>+144(SB)/4, $0x4b40007f
-DATA lanes<>+148(SB)/4, $0x4b40007f
-DATA lanes<>+152(SB)/4, $0x4b40007f
-DATA lanes<>+156(SB)/4, $0x4b40007f
-DATA lanes<>+160(SB)/4, $0x4b40007f
-DATA lanes<>+164(SB)/4, $0x4b40007f
-DATA lanes<>+168(SB)/4, $0x4b40007f
-DATA lanes<>+172(SB)/4, $0x4b40007f
-DATA lanes<>+176(SB)/4, $0x4b40007f
-DATA lanes<>+180(SB)/4, $0x4b40007f
-DATA lanes<>+184(SB)/4, $0x4b40007f
-DATA lanes<>+188(SB)/4, $0x4b40007f
-DATA lanes<>+192(SB)/4, $0x3f800000
-DATA lanes<>+196(SB)/4, $0x3f800000
-DATA lanes<>+200(SB)/4, $0x3f800000
-DATA lanes<>+204(SB)/4, $0x3f800000
-DATA lanes<>+208(SB)/4, $0x3f800000
-DATA lanes<>+212(SB)/4, $0x3f800000
-DATA lanes<>+216(SB)/4, $0x3f800000
-DATA lanes<>+220(SB)/4, $0x3f800000
-DATA lanes<>+224(SB)/4, $0x3f800000
-DATA lanes<>+228(SB)/4, $0x3f800000
-DATA lanes<>+232(SB)/4, $0x3f800000
-DATA lanes<>+236(SB)/4, $0x3f800000
-DATA lanes<>+240(SB)/4, $0x3f800000
-DATA lanes<>+244(SB)/4, $0x3f800000
-DATA lanes<>+248(SB)/4, $0x3f800000
-DATA lanes<>+252(SB)/4, $0x3f800000
+DATA lanes<>+128(SB)/4, $0x3f800000
+DATA lanes<>+132(SB)/4, $0x3f800000
+DATA lanes<>+136(SB)/4, $0x3f800000
+DATA lanes<>+140(SB)/4, $0x3f800000
+DATA lanes<>+144(SB)/4, $0x3f800000
+DATA lanes<>+148(SB)/4, $0x3f800000
+DATA lanes<>+152(SB)/4, $0x3f800000
+DATA lanes<>+156(SB)/4, $0x3f800000
+DATA lanes<>+160(SB)/4, $0x3f800000
+DATA lanes<>+164(SB)/4, $0x3f800000
+DATA lanes<>+168(SB)/4, $0x3f800000
+DATA lanes<>+172(SB)/4, $0x3f800000
+DATA lanes<>+176(SB)/4, $0x3f800000
+DATA lanes<>+180(SB)/4, $0x3f800000
+DATA lanes<>+184(SB)/4, $0x3f800000
+DATA lanes<>+188(SB)/4, $0x3f800000
+DATA lanes<>+192(SB)/4, $0x4b40007f
+DATA lanes<>+196(SB)/4, $0x4b40007f
+DATA lanes<>+200(SB)/4, $0x4b40007f
+DATA lanes<>+204(SB)/4, $0x4b40007f
+DATA lanes<>+208(SB)/4, $0x4b40007f
+DATA lanes<>+212(SB)/4, $0x4b40007f
+DATA lanes<>+216(SB)/4, $0x4b40007f
+DATA lanes<>+220(SB)/4, $0x4b40007f
+DATA lanes<>+224(SB)/4, $0x4b40007f
+DATA lanes<>+228(SB)/4, $0x4b40007f
+DATA lanes<>+232(SB)/4, $0x4b40007f
+DATA lanes<>+236(SB)/4, $0x4b40007f
+DATA lanes<>+240(SB)/4, $0x4b40007f
+DATA lanes<>+244(SB)/4, $0x4b40007f
+DATA lanes<>+248(SB)/4, $0x4b40007f
+DATA lanes<>+252(SB)/4, $0x4b40007f
 DATA lanes<>+256(SB)/4, $0x3ab511b0
 DATA lanes<>+260(SB)/4, $0x3ab511b0
 DATA lanes<>+264(SB)/4, $0x3ab511b0
@@ -269,238 +263,194 @@ DATA lanes<>+688(SB)/4, $0x3fb8aa3b
 DATA lanes<>+692(SB)/4, $0x3fb8aa3b
 DATA lanes<>+696(SB)/4, $0x3fb8aa3b
 DATA lanes<>+700(SB)/4, $0x3fb8aa3b
-DATA lanes<>+704(SB)/4, $0x42b20000
-DATA lanes<>+708(SB)/4, $0x42b20000
-DATA lanes<>+712(SB)/4, $0x42b20000
-DATA lanes<>+716(SB)/4, $0x42b20000
-DATA lanes<>+720(SB)/4, $0x42b20000
-DATA lanes<>+724(SB)/4, $0x42b20000
-DATA lanes<>+728(SB)/4, $0x42b20000
-DATA lanes<>+732(SB)/4, $0x42b20000
-DATA lanes<>+736(SB)/4, $0x42b20000
-DATA lanes<>+740(SB)/4, $0x42b20000
-DATA lanes<>+744(SB)/4, $0x42b20000
-DATA lanes<>+748(SB)/4, $0x42b20000
-DATA lanes<>+752(SB)/4, $0x42b20000
-DATA lanes<>+756(SB)/4, $0x42b20000
-DATA lanes<>+760(SB)/4, $0x42b20000
-DATA lanes<>+764(SB)/4, $0x42b20000
-DATA lanes<>+768(SB)/4, $0xb102e308
-DATA lanes<>+772(SB)/4, $0xb102e308
-DATA lanes<>+776(SB)/4, $0xb102e308
-DATA lanes<>+780(SB)/4, $0xb102e308
-DATA lanes<>+784(SB)/4, $0xb102e308
-DATA lanes<>+788(SB)/4, $0xb102e308
-DATA lanes<>+792(SB)/4, $0xb102e308
-DATA lanes<>+796(SB)/4, $0xb102e308
-DATA lanes<>+800(SB)/4, $0xb102e308
-DATA lanes<>+804(SB)/4, $0xb102e308
-DATA lanes<>+808(SB)/4, $0xb102e308
-DATA lanes<>+812(SB)/4, $0xb102e308
-DATA lanes<>+816(SB)/4, $0xb102e308
-DATA lanes<>+820(SB)/4, $0xb102e308
-DATA lanes<>+824(SB)/4, $0xb102e308
-DATA lanes<>+828(SB)/4, $0xb102e308
-DATA lanes<>+832(SB)/4, $0xc2d00000
-DATA lanes<>+836(SB)/4, $0xc2d00000
-DATA lanes<>+840(SB)/4, $0xc2d00000
-DATA lanes<>+844(SB)/4, $0xc2d00000
-DATA lanes<>+848(SB)/4, $0xc2d00000
-DATA lanes<>+852(SB)/4, $0xc2d00000
-DATA lanes<>+856(SB)/4, $0xc2d00000
-DATA lanes<>+860(SB)/4, $0xc2d00000
-DATA lanes<>+864(SB)/4, $0xc2d00000
-DATA lanes<>+868(SB)/4, $0xc2d00000
-DATA lanes<>+872(SB)/4, $0xc2d00000
-DATA lanes<>+876(SB)/4, $0xc2d00000
-DATA lanes<>+880(SB)/4, $0xc2d00000
-DATA lanes<>+884(SB)/4, $0xc2d00000
-DATA lanes<>+888(SB)/4, $0xc2d00000
-DATA lanes<>+892(SB)/4, $0xc2d00000
-DATA lanes<>+896(SB)/4, $0xff800000
-DATA lanes<>+900(SB)/4, $0xff800000
-DATA lanes<>+904(SB)/4, $0xff800000
-DATA lanes<>+908(SB)/4, $0xff800000
-DATA lanes<>+912(SB)/4, $0xff800000
-DATA lanes<>+916(SB)/4, $0xff800000
-DATA lanes<>+920(SB)/4, $0xff800000
-DATA lanes<>+924(SB)/4, $0xff800000
-DATA lanes<>+928(SB)/4, $0xff800000
-DATA lanes<>+932(SB)/4, $0xff800000
-DATA lanes<>+936(SB)/4, $0xff800000
-DATA lanes<>+940(SB)/4, $0xff800000
-DATA lanes<>+944(SB)/4, $0xff800000
-DATA lanes<>+948(SB)/4, $0xff800000
-DATA lanes<>+952(SB)/4, $0xff800000
-DATA lanes<>+956(SB)/4, $0xff800000
-GLOBL lanes<>(SB), RODATA|NOPTR, $960
+DATA lanes<>+704(SB)/4, $0xb102e308
+DATA lanes<>+708(SB)/4, $0xb102e308
+DATA lanes<>+712(SB)/4, $0xb102e308
+DATA lanes<>+716(SB)/4, $0xb102e308
+DATA lanes<>+720(SB)/4, $0xb102e308
+DATA lanes<>+724(SB)/4, $0xb102e308
+DATA lanes<>+728(SB)/4, $0xb102e308
+DATA lanes<>+732(SB)/4, $0xb102e308
+DATA lanes<>+736(SB)/4, $0xb102e308
+DATA lanes<>+740(SB)/4, $0xb102e308
+DATA lanes<>+744(SB)/4, $0xb102e308
+DATA lanes<>+748(SB)/4, $0xb102e308
+DATA lanes<>+752(SB)/4, $0xb102e308
+DATA lanes<>+756(SB)/4, $0xb102e308
+DATA lanes<>+760(SB)/4, $0xb102e308
+DATA lanes<>+764(SB)/4, $0xb102e308
+DATA lanes<>+768(SB)/4, $0xff800000
+DATA lanes<>+772(SB)/4, $0xff800000
+DATA lanes<>+776(SB)/4, $0xff800000
+DATA lanes<>+780(SB)/4, $0xff800000
+DATA lanes<>+784(SB)/4, $0xff800000
+DATA lanes<>+788(SB)/4, $0xff800000
+DATA lanes<>+792(SB)/4, $0xff800000
+DATA lanes<>+796(SB)/4, $0xff800000
+DATA lanes<>+800(SB)/4, $0xff800000
+DATA lanes<>+804(SB)/4, $0xff800000
+DATA lanes<>+808(SB)/4, $0xff800000
+DATA lanes<>+812(SB)/4, $0xff800000
+DATA lanes<>+816(SB)/4, $0xff800000
+DATA lanes<>+820(SB)/4, $0xff800000
+DATA lanes<>+824(SB)/4, $0xff800000
+DATA lanes<>+828(SB)/4, $0xff800000
+GLOBL lanes<>(SB), RODATA|NOPTR, $832
 
 // func expShiftSumAVX512(x *float32, n int, shift float32) float32
-// Requires: AVX, AVX512F, BMI2, SSE
+// Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
 TEXT ·expShiftSumAVX512(SB), NOSPLIT, $0-28
 	MOVQ         x+0(FP), AX
 	MOVQ         n+8(FP), CX
 	VBROADCASTSS shift+16(FP), Z0
-	VMOVUPS      lanes<>+128(SB), Z1
-	VMOVUPS      lanes<>+192(SB), Z2
-	VMOVUPS      lanes<>+256(SB), Z3
-	VMOVUPS      lanes<>+320(SB), Z4
-	VMOVUPS      lanes<>+384(SB), Z5
-	VMOVUPS      lanes<>+448(SB), Z6
-	VMOVUPS      lanes<>+512(SB), Z7
-	VMOVUPS      lanes<>+576(SB), Z8
-	VMOVUPS      lanes<>+640(SB), Z9
-	VMOVUPS      lanes<>+704(SB), Z10
-	VMOVUPS      lanes<>+768(SB), Z11
-	VMOVUPS      lanes<>+832(SB), Z12
-	VXORPS       X13, X13, X13
+	VBROADCASTSS lanes<>+128(SB), Z1
+	VBROADCASTSS lanes<>+192(SB), Z2
+	VBROADCASTSS lanes<>+256(SB), Z3
+	VBROADCASTSS lanes<>+320(SB), Z4
+	VBROADCASTSS lanes<>+384(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+512(SB), Z7
+	VBROADCASTSS lanes<>+576(SB), Z8
+	VBROADCASTSS lanes<>+640(SB), Z9
+	VBROADCASTSS lanes<>+704(SB), Z10
+	VXORPS       X11, X11, X11
 	XORQ         DX, DX
 	SUBQ         $0x10, CX
-	JL           tail5
+	JL           tail6
 
-loop4:
-	VMOVUPS      (AX)(DX*1), Z14
-	VSUBPS       Z0, Z14, Z14
-	VMAXPS       Z14, Z12, Z14
-	VMINPS       Z14, Z10, Z14
-	VMOVUPS      Z9, Z15
-	VFMADD213PS  Z1, Z14, Z15
-	VSUBPS       Z1, Z15, Z16
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z8, Z16, Z14
-	VFNMADD231PS Z11, Z16, Z14
-	VMOVUPS      Z3, Z16
-	VFMADD213PS  Z4, Z14, Z16
-	VFMADD213PS  Z5, Z14, Z16
-	VFMADD213PS  Z6, Z14, Z16
-	VFMADD213PS  Z7, Z14, Z16
-	VFMADD213PS  Z2, Z14, Z16
-	VFMADD213PS  Z2, Z14, Z16
-	VSUBPS       Z1, Z15, Z14
-	VSCALEFPS    Z14, Z16, Z16
-	VADDPS       Z16, Z13, Z13
-	ADDQ         $0x40, DX
+loop5:
+	VMOVUPS      (AX)(DX*1), Z12
+	VSUBPS       Z0, Z12, Z12
+	VMOVUPS      Z9, Z13
+	VFMADD213PS  Z2, Z12, Z13
+	VSUBPS       Z2, Z13, Z13
+	VMOVAPS      Z12, Z12
+	VFNMADD231PS Z8, Z13, Z12
+	VFNMADD231PS Z10, Z13, Z12
+	VRANGEPS     $0x06, Z1, Z12, Z12
+	VMOVUPS      Z3, Z14
+	VFMADD213PS  Z4, Z12, Z14
+	VFMADD213PS  Z5, Z12, Z14
+	VFMADD213PS  Z6, Z12, Z14
+	VFMADD213PS  Z7, Z12, Z14
+	VFMADD213PS  Z1, Z12, Z14
+	VFMADD213PS  Z1, Z12, Z14
+	VSCALEFPS    Z13, Z14, Z14
+	VADDPS       Z14, Z11, Z11
+	ADDQ         $+64, DX
 	SUBQ         $0x10, CX
-	JGE          loop4
+	JGE          loop5
 
-tail5:
+tail6:
 	ADDQ         $0x10, CX
-	JZ           done6
+	JZ           done4
 	MOVL         $-1, BX
 	BZHIL        CX, BX, BX
 	KMOVW        BX, K1
-	VMOVUPS.Z    (AX)(DX*1), K1, Z14
-	VSUBPS       Z0, Z14, Z0
-	VMAXPS       Z0, Z12, Z0
-	VMINPS       Z0, Z10, Z0
+	VMOVUPS.Z    (AX)(DX*1), K1, Z12
+	VSUBPS       Z0, Z12, Z0
 	VMOVUPS      Z9, Z9
-	VFMADD213PS  Z1, Z0, Z9
-	VSUBPS       Z1, Z9, Z10
+	VFMADD213PS  Z2, Z0, Z9
+	VSUBPS       Z2, Z9, Z2
 	VMOVAPS      Z0, Z0
-	VFNMADD231PS Z8, Z10, Z0
-	VFNMADD231PS Z11, Z10, Z0
+	VFNMADD231PS Z8, Z2, Z0
+	VFNMADD231PS Z10, Z2, Z0
+	VRANGEPS     $0x06, Z1, Z0, Z0
 	VMOVUPS      Z3, Z3
 	VFMADD213PS  Z4, Z0, Z3
 	VFMADD213PS  Z5, Z0, Z3
 	VFMADD213PS  Z6, Z0, Z3
 	VFMADD213PS  Z7, Z0, Z3
-	VFMADD213PS  Z2, Z0, Z3
-	VFMADD213PS  Z2, Z0, Z3
-	VSUBPS       Z1, Z9, Z0
-	VSCALEFPS    Z0, Z3, Z3
-	VADDPS       Z3, Z13, K1, Z13
+	VFMADD213PS  Z1, Z0, Z3
+	VFMADD213PS  Z1, Z0, Z3
+	VSCALEFPS    Z2, Z3, Z3
+	VADDPS       Z3, Z11, K1, Z11
 
-done6:
-	VEXTRACTF64X4 $0x01, Z13, Y0
-	VADDPS        Y0, Y13, Y13
-	VEXTRACTF128  $0x01, Y13, X0
-	VADDPS        X0, X13, X13
-	VPERMILPS     $0x4e, X13, X0
-	VADDPS        X0, X13, X13
-	VPERMILPS     $0xb1, X13, X0
-	VADDPS        X0, X13, X13
-	MOVSS         X13, ret+24(FP)
+done4:
+	VEXTRACTF64X4 $0x01, Z11, Y0
+	VADDPS        Y0, Y11, Y11
+	VEXTRACTF128  $0x01, Y11, X0
+	VADDPS        X0, X11, X11
+	VPERMILPS     $0x4e, X11, X0
+	VADDPS        X0, X11, X11
+	VPERMILPS     $0xb1, X11, X0
+	VADDPS        X0, X11, X11
+	MOVSS         X11, ret+24(FP)
 	VZEROUPPER
 	RET
 
 // func expDifferenceAVX512(dst *float32, x *float32, y *float32, n int)
-// Requires: AVX, AVX512F, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·expDifferenceAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    y+16(FP), DX
-	MOVQ    n+24(FP), BX
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
-	VMOVUPS lanes<>+512(SB), Z6
-	VMOVUPS lanes<>+576(SB), Z7
-	VMOVUPS lanes<>+640(SB), Z8
-	VMOVUPS lanes<>+704(SB), Z9
-	VMOVUPS lanes<>+768(SB), Z10
-	VMOVUPS lanes<>+832(SB), Z11
-	XORQ    SI, SI
-	SUBQ    $0x10, BX
-	JL      tail8
-
-loop7:
-	VMOVUPS      (CX)(SI*1), Z12
-	VMOVUPS      (DX)(SI*1), Z13
-	VSUBPS       Z13, Z12, Z12
-	VMAXPS       Z12, Z11, Z12
-	VMINPS       Z12, Z9, Z12
-	VMOVUPS      Z8, Z13
-	VFMADD213PS  Z0, Z12, Z13
-	VSUBPS       Z0, Z13, Z14
-	VMOVAPS      Z12, Z12
-	VFNMADD231PS Z7, Z14, Z12
-	VFNMADD231PS Z10, Z14, Z12
-	VMOVUPS      Z2, Z14
-	VFMADD213PS  Z3, Z12, Z14
-	VFMADD213PS  Z4, Z12, Z14
-	VFMADD213PS  Z5, Z12, Z14
-	VFMADD213PS  Z6, Z12, Z14
-	VFMADD213PS  Z1, Z12, Z14
-	VFMADD213PS  Z1, Z12, Z14
-	VSUBPS       Z0, Z13, Z12
-	VSCALEFPS    Z12, Z14, Z14
-	VMOVUPS      Z14, (AX)(SI*1)
-	ADDQ         $0x40, SI
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         y+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+640(SB), Z8
+	VBROADCASTSS lanes<>+704(SB), Z9
+	XORQ         SI, SI
 	SUBQ         $0x10, BX
-	JGE          loop7
+	JL           tail9
 
-tail8:
+loop8:
+	VMOVUPS      (CX)(SI*1), Z10
+	VMOVUPS      (DX)(SI*1), Z11
+	VSUBPS       Z11, Z10, Z10
+	VMOVUPS      Z8, Z11
+	VFMADD213PS  Z1, Z10, Z11
+	VSUBPS       Z1, Z11, Z11
+	VMOVAPS      Z10, Z10
+	VFNMADD231PS Z7, Z11, Z10
+	VFNMADD231PS Z9, Z11, Z10
+	VRANGEPS     $0x06, Z0, Z10, Z10
+	VMOVUPS      Z2, Z12
+	VFMADD213PS  Z3, Z10, Z12
+	VFMADD213PS  Z4, Z10, Z12
+	VFMADD213PS  Z5, Z10, Z12
+	VFMADD213PS  Z6, Z10, Z12
+	VFMADD213PS  Z0, Z10, Z12
+	VFMADD213PS  Z0, Z10, Z12
+	VSCALEFPS    Z11, Z12, Z12
+	VMOVUPS      Z12, (AX)(SI*1)
+	ADDQ         $+64, SI
+	SUBQ         $0x10, BX
+	JGE          loop8
+
+tail9:
 	ADDQ         $0x10, BX
-	JZ           done9
+	JZ           done7
 	MOVL         $-1, DI
 	BZHIL        BX, DI, DI
 	KMOVW        DI, K1
-	VMOVUPS.Z    (CX)(SI*1), K1, Z12
-	VMOVUPS.Z    (DX)(SI*1), K1, Z13
-	VSUBPS       Z13, Z12, Z12
-	VMAXPS       Z12, Z11, Z11
-	VMINPS       Z11, Z9, Z9
+	VMOVUPS.Z    (CX)(SI*1), K1, Z10
+	VMOVUPS.Z    (DX)(SI*1), K1, Z11
+	VSUBPS       Z11, Z10, Z10
 	VMOVUPS      Z8, Z8
-	VFMADD213PS  Z0, Z9, Z8
-	VSUBPS       Z0, Z8, Z11
-	VMOVAPS      Z9, Z9
-	VFNMADD231PS Z7, Z11, Z9
-	VFNMADD231PS Z10, Z11, Z9
+	VFMADD213PS  Z1, Z10, Z8
+	VSUBPS       Z1, Z8, Z1
+	VMOVAPS      Z10, Z8
+	VFNMADD231PS Z7, Z1, Z8
+	VFNMADD231PS Z9, Z1, Z8
+	VRANGEPS     $0x06, Z0, Z8, Z8
 	VMOVUPS      Z2, Z2
-	VFMADD213PS  Z3, Z9, Z2
-	VFMADD213PS  Z4, Z9, Z2
-	VFMADD213PS  Z5, Z9, Z2
-	VFMADD213PS  Z6, Z9, Z2
-	VFMADD213PS  Z1, Z9, Z2
-	VFMADD213PS  Z1, Z9, Z2
-	VSUBPS       Z0, Z8, Z0
-	VSCALEFPS    Z0, Z2, Z2
+	VFMADD213PS  Z3, Z8, Z2
+	VFMADD213PS  Z4, Z8, Z2
+	VFMADD213PS  Z5, Z8, Z2
+	VFMADD213PS  Z6, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
+	VFMADD213PS  Z0, Z8, Z2
+	VSCALEFPS    Z1, Z2, Z2
 	VMOVUPS      Z2, K1, (AX)(SI*1)
 
-done9:
+done7:
 	VZEROUPPER
 	RET
 
@@ -513,19 +463,19 @@ TEXT ·scaleAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS factor+24(FP), Z0
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail11
+	JL           tail12
 
-loop10:
+loop11:
 	VMOVUPS (CX)(BX*1), Z1
 	VMULPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop10
+	JGE     loop11
 
-tail11:
+tail12:
 	ADDQ      $0x10, DX
-	JZ        done12
+	JZ        done10
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -533,7 +483,7 @@ tail11:
 	VMULPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done12:
+done10:
 	VZEROUPPER
 	RET
 
@@ -547,20 +497,20 @@ TEXT ·lowerAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS more+28(FP), Z1
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail14
+	JL           tail15
 
-loop13:
+loop14:
 	VMOVUPS (CX)(BX*1), Z2
 	VSUBPS  Z0, Z2, Z2
 	VSUBPS  Z1, Z2, Z2
 	VMOVUPS Z2, (AX)(BX*1)
-	ADDQ    $0x40, BX
+	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop13
+	JGE     loop14
 
-tail14:
+tail15:
 	ADDQ      $0x10, DX
-	JZ        done15
+	JZ        done13
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -569,7 +519,7 @@ tail14:
 	VSUBPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done15:
+done13:
 	VZEROUPPER
 	RET
 
@@ -584,22 +534,22 @@ TEXT ·normaliseScaleAVX512(SB), NOSPLIT, $0-40
 	VBROADCASTSS factor+36(FP), Z1
 	XORQ         SI, SI
 	SUBQ         $0x10, BX
-	JL           tail17
+	JL           tail18
 
-loop16:
+loop17:
 	VMOVUPS (CX)(SI*1), Z2
 	VMOVUPS (DX)(SI*1), Z3
 	VSUBPS  Z0, Z2, Z2
 	VMULPS  Z1, Z2, Z2
 	VMULPS  Z3, Z2, Z2
 	VMOVUPS Z2, (AX)(SI*1)
-	ADDQ    $0x40, SI
+	ADDQ    $+64, SI
 	SUBQ    $0x10, BX
-	JGE     loop16
+	JGE     loop17
 
-tail17:
+tail18:
 	ADDQ      $0x10, BX
-	JZ        done18
+	JZ        done16
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -610,7 +560,7 @@ tail17:
 	VMULPS    Z3, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(SI*1)
 
-done18:
+done16:
 	VZEROUPPER
 	RET
 
@@ -626,9 +576,9 @@ TEXT ·normaliseScaleBiasAVX512(SB), NOSPLIT, $0-48
 	VBROADCASTSS factor+44(FP), Z1
 	XORQ         DI, DI
 	SUBQ         $0x10, SI
-	JL           tail20
+	JL           tail21
 
-loop19:
+loop20:
 	VMOVUPS     (CX)(DI*1), Z2
 	VMOVUPS     (DX)(DI*1), Z3
 	VMOVUPS     (BX)(DI*1), Z4
@@ -636,13 +586,13 @@ loop19:
 	VMULPS      Z1, Z2, Z2
 	VFMADD213PS Z4, Z3, Z2
 	VMOVUPS     Z2, (AX)(DI*1)
-	ADDQ        $0x40, DI
+	ADDQ        $+64, DI
 	SUBQ        $0x10, SI
-	JGE         loop19
+	JGE         loop20
 
-tail20:
+tail21:
 	ADDQ        $0x10, SI
-	JZ          done21
+	JZ          done19
 	MOVL        $-1, R8
 	BZHIL       SI, R8, R8
 	KMOVW       R8, K1
@@ -654,66 +604,64 @@ tail20:
 	VFMADD213PS Z4, Z3, Z0
 	VMOVUPS     Z0, K1, (AX)(DI*1)
 
-done21:
+done19:
 	VZEROUPPER
 	RET
 
 // func softmaxRowsAVX512(dst *float32, x *float32, n int, rows int)
-// Requires: AVX, AVX512F, AVX512VL, BMI2
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
 TEXT ·softmaxRowsAVX512(SB), NOSPLIT, $0-32
-	MOVQ    dst+0(FP), AX
-	MOVQ    x+8(FP), CX
-	MOVQ    n+16(FP), DX
-	MOVQ    rows+24(FP), BX
-	LEAQ    (DX)(DX*1), DI
-	ADDQ    DI, DI
-	MOVQ    DX, SI
-	ANDQ    $0x0f, SI
-	SUBQ    SI, DX
-	SHLQ    $0x02, DX
-	MOVL    $-1, R8
-	BZHIL   SI, R8, R8
-	KMOVW   R8, K1
-	VMOVUPS lanes<>+128(SB), Z0
-	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
-	VMOVUPS lanes<>+512(SB), Z6
-	VMOVUPS lanes<>+576(SB), Z7
-	VMOVUPS lanes<>+640(SB), Z8
-	VMOVUPS lanes<>+704(SB), Z9
-	VMOVUPS lanes<>+768(SB), Z10
-	VMOVUPS lanes<>+832(SB), Z11
-	VMOVUPS lanes<>+896(SB), Z12
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         rows+24(FP), BX
+	LEAQ         (DX)(DX*1), DI
+	ADDQ         DI, DI
+	MOVQ         DX, SI
+	ANDQ         $0x0f, SI
+	SUBQ         SI, DX
+	SHLQ         $0x02, DX
+	MOVL         $-1, R8
+	BZHIL        SI, R8, R8
+	KMOVW        R8, K1
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+640(SB), Z8
+	VBROADCASTSS lanes<>+704(SB), Z9
+	VBROADCASTSS lanes<>+768(SB), Z10
 
 row22:
-	VMOVAPS Z12, Z13
-	VMOVAPS Z12, Z14
+	VMOVAPS Z10, Z11
+	VMOVAPS Z10, Z12
 	MOVQ    CX, R8
 	MOVQ    DX, R9
 	SUBQ    $+256, R9
 	JL      odd24
 
 pairs23:
-	VMOVUPS (R8), Z15
-	VMAXPS  64(R8), Z15, Z15
-	VMAXPS  Z15, Z13, Z13
-	VMOVUPS 128(R8), Z15
-	VMAXPS  192(R8), Z15, Z15
-	VMAXPS  Z15, Z14, Z14
+	VMOVUPS (R8), Z13
+	VMAXPS  64(R8), Z13, Z13
+	VMAXPS  Z13, Z11, Z11
+	VMOVUPS 128(R8), Z13
+	VMAXPS  192(R8), Z13, Z13
+	VMAXPS  Z13, Z12, Z12
 	ADDQ    $+256, R8
 	SUBQ    $+256, R9
 	JGE     pairs23
 
 odd24:
-	VMAXPS Z14, Z13, Z13
+	VMAXPS Z12, Z11, Z11
 	ADDQ   $+192, R9
 	JL     ended26
 
 singles25:
-	VMAXPS (R8), Z13, Z13
+	VMAXPS (R8), Z11, Z11
 	ADDQ   $+64, R8
 	SUBQ   $+64, R9
 	JGE    singles25
@@ -721,47 +669,45 @@ singles25:
 ended26:
 	TESTQ   SI, SI
 	JZ      known27
-	VMOVAPS Z12, Z14
-	VMOVUPS (R8), K1, Z14
-	VMAXPS  Z14, Z13, Z13
+	VMOVAPS Z10, Z12
+	VMOVUPS (R8), K1, Z12
+	VMAXPS  Z12, Z11, Z11
 
 known27:
-	VEXTRACTF64X4 $0x01, Z13, Y16
-	VMAXPS        Z16, Z13, Z13
-	VEXTRACTF32X4 $0x01, Y13, X17
-	VMAXPS        Z17, Z13, Z13
-	VPERMILPS     $0x4e, X13, X17
-	VMAXPS        Z17, Z13, Z13
-	VPERMILPS     $0xb1, X13, X17
-	VMAXPS        Z17, Z13, Z13
-	VBROADCASTSS  X13, Z13
-	VXORPS        X18, X18, X18
+	VEXTRACTF64X4 $0x01, Z11, Y14
+	VMAXPS        Z14, Z11, Z11
+	VEXTRACTF32X4 $0x01, Y11, X15
+	VMAXPS        Z15, Z11, Z11
+	VPERMILPS     $0x4e, X11, X15
+	VMAXPS        Z15, Z11, Z11
+	VPERMILPS     $0xb1, X11, X15
+	VMAXPS        Z15, Z11, Z11
+	VBROADCASTSS  X11, Z11
+	VXORPS        X16, X16, X16
 	XORQ          R8, R8
 	TESTQ         DX, DX
 	JZ            tail29
 
 loop28:
-	VMOVUPS      (CX)(R8*1), Z14
-	VSUBPS       Z13, Z14, Z14
-	VMAXPS       Z14, Z11, Z14
-	VMINPS       Z14, Z9, Z14
-	VMOVUPS      Z8, Z15
-	VFMADD213PS  Z0, Z14, Z15
-	VSUBPS       Z0, Z15, Z19
-	VMOVAPS      Z14, Z14
-	VFNMADD231PS Z7, Z19, Z14
-	VFNMADD231PS Z10, Z19, Z14
-	VMOVUPS      Z2, Z19
-	VFMADD213PS  Z3, Z14, Z19
-	VFMADD213PS  Z4, Z14, Z19
-	VFMADD213PS  Z5, Z14, Z19
-	VFMADD213PS  Z6, Z14, Z19
-	VFMADD213PS  Z1, Z14, Z19
-	VFMADD213PS  Z1, Z14, Z19
-	VSUBPS       Z0, Z15, Z14
-	VSCALEFPS    Z14, Z19, Z19
-	VMOVUPS      Z19, (AX)(R8*1)
-	VADDPS       Z19, Z18, Z18
+	VMOVUPS      (CX)(R8*1), Z12
+	VSUBPS       Z11, Z12, Z12
+	VMOVUPS      Z8, Z13
+	VFMADD213PS  Z1, Z12, Z13
+	VSUBPS       Z1, Z13, Z13
+	VMOVAPS      Z12, Z12
+	VFNMADD231PS Z7, Z13, Z12
+	VFNMADD231PS Z9, Z13, Z12
+	VRANGEPS     $0x06, Z0, Z12, Z12
+	VMOVUPS      Z2, Z17
+	VFMADD213PS  Z3, Z12, Z17
+	VFMADD213PS  Z4, Z12, Z17
+	VFMADD213PS  Z5, Z12, Z17
+	VFMADD213PS  Z6, Z12, Z17
+	VFMADD213PS  Z0, Z12, Z17
+	VFMADD213PS  Z0, Z12, Z17
+	VSCALEFPS    Z13, Z17, Z17
+	VMOVUPS      Z17, (AX)(R8*1)
+	VADDPS       Z17, Z16, Z16
 	ADDQ         $0x40, R8
 	CMPQ         R8, DX
 	JL           loop28
@@ -769,49 +715,47 @@ loop28:
 tail29:
 	CMPQ         R8, DI
 	JEQ          done30
-	VMOVAPS      Z12, Z14
-	VMOVUPS      (CX)(R8*1), K1, Z14
-	VSUBPS       Z13, Z14, Z13
-	VMAXPS       Z13, Z11, Z13
-	VMINPS       Z13, Z9, Z13
-	VMOVUPS      Z8, Z14
-	VFMADD213PS  Z0, Z13, Z14
-	VSUBPS       Z0, Z14, Z15
-	VMOVAPS      Z13, Z13
-	VFNMADD231PS Z7, Z15, Z13
-	VFNMADD231PS Z10, Z15, Z13
-	VMOVUPS      Z2, Z15
-	VFMADD213PS  Z3, Z13, Z15
-	VFMADD213PS  Z4, Z13, Z15
-	VFMADD213PS  Z5, Z13, Z15
-	VFMADD213PS  Z6, Z13, Z15
-	VFMADD213PS  Z1, Z13, Z15
-	VFMADD213PS  Z1, Z13, Z15
-	VSUBPS       Z0, Z14, Z13
-	VSCALEFPS    Z13, Z15, Z15
-	VMOVUPS      Z15, K1, (AX)(R8*1)
-	VADDPS       Z15, Z18, K1, Z18
+	VMOVAPS      Z10, Z12
+	VMOVUPS      (CX)(R8*1), K1, Z12
+	VSUBPS       Z11, Z12, Z11
+	VMOVUPS      Z8, Z12
+	VFMADD213PS  Z1, Z11, Z12
+	VSUBPS       Z1, Z12, Z12
+	VMOVAPS      Z11, Z11
+	VFNMADD231PS Z7, Z12, Z11
+	VFNMADD231PS Z9, Z12, Z11
+	VRANGEPS     $0x06, Z0, Z11, Z11
+	VMOVUPS      Z2, Z13
+	VFMADD213PS  Z3, Z11, Z13
+	VFMADD213PS  Z4, Z11, Z13
+	VFMADD213PS  Z5, Z11, Z13
+	VFMADD213PS  Z6, Z11, Z13
+	VFMADD213PS  Z0, Z11, Z13
+	VFMADD213PS  Z0, Z11, Z13
+	VSCALEFPS    Z12, Z13, Z13
+	VMOVUPS      Z13, K1, (AX)(R8*1)
+	VADDPS       Z13, Z16, K1, Z16
 
 done30:
-	VMOVUPS       Z1, Z13
-	VEXTRACTF64X4 $0x01, Z18, Y16
-	VADDPS        Z16, Z18, Z14
-	VEXTRACTF32X4 $0x01, Y14, X17
-	VADDPS        Z17, Z14, Z14
-	VPERMILPS     $0x4e, X14, X17
-	VADDPS        Z17, Z14, Z14
-	VPERMILPS     $0xb1, X14, X17
-	VADDPS        Z17, Z14, Z14
-	VBROADCASTSS  X14, Z14
-	VDIVPS        Z14, Z13, Z13
+	VMOVUPS       Z0, Z11
+	VEXTRACTF64X4 $0x01, Z16, Y14
+	VADDPS        Z14, Z16, Z12
+	VEXTRACTF32X4 $0x01, Y12, X15
+	VADDPS        Z15, Z12, Z12
+	VPERMILPS     $0x4e, X12, X15
+	VADDPS        Z15, Z12, Z12
+	VPERMILPS     $0xb1, X12, X15
+	VADDPS        Z15, Z12, Z12
+	VBROADCASTSS  X12, Z12
+	VDIVPS        Z12, Z11, Z11
 	XORQ          R8, R8
 	TESTQ         DX, DX
 	JZ            tail32
 
 loop31:
-	VMOVUPS (AX)(R8*1), Z14
-	VMULPS  Z13, Z14, Z14
-	VMOVUPS Z14, (AX)(R8*1)
+	VMOVUPS (AX)(R8*1), Z12
+	VMULPS  Z11, Z12, Z12
+	VMOVUPS Z12, (AX)(R8*1)
 	ADDQ    $0x40, R8
 	CMPQ    R8, DX
 	JL      loop31
@@ -819,10 +763,10 @@ loop31:
 tail32:
 	CMPQ    R8, DI
 	JEQ     done33
-	VMOVAPS Z12, Z14
-	VMOVUPS (AX)(R8*1), K1, Z14
-	VMULPS  Z13, Z14, Z13
-	VMOVUPS Z13, K1, (AX)(R8*1)
+	VMOVAPS Z10, Z12
+	VMOVUPS (AX)(R8*1), K1, Z12
+	VMULPS  Z11, Z12, Z11
+	VMOVUPS Z11, K1, (AX)(R8*1)
 
 done33:
 	ADDQ DI, CX

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"math/bits"
 
 	"github.com/mmcloughlin/avo/operand"
 )
@@ -18,6 +17,9 @@ const (
 	// to +Inf.
 	expLow  = -104
 	expHigh = 89
+
+	// nearerZero lets VRANGEPS choose the operand that is nearer to zero.
+	nearerZero = 6
 
 	// shifter, added to a number of less than 2^22, rounds it to an integer,
 	// which stands in the low bits of the sum, 127 above itself: what a float's
@@ -47,44 +49,20 @@ var (
 // erfTop is where erf is so near to 1 that its float32 is.
 const erfTop = 4
 
-// polynomial returns the polynomial of x with coefficients c. Its halves do not
-// wait for each other, nor theirs.
-func (a *asm) polynomial(x vec, c []float32) vec {
-	powers := []vec{x} // x, x², x⁴...
-	var part func(c []float32) vec
-	part = func(c []float32) vec {
-		if len(c) == 1 {
-			return a.load(a.constant(c[0]))
-		}
-		level := bits.Len(uint(len(c)-1)) - 1
-		for len(powers) <= level {
-			last := powers[len(powers)-1]
-			powers = append(powers, a.mul(last, last))
-		}
-		half := 1 << level
-		high := part(c[half:])
-		if half == 1 {
-			return a.fma(high, x, a.constant(c[0]))
-		}
-		return a.fma(high, powers[level], part(c[:half]))
-	}
-	return part(c)
-}
-
 // atLeast and atMost limit x; NaN stays NaN.
 func (a *asm) atLeast(x vec, limit float32) vec { return a.upper(a.register(a.constant(limit)), x) }
 func (a *asm) atMost(x vec, limit float32) vec  { return a.lower(a.register(a.constant(limit)), x) }
 
-// reduce splits y = n·ln2 + r with an integer n and |r| ≤ ln2/2. It returns r
-// and n + shifter.
-func (a *asm) reduce(y vec) (r, n vec) {
+// reduce splits y = n·ln2 + r with an integer n and |r| ≤ ln2/2. It returns r,
+// n + shifter and n.
+func (a *asm) reduce(y vec) (r, n, whole vec) {
 	n = a.fma(a.load(a.constant(math.Log2E)), y, a.constant(shifter))
-	whole := a.sub(n, a.constant(shifter))
+	whole = a.sub(n, a.constant(shifter))
 	r = a.fresh(y)
 	high := float32(math.Ln2)
-	a.VFNMADD231PS(a.constant(high), whole, r)
-	a.VFNMADD231PS(a.constant(float32(math.Ln2-float64(high))), whole, r)
-	return r, n
+	a.fnmaOf(r, whole, a.constant(high))
+	a.fnmaOf(r, whole, a.constant(float32(math.Ln2-float64(high))))
+	return r, n, whole
 }
 
 // power returns 2^n for what reduce returns, if that is a normal number.
@@ -95,7 +73,8 @@ func (a *asm) power(n vec) vec {
 }
 
 // chain returns the polynomial of x with coefficients c in the fewest
-// operations, each of which waits for the one before.
+// operations. Each waits for the one before; loops fill the time with other
+// vectors.
 func (a *asm) chain(x vec, c []float32) vec {
 	p := a.load(a.constant(c[len(c)-1]))
 	for i := len(c) - 2; i >= 0; i-- {
@@ -105,26 +84,29 @@ func (a *asm) chain(x vec, c []float32) vec {
 }
 
 // exp returns exp(x).
-func (a *asm) exp(x vec) vec { return a.expWith(x, (*asm).chain) }
-
-// expWithin returns exp(x) for code that has to wait for much else already.
-func (a *asm) expWithin(x vec) vec { return a.expWith(x, (*asm).polynomial) }
-
-func (a *asm) expWith(x vec, polynomial func(a *asm, x vec, c []float32) vec) vec {
-	y := a.atMost(a.atLeast(x, expLow), expHigh)
-	r, n := a.reduce(y)
-	e := a.fma(polynomial(a, r, expSeries), r, a.constant(1))
+func (a *asm) exp(x vec) vec {
+	y := x
+	if !a.wide() {
+		y = a.atMost(a.atLeast(x, expLow), expHigh)
+	}
+	r, n, whole := a.reduce(y)
+	if a.wide() {
+		// Far beyond where exp is 0 or +Inf, r is not what it should be, and
+		// NaN for infinities. Any number that is not too large will do: its
+		// scaling by whole decides.
+		a.VRANGEPS(operand.U8(nearerZero), a.register(a.constant(1)), r, r)
+	}
+	e := a.fma(a.chain(r, expSeries), r, a.constant(1))
 	e = a.fma(e, r, a.constant(1))
 	if a.wide() {
-		whole := a.sub(n, a.constant(shifter))
 		a.VSCALEFPS(whole, e, e)
 		return e
 	}
 	// Processors take long for results below the normal numbers; of masked
 	// elements there may be many.
-	zero := a.vec()
-	a.zero(zero)
-	e = a.choose(less, x, a.constant(expLow), zero, e)
+	enough := a.vec()
+	a.VCMPPS(operand.U8(notLess), a.constant(expLow), x, enough)
+	e = a.and(e, enough)
 	// In two steps, for 2^n may be below or above all normal numbers.
 	half, rest := a.vec(), a.vec()
 	a.VPSUBD(a.bits(math.Float32bits(shifter)), n, rest)
@@ -141,8 +123,8 @@ func (a *asm) expWith(x vec, polynomial func(a *asm, x vec, c []float32) vec) ve
 // expm1 returns exp(y)-1 for y between -80 and 0, and without losing small
 // results.
 func (a *asm) expm1(y vec) vec {
-	r, n := a.reduce(y)
-	p := a.polynomial(r, expSeries)
+	r, n, _ := a.reduce(y)
+	p := a.chain(r, expSeries)
 	p = a.fma(p, a.mul(r, r), r)
 	s := a.power(n)
 	return a.fma(p, s, a.sub(s, a.constant(1)))
@@ -182,7 +164,7 @@ func (a *asm) negative(x, yes, no vec) vec {
 
 // sigmoid returns 1/(1+exp(-x)), which for negative x is z/(1+z), z = exp(x).
 func (a *asm) sigmoid(x vec) vec {
-	z := a.expWithin(a.magnitude(x, true))
+	z := a.exp(a.magnitude(x, true))
 	one := a.load(a.constant(1))
 	return a.div(a.negative(x, z, one), a.add(z, one))
 }
@@ -195,11 +177,11 @@ func (a *asm) tanh(x vec) vec {
 }
 
 // erfcLog returns log(erfc(y)) for y ≥ 0; beyond erfTop it only falls.
-func (a *asm) erfcLog(y vec) vec { return a.mul(a.polynomial(a.atMost(y, erfTop), erfSeries), y) }
+func (a *asm) erfcLog(y vec) vec { return a.mul(a.chain(a.atMost(y, erfTop), erfSeries), y) }
 
 func (a *asm) erf(x vec) vec {
 	y := a.atMost(a.magnitude(x, false), erfTop)
-	return a.signed(a.expm1(a.mul(a.polynomial(y, erfSeries), y)), x)
+	return a.signed(a.expm1(a.mul(a.chain(y, erfSeries), y)), x)
 }
 
 // log splits x = m·2^k with m from 3/4 to 3/2.
@@ -212,8 +194,9 @@ func (a *asm) log(x vec) vec {
 		a.VGETMANTPS(operand.U8(0xf), x, f)
 		a.VGETEXPPS(x, k)
 		halved := a.K()
-		a.VCMPPS(operand.U8(less), a.constant(1), f, halved)
-		a.VADDPS(a.constant(1), k, halved, k)
+		one := a.register(a.constant(1))
+		a.VCMPPS(operand.U8(less), one, f, halved)
+		a.VADDPS(one, k, halved, k)
 	} else {
 		// Numbers below the normal ones are scaled by 2^23 first.
 		small := a.load(a.constant(0x1p-126))
@@ -233,14 +216,14 @@ func (a *asm) log(x vec) vec {
 	}
 	f = a.sub(f, a.constant(1))
 	square := a.mul(f, f)
-	p := a.polynomial(f, logSeries)
+	p := a.chain(f, logSeries)
 	p = a.mul(p, f)
 	p = a.sub(p, a.constant(0.5))
 	high := math.Float32frombits(math.Float32bits(math.Ln2) - 1)
 	p = a.mul(p, square)
-	a.VFMADD231PS(a.constant(float32(math.Ln2-float64(high))), k, p)
+	a.fmaOf(p, k, a.constant(float32(math.Ln2-float64(high))))
 	p = a.add(p, f)
-	a.VFMADD231PS(a.constant(high), k, p)
+	a.fmaOf(p, k, a.constant(high))
 	if a.wide() {
 		return p
 	}
@@ -260,11 +243,11 @@ const quietNaN = 0x7fc00000
 // softplus returns log(1+exp(x)) = max(x,0) + 2·atanh(t), t = z/(2+z) with
 // z = exp(-|x|).
 func (a *asm) softplus(x vec) vec {
-	z := a.expWithin(a.magnitude(x, true))
+	z := a.exp(a.magnitude(x, true))
 	t := a.div(z, a.add(z, a.constant(2)))
 	u := a.mul(t, t)
 	t = a.add(t, t)
-	p := a.fma(a.mul(a.polynomial(u, atanhSeries), u), t, t)
+	p := a.fma(a.mul(a.chain(u, atanhSeries), u), t, t)
 	zero := a.vec()
 	a.zero(zero)
 	return a.add(p, a.upper(zero, x))
@@ -280,14 +263,14 @@ func (a *asm) elu(x, s, r, b vec) vec {
 
 // mish returns x·q/(q+2), q = e·(e+2), e = exp(x).
 func (a *asm) mish(x vec) vec {
-	e := a.expWithin(a.atMost(x, 20))
+	e := a.exp(a.atMost(x, 20))
 	q := a.mul(e, a.add(e, a.constant(2)))
 	return a.mul(a.div(q, a.add(q, a.constant(2))), x)
 }
 
 // gelu returns x·erfc(-x/√2)/2.
 func (a *asm) gelu(x vec) vec {
-	h := a.expWithin(a.erfcLog(a.mul(a.magnitude(x, false), a.constant(math.Sqrt2/2))))
+	h := a.exp(a.erfcLog(a.mul(a.magnitude(x, false), a.constant(math.Sqrt2/2))))
 	h = a.mul(h, a.constant(0.5))
 	return a.mul(a.negative(x, h, a.sub(a.load(a.constant(1)), h)), x)
 }
@@ -379,6 +362,9 @@ func writeFunctions(a *asm) {
 			return a.choose(less, x[0], zero, a.mul(x[0], x[1]), x[0])
 		}},
 	} {
+		if a.wide() {
+			l.ways = 2
+		}
 		l.write(a)
 	}
 }

@@ -52,7 +52,7 @@ func (a *asm) softmaxRows() {
 	if !a.wide() {
 		operands = 5 // the mask takes a register too
 	}
-	a.hold(operands, func(a *asm) { a.exp(a.vec()) })
+	a.hold(operands, 1, func(a *asm) { a.exp(a.vec()) })
 	none := a.load(a.bits(0xff800000)) // -Inf
 	row := a.newLabel("row")
 	a.Label(row)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/ir"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -21,6 +22,8 @@ type vec = reg.VecVirtual
 type constants struct {
 	table operand.Mem
 	at    map[any]int // by the bits of all lanes, or a ramp's first number
+
+	equal map[int]bool // where vectors of equal lanes are
 
 	held map[uint32]vec // in registers, within a loop
 	used map[uint32]int // how often, where that is being counted
@@ -41,14 +44,16 @@ func (a *asm) bits(v uint32) operand.Op {
 	if r, ok := c.held[v]; ok {
 		return r
 	}
-	return a.stored(v, func(int) uint32 { return v })
+	m := a.stored(v, func(int) uint32 { return v })
+	c.equal[m.Disp] = true
+	return m
 }
 
 // table returns the constants. The masks of the first 0 to lanes elements
 // begin in its first two vectors.
 func (a *asm) table() *constants {
 	if a.consts == nil {
-		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[any]int{}}
+		a.consts = &constants{table: a.StaticGlobal("lanes"), at: map[any]int{}, equal: map[int]bool{}}
 		a.DataAttributes(attr.RODATA | attr.NOPTR)
 		for i := range 2 * a.lanes {
 			a.AppendDatum(operand.U32(-uint32(1 - i/a.lanes)))
@@ -77,11 +82,12 @@ func (a *asm) ramp(first uint32) operand.Mem {
 }
 
 // hold loads the constants that code uses most into registers, for the code
-// until release. The code has so many vectors of operands.
-func (a *asm) hold(operands int, code func(*asm)) {
-	most := max(0, 5-operands)
+// until release. The code has so many vectors of operands, in each of so many
+// ways side by side.
+func (a *asm) hold(operands, ways int, code func(*asm)) {
+	most := max(0, 5-operands-3*(ways-1))
 	if a.wide() {
-		most = max(0, 18-2*operands)
+		most = max(0, 18-2*operands-4*(ways-1))
 	}
 	counted := &asm{Context: build.NewContext(), isa: a.isa}
 	counted.Function("counted")
@@ -102,7 +108,11 @@ func (a *asm) release() { a.table().held = nil }
 // load returns a register of its own that holds m.
 func (a *asm) load(m operand.Op) vec {
 	v := a.vec()
-	a.VMOVUPS(m, v)
+	if a.spread(m) {
+		a.VBROADCASTSS(m, v)
+	} else {
+		a.VMOVUPS(m, v)
+	}
 	return v
 }
 
@@ -121,23 +131,51 @@ func (a *asm) fresh(v vec) vec {
 	return w
 }
 
+// spread reports whether m is a constant in memory of which an instruction may
+// read one lane for all: tables are not aligned to whole vectors, and a vector
+// that lies in two lines of the cache takes twice as long to read.
+func (a *asm) spread(m operand.Op) bool {
+	at, ok := m.(operand.Mem)
+	return ok && a.wide() && a.consts != nil && at.Symbol == a.consts.table.Symbol && a.consts.equal[at.Disp]
+}
+
+// with emits an instruction of three operands, of which m may be memory.
+func (a *asm) with(whole, spread func(...operand.Op), m operand.Op, x, to vec) vec {
+	if a.spread(m) {
+		spread(m, x, to)
+	} else {
+		whole(m, x, to)
+	}
+	return to
+}
+
 // The following return x∘y, in this order: of operations that are not
 // commutative, y may be memory.
-func (a *asm) add(x vec, y operand.Op) vec { v := a.vec(); a.VADDPS(y, x, v); return v }
-func (a *asm) sub(x vec, y operand.Op) vec { v := a.vec(); a.VSUBPS(y, x, v); return v }
-func (a *asm) mul(x vec, y operand.Op) vec { v := a.vec(); a.VMULPS(y, x, v); return v }
-func (a *asm) div(x vec, y operand.Op) vec { v := a.vec(); a.VDIVPS(y, x, v); return v }
-func (a *asm) and(x vec, y operand.Op) vec { v := a.vec(); a.VANDPS(y, x, v); return v }
-func (a *asm) or(x vec, y operand.Op) vec  { v := a.vec(); a.VORPS(y, x, v); return v }
-func (a *asm) xor(x vec, y operand.Op) vec { v := a.vec(); a.VXORPS(y, x, v); return v }
+func (a *asm) add(x vec, y operand.Op) vec { return a.with(a.VADDPS, a.VADDPS_BCST, y, x, a.vec()) }
+func (a *asm) sub(x vec, y operand.Op) vec { return a.with(a.VSUBPS, a.VSUBPS_BCST, y, x, a.vec()) }
+func (a *asm) mul(x vec, y operand.Op) vec { return a.with(a.VMULPS, a.VMULPS_BCST, y, x, a.vec()) }
+func (a *asm) div(x vec, y operand.Op) vec { return a.with(a.VDIVPS, a.VDIVPS_BCST, y, x, a.vec()) }
+func (a *asm) and(x vec, y operand.Op) vec { return a.with(a.VANDPS, a.VANDPS_BCST, y, x, a.vec()) }
+func (a *asm) or(x vec, y operand.Op) vec  { return a.with(a.VORPS, a.VORPS_BCST, y, x, a.vec()) }
+func (a *asm) xor(x vec, y operand.Op) vec { return a.with(a.VXORPS, a.VXORPS_BCST, y, x, a.vec()) }
 
 // lower and upper return the smaller and the larger of x and y; y if either is
 // NaN, or both are zero.
-func (a *asm) lower(x vec, y operand.Op) vec { v := a.vec(); a.VMINPS(y, x, v); return v }
-func (a *asm) upper(x vec, y operand.Op) vec { v := a.vec(); a.VMAXPS(y, x, v); return v }
+func (a *asm) lower(x vec, y operand.Op) vec { return a.with(a.VMINPS, a.VMINPS_BCST, y, x, a.vec()) }
+func (a *asm) upper(x vec, y operand.Op) vec { return a.with(a.VMAXPS, a.VMAXPS_BCST, y, x, a.vec()) }
 
 // fma returns x·y + z, in x's register.
-func (a *asm) fma(x, y vec, z operand.Op) vec { a.VFMADD213PS(z, y, x); return x }
+func (a *asm) fma(x, y vec, z operand.Op) vec {
+	return a.with(a.VFMADD213PS, a.VFMADD213PS_BCST, z, y, x)
+}
+
+// fmaOf returns z + x·y, fnmaOf z - x·y, in z's register.
+func (a *asm) fmaOf(z, x vec, y operand.Op) vec {
+	return a.with(a.VFMADD231PS, a.VFMADD231PS_BCST, y, x, z)
+}
+func (a *asm) fnmaOf(z, x vec, y operand.Op) vec {
+	return a.with(a.VFNMADD231PS, a.VFNMADD231PS_BCST, y, x, z)
+}
 
 // Predicates of compare.
 const (
@@ -197,6 +235,32 @@ type loop struct {
 	sum bool
 	// noStore is set if only the sum is wanted.
 	noStore bool
+	// ways is how many vectors are computed side by side, so that few
+	// instructions wait for the one before; 0 is one.
+	ways int
+}
+
+// sideBySide emits code n times, the first instruction of each, the second of
+// each and so on. The code must not have labels.
+func (a *asm) sideBySide(n int, code func(i int)) {
+	file, err := a.Result()
+	if err != nil {
+		panic(err)
+	}
+	all := file.Functions()
+	f := all[len(all)-1]
+	start := len(f.Nodes)
+	var parts [][]ir.Node
+	for i := range n {
+		code(i)
+		parts = append(parts, slices.Clone(f.Nodes[start:]))
+		f.Nodes = f.Nodes[:start]
+	}
+	for i := range parts[0] {
+		for _, p := range parts {
+			f.Nodes = append(f.Nodes, p[i])
+		}
+	}
 }
 
 // write writes the function: whole vectors in a loop, then what is left with a
@@ -232,7 +296,7 @@ func (l loop) write(a *asm) {
 	}
 	n := a.Load(a.Param("n"), a.GP64())
 	s := a.broadcast(l.scalars)
-	a.hold(len(l.slices)+len(l.scalars), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
+	a.hold(len(l.slices)+len(l.scalars), max(l.ways, 1), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
 	var total vec
 	if l.sum {
 		total = a.vec()
@@ -240,30 +304,38 @@ func (l loop) write(a *asm) {
 	}
 	i := a.GP64()
 	a.XORQ(i, i)
-	run, tail, done := a.newLabel("loop"), a.newLabel("tail"), a.newLabel("done")
-	a.SUBQ(operand.U8(a.lanes), n)
-	a.JL(operand.LabelRef(tail))
-	a.Label(run)
-	var x []vec
-	for _, name := range l.slices {
-		x = append(x, a.load(indexed(pointers[name], i, 1, 0)))
+	// whole computes so many whole vectors at a time.
+	whole := func(ways int, run, end string) {
+		a.SUBQ(operand.U8(ways*a.lanes), n)
+		a.JL(operand.LabelRef(end))
+		a.Label(run)
+		a.sideBySide(ways, func(way int) {
+			var x []vec
+			for _, name := range l.slices {
+				x = append(x, a.load(indexed(pointers[name], i, 1, way*a.bytes())))
+			}
+			r := l.bodies(a, x, s)
+			if l.sum {
+				a.VADDPS(r[0], total, total)
+			}
+			for j, name := range l.outs {
+				a.VMOVUPS(r[j], indexed(pointers[name], i, 1, way*a.bytes()))
+			}
+		})
+		a.ADDQ(operand.I32(ways*a.bytes()), i)
+		a.SUBQ(operand.U8(ways*a.lanes), n)
+		a.JGE(operand.LabelRef(run))
+		a.Label(end)
+		a.ADDQ(operand.U8(ways*a.lanes), n)
 	}
-	r := l.bodies(a, x, s)
-	if l.sum {
-		a.VADDPS(r[0], total, total)
+	done := a.newLabel("done")
+	if l.ways > 1 {
+		whole(l.ways, a.newLabel("many"), a.newLabel("few"))
 	}
-	for j, name := range l.outs {
-		a.VMOVUPS(r[j], indexed(pointers[name], i, 1, 0))
-	}
-	a.ADDQ(operand.U8(a.bytes()), i)
-	a.SUBQ(operand.U8(a.lanes), n)
-	a.JGE(operand.LabelRef(run))
-
-	a.Label(tail)
-	a.ADDQ(operand.U8(a.lanes), n)
+	whole(1, a.newLabel("loop"), a.newLabel("tail"))
 	a.JZ(operand.LabelRef(done))
 	mask := a.firstLanes(n)
-	x = nil
+	var x []vec
 	for _, name := range l.slices {
 		v := a.vec()
 		if a.wide() {
@@ -273,7 +345,7 @@ func (l loop) write(a *asm) {
 		}
 		x = append(x, v)
 	}
-	r = l.bodies(a, x, s)
+	r := l.bodies(a, x, s)
 	if l.sum {
 		if a.wide() {
 			a.VADDPS(r[0], total, mask, total)
