@@ -1,8 +1,8 @@
 package kernel
 
-// gemvArgs are the arguments of the loops that multiply one to three rows of
-// A by some panels of B, which lie bPanel bytes apart: the same sums as
-// [gemmArgs] gives. internal/asm knows the fields' offsets.
+// gemvArgs are the arguments of the loops that multiply a few rows of A by
+// some panels of B, which lie bPanel bytes apart: the same sums as [gemmArgs]
+// gives. internal/asm knows the fields' offsets.
 type gemvArgs struct {
 	a, b, c, d  *float32
 	rows        int
@@ -14,6 +14,7 @@ type gemvArgs struct {
 	panels      int
 	alpha       float32
 	column      bool
+	far         bool // B lies farther away than the caches
 }
 
 // dotArgs are the arguments of the loops that multiply one to three rows of A
@@ -40,33 +41,57 @@ func gemvAVX2(args *gemvArgs)
 //go:noescape
 func dotAVX2(args *dotArgs)
 
+// fewRows returns the most rows for which the path has loops over several
+// panels.
+func (p vectorPath) fewRows() int {
+	if p == pathAVX512 {
+		return 6
+	}
+	return narrow
+}
+
 // gemvPanels returns the numbers of panels that the path's loops take for a
 // number of rows, from the most.
 func (p vectorPath) gemvPanels(rows int) []int {
 	switch {
 	case p == pathAVX512 && rows == 1:
 		return []int{8, 4, 2}
-	case p == pathAVX512:
+	case p == pathAVX512 && rows <= narrow:
 		return []int{4, 2}
+	case p == pathAVX512:
+		return []int{2}
 	case rows == 1:
 		return []int{2, 1}
 	}
 	return []int{1}
 }
 
-// multiplyFew is [multiplyF32] for at most three rows and any number of
-// columns: those of B come in panels whose first rows are bPanel elements
-// apart.
-func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, bPanel, k int, alpha float32, d addend) {
+// farBytes is the most bytes of a matrix whose next rows the processor fetches
+// in time by itself; to ask for them costs time then.
+const farBytes = 8 << 20
+
+// distantBytes is from what distance on so many panels share the sets of the
+// first-level cache that eight of them take turns in them.
+const distantBytes = 64 << 10
+
+// multiplyFew is [multiplyF32] for at most [vectorPath.fewRows] rows and any
+// number of columns: those of B come in panels whose first rows are bPanel
+// elements apart. It goes over them from the last one to the first if back is
+// set.
+//
+// Products of few rows wait for B most of the time. Who goes over the same B
+// again and again does so there and back: what a pass has read last is still
+// in the cache when the next one begins with it, where B is too large to stay
+// there as a whole.
+func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, bPanel, k int, alpha float32, d addend, back bool) {
 	if cols == 0 {
 		return
 	}
 	whole := cols / panel
 	args := gemvArgs{
 		rows: rows, k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, bPanel: 4 * bPanel, cRow: 4 * ldy, dRow: 4 * d.row,
-		alpha: alpha, column: d.column,
+		alpha: alpha, column: d.column, far: 4*k*cols > farBytes,
 	}
-	at := 0
 	if whole > 0 {
 		// The assembly trusts these.
 		_, _ = y[(rows-1)*ldy+whole*panel-1], a.data[(rows-1)*a.row+(k-1)*a.col]
@@ -77,28 +102,52 @@ func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 		} else {
 			_ = d.data[(rows-1)*d.row+whole*panel-1]
 		}
-		for _, n := range p.gemvPanels(rows) {
-			for ; whole-at >= n; at += n {
-				args.panels = n
-				args.b, args.c, args.d = &b[at*bPanel], &y[at*panel], &d.data[0]
-				if !d.column {
-					args.d = &d.data[at*panel]
-				}
-				if p == pathAVX512 {
-					gemvAVX512(&args)
-				} else {
-					gemvAVX2(&args)
-				}
+	}
+	sizes := p.gemvPanels(rows)
+	if sizes[0] == 8 && 4*bPanel >= distantBytes {
+		sizes = sizes[1:]
+	}
+	for lo, hi := 0, (cols+panel-1)/panel; lo < hi; {
+		n := 1
+		if whole := min(hi, whole) - lo; hi*panel <= cols || !back {
+			n = fit(sizes, whole)
+		}
+		at := lo
+		if back {
+			hi -= n
+			at = hi
+		} else {
+			lo += n
+		}
+		if (at+n)*panel > cols || n < sizes[len(sizes)-1] {
+			rest := d
+			if !d.column {
+				rest.data = d.data[at*panel:]
 			}
+			multiplyF32(p, y[at*panel:], ldy, rows, min(panel, cols-at*panel), a, b[at*bPanel:], ldb, k, alpha, rest, nil)
+			continue
 		}
-	}
-	for ; at*panel < cols; at++ {
-		rest := d
+		args.panels = n
+		args.b, args.c, args.d = &b[at*bPanel], &y[at*panel], &d.data[0]
 		if !d.column {
-			rest.data = d.data[at*panel:]
+			args.d = &d.data[at*panel]
 		}
-		multiplyF32(p, y[at*panel:], ldy, rows, min(panel, cols-at*panel), a, b[at*bPanel:], ldb, k, alpha, rest, nil)
+		if p == pathAVX512 {
+			gemvAVX512(&args)
+		} else {
+			gemvAVX2(&args)
+		}
 	}
+}
+
+// fit returns the largest of the sizes that is at most n, or 1.
+func fit(sizes []int, n int) int {
+	for _, s := range sizes {
+		if s <= n {
+			return s
+		}
+	}
+	return 1
 }
 
 // multiplyDots sets rows×cols elements of y to d + alpha·A·Bᵀ for at most

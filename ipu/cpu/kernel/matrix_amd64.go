@@ -33,6 +33,7 @@ type vectorProduct struct {
 	depth int  // of a block
 	copyA bool // A's rows share the cache's sets
 	copyB bool // B is copied into panels
+	back  bool // the last run of few rows began with the last columns
 	slots int  // parts that have scratch memory
 	task  vectorProductTask
 }
@@ -46,12 +47,34 @@ func vectorized[T number](t *product[T]) Kernel {
 	}
 	v := &vectorProduct{product: *f, path: path, slots: min(maxParts, runtime.GOMAXPROCS(0))}
 	blocks := max(1, (v.k+depthBlock-1)/depthBlock)
+	if v.m <= v.path.fewRows() {
+		blocks = 1 // as the loops for few rows add up
+	}
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
-		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > 4 && v.n >= 16*panel
+		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > v.path.fewRows() && v.n >= 16*panel
 		v.copyB = v.b.col != 1 || v.m > packedRows
 	}
 	return v
+}
+
+// few reports whether the loops for few rows compute the product.
+func (v *vectorProduct) few() bool {
+	return v.method == byRows || v.packed && v.m <= v.path.fewRows()
+}
+
+// packedBytes is the most bytes of a matrix that few rows are multiplied with
+// in place. A larger one lies farther away than the second-level cache; reading
+// it in place, some columns of every row at a time, visits more pages than the
+// processor keeps the addresses of, and fills but a part of the cache's sets.
+const packedBytes = 1 << 20
+
+// Packed implements [Packer].
+func (v *vectorProduct) Packed(i int) int {
+	if v.method == byRows && i == v.product.b.index && 4*v.k*v.n > packedBytes {
+		return 4 * v.matrices() * packedLen(v.k, v.n)
+	}
+	return v.product.Packed(i)
 }
 
 // sizeA returns the bytes that a part needs for rows of A.
@@ -97,6 +120,7 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		t.c = f32s(in[v.product.c.index])
 	}
 	if len(t.y) > 0 {
+		v.back = !v.back
 		workers := workersFor(p, t.cost())
 		t.divide(workers)
 		if parts := min(t.units, v.slots, workers); parts > 1 {
@@ -142,7 +166,7 @@ func (t *vectorProductTask) divide(workers int) {
 			// packed once.
 			cols := (want + units - 1) / units
 			t.width = max(2*panel, roundUp((t.n+cols-1)/cols, panel))
-			if t.m <= narrow {
+			if t.few() {
 				// The loops for few rows go over several panels at a time.
 				t.width = min(max(t.width, 8*panel), max(2*panel, roundUp((t.n+workers-1)/workers, 2*panel)))
 			}
@@ -170,8 +194,24 @@ func (t *vectorProductTask) Do(part int) {
 	}
 }
 
+// mirrored returns the unit that takes another one's place in a run that goes
+// backwards: of the same half of all, which is a worker's own.
+func (t *vectorProductTask) mirrored(unit int) int {
+	half := t.units / 2
+	switch {
+	case unit < half:
+		return half - 1 - unit
+	case unit >= t.units-half:
+		return 2*t.units - half - 1 - unit
+	}
+	return unit
+}
+
 // compute computes one block of the result.
 func (t *vectorProductTask) compute(unit int, scratch []float32) {
+	if t.few() && t.back {
+		unit = t.mirrored(unit)
+	}
 	j := unit % t.colBlocks * t.width
 	unit /= t.colBlocks
 	r := unit % t.rowBlocks * t.height
@@ -193,12 +233,16 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 		b = b.at(0, j)
 		multiplyDots(t.path, y, t.n, rows, cols, a.data, a.row, b.data, b.col, t.k, t.alpha, d)
 		return
-	case t.method == byRows:
-		b = b.at(0, j)
-		multiplyFew(t.path, y, t.n, rows, cols, a, b.data, b.row, panel, t.k, t.alpha, d)
-		return
 	case t.packed:
 		b.data = t.b[t.product.b.offsets[i]/(t.k*t.n)*packedLen(t.k, t.n):]
+		if t.few() {
+			multiplyFew(t.path, y, t.n, rows, cols, a, b.data[j*t.k:], panel, t.k*panel, t.k, t.alpha, d, t.back)
+			return
+		}
+	case t.few():
+		b = b.at(0, j)
+		multiplyFew(t.path, y, t.n, rows, cols, a, b.data, b.row, panel, t.k, t.alpha, d, t.back)
+		return
 	}
 	bufA, bufB := scratch[:t.sizeA()/4], scratch[t.sizeA()/4:]
 	for p := 0; p < t.k; p += t.depth {

@@ -130,7 +130,7 @@ func runPacked(t fataler, op graph.Op, in []graph.TensorType, data [][]byte) ([]
 			}
 		}
 	}
-	for _, pool := range []Pool{Serial{}, threads(5)} {
+	for _, pool := range []Pool{Serial{}, threads(5), threads(2), Serial{}} {
 		var got [][]byte
 		for _, o := range out {
 			got = append(got, aligned(elements(o.Shape)*o.DType.Size()))
@@ -280,6 +280,30 @@ func TestMatMul(t *testing.T) {
 			func(i, p int) elem { return a[bases[i/int(m*n)][0]+i/int(n)%int(m)*int(k)+p] },
 			func(i, p int) elem { return b[bases[i/int(m*n)][1]+p*int(n)+i%int(n)] },
 			func(int, int) elem { return elem{} })
+	})
+}
+
+// TestFewRowsThereAndBack multiplies few rows with matrices that are too large
+// for the caches, again and again: every other run goes over them backwards.
+func TestFewRowsThereAndBack(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		for _, size := range [][2]int64{{600, 700}, {300, 1017}, {1500, 1500}} {
+			for m := int64(1); m <= 7; m++ {
+				k, n := size[0], size[1]
+				in := []graph.TensorType{{DType: graph.F32, Shape: []int64{m, k}}, {DType: graph.F32, Shape: []int64{k, n}}}
+				s := &source{r: seeded(uint64(m))}
+				data := [][]byte{s.tensor(in[0]), s.tensor(in[1])}
+				_, got := runPacked(t, &graph.MatMul{}, in, data)
+				x, w, y := f32s(data[0]), f32s(data[1]), f32s(got[0])
+				for _, at := range [][2]int64{{0, 0}, {0, n - 1}, {m - 1, 31}, {m - 1, n / 2}, {m - 1, n - 2}} {
+					sum := 0.0
+					for p := range k {
+						sum += float64(x[at[0]*k+p]) * float64(w[p*n+at[1]])
+					}
+					require.InDelta(t, sum, y[at[0]*n+at[1]], 1e-2)
+				}
+			}
+		}
 	})
 }
 

@@ -52,19 +52,23 @@ func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bo
 }
 
 // vectorProducts sets rows×cols elements of y to c + A·B by vectors, if there
-// are any for T; B has k rows and comes in panels, as many as cols take. It
-// reports whether it did it.
-func vectorProducts[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int) bool {
+// are any for T; B has k rows and comes in panels, as many as cols take, of
+// which the last one comes first if back is set. It reports whether it did it.
+func vectorProducts[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int, back bool) bool {
 	if path == pathGo || !isFloat32[T]() || k == 0 {
 		return false
 	}
 	f := asFloat32[T]
 	x, d := matrix[float32]{f(a.data), a.row, a.col}, addend{data: f(c), row: cStep}
-	if rows <= narrow {
-		multiplyFew(path, f(y), step, rows, cols, x, f(b), panel, k*panel, k, 1, d)
+	if rows <= path.fewRows() {
+		multiplyFew(path, f(y), step, rows, cols, x, f(b), panel, k*panel, k, 1, d, back)
 		return true
 	}
 	for j := 0; j < cols; j += panel {
+		j := j
+		if back {
+			j = (cols-1)/panel*panel - j
+		}
 		d := addend{data: d.data[j:], row: cStep}
 		for p := 0; p < k; p += depthBlock {
 			multiplyF32(path, f(y)[j:], step, rows, min(panel, cols-j), x.at(0, p), f(b)[j*k+p*panel:], panel, min(depthBlock, k-p), 1, d, nil)

@@ -270,7 +270,7 @@ func (t *recurrentTask[T]) inputBlock(d, stretch, row, col int) {
 		at *= t.batch
 	}
 	x := matrix[T]{t.x[(at+row)*t.input:], t.input, 1}
-	if vectorProducts(y, width, rows, panel, x, w, t.input, bias, 0) {
+	if vectorProducts(y, width, rows, panel, x, w, t.input, bias, 0, false) {
 		return
 	}
 	for i := range rows {
@@ -356,18 +356,23 @@ func (t *recurrentTask[T]) products(d, g0, g1, b0, b1, s, lo, hi, from int, y []
 		// The gates' panels follow each other.
 		g0, g1, hi = 0, 1, (g1-g0)*t.padded
 	}
-	for gate := range g1 - g0 {
+	back := s%2 == 1
+	for i := range g1 - g0 {
+		gate := i
+		if back {
+			gate = g1 - g0 - 1 - i
+		}
 		at := gate*t.padded + lo
 		r, y, c := r[at*t.hidden:], y[at:], c[at:]
 		if t.lens == nil {
 			h := matrix[T]{t.state[((from*t.dirs+d)*t.batch+b0)*t.hidden:], t.hidden, 1}
-			addProduct(y, step, b1-b0, hi-lo, h, r, t.hidden, c, cStep)
+			addProduct(y, step, b1-b0, hi-lo, h, r, t.hidden, c, cStep, back)
 			continue
 		}
 		for b := b0; b < b1; b++ {
 			if t.active(d, b, s) {
 				h := matrix[T]{t.states(from, d, b), t.hidden, 1}
-				addProduct(y[(b-b0)*step:], step, 1, hi-lo, h, r, t.hidden, c[(b-b0)*cStep:], cStep)
+				addProduct(y[(b-b0)*step:], step, 1, hi-lo, h, r, t.hidden, c[(b-b0)*cStep:], cStep, back)
 			}
 		}
 	}
@@ -375,9 +380,9 @@ func (t *recurrentTask[T]) products(d, g0, g1, b0, b1, s, lo, hi, from int, y []
 
 // addProduct sets rows×cols elements of y to c + A·B, where B has k rows and
 // comes in panels. Rows of c are cStep apart, in the same memory as y's if that
-// is not 0.
-func addProduct[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int) {
-	if vectorProducts(y, step, rows, cols, a, b, k, c, cStep) {
+// is not 0. The last panel may come first: see [multiplyFew].
+func addProduct[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int, back bool) {
+	if vectorProducts(y, step, rows, cols, a, b, k, c, cStep, back) {
 		return
 	}
 	if cStep == 0 {

@@ -22,6 +22,7 @@ const (
 	gemvPanels = 96
 	gemvAlpha  = 104
 	gemvColumn = 108
+	gemvFar    = 109
 )
 
 // Offsets of dotArgs in package kernel.
@@ -37,11 +38,12 @@ const (
 	dotOut   = 116
 )
 
-// writeGemv writes the inner loops of products of one to three rows, which go
-// as fast as the second matrix is read.
+// writeGemv writes the inner loops of products of few rows by several panels.
+// Those of one to three rows go as fast as the second matrix is read; more of
+// them have enough sums that do not wait for each other.
 func writeGemv(a *asm) {
 	args := a.function("gemv")
-	cases := [][]int{{8, 4, 2}, {4, 2}, {4, 2}}
+	cases := [][]int{{8, 4, 2}, {4, 2}, {4, 2}, {2}, {2}, {2}}
 	if !a.wide() {
 		cases = [][]int{{2, 1}, {1}, {1}}
 	}
@@ -59,6 +61,10 @@ func writeGemv(a *asm) {
 	a.ret()
 	a.dot()
 }
+
+// gemvAhead is how far ahead, in rows of a panel, the loop fetches: for
+// memory that is farther away than the processor looks ahead by itself.
+const gemvAhead = 16
 
 // gemv multiplies r rows of A by some panels of B.
 func (a *asm) gemv(args reg.Register, r, panels int) {
@@ -78,52 +84,114 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 			a.zero(v)
 		}
 	}
-	// Pointers to panels 0 and 5 and multiples of the distance reach all.
-	bPanel3, b5 := a.GP64(), a.GP64()
-	a.LEAQ(indexed(bPanel, bPanel, 2, 0), bPanel3)
-	if panels > 5 {
-		a.LEAQ(indexed(b, bPanel, 4, 0), b5)
-		a.ADDQ(bPanel, b5)
-	}
-	place := func(panel, i int) operand.Mem {
-		base := reg.Register(b)
-		if panel >= 5 {
-			base, panel = b5, panel-5
+	// Pointers to items 0 and 5 and multiples of the distance reach all.
+	reach := func(base, step reg.Register, n int) (place func(i, disp int) operand.Mem, bases []reg.Register) {
+		bases = []reg.Register{base}
+		var step3 reg.Register
+		if n > 3 {
+			step3 = a.GP64()
+			a.LEAQ(indexed(step, step, 2, 0), step3)
 		}
-		switch panel {
-		case 0:
-			return at(base, i*a.bytes())
-		case 3:
-			return indexed(base, bPanel3, 1, i*a.bytes())
+		if n > 5 {
+			p := a.GP64()
+			a.LEAQ(indexed(base, step, 4, 0), p)
+			a.ADDQ(step, p)
+			bases = append(bases, p)
 		}
-		return indexed(base, bPanel, uint8(panel), i*a.bytes())
+		return func(i, disp int) operand.Mem {
+			base := bases[i/5]
+			switch i % 5 {
+			case 0:
+				return at(base, disp)
+			case 3:
+				return indexed(base, step3, 1, disp)
+			}
+			return indexed(base, step, uint8(i%5), disp)
+		}, bases
 	}
-	loop := a.newLabel("loop")
-	a.Label(loop)
-	x := a.vecs(r)
-	for i := range x {
-		m := at(row, 0)
-		if i > 0 {
-			m = indexed(row, aRow, uint8(i), 0)
+	ofA, rows := reach(row, aRow, r)
+	ofB, blocks := reach(b, bPanel, panels)
+	step := func(u int, fetch bool) {
+		var x []reg.VecVirtual
+		load := func(i int) reg.VecVirtual {
+			v := a.vec()
+			a.VBROADCASTSS(ofA(i, 4*u), v)
+			return v
 		}
-		a.VBROADCASTSS(m, x[i])
-	}
-	for p := range panels {
-		for i := range perPanel {
-			y := a.vec()
-			a.VMOVUPS(place(p, i), y)
-			for j := range r {
-				a.VFMADD231PS(x[j], y, acc[j][p*perPanel+i])
+		if r <= 3 {
+			for i := range r {
+				x = append(x, load(i))
+			}
+		}
+		var y []reg.VecVirtual
+		for p := range panels {
+			for i := range perPanel {
+				v := a.vec()
+				at := u*panelBytes + i*a.bytes()
+				a.VMOVUPS(ofB(p, at), v)
+				if fetch && at%64 == 0 {
+					a.PREFETCHT0(ofB(p, at+gemvAhead*panelBytes))
+				}
+				for j := range x {
+					a.VFMADD231PS(x[j], v, acc[j][p*perPanel+i])
+				}
+				y = append(y, v)
+			}
+		}
+		for j := len(x); j < r; j++ {
+			x := load(j)
+			for i, v := range y {
+				a.VFMADD231PS(x, v, acc[j][i])
 			}
 		}
 	}
-	a.ADDQ(aStep, row)
-	a.ADDQ(bStep, b)
-	if panels > 5 {
-		a.ADDQ(bStep, b5)
+	// Where A's elements and B's rows follow each other several at a time.
+	atOnce := max(1, min(4, 32/(r*panels*perPanel)))
+	single, end := a.newLabel("single"), a.newLabel("end")
+	a.CMPQ(aStep, operand.U8(4))
+	a.JNE(operand.LabelRef(single))
+	a.CMPQ(bStep, operand.U32(panelBytes))
+	a.JNE(operand.LabelRef(single))
+	several := func(fetch bool) {
+		loop, rest := a.newLabel("loop"), a.newLabel("rest")
+		a.SUBQ(operand.U8(atOnce), k)
+		a.JL(operand.LabelRef(rest))
+		a.Label(loop)
+		for u := range atOnce {
+			step(u, fetch)
+		}
+		for _, p := range rows {
+			a.ADDQ(operand.U8(4*atOnce), p)
+		}
+		for _, p := range blocks {
+			a.ADDQ(operand.U32(atOnce*panelBytes), p)
+		}
+		a.SUBQ(operand.U8(atOnce), k)
+		a.JGE(operand.LabelRef(loop))
+		a.Label(rest)
+		a.ADDQ(operand.U8(atOnce), k)
+		a.JZ(operand.LabelRef(end))
+	}
+	if r <= 3 {
+		near := a.newLabel("near")
+		a.CMPB(at(args, gemvFar), operand.U8(0))
+		a.JEQ(operand.LabelRef(near))
+		several(true)
+		a.JMP(operand.LabelRef(single))
+		a.Label(near)
+	}
+	several(false)
+	a.Label(single)
+	step(0, false)
+	for _, p := range rows {
+		a.ADDQ(aStep, p)
+	}
+	for _, p := range blocks {
+		a.ADDQ(bStep, p)
 	}
 	a.DECQ(k)
-	a.JNZ(operand.LabelRef(loop))
+	a.JNZ(operand.LabelRef(single))
+	a.Label(end)
 
 	c, d, cRow, dRow := a.GP64(), a.GP64(), a.GP64(), a.GP64()
 	a.MOVQ(at(args, gemvC), c)
