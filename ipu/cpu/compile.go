@@ -19,7 +19,8 @@ type packKey struct{ kernel, operand int }
 
 // compiler turns a verified executable into a plan and its bound kernels.
 type compiler struct {
-	exe  *graph.Executable
+	exe  *graph.Executable // with activations in blocks
+	from origins
 	opts options
 	plan *Plan
 
@@ -40,8 +41,13 @@ type compiler struct {
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
 func compile(exe *graph.Executable, opts options) (*compiler, error) {
+	var from origins
+	if opts.layout {
+		exe, from = inBlocks(exe, kernel.BlockLanes())
+	}
 	c := &compiler{
 		exe:   exe,
+		from:  from,
 		opts:  opts,
 		plan:  &Plan{Name: exe.Name, Threads: opts.threads},
 		bound: map[nodeKey]int{},
@@ -235,7 +241,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		k, err = bind(node.Op, in, out)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("node %d %q of graph %q: %w", n, node.Name, c.exe.Graphs[g].Name, err)
+		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.of(g, n), node.Name, c.exe.Graphs[g].Name, err)
 	}
 	i := len(c.kernels)
 	c.kernels, c.results = append(c.kernels, k), append(c.results, len(out))
@@ -255,7 +261,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		if bytes := packer.Packed(operand); bytes > 0 {
 			packer.UsePacked(operand)
 			c.packs[packKey{i, operand}] = len(c.plan.Packed)
-			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Operand: operand, Bytes: int64(bytes)})
+			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Source: c.from.of(g, n), Operand: operand, Bytes: int64(bytes)})
 		}
 	}
 	return i, nil

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -150,6 +151,12 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 		return 2 * size(out[0]) * float64(k)
 	case *graph.Conv, *graph.DeformConv:
 		return 2 * size(out[0]) * over(size(in[1]), in[1].Shape[0])
+	case *kernel.BlockedConv:
+		results := size(out[0])
+		if o.Out {
+			results = over(results, out[0].Shape[1]*o.Lanes) * float64(in[1].Shape[0])
+		}
+		return 2 * results * over(size(in[1]), in[1].Shape[0])
 	case *graph.ConvTranspose:
 		return 2 * size(in[0]) * over(size(in[1]), in[1].Shape[0])
 	case *graph.LSTM:

@@ -65,6 +65,7 @@ var variants = map[string][]ipu.Option{
 	"no inplace": opt("inplace", "off"),
 	"no alias":   opt("alias", "off"),
 	"no prepack": opt("prepack", "off"),
+	"layout":     opt("layout", "on"),
 	"plain":      opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off"),
 }
 
@@ -489,12 +490,12 @@ func TestBackend(t *testing.T) {
 	require.ErrorContains(t, err, "-tags poplar")
 	require.ErrorIs(t, b.Accepts(ipu.FormatUnknown), ipu.ErrWrongBackend)
 	for name, c := range map[string]ipu.EngineConfig{
-		"-tags poplar":           {Executable: []byte("GC_EXE_3")},
-		"format is unknown":      {Executable: []byte("ELF")},
-		"invalid portable":       {Executable: []byte(ipu.PortableMagic + " and nothing else")},
-		`threads="0": want a`:    {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
-		"alias, inplace, memory": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
-		`want "on" or "off"`:     {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
+		"-tags poplar":                   {Executable: []byte("GC_EXE_3")},
+		"format is unknown":              {Executable: []byte("ELF")},
+		"invalid portable":               {Executable: []byte(ipu.PortableMagic + " and nothing else")},
+		`threads="0": want a`:            {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
+		"alias, inplace, layout, memory": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
+		`want "on" or "off"`:             {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
 	} {
 		_, err := b.NewEngine(c)
 		require.ErrorContains(t, err, name)

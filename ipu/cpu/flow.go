@@ -87,6 +87,9 @@ func (f *flow) add(s Step) error {
 		return fmt.Errorf("the programs up to here have more than %d steps, calls inlined", maxSteps)
 	}
 	s.Scratch = -1
+	if s.Op != "" {
+		s.Source = f.c.from.of(s.Graph, s.Node)
+	}
 	f.steps = append(f.steps, s)
 	return nil
 }

@@ -18,6 +18,7 @@ type options struct {
 	inPlace bool
 	alias   bool
 	prepack bool
+	layout  bool
 }
 
 func defaultOptions() options {
@@ -38,6 +39,8 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.alias })},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
 		onOff(func(o *options) *bool { return &o.inPlace })},
+	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
+		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", "the most bytes that an engine may allocate; default: the machine's memory", setMemory},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},

@@ -44,7 +44,8 @@ type Persistent struct {
 type Packed struct {
 	Tensor  graph.TensorID // the constant or persistent tensor it is made from
 	Graph   graph.GraphID
-	Node    int // index into the graph's nodes
+	Node    int // index into the graph's nodes, as the engine keeps them
+	Source  int // the node of the executable that it comes from
 	Operand int
 	Bytes   int64
 }
@@ -96,7 +97,8 @@ type Step struct {
 	Kind    StepKind
 	Stream  graph.StreamID // CopyIn, CopyOut
 	Graph   graph.GraphID  // Compute, Move, Share: the node it comes from
-	Node    int            // index into the graph's nodes
+	Node    int            // index into the graph's nodes, as the engine keeps them
+	Source  int            // the node of the executable that it comes from; they differ where activations are in blocks of channels
 	Name    string         // the node's name, or the stream's handle
 	Op      string         // the node's operator
 	In, Out []Operand
@@ -162,7 +164,7 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		b.WriteByte('\n')
 	}
 	for i, k := range p.Packed {
-		fmt.Fprintf(&b, "packed %d: t%d for operand %d of node %d in graph %d, %d B\n", i, k.Tensor, k.Operand, k.Node, k.Graph, k.Bytes)
+		fmt.Fprintf(&b, "packed %d: t%d for operand %d of node %d in graph %d, %d B\n", i, k.Tensor, k.Operand, k.Source, k.Graph, k.Bytes)
 	}
 	for i := range p.Programs {
 		p.Programs[i].write(&b)

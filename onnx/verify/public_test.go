@@ -22,7 +22,11 @@ import (
 
 // execute runs a model on the CPU engine.
 func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
-	s, err := rt.NewSession(ctx, m, rt.WithBackend("cpu"))
+	return executeWith(ctx, m, inputs)
+}
+
+func executeWith(ctx context.Context, m *popef.Model, inputs map[string][]byte, options ...rt.Option) (map[string][]byte, error) {
+	s, err := rt.NewSession(ctx, m, append(options, rt.WithBackend("cpu"))...)
 	if err != nil {
 		return nil, err
 	}

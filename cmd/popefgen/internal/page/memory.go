@@ -63,12 +63,12 @@ func memoryChart(p *cpu.Program, exe *graph.Executable, boxes map[node]*box) str
 		family, title, link := "other", clip(strings.Join(u.Names[:min(len(u.Names), 8)], ", ")), ""
 		if u.Tensors == nil {
 			family, title = "scratch", "scratch of "+stepName(writer)
-		} else if b := boxes[node{writer.Graph, writer.Node}]; b != nil && writer.Kind == cpu.Compute {
+		} else if b := boxes[node{writer.Graph, writer.Source}]; b != nil && writer.Kind == cpu.Compute {
 			family = b.Family
 		} else if writer.Kind == cpu.CopyIn || writer.Kind == cpu.CopyOut {
 			family = "anchor"
 		}
-		if b := boxes[node{writer.Graph, writer.Node}]; b != nil && writer.Stream <= 0 && writer.Op != "" {
+		if b := boxes[node{writer.Graph, writer.Source}]; b != nil && writer.Stream <= 0 && writer.Op != "" {
 			link = fmt.Sprintf(" data-go=\"%d\"", b.ID)
 		}
 		top, left := y(u.Offset+u.Bytes), x(first)

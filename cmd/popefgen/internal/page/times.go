@@ -97,7 +97,7 @@ func timesOf(b *Bench, plan *cpu.Plan, d *drawing, boxes map[node]*box) (*times,
 			return nil, fmt.Errorf("%w: its step %d of program %d is %s %q, the model's %s %q; measure this model with popefgen bench --profile --json", ErrProfile, s.Step, s.Program, s.Op, s.Name, op, of.Name)
 		}
 		if of.Op != "" && d != nil {
-			if x := boxes[node{of.Graph, of.Node}]; x != nil {
+			if x := boxes[node{of.Graph, of.Source}]; x != nil {
 				r.Box, r.Family = x.ID, x.Family
 				for ; x != nil; x = x.parent {
 					x.heat += s.Share

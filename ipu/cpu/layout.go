@@ -1,0 +1,405 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// The layout is decided before anything else is planned: which activations are
+// kept in blocks of channels (see [kernel.BlockedConv]). Tensors that an
+// operator on single channels ties together are in blocks together or not at
+// all; a convolution takes and gives either. What other operators read or
+// write is converted.
+
+// origins tells, for every node of an executable in blocks, which node of the
+// executable as it was given it comes from.
+type origins [][]int
+
+// of returns the node that node n of graph g comes from.
+func (o origins) of(g graph.GraphID, n int) int {
+	if o == nil {
+		return n
+	}
+	return o[g][n]
+}
+
+// inBlocks returns a copy of exe in which activations are in blocks of so many
+// channels where that saves time, or exe itself. Tensors of exe keep their
+// numbers; those in blocks come after them.
+func inBlocks(exe *graph.Executable, lanes int64) (*graph.Executable, origins) {
+	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
+		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
+	}) {
+		return exe, nil
+	}
+	l := &layout{given: exe, lanes: lanes}
+	l.survey()
+	out := *exe
+	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
+	l.exe = &out
+	from := make(origins, len(exe.Graphs))
+	for g := range exe.Graphs {
+		out.Graphs[g].Nodes, from[g] = l.graph(graph.GraphID(g))
+	}
+	if len(out.Tensors) == len(exe.Tensors) {
+		return exe, nil
+	}
+	return &out, from
+}
+
+// layout is the state of one decision.
+type layout struct {
+	given, exe *graph.Executable
+	lanes      int64
+	writers    []int           // of every tensor, over all programs; parameters of graphs count twice
+	written    []int           // nodes that write it
+	home       []graph.GraphID // the last graph in which a node writes the tensor, or -1
+	outside    []bool          // read by something else than a node of its home
+	inner      []bool          // graphs that nodes run
+}
+
+// survey finds out who writes and reads the tensors.
+func (l *layout) survey() {
+	n := len(l.given.Tensors)
+	l.writers, l.written, l.outside = make([]int, n), make([]int, n), make([]bool, n)
+	l.inner = make([]bool, len(l.given.Graphs))
+	l.home = slices.Repeat([]graph.GraphID{-1}, n)
+	for g := range l.given.Graphs {
+		for _, t := range l.given.Graphs[g].Params {
+			l.writers[t] += 2
+		}
+		for i := range l.given.Graphs[g].Nodes {
+			for _, sub := range graph.Subgraphs(l.given.Graphs[g].Nodes[i].Op) {
+				l.inner[sub] = true
+			}
+			for _, t := range l.given.Graphs[g].Nodes[i].Outputs {
+				if t != graph.None {
+					l.writers[t]++
+					l.written[t]++
+					l.home[t] = graph.GraphID(g)
+				}
+			}
+		}
+	}
+	for g := range l.given.Graphs {
+		for i := range l.given.Graphs[g].Nodes {
+			for _, t := range l.given.Graphs[g].Nodes[i].Inputs {
+				if t != graph.None && l.home[t] != graph.GraphID(g) {
+					l.outside[t] = true
+				}
+			}
+		}
+		for _, t := range l.given.Graphs[g].Results {
+			l.outside[t] = true
+		}
+	}
+	for i := range l.given.Programs {
+		walk(l.given.Programs[i].Steps, func(s *graph.Step) {
+			switch s.Kind {
+			case graph.CopyIn:
+				l.writers[s.Tensor]++
+			case graph.CopyOut:
+				l.outside[s.Tensor] = true
+			}
+		})
+	}
+}
+
+// region is one graph while its layout is decided.
+type region struct {
+	*layout
+	g     graph.GraphID
+	nodes []graph.Node
+	def   map[graph.TensorID]int   // the node that writes a tensor
+	uses  map[graph.TensorID][]int // the nodes that read it
+	units []*unit
+	at    []*unit // by node
+
+	group   map[graph.TensorID]int // of a tensor that may be in blocks
+	members [][]graph.TensorID     // of every group
+	near    [][]*unit              // units whose cost depends on a group
+	blocks  []bool                 // groups that are in blocks
+
+	// While nodes are written.
+	out     []graph.Node
+	from    []int
+	blocked map[graph.TensorID]graph.TensorID
+	planar  map[graph.TensorID]bool // of tensors in blocks, those that were converted back
+}
+
+// graph returns the nodes of graph g with activations in blocks, and the node
+// that each comes from.
+func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
+	r := &region{layout: l, g: g, nodes: l.given.Graphs[g].Nodes, def: map[graph.TensorID]int{}, uses: map[graph.TensorID][]int{},
+		group: map[graph.TensorID]int{}, blocked: map[graph.TensorID]graph.TensorID{}, planar: map[graph.TensorID]bool{}}
+	for i := range r.nodes {
+		for _, t := range r.nodes[i].Outputs {
+			if t != graph.None {
+				r.def[t] = i
+			}
+		}
+		for _, t := range r.nodes[i].Inputs {
+			if t != graph.None {
+				r.uses[t] = append(r.uses[t], i)
+			}
+		}
+	}
+	r.match()
+	r.tie()
+	decideLayout(r)
+	r.write()
+	return r.out, r.from
+}
+
+// tie puts tensors that units tie together into groups.
+func (r *region) tie() {
+	parent := map[graph.TensorID]graph.TensorID{}
+	root := func(t graph.TensorID) graph.TensorID {
+		for parent[t] != t {
+			parent[t] = parent[parent[t]]
+			t = parent[t]
+		}
+		return t
+	}
+	var order []graph.TensorID
+	add := func(t graph.TensorID) {
+		if _, ok := parent[t]; !ok {
+			parent[t] = t
+			order = append(order, t)
+		}
+	}
+	for _, u := range r.units {
+		add(u.out)
+		for _, i := range u.tied {
+			add(u.in[i])
+			parent[root(u.in[i])] = root(u.out)
+		}
+		if u.conv != nil && r.movable(u.in[0]) {
+			add(u.in[0])
+		}
+	}
+	number := map[graph.TensorID]int{}
+	for _, t := range order {
+		to := root(t)
+		if _, ok := number[to]; !ok {
+			number[to] = len(r.members)
+			r.members = append(r.members, nil)
+		}
+		g := number[to]
+		r.group[t] = g
+		r.members[g] = append(r.members[g], t)
+	}
+	r.near = make([][]*unit, len(r.members))
+	for _, u := range r.units {
+		g := r.group[u.out]
+		r.near[g] = append(r.near[g], u)
+		if x, ok := r.group[u.in[0]]; ok && u.conv != nil && x != g {
+			r.near[x] = append(r.near[x], u)
+		}
+	}
+}
+
+// inBlocks reports whether a tensor is in blocks.
+func (r *region) inBlocks(t graph.TensorID) bool {
+	g, ok := r.group[t]
+	return ok && r.blocks[g]
+}
+
+// decideLayout is what chooses the groups that are in blocks; a variable for the
+// tests, which choose as they like.
+var decideLayout = (*region).decide
+
+// decide chooses the groups that are in blocks. All of them are at first;
+// those that cost more than they save leave one by one, as long as that helps.
+// What convolutions join stays in blocks only if it saves time as a whole.
+func (r *region) decide() {
+	own := make([]float64, len(r.members))
+	for g, all := range r.members {
+		for _, t := range all {
+			own[g] += r.conversions(t)
+		}
+		for _, u := range r.near[g] {
+			if u.conv == nil {
+				own[g] += r.unitCost(u, true, true) - r.unitCost(u, false, false)
+			}
+		}
+	}
+	r.blocks = slices.Repeat([]bool{true}, len(r.members))
+	cost := func(u *unit) float64 { return r.unitCost(u, r.inBlocks(u.in[0]), r.inBlocks(u.out)) }
+	const rounds = 8
+	for range rounds {
+		changed := false
+		for g := range r.members {
+			gain := own[g]
+			if !r.blocks[g] {
+				gain = -gain
+			}
+			for _, u := range r.near[g] {
+				if u.conv != nil {
+					gain += cost(u)
+				}
+			}
+			r.blocks[g] = !r.blocks[g]
+			for _, u := range r.near[g] {
+				if u.conv != nil {
+					gain -= cost(u)
+				}
+			}
+			if gain > 0 {
+				changed = true
+			} else {
+				r.blocks[g] = !r.blocks[g]
+			}
+		}
+		if !changed {
+			break
+		}
+	}
+	r.weigh(own, cost)
+}
+
+// weigh takes what convolutions join out of blocks where it costs more than
+// it saves.
+func (r *region) weigh(own []float64, cost func(*unit) float64) {
+	seen := make([]bool, len(r.members))
+	for first := range r.members {
+		if seen[first] {
+			continue
+		}
+		seen[first] = true
+		joined, total := []int{first}, 0.0
+		counted := map[*unit]bool{}
+		for k := 0; k < len(joined); k++ {
+			g := joined[k]
+			if r.blocks[g] {
+				total += own[g]
+			}
+			for _, u := range r.near[g] {
+				if u.conv == nil || counted[u] {
+					continue
+				}
+				counted[u] = true
+				total += cost(u) - r.unitCost(u, false, false)
+				for _, t := range []graph.TensorID{u.in[0], u.out} {
+					if h, ok := r.group[t]; ok && !seen[h] {
+						seen[h] = true
+						joined = append(joined, h)
+					}
+				}
+			}
+		}
+		if total >= 0 {
+			for _, g := range joined {
+				r.blocks[g] = false
+			}
+		}
+	}
+}
+
+// write makes the graph's nodes.
+func (r *region) write() {
+	for i := range r.nodes {
+		u := r.at[i]
+		if u == nil || !r.inBlocks(u.out) && (u.conv == nil || !r.inBlocks(u.in[0])) {
+			n := r.nodes[i]
+			for _, t := range n.Inputs {
+				r.asPlanar(t, i)
+			}
+			r.add(n, i)
+			continue
+		}
+		if i != u.nodes[len(u.nodes)-1] {
+			continue
+		}
+		r.writeUnit(u, i)
+	}
+}
+
+func (r *region) add(n graph.Node, from int) {
+	r.out, r.from = append(r.out, n), append(r.from, from)
+}
+
+// writeUnit makes the node of a unit at node i.
+func (r *region) writeUnit(u *unit, i int) {
+	n := graph.Node{Op: u.op, Name: r.nodes[i].Name, Inputs: slices.Clone(u.in), Outputs: []graph.TensorID{u.out}}
+	out := r.inBlocks(u.out)
+	if u.conv != nil {
+		op := *u.conv
+		op.In, op.Out = r.inBlocks(u.in[0]), out
+		n.Op = &op
+	}
+	for k, t := range u.in {
+		switch {
+		case t == graph.None:
+		case slices.Contains(u.tied, k) && out, u.conv != nil && k == 0 && r.inBlocks(t):
+			n.Inputs[k] = r.asBlocks(t, i)
+		case slices.Contains(u.spread, k):
+			n.Inputs[k] = r.perChannel(t, u.out, i)
+		default:
+			r.asPlanar(t, i)
+		}
+	}
+	if out {
+		n.Outputs[0] = r.tensor(u.out, r.blocksOf(r.typ(u.out)))
+		r.blocked[u.out] = n.Outputs[0]
+	}
+	r.add(n, i)
+	if out && r.outside[u.out] {
+		r.asPlanar(u.out, i)
+	}
+}
+
+// tensor adds a tensor of the given type named like t.
+func (r *region) tensor(t graph.TensorID, typ graph.TensorType) graph.TensorID {
+	r.exe.Tensors = append(r.exe.Tensors, graph.Tensor{Name: r.exe.Tensors[t].Name, Type: typ})
+	return graph.TensorID(len(r.exe.Tensors) - 1)
+}
+
+// asBlocks returns the tensor that holds t in blocks, for node i.
+func (r *region) asBlocks(t graph.TensorID, i int) graph.TensorID {
+	if b, ok := r.blocked[t]; ok {
+		return b
+	}
+	b := r.tensor(t, r.blocksOf(r.typ(t)))
+	r.add(graph.Node{Op: &kernel.ToBlocks{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	r.blocked[t], r.planar[t] = b, true
+	return b
+}
+
+// asPlanar sees to it that t itself holds its value, for node i.
+func (r *region) asPlanar(t graph.TensorID, i int) {
+	b, ok := r.blocked[t]
+	if !ok || r.planar[t] {
+		return
+	}
+	typ := r.typ(t)
+	r.add(graph.Node{Op: &kernel.FromBlocks{Channels: typ.Shape[1], To: typ.DType}, Name: r.nodes[r.def[t]].Name,
+		Inputs: []graph.TensorID{b}, Outputs: []graph.TensorID{t}}, i)
+	r.planar[t] = true
+}
+
+// perChannel returns, in blocks, a tensor with one element per channel of y,
+// for node i.
+func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
+	if r.inBlocks(t) {
+		return r.asBlocks(t, i)
+	}
+	r.asPlanar(t, i)
+	shape := perChannelShape(r.typ(t).Shape, r.typ(y).Shape)
+	if !slices.Equal(shape, r.typ(t).Shape) {
+		whole := r.tensor(t, graph.TensorType{DType: r.typ(t).DType, Shape: shape})
+		r.add(graph.Node{Op: &graph.Reshape{Shape: shape}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{whole}}, i)
+		t = whole
+	}
+	b := r.tensor(t, r.blocksOf(r.typ(t)))
+	r.add(graph.Node{Op: &kernel.ToBlocks{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	return b
+}
+
+// blocksOf returns the type in blocks of a tensor of type t.
+func (l *layout) blocksOf(t graph.TensorType) graph.TensorType {
+	shape := slices.Concat([]int64{t.Shape[0], (t.Shape[1] + l.lanes - 1) / l.lanes}, t.Shape[2:], []int64{l.lanes})
+	return graph.TensorType{DType: graph.F32, Shape: shape}
+}

@@ -1,0 +1,41 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt"
+)
+
+// TestLayoutOnPublicModels shows that blocks of channels change no bit of what
+// public models answer.
+func TestLayoutOnPublicModels(t *testing.T) {
+	data := testData(t)
+	cases, err := Find([]string{filepath.Join(data, "models"), filepath.Join(data, "data", "onnx-node-tests"), filepath.Join(data, "data", "onnx-model-tests")}, true)
+	require.NoError(t, err)
+	both := func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
+		want, err := executeWith(ctx, m, inputs, rt.WithEngineOption("layout", "off"))
+		if err != nil {
+			return nil, err
+		}
+		got, err := executeWith(ctx, m, inputs, rt.WithEngineOption("layout", "on"))
+		for name := range want {
+			if err == nil && !bytes.Equal(got[name], want[name]) {
+				err = fmt.Errorf("output %q differs in blocks of channels", name)
+			}
+		}
+		return got, err
+	}
+	for _, c := range cases {
+		c.Sets = c.Sets[:1]
+		results, err := Run(context.Background(), c, Options{Tolerance: tolerance(c), Execute: both})
+		require.NoError(t, err)
+		require.NotEqual(t, Fail, results[0].Verdict, "%s: %s", results[0].Set, results[0].Reason)
+	}
+}
