@@ -7,8 +7,16 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-func bindBlockedConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
-	return newPlainBlockedConv(op.(*BlockedConv), in, out)
+func bindBlockedConv(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*BlockedConv)
+	types, y, err := o.planarOperands(in)
+	if err != nil {
+		return nil, err
+	}
+	if k := newBlockedDense(o, types, y); k != nil {
+		return k, nil
+	}
+	return newPlainBlockedConv(o, types, y)
 }
 
 // planarOperands returns the types of operands and result of a blocked
@@ -56,11 +64,7 @@ type plainBlockedConv struct {
 	parts  int
 }
 
-func newPlainBlockedConv(o *BlockedConv, in, out []graph.TensorType) (Kernel, error) {
-	types, y, err := o.planarOperands(in)
-	if err != nil {
-		return nil, err
-	}
+func newPlainBlockedConv(o *BlockedConv, types []graph.TensorType, y graph.TensorType) (Kernel, error) {
 	conv := o.Conv
 	conv.Bounded = false
 	inner, err := convKernels[conv.Kind()](&conv, types, []graph.TensorType{y})

@@ -94,24 +94,48 @@ func BenchmarkGemv(b *testing.B) {
 	measure(b, &graph.Gemm{TransB: true, Alpha: 1, Beta: 1}, 2*128*784, []int64{1, 784}, []int64{128, 784}, []int64{128})
 }
 
+// convLayers are convolutions as models have them.
+var convLayers = []struct {
+	name                                    string
+	channels, maps, group, size, kk, stride int64
+}{
+	{"3x3_64_56", 64, 64, 1, 56, 3, 1}, {"3x3_128_28", 128, 128, 1, 28, 3, 1}, {"3x3_256_14", 256, 256, 1, 14, 3, 1},
+	{"3x3_512_7", 512, 512, 1, 7, 3, 1}, {"3x3_16_80", 16, 16, 1, 80, 3, 1}, {"3x3_128_56_s2", 128, 128, 1, 56, 3, 2},
+	{"7x7_3_64_224_s2", 3, 64, 1, 224, 7, 2}, {"5x5_1_64_224", 1, 64, 1, 224, 5, 1},
+	{"1x1_64_256_56", 64, 256, 1, 56, 1, 1}, {"1x1_256_64_56", 256, 64, 1, 56, 1, 1}, {"1x1_512_128_28", 512, 128, 1, 28, 1, 1},
+	{"1x1_16_96_112", 16, 96, 1, 112, 1, 1}, {"1x1_96_16_112", 96, 16, 1, 112, 1, 1}, {"1x1_2048_512_7", 2048, 512, 1, 7, 1, 1},
+	{"depthwise_32_112", 32, 32, 32, 112, 3, 1}, {"depthwise_144_56", 144, 144, 144, 56, 3, 1}, {"depthwise_512_14", 512, 512, 512, 14, 3, 1},
+	{"depthwise_96_112_s2", 96, 96, 96, 112, 3, 2}, {"depthwise5_144_28", 144, 144, 144, 28, 5, 1},
+}
+
 func BenchmarkConv(b *testing.B) {
-	for _, c := range []struct {
-		name                                    string
-		channels, maps, group, size, kk, stride int64
-	}{
-		{"3x3_64_56", 64, 64, 1, 56, 3, 1}, {"3x3_128_28", 128, 128, 1, 28, 3, 1}, {"3x3_256_14", 256, 256, 1, 14, 3, 1},
-		{"3x3_512_7", 512, 512, 1, 7, 3, 1}, {"3x3_16_80", 16, 16, 1, 80, 3, 1}, {"3x3_128_56_s2", 128, 128, 1, 56, 3, 2},
-		{"7x7_3_64_224_s2", 3, 64, 1, 224, 7, 2}, {"5x5_1_64_224", 1, 64, 1, 224, 5, 1},
-		{"1x1_64_256_56", 64, 256, 1, 56, 1, 1}, {"1x1_256_64_56", 256, 64, 1, 56, 1, 1}, {"1x1_512_128_28", 512, 128, 1, 28, 1, 1},
-		{"1x1_16_96_112", 16, 96, 1, 112, 1, 1}, {"1x1_96_16_112", 96, 16, 1, 112, 1, 1}, {"1x1_2048_512_7", 2048, 512, 1, 7, 1, 1},
-		{"depthwise_32_112", 32, 32, 32, 112, 3, 1}, {"depthwise_144_56", 144, 144, 144, 56, 3, 1}, {"depthwise_512_14", 512, 512, 512, 14, 3, 1},
-		{"depthwise_96_112_s2", 96, 96, 96, 112, 3, 2}, {"depthwise5_144_28", 144, 144, 144, 28, 5, 1},
-	} {
+	for _, c := range convLayers {
 		b.Run(c.name, func(b *testing.B) {
 			pads, strides := []int64{c.kk / 2, c.kk / 2}, []int64{c.stride, c.stride}
 			op := &graph.Conv{Strides: strides, Dilations: []int64{1, 1}, PadsBegin: pads, PadsEnd: pads, Group: c.group}
 			flops := 2 * float64(c.maps*c.size*c.size/c.stride/c.stride) * float64(c.channels/c.group*c.kk*c.kk)
 			measure(b, op, flops, []int64{1, c.channels, c.size, c.size}, []int64{c.maps, c.channels / c.group, c.kk, c.kk}, []int64{c.maps})
+		})
+	}
+}
+
+// BenchmarkBlockedConv is BenchmarkConv in blocks of channels.
+func BenchmarkBlockedConv(b *testing.B) {
+	lanes := BlockLanes()
+	if lanes == 0 {
+		b.Skip("no kernels for blocks")
+	}
+	for _, c := range convLayers {
+		b.Run(c.name, func(b *testing.B) {
+			pads, strides := []int64{c.kk / 2, c.kk / 2}, []int64{c.stride, c.stride}
+			op := &BlockedConv{Lanes: lanes, Channels: c.channels, In: c.channels >= lanes, Out: true}
+			op.Conv = graph.Conv{Strides: strides, Dilations: []int64{1, 1}, PadsBegin: pads, PadsEnd: pads, Group: c.group, Bounded: true, High: math.Inf(1)}
+			flops := 2 * float64(c.maps*c.size*c.size/c.stride/c.stride) * float64(c.channels/c.group*c.kk*c.kk)
+			x := []int64{1, c.channels, c.size, c.size}
+			if op.In {
+				x = blockedType(x, lanes).Shape
+			}
+			measure(b, op, flops, x, []int64{c.maps, c.channels / c.group, c.kk, c.kk}, []int64{c.maps})
 		})
 	}
 }

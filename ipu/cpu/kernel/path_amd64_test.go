@@ -19,7 +19,7 @@ func TestAssemblyOffsets(t *testing.T) {
 	want := map[string]uintptr{}
 	structs := map[string]any{
 		"gemm": gemmArgs{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "depthwise": depthwiseArgs{},
-		"conv": convArgs{}, "copy": copyArgs{},
+		"conv": convArgs{}, "copy": copyArgs{}, "blocked": blockedArgs{},
 	}
 	for name, s := range structs {
 		typ := goreflect.TypeOf(s)

@@ -34,6 +34,7 @@ var files = []struct {
 	{"pool", writePool},
 	{"quant", writeQuant},
 	{"compare", writeCompare},
+	{"blocked", writeBlocked},
 }
 
 func main() {

@@ -1,0 +1,486 @@
+package kernel
+
+import (
+	"math"
+	"runtime"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// What of the image a unit of work reads and what of the weights several units
+// may read again, in bytes: both stay in the second-level cache. They are
+// variables for the tests.
+var (
+	blockedBandBytes   = 384 << 10
+	blockedWeightBytes = 768 << 10
+)
+
+// blockedDense computes a convolution in blocks of channels by tiles, see
+// [blockedArgs]. Where windows leave the image a band of it is copied and
+// padded; else it is read where it lies.
+type blockedDense struct {
+	convShape
+	path      vectorPath
+	lanes     int
+	half      bool
+	low, high float32
+
+	x, y      blockMove // between the operand's, or the result's, planes and blocks
+	decode    bool      // x is planes of F16, and stays planes
+	direct    bool      // no band is copied
+	pixel     int       // elements from pixel to pixel of x
+	part      int       // elements of a line of channels: a block's, or one
+	lines     int       // of channels in a group of x
+	depth     int       // products of a sum
+	tall      int       // pixels of a tile
+	blocks    int       // of output channels: those of a tile
+	rows      int       // of the most that a unit computes
+	width     int       // of a row, as much
+	rowPitch  int       // elements from row to row of what is read
+	linePitch int       // and from channels to channels
+	offsets   []int32
+	weights   bool // come packed
+	slots     int
+
+	// Where in scratch memory things lie.
+	xAt, yAt, rAt, biasAt, weightsAt, wideAt, partsAt int
+
+	widen widenTask
+	task  blockedDenseTask
+}
+
+// newBlockedDense returns a kernel for o by vectors, nil if there is none.
+func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorType) Kernel {
+	if path == pathGo || int(o.Lanes) != path.lanes() || len(types[0].Shape) > 4 {
+		return nil
+	}
+	s := newConvShape(&o.Conv, types[0].Shape, types[1].Shape, out.Shape)
+	lanes := path.lanes()
+	if s.group > 1 && (s.channels%lanes != 0 || s.maps%lanes != 0) || product3(s.out)*s.batch*s.maps == 0 || product3(s.in)*s.channels*product3(s.kernel) == 0 {
+		return nil
+	}
+	d := &blockedDense{convShape: s, path: path, lanes: lanes, half: o.Half}
+	d.low, d.high = s.bounds()
+	d.x.half, d.y.half = types[0].DType == graph.F16, o.Half
+	d.x.to = true
+	d.x.blockShape, d.y.blockShape = newBlockShape(types[0].Shape, lanes), newBlockShape(out.Shape, lanes)
+	inBlocks := o.In || s.channels*s.group >= lanes
+	if s.group > 1 && !inBlocks {
+		return nil
+	}
+	d.part, d.lines = 1, s.channels
+	if inBlocks {
+		d.part, d.lines = lanes, (s.channels+lanes-1)/lanes
+	}
+	if !d.plan() {
+		return nil
+	}
+	d.place(o, inBlocks)
+	return d
+}
+
+// plan chooses what a unit is and where its elements lie.
+func (d *blockedDense) plan() bool {
+	s := &d.convShape
+	d.tall, _, _ = d.path.convLimits()
+	d.depth = s.channels * product3(s.kernel)
+	d.blocks = (s.maps + 2*d.lanes - 1) / (2 * d.lanes)
+	inside := true
+	for i := 1; i < 3; i++ {
+		inside = inside && s.pad[i] == 0 && (s.out[i]-1)*s.stride[i]+(s.kernel[i]-1)*s.dilation[i] < s.in[i]
+	}
+	d.direct = inside
+	if inside && s.kernel == [3]int{1, 1, 1} && s.stride == [3]int{1, 1, 1} && s.in == s.out {
+		n := s.in[1] * s.in[2]
+		s.in, s.out = [3]int{1, 1, n}, [3]int{1, 1, n}
+	}
+	d.rows, d.width = s.out[1], s.out[2]
+	for n := 2; d.rows > 1 && d.bandBytes(d.rows, d.width) > blockedBandBytes; n++ {
+		d.rows = d.rowUnits((s.out[1] + n - 1) / n)
+		if d.rows == d.leastRows() {
+			break
+		}
+	}
+	for n := 2; d.bandBytes(d.rows, d.width) > 2*blockedBandBytes && d.width > 4*d.tall; n++ {
+		d.width = roundUp((s.out[2]+n-1)/n, d.tall)
+	}
+	if d.direct {
+		d.rowPitch, d.linePitch = s.in[2]*d.part, s.in[1]*s.in[2]*d.part
+	} else {
+		d.rowPitch = d.columnsIn(d.width) * d.part
+		d.linePitch = d.rowsIn(d.rows) * d.rowPitch
+	}
+	if 4*d.lines*d.linePitch > math.MaxInt32 {
+		return false
+	}
+	d.offsets = make([]int32, 0, d.depth)
+	for c := range s.channels {
+		for ky := range s.kernel[1] {
+			for kx := range s.kernel[2] {
+				at := c/d.part*d.linePitch + c%d.part + ky*s.dilation[1]*d.rowPitch + kx*s.dilation[2]*d.part
+				d.offsets = append(d.offsets, int32(4*at))
+			}
+		}
+	}
+	return true
+}
+
+// leastRows is the number of rows that are computed together: two where both
+// fit into a tile.
+func (d *blockedDense) leastRows() int {
+	if 2*d.out[2] <= d.tall && d.out[1] > 1 {
+		return 2
+	}
+	return 1
+}
+
+func (d *blockedDense) rowUnits(rows int) int { return roundUp(max(1, rows), d.leastRows()) }
+
+// rowsIn and columnsIn return what of the image is read for so many rows, or
+// columns, of the result.
+func (d *blockedDense) rowsIn(rows int) int {
+	return (rows-1)*d.stride[1] + (d.kernel[1]-1)*d.dilation[1] + 1
+}
+
+func (d *blockedDense) columnsIn(columns int) int {
+	return (columns-1)*d.stride[2] + (d.kernel[2]-1)*d.dilation[2] + 1
+}
+
+func (d *blockedDense) bandBytes(rows, columns int) int {
+	return 4 * d.lines * d.part * d.rowsIn(rows) * d.columnsIn(columns)
+}
+
+// sumBytes is the memory that a part needs for a tile.
+const sumBytes = 14 * 32 * 4
+
+func (d *blockedDense) partBytes() int {
+	if d.direct {
+		return roundUp(sumBytes, 64)
+	}
+	// An odd number of cache lines.
+	return roundUp(sumBytes, 64) + (roundUp(4*d.lines*d.linePitch, 64) | 64)
+}
+
+// place lays out scratch memory.
+func (d *blockedDense) place(o *BlockedConv, inBlocks bool) {
+	n := 0
+	take := func(bytes int) int {
+		at := n
+		n += roundUp(bytes, 64)
+		return at
+	}
+	d.xAt, d.yAt, d.rAt = -1, -1, -1
+	switch {
+	case !o.In && inBlocks:
+		d.xAt = take(4 * d.x.images * d.x.blocks * d.x.pixels * d.lanes)
+	case !o.In && d.x.half:
+		d.xAt, d.decode = take(4*d.x.images*d.x.channels*d.x.pixels), true
+	}
+	if !o.Out {
+		bytes := 4 * d.y.images * d.y.blocks * d.y.pixels * d.lanes
+		d.yAt, d.rAt = take(bytes), take(bytes)
+	}
+	d.biasAt = take(4 * (d.group*d.packedMaps() + 2*d.lanes))
+	d.weightsAt = take(d.Packed(1))
+	d.wideAt = n
+	if d.half {
+		d.wideAt = take(4 * d.group * d.maps * d.depth)
+	}
+	d.partsAt = n
+	d.slots = max(1, min(maxParts, runtime.GOMAXPROCS(0), mostScratch/d.partBytes()))
+}
+
+// Scratch implements [Kernel].
+func (d *blockedDense) Scratch() int { return d.partsAt + d.slots*d.partBytes() }
+
+// packedMaps is the number of output channels of a group with those that fill
+// up the last vector.
+func (d *blockedDense) packedMaps() int { return roundUp(d.maps, d.lanes) }
+
+// Packed implements [Packer].
+func (d *blockedDense) Packed(i int) int {
+	if i != 1 {
+		return 0
+	}
+	return 4 * d.group * d.packedMaps() * d.depth
+}
+
+// UsePacked implements [Packer].
+func (d *blockedDense) UsePacked(int) { d.weights = true }
+
+// Pack implements [Packer]: the weights of a block follow each other by
+// product, those of its output channels together.
+func (d *blockedDense) Pack(_ int, dst, src []byte) {
+	var wide []float32
+	if d.half {
+		wide = make([]float32, len(src)/2)
+	}
+	d.pack(dst, src, wide)
+}
+
+// pack is Pack with memory for weights of half precision as f32.
+func (d *blockedDense) pack(dst, src []byte, wide []float32) {
+	from, to := wide, f32s(dst)
+	if d.half {
+		decodeHalf(graph.F16, wide, src)
+	} else {
+		from = f32s(src)
+	}
+	for g := range d.group {
+		for lo := 0; lo < d.maps; lo += 2 * d.lanes {
+			n := min(2*d.lanes, d.maps-lo)
+			width := roundUp(n, d.lanes)
+			block := to[(g*d.packedMaps()+lo)*d.depth:][:width*d.depth]
+			if width > n {
+				clear(block)
+			}
+			for m := range n {
+				for k, v := range from[(g*d.maps+lo+m)*d.depth:][:d.depth] {
+					block[k*width+m] = v
+				}
+			}
+		}
+	}
+}
+
+// blockedDenseTask is one run. The units of work are bands of the result, some
+// blocks of output channels of one image and group; parts take the next one
+// until none is left.
+type blockedDenseTask struct {
+	*blockedDense
+	x, w, b, y, r []float32
+	scratch       []byte
+	rows, width   int // of a unit
+	bands, strips int // of a plane
+	height        int // blocks of output channels of a unit
+	heights       int
+	units         int
+	next          tickets
+}
+
+// Run implements [Kernel].
+func (d *blockedDense) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	t := &d.task
+	t.blockedDense = d
+	x, y, r := in[0], out[0], memory(in, 3)
+	if d.xAt >= 0 {
+		x = scratch[d.xAt:]
+		if d.decode {
+			x = x[:2*len(in[0])]
+			d.widen.run(p, widenTask{dtype: graph.F16, wide: f32s(x), half: in[0]})
+		} else {
+			x = x[:4*d.x.images*d.x.blocks*d.x.pixels*d.lanes]
+			d.x.run(p, in[0], x)
+		}
+	}
+	if d.yAt >= 0 {
+		y = scratch[d.yAt:][:4*d.y.images*d.y.blocks*d.y.pixels*d.lanes]
+		if r != nil {
+			r = scratch[d.rAt:][:len(y)]
+			d.y.to = true
+			d.y.run(p, in[3], r)
+		}
+	}
+	t.x, t.y, t.r = f32s(x), f32s(y), f32s(r)
+	t.b = f32s(scratch[d.biasAt:])[:d.group*d.packedMaps()+2*d.lanes]
+	clear(t.b)
+	if b := memory(in, 2); b != nil && d.half {
+		decodeHalf(graph.F16, t.b[:len(b)/2], b)
+	} else if b != nil {
+		copy(t.b, f32s(b))
+	}
+	t.w = f32s(in[1])
+	if !d.weights {
+		w := scratch[d.weightsAt:][:d.Packed(1)]
+		d.pack(w, in[1], f32s(scratch[d.wideAt:d.partsAt]))
+		t.w = f32s(w)
+	}
+	t.scratch = scratch[d.partsAt:]
+	workers := workersFor(p, t.cost())
+	t.divide(workers)
+	t.next.reset(t.units)
+	p.Run(t, min(t.units, d.slots, workers))
+	if d.yAt >= 0 {
+		d.y.to = false
+		d.y.run(p, out[0], y)
+	}
+	t.x, t.w, t.b, t.y, t.r, t.scratch = nil, nil, nil, nil, nil, nil
+	return nil
+}
+
+// cost estimates the work in the units of a [Pool].
+func (t *blockedDenseTask) cost() float64 {
+	return float64(len(t.y)) / float64(2*t.lanes) * float64(t.depth+8)
+}
+
+// divide cuts the result into units, a few for every worker: rows where the
+// weights are few enough to be read again for each, else output channels.
+func (t *blockedDenseTask) divide(workers int) {
+	t.rows, t.width, t.height = t.blockedDense.rows, t.blockedDense.width, t.blocks
+	groups := t.batch * t.group
+	count := func() int {
+		t.bands, t.strips = (t.out[1]+t.rows-1)/t.rows, (t.out[2]+t.width-1)/t.width
+		return groups * t.bands * t.strips
+	}
+	n := count()
+	want := 4 * workers
+	if workers > 1 && n < want {
+		if 4*t.maps*t.depth <= blockedWeightBytes {
+			bands := (want + groups*t.strips - 1) / (groups * t.strips)
+			t.rows = min(t.rows, t.rowUnits((t.out[1]+bands-1)/bands))
+			if n = count(); n < want && t.out[1] == 1 {
+				t.width = min(t.width, roundUp(max(2*t.tall, t.out[2]*groups/want), t.tall))
+				n = count()
+			}
+		}
+		if n < want {
+			t.height = max(1, t.blocks*n/want)
+		}
+	}
+	t.heights = (t.blocks + t.height - 1) / t.height
+	t.units = n * t.heights
+}
+
+// Do implements [Task].
+func (t *blockedDenseTask) Do(part int) {
+	u := blockedUnit{blockedDenseTask: t, band: -1}
+	scratch := t.scratch[part*t.partBytes():][:t.partBytes()]
+	u.args = blockedArgs{
+		step: 4 * t.part * t.stride[2], offsets: &t.offsets[0], k: t.depth, sums: &f32s(scratch)[0],
+		block: 4 * t.out[1] * t.out[2] * t.lanes, low: t.low, high: t.high,
+	}
+	if t.half {
+		u.args.half = 1
+	}
+	if t.bounded {
+		u.args.bounded = 1
+	}
+	u.copied = f32s(scratch[roundUp(sumBytes, 64):])
+	for {
+		unit, ok := t.next.draw(part)
+		if !ok {
+			return
+		}
+		first := unit % t.heights * t.height
+		u.read(unit / t.heights)
+		for i := first; i < min(first+t.height, t.blocks); i++ {
+			u.compute(i)
+		}
+	}
+}
+
+// blockedUnit is a unit of work, with a part's memory.
+type blockedUnit struct {
+	*blockedDenseTask
+	band       int // the number of the one that stands in copied
+	image      int // and group
+	oy, ox     int // the first pixel
+	rows, cols int
+	x          []float32 // what is read
+	copied     []float32
+	args       blockedArgs
+}
+
+// read makes what a band needs of the image readable.
+func (u *blockedUnit) read(band int) {
+	if band == u.band {
+		return
+	}
+	u.band = band
+	t := u.blockedDenseTask
+	u.ox = band % t.strips * t.width
+	band /= t.strips
+	u.oy = band % t.bands * t.rows
+	u.image = band / t.bands
+	u.cols, u.rows = min(t.width, t.out[2]-u.ox), min(t.rows, t.out[1]-u.oy)
+	plane := t.in[1] * t.in[2] * t.part
+	image := t.x[u.image*t.lines*plane:][:t.lines*plane]
+	top, left := u.oy*t.stride[1]-t.pad[1], u.ox*t.stride[2]-t.pad[2]
+	if t.direct {
+		u.x = image[top*u.rowPitch+left*t.part:]
+		return
+	}
+	u.x = u.copied[:t.lines*t.linePitch]
+	rows, columns := u.rowsIn(u.rows), u.columnsIn(u.cols)
+	lo, hi := max(0, min(-left, columns)), max(0, min(t.in[2]-left, columns))
+	hi = max(lo, hi)
+	for line := range t.lines {
+		from, to := image[line*plane:][:plane], u.x[line*t.linePitch:]
+		for row := range rows {
+			dst := to[row*t.rowPitch:][:columns*t.part]
+			if at := top + row; at < 0 || at >= t.in[1] || lo == hi {
+				clear(dst)
+			} else {
+				clear(dst[:lo*t.part])
+				copy(dst[lo*t.part:hi*t.part], from[(at*t.in[2]+left+lo)*t.part:])
+				clear(dst[hi*t.part:])
+			}
+		}
+	}
+}
+
+// compute computes a block of output channels.
+func (u *blockedUnit) compute(block int) {
+	t := u.blockedDenseTask
+	first := block * 2 * t.lanes
+	maps := min(2*t.lanes, t.maps-first)
+	a := &u.args
+	a.vectors = (maps + t.lanes - 1) / t.lanes
+	g := u.image % t.group
+	w := t.w[(g*t.packedMaps()+first)*t.depth:]
+	size := 4 * a.vectors * t.lanes * t.depth
+	a.w, a.bias = &w[0], &t.b[g*t.maps+first]
+	a.ahead, a.pace, a.fetched = a.w, 0, 0
+	if next := (first + 2*t.lanes) * t.depth; block+1 < t.blocks && 4*t.maps*t.depth > blockedWeightBytes/2 {
+		a.ahead = &t.w[g*t.packedMaps()*t.depth+next]
+		tiles := (u.rows*u.cols + t.tall - 1) / t.tall
+		a.pace = roundUp(size/max(1, tiles*(t.depth/4)), 64)
+	}
+	plane := t.out[1] * t.out[2] * t.lanes
+	blocksOf := (t.maps + t.lanes - 1) / t.lanes
+	at := (u.image*blocksOf+2*block)*plane + (u.oy*t.out[2]+u.ox)*t.lanes
+	pixel := t.part * t.stride[2]
+	if t.out[1] == 1 {
+		pieces := (u.cols + t.tall - 1) / t.tall
+		n, more := u.cols/pieces, u.cols%pieces
+		u.tiles(0, at, n+1, more, (n+1)*pixel, (n+1)*t.lanes)
+		u.tiles(more*(n+1)*pixel, at+more*(n+1)*t.lanes, n, pieces-more, n*pixel, n*t.lanes)
+		return
+	}
+	down, downY := t.stride[1]*t.rowPitch, t.out[2]*t.lanes
+	rows, from := u.rows, 0
+	if t.leastRows() == 2 {
+		a.split = down
+		u.tiles(0, at, 2*u.cols, rows/2, 2*down, 2*downY)
+		a.split = 0
+		from = rows &^ 1
+	}
+	if from < rows {
+		pieces := (u.cols + t.tall - 1) / t.tall
+		for i := range pieces {
+			lo, hi := u.cols*i/pieces, u.cols*(i+1)/pieces
+			u.tiles(from*down+lo*pixel, at+from*downY+lo*t.lanes, hi-lo, rows-from, down, downY)
+		}
+	}
+}
+
+// tiles computes a number of tiles of so many pixels; x and y are where the
+// first one begins, tileX and tileY the elements from tile to tile. Where
+// args.split is not 0 it is where the second half of a tile's pixels begins.
+func (u *blockedUnit) tiles(x, y, pixels, tiles, tileX, tileY int) {
+	if tiles == 0 {
+		return
+	}
+	a := &u.args
+	a.rows, a.tiles, a.tileX, a.tileY = pixels, tiles, 4*tileX, 4*tileY
+	a.x, a.y = &u.x[x], &u.y[y]
+	a.x2 = a.x
+	if a.split != 0 {
+		a.x2 = &u.x[x+a.split]
+	}
+	a.r, a.done = nil, 0
+	if u.r != nil {
+		a.r = &u.r[y]
+	}
+	u.path.blockedTiles(a)
+}
