@@ -105,7 +105,12 @@ type layerNormTask[T float] struct {
 
 // Do implements [Task].
 func (t *layerNormTask[T]) Do(part int) {
-	for i, end := span(t.rows, t.parts, part, 1); i < end; i++ {
+	i, end := span(t.rows, t.parts, part, 1)
+	if t.y != nil && t.mean == nil && t.deviation == nil && t.scale.direct && t.biasData != nil && t.bias.direct && t.row > 0 &&
+		vectorLayerNorm(t.y[i*t.row:], t.x[i*t.row:end*t.row], t.scaleData[:t.row], t.biasData, t.epsilon) {
+		return
+	}
+	for ; i < end; i++ {
 		x := t.x[i*t.row:][:t.row]
 		mean := longSum(x) / float64(t.row)
 		r := 1 / math.Sqrt(longSquares(x, T(mean))/float64(t.row)+t.epsilon)

@@ -58,7 +58,11 @@ type rmsNormTask[T float] struct {
 
 // Do implements [Task].
 func (t *rmsNormTask[T]) Do(part int) {
-	for i, end := span(t.rows, t.parts, part, 1); i < end; i++ {
+	i, end := span(t.rows, t.parts, part, 1)
+	if t.scale.direct && t.row > 0 && vectorRMSNorm(t.y[i*t.row:], t.x[i*t.row:end*t.row], t.scaleData[:t.row], t.epsilon) {
+		return
+	}
+	for ; i < end; i++ {
 		x := t.x[i*t.row:][:t.row]
 		y := t.y[i*t.row:][:len(x)]
 		r := T(1 / math.Sqrt(longSquares(x, 0)/float64(t.row)+t.epsilon))

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -149,4 +150,55 @@ func TestLayerNormOfLongRows(t *testing.T) {
 	_, got := run(t, &graph.LayerNorm{Axis: 1}, []graph.TensorType{tt, one}, [][]byte{store(graph.F32, x), store(graph.F32, []elem{{f: 1}})})
 	require.InDelta(t, -1, f32s(got[0])[0], 1e-4)
 	require.InDelta(t, 1, f32s(got[0])[n-1], 1e-4)
+}
+
+// TestRowsTogether checks that a row's result does not depend on the rows
+// beside it nor on being written over its operand, and that it is near what
+// plain Go computes.
+func TestRowsTogether(t *testing.T) {
+	const most = 5
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 128, 130, 257, 1000, 4096, 4097} {
+		f := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.F32, Shape: shape} }
+		numbers := func(n int) []byte {
+			v := make([]float32, n)
+			for i := range v {
+				v[i] = float32(3*r.NormFloat64() + 1)
+			}
+			return rawBytes(v)
+		}
+		x, scale, bias := numbers(most*n), numbers(n), numbers(n)
+		row := f(int64(n))
+		for _, c := range []struct {
+			op   graph.Op
+			in   []graph.TensorType
+			data [][]byte
+		}{
+			{&graph.Softmax{Axis: 1}, nil, nil},
+			{&graph.LayerNorm{Axis: 1, Epsilon: 1e-5}, []graph.TensorType{row, row}, [][]byte{scale, bias}},
+			{&graph.RMSNorm{Axis: 1, Epsilon: 1e-5}, []graph.TensorType{row}, [][]byte{scale}},
+		} {
+			compute := func(first, rows int) []float32 {
+				in := append([]graph.TensorType{f(int64(rows), int64(n))}, c.in...)
+				data := append([][]byte{x[4*n*first:][:4*n*rows]}, c.data...)
+				_, out := run(t, c.op, in, data)
+				return f32s(out[0])
+			}
+			var plain []float32
+			eachPath(t, func(t *testing.T) {
+				all := compute(0, most)
+				if path == pathGo {
+					plain = all
+				}
+				for i, v := range all {
+					require.InDeltaf(t, plain[i], v, 1e-5*max(1, math.Abs(float64(plain[i]))), "%s: %d elements a row, element %d", c.op.Kind(), n, i)
+				}
+				for rows := 1; rows < most; rows++ {
+					for first := 0; first+rows <= most; first++ {
+						require.Equalf(t, all[first*n:][:rows*n], compute(first, rows), "%s: %d elements a row, %d rows from %d on", c.op.Kind(), n, rows, first)
+					}
+				}
+			})
+		}
+	}
 }

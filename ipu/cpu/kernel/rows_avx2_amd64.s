@@ -596,170 +596,522 @@ TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
 	ANDQ    $0x07, SI
 	SUBQ    SI, DX
 	SHLQ    $0x02, DX
-	LEAQ    lanes<>+32(SB), R8
-	NEGQ    SI
-	VMOVUPS (R8)(SI*4), Y0
+	MOVQ    SI, R8
+	LEAQ    lanes<>+32(SB), R9
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
 	VMOVUPS lanes<>+480(SB), Y1
+	VMOVUPS lanes<>+128(SB), Y2
 
-row22:
-	VMOVAPS Y1, Y2
+group22:
 	VMOVAPS Y1, Y3
-	MOVQ    CX, R8
-	MOVQ    DX, R9
-	SUBQ    $+128, R9
-	JL      odd24
+	VMOVAPS Y1, Y4
+	XORQ    R8, R8
+	LEAQ    -96(DX), R9
+	CMPQ    R8, R9
+	JGE     end24
 
-pairs23:
-	VMOVUPS (R8), Y4
-	VMAXPS  32(R8), Y4, Y4
-	VMAXPS  Y4, Y2, Y2
-	VMOVUPS 64(R8), Y4
-	VMAXPS  96(R8), Y4, Y4
-	VMAXPS  Y4, Y3, Y3
+loop23:
+	VMOVUPS (CX)(R8*1), Y5
+	VMOVUPS 32(CX)(R8*1), Y6
+	VMOVUPS 64(CX)(R8*1), Y7
+	VMOVUPS 96(CX)(R8*1), Y8
+	VMAXPS  Y5, Y3, Y3
+	VMAXPS  Y6, Y4, Y4
+	VMAXPS  Y7, Y3, Y3
+	VMAXPS  Y8, Y4, Y4
 	ADDQ    $+128, R8
-	SUBQ    $+128, R9
-	JGE     pairs23
+	CMPQ    R8, R9
+	JL      loop23
 
-odd24:
-	VMAXPS Y3, Y2, Y2
-	ADDQ   $+96, R9
-	JL     ended26
+end24:
+	CMPQ R8, DX
+	JGE  end26
 
-singles25:
-	VMAXPS (R8), Y2, Y2
-	ADDQ   $+32, R8
-	SUBQ   $+32, R9
-	JGE    singles25
+loop25:
+	VMOVUPS (CX)(R8*1), Y5
+	VMAXPS  Y5, Y3, Y3
+	ADDQ    $+32, R8
+	CMPQ    R8, DX
+	JL      loop25
 
-ended26:
+end26:
 	TESTQ      SI, SI
-	JZ         known27
-	VMASKMOVPS (R8), Y0, Y3
-	VBLENDVPS  Y0, Y3, Y1, Y3
-	VMAXPS     Y3, Y2, Y2
+	JZ         done27
+	VMASKMOVPS (CX)(R8*1), Y0, Y5
+	VBLENDVPS  Y0, Y5, Y1, Y5
+	VMAXPS     Y5, Y3, Y3
 
-known27:
-	VEXTRACTF128 $0x01, Y2, X5
-	VMAXPS       Y5, Y2, Y2
-	VPERMILPS    $0x4e, X2, X5
-	VMAXPS       Y5, Y2, Y2
-	VPERMILPS    $0xb1, X2, X5
-	VMAXPS       Y5, Y2, Y2
-	VBROADCASTSS X2, Y2
-	VXORPS       X6, X6, X6
+done27:
+	VMAXPS       Y4, Y3, Y3
+	VEXTRACTF128 $0x01, Y3, X9
+	VMAXPS       Y9, Y3, Y3
+	VPERMILPS    $0x4e, X3, X9
+	VMAXPS       Y9, Y3, Y3
+	VPERMILPS    $0xb1, X3, X9
+	VMAXPS       Y9, Y3, Y3
+	VBROADCASTSS X3, Y3
+	VXORPS       Y4, Y4, Y4
 	XORQ         R8, R8
-	TESTQ        DX, DX
-	JZ           tail29
+	CMPQ         R8, DX
+	JGE          end29
 
 loop28:
-	VMOVUPS      (CX)(R8*1), Y3
-	VSUBPS       Y2, Y3, Y3
-	VMOVUPS      lanes<>+160(SB), Y4
-	VMAXPS       Y3, Y4, Y4
+	VMOVUPS      (CX)(R8*1), Y5
+	VSUBPS       Y3, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
 	VMOVUPS      lanes<>+192(SB), Y7
-	VMINPS       Y4, Y7, Y4
+	VMINPS       Y6, Y7, Y6
 	VMOVUPS      lanes<>+224(SB), Y7
-	VFMADD213PS  lanes<>+64(SB), Y4, Y7
+	VFMADD213PS  lanes<>+64(SB), Y6, Y7
 	VSUBPS       lanes<>+64(SB), Y7, Y8
-	VMOVAPS      Y4, Y4
-	VFNMADD231PS lanes<>+256(SB), Y8, Y4
-	VFNMADD231PS lanes<>+288(SB), Y8, Y4
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
 	VMOVUPS      lanes<>+320(SB), Y8
-	VFMADD213PS  lanes<>+352(SB), Y4, Y8
-	VFMADD213PS  lanes<>+384(SB), Y4, Y8
-	VFMADD213PS  lanes<>+416(SB), Y4, Y8
-	VFMADD213PS  lanes<>+448(SB), Y4, Y8
-	VFMADD213PS  lanes<>+128(SB), Y4, Y8
-	VFMADD213PS  lanes<>+128(SB), Y4, Y8
-	VCMPPS       $0x05, lanes<>+160(SB), Y3, Y3
-	VANDPS       Y3, Y8, Y3
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
 	VPSUBD       lanes<>+64(SB), Y7, Y7
-	VPSRAD       $0x01, Y7, Y4
-	VPSUBD       Y4, Y7, Y7
-	VPADDD       lanes<>+96(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y3, Y3
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
 	VPADDD       lanes<>+96(SB), Y7, Y7
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y7, Y3, Y3
-	VMOVUPS      Y3, (AX)(R8*1)
-	VADDPS       Y3, Y6, Y6
-	ADDQ         $0x20, R8
+	VMULPS       Y7, Y5, Y5
+	VMOVUPS      Y5, (AX)(R8*1)
+	VADDPS       Y5, Y4, Y4
+	ADDQ         $+32, R8
 	CMPQ         R8, DX
 	JL           loop28
 
-tail29:
-	CMPQ         R8, DI
-	JEQ          done30
-	VMASKMOVPS   (CX)(R8*1), Y0, Y3
-	VBLENDVPS    Y0, Y3, Y1, Y3
-	VSUBPS       Y2, Y3, Y2
-	VMOVUPS      lanes<>+160(SB), Y3
-	VMAXPS       Y2, Y3, Y3
-	VMOVUPS      lanes<>+192(SB), Y4
-	VMINPS       Y3, Y4, Y3
-	VMOVUPS      lanes<>+224(SB), Y4
-	VFMADD213PS  lanes<>+64(SB), Y3, Y4
-	VSUBPS       lanes<>+64(SB), Y4, Y7
-	VMOVAPS      Y3, Y3
-	VFNMADD231PS lanes<>+256(SB), Y7, Y3
-	VFNMADD231PS lanes<>+288(SB), Y7, Y3
+end29:
+	TESTQ        SI, SI
+	JZ           done30
+	VMASKMOVPS   (CX)(R8*1), Y0, Y5
+	VBLENDVPS    Y0, Y5, Y1, Y5
+	VSUBPS       Y3, Y5, Y3
+	VMOVUPS      lanes<>+160(SB), Y5
+	VMAXPS       Y3, Y5, Y5
+	VMOVUPS      lanes<>+192(SB), Y6
+	VMINPS       Y5, Y6, Y5
+	VMOVUPS      lanes<>+224(SB), Y6
+	VFMADD213PS  lanes<>+64(SB), Y5, Y6
+	VSUBPS       lanes<>+64(SB), Y6, Y7
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+256(SB), Y7, Y5
+	VFNMADD231PS lanes<>+288(SB), Y7, Y5
 	VMOVUPS      lanes<>+320(SB), Y7
-	VFMADD213PS  lanes<>+352(SB), Y3, Y7
-	VFMADD213PS  lanes<>+384(SB), Y3, Y7
-	VFMADD213PS  lanes<>+416(SB), Y3, Y7
-	VFMADD213PS  lanes<>+448(SB), Y3, Y7
-	VFMADD213PS  lanes<>+128(SB), Y3, Y7
-	VFMADD213PS  lanes<>+128(SB), Y3, Y7
-	VCMPPS       $0x05, lanes<>+160(SB), Y2, Y2
-	VANDPS       Y2, Y7, Y2
-	VPSUBD       lanes<>+64(SB), Y4, Y4
-	VPSRAD       $0x01, Y4, Y3
-	VPSUBD       Y3, Y4, Y4
-	VPADDD       lanes<>+96(SB), Y3, Y3
-	VPSLLD       $0x17, Y3, Y3
-	VMULPS       Y3, Y2, Y2
-	VPADDD       lanes<>+96(SB), Y4, Y4
-	VPSLLD       $0x17, Y4, Y4
-	VMULPS       Y4, Y2, Y2
-	VMASKMOVPS   Y2, Y0, (AX)(R8*1)
-	VANDPS       Y0, Y2, Y2
-	VADDPS       Y2, Y6, Y6
+	VFMADD213PS  lanes<>+352(SB), Y5, Y7
+	VFMADD213PS  lanes<>+384(SB), Y5, Y7
+	VFMADD213PS  lanes<>+416(SB), Y5, Y7
+	VFMADD213PS  lanes<>+448(SB), Y5, Y7
+	VFMADD213PS  lanes<>+128(SB), Y5, Y7
+	VFMADD213PS  lanes<>+128(SB), Y5, Y7
+	VCMPPS       $0x05, lanes<>+160(SB), Y3, Y3
+	VANDPS       Y3, Y7, Y3
+	VPSUBD       lanes<>+64(SB), Y6, Y6
+	VPSRAD       $0x01, Y6, Y5
+	VPSUBD       Y5, Y6, Y6
+	VPADDD       lanes<>+96(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y3, Y3
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y3, Y3
+	VMASKMOVPS   Y3, Y0, (AX)(R8*1)
+	VANDPS       Y0, Y3, Y3
+	VADDPS       Y3, Y4, Y4
 
 done30:
-	VMOVUPS      lanes<>+128(SB), Y2
-	VEXTRACTF128 $0x01, Y6, X5
-	VADDPS       Y5, Y6, Y3
-	VPERMILPS    $0x4e, X3, X5
-	VADDPS       Y5, Y3, Y3
-	VPERMILPS    $0xb1, X3, X5
-	VADDPS       Y5, Y3, Y3
+	VEXTRACTF128 $0x01, Y4, X9
+	VADDPS       Y9, Y4, Y3
+	VPERMILPS    $0x4e, X3, X9
+	VADDPS       Y9, Y3, Y3
+	VPERMILPS    $0xb1, X3, X9
+	VADDPS       Y9, Y3, Y3
 	VBROADCASTSS X3, Y3
-	VDIVPS       Y3, Y2, Y2
+	VDIVPS       Y3, Y2, Y3
 	XORQ         R8, R8
-	TESTQ        DX, DX
-	JZ           tail32
+	LEAQ         -32(DX), R9
+	CMPQ         R8, R9
+	JGE          end32
 
 loop31:
-	VMOVUPS (AX)(R8*1), Y3
-	VMULPS  Y2, Y3, Y3
-	VMOVUPS Y3, (AX)(R8*1)
-	ADDQ    $0x20, R8
-	CMPQ    R8, DX
+	VMOVUPS (AX)(R8*1), Y4
+	VMOVUPS 32(AX)(R8*1), Y5
+	VMULPS  Y3, Y4, Y4
+	VMULPS  Y3, Y5, Y5
+	VMOVUPS Y4, (AX)(R8*1)
+	VMOVUPS Y5, 32(AX)(R8*1)
+	ADDQ    $+64, R8
+	CMPQ    R8, R9
 	JL      loop31
 
-tail32:
-	CMPQ       R8, DI
-	JEQ        done33
-	VMASKMOVPS (AX)(R8*1), Y0, Y3
-	VBLENDVPS  Y0, Y3, Y1, Y3
-	VMULPS     Y2, Y3, Y2
-	VMASKMOVPS Y2, Y0, (AX)(R8*1)
+end32:
+	CMPQ R8, DX
+	JGE  end34
 
-done33:
-	ADDQ DI, CX
-	ADDQ DI, AX
-	DECQ BX
-	JNZ  row22
+loop33:
+	VMOVUPS (AX)(R8*1), Y4
+	VMULPS  Y3, Y4, Y4
+	VMOVUPS Y4, (AX)(R8*1)
+	ADDQ    $+32, R8
+	CMPQ    R8, DX
+	JL      loop33
+
+end34:
+	TESTQ      SI, SI
+	JZ         done35
+	VMASKMOVPS (AX)(R8*1), Y0, Y4
+	VMULPS     Y3, Y4, Y3
+	VMASKMOVPS Y3, Y0, (AX)(R8*1)
+
+done35:
+	LEAQ (AX)(DI*1), AX
+	LEAQ (CX)(DI*1), CX
+	SUBQ $0x01, BX
+	JG   group22
+	VZEROUPPER
+	RET
+
+// func layerNormRowsAVX2(dst *float32, x *float32, scale *float32, bias *float32, n int, rows int, epsilon float64)
+// Requires: AVX, AVX2, FMA3, SSE2
+TEXT ·layerNormRowsAVX2(SB), NOSPLIT, $0-56
+	MOVQ       dst+0(FP), AX
+	MOVQ       x+8(FP), CX
+	MOVQ       n+32(FP), DX
+	MOVQ       rows+40(FP), BX
+	LEAQ       (DX)(DX*1), R8
+	ADDQ       R8, R8
+	MOVQ       DX, DI
+	ANDQ       $0x07, DI
+	MOVQ       DX, SI
+	SUBQ       DI, SI
+	SHLQ       $0x02, SI
+	MOVQ       DI, R9
+	LEAQ       lanes<>+32(SB), R10
+	NEGQ       R9
+	VMOVUPS    (R10)(R9*4), Y0
+	MOVQ       scale+16(FP), R9
+	MOVQ       bias+24(FP), R10
+	VCVTSI2SDQ DX, X1, X1
+	MOVSD      epsilon+48(FP), X2
+	VMOVSS     lanes<>+128(SB), X3
+	VCVTSS2SD  X3, X3, X3
+
+group36:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   DX, DX
+	LEAQ   -96(SI), R11
+	CMPQ   DX, R11
+	JGE    end38
+
+loop37:
+	VMOVUPS (CX)(DX*1), Y8
+	VMOVUPS 32(CX)(DX*1), Y9
+	VMOVUPS 64(CX)(DX*1), Y10
+	VMOVUPS 96(CX)(DX*1), Y11
+	VADDPS  Y8, Y4, Y4
+	VADDPS  Y9, Y5, Y5
+	VADDPS  Y10, Y6, Y6
+	VADDPS  Y11, Y7, Y7
+	ADDQ    $+128, DX
+	CMPQ    DX, R11
+	JL      loop37
+
+end38:
+	CMPQ DX, SI
+	JGE  end40
+
+loop39:
+	VMOVUPS (CX)(DX*1), Y8
+	VADDPS  Y8, Y4, Y4
+	ADDQ    $+32, DX
+	CMPQ    DX, SI
+	JL      loop39
+
+end40:
+	TESTQ      DI, DI
+	JZ         done41
+	VMASKMOVPS (CX)(DX*1), Y0, Y8
+	VADDPS     Y8, Y5, Y5
+
+done41:
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y5
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X12
+	VADDPS       Y12, Y4, Y4
+	VPERMILPS    $0x4e, X4, X12
+	VADDPS       Y12, Y4, Y4
+	VPERMILPS    $0xb1, X4, X12
+	VADDPS       Y12, Y4, Y4
+	VCVTSS2SD    X4, X4, X4
+	VDIVSD       X1, X4, X4
+	VCVTSD2SS    X4, X4, X4
+	VBROADCASTSS X4, Y4
+	VXORPS       Y5, Y5, Y5
+	VXORPS       Y6, Y6, Y6
+	VXORPS       Y7, Y7, Y7
+	VXORPS       Y8, Y8, Y8
+	XORQ         DX, DX
+	LEAQ         -96(SI), R11
+	CMPQ         DX, R11
+	JGE          end43
+
+loop42:
+	VMOVUPS     (CX)(DX*1), Y9
+	VMOVUPS     32(CX)(DX*1), Y10
+	VMOVUPS     64(CX)(DX*1), Y11
+	VMOVUPS     96(CX)(DX*1), Y13
+	VSUBPS      Y4, Y9, Y9
+	VSUBPS      Y4, Y10, Y10
+	VSUBPS      Y4, Y11, Y11
+	VSUBPS      Y4, Y13, Y13
+	VFMADD231PS Y9, Y9, Y5
+	VFMADD231PS Y10, Y10, Y6
+	VFMADD231PS Y11, Y11, Y7
+	VFMADD231PS Y13, Y13, Y8
+	ADDQ        $+128, DX
+	CMPQ        DX, R11
+	JL          loop42
+
+end43:
+	CMPQ DX, SI
+	JGE  end45
+
+loop44:
+	VMOVUPS     (CX)(DX*1), Y9
+	VSUBPS      Y4, Y9, Y9
+	VFMADD231PS Y9, Y9, Y5
+	ADDQ        $+32, DX
+	CMPQ        DX, SI
+	JL          loop44
+
+end45:
+	TESTQ       DI, DI
+	JZ          done46
+	VMASKMOVPS  (CX)(DX*1), Y0, Y9
+	VSUBPS      Y4, Y9, Y9
+	VANDPS      Y0, Y9, Y9
+	VFMADD231PS Y9, Y9, Y6
+
+done46:
+	VADDPS       Y6, Y5, Y5
+	VADDPS       Y8, Y7, Y6
+	VADDPS       Y6, Y5, Y5
+	VEXTRACTF128 $0x01, Y5, X12
+	VADDPS       Y12, Y5, Y5
+	VPERMILPS    $0x4e, X5, X12
+	VADDPS       Y12, Y5, Y5
+	VPERMILPS    $0xb1, X5, X12
+	VADDPS       Y12, Y5, Y5
+	VCVTSS2SD    X5, X5, X5
+	VDIVSD       X1, X5, X5
+	VADDSD       X2, X5, X5
+	VSQRTSD      X5, X5, X5
+	VDIVSD       X5, X3, X5
+	VCVTSD2SS    X5, X5, X5
+	VBROADCASTSS X5, Y5
+	XORQ         DX, DX
+	LEAQ         -32(SI), R11
+	CMPQ         DX, R11
+	JGE          end48
+
+loop47:
+	VMOVUPS     (CX)(DX*1), Y6
+	VMOVUPS     32(CX)(DX*1), Y7
+	VSUBPS      Y4, Y6, Y6
+	VSUBPS      Y4, Y7, Y7
+	VMULPS      Y5, Y6, Y6
+	VMULPS      Y5, Y7, Y9
+	VMOVUPS     (R9)(DX*1), Y7
+	VMOVUPS     32(R9)(DX*1), Y10
+	VMOVUPS     (R10)(DX*1), Y8
+	VMOVUPS     32(R10)(DX*1), Y11
+	VFMADD213PS Y8, Y7, Y6
+	VFMADD213PS Y11, Y10, Y9
+	VMOVUPS     Y6, (AX)(DX*1)
+	VMOVUPS     Y9, 32(AX)(DX*1)
+	ADDQ        $+64, DX
+	CMPQ        DX, R11
+	JL          loop47
+
+end48:
+	CMPQ DX, SI
+	JGE  end50
+
+loop49:
+	VMOVUPS     (CX)(DX*1), Y6
+	VSUBPS      Y4, Y6, Y6
+	VMULPS      Y5, Y6, Y6
+	VMOVUPS     (R9)(DX*1), Y7
+	VMOVUPS     (R10)(DX*1), Y8
+	VFMADD213PS Y8, Y7, Y6
+	VMOVUPS     Y6, (AX)(DX*1)
+	ADDQ        $+32, DX
+	CMPQ        DX, SI
+	JL          loop49
+
+end50:
+	TESTQ       DI, DI
+	JZ          done51
+	VMASKMOVPS  (CX)(DX*1), Y0, Y6
+	VSUBPS      Y4, Y6, Y4
+	VMULPS      Y5, Y4, Y4
+	VMASKMOVPS  (R9)(DX*1), Y0, Y5
+	VMASKMOVPS  (R10)(DX*1), Y0, Y6
+	VFMADD213PS Y6, Y5, Y4
+	VMASKMOVPS  Y4, Y0, (AX)(DX*1)
+
+done51:
+	LEAQ (AX)(R8*1), AX
+	LEAQ (CX)(R8*1), CX
+	SUBQ $0x01, BX
+	JG   group36
+	VZEROUPPER
+	RET
+
+// func rmsNormRowsAVX2(dst *float32, x *float32, scale *float32, n int, rows int, epsilon float64)
+// Requires: AVX, AVX2, FMA3, SSE2
+TEXT ·rmsNormRowsAVX2(SB), NOSPLIT, $0-48
+	MOVQ       dst+0(FP), AX
+	MOVQ       x+8(FP), CX
+	MOVQ       n+24(FP), DX
+	MOVQ       rows+32(FP), BX
+	LEAQ       (DX)(DX*1), R8
+	ADDQ       R8, R8
+	MOVQ       DX, DI
+	ANDQ       $0x07, DI
+	MOVQ       DX, SI
+	SUBQ       DI, SI
+	SHLQ       $0x02, SI
+	MOVQ       DI, R9
+	LEAQ       lanes<>+32(SB), R10
+	NEGQ       R9
+	VMOVUPS    (R10)(R9*4), Y0
+	MOVQ       scale+16(FP), R9
+	VCVTSI2SDQ DX, X1, X1
+	MOVSD      epsilon+40(FP), X2
+	VMOVSS     lanes<>+128(SB), X3
+	VCVTSS2SD  X3, X3, X3
+
+group52:
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	XORQ   DX, DX
+	LEAQ   -96(SI), R10
+	CMPQ   DX, R10
+	JGE    end54
+
+loop53:
+	VMOVUPS     (CX)(DX*1), Y8
+	VMOVUPS     32(CX)(DX*1), Y9
+	VMOVUPS     64(CX)(DX*1), Y10
+	VMOVUPS     96(CX)(DX*1), Y11
+	VFMADD231PS Y8, Y8, Y4
+	VFMADD231PS Y9, Y9, Y5
+	VFMADD231PS Y10, Y10, Y6
+	VFMADD231PS Y11, Y11, Y7
+	ADDQ        $+128, DX
+	CMPQ        DX, R10
+	JL          loop53
+
+end54:
+	CMPQ DX, SI
+	JGE  end56
+
+loop55:
+	VMOVUPS     (CX)(DX*1), Y8
+	VFMADD231PS Y8, Y8, Y4
+	ADDQ        $+32, DX
+	CMPQ        DX, SI
+	JL          loop55
+
+end56:
+	TESTQ       DI, DI
+	JZ          done57
+	VMASKMOVPS  (CX)(DX*1), Y0, Y8
+	VFMADD231PS Y8, Y8, Y5
+
+done57:
+	VADDPS       Y5, Y4, Y4
+	VADDPS       Y7, Y6, Y5
+	VADDPS       Y5, Y4, Y4
+	VEXTRACTF128 $0x01, Y4, X12
+	VADDPS       Y12, Y4, Y4
+	VPERMILPS    $0x4e, X4, X12
+	VADDPS       Y12, Y4, Y4
+	VPERMILPS    $0xb1, X4, X12
+	VADDPS       Y12, Y4, Y4
+	VCVTSS2SD    X4, X4, X4
+	VDIVSD       X1, X4, X4
+	VADDSD       X2, X4, X4
+	VSQRTSD      X4, X4, X4
+	VDIVSD       X4, X3, X4
+	VCVTSD2SS    X4, X4, X4
+	VBROADCASTSS X4, Y4
+	XORQ         DX, DX
+	LEAQ         -32(SI), R10
+	CMPQ         DX, R10
+	JGE          end59
+
+loop58:
+	VMOVUPS (CX)(DX*1), Y5
+	VMOVUPS 32(CX)(DX*1), Y6
+	VMULPS  Y4, Y5, Y5
+	VMULPS  Y4, Y6, Y7
+	VMOVUPS (R9)(DX*1), Y6
+	VMOVUPS 32(R9)(DX*1), Y8
+	VMULPS  Y6, Y5, Y5
+	VMULPS  Y8, Y7, Y6
+	VMOVUPS Y5, (AX)(DX*1)
+	VMOVUPS Y6, 32(AX)(DX*1)
+	ADDQ    $+64, DX
+	CMPQ    DX, R10
+	JL      loop58
+
+end59:
+	CMPQ DX, SI
+	JGE  end61
+
+loop60:
+	VMOVUPS (CX)(DX*1), Y5
+	VMULPS  Y4, Y5, Y5
+	VMOVUPS (R9)(DX*1), Y6
+	VMULPS  Y6, Y5, Y5
+	VMOVUPS Y5, (AX)(DX*1)
+	ADDQ    $+32, DX
+	CMPQ    DX, SI
+	JL      loop60
+
+end61:
+	TESTQ      DI, DI
+	JZ         done62
+	VMASKMOVPS (CX)(DX*1), Y0, Y5
+	VMULPS     Y4, Y5, Y4
+	VMASKMOVPS (R9)(DX*1), Y0, Y5
+	VMULPS     Y5, Y4, Y4
+	VMASKMOVPS Y4, Y0, (AX)(DX*1)
+
+done62:
+	LEAQ (AX)(R8*1), AX
+	LEAQ (CX)(R8*1), CX
+	SUBQ $0x01, BX
+	JG   group52
 	VZEROUPPER
 	RET

@@ -43,6 +43,12 @@ func expDifferenceAVX512(dst, x, y *float32, n int)
 func softmaxRowsAVX512(dst, x *float32, n, rows int)
 
 //go:noescape
+func layerNormRowsAVX512(dst, x, scale, bias *float32, n, rows int, epsilon float64)
+
+//go:noescape
+func rmsNormRowsAVX512(dst, x, scale *float32, n, rows int, epsilon float64)
+
+//go:noescape
 func scaleAVX512(dst, x *float32, n int, factor float32)
 
 //go:noescape
@@ -89,6 +95,12 @@ func expDifferenceAVX2(dst, x, y *float32, n int)
 
 //go:noescape
 func softmaxRowsAVX2(dst, x *float32, n, rows int)
+
+//go:noescape
+func layerNormRowsAVX2(dst, x, scale, bias *float32, n, rows int, epsilon float64)
+
+//go:noescape
+func rmsNormRowsAVX2(dst, x, scale *float32, n, rows int, epsilon float64)
 
 //go:noescape
 func scaleAVX2(dst, x *float32, n int, factor float32)
@@ -156,6 +168,34 @@ func vectorScale[T float](y, x, scale, bias []T, mean, factor T) bool {
 		default:
 			pick(normaliseScaleBiasAVX512, normaliseScaleBiasAVX2)(&d[i], &u[i], &s[i], &b[:len(u)][i], n, m, f)
 		}
+	}
+	return true
+}
+
+// vectorLayerNorm normalises rows of len(scale) elements, as many as x has, by
+// vectors, if there are any for T and the rows are short enough to be added up
+// in float32; it reports whether it did it.
+func vectorLayerNorm[T float](y, x, scale, bias []T, epsilon float64) bool {
+	n := len(scale)
+	if path == pathGo || !isFloat32[T]() || n > sumStretch {
+		return false
+	}
+	d, u, s, b := asFloat32(y)[:len(x)], asFloat32(x), asFloat32(scale), asFloat32(bias)[:n]
+	for i := 0; i < len(u); i += stretch / n * n {
+		pick(layerNormRowsAVX512, layerNormRowsAVX2)(&d[i], &u[i], &s[0], &b[0], n, min(stretch, len(u)-i)/n, epsilon)
+	}
+	return true
+}
+
+// vectorRMSNorm is vectorLayerNorm without a mean and a bias.
+func vectorRMSNorm[T float](y, x, scale []T, epsilon float64) bool {
+	n := len(scale)
+	if path == pathGo || !isFloat32[T]() || n > sumStretch {
+		return false
+	}
+	d, u, s := asFloat32(y)[:len(x)], asFloat32(x), asFloat32(scale)
+	for i := 0; i < len(u); i += stretch / n * n {
+		pick(rmsNormRowsAVX512, rmsNormRowsAVX2)(&d[i], &u[i], &s[0], n, min(stretch, len(u)-i)/n, epsilon)
 	}
 	return true
 }

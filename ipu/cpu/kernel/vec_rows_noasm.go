@@ -10,6 +10,10 @@ func vectorSquares[T float]([]T, T) (float64, bool) { return 0, false }
 
 func vectorScale[T float](_, _, _, _ []T, _, _ T) bool { return false }
 
+func vectorLayerNorm[T float](_, _, _, _ []T, _ float64) bool { return false }
+
+func vectorRMSNorm[T float](_, _, _ []T, _ float64) bool { return false }
+
 func vectorSoftmax[T float](_, _ []T, _ bool) bool { return false }
 
 func vectorRows[T float](_, _ []T, _ int, _ []T) bool { return false }

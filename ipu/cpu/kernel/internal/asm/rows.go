@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -27,141 +29,339 @@ func writeRows(a *asm) {
 			return a.fma(a.mul(a.sub(x[0], s[0]), s[1]), x[1], x[2])
 		}},
 	} {
+		if a.wide() && strings.HasPrefix(l.name, "exp") {
+			l.ways = 2
+		}
 		l.write(a)
 	}
 	a.softmaxRows()
+	a.normRows("layerNormRows", true)
+	a.normRows("rmsNormRows", false)
 }
 
-// softmaxRows normalises rows of n elements each.
-func (a *asm) softmaxRows() {
-	a.Function("softmaxRows" + a.name)
-	a.Attributes(attr.NOSPLIT)
-	a.SignatureExpr("func(dst, x *float32, n, rows int)")
-	dst, x := a.Load(a.Param("dst"), a.GP64()), a.Load(a.Param("x"), a.GP64())
+// rowGroup is rows of n elements each, one after the other, of which a function
+// in assembly computes as many at once as it has ways: what one waits for, the
+// other does not.
+type rowGroup struct {
+	*asm
+	ways                int
+	n, rows             reg.Register
+	length, whole, rest reg.Register // of a row, in bytes; its whole vectors; elements after them
+	mask                reg.Register // of those
+	operands            []rowOperand
+	none                vec // what elements after a row's last are taken for; zero if nil
+}
+
+// rowOperand is the memory of a group's rows.
+type rowOperand struct{ rows []reg.Register }
+
+// rowGroup begins a group. The function has parameters n and rows, and pointers
+// to the operands.
+func (a *asm) rowGroup(ways int, operands ...string) *rowGroup {
+	g := &rowGroup{asm: a, ways: ways}
+	for _, name := range operands {
+		o := rowOperand{rows: []reg.Register{a.Load(a.Param(name), a.GP64())}}
+		for range ways - 1 {
+			o.rows = append(o.rows, a.GP64())
+		}
+		g.operands = append(g.operands, o)
+	}
 	n, rows := a.Load(a.Param("n"), a.GP64()), a.Load(a.Param("rows"), a.GP64())
-	whole, rest, bytes := a.GP64(), a.GP64(), a.GP64()
-	a.LEAQ(indexed(n, n, 1, 0), bytes)
-	a.ADDQ(bytes, bytes)
+	whole, rest, length, left := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.LEAQ(indexed(n, n, 1, 0), length)
+	a.ADDQ(length, length)
 	a.MOVQ(n, rest)
 	a.ANDQ(operand.U8(a.lanes-1), rest)
 	a.MOVQ(n, whole)
 	a.SUBQ(rest, whole)
 	a.SHLQ(operand.U8(2), whole)
-	mask := a.firstLanes(rest)
-	operands := 2
-	if !a.wide() {
-		operands = 5 // the mask takes a register too
+	a.MOVQ(rest, left)
+	g.n, g.rows, g.length, g.whole, g.rest, g.mask = n, rows, length, whole, rest, a.firstLanes(left)
+	return g
+}
+
+// each emits body for all groups. Where a single row is left, both ways compute
+// that.
+func (g *rowGroup) each(body func()) {
+	group := g.newLabel("group")
+	g.Label(group)
+	if g.ways == 2 {
+		ahead := g.GP64()
+		g.XORQ(ahead, ahead)
+		g.CMPQ(g.rows, operand.U8(1))
+		g.CMOVQGT(g.length, ahead)
+		for _, o := range g.operands {
+			g.LEAQ(indexed(o.rows[0], ahead, 1, 0), o.rows[1])
+		}
 	}
+	body()
+	for _, o := range g.operands {
+		g.LEAQ(indexed(o.rows[0], g.length, uint8(g.ways), 0), o.rows[0])
+	}
+	g.SUBQ(operand.U8(g.ways), g.rows)
+	g.JG(operand.LabelRef(group))
+}
+
+// along emits body for the vectors of the rows: many of each row side by side
+// where there are so many, then one at a time, then what is left with a mask.
+// The body gets which of many the vector is and its place.
+func (g *rowGroup) along(many int, body func(way, number int, i, mask reg.Register)) {
+	i := g.GP64()
+	g.XORQ(i, i)
+	steps := []int{many, 1}
+	if many == 1 {
+		steps = steps[:1]
+	}
+	for _, step := range steps {
+		loop, end := g.newLabel("loop"), g.newLabel("end")
+		last := g.whole
+		if step > 1 {
+			last = g.GP64()
+			g.LEAQ(at(g.whole, -(step-1)*g.bytes()), last)
+		}
+		g.CMPQ(i, last)
+		g.JGE(operand.LabelRef(end))
+		g.Label(loop)
+		g.sideBySide(step*g.ways, func(k int) { body(k%g.ways, k/g.ways, i, nil) })
+		g.ADDQ(operand.I32(step*g.bytes()), i)
+		g.CMPQ(i, last)
+		g.JL(operand.LabelRef(loop))
+		g.Label(end)
+	}
+	done := g.newLabel("done")
+	g.TESTQ(g.rest, g.rest)
+	g.JZ(operand.LabelRef(done))
+	g.sideBySide(g.ways, func(way int) { body(way, 0, i, g.mask) })
+	g.Label(done)
+}
+
+// perWay returns what f makes for each way, side by side.
+func (g *rowGroup) perWay(f func(way int) vec) []vec {
+	v := make([]vec, g.ways)
+	g.sideBySide(g.ways, func(way int) { v[way] = f(way) })
+	return v
+}
+
+// read returns the vector at m, of which there are only the elements of the
+// mask if there is one.
+func (g *rowGroup) read(m operand.Mem, mask reg.Register) vec {
+	v := g.vec()
+	switch {
+	case mask == nil:
+		g.VMOVUPS(m, v)
+	case g.wide() && g.none == nil:
+		g.VMOVUPS_Z(m, mask, v)
+	case g.wide():
+		g.VMOVAPS(g.none, v)
+		g.VMOVUPS(m, mask, v)
+	default:
+		g.VMASKMOVPS(m, mask.(vec), v)
+		if g.none != nil {
+			g.VBLENDVPS(mask.(vec), v, g.none, v)
+		}
+	}
+	return v
+}
+
+// write is the reverse of read.
+func (g *rowGroup) write(v vec, m operand.Mem, mask reg.Register) {
+	switch {
+	case mask == nil:
+		g.VMOVUPS(v, m)
+	case g.wide():
+		g.VMOVUPS(v, mask, m)
+	default:
+		g.VMASKMOVPS(v, mask.(vec), m)
+	}
+}
+
+// sum adds v to a total, only the elements of the mask if there is one.
+func (g *rowGroup) sum(v, total vec, mask reg.Register) {
+	switch {
+	case mask == nil:
+		g.VADDPS(v, total, total)
+	case g.wide():
+		g.VADDPS(v, total, mask, total)
+	default:
+		g.VADDPS(g.and(v, mask.(vec)), total, total)
+	}
+}
+
+// nothing returns n vectors of zeros. They are written whole, for avo takes the
+// rest of a vector for needed before.
+func (g *rowGroup) nothing(n int) []vec {
+	v := g.vecs(n)
+	for _, v := range v {
+		g.VXORPS(v, v, v)
+	}
+	return v
+}
+
+// joined returns all elements of v joined, in the lowest.
+func (g *rowGroup) joined(v vec, join func(x vec, y operand.Op) vec) vec {
+	for part := g.bytes() / 2; part >= 4; part /= 2 {
+		v = join(v, g.rotated(v, part))
+	}
+	return v
+}
+
+// everywhere returns a vector of v's lowest element.
+func (g *rowGroup) everywhere(v vec) vec {
+	w := g.vec()
+	g.VBROADCASTSS(v.AsX(), w)
+	return w
+}
+
+// softmaxRows normalises rows.
+func (a *asm) softmaxRows() {
+	a.Function("softmaxRows" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst, x *float32, n, rows int)")
+	ways, operands := 1, 5 // the mask takes a register too
+	if a.wide() {
+		ways, operands = 2, 2
+	}
+	g := a.rowGroup(ways, "dst", "x")
+	dst, x := g.operands[0].rows, g.operands[1].rows
 	a.hold(operands, 1, func(a *asm) { a.exp(a.vec()) })
 	none := a.load(a.bits(0xff800000)) // -Inf
-	row := a.newLabel("row")
-	a.Label(row)
-	// each goes over the row; body gets the vector's place and a mask at the
-	// end.
-	each := func(body func(from, to operand.Mem, mask reg.Register)) {
-		loop, tail, done := a.newLabel("loop"), a.newLabel("tail"), a.newLabel("done")
-		i := a.GP64()
-		a.XORQ(i, i)
-		a.TESTQ(whole, whole)
-		a.JZ(operand.LabelRef(tail))
-		a.Label(loop)
-		body(indexed(x, i, 1, 0), indexed(dst, i, 1, 0), nil)
-		a.ADDQ(operand.U8(a.bytes()), i)
-		a.CMPQ(i, whole)
-		a.JL(operand.LabelRef(loop))
-		a.Label(tail)
-		a.CMPQ(i, bytes)
-		a.JEQ(operand.LabelRef(done))
-		body(indexed(x, i, 1, 0), indexed(dst, i, 1, 0), mask)
-		a.Label(done)
-	}
-	read := func(m operand.Mem, mask reg.Register, other vec) vec {
-		v := a.vec()
-		switch {
-		case mask == nil:
-			a.VMOVUPS(m, v)
-		case a.wide():
-			a.VMOVAPS(other, v)
-			a.VMOVUPS(m, mask, v)
-		default:
-			a.VMASKMOVPS(m, mask.(vec), v)
-			a.VBLENDVPS(mask.(vec), v, other, v)
+	one := a.register(a.constant(1))
+	g.each(func() {
+		// Two maxima of a row do not wait for each other.
+		most := a.vecs(2 * ways)
+		for _, v := range most {
+			a.VMOVAPS(none, v)
 		}
-		return v
+		g.none = none
+		g.along(4, func(way, number int, i, mask reg.Register) {
+			to := most[2*way+number%2]
+			a.VMAXPS(g.read(indexed(x[way], i, 1, number*a.bytes()), mask), to, to)
+		})
+		peak := g.perWay(func(way int) vec {
+			return g.everywhere(g.joined(a.upper(most[2*way], most[2*way+1]), a.upper))
+		})
+		total := g.nothing(ways)
+		g.along(1, func(way, _ int, i, mask reg.Register) {
+			e := a.exp(a.sub(g.read(indexed(x[way], i, 1, 0), mask), peak[way]))
+			g.write(e, indexed(dst[way], i, 1, 0), mask)
+			g.sum(e, total[way], mask)
+		})
+		factor := g.perWay(func(way int) vec { return a.div(one, g.everywhere(g.joined(total[way], a.add))) })
+		g.none = nil
+		g.along(2, func(way, number int, i, mask reg.Register) {
+			to := indexed(dst[way], i, 1, number*a.bytes())
+			g.write(a.mul(g.read(to, mask), factor[way]), to, mask)
+		})
+	})
+	a.release()
+	a.ret()
+}
+
+// normRows writes the function that normalises rows by the mean of their
+// squares, if layer is set after taking off their mean.
+func (a *asm) normRows(name string, layer bool) {
+	a.Function(name + a.name)
+	a.Attributes(attr.NOSPLIT)
+	parameters := "dst, x, scale, bias"
+	if !layer {
+		parameters = "dst, x, scale"
 	}
-	write := func(v vec, m operand.Mem, mask reg.Register) {
-		switch {
-		case mask == nil:
-			a.VMOVUPS(v, m)
-		case a.wide():
-			a.VMOVUPS(v, mask, m)
-		default:
-			a.VMASKMOVPS(v, mask.(vec), m)
-		}
+	a.SignatureExpr("func(" + parameters + " *float32, n, rows int, epsilon float64)")
+	ways := 1
+	if a.wide() {
+		ways = 2
 	}
-	across := func(v vec, join func(x, y vec) vec) vec {
-		for part := a.bytes() / 2; part >= 4; part /= 2 {
-			v = join(v, a.rotated(v, part))
-		}
-		w := a.vec()
-		a.VBROADCASTSS(v.AsX(), w)
+	g := a.rowGroup(ways, "dst", "x")
+	dst, x := g.operands[0].rows, g.operands[1].rows
+	scale := a.Load(a.Param("scale"), a.GP64())
+	var bias reg.Register
+	if layer {
+		bias = a.Load(a.Param("bias"), a.GP64())
+	}
+	count, epsilon, one := a.XMM(), a.XMM(), a.XMM()
+	a.VCVTSI2SDQ(g.n, count, count)
+	a.Load(a.Param("epsilon"), epsilon)
+	a.VMOVSS(a.stored(uint32(0x3f800000), func(int) uint32 { return 0x3f800000 }), one)
+	a.VCVTSS2SD(one, one, one)
+	// mean returns the mean of so many elements whose sums are given.
+	mean := func(sums []vec) reg.VecVirtual {
+		v := g.joined(a.add(a.add(sums[0], sums[1]), a.add(sums[2], sums[3])), a.add)
+		w := a.XMM()
+		a.VCVTSS2SD(v.AsX(), v.AsX(), w)
+		a.VDIVSD(count, w, w)
 		return w
 	}
-	// The maximum of pairs of vectors first, which do not wait for each other.
-	most, other := a.fresh(none), a.fresh(none)
-	pairs, odd := a.newLabel("pairs"), a.newLabel("odd")
-	p, left := a.GP64(), a.GP64()
-	a.MOVQ(x, p)
-	a.MOVQ(whole, left)
-	a.SUBQ(operand.I32(4*a.bytes()), left)
-	a.JL(operand.LabelRef(odd))
-	a.Label(pairs)
-	for i, to := range []vec{most, other} {
-		v := a.load(at(p, 2*i*a.bytes()))
-		a.VMAXPS(at(p, (2*i+1)*a.bytes()), v, v)
-		a.VMAXPS(v, to, to)
-	}
-	a.ADDQ(operand.I32(4*a.bytes()), p)
-	a.SUBQ(operand.I32(4*a.bytes()), left)
-	a.JGE(operand.LabelRef(pairs))
-	a.Label(odd)
-	a.VMAXPS(other, most, most)
-	singles, ended := a.newLabel("singles"), a.newLabel("ended")
-	a.ADDQ(operand.I32(3*a.bytes()), left)
-	a.JL(operand.LabelRef(ended))
-	a.Label(singles)
-	a.VMAXPS(at(p, 0), most, most)
-	a.ADDQ(operand.I32(a.bytes()), p)
-	a.SUBQ(operand.I32(a.bytes()), left)
-	a.JGE(operand.LabelRef(singles))
-	a.Label(ended)
-	known := a.newLabel("known")
-	a.TESTQ(rest, rest)
-	a.JZ(operand.LabelRef(known))
-	a.VMAXPS(read(at(p, 0), mask, none), most, most)
-	a.Label(known)
-	peak := across(most, func(x, y vec) vec { return a.upper(x, y) })
-	total := a.vec()
-	a.zero(total)
-	each(func(from, to operand.Mem, mask reg.Register) {
-		e := a.exp(a.sub(read(from, mask, none), peak))
-		write(e, to, mask)
-		if mask == nil {
-			a.VADDPS(e, total, total)
-		} else if a.wide() {
-			a.VADDPS(e, total, mask, total)
-		} else {
-			a.VADDPS(a.and(e, mask.(vec)), total, total)
+	sums := func() [][]vec {
+		s := make([][]vec, ways)
+		for way := range s {
+			s[way] = g.nothing(foldWays)
 		}
+		return s
+	}
+	// place is the sum of a way to which the vector is added.
+	place := func(sums [][]vec, way, number int, mask reg.Register) vec {
+		if mask != nil {
+			return sums[way][1]
+		}
+		return sums[way][number]
+	}
+	g.each(func() {
+		var means []vec
+		if layer {
+			s := sums()
+			g.along(foldWays, func(way, number int, i, mask reg.Register) {
+				to := place(s, way, number, mask)
+				a.VADDPS(g.read(indexed(x[way], i, 1, number*a.bytes()), mask), to, to)
+			})
+			means = g.perWay(func(way int) vec {
+				m := mean(s[way])
+				a.VCVTSD2SS(m, m, m)
+				v := a.vec()
+				a.VBROADCASTSS(m, v)
+				return v
+			})
+		}
+		s := sums()
+		g.along(foldWays, func(way, number int, i, mask reg.Register) {
+			d := g.read(indexed(x[way], i, 1, number*a.bytes()), mask)
+			if layer {
+				d = a.sub(d, means[way])
+			}
+			to := place(s, way, number, mask)
+			switch {
+			case mask == nil || !layer:
+				a.VFMADD231PS(d, d, to)
+			case a.wide():
+				a.VFMADD231PS(d, d, mask, to)
+			default:
+				d = a.and(d, mask.(vec))
+				a.VFMADD231PS(d, d, to)
+			}
+		})
+		factors := g.perWay(func(way int) vec {
+			m := mean(s[way])
+			a.VADDSD(epsilon, m, m)
+			a.VSQRTSD(m, m, m)
+			a.VDIVSD(m, one, m)
+			a.VCVTSD2SS(m, m, m)
+			v := a.vec()
+			a.VBROADCASTSS(m, v)
+			return v
+		})
+		g.along(2, func(way, number int, i, mask reg.Register) {
+			d := g.read(indexed(x[way], i, 1, number*a.bytes()), mask)
+			if layer {
+				d = a.sub(d, means[way])
+			}
+			d = a.mul(d, factors[way])
+			f := g.read(indexed(scale, i, 1, number*a.bytes()), mask)
+			if layer {
+				d = a.fma(d, f, g.read(indexed(bias, i, 1, number*a.bytes()), mask))
+			} else {
+				d = a.mul(d, f)
+			}
+			g.write(d, indexed(dst[way], i, 1, number*a.bytes()), mask)
+		})
 	})
-	factor := a.div(a.load(a.constant(1)), across(total, func(x, y vec) vec { return a.add(x, y) }))
-	each(func(_, to operand.Mem, mask reg.Register) {
-		write(a.mul(read(to, mask, none), factor), to, mask)
-	})
-	a.ADDQ(bytes, x)
-	a.ADDQ(bytes, dst)
-	a.DECQ(rows)
-	a.JNZ(operand.LabelRef(row))
-	a.release()
 	a.ret()
 }
