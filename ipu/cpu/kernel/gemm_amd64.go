@@ -16,7 +16,7 @@ type gemmArgs struct {
 	aRow, aStep int // from one row of A to the next, from one element of a row to the next
 	bStep       int // from one row of B to the next
 	cRow, dRow  int
-	ahead       *float32 // for every product a line, or two, from here on will be wanted soon
+	ahead       *float32 // k times 32 bytes from here will be wanted soon
 	alpha       float32
 	mask        uint32 // a bit for every column
 	column      bool   // D is a column: one element for a whole row
@@ -109,7 +109,7 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 			args.ahead = args.b
 			if len(next) > 0 {
 				args.ahead = &next[0]
-				next = next[min(width*k, len(next)):]
+				next = next[min(8*k, len(next)):]
 			}
 			args.rows, args.a, args.c = hi-lo, &a.data[lo*a.row], &y[lo*ldy+j]
 			if d.column {

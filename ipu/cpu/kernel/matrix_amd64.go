@@ -8,7 +8,7 @@ import "runtime"
 // ones cost more, for passing over the result more often.
 const (
 	depthBlock = 1024
-	rowBlock   = 96
+	rowBlock   = 144
 )
 
 // padding is how far apart, in elements, rows are beyond their length where

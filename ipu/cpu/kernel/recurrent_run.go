@@ -205,7 +205,9 @@ func (t *recurrentTask[T]) recur(p Pool) {
 		t.cols = t.padded / panel
 		for t.step = t.first; t.step < t.first+t.count; t.step++ {
 			for t.stage = range t.stages() {
-				t.parts = cut(p, units*t.cols, cost/t.cols)
+				// A step is short: as many parts as workers, so that each goes over
+				// several panels at a time, and over the same ones in every step.
+				t.parts = min(workersFor(p, float64(units*cost)), units*t.cols, maxParts)
 				p.Run(t, t.parts)
 			}
 		}
@@ -248,10 +250,12 @@ func (t *recurrentTask[T]) Do(part int) {
 			i = end
 		}
 	case stepPhase:
-		for i, end := span(t.dirs*t.batch*t.cols, t.parts, part, 1); i < end; i++ {
-			unit, j := i/t.cols, i%t.cols*panel
+		for i, end := span(t.dirs*t.batch*t.cols, t.parts, part, 1); i < end; {
+			unit, j := i/t.cols, i%t.cols
+			n := min(t.cols-j, end-i)
 			d, b := unit/t.batch, unit%t.batch
-			t.cells(d, b, b+1, t.step, t.stage, j, min(j+panel, t.hidden))
+			t.cells(d, b, b+1, t.step, t.stage, j*panel, min((j+n)*panel, t.hidden))
+			i += n
 		}
 	}
 }

@@ -220,19 +220,14 @@ func (t *tile) step(u int, b []reg.VecVirtual) {
 	}
 }
 
-// rowLoop adds up the products. Meanwhile it fetches a line per vector of B.
+// rowLoop adds up the products. Meanwhile it fetches a line for every other
+// row of B: to ask for more at a time delays what the loop waits for.
 func (t *tile) rowLoop() {
 	k, ahead := t.GP64(), t.GP64()
 	t.bStep = t.GP64()
 	t.MOVQ(at(t.args, gemmBStep), t.bStep)
 	t.MOVQ(at(t.args, gemmK), k)
 	t.MOVQ(at(t.args, gemmAhead), ahead)
-	line := max(64, t.v*t.bytes())
-	fetch := func(u int) {
-		for i := 0; i < line; i += 64 {
-			t.PREFETCHT1(at(ahead, u*line+i))
-		}
-	}
 	single, end := t.newLabel("one"), t.newLabel("end")
 	if t.mode == fullRows {
 		loop, rest := t.newLabel("loop"), t.newLabel("rest")
@@ -244,11 +239,13 @@ func (t *tile) rowLoop() {
 		t.LEAQ(indexed(t.bStep, t.bStep, 2, 0), step3)
 		t.Label(loop)
 		for u := range unroll {
-			fetch(u)
+			if u%2 == 0 {
+				t.PREFETCHT1(at(ahead, u/2*64))
+			}
 			t.step(u, t.loadB(u, step3))
 		}
 		t.LEAQ(indexed(t.b, t.bStep, unroll, 0), t.b)
-		t.ADDQ(operand.U32(unroll*line), ahead)
+		t.ADDQ(operand.U32(unroll/2*64), ahead)
 		for _, p := range t.rows {
 			t.ADDQ(operand.U8(4*unroll), p)
 		}
@@ -259,10 +256,10 @@ func (t *tile) rowLoop() {
 		t.JZ(operand.LabelRef(end))
 	}
 	t.Label(single)
-	fetch(0)
+	t.PREFETCHT1(at(ahead, 0))
+	t.ADDQ(operand.U8(32), ahead)
 	t.step(0, t.loadB(0, nil))
 	t.ADDQ(t.bStep, t.b)
-	t.ADDQ(operand.U8(line), ahead)
 	for _, p := range t.rows {
 		t.ADDQ(t.aStep, p)
 	}
