@@ -264,7 +264,19 @@ func (a *pointwiseOperand) spread(scratch, in []byte, at, n int) []byte {
 		return in[4*(c.off[0]+col):][:4*n]
 	}
 	dst := scratch[a.buffer:][:4*n]
+	again := len(a.loop.shape) - 2 // the axis on which rows repeat, if they do
+	if stride != 1 || again >= 0 && a.loop.strides[0][again] != 0 {
+		again = -1
+	}
 	for done := 0; done < n; {
+		if again >= 0 && col == 0 && n-done >= 2*inner {
+			rows := min((n-done)/inner, a.loop.shape[again]-c.at[again])
+			repeat(dst[4*done:][:4*rows*inner], in[4*c.off[0]:][:4*inner])
+			done += rows * inner
+			c.at[again] += rows - 1
+			a.loop.next(&c)
+			continue
+		}
 		run := min(inner-col, n-done)
 		to := dst[4*done:][:4*run]
 		if stride == 0 {

@@ -129,6 +129,33 @@ func TestPointwise(t *testing.T) {
 	})
 }
 
+// TestPointwiseRepeatedRows spreads short rows that repeat, as those of one
+// number for each channel do in blocks of channels.
+func TestPointwiseRepeatedRows(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		draw := func(hi int, label string) int64 { return int64(rapid.IntRange(1, hi).Draw(t, label)) }
+		blocks, pixels, lanes := draw(4, "blocks"), draw(300, "pixels"), rapid.SampledFrom([]int64{5, 8, 16}).Draw(t, "lanes")
+		x := graph.TensorType{DType: graph.F32, Shape: []int64{2, blocks, pixels, lanes}}
+		g := graph.TensorType{DType: graph.F32, Shape: []int64{rapid.SampledFrom([]int64{1, 2}).Draw(t, "images"), blocks, 1, lanes}}
+		v, w := make([]float32, elements(x.Shape)), make([]float32, elements(g.Shape))
+		for i := range v {
+			v[i] = float32(i % 1009)
+		}
+		for i := range w {
+			w[i] = float32(i + 1)
+		}
+		op := &graph.Pointwise{Fns: []string{"mul"}, Args: []int64{0, 1}, Alpha: []float64{0}, Beta: []float64{0}}
+		k, err := New(op, []graph.TensorType{x, g}, []graph.TensorType{x})
+		require.NoError(t, err)
+		got := make([]float32, len(v))
+		require.NoError(t, k.Run(inTurn(3), [][]byte{bytesOf(v), bytesOf(w)}, [][]byte{bytesOf(got)}, junk(k.Scratch())))
+		for i := range got {
+			row := i / int(pixels*lanes) % (len(w) / int(lanes))
+			require.Equal(t, v[i]*w[row*int(lanes)+i%int(lanes)], got[i])
+		}
+	})
+}
+
 // junk returns memory that holds no zeros.
 func junk(n int) []byte {
 	b := make([]byte, n)
