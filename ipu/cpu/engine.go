@@ -238,7 +238,9 @@ func (e *Engine) Run(ctx context.Context, index int) (err error) {
 		return fmt.Errorf("run program %d: %w", index, err)
 	}
 	var p *program
+	e.pool.begin()
 	defer func() {
+		e.pool.end()
 		if v := recover(); v != nil {
 			err = e.failed(p, e.at, newPanicError(v))
 		}

@@ -17,33 +17,39 @@ import (
 // from a counter, so a caller whose workers do not get a core computes
 // everything itself.
 //
-// To wake a goroutine that is parked costs as much as a small operator, and
-// the operators of a request follow each other closely. So a worker that has
-// run out of parts looks out for more for about as long as a wake-up takes,
-// and parks then: at worst it has wasted what it might have saved. The caller
-// that woke a worker never looks out for it: the woken goroutine may stand in
-// the queue of the very core that looks out. It only waits for parts that a
-// worker has claimed, and so is computing.
+// To wake a worker that sleeps costs as much as a small operator, and the
+// operators of a request follow each other closely. So a worker that has run
+// out of parts looks out for more while the request goes on, if not for long,
+// and for about as long as a wake-up takes after its end. The caller that woke
+// a worker never looks out for it: nobody knows when the system gives it a
+// core. It only waits for parts that a worker has claimed, and so is computing.
 type pool struct {
 	workers int
 	start   sync.Once
 	running sync.WaitGroup
-	wake    chan struct{} // one token wakes one worker
+	beds    beds          // where workers sleep
 	done    chan struct{} // a worker finished the last part of a caller that parked
-	quit    chan struct{} // closed to end the workers
+	closing atomic.Bool   // workers that wake up end
 
-	task     kernel.Task
+	// What the caller alone writes, and workers seldom look at.
+	unshared int64       // cost of work that might have been shared of late, had a worker been awake
+	lately   int64       // when there was some, in nanoseconds since epoch
+	offered  int64       // cost of the work that paid last and has not been shared
+	worth    int64       // cost of the current request's work that is shared, or might have been
+	shares   bool        // there has been such work in any request
+	wakes    bool        // the last request had enough of it to wake workers ahead of the next
+	busy     atomic.Bool // guards against a task that runs tasks
 	failure  atomic.Pointer[PanicError]
-	busy     atomic.Bool  // guards against a task that runs tasks
-	unshared atomic.Int64 // cost of work that might have been shared of late, had a worker been awake
-	lately   atomic.Int64 // when there was some, in nanoseconds since epoch
 
+	// What several cores read and write lies on lines of its own.
+	_ line
+
+	// within says that a request is under way, which may have work to share.
+	within atomic.Bool
 	// alone is when, in nanoseconds since epoch, sharing makes sense again after
 	// the system took a worker's core away in the middle of a part; else 0.
-	alone int64
-
-	// What several cores write lies on lines of its own.
-	_ line
+	alone atomic.Int64
+	_     line
 
 	// claims is the parts of the current task that nobody has claimed: from
 	// the low half on, up to the high half. The caller claims the first one,
@@ -52,13 +58,14 @@ type pool struct {
 	// task it was meant for: task can't change while a claimed part is
 	// unfinished.
 	claims atomic.Uint64
+	task   kernel.Task
 	_      line
 
 	remaining atomic.Int64 // parts not finished
 	parked    atomic.Bool  // the caller waits for done
 	_         line
 
-	asleep atomic.Int32 // workers that are parked and have no token
+	asleep atomic.Int32 // workers that sleep and have no token
 	toWake atomic.Int32 // workers that may still be woken for this task
 	_      line
 }
@@ -68,22 +75,33 @@ type pool struct {
 type line [128]byte
 
 // The prices of sharing work, in the units of kernel costs: what has to be
-// saved before a worker that is awake, and one that is parked, is worth it.
+// saved before a worker that is awake, and one that sleeps, is worth it.
 const (
 	awakePrice  = 32 << 10
-	parkedPrice = 256 << 10
+	asleepPrice = 256 << 10
 )
 
-// lookout is how long a worker looks out for parts before it parks, and a
-// caller for the end of parts that workers compute: about the time of a wake-up.
-const lookout = 50 * time.Microsecond
+const (
+	// lookout is how long a worker looks out for parts after the end of a
+	// request, and a caller at least for the end of parts that workers compute:
+	// about the time of a wake-up.
+	lookout = 50 * time.Microsecond
 
-// patience is for how many times the time that was lost by it nothing is
-// shared.
-const patience = 8
+	// stretch is how long a worker looks out at most: work of a request that
+	// only one can do seldom takes longer.
+	stretch = time.Millisecond
 
-// recently is how long work that might have been shared is remembered.
-const recently = 4 * lookout
+	// turn is after how long a worker that looks out lets other goroutines run.
+	// Each time costs the runtime a look at all processors.
+	turn = 100 * time.Microsecond
+
+	// patience is for how many times the time that was lost by it nothing is
+	// shared.
+	patience = 8
+
+	// recently is how long work that might have been shared is remembered.
+	recently = 4 * lookout
+)
 
 // epoch is what times are counted from.
 var epoch = time.Now()
@@ -91,12 +109,8 @@ var epoch = time.Now()
 // newPool returns a pool of the given number of workers, at least 1, caller
 // included.
 func newPool(workers int) *pool {
-	p := &pool{
-		workers: workers,
-		wake:    make(chan struct{}, workers),
-		done:    make(chan struct{}, 1),
-		quit:    make(chan struct{}),
-	}
+	p := &pool{workers: workers, done: make(chan struct{}, 1)}
+	p.beds.init(workers)
 	p.asleep.Store(int32(workers - 1)) // as good as
 	return p
 }
@@ -104,29 +118,65 @@ func newPool(workers int) *pool {
 // Workers returns the number of workers, the caller included.
 func (p *pool) Workers() int { return p.workers }
 
+// begin begins a request. If the one before it had work to share then workers
+// are woken at once, which takes them as long as the first operators take.
+func (p *pool) begin() {
+	if !p.shares {
+		return
+	}
+	p.within.Store(true)
+	if p.wakes && p.awake() == 0 && !p.isAlone() {
+		p.start.Do(p.startWorkers)
+		p.toWake.Store(int32(p.workers - 1))
+		p.wakeTwo()
+	}
+}
+
+// end ends a request.
+func (p *pool) end() {
+	if !p.shares {
+		return
+	}
+	p.within.Store(false)
+	p.wakes = p.worth >= asleepPrice
+	p.worth = 0
+}
+
 // Pays implements [kernel.Pool]. Work that is too little to wake a worker for
 // adds up, within a request and over requests that follow each other at once:
 // when it would have paid to have woken one, one is woken for what follows.
 func (p *pool) Pays(cost int) bool {
-	switch {
-	case p.workers == 1 || cost < awakePrice || p.alone > 0 && p.isAlone():
+	if p.workers == 1 || cost < awakePrice {
 		return false
-	case p.awake() > 0 || cost >= parkedPrice:
+	}
+	switch {
+	case p.isAlone():
+		return false
+	case p.awake() > 0 || cost >= asleepPrice:
+		p.offered = int64(cost)
 		return true
 	}
+	p.shares = true
+	p.worth += int64(cost)
 	now := int64(time.Since(epoch))
-	if now-p.lately.Swap(now) > int64(recently) {
-		p.unshared.Store(0)
+	if now-p.lately > int64(recently) {
+		p.unshared = 0
 	}
-	return p.unshared.Add(int64(cost)) >= parkedPrice
+	p.lately = now
+	p.unshared += int64(cost)
+	return p.unshared >= asleepPrice
 }
 
 // isAlone reports whether the caller had better compute everything itself.
 func (p *pool) isAlone() bool {
-	if int64(time.Since(epoch)) < p.alone {
+	until := p.alone.Load()
+	if until == 0 {
+		return false
+	}
+	if int64(time.Since(epoch)) < until {
 		return true
 	}
-	p.alone = 0
+	p.alone.Store(0)
 	return false
 }
 
@@ -144,21 +194,23 @@ func (p *pool) Run(t kernel.Task, parts int) {
 		return
 	}
 	p.start.Do(p.startWorkers)
-	p.task = t
-	p.unshared.Store(0)
+	p.shares = true
+	p.worth += p.offered
+	p.offered, p.unshared = 0, 0
 	p.remaining.Store(int64(parts))
+	p.task = t
 	p.claims.Store(uint64(parts) << 32)
 	if awake := p.awake(); awake < p.workers-1 {
 		p.toWake.Store(int32(min(p.workers, parts) - 1 - awake))
 		p.wakeTwo()
 	}
-	if !p.work(true) {
-		p.await()
+	start := time.Now()
+	if finished, last := p.work(true); !last {
+		p.await(time.Since(start) / time.Duration(max(finished, 1)))
 	}
-	p.task = nil
-	failure := p.failure.Swap(nil)
 	p.busy.Store(false)
-	if failure != nil {
+	if failure := p.failure.Load(); failure != nil {
+		p.failure.Store(nil)
 		panic(failure)
 	}
 }
@@ -167,9 +219,13 @@ func (p *pool) Run(t kernel.Task, parts int) {
 // in the caller.
 func (p *pool) close() {
 	if p.workers > 1 {
-		p.workers = 1
-		close(p.quit)
+		p.closing.Store(true)
+		for range p.workers - 1 {
+			p.beds.wake()
+		}
 		p.running.Wait()
+		p.workers = 1
+		p.task = nil
 	}
 }
 
@@ -182,14 +238,13 @@ func (p *pool) startWorkers() {
 // serve is the life of a worker other than the caller.
 func (p *pool) serve() {
 	for {
-		select {
-		case <-p.wake:
-		case <-p.quit:
+		p.beds.sleep()
+		if p.closing.Load() {
 			return
 		}
 		for awake := true; awake; awake = p.lookOut() || p.stayUp() {
 			p.wakeTwo()
-			if p.work(false) && p.parked.CompareAndSwap(true, false) {
+			if _, last := p.work(false); last && p.parked.CompareAndSwap(true, false) {
 				p.done <- struct{}{}
 			}
 		}
@@ -203,7 +258,7 @@ func (p *pool) wakeTwo() {
 		if p.toWake.Load() <= 0 || p.toWake.Add(-1) < 0 || !p.takeSleeper() {
 			return
 		}
-		p.wake <- struct{}{}
+		p.beds.wake()
 	}
 }
 
@@ -228,18 +283,26 @@ func (p *pool) waiting() bool {
 }
 
 // lookOut waits for parts to be claimed, for a while, and reports whether there
-// are some.
+// are some. It gives up at once if nothing is to be shared.
 func (p *pool) lookOut() bool {
-	for start := time.Now(); ; {
+	now := time.Now()
+	until, within := now.Add(stretch), now
+	for yielded := now; ; now = time.Now() {
+		if p.within.Load() {
+			within = now
+		}
+		if now.After(until) || now.Sub(within) > lookout || p.alone.Load() != 0 {
+			return false
+		}
+		if now.Sub(yielded) > turn {
+			runtime.Gosched() // others may have more to do
+			yielded = now
+		}
 		for range 64 {
 			if p.waiting() {
 				return true
 			}
 		}
-		if time.Since(start) > lookout {
-			return false
-		}
-		runtime.Gosched() // others may have more to do
 	}
 }
 
@@ -250,14 +313,13 @@ func (p *pool) stayUp() bool {
 	return p.waiting() && p.takeSleeper()
 }
 
-// work claims and computes parts until none is left, and reports whether it
-// finished the task's last one.
-func (p *pool) work(caller bool) (last bool) {
-	finished := int64(0)
+// work claims and computes parts until none is left. It returns how many they
+// were and whether the task's last one was among them.
+func (p *pool) work(caller bool) (finished int64, last bool) {
 	for {
 		part, ok := p.claim(caller)
 		if !ok {
-			return finished > 0 && p.remaining.Add(-finished) == 0
+			return finished, finished > 0 && p.remaining.Add(-finished) == 0
 		}
 		p.do(part)
 		finished++
@@ -280,11 +342,12 @@ func (p *pool) claim(caller bool) (part int, ok bool) {
 	}
 }
 
-// await waits for parts that workers have claimed. If that takes long then
-// something else runs on a worker's core, and nothing is shared for a while.
-func (p *pool) await() {
+// await waits for parts that workers have claimed, of which the caller took so
+// long for one. If it takes workers much longer then something else runs on
+// their core, and nothing is shared for a while.
+func (p *pool) await(part time.Duration) {
 	start := time.Now()
-	for time.Since(start) < lookout {
+	for limit := lookout + 2*part; time.Since(start) < limit; {
 		for range 64 {
 			if p.remaining.Load() == 0 {
 				return
@@ -299,7 +362,7 @@ func (p *pool) await() {
 		}
 		<-p.done
 	}
-	p.alone = int64(time.Since(epoch) + patience*time.Since(start))
+	p.alone.Store(int64(time.Since(epoch) + patience*time.Since(start)))
 }
 
 // do computes one part and keeps the first panic for Run.

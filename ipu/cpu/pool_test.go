@@ -128,40 +128,139 @@ func TestPoolPays(t *testing.T) {
 	p := newPool(2)
 	defer p.close()
 	require.False(t, p.Pays(awakePrice-1))
-	require.True(t, p.Pays(parkedPrice))
-	p.unshared.Store(0)
+	require.True(t, p.Pays(asleepPrice))
+	p.unshared = 0
 	// Work that is not worth a wake-up by itself adds up to one.
 	n := 1
-	for p.lately.Store(int64(time.Since(epoch))); !p.Pays(parkedPrice / 4); n++ {
+	for p.lately = int64(time.Since(epoch)); !p.Pays(asleepPrice / 4); n++ {
 		require.Less(t, n, 1000)
 	}
 	require.GreaterOrEqual(t, n, 4)
 	// After a worker's core was taken away nothing is shared for a while.
-	p.alone = int64(time.Since(epoch) + time.Hour)
+	p.alone.Store(int64(time.Since(epoch) + time.Hour))
 	require.False(t, p.Pays(1<<30))
-	p.alone = 1
+	p.alone.Store(1)
 	require.True(t, p.Pays(1<<30))
-	require.Zero(t, p.alone)
+	require.Zero(t, p.alone.Load())
+}
+
+func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
+	p := newPool(3)
+	defer p.close()
+	task := &tally{runs: make([]atomic.Int32, 4)}
+	request := func(cost, parts int) {
+		p.begin()
+		if p.Pays(cost) {
+			p.Run(task, parts)
+		}
+		p.end()
+	}
+	asleep := func() {
+		require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond)
+	}
+	p.begin()
+	require.False(t, p.within.Load(), "nothing to share was ever seen")
+	p.end()
+	for _, c := range []struct {
+		name        string
+		cost, parts int
+		want        bool
+	}{
+		{"much", asleepPrice, 4, true},
+		{"little", awakePrice - 1, 4, false},
+		{"much that can't be cut", asleepPrice, 1, false},
+		{"much again", asleepPrice, 4, true},
+	} {
+		request(c.cost, c.parts)
+		asleep()
+		p.alone.Store(0)
+		p.begin()
+		require.True(t, p.within.Load())
+		require.Equal(t, c.want, p.awake() > 0, c.name)
+		p.end()
+		require.False(t, p.within.Load())
+		asleep()
+	}
+	// Requests whose operators are too small one by one.
+	p.begin()
+	for range 4 {
+		p.lately = int64(time.Since(epoch))
+		p.Pays(asleepPrice / 4)
+	}
+	p.end()
+	p.begin()
+	require.Positive(t, p.awake())
+	p.end()
+}
+
+func TestPoolAwaitsLongParts(t *testing.T) {
+	p := newPool(2)
+	defer p.close()
+	await := func(part time.Duration, finish func()) bool {
+		p.alone.Store(0)
+		p.remaining.Store(1)
+		go finish()
+		p.await(part)
+		return p.alone.Load() != 0
+	}
+	require.False(t, await(time.Hour, func() {
+		time.Sleep(4 * lookout)
+		p.remaining.Store(0)
+	}), "the caller's own part took longer")
+	require.True(t, await(0, func() {
+		for !p.parked.CompareAndSwap(true, false) {
+			runtime.Gosched()
+		}
+		p.remaining.Store(0)
+		p.done <- struct{}{}
+	}), "the caller had to sleep")
 }
 
 func TestPoolForgetsWhatWasNotSharedLongAgo(t *testing.T) {
 	p := newPool(2)
 	defer p.close()
 	for range 20 {
-		p.lately.Store(int64(time.Since(epoch) - 2*recently))
-		require.False(t, p.Pays(parkedPrice/2))
+		p.lately = int64(time.Since(epoch) - 2*recently)
+		require.False(t, p.Pays(asleepPrice/2))
 	}
 }
 
 func TestPoolParks(t *testing.T) {
 	for _, workers := range []int{2, 5} {
-		p := newPool(workers)
-		for range 20 {
-			wide(p)
-			require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond, "idle workers burn no processor time")
+		for _, within := range []bool{false, true} {
+			p := newPool(workers)
+			p.within.Store(within)
+			for range 20 {
+				wide(p)
+				require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond, "idle workers burn no processor time")
+			}
+			p.close()
 		}
-		p.close()
 	}
+}
+
+func TestBeds(t *testing.T) {
+	var b beds
+	b.init(8)
+	var up atomic.Int32
+	var sleepers sync.WaitGroup
+	for range 8 {
+		sleepers.Go(func() {
+			for range 100 {
+				b.sleep()
+				up.Add(1)
+			}
+		})
+	}
+	for range 800 {
+		b.wake()
+		for up.Load() == 0 {
+			runtime.Gosched()
+		}
+		up.Add(-1)
+	}
+	sleepers.Wait()
+	require.Zero(t, up.Load())
 }
 
 func TestPoolsShareAMachine(t *testing.T) {
@@ -190,7 +289,7 @@ func TestPoolAllocatesNothing(t *testing.T) {
 	task := &tally{runs: make([]atomic.Int32, 4)}
 	p.Run(task, 4)
 	require.Zero(t, testing.AllocsPerRun(200, func() {
-		if p.Pays(parkedPrice) {
+		if p.Pays(asleepPrice) {
 			p.Run(task, 4)
 		}
 	}))
