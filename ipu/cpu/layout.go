@@ -111,7 +111,7 @@ func (l *layout) survey() {
 type region struct {
 	*layout
 	g     graph.GraphID
-	nodes []graph.Node
+	nodes []graph.Node             // padding folded; the operator of one that is not needed any more is nil
 	def   map[graph.TensorID]int   // the node that writes a tensor
 	uses  map[graph.TensorID][]int // the nodes that read it
 	units []*unit
@@ -132,7 +132,7 @@ type region struct {
 // graph returns the nodes of graph g with activations in blocks, and the node
 // that each comes from.
 func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
-	r := &region{layout: l, g: g, nodes: l.given.Graphs[g].Nodes, def: map[graph.TensorID]int{}, uses: map[graph.TensorID][]int{},
+	r := &region{layout: l, g: g, nodes: slices.Clone(l.given.Graphs[g].Nodes), def: map[graph.TensorID]int{}, uses: map[graph.TensorID][]int{},
 		group: map[graph.TensorID]int{}, blocked: map[graph.TensorID]graph.TensorID{}, planar: map[graph.TensorID]bool{}}
 	for i := range r.nodes {
 		for _, t := range r.nodes[i].Outputs {
@@ -146,6 +146,7 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 			}
 		}
 	}
+	r.foldPads()
 	r.match()
 	r.tie()
 	decideLayout(r)
@@ -301,6 +302,9 @@ func (r *region) weigh(own []float64, cost func(*unit) float64) {
 // write makes the graph's nodes.
 func (r *region) write() {
 	for i := range r.nodes {
+		if r.nodes[i].Op == nil {
+			continue
+		}
 		u := r.at[i]
 		if u == nil || !r.inBlocks(u.out) && (u.conv == nil || !r.inBlocks(u.in[0])) {
 			n := r.nodes[i]

@@ -170,7 +170,11 @@ func (d *imageDraw) step() (graph.TensorID, bool) {
 		before, after := make([]int64, d.rank), make([]int64, d.rank)
 		copy(before[2:], d.axes(0, 1, "before"))
 		copy(after[2:], d.axes(0, 1, "after"))
-		return d.node(&graph.Pad{Before: before, After: after, Mode: rapid.SampledFrom([]graph.PadMode{graph.PadConstant, graph.PadEdge}).Draw(d.T, "mode")}, x), true
+		y := d.node(&graph.Pad{Before: before, After: after, Mode: rapid.SampledFrom([]graph.PadMode{graph.PadConstant, graph.PadEdge}).Draw(d.T, "mode")}, x)
+		if d.yes("folded") {
+			return d.conv(y), true
+		}
+		return y, true
 	case "resize":
 		sizes, scales := slices.Clone(shape), slices.Repeat([]float64{1}, d.rank)
 		for i := 2; i < d.rank; i++ {

@@ -22,12 +22,52 @@ type unit struct {
 	conv   *kernel.BlockedConv // op, without In and Out
 }
 
+// foldPads lets convolutions pad their operand with zeros themselves where a Pad
+// does nothing else.
+func (r *region) foldPads() {
+	for i := range r.nodes {
+		n := &r.nodes[i]
+		op, ok := n.Op.(*graph.Pad)
+		if !ok || op.Mode != graph.PadConstant || !r.movable(n.Outputs[0]) || !r.steady(n.Inputs[0]) || r.outside[n.Outputs[0]] ||
+			slices.Min(op.Before) < 0 || slices.Min(op.After) < 0 || slices.Max(op.Before[:2]) > 0 || slices.Max(op.After[:2]) > 0 {
+			continue
+		}
+		if len(n.Inputs) > 1 && n.Inputs[1] != graph.None {
+			if v, ok := r.number(n.Inputs[1]); !ok || v != 0 || math.Signbit(v) {
+				continue
+			}
+		}
+		x, y := n.Inputs[0], n.Outputs[0]
+		if slices.ContainsFunc(r.uses[y], func(k int) bool {
+			_, ok := r.nodes[k].Op.(*graph.Conv)
+			return !ok || slices.Contains(r.nodes[k].Inputs[1:], y)
+		}) {
+			continue
+		}
+		for _, k := range r.uses[y] {
+			conv := *r.nodes[k].Op.(*graph.Conv)
+			conv.PadsBegin, conv.PadsEnd = slices.Clone(conv.PadsBegin), slices.Clone(conv.PadsEnd)
+			for axis := range conv.PadsBegin {
+				conv.PadsBegin[axis] += op.Before[2+axis]
+				conv.PadsEnd[axis] += op.After[2+axis]
+			}
+			in := slices.Clone(r.nodes[k].Inputs)
+			in[0] = x
+			r.nodes[k].Op, r.nodes[k].Inputs = &conv, in
+		}
+		r.uses[x] = append(slices.DeleteFunc(r.uses[x], func(k int) bool { return k == i }), r.uses[y]...)
+		slices.Sort(r.uses[x])
+		r.uses[y] = nil
+		n.Op = nil
+	}
+}
+
 // match finds the units. Later nodes come first, so that an addition finds the
 // convolution that it belongs to before that becomes a unit of its own.
 func (r *region) match() {
 	r.at = make([]*unit, len(r.nodes))
 	for i := len(r.nodes) - 1; i >= 0; i-- {
-		if r.at[i] != nil {
+		if r.at[i] != nil || r.nodes[i].Op == nil {
 			continue
 		}
 		u := r.residual(i)
@@ -106,9 +146,9 @@ func (r *region) convolution(i int) *unit {
 	if !ok || !r.movable(n.Outputs[0]) {
 		return nil
 	}
-	x := r.typ(n.Inputs[0])
-	if positions(x.Shape) == 1 {
-		return nil // a product
+	x, w := r.typ(n.Inputs[0]), r.typ(n.Inputs[1])
+	if positions(x.Shape) == 1 || x.Shape[1] == 1 && w.Shape[0] == 1 {
+		return nil // a product, or one channel alone
 	}
 	conv := &kernel.BlockedConv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
 	u := &unit{nodes: []int{i}, op: conv, conv: conv, in: slices.Clone(n.Inputs), out: n.Outputs[0]}
