@@ -88,6 +88,16 @@ type Constant interface {
 	Constant() []byte
 }
 
+// Releaser is a Constant whose memory costs less while nobody looks at it: a
+// part of a mapped file.
+type Releaser interface {
+	Constant
+	// Release tells that the engine has all it needs of the memory in a form
+	// of its own, and does not look at it before the next transfer. The memory
+	// stays valid.
+	Release()
+}
+
 // Engine executes one executable on one device. It mirrors poplar::Engine.
 // One goroutine at a time drives it; Stop may be called from any goroutine.
 type Engine interface {

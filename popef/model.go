@@ -73,6 +73,15 @@ func (m *Model) ReadTensor(name string) ([]byte, error) {
 	return b.first(m.values[name])
 }
 
+// ReleaseTensor tells that nobody will look at the data of the tensor called
+// name for some time. Views of it stay valid; where the file is mapped it takes
+// up no memory until somebody does look.
+func (m *Model) ReleaseTensor(name string) {
+	if b, ok := m.byName[name]; ok && b.Kind == TensorBlob {
+		b.src.release(b.PayloadOffset, m.values[name])
+	}
+}
+
 // OpenTensor returns a reader of the data of the tensor called name, which
 // copies nothing and works until the model is closed.
 func (m *Model) OpenTensor(name string) (*io.SectionReader, bool) {

@@ -14,6 +14,7 @@ type source struct {
 	r      io.ReaderAt  // reads the bytes; never nil
 	mem    []byte       // all of them, where they are in memory or mapped
 	inMem  bool         // mem is meaningful, even if empty
+	mapped bool         // mem is the file itself
 	close  func() error // may be nil
 	closed atomic.Bool
 }
@@ -40,7 +41,7 @@ func fileSource(path string) (*source, error) {
 	if mem, unmap, err := mapFile(f, info.Size()); err == nil {
 		f.Close() // the mapping outlives the descriptor
 		s := bytesSource(path, mem)
-		s.close = unmap
+		s.close, s.mapped = unmap, true
 		return s, nil
 	}
 	return &source{name: path, size: info.Size(), r: f, close: f.Close}, nil
@@ -64,6 +65,20 @@ func (s *source) read(off, n int64) ([]byte, error) {
 		return s.mem[off : off+n : off+n], nil
 	}
 	return readGrowing(io.NewSectionReader(s.r, off, n), n)
+}
+
+// release gives back the memory pages that a part of a mapped file takes up and
+// shares with no other part: they are read from the file again if somebody
+// looks at them.
+func (s *source) release(off, n int64) {
+	if !s.mapped || s.closed.Load() {
+		return
+	}
+	page := int64(os.Getpagesize())
+	first, end := (off+page-1)/page*page, (off+n)/page*page
+	if first < end {
+		dropPages(s.mem[first:end])
+	}
 }
 
 // firstChunk is how much memory is taken on the word of a length field.

@@ -23,3 +23,7 @@ func mapFile(f *os.File, size int64) ([]byte, func() error, error) {
 	}
 	return mem, func() error { return unix.Munmap(mem) }, nil
 }
+
+// dropPages tells the system that a part of a mapped file, whole pages, is not
+// needed for now. That it can't be told changes nothing but the use of memory.
+func dropPages(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) }

@@ -240,7 +240,7 @@ func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo) (ipu.Stream, 
 		return nil, fmt.Errorf("anchor %q: %w: the file has %d bytes for it, want %d", a.Name, ErrData, len(data), st.Bytes)
 	}
 	s.dataBytes += int64(len(data))
-	return constant{data}, nil
+	return fileTensor{constant{data}, s.model, a.Name}, nil
 }
 
 // launch puts the session on the device that was given, or on the first that

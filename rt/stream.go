@@ -180,6 +180,15 @@ func (c constant) Prefetch(buf []byte) bool { copy(buf, c.data); return true }
 func (c constant) Complete()                {}
 func (c constant) InvalidatePrefetched()    {}
 
+// fileTensor is constant data of a model's file.
+type fileTensor struct {
+	constant
+	model *popef.Model
+	name  string
+}
+
+func (f fileTensor) Release() { f.model.ReleaseTensor(f.name) }
+
 // feed hands out the tensors of a feed in the model's file, one a transfer. It
 // starts over when the session is loaded onto its device, and fails after the
 // last tensor unless it is to wrap: data is never repeated silently.
@@ -235,5 +244,6 @@ var (
 	_ bound        = (*Input[byte])(nil)
 	_ bound        = (*Output[byte])(nil)
 	_ ipu.Constant = constant{}
+	_ ipu.Releaser = fileTensor{}
 	_ ipu.Direct   = (*feed)(nil)
 )

@@ -32,10 +32,10 @@ const hugePage = 2 << 20
 func huge(n int64) int64 { return (n + hugePage/4) / hugePage * hugePage }
 
 // allocate returns n zero bytes for as long as the engine is open, like
-// [alignedBytes].
-func (e *Engine) allocate(n int64) []byte {
-	if huge(n) > 0 {
-		if b, release := mapBlock(n); b != nil {
+// [alignedBytes]. The first of them, used many, are sure to be used.
+func (e *Engine) allocate(n, used int64) []byte {
+	if large := huge(used); large > 0 {
+		if b, release := mapBlock(n, large); b != nil {
 			c := runtime.AddCleanup(e, func(release func()) { release() }, release)
 			e.release = append(e.release, func() { c.Stop(); release() })
 			return b
@@ -56,6 +56,20 @@ func overlaps(a, b []byte) bool {
 	}
 	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
+}
+
+// touched returns how much of the arena, from its start, is used even where the
+// host's memory stands in for all that it can.
+func (p *Plan) touched() int64 {
+	var n int64
+	for i := range p.Programs {
+		for _, u := range p.Programs[i].Buffers {
+			if u.Input < 0 && u.Output < 0 && !u.Part {
+				n = max(n, u.Offset+u.Bytes)
+			}
+		}
+	}
+	return n
 }
 
 // layOut gives every buffer its offset, such that buffers in use at the same

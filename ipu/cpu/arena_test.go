@@ -10,9 +10,9 @@ import (
 func TestAllocate(t *testing.T) {
 	e := &Engine{}
 	for _, n := range []int64{0, 1, hugePage/4*3 - 1, hugePage / 4 * 3, hugePage, 2*hugePage + 100, 3*hugePage - 1} {
-		b := e.allocate(n)
+		b := e.allocate(n+1000, n)
 		require.NotNil(t, b)
-		require.Len(t, b, int(n))
+		require.Len(t, b, int(n+1000))
 		require.Equal(t, len(b), cap(b), "nobody can append to it")
 		require.True(t, alignedTo(b, alignment))
 		for i := range b {

@@ -59,6 +59,40 @@ type builder struct {
 	arena     []byte
 	constants map[int][]byte // constants whose data in the executable is not aligned
 	packs     []packed       // in the order of Plan.Packed
+
+	readers map[graph.TensorID]reader // of persistent tensors that are not packed
+}
+
+// reader is where a persistent tensor is read row-major.
+type reader struct {
+	program int // index into Plan.Programs; -1 if several read it
+	last    int // the last step that does; of a loop its end
+}
+
+// survey fills in the readers.
+func (b *builder) survey() {
+	b.readers = map[graph.TensorID]reader{}
+	for n := range b.e.plan.Programs {
+		steps := b.e.plan.Programs[n].Steps
+		for i := range steps {
+			for _, o := range steps[i].In {
+				if o.Place != InPersistent {
+					continue
+				}
+				r := reader{n, i}
+				for l := steps[i].Loop; l >= 0; l = steps[l].Loop {
+					r.last = steps[l].Match
+				}
+				t := graph.TensorID(o.Index)
+				if was, ok := b.readers[t]; ok {
+					if r.last = max(r.last, was.last); was.program != n {
+						r.program = -1
+					}
+				}
+				b.readers[t] = r
+			}
+		}
+	}
 }
 
 // build allocates the engine's memory, packs constants and makes the
@@ -71,14 +105,15 @@ func (e *Engine) build() error {
 			"it needs %d bytes (%d for local tensors, %d for persistent ones, %d for packed weights), more than the %d allowed; see the option \"memory\"",
 			need, e.plan.ArenaBytes, e.plan.PersistentBytes, e.plan.PackedBytes, e.opts.memory)}
 	}
-	mem := e.allocate(e.plan.ArenaBytes + e.plan.PackedBytes)
-	b := &builder{e: e, arena: mem[:e.plan.ArenaBytes], packs: make([]packed, 0, len(e.plan.Packed)), constants: map[int][]byte{}}
+	mem := e.allocate(e.plan.PackedBytes+e.plan.ArenaBytes, e.plan.PackedBytes+e.plan.touched())
+	b := &builder{e: e, arena: mem[e.plan.PackedBytes:], packs: make([]packed, 0, len(e.plan.Packed)), constants: map[int][]byte{}}
 	e.persistent = map[graph.TensorID]*persistent{}
 	for i := range e.plan.Persistent {
 		p := &e.plan.Persistent[i]
 		e.persistent[p.Tensor] = &persistent{plan: p}
 	}
-	b.pack(mem[e.plan.ArenaBytes:])
+	b.pack(mem[:e.plan.PackedBytes])
+	b.survey()
 	for i := range e.programs {
 		b.program(&e.programs[i])
 	}
@@ -139,7 +174,7 @@ func (b *builder) constant(i int) []byte {
 // last use.
 func (b *builder) program(p *program) {
 	buffers := make([]memory, len(p.plan.Buffers))
-	claims, completes := map[int][]*transfer{}, map[int][]*transfer{} // by the step before and after which
+	claims, completes, releases := map[int][]*transfer{}, map[int][]*transfer{}, map[int][]*transfer{} // by the step before and after which
 	for i := range p.plan.Buffers {
 		u := &p.plan.Buffers[i]
 		buffers[i].own = b.arena[u.Offset : u.Offset+u.Bytes : u.Offset+u.Bytes]
@@ -157,6 +192,9 @@ func (b *builder) program(p *program) {
 			transfers[i] = &transfer{step: i, stream: &b.e.streams[s.Stream]}
 			if o := s.Out[0]; o.Place == InPersistent {
 				transfers[i].persistent = b.e.persistent[o.Tensor]
+				if r, ok := b.readers[o.Tensor]; ok && r.program == p.number && r.last > i {
+					releases[r.last] = append(releases[r.last], transfers[i])
+				}
 			} else {
 				transfers[i].memory = &buffers[o.Index]
 			}
@@ -250,6 +288,9 @@ func (b *builder) program(p *program) {
 		}
 		for _, t := range completes[i] {
 			p.code = append(p.code, instruction{op: opComplete, step: t.step, transfer: t})
+		}
+		for _, t := range releases[i] {
+			p.code = append(p.code, instruction{op: opRelease, step: t.step, transfer: t})
 		}
 	}
 	for i := range buffers {

@@ -62,6 +62,7 @@ type stream struct {
 	host     ipu.Stream
 	direct   ipu.Direct   // host, if it is one
 	constant ipu.Constant // host, if it is one
+	releaser ipu.Releaser // host, if it is one
 }
 
 // program is one program as it runs.
@@ -179,6 +180,7 @@ func (e *Engine) Connect(handle string, s ipu.Stream) error {
 	e.returnBorrowed(t, constant)
 	t.host, t.constant = s, constant
 	t.direct, _ = s.(ipu.Direct)
+	t.releaser, _ = s.(ipu.Releaser)
 	return nil
 }
 
@@ -332,7 +334,8 @@ func (e *Engine) Close() error {
 	e.state.Store(closed)
 	e.pool.close()
 	for i := range e.streams {
-		e.streams[i].host, e.streams[i].direct, e.streams[i].constant = nil, nil, nil
+		s := &e.streams[i]
+		s.host, s.direct, s.constant, s.releaser = nil, nil, nil, nil
 	}
 	for i := range e.programs {
 		e.programs[i] = program{plan: e.programs[i].plan}

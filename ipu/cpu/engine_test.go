@@ -94,6 +94,49 @@ func TestTwoLayers(t *testing.T) {
 	}
 }
 
+// TestRelease checks when the memory of a constant stream is released: once the
+// weight is packed or was read for the last time, and never while requests use it
+// in place.
+func TestRelease(t *testing.T) {
+	b := graph.NewBuilder("release")
+	x := b.AddLocal("x", f32(16, 16))
+	packed, scaled, shift := b.AddPersistent("packed", f32(16, 16)), b.AddPersistent("scaled", f32(16, 16)), b.AddPersistent("shift", f32(16))
+	factor := b.AddPersistent("factor", f32(16, 16))
+	prepare := b.BeginGraph("prepare")
+	require.NoError(t, b.NodeTo(&graph.Binary{Fn: graph.Mul}, "scale", []graph.TensorID{scaled}, factor, factor))
+	g := b.BeginGraph("main")
+	y := node(t, b, &graph.MatMul{}, "first", x, packed)
+	y = node(t, b, &graph.MatMul{}, "second", y, scaled)
+	y = node(t, b, &graph.Binary{Fn: graph.Add}, "shift", y, shift)
+	b.AddProgram(0, "load", b.CopyIn("packed", packed), b.CopyIn("factor", factor), b.CopyIn("shift", shift), b.Call(prepare))
+	b.AddProgram(1, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y))
+	e := newLoaded(t, b)
+	released := map[string]*int{}
+	values := make([]float32, 256)
+	for i := range 16 {
+		values[17*i] = 2
+	}
+	for _, name := range []string{"packed", "factor", "shift"} {
+		released[name] = new(int)
+		v := values
+		if name == "shift" {
+			v = make([]float32, 16)
+		}
+		connect(t, e, map[string]ipu.Stream{name: releaser{constant{direct{newHost(t, bytesOf(v))}}, released[name]}})
+	}
+	xv, yv := make([]float32, 256), make([]float32, 256)
+	xv[1], xv[255] = 1, 3
+	connect(t, e, map[string]ipu.Stream{"x": in(t, xv), "y": out(t, yv)})
+	for times := 1; times <= 2; times++ {
+		run(t, e, 0)
+		require.Equal(t, times, *released["packed"])
+		require.Equal(t, times, *released["factor"])
+		run(t, e, 1)
+		require.Zero(t, *released["shift"])
+		require.Equal(t, []float32{8, 24}, []float32{yv[1], yv[255]})
+	}
+}
+
 func TestConstantStreamIsUsedInPlace(t *testing.T) {
 	b := graph.NewBuilder("scale")
 	x, w := b.AddLocal("x", f32(4)), b.AddPersistent("w", f32(4))

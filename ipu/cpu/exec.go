@@ -28,6 +28,7 @@ const (
 	opIf                      // to what follows target, the jump between the branches, if in[0] is false
 	opJump                    // to what follows target
 	opKeep                    // copy in[0] to a persistent tensor and its packed copies
+	opRelease                 // release the memory of a stream that was last looked at
 )
 
 // instruction is one step of a program, bound to memory.
@@ -116,6 +117,8 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 			pc = in.target
 		case opKeep:
 			e.keep(in.kept, in.in[0])
+		case opRelease:
+			in.transfer.stream.release()
 		}
 		if err != nil {
 			return e.failed(p, e.at, err)

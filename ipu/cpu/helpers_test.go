@@ -142,6 +142,14 @@ func (s constant) Constant() []byte {
 	return s.transfer()
 }
 
+// releaser is a constant that counts how often it is released.
+type releaser struct {
+	constant
+	released *int
+}
+
+func (s releaser) Release() { *s.released++ }
+
 // connect attaches streams by handle.
 func connect(t require.TestingT, e *Engine, streams map[string]ipu.Stream) {
 	for handle, s := range streams {

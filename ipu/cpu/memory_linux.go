@@ -17,11 +17,11 @@ func machineMemory() int64 {
 	return int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt/2))
 }
 
-// mapBlock maps n zero bytes that start at a multiple of [hugePage] and consist
-// of large pages as far as there are some. It returns nil where that is not
-// possible. Nothing may use the memory once release has been called.
-func mapBlock(n int64) (b []byte, release func()) {
-	large := huge(n)
+// mapBlock maps n zero bytes that start at a multiple of [hugePage]. The first of
+// them, large many, consist of large pages as far as there are some; they may
+// reach beyond n. It returns nil where that is not possible. Nothing may use the
+// memory once release has been called.
+func mapBlock(n, large int64) (b []byte, release func()) {
 	size := max(n, large) + hugePage // to begin where a large page can
 	if size != int64(int(size)) {
 		return nil, nil

@@ -9,4 +9,4 @@ import "math"
 func machineMemory() int64 { return min(1<<36, math.MaxInt/2) }
 
 // mapBlock returns nil: only Linux is asked for large pages.
-func mapBlock(int64) (b []byte, release func()) { return nil, nil }
+func mapBlock(int64, int64) (b []byte, release func()) { return nil, nil }

@@ -45,7 +45,17 @@ func (e *Engine) set(t *transfer) error {
 	}
 	p.defined = true
 	s.host.Complete()
+	if p.lender != s {
+		s.release()
+	}
 	return nil
+}
+
+// release tells a stream that its memory is not needed until its next transfer.
+func (s *stream) release() {
+	if s.releaser != nil {
+		s.releaser.Release()
+	}
 }
 
 // keep gives a persistent tensor a value that a node computed.
