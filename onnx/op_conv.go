@@ -88,7 +88,10 @@ func (c *call) checkPerAxis(name string, v []int64, n int) {
 func conv(c *call) []*value { return one(c.conv(c.in(0), c.in(1), c.opt(2))) }
 
 // conv convolves with the node's attributes.
-func (c *call) conv(x, w, bias *value) *value {
+func (c *call) conv(x, w, bias *value) *value { return c.emit(c.convOp(x, w), x, w, bias) }
+
+// convOp reads the node's attributes for a convolution of x.
+func (c *call) convOp(x, w *value) *graph.Conv {
 	if w.rank() != x.rank() {
 		c.fail("the weights are %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
 	}
@@ -97,10 +100,9 @@ func (c *call) conv(x, w, bias *value) *value {
 		c.fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.typ)
 	}
 	win := c.windows(x, kernel)
-	op := &graph.Conv{
+	return &graph.Conv{
 		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group"),
 	}
-	return c.emit(op, x, w, bias)
 }
 
 func maxPool(c *call) []*value {

@@ -109,13 +109,52 @@ func (c *call) integerProduct(a, aZero, b, bZero *value) *value {
 }
 
 func matMulInteger(c *call) []*value {
-	return one(c.cast(c.integerProduct(c.in(0), c.opt(2), c.in(1), c.opt(3)), graph.I32))
+	a, b, aZero, bZero := c.in(0), c.in(1), c.opt(2), c.opt(3)
+	if integerProductFits(a, aZero, b, bZero) {
+		return one(c.emit(&graph.IntegerMatMul{To: graph.I32}, a, b, c.columnwise(aZero), c.columnwise(bZero)))
+	}
+	return one(c.cast(c.integerProduct(a, aZero, b, bZero), graph.I32))
+}
+
+// integerProductFits reports whether [graph.IntegerMatMul] takes operands.
+func integerProductFits(a, aZero, b, bZero *value) bool {
+	return a.rank() > 0 && b.rank() > 0 && zeroFits(a, aZero, 1) && zeroFits(b, bZero, b.typ.Shape[b.rank()-1])
+}
+
+// zeroFits reports whether x are bytes and the zero point, of the same type,
+// is one or, in a list, one for each of so many columns.
+func zeroFits(x, zero *value, columns int64) bool {
+	if t := x.typ.DType; t != graph.I8 && t != graph.U8 {
+		return false
+	}
+	return zero == nil || zero.typ.DType == x.typ.DType && single(zero, columns)
+}
+
+// single reports whether p has one element or is a list of so many.
+func single(p *value, columns int64) bool {
+	return p.typ.Elements() == 1 || p.rank() == 1 && p.typ.Elements() == columns
 }
 
 func qlinearMatMul(c *call) []*value {
-	acc := c.integerProduct(c.in(0), c.in(2), c.in(3), c.in(5))
+	a, b := c.in(0), c.in(3)
+	columns := int64(1)
+	if b.rank() > 1 {
+		columns = b.typ.Shape[b.rank()-1]
+	}
+	if integerProductFits(a, c.in(2), b, c.in(5)) && single(c.in(1), 1) && single(c.in(4), columns) && single(c.in(6), 1) && single(c.in(7), 1) {
+		op := &graph.IntegerMatMul{To: c.in(7).typ.DType}
+		return one(c.emit(op, a, b, c.columnwise(c.in(2)), c.columnwise(c.in(5)), nil, c.factor(c.in(1), c.in(4), c.in(6)), nil, c.columnwise(c.in(7))))
+	}
+	acc := c.integerProduct(a, c.in(2), b, c.in(5))
 	aScale, bScale, yScale := c.rowwise(c.in(1)), c.columnwise(c.in(4)), c.rowwise(c.in(6))
 	return one(c.requantize(acc, aScale, bScale, yScale, c.in(7), acc.rank()-2))
+}
+
+// factor is what exact sums are multiplied with, as float32: one number or a
+// list.
+func (c *call) factor(xScale, wScale, yScale *value) *value {
+	f := c.emit(&graph.Binary{Fn: graph.Mul}, c.columnwise(xScale), c.columnwise(wScale))
+	return c.cast(c.emit(&graph.Binary{Fn: graph.Div}, f, c.columnwise(yScale)), graph.F32)
 }
 
 // requantize scales exact sums to a quantised result. The zero point has one
@@ -192,12 +231,32 @@ func (c *call) perChannel(list, w *value, axis int64) *value {
 }
 
 func convInteger(c *call) []*value {
-	return one(c.cast(c.integerConv(c.in(0), c.opt(2), c.in(1), c.opt(3), nil), graph.I32))
+	x, w, xZero, wZero := c.in(0), c.in(1), c.opt(2), c.opt(3)
+	if integerConvFits(x, xZero, w, wZero) {
+		return one(c.emit(c.integerConvOp(x, w, graph.I32), x, w, c.columnwise(xZero), c.columnwise(wZero)))
+	}
+	return one(c.cast(c.integerConv(x, xZero, w, wZero, nil), graph.I32))
+}
+
+// integerConvFits reports whether [graph.IntegerConv] takes operands.
+func integerConvFits(x, xZero, w, wZero *value) bool {
+	return (x.rank() == 3 || x.rank() == 4) && w.rank() == x.rank() && zeroFits(x, xZero, 1) && zeroFits(w, wZero, w.typ.Shape[0])
+}
+
+// integerConvOp reads the node's attributes.
+func (c *call) integerConvOp(x, w *value, to graph.DType) *graph.IntegerConv {
+	g := c.convOp(x, w)
+	return &graph.IntegerConv{Strides: g.Strides, Dilations: g.Dilations, PadsBegin: g.PadsBegin, PadsEnd: g.PadsEnd, Group: g.Group, To: to}
 }
 
 func qlinearConv(c *call) []*value {
-	w := c.in(3)
-	acc := c.integerConv(c.in(0), c.in(2), w, c.in(5), c.opt(8))
+	x, w, bias := c.in(0), c.in(3), c.opt(8)
+	if integerConvFits(x, c.in(2), w, c.in(5)) && single(c.in(1), 1) && single(c.in(4), w.typ.Shape[0]) && single(c.in(6), 1) && single(c.in(7), 1) &&
+		(bias == nil || bias.typ.DType == graph.I32) {
+		op := c.integerConvOp(x, w, c.in(7).typ.DType)
+		return one(c.emit(op, x, w, c.columnwise(c.in(2)), c.columnwise(c.in(5)), bias, c.factor(c.in(1), c.in(4), c.in(6)), nil, c.columnwise(c.in(7))))
+	}
+	acc := c.integerConv(x, c.in(2), w, c.in(5), bias)
 	wScale := c.columnwise(c.in(4))
 	if wScale.typ.Elements() != 1 {
 		wScale = c.perChannel(wScale, w, 1)

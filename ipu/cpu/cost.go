@@ -141,7 +141,7 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 	size := func(t graph.TensorType) float64 { return float64(max(0, t.Elements())) }
 	over := func(a float64, n int64) float64 { return a / float64(max(1, n)) }
 	switch o := op.(type) {
-	case *graph.MatMul:
+	case *graph.MatMul, *graph.IntegerMatMul:
 		return 2 * size(out[0]) * float64(last(in[0]))
 	case *graph.Gemm:
 		k := in[0].Shape[1]
@@ -149,7 +149,7 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 			k = in[0].Shape[0]
 		}
 		return 2 * size(out[0]) * float64(k)
-	case *graph.Conv, *graph.DeformConv:
+	case *graph.Conv, *graph.DeformConv, *graph.IntegerConv:
 		return 2 * size(out[0]) * over(size(in[1]), in[1].Shape[0])
 	case *kernel.BlockedConv:
 		results := size(out[0])

@@ -50,6 +50,8 @@ var operators = map[string]func() Op{
 	"GridSample":      func() Op { return new(GridSample) },
 	"GroupNorm":       func() Op { return new(GroupNorm) },
 	"If":              func() Op { return new(If) },
+	"IntegerConv":     func() Op { return new(IntegerConv) },
+	"IntegerMatMul":   func() Op { return new(IntegerMatMul) },
 	"LRN":             func() Op { return new(LRN) },
 	"LSTM":            func() Op { return new(LSTM) },
 	"LayerNorm":       func() Op { return new(LayerNorm) },

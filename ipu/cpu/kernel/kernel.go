@@ -122,6 +122,7 @@ var families = []map[string]binder{
 	selectKernels,
 	bitsKernels,
 	quantKernels,
+	integerKernels,
 	fusedKernels,
 	blockedKernels,
 }

@@ -20,6 +20,7 @@ func TestAssemblyOffsets(t *testing.T) {
 	structs := map[string]any{
 		"gemm": gemmArgs{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "depthwise": depthwiseArgs{},
 		"conv": convArgs{}, "copy": copyArgs{}, "blocked": blockedArgs{},
+		"int8": int8Args{}, "int8Finish": int8FinishArgs{}, "int8Plane": int8PlaneArgs{},
 	}
 	for name, s := range structs {
 		typ := goreflect.TypeOf(s)

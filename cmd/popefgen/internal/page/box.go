@@ -71,8 +71,8 @@ type drawing struct {
 // called. Whatever is in none of the lists is of family "other".
 var families = []struct{ ID, Name, kinds string }{
 	{"anchor", "anchor", ""},
-	{"conv", "convolution", "Conv ConvTranspose DeformConv Col2Im"},
-	{"matrix", "matrix product, attention", "Gemm MatMul Attention LinearAttention"},
+	{"conv", "convolution", "Conv ConvTranspose DeformConv IntegerConv Col2Im"},
+	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention LinearAttention"},
 	{"recurrent", "recurrence", "LSTM GRU RNN"},
 	{"reduce", "pooling, reduction, search", "AveragePool MaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
 	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},

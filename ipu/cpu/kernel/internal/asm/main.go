@@ -33,6 +33,7 @@ var files = []struct {
 	{"rows", writeRows},
 	{"pool", writePool},
 	{"quant", writeQuant},
+	{"int8", writeInt8},
 	{"compare", writeCompare},
 	{"blocked", writeBlocked},
 }

@@ -1,0 +1,243 @@
+package kernel
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
+
+// int8WayOf returns the best way to compute products of bytes on a path.
+func int8WayOf(p vectorPath) int8Way {
+	switch {
+	case p == pathAVX512 && cpu.X86.HasAVX512VNNI:
+		return int8ByVNNI
+	case p != pathGo:
+		return int8ByAVX2
+	}
+	return int8ByGo
+}
+
+//go:noescape
+func int8ProductAVX512(args *byte)
+
+//go:noescape
+func int8ConvAVX512(args *byte)
+
+//go:noescape
+func int8ProductAVX2(args *byte)
+
+//go:noescape
+func int8ConvAVX2(args *byte)
+
+//go:noescape
+func int8ColumnsIntsAVX512(args *byte)
+
+//go:noescape
+func int8ColumnsFloatsAVX512(args *byte)
+
+//go:noescape
+func int8ColumnsBytesAVX512(args *byte)
+
+//go:noescape
+func int8RowsIntsAVX512(args *byte)
+
+//go:noescape
+func int8RowsFloatsAVX512(args *byte)
+
+//go:noescape
+func int8RowsBytesAVX512(args *byte)
+
+//go:noescape
+func int8ColumnsIntsAVX2(args *byte)
+
+//go:noescape
+func int8ColumnsFloatsAVX2(args *byte)
+
+//go:noescape
+func int8ColumnsBytesAVX2(args *byte)
+
+//go:noescape
+func int8RowsIntsAVX2(args *byte)
+
+//go:noescape
+func int8RowsFloatsAVX2(args *byte)
+
+//go:noescape
+func int8RowsBytesAVX2(args *byte)
+
+//go:noescape
+func int8PlaneIntsAVX512(args *byte)
+
+//go:noescape
+func int8PlaneFloatsAVX512(args *byte)
+
+//go:noescape
+func int8PlaneBytesAVX512(args *byte)
+
+//go:noescape
+func int8PlaneIntsAVX2(args *byte)
+
+//go:noescape
+func int8PlaneFloatsAVX2(args *byte)
+
+//go:noescape
+func int8PlaneBytesAVX2(args *byte)
+
+//go:noescape
+func int8InterleaveAVX2(dst, s0, s1, s2, s3 *uint8, groups int, flip uint32)
+
+//go:noescape
+func int8EvenAVX2(dst, src *uint8, groups int)
+
+//go:noescape
+func int8WidenAVX2(dst *uint16, src *uint8, groups int, flip uint32)
+
+// vectorInterleave is [interleave] by vectors; it reports whether it did it.
+func vectorInterleave(way int8Way, dst []byte, rows [4][]byte, n int, flip byte) bool {
+	if way == int8ByGo || n == 0 {
+		return false
+	}
+	all := uint32(flip) * 0x01010101
+	if n < 16 {
+		var from [4][16]byte
+		for i := range from {
+			copy(from[i][:], rows[i][:n])
+		}
+		var to [64]byte
+		int8InterleaveAVX2(&to[0], &from[0][0], &from[1][0], &from[2][0], &from[3][0], 1, all)
+		copy(dst[:4*n], to[:])
+		return true
+	}
+	_ = dst[4*n-1]
+	for _, r := range rows {
+		_ = r[n-1]
+	}
+	int8InterleaveAVX2(&dst[0], &rows[0][0], &rows[1][0], &rows[2][0], &rows[3][0], n/16, all)
+	if i := n - 16; n%16 != 0 {
+		int8InterleaveAVX2(&dst[4*i], &rows[0][i], &rows[1][i], &rows[2][i], &rows[3][i], 1, all)
+	}
+	return true
+}
+
+// vectorEven copies bytes at even places by vectors, from the first on, and
+// returns how many.
+func vectorEven(way int8Way, dst, src []byte) int {
+	n := min(len(dst), len(src)/2)
+	if way == int8ByGo || n < 16 {
+		return 0
+	}
+	int8EvenAVX2(&dst[0], &src[0], n/16)
+	if n%16 != 0 {
+		int8EvenAVX2(&dst[n-16], &src[2*(n-16)], 1)
+	}
+	return n
+}
+
+// vectorWidenBytes is [widenBytes] of unsigned bytes, for as many as vectors
+// do, which it returns.
+func vectorWidenBytes(dst []int16, src []byte, flip byte) int {
+	groups := len(src) / 16
+	if groups == 0 {
+		return 0
+	}
+	_ = dst[16*groups-1]
+	int8WidenAVX2((*uint16)(unsafe.Pointer(&dst[0])), &src[0], groups, uint32(flip)*0x01010101)
+	return 16 * groups
+}
+
+// int8Products adds up the products of a product of matrices.
+func int8Products(way int8Way, args *int8Args) {
+	p := (*byte)(unsafe.Pointer(args))
+	switch way {
+	case int8ByVNNI:
+		int8ProductAVX512(p)
+	case int8ByAVX2:
+		halves(args, false)
+	default:
+		int8SumsGo[uint8, int8](args)
+	}
+}
+
+// int8Convolve adds up the products of a convolution.
+func int8Convolve(way int8Way, args *int8Args) {
+	p := (*byte)(unsafe.Pointer(args))
+	switch way {
+	case int8ByVNNI:
+		int8ConvAVX512(p)
+	case int8ByAVX2:
+		halves(args, true)
+	default:
+		int8SumsGo[int8, uint8](args)
+	}
+}
+
+// halves calls the loops of AVX2, which have room for 16 columns.
+func halves(args *int8Args, conv bool) {
+	half := *args
+	for range args.vectors {
+		if p := (*byte)(unsafe.Pointer(&half)); conv {
+			int8ConvAVX2(p)
+		} else {
+			int8ProductAVX2(p)
+		}
+		half.b = (*byte)(unsafe.Add(unsafe.Pointer(half.b), 16*int8Step))
+		half.tile = (*int32)(unsafe.Add(unsafe.Pointer(half.tile), 16*4))
+	}
+}
+
+// int8Finish makes results of a tile. By AVX2 all columns are stored.
+func int8Finish(way int8Way, kind int8Kind, byRows bool, args *int8FinishArgs) {
+	p := (*byte)(unsafe.Pointer(args))
+	wide := way == int8ByVNNI
+	switch {
+	case way == int8ByGo:
+		int8FinishGo(kind, byRows, args)
+	case wide && byRows && kind == int8ToInts:
+		int8RowsIntsAVX512(p)
+	case wide && byRows && kind == int8ToFloats:
+		int8RowsFloatsAVX512(p)
+	case wide && byRows:
+		int8RowsBytesAVX512(p)
+	case wide && kind == int8ToInts:
+		int8ColumnsIntsAVX512(p)
+	case wide && kind == int8ToFloats:
+		int8ColumnsFloatsAVX512(p)
+	case wide:
+		int8ColumnsBytesAVX512(p)
+	case byRows && kind == int8ToInts:
+		int8RowsIntsAVX2(p)
+	case byRows && kind == int8ToFloats:
+		int8RowsFloatsAVX2(p)
+	case byRows:
+		int8RowsBytesAVX2(p)
+	case kind == int8ToInts:
+		int8ColumnsIntsAVX2(p)
+	case kind == int8ToFloats:
+		int8ColumnsFloatsAVX2(p)
+	default:
+		int8ColumnsBytesAVX2(p)
+	}
+}
+
+// int8Plane computes n results of one output channel. By vectors it computes
+// whole blocks.
+func int8Plane(way int8Way, kind int8Kind, args *int8PlaneArgs, n int) {
+	p := (*byte)(unsafe.Pointer(args))
+	wide := way == int8ByVNNI
+	switch {
+	case way == int8ByGo:
+		int8PlaneGo(kind, args, n)
+	case wide && kind == int8ToInts:
+		int8PlaneIntsAVX512(p)
+	case wide && kind == int8ToFloats:
+		int8PlaneFloatsAVX512(p)
+	case wide:
+		int8PlaneBytesAVX512(p)
+	case kind == int8ToInts:
+		int8PlaneIntsAVX2(p)
+	case kind == int8ToFloats:
+		int8PlaneFloatsAVX2(p)
+	default:
+		int8PlaneBytesAVX2(p)
+	}
+}

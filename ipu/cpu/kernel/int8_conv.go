@@ -1,0 +1,556 @@
+package kernel
+
+import (
+	"math/bits"
+	"runtime"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// int8Conv is a convolution of bytes. The image is copied such that the four
+// bytes of a step stand side by side for every position: four channels or,
+// where that gives fewer steps, four elements of a line of the kernel. Lines
+// and columns that strides keep apart come in planes of their own, so that
+// output positions one after the other read vectors as they lie, and every
+// element of the kernel is a fixed distance away. A line of a plane may be
+// longer than one of the result: what is computed there is left out.
+type int8Conv struct {
+	int8End
+	convShape
+	way          int8Way
+	xFlip, wFlip byte
+	along        bool // lanes are elements of a line of the kernel
+	single       bool // output channels are computed one by one
+	planes       int  // of a group, each with all phases
+	phases       [2][]int
+	line, lines  int // positions of a line, lines of a phase
+	steps        int
+	offsets      []int // bytes, of every step
+	pitch        int   // bytes from row to row of packed weights
+	packed       bool
+	blocks       []int8Block
+	ones         []byte // weights that add up a window
+	rowBytes     int    // of scratch memory for lines that are taken apart
+	slots        int
+
+	task int8ConvTask
+}
+
+// int8Block is the positions of a tile.
+type int8Block struct {
+	at          int // in the result
+	keep, store [2]uint16
+	second      int // results of the first vector
+	count       int
+}
+
+// int8Slack is how much vectors may read beyond the last plane.
+const int8Slack = 512
+
+func bindIntegerConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.IntegerConv)
+	s := newConvShape(o.Conv(), in[0].Shape, in[1].Shape, out[0].Shape)
+	kh, kw := s.kernel[1], s.kernel[2]
+	c := &int8Conv{
+		int8End: newInt8End(in, o.To, o.Bounded, o.Low, o.High, s.group*s.maps, s.channels*kh*kw), convShape: s, way: int8WayOf(path),
+		slots: min(maxParts, runtime.GOMAXPROCS(0)),
+	}
+	c.xFlip, c.wFlip = c.flips()
+	quads := (kw + int8Step - 1) / int8Step
+	c.planes = (s.channels + int8Step - 1) / int8Step
+	if s.channels*quads < c.planes*kw {
+		c.along, c.planes = true, s.channels*quads
+	}
+	c.single = c.along && s.maps <= fewMaps
+	c.geometry()
+	c.steps = len(c.offsets)
+	c.pitch = c.steps * c.way.stepBytes()
+	if c.pitch%1024 == 0 {
+		c.pitch += 64 // rows do not share the cache's sets
+	}
+	c.ones = make([]byte, c.steps*c.way.stepBytes())
+	c.eachWeight(func(at, _ int) { placeByte(c.way, c.ones, at, int8(1)) })
+	c.tile()
+	return c, nil
+}
+
+// geometry lays out the planes and finds where the steps are.
+func (c *int8Conv) geometry() {
+	kh, kw := c.kernel[1], c.kernel[2]
+	var place [2][]int // of an element of the kernel: its phase and its distance
+	for i, n := range []int{kh, kw} {
+		stride, dilation := c.stride[1+i], c.dilation[1+i]
+		if i == 1 && c.along {
+			c.phases[i] = []int{0}
+			continue
+		}
+		for k := range n {
+			phase := k * dilation % stride
+			at := -1
+			for j, p := range c.phases[i] {
+				if p == phase {
+					at = j
+				}
+			}
+			if at < 0 {
+				at = len(c.phases[i])
+				c.phases[i] = append(c.phases[i], phase)
+			}
+			place[i] = append(place[i], at, k*dilation/stride)
+		}
+	}
+	reach := func(axis int) int { return c.out[axis] + (c.kernel[axis]-1)*c.dilation[axis]/c.stride[axis] }
+	c.lines, c.line = reach(1), reach(2)
+	if c.along {
+		c.line = c.out[2]
+		columns := c.line + (kw+int8Step)*c.dilation[2]/c.stride[2] + 1
+		c.rowBytes = c.stride[2] * columns
+	} else if c.stride[2] > 1 {
+		c.rowBytes = int8Step * c.line
+	}
+	c.rowBytes = roundUp(c.rowBytes, 64)
+	step := func(plane, ky, kx int) {
+		phase := place[0][2*ky] * len(c.phases[1])
+		at := place[0][2*ky+1] * c.line
+		if !c.along {
+			phase += place[1][2*kx]
+			at += place[1][2*kx+1]
+		}
+		c.offsets = append(c.offsets, plane*c.planeBytes()+int8Step*(phase*c.lines*c.line+at))
+	}
+	quads := (kw + int8Step - 1) / int8Step
+	if c.along {
+		for channel := range c.channels {
+			for ky := range kh {
+				for q := range quads {
+					step(channel*quads+q, ky, 0)
+				}
+			}
+		}
+		return
+	}
+	for plane := range c.planes {
+		for ky := range kh {
+			for kx := range kw {
+				step(plane, ky, kx)
+			}
+		}
+	}
+}
+
+// planeBytes returns the bytes of a plane with all its phases.
+func (c *int8Conv) planeBytes() int {
+	return int8Step * len(c.phases[0]) * len(c.phases[1]) * c.lines * c.line
+}
+
+// groupBytes returns the bytes of the planes of a group.
+func (c *int8Conv) groupBytes() int { return c.planes * c.planeBytes() }
+
+// eachWeight calls f for each weight of an output channel with its place in a
+// row of steps and its number.
+func (c *int8Conv) eachWeight(f func(at, weight int)) {
+	kh, kw := c.kernel[1], c.kernel[2]
+	for i := range c.channels * kh * kw {
+		channel, ky, kx := i/(kh*kw), i/kw%kh, i%kw
+		if c.along {
+			quads := (kw + int8Step - 1) / int8Step
+			f(((channel*kh+ky)*quads+kx/int8Step)*int8Step+kx%int8Step, i)
+		} else {
+			f(((channel/int8Step*kh+ky)*kw+kx)*int8Step+channel%int8Step, i)
+		}
+	}
+}
+
+// tile finds which positions each tile has.
+func (c *int8Conv) tile() {
+	oh, ow := c.out[1], c.out[2]
+	span := (oh-1)*c.line + ow
+	for p, at := 0, 0; p < span && ow > 0; p += int8Width {
+		b := int8Block{at: at}
+		for i := range int8Width {
+			if q := p + i; q < span && q%c.line < ow {
+				b.keep[i/16] |= 1 << (i % 16)
+				b.count++
+			}
+			if i == 15 {
+				b.second = b.count
+			}
+		}
+		b.store = [2]uint16{int8Masks(b.second)[0], int8Masks(b.count - b.second)[0]}
+		at += b.count
+		c.blocks = append(c.blocks, b)
+	}
+}
+
+// weightBytes returns the bytes of packed weights: their sums, then a row for
+// each output channel.
+func (c *int8Conv) weightBytes() int { return 4*c.padded() + c.columns*c.pitch }
+
+// partBytes returns the scratch memory of a part: the sums of a tile, its
+// results where they are not stored at once, the sums of windows, lines that
+// are taken apart and, where output channels are computed one by one, the
+// planes of a group.
+func (c *int8Conv) partBytes() int {
+	n := 2*4*int8Height*int8Width + 4*int8Width + c.rowBytes
+	if c.single {
+		n += roundUp(c.groupBytes()+int8Slack, 64)
+	}
+	return n
+}
+
+// Scratch implements [Kernel].
+func (c *int8Conv) Scratch() int {
+	n := c.parameterBytes() + 4*c.padded() + c.slots*c.partBytes()
+	if !c.packed {
+		n += roundUp(c.weightBytes(), 64)
+	}
+	if !c.single {
+		n += roundUp(c.group*c.groupBytes()+int8Slack, 64)
+	}
+	return n
+}
+
+// Packed implements [Packer].
+func (c *int8Conv) Packed(i int) int {
+	if i != 1 {
+		return 0
+	}
+	return c.weightBytes()
+}
+
+// UsePacked implements [Packer].
+func (c *int8Conv) UsePacked(int) { c.packed = true }
+
+// Pack implements [Packer].
+func (c *int8Conv) Pack(_ int, dst, src []byte) {
+	sums := view[int32](dst[:4*c.padded()])
+	clear(dst)
+	size := c.channels * c.kernel[1] * c.kernel[2]
+	for m := range c.columns {
+		row, w := dst[4*c.padded()+m*c.pitch:][:c.pitch], src[m*size:][:size]
+		c.eachWeight(func(at, i int) {
+			v := int8(w[i] ^ c.wFlip)
+			sums[m] += int32(v)
+			placeByte(c.way, row, at, v)
+		})
+	}
+}
+
+// int8ConvTask is one run, for one image at a time: first the image is laid
+// out, then tiles of the result are computed.
+type int8ConvTask struct {
+	*int8Conv
+	x, y, w   []byte
+	image     []byte
+	first     []int32
+	parts     []byte
+	laying    bool
+	blockRows int // of output channels of a group that a unit has
+	tiles     int // that a unit has
+	next      tickets
+}
+
+// Run implements [Kernel].
+func (c *int8Conv) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	if len(out[0]) == 0 {
+		return nil
+	}
+	t := &c.task
+	take := func(n int) []byte {
+		b := scratch[:n:n]
+		scratch = scratch[n:]
+		return b
+	}
+	t.int8Conv = c
+	c.prepare(in, take(c.parameterBytes()))
+	t.first = view[int32](take(4 * c.padded()))
+	t.w = in[1]
+	if !c.packed {
+		t.w = take(roundUp(c.weightBytes(), 64))[:c.weightBytes()]
+		c.Pack(1, t.w, in[1])
+	}
+	if !c.single {
+		t.image = take(roundUp(c.group*c.groupBytes()+int8Slack, 64))
+	}
+	t.parts = scratch
+	c.begin(t.first, view[int32](memory(in, 4)), view[int32](t.w[:4*c.padded()]))
+	for i, v := range c.parameter.bZero {
+		c.parameter.bZero[i] = -v
+	}
+	positions := product3(c.out)
+	workers := min(c.slots, workersFor(p, c.way.cost(float64(c.columns)*float64(positions)*float64(c.steps*int8Step+32))))
+	xBytes, yBytes := len(in[0])/max(1, c.batch), len(out[0])/c.batch
+	for i := range c.batch {
+		t.x, t.y = in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes]
+		units := c.group
+		if !c.single {
+			planes := c.group * c.planes
+			t.laying = true
+			t.next.reset(planes)
+			p.Run(t, min(planes, workers))
+			t.laying = false
+			units = t.divide(workers)
+		}
+		t.next.reset(units)
+		p.Run(t, min(units, workers))
+	}
+	c.done()
+	t.x, t.y, t.w, t.image, t.first, t.parts = nil, nil, nil, nil, nil, nil
+	return nil
+}
+
+// divide cuts the result into units and returns their number.
+func (t *int8ConvTask) divide(workers int) int {
+	const most = 256 << 10 // bytes of weights that are read again for each tile
+	t.blockRows, t.tiles = t.maps, len(t.blocks)
+	if t.maps*t.pitch > most {
+		t.blockRows = min(t.maps, int8Height)
+	}
+	units := t.group * ((t.maps + t.blockRows - 1) / t.blockRows)
+	if want := 3 * workers; workers > 1 && units < want {
+		cuts := min(len(t.blocks), (want+units-1)/units)
+		t.tiles = (len(t.blocks) + cuts - 1) / cuts
+		if n := units * ((len(t.blocks) + t.tiles - 1) / t.tiles); n < want {
+			t.blockRows = max(12, roundUp((t.blockRows*n+want-1)/want, 12))
+		}
+	}
+	return t.group * ((t.maps + t.blockRows - 1) / t.blockRows) * ((len(t.blocks) + t.tiles - 1) / t.tiles)
+}
+
+// Do implements [Task].
+func (t *int8ConvTask) Do(part int) {
+	buf := t.parts[part*t.partBytes():][:t.partBytes()]
+	for {
+		unit, ok := t.next.draw(part)
+		if !ok {
+			return
+		}
+		switch {
+		case t.laying:
+			t.lay(t.image[unit*t.planeBytes():], unit/t.planes, unit%t.planes, buf)
+		case t.single:
+			image := buf[t.partBytes()-roundUp(t.groupBytes()+int8Slack, 64):]
+			for plane := range t.planes {
+				t.lay(image[plane*t.planeBytes():], unit, plane, buf)
+			}
+			t.channels1(unit, image, buf)
+		default:
+			t.compute(unit, buf)
+		}
+	}
+}
+
+// lay writes a plane of a group.
+func (t *int8ConvTask) lay(dst []byte, group, plane int, buf []byte) {
+	outside := [1]byte{byte(t.aZero)}
+	h, w := t.in[1], t.in[2]
+	var channels [int8Step][]byte
+	lines := buf[2*4*int8Height*int8Width+4*int8Width:][:t.rowBytes]
+	quads := 0
+	if t.along {
+		quads = (t.kernel[2] + int8Step - 1) / int8Step
+		channels[0] = t.x[(group*t.channels+plane/quads)*h*w:][:h*w]
+	} else {
+		for q := range channels {
+			// Those that there are not have weights that are zero.
+			channel := min(plane*int8Step+q, t.channels-1)
+			channels[q] = t.x[(group*t.channels+channel)*h*w:][:h*w]
+		}
+		if len(t.phases[0]) == 1 && t.stride == [3]int{1, 1, 1} && t.pad == [3]int{} && t.lines == h && t.line == w {
+			interleave(t.way, dst, channels, h*w, t.xFlip)
+			return
+		}
+	}
+	for _, phase := range t.phases[0] {
+		for i := range t.lines {
+			y := i*t.stride[1] + phase - t.pad[1]
+			inside := y >= 0 && y < h
+			switch {
+			case !inside:
+				for j := range t.phases[1] {
+					fill[uint8](dst[int8Step*j*t.lines*t.line:][:int8Step*t.line], outside[:])
+				}
+			case t.along:
+				t.layWindows(dst, channels[0][y*w:][:w], plane%quads*int8Step, lines)
+			default:
+				var rows [int8Step][]byte
+				for q := range rows {
+					rows[q] = channels[q][y*w:][:w]
+				}
+				for j, phase := range t.phases[1] {
+					t.layChannels(dst[int8Step*j*t.lines*t.line:][:int8Step*t.line], rows, phase, lines)
+				}
+			}
+			dst = dst[int8Step*t.line:]
+		}
+		dst = dst[int8Step*(len(t.phases[1])-1)*t.lines*t.line:]
+	}
+}
+
+// layChannels writes a line of four channels, of which every stride'th column
+// from phase on counts.
+func (t *int8ConvTask) layChannels(dst []byte, rows [int8Step][]byte, phase int, buf []byte) {
+	stride, w := t.stride[2], t.in[2]
+	lo, hi := windowRange(w, t.line, stride, t.pad[2]-phase)
+	outside := [1]byte{byte(t.aZero)}
+	fill[uint8](dst[:int8Step*lo], outside[:])
+	fill[uint8](dst[int8Step*hi:], outside[:])
+	if lo == hi {
+		return
+	}
+	from := lo*stride + phase - t.pad[2]
+	for q := range rows {
+		rows[q] = rows[q][from:]
+		if stride > 1 {
+			line := buf[q*t.line:][:hi-lo]
+			everyByte(t.way, line, rows[q], stride)
+			rows[q] = line
+		}
+	}
+	interleave(t.way, dst[int8Step*lo:], rows, hi-lo, t.xFlip)
+}
+
+// everyByte copies every stride'th byte of src.
+func everyByte(way int8Way, dst, src []byte, stride int) {
+	i := 0
+	if stride == 2 {
+		i = vectorEven(way, dst, src)
+	}
+	for ; i < len(dst); i++ {
+		dst[i] = src[i*stride]
+	}
+}
+
+// layWindows writes a line of windows: for every output position the elements
+// under four columns of the kernel, from the first on.
+func (t *int8ConvTask) layWindows(dst, src []byte, first int, buf []byte) {
+	stride, pad, w := t.stride[2], t.pad[2], t.in[2]
+	columns := len(buf) / stride
+	outside := [1]byte{byte(t.aZero) ^ t.xFlip}
+	if stride == 1 {
+		columns = min(columns, t.line+(first+int8Step)*t.dilation[2])
+		n := min(w, max(0, columns-pad))
+		fill[uint8](buf[:min(pad, columns)], outside[:])
+		copy(buf[min(pad, columns):], src[:n])
+		fill[uint8](buf[min(pad, columns)+n:columns], outside[:])
+	} else {
+		for phase := range stride {
+			line := buf[phase*columns:][:columns]
+			lo, hi := windowRange(w, columns, stride, pad-phase)
+			fill[uint8](line[:lo], outside[:])
+			fill[uint8](line[hi:], outside[:])
+			if lo < hi {
+				everyByte(t.way, line[lo:hi], src[lo*stride+phase-pad:], stride)
+			}
+		}
+	}
+	var rows [int8Step][]byte
+	for q := range rows {
+		at := (first + q) * t.dilation[2]
+		rows[q] = buf[at%stride*columns+at/stride:]
+	}
+	interleave(t.way, dst, rows, t.line, t.xFlip)
+}
+
+// channels1 computes the output channels of a group one by one.
+func (t *int8ConvTask) channels1(group int, image, buf []byte) {
+	if t.crosses {
+		for m := range t.maps {
+			for i := range t.blocks {
+				t.block(group, m, m+1, i, image, buf)
+			}
+		}
+		return
+	}
+	block := int8PlaneBlock
+	if t.way == int8ByVNNI {
+		block *= 2
+	}
+	n := t.out[1] * t.out[2]
+	whole := n / block * block
+	if t.way == int8ByGo {
+		whole = n
+	}
+	for m := group * t.maps; m < (group+1)*t.maps; m++ {
+		y := t.y[m*n*t.size:][:n*t.size]
+		args := int8PlaneArgs{
+			x: &image[0], offsets: &t.offsets[0], steps: t.steps, w: &t.w[4*t.padded()+m*t.pitch], blocks: whole / block, out: &y[0],
+			first: t.first[m], scale: t.parameter.scale[m], shift: t.parameter.shift[m], low: t.minimum, high: t.maximum, zero: t.zero,
+		}
+		if whole > 0 {
+			int8Plane(t.way, t.kind, &args, whole)
+		}
+		if whole < n {
+			args.x, args.out, args.blocks = &image[int8Step*whole], &buf[0], 1
+			int8Plane(t.way, t.kind, &args, block)
+			copy(y[whole*t.size:], buf)
+		}
+	}
+}
+
+// int8PlaneBlock is how many results the loops for one output channel compute
+// at a time by AVX2.
+const int8PlaneBlock = 32
+
+// compute computes one unit: some tiles of some output channels of a group.
+func (t *int8ConvTask) compute(unit int, buf []byte) {
+	rowBlocks := (t.maps + t.blockRows - 1) / t.blockRows
+	row := unit % rowBlocks * t.blockRows
+	unit /= rowBlocks
+	group := unit % t.group
+	first := unit / t.group * t.tiles
+	image := t.image[group*t.groupBytes():]
+	for i := first; i < min(first+t.tiles, len(t.blocks)); i++ {
+		t.block(group, row, min(row+t.blockRows, t.maps), i, image, buf)
+	}
+}
+
+// block computes output channels of a group at the positions of a tile.
+func (t *int8ConvTask) block(group, row, end, i int, image, buf []byte) {
+	b := &t.blocks[i]
+	const sums = 4 * int8Height * int8Width
+	tile, staged, line := view[int32](buf[:sums]), buf[sums:2*sums], view[int32](buf[2*sums:2*sums+4*int8Width])
+	args := int8Args{b: &image[int8Step*int8Width*i], offsets: &t.offsets[0], steps: t.steps, vectors: 2}
+	if b.keep[1] == 0 {
+		args.vectors = 1
+	}
+	if t.crosses {
+		args.a, args.rows, args.tile = &t.ones[0], 1, &line[0]
+		int8Convolve(t.way, &args)
+	}
+	args.aRow, args.tile = t.pitch, &tile[0]
+	n := product3(t.out)
+	for ; row < end; row += int8Height {
+		m := group*t.maps + row
+		args.a, args.rows = &t.w[4*t.padded()+m*t.pitch], min(int8Height, end-row)
+		int8Convolve(t.way, &args)
+		f := t.finish(t.first, m)
+		f.tile, f.rows, f.keep, f.store, f.second = &tile[0], args.rows, b.keep, b.store, b.second*t.size
+		if t.crosses {
+			f.outer, f.line = &t.parameter.bZero[m], &line[0]
+		}
+		y := t.y[(m*n+b.at)*t.size:]
+		if t.way == int8ByAVX2 && b.count < int8Width {
+			f.out, f.outRow = &staged[0], int8Width*t.size
+			int8Finish(t.way, t.kind, true, &f)
+			for r := range args.rows {
+				copyKept(y[r*n*t.size:], staged[r*f.outRow:], b.keep, t.size)
+			}
+			continue
+		}
+		f.out, f.outRow = &y[0], n*t.size
+		int8Finish(t.way, t.kind, true, &f)
+	}
+}
+
+// copyKept copies the elements of a tile's row that count, which come in runs.
+func copyKept(dst, src []byte, keep [2]uint16, size int) {
+	mask := uint32(keep[0]) | uint32(keep[1])<<16
+	for at := 0; mask != 0; {
+		from := bits.TrailingZeros32(mask)
+		n := bits.TrailingZeros32(^(mask >> from))
+		copy(dst[at*size:], src[from*size:][:n*size])
+		at += n
+		mask &^= uint32(uint64(1)<<n-1) << from
+	}
+}

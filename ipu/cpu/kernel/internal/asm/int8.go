@@ -1,0 +1,611 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of int8Args in package kernel, which a test compares.
+const (
+	int8A       = 0
+	int8ARow    = 8
+	int8Rows    = 16
+	int8B       = 24
+	int8Offsets = 32
+	int8Steps   = 40
+	int8Tile    = 48
+	int8Vectors = 56
+)
+
+// Offsets of int8FinishArgs in package kernel, which a test compares.
+const (
+	int8FinishTile   = 0
+	int8FinishRows   = 8
+	int8FinishOut    = 16
+	int8FinishOutRow = 24
+	int8FinishFirst  = 32
+	int8FinishScale  = 40
+	int8FinishShift  = 48
+	int8FinishOuter  = 56
+	int8FinishLine   = 64
+	int8FinishSecond = 72
+	int8FinishLow    = 80
+	int8FinishHigh   = 84
+	int8FinishZero   = 88
+	int8FinishKeep   = 92
+	int8FinishStore  = 96
+)
+
+// Offsets of int8PlaneArgs in package kernel, which a test compares.
+const (
+	int8PlaneX       = 0
+	int8PlaneOffsets = 8
+	int8PlaneSteps   = 16
+	int8PlaneW       = 24
+	int8PlaneBlocks  = 32
+	int8PlaneOut     = 40
+	int8PlaneFirst   = 48
+	int8PlaneScale   = 52
+	int8PlaneShift   = 56
+	int8PlaneLow     = 60
+	int8PlaneHigh    = 64
+	int8PlaneZero    = 68
+)
+
+// int8TileRow is how far rows of sums are apart.
+const int8TileRow = 128
+
+// int8Kind is what sums become.
+type int8Kind string
+
+const (
+	int8ToInts   int8Kind = "Ints"
+	int8ToFloats int8Kind = "Floats"
+	int8ToBytes  int8Kind = "Bytes"
+)
+
+// writeInt8 writes products of bytes with sums of 32 bits. A step is four
+// products: four bytes in a row of a, and four in each lane of a vector of b.
+// Where there is no instruction for that, a comes as numbers of 16 bits, first
+// those with even places in a step.
+func writeInt8(a *asm) {
+	a.int8Sums("int8Product", false)
+	a.int8Sums("int8Conv", true)
+	for _, kind := range []int8Kind{int8ToInts, int8ToFloats, int8ToBytes} {
+		a.int8Finish("int8Columns"+string(kind), kind, false)
+		a.int8Finish("int8Rows"+string(kind), kind, true)
+		a.int8Plane("int8Plane"+string(kind), kind)
+	}
+	if !a.wide() {
+		a.int8Interleave()
+		a.int8Widen()
+		a.int8Even()
+	}
+}
+
+// most returns how many rows of sums fit in the registers.
+func (a *asm) int8Most() int {
+	if a.wide() {
+		return 12
+	}
+	return 6
+}
+
+// int8Sums writes the loops over tiles of rows, of one or two vectors. In a convolution the vectors
+// are unsigned and lie at listed offsets; in a product of matrices they are
+// signed and follow each other.
+func (a *asm) int8Sums(name string, conv bool) {
+	args := a.function(name)
+	pa, row, rows, b, tile := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, int8B), b)
+	a.MOVQ(at(args, int8Tile), tile)
+	a.MOVQ(at(args, int8ARow), row)
+	row3 := a.GP64()
+	a.LEAQ(indexed(row, row, 2, 0), row3)
+	t := int8Loop{asm: a, args: args, pa: pa, row: row, row3: row3, rows: rows, b: b, tile: tile, conv: conv}
+	a.MOVQ(at(args, int8A), pa)
+	a.MOVQ(at(args, int8Rows), rows)
+	if a.wide() {
+		single := a.newLabel("single")
+		a.CMPQ(at(args, int8Vectors), operand.U8(1))
+		a.JEQ(operand.LabelRef(single))
+		t.all(2)
+		a.Label(single)
+		t.all(1)
+		return
+	}
+	t.all(2)
+}
+
+// int8Loop is a loop over rows.
+type int8Loop struct {
+	*asm
+	args, pa, row, row3, rows, b, tile reg.Register
+	conv                               bool
+}
+
+// all writes the loop for v vectors, which ends the function.
+func (t *int8Loop) all(v int) {
+	most := t.int8Most()
+	again, rest := t.newLabel("rows"), t.newLabel("rest")
+	t.Label(again)
+	t.CMPQ(t.rows, operand.U8(most))
+	t.JLT(operand.LabelRef(rest))
+	t.tileOf(most, v)
+	t.LEAQ(indexed(t.pa, t.row3, uint8(most/3), 0), t.pa)
+	t.ADDQ(operand.U32(most*int8TileRow), t.tile)
+	t.SUBQ(operand.U8(most), t.rows)
+	t.JMP(operand.LabelRef(again))
+	t.Label(rest)
+	for r := most - 1; r >= 1; r-- {
+		next := t.newLabel(fmt.Sprintf("not%d", r))
+		t.CMPQ(t.rows, operand.U8(r))
+		t.JNE(operand.LabelRef(next))
+		t.tileOf(r, v)
+		t.ret()
+		t.Label(next)
+	}
+	t.ret()
+}
+
+// tileOf writes the sums of r rows and v vectors.
+func (t *int8Loop) tileOf(r, v int) {
+	a := t.asm
+	rows := []reg.Register{a.GP64()}
+	a.MOVQ(t.pa, rows[0])
+	for len(rows)*5 < r {
+		p := a.GP64()
+		a.LEAQ(indexed(rows[len(rows)-1], t.row, 4, 0), p)
+		a.ADDQ(t.row, p)
+		rows = append(rows, p)
+	}
+	element := func(i, disp int) operand.Mem {
+		p := rows[i/5]
+		switch i % 5 {
+		case 0:
+			return at(p, disp)
+		case 3:
+			return indexed(p, t.row3, 1, disp)
+		}
+		return indexed(p, t.row, uint8(i%5), disp)
+	}
+	acc := make([][]vec, r)
+	for i := range acc {
+		acc[i] = a.vecs(v)
+		for _, x := range acc[i] {
+			// All of the register: half of one would live from round to round.
+			a.VXORPS(x, x, x)
+		}
+	}
+	steps, b, offsets := a.GP64(), t.b, a.GP64()
+	a.MOVQ(at(t.args, int8Steps), steps)
+	if t.conv {
+		a.MOVQ(at(t.args, int8Offsets), offsets)
+	} else {
+		b = a.GP64()
+		a.MOVQ(t.b, b)
+	}
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	from := func(i int) operand.Mem { return at(b, i*a.bytes()) }
+	if t.conv {
+		offset := a.GP64()
+		a.MOVQ(at(offsets, 0), offset)
+		a.ADDQ(operand.U8(8), offsets)
+		from = func(i int) operand.Mem { return indexed(b, offset, 1, i*a.bytes()) }
+	}
+	if a.wide() {
+		x := make([]vec, v)
+		for i := range x {
+			x[i] = a.load(from(i))
+		}
+		for i := range r {
+			y := a.vec()
+			a.VPBROADCASTD(element(i, 0), y)
+			for j := range x {
+				if t.conv {
+					a.VPDPBUSD(y, x[j], acc[i][j])
+				} else {
+					a.VPDPBUSD(x[j], y, acc[i][j])
+				}
+			}
+		}
+	} else {
+		for odd := range 2 {
+			x := make([]vec, v)
+			for i := range x {
+				x[i] = a.int8Half(from(i), odd == 1, !t.conv)
+			}
+			for i := range r {
+				y, p := a.vec(), a.vec()
+				a.VPBROADCASTD(element(i, 4*odd), y)
+				for j := range x {
+					a.VPMADDWD(x[j], y, p)
+					a.VPADDD(p, acc[i][j], acc[i][j])
+				}
+			}
+		}
+	}
+	for _, p := range rows {
+		a.ADDQ(operand.U8(a.int8StepBytes()), p)
+	}
+	if !t.conv {
+		a.ADDQ(operand.U8(128), b)
+	}
+	a.DECQ(steps)
+	a.JNZ(operand.LabelRef(loop))
+	for i := range r {
+		for j := range v {
+			a.VMOVUPS(acc[i][j], at(t.tile, i*int8TileRow+j*a.bytes()))
+		}
+	}
+}
+
+// int8StepBytes returns the bytes of a step of a.
+func (a *asm) int8StepBytes() int {
+	if a.wide() {
+		return 4
+	}
+	return 8
+}
+
+// int8Half returns the bytes at odd or even places as numbers of 16 bits.
+func (a *asm) int8Half(m operand.Mem, odd, signed bool) vec {
+	v := a.vec()
+	switch {
+	case signed && odd:
+		a.VMOVUPS(m, v)
+		a.VPSRAW(operand.U8(8), v, v)
+	case signed:
+		a.VMOVUPS(m, v)
+		a.VPSLLW(operand.U8(8), v, v)
+		a.VPSRAW(operand.U8(8), v, v)
+	case odd:
+		a.VMOVUPS(m, v)
+		a.VPSRLW(operand.U8(8), v, v)
+	default:
+		a.VMOVUPS(m, v)
+		a.VPAND(a.bits(0x00ff00ff), v, v)
+	}
+	return v
+}
+
+// int8Finish writes the loop that makes results of a tile's sums: first and,
+// if there is an outer product, outer·line are added, then they are scaled
+// and shifted. Parameters belong to rows or to columns. Of the columns only
+// those to keep are stored, close together.
+func (a *asm) int8Finish(name string, kind int8Kind, byRows bool) {
+	args := a.function(name)
+	ptr := func(offset int) reg.Register {
+		p := a.GP64()
+		a.MOVQ(at(args, offset), p)
+		return p
+	}
+	tile, rows, out, outRow := ptr(int8FinishTile), ptr(int8FinishRows), ptr(int8FinishOut), ptr(int8FinishOutRow)
+	first, scale, shift, outer, line := ptr(int8FinishFirst), ptr(int8FinishScale), ptr(int8FinishShift), ptr(int8FinishOuter), ptr(int8FinishLine)
+	e := int8End{asm: a, kind: kind}
+	e.limits(args, int8FinishLow, int8FinishHigh, int8FinishZero)
+	vectors, size := int8TileRow/a.bytes(), e.size()
+	keep, store := make([]reg.Register, vectors), make([]reg.Register, vectors)
+	var second reg.Register
+	if a.wide() {
+		second = ptr(int8FinishSecond)
+		a.ADDQ(out, second)
+		for i := range vectors {
+			keep[i], store[i] = a.K(), a.K()
+			if byRows {
+				a.KMOVW(at(args, int8FinishKeep+2*i), keep[i])
+			}
+			a.KMOVW(at(args, int8FinishStore+2*i), store[i])
+		}
+	}
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	acc := make([]vec, vectors)
+	var fromFirst vec
+	if byRows {
+		fromFirst = a.vec()
+		a.VPBROADCASTD(at(first, 0), fromFirst)
+	}
+	for i := range acc {
+		acc[i] = a.load(at(tile, i*a.bytes()))
+		if byRows {
+			a.VPADDD(fromFirst, acc[i], acc[i])
+		} else {
+			a.VPADDD(at(first, i*a.bytes()), acc[i], acc[i])
+		}
+	}
+	plain := a.newLabel("plain")
+	a.TESTQ(outer, outer)
+	a.JEQ(operand.LabelRef(plain))
+	factor := a.vec()
+	a.VPBROADCASTD(at(outer, 0), factor)
+	a.ADDQ(operand.U8(4), outer)
+	for i := range acc {
+		p := a.vec()
+		a.VPMULLD(at(line, i*a.bytes()), factor, p)
+		a.VPADDD(p, acc[i], acc[i])
+	}
+	a.Label(plain)
+	if kind != int8ToInts {
+		var s, t operand.Op
+		if byRows {
+			x, y := a.vec(), a.vec()
+			a.VBROADCASTSS(at(scale, 0), x)
+			a.VBROADCASTSS(at(shift, 0), y)
+			s, t = x, y
+		}
+		for i := range acc {
+			if !byRows {
+				s, t = at(scale, i*a.bytes()), at(shift, i*a.bytes())
+			}
+			acc[i] = e.value(acc[i], s, t)
+		}
+	}
+	for i, v := range acc {
+		to := at(out, i*a.lanes*size)
+		if a.wide() {
+			if i == 1 {
+				to = at(second, 0)
+			}
+			if byRows {
+				w := a.vec()
+				a.VPCOMPRESSD(v, keep[i], w)
+				v = w
+			}
+			e.storeMasked(v, store[i], to)
+		} else {
+			e.store(v, to)
+		}
+	}
+	if byRows {
+		a.ADDQ(operand.U8(4), first)
+		if kind != int8ToInts {
+			a.ADDQ(operand.U8(4), scale)
+			a.ADDQ(operand.U8(4), shift)
+		}
+	}
+	a.ADDQ(operand.U32(int8TileRow), tile)
+	a.ADDQ(outRow, out)
+	if a.wide() {
+		a.ADDQ(outRow, second)
+	}
+	a.DECQ(rows)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// int8End makes results of sums.
+type int8End struct {
+	*asm
+	kind            int8Kind
+	low, high, zero vec
+	lowest          vec
+}
+
+func (e *int8End) size() int {
+	if e.kind == int8ToBytes {
+		return 1
+	}
+	return 4
+}
+
+// limits loads what all results share.
+func (e *int8End) limits(args reg.Register, low, high, zero int) {
+	if e.kind == int8ToInts {
+		return
+	}
+	e.low, e.high = e.vec(), e.vec()
+	e.VBROADCASTSS(at(args, low), e.low)
+	e.VBROADCASTSS(at(args, high), e.high)
+	if e.kind == int8ToBytes {
+		e.zero = e.vec()
+		e.VPBROADCASTD(at(args, zero), e.zero)
+		if !e.wide() {
+			e.lowest = e.load(e.bits(lowBytes))
+		}
+	}
+}
+
+// value scales and shifts sums, with two roundings, limits them and, if bytes
+// are wanted, rounds them. NaN stays as it is where the result is a float, and
+// is the least number otherwise.
+func (e *int8End) value(sum vec, scale, shift operand.Op) vec {
+	e.VCVTDQ2PS(sum, sum)
+	v := e.add(e.mul(sum, scale), shift)
+	if e.kind == int8ToFloats {
+		return e.lower(e.high, e.upper(e.low, v))
+	}
+	v = e.lower(e.upper(v, e.low), e.high)
+	e.VCVTPS2DQ(v, v)
+	e.VPADDD(e.zero, v, v)
+	return v
+}
+
+func (e *int8End) store(v vec, to operand.Mem) {
+	switch {
+	case e.kind != int8ToBytes:
+		e.VMOVUPS(v, to)
+	case e.wide():
+		e.VPMOVDB(v, to)
+	default:
+		e.storeBytes(v, e.lowest, to)
+	}
+}
+
+func (e *int8End) storeMasked(v vec, mask reg.Register, to operand.Mem) {
+	if e.kind == int8ToBytes {
+		e.VPMOVDB(v, mask, to)
+	} else {
+		e.VMOVUPS(v, mask, to)
+	}
+}
+
+// int8PlaneVectors is how many vectors a block of a plane has.
+const int8PlaneVectors = 4
+
+// int8Plane writes the convolution that gives one output channel, in blocks
+// of four vectors.
+func (a *asm) int8Plane(name string, kind int8Kind) {
+	args := a.function(name)
+	ptr := func(offset int) reg.Register {
+		p := a.GP64()
+		a.MOVQ(at(args, offset), p)
+		return p
+	}
+	x, all, weights, blocks, out := ptr(int8PlaneX), ptr(int8PlaneOffsets), ptr(int8PlaneW), ptr(int8PlaneBlocks), ptr(int8PlaneOut)
+	e := int8End{asm: a, kind: kind}
+	block := a.newLabel("block")
+	a.Label(block)
+	acc := make([]vec, int8PlaneVectors)
+	for i := range acc {
+		acc[i] = a.vec()
+		a.VPBROADCASTD(at(args, int8PlaneFirst), acc[i])
+	}
+	offsets, w, steps := a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(all, offsets)
+	a.MOVQ(weights, w)
+	a.MOVQ(at(args, int8PlaneSteps), steps)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	p := a.GP64()
+	a.MOVQ(at(offsets, 0), p)
+	a.ADDQ(x, p)
+	if a.wide() {
+		y := a.vec()
+		a.VPBROADCASTD(at(w, 0), y)
+		for i := range acc {
+			a.VPDPBUSD(y, a.load(at(p, i*a.bytes())), acc[i])
+		}
+	} else {
+		for odd := range 2 {
+			y := a.vec()
+			a.VPBROADCASTD(at(w, 4*odd), y)
+			for i := range acc {
+				v := a.int8Half(at(p, i*a.bytes()), odd == 1, false)
+				a.VPMADDWD(v, y, v)
+				a.VPADDD(v, acc[i], acc[i])
+			}
+		}
+	}
+	a.ADDQ(operand.U8(8), offsets)
+	a.ADDQ(operand.U8(a.int8StepBytes()), w)
+	a.DECQ(steps)
+	a.JNZ(operand.LabelRef(loop))
+	var scale, shift operand.Op
+	if kind != int8ToInts {
+		s, t := a.vec(), a.vec()
+		a.VBROADCASTSS(at(args, int8PlaneScale), s)
+		a.VBROADCASTSS(at(args, int8PlaneShift), t)
+		scale, shift = s, t
+		e.limits(args, int8PlaneLow, int8PlaneHigh, int8PlaneZero)
+	}
+	for i, v := range acc {
+		if kind != int8ToInts {
+			v = e.value(v, scale, shift)
+		}
+		e.store(v, at(out, i*a.lanes*e.size()))
+	}
+	a.ADDQ(operand.U32(int8PlaneVectors*a.bytes()), x)
+	a.ADDQ(operand.U32(int8PlaneVectors*a.lanes*e.size()), out)
+	a.DECQ(blocks)
+	a.JNZ(operand.LabelRef(block))
+	a.ret()
+}
+
+// int8Interleave writes the loop that puts the bytes of four rows, 16 of each
+// at a time, one beside the other, with bits flipped.
+func (a *asm) int8Interleave() {
+	a.Function("int8Interleave" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst, s0, s1, s2, s3 *uint8, groups int, flip uint32)")
+	dst := a.Load(a.Param("dst"), a.GP64())
+	src := make([]reg.Register, 4)
+	for i := range src {
+		src[i] = a.Load(a.Param(fmt.Sprint("s", i)), a.GP64())
+	}
+	n := a.Load(a.Param("groups"), a.GP64())
+	flip := a.XMM()
+	a.VMOVD(a.Load(a.Param("flip"), a.GP32()), flip)
+	a.VPBROADCASTD(flip, flip)
+	i := a.GP64()
+	a.XORQ(i, i)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	var rows, pairs [4]reg.VecVirtual
+	for k := range rows {
+		rows[k], pairs[k] = a.XMM(), a.XMM()
+		a.VMOVDQU(indexed(src[k], i, 1, 0), rows[k])
+		a.VPXOR(flip, rows[k], rows[k])
+	}
+	for k := range 2 {
+		a.VPUNPCKLBW(rows[2*k+1], rows[2*k], pairs[2*k])
+		a.VPUNPCKHBW(rows[2*k+1], rows[2*k], pairs[2*k+1])
+	}
+	for k := range 2 {
+		low, high := a.XMM(), a.XMM()
+		a.VPUNPCKLWD(pairs[2+k], pairs[k], low)
+		a.VPUNPCKHWD(pairs[2+k], pairs[k], high)
+		a.VMOVDQU(low, at(dst, 32*k))
+		a.VMOVDQU(high, at(dst, 32*k+16))
+	}
+	a.ADDQ(operand.U8(16), i)
+	a.ADDQ(operand.U8(64), dst)
+	a.DECQ(n)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// int8Widen writes the loop that makes bytes, 16 at a time, numbers of 16
+// bits, in every four those with even places first.
+func (a *asm) int8Widen() {
+	a.Function("int8Widen" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst *uint16, src *uint8, groups int, flip uint32)")
+	dst := a.Load(a.Param("dst"), a.GP64())
+	src := a.Load(a.Param("src"), a.GP64())
+	n := a.Load(a.Param("groups"), a.GP64())
+	flip := a.XMM()
+	a.VMOVD(a.Load(a.Param("flip"), a.GP32()), flip)
+	a.VPBROADCASTD(flip, flip)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	x, v := a.XMM(), a.YMM()
+	a.VPXOR(at(src, 0), flip, x)
+	a.VPMOVZXBW(x, v)
+	a.VPSHUFLW(operand.U8(0xd8), v, v)
+	a.VPSHUFHW(operand.U8(0xd8), v, v)
+	a.VMOVDQU(v, at(dst, 0))
+	a.ADDQ(operand.U8(16), src)
+	a.ADDQ(operand.U8(32), dst)
+	a.DECQ(n)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// int8Even writes the loop that copies the bytes at even places, 16 of 32 at a
+// time.
+func (a *asm) int8Even() {
+	a.Function("int8Even" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst, src *uint8, groups int)")
+	dst := a.Load(a.Param("dst"), a.GP64())
+	src := a.Load(a.Param("src"), a.GP64())
+	n := a.Load(a.Param("groups"), a.GP64())
+	even := a.load(a.bits(0x00ff00ff)).AsX()
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	x, y := a.XMM(), a.XMM()
+	a.VPAND(at(src, 0), even, x)
+	a.VPAND(at(src, 16), even, y)
+	a.VPACKUSWB(y, x, x)
+	a.VMOVDQU(x, at(dst, 0))
+	a.ADDQ(operand.U8(32), src)
+	a.ADDQ(operand.U8(16), dst)
+	a.DECQ(n)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
