@@ -1,9 +1,15 @@
 package rt_test
 
 import (
+	"bytes"
 	"context"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -68,4 +74,130 @@ func BenchmarkSubmit(b *testing.B) {
 			n++
 		}
 	})
+}
+
+// emptyRunner has the shape of the code that popefgen generates for a model
+// that takes 784 floats, looks at none, and answers with ten that are constant.
+type emptyRunner struct {
+	core  rt.Core
+	ports []*emptyPorts
+}
+
+type emptyPorts struct {
+	in  struct{ X rt.Input[[784]float32] }
+	out struct{ Y rt.Output[[10]float32] }
+}
+
+type emptyInputs struct{ X *[784]float32 }
+
+type emptyOutputs struct{ Y *[10]float32 }
+
+func openEmpty(t testing.TB, opts ...rt.Option) *emptyRunner {
+	shapes := map[string]int64{"x": 784, "y": 10}
+	a := func(typ popef.TensorType, name, handle string, program uint32) popef.Anchor {
+		return popef.Anchor{Name: name, Handle: handle, Type: typ, Info: tensorInfo(shapes[name]), Programs: []uint32{program}}
+	}
+	meta := popef.Metadata{
+		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IPUVersion: 2, Executable: "empty", IsInference: true,
+		ProgramFlow: popef.ProgramFlow{Load: []uint32{loadProgram}, Main: []uint32{mainProgram}},
+		Anchors: []popef.Anchor{
+			a(popef.Input, "x", "h2d_x", mainProgram),
+			a(popef.Output, "y", "d2h_y", mainProgram),
+			a(popef.Input, "y", "h2d_y", loadProgram),
+		},
+	}
+	b := graph.NewBuilder("empty")
+	x := b.AddLocal("x", graph.TensorType{DType: graph.F32, Shape: []int64{784}})
+	y := b.AddPersistent("y", graph.TensorType{DType: graph.F32, Shape: []int64{10}})
+	b.AddProgram(loadProgram, "WeightsFromHost", b.CopyIn("h2d_y", y))
+	b.AddProgram(mainProgram, "Program", b.CopyIn("h2d_x", x), b.CopyOut("d2h_y", y))
+	exe, err := b.Finish()
+	require.NoError(t, err)
+	var encoded bytes.Buffer
+	require.NoError(t, exe.Encode(&encoded))
+	data := file(t, meta, encoded.Bytes(), map[string][]byte{"y": floats(1, 2, 3, 4, 5, 6, 7, 8, 9, 10)})
+	m, err := popef.LoadBytes("empty.popef", data)
+	require.NoError(t, err)
+	defer m.Close()
+	spec := &rt.Spec{
+		Package: "empty", Contract: contract.Of(m).Text(), Iterations: 1, QueueDepth: QueueDepth,
+		Anchors: []rt.AnchorSpec{
+			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * 784},
+			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * 10},
+		},
+	}
+	r := &emptyRunner{}
+	bindings := func() []rt.Binding {
+		p := &emptyPorts{}
+		r.ports = append(r.ports, p)
+		return []rt.Binding{{Handle: "h2d_x", Stream: &p.in.X}, {Handle: "d2h_y", Stream: &p.out.Y}}
+	}
+	err = r.core.Open(context.Background(), spec, rt.Source{Name: "empty.popef", Bytes: data}, bindings, nil, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.core.Close()) })
+	return r
+}
+
+func (r *emptyRunner) check(in *emptyInputs, out *emptyOutputs) error {
+	if in == nil {
+		return &rt.NilAnchorError{Field: "Inputs"}
+	}
+	if in.X == nil && !r.core.Frozen(0) {
+		return &rt.NilAnchorError{Field: "Inputs.X"}
+	}
+	if out == nil {
+		return &rt.NilAnchorError{Field: "Outputs"}
+	}
+	if out.Y == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Y"}
+	}
+	return nil
+}
+
+func (p *emptyPorts) bind(in *emptyInputs, out *emptyOutputs) {
+	p.in.X.Bind(in.X)
+	p.out.Y.Bind(out.Y)
+}
+
+func (r *emptyRunner) Run(ctx context.Context, in *emptyInputs, out *emptyOutputs) error {
+	return r.RunOn(ctx, rt.LeastBusy, in, out)
+}
+
+func (r *emptyRunner) RunOn(ctx context.Context, replica int, in *emptyInputs, out *emptyOutputs) error {
+	if err := r.check(in, out); err != nil {
+		return err
+	}
+	replica, err := r.core.Begin(ctx, replica)
+	if err != nil {
+		return err
+	}
+	r.ports[replica].bind(in, out)
+	return r.core.Main(ctx, replica)
+}
+
+// BenchmarkEmpty measures a synchronous request to the cpu back end that
+// computes nothing, so that what is left is the path of a request.
+func BenchmarkEmpty(b *testing.B) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		opts []rt.Option
+	}{
+		"background":  {ctx: context.Background()},
+		"cancellable": {ctx: ctx},
+		"timed":       {ctx: context.Background(), opts: []rt.Option{rt.Timed()}},
+		"replicas":    {ctx: context.Background(), opts: []rt.Option{rt.WithReplicas(2)}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := openEmpty(b, c.opts...)
+			in, out := &emptyInputs{new([784]float32)}, &emptyOutputs{new([10]float32)}
+			for b.Loop() {
+				if err := r.Run(c.ctx, in, out); err != nil {
+					b.Fatal(err)
+				}
+			}
+			require.Equal(b, float32(10), out.Y[9])
+		})
+	}
 }

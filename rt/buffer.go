@@ -25,19 +25,19 @@ func NewBuffer(info ipu.StreamInfo, transfers int) (*Buffer, error) {
 		return nil, fmt.Errorf("buffer for stream %q: %w: %d transfers of %d bytes", info.Handle, ErrOption, transfers, info.Bytes)
 	}
 	b := &Buffer{input: info.Direction == ipu.HostToDevice}
-	b.window = window{anchor: info.Handle, mem: make([]byte, info.Bytes*transfers), size: info.Bytes, count: transfers}
+	b.window = window{anchor: info.Handle, at: ipu.Window{Block: make([]byte, info.Bytes*transfers), Size: info.Bytes, Count: transfers}}
 	return b, nil
 }
 
 // Bytes returns the memory of all transfers, back to back. It is the same at
 // every call.
-func (b *Buffer) Bytes() []byte { return b.mem }
+func (b *Buffer) Bytes() []byte { return b.at.Block }
 
 // Transfers returns how many transfers the last run completed; if several of
 // its programs made transfers, how many the last of these did.
 func (b *Buffer) Transfers() int {
-	if b.done > 0 {
-		return b.done
+	if b.at.Done > 0 {
+		return b.at.Done
 	}
 	return b.before
 }
@@ -56,4 +56,4 @@ func (b *Buffer) Fetch(buf []byte) error {
 // Prefetch copies the next transfer of an input into buf, if there is one.
 func (b *Buffer) Prefetch(buf []byte) bool { return b.input && b.more() && b.read(buf) == nil }
 
-var _ ipu.Direct = (*Buffer)(nil)
+var _ ipu.Windowed = (*Buffer)(nil)

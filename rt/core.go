@@ -79,6 +79,7 @@ const LeastBusy = -1
 type Core struct {
 	model    *popef.Model
 	replicas []*replica
+	only     *Session // of the replica, if there is but one
 	queue    *queue
 	frozen   []bool        // by run input
 	next     atomic.Uint32 // where the search for the least busy replica starts
@@ -155,6 +156,9 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 		if err := r.prepare(ctx, spec, bindings()); err != nil {
 			return err
 		}
+	}
+	if len(c.replicas) == 1 {
+		c.only = c.replicas[0].session
 	}
 	for _, w := range c.replicas[0].run[:spec.inputs()] {
 		c.frozen = append(c.frozen, w == nil)
@@ -276,7 +280,7 @@ func (r *replica) attach(spec *Spec, b Binding) error {
 		return fmt.Errorf("anchor %q: %w: %s is %d bytes and %d a transfer, and the executable moves %d transfers of %d bytes",
 			a.Name, ErrGenerated, a.GoName, size, a.Bytes, transfers, st.Bytes)
 	}
-	w.anchor, w.size, w.count = a.Name, a.Bytes, transfers
+	w.anchor, w.at.Size, w.at.Count = a.Name, a.Bytes, transfers
 	var connected ipu.Stream = stream
 	switch a.Role {
 	case RunInput, RunOutput:
@@ -296,10 +300,10 @@ func (r *replica) attach(spec *Spec, b Binding) error {
 		if s.ends[i] == frozen {
 			return nil
 		}
-		if w.mem == nil {
+		if w.at.Block == nil {
 			return &NilAnchorError{Field: "LoadInputs." + a.GoName, Anchor: a.Name}
 		}
-		connected = constant{w.mem}
+		connected = constant{w.at.Block}
 	}
 	return s.connect(i, connected, given)
 }
@@ -347,6 +351,13 @@ func (c *Core) choose(asked int) (int, error) {
 // came before, and with [Concurrent] for other callers. Errors: [ErrClosed],
 // [ErrConcurrent], [ErrReplica], or ctx's if it ends first.
 func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
+	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.take() {
+		return 0, nil
+	}
+	return c.begin(ctx, replica)
+}
+
+func (c *Core) begin(ctx context.Context, replica int) (int, error) {
 	i, err := c.choose(replica)
 	if err != nil {
 		return 0, err
@@ -363,8 +374,27 @@ func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
 // the next request. The streams forget the memory.
 func (c *Core) Main(ctx context.Context, replica int) error {
 	r := c.replicas[replica]
+	s := r.session
+	if !s.short() {
+		return r.request(ctx)
+	}
+	if err := s.alone.Run(ctx); err != nil {
+		return r.missed(err)
+	}
+	r.end()
+	return nil
+}
+
+// request is Main, whatever the session has to do for it.
+func (r *replica) request(ctx context.Context) error {
 	defer r.end()
 	return r.session.request(ctx)
+}
+
+// missed is the end of a short request that failed.
+func (r *replica) missed(err error) error {
+	defer r.end()
+	return r.session.missed(err)
 }
 
 func (r *replica) end() {

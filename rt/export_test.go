@@ -16,7 +16,7 @@ func Waiting(s *Session) int {
 // Prepare gives a generated stream its size, as Open does.
 func Prepare(s bound, anchor string, size, transfers int) {
 	w, _ := s.describe()
-	w.anchor, w.size, w.count = anchor, size, transfers
+	w.anchor, w.at.Size, w.at.Count = anchor, size, transfers
 }
 
 // Describe returns the distribution of durations.

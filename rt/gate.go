@@ -55,7 +55,7 @@ type turn struct {
 // [ErrConcurrent] if another caller has or awaits the gate and callers may not
 // queue, and with ctx's error if it ends before the caller's turn.
 func (g *gate) acquire(ctx context.Context) error {
-	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held) {
+	if g.take() {
 		return nil
 	}
 	t, err := g.line(false, false)
@@ -63,6 +63,12 @@ func (g *gate) acquire(ctx context.Context) error {
 		return err
 	}
 	return g.await(ctx, t)
+}
+
+// take takes the gate for a caller if it is free.
+func (g *gate) take() bool {
+	s := g.state.Load()
+	return s&flags == 0 && g.state.CompareAndSwap(s, s|held)
 }
 
 // visit takes the gate for a guest, who leaves it with depart. It fails like

@@ -141,6 +141,9 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	}
 	s.streams = s.engine.Streams()
 	s.ends = make([]end, len(s.streams))
+	if e, ok := s.engine.(ipu.Preparer); ok && len(s.main) == 1 && !s.watched && s.count.times == nil {
+		s.alone, _ = e.Prepare(s.main[0]) // if there is no such program, running it says so
+	}
 	return nil
 }
 

@@ -50,6 +50,9 @@ type Session struct {
 	feeds   []*feed
 
 	load, main, save []int // program indices, in order
+	// alone is the main program, if there is one and requests have nobody else
+	// to tell of what they do; nil otherwise.
+	alone ipu.Prepared
 
 	gate    gate
 	lane    *lane                   // of a runner; nil for a session of its own
@@ -235,8 +238,25 @@ func (s *Session) beginRequest(ctx context.Context) error {
 	return nil
 }
 
+// short reports whether a request is nothing but a run of the program alone.
+func (s *Session) short() bool {
+	return s.alone != nil && s.ready && !s.stopped.Load() && len(s.buffers) == 0 && s.queues.Load() == nil
+}
+
+// missed counts a short request that failed, and says why.
+func (s *Session) missed(err error) error {
+	s.count.errors.Add(1)
+	return s.errorf("run", s.fail(s.gate.requests()+1, s.cause(err)))
+}
+
 // request runs the main programs for who holds the gate, and counts.
 func (s *Session) request(ctx context.Context) (err error) {
+	if s.short() {
+		if err := s.alone.Run(ctx); err != nil {
+			return s.missed(err)
+		}
+		return nil
+	}
 	number := s.gate.requests() + 1
 	if s.watched {
 		s.observe(Event{Kind: EventRequestBegun, Request: number})

@@ -13,38 +13,37 @@ import (
 // time and ends with Complete; fetched and prefetched transfers may be several
 // at a time.
 type window struct {
+	at     ipu.Window
 	anchor string // for messages
-	mem    []byte // all transfers; nil if there is no memory now
-	size   int    // bytes of one transfer
-	count  int    // number of transfers
-	done   int    // complete transfers of this program
 	before int    // complete transfers of the last earlier program of this run that made any
-	ahead  int    // transfers fetched or prefetched and not complete
 }
 
 // bind starts over with other memory.
-func (w *window) bind(mem []byte) { w.mem, w.done, w.before, w.ahead = mem, 0, 0, 0 }
+func (w *window) bind(mem []byte) {
+	w.at.Block = mem
+	w.rewind()
+}
 
-func (w *window) clear() { w.bind(nil) }
+func (w *window) clear() { w.at.Block = nil }
 
 // rewind starts over with the same memory, for the next run.
-func (w *window) rewind() { w.done, w.before, w.ahead = 0, 0, 0 }
+func (w *window) rewind() { w.at.Done, w.at.Ahead, w.before = 0, 0, 0 }
 
 // again starts over for the next program of a run: it sees the same inputs.
 func (w *window) again() {
-	if w.done > 0 {
-		w.before = w.done
+	if w.at.Done > 0 {
+		w.before = w.at.Done
 	}
-	w.done, w.ahead = 0, 0
+	w.at.Done, w.at.Ahead = 0, 0
 }
 
 // next returns the memory of the next transfer.
 func (w *window) next() ([]byte, error) {
-	i := w.done + w.ahead
-	if i >= w.count {
-		return nil, fmt.Errorf("anchor %q: %w: transfer %d of %d in this run", w.anchor, ErrEndOfData, i+1, w.count)
+	mem := w.at.Next()
+	if mem == nil {
+		return nil, fmt.Errorf("anchor %q: %w: transfer %d of %d in this run", w.anchor, ErrEndOfData, w.at.Done+w.at.Ahead+1, w.at.Count)
 	}
-	return w.mem[i*w.size : (i+1)*w.size : (i+1)*w.size], nil
+	return mem, nil
 }
 
 // read copies the next transfer into buf, write takes it from buf.
@@ -54,7 +53,7 @@ func (w *window) read(buf []byte) error {
 		return err
 	}
 	copy(buf, mem)
-	w.ahead++
+	w.at.Ahead++
 	return nil
 }
 
@@ -64,30 +63,28 @@ func (w *window) write(buf []byte) error {
 		return err
 	}
 	copy(mem, buf)
-	w.ahead++
+	w.at.Ahead++
 	return nil
 }
 
 // more reports whether there is a next transfer.
-func (w *window) more() bool { return w.mem != nil && w.done+w.ahead < w.count }
+func (w *window) more() bool { return w.at.Next() != nil }
 
 // Complete ends the oldest transfer.
-func (w *window) Complete() {
-	if w.done < w.count {
-		w.done++
-	}
-	w.ahead = max(0, w.ahead-1)
-}
+func (w *window) Complete() { w.at.Complete() }
 
 // InvalidatePrefetched takes back every transfer that is not complete.
-func (w *window) InvalidatePrefetched() { w.ahead = 0 }
+func (w *window) InvalidatePrefetched() { w.at.Ahead = 0 }
+
+// Window returns the memory, and which transfer is next.
+func (w *window) Window() *ipu.Window { return &w.at }
 
 // source is the host's side of an input over a window.
 type source struct{ window }
 
 // Memory returns the memory of the next transfer.
 func (s *source) Memory() ([]byte, error) {
-	if s.mem == nil {
+	if s.at.Block == nil {
 		return nil, &NilAnchorError{Field: "input", Anchor: s.anchor}
 	}
 	return s.next()
@@ -95,7 +92,7 @@ func (s *source) Memory() ([]byte, error) {
 
 // Fetch copies the next transfer into buf.
 func (s *source) Fetch(buf []byte) error {
-	if s.mem == nil {
+	if s.at.Block == nil {
 		return &NilAnchorError{Field: "input", Anchor: s.anchor}
 	}
 	return s.read(buf)
@@ -110,7 +107,7 @@ type sink struct{ window }
 
 // Memory returns the memory of the next transfer, nil if it is to be dropped.
 func (s *sink) Memory() ([]byte, error) {
-	if s.mem == nil {
+	if s.at.Block == nil {
 		return nil, nil
 	}
 	return s.next()
@@ -118,7 +115,7 @@ func (s *sink) Memory() ([]byte, error) {
 
 // Fetch takes the next transfer from buf.
 func (s *sink) Fetch(buf []byte) error {
-	if s.mem == nil {
+	if s.at.Block == nil {
 		return nil
 	}
 	return s.write(buf)
@@ -156,7 +153,7 @@ func sizeOf[T any]() int {
 // bound is what Core needs to know of an Input or Output: its window, and the
 // bytes of the memory it is bound to.
 type bound interface {
-	ipu.Direct
+	ipu.Windowed
 	describe() (*window, int)
 }
 

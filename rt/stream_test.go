@@ -12,7 +12,7 @@ func TestPrefetchDepth(t *testing.T) {
 	var in Input[[4]byte]
 	w, size := in.describe()
 	require.Equal(t, 4, size)
-	w.anchor, w.size, w.count = "x", 1, 4
+	w.anchor, w.at.Size, w.at.Count = "x", 1, 4
 	var buf [1]byte
 	take := func(want byte) {
 		t.Helper()
@@ -45,7 +45,7 @@ func TestPrefetchDepth(t *testing.T) {
 func TestOutput(t *testing.T) {
 	var out Output[[2]byte]
 	w, _ := out.describe()
-	w.anchor, w.size, w.count = "y", 1, 2
+	w.anchor, w.at.Size, w.at.Count = "y", 1, 2
 	require.False(t, out.Prefetch(nil))
 	require.NoError(t, out.Fetch([]byte{1}), "dropped")
 	mem, err := out.Memory()

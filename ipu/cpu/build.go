@@ -20,11 +20,14 @@ type memory struct {
 	at    int64     // where in the memory that it is a part of
 }
 
-// bind makes the operands point to b.
+// bind makes the operands point to b, if they do not already.
 func (m *memory) bind(b []byte) {
-	if unsafe.SliceData(m.cur) == unsafe.SliceData(b) {
-		return
+	if unsafe.SliceData(m.cur) != unsafe.SliceData(b) {
+		m.rebind(b)
 	}
+}
+
+func (m *memory) rebind(b []byte) {
 	m.cur = b
 	for _, r := range m.refs {
 		*r = b

@@ -53,7 +53,10 @@ type Engine struct {
 	at         int      // the instruction that runs, for messages about a panic
 }
 
-var _ ipu.Engine = (*Engine)(nil)
+var (
+	_ ipu.Preparer = (*Engine)(nil)
+	_ ipu.Prepared = (*program)(nil)
+)
 
 // stream is one stream and what is connected to it.
 type stream struct {
@@ -62,11 +65,13 @@ type stream struct {
 	host     ipu.Stream
 	direct   ipu.Direct   // host, if it is one
 	constant ipu.Constant // host, if it is one
+	window   *ipu.Window  // of host, if it has one
 	releaser ipu.Releaser // host, if it is one
 }
 
 // program is one program as it runs.
 type program struct {
+	engine  *Engine
 	plan    *Program
 	number  int   // index into Plan.Programs
 	streams []int // that it moves
@@ -75,7 +80,11 @@ type program struct {
 	// place, for the check that they do not overlap.
 	inputs, outputs []*transfer
 	persistent      []*persistent // that steps other than transfers use
-	defined         bool          // all of these have a value
+
+	ready bool // every stream is connected, and persistent has values
+	// Of a program that is ready:
+	plain bool // it only copies, between windows: nothing of others' is called
+	looks bool // some instruction looks at the context
 }
 
 // assemble makes an engine of a compiled executable.
@@ -105,7 +114,7 @@ func assemble(name string, c *compiler) *Engine {
 		}})
 	}
 	for i := range c.plan.Programs {
-		p := program{plan: &c.plan.Programs[i], number: i}
+		p := program{engine: e, plan: &c.plan.Programs[i], number: i}
 		moved := map[graph.StreamID]bool{}
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
@@ -181,6 +190,13 @@ func (e *Engine) Connect(handle string, s ipu.Stream) error {
 	t.host, t.constant = s, constant
 	t.direct, _ = s.(ipu.Direct)
 	t.releaser, _ = s.(ipu.Releaser)
+	t.window = nil
+	if w, ok := s.(ipu.Windowed); ok {
+		if t.window = w.Window(); t.window.Size != t.info.Bytes {
+			t.window = nil // its memory does not fit, which Memory leads to
+		}
+	}
+	e.unready()
 	return nil
 }
 
@@ -226,63 +242,66 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 		p.defined = false
 		p.lender = nil
 	}
-	for i := range e.programs {
-		e.programs[i].defined = false
-	}
+	e.unready()
 	e.state.Store(loaded)
 	return nil
 }
 
+// unready makes every program look again whether it can run.
+func (e *Engine) unready() {
+	for i := range e.programs {
+		e.programs[i].ready = false
+	}
+}
+
 // Run runs a program to its end, in the caller's goroutine. ctx is looked at
 // at the start, before every node and in loops, and not while a stream blocks.
-func (e *Engine) Run(ctx context.Context, index int) (err error) {
+func (e *Engine) Run(ctx context.Context, index int) error {
 	if err := e.enter(); err != nil {
 		return fmt.Errorf("run program %d: %w", index, err)
 	}
-	var p *program
-	e.pool.begin()
-	defer func() {
-		e.pool.end()
-		if v := recover(); v != nil {
-			err = e.failed(p, e.at, newPanicError(v))
-		}
-		if err != nil {
-			e.abandon(p)
-		}
-		if e.staging != nil {
-			e.staging = nil
-		}
-		e.busy.Store(false)
-	}()
+	defer e.busy.Store(false)
 	if s := e.state.Load(); s != loaded {
-		if s == stopped {
-			return fmt.Errorf("run program %d of %q: %w: load it again", index, e.name, ipu.ErrStopped)
-		}
-		return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrNotLoaded)
+		return e.notLoaded(s, index)
 	}
-	if p = e.program(index); p == nil {
-		return fmt.Errorf("run program %d of %q: %w, want one of %v", index, e.name, ipu.ErrUnknownProgram, e.indices())
+	p, err := e.program(index)
+	if err != nil {
+		return err
 	}
-	for _, s := range p.streams {
-		if e.streams[s].host == nil {
-			return e.unconnected(p)
-		}
+	if ended(ctx.Done()) {
+		return e.failed(p, len(p.code), ctx.Err())
 	}
-	if !p.defined {
-		e.at = len(p.code)
-		e.define(p)
-	}
-	return e.exec(ctx, p)
+	return p.Run(ctx)
 }
 
-// program returns the program of that index, or nil.
-func (e *Engine) program(index int) *program {
+// Prepare implements [ipu.Preparer].
+func (e *Engine) Prepare(index int) (ipu.Prepared, error) {
+	p, err := e.program(index)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// notLoaded says why a program can't run in a state other than loaded.
+func (e *Engine) notLoaded(state int32, index int) error {
+	switch state {
+	case stopped:
+		return fmt.Errorf("run program %d of %q: %w: load it again", index, e.name, ipu.ErrStopped)
+	case closed:
+		return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrClosed)
+	}
+	return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrNotLoaded)
+}
+
+// program returns the program of that index.
+func (e *Engine) program(index int) (*program, error) {
 	for i := range e.programs {
 		if e.programs[i].plan.Index == index {
-			return &e.programs[i]
+			return &e.programs[i], nil
 		}
 	}
-	return nil
+	return nil, fmt.Errorf("run program %d of %q: %w, want one of %v", index, e.name, ipu.ErrUnknownProgram, e.indices())
 }
 
 func (e *Engine) indices() []int {
@@ -335,10 +354,10 @@ func (e *Engine) Close() error {
 	e.pool.close()
 	for i := range e.streams {
 		s := &e.streams[i]
-		s.host, s.direct, s.constant, s.releaser = nil, nil, nil, nil
+		s.host, s.direct, s.constant, s.releaser, s.window = nil, nil, nil, nil, nil
 	}
 	for i := range e.programs {
-		e.programs[i] = program{plan: e.programs[i].plan}
+		e.programs[i] = program{engine: e, plan: e.programs[i].plan}
 	}
 	e.kernels, e.persistent = nil, nil
 	for _, release := range e.release {

@@ -32,9 +32,10 @@ func newPanicError(v any) *PanicError {
 	return &PanicError{v, debug.Stack()}
 }
 
-// failed describes an error of instruction at of a program. An error that
-// came of stopping the engine is [ipu.ErrStopped].
+// failed ends a program with an error of the instruction at, which it
+// describes. An error that came of stopping the engine is [ipu.ErrStopped].
 func (e *Engine) failed(p *program, at int, err error) error {
+	p.abandon()
 	where := fmt.Sprintf("run program %d %q of %q", p.plan.Index, p.plan.Name, e.name)
 	if e.state.Load() != loaded {
 		if errors.Is(err, ipu.ErrStopped) {

@@ -58,13 +58,73 @@ type transfer struct {
 	active  bool   // the host's memory stands in for the buffer
 }
 
+// Run implements [ipu.Prepared]: whoever calls it sees to it that nothing else
+// drives the engine.
+func (p *program) Run(ctx context.Context) error {
+	if p.ready && p.plain {
+		return p.engine.exec(ctx, p)
+	}
+	return p.guarded(ctx)
+}
+
+// guarded runs a program and makes an error of a panic.
+func (p *program) guarded(ctx context.Context) (err error) {
+	e := p.engine
+	e.pool.begin()
+	defer func() {
+		e.pool.end()
+		if v := recover(); v != nil {
+			err = e.failed(p, e.at, newPanicError(v))
+		}
+		if e.staging != nil {
+			e.staging = nil
+		}
+	}()
+	if !p.ready {
+		if err := e.makeReady(p); err != nil {
+			return err
+		}
+	}
+	return e.exec(ctx, p)
+}
+
+// makeReady sees to it that a program can run until the engine is loaded again
+// or a stream is connected.
+func (e *Engine) makeReady(p *program) error {
+	if e.state.Load() != loaded { // exec says so
+		return nil
+	}
+	for _, s := range p.streams {
+		if e.streams[s].host == nil {
+			return e.unconnected(p)
+		}
+	}
+	e.at = len(p.code)
+	e.define(p)
+	p.plain, p.looks = true, false
+	for _, s := range p.streams {
+		p.plain = p.plain && e.streams[s].window != nil
+	}
+	for i := range p.code {
+		op := p.code[i].op
+		p.looks = p.looks || op <= opLoopEnd
+		p.plain = p.plain && op >= opCopyIn && op <= opMove
+	}
+	p.ready = true
+	return nil
+}
+
 // exec runs a program's instructions.
 func (e *Engine) exec(ctx context.Context, p *program) error {
-	done := ctx.Done()
+	var done <-chan struct{}
+	if p.looks {
+		done = ctx.Done()
+	}
 	prof := e.profile.Load()
+	var start time.Time
 	code := p.code
-	if ended(done) {
-		return e.failed(p, len(code), ctx.Err())
+	if s := e.state.Load(); s != loaded {
+		return e.notLoaded(s, p.plan.Index)
 	}
 	for pc := 0; pc < len(code); pc++ {
 		if e.state.Load() != loaded {
@@ -75,7 +135,6 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 		if in.op <= opLoopEnd && ended(done) {
 			return e.failed(p, len(code), ctx.Err())
 		}
-		var start time.Time
 		if prof != nil {
 			start = time.Now()
 		}
@@ -143,14 +202,50 @@ func ended(done <-chan struct{}) bool {
 	}
 }
 
-// hostMemory asks a direct stream for the memory of its next transfer. It is
-// nil if this transfer has none.
-func (t *transfer) hostMemory() ([]byte, error) {
-	m, err := t.stream.direct.Memory()
+// memory returns the host's memory of the next transfer, nil if it has none.
+func (s *stream) memory() ([]byte, error) {
+	if s.window != nil {
+		if m := s.window.Next(); m != nil {
+			return m, nil
+		}
+	}
+	if s.direct == nil {
+		return nil, nil
+	}
+	return s.ask()
+}
+
+// ask asks a direct stream for its memory. Like fetch, it makes an error of a
+// panic itself, since plain programs run without a guard.
+func (s *stream) ask() (m []byte, err error) {
+	defer caught(&err)
+	m, err = s.direct.Memory()
 	if err != nil || m == nil {
 		return nil, err
 	}
-	return m, t.stream.check(m)
+	return m, s.check(m)
+}
+
+// fetch lets the stream move a transfer.
+func (s *stream) fetch(buf []byte) (err error) {
+	defer caught(&err)
+	return s.host.Fetch(buf)
+}
+
+// caught makes an error of a panic.
+func caught(err *error) {
+	if v := recover(); v != nil {
+		*err = newPanicError(v)
+	}
+}
+
+// complete tells the stream that a transfer has ended.
+func (s *stream) complete() {
+	if s.window != nil {
+		s.window.Complete()
+	} else {
+		s.host.Complete()
+	}
 }
 
 // check checks the size of memory that the host gave.
@@ -164,28 +259,22 @@ func (s *stream) check(m []byte) error {
 // copyIn moves one transfer into the buffer, or makes the host's memory stand
 // in for it until [transfer.complete].
 func (t *transfer) copyIn() error {
-	if t.stream.direct != nil {
-		m, err := t.hostMemory()
-		if err != nil {
-			return err
-		}
-		if m != nil {
-			if t.inPlace && alignedTo(m, t.stream.elem) {
-				t.memory.bind(m)
-				t.active = true
-				return nil
-			}
-			t.memory.bind(t.memory.own)
-			copy(t.memory.own, m)
-			t.stream.host.Complete()
-			return nil
-		}
-	}
-	t.memory.bind(t.memory.own)
-	if err := t.stream.host.Fetch(t.memory.own); err != nil {
+	m, err := t.stream.memory()
+	if err != nil {
 		return err
 	}
-	t.stream.host.Complete()
+	if m != nil && t.inPlace && alignedTo(m, t.stream.elem) {
+		t.memory.bind(m)
+		t.active = true
+		return nil
+	}
+	t.memory.bind(t.memory.own)
+	if m != nil {
+		copy(t.memory.own, m)
+	} else if err := t.stream.fetch(t.memory.own); err != nil {
+		return err
+	}
+	t.stream.complete()
 	return nil
 }
 
@@ -193,7 +282,7 @@ func (t *transfer) copyIn() error {
 func (t *transfer) complete() {
 	if t.active {
 		t.active = false
-		t.stream.host.Complete()
+		t.stream.complete()
 	}
 }
 
@@ -201,17 +290,15 @@ func (t *transfer) complete() {
 // stand in for the buffer if it is fit for that.
 func (t *transfer) claim(p *program) error {
 	t.claimed, t.active = nil, false
-	if t.stream.direct != nil {
-		m, err := t.hostMemory()
-		if err != nil {
-			return err
-		}
-		t.claimed = m
-		if m != nil && alignedTo(m, t.stream.elem) && !p.usesHost(m) {
-			t.memory.bind(m)
-			t.active = true
-			return nil
-		}
+	m, err := t.stream.memory()
+	if err != nil {
+		return err
+	}
+	t.claimed = m
+	if m != nil && alignedTo(m, t.stream.elem) && !p.usesHost(m) {
+		t.memory.bind(m)
+		t.active = true
+		return nil
 	}
 	t.memory.bind(t.memory.own)
 	return nil
@@ -235,10 +322,11 @@ func (p *program) usesHost(m []byte) bool {
 // copyOut delivers one transfer.
 func (t *transfer) copyOut(data []byte) error {
 	m := t.claimed
-	t.claimed = nil
-	if m == nil && !t.inPlace && t.stream.direct != nil {
+	if t.inPlace {
+		t.claimed = nil
+	} else {
 		var err error
-		if m, err = t.hostMemory(); err != nil {
+		if m, err = t.stream.memory(); err != nil {
 			return err
 		}
 	}
@@ -248,19 +336,16 @@ func (t *transfer) copyOut(data []byte) error {
 	case m != nil:
 		copy(m, data)
 	default:
-		if err := t.stream.host.Fetch(data); err != nil {
+		if err := t.stream.fetch(data); err != nil {
 			return err
 		}
 	}
-	t.stream.host.Complete()
+	t.stream.complete()
 	return nil
 }
 
 // abandon forgets the transfers of a run that failed.
-func (e *Engine) abandon(p *program) {
-	if p == nil {
-		return
-	}
+func (p *program) abandon() {
 	for _, t := range p.inputs {
 		t.active = false
 	}

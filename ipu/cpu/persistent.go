@@ -19,7 +19,7 @@ func (e *Engine) set(t *transfer) error {
 				err = s.check(src)
 			}
 		} else {
-			src, err = t.hostMemory()
+			src, err = s.memory()
 		}
 		if err != nil {
 			return err
@@ -35,7 +35,7 @@ func (e *Engine) set(t *transfer) error {
 		dst := e.target(p)
 		if src != nil {
 			copy(dst, src)
-		} else if err := s.host.Fetch(dst); err != nil {
+		} else if err := s.fetch(dst); err != nil {
 			return err
 		}
 		src = dst
@@ -44,7 +44,7 @@ func (e *Engine) set(t *transfer) error {
 		p.packed[i].pack(src)
 	}
 	p.defined = true
-	s.host.Complete()
+	s.complete()
 	if p.lender != s {
 		s.release()
 	}
@@ -101,7 +101,6 @@ func (e *Engine) define(prog *program) {
 		}
 		p.defined = true
 	}
-	prog.defined = true
 }
 
 // returnBorrowed stops using the memory of a stream that is being replaced,

@@ -1,0 +1,154 @@
+package cpu
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// windowed is a stream over a window. Without memory it fails, or panics.
+type windowed struct {
+	at    ipu.Window
+	err   error
+	value any // to panic with
+}
+
+func newWindowed(block []byte, transfers int) *windowed {
+	return &windowed{at: ipu.Window{Block: block, Size: len(block) / transfers, Count: transfers}}
+}
+
+func (w *windowed) Fetch([]byte) error {
+	if w.value != nil {
+		panic(w.value)
+	}
+	return w.err
+}
+func (w *windowed) Prefetch([]byte) bool    { return false }
+func (w *windowed) InvalidatePrefetched()   {}
+func (w *windowed) Memory() ([]byte, error) { return w.at.Next(), nil }
+func (w *windowed) Window() *ipu.Window     { return &w.at }
+func (w *windowed) Complete()               { w.at.Complete() }
+
+// copying is a program that writes x to y and z, and a constant to k.
+func copying(t *testing.T) *Engine {
+	b := graph.NewBuilder("copying")
+	x, k := b.AddLocal("x", f32(3)), b.AddConst("k", f32(2), bytesOf([]float32{7, 8}))
+	b.AddProgram(0, "main", b.CopyIn("x", x), b.CopyOut("y", x), b.CopyOut("z", x), b.CopyOut("k", k))
+	return newLoaded(t, b)
+}
+
+// TestPlainPrograms runs a program that only copies, over windows and over other
+// streams in their places.
+func TestPlainPrograms(t *testing.T) {
+	e := copying(t)
+	ctx := context.Background()
+	p, err := e.Prepare(0)
+	require.NoError(t, err)
+	program := &e.programs[0]
+	const runs = 3
+	x := newWindowed(bytesOf([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}), runs)
+	aside := make([]byte, 4*3*runs+1)
+	y, z := newWindowed(make([]byte, 4*3*runs), runs), newWindowed(aside[1:], runs) // z lies askew
+	k := newWindowed(make([]byte, 4*2*runs), runs)
+	connect(t, e, map[string]ipu.Stream{"x": x, "y": y, "z": z, "k": k})
+	all := []*windowed{x, y, z, k}
+	rewind := func() {
+		for _, w := range all {
+			w.at.Done = 0
+		}
+	}
+	for range 2 {
+		clear(y.at.Block)
+		clear(aside)
+		rewind()
+		for range runs {
+			require.NoError(t, p.Run(ctx))
+			require.True(t, program.plain)
+		}
+		require.Equal(t, floats(x.at.Block), floats(y.at.Block))
+		require.Equal(t, floats(x.at.Block), floats(z.at.Block))
+		require.Equal(t, []float32{7, 8, 7, 8, 7, 8}, floats(k.at.Block))
+		for _, w := range all {
+			require.Equal(t, runs, w.at.Done)
+		}
+		x.at.Block = bytesOf([]float32{-1, -2, -3, -4, -5, -6, -7, -8, -9}) // the host's memory may change
+	}
+	rewind()
+	require.Zero(t, testing.AllocsPerRun(20, func() {
+		rewind()
+		if err := p.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}))
+
+	// Without memory the stream is asked, and may do whatever it likes.
+	boom := errors.New("boom")
+	for _, w := range all {
+		rewind()
+		block := w.at.Block
+		w.at.Block = nil
+		w.err = boom
+		err = p.Run(ctx)
+		require.ErrorIs(t, err, ipu.ErrCallback)
+		require.ErrorIs(t, err, boom)
+		w.value = boom
+		err = p.Run(ctx)
+		require.ErrorIs(t, err, ipu.ErrCallback)
+		var panicked *PanicError
+		require.ErrorAs(t, err, &panicked)
+		require.Equal(t, boom, panicked.Value)
+		require.NotEmpty(t, panicked.Stack)
+		w.err, w.value = nil, nil
+		require.NoError(t, p.Run(ctx))
+		w.at.Block = block
+		rewind()
+		require.NoError(t, p.Run(ctx))
+	}
+	rewind()
+
+	// Another kind of stream takes a window's place, and gives it back.
+	other := make([]float32, 3)
+	require.NoError(t, e.Connect("y", out(t, other)))
+	require.NoError(t, p.Run(ctx))
+	require.False(t, program.plain)
+	require.Equal(t, floats(x.at.Block[:12]), other)
+	wrong := newWindowed(make([]byte, 8), 1)
+	require.NoError(t, e.Connect("y", wrong))
+	require.ErrorContains(t, p.Run(ctx), "8 bytes, want 12")
+	require.NoError(t, e.Connect("y", y))
+	rewind()
+	require.NoError(t, p.Run(ctx))
+	require.True(t, program.plain)
+
+	e.EnableProfile(true)
+	rewind()
+	require.NoError(t, p.Run(ctx))
+	require.Len(t, e.Profile(), 4)
+	require.NoError(t, e.Connect("y", nil))
+	require.ErrorIs(t, p.Run(ctx), ipu.ErrUnconnected)
+	require.NoError(t, e.Connect("y", y))
+	require.NoError(t, e.Stop())
+	require.ErrorIs(t, p.Run(ctx), ipu.ErrStopped)
+	load(t, e)
+	rewind()
+	require.NoError(t, p.Run(ctx))
+	require.NoError(t, e.Close())
+	require.ErrorIs(t, p.Run(ctx), ipu.ErrClosed)
+}
+
+func TestPrepareErrors(t *testing.T) {
+	e, err := New(ipu.EngineConfig{Name: "m", Executable: executable(t, twoLayers(t))})
+	require.NoError(t, err)
+	defer e.Close()
+	none, err := e.Prepare(9)
+	require.ErrorIs(t, err, ipu.ErrUnknownProgram)
+	require.True(t, none == nil)
+	p, err := e.Prepare(1)
+	require.NoError(t, err)
+	require.ErrorIs(t, p.Run(context.Background()), ipu.ErrNotLoaded)
+}
