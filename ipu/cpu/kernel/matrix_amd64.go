@@ -52,7 +52,7 @@ func vectorized[T number](t *product[T]) Kernel {
 	}
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
-		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > v.path.fewRows() && v.n >= 16*panel
+		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > v.path.fewRows() && v.n >= copiedColumns
 		v.copyB = v.b.col != 1 || v.m > packedRows
 	}
 	return v
@@ -121,8 +121,9 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	}
 	if len(t.y) > 0 {
 		v.back = !v.back
-		workers := workersFor(p, t.cost())
-		t.divide(workers)
+		cost := t.cost()
+		workers := workersFor(p, cost)
+		t.divide(workers, cost)
 		if parts := min(t.units, v.slots, workers); parts > 1 {
 			t.next.reset(t.units)
 			p.Run(t, parts)
@@ -149,9 +150,16 @@ func (t *vectorProductTask) cost() float64 {
 	return vectors * (float64(max(t.m, 4))*float64(t.k)*per + 4*float64(t.m))
 }
 
+// unitCost is about how much work a unit is at most, some 200 µs, unless several
+// workers want less: nobody is to wait long for the last one.
+const unitCost = 800 << 10
+
+// copiedColumns is how many columns make it worth it to copy rows of A.
+const copiedColumns = 16 * panel
+
 // divide cuts the result into units: for one worker as large as the caches
 // want them, for several a few for each.
-func (t *vectorProductTask) divide(workers int) {
+func (t *vectorProductTask) divide(workers int, cost float64) {
 	const rowUnit = rowsAVX512
 	batch := len(t.product.a.offsets)
 	t.height, t.width = min(t.m, rowBlock), t.n
@@ -159,7 +167,7 @@ func (t *vectorProductTask) divide(workers int) {
 		t.height = roundUp((t.m+blocks-1)/blocks, rowUnit)
 	}
 	if workers > 1 {
-		want := 3 * workers
+		want := max(3*workers, min(int(cost/unitCost), 16*workers))
 		units := batch * ((t.m + t.height - 1) / t.height)
 		if units < want {
 			// Columns first: panels of B that are packed on the way are then
@@ -248,7 +256,7 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 	for p := 0; p < t.k; p += t.depth {
 		k := min(t.depth, t.k-p)
 		u := a.at(0, p)
-		if t.copyA {
+		if t.copyA && t.width >= copiedColumns {
 			for row := range rows {
 				copy(bufA[row*(t.depth+padding):][:k], u.data[row*u.row:])
 			}
@@ -262,10 +270,7 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			}
 			switch {
 			case t.packed:
-				// The next panel of this block of rows; after the last one the
-				// first panel of the next block is not far.
-				next := b.data[min((j+c+panel)*t.k+p*panel, len(b.data)):]
-				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from, next[:min(k*panel, len(next))])
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from, t.following(b.data, j, cols, c, p))
 			case t.copyB:
 				packF32(t.path, bufB, b.at(p, j+c), k, n)
 				multiplyF32(t.path, y[c:], t.n, rows, n, u, bufB, panel, k, t.alpha, from, nil)
@@ -275,6 +280,18 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 		}
 		d = addend{data: y, row: t.n}
 	}
+}
+
+// following returns the block of a panel that comes after the one at column c
+// and depth p of cols columns from j on: of the next panel, or of the first one
+// at the next depth. After the last one that of the next columns is not far.
+func (t *vectorProductTask) following(b []float32, j, cols, c, p int) []float32 {
+	c += panel
+	if next := p + t.depth; c >= cols && next < t.k {
+		c, p = 0, next
+	}
+	b = b[min((j+c)*t.k+p*panel, len(b)):]
+	return b[:min(t.depth*panel, len(b))]
 }
 
 // multiplyTiny sets rows×cols elements of y to d + alpha·A·B one by one.
