@@ -151,18 +151,27 @@ func fit(sizes []int, n int) int {
 }
 
 // multiplyDots sets rows×cols elements of y to d + alpha·A·Bᵀ for at most
-// three rows of A; the rows of A and of B are k consecutive elements.
-func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, lda int, b []float32, ldb, k int, alpha float32, d addend) {
+// three rows of A; the rows of A and of B are k consecutive elements. It takes
+// those of B from the last one on if back is set: see [multiplyFew].
+func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, lda int, b []float32, ldb, k int, alpha float32, d addend, back bool) {
 	_, _ = a[(rows-1)*lda+k-1], b[(cols-1)*ldb+k-1]
-	args := dotArgs{a: &a[0], rows: rows, k: k, aRow: 4 * lda, bRow: 4 * ldb}
+	args := dotArgs{a: &a[0], rows: rows, k: k, aRow: 4 * lda}
 	args.mask = 1<<(k%p.lanes()) - 1
 	if p == pathAVX2 {
 		args.lanes.set(args.mask)
 	}
-	for j := 0; j < cols; {
-		n := 4
-		if cols-j < 4 {
-			n, args.bRow = 1, 0
+	fours, ones := cols/4, cols%4
+	for i := range fours + ones {
+		if back {
+			i = fours + ones - 1 - i
+		}
+		j, n := 4*i, 4
+		if i >= fours {
+			j, n = 3*fours+i, 1
+		}
+		args.bRow = 4 * ldb
+		if n == 1 {
+			args.bRow = 0
 		}
 		args.b = &b[j*ldb]
 		if p == pathAVX512 {
@@ -179,6 +188,5 @@ func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, l
 				y[i*ldy+j+c] = alpha*v + d.data[at]
 			}
 		}
-		j += n
 	}
 }

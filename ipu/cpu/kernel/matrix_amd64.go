@@ -60,7 +60,7 @@ func vectorized[T number](t *product[T]) Kernel {
 
 // few reports whether the loops for few rows compute the product.
 func (v *vectorProduct) few() bool {
-	return v.method == byRows || v.packed && v.m <= v.path.fewRows()
+	return v.method != byPanels || v.packed && v.m <= v.path.fewRows()
 }
 
 // packedBytes is the most bytes of a matrix that few rows are multiplied with
@@ -239,7 +239,7 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 		return
 	case t.method == byDots:
 		b = b.at(0, j)
-		multiplyDots(t.path, y, t.n, rows, cols, a.data, a.row, b.data, b.col, t.k, t.alpha, d)
+		multiplyDots(t.path, y, t.n, rows, cols, a.data, a.row, b.data, b.col, t.k, t.alpha, d, t.back)
 		return
 	case t.packed:
 		b.data = t.b[t.product.b.offsets[i]/(t.k*t.n)*packedLen(t.k, t.n):]

@@ -293,14 +293,20 @@ func TestFewRowsThereAndBack(t *testing.T) {
 				in := []graph.TensorType{{DType: graph.F32, Shape: []int64{m, k}}, {DType: graph.F32, Shape: []int64{k, n}}}
 				s := &source{r: seeded(uint64(m))}
 				data := [][]byte{s.tensor(in[0]), s.tensor(in[1])}
-				_, got := runPacked(t, &graph.MatMul{}, in, data)
-				x, w, y := f32s(data[0]), f32s(data[1]), f32s(got[0])
-				for _, at := range [][2]int64{{0, 0}, {0, n - 1}, {m - 1, 31}, {m - 1, n / 2}, {m - 1, n - 2}} {
-					sum := 0.0
-					for p := range k {
-						sum += float64(x[at[0]*k+p]) * float64(w[p*n+at[1]])
+				for _, transposed := range []bool{false, true} {
+					op, row, col := &graph.Gemm{Alpha: 1, TransB: transposed}, n, int64(1)
+					if transposed {
+						in[1].Shape, row, col = []int64{n, k}, 1, k
 					}
-					require.InDelta(t, sum, y[at[0]*n+at[1]], 1e-2)
+					_, got := runPacked(t, op, in, data)
+					x, w, y := f32s(data[0]), f32s(data[1]), f32s(got[0])
+					for _, at := range [][2]int64{{0, 0}, {0, n - 1}, {m - 1, 31}, {m - 1, n / 2}, {m - 1, n - 2}} {
+						sum := 0.0
+						for p := range k {
+							sum += float64(x[at[0]*k+p]) * float64(w[p*row+at[1]*col])
+						}
+						require.InDelta(t, sum, y[at[0]*n+at[1]], 1e-2)
+					}
 				}
 			}
 		}
