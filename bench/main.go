@@ -55,7 +55,7 @@ type flags struct {
 }
 
 // The sections, in the order in which they are measured.
-var allSections = []string{"tiles", "requests", "operators", "models", "processes"}
+var allSections = []string{"tiles", "requests", "operators", "moves", "models", "processes"}
 
 // results is everything that was measured.
 type results struct {
@@ -63,6 +63,7 @@ type results struct {
 	tiles     []tile
 	requests  []pathResult
 	operators []*operatorResult
+	moves     []*moveResult
 	models    []*model
 	processes []process
 }
@@ -142,6 +143,12 @@ func measureAll(f flags) (*results, error) {
 			return nil, err
 		}
 	}
+	if has("moves") {
+		progress("moves")
+		if r.moves, err = measureMoves(f.config, two, f.only); err != nil {
+			return nil, err
+		}
+	}
 	if has("models") {
 		for _, m := range r.models {
 			progress(m.Name)
@@ -207,6 +214,9 @@ func (r *results) sections() []section {
 	}
 	if len(r.operators) > 0 {
 		all = append(all, section{"operators", operatorTable(r.operators)})
+	}
+	if len(r.moves) > 0 {
+		all = append(all, section{"moves", moveTable(r.moves)})
 	}
 	return all
 }

@@ -102,6 +102,11 @@ func (m *Model) Ints(v ...int64) string {
 	return m.tensor(onnx.Int64, []int64{int64(len(v))}, data)
 }
 
+// Number adds a float32 without dimensions and returns its name.
+func (m *Model) Number(v float32) string {
+	return m.tensor(onnx.Float, nil, binary.LittleEndian.AppendUint32(nil, math.Float32bits(v)))
+}
+
 func (m *Model) tensor(elem onnx.ElemType, dims []int64, data []byte) string {
 	name := m.name("w")
 	var t message

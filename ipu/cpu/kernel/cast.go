@@ -69,6 +69,15 @@ func castBlock(dst []byte, to graph.DType, src []byte, from graph.DType) {
 		castTo(dst, to, f32s(src))
 	case graph.F64:
 		castTo(dst, to, f64s(src))
+	case graph.F16, graph.BF16:
+		if to == graph.F32 {
+			decodeHalf(from, f32s(dst), src)
+			return
+		}
+		var buf [blockLen]float32
+		x := buf[:len(src)/from.Size()]
+		decodeHalf(from, x, src)
+		castTo(dst, to, x)
 	default:
 		var buf [blockLen]float32
 		x := buf[:len(src)/from.Size()]
@@ -77,8 +86,6 @@ func castBlock(dst []byte, to graph.DType, src []byte, from graph.DType) {
 			num.DecodeFloat8E4M3(x, view[num.Float8E4M3](src))
 		case graph.F8E5M2:
 			num.DecodeFloat8E5M2(x, view[num.Float8E5M2](src))
-		default:
-			decodeHalf(from, x, src)
 		}
 		castTo(dst, to, x)
 	}
@@ -98,6 +105,8 @@ func zerosAndOnes(x []uint8) bool {
 
 // castTo converts elements of a type that Go computes with.
 func castTo[T number](dst []byte, to graph.DType, src []T) {
+	done := vectorCast(dst, to, src)
+	dst, src = dst[done*to.Size():], src[done:]
 	switch to {
 	case graph.Bool:
 		dst = dst[:len(src)]
@@ -139,6 +148,10 @@ func castTo[T number](dst []byte, to graph.DType, src []T) {
 	case graph.F64:
 		castFloat(f64s(dst), src)
 	case graph.F16, graph.BF16, graph.F8E4M3, graph.F8E5M2:
+		if x, ok := any(src).([]float32); ok {
+			castSmallFloat(dst, to, x)
+			return
+		}
 		if exactInFloat32[T]() {
 			var buf [blockLen]float32
 			castFloat(buf[:len(src)], src)

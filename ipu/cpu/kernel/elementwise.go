@@ -171,6 +171,7 @@ func (k *elementwise) doSpread(lo, hi int, scratch []byte) {
 	inner := k.loop.inner
 	k.loop.seek(&c, lo/inner)
 	col := lo % inner
+	var filled [maxOperands]filling
 	for at := lo; at < hi; {
 		n := min(k.step, hi-at)
 		if inner >= blockLen/4 {
@@ -190,7 +191,12 @@ func (k *elementwise) doSpread(lo, hi int, scratch []byte) {
 				stride := k.loop.stride(i)
 				first := (c.off[i] + col*stride) * o.size
 				switch {
+				case stride == 0 && run == n:
+					if filled[i].wants(first, n) {
+						o.fill(blocks[i][:n*o.size], k.in[i][first:first+o.size])
+					}
 				case stride == 0:
+					filled[i] = filling{}
 					o.fill(blocks[i][done*o.size:][:run*o.size], k.in[i][first:first+o.size])
 				case run == n:
 					blocks[i] = k.in[i][first : first+run*o.size]
@@ -207,6 +213,19 @@ func (k *elementwise) doSpread(lo, hi int, scratch []byte) {
 		k.compute(k.out[at*k.size:(at+n)*k.size], blocks[0], blocks[1], blocks[2], scratch[:k.tmp])
 		at += n
 	}
+}
+
+// filling says which element of an operand a buffer is full of, and how far.
+type filling struct{ first, n int }
+
+// wants reports whether the buffer is to be filled with n copies of an element,
+// because it is not yet.
+func (f *filling) wants(first, n int) bool {
+	if f.first == first && f.n >= n {
+		return false
+	}
+	f.first, f.n = first, n
+	return true
 }
 
 // slice returns elements lo to hi of a whole operand, nil for an absent one.
@@ -263,7 +282,9 @@ func fill[E unsigned](dst, element []byte) {
 // decodeHalf widens elements of a half-precision type.
 func decodeHalf(t graph.DType, dst []float32, src []byte) {
 	if t == graph.BF16 {
-		num.DecodeBFloat16(dst, view[num.BFloat16](src))
+		h := view[num.BFloat16](src)
+		n := vectorDecodeBfloat(dst, h)
+		num.DecodeBFloat16(dst[n:], h[n:])
 	} else if h := view[num.Float16](src); !vectorDecode(dst, h) {
 		num.DecodeFloat16(dst, h)
 	}
@@ -272,7 +293,9 @@ func decodeHalf(t graph.DType, dst []float32, src []byte) {
 // encodeHalf rounds to a half-precision type.
 func encodeHalf(t graph.DType, dst []byte, src []float32) {
 	if t == graph.BF16 {
-		num.EncodeBFloat16(view[num.BFloat16](dst), src)
+		h := view[num.BFloat16](dst)
+		n := vectorEncodeBfloat(h, src)
+		num.EncodeBFloat16(h[n:], src[n:])
 	} else if h := view[num.Float16](dst); !vectorEncode(h, src) {
 		num.EncodeFloat16(h, src)
 	}
@@ -390,6 +413,8 @@ func bindWhere(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
 func where[E unsigned](dst, cond, a, b, _ []byte) {
 	d, x, y := view[E](dst), view[E](a), view[E](b)
 	x, y, cond = x[:len(d)], y[:len(d)], cond[:len(d)]
+	n := vectorWhere(d, x, y, cond)
+	x, y, cond, d = x[n:], y[n:], cond[n:], d[n:]
 	for i := range d {
 		v, w := x[i], y[i]
 		if cond[i] == 0 {

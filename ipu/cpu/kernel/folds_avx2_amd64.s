@@ -12,9 +12,9 @@ TEXT ·sumAVX2(SB), NOSPLIT, $0-20
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x20, CX
-	JL     single2
+	JL     single3
 
-many1:
+many2:
 	VMOVUPS (AX), Y4
 	VADDPS  Y4, Y0, Y0
 	VMOVAPS Y0, Y0
@@ -29,23 +29,23 @@ many1:
 	VMOVAPS Y3, Y3
 	ADDQ    $+128, AX
 	SUBQ    $0x20, CX
-	JGE     many1
+	JGE     many2
 
-single2:
+single3:
 	ADDQ $0x18, CX
-	JL   tail3
+	JL   tail4
 
-next5:
+next6:
 	VMOVUPS (AX), Y4
 	VADDPS  Y4, Y0, Y0
 	VMOVAPS Y0, Y0
 	ADDQ    $0x20, AX
 	SUBQ    $0x08, CX
-	JGE     next5
+	JGE     next6
 
-tail3:
+tail4:
 	ADDQ       $0x08, CX
-	JZ         done4
+	JZ         done5
 	LEAQ       lanes<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y4
@@ -54,7 +54,7 @@ tail3:
 	VBLENDVPS  Y4, Y6, Y1, Y1
 	VMOVAPS    Y1, Y1
 
-done4:
+done5:
 	VADDPS       Y1, Y0, Y0
 	VADDPS       Y3, Y2, Y1
 	VADDPS       Y1, Y0, Y0
@@ -121,9 +121,9 @@ TEXT ·squaresAVX2(SB), NOSPLIT, $0-28
 	VXORPS       X3, X3, X3
 	VXORPS       X4, X4, X4
 	SUBQ         $0x20, CX
-	JL           single7
+	JL           single9
 
-many6:
+many8:
 	VMOVUPS     (AX), Y5
 	VSUBPS      Y0, Y5, Y5
 	VMOVAPS     Y1, Y1
@@ -146,13 +146,13 @@ many6:
 	VMOVAPS     Y4, Y4
 	ADDQ        $+128, AX
 	SUBQ        $0x20, CX
-	JGE         many6
+	JGE         many8
 
-single7:
+single9:
 	ADDQ $0x18, CX
-	JL   tail8
+	JL   tail10
 
-next10:
+next12:
 	VMOVUPS     (AX), Y5
 	VSUBPS      Y0, Y5, Y5
 	VMOVAPS     Y1, Y1
@@ -160,11 +160,11 @@ next10:
 	VMOVAPS     Y1, Y1
 	ADDQ        $0x20, AX
 	SUBQ        $0x08, CX
-	JGE         next10
+	JGE         next12
 
-tail8:
+tail10:
 	ADDQ        $0x08, CX
-	JZ          done9
+	JZ          done11
 	LEAQ        lanes<>+32(SB), DX
 	NEGQ        CX
 	VMOVUPS     (DX)(CX*4), Y5
@@ -175,7 +175,7 @@ tail8:
 	VBLENDVPS   Y5, Y7, Y2, Y0
 	VMOVAPS     Y0, Y2
 
-done9:
+done11:
 	VADDPS       Y2, Y1, Y0
 	VADDPS       Y4, Y3, Y1
 	VADDPS       Y1, Y0, Y0
@@ -200,9 +200,9 @@ TEXT ·mostAVX2(SB), NOSPLIT, $0-20
 	VMOVUPS lanes<>+64(SB), Y3
 	VXORPS  X4, X4, X4
 	SUBQ    $0x20, CX
-	JL      single12
+	JL      single15
 
-many11:
+many14:
 	VMOVUPS   (AX), Y5
 	VMAXPS    Y5, Y0, Y6
 	VMAXPS    Y0, Y5, Y0
@@ -233,13 +233,13 @@ many11:
 	VMOVAPS   Y4, Y4
 	ADDQ      $+128, AX
 	SUBQ      $0x20, CX
-	JGE       many11
+	JGE       many14
 
-single12:
+single15:
 	ADDQ $0x18, CX
-	JL   tail13
+	JL   tail16
 
-next15:
+next18:
 	VMOVUPS   (AX), Y5
 	VMAXPS    Y5, Y0, Y6
 	VMAXPS    Y0, Y5, Y0
@@ -251,11 +251,11 @@ next15:
 	VMOVAPS   Y4, Y4
 	ADDQ      $0x20, AX
 	SUBQ      $0x08, CX
-	JGE       next15
+	JGE       next18
 
-tail13:
+tail16:
 	ADDQ       $0x08, CX
-	JZ         done14
+	JZ         done17
 	LEAQ       lanes<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y5
@@ -270,7 +270,7 @@ tail13:
 	VBLENDVPS  Y6, Y5, Y4, Y4
 	VMOVAPS    Y4, Y4
 
-done14:
+done17:
 	VMAXPS       Y1, Y0, Y5
 	VMAXPS       Y0, Y1, Y0
 	VANDPS       Y0, Y5, Y0
@@ -314,9 +314,9 @@ TEXT ·leastAVX2(SB), NOSPLIT, $0-20
 	VMOVUPS lanes<>+128(SB), Y3
 	VXORPS  X4, X4, X4
 	SUBQ    $0x20, CX
-	JL      single17
+	JL      single21
 
-many16:
+many20:
 	VMOVUPS   (AX), Y5
 	VMINPS    Y5, Y0, Y6
 	VMINPS    Y0, Y5, Y0
@@ -347,13 +347,13 @@ many16:
 	VMOVAPS   Y4, Y4
 	ADDQ      $+128, AX
 	SUBQ      $0x20, CX
-	JGE       many16
+	JGE       many20
 
-single17:
+single21:
 	ADDQ $0x18, CX
-	JL   tail18
+	JL   tail22
 
-next20:
+next24:
 	VMOVUPS   (AX), Y5
 	VMINPS    Y5, Y0, Y6
 	VMINPS    Y0, Y5, Y0
@@ -365,11 +365,11 @@ next20:
 	VMOVAPS   Y4, Y4
 	ADDQ      $0x20, AX
 	SUBQ      $0x08, CX
-	JGE       next20
+	JGE       next24
 
-tail18:
+tail22:
 	ADDQ       $0x08, CX
-	JZ         done19
+	JZ         done23
 	LEAQ       lanes<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y5
@@ -384,7 +384,7 @@ tail18:
 	VBLENDVPS  Y6, Y5, Y4, Y4
 	VMOVAPS    Y4, Y4
 
-done19:
+done23:
 	VMINPS       Y1, Y0, Y5
 	VMINPS       Y0, Y1, Y0
 	VORPS        Y0, Y5, Y0
@@ -427,9 +427,9 @@ TEXT ·longSumAVX2(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x10, CX
-	JL     single22
+	JL     single27
 
-many21:
+many26:
 	VCVTPS2PD (AX), Y4
 	VADDPD    Y4, Y0, Y0
 	VMOVAPS   Y0, Y0
@@ -444,23 +444,23 @@ many21:
 	VMOVAPS   Y3, Y3
 	ADDQ      $+64, AX
 	SUBQ      $0x10, CX
-	JGE       many21
+	JGE       many26
 
-single22:
+single27:
 	ADDQ $0x0c, CX
-	JL   tail23
+	JL   tail28
 
-next25:
+next30:
 	VCVTPS2PD (AX), Y4
 	VADDPD    Y4, Y0, Y0
 	VMOVAPS   Y0, Y0
 	ADDQ      $0x10, AX
 	SUBQ      $0x04, CX
-	JGE       next25
+	JGE       next30
 
-tail23:
+tail28:
 	ADDQ       $0x04, CX
-	JZ         done24
+	JZ         done29
 	LEAQ       lanes<>+32(SB), DX
 	NEGQ       CX
 	VMOVUPS    (DX)(CX*4), Y4
@@ -471,7 +471,7 @@ tail23:
 	VBLENDVPD  Y4, Y6, Y1, Y1
 	VMOVAPS    Y1, Y1
 
-done24:
+done29:
 	VADDPD       Y1, Y0, Y0
 	VADDPD       Y3, Y2, Y1
 	VADDPD       Y1, Y0, Y0
@@ -493,9 +493,9 @@ TEXT ·longSquaresAVX2(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x10, CX
-	JL     single27
+	JL     single33
 
-many26:
+many32:
 	VCVTPS2PD   (AX), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
@@ -514,24 +514,24 @@ many26:
 	VMOVAPS     Y3, Y3
 	ADDQ        $+64, AX
 	SUBQ        $0x10, CX
-	JGE         many26
+	JGE         many32
 
-single27:
+single33:
 	ADDQ $0x0c, CX
-	JL   tail28
+	JL   tail34
 
-next30:
+next36:
 	VCVTPS2PD   (AX), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
 	VMOVAPS     Y0, Y0
 	ADDQ        $0x10, AX
 	SUBQ        $0x04, CX
-	JGE         next30
+	JGE         next36
 
-tail28:
+tail34:
 	ADDQ        $0x04, CX
-	JZ          done29
+	JZ          done35
 	LEAQ        lanes<>+32(SB), DX
 	NEGQ        CX
 	VMOVUPS     (DX)(CX*4), Y4
@@ -543,7 +543,7 @@ tail28:
 	VBLENDVPD   Y4, Y7, Y1, Y1
 	VMOVAPS     Y1, Y1
 
-done29:
+done35:
 	VADDPD       Y1, Y0, Y0
 	VADDPD       Y3, Y2, Y1
 	VADDPD       Y1, Y0, Y0
@@ -564,9 +564,9 @@ TEXT ·longSumRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x10, DX
-	JL   single32
+	JL   single38
 
-many31:
+many37:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
@@ -574,7 +574,7 @@ many31:
 	VMOVUPS 64(AX), Y2
 	VMOVUPS 96(AX), Y3
 
-loop35:
+loop41:
 	VCVTPS2PD (DI), Y4
 	VADDPD    Y4, Y0, Y0
 	VMOVAPS   Y0, Y0
@@ -589,7 +589,7 @@ loop35:
 	VMOVAPS   Y3, Y3
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop35
+	JNZ       loop41
 	VMOVUPS   Y0, (AX)
 	VMOVUPS   Y1, 32(AX)
 	VMOVUPS   Y2, 64(AX)
@@ -597,33 +597,33 @@ loop35:
 	ADDQ      $+128, AX
 	ADDQ      $+64, CX
 	SUBQ      $0x10, DX
-	JGE       many31
+	JGE       many37
 
-single32:
+single38:
 	ADDQ $0x0c, DX
-	JL   tail33
+	JL   tail39
 
-next36:
+next42:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
 
-loop37:
+loop43:
 	VCVTPS2PD (DI), Y1
 	VADDPD    Y1, Y0, Y0
 	VMOVAPS   Y0, Y0
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop37
+	JNZ       loop43
 	VMOVUPS   Y0, (AX)
 	ADDQ      $+32, AX
 	ADDQ      $+16, CX
 	SUBQ      $0x04, DX
-	JGE       next36
+	JGE       next42
 
-tail33:
+tail39:
 	ADDQ         $0x04, DX
-	JZ           done34
+	JZ           done40
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         DX
 	VMOVUPS      (DI)(DX*4), Y0
@@ -633,17 +633,95 @@ tail33:
 	VEXTRACTF128 $0x01, Y0, X2
 	VSHUFPS      $0x88, X2, X0, X2
 
-loop38:
+loop44:
 	VMASKMOVPS (CX), X2, X3
 	VCVTPS2PD  X3, Y3
 	VADDPD     Y3, Y1, Y1
 	VMOVAPS    Y1, Y1
 	ADDQ       SI, CX
 	DECQ       DX
-	JNZ        loop38
+	JNZ        loop44
 	VMASKMOVPD Y1, Y0, (AX)
 
-done34:
+done40:
+	VZEROUPPER
+	RET
+
+// func longSumEachAVX2(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX2
+TEXT ·longSumEachAVX2(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row45:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $0x10, R8
+	JL     single47
+
+many46:
+	VCVTPS2PD (DI), Y4
+	VADDPD    Y4, Y0, Y0
+	VMOVAPS   Y0, Y0
+	VCVTPS2PD 16(DI), Y4
+	VADDPD    Y4, Y1, Y1
+	VMOVAPS   Y1, Y1
+	VCVTPS2PD 32(DI), Y4
+	VADDPD    Y4, Y2, Y2
+	VMOVAPS   Y2, Y2
+	VCVTPS2PD 48(DI), Y4
+	VADDPD    Y4, Y3, Y3
+	VMOVAPS   Y3, Y3
+	ADDQ      $+64, DI
+	SUBQ      $0x10, R8
+	JGE       many46
+
+single47:
+	ADDQ $0x0c, R8
+	JL   tail48
+
+next50:
+	VCVTPS2PD (DI), Y4
+	VADDPD    Y4, Y0, Y0
+	VMOVAPS   Y0, Y0
+	ADDQ      $0x10, DI
+	SUBQ      $0x04, R8
+	JGE       next50
+
+tail48:
+	ADDQ       $0x04, R8
+	JZ         done49
+	LEAQ       lanes<>+32(SB), R9
+	NEGQ       R8
+	VMOVUPS    (R9)(R8*4), Y4
+	VMASKMOVPS (DI), X4, X6
+	VCVTPS2PD  X6, Y6
+	VADDPD     Y6, Y1, Y6
+	VPMOVSXDQ  X4, Y4
+	VBLENDVPD  Y4, Y6, Y1, Y1
+	VMOVAPS    Y1, Y1
+
+done49:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPD       Y5, Y0, Y0
+	VPERMILPS    $0x4e, X0, X5
+	VADDPD       Y5, Y0, Y0
+	VADDSD       (DX), X0, X0
+	VMOVSD       X0, (DX)
+	ADDQ         $0x08, DX
+	ADDQ         SI, AX
+	DECQ         BX
+	JNZ          row45
 	VZEROUPPER
 	RET
 
@@ -656,9 +734,9 @@ TEXT ·longSquaresRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x10, DX
-	JL   single40
+	JL   single52
 
-many39:
+many51:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
@@ -666,7 +744,7 @@ many39:
 	VMOVUPS 64(AX), Y2
 	VMOVUPS 96(AX), Y3
 
-loop43:
+loop55:
 	VCVTPS2PD   (DI), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
@@ -685,7 +763,7 @@ loop43:
 	VMOVAPS     Y3, Y3
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop43
+	JNZ         loop55
 	VMOVUPS     Y0, (AX)
 	VMOVUPS     Y1, 32(AX)
 	VMOVUPS     Y2, 64(AX)
@@ -693,34 +771,34 @@ loop43:
 	ADDQ        $+128, AX
 	ADDQ        $+64, CX
 	SUBQ        $0x10, DX
-	JGE         many39
+	JGE         many51
 
-single40:
+single52:
 	ADDQ $0x0c, DX
-	JL   tail41
+	JL   tail53
 
-next44:
+next56:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
 
-loop45:
+loop57:
 	VCVTPS2PD   (DI), Y1
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y1, Y1, Y0
 	VMOVAPS     Y0, Y0
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop45
+	JNZ         loop57
 	VMOVUPS     Y0, (AX)
 	ADDQ        $+32, AX
 	ADDQ        $+16, CX
 	SUBQ        $0x04, DX
-	JGE         next44
+	JGE         next56
 
-tail41:
+tail53:
 	ADDQ         $0x04, DX
-	JZ           done42
+	JZ           done54
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         DX
 	VMOVUPS      (DI)(DX*4), Y0
@@ -730,7 +808,7 @@ tail41:
 	VEXTRACTF128 $0x01, Y0, X2
 	VSHUFPS      $0x88, X2, X0, X2
 
-loop46:
+loop58:
 	VMASKMOVPS  (CX), X2, X3
 	VCVTPS2PD   X3, Y3
 	VMOVAPS     Y1, Y1
@@ -738,9 +816,93 @@ loop46:
 	VMOVAPS     Y1, Y1
 	ADDQ        SI, CX
 	DECQ        DX
-	JNZ         loop46
+	JNZ         loop58
 	VMASKMOVPD  Y1, Y0, (AX)
 
-done42:
+done54:
+	VZEROUPPER
+	RET
+
+// func longSquaresEachAVX2(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·longSquaresEachAVX2(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row59:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $0x10, R8
+	JL     single61
+
+many60:
+	VCVTPS2PD   (DI), Y4
+	VMOVAPS     Y0, Y0
+	VFMADD231PD Y4, Y4, Y0
+	VMOVAPS     Y0, Y0
+	VCVTPS2PD   16(DI), Y4
+	VMOVAPS     Y1, Y1
+	VFMADD231PD Y4, Y4, Y1
+	VMOVAPS     Y1, Y1
+	VCVTPS2PD   32(DI), Y4
+	VMOVAPS     Y2, Y2
+	VFMADD231PD Y4, Y4, Y2
+	VMOVAPS     Y2, Y2
+	VCVTPS2PD   48(DI), Y4
+	VMOVAPS     Y3, Y3
+	VFMADD231PD Y4, Y4, Y3
+	VMOVAPS     Y3, Y3
+	ADDQ        $+64, DI
+	SUBQ        $0x10, R8
+	JGE         many60
+
+single61:
+	ADDQ $0x0c, R8
+	JL   tail62
+
+next64:
+	VCVTPS2PD   (DI), Y4
+	VMOVAPS     Y0, Y0
+	VFMADD231PD Y4, Y4, Y0
+	VMOVAPS     Y0, Y0
+	ADDQ        $0x10, DI
+	SUBQ        $0x04, R8
+	JGE         next64
+
+tail62:
+	ADDQ        $0x04, R8
+	JZ          done63
+	LEAQ        lanes<>+32(SB), R9
+	NEGQ        R8
+	VMOVUPS     (R9)(R8*4), Y4
+	VMASKMOVPS  (DI), X4, X6
+	VCVTPS2PD   X6, Y6
+	VMOVAPS     Y1, Y7
+	VFMADD231PD Y6, Y6, Y7
+	VPMOVSXDQ   X4, Y4
+	VBLENDVPD   Y4, Y7, Y1, Y1
+	VMOVAPS     Y1, Y1
+
+done63:
+	VADDPD       Y1, Y0, Y0
+	VADDPD       Y3, Y2, Y1
+	VADDPD       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPD       Y5, Y0, Y0
+	VPERMILPS    $0x4e, X0, X5
+	VADDPD       Y5, Y0, Y0
+	VADDSD       (DX), X0, X0
+	VMOVSD       X0, (DX)
+	ADDQ         $0x08, DX
+	ADDQ         SI, AX
+	DECQ         BX
+	JNZ          row59
 	VZEROUPPER
 	RET

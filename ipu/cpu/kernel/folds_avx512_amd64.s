@@ -12,9 +12,9 @@ TEXT ·sumAVX512(SB), NOSPLIT, $0-20
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x40, CX
-	JL     single2
+	JL     single3
 
-many1:
+many2:
 	VMOVUPS (AX), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVAPS Z0, Z0
@@ -29,23 +29,23 @@ many1:
 	VMOVAPS Z3, Z3
 	ADDQ    $+256, AX
 	SUBQ    $0x40, CX
-	JGE     many1
+	JGE     many2
 
-single2:
+single3:
 	ADDQ $0x30, CX
-	JL   tail3
+	JL   tail4
 
-next5:
+next6:
 	VMOVUPS (AX), Z4
 	VADDPS  Z4, Z0, Z0
 	VMOVAPS Z0, Z0
 	ADDQ    $0x40, AX
 	SUBQ    $0x10, CX
-	JGE     next5
+	JGE     next6
 
-tail3:
+tail4:
 	ADDQ      $0x10, CX
-	JZ        done4
+	JZ        done5
 	MOVL      $-1, DX
 	BZHIL     CX, DX, DX
 	KMOVW     DX, K1
@@ -54,7 +54,7 @@ tail3:
 	VBLENDMPS Z4, Z1, K1, Z5
 	VMOVAPS   Z5, Z1
 
-done4:
+done5:
 	VADDPS        Z1, Z0, Z0
 	VADDPS        Z3, Z2, Z1
 	VADDPS        Z1, Z0, Z0
@@ -81,9 +81,9 @@ TEXT ·squaresAVX512(SB), NOSPLIT, $0-28
 	VXORPS       X3, X3, X3
 	VXORPS       X4, X4, X4
 	SUBQ         $0x40, CX
-	JL           single7
+	JL           single9
 
-many6:
+many8:
 	VMOVUPS     (AX), Z5
 	VSUBPS      Z0, Z5, Z5
 	VMOVAPS     Z1, Z1
@@ -106,13 +106,13 @@ many6:
 	VMOVAPS     Z4, Z4
 	ADDQ        $+256, AX
 	SUBQ        $0x40, CX
-	JGE         many6
+	JGE         many8
 
-single7:
+single9:
 	ADDQ $0x30, CX
-	JL   tail8
+	JL   tail10
 
-next10:
+next12:
 	VMOVUPS     (AX), Z5
 	VSUBPS      Z0, Z5, Z5
 	VMOVAPS     Z1, Z1
@@ -120,11 +120,11 @@ next10:
 	VMOVAPS     Z1, Z1
 	ADDQ        $0x40, AX
 	SUBQ        $0x10, CX
-	JGE         next10
+	JGE         next12
 
-tail8:
+tail10:
 	ADDQ        $0x10, CX
-	JZ          done9
+	JZ          done11
 	MOVL        $-1, DX
 	BZHIL       CX, DX, DX
 	KMOVW       DX, K1
@@ -135,7 +135,7 @@ tail8:
 	VBLENDMPS   Z5, Z2, K1, Z6
 	VMOVAPS     Z6, Z2
 
-done9:
+done11:
 	VADDPS        Z2, Z1, Z0
 	VADDPS        Z4, Z3, Z1
 	VADDPS        Z1, Z0, Z0
@@ -162,9 +162,9 @@ TEXT ·mostAVX512(SB), NOSPLIT, $0-20
 	VMOVUPS lanes<>+128(SB), Z3
 	VXORPS  X4, X4, X4
 	SUBQ    $0x40, CX
-	JL      single12
+	JL      single15
 
-many11:
+many14:
 	VMOVUPS      (AX), Z5
 	VRANGEPS     $0x05, Z0, Z5, Z0
 	VMOVAPS      Z0, Z0
@@ -187,13 +187,13 @@ many11:
 	VMOVAPS      Z9, Z4
 	ADDQ         $+256, AX
 	SUBQ         $0x40, CX
-	JGE          many11
+	JGE          many14
 
-single12:
+single15:
 	ADDQ $0x30, CX
-	JL   tail13
+	JL   tail16
 
-next15:
+next18:
 	VMOVUPS      (AX), Z5
 	VRANGEPS     $0x05, Z0, Z5, Z0
 	VMOVAPS      Z0, Z0
@@ -203,11 +203,11 @@ next15:
 	VMOVAPS      Z10, Z4
 	ADDQ         $0x40, AX
 	SUBQ         $0x10, CX
-	JGE          next15
+	JGE          next18
 
-tail13:
+tail16:
 	ADDQ         $0x10, CX
-	JZ           done14
+	JZ           done17
 	MOVL         $-1, DX
 	BZHIL        CX, DX, DX
 	KMOVW        DX, K1
@@ -220,7 +220,7 @@ tail13:
 	VBLENDMPS    Z6, Z4, K1, Z12
 	VMOVAPS      Z12, Z4
 
-done14:
+done17:
 	VRANGEPS      $0x05, Z0, Z1, Z0
 	VRANGEPS      $0x05, Z2, Z3, Z1
 	VRANGEPS      $0x05, Z0, Z1, Z0
@@ -338,9 +338,9 @@ TEXT ·leastAVX512(SB), NOSPLIT, $0-20
 	VMOVUPS lanes<>+256(SB), Z3
 	VXORPS  X4, X4, X4
 	SUBQ    $0x40, CX
-	JL      single17
+	JL      single21
 
-many16:
+many20:
 	VMOVUPS      (AX), Z5
 	VRANGEPS     $0x04, Z0, Z5, Z0
 	VMOVAPS      Z0, Z0
@@ -363,13 +363,13 @@ many16:
 	VMOVAPS      Z9, Z4
 	ADDQ         $+256, AX
 	SUBQ         $0x40, CX
-	JGE          many16
+	JGE          many20
 
-single17:
+single21:
 	ADDQ $0x30, CX
-	JL   tail18
+	JL   tail22
 
-next20:
+next24:
 	VMOVUPS      (AX), Z5
 	VRANGEPS     $0x04, Z0, Z5, Z0
 	VMOVAPS      Z0, Z0
@@ -379,11 +379,11 @@ next20:
 	VMOVAPS      Z10, Z4
 	ADDQ         $0x40, AX
 	SUBQ         $0x10, CX
-	JGE          next20
+	JGE          next24
 
-tail18:
+tail22:
 	ADDQ         $0x10, CX
-	JZ           done19
+	JZ           done23
 	MOVL         $-1, DX
 	BZHIL        CX, DX, DX
 	KMOVW        DX, K1
@@ -396,7 +396,7 @@ tail18:
 	VBLENDMPS    Z6, Z4, K1, Z12
 	VMOVAPS      Z12, Z4
 
-done19:
+done23:
 	VRANGEPS      $0x04, Z0, Z1, Z0
 	VRANGEPS      $0x04, Z2, Z3, Z1
 	VRANGEPS      $0x04, Z0, Z1, Z0
@@ -431,9 +431,9 @@ TEXT ·longSumAVX512(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x20, CX
-	JL     single22
+	JL     single27
 
-many21:
+many26:
 	VCVTPS2PD (AX), Z4
 	VADDPD    Z4, Z0, Z0
 	VMOVAPS   Z0, Z0
@@ -448,23 +448,23 @@ many21:
 	VMOVAPS   Z3, Z3
 	ADDQ      $+128, AX
 	SUBQ      $0x20, CX
-	JGE       many21
+	JGE       many26
 
-single22:
+single27:
 	ADDQ $0x18, CX
-	JL   tail23
+	JL   tail28
 
-next25:
+next30:
 	VCVTPS2PD (AX), Z4
 	VADDPD    Z4, Z0, Z0
 	VMOVAPS   Z0, Z0
 	ADDQ      $0x20, AX
 	SUBQ      $0x08, CX
-	JGE       next25
+	JGE       next30
 
-tail23:
+tail28:
 	ADDQ      $0x08, CX
-	JZ        done24
+	JZ        done29
 	MOVL      $-1, DX
 	BZHIL     CX, DX, DX
 	KMOVW     DX, K1
@@ -474,7 +474,7 @@ tail23:
 	VBLENDMPD Z4, Z1, K1, Z5
 	VMOVAPS   Z5, Z1
 
-done24:
+done29:
 	VADDPD        Z1, Z0, Z0
 	VADDPD        Z3, Z2, Z1
 	VADDPD        Z1, Z0, Z0
@@ -498,9 +498,9 @@ TEXT ·longSquaresAVX512(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x20, CX
-	JL     single27
+	JL     single33
 
-many26:
+many32:
 	VCVTPS2PD   (AX), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
@@ -519,24 +519,24 @@ many26:
 	VMOVAPS     Z3, Z3
 	ADDQ        $+128, AX
 	SUBQ        $0x20, CX
-	JGE         many26
+	JGE         many32
 
-single27:
+single33:
 	ADDQ $0x18, CX
-	JL   tail28
+	JL   tail34
 
-next30:
+next36:
 	VCVTPS2PD   (AX), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
 	VMOVAPS     Z0, Z0
 	ADDQ        $0x20, AX
 	SUBQ        $0x08, CX
-	JGE         next30
+	JGE         next36
 
-tail28:
+tail34:
 	ADDQ        $0x08, CX
-	JZ          done29
+	JZ          done35
 	MOVL        $-1, DX
 	BZHIL       CX, DX, DX
 	KMOVW       DX, K1
@@ -547,7 +547,7 @@ tail28:
 	VBLENDMPD   Z8, Z1, K1, Z5
 	VMOVAPS     Z5, Z1
 
-done29:
+done35:
 	VADDPD        Z1, Z0, Z0
 	VADDPD        Z3, Z2, Z1
 	VADDPD        Z1, Z0, Z0
@@ -570,9 +570,9 @@ TEXT ·longSumRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x20, DX
-	JL   single32
+	JL   single38
 
-many31:
+many37:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
@@ -580,7 +580,7 @@ many31:
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
 
-loop35:
+loop41:
 	VCVTPS2PD (DI), Z4
 	VADDPD    Z4, Z0, Z0
 	VMOVAPS   Z0, Z0
@@ -595,7 +595,7 @@ loop35:
 	VMOVAPS   Z3, Z3
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop35
+	JNZ       loop41
 	VMOVUPS   Z0, (AX)
 	VMOVUPS   Z1, 64(AX)
 	VMOVUPS   Z2, 128(AX)
@@ -603,50 +603,129 @@ loop35:
 	ADDQ      $+256, AX
 	ADDQ      $+128, CX
 	SUBQ      $0x20, DX
-	JGE       many31
+	JGE       many37
 
-single32:
+single38:
 	ADDQ $0x18, DX
-	JL   tail33
+	JL   tail39
 
-next36:
+next42:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
 
-loop37:
+loop43:
 	VCVTPS2PD (DI), Z1
 	VADDPD    Z1, Z0, Z0
 	VMOVAPS   Z0, Z0
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop37
+	JNZ       loop43
 	VMOVUPS   Z0, (AX)
 	ADDQ      $+64, AX
 	ADDQ      $+32, CX
 	SUBQ      $0x08, DX
-	JGE       next36
+	JGE       next42
 
-tail33:
+tail39:
 	ADDQ      $0x08, DX
-	JZ        done34
+	JZ        done40
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
 	VMOVUPD.Z (AX), K1, Z0
 
-loop38:
+loop44:
 	VMOVUPS.Z (CX), K1, Y1
 	VCVTPS2PD Y1, Z1
 	VADDPD    Z1, Z0, Z0
 	VMOVAPS   Z0, Z0
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       loop38
+	JNZ       loop44
 	VMOVUPD   Z0, K1, (AX)
 
-done34:
+done40:
+	VZEROUPPER
+	RET
+
+// func longSumEachAVX512(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·longSumEachAVX512(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row45:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	SUBQ   $0x20, R8
+	JL     single47
+
+many46:
+	VCVTPS2PD (DI), Z4
+	VADDPD    Z4, Z0, Z0
+	VMOVAPS   Z0, Z0
+	VCVTPS2PD 32(DI), Z4
+	VADDPD    Z4, Z1, Z1
+	VMOVAPS   Z1, Z1
+	VCVTPS2PD 64(DI), Z4
+	VADDPD    Z4, Z2, Z2
+	VMOVAPS   Z2, Z2
+	VCVTPS2PD 96(DI), Z4
+	VADDPD    Z4, Z3, Z3
+	VMOVAPS   Z3, Z3
+	ADDQ      $+128, DI
+	SUBQ      $0x20, R8
+	JGE       many46
+
+single47:
+	ADDQ $0x18, R8
+	JL   tail48
+
+next50:
+	VCVTPS2PD (DI), Z4
+	VADDPD    Z4, Z0, Z0
+	VMOVAPS   Z0, Z0
+	ADDQ      $0x20, DI
+	SUBQ      $0x08, R8
+	JGE       next50
+
+tail48:
+	ADDQ      $0x08, R8
+	JZ        done49
+	MOVL      $-1, R9
+	BZHIL     R8, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (DI), K1, Y4
+	VCVTPS2PD Y4, Z4
+	VADDPD    Z4, Z1, Z4
+	VBLENDMPD Z4, Z1, K1, Z5
+	VMOVAPS   Z5, Z1
+
+done49:
+	VADDPD        Z1, Z0, Z0
+	VADDPD        Z3, Z2, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPD        Z6, Z0, Z0
+	VEXTRACTF32X4 $0x01, Y0, X7
+	VADDPD        Z7, Z0, Z0
+	VPERMILPS     $0x4e, X0, X7
+	VADDPD        Z7, Z0, Z0
+	VADDSD        (DX), X0, X0
+	VMOVSD        X0, (DX)
+	ADDQ          $0x08, DX
+	ADDQ          SI, AX
+	DECQ          BX
+	JNZ           row45
 	VZEROUPPER
 	RET
 
@@ -659,9 +738,9 @@ TEXT ·longSquaresRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x20, DX
-	JL   single40
+	JL   single52
 
-many39:
+many51:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
@@ -669,7 +748,7 @@ many39:
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
 
-loop43:
+loop55:
 	VCVTPS2PD   (DI), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
@@ -688,7 +767,7 @@ loop43:
 	VMOVAPS     Z3, Z3
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop43
+	JNZ         loop55
 	VMOVUPS     Z0, (AX)
 	VMOVUPS     Z1, 64(AX)
 	VMOVUPS     Z2, 128(AX)
@@ -696,41 +775,41 @@ loop43:
 	ADDQ        $+256, AX
 	ADDQ        $+128, CX
 	SUBQ        $0x20, DX
-	JGE         many39
+	JGE         many51
 
-single40:
+single52:
 	ADDQ $0x18, DX
-	JL   tail41
+	JL   tail53
 
-next44:
+next56:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
 
-loop45:
+loop57:
 	VCVTPS2PD   (DI), Z1
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z1, Z1, Z0
 	VMOVAPS     Z0, Z0
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop45
+	JNZ         loop57
 	VMOVUPS     Z0, (AX)
 	ADDQ        $+64, AX
 	ADDQ        $+32, CX
 	SUBQ        $0x08, DX
-	JGE         next44
+	JGE         next56
 
-tail41:
+tail53:
 	ADDQ      $0x08, DX
-	JZ        done42
+	JZ        done54
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
 	VMOVUPD.Z (AX), K1, Z0
 
-loop46:
+loop58:
 	VMOVUPS.Z   (CX), K1, Y1
 	VCVTPS2PD   Y1, Z1
 	VMOVAPS     Z0, Z0
@@ -738,9 +817,94 @@ loop46:
 	VMOVAPS     Z0, Z0
 	ADDQ        SI, CX
 	DECQ        DX
-	JNZ         loop46
+	JNZ         loop58
 	VMOVUPD     Z0, K1, (AX)
 
-done42:
+done54:
+	VZEROUPPER
+	RET
+
+// func longSquaresEachAVX512(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·longSquaresEachAVX512(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row59:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	SUBQ   $0x20, R8
+	JL     single61
+
+many60:
+	VCVTPS2PD   (DI), Z4
+	VMOVAPS     Z0, Z0
+	VFMADD231PD Z4, Z4, Z0
+	VMOVAPS     Z0, Z0
+	VCVTPS2PD   32(DI), Z4
+	VMOVAPS     Z1, Z1
+	VFMADD231PD Z4, Z4, Z1
+	VMOVAPS     Z1, Z1
+	VCVTPS2PD   64(DI), Z4
+	VMOVAPS     Z2, Z2
+	VFMADD231PD Z4, Z4, Z2
+	VMOVAPS     Z2, Z2
+	VCVTPS2PD   96(DI), Z4
+	VMOVAPS     Z3, Z3
+	VFMADD231PD Z4, Z4, Z3
+	VMOVAPS     Z3, Z3
+	ADDQ        $+128, DI
+	SUBQ        $0x20, R8
+	JGE         many60
+
+single61:
+	ADDQ $0x18, R8
+	JL   tail62
+
+next64:
+	VCVTPS2PD   (DI), Z4
+	VMOVAPS     Z0, Z0
+	VFMADD231PD Z4, Z4, Z0
+	VMOVAPS     Z0, Z0
+	ADDQ        $0x20, DI
+	SUBQ        $0x08, R8
+	JGE         next64
+
+tail62:
+	ADDQ        $0x08, R8
+	JZ          done63
+	MOVL        $-1, R9
+	BZHIL       R8, R9, R9
+	KMOVW       R9, K1
+	VMOVUPS.Z   (DI), K1, Y4
+	VCVTPS2PD   Y4, Z4
+	VMOVAPS     Z1, Z8
+	VFMADD231PD Z4, Z4, Z8
+	VBLENDMPD   Z8, Z1, K1, Z5
+	VMOVAPS     Z5, Z1
+
+done63:
+	VADDPD        Z1, Z0, Z0
+	VADDPD        Z3, Z2, Z1
+	VADDPD        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPD        Z6, Z0, Z0
+	VEXTRACTF32X4 $0x01, Y0, X7
+	VADDPD        Z7, Z0, Z0
+	VPERMILPS     $0x4e, X0, X7
+	VADDPD        Z7, Z0, Z0
+	VADDSD        (DX), X0, X0
+	VMOVSD        X0, (DX)
+	ADDQ          $0x08, DX
+	ADDQ          SI, AX
+	DECQ          BX
+	JNZ           row59
 	VZEROUPPER
 	RET

@@ -213,6 +213,7 @@ func (k *pointwise) Do(part int) {
 	scratch := k.scratch[part*k.perPart:][:k.perPart]
 	tmp := scratch[k.tmp:]
 	var values [graph.MaxPointwiseOperands + graph.MaxPointwiseInstructions][]byte
+	var filled [graph.MaxPointwiseOperands]filling
 	size := 4 * min(k.step, hi-lo)
 	for i := range k.operands {
 		switch a := &k.operands[i]; a.mode {
@@ -231,7 +232,7 @@ func (k *pointwise) Do(part int) {
 			case whole:
 				values[i] = k.in[i][4*at:][:4*n]
 			case spread:
-				values[i] = a.spread(scratch, k.in[i], at, n)
+				values[i] = a.spread(scratch, k.in[i], at, n, &filled[i])
 			default:
 				values[i] = values[i][:4*n]
 			}
@@ -254,8 +255,9 @@ func (k *pointwise) Do(part int) {
 }
 
 // spread returns the operand's elements for n of the result's from at on: its
-// own memory where they lie there one after the other, or a copy.
-func (a *pointwiseOperand) spread(scratch, in []byte, at, n int) []byte {
+// own memory where they lie there one after the other, or a copy, which may be
+// there already.
+func (a *pointwiseOperand) spread(scratch, in []byte, at, n int, filled *filling) []byte {
 	var c cursor
 	inner, stride := a.loop.inner, a.loop.stride(0)
 	a.loop.seek(&c, at/inner)
@@ -264,6 +266,13 @@ func (a *pointwiseOperand) spread(scratch, in []byte, at, n int) []byte {
 		return in[4*(c.off[0]+col):][:4*n]
 	}
 	dst := scratch[a.buffer:][:4*n]
+	if stride == 0 && n <= inner-col {
+		if filled.wants(c.off[0], n) {
+			fill[uint32](dst, in[4*c.off[0]:][:4])
+		}
+		return dst
+	}
+	*filled = filling{}
 	again := len(a.loop.shape) - 2 // the axis on which rows repeat, if they do
 	if stride != 1 || again >= 0 && a.loop.strides[0][again] != 0 {
 		again = -1

@@ -51,6 +51,7 @@ type strided struct {
 	tileAxis int
 	outStep  int // the result's stride along tileAxis
 	side     int // rows of a tile
+	length   int // columns of a tile
 
 	// The run in progress.
 	in, out []byte
@@ -73,7 +74,7 @@ func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &strided{loop: l, base: base, size: out.DType.Size(), n: elements(out.Shape), tileAxis: -1, side: tileSide}
+	k := &strided{loop: l, base: base, size: out.DType.Size(), n: elements(out.Shape), tileAxis: -1, side: tileSide, length: tileSide}
 	last := len(l.shape) - 1
 	if s := l.stride(0); s != 0 && s != 1 && k.n > 0 {
 		k.outStep = l.shape[last]
@@ -86,6 +87,9 @@ func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
 		}
 		if k.interleaves() {
 			k.side = longTile
+		}
+		if k.tileAxis >= 0 && k.deals() {
+			k.length = longTile
 		}
 	}
 	switch k.size {
@@ -210,8 +214,8 @@ func (k *strided) transpose(part int) {
 		}
 		row := band * k.side
 		rows := min(k.side, k.loop.shape[k.tileAxis]-row)
-		for col := 0; col < k.loop.inner; col += tileSide {
-			cols := min(tileSide, k.loop.inner-col)
+		for col := 0; col < k.loop.inner; col += k.length {
+			cols := min(k.length, k.loop.inner-col)
 			k.tile(k, from+row+col*k.loop.stride(0), to+row*k.outStep+col, rows, cols)
 		}
 	}
@@ -234,28 +238,49 @@ func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
 		}
 		return
 	}
+	if k.deals() {
+		a, b, c := dst[to:][:cols], dst[to+k.outStep:][:cols], dst[to+2*k.outStep:][:cols]
+		src = src[from:][:3*cols]
+		n := vectorDeal(a, b, c, src)
+		for a, b, c, src = a[n:], b[n:], c[n:], src[3*n:]; len(src) >= 3 && len(a) > 0 && len(b) > 0 && len(c) > 0; src = src[3:] {
+			a[0], b[0], c[0] = src[0], src[1], src[2]
+			a, b, c = a[1:], b[1:], c[1:]
+		}
+		return
+	}
+	dst, src = dst[to:], src[from:]
+	r, c := vectorTile(dst, src, rows, cols, k.outStep, stride)
+	transposePlain(dst[min(c, cols-1):], src[min(c, cols-1)*stride:], r, cols-c, k.outStep, stride)
+	transposePlain(dst[min(r, rows-1)*k.outStep:], src[min(r, rows-1):], rows-r, cols, k.outStep, stride)
+}
+
+// transposePlain sets dst[r·to + c] to src[c·from + r].
+func transposePlain[E unsigned](dst, src []E, rows, cols, to, from int) {
 	r := 0
 	for ; r+4 <= rows; r += 4 {
-		d0 := dst[to+(r+0)*k.outStep:][:cols]
-		d1 := dst[to+(r+1)*k.outStep:][:cols]
-		d2 := dst[to+(r+2)*k.outStep:][:cols]
-		d3 := dst[to+(r+3)*k.outStep:][:cols]
-		at := from + r
+		d0 := dst[(r+0)*to:][:cols]
+		d1 := dst[(r+1)*to:][:cols]
+		d2 := dst[(r+2)*to:][:cols]
+		d3 := dst[(r+3)*to:][:cols]
+		at := r
 		for c := range d0 {
 			s := src[at : at+4 : at+4]
 			d0[c], d1[c], d2[c], d3[c] = s[0], s[1], s[2], s[3]
-			at += stride
+			at += from
 		}
 	}
 	for ; r < rows; r++ {
-		d := dst[to+r*k.outStep:][:cols]
-		at := from + r
+		d := dst[r*to:][:cols]
+		at := r
 		for c := range d {
 			d[c] = src[at]
-			at += stride
+			at += from
 		}
 	}
 }
+
+// deals reports whether the operand's elements go to three rows in turn.
+func (k *strided) deals() bool { return k.loop.shape[k.tileAxis] == 3 && k.loop.stride(0) == 3 }
 
 // interleaves reports whether rows of two to four elements follow each other
 // in the result.

@@ -57,7 +57,7 @@ func TestReshape(t *testing.T) {
 }
 
 func TestTranspose(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		in, x := drawDistinct(t, 0)
 		perm := make([]int64, len(in.Shape))
 		for i := range perm {
@@ -72,6 +72,32 @@ func TestTranspose(t *testing.T) {
 			}
 			return flatten(in.Shape, src)
 		})
+	})
+}
+
+// TestTransposeTiles goes over the sizes around those of the squares that are
+// transposed in registers, and over images of few channels.
+func TestTransposeTiles(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		for _, d := range []graph.DType{graph.U8, graph.I32, graph.F64} {
+			for _, shape := range [][]int64{
+				{1, 8, 8}, {2, 7, 9}, {1, 16, 33}, {2, 24, 40}, {1, 35, 71}, {1, 8, 1}, {3, 2, 65}, {1, 70, 2},
+				{1, 15, 3}, {2, 16, 3}, {1, 333, 3}, {2, 2100, 3}, {1, 3, 50}, {1, 100, 4},
+			} {
+				in := graph.TensorType{DType: d, Shape: shape}
+				n := elements(shape)
+				x := make([]elem, n)
+				for i := range x {
+					x[i] = elem{i: int64(i % 251), f: float64(i)}
+				}
+				data := store(d, x)
+				out, got := run(t, &graph.Transpose{Perm: []int64{0, 2, 1}}, []graph.TensorType{in}, [][]byte{data})
+				rows, cols := int(shape[1]), int(shape[2])
+				checkMoved(t, shape, in, out[0], data, got[0], nil, func(at []int64) int {
+					return int(at[0])*rows*cols + int(at[2])*cols + int(at[1])
+				})
+			}
+		}
 	})
 }
 

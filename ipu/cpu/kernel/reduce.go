@@ -26,7 +26,8 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 	across  func(acc A, x []T, shift A) A
 	few     func(acc A, x []T, shift A) A // across for short rows
 	beside  func(acc []A, x []T, shift []A)
-	down    func(acc []A, x []T, rows, step int) // beside for several rows in x's memory; may be nil
+	down    func(acc []A, x []T, rows, step int)  // beside for several rows in x's memory; may be nil
+	each    func(acc []A, x []T, count, step int) // across for rows in x's memory, step apart, one for each accumulator; may be nil
 	finish  func(acc, shift []A, count int)
 	// peak, where present, reduces x to its maximum first, which the main
 	// pass then gets as shift.
@@ -39,6 +40,10 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 
 // fewElements is the most elements of a row that are folded without much ado.
 const fewElements = 12
+
+// stretchedRow is the most elements of a row of which several are folded in one
+// call.
+const stretchedRow = 1 << 12
 
 // group is how many accumulators a part works on at a time.
 const group = 256
@@ -128,7 +133,7 @@ func newReduce[T number, A int64 | uint64 | float64](o *graph.Reduce, x, out gra
 
 // setFold sets what depends on the function.
 func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
-	k.initial, k.finish, k.down = 0, nil, nil
+	k.initial, k.finish, k.down, k.each = 0, nil, nil, nil
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
 		k.across, k.beside = sumAcross[T, A], sumBeside[T, A]
@@ -162,6 +167,9 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 	}
 	if f, ok := any(vectorDown(fn)).(func(acc []A, x []T, rows, step int)); ok && k.native() {
 		k.down = f
+	}
+	if f, ok := any(vectorEach(fn)).(func(acc []A, x []T, count, step int)); ok && k.native() {
+		k.each = f
 	}
 	switch fn {
 	case graph.ReduceMean:
@@ -301,6 +309,10 @@ func (k *reduce[T, A]) fold(acc, shift []A, first int, buf []T) {
 	}
 	if !k.along && k.kept.stride(0) == 1 {
 		k.foldBeside(acc, shift, first, buf)
+		return
+	}
+	if k.each != nil && k.along && k.over.rows == 1 && k.count <= stretchedRow {
+		k.each(acc, view[T](k.x)[first:], k.count, k.kept.stride(0))
 		return
 	}
 	var s A

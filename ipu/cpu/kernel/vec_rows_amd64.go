@@ -28,6 +28,12 @@ func longSquaresAVX512(x *float32, n int) float64
 func longSumRowsAVX512(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
+func longSumEachAVX512(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func longSquaresEachAVX512(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
 func longSquaresRowsAVX512(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
@@ -80,6 +86,12 @@ func longSquaresAVX2(x *float32, n int) float64
 
 //go:noescape
 func longSumRowsAVX2(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func longSumEachAVX2(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func longSquaresEachAVX2(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
 func longSquaresRowsAVX2(acc *float64, x *float32, n, rows, stride int)
@@ -384,6 +396,48 @@ func vectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 	}
 }
 
+// vectorEach returns the fold of rows of count elements, step elements apart,
+// each into an accumulator of its own by vectors, nil if there is none.
+func vectorEach(fn graph.ReduceFn) func(acc []float64, x []float32, count, step int) {
+	if path == pathGo {
+		return nil
+	}
+	var f func(acc *float64, x *float32, n, rows, stride int)
+	switch fn {
+	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
+		f = pick(longSumEachAVX512, longSumEachAVX2)
+	case graph.ReduceL2, graph.ReduceSumSquare:
+		f = pick(longSquaresEachAVX512, longSquaresEachAVX2)
+	default:
+		return nil
+	}
+	return func(acc []float64, x []float32, count, step int) {
+		_ = x[(len(acc)-1)*step+count-1]
+		some := max(1, stretch/count)
+		for i := 0; i < len(acc); i += some {
+			f(&acc[i], &x[i*step], count, min(some, len(acc)-i), 4*step)
+		}
+	}
+}
+
+// downward returns the fold of rows by a function that chooses one of two
+// numbers. Meanwhile the accumulators are float32, in half of their memory.
+func downward(l binaryLoop) func(acc []float64, x []float32, rows, step int) {
+	return func(acc []float64, x []float32, rows, step int) {
+		to := f32s(rawBytes(acc))[:len(acc)]
+		for i, v := range acc {
+			to[i] = float32(v)
+		}
+		_ = x[(rows-1)*step+len(acc)-1]
+		for i := range rows {
+			l(&to[0], &to[0], &x[i*step], len(to))
+		}
+		for i := len(acc) - 1; i >= 0; i-- {
+			acc[i] = float64(to[i])
+		}
+	}
+}
+
 // vectorDown returns the fold of rows of float32, step elements apart, into
 // accumulators for their columns by vectors, nil if there is none.
 func vectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step int) {
@@ -396,6 +450,10 @@ func vectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step i
 		f = pick(longSumRowsAVX512, longSumRowsAVX2)
 	case graph.ReduceL2, graph.ReduceSumSquare:
 		f = pick(longSquaresRowsAVX512, longSquaresRowsAVX2)
+	case graph.ReduceMax:
+		return downward(pick[binaryLoop](maximumAVX512, maximumAVX2))
+	case graph.ReduceMin:
+		return downward(pick[binaryLoop](minimumAVX512, minimumAVX2))
 	default:
 		return nil
 	}

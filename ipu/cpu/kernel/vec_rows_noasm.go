@@ -24,4 +24,6 @@ func vectorGreatest[T number]([]T) (int, bool) { return 0, false }
 
 func vectorAcross(graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 { return nil }
 
+func vectorEach(graph.ReduceFn) func(acc []float64, x []float32, count, step int) { return nil }
+
 func vectorDown(graph.ReduceFn) func(acc []float64, x []float32, rows, step int) { return nil }

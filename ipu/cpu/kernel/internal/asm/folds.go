@@ -44,13 +44,14 @@ func writeFolds(a *asm) {
 		{name: "longSum", double: true, step: func(a *asm, acc, x vec, _ []vec) vec { return plusDouble(a, acc, x) }},
 		{name: "longSquares", double: true, join: plusDouble, step: longSquare},
 	} {
-		f.write(a)
+		f.write(a, false)
 	}
 	for _, f := range []fold{
 		{name: "longSum", double: true, step: func(a *asm, acc, x vec, _ []vec) vec { return plusDouble(a, acc, x) }},
-		{name: "longSquares", double: true, step: longSquare},
+		{name: "longSquares", double: true, step: longSquare, join: plusDouble},
 	} {
 		f.writeRows(a)
+		f.write(a, true)
 	}
 }
 
@@ -143,8 +144,9 @@ func (f *fold) lanes(a *asm) int {
 	return a.lanes
 }
 
-// write writes the function of a row.
-func (f fold) write(a *asm) {
+// write writes the function of a row, or if all is set that of rows, stride
+// bytes apart, each of which is folded into its own accumulator in memory.
+func (f fold) write(a *asm, all bool) {
 	if f.join == nil {
 		f.join = func(a *asm, x, y vec) vec { return f.step(a, x, y, nil) }
 	}
@@ -156,14 +158,30 @@ func (f fold) write(a *asm) {
 	if f.double {
 		result = ") float64"
 	}
-	a.Function(f.name + a.name)
+	name := f.name
+	if all {
+		name, signature, result = f.name+"Each", "func(acc *float64, x *float32, n, rows, stride int", ")"
+	}
+	a.Function(name + a.name)
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr(signature + result)
 	x, n := a.Load(a.Param("x"), a.GP64()), a.Load(a.Param("n"), a.GP64())
+	var totals, rows, stride, first, count reg.Register
+	row := a.newLabel("row")
+	if all {
+		totals, rows, stride = a.Load(a.Param("acc"), a.GP64()), a.Load(a.Param("rows"), a.GP64()), a.Load(a.Param("stride"), a.GP64())
+		first, count = x, n
+		x, n = a.GP64(), a.GP64()
+		a.Label(row)
+		a.MOVQ(first, x)
+		a.MOVQ(count, n)
+	}
 	s := a.broadcast(f.scalars)
 	acc := a.vecs(foldWays)
 	for i := range acc {
-		if f.start == 0 {
+		if all {
+			a.VXORPS(acc[i], acc[i], acc[i]) // written whole: avo takes the rest for needed before
+		} else if f.start == 0 {
 			a.zero(acc[i])
 		} else {
 			a.VMOVUPS(a.constant(float32(f.start)), acc[i])
@@ -230,7 +248,16 @@ func (f fold) write(a *asm) {
 	if f.nan {
 		r = a.or(r, nan)
 	}
-	a.Store(r.AsX(), a.ReturnIndex(0))
+	if all {
+		a.VADDSD(at(totals, 0), r.AsX(), r.AsX())
+		a.VMOVSD(r.AsX(), at(totals, 0))
+		a.ADDQ(operand.U8(8), totals)
+		a.ADDQ(stride, first)
+		a.DECQ(rows)
+		a.JNZ(operand.LabelRef(row))
+	} else {
+		a.Store(r.AsX(), a.ReturnIndex(0))
+	}
 	a.ret()
 }
 

@@ -35,6 +35,8 @@ var files = []struct {
 	{"quant", writeQuant},
 	{"int8", writeInt8},
 	{"compare", writeCompare},
+	{"casts", writeCasts},
+	{"moves", writeMoves},
 	{"blocked", writeBlocked},
 }
 

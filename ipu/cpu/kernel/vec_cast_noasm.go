@@ -1,0 +1,16 @@
+//go:build !amd64
+
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/num"
+)
+
+func vectorCast[T number]([]byte, graph.DType, []T) int { return 0 }
+
+func vectorDecodeBfloat([]float32, []num.BFloat16) int { return 0 }
+
+func vectorEncodeBfloat([]num.BFloat16, []float32) int { return 0 }
+
+func vectorWhere[E unsigned](_, _, _ []E, _ []uint8) int { return 0 }

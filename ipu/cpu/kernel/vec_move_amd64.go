@@ -1,0 +1,45 @@
+package kernel
+
+//go:noescape
+func transposeTilesAVX512(dst, x *uint32, rows, cols, to, from int)
+
+//go:noescape
+func transposeTilesAVX2(dst, x *uint32, rows, cols, to, from int)
+
+//go:noescape
+func deal3AVX512(d0, d1, d2, x *uint32, groups int)
+
+// vectorTile sets dst[r·to + c] to src[c·from + r] by vectors, if there are any
+// for E, for the first rows and columns, and returns how many of both.
+func vectorTile[E unsigned](dst, src []E, rows, cols, to, from int) (doneRows, doneCols int) {
+	const side = 8
+	rows, cols = rows&^(side-1), cols&^(side-1)
+	if path == pathGo || elementSize[E]() != 4 || rows == 0 || cols == 0 {
+		return 0, 0
+	}
+	d, s := view[uint32](rawBytes(dst)), view[uint32](rawBytes(src))
+	_, _ = d[(rows-1)*to+cols-1], s[(cols-1)*from+rows-1]
+	if path == pathAVX512 {
+		transposeTilesAVX512(&d[0], &s[0], rows, cols, 4*to, 4*from)
+	} else {
+		transposeTilesAVX2(&d[0], &s[0], rows, cols, 4*to, 4*from)
+	}
+	return rows, cols
+}
+
+// vectorDeal deals the first elements of src to a, b and c in turn by vectors,
+// if there are any for E, and returns how many each got.
+func vectorDeal[E unsigned](a, b, c, src []E) int {
+	const each = 16
+	groups := len(a) / each
+	if path != pathAVX512 || elementSize[E]() != 4 || groups == 0 {
+		return 0
+	}
+	n := groups * each
+	s := view[uint32](rawBytes(src))[:3*n]
+	for i := 0; i < n; i += stretch {
+		u, v, w := view[uint32](rawBytes(a))[:n], view[uint32](rawBytes(b))[:n], view[uint32](rawBytes(c))[:n]
+		deal3AVX512(&u[i], &v[i], &w[i], &s[3*i], min(stretch, n-i)/each)
+	}
+	return n
+}
