@@ -102,15 +102,7 @@ func (c *vectorConv) Pack(_ int, dst, src []byte) {
 			if c.form == convByMaps {
 				width = roundUp(width, c.lanes)
 			}
-			to := d[g*c.packedMaps()*c.depth+at:][:width*c.depth]
-			if width > hi-lo {
-				clear(to)
-			}
-			for m := lo; m < hi; m++ {
-				for k, v := range s[(g*c.maps+m)*c.depth:][:c.depth] {
-					to[k*width+m-lo] = v
-				}
-			}
+			packWeights(d[g*c.packedMaps()*c.depth+at:], width, s[(g*c.maps+lo)*c.depth:], hi-lo, c.depth)
 		}
 	}
 }

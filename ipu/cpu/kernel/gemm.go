@@ -45,6 +45,9 @@ func packPanels[T number](dst []T, b matrix[T], k, n int) {
 // packBlock writes k rows and cols columns of b to dst, panel elements a row.
 // Where a whole row is not filled the rest is zero.
 func packBlock[T number](dst []T, b matrix[T], k, cols int) {
+	if vectorPack(dst, b, k, cols) {
+		return
+	}
 	if cols < panel {
 		clear(dst[:k*panel])
 	}
@@ -54,13 +57,20 @@ func packBlock[T number](dst []T, b matrix[T], k, cols int) {
 		}
 		return
 	}
-	for j := range cols {
-		src := b.data[j*b.col:]
-		for p, at := 0, 0; p < k; p, at = p+1, at+b.row {
-			dst[p*panel+j] = src[at]
+	for first := 0; first < k; first += packedAtOnce {
+		last := min(first+packedAtOnce, k)
+		for j := range cols {
+			src := b.data[j*b.col:]
+			for p, at := first, first*b.row; p < last; p, at = p+1, at+b.row {
+				dst[p*panel+j] = src[at]
+			}
 		}
 	}
 }
+
+// packedAtOnce is how many rows are packed before the next ones: while a column
+// follows the other they stay in the first-level cache.
+const packedAtOnce = 64
 
 // multiplyBlock adds alpha·A·B to a block of Y, where A is rows×k, B is k×cols
 // with rows ldb apart and Y has rows ldy apart. Four rows of B go into two
