@@ -13,6 +13,9 @@ func bindBlockedConv(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
+	if k := newBlockedDepthwise(o, types, y); k != nil {
+		return k, nil
+	}
 	if k := newBlockedDense(o, types, y); k != nil {
 		return k, nil
 	}
@@ -97,6 +100,9 @@ func (k *plainBlockedConv) Packed(i int) int {
 // Pack implements [Packer].
 func (k *plainBlockedConv) Pack(i int, dst, src []byte) { k.inner.(Packer).Pack(i, dst, src) }
 
+// InPlace implements [InPlacer].
+func (k *plainBlockedConv) InPlace(i int) bool { return i == 3 }
+
 // UsePacked implements [Packer].
 func (k *plainBlockedConv) UsePacked(i int) { k.inner.(Packer).UsePacked(i) }
 
@@ -129,7 +135,9 @@ func (k *plainBlockedConv) Do(part int) {
 	for block, end := span(s.images*s.blocks, k.parts, part, 1); block < end; block++ {
 		planes, channels := s.of(block)
 		if k.out && channels < s.lanes {
-			clear(f32s(k.to)[block*s.pixels*s.lanes:][:s.pixels*s.lanes])
+			for i := range s.pixels {
+				clear(f32s(k.to)[(block*s.pixels+i)*s.lanes:][channels:s.lanes])
+			}
 		}
 		for c := range channels {
 			for i := range s.pixels {

@@ -56,6 +56,9 @@ func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorT
 	}
 	s := newConvShape(&o.Conv, types[0].Shape, types[1].Shape, out.Shape)
 	lanes := path.lanes()
+	if s.channels == 1 && s.maps == 1 {
+		return nil // other sums
+	}
 	if s.group > 1 && (s.channels%lanes != 0 || s.maps%lanes != 0) || product3(s.out)*s.batch*s.maps == 0 || product3(s.in)*s.channels*product3(s.kernel) == 0 {
 		return nil
 	}
@@ -205,6 +208,9 @@ func (d *blockedDense) Packed(i int) int {
 	return 4 * d.group * d.packedMaps() * d.depth
 }
 
+// InPlace implements [InPlacer].
+func (d *blockedDense) InPlace(i int) bool { return i == 3 }
+
 // UsePacked implements [Packer].
 func (d *blockedDense) UsePacked(int) { d.weights = true }
 
@@ -229,7 +235,16 @@ func (d *blockedDense) pack(dst, src []byte, wide []float32) {
 	for g := range d.group {
 		for lo := 0; lo < d.maps; lo += 2 * d.lanes {
 			n := min(2*d.lanes, d.maps-lo)
-			packWeights(to[(g*d.packedMaps()+lo)*d.depth:], roundUp(n, d.lanes), from[(g*d.maps+lo)*d.depth:], n, d.depth)
+			width := roundUp(n, d.lanes)
+			block := to[(g*d.packedMaps()+lo)*d.depth:][:width*d.depth]
+			if width > n {
+				clear(block)
+			}
+			for m := range n {
+				for k, v := range from[(g*d.maps+lo+m)*d.depth:][:d.depth] {
+					block[k*width+m] = v
+				}
+			}
 		}
 	}
 }

@@ -113,6 +113,9 @@ func (k *blockMove) Do(part int) {
 // move converts the pixels [lo, hi) of a block.
 func (k *blockMove) move(block, lo, hi int) {
 	planes, channels := k.of(block)
+	if k.moveVectors(block, planes, channels, lo, hi) {
+		return
+	}
 	b := k.blocked[block*k.pixels*k.lanes:][lo*k.lanes : hi*k.lanes]
 	if k.to && channels < k.lanes {
 		clear(b)

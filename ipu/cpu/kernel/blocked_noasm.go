@@ -5,3 +5,7 @@ package kernel
 import "github.com/popefgen/popefgen/ipu/graph"
 
 func newBlockedDense(*BlockedConv, []graph.TensorType, graph.TensorType) Kernel { return nil }
+
+func newBlockedDepthwise(*BlockedConv, []graph.TensorType, graph.TensorType) Kernel { return nil }
+
+func (*blockMove) moveVectors(_, _, _, _, _ int) bool { return false }

@@ -106,7 +106,7 @@ func checkBlockedConv(t *rapid.T, s slide, n, group, c, m int64) {
 	lanes := testLanes()
 	o := &BlockedConv{Lanes: lanes, Channels: group * c}
 	o.Conv = graph.Conv{Strides: s.strides, Dilations: s.dilations, PadsBegin: s.begin, PadsEnd: s.end, Group: group}
-	o.In, o.Out, o.Half = rapid.Bool().Draw(t, "in"), rapid.Bool().Draw(t, "out"), rapid.IntRange(0, 3).Draw(t, "half") == 0
+	o.In, o.Out, o.Half = rapid.IntRange(0, 2).Draw(t, "in") > 0, rapid.IntRange(0, 2).Draw(t, "out") > 0, rapid.IntRange(0, 3).Draw(t, "half") == 0
 	if o.Bounded = rapid.Bool().Draw(t, "bounded"); o.Bounded {
 		o.Low, o.High = 0, rapid.SampledFrom([]float64{1.5, math.Inf(1)}).Draw(t, "high")
 	}
@@ -211,6 +211,21 @@ func TestBlockedPool(t *testing.T) {
 				CountIncludePad: rapid.Bool().Draw(t, "count")}
 		}
 		checkBlocked(t, op, &BlockedPool{Pool: op}, s.size)
+	})
+}
+
+// TestBlockedDepthwise draws the windows that have loops of their own.
+func TestBlockedDepthwise(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		var s slide
+		size, stride := rapid.SampledFrom([]int64{3, 5}).Draw(t, "window"), rapid.Int64Range(1, 2).Draw(t, "stride")
+		for range 2 {
+			begin, end := rapid.Int64Range(0, size).Draw(t, "begin"), rapid.Int64Range(0, size).Draw(t, "end")
+			s.size = append(s.size, rapid.Int64Range(max(1, size-begin-end), 30).Draw(t, "size"))
+			s.kernel, s.strides, s.dilations = append(s.kernel, size), append(s.strides, stride), append(s.dilations, 1)
+			s.begin, s.end = append(s.begin, begin), append(s.end, end)
+		}
+		checkBlockedConv(t, s, rapid.Int64Range(1, 2).Draw(t, "images"), rapid.Int64Range(1, 40).Draw(t, "channels"), 1, 1)
 	})
 }
 

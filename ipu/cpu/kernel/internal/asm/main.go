@@ -38,6 +38,8 @@ var files = []struct {
 	{"casts", writeCasts},
 	{"moves", writeMoves},
 	{"blocked", writeBlocked},
+	{"blocked_moves", writeBlockMoves},
+	{"blocked_depthwise", writeBlockedDepthwise},
 }
 
 func main() {

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of blockedDepthwiseArgs in package kernel, which a test compares.
+const (
+	blockedDepthwiseX       = 0
+	blockedDepthwiseZeros   = 8
+	blockedDepthwiseW       = 16
+	blockedDepthwiseBias    = 24
+	blockedDepthwiseY       = 32
+	blockedDepthwiseR       = 40
+	blockedDepthwiseRow     = 48
+	blockedDepthwiseHeight  = 56
+	blockedDepthwiseWidth   = 64
+	blockedDepthwiseXRow    = 72
+	blockedDepthwiseRows    = 80
+	blockedDepthwiseColumn  = 88
+	blockedDepthwiseBefore  = 96
+	blockedDepthwiseInside  = 104
+	blockedDepthwiseAfter   = 112
+	blockedDepthwiseHalf    = 120
+	blockedDepthwiseBounded = 128
+	blockedDepthwiseLow     = 136
+	blockedDepthwiseHigh    = 140
+)
+
+// writeBlockedDepthwise writes convolutions of single channels, a vector of
+// which stands in every pixel, with square windows: rows of the result, pixel
+// by pixel. Products are rounded, four of them added up, then those sums.
+func writeBlockedDepthwise(a *asm) {
+	for _, size := range []int{3, 5} {
+		for stride := 1; stride <= 2; stride++ {
+			name := fmt.Sprintf("blockedDepthwise%d", size)
+			if stride == 2 {
+				name += "Even"
+			}
+			d := blockedDepthwise{asm: a, size: size, stride: stride}
+			d.args = a.function(name)
+			d.write()
+		}
+	}
+}
+
+type blockedDepthwise struct {
+	*asm
+	args         reg.Register
+	size, stride int
+
+	weights []vec // if registers suffice
+	w       reg.Register
+	rows    []reg.Register // of the input, under the window's lines
+	zeros   reg.Register   // a row of them
+	column  reg.Register   // of the input, under the window's first
+	y       reg.Register
+}
+
+func (d *blockedDepthwise) write() {
+	taps := d.size * d.size
+	d.w, d.y, d.zeros, d.column = d.GP64(), d.GP64(), d.GP64(), d.GP64()
+	d.MOVQ(at(d.args, blockedDepthwiseW), d.w)
+	d.MOVQ(at(d.args, blockedDepthwiseY), d.y)
+	d.MOVQ(at(d.args, blockedDepthwiseZeros), d.zeros)
+	inRegisters := taps <= 9 || d.wide()
+	if inRegisters {
+		for i := range taps {
+			d.weights = append(d.weights, d.load(at(d.w, i*d.bytes())))
+		}
+	}
+	together := 1
+	if d.wide() {
+		together = 2
+		if taps <= 9 {
+			together = 4
+		}
+	}
+	d.rows = make([]reg.Register, d.size)
+	for i := range d.rows {
+		d.rows[i] = d.GP64()
+	}
+	line := d.newLabel("line")
+	d.Label(line)
+	row, next := d.GP64(), d.GP64()
+	d.MOVQ(at(d.args, blockedDepthwiseRow), row)
+	d.MOVQ(row, next)
+	d.IMULQ(at(d.args, blockedDepthwiseXRow), next)
+	d.ADDQ(at(d.args, blockedDepthwiseX), next)
+	for i, p := range d.rows {
+		// Rows above the input are large when taken for unsigned.
+		d.MOVQ(next, p)
+		d.CMPQ(row, at(d.args, blockedDepthwiseHeight))
+		d.CMOVQCC(d.zeros, p)
+		if i < len(d.rows)-1 {
+			d.INCQ(row)
+			d.ADDQ(at(d.args, blockedDepthwiseXRow), next)
+		}
+	}
+	d.ADDQ(operand.U8(d.stride), at(d.args, blockedDepthwiseRow))
+	d.MOVQ(at(d.args, blockedDepthwiseColumn), d.column)
+	d.border(blockedDepthwiseBefore)
+
+	// Where the whole window lies inside.
+	left := d.GP64()
+	d.MOVQ(at(d.args, blockedDepthwiseInside), left)
+	run, rest, single, done := d.newLabel("run"), d.newLabel("rest"), d.newLabel("single"), d.newLabel("done")
+	shift := operand.U8(6)
+	if !d.wide() {
+		shift = 5
+	}
+	d.SHLQ(shift, d.column) // bytes from here on
+	inside := func(px, ky, kx int) operand.Mem {
+		return indexed(d.rows[ky], d.column, 1, (px*d.stride+kx)*d.bytes())
+	}
+	if together > 1 {
+		d.SUBQ(operand.U8(together), left)
+		d.JL(operand.LabelRef(rest))
+		d.Label(run)
+		d.pixels(together, inside)
+		d.ADDQ(operand.U32(together*d.stride*d.bytes()), d.column)
+		d.SUBQ(operand.U8(together), left)
+		d.JGE(operand.LabelRef(run))
+		d.Label(rest)
+		d.ADDQ(operand.U8(together), left)
+	} else {
+		d.TESTQ(left, left)
+	}
+	d.JZ(operand.LabelRef(done))
+	d.Label(single)
+	d.pixels(1, inside)
+	d.ADDQ(operand.U32(d.stride*d.bytes()), d.column)
+	d.DECQ(left)
+	d.JNZ(operand.LabelRef(single))
+	d.Label(done)
+	d.SARQ(shift, d.column)
+	d.border(blockedDepthwiseAfter)
+	d.DECQ(at(d.args, blockedDepthwiseRows))
+	d.JNZ(operand.LabelRef(line))
+	d.ret()
+}
+
+// border computes as many pixels as a field says, of whose windows columns may
+// lie outside.
+func (d *blockedDepthwise) border(count int) {
+	left := d.GP64()
+	d.MOVQ(at(d.args, count), left)
+	loop, done := d.newLabel("border"), d.newLabel("inside")
+	d.TESTQ(left, left)
+	d.JZ(operand.LabelRef(done))
+	d.Label(loop)
+	d.pixels(1, func(_, ky, kx int) operand.Mem {
+		column, p := d.GP64(), d.GP64()
+		d.LEAQ(at(d.column, kx), column)
+		d.MOVQ(column, p)
+		d.SHLQ(operand.U8(map[bool]int{true: 6, false: 5}[d.wide()]), p)
+		d.ADDQ(d.rows[ky], p)
+		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
+		d.CMOVQCC(d.zeros, p)
+		return at(p, 0)
+	})
+	d.ADDQ(operand.U8(d.stride), d.column)
+	d.DECQ(left)
+	d.JNZ(operand.LabelRef(loop))
+	d.Label(done)
+}
+
+// pixels computes n neighbours; place tells where what a weight multiplies is.
+func (d *blockedDepthwise) pixels(n int, place func(px, ky, kx int) operand.Mem) {
+	sum, few := d.vecs(n), d.vecs(n)
+	taps := d.size * d.size
+	product := func(px, tap int, to vec) {
+		m := place(px, tap/d.size, tap%d.size)
+		if d.weights != nil {
+			d.VMULPS(m, d.weights[tap], to)
+			return
+		}
+		d.VMOVUPS(m, to)
+		d.VMULPS(at(d.w, tap*d.bytes()), to, to)
+	}
+	for tap := range taps {
+		for px := range n {
+			p := d.vec()
+			switch {
+			case tap == taps-1: // the only one beyond whole fours
+				product(px, tap, p)
+				d.VADDPS(p, sum[px], sum[px])
+			case tap%4 == 0:
+				product(px, tap, few[px])
+			case tap == 3:
+				product(px, tap, p)
+				d.VADDPS(p, few[px], sum[px])
+			default:
+				product(px, tap, p)
+				d.VADDPS(p, few[px], few[px])
+				if tap%4 == 3 {
+					d.VADDPS(few[px], sum[px], sum[px])
+				}
+			}
+		}
+	}
+	bias := d.GP64()
+	d.MOVQ(at(d.args, blockedDepthwiseBias), bias)
+	for _, x := range sum {
+		d.VADDPS(at(bias, 0), x, x)
+	}
+	d.finish(d.args, blockedDepthwiseHalf, blockedDepthwiseR, blockedDepthwiseY, blockedDepthwiseBounded, sum, func(i int) operand.Mem {
+		return at(d.y, i*d.bytes())
+	})
+	d.ADDQ(operand.U32(n*d.bytes()), d.y)
+}
+
+// finish rounds vectors of a result to half precision, adds what stands in r,
+// rounds again, keeps them within bounds and stores them. Fields of args that
+// are zero say what is left out; r is how far the addends lie from y, and the
+// bounds follow the field of bounded.
+func (a *asm) finish(args reg.Register, half, r, first, bounded int, x []vec, place func(i int) operand.Mem) {
+	where := func(field int, do func()) {
+		not := a.newLabel("not")
+		a.CMPQ(at(args, field), operand.U8(0))
+		a.JEQ(operand.LabelRef(not))
+		do()
+		a.Label(not)
+	}
+	round := func() {
+		where(half, func() {
+			for _, x := range x {
+				a.roundHalf(x)
+			}
+		})
+	}
+	round()
+	where(r, func() {
+		addend := a.GP64()
+		a.MOVQ(at(args, r), addend)
+		a.SUBQ(at(args, first), addend)
+		for i, x := range x {
+			m := place(i)
+			m.Index, m.Scale = addend, 1
+			a.VADDPS(m, x, x)
+		}
+		round()
+	})
+	where(bounded, func() {
+		low, high := a.vec(), a.vec()
+		a.VBROADCASTSS(at(args, bounded+8), low)
+		a.VBROADCASTSS(at(args, bounded+12), high)
+		for _, x := range x {
+			a.clamp(x, low, high)
+		}
+	})
+	for i, x := range x {
+		a.VMOVUPS(x, place(i))
+	}
+}

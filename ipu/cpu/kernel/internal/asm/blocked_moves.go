@@ -1,0 +1,109 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+)
+
+// Offsets of blockMoveArgs in package kernel, which a test compares.
+const (
+	blockMovePlanar   = 0
+	blockMovePitch    = 8
+	blockMoveBlocked  = 16
+	blockMoveChunks   = 24
+	blockMoveChannels = 32
+)
+
+// writeBlockMoves writes the loops that convert planes to blocks of channels
+// and back, a vector of pixels at a time.
+func writeBlockMoves(a *asm) {
+	for _, half := range []bool{false, true} {
+		suffix := ""
+		if half {
+			suffix = "Half"
+		}
+		a.planesToBlocks("planesToBlocks"+suffix, half)
+		a.blocksToPlanes("blocksToPlanes"+suffix, half)
+	}
+}
+
+// planarBytes is what a vector of elements takes in a plane.
+func (a *asm) planarBytes(half bool) int {
+	if half {
+		return a.bytes() / 2
+	}
+	return a.bytes()
+}
+
+// planesToBlocks repeats the last channel where a block has fewer.
+func (a *asm) planesToBlocks(name string, half bool) {
+	args := a.function(name)
+	planar, pitch, blocked, chunks, channels := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, blockMovePlanar), planar)
+	a.MOVQ(at(args, blockMoveBlocked), blocked)
+	a.MOVQ(at(args, blockMoveChunks), chunks)
+	a.MOVQ(at(args, blockMoveChannels), channels)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	from, none := a.GP64(), a.GP64()
+	a.MOVQ(planar, from)
+	a.MOVQ(at(args, blockMovePitch), pitch)
+	a.XORQ(none, none)
+	in := make([]vec, a.lanes)
+	for i := range in {
+		in[i] = a.vec()
+		if half {
+			a.VCVTPH2PS(at(from, 0), in[i])
+		} else {
+			a.VMOVUPS(at(from, 0), in[i])
+		}
+		if i < len(in)-1 {
+			a.CMPQ(channels, operand.U8(i+1))
+			a.CMOVQLE(none, pitch)
+			a.ADDQ(pitch, from)
+		}
+	}
+	for i, x := range a.transposed(in) {
+		a.VMOVUPS(x, at(blocked, i*a.bytes()))
+	}
+	a.ADDQ(operand.U8(a.planarBytes(half)), planar)
+	a.ADDQ(operand.U32(a.lanes*a.bytes()), blocked)
+	a.DECQ(chunks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+func (a *asm) blocksToPlanes(name string, half bool) {
+	args := a.function(name)
+	planar, pitch, blocked, chunks, channels := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, blockMovePlanar), planar)
+	a.MOVQ(at(args, blockMovePitch), pitch)
+	a.MOVQ(at(args, blockMoveBlocked), blocked)
+	a.MOVQ(at(args, blockMoveChunks), chunks)
+	a.MOVQ(at(args, blockMoveChannels), channels)
+	loop, done := a.newLabel("loop"), a.newLabel("done")
+	a.Label(loop)
+	to := a.GP64()
+	a.MOVQ(planar, to)
+	in := make([]vec, a.lanes)
+	for i := range in {
+		in[i] = a.load(at(blocked, i*a.bytes()))
+	}
+	for i, x := range a.transposed(in) {
+		if half {
+			a.VCVTPS2PH(operand.U8(0), x, at(to, 0))
+		} else {
+			a.VMOVUPS(x, at(to, 0))
+		}
+		if i < len(in)-1 {
+			a.CMPQ(channels, operand.U8(i+1))
+			a.JLE(operand.LabelRef(done))
+			a.ADDQ(pitch, to)
+		}
+	}
+	a.Label(done)
+	a.ADDQ(operand.U8(a.planarBytes(half)), planar)
+	a.ADDQ(operand.U32(a.lanes*a.bytes()), blocked)
+	a.DECQ(chunks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
