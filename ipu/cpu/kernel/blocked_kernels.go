@@ -193,8 +193,11 @@ func (k *throughPlanes) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	return err
 }
 
-func bindBlockedPool(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+func bindBlockedPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	pool := op.(*BlockedPool).Pool
+	if k := newBlockedPool(pool, in[0], out[0]); k != nil {
+		return k, nil
+	}
 	bind := poolKernels[pool.Kind()]
 	if bind == nil {
 		return nil, fmt.Errorf("no kernel for %s", pool.Kind())
