@@ -33,7 +33,7 @@ type vectorProduct struct {
 	depth int  // of a block
 	copyA bool // A's rows share the cache's sets
 	copyB bool // B is copied into panels
-	back  bool // the last run of few rows began with the last columns
+	odd   bool // the last run was the first, third, fifth …
 	slots int  // parts that have scratch memory
 	task  vectorProductTask
 }
@@ -107,6 +107,7 @@ type vectorProductTask struct {
 	scratch              []float32
 	height, width        int
 	rowBlocks, colBlocks int
+	back                 bool // begins with the last columns
 	units                int
 	next                 tickets
 }
@@ -120,7 +121,7 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		t.c = f32s(in[v.product.c.index])
 	}
 	if len(t.y) > 0 {
-		v.back = !v.back
+		v.odd = !v.odd
 		cost := t.cost()
 		workers := workersFor(p, cost)
 		t.divide(workers, cost)
@@ -187,6 +188,8 @@ func (t *vectorProductTask) divide(workers int, cost float64) {
 	}
 	t.rowBlocks, t.colBlocks = (t.m+t.height-1)/t.height, (t.n+t.width-1)/t.width
 	t.units = batch * t.rowBlocks * t.colBlocks
+	// More rows have enough to do while B comes.
+	t.back = t.odd && (t.few() || t.m <= rowUnit)
 }
 
 // Do implements [Task].
@@ -217,7 +220,7 @@ func (t *vectorProductTask) mirrored(unit int) int {
 
 // compute computes one block of the result.
 func (t *vectorProductTask) compute(unit int, scratch []float32) {
-	if t.few() && t.back {
+	if t.back {
 		unit = t.mirrored(unit)
 	}
 	j := unit % t.colBlocks * t.width
@@ -262,7 +265,8 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			}
 			u = matrix[float32]{bufA, t.depth + padding, 1}
 		}
-		for c := 0; c < cols; c += panel {
+		for i := range (cols + panel - 1) / panel {
+			c := t.column(i, cols)
 			n := min(panel, cols-c)
 			from := d
 			if !d.column {
@@ -270,7 +274,7 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 			}
 			switch {
 			case t.packed:
-				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from, t.following(b.data, j, cols, c, p))
+				multiplyF32(t.path, y[c:], t.n, rows, n, u, b.data[(j+c)*t.k+p*panel:], panel, k, t.alpha, from, t.following(b.data, j, cols, i, p))
 			case t.copyB:
 				packF32(t.path, bufB, b.at(p, j+c), k, n)
 				multiplyF32(t.path, y[c:], t.n, rows, n, u, bufB, panel, k, t.alpha, from, nil)
@@ -282,13 +286,38 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 	}
 }
 
-// following returns the block of a panel that comes after the one at column c
-// and depth p of cols columns from j on: of the next panel, or of the first one
-// at the next depth. After the last one that of the next columns is not far.
-func (t *vectorProductTask) following(b []float32, j, cols, c, p int) []float32 {
-	c += panel
-	if next := p + t.depth; c >= cols && next < t.k {
-		c, p = 0, next
+// turnBytes is how much memory of panels lies between two turns of a run that
+// goes backwards: processors fetch ahead what follows, not what comes before.
+const turnBytes = 128 << 10
+
+// column returns where the panel begins that is the i-th to be multiplied, of
+// those of cols columns: one after the other or, if the run goes backwards, some
+// at a time from the end. That is for the weights that the last run has left
+// in the cache: see [multiplyFew].
+func (t *vectorProductTask) column(i, cols int) int {
+	if !t.back {
+		return i * panel
+	}
+	panels := (cols + panel - 1) / panel
+	some := max(1, turnBytes/(4*panel*t.k))
+	left := panels - 1 - i
+	from := left / some * some
+	to := min(from+some, panels)
+	return (from + to - 1 - left) * panel
+}
+
+// following returns the block of a panel that comes after the i-th one at depth
+// p of cols columns from j on: of the next panel, or of the first one at the
+// next depth. After the last one it is that of the next columns, if there are
+// any.
+func (t *vectorProductTask) following(b []float32, j, cols, i, p int) []float32 {
+	i++
+	if next := p + t.depth; i*panel >= cols && next < t.k {
+		i, p = 0, next
+	}
+	c := cols
+	if i*panel < cols {
+		c = t.column(i, cols)
 	}
 	b = b[min((j+c)*t.k+p*panel, len(b)):]
 	return b[:min(t.depth*panel, len(b))]
