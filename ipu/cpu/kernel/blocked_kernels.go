@@ -150,7 +150,6 @@ type throughPlanes struct {
 	xAt, yAt int // in scratch memory
 	innerAt  int
 	in, out  [1][]byte
-	bytes    int
 }
 
 // newThroughPlanes returns a kernel for an operand in blocks of op, whose

@@ -2,6 +2,18 @@ package kernel
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
+//go:noescape
+func sumPixelsAVX512(dst, x *float32, pixels, taps, stride, step int)
+
+//go:noescape
+func mostPixelsAVX512(dst, x *float32, pixels, taps, stride, step int)
+
+//go:noescape
+func sumPixelsAVX2(dst, x *float32, pixels, taps, stride, step int)
+
+//go:noescape
+func mostPixelsAVX2(dst, x *float32, pixels, taps, stride, step int)
+
 // blockedPool folds the windows of blocks of channels in the order of the
 // kernels for planes: the rows under a window into one, then stretches of that.
 type blockedPool struct {
@@ -101,14 +113,7 @@ func (t *blockedPoolTask) Do(part int) {
 		}
 		y := t.y[r*a.out*t.lanes:][:a.out*t.lanes]
 		t.foldRows(strip[a.pad*t.lanes:][:a.in*t.lanes], t.x[r/t.rows*t.plane*t.lanes:], &w)
-		slide, stride := t.loops.slides[0], 4*a.dilation*t.lanes
-		if a.stride == 1 {
-			slide(&y[0], &strip[0], len(y), a.kernel, stride)
-		} else {
-			for o := range a.out {
-				slide(&y[o*t.lanes], &strip[o*a.stride*t.lanes], t.lanes, a.kernel, stride)
-			}
-		}
+		t.slide(y, strip, a)
 		if t.fold == addWindow {
 			divideWindows(y, t.counts, rows)
 		}
@@ -129,5 +134,20 @@ func (t *blockedPoolTask) foldRows(row, x []float32, w *windowRows) {
 	copy(row, x[at:])
 	if inner > 1 {
 		t.loops.rows(&row[0], &x[at+stride], len(row), inner-1, 4*stride)
+	}
+}
+
+// slide folds stretches of the strip, a pixel of y each.
+func (t *blockedPoolTask) slide(y, strip []float32, a *poolAxis) {
+	pixel := 4 * t.lanes
+	switch {
+	case path == pathAVX512 && t.fold == addWindow:
+		sumPixelsAVX512(&y[0], &strip[0], a.out, a.kernel, a.dilation*pixel, a.stride*pixel)
+	case path == pathAVX512:
+		mostPixelsAVX512(&y[0], &strip[0], a.out, a.kernel, a.dilation*pixel, a.stride*pixel)
+	case t.fold == addWindow:
+		sumPixelsAVX2(&y[0], &strip[0], a.out, a.kernel, a.dilation*pixel, a.stride*pixel)
+	default:
+		mostPixelsAVX2(&y[0], &strip[0], a.out, a.kernel, a.dilation*pixel, a.stride*pixel)
 	}
 }

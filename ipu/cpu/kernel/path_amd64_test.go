@@ -20,7 +20,8 @@ func TestAssemblyOffsets(t *testing.T) {
 	structs := map[string]any{
 		"gemm": gemmArgs{}, "gemv": gemvArgs{}, "dot": dotArgs{}, "depthwise": depthwiseArgs{},
 		"conv": convArgs{}, "copy": copyArgs{}, "blocked": blockedArgs{}, "blockMove": blockMoveArgs{}, "blockedDepthwise": blockedDepthwiseArgs{},
-		"int8": int8Args{}, "int8Finish": int8FinishArgs{}, "int8Plane": int8PlaneArgs{},
+		"bilinear": bilinearArgs{},
+		"int8":     int8Args{}, "int8Finish": int8FinishArgs{}, "int8Plane": int8PlaneArgs{},
 	}
 	for name, s := range structs {
 		typ := goreflect.TypeOf(s)

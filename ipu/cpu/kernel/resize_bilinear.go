@@ -88,10 +88,11 @@ func (k *bilinear2[T]) Do(part int) {
 		x, j := k.x[i/height*plane:][:plane], i%height
 		near, far := x[k.rows.near[j]:][:k.width*k.unit], x[k.rows.far[j]:][:k.width*k.unit]
 		y := k.y[i*width:][:width]
-		if k.unit == 1 {
-			k.row(y, near, far, k.rows.nearWeight[j], k.rows.farWeight[j])
-		} else {
-			k.units(y, near, far, k.rows.nearWeight[j], k.rows.farWeight[j])
+		switch u, v := k.rows.nearWeight[j], k.rows.farWeight[j]; {
+		case k.unit == 1:
+			k.row(y, near, far, u, v)
+		case !interpolateUnits(y, near, far, u, v, k.unit, &k.columns):
+			k.units(y, near, far, u, v)
 		}
 	}
 }

@@ -40,6 +40,7 @@ var files = []struct {
 	{"blocked", writeBlocked},
 	{"blocked_moves", writeBlockMoves},
 	{"blocked_depthwise", writeBlockedDepthwise},
+	{"blocked_pool", writeBlockedPool},
 }
 
 func main() {

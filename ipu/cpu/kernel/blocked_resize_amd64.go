@@ -1,0 +1,37 @@
+package kernel
+
+// bilinearArgs are the arguments of the loop that interpolates a row of pixels
+// in blocks of channels. internal/asm knows the fields' offsets.
+type bilinearArgs struct {
+	y                       *float32
+	near, far               *float32 // rows of the operand
+	left, right             *int     // for every pixel, elements from the beginning of a row
+	leftWeight, rightWeight *float32
+	pixels                  int
+	nearWeight, farWeight   float32
+}
+
+//go:noescape
+func bilinearPixelsAVX512(args *bilinearArgs)
+
+//go:noescape
+func bilinearPixelsAVX2(args *bilinearArgs)
+
+// interpolateUnits is the loop of [bilinear2] for units of a vector each, if
+// there is one; it reports whether it did it.
+func interpolateUnits[T float](y, near, far []T, u, v T, unit int, columns *bilinearAxis[T]) bool {
+	if path == pathGo || unit != path.lanes() || !isFloat32[T]() || len(y) == 0 {
+		return false
+	}
+	args := bilinearArgs{
+		y: &asFloat32(y)[0], near: &asFloat32(near)[0], far: &asFloat32(far)[0], left: &columns.near[0], right: &columns.far[0],
+		leftWeight: &asFloat32(columns.nearWeight)[0], rightWeight: &asFloat32(columns.farWeight)[0],
+		pixels: len(columns.near), nearWeight: float32(u), farWeight: float32(v),
+	}
+	if path == pathAVX512 {
+		bilinearPixelsAVX512(&args)
+	} else {
+		bilinearPixelsAVX2(&args)
+	}
+	return true
+}
