@@ -160,7 +160,7 @@ func (d *depthwise) Run(p Pool, in, out [][]byte, _ []byte) error {
 	if len(t.y) > 0 {
 		t.planes = d.batch * d.group * d.maps
 		units := t.planes * len(d.strips)
-		t.parts = cut(p, units, len(t.y)/units*d.kernel[2]*d.kernel[2]/16+8)
+		t.parts = cut(p, units, len(t.y)/units*d.kernel[2]*d.kernel[2]/5+8)
 		p.Run(t, t.parts)
 	}
 	*t = depthwiseTask{}

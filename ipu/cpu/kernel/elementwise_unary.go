@@ -36,8 +36,9 @@ func bindUnary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 		cost = unaryCost(o.Fn)
 	case graph.F32:
 		fn = unaryOf(unaryF32(o))
-		if vectorUnary(o) == nil {
-			cost = unaryCost(o.Fn)
+		cost = unaryCost(o.Fn)
+		if vectorUnary(o) != nil {
+			cost = 1 + cost/5
 		}
 	case graph.F16, graph.BF16:
 		if f := unaryF32(o); f != nil {

@@ -82,6 +82,8 @@ func bindPointwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	for i := range k.code {
 		k.perPart = max(k.perPart, k.tmp+k.code[i].tmp)
 	}
+	// What one instruction leaves in the first-level cache the next one finds there.
+	k.cost = 1 + (k.cost-1)/2
 	k.perPart = roundTo(k.perPart, 64)
 	return k, nil
 }

@@ -14,8 +14,9 @@ var movementKernels = map[string]binder{
 	"Gather":    bindGather,
 }
 
-// moveCost is about how many simple element operations copying bytes takes.
-func moveCost(bytes int) int { return 1 + bytes/16 }
+// moveCost is about how many simple element operations copying bytes that
+// follow each other takes.
+func moveCost(bytes int) int { return 4 + bytes/8 }
 
 // reshape copies, unless the result shares the operand's memory.
 type reshape struct{}
@@ -61,7 +62,7 @@ type strided struct {
 // tileSide is the side of the squares in which transpositions go, so that
 // what is read and written stays in the first-level cache. Those whose rows
 // follow each other in the result and are short take as many rows as
-// longTile.
+// longTile, which is also how many columns one part has at least.
 const (
 	tileSide = 32
 	longTile = 1024
@@ -114,7 +115,7 @@ func (k *strided) Scratch() int { return 0 }
 func (k *strided) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.in, k.out = in[0], out[0]
 	if k.tileAxis >= 0 {
-		k.parts = cut(p, k.planes()*k.bands(), min(k.side, k.loop.shape[k.tileAxis])*k.loop.inner)
+		k.parts = cut(p, k.planes()*k.bands()*k.strips(), min(k.side, k.loop.shape[k.tileAxis])*min(longTile, k.loop.inner))
 	} else {
 		k.parts = cut(p, k.n, 1)
 	}
@@ -188,19 +189,22 @@ func (k *strided) bands() int {
 	return (k.loop.shape[k.tileAxis] + k.side - 1) / k.side
 }
 
+// strips returns into how many strips of columns a row of tiles can be cut.
+func (k *strided) strips() int { return (k.loop.inner + longTile - 1) / longTile }
+
 // planes returns how many planes, spanned by tileAxis and the last axis, the
 // loop has.
 func (k *strided) planes() int {
 	return k.loop.rows / k.loop.shape[k.tileAxis]
 }
 
-// transpose computes a part, a range of bands of tiles.
+// transpose computes a part, a range of strips of tiles.
 func (k *strided) transpose(part int) {
-	bands := k.bands()
-	lo, hi := span(k.planes()*bands, k.parts, part, 1)
+	bands, strips := k.bands(), k.strips()
+	lo, hi := span(k.planes()*bands*strips, k.parts, part, 1)
 	last := len(k.loop.shape) - 1
 	for item := lo; item < hi; item++ {
-		plane, band := item/bands, item%bands
+		plane, band, strip := item/strips/bands, item/strips%bands, item%strips
 		from, to, step := k.base, 0, 1
 		for axis := last; axis >= 0; axis-- {
 			d := k.loop.shape[axis]
@@ -214,8 +218,8 @@ func (k *strided) transpose(part int) {
 		}
 		row := band * k.side
 		rows := min(k.side, k.loop.shape[k.tileAxis]-row)
-		for col := 0; col < k.loop.inner; col += k.length {
-			cols := min(k.length, k.loop.inner-col)
+		for col, end := strip*longTile, min((strip+1)*longTile, k.loop.inner); col < end; col += k.length {
+			cols := min(k.length, end-col)
 			k.tile(k, from+row+col*k.loop.stride(0), to+row*k.outStep+col, rows, cols)
 		}
 	}

@@ -41,7 +41,7 @@ func (k *concat) Scratch() int { return 0 }
 func (k *concat) Run(p Pool, in, out [][]byte, _ []byte) error {
 	copy(k.in, in)
 	k.out = out[0]
-	k.parts = cut(p, k.rows, moveCost(k.row))
+	k.parts = cut(p, k.rows, 4*len(k.runs)+moveCost(k.row))
 	p.Run(k, k.parts)
 	clear(k.in)
 	k.out = nil
@@ -80,6 +80,7 @@ type gather struct {
 	wide  bool
 	// pick copies runs for the results from item lo to hi.
 	pick func(k *gather, lo, hi int)
+	cost int // of one result
 
 	// The run in progress.
 	x, out []byte
@@ -98,6 +99,7 @@ func bindGather(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 		run:   elements(x.Shape[axis+1:]) * size,
 		n:     elements(in[1].Shape),
 		wide:  in[1].DType == graph.I64,
+		cost:  4,
 	}
 	if !k.wide && in[1].DType != graph.I32 {
 		return nil, noKernel("gather by indices", in[1].DType)
@@ -113,6 +115,7 @@ func bindGather(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 		k.pick = pickOne[uint64]
 	default:
 		k.pick = pickRuns
+		k.cost = 24 + moveCost(k.run)
 	}
 	return k, nil
 }
@@ -135,7 +138,7 @@ func (k *gather) Run(p Pool, in, out [][]byte, _ []byte) error {
 		}
 	}
 	k.x, k.out = in[0], out[0]
-	k.parts = cut(p, k.outer*k.n, moveCost(k.run))
+	k.parts = cut(p, k.outer*k.n, k.cost)
 	p.Run(k, k.parts)
 	k.x, k.out, k.i32, k.i64 = nil, nil, nil, nil
 	return nil

@@ -117,7 +117,7 @@ func (k *pad) Run(p Pool, in, out [][]byte, _ []byte) error {
 	if len(in) > 1 && in[1] != nil {
 		k.value = in[1]
 	}
-	k.parts = cut(p, k.rows, moveCost(k.row*k.unit))
+	k.parts = cut(p, k.rows, 32*len(k.segments)+moveCost(k.row*k.unit))
 	p.Run(k, k.parts)
 	k.x, k.out, k.value = nil, nil, nil
 	return nil

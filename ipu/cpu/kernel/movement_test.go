@@ -82,7 +82,7 @@ func TestTransposeTiles(t *testing.T) {
 		for _, d := range []graph.DType{graph.U8, graph.I32, graph.F64} {
 			for _, shape := range [][]int64{
 				{1, 8, 8}, {2, 7, 9}, {1, 16, 33}, {2, 24, 40}, {1, 35, 71}, {1, 8, 1}, {3, 2, 65}, {1, 70, 2},
-				{1, 15, 3}, {2, 16, 3}, {1, 333, 3}, {2, 2100, 3}, {1, 3, 50}, {1, 100, 4},
+				{1, 15, 3}, {2, 16, 3}, {1, 333, 3}, {2, 2100, 3}, {1, 3, 50}, {1, 100, 4}, {2, 2100, 9},
 			} {
 				in := graph.TensorType{DType: d, Shape: shape}
 				n := elements(shape)

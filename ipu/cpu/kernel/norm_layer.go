@@ -89,7 +89,7 @@ func (k *layerNorm[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 		layerNorm: k, x: view[T](in[0]), scaleData: view[T](in[1]), biasData: view[T](memory(in, 2)),
 		y: view[T](memory(out, 0)), mean: f32s(memory(out, 1)), deviation: f32s(memory(out, 2)),
 	}
-	t.parts = cut(p, k.rows, 4*k.row+16)
+	t.parts = cut(p, k.rows, 2*k.row+16)
 	p.Run(t, t.parts)
 	*t = layerNormTask[T]{}
 	return nil

@@ -87,7 +87,7 @@ func (s *poolShape) parts() (most, cost int) {
 	a := &s.axes[len(s.axes)-1]
 	cost = s.window*a.out + 1
 	if s.vectors {
-		cost = s.window*a.in/(4*a.kernel) + a.kernel*a.out/4 + 100
+		cost = (s.window*a.in/a.kernel+a.kernel*a.out)*2/5 + 160
 	}
 	return mostParts(s.planes*s.rows, cost), cost
 }

@@ -61,7 +61,7 @@ func (k *scaled) Run(p Pool, in, out [][]byte, _ []byte) error {
 	if k.zero != graph.Invalid {
 		k.zeros = in[2]
 	}
-	k.parts = cut(p, k.n, 3)
+	k.parts = cut(p, k.n, 2)
 	p.Run(k, k.parts)
 	k.in, k.scales, k.out, k.zeros = nil, nil, nil, nil
 	return nil

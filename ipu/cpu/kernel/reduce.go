@@ -228,8 +228,11 @@ func (k *reduce[T, A]) native() bool {
 const reduceScratch = 2*group*8 + blockLen*4
 
 func (k *reduce[T, A]) cost() int {
-	if k.peak != nil {
+	switch {
+	case k.peak != nil:
 		return 10 * k.count
+	case k.along:
+		return 24 + k.count/2
 	}
 	return k.count
 }

@@ -169,7 +169,7 @@ func (k *nearest[T]) Scratch() int { return 0 }
 func (k *nearest[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.y = view[T](in[0]), view[T](out[0])
 	if len(k.y) > 0 {
-		k.parts = cut(p, k.rows, len(k.from[len(k.from)-1])*k.unit)
+		k.parts = cut(p, k.rows, 3*len(k.from[len(k.from)-1])*k.unit)
 		p.Run(k, k.parts)
 	}
 	k.x, k.y = nil, nil
@@ -378,9 +378,9 @@ func (k *filter[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		if i < len(k.passes)-1 {
 			k.y = view[T](between[(i+1)%2])[:k.pass.outer*k.pass.out*k.pass.inner]
 		}
-		n, cost := k.pass.outer*k.pass.out, k.pass.taps*k.pass.inner
+		n, cost := k.pass.outer*k.pass.out, 2*k.pass.taps*k.pass.inner
 		if k.pass.inner == 1 {
-			n, cost = k.pass.outer, k.pass.taps*k.pass.out
+			n, cost = k.pass.outer, 2*k.pass.taps*k.pass.out
 		}
 		k.parts = cut(p, n, cost)
 		p.Run(k, k.parts)

@@ -74,7 +74,7 @@ func (k *bilinear2[T]) Scratch() int { return 0 }
 // Run implements [Kernel].
 func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.y = view[T](in[0]), view[T](out[0])
-	k.parts = cut(p, k.outer*len(k.rows.near), 4*len(k.columns.near)*k.unit)
+	k.parts = cut(p, k.outer*len(k.rows.near), 7*len(k.columns.near)*k.unit)
 	p.Run(k, k.parts)
 	k.x, k.y = nil, nil
 	return nil
