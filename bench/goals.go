@@ -96,7 +96,7 @@ func goals(r *results) []*goal {
 	one := func(o *operatorResult) float64 { return o.ratio(1) }
 	var speedups []valued
 	for _, o := range r.operators {
-		if o.median(1, ours) >= 50e3 {
+		if o.group != quantised && o.median(1, ours) >= 50e3 {
 			speedups = append(speedups, valued{o.name, o.speedup()})
 		}
 	}

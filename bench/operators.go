@@ -193,9 +193,13 @@ func measureOperators(cfg measure.Config, engines []entrant, m *machine, only st
 		if o.weights > 0 {
 			r.memory = bandwidth.Read(o.weights)
 		}
+		tol := rounding
+		if o.group == quantised {
+			tol = steps
+		}
 		for i := range most {
 			r.peak = max(r.peak, m.measure())
-			if r.runs[i], err = contest(cfg, c, rounding, i+1, engines); err != nil {
+			if r.runs[i], err = contest(cfg, c, tol, i+1, engines); err != nil {
 				return nil, err
 			}
 		}

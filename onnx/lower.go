@@ -234,6 +234,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 		if isWeight(g, t, v.typ) && !l.opts.FoldWeights {
 			v.weight = &weight{name: t.Name, typ: v.typ, data: v.data, tensor: graph.None}
 		}
+		v.quantised = (v.typ.DType == graph.I8 || v.typ.DType == graph.U8) && v.rank() > 1
 		sc.values[t.Name] = v
 		l.budget.held += int64(len(t.Data))
 	}

@@ -20,8 +20,11 @@ type value struct {
 	data   []byte         // if known
 	tensor graph.TensorID // None until a node or an output needs it
 	weight *weight        // the initialiser whose data this is, perhaps reshaped
-	bad    bool           // could not be lowered; why has been reported, or
-	why    *obstacle      // is reported wherever something uses it
+	// quantised: it is an initialiser of bytes in rows, which is not converted
+	// to floats now: there may be a product of bytes for it.
+	quantised bool
+	bad       bool      // could not be lowered; why has been reported, or
+	why       *obstacle // is reported wherever something uses it
 	// standIn: it could not be lowered, and has the type that the model declares
 	// so that whatever depends on it is looked at, too.
 	standIn bool

@@ -10,28 +10,8 @@ import (
 // limits are numbers of that type.
 func fuseBounds(e *Executable, c *passContext) {
 	rewrite(e, c, func(r *rewriter, n *Node) bool {
-		if len(n.Outputs) == 0 || n.Outputs[0] == None || len(n.Inputs) == 0 {
-			return false
-		}
-		low, high := math.Inf(-1), math.Inf(1)
-		switch op := n.Op.(type) {
-		case *Unary:
-			if op.Fn != Relu {
-				return false
-			}
-			low = 0
-		case *Clip:
-			for i, bound := range []*float64{&low, &high} {
-				if i+1 >= len(n.Inputs) || n.Inputs[i+1] == None {
-					continue
-				}
-				v, ok := r.number(n.Inputs[i+1])
-				if !ok || math.IsNaN(v) {
-					return false
-				}
-				*bound = v
-			}
-		default:
+		low, high, ok := r.limits(n)
+		if !ok {
 			return false
 		}
 		x := n.Inputs[0]
@@ -46,6 +26,32 @@ func fuseBounds(e *Executable, c *passContext) {
 		bounded.Bounded, bounded.Low, bounded.High = true, low, high
 		return r.replace("limits of convolutions", &bounded, p.Inputs...)
 	})
+}
+
+// limits returns within which constant limits a rectifier or a [Clip] keeps
+// its operand.
+func (r *rewriter) limits(n *Node) (low, high float64, ok bool) {
+	low, high = math.Inf(-1), math.Inf(1)
+	if len(n.Outputs) == 0 || n.Outputs[0] == None || len(n.Inputs) == 0 {
+		return low, high, false
+	}
+	switch op := n.Op.(type) {
+	case *Unary:
+		return 0, high, op.Fn == Relu
+	case *Clip:
+		for i, bound := range []*float64{&low, &high} {
+			if i+1 >= len(n.Inputs) || n.Inputs[i+1] == None {
+				continue
+			}
+			v, ok := r.number(n.Inputs[i+1])
+			if !ok || math.IsNaN(v) {
+				return low, high, false
+			}
+			*bound = v
+		}
+		return low, high, true
+	}
+	return low, high, false
 }
 
 // boundBeforeMove lets the limits that n stands for apply before a move of what

@@ -23,6 +23,7 @@ var Passes = []Pass{
 	{"strength", "replaces powers, divisions by constants and maxima by cheaper operators", reduceStrength},
 	{"norm", "recognises softmax, layer and RMS normalisation written as primitives", recogniseNorms},
 	{"activation", "recognises gelu, swish, mish, hard-sigmoid and hard-swish written as primitives", recogniseActivations},
+	{"integer", "multiplies bytes as bytes where floats were converted from them", useIntegers},
 	{"quantised", "removes quantisations of what has these values already", dropRequantisation},
 	{"select", "turns products with one-hot matrices into selections of rows", selectRows},
 	{"affine", "folds factors, addends and batch normalisation into the convolution or product before them", foldAffine},
