@@ -180,6 +180,11 @@ func (t *recurrentTask[T]) gateIndex(d, b, s int) (at, step int) {
 // the next ones are: they stay in a cache that is close.
 const inputRows = 96
 
+// inputGrains is from how much work on, in grains, the product of the inputs is
+// shared: short recurrences that follow it leave the other workers nothing to
+// do, so they have to be woken for it.
+const inputGrains = 8
+
 // inputs computes X·Wᵀ + B for the chunk.
 func (t *recurrentTask[T]) inputs(p Pool) {
 	t.phase = inputPhase
@@ -190,7 +195,11 @@ func (t *recurrentTask[T]) inputs(p Pool) {
 	}
 	t.blocks, t.cols = (t.rows+inputRows-1)/inputRows, t.gates*t.padded/panel
 	n := t.dirs * t.stretches * t.blocks * t.cols
-	t.parts = cut(p, n, min(t.rows, inputRows)*panel*t.input/16+1)
+	cost := min(t.rows, inputRows)*panel*t.input/16 + 1
+	t.parts = 1
+	if n*cost >= inputGrains*grain {
+		t.parts = cut(p, n, cost)
+	}
 	p.Run(t, t.parts)
 }
 
