@@ -9380,10 +9380,6 @@ block282:
 	JL      rest284
 
 run283:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -9759,10 +9755,6 @@ block295:
 	JL      rest297
 
 run296:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10120,10 +10112,6 @@ block308:
 	JL      rest310
 
 run309:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10458,10 +10446,6 @@ block321:
 	JL      rest323
 
 run322:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10778,10 +10762,6 @@ block334:
 	JL      rest336
 
 run335:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11080,10 +11060,6 @@ block347:
 	JL      rest349
 
 run348:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11359,10 +11335,6 @@ block360:
 	JL      rest362
 
 run361:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11620,10 +11592,6 @@ block373:
 	JL      rest375
 
 run374:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11863,10 +11831,6 @@ block386:
 	JL      rest388
 
 run387:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -12083,10 +12047,6 @@ block399:
 	JL      rest401
 
 run400:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -12285,10 +12245,6 @@ block412:
 	JL      rest414
 
 run413:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -12469,10 +12425,6 @@ block425:
 	JL      rest427
 
 run426:
-	PREFETCHT0       1024(BX)
-	PREFETCHT0       1088(BX)
-	PREFETCHT0       1152(BX)
-	PREFETCHT0       1216(BX)
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8
@@ -12630,10 +12582,6 @@ block438:
 	JL      rest440
 
 run439:
-	PREFETCHT0       1024(BX)
-	PREFETCHT0       1088(BX)
-	PREFETCHT0       1152(BX)
-	PREFETCHT0       1216(BX)
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8
@@ -12773,10 +12721,6 @@ block451:
 	JL      rest453
 
 run452:
-	PREFETCHT0       1024(DX)
-	PREFETCHT0       1088(DX)
-	PREFETCHT0       1152(DX)
-	PREFETCHT0       1216(DX)
 	PREFETCHT1       (DI)
 	PREFETCHT1       64(DI)
 	ADDQ             64(AX), DI
@@ -12928,10 +12872,6 @@ block464:
 	JL      rest466
 
 run465:
-	PREFETCHT0       1024(DI)
-	PREFETCHT0       1088(DI)
-	PREFETCHT0       1152(DI)
-	PREFETCHT0       1216(DI)
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -13312,10 +13252,6 @@ block477:
 	JL      rest479
 
 run478:
-	PREFETCHT0       1024(DI)
-	PREFETCHT0       1088(DI)
-	PREFETCHT0       1152(DI)
-	PREFETCHT0       1216(DI)
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -13650,10 +13586,6 @@ block490:
 	JL      rest492
 
 run491:
-	PREFETCHT0       1024(DI)
-	PREFETCHT0       1088(DI)
-	PREFETCHT0       1152(DI)
-	PREFETCHT0       1216(DI)
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -13952,10 +13884,6 @@ block503:
 	JL      rest505
 
 run504:
-	PREFETCHT0       1024(DI)
-	PREFETCHT0       1088(DI)
-	PREFETCHT0       1152(DI)
-	PREFETCHT0       1216(DI)
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -14218,10 +14146,6 @@ block516:
 	JL      rest518
 
 run517:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -14438,10 +14362,6 @@ block529:
 	JL      rest531
 
 run530:
-	PREFETCHT0       1024(SI)
-	PREFETCHT0       1088(SI)
-	PREFETCHT0       1152(SI)
-	PREFETCHT0       1216(SI)
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -14622,10 +14542,6 @@ block542:
 	JL      rest544
 
 run543:
-	PREFETCHT0       1024(BX)
-	PREFETCHT0       1088(BX)
-	PREFETCHT0       1152(BX)
-	PREFETCHT0       1216(BX)
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8

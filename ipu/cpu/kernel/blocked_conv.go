@@ -7,6 +7,14 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
+// What of the image a unit of work reads and what of the weights several units
+// may read again, in bytes: both stay in the second-level cache. They are
+// variables for the tests.
+var (
+	blockedBandBytes   = 384 << 10
+	blockedWeightBytes = 768 << 10
+)
+
 func bindBlockedConv(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*BlockedConv)
 	types, y, err := o.planarOperands(in)

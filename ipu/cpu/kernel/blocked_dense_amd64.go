@@ -7,14 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// What of the image a unit of work reads and what of the weights several units
-// may read again, in bytes: both stay in the second-level cache. They are
-// variables for the tests.
-var (
-	blockedBandBytes   = 384 << 10
-	blockedWeightBytes = 768 << 10
-)
-
 // blockedDense computes a convolution in blocks of channels by tiles, see
 // [blockedArgs]. Where windows leave the image a band of it is copied and
 // padded; else it is read where it lies.
@@ -332,8 +324,7 @@ func (t *blockedDenseTask) divide(workers int) {
 	want := 4 * workers
 	if workers > 1 && n < want {
 		if 4*t.maps*t.depth <= blockedWeightBytes {
-			bands := (want + groups*t.strips - 1) / (groups * t.strips)
-			t.rows = min(t.rows, t.rowUnits((t.out[1]+bands-1)/bands))
+			t.rows = t.fairRows(workers, groups*t.strips)
 			if n = count(); n < want && t.out[1] == 1 {
 				t.width = min(t.width, roundUp(max(2*t.tall, t.out[2]*groups/want), t.tall))
 				n = count()
@@ -345,6 +336,21 @@ func (t *blockedDenseTask) divide(workers int) {
 	}
 	t.heights = (t.blocks + t.height - 1) / t.height
 	t.units = n * t.heights
+}
+
+// fairRows returns how many rows a unit should have for every worker to get
+// as many, where there are so many columns of units. Rows that windows share
+// are read for every unit anew, so there are not too few.
+func (t *blockedDenseTask) fairRows(workers, columns int) int {
+	least := min(t.out[1], max(t.leastRows(), 2*(t.kernel[1]-1)*t.dilation[1]))
+	best, longest := t.rows, math.MaxInt
+	for rows := t.rows; rows >= least; rows -= t.leastRows() {
+		units := columns * ((t.out[1] + rows - 1) / rows)
+		if work := (units + workers - 1) / workers * rows; work <= longest {
+			best, longest = rows, work
+		}
+	}
+	return best
 }
 
 // Do implements [Task].

@@ -179,8 +179,13 @@ func checkBlockedConv(t *rapid.T, s slide, n, group, c, m int64) {
 	}
 }
 
+// TestBlockedConv draws convolutions, in units that are small enough for small
+// images to have several.
 func TestBlockedConv(t *testing.T) {
+	defer func(band, weights int) { blockedBandBytes, blockedWeightBytes = band, weights }(blockedBandBytes, blockedWeightBytes)
 	checkPaths(t, func(t *rapid.T) {
+		blockedBandBytes = rapid.SampledFrom([]int{1 << 10, 8 << 10, 384 << 10}).Draw(t, "band")
+		blockedWeightBytes = rapid.SampledFrom([]int{1 << 10, 768 << 10}).Draw(t, "weights")
 		s := drawSlide(t, rapid.IntRange(1, 2).Draw(t, "axes"))
 		lanes := testLanes()
 		group, c, m := int64(1), rapid.Int64Range(1, 40).Draw(t, "channels"), rapid.Int64Range(1, 70).Draw(t, "maps")

@@ -170,8 +170,10 @@ func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 	a.JL(operand.LabelRef(rest))
 	a.Label(run)
 	// Weights that are wanted soon, and some of those for the next channels.
-	for i := range blockedSteps * v * a.bytes() / 64 {
-		a.PREFETCHT0(at(w, weightsAhead+64*i))
+	if v > 1 { // else other loads take all the time
+		for i := range blockedSteps * v * a.bytes() / 64 {
+			a.PREFETCHT0(at(w, weightsAhead+64*i))
+		}
 	}
 	a.PREFETCHT1(at(ahead, 0))
 	a.PREFETCHT1(at(ahead, 64))
