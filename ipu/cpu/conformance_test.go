@@ -18,7 +18,7 @@ func TestConformance(t *testing.T) {
 	for name, options := range map[string][]ipu.Option{
 		"default": nil,
 		"threads": {{Name: "threads", Value: "3"}},
-		"copying": {{Name: "alias", Value: "off"}, {Name: "inplace", Value: "off"}, {Name: "prepack", Value: "off"}},
+		"copying": {{Name: "alias", Value: "off"}, {Name: "inplace", Value: "off"}, {Name: "prepack", Value: "off"}, {Name: "layout", Value: "off"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			iputest.RunEngineSuite(t, iputest.Suite{Backend: backend, Executable: iputest.SuitePortable(), Options: options})

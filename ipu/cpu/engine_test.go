@@ -65,8 +65,8 @@ var variants = map[string][]ipu.Option{
 	"no inplace": opt("inplace", "off"),
 	"no alias":   opt("alias", "off"),
 	"no prepack": opt("prepack", "off"),
-	"layout":     opt("layout", "on"),
-	"plain":      opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off"),
+	"no layout":  opt("layout", "off"),
+	"plain":      opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off", "layout", "off"),
 }
 
 func TestTwoLayers(t *testing.T) {

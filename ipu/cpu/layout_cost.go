@@ -2,29 +2,43 @@ package cpu
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
-// Estimates are in nanoseconds of one thread.
+// Estimates are nanoseconds of one thread with AVX-512 at some 2.8 GHz, as
+// kernels alone were measured; only their ratios matter.
 const (
-	nodeTime    = 300  // of one more node
-	convertTime = 0.2  // of an element that is moved to or from blocks
-	edgeTime    = 0.1  // of an element that a convolution gathers from, or scatters to, rows
-	elementTime = 0.05 // of an element that is computed or moved
-	productTime = 0.013
-	depthTime   = 0.03
+	nodeTime    = 200  // of one more node
+	convertTime = 0.2  // of an element that is moved to or from blocks, by a node or by a convolution
+	elementTime = 0.06 // of an element that is read and computed or moved
+	poolTime    = 0.4  // of an element that is pooled
+	meanTime    = 0.1  // of an element that is reduced; in blocks it takes meanBlocks more
+	meanBlocks  = 0.2
+	resizeTime  = 2   // of an element of a resized tensor's operand
+	resizeGain  = 0.5 // of that, in blocks
+	halfTime    = 0.3 // of an element of half precision that a convolution reads or writes
+
+	// Of a product: in blocks, in blocks where there are so few channels that
+	// a tile is one block wide, and in rows for windows of one element and of
+	// several.
+	blockProduct  = 0.0121
+	narrowProduct = 0.016
+	pointProduct  = 0.0146
+	rowProduct    = 0.0127
+	shortProduct  = 2 // times as long in blocks for windows of several elements, where rows are shorter than shortRow
+	shortRow      = 4
+	// Of a product of a single channel, in blocks and in rows, which are as
+	// long as vectors at best; strides cost extra.
+	depthBlock  = 0.034
+	depthRow    = 0.05
+	depthStride = 2.2
 )
 
 // conversions estimates what it takes to convert a tensor of a group in blocks
 // where other operators write or read it.
 func (r *region) conversions(t graph.TensorID) (ns float64) {
-	size := nodeTime + convertTime*float64(r.typ(t).Elements())
 	def, here := r.def[t]
-	made := here && r.at[def] != nil
-	if !made {
-		ns += size
+	if made := here && r.at[def] != nil; made && !r.readPlanar(t) {
+		return 0
 	}
-	if made && r.readPlanar(t) {
-		ns += size
-	}
-	return ns
+	return nodeTime + convertTime*float64(r.typ(t).Elements())*r.filled(r.typ(t))
 }
 
 // readPlanar reports whether something reads a tensor otherwise than in blocks.
@@ -38,10 +52,7 @@ func (r *region) readPlanar(t graph.TensorID) bool {
 			return true
 		}
 		for i, in := range u.in {
-			if in != t {
-				continue
-			}
-			if u.conv != nil && i != 0 && i != 3 {
+			if in == t && u.conv != nil && i != 0 && i != 3 {
 				return true
 			}
 		}
@@ -49,38 +60,97 @@ func (r *region) readPlanar(t graph.TensorID) bool {
 	return false
 }
 
-// unitCost estimates a unit with its operand x and its result in blocks or
-// not.
+// filled returns how many times the channels of a tensor its blocks hold.
+func (r *region) filled(t graph.TensorType) float64 {
+	c := t.Shape[1]
+	return float64((c+r.lanes-1)/r.lanes*r.lanes) / float64(c)
+}
+
+// unitCost estimates a unit whose first operand and whose result are in blocks
+// or not.
 func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
+	if u.conv != nil {
+		return r.convolutionCost(u, in, out)
+	}
 	x, y := r.typ(u.in[0]), r.typ(u.out)
-	full := func(c int64) float64 { return float64((c+r.lanes-1)/r.lanes*r.lanes) / float64(c) }
-	if u.conv == nil {
-		ns = elementTime * float64(x.Elements()+y.Elements())
+	read := float64(x.Elements())
+	switch u.op.Kind() {
+	case "Reduce":
+		ns = meanTime * read
 		if out {
-			ns *= full(y.Shape[1])
+			ns += meanBlocks * read
 		}
-		return ns
+	case "BlockedPool":
+		ns = poolTime * read
+	case "BlockedResize":
+		ns = resizeTime * read
+		if out {
+			ns *= resizeGain
+		}
+	default:
+		ns = elementTime * float64(y.Elements()) * float64(max(1, len(u.tied)))
 	}
-	w := r.typ(u.in[1])
+	if out {
+		if u.slow {
+			ns += convertTime * float64(x.Elements()+y.Elements())
+		}
+		ns *= r.filled(y)
+		ns += nodeTime * float64(len(u.spread))
+	}
+	return ns
+}
+
+// convolutionCost is unitCost of a convolution.
+func (r *region) convolutionCost(u *unit, in, out bool) (ns float64) {
+	x, y, w := r.typ(u.in[0]), r.typ(u.out), r.typ(u.in[1])
 	products := float64(y.Elements()) * float64(w.Elements()/w.Shape[0])
-	if u.conv.Group > 1 {
-		ns = depthTime * products
-		if in && out {
-			ns *= full(y.Shape[1]) / 2
+	planar := !in && !out
+	if u.slow && !planar {
+		return r.convolutionCost(u, false, false) + 4*nodeTime + 2*convertTime*float64(x.Elements()+y.Elements())*r.filled(y)
+	}
+	strided := false
+	for _, s := range u.conv.Strides {
+		strided = strided || s > 1
+	}
+	switch {
+	case u.conv.Group > 1 && planar:
+		row := y.Shape[y.Rank()-1]
+		ns = depthRow * products * float64((row+r.lanes-1)/r.lanes*r.lanes) / float64(row)
+		if strided {
+			ns *= depthStride
 		}
-	} else {
-		ns = productTime * products
-		if out {
-			ns *= full(y.Shape[1])
+	case u.conv.Group > 1:
+		ns = depthBlock * products * r.filled(y)
+		if strided {
+			ns *= depthStride
 		}
+	case planar && positions(w.Shape) == 1:
+		ns = pointProduct * products
+	case planar:
+		ns = rowProduct * products
+	case y.Shape[1] <= r.lanes:
+		ns = narrowProduct * products * r.filled(y)
+	default:
+		ns = blockProduct * products * r.filled(y)
 	}
-	if !in {
-		ns += edgeTime * float64(x.Elements())
+	if row := y.Shape[y.Rank()-1]; row < shortRow && u.conv.Group == 1 && !planar && positions(w.Shape) > 1 {
+		ns *= shortProduct
 	}
-	if !out {
-		ns += edgeTime * float64(y.Elements())
+	// A few channels are gathered in no time.
+	const few = 4
+	if !planar && !in && x.Shape[1] > few {
+		ns += convertTime * float64(x.Elements())
 	}
-	if len(u.nodes) > 1 && !in && !out {
+	if !planar && !out {
+		ns += convertTime * float64(y.Elements())
+	}
+	if u.conv.Half && !in {
+		ns += halfTime * float64(x.Elements())
+	}
+	if u.conv.Half && !out {
+		ns += halfTime * float64(y.Elements())
+	}
+	if planar && len(u.nodes) > 1 {
 		ns += nodeTime + 2*elementTime*float64(y.Elements())
 	}
 	return ns

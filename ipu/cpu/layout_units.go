@@ -20,6 +20,7 @@ type unit struct {
 	tied   []int               // operands in the layout of the result
 	spread []int               // operands with one element per channel
 	conv   *kernel.BlockedConv // op, without In and Out
+	slow   bool                // its kernel goes through planes
 }
 
 // foldPads lets convolutions pad their operand with zeros themselves where a Pad
@@ -150,8 +151,14 @@ func (r *region) convolution(i int) *unit {
 	if positions(x.Shape) == 1 || x.Shape[1] == 1 && w.Shape[0] == 1 {
 		return nil // a product, or one channel alone
 	}
+	if op.Group > 1 && (op.Group != x.Shape[1] || op.Group != w.Shape[0]) {
+		return nil
+	}
 	conv := &kernel.BlockedConv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
 	u := &unit{nodes: []int{i}, op: conv, conv: conv, in: slices.Clone(n.Inputs), out: n.Outputs[0]}
+	if op.Group > 1 {
+		u.tied = []int{0} // single channels
+	}
 	for len(u.in) < 3 {
 		u.in = append(u.in, graph.None)
 	}
@@ -249,7 +256,7 @@ func (r *region) residual(i int) *unit {
 		u.nodes = append(u.nodes, nodes...)
 		u.conv.Bounded, u.conv.Low, u.conv.High = bounded, low, high
 		u.in = append(u.in, other)
-		u.tied = []int{3}
+		u.tied = append(u.tied, 3)
 		u.out = r.nodes[i].Outputs[0]
 		if r.movable(u.out) && r.fits(u) {
 			best = u
@@ -449,6 +456,7 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
 		return false
 	}
-	_, err = bind(op, in, out)
+	k, err := bind(op, in, out)
+	u.slow = err == nil && kernel.ThroughPlanes(k)
 	return err == nil
 }

@@ -22,7 +22,7 @@ type options struct {
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true}
+	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true, layout: true}
 }
 
 // maxThreads bounds the option "threads".

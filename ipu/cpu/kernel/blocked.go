@@ -23,6 +23,16 @@ func BlockLanes() int64 {
 	return int64(path.lanes())
 }
 
+// ThroughPlanes reports whether the kernel of an operator on blocks converts
+// them to planes and back, for want of one that does not.
+func ThroughPlanes(k Kernel) bool {
+	switch k.(type) {
+	case *plainBlockedConv, *throughPlanes:
+		return true
+	}
+	return false
+}
+
 // ToBlocks converts x [N,C,spatial…] of F32 or F16, with one or two spatial
 // axes, to blocks.
 type ToBlocks struct{ Lanes int64 }
