@@ -48,8 +48,7 @@ func (w *Window) Next() []byte {
 	if w.Block == nil || i >= w.Count {
 		return nil
 	}
-	from := i * w.Size
-	return w.Block[from : from+w.Size : from+w.Size]
+	return w.Block[i*w.Size : (i+1)*w.Size : (i+1)*w.Size]
 }
 
 // Complete ends the oldest transfer.
@@ -57,7 +56,5 @@ func (w *Window) Complete() {
 	if w.Done < w.Count {
 		w.Done++
 	}
-	if w.Ahead > 0 {
-		w.Ahead--
-	}
+	w.Ahead = max(0, w.Ahead-1)
 }

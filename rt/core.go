@@ -381,8 +381,7 @@ func (c *Core) Main(ctx context.Context, replica int) error {
 	if err := s.alone.Run(ctx); err != nil {
 		return r.missed(err)
 	}
-	forget(r.run)
-	s.gate.release(1)
+	r.end()
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"math"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -265,13 +266,15 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 		wide = graph.I64
 	}
 	var times func(dst, a, b []float32)
-	if base == graph.F32 && elements(in[1].Shape) == 1 {
+	if base == graph.F32 {
 		if times = vectorBinary[float32](graph.Mul); times == nil {
 			times = multiply[float32]
 		}
 	}
 	fn := func(dst, a, b, _, tmp []byte) {
-		if times != nil && powByProducts(f32s(dst), f32s(a), f32s(tmp), b[:exponent.Size()], exponent, times) {
+		// Operands of one element, too, come as blocks of equal ones.
+		if size := exponent.Size(); times != nil && len(b) > 0 && bytes.Equal(b[size:], b[:len(b)-size]) &&
+			powByProducts(f32s(dst), f32s(a), f32s(tmp), b[:size], exponent, times) {
 			return
 		}
 		n := len(a) / base.Size()
@@ -288,8 +291,8 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 	return newElementwise(out[0], in, 30, 2*blockLen*8, fn)
 }
 
-// powByProducts raises x to the power of y, one number of type t, if that is 2
-// or 3; it reports whether it did it. tmp is as long as x, dst may be x.
+// powByProducts raises x to the power of y, one number of type t, if that is 2,
+// 3 or, by vectors, ½; it reports whether it did it. tmp is as long as x, dst may be x.
 func powByProducts(dst, x, tmp []float32, y []byte, t graph.DType, times func(dst, a, b []float32)) bool {
 	var e [1]float64
 	castBlock(rawBytes(e[:]), graph.F64, y, t)
@@ -300,6 +303,8 @@ func powByProducts(dst, x, tmp []float32, y []byte, t graph.DType, times func(ds
 		tmp = tmp[:len(x)]
 		times(tmp, x, x)
 		times(dst, tmp, x)
+	case 0.5:
+		return vectorRoot(dst, x)
 	default:
 		return false
 	}

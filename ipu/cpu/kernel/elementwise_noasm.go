@@ -18,3 +18,5 @@ func vectorNormalise[T float](_, _ []T, _, _, _ T) bool { return false }
 func vectorDecode([]float32, []num.Float16) bool { return false }
 
 func vectorEncode([]num.Float16, []float32) bool { return false }
+
+func vectorRoot(_, _ []float32) bool { return false }

@@ -51,13 +51,15 @@ var precisions = []precision{
 	{op: graph.Unary{Fn: graph.Swish, Alpha: 1}, exact: func(x float64) float64 { return x * sigmoid64(x) }, plain: 2, fast: 3.2, product: true},
 	{op: graph.Unary{Fn: graph.Mish}, exact: func(x float64) float64 { return x * math.Tanh(softplus64(x)) }, plain: 2, fast: 4.2, product: true},
 	{op: graph.Unary{Fn: graph.Gelu}, exact: func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }, plain: 2, fast: 1.6, absolute: true},
+	{op: graph.Unary{Fn: graph.Sin}, exact: math.Sin, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Cos}, exact: math.Cos, plain: 0.51, fast: 2},
 	{op: graph.Unary{Fn: graph.GeluTanh}, exact: func(x float64) float64 {
 		return x * sigmoid64(2*geluSlope*(x+0.044715*x*x*x))
 	}, plain: 2, fast: 1.95, absolute: true},
 }
 
-// sweep returns numbers of all magnitudes and close ones up to 110, of both
-// signs.
+// sweep returns numbers of all magnitudes, close ones up to 110, and those where
+// sine and cosine vanish.
 func sweep() []float32 {
 	var xs []float32
 	for b := uint32(0); b < 0x7f800000; b += 40009 {
@@ -67,6 +69,10 @@ func sweep() []float32 {
 	for i := range 200000 {
 		x := float32(i) * (110. / 200000)
 		xs = append(xs, x, -x)
+	}
+	// Next to whole quarter turns.
+	for k := 1; k < 1<<19; k += 31 {
+		xs = append(xs, float32(float64(k)*math.Pi/2))
 	}
 	return xs
 }
@@ -133,6 +139,19 @@ func TestFloat32Specials(t *testing.T) {
 					require.Equalf(t, math.Signbit(float64(want)), math.Signbit(float64(dst[i])), "%s(%v) = %v, want %v", c.op.Fn, x, dst[i], want)
 				}
 			}
+		}
+	})
+}
+
+// TestPowHalf compares powers of one half with the math package's.
+func TestPowHalf(t *testing.T) {
+	xs := append(sweep()[:1<<12], float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 0, float32(math.Copysign(0, -1)))
+	in := []graph.TensorType{{DType: graph.F32, Shape: []int64{int64(len(xs))}}, {DType: graph.F32}}
+	eachPath(t, func(t *testing.T) {
+		_, got := run(t, &graph.Binary{Fn: graph.Pow}, in, [][]byte{rawBytes(xs), rawBytes([]float32{0.5})})
+		for i, y := range f32s(got[0]) {
+			want := float32(math.Pow(float64(xs[i]), 0.5))
+			require.Truef(t, math.Float32bits(want) == math.Float32bits(y) || want != want && y != y, "%v to the power of ½ is %v, want %v", xs[i], y, want)
 		}
 	})
 }

@@ -546,23 +546,127 @@ DATA lanes<>+1808(SB)/4, $0x3fcc422a
 DATA lanes<>+1812(SB)/4, $0x3fcc422a
 DATA lanes<>+1816(SB)/4, $0x3fcc422a
 DATA lanes<>+1820(SB)/4, $0x3fcc422a
-DATA lanes<>+1824(SB)/4, $0xbf800000
-DATA lanes<>+1828(SB)/4, $0xbf800000
-DATA lanes<>+1832(SB)/4, $0xbf800000
-DATA lanes<>+1836(SB)/4, $0xbf800000
-DATA lanes<>+1840(SB)/4, $0xbf800000
-DATA lanes<>+1844(SB)/4, $0xbf800000
-DATA lanes<>+1848(SB)/4, $0xbf800000
-DATA lanes<>+1852(SB)/4, $0xbf800000
-DATA lanes<>+1856(SB)/4, $0x3e2aaaab
-DATA lanes<>+1860(SB)/4, $0x3e2aaaab
-DATA lanes<>+1864(SB)/4, $0x3e2aaaab
-DATA lanes<>+1868(SB)/4, $0x3e2aaaab
-DATA lanes<>+1872(SB)/4, $0x3e2aaaab
-DATA lanes<>+1876(SB)/4, $0x3e2aaaab
-DATA lanes<>+1880(SB)/4, $0x3e2aaaab
-DATA lanes<>+1884(SB)/4, $0x3e2aaaab
-GLOBL lanes<>(SB), RODATA|NOPTR, $1888
+DATA lanes<>+1824(SB)/4, $0x4b400000
+DATA lanes<>+1828(SB)/4, $0x4b400000
+DATA lanes<>+1832(SB)/4, $0x4b400000
+DATA lanes<>+1836(SB)/4, $0x4b400000
+DATA lanes<>+1840(SB)/4, $0x4b400000
+DATA lanes<>+1844(SB)/4, $0x4b400000
+DATA lanes<>+1848(SB)/4, $0x4b400000
+DATA lanes<>+1852(SB)/4, $0x4b400000
+DATA lanes<>+1856(SB)/4, $0x37ccf5ce
+DATA lanes<>+1860(SB)/4, $0x37ccf5ce
+DATA lanes<>+1864(SB)/4, $0x37ccf5ce
+DATA lanes<>+1868(SB)/4, $0x37ccf5ce
+DATA lanes<>+1872(SB)/4, $0x37ccf5ce
+DATA lanes<>+1876(SB)/4, $0x37ccf5ce
+DATA lanes<>+1880(SB)/4, $0x37ccf5ce
+DATA lanes<>+1884(SB)/4, $0x37ccf5ce
+DATA lanes<>+1888(SB)/4, $0x3c08839e
+DATA lanes<>+1892(SB)/4, $0x3c08839e
+DATA lanes<>+1896(SB)/4, $0x3c08839e
+DATA lanes<>+1900(SB)/4, $0x3c08839e
+DATA lanes<>+1904(SB)/4, $0x3c08839e
+DATA lanes<>+1908(SB)/4, $0x3c08839e
+DATA lanes<>+1912(SB)/4, $0x3c08839e
+DATA lanes<>+1916(SB)/4, $0x3c08839e
+DATA lanes<>+1920(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1924(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1928(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1932(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1936(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1940(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1944(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1948(SB)/4, $0x3d2aaaa5
+DATA lanes<>+1952(SB)/4, $0x3f22f983
+DATA lanes<>+1956(SB)/4, $0x3f22f983
+DATA lanes<>+1960(SB)/4, $0x3f22f983
+DATA lanes<>+1964(SB)/4, $0x3f22f983
+DATA lanes<>+1968(SB)/4, $0x3f22f983
+DATA lanes<>+1972(SB)/4, $0x3f22f983
+DATA lanes<>+1976(SB)/4, $0x3f22f983
+DATA lanes<>+1980(SB)/4, $0x3f22f983
+DATA lanes<>+1984(SB)/4, $0x3fc90fdb
+DATA lanes<>+1988(SB)/4, $0x3fc90fdb
+DATA lanes<>+1992(SB)/4, $0x3fc90fdb
+DATA lanes<>+1996(SB)/4, $0x3fc90fdb
+DATA lanes<>+2000(SB)/4, $0x3fc90fdb
+DATA lanes<>+2004(SB)/4, $0x3fc90fdb
+DATA lanes<>+2008(SB)/4, $0x3fc90fdb
+DATA lanes<>+2012(SB)/4, $0x3fc90fdb
+DATA lanes<>+2016(SB)/4, $0xb33bbd2e
+DATA lanes<>+2020(SB)/4, $0xb33bbd2e
+DATA lanes<>+2024(SB)/4, $0xb33bbd2e
+DATA lanes<>+2028(SB)/4, $0xb33bbd2e
+DATA lanes<>+2032(SB)/4, $0xb33bbd2e
+DATA lanes<>+2036(SB)/4, $0xb33bbd2e
+DATA lanes<>+2040(SB)/4, $0xb33bbd2e
+DATA lanes<>+2044(SB)/4, $0xb33bbd2e
+DATA lanes<>+2048(SB)/4, $0xa6f72ced
+DATA lanes<>+2052(SB)/4, $0xa6f72ced
+DATA lanes<>+2056(SB)/4, $0xa6f72ced
+DATA lanes<>+2060(SB)/4, $0xa6f72ced
+DATA lanes<>+2064(SB)/4, $0xa6f72ced
+DATA lanes<>+2068(SB)/4, $0xa6f72ced
+DATA lanes<>+2072(SB)/4, $0xa6f72ced
+DATA lanes<>+2076(SB)/4, $0xa6f72ced
+DATA lanes<>+2080(SB)/4, $0xb94ca1f9
+DATA lanes<>+2084(SB)/4, $0xb94ca1f9
+DATA lanes<>+2088(SB)/4, $0xb94ca1f9
+DATA lanes<>+2092(SB)/4, $0xb94ca1f9
+DATA lanes<>+2096(SB)/4, $0xb94ca1f9
+DATA lanes<>+2100(SB)/4, $0xb94ca1f9
+DATA lanes<>+2104(SB)/4, $0xb94ca1f9
+DATA lanes<>+2108(SB)/4, $0xb94ca1f9
+DATA lanes<>+2112(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2116(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2120(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2124(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2128(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2132(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2136(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2140(SB)/4, $0xbe2aaaa3
+DATA lanes<>+2144(SB)/4, $0xbab6061a
+DATA lanes<>+2148(SB)/4, $0xbab6061a
+DATA lanes<>+2152(SB)/4, $0xbab6061a
+DATA lanes<>+2156(SB)/4, $0xbab6061a
+DATA lanes<>+2160(SB)/4, $0xbab6061a
+DATA lanes<>+2164(SB)/4, $0xbab6061a
+DATA lanes<>+2168(SB)/4, $0xbab6061a
+DATA lanes<>+2172(SB)/4, $0xbab6061a
+DATA lanes<>+2176(SB)/4, $0xbf000000
+DATA lanes<>+2180(SB)/4, $0xbf000000
+DATA lanes<>+2184(SB)/4, $0xbf000000
+DATA lanes<>+2188(SB)/4, $0xbf000000
+DATA lanes<>+2192(SB)/4, $0xbf000000
+DATA lanes<>+2196(SB)/4, $0xbf000000
+DATA lanes<>+2200(SB)/4, $0xbf000000
+DATA lanes<>+2204(SB)/4, $0xbf000000
+DATA lanes<>+2208(SB)/4, $0x00000001
+DATA lanes<>+2212(SB)/4, $0x00000001
+DATA lanes<>+2216(SB)/4, $0x00000001
+DATA lanes<>+2220(SB)/4, $0x00000001
+DATA lanes<>+2224(SB)/4, $0x00000001
+DATA lanes<>+2228(SB)/4, $0x00000001
+DATA lanes<>+2232(SB)/4, $0x00000001
+DATA lanes<>+2236(SB)/4, $0x00000001
+DATA lanes<>+2240(SB)/4, $0xbf800000
+DATA lanes<>+2244(SB)/4, $0xbf800000
+DATA lanes<>+2248(SB)/4, $0xbf800000
+DATA lanes<>+2252(SB)/4, $0xbf800000
+DATA lanes<>+2256(SB)/4, $0xbf800000
+DATA lanes<>+2260(SB)/4, $0xbf800000
+DATA lanes<>+2264(SB)/4, $0xbf800000
+DATA lanes<>+2268(SB)/4, $0xbf800000
+DATA lanes<>+2272(SB)/4, $0x3e2aaaab
+DATA lanes<>+2276(SB)/4, $0x3e2aaaab
+DATA lanes<>+2280(SB)/4, $0x3e2aaaab
+DATA lanes<>+2284(SB)/4, $0x3e2aaaab
+DATA lanes<>+2288(SB)/4, $0x3e2aaaab
+DATA lanes<>+2292(SB)/4, $0x3e2aaaab
+DATA lanes<>+2296(SB)/4, $0x3e2aaaab
+DATA lanes<>+2300(SB)/4, $0x3e2aaaab
+GLOBL lanes<>(SB), RODATA|NOPTR, $2304
 
 // func logAVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3
@@ -1416,80 +1520,182 @@ done25:
 	VZEROUPPER
 	RET
 
-// func absAVX2(dst *float32, x *float32, n int)
-// Requires: AVX
-TEXT ·absAVX2(SB), NOSPLIT, $0-24
+// func sinAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sinAVX2(SB), NOSPLIT, $0-24
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+1216(SB), Y0
+	VMOVUPS lanes<>+1824(SB), Y0
+	VMOVUPS lanes<>+1856(SB), Y1
+	VMOVUPS lanes<>+1888(SB), Y2
+	VMOVUPS lanes<>+1920(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
 	JL      tail30
 
 loop29:
-	VMOVUPS (CX)(BX*1), Y1
-	VANDPS  Y0, Y1, Y1
-	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $+32, BX
-	SUBQ    $0x08, DX
-	JGE     loop29
+	VMOVUPS      (CX)(BX*1), Y4
+	VANDPS       lanes<>+1216(SB), Y4, Y5
+	VMOVUPS      lanes<>+1952(SB), Y6
+	VFMADD213PS  Y0, Y5, Y6
+	VSUBPS       Y0, Y6, Y7
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+1984(SB), Y7, Y5
+	VFNMADD231PS lanes<>+2016(SB), Y7, Y5
+	VFNMADD231PS lanes<>+2048(SB), Y7, Y5
+	VMULPS       Y5, Y5, Y7
+	VMOVUPS      lanes<>+2080(SB), Y8
+	VFMADD213PS  Y2, Y7, Y8
+	VFMADD213PS  lanes<>+2112(SB), Y7, Y8
+	VMULPS       Y5, Y7, Y9
+	VFMADD213PS  Y5, Y9, Y8
+	VMOVUPS      Y1, Y5
+	VFMADD213PS  lanes<>+2144(SB), Y7, Y5
+	VFMADD213PS  Y3, Y7, Y5
+	VFMADD213PS  lanes<>+2176(SB), Y7, Y5
+	VFMADD213PS  lanes<>+128(SB), Y7, Y5
+	VPSLLD       $0x1f, Y6, Y7
+	VPSLLD       $0x1e, Y6, Y6
+	VBLENDVPS    Y7, Y5, Y8, Y5
+	VXORPS       Y4, Y6, Y4
+	VANDPS       lanes<>+1120(SB), Y4, Y4
+	VXORPS       Y4, Y5, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop29
 
 tail30:
-	ADDQ       $0x08, DX
-	JZ         done28
-	LEAQ       lanes<>+32(SB), SI
-	NEGQ       DX
-	VMOVUPS    (SI)(DX*4), Y1
-	VMASKMOVPS (CX)(BX*1), Y1, Y2
-	VANDPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+	ADDQ         $0x08, DX
+	JZ           done28
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VANDPS       lanes<>+1216(SB), Y5, Y6
+	VMOVUPS      lanes<>+1952(SB), Y7
+	VFMADD213PS  Y0, Y6, Y7
+	VSUBPS       Y0, Y7, Y0
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+1984(SB), Y0, Y6
+	VFNMADD231PS lanes<>+2016(SB), Y0, Y6
+	VFNMADD231PS lanes<>+2048(SB), Y0, Y6
+	VMULPS       Y6, Y6, Y0
+	VMOVUPS      lanes<>+2080(SB), Y8
+	VFMADD213PS  Y2, Y0, Y8
+	VFMADD213PS  lanes<>+2112(SB), Y0, Y8
+	VMULPS       Y6, Y0, Y2
+	VFMADD213PS  Y6, Y2, Y8
+	VMOVUPS      Y1, Y1
+	VFMADD213PS  lanes<>+2144(SB), Y0, Y1
+	VFMADD213PS  Y3, Y0, Y1
+	VFMADD213PS  lanes<>+2176(SB), Y0, Y1
+	VFMADD213PS  lanes<>+128(SB), Y0, Y1
+	VPSLLD       $0x1f, Y7, Y0
+	VPSLLD       $0x1e, Y7, Y2
+	VBLENDVPS    Y0, Y1, Y8, Y0
+	VXORPS       Y5, Y2, Y1
+	VANDPS       lanes<>+1120(SB), Y1, Y1
+	VXORPS       Y1, Y0, Y0
+	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
 done28:
 	VZEROUPPER
 	RET
 
-// func negateAVX2(dst *float32, x *float32, n int)
-// Requires: AVX
-TEXT ·negateAVX2(SB), NOSPLIT, $0-24
+// func cosAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·cosAVX2(SB), NOSPLIT, $0-24
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+1120(SB), Y0
+	VMOVUPS lanes<>+1824(SB), Y0
+	VMOVUPS lanes<>+2208(SB), Y1
+	VMOVUPS lanes<>+1856(SB), Y2
+	VMOVUPS lanes<>+1888(SB), Y3
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
 	JL      tail33
 
 loop32:
-	VMOVUPS (CX)(BX*1), Y1
-	VXORPS  Y0, Y1, Y1
-	VMOVUPS Y1, (AX)(BX*1)
-	ADDQ    $+32, BX
-	SUBQ    $0x08, DX
-	JGE     loop32
+	VMOVUPS      (CX)(BX*1), Y4
+	VANDPS       lanes<>+1216(SB), Y4, Y4
+	VMOVUPS      lanes<>+1952(SB), Y5
+	VFMADD213PS  Y0, Y4, Y5
+	VSUBPS       Y0, Y5, Y6
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS lanes<>+1984(SB), Y6, Y4
+	VFNMADD231PS lanes<>+2016(SB), Y6, Y4
+	VFNMADD231PS lanes<>+2048(SB), Y6, Y4
+	VMULPS       Y4, Y4, Y6
+	VMOVUPS      lanes<>+2080(SB), Y7
+	VFMADD213PS  Y3, Y6, Y7
+	VFMADD213PS  lanes<>+2112(SB), Y6, Y7
+	VMULPS       Y4, Y6, Y8
+	VFMADD213PS  Y4, Y8, Y7
+	VMOVUPS      Y2, Y4
+	VFMADD213PS  lanes<>+2144(SB), Y6, Y4
+	VFMADD213PS  lanes<>+1920(SB), Y6, Y4
+	VFMADD213PS  lanes<>+2176(SB), Y6, Y4
+	VFMADD213PS  lanes<>+128(SB), Y6, Y4
+	VPADDD       Y1, Y5, Y5
+	VPSLLD       $0x1f, Y5, Y6
+	VPSLLD       $0x1e, Y5, Y5
+	VBLENDVPS    Y6, Y4, Y7, Y4
+	VANDPS       lanes<>+1120(SB), Y5, Y5
+	VXORPS       Y5, Y4, Y4
+	VMOVUPS      Y4, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop32
 
 tail33:
-	ADDQ       $0x08, DX
-	JZ         done31
-	LEAQ       lanes<>+32(SB), SI
-	NEGQ       DX
-	VMOVUPS    (SI)(DX*4), Y1
-	VMASKMOVPS (CX)(BX*1), Y1, Y2
-	VXORPS     Y0, Y2, Y0
-	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+	ADDQ         $0x08, DX
+	JZ           done31
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VANDPS       lanes<>+1216(SB), Y5, Y5
+	VMOVUPS      lanes<>+1952(SB), Y6
+	VFMADD213PS  Y0, Y5, Y6
+	VSUBPS       Y0, Y6, Y0
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS lanes<>+1984(SB), Y0, Y5
+	VFNMADD231PS lanes<>+2016(SB), Y0, Y5
+	VFNMADD231PS lanes<>+2048(SB), Y0, Y5
+	VMULPS       Y5, Y5, Y0
+	VMOVUPS      lanes<>+2080(SB), Y7
+	VFMADD213PS  Y3, Y0, Y7
+	VFMADD213PS  lanes<>+2112(SB), Y0, Y7
+	VMULPS       Y5, Y0, Y3
+	VFMADD213PS  Y5, Y3, Y7
+	VMOVUPS      Y2, Y2
+	VFMADD213PS  lanes<>+2144(SB), Y0, Y2
+	VFMADD213PS  lanes<>+1920(SB), Y0, Y2
+	VFMADD213PS  lanes<>+2176(SB), Y0, Y2
+	VFMADD213PS  lanes<>+128(SB), Y0, Y2
+	VPADDD       Y1, Y6, Y6
+	VPSLLD       $0x1f, Y6, Y0
+	VPSLLD       $0x1e, Y6, Y1
+	VBLENDVPS    Y0, Y2, Y7, Y0
+	VANDPS       lanes<>+1120(SB), Y1, Y1
+	VXORPS       Y1, Y0, Y0
+	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
 done31:
 	VZEROUPPER
 	RET
 
-// func signAVX2(dst *float32, x *float32, n int)
+// func rootAVX2(dst *float32, x *float32, n int)
 // Requires: AVX
-TEXT ·signAVX2(SB), NOSPLIT, $0-24
+TEXT ·rootAVX2(SB), NOSPLIT, $0-24
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+128(SB), Y0
-	VMOVUPS lanes<>+1824(SB), Y1
+	VMOVUPS lanes<>+1024(SB), Y0
+	VMOVUPS lanes<>+1088(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
 	JL      tail36
@@ -1497,11 +1703,10 @@ TEXT ·signAVX2(SB), NOSPLIT, $0-24
 loop35:
 	VMOVUPS   (CX)(BX*1), Y2
 	VXORPS    X3, X3, X3
-	VMOVUPS   Y1, Y4
-	VCMPPS    $0x11, Y3, Y2, Y5
-	VBLENDVPS Y5, Y4, Y2, Y4
+	VADDPS    Y3, Y2, Y4
+	VSQRTPS   Y4, Y4
 	VMOVUPS   Y0, Y5
-	VCMPPS    $0x1e, Y3, Y2, Y2
+	VCMPPS    $0x00, Y1, Y2, Y2
 	VBLENDVPS Y2, Y5, Y4, Y2
 	VMOVUPS   Y2, (AX)(BX*1)
 	ADDQ      $+32, BX
@@ -1516,6 +1721,117 @@ tail36:
 	VMOVUPS    (SI)(DX*4), Y2
 	VMASKMOVPS (CX)(BX*1), Y2, Y4
 	VXORPS     X3, X3, X3
+	VADDPS     Y3, Y4, Y3
+	VSQRTPS    Y3, Y3
+	VMOVUPS    Y0, Y0
+	VCMPPS     $0x00, Y1, Y4, Y1
+	VBLENDVPS  Y1, Y0, Y3, Y0
+	VMASKMOVPS Y0, Y2, (AX)(BX*1)
+
+done34:
+	VZEROUPPER
+	RET
+
+// func absAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·absAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS lanes<>+1216(SB), Y0
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JL      tail39
+
+loop38:
+	VMOVUPS (CX)(BX*1), Y1
+	VANDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, DX
+	JGE     loop38
+
+tail39:
+	ADDQ       $0x08, DX
+	JZ         done37
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VANDPS     Y0, Y2, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done37:
+	VZEROUPPER
+	RET
+
+// func negateAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·negateAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS lanes<>+1120(SB), Y0
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JL      tail42
+
+loop41:
+	VMOVUPS (CX)(BX*1), Y1
+	VXORPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, DX
+	JGE     loop41
+
+tail42:
+	ADDQ       $0x08, DX
+	JZ         done40
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VXORPS     Y0, Y2, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
+// func signAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·signAVX2(SB), NOSPLIT, $0-24
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	VMOVUPS lanes<>+128(SB), Y0
+	VMOVUPS lanes<>+2240(SB), Y1
+	XORQ    BX, BX
+	SUBQ    $0x08, DX
+	JL      tail45
+
+loop44:
+	VMOVUPS   (CX)(BX*1), Y2
+	VXORPS    X3, X3, X3
+	VMOVUPS   Y1, Y4
+	VCMPPS    $0x11, Y3, Y2, Y5
+	VBLENDVPS Y5, Y4, Y2, Y4
+	VMOVUPS   Y0, Y5
+	VCMPPS    $0x1e, Y3, Y2, Y2
+	VBLENDVPS Y2, Y5, Y4, Y2
+	VMOVUPS   Y2, (AX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, DX
+	JGE       loop44
+
+tail45:
+	ADDQ       $0x08, DX
+	JZ         done43
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y2
+	VMASKMOVPS (CX)(BX*1), Y2, Y4
+	VXORPS     X3, X3, X3
 	VMOVUPS    Y1, Y1
 	VCMPPS     $0x11, Y3, Y4, Y5
 	VBLENDVPS  Y5, Y1, Y4, Y1
@@ -1524,7 +1840,7 @@ tail36:
 	VBLENDVPS  Y3, Y0, Y1, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done34:
+done43:
 	VZEROUPPER
 	RET
 
@@ -1536,19 +1852,19 @@ TEXT ·roundAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail39
+	JL   tail48
 
-loop38:
+loop47:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x08, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop38
+	JGE      loop47
 
-tail39:
+tail48:
 	ADDQ       $0x08, DX
-	JZ         done37
+	JZ         done46
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1556,7 +1872,7 @@ tail39:
 	VROUNDPS   $0x08, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done37:
+done46:
 	VZEROUPPER
 	RET
 
@@ -1568,19 +1884,19 @@ TEXT ·floorAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail42
+	JL   tail51
 
-loop41:
+loop50:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x09, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop41
+	JGE      loop50
 
-tail42:
+tail51:
 	ADDQ       $0x08, DX
-	JZ         done40
+	JZ         done49
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1588,7 +1904,7 @@ tail42:
 	VROUNDPS   $0x09, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done40:
+done49:
 	VZEROUPPER
 	RET
 
@@ -1600,19 +1916,19 @@ TEXT ·ceilAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail45
+	JL   tail54
 
-loop44:
+loop53:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x0a, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop44
+	JGE      loop53
 
-tail45:
+tail54:
 	ADDQ       $0x08, DX
-	JZ         done43
+	JZ         done52
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1620,7 +1936,7 @@ tail45:
 	VROUNDPS   $0x0a, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done43:
+done52:
 	VZEROUPPER
 	RET
 
@@ -1632,19 +1948,19 @@ TEXT ·sqrtAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail48
+	JL   tail57
 
-loop47:
+loop56:
 	VMOVUPS (CX)(BX*1), Y0
 	VSQRTPS Y0, Y0
 	VMOVUPS Y0, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop47
+	JGE     loop56
 
-tail48:
+tail57:
 	ADDQ       $0x08, DX
-	JZ         done46
+	JZ         done55
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -1652,7 +1968,7 @@ tail48:
 	VSQRTPS    Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done46:
+done55:
 	VZEROUPPER
 	RET
 
@@ -1665,20 +1981,20 @@ TEXT ·reciprocalAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+128(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail51
+	JL      tail60
 
-loop50:
+loop59:
 	VMOVUPS (CX)(BX*1), Y1
 	VMOVUPS Y0, Y2
 	VDIVPS  Y1, Y2, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop50
+	JGE     loop59
 
-tail51:
+tail60:
 	ADDQ       $0x08, DX
-	JZ         done49
+	JZ         done58
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1687,7 +2003,7 @@ tail51:
 	VDIVPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done49:
+done58:
 	VZEROUPPER
 	RET
 
@@ -1701,9 +2017,9 @@ TEXT ·softsignAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1216(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail54
+	JL      tail63
 
-loop53:
+loop62:
 	VMOVUPS (CX)(BX*1), Y2
 	VANDPS  Y1, Y2, Y3
 	VADDPS  Y0, Y3, Y3
@@ -1711,11 +2027,11 @@ loop53:
 	VMOVUPS Y2, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop53
+	JGE     loop62
 
-tail54:
+tail63:
 	ADDQ       $0x08, DX
-	JZ         done52
+	JZ         done61
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -1725,7 +2041,7 @@ tail54:
 	VDIVPS     Y0, Y3, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done52:
+done61:
 	VZEROUPPER
 	RET
 
@@ -1735,14 +2051,14 @@ TEXT ·hardSwishAVX2(SB), NOSPLIT, $0-24
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+1856(SB), Y0
+	VMOVUPS lanes<>+2272(SB), Y0
 	VMOVUPS lanes<>+960(SB), Y1
 	VMOVUPS lanes<>+128(SB), Y2
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail57
+	JL      tail66
 
-loop56:
+loop65:
 	VMOVUPS     (CX)(BX*1), Y3
 	VMOVUPS     Y0, Y4
 	VFMADD213PS Y1, Y3, Y4
@@ -1754,11 +2070,11 @@ loop56:
 	VMOVUPS     Y3, (AX)(BX*1)
 	ADDQ        $+32, BX
 	SUBQ        $0x08, DX
-	JGE         loop56
+	JGE         loop65
 
-tail57:
+tail66:
 	ADDQ        $0x08, DX
-	JZ          done55
+	JZ          done64
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y3
@@ -1772,7 +2088,7 @@ tail57:
 	VMULPS      Y4, Y1, Y0
 	VMASKMOVPS  Y0, Y3, (AX)(BX*1)
 
-done55:
+done64:
 	VZEROUPPER
 	RET
 
@@ -1787,9 +2103,9 @@ TEXT ·hardSigmoidAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS      lanes<>+128(SB), Y2
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail60
+	JL           tail69
 
-loop59:
+loop68:
 	VMOVUPS (CX)(BX*1), Y3
 	VMULPS  Y0, Y3, Y3
 	VADDPS  Y1, Y3, Y3
@@ -1800,11 +2116,11 @@ loop59:
 	VMOVUPS Y5, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop59
+	JGE     loop68
 
-tail60:
+tail69:
 	ADDQ       $0x08, DX
-	JZ         done58
+	JZ         done67
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y3
@@ -1817,7 +2133,7 @@ tail60:
 	VANDPS     Y0, Y1, Y1
 	VMASKMOVPS Y1, Y3, (AX)(BX*1)
 
-done58:
+done67:
 	VZEROUPPER
 	RET
 
@@ -1830,20 +2146,20 @@ TEXT ·leakyReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail63
+	JL           tail72
 
-loop62:
+loop71:
 	VMOVUPS   (CX)(BX*1), Y1
 	VMULPS    Y0, Y1, Y2
 	VBLENDVPS Y1, Y2, Y1, Y1
 	VMOVUPS   Y1, (AX)(BX*1)
 	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop62
+	JGE       loop71
 
-tail63:
+tail72:
 	ADDQ       $0x08, DX
-	JZ         done61
+	JZ         done70
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1852,7 +2168,7 @@ tail63:
 	VBLENDVPS  Y2, Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done61:
+done70:
 	VZEROUPPER
 	RET
 
@@ -1865,20 +2181,20 @@ TEXT ·thresholdedReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail66
+	JL           tail75
 
-loop65:
+loop74:
 	VMOVUPS (CX)(BX*1), Y1
 	VCMPPS  $0x06, Y0, Y1, Y2
 	VANDPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop65
+	JGE     loop74
 
-tail66:
+tail75:
 	ADDQ       $0x08, DX
-	JZ         done64
+	JZ         done73
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1887,7 +2203,7 @@ tail66:
 	VANDPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done64:
+done73:
 	VZEROUPPER
 	RET
 
@@ -1903,9 +2219,9 @@ TEXT ·swishAVX2(SB), NOSPLIT, $0-28
 	VMOVUPS      lanes<>+96(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail69
+	JL           tail78
 
-loop68:
+loop77:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y0, Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
@@ -1945,11 +2261,11 @@ loop68:
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop68
+	JGE          loop77
 
-tail69:
+tail78:
 	ADDQ         $0x08, DX
-	JZ           done67
+	JZ           done76
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -1991,7 +2307,7 @@ tail69:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done67:
+done76:
 	VZEROUPPER
 	RET
 
@@ -2007,9 +2323,9 @@ TEXT ·eluAVX2(SB), NOSPLIT, $0-36
 	VMOVUPS      lanes<>+64(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail72
+	JL           tail81
 
-loop71:
+loop80:
 	VMOVUPS      (CX)(BX*1), Y4
 	VXORPS       X5, X5, X5
 	VMULPS       Y1, Y4, Y6
@@ -2039,11 +2355,11 @@ loop71:
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop71
+	JGE          loop80
 
-tail72:
+tail81:
 	ADDQ         $0x08, DX
-	JZ           done70
+	JZ           done79
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -2075,7 +2391,7 @@ tail72:
 	VMULPS       Y2, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done70:
+done79:
 	VZEROUPPER
 	RET
 
@@ -2088,9 +2404,9 @@ TEXT ·preluAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail75
+	JL   tail84
 
-loop74:
+loop83:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VXORPS    X2, X2, X2
@@ -2100,11 +2416,11 @@ loop74:
 	VMOVUPS   Y0, (AX)(SI*1)
 	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop74
+	JGE       loop83
 
-tail75:
+tail84:
 	ADDQ       $0x08, BX
-	JZ         done73
+	JZ         done82
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -2116,6 +2432,6 @@ tail75:
 	VBLENDVPS  Y2, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done73:
+done82:
 	VZEROUPPER
 	RET

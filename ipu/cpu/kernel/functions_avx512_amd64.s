@@ -852,39 +852,279 @@ DATA lanes<>+2928(SB)/4, $0x3fcc422a
 DATA lanes<>+2932(SB)/4, $0x3fcc422a
 DATA lanes<>+2936(SB)/4, $0x3fcc422a
 DATA lanes<>+2940(SB)/4, $0x3fcc422a
-DATA lanes<>+2944(SB)/4, $0xbf800000
-DATA lanes<>+2948(SB)/4, $0xbf800000
-DATA lanes<>+2952(SB)/4, $0xbf800000
-DATA lanes<>+2956(SB)/4, $0xbf800000
-DATA lanes<>+2960(SB)/4, $0xbf800000
-DATA lanes<>+2964(SB)/4, $0xbf800000
-DATA lanes<>+2968(SB)/4, $0xbf800000
-DATA lanes<>+2972(SB)/4, $0xbf800000
-DATA lanes<>+2976(SB)/4, $0xbf800000
-DATA lanes<>+2980(SB)/4, $0xbf800000
-DATA lanes<>+2984(SB)/4, $0xbf800000
-DATA lanes<>+2988(SB)/4, $0xbf800000
-DATA lanes<>+2992(SB)/4, $0xbf800000
-DATA lanes<>+2996(SB)/4, $0xbf800000
-DATA lanes<>+3000(SB)/4, $0xbf800000
-DATA lanes<>+3004(SB)/4, $0xbf800000
-DATA lanes<>+3008(SB)/4, $0x3e2aaaab
-DATA lanes<>+3012(SB)/4, $0x3e2aaaab
-DATA lanes<>+3016(SB)/4, $0x3e2aaaab
-DATA lanes<>+3020(SB)/4, $0x3e2aaaab
-DATA lanes<>+3024(SB)/4, $0x3e2aaaab
-DATA lanes<>+3028(SB)/4, $0x3e2aaaab
-DATA lanes<>+3032(SB)/4, $0x3e2aaaab
-DATA lanes<>+3036(SB)/4, $0x3e2aaaab
-DATA lanes<>+3040(SB)/4, $0x3e2aaaab
-DATA lanes<>+3044(SB)/4, $0x3e2aaaab
-DATA lanes<>+3048(SB)/4, $0x3e2aaaab
-DATA lanes<>+3052(SB)/4, $0x3e2aaaab
-DATA lanes<>+3056(SB)/4, $0x3e2aaaab
-DATA lanes<>+3060(SB)/4, $0x3e2aaaab
-DATA lanes<>+3064(SB)/4, $0x3e2aaaab
-DATA lanes<>+3068(SB)/4, $0x3e2aaaab
-GLOBL lanes<>(SB), RODATA|NOPTR, $3072
+DATA lanes<>+2944(SB)/4, $0x4b400000
+DATA lanes<>+2948(SB)/4, $0x4b400000
+DATA lanes<>+2952(SB)/4, $0x4b400000
+DATA lanes<>+2956(SB)/4, $0x4b400000
+DATA lanes<>+2960(SB)/4, $0x4b400000
+DATA lanes<>+2964(SB)/4, $0x4b400000
+DATA lanes<>+2968(SB)/4, $0x4b400000
+DATA lanes<>+2972(SB)/4, $0x4b400000
+DATA lanes<>+2976(SB)/4, $0x4b400000
+DATA lanes<>+2980(SB)/4, $0x4b400000
+DATA lanes<>+2984(SB)/4, $0x4b400000
+DATA lanes<>+2988(SB)/4, $0x4b400000
+DATA lanes<>+2992(SB)/4, $0x4b400000
+DATA lanes<>+2996(SB)/4, $0x4b400000
+DATA lanes<>+3000(SB)/4, $0x4b400000
+DATA lanes<>+3004(SB)/4, $0x4b400000
+DATA lanes<>+3008(SB)/4, $0x37ccf5ce
+DATA lanes<>+3012(SB)/4, $0x37ccf5ce
+DATA lanes<>+3016(SB)/4, $0x37ccf5ce
+DATA lanes<>+3020(SB)/4, $0x37ccf5ce
+DATA lanes<>+3024(SB)/4, $0x37ccf5ce
+DATA lanes<>+3028(SB)/4, $0x37ccf5ce
+DATA lanes<>+3032(SB)/4, $0x37ccf5ce
+DATA lanes<>+3036(SB)/4, $0x37ccf5ce
+DATA lanes<>+3040(SB)/4, $0x37ccf5ce
+DATA lanes<>+3044(SB)/4, $0x37ccf5ce
+DATA lanes<>+3048(SB)/4, $0x37ccf5ce
+DATA lanes<>+3052(SB)/4, $0x37ccf5ce
+DATA lanes<>+3056(SB)/4, $0x37ccf5ce
+DATA lanes<>+3060(SB)/4, $0x37ccf5ce
+DATA lanes<>+3064(SB)/4, $0x37ccf5ce
+DATA lanes<>+3068(SB)/4, $0x37ccf5ce
+DATA lanes<>+3072(SB)/4, $0x3c08839e
+DATA lanes<>+3076(SB)/4, $0x3c08839e
+DATA lanes<>+3080(SB)/4, $0x3c08839e
+DATA lanes<>+3084(SB)/4, $0x3c08839e
+DATA lanes<>+3088(SB)/4, $0x3c08839e
+DATA lanes<>+3092(SB)/4, $0x3c08839e
+DATA lanes<>+3096(SB)/4, $0x3c08839e
+DATA lanes<>+3100(SB)/4, $0x3c08839e
+DATA lanes<>+3104(SB)/4, $0x3c08839e
+DATA lanes<>+3108(SB)/4, $0x3c08839e
+DATA lanes<>+3112(SB)/4, $0x3c08839e
+DATA lanes<>+3116(SB)/4, $0x3c08839e
+DATA lanes<>+3120(SB)/4, $0x3c08839e
+DATA lanes<>+3124(SB)/4, $0x3c08839e
+DATA lanes<>+3128(SB)/4, $0x3c08839e
+DATA lanes<>+3132(SB)/4, $0x3c08839e
+DATA lanes<>+3136(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3140(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3144(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3148(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3152(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3156(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3160(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3164(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3168(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3172(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3176(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3180(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3184(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3188(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3192(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3196(SB)/4, $0x3d2aaaa5
+DATA lanes<>+3200(SB)/4, $0x3f22f983
+DATA lanes<>+3204(SB)/4, $0x3f22f983
+DATA lanes<>+3208(SB)/4, $0x3f22f983
+DATA lanes<>+3212(SB)/4, $0x3f22f983
+DATA lanes<>+3216(SB)/4, $0x3f22f983
+DATA lanes<>+3220(SB)/4, $0x3f22f983
+DATA lanes<>+3224(SB)/4, $0x3f22f983
+DATA lanes<>+3228(SB)/4, $0x3f22f983
+DATA lanes<>+3232(SB)/4, $0x3f22f983
+DATA lanes<>+3236(SB)/4, $0x3f22f983
+DATA lanes<>+3240(SB)/4, $0x3f22f983
+DATA lanes<>+3244(SB)/4, $0x3f22f983
+DATA lanes<>+3248(SB)/4, $0x3f22f983
+DATA lanes<>+3252(SB)/4, $0x3f22f983
+DATA lanes<>+3256(SB)/4, $0x3f22f983
+DATA lanes<>+3260(SB)/4, $0x3f22f983
+DATA lanes<>+3264(SB)/4, $0x3fc90fdb
+DATA lanes<>+3268(SB)/4, $0x3fc90fdb
+DATA lanes<>+3272(SB)/4, $0x3fc90fdb
+DATA lanes<>+3276(SB)/4, $0x3fc90fdb
+DATA lanes<>+3280(SB)/4, $0x3fc90fdb
+DATA lanes<>+3284(SB)/4, $0x3fc90fdb
+DATA lanes<>+3288(SB)/4, $0x3fc90fdb
+DATA lanes<>+3292(SB)/4, $0x3fc90fdb
+DATA lanes<>+3296(SB)/4, $0x3fc90fdb
+DATA lanes<>+3300(SB)/4, $0x3fc90fdb
+DATA lanes<>+3304(SB)/4, $0x3fc90fdb
+DATA lanes<>+3308(SB)/4, $0x3fc90fdb
+DATA lanes<>+3312(SB)/4, $0x3fc90fdb
+DATA lanes<>+3316(SB)/4, $0x3fc90fdb
+DATA lanes<>+3320(SB)/4, $0x3fc90fdb
+DATA lanes<>+3324(SB)/4, $0x3fc90fdb
+DATA lanes<>+3328(SB)/4, $0xa6f72ced
+DATA lanes<>+3332(SB)/4, $0xa6f72ced
+DATA lanes<>+3336(SB)/4, $0xa6f72ced
+DATA lanes<>+3340(SB)/4, $0xa6f72ced
+DATA lanes<>+3344(SB)/4, $0xa6f72ced
+DATA lanes<>+3348(SB)/4, $0xa6f72ced
+DATA lanes<>+3352(SB)/4, $0xa6f72ced
+DATA lanes<>+3356(SB)/4, $0xa6f72ced
+DATA lanes<>+3360(SB)/4, $0xa6f72ced
+DATA lanes<>+3364(SB)/4, $0xa6f72ced
+DATA lanes<>+3368(SB)/4, $0xa6f72ced
+DATA lanes<>+3372(SB)/4, $0xa6f72ced
+DATA lanes<>+3376(SB)/4, $0xa6f72ced
+DATA lanes<>+3380(SB)/4, $0xa6f72ced
+DATA lanes<>+3384(SB)/4, $0xa6f72ced
+DATA lanes<>+3388(SB)/4, $0xa6f72ced
+DATA lanes<>+3392(SB)/4, $0xb33bbd2e
+DATA lanes<>+3396(SB)/4, $0xb33bbd2e
+DATA lanes<>+3400(SB)/4, $0xb33bbd2e
+DATA lanes<>+3404(SB)/4, $0xb33bbd2e
+DATA lanes<>+3408(SB)/4, $0xb33bbd2e
+DATA lanes<>+3412(SB)/4, $0xb33bbd2e
+DATA lanes<>+3416(SB)/4, $0xb33bbd2e
+DATA lanes<>+3420(SB)/4, $0xb33bbd2e
+DATA lanes<>+3424(SB)/4, $0xb33bbd2e
+DATA lanes<>+3428(SB)/4, $0xb33bbd2e
+DATA lanes<>+3432(SB)/4, $0xb33bbd2e
+DATA lanes<>+3436(SB)/4, $0xb33bbd2e
+DATA lanes<>+3440(SB)/4, $0xb33bbd2e
+DATA lanes<>+3444(SB)/4, $0xb33bbd2e
+DATA lanes<>+3448(SB)/4, $0xb33bbd2e
+DATA lanes<>+3452(SB)/4, $0xb33bbd2e
+DATA lanes<>+3456(SB)/4, $0xb94ca1f9
+DATA lanes<>+3460(SB)/4, $0xb94ca1f9
+DATA lanes<>+3464(SB)/4, $0xb94ca1f9
+DATA lanes<>+3468(SB)/4, $0xb94ca1f9
+DATA lanes<>+3472(SB)/4, $0xb94ca1f9
+DATA lanes<>+3476(SB)/4, $0xb94ca1f9
+DATA lanes<>+3480(SB)/4, $0xb94ca1f9
+DATA lanes<>+3484(SB)/4, $0xb94ca1f9
+DATA lanes<>+3488(SB)/4, $0xb94ca1f9
+DATA lanes<>+3492(SB)/4, $0xb94ca1f9
+DATA lanes<>+3496(SB)/4, $0xb94ca1f9
+DATA lanes<>+3500(SB)/4, $0xb94ca1f9
+DATA lanes<>+3504(SB)/4, $0xb94ca1f9
+DATA lanes<>+3508(SB)/4, $0xb94ca1f9
+DATA lanes<>+3512(SB)/4, $0xb94ca1f9
+DATA lanes<>+3516(SB)/4, $0xb94ca1f9
+DATA lanes<>+3520(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3524(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3528(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3532(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3536(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3540(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3544(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3548(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3552(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3556(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3560(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3564(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3568(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3572(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3576(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3580(SB)/4, $0xbe2aaaa3
+DATA lanes<>+3584(SB)/4, $0xbab6061a
+DATA lanes<>+3588(SB)/4, $0xbab6061a
+DATA lanes<>+3592(SB)/4, $0xbab6061a
+DATA lanes<>+3596(SB)/4, $0xbab6061a
+DATA lanes<>+3600(SB)/4, $0xbab6061a
+DATA lanes<>+3604(SB)/4, $0xbab6061a
+DATA lanes<>+3608(SB)/4, $0xbab6061a
+DATA lanes<>+3612(SB)/4, $0xbab6061a
+DATA lanes<>+3616(SB)/4, $0xbab6061a
+DATA lanes<>+3620(SB)/4, $0xbab6061a
+DATA lanes<>+3624(SB)/4, $0xbab6061a
+DATA lanes<>+3628(SB)/4, $0xbab6061a
+DATA lanes<>+3632(SB)/4, $0xbab6061a
+DATA lanes<>+3636(SB)/4, $0xbab6061a
+DATA lanes<>+3640(SB)/4, $0xbab6061a
+DATA lanes<>+3644(SB)/4, $0xbab6061a
+DATA lanes<>+3648(SB)/4, $0xbf000000
+DATA lanes<>+3652(SB)/4, $0xbf000000
+DATA lanes<>+3656(SB)/4, $0xbf000000
+DATA lanes<>+3660(SB)/4, $0xbf000000
+DATA lanes<>+3664(SB)/4, $0xbf000000
+DATA lanes<>+3668(SB)/4, $0xbf000000
+DATA lanes<>+3672(SB)/4, $0xbf000000
+DATA lanes<>+3676(SB)/4, $0xbf000000
+DATA lanes<>+3680(SB)/4, $0xbf000000
+DATA lanes<>+3684(SB)/4, $0xbf000000
+DATA lanes<>+3688(SB)/4, $0xbf000000
+DATA lanes<>+3692(SB)/4, $0xbf000000
+DATA lanes<>+3696(SB)/4, $0xbf000000
+DATA lanes<>+3700(SB)/4, $0xbf000000
+DATA lanes<>+3704(SB)/4, $0xbf000000
+DATA lanes<>+3708(SB)/4, $0xbf000000
+DATA lanes<>+3712(SB)/4, $0x00000001
+DATA lanes<>+3716(SB)/4, $0x00000001
+DATA lanes<>+3720(SB)/4, $0x00000001
+DATA lanes<>+3724(SB)/4, $0x00000001
+DATA lanes<>+3728(SB)/4, $0x00000001
+DATA lanes<>+3732(SB)/4, $0x00000001
+DATA lanes<>+3736(SB)/4, $0x00000001
+DATA lanes<>+3740(SB)/4, $0x00000001
+DATA lanes<>+3744(SB)/4, $0x00000001
+DATA lanes<>+3748(SB)/4, $0x00000001
+DATA lanes<>+3752(SB)/4, $0x00000001
+DATA lanes<>+3756(SB)/4, $0x00000001
+DATA lanes<>+3760(SB)/4, $0x00000001
+DATA lanes<>+3764(SB)/4, $0x00000001
+DATA lanes<>+3768(SB)/4, $0x00000001
+DATA lanes<>+3772(SB)/4, $0x00000001
+DATA lanes<>+3776(SB)/4, $0x7f800000
+DATA lanes<>+3780(SB)/4, $0x7f800000
+DATA lanes<>+3784(SB)/4, $0x7f800000
+DATA lanes<>+3788(SB)/4, $0x7f800000
+DATA lanes<>+3792(SB)/4, $0x7f800000
+DATA lanes<>+3796(SB)/4, $0x7f800000
+DATA lanes<>+3800(SB)/4, $0x7f800000
+DATA lanes<>+3804(SB)/4, $0x7f800000
+DATA lanes<>+3808(SB)/4, $0x7f800000
+DATA lanes<>+3812(SB)/4, $0x7f800000
+DATA lanes<>+3816(SB)/4, $0x7f800000
+DATA lanes<>+3820(SB)/4, $0x7f800000
+DATA lanes<>+3824(SB)/4, $0x7f800000
+DATA lanes<>+3828(SB)/4, $0x7f800000
+DATA lanes<>+3832(SB)/4, $0x7f800000
+DATA lanes<>+3836(SB)/4, $0x7f800000
+DATA lanes<>+3840(SB)/4, $0xff800000
+DATA lanes<>+3844(SB)/4, $0xff800000
+DATA lanes<>+3848(SB)/4, $0xff800000
+DATA lanes<>+3852(SB)/4, $0xff800000
+DATA lanes<>+3856(SB)/4, $0xff800000
+DATA lanes<>+3860(SB)/4, $0xff800000
+DATA lanes<>+3864(SB)/4, $0xff800000
+DATA lanes<>+3868(SB)/4, $0xff800000
+DATA lanes<>+3872(SB)/4, $0xff800000
+DATA lanes<>+3876(SB)/4, $0xff800000
+DATA lanes<>+3880(SB)/4, $0xff800000
+DATA lanes<>+3884(SB)/4, $0xff800000
+DATA lanes<>+3888(SB)/4, $0xff800000
+DATA lanes<>+3892(SB)/4, $0xff800000
+DATA lanes<>+3896(SB)/4, $0xff800000
+DATA lanes<>+3900(SB)/4, $0xff800000
+DATA lanes<>+3904(SB)/4, $0xbf800000
+DATA lanes<>+3908(SB)/4, $0xbf800000
+DATA lanes<>+3912(SB)/4, $0xbf800000
+DATA lanes<>+3916(SB)/4, $0xbf800000
+DATA lanes<>+3920(SB)/4, $0xbf800000
+DATA lanes<>+3924(SB)/4, $0xbf800000
+DATA lanes<>+3928(SB)/4, $0xbf800000
+DATA lanes<>+3932(SB)/4, $0xbf800000
+DATA lanes<>+3936(SB)/4, $0xbf800000
+DATA lanes<>+3940(SB)/4, $0xbf800000
+DATA lanes<>+3944(SB)/4, $0xbf800000
+DATA lanes<>+3948(SB)/4, $0xbf800000
+DATA lanes<>+3952(SB)/4, $0xbf800000
+DATA lanes<>+3956(SB)/4, $0xbf800000
+DATA lanes<>+3960(SB)/4, $0xbf800000
+DATA lanes<>+3964(SB)/4, $0xbf800000
+DATA lanes<>+3968(SB)/4, $0x3e2aaaab
+DATA lanes<>+3972(SB)/4, $0x3e2aaaab
+DATA lanes<>+3976(SB)/4, $0x3e2aaaab
+DATA lanes<>+3980(SB)/4, $0x3e2aaaab
+DATA lanes<>+3984(SB)/4, $0x3e2aaaab
+DATA lanes<>+3988(SB)/4, $0x3e2aaaab
+DATA lanes<>+3992(SB)/4, $0x3e2aaaab
+DATA lanes<>+3996(SB)/4, $0x3e2aaaab
+DATA lanes<>+4000(SB)/4, $0x3e2aaaab
+DATA lanes<>+4004(SB)/4, $0x3e2aaaab
+DATA lanes<>+4008(SB)/4, $0x3e2aaaab
+DATA lanes<>+4012(SB)/4, $0x3e2aaaab
+DATA lanes<>+4016(SB)/4, $0x3e2aaaab
+DATA lanes<>+4020(SB)/4, $0x3e2aaaab
+DATA lanes<>+4024(SB)/4, $0x3e2aaaab
+DATA lanes<>+4028(SB)/4, $0x3e2aaaab
+GLOBL lanes<>(SB), RODATA|NOPTR, $4032
 
 // func logAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
@@ -2165,6 +2405,396 @@ done41:
 	VZEROUPPER
 	RET
 
+// func sinAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·sinAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+2944(SB), Z0
+	VBROADCASTSS lanes<>+3008(SB), Z1
+	VBROADCASTSS lanes<>+3072(SB), Z2
+	VBROADCASTSS lanes<>+3136(SB), Z3
+	VBROADCASTSS lanes<>+3200(SB), Z4
+	VBROADCASTSS lanes<>+128(SB), Z5
+	VBROADCASTSS lanes<>+3264(SB), Z6
+	VBROADCASTSS lanes<>+1984(SB), Z7
+	VBROADCASTSS lanes<>+1536(SB), Z8
+	VBROADCASTSS lanes<>+3328(SB), Z9
+	VBROADCASTSS lanes<>+3392(SB), Z10
+	VBROADCASTSS lanes<>+3456(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few48
+
+many47:
+	VMOVUPS          (CX)(BX*1), Z12
+	VMOVUPS          64(CX)(BX*1), Z17
+	VANDPS           Z7, Z12, Z13
+	VANDPS           Z7, Z17, Z18
+	VMOVUPS          Z4, Z14
+	VMOVUPS          Z4, Z19
+	VFMADD213PS      Z0, Z13, Z14
+	VFMADD213PS      Z0, Z18, Z19
+	VSUBPS           Z0, Z14, Z15
+	VSUBPS           Z0, Z19, Z20
+	VMOVAPS          Z13, Z13
+	VMOVAPS          Z18, Z18
+	VFNMADD231PS     Z6, Z15, Z13
+	VFNMADD231PS     Z6, Z20, Z18
+	VFNMADD231PS     Z10, Z15, Z13
+	VFNMADD231PS     Z10, Z20, Z18
+	VFNMADD231PS     Z9, Z15, Z13
+	VFNMADD231PS     Z9, Z20, Z18
+	VMULPS           Z13, Z13, Z15
+	VMULPS           Z18, Z18, Z25
+	VMOVUPS          Z11, Z20
+	VMOVUPS          Z11, Z26
+	VFMADD213PS      Z2, Z15, Z20
+	VFMADD213PS      Z2, Z25, Z26
+	VFMADD213PS.BCST lanes<>+3520(SB), Z15, Z20
+	VFMADD213PS.BCST lanes<>+3520(SB), Z25, Z26
+	VMULPS           Z13, Z15, Z24
+	VMULPS           Z18, Z25, Z27
+	VFMADD213PS      Z13, Z24, Z20
+	VFMADD213PS      Z18, Z27, Z26
+	VMOVUPS          Z1, Z13
+	VMOVUPS          Z1, Z18
+	VFMADD213PS.BCST lanes<>+3584(SB), Z15, Z13
+	VFMADD213PS.BCST lanes<>+3584(SB), Z25, Z18
+	VFMADD213PS      Z3, Z15, Z13
+	VFMADD213PS      Z3, Z25, Z18
+	VFMADD213PS.BCST lanes<>+3648(SB), Z15, Z13
+	VFMADD213PS.BCST lanes<>+3648(SB), Z25, Z18
+	VFMADD213PS      Z5, Z15, Z13
+	VFMADD213PS      Z5, Z25, Z18
+	VPSLLD           $0x1f, Z14, Z15
+	VPSLLD           $0x1f, Z19, Z24
+	VPSLLD           $0x1e, Z14, Z14
+	VPSLLD           $0x1e, Z19, Z19
+	VPMOVD2M         Z15, K1
+	VPMOVD2M         Z24, K2
+	VBLENDMPS        Z13, Z20, K1, Z16
+	VBLENDMPS        Z18, Z26, K2, Z21
+	VXORPS           Z12, Z14, Z12
+	VXORPS           Z17, Z19, Z13
+	VANDPS           Z8, Z12, Z12
+	VANDPS           Z8, Z13, Z13
+	VXORPS           Z12, Z16, Z12
+	VXORPS           Z13, Z21, Z13
+	VMOVUPS          Z12, (AX)(BX*1)
+	VMOVUPS          Z13, 64(AX)(BX*1)
+	ADDQ             $+128, BX
+	SUBQ             $0x20, DX
+	JGE              many47
+
+few48:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail50
+
+loop49:
+	VMOVUPS          (CX)(BX*1), Z12
+	VANDPS           Z7, Z12, Z13
+	VMOVUPS          Z4, Z14
+	VFMADD213PS      Z0, Z13, Z14
+	VSUBPS           Z0, Z14, Z15
+	VMOVAPS          Z13, Z13
+	VFNMADD231PS     Z6, Z15, Z13
+	VFNMADD231PS     Z10, Z15, Z13
+	VFNMADD231PS     Z9, Z15, Z13
+	VMULPS           Z13, Z13, Z15
+	VMOVUPS          Z11, Z16
+	VFMADD213PS      Z2, Z15, Z16
+	VFMADD213PS.BCST lanes<>+3520(SB), Z15, Z16
+	VMULPS           Z13, Z15, Z17
+	VFMADD213PS      Z13, Z17, Z16
+	VMOVUPS          Z1, Z13
+	VFMADD213PS.BCST lanes<>+3584(SB), Z15, Z13
+	VFMADD213PS      Z3, Z15, Z13
+	VFMADD213PS.BCST lanes<>+3648(SB), Z15, Z13
+	VFMADD213PS      Z5, Z15, Z13
+	VPSLLD           $0x1f, Z14, Z15
+	VPSLLD           $0x1e, Z14, Z14
+	VPMOVD2M         Z15, K1
+	VBLENDMPS        Z13, Z16, K1, Z22
+	VXORPS           Z12, Z14, Z12
+	VANDPS           Z8, Z12, Z12
+	VXORPS           Z12, Z22, Z12
+	VMOVUPS          Z12, (AX)(BX*1)
+	ADDQ             $+64, BX
+	SUBQ             $0x10, DX
+	JGE              loop49
+
+tail50:
+	ADDQ             $0x10, DX
+	JZ               done46
+	MOVL             $-1, SI
+	BZHIL            DX, SI, SI
+	KMOVW            SI, K1
+	VMOVUPS.Z        (CX)(BX*1), K1, Z12
+	VANDPS           Z7, Z12, Z7
+	VMOVUPS          Z4, Z4
+	VFMADD213PS      Z0, Z7, Z4
+	VSUBPS           Z0, Z4, Z0
+	VMOVAPS          Z7, Z7
+	VFNMADD231PS     Z6, Z0, Z7
+	VFNMADD231PS     Z10, Z0, Z7
+	VFNMADD231PS     Z9, Z0, Z7
+	VMULPS           Z7, Z7, Z0
+	VMOVUPS          Z11, Z6
+	VFMADD213PS      Z2, Z0, Z6
+	VFMADD213PS.BCST lanes<>+3520(SB), Z0, Z6
+	VMULPS           Z7, Z0, Z2
+	VFMADD213PS      Z7, Z2, Z6
+	VMOVUPS          Z1, Z1
+	VFMADD213PS.BCST lanes<>+3584(SB), Z0, Z1
+	VFMADD213PS      Z3, Z0, Z1
+	VFMADD213PS.BCST lanes<>+3648(SB), Z0, Z1
+	VFMADD213PS      Z5, Z0, Z1
+	VPSLLD           $0x1f, Z4, Z0
+	VPSLLD           $0x1e, Z4, Z2
+	VPMOVD2M         Z0, K2
+	VBLENDMPS        Z1, Z6, K2, Z23
+	VXORPS           Z12, Z2, Z0
+	VANDPS           Z8, Z0, Z0
+	VXORPS           Z0, Z23, Z0
+	VMOVUPS          Z0, K1, (AX)(BX*1)
+
+done46:
+	VZEROUPPER
+	RET
+
+// func cosAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·cosAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+2944(SB), Z0
+	VBROADCASTSS lanes<>+3712(SB), Z1
+	VBROADCASTSS lanes<>+3008(SB), Z2
+	VBROADCASTSS lanes<>+3072(SB), Z3
+	VBROADCASTSS lanes<>+3136(SB), Z4
+	VBROADCASTSS lanes<>+3200(SB), Z5
+	VBROADCASTSS lanes<>+128(SB), Z6
+	VBROADCASTSS lanes<>+3264(SB), Z7
+	VBROADCASTSS lanes<>+1984(SB), Z8
+	VBROADCASTSS lanes<>+1536(SB), Z9
+	VBROADCASTSS lanes<>+3328(SB), Z10
+	VBROADCASTSS lanes<>+3392(SB), Z11
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few53
+
+many52:
+	VMOVUPS          (CX)(BX*1), Z12
+	VMOVUPS          64(CX)(BX*1), Z14
+	VANDPS           Z8, Z12, Z12
+	VANDPS           Z8, Z14, Z19
+	VMOVUPS          Z5, Z14
+	VMOVUPS          Z5, Z20
+	VFMADD213PS      Z0, Z12, Z14
+	VFMADD213PS      Z0, Z19, Z20
+	VSUBPS           Z0, Z14, Z18
+	VSUBPS           Z0, Z20, Z21
+	VMOVAPS          Z12, Z12
+	VMOVAPS          Z19, Z19
+	VFNMADD231PS     Z7, Z18, Z12
+	VFNMADD231PS     Z7, Z21, Z19
+	VFNMADD231PS     Z11, Z18, Z12
+	VFNMADD231PS     Z11, Z21, Z19
+	VFNMADD231PS     Z10, Z18, Z12
+	VFNMADD231PS     Z10, Z21, Z19
+	VMULPS           Z12, Z12, Z18
+	VMULPS           Z19, Z19, Z23
+	VBROADCASTSS     lanes<>+3456(SB), Z21
+	VBROADCASTSS     lanes<>+3456(SB), Z24
+	VFMADD213PS      Z3, Z18, Z21
+	VFMADD213PS      Z3, Z23, Z24
+	VFMADD213PS.BCST lanes<>+3520(SB), Z18, Z21
+	VFMADD213PS.BCST lanes<>+3520(SB), Z23, Z24
+	VMULPS           Z12, Z18, Z22
+	VMULPS           Z19, Z23, Z25
+	VFMADD213PS      Z12, Z22, Z21
+	VFMADD213PS      Z19, Z25, Z24
+	VMOVUPS          Z2, Z12
+	VMOVUPS          Z2, Z19
+	VFMADD213PS.BCST lanes<>+3584(SB), Z18, Z12
+	VFMADD213PS.BCST lanes<>+3584(SB), Z23, Z19
+	VFMADD213PS      Z4, Z18, Z12
+	VFMADD213PS      Z4, Z23, Z19
+	VFMADD213PS.BCST lanes<>+3648(SB), Z18, Z12
+	VFMADD213PS.BCST lanes<>+3648(SB), Z23, Z19
+	VFMADD213PS      Z6, Z18, Z12
+	VFMADD213PS      Z6, Z23, Z19
+	VPADDD           Z1, Z14, Z14
+	VPADDD           Z1, Z20, Z20
+	VPSLLD           $0x1f, Z14, Z18
+	VPSLLD           $0x1f, Z20, Z22
+	VPSLLD           $0x1e, Z14, Z14
+	VPSLLD           $0x1e, Z20, Z20
+	VPMOVD2M         Z18, K1
+	VPMOVD2M         Z22, K2
+	VBLENDMPS        Z12, Z21, K1, Z13
+	VBLENDMPS        Z19, Z24, K2, Z15
+	VANDPS           Z9, Z14, Z12
+	VANDPS           Z9, Z20, Z14
+	VXORPS           Z12, Z13, Z12
+	VXORPS           Z14, Z15, Z14
+	VMOVUPS          Z12, (AX)(BX*1)
+	VMOVUPS          Z14, 64(AX)(BX*1)
+	ADDQ             $+128, BX
+	SUBQ             $0x20, DX
+	JGE              many52
+
+few53:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail55
+
+loop54:
+	VMOVUPS          (CX)(BX*1), Z12
+	VANDPS           Z8, Z12, Z12
+	VMOVUPS          Z5, Z13
+	VFMADD213PS      Z0, Z12, Z13
+	VSUBPS           Z0, Z13, Z14
+	VMOVAPS          Z12, Z12
+	VFNMADD231PS     Z7, Z14, Z12
+	VFNMADD231PS     Z11, Z14, Z12
+	VFNMADD231PS     Z10, Z14, Z12
+	VMULPS           Z12, Z12, Z14
+	VBROADCASTSS     lanes<>+3456(SB), Z15
+	VFMADD213PS      Z3, Z14, Z15
+	VFMADD213PS.BCST lanes<>+3520(SB), Z14, Z15
+	VMULPS           Z12, Z14, Z18
+	VFMADD213PS      Z12, Z18, Z15
+	VMOVUPS          Z2, Z12
+	VFMADD213PS.BCST lanes<>+3584(SB), Z14, Z12
+	VFMADD213PS      Z4, Z14, Z12
+	VFMADD213PS.BCST lanes<>+3648(SB), Z14, Z12
+	VFMADD213PS      Z6, Z14, Z12
+	VPADDD           Z1, Z13, Z13
+	VPSLLD           $0x1f, Z13, Z14
+	VPSLLD           $0x1e, Z13, Z13
+	VPMOVD2M         Z14, K1
+	VBLENDMPS        Z12, Z15, K1, Z16
+	VANDPS           Z9, Z13, Z12
+	VXORPS           Z12, Z16, Z12
+	VMOVUPS          Z12, (AX)(BX*1)
+	ADDQ             $+64, BX
+	SUBQ             $0x10, DX
+	JGE              loop54
+
+tail55:
+	ADDQ             $0x10, DX
+	JZ               done51
+	MOVL             $-1, SI
+	BZHIL            DX, SI, SI
+	KMOVW            SI, K1
+	VMOVUPS.Z        (CX)(BX*1), K1, Z12
+	VANDPS           Z8, Z12, Z8
+	VMOVUPS          Z5, Z5
+	VFMADD213PS      Z0, Z8, Z5
+	VSUBPS           Z0, Z5, Z0
+	VMOVAPS          Z8, Z8
+	VFNMADD231PS     Z7, Z0, Z8
+	VFNMADD231PS     Z11, Z0, Z8
+	VFNMADD231PS     Z10, Z0, Z8
+	VMULPS           Z8, Z8, Z0
+	VBROADCASTSS     lanes<>+3456(SB), Z7
+	VFMADD213PS      Z3, Z0, Z7
+	VFMADD213PS.BCST lanes<>+3520(SB), Z0, Z7
+	VMULPS           Z8, Z0, Z3
+	VFMADD213PS      Z8, Z3, Z7
+	VMOVUPS          Z2, Z2
+	VFMADD213PS.BCST lanes<>+3584(SB), Z0, Z2
+	VFMADD213PS      Z4, Z0, Z2
+	VFMADD213PS.BCST lanes<>+3648(SB), Z0, Z2
+	VFMADD213PS      Z6, Z0, Z2
+	VPADDD           Z1, Z5, Z5
+	VPSLLD           $0x1f, Z5, Z0
+	VPSLLD           $0x1e, Z5, Z1
+	VPMOVD2M         Z0, K2
+	VBLENDMPS        Z2, Z7, K2, Z17
+	VANDPS           Z9, Z1, Z0
+	VXORPS           Z0, Z17, Z0
+	VMOVUPS          Z0, K1, (AX)(BX*1)
+
+done51:
+	VZEROUPPER
+	RET
+
+// func rootAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·rootAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+3776(SB), Z0
+	VBROADCASTSS lanes<>+3840(SB), Z1
+	XORQ         BX, BX
+	SUBQ         $0x20, DX
+	JL           few58
+
+many57:
+	VMOVUPS   (CX)(BX*1), Z2
+	VMOVUPS   64(CX)(BX*1), Z7
+	VXORPS    X3, X3, X3
+	VXORPS    X8, X8, X8
+	VADDPS    Z3, Z2, Z4
+	VADDPS    Z8, Z7, Z5
+	VSQRTPS   Z4, Z4
+	VSQRTPS   Z5, Z9
+	VMOVUPS   Z0, Z5
+	VMOVUPS   Z0, Z10
+	VCMPPS    $0x00, Z1, Z2, K1
+	VCMPPS    $0x00, Z1, Z7, K2
+	VBLENDMPS Z5, Z4, K1, Z6
+	VBLENDMPS Z10, Z9, K2, Z11
+	VMOVUPS   Z6, (AX)(BX*1)
+	VMOVUPS   Z11, 64(AX)(BX*1)
+	ADDQ      $+128, BX
+	SUBQ      $0x20, DX
+	JGE       many57
+
+few58:
+	ADDQ $0x20, DX
+	SUBQ $0x10, DX
+	JL   tail60
+
+loop59:
+	VMOVUPS   (CX)(BX*1), Z2
+	VXORPS    X3, X3, X3
+	VADDPS    Z3, Z2, Z4
+	VSQRTPS   Z4, Z4
+	VMOVUPS   Z0, Z5
+	VCMPPS    $0x00, Z1, Z2, K1
+	VBLENDMPS Z5, Z4, K1, Z12
+	VMOVUPS   Z12, (AX)(BX*1)
+	ADDQ      $+64, BX
+	SUBQ      $0x10, DX
+	JGE       loop59
+
+tail60:
+	ADDQ      $0x10, DX
+	JZ        done56
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z2
+	VXORPS    X3, X3, X3
+	VADDPS    Z3, Z2, Z3
+	VSQRTPS   Z3, Z3
+	VMOVUPS   Z0, Z0
+	VCMPPS    $0x00, Z1, Z2, K2
+	VBLENDMPS Z0, Z3, K2, Z13
+	VMOVUPS   Z13, K1, (AX)(BX*1)
+
+done56:
+	VZEROUPPER
+	RET
+
 // func absAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·absAVX512(SB), NOSPLIT, $0-24
@@ -2174,9 +2804,9 @@ TEXT ·absAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1984(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few48
+	JL           few63
 
-many47:
+many62:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z2
 	VANDPS  Z0, Z1, Z1
@@ -2185,24 +2815,24 @@ many47:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many47
+	JGE     many62
 
-few48:
+few63:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail50
+	JL   tail65
 
-loop49:
+loop64:
 	VMOVUPS (CX)(BX*1), Z1
 	VANDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop49
+	JGE     loop64
 
-tail50:
+tail65:
 	ADDQ      $0x10, DX
-	JZ        done46
+	JZ        done61
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2210,7 +2840,7 @@ tail50:
 	VANDPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done46:
+done61:
 	VZEROUPPER
 	RET
 
@@ -2223,9 +2853,9 @@ TEXT ·negateAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1536(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few53
+	JL           few68
 
-many52:
+many67:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z2
 	VXORPS  Z0, Z1, Z1
@@ -2234,24 +2864,24 @@ many52:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many52
+	JGE     many67
 
-few53:
+few68:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail55
+	JL   tail70
 
-loop54:
+loop69:
 	VMOVUPS (CX)(BX*1), Z1
 	VXORPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop54
+	JGE     loop69
 
-tail55:
+tail70:
 	ADDQ      $0x10, DX
-	JZ        done51
+	JZ        done66
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2259,7 +2889,7 @@ tail55:
 	VXORPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done51:
+done66:
 	VZEROUPPER
 	RET
 
@@ -2270,12 +2900,12 @@ TEXT ·signAVX512(SB), NOSPLIT, $0-24
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS lanes<>+128(SB), Z0
-	VBROADCASTSS lanes<>+2944(SB), Z1
+	VBROADCASTSS lanes<>+3904(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few58
+	JL           few73
 
-many57:
+many72:
 	VMOVUPS   (CX)(BX*1), Z2
 	VMOVUPS   64(CX)(BX*1), Z7
 	VXORPS    X3, X3, X3
@@ -2296,14 +2926,14 @@ many57:
 	VMOVUPS   Z11, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many57
+	JGE       many72
 
-few58:
+few73:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail60
+	JL   tail75
 
-loop59:
+loop74:
 	VMOVUPS   (CX)(BX*1), Z2
 	VXORPS    X3, X3, X3
 	VMOVUPS   Z1, Z4
@@ -2315,11 +2945,11 @@ loop59:
 	VMOVUPS   Z13, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop59
+	JGE       loop74
 
-tail60:
+tail75:
 	ADDQ      $0x10, DX
-	JZ        done56
+	JZ        done71
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2333,7 +2963,7 @@ tail60:
 	VBLENDMPS Z0, Z14, K2, Z15
 	VMOVUPS   Z15, K1, (AX)(BX*1)
 
-done56:
+done71:
 	VZEROUPPER
 	RET
 
@@ -2345,9 +2975,9 @@ TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few63
+	JL   few78
 
-many62:
+many77:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x08, Z0, Z0
@@ -2356,24 +2986,24 @@ many62:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many62
+	JGE         many77
 
-few63:
+few78:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail65
+	JL   tail80
 
-loop64:
+loop79:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop64
+	JGE         loop79
 
-tail65:
+tail80:
 	ADDQ        $0x10, DX
-	JZ          done61
+	JZ          done76
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -2381,7 +3011,7 @@ tail65:
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done61:
+done76:
 	VZEROUPPER
 	RET
 
@@ -2393,9 +3023,9 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few68
+	JL   few83
 
-many67:
+many82:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x09, Z0, Z0
@@ -2404,24 +3034,24 @@ many67:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many67
+	JGE         many82
 
-few68:
+few83:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail70
+	JL   tail85
 
-loop69:
+loop84:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop69
+	JGE         loop84
 
-tail70:
+tail85:
 	ADDQ        $0x10, DX
-	JZ          done66
+	JZ          done81
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -2429,7 +3059,7 @@ tail70:
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done66:
+done81:
 	VZEROUPPER
 	RET
 
@@ -2441,9 +3071,9 @@ TEXT ·ceilAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few73
+	JL   few88
 
-many72:
+many87:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x0a, Z0, Z0
@@ -2452,24 +3082,24 @@ many72:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many72
+	JGE         many87
 
-few73:
+few88:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail75
+	JL   tail90
 
-loop74:
+loop89:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop74
+	JGE         loop89
 
-tail75:
+tail90:
 	ADDQ        $0x10, DX
-	JZ          done71
+	JZ          done86
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -2477,7 +3107,7 @@ tail75:
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done71:
+done86:
 	VZEROUPPER
 	RET
 
@@ -2489,9 +3119,9 @@ TEXT ·sqrtAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few78
+	JL   few93
 
-many77:
+many92:
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS 64(CX)(BX*1), Z1
 	VSQRTPS Z0, Z0
@@ -2500,24 +3130,24 @@ many77:
 	VMOVUPS Z1, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many77
+	JGE     many92
 
-few78:
+few93:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail80
+	JL   tail95
 
-loop79:
+loop94:
 	VMOVUPS (CX)(BX*1), Z0
 	VSQRTPS Z0, Z0
 	VMOVUPS Z0, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop79
+	JGE     loop94
 
-tail80:
+tail95:
 	ADDQ      $0x10, DX
-	JZ        done76
+	JZ        done91
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2525,7 +3155,7 @@ tail80:
 	VSQRTPS   Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done76:
+done91:
 	VZEROUPPER
 	RET
 
@@ -2538,9 +3168,9 @@ TEXT ·reciprocalAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+128(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few83
+	JL           few98
 
-many82:
+many97:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z3
 	VMOVUPS Z0, Z2
@@ -2551,25 +3181,25 @@ many82:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many82
+	JGE     many97
 
-few83:
+few98:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail85
+	JL   tail100
 
-loop84:
+loop99:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS Z0, Z2
 	VDIVPS  Z1, Z2, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop84
+	JGE     loop99
 
-tail85:
+tail100:
 	ADDQ      $0x10, DX
-	JZ        done81
+	JZ        done96
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2578,7 +3208,7 @@ tail85:
 	VDIVPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done81:
+done96:
 	VZEROUPPER
 	RET
 
@@ -2592,9 +3222,9 @@ TEXT ·softsignAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1984(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few88
+	JL           few103
 
-many87:
+many102:
 	VMOVUPS (CX)(BX*1), Z2
 	VMOVUPS 64(CX)(BX*1), Z4
 	VANDPS  Z1, Z2, Z3
@@ -2607,14 +3237,14 @@ many87:
 	VMOVUPS Z3, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many87
+	JGE     many102
 
-few88:
+few103:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail90
+	JL   tail105
 
-loop89:
+loop104:
 	VMOVUPS (CX)(BX*1), Z2
 	VANDPS  Z1, Z2, Z3
 	VADDPS  Z0, Z3, Z3
@@ -2622,11 +3252,11 @@ loop89:
 	VMOVUPS Z2, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop89
+	JGE     loop104
 
-tail90:
+tail105:
 	ADDQ      $0x10, DX
-	JZ        done86
+	JZ        done101
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2636,7 +3266,7 @@ tail90:
 	VDIVPS    Z0, Z2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done86:
+done101:
 	VZEROUPPER
 	RET
 
@@ -2646,14 +3276,14 @@ TEXT ·hardSwishAVX512(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
-	VBROADCASTSS lanes<>+3008(SB), Z0
+	VBROADCASTSS lanes<>+3968(SB), Z0
 	VBROADCASTSS lanes<>+1152(SB), Z1
 	VBROADCASTSS lanes<>+128(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few93
+	JL           few108
 
-many92:
+many107:
 	VMOVUPS     (CX)(BX*1), Z3
 	VMOVUPS     64(CX)(BX*1), Z6
 	VMOVUPS     Z0, Z4
@@ -2674,14 +3304,14 @@ many92:
 	VMOVUPS     Z4, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many92
+	JGE         many107
 
-few93:
+few108:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail95
+	JL   tail110
 
-loop94:
+loop109:
 	VMOVUPS     (CX)(BX*1), Z3
 	VMOVUPS     Z0, Z4
 	VFMADD213PS Z1, Z3, Z4
@@ -2693,11 +3323,11 @@ loop94:
 	VMOVUPS     Z3, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop94
+	JGE         loop109
 
-tail95:
+tail110:
 	ADDQ        $0x10, DX
-	JZ          done91
+	JZ          done106
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -2711,7 +3341,7 @@ tail95:
 	VMULPS      Z3, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done91:
+done106:
 	VZEROUPPER
 	RET
 
@@ -2726,9 +3356,9 @@ TEXT ·hardSigmoidAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS lanes<>+128(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few98
+	JL           few113
 
-many97:
+many112:
 	VMOVUPS   (CX)(BX*1), Z3
 	VMOVUPS   64(CX)(BX*1), Z5
 	VMULPS    Z0, Z3, Z3
@@ -2747,14 +3377,14 @@ many97:
 	VMOVUPS   Z5, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many97
+	JGE       many112
 
-few98:
+few113:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail100
+	JL   tail115
 
-loop99:
+loop114:
 	VMOVUPS   (CX)(BX*1), Z3
 	VMULPS    Z0, Z3, Z3
 	VADDPS    Z1, Z3, Z3
@@ -2765,11 +3395,11 @@ loop99:
 	VMOVUPS   Z3, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop99
+	JGE       loop114
 
-tail100:
+tail115:
 	ADDQ      $0x10, DX
-	JZ        done96
+	JZ        done111
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2782,7 +3412,7 @@ tail100:
 	VMOVAPS.Z Z0, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done96:
+done111:
 	VZEROUPPER
 	RET
 
@@ -2795,9 +3425,9 @@ TEXT ·leakyReluAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few103
+	JL           few118
 
-many102:
+many117:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMOVUPS   64(CX)(BX*1), Z4
 	VMULPS    Z0, Z1, Z2
@@ -2810,14 +3440,14 @@ many102:
 	VMOVUPS   Z6, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many102
+	JGE       many117
 
-few103:
+few118:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail105
+	JL   tail120
 
-loop104:
+loop119:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMULPS    Z0, Z1, Z2
 	VPMOVD2M  Z1, K1
@@ -2825,11 +3455,11 @@ loop104:
 	VMOVUPS   Z7, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop104
+	JGE       loop119
 
-tail105:
+tail120:
 	ADDQ      $0x10, DX
-	JZ        done101
+	JZ        done116
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2839,7 +3469,7 @@ tail105:
 	VBLENDMPS Z0, Z1, K2, Z8
 	VMOVUPS   Z8, K1, (AX)(BX*1)
 
-done101:
+done116:
 	VZEROUPPER
 	RET
 
@@ -2852,9 +3482,9 @@ TEXT ·thresholdedReluAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few108
+	JL           few123
 
-many107:
+many122:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMOVUPS   64(CX)(BX*1), Z2
 	VCMPPS    $0x06, Z0, Z1, K1
@@ -2865,25 +3495,25 @@ many107:
 	VMOVUPS   Z2, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many107
+	JGE       many122
 
-few108:
+few123:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail110
+	JL   tail125
 
-loop109:
+loop124:
 	VMOVUPS   (CX)(BX*1), Z1
 	VCMPPS    $0x06, Z0, Z1, K1
 	VMOVAPS.Z Z1, K1, Z1
 	VMOVUPS   Z1, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop109
+	JGE       loop124
 
-tail110:
+tail125:
 	ADDQ      $0x10, DX
-	JZ        done106
+	JZ        done121
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -2892,7 +3522,7 @@ tail110:
 	VMOVAPS.Z Z1, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done106:
+done121:
 	VZEROUPPER
 	RET
 
@@ -2915,9 +3545,9 @@ TEXT ·swishAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS lanes<>+1536(SB), Z10
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few113
+	JL           few128
 
-many112:
+many127:
 	VMOVUPS           (CX)(BX*1), Z11
 	VMOVUPS           64(CX)(BX*1), Z16
 	VMULPS            Z0, Z11, Z12
@@ -2970,14 +3600,14 @@ many112:
 	VMOVUPS           Z12, 64(AX)(BX*1)
 	ADDQ              $+128, BX
 	SUBQ              $0x20, DX
-	JGE               many112
+	JGE               many127
 
-few113:
+few128:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail115
+	JL   tail130
 
-loop114:
+loop129:
 	VMOVUPS           (CX)(BX*1), Z11
 	VMULPS            Z0, Z11, Z12
 	VORPS             Z10, Z12, Z13
@@ -3005,11 +3635,11 @@ loop114:
 	VMOVUPS           Z11, (AX)(BX*1)
 	ADDQ              $+64, BX
 	SUBQ              $0x10, DX
-	JGE               loop114
+	JGE               loop129
 
-tail115:
+tail130:
 	ADDQ              $0x10, DX
-	JZ                done111
+	JZ                done126
 	MOVL              $-1, SI
 	BZHIL             DX, SI, SI
 	KMOVW             SI, K1
@@ -3039,7 +3669,7 @@ tail115:
 	VMULPS            Z11, Z0, Z0
 	VMOVUPS           Z0, K1, (AX)(BX*1)
 
-done111:
+done126:
 	VZEROUPPER
 	RET
 
@@ -3060,9 +3690,9 @@ TEXT ·eluAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS lanes<>+512(SB), Z8
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few118
+	JL           few133
 
-many117:
+many132:
 	VMOVUPS           (CX)(BX*1), Z9
 	VMOVUPS           64(CX)(BX*1), Z13
 	VXORPS            X10, X10, X10
@@ -3119,14 +3749,14 @@ many117:
 	VMOVUPS           Z11, 64(AX)(BX*1)
 	ADDQ              $+128, BX
 	SUBQ              $0x20, DX
-	JGE               many117
+	JGE               many132
 
-few118:
+few133:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail120
+	JL   tail135
 
-loop119:
+loop134:
 	VMOVUPS           (CX)(BX*1), Z9
 	VXORPS            X10, X10, X10
 	VMULPS            Z1, Z9, Z11
@@ -3156,11 +3786,11 @@ loop119:
 	VMOVUPS           Z9, (AX)(BX*1)
 	ADDQ              $+64, BX
 	SUBQ              $0x10, DX
-	JGE               loop119
+	JGE               loop134
 
-tail120:
+tail135:
 	ADDQ              $0x10, DX
-	JZ                done116
+	JZ                done131
 	MOVL              $-1, SI
 	BZHIL             DX, SI, SI
 	KMOVW             SI, K1
@@ -3192,7 +3822,7 @@ tail120:
 	VMULPS            Z2, Z18, Z0
 	VMOVUPS           Z0, K1, (AX)(BX*1)
 
-done116:
+done131:
 	VZEROUPPER
 	RET
 
@@ -3205,9 +3835,9 @@ TEXT ·preluAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x20, BX
-	JL   few123
+	JL   few138
 
-many122:
+many137:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   64(CX)(SI*1), Z4
 	VMOVUPS   (DX)(SI*1), Z1
@@ -3224,14 +3854,14 @@ many122:
 	VMOVUPS   Z7, 64(AX)(SI*1)
 	ADDQ      $+128, SI
 	SUBQ      $0x20, BX
-	JGE       many122
+	JGE       many137
 
-few123:
+few138:
 	ADDQ $0x20, BX
 	SUBQ $0x10, BX
-	JL   tail125
+	JL   tail140
 
-loop124:
+loop139:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VXORPS    X2, X2, X2
@@ -3241,11 +3871,11 @@ loop124:
 	VMOVUPS   Z8, (AX)(SI*1)
 	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop124
+	JGE       loop139
 
-tail125:
+tail140:
 	ADDQ      $0x10, BX
-	JZ        done121
+	JZ        done136
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -3257,6 +3887,6 @@ tail125:
 	VBLENDMPS Z1, Z0, K2, Z9
 	VMOVUPS   Z9, K1, (AX)(SI*1)
 
-done121:
+done136:
 	VZEROUPPER
 	RET

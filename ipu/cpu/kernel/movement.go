@@ -157,10 +157,22 @@ func (k *strided) rows(lo, hi int) {
 	inner, stride := k.loop.inner, k.loop.stride(0)
 	k.loop.seek(&c, lo/inner)
 	col := lo % inner
+	again := len(k.loop.shape) - 2 // the axis on which rows repeat, if they do
+	if stride != 1 || again >= 0 && k.loop.strides[0][again] != 0 {
+		again = -1
+	}
 	for at := lo; at < hi; {
 		n := min(inner-col, hi-at)
-		dst := k.out[at*k.size : (at+n)*k.size]
 		first := k.base + c.off[0] + col*stride
+		if again >= 0 && col == 0 && hi-at >= 2*inner {
+			rows := min((hi-at)/inner, k.loop.shape[again]-c.at[again])
+			repeat(k.out[at*k.size:(at+rows*inner)*k.size], k.in[first*k.size:(first+inner)*k.size])
+			at += rows * inner
+			c.at[again] += rows - 1
+			k.loop.next(&c)
+			continue
+		}
+		dst := k.out[at*k.size : (at+n)*k.size]
 		switch stride {
 		case 1:
 			copy(dst, k.in[first*k.size:])
@@ -200,23 +212,41 @@ func (k *strided) planes() int {
 
 // transpose computes a part, a range of strips of tiles.
 func (k *strided) transpose(part int) {
-	bands, strips := k.bands(), k.strips()
-	lo, hi := span(k.planes()*bands*strips, k.parts, part, 1)
+	strips := k.strips()
+	pieces := k.bands() * strips // of a plane
+	lo, hi := span(k.planes()*pieces, k.parts, part, 1)
 	last := len(k.loop.shape) - 1
-	for item := lo; item < hi; item++ {
-		plane, band, strip := item/strips/bands, item/strips%bands, item%strips
-		from, to, step := k.base, 0, 1
-		for axis := last; axis >= 0; axis-- {
-			d := k.loop.shape[axis]
-			if axis != last && axis != k.tileAxis {
-				at := plane % d
-				plane /= d
-				from += at * k.loop.strides[0][axis]
-				to += at * step
-			}
-			step *= d
+	// Where the plane lies, by its place on all axes but the two it spans.
+	var at, steps [maxAxes]int
+	from, to, step, plane := k.base, 0, 1, lo/pieces
+	for axis := last; axis >= 0; axis-- {
+		d := k.loop.shape[axis]
+		if axis != last && axis != k.tileAxis {
+			at[axis], steps[axis] = plane%d, step
+			plane /= d
+			from += at[axis] * k.loop.strides[0][axis]
+			to += at[axis] * step
 		}
-		row := band * k.side
+		step *= d
+	}
+	for item, piece := lo, lo%pieces; item < hi; item, piece = item+1, piece+1 {
+		for axis := last - 1; piece == pieces; axis-- {
+			if axis == k.tileAxis {
+				continue
+			}
+			d, stride := k.loop.shape[axis], k.loop.strides[0][axis]
+			at[axis]++
+			from += stride
+			to += steps[axis]
+			if at[axis] < d {
+				piece = 0
+				break
+			}
+			at[axis] = 0
+			from -= d * stride
+			to -= d * steps[axis]
+		}
+		row, strip := piece/strips*k.side, piece%strips
 		rows := min(k.side, k.loop.shape[k.tileAxis]-row)
 		for col, end := strip*longTile, min((strip+1)*longTile, k.loop.inner); col < end; col += k.length {
 			cols := min(k.length, end-col)
@@ -239,6 +269,13 @@ func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
 			interleave3(dst, a, b, src[from+2*stride:][:rows])
 		case 4:
 			interleave4(dst, a, b, src[from+2*stride:][:rows], src[from+3*stride:][:rows])
+		}
+		return
+	}
+	if k.deals() && rows == 2 {
+		a, b := dst[to:][:cols], dst[to+k.outStep:][:cols]
+		for i, src := 0, src[from:][:2*cols]; len(src) >= 2 && i < len(a) && i < len(b); i, src = i+1, src[2:] {
+			a[i], b[i] = src[0], src[1]
 		}
 		return
 	}
@@ -283,8 +320,11 @@ func transposePlain[E unsigned](dst, src []E, rows, cols, to, from int) {
 	}
 }
 
-// deals reports whether the operand's elements go to three rows in turn.
-func (k *strided) deals() bool { return k.loop.shape[k.tileAxis] == 3 && k.loop.stride(0) == 3 }
+// deals reports whether the operand's elements go to two or three rows in turn.
+func (k *strided) deals() bool {
+	n := k.loop.shape[k.tileAxis]
+	return (n == 2 || n == 3) && k.loop.stride(0) == n
+}
 
 // interleaves reports whether rows of two to four elements follow each other
 // in the result.

@@ -18,6 +18,8 @@ type pad struct {
 	rows     int // rows of the result
 	size     int // bytes of an element
 	zero     [8]byte
+	fill     func(dst, element []byte)       // with elements
+	mirror   func(dst, src []byte, from int) // units from one on, downwards
 
 	// The run in progress.
 	x, value, out []byte
@@ -44,6 +46,10 @@ func bindPad(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	}
 	k := &pad{size: in[0].DType.Size(), dim: int(x[last]), row: int(out[0].Shape[last])}
 	k.unit = k.size * elements(x[last+1:])
+	k.fill, k.mirror = fillOf(k.size), k.mirrorUnits
+	if k.unit == 4 {
+		k.mirror = mirrorOf[uint32]
+	}
 	k.rows = elements(out[0].Shape[:last])
 	if elements(out[0].Shape) == 0 {
 		k.rows = 0
@@ -127,11 +133,31 @@ func (k *pad) Run(p Pool, in, out [][]byte, _ []byte) error {
 func (k *pad) Do(part int) {
 	lo, hi := span(k.rows, k.parts, part, 1)
 	length := k.row * k.unit
+	// The last axis but one is walked, the others are looked up where it begins.
+	var walked []int
+	plane, base := 1, 0
+	if n := len(k.outer); n > 0 {
+		walked = k.outer[n-1]
+		plane = len(walked)
+	}
+	at := lo % plane
 	for row := lo; row < hi; row++ {
+		if at == plane {
+			at = 0
+		}
+		if at == 0 || row == lo {
+			base = k.source(row / plane)
+		}
+		src := base
+		if walked != nil && base != outside {
+			if src = walked[at]; src != outside {
+				src += base * k.dims[len(k.dims)-1]
+			}
+		}
+		at++
 		dst := k.out[row*length : (row+1)*length]
-		src := k.source(row)
 		if src < 0 {
-			repeat(dst, k.value)
+			k.fill(dst, k.value)
 			continue
 		}
 		x := k.x[src*k.dim*k.unit : (src+1)*k.dim*k.unit]
@@ -140,25 +166,39 @@ func (k *pad) Do(part int) {
 			dst = dst[len(run):]
 			switch {
 			case s.src == outside:
-				repeat(run, k.value)
+				k.fill(run, k.value)
 			case s.step == 1:
 				copy(run, x[s.src*k.unit:])
 			case s.step == 0:
 				repeat(run, x[s.src*k.unit:(s.src+1)*k.unit])
 			default:
-				for at := s.src * k.unit; len(run) > 0; at -= k.unit {
-					copy(run[:k.unit], x[at:])
-					run = run[k.unit:]
-				}
+				k.mirror(run, x, s.src)
 			}
 		}
 	}
 }
 
-// source returns the operand's row that the result's row shows, or outside.
-func (k *pad) source(row int) int {
-	src, step := 0, 1
-	for axis := len(k.outer) - 1; axis >= 0; axis-- {
+// mirrorUnits copies units of src from one on, downwards.
+func (k *pad) mirrorUnits(dst, src []byte, from int) {
+	for at := from * k.unit; len(dst) > 0; at -= k.unit {
+		copy(dst[:k.unit], src[at:])
+		dst = dst[k.unit:]
+	}
+}
+
+// mirrorOf is mirrorUnits for units of one element.
+func mirrorOf[E unsigned](dst, src []byte, from int) {
+	d, s := view[E](dst), view[E](src)
+	for i := range d {
+		d[i] = s[from-i]
+	}
+}
+
+// source returns where the operand has what a plane of the result shows, which
+// is the last axis but one and what follows, or outside.
+func (k *pad) source(plane int) int {
+	row, src, step := plane, 0, 1
+	for axis := len(k.outer) - 2; axis >= 0; axis-- {
 		positions := k.outer[axis]
 		at := positions[row%len(positions)]
 		if at == outside {

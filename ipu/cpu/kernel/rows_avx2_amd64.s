@@ -583,6 +583,60 @@ done19:
 	VZEROUPPER
 	RET
 
+// func greaterAVX2(best *float32, at *float32, x *float32, n int, d float32)
+// Requires: AVX
+TEXT ·greaterAVX2(SB), NOSPLIT, $0-36
+	MOVQ         best+0(FP), AX
+	MOVQ         at+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS d+32(FP), Y0
+	XORQ         SI, SI
+	SUBQ         $0x08, BX
+	JL           tail24
+
+loop23:
+	VMOVUPS   (AX)(SI*1), Y1
+	VMOVUPS   (CX)(SI*1), Y2
+	VMOVUPS   (DX)(SI*1), Y3
+	VCMPPS    $0x06, Y1, Y3, Y4
+	VBLENDVPS Y4, Y3, Y1, Y4
+	VCMPPS    $0x06, Y1, Y3, Y3
+	VBLENDVPS Y3, Y0, Y2, Y3
+	VCMPPS    $0x03, Y1, Y1, Y5
+	VBLENDVPS Y5, Y1, Y4, Y4
+	VCMPPS    $0x03, Y1, Y1, Y1
+	VBLENDVPS Y1, Y2, Y3, Y1
+	VMOVUPS   Y4, (AX)(SI*1)
+	VMOVUPS   Y1, (CX)(SI*1)
+	ADDQ      $+32, SI
+	SUBQ      $0x08, BX
+	JGE       loop23
+
+tail24:
+	ADDQ       $0x08, BX
+	JZ         done22
+	LEAQ       lanes<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (AX)(SI*1), Y1, Y2
+	VMASKMOVPS (CX)(SI*1), Y1, Y3
+	VMASKMOVPS (DX)(SI*1), Y1, Y4
+	VCMPPS     $0x06, Y2, Y4, Y5
+	VBLENDVPS  Y5, Y4, Y2, Y5
+	VCMPPS     $0x06, Y2, Y4, Y4
+	VBLENDVPS  Y4, Y0, Y3, Y0
+	VCMPPS     $0x03, Y2, Y2, Y4
+	VBLENDVPS  Y4, Y2, Y5, Y4
+	VCMPPS     $0x03, Y2, Y2, Y2
+	VBLENDVPS  Y2, Y3, Y0, Y0
+	VMASKMOVPS Y4, Y1, (AX)(SI*1)
+	VMASKMOVPS Y0, Y1, (CX)(SI*1)
+
+done22:
+	VZEROUPPER
+	RET
+
 // func softmaxRowsAVX2(dst *float32, x *float32, n int, rows int)
 // Requires: AVX, AVX2, FMA3
 TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
@@ -603,15 +657,15 @@ TEXT ·softmaxRowsAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS lanes<>+480(SB), Y1
 	VMOVUPS lanes<>+128(SB), Y2
 
-group22:
+group25:
 	VMOVAPS Y1, Y3
 	VMOVAPS Y1, Y4
 	XORQ    R8, R8
 	LEAQ    -96(DX), R9
 	CMPQ    R8, R9
-	JGE     end24
+	JGE     end27
 
-loop23:
+loop26:
 	VMOVUPS (CX)(R8*1), Y5
 	VMOVUPS 32(CX)(R8*1), Y6
 	VMOVUPS 64(CX)(R8*1), Y7
@@ -622,27 +676,27 @@ loop23:
 	VMAXPS  Y8, Y4, Y4
 	ADDQ    $+128, R8
 	CMPQ    R8, R9
-	JL      loop23
+	JL      loop26
 
-end24:
+end27:
 	CMPQ R8, DX
-	JGE  end26
+	JGE  end29
 
-loop25:
+loop28:
 	VMOVUPS (CX)(R8*1), Y5
 	VMAXPS  Y5, Y3, Y3
 	ADDQ    $+32, R8
 	CMPQ    R8, DX
-	JL      loop25
+	JL      loop28
 
-end26:
+end29:
 	TESTQ      SI, SI
-	JZ         done27
+	JZ         done30
 	VMASKMOVPS (CX)(R8*1), Y0, Y5
 	VBLENDVPS  Y0, Y5, Y1, Y5
 	VMAXPS     Y5, Y3, Y3
 
-done27:
+done30:
 	VMAXPS       Y4, Y3, Y3
 	VEXTRACTF128 $0x01, Y3, X9
 	VMAXPS       Y9, Y3, Y3
@@ -654,9 +708,9 @@ done27:
 	VXORPS       Y4, Y4, Y4
 	XORQ         R8, R8
 	CMPQ         R8, DX
-	JGE          end29
+	JGE          end32
 
-loop28:
+loop31:
 	VMOVUPS      (CX)(R8*1), Y5
 	VSUBPS       Y3, Y5, Y5
 	VMOVUPS      lanes<>+160(SB), Y6
@@ -691,11 +745,11 @@ loop28:
 	VADDPS       Y5, Y4, Y4
 	ADDQ         $+32, R8
 	CMPQ         R8, DX
-	JL           loop28
+	JL           loop31
 
-end29:
+end32:
 	TESTQ        SI, SI
-	JZ           done30
+	JZ           done33
 	VMASKMOVPS   (CX)(R8*1), Y0, Y5
 	VBLENDVPS    Y0, Y5, Y1, Y5
 	VSUBPS       Y3, Y5, Y3
@@ -731,7 +785,7 @@ end29:
 	VANDPS       Y0, Y3, Y3
 	VADDPS       Y3, Y4, Y4
 
-done30:
+done33:
 	VEXTRACTF128 $0x01, Y4, X9
 	VADDPS       Y9, Y4, Y3
 	VPERMILPS    $0x4e, X3, X9
@@ -743,9 +797,9 @@ done30:
 	XORQ         R8, R8
 	LEAQ         -32(DX), R9
 	CMPQ         R8, R9
-	JGE          end32
+	JGE          end35
 
-loop31:
+loop34:
 	VMOVUPS (AX)(R8*1), Y4
 	VMOVUPS 32(AX)(R8*1), Y5
 	VMULPS  Y3, Y4, Y4
@@ -754,32 +808,32 @@ loop31:
 	VMOVUPS Y5, 32(AX)(R8*1)
 	ADDQ    $+64, R8
 	CMPQ    R8, R9
-	JL      loop31
+	JL      loop34
 
-end32:
+end35:
 	CMPQ R8, DX
-	JGE  end34
+	JGE  end37
 
-loop33:
+loop36:
 	VMOVUPS (AX)(R8*1), Y4
 	VMULPS  Y3, Y4, Y4
 	VMOVUPS Y4, (AX)(R8*1)
 	ADDQ    $+32, R8
 	CMPQ    R8, DX
-	JL      loop33
+	JL      loop36
 
-end34:
+end37:
 	TESTQ      SI, SI
-	JZ         done35
+	JZ         done38
 	VMASKMOVPS (AX)(R8*1), Y0, Y4
 	VMULPS     Y3, Y4, Y3
 	VMASKMOVPS Y3, Y0, (AX)(R8*1)
 
-done35:
+done38:
 	LEAQ (AX)(DI*1), AX
 	LEAQ (CX)(DI*1), CX
 	SUBQ $0x01, BX
-	JG   group22
+	JG   group25
 	VZEROUPPER
 	RET
 
@@ -808,7 +862,7 @@ TEXT ·layerNormRowsAVX2(SB), NOSPLIT, $0-56
 	VMOVSS     lanes<>+128(SB), X3
 	VCVTSS2SD  X3, X3, X3
 
-group36:
+group39:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -816,9 +870,9 @@ group36:
 	XORQ   DX, DX
 	LEAQ   -96(SI), R11
 	CMPQ   DX, R11
-	JGE    end38
+	JGE    end41
 
-loop37:
+loop40:
 	VMOVUPS (CX)(DX*1), Y8
 	VMOVUPS 32(CX)(DX*1), Y9
 	VMOVUPS 64(CX)(DX*1), Y10
@@ -829,26 +883,26 @@ loop37:
 	VADDPS  Y11, Y7, Y7
 	ADDQ    $+128, DX
 	CMPQ    DX, R11
-	JL      loop37
+	JL      loop40
 
-end38:
+end41:
 	CMPQ DX, SI
-	JGE  end40
+	JGE  end43
 
-loop39:
+loop42:
 	VMOVUPS (CX)(DX*1), Y8
 	VADDPS  Y8, Y4, Y4
 	ADDQ    $+32, DX
 	CMPQ    DX, SI
-	JL      loop39
+	JL      loop42
 
-end40:
+end43:
 	TESTQ      DI, DI
-	JZ         done41
+	JZ         done44
 	VMASKMOVPS (CX)(DX*1), Y0, Y8
 	VADDPS     Y8, Y5, Y5
 
-done41:
+done44:
 	VADDPS       Y5, Y4, Y4
 	VADDPS       Y7, Y6, Y5
 	VADDPS       Y5, Y4, Y4
@@ -869,9 +923,9 @@ done41:
 	XORQ         DX, DX
 	LEAQ         -96(SI), R11
 	CMPQ         DX, R11
-	JGE          end43
+	JGE          end46
 
-loop42:
+loop45:
 	VMOVUPS     (CX)(DX*1), Y9
 	VMOVUPS     32(CX)(DX*1), Y10
 	VMOVUPS     64(CX)(DX*1), Y11
@@ -886,29 +940,29 @@ loop42:
 	VFMADD231PS Y13, Y13, Y8
 	ADDQ        $+128, DX
 	CMPQ        DX, R11
-	JL          loop42
+	JL          loop45
 
-end43:
+end46:
 	CMPQ DX, SI
-	JGE  end45
+	JGE  end48
 
-loop44:
+loop47:
 	VMOVUPS     (CX)(DX*1), Y9
 	VSUBPS      Y4, Y9, Y9
 	VFMADD231PS Y9, Y9, Y5
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop44
+	JL          loop47
 
-end45:
+end48:
 	TESTQ       DI, DI
-	JZ          done46
+	JZ          done49
 	VMASKMOVPS  (CX)(DX*1), Y0, Y9
 	VSUBPS      Y4, Y9, Y9
 	VANDPS      Y0, Y9, Y9
 	VFMADD231PS Y9, Y9, Y6
 
-done46:
+done49:
 	VADDPS       Y6, Y5, Y5
 	VADDPS       Y8, Y7, Y6
 	VADDPS       Y6, Y5, Y5
@@ -928,9 +982,9 @@ done46:
 	XORQ         DX, DX
 	LEAQ         -32(SI), R11
 	CMPQ         DX, R11
-	JGE          end48
+	JGE          end51
 
-loop47:
+loop50:
 	VMOVUPS     (CX)(DX*1), Y6
 	VMOVUPS     32(CX)(DX*1), Y7
 	VSUBPS      Y4, Y6, Y6
@@ -947,13 +1001,13 @@ loop47:
 	VMOVUPS     Y9, 32(AX)(DX*1)
 	ADDQ        $+64, DX
 	CMPQ        DX, R11
-	JL          loop47
+	JL          loop50
 
-end48:
+end51:
 	CMPQ DX, SI
-	JGE  end50
+	JGE  end53
 
-loop49:
+loop52:
 	VMOVUPS     (CX)(DX*1), Y6
 	VSUBPS      Y4, Y6, Y6
 	VMULPS      Y5, Y6, Y6
@@ -963,11 +1017,11 @@ loop49:
 	VMOVUPS     Y6, (AX)(DX*1)
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop49
+	JL          loop52
 
-end50:
+end53:
 	TESTQ       DI, DI
-	JZ          done51
+	JZ          done54
 	VMASKMOVPS  (CX)(DX*1), Y0, Y6
 	VSUBPS      Y4, Y6, Y4
 	VMULPS      Y5, Y4, Y4
@@ -976,11 +1030,11 @@ end50:
 	VFMADD213PS Y6, Y5, Y4
 	VMASKMOVPS  Y4, Y0, (AX)(DX*1)
 
-done51:
+done54:
 	LEAQ (AX)(R8*1), AX
 	LEAQ (CX)(R8*1), CX
 	SUBQ $0x01, BX
-	JG   group36
+	JG   group39
 	VZEROUPPER
 	RET
 
@@ -1008,7 +1062,7 @@ TEXT ·rmsNormRowsAVX2(SB), NOSPLIT, $0-48
 	VMOVSS     lanes<>+128(SB), X3
 	VCVTSS2SD  X3, X3, X3
 
-group52:
+group55:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -1016,9 +1070,9 @@ group52:
 	XORQ   DX, DX
 	LEAQ   -96(SI), R10
 	CMPQ   DX, R10
-	JGE    end54
+	JGE    end57
 
-loop53:
+loop56:
 	VMOVUPS     (CX)(DX*1), Y8
 	VMOVUPS     32(CX)(DX*1), Y9
 	VMOVUPS     64(CX)(DX*1), Y10
@@ -1029,26 +1083,26 @@ loop53:
 	VFMADD231PS Y11, Y11, Y7
 	ADDQ        $+128, DX
 	CMPQ        DX, R10
-	JL          loop53
+	JL          loop56
 
-end54:
+end57:
 	CMPQ DX, SI
-	JGE  end56
+	JGE  end59
 
-loop55:
+loop58:
 	VMOVUPS     (CX)(DX*1), Y8
 	VFMADD231PS Y8, Y8, Y4
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop55
+	JL          loop58
 
-end56:
+end59:
 	TESTQ       DI, DI
-	JZ          done57
+	JZ          done60
 	VMASKMOVPS  (CX)(DX*1), Y0, Y8
 	VFMADD231PS Y8, Y8, Y5
 
-done57:
+done60:
 	VADDPS       Y5, Y4, Y4
 	VADDPS       Y7, Y6, Y5
 	VADDPS       Y5, Y4, Y4
@@ -1068,9 +1122,9 @@ done57:
 	XORQ         DX, DX
 	LEAQ         -32(SI), R10
 	CMPQ         DX, R10
-	JGE          end59
+	JGE          end62
 
-loop58:
+loop61:
 	VMOVUPS (CX)(DX*1), Y5
 	VMOVUPS 32(CX)(DX*1), Y6
 	VMULPS  Y4, Y5, Y5
@@ -1083,13 +1137,13 @@ loop58:
 	VMOVUPS Y6, 32(AX)(DX*1)
 	ADDQ    $+64, DX
 	CMPQ    DX, R10
-	JL      loop58
+	JL      loop61
 
-end59:
+end62:
 	CMPQ DX, SI
-	JGE  end61
+	JGE  end64
 
-loop60:
+loop63:
 	VMOVUPS (CX)(DX*1), Y5
 	VMULPS  Y4, Y5, Y5
 	VMOVUPS (R9)(DX*1), Y6
@@ -1097,21 +1151,21 @@ loop60:
 	VMOVUPS Y5, (AX)(DX*1)
 	ADDQ    $+32, DX
 	CMPQ    DX, SI
-	JL      loop60
+	JL      loop63
 
-end61:
+end64:
 	TESTQ      DI, DI
-	JZ         done62
+	JZ         done65
 	VMASKMOVPS (CX)(DX*1), Y0, Y5
 	VMULPS     Y4, Y5, Y4
 	VMASKMOVPS (R9)(DX*1), Y0, Y5
 	VMULPS     Y5, Y4, Y4
 	VMASKMOVPS Y4, Y0, (AX)(DX*1)
 
-done62:
+done65:
 	LEAQ (AX)(R8*1), AX
 	LEAQ (CX)(R8*1), CX
 	SUBQ $0x01, BX
-	JG   group52
+	JG   group55
 	VZEROUPPER
 	RET

@@ -750,6 +750,60 @@ done25:
 	VZEROUPPER
 	RET
 
+// func greaterAVX512(best *float32, at *float32, x *float32, n int, d float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·greaterAVX512(SB), NOSPLIT, $0-36
+	MOVQ         best+0(FP), AX
+	MOVQ         at+8(FP), CX
+	MOVQ         x+16(FP), DX
+	MOVQ         n+24(FP), BX
+	VBROADCASTSS d+32(FP), Z0
+	XORQ         SI, SI
+	SUBQ         $0x10, BX
+	JL           tail30
+
+loop29:
+	VMOVUPS   (AX)(SI*1), Z1
+	VMOVUPS   (CX)(SI*1), Z2
+	VMOVUPS   (DX)(SI*1), Z3
+	VCMPPS    $0x06, Z1, Z3, K1
+	VBLENDMPS Z3, Z1, K1, Z4
+	VCMPPS    $0x06, Z1, Z3, K1
+	VBLENDMPS Z0, Z2, K1, Z5
+	VCMPPS    $0x03, Z1, Z1, K1
+	VBLENDMPS Z1, Z4, K1, Z6
+	VCMPPS    $0x03, Z1, Z1, K1
+	VBLENDMPS Z2, Z5, K1, Z7
+	VMOVUPS   Z6, (AX)(SI*1)
+	VMOVUPS   Z7, (CX)(SI*1)
+	ADDQ      $+64, SI
+	SUBQ      $0x10, BX
+	JGE       loop29
+
+tail30:
+	ADDQ      $0x10, BX
+	JZ        done28
+	MOVL      $-1, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(SI*1), K1, Z1
+	VMOVUPS.Z (CX)(SI*1), K1, Z2
+	VMOVUPS.Z (DX)(SI*1), K1, Z3
+	VCMPPS    $0x06, Z1, Z3, K2
+	VBLENDMPS Z3, Z1, K2, Z8
+	VCMPPS    $0x06, Z1, Z3, K2
+	VBLENDMPS Z0, Z2, K2, Z9
+	VCMPPS    $0x03, Z1, Z1, K2
+	VBLENDMPS Z1, Z8, K2, Z10
+	VCMPPS    $0x03, Z1, Z1, K2
+	VBLENDMPS Z2, Z9, K2, Z11
+	VMOVUPS   Z10, K1, (AX)(SI*1)
+	VMOVUPS   Z11, K1, (CX)(SI*1)
+
+done28:
+	VZEROUPPER
+	RET
+
 // func softmaxRowsAVX512(dst *float32, x *float32, n int, rows int)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
 TEXT ·softmaxRowsAVX512(SB), NOSPLIT, $0-32
@@ -780,7 +834,7 @@ TEXT ·softmaxRowsAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS lanes<>+704(SB), Z9
 	VBROADCASTSS lanes<>+768(SB), Z10
 
-group28:
+group31:
 	XORQ    BX, BX
 	CMPQ    SI, $0x01
 	CMOVQGT R9, BX
@@ -793,9 +847,9 @@ group28:
 	XORQ    R10, R10
 	LEAQ    -192(DI), R11
 	CMPQ    R10, R11
-	JGE     end30
+	JGE     end33
 
-loop29:
+loop32:
 	VMOVUPS (DX)(R10*1), Z15
 	VMOVUPS (BX)(R10*1), Z16
 	VMOVUPS 64(DX)(R10*1), Z17
@@ -814,24 +868,24 @@ loop29:
 	VMAXPS  Z22, Z14, Z14
 	ADDQ    $+256, R10
 	CMPQ    R10, R11
-	JL      loop29
+	JL      loop32
 
-end30:
+end33:
 	CMPQ R10, DI
-	JGE  end32
+	JGE  end35
 
-loop31:
+loop34:
 	VMOVUPS (DX)(R10*1), Z15
 	VMOVUPS (BX)(R10*1), Z16
 	VMAXPS  Z15, Z11, Z11
 	VMAXPS  Z16, Z13, Z13
 	ADDQ    $+64, R10
 	CMPQ    R10, DI
-	JL      loop31
+	JL      loop34
 
-end32:
+end35:
 	TESTQ   R8, R8
-	JZ      done33
+	JZ      done36
 	VMOVAPS Z10, Z15
 	VMOVAPS Z10, Z16
 	VMOVUPS (DX)(R10*1), K1, Z15
@@ -839,7 +893,7 @@ end32:
 	VMAXPS  Z15, Z11, Z11
 	VMAXPS  Z16, Z13, Z13
 
-done33:
+done36:
 	VMAXPS        Z12, Z11, Z11
 	VMAXPS        Z14, Z13, Z12
 	VEXTRACTF64X4 $0x01, Z11, Y23
@@ -864,9 +918,9 @@ done33:
 	VXORPS        Z14, Z14, Z14
 	XORQ          R10, R10
 	CMPQ          R10, DI
-	JGE           end35
+	JGE           end38
 
-loop34:
+loop37:
 	VMOVUPS      (DX)(R10*1), Z15
 	VMOVUPS      (BX)(R10*1), Z16
 	VSUBPS       Z11, Z15, Z15
@@ -907,11 +961,11 @@ loop34:
 	VADDPS       Z20, Z14, Z14
 	ADDQ         $+64, R10
 	CMPQ         R10, DI
-	JL           loop34
+	JL           loop37
 
-end35:
+end38:
 	TESTQ        R8, R8
-	JZ           done36
+	JZ           done39
 	VMOVAPS      Z10, Z15
 	VMOVAPS      Z10, Z16
 	VMOVUPS      (DX)(R10*1), K1, Z15
@@ -953,7 +1007,7 @@ end35:
 	VADDPS       Z15, Z13, K1, Z13
 	VADDPS       Z18, Z14, K1, Z14
 
-done36:
+done39:
 	VEXTRACTF64X4 $0x01, Z13, Y23
 	VEXTRACTF64X4 $0x01, Z14, Y25
 	VADDPS        Z23, Z13, Z11
@@ -977,9 +1031,9 @@ done36:
 	XORQ          BX, BX
 	LEAQ          -64(DI), R10
 	CMPQ          BX, R10
-	JGE           end38
+	JGE           end41
 
-loop37:
+loop40:
 	VMOVUPS (AX)(BX*1), Z13
 	VMOVUPS (CX)(BX*1), Z14
 	VMOVUPS 64(AX)(BX*1), Z15
@@ -994,13 +1048,13 @@ loop37:
 	VMOVUPS Z16, 64(CX)(BX*1)
 	ADDQ    $+128, BX
 	CMPQ    BX, R10
-	JL      loop37
+	JL      loop40
 
-end38:
+end41:
 	CMPQ BX, DI
-	JGE  end40
+	JGE  end43
 
-loop39:
+loop42:
 	VMOVUPS (AX)(BX*1), Z13
 	VMOVUPS (CX)(BX*1), Z14
 	VMULPS  Z11, Z13, Z13
@@ -1009,11 +1063,11 @@ loop39:
 	VMOVUPS Z14, (CX)(BX*1)
 	ADDQ    $+64, BX
 	CMPQ    BX, DI
-	JL      loop39
+	JL      loop42
 
-end40:
+end43:
 	TESTQ     R8, R8
-	JZ        done41
+	JZ        done44
 	VMOVUPS.Z (AX)(BX*1), K1, Z13
 	VMOVUPS.Z (CX)(BX*1), K1, Z14
 	VMULPS    Z11, Z13, Z11
@@ -1021,11 +1075,11 @@ end40:
 	VMOVUPS   Z11, K1, (AX)(BX*1)
 	VMOVUPS   Z12, K1, (CX)(BX*1)
 
-done41:
+done44:
 	LEAQ (AX)(R9*2), AX
 	LEAQ (DX)(R9*2), DX
 	SUBQ $0x02, SI
-	JG   group28
+	JG   group31
 	VZEROUPPER
 	RET
 
@@ -1054,7 +1108,7 @@ TEXT ·layerNormRowsAVX512(SB), NOSPLIT, $0-56
 	VMOVSS     lanes<>+128(SB), X2
 	VCVTSS2SD  X2, X2, X2
 
-group42:
+group45:
 	XORQ    BX, BX
 	CMPQ    SI, $0x01
 	CMOVQGT R9, BX
@@ -1071,9 +1125,9 @@ group42:
 	XORQ    R12, R12
 	LEAQ    -192(DI), R13
 	CMPQ    R12, R13
-	JGE     end44
+	JGE     end47
 
-loop43:
+loop46:
 	VMOVUPS (DX)(R12*1), Z11
 	VMOVUPS (BX)(R12*1), Z12
 	VMOVUPS 64(DX)(R12*1), Z13
@@ -1092,30 +1146,30 @@ loop43:
 	VADDPS  Z18, Z10, Z10
 	ADDQ    $+256, R12
 	CMPQ    R12, R13
-	JL      loop43
+	JL      loop46
 
-end44:
+end47:
 	CMPQ R12, DI
-	JGE  end46
+	JGE  end49
 
-loop45:
+loop48:
 	VMOVUPS (DX)(R12*1), Z11
 	VMOVUPS (BX)(R12*1), Z12
 	VADDPS  Z11, Z3, Z3
 	VADDPS  Z12, Z7, Z7
 	ADDQ    $+64, R12
 	CMPQ    R12, DI
-	JL      loop45
+	JL      loop48
 
-end46:
+end49:
 	TESTQ     R8, R8
-	JZ        done47
+	JZ        done50
 	VMOVUPS.Z (DX)(R12*1), K1, Z11
 	VMOVUPS.Z (BX)(R12*1), K1, Z12
 	VADDPS    Z11, Z4, Z4
 	VADDPS    Z12, Z8, Z8
 
-done47:
+done50:
 	VADDPS        Z4, Z3, Z3
 	VADDPS        Z8, Z7, Z4
 	VADDPS        Z6, Z5, Z5
@@ -1157,9 +1211,9 @@ done47:
 	XORQ          R12, R12
 	LEAQ          -192(DI), R13
 	CMPQ          R12, R13
-	JGE           end49
+	JGE           end52
 
-loop48:
+loop51:
 	VMOVUPS     (DX)(R12*1), Z13
 	VMOVUPS     (BX)(R12*1), Z14
 	VMOVUPS     64(DX)(R12*1), Z15
@@ -1186,13 +1240,13 @@ loop48:
 	VFMADD231PS Z24, Z24, Z12
 	ADDQ        $+256, R12
 	CMPQ        R12, R13
-	JL          loop48
+	JL          loop51
 
-end49:
+end52:
 	CMPQ R12, DI
-	JGE  end51
+	JGE  end54
 
-loop50:
+loop53:
 	VMOVUPS     (DX)(R12*1), Z13
 	VMOVUPS     (BX)(R12*1), Z14
 	VSUBPS      Z3, Z13, Z13
@@ -1201,11 +1255,11 @@ loop50:
 	VFMADD231PS Z14, Z14, Z9
 	ADDQ        $+64, R12
 	CMPQ        R12, DI
-	JL          loop50
+	JL          loop53
 
-end51:
+end54:
 	TESTQ       R8, R8
-	JZ          done52
+	JZ          done55
 	VMOVUPS.Z   (DX)(R12*1), K1, Z13
 	VMOVUPS.Z   (BX)(R12*1), K1, Z14
 	VSUBPS      Z3, Z13, Z13
@@ -1213,7 +1267,7 @@ end51:
 	VFMADD231PS Z13, Z13, K1, Z6
 	VFMADD231PS Z14, Z14, K1, Z10
 
-done52:
+done55:
 	VADDPS        Z6, Z5, Z5
 	VADDPS        Z10, Z9, Z6
 	VADDPS        Z8, Z7, Z7
@@ -1253,9 +1307,9 @@ done52:
 	XORQ          R12, R12
 	LEAQ          -64(DI), R13
 	CMPQ          R12, R13
-	JGE           end54
+	JGE           end57
 
-loop53:
+loop56:
 	VMOVUPS     (DX)(R12*1), Z7
 	VMOVUPS     (BX)(R12*1), Z8
 	VMOVUPS     64(DX)(R12*1), Z9
@@ -1286,13 +1340,13 @@ loop53:
 	VMOVUPS     Z16, 64(CX)(R12*1)
 	ADDQ        $+128, R12
 	CMPQ        R12, R13
-	JL          loop53
+	JL          loop56
 
-end54:
+end57:
 	CMPQ R12, DI
-	JGE  end56
+	JGE  end59
 
-loop55:
+loop58:
 	VMOVUPS     (DX)(R12*1), Z7
 	VMOVUPS     (BX)(R12*1), Z8
 	VSUBPS      Z3, Z7, Z7
@@ -1309,11 +1363,11 @@ loop55:
 	VMOVUPS     Z10, (CX)(R12*1)
 	ADDQ        $+64, R12
 	CMPQ        R12, DI
-	JL          loop55
+	JL          loop58
 
-end56:
+end59:
 	TESTQ       R8, R8
-	JZ          done57
+	JZ          done60
 	VMOVUPS.Z   (DX)(R12*1), K1, Z7
 	VMOVUPS.Z   (BX)(R12*1), K1, Z8
 	VSUBPS      Z3, Z7, Z3
@@ -1329,11 +1383,11 @@ end56:
 	VMOVUPS     Z3, K1, (AX)(R12*1)
 	VMOVUPS     Z6, K1, (CX)(R12*1)
 
-done57:
+done60:
 	LEAQ (AX)(R9*2), AX
 	LEAQ (DX)(R9*2), DX
 	SUBQ $0x02, SI
-	JG   group42
+	JG   group45
 	VZEROUPPER
 	RET
 
@@ -1361,7 +1415,7 @@ TEXT ·rmsNormRowsAVX512(SB), NOSPLIT, $0-48
 	VMOVSS     lanes<>+128(SB), X2
 	VCVTSS2SD  X2, X2, X2
 
-group58:
+group61:
 	XORQ    BX, BX
 	CMPQ    SI, $0x01
 	CMOVQGT R9, BX
@@ -1378,9 +1432,9 @@ group58:
 	XORQ    R11, R11
 	LEAQ    -192(DI), R12
 	CMPQ    R11, R12
-	JGE     end60
+	JGE     end63
 
-loop59:
+loop62:
 	VMOVUPS     (DX)(R11*1), Z11
 	VMOVUPS     (BX)(R11*1), Z12
 	VMOVUPS     64(DX)(R11*1), Z13
@@ -1399,30 +1453,30 @@ loop59:
 	VFMADD231PS Z18, Z18, Z10
 	ADDQ        $+256, R11
 	CMPQ        R11, R12
-	JL          loop59
+	JL          loop62
 
-end60:
+end63:
 	CMPQ R11, DI
-	JGE  end62
+	JGE  end65
 
-loop61:
+loop64:
 	VMOVUPS     (DX)(R11*1), Z11
 	VMOVUPS     (BX)(R11*1), Z12
 	VFMADD231PS Z11, Z11, Z3
 	VFMADD231PS Z12, Z12, Z7
 	ADDQ        $+64, R11
 	CMPQ        R11, DI
-	JL          loop61
+	JL          loop64
 
-end62:
+end65:
 	TESTQ       R8, R8
-	JZ          done63
+	JZ          done66
 	VMOVUPS.Z   (DX)(R11*1), K1, Z11
 	VMOVUPS.Z   (BX)(R11*1), K1, Z12
 	VFMADD231PS Z11, Z11, Z4
 	VFMADD231PS Z12, Z12, Z8
 
-done63:
+done66:
 	VADDPS        Z4, Z3, Z3
 	VADDPS        Z8, Z7, Z4
 	VADDPS        Z6, Z5, Z5
@@ -1462,9 +1516,9 @@ done63:
 	XORQ          R11, R11
 	LEAQ          -64(DI), R12
 	CMPQ          R11, R12
-	JGE           end65
+	JGE           end68
 
-loop64:
+loop67:
 	VMOVUPS (DX)(R11*1), Z5
 	VMOVUPS (BX)(R11*1), Z6
 	VMOVUPS 64(DX)(R11*1), Z7
@@ -1487,13 +1541,13 @@ loop64:
 	VMOVUPS Z8, 64(CX)(R11*1)
 	ADDQ    $+128, R11
 	CMPQ    R11, R12
-	JL      loop64
+	JL      loop67
 
-end65:
+end68:
 	CMPQ R11, DI
-	JGE  end67
+	JGE  end70
 
-loop66:
+loop69:
 	VMOVUPS (DX)(R11*1), Z5
 	VMOVUPS (BX)(R11*1), Z6
 	VMULPS  Z3, Z5, Z5
@@ -1506,11 +1560,11 @@ loop66:
 	VMOVUPS Z6, (CX)(R11*1)
 	ADDQ    $+64, R11
 	CMPQ    R11, DI
-	JL      loop66
+	JL      loop69
 
-end67:
+end70:
 	TESTQ     R8, R8
-	JZ        done68
+	JZ        done71
 	VMOVUPS.Z (DX)(R11*1), K1, Z5
 	VMOVUPS.Z (BX)(R11*1), K1, Z6
 	VMULPS    Z3, Z5, Z3
@@ -1522,10 +1576,10 @@ end67:
 	VMOVUPS   Z3, K1, (AX)(R11*1)
 	VMOVUPS   Z4, K1, (CX)(R11*1)
 
-done68:
+done71:
 	LEAQ (AX)(R9*2), AX
 	LEAQ (DX)(R9*2), DX
 	SUBQ $0x02, SI
-	JG   group58
+	JG   group61
 	VZEROUPPER
 	RET

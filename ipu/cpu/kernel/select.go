@@ -129,6 +129,9 @@ func argMaxOf[T number](o *graph.ArgMax) func(k *argMax, outer, lo, hi int) {
 			out[0] = int64(at)
 			return
 		}
+		if !o.Min && !o.Last && greatestBeside(out, x[lo:], k.dim, k.inner) {
+			return
+		}
 		clear(out)
 		for d := 1; d < k.dim; d++ {
 			row := x[d*k.inner:][lo:hi]

@@ -73,10 +73,17 @@ func topKOf[T number](least bool) func(k *topK, lane int, heap []int64) {
 		for i := len(heap)/2 - 1; i >= 0; i-- {
 			l.sink(heap, i)
 		}
+		worst := l.at(heap[0])
 		for i := len(heap); i < k.dim; i++ {
-			if l.before(int64(i), heap[0]) {
+			// Of equal elements the first is before the others.
+			v, w := l.x[i*l.step], worst
+			if least {
+				v, w = w, v
+			}
+			if v > w || (v != v) != (w != w) && v != v {
 				heap[0] = int64(i)
 				l.sink(heap, 0)
+				worst = l.at(heap[0])
 			}
 		}
 		for n := len(heap) - 1; n > 0; n-- {

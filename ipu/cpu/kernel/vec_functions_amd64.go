@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // The loops over elements in assembly that compute functions of one element.
 // docs/kernels.md has their errors.
@@ -31,6 +35,15 @@ func geluAVX512(dst, x *float32, n int)
 
 //go:noescape
 func geluTanhAVX512(dst, x *float32, n int)
+
+//go:noescape
+func sinAVX512(dst, x *float32, n int)
+
+//go:noescape
+func cosAVX512(dst, x *float32, n int)
+
+//go:noescape
+func rootAVX512(dst, x *float32, n int)
 
 //go:noescape
 func absAVX512(dst, x *float32, n int)
@@ -106,6 +119,15 @@ func geluAVX2(dst, x *float32, n int)
 
 //go:noescape
 func geluTanhAVX2(dst, x *float32, n int)
+
+//go:noescape
+func sinAVX2(dst, x *float32, n int)
+
+//go:noescape
+func cosAVX2(dst, x *float32, n int)
+
+//go:noescape
+func rootAVX2(dst, x *float32, n int)
 
 //go:noescape
 func absAVX2(dst, x *float32, n int)
@@ -190,6 +212,10 @@ func vectorUnary(o *graph.Unary) func(dst, x []float32) {
 	}
 	alpha, beta := float32(o.Alpha), float32(o.Beta)
 	switch o.Fn {
+	case graph.Sin:
+		return turns(pick[unaryLoop](sinAVX512, sinAVX2), math.Sin)
+	case graph.Cos:
+		return turns(pick[unaryLoop](cosAVX512, cosAVX2), math.Cos)
 	case graph.LeakyRelu:
 		return pick[scaledLoop](leakyReluAVX512, leakyReluAVX2).with(alpha)
 	case graph.ThresholdedRelu:
@@ -209,6 +235,45 @@ func vectorUnary(o *graph.Unary) func(dst, x []float32) {
 		}
 	}
 	return nil
+}
+
+// turnTop is the greatest angle of which the loops know what is left after whole
+// turns.
+const turnTop = 1 << 20
+
+// turns returns f as a function of slices that leaves greater angles than the
+// loop can to exact.
+func turns(f unaryLoop, exact func(float64) float64) func(dst, x []float32) {
+	most, least := pick(mostAVX512, mostAVX2), pick(leastAVX512, leastAVX2)
+	return func(dst, x []float32) {
+		dst = dst[:len(x)]
+		for i := 0; i < len(x); i += blockLen {
+			x, dst := x[i:min(i+blockLen, len(x))], dst[i:]
+			high, low := most(&x[0], len(x)), least(&x[0], len(x))
+			if high <= turnTop && low >= -turnTop {
+				f(&dst[0], &x[0], len(x))
+				continue
+			}
+			// dst may be x.
+			for j := range x {
+				if v := x[j]; v <= turnTop && v >= -turnTop {
+					f(&dst[j], &x[j], 1)
+				} else {
+					dst[j] = float32(exact(float64(v)))
+				}
+			}
+		}
+	}
+}
+
+// vectorRoot sets dst to the square roots of x, of -0 to +0 and of -Inf to +Inf,
+// by vectors, if there are any; it reports whether it did it.
+func vectorRoot(dst, x []float32) bool {
+	if path == pathGo {
+		return false
+	}
+	pick[unaryLoop](rootAVX512, rootAVX2).over()(dst, x)
+	return true
 }
 
 // scaledLoop is a loop in assembly with a parameter.

@@ -55,6 +55,9 @@ func layerNormRowsAVX512(dst, x, scale, bias *float32, n, rows int, epsilon floa
 func rmsNormRowsAVX512(dst, x, scale *float32, n, rows int, epsilon float64)
 
 //go:noescape
+func greaterAVX512(best, at, x *float32, n int, d float32)
+
+//go:noescape
 func scaleAVX512(dst, x *float32, n int, factor float32)
 
 //go:noescape
@@ -113,6 +116,9 @@ func layerNormRowsAVX2(dst, x, scale, bias *float32, n, rows int, epsilon float6
 
 //go:noescape
 func rmsNormRowsAVX2(dst, x, scale *float32, n, rows int, epsilon float64)
+
+//go:noescape
+func greaterAVX2(best, at, x *float32, n int, d float32)
 
 //go:noescape
 func scaleAVX2(dst, x *float32, n int, factor float32)
@@ -357,6 +363,35 @@ func vectorGreatest[T number](x []T) (at int, ok bool) {
 		}
 	}
 	return from, true
+}
+
+// greatestBeside sets out to the places of the greatest elements of lanes that
+// lie side by side by vectors, if there are any for T; each has dim elements,
+// inner apart. It reports whether it did it.
+func greatestBeside[T number](out []int64, x []T, dim, inner int) bool {
+	const block = 256
+	if path == pathGo || !isFloat32[T]() {
+		return false
+	}
+	u := asFloat32(x)
+	var best, at [block]float32 // places by their bits
+	for lo := 0; lo < len(out); lo += block {
+		n := min(block, len(out)-lo)
+		copy(best[:n], u[lo:])
+		clear(at[:n])
+		for d := 1; d < dim; d++ {
+			row, place := u[d*inner+lo:][:n], math.Float32frombits(uint32(d))
+			if path == pathAVX512 {
+				greaterAVX512(&best[0], &at[0], &row[0], n, place)
+			} else {
+				greaterAVX2(&best[0], &at[0], &row[0], n, place)
+			}
+		}
+		for i, v := range at[:n] {
+			out[lo+i] = int64(math.Float32bits(v))
+		}
+	}
+	return true
 }
 
 // vectorAcross returns the fold of a row of float32 into one accumulator by

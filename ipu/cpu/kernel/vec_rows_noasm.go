@@ -22,6 +22,8 @@ func vectorStrip[T float](_, _ []T, _, _, _ int, _ bool, _ []T) bool { return fa
 
 func vectorGreatest[T number]([]T) (int, bool) { return 0, false }
 
+func greatestBeside[T number](_ []int64, _ []T, _, _ int) bool { return false }
+
 func vectorAcross(graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 { return nil }
 
 func vectorEach(graph.ReduceFn) func(acc []float64, x []float32, count, step int) { return nil }

@@ -42,6 +42,10 @@ var (
 		-1.128379225730896, -0.6366193890571594, -0.10277782380580902, 0.019153021275997162, 0.00016048402176238596,
 		-0.0016671225894242525, 0.0006328925956040621, -0.00011765786621253937, 9.258226782549173e-06,
 	}
+	// sineSeries is (sin(r)/r-1)/r² and cosineSeries (cos(r)-1+r²/2)/r⁴ by r²,
+	// for |r| ≤ π/4.
+	sineSeries   = []float32{-1.6666654611e-1, 8.3321608736e-3, -1.9515295891e-4}
+	cosineSeries = []float32{4.166664568298827e-2, -1.388731625493765e-3, 2.443315711809948e-5}
 	// atanhSeries is (atanh(t)/t-1)/t² by t², for t ≤ 1/3.
 	atanhSeries = []float32{0.3333320617675781, 0.20010851323604584, 0.1399955153465271, 0.14012306928634644}
 )
@@ -283,6 +287,51 @@ func (a *asm) geluTanh(x vec) vec {
 	return a.mul(a.sigmoid(a.mul(u, x)), x)
 }
 
+// root returns x to the power of ½: unlike a square root it is +0 of -0 and +Inf
+// of -Inf.
+func (a *asm) root(x vec) vec {
+	zero, v := a.vec(), a.vec()
+	a.zero(zero)
+	a.VSQRTPS(a.add(x, zero), v)
+	infinity := float32(math.Inf(1))
+	return a.choose(equal, x, a.register(a.constant(-infinity)), a.load(a.constant(infinity)), v)
+}
+
+// sine returns the sine of x, turned by quarter turns, for |x| up to
+// a million. What
+// is left of x after whole quarter turns is exact but for the last of three
+// subtractions.
+func (a *asm) sine(x vec, turned bool) vec {
+	const magic = 3 << 22
+	y := a.magnitude(x, false)
+	n := a.fma(a.load(a.constant(2/math.Pi)), y, a.constant(magic))
+	whole := a.sub(n, a.constant(magic))
+	r := a.fresh(y)
+	high := float32(math.Pi / 2)
+	middle := float32(math.Pi/2 - float64(high))
+	// The last part is below what a float64 of π/2 has.
+	const beyond = 6.123233995736766e-17
+	low := float32(math.Pi/2 - float64(high) - float64(middle) + beyond)
+	for _, part := range []float32{high, middle, low} {
+		a.fnmaOf(r, whole, a.constant(part))
+	}
+	square := a.mul(r, r)
+	sine := a.fma(a.chain(square, sineSeries), a.mul(square, r), r)
+	cosine := a.fma(a.chain(square, cosineSeries), square, a.constant(-0.5))
+	cosine = a.fma(cosine, square, a.constant(1))
+	if turned {
+		a.VPADDD(a.register(a.bits(1)), n, n)
+	}
+	odd, sign := a.vec(), a.vec()
+	a.VPSLLD(operand.U8(31), n, odd)
+	a.VPSLLD(operand.U8(30), n, sign)
+	v := a.negative(odd, cosine, sine)
+	if !turned {
+		sign = a.xor(sign, x)
+	}
+	return a.xor(v, a.and(sign, a.bits(signBit)))
+}
+
 // rounded returns x rounded: with mode 0 to nearest even, 1 down, 2 up.
 func (a *asm) rounded(x vec, mode int) vec {
 	v := a.vec()
@@ -327,6 +376,9 @@ func writeFunctions(a *asm) {
 		{name: "mish", slices: unary, body: one((*asm).mish)},
 		{name: "gelu", slices: unary, body: one((*asm).gelu)},
 		{name: "geluTanh", slices: unary, body: one((*asm).geluTanh)},
+		{name: "sin", slices: unary, body: one(func(a *asm, x vec) vec { return a.sine(x, false) })},
+		{name: "cos", slices: unary, body: one(func(a *asm, x vec) vec { return a.sine(x, true) })},
+		{name: "root", slices: unary, body: one((*asm).root)},
 		{name: "abs", slices: unary, body: one(func(a *asm, x vec) vec { return a.magnitude(x, false) })},
 		{name: "negate", slices: unary, body: one(func(a *asm, x vec) vec { return a.xor(x, a.bits(signBit)) })},
 		{name: "sign", slices: unary, body: one((*asm).sign)},

@@ -34,6 +34,15 @@ func writeRows(a *asm) {
 		}
 		l.write(a)
 	}
+	// The greater of best and x, and d instead of at where that is x. The first
+	// NaN is the greatest.
+	loop{name: "greater", slices: []string{"best", "at", "x"}, scalars: []string{"d"}, outs: []string{"best", "at"},
+		bodies: func(a *asm, x, s []vec) []vec {
+			best, at := x[0], x[1]
+			v := a.choose(notLessEqual, x[2], best, x[2], best)
+			to := a.choose(notLessEqual, x[2], best, s[0], at)
+			return []vec{a.choose(unordered, best, best, best, v), a.choose(unordered, best, best, at, to)}
+		}}.write(a)
 	a.softmaxRows()
 	a.normRows("layerNormRows", true)
 	a.normRows("rmsNormRows", false)
