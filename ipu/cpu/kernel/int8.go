@@ -21,6 +21,9 @@ var integerKernels = map[string]binder{
 	"IntegerConv":   bindIntegerConv,
 }
 
+// int8Zeros are sums to begin with.
+var int8Zeros [int8Width]int32
+
 // int8Way is how products of bytes are computed.
 type int8Way uint8
 
@@ -52,6 +55,7 @@ type int8Args struct {
 	steps   int
 	tile    *int32 // rows of int8Width sums
 	vectors int    // of 16 lanes, 1 or 2
+	first   *int32 // what sums begin with: of columns in a product of matrices, of rows in a convolution
 }
 
 // int8FinishArgs are the arguments of the loops that make results of a tile.
@@ -62,7 +66,6 @@ type int8FinishArgs struct {
 	rows         int
 	out          *byte
 	outRow       int      // bytes
-	first        *int32   // added to the sums
 	scale, shift *float32 // for floats and bytes
 	outer        *int32   // of each row, or nil
 	line         *int32   // of each column: outer·line is added to the sums
@@ -239,10 +242,10 @@ func (e *int8End) done() { e.parameter = int8Parameters{} }
 
 // finish returns the arguments to make results of a tile, with parameters
 // from a number on.
-func (e *int8End) finish(first []int32, from int) int8FinishArgs {
+func (e *int8End) finish(from int) int8FinishArgs {
 	p := &e.parameter
 	return int8FinishArgs{
-		first: &first[from], scale: &p.scale[from], shift: &p.shift[from],
+		scale: &p.scale[from], shift: &p.shift[from],
 		low: e.minimum, high: e.maximum, zero: e.zero, second: 16 * e.size,
 		keep: [2]uint16{0xffff, 0xffff}, store: [2]uint16{0xffff, 0xffff},
 	}

@@ -179,6 +179,7 @@ func halves(args *int8Args, conv bool) {
 			int8ConvAVX2(p)
 		} else {
 			int8ProductAVX2(p)
+			half.first = (*int32)(unsafe.Add(unsafe.Pointer(half.first), 16*4))
 		}
 		half.b = (*byte)(unsafe.Add(unsafe.Pointer(half.b), 16*int8Step))
 		half.tile = (*int32)(unsafe.Add(unsafe.Pointer(half.tile), 16*4))

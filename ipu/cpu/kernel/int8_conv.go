@@ -3,6 +3,7 @@ package kernel
 import (
 	"math/bits"
 	"runtime"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -30,7 +31,7 @@ type int8Conv struct {
 	packed       bool
 	blocks       []int8Block
 	ones         []byte // weights that add up a window
-	rowBytes     int    // of scratch memory for lines that are taken apart
+	layBytes     int    // of scratch memory for laying out a plane
 	slots        int
 
 	task int8ConvTask
@@ -77,6 +78,13 @@ func bindIntegerConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 // geometry lays out the planes and finds where the steps are.
 func (c *int8Conv) geometry() {
 	kh, kw := c.kernel[1], c.kernel[2]
+	reach := func(axis int) int { return c.out[axis] + (c.kernel[axis]-1)*c.dilation[axis]/c.stride[axis] }
+	c.lines, c.line = reach(1), reach(2)
+	vectors := func(line int) int { return ((c.out[1]-1)*line + c.out[2] + 15) / 16 }
+	apart := !c.along && 16*vectors(c.out[2]) <= 15*vectors(c.line)
+	if apart {
+		c.line = c.out[2]
+	}
 	var place [2][]int // of an element of the kernel: its phase and its distance
 	for i, n := range []int{kh, kw} {
 		stride, dilation := c.stride[1+i], c.dilation[1+i]
@@ -85,30 +93,27 @@ func (c *int8Conv) geometry() {
 			continue
 		}
 		for k := range n {
-			phase := k * dilation % stride
-			at := -1
-			for j, p := range c.phases[i] {
-				if p == phase {
-					at = j
-				}
+			phase, distance := k*dilation%stride, k*dilation/stride
+			if i == 1 && apart {
+				phase, distance = k*dilation, 0
 			}
+			at := slices.Index(c.phases[i], phase)
 			if at < 0 {
 				at = len(c.phases[i])
 				c.phases[i] = append(c.phases[i], phase)
 			}
-			place[i] = append(place[i], at, k*dilation/stride)
+			place[i] = append(place[i], at, distance)
 		}
 	}
-	reach := func(axis int) int { return c.out[axis] + (c.kernel[axis]-1)*c.dilation[axis]/c.stride[axis] }
-	c.lines, c.line = reach(1), reach(2)
 	if c.along {
-		c.line = c.out[2]
-		columns := c.line + (kw+int8Step)*c.dilation[2]/c.stride[2] + 1
-		c.rowBytes = c.stride[2] * columns
-	} else if c.stride[2] > 1 {
-		c.rowBytes = int8Step * c.line
+		c.layBytes = len(c.phases[0])*c.lines*c.line*c.stride[2] + c.beyond()
+		if c.stride[2] > 1 {
+			c.layBytes *= 2
+		}
+	} else {
+		c.layBytes = 2 * int8Step * c.in[1] * ((c.in[2] + c.stride[2] - 1) / c.stride[2])
 	}
-	c.rowBytes = roundUp(c.rowBytes, 64)
+	c.layBytes = roundUp(c.layBytes, 64)
 	step := func(plane, ky, kx int) {
 		phase := place[0][2*ky] * len(c.phases[1])
 		at := place[0][2*ky+1] * c.line
@@ -137,6 +142,9 @@ func (c *int8Conv) geometry() {
 		}
 	}
 }
+
+// beyond returns how many bytes after the last line windows reach.
+func (c *int8Conv) beyond() int { return roundUp((c.kernel[2]+int8Step)*c.dilation[2], c.stride[2]) }
 
 // planeBytes returns the bytes of a plane with all its phases.
 func (c *int8Conv) planeBytes() int {
@@ -187,15 +195,21 @@ func (c *int8Conv) tile() {
 func (c *int8Conv) weightBytes() int { return 4*c.padded() + c.columns*c.pitch }
 
 // partBytes returns the scratch memory of a part: the sums of a tile, its
-// results where they are not stored at once, the sums of windows, lines that
-// are taken apart and, where output channels are computed one by one, the
-// planes of a group.
+// results where they are not stored at once, the sums of windows, what laying
+// out a plane needs and, where output channels are computed one by one, the
+// planes of a group and the results with what is left out of them.
 func (c *int8Conv) partBytes() int {
-	n := 2*4*int8Height*int8Width + 4*int8Width + c.rowBytes
+	n := 2*4*int8Height*int8Width + 4*int8Width + c.layBytes
 	if c.single {
-		n += roundUp(c.groupBytes()+int8Slack, 64)
+		n += c.imageBytes() + c.singleBytes()
 	}
 	return n
+}
+
+func (c *int8Conv) imageBytes() int { return roundUp(c.groupBytes()+int8Slack, 64) }
+
+func (c *int8Conv) singleBytes() int {
+	return roundUp(len(c.blocks)*int8Width, 2*int8PlaneBlock) * c.size
 }
 
 // Scratch implements [Kernel].
@@ -329,7 +343,7 @@ func (t *int8ConvTask) Do(part int) {
 		case t.laying:
 			t.lay(t.image[unit*t.planeBytes():], unit/t.planes, unit%t.planes, buf)
 		case t.single:
-			image := buf[t.partBytes()-roundUp(t.groupBytes()+int8Slack, 64):]
+			image := buf[len(buf)-t.singleBytes()-t.imageBytes():][:t.imageBytes()]
 			for plane := range t.planes {
 				t.lay(image[plane*t.planeBytes():], unit, plane, buf)
 			}
@@ -342,72 +356,70 @@ func (t *int8ConvTask) Do(part int) {
 
 // lay writes a plane of a group.
 func (t *int8ConvTask) lay(dst []byte, group, plane int, buf []byte) {
-	outside := [1]byte{byte(t.aZero)}
-	h, w := t.in[1], t.in[2]
-	var channels [int8Step][]byte
-	lines := buf[2*4*int8Height*int8Width+4*int8Width:][:t.rowBytes]
-	quads := 0
+	size := t.in[1] * t.in[2]
+	buf = buf[2*4*int8Height*int8Width+4*int8Width:][:t.layBytes]
 	if t.along {
-		quads = (t.kernel[2] + int8Step - 1) / int8Step
-		channels[0] = t.x[(group*t.channels+plane/quads)*h*w:][:h*w]
-	} else {
-		for q := range channels {
-			// Those that there are not have weights that are zero.
-			channel := min(plane*int8Step+q, t.channels-1)
-			channels[q] = t.x[(group*t.channels+channel)*h*w:][:h*w]
-		}
-		if len(t.phases[0]) == 1 && t.stride == [3]int{1, 1, 1} && t.pad == [3]int{} && t.lines == h && t.line == w {
-			interleave(t.way, dst, channels, h*w, t.xFlip)
-			return
-		}
-	}
-	for _, phase := range t.phases[0] {
-		for i := range t.lines {
-			y := i*t.stride[1] + phase - t.pad[1]
-			inside := y >= 0 && y < h
-			switch {
-			case !inside:
-				for j := range t.phases[1] {
-					fill[uint8](dst[int8Step*j*t.lines*t.line:][:int8Step*t.line], outside[:])
-				}
-			case t.along:
-				t.layWindows(dst, channels[0][y*w:][:w], plane%quads*int8Step, lines)
-			default:
-				var rows [int8Step][]byte
-				for q := range rows {
-					rows[q] = channels[q][y*w:][:w]
-				}
-				for j, phase := range t.phases[1] {
-					t.layChannels(dst[int8Step*j*t.lines*t.line:][:int8Step*t.line], rows, phase, lines)
-				}
-			}
-			dst = dst[int8Step*t.line:]
-		}
-		dst = dst[int8Step*(len(t.phases[1])-1)*t.lines*t.line:]
-	}
-}
-
-// layChannels writes a line of four channels, of which every stride'th column
-// from phase on counts.
-func (t *int8ConvTask) layChannels(dst []byte, rows [int8Step][]byte, phase int, buf []byte) {
-	stride, w := t.stride[2], t.in[2]
-	lo, hi := windowRange(w, t.line, stride, t.pad[2]-phase)
-	outside := [1]byte{byte(t.aZero)}
-	fill[uint8](dst[:int8Step*lo], outside[:])
-	fill[uint8](dst[int8Step*hi:], outside[:])
-	if lo == hi {
+		quads := (t.kernel[2] + int8Step - 1) / int8Step
+		t.layWindows(dst, t.x[(group*t.channels+plane/quads)*size:][:size], plane%quads*int8Step, buf)
 		return
 	}
-	from := lo*stride + phase - t.pad[2]
-	for q := range rows {
-		rows[q] = rows[q][from:]
-		if stride > 1 {
-			line := buf[q*t.line:][:hi-lo]
-			everyByte(t.way, line, rows[q], stride)
-			rows[q] = line
+	var channels [int8Step][]byte
+	for q := range channels {
+		// Those that there are not have weights that are zero.
+		channel := min(plane*int8Step+q, t.channels-1)
+		channels[q] = t.x[(group*t.channels+channel)*size:][:size]
+	}
+	t.layChannels(dst, channels, buf)
+}
+
+// layChannels writes a plane of four channels.
+func (t *int8ConvTask) layChannels(dst []byte, channels [int8Step][]byte, buf []byte) {
+	h, w, stride := t.in[1], t.in[2], t.stride[2]
+	if len(t.phases[0])*len(t.phases[1]) == 1 && stride == 1 && t.stride[1] == 1 && t.pad == [3]int{} && t.lines == h && t.line == w {
+		interleave(t.way, dst, channels, h*w, t.xFlip)
+		return
+	}
+	outside := [1]byte{byte(t.aZero)}
+	last := -1 // the columns in buf: every stride'th from this one on
+	for j, phase := range t.phases[1] {
+		// Column i of the phase is column i·stride + phase - pad of the image.
+		from := ((phase-t.pad[2])%stride + stride) % stride
+		narrow := (w - from + stride - 1) / stride
+		back := (from - phase + t.pad[2]) / stride
+		image := buf[:int8Step*h*max(0, narrow)]
+		if narrow > 0 && from != last {
+			last = from
+			rows := channels
+			for q := range rows {
+				if stride == 1 {
+					break
+				}
+				rows[q] = buf[len(buf)/2+q*h*narrow:][:h*narrow]
+				if w%stride == 0 {
+					everyByte(t.way, rows[q], channels[q][from:], stride)
+					continue
+				}
+				for y := range h {
+					everyByte(t.way, rows[q][y*narrow:][:narrow], channels[q][y*w:][from:w], stride)
+				}
+			}
+			interleave(t.way, image, rows, h*narrow, t.xFlip)
+		}
+		lo, hi := min(max(0, back), t.line), max(0, min(t.line, narrow+back))
+		for i, phase := range t.phases[0] {
+			to := dst[int8Step*(i*len(t.phases[1])+j)*t.lines*t.line:][:int8Step*t.lines*t.line]
+			for line := range t.lines {
+				row := to[int8Step*line*t.line:][:int8Step*t.line]
+				if y := line*t.stride[1] + phase - t.pad[1]; y >= 0 && y < h && lo < hi {
+					fill[uint8](row[:int8Step*lo], outside[:])
+					copy(row[int8Step*lo:int8Step*hi], image[int8Step*(y*narrow+lo-back):])
+					fill[uint8](row[int8Step*hi:], outside[:])
+				} else {
+					fill[uint8](row, outside[:])
+				}
+			}
 		}
 	}
-	interleave(t.way, dst[int8Step*lo:], rows, hi-lo, t.xFlip)
 }
 
 // everyByte copies every stride'th byte of src.
@@ -421,35 +433,40 @@ func everyByte(way int8Way, dst, src []byte, stride int) {
 	}
 }
 
-// layWindows writes a line of windows: for every output position the elements
-// under four columns of the kernel, from the first on.
+// layWindows writes a plane of windows: for every position of a line the
+// elements under four columns of the kernel, from the first on.
 func (t *int8ConvTask) layWindows(dst, src []byte, first int, buf []byte) {
-	stride, pad, w := t.stride[2], t.pad[2], t.in[2]
-	columns := len(buf) / stride
+	h, w, stride, pad := t.in[1], t.in[2], t.stride[2], t.pad[2]
 	outside := [1]byte{byte(t.aZero) ^ t.xFlip}
-	if stride == 1 {
-		columns = min(columns, t.line+(first+int8Step)*t.dilation[2])
-		n := min(w, max(0, columns-pad))
-		fill[uint8](buf[:min(pad, columns)], outside[:])
-		copy(buf[min(pad, columns):], src[:n])
-		fill[uint8](buf[min(pad, columns)+n:columns], outside[:])
-	} else {
-		for phase := range stride {
-			line := buf[phase*columns:][:columns]
-			lo, hi := windowRange(w, columns, stride, pad-phase)
-			fill[uint8](line[:lo], outside[:])
-			fill[uint8](line[hi:], outside[:])
-			if lo < hi {
-				everyByte(t.way, line[lo:hi], src[lo*stride+phase-pad:], stride)
+	pitch := t.line * stride
+	n := len(t.phases[0]) * t.lines * t.line
+	lo, hi := min(pad, pitch), min(pad+w, pitch)
+	for i, phase := range t.phases[0] {
+		for line := range t.lines {
+			row := buf[(i*t.lines+line)*pitch:][:pitch]
+			if y := line*t.stride[1] + phase - t.pad[1]; y >= 0 && y < h && lo < hi {
+				fill[uint8](row[:lo], outside[:])
+				copy(row[lo:hi], src[y*w:])
+				fill[uint8](row[hi:], outside[:])
+			} else {
+				fill[uint8](row, outside[:])
 			}
+		}
+	}
+	columns := n + t.beyond()/stride
+	lines := buf
+	if stride > 1 {
+		lines = buf[len(buf)/2:]
+		for phase := range stride {
+			everyByte(t.way, lines[phase*columns:][:columns], buf[phase:stride*columns], stride)
 		}
 	}
 	var rows [int8Step][]byte
 	for q := range rows {
 		at := (first + q) * t.dilation[2]
-		rows[q] = buf[at%stride*columns+at/stride:]
+		rows[q] = lines[at%stride*columns+at/stride:]
 	}
-	interleave(t.way, dst, rows, t.line, t.xFlip)
+	interleave(t.way, dst, rows, n, t.xFlip)
 }
 
 // channels1 computes the output channels of a group one by one.
@@ -466,24 +483,17 @@ func (t *int8ConvTask) channels1(group int, image, buf []byte) {
 	if t.way == int8ByVNNI {
 		block *= 2
 	}
-	n := t.out[1] * t.out[2]
-	whole := n / block * block
-	if t.way == int8ByGo {
-		whole = n
-	}
+	oh, ow := t.out[1], t.out[2]
+	n := (oh-1)*t.line + ow
+	computed := buf[len(buf)-t.singleBytes():]
 	for m := group * t.maps; m < (group+1)*t.maps; m++ {
-		y := t.y[m*n*t.size:][:n*t.size]
-		args := int8PlaneArgs{
-			x: &image[0], offsets: &t.offsets[0], steps: t.steps, w: &t.w[4*t.padded()+m*t.pitch], blocks: whole / block, out: &y[0],
+		int8Plane(t.way, t.kind, &int8PlaneArgs{
+			x: &image[0], offsets: &t.offsets[0], steps: t.steps, w: &t.w[4*t.padded()+m*t.pitch], blocks: (n + block - 1) / block, out: &computed[0],
 			first: t.first[m], scale: t.parameter.scale[m], shift: t.parameter.shift[m], low: t.minimum, high: t.maximum, zero: t.zero,
-		}
-		if whole > 0 {
-			int8Plane(t.way, t.kind, &args, whole)
-		}
-		if whole < n {
-			args.x, args.out, args.blocks = &image[int8Step*whole], &buf[0], 1
-			int8Plane(t.way, t.kind, &args, block)
-			copy(y[whole*t.size:], buf)
+		}, n)
+		y := t.y[m*oh*ow*t.size:][:oh*ow*t.size]
+		for line := range oh {
+			copy(y[line*ow*t.size:][:ow*t.size], computed[line*t.line*t.size:])
 		}
 	}
 }
@@ -515,16 +525,16 @@ func (t *int8ConvTask) block(group, row, end, i int, image, buf []byte) {
 		args.vectors = 1
 	}
 	if t.crosses {
-		args.a, args.rows, args.tile = &t.ones[0], 1, &line[0]
+		args.a, args.rows, args.tile, args.first = &t.ones[0], 1, &line[0], &int8Zeros[0]
 		int8Convolve(t.way, &args)
 	}
 	args.aRow, args.tile = t.pitch, &tile[0]
 	n := product3(t.out)
 	for ; row < end; row += int8Height {
 		m := group*t.maps + row
-		args.a, args.rows = &t.w[4*t.padded()+m*t.pitch], min(int8Height, end-row)
+		args.a, args.rows, args.first = &t.w[4*t.padded()+m*t.pitch], min(int8Height, end-row), &t.first[m]
 		int8Convolve(t.way, &args)
-		f := t.finish(t.first, m)
+		f := t.finish(m)
 		f.tile, f.rows, f.keep, f.store, f.second = &tile[0], args.rows, b.keep, b.store, b.second*t.size
 		if t.crosses {
 			f.outer, f.line = &t.parameter.bZero[m], &line[0]

@@ -14,10 +14,17 @@ func lanesGo[A, B int8 | uint8](sums []int32, a *[int8Step]A, b []B) {
 
 // int8SumsGo is the plain way to add up products.
 func int8SumsGo[A, B int8 | uint8](args *int8Args) {
+	first := func(i int) int32 { return *(*int32)(unsafe.Add(unsafe.Pointer(args.first), 4*i)) }
 	n := 16 * args.vectors
 	for r := range args.rows {
 		sums := unsafe.Slice((*int32)(unsafe.Add(unsafe.Pointer(args.tile), 4*int8Width*r)), n)
-		clear(sums)
+		for j := range sums {
+			if args.offsets != nil {
+				sums[j] = first(r)
+			} else {
+				sums[j] = first(j)
+			}
+		}
 		a := unsafe.Slice((*[int8Step]A)(unsafe.Add(unsafe.Pointer(args.a), r*args.aRow)), args.steps)
 		for s := range a {
 			offset := s * int8Step * int8Width
@@ -48,7 +55,7 @@ func int8FinishGo(kind int8Kind, byRows bool, args *int8FinishArgs) {
 			if byRows {
 				p = r
 			}
-			sum := number(args.tile, r*int8Width+j) + number(args.first, p)
+			sum := number(args.tile, r*int8Width+j)
 			if args.outer != nil {
 				sum += number(args.outer, r) * number(args.line, j)
 			}

@@ -138,7 +138,7 @@ func (t *int8MatMul) packPanel(dst, src []byte, i int) {
 		clear(sums)
 		return
 	}
-	int8Products(t.way, &int8Args{a: &t.ones[0], rows: 1, b: &to[0], steps: t.steps, tile: &sums[0], vectors: 2})
+	int8Products(t.way, &int8Args{a: &t.ones[0], rows: 1, b: &to[0], steps: t.steps, tile: &sums[0], vectors: 2, first: &int8Zeros[0]})
 }
 
 // int8MatMulTask is one run. First rows of a are copied and panels of b packed
@@ -297,18 +297,20 @@ func (r *int8MatMulTask) compute(unit int, scratch []byte) {
 	tile, staged := view[int32](scratch[:half]), scratch[half:]
 	for last := min(j+r.width, r.n); j < last; j += int8Width {
 		cols := min(int8Width, r.n-j)
-		f := r.finish(first, j)
+		f := r.finish(j)
 		f.tile, f.line = &tile[0], &r.parameter.bZero[j]
 		f.keep = int8Masks(cols)
 		f.store = f.keep
 		for at := row; at < end; at += int8Height {
 			rows := min(int8Height, end-at)
 			if r.steps == 0 {
-				clear(tile)
+				for i := range rows {
+					copy(tile[i*int8Width:][:int8Width], first[j:])
+				}
 			} else {
 				int8Products(r.way, &int8Args{
 					a: &r.a[(firstRow+at)*r.aPitch], aRow: r.aPitch, rows: rows, b: &b[j*int8Step*r.steps], steps: r.steps,
-					tile: &tile[0], vectors: 2,
+					tile: &tile[0], vectors: 2, first: &first[j],
 				})
 			}
 			f.rows = rows

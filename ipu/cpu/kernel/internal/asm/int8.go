@@ -18,6 +18,7 @@ const (
 	int8Steps   = 40
 	int8Tile    = 48
 	int8Vectors = 56
+	int8First   = 64
 )
 
 // Offsets of int8FinishArgs in package kernel, which a test compares.
@@ -26,17 +27,16 @@ const (
 	int8FinishRows   = 8
 	int8FinishOut    = 16
 	int8FinishOutRow = 24
-	int8FinishFirst  = 32
-	int8FinishScale  = 40
-	int8FinishShift  = 48
-	int8FinishOuter  = 56
-	int8FinishLine   = 64
-	int8FinishSecond = 72
-	int8FinishLow    = 80
-	int8FinishHigh   = 84
-	int8FinishZero   = 88
-	int8FinishKeep   = 92
-	int8FinishStore  = 96
+	int8FinishScale  = 32
+	int8FinishShift  = 40
+	int8FinishOuter  = 48
+	int8FinishLine   = 56
+	int8FinishSecond = 64
+	int8FinishLow    = 72
+	int8FinishHigh   = 76
+	int8FinishZero   = 80
+	int8FinishKeep   = 84
+	int8FinishStore  = 88
 )
 
 // Offsets of int8PlaneArgs in package kernel, which a test compares.
@@ -105,7 +105,9 @@ func (a *asm) int8Sums(name string, conv bool) {
 	a.MOVQ(at(args, int8ARow), row)
 	row3 := a.GP64()
 	a.LEAQ(indexed(row, row, 2, 0), row3)
-	t := int8Loop{asm: a, args: args, pa: pa, row: row, row3: row3, rows: rows, b: b, tile: tile, conv: conv}
+	first := a.GP64()
+	a.MOVQ(at(args, int8First), first)
+	t := int8Loop{asm: a, args: args, pa: pa, row: row, row3: row3, rows: rows, b: b, tile: tile, first: first, conv: conv}
 	a.MOVQ(at(args, int8A), pa)
 	a.MOVQ(at(args, int8Rows), rows)
 	if a.wide() {
@@ -123,32 +125,41 @@ func (a *asm) int8Sums(name string, conv bool) {
 // int8Loop is a loop over rows.
 type int8Loop struct {
 	*asm
-	args, pa, row, row3, rows, b, tile reg.Register
-	conv                               bool
+	args, pa, row, row3, rows, b, tile, first reg.Register
+	conv                                      bool
 }
 
-// all writes the loop for v vectors, which ends the function.
+// all writes the loop for v vectors, which ends the function. The last rows
+// that do not fit in one tile, but in two, are divided evenly.
 func (t *int8Loop) all(v int) {
 	most := t.int8Most()
-	again, rest := t.newLabel("rows"), t.newLabel("rest")
+	again, take := t.newLabel("rows"), t.newLabel("take")
 	t.Label(again)
+	r := t.GP64()
+	t.MOVQ(operand.U32(most), r)
+	t.CMPQ(t.rows, operand.U8(2*most))
+	t.JGE(operand.LabelRef(take))
+	t.MOVQ(t.rows, r)
 	t.CMPQ(t.rows, operand.U8(most))
-	t.JLT(operand.LabelRef(rest))
-	t.tileOf(most, v)
-	t.LEAQ(indexed(t.pa, t.row3, uint8(most/3), 0), t.pa)
-	t.ADDQ(operand.U32(most*int8TileRow), t.tile)
-	t.SUBQ(operand.U8(most), t.rows)
-	t.JMP(operand.LabelRef(again))
-	t.Label(rest)
-	for r := most - 1; r >= 1; r-- {
-		next := t.newLabel(fmt.Sprintf("not%d", r))
-		t.CMPQ(t.rows, operand.U8(r))
-		t.JNE(operand.LabelRef(next))
-		t.tileOf(r, v)
+	t.JLE(operand.LabelRef(take))
+	t.INCQ(r)
+	t.SHRQ(operand.U8(1), r)
+	t.Label(take)
+	t.SUBQ(r, t.rows)
+	for n := most; n >= 1; n-- {
+		next := t.newLabel(fmt.Sprintf("not%d", n))
+		if n > 1 {
+			t.CMPQ(r, operand.U8(n))
+			t.JNE(operand.LabelRef(next))
+		}
+		t.tileOf(n, v)
+		if n > most/2 {
+			t.TESTQ(t.rows, t.rows)
+			t.JNE(operand.LabelRef(again))
+		}
 		t.ret()
 		t.Label(next)
 	}
-	t.ret()
 }
 
 // tileOf writes the sums of r rows and v vectors.
@@ -175,9 +186,12 @@ func (t *int8Loop) tileOf(r, v int) {
 	acc := make([][]vec, r)
 	for i := range acc {
 		acc[i] = a.vecs(v)
-		for _, x := range acc[i] {
-			// All of the register: half of one would live from round to round.
-			a.VXORPS(x, x, x)
+		for j, x := range acc[i] {
+			if t.conv {
+				a.VPBROADCASTD(at(t.first, 4*i), x)
+			} else {
+				a.VMOVUPS(at(t.first, j*a.bytes()), x)
+			}
 		}
 	}
 	steps, b, offsets := a.GP64(), t.b, a.GP64()
@@ -242,6 +256,15 @@ func (t *int8Loop) tileOf(r, v int) {
 			a.VMOVUPS(acc[i][j], at(t.tile, i*int8TileRow+j*a.bytes()))
 		}
 	}
+	a.ADDQ(operand.U32(r*int8TileRow), t.tile)
+	if t.conv {
+		a.ADDQ(operand.U8(4*r), t.first)
+	}
+	if r > a.int8Most()/2 {
+		skip := a.GP64()
+		a.IMUL3Q(operand.U32(r), t.row, skip)
+		a.ADDQ(skip, t.pa)
+	}
 }
 
 // int8StepBytes returns the bytes of a step of a.
@@ -273,10 +296,10 @@ func (a *asm) int8Half(m operand.Mem, odd, signed bool) vec {
 	return v
 }
 
-// int8Finish writes the loop that makes results of a tile's sums: first and,
-// if there is an outer product, outer·line are added, then they are scaled
-// and shifted. Parameters belong to rows or to columns. Of the columns only
-// those to keep are stored, close together.
+// int8Finish writes the loops that make results of a tile's sums: if there is
+// an outer product, outer·line are added, then they are scaled and shifted.
+// Parameters belong to rows or to columns. Of the columns only those to keep
+// are stored, close together.
 func (a *asm) int8Finish(name string, kind int8Kind, byRows bool) {
 	args := a.function(name)
 	ptr := func(offset int) reg.Register {
@@ -284,96 +307,104 @@ func (a *asm) int8Finish(name string, kind int8Kind, byRows bool) {
 		a.MOVQ(at(args, offset), p)
 		return p
 	}
-	tile, rows, out, outRow := ptr(int8FinishTile), ptr(int8FinishRows), ptr(int8FinishOut), ptr(int8FinishOutRow)
-	first, scale, shift, outer, line := ptr(int8FinishFirst), ptr(int8FinishScale), ptr(int8FinishShift), ptr(int8FinishOuter), ptr(int8FinishLine)
-	e := int8End{asm: a, kind: kind}
-	e.limits(args, int8FinishLow, int8FinishHigh, int8FinishZero)
-	vectors, size := int8TileRow/a.bytes(), e.size()
-	keep, store := make([]reg.Register, vectors), make([]reg.Register, vectors)
-	var second reg.Register
-	if a.wide() {
-		second = ptr(int8FinishSecond)
-		a.ADDQ(out, second)
-		for i := range vectors {
-			keep[i], store[i] = a.K(), a.K()
-			if byRows {
-				a.KMOVW(at(args, int8FinishKeep+2*i), keep[i])
-			}
-			a.KMOVW(at(args, int8FinishStore+2*i), store[i])
+	f := int8Ending{int8End: int8End{asm: a, kind: kind}, byRows: byRows, tile: ptr(int8FinishTile), rows: ptr(int8FinishRows),
+		out: ptr(int8FinishOut), outRow: ptr(int8FinishOutRow), scale: ptr(int8FinishScale), shift: ptr(int8FinishShift),
+		outer: ptr(int8FinishOuter), line: ptr(int8FinishLine)}
+	f.limits(args, int8FinishLow, int8FinishHigh, int8FinishZero)
+	if !a.wide() {
+		f.loop(false)
+		return
+	}
+	f.second = ptr(int8FinishSecond)
+	a.ADDQ(f.out, f.second)
+	for i := range f.store {
+		f.store[i] = a.K()
+		a.KMOVW(at(args, int8FinishStore+2*i), f.store[i])
+	}
+	if byRows {
+		some := a.newLabel("some")
+		a.CMPL(at(args, int8FinishKeep), operand.Imm(0xffffffff))
+		a.JNE(operand.LabelRef(some))
+		f.loop(false)
+		a.Label(some)
+		for i := range f.keep {
+			f.keep[i] = a.K()
+			a.KMOVW(at(args, int8FinishKeep+2*i), f.keep[i])
 		}
 	}
+	f.loop(byRows)
+}
+
+// int8Ending makes results of a tile.
+type int8Ending struct {
+	int8End
+	byRows                                                     bool
+	tile, rows, out, second, outRow, scale, shift, outer, line reg.Register
+	keep, store                                                [2]reg.Register
+}
+
+// loop writes the loop over rows and ends the function.
+func (f *int8Ending) loop(compress bool) {
+	a, vectors := f.asm, int8TileRow/f.bytes()
 	loop := a.newLabel("loop")
 	a.Label(loop)
 	acc := make([]vec, vectors)
-	var fromFirst vec
-	if byRows {
-		fromFirst = a.vec()
-		a.VPBROADCASTD(at(first, 0), fromFirst)
-	}
 	for i := range acc {
-		acc[i] = a.load(at(tile, i*a.bytes()))
-		if byRows {
-			a.VPADDD(fromFirst, acc[i], acc[i])
-		} else {
-			a.VPADDD(at(first, i*a.bytes()), acc[i], acc[i])
-		}
+		acc[i] = a.load(at(f.tile, i*a.bytes()))
 	}
 	plain := a.newLabel("plain")
-	a.TESTQ(outer, outer)
+	a.TESTQ(f.outer, f.outer)
 	a.JEQ(operand.LabelRef(plain))
 	factor := a.vec()
-	a.VPBROADCASTD(at(outer, 0), factor)
-	a.ADDQ(operand.U8(4), outer)
+	a.VPBROADCASTD(at(f.outer, 0), factor)
+	a.ADDQ(operand.U8(4), f.outer)
 	for i := range acc {
 		p := a.vec()
-		a.VPMULLD(at(line, i*a.bytes()), factor, p)
+		a.VPMULLD(at(f.line, i*a.bytes()), factor, p)
 		a.VPADDD(p, acc[i], acc[i])
 	}
 	a.Label(plain)
-	if kind != int8ToInts {
+	if f.kind != int8ToInts {
 		var s, t operand.Op
-		if byRows {
+		if f.byRows {
 			x, y := a.vec(), a.vec()
-			a.VBROADCASTSS(at(scale, 0), x)
-			a.VBROADCASTSS(at(shift, 0), y)
+			a.VBROADCASTSS(at(f.scale, 0), x)
+			a.VBROADCASTSS(at(f.shift, 0), y)
 			s, t = x, y
 		}
 		for i := range acc {
-			if !byRows {
-				s, t = at(scale, i*a.bytes()), at(shift, i*a.bytes())
+			if !f.byRows {
+				s, t = at(f.scale, i*a.bytes()), at(f.shift, i*a.bytes())
 			}
-			acc[i] = e.value(acc[i], s, t)
+			acc[i] = f.value(acc[i], s, t)
 		}
 	}
 	for i, v := range acc {
-		to := at(out, i*a.lanes*size)
-		if a.wide() {
-			if i == 1 {
-				to = at(second, 0)
-			}
-			if byRows {
-				w := a.vec()
-				a.VPCOMPRESSD(v, keep[i], w)
-				v = w
-			}
-			e.storeMasked(v, store[i], to)
-		} else {
-			e.store(v, to)
+		to := at(f.out, i*a.lanes*f.size())
+		if !a.wide() {
+			f.storeAll(v, to)
+			continue
 		}
-	}
-	if byRows {
-		a.ADDQ(operand.U8(4), first)
-		if kind != int8ToInts {
-			a.ADDQ(operand.U8(4), scale)
-			a.ADDQ(operand.U8(4), shift)
+		if i == 1 {
+			to = at(f.second, 0)
 		}
+		if compress {
+			w := a.vec()
+			a.VPCOMPRESSD(v, f.keep[i], w)
+			v = w
+		}
+		f.storeMasked(v, f.store[i], to)
 	}
-	a.ADDQ(operand.U32(int8TileRow), tile)
-	a.ADDQ(outRow, out)
+	if f.byRows && f.kind != int8ToInts {
+		a.ADDQ(operand.U8(4), f.scale)
+		a.ADDQ(operand.U8(4), f.shift)
+	}
+	a.ADDQ(operand.U32(int8TileRow), f.tile)
+	a.ADDQ(f.outRow, f.out)
 	if a.wide() {
-		a.ADDQ(outRow, second)
+		a.ADDQ(f.outRow, f.second)
 	}
-	a.DECQ(rows)
+	a.DECQ(f.rows)
 	a.JNZ(operand.LabelRef(loop))
 	a.ret()
 }
@@ -425,7 +456,7 @@ func (e *int8End) value(sum vec, scale, shift operand.Op) vec {
 	return v
 }
 
-func (e *int8End) store(v vec, to operand.Mem) {
+func (e *int8End) storeAll(v vec, to operand.Mem) {
 	switch {
 	case e.kind != int8ToBytes:
 		e.VMOVUPS(v, to)
@@ -507,7 +538,7 @@ func (a *asm) int8Plane(name string, kind int8Kind) {
 		if kind != int8ToInts {
 			v = e.value(v, scale, shift)
 		}
-		e.store(v, at(out, i*a.lanes*e.size()))
+		e.storeAll(v, at(out, i*a.lanes*e.size()))
 	}
 	a.ADDQ(operand.U32(int8PlaneVectors*a.bytes()), x)
 	a.ADDQ(operand.U32(int8PlaneVectors*a.lanes*e.size()), out)
