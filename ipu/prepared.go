@@ -48,7 +48,8 @@ func (w *Window) Next() []byte {
 	if w.Block == nil || i >= w.Count {
 		return nil
 	}
-	return w.Block[i*w.Size : (i+1)*w.Size : (i+1)*w.Size]
+	from := i * w.Size
+	return w.Block[from : from+w.Size : from+w.Size]
 }
 
 // Complete ends the oldest transfer.
@@ -56,5 +57,7 @@ func (w *Window) Complete() {
 	if w.Done < w.Count {
 		w.Done++
 	}
-	w.Ahead = max(0, w.Ahead-1)
+	if w.Ahead > 0 {
+		w.Ahead--
+	}
 }

@@ -381,7 +381,8 @@ func (c *Core) Main(ctx context.Context, replica int) error {
 	if err := s.alone.Run(ctx); err != nil {
 		return r.missed(err)
 	}
-	r.end()
+	forget(r.run)
+	s.gate.release(1)
 	return nil
 }
 

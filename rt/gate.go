@@ -8,11 +8,13 @@ import (
 
 // gate lets one party at a time drive an engine: a caller that runs inline or
 // the worker that serves submitted requests. Free, it is taken and left by one
-// compare-and-swap each. Busy, it serves callers and submitted requests in the
+// atomic operation each. Busy, it serves callers and submitted requests in the
 // order in which they came, whichever of the two they are.
 //
 // The state holds the flags below and, above them, the number of requests
-// served, which costs nothing there.
+// served, which costs nothing there. Who leaves takes back its own flags and
+// counts in one addition; if others remain then it has to see to them, and
+// until it has locked mu the gate is free but nobody can take it.
 type gate struct {
 	state   atomic.Uint64
 	queuing bool // callers may wait for callers: see Concurrent
@@ -83,7 +85,7 @@ func (g *gate) visit(ctx context.Context, stays bool) error {
 
 // depart leaves the gate that a guest took, having served n requests.
 func (g *gate) depart(n uint64) {
-	if slot := g.pass(n, byWorker); slot >= 0 {
+	if slot := g.pass(n); slot >= 0 {
 		g.grant <- slot
 	}
 }
@@ -131,7 +133,7 @@ func (g *gate) line(guest, stays bool) (*turn, error) {
 				return nil, nil
 			}
 			continue
-		case !guest && !g.queuing && (s&byWorker == 0 || g.callers > 0):
+		case !guest && !g.queuing && (s&(held|byWorker) == held || g.callers > 0):
 			return nil, ErrConcurrent
 		}
 		if !g.state.CompareAndSwap(s, s|queued) {
@@ -176,27 +178,33 @@ func (g *gate) submit(t *turn) error {
 
 // release leaves the gate to whoever is next, having served n requests.
 func (g *gate) release(n uint64) {
-	if slot := g.pass(n, 0); slot >= 0 {
+	if g.state.Add(n*served-held)&flags != 0 {
+		g.wakeNext()
+	}
+}
+
+// wakeNext is release when others are there.
+func (g *gate) wakeNext() {
+	if slot := g.handOn(); slot >= 0 {
 		g.grant <- slot
 	}
 }
 
-// pass is release for the worker, whose flag is own: it returns the slot if
-// the next turn is the worker's, else -1.
-func (g *gate) pass(n, own uint64) int {
-	for {
-		s := g.state.Load()
-		if s&flags != held|own {
-			break
-		}
-		if g.state.CompareAndSwap(s, s&^flags+n*served) {
-			return -1
-		}
+// pass is release for the worker: it returns the slot if the next turn is the
+// worker's, else -1.
+func (g *gate) pass(n uint64) int {
+	if g.state.Add(n*served-(held|byWorker))&flags == 0 {
+		return -1
 	}
+	return g.handOn()
+}
+
+// handOn gives the gate that somebody has left to whoever is next.
+func (g *gate) handOn() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.state.Load()
-	count := s&^flags + n*served
+	count := s &^ flags
 	if s&closed != 0 {
 		g.state.Store(count | closed)
 		close(g.idle)
@@ -315,7 +323,8 @@ func (g *gate) load() int {
 
 // close keeps everybody out: callers in the queue fail, and the slots of
 // requests in the queue are returned for their tickets to fail. The channel
-// is closed once nobody holds the gate; busy says whether somebody does.
+// is closed once nobody holds the gate; busy says whether somebody does, or has
+// left and is about to hand it on.
 // close must be called once.
 func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	g.mu.Lock()
@@ -334,7 +343,7 @@ func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	}
 	g.head, g.tail, g.callers = nil, nil, 0
 	g.length.Store(0)
-	busy = s&held != 0
+	busy = s&(held|queued) != 0
 	if !busy {
 		close(g.idle)
 	}

@@ -95,7 +95,7 @@ func (l *lane) work(stopped chan struct{}) {
 	for slot := range l.gate.grant {
 		for slot >= 0 {
 			err := l.compute(slot)
-			next := l.gate.pass(1, byWorker)
+			next := l.gate.pass(1)
 			l.queue.complete(slot, err)
 			slot = next
 		}

@@ -214,7 +214,9 @@ func (b *builder) program(p *program) {
 			t := transfers[u.Input]
 			t.inPlace = true
 			p.inputs = append(p.inputs, t)
-			completes[u.Last] = append(completes[u.Last], t)
+			if t.unread = u.Last == u.Input; !t.unread {
+				completes[u.Last] = append(completes[u.Last], t)
+			}
 		}
 		if u.Output >= 0 {
 			t := transfers[u.Output]

@@ -49,9 +49,11 @@ type instruction struct {
 type transfer struct {
 	step       int // its step in the plan
 	stream     *stream
+	window     *ipu.Window // of stream, if it has one
 	memory     *memory     // the buffer; nil for an output of a constant or persistent tensor
 	persistent *persistent // an input's target, if it is not a buffer
 	inPlace    bool        // the host's memory may stand in for the buffer
+	unread     bool        // nothing reads an input that does
 
 	// What the current run is doing.
 	claimed []byte // the host's memory of an output that has been asked for
@@ -61,10 +63,42 @@ type transfer struct {
 // Run implements [ipu.Prepared]: whoever calls it sees to it that nothing else
 // drives the engine.
 func (p *program) Run(ctx context.Context) error {
-	if p.ready && p.plain {
-		return p.engine.exec(ctx, p)
+	if e := p.engine; p.ready && p.plain && e.state.Load() == loaded && e.profile.Load() == nil {
+		return p.copies()
 	}
 	return p.guarded(ctx)
+}
+
+// copies runs a plain program. What exec does besides takes longer than that.
+func (p *program) copies() error {
+	code := p.code
+	for i := range code {
+		in := &code[i]
+		t := in.transfer
+		switch in.op {
+		case opMove:
+			copy(in.out[0], in.in[0])
+			continue
+		case opComplete:
+			t.complete()
+			continue
+		}
+		m, err := t.window.Next(), error(nil)
+		if m == nil {
+			m, err = t.stream.ask()
+		}
+		if err == nil {
+			if in.op == opCopyIn {
+				err = t.take(m)
+			} else {
+				err = t.give(m, in.in[0])
+			}
+		}
+		if err != nil {
+			return p.engine.failed(p, i, err)
+		}
+	}
+	return nil
 }
 
 // guarded runs a program and makes an error of a panic.
@@ -107,8 +141,11 @@ func (e *Engine) makeReady(p *program) error {
 	}
 	for i := range p.code {
 		op := p.code[i].op
+		if t := p.code[i].transfer; t != nil {
+			t.window = t.stream.window
+		}
 		p.looks = p.looks || op <= opLoopEnd
-		p.plain = p.plain && op >= opCopyIn && op <= opMove
+		p.plain = p.plain && (op == opCopyIn || op == opCopyOut || op == opComplete || op == opMove)
 	}
 	p.ready = true
 	return nil
@@ -202,22 +239,22 @@ func ended(done <-chan struct{}) bool {
 	}
 }
 
-// memory returns the host's memory of the next transfer, nil if it has none.
-func (s *stream) memory() ([]byte, error) {
-	if s.window != nil {
-		if m := s.window.Next(); m != nil {
+// hostMemory returns the host's memory of the next transfer, nil if it has none.
+func (t *transfer) hostMemory() ([]byte, error) {
+	if t.window != nil {
+		if m := t.window.Next(); m != nil {
 			return m, nil
 		}
 	}
-	if s.direct == nil {
-		return nil, nil
-	}
-	return s.ask()
+	return t.stream.ask()
 }
 
 // ask asks a direct stream for its memory. Like fetch, it makes an error of a
 // panic itself, since plain programs run without a guard.
 func (s *stream) ask() (m []byte, err error) {
+	if s.direct == nil {
+		return nil, nil
+	}
 	defer caught(&err)
 	m, err = s.direct.Memory()
 	if err != nil || m == nil {
@@ -239,15 +276,6 @@ func caught(err *error) {
 	}
 }
 
-// complete tells the stream that a transfer has ended.
-func (s *stream) complete() {
-	if s.window != nil {
-		s.window.Complete()
-	} else {
-		s.host.Complete()
-	}
-}
-
 // check checks the size of memory that the host gave.
 func (s *stream) check(m []byte) error {
 	if len(m) != s.info.Bytes {
@@ -256,14 +284,32 @@ func (s *stream) check(m []byte) error {
 	return nil
 }
 
+// done tells the stream that its transfer has ended.
+func (t *transfer) done() {
+	if t.window != nil {
+		t.window.Complete()
+	} else {
+		t.stream.host.Complete()
+	}
+}
+
 // copyIn moves one transfer into the buffer, or makes the host's memory stand
 // in for it until [transfer.complete].
 func (t *transfer) copyIn() error {
-	m, err := t.stream.memory()
+	m, err := t.hostMemory()
 	if err != nil {
 		return err
 	}
+	return t.take(m)
+}
+
+// take is copyIn of the host's memory m, if there is some.
+func (t *transfer) take(m []byte) error {
 	if m != nil && t.inPlace && alignedTo(m, t.stream.elem) {
+		if t.unread {
+			t.done()
+			return nil
+		}
 		t.memory.bind(m)
 		t.active = true
 		return nil
@@ -274,7 +320,7 @@ func (t *transfer) copyIn() error {
 	} else if err := t.stream.fetch(t.memory.own); err != nil {
 		return err
 	}
-	t.stream.complete()
+	t.done()
 	return nil
 }
 
@@ -282,7 +328,7 @@ func (t *transfer) copyIn() error {
 func (t *transfer) complete() {
 	if t.active {
 		t.active = false
-		t.stream.complete()
+		t.done()
 	}
 }
 
@@ -290,7 +336,7 @@ func (t *transfer) complete() {
 // stand in for the buffer if it is fit for that.
 func (t *transfer) claim(p *program) error {
 	t.claimed, t.active = nil, false
-	m, err := t.stream.memory()
+	m, err := t.hostMemory()
 	if err != nil {
 		return err
 	}
@@ -321,26 +367,31 @@ func (p *program) usesHost(m []byte) bool {
 
 // copyOut delivers one transfer.
 func (t *transfer) copyOut(data []byte) error {
-	m := t.claimed
 	if t.inPlace {
+		m := t.claimed
 		t.claimed = nil
-	} else {
-		var err error
-		if m, err = t.stream.memory(); err != nil {
-			return err
+		if t.active {
+			t.active = false
+			t.done()
+			return nil
 		}
+		return t.give(m, data)
 	}
-	switch {
-	case t.active:
-		t.active = false
-	case m != nil:
+	m, err := t.hostMemory()
+	if err != nil {
+		return err
+	}
+	return t.give(m, data)
+}
+
+// give copies data to the host's memory m, if there is some.
+func (t *transfer) give(m, data []byte) error {
+	if m != nil {
 		copy(m, data)
-	default:
-		if err := t.stream.fetch(data); err != nil {
-			return err
-		}
+	} else if err := t.stream.fetch(data); err != nil {
+		return err
 	}
-	t.stream.complete()
+	t.done()
 	return nil
 }
 

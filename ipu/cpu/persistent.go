@@ -19,7 +19,7 @@ func (e *Engine) set(t *transfer) error {
 				err = s.check(src)
 			}
 		} else {
-			src, err = s.memory()
+			src, err = t.hostMemory()
 		}
 		if err != nil {
 			return err
@@ -44,7 +44,7 @@ func (e *Engine) set(t *transfer) error {
 		p.packed[i].pack(src)
 	}
 	p.defined = true
-	s.complete()
+	t.done()
 	if p.lender != s {
 		s.release()
 	}

@@ -152,3 +152,23 @@ func TestPrepareErrors(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, p.Run(context.Background()), ipu.ErrNotLoaded)
 }
+
+// BenchmarkPlain measures a program that moves one input and one output, over
+// windows.
+func BenchmarkPlain(b *testing.B) {
+	g := graph.NewBuilder("plain")
+	x, k := g.AddLocal("x", f32(784)), g.AddConst("k", f32(10), make([]byte, 40))
+	g.AddProgram(0, "main", g.CopyIn("x", x), g.CopyOut("k", k))
+	e := newLoaded(b, g)
+	in, out := newWindowed(make([]byte, 4*784), 1), newWindowed(make([]byte, 40), 1)
+	connect(b, e, map[string]ipu.Stream{"x": in, "k": out})
+	p, err := e.Prepare(0)
+	require.NoError(b, err)
+	ctx := context.Background()
+	for b.Loop() {
+		in.at.Done, out.at.Done = 0, 0
+		if err := p.Run(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
