@@ -327,6 +327,9 @@ func (p *portableInfo) print(w io.Writer, plan bool) error {
 	if err := p.exe.Dump(w); err != nil {
 		return err
 	}
+	if l := p.plan.Layout; l.Tensors > 0 {
+		fmt.Fprintf(w, "\nLAYOUT on the CPU engine of this machine: %s\n", l)
+	}
 	fmt.Fprintf(w, "\nMEMORY on the CPU engine: %s arena at its peak; weights: %s persistent at most, %s packed, %s constants in place\n", humanize.IBytes(uint64(p.Memory.Arena)),
 		humanize.IBytes(uint64(p.Memory.Persistent)), humanize.IBytes(uint64(p.Memory.Packed)), humanize.IBytes(uint64(p.Memory.Constants)))
 	if plan {

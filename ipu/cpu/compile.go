@@ -41,15 +41,16 @@ type compiler struct {
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
 func compile(exe *graph.Executable, opts options) (*compiler, error) {
+	given := exe
 	var from origins
 	if opts.layout {
-		exe, from = inBlocks(exe, kernel.BlockLanes())
+		exe, from = inBlocks(given, kernel.BlockLanes())
 	}
 	c := &compiler{
 		exe:   exe,
 		from:  from,
 		opts:  opts,
-		plan:  &Plan{Name: exe.Name, Threads: opts.threads},
+		plan:  &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(given, exe)},
 		bound: map[nodeKey]int{},
 		packs: map[packKey]int{},
 	}

@@ -49,6 +49,32 @@ func inBlocks(exe *graph.Executable, lanes int64) (*graph.Executable, origins) {
 	return &out, from
 }
 
+// layoutOf sums up what of an executable in blocks is so, beside the one as it
+// was given.
+func layoutOf(given, exe *graph.Executable) (l Layout) {
+	if given == exe {
+		return l
+	}
+	l.Channels = kernel.BlockLanes()
+	for g := range exe.Graphs {
+		for _, n := range exe.Graphs[g].Nodes {
+			switch n.Op.(type) {
+			case *kernel.ToBlocks:
+				l.Tensors++
+				l.Conversions++
+			case *kernel.FromBlocks:
+				l.Conversions++
+			case *graph.Reshape:
+			default:
+				if len(n.Outputs) > 0 && int(n.Outputs[0]) >= len(given.Tensors) {
+					l.Tensors++
+				}
+			}
+		}
+	}
+	return l
+}
+
 // layout is the state of one decision.
 type layout struct {
 	given, exe *graph.Executable

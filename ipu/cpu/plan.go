@@ -20,9 +20,26 @@ type Plan struct {
 	PersistentBytes int64  // persistent tensors that are kept row-major; those whose stream gives constant memory take none of it
 	PackedBytes     int64  // operands kept in a kernel's own layout, besides any row-major copy
 	ConstantBytes   int64  // constants, used in place in the executable
+	Layout          Layout
 	Persistent      []Persistent
 	Packed          []Packed
 	Programs        []Program
+}
+
+// Layout says what is kept in blocks of channels. What is depends on the
+// machine: on how many channels make a vector.
+type Layout struct {
+	Channels    int64 // of a block
+	Tensors     int   // in blocks
+	Conversions int   // nodes that convert to blocks or back
+}
+
+// String says it in words.
+func (l Layout) String() string {
+	if l.Tensors == 0 {
+		return "no activation in blocks of channels"
+	}
+	return fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
 }
 
 // Persistent says how a persistent tensor is kept.
@@ -154,6 +171,9 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "plan %q: %d threads, arena %d B, persistent %d B, packed %d B, constants %d B\n",
 		p.Name, p.Threads, p.ArenaBytes, p.PersistentBytes, p.PackedBytes, p.ConstantBytes)
+	if p.Layout.Tensors > 0 {
+		fmt.Fprintf(&b, "layout: %s\n", p.Layout)
+	}
 	for _, t := range p.Persistent {
 		fmt.Fprintf(&b, "persistent t%d %q %s, %d B", t.Tensor, t.Name, t.Type, t.Bytes)
 		if !t.Stored {

@@ -71,13 +71,13 @@ type drawing struct {
 // called. Whatever is in none of the lists is of family "other".
 var families = []struct{ ID, Name, kinds string }{
 	{"anchor", "anchor", ""},
-	{"conv", "convolution", "Conv ConvTranspose DeformConv IntegerConv Col2Im"},
+	{"conv", "convolution", "Conv BlockedConv ConvTranspose DeformConv IntegerConv Col2Im"},
 	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention LinearAttention"},
 	{"recurrent", "recurrence", "LSTM GRU RNN"},
-	{"reduce", "pooling, reduction, search", "AveragePool MaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
+	{"reduce", "pooling, reduction, search", "AveragePool MaxPool BlockedPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
 	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},
 	{"element", "elementwise", "Unary Binary Clip Where Cast BitCast Bitwise Mod"},
-	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize ScatterElements ScatterND Slice Transpose GridSample OneHot"},
+	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize BlockedResize ToBlocks FromBlocks ScatterElements ScatterND Slice Transpose GridSample OneHot"},
 	{"quant", "quantisation", "Quantize Dequantize"},
 	{"control", "control flow", "If Loop"},
 	{"other", "other", ""},
