@@ -65,9 +65,9 @@ type plainBlockedConv struct {
 	x         blockMove
 	y         blockShape
 
-	xAt, yAt, innerAt int // in scratch memory
-	operands          [3][]byte
-	results           [1][]byte
+	yAt, innerAt int // in scratch memory
+	operands     [3][]byte
+	results      [1][]byte
 
 	// The run in progress.
 	planes []float32 // of the result, without r

@@ -20,7 +20,6 @@ type blockedDense struct {
 	x, y      blockMove // between the operand's, or the result's, planes and blocks
 	decode    bool      // x is planes of F16, and stays planes
 	direct    bool      // no band is copied
-	pixel     int       // elements from pixel to pixel of x
 	part      int       // elements of a line of channels: a block's, or one
 	lines     int       // of channels in a group of x
 	depth     int       // products of a sum

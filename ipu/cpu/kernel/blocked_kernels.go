@@ -145,11 +145,11 @@ func (k *blockMove) move(block, lo, hi int) {
 
 // throughPlanes runs a kernel for planes of float32 on blocks.
 type throughPlanes struct {
-	inner    Kernel
-	x, y     blockMove
-	xAt, yAt int // in scratch memory
-	innerAt  int
-	in, out  [1][]byte
+	inner   Kernel
+	x, y    blockMove
+	yAt     int // in scratch memory
+	innerAt int
+	in, out [1][]byte
 }
 
 // newThroughPlanes returns a kernel for an operand in blocks of op, whose
