@@ -7,7 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/popefgen/popefgen/bench/bandwidth"
+	"github.com/popefgen/popefgen/internal/bandwidth"
 	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/bench/report"
 	"github.com/popefgen/popefgen/bench/synth"

@@ -125,7 +125,7 @@ func printMemory(w io.Writer, m *bench.Memory) error {
 func printProfile(w io.Writer, p *bench.Profile, top int) error {
 	fmt.Fprintf(w, "\nPROFILE of %s requests: %s each, %s of it in steps\n", humanize.Comma(p.Requests), short(p.Request), short(p.Profiled))
 	fmt.Fprintf(w, "the machine (%s, threads: %d): %.4g GFLOP/s, copies %.3g GB/s\n\n", p.Machine.Instructions, p.Machine.Threads, p.Machine.GFLOPs, p.Machine.GBytes)
-	t := newTable("OPERATOR", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S")
+	t := newTable("OPERATOR", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
 	for _, s := range p.Operators {
 		t.row(append([]any{operator(s), s.Steps, strconv.FormatFloat(s.Calls, 'g', 4, 64)}, figures(s)...)...)
 	}
@@ -133,7 +133,7 @@ func printProfile(w io.Writer, p *bench.Profile, top int) error {
 		return err
 	}
 	fmt.Fprintln(w)
-	t = newTable("NODE", "OPERATOR", "PROGRAM", "STEP", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S")
+	t = newTable("NODE", "OPERATOR", "PROGRAM", "STEP", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
 	for _, s := range p.Nodes[:min(top, len(p.Nodes))] {
 		t.row(append([]any{ending(s.Name, 48), operator(s), s.Program, s.Step}, figures(s)...)...)
 	}
@@ -158,12 +158,15 @@ func operator(s bench.Share) string {
 
 // figures are the columns that operators and nodes have in common.
 func figures(s bench.Share) []any {
-	row := []any{short(s.Time), fmt.Sprintf("%.1f%%", 100*s.Share), "-", "-", "-", "-", "-"}
+	row := []any{short(s.Time), fmt.Sprintf("%.1f%%", 100*s.Share), "-", "-", "-", "-", "-", "-"}
 	if s.FLOPs > 0 {
 		row[2], row[3], row[4] = fmt.Sprintf("%.4g", s.FLOPs/1e6), fmt.Sprintf("%.4g", s.GFLOPs), fmt.Sprintf("%.1f%%", 100*s.Peak)
 	}
 	if s.Bytes > 0 {
 		row[5], row[6] = humanize.IBytes(uint64(s.Bytes)), fmt.Sprintf("%.4g", s.GBytes)
+	}
+	if s.Memory > s.Peak { // memory is what bounds it
+		row[7] = fmt.Sprintf("%.1f%%", 100*s.Memory)
 	}
 	return row
 }

@@ -10,6 +10,7 @@ import (
 type cost struct {
 	flops float64 // additions and multiplications of products and convolutions
 	bytes int64   // of memory that it has to read and to write
+	size  int64   // bytes of memory that it touches, each counted once
 }
 
 // costOf returns the cost of step s of a program.
@@ -28,16 +29,21 @@ func (e *Engine) costOf(p *Program, s *Step) cost {
 		in, out := e.types(node.Inputs), e.types(node.Outputs)
 		c := cost{flops: flops(node.Op, in, out)}
 		for i := range s.In {
-			c.bytes += e.operandBytes(s.In[i], in, i) * reads(node.Op, in, i)
+			size := e.operandBytes(s.In[i], in, i)
+			c.size += size
+			c.bytes += size * reads(node.Op, in, i)
 		}
 		var written int64
 		for i := range s.Out {
 			written += e.operandBytes(s.Out[i], out, i)
 		}
 		if len(in) > 0 && selects(node.Op) {
-			c.bytes -= max(0, e.operandBytes(s.In[0], in, 0)-written)
+			left := max(0, e.operandBytes(s.In[0], in, 0)-written)
+			c.bytes -= left
+			c.size -= left
 		}
 		c.bytes += written
+		c.size += written
 		return c
 	case CopyIn, CopyOut:
 		t := s.In
@@ -47,14 +53,17 @@ func (e *Engine) costOf(p *Program, s *Step) cost {
 		if len(t) == 0 || e.standsIn(p, t[0]) {
 			return cost{}
 		}
-		return cost{bytes: 2 * e.exe.Tensors[t[0].Tensor].Type.Bytes()}
+		return copyCost(e.exe.Tensors[t[0].Tensor].Type)
 	case Move, Collect:
 		if o := s.Out[0]; int(o.Tensor) < len(e.exe.Tensors) {
-			return cost{bytes: 2 * e.exe.Tensors[o.Tensor].Type.Bytes()}
+			return copyCost(e.exe.Tensors[o.Tensor].Type)
 		}
 	}
 	return cost{}
 }
+
+// copyCost returns the cost of a copy of a tensor.
+func copyCost(t graph.TensorType) cost { return cost{bytes: 2 * t.Bytes(), size: 2 * t.Bytes()} }
 
 // standsIn reports whether the host's memory may stand in for a transfer's
 // tensor.

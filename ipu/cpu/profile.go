@@ -26,6 +26,9 @@ type NodeProfile struct {
 	// operand and every result once, but the weights of a recurrence once for
 	// every element of the sequence, and nothing where memory is shared.
 	Bytes int64
+	// Size is how many bytes of memory one call touches: Bytes without what is
+	// read again.
+	Size int64
 }
 
 // profile counts, per program and step of the plan.
@@ -36,7 +39,7 @@ type counter struct{ calls, nanoseconds atomic.Int64 }
 // add counts an instruction of the step. Those that only ask for the host's
 // memory, or hand it back, belong to another instruction's call.
 func (c *counter) add(since time.Time, op opcode) {
-	if op != opClaim && op != opComplete {
+	if op != opClaim && op != opComplete && op != opRelease {
 		c.calls.Add(1)
 	}
 	c.nanoseconds.Add(int64(time.Since(since)))
@@ -74,7 +77,7 @@ func (e *Engine) Profile() []NodeProfile {
 			s := &g.Steps[k]
 			c := e.costOf(g, s)
 			n := NodeProfile{Program: g.Index, Step: k, Name: s.Name, Op: s.Op, Kind: s.Kind,
-				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load()), FLOPs: c.flops, Bytes: c.bytes}
+				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load()), FLOPs: c.flops, Bytes: c.bytes, Size: c.size}
 			if s.Kind == Compute {
 				n.Function = function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op)
 			}

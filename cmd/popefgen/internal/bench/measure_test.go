@@ -285,12 +285,12 @@ func TestOpen(t *testing.T) {
 
 // TestProfileFill wants what was counted to be divided among requests.
 func TestProfileFill(t *testing.T) {
-	p := &Profile{Requests: 10, Machine: Machine{GFLOPs: 100}}
+	p := &Profile{Requests: 10, Machine: Machine{GFLOPs: 100, Reads: []Reads{{1000, 2}, {3000, 1}}}}
 	p.fill([]cpu.NodeProfile{
 		{Program: 5, Step: 0, Name: "x", Kind: cpu.CopyIn, Calls: 10, Total: 10 * time.Microsecond},
-		{Program: 5, Step: 1, Name: "a", Op: "MatMul", Kind: cpu.Compute, Calls: 10, Total: 60 * time.Microsecond, FLOPs: 120e3, Bytes: 3000},
-		{Program: 5, Step: 3, Name: "b", Op: "MatMul", Kind: cpu.Compute, Calls: 20, Total: 20 * time.Microsecond, FLOPs: 10e3, Bytes: 500},
-		{Program: 5, Step: 4, Name: "c", Op: "Unary", Function: "exp", Kind: cpu.Compute, Calls: 10, Total: 10 * time.Microsecond, Bytes: 4000},
+		{Program: 5, Step: 1, Name: "a", Op: "MatMul", Kind: cpu.Compute, Calls: 10, Total: 60 * time.Microsecond, FLOPs: 120e3, Bytes: 3000, Size: 3000},
+		{Program: 5, Step: 3, Name: "b", Op: "MatMul", Kind: cpu.Compute, Calls: 20, Total: 20 * time.Microsecond, FLOPs: 10e3, Bytes: 500, Size: 500},
+		{Program: 5, Step: 4, Name: "c", Op: "Unary", Function: "exp", Kind: cpu.Compute, Calls: 10, Total: 10 * time.Microsecond, Bytes: 4000, Size: 2999},
 	})
 	require.Equal(t, 10*time.Microsecond, p.Profiled)
 	var ops, nodes []string
@@ -312,6 +312,8 @@ func TestProfileFill(t *testing.T) {
 	require.InEpsilon(t, 0.175, m.Peak, 1e-9)
 	require.InEpsilon(t, 4000.0, m.Bytes, 1e-9)
 	require.InEpsilon(t, 0.5, m.GBytes, 1e-9)
+	require.InEpsilon(t, (3000.0+1000.0/2)/8000, m.Memory, 1e-9) // at the rate of each node's size
+	require.InEpsilon(t, 2.0, p.Operators[2].Memory, 1e-9)       // what is read twice counts twice
 	require.Zero(t, p.Operators[2].FLOPs+p.Operators[2].Peak)
 }
 

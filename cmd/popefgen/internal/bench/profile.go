@@ -40,8 +40,10 @@ type Share struct {
 	Peak   float64 `json:"peak_fraction"` // of Machine.GFLOPs
 	Bytes  float64 `json:"bytes"`         // that have to be read and written
 	GBytes float64 `json:"gbytes_per_second"`
+	Memory float64 `json:"memory_fraction"` // of the time, that reading Bytes from where they lie takes; 0 if that is not known
 
 	total time.Duration
+	least float64 // nanoseconds that reading Bytes takes
 }
 
 // NewProfile runs the target and returns where the time goes. Only the back
@@ -91,6 +93,9 @@ func (p *Profile) fill(steps []cpu.NodeProfile) {
 		if s.Kind != cpu.Compute {
 			node.Op = s.Kind.String()
 		}
+		if rate := p.Machine.readRate(s.Size); rate > 0 {
+			node.least = node.Bytes / rate
+		}
 		p.Nodes = append(p.Nodes, node)
 		key := [2]string{node.Op, node.Function}
 		i, ok := byOp[key]
@@ -104,6 +109,7 @@ func (p *Profile) fill(steps []cpu.NodeProfile) {
 		o.Calls += node.Calls
 		o.FLOPs += node.FLOPs
 		o.Bytes += node.Bytes
+		o.least += node.least
 		o.total += node.total
 	}
 	for _, list := range [][]Share{p.Operators, p.Nodes} {
@@ -123,6 +129,7 @@ func (s *Share) rates(n float64, all time.Duration, m *Machine) {
 	if each := float64(s.total) / n; each > 0 { // operations a nanosecond are 10⁹ a second
 		s.GFLOPs = s.FLOPs / each
 		s.GBytes = s.Bytes / each
+		s.Memory = s.least / each
 	}
 	if m.GFLOPs > 0 {
 		s.Peak = s.GFLOPs / m.GFLOPs

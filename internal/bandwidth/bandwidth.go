@@ -4,6 +4,7 @@
 package bandwidth
 
 import (
+	"sync"
 	"time"
 	"unsafe"
 )
@@ -37,4 +38,20 @@ func Read(bytes int) float64 {
 		}
 	}
 	return float64(rounds*bytes) / best.Seconds()
+}
+
+// Together returns the bytes a second that threads read at once, each from its
+// share of so many bytes.
+func Together(bytes, threads int) float64 {
+	rates := make([]float64, threads)
+	var all sync.WaitGroup
+	for i := range rates {
+		all.Go(func() { rates[i] = Read(bytes / threads) })
+	}
+	all.Wait()
+	sum := 0.0
+	for _, r := range rates {
+		sum += r
+	}
+	return sum
 }
