@@ -7,10 +7,10 @@ import (
 	"math/rand/v2"
 	"strings"
 
-	"github.com/popefgen/popefgen/internal/bandwidth"
 	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/bench/report"
 	"github.com/popefgen/popefgen/bench/synth"
+	"github.com/popefgen/popefgen/internal/bandwidth"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
