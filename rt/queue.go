@@ -182,13 +182,17 @@ func (t Ticket) Wait(ctx context.Context) error {
 			break
 		}
 	}
-	select {
-	case <-s.ended:
-	case <-ctx.Done():
-		if s.word.Or(abandoned)&done == 0 {
-			return ctx.Err()
+	if over := ctx.Done(); over == nil { // a receive is cheaper than a select
+		<-s.ended
+	} else {
+		select {
+		case <-s.ended:
+		case <-over:
+			if s.word.Or(abandoned)&done == 0 {
+				return ctx.Err()
+			}
+			<-s.ended // it ended at the same time
 		}
-		<-s.ended // it ended at the same time
 	}
 	err := s.err
 	t.queue.recycle(t.slot)

@@ -53,7 +53,7 @@ type transfer struct {
 	memory     *memory     // the buffer; nil for an output of a constant or persistent tensor
 	persistent *persistent // an input's target, if it is not a buffer
 	inPlace    bool        // the host's memory may stand in for the buffer
-	unread     bool        // nothing reads an input that does
+	unread     bool        // nothing reads the input
 
 	// What the current run is doing.
 	claimed []byte // the host's memory of an output that has been asked for
@@ -69,30 +69,33 @@ func (p *program) Run(ctx context.Context) error {
 	return p.guarded(ctx)
 }
 
-// copies runs a plain program. What exec does besides takes longer than that.
+// copies runs a plain program. What exec does besides takes longer than that,
+// and so do the calls that are written out here.
 func (p *program) copies() error {
 	code := p.code
 	for i := range code {
 		in := &code[i]
 		t := in.transfer
+		var err error
 		switch in.op {
-		case opMove:
-			copy(in.out[0], in.in[0])
-			continue
+		case opCopyIn:
+			if w := t.window; t.unread && w.Next() != nil {
+				w.Complete()
+			} else {
+				err = t.copyIn()
+			}
+		case opCopyOut:
+			w := t.window
+			if m := w.Next(); m != nil {
+				copy(m, in.in[0])
+				w.Complete()
+			} else {
+				err = t.copyOut(in.in[0])
+			}
 		case opComplete:
 			t.complete()
-			continue
-		}
-		m, err := t.window.Next(), error(nil)
-		if m == nil {
-			m, err = t.stream.ask()
-		}
-		if err == nil {
-			if in.op == opCopyIn {
-				err = t.take(m)
-			} else {
-				err = t.give(m, in.in[0])
-			}
+		case opMove:
+			copy(in.out[0], in.in[0])
 		}
 		if err != nil {
 			return p.engine.failed(p, i, err)
@@ -300,16 +303,11 @@ func (t *transfer) copyIn() error {
 	if err != nil {
 		return err
 	}
-	return t.take(m)
-}
-
-// take is copyIn of the host's memory m, if there is some.
-func (t *transfer) take(m []byte) error {
+	if m != nil && t.unread {
+		t.done()
+		return nil
+	}
 	if m != nil && t.inPlace && alignedTo(m, t.stream.elem) {
-		if t.unread {
-			t.done()
-			return nil
-		}
 		t.memory.bind(m)
 		t.active = true
 		return nil
