@@ -80,11 +80,6 @@ func (c *int8Conv) geometry() {
 	kh, kw := c.kernel[1], c.kernel[2]
 	reach := func(axis int) int { return c.out[axis] + (c.kernel[axis]-1)*c.dilation[axis]/c.stride[axis] }
 	c.lines, c.line = reach(1), reach(2)
-	vectors := func(line int) int { return ((c.out[1]-1)*line + c.out[2] + 15) / 16 }
-	apart := !c.along && 16*vectors(c.out[2]) <= 15*vectors(c.line)
-	if apart {
-		c.line = c.out[2]
-	}
 	var place [2][]int // of an element of the kernel: its phase and its distance
 	for i, n := range []int{kh, kw} {
 		stride, dilation := c.stride[1+i], c.dilation[1+i]
@@ -93,16 +88,13 @@ func (c *int8Conv) geometry() {
 			continue
 		}
 		for k := range n {
-			phase, distance := k*dilation%stride, k*dilation/stride
-			if i == 1 && apart {
-				phase, distance = k*dilation, 0
-			}
+			phase := k * dilation % stride
 			at := slices.Index(c.phases[i], phase)
 			if at < 0 {
 				at = len(c.phases[i])
 				c.phases[i] = append(c.phases[i], phase)
 			}
-			place[i] = append(place[i], at, distance)
+			place[i] = append(place[i], at, k*dilation/stride)
 		}
 	}
 	if c.along {
@@ -258,7 +250,7 @@ type int8ConvTask struct {
 	image     []byte
 	first     []int32
 	parts     []byte
-	laying    bool
+	laying    int // planes are laid out in so many parts; 0: tiles are computed
 	blockRows int // of output channels of a group that a unit has
 	tiles     int // that a unit has
 	next      tickets
@@ -298,11 +290,11 @@ func (c *int8Conv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		t.x, t.y = in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes]
 		units := c.group
 		if !c.single {
-			planes := c.group * c.planes
-			t.laying = true
-			t.next.reset(planes)
-			p.Run(t, min(planes, workers))
-			t.laying = false
+			// Few parts: a plane may take less time than to ask for the next.
+			t.laying = min(c.group*c.planes, 4*workers)
+			t.next.reset(t.laying)
+			p.Run(t, min(t.laying, workers))
+			t.laying = 0
 			units = t.divide(workers)
 		}
 		t.next.reset(units)
@@ -340,8 +332,11 @@ func (t *int8ConvTask) Do(part int) {
 			return
 		}
 		switch {
-		case t.laying:
-			t.lay(t.image[unit*t.planeBytes():], unit/t.planes, unit%t.planes, buf)
+		case t.laying > 0:
+			lo, hi := span(t.group*t.planes, t.laying, unit, 1)
+			for i := lo; i < hi; i++ {
+				t.lay(t.image[i*t.planeBytes():], i/t.planes, i%t.planes, buf)
+			}
 		case t.single:
 			image := buf[len(buf)-t.singleBytes()-t.imageBytes():][:t.imageBytes()]
 			for plane := range t.planes {
