@@ -20,9 +20,11 @@ import (
 // To wake a worker that sleeps costs as much as a small operator, and the
 // operators of a request follow each other closely. So a worker that has run
 // out of parts looks out for more while the request goes on, if not for long,
-// and for about as long as a wake-up takes after its end. The caller that woke
-// a worker never looks out for it: nobody knows when the system gives it a
-// core. It only waits for parts that a worker has claimed, and so is computing.
+// and for about as long as a wake-up takes after its end. It gives way to
+// others meanwhile: where they take the core, it parks, and nothing is shared
+// for a while. The caller that woke a worker never looks out for it: nobody
+// knows when the system gives it a core. It only waits for parts that a worker
+// has claimed, and so is computing.
 type pool struct {
 	workers int
 	start   sync.Once
@@ -47,7 +49,7 @@ type pool struct {
 	// within says that a request is under way, which may have work to share.
 	within atomic.Bool
 	// alone is when, in nanoseconds since epoch, sharing makes sense again after
-	// the system took a worker's core away in the middle of a part; else 0.
+	// somebody else had a worker's core; else 0.
 	alone atomic.Int64
 	_     line
 
@@ -91,13 +93,16 @@ const (
 	// only one can do seldom takes longer.
 	stretch = time.Millisecond
 
-	// turn is after how long a worker that looks out lets other goroutines run.
-	// Each time costs the runtime a look at all processors.
-	turn = 100 * time.Microsecond
+	// turn is after how long a worker that looks out lets others have its core:
+	// other threads, and every fourth time other goroutines, for which the
+	// runtime wakes a processor if one is idle.
+	turn = 25 * time.Microsecond
 
-	// patience is for how many times the time that was lost by it nothing is
-	// shared.
+	// patience is for how many times the time that a caller lost by it nothing
+	// is shared, manners for how many times the time that somebody else had the
+	// core of a worker that looked out.
 	patience = 8
+	manners  = 2
 
 	// recently is how long work that might have been shared is remembered.
 	recently = 4 * lookout
@@ -283,11 +288,12 @@ func (p *pool) waiting() bool {
 }
 
 // lookOut waits for parts to be claimed, for a while, and reports whether there
-// are some. It gives up at once if nothing is to be shared.
+// are some. It gives up at once if nothing is to be shared, or if somebody else
+// has had the core meanwhile, who may want it again.
 func (p *pool) lookOut() bool {
 	now := time.Now()
-	until, within := now.Add(stretch), now
-	for yielded := now; ; now = time.Now() {
+	until, within, yielded := now.Add(stretch), now, now
+	for turns := 1; ; {
 		if p.within.Load() {
 			within = now
 		}
@@ -295,16 +301,27 @@ func (p *pool) lookOut() bool {
 			return false
 		}
 		if now.Sub(yielded) > turn {
-			runtime.Gosched() // others may have more to do
+			if giveWay(); turns%4 == 0 {
+				runtime.Gosched()
+			}
 			yielded = now
+			turns++
 		}
 		for range 64 {
 			if p.waiting() {
 				return true
 			}
 		}
+		last := now
+		if now = time.Now(); now.Sub(last) > lookout {
+			p.rest(manners * now.Sub(last))
+			return false
+		}
 	}
 }
+
+// rest lets nothing be shared for a while.
+func (p *pool) rest(d time.Duration) { p.alone.Store(int64(time.Since(epoch) + d)) }
 
 // stayUp counts the worker as asleep, unless there turn out to be parts to be
 // claimed.
@@ -362,7 +379,7 @@ func (p *pool) await(part time.Duration) {
 		}
 		<-p.done
 	}
-	p.alone.Store(int64(time.Since(epoch) + patience*time.Since(start)))
+	p.rest(patience * time.Since(start))
 }
 
 // do computes one part and keeps the first panic for Run.

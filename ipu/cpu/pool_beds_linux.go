@@ -40,3 +40,6 @@ func (b *beds) wake() {
 	b.tokens.Add(1)
 	_, _, _ = syscall.RawSyscall(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.tokens)), futexWake, 1)
 }
+
+// giveWay lets other threads have the core.
+func giveWay() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
