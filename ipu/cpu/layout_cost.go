@@ -9,6 +9,7 @@ const (
 	convertTime = 0.2  // of an element that is moved to or from blocks, by a node or by a convolution
 	elementTime = 0.06 // of an element that is read and computed or moved
 	poolTime    = 0.4  // of an element that is pooled
+	poolBlocks  = 0.25 // of that, in blocks
 	meanTime    = 0.1  // of an element that is reduced; in blocks it takes meanBlocks more
 	meanBlocks  = 0.2
 	resizeTime  = 2   // of an element of a resized tensor's operand
@@ -21,7 +22,7 @@ const (
 	blockProduct  = 0.0121
 	narrowProduct = 0.016
 	pointProduct  = 0.0146
-	rowProduct    = 0.0127
+	rowProduct    = 0.0122
 	shortProduct  = 2 // times as long in blocks for windows of several elements, where rows are shorter than shortRow
 	shortRow      = 4
 	// Of a product of a single channel, in blocks and in rows, which are as
@@ -82,6 +83,9 @@ func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
 		}
 	case "BlockedPool":
 		ns = poolTime * read
+		if out && !u.slow {
+			ns *= poolBlocks
+		}
 	case "BlockedResize":
 		ns = resizeTime * read
 		if out {
