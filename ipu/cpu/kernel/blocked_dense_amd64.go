@@ -226,16 +226,7 @@ func (d *blockedDense) pack(dst, src []byte, wide []float32) {
 	for g := range d.group {
 		for lo := 0; lo < d.maps; lo += 2 * d.lanes {
 			n := min(2*d.lanes, d.maps-lo)
-			width := roundUp(n, d.lanes)
-			block := to[(g*d.packedMaps()+lo)*d.depth:][:width*d.depth]
-			if width > n {
-				clear(block)
-			}
-			for m := range n {
-				for k, v := range from[(g*d.maps+lo+m)*d.depth:][:d.depth] {
-					block[k*width+m] = v
-				}
-			}
+			packWeights(to[(g*d.packedMaps()+lo)*d.depth:], roundUp(n, d.lanes), from[(g*d.maps+lo)*d.depth:], n, d.depth)
 		}
 	}
 }
