@@ -514,3 +514,72 @@ tail45:
 done43:
 	VZEROUPPER
 	RET
+
+// func interpolateAVX2(dst *float32, left *float32, right *float32, nearLeft *float32, nearRight *float32, farLeft *float32, farRight *float32, n int, near float32, far float32)
+// Requires: AVX
+TEXT ·interpolateAVX2(SB), NOSPLIT, $0-72
+	MOVQ         dst+0(FP), AX
+	MOVQ         left+8(FP), CX
+	MOVQ         right+16(FP), DX
+	MOVQ         nearLeft+24(FP), BX
+	MOVQ         nearRight+32(FP), SI
+	MOVQ         farLeft+40(FP), DI
+	MOVQ         farRight+48(FP), R8
+	MOVQ         n+56(FP), R9
+	VBROADCASTSS near+64(FP), Y0
+	VBROADCASTSS far+68(FP), Y1
+	XORQ         R10, R10
+	SUBQ         $0x08, R9
+	JL           tail48
+
+loop47:
+	VMOVUPS (CX)(R10*1), Y2
+	VMOVUPS (DX)(R10*1), Y3
+	VMOVUPS (BX)(R10*1), Y4
+	VMOVUPS (SI)(R10*1), Y5
+	VMOVUPS (DI)(R10*1), Y6
+	VMOVUPS (R8)(R10*1), Y7
+	VMULPS  Y0, Y2, Y8
+	VMULPS  Y4, Y8, Y4
+	VMULPS  Y0, Y3, Y8
+	VMULPS  Y5, Y8, Y5
+	VADDPS  Y5, Y4, Y4
+	VMULPS  Y1, Y2, Y2
+	VMULPS  Y6, Y2, Y2
+	VADDPS  Y2, Y4, Y2
+	VMULPS  Y1, Y3, Y3
+	VMULPS  Y7, Y3, Y3
+	VADDPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(R10*1)
+	ADDQ    $+32, R10
+	SUBQ    $0x08, R9
+	JGE     loop47
+
+tail48:
+	ADDQ       $0x08, R9
+	JZ         done46
+	LEAQ       lanes<>+32(SB), R11
+	NEGQ       R9
+	VMOVUPS    (R11)(R9*4), Y2
+	VMASKMOVPS (CX)(R10*1), Y2, Y3
+	VMASKMOVPS (DX)(R10*1), Y2, Y4
+	VMASKMOVPS (BX)(R10*1), Y2, Y5
+	VMASKMOVPS (SI)(R10*1), Y2, Y6
+	VMASKMOVPS (DI)(R10*1), Y2, Y7
+	VMASKMOVPS (R8)(R10*1), Y2, Y8
+	VMULPS     Y0, Y3, Y9
+	VMULPS     Y5, Y9, Y5
+	VMULPS     Y0, Y4, Y0
+	VMULPS     Y6, Y0, Y0
+	VADDPS     Y0, Y5, Y0
+	VMULPS     Y1, Y3, Y3
+	VMULPS     Y7, Y3, Y3
+	VADDPS     Y3, Y0, Y0
+	VMULPS     Y1, Y4, Y1
+	VMULPS     Y8, Y1, Y1
+	VADDPS     Y1, Y0, Y0
+	VMASKMOVPS Y0, Y2, (AX)(R10*1)
+
+done46:
+	VZEROUPPER
+	RET

@@ -544,3 +544,72 @@ tail45:
 done43:
 	VZEROUPPER
 	RET
+
+// func interpolateAVX512(dst *float32, left *float32, right *float32, nearLeft *float32, nearRight *float32, farLeft *float32, farRight *float32, n int, near float32, far float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·interpolateAVX512(SB), NOSPLIT, $0-72
+	MOVQ         dst+0(FP), AX
+	MOVQ         left+8(FP), CX
+	MOVQ         right+16(FP), DX
+	MOVQ         nearLeft+24(FP), BX
+	MOVQ         nearRight+32(FP), SI
+	MOVQ         farLeft+40(FP), DI
+	MOVQ         farRight+48(FP), R8
+	MOVQ         n+56(FP), R9
+	VBROADCASTSS near+64(FP), Z0
+	VBROADCASTSS far+68(FP), Z1
+	XORQ         R10, R10
+	SUBQ         $0x10, R9
+	JL           tail48
+
+loop47:
+	VMOVUPS (CX)(R10*1), Z2
+	VMOVUPS (DX)(R10*1), Z3
+	VMOVUPS (BX)(R10*1), Z4
+	VMOVUPS (SI)(R10*1), Z5
+	VMOVUPS (DI)(R10*1), Z6
+	VMOVUPS (R8)(R10*1), Z7
+	VMULPS  Z0, Z2, Z8
+	VMULPS  Z4, Z8, Z4
+	VMULPS  Z0, Z3, Z8
+	VMULPS  Z5, Z8, Z5
+	VADDPS  Z5, Z4, Z4
+	VMULPS  Z1, Z2, Z2
+	VMULPS  Z6, Z2, Z2
+	VADDPS  Z2, Z4, Z2
+	VMULPS  Z1, Z3, Z3
+	VMULPS  Z7, Z3, Z3
+	VADDPS  Z3, Z2, Z2
+	VMOVUPS Z2, (AX)(R10*1)
+	ADDQ    $+64, R10
+	SUBQ    $0x10, R9
+	JGE     loop47
+
+tail48:
+	ADDQ      $0x10, R9
+	JZ        done46
+	MOVL      $-1, R11
+	BZHIL     R9, R11, R11
+	KMOVW     R11, K1
+	VMOVUPS.Z (CX)(R10*1), K1, Z2
+	VMOVUPS.Z (DX)(R10*1), K1, Z3
+	VMOVUPS.Z (BX)(R10*1), K1, Z4
+	VMOVUPS.Z (SI)(R10*1), K1, Z5
+	VMOVUPS.Z (DI)(R10*1), K1, Z6
+	VMOVUPS.Z (R8)(R10*1), K1, Z7
+	VMULPS    Z0, Z2, Z8
+	VMULPS    Z4, Z8, Z4
+	VMULPS    Z0, Z3, Z0
+	VMULPS    Z5, Z0, Z0
+	VADDPS    Z0, Z4, Z0
+	VMULPS    Z1, Z2, Z2
+	VMULPS    Z6, Z2, Z2
+	VADDPS    Z2, Z0, Z0
+	VMULPS    Z1, Z3, Z1
+	VMULPS    Z7, Z1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(R10*1)
+
+done46:
+	VZEROUPPER
+	RET

@@ -10,9 +10,14 @@ type bilinear2[T float] struct {
 	outer, unit   int // sizes before and after the two axes
 	height, width int // of the operand
 	rows, columns bilinearAxis[T]
+	// gathered is set if parts keep the corners of a row of the result, from
+	// two rows of the operand, for the rows that follow: they meet the same
+	// ones where the result is higher.
+	gathered bool
 
-	x, y  []T
-	parts int
+	x, y    []T
+	corners []T
+	parts   int
 }
 
 // bilinearAxis are the two elements of the operand next to every position of
@@ -49,6 +54,8 @@ func newBilinear2[T float](o *graph.Resize, shape []int64) Kernel {
 	}
 	k.rows = newBilinearAxis[T](o, first, k.height, k.width*k.unit)
 	k.columns = newBilinearAxis[T](o, first+1, k.width, k.unit)
+	const least = 16
+	k.gathered = k.unit == 1 && interpolatesCorners[T]() && len(k.rows.near) >= 2*k.height && len(k.columns.near) >= least
 	return k
 }
 
@@ -69,14 +76,28 @@ func newBilinearAxis[T float](o *graph.Resize, axis, n, step int) (a bilinearAxi
 }
 
 // Scratch implements [Kernel].
-func (k *bilinear2[T]) Scratch() int { return 0 }
+func (k *bilinear2[T]) Scratch() int {
+	if !k.gathered {
+		return 0
+	}
+	return mostParts(k.outer*len(k.rows.near), k.cost()) * 4 * len(k.columns.near) * elementSize[T]()
+}
+
+// cost is what a row of the result costs.
+func (k *bilinear2[T]) cost() int {
+	n := 7 * len(k.columns.near) * k.unit
+	if k.gathered {
+		n /= 3
+	}
+	return n
+}
 
 // Run implements [Kernel].
-func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
-	k.x, k.y = view[T](in[0]), view[T](out[0])
-	k.parts = cut(p, k.outer*len(k.rows.near), 7*len(k.columns.near)*k.unit)
+func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	k.x, k.y, k.corners = view[T](in[0]), view[T](out[0]), view[T](scratch)
+	k.parts = cut(p, k.outer*len(k.rows.near), k.cost())
 	p.Run(k, k.parts)
-	k.x, k.y = nil, nil
+	k.x, k.y, k.corners = nil, nil, nil
 	return nil
 }
 
@@ -84,6 +105,10 @@ func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 func (k *bilinear2[T]) Do(part int) {
 	height, width := len(k.rows.near), len(k.columns.near)*k.unit
 	plane := k.height * k.width * k.unit
+	if k.gathered {
+		k.byCorners(part)
+		return
+	}
 	for i, end := span(k.outer*height, k.parts, part, 1); i < end; i++ {
 		x, j := k.x[i/height*plane:][:plane], i%height
 		near, far := x[k.rows.near[j]:][:k.width*k.unit], x[k.rows.far[j]:][:k.width*k.unit]
@@ -94,6 +119,34 @@ func (k *bilinear2[T]) Do(part int) {
 		case !interpolateUnits(y, near, far, u, v, k.unit, &k.columns):
 			k.units(y, near, far, u, v)
 		}
+	}
+}
+
+// byCorners computes a part by vectors.
+func (k *bilinear2[T]) byCorners(part int) {
+	height, width := len(k.rows.near), len(k.columns.near)
+	var corners [4][]T
+	for i := range corners {
+		corners[i] = k.corners[(4*part+i)*width:][:width]
+	}
+	have := [2]int{-1, -1} // the rows of the operand that corners are from
+	for i, end := span(k.outer*height, k.parts, part, 1); i < end; i++ {
+		at, j := i/height*k.height*k.width, i%height
+		for r, row := range [2]int{at + k.rows.near[j], at + k.rows.far[j]} {
+			if row != have[r] {
+				have[r] = row
+				gatherCorners(corners[2*r], corners[2*r+1], k.x[row:][:k.width], k.columns.near, k.columns.far)
+			}
+		}
+		interpolateCorners(k.y[i*width:][:width], &k.columns, &corners, k.rows.nearWeight[j], k.rows.farWeight[j])
+	}
+}
+
+// gatherCorners takes the elements on either side of every column.
+func gatherCorners[T float](left, right, row []T, near, far []int) {
+	right, near, far = right[:len(left)], near[:len(left)], far[:len(left)]
+	for i := range left {
+		left[i], right[i] = row[near[i]], row[far[i]]
 	}
 }
 

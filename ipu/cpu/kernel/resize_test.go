@@ -208,3 +208,33 @@ func BenchmarkResize(b *testing.B) {
 	near.Mode, near.Rounding = graph.ResizeNearest, graph.RoundFloor
 	benchmark(b, "nearest", &near, tt)
 }
+
+// TestResizeUpByVectors compares enlarged images with the plain loop bit by
+// bit, however the work is cut.
+func TestResizeUpByVectors(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		height, width := rapid.Int64Range(1, 6).Draw(t, "height"), rapid.Int64Range(1, 9).Draw(t, "width")
+		shape := []int64{1, rapid.Int64Range(1, 3).Draw(t, "channels"), height, width}
+		rows, columns := height*rapid.Int64Range(2, 5).Draw(t, "rows"), rapid.Int64Range(16, 70).Draw(t, "columns")
+		o := &graph.Resize{
+			Mode: graph.ResizeLinear, Coordinates: rapid.SampledFrom(transformations[:5]).Draw(t, "coordinates"),
+			Sizes:  []int64{1, shape[1], rows, columns},
+			Scales: []float64{1, 1, float64(rows) / float64(height), float64(columns) / float64(width)},
+		}
+		tt := graph.TensorType{DType: graph.F32, Shape: shape}
+		x := (&source{r: seeded(rapid.Uint64().Draw(t, "data"))}).tensor(tt)
+		fast := newBilinear2[float32](o, shape).(*bilinear2[float32])
+		plain := newBilinear2[float32](o, shape).(*bilinear2[float32])
+		plain.gathered = false
+		require.Equal(t, path != pathGo, fast.gathered)
+		want := make([]float32, elements(o.Sizes))
+		require.NoError(t, plain.Run(Serial{}, [][]byte{x}, [][]byte{bytesOf(want)}, nil))
+		for _, p := range []Pool{Serial{}, inTurn(3)} {
+			got := make([]float32, len(want))
+			require.NoError(t, fast.Run(p, [][]byte{x}, [][]byte{bytesOf(got)}, junk(fast.Scratch())))
+			for i, w := range want {
+				require.Equal(t, math.Float32bits(w), math.Float32bits(got[i]), "element %d of %v to %v", i, shape, o.Sizes)
+			}
+		}
+	})
+}

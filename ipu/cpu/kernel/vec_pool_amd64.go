@@ -42,6 +42,12 @@ func mostSlide2AVX2(dst, x *float32, n, taps, stride int)
 //go:noescape
 func divideScaledAVX2(dst, x, y *float32, n int, factor float32)
 
+//go:noescape
+func interpolateAVX512(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32)
+
+//go:noescape
+func interpolateAVX2(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32)
+
 // windowLoop folds elements that lie stride bytes apart.
 type windowLoop func(dst, x *float32, n, taps, stride int)
 

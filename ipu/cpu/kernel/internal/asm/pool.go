@@ -23,6 +23,15 @@ func writePool(a *asm) {
 	loop{name: "divideScaled", slices: []string{"x", "y"}, scalars: []string{"factor"}, body: func(a *asm, x, s []vec) vec {
 		return a.div(x[0], a.mul(x[1], s[0]))
 	}}.write(a)
+	// The corners of bilinear interpolation times their weights, none of the
+	// operations fused.
+	corners := []string{"left", "right", "nearLeft", "nearRight", "farLeft", "farRight"}
+	loop{name: "interpolate", slices: corners, scalars: []string{"near", "far"}, body: func(a *asm, x, s []vec) vec {
+		sum := a.mul(a.mul(x[0], s[0]), x[2])
+		sum = a.add(sum, a.mul(a.mul(x[1], s[0]), x[3]))
+		sum = a.add(sum, a.mul(a.mul(x[0], s[1]), x[4]))
+		return a.add(sum, a.mul(a.mul(x[1], s[1]), x[5]))
+	}}.write(a)
 }
 
 // windows writes a function that folds elements of x stride bytes apart,
