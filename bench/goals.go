@@ -125,6 +125,7 @@ func goals(r *results) []*goal {
 		{what: "request with an empty program, inline / ONNX Runtime's empty session", bound: 0.02, values: path(ortEmpty)},
 		{what: "request with an empty program, inline / maps and futures", bound: 0.02, values: path(mapFresh)},
 		{what: "allocations of a request", bound: 0, values: []valued{{"inline", r.requests[inline].allocations}, {"submitted", r.requests[submitted].allocations}}},
+		{what: "ring round trip, spinning / rigtorp's queue, in C", bound: 1.1, values: []valued{{"best", r.requests[ringSpinning].Best() / r.requests[queuesC].Best()}}},
 		{what: "ring round trip, spinning / channel round trip", bound: 0.6, values: []valued{{"best", r.requests[ringSpinning].Best() / r.requests[channel].Best()}}},
 	}
 	return append(all, modelGoals(r)...)

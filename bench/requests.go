@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
 	"github.com/popefgen/popefgen/bench/report"
+	"github.com/popefgen/popefgen/bench/spsc"
 	"github.com/popefgen/popefgen/bench/synth"
 	"github.com/popefgen/popefgen/internal/mapfuture"
 	"github.com/popefgen/popefgen/internal/measure"
@@ -37,6 +38,7 @@ const (
 	submitted
 	ringParking
 	ringSpinning
+	queuesC
 	channel
 	mapReused
 	mapFresh
@@ -84,6 +86,7 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		submitted:    {"popefgen, Submit and Wait: through the ring of requests", own.(*popefgen.Session).Submit},
 		ringParking:  {"two rings of package rt and a goroutine that answers, both park", parking},
 		ringSpinning: {"the same, neither ever parks", nil},
+		queuesC:      {"two queues in C and a thread that answers, after rigtorp's SPSCQueue, neither ever sleeps", nil},
 		channel:      {"two channels and a goroutine that answers", ask},
 		mapReused: {"maps by name, queue, future; the input's map reused", func() error {
 			_, err := usual.Execute(x).Wait()
@@ -98,8 +101,11 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 	} {
 		results[i].name = p.name
 		runners[i] = repeated(p.run, 200)
-		if i == ringSpinning {
-			runners[i] = spinning(5000)
+		switch i {
+		case ringSpinning:
+			runners[i] = spinning(spinningTrips)
+		case queuesC:
+			runners[i] = measure.Runner{Batch: spinningTrips, Run: func() error { return spsc.RoundTrips(spinningTrips, ringSize) }}
 		}
 		if results[i].allocations, err = allocations(runners[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", p.name, err)
@@ -139,6 +145,13 @@ func repeated(ask func() error, batch int) measure.Runner {
 	}}
 }
 
+// Rings and queues have places for so many values. Spinning sides make so many
+// round trips a run, which outweigh the start of the one that answers.
+const (
+	ringSize      = 4
+	spinningTrips = 20_000
+)
+
 // spinning is a contestant with rings of whose sides none parks. The goroutine
 // that answers is there for a run at a time, or it would spin while others are
 // measured.
@@ -159,11 +172,11 @@ func spinning(batch int) measure.Runner {
 func rings(spins int) (ask func() error, stop func(), err error) {
 	ctx := context.Background()
 	caller, server := rt.NewSpinner(spins), rt.NewSpinner(spins)
-	there, err := rt.NewRing(rt.RingConfig[int]{Size: 4, Producer: caller, Consumer: server})
+	there, err := rt.NewRing(rt.RingConfig[int]{Size: ringSize, Producer: caller, Consumer: server})
 	if err != nil {
 		return nil, nil, err
 	}
-	back, err := rt.NewRing(rt.RingConfig[int]{Size: 4, Producer: server, Consumer: caller})
+	back, err := rt.NewRing(rt.RingConfig[int]{Size: ringSize, Producer: server, Consumer: caller})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -192,7 +205,7 @@ func rings(spins int) (ask func() error, stop func(), err error) {
 // channels returns a request that goes to another goroutine and back through
 // two channels.
 func channels() (ask func() error, stop func()) {
-	there, back := make(chan int, 4), make(chan int, 4)
+	there, back := make(chan int, ringSize), make(chan int, ringSize)
 	go func() {
 		for v := range there {
 			back <- v
