@@ -176,12 +176,22 @@ func dropoutOperands(c *call) []*value {
 		if t.typ.DType != graph.Bool || len(t.data) != 1 {
 			c.fail("operand 2 (training_mode) is %v, want one bool", t.typ)
 		}
-		if t.data[0] != 0 {
+		if t.data[0] != 0 && !c.dropsNothing() {
 			c.unsupported(hintTraining, "training mode")
 		}
 	}
 	c.opt(1) // ratio
 	return c.kept(x, graph.Bool)
+}
+
+// dropsNothing reports whether the ratio of a Dropout is known to be 0. Exporters
+// write F.dropout(x, p=0), as attention has it, in training mode.
+func (c *call) dropsNothing() bool {
+	if ratio := c.opt(1); ratio == nil || !ratio.known {
+		return false
+	}
+	r, _ := c.knownFloats(1, "ratio")
+	return len(r) == 1 && r[0] == 0
 }
 
 // kept returns the results of a Dropout that drops nothing.

@@ -31,6 +31,7 @@ func TestShapes(t *testing.T) {
 		{op: "Dropout", name: "Dropout-1 mask", opset: 1, attrs: []*Attribute{aInt("is_test", 1), aFloat("ratio", 0.9), aInts("consumed_inputs", 0)}, in: []*Tensor{x}, want: []*Tensor{x, f32s(dims(2, 3), 1, 1, 1, 1, 1, 1)}},
 		{op: "Dropout", opset: 6, attrs: []*Attribute{aInt("is_test", 1)}, in: []*Tensor{x}, want: []*Tensor{x}},
 		{op: "Dropout", name: "Dropout-10 mask", opset: 10, in: []*Tensor{x}, want: []*Tensor{x, bools(dims(2, 3), 1, 1, 1, 1, 1, 1)}},
+		{op: "Dropout", name: "Dropout-12 training with ratio 0", opset: 12, fixed: []int{1, 2}, in: []*Tensor{x, f32s(dims(), 0), bools(dims(), 1)}, want: []*Tensor{x, bools(dims(2, 3), 1, 1, 1, 1, 1, 1)}},
 		{op: "Dropout", name: "Dropout-12 operands", opset: 12, attrs: []*Attribute{aInt("seed", 3)}, fixed: []int{2}, in: []*Tensor{x, f32s(dims(), 0.3), bools(dims(), 0)}, want: []*Tensor{x, bools(dims(2, 3), 1, 1, 1, 1, 1, 1)}},
 	})
 }
