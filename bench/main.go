@@ -22,6 +22,7 @@ import (
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
 	"github.com/popefgen/popefgen/bench/report"
 	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/internal/bandwidth"
 	"github.com/popefgen/popefgen/internal/measure"
 )
 
@@ -103,6 +104,10 @@ func run(f flags) error {
 	return write(f.docs, texts, modelChart(r.models))
 }
 
+// patience is how long a contest waits for others to leave the processor's cache
+// alone.
+const patience = 3 * time.Second
+
 func measureAll(f flags) (*results, error) {
 	f.config.Runs = 3
 	f.threads = 2
@@ -112,6 +117,7 @@ func measureAll(f flags) (*results, error) {
 		defer runtime.UnlockOSThread()
 		f.config.Clock = processorTime
 	}
+	f.config.Disturbed, f.config.Patience = bandwidth.NewWatch().Slow, patience
 	two := []entrant{ours: {Engine: popefgen.Engine{}}, ort: {Engine: onnxruntime.Engine{}}}
 	three := slices.Clone(two)
 	if f.gomlx {

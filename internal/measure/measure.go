@@ -19,6 +19,12 @@ type Config struct {
 	// Clock is what times are read from; nil is the wall's. Slice is of the
 	// wall's clock always.
 	Clock func() time.Duration
+	// Disturbed, if there is one, reports whether others slow the machine down
+	// now. A turn before or after which they do is repeated, unless the
+	// contestant is slow, as long as all turns that do not count have taken no
+	// more than Patience.
+	Disturbed func() bool
+	Patience  time.Duration
 }
 
 // clock returns the clock to read.
@@ -51,13 +57,13 @@ type Series struct {
 // not count. The error is that of a run of a contestant that is not optional.
 func Interleave(c Config, runners ...Runner) ([]Series, error) {
 	out := make([]Series, len(runners))
+	patience := c.Patience
 	for range c.Rounds {
 		for i, r := range runners {
 			if r.Run == nil || out[i].Err != nil {
 				continue
 			}
-			time.Sleep(c.Pause)
-			times, err := turn(c, r)
+			times, err := c.undisturbed(r, &patience)
 			if err != nil && r.Optional {
 				out[i] = Series{Err: err}
 				continue
@@ -70,6 +76,23 @@ func Interleave(c Config, runners ...Runner) ([]Series, error) {
 		}
 	}
 	return out, nil
+}
+
+// undisturbed is a pause and a turn, repeated as [Config.Disturbed] wants it;
+// what that takes is taken off patience.
+func (c *Config) undisturbed(r Runner, patience *time.Duration) ([]time.Duration, error) {
+	for {
+		time.Sleep(c.Pause)
+		begin := time.Now()
+		watch := c.Disturbed != nil && !r.Slow
+		disturbed := watch && c.Disturbed()
+		times, err := turn(*c, r)
+		disturbed = watch && c.Disturbed() || disturbed
+		if err != nil || !disturbed || *patience <= 0 {
+			return times, err
+		}
+		*patience -= time.Since(begin)
+	}
 }
 
 func turn(c Config, r Runner) ([]time.Duration, error) {

@@ -92,6 +92,33 @@ func TestSlice(t *testing.T) {
 	require.GreaterOrEqual(t, got[0].Best(), 1e6)
 }
 
+// TestDisturbed checks which turns are repeated.
+func TestDisturbed(t *testing.T) {
+	n := 0
+	asked := []bool{false, true, false, false, true, false, true, true, true, true}
+	c := Config{Rounds: 2, Runs: 1, Patience: time.Hour, Disturbed: func() bool {
+		was := len(asked) > 0 && asked[0]
+		asked = asked[min(1, len(asked)):]
+		return was
+	}}
+	run := func() error { n++; return nil }
+	got, err := Interleave(c, Runner{Run: run})
+	require.NoError(t, err)
+	require.Len(t, got[0].Rounds, 2)
+	require.Equal(t, 3*6, n, "after, none; before, both, both, none; every turn has three runs")
+
+	c.Disturbed, c.Patience = func() bool { return true }, 0
+	n = 0
+	_, err = Interleave(c, Runner{Run: run}, Runner{Run: run, Slow: true})
+	require.NoError(t, err)
+	require.Equal(t, 2*3+2*2, n, "without patience nothing is repeated")
+
+	c.Patience = time.Hour
+	c.Disturbed = func() bool { t.Error("a slow contestant is not watched"); return false }
+	_, err = Interleave(c, Runner{Run: run, Slow: true})
+	require.NoError(t, err)
+}
+
 // TestClock checks that times are read from the clock that is given.
 func TestClock(t *testing.T) {
 	now := time.Duration(0)
