@@ -8,8 +8,8 @@ const (
 	nodeTime    = 200  // of one more node
 	convertTime = 0.2  // of an element that is moved to or from blocks, by a node or by a convolution
 	elementTime = 0.06 // of an element that is read and computed or moved
-	poolTime    = 0.4  // of an element that is pooled
-	poolBlocks  = 0.25 // of that, in blocks
+	poolTime    = 0.13 // of an element that is pooled
+	poolBlocks  = 0.75 // of that, in blocks
 	meanTime    = 0.1  // of an element that is reduced; in blocks it takes meanBlocks more
 	meanBlocks  = 0.2
 	resizeTime  = 2   // of an element of a resized tensor's operand

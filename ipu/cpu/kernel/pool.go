@@ -49,8 +49,9 @@ type poolShape struct {
 	window int  // elements of the window
 	global bool // the only window is the whole plane
 
-	vectors bool // windows are folded by vectors
-	strip   int  // elements of scratch memory that a part needs for it
+	vectors bool       // windows are folded by vectors
+	strip   int        // elements of scratch memory that a part needs for it
+	many    *planePool // folds many rows of windows in a call; may be nil
 }
 
 // poolFold is how a window becomes one element.
@@ -70,9 +71,17 @@ func (f poolFold) identity() float32 {
 }
 
 // useVectors makes float32 windows be folded by vectors if the machine can.
-func (s *poolShape) useVectors() {
+// The counts of windows' columns are for means.
+func (s *poolShape) useVectors(fold poolFold, counts []float32, countPad bool) {
 	a := &s.axes[len(s.axes)-1]
 	const lanes = 16
+	if s.many = newPlanePool(s, fold, counts, countPad); s.many != nil {
+		if s.strip = s.many.scratch(); s.strip < longestStrip {
+			s.vectors = true
+			return
+		}
+		s.many = nil
+	}
 	s.strip = max(a.pad+a.in, (a.out+lanes-1)/lanes*lanes*a.stride+a.kernel*a.dilation) + 2*lanes
 	// Where steps or windows are far longer than rows, strips are mostly padding.
 	s.vectors = path != pathGo && s.strip < longestStrip
@@ -86,7 +95,10 @@ const longestStrip = 1 << 20
 func (s *poolShape) parts() (most, cost int) {
 	a := &s.axes[len(s.axes)-1]
 	cost = s.window*a.out + 1
-	if s.vectors {
+	switch {
+	case s.many != nil:
+		cost = (s.window*a.in/a.kernel+a.kernel*a.out)/4 + 12
+	case s.vectors:
 		cost = (s.window*a.in/a.kernel+a.kernel*a.out)*2/5 + 160
 	}
 	return mostParts(s.planes*s.rows, cost), cost
@@ -210,7 +222,7 @@ func bindMaxPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	s := newPoolShape(in[0].Shape, results[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
-		s.useVectors()
+		s.useVectors(maxWindow, nil, false)
 		return newMaxPool(s, o.ColumnMajor, float32(math.Inf(-1))), nil
 	case graph.F64:
 		return newMaxPool(s, o.ColumnMajor, math.Inf(-1)), nil
@@ -273,7 +285,12 @@ func (t *maxPoolTask[T]) Do(part int) {
 	var w windowRows
 	last := &t.axes[len(t.axes)-1]
 	strip := t.stripOf(t.scratch, part, maxWindow)
-	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
+	from, to := span(t.planes*t.rows, t.parts, part, 1)
+	if t.many != nil && t.index == nil {
+		foldPlanes(t.many, t.y, t.x, strip, from, to, t.slowly)
+		return
+	}
+	for r := from; r < to; r++ {
 		w.start(&t.poolShape, r%t.rows)
 		plane := r / t.rows * t.plane
 		x := t.x[plane:][:t.plane]
@@ -283,7 +300,7 @@ func (t *maxPoolTask[T]) Do(part int) {
 		}
 		y := t.y[r*last.out:][:last.out]
 		switch {
-		case t.index == nil && foldWindows(&t.poolShape, maxWindow, y, x, strip, &w):
+		case t.index == nil && t.many == nil && foldWindows(&t.poolShape, maxWindow, y, x, strip, &w):
 		case t.index != nil:
 			t.withIndex(&w, x, y, t.index[r*last.out:], plane, 0)
 		case last.out < shortRow:
@@ -291,6 +308,16 @@ func (t *maxPoolTask[T]) Do(part int) {
 		default:
 			t.byElement(&w, x, y)
 		}
+	}
+}
+
+// slowly computes rows of the output window by window.
+func (t *maxPoolTask[T]) slowly(from, to int) {
+	var w windowRows
+	last := &t.axes[len(t.axes)-1]
+	for r := from; r < to; r++ {
+		w.start(&t.poolShape, r%t.rows)
+		t.byWindow(&w, t.x[r/t.rows*t.plane:][:t.plane], t.y[r*last.out:][:last.out])
 	}
 }
 

@@ -11,8 +11,9 @@ func bindAveragePool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
-		s.useVectors()
-		return newAveragePool[float32](s, o.CountIncludePad), nil
+		k := newAveragePool[float32](s, o.CountIncludePad)
+		k.useVectors(addWindow, k.counts, k.countPad)
+		return k, nil
 	case graph.F64:
 		return newAveragePool[float64](s, o.CountIncludePad), nil
 	}
@@ -66,7 +67,12 @@ func (t *averagePoolTask[T]) Do(part int) {
 	var w windowRows
 	a := &t.axes[len(t.axes)-1]
 	strip := t.stripOf(t.scratch, part, addWindow)
-	for r, end := span(t.planes*t.rows, t.parts, part, 1); r < end; r++ {
+	from, to := span(t.planes*t.rows, t.parts, part, 1)
+	if t.many != nil {
+		foldPlanes(t.many, t.y, t.x, strip, from, to, nil)
+		return
+	}
+	for r := from; r < to; r++ {
 		w.start(&t.poolShape, r%t.rows)
 		rows := w.count
 		if t.countPad {

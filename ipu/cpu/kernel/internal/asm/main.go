@@ -41,6 +41,7 @@ var files = []struct {
 	{"blocked_moves", writeBlockMoves},
 	{"blocked_depthwise", writeBlockedDepthwise},
 	{"blocked_pool", writeBlockedPool},
+	{"planes", writePlanes},
 }
 
 func main() {

@@ -186,6 +186,7 @@ const (
 	equal        = 0x00
 	greater      = 0x1e
 	notLess      = 0x05 // or unordered
+	ordered      = 0x07
 )
 
 // choose returns yes in the lanes in which x stands to y as the predicate

@@ -1,0 +1,183 @@
+package kernel
+
+//go:noescape
+func sumDownAVX512(dst, x *float32, table *int32, n, rows, step, width int)
+
+//go:noescape
+func mostDownAVX512(dst, x *float32, table *int32, n, rows, step, width int) int
+
+//go:noescape
+func sumAlongAVX512(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func sumAlong2AVX512(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func mostAlongAVX512(dst, x *float32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func mostAlong2AVX512(dst, x *float32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func sumDownAVX2(dst, x *float32, table *int32, n, rows, step, width int)
+
+//go:noescape
+func mostDownAVX2(dst, x *float32, table *int32, n, rows, step, width int) int
+
+//go:noescape
+func sumAlongAVX2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func sumAlong2AVX2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func mostAlongAVX2(dst, x *float32, n, rows, taps, dilation, width int)
+
+//go:noescape
+func mostAlong2AVX2(dst, x *float32, n, rows, taps, dilation, width int)
+
+// planePool folds the windows of planes, or of rows, many rows of windows in a
+// call: first the rows of the input under each, then stretches of that.
+type planePool struct {
+	fold     poolFold
+	axis     *poolAxis // of a row
+	per      int       // rows of the output that table has, after which it repeats
+	plane    int       // elements of the input until then
+	table    []int32   // where the first row under a row of windows begins, in bytes, and how many there are
+	step     int       // elements from one of these to the next
+	width    int       // elements of scratch memory for a row of windows
+	chunk    int       // rows of windows in a call
+	sets     []int32   // where the divisors of a row of windows are, in bytes
+	divisors []float32 // a vector of them and one of their reciprocals in turn
+}
+
+// Bounds of a planePool: elements of scratch memory that stay in the
+// first-level cache, and bytes of the input that the table can tell apart.
+const (
+	poolChunk = 6 << 10
+	poolTable = 1 << 30
+)
+
+// newPlanePool returns a planePool, nil if there is none for the shape. The
+// counts of the last axis' windows are for means.
+func newPlanePool(s *poolShape, fold poolFold, counts []float32, countPad bool) *planePool {
+	if path == pathGo || len(s.axes) > 2 || s.global || s.planes*s.plane == 0 || 4*s.planes*s.plane > poolTable {
+		return nil
+	}
+	lanes := path.lanes()
+	a := &s.axes[len(s.axes)-1]
+	k := &planePool{fold: fold, axis: a, per: s.rows, plane: s.plane}
+	k.width = max(a.pad+roundUp(a.in, lanes), (a.out-1)*a.stride+(a.kernel-1)*a.dilation+1)
+	k.chunk = max(1, poolChunk/k.width)
+	if len(s.axes) == 1 {
+		k.per, k.plane = s.planes, s.planes*s.plane
+	}
+	k.chunk = min(k.chunk, k.per)
+	found := map[int]int32{}
+	for r := range k.per {
+		at, taps, rows := r, 1, 1
+		if len(s.axes) == 2 {
+			b := &s.axes[0]
+			lo, hi := b.taps(r)
+			at, taps, k.step = r*b.stride-b.pad+lo*b.dilation, hi-lo, b.dilation*a.in
+			rows = taps
+			if countPad {
+				rows = b.padded(r)
+			}
+		}
+		if taps <= 0 {
+			at, taps = 0, 0
+		}
+		k.table = append(k.table, int32(4*at*a.in), int32(taps))
+		if fold != addWindow {
+			continue
+		}
+		set, ok := found[rows]
+		if !ok {
+			set = int32(4 * len(k.divisors))
+			found[rows] = set
+			for o := 0; o < a.out; o += lanes {
+				both := make([]float32, 2*lanes)
+				for i, n := range counts[o:min(o+lanes, a.out)] {
+					both[i] = n * float32(rows)
+					both[lanes+i] = 1 / both[i]
+				}
+				k.divisors = append(k.divisors, both...)
+			}
+		}
+		k.sets = append(k.sets, set)
+	}
+	return k
+}
+
+// scratch returns how many elements of scratch memory a part needs.
+func (k *planePool) scratch() int {
+	a := k.axis
+	return k.chunk*k.width + roundUp(a.out, path.lanes())*a.stride + a.kernel*a.dilation + 2*path.lanes()
+}
+
+// foldPlanes folds the windows of rows of the output from one to another. It
+// calls other for ranges in which there is a NaN that a maximum may miss.
+func foldPlanes[T number](k *planePool, to, from []T, strip []float32, first, end int, other func(first, end int)) {
+	a, y, x := k.axis, asFloat32(to), asFloat32(from)
+	for at := first; at < end; {
+		row := at % k.per
+		n := min(end-at, k.per-row, k.chunk)
+		u, v := x[at/k.per*k.plane:][:k.plane], y[at*a.out:][:n*a.out]
+		if !k.fill(v, u, strip, row, n) {
+			other(at, at+n)
+		}
+		at += n
+	}
+}
+
+// fill folds the windows of n rows of a plane. It returns false if it met a NaN
+// that a maximum may have missed.
+func (k *planePool) fill(y, x, strip []float32, row, n int) bool {
+	a := k.axis
+	row0, table, width, step, dilation := &strip[a.pad], &k.table[2*row], 4*k.width, 4*k.step, 4*a.dilation
+	if k.fold == addWindow {
+		pick(sumDownAVX512, sumDownAVX2)(row0, &x[0], table, a.in, n, step, width)
+	} else if pick(mostDownAVX512, mostDownAVX2)(row0, &x[0], table, a.in, n, step, width) != 0 {
+		return false
+	}
+	switch {
+	case a.stride > 2 && k.fold == addWindow:
+		lanes := path.lanes()
+		for r := range n {
+			d := k.divisors[k.sets[row+r]/4:]
+			for o := range a.out {
+				w := strip[r*k.width+o*a.stride:]
+				v := w[0]
+				for t := 1; t < a.kernel; t++ {
+					v += w[t*a.dilation]
+				}
+				y[r*a.out+o] = v / d[2*(o/lanes*lanes)+o%lanes]
+			}
+		}
+	case a.stride > 2:
+		for r := range n {
+			for o := range a.out {
+				w := strip[r*k.width+o*a.stride:]
+				v := w[0]
+				for t := 1; t < a.kernel; t++ {
+					v = max(v, w[t*a.dilation])
+				}
+				y[r*a.out+o] = v
+			}
+		}
+	case k.fold == addWindow:
+		f := pick(sumAlongAVX512, sumAlongAVX2)
+		if a.stride == 2 {
+			f = pick(sumAlong2AVX512, sumAlong2AVX2)
+		}
+		f(&y[0], &strip[0], &k.divisors[0], &k.sets[row], a.out, n, a.kernel, dilation, width)
+	default:
+		f := pick(mostAlongAVX512, mostAlongAVX2)
+		if a.stride == 2 {
+			f = pick(mostAlong2AVX512, mostAlong2AVX2)
+		}
+		f(&y[0], &strip[0], a.out, n, a.kernel, dilation, width)
+	}
+	return true
+}
