@@ -1,6 +1,10 @@
 package kernel
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // blockedDepthwiseArgs are the arguments of the loops that slide one square
 // window for each channel over a plane in blocks. What lies outside the input
@@ -23,7 +27,7 @@ type blockedDepthwiseArgs struct {
 	inside  int // lie inside,
 	after   int // reach beyond its end
 	half    int // not 0: results are rounded to half precision
-	bounded int // not 0: results are kept within bounds
+	bounded int // not 0: results are kept within bounds; only the lower one if it is not 1
 	low     float32
 	high    float32
 }
@@ -121,7 +125,10 @@ func newBlockedDepthwise(o *BlockedConv, types []graph.TensorType, out graph.Ten
 	if d.half {
 		d.args.half = 1
 	}
-	if s.bounded {
+	switch {
+	case s.bounded && math.IsInf(float64(high), 1):
+		d.args.bounded = 2
+	case s.bounded:
 		d.args.bounded = 1
 	}
 	return d

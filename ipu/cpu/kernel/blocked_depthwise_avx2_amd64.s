@@ -137,10 +137,13 @@ not5:
 	CMPQ         128(AX), $0x00
 	JEQ          not7
 	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
 	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below8
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
 
+below8:
 not7:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
@@ -152,9 +155,9 @@ inside3:
 	MOVQ  104(AX), R9
 	SHLQ  $0x05, CX
 	TESTQ R9, R9
-	JZ    done11
+	JZ    done12
 
-single10:
+single11:
 	VMULPS    (SI)(CX*1), Y0, Y10
 	VMULPS    32(SI)(CX*1), Y1, Y9
 	VADDPS    Y9, Y10, Y10
@@ -175,44 +178,47 @@ single10:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not12
+	JEQ       not13
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not12:
+not13:
 	CMPQ      40(AX), $0x00
-	JEQ       not13
+	JEQ       not14
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not14
+	JEQ       not15
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not14:
-not13:
-	CMPQ         128(AX), $0x00
-	JEQ          not15
-	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
-	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
-
 not15:
+not14:
+	CMPQ         128(AX), $0x00
+	JEQ          not16
+	VBROADCASTSS 136(AX), Y10
+	VMAXPS       Y9, Y10, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below17
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
+
+below17:
+not16:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000020, CX
 	DECQ    R9
-	JNZ     single10
+	JNZ     single11
 
-done11:
+done12:
 	SARQ  $0x05, CX
 	MOVQ  112(AX), R9
 	TESTQ R9, R9
-	JZ    inside17
+	JZ    inside19
 
-border16:
+border18:
 	LEAQ      (CX), R10
 	MOVQ      R10, R11
 	SHLQ      $0x05, R11
@@ -287,38 +293,41 @@ border16:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not18
-	VCVTPS2PH $0x00, Y9, X9
-	VCVTPH2PS X9, Y9
-
-not18:
-	CMPQ      40(AX), $0x00
-	JEQ       not19
-	MOVQ      40(AX), R10
-	SUBQ      32(AX), R10
-	VADDPS    (DX)(R10*1), Y9, Y9
-	CMPQ      120(AX), $0x00
 	JEQ       not20
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
 not20:
-not19:
-	CMPQ         128(AX), $0x00
-	JEQ          not21
-	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
-	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
+	CMPQ      40(AX), $0x00
+	JEQ       not21
+	MOVQ      40(AX), R10
+	SUBQ      32(AX), R10
+	VADDPS    (DX)(R10*1), Y9, Y9
+	CMPQ      120(AX), $0x00
+	JEQ       not22
+	VCVTPS2PH $0x00, Y9, X9
+	VCVTPH2PS X9, Y9
 
+not22:
 not21:
+	CMPQ         128(AX), $0x00
+	JEQ          not23
+	VBROADCASTSS 136(AX), Y10
+	VMAXPS       Y9, Y10, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below24
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
+
+below24:
+not23:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x01, CX
 	DECQ    R9
-	JNZ     border16
+	JNZ     border18
 
-inside17:
+inside19:
 	DECQ 80(AX)
 	JNZ  line1
 	VZEROUPPER
@@ -341,7 +350,7 @@ TEXT ·blockedDepthwise3EvenAVX2(SB), NOSPLIT, $0-8
 	VMOVUPS 224(CX), Y7
 	VMOVUPS 256(CX), Y8
 
-line22:
+line25:
 	MOVQ    48(AX), CX
 	MOVQ    CX, R8
 	IMULQ   72(AX), R8
@@ -362,9 +371,9 @@ line22:
 	MOVQ    88(AX), CX
 	MOVQ    96(AX), R9
 	TESTQ   R9, R9
-	JZ      inside24
+	JZ      inside27
 
-border23:
+border26:
 	LEAQ      (CX), R10
 	MOVQ      R10, R11
 	SHLQ      $0x05, R11
@@ -439,44 +448,47 @@ border23:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not25
+	JEQ       not28
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not25:
+not28:
 	CMPQ      40(AX), $0x00
-	JEQ       not26
+	JEQ       not29
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not27
+	JEQ       not30
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not27:
-not26:
+not30:
+not29:
 	CMPQ         128(AX), $0x00
-	JEQ          not28
+	JEQ          not31
 	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
 	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below32
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
 
-not28:
+below32:
+not31:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x02, CX
 	DECQ    R9
-	JNZ     border23
+	JNZ     border26
 
-inside24:
+inside27:
 	MOVQ  104(AX), R9
 	SHLQ  $0x05, CX
 	TESTQ R9, R9
-	JZ    done32
+	JZ    done36
 
-single31:
+single35:
 	VMULPS    (SI)(CX*1), Y0, Y10
 	VMULPS    32(SI)(CX*1), Y1, Y9
 	VADDPS    Y9, Y10, Y10
@@ -497,44 +509,47 @@ single31:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not33
+	JEQ       not37
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not33:
+not37:
 	CMPQ      40(AX), $0x00
-	JEQ       not34
+	JEQ       not38
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not35
+	JEQ       not39
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not35:
-not34:
+not39:
+not38:
 	CMPQ         128(AX), $0x00
-	JEQ          not36
+	JEQ          not40
 	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
 	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below41
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
 
-not36:
+below41:
+not40:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000040, CX
 	DECQ    R9
-	JNZ     single31
+	JNZ     single35
 
-done32:
+done36:
 	SARQ  $0x05, CX
 	MOVQ  112(AX), R9
 	TESTQ R9, R9
-	JZ    inside38
+	JZ    inside43
 
-border37:
+border42:
 	LEAQ      (CX), R10
 	MOVQ      R10, R11
 	SHLQ      $0x05, R11
@@ -609,40 +624,43 @@ border37:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not39
+	JEQ       not44
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not39:
+not44:
 	CMPQ      40(AX), $0x00
-	JEQ       not40
+	JEQ       not45
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Y9, Y9
 	CMPQ      120(AX), $0x00
-	JEQ       not41
+	JEQ       not46
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not41:
-not40:
+not46:
+not45:
 	CMPQ         128(AX), $0x00
-	JEQ          not42
+	JEQ          not47
 	VBROADCASTSS 136(AX), Y10
-	VBROADCASTSS 140(AX), Y11
 	VMAXPS       Y9, Y10, Y9
-	VMINPS       Y9, Y11, Y9
+	CMPQ         128(AX), $0x01
+	JNE          below48
+	VBROADCASTSS 140(AX), Y10
+	VMINPS       Y9, Y10, Y9
 
-not42:
+below48:
+not47:
 	VMOVUPS Y9, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x02, CX
 	DECQ    R9
-	JNZ     border37
+	JNZ     border42
 
-inside38:
+inside43:
 	DECQ 80(AX)
-	JNZ  line22
+	JNZ  line25
 	VZEROUPPER
 	RET
 
@@ -654,7 +672,7 @@ TEXT ·blockedDepthwise5AVX2(SB), NOSPLIT, $0-8
 	MOVQ 32(AX), DX
 	MOVQ 8(AX), BX
 
-line43:
+line49:
 	MOVQ    48(AX), SI
 	MOVQ    SI, R11
 	IMULQ   72(AX), R11
@@ -685,9 +703,9 @@ line43:
 	MOVQ    88(AX), SI
 	MOVQ    96(AX), R12
 	TESTQ   R12, R12
-	JZ      inside45
+	JZ      inside51
 
-border44:
+border50:
 	LEAQ      (SI), R13
 	MOVQ      R13, R14
 	SHLQ      $0x05, R14
@@ -915,44 +933,47 @@ border44:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not46
+	JEQ       not52
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not46:
+not52:
 	CMPQ      40(AX), $0x00
-	JEQ       not47
+	JEQ       not53
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not48
+	JEQ       not54
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not48:
-not47:
+not54:
+not53:
 	CMPQ         128(AX), $0x00
-	JEQ          not49
+	JEQ          not55
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below56
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not49:
+below56:
+not55:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x01, SI
 	DECQ    R12
-	JNZ     border44
+	JNZ     border50
 
-inside45:
+inside51:
 	MOVQ  104(AX), R12
 	SHLQ  $0x05, SI
 	TESTQ R12, R12
-	JZ    done53
+	JZ    done60
 
-single52:
+single59:
 	VMOVUPS   (DI)(SI*1), Y1
 	VMULPS    (CX), Y1, Y1
 	VMOVUPS   32(DI)(SI*1), Y0
@@ -1030,44 +1051,47 @@ single52:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not54
+	JEQ       not61
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not54:
+not61:
 	CMPQ      40(AX), $0x00
-	JEQ       not55
+	JEQ       not62
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not56
+	JEQ       not63
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not56:
-not55:
+not63:
+not62:
 	CMPQ         128(AX), $0x00
-	JEQ          not57
+	JEQ          not64
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below65
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not57:
+below65:
+not64:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000020, SI
 	DECQ    R12
-	JNZ     single52
+	JNZ     single59
 
-done53:
+done60:
 	SARQ  $0x05, SI
 	MOVQ  112(AX), R12
 	TESTQ R12, R12
-	JZ    inside59
+	JZ    inside67
 
-border58:
+border66:
 	LEAQ      (SI), R13
 	MOVQ      R13, R14
 	SHLQ      $0x05, R14
@@ -1295,40 +1319,43 @@ border58:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not60
+	JEQ       not68
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not60:
+not68:
 	CMPQ      40(AX), $0x00
-	JEQ       not61
+	JEQ       not69
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not62
+	JEQ       not70
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not62:
-not61:
+not70:
+not69:
 	CMPQ         128(AX), $0x00
-	JEQ          not63
+	JEQ          not71
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below72
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not63:
+below72:
+not71:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x01, SI
 	DECQ    R12
-	JNZ     border58
+	JNZ     border66
 
-inside59:
+inside67:
 	DECQ 80(AX)
-	JNZ  line43
+	JNZ  line49
 	VZEROUPPER
 	RET
 
@@ -1340,7 +1367,7 @@ TEXT ·blockedDepthwise5EvenAVX2(SB), NOSPLIT, $0-8
 	MOVQ 32(AX), DX
 	MOVQ 8(AX), BX
 
-line64:
+line73:
 	MOVQ    48(AX), SI
 	MOVQ    SI, R11
 	IMULQ   72(AX), R11
@@ -1371,9 +1398,9 @@ line64:
 	MOVQ    88(AX), SI
 	MOVQ    96(AX), R12
 	TESTQ   R12, R12
-	JZ      inside66
+	JZ      inside75
 
-border65:
+border74:
 	LEAQ      (SI), R13
 	MOVQ      R13, R14
 	SHLQ      $0x05, R14
@@ -1601,44 +1628,47 @@ border65:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not67
+	JEQ       not76
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not67:
+not76:
 	CMPQ      40(AX), $0x00
-	JEQ       not68
+	JEQ       not77
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not69
+	JEQ       not78
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not69:
-not68:
+not78:
+not77:
 	CMPQ         128(AX), $0x00
-	JEQ          not70
+	JEQ          not79
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below80
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not70:
+below80:
+not79:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x02, SI
 	DECQ    R12
-	JNZ     border65
+	JNZ     border74
 
-inside66:
+inside75:
 	MOVQ  104(AX), R12
 	SHLQ  $0x05, SI
 	TESTQ R12, R12
-	JZ    done74
+	JZ    done84
 
-single73:
+single83:
 	VMOVUPS   (DI)(SI*1), Y1
 	VMULPS    (CX), Y1, Y1
 	VMOVUPS   32(DI)(SI*1), Y0
@@ -1716,44 +1746,47 @@ single73:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not75
+	JEQ       not85
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not75:
+not85:
 	CMPQ      40(AX), $0x00
-	JEQ       not76
+	JEQ       not86
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not77
+	JEQ       not87
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not77:
-not76:
+not87:
+not86:
 	CMPQ         128(AX), $0x00
-	JEQ          not78
+	JEQ          not88
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below89
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not78:
+below89:
+not88:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x00000040, SI
 	DECQ    R12
-	JNZ     single73
+	JNZ     single83
 
-done74:
+done84:
 	SARQ  $0x05, SI
 	MOVQ  112(AX), R12
 	TESTQ R12, R12
-	JZ    inside80
+	JZ    inside91
 
-border79:
+border90:
 	LEAQ      (SI), R13
 	MOVQ      R13, R14
 	SHLQ      $0x05, R14
@@ -1981,39 +2014,42 @@ border79:
 	MOVQ      24(AX), R13
 	VADDPS    (R13), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not81
+	JEQ       not92
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not81:
+not92:
 	CMPQ      40(AX), $0x00
-	JEQ       not82
+	JEQ       not93
 	MOVQ      40(AX), R13
 	SUBQ      32(AX), R13
 	VADDPS    (DX)(R13*1), Y0, Y0
 	CMPQ      120(AX), $0x00
-	JEQ       not83
+	JEQ       not94
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not83:
-not82:
+not94:
+not93:
 	CMPQ         128(AX), $0x00
-	JEQ          not84
+	JEQ          not95
 	VBROADCASTSS 136(AX), Y1
-	VBROADCASTSS 140(AX), Y2
 	VMAXPS       Y0, Y1, Y0
-	VMINPS       Y0, Y2, Y0
+	CMPQ         128(AX), $0x01
+	JNE          below96
+	VBROADCASTSS 140(AX), Y1
+	VMINPS       Y0, Y1, Y0
 
-not84:
+below96:
+not95:
 	VMOVUPS Y0, (DX)
 	ADDQ    $0x00000020, DX
 	ADDQ    $0x02, SI
 	DECQ    R12
-	JNZ     border79
+	JNZ     border90
 
-inside80:
+inside91:
 	DECQ 80(AX)
-	JNZ  line64
+	JNZ  line73
 	VZEROUPPER
 	RET

@@ -43,76 +43,45 @@ line1:
 	JZ      inside3
 
 border2:
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z0, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z1, Z9
+	MOVQ      CX, R10
+	SHLQ      $0x06, R10
+	LEAQ      (CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K1
+	LEAQ      1(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K2
+	LEAQ      2(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K3
+	VMOVUPS.Z (SI)(R10*1), K1, Z10
+	VMULPS    Z0, Z10, Z10
+	VMOVUPS.Z 64(SI)(R10*1), K2, Z9
+	VMULPS    Z1, Z9, Z9
 	VADDPS    Z9, Z10, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z2, Z9
+	VMOVUPS.Z 128(SI)(R10*1), K3, Z9
+	VMULPS    Z2, Z9, Z9
 	VADDPS    Z9, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z3, Z9
+	VMOVUPS.Z (DI)(R10*1), K1, Z9
+	VMULPS    Z3, Z9, Z9
 	VADDPS    Z9, Z10, Z9
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z4, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z5, Z11
+	VMOVUPS.Z 64(DI)(R10*1), K2, Z10
+	VMULPS    Z4, Z10, Z10
+	VMOVUPS.Z 128(DI)(R10*1), K3, Z11
+	VMULPS    Z5, Z11, Z11
 	VADDPS    Z11, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z6, Z11
+	VMOVUPS.Z (R8)(R10*1), K1, Z11
+	VMULPS    Z6, Z11, Z11
 	VADDPS    Z11, Z10, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z7, Z11
+	VMOVUPS.Z 64(R8)(R10*1), K2, Z11
+	VMULPS    Z7, Z11, Z11
 	VADDPS    Z11, Z10, Z10
 	VADDPS    Z10, Z9, Z9
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z8, Z10
+	VMOVUPS.Z 128(R8)(R10*1), K3, Z10
+	VMULPS    Z8, Z10, Z10
 	VADDPS    Z10, Z9, Z9
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Z9, Z9
@@ -137,10 +106,13 @@ not5:
 	CMPQ         128(AX), $0x00
 	JEQ          not7
 	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
 	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below8
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
 
+below8:
 not7:
 	VMOVUPS Z9, (DX)
 	ADDQ    $0x00000040, DX
@@ -152,9 +124,9 @@ inside3:
 	MOVQ 104(AX), R9
 	SHLQ $0x06, CX
 	SUBQ $0x04, R9
-	JL   rest9
+	JL   rest10
 
-run8:
+run9:
 	VMULPS    (SI)(CX*1), Z0, Z13
 	VMULPS    64(SI)(CX*1), Z0, Z14
 	VMULPS    128(SI)(CX*1), Z0, Z15
@@ -229,7 +201,7 @@ run8:
 	VADDPS    (R10), Z11, Z11
 	VADDPS    (R10), Z12, Z12
 	CMPQ      120(AX), $0x00
-	JEQ       not12
+	JEQ       not13
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 	VCVTPS2PH $0x00, Z10, Y10
@@ -239,9 +211,9 @@ run8:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not12:
+not13:
 	CMPQ      40(AX), $0x00
-	JEQ       not13
+	JEQ       not14
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Z9, Z9
@@ -249,7 +221,7 @@ not12:
 	VADDPS    128(DX)(R10*1), Z11, Z11
 	VADDPS    192(DX)(R10*1), Z12, Z12
 	CMPQ      120(AX), $0x00
-	JEQ       not14
+	JEQ       not15
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 	VCVTPS2PH $0x00, Z10, Y10
@@ -259,22 +231,25 @@ not12:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not14:
-not13:
-	CMPQ         128(AX), $0x00
-	JEQ          not15
-	VBROADCASTSS 136(AX), Z13
-	VBROADCASTSS 140(AX), Z14
-	VMAXPS       Z9, Z13, Z9
-	VMINPS       Z9, Z14, Z9
-	VMAXPS       Z10, Z13, Z10
-	VMINPS       Z10, Z14, Z10
-	VMAXPS       Z11, Z13, Z11
-	VMINPS       Z11, Z14, Z11
-	VMAXPS       Z12, Z13, Z12
-	VMINPS       Z12, Z14, Z12
-
 not15:
+not14:
+	CMPQ         128(AX), $0x00
+	JEQ          not16
+	VBROADCASTSS 136(AX), Z13
+	VMAXPS       Z9, Z13, Z9
+	VMAXPS       Z10, Z13, Z10
+	VMAXPS       Z11, Z13, Z11
+	VMAXPS       Z12, Z13, Z12
+	CMPQ         128(AX), $0x01
+	JNE          below17
+	VBROADCASTSS 140(AX), Z13
+	VMINPS       Z9, Z13, Z9
+	VMINPS       Z10, Z13, Z10
+	VMINPS       Z11, Z13, Z11
+	VMINPS       Z12, Z13, Z12
+
+below17:
+not16:
 	VMOVUPS Z9, (DX)
 	VMOVUPS Z10, 64(DX)
 	VMOVUPS Z11, 128(DX)
@@ -282,13 +257,13 @@ not15:
 	ADDQ    $0x00000100, DX
 	ADDQ    $0x00000100, CX
 	SUBQ    $0x04, R9
-	JGE     run8
+	JGE     run9
 
-rest9:
+rest10:
 	ADDQ $0x04, R9
-	JZ   done11
+	JZ   done12
 
-single10:
+single11:
 	VMULPS    (SI)(CX*1), Z0, Z10
 	VMULPS    64(SI)(CX*1), Z1, Z9
 	VADDPS    Z9, Z10, Z10
@@ -309,150 +284,125 @@ single10:
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Z9, Z9
 	CMPQ      120(AX), $0x00
-	JEQ       not16
-	VCVTPS2PH $0x00, Z9, Y9
-	VCVTPH2PS Y9, Z9
-
-not16:
-	CMPQ      40(AX), $0x00
-	JEQ       not17
-	MOVQ      40(AX), R10
-	SUBQ      32(AX), R10
-	VADDPS    (DX)(R10*1), Z9, Z9
-	CMPQ      120(AX), $0x00
 	JEQ       not18
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
 not18:
-not17:
-	CMPQ         128(AX), $0x00
-	JEQ          not19
-	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
-	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
-
-not19:
-	VMOVUPS Z9, (DX)
-	ADDQ    $0x00000040, DX
-	ADDQ    $0x00000040, CX
-	DECQ    R9
-	JNZ     single10
-
-done11:
-	SARQ  $0x06, CX
-	MOVQ  112(AX), R9
-	TESTQ R9, R9
-	JZ    inside21
-
-border20:
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z0, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z1, Z9
-	VADDPS    Z9, Z10, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z2, Z9
-	VADDPS    Z9, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z3, Z9
-	VADDPS    Z9, Z10, Z9
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z4, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z5, Z11
-	VADDPS    Z11, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z6, Z11
-	VADDPS    Z11, Z10, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z7, Z11
-	VADDPS    Z11, Z10, Z10
-	VADDPS    Z10, Z9, Z9
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z8, Z10
-	VADDPS    Z10, Z9, Z9
-	MOVQ      24(AX), R10
-	VADDPS    (R10), Z9, Z9
-	CMPQ      120(AX), $0x00
-	JEQ       not22
-	VCVTPS2PH $0x00, Z9, Y9
-	VCVTPH2PS Y9, Z9
-
-not22:
 	CMPQ      40(AX), $0x00
-	JEQ       not23
+	JEQ       not19
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Z9, Z9
 	CMPQ      120(AX), $0x00
-	JEQ       not24
+	JEQ       not20
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not24:
-not23:
+not20:
+not19:
 	CMPQ         128(AX), $0x00
-	JEQ          not25
+	JEQ          not21
 	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
 	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below22
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
+
+below22:
+not21:
+	VMOVUPS Z9, (DX)
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000040, CX
+	DECQ    R9
+	JNZ     single11
+
+done12:
+	SARQ  $0x06, CX
+	MOVQ  112(AX), R9
+	TESTQ R9, R9
+	JZ    inside24
+
+border23:
+	MOVQ      CX, R10
+	SHLQ      $0x06, R10
+	LEAQ      (CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K1
+	LEAQ      1(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K2
+	LEAQ      2(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K3
+	VMOVUPS.Z (SI)(R10*1), K1, Z10
+	VMULPS    Z0, Z10, Z10
+	VMOVUPS.Z 64(SI)(R10*1), K2, Z9
+	VMULPS    Z1, Z9, Z9
+	VADDPS    Z9, Z10, Z10
+	VMOVUPS.Z 128(SI)(R10*1), K3, Z9
+	VMULPS    Z2, Z9, Z9
+	VADDPS    Z9, Z10, Z10
+	VMOVUPS.Z (DI)(R10*1), K1, Z9
+	VMULPS    Z3, Z9, Z9
+	VADDPS    Z9, Z10, Z9
+	VMOVUPS.Z 64(DI)(R10*1), K2, Z10
+	VMULPS    Z4, Z10, Z10
+	VMOVUPS.Z 128(DI)(R10*1), K3, Z11
+	VMULPS    Z5, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VMOVUPS.Z (R8)(R10*1), K1, Z11
+	VMULPS    Z6, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VMOVUPS.Z 64(R8)(R10*1), K2, Z11
+	VMULPS    Z7, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VADDPS    Z10, Z9, Z9
+	VMOVUPS.Z 128(R8)(R10*1), K3, Z10
+	VMULPS    Z8, Z10, Z10
+	VADDPS    Z10, Z9, Z9
+	MOVQ      24(AX), R10
+	VADDPS    (R10), Z9, Z9
+	CMPQ      120(AX), $0x00
+	JEQ       not25
+	VCVTPS2PH $0x00, Z9, Y9
+	VCVTPH2PS Y9, Z9
 
 not25:
+	CMPQ      40(AX), $0x00
+	JEQ       not26
+	MOVQ      40(AX), R10
+	SUBQ      32(AX), R10
+	VADDPS    (DX)(R10*1), Z9, Z9
+	CMPQ      120(AX), $0x00
+	JEQ       not27
+	VCVTPS2PH $0x00, Z9, Y9
+	VCVTPH2PS Y9, Z9
+
+not27:
+not26:
+	CMPQ         128(AX), $0x00
+	JEQ          not28
+	VBROADCASTSS 136(AX), Z10
+	VMAXPS       Z9, Z10, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below29
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
+
+below29:
+not28:
 	VMOVUPS Z9, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x01, CX
 	DECQ    R9
-	JNZ     border20
+	JNZ     border23
 
-inside21:
+inside24:
 	DECQ 80(AX)
 	JNZ  line1
 	VZEROUPPER
@@ -475,7 +425,7 @@ TEXT ·blockedDepthwise3EvenAVX512(SB), NOSPLIT, $0-8
 	VMOVUPS 448(CX), Z7
 	VMOVUPS 512(CX), Z8
 
-line26:
+line30:
 	MOVQ    48(AX), CX
 	MOVQ    CX, R8
 	IMULQ   72(AX), R8
@@ -496,121 +446,93 @@ line26:
 	MOVQ    88(AX), CX
 	MOVQ    96(AX), R9
 	TESTQ   R9, R9
-	JZ      inside28
+	JZ      inside32
 
-border27:
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z0, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z1, Z9
+border31:
+	MOVQ      CX, R10
+	SHLQ      $0x06, R10
+	LEAQ      (CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K1
+	LEAQ      1(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K2
+	LEAQ      2(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K3
+	VMOVUPS.Z (SI)(R10*1), K1, Z10
+	VMULPS    Z0, Z10, Z10
+	VMOVUPS.Z 64(SI)(R10*1), K2, Z9
+	VMULPS    Z1, Z9, Z9
 	VADDPS    Z9, Z10, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z2, Z9
+	VMOVUPS.Z 128(SI)(R10*1), K3, Z9
+	VMULPS    Z2, Z9, Z9
 	VADDPS    Z9, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z3, Z9
+	VMOVUPS.Z (DI)(R10*1), K1, Z9
+	VMULPS    Z3, Z9, Z9
 	VADDPS    Z9, Z10, Z9
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z4, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z5, Z11
+	VMOVUPS.Z 64(DI)(R10*1), K2, Z10
+	VMULPS    Z4, Z10, Z10
+	VMOVUPS.Z 128(DI)(R10*1), K3, Z11
+	VMULPS    Z5, Z11, Z11
 	VADDPS    Z11, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z6, Z11
+	VMOVUPS.Z (R8)(R10*1), K1, Z11
+	VMULPS    Z6, Z11, Z11
 	VADDPS    Z11, Z10, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z7, Z11
+	VMOVUPS.Z 64(R8)(R10*1), K2, Z11
+	VMULPS    Z7, Z11, Z11
 	VADDPS    Z11, Z10, Z10
 	VADDPS    Z10, Z9, Z9
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z8, Z10
+	VMOVUPS.Z 128(R8)(R10*1), K3, Z10
+	VMULPS    Z8, Z10, Z10
 	VADDPS    Z10, Z9, Z9
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Z9, Z9
 	CMPQ      120(AX), $0x00
-	JEQ       not29
+	JEQ       not33
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not29:
+not33:
 	CMPQ      40(AX), $0x00
-	JEQ       not30
+	JEQ       not34
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Z9, Z9
 	CMPQ      120(AX), $0x00
-	JEQ       not31
+	JEQ       not35
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not31:
-not30:
+not35:
+not34:
 	CMPQ         128(AX), $0x00
-	JEQ          not32
+	JEQ          not36
 	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
 	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below37
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
 
-not32:
+below37:
+not36:
 	VMOVUPS Z9, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x02, CX
 	DECQ    R9
-	JNZ     border27
+	JNZ     border31
 
-inside28:
+inside32:
 	MOVQ 104(AX), R9
 	SHLQ $0x06, CX
 	SUBQ $0x04, R9
-	JL   rest34
+	JL   rest39
 
-run33:
+run38:
 	VMULPS    (SI)(CX*1), Z0, Z13
 	VMULPS    128(SI)(CX*1), Z0, Z14
 	VMULPS    256(SI)(CX*1), Z0, Z15
@@ -685,7 +607,7 @@ run33:
 	VADDPS    (R10), Z11, Z11
 	VADDPS    (R10), Z12, Z12
 	CMPQ      120(AX), $0x00
-	JEQ       not37
+	JEQ       not42
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 	VCVTPS2PH $0x00, Z10, Y10
@@ -695,9 +617,9 @@ run33:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not37:
+not42:
 	CMPQ      40(AX), $0x00
-	JEQ       not38
+	JEQ       not43
 	MOVQ      40(AX), R10
 	SUBQ      32(AX), R10
 	VADDPS    (DX)(R10*1), Z9, Z9
@@ -705,7 +627,7 @@ not37:
 	VADDPS    128(DX)(R10*1), Z11, Z11
 	VADDPS    192(DX)(R10*1), Z12, Z12
 	CMPQ      120(AX), $0x00
-	JEQ       not39
+	JEQ       not44
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 	VCVTPS2PH $0x00, Z10, Y10
@@ -715,22 +637,25 @@ not37:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not39:
-not38:
+not44:
+not43:
 	CMPQ         128(AX), $0x00
-	JEQ          not40
+	JEQ          not45
 	VBROADCASTSS 136(AX), Z13
-	VBROADCASTSS 140(AX), Z14
 	VMAXPS       Z9, Z13, Z9
-	VMINPS       Z9, Z14, Z9
 	VMAXPS       Z10, Z13, Z10
-	VMINPS       Z10, Z14, Z10
 	VMAXPS       Z11, Z13, Z11
-	VMINPS       Z11, Z14, Z11
 	VMAXPS       Z12, Z13, Z12
-	VMINPS       Z12, Z14, Z12
+	CMPQ         128(AX), $0x01
+	JNE          below46
+	VBROADCASTSS 140(AX), Z13
+	VMINPS       Z9, Z13, Z9
+	VMINPS       Z10, Z13, Z10
+	VMINPS       Z11, Z13, Z11
+	VMINPS       Z12, Z13, Z12
 
-not40:
+below46:
+not45:
 	VMOVUPS Z9, (DX)
 	VMOVUPS Z10, 64(DX)
 	VMOVUPS Z11, 128(DX)
@@ -738,13 +663,13 @@ not40:
 	ADDQ    $0x00000100, DX
 	ADDQ    $0x00000200, CX
 	SUBQ    $0x04, R9
-	JGE     run33
+	JGE     run38
 
-rest34:
+rest39:
 	ADDQ $0x04, R9
-	JZ   done36
+	JZ   done41
 
-single35:
+single40:
 	VMULPS    (SI)(CX*1), Z0, Z10
 	VMULPS    64(SI)(CX*1), Z1, Z9
 	VADDPS    Z9, Z10, Z10
@@ -761,118 +686,6 @@ single35:
 	VADDPS    Z11, Z10, Z10
 	VADDPS    Z10, Z9, Z9
 	VMULPS    128(R8)(CX*1), Z8, Z10
-	VADDPS    Z10, Z9, Z9
-	MOVQ      24(AX), R10
-	VADDPS    (R10), Z9, Z9
-	CMPQ      120(AX), $0x00
-	JEQ       not41
-	VCVTPS2PH $0x00, Z9, Y9
-	VCVTPH2PS Y9, Z9
-
-not41:
-	CMPQ      40(AX), $0x00
-	JEQ       not42
-	MOVQ      40(AX), R10
-	SUBQ      32(AX), R10
-	VADDPS    (DX)(R10*1), Z9, Z9
-	CMPQ      120(AX), $0x00
-	JEQ       not43
-	VCVTPS2PH $0x00, Z9, Y9
-	VCVTPH2PS Y9, Z9
-
-not43:
-not42:
-	CMPQ         128(AX), $0x00
-	JEQ          not44
-	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
-	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
-
-not44:
-	VMOVUPS Z9, (DX)
-	ADDQ    $0x00000040, DX
-	ADDQ    $0x00000080, CX
-	DECQ    R9
-	JNZ     single35
-
-done36:
-	SARQ  $0x06, CX
-	MOVQ  112(AX), R9
-	TESTQ R9, R9
-	JZ    inside46
-
-border45:
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z0, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z1, Z9
-	VADDPS    Z9, Z10, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      SI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z2, Z9
-	VADDPS    Z9, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z3, Z9
-	VADDPS    Z9, Z10, Z9
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z4, Z10
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      DI, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z5, Z11
-	VADDPS    Z11, Z10, Z10
-	LEAQ      (CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z6, Z11
-	VADDPS    Z11, Z10, Z10
-	LEAQ      1(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z7, Z11
-	VADDPS    Z11, Z10, Z10
-	VADDPS    Z10, Z9, Z9
-	LEAQ      2(CX), R10
-	MOVQ      R10, R11
-	SHLQ      $0x06, R11
-	ADDQ      R8, R11
-	CMPQ      R10, 64(AX)
-	CMOVQCC   BX, R11
-	VMULPS    (R11), Z8, Z10
 	VADDPS    Z10, Z9, Z9
 	MOVQ      24(AX), R10
 	VADDPS    (R10), Z9, Z9
@@ -897,20 +710,107 @@ not48:
 	CMPQ         128(AX), $0x00
 	JEQ          not50
 	VBROADCASTSS 136(AX), Z10
-	VBROADCASTSS 140(AX), Z11
 	VMAXPS       Z9, Z10, Z9
-	VMINPS       Z9, Z11, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below51
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
 
+below51:
 not50:
+	VMOVUPS Z9, (DX)
+	ADDQ    $0x00000040, DX
+	ADDQ    $0x00000080, CX
+	DECQ    R9
+	JNZ     single40
+
+done41:
+	SARQ  $0x06, CX
+	MOVQ  112(AX), R9
+	TESTQ R9, R9
+	JZ    inside53
+
+border52:
+	MOVQ      CX, R10
+	SHLQ      $0x06, R10
+	LEAQ      (CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K1
+	LEAQ      1(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K2
+	LEAQ      2(CX), R11
+	CMPQ      R11, 64(AX)
+	SBBL      R11, R11
+	KMOVW     R11, K3
+	VMOVUPS.Z (SI)(R10*1), K1, Z10
+	VMULPS    Z0, Z10, Z10
+	VMOVUPS.Z 64(SI)(R10*1), K2, Z9
+	VMULPS    Z1, Z9, Z9
+	VADDPS    Z9, Z10, Z10
+	VMOVUPS.Z 128(SI)(R10*1), K3, Z9
+	VMULPS    Z2, Z9, Z9
+	VADDPS    Z9, Z10, Z10
+	VMOVUPS.Z (DI)(R10*1), K1, Z9
+	VMULPS    Z3, Z9, Z9
+	VADDPS    Z9, Z10, Z9
+	VMOVUPS.Z 64(DI)(R10*1), K2, Z10
+	VMULPS    Z4, Z10, Z10
+	VMOVUPS.Z 128(DI)(R10*1), K3, Z11
+	VMULPS    Z5, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VMOVUPS.Z (R8)(R10*1), K1, Z11
+	VMULPS    Z6, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VMOVUPS.Z 64(R8)(R10*1), K2, Z11
+	VMULPS    Z7, Z11, Z11
+	VADDPS    Z11, Z10, Z10
+	VADDPS    Z10, Z9, Z9
+	VMOVUPS.Z 128(R8)(R10*1), K3, Z10
+	VMULPS    Z8, Z10, Z10
+	VADDPS    Z10, Z9, Z9
+	MOVQ      24(AX), R10
+	VADDPS    (R10), Z9, Z9
+	CMPQ      120(AX), $0x00
+	JEQ       not54
+	VCVTPS2PH $0x00, Z9, Y9
+	VCVTPH2PS Y9, Z9
+
+not54:
+	CMPQ      40(AX), $0x00
+	JEQ       not55
+	MOVQ      40(AX), R10
+	SUBQ      32(AX), R10
+	VADDPS    (DX)(R10*1), Z9, Z9
+	CMPQ      120(AX), $0x00
+	JEQ       not56
+	VCVTPS2PH $0x00, Z9, Y9
+	VCVTPH2PS Y9, Z9
+
+not56:
+not55:
+	CMPQ         128(AX), $0x00
+	JEQ          not57
+	VBROADCASTSS 136(AX), Z10
+	VMAXPS       Z9, Z10, Z9
+	CMPQ         128(AX), $0x01
+	JNE          below58
+	VBROADCASTSS 140(AX), Z10
+	VMINPS       Z9, Z10, Z9
+
+below58:
+not57:
 	VMOVUPS Z9, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x02, CX
 	DECQ    R9
-	JNZ     border45
+	JNZ     border52
 
-inside46:
+inside53:
 	DECQ 80(AX)
-	JNZ  line26
+	JNZ  line30
 	VZEROUPPER
 	RET
 
@@ -947,7 +847,7 @@ TEXT ·blockedDepthwise5AVX512(SB), NOSPLIT, $0-8
 	VMOVUPS 1472(CX), Z23
 	VMOVUPS 1536(CX), Z24
 
-line51:
+line59:
 	MOVQ    48(AX), CX
 	MOVQ    CX, R10
 	IMULQ   72(AX), R10
@@ -978,249 +878,149 @@ line51:
 	MOVQ    88(AX), CX
 	MOVQ    96(AX), R11
 	TESTQ   R11, R11
-	JZ      inside53
+	JZ      inside61
 
-border52:
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z0, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z1, Z25
+border60:
+	MOVQ      CX, R12
+	SHLQ      $0x06, R12
+	LEAQ      (CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K1
+	LEAQ      1(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K2
+	LEAQ      2(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K3
+	LEAQ      3(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K4
+	LEAQ      4(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K5
+	VMOVUPS.Z (SI)(R12*1), K1, Z26
+	VMULPS    Z0, Z26, Z26
+	VMOVUPS.Z 64(SI)(R12*1), K2, Z25
+	VMULPS    Z1, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z2, Z25
+	VMOVUPS.Z 128(SI)(R12*1), K3, Z25
+	VMULPS    Z2, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z3, Z25
+	VMOVUPS.Z 192(SI)(R12*1), K4, Z25
+	VMULPS    Z3, Z25, Z25
 	VADDPS    Z25, Z26, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z4, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z5, Z27
+	VMOVUPS.Z 256(SI)(R12*1), K5, Z26
+	VMULPS    Z4, Z26, Z26
+	VMOVUPS.Z (DI)(R12*1), K1, Z27
+	VMULPS    Z5, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z6, Z27
+	VMOVUPS.Z 64(DI)(R12*1), K2, Z27
+	VMULPS    Z6, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z7, Z27
+	VMOVUPS.Z 128(DI)(R12*1), K3, Z27
+	VMULPS    Z7, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z8, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z9, Z27
+	VMOVUPS.Z 192(DI)(R12*1), K4, Z26
+	VMULPS    Z8, Z26, Z26
+	VMOVUPS.Z 256(DI)(R12*1), K5, Z27
+	VMULPS    Z9, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z10, Z27
+	VMOVUPS.Z (R8)(R12*1), K1, Z27
+	VMULPS    Z10, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z11, Z27
+	VMOVUPS.Z 64(R8)(R12*1), K2, Z27
+	VMULPS    Z11, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z12, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z13, Z27
+	VMOVUPS.Z 128(R8)(R12*1), K3, Z26
+	VMULPS    Z12, Z26, Z26
+	VMOVUPS.Z 192(R8)(R12*1), K4, Z27
+	VMULPS    Z13, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z14, Z27
+	VMOVUPS.Z 256(R8)(R12*1), K5, Z27
+	VMULPS    Z14, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z15, Z27
+	VMOVUPS.Z (R9)(R12*1), K1, Z27
+	VMULPS    Z15, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z16, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z17, Z27
+	VMOVUPS.Z 64(R9)(R12*1), K2, Z26
+	VMULPS    Z16, Z26, Z26
+	VMOVUPS.Z 128(R9)(R12*1), K3, Z27
+	VMULPS    Z17, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z18, Z27
+	VMOVUPS.Z 192(R9)(R12*1), K4, Z27
+	VMULPS    Z18, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z19, Z27
+	VMOVUPS.Z 256(R9)(R12*1), K5, Z27
+	VMULPS    Z19, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z20, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z21, Z27
+	VMOVUPS.Z (R10)(R12*1), K1, Z26
+	VMULPS    Z20, Z26, Z26
+	VMOVUPS.Z 64(R10)(R12*1), K2, Z27
+	VMULPS    Z21, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z22, Z27
+	VMOVUPS.Z 128(R10)(R12*1), K3, Z27
+	VMULPS    Z22, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z23, Z27
+	VMOVUPS.Z 192(R10)(R12*1), K4, Z27
+	VMULPS    Z23, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z24, Z26
+	VMOVUPS.Z 256(R10)(R12*1), K5, Z26
+	VMULPS    Z24, Z26, Z26
 	VADDPS    Z26, Z25, Z25
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not54
+	JEQ       not62
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not54:
+not62:
 	CMPQ      40(AX), $0x00
-	JEQ       not55
+	JEQ       not63
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not56
+	JEQ       not64
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not56:
-not55:
+not64:
+not63:
 	CMPQ         128(AX), $0x00
-	JEQ          not57
+	JEQ          not65
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below66
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not57:
+below66:
+not65:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x01, CX
 	DECQ    R11
-	JNZ     border52
+	JNZ     border60
 
-inside53:
+inside61:
 	MOVQ 104(AX), R11
 	SHLQ $0x06, CX
 	SUBQ $0x02, R11
-	JL   rest59
+	JL   rest68
 
-run58:
+run67:
 	VMULPS    (SI)(CX*1), Z0, Z27
 	VMULPS    64(SI)(CX*1), Z0, Z28
 	VMULPS    64(SI)(CX*1), Z1, Z25
@@ -1323,50 +1123,53 @@ run58:
 	VADDPS    (R12), Z25, Z25
 	VADDPS    (R12), Z26, Z26
 	CMPQ      120(AX), $0x00
-	JEQ       not62
+	JEQ       not71
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 	VCVTPS2PH $0x00, Z26, Y26
 	VCVTPH2PS Y26, Z26
 
-not62:
+not71:
 	CMPQ      40(AX), $0x00
-	JEQ       not63
+	JEQ       not72
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	VADDPS    64(DX)(R12*1), Z26, Z26
 	CMPQ      120(AX), $0x00
-	JEQ       not64
+	JEQ       not73
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 	VCVTPS2PH $0x00, Z26, Y26
 	VCVTPH2PS Y26, Z26
 
-not64:
-not63:
+not73:
+not72:
 	CMPQ         128(AX), $0x00
-	JEQ          not65
+	JEQ          not74
 	VBROADCASTSS 136(AX), Z27
-	VBROADCASTSS 140(AX), Z28
 	VMAXPS       Z25, Z27, Z25
-	VMINPS       Z25, Z28, Z25
 	VMAXPS       Z26, Z27, Z26
-	VMINPS       Z26, Z28, Z26
+	CMPQ         128(AX), $0x01
+	JNE          below75
+	VBROADCASTSS 140(AX), Z27
+	VMINPS       Z25, Z27, Z25
+	VMINPS       Z26, Z27, Z26
 
-not65:
+below75:
+not74:
 	VMOVUPS Z25, (DX)
 	VMOVUPS Z26, 64(DX)
 	ADDQ    $0x00000080, DX
 	ADDQ    $0x00000080, CX
 	SUBQ    $0x02, R11
-	JGE     run58
+	JGE     run67
 
-rest59:
+rest68:
 	ADDQ $0x02, R11
-	JZ   done61
+	JZ   done70
 
-single60:
+single69:
 	VMULPS    (SI)(CX*1), Z0, Z26
 	VMULPS    64(SI)(CX*1), Z1, Z25
 	VADDPS    Z25, Z26, Z26
@@ -1419,280 +1222,183 @@ single60:
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not66
+	JEQ       not76
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not66:
+not76:
 	CMPQ      40(AX), $0x00
-	JEQ       not67
+	JEQ       not77
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not68
+	JEQ       not78
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not68:
-not67:
+not78:
+not77:
 	CMPQ         128(AX), $0x00
-	JEQ          not69
+	JEQ          not79
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below80
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not69:
+below80:
+not79:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x00000040, CX
 	DECQ    R11
-	JNZ     single60
+	JNZ     single69
 
-done61:
+done70:
 	SARQ  $0x06, CX
 	MOVQ  112(AX), R11
 	TESTQ R11, R11
-	JZ    inside71
+	JZ    inside82
 
-border70:
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z0, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z1, Z25
+border81:
+	MOVQ      CX, R12
+	SHLQ      $0x06, R12
+	LEAQ      (CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K1
+	LEAQ      1(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K2
+	LEAQ      2(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K3
+	LEAQ      3(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K4
+	LEAQ      4(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K5
+	VMOVUPS.Z (SI)(R12*1), K1, Z26
+	VMULPS    Z0, Z26, Z26
+	VMOVUPS.Z 64(SI)(R12*1), K2, Z25
+	VMULPS    Z1, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z2, Z25
+	VMOVUPS.Z 128(SI)(R12*1), K3, Z25
+	VMULPS    Z2, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z3, Z25
+	VMOVUPS.Z 192(SI)(R12*1), K4, Z25
+	VMULPS    Z3, Z25, Z25
 	VADDPS    Z25, Z26, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z4, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z5, Z27
+	VMOVUPS.Z 256(SI)(R12*1), K5, Z26
+	VMULPS    Z4, Z26, Z26
+	VMOVUPS.Z (DI)(R12*1), K1, Z27
+	VMULPS    Z5, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z6, Z27
+	VMOVUPS.Z 64(DI)(R12*1), K2, Z27
+	VMULPS    Z6, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z7, Z27
+	VMOVUPS.Z 128(DI)(R12*1), K3, Z27
+	VMULPS    Z7, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z8, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z9, Z27
+	VMOVUPS.Z 192(DI)(R12*1), K4, Z26
+	VMULPS    Z8, Z26, Z26
+	VMOVUPS.Z 256(DI)(R12*1), K5, Z27
+	VMULPS    Z9, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z10, Z27
+	VMOVUPS.Z (R8)(R12*1), K1, Z27
+	VMULPS    Z10, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z11, Z27
+	VMOVUPS.Z 64(R8)(R12*1), K2, Z27
+	VMULPS    Z11, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z12, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z13, Z27
+	VMOVUPS.Z 128(R8)(R12*1), K3, Z26
+	VMULPS    Z12, Z26, Z26
+	VMOVUPS.Z 192(R8)(R12*1), K4, Z27
+	VMULPS    Z13, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z14, Z27
+	VMOVUPS.Z 256(R8)(R12*1), K5, Z27
+	VMULPS    Z14, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z15, Z27
+	VMOVUPS.Z (R9)(R12*1), K1, Z27
+	VMULPS    Z15, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z16, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z17, Z27
+	VMOVUPS.Z 64(R9)(R12*1), K2, Z26
+	VMULPS    Z16, Z26, Z26
+	VMOVUPS.Z 128(R9)(R12*1), K3, Z27
+	VMULPS    Z17, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z18, Z27
+	VMOVUPS.Z 192(R9)(R12*1), K4, Z27
+	VMULPS    Z18, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z19, Z27
+	VMOVUPS.Z 256(R9)(R12*1), K5, Z27
+	VMULPS    Z19, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z20, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z21, Z27
+	VMOVUPS.Z (R10)(R12*1), K1, Z26
+	VMULPS    Z20, Z26, Z26
+	VMOVUPS.Z 64(R10)(R12*1), K2, Z27
+	VMULPS    Z21, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z22, Z27
+	VMOVUPS.Z 128(R10)(R12*1), K3, Z27
+	VMULPS    Z22, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z23, Z27
+	VMOVUPS.Z 192(R10)(R12*1), K4, Z27
+	VMULPS    Z23, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z24, Z26
+	VMOVUPS.Z 256(R10)(R12*1), K5, Z26
+	VMULPS    Z24, Z26, Z26
 	VADDPS    Z26, Z25, Z25
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not72
+	JEQ       not83
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not72:
+not83:
 	CMPQ      40(AX), $0x00
-	JEQ       not73
+	JEQ       not84
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not74
+	JEQ       not85
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not74:
-not73:
+not85:
+not84:
 	CMPQ         128(AX), $0x00
-	JEQ          not75
+	JEQ          not86
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below87
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not75:
+below87:
+not86:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x01, CX
 	DECQ    R11
-	JNZ     border70
+	JNZ     border81
 
-inside71:
+inside82:
 	DECQ 80(AX)
-	JNZ  line51
+	JNZ  line59
 	VZEROUPPER
 	RET
 
@@ -1729,7 +1435,7 @@ TEXT ·blockedDepthwise5EvenAVX512(SB), NOSPLIT, $0-8
 	VMOVUPS 1472(CX), Z23
 	VMOVUPS 1536(CX), Z24
 
-line76:
+line88:
 	MOVQ    48(AX), CX
 	MOVQ    CX, R10
 	IMULQ   72(AX), R10
@@ -1760,249 +1466,149 @@ line76:
 	MOVQ    88(AX), CX
 	MOVQ    96(AX), R11
 	TESTQ   R11, R11
-	JZ      inside78
+	JZ      inside90
 
-border77:
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z0, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z1, Z25
+border89:
+	MOVQ      CX, R12
+	SHLQ      $0x06, R12
+	LEAQ      (CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K1
+	LEAQ      1(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K2
+	LEAQ      2(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K3
+	LEAQ      3(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K4
+	LEAQ      4(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K5
+	VMOVUPS.Z (SI)(R12*1), K1, Z26
+	VMULPS    Z0, Z26, Z26
+	VMOVUPS.Z 64(SI)(R12*1), K2, Z25
+	VMULPS    Z1, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z2, Z25
+	VMOVUPS.Z 128(SI)(R12*1), K3, Z25
+	VMULPS    Z2, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z3, Z25
+	VMOVUPS.Z 192(SI)(R12*1), K4, Z25
+	VMULPS    Z3, Z25, Z25
 	VADDPS    Z25, Z26, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z4, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z5, Z27
+	VMOVUPS.Z 256(SI)(R12*1), K5, Z26
+	VMULPS    Z4, Z26, Z26
+	VMOVUPS.Z (DI)(R12*1), K1, Z27
+	VMULPS    Z5, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z6, Z27
+	VMOVUPS.Z 64(DI)(R12*1), K2, Z27
+	VMULPS    Z6, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z7, Z27
+	VMOVUPS.Z 128(DI)(R12*1), K3, Z27
+	VMULPS    Z7, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z8, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z9, Z27
+	VMOVUPS.Z 192(DI)(R12*1), K4, Z26
+	VMULPS    Z8, Z26, Z26
+	VMOVUPS.Z 256(DI)(R12*1), K5, Z27
+	VMULPS    Z9, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z10, Z27
+	VMOVUPS.Z (R8)(R12*1), K1, Z27
+	VMULPS    Z10, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z11, Z27
+	VMOVUPS.Z 64(R8)(R12*1), K2, Z27
+	VMULPS    Z11, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z12, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z13, Z27
+	VMOVUPS.Z 128(R8)(R12*1), K3, Z26
+	VMULPS    Z12, Z26, Z26
+	VMOVUPS.Z 192(R8)(R12*1), K4, Z27
+	VMULPS    Z13, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z14, Z27
+	VMOVUPS.Z 256(R8)(R12*1), K5, Z27
+	VMULPS    Z14, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z15, Z27
+	VMOVUPS.Z (R9)(R12*1), K1, Z27
+	VMULPS    Z15, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z16, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z17, Z27
+	VMOVUPS.Z 64(R9)(R12*1), K2, Z26
+	VMULPS    Z16, Z26, Z26
+	VMOVUPS.Z 128(R9)(R12*1), K3, Z27
+	VMULPS    Z17, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z18, Z27
+	VMOVUPS.Z 192(R9)(R12*1), K4, Z27
+	VMULPS    Z18, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z19, Z27
+	VMOVUPS.Z 256(R9)(R12*1), K5, Z27
+	VMULPS    Z19, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z20, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z21, Z27
+	VMOVUPS.Z (R10)(R12*1), K1, Z26
+	VMULPS    Z20, Z26, Z26
+	VMOVUPS.Z 64(R10)(R12*1), K2, Z27
+	VMULPS    Z21, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z22, Z27
+	VMOVUPS.Z 128(R10)(R12*1), K3, Z27
+	VMULPS    Z22, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z23, Z27
+	VMOVUPS.Z 192(R10)(R12*1), K4, Z27
+	VMULPS    Z23, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z24, Z26
+	VMOVUPS.Z 256(R10)(R12*1), K5, Z26
+	VMULPS    Z24, Z26, Z26
 	VADDPS    Z26, Z25, Z25
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not79
+	JEQ       not91
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not79:
+not91:
 	CMPQ      40(AX), $0x00
-	JEQ       not80
+	JEQ       not92
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not81
+	JEQ       not93
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not81:
-not80:
+not93:
+not92:
 	CMPQ         128(AX), $0x00
-	JEQ          not82
+	JEQ          not94
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below95
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not82:
+below95:
+not94:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x02, CX
 	DECQ    R11
-	JNZ     border77
+	JNZ     border89
 
-inside78:
+inside90:
 	MOVQ 104(AX), R11
 	SHLQ $0x06, CX
 	SUBQ $0x02, R11
-	JL   rest84
+	JL   rest97
 
-run83:
+run96:
 	VMULPS    (SI)(CX*1), Z0, Z27
 	VMULPS    128(SI)(CX*1), Z0, Z28
 	VMULPS    64(SI)(CX*1), Z1, Z25
@@ -2105,50 +1711,53 @@ run83:
 	VADDPS    (R12), Z25, Z25
 	VADDPS    (R12), Z26, Z26
 	CMPQ      120(AX), $0x00
-	JEQ       not87
+	JEQ       not100
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 	VCVTPS2PH $0x00, Z26, Y26
 	VCVTPH2PS Y26, Z26
 
-not87:
+not100:
 	CMPQ      40(AX), $0x00
-	JEQ       not88
+	JEQ       not101
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	VADDPS    64(DX)(R12*1), Z26, Z26
 	CMPQ      120(AX), $0x00
-	JEQ       not89
+	JEQ       not102
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 	VCVTPS2PH $0x00, Z26, Y26
 	VCVTPH2PS Y26, Z26
 
-not89:
-not88:
+not102:
+not101:
 	CMPQ         128(AX), $0x00
-	JEQ          not90
+	JEQ          not103
 	VBROADCASTSS 136(AX), Z27
-	VBROADCASTSS 140(AX), Z28
 	VMAXPS       Z25, Z27, Z25
-	VMINPS       Z25, Z28, Z25
 	VMAXPS       Z26, Z27, Z26
-	VMINPS       Z26, Z28, Z26
+	CMPQ         128(AX), $0x01
+	JNE          below104
+	VBROADCASTSS 140(AX), Z27
+	VMINPS       Z25, Z27, Z25
+	VMINPS       Z26, Z27, Z26
 
-not90:
+below104:
+not103:
 	VMOVUPS Z25, (DX)
 	VMOVUPS Z26, 64(DX)
 	ADDQ    $0x00000080, DX
 	ADDQ    $0x00000100, CX
 	SUBQ    $0x02, R11
-	JGE     run83
+	JGE     run96
 
-rest84:
+rest97:
 	ADDQ $0x02, R11
-	JZ   done86
+	JZ   done99
 
-single85:
+single98:
 	VMULPS    (SI)(CX*1), Z0, Z26
 	VMULPS    64(SI)(CX*1), Z1, Z25
 	VADDPS    Z25, Z26, Z26
@@ -2201,279 +1810,182 @@ single85:
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not91
+	JEQ       not105
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not91:
+not105:
 	CMPQ      40(AX), $0x00
-	JEQ       not92
+	JEQ       not106
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not93
+	JEQ       not107
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not93:
-not92:
+not107:
+not106:
 	CMPQ         128(AX), $0x00
-	JEQ          not94
+	JEQ          not108
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below109
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not94:
+below109:
+not108:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x00000080, CX
 	DECQ    R11
-	JNZ     single85
+	JNZ     single98
 
-done86:
+done99:
 	SARQ  $0x06, CX
 	MOVQ  112(AX), R11
 	TESTQ R11, R11
-	JZ    inside96
+	JZ    inside111
 
-border95:
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z0, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z1, Z25
+border110:
+	MOVQ      CX, R12
+	SHLQ      $0x06, R12
+	LEAQ      (CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K1
+	LEAQ      1(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K2
+	LEAQ      2(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K3
+	LEAQ      3(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K4
+	LEAQ      4(CX), R13
+	CMPQ      R13, 64(AX)
+	SBBL      R13, R13
+	KMOVW     R13, K5
+	VMOVUPS.Z (SI)(R12*1), K1, Z26
+	VMULPS    Z0, Z26, Z26
+	VMOVUPS.Z 64(SI)(R12*1), K2, Z25
+	VMULPS    Z1, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z2, Z25
+	VMOVUPS.Z 128(SI)(R12*1), K3, Z25
+	VMULPS    Z2, Z25, Z25
 	VADDPS    Z25, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z3, Z25
+	VMOVUPS.Z 192(SI)(R12*1), K4, Z25
+	VMULPS    Z3, Z25, Z25
 	VADDPS    Z25, Z26, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      SI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z4, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z5, Z27
+	VMOVUPS.Z 256(SI)(R12*1), K5, Z26
+	VMULPS    Z4, Z26, Z26
+	VMOVUPS.Z (DI)(R12*1), K1, Z27
+	VMULPS    Z5, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z6, Z27
+	VMOVUPS.Z 64(DI)(R12*1), K2, Z27
+	VMULPS    Z6, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z7, Z27
+	VMOVUPS.Z 128(DI)(R12*1), K3, Z27
+	VMULPS    Z7, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z8, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      DI, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z9, Z27
+	VMOVUPS.Z 192(DI)(R12*1), K4, Z26
+	VMULPS    Z8, Z26, Z26
+	VMOVUPS.Z 256(DI)(R12*1), K5, Z27
+	VMULPS    Z9, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z10, Z27
+	VMOVUPS.Z (R8)(R12*1), K1, Z27
+	VMULPS    Z10, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z11, Z27
+	VMOVUPS.Z 64(R8)(R12*1), K2, Z27
+	VMULPS    Z11, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z12, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z13, Z27
+	VMOVUPS.Z 128(R8)(R12*1), K3, Z26
+	VMULPS    Z12, Z26, Z26
+	VMOVUPS.Z 192(R8)(R12*1), K4, Z27
+	VMULPS    Z13, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R8, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z14, Z27
+	VMOVUPS.Z 256(R8)(R12*1), K5, Z27
+	VMULPS    Z14, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z15, Z27
+	VMOVUPS.Z (R9)(R12*1), K1, Z27
+	VMULPS    Z15, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z16, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z17, Z27
+	VMOVUPS.Z 64(R9)(R12*1), K2, Z26
+	VMULPS    Z16, Z26, Z26
+	VMOVUPS.Z 128(R9)(R12*1), K3, Z27
+	VMULPS    Z17, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z18, Z27
+	VMOVUPS.Z 192(R9)(R12*1), K4, Z27
+	VMULPS    Z18, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R9, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z19, Z27
+	VMOVUPS.Z 256(R9)(R12*1), K5, Z27
+	VMULPS    Z19, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      (CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z20, Z26
-	LEAQ      1(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z21, Z27
+	VMOVUPS.Z (R10)(R12*1), K1, Z26
+	VMULPS    Z20, Z26, Z26
+	VMOVUPS.Z 64(R10)(R12*1), K2, Z27
+	VMULPS    Z21, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      2(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z22, Z27
+	VMOVUPS.Z 128(R10)(R12*1), K3, Z27
+	VMULPS    Z22, Z27, Z27
 	VADDPS    Z27, Z26, Z26
-	LEAQ      3(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z23, Z27
+	VMOVUPS.Z 192(R10)(R12*1), K4, Z27
+	VMULPS    Z23, Z27, Z27
 	VADDPS    Z27, Z26, Z26
 	VADDPS    Z26, Z25, Z25
-	LEAQ      4(CX), R12
-	MOVQ      R12, R13
-	SHLQ      $0x06, R13
-	ADDQ      R10, R13
-	CMPQ      R12, 64(AX)
-	CMOVQCC   BX, R13
-	VMULPS    (R13), Z24, Z26
+	VMOVUPS.Z 256(R10)(R12*1), K5, Z26
+	VMULPS    Z24, Z26, Z26
 	VADDPS    Z26, Z25, Z25
 	MOVQ      24(AX), R12
 	VADDPS    (R12), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not97
+	JEQ       not112
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not97:
+not112:
 	CMPQ      40(AX), $0x00
-	JEQ       not98
+	JEQ       not113
 	MOVQ      40(AX), R12
 	SUBQ      32(AX), R12
 	VADDPS    (DX)(R12*1), Z25, Z25
 	CMPQ      120(AX), $0x00
-	JEQ       not99
+	JEQ       not114
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not99:
-not98:
+not114:
+not113:
 	CMPQ         128(AX), $0x00
-	JEQ          not100
+	JEQ          not115
 	VBROADCASTSS 136(AX), Z26
-	VBROADCASTSS 140(AX), Z27
 	VMAXPS       Z25, Z26, Z25
-	VMINPS       Z25, Z27, Z25
+	CMPQ         128(AX), $0x01
+	JNE          below116
+	VBROADCASTSS 140(AX), Z26
+	VMINPS       Z25, Z26, Z25
 
-not100:
+below116:
+not115:
 	VMOVUPS Z25, (DX)
 	ADDQ    $0x00000040, DX
 	ADDQ    $0x02, CX
 	DECQ    R11
-	JNZ     border95
+	JNZ     border110
 
-inside96:
+inside111:
 	DECQ 80(AX)
-	JNZ  line76
+	JNZ  line88
 	VZEROUPPER
 	RET

@@ -113,9 +113,9 @@ func (d *blockedDepthwise) write() {
 		shift = 5
 	}
 	d.SHLQ(shift, d.column) // bytes from here on
-	inside := func(px, ky, kx int) operand.Mem {
+	inside := d.product(func(px, ky, kx int) operand.Mem {
 		return indexed(d.rows[ky], d.column, 1, (px*d.stride+kx)*d.bytes())
-	}
+	})
 	if together > 1 {
 		d.SUBQ(operand.U8(together), left)
 		d.JL(operand.LabelRef(rest))
@@ -152,27 +152,56 @@ func (d *blockedDepthwise) border(count int) {
 	d.TESTQ(left, left)
 	d.JZ(operand.LabelRef(done))
 	d.Label(loop)
-	d.pixels(1, func(_, ky, kx int) operand.Mem {
-		column, p := d.GP64(), d.GP64()
-		d.LEAQ(at(d.column, kx), column)
-		d.MOVQ(column, p)
-		d.SHLQ(operand.U8(map[bool]int{true: 6, false: 5}[d.wide()]), p)
-		d.ADDQ(d.rows[ky], p)
-		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
-		d.CMOVQCC(d.zeros, p)
-		return at(p, 0)
-	})
+	if d.wide() {
+		d.masked()
+	} else {
+		d.reached()
+	}
 	d.ADDQ(operand.U8(d.stride), d.column)
 	d.DECQ(left)
 	d.JNZ(operand.LabelRef(loop))
 	d.Label(done)
 }
 
-// pixels computes n neighbours; place tells where what a weight multiplies is.
-func (d *blockedDepthwise) pixels(n int, place func(px, ky, kx int) operand.Mem) {
-	sum, few := d.vecs(n), d.vecs(n)
-	taps := d.size * d.size
-	product := func(px, tap int, to vec) {
+// masked computes a pixel and reads columns outside as zeros.
+func (d *blockedDepthwise) masked() {
+	first := d.GP64()
+	d.MOVQ(d.column, first)
+	d.SHLQ(operand.U8(6), first)
+	columns := make([]reg.Register, d.size)
+	for kx := range columns {
+		column, k := d.GP64(), d.K()
+		d.LEAQ(at(d.column, kx), column)
+		// All ones if it is below when taken for unsigned.
+		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
+		d.SBBL(column.(reg.GP).As32(), column.(reg.GP).As32())
+		d.KMOVW(column.(reg.GP).As32(), k)
+		columns[kx] = k
+	}
+	d.pixels(1, func(_, tap int, to vec) {
+		ky, kx := tap/d.size, tap%d.size
+		d.VMOVUPS_Z(indexed(d.rows[ky], first, 1, kx*d.bytes()), columns[kx], to)
+		d.VMULPS(d.weights[tap], to, to)
+	})
+}
+
+// reached computes a pixel and reads the row of zeros where columns are outside.
+func (d *blockedDepthwise) reached() {
+	d.pixels(1, d.product(func(_, ky, kx int) operand.Mem {
+		column, p := d.GP64(), d.GP64()
+		d.LEAQ(at(d.column, kx), column)
+		d.MOVQ(column, p)
+		d.SHLQ(operand.U8(5), p)
+		d.ADDQ(d.rows[ky], p)
+		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
+		d.CMOVQCC(d.zeros, p)
+		return at(p, 0)
+	}))
+}
+
+// product returns what multiplies weights by what stands where place tells.
+func (d *blockedDepthwise) product(place func(px, ky, kx int) operand.Mem) func(px, tap int, to vec) {
+	return func(px, tap int, to vec) {
 		m := place(px, tap/d.size, tap%d.size)
 		if d.weights != nil {
 			d.VMULPS(m, d.weights[tap], to)
@@ -181,6 +210,12 @@ func (d *blockedDepthwise) pixels(n int, place func(px, ky, kx int) operand.Mem)
 		d.VMOVUPS(m, to)
 		d.VMULPS(at(d.w, tap*d.bytes()), to, to)
 	}
+}
+
+// pixels computes n neighbours from the products of all weights.
+func (d *blockedDepthwise) pixels(n int, product func(px, tap int, to vec)) {
+	sum, few := d.vecs(n), d.vecs(n)
+	taps := d.size * d.size
 	for tap := range taps {
 		for px := range n {
 			p := d.vec()
@@ -216,7 +251,7 @@ func (d *blockedDepthwise) pixels(n int, place func(px, ky, kx int) operand.Mem)
 // finish rounds vectors of a result to half precision, adds what stands in r,
 // rounds again, keeps them within bounds and stores them. Fields of args that
 // are zero say what is left out; r is how far the addends lie from y, and the
-// bounds follow the field of bounded.
+// bounds, of which the second counts if bounded is 1, follow the field of that.
 func (a *asm) finish(args reg.Register, half, r, first, bounded int, x []vec, place func(i int) operand.Mem) {
 	where := func(field int, do func()) {
 		not := a.newLabel("not")
@@ -247,10 +282,17 @@ func (a *asm) finish(args reg.Register, half, r, first, bounded int, x []vec, pl
 	where(bounded, func() {
 		low, high := a.vec(), a.vec()
 		a.VBROADCASTSS(at(args, bounded+8), low)
+		for _, x := range x {
+			a.VMAXPS(x, low, x)
+		}
+		below := a.newLabel("below")
+		a.CMPQ(at(args, bounded), operand.U8(1))
+		a.JNE(operand.LabelRef(below))
 		a.VBROADCASTSS(at(args, bounded+12), high)
 		for _, x := range x {
-			a.clamp(x, low, high)
+			a.VMINPS(x, high, x)
 		}
+		a.Label(below)
 	})
 	for i, x := range x {
 		a.VMOVUPS(x, place(i))
