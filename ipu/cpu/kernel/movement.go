@@ -52,7 +52,10 @@ type strided struct {
 	tileAxis int
 	outStep  int // the result's stride along tileAxis
 	side     int // rows of a tile
-	length   int // columns of a tile
+	// pairs deals the pairs of planes to apart in the result and from apart in
+	// the operand, if it can; it may be nil.
+	pairs  func(k *strided, first, place, planes, to, from int) bool
+	length int // columns of a tile
 
 	// The run in progress.
 	in, out []byte
@@ -91,6 +94,9 @@ func newStrided(out graph.TensorType, base int, steps []int) (Kernel, error) {
 		}
 		if k.tileAxis >= 0 && k.deals() {
 			k.length = longTile
+			if l.shape[k.tileAxis] == 2 && l.inner <= longTile && k.size == 4 {
+				k.pairs = dealPairs
+			}
 		}
 	}
 	switch k.size {
@@ -157,18 +163,27 @@ func (k *strided) rows(lo, hi int) {
 	inner, stride := k.loop.inner, k.loop.stride(0)
 	k.loop.seek(&c, lo/inner)
 	col := lo % inner
-	again := len(k.loop.shape) - 2 // the axis on which rows repeat, if they do
-	if stride != 1 || again >= 0 && k.loop.strides[0][again] != 0 {
-		again = -1
+	above := len(k.loop.shape) - 2 // the axis along which rows move together
+	if stride != 1 {
+		above = -1
 	}
 	for at := lo; at < hi; {
 		n := min(inner-col, hi-at)
 		first := k.base + c.off[0] + col*stride
-		if again >= 0 && col == 0 && hi-at >= 2*inner {
-			rows := min((hi-at)/inner, k.loop.shape[again]-c.at[again])
-			repeat(k.out[at*k.size:(at+rows*inner)*k.size], k.in[first*k.size:(first+inner)*k.size])
+		if above >= 0 && col == 0 && hi-at >= 2*inner {
+			rows, step := min((hi-at)/inner, k.loop.shape[above]-c.at[above]), k.loop.strides[0][above]
+			if dst := k.out[at*k.size : (at+rows*inner)*k.size]; step == 0 {
+				repeat(dst, k.in[first*k.size:(first+inner)*k.size])
+			} else if run := inner * k.size; step > 0 {
+				copyRuns(dst, k.in[first*k.size:], rows, run, run, step*k.size)
+			} else {
+				for r := range rows {
+					copy(dst[r*run:][:run], k.in[(first+r*step)*k.size:])
+				}
+			}
 			at += rows * inner
-			c.at[again] += rows - 1
+			c.at[above] += rows - 1
+			c.off[0] += (rows - 1) * step
 			k.loop.next(&c)
 			continue
 		}
@@ -248,6 +263,15 @@ func (k *strided) transpose(part int) {
 		}
 		row, strip := piece/strips*k.side, piece%strips
 		rows := min(k.side, k.loop.shape[k.tileAxis]-row)
+		if axis := last - 1; k.pairs != nil && axis != k.tileAxis {
+			// Planes that differ by their place on one axis.
+			n := min(hi-item, k.loop.shape[axis]-at[axis], longTile*tileSide/k.loop.inner)
+			if stride := k.loop.strides[0][axis]; k.pairs(k, from, to, n, steps[axis], stride) {
+				item, at[axis] = item+n-1, at[axis]+n-1
+				from, to = from+(n-1)*stride, to+(n-1)*steps[axis]
+				continue
+			}
+		}
 		for col, end := strip*longTile, min((strip+1)*longTile, k.loop.inner); col < end; col += k.length {
 			cols := min(k.length, end-col)
 			k.tile(k, from+row+col*k.loop.stride(0), to+row*k.outStep+col, rows, cols)
@@ -274,6 +298,9 @@ func transposeTile[E unsigned](k *strided, from, to, rows, cols int) {
 	}
 	if k.deals() && rows == 2 {
 		a, b := dst[to:][:cols], dst[to+k.outStep:][:cols]
+		if vectorDeal2(a, b, src[from:], cols, 1, 0, 0) {
+			return
+		}
 		for i, src := 0, src[from:][:2*cols]; len(src) >= 2 && i < len(a) && i < len(b); i, src = i+1, src[2:] {
 			a[i], b[i] = src[0], src[1]
 		}
@@ -318,6 +345,13 @@ func transposePlain[E unsigned](dst, src []E, rows, cols, to, from int) {
 			at += from
 		}
 	}
+}
+
+// dealPairs deals the pairs of planes that begin at first in the operand and at
+// place in the result.
+func dealPairs(k *strided, first, place, planes, to, from int) bool {
+	src, dst := view[uint32](k.in)[first:], view[uint32](k.out)[place:]
+	return from > 0 && vectorDeal2(dst, dst[k.outStep:], src, k.loop.inner, planes, to, from)
 }
 
 // deals reports whether the operand's elements go to two or three rows in turn.

@@ -48,6 +48,9 @@ func (k *concat) Run(p Pool, in, out [][]byte, _ []byte) error {
 	return nil
 }
 
+// concatChunk is how many bytes of the result are made at a time.
+const concatChunk = 1 << 14
+
 // Do implements Task.
 func (k *concat) Do(part int) {
 	lo, hi := span(k.rows, k.parts, part, 1)
@@ -60,13 +63,20 @@ func (k *concat) Do(part int) {
 		}
 		return
 	}
-	for row := lo; row < hi; row++ {
+	// A few rows at a time, so that what is written stays in the first-level
+	// cache until a line of it is whole.
+	some := max(1, concatChunk/max(1, k.row))
+	for row := lo; row < hi; row += some {
+		rows, at := min(some, hi-row), 0
 		for i, run := range k.runs {
-			if src := k.in[i][row*run:]; run > 0 && &src[0] != &dst[0] { // it may lie there already
-				copy(dst[:run], src)
+			if run > 0 {
+				if src, to := k.in[i][row*run:], dst[at:]; &src[0] != &to[0] { // it may lie there already
+					copyRuns(to, src, rows, run, k.row, run)
+				}
 			}
-			dst = dst[run:]
+			at += run
 		}
+		dst = dst[rows*k.row:]
 	}
 }
 

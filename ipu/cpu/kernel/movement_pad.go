@@ -20,6 +20,9 @@ type pad struct {
 	zero     [8]byte
 	fill     func(dst, element []byte)       // with elements
 	mirror   func(dst, src []byte, from int) // units from one on, downwards
+	// strided makes a segment of few units of many rows; nil if units are more
+	// than one element.
+	strided func(dst, src []byte, rows, n, to, from, step int)
 
 	// The run in progress.
 	x, value, out []byte
@@ -49,6 +52,18 @@ func bindPad(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	k.fill, k.mirror = fillOf(k.size), k.mirrorUnits
 	if k.unit == 4 {
 		k.mirror = mirrorOf[uint32]
+	}
+	if k.unit == k.size {
+		switch k.size {
+		case 1:
+			k.strided = stridedRows[uint8]
+		case 2:
+			k.strided = stridedRows[uint16]
+		case 4:
+			k.strided = stridedRows[uint32]
+		case 8:
+			k.strided = stridedRows[uint64]
+		}
 	}
 	k.rows = elements(out[0].Shape[:last])
 	if elements(out[0].Shape) == 0 {
@@ -123,7 +138,7 @@ func (k *pad) Run(p Pool, in, out [][]byte, _ []byte) error {
 	if len(in) > 1 && in[1] != nil {
 		k.value = in[1]
 	}
-	k.parts = cut(p, k.rows, 32*len(k.segments)+moveCost(k.row*k.unit))
+	k.parts = cut(p, k.rows, 8*len(k.segments)+moveCost(k.row*k.unit))
 	p.Run(k, k.parts)
 	k.x, k.out, k.value = nil, nil, nil
 	return nil
@@ -160,20 +175,73 @@ func (k *pad) Do(part int) {
 			k.fill(dst, k.value)
 			continue
 		}
-		x := k.x[src*k.dim*k.unit : (src+1)*k.dim*k.unit]
-		for _, s := range k.segments {
-			run := dst[:s.n*k.unit]
-			dst = dst[len(run):]
-			switch {
-			case s.src == outside:
-				k.fill(run, k.value)
-			case s.step == 1:
-				copy(run, x[s.src*k.unit:])
-			case s.step == 0:
-				repeat(run, x[s.src*k.unit:(s.src+1)*k.unit])
-			default:
-				k.mirror(run, x, s.src)
+		// As many rows as show rows of the operand that follow each other.
+		rows, most := 1, min(hi-row, max(1, padChunk/length))
+		if walked != nil && rows < most {
+			for rows < most && at < plane && walked[at] == walked[at-1]+1 {
+				at++
+				rows++
 			}
+		}
+		k.rowsFrom(k.out[row*length:(row+rows)*length], k.x[src*k.dim*k.unit:(src+rows)*k.dim*k.unit], rows)
+		row += rows - 1
+	}
+}
+
+// padChunk is how many bytes of the result are made at a time, piece by piece of
+// its rows.
+const padChunk = 1 << 14
+
+// rowsFrom makes rows of the result of as many of the operand.
+func (k *pad) rowsFrom(dst, x []byte, rows int) {
+	to, from, at := k.row*k.unit, k.dim*k.unit, 0
+	for _, s := range k.segments {
+		run := s.n * k.unit
+		switch {
+		case s.src != outside && s.step == 1:
+			copyRuns(dst[at:], x[s.src*k.unit:], rows, run, to, from)
+		case k.strided != nil && s.n <= fewUnits && s.src == outside:
+			k.strided(dst[at:], k.value, rows, s.n, to, 0, 0)
+		case k.strided != nil && s.n <= fewUnits:
+			k.strided(dst[at:], x[s.src*k.unit+min(0, s.step*(run-k.unit)):], rows, s.n, to, from, s.step)
+		default:
+			for r := range rows {
+				k.segment(dst[r*to+at:][:run], x[r*from:], s)
+			}
+		}
+		at += run
+	}
+}
+
+// fewUnits is the most units of a segment that are moved one by one.
+const fewUnits = 16
+
+// segment makes a segment of a row.
+func (k *pad) segment(dst, x []byte, s segment) {
+	switch {
+	case s.src == outside:
+		k.fill(dst, k.value)
+	case s.step == 0:
+		repeat(dst, x[s.src*k.unit:(s.src+1)*k.unit])
+	default:
+		k.mirror(dst, x, s.src)
+	}
+}
+
+// stridedRows sets n elements of rows that begin to bytes apart to elements of
+// src, of which they take every one, the first (step 0) or, for step -1, every
+// one downwards from element n-1; for the next row they begin from bytes later.
+func stridedRows[E unsigned](dst, src []byte, rows, n, to, from, step int) {
+	size := elementSize[E]()
+	d, s := view[E](dst), view[E](src)
+	to, from = to/size, from/size
+	first := 0
+	if step < 0 {
+		first = n - 1
+	}
+	for r := range rows {
+		for i, at := r*to, r*from+first; i < r*to+n; i, at = i+1, at+step {
+			d[i] = s[at]
 		}
 	}
 }

@@ -44,3 +44,17 @@ func moveShortRuns(size int, dst, src []byte, rows, run, to, from int) {
 		moveRuns(view[uint64](dst), view[uint64](src), rows, run, to, from)
 	}
 }
+
+// longRun is the most bytes of a run of which several are copied in a call.
+const longRun = 1 << 13
+
+// copyRuns copies rows runs of bytes, which begin to apart in dst and from apart
+// in src.
+func copyRuns(dst, src []byte, rows, run, to, from int) {
+	if rows == 0 || run == 0 || run <= longRun && vectorRuns(dst, src, rows, run, to, from) {
+		return
+	}
+	for r := range rows {
+		copy(dst[r*to:][:run], src[r*from:])
+	}
+}

@@ -12,7 +12,7 @@ import (
 // TestShortRuns compares concatenations and slices of short rows with moving
 // element by element.
 func TestShortRuns(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		d := rapid.SampledFrom([]graph.DType{graph.U8, graph.F16, graph.F32, graph.F64}).Draw(t, "type")
 		size := d.Size()
 		rows := rapid.Int64Range(1, 200).Draw(t, "rows")
@@ -53,6 +53,77 @@ func TestShortRuns(t *testing.T) {
 				require.Equal(t, in[i], z)
 			}
 			start += w
+		}
+	})
+}
+
+// TestCopyRuns copies runs of all lengths around those of vectors, and looks
+// at what lies between them.
+func TestCopyRuns(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		src := make([]byte, 4000)
+		for i := range src {
+			src[i] = byte(1 + i%251)
+		}
+		for run := range 300 {
+			for _, gap := range []int{0, 1, 70} {
+				const rows = 3
+				to, from := run+gap, max(0, run-5)+gap
+				dst := make([]byte, rows*to)
+				want := make([]byte, rows*to)
+				for r := range rows {
+					copy(want[r*to:][:run], src[r*from:])
+				}
+				copyRuns(dst, src, rows, run, to, from)
+				require.Equal(t, want, dst, "runs of %d, %d apart", run, gap)
+			}
+		}
+	})
+}
+
+// TestDealTwo deals rows of pairs, as SpaceToDepth does.
+func TestDealTwo(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		for n := range 70 {
+			const rows = 3
+			to, from := n+2, 2*n+1
+			src, a, b := make([]uint32, rows*from), make([]uint32, rows*to), make([]uint32, rows*to)
+			for i := range src {
+				src[i] = uint32(1 + i)
+			}
+			if !vectorDeal2(a, b, src, n, rows, to, from) {
+				require.True(t, path == pathGo || n < path.lanes())
+				continue
+			}
+			for r := range rows {
+				for i := range n {
+					require.Equal(t, [2]uint32{src[r*from+2*i], src[r*from+2*i+1]}, [2]uint32{a[r*to+i], b[r*to+i]})
+				}
+				require.Zero(t, a[r*to+n]+b[r*to+n])
+			}
+		}
+	})
+}
+
+// TestSpaceToDepth moves blocks of 2 by 2 and of 2 by 3 as SpaceToDepth does.
+func TestSpaceToDepth(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		for _, shape := range [][]int64{{1, 2, 3, 2, 20, 2}, {2, 3, 5, 2, 33, 2}, {1, 2, 3, 3, 17, 2}, {1, 1, 40, 2, 40, 2}} {
+			in := graph.TensorType{DType: graph.F32, Shape: shape}
+			x := make([]elem, elements(shape))
+			for i := range x {
+				x[i].f = float64(i)
+			}
+			data := store(graph.F32, x)
+			perm := []int64{0, 3, 5, 1, 2, 4}
+			out, got := run(t, &graph.Transpose{Perm: perm}, []graph.TensorType{in}, [][]byte{data})
+			src := make([]int64, len(perm))
+			checkMoved(t, shape, in, out[0], data, got[0], nil, func(at []int64) int {
+				for i, p := range perm {
+					src[p] = at[i]
+				}
+				return flatten(shape, src)
+			})
 		}
 	})
 }

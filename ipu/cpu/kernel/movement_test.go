@@ -102,7 +102,7 @@ func TestTransposeTiles(t *testing.T) {
 }
 
 func TestSlice(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		in, x := drawDistinct(t, 0)
 		op := &graph.Slice{}
 		for _, d := range in.Shape {
@@ -133,7 +133,7 @@ func TestSlice(t *testing.T) {
 }
 
 func TestExpand(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		shape := drawShape(t, 0)
 		in := graph.TensorType{DType: rapid.SampledFrom(allTypes).Draw(t, "type"), Shape: drawBroadcast(t, shape)}
 		x := distinct(in)
@@ -143,7 +143,7 @@ func TestExpand(t *testing.T) {
 }
 
 func TestConcat(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		first, x := drawDistinct(t, 1)
 		axis := rapid.IntRange(0, len(first.Shape)-1).Draw(t, "axis")
 		in, data := []graph.TensorType{first}, [][]byte{x}
@@ -202,7 +202,7 @@ func padReference(mode graph.PadMode, dim, before, after, i int64) int64 {
 }
 
 func TestPad(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkPaths(t, func(t *rapid.T) {
 		in, x := drawDistinct(t, 0)
 		op := &graph.Pad{Mode: rapid.SampledFrom([]graph.PadMode{graph.PadConstant, graph.PadReflect, graph.PadEdge, graph.PadWrap}).Draw(t, "mode")}
 		size := elements(in.Shape)

@@ -72,3 +72,155 @@ across2:
 	JNZ         down1
 	VZEROUPPER
 	RET
+
+// func copyRunsAVX2(dst *uint8, src *uint8, rows int, bytes int, to int, from int)
+// Requires: AVX
+TEXT ·copyRunsAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ rows+16(FP), DX
+	MOVQ bytes+24(FP), BX
+	MOVQ to+32(FP), SI
+	MOVQ from+40(FP), DI
+	CMPQ BX, $+64
+	JLE  few3
+	LEAQ -32(BX), BX
+	LEAQ -32(BX), R9
+
+row4:
+	XORQ R8, R8
+
+loop5:
+	VMOVUPS (CX)(R8*1), Y0
+	VMOVUPS 32(CX)(R8*1), Y1
+	VMOVUPS Y0, (AX)(R8*1)
+	VMOVUPS Y1, 32(AX)(R8*1)
+	ADDQ    $+64, R8
+	CMPQ    R8, R9
+	JLE     loop5
+	CMPQ    R8, BX
+	JGE     single7
+	VMOVUPS (CX)(R8*1), Y0
+	VMOVUPS Y0, (AX)(R8*1)
+
+single7:
+	VMOVUPS (CX)(BX*1), Y0
+	VMOVUPS Y0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row4
+	VZEROUPPER
+	RET
+
+few3:
+	CMPQ BX, $0x20
+	JL   shorter9
+	LEAQ -32(BX), BX
+
+row8:
+	VMOVUPS (CX), Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS (CX)(BX*1), Y0
+	VMOVUPS Y0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row8
+	VZEROUPPER
+	RET
+
+shorter9:
+	CMPQ BX, $0x10
+	JL   shorter11
+	LEAQ -16(BX), BX
+
+row10:
+	VMOVUPS (CX), X0
+	VMOVUPS X0, (AX)
+	VMOVUPS (CX)(BX*1), X0
+	VMOVUPS X0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row10
+	VZEROUPPER
+	RET
+
+shorter11:
+	CMPQ BX, $0x08
+	JL   shorter13
+	LEAQ -8(BX), BX
+
+row12:
+	MOVQ (CX), R8
+	MOVQ R8, (AX)
+	MOVQ (CX)(BX*1), R8
+	MOVQ R8, (AX)(BX*1)
+	ADDQ DI, CX
+	ADDQ SI, AX
+	DECQ DX
+	JNZ  row12
+	VZEROUPPER
+	RET
+
+shorter13:
+	CMPQ BX, $0x04
+	JL   shorter15
+	LEAQ -4(BX), BX
+
+row14:
+	MOVL (CX), R8
+	MOVL R8, (AX)
+	MOVL (CX)(BX*1), R8
+	MOVL R8, (AX)(BX*1)
+	ADDQ DI, CX
+	ADDQ SI, AX
+	DECQ DX
+	JNZ  row14
+	VZEROUPPER
+	RET
+
+shorter15:
+	VZEROUPPER
+	RET
+
+// func deal2AVX2(d0 *uint32, d1 *uint32, x *uint32, n int, rows int, to int, from int)
+// Requires: AVX, AVX2, CMOV
+TEXT ·deal2AVX2(SB), NOSPLIT, $0-56
+	MOVQ d0+0(FP), AX
+	MOVQ d1+8(FP), CX
+	MOVQ x+16(FP), DX
+	MOVQ n+24(FP), BX
+	MOVQ rows+32(FP), SI
+	MOVQ to+40(FP), DI
+	MOVQ from+48(FP), R8
+	SUBQ $0x08, BX
+
+row16:
+	XORQ R9, R9
+
+loop17:
+	VMOVUPS (DX)(R9*8), Y0
+	VMOVUPS 32(DX)(R9*8), Y1
+	VSHUFPS $0x88, Y1, Y0, Y2
+	VPERMPD $0xd8, Y2, Y2
+	VMOVUPS Y2, (AX)(R9*4)
+	VSHUFPS $0xdd, Y1, Y0, Y0
+	VPERMPD $0xd8, Y0, Y0
+	VMOVUPS Y0, (CX)(R9*4)
+	CMPQ    R9, BX
+	JE      done18
+	ADDQ    $0x08, R9
+	CMPQ    R9, BX
+	CMOVQGT BX, R9
+	JMP     loop17
+
+done18:
+	ADDQ R8, DX
+	ADDQ DI, AX
+	ADDQ DI, CX
+	DECQ SI
+	JNZ  row16
+	VZEROUPPER
+	RET

@@ -73,43 +73,173 @@ across2:
 	VZEROUPPER
 	RET
 
-// func deal3AVX512(d0 *uint32, d1 *uint32, d2 *uint32, x *uint32, groups int)
+// func copyRunsAVX512(dst *uint8, src *uint8, rows int, bytes int, to int, from int)
 // Requires: AVX, AVX512F
-TEXT ·deal3AVX512(SB), NOSPLIT, $0-40
+TEXT ·copyRunsAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), AX
+	MOVQ src+8(FP), CX
+	MOVQ rows+16(FP), DX
+	MOVQ bytes+24(FP), BX
+	MOVQ to+32(FP), SI
+	MOVQ from+40(FP), DI
+	CMPQ BX, $+128
+	JLE  few3
+	LEAQ -64(BX), BX
+	LEAQ -64(BX), R9
+
+row4:
+	XORQ R8, R8
+
+loop5:
+	VMOVUPS (CX)(R8*1), Z0
+	VMOVUPS 64(CX)(R8*1), Z1
+	VMOVUPS Z0, (AX)(R8*1)
+	VMOVUPS Z1, 64(AX)(R8*1)
+	ADDQ    $+128, R8
+	CMPQ    R8, R9
+	JLE     loop5
+	CMPQ    R8, BX
+	JGE     single7
+	VMOVUPS (CX)(R8*1), Z0
+	VMOVUPS Z0, (AX)(R8*1)
+
+single7:
+	VMOVUPS (CX)(BX*1), Z0
+	VMOVUPS Z0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row4
+	VZEROUPPER
+	RET
+
+few3:
+	CMPQ BX, $0x40
+	JL   shorter9
+	LEAQ -64(BX), BX
+
+row8:
+	VMOVUPS (CX), Z0
+	VMOVUPS Z0, (AX)
+	VMOVUPS (CX)(BX*1), Z0
+	VMOVUPS Z0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row8
+	VZEROUPPER
+	RET
+
+shorter9:
+	CMPQ BX, $0x20
+	JL   shorter11
+	LEAQ -32(BX), BX
+
+row10:
+	VMOVUPS (CX), Y0
+	VMOVUPS Y0, (AX)
+	VMOVUPS (CX)(BX*1), Y0
+	VMOVUPS Y0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row10
+	VZEROUPPER
+	RET
+
+shorter11:
+	CMPQ BX, $0x10
+	JL   shorter13
+	LEAQ -16(BX), BX
+
+row12:
+	VMOVUPS (CX), X0
+	VMOVUPS X0, (AX)
+	VMOVUPS (CX)(BX*1), X0
+	VMOVUPS X0, (AX)(BX*1)
+	ADDQ    DI, CX
+	ADDQ    SI, AX
+	DECQ    DX
+	JNZ     row12
+	VZEROUPPER
+	RET
+
+shorter13:
+	CMPQ BX, $0x08
+	JL   shorter15
+	LEAQ -8(BX), BX
+
+row14:
+	MOVQ (CX), R8
+	MOVQ R8, (AX)
+	MOVQ (CX)(BX*1), R8
+	MOVQ R8, (AX)(BX*1)
+	ADDQ DI, CX
+	ADDQ SI, AX
+	DECQ DX
+	JNZ  row14
+	VZEROUPPER
+	RET
+
+shorter15:
+	CMPQ BX, $0x04
+	JL   shorter17
+	LEAQ -4(BX), BX
+
+row16:
+	MOVL (CX), R8
+	MOVL R8, (AX)
+	MOVL (CX)(BX*1), R8
+	MOVL R8, (AX)(BX*1)
+	ADDQ DI, CX
+	ADDQ SI, AX
+	DECQ DX
+	JNZ  row16
+	VZEROUPPER
+	RET
+
+shorter17:
+	VZEROUPPER
+	RET
+
+// func deal2AVX512(d0 *uint32, d1 *uint32, x *uint32, n int, rows int, to int, from int)
+// Requires: AVX, AVX512F, CMOV
+TEXT ·deal2AVX512(SB), NOSPLIT, $0-56
 	MOVQ    d0+0(FP), AX
 	MOVQ    d1+8(FP), CX
-	MOVQ    d2+16(FP), DX
-	MOVQ    x+24(FP), BX
-	MOVQ    groups+32(FP), SI
+	MOVQ    x+16(FP), DX
+	MOVQ    n+24(FP), BX
 	VMOVUPS lanes<>+128(SB), Z0
 	VMOVUPS lanes<>+192(SB), Z1
-	VMOVUPS lanes<>+256(SB), Z2
-	VMOVUPS lanes<>+320(SB), Z3
-	VMOVUPS lanes<>+384(SB), Z4
-	VMOVUPS lanes<>+448(SB), Z5
+	MOVQ    rows+32(FP), SI
+	MOVQ    to+40(FP), DI
+	MOVQ    from+48(FP), R8
+	SUBQ    $0x10, BX
 
-loop3:
-	VMOVUPS   (BX), Z6
-	VMOVUPS   64(BX), Z7
-	VMOVUPS   128(BX), Z8
-	VMOVAPS   Z6, Z9
-	VPERMT2PS Z7, Z0, Z9
-	VPERMT2PS Z8, Z1, Z9
-	VMOVUPS   Z9, (AX)
-	ADDQ      $0x40, AX
-	VMOVAPS   Z6, Z9
-	VPERMT2PS Z7, Z2, Z9
-	VPERMT2PS Z8, Z3, Z9
-	VMOVUPS   Z9, (CX)
-	ADDQ      $0x40, CX
-	VMOVAPS   Z6, Z6
-	VPERMT2PS Z7, Z4, Z6
-	VPERMT2PS Z8, Z5, Z6
-	VMOVUPS   Z6, (DX)
-	ADDQ      $0x40, DX
-	ADDQ      $+192, BX
-	DECQ      SI
-	JNZ       loop3
+row18:
+	XORQ R9, R9
+
+loop19:
+	VMOVUPS   (DX)(R9*8), Z2
+	VMOVUPS   64(DX)(R9*8), Z3
+	VMOVAPS   Z2, Z4
+	VPERMT2PS Z3, Z0, Z4
+	VMOVUPS   Z4, (AX)(R9*4)
+	VPERMT2PS Z3, Z1, Z2
+	VMOVUPS   Z2, (CX)(R9*4)
+	CMPQ      R9, BX
+	JE        done20
+	ADDQ      $0x10, R9
+	CMPQ      R9, BX
+	CMOVQGT   BX, R9
+	JMP       loop19
+
+done20:
+	ADDQ R8, DX
+	ADDQ DI, AX
+	ADDQ DI, CX
+	DECQ SI
+	JNZ  row18
 	VZEROUPPER
 	RET
 
@@ -146,53 +276,53 @@ DATA lanes<>+116(SB)/4, $0x00000000
 DATA lanes<>+120(SB)/4, $0x00000000
 DATA lanes<>+124(SB)/4, $0x00000000
 DATA lanes<>+128(SB)/4, $0x00000000
-DATA lanes<>+132(SB)/4, $0x00000003
-DATA lanes<>+136(SB)/4, $0x00000006
-DATA lanes<>+140(SB)/4, $0x00000009
-DATA lanes<>+144(SB)/4, $0x0000000c
-DATA lanes<>+148(SB)/4, $0x0000000f
-DATA lanes<>+152(SB)/4, $0x00000012
-DATA lanes<>+156(SB)/4, $0x00000015
-DATA lanes<>+160(SB)/4, $0x00000018
-DATA lanes<>+164(SB)/4, $0x0000001b
-DATA lanes<>+168(SB)/4, $0x0000001e
-DATA lanes<>+172(SB)/4, $0x00000001
-DATA lanes<>+176(SB)/4, $0x00000004
-DATA lanes<>+180(SB)/4, $0x00000007
-DATA lanes<>+184(SB)/4, $0x0000000a
-DATA lanes<>+188(SB)/4, $0x0000000d
-DATA lanes<>+192(SB)/4, $0x00000000
-DATA lanes<>+196(SB)/4, $0x00000001
-DATA lanes<>+200(SB)/4, $0x00000002
-DATA lanes<>+204(SB)/4, $0x00000003
-DATA lanes<>+208(SB)/4, $0x00000004
-DATA lanes<>+212(SB)/4, $0x00000005
-DATA lanes<>+216(SB)/4, $0x00000006
-DATA lanes<>+220(SB)/4, $0x00000007
-DATA lanes<>+224(SB)/4, $0x00000008
-DATA lanes<>+228(SB)/4, $0x00000009
-DATA lanes<>+232(SB)/4, $0x0000000a
-DATA lanes<>+236(SB)/4, $0x00000011
-DATA lanes<>+240(SB)/4, $0x00000014
-DATA lanes<>+244(SB)/4, $0x00000017
-DATA lanes<>+248(SB)/4, $0x0000001a
-DATA lanes<>+252(SB)/4, $0x0000001d
-DATA lanes<>+256(SB)/4, $0x00000001
-DATA lanes<>+260(SB)/4, $0x00000004
-DATA lanes<>+264(SB)/4, $0x00000007
-DATA lanes<>+268(SB)/4, $0x0000000a
-DATA lanes<>+272(SB)/4, $0x0000000d
-DATA lanes<>+276(SB)/4, $0x00000010
-DATA lanes<>+280(SB)/4, $0x00000013
-DATA lanes<>+284(SB)/4, $0x00000016
-DATA lanes<>+288(SB)/4, $0x00000019
-DATA lanes<>+292(SB)/4, $0x0000001c
-DATA lanes<>+296(SB)/4, $0x0000001f
-DATA lanes<>+300(SB)/4, $0x00000002
-DATA lanes<>+304(SB)/4, $0x00000005
-DATA lanes<>+308(SB)/4, $0x00000008
-DATA lanes<>+312(SB)/4, $0x0000000b
-DATA lanes<>+316(SB)/4, $0x0000000e
+DATA lanes<>+132(SB)/4, $0x00000002
+DATA lanes<>+136(SB)/4, $0x00000004
+DATA lanes<>+140(SB)/4, $0x00000006
+DATA lanes<>+144(SB)/4, $0x00000008
+DATA lanes<>+148(SB)/4, $0x0000000a
+DATA lanes<>+152(SB)/4, $0x0000000c
+DATA lanes<>+156(SB)/4, $0x0000000e
+DATA lanes<>+160(SB)/4, $0x00000010
+DATA lanes<>+164(SB)/4, $0x00000012
+DATA lanes<>+168(SB)/4, $0x00000014
+DATA lanes<>+172(SB)/4, $0x00000016
+DATA lanes<>+176(SB)/4, $0x00000018
+DATA lanes<>+180(SB)/4, $0x0000001a
+DATA lanes<>+184(SB)/4, $0x0000001c
+DATA lanes<>+188(SB)/4, $0x0000001e
+DATA lanes<>+192(SB)/4, $0x00000001
+DATA lanes<>+196(SB)/4, $0x00000003
+DATA lanes<>+200(SB)/4, $0x00000005
+DATA lanes<>+204(SB)/4, $0x00000007
+DATA lanes<>+208(SB)/4, $0x00000009
+DATA lanes<>+212(SB)/4, $0x0000000b
+DATA lanes<>+216(SB)/4, $0x0000000d
+DATA lanes<>+220(SB)/4, $0x0000000f
+DATA lanes<>+224(SB)/4, $0x00000011
+DATA lanes<>+228(SB)/4, $0x00000013
+DATA lanes<>+232(SB)/4, $0x00000015
+DATA lanes<>+236(SB)/4, $0x00000017
+DATA lanes<>+240(SB)/4, $0x00000019
+DATA lanes<>+244(SB)/4, $0x0000001b
+DATA lanes<>+248(SB)/4, $0x0000001d
+DATA lanes<>+252(SB)/4, $0x0000001f
+DATA lanes<>+256(SB)/4, $0x00000000
+DATA lanes<>+260(SB)/4, $0x00000003
+DATA lanes<>+264(SB)/4, $0x00000006
+DATA lanes<>+268(SB)/4, $0x00000009
+DATA lanes<>+272(SB)/4, $0x0000000c
+DATA lanes<>+276(SB)/4, $0x0000000f
+DATA lanes<>+280(SB)/4, $0x00000012
+DATA lanes<>+284(SB)/4, $0x00000015
+DATA lanes<>+288(SB)/4, $0x00000018
+DATA lanes<>+292(SB)/4, $0x0000001b
+DATA lanes<>+296(SB)/4, $0x0000001e
+DATA lanes<>+300(SB)/4, $0x00000001
+DATA lanes<>+304(SB)/4, $0x00000004
+DATA lanes<>+308(SB)/4, $0x00000007
+DATA lanes<>+312(SB)/4, $0x0000000a
+DATA lanes<>+316(SB)/4, $0x0000000d
 DATA lanes<>+320(SB)/4, $0x00000000
 DATA lanes<>+324(SB)/4, $0x00000001
 DATA lanes<>+328(SB)/4, $0x00000002
@@ -204,27 +334,27 @@ DATA lanes<>+348(SB)/4, $0x00000007
 DATA lanes<>+352(SB)/4, $0x00000008
 DATA lanes<>+356(SB)/4, $0x00000009
 DATA lanes<>+360(SB)/4, $0x0000000a
-DATA lanes<>+364(SB)/4, $0x00000012
-DATA lanes<>+368(SB)/4, $0x00000015
-DATA lanes<>+372(SB)/4, $0x00000018
-DATA lanes<>+376(SB)/4, $0x0000001b
-DATA lanes<>+380(SB)/4, $0x0000001e
-DATA lanes<>+384(SB)/4, $0x00000002
-DATA lanes<>+388(SB)/4, $0x00000005
-DATA lanes<>+392(SB)/4, $0x00000008
-DATA lanes<>+396(SB)/4, $0x0000000b
-DATA lanes<>+400(SB)/4, $0x0000000e
-DATA lanes<>+404(SB)/4, $0x00000011
-DATA lanes<>+408(SB)/4, $0x00000014
-DATA lanes<>+412(SB)/4, $0x00000017
-DATA lanes<>+416(SB)/4, $0x0000001a
-DATA lanes<>+420(SB)/4, $0x0000001d
-DATA lanes<>+424(SB)/4, $0x00000000
-DATA lanes<>+428(SB)/4, $0x00000003
-DATA lanes<>+432(SB)/4, $0x00000006
-DATA lanes<>+436(SB)/4, $0x00000009
-DATA lanes<>+440(SB)/4, $0x0000000c
-DATA lanes<>+444(SB)/4, $0x0000000f
+DATA lanes<>+364(SB)/4, $0x00000011
+DATA lanes<>+368(SB)/4, $0x00000014
+DATA lanes<>+372(SB)/4, $0x00000017
+DATA lanes<>+376(SB)/4, $0x0000001a
+DATA lanes<>+380(SB)/4, $0x0000001d
+DATA lanes<>+384(SB)/4, $0x00000001
+DATA lanes<>+388(SB)/4, $0x00000004
+DATA lanes<>+392(SB)/4, $0x00000007
+DATA lanes<>+396(SB)/4, $0x0000000a
+DATA lanes<>+400(SB)/4, $0x0000000d
+DATA lanes<>+404(SB)/4, $0x00000010
+DATA lanes<>+408(SB)/4, $0x00000013
+DATA lanes<>+412(SB)/4, $0x00000016
+DATA lanes<>+416(SB)/4, $0x00000019
+DATA lanes<>+420(SB)/4, $0x0000001c
+DATA lanes<>+424(SB)/4, $0x0000001f
+DATA lanes<>+428(SB)/4, $0x00000002
+DATA lanes<>+432(SB)/4, $0x00000005
+DATA lanes<>+436(SB)/4, $0x00000008
+DATA lanes<>+440(SB)/4, $0x0000000b
+DATA lanes<>+444(SB)/4, $0x0000000e
 DATA lanes<>+448(SB)/4, $0x00000000
 DATA lanes<>+452(SB)/4, $0x00000001
 DATA lanes<>+456(SB)/4, $0x00000002
@@ -235,10 +365,82 @@ DATA lanes<>+472(SB)/4, $0x00000006
 DATA lanes<>+476(SB)/4, $0x00000007
 DATA lanes<>+480(SB)/4, $0x00000008
 DATA lanes<>+484(SB)/4, $0x00000009
-DATA lanes<>+488(SB)/4, $0x00000010
-DATA lanes<>+492(SB)/4, $0x00000013
-DATA lanes<>+496(SB)/4, $0x00000016
-DATA lanes<>+500(SB)/4, $0x00000019
-DATA lanes<>+504(SB)/4, $0x0000001c
-DATA lanes<>+508(SB)/4, $0x0000001f
-GLOBL lanes<>(SB), RODATA|NOPTR, $512
+DATA lanes<>+488(SB)/4, $0x0000000a
+DATA lanes<>+492(SB)/4, $0x00000012
+DATA lanes<>+496(SB)/4, $0x00000015
+DATA lanes<>+500(SB)/4, $0x00000018
+DATA lanes<>+504(SB)/4, $0x0000001b
+DATA lanes<>+508(SB)/4, $0x0000001e
+DATA lanes<>+512(SB)/4, $0x00000002
+DATA lanes<>+516(SB)/4, $0x00000005
+DATA lanes<>+520(SB)/4, $0x00000008
+DATA lanes<>+524(SB)/4, $0x0000000b
+DATA lanes<>+528(SB)/4, $0x0000000e
+DATA lanes<>+532(SB)/4, $0x00000011
+DATA lanes<>+536(SB)/4, $0x00000014
+DATA lanes<>+540(SB)/4, $0x00000017
+DATA lanes<>+544(SB)/4, $0x0000001a
+DATA lanes<>+548(SB)/4, $0x0000001d
+DATA lanes<>+552(SB)/4, $0x00000000
+DATA lanes<>+556(SB)/4, $0x00000003
+DATA lanes<>+560(SB)/4, $0x00000006
+DATA lanes<>+564(SB)/4, $0x00000009
+DATA lanes<>+568(SB)/4, $0x0000000c
+DATA lanes<>+572(SB)/4, $0x0000000f
+DATA lanes<>+576(SB)/4, $0x00000000
+DATA lanes<>+580(SB)/4, $0x00000001
+DATA lanes<>+584(SB)/4, $0x00000002
+DATA lanes<>+588(SB)/4, $0x00000003
+DATA lanes<>+592(SB)/4, $0x00000004
+DATA lanes<>+596(SB)/4, $0x00000005
+DATA lanes<>+600(SB)/4, $0x00000006
+DATA lanes<>+604(SB)/4, $0x00000007
+DATA lanes<>+608(SB)/4, $0x00000008
+DATA lanes<>+612(SB)/4, $0x00000009
+DATA lanes<>+616(SB)/4, $0x00000010
+DATA lanes<>+620(SB)/4, $0x00000013
+DATA lanes<>+624(SB)/4, $0x00000016
+DATA lanes<>+628(SB)/4, $0x00000019
+DATA lanes<>+632(SB)/4, $0x0000001c
+DATA lanes<>+636(SB)/4, $0x0000001f
+GLOBL lanes<>(SB), RODATA|NOPTR, $640
+
+// func deal3AVX512(d0 *uint32, d1 *uint32, d2 *uint32, x *uint32, groups int)
+// Requires: AVX, AVX512F
+TEXT ·deal3AVX512(SB), NOSPLIT, $0-40
+	MOVQ    d0+0(FP), AX
+	MOVQ    d1+8(FP), CX
+	MOVQ    d2+16(FP), DX
+	MOVQ    x+24(FP), BX
+	MOVQ    groups+32(FP), SI
+	VMOVUPS lanes<>+256(SB), Z0
+	VMOVUPS lanes<>+320(SB), Z1
+	VMOVUPS lanes<>+384(SB), Z2
+	VMOVUPS lanes<>+448(SB), Z3
+	VMOVUPS lanes<>+512(SB), Z4
+	VMOVUPS lanes<>+576(SB), Z5
+
+loop21:
+	VMOVUPS   (BX), Z6
+	VMOVUPS   64(BX), Z7
+	VMOVUPS   128(BX), Z8
+	VMOVAPS   Z6, Z9
+	VPERMT2PS Z7, Z0, Z9
+	VPERMT2PS Z8, Z1, Z9
+	VMOVUPS   Z9, (AX)
+	ADDQ      $0x40, AX
+	VMOVAPS   Z6, Z9
+	VPERMT2PS Z7, Z2, Z9
+	VPERMT2PS Z8, Z3, Z9
+	VMOVUPS   Z9, (CX)
+	ADDQ      $0x40, CX
+	VMOVAPS   Z6, Z6
+	VPERMT2PS Z7, Z4, Z6
+	VPERMT2PS Z8, Z5, Z6
+	VMOVUPS   Z6, (DX)
+	ADDQ      $0x40, DX
+	ADDQ      $+192, BX
+	DECQ      SI
+	JNZ       loop21
+	VZEROUPPER
+	RET

@@ -9,6 +9,46 @@ func transposeTilesAVX2(dst, x *uint32, rows, cols, to, from int)
 //go:noescape
 func deal3AVX512(d0, d1, d2, x *uint32, groups int)
 
+//go:noescape
+func copyRunsAVX512(dst, src *uint8, rows, bytes, to, from int)
+
+//go:noescape
+func copyRunsAVX2(dst, src *uint8, rows, bytes, to, from int)
+
+//go:noescape
+func deal2AVX512(d0, d1, x *uint32, n, rows, to, from int)
+
+//go:noescape
+func deal2AVX2(d0, d1, x *uint32, n, rows, to, from int)
+
+// vectorRuns is [copyRuns] by vectors, if there are any and the runs are long
+// enough; it reports whether it did it.
+func vectorRuns(dst, src []byte, rows, run, to, from int) bool {
+	if path == pathGo || run < 4 {
+		return false
+	}
+	_, _ = dst[(rows-1)*to+run-1], src[(rows-1)*from+run-1]
+	some := max(1, 4*stretch/run)
+	for r := 0; r < rows; r += some {
+		pick(copyRunsAVX512, copyRunsAVX2)(&dst[r*to], &src[r*from], min(some, rows-r), run, to, from)
+	}
+	return true
+}
+
+// vectorDeal2 deals n elements of each of so many rows of src, from elements
+// apart, to each of two rows of a and b in turn by vectors, if there are any for E
+// and enough elements; the next rows are to elements later. It reports whether
+// it did it.
+func vectorDeal2[E unsigned](a, b, src []E, n, rows, to, from int) bool {
+	if path == pathGo || elementSize[E]() != 4 || n < path.lanes() || n*rows > stretch {
+		return false
+	}
+	u, v, x := view[uint32](rawBytes(a)), view[uint32](rawBytes(b)), view[uint32](rawBytes(src))
+	_, _, _ = u[(rows-1)*to+n-1], v[(rows-1)*to+n-1], x[(rows-1)*from+2*n-1]
+	pick(deal2AVX512, deal2AVX2)(&u[0], &v[0], &x[0], n, rows, 4*to, 4*from)
+	return true
+}
+
 // vectorTile sets dst[r·to + c] to src[c·from + r] by vectors, if there are any
 // for E, for the first rows and columns, and returns how many of both.
 func vectorTile[E unsigned](dst, src []E, rows, cols, to, from int) (doneRows, doneCols int) {

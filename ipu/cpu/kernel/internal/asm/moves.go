@@ -6,9 +6,12 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// writeMoves writes the loops of transpositions of elements of 32 bits.
+// writeMoves writes the loops of transpositions of elements of 32 bits, and of
+// moves of many short runs.
 func writeMoves(a *asm) {
 	a.transposeTiles()
+	a.copyRuns()
+	a.deal2()
 	if a.wide() {
 		a.deal3()
 	}
@@ -132,5 +135,128 @@ func (a *asm) deal3() {
 	a.ADDQ(operand.I32(3*a.bytes()), x)
 	a.DECQ(n)
 	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// copyRuns copies rows runs of at least 4 bytes, which begin to bytes apart in
+// dst and from bytes apart in src. The end of a run is copied by a move that
+// may overlap the one before.
+func (a *asm) copyRuns() {
+	a.Function("copyRuns" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst, src *uint8, rows, bytes, to, from int)")
+	dst, src := a.Load(a.Param("dst"), a.GP64()), a.Load(a.Param("src"), a.GP64())
+	rows, n := a.Load(a.Param("rows"), a.GP64()), a.Load(a.Param("bytes"), a.GP64())
+	to, from := a.Load(a.Param("to"), a.GP64()), a.Load(a.Param("from"), a.GP64())
+	next := func(row string) {
+		a.ADDQ(from, src)
+		a.ADDQ(to, dst)
+		a.DECQ(rows)
+		a.JNZ(operand.LabelRef(row))
+		a.ret()
+	}
+	last := a.GP64()
+	// ends emits the loop for runs of one move up to two.
+	ends := func(size int, move func(from, to operand.Mem)) {
+		row, shorter := a.newLabel("row"), a.newLabel("shorter")
+		a.CMPQ(n, operand.U8(size))
+		a.JL(operand.LabelRef(shorter))
+		a.LEAQ(at(n, -size), last)
+		a.Label(row)
+		move(at(src, 0), at(dst, 0))
+		move(indexed(src, last, 1, 0), indexed(dst, last, 1, 0))
+		next(row)
+		a.Label(shorter)
+	}
+	vector := func(v reg.Register) func(from, to operand.Mem) {
+		return func(from, to operand.Mem) { a.VMOVUPS(from, v); a.VMOVUPS(v, to) }
+	}
+	few := a.newLabel("few")
+	a.CMPQ(n, operand.I32(2*a.bytes()))
+	a.JLE(operand.LabelRef(few))
+	a.LEAQ(at(n, -a.bytes()), last)
+	row, loop, pair, single := a.newLabel("row"), a.newLabel("loop"), a.newLabel("pair"), a.newLabel("single")
+	i, pairs := a.GP64(), a.GP64()
+	a.LEAQ(at(last, -a.bytes()), pairs)
+	a.Label(row)
+	a.XORQ(i, i)
+	a.Label(loop)
+	u, v := a.vec(), a.vec()
+	a.VMOVUPS(indexed(src, i, 1, 0), u)
+	a.VMOVUPS(indexed(src, i, 1, a.bytes()), v)
+	a.VMOVUPS(u, indexed(dst, i, 1, 0))
+	a.VMOVUPS(v, indexed(dst, i, 1, a.bytes()))
+	a.ADDQ(operand.I32(2*a.bytes()), i)
+	a.CMPQ(i, pairs)
+	a.JLE(operand.LabelRef(loop))
+	a.Label(pair)
+	a.CMPQ(i, last)
+	a.JGE(operand.LabelRef(single))
+	a.VMOVUPS(indexed(src, i, 1, 0), u)
+	a.VMOVUPS(u, indexed(dst, i, 1, 0))
+	a.Label(single)
+	a.VMOVUPS(indexed(src, last, 1, 0), u)
+	a.VMOVUPS(u, indexed(dst, last, 1, 0))
+	next(row)
+	a.Label(few)
+	ends(a.bytes(), vector(a.vec()))
+	if a.wide() {
+		ends(32, vector(a.YMM()))
+	}
+	ends(16, vector(a.XMM()))
+	word := a.GP64()
+	ends(8, func(from, to operand.Mem) { a.MOVQ(from, word); a.MOVQ(word, to) })
+	ends(4, func(from, to operand.Mem) { a.MOVL(from, word.As32()); a.MOVL(word.As32(), to) })
+	a.ret()
+}
+
+// deal2 deals n elements of each of so many rows, from bytes apart, to each of
+// two rows in turn; the next ones are to bytes later. There are at least a
+// vector for each; the last ones may be dealt twice.
+func (a *asm) deal2() {
+	a.Function("deal2" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(d0, d1, x *uint32, n, rows, to, from int)")
+	d0, d1 := a.Load(a.Param("d0"), a.GP64()), a.Load(a.Param("d1"), a.GP64())
+	x, n := a.Load(a.Param("x"), a.GP64()), a.Load(a.Param("n"), a.GP64())
+	var even, odd vec
+	if a.wide() {
+		even, odd = a.load(a.ramp(0)), a.load(a.ramp(1))
+	}
+	rows := a.Load(a.Param("rows"), a.GP64())
+	to, from := a.Load(a.Param("to"), a.GP64()), a.Load(a.Param("from"), a.GP64())
+	i := a.GP64()
+	a.SUBQ(operand.U8(a.lanes), n)
+	row, loop, done := a.newLabel("row"), a.newLabel("loop"), a.newLabel("done")
+	a.Label(row)
+	a.XORQ(i, i)
+	a.Label(loop)
+	u, v := a.load(indexed(x, i, 8, 0)), a.load(indexed(x, i, 8, a.bytes()))
+	if a.wide() {
+		w := a.fresh(u)
+		a.VPERMT2PS(v, even, w)
+		a.VMOVUPS(w, indexed(d0, i, 4, 0))
+		a.VPERMT2PS(v, odd, u)
+		a.VMOVUPS(u, indexed(d1, i, 4, 0))
+	} else {
+		for j, d := range []reg.Register{d0, d1} {
+			w := a.vec()
+			a.VSHUFPS(operand.U8(0x88+0x55*j), v, u, w)
+			a.VPERMPD(operand.U8(0xd8), w, w)
+			a.VMOVUPS(w, indexed(d, i, 4, 0))
+		}
+	}
+	a.CMPQ(i, n)
+	a.JE(operand.LabelRef(done))
+	a.ADDQ(operand.U8(a.lanes), i)
+	a.CMPQ(i, n)
+	a.CMOVQGT(n, i)
+	a.JMP(operand.LabelRef(loop))
+	a.Label(done)
+	a.ADDQ(from, x)
+	a.ADDQ(to, d0)
+	a.ADDQ(to, d1)
+	a.DECQ(rows)
+	a.JNZ(operand.LabelRef(row))
 	a.ret()
 }
