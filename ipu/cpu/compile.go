@@ -41,16 +41,19 @@ type compiler struct {
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
 func compile(exe *graph.Executable, opts options) (*compiler, error) {
-	given := exe
+	planar := exe
 	var from origins
 	if opts.layout {
-		exe, from = inBlocks(given, kernel.BlockLanes())
+		var inner origins
+		planar, from = inPixels(exe)
+		exe, inner = inBlocks(planar, kernel.BlockLanes())
+		from = from.through(inner)
 	}
 	c := &compiler{
 		exe:   exe,
 		from:  from,
 		opts:  opts,
-		plan:  &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(given, exe)},
+		plan:  &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(planar, exe)},
 		bound: map[nodeKey]int{},
 		packs: map[packKey]int{},
 	}

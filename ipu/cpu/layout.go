@@ -155,9 +155,8 @@ type region struct {
 	planar  map[graph.TensorID]bool // of tensors in blocks, those that were converted back
 }
 
-// graph returns the nodes of graph g with activations in blocks, and the node
-// that each comes from.
-func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
+// region returns graph g as it was given, of which nothing is decided yet.
+func (l *layout) region(g graph.GraphID) *region {
 	r := &region{layout: l, g: g, nodes: slices.Clone(l.given.Graphs[g].Nodes), def: map[graph.TensorID]int{}, uses: map[graph.TensorID][]int{},
 		group: map[graph.TensorID]int{}, blocked: map[graph.TensorID]graph.TensorID{}, planar: map[graph.TensorID]bool{}}
 	for i := range r.nodes {
@@ -172,6 +171,13 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 			}
 		}
 	}
+	return r
+}
+
+// graph returns the nodes of graph g with activations in blocks, and the node
+// that each comes from.
+func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
+	r := l.region(g)
 	r.foldPads()
 	r.match()
 	r.tie()

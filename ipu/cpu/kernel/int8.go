@@ -172,13 +172,7 @@ func (e *int8End) prepare(in [][]byte, scratch []byte) {
 	n := e.padded()
 	p := &e.parameter
 	p.bZero, p.scale, p.shift = view[int32](scratch[:4*n]), f32s(scratch[4*n:8*n]), f32s(scratch[8*n:12*n])
-	e.aZero = 0
-	if z := memory(in, 2); z != nil {
-		e.aZero = byteValue(e.types[0].DType, z[0])
-	}
-	if e.types[0].DType == graph.I8 {
-		e.aZero += 128
-	}
+	e.numbers(in)
 	moved := int32(0)
 	if e.types[1].DType == graph.U8 {
 		moved = 128
@@ -195,6 +189,17 @@ func (e *int8End) prepare(in [][]byte, scratch []byte) {
 	}
 	spreadColumns(p.scale, f32s(memory(in, 5)), e.columns)
 	spreadColumns(p.shift, f32s(memory(in, 6)), e.columns)
+}
+
+// numbers reads what the operands say about all columns.
+func (e *int8End) numbers(in [][]byte) {
+	e.aZero = 0
+	if z := memory(in, 2); z != nil {
+		e.aZero = byteValue(e.types[0].DType, z[0])
+	}
+	if e.types[0].DType == graph.I8 {
+		e.aZero += 128
+	}
 	e.minimum, e.maximum, e.zero = e.low, e.high, 0
 	if e.kind == int8ToBytes {
 		if z := memory(in, 7); z != nil {

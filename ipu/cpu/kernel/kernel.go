@@ -125,6 +125,7 @@ var families = []map[string]binder{
 	integerKernels,
 	fusedKernels,
 	blockedKernels,
+	pixelKernels,
 }
 
 // New binds op to its operand and result types, which must be those that

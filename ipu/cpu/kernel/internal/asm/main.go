@@ -34,6 +34,7 @@ var files = []struct {
 	{"pool", writePool},
 	{"quant", writeQuant},
 	{"int8", writeInt8},
+	{"bytes", writeBytes},
 	{"compare", writeCompare},
 	{"casts", writeCasts},
 	{"moves", writeMoves},

@@ -1,0 +1,38 @@
+package kernel
+
+import "unsafe"
+
+//go:noescape
+func bytesConvAVX512(args *byte)
+
+//go:noescape
+func bytesDepthAVX512(args *byte)
+
+//go:noescape
+func bytesAddAVX512(args *byte)
+
+//go:noescape
+func bytesMostAVX512(args *byte)
+
+//go:noescape
+func bytesTransposeAVX2(dst *uint8, to int, src *uint8, from, groups int, flip uint32)
+
+func bytesConv(args *bytesConvArgs) { bytesConvAVX512((*byte)(unsafe.Pointer(args))) }
+
+func bytesDepth(args *bytesDepthArgs) { bytesDepthAVX512((*byte)(unsafe.Pointer(args))) }
+
+func bytesAdd(args *bytesAddArgs) { bytesAddAVX512((*byte)(unsafe.Pointer(args))) }
+
+func bytesMost(args *bytesMostArgs) { bytesMostAVX512((*byte)(unsafe.Pointer(args))) }
+
+// vectorTranspose transposes 8 rows of bytes by 16 columns at a time and
+// returns how many columns.
+func vectorTranspose(dst []byte, to int, src []byte, from, columns int, flip byte) int {
+	groups := columns / 16
+	if path == pathGo || groups == 0 {
+		return 0
+	}
+	_, _ = dst[(16*groups-1)*to+7], src[7*from+16*groups-1]
+	bytesTransposeAVX2(&dst[0], to, &src[0], from, groups, uint32(flip)*0x01010101)
+	return 16 * groups
+}

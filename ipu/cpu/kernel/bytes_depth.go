@@ -1,0 +1,274 @@
+package kernel
+
+import (
+	"math"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// depthLines is the most lines of a window of a convolution of single
+// channels: those of two steps.
+const depthLines = 2 * int8Step
+
+// bytesDepthArgs are the arguments of the loop over one line of the result of
+// a convolution of single channels, or two. It computes 64 bytes at a time. What
+// is said about them repeats after a period: where a line of the result has a
+// byte for each of the image, after as many chunks as hold whole pixels, and
+// else after a pixel.
+type bytesDepthArgs struct {
+	x               *byte
+	rows            *int32 // four for each group, from x on
+	chunks          int
+	period          int
+	inSkip, outSkip int // bytes after a period
+	taps, tap       int // columns of the window, bytes from one to the next
+	params          *float32
+	weights         *byte
+	out             [2]*byte
+	mask            uint64 // of the last chunk
+	groups, outs    int
+	end             bytesEnd
+	left            int    // chunks of a period
+	in, to          int    // bytes from the first on, advance
+	wrap            uint64 // of the last chunk of a period
+}
+
+// pixelsDepth is a convolution of pixels in which every channel is by itself.
+// Four bytes of a column of the window are multiplied at a time.
+type pixelsDepth struct {
+	pixelsShape
+	outs, groups int
+	rows         []int32 // lines of a window, or of two
+	ky           [][2]int
+	period       int
+	chunks       int // of a line of the result
+	mask, wrap   uint64
+
+	// Of the run in progress.
+	params []float32
+	cuts   int
+}
+
+const (
+	depthChunk   = 64             // bytes
+	depthNumbers = 3 * depthChunk // of a chunk: what sums begin with, scales, shifts
+	depthTapSize = 4 * depthChunk // bytes of weights
+)
+
+func newPixelsDepth(o *PixelsConv, in, out []graph.TensorType) *pixelsDepth {
+	c := &pixelsDepth{outs: 1}
+	c.init(o, in, out)
+	c.copyAlways()
+	kh := c.kernel[1]
+	groups := func(lines int) int { return (lines + int8Step - 1) / int8Step }
+	c.groups = groups(kh)
+	if c.dilation[1] == 1 && groups(kh+c.stride[1]) == c.groups && c.out[1] > 1 {
+		c.outs = 2 // of the same lines
+	}
+	c.rows, c.ky = make([]int32, int8Step*c.groups), make([][2]int, int8Step*c.groups)
+	for i := range c.rows {
+		c.ky[i] = [2]int{i, i - c.stride[1]}
+		line := i * c.dilation[1]
+		if i >= kh+(c.outs-1)*c.stride[1] {
+			line = 0 // with weights that are zero
+		}
+		c.rows[i] = int32(line * c.line)
+	}
+	bytes := c.out[2] * c.yPixel
+	c.mask, c.wrap = math.MaxUint64, math.MaxUint64
+	if c.stride[2] == 1 {
+		c.period = c.xPixel / gcd(c.xPixel, depthChunk)
+		c.chunks = (bytes + depthChunk - 1) / depthChunk
+		c.mask >>= c.chunks*depthChunk - bytes
+	} else {
+		c.period = (c.xPixel + depthChunk - 1) / depthChunk
+		c.chunks = c.period * c.out[2]
+		c.mask >>= c.period*depthChunk - c.xPixel
+		c.wrap = c.mask
+	}
+	return c
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// channel returns the channel of byte i of a period, or -1.
+func (c *pixelsDepth) channel(i int) int {
+	if c.stride[2] == 1 {
+		i %= c.xPixel
+	}
+	if i >= c.columns {
+		return -1
+	}
+	return i
+}
+
+// depthPlace returns where among the 64 numbers of four vectors byte i of a
+// chunk stands.
+func depthPlace(i int) int { return i/4%4*16 + i/16*4 + i%4 }
+
+// chunkBytes returns the bytes of the weights of a chunk.
+func (c *pixelsDepth) chunkBytes() int { return c.kernel[2] * c.groups * c.outs * depthTapSize }
+
+// weightBytes returns the bytes of packed weights: the sums of channels, then
+// the chunks of a period.
+func (c *pixelsDepth) weightBytes() int {
+	return roundUp(4*c.xPixel, 64) + c.period*c.chunkBytes()
+}
+
+// Scratch implements [Kernel].
+func (c *pixelsDepth) Scratch() int {
+	n := 4*depthNumbers*c.period + roundUp(3*4*c.xPixel, 64) + c.copyBytes()
+	if !c.packed {
+		n += c.weightBytes()
+	}
+	return n
+}
+
+// Packed implements [Packer].
+func (c *pixelsDepth) Packed(i int) int {
+	if i != 1 {
+		return 0
+	}
+	return c.weightBytes()
+}
+
+// UsePacked implements [Packer].
+func (c *pixelsDepth) UsePacked(int) { c.packed = true }
+
+// Pack implements [Packer].
+func (c *pixelsDepth) Pack(_ int, dst, src []byte) {
+	clear(dst)
+	sums, to := view[int32](dst[:4*c.xPixel]), dst[roundUp(4*c.xPixel, 64):]
+	kh, kw := c.kernel[1], c.kernel[2]
+	for m := range c.columns {
+		for _, v := range src[m*kh*kw:][:kh*kw] {
+			sums[m] += int32(int8(v ^ c.wFlip))
+		}
+	}
+	for i := range c.period * depthChunk {
+		m := c.channel(i)
+		if m < 0 {
+			continue
+		}
+		chunk := to[i/depthChunk*c.chunkBytes():][:c.chunkBytes()]
+		place := int8Step * depthPlace(i%depthChunk)
+		for kx := range kw {
+			for r, lines := range c.ky {
+				for o, ky := range lines[:c.outs] {
+					if ky < 0 || ky >= kh {
+						continue
+					}
+					tap := (kx*c.groups+r/int8Step)*c.outs + o
+					chunk[tap*depthTapSize+place+r%int8Step] = src[(m*kh+ky)*kw+kx] ^ c.wFlip
+				}
+			}
+		}
+	}
+}
+
+// Run implements [Kernel].
+func (c *pixelsDepth) Run(p Pool, in, out [][]byte, scratch []byte) error {
+	if len(out[0]) == 0 {
+		return nil
+	}
+	take := func(n int) []byte {
+		b := scratch[:n:n]
+		scratch = scratch[n:]
+		return b
+	}
+	c.numbers(in)
+	c.params = f32s(take(4 * depthNumbers * c.period))
+	natural := take(roundUp(3*4*c.xPixel, 64))
+	space := take(c.copyBytes())
+	c.w = in[1]
+	if !c.packed {
+		c.w = take(c.weightBytes())
+		c.Pack(1, c.w, in[1])
+	}
+	c.spread(in, f32s(natural))
+	pairs := (c.out[1] + c.outs - 1) / c.outs
+	workers := c.workers(p, float64(pairs)*float64(c.chunks)*depthChunk*float64(c.kernel[2]*c.groups*16+64))
+	xBytes, yBytes := len(in[0])/c.batch, len(out[0])/c.batch
+	for i := range c.batch {
+		c.start(p, c, in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes], space, workers)
+		c.cuts = 1
+		if workers > 1 {
+			c.cuts = min(pairs, 4*workers)
+		}
+		c.next.reset(c.cuts)
+		p.Run(c, min(c.cuts, workers))
+	}
+	c.x, c.y, c.w, c.image, c.params = nil, nil, nil, nil, nil
+	return nil
+}
+
+// spread reads what the operands say about channels.
+func (c *pixelsDepth) spread(in [][]byte, natural []float32) {
+	n := c.xPixel
+	sums, bias := view[int32](c.w[:4*n]), view[int32](memory(in, 4))
+	for j := range n {
+		v := -c.aZero * sums[j]
+		if bias != nil && j < len(bias) {
+			v += bias[j]
+		}
+		natural[j] = math.Float32frombits(uint32(v))
+	}
+	spreadColumns(natural[n:2*n], f32s(memory(in, 5)), c.columns)
+	spreadColumns(natural[2*n:3*n], f32s(memory(in, 6)), c.columns)
+	for i := 0; i < c.period*depthChunk; i += int8Step {
+		at := i/depthChunk*depthNumbers + depthPlace(i%depthChunk)
+		m := i
+		if c.stride[2] == 1 {
+			m %= n
+		}
+		for k := range 3 {
+			to := (*[int8Step]float32)(c.params[at+k*depthChunk:])
+			if m < n {
+				*to = *(*[int8Step]float32)(natural[k*n+m:])
+			} else {
+				*to = [int8Step]float32{}
+			}
+		}
+	}
+}
+
+// Do implements [Task].
+func (c *pixelsDepth) Do(part int) {
+	for {
+		unit, ok := c.next.draw(part)
+		if !ok {
+			return
+		}
+		if c.copying > 0 {
+			c.copyLines(unit)
+			continue
+		}
+		lo, hi := span(c.out[1], c.cuts, unit, c.outs)
+		for y := lo; y < hi; y += c.outs {
+			c.lineOf(min(y, c.out[1]-c.outs))
+		}
+	}
+}
+
+// lineOf computes a line of the result, or two.
+func (c *pixelsDepth) lineOf(y int) {
+	size := c.out[2] * c.yPixel
+	args := bytesDepthArgs{
+		x: &c.image[y*c.stride[1]*c.line], rows: &c.rows[0], chunks: c.chunks, period: c.period,
+		taps: c.kernel[2], tap: c.dilation[2] * c.xPixel, params: &c.params[0], weights: &c.w[roundUp(4*c.xPixel, 64)],
+		mask: c.mask, wrap: c.wrap, groups: c.groups, outs: c.outs, end: c.bytesEnd(),
+	}
+	for o := range c.outs {
+		args.out[o] = &c.y[(y+o)*size]
+	}
+	if c.stride[2] > 1 {
+		args.inSkip = c.stride[2]*c.xPixel - c.period*depthChunk
+		args.outSkip = c.xPixel - c.period*depthChunk
+	}
+	bytesDepth(&args)
+}

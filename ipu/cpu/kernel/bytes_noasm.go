@@ -1,0 +1,15 @@
+//go:build !amd64
+
+package kernel
+
+// The loops for pixels are never asked for where [HasPixels] reports false.
+
+func bytesConv(*bytesConvArgs) {}
+
+func bytesDepth(*bytesDepthArgs) {}
+
+func bytesAdd(*bytesAddArgs) {}
+
+func bytesMost(*bytesMostArgs) {}
+
+func vectorTranspose([]byte, int, []byte, int, int, byte) int { return 0 }

@@ -1,0 +1,525 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// Offsets of bytesConvArgs in package kernel, which a test compares.
+const (
+	bytesX        = 0
+	bytesPixels   = 8
+	bytesTiles    = 16
+	bytesRuns     = 24
+	bytesRunCount = 32
+	bytesRun      = 40
+	bytesWeights  = 48
+	bytesFirst    = 56
+	bytesScale    = 64
+	bytesShift    = 72
+	bytesOut      = 80
+	bytesOutRow   = 88
+	bytesRows     = 96
+	bytesVectors  = 104
+	bytesMask     = 112
+	bytesEnd      = 120
+	bytesOutAt    = 136
+)
+
+// Offsets of bytesEnd in package kernel.
+const (
+	bytesHigh  = 0
+	bytesZero  = 4
+	bytesLeast = 8
+)
+
+// Offsets of bytesDepthArgs in package kernel, which a test compares.
+const (
+	depthX       = 0
+	depthRows    = 8
+	depthChunks  = 16
+	depthPeriod  = 24
+	depthInSkip  = 32
+	depthOutSkip = 40
+	depthTaps    = 48
+	depthTap     = 56
+	depthParams  = 64
+	depthWeights = 72
+	depthOut     = 80 // two
+	depthMask    = 96
+	depthGroups  = 104
+	depthOuts    = 112
+	depthEnd     = 120
+	depthLeft    = 136 // of a period
+	depthIn      = 144
+	depthTo      = 152
+	depthWrap    = 160 // mask of the last chunk of a period
+)
+
+// Offsets of bytesAddArgs in package kernel, which a test compares.
+const (
+	bytesAddA      = 0
+	bytesAddB      = 8
+	bytesAddOut    = 16
+	bytesAddChunks = 24
+	bytesAddMask   = 32
+	bytesAddZeroA  = 40
+	bytesAddZeroB  = 44
+	bytesAddScaleA = 48
+	bytesAddScaleB = 52
+	bytesAddStep   = 56
+	bytesAddBy     = 60
+	bytesAddEnd    = 64
+)
+
+// Offsets of bytesMostArgs in package kernel, which a test compares.
+const (
+	bytesMostOut    = 0
+	bytesMostX      = 8
+	bytesMostChunks = 16
+	bytesMostMask   = 24
+	bytesMostLines  = 32
+	bytesMostLine   = 40
+	bytesMostTaps   = 48
+	bytesMostTap    = 56
+)
+
+const (
+	bytesMostRows    = 6 // pixels of a tile
+	bytesMostVectors = 4 // of output channels
+)
+
+// writeBytes writes what computes on bytes of which the channels of a pixel
+// lie side by side.
+func writeBytes(a *asm) {
+	if !a.wide() {
+		a.bytesTranspose()
+		return
+	}
+	a.bytesConv()
+	a.bytesDepth()
+	a.bytesAdd()
+	a.bytesMost()
+}
+
+// bytesFinish is what makes bytes of sums.
+type bytesFinish struct {
+	*asm
+	high, zero, least vec
+}
+
+func (a *asm) bytesFinish(args reg.Register, end int) bytesFinish {
+	f := bytesFinish{a, a.vec(), a.vec(), a.vec()}
+	a.VBROADCASTSS(at(args, end+bytesHigh), f.high)
+	a.VPBROADCASTD(at(args, end+bytesZero), f.zero)
+	a.VPBROADCASTD(at(args, end+bytesLeast), f.least)
+	return f
+}
+
+// round makes numbers integers. NaN becomes the least one.
+func (f *bytesFinish) round(v vec) { f.VCVTPS2DQ(f.lower(f.high, v), v) }
+
+// pack makes up to four vectors of rounded numbers bytes: the first four of
+// each lane are those of the first vector.
+func (f *bytesFinish) pack(v []vec) vec {
+	of := func(i int) vec { return v[min(i, len(v)-1)] }
+	f.VPACKSSDW(of(1), of(0), v[0])
+	f.VPADDSW(f.zero, v[0], v[0])
+	other := v[0]
+	if len(v) > 2 {
+		f.VPACKSSDW(of(3), v[2], v[2])
+		f.VPADDSW(f.zero, v[2], v[2])
+		other = v[2]
+	}
+	f.VPACKUSWB(other, v[0], v[0])
+	f.VPMAXUB(f.least, v[0], v[0])
+	return v[0]
+}
+
+// quadOrder is the key of the permutation that undoes the order of packed vectors.
+type quadOrder struct{}
+
+// bytesConv writes the loop over tiles of a dense convolution: so many pixels
+// by so many vectors of output channels.
+func (a *asm) bytesConv() {
+	args := a.function("bytesConv")
+	for v := bytesMostVectors; v >= 1; v-- {
+		next := a.newLabel(fmt.Sprintf("vectors%d", v))
+		if v > 1 {
+			a.CMPQ(at(args, bytesVectors), operand.U8(v))
+			a.JNE(operand.LabelRef(next))
+		}
+		for r := bytesMostRows; r >= 1; r-- {
+			other := a.newLabel(fmt.Sprintf("rows%d", r))
+			if r > 1 {
+				a.CMPQ(at(args, bytesRows), operand.U8(r))
+				a.JNE(operand.LabelRef(other))
+			}
+			a.bytesTiles(args, r, v)
+			a.ret()
+			a.Label(other)
+		}
+		a.Label(next)
+	}
+}
+
+func (a *asm) bytesTiles(args reg.Register, r, v int) {
+	pixels := a.GP64()
+	a.MOVQ(at(args, bytesPixels), pixels)
+	mask := a.K()
+	a.KMOVQ(at(args, bytesMask), mask)
+	order := a.load(a.stored(quadOrder{}, func(i int) uint32 { return uint32(i%4*4 + i/4) }))
+	tile := a.newLabel("tile")
+	a.Label(tile)
+	p := make([]reg.Register, r)
+	for i := range p {
+		p[i] = a.GP64()
+		a.MOVLQSX(at(pixels, 4*i), p[i])
+		a.ADDQ(at(args, bytesX), p[i])
+	}
+	a.ADDQ(operand.U8(4*r), pixels)
+	w, runs, left := a.GP64(), a.GP64(), a.GP64()
+	first := a.GP64()
+	a.MOVQ(at(args, bytesFirst), first)
+	acc := make([][]vec, r)
+	for i := range acc {
+		acc[i] = a.vecs(v)
+		for j := range acc[i] {
+			if i == 0 {
+				a.VMOVUPS(at(first, 64*j), acc[0][j])
+			} else {
+				a.VMOVAPS(acc[0][j], acc[i][j])
+			}
+		}
+	}
+	a.MOVQ(at(args, bytesWeights), w)
+	a.MOVQ(at(args, bytesRuns), runs)
+	a.MOVQ(at(args, bytesRunCount), left)
+	run := a.newLabel("run")
+	a.Label(run)
+	i, end := a.GP64(), a.GP64()
+	a.MOVLQSX(at(runs, 0), i)
+	a.ADDQ(operand.U8(4), runs)
+	a.MOVQ(at(args, bytesRun), end)
+	a.ADDQ(i, end)
+	step := a.newLabel("step")
+	a.Label(step)
+	y := make([]vec, v)
+	for j := range y {
+		y[j] = a.load(at(w, 64*j))
+	}
+	for k := range acc {
+		x := a.vec()
+		a.VPBROADCASTD(indexed(p[k], i, 1, 0), x)
+		for j := range y {
+			a.VPDPBUSD(y[j], x, acc[k][j])
+		}
+	}
+	a.ADDQ(operand.U32(64*v), w)
+	a.ADDQ(operand.U8(4), i)
+	a.CMPQ(i, end)
+	a.JNE(operand.LabelRef(step))
+	a.DECQ(left)
+	a.JNZ(operand.LabelRef(run))
+
+	f := a.bytesFinish(args, bytesEnd)
+	scale, shift, out := a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, bytesScale), scale)
+	a.MOVQ(at(args, bytesShift), shift)
+	a.MOVQ(at(args, bytesOut), out)
+	a.ADDQ(at(args, bytesOutAt), out)
+	for k := range acc {
+		for j, s := range acc[k] {
+			a.VCVTDQ2PS(s, s)
+			a.VMULPS(at(scale, 64*j), s, s)
+			a.VADDPS(at(shift, 64*j), s, s)
+			f.round(s)
+		}
+		b := f.pack(acc[k])
+		a.VPERMD(b, order, b)
+		a.VMOVDQU8(b, mask, at(out, 0))
+		a.ADDQ(at(args, bytesOutRow), out)
+	}
+	a.SUBQ(at(args, bytesOut), out)
+	a.MOVQ(out, at(args, bytesOutAt))
+	a.DECQ(at(args, bytesTiles))
+	a.JNZ(operand.LabelRef(tile))
+}
+
+// bytesDepth writes the loop over a row, or two, of a convolution of single
+// channels: 64 bytes at a time, of which four in a column become a lane.
+func (a *asm) bytesDepth() {
+	args := a.function("bytesDepth")
+	for _, groups := range []int{1, 2} {
+		for _, outs := range []int{1, 2} {
+			other := a.newLabel("other")
+			if groups*outs < 4 {
+				a.CMPQ(at(args, depthGroups), operand.U8(groups))
+				a.JNE(operand.LabelRef(other))
+				a.CMPQ(at(args, depthOuts), operand.U8(outs))
+				a.JNE(operand.LabelRef(other))
+			}
+			a.bytesDepthRow(args, groups, outs)
+			a.ret()
+			a.Label(other)
+		}
+	}
+}
+
+func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
+	rows := make([]reg.Register, 4*groups)
+	table := a.GP64()
+	a.MOVQ(at(args, depthRows), table)
+	for i := range rows {
+		rows[i] = a.GP64()
+		a.MOVLQSX(at(table, 4*i), rows[i])
+		a.ADDQ(at(args, depthX), rows[i])
+	}
+	f := a.bytesFinish(args, depthEnd)
+	mask := a.K()
+	params, w := a.GP64(), a.GP64()
+	chunk, inner, wrap := a.newLabel("chunk"), a.newLabel("taps"), a.newLabel("wrap")
+	const vectors = 4
+	a.Label(wrap)
+	a.MOVQ(at(args, depthParams), params)
+	a.MOVQ(at(args, depthWeights), w)
+	left := a.GP64()
+	a.MOVQ(at(args, depthPeriod), left)
+	a.MOVQ(left, at(args, depthLeft))
+	a.Label(chunk)
+	acc := make([][]vec, outs)
+	for o := range acc {
+		acc[o] = a.vecs(vectors)
+		for k, s := range acc[o] {
+			a.VMOVUPS(at(params, 64*k), s)
+		}
+	}
+	i, taps := a.GP64(), a.GP64()
+	a.MOVQ(at(args, depthIn), i)
+	a.MOVQ(at(args, depthTaps), taps)
+	a.Label(inner)
+	for g := range groups {
+		var r [4]vec
+		for q := range r {
+			r[q] = a.load(indexed(rows[4*g+q], i, 1, 0))
+		}
+		low, high, low2, high2 := a.vec(), a.vec(), a.vec(), a.vec()
+		a.VPUNPCKLBW(r[1], r[0], low)
+		a.VPUNPCKHBW(r[1], r[0], high)
+		a.VPUNPCKLBW(r[3], r[2], low2)
+		a.VPUNPCKHBW(r[3], r[2], high2)
+		v := a.vecs(vectors)
+		a.VPUNPCKLWD(low2, low, v[0])
+		a.VPUNPCKHWD(low2, low, v[1])
+		a.VPUNPCKLWD(high2, high, v[2])
+		a.VPUNPCKHWD(high2, high, v[3])
+		for o := range acc {
+			for k := range v {
+				a.VPDPBUSD(at(w, 64*((g*outs+o)*vectors+k)), v[k], acc[o][k])
+			}
+		}
+	}
+	a.ADDQ(at(args, depthTap), i)
+	a.ADDQ(operand.U32(64*vectors*groups*outs), w)
+	a.DECQ(taps)
+	a.JNZ(operand.LabelRef(inner))
+	inside, last := a.newLabel("inside"), a.newLabel("last")
+	a.KXNORQ(mask, mask, mask)
+	a.CMPQ(at(args, depthLeft), operand.U8(1))
+	a.JNE(operand.LabelRef(inside))
+	a.KMOVQ(at(args, depthWrap), mask)
+	a.Label(inside)
+	a.CMPQ(at(args, depthChunks), operand.U8(1))
+	a.JNE(operand.LabelRef(last))
+	a.KMOVQ(at(args, depthMask), mask)
+	a.Label(last)
+	to, out := a.GP64(), a.GP64()
+	a.MOVQ(at(args, depthTo), to)
+	for o := range acc {
+		for k, s := range acc[o] {
+			a.VCVTDQ2PS(s, s)
+			a.VMULPS(at(params, 64*(vectors+k)), s, s)
+			a.VADDPS(at(params, 64*(2*vectors+k)), s, s)
+			f.round(s)
+		}
+		b := f.pack(acc[o])
+		a.MOVQ(at(args, depthOut+8*o), out)
+		a.VMOVDQU8(b, mask, indexed(out, to, 1, 0))
+	}
+	a.ADDQ(operand.U32(3*64*vectors), params)
+	a.ADDQ(operand.U8(64), at(args, depthIn))
+	a.ADDQ(operand.U8(64), at(args, depthTo))
+	done := a.newLabel("done")
+	a.DECQ(at(args, depthChunks))
+	a.JZ(operand.LabelRef(done))
+	a.DECQ(at(args, depthLeft))
+	a.JNZ(operand.LabelRef(chunk))
+	skip := a.GP64()
+	a.MOVQ(at(args, depthInSkip), skip)
+	a.ADDQ(skip, at(args, depthIn))
+	a.MOVQ(at(args, depthOutSkip), skip)
+	a.ADDQ(skip, at(args, depthTo))
+	a.JMP(operand.LabelRef(wrap))
+	a.Label(done)
+}
+
+// bytesAdd writes the loop that adds bytes of two scales and divides by the
+// step of the result.
+func (a *asm) bytesAdd() {
+	args := a.function("bytesAdd")
+	f := a.bytesFinish(args, bytesAddEnd)
+	mask := a.K()
+	a.KXNORQ(mask, mask, mask)
+	order := a.load(a.stored(quadOrder{}, func(i int) uint32 { return uint32(i%4*4 + i/4) }))
+	var zero, scale [2]vec
+	var x [2]reg.Register
+	step, by := a.vec(), a.vec()
+	a.VBROADCASTSS(at(args, bytesAddStep), step)
+	a.VBROADCASTSS(at(args, bytesAddBy), by)
+	for i := range x {
+		zero[i], scale[i], x[i] = a.vec(), a.vec(), a.GP64()
+		a.VPBROADCASTD(at(args, bytesAddZeroA+4*i), zero[i])
+		a.VBROADCASTSS(at(args, bytesAddScaleA+4*i), scale[i])
+		a.MOVQ(at(args, bytesAddA+8*i), x[i])
+	}
+	out, chunks := a.GP64(), a.GP64()
+	a.MOVQ(at(args, bytesAddOut), out)
+	a.MOVQ(at(args, bytesAddChunks), chunks)
+	loop, last := a.newLabel("loop"), a.newLabel("last")
+	a.Label(loop)
+	a.CMPQ(chunks, operand.U8(1))
+	a.JNE(operand.LabelRef(last))
+	a.KMOVQ(at(args, bytesAddMask), mask)
+	a.Label(last)
+	v := make([]vec, 4)
+	for k := range v {
+		var s [2]vec
+		for i := range s {
+			s[i] = a.vec()
+			a.VPMOVZXBD(at(x[i], 16*k), s[i])
+			a.VPSUBD(zero[i], s[i], s[i])
+			a.VCVTDQ2PS(s[i], s[i])
+			a.VMULPS(scale[i], s[i], s[i])
+		}
+		a.VADDPS(s[1], s[0], s[0])
+		// The quotient times the step is so near the sum that adding what is
+		// left, divided, gives the quotient rounded once.
+		v[k] = a.mul(s[0], by)
+		a.VFNMADD231PS(step, v[k], s[0])
+		a.VFMADD231PS(by, s[0], v[k])
+		f.round(v[k])
+	}
+	b := f.pack(v)
+	a.VPERMD(b, order, b)
+	a.VMOVDQU8(b, mask, at(out, 0))
+	for _, p := range []reg.Register{x[0], x[1], out} {
+		a.ADDQ(operand.U8(64), p)
+	}
+	a.DECQ(chunks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// bytesMost writes the loop that takes the greatest of the pixels of a window.
+func (a *asm) bytesMost() {
+	args := a.function("bytesMost")
+	ptr := func(offset int) reg.Register {
+		p := a.GP64()
+		a.MOVQ(at(args, offset), p)
+		return p
+	}
+	out, x, chunks, line, tap := ptr(bytesMostOut), ptr(bytesMostX), ptr(bytesMostChunks), ptr(bytesMostLine), ptr(bytesMostTap)
+	mask := a.K()
+	a.KXNORQ(mask, mask, mask)
+	loop, last := a.newLabel("loop"), a.newLabel("last")
+	a.Label(loop)
+	a.CMPQ(chunks, operand.U8(1))
+	a.JNE(operand.LabelRef(last))
+	a.KMOVQ(at(args, bytesMostMask), mask)
+	a.Label(last)
+	most, lines, at0 := a.vec(), ptr(bytesMostLines), a.GP64()
+	a.zero(most)
+	a.MOVQ(x, at0)
+	row, column := a.newLabel("line"), a.newLabel("tap")
+	a.Label(row)
+	p, taps := a.GP64(), ptr(bytesMostTaps)
+	a.MOVQ(at0, p)
+	a.Label(column)
+	v := a.vec()
+	a.VMOVDQU8_Z(at(p, 0), mask, v)
+	a.VPMAXUB(v, most, most)
+	a.ADDQ(tap, p)
+	a.DECQ(taps)
+	a.JNZ(operand.LabelRef(column))
+	a.ADDQ(line, at0)
+	a.DECQ(lines)
+	a.JNZ(operand.LabelRef(row))
+	a.VMOVDQU8(most, mask, at(out, 0))
+	a.ADDQ(operand.U8(64), x)
+	a.ADDQ(operand.U8(64), out)
+	a.DECQ(chunks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
+
+// bytesTranspose writes the transposition of eight rows, for so many groups of
+// 16 columns, with bits flipped.
+func (a *asm) bytesTranspose() {
+	a.Function("bytesTranspose" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(dst *uint8, to int, src *uint8, from int, groups int, flip uint32)")
+	dst, to := a.Load(a.Param("dst"), a.GP64()), a.Load(a.Param("to"), a.GP64())
+	src, from := a.Load(a.Param("src"), a.GP64()), a.Load(a.Param("from"), a.GP64())
+	n := a.Load(a.Param("groups"), a.GP64())
+	flip := a.XMM()
+	a.VMOVD(a.Load(a.Param("flip"), a.GP32()), flip)
+	a.VPBROADCASTD(flip, flip)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	var rows [8]reg.VecVirtual
+	p := a.GP64()
+	a.MOVQ(src, p)
+	for i := range rows {
+		rows[i] = a.XMM()
+		if i > 0 {
+			a.ADDQ(from, p)
+		}
+		a.VPXOR(at(p, 0), flip, rows[i])
+	}
+	// zip makes x and y the lower and the upper half of both, by turns.
+	zip := func(low, high func(...operand.Op), x, y *reg.VecVirtual) {
+		l, h := a.XMM(), a.XMM()
+		low(*y, *x, l)
+		high(*y, *x, h)
+		*x, *y = l, h
+	}
+	bytes := func(i, j int) { zip(a.VPUNPCKLBW, a.VPUNPCKHBW, &rows[i], &rows[j]) }
+	words := func(i, j int) { zip(a.VPUNPCKLWD, a.VPUNPCKHWD, &rows[i], &rows[j]) }
+	pairs := func(i, j int) { zip(a.VPUNPCKLDQ, a.VPUNPCKHDQ, &rows[i], &rows[j]) }
+	for i := 0; i < 8; i += 2 {
+		bytes(i, i+1)
+	}
+	for _, i := range []int{0, 1, 4, 5} {
+		words(i, i+2)
+	}
+	for i := range 4 {
+		pairs(i, i+4)
+	}
+	a.MOVQ(dst, p)
+	for i, r := range []int{0, 4, 2, 6, 1, 5, 3, 7} {
+		if i > 0 {
+			a.ADDQ(to, p)
+		}
+		a.VMOVQ(rows[r], at(p, 0))
+		a.ADDQ(to, p)
+		a.VMOVHPS(rows[r], at(p, 0))
+	}
+	a.ADDQ(operand.U8(16), src)
+	a.LEAQ(indexed(p, to, 1, 0), dst)
+	a.DECQ(n)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}

@@ -1,0 +1,384 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Activations of bytes have a layout of their own, which is decided before
+// that of the others: convolutions to bytes read and write pixels (see
+// [kernel.PixelsConv]), and what stands between them does too where it can:
+// additions, maxima and concatenations of floats that were converted from
+// bytes and are made bytes again. What other operators read or write is
+// converted.
+
+// inPixels returns a copy of exe in which activations of bytes are pixels
+// where there are kernels for that, or exe itself. Tensors of exe keep their
+// numbers.
+func inPixels(exe *graph.Executable) (*graph.Executable, origins) {
+	if !kernel.HasPixels() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
+		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
+	}) {
+		return exe, nil
+	}
+	l := &layout{given: exe}
+	l.survey()
+	out := *exe
+	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
+	l.exe = &out
+	from := make(origins, len(exe.Graphs))
+	for g := range exe.Graphs {
+		p := pixels{region: l.region(graph.GraphID(g))}
+		p.write()
+		out.Graphs[g].Nodes, from[g] = p.out, p.from
+	}
+	if len(out.Tensors) == len(exe.Tensors) {
+		return exe, nil
+	}
+	return &out, from
+}
+
+// through returns the origins of nodes of which inner tells where they come
+// from in an executable of which o tells the same.
+func (o origins) through(inner origins) origins {
+	if o == nil || inner == nil {
+		return append(o, inner...)
+	}
+	all := make(origins, len(inner))
+	for g := range inner {
+		for _, n := range inner[g] {
+			all[g] = append(all[g], o[g][n])
+		}
+	}
+	return all
+}
+
+// pixels is one graph while its activations of bytes become pixels. The
+// blocked tensors of the region are the pixels.
+type pixels struct{ *region }
+
+// write makes the graph's nodes.
+func (p *pixels) write() {
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		done := false
+		switch op := n.Op.(type) {
+		case *graph.IntegerConv:
+			done = p.convolution(i, op)
+		case *graph.MaxPool:
+			done = p.most(i, n, op, n.Inputs[0])
+		case *graph.Quantize:
+			done = p.sum(i, op) || p.moved(i, op)
+		}
+		if done {
+			continue
+		}
+		for _, t := range n.Inputs {
+			p.planes(t)
+		}
+		p.add(*n, i)
+	}
+	for _, t := range p.given.Graphs[p.g].Results {
+		p.planes(t)
+	}
+	p.drop()
+}
+
+// drop removes nodes whose results nobody reads any more.
+func (p *pixels) drop() {
+	used := map[graph.TensorID]bool{}
+	var nodes []graph.Node
+	var from []int
+	for i := len(p.out) - 1; i >= 0; i-- {
+		n := p.out[i]
+		keep := len(p.blocked) == 0
+		switch n.Op.(type) {
+		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat:
+		default:
+			keep = true
+		}
+		for _, t := range n.Outputs {
+			keep = keep || t != graph.None && (used[t] || int(t) < len(p.outside) && (p.outside[t] || p.writers[t] != 1))
+		}
+		if !keep {
+			continue
+		}
+		for _, t := range n.Inputs {
+			used[t] = true
+		}
+		nodes, from = append(nodes, n), append(from, p.from[i])
+	}
+	slices.Reverse(nodes)
+	slices.Reverse(from)
+	p.out, p.from = nodes, from
+}
+
+// bytes reports whether a tensor may be pixels.
+func (p *pixels) bytes(t graph.TensorID) bool {
+	if t == graph.None {
+		return false
+	}
+	e := &p.given.Tensors[t]
+	return !e.Const && !e.Persistent && p.writers[t] == 1 && (e.Type.DType == graph.I8 || e.Type.DType == graph.U8) &&
+		e.Type.Rank() >= 3 && e.Type.Rank() <= 4 && e.Type.Elements() > 0 && p.steady(t)
+}
+
+func (p *pixels) signed(t graph.TensorID) bool { return p.typ(t).DType == graph.I8 }
+
+// pixels returns the tensor that holds t as pixels, for node i.
+func (p *pixels) pixels(t graph.TensorID, i int) graph.TensorID {
+	if b, ok := p.blocked[t]; ok {
+		return b
+	}
+	b := p.tensor(t, kernel.PixelsType(p.typ(t).Shape))
+	p.add(graph.Node{Op: &kernel.ToPixels{}, Name: p.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	p.blocked[t], p.planar[t] = b, true
+	return b
+}
+
+// planes sees to it that t itself holds its value.
+func (p *pixels) planes(t graph.TensorID) {
+	b, ok := p.blocked[t]
+	if !ok || p.planar[t] {
+		return
+	}
+	def := p.def[t]
+	p.add(graph.Node{Op: &kernel.FromPixels{Channels: p.typ(t).Shape[1], Signed: p.signed(t)}, Name: p.nodes[def].Name,
+		Inputs: []graph.TensorID{b}, Outputs: []graph.TensorID{t}}, def)
+	p.planar[t] = true
+}
+
+// makes adds a node that makes y as pixels, in place of node i.
+func (p *pixels) makes(y graph.TensorID, op graph.Op, i int, in ...graph.TensorID) bool {
+	b := p.tensor(y, kernel.PixelsType(p.typ(y).Shape))
+	p.add(graph.Node{Op: op, Name: p.nodes[i].Name, Inputs: in, Outputs: []graph.TensorID{b}}, i)
+	p.blocked[y] = b
+	if p.outside[y] {
+		p.planes(y)
+	}
+	return true
+}
+
+// convolution makes node i one of pixels.
+func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
+	n := &p.nodes[i]
+	x, w, y := n.Inputs[0], n.Inputs[1], n.Outputs[0]
+	const few = 3 // channels; fewer are better gathered along lines
+	if !p.bytes(x) || !p.bytes(y) || p.typ(x).Shape[1] < few || !p.middle(w, operand(n, 3)) ||
+		!kernel.PixelsConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) {
+		return false
+	}
+	in := slices.Clone(n.Inputs)
+	for _, t := range in[1:] {
+		p.planes(t)
+	}
+	in[0] = p.pixels(x, i)
+	return p.makes(y, &kernel.PixelsConv{IntegerConv: *op, Channels: p.typ(x).Shape[1], Signed: p.signed(x)}, i, in...)
+}
+
+// operand returns operand k of a node, None if it is left out.
+func operand(n *graph.Node, k int) graph.TensorID {
+	if k < len(n.Inputs) {
+		return n.Inputs[k]
+	}
+	return graph.None
+}
+
+// middle reports whether weights are such that, made signed, they have no zero point.
+func (p *pixels) middle(w, zero graph.TensorID) bool {
+	want := byte(0)
+	if p.typ(w).DType == graph.U8 {
+		want = 128
+	}
+	if zero == graph.None {
+		return want == 0
+	}
+	e := &p.given.Tensors[zero]
+	return e.Const && !slices.ContainsFunc(e.Data, func(b byte) bool { return b != want })
+}
+
+// step returns the scale of a Quantize or Dequantize, if it is one that is
+// known and far from the ends of what a float holds, and the zero point.
+func (p *pixels) step(n *graph.Node) (scale float32, zero byte, ok bool) {
+	const least, most = 1e-20, 1e20
+	s := n.Inputs[1]
+	v, ok := p.number(s)
+	if !ok || p.typ(s).DType != graph.F32 || v < least || v > most {
+		return 0, 0, false
+	}
+	if z := operand(n, 2); z != graph.None {
+		e := &p.given.Tensors[z]
+		if !e.Const || len(e.Data) != 1 {
+			return 0, 0, false
+		}
+		zero = e.Data[0]
+	}
+	return float32(v), zero, true
+}
+
+// converted returns the Dequantize of bytes that writes t.
+func (p *pixels) converted(t graph.TensorID) *graph.Node {
+	def, ok := p.def[t]
+	if !ok {
+		return nil
+	}
+	n := &p.nodes[def]
+	op, ok := n.Op.(*graph.Dequantize)
+	if !ok || op.To != graph.F32 || op.Block != 0 || !p.bytes(n.Inputs[0]) || !p.steady(t) {
+		return nil
+	}
+	if _, _, ok := p.step(n); !ok {
+		return nil
+	}
+	return n
+}
+
+// result reports whether node i, a Quantize, makes bytes of one known scale.
+func (p *pixels) result(i int, op *graph.Quantize) bool {
+	n := &p.nodes[i]
+	_, _, ok := p.step(n)
+	return ok && op.Block == 0 && op.Precision == graph.F32 && p.bytes(n.Outputs[0]) && p.steady(n.Inputs[0])
+}
+
+// have reports whether one of some tensors is pixels already.
+func (p *pixels) have(t ...graph.TensorID) bool {
+	return slices.ContainsFunc(t, func(t graph.TensorID) bool { _, ok := p.blocked[t]; return ok })
+}
+
+// sum makes node i, which makes bytes of a sum of what were bytes, an addition
+// of pixels.
+func (p *pixels) sum(i int, op *graph.Quantize) bool {
+	n := &p.nodes[i]
+	if !p.result(i, op) {
+		return false
+	}
+	addends, low, high, bounded := p.addends(n.Inputs[0])
+	if addends == nil {
+		return false
+	}
+	a, b := p.converted(addends[0]), p.converted(addends[1])
+	y := n.Outputs[0]
+	if a == nil || b == nil || !slices.Equal(p.typ(a.Inputs[0]).Shape, p.typ(y).Shape) ||
+		!slices.Equal(p.typ(b.Inputs[0]).Shape, p.typ(y).Shape) || !p.have(a.Inputs[0], b.Inputs[0]) {
+		return false
+	}
+	if s, _, _ := p.step(n); math.Float32bits(s)&(1<<23-1) == 1<<23-1 {
+		return false // the one fraction by which quotients may be rounded wrongly
+	}
+	x := []graph.TensorID{a.Inputs[0], b.Inputs[0]}
+	sum := &kernel.PixelsAdd{Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
+	return p.makes(y, sum, i, p.pixels(x[0], i), p.pixels(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
+		operand(a, 2), operand(b, 2), operand(n, 2))
+}
+
+// addends returns the two tensors of which t is the sum, kept within bounds.
+func (p *pixels) addends(t graph.TensorID) (x []graph.TensorID, low, high float64, bounded bool) {
+	low, high = math.Inf(-1), math.Inf(1)
+	def, ok := p.def[t]
+	if !ok || !p.steady(t) {
+		return nil, 0, 0, false
+	}
+	n := &p.nodes[def]
+	switch n.Op.(type) {
+	case *graph.Unary, *graph.Clip:
+		if low, high, bounded = p.limits(n.Op, n.Inputs[1:]); !bounded {
+			return nil, 0, 0, false
+		}
+		if def, ok = p.def[n.Inputs[0]]; !ok || !p.steady(n.Inputs[0]) {
+			return nil, 0, 0, false
+		}
+		n = &p.nodes[def]
+	}
+	switch op := n.Op.(type) {
+	case *graph.Binary:
+		if op.Fn == graph.Add {
+			return n.Inputs, low, high, bounded
+		}
+	case *graph.Pointwise:
+		if len(op.Fns) > 2 || op.Fns[0] != string(graph.Add) || max(op.Args[0], op.Args[1]) >= int64(len(n.Inputs)) || min(op.Args[0], op.Args[1]) < 0 {
+			return nil, 0, 0, false
+		}
+		x = []graph.TensorID{n.Inputs[op.Args[0]], n.Inputs[op.Args[1]]}
+		if len(op.Fns) == 1 {
+			return x, low, high, bounded
+		}
+		if bounded || op.Args[2] != int64(len(n.Inputs)) {
+			return nil, 0, 0, false
+		}
+		var fn graph.Op = &graph.Unary{Fn: graph.UnaryFn(op.Fns[1])}
+		if op.Fns[1] == graph.PointwiseClip {
+			fn = &graph.Clip{}
+		}
+		var bounds []graph.TensorID
+		for _, a := range op.Args[3:] {
+			switch {
+			case a < 0:
+				bounds = append(bounds, graph.None)
+			case a < int64(len(n.Inputs)):
+				bounds = append(bounds, n.Inputs[a])
+			default:
+				return nil, 0, 0, false
+			}
+		}
+		if low, high, bounded = p.limits(fn, bounds); bounded {
+			return x, low, high, true
+		}
+	}
+	return nil, 0, 0, false
+}
+
+// moved makes node i, which makes bytes of what were bytes of the same scale
+// and were only compared or moved, an operator on pixels.
+func (p *pixels) moved(i int, op *graph.Quantize) bool {
+	n := &p.nodes[i]
+	def, ok := p.def[n.Inputs[0]]
+	if !ok || !p.result(i, op) {
+		return false
+	}
+	from, y := &p.nodes[def], n.Outputs[0]
+	var x []graph.TensorID
+	for _, t := range from.Inputs {
+		d := p.converted(t)
+		if d == nil || p.typ(d.Inputs[0]).DType != p.typ(y).DType {
+			return false
+		}
+		s, z, _ := p.step(d)
+		if scale, zero, _ := p.step(n); s != scale || z != zero {
+			return false
+		}
+		x = append(x, d.Inputs[0])
+	}
+	switch op := from.Op.(type) {
+	case *graph.MaxPool:
+		return p.most(i, from, op, x[0])
+	case *graph.Concat:
+		if op.Axis != 1 || !p.have(x...) || slices.ContainsFunc(x[:len(x)-1], func(t graph.TensorID) bool { return p.typ(t).Shape[1]%4 != 0 }) {
+			return false
+		}
+		for k, t := range x {
+			x[k] = p.pixels(t, i)
+		}
+		return p.makes(y, &graph.Concat{Axis: int64(p.typ(y).Rank() - 1)}, i, x...)
+	}
+	return false
+}
+
+// most makes node i the maxima of windows of x that node n computes.
+func (p *pixels) most(i int, n *graph.Node, op *graph.MaxPool, x graph.TensorID) bool {
+	y := p.nodes[i].Outputs[0]
+	if resultOf(n, 1) != graph.None || !p.bytes(x) || !p.bytes(y) || !p.have(x) || slices.Min(slices.Concat(op.PadsBegin, op.PadsEnd)) < 0 {
+		return false
+	}
+	return p.makes(y, &kernel.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, i, p.pixels(x, i))
+}
+
+// resultOf returns result k of a node, None if it is left out.
+func resultOf(n *graph.Node, k int) graph.TensorID {
+	if k < len(n.Outputs) {
+		return n.Outputs[k]
+	}
+	return graph.None
+}

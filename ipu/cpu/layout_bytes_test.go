@@ -1,0 +1,175 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// byteMap is an activation of bytes with what makes floats of it.
+type byteMap struct{ x, scale, zero graph.TensorID }
+
+// byteDraw draws a quantised network.
+type byteDraw struct {
+	netDraw
+	rank int
+	kind graph.DType
+	maps []byteMap
+}
+
+func (d *byteDraw) pick(v ...int64) int64 { return rapid.SampledFrom(v).Draw(d.T, "number") }
+
+func (d *byteDraw) axes(v ...int64) []int64 {
+	a := make([]int64, d.rank-2)
+	for i := range a {
+		a[i] = d.pick(v...)
+	}
+	return a
+}
+
+func (d *byteDraw) shape(m byteMap) []int64 { return d.b.Type(m.x).Shape }
+
+func (d *byteDraw) float(m byteMap) graph.TensorID {
+	return d.node(&graph.Dequantize{To: graph.F32}, m.x, m.scale, m.zero)
+}
+
+// quantise makes bytes of floats, with the scale of another activation or its own.
+func (d *byteDraw) quantise(y graph.TensorID, like *byteMap) byteMap {
+	m := byteMap{scale: d.number(rapid.SampledFrom([]float32{0.03125, 0.07, 0.011}).Draw(d.T, "scale")), zero: d.bytesOfType(d.kind)}
+	if like != nil {
+		m.scale, m.zero = like.scale, like.zero
+	}
+	m.x = d.node(&graph.Quantize{To: d.kind, Precision: graph.F32}, y, m.scale, m.zero)
+	return m
+}
+
+func (d *byteDraw) any() byteMap { return rapid.SampledFrom(d.maps).Draw(d.T, "activation") }
+
+func (d *byteDraw) limited(y graph.TensorID) graph.TensorID {
+	switch rapid.SampledFrom([]string{"", "relu", "clip"}).Draw(d.T, "bounds") {
+	case "relu":
+		return d.unary(graph.Relu, y)
+	case "clip":
+		return d.node(&graph.Clip{}, y, d.number(-0.5), d.number(2))
+	}
+	return y
+}
+
+// step adds one activation where its operands suit.
+func (d *byteDraw) step() {
+	m := d.any()
+	shape := d.shape(m)
+	ones := slices.Repeat([]int64{1}, d.rank-2)
+	switch rapid.SampledFrom([]string{"conv", "conv", "conv", "sum", "sum", "most", "concat", "foreign"}).Draw(d.T, "step") {
+	case "conv":
+		c := shape[1]
+		op := &graph.Conv{Strides: d.axes(1, 1, 2), Dilations: ones, PadsBegin: d.axes(0, 1, 1), PadsEnd: d.axes(1, 1, 2), Group: 1}
+		maps := d.pick(c, c, 1, 5, 16, 24, 40)
+		k := d.axes(1, 3)
+		for i := range k {
+			if k[i] > shape[2+i] {
+				k[i] = 1
+			}
+		}
+		if d.yes("depthwise") {
+			op.Group, maps = c, c
+		}
+		w := d.converted(d.bytesOfType(rapid.SampledFrom([]graph.DType{graph.I8, graph.U8}).Draw(d.T, "weights"), slices.Concat([]int64{maps, c / op.Group}, k)...), 0, 0.002)
+		in := []graph.TensorID{d.float(m), w}
+		if d.yes("bias") {
+			in = append(in, d.param(false, maps))
+		}
+		d.maps = append(d.maps, d.quantise(d.limited(d.node(op, in...)), nil))
+	case "sum":
+		o := d.any()
+		if slices.Equal(d.shape(o), shape) {
+			d.maps = append(d.maps, d.quantise(d.limited(d.binary(graph.Add, d.float(m), d.float(o))), nil))
+		}
+	case "most":
+		op := &graph.MaxPool{Kernel: slices.Repeat([]int64{2}, d.rank-2), Strides: d.axes(1, 2), Dilations: ones, PadsBegin: ones, PadsEnd: ones}
+		if d.yes("of bytes") {
+			d.maps = append(d.maps, byteMap{d.node(op, m.x), m.scale, m.zero})
+		} else {
+			d.maps = append(d.maps, d.quantise(d.node(op, d.float(m)), &m))
+		}
+	case "concat":
+		o := d.any()
+		if slices.Equal(d.shape(o)[2:], shape[2:]) {
+			o.scale, o.zero = m.scale, m.zero
+			d.maps = append(d.maps, d.quantise(d.node(&graph.Concat{Axis: 1}, d.float(m), d.float(o)), &m))
+		}
+	default:
+		d.maps = append(d.maps, d.quantise(d.unary(graph.Softsign, d.float(m)), nil))
+	}
+}
+
+// TestPixelsChangeNothing compares quantised networks with activations of
+// bytes in pixels and in planes.
+func TestPixelsChangeNothing(t *testing.T) {
+	if !kernel.HasPixels() {
+		t.Skip("there are no kernels for pixels here")
+	}
+	seen := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		d := &byteDraw{netDraw: netDraw{T: t, model: newModel("bytes")}, rank: rapid.IntRange(3, 4).Draw(t, "rank"),
+			kind: rapid.SampledFrom([]graph.DType{graph.I8, graph.U8}).Draw(t, "type")}
+		x := d.b.AddLocal("x", f32(slices.Concat([]int64{d.pick(1, 2), d.pick(1, 3, 4, 16, 20, 32)}, d.axes(1, 5, 9))...))
+		g := d.b.BeginGraph("main")
+		d.maps = []byteMap{d.quantise(x, nil)}
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
+			d.step()
+		}
+		var flat []graph.TensorID
+		for i, m := range d.maps {
+			if i == len(d.maps)-1 || d.yes("a result") {
+				flat = append(flat, d.node(&graph.Reshape{Shape: []int64{d.b.Type(m.x).Elements()}}, d.float(m)))
+			}
+		}
+		d.finish(x, d.node(&graph.Concat{Axis: 0}, flat...), g)
+		exe := executable(t, d.b)
+		if d.yes("optimised") {
+			exe = optimized(t, exe, nil)
+		} else {
+			exe = optimized(t, exe, slices.DeleteFunc(slices.Clone(passNames()), func(n string) bool { return n == "integer" }))
+		}
+		compute := func(options ...ipu.Option) []float32 {
+			e, err := New(ipu.EngineConfig{Name: "layout", Executable: exe, Options: options})
+			require.NoError(t, err)
+			defer e.Close()
+			load(t, e)
+			_, y := d.start(t, e)
+			run(t, e, 1)
+			for _, p := range e.plan.Programs {
+				for _, s := range p.Steps {
+					seen[s.Op]++
+				}
+			}
+			return y
+		}
+		want := compute(opt("layout", "off")...)
+		got := compute(opt("layout", "on", "threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"))...)
+		for i, v := range want {
+			if math.Float32bits(v) != math.Float32bits(got[i]) {
+				t.Fatalf("element %d is %v, want %v", i, got[i], v)
+			}
+		}
+	})
+	for _, op := range []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsAdd"} {
+		require.Positive(t, seen[op], op)
+	}
+}
+
+// passNames lists all passes.
+func passNames() (names []string) {
+	for _, p := range graph.Passes {
+		names = append(names, p.Name)
+	}
+	return names
+}
