@@ -15,6 +15,7 @@ const (
 	resizeTime  = 2   // of an element of a resized tensor's operand
 	resizeGain  = 0.5 // of that, in blocks
 	halfTime    = 0.3 // of an element of half precision that a convolution reads or writes
+	planesTime  = 1.5 // of an element of a convolution in blocks that goes through planes
 
 	// Of a product: in blocks, in blocks where there are so few channels that
 	// a tile is one block wide, and in rows for windows of one element and of
@@ -110,7 +111,7 @@ func (r *region) convolutionCost(u *unit, in, out bool) (ns float64) {
 	products := float64(y.Elements()) * float64(w.Elements()/w.Shape[0])
 	planar := !in && !out
 	if u.slow && !planar {
-		return r.convolutionCost(u, false, false) + 4*nodeTime + 2*convertTime*float64(x.Elements()+y.Elements())*r.filled(y)
+		return r.convolutionCost(u, false, false) + 4*nodeTime + planesTime*float64(x.Elements()+y.Elements())*r.filled(y)
 	}
 	strided := false
 	for _, s := range u.conv.Strides {

@@ -94,10 +94,10 @@ func (d *imageDraw) residual(x graph.TensorID) graph.TensorID {
 	if d.yes("twice") {
 		d.maps = append(d.maps, y)
 	}
-	if !d.half && d.yes("pointwise") {
+	if d.yes("pointwise") {
 		p := &graph.Pointwise{Fns: []string{"add", "relu"}, Args: []int64{0, 1, 2}, Alpha: []float64{0, 0}, Beta: []float64{0, 0}}
 		in := []graph.TensorID{x, y}
-		if d.yes("clip") {
+		if !d.half && d.yes("clip") {
 			p.Fns[1], p.Args = graph.PointwiseClip, []int64{1, 0, 3, 2, -1}
 			in = append(in, d.netDraw.number(-0.25))
 		}
@@ -127,7 +127,7 @@ func (d *imageDraw) step() (graph.TensorID, bool) {
 	x := d.any("x")
 	shape := d.shape(x)
 	ones := slices.Repeat([]int64{1}, d.rank-2)
-	switch rapid.SampledFrom([]string{"conv", "conv", "conv", "conv", "residual", "residual", "gate", "pool", "average", "unary", "binary", "channel", "concat", "slice", "pad", "resize", "foreign"}).Draw(d.T, "step") {
+	switch rapid.SampledFrom([]string{"conv", "conv", "conv", "conv", "residual", "residual", "gate", "pool", "average", "unary", "swish", "binary", "channel", "concat", "slice", "pad", "resize", "foreign"}).Draw(d.T, "step") {
 	case "conv":
 		return d.conv(x), true
 	case "residual":
@@ -140,6 +140,8 @@ func (d *imageDraw) step() (graph.TensorID, bool) {
 		return d.node(&graph.AveragePool{Kernel: slices.Repeat([]int64{2}, d.rank-2), Strides: d.axes(1, 2, "stride"), Dilations: ones, PadsBegin: ones, PadsEnd: ones, CountIncludePad: d.yes("count")}, x), true
 	case "unary":
 		return d.unary(rapid.SampledFrom([]graph.UnaryFn{graph.Relu, graph.Sigmoid, graph.HardSwish, graph.Neg}).Draw(d.T, "function"), x), true
+	case "swish":
+		return d.node(&graph.Pointwise{Fns: []string{"sigmoid", "mul", "abs"}, Args: []int64{0, 0, 1, 2}, Alpha: make([]float64, 3), Beta: make([]float64, 3)}, x), true
 	case "binary":
 		y := d.any("y")
 		if !slices.Equal(shape, d.shape(y)) {

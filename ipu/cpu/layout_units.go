@@ -300,16 +300,25 @@ func (r *region) single(i int) *unit {
 	ok := true
 	switch op := n.Op.(type) {
 	case *graph.Unary:
-		ok = !half || exact(op.Fn)
+		if half && !kernel.ExactOfHalf(op.Fn) {
+			u.op = rounded(graph.Pointwise{Fns: []string{string(op.Fn)}, Args: []int64{0}, Alpha: []float64{op.Alpha}, Beta: []float64{op.Beta}})
+		}
 	case *graph.Clip:
 		ok = !half
 	case *graph.Binary:
-		ok = !half && !op.Fn.Compares() && r.elementwise(u)
-		if len(u.spread) > 0 {
-			u.op = &graph.Pointwise{Fns: []string{string(op.Fn)}, Args: []int64{0, 1}, Alpha: []float64{0}, Beta: []float64{0}}
+		ok = !op.Fn.Compares() && r.elementwise(u)
+		one := graph.Pointwise{Fns: []string{string(op.Fn)}, Args: []int64{0, 1}, Alpha: []float64{0}, Beta: []float64{0}}
+		switch {
+		case half:
+			u.op = rounded(one)
+		case len(u.spread) > 0:
+			u.op = &one
 		}
 	case *graph.Pointwise:
 		ok = r.elementwise(u)
+		if half {
+			u.op = rounded(*op)
+		}
 	case *graph.Concat:
 		ok = r.concat(u, op)
 	case *graph.Slice:
@@ -335,17 +344,13 @@ func (r *region) single(i int) *unit {
 	return u
 }
 
-// exact reports whether a function of a half-precision number is one.
-func exact(fn graph.UnaryFn) bool {
-	switch fn {
-	case graph.Relu, graph.Abs, graph.Neg, graph.Sign, graph.Floor, graph.Ceil, graph.Round:
-		return true
-	}
-	return false
+// rounded returns p of numbers of half precision as they stand in blocks.
+func rounded(p graph.Pointwise) graph.Op {
+	return &kernel.RoundedPointwise{Pointwise: p, To: graph.F16}
 }
 
-// elementwise sorts the operands of an operator on F32 elements: those of the
-// result's shape are tied to it, those of one element stay as they are, those
+// elementwise sorts the operands of an operator on floats: those of the result's
+// shape are tied to it, those of one element stay as they are, those
 // with one element per channel are spread.
 func (r *region) elementwise(u *unit) bool {
 	u.tied = nil
@@ -353,7 +358,7 @@ func (r *region) elementwise(u *unit) bool {
 	for i, t := range u.in {
 		x := r.typ(t)
 		switch {
-		case x.DType != graph.F32:
+		case x.DType != y.DType:
 			return false
 		case x.Equal(y):
 			u.tied = append(u.tied, i)

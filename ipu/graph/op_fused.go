@@ -5,13 +5,14 @@ import (
 	"slices"
 )
 
-// Pointwise computes a small program of elementwise functions of F32 operands
-// that broadcast to one shape. Instruction i applies Fns[i], the name of a
+// Pointwise computes a small program of elementwise functions of operands of
+// one type, F32 or half precision, that broadcast to one shape. Instruction i applies Fns[i], the name of a
 // [UnaryFn], of a [BinaryFn] that compares nothing, or [PointwiseClip], with
 // Alpha[i] and Beta[i], to as many values as it takes, which Args lists for
 // one instruction after the other: value k is operand k, value operands+k the
 // result of instruction k. The result is that of the last instruction. Every
-// instruction rounds as its operator alone would.
+// instruction rounds as its operator alone would: to half precision, if the
+// operands are of that.
 type Pointwise struct {
 	Fns         []string
 	Args        []int64
@@ -53,8 +54,8 @@ func (o *Pointwise) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	shapes := make([][]int64, len(in))
 	for i, t := range in {
-		if t.DType != F32 {
-			return nil, fmt.Errorf("operand %d is %v, want elements of type f32", i, t)
+		if !pointwiseType(t.DType) || t.DType != in[0].DType {
+			return nil, fmt.Errorf("operand %d is %v, want elements of one type in all operands, f32, f16 or bf16", i, t)
 		}
 		if err := t.Check(); err != nil {
 			return nil, fmt.Errorf("operand %d: %w", i, err)
@@ -91,5 +92,8 @@ func (o *Pointwise) Infer(in []TensorType) ([]TensorType, error) {
 	if err != nil {
 		return nil, err
 	}
-	return results(TensorType{F32, shape})
+	return results(TensorType{in[0].DType, shape})
 }
+
+// pointwiseType reports whether a [Pointwise] takes elements of a type.
+func pointwiseType(d DType) bool { return d == F32 || d == F16 || d == BF16 }

@@ -22,7 +22,8 @@ func TestPointwiseErrors(t *testing.T) {
 		in []TensorType
 	}{
 		"0 operands, want 1 to 12":                                  {p("exp", 0), nil},
-		"operand 0 is f64[2], want elements of type f32":            {p("exp", 0), []TensorType{typ(F64, 2)}},
+		"operand 0 is f64[2], want elements of one type":            {p("exp", 0), []TensorType{typ(F64, 2)}},
+		"operand 1 is f16[2], want elements of one type":            {p("add", 0, 1), []TensorType{f32(2), typ(F16, 2)}},
 		"0 functions with 0 and 0 numbers":                          {&Pointwise{}, one},
 		`instruction 0: there is no function "less" of f32`:         {p("less", 0, 0), one},
 		`instruction 0: there is no function "not" of f32`:          {p("not", 0), one},

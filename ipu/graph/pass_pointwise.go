@@ -14,8 +14,12 @@ func (r *rewriter) elementwise(n *Node) (*Pointwise, bool) {
 	if len(n.Outputs) != 1 || n.Outputs[0] == None {
 		return nil, false
 	}
-	for _, t := range append(n.Inputs, n.Outputs...) {
-		if t != None && r.Tensors[t].Type.DType != F32 {
+	d := r.Tensors[n.Outputs[0]].Type.DType
+	if !pointwiseType(d) {
+		return nil, false
+	}
+	for _, t := range n.Inputs {
+		if t != None && r.Tensors[t].Type.DType != d {
 			return nil, false
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/num"
 )
 
 // rewriter replaces nodes one by one and knows, while it does, who writes and
@@ -207,14 +209,19 @@ func (r *rewriter) shaped(t TensorID, shape ...int64) TensorID {
 	return r.emit(&Reshape{Shape: slices.Clone(shape)}, t)
 }
 
-// float adds a constant of type d, F32 or F64, whose elements are all v.
+// float adds a constant of a floating-point type d, whose elements are all v.
 func (r *rewriter) float(d DType, v float64, shape ...int64) TensorID {
 	t := Tensor{Name: r.n.Name, Type: TensorType{d, slices.Clone(shape)}, Const: true}
 	data := make([]byte, 0, t.Type.Bytes())
 	for range t.Type.Elements() {
-		if d == F64 {
+		switch d {
+		case F64:
 			data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
-		} else {
+		case F16:
+			data = binary.LittleEndian.AppendUint16(data, uint16(num.Float16From64(v)))
+		case BF16:
+			data = binary.LittleEndian.AppendUint16(data, uint16(num.BFloat16From64(v)))
+		default:
 			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
 		}
 	}

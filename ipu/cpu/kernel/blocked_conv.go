@@ -136,10 +136,6 @@ func (k *plainBlockedConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 // Do implements [Task].
 func (k *plainBlockedConv) Do(part int) {
 	s := &k.y
-	round := func(v float32) float32 { return v }
-	if k.half {
-		round = func(v float32) float32 { return num.Float16From(v).Float32() }
-	}
 	for block, end := span(s.images*s.blocks, k.parts, part, 1); block < end; block++ {
 		planes, channels := s.of(block)
 		if k.out && channels < s.lanes {
@@ -148,33 +144,57 @@ func (k *plainBlockedConv) Do(part int) {
 			}
 		}
 		for c := range channels {
-			for i := range s.pixels {
+			for i := 0; i < s.pixels; i += blockLen {
 				from := planes + c*s.pixels + i
-				to := from
+				x := k.planes[from:][:min(blockLen, s.pixels-i)]
 				if k.out {
-					to = (block*s.pixels+i)*s.lanes + c
-				}
-				wide := k.out || !k.half
-				v := round(k.planes[from])
-				switch {
-				case k.r != nil && wide:
-					v = round(v + f32s(k.r)[to])
-				case k.r != nil:
-					v = round(v + view[num.Float16](k.r)[to].Float32())
-				}
-				// Not a number stays what it is, and so does -0.
-				if v < k.low {
-					v = k.low
-				}
-				if v > k.high {
-					v = k.high
-				}
-				if wide {
-					f32s(k.to)[to] = v
+					k.finish(x, (block*s.pixels+i)*s.lanes+c, s.lanes)
 				} else {
-					view[num.Float16](k.to)[to] = num.Float16From(v)
+					k.finish(x, from, 1)
 				}
 			}
 		}
+	}
+}
+
+// finish rounds, adds to and limits sums, which it writes over, and stores
+// them where the result has them: from its element at on, step by step.
+func (k *plainBlockedConv) finish(x []float32, at, step int) {
+	if k.half {
+		roundHalf(graph.F16, x)
+	}
+	wide := k.out || !k.half
+	switch {
+	case k.r == nil:
+	case wide:
+		r := f32s(k.r)[at:]
+		for i := range x {
+			x[i] += r[i*step]
+		}
+	default:
+		for i, r := range view[num.Float16](k.r)[at:][:len(x)] {
+			x[i] += r.Float32()
+		}
+	}
+	if k.half && k.r != nil {
+		roundHalf(graph.F16, x)
+	}
+	for i, v := range x {
+		// Not a number stays what it is, and so does -0.
+		if v < k.low {
+			v = k.low
+		}
+		if v > k.high {
+			v = k.high
+		}
+		x[i] = v
+	}
+	if !wide {
+		encodeHalf(graph.F16, k.to[2*at:][:2*len(x)], x)
+		return
+	}
+	to := f32s(k.to)[at:]
+	for i, v := range x {
+		to[i*step] = v
 	}
 }

@@ -38,8 +38,11 @@ func bindBinary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	case graph.F64:
 		fn = floatBinary[float64](o.Fn)
 	case graph.F16, graph.BF16:
+		if !o.Fn.Compares() {
+			return bindPointwise(&graph.Pointwise{Fns: []string{string(o.Fn)}, Args: []int64{0, 1}, Alpha: []float64{0}, Beta: []float64{0}}, t, in, out)
+		}
 		tmp, cost = 2*blockLen*4, 8
-		fn = halfBinary(t, o.Fn)
+		fn = halfComparison(t, o.Fn)
 	}
 	if fn == nil {
 		return nil, noKernel(o.Fn, in[0].DType)
@@ -78,27 +81,11 @@ func floatBinary[T float](fn graph.BinaryFn) compute {
 	return binaryOf(fastComparison[T](fn))
 }
 
-// halfBinary computes half-precision operands in float32.
-func halfBinary(t graph.DType, fn graph.BinaryFn) compute {
-	if compare := fastComparison[float32](fn); compare != nil {
-		return func(dst, a, b, _, tmp []byte) {
-			compare(dst, widenBlock(t, tmp, 0, a), widenBlock(t, tmp, 1, b))
-		}
-	}
-	f := arithmetic[float32](fn)
-	if fn == graph.Div {
-		f = divide[float32]
-	}
-	if v := vectorBinary[float32](fn); v != nil {
-		f = v
-	}
-	if f == nil {
-		return nil
-	}
+// halfComparison compares half-precision operands as float32.
+func halfComparison(t graph.DType, fn graph.BinaryFn) compute {
+	compare := fastComparison[float32](fn)
 	return func(dst, a, b, _, tmp []byte) {
-		x := widenBlock(t, tmp, 0, a)
-		f(x, x, widenBlock(t, tmp, 1, b))
-		encodeHalf(t, dst, x)
+		compare(dst, widenBlock(t, tmp, 0, a), widenBlock(t, tmp, 1, b))
 	}
 }
 

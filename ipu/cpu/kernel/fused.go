@@ -2,22 +2,58 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var fusedKernels = map[string]binder{"Pointwise": bindPointwise}
+var fusedKernels = map[string]binder{
+	"Pointwise": func(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+		return bindPointwise(op.(*graph.Pointwise), out[0].DType, in, out)
+	},
+	"RoundedPointwise": func(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+		o := op.(*RoundedPointwise)
+		return bindPointwise(&o.Pointwise, o.To, in, out)
+	},
+}
+
+// RoundedPointwise is a [graph.Pointwise] whose values are those of a type of
+// half precision but stand in F32: every instruction's result is rounded to To.
+// Operands are F32 or of type To, the result is F32.
+type RoundedPointwise struct {
+	graph.Pointwise
+	To graph.DType
+}
+
+// Kind returns "RoundedPointwise".
+func (*RoundedPointwise) Kind() string { return "RoundedPointwise" }
+
+// Infer implements [graph.Op].
+func (o *RoundedPointwise) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	wide := slices.Clone(in)
+	for i, t := range in {
+		if t.DType == o.To {
+			wide[i].DType = graph.F32
+		}
+	}
+	return o.Pointwise.Infer(wide)
+}
 
 // pointwise computes a [graph.Pointwise] block by block: every instruction is
 // the loop of its own operator over a block that stays in the first-level
-// cache.
+// cache. Half precision is widened on the way in and rounded after every
+// instruction.
 type pointwise struct {
 	code     []pointwiseStep
 	operands []pointwiseOperand
-	n        int // elements of the result
-	step     int // elements of a block
+	to       graph.DType // what results are rounded to, or F32
+	size     int         // bytes of an element of the result
+	n        int         // elements of the result
+	step     int         // elements of a block
 	cost     int
-	tmp      int // where a part's scratch has the memory that instructions ask for
+	result   int // where a part's scratch has a block of the result before it is rounded
+	rounded  int // where it has a block of half precision
+	tmp      int // where it has the memory that instructions ask for
 	perPart  int // bytes of scratch of one part
 
 	// The run in progress.
@@ -33,7 +69,8 @@ type pointwiseStep struct {
 	compute compute
 	args    [maxOperands]int
 	dst     int
-	tmp     int // bytes of temporary memory
+	tmp     int  // bytes of temporary memory
+	exact   bool // of half-precision numbers it gives such
 }
 
 // pointwiseOperand says how an operand's elements meet those of the result.
@@ -41,6 +78,9 @@ type pointwiseOperand struct {
 	mode   operandMode // whole, single or spread
 	loop   loop        // of a spread one, over the result
 	buffer int         // where in a part's scratch its blocks are laid out
+	half   graph.DType // its type if it is one of half precision, else Invalid
+	size   int         // bytes of an element
+	wide   int         // where in a part's scratch its blocks are widened
 }
 
 // pointwiseLen is how many elements are computed at a time, where no
@@ -49,15 +89,15 @@ const pointwiseLen = 2 * blockLen
 
 const toResult = -2
 
-func bindPointwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
-	o := op.(*graph.Pointwise)
-	k := &pointwise{n: elements(out[0].Shape), step: pointwiseLen, operands: make([]pointwiseOperand, len(in))}
+func bindPointwise(o *graph.Pointwise, to graph.DType, in, out []graph.TensorType) (Kernel, error) {
+	k := &pointwise{n: elements(out[0].Shape), to: to, size: out[0].DType.Size(), step: pointwiseLen, operands: make([]pointwiseOperand, len(in))}
 	buffers, err := k.program(o, len(in))
 	if err != nil {
 		return nil, err
 	}
 	for i, t := range in {
 		a := &k.operands[i]
+		a.size = t.DType.Size()
 		switch {
 		case elements(t.Shape) == k.n:
 			a.mode = whole
@@ -70,14 +110,19 @@ func bindPointwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 			}
 		}
 		if a.mode != whole {
-			a.buffer = k.perPart
-			k.perPart += 4 * k.step
+			a.buffer = k.take(4)
+		}
+		if isHalf(t) {
+			a.half = t.DType
+			a.wide = k.take(4)
 		}
 	}
-	for i := range buffers {
-		k.operands = append(k.operands, pointwiseOperand{mode: absent, buffer: k.perPart + i*4*k.step})
+	for range buffers {
+		k.operands = append(k.operands, pointwiseOperand{mode: absent, buffer: k.take(4)})
 	}
-	k.perPart += buffers * 4 * k.step
+	if k.to != graph.F32 {
+		k.result, k.rounded = k.take(4), k.take(2)
+	}
 	k.tmp = k.perPart
 	for i := range k.code {
 		k.perPart = max(k.perPart, k.tmp+k.code[i].tmp)
@@ -86,6 +131,14 @@ func bindPointwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	k.cost = 1 + (k.cost-1)/2
 	k.perPart = roundTo(k.perPart, 64)
 	return k, nil
+}
+
+// take sets memory for a block of elements of so many bytes aside in the scratch
+// of a part, and returns where that is.
+func (k *pointwise) take(size int) int {
+	at := k.perPart
+	k.perPart += size * k.step
+	return at
 }
 
 func roundTo(n, unit int) int { return (n + unit - 1) / unit * unit }
@@ -150,12 +203,35 @@ func (k *pointwise) program(o *graph.Pointwise, operands int) (buffers int, err 
 			buffers++
 			s.dst = operands + place[i]
 		}
+		s.exact = exactOfHalf(fn)
+		if k.to != graph.F32 && !s.exact {
+			k.cost += 2
+		}
 		if i < len(o.Fns)-1 && last[operands+i] == 0 {
 			free = append(free, place[i]) // nobody reads it
 		}
 		k.code = append(k.code, s)
 	}
 	return buffers, nil
+}
+
+// exactOfHalf reports whether a function of numbers of half precision gives
+// such a number.
+func exactOfHalf(fn string) bool {
+	switch fn {
+	case graph.PointwiseClip, string(graph.Max), string(graph.Min):
+		return true
+	}
+	return ExactOfHalf(graph.UnaryFn(fn))
+}
+
+// ExactOfHalf reports whether a function of a number of half precision is one.
+func ExactOfHalf(fn graph.UnaryFn) bool {
+	switch fn {
+	case graph.Relu, graph.Abs, graph.Neg, graph.Sign, graph.Floor, graph.Ceil, graph.Round:
+		return true
+	}
+	return false
 }
 
 // pointwiseInstruction returns the loop of one function and about how many
@@ -193,7 +269,9 @@ func (k *pointwise) Scratch() int { return k.perPart * mostParts(k.n, k.cost) }
 
 // InPlace implements InPlacer: a block of the result is written once all that
 // needs the operand's has read it.
-func (k *pointwise) InPlace(i int) bool { return k.operands[i].mode == whole }
+func (k *pointwise) InPlace(i int) bool {
+	return k.operands[i].mode == whole && k.operands[i].size == k.size
+}
 
 // Run implements Kernel.
 func (k *pointwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
@@ -216,34 +294,51 @@ func (k *pointwise) Do(part int) {
 	tmp := scratch[k.tmp:]
 	var values [graph.MaxPointwiseOperands + graph.MaxPointwiseInstructions][]byte
 	var filled [graph.MaxPointwiseOperands]filling
-	size := 4 * min(k.step, hi-lo)
+	most := min(k.step, hi-lo)
 	for i := range k.operands {
 		switch a := &k.operands[i]; a.mode {
 		case single:
-			values[i] = scratch[a.buffer:][:size]
-			fill[uint32](values[i], k.in[i])
+			values[i] = scratch[a.buffer:][:4*most]
+			if a.half == graph.Invalid {
+				fill[uint32](values[i], k.in[i])
+				break
+			}
+			decodeHalf(a.half, f32s(values[i][:4]), k.in[i][:2])
+			fill[uint32](values[i][4:], values[i][:4])
 		case absent:
-			values[i] = scratch[a.buffer:][:size]
+			values[i] = scratch[a.buffer:][:4*most]
 		}
 	}
 	for at := lo; at < hi; at += k.step {
 		n := min(k.step, hi-at)
-		out := k.out[4*at:][:4*n]
+		out := k.out[k.size*at:][:k.size*n]
 		for i := range k.operands {
-			switch a := &k.operands[i]; a.mode {
-			case whole:
-				values[i] = k.in[i][4*at:][:4*n]
-			case spread:
-				values[i] = a.spread(scratch, k.in[i], at, n, &filled[i])
-			default:
+			a := &k.operands[i]
+			if a.mode != whole && a.mode != spread {
 				values[i] = values[i][:4*n]
+				continue
 			}
+			v := k.in[i]
+			if a.mode == whole {
+				v = v[a.size*at:][:a.size*n]
+			} else {
+				v = a.spread(scratch, v, at, n, &filled[i])
+			}
+			if a.half != graph.Invalid {
+				wide := scratch[a.wide:][:4*n]
+				decodeHalf(a.half, f32s(wide), v)
+				v = wide
+			}
+			values[i] = v
 		}
 		for i := range k.code {
 			s := &k.code[i]
 			dst := out
-			if s.dst != toResult {
+			switch {
+			case s.dst != toResult:
 				dst = values[s.dst]
+			case k.size < 4:
+				dst = scratch[k.result:][:4*n]
 			}
 			var args [maxOperands][]byte
 			for j, a := range s.args {
@@ -252,6 +347,14 @@ func (k *pointwise) Do(part int) {
 				}
 			}
 			s.compute(dst, args[0], args[1], args[2], tmp)
+			switch {
+			case s.dst == toResult && k.size < 4:
+				encodeHalf(k.to, out, f32s(dst))
+			case k.to != graph.F32 && !s.exact:
+				half := scratch[k.rounded:][:2*n]
+				encodeHalf(k.to, half, f32s(dst))
+				decodeHalf(k.to, f32s(dst), half)
+			}
 		}
 	}
 }
@@ -265,12 +368,12 @@ func (a *pointwiseOperand) spread(scratch, in []byte, at, n int, filled *filling
 	a.loop.seek(&c, at/inner)
 	col := at % inner
 	if stride == 1 && n <= inner-col {
-		return in[4*(c.off[0]+col):][:4*n]
+		return in[a.size*(c.off[0]+col):][:a.size*n]
 	}
-	dst := scratch[a.buffer:][:4*n]
+	dst := scratch[a.buffer:][:a.size*n]
 	if stride == 0 && n <= inner-col {
 		if filled.wants(c.off[0], n) {
-			fill[uint32](dst, in[4*c.off[0]:][:4])
+			a.fill(dst, in[a.size*c.off[0]:])
 		}
 		return dst
 	}
@@ -282,18 +385,18 @@ func (a *pointwiseOperand) spread(scratch, in []byte, at, n int, filled *filling
 	for done := 0; done < n; {
 		if again >= 0 && col == 0 && n-done >= 2*inner {
 			rows := min((n-done)/inner, a.loop.shape[again]-c.at[again])
-			repeat(dst[4*done:][:4*rows*inner], in[4*c.off[0]:][:4*inner])
+			repeat(dst[a.size*done:][:a.size*rows*inner], in[a.size*c.off[0]:][:a.size*inner])
 			done += rows * inner
 			c.at[again] += rows - 1
 			a.loop.next(&c)
 			continue
 		}
 		run := min(inner-col, n-done)
-		to := dst[4*done:][:4*run]
+		to := dst[a.size*done:][:a.size*run]
 		if stride == 0 {
-			fill[uint32](to, in[4*c.off[0]:][:4])
+			a.fill(to, in[a.size*c.off[0]:])
 		} else {
-			copy(to, in[4*(c.off[0]+col):])
+			copy(to, in[a.size*(c.off[0]+col):])
 		}
 		done += run
 		if col += run; col == inner {
@@ -302,4 +405,13 @@ func (a *pointwiseOperand) spread(scratch, in []byte, at, n int, filled *filling
 		}
 	}
 	return dst
+}
+
+// fill sets all elements of dst to the first one of src.
+func (a *pointwiseOperand) fill(dst, src []byte) {
+	if a.size == 2 {
+		fill[uint16](dst, src[:2])
+	} else {
+		fill[uint32](dst, src[:4])
+	}
 }

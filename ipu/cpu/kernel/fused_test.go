@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -12,10 +13,12 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// drawPointwise draws a program over operands of which some are broadcast.
+// drawPointwise draws a program over operands of one type of which some are
+// broadcast.
 func drawPointwise(t *rapid.T) (*graph.Pointwise, []graph.TensorType, [][]byte) {
 	shape := rapid.SampledFrom([][]int64{{5}, {2, 3, 7}, {3, 1, 700}, {2, 5, 40, 33}, {4, 2, 1}}).Draw(t, "shape")
 	values := []float32{0, float32(math.Copysign(0, -1)), 1, -2.5, 3, 1e-40, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), 0.3, -0.7, 12}
+	dtype := rapid.SampledFrom([]graph.DType{graph.F32, graph.F32, graph.F16, graph.BF16}).Draw(t, "type")
 	var types []graph.TensorType
 	var data [][]byte
 	for i := range rapid.IntRange(1, 4).Draw(t, "operands") {
@@ -32,7 +35,7 @@ func drawPointwise(t *rapid.T) (*graph.Pointwise, []graph.TensorType, [][]byte) 
 		for k := range v {
 			v[k] = values[(k*(2*i+1)+i)%len(values)] * float32(1+k%3)
 		}
-		types, data = append(types, graph.TensorType{DType: graph.F32, Shape: s}), append(data, bytesOf(v))
+		types, data = append(types, graph.TensorType{DType: dtype, Shape: s}), append(data, narrowed(dtype, v))
 	}
 	op := &graph.Pointwise{}
 	fns := []string{"relu", "exp", "tanh", "sigmoid", "neg", "abs", "leaky_relu", "hard_swish", "gelu", "add", "sub", "mul", "div", "max", "min", "pow", graph.PointwiseClip}
@@ -67,9 +70,9 @@ func applied(t require.TestingT, op graph.Op, in ...valueOf) valueOf {
 	require.NoError(t, err)
 	k, err := New(op, types, out)
 	require.NoError(t, err)
-	y := make([]float32, elements(out[0].Shape))
-	require.NoError(t, k.Run(Serial{}, data, [][]byte{bytesOf(y)}, make([]byte, k.Scratch())))
-	return valueOf{out[0], bytesOf(y)}
+	y := make([]byte, out[0].Bytes())
+	require.NoError(t, k.Run(Serial{}, data, [][]byte{y}, make([]byte, k.Scratch())))
+	return valueOf{out[0], y}
 }
 
 // byItself computes a program instruction by instruction, each by the kernel
@@ -110,23 +113,66 @@ func TestPointwise(t *testing.T) {
 		out, err := op.Infer(types)
 		require.NoError(t, err)
 		want := byItself(t, op, values)
-		if len(want) != 4*elements(out[0].Shape) { // operands that the last instruction does not depend on
+		if len(want) != int(out[0].Bytes()) { // operands that the last instruction does not depend on
 			t.Skip("its result does not have the shape of all operands")
 		}
 		k, err := New(op, types, out)
 		require.NoError(t, err)
 		for _, p := range []Pool{Serial{}, inTurn(3)} {
-			got := make([]float32, elements(out[0].Shape))
-			require.NoError(t, k.Run(p, data, [][]byte{bytesOf(got)}, junk(k.Scratch())))
-			require.Empty(t, differs(f32s(want), got), "%v of %v", op, types)
+			got := make([]byte, len(want))
+			require.NoError(t, k.Run(p, data, [][]byte{got}, junk(k.Scratch())))
+			require.Empty(t, differs(widenedFrom(out[0].DType, want), widenedFrom(out[0].DType, got)), "%v of %v", op, types)
 			if k.(InPlacer).InPlace(0) {
 				over := append([]byte{}, data[0]...)
 				in := append([][]byte{over}, data[1:]...)
 				require.NoError(t, k.Run(p, in, [][]byte{over}, junk(k.Scratch())))
-				require.Empty(t, differs(f32s(want), f32s(over)), "in place")
+				require.Empty(t, differs(widenedFrom(out[0].DType, want), widenedFrom(out[0].DType, over)), "in place")
 			}
 		}
+		if to := out[0].DType; to != graph.F32 {
+			checkRounded(t, &RoundedPointwise{Pointwise: *op, To: to}, types, data, widenedFrom(to, want))
+		}
 	})
+}
+
+// checkRounded computes a program of half precision in F32, some operands of
+// which keep their type.
+func checkRounded(t *rapid.T, op *RoundedPointwise, types []graph.TensorType, data [][]byte, want []float32) {
+	types, data = slices.Clone(types), slices.Clone(data)
+	for i := range types {
+		if types[i].Elements() > 1 || rapid.Bool().Draw(t, "widened") {
+			data[i] = bytesOf(widenedFrom(op.To, data[i]))
+			types[i].DType = graph.F32
+		}
+	}
+	out, err := op.Infer(types)
+	require.NoError(t, err)
+	require.Equal(t, graph.F32, out[0].DType)
+	k, err := New(op, types, out)
+	require.NoError(t, err)
+	got := make([]float32, len(want))
+	require.NoError(t, k.Run(inTurn(3), data, [][]byte{bytesOf(got)}, junk(k.Scratch())))
+	require.Empty(t, differs(want, got), "%v of %v", op, types)
+}
+
+// narrowed returns v as elements of a type.
+func narrowed(t graph.DType, v []float32) []byte {
+	if t == graph.F32 {
+		return bytesOf(v)
+	}
+	b := make([]byte, 2*len(v))
+	encodeHalf(t, b, v)
+	return b
+}
+
+// widenedFrom returns elements of a type as float32.
+func widenedFrom(t graph.DType, b []byte) []float32 {
+	if t == graph.F32 {
+		return f32s(b)
+	}
+	v := make([]float32, len(b)/2)
+	decodeHalf(t, v, b)
+	return v
 }
 
 // TestPointwiseRepeatedRows spreads short rows that repeat, as those of one
