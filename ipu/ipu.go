@@ -167,6 +167,11 @@ type EngineConfig struct {
 	// Options are engine options in the back end's own words. The cpu back
 	// end knows "threads".
 	Options []Option
+	// Unused, if it is not nil, is told of parts of Executable that the engine
+	// has in a form of its own and hardly ever looks at again: where they are
+	// parts of a mapped file they need take up no memory. They stay valid. It
+	// may be called from any goroutine.
+	Unused func(part []byte)
 	// DisableHashCheck skips the comparison of the executable's Poplar
 	// package hash with that of the running Poplar.
 	DisableHashCheck bool

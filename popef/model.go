@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"unsafe"
 )
 
 // Model is one compiled model: its metadata, its executable, the data that the
@@ -79,6 +80,20 @@ func (m *Model) ReadTensor(name string) ([]byte, error) {
 func (m *Model) ReleaseTensor(name string) {
 	if b, ok := m.byName[name]; ok && b.Kind == TensorBlob {
 		b.src.release(b.PayloadOffset, m.values[name])
+	}
+}
+
+// ReleaseExecutable is [Model.ReleaseTensor] for a part of a view that
+// [Model.Executable] returned; it does nothing with a part of anything else.
+func (m *Model) ReleaseExecutable(part []byte) {
+	b := m.executable
+	view, ok := b.View()
+	if !ok || len(part) == 0 {
+		return
+	}
+	at := int64(uintptr(unsafe.Pointer(unsafe.SliceData(part))) - uintptr(unsafe.Pointer(unsafe.SliceData(view))))
+	if at >= 0 && at+int64(len(part)) <= int64(len(view)) {
+		b.src.release(b.PayloadOffset+at, int64(len(part)))
 	}
 }
 

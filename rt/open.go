@@ -113,17 +113,19 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	exe, err := s.model.Executable()
-	if err != nil {
-		return err
+	if o.read.executable == nil {
+		if o.read.executable, err = s.model.Executable(); err != nil {
+			return err
+		}
 	}
+	exe := o.read.executable
 	s.executableBytes = int64(len(exe))
 	format := ipu.Identify(exe)
 	s.poplar = format == ipu.FormatPoplar
 	if err := backend.Accepts(format); err != nil {
 		return err
 	}
-	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.skipHashCheck}
+	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.skipHashCheck, Unused: s.model.ReleaseExecutable}
 	if s.poplar { // the options in the file are in Poplar's words
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))
@@ -210,7 +212,7 @@ func (s *Session) connectData(_ context.Context, o *options) error {
 			err = s.connect(i, nothing{}, drained)
 		case a.HasData && st.Direction == ipu.HostToDevice && (o.dataPolicy == nil || o.dataPolicy(*a) == UseFileData):
 			var stream ipu.Stream
-			if stream, err = s.fileData(a, st); err == nil {
+			if stream, err = s.fileData(a, st, o.read); err == nil {
 				err = s.connect(i, stream, filed)
 			}
 		}
@@ -222,7 +224,7 @@ func (s *Session) connectData(_ context.Context, o *options) error {
 }
 
 // fileData returns a stream of what the model's files carry for an anchor.
-func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo) (ipu.Stream, error) {
+func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo, read *content) (ipu.Stream, error) {
 	if f, ok := s.model.Feed(a.Name); ok {
 		size, err := f.Info().SizeInBytes()
 		if err == nil && size != int64(st.Bytes) {
@@ -235,9 +237,13 @@ func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo) (ipu.Stream, 
 		s.feeds = append(s.feeds, stream)
 		return stream, nil
 	}
-	data, err := s.model.ReadTensor(a.Name)
-	if err != nil {
-		return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+	data, ok := read.tensors[a.Name]
+	if !ok {
+		var err error
+		if data, err = s.model.ReadTensor(a.Name); err != nil {
+			return nil, fmt.Errorf("anchor %q: %w", a.Name, err)
+		}
+		read.tensors[a.Name] = data
 	}
 	if len(data) != st.Bytes {
 		return nil, fmt.Errorf("anchor %q: %w: the file has %d bytes for it, want %d", a.Name, ErrData, len(data), st.Bytes)

@@ -36,11 +36,19 @@ type options struct {
 	batching      BatchPolicy
 	observer      Observer
 	logger        *slog.Logger
+	read          *content
 	err           error // the first bad value
 }
 
+// content is what has been read of a model's files, so that replicas have it in
+// common where the files are not mapped into memory too.
+type content struct {
+	executable []byte
+	tensors    map[string][]byte
+}
+
 func newOptions(opts []Option) (*options, error) {
-	o := &options{manager: &ipu.Manager{}, replicas: 1, logger: environmentLogger()}
+	o := &options{manager: &ipu.Manager{}, replicas: 1, logger: environmentLogger(), read: &content{tensors: map[string][]byte{}}}
 	for _, opt := range opts {
 		opt(o)
 	}

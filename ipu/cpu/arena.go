@@ -34,14 +34,21 @@ func huge(n int64) int64 { return (n + hugePage/4) / hugePage * hugePage }
 // allocate returns n zero bytes for as long as the engine is open, like
 // [alignedBytes]. The first of them, used many, are sure to be used.
 func (e *Engine) allocate(n, used int64) []byte {
+	b, release := allocateBlock(n, used)
+	c := runtime.AddCleanup(e, func(release func()) { release() }, release)
+	e.release = append(e.release, func() { c.Stop(); release() })
+	return b
+}
+
+// allocateBlock returns n zero bytes, of which the first, used many, are sure to
+// be used. Nothing may use the memory once release has been called.
+func allocateBlock(n, used int64) (b []byte, release func()) {
 	if large := huge(used); large > 0 {
 		if b, release := mapBlock(n, large); b != nil {
-			c := runtime.AddCleanup(e, func(release func()) { release() }, release)
-			e.release = append(e.release, func() { c.Stop(); release() })
-			return b
+			return b, release
 		}
 	}
-	return alignedBytes(n)
+	return alignedBytes(n), func() {}
 }
 
 // alignedTo reports whether b starts at a multiple of size, a power of two.

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -41,27 +42,35 @@ func (m *memory) rebind(b []byte) {
 type persistent struct {
 	plan    *Persistent
 	memory  memory
-	packed  []packed
+	packed  []*packed
 	defined bool
-	lender  *stream // whose memory the operands point to
+	lender  *stream  // whose memory the operands point to
+	loader  *program // whose group it belongs to, or nil
+	member  int      // index into the group's tensors
 }
 
 // packed is one operand in a kernel's own layout.
 type packed struct {
-	kernel  kernel.Packer
-	operand int
-	data    []byte
+	packer
+	data []byte
+	refs []*[]byte // the operands
 }
 
-// pack fills the packed memory from row-major data.
-func (p *packed) pack(src []byte) { p.kernel.Pack(p.operand, p.data, src) }
+// set fills the packed memory from row-major data.
+func (p *packed) set(src []byte) { p.pack(p.data, src) }
+
+// bind makes the operands point to b.
+func (p *packed) bind(b []byte) {
+	p.data = b
+	for _, r := range p.refs {
+		*r = b
+	}
+}
 
 // builder binds the plan to memory.
 type builder struct {
-	e         *Engine
-	arena     []byte
-	constants map[int][]byte // constants whose data in the executable is not aligned
-	packs     []packed       // in the order of Plan.Packed
+	e     *Engine
+	arena []byte
 
 	readers map[graph.TensorID]reader // of persistent tensors that are not packed
 }
@@ -108,67 +117,66 @@ func (e *Engine) build() error {
 			"it needs %d bytes (%d for local tensors, %d for persistent ones, %d for packed weights), more than the %d allowed; see the option \"memory\"",
 			need, e.plan.ArenaBytes, e.plan.PersistentBytes, e.plan.PackedBytes, e.opts.memory)}
 	}
-	mem := e.allocate(e.plan.PackedBytes+e.plan.ArenaBytes, e.plan.PackedBytes+e.plan.touched())
-	b := &builder{e: e, arena: mem[e.plan.PackedBytes:], packs: make([]packed, 0, len(e.plan.Packed)), constants: map[int][]byte{}}
+	if err := e.image.packConstants(e); err != nil {
+		return fmt.Errorf("pack constants: %w", err)
+	}
 	e.persistent = map[graph.TensorID]*persistent{}
 	for i := range e.plan.Persistent {
 		p := &e.plan.Persistent[i]
 		e.persistent[p.Tensor] = &persistent{plan: p}
 	}
-	b.pack(mem[:e.plan.PackedBytes])
+	for i := range e.image.groups {
+		g := &e.image.groups[i]
+		p := &e.programs[g.program]
+		p.group, p.held = g, &e.tenancy.held[i]
+		for k := range g.tensors {
+			t := e.persistent[g.tensors[k].tensor]
+			t.loader, t.member = p, k
+		}
+	}
+	var own int64 // what is packed here and belongs to no group
+	for i := range e.plan.Packed {
+		if t := e.persistent[e.plan.Packed[i].Tensor]; t != nil && t.loader == nil {
+			own += alignUp(e.plan.Packed[i].Bytes)
+		}
+	}
+	mem := e.allocate(own+e.plan.ArenaBytes, own+e.plan.touched())
+	b := &builder{e: e, arena: mem[own:]}
+	b.pack(mem[:own])
 	b.survey()
+	e.image.packing.Lock() // for constants
+	defer e.image.packing.Unlock()
 	for i := range e.programs {
 		b.program(&e.programs[i])
 	}
 	return nil
 }
 
-// pack gives packed operands their places in mem and fills those that are
-// constants.
+// pack gives packed operands their places: in mem where they belong to the
+// engine alone. Those of groups get theirs with a version.
 func (b *builder) pack(mem []byte) {
-	var constants packTask
-	for i := range b.e.plan.Packed {
-		k := &b.e.plan.Packed[i]
-		p := packed{
-			kernel:  b.e.kernels[b.e.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer),
-			operand: k.Operand,
-			data:    mem[:k.Bytes:k.Bytes],
+	e := b.e
+	e.packs = make([]packed, len(e.plan.Packed))
+	for i := range e.plan.Packed {
+		k, p := &e.plan.Packed[i], &e.packs[i]
+		p.packer = e.packer(i)
+		t := e.persistent[k.Tensor]
+		if t == nil {
+			p.data = e.image.packs[i]
+			continue
 		}
-		mem = mem[alignUp(k.Bytes):]
-		b.packs = append(b.packs, p)
-		if t := b.e.persistent[k.Tensor]; t != nil {
-			t.packed = append(t.packed, p)
-		} else {
-			constants.packs = append(constants.packs, p)
-			constants.data = append(constants.data, b.constant(int(k.Tensor)))
+		t.packed = append(t.packed, p)
+		if t.loader == nil {
+			p.data = mem[:k.Bytes:k.Bytes]
+			mem = mem[alignUp(k.Bytes):]
 		}
 	}
-	b.e.pool.Run(&constants, len(constants.packs))
 }
 
-// packTask packs constants concurrently.
-type packTask struct {
-	packs []packed
-	data  [][]byte
-}
-
-// Do packs one operand.
-func (t *packTask) Do(i int) { t.packs[i].pack(t.data[i]) }
-
-// constant returns the data of a constant, aligned to its elements.
-func (b *builder) constant(i int) []byte {
-	t := &b.e.exe.Tensors[i]
-	data := t.Data
-	if data != nil && alignedTo(data, t.Type.DType.Size()) {
-		return data
-	}
-	if c, ok := b.constants[i]; ok {
-		return c
-	}
-	c := alignedBytes(int64(len(data)))
-	copy(c, data)
-	b.constants[i] = c
-	return c
+// packer returns the kernel that wants an operand packed.
+func (e *Engine) packer(i int) packer {
+	k := &e.plan.Packed[i]
+	return packer{e.kernels[e.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer), k.Operand}
 }
 
 // program makes the instructions of one program. A transfer that may use the
@@ -231,6 +239,11 @@ func (b *builder) program(p *program) {
 		if t != nil && !used[t] {
 			used[t] = true
 			p.persistent = append(p.persistent, t)
+		}
+	}
+	if p.group != nil {
+		for _, m := range p.group.tensors {
+			used[b.e.persistent[m.tensor]] = true
 		}
 	}
 	starts := map[int]int{} // instruction of a LoopStart, IfStart or Else step
@@ -301,6 +314,32 @@ func (b *builder) program(p *program) {
 	for i := range buffers {
 		buffers[i].bind(buffers[i].own)
 	}
+	if p.group != nil {
+		p.rest = remainder(p.code, p.group.skip)
+	}
+}
+
+// remainder is the code of a program without the steps to skip. Streams are
+// told of their transfers all the same.
+func remainder(code []instruction, skip []bool) []instruction {
+	rest := slices.Clone(code)
+	computes := false
+	for i := range rest {
+		switch in := &rest[i]; {
+		case !skip[in.step]:
+			computes = computes || in.op == opCompute || in.op == opMove
+		case in.op == opCopyIn, in.op == opSet:
+			in.op = opPass
+		case in.op != opRelease:
+			in.op = opNothing
+		}
+	}
+	for i := range rest {
+		if rest[i].op == opRelease && !computes { // nobody has looked at the memory
+			rest[i].op = opNothing
+		}
+	}
+	return rest
 }
 
 // operands makes the slices that an instruction works on and registers them
@@ -310,7 +349,7 @@ func (b *builder) operands(all []Operand, buffers []memory, use func(*persistent
 	for i, o := range all {
 		switch o.Place {
 		case InConstant:
-			out[i] = b.constant(o.Index)
+			out[i] = b.e.image.constant(o.Index)
 		case InPersistent:
 			t := b.e.persistent[graph.TensorID(o.Index)]
 			use(t)
@@ -318,7 +357,9 @@ func (b *builder) operands(all []Operand, buffers []memory, use func(*persistent
 		case InBuffer:
 			buffers[o.Index].refs = append(buffers[o.Index].refs, &out[i])
 		case InPacked:
-			out[i] = b.packs[o.Index].data
+			p := &b.e.packs[o.Index]
+			p.refs = append(p.refs, &out[i])
+			out[i] = p.data
 			use(b.e.persistent[b.e.plan.Packed[o.Index].Tensor])
 		}
 	}

@@ -231,24 +231,12 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		return k, nil
 	}
 	node := &c.exe.Graphs[g].Nodes[n]
-	in := c.types(node.Inputs)
-	out, err := node.Op.Infer(in)
-	if err == nil {
-		for i := range out {
-			if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
-				out[i] = graph.TensorType{}
-			}
-		}
-	}
-	var k kernel.Kernel
-	if err == nil {
-		k, err = bind(node.Op, in, out)
-	}
+	k, results, err := bindNode(c.exe, node)
 	if err != nil {
 		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.of(g, n), node.Name, c.exe.Graphs[g].Name, err)
 	}
 	i := len(c.kernels)
-	c.kernels, c.results = append(c.kernels, k), append(c.results, len(out))
+	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
 	c.bound[key] = i
 	packer, ok := k.(kernel.Packer)
 	if !ok || !c.opts.prepack {
@@ -282,14 +270,26 @@ func bind(op graph.Op, in, out []graph.TensorType) (k kernel.Kernel, err error) 
 	return kernel.New(op, in, out)
 }
 
-func (c *compiler) types(all []graph.TensorID) []graph.TensorType {
-	out := make([]graph.TensorType, len(all))
-	for i, t := range all {
+// bindNode makes a node's kernel and returns how many results it has,
+// left-out ones included.
+func bindNode(exe *graph.Executable, node *graph.Node) (k kernel.Kernel, results int, err error) {
+	in := make([]graph.TensorType, len(node.Inputs))
+	for i, t := range node.Inputs {
 		if t != graph.None {
-			out[i] = c.exe.Tensors[t].Type
+			in[i] = exe.Tensors[t].Type
 		}
 	}
-	return out
+	out, err := node.Op.Infer(in)
+	if err != nil {
+		return nil, 0, err
+	}
+	for i := range out {
+		if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
+			out[i] = graph.TensorType{}
+		}
+	}
+	k, err = bind(node.Op, in, out)
+	return k, len(out), err
 }
 
 // inPlace reports whether kernel k may write its first result over operand i.

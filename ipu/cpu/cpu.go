@@ -25,7 +25,6 @@ import (
 	"sync/atomic"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // Name is the back end's name in the registry of package ipu.
@@ -88,15 +87,11 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	exe, err := graph.Decode(c.Executable)
+	m, kernels, err := openImage(c.Executable, opts)
 	if err != nil {
 		return nil, err
 	}
-	compiled, err := compile(exe, opts)
-	if err != nil {
-		return nil, err
-	}
-	return assemble(c.Name, compiled), nil
+	return assemble(c, m, kernels), nil
 }
 
 // device implements [ipu.Device]. Any number of holders share the CPU.

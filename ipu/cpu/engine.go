@@ -31,11 +31,14 @@ const (
 // program was to write hold old, new or half-written values.
 type Engine struct {
 	name    string
-	exe     *graph.Executable
+	image   *image
+	tenancy *tenancy          // in image
+	exe     *graph.Executable // these are the image's
 	opts    options
 	plan    *Plan
-	kernels []kernel.Kernel
 	bound   map[nodeKey]int // index into kernels
+	kernels []kernel.Kernel
+	unused  func(part []byte) // told of parts of the executable; may be nil
 
 	state   atomic.Int32
 	busy    atomic.Bool
@@ -48,9 +51,13 @@ type Engine struct {
 	built    bool           // memory is allocated and the programs are bound to it
 
 	persistent map[graph.TensorID]*persistent
-	staging    []byte   // memory for transfers to tensors that are only kept packed; dropped after each run
-	release    []func() // give back memory that the garbage collector does not know
-	at         int      // the instruction that runs, for messages about a panic
+	packs      []packed      // in the order of Plan.Packed
+	filling    *program      // that sets the values of its group
+	fault      failure       // of the last run that failed
+	wake       chan struct{} // tells who waits for another engine that this one was stopped
+	staging    []byte        // memory for transfers to tensors that are only kept packed; dropped after each run
+	release    []func()      // give back memory that the garbage collector does not know
+	at         int           // the instruction that runs, for messages about a panic
 }
 
 var (
@@ -81,24 +88,32 @@ type program struct {
 	inputs, outputs []*transfer
 	persistent      []*persistent // that steps other than transfers use
 
+	group *group        // of weights that it sets, or nil
+	held  *held         // of the group
+	rest  []instruction // code without what sets values of the group
+
 	ready bool // every stream is connected, and persistent has values
 	// Of a program that is ready:
 	plain bool // it only copies, between windows: nothing of others' is called
 	looks bool // some instruction looks at the context
 }
 
-// assemble makes an engine of a compiled executable.
-func assemble(name string, c *compiler) *Engine {
+// assemble makes an engine of an image and kernels.
+func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel) *Engine {
 	e := &Engine{
-		name:    name,
-		exe:     c.exe,
-		opts:    c.opts,
-		plan:    c.plan,
-		kernels: c.kernels,
-		bound:   c.bound,
-		pool:    newPool(c.opts.threads),
+		name:    c.Name,
+		image:   m,
+		exe:     m.exe,
+		opts:    m.key.opts,
+		plan:    m.plan,
+		kernels: kernels,
+		bound:   m.bound,
+		unused:  c.Unused,
+		pool:    newPool(m.key.opts.threads),
 		handles: map[string]int{},
+		wake:    make(chan struct{}, 1),
 	}
+	e.enterImage(m)
 	for i, s := range e.exe.Streams {
 		d := ipu.HostToDevice
 		if s.Direction == graph.DeviceToHost {
@@ -113,8 +128,8 @@ func assemble(name string, c *compiler) *Engine {
 			Shape:     slices.Clone(s.Type.Shape),
 		}})
 	}
-	for i := range c.plan.Programs {
-		p := program{engine: e, plan: &c.plan.Programs[i], number: i}
+	for i := range m.plan.Programs {
+		p := program{engine: e, plan: &m.plan.Programs[i], number: i}
 		moved := map[graph.StreamID]bool{}
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
@@ -185,17 +200,18 @@ func (e *Engine) Connect(handle string, s ipu.Stream) error {
 		return fmt.Errorf("connect stream %q to engine %q: %w, want one of %s", handle, e.name, ipu.ErrUnknownStream, e.list(nil))
 	}
 	t := &e.streams[i]
-	constant, _ := s.(ipu.Constant)
-	e.returnBorrowed(t, constant)
-	t.host, t.constant = s, constant
-	t.direct, _ = s.(ipu.Direct)
-	t.releaser, _ = s.(ipu.Releaser)
-	t.window = nil
+	next := stream{info: t.info, elem: t.elem, host: s}
+	next.constant, _ = s.(ipu.Constant)
+	next.direct, _ = s.(ipu.Direct)
+	next.releaser, _ = s.(ipu.Releaser)
 	if w, ok := s.(ipu.Windowed); ok {
-		if t.window = w.Window(); t.window.Size != t.info.Bytes {
-			t.window = nil // its memory does not fit, which Memory leads to
+		if next.window = w.Window(); next.window.Size != t.info.Bytes {
+			next.window = nil // its memory does not fit, which Memory leads to
 		}
 	}
+	e.disconnected(graph.StreamID(i), &next)
+	e.returnBorrowed(t, next.constant)
+	*t = next
 	e.unready()
 	return nil
 }
@@ -214,8 +230,9 @@ func (e *Engine) list(which []int) string {
 	return strings.Join(all, ", ")
 }
 
-// Load allocates the engine's memory, packs constants, and forgets the values
-// of persistent tensors: they are zero until a program sets them.
+// Load allocates the engine's memory, packs constants unless another engine of
+// the same executable has done so, and forgets the values of persistent tensors:
+// they are zero until a program sets them.
 func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 	fail := func(err error) error { return fmt.Errorf("load engine %q: %w", e.name, err) }
 	if err := e.enter(); err != nil {
@@ -241,6 +258,9 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 	for _, p := range e.persistent {
 		p.defined = false
 		p.lender = nil
+	}
+	for i := range e.tenancy.held {
+		e.tenancy.held[i].forgotten = true
 	}
 	e.unready()
 	e.state.Store(loaded)
@@ -329,6 +349,10 @@ func (e *Engine) Stop() error {
 		switch s := e.state.Load(); s {
 		case loaded:
 			if e.state.CompareAndSwap(loaded, stopped) {
+				select {
+				case e.wake <- struct{}{}:
+				default:
+				}
 				return nil
 			}
 		case stopped:
@@ -359,7 +383,7 @@ func (e *Engine) Close() error {
 	for i := range e.programs {
 		e.programs[i] = program{engine: e, plan: e.programs[i].plan}
 	}
-	e.kernels, e.persistent = nil, nil
+	e.kernels, e.persistent, e.packs = nil, nil, nil
 	for _, release := range e.release {
 		release()
 	}

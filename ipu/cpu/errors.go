@@ -36,6 +36,7 @@ func newPanicError(v any) *PanicError {
 // describes. An error that came of stopping the engine is [ipu.ErrStopped].
 func (e *Engine) failed(p *program, at int, err error) error {
 	p.abandon()
+	e.fault = failure{at: at, err: err}
 	where := fmt.Sprintf("run program %d %q of %q", p.plan.Index, p.plan.Name, e.name)
 	if e.state.Load() != loaded {
 		if errors.Is(err, ipu.ErrStopped) {

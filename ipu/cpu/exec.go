@@ -29,6 +29,8 @@ const (
 	opJump                    // to what follows target
 	opKeep                    // copy in[0] to a persistent tensor and its packed copies
 	opRelease                 // release the memory of a stream that was last looked at
+	opPass                    // let a transfer of a stream pass that is not needed
+	opNothing                 // of a step that is not needed
 )
 
 // instruction is one step of a program, bound to memory.
@@ -108,6 +110,7 @@ func (p *program) copies() error {
 func (p *program) guarded(ctx context.Context) (err error) {
 	e := p.engine
 	e.pool.begin()
+	returned := false // if not, what was called ended the goroutine
 	defer func() {
 		e.pool.end()
 		if v := recover(); v != nil {
@@ -116,13 +119,22 @@ func (p *program) guarded(ctx context.Context) (err error) {
 		if e.staging != nil {
 			e.staging = nil
 		}
+		if e.filling != nil {
+			e.endFilling(ctx, err == nil && returned)
+		}
 	}()
 	if !p.ready {
 		if err := e.makeReady(p); err != nil {
 			return err
 		}
 	}
-	return e.exec(ctx, p)
+	if p.group != nil {
+		err = e.runLoad(ctx, p)
+	} else {
+		err = e.exec(ctx, p, p.code)
+	}
+	returned = true
+	return err
 }
 
 // makeReady sees to it that a program can run until the engine is loaded again
@@ -138,7 +150,7 @@ func (e *Engine) makeReady(p *program) error {
 	}
 	e.at = len(p.code)
 	e.define(p)
-	p.plain, p.looks = true, false
+	p.plain, p.looks = p.group == nil, false
 	for _, s := range p.streams {
 		p.plain = p.plain && e.streams[s].window != nil
 	}
@@ -154,15 +166,14 @@ func (e *Engine) makeReady(p *program) error {
 	return nil
 }
 
-// exec runs a program's instructions.
-func (e *Engine) exec(ctx context.Context, p *program) error {
+// exec runs instructions of a program.
+func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error {
 	var done <-chan struct{}
 	if p.looks {
 		done = ctx.Done()
 	}
 	prof := e.profile.Load()
 	var start time.Time
-	code := p.code
 	if s := e.state.Load(); s != loaded {
 		return e.notLoaded(s, p.plan.Index)
 	}
@@ -218,6 +229,8 @@ func (e *Engine) exec(ctx context.Context, p *program) error {
 			e.keep(in.kept, in.in[0])
 		case opRelease:
 			in.transfer.stream.release()
+		case opPass:
+			in.transfer.done()
 		}
 		if err != nil {
 			return e.failed(p, e.at, err)

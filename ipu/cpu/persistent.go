@@ -30,6 +30,9 @@ func (e *Engine) set(t *transfer) error {
 	case usable && s.constant != nil && p.plan.Borrowed:
 		p.memory.bind(src)
 		p.lender = s
+		if u := e.shared(p); u != nil {
+			u.lent = true
+		}
 	case usable && !p.plan.Stored:
 	default:
 		dst := e.target(p)
@@ -40,8 +43,8 @@ func (e *Engine) set(t *transfer) error {
 		}
 		src = dst
 	}
-	for i := range p.packed {
-		p.packed[i].pack(src)
+	for _, k := range p.packed {
+		k.set(src)
 	}
 	p.defined = true
 	t.done()
@@ -63,15 +66,15 @@ func (e *Engine) keep(p *persistent, value []byte) {
 	if p.plan.Stored {
 		copy(e.target(p), value)
 	}
-	for i := range p.packed {
-		p.packed[i].pack(value)
+	for _, k := range p.packed {
+		k.set(value)
 	}
 	p.defined = true
 }
 
 // target returns memory for the row-major value of a persistent tensor: its
-// own, allocated at the first use, or for one that is only kept packed memory
-// that lasts until the end of the run.
+// own or its version's, allocated at the first use, or for one that is only kept
+// packed memory that lasts until the end of the run.
 func (e *Engine) target(p *persistent) []byte {
 	if !p.plan.Stored {
 		if int64(len(e.staging)) < p.plan.Bytes || e.staging == nil {
@@ -79,12 +82,26 @@ func (e *Engine) target(p *persistent) []byte {
 		}
 		return e.staging[:p.plan.Bytes]
 	}
-	if p.memory.own == nil {
-		p.memory.own = alignedBytes(p.plan.Bytes)
+	own := &p.memory.own
+	if u := e.shared(p); u != nil {
+		u.lent = false
+		own = &u.own
 	}
-	p.memory.bind(p.memory.own)
+	if *own == nil {
+		*own = alignedBytes(p.plan.Bytes)
+	}
+	p.memory.bind(*own)
 	p.lender = nil
-	return p.memory.own
+	return *own
+}
+
+// shared returns the value of a tensor that engines may have in common while it
+// is being set, or nil.
+func (e *Engine) shared(p *persistent) *rowMajor {
+	if p.loader == nil || p.loader != e.filling {
+		return nil
+	}
+	return &p.loader.held.version.values[p.member]
 }
 
 // define gives the value zero to the persistent tensors of a program that
@@ -94,12 +111,16 @@ func (e *Engine) define(prog *program) {
 		if p.defined {
 			continue
 		}
+		if p.loader != nil {
+			e.empty(p.loader)
+		}
 		m := e.target(p)
 		clear(m)
-		for i := range p.packed {
-			p.packed[i].pack(m)
+		for _, k := range p.packed {
+			k.set(m)
 		}
 		p.defined = true
+		e.filling = nil
 	}
 }
 

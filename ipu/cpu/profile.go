@@ -37,9 +37,11 @@ type profile struct{ steps [][]counter }
 type counter struct{ calls, nanoseconds atomic.Int64 }
 
 // add counts an instruction of the step. Those that only ask for the host's
-// memory, or hand it back, belong to another instruction's call.
+// memory, or hand it back, belong to another instruction's call; some do nothing.
 func (c *counter) add(since time.Time, op opcode) {
-	if op != opClaim && op != opComplete && op != opRelease {
+	switch op {
+	case opClaim, opComplete, opRelease, opPass, opNothing:
+	default:
 		c.calls.Add(1)
 	}
 	c.nanoseconds.Add(int64(time.Since(since)))

@@ -1,0 +1,283 @@
+package cpu
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// image is what all engines of one executable with equal options have in
+// common, for as long as one of them is open: the plan, constants in their
+// kernels' layouts, and the weights (see group). Kernels are not part of it,
+// since they keep the state of a run.
+type image struct {
+	key   imageKey
+	users int           // engines; guarded by images
+	made  chan struct{} // closed when the next five, or failure, are there
+
+	failure error
+	exe     *graph.Executable
+	plan    *Plan
+	bound   map[nodeKey]int // index into nodes
+	nodes   []nodeKey       // that have kernels
+	groups  []group         // of weights
+
+	packing   sync.Mutex     // guards what follows
+	packed    bool           // constants are where their kernels want them
+	packs     [][]byte       // constants, in the order of Plan.Packed; nil for what changes
+	constants map[int][]byte // constants whose data in the executable is not aligned
+	release   func()         // gives back the memory of packs
+
+	weights sync.Mutex // guards the versions of all groups and who holds them
+}
+
+// imageKey tells images apart. It keeps the executable's memory from being used
+// for anything else. The head is for callers who break their word and put other
+// bytes there.
+type imageKey struct {
+	at   *byte
+	size int
+	head [64]byte // with the checksum
+	opts options
+}
+
+// images are those that engines use.
+var images = struct {
+	sync.Mutex
+	all map[imageKey]*image
+}{all: map[imageKey]*image{}}
+
+// openImage returns the image of an executable for one more engine, and kernels
+// for it. The first to ask makes it, the others wait.
+func openImage(exe []byte, opts options) (*image, []kernel.Kernel, error) {
+	key := imageKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
+	copy(key.head[:], exe)
+	images.Lock()
+	m, found := images.all[key]
+	if !found {
+		m = &image{key: key, made: make(chan struct{})}
+		images.all[key] = m
+	}
+	m.users++
+	images.Unlock()
+	var kernels []kernel.Kernel
+	var err error
+	if !found {
+		kernels = m.make(exe)
+	}
+	<-m.made
+	if err = m.failure; err == nil && found {
+		kernels, err = m.bind()
+	}
+	if err != nil {
+		m.leave()
+		return nil, nil, err
+	}
+	return m, kernels, nil
+}
+
+// make fills in what engines have in common, and returns the kernels that it
+// was planned with.
+func (m *image) make(exe []byte) []kernel.Kernel {
+	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
+	defer close(m.made)
+	decoded, err := graph.Decode(exe)
+	if err != nil {
+		m.failure = err
+		return nil
+	}
+	c, err := compile(decoded, m.key.opts)
+	if m.failure = err; err != nil {
+		return nil
+	}
+	m.exe, m.plan, m.bound = c.exe, c.plan, c.bound
+	m.nodes = make([]nodeKey, len(c.kernels))
+	for node, i := range c.bound {
+		m.nodes[i] = node
+	}
+	m.groups = groupsOf(c.plan)
+	return c.kernels
+}
+
+// bind makes the kernels of one more engine.
+func (m *image) bind() ([]kernel.Kernel, error) {
+	kernels := make([]kernel.Kernel, len(m.nodes))
+	for i, key := range m.nodes {
+		var err error
+		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node]); err != nil {
+			return nil, err // not for the first time, so it can't be
+		}
+	}
+	for i := range m.plan.Packed {
+		k := &m.plan.Packed[i]
+		kernels[m.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer).UsePacked(k.Operand)
+	}
+	return kernels, nil
+}
+
+// leave tells that an engine needs the image no more.
+func (m *image) leave() {
+	images.Lock()
+	m.users--
+	last := m.users == 0
+	if last {
+		delete(images.all, m.key)
+	}
+	images.Unlock()
+	if last && m.packed {
+		m.release()
+	}
+}
+
+// engines returns how many use the image.
+func (m *image) engines() int {
+	images.Lock()
+	defer images.Unlock()
+	return m.users
+}
+
+// packConstants sees to it that constants are in the layouts of their kernels:
+// e packs them unless an engine has done so before. What nobody looks at from
+// then on is released.
+func (m *image) packConstants(e *Engine) (err error) {
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	if m.packed {
+		return nil
+	}
+	var size int64
+	for i := range m.plan.Packed {
+		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
+			size += alignUp(k.Bytes)
+		}
+	}
+	mem, release := allocateBlock(size, size)
+	defer func() {
+		if v := recover(); v != nil {
+			m.packs, err = nil, newPanicError(v)
+			release()
+		}
+	}()
+	m.packs, m.constants = make([][]byte, len(m.plan.Packed)), map[int][]byte{}
+	var task packTask
+	for i := range m.plan.Packed {
+		k := &m.plan.Packed[i]
+		if !m.exe.Tensors[k.Tensor].Const {
+			continue
+		}
+		m.packs[i] = mem[:k.Bytes:k.Bytes]
+		mem = mem[alignUp(k.Bytes):]
+		task.add(e.packer(i), m.packs[i], m.constant(int(k.Tensor)), nil)
+	}
+	if e.unused != nil {
+		m.unused(&task, e.unused)
+	}
+	e.pool.Run(&task, len(task.packs))
+	m.release, m.packed = release, true
+	return nil
+}
+
+// unused makes a task tell of every constant that only kernels' own layouts
+// are made from, after the last of them.
+func (m *image) unused(t *packTask, tell func(part []byte)) {
+	inPlace := map[int]bool{}
+	for i := range m.plan.Programs {
+		for _, s := range m.plan.Programs[i].Steps {
+			for _, o := range slices.Concat(s.In, s.Out) {
+				if o.Place == InConstant {
+					inPlace[o.Index] = true
+				}
+			}
+		}
+	}
+	at := 0
+	for i := range m.plan.Packed {
+		k := &m.plan.Packed[i]
+		if !m.exe.Tensors[k.Tensor].Const {
+			continue
+		}
+		if data := m.exe.Tensors[k.Tensor].Data; !inPlace[int(k.Tensor)] {
+			t.packs[at].after = func() { tell(data) }
+		}
+		at++
+	}
+}
+
+// constant returns the data of a constant, aligned to its elements.
+func (m *image) constant(i int) []byte {
+	t := &m.exe.Tensors[i]
+	data := t.Data
+	if data != nil && alignedTo(data, t.Type.DType.Size()) {
+		return data
+	}
+	if c, ok := m.constants[i]; ok {
+		return c
+	}
+	c := alignedBytes(int64(len(data)))
+	copy(c, data)
+	m.constants[i] = c
+	return c
+}
+
+// packTask packs operands concurrently.
+type packTask struct{ packs []packJob }
+
+// packJob is one operand to pack.
+type packJob struct {
+	packer   packer
+	dst, src []byte
+	after    func() // may be nil
+}
+
+// packer is a kernel and one of its operands.
+type packer struct {
+	kernel  kernel.Packer
+	operand int
+}
+
+func (p packer) pack(dst, src []byte) { p.kernel.Pack(p.operand, dst, src) }
+
+func (t *packTask) add(p packer, dst, src []byte, after func()) {
+	t.packs = append(t.packs, packJob{p, dst, src, after})
+}
+
+// Do packs one operand.
+func (t *packTask) Do(i int) {
+	j := &t.packs[i]
+	j.packer.pack(j.dst, j.src)
+	if j.after != nil {
+		j.after()
+	}
+}
+
+// tenancy is an engine's part in its image. It knows nothing of the engine, so
+// that it can be ended after the engine was forgotten without being closed.
+type tenancy struct {
+	image *image
+	held  []held // by group
+	ended sync.Once
+}
+
+// enter makes e a user of its image until it is closed or collected.
+func (e *Engine) enterImage(m *image) {
+	e.tenancy = &tenancy{image: m, held: make([]held, len(m.groups))}
+	c := runtime.AddCleanup(e, (*tenancy).end, e.tenancy)
+	e.release = append(e.release, func() { c.Stop(); e.tenancy.end() })
+}
+
+// end gives back what the engine had of the image.
+func (t *tenancy) end() {
+	t.ended.Do(func() {
+		t.image.weights.Lock()
+		for i := range t.held {
+			t.image.groups[i].drop(&t.held[i])
+		}
+		t.image.weights.Unlock()
+		t.image.leave()
+	})
+}
