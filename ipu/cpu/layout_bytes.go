@@ -96,7 +96,7 @@ func (p *pixels) drop() {
 		n := p.out[i]
 		keep := len(p.blocked) == 0
 		switch n.Op.(type) {
-		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat:
+		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat, *kernel.FromPixels, *kernel.ToPixels:
 		default:
 			keep = true
 		}

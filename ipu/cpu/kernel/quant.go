@@ -148,8 +148,14 @@ func quantRange(t graph.DType) (low, high float32) {
 
 func quantizeRun[D int8 | uint8 | int16 | uint16](low, high float32, precision graph.DType) func(k *scaled, at, n, scale int) {
 	return func(k *scaled, at, n, scale int) {
-		var bufs [3][blockLen]float32
 		size := k.x.Size()
+		if k.x == graph.F32 && precision == graph.F32 && !k.each {
+			var s, z [1]float32
+			k.parameters(s[:], z[:], scale, 1)
+			quantizeAll(view[D](k.out)[at:at+n], f32s(k.in[at*size:(at+n)*size]), s[0], low, high, z[0])
+			return
+		}
+		var bufs [3][blockLen]float32
 		x := bufs[0][:n]
 		switch src := k.in[at*size : (at+n)*size]; k.x {
 		case graph.F32:
@@ -192,6 +198,15 @@ func quantizeRun[D int8 | uint8 | int16 | uint16](low, high float32, precision g
 	}
 }
 
+// quantReciprocal returns what is nearest to 1/scale, if with it and multiplications
+// alone quotients can be had that are rounded once: neither overflow nor
+// vanish, nor have the one fraction for which that is not so.
+func quantReciprocal(scale float32) (by float32, ok bool) {
+	const least, most = 1e-20, 1e20
+	const fraction = 1<<23 - 1
+	return 1 / scale, scale >= least && scale <= most && math.Float32bits(scale)&fraction != fraction
+}
+
 // roundHalf rounds x to a half-precision type.
 func roundHalf(t graph.DType, x []float32) {
 	var buf [blockLen]uint16
@@ -232,8 +247,15 @@ func bindDequantize(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 }
 
 func dequantizeRun(k *scaled, at, n, scale int) {
-	var bufs [3][blockLen]float32
 	size, outSize := k.x.Size(), k.y.Size()
+	if size == 1 && !k.each && k.y == graph.F32 && (k.x.IsSigned() || k.x.IsUnsigned()) {
+		var s, z [1]float32
+		k.parameters(s[:], z[:], scale, 1)
+		if vectorDequantise(f32s(k.out[at*outSize:(at+n)*outSize]), k.in[at*size:(at+n)*size], k.x.IsSigned(), s[0], z[0]) {
+			return
+		}
+	}
+	var bufs [3][blockLen]float32
 	x := bufs[0][:n]
 	dst := k.out[at*outSize : (at+n)*outSize]
 	if k.y == graph.F32 {

@@ -60,6 +60,42 @@ DATA lanes<>+88(SB)/4, $0x0c080400
 DATA lanes<>+92(SB)/4, $0x0c080400
 GLOBL lanes<>(SB), RODATA|NOPTR, $96
 
+// func quantiseByAVX2(dst *uint8, x *float32, groups int, scale float32, low float32, high float32, zero float32, by float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·quantiseByAVX2(SB), NOSPLIT, $0-44
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         groups+16(FP), DX
+	VBROADCASTSS scale+24(FP), Y0
+	VBROADCASTSS low+28(FP), Y1
+	VBROADCASTSS high+32(FP), Y2
+	VBROADCASTSS zero+36(FP), Y3
+	VBROADCASTSS by+40(FP), Y4
+	VCVTPS2DQ    Y3, Y3
+	VMOVUPS      lanes<>+64(SB), Y5
+	XORQ         BX, BX
+	SHLQ         $0x04, DX
+
+run2:
+	VMOVUPS      (CX)(BX*4), Y6
+	VMULPS       Y4, Y6, Y7
+	VMINPS       Y2, Y7, Y7
+	VFNMADD231PS Y0, Y7, Y6
+	VFMADD231PS  Y4, Y6, Y7
+	VMAXPS       Y1, Y7, Y6
+	VMINPS       Y2, Y6, Y6
+	VCVTPS2DQ    Y6, Y6
+	VPADDD       Y3, Y6, Y6
+	VPSHUFB      Y5, Y6, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VPUNPCKLDQ   X7, X6, X7
+	VMOVQ        X7, (AX)(BX*1)
+	ADDQ         $0x08, BX
+	CMPQ         BX, DX
+	JL           run2
+	VZEROUPPER
+	RET
+
 // func dequantiseSignedAVX2(dst *float32, x *uint8, groups int, scale float32, zero float32)
 // Requires: AVX, AVX2
 TEXT ·dequantiseSignedAVX2(SB), NOSPLIT, $0-32
@@ -71,7 +107,7 @@ TEXT ·dequantiseSignedAVX2(SB), NOSPLIT, $0-32
 	XORQ         BX, BX
 	SHLQ         $0x04, DX
 
-run2:
+run3:
 	VPMOVSXBD (CX)(BX*1), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
@@ -79,7 +115,7 @@ run2:
 	VMOVUPS   Y2, (AX)(BX*4)
 	ADDQ      $0x08, BX
 	CMPQ      BX, DX
-	JL        run2
+	JL        run3
 	VZEROUPPER
 	RET
 
@@ -94,7 +130,7 @@ TEXT ·dequantiseUnsignedAVX2(SB), NOSPLIT, $0-32
 	XORQ         BX, BX
 	SHLQ         $0x04, DX
 
-run3:
+run4:
 	VPMOVZXBD (CX)(BX*1), Y2
 	VCVTDQ2PS Y2, Y2
 	VSUBPS    Y1, Y2, Y2
@@ -102,6 +138,6 @@ run3:
 	VMOVUPS   Y2, (AX)(BX*4)
 	ADDQ      $0x08, BX
 	CMPQ      BX, DX
-	JL        run3
+	JL        run4
 	VZEROUPPER
 	RET

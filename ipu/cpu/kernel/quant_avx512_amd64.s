@@ -30,6 +30,38 @@ run1:
 	VZEROUPPER
 	RET
 
+// func quantiseByAVX512(dst *uint8, x *float32, groups int, scale float32, low float32, high float32, zero float32, by float32)
+// Requires: AVX, AVX512F
+TEXT ·quantiseByAVX512(SB), NOSPLIT, $0-44
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         groups+16(FP), DX
+	VBROADCASTSS scale+24(FP), Z0
+	VBROADCASTSS low+28(FP), Z1
+	VBROADCASTSS high+32(FP), Z2
+	VBROADCASTSS zero+36(FP), Z3
+	VBROADCASTSS by+40(FP), Z4
+	VCVTPS2DQ    Z3, Z3
+	XORQ         BX, BX
+	SHLQ         $0x04, DX
+
+run2:
+	VMOVUPS      (CX)(BX*4), Z5
+	VMULPS       Z4, Z5, Z6
+	VMINPS       Z2, Z6, Z6
+	VFNMADD231PS Z0, Z6, Z5
+	VFMADD231PS  Z4, Z5, Z6
+	VMAXPS       Z1, Z6, Z5
+	VMINPS       Z2, Z5, Z5
+	VCVTPS2DQ    Z5, Z5
+	VPADDD       Z3, Z5, Z5
+	VPMOVDB      Z5, (AX)(BX*1)
+	ADDQ         $0x10, BX
+	CMPQ         BX, DX
+	JL           run2
+	VZEROUPPER
+	RET
+
 // func dequantiseSignedAVX512(dst *float32, x *uint8, groups int, scale float32, zero float32)
 // Requires: AVX, AVX512F
 TEXT ·dequantiseSignedAVX512(SB), NOSPLIT, $0-32
@@ -41,7 +73,7 @@ TEXT ·dequantiseSignedAVX512(SB), NOSPLIT, $0-32
 	XORQ         BX, BX
 	SHLQ         $0x04, DX
 
-run2:
+run3:
 	VPMOVSXBD (CX)(BX*1), Z2
 	VCVTDQ2PS Z2, Z2
 	VSUBPS    Z1, Z2, Z2
@@ -49,7 +81,7 @@ run2:
 	VMOVUPS   Z2, (AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        run2
+	JL        run3
 	VZEROUPPER
 	RET
 
@@ -64,7 +96,7 @@ TEXT ·dequantiseUnsignedAVX512(SB), NOSPLIT, $0-32
 	XORQ         BX, BX
 	SHLQ         $0x04, DX
 
-run3:
+run4:
 	VPMOVZXBD (CX)(BX*1), Z2
 	VCVTDQ2PS Z2, Z2
 	VSUBPS    Z1, Z2, Z2
@@ -72,6 +104,6 @@ run3:
 	VMOVUPS   Z2, (AX)(BX*4)
 	ADDQ      $0x10, BX
 	CMPQ      BX, DX
-	JL        run3
+	JL        run4
 	VZEROUPPER
 	RET

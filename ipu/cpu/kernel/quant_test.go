@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -195,6 +196,36 @@ func TestBitCast(t *testing.T) {
 		_, got := run(t, &graph.BitCast{To: to}, []graph.TensorType{x}, [][]byte{data})
 		if !slices.Equal(got[0], data) {
 			t.Fatalf("bits of %v as %v differ", x, to)
+		}
+	})
+}
+
+// TestQuantizeTies quantises what lies half way between two results, or next
+// to that, by all kinds of scales: the quotient is as if it were divided.
+func TestQuantizeTies(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		r := rand.New(rand.NewPCG(1, 2))
+		one := graph.TensorType{DType: graph.F32}
+		const n = 512
+		for range 2000 {
+			scale := math.Float32frombits(r.Uint32()&0x007fffff | uint32(60+r.IntN(134))<<23)
+			if r.IntN(4) == 0 {
+				scale = math.Float32frombits(math.Float32bits(scale) | 0x007ffff0)
+			}
+			x := make([]float32, n)
+			for i := range x {
+				x[i] = (float32(r.IntN(600)-300) + 0.5) * scale
+				x[i] = math.Float32frombits(math.Float32bits(x[i]) + uint32(r.IntN(3)) - 1)
+			}
+			copy(x, []float32{0, float32(math.Copysign(0, -1)), float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32, -math.MaxFloat32, 1e-45})
+			op := &graph.Quantize{To: []graph.DType{graph.I8, graph.U8}[r.IntN(2)], Precision: graph.F32}
+			_, got := run(t, op, []graph.TensorType{{DType: graph.F32, Shape: []int64{n}}, one}, [][]byte{rawBytes(x), rawBytes([]float32{scale})})
+			low, high := quantRange(op.To)
+			for i, v := range x {
+				if want := byte(quantise(v/scale, low, high, 0)); got[0][i] != want {
+					t.Fatalf("%v by %v is %d, want %d", v, scale, got[0][i], want)
+				}
+			}
 		}
 	})
 }

@@ -4,6 +4,9 @@ package kernel
 func quantiseAVX512(dst *uint8, x *float32, groups int, scale, low, high, zero float32)
 
 //go:noescape
+func quantiseByAVX512(dst *uint8, x *float32, groups int, scale, low, high, zero, by float32)
+
+//go:noescape
 func dequantiseSignedAVX512(dst *float32, x *uint8, groups int, scale, zero float32)
 
 //go:noescape
@@ -11,6 +14,9 @@ func dequantiseUnsignedAVX512(dst *float32, x *uint8, groups int, scale, zero fl
 
 //go:noescape
 func quantiseAVX2(dst *uint8, x *float32, groups int, scale, low, high, zero float32)
+
+//go:noescape
+func quantiseByAVX2(dst *uint8, x *float32, groups int, scale, low, high, zero, by float32)
 
 //go:noescape
 func dequantiseSignedAVX2(dst *float32, x *uint8, groups int, scale, zero float32)
@@ -44,9 +50,15 @@ func vectorQuantise[D int8 | uint8 | int16 | uint16](dst []D, x []float32, scale
 }
 
 func quantiseGroups(dst *uint8, x *float32, groups int, scale, low, high, zero float32) {
-	if path == pathAVX512 {
+	by, ok := quantReciprocal(scale)
+	switch {
+	case ok && path == pathAVX512:
+		quantiseByAVX512(dst, x, groups, scale, low, high, zero, by)
+	case ok:
+		quantiseByAVX2(dst, x, groups, scale, low, high, zero, by)
+	case path == pathAVX512:
 		quantiseAVX512(dst, x, groups, scale, low, high, zero)
-	} else {
+	default:
 		quantiseAVX2(dst, x, groups, scale, low, high, zero)
 	}
 }

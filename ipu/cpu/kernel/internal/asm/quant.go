@@ -9,7 +9,8 @@ import (
 // writeQuant writes the conversions between float32 and bytes, of groups of 16
 // elements.
 func writeQuant(a *asm) {
-	a.quantise()
+	a.quantise("quantise", false)
+	a.quantise("quantiseBy", true)
 	a.dequantise("dequantiseSigned", true)
 	a.dequantise("dequantiseUnsigned", false)
 }
@@ -30,13 +31,20 @@ func (a *asm) groups(n reg.Register, body func(i reg.Register)) {
 }
 
 // quantise rounds x/scale, limited to low and high, to nearest even, adds zero
-// and stores the lowest bytes. NaN counts as low.
-func (a *asm) quantise() {
-	a.Function("quantise" + a.name)
+// and stores the lowest bytes. NaN counts as low. With by, what is nearest to
+// 1/scale, it does so without a division: the product is so near the quotient
+// that adding what is left, times by, gives the quotient rounded once. An
+// infinite x leaves something infinite, or NaN where low is the answer.
+func (a *asm) quantise(name string, multiplied bool) {
+	a.Function(name + a.name)
 	a.Attributes(attr.NOSPLIT)
-	a.SignatureExpr("func(dst *uint8, x *float32, groups int, scale, low, high, zero float32)")
+	params, names := "scale, low, high, zero float32", []string{"scale", "low", "high", "zero"}
+	if multiplied {
+		params, names = "scale, low, high, zero, by float32", append(names, "by")
+	}
+	a.SignatureExpr("func(dst *uint8, x *float32, groups int, " + params + ")")
 	dst, x, n := a.Load(a.Param("dst"), a.GP64()), a.Load(a.Param("x"), a.GP64()), a.Load(a.Param("groups"), a.GP64())
-	s := a.broadcast([]string{"scale", "low", "high", "zero"})
+	s := a.broadcast(names)
 	zero := a.vec()
 	a.VCVTPS2DQ(s[3], zero)
 	var lowest vec
@@ -44,7 +52,13 @@ func (a *asm) quantise() {
 		lowest = a.load(a.bits(lowBytes))
 	}
 	a.groups(n, func(i reg.Register) {
-		v := a.div(a.load(indexed(x, i, 4, 0)), s[0])
+		v := a.load(indexed(x, i, 4, 0))
+		if multiplied {
+			q := a.lower(a.mul(v, s[4]), s[2])
+			v = a.fmaOf(q, a.fnmaOf(v, q, s[0]), s[4])
+		} else {
+			v = a.div(v, s[0])
+		}
 		v = a.lower(a.upper(v, s[1]), s[2])
 		a.VCVTPS2DQ(v, v)
 		a.VPADDD(zero, v, v)
