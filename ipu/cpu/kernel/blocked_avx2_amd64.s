@@ -17,20 +17,11 @@ TEXT ·blockedTilesAVX2(SB), NOSPLIT, $0-8
 	LEAQ (DX)(DX*2), BX
 
 tile5:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 (R10)(R11*1)
-	PREFETCHT0 64(R10)(R11*1)
-	PREFETCHT0 128(R10)(R11*1)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block6:
 	VXORPS  X0, X0, X0
@@ -376,20 +367,11 @@ next4:
 	LEAQ (DX)(DX*2), BX
 
 tile18:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 (R10)(R11*1)
-	PREFETCHT0 64(R10)(R11*1)
-	PREFETCHT0 128(R10)(R11*1)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block19:
 	VXORPS  X0, X0, X0
@@ -696,18 +678,11 @@ next17:
 	LEAQ (DX)(DX*2), BX
 
 tile31:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 (R10)(R11*1)
-	PREFETCHT0 64(R10)(R11*1)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block32:
 	VXORPS  X0, X0, X0
@@ -975,18 +950,11 @@ next30:
 	LEAQ (DX)(DX*2), BX
 
 tile44:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
-	PREFETCHT0 (R9)(R10*1)
-	PREFETCHT0 64(R9)(R10*1)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block45:
 	VXORPS  X0, X0, X0
@@ -1210,16 +1178,11 @@ next43:
 	LEAQ (DX)(DX*2), BX
 
 tile57:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 (R9)(R10*1)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block58:
 	VXORPS  X0, X0, X0
@@ -1404,16 +1367,11 @@ next56:
 	LEAQ (DX)(DX*2), DX
 
 tile70:
-	MOVQ       32(AX), DX
-	MOVQ       40(AX), BX
-	MOVQ       48(AX), SI
-	MOVQ       56(AX), DI
-	ADDQ       176(AX), DI
-	MOVQ       112(AX), R8
-	ADDQ       184(AX), R8
-	MOVQ       128(AX), R9
-	PREFETCHT0 (R8)
-	PREFETCHT0 (R8)(R9*1)
+	MOVQ 32(AX), DX
+	MOVQ 40(AX), BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), DI
+	ADDQ 176(AX), DI
 
 block71:
 	VXORPS  X0, X0, X0
@@ -1561,20 +1519,11 @@ halves3:
 	LEAQ (BX)(BX*2), SI
 
 tile83:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
-	PREFETCHT0 (R10)(R11*1)
-	PREFETCHT0 64(R10)(R11*1)
-	PREFETCHT0 128(R10)(R11*1)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block84:
 	VXORPS  X0, X0, X0
@@ -1922,18 +1871,11 @@ next82:
 	LEAQ (BX)(BX*2), SI
 
 tile96:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 (R10)(R11*1)
-	PREFETCHT0 64(R10)(R11*1)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block97:
 	VXORPS  X0, X0, X0
@@ -2203,16 +2145,11 @@ next95:
 	LEAQ (BX)(BX*2), BX
 
 tile109:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 (R9)(R10*1)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block110:
 	VXORPS  X0, X0, X0
@@ -2411,17 +2348,11 @@ next1:
 	LEAQ (DX)(DX*2), BX
 
 tile125:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block126:
 	VXORPS  X0, X0, X0
@@ -2656,17 +2587,11 @@ next124:
 	LEAQ (DX)(DX*2), BX
 
 tile138:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block139:
 	VXORPS  X0, X0, X0
@@ -2879,16 +2804,11 @@ next137:
 	LEAQ (DX)(DX*2), BX
 
 tile151:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block152:
 	VXORPS  X0, X0, X0
@@ -3079,16 +2999,11 @@ next150:
 	LEAQ (DX)(DX*2), BX
 
 tile164:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
-	PREFETCHT0 64(R9)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block165:
 	VXORPS  X0, X0, X0
@@ -3252,15 +3167,11 @@ next163:
 	LEAQ (DX)(DX*2), BX
 
 tile177:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block178:
 	VXORPS  X0, X0, X0
@@ -3402,15 +3313,11 @@ next176:
 	LEAQ (DX)(DX*2), DX
 
 tile190:
-	MOVQ       32(AX), DX
-	MOVQ       40(AX), BX
-	MOVQ       48(AX), SI
-	MOVQ       56(AX), DI
-	ADDQ       176(AX), DI
-	MOVQ       112(AX), R8
-	ADDQ       184(AX), R8
-	MOVQ       128(AX), R9
-	PREFETCHT0 (R8)
+	MOVQ 32(AX), DX
+	MOVQ 40(AX), BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), DI
+	ADDQ 176(AX), DI
 
 block191:
 	VXORPS  X0, X0, X0
@@ -3532,17 +3439,11 @@ halves123:
 	LEAQ (BX)(BX*2), SI
 
 tile203:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
-	PREFETCHT0 128(R10)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block204:
 	VXORPS  X0, X0, X0
@@ -3779,16 +3680,11 @@ next202:
 	LEAQ (BX)(BX*2), SI
 
 tile216:
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       48(AX), R8
-	MOVQ       56(AX), R9
-	ADDQ       176(AX), R9
-	MOVQ       112(AX), R10
-	ADDQ       184(AX), R10
-	MOVQ       128(AX), R11
-	PREFETCHT0 (R10)
-	PREFETCHT0 64(R10)
+	MOVQ 32(AX), SI
+	MOVQ 40(AX), DI
+	MOVQ 48(AX), R8
+	MOVQ 56(AX), R9
+	ADDQ 176(AX), R9
 
 block217:
 	VXORPS  X0, X0, X0
@@ -3981,15 +3877,11 @@ next215:
 	LEAQ (BX)(BX*2), BX
 
 tile229:
-	MOVQ       32(AX), BX
-	MOVQ       40(AX), SI
-	MOVQ       48(AX), DI
-	MOVQ       56(AX), R8
-	ADDQ       176(AX), R8
-	MOVQ       112(AX), R9
-	ADDQ       184(AX), R9
-	MOVQ       128(AX), R10
-	PREFETCHT0 (R9)
+	MOVQ 32(AX), BX
+	MOVQ 40(AX), SI
+	MOVQ 48(AX), DI
+	MOVQ 56(AX), R8
+	ADDQ 176(AX), R8
 
 block230:
 	VXORPS  X0, X0, X0

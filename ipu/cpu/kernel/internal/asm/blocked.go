@@ -101,20 +101,6 @@ func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 	a.MOVQ(at(args, blockedK), left)
 	a.MOVQ(at(args, blockedAhead), ahead)
 	a.ADDQ(at(args, blockedFetched), ahead)
-	y, block := a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockedY), y)
-	a.ADDQ(at(args, blockedDone), y)
-	a.MOVQ(at(args, blockedBlock), block)
-	// What is written at the end.
-	for j := range v {
-		for i := 0; i < r; i += 64 / a.bytes() {
-			if j == 0 {
-				a.PREFETCHT0(at(y, i*a.bytes()))
-			} else {
-				a.PREFETCHT0(indexed(y, block, 1, i*a.bytes()))
-			}
-		}
-	}
 	acc := make([][]vec, r)
 	for i := range acc {
 		acc[i] = a.vecs(v)
