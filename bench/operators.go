@@ -30,6 +30,7 @@ const (
 	transposing group = "transposed convolution"
 	pointwise   group = "pointwise, softmax"
 	layerNorm   group = "layer norm"
+	attending   group = "attention"
 )
 
 // operator is a model of one operator, or of a chain of equal ones.
@@ -145,6 +146,38 @@ func transposed(kk, in, out, size, stride, pad int64) operator {
 	}
 }
 
+// attention is attention of primitives as exporters write it, from the product
+// that gives Q, K and V to heads that are put together again.
+func attention(rows, heads, size int64, causal bool) operator {
+	name := fmt.Sprintf("attention, %d×%d, %d heads", rows, heads*size, heads)
+	flops := 4 * float64(heads*rows*rows*size)
+	if causal {
+		name, flops = name+", causal", flops/2
+	}
+	return operator{name: name, group: attending, flops: flops, build: func(m *synth.Model) {
+		x := m.Node("Reshape", []string{m.Input("x", 1, rows, 3*heads*size), m.Ints(1, rows, 3, heads, size)})
+		x = m.Node("Transpose", []string{x}, attr("perm", []int64{2, 0, 3, 1, 4}))
+		var qkv [3]string
+		for i := range qkv {
+			qkv[i] = m.Node("Gather", []string{x, m.Ints(int64(i))}, attr("axis", int64(0)))
+			qkv[i] = m.Node("Reshape", []string{qkv[i], m.Ints(1, heads, rows, size)})
+		}
+		s := m.Node("MatMul", []string{qkv[0], m.Node("Transpose", []string{qkv[1]}, attr("perm", []int64{0, 1, 3, 2}))})
+		s = m.Node("Mul", []string{s, m.Number(float32(1 / math.Sqrt(float64(size))))})
+		if causal {
+			places := make([]int64, rows)
+			for i := range places {
+				places[i] = int64(i)
+			}
+			after := m.Node("Greater", []string{m.Ints(places...), m.Node("Reshape", []string{m.Ints(places...), m.Ints(rows, 1)})})
+			s = m.Node("Where", []string{after, m.Number(float32(math.Inf(-1))), s})
+		}
+		y := m.Node("MatMul", []string{m.Node("Softmax", []string{s}, attr("axis", int64(-1))), qkv[2]})
+		y = m.Node("Transpose", []string{y}, attr("perm", []int64{0, 2, 1, 3}))
+		m.Output(m.Node("Reshape", []string{y, m.Ints(1, rows, heads*size)}), 1, rows, heads*size)
+	}}
+}
+
 var operators = []operator{
 	matmul(4, 512, 512), matmul(8, 128, 784), matmul(64, 64, 64), matmul(128, 128, 128), matmul(256, 256, 256), matmul(512, 512, 512),
 	matmul(1024, 1024, 1024), matmul(49, 512, 4608), matmul(128, 768, 3072),
@@ -158,6 +191,7 @@ var operators = []operator{
 	matmul(1, 128, 784), matmul(1, 512, 512), matmul(1, 1024, 1024), matmul(1, 4096, 4096),
 	rnn("LSTM", 4, 64, 64, 50), rnn("LSTM", 4, 128, 64, 50), rnn("LSTM", 4, 256, 256, 50), rnn("LSTM", 4, 512, 512, 20),
 	rnn("GRU", 3, 64, 64, 50), rnn("GRU", 3, 128, 64, 50), rnn("GRU", 3, 256, 256, 50),
+	attention(64, 4, 32, false), attention(128, 12, 64, false), attention(197, 3, 64, false), attention(512, 8, 64, true), attention(1024, 4, 64, true),
 	unary("Exp", pointwise, []int64{64, 1024}), unary("Tanh", pointwise, []int64{64, 1024}), unary("Sigmoid", pointwise, []int64{64, 1024}),
 	unary("Erf", pointwise, []int64{64, 1024}), unary("Softmax", pointwise, []int64{64, 1000}, attr("axis", int64(-1))),
 	unary("Softmax", pointwise, []int64{512, 128}, attr("axis", int64(-1))),

@@ -178,6 +178,12 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 		q, k := in[0], in[1]
 		keys := k.Shape[k.Rank()-2]
 		return 2*size(q)*float64(keys) + 2*size(out[0])*float64(keys)
+	case *graph.ViewedAttention:
+		each := 2 * float64(o.Rows) * float64(o.Cols) * float64(o.Size+o.Width)
+		for _, n := range o.Heads {
+			each *= float64(n)
+		}
+		return each
 	case *graph.LinearAttention: // for each step and head, key times value and query times state
 		v := in[2]
 		width := over(float64(last(v)), o.KVHeads)

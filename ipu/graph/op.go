@@ -81,6 +81,7 @@ var operators = map[string]func() Op{
 	"TopK":            func() Op { return new(TopK) },
 	"Transpose":       func() Op { return new(Transpose) },
 	"Unary":           func() Op { return new(Unary) },
+	"ViewedAttention": func() Op { return new(ViewedAttention) },
 	"Where":           func() Op { return new(Where) },
 }
 

@@ -13,6 +13,7 @@ func init() {
 		inferCase{"attention", attention, types{f32(2, 6, 4, 8), f32(2, 2, 5, 8), f32(2, 2, 5, 3)}, types{f32(2, 6, 4, 3), f32(2, 6, 4, 5)}},
 		inferCase{"attention, heads in the last axis", attention, types{f32(2, 4, 48), f32(2, 5, 16), f32(2, 2, 5, 3), typ(Bool, 4, 5), typ(I64, 2)},
 			types{f32(2, 4, 18), f32(2, 6, 4, 5)}},
+		inferCase{"viewed attention", viewedAttention(nil), types{f32(2, 5, 3, 3, 4), f32(2, 5, 3, 3, 4), f32(2, 5, 3, 3, 4), f32(5)}, types{f32(2, 5, 12)}},
 		inferCase{"linear attention", &LinearAttention{Heads: 4, KVHeads: 2, Gated: true, Delta: true},
 			types{typ(F16, 2, 5, 12), typ(F16, 2, 5, 6), typ(F16, 2, 5, 8), f32(2, 2, 3, 4), typ(F16, 2, 5, 6), typ(F16, 2, 5, 1)},
 			types{typ(F16, 2, 5, 16), f32(2, 2, 3, 4)}},
@@ -23,6 +24,48 @@ func init() {
 		inferCase{"gelu", &Unary{Fn: Gelu}, types{typ(BF16, 3)}, types{typ(BF16, 3)}},
 		inferCase{"prelu", &Binary{Fn: PRelu}, types{typ(I32, 2, 3), typ(I32, 1)}, types{typ(I32, 2, 3)}},
 	)
+}
+
+// viewedAttention is attention of 3 heads of 4 elements each for 2 sequences of
+// 5, which lie in one tensor, as change makes it.
+func viewedAttention(change func(o *ViewedAttention)) *ViewedAttention {
+	o := &ViewedAttention{Heads: []int64{2, 3}, Rows: 5, Cols: 5, Size: 4, Width: 4, Q: []int64{0, 180, 4, 36, 1}, K: []int64{12, 180, 4, 36, 1},
+		V: []int64{24, 180, 4, 36, 1}, Bias: []int64{0, 0, 0, 0, 1}, Y: []int64{0, 60, 4, 12, 1}, Shape: []int64{2, 5, 12}, Scale: 0.5}
+	if change != nil {
+		change(o)
+	}
+	return o
+}
+
+func TestInferViewedAttentionErrors(t *testing.T) {
+	x, b := f32(2, 5, 3, 3, 4), f32(5)
+	type types = []TensorType
+	for _, tt := range []struct {
+		change func(o *ViewedAttention)
+		in     types
+		want   string
+	}{
+		{nil, types{typ(F16, 360), x, x, b}, "Q is f16[360], want elements of type f32 or f64"},
+		{nil, types{x, x, x, typ(Bool, 5)}, "bias is bool[5]"},
+		{nil, types{x, x, x}, "attribute Bias has 5 numbers, want none without a bias"},
+		{nil, types{x, x, f32(359), b}, "attribute V reaches element 359 of f32[359]"},
+		{func(o *ViewedAttention) { o.Rows = 0 }, nil, "a size of heads is 0"},
+		{func(o *ViewedAttention) { o.Heads = []int64{1 << 20, 1 << 20} }, nil, "2 axes of heads with"},
+		{func(o *ViewedAttention) { o.Past = -1 }, nil, "attribute Past is -1"},
+		{func(o *ViewedAttention) { o.K = o.K[1:] }, nil, "attribute K has 4 numbers, want 5"},
+		{func(o *ViewedAttention) { o.K = []int64{0, 0, -1, 0, 0} }, nil, "attribute K is [0 0 -1 0 0], want numbers of 0 or more"},
+		{func(o *ViewedAttention) { o.V = []int64{0, 0, 0, 1, 5} }, nil, "neighbours across V and Y are 5 and 1 elements away"},
+		{func(o *ViewedAttention) { o.Y = []int64{0, 60, 4, 0, 1} }, nil, "which leaves out elements of f32[2,5,12]"},
+		{func(o *ViewedAttention) { o.Shape = []int64{121} }, nil, "which leaves out elements of f32[121]"},
+		{func(o *ViewedAttention) { o.Shape = []int64{-1} }, nil, "attribute Shape"},
+	} {
+		in := tt.in
+		if in == nil {
+			in = types{x, x, x, b}
+		}
+		_, err := viewedAttention(tt.change).Infer(in)
+		require.ErrorContains(t, err, tt.want)
+	}
 }
 
 func TestInferAttentionErrors(t *testing.T) {

@@ -25,6 +25,7 @@ var Passes = []Pass{
 	{"activation", "recognises gelu, swish, mish, hard-sigmoid and hard-swish written as primitives", recogniseActivations},
 	{"integer", "multiplies bytes as bytes where floats were converted from them", useIntegers},
 	{"quantised", "removes quantisations of what has these values already", dropRequantisation},
+	{"attention", "recognises attention written as primitives; it reads and writes heads where they lie", recogniseAttention},
 	{"select", "turns products with one-hot matrices into selections of rows", selectRows},
 	{"affine", "folds factors, addends and batch normalisation into the convolution or product before them", foldAffine},
 	{"transposed", "writes transposed convolutions as convolutions", convolveTransposed},

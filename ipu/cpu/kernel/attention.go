@@ -11,6 +11,7 @@ import (
 
 var attentionKernels = map[string]binder{
 	"Attention":       widened(bindAttention),
+	"ViewedAttention": bindViewedAttention,
 	"LinearAttention": widened(bindLinearAttention),
 }
 
@@ -25,41 +26,64 @@ func bindAttention(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	return nil, fmt.Errorf("no kernel for %v", in[0])
 }
 
-// heads is how the rows of an operand of attention lie in memory.
-type heads struct{ batch, head, row, size int }
-
-// newHeads returns the layout of [batch, heads, sequence, size] or [batch,
-// sequence, heads·size].
-func newHeads(shape []int64, n int) heads {
-	if len(shape) == 4 {
-		sequence, size := int(shape[2]), int(shape[3])
-		return heads{n * sequence * size, sequence * size, size, size}
-	}
-	sequence, width := int(shape[1]), int(shape[2])
-	return heads{sequence * width, width / n, width, width / n}
+// heads is where the elements of the heads of an operand of attention lie.
+type heads struct {
+	first        []int // elements of the heads, in the order of batch and head
+	down, across int   // strides
+	size         int   // elements of a row
 }
 
-// at returns where a row begins.
-func (h heads) at(batch, head, row int) int { return batch*h.batch + head*h.head + row*h.row }
+// newHeads returns the layout of [batch, heads, sequence, size] or [batch,
+// sequence, heads·size]; each of n heads counts for group heads.
+func newHeads(shape []int64, n, group int) heads {
+	h := heads{across: 1}
+	var batch, head int
+	if len(shape) == 4 {
+		sequence, size := int(shape[2]), int(shape[3])
+		h.size, h.down, head, batch = size, size, sequence*size, n*sequence*size
+	} else {
+		sequence, width := int(shape[1]), int(shape[2])
+		h.size, h.down, head, batch = width/n, width, width/n, sequence*width
+	}
+	for b := range int(shape[0]) {
+		for i := range n * group {
+			h.first = append(h.first, b*batch+i/group*head)
+		}
+	}
+	return h
+}
+
+// at returns where a row of a head begins.
+func (h *heads) at(head, row int) int { return h.first[head] + row*h.down }
 
 // attention computes softmax(scale·Q·Kᵀ + bias)·V in blocks of a few rows of
 // Q, whose scores stay in the cache.
+//
+// Scores lie by columns: those of up to panel rows of Q side by side, for one
+// row of K after the other. Then K is read in place, whatever its strides, a
+// bias that is the same for all rows is one number for each row of scores, and
+// the softmax of a row is one of many lanes, which has nothing to add across
+// lanes. Where scores are wanted themselves, capped or hidden by bools, and for
+// a single row or a few, they lie by rows.
 type attention[T float] struct {
-	batch, heads, group int // group: heads of Q that share one of K and V
-	rows, cols          int // of the scores: the sequences of Q and of K
-	q, k, v, y          heads
-	scale               T
-	softcap             T
-	causal              bool
-	past                int
-	bias                [4]int              // strides
-	isBool              bool                // the bias is
-	mode                graph.ScoresMode    // "" if nobody wants the scores
-	add                 func(dst, a, b []T) // by vectors, nil if there is none
+	heads, perBatch int // all, those of an entry of the batch
+	rows, cols      int // of the scores: the sequences of Q and of K
+	q, k, v, y      heads
+	scale           T
+	softcap         T
+	causal          bool
+	past            int
+	bias            heads
+	hasBias         bool
+	isBool          bool                // the bias is
+	hidden          bool                // rows that see nothing have probabilities of 0, not NaN
+	mode            graph.ScoresMode    // "" if nobody wants the scores
+	add             func(dst, a, b []T) // by vectors, nil if there is none
 
-	block  int // rows of Q taken together
-	slots  int // parts that have scratch memory
-	packed bool
+	byRows bool // the scores lie by rows
+	block  int  // rows of Q taken together
+	slots  int  // parts that have scratch memory
+	packed bool // K is, where scores lie by rows
 	task   attentionTask[T]
 }
 
@@ -68,28 +92,83 @@ const attentionBlockBytes = 128 << 10
 
 func newAttention[T float](o *graph.Attention, in, out []graph.TensorType) *attention[T] {
 	n, kv := int(o.Heads), int(o.KVHeads)
+	batch := int(in[0].Shape[0])
 	k := &attention[T]{
-		batch: int(in[0].Shape[0]), heads: n, group: n / kv,
-		q: newHeads(in[0].Shape, n), k: newHeads(in[1].Shape, kv), v: newHeads(in[2].Shape, kv),
+		heads: batch * n, perBatch: n, hidden: true,
+		q: newHeads(in[0].Shape, n, 1), k: newHeads(in[1].Shape, kv, n/kv), v: newHeads(in[2].Shape, kv, n/kv),
 		scale: T(o.Scale), softcap: T(o.Softcap), causal: o.Causal, past: int(o.Past),
 	}
 	k.rows, k.cols = sequence(in[0].Shape), sequence(in[1].Shape)
-	k.add = vectorBinary[T](graph.Add)
-	k.y = heads{n * k.rows * k.v.size, k.rows * k.v.size, k.v.size, k.v.size}
+	y := []int64{int64(batch), o.Heads, int64(k.rows), int64(k.v.size)}
 	if len(in[0].Shape) == 3 {
-		k.y = heads{k.rows * n * k.v.size, k.v.size, n * k.v.size, k.v.size}
+		y = []int64{int64(batch), int64(k.rows), o.Heads * int64(k.v.size)}
 	}
+	k.y = newHeads(y, n, 1)
 	if b := operand(in, 3); b.DType != graph.Invalid {
-		k.isBool = b.DType == graph.Bool
-		copy(k.bias[:], broadcastStrides([]int64{in[0].Shape[0], o.Heads, int64(k.rows), int64(k.cols)}, b.Shape))
+		k.hasBias, k.isBool = true, b.DType == graph.Bool
+		s := broadcastStrides([]int64{int64(batch), o.Heads, int64(k.rows), int64(k.cols)}, b.Shape)
+		k.bias.down, k.bias.across = s[2], s[3]
+		for i := range k.heads {
+			k.bias.first = append(k.bias.first, i/n*s[0]+i%n*s[1])
+		}
 	}
 	if operand(out, 1).DType != graph.Invalid {
 		k.mode = o.Scores
 	}
-	size := elementSize[T]()
-	k.block = max(1, min(k.rows, max(8, min(64, attentionBlockBytes/max(1, k.cols*size)))))
-	k.packed = k.block > narrow
-	k.slots = min(maxParts, 4*runtime.GOMAXPROCS(0))
+	k.byRows = k.mode != "" || operand(out, 0).DType == graph.Invalid || k.softcap > 0 || k.isBool || k.rows <= narrow
+	return k.plan()
+}
+
+func bindViewedAttention(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
+	o := op.(*graph.ViewedAttention)
+	switch in[0].DType {
+	case graph.F32:
+		return newViewedAttention[float32](o), nil
+	case graph.F64:
+		return newViewedAttention[float64](o), nil
+	}
+	return nil, fmt.Errorf("no kernel for %v", in[0])
+}
+
+func newViewedAttention[T float](o *graph.ViewedAttention) *attention[T] {
+	n := elements(o.Heads)
+	k := &attention[T]{
+		heads: n, perBatch: n, rows: int(o.Rows), cols: int(o.Cols),
+		q: viewedHeads(o.Heads, o.Q, o.Size), k: viewedHeads(o.Heads, o.K, o.Size),
+		v: viewedHeads(o.Heads, o.V, o.Width), y: viewedHeads(o.Heads, o.Y, o.Width),
+		scale: T(o.Scale), causal: o.Causal, past: int(o.Past), hasBias: len(o.Bias) > 0,
+	}
+	if k.hasBias {
+		k.bias = viewedHeads(o.Heads, o.Bias, o.Cols)
+	}
+	return k.plan()
+}
+
+// viewedHeads returns the layout that an attribute of [graph.ViewedAttention]
+// describes.
+func viewedHeads(grid, at []int64, size int64) heads {
+	h := heads{first: []int{int(at[0])}, down: int(at[len(at)-2]), across: int(at[len(at)-1]), size: int(size)}
+	for i, n := range grid {
+		next := make([]int, 0, len(h.first)*int(n))
+		for _, first := range h.first {
+			for j := range int(n) {
+				next = append(next, first+j*int(at[1+i]))
+			}
+		}
+		h.first = next
+	}
+	return h
+}
+
+// plan decides how to divide the work.
+func (k *attention[T]) plan() *attention[T] {
+	k.add = vectorBinary[T](graph.Add)
+	k.block = panel
+	if k.byRows {
+		k.block = max(1, min(k.rows, max(8, min(64, attentionBlockBytes/max(1, k.cols*elementSize[T]())))))
+		k.packed = k.block > narrow
+	}
+	k.slots = min(maxParts, runtime.GOMAXPROCS(0))
 	return k
 }
 
@@ -97,10 +176,17 @@ func newAttention[T float](o *graph.Attention, in, out []graph.TensorType) *atte
 func sequence(shape []int64) int { return int(shape[len(shape)-2]) }
 
 // slot returns the elements of scratch memory for one part: the scores of one
-// block, and a panel of K.
+// block and, where they lie by rows, a panel of K, else one of Q and as much of
+// the bias as goes into [biasRows] rows of scores.
 func (k *attention[T]) slot() int {
 	n := k.block * k.cols
-	if k.packed {
+	switch {
+	case !k.byRows:
+		n += k.q.size * panel
+		if k.bias.down != 0 {
+			n += biasRows * panel
+		}
+	case k.packed:
 		n += k.k.size * panel
 	}
 	return (n + 15) &^ 15
@@ -112,148 +198,185 @@ func (k *attention[T]) Scratch() int { return k.slots * k.slot() * elementSize[T
 // Run implements [Kernel].
 func (k *attention[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	*t = attentionTask[T]{attention: k, qData: view[T](in[0]), kData: view[T](in[1]), vData: view[T](in[2]),
+	t.attentionRun = attentionRun[T]{attention: k, qData: view[T](in[0]), kData: view[T](in[1]), vData: view[T](in[2]),
 		yData: view[T](memory(out, 0)), scores: view[T](memory(out, 1)), lengths: view[int64](memory(in, 4)), scratch: view[T](scratch)}
-	t.hasY, t.hasBias = memory(out, 0) != nil, memory(in, 3) != nil
+	t.hasY = memory(out, 0) != nil
 	if k.isBool {
 		t.boolBias = memory(in, 3)
 	} else {
-		t.bias = view[T](memory(in, 3))
+		t.biasData = view[T](memory(in, 3))
 	}
 	for b, n := range t.lengths {
 		if n < 0 || n > int64(k.cols) {
-			*t = attentionTask[T]{}
+			t.attentionRun = attentionRun[T]{}
 			return fmt.Errorf("lengths[%d] is %d, want 0 to %d, the elements of K's sequences", b, n, k.cols)
 		}
 	}
 	t.blocks = (k.rows + k.block - 1) / k.block
-	units := k.batch * k.heads * t.blocks
-	t.parts = min(cut(p, units, k.block*k.cols*(k.k.size+k.v.size+16)/2+1), k.slots)
-	p.Run(t, t.parts)
-	*t = attentionTask[T]{}
+	units := k.heads * t.blocks
+	// Two elements' products take as long as half of an operation by vectors;
+	// an exponential as long as one.
+	workers := workersFor(p, float64(units)*float64(min(k.rows, k.block)*k.cols)*float64(k.q.size+k.v.size+32)/32)
+	if parts := min(units, k.slots, workers); parts > 1 {
+		t.next.reset(units)
+		p.Run(t, parts)
+	} else {
+		for unit := range units {
+			t.compute(unit, t.scratch[:k.slot()])
+		}
+	}
+	t.attentionRun = attentionRun[T]{}
 	return nil
 }
 
-// attentionTask is one run of an attention.
+// attentionTask is one run of an attention. The units of work are blocks of
+// rows; parts take the next unit until none is left.
 type attentionTask[T float] struct {
+	attentionRun[T]
+	next tickets
+}
+
+// attentionRun is what a run works on.
+type attentionRun[T float] struct {
 	*attention[T]
 	qData, kData, vData []T
-	bias                []T
+	biasData            []T
 	boolBias            []byte
-	hasBias, hasY       bool
+	hasY                bool
 	lengths             []int64
 	yData, scores       []T
 	scratch             []T
-	blocks, parts       int
+	blocks              int // of a head
 }
 
 // Do implements [Task].
 func (t *attentionTask[T]) Do(part int) {
 	slot := t.scratch[part*t.slot():][:t.slot()]
-	for i, end := span(t.batch*t.heads*t.blocks, t.parts, part, 1); i < end; i++ {
-		row := i % t.blocks * t.block
-		head := i / t.blocks % t.heads
-		t.compute(i/t.blocks/t.heads, head, row, min(row+t.block, t.rows), slot)
+	for {
+		unit, ok := t.next.draw(part)
+		if !ok {
+			return
+		}
+		t.compute(unit, slot)
 	}
 }
 
-// compute computes the rows [lo, hi) of one head.
-func (t *attentionTask[T]) compute(b, h, lo, hi int, slot []T) {
+// compute computes one block of rows.
+func (t *attentionRun[T]) compute(unit int, slot []T) {
+	h, lo := unit/t.blocks, unit%t.blocks*t.block
+	hi := min(lo+t.block, t.rows)
+	if t.byRows {
+		t.computeByRows(h, lo, hi, slot)
+	} else {
+		t.computeByColumns(h, lo, hi, slot)
+	}
+}
+
+// computeByRows computes the rows [lo, hi) of one head from scores by rows.
+func (t *attentionRun[T]) computeByRows(h, lo, hi int, slot []T) {
 	cols := t.cols
 	if t.mode == "" {
-		cols = t.seen(b, hi-1) // the rows before see less
+		cols = t.seen(h, hi-1) // the rows before see less
 	}
 	rows := hi - lo
 	s := slot[:rows*cols]
-	t.products(b, h, lo, rows, cols, s, slot[t.block*t.cols:])
+	t.products(h, lo, rows, cols, s, slot[t.block*t.cols:])
 	for i := range rows {
-		t.probabilities(b, h, lo+i, s[i*cols:][:cols])
+		t.probabilities(h, lo+i, s[i*cols:][:cols])
 	}
 	if !t.hasY {
 		return
 	}
-	y := t.yData[t.y.at(b, h, lo):]
+	y := t.yData[t.y.at(h, lo):]
 	for i := range rows {
-		clear(y[i*t.y.row:][:t.y.size])
+		clear(y[i*t.y.down:][:t.y.size])
 	}
 	if cols > 0 && t.v.size > 0 {
-		multiplyBlock(y, t.y.row, rows, t.v.size, matrix[T]{s, cols, 1}, t.vData[t.v.at(b, h/t.group, 0):], t.v.row, cols, 1)
+		multiplyBlock(y, t.y.down, rows, t.v.size, matrix[T]{s, cols, 1}, t.vData[t.v.at(h, 0):], t.v.down, cols, 1)
 	}
 }
 
 // seen returns how many elements of K's sequence row i may look at.
-func (t *attentionTask[T]) seen(b, i int) int {
-	n, offset := t.cols, t.past
+func (t *attentionRun[T]) seen(h, i int) int {
+	n := t.cols
 	if t.lengths != nil {
-		n = int(t.lengths[b])
-		offset = n - t.rows
+		n = int(t.lengths[h/t.perBatch])
 	}
 	if t.causal {
-		n = max(0, min(n, i+offset+1))
+		n = max(0, min(n, i+t.offset(h)+1))
 	}
 	return n
 }
 
+// offset returns how far a row of a causal attention looks beyond the column
+// of its own number.
+func (t *attentionRun[T]) offset(h int) int {
+	if t.lengths != nil {
+		return int(t.lengths[h/t.perBatch]) - t.rows
+	}
+	return t.past
+}
+
 // products sets s to the scaled products of rows of Q and the first cols rows
 // of K.
-func (t *attentionTask[T]) products(b, h, lo, rows, cols int, s, buf []T) {
+func (t *attentionRun[T]) products(h, lo, rows, cols int, s, buf []T) {
 	clear(s)
 	if t.q.size == 0 || cols == 0 {
 		return
 	}
-	q := matrix[T]{t.qData[t.q.at(b, h, lo):], t.q.row, 1}
-	k := t.kData[t.k.at(b, h/t.group, 0):]
+	q := matrix[T]{t.qData[t.q.at(h, lo):], t.q.down, 1}
+	k := t.kData[t.k.at(h, 0):]
 	if !t.packed {
 		for i := range rows {
-			multiplyDot(s[i*cols:][:cols], q.data[i*q.row:][:t.q.size], k, t.k.row, t.scale)
+			multiplyDot(s[i*cols:][:cols], q.data[i*q.row:][:t.q.size], k, t.k.down, t.scale)
 		}
 		return
 	}
 	buf = buf[:t.q.size*panel]
 	for j := 0; j < cols; j += panel {
 		n := min(panel, cols-j)
-		packBlock(buf, matrix[T]{k[j*t.k.row:], 1, t.k.row}, t.q.size, n)
+		packBlock(buf, matrix[T]{k[j*t.k.down:], 1, t.k.down}, t.q.size, n)
 		multiplyBlock(s[j:], cols, rows, n, q, buf, panel, t.q.size, t.scale)
 	}
 }
 
 // probabilities turns the products of one row into probabilities, and writes
 // what is wanted on the way.
-func (t *attentionTask[T]) probabilities(b, h, i int, s []T) {
-	t.keep(graph.ScoresRaw, b, h, i, s)
+func (t *attentionRun[T]) probabilities(h, i int, s []T) {
+	t.keep(graph.ScoresRaw, h, i, s)
 	if t.softcap > 0 {
 		softcap(s, t.softcap)
 	}
-	t.keep(graph.ScoresCapped, b, h, i, s)
-	n := min(t.seen(b, i), len(s))
+	t.keep(graph.ScoresCapped, h, i, s)
+	n := min(t.seen(h, i), len(s))
 	look := n > 0
 	if t.hasBias {
-		look = t.addBias(b, h, i, s[:n])
+		look = t.addBias(h, i, s[:n])
 	}
 	for j := n; j < len(s); j++ {
 		s[j] = T(math.Inf(-1))
 	}
-	t.keep(graph.ScoresBiased, b, h, i, s)
+	t.keep(graph.ScoresBiased, h, i, s)
 	if look {
 		normalise(s[:n])
 		clear(s[n:])
 	} else {
 		clear(s)
 	}
-	t.keep(graph.ScoresProbabilities, b, h, i, s)
+	t.keep(graph.ScoresProbabilities, h, i, s)
 }
 
 // keep writes row i of the scores if they are wanted as they are now.
-func (t *attentionTask[T]) keep(now graph.ScoresMode, b, h, i int, s []T) {
+func (t *attentionRun[T]) keep(now graph.ScoresMode, h, i int, s []T) {
 	if t.mode == now {
-		copy(t.scores[((b*t.heads+h)*t.rows+i)*t.cols:], s)
+		copy(t.scores[(h*t.rows+i)*t.cols:], s)
 	}
 }
 
 // addBias adds the bias of row i to s and reports whether it leaves anything
 // to look at.
-func (t *attentionTask[T]) addBias(b, h, i int, s []T) bool {
-	at, step := b*t.attention.bias[0]+h*t.attention.bias[1]+i*t.attention.bias[2], t.attention.bias[3]
+func (t *attentionRun[T]) addBias(h, i int, s []T) bool {
+	at, step := t.bias.at(h, i), t.bias.across
 	look := false
 	if t.boolBias != nil {
 		for j := range s {
@@ -267,12 +390,12 @@ func (t *attentionTask[T]) addBias(b, h, i int, s []T) bool {
 	}
 	least := T(math.Inf(-1))
 	if step == 1 && t.add != nil {
-		row := t.bias[at:][:len(s)]
+		row := t.biasData[at:][:len(s)]
 		t.add(s, s, row)
 		return slices.ContainsFunc(row, func(v T) bool { return v != least })
 	}
 	for j := range s {
-		v := t.bias[at+j*step]
+		v := t.biasData[at+j*step]
 		s[j] += v
 		look = look || v != least
 	}

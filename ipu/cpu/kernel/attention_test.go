@@ -91,8 +91,8 @@ func byHeads(tt graph.TensorType, data []float64, heads int) [][][][]float64 {
 		for h := range heads {
 			out[b] = append(out[b], nil)
 			for i := range int(tt.Shape[len(tt.Shape)-2]) {
-				l := newHeads(tt.Shape, heads)
-				out[b][h] = append(out[b][h], data[l.at(b, h, i):][:l.size])
+				l := newHeads(tt.Shape, heads, 1)
+				out[b][h] = append(out[b][h], data[l.at(b*heads+h, i):][:l.size])
 			}
 		}
 	}
@@ -332,4 +332,146 @@ func TestRMSNorm(t *testing.T) {
 		})
 		compareSums(t, o, out[0], got[0], want)
 	})
+}
+
+// TestViewedAttention compares attention of heads that lie anywhere with the
+// definition, and among numbers of workers.
+func TestViewedAttention(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		n := func(lo, hi int64, name string) int64 { return rapid.Int64Range(lo, hi).Draw(t, name) }
+		dtype := rapid.SampledFrom([]graph.DType{graph.F32, graph.F32, graph.F64}).Draw(t, "type")
+		o := &graph.ViewedAttention{Heads: []int64{n(1, 2, "batch"), n(1, 3, "heads")}, Rows: n(1, 70, "rows"), Cols: n(1, 90, "cols"),
+			Size: n(1, 35, "size"), Width: n(1, 35, "width"), Scale: 0.4, Causal: rapid.Bool().Draw(t, "causal"), Past: n(0, 40, "past")}
+		s := &source{r: drawSource(t).r}
+		var in []graph.TensorType
+		var data [][]byte
+		// view makes a tensor and says where the elements are: axes come in any
+		// order, and some have all elements in one place.
+		view := func(sizes []int64, close bool) []int64 {
+			at := make([]int64, 5)
+			at[0] = n(0, 3, "first")
+			step := int64(1)
+			order := rapid.Permutation([]int{0, 1, 2, 3}).Draw(t, "order")
+			if close {
+				at[4], step = 1, sizes[3]+n(0, 3, "gap")
+			}
+			for _, axis := range order {
+				if close && axis == 3 || rapid.IntRange(0, 5).Draw(t, "broadcast") == 0 {
+					continue
+				}
+				at[1+axis] = step
+				step = step*sizes[axis] + n(0, 3, "gap")
+			}
+			tt := graph.TensorType{DType: dtype, Shape: []int64{at[0] + step*2}}
+			in = append(in, tt)
+			elems := make([]elem, elements(tt.Shape))
+			for i := range elems {
+				elems[i].f = s.r.Float64()*4 - 2
+			}
+			data = append(data, store(dtype, elems))
+			return at
+		}
+		o.Q = view([]int64{o.Heads[0], o.Heads[1], o.Rows, o.Size}, false)
+		o.K = view([]int64{o.Heads[0], o.Heads[1], o.Cols, o.Size}, false)
+		o.V = view([]int64{o.Heads[0], o.Heads[1], o.Cols, o.Width}, true)
+		if rapid.Bool().Draw(t, "bias") {
+			o.Bias = view([]int64{o.Heads[0], o.Heads[1], o.Rows, o.Cols}, false)
+			elems := load(dtype, data[3])
+			hidden := rapid.SampledFrom([]float64{0, 0.3, 1}).Draw(t, "hidden")
+			for i := range elems {
+				if s.r.Float64() < hidden {
+					elems[i].f = math.Inf(-1)
+				}
+			}
+			data[3] = store(dtype, elems)
+		}
+		if o.Shape = []int64{o.Heads[0], o.Rows, o.Heads[1] * o.Width}; rapid.Bool().Draw(t, "by heads") {
+			o.Shape = []int64{o.Heads[0], o.Heads[1], o.Rows, o.Width}
+			o.Y = []int64{0, o.Heads[1] * o.Rows * o.Width, o.Rows * o.Width, o.Width, 1}
+		} else {
+			o.Y = []int64{0, o.Heads[1] * o.Rows * o.Width, o.Width, o.Heads[1] * o.Width, 1}
+		}
+		out, err := o.Infer(in)
+		require.NoError(t, err)
+		var got []byte
+		for _, p := range []Pool{Serial{}, threads(2), threads(3)} {
+			k, err := New(o, in, out)
+			require.NoError(t, err)
+			y := aligned(int(out[0].Bytes()))
+			require.NoError(t, k.Run(p, data, [][]byte{y}, aligned(k.Scratch())))
+			if got != nil {
+				require.Equal(t, got, y, "%d workers", p.Workers())
+			}
+			got = y
+		}
+
+		v := make([][]float64, len(in))
+		for i, tt := range in {
+			v[i] = values(tt, data[i])
+		}
+		result := values(out[0], got)
+		at := func(view []int64, a, b, i, j int64) int64 {
+			return view[0] + a*view[1] + b*view[2] + i*view[3] + j*view[4]
+		}
+		coords([]int64{o.Heads[0], o.Heads[1], o.Rows}, func(row []int64, _ int) {
+			a, b, i := row[0], row[1], row[2]
+			p := make([]float64, o.Cols)
+			most, total := math.Inf(-1), 0.0
+			for j := range p {
+				j := int64(j)
+				for x := range o.Size {
+					p[j] += o.Scale * v[0][at(o.Q, a, b, i, x)] * v[1][at(o.K, a, b, j, x)]
+				}
+				if o.Bias != nil {
+					p[j] += v[3][at(o.Bias, a, b, i, j)]
+				}
+				if o.Causal && j > i+o.Past {
+					p[j] = math.Inf(-1)
+				}
+				most = max(most, p[j])
+			}
+			for j := range p {
+				p[j] = math.Exp(p[j] - most)
+				total += p[j]
+			}
+			for x := range o.Width {
+				want := 0.0
+				for j := range p {
+					want += p[j] / total * v[2][at(o.V, a, b, int64(j), x)]
+				}
+				g := result[at(o.Y, a, b, i, x)]
+				if math.IsNaN(want) != math.IsNaN(g) || math.Abs(g-want) > 1e-5*(1+math.Abs(want)) {
+					t.Fatalf("%+v: element %d of row %d of head %d, %d is %v, want %v", o, x, i, a, b, g, want)
+				}
+			}
+		})
+	})
+}
+
+func TestViewedAttentionAllocatesNothing(t *testing.T) {
+	eachPath(t, func(t *testing.T) {
+		o, in := joinedHeads(40, 4, 16, true)
+		out, err := o.Infer(in)
+		require.NoError(t, err)
+		k, err := New(o, in, out)
+		require.NoError(t, err)
+		data, y, scratch := aligned(int(in[0].Bytes())), aligned(int(out[0].Bytes())), aligned(k.Scratch())
+		operands, results := [][]byte{data, data, data}, [][]byte{y}
+		for _, p := range []Pool{Serial{}, inTurn(2)} {
+			require.Zero(t, testing.AllocsPerRun(2, func() {
+				if err := k.Run(p, operands, results, scratch); err != nil {
+					t.Fatal(err)
+				}
+			}))
+		}
+	})
+}
+
+// joinedHeads is attention of heads that lie in the result of one product.
+func joinedHeads(rows, heads, size int64, causal bool) (*graph.ViewedAttention, []graph.TensorType) {
+	width := heads * size
+	view := func(part int64) []int64 { return []int64{part * width, size, 3 * width, 1} }
+	x := graph.TensorType{DType: graph.F32, Shape: []int64{rows, 3 * width}}
+	return &graph.ViewedAttention{Heads: []int64{heads}, Rows: rows, Cols: rows, Size: size, Width: size,
+		Q: view(0), K: view(1), V: view(2), Y: []int64{0, size, width, 1}, Shape: []int64{rows, width}, Scale: 0.125, Causal: causal}, []graph.TensorType{x, x, x}
 }

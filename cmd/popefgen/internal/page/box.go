@@ -72,7 +72,7 @@ type drawing struct {
 var families = []struct{ ID, Name, kinds string }{
 	{"anchor", "anchor", ""},
 	{"conv", "convolution", "Conv BlockedConv ConvTranspose DeformConv IntegerConv Col2Im"},
-	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention LinearAttention"},
+	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention ViewedAttention LinearAttention"},
 	{"recurrent", "recurrence", "LSTM GRU RNN"},
 	{"reduce", "pooling, reduction, search", "AveragePool MaxPool BlockedPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
 	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},

@@ -31,6 +31,7 @@ var files = []struct {
 	{"cells", writeCells},
 	{"folds", writeFolds},
 	{"rows", writeRows},
+	{"attention", writeAttention},
 	{"pool", writePool},
 	{"quant", writeQuant},
 	{"int8", writeInt8},
