@@ -164,6 +164,7 @@ func (m *image) packConstants(e *Engine) (err error) {
 		}
 	}()
 	m.packs, m.constants = make([][]byte, len(m.plan.Packed)), map[int][]byte{}
+	unused := m.packedOnly()
 	var task packTask
 	for i := range m.plan.Packed {
 		k := &m.plan.Packed[i]
@@ -172,40 +173,61 @@ func (m *image) packConstants(e *Engine) (err error) {
 		}
 		m.packs[i] = mem[:k.Bytes:k.Bytes]
 		mem = mem[alignUp(k.Bytes):]
-		task.add(e.packer(i), m.packs[i], m.constant(int(k.Tensor)), nil)
-	}
-	if e.unused != nil {
-		m.unused(&task, e.unused)
+		j := packJob{packer: e.packer(i), dst: m.packs[i], src: m.constant(int(k.Tensor))}
+		if e.unused != nil && unused[k.Tensor] {
+			data := m.exe.Tensors[k.Tensor].Data
+			j.after = func() { e.unused(data) }
+		}
+		task.packs = append(task.packs, j)
 	}
 	e.pool.Run(&task, len(task.packs))
+	if e.unused != nil { // again: to read one constant brings in some of its neighbours
+		for _, data := range m.spans(unused) {
+			e.unused(data)
+		}
+	}
 	m.release, m.packed = release, true
 	return nil
 }
 
-// unused makes a task tell of every constant that only kernels' own layouts
-// are made from, after the last of them.
-func (m *image) unused(t *packTask, tell func(part []byte)) {
-	inPlace := map[int]bool{}
+// packedOnly returns the constants that only kernels' own layouts are made from.
+func (m *image) packedOnly() map[graph.TensorID]bool {
+	only := map[graph.TensorID]bool{}
+	for _, k := range m.plan.Packed {
+		only[k.Tensor] = m.exe.Tensors[k.Tensor].Const
+	}
 	for i := range m.plan.Programs {
 		for _, s := range m.plan.Programs[i].Steps {
 			for _, o := range slices.Concat(s.In, s.Out) {
 				if o.Place == InConstant {
-					inPlace[o.Index] = true
+					delete(only, graph.TensorID(o.Index))
 				}
 			}
 		}
 	}
-	at := 0
-	for i := range m.plan.Packed {
-		k := &m.plan.Packed[i]
-		if !m.exe.Tensors[k.Tensor].Const {
+	return only
+}
+
+// spans returns the memory of constants, in one piece where they follow each
+// other: neighbours share pages.
+func (m *image) spans(of map[graph.TensorID]bool) [][]byte {
+	var all [][]byte
+	for i := range m.exe.Tensors {
+		data := m.exe.Tensors[i].Data
+		if !of[graph.TensorID(i)] || len(data) == 0 {
 			continue
 		}
-		if data := m.exe.Tensors[k.Tensor].Data; !inPlace[int(k.Tensor)] {
-			t.packs[at].after = func() { tell(data) }
+		if n := len(all); n > 0 {
+			last := all[n-1]
+			gap := uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(last))) - uintptr(len(last))
+			if gap < alignment {
+				all[n-1] = unsafe.Slice(unsafe.SliceData(last), len(last)+int(gap)+len(data))
+				continue
+			}
 		}
-		at++
+		all = append(all, data)
 	}
+	return all
 }
 
 // constant returns the data of a constant, aligned to its elements.
@@ -241,10 +263,6 @@ type packer struct {
 }
 
 func (p packer) pack(dst, src []byte) { p.kernel.Pack(p.operand, dst, src) }
-
-func (t *packTask) add(p packer, dst, src []byte, after func()) {
-	t.packs = append(t.packs, packJob{p, dst, src, after})
-}
 
 // Do packs one operand.
 func (t *packTask) Do(i int) {

@@ -564,7 +564,7 @@ func TestConstantsAreTold(t *testing.T) {
 		e := openSharer(t, ipu.EngineConfig{Name: fmt.Sprint(i), Executable: aligned, Unused: func(part []byte) {
 			require.True(t, overlaps(aligned, part))
 			clear(part) // it is not looked at again, or the result shows it
-			told.Add(int64(len(part)))
+			told.Store(int64(len(part)))
 		}})
 		defer e.Close() //nolint:errcheck // nothing depends on it
 		w.connect(t, e.Engine)
