@@ -333,7 +333,7 @@ func (c *Core) choose(asked int) (int, error) {
 		i := (start + k) % n
 		s := c.replicas[i].session
 		load := s.gate.load()
-		if s.failed.Load() != nil && !s.autoReset || s.gate.state.Load()&closed != 0 {
+		if s.failed.Load() != nil && !s.autoReset || s.gate.shut() {
 			load += math.MaxInt / 2 // it fails quickly and would draw every request
 		}
 		if load < least {
@@ -351,8 +351,11 @@ func (c *Core) choose(asked int) (int, error) {
 // came before, and with [Concurrent] for other callers. Errors: [ErrClosed],
 // [ErrConcurrent], [ErrReplica], or ctx's if it ends first.
 func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
-	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.take() {
-		return 0, nil
+	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.grab() {
+		if s.gate.notice.Load() == 0 { // as gate.take, without its call
+			return 0, nil
+		}
+		s.gate.release(0)
 	}
 	return c.begin(ctx, replica)
 }

@@ -7,38 +7,58 @@ import (
 )
 
 // gate lets one party at a time drive an engine: a caller that runs inline or
-// the worker that serves submitted requests. Free, it is taken and left by one
-// atomic operation each. Busy, it serves callers and submitted requests in the
-// order in which they came, whichever of the two they are.
+// the worker that serves submitted requests. Free, it is taken by one atomic
+// operation and left by a plain store. Busy, it serves callers and submitted
+// requests in the order in which they came, whichever of the two they are.
 //
-// The state holds the flags below and, above them, the number of requests
-// served, which costs nothing there. Who leaves takes back its own flags and
-// counts in one addition; if others remain then it has to see to them, and
-// until it has locked mu the gate is free but nobody can take it.
+// Two words say how things stand. The state is that of who holds the gate, and
+// nobody else changes it until it is free. The notice is that of the others, who
+// want something of who holds it: mu guards it. Who leaves makes the state free
+// and then looks at the notice; who puts one up does so and then looks at the
+// state. So that at least one sees what the other did, there must be a fence
+// between the two steps on both sides. A fence costs as much as all else that a
+// short request does, so a caller leaves without one while nobody comes in its
+// way: it says so by the flag quiet, and then whoever puts up a notice makes it
+// pass one, see fence. That in turn costs microseconds, so after it a number
+// of requests leave with fences of their own.
 type gate struct {
 	state   atomic.Uint64
-	queuing bool // callers may wait for callers: see Concurrent
+	manner  atomic.Uint64 // how the next caller leaves: quiet, or 0
+	notice  atomic.Uint32 // queued, closed
+	loud    int           // callers that are still to leave with a fence; its holder's
+	queuing bool          // callers may wait for callers: see Concurrent
 
-	mu      sync.Mutex // guards the queue, and every change of flags but taking and leaving
+	mu      sync.Mutex // guards the notice and the queue
 	head    *turn
 	tail    *turn
 	callers int          // turns of callers in the queue
 	length  atomic.Int32 // turns in the queue
 	spare   *turn        // turns of callers and guests that can be used again
 	idle    chan error   // made by close: closed once nobody holds the gate
+	idled   bool         // it is closed
 	grant   chan int     // tells the worker which slot's turn it is; capacity 1
 }
 
-// The flags of a gate's state.
+// The flags of a gate's state. Above them it has the number of requests served,
+// which costs nothing there.
 const (
 	held     = 1 << iota // somebody drives the engine
 	byWorker             // and it is the worker, or a guest
-	queued               // the queue may have entries
-	closed               // nobody gets in any more
+	quiet                // and it is a caller who leaves without a fence
 	flagBits = iota
 	flags    = 1<<flagBits - 1
 	served   = 1 << flagBits // one request
 )
+
+// The flags of a gate's notice.
+const (
+	queued uint32 = 1 << iota // the queue may have entries
+	closed                    // nobody gets in any more
+)
+
+// loudFor is the number of callers that leave with fences of their own after
+// somebody has come in the way of one that did not.
+const loudFor = 64
 
 // turn is a place in the queue.
 type turn struct {
@@ -67,10 +87,22 @@ func (g *gate) acquire(ctx context.Context) error {
 	return g.await(ctx, t)
 }
 
-// take takes the gate for a caller if it is free.
+// take takes the gate for a caller if it is free and nobody else wants it.
 func (g *gate) take() bool {
+	if !g.grab() {
+		return false
+	}
+	if g.notice.Load() != 0 { // they came first
+		g.release(0)
+		return false
+	}
+	return true
+}
+
+// grab takes the gate for a caller if it is free, whoever else wants it.
+func (g *gate) grab() bool {
 	s := g.state.Load()
-	return s&flags == 0 && g.state.CompareAndSwap(s, s|held)
+	return s&flags == 0 && g.state.CompareAndSwap(s, s|held|g.manner.Load())
 }
 
 // visit takes the gate for a guest, who leaves it with depart. It fails like
@@ -95,7 +127,7 @@ func (g *gate) await(ctx context.Context, t *turn) error {
 	select {
 	case <-t.wake:
 	case <-ctx.Done():
-		if g.leave(t) {
+		if g.giveUp(t) {
 			return ctx.Err()
 		}
 		<-t.wake // the turn came at the same time
@@ -126,18 +158,14 @@ func (g *gate) line(guest, stays bool) (*turn, error) {
 	for {
 		s := g.state.Load()
 		switch {
-		case s&closed != 0:
+		case g.notice.Load()&closed != 0:
 			return nil, ErrClosed
-		case s&flags == 0:
-			if g.state.CompareAndSwap(s, s|take) {
-				return nil, nil
-			}
-			continue
+		case g.seize(take):
+			return nil, nil
 		case !guest && !g.queuing && (s&(held|byWorker) == held || g.callers > 0):
 			return nil, ErrConcurrent
-		}
-		if !g.state.CompareAndSwap(s, s|queued) {
-			continue
+		case g.put(queued)&held == 0 && g.head == nil:
+			continue // whoever held it may have left before it saw the notice
 		}
 		t := g.spare
 		if t == nil {
@@ -154,25 +182,49 @@ func (g *gate) line(guest, stays bool) (*turn, error) {
 	}
 }
 
+// seize takes the gate if it is free and it is nobody else's turn. mu is held.
+func (g *gate) seize(take uint64) bool {
+	s := g.state.Load()
+	if g.head != nil || s&held != 0 || !g.state.CompareAndSwap(s, s|take) {
+		return false
+	}
+	g.notice.Store(0)
+	return true
+}
+
+// put puts up a notice, which whoever holds the gate by the state that it
+// returns sees in leaving. mu is held.
+func (g *gate) put(notice uint32) uint64 {
+	was := g.notice.Load()
+	g.notice.Store(was | notice)
+	s := g.state.Load()
+	if was == 0 && s&quiet != 0 {
+		g.manner.Store(0)
+		fence()
+		s = g.state.Load()
+	}
+	return s
+}
+
 // submit gives t, the turn of a submitted request, its place.
 func (g *gate) submit(t *turn) error {
 	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held|byWorker) {
-		g.grant <- t.slot
-		return nil
+		if g.notice.Load() == 0 {
+			g.grant <- t.slot
+			return nil
+		}
+		g.depart(0) // others came first
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
-		s := g.state.Load()
 		switch {
-		case s&closed != 0:
+		case g.notice.Load()&closed != 0:
 			return ErrClosed
-		case s&flags == 0:
-			if g.state.CompareAndSwap(s, s|held|byWorker) {
-				g.grant <- t.slot
-				return nil
-			}
-		case g.state.CompareAndSwap(s, s|queued):
+		case g.seize(held | byWorker):
+			g.grant <- t.slot
+			return nil
+		case g.put(queued)&held != 0 || g.head != nil:
 			g.push(t)
 			return nil
 		}
@@ -181,7 +233,28 @@ func (g *gate) submit(t *turn) error {
 
 // release leaves the gate to whoever is next, having served n requests.
 func (g *gate) release(n uint64) {
-	if g.state.Add(n*served-held)&flags != 0 {
+	s := g.state.Load()
+	free := s&^flags + n*served
+	if s&quiet != 0 {
+		if storeQuietly(&g.state, free); g.notice.Load() == 0 {
+			return
+		}
+	}
+	g.leave(s, free)
+}
+
+// leave is release for who does not leave quietly, or is awaited.
+func (g *gate) leave(s, free uint64) {
+	if s&quiet == 0 {
+		if g.loud--; g.loud < 0 {
+			g.loud = loudFor
+			if canFence() {
+				g.manner.Store(quiet)
+			}
+		}
+		g.state.Store(free)
+	}
+	if g.notice.Load() != 0 {
 		g.wakeNext()
 	}
 }
@@ -196,43 +269,48 @@ func (g *gate) wakeNext() {
 // pass is release for the worker: it returns the slot if the next turn is the
 // worker's, else -1.
 func (g *gate) pass(n uint64) int {
-	if g.state.Add(n*served-(held|byWorker))&flags == 0 {
+	g.state.Store(g.state.Load()&^flags + n*served)
+	if g.notice.Load() == 0 {
 		return -1
 	}
 	return g.handOn()
 }
 
-// handOn gives the gate that somebody has left to whoever is next.
+// handOn gives the gate that somebody has left to whoever is next, unless
+// somebody has taken it meanwhile, who sees the notice and calls it again.
 func (g *gate) handOn() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.state.Load()
-	count := s &^ flags
-	if s&closed != 0 {
-		g.state.Store(count | closed)
-		close(g.idle)
+	if g.notice.Load()&closed != 0 {
+		if s&held == 0 && !g.idled {
+			g.idled = true
+			close(g.idle)
+		}
 		return -1
 	}
 	t := g.head
-	if t == nil { // whoever queued has given up
-		g.state.Store(count)
+	if t == nil { // whoever queued has given up, or has the gate
+		g.notice.Store(0)
+		return -1
+	}
+	take := uint64(held)
+	if t.slot >= 0 || t.guest {
+		take |= byWorker
+	}
+	if s&held != 0 || !g.state.CompareAndSwap(s, s|take) {
 		return -1
 	}
 	g.head = t.next
 	g.length.Add(-1)
-	next := uint64(held)
-	if t.slot >= 0 || t.guest {
-		next |= byWorker
-	} else {
+	if take&byWorker == 0 {
 		g.callers--
 	}
-	if g.head != nil {
-		next |= queued
-	} else {
+	if g.head == nil {
 		g.tail = nil
+		g.notice.Store(0)
 	}
 	t.next = nil
-	g.state.Store(count | next)
 	if t.slot < 0 {
 		t.wake <- struct{}{}
 	}
@@ -250,9 +328,9 @@ func (g *gate) push(t *turn) {
 	g.tail = t
 }
 
-// leave takes a caller's turn out of the queue and reports whether it was
+// giveUp takes a caller's turn out of the queue and reports whether it was
 // still there.
-func (g *gate) leave(t *turn) bool {
+func (g *gate) giveUp(t *turn) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var before *turn
@@ -326,14 +404,13 @@ func (g *gate) load() int {
 
 // close keeps everybody out: callers in the queue fail, and the slots of
 // requests in the queue are returned for their tickets to fail. The channel
-// is closed once nobody holds the gate; busy says whether somebody does, or has
-// left and is about to hand it on.
+// is closed once nobody holds the gate; busy says whether somebody does.
 // close must be called once.
 func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.idle = make(chan error)
-	s := g.state.Or(closed)
+	busy = g.put(closed)&held != 0
 	for t := g.head; t != nil; {
 		next := t.next
 		if t.slot >= 0 {
@@ -346,12 +423,15 @@ func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	}
 	g.head, g.tail, g.callers = nil, nil, 0
 	g.length.Store(0)
-	busy = s&(held|queued) != 0
 	if !busy {
+		g.idled = true
 		close(g.idle)
 	}
 	return slots, g.idle, busy
 }
+
+// shut reports whether the gate was closed.
+func (g *gate) shut() bool { return g.notice.Load()&closed != 0 }
 
 // requests returns the number of requests served.
 func (g *gate) requests() uint64 { return g.state.Load() >> flagBits }

@@ -17,7 +17,13 @@ func NewRawInput(bytes int) *RawInput { return &RawInput{bytes: bytes} }
 // Bind makes the stream read mem, which must not change until the transfers
 // are over. It fails with [ErrLength] if mem has another size than a run's; a
 // nil mem leaves the stream without memory.
-func (in *RawInput) Bind(mem []byte) error { return in.bindRaw(mem, in.bytes) }
+func (in *RawInput) Bind(mem []byte) error {
+	if len(mem) != in.bytes {
+		return in.bindOdd(mem, in.bytes)
+	}
+	in.bind(mem)
+	return nil
+}
 
 func (in *RawInput) describe() (*window, int) { return &in.window, in.bytes }
 
@@ -31,15 +37,22 @@ type RawOutput struct {
 func NewRawOutput(bytes int) *RawOutput { return &RawOutput{bytes: bytes} }
 
 // Bind makes the stream fill mem. It fails as [RawInput.Bind] does.
-func (out *RawOutput) Bind(mem []byte) error { return out.bindRaw(mem, out.bytes) }
+func (out *RawOutput) Bind(mem []byte) error {
+	if len(mem) != out.bytes {
+		return out.bindOdd(mem, out.bytes)
+	}
+	out.bind(mem)
+	return nil
+}
 
 func (out *RawOutput) describe() (*window, int) { return &out.window, out.bytes }
 
-func (w *window) bindRaw(mem []byte, want int) error {
-	if mem != nil && len(mem) != want {
+// bindOdd is Bind with memory of another size than wanted.
+func (w *window) bindOdd(mem []byte, want int) error {
+	if mem != nil {
 		return fmt.Errorf("anchor %q: %w: %d bytes, want %d", w.anchor, ErrLength, len(mem), want)
 	}
-	w.bind(mem)
+	w.bind(nil)
 	return nil
 }
 

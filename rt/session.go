@@ -370,7 +370,7 @@ func (s *Session) runEach(ctx context.Context, programs []int) error {
 
 // cause tells what Close stopped from what somebody else did.
 func (s *Session) cause(err error) error {
-	if s.gate.state.Load()&closed != 0 && !errors.Is(err, ErrClosed) {
+	if s.gate.shut() && !errors.Is(err, ErrClosed) {
 		return fmt.Errorf("%w meanwhile: %w", ErrClosed, err)
 	}
 	return err

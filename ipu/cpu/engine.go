@@ -94,8 +94,9 @@ type program struct {
 
 	ready bool // every stream is connected, and persistent has values
 	// Of a program that is ready:
-	plain bool // it only copies, between windows: nothing of others' is called
-	looks bool // some instruction looks at the context
+	plain bool   // it only copies, between windows: nothing of others' is called
+	looks bool   // some instruction looks at the context
+	moves []move // of a plain program, by instruction
 }
 
 // assemble makes an engine of an image and kernels.

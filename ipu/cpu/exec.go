@@ -62,46 +62,51 @@ type transfer struct {
 	active  bool   // the host's memory stands in for the buffer
 }
 
-// Run implements [ipu.Prepared]: whoever calls it sees to it that nothing else
-// drives the engine.
-func (p *program) Run(ctx context.Context) error {
-	if e := p.engine; p.ready && p.plain && e.state.Load() == loaded && e.profile.Load() == nil {
-		return p.copies()
-	}
-	return p.guarded(ctx)
+// move is an instruction of a plain program, in short if the whole of a
+// window's memory is one transfer.
+type move struct {
+	window *ipu.Window // nil: in short does not go
+	whole  int         // bytes of the memory
+	from   *[]byte     // what is copied there; nil for an input that nobody reads
 }
 
-// copies runs a plain program. What exec does besides takes longer than that,
-// and so do the calls that are written out here.
-func (p *program) copies() error {
-	code := p.code
-	for i := range code {
-		in := &code[i]
-		t := in.transfer
-		var err error
-		switch in.op {
-		case opCopyIn:
-			if w := t.window; t.unread && w.Next() != nil {
-				w.Complete()
-			} else {
-				err = t.copyIn()
+// Run implements [ipu.Prepared]: whoever calls it sees to it that nothing else
+// drives the engine. What exec does takes longer than all that a plain program
+// has to.
+func (p *program) Run(ctx context.Context) error {
+	e := p.engine
+	if !p.ready || !p.plain || e.state.Load() != loaded || e.profile.Load() != nil {
+		return p.guarded(ctx)
+	}
+	for i := range p.moves {
+		m := &p.moves[i]
+		w := m.window
+		if w == nil || len(w.Block) != m.whole || w.Done|w.Ahead != 0 {
+			if err := p.move(i); err != nil {
+				return e.failed(p, i, err)
 			}
-		case opCopyOut:
-			w := t.window
-			if m := w.Next(); m != nil {
-				copy(m, in.in[0])
-				w.Complete()
-			} else {
-				err = t.copyOut(in.in[0])
-			}
-		case opComplete:
-			t.complete()
-		case opMove:
-			copy(in.out[0], in.in[0])
+			continue
 		}
-		if err != nil {
-			return p.engine.failed(p, i, err)
+		if m.from != nil {
+			copy(w.Block, *m.from)
 		}
+		w.Done = 1
+	}
+	return nil
+}
+
+// move runs an instruction of a plain program, whatever its window is like.
+func (p *program) move(i int) error {
+	in := &p.code[i]
+	switch in.op {
+	case opCopyIn:
+		return in.transfer.copyIn()
+	case opCopyOut:
+		return in.transfer.copyOut(in.in[0])
+	case opComplete:
+		in.transfer.complete()
+	case opMove:
+		copy(in.out[0], in.in[0])
 	}
 	return nil
 }
@@ -162,8 +167,28 @@ func (e *Engine) makeReady(p *program) error {
 		p.looks = p.looks || op <= opLoopEnd
 		p.plain = p.plain && (op == opCopyIn || op == opCopyOut || op == opComplete || op == opMove)
 	}
+	if p.plain {
+		p.abbreviate()
+	}
 	p.ready = true
 	return nil
+}
+
+// abbreviate finds what a plain program can do in short.
+func (p *program) abbreviate() {
+	if len(p.moves) != len(p.code) {
+		p.moves = make([]move, len(p.code))
+	}
+	for i := range p.code {
+		in, m := &p.code[i], &p.moves[i]
+		*m = move{}
+		switch t := in.transfer; {
+		case in.op == opCopyIn && t.unread && t.window.Size > 0:
+			m.window, m.whole = t.window, t.window.Size
+		case in.op == opCopyOut && t.window.Size > 0 && len(in.in[0]) == t.window.Size:
+			m.window, m.whole, m.from = t.window, t.window.Size, &in.in[0]
+		}
+	}
 }
 
 // exec runs instructions of a program.

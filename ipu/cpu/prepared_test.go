@@ -172,3 +172,31 @@ func BenchmarkPlain(b *testing.B) {
 		}
 	}
 }
+
+// TestPlainProgramsInShort runs a program that only copies over windows of one
+// transfer. The input is read where it lies, so other memory must be seen.
+func TestPlainProgramsInShort(t *testing.T) {
+	e := copying(t)
+	ctx := context.Background()
+	p, err := e.Prepare(0)
+	require.NoError(t, err)
+	x, y := newWindowed(nil, 1), newWindowed(nil, 1)
+	z, k := newWindowed(make([]byte, 12), 1), newWindowed(make([]byte, 8), 1)
+	x.at.Size, y.at.Size = 12, 12
+	connect(t, e, map[string]ipu.Stream{"x": x, "y": y, "z": z, "k": k})
+	for i := range 4 {
+		want := []float32{float32(i), 2, 3}
+		x.at.Block, y.at.Block = bytesOf(want), make([]byte, 12)
+		for _, w := range []*windowed{x, y, z, k} {
+			w.at.Done = 0
+		}
+		require.NoError(t, p.Run(ctx))
+		require.True(t, e.programs[0].plain)
+		require.Equal(t, want, floats(y.at.Block))
+		require.Equal(t, want, floats(z.at.Block))
+		require.Equal(t, []float32{7, 8}, floats(k.at.Block))
+		for _, w := range []*windowed{x, y, z, k} {
+			require.Equal(t, 1, w.at.Done)
+		}
+	}
+}

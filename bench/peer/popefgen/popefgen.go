@@ -35,11 +35,21 @@ func (Engine) Open(c *peer.Case, threads int) (peer.Session, error) {
 type Session struct {
 	ctx     context.Context
 	core    rt.Core
-	inputs  []*rt.RawInput
-	in      [][]byte // by input
-	outputs []*rt.RawOutput
-	out     [][]byte // by output
-	results [][]byte // out in the case's order
+	inputs  []input
+	outputs []output
+	results [][]byte // the outputs' memory in the case's order
+}
+
+// input is a stream and the memory that it reads.
+type input struct {
+	stream *rt.RawInput
+	memory []byte
+}
+
+// output is a stream and the memory that it fills.
+type output struct {
+	stream *rt.RawOutput
+	memory []byte
 }
 
 // Spec returns what generated code would know of the case's compiled model.
@@ -75,7 +85,7 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 				return nil, fmt.Errorf("%s: the case has no %d bytes for input %q", c.Name, a.Bytes, a.Name)
 			}
 			stream := rt.NewRawInput(a.Bytes)
-			s.inputs, s.in = append(s.inputs, stream), append(s.in, slices.Clone(c.Inputs[i].Data))
+			s.inputs = append(s.inputs, input{stream, slices.Clone(c.Inputs[i].Data)})
 			bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
 			continue
 		}
@@ -84,7 +94,7 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 			return nil, fmt.Errorf("%s: the case has no output %q of %d bytes", c.Name, a.Name, a.Bytes)
 		}
 		stream, mem := rt.NewRawOutput(a.Bytes), make([]byte, a.Bytes)
-		s.outputs, s.out, s.results[i] = append(s.outputs, stream), append(s.out, mem), mem
+		s.outputs, s.results[i] = append(s.outputs, output{stream, mem}), mem
 		bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
 	}
 	bind := func(_, _ int) { s.bind() }
@@ -97,11 +107,13 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 // bind points the streams at the session's memory. That the sizes are right
 // was seen to when it was opened.
 func (s *Session) bind() {
-	for i, in := range s.inputs {
-		_ = in.Bind(s.in[i])
+	for i := range s.inputs {
+		in := &s.inputs[i]
+		_ = in.stream.Bind(in.memory)
 	}
-	for i, out := range s.outputs {
-		_ = out.Bind(s.out[i])
+	for i := range s.outputs {
+		out := &s.outputs[i]
+		_ = out.stream.Bind(out.memory)
 	}
 }
 
