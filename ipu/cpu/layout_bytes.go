@@ -71,7 +71,7 @@ func (p *pixels) write() {
 		case *graph.MaxPool:
 			done = p.most(i, n, op, n.Inputs[0])
 		case *graph.Quantize:
-			done = p.sum(i, op) || p.moved(i, op)
+			done = p.binary(i, op) || p.moved(i, op) || p.looked(i, op)
 		}
 		if done {
 			continue
@@ -203,7 +203,7 @@ func (p *pixels) middle(w, zero graph.TensorID) bool {
 // step returns the scale of a Quantize or Dequantize, if it is one that is
 // known and far from the ends of what a float holds, and the zero point.
 func (p *pixels) step(n *graph.Node) (scale float32, zero byte, ok bool) {
-	const least, most = 1e-20, 1e20
+	const least, most = 1e-9, 1e9
 	s := n.Inputs[1]
 	v, ok := p.number(s)
 	if !ok || p.typ(s).DType != graph.F32 || v < least || v > most {
@@ -248,69 +248,77 @@ func (p *pixels) have(t ...graph.TensorID) bool {
 	return slices.ContainsFunc(t, func(t graph.TensorID) bool { _, ok := p.blocked[t]; return ok })
 }
 
-// sum makes node i, which makes bytes of a sum of what were bytes, an addition
-// of pixels.
-func (p *pixels) sum(i int, op *graph.Quantize) bool {
+// binary makes node i, which makes bytes of a sum or a product of what were
+// bytes, one of pixels.
+func (p *pixels) binary(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	if !p.result(i, op) {
 		return false
 	}
-	addends, low, high, bounded := p.addends(n.Inputs[0])
-	if addends == nil {
+	fn, operands, low, high, bounded := p.operands(n.Inputs[0])
+	if operands == nil {
 		return false
 	}
-	a, b := p.converted(addends[0]), p.converted(addends[1])
+	a, b := p.converted(operands[0]), p.converted(operands[1])
 	y := n.Outputs[0]
-	if a == nil || b == nil || !slices.Equal(p.typ(a.Inputs[0]).Shape, p.typ(y).Shape) ||
-		!slices.Equal(p.typ(b.Inputs[0]).Shape, p.typ(y).Shape) || !p.have(a.Inputs[0], b.Inputs[0]) {
+	if a == nil || b == nil || !p.have(a.Inputs[0], b.Inputs[0]) {
+		return false
+	}
+	if !slices.Equal(p.typ(a.Inputs[0]).Shape, p.typ(y).Shape) {
+		a, b = b, a
+	}
+	x := []graph.TensorID{a.Inputs[0], b.Inputs[0]}
+	if s := p.typ(x[1]).Shape; !slices.Equal(p.typ(x[0]).Shape, p.typ(y).Shape) ||
+		!slices.Equal(s, p.typ(y).Shape) && (len(s) != p.typ(y).Rank() || !slices.Equal(s[:2], p.typ(y).Shape[:2]) || positions(s) != 1) {
 		return false
 	}
 	if s, _, _ := p.step(n); math.Float32bits(s)&(1<<23-1) == 1<<23-1 {
 		return false // the one fraction by which quotients may be rounded wrongly
 	}
-	x := []graph.TensorID{a.Inputs[0], b.Inputs[0]}
-	sum := &kernel.PixelsAdd{Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
-	return p.makes(y, sum, i, p.pixels(x[0], i), p.pixels(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
+	both := &kernel.PixelsBinary{Fn: fn, Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
+	return p.makes(y, both, i, p.pixels(x[0], i), p.pixels(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
 		operand(a, 2), operand(b, 2), operand(n, 2))
 }
 
-// addends returns the two tensors of which t is the sum, kept within bounds.
-func (p *pixels) addends(t graph.TensorID) (x []graph.TensorID, low, high float64, bounded bool) {
+// operands returns the two tensors of which t is the sum or the product, kept within
+// bounds.
+func (p *pixels) operands(t graph.TensorID) (op graph.BinaryFn, x []graph.TensorID, low, high float64, bounded bool) {
 	low, high = math.Inf(-1), math.Inf(1)
 	def, ok := p.def[t]
 	if !ok || !p.steady(t) {
-		return nil, 0, 0, false
+		return "", nil, 0, 0, false
 	}
 	n := &p.nodes[def]
 	switch n.Op.(type) {
 	case *graph.Unary, *graph.Clip:
 		if low, high, bounded = p.limits(n.Op, n.Inputs[1:]); !bounded {
-			return nil, 0, 0, false
+			return "", nil, 0, 0, false
 		}
 		if def, ok = p.def[n.Inputs[0]]; !ok || !p.steady(n.Inputs[0]) {
-			return nil, 0, 0, false
+			return "", nil, 0, 0, false
 		}
 		n = &p.nodes[def]
 	}
 	switch op := n.Op.(type) {
 	case *graph.Binary:
-		if op.Fn == graph.Add {
-			return n.Inputs, low, high, bounded
+		if op.Fn == graph.Add || op.Fn == graph.Mul {
+			return op.Fn, n.Inputs, low, high, bounded
 		}
 	case *graph.Pointwise:
-		if len(op.Fns) > 2 || op.Fns[0] != string(graph.Add) || max(op.Args[0], op.Args[1]) >= int64(len(n.Inputs)) || min(op.Args[0], op.Args[1]) < 0 {
-			return nil, 0, 0, false
+		fn := graph.BinaryFn(op.Fns[0])
+		if len(op.Fns) > 2 || fn != graph.Add && fn != graph.Mul || max(op.Args[0], op.Args[1]) >= int64(len(n.Inputs)) || min(op.Args[0], op.Args[1]) < 0 {
+			return "", nil, 0, 0, false
 		}
 		x = []graph.TensorID{n.Inputs[op.Args[0]], n.Inputs[op.Args[1]]}
 		if len(op.Fns) == 1 {
-			return x, low, high, bounded
+			return fn, x, low, high, bounded
 		}
 		if bounded || op.Args[2] != int64(len(n.Inputs)) {
-			return nil, 0, 0, false
+			return "", nil, 0, 0, false
 		}
-		var fn graph.Op = &graph.Unary{Fn: graph.UnaryFn(op.Fns[1])}
+		var limit graph.Op = &graph.Unary{Fn: graph.UnaryFn(op.Fns[1])}
 		if op.Fns[1] == graph.PointwiseClip {
-			fn = &graph.Clip{}
+			limit = &graph.Clip{}
 		}
 		var bounds []graph.TensorID
 		for _, a := range op.Args[3:] {
@@ -320,18 +328,18 @@ func (p *pixels) addends(t graph.TensorID) (x []graph.TensorID, low, high float6
 			case a < int64(len(n.Inputs)):
 				bounds = append(bounds, n.Inputs[a])
 			default:
-				return nil, 0, 0, false
+				return "", nil, 0, 0, false
 			}
 		}
-		if low, high, bounded = p.limits(fn, bounds); bounded {
-			return x, low, high, true
+		if low, high, bounded = p.limits(limit, bounds); bounded {
+			return fn, x, low, high, true
 		}
 	}
-	return nil, 0, 0, false
+	return "", nil, 0, 0, false
 }
 
-// moved makes node i, which makes bytes of what were bytes of the same scale
-// and were only compared or moved, an operator on pixels.
+// moved makes node i, which makes bytes of what were bytes and were only compared
+// or joined, an operator on pixels.
 func (p *pixels) moved(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	def, ok := p.def[n.Inputs[0]]
@@ -339,31 +347,169 @@ func (p *pixels) moved(i int, op *graph.Quantize) bool {
 		return false
 	}
 	from, y := &p.nodes[def], n.Outputs[0]
-	var x []graph.TensorID
+	var x []*graph.Node
+	same := true
 	for _, t := range from.Inputs {
 		d := p.converted(t)
-		if d == nil || p.typ(d.Inputs[0]).DType != p.typ(y).DType {
+		if d == nil {
 			return false
 		}
-		s, z, _ := p.step(d)
-		if scale, zero, _ := p.step(n); s != scale || z != zero {
-			return false
-		}
-		x = append(x, d.Inputs[0])
+		same = same && p.unchanged(d, n)
+		x = append(x, d)
 	}
 	switch op := from.Op.(type) {
 	case *graph.MaxPool:
-		return p.most(i, from, op, x[0])
+		return same && p.most(i, from, op, x[0].Inputs[0])
 	case *graph.Concat:
-		if op.Axis != 1 || !p.have(x...) || slices.ContainsFunc(x[:len(x)-1], func(t graph.TensorID) bool { return p.typ(t).Shape[1]%4 != 0 }) {
-			return false
-		}
-		for k, t := range x {
-			x[k] = p.pixels(t, i)
-		}
-		return p.makes(y, &graph.Concat{Axis: int64(p.typ(y).Rank() - 1)}, i, x...)
+		return op.Axis == 1 && p.concat(i, y, x, same)
 	}
 	return false
+}
+
+// unchanged reports whether a Quantize gives the very bytes that a Dequantize
+// converted.
+func (p *pixels) unchanged(d, q *graph.Node) bool {
+	s, z, _ := p.step(d)
+	scale, zero, _ := p.step(q)
+	return s == scale && z == zero && p.typ(d.Inputs[0]).DType == p.typ(q.Outputs[0]).DType
+}
+
+// concat makes node i, which makes bytes y of what joins channels, an operator on
+// pixels.
+func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) bool {
+	var x []graph.TensorID
+	for k, d := range from {
+		t := d.Inputs[0]
+		if k < len(from)-1 && p.typ(t).Shape[1]%4 != 0 {
+			return false
+		}
+		x = append(x, t)
+	}
+	if !p.have(x...) || !same && !kernel.HasPixelTables() {
+		return false
+	}
+	for k, t := range x {
+		x[k] = p.pixels(t, i)
+	}
+	if same {
+		return p.makes(y, &graph.Concat{Axis: int64(p.typ(y).Rank() - 1)}, i, x...)
+	}
+	for _, d := range from {
+		t := graph.TensorID(graph.None)
+		if !p.unchanged(d, &p.nodes[i]) {
+			if t = p.table(d, nil, &p.nodes[i]); t == graph.None {
+				return false
+			}
+		}
+		x = append(x, t)
+	}
+	return p.makes(y, &kernel.PixelsConcat{}, i, x...)
+}
+
+// looked makes node i, which makes bytes of a function of what were bytes, a
+// table in which pixels are looked up.
+func (p *pixels) looked(i int, op *graph.Quantize) bool {
+	q := &p.nodes[i]
+	if !kernel.HasPixelTables() || !p.result(i, op) {
+		return false
+	}
+	var chain []*graph.Node
+	t := q.Inputs[0]
+	d := p.converted(t)
+	for ; d == nil; d = p.converted(t) {
+		def, ok := p.def[t]
+		if !ok || !p.steady(t) {
+			return false
+		}
+		n := &p.nodes[def]
+		x := p.only(n)
+		if x == graph.None || !slices.Equal(p.typ(x).Shape, p.typ(t).Shape) {
+			return false
+		}
+		chain, t = append(chain, n), x
+	}
+	x := d.Inputs[0]
+	if !p.have(x) || !slices.Equal(p.typ(x).Shape, p.typ(q.Outputs[0]).Shape) {
+		return false
+	}
+	slices.Reverse(chain)
+	table := p.table(d, chain, q)
+	return table != graph.None && p.makes(q.Outputs[0], &kernel.PixelsMap{}, i, p.pixels(x, i), table)
+}
+
+// only returns the one operand of an elementwise operator on floats whose
+// others, if there are any, are constants of one element.
+func (p *pixels) only(n *graph.Node) (x graph.TensorID) {
+	switch n.Op.(type) {
+	case *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
+	default:
+		return graph.None
+	}
+	x = graph.None
+	for _, t := range n.Inputs {
+		switch {
+		case t == graph.None, t == x:
+		case p.given.Tensors[t].Const && p.typ(t).Elements() == 1:
+		case x != graph.None:
+			return graph.None
+		default:
+			x = t
+		}
+	}
+	if x == graph.None || p.typ(x).DType != graph.F32 || len(n.Outputs) != 1 {
+		return graph.None
+	}
+	return x
+}
+
+// table returns a constant of what becomes of every byte of pixels that one node
+// converts to floats, of which others compute a function and of which the last
+// makes bytes, or None.
+func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.TensorID {
+	const all = 256
+	flip := func(t graph.TensorID) byte {
+		if p.signed(t) {
+			return 0x80
+		}
+		return 0
+	}
+	x := graph.TensorType{DType: p.typ(d.Inputs[0]).DType, Shape: []int64{all}}
+	data := make([]byte, all)
+	for i := range data {
+		data[i] = byte(i) ^ flip(d.Inputs[0])
+	}
+	from := d.Inputs[0]
+	for _, n := range slices.Concat([]*graph.Node{d}, chain, []*graph.Node{q}) {
+		types, in := make([]graph.TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
+		for i, t := range n.Inputs {
+			switch {
+			case t == graph.None:
+			case t == from, n == q && i == 0:
+				types[i], in[i] = x, data
+			default:
+				types[i], in[i] = graph.TensorType{DType: p.typ(t).DType}, p.given.Tensors[t].Data
+			}
+		}
+		op := n.Op
+		switch o := op.(type) {
+		case *graph.Dequantize:
+			op = &graph.Dequantize{To: o.To}
+		case *graph.Quantize:
+			op = &graph.Quantize{To: o.To, Precision: o.Precision}
+		}
+		out, results, err := Eval(op, types, in)
+		if err != nil || len(out) != 1 || out[0].Elements() != all {
+			return graph.None
+		}
+		x, data, from = out[0], results[0], n.Outputs[0]
+	}
+	table := slices.Clone(data)
+	for i := range table {
+		table[i] ^= flip(q.Outputs[0])
+	}
+	t := p.tensor(q.Outputs[0], graph.TensorType{DType: graph.U8, Shape: []int64{all}})
+	p.exe.Tensors[t].Const, p.exe.Tensors[t].Data = true, table
+	return t
 }
 
 // most makes node i the maxima of windows of x that node n computes.

@@ -62,12 +62,13 @@ func (d *byteDraw) limited(y graph.TensorID) graph.TensorID {
 	return y
 }
 
-// step adds one activation where its operands suit.
-func (d *byteDraw) step() {
-	m := d.any()
+var byteSteps = []string{"conv", "conv", "sum", "concat", "conv", "function", "most", "conv", "gate", "foreign"}
+
+// step adds one activation of x and others, where they suit.
+func (d *byteDraw) step(kind string, m byteMap) {
 	shape := d.shape(m)
 	ones := slices.Repeat([]int64{1}, d.rank-2)
-	switch rapid.SampledFrom([]string{"conv", "conv", "conv", "sum", "sum", "most", "most", "concat", "foreign"}).Draw(d.T, "step") {
+	switch kind {
 	case "conv":
 		c := shape[1]
 		op := &graph.Conv{Strides: d.axes(1, 1, 2), Dilations: ones, PadsBegin: d.axes(0, 1, 1), PadsEnd: d.axes(1, 1, 2), Group: 1}
@@ -97,7 +98,8 @@ func (d *byteDraw) step() {
 	case "sum":
 		o := d.any()
 		if slices.Equal(d.shape(o), shape) {
-			d.maps = append(d.maps, d.quantise(d.limited(d.binary(graph.Add, d.float(m), d.float(o))), nil))
+			fn := rapid.SampledFrom([]graph.BinaryFn{graph.Add, graph.Mul}).Draw(d.T, "function")
+			d.maps = append(d.maps, d.quantise(d.limited(d.binary(fn, d.float(m), d.float(o))), nil))
 		}
 	case "most":
 		op := &graph.MaxPool{Kernel: slices.Repeat([]int64{2}, d.rank-2), Strides: d.axes(1, 2), Dilations: ones, PadsBegin: ones, PadsEnd: ones}
@@ -109,11 +111,27 @@ func (d *byteDraw) step() {
 	case "concat":
 		o := d.any()
 		if slices.Equal(d.shape(o)[2:], shape[2:]) {
-			o.scale, o.zero = m.scale, m.zero
-			d.maps = append(d.maps, d.quantise(d.node(&graph.Concat{Axis: 1}, d.float(m), d.float(o)), &m))
+			if d.yes("one scale") {
+				o.scale, o.zero = m.scale, m.zero
+			}
+			like := &m
+			if d.yes("another scale") {
+				like = nil
+			}
+			d.maps = append(d.maps, d.quantise(d.node(&graph.Concat{Axis: 1}, d.float(m), d.float(o)), like))
 		}
+	case "function":
+		y := d.unary(rapid.SampledFrom([]graph.UnaryFn{graph.Sigmoid, graph.Tanh, graph.Relu}).Draw(d.T, "function"), d.float(m))
+		if d.yes("number") {
+			y = d.binary(graph.Mul, y, d.number(1.5))
+		}
+		d.maps = append(d.maps, d.quantise(y, nil))
+	case "gate":
+		axes := []int64{2, 3}[:d.rank-2]
+		g := d.quantise(d.node(&graph.Reduce{Fn: graph.ReduceMax, Axes: axes, KeepDims: true}, d.float(m)), nil)
+		d.maps = append(d.maps, d.quantise(d.limited(d.binary(graph.Mul, d.float(m), d.float(g))), nil))
 	default:
-		d.maps = append(d.maps, d.quantise(d.unary(graph.Softsign, d.float(m)), nil))
+		d.maps = append(d.maps, d.quantise(d.node(&graph.Cumulate{Fn: graph.CumulateSum, Axis: 1}, d.float(m)), nil))
 	}
 }
 
@@ -130,8 +148,13 @@ func TestPixelsChangeNothing(t *testing.T) {
 		x := d.b.AddLocal("x", f32(slices.Concat([]int64{d.pick(1, 2), d.pick(1, 3, 4, 16, 20, 32)}, d.axes(1, 5, 9))...))
 		g := d.b.BeginGraph("main")
 		d.maps = []byteMap{d.quantise(x, nil)}
-		for range rapid.IntRange(3, 12).Draw(t, "steps") {
-			d.step()
+		if d.yes("one of each") {
+			for _, kind := range byteSteps {
+				d.step(kind, d.maps[len(d.maps)-1])
+			}
+		}
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
+			d.step(rapid.SampledFrom(byteSteps).Draw(t, "step"), d.any())
 		}
 		var flat []graph.TensorID
 		for i, m := range d.maps {
@@ -168,7 +191,10 @@ func TestPixelsChangeNothing(t *testing.T) {
 			}
 		}
 	})
-	for _, op := range []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsAdd"} {
+	if !kernel.HasPixelTables() {
+		return
+	}
+	for _, op := range []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsBinary", "PixelsMap", "PixelsConcat"} {
 		require.Positive(t, seen[op], op)
 	}
 }

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -19,12 +20,18 @@ var pixelKernels = map[string]binder{
 	"FromPixels":    bindFromPixels,
 	"PixelsConv":    bindPixelsConv,
 	"PixelsMaxPool": bindPixelsMaxPool,
-	"PixelsAdd":     bindPixelsAdd,
+	"PixelsBinary":  bindPixelsBinary,
+	"PixelsMap":     bindPixelsMap,
+	"PixelsConcat":  bindPixelsConcat,
 }
 
 // HasPixels reports whether there are kernels for pixels that are faster than
 // those for planes.
 func HasPixels() bool { return int8WayOf(path) == int8ByVNNI }
+
+// HasPixelTables reports whether there are kernels that look bytes of pixels
+// up faster than they can be computed.
+func HasPixelTables() bool { return HasPixels() && vectorTables() }
 
 // pixelBytes returns the bytes of a pixel of so many channels.
 func pixelBytes(channels int64) int64 { return (channels + int8Step - 1) / int8Step * int8Step }
@@ -174,11 +181,11 @@ func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error)
 	return []graph.TensorType{PixelsType(out[0].Shape)}, nil
 }
 
-// PixelsAdd adds pixels of one shape, each the bytes of floats with a scale.
-// Operands:
+// PixelsBinary adds or multiplies pixels, each the bytes of floats with a
+// scale. Operands:
 //
 //	0 a
-//	1 b
+//	1 b, of a's shape or with one pixel for each image
 //	2 a's scale, F32, one element
 //	3 b's scale, F32, one element
 //	4 scale of the result, F32, one element
@@ -186,23 +193,25 @@ func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error)
 //	6 b's zero point, one element; left out: 0
 //	7 zero point of the result, one element; left out: 0
 //
-// What comes out is, to the bit, what converting a and b to floats, adding
-// them, limiting the sum to Low and High if Bounded is set and converting
-// it to bytes gives, for scales from 1e-30 to 1e30. Signed says of a, b and the
+// What comes out is, to the bit, what converting a and b to floats, computing
+// Fn, limiting the result to Low and High if Bounded is set and converting
+// it to bytes gives, for scales from 1e-9 to 1e9. Signed says of a, b and the
 // result that their bytes are those of I8.
-type PixelsAdd struct {
+type PixelsBinary struct {
+	Fn        graph.BinaryFn // Add or Mul
 	Bounded   bool
 	Low, High float64
 	Signed    [3]bool
 }
 
-// Kind returns "PixelsAdd".
-func (*PixelsAdd) Kind() string { return "PixelsAdd" }
+// Kind returns "PixelsBinary".
+func (*PixelsBinary) Kind() string { return "PixelsBinary" }
 
 // Infer implements [graph.Op].
-func (o *PixelsAdd) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
-	if len(in) < 5 || len(in) > 8 || in[0].DType != graph.U8 || !in[0].Equal(in[1]) {
-		return nil, fmt.Errorf("operands are %v, want two of one shape of type u8, three scales and up to three zero points", in)
+func (o *PixelsBinary) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) < 5 || len(in) > 8 || in[0].DType != graph.U8 || in[1].DType != graph.U8 || in[0].Rank() < 3 ||
+		!in[0].Equal(in[1]) && !slices.Equal(in[1].Shape, onePixel(in[0].Shape)) {
+		return nil, fmt.Errorf("operands are %v, want pixels of two tensors, three scales and up to three zero points", in)
 	}
 	for i, t := range in[2:] {
 		want := graph.F32
@@ -217,4 +226,56 @@ func (o *PixelsAdd) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 		}
 	}
 	return []graph.TensorType{in[0]}, nil
+}
+
+// onePixel returns the shape of one pixel for each image.
+func onePixel(pixels []int64) []int64 {
+	s := slices.Repeat([]int64{1}, len(pixels))
+	s[0], s[len(s)-1] = pixels[0], pixels[len(s)-1]
+	return s
+}
+
+// PixelsMap looks bytes of pixels up. Operands: x and a table of 256 bytes, U8.
+type PixelsMap struct{}
+
+// Kind returns "PixelsMap".
+func (*PixelsMap) Kind() string { return "PixelsMap" }
+
+// Infer implements [graph.Op].
+func (*PixelsMap) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 2 || in[0].DType != graph.U8 || !in[1].Equal(tableType) {
+		return nil, fmt.Errorf("operands are %v, want pixels and a table", in)
+	}
+	return in[:1], nil
+}
+
+var tableType = graph.TensorType{DType: graph.U8, Shape: []int64{256}}
+
+// PixelsConcat joins the channels of pixels, of which all but the last have a
+// multiple of four, and looks them up. Operands: what is joined, then as many
+// tables of 256 bytes, U8, or left out, where bytes stay what they are.
+type PixelsConcat struct{}
+
+// Kind returns "PixelsConcat".
+func (*PixelsConcat) Kind() string { return "PixelsConcat" }
+
+// Infer implements [graph.Op].
+func (*PixelsConcat) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	n := len(in) / 2
+	if n == 0 || len(in)%2 != 0 || in[0].DType != graph.U8 || in[0].Rank() < 3 {
+		return nil, fmt.Errorf("operands are %v, want pixels and as many tables", in)
+	}
+	out := graph.TensorType{DType: graph.U8, Shape: slices.Clone(in[0].Shape)}
+	last := len(out.Shape) - 1
+	out.Shape[last] = 0
+	for i, x := range in[:n] {
+		if x.DType != graph.U8 || x.Rank() != last+1 || !slices.Equal(x.Shape[:last], out.Shape[:last]) {
+			return nil, fmt.Errorf("operand %d is %v, want pixels as many as of %v", i, x, in[0])
+		}
+		if t := in[n+i]; t.DType != graph.Invalid && !t.Equal(tableType) {
+			return nil, fmt.Errorf("operand %d is %v, want a table", n+i, t)
+		}
+		out.Shape[last] += x.Shape[last]
+	}
+	return []graph.TensorType{out}, nil
 }

@@ -1,6 +1,10 @@
 package kernel
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 //go:noescape
 func bytesConvAVX512(args *byte)
@@ -10,6 +14,12 @@ func bytesDepthAVX512(args *byte)
 
 //go:noescape
 func bytesAddAVX512(args *byte)
+
+//go:noescape
+func bytesMulAVX512(args *byte)
+
+//go:noescape
+func bytesMapAVX512(args *byte)
 
 //go:noescape
 func bytesMostAVX512(args *byte)
@@ -22,6 +32,13 @@ func bytesConv(args *bytesConvArgs) { bytesConvAVX512((*byte)(unsafe.Pointer(arg
 func bytesDepth(args *bytesDepthArgs) { bytesDepthAVX512((*byte)(unsafe.Pointer(args))) }
 
 func bytesAdd(args *bytesAddArgs) { bytesAddAVX512((*byte)(unsafe.Pointer(args))) }
+
+func bytesMul(args *bytesAddArgs) { bytesMulAVX512((*byte)(unsafe.Pointer(args))) }
+
+func bytesMap(args *bytesMapArgs) { bytesMapAVX512((*byte)(unsafe.Pointer(args))) }
+
+// vectorTables reports whether vectors look bytes up.
+func vectorTables() bool { return cpu.X86.HasAVX512VBMI }
 
 func bytesMost(args *bytesMostArgs) { bytesMostAVX512((*byte)(unsafe.Pointer(args))) }
 

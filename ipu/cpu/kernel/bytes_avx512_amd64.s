@@ -4061,7 +4061,6 @@ TEXT ·bytesAddAVX512(SB), NOSPLIT, $0-8
 	VBROADCASTSS 64(AX), Z0
 	VPBROADCASTD 68(AX), Z1
 	VPBROADCASTD 72(AX), Z2
-	KXNORQ       K1, K1, K1
 	VMOVUPS      lanes<>+128(SB), Z3
 	VBROADCASTSS 56(AX), Z4
 	VBROADCASTSS 60(AX), Z5
@@ -4072,14 +4071,18 @@ TEXT ·bytesAddAVX512(SB), NOSPLIT, $0-8
 	VBROADCASTSS 52(AX), Z9
 	MOVQ         8(AX), DX
 	MOVQ         16(AX), BX
-	MOVQ         24(AX), SI
+	MOVQ         80(AX), DI
 
-loop129:
+row129:
+	KXNORQ K1, K1, K1
+	MOVQ   24(AX), SI
+
+loop130:
 	CMPQ  SI, $0x01
-	JNE   last130
+	JNE   last131
 	KMOVQ 32(AX), K1
 
-last130:
+last131:
 	VPMOVZXBD    (CX), Z10
 	VPSUBD       Z6, Z10, Z10
 	VCVTDQ2PS    Z10, Z10
@@ -4148,7 +4151,159 @@ last130:
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, BX
 	DECQ         SI
-	JNZ          loop129
+	JNZ          loop130
+	ADDQ         88(AX), CX
+	ADDQ         96(AX), DX
+	ADDQ         104(AX), BX
+	DECQ         DI
+	JNZ          row129
+	VZEROUPPER
+	RET
+
+// func bytesMulAVX512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F
+TEXT ·bytesMulAVX512(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	VBROADCASTSS 64(AX), Z0
+	VPBROADCASTD 68(AX), Z1
+	VPBROADCASTD 72(AX), Z2
+	VMOVUPS      lanes<>+128(SB), Z3
+	VBROADCASTSS 56(AX), Z4
+	VBROADCASTSS 60(AX), Z5
+	VPBROADCASTD 40(AX), Z6
+	VBROADCASTSS 48(AX), Z7
+	MOVQ         (AX), CX
+	VPBROADCASTD 44(AX), Z8
+	VBROADCASTSS 52(AX), Z9
+	MOVQ         8(AX), DX
+	MOVQ         16(AX), BX
+	MOVQ         80(AX), DI
+
+row132:
+	KXNORQ K1, K1, K1
+	MOVQ   24(AX), SI
+
+loop133:
+	CMPQ  SI, $0x01
+	JNE   last134
+	KMOVQ 32(AX), K1
+
+last134:
+	VPMOVZXBD    (CX), Z10
+	VPSUBD       Z6, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VMULPS       Z7, Z10, Z10
+	VPMOVZXBD    (DX), Z11
+	VPSUBD       Z8, Z11, Z11
+	VCVTDQ2PS    Z11, Z11
+	VMULPS       Z9, Z11, Z11
+	VMULPS       Z11, Z10, Z10
+	VMULPS       Z5, Z10, Z11
+	VFNMADD231PS Z4, Z11, Z10
+	VFMADD231PS  Z5, Z10, Z11
+	VMINPS       Z11, Z0, Z10
+	VCVTPS2DQ    Z10, Z11
+	VPMOVZXBD    16(CX), Z10
+	VPSUBD       Z6, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VMULPS       Z7, Z10, Z10
+	VPMOVZXBD    16(DX), Z12
+	VPSUBD       Z8, Z12, Z12
+	VCVTDQ2PS    Z12, Z12
+	VMULPS       Z9, Z12, Z12
+	VMULPS       Z12, Z10, Z10
+	VMULPS       Z5, Z10, Z12
+	VFNMADD231PS Z4, Z12, Z10
+	VFMADD231PS  Z5, Z10, Z12
+	VMINPS       Z12, Z0, Z10
+	VCVTPS2DQ    Z10, Z12
+	VPMOVZXBD    32(CX), Z10
+	VPSUBD       Z6, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VMULPS       Z7, Z10, Z10
+	VPMOVZXBD    32(DX), Z13
+	VPSUBD       Z8, Z13, Z13
+	VCVTDQ2PS    Z13, Z13
+	VMULPS       Z9, Z13, Z13
+	VMULPS       Z13, Z10, Z10
+	VMULPS       Z5, Z10, Z13
+	VFNMADD231PS Z4, Z13, Z10
+	VFMADD231PS  Z5, Z10, Z13
+	VMINPS       Z13, Z0, Z10
+	VCVTPS2DQ    Z10, Z13
+	VPMOVZXBD    48(CX), Z10
+	VPSUBD       Z6, Z10, Z10
+	VCVTDQ2PS    Z10, Z10
+	VMULPS       Z7, Z10, Z10
+	VPMOVZXBD    48(DX), Z14
+	VPSUBD       Z8, Z14, Z14
+	VCVTDQ2PS    Z14, Z14
+	VMULPS       Z9, Z14, Z14
+	VMULPS       Z14, Z10, Z10
+	VMULPS       Z5, Z10, Z14
+	VFNMADD231PS Z4, Z14, Z10
+	VFMADD231PS  Z5, Z10, Z14
+	VMINPS       Z14, Z0, Z10
+	VCVTPS2DQ    Z10, Z14
+	VPACKSSDW    Z12, Z11, Z11
+	VPADDSW      Z1, Z11, Z11
+	VPACKSSDW    Z14, Z13, Z13
+	VPADDSW      Z1, Z13, Z13
+	VPACKUSWB    Z13, Z11, Z11
+	VPMAXUB      Z2, Z11, Z11
+	VPERMD       Z11, Z3, Z11
+	VMOVDQU8     Z11, K1, (BX)
+	ADDQ         $0x40, CX
+	ADDQ         $0x40, DX
+	ADDQ         $0x40, BX
+	DECQ         SI
+	JNZ          loop133
+	ADDQ         88(AX), CX
+	ADDQ         96(AX), DX
+	ADDQ         104(AX), BX
+	DECQ         DI
+	JNZ          row132
+	VZEROUPPER
+	RET
+
+// func bytesMapAVX512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VBMI
+TEXT ·bytesMapAVX512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    16(AX), BX
+	MOVQ    24(AX), SI
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
+	VMOVUPS 128(BX), Z2
+	VMOVUPS 192(BX), Z3
+
+row135:
+	KXNORQ K1, K1, K1
+	MOVQ   32(AX), BX
+
+loop136:
+	CMPQ  BX, $0x01
+	JNE   last137
+	KMOVQ 40(AX), K1
+
+last137:
+	VMOVDQU8.Z (CX), K1, Z4
+	VPMOVB2M   Z4, K2
+	VMOVAPS    Z4, Z5
+	VPERMI2B   Z1, Z0, Z4
+	VPERMI2B   Z3, Z2, Z5
+	VPBLENDMB  Z5, Z4, K2, Z4
+	VMOVDQU8   Z4, K1, (DX)
+	ADDQ       $0x40, CX
+	ADDQ       $0x40, DX
+	DECQ       BX
+	JNZ        loop136
+	ADDQ       48(AX), CX
+	ADDQ       56(AX), DX
+	DECQ       SI
+	JNZ        row135
 	VZEROUPPER
 	RET
 
@@ -4163,33 +4318,33 @@ TEXT ·bytesMostAVX512(SB), NOSPLIT, $0-8
 	MOVQ   56(AX), DI
 	KXNORQ K1, K1, K1
 
-loop131:
+loop138:
 	CMPQ  BX, $0x01
-	JNE   last132
+	JNE   last139
 	KMOVQ 24(AX), K1
 
-last132:
+last139:
 	MOVQ   32(AX), R8
 	VXORPS X0, X0, X0
 	MOVQ   DX, R9
 
-line133:
+line140:
 	MOVQ 48(AX), R11
 	MOVQ R9, R10
 
-tap134:
+tap141:
 	VMOVDQU8.Z (R10), K1, Z1
 	VPMAXUB    Z1, Z0, Z0
 	ADDQ       DI, R10
 	DECQ       R11
-	JNZ        tap134
+	JNZ        tap141
 	ADDQ       SI, R9
 	DECQ       R8
-	JNZ        line133
+	JNZ        line140
 	VMOVDQU8   Z0, K1, (CX)
 	ADDQ       $0x40, DX
 	ADDQ       $0x40, CX
 	DECQ       BX
-	JNZ        loop131
+	JNZ        loop138
 	VZEROUPPER
 	RET

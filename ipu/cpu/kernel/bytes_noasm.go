@@ -10,6 +10,12 @@ func bytesDepth(*bytesDepthArgs) {}
 
 func bytesAdd(*bytesAddArgs) {}
 
+func bytesMul(*bytesAddArgs) {}
+
+func bytesMap(*bytesMapArgs) {}
+
+func vectorTables() bool { return false }
+
 func bytesMost(*bytesMostArgs) {}
 
 func vectorTranspose([]byte, int, []byte, int, int, byte) int { return 0 }

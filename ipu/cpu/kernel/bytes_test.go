@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -190,15 +191,20 @@ func TestPixelsMaxPool(t *testing.T) {
 	}
 }
 
-func TestPixelsAdd(t *testing.T) {
+func TestPixelsBinary(t *testing.T) {
 	needPixels(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	one := func(d graph.DType) graph.TensorType { return graph.TensorType{DType: d} }
 	for range 3000 {
-		op := &PixelsAdd{}
-		n := 4 * (1 + r.Int64N(500))
-		typ := graph.TensorType{DType: graph.U8, Shape: []int64{1, 1, 1, n}}
-		types, data := []graph.TensorType{typ, typ}, [][]byte{randomBytes(r, int(n)), randomBytes(r, int(n))}
+		op := &PixelsBinary{Fn: []graph.BinaryFn{graph.Add, graph.Mul}[r.IntN(2)]}
+		shape := []int64{1 + r.Int64N(2), 1 + r.Int64N(3), 1 + r.Int64N(5), 4 * (1 + r.Int64N(50))}
+		other := shape
+		if r.IntN(2) == 0 {
+			other = onePixel(shape)
+		}
+		n := elements(shape)
+		typ, typ2 := graph.TensorType{DType: graph.U8, Shape: shape}, graph.TensorType{DType: graph.U8, Shape: other}
+		types, data := []graph.TensorType{typ, typ2}, [][]byte{randomBytes(r, n), randomBytes(r, elements(other))}
 		var kinds [3]graph.DType
 		var zeros, scales [3][]byte
 		for i := range 3 {
@@ -221,20 +227,21 @@ func TestPixelsAdd(t *testing.T) {
 
 		var sum []byte
 		for i := range 2 {
-			flipped := data[i]
+			flipped := slices.Clone(data[i])
 			if op.Signed[i] {
-				flipped = make([]byte, n)
 				flipBytes(flipped, data[i], int8Flip)
 			}
-			_, f := run(t, &graph.Dequantize{To: graph.F32}, []graph.TensorType{{DType: kinds[i], Shape: typ.Shape}, one(graph.F32), one(kinds[i])},
+			_, f := run(t, &graph.Dequantize{To: graph.F32}, []graph.TensorType{{DType: kinds[i], Shape: types[i].Shape}, one(graph.F32), one(kinds[i])},
 				[][]byte{flipped, scales[i], zeros[i]})
 			if i == 0 {
 				sum = f[0]
 				continue
 			}
-			a, b := f32s(sum), f32s(f[0])
+			sumType := graph.TensorType{DType: graph.F32, Shape: shape}
+			_, both := run(t, &graph.Binary{Fn: op.Fn}, []graph.TensorType{sumType, {DType: graph.F32, Shape: other}}, [][]byte{sum, f[0]})
+			sum = both[0]
+			a := f32s(sum)
 			for j := range a {
-				a[j] += b[j]
 				if op.Bounded {
 					a[j] = min(max(a[j], float32(op.Low)), float32(op.High))
 				}
@@ -246,6 +253,53 @@ func TestPixelsAdd(t *testing.T) {
 			flipBytes(want[0], want[0], int8Flip)
 		}
 		require.Equal(t, want[0], got[0], "%+v, %v", op, data[2:])
+	}
+}
+
+func TestPixelsTables(t *testing.T) {
+	needPixels(t)
+	if !HasPixelTables() {
+		t.Skip("vectors do not look bytes up")
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	for range 300 {
+		shape := []int64{1 + r.Int64N(2), 1 + r.Int64N(9)}
+		var types, tables []graph.TensorType
+		var data, maps [][]byte
+		width := 0
+		for range 1 + r.IntN(4) {
+			w := 4 * (1 + r.Int64N(40))
+			types, data = append(types, graph.TensorType{DType: graph.U8, Shape: append(slices.Clone(shape), w)}), append(data, randomBytes(r, elements(shape)*int(w)))
+			width += int(w)
+			if r.IntN(3) == 0 {
+				tables, maps = append(tables, graph.TensorType{}), append(maps, nil)
+			} else {
+				tables, maps = append(tables, tableType), append(maps, randomBytes(r, 256))
+			}
+		}
+		want := make([]byte, 0, elements(shape)*width)
+		look := func(table []byte, b byte) byte {
+			if table == nil {
+				return b
+			}
+			return table[b]
+		}
+		for i := range elements(shape) {
+			for k, x := range data {
+				w := int(types[k].Shape[2])
+				for _, b := range x[i*w:][:w] {
+					want = append(want, look(maps[k], b))
+				}
+			}
+		}
+		_, got := run(t, &PixelsConcat{}, append(slices.Clone(types), tables...), append(slices.Clone(data), maps...))
+		require.Equal(t, want, got[0])
+		if maps[0] != nil {
+			_, got := run(t, &PixelsMap{}, []graph.TensorType{types[0], tables[0]}, [][]byte{data[0], maps[0]})
+			for i, b := range data[0] {
+				require.Equal(t, maps[0][b], got[0][i])
+			}
+		}
 	}
 }
 
@@ -266,7 +320,8 @@ func TestPixelsAllocateNothing(t *testing.T) {
 		{conv(12), []graph.TensorType{u8(1, 9, 9, 12), i8(12, 1, 3, 3), {}, {}, {}, scale}},
 		{&ToPixels{}, []graph.TensorType{u8(1, 12, 9, 9)}},
 		{&FromPixels{Channels: 12}, []graph.TensorType{u8(1, 9, 9, 12)}},
-		{&PixelsAdd{}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 9, 9, 12), scale, scale, scale}},
+		{&PixelsBinary{Fn: graph.Add}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 9, 9, 12), scale, scale, scale}},
+		{&PixelsBinary{Fn: graph.Mul}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 1, 1, 12), scale, scale, scale}},
 		{&PixelsMaxPool{Channels: 12, MaxPool: graph.MaxPool{Kernel: ones, Strides: ones, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}},
 			[]graph.TensorType{u8(1, 9, 9, 12)}},
 	} {
@@ -300,9 +355,14 @@ func TestBytesArguments(t *testing.T) {
 		unsafe.Offsetof(d.out), unsafe.Offsetof(d.mask), unsafe.Offsetof(d.groups), unsafe.Offsetof(d.outs), unsafe.Offsetof(d.end),
 		unsafe.Offsetof(d.left), unsafe.Offsetof(d.in), unsafe.Offsetof(d.to), unsafe.Offsetof(d.wrap)})
 	var s bytesAddArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 60, 64}, []uintptr{
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 80, 88, 96, 104}, []uintptr{
 		unsafe.Offsetof(s.a), unsafe.Offsetof(s.b), unsafe.Offsetof(s.out), unsafe.Offsetof(s.chunks), unsafe.Offsetof(s.mask),
-		unsafe.Offsetof(s.zero), unsafe.Offsetof(s.scale), unsafe.Offsetof(s.step), unsafe.Offsetof(s.by), unsafe.Offsetof(s.end)})
+		unsafe.Offsetof(s.zero), unsafe.Offsetof(s.scale), unsafe.Offsetof(s.step), unsafe.Offsetof(s.by), unsafe.Offsetof(s.end),
+		unsafe.Offsetof(s.rows), unsafe.Offsetof(s.skipA), unsafe.Offsetof(s.skipB), unsafe.Offsetof(s.skip)})
+	var p bytesMapArgs
+	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56}, []uintptr{
+		unsafe.Offsetof(p.x), unsafe.Offsetof(p.out), unsafe.Offsetof(p.table), unsafe.Offsetof(p.rows), unsafe.Offsetof(p.chunks),
+		unsafe.Offsetof(p.mask), unsafe.Offsetof(p.skip), unsafe.Offsetof(p.to)})
 	var m bytesMostArgs
 	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56}, []uintptr{
 		unsafe.Offsetof(m.out), unsafe.Offsetof(m.x), unsafe.Offsetof(m.chunks), unsafe.Offsetof(m.mask), unsafe.Offsetof(m.lines),

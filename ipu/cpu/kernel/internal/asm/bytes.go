@@ -73,6 +73,22 @@ const (
 	bytesAddStep   = 56
 	bytesAddBy     = 60
 	bytesAddEnd    = 64
+	bytesAddRows   = 80
+	bytesAddSkipA  = 88 // after a row
+	bytesAddSkipB  = 96
+	bytesAddSkip   = 104 // of the result
+)
+
+// Offsets of bytesMapArgs in package kernel, which a test compares.
+const (
+	bytesMapX      = 0
+	bytesMapOut    = 8
+	bytesMapTable  = 16
+	bytesMapRows   = 24
+	bytesMapChunks = 32
+	bytesMapMask   = 40
+	bytesMapSkip   = 48
+	bytesMapTo     = 56
 )
 
 // Offsets of bytesMostArgs in package kernel, which a test compares.
@@ -101,7 +117,9 @@ func writeBytes(a *asm) {
 	}
 	a.bytesConv()
 	a.bytesDepth()
-	a.bytesAdd()
+	a.bytesPair("bytesAdd", a.VADDPS)
+	a.bytesPair("bytesMul", a.VMULPS)
+	a.bytesMap()
 	a.bytesMost()
 }
 
@@ -366,13 +384,12 @@ func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 	a.Label(done)
 }
 
-// bytesAdd writes the loop that adds bytes of two scales and divides by the
-// step of the result.
-func (a *asm) bytesAdd() {
-	args := a.function("bytesAdd")
+// bytesPair writes the loop that adds or multiplies bytes of two scales and
+// divides by the step of the result, row by row.
+func (a *asm) bytesPair(name string, combine func(...operand.Op)) {
+	args := a.function(name)
 	f := a.bytesFinish(args, bytesAddEnd)
 	mask := a.K()
-	a.KXNORQ(mask, mask, mask)
 	order := a.load(a.stored(quadOrder{}, func(i int) uint32 { return uint32(i%4*4 + i/4) }))
 	var zero, scale [2]vec
 	var x [2]reg.Register
@@ -385,10 +402,13 @@ func (a *asm) bytesAdd() {
 		a.VBROADCASTSS(at(args, bytesAddScaleA+4*i), scale[i])
 		a.MOVQ(at(args, bytesAddA+8*i), x[i])
 	}
-	out, chunks := a.GP64(), a.GP64()
+	out, chunks, rows := a.GP64(), a.GP64(), a.GP64()
 	a.MOVQ(at(args, bytesAddOut), out)
+	a.MOVQ(at(args, bytesAddRows), rows)
+	row, loop, last := a.newLabel("row"), a.newLabel("loop"), a.newLabel("last")
+	a.Label(row)
+	a.KXNORQ(mask, mask, mask)
 	a.MOVQ(at(args, bytesAddChunks), chunks)
-	loop, last := a.newLabel("loop"), a.newLabel("last")
 	a.Label(loop)
 	a.CMPQ(chunks, operand.U8(1))
 	a.JNE(operand.LabelRef(last))
@@ -404,12 +424,12 @@ func (a *asm) bytesAdd() {
 			a.VCVTDQ2PS(s[i], s[i])
 			a.VMULPS(scale[i], s[i], s[i])
 		}
-		a.VADDPS(s[1], s[0], s[0])
-		// The quotient times the step is so near the sum that adding what is
-		// left, divided, gives the quotient rounded once.
+		combine(s[1], s[0], s[0])
+		// The quotient times the step is so near the number that adding what
+		// is left, divided, gives the quotient rounded once.
 		v[k] = a.mul(s[0], by)
-		a.VFNMADD231PS(step, v[k], s[0])
-		a.VFMADD231PS(by, s[0], v[k])
+		a.fnmaOf(s[0], v[k], step)
+		a.fmaOf(v[k], s[0], by)
 		f.round(v[k])
 	}
 	b := f.pack(v)
@@ -420,6 +440,53 @@ func (a *asm) bytesAdd() {
 	}
 	a.DECQ(chunks)
 	a.JNZ(operand.LabelRef(loop))
+	a.ADDQ(at(args, bytesAddSkipA), x[0])
+	a.ADDQ(at(args, bytesAddSkipB), x[1])
+	a.ADDQ(at(args, bytesAddSkip), out)
+	a.DECQ(rows)
+	a.JNZ(operand.LabelRef(row))
+	a.ret()
+}
+
+// bytesMap writes the loop that looks bytes up in a table of 256, row by row.
+func (a *asm) bytesMap() {
+	args := a.function("bytesMap")
+	ptr := func(offset int) reg.Register {
+		p := a.GP64()
+		a.MOVQ(at(args, offset), p)
+		return p
+	}
+	x, out, table, rows := ptr(bytesMapX), ptr(bytesMapOut), ptr(bytesMapTable), ptr(bytesMapRows)
+	var quarter [4]vec
+	for i := range quarter {
+		quarter[i] = a.load(at(table, 64*i))
+	}
+	mask, upper := a.K(), a.K()
+	row, loop, last := a.newLabel("row"), a.newLabel("loop"), a.newLabel("last")
+	a.Label(row)
+	a.KXNORQ(mask, mask, mask)
+	chunks := ptr(bytesMapChunks)
+	a.Label(loop)
+	a.CMPQ(chunks, operand.U8(1))
+	a.JNE(operand.LabelRef(last))
+	a.KMOVQ(at(args, bytesMapMask), mask)
+	a.Label(last)
+	low, high := a.vec(), a.vec()
+	a.VMOVDQU8_Z(at(x, 0), mask, low)
+	a.VPMOVB2M(low, upper)
+	a.VMOVAPS(low, high)
+	a.VPERMI2B(quarter[1], quarter[0], low)
+	a.VPERMI2B(quarter[3], quarter[2], high)
+	a.VPBLENDMB(high, low, upper, low)
+	a.VMOVDQU8(low, mask, at(out, 0))
+	a.ADDQ(operand.U8(64), x)
+	a.ADDQ(operand.U8(64), out)
+	a.DECQ(chunks)
+	a.JNZ(operand.LabelRef(loop))
+	a.ADDQ(at(args, bytesMapSkip), x)
+	a.ADDQ(at(args, bytesMapTo), out)
+	a.DECQ(rows)
+	a.JNZ(operand.LabelRef(row))
 	a.ret()
 }
 
