@@ -46,7 +46,7 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 	if opts.layout {
 		var inner origins
 		planar, from = inPixels(exe)
-		exe, inner = inBlocks(planar, kernel.BlockLanes())
+		exe, inner = inBlocks(planar, kernel.BlockLanes(), opts)
 		from = from.through(inner)
 	}
 	c := &compiler{

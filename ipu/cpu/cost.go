@@ -166,6 +166,14 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 			results = over(results, out[0].Shape[1]*o.Lanes) * float64(in[1].Shape[0])
 		}
 		return 2 * results * over(size(in[1]), in[1].Shape[0])
+	case *kernel.Chain:
+		all := 0.0
+		types, _ := o.Types(in)
+		for i, t := range types {
+			n := len(t) - 1
+			all += flops(o.Members[i].Op, t[:n], t[n:])
+		}
+		return all
 	case *graph.ConvTranspose:
 		return 2 * size(in[0]) * over(size(in[1]), in[1].Shape[0])
 	case *graph.LSTM:
@@ -220,6 +228,8 @@ func function(op graph.Op) string {
 		return string(o.Fn)
 	case *graph.Cumulate:
 		return string(o.Fn)
+	case *kernel.Chain:
+		return "of " + o.String()
 	}
 	return ""
 }

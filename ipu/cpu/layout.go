@@ -28,13 +28,13 @@ func (o origins) of(g graph.GraphID, n int) int {
 // inBlocks returns a copy of exe in which activations are in blocks of so many
 // channels where that saves time, or exe itself. Tensors of exe keep their
 // numbers; those in blocks come after them.
-func inBlocks(exe *graph.Executable, lanes int64) (*graph.Executable, origins) {
+func inBlocks(exe *graph.Executable, lanes int64, opts options) (*graph.Executable, origins) {
 	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe, lanes: lanes}
+	l := &layout{given: exe, lanes: lanes, options: opts}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
@@ -56,18 +56,31 @@ func layoutOf(given, exe *graph.Executable) (l Layout) {
 		return l
 	}
 	l.Channels = kernel.BlockLanes()
+	count := func(op graph.Op) {
+		switch op.(type) {
+		case *kernel.ToBlocks:
+			l.Tensors++
+			l.Conversions++
+		case *kernel.FromBlocks:
+			l.Conversions++
+		default:
+			l.Tensors++
+		}
+	}
 	for g := range exe.Graphs {
 		for _, n := range exe.Graphs[g].Nodes {
-			switch n.Op.(type) {
-			case *kernel.ToBlocks:
-				l.Tensors++
-				l.Conversions++
+			switch op := n.Op.(type) {
+			case *kernel.Chain:
+				l.Chains++
+				for _, m := range op.Members {
+					count(m.Op)
+				}
 			case *kernel.FromBlocks:
-				l.Conversions++
+				count(op)
 			case *graph.Reshape:
 			default:
 				if len(n.Outputs) > 0 && int(n.Outputs[0]) >= len(given.Tensors) {
-					l.Tensors++
+					count(op)
 				}
 			}
 		}
@@ -77,6 +90,7 @@ func layoutOf(given, exe *graph.Executable) (l Layout) {
 
 // layout is the state of one decision.
 type layout struct {
+	options
 	given, exe *graph.Executable
 	lanes      int64
 	writers    []int           // of every tensor, over all programs; parameters of graphs count twice
@@ -152,13 +166,15 @@ type region struct {
 	out     []graph.Node
 	from    []int
 	blocked map[graph.TensorID]graph.TensorID
-	planar  map[graph.TensorID]bool // of tensors in blocks, those that were converted back
+	planar  map[graph.TensorID]bool  // of tensors in blocks, those that were converted back
+	counts  map[graph.TensorID]int64 // the channels of tensors in blocks
 }
 
 // region returns graph g as it was given, of which nothing is decided yet.
 func (l *layout) region(g graph.GraphID) *region {
 	r := &region{layout: l, g: g, nodes: slices.Clone(l.given.Graphs[g].Nodes), def: map[graph.TensorID]int{}, uses: map[graph.TensorID][]int{},
-		group: map[graph.TensorID]int{}, blocked: map[graph.TensorID]graph.TensorID{}, planar: map[graph.TensorID]bool{}}
+		group: map[graph.TensorID]int{}, blocked: map[graph.TensorID]graph.TensorID{}, planar: map[graph.TensorID]bool{},
+		counts: map[graph.TensorID]int64{}}
 	for i := range r.nodes {
 		for _, t := range r.nodes[i].Outputs {
 			if t != graph.None {
@@ -183,6 +199,9 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 	r.tie()
 	decideLayout(r)
 	r.write()
+	if l.chains {
+		r.join()
+	}
 	return r.out, r.from
 }
 
@@ -379,6 +398,7 @@ func (r *region) writeUnit(u *unit, i int) {
 	}
 	if out {
 		n.Outputs[0] = r.tensor(u.out, r.blocksOf(r.typ(u.out)))
+		r.counts[n.Outputs[0]] = r.typ(u.out).Shape[1]
 		r.blocked[u.out] = n.Outputs[0]
 	}
 	r.add(n, i)

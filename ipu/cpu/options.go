@@ -19,10 +19,11 @@ type options struct {
 	alias   bool
 	prepack bool
 	layout  bool
+	chains  bool
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true, layout: true}
+	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true, layout: true, chains: true}
 }
 
 // maxThreads bounds the option "threads".
@@ -37,6 +38,8 @@ type option struct {
 var knownOptions = []option{
 	{"alias", `"off" copies every reshaped tensor and every transfer; "on" lets them share memory`,
 		onOff(func(o *options) *bool { return &o.alias })},
+	{"chains", `"off" runs operators on blocks of channels one after the other; "on" takes some blocks at a time through several where that saves time`,
+		onOff(func(o *options) *bool { return &o.chains })},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
 		onOff(func(o *options) *bool { return &o.inPlace })},
 	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,

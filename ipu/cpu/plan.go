@@ -31,7 +31,8 @@ type Plan struct {
 type Layout struct {
 	Channels    int64 // of a block
 	Tensors     int   // in blocks
-	Conversions int   // nodes that convert to blocks or back
+	Conversions int   // to blocks or back
+	Chains      int   // of operators that some blocks at a time go through
 }
 
 // String says it in words.
@@ -39,7 +40,11 @@ func (l Layout) String() string {
 	if l.Tensors == 0 {
 		return "no activation in blocks of channels"
 	}
-	return fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
+	s := fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
+	if l.Chains > 0 {
+		s += fmt.Sprintf(", %d chains of operators", l.Chains)
+	}
+	return s
 }
 
 // Persistent says how a persistent tensor is kept.

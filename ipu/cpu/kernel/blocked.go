@@ -82,6 +82,10 @@ type BlockedConv struct {
 	Channels int64 // of x
 	In, Out  bool  // x is, the result and r are, in blocks
 	Half     bool
+
+	// Where x, or the result, is some rows of a larger image: the pixels from
+	// one of its channels, or blocks, to the next. Else 0.
+	XPlane, YPlane int64
 }
 
 // Kind returns "BlockedConv".

@@ -29,6 +29,7 @@ type blockedDense struct {
 	width     int       // of a row, as much
 	rowPitch  int       // elements from row to row of what is read
 	linePitch int       // and from channels to channels
+	xPlane    int       // and of x
 	offsets   []int32
 	weights   bool // come packed
 	slots     int
@@ -66,6 +67,10 @@ func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorT
 	if inBlocks {
 		d.part, d.lines = lanes, (s.channels+lanes-1)/lanes
 	}
+	d.xPlane = s.in[1] * s.in[2] * d.part
+	if o.XPlane > 0 {
+		d.xPlane = int(o.XPlane) * d.part
+	}
 	if !d.plan() {
 		return nil
 	}
@@ -99,7 +104,7 @@ func (d *blockedDense) plan() bool {
 		d.width = roundUp((s.out[2]+n-1)/n, d.tall)
 	}
 	if d.direct {
-		d.rowPitch, d.linePitch = s.in[2]*d.part, s.in[1]*s.in[2]*d.part
+		d.rowPitch, d.linePitch = s.in[2]*d.part, d.xPlane
 	} else {
 		d.rowPitch = d.columnsIn(d.width) * d.part
 		d.linePitch = d.rowsIn(d.rows) * d.rowPitch
@@ -198,6 +203,9 @@ func (d *blockedDense) Packed(i int) int {
 	}
 	return 4 * d.group * d.packedMaps() * d.depth
 }
+
+// windows implements [windower]: what is converted first is whole.
+func (d *blockedDense) windows() bool { return d.xAt < 0 }
 
 // InPlace implements [InPlacer].
 func (d *blockedDense) InPlace(i int) bool { return i == 3 }
@@ -396,7 +404,7 @@ func (u *blockedUnit) read(band int) {
 	u.image = band / t.bands
 	u.cols, u.rows = min(t.width, t.out[2]-u.ox), min(t.rows, t.out[1]-u.oy)
 	plane := t.in[1] * t.in[2] * t.part
-	image := t.x[u.image*t.lines*plane:][:t.lines*plane]
+	image := t.x[u.image*t.lines*t.xPlane:][:(t.lines-1)*t.xPlane+plane]
 	top, left := u.oy*t.stride[1]-t.pad[1], u.ox*t.stride[2]-t.pad[2]
 	if t.direct {
 		u.x = image[top*u.rowPitch+left*t.part:]
@@ -407,7 +415,7 @@ func (u *blockedUnit) read(band int) {
 	lo, hi := max(0, min(-left, columns)), max(0, min(t.in[2]-left, columns))
 	hi = max(lo, hi)
 	for line := range t.lines {
-		from, to := image[line*plane:][:plane], u.x[line*t.linePitch:]
+		from, to := image[line*t.xPlane:][:plane], u.x[line*t.linePitch:]
 		for row := range rows {
 			dst := to[row*t.rowPitch:][:columns*t.part]
 			if at := top + row; at < 0 || at >= t.in[1] || lo == hi {

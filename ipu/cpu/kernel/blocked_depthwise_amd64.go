@@ -86,6 +86,8 @@ type blockedDepthwise struct {
 	convShape
 	lanes, blocks int
 	taps          int
+	xPlane        int // elements from block to block
+	yPlane        int
 	half          bool
 	args          blockedDepthwiseArgs // what all planes share
 	zeros         []float32
@@ -110,6 +112,13 @@ func newBlockedDepthwise(o *BlockedConv, types []graph.TensorType, out graph.Ten
 	}
 	d := &blockedDepthwise{convShape: s, lanes: int(o.Lanes), taps: size * size, half: o.Half}
 	d.blocks = (s.group + d.lanes - 1) / d.lanes
+	d.xPlane, d.yPlane = s.in[1]*s.in[2]*d.lanes, s.out[1]*s.out[2]*d.lanes
+	if o.XPlane > 0 {
+		d.xPlane = int(o.XPlane) * d.lanes
+	}
+	if o.YPlane > 0 {
+		d.yPlane = int(o.YPlane) * d.lanes
+	}
 	d.zeros = make([]float32, s.in[2]*d.lanes)
 	lo, hi := d.inside(2, 0)
 	lo2, hi2 := d.inside(2, size-1)
@@ -141,6 +150,9 @@ func (d *blockedDepthwise) Packed(i int) int {
 	}
 	return 4 * d.blocks * d.lanes * d.taps
 }
+
+// windows implements [windower].
+func (d *blockedDepthwise) windows() bool { return true }
 
 // InPlace implements [InPlacer].
 func (d *blockedDepthwise) InPlace(i int) bool { return i == 3 }
@@ -229,16 +241,15 @@ func (d *blockedDepthwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
 // Do implements [Task].
 func (t *blockedDepthwiseTask) Do(part int) {
 	args := t.args
-	from, to := t.in[1]*t.in[2]*t.lanes, t.out[1]*t.out[2]*t.lanes
 	for unit, end := span(t.units, t.parts, part, 1); unit < end; unit++ {
 		plane := unit / t.cuts
 		lo, hi := span(t.out[1], t.cuts, unit%t.cuts, 1)
 		if lo == hi {
 			continue
 		}
-		x := t.x[plane*from:][:from]
-		at := plane*to + lo*t.out[2]*t.lanes
-		y := t.y[at : plane*to+hi*t.out[2]*t.lanes]
+		x := t.x[plane*t.xPlane:][:t.in[1]*t.in[2]*t.lanes]
+		at := plane*t.yPlane + lo*t.out[2]*t.lanes
+		y := t.y[at : plane*t.yPlane+hi*t.out[2]*t.lanes]
 		block := plane % t.blocks
 		args.x, args.y, args.w, args.bias = &x[0], &y[0], &t.w[block*t.taps*t.lanes], &t.b[block*t.lanes]
 		if t.r != nil {

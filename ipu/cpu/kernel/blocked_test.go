@@ -282,6 +282,13 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 		}
 		pool := &graph.MaxPool{Kernel: []int64{3, 3}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: ones, PadsEnd: ones}
 		mean := &graph.AveragePool{Kernel: []int64{2, 2}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}
+		chain := &Chain{Channels: 40, Lanes: lanes, Blocks: 2, Members: []ChainMember{
+			{Op: conv(1, true, true), In: []int{0, 1, 2}}, {Op: conv(40, true, true), In: []int{ChainPrevious, 3, ChainNone, 4}},
+		}}
+		rows := *chain
+		if rows.Blocks = 1; BlockLanes() > 0 {
+			rows.Rows = 7
+		}
 		for _, c := range []heavyCase{
 			{&ToBlocks{Lanes: lanes}, []graph.TensorType{of(1, 40, 20, 20)}},
 			{&FromBlocks{Channels: 40, To: graph.F32}, []graph.TensorType{x}},
@@ -290,6 +297,8 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 			{conv(1, true, false), []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(1, 40, 20, 20)}},
 			{conv(40, true, true), []graph.TensorType{x, of(40, 1, 3, 3), of(40), x}},
 			{conv(10, true, true), []graph.TensorType{x, of(40, 4, 3, 3), of(40), x}},
+			{chain, []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
+			{&rows, []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
 			{&BlockedPool{Pool: pool}, []graph.TensorType{x}},
 			{&BlockedPool{Pool: mean}, []graph.TensorType{x}},
 			{&BlockedResize{Resize: graph.Resize{Mode: graph.ResizeLinear, Coordinates: graph.HalfPixel, Sizes: []int64{1, 40, 40, 40}, Scales: []float64{1, 1, 2, 2}}}, []graph.TensorType{x}},

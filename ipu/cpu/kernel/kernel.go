@@ -131,6 +131,9 @@ var families = []map[string]binder{
 // New binds op to its operand and result types, which must be those that
 // op.Infer gives. The error says which operator or type has no kernel.
 func New(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
+	if o, ok := op.(*Chain); ok {
+		return newChain(o, in, out[0])
+	}
 	for _, f := range families {
 		if b := f[op.Kind()]; b != nil {
 			k, err := b(op, in, out)

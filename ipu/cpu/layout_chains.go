@@ -1,0 +1,320 @@
+package cpu
+
+import (
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Operators in blocks of channels are joined to chains, see [kernel.Chain],
+// where what they hand on would not stay in the second-level cache.
+
+const (
+	// What an operator's operand and result may take to be worth no chain: they
+	// are still in the second-level cache for the next operator. Where several
+	// workers share an operator each of them has to wait for the others.
+	cachedBytes = 1 << 20
+	sharedBytes = 128 << 10
+	// What a piece of a chain may take of the second-level cache, what it may
+	// take where it can't be any smaller, and what is enough for it.
+	pieceBytes  = 896 << 10
+	largeBytes  = 1792 << 10
+	enoughBytes = 256 << 10
+)
+
+// join makes chains of the nodes of a region.
+func (r *region) join() {
+	readers := map[graph.TensorID][]int{}
+	for i := range r.out {
+		for _, t := range r.out[i].Inputs {
+			if t != graph.None {
+				readers[t] = append(readers[t], i)
+			}
+		}
+	}
+	joined := make([]bool, len(r.out))
+	chains := map[int]graph.Node{} // by their last node
+	for i := range r.out {
+		if joined[i] || !r.linkable(i, true) {
+			continue
+		}
+		members := []int{i}
+		for {
+			t := r.out[members[len(members)-1]].Outputs[0]
+			if int(t) < len(r.given.Tensors) || len(readers[t]) != 1 {
+				break
+			}
+			next := readers[t][0]
+			if joined[next] || !r.linkable(next, false) || !r.follows(next, t, members) {
+				break
+			}
+			members = append(members, next)
+		}
+		n := decideChain(r, members)
+		if n == nil {
+			continue
+		}
+		members = members[:len(n.Op.(*kernel.Chain).Members)]
+		for _, m := range members {
+			joined[m] = true
+		}
+		chains[members[len(members)-1]] = *n
+	}
+	if len(chains) == 0 {
+		return
+	}
+	nodes, from := r.out, r.from
+	r.out, r.from = nil, nil
+	for i := range nodes {
+		if n, ok := chains[i]; ok {
+			r.add(n, from[i])
+		} else if !joined[i] {
+			r.add(nodes[i], from[i])
+		}
+	}
+}
+
+// linkable reports whether node i may be in a chain, as its first or further
+// on.
+func (r *region) linkable(i int, first bool) bool {
+	n := &r.out[i]
+	if len(n.Outputs) != 1 || slices.ContainsFunc(n.Inputs, func(t graph.TensorID) bool {
+		return t != graph.None && int(t) < len(r.given.Tensors) && !r.steady(t)
+	}) {
+		return false
+	}
+	switch op := n.Op.(type) {
+	case *kernel.BlockedConv:
+		if !op.Out {
+			return false
+		}
+		if op.Group > 1 {
+			return op.In && op.Group == op.Channels
+		}
+		return first && (op.In || op.Channels < r.lanes)
+	case *kernel.ToBlocks:
+		return first
+	case *kernel.FromBlocks:
+		return !first
+	case *kernel.BlockedPool, *kernel.BlockedResize:
+		return true
+	case *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
+		return int(n.Outputs[0]) >= len(r.given.Tensors)
+	}
+	return false
+}
+
+// follows reports whether node next computes the same channels as the members
+// of a chain, from the result t of the last one.
+func (r *region) follows(next int, t graph.TensorID, members []int) bool {
+	n := &r.out[next]
+	x := r.exe.Tensors[t].Type
+	for k, in := range n.Inputs {
+		if conv, ok := n.Op.(*kernel.BlockedConv); ok && in == t && (k == 1 || k == 2 || k == 0 && conv.Group == 1) {
+			return false
+		}
+	}
+	y := r.exe.Tensors[n.Outputs[0]].Type
+	if _, ok := n.Op.(*kernel.FromBlocks); ok {
+		y = r.blocksOf(y)
+	}
+	return x.Shape[0] == y.Shape[0] && x.Shape[1] == y.Shape[1] && r.channels(next) == r.channels(members[len(members)-1])
+}
+
+// channels returns how many channels the result of node i has; those that fill
+// up the last block count where nothing tells.
+func (r *region) channels(i int) int64 {
+	n := &r.out[i]
+	switch op := n.Op.(type) {
+	case *kernel.BlockedConv:
+		return r.exe.Tensors[n.Inputs[1]].Type.Shape[0]
+	case *kernel.ToBlocks:
+		return r.exe.Tensors[n.Inputs[0]].Type.Shape[1]
+	case *kernel.FromBlocks:
+		return op.Channels
+	}
+	return r.counts[n.Outputs[0]]
+}
+
+// decideChain decides whether nodes become a chain, and which; a variable for
+// the tests, which choose as they like.
+var decideChain = (*region).chain
+
+// chain returns the chain of nodes, nil if that does not pay.
+func (r *region) chain(members []int) *graph.Node {
+	for len(members) > 1 {
+		n := r.chainOf(members)
+		op := n.Op.(*kernel.Chain)
+		if r.cut(op, r.types(n.Inputs)) {
+			return n
+		}
+		members = members[:len(members)-1]
+	}
+	return nil
+}
+
+// chainOf returns the chain of nodes, which is not cut yet.
+func (r *region) chainOf(members []int) *graph.Node {
+	first, last := &r.out[members[0]], &r.out[members[len(members)-1]]
+	op := &kernel.Chain{Channels: r.channels(members[0]), Lanes: r.lanes}
+	n := &graph.Node{Op: op, Name: last.Name, Outputs: last.Outputs}
+	if first.Name != last.Name {
+		n.Name = first.Name + " … " + last.Name
+	}
+	previous := graph.None
+	for _, m := range members {
+		member := kernel.ChainMember{Op: r.out[m].Op}
+		for _, t := range r.out[m].Inputs {
+			at := slices.Index(n.Inputs, t)
+			switch {
+			case t == graph.None:
+				at = kernel.ChainNone
+			case t == previous:
+				at = kernel.ChainPrevious
+			case at < 0:
+				at = len(n.Inputs)
+				n.Inputs = append(n.Inputs, t)
+			}
+			member.In = append(member.In, at)
+		}
+		op.Members = append(op.Members, member)
+		previous = r.out[m].Outputs[0]
+	}
+	return n
+}
+
+func (r *region) types(tensors []graph.TensorID) []graph.TensorType {
+	out := make([]graph.TensorType, len(tensors))
+	for i, t := range tensors {
+		out[i] = r.exe.Tensors[t].Type
+	}
+	return out
+}
+
+// cut chooses the pieces of a chain and reports whether it pays.
+func (r *region) cut(op *kernel.Chain, in []graph.TensorType) bool {
+	types, err := op.Types(in)
+	if err != nil {
+		return false
+	}
+	least := int64(cachedBytes)
+	if r.threads > 1 {
+		least = sharedBytes
+	}
+	large := false
+	for m := range types {
+		n := len(types[m]) - 1
+		large = large || m > 0 && types[m][0].Bytes()+types[m][n].Bytes() > least
+	}
+	if !large {
+		return false
+	}
+	op.Blocks, op.Rows = 1, 0
+	if conv, ok := op.Members[0].Op.(*kernel.BlockedConv); ok && conv.Group == 1 {
+		op.Blocks = 2 // as many as make a tile
+		if positions(types[0][1].Shape) > 1 && op.Channels > 2*op.Lanes {
+			return false // windows are laid out for all channels at once
+		}
+	}
+	last := types[len(types)-1]
+	out := last[len(last)-1]
+	all := (op.Channels + op.Lanes - 1) / op.Lanes
+	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= enoughBytes/2 && pieces/(2*op.Blocks) >= 4*int64(r.threads); {
+		op.Blocks *= 2
+	}
+	if r.pieceBytes(op, types) > pieceBytes && r.byRows(op, types) {
+		height := out.Shape[2]
+		for parts := int64(2); parts <= height && (op.Rows == 0 || r.pieceBytes(op, types) > pieceBytes); parts++ {
+			op.Rows = (height + parts - 1) / parts
+		}
+		// Rows that windows of two pieces share are computed twice.
+		if r.sharedRows(op, types)*8 > op.Rows {
+			op.Rows = 0
+		}
+	}
+	if r.pieceBytes(op, types) > largeBytes {
+		return false
+	}
+	return r.fitsChain(op, in)
+}
+
+// byRows reports whether a chain can be cut into rows: where all that it reads
+// or writes but a convolution's operand and a depthwise convolution's result is
+// in scratch memory.
+func (r *region) byRows(op *kernel.Chain, types [][]graph.TensorType) bool {
+	for m, member := range op.Members {
+		conv, ok := member.Op.(*kernel.BlockedConv)
+		switch member.Op.(type) {
+		case *kernel.BlockedConv, *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
+		default:
+			return false
+		}
+		if types[m][0].Rank() < 4 || types[m][len(types[m])-1].Rank() != 5 {
+			return false
+		}
+		for i, at := range member.In {
+			switch {
+			case at < 0 || ok && i < 3:
+			case ok || types[m][i].Elements() > 1 && types[m][i].Shape[2] > 1:
+				return false
+			}
+		}
+		if ok && m == 0 && conv.Group > 1 && member.In[0] < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// sharedRows returns how many rows of the result those that members compute twice
+// for two pieces are worth, on the average of the members.
+func (r *region) sharedRows(op *kernel.Chain, types [][]graph.TensorType) int64 {
+	shared, sum, down := int64(0), int64(0), int64(1)
+	for m := len(types) - 1; m > 0; m-- {
+		if conv, ok := op.Members[m].Op.(*kernel.BlockedConv); ok {
+			down *= conv.Strides[0]
+			shared = shared*conv.Strides[0] + max(0, (types[m][1].Shape[2]-1)*conv.Dilations[0]+1-conv.Strides[0])
+		}
+		sum += shared / down
+	}
+	return sum / int64(len(types))
+}
+
+// pieceBytes estimates what a piece of a chain reads and writes between
+// members at a time.
+func (r *region) pieceBytes(op *kernel.Chain, types [][]graph.TensorType) (most int64) {
+	for m := range types {
+		n := len(types[m]) - 1
+		x, y := types[m][0], types[m][n]
+		part := func(t graph.TensorType, all bool) int64 {
+			bytes := t.Bytes() / t.Shape[0]
+			if !all {
+				bytes = bytes / t.Shape[1] * op.Blocks
+				if t.Rank() == types[m][n].Rank()-1 {
+					bytes *= op.Lanes // planes
+				}
+			}
+			return bytes
+		}
+		conv, ok := op.Members[m].Op.(*kernel.BlockedConv)
+		bytes := part(x, ok && conv.Group == 1) + part(y, false)
+		if op.Rows > 0 {
+			last := types[len(types)-1]
+			height := last[len(last)-1].Shape[2]
+			bytes = bytes * op.Rows / height
+		}
+		most = max(most, bytes)
+	}
+	return most
+}
+
+// fitsChain reports whether there is a kernel for a chain.
+func (r *region) fitsChain(op *kernel.Chain, in []graph.TensorType) bool {
+	out, err := op.Infer(in)
+	if err != nil {
+		return false
+	}
+	_, err = bind(op, in, out)
+	return err == nil
+}

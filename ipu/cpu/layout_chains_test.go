@@ -1,0 +1,163 @@
+package cpu
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// depthwise convolves every channel of x by itself.
+func (d *imageDraw) depthwise(x graph.TensorID) graph.TensorID {
+	shape := d.shape(x)
+	k, c := rapid.SampledFrom([]int64{3, 3, 5}).Draw(d.T, "window"), shape[1]
+	op := &graph.Conv{Strides: slices.Repeat([]int64{d.number(1, 2, "stride")}, d.rank-2), Dilations: slices.Repeat([]int64{1}, d.rank-2), Group: c,
+		PadsBegin: d.axes(0, int(k/2), "before"), PadsEnd: d.axes(int(k/2), int(k), "after")}
+	for i := range op.PadsBegin {
+		op.PadsEnd[i] = max(op.PadsEnd[i], k-shape[2+i]-op.PadsBegin[i])
+	}
+	if d.yes("bounded") {
+		op.Bounded, op.Low, op.High = true, 0, rapid.SampledFrom([]float64{1, math.Inf(1)}).Draw(d.T, "high")
+	}
+	in := []graph.TensorID{x, d.weight(slices.Concat([]int64{c, 1}, slices.Repeat([]int64{k}, d.rank-2))...)}
+	if d.yes("bias") {
+		in = append(in, d.weight(c))
+	}
+	return d.node(op, in...)
+}
+
+// follow adds an operator on single channels of x.
+func (d *imageDraw) follow(x graph.TensorID) graph.TensorID {
+	shape := d.shape(x)
+	ones := slices.Repeat([]int64{1}, d.rank-2)
+	switch rapid.SampledFrom([]string{"depthwise", "depthwise", "depthwise", "unary", "binary", "channel", "pool", "resize"}).Draw(d.T, "follow") {
+	case "unary":
+		return d.unary(rapid.SampledFrom([]graph.UnaryFn{graph.Relu, graph.HardSwish, graph.Neg}).Draw(d.T, "function"), x)
+	case "binary":
+		for _, y := range d.maps {
+			if y != x && slices.Equal(shape, d.shape(y)) {
+				return d.binary(graph.Add, x, y)
+			}
+		}
+	case "channel":
+		return d.binary(graph.Mul, x, d.weight(slices.Concat([]int64{1, shape[1]}, ones)...))
+	case "pool":
+		return d.node(&graph.MaxPool{Kernel: slices.Repeat([]int64{2}, d.rank-2), Strides: d.axes(1, 2, "stride"), Dilations: ones, PadsBegin: ones, PadsEnd: ones}, x)
+	case "resize":
+		if slices.Max(shape[2:]) < 20 {
+			sizes, scales := slices.Clone(shape), slices.Repeat([]float64{1}, d.rank)
+			for i := 2; i < d.rank; i++ {
+				sizes[i], scales[i] = 2*shape[i], 2
+			}
+			return d.node(&graph.Resize{Mode: graph.ResizeNearest, Coordinates: graph.Asymmetric, Rounding: graph.RoundFloor, Sizes: sizes, Scales: scales}, x)
+		}
+	}
+	return d.depthwise(x)
+}
+
+// drawChainNet draws a network of convolutions, each with operators on single
+// channels behind it, whose result is some of its activations.
+func drawChainNet(t *rapid.T) (*model, []byte) {
+	d := &imageDraw{netDraw: netDraw{T: t, model: newModel("chains")}, half: rapid.IntRange(0, 3).Draw(t, "half") == 0, rank: rapid.IntRange(7, 8).Draw(t, "rank") / 2}
+	shape := slices.Concat([]int64{d.number(1, 2, "batch"), rapid.SampledFrom([]int64{2, 3, 16, 20, 40}).Draw(t, "channels")}, d.axes(1, 24, "size"))
+	x := d.b.AddLocal("x", f32(shape...))
+	g := d.b.BeginGraph("main")
+	y := x
+	if d.half {
+		y = d.node(&graph.Cast{To: graph.F16}, x)
+	}
+	d.maps = []graph.TensorID{y}
+	flat := []graph.TensorID{}
+	for range rapid.IntRange(1, 2).Draw(t, "convolutions") {
+		if d.yes("convolution") {
+			k := rapid.SampledFrom([]int64{1, 1, 3}).Draw(t, "kernel")
+			ones := slices.Repeat([]int64{1}, d.rank-2)
+			op := &graph.Conv{Strides: slices.Repeat([]int64{d.number(1, 2, "stride")}, d.rank-2), Dilations: ones,
+				PadsBegin: slices.Repeat([]int64{k / 2}, d.rank-2), PadsEnd: slices.Repeat([]int64{k / 2}, d.rank-2), Group: 1}
+			maps := rapid.SampledFrom([]int64{16, 24, 33, 48, 72}).Draw(t, "maps")
+			y = d.node(op, y, d.weight(slices.Concat([]int64{maps, d.shape(y)[1]}, slices.Repeat([]int64{k}, d.rank-2))...))
+			d.maps = append(d.maps, y)
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "others") {
+			y = d.follow(y)
+			d.maps = append(d.maps, y)
+		}
+	}
+	for i, m := range d.maps {
+		if i < len(d.maps)-1 && rapid.IntRange(0, 4).Draw(t, "read") > 0 {
+			continue
+		}
+		if d.half {
+			m = d.node(&graph.Cast{To: graph.F32}, m)
+		}
+		flat = append(flat, d.node(&graph.Reshape{Shape: []int64{d.b.Type(m).Elements()}}, m))
+	}
+	d.finish(x, d.node(&graph.Concat{Axis: 0}, flat...), g)
+	return d.model, executable(t, d.b)
+}
+
+// TestChainsChangeNothing compares networks whose operators are joined to
+// chains, however they are cut, with those where nothing is in blocks.
+func TestChainsChangeNothing(t *testing.T) {
+	if kernel.BlockLanes() == 0 {
+		t.Skip("there are no kernels for blocks here")
+	}
+	layout, chain := decideLayout, decideChain
+	defer func() { decideLayout, decideChain = layout, chain }()
+	chains, byRows := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		m, exe := drawChainNet(t)
+		compute := func(options ...ipu.Option) []float32 {
+			e, err := New(ipu.EngineConfig{Name: "chains", Executable: exe, Options: options})
+			require.NoError(t, err)
+			defer e.Close()
+			load(t, e)
+			_, y := m.start(t, e)
+			run(t, e, 1)
+			first := slices.Clone(y)
+			run(t, e, 1)
+			require.Equal(t, bytesOf(first), bytesOf(y))
+			return y
+		}
+		want := compute(opt("layout", "off")...)
+		decideLayout = func(r *region) { r.blocks = slices.Repeat([]bool{true}, len(r.members)) }
+		decideChain = func(r *region, members []int) *graph.Node {
+			if len(members) > 1 {
+				members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
+			}
+			n := r.chainOf(members)
+			op := n.Op.(*kernel.Chain)
+			op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
+			in := r.types(n.Inputs)
+			types, err := op.Types(in)
+			require.NoError(t, err)
+			if r.byRows(op, types) && rapid.Bool().Draw(t, "by rows") {
+				op.Rows = rapid.Int64Range(1, 9).Draw(t, "rows")
+			}
+			if !r.fitsChain(op, in) {
+				return nil
+			}
+			chains++
+			if op.Rows > 0 {
+				byRows++
+			}
+			return n
+		}
+		for _, threads := range []string{"1", "2"} {
+			got := compute(opt("threads", threads, "prepack", rapid.SampledFrom([]string{"on", "on", "off"}).Draw(t, "prepack"))...)
+			for i, v := range want {
+				if math.Float32bits(v) != math.Float32bits(got[i]) {
+					t.Fatalf("%s threads: element %d is %v (%#x), want %v (%#x)", threads, i, got[i], math.Float32bits(got[i]), v, math.Float32bits(v))
+				}
+			}
+		}
+	})
+	require.Positive(t, chains)
+	require.Positive(t, byRows)
+}
