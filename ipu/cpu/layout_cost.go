@@ -23,7 +23,7 @@ const (
 	blockProduct  = 0.0121
 	narrowProduct = 0.016
 	pointProduct  = 0.0146
-	rowProduct    = 0.0122
+	rowProduct    = 0.0127
 	shortProduct  = 2 // times as long in blocks for windows of several elements, where rows are shorter than shortRow
 	shortRow      = 4
 	// Of a product of a single channel, in blocks and in rows, which are as

@@ -251,6 +251,7 @@ type blockedDenseTask struct {
 	height        int // blocks of output channels of a unit
 	heights       int
 	units         int
+	workers       int
 	next          tickets
 }
 
@@ -295,7 +296,8 @@ func (d *blockedDense) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	workers := workersFor(p, t.cost())
 	t.divide(workers)
 	t.next.reset(t.units)
-	p.Run(t, min(t.units, d.slots, workers))
+	t.workers = min(t.units, d.slots, workers)
+	p.Run(t, t.workers)
 	if d.yAt >= 0 {
 		d.y.to = false
 		d.y.run(p, out[0], y)
@@ -388,6 +390,8 @@ type blockedUnit struct {
 	rows, cols int
 	x          []float32 // what is read
 	copied     []float32
+	coming     []float32 // of the image, from what the next band begins with in the first line of channels
+	more       int       // elements of a line from there on that the next band copies; 0 if there are none
 	args       blockedArgs
 }
 
@@ -410,6 +414,7 @@ func (u *blockedUnit) read(band int) {
 		u.x = image[top*u.rowPitch+left*t.part:]
 		return
 	}
+	u.expect(image, top)
 	u.x = u.copied[:t.lines*t.linePitch]
 	rows, columns := u.rowsIn(u.rows), u.columnsIn(u.cols)
 	lo, hi := max(0, min(-left, columns)), max(0, min(t.in[2]-left, columns))
@@ -429,6 +434,34 @@ func (u *blockedUnit) read(band int) {
 	}
 }
 
+// expect notes which rows of an image this part copies next, below the band that
+// starts in row top, if it is not the last.
+func (u *blockedUnit) expect(image []float32, top int) {
+	t := u.blockedDenseTask
+	down := t.workers * t.rows * t.stride[1]
+	lo, hi := max(0, top+u.rowsIn(u.rows), top+down), min(top+down+u.rowsIn(t.rows), t.in[1])
+	u.more = 0
+	if lo < hi && t.strips == 1 && t.heights == 1 {
+		pitch := t.in[2] * t.part
+		u.coming, u.more = image[lo*pitch:], (hi-lo)*pitch
+	}
+}
+
+// fetchAhead lets a call of the inner loop that computes so many tiles fetch what
+// the next band copies: its share, if it is number call of so many.
+func (u *blockedUnit) fetchAhead(call, calls, tiles int) {
+	t := u.blockedDenseTask
+	a := &u.args
+	all := t.lines * u.more
+	if calls < t.lines || all == 0 {
+		return
+	}
+	at := all / calls * call
+	plane := t.in[1] * t.in[2] * t.part
+	a.ahead, a.fetched = &u.coming[at/u.more*plane+at%u.more], 0
+	a.pace = roundUp(4*all/calls/max(1, tiles*(t.depth/4)), 4)
+}
+
 // compute computes a block of output channels.
 func (u *blockedUnit) compute(block int) {
 	t := u.blockedDenseTask
@@ -441,7 +474,8 @@ func (u *blockedUnit) compute(block int) {
 	size := 4 * a.vectors * t.lanes * t.depth
 	a.w, a.bias = &w[0], &t.b[g*t.maps+first]
 	a.ahead, a.pace, a.fetched = a.w, 0, 0
-	if next := (first + 2*t.lanes) * t.depth; block+1 < t.blocks && 4*t.maps*t.depth > blockedWeightBytes/2 {
+	large := 4*t.maps*t.depth > blockedWeightBytes/2
+	if next := (first + 2*t.lanes) * t.depth; large && block+1 < t.blocks {
 		a.ahead = &t.w[g*t.packedMaps()*t.depth+next]
 		tiles := (u.rows*u.cols + t.tall - 1) / t.tall
 		a.pace = roundUp(size/max(1, tiles*(t.depth/4)), 64)
@@ -469,6 +503,9 @@ func (u *blockedUnit) compute(block int) {
 		pieces := (u.cols + t.tall - 1) / t.tall
 		for i := range pieces {
 			lo, hi := u.cols*i/pieces, u.cols*(i+1)/pieces
+			if !large {
+				u.fetchAhead(block*pieces+i, t.blocks*pieces, rows-from)
+			}
 			u.tiles(from*down+lo*pixel, at+from*downY+lo*t.lanes, hi-lo, rows-from, down, downY)
 		}
 	}
