@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
 	"github.com/popefgen/popefgen/bench/report"
@@ -54,11 +55,11 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 	if err != nil {
 		return nil, err
 	}
-	own, err := popefgen.Engine{}.Open(c, 1)
+	own, err := openEmpty(c)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, own.Close()) }()
+	defer func() { err = errors.Join(err, own.core.Close()) }()
 	peer, err := onnxruntime.Engine{}.Open(c, 1)
 	if err != nil {
 		return nil, err
@@ -82,8 +83,8 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		name string
 		run  func() error
 	}{
-		inline:       {"popefgen, Run: inline in the caller's goroutine", own.Run},
-		submitted:    {"popefgen, Submit and Wait: through the ring of requests", own.(*popefgen.Session).Submit},
+		inline:       {"popefgen, Run: inline in the caller's goroutine", own.run},
+		submitted:    {"popefgen, Submit and Wait: through the ring of requests", own.submit},
 		ringParking:  {"two rings of package rt and a goroutine that answers, both park", parking},
 		ringSpinning: {"the same, neither ever parks", nil},
 		queuesC:      {"two queues in C and a thread that answers, after rigtorp's SPSCQueue, neither ever sleeps", nil},
@@ -119,6 +120,56 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 		results[i].Series = series[i]
 	}
 	return results, nil
+}
+
+// emptyRunner is what a generated Runner of the empty program is, but for the
+// check that there is memory at all.
+type emptyRunner struct {
+	ctx  context.Context
+	core rt.Core
+	x    rt.Input[[emptyInputs]float32]
+	y    rt.Output[[emptyOutputs]float32]
+	in   *[emptyInputs]float32
+	out  *[emptyOutputs]float32
+}
+
+func openEmpty(c *peer.Case) (*emptyRunner, error) {
+	spec, err := popefgen.Spec(c)
+	if err != nil {
+		return nil, err
+	}
+	r := &emptyRunner{ctx: context.Background(), in: new([emptyInputs]float32), out: new([emptyOutputs]float32)}
+	bindings := make([]rt.Binding, len(spec.Anchors))
+	for i, a := range spec.Anchors {
+		bindings[i] = rt.Binding{Handle: a.Handle, Stream: &r.x}
+		if a.Role == rt.RunOutput {
+			bindings[i].Stream = &r.y
+		}
+	}
+	return r, r.core.Open(r.ctx, spec, rt.Source{Name: c.Name, Bytes: c.PopEF}, func() []rt.Binding { return bindings },
+		func(_, _ int) { r.bind() }, rt.WithThreads(1))
+}
+
+func (r *emptyRunner) bind() {
+	r.x.Bind(r.in)
+	r.y.Bind(r.out)
+}
+
+func (r *emptyRunner) run() error {
+	replica, err := r.core.Begin(r.ctx, rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	r.bind()
+	return r.core.Main(r.ctx, replica)
+}
+
+func (r *emptyRunner) submit() error {
+	slot, err := r.core.Reserve(rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	return r.core.Enqueue(slot, rt.LeastBusy).Wait(r.ctx)
 }
 
 // allocations returns how many heap allocations of Go an operation makes.

@@ -233,30 +233,29 @@ func (g *gate) submit(t *turn) error {
 
 // release leaves the gate to whoever is next, having served n requests.
 func (g *gate) release(n uint64) {
-	s := g.state.Load()
-	free := s&^flags + n*served
-	if s&quiet != 0 {
-		if storeQuietly(&g.state, free); g.notice.Load() == 0 {
-			return
-		}
-	}
-	g.leave(s, free)
-}
-
-// leave is release for who does not leave quietly, or is awaited.
-func (g *gate) leave(s, free uint64) {
-	if s&quiet == 0 {
+	if !g.slip(n) {
 		if g.loud--; g.loud < 0 {
 			g.loud = loudFor
 			if canFence() {
 				g.manner.Store(quiet)
 			}
 		}
-		g.state.Store(free)
+		g.state.Store(g.state.Load()&^flags + n*served)
 	}
 	if g.notice.Load() != 0 {
 		g.wakeNext()
 	}
+}
+
+// slip makes the state free if who holds the gate leaves quietly, and reports
+// that. The notice is still to be looked at.
+func (g *gate) slip(n uint64) bool {
+	s := g.state.Load()
+	if s&quiet == 0 {
+		return false
+	}
+	storeQuietly(&g.state, s&^flags+n*served)
+	return true
 }
 
 // wakeNext is release when others are there.
