@@ -160,6 +160,8 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 		return 2 * size(out[0]) * float64(k)
 	case *graph.Conv, *graph.DeformConv, *graph.IntegerConv:
 		return 2 * size(out[0]) * over(size(in[1]), in[1].Shape[0])
+	case *kernel.PixelsConv:
+		return 2 * over(size(out[0]), last(out[0])) * size(in[1])
 	case *kernel.BlockedConv:
 		results := size(out[0])
 		if o.Out {

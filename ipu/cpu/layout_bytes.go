@@ -31,7 +31,7 @@ func inPixels(exe *graph.Executable) (*graph.Executable, origins) {
 	l.exe = &out
 	from := make(origins, len(exe.Graphs))
 	for g := range exe.Graphs {
-		p := pixels{region: l.region(graph.GraphID(g))}
+		p := pixels{region: l.region(graph.GraphID(g)), maxima: map[graph.TensorID]*graph.Node{}}
 		p.write()
 		out.Graphs[g].Nodes, from[g] = p.out, p.from
 	}
@@ -58,7 +58,10 @@ func (o origins) through(inner origins) origins {
 
 // pixels is one graph while its activations of bytes become pixels. The
 // blocked tensors of the region are the pixels.
-type pixels struct{ *region }
+type pixels struct {
+	*region
+	maxima map[graph.TensorID]*graph.Node // by maxima of floats, what would convert those of pixels to them
+}
 
 // write makes the graph's nodes.
 func (p *pixels) write() {
@@ -69,7 +72,7 @@ func (p *pixels) write() {
 		case *graph.IntegerConv:
 			done = p.convolution(i, op)
 		case *graph.MaxPool:
-			done = p.most(i, n, op, n.Inputs[0])
+			done = p.most(i, op)
 		case *graph.Quantize:
 			done = p.binary(i, op) || p.moved(i, op) || p.looked(i, op)
 		}
@@ -96,7 +99,8 @@ func (p *pixels) drop() {
 		n := p.out[i]
 		keep := len(p.blocked) == 0
 		switch n.Op.(type) {
-		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat, *kernel.FromPixels, *kernel.ToPixels:
+		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat,
+			*kernel.FromPixels, *kernel.ToPixels, *kernel.PixelsMaxPool:
 		default:
 			keep = true
 		}
@@ -219,13 +223,17 @@ func (p *pixels) step(n *graph.Node) (scale float32, zero byte, ok bool) {
 	return float32(v), zero, true
 }
 
-// converted returns the Dequantize of bytes that writes t.
+// converted returns the Dequantize of bytes that writes t, or would if maxima
+// of what were bytes were taken before they became floats.
 func (p *pixels) converted(t graph.TensorID) *graph.Node {
 	def, ok := p.def[t]
 	if !ok {
 		return nil
 	}
 	n := &p.nodes[def]
+	if op, ok := n.Op.(*graph.MaxPool); ok {
+		return p.maximum(t, def, op)
+	}
 	op, ok := n.Op.(*graph.Dequantize)
 	if !ok || op.To != graph.F32 || op.Block != 0 || !p.bytes(n.Inputs[0]) || !p.steady(t) {
 		return nil
@@ -234,6 +242,30 @@ func (p *pixels) converted(t graph.TensorID) *graph.Node {
 		return nil
 	}
 	return n
+}
+
+// maximum is converted for maxima t of windows, which node i takes.
+func (p *pixels) maximum(t graph.TensorID, i int, op *graph.MaxPool) *graph.Node {
+	if n, ok := p.maxima[t]; ok {
+		return n
+	}
+	n := &p.nodes[i]
+	d := p.converted(n.Inputs[0])
+	if d == nil || !p.windows(n, op) || !p.have(d.Inputs[0]) || !p.steady(t) {
+		return nil
+	}
+	x := d.Inputs[0]
+	y := p.tensor(t, graph.TensorType{DType: p.typ(x).DType, Shape: p.typ(t).Shape})
+	p.blocked[y] = p.tensor(t, kernel.PixelsType(p.typ(t).Shape))
+	p.add(graph.Node{Op: &kernel.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, Name: n.Name,
+		Inputs: []graph.TensorID{p.blocked[x]}, Outputs: []graph.TensorID{p.blocked[y]}}, i)
+	p.maxima[t] = &graph.Node{Op: d.Op, Inputs: append([]graph.TensorID{y}, d.Inputs[1:]...), Outputs: []graph.TensorID{t}}
+	return p.maxima[t]
+}
+
+// windows reports whether a MaxPool is one of pixels.
+func (p *pixels) windows(n *graph.Node, op *graph.MaxPool) bool {
+	return resultOf(n, 1) == graph.None && slices.Min(slices.Concat(op.PadsBegin, op.PadsEnd)) >= 0
 }
 
 // result reports whether node i, a Quantize, makes bytes of one known scale.
@@ -339,7 +371,7 @@ func (p *pixels) operands(t graph.TensorID) (op graph.BinaryFn, x []graph.Tensor
 }
 
 // moved makes node i, which makes bytes of what were bytes and were only compared
-// or joined, an operator on pixels.
+// or joined, one of pixels, or nothing at all.
 func (p *pixels) moved(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	def, ok := p.def[n.Inputs[0]]
@@ -347,6 +379,17 @@ func (p *pixels) moved(i int, op *graph.Quantize) bool {
 		return false
 	}
 	from, y := &p.nodes[def], n.Outputs[0]
+	if d := p.converted(n.Inputs[0]); d != nil && p.unchanged(d, n) && p.have(d.Inputs[0]) {
+		p.blocked[y] = p.blocked[d.Inputs[0]]
+		if p.outside[y] {
+			p.planes(y)
+		}
+		return true
+	}
+	join, ok := from.Op.(*graph.Concat)
+	if !ok || join.Axis != 1 {
+		return false
+	}
 	var x []*graph.Node
 	same := true
 	for _, t := range from.Inputs {
@@ -357,13 +400,7 @@ func (p *pixels) moved(i int, op *graph.Quantize) bool {
 		same = same && p.unchanged(d, n)
 		x = append(x, d)
 	}
-	switch op := from.Op.(type) {
-	case *graph.MaxPool:
-		return same && p.most(i, from, op, x[0].Inputs[0])
-	case *graph.Concat:
-		return op.Axis == 1 && p.concat(i, y, x, same)
-	}
-	return false
+	return p.concat(i, y, x, same)
 }
 
 // unchanged reports whether a Quantize gives the very bytes that a Dequantize
@@ -512,13 +549,14 @@ func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.
 	return t
 }
 
-// most makes node i the maxima of windows of x that node n computes.
-func (p *pixels) most(i int, n *graph.Node, op *graph.MaxPool, x graph.TensorID) bool {
-	y := p.nodes[i].Outputs[0]
-	if resultOf(n, 1) != graph.None || !p.bytes(x) || !p.bytes(y) || !p.have(x) || slices.Min(slices.Concat(op.PadsBegin, op.PadsEnd)) < 0 {
+// most makes node i, maxima of windows of bytes, those of pixels.
+func (p *pixels) most(i int, op *graph.MaxPool) bool {
+	n := &p.nodes[i]
+	x, y := n.Inputs[0], n.Outputs[0]
+	if !p.windows(n, op) || !p.bytes(x) || !p.bytes(y) || !p.have(x) {
 		return false
 	}
-	return p.makes(y, &kernel.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, i, p.pixels(x, i))
+	return p.makes(y, &kernel.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, i, p.blocked[x])
 }
 
 // resultOf returns result k of a node, None if it is left out.

@@ -106,7 +106,12 @@ func (d *byteDraw) step(kind string, m byteMap) {
 		if d.yes("of bytes") {
 			d.maps = append(d.maps, byteMap{d.node(op, m.x), m.scale, m.zero})
 		} else {
-			d.maps = append(d.maps, d.quantise(d.node(op, d.float(m)), &m))
+			y := d.node(op, d.float(m))
+			if d.yes("twice") {
+				d.maps = append(d.maps, d.quantise(y, &m))
+				y = d.node(op, y)
+			}
+			d.maps = append(d.maps, d.quantise(y, &m))
 		}
 	case "concat":
 		o := d.any()
