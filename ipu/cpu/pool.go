@@ -70,6 +70,8 @@ type pool struct {
 	asleep atomic.Int32 // workers that sleep and have no token
 	toWake atomic.Int32 // workers that may still be woken for this task
 	_      line
+
+	march march
 }
 
 // line keeps what lies before it out of the cache lines, which processors
@@ -117,6 +119,7 @@ func newPool(workers int) *pool {
 	p := &pool{workers: workers, done: make(chan struct{}, 1)}
 	p.beds.init(workers)
 	p.asleep.Store(int32(workers - 1)) // as good as
+	p.march.init(p)
 	return p
 }
 
@@ -192,12 +195,23 @@ func (p *pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
 // Run implements [kernel.Pool]. If a part panics, the others are finished
 // first, then Run panics with a *[PanicError].
 func (p *pool) Run(t kernel.Task, parts int) {
-	if parts <= 1 || p.workers == 1 || !p.busy.CompareAndSwap(false, true) {
+	if parts <= 1 || !p.enter() {
 		for i := range parts {
 			t.Do(i)
 		}
 		return
 	}
+	p.offer(t, parts, min(p.workers, parts)-1)
+	p.leave()
+}
+
+// enter reports whether the caller may share work: not within a task, and not
+// if it has nobody to share it with.
+func (p *pool) enter() bool { return p.workers > 1 && p.busy.CompareAndSwap(false, true) }
+
+// offer offers the parts of a task to the workers, of which that many should be
+// awake.
+func (p *pool) offer(t kernel.Task, parts, workers int) {
 	p.start.Do(p.startWorkers)
 	p.shares = true
 	p.worth += p.offered
@@ -206,9 +220,13 @@ func (p *pool) Run(t kernel.Task, parts int) {
 	p.task = t
 	p.claims.Store(uint64(parts) << 32)
 	if awake := p.awake(); awake < p.workers-1 {
-		p.toWake.Store(int32(min(p.workers, parts) - 1 - awake))
+		p.toWake.Store(int32(workers - awake))
 		p.wakeTwo()
 	}
+}
+
+// leave computes what is left of the task's parts and waits for the others.
+func (p *pool) leave() {
 	start := time.Now()
 	if finished, last := p.work(true); !last {
 		p.await(time.Since(start) / time.Duration(max(finished, 1)))
@@ -384,10 +402,14 @@ func (p *pool) await(part time.Duration) {
 
 // do computes one part and keeps the first panic for Run.
 func (p *pool) do(part int) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.failure.CompareAndSwap(nil, newPanicError(v))
-		}
-	}()
+	defer p.keepPanic()
 	p.task.Do(part)
+}
+
+// keepPanic, deferred, keeps a panic for the caller of the task if it is the
+// first.
+func (p *pool) keepPanic() {
+	if v := recover(); v != nil {
+		p.failure.CompareAndSwap(nil, newPanicError(v))
+	}
 }

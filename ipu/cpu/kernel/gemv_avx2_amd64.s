@@ -1187,3 +1187,307 @@ end48:
 	VMOVUPS      X0, 116(AX)
 	VZEROUPPER
 	RET
+
+// func gatesAVX2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gatesAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 16(AX), $0x01
+	JNE  next49
+	CMPQ 24(AX), $0x02
+	JNE  next49
+	MOVQ 8(AX), CX
+	MOVQ 40(AX), DX
+	XORQ BX, BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), SI
+	MOVQ (AX), DI
+	MOVQ 32(AX), R9
+
+ask50:
+	PREFETCHT0 (DI)
+	ADDQ       $0x40, DI
+	SUBQ       $0x10, R9
+	JG         ask50
+
+panel51:
+	MOVQ   (AX), DI
+	MOVQ   CX, R8
+	MOVQ   32(AX), R9
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+
+loop52:
+	VBROADCASTSS (DI), Y8
+	VFMADD231PS  (R8), Y8, Y0
+	VFMADD231PS  32(R8), Y8, Y1
+	VFMADD231PS  64(R8), Y8, Y2
+	VFMADD231PS  96(R8), Y8, Y3
+	VFMADD231PS  128(R8), Y8, Y4
+	VFMADD231PS  160(R8), Y8, Y5
+	VFMADD231PS  192(R8), Y8, Y6
+	VFMADD231PS  224(R8), Y8, Y7
+	ADDQ         SI, R8
+	ADDQ         $0x04, DI
+	DECQ         R9
+	JNZ          loop52
+	MOVQ         80(AX), DI
+	ADDQ         BX, DI
+	MOVQ         112(AX), R8
+	ADDQ         BX, R8
+	VADDPS       (R8), Y0, Y0
+	VMOVUPS      Y0, (DI)
+	VADDPS       32(R8), Y1, Y1
+	VMOVUPS      Y1, 32(DI)
+	VADDPS       64(R8), Y2, Y2
+	VMOVUPS      Y2, 64(DI)
+	VADDPS       96(R8), Y3, Y3
+	VMOVUPS      Y3, 96(DI)
+	MOVQ         88(AX), DI
+	ADDQ         BX, DI
+	MOVQ         120(AX), R8
+	ADDQ         BX, R8
+	VADDPS       (R8), Y4, Y4
+	VMOVUPS      Y4, (DI)
+	VADDPS       32(R8), Y5, Y5
+	VMOVUPS      Y5, 32(DI)
+	VADDPS       64(R8), Y6, Y6
+	VMOVUPS      Y6, 64(DI)
+	VADDPS       96(R8), Y7, Y7
+	VMOVUPS      Y7, 96(DI)
+	ADDQ         64(AX), CX
+	ADDQ         72(AX), BX
+	DECQ         DX
+	JNZ          panel51
+	VZEROUPPER
+	RET
+
+next49:
+	CMPQ 16(AX), $0x01
+	JNE  next53
+	CMPQ 24(AX), $0x01
+	JNE  next53
+	MOVQ 8(AX), CX
+	MOVQ 40(AX), DX
+	XORQ BX, BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), SI
+	MOVQ (AX), DI
+	MOVQ 32(AX), R9
+
+ask54:
+	PREFETCHT0 (DI)
+	ADDQ       $0x40, DI
+	SUBQ       $0x10, R9
+	JG         ask54
+
+panel55:
+	MOVQ   (AX), DI
+	MOVQ   CX, R8
+	MOVQ   32(AX), R9
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+
+loop56:
+	VBROADCASTSS (DI), Y4
+	VFMADD231PS  (R8), Y4, Y0
+	VFMADD231PS  32(R8), Y4, Y1
+	VFMADD231PS  64(R8), Y4, Y2
+	VFMADD231PS  96(R8), Y4, Y3
+	ADDQ         SI, R8
+	ADDQ         $0x04, DI
+	DECQ         R9
+	JNZ          loop56
+	MOVQ         80(AX), DI
+	ADDQ         BX, DI
+	MOVQ         112(AX), R8
+	ADDQ         BX, R8
+	VADDPS       (R8), Y0, Y0
+	VMOVUPS      Y0, (DI)
+	VADDPS       32(R8), Y1, Y1
+	VMOVUPS      Y1, 32(DI)
+	VADDPS       64(R8), Y2, Y2
+	VMOVUPS      Y2, 64(DI)
+	VADDPS       96(R8), Y3, Y3
+	VMOVUPS      Y3, 96(DI)
+	ADDQ         64(AX), CX
+	ADDQ         72(AX), BX
+	DECQ         DX
+	JNZ          panel55
+	VZEROUPPER
+	RET
+
+next53:
+	CMPQ 16(AX), $0x02
+	JNE  next57
+	CMPQ 24(AX), $0x01
+	JNE  next57
+	MOVQ 8(AX), CX
+	MOVQ 40(AX), DX
+	XORQ BX, BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), DI
+
+panel58:
+	MOVQ   (AX), R8
+	MOVQ   CX, R9
+	MOVQ   32(AX), R10
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+
+loop59:
+	VBROADCASTSS (R8), Y8
+	VBROADCASTSS (R8)(SI*1), Y9
+	VMOVUPS      (R9), Y10
+	VFMADD231PS  Y8, Y10, Y0
+	VFMADD231PS  Y9, Y10, Y4
+	VMOVUPS      32(R9), Y10
+	VFMADD231PS  Y8, Y10, Y1
+	VFMADD231PS  Y9, Y10, Y5
+	VMOVUPS      64(R9), Y10
+	VFMADD231PS  Y8, Y10, Y2
+	VFMADD231PS  Y9, Y10, Y6
+	VMOVUPS      96(R9), Y10
+	VFMADD231PS  Y8, Y10, Y3
+	VFMADD231PS  Y9, Y10, Y7
+	ADDQ         DI, R9
+	ADDQ         $0x04, R8
+	DECQ         R10
+	JNZ          loop59
+	MOVQ         80(AX), R8
+	ADDQ         BX, R8
+	MOVQ         112(AX), R9
+	ADDQ         BX, R9
+	VADDPS       (R9), Y0, Y0
+	VMOVUPS      Y0, (R8)
+	VADDPS       32(R9), Y1, Y1
+	VMOVUPS      Y1, 32(R8)
+	VADDPS       64(R9), Y2, Y2
+	VMOVUPS      Y2, 64(R8)
+	VADDPS       96(R9), Y3, Y3
+	VMOVUPS      Y3, 96(R8)
+	ADDQ         144(AX), R8
+	ADDQ         176(AX), R9
+	VADDPS       (R9), Y4, Y4
+	VMOVUPS      Y4, (R8)
+	VADDPS       32(R9), Y5, Y5
+	VMOVUPS      Y5, 32(R8)
+	VADDPS       64(R9), Y6, Y6
+	VMOVUPS      Y6, 64(R8)
+	VADDPS       96(R9), Y7, Y7
+	VMOVUPS      Y7, 96(R8)
+	ADDQ         64(AX), CX
+	ADDQ         72(AX), BX
+	DECQ         DX
+	JNZ          panel58
+	VZEROUPPER
+	RET
+
+next57:
+	CMPQ 16(AX), $0x03
+	JNE  next60
+	CMPQ 24(AX), $0x01
+	JNE  next60
+	MOVQ 8(AX), CX
+	MOVQ 40(AX), DX
+	XORQ BX, BX
+	MOVQ 48(AX), SI
+	MOVQ 56(AX), DI
+
+panel61:
+	MOVQ   (AX), R8
+	MOVQ   CX, R9
+	MOVQ   32(AX), R10
+	VXORPS X0, X0, X0
+	VXORPS X1, X1, X1
+	VXORPS X2, X2, X2
+	VXORPS X3, X3, X3
+	VXORPS X4, X4, X4
+	VXORPS X5, X5, X5
+	VXORPS X6, X6, X6
+	VXORPS X7, X7, X7
+	VXORPS X8, X8, X8
+	VXORPS X9, X9, X9
+	VXORPS X10, X10, X10
+	VXORPS X11, X11, X11
+
+loop62:
+	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (R8)(SI*1), Y13
+	VBROADCASTSS (R8)(SI*2), Y14
+	VMOVUPS      (R9), Y15
+	VFMADD231PS  Y12, Y15, Y0
+	VFMADD231PS  Y13, Y15, Y4
+	VFMADD231PS  Y14, Y15, Y8
+	VMOVUPS      32(R9), Y15
+	VFMADD231PS  Y12, Y15, Y1
+	VFMADD231PS  Y13, Y15, Y5
+	VFMADD231PS  Y14, Y15, Y9
+	VMOVUPS      64(R9), Y15
+	VFMADD231PS  Y12, Y15, Y2
+	VFMADD231PS  Y13, Y15, Y6
+	VFMADD231PS  Y14, Y15, Y10
+	VMOVUPS      96(R9), Y15
+	VFMADD231PS  Y12, Y15, Y3
+	VFMADD231PS  Y13, Y15, Y7
+	VFMADD231PS  Y14, Y15, Y11
+	ADDQ         DI, R9
+	ADDQ         $0x04, R8
+	DECQ         R10
+	JNZ          loop62
+	MOVQ         80(AX), R8
+	ADDQ         BX, R8
+	MOVQ         112(AX), R9
+	ADDQ         BX, R9
+	VADDPS       (R9), Y0, Y0
+	VMOVUPS      Y0, (R8)
+	VADDPS       32(R9), Y1, Y1
+	VMOVUPS      Y1, 32(R8)
+	VADDPS       64(R9), Y2, Y2
+	VMOVUPS      Y2, 64(R8)
+	VADDPS       96(R9), Y3, Y3
+	VMOVUPS      Y3, 96(R8)
+	ADDQ         144(AX), R8
+	ADDQ         176(AX), R9
+	VADDPS       (R9), Y4, Y4
+	VMOVUPS      Y4, (R8)
+	VADDPS       32(R9), Y5, Y5
+	VMOVUPS      Y5, 32(R8)
+	VADDPS       64(R9), Y6, Y6
+	VMOVUPS      Y6, 64(R8)
+	VADDPS       96(R9), Y7, Y7
+	VMOVUPS      Y7, 96(R8)
+	ADDQ         144(AX), R8
+	ADDQ         176(AX), R9
+	VADDPS       (R9), Y8, Y8
+	VMOVUPS      Y8, (R8)
+	VADDPS       32(R9), Y9, Y9
+	VMOVUPS      Y9, 32(R8)
+	VADDPS       64(R9), Y10, Y10
+	VMOVUPS      Y10, 64(R8)
+	VADDPS       96(R9), Y11, Y11
+	VMOVUPS      Y11, 96(R8)
+	ADDQ         64(AX), CX
+	ADDQ         72(AX), BX
+	DECQ         DX
+	JNZ          panel61
+	VZEROUPPER
+	RET
+
+next60:
+	VZEROUPPER
+	RET

@@ -67,6 +67,13 @@ type Task interface {
 	Do(part int)
 }
 
+// RoundTask is work in rounds, each of which needs all of the one before. The
+// items of a round can be divided between workers in any way.
+type RoundTask interface {
+	// DoRound computes the items [lo, hi) of a round.
+	DoRound(round, lo, hi int)
+}
+
 // Pool runs the parts of a task, on several cores where it has them.
 type Pool interface {
 	// Workers returns how many parts can run at the same time, at least 1.
@@ -78,6 +85,12 @@ type Pool interface {
 	// returns when all are done. The caller computes parts itself; nothing is
 	// allocated.
 	Run(t Task, parts int)
+	// RunRounds computes so many rounds of so many items each, one round after
+	// the other, and returns when all are done. Rounds may be as short as a
+	// microsecond: a worker goes over the same items in all of them, and knows
+	// when a round ends from what the others write to memory. The caller
+	// computes what nobody else does; nothing is allocated.
+	RunRounds(t RoundTask, rounds, items int)
 }
 
 // Serial is a Pool of one worker: everything runs in the caller.
@@ -93,6 +106,13 @@ func (Serial) Pays(int) bool { return false }
 func (Serial) Run(t Task, parts int) {
 	for i := range parts {
 		t.Do(i)
+	}
+}
+
+// RunRounds computes all items of every round in order.
+func (Serial) RunRounds(t RoundTask, rounds, items int) {
+	for r := range rounds {
+		t.DoRound(r, 0, items)
 	}
 }
 

@@ -45,16 +45,32 @@ const (
 )
 
 // cellKinds tells of every kind of cell how many gates it has, how many
-// activations, and how many state-sized buffers: H before and after a step,
-// and what [recurrentTask.states] says.
-var cellKinds = [...]struct{ gates, acts, states int }{
-	rnnCell: {1, 1, 2}, gruCell: {3, 2, 3}, gruLinearCell: {3, 2, 2}, lstmCell: {4, 3, 4},
+// activations, how many state-sized buffers (H before and after a step, and
+// what [recurrentTask.states] says), and how many gates are multiplied with the
+// same H at a time.
+var cellKinds = [...]struct {
+	gates, acts, states int
+	groups              []int
+}{
+	rnnCell: {1, 1, 2, []int{1}}, gruCell: {3, 2, 3, []int{2, 1}}, gruLinearCell: {3, 2, 2, []int{3}}, lstmCell: {4, 3, 4, []int{4}},
+}
+
+// group returns the first gate of a group and how many there are.
+func (k cellKind) group(i int) (first, count int) {
+	groups := cellKinds[k].groups
+	for _, n := range groups[:i] {
+		first += n
+	}
+	return first, groups[i]
 }
 
 // recurrent computes ONNX's LSTM, GRU and RNN. With X·Wᵀ + B for a chunk of
 // time steps computed by one matrix product, what is left for every step is
 // H·Rᵀ and the gates. W and R are packed per gate, so that panels do not
-// straddle gates, and the sums of a gate are as long as its panels are wide.
+// straddle gates, and the sums of a gate are as long as its panels are wide. In
+// R the rows of the gates of a group take turns, so that a step reads all that
+// belongs to a hidden unit in one go, and workers that share a step have
+// nothing of R in common.
 type recurrent[T float] struct {
 	kind                        cellKind
 	gates                       int
@@ -175,15 +191,39 @@ func (k *recurrent[T]) Packed(i int) int {
 
 // Pack implements [Packer].
 func (k *recurrent[T]) Pack(i int, dst, src []byte) {
-	depth := k.input
-	if i == recurrentR {
-		depth = k.hidden
-	}
 	d, s := view[T](dst), view[T](src)
-	packed := packedLen(depth, k.hidden)
-	for gate := range k.gates * k.dirs {
-		if depth > 0 {
-			packPanels(d[gate*packed:][:packed], matrix[T]{s[gate*k.hidden*depth:], 1, depth}, depth, k.hidden)
+	if i == recurrentW {
+		packed := packedLen(k.input, k.hidden)
+		for gate := range k.gates * k.dirs {
+			if k.input > 0 {
+				packPanels(d[gate*packed:][:packed], matrix[T]{s[gate*k.hidden*k.input:], 1, k.input}, k.input, k.hidden)
+			}
+		}
+		return
+	}
+	packed := packedLen(k.hidden, k.hidden)
+	for dir := range k.dirs {
+		for i := range cellKinds[k.kind].groups {
+			first, count := k.kind.group(i)
+			for gate := range count {
+				at := dir*k.gates + first
+				packTurns(d[at*packed:][:count*packed], gate, count, matrix[T]{s[(at+gate)*k.hidden*k.hidden:], 1, k.hidden}, k.hidden, k.hidden)
+			}
+		}
+	}
+}
+
+// packTurns writes a K×N matrix as panels, of which each row is followed by
+// those of others: it is one, counted from 0, of so many.
+func packTurns[T float](dst []T, one, of int, b matrix[T], k, n int) {
+	var rows [packedAtOnce * panel]T
+	for j := 0; j < n; j += panel {
+		for p := 0; p < k; p += packedAtOnce {
+			count := min(packedAtOnce, k-p)
+			packBlock(rows[:count*panel], b.at(p, j), count, min(panel, n-j))
+			for i := range count {
+				copy(dst[(j*k/panel+p+i)*of*panel+one*panel:][:panel], rows[i*panel:])
+			}
 		}
 	}
 }
@@ -210,8 +250,7 @@ func (k *recurrent[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if k.batch > 0 {
 		for s := 0; s < k.steps; s += k.chunk {
 			t.first, t.count = s, min(k.chunk, k.steps-s)
-			t.inputs(p)
-			t.recur(p)
+			t.compute(p)
 		}
 	}
 	t.finish()

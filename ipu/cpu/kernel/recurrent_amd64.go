@@ -51,29 +51,110 @@ func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bo
 	return true
 }
 
-// vectorProducts sets rows×cols elements of y to c + A·B by vectors, if there
-// are any for T; B has k rows and comes in panels, as many as cols take, of
-// which the last one comes first if back is set. It reports whether it did it.
-func vectorProducts[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int, back bool) bool {
+// vectorProducts sets rows of some panels of y to c + A·B by vectors, if there
+// are any for T; B has k rows. It reports whether it did it.
+func vectorProducts[T float](y []T, step, rows, panels int, a matrix[T], b []T, k int, c []T) bool {
 	if path == pathGo || !isFloat32[T]() || k == 0 {
 		return false
 	}
 	f := asFloat32[T]
-	x, d := matrix[float32]{f(a.data), a.row, a.col}, addend{data: f(c), row: cStep}
+	x := matrix[float32]{f(a.data), a.row, a.col}
 	if rows <= path.fewRows() {
-		multiplyFew(path, f(y), step, rows, cols, x, f(b), panel, k*panel, k, 1, d, back)
+		multiplyFew(path, f(y), step, rows, panels*panel, x, f(b), panel, k*panel, k, 1, addend{data: f(c)}, false)
 		return true
 	}
-	for j := 0; j < cols; j += panel {
-		j := j
-		if back {
-			j = (cols-1)/panel*panel - j
-		}
-		d := addend{data: d.data[j:], row: cStep}
+	for j := range panels {
+		y, d := f(y)[j*panel:], addend{data: f(c)[j*panel:]}
 		for p := 0; p < k; p += depthBlock {
-			multiplyF32(path, f(y)[j:], step, rows, min(panel, cols-j), x.at(0, p), f(b)[j*k+p*panel:], panel, min(depthBlock, k-p), 1, d, nil)
-			d = addend{data: f(y)[j:], row: step}
+			multiplyF32(path, y, step, rows, panel, x.at(0, p), f(b)[(j*k+p)*panel:], panel, min(depthBlock, k-p), 1, d, nil)
+			d = addend{data: y, row: step}
 		}
 	}
 	return true
+}
+
+// gatesArgs are the arguments of the loops that multiply a few rows of H by
+// panels of R, in which the rows of several gates take turns. internal/asm
+// knows the fields' offsets.
+type gatesArgs struct {
+	h, r           *float32
+	rows, gates    int
+	k, panels      int
+	hRow, rStep    int // bytes from one row to the next
+	rNext, next    int // bytes from one panel, and its sums, to the next
+	to, from       [4]*float32
+	toRow, fromRow [4]int // bytes
+}
+
+//go:noescape
+func gatesAVX512(args *gatesArgs)
+
+//go:noescape
+func gatesAVX2(args *gatesArgs)
+
+// gatesAtOnce returns for how many gates at a time, out of some, the path has
+// loops over so many rows.
+func (p vectorPath) gatesAtOnce(rows, gates int) int {
+	switch {
+	case p == pathAVX512 && rows <= narrow:
+		return gates
+	case p == pathAVX512 || rows == 1:
+		return min(gates, 2)
+	}
+	return 1
+}
+
+// vectorGates computes a product by vectors, if there are any for T, and reports
+// whether it did it.
+func (t *recurrentTask[T]) vectorGates(g *groupProduct) bool {
+	switch {
+	case path == pathGo || !isFloat32[T]():
+		return false
+	case g.rows > path.fewRows():
+		t.manyGates(g)
+		return true
+	}
+	f := asFloat32[T]
+	h, r := f(t.state[g.h:]), f(t.r[g.r:])
+	size := t.hidden * g.gates * panel // of a panel
+	// The assembly trusts these.
+	_, _ = h[(g.rows-1)*t.hidden+t.hidden-1], r[g.panels*size-1]
+	args := gatesArgs{h: &h[0], rows: g.rows, k: t.hidden, panels: g.panels, hRow: 4 * t.hidden, rStep: 4 * g.gates * panel, rNext: 4 * size, next: 4 * panel}
+	begin := 0
+	if g.back {
+		begin, args.rNext, args.next = g.panels-1, -args.rNext, -args.next
+	}
+	for first := 0; first < g.gates; first += args.gates {
+		args.gates = path.gatesAtOnce(g.rows, g.gates-first)
+		args.r = &r[begin*size+first*panel]
+		for i := range args.gates {
+			to, row, from, fromRow := t.sumsOf(g, first+i)
+			_, _ = to[(g.rows-1)*row+g.panels*panel-1], from[(g.rows-1)*fromRow+g.panels*panel-1]
+			args.to[i], args.from[i] = &f(to)[begin*panel], &f(from)[begin*panel]
+			args.toRow[i], args.fromRow[i] = 4*row, 4*fromRow
+		}
+		if path == pathAVX512 {
+			gatesAVX512(&args)
+		} else {
+			gatesAVX2(&args)
+		}
+	}
+	return true
+}
+
+// manyGates is [recurrentTask.vectorGates] for more rows than there are loops
+// for.
+func (t *recurrentTask[T]) manyGates(g *groupProduct) {
+	f := asFloat32[T]
+	h, step := matrix[float32]{f(t.state[g.h:]), t.hidden, 1}, g.gates*panel
+	for i := range g.gates {
+		to, row, from, fromRow := t.sumsOf(g, i)
+		for j := range g.panels {
+			r, y, d := f(t.r[g.r+(j*t.hidden*g.gates+i)*panel:]), f(to[j*panel:]), addend{data: f(from[j*panel:]), row: fromRow}
+			for p := 0; p < t.hidden; p += depthBlock {
+				multiplyF32(path, y, row, g.rows, panel, h.at(0, p), r[p*step:], step, min(depthBlock, t.hidden-p), 1, d, nil)
+				d = addend{data: y, row: row}
+			}
+		}
+	}
 }

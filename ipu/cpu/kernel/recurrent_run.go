@@ -20,10 +20,10 @@ type recurrentTask[T float] struct {
 	first, count int // the chunk's time steps
 	phase        recurrentPhase
 	parts        int
-	stretches    int // of the chunk's rows of X
-	rows, blocks int // of a stretch
-	cols         int // panels of all gates or, for stepPhase, of one
-	step, stage  int // for stepPhase
+	stretches    int  // of the chunk's rows of X
+	rows, blocks int  // of a stretch
+	cols         int  // panels of all gates or, for rounds, of one
+	apart        bool // in chunkPhase, every direction's X·Wᵀ + B comes before its steps
 }
 
 // recurrentPhase is what the parts of a recurrentTask do.
@@ -32,7 +32,6 @@ type recurrentPhase uint8
 const (
 	inputPhase recurrentPhase = iota // X·Wᵀ + B for a chunk
 	chunkPhase                       // all steps of a chunk for some of the batch
-	stepPhase                        // one step for some of the hidden units
 )
 
 // bind gives the run its memory and checks the sequences' lengths.
@@ -203,24 +202,26 @@ func (t *recurrentTask[T]) inputs(p Pool) {
 	p.Run(t, t.parts)
 }
 
-// recur runs the chunk's steps. Batch entries and directions do not depend on
+// stepGrain returns from how much work on a step is divided between workers:
+// each then waits for what the others have computed.
+func stepGrain() int { return grain * 3 / 16 }
+
+// compute runs the chunk's steps. Batch entries and directions do not depend on
 // each other, so they are divided first; only if that leaves workers idle and
 // one step is much work, the hidden units of every step are.
-func (t *recurrentTask[T]) recur(p Pool) {
+func (t *recurrentTask[T]) compute(p Pool) {
 	cost := t.gates*(t.hidden*t.hidden/16+t.hidden) + 1
 	units := t.dirs * t.batch
-	if units < p.Workers() && units*cost >= 4*grain {
-		t.phase = stepPhase
+	if units < p.Workers() && units*cost >= stepGrain() && workersFor(p, float64(units*cost*t.count)) > 1 {
 		t.cols = t.padded / panel
-		for t.step = t.first; t.step < t.first+t.count; t.step++ {
-			for t.stage = range t.stages() {
-				// A step is short: as many parts as workers, so that each goes over
-				// several panels at a time, and over the same ones in every step.
-				t.parts = min(workersFor(p, float64(units*cost)), units*t.cols, maxParts)
-				p.Run(t, t.parts)
-			}
-		}
+		p.RunRounds(t, 1+t.count*t.stages(), units*t.cols)
 		return
+	}
+	// Directions have inputs of their own.
+	if t.apart = t.dirs > 1 && t.batch == 1; t.apart {
+		cost += t.gates * t.hidden * t.input / 16
+	} else {
+		t.inputs(p)
 	}
 	t.phase = chunkPhase
 	// Neighbouring batch entries go together: they share the passes over R.
@@ -229,28 +230,28 @@ func (t *recurrentTask[T]) recur(p Pool) {
 }
 
 // stages is the number of parts of a step of which each needs all hidden units
-// of the one before.
-func (t *recurrentTask[T]) stages() int {
-	if t.kind == gruCell {
-		return 2
-	}
-	return 1
-}
+// of the one before: one for every group of gates.
+func (t *recurrentTask[T]) stages() int { return len(cellKinds[t.kind].groups) }
 
 // Do implements [Task].
 func (t *recurrentTask[T]) Do(part int) {
 	switch t.phase {
 	case inputPhase:
-		for i, end := span(t.dirs*t.stretches*t.blocks*t.cols, t.parts, part, 1); i < end; i++ {
-			block := i / t.cols
+		for i, end := span(t.dirs*t.stretches*t.blocks*t.cols, t.parts, part, 1); i < end; {
+			block, col := i/t.cols, i%t.cols
+			n := min(t.cols-col, end-i)
 			stretch := block / t.blocks
-			t.inputBlock(stretch/t.stretches, stretch%t.stretches, block%t.blocks*inputRows, i%t.cols)
+			t.inputBlock(stretch/t.stretches, stretch%t.stretches, block%t.blocks*inputRows, col, n)
+			i += n
 		}
 	case chunkPhase:
 		// One direction after the other: each has an R of its own.
 		for i, hi := span(t.dirs*t.batch, t.parts, part, 1); i < hi; {
 			d := i / t.batch
 			end := min(hi, (d+1)*t.batch)
+			if t.apart {
+				t.unitInputs(d, 0, 0, t.padded/panel)
+			}
 			for s := t.first; s < t.first+t.count; s++ {
 				for stage := range t.stages() {
 					t.cells(d, i-d*t.batch, end-d*t.batch, s, stage, 0, t.hidden)
@@ -258,39 +259,83 @@ func (t *recurrentTask[T]) Do(part int) {
 			}
 			i = end
 		}
-	case stepPhase:
-		for i, end := span(t.dirs*t.batch*t.cols, t.parts, part, 1); i < end; {
-			unit, j := i/t.cols, i%t.cols
-			n := min(t.cols-j, end-i)
-			d, b := unit/t.batch, unit%t.batch
-			t.cells(d, b, b+1, t.step, t.stage, j*panel, min((j+n)*panel, t.hidden))
-			i += n
+	}
+}
+
+// DoRound implements [RoundTask], for some of the hidden units' panels of all
+// batch entries and directions: first the product of the inputs, then the stages
+// of all steps.
+func (t *recurrentTask[T]) DoRound(round, lo, hi int) {
+	step, stage := t.first+(round-1)/t.stages(), (round-1)%t.stages()
+	for lo < hi {
+		unit, j := lo/t.cols, lo%t.cols
+		n := min(t.cols-j, hi-lo)
+		d, b := unit/t.batch, unit%t.batch
+		if round == 0 {
+			t.unitInputs(d, b, j, n)
+		} else {
+			from, to := j*panel, min((j+n)*panel, t.hidden)
+			if stage == t.stages()-1 {
+				// Others have read these lines: have them here when they are written.
+				clear(t.states(1-step%2, d, b)[from:to])
+			}
+			t.cells(d, b, b+1, step, stage, from, to)
+		}
+		lo += n
+	}
+}
+
+// unitInputs computes n panels of every gate's inputs, from panel j on, for a
+// batch entry and all steps of the chunk.
+func (t *recurrentTask[T]) unitInputs(d, b, j, n int) {
+	at, step := t.chunkStart(d), t.batch
+	x, y := at*t.batch+b, b
+	if t.batchFirst {
+		step, x, y = 1, b*t.steps+at, b*t.count
+	}
+	panels, gates := t.padded/panel, t.gates
+	if n == panels {
+		n, gates = n*gates, 1 // those of all gates follow each other
+	}
+	for row := 0; row < t.count; row += inputRows {
+		rows := min(inputRows, t.count-row)
+		for gate := range gates {
+			t.inputProduct(d, x+row*step, y+row*step, rows, step, gate*panels+j, n)
 		}
 	}
 }
 
-// inputBlock computes a panel of the gates' inputs for up to inputRows rows of a
-// stretch of the chunk.
-func (t *recurrentTask[T]) inputBlock(d, stretch, row, col int) {
-	rows, width := min(inputRows, t.rows-row), t.gates*t.padded
-	w := t.w[(d*t.gates*t.padded+col*panel)*t.input:][:t.input*panel]
-	bias := t.bias[d*width+col*panel:][:panel]
-	y := t.bufs[(d*t.chunk*t.batch+stretch*t.rows+row)*width+col*panel:]
+// inputBlock computes some panels of the gates' inputs for up to inputRows rows
+// of a stretch of the chunk.
+func (t *recurrentTask[T]) inputBlock(d, stretch, row, col, n int) {
 	at := t.chunkStart(d)
 	if t.batchFirst {
 		at += stretch * t.steps
 	} else {
 		at *= t.batch
 	}
-	x := matrix[T]{t.x[(at+row)*t.input:], t.input, 1}
-	if vectorProducts(y, width, rows, panel, x, w, t.input, bias, 0, false) {
+	t.inputProduct(d, at+row, stretch*t.rows+row, min(inputRows, t.rows-row), 1, col, n)
+}
+
+// inputProduct computes n panels of the gates' inputs from rows of X and to
+// those of a direction, both step rows apart.
+func (t *recurrentTask[T]) inputProduct(d, from, to, rows, step, col, n int) {
+	width := t.gates * t.padded
+	w := t.w[(d*width+col*panel)*t.input:][:t.input*n*panel]
+	bias := t.bias[d*width+col*panel:][:n*panel]
+	y := t.bufs[(d*t.chunk*t.batch+to)*width+col*panel:]
+	x := matrix[T]{t.x[from*t.input:], step * t.input, 1}
+	width *= step
+	if vectorProducts(y, width, rows, n, x, w, t.input, bias) {
 		return
 	}
 	for i := range rows {
-		copy(y[i*width:][:panel], bias)
+		copy(y[i*width:][:n*panel], bias)
 	}
-	for p := 0; p < t.input; p += block[T]() {
-		multiplyBlock(y, width, rows, panel, x.at(0, p), w[p*panel:], panel, min(block[T](), t.input-p), 1)
+	for j := range n {
+		for p := 0; p < t.input; p += block[T]() {
+			multiplyBlock(y[j*panel:], width, rows, panel, x.at(0, p), w[(j*t.input+p)*panel:], panel, min(block[T](), t.input-p), 1)
+		}
 	}
 }
 
@@ -298,17 +343,11 @@ func (t *recurrentTask[T]) inputBlock(d, stretch, row, col int) {
 // hidden units [lo, hi), lo being the first of a panel.
 func (t *recurrentTask[T]) cells(d, b0, b1, s, stage, lo, hi int) {
 	from, to := s%2, 1-s%2
-	switch {
-	case t.kind == gruCell && stage == 0:
-		t.gateProducts(d, 0, 2, b0, b1, s, lo, hi, from)
-	case t.kind == gruCell:
-		t.gateProducts(d, 2, 3, b0, b1, s, lo, hi, 2)
-	case t.kind == gruLinearCell:
-		t.gateProducts(d, 0, 2, b0, b1, s, lo, hi, from)
-		t.products(d, 2, 3, b0, b1, s, lo, hi, from, t.sum[(d*(t.batch+1)+b0)*t.padded:], t.padded, t.lastSum(d, t.batch), 0)
-	default:
-		t.gateProducts(d, 0, t.gates, b0, b1, s, lo, hi, from)
+	of := from
+	if stage > 0 {
+		of = 2
 	}
+	t.gateProducts(d, stage, b0, b1, s, lo, hi, of)
 	for b := b0; b < b1; b++ {
 		h, next := t.states(from, d, b)[lo:hi], t.states(to, d, b)[lo:hi]
 		if !t.active(d, b, s) {
@@ -352,59 +391,69 @@ func (t *recurrentTask[T]) unit(d, b, stage, lo, hi int, sums, h, next []T) {
 	}
 }
 
-// gateProducts adds H·Rᵀ to the sums of the gates [g0, g1), H being state
-// buffer from.
-func (t *recurrentTask[T]) gateProducts(d, g0, g1, b0, b1, s, lo, hi, from int) {
-	at, step := t.gateIndex(d, b0, s)
-	y := t.bufs[at+g0*t.padded:]
-	t.products(d, g0, g1, b0, b1, s, lo, hi, from, y, step, y, step)
+// groupProduct is H·Rᵀ of some rows of H for some panels of a group of gates.
+type groupProduct struct {
+	rows, panels int
+	first, gates int  // of the group
+	r            int  // where in R the group's panels begin
+	h            int  // where in the states H begins
+	y, yRow      int  // where the sums of the group's first gate begin, and the next row's from there
+	sum          int  // where those that gruLinearCell keeps in sum do
+	bias         int  // where what is added to these does
+	back         bool // the last panel comes first: see [multiplyFew]
 }
 
-// products sets y to H·Rᵀ of the gates [g0, g1), added to c; their rows, one
-// for each batch entry from b0 on, are step and cStep apart.
-func (t *recurrentTask[T]) products(d, g0, g1, b0, b1, s, lo, hi, from int, y []T, step int, c []T, cStep int) {
-	r := t.r[(d*t.gates+g0)*t.padded*t.hidden:]
-	hi = (hi + panel - 1) / panel * panel
-	if lo == 0 && hi == t.padded {
-		// The gates' panels follow each other.
-		g0, g1, hi = 0, 1, (g1-g0)*t.padded
+// gateProducts adds H·Rᵀ to the sums of a group of gates, for the hidden units
+// [lo, hi), H being state buffer from.
+func (t *recurrentTask[T]) gateProducts(d, group, b0, b1, s, lo, hi, from int) {
+	first, gates := t.kind.group(group)
+	at, row := t.gateIndex(d, b0, s)
+	g := groupProduct{
+		rows: b1 - b0, panels: (hi - lo + panel - 1) / panel, first: first, gates: gates,
+		r: ((d*t.gates+first)*t.padded + lo*gates) * t.hidden, h: ((from*t.dirs+d)*t.batch + b0) * t.hidden,
+		y: at + first*t.padded + lo, yRow: row,
+		sum: (d*(t.batch+1)+b0)*t.padded + lo, bias: (d*(t.batch+1)+t.batch)*t.padded + lo, back: s%2 == 1,
 	}
-	back := s%2 == 1
-	for i := range g1 - g0 {
-		gate := i
-		if back {
-			gate = g1 - g0 - 1 - i
-		}
-		at := gate*t.padded + lo
-		r, y, c := r[at*t.hidden:], y[at:], c[at:]
-		if t.lens == nil {
-			h := matrix[T]{t.state[((from*t.dirs+d)*t.batch+b0)*t.hidden:], t.hidden, 1}
-			addProduct(y, step, b1-b0, hi-lo, h, r, t.hidden, c, cStep, back)
-			continue
-		}
-		for b := b0; b < b1; b++ {
-			if t.active(d, b, s) {
-				h := matrix[T]{t.states(from, d, b), t.hidden, 1}
-				addProduct(y[(b-b0)*step:], step, 1, hi-lo, h, r, t.hidden, c[(b-b0)*cStep:], cStep, back)
-			}
-		}
-	}
-}
-
-// addProduct sets rows×cols elements of y to c + A·B, where B has k rows and
-// comes in panels. Rows of c are cStep apart, in the same memory as y's if that
-// is not 0. The last panel may come first: see [multiplyFew].
-func addProduct[T float](y []T, step, rows, cols int, a matrix[T], b []T, k int, c []T, cStep int, back bool) {
-	if vectorProducts(y, step, rows, cols, a, b, k, c, cStep, back) {
+	if t.lens == nil {
+		t.groupProduct(&g)
 		return
 	}
-	if cStep == 0 {
-		for i := range rows {
-			copy(y[i*step:][:cols], c)
+	g.rows = 1
+	for b := b0; b < b1; b++ {
+		if t.active(d, b, s) {
+			t.groupProduct(&g)
 		}
+		g.h += t.hidden
+		g.y += g.yRow
+		g.sum += t.padded
 	}
-	for j := 0; j < cols; j += panel {
-		multiplyBlock(y[j:], step, rows, panel, a, b[j*k:], panel, k, 1)
+}
+
+// sumsOf returns where the sums of a gate of the group go, how far apart its rows
+// are, and what they are added to.
+func (t *recurrentTask[T]) sumsOf(g *groupProduct, gate int) (to []T, toRow int, from []T, fromRow int) {
+	if t.kind == gruLinearCell && gate == t.gates-1 {
+		return t.sum[g.sum:], t.padded, t.sum[g.bias:], 0
+	}
+	y := t.bufs[g.y+gate*t.padded:]
+	return y, g.yRow, y, g.yRow
+}
+
+func (t *recurrentTask[T]) groupProduct(g *groupProduct) {
+	if t.vectorGates(g) {
+		return
+	}
+	h, r := matrix[T]{t.state[g.h:], t.hidden, 1}, t.r[g.r:]
+	for i := range g.gates {
+		to, row, from, fromRow := t.sumsOf(g, i)
+		if fromRow == 0 {
+			for j := range g.rows {
+				copy(to[j*row:][:g.panels*panel], from)
+			}
+		}
+		for j := range g.panels {
+			multiplyBlock(to[j*panel:], row, g.rows, panel, h, r[(j*t.hidden*g.gates+i)*panel:], g.gates*panel, t.hidden, 1)
+		}
 	}
 }
 

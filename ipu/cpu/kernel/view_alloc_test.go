@@ -19,6 +19,8 @@ func (n inTurn) Pays(int) bool { return true }
 
 func (n inTurn) Run(t Task, parts int) { Serial{}.Run(t, parts) }
 
+func (n inTurn) RunRounds(t RoundTask, rounds, items int) { Serial{}.RunRounds(t, rounds, items) }
+
 func TestRunAllocatesNothing(t *testing.T) {
 	shape, row, one := []int64{4, 30, 10}, []int64{30, 1}, []int64{}
 	of := func(d graph.DType, shapes ...[]int64) (in []graph.TensorType) {

@@ -37,6 +37,16 @@ func (n threads) Run(t Task, parts int) {
 	wg.Wait()
 }
 
+func (n threads) RunRounds(t RoundTask, rounds, items int) {
+	for r := range rounds {
+		var wg sync.WaitGroup
+		for i := range int(n) {
+			wg.Go(func() { t.DoRound(r, items*i/int(n), items*(i+1)/int(n)) })
+		}
+		wg.Wait()
+	}
+}
+
 // elem is an element for references: f of a float type, else i, which holds
 // the bits of a U64 and is sign- or zero-extended for narrower types.
 type elem struct {

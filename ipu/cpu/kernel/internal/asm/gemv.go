@@ -38,6 +38,24 @@ const (
 	dotOut   = 116
 )
 
+// Offsets of gatesArgs in package kernel.
+const (
+	gatesH       = 0
+	gatesR       = 8
+	gatesRows    = 16
+	gatesCount   = 24
+	gatesK       = 32
+	gatesPanels  = 40
+	gatesHRow    = 48
+	gatesRStep   = 56
+	gatesRNext   = 64
+	gatesNext    = 72
+	gatesTo      = 80
+	gatesFrom    = 112
+	gatesToRow   = 144
+	gatesFromRow = 176
+)
+
 // writeGemv writes the inner loops of products of few rows by several panels.
 // Those of one to three rows go as fast as the second matrix is read; more of
 // them have enough sums that do not wait for each other.
@@ -60,6 +78,7 @@ func writeGemv(a *asm) {
 	}
 	a.ret()
 	a.dot()
+	a.gates()
 }
 
 // gemvAhead is how far ahead, in rows of a panel, the loop fetches: for
@@ -324,5 +343,143 @@ func (a *asm) dotRows(args reg.Register, r int) {
 		a.VADDPS(upper, s[0].AsX(), s[0].AsX())
 		a.VMOVUPS(s[0].AsX(), at(args, dotOut+16*i))
 	}
+	a.ret()
+}
+
+// gates writes products of few rows of H by panels of R in which the rows of
+// several gates take turns, so that all of it is read in one go.
+func (a *asm) gates() {
+	args := a.function("gates")
+	cases := [][]int{{4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1}, {2, 1}, {2, 1}, {2, 1}}
+	if !a.wide() {
+		cases = [][]int{{2, 1}, {1}, {1}}
+	}
+	for i, counts := range cases {
+		for _, n := range counts {
+			next := a.newLabel("next")
+			a.CMPQ(at(args, gatesRows), operand.U8(i+1))
+			a.JNE(operand.LabelRef(next))
+			a.CMPQ(at(args, gatesCount), operand.U8(n))
+			a.JNE(operand.LabelRef(next))
+			a.gatesOf(args, i+1, n)
+			a.Label(next)
+		}
+	}
+	a.ret()
+}
+
+func (a *asm) gatesOf(args reg.Register, rows, gates int) {
+	first, left, to, hRow, rStep := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, gatesR), first)
+	a.MOVQ(at(args, gatesPanels), left)
+	a.XORQ(to, to)
+	a.MOVQ(at(args, gatesHRow), hRow)
+	a.MOVQ(at(args, gatesRStep), rStep)
+	perPanel := panelBytes / a.bytes()
+	vectors := gates * perPanel
+	acc := make([][]reg.VecVirtual, rows)
+	for i := range acc {
+		acc[i] = a.vecs(vectors)
+	}
+	h, r, k := a.GP64(), a.GP64(), a.GP64()
+	bases := []reg.Register{h} // of rows 0 and 3
+	if rows > 3 {
+		bases = append(bases, a.GP64())
+	}
+	ofH := func(i int) operand.Mem {
+		if i%3 == 0 {
+			return at(bases[i/3], 0)
+		}
+		return indexed(bases[i/3], hRow, uint8(i%3), 0)
+	}
+	step := func() {
+		x := make([]reg.VecVirtual, rows)
+		for i := range x {
+			x[i] = a.vec()
+			if rows <= 3 {
+				a.VBROADCASTSS(ofH(i), x[i])
+			}
+		}
+		if rows == 1 {
+			for j, v := range acc[0] {
+				a.VFMADD231PS(at(r, j*a.bytes()), x[0], v)
+			}
+		} else if rows <= 3 {
+			for j := range vectors {
+				y := a.vec()
+				a.VMOVUPS(at(r, j*a.bytes()), y)
+				for i := range x {
+					a.VFMADD231PS(x[i], y, acc[i][j])
+				}
+			}
+		} else {
+			y := a.vecs(vectors)
+			for j, v := range y {
+				a.VMOVUPS(at(r, j*a.bytes()), v)
+			}
+			for i := range x {
+				a.VBROADCASTSS(ofH(i), x[i])
+				for j, v := range y {
+					a.VFMADD231PS(x[i], v, acc[i][j])
+				}
+			}
+		}
+		a.ADDQ(rStep, r)
+	}
+	if rows == 1 {
+		// Another core may have written parts of H: have them come at once.
+		ask := a.newLabel("ask")
+		a.MOVQ(at(args, gatesH), h)
+		a.MOVQ(at(args, gatesK), k)
+		a.Label(ask)
+		a.PREFETCHT0(at(h, 0))
+		a.ADDQ(operand.U8(64), h)
+		a.SUBQ(operand.U8(16), k)
+		a.JG(operand.LabelRef(ask))
+	}
+	panel, loop := a.newLabel("panel"), a.newLabel("loop")
+	a.Label(panel)
+	a.MOVQ(at(args, gatesH), h)
+	if rows > 3 {
+		a.LEAQ(indexed(hRow, hRow, 2, 0), bases[1])
+		a.ADDQ(h, bases[1])
+	}
+	a.MOVQ(first, r)
+	a.MOVQ(at(args, gatesK), k)
+	for i := range acc {
+		for _, v := range acc[i] {
+			a.zero(v)
+		}
+	}
+	// One row of R at a time: the processor's own fetching ahead wants short steps.
+	a.Label(loop)
+	step()
+	for _, p := range bases {
+		a.ADDQ(operand.U8(4), p)
+	}
+	a.DECQ(k)
+	a.JNZ(operand.LabelRef(loop))
+	for g := range gates {
+		sums, from := a.GP64(), a.GP64()
+		a.MOVQ(at(args, gatesTo+8*g), sums)
+		a.ADDQ(to, sums)
+		a.MOVQ(at(args, gatesFrom+8*g), from)
+		a.ADDQ(to, from)
+		for i := range rows {
+			for j := range perPanel {
+				v := acc[i][g*perPanel+j]
+				a.VADDPS(at(from, j*a.bytes()), v, v)
+				a.VMOVUPS(v, at(sums, j*a.bytes()))
+			}
+			if i < rows-1 {
+				a.ADDQ(at(args, gatesToRow+8*g), sums)
+				a.ADDQ(at(args, gatesFromRow+8*g), from)
+			}
+		}
+	}
+	a.ADDQ(at(args, gatesRNext), first)
+	a.ADDQ(at(args, gatesNext), to)
+	a.DECQ(left)
+	a.JNZ(operand.LabelRef(panel))
 	a.ret()
 }
