@@ -99,7 +99,7 @@ func (p *pixels) drop() {
 		n := p.out[i]
 		keep := len(p.blocked) == 0
 		switch n.Op.(type) {
-		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat,
+		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat, *graph.Reshape,
 			*kernel.FromPixels, *kernel.ToPixels, *kernel.PixelsMaxPool:
 		default:
 			keep = true
@@ -231,8 +231,15 @@ func (p *pixels) converted(t graph.TensorID) *graph.Node {
 		return nil
 	}
 	n := &p.nodes[def]
-	if op, ok := n.Op.(*graph.MaxPool); ok {
+	switch op := n.Op.(type) {
+	case *graph.MaxPool:
 		return p.maximum(t, def, op)
+	case *graph.Reshape: // what is left of a quantisation that changed nothing
+		d := p.converted(n.Inputs[0])
+		if d == nil || !slices.Equal(op.Shape, p.typ(n.Inputs[0]).Shape) || !p.steady(t) {
+			return nil
+		}
+		return &graph.Node{Op: d.Op, Inputs: d.Inputs, Outputs: []graph.TensorID{t}}
 	}
 	op, ok := n.Op.(*graph.Dequantize)
 	if !ok || op.To != graph.F32 || op.Block != 0 || !p.bytes(n.Inputs[0]) || !p.steady(t) {

@@ -109,7 +109,7 @@ func (d *byteDraw) step(kind string, m byteMap) {
 			y := d.node(op, d.float(m))
 			if d.yes("twice") {
 				d.maps = append(d.maps, d.quantise(y, &m))
-				y = d.node(op, y)
+				y = d.node(op, d.node(&graph.Reshape{Shape: d.b.Type(y).Shape}, y))
 			}
 			d.maps = append(d.maps, d.quantise(y, &m))
 		}
