@@ -87,13 +87,13 @@ func (p *pixelsShape) init(o *PixelsConv, in, out []graph.TensorType) {
 	reach := func(axis int) int { return (s.out[axis]-1)*s.stride[axis] + (s.kernel[axis]-1)*s.dilation[axis] + 1 }
 	p.lines, p.line = s.in[1], s.in[2]*p.xPixel
 	if s.pad != [3]int{} || reach(1) > s.in[1] || reach(2) > s.in[2] {
-		p.copyAlways()
+		p.copied = true
+		p.surround()
 	}
 }
 
-// copyAlways lets the image be copied, with what lies around it.
-func (p *pixelsShape) copyAlways() {
-	p.copied = true
+// surround makes lines those of the image with what lies around it.
+func (p *pixelsShape) surround() {
 	p.lines = (p.out[1]-1)*p.stride[1] + (p.kernel[1]-1)*p.dilation[1] + 1
 	p.line = ((p.out[2]-1)*p.stride[2] + (p.kernel[2]-1)*p.dilation[2] + 1) * p.xPixel
 }
@@ -113,18 +113,22 @@ func (p *pixelsShape) workers(pool Pool, products float64) int {
 // copyLines copies one of the parts of the lines of the image.
 func (p *pixelsShape) copyLines(unit int) {
 	lo, hi := span(p.lines, p.copying, unit, 1)
-	outside := [1]byte{byte(p.aZero)}
-	left, wide := p.pad[2]*p.xPixel, p.in[2]*p.xPixel
 	for line := lo; line < hi; line++ {
-		to, y := p.image[line*p.line:][:p.line], line-p.pad[1]
-		if y < 0 || y >= p.in[1] || left >= len(to) {
-			fill[uint8](to, outside[:])
-			continue
-		}
-		fill[uint8](to[:left], outside[:])
-		n := copy(to[left:], p.x[y*wide:][:wide])
-		fill[uint8](to[left+n:], outside[:])
+		p.copyLine(p.image[line*p.line:][:p.line], line)
 	}
+}
+
+// copyLine copies a line with what lies around the image.
+func (p *pixelsShape) copyLine(to []byte, line int) {
+	outside := [1]byte{byte(p.aZero)}
+	left, wide, y := p.pad[2]*p.xPixel, p.in[2]*p.xPixel, line-p.pad[1]
+	if y < 0 || y >= p.in[1] || left >= len(to) {
+		fill[uint8](to, outside[:])
+		return
+	}
+	fill[uint8](to[:left], outside[:])
+	n := copy(to[left:], p.x[y*wide:][:wide])
+	fill[uint8](to[left+n:], outside[:])
 }
 
 // start makes one image ready to be read.

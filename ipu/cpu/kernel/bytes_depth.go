@@ -34,11 +34,14 @@ type bytesDepthArgs struct {
 }
 
 // pixelsDepth is a convolution of pixels in which every channel is by itself.
-// Four bytes of a column of the window are multiplied at a time.
+// Four bytes of a column of the window are multiplied at a time. The lines under
+// a window, with what lies around the image, are copied to where a few of them
+// take turns.
 type pixelsDepth struct {
 	pixelsShape
 	outs, groups int
-	rows         []int32 // lines of a window, or of two
+	rows         []int // lines of a window, or of two
+	under        int   // lines from the first of them to the last
 	ky           [][2]int
 	period       int
 	chunks       int // of a line of the result
@@ -46,6 +49,7 @@ type pixelsDepth struct {
 
 	// Of the run in progress.
 	params []float32
+	bands  []byte
 	cuts   int
 }
 
@@ -58,21 +62,23 @@ const (
 func newPixelsDepth(o *PixelsConv, in, out []graph.TensorType) *pixelsDepth {
 	c := &pixelsDepth{outs: 1}
 	c.init(o, in, out)
-	c.copyAlways()
+	c.surround()
+	c.copied = false
 	kh := c.kernel[1]
 	groups := func(lines int) int { return (lines + int8Step - 1) / int8Step }
 	c.groups = groups(kh)
 	if c.dilation[1] == 1 && groups(kh+c.stride[1]) == c.groups && c.out[1] > 1 {
 		c.outs = 2 // of the same lines
 	}
-	c.rows, c.ky = make([]int32, int8Step*c.groups), make([][2]int, int8Step*c.groups)
+	c.rows, c.ky = make([]int, int8Step*c.groups), make([][2]int, int8Step*c.groups)
 	for i := range c.rows {
 		c.ky[i] = [2]int{i, i - c.stride[1]}
 		line := i * c.dilation[1]
 		if i >= kh+(c.outs-1)*c.stride[1] {
 			line = 0 // with weights that are zero
 		}
-		c.rows[i] = int32(line * c.line)
+		c.rows[i] = line
+		c.under = max(c.under, line+1)
 	}
 	bytes := c.out[2] * c.yPixel
 	c.mask, c.wrap = math.MaxUint64, math.MaxUint64
@@ -120,9 +126,12 @@ func (c *pixelsDepth) weightBytes() int {
 	return roundUp(4*c.xPixel, 64) + c.period*c.chunkBytes()
 }
 
+// bandBytes returns the scratch memory of a part.
+func (c *pixelsDepth) bandBytes() int { return roundUp(c.under*c.line+pixelsSlack, 64) }
+
 // Scratch implements [Kernel].
 func (c *pixelsDepth) Scratch() int {
-	n := 4*depthNumbers*c.period + roundUp(3*4*c.xPixel, 64) + c.copyBytes()
+	n := 4*depthNumbers*c.period + roundUp(3*4*c.xPixel, 64) + c.slots*c.bandBytes()
 	if !c.packed {
 		n += c.weightBytes()
 	}
@@ -184,7 +193,7 @@ func (c *pixelsDepth) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	c.numbers(in)
 	c.params = f32s(take(4 * depthNumbers * c.period))
 	natural := take(roundUp(3*4*c.xPixel, 64))
-	space := take(c.copyBytes())
+	c.bands = take(c.slots * c.bandBytes())
 	c.w = in[1]
 	if !c.packed {
 		c.w = take(c.weightBytes())
@@ -195,7 +204,7 @@ func (c *pixelsDepth) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	workers := c.workers(p, float64(pairs)*float64(c.chunks)*depthChunk*float64(c.kernel[2]*c.groups*16+64))
 	xBytes, yBytes := len(in[0])/c.batch, len(out[0])/c.batch
 	for i := range c.batch {
-		c.start(p, c, in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes], space, workers)
+		c.start(p, c, in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes], nil, workers)
 		c.cuts = 1
 		if workers > 1 {
 			c.cuts = min(pairs, 4*workers)
@@ -203,7 +212,7 @@ func (c *pixelsDepth) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		c.next.reset(c.cuts)
 		p.Run(c, min(c.cuts, workers))
 	}
-	c.x, c.y, c.w, c.image, c.params = nil, nil, nil, nil, nil
+	c.x, c.y, c.w, c.image, c.params, c.bands = nil, nil, nil, nil, nil, nil
 	return nil
 }
 
@@ -239,27 +248,37 @@ func (c *pixelsDepth) spread(in [][]byte, natural []float32) {
 
 // Do implements [Task].
 func (c *pixelsDepth) Do(part int) {
+	band := c.bands[part*c.bandBytes():][:c.bandBytes()]
 	for {
 		unit, ok := c.next.draw(part)
 		if !ok {
 			return
 		}
-		if c.copying > 0 {
-			c.copyLines(unit)
-			continue
-		}
 		lo, hi := span(c.out[1], c.cuts, unit, c.outs)
+		copied := 0 // lines, those before the first included
 		for y := lo; y < hi; y += c.outs {
-			c.lineOf(min(y, c.out[1]-c.outs))
+			at := min(y, c.out[1]-c.outs)
+			first := at * c.stride[1]
+			end := first + c.under
+			for line := max(first, copied); line < end; line++ {
+				c.copyLine(band[line%c.under*c.line:][:c.line], line)
+			}
+			copied = end
+			c.compute(band, at, first)
 		}
 	}
 }
 
-// lineOf computes a line of the result, or two.
-func (c *pixelsDepth) lineOf(y int) {
+// compute computes a line of the result, or two, of windows that begin at a
+// line of the image.
+func (c *pixelsDepth) compute(band []byte, y, first int) {
 	size := c.out[2] * c.yPixel
+	var rows [depthLines]int32
+	for i, line := range c.rows {
+		rows[i] = int32((first + line) % c.under * c.line)
+	}
 	args := bytesDepthArgs{
-		x: &c.image[y*c.stride[1]*c.line], rows: &c.rows[0], chunks: c.chunks, period: c.period,
+		x: &band[0], rows: &rows[0], chunks: c.chunks, period: c.period,
 		taps: c.kernel[2], tap: c.dilation[2] * c.xPixel, params: &c.params[0], weights: &c.w[roundUp(4*c.xPixel, 64)],
 		mask: c.mask, wrap: c.wrap, groups: c.groups, outs: c.outs, end: c.bytesEnd(),
 	}
