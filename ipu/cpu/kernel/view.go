@@ -89,7 +89,11 @@ func cut(p Pool, n, cost int) int {
 	if w == 1 {
 		return 1
 	}
-	return min(mostParts(n, cost), 4*w)
+	parts := min(mostParts(n, cost), 4*w)
+	if parts > w {
+		parts -= parts % w // as many for each
+	}
+	return parts
 }
 
 // workersFor returns how many workers should share work that takes one of
