@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"math"
 	"runtime"
 
@@ -274,20 +275,36 @@ func (c *pixelsConv) Pack(_ int, dst, src []byte) {
 	quads := int(pixelBytes(int64(c.channels))) / int8Step
 	for _, t := range c.tiles {
 		to := dst[t.at:][:c.steps*t.vectors*64]
-		for j := range min(16*t.vectors, (t.group+1)*c.maps-t.column) {
-			w := src[(t.column+j)*c.channels*window:][:c.channels*window]
-			sum := int32(0)
-			for channel := range c.channels {
-				place := (channel/int8Step*t.vectors*16+j)*int8Step + channel%int8Step
-				for k, v := range w[channel*window:][:window] {
-					v ^= c.wFlip
-					to[k*quads*t.vectors*64+place] = v
-					sum += int32(int8(v))
-				}
+		for quad := range quads {
+			lanes := min(int8Step, c.channels-quad*int8Step)
+			for j := range min(16*t.vectors, (t.group+1)*c.maps-t.column) {
+				w := src[((t.column+j)*c.channels+quad*int8Step)*window:][:lanes*window]
+				place := (quad*t.vectors*16 + j) * int8Step
+				sums[16*t.vec+j] += packQuads(to[place:], quads*t.vectors*64, w, window, c.wFlip)
 			}
-			sums[16*t.vec+j] = sum
 		}
 	}
+}
+
+// packQuads writes the bytes of up to four channels at each element of a window
+// side by side, flipped, so many bytes from element to element, and returns
+// their sum.
+func packQuads(dst []byte, apart int, w []byte, window int, flip byte) (sum int32) {
+	if len(w) == int8Step*window {
+		w0, w1, w2, w3 := w[:window], w[window:][:window], w[2*window:][:window], w[3*window:][:window]
+		for k, v := range w0 {
+			a, b, c, d := v^flip, w1[k]^flip, w2[k]^flip, w3[k]^flip
+			binary.LittleEndian.PutUint32(dst[k*apart:], uint32(a)|uint32(b)<<8|uint32(c)<<16|uint32(d)<<24)
+			sum += int32(int8(a)) + int32(int8(b)) + int32(int8(c)) + int32(int8(d))
+		}
+		return sum
+	}
+	for i, v := range w {
+		v ^= flip
+		dst[i%window*apart+i/window] = v
+		sum += int32(int8(v))
+	}
+	return sum
 }
 
 // Run implements [Kernel].
