@@ -184,6 +184,9 @@ func (t *vectorProductTask) divide(workers int, cost float64) {
 		if units < want {
 			rows := (want + units - 1) / units
 			t.height = max(4*rowUnit, roundUp((t.height+rows-1)/rows, rowUnit))
+			// Each as high as the others: the last one decides when all are done.
+			blocks := (t.m + t.height - 1) / t.height
+			t.height = (t.m + blocks - 1) / blocks
 		}
 	}
 	t.rowBlocks, t.colBlocks = (t.m+t.height-1)/t.height, (t.n+t.width-1)/t.width
