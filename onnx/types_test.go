@@ -208,6 +208,20 @@ func TestBitCastTypes(t *testing.T) {
 	require.Greater(t, n, 60)
 }
 
+// TestNewerOpset lowers a model of an operator set that nobody knows yet: it is
+// taken, and not without a word.
+func TestNewerOpset(t *testing.T) {
+	x := tensor(Float, dims(3), -1, 0, 1)
+	for opset, warnings := range map[int64]int{newestOpset: 0, newestOpset + 1: 1} {
+		low := mustLower(t, model(opset, &Graph{Inputs: []ValueInfo{info("x", x.Elem, 3)}, Outputs: outputs("y"),
+			Nodes: []*Node{node("Relu", names("x"), names("y"))}}), Options{})
+		require.Len(t, low.Warnings, warnings)
+		for _, w := range low.Warnings {
+			require.Contains(t, w, "operator set 29 is newer than 28")
+		}
+	}
+}
+
 // typeCase is one line of typeCases.
 type typeCase struct {
 	name, attrs string

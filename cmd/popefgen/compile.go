@@ -75,9 +75,6 @@ var compileCommand = &cli.Command{
 		if err := r.WriteFile(to, c.Bool("compress")); err != nil {
 			return fmt.Errorf("compile: %w", err)
 		}
-		for _, w := range r.Warnings {
-			fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
-		}
 		if c.Bool("quiet") {
 			return nil
 		}
@@ -113,13 +110,21 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 	return o, err
 }
 
-// compileONNX reads and compiles the ONNX model at path with the flags in modelFlags.
+// compileONNX reads and compiles the ONNX model at path with the flags in modelFlags,
+// and says what the user should know of it.
 func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
 	o, err := optionsOf(c)
 	if err != nil {
 		return nil, err
 	}
-	return compileFile(path, o)
+	r, err := compileFile(path, o)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
+	}
+	return r, nil
 }
 
 // compileFile reads and compiles the ONNX model at path.

@@ -40,6 +40,28 @@ func TestProjectSchema(t *testing.T) {
 	}
 }
 
+// TestProjectTypes gives values of other types than are wanted: the message
+// names the place, the key, what was found and what is wanted.
+func TestProjectTypes(t *testing.T) {
+	for text, want := range map[string]string{
+		"models: 3":                                 `[1:9] models: found "3", want a list`,
+		"- x.onnx":                                  `[1:1] the file: found a list, want keys with values`,
+		"models: [x.onnx]":                          `[1:10] models[0]: found "x.onnx", want keys with values`,
+		"models:\n- model: {a: 1}":                  `[2:10] models[0].model: found keys with values, want a file or a list of files`,
+		"models:\n- output: [a]":                    `[2:11] models[0].output: found a list, want text`,
+		"models:\n- {output: a, embed: maybe}":      `[2:22] models[0].embed: found "maybe", want true or false`,
+		"models:\n- rename: [a]":                    `[2:11] models[0].rename: found a list, want keys with values`,
+		"models:\n- dim: {n: x}":                    `[2:12] models[0].dim.n: found "x", want a whole number`,
+		"models:\n- batch: 99999999999999999999999": `[2:10] models[0].batch: found "99999999999999999999999", want a whole number of 64 bits`,
+	} {
+		path := filepath.Join(t.TempDir(), projectFile)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+		_, err := readProject(path)
+		require.ErrorContains(t, err, projectFile+": "+want+"\n")
+		require.NotContains(t, err.Error(), "unmarshal")
+	}
+}
+
 // FuzzProject gives the reader of project files any text.
 func FuzzProject(f *testing.F) {
 	f.Add([]byte("models:\n  - model: [a.onnx]\n    output: a\n    embed: true\n    bind: {x: x.npy}\n"))
