@@ -37,7 +37,11 @@ type elementwise struct {
 	unit     int  // parts begin at multiples of this many elements
 	cost     int
 	tmp      int // bytes of tmp
-	perPart  int // bytes of scratch of one part, tmp included
+	// withOne, if it is there, computes elements of float32 with one number of
+	// operand one, which the other operand meets with whole rows.
+	withOne func(dst, x []float32, y float32)
+	one     int
+	perPart int // bytes of scratch of one part, tmp included
 
 	// The run in progress.
 	out     []byte
@@ -140,6 +144,10 @@ func (k *elementwise) Do(part int) {
 	if lo == hi {
 		return
 	}
+	if k.withOne != nil {
+		k.doOne(lo, hi)
+		return
+	}
 	if k.step == 0 {
 		k.compute(k.out[lo*k.size:hi*k.size], k.slice(0, lo, hi), k.slice(1, lo, hi), k.slice(2, lo, hi), nil)
 		return
@@ -162,6 +170,24 @@ func (k *elementwise) Do(part int) {
 		n = min(k.step, hi-at)
 		k.compute(k.out[at*k.size:(at+n)*k.size],
 			k.block(0, at, n, scratch), k.block(1, at, n, scratch), k.block(2, at, n, scratch), scratch[:k.tmp])
+	}
+}
+
+// doOne computes a part row by row, each with one number.
+func (k *elementwise) doOne(lo, hi int) {
+	out, x, y := f32s(k.out), f32s(k.in[1-k.one]), f32s(k.in[k.one])
+	if k.operands[k.one].mode == single {
+		k.withOne(out[lo:hi], x[lo:hi], y[0])
+		return
+	}
+	var c cursor
+	inner := k.loop.inner
+	k.loop.seek(&c, lo/inner)
+	for at, col := lo, lo%inner; at < hi; col = 0 {
+		n := min(inner-col, hi-at)
+		k.withOne(out[at:at+n], x[at:at+n], y[c.off[k.one]])
+		at += n
+		k.loop.next(&c)
 	}
 }
 

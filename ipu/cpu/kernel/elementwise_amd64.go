@@ -1,6 +1,9 @@
 package kernel
 
 import (
+	"math"
+	"unsafe"
+
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
 )
@@ -29,6 +32,21 @@ func minimumAVX512(dst, x, y *float32, n int)
 
 //go:noescape
 func clipAVX512(dst, x, lo, hi *float32, n int)
+
+//go:noescape
+func addOneAVX512(dst, x *float32, n int, y float32)
+
+//go:noescape
+func maximumOneAVX512(dst, x *float32, n int, y float32)
+
+//go:noescape
+func minimumOneAVX512(dst, x *float32, n int, y float32)
+
+//go:noescape
+func preluOneAVX512(dst, x *float32, n int, y float32)
+
+//go:noescape
+func divideOneAVX512(dst, x *float32, n int, y, reciprocal float32)
 
 //go:noescape
 func reluAVX512(dst, x *float32, n int)
@@ -62,6 +80,21 @@ func minimumAVX2(dst, x, y *float32, n int)
 
 //go:noescape
 func clipAVX2(dst, x, lo, hi *float32, n int)
+
+//go:noescape
+func addOneAVX2(dst, x *float32, n int, y float32)
+
+//go:noescape
+func maximumOneAVX2(dst, x *float32, n int, y float32)
+
+//go:noescape
+func minimumOneAVX2(dst, x *float32, n int, y float32)
+
+//go:noescape
+func preluOneAVX2(dst, x *float32, n int, y float32)
+
+//go:noescape
+func divideOneAVX2(dst, x *float32, n int, y, reciprocal float32)
 
 //go:noescape
 func reluAVX2(dst, x *float32, n int)
@@ -140,6 +173,67 @@ func vectorBinary[T number](fn graph.BinaryFn) func(dst, a, b []T) {
 	}
 	f, _ := any(l.over()).(func(dst, a, b []T))
 	return f
+}
+
+// vectorWithOne returns the loop of a function whose second operand is one
+// number for all elements by vectors, nil if there is none.
+func vectorWithOne(fn graph.BinaryFn) func(dst, x []float32, y float32) {
+	if path == pathGo {
+		return nil
+	}
+	var f func(dst, x *float32, n int, y float32)
+	switch fn {
+	case graph.Add:
+		f = pick(addOneAVX512, addOneAVX2)
+	case graph.Sub:
+		add := pick(addOneAVX512, addOneAVX2)
+		f = func(dst, x *float32, n int, y float32) { add(dst, x, n, -y) }
+	case graph.Mul:
+		f = pick(scaleAVX512, scaleAVX2)
+	case graph.Div:
+		f = divideByOne(pick(divideOneAVX512, divideOneAVX2), pick(scaleAVX512, scaleAVX2))
+	case graph.Max:
+		f = pick(maximumOneAVX512, maximumOneAVX2)
+	case graph.Min:
+		f = pick(minimumOneAVX512, minimumOneAVX2)
+	case graph.PRelu:
+		f = pick(preluOneAVX512, preluOneAVX2)
+	default:
+		return nil
+	}
+	return func(dst, x []float32, y float32) {
+		dst = dst[:len(x)]
+		for i := 0; i < len(x); i += stretch {
+			f(&dst[i], &x[i], min(stretch, len(x)-i), y)
+		}
+	}
+}
+
+// divideTop bounds the magnitude of a number that divide may divide by, and that
+// of its reciprocal.
+const divideTop = 0x1p60
+
+// divideByOne returns the division by a number: by divide where it may be, by
+// products with the reciprocal where that is exact, else by 1 for
+// every element.
+func divideByOne(divide func(dst, x *float32, n int, y, reciprocal float32), scale func(dst, x *float32, n int, y float32)) func(dst, x *float32, n int, y float32) {
+	divideAll := pick(divideAVX512, divideAVX2)
+	return func(dst, x *float32, n int, y float32) {
+		size := max(y, -y)
+		switch {
+		case !(size >= 1/divideTop && size <= divideTop):
+			var ys [blockLen]float32
+			fillWith(ys[:min(n, blockLen)], y)
+			to, from := unsafe.Slice(dst, n), unsafe.Slice(x, n)
+			for i := 0; i < n; i += blockLen {
+				divideAll(&to[i], &from[i], &ys[0], min(blockLen, n-i))
+			}
+		case math.Float32bits(y)&(1<<23-1) == 0:
+			scale(dst, x, n, 1/y)
+		default:
+			divide(dst, x, n, y, 1/y)
+		}
+	}
 }
 
 // vectorClip is [clip] by vectors, if there are any for T; it reports whether

@@ -53,7 +53,31 @@ DATA lanes<>+48(SB)/4, $0x00000000
 DATA lanes<>+52(SB)/4, $0x00000000
 DATA lanes<>+56(SB)/4, $0x00000000
 DATA lanes<>+60(SB)/4, $0x00000000
-GLOBL lanes<>(SB), RODATA|NOPTR, $64
+DATA lanes<>+64(SB)/4, $0x21800000
+DATA lanes<>+68(SB)/4, $0x21800000
+DATA lanes<>+72(SB)/4, $0x21800000
+DATA lanes<>+76(SB)/4, $0x21800000
+DATA lanes<>+80(SB)/4, $0x21800000
+DATA lanes<>+84(SB)/4, $0x21800000
+DATA lanes<>+88(SB)/4, $0x21800000
+DATA lanes<>+92(SB)/4, $0x21800000
+DATA lanes<>+96(SB)/4, $0x5d800000
+DATA lanes<>+100(SB)/4, $0x5d800000
+DATA lanes<>+104(SB)/4, $0x5d800000
+DATA lanes<>+108(SB)/4, $0x5d800000
+DATA lanes<>+112(SB)/4, $0x5d800000
+DATA lanes<>+116(SB)/4, $0x5d800000
+DATA lanes<>+120(SB)/4, $0x5d800000
+DATA lanes<>+124(SB)/4, $0x5d800000
+DATA lanes<>+128(SB)/4, $0x7fffffff
+DATA lanes<>+132(SB)/4, $0x7fffffff
+DATA lanes<>+136(SB)/4, $0x7fffffff
+DATA lanes<>+140(SB)/4, $0x7fffffff
+DATA lanes<>+144(SB)/4, $0x7fffffff
+DATA lanes<>+148(SB)/4, $0x7fffffff
+DATA lanes<>+152(SB)/4, $0x7fffffff
+DATA lanes<>+156(SB)/4, $0x7fffffff
+GLOBL lanes<>(SB), RODATA|NOPTR, $160
 
 // func subtractAVX2(dst *float32, x *float32, y *float32, n int)
 // Requires: AVX
@@ -383,6 +407,240 @@ done25:
 	VZEROUPPER
 	RET
 
+// func addOneAVX2(dst *float32, x *float32, n int, y float32)
+// Requires: AVX
+TEXT ·addOneAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail30
+
+loop29:
+	VMOVUPS (CX)(BX*1), Y1
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, DX
+	JGE     loop29
+
+tail30:
+	ADDQ       $0x08, DX
+	JZ         done28
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VADDPS     Y0, Y2, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done28:
+	VZEROUPPER
+	RET
+
+// func maximumOneAVX2(dst *float32, x *float32, n int, y float32)
+// Requires: AVX
+TEXT ·maximumOneAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail33
+
+loop32:
+	VMOVUPS   (CX)(BX*1), Y1
+	VMAXPS    Y0, Y1, Y2
+	VMAXPS    Y1, Y0, Y3
+	VANDPS    Y3, Y2, Y2
+	VADDPS    Y0, Y1, Y3
+	VCMPPS    $0x03, Y0, Y1, Y1
+	VBLENDVPS Y1, Y3, Y2, Y1
+	VMOVUPS   Y1, (AX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, DX
+	JGE       loop32
+
+tail33:
+	ADDQ       $0x08, DX
+	JZ         done31
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VMAXPS     Y0, Y2, Y3
+	VMAXPS     Y2, Y0, Y4
+	VANDPS     Y4, Y3, Y3
+	VADDPS     Y0, Y2, Y4
+	VCMPPS     $0x03, Y0, Y2, Y0
+	VBLENDVPS  Y0, Y4, Y3, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done31:
+	VZEROUPPER
+	RET
+
+// func minimumOneAVX2(dst *float32, x *float32, n int, y float32)
+// Requires: AVX
+TEXT ·minimumOneAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail36
+
+loop35:
+	VMOVUPS   (CX)(BX*1), Y1
+	VMINPS    Y0, Y1, Y2
+	VMINPS    Y1, Y0, Y3
+	VORPS     Y3, Y2, Y2
+	VADDPS    Y0, Y1, Y3
+	VCMPPS    $0x03, Y0, Y1, Y1
+	VBLENDVPS Y1, Y3, Y2, Y1
+	VMOVUPS   Y1, (AX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, DX
+	JGE       loop35
+
+tail36:
+	ADDQ       $0x08, DX
+	JZ         done34
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y2
+	VMINPS     Y0, Y2, Y3
+	VMINPS     Y2, Y0, Y4
+	VORPS      Y4, Y3, Y3
+	VADDPS     Y0, Y2, Y4
+	VCMPPS     $0x03, Y0, Y2, Y0
+	VBLENDVPS  Y0, Y4, Y3, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done34:
+	VZEROUPPER
+	RET
+
+// func preluOneAVX2(dst *float32, x *float32, n int, y float32)
+// Requires: AVX
+TEXT ·preluOneAVX2(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Y0
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail39
+
+loop38:
+	VMOVUPS   (CX)(BX*1), Y1
+	VXORPS    X2, X2, X2
+	VMULPS    Y0, Y1, Y3
+	VCMPPS    $0x11, Y2, Y1, Y4
+	VBLENDVPS Y4, Y3, Y1, Y1
+	VMOVUPS   Y1, (AX)(BX*1)
+	ADDQ      $+32, BX
+	SUBQ      $0x08, DX
+	JGE       loop38
+
+tail39:
+	ADDQ       $0x08, DX
+	JZ         done37
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*1), Y1, Y3
+	VXORPS     X2, X2, X2
+	VMULPS     Y0, Y3, Y0
+	VCMPPS     $0x11, Y2, Y3, Y2
+	VBLENDVPS  Y2, Y0, Y3, Y0
+	VMASKMOVPS Y0, Y1, (AX)(BX*1)
+
+done37:
+	VZEROUPPER
+	RET
+
+// func divideOneAVX2(dst *float32, x *float32, n int, y float32, reciprocal float32)
+// Requires: AVX, AVX2, FMA3
+TEXT ·divideOneAVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Y0
+	VBROADCASTSS reciprocal+28(FP), Y1
+	VMOVUPS      lanes<>+64(SB), Y2
+	VMOVUPS      lanes<>+96(SB), Y3
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail42
+
+loop41:
+	VMOVUPS      (CX)(BX*1), Y4
+	VMULPS       Y1, Y4, Y5
+	VMOVAPS      Y4, Y6
+	VFNMADD231PS Y5, Y0, Y6
+	VFMADD231PS  Y1, Y6, Y5
+	VMOVAPS      Y4, Y6
+	VFNMADD231PS Y5, Y0, Y6
+	VFMADD231PS  Y1, Y6, Y5
+	VANDPS       lanes<>+128(SB), Y4, Y6
+	VMOVUPS      Y3, Y8
+	VMOVUPS      Y2, Y7
+	VPCMPGTD     Y6, Y7, Y7
+	VPCMPGTD     Y8, Y6, Y8
+	VPOR         Y7, Y8, Y8
+	VXORPS       Y6, Y6, Y6
+	VPCMPEQD     Y6, Y4, Y6
+	VPANDN       Y8, Y6, Y6
+	VPTEST       Y6, Y6
+	JZ           divided43
+	VDIVPS       Y0, Y4, Y5
+
+divided43:
+	VMOVUPS Y5, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, DX
+	JGE     loop41
+
+tail42:
+	ADDQ         $0x08, DX
+	JZ           done40
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y4
+	VMASKMOVPS   (CX)(BX*1), Y4, Y5
+	VMULPS       Y1, Y5, Y6
+	VMOVAPS      Y5, Y7
+	VFNMADD231PS Y6, Y0, Y7
+	VFMADD231PS  Y1, Y7, Y6
+	VMOVAPS      Y5, Y7
+	VFNMADD231PS Y6, Y0, Y7
+	VFMADD231PS  Y1, Y7, Y6
+	VANDPS       lanes<>+128(SB), Y5, Y1
+	VMOVUPS      Y3, Y3
+	VMOVUPS      Y2, Y2
+	VPCMPGTD     Y1, Y2, Y2
+	VPCMPGTD     Y3, Y1, Y3
+	VPOR         Y2, Y3, Y3
+	VXORPS       Y1, Y1, Y1
+	VPCMPEQD     Y1, Y5, Y1
+	VPANDN       Y3, Y1, Y1
+	VPTEST       Y1, Y1
+	JZ           divided44
+	VDIVPS       Y0, Y5, Y6
+
+divided44:
+	VMASKMOVPS Y6, Y4, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
 // func widenAVX2(dst *float32, x *uint16, vectors int)
 // Requires: AVX, F16C
 TEXT ·widenAVX2(SB), NOSPLIT, $0-24
@@ -390,13 +648,13 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop28:
+loop45:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x10, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop28
+	JNZ       loop45
 	VZEROUPPER
 	RET
 
@@ -407,12 +665,12 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop29:
+loop46:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x10, AX
 	DECQ      DX
-	JNZ       loop29
+	JNZ       loop46
 	VZEROUPPER
 	RET

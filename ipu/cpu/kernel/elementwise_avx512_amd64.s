@@ -69,7 +69,55 @@ DATA lanes<>+112(SB)/4, $0x00000000
 DATA lanes<>+116(SB)/4, $0x00000000
 DATA lanes<>+120(SB)/4, $0x00000000
 DATA lanes<>+124(SB)/4, $0x00000000
-GLOBL lanes<>(SB), RODATA|NOPTR, $128
+DATA lanes<>+128(SB)/4, $0x21800000
+DATA lanes<>+132(SB)/4, $0x21800000
+DATA lanes<>+136(SB)/4, $0x21800000
+DATA lanes<>+140(SB)/4, $0x21800000
+DATA lanes<>+144(SB)/4, $0x21800000
+DATA lanes<>+148(SB)/4, $0x21800000
+DATA lanes<>+152(SB)/4, $0x21800000
+DATA lanes<>+156(SB)/4, $0x21800000
+DATA lanes<>+160(SB)/4, $0x21800000
+DATA lanes<>+164(SB)/4, $0x21800000
+DATA lanes<>+168(SB)/4, $0x21800000
+DATA lanes<>+172(SB)/4, $0x21800000
+DATA lanes<>+176(SB)/4, $0x21800000
+DATA lanes<>+180(SB)/4, $0x21800000
+DATA lanes<>+184(SB)/4, $0x21800000
+DATA lanes<>+188(SB)/4, $0x21800000
+DATA lanes<>+192(SB)/4, $0x3c000000
+DATA lanes<>+196(SB)/4, $0x3c000000
+DATA lanes<>+200(SB)/4, $0x3c000000
+DATA lanes<>+204(SB)/4, $0x3c000000
+DATA lanes<>+208(SB)/4, $0x3c000000
+DATA lanes<>+212(SB)/4, $0x3c000000
+DATA lanes<>+216(SB)/4, $0x3c000000
+DATA lanes<>+220(SB)/4, $0x3c000000
+DATA lanes<>+224(SB)/4, $0x3c000000
+DATA lanes<>+228(SB)/4, $0x3c000000
+DATA lanes<>+232(SB)/4, $0x3c000000
+DATA lanes<>+236(SB)/4, $0x3c000000
+DATA lanes<>+240(SB)/4, $0x3c000000
+DATA lanes<>+244(SB)/4, $0x3c000000
+DATA lanes<>+248(SB)/4, $0x3c000000
+DATA lanes<>+252(SB)/4, $0x3c000000
+DATA lanes<>+256(SB)/4, $0x7fffffff
+DATA lanes<>+260(SB)/4, $0x7fffffff
+DATA lanes<>+264(SB)/4, $0x7fffffff
+DATA lanes<>+268(SB)/4, $0x7fffffff
+DATA lanes<>+272(SB)/4, $0x7fffffff
+DATA lanes<>+276(SB)/4, $0x7fffffff
+DATA lanes<>+280(SB)/4, $0x7fffffff
+DATA lanes<>+284(SB)/4, $0x7fffffff
+DATA lanes<>+288(SB)/4, $0x7fffffff
+DATA lanes<>+292(SB)/4, $0x7fffffff
+DATA lanes<>+296(SB)/4, $0x7fffffff
+DATA lanes<>+300(SB)/4, $0x7fffffff
+DATA lanes<>+304(SB)/4, $0x7fffffff
+DATA lanes<>+308(SB)/4, $0x7fffffff
+DATA lanes<>+312(SB)/4, $0x7fffffff
+DATA lanes<>+316(SB)/4, $0x7fffffff
+GLOBL lanes<>(SB), RODATA|NOPTR, $320
 
 // func subtractAVX512(dst *float32, x *float32, y *float32, n int)
 // Requires: AVX, AVX512F, BMI2
@@ -399,6 +447,231 @@ done25:
 	VZEROUPPER
 	RET
 
+// func addOneAVX512(dst *float32, x *float32, n int, y float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addOneAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail30
+
+loop29:
+	VMOVUPS (CX)(BX*1), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, DX
+	JGE     loop29
+
+tail30:
+	ADDQ      $0x10, DX
+	JZ        done28
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z1
+	VADDPS    Z0, Z1, Z0
+	VMOVUPS   Z0, K1, (AX)(BX*1)
+
+done28:
+	VZEROUPPER
+	RET
+
+// func maximumOneAVX512(dst *float32, x *float32, n int, y float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·maximumOneAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail33
+
+loop32:
+	VMOVUPS   (CX)(BX*1), Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VADDPS    Z0, Z1, Z3
+	VCMPPS    $0x03, Z0, Z1, K1
+	VBLENDMPS Z3, Z2, K1, Z4
+	VMOVUPS   Z4, (AX)(BX*1)
+	ADDQ      $+64, BX
+	SUBQ      $0x10, DX
+	JGE       loop32
+
+tail33:
+	ADDQ      $0x10, DX
+	JZ        done31
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z1
+	VMAXPS    Z0, Z1, Z2
+	VMAXPS    Z1, Z0, Z3
+	VANDPS    Z3, Z2, Z2
+	VADDPS    Z0, Z1, Z3
+	VCMPPS    $0x03, Z0, Z1, K2
+	VBLENDMPS Z3, Z2, K2, Z5
+	VMOVUPS   Z5, K1, (AX)(BX*1)
+
+done31:
+	VZEROUPPER
+	RET
+
+// func minimumOneAVX512(dst *float32, x *float32, n int, y float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·minimumOneAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail36
+
+loop35:
+	VMOVUPS   (CX)(BX*1), Z1
+	VMINPS    Z0, Z1, Z2
+	VMINPS    Z1, Z0, Z3
+	VORPS     Z3, Z2, Z2
+	VADDPS    Z0, Z1, Z3
+	VCMPPS    $0x03, Z0, Z1, K1
+	VBLENDMPS Z3, Z2, K1, Z4
+	VMOVUPS   Z4, (AX)(BX*1)
+	ADDQ      $+64, BX
+	SUBQ      $0x10, DX
+	JGE       loop35
+
+tail36:
+	ADDQ      $0x10, DX
+	JZ        done34
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z1
+	VMINPS    Z0, Z1, Z2
+	VMINPS    Z1, Z0, Z3
+	VORPS     Z3, Z2, Z2
+	VADDPS    Z0, Z1, Z3
+	VCMPPS    $0x03, Z0, Z1, K2
+	VBLENDMPS Z3, Z2, K2, Z5
+	VMOVUPS   Z5, K1, (AX)(BX*1)
+
+done34:
+	VZEROUPPER
+	RET
+
+// func preluOneAVX512(dst *float32, x *float32, n int, y float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·preluOneAVX512(SB), NOSPLIT, $0-28
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Z0
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail39
+
+loop38:
+	VMOVUPS   (CX)(BX*1), Z1
+	VXORPS    X2, X2, X2
+	VMULPS    Z0, Z1, Z3
+	VCMPPS    $0x11, Z2, Z1, K1
+	VBLENDMPS Z3, Z1, K1, Z4
+	VMOVUPS   Z4, (AX)(BX*1)
+	ADDQ      $+64, BX
+	SUBQ      $0x10, DX
+	JGE       loop38
+
+tail39:
+	ADDQ      $0x10, DX
+	JZ        done37
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z1
+	VXORPS    X2, X2, X2
+	VMULPS    Z0, Z1, Z0
+	VCMPPS    $0x11, Z2, Z1, K2
+	VBLENDMPS Z0, Z1, K2, Z5
+	VMOVUPS   Z5, K1, (AX)(BX*1)
+
+done37:
+	VZEROUPPER
+	RET
+
+// func divideOneAVX512(dst *float32, x *float32, n int, y float32, reciprocal float32)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·divideOneAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS y+24(FP), Z0
+	VBROADCASTSS reciprocal+28(FP), Z1
+	VBROADCASTSS lanes<>+128(SB), Z2
+	VBROADCASTSS lanes<>+192(SB), Z3
+	VBROADCASTSS lanes<>+256(SB), Z4
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail42
+
+loop41:
+	VMOVUPS      (CX)(BX*1), Z5
+	VMULPS       Z1, Z5, Z6
+	VMOVAPS      Z5, Z7
+	VFNMADD231PS Z6, Z0, Z7
+	VFMADD231PS  Z1, Z7, Z6
+	VMOVAPS      Z5, Z7
+	VFNMADD231PS Z6, Z0, Z7
+	VFMADD231PS  Z1, Z7, Z6
+	VANDPS       Z4, Z5, Z7
+	VPSUBD       Z2, Z7, Z7
+	VPCMPUD      $0x06, Z3, Z7, K1
+	VPTESTMD     Z5, Z5, K1, K1
+	KORTESTW     K1, K1
+	JZ           divided43
+	VDIVPS       Z0, Z5, Z6
+
+divided43:
+	VMOVUPS Z6, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, DX
+	JGE     loop41
+
+tail42:
+	ADDQ         $0x10, DX
+	JZ           done40
+	MOVL         $-1, SI
+	BZHIL        DX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (CX)(BX*1), K1, Z5
+	VMULPS       Z1, Z5, Z6
+	VMOVAPS      Z5, Z7
+	VFNMADD231PS Z6, Z0, Z7
+	VFMADD231PS  Z1, Z7, Z6
+	VMOVAPS      Z5, Z7
+	VFNMADD231PS Z6, Z0, Z7
+	VFMADD231PS  Z1, Z7, Z6
+	VANDPS       Z4, Z5, Z1
+	VPSUBD       Z2, Z1, Z1
+	VPCMPUD      $0x06, Z3, Z1, K2
+	VPTESTMD     Z5, Z5, K2, K2
+	KORTESTW     K2, K2
+	JZ           divided44
+	VDIVPS       Z0, Z5, Z6
+
+divided44:
+	VMOVUPS Z6, K1, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
 // func widenAVX512(dst *float32, x *uint16, vectors int)
 // Requires: AVX, AVX512F
 TEXT ·widenAVX512(SB), NOSPLIT, $0-24
@@ -406,13 +679,13 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop28:
+loop45:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x40, AX
 	DECQ      DX
-	JNZ       loop28
+	JNZ       loop45
 	VZEROUPPER
 	RET
 
@@ -423,12 +696,12 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop29:
+loop46:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x40, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop29
+	JNZ       loop46
 	VZEROUPPER
 	RET

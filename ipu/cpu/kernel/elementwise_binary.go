@@ -47,8 +47,33 @@ func bindBinary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	if fn == nil {
 		return nil, noKernel(o.Fn, in[0].DType)
 	}
-	return newElementwise(out[0], in, cost, tmp, fn)
+	k, err := newElementwise(out[0], in, cost, tmp, fn)
+	if err == nil && in[0].DType == graph.F32 {
+		k.useOne(o.Fn)
+	}
+	return k, err
 }
+
+// useOne makes rows that meet one number of the other operand be computed with
+// that, if there is a loop for it.
+func (k *elementwise) useOne(fn graph.BinaryFn) {
+	a, b := &k.operands[0], &k.operands[1]
+	ones := func(i int) bool {
+		return k.operands[i].mode == single || k.operands[i].mode == spread && k.loop.stride(i) == 0 && k.loop.inner >= longOnes
+	}
+	switch {
+	case a.mode == whole && ones(1):
+		k.one = 1
+	case b.mode == whole && ones(0) && (fn == graph.Add || fn == graph.Mul || fn == graph.Max || fn == graph.Min):
+	default:
+		return
+	}
+	k.withOne = vectorWithOne(fn)
+}
+
+// longOnes is how many elements a row has at least that is computed with one
+// number.
+const longOnes = 64
 
 // binaryOf makes a compute of a loop over elements; nil of nil.
 func binaryOf[T, R any](fn func(dst []R, a, b []T)) compute {
@@ -240,7 +265,7 @@ func lessEqual[T number](dst []uint8, a, b []T) {
 
 // bindPow binds Pow. Integers to integer powers are computed exactly, modulo
 // the size of the base; everything else in float64 and cast to the base's
-// type like Cast does.
+// type like Cast does, or by vectors.
 func bindPow(in, out []graph.TensorType) (Kernel, error) {
 	base, exponent := in[0].DType, in[1].DType
 	for _, t := range []graph.DType{base, exponent} {
@@ -258,10 +283,28 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 			times = multiply[float32]
 		}
 	}
+	cost := 30
+	powers := vectorPow()
+	switch {
+	case base == graph.F32 && exponent == graph.F32 && powers != nil:
+		cost = 6
+	case base.IsFloat() && base.Size() == 2 && exponent == base && powers != nil:
+		return newElementwise(out[0], in, cost/2, 2*blockLen*4, func(dst, a, b, _, tmp []byte) {
+			x := widenBlock(base, tmp, 0, a)
+			powers(x, x, widenBlock(base, tmp, 1, b))
+			encodeHalf(base, dst, x)
+		})
+	default:
+		powers = nil
+	}
 	fn := func(dst, a, b, _, tmp []byte) {
 		// Operands of one element, too, come as blocks of equal ones.
 		if size := exponent.Size(); times != nil && len(b) > 0 && bytes.Equal(b[size:], b[:len(b)-size]) &&
 			powByProducts(f32s(dst), f32s(a), f32s(tmp), b[:size], exponent, times) {
+			return
+		}
+		if powers != nil {
+			powers(f32s(dst), f32s(a), f32s(b))
 			return
 		}
 		n := len(a) / base.Size()
@@ -275,7 +318,7 @@ func bindPow(in, out []graph.TensorType) (Kernel, error) {
 		}
 		castBlock(dst, base, x, wide)
 	}
-	return newElementwise(out[0], in, 30, 2*blockLen*8, fn)
+	return newElementwise(out[0], in, cost, 2*blockLen*8, fn)
 }
 
 // powByProducts raises x to the power of y, one number of type t, if that is 2,

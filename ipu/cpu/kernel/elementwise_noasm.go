@@ -20,3 +20,7 @@ func vectorDecode([]float32, []num.Float16) bool { return false }
 func vectorEncode([]num.Float16, []float32) bool { return false }
 
 func vectorRoot(_, _ []float32) bool { return false }
+
+func vectorPow() func(dst, x, y []float32) { return nil }
+
+func vectorWithOne(graph.BinaryFn) func(dst, x []float32, y float32) { return nil }

@@ -156,6 +156,78 @@ func TestPowHalf(t *testing.T) {
 	})
 }
 
+// TestPowPrecision compares powers with the math package's, rounded once: over
+// all magnitudes of either operand, and of all pairs of special ones.
+func TestPowPrecision(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	special := []float32{0, float32(math.Copysign(0, -1)), 1, -1, 2, -2, 3, -3, 0.5, -0.5, 2.5, -2.5, 1e-45, -1e-45, 1e-39, 1 << 24, 1<<24 + 2, -(1<<24 + 2),
+		1<<23 + 1, -(1<<23 + 1), math.MaxFloat32, -math.MaxFloat32, 0.99999994, 1.0000001, inf, -inf, nan}
+	var x, y []float32
+	for _, v := range special {
+		for _, w := range special {
+			x, y = append(x, v), append(y, w)
+		}
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 200000 {
+		v := math.Float32frombits(r.Uint32() &^ (1 << 31))
+		x, y = append(x, v), append(y, float32(r.NormFloat64()*20))
+		// A result of any magnitude.
+		x, y = append(x, v), append(y, float32((r.Float64()*300-150)/math.Log2(float64(v))))
+		x, y = append(x, -v), append(y, float32(r.IntN(40)-20))
+	}
+	dt := graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(x))}}
+	eachPath(t, func(t *testing.T) {
+		_, got := run(t, &graph.Binary{Fn: graph.Pow}, []graph.TensorType{dt, dt}, [][]byte{rawBytes(x), rawBytes(y)})
+		worst := 0.0
+		for i, z := range f32s(got[0]) {
+			exact := math.Pow(float64(x[i]), float64(y[i]))
+			want := float32(exact)
+			if want != want || math.IsInf(float64(want), 0) || want == 0 {
+				require.Truef(t, math.Float32bits(want) == math.Float32bits(z) || want != want && z != z || math.Abs(float64(z)-exact) <= 0.51*unit(exact),
+					"%v to the power of %v is %v, want %v", x[i], y[i], z, want)
+				continue
+			}
+			e := math.Abs(float64(z)-exact) / unit(exact)
+			require.LessOrEqualf(t, e, 0.51, "%v to the power of %v is %v, want %v", x[i], y[i], z, want)
+			worst = max(worst, e)
+		}
+		t.Logf("%.3f units", worst)
+	})
+}
+
+// TestDivideByOne compares quotients by one number with those of the
+// processor's division, bit for bit.
+func TestDivideByOne(t *testing.T) {
+	inf, nan := float32(math.Inf(1)), float32(math.NaN())
+	r := rand.New(rand.NewPCG(5, 6))
+	x := []float32{0, float32(math.Copysign(0, -1)), inf, -inf, nan, 1e-45, -1e-40, 0x1p-60, 0x1.fffffep-61, 0x1p60, 0x1.000002p60, math.MaxFloat32}
+	for range 3000 {
+		x = append(x, float32(r.NormFloat64()), math.Float32frombits(r.Uint32()), math.Float32frombits(0x3f800000|r.Uint32()&(1<<23-1)))
+	}
+	n := int64(len(x))
+	xt := graph.TensorType{DType: graph.F32, Shape: []int64{n}}
+	divisors := []float32{0, float32(math.Copysign(0, -1)), inf, nan, 1e-45, 3e-39, 0x1p-60, 0x1.fffffep-61, 0x1.8p60, 1, -2, 3, -7, 9, 0.1, 1.9999999, 1.0000001}
+	for range 200 {
+		divisors = append(divisors, float32(r.NormFloat64()), math.Float32frombits(0x3f800000|r.Uint32()&(1<<23-1)))
+	}
+	eachPath(t, func(t *testing.T) {
+		k, err := New(&graph.Binary{Fn: graph.Div}, []graph.TensorType{xt, {DType: graph.F32}}, []graph.TensorType{xt})
+		require.NoError(t, err)
+		y := make([]float32, n)
+		scratch := aligned(k.Scratch())
+		for _, d := range divisors {
+			require.NoError(t, k.Run(Serial{}, [][]byte{rawBytes(x), rawBytes([]float32{d})}, [][]byte{rawBytes(y)}, scratch))
+			for i, v := range x {
+				want := v / d
+				if math.Float32bits(want) != math.Float32bits(y[i]) && (want == want || y[i] == y[i]) {
+					t.Fatalf("%v / %v is %v, want %v", v, d, y[i], want)
+				}
+			}
+		}
+	})
+}
+
 // TestFloat32Places checks that a result does not depend on where its element
 // stands, nor on how many there are.
 func TestFloat32Places(t *testing.T) {

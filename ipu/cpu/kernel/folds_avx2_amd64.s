@@ -417,72 +417,6 @@ done23:
 	VZEROUPPER
 	RET
 
-// func longSumAVX2(x *float32, n int) float64
-// Requires: AVX, AVX2, SSE2
-TEXT ·longSumAVX2(SB), NOSPLIT, $0-24
-	MOVQ   x+0(FP), AX
-	MOVQ   n+8(FP), CX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	SUBQ   $0x10, CX
-	JL     single27
-
-many26:
-	VCVTPS2PD (AX), Y4
-	VADDPD    Y4, Y0, Y0
-	VMOVAPS   Y0, Y0
-	VCVTPS2PD 16(AX), Y4
-	VADDPD    Y4, Y1, Y1
-	VMOVAPS   Y1, Y1
-	VCVTPS2PD 32(AX), Y4
-	VADDPD    Y4, Y2, Y2
-	VMOVAPS   Y2, Y2
-	VCVTPS2PD 48(AX), Y4
-	VADDPD    Y4, Y3, Y3
-	VMOVAPS   Y3, Y3
-	ADDQ      $+64, AX
-	SUBQ      $0x10, CX
-	JGE       many26
-
-single27:
-	ADDQ $0x0c, CX
-	JL   tail28
-
-next30:
-	VCVTPS2PD (AX), Y4
-	VADDPD    Y4, Y0, Y0
-	VMOVAPS   Y0, Y0
-	ADDQ      $0x10, AX
-	SUBQ      $0x04, CX
-	JGE       next30
-
-tail28:
-	ADDQ       $0x04, CX
-	JZ         done29
-	LEAQ       lanes<>+32(SB), DX
-	NEGQ       CX
-	VMOVUPS    (DX)(CX*4), Y4
-	VMASKMOVPS (AX), X4, X6
-	VCVTPS2PD  X6, Y6
-	VADDPD     Y6, Y1, Y6
-	VPMOVSXDQ  X4, Y4
-	VBLENDVPD  Y4, Y6, Y1, Y1
-	VMOVAPS    Y1, Y1
-
-done29:
-	VADDPD       Y1, Y0, Y0
-	VADDPD       Y3, Y2, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X5
-	VADDPD       Y5, Y0, Y0
-	VPERMILPS    $0x4e, X0, X5
-	VADDPD       Y5, Y0, Y0
-	MOVSD        X0, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func longSquaresAVX2(x *float32, n int) float64
 // Requires: AVX, AVX2, FMA3, SSE2
 TEXT ·longSquaresAVX2(SB), NOSPLIT, $0-24
@@ -493,9 +427,9 @@ TEXT ·longSquaresAVX2(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x10, CX
-	JL     single33
+	JL     single27
 
-many32:
+many26:
 	VCVTPS2PD   (AX), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
@@ -514,24 +448,24 @@ many32:
 	VMOVAPS     Y3, Y3
 	ADDQ        $+64, AX
 	SUBQ        $0x10, CX
-	JGE         many32
+	JGE         many26
 
-single33:
+single27:
 	ADDQ $0x0c, CX
-	JL   tail34
+	JL   tail28
 
-next36:
+next30:
 	VCVTPS2PD   (AX), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
 	VMOVAPS     Y0, Y0
 	ADDQ        $0x10, AX
 	SUBQ        $0x04, CX
-	JGE         next36
+	JGE         next30
 
-tail34:
+tail28:
 	ADDQ        $0x04, CX
-	JZ          done35
+	JZ          done29
 	LEAQ        lanes<>+32(SB), DX
 	NEGQ        CX
 	VMOVUPS     (DX)(CX*4), Y4
@@ -543,7 +477,7 @@ tail34:
 	VBLENDVPD   Y4, Y7, Y1, Y1
 	VMOVAPS     Y1, Y1
 
-done35:
+done29:
 	VADDPD       Y1, Y0, Y0
 	VADDPD       Y3, Y2, Y1
 	VADDPD       Y1, Y0, Y0
@@ -552,6 +486,130 @@ done35:
 	VPERMILPS    $0x4e, X0, X5
 	VADDPD       Y5, Y0, Y0
 	MOVSD        X0, ret+16(FP)
+	VZEROUPPER
+	RET
+
+// func sumEachAVX2(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX
+TEXT ·sumEachAVX2(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row31:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	SUBQ   $0x20, R8
+	JL     single33
+
+many32:
+	VMOVUPS (DI), Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVAPS Y0, Y0
+	VMOVUPS 32(DI), Y4
+	VADDPS  Y4, Y1, Y1
+	VMOVAPS Y1, Y1
+	VMOVUPS 64(DI), Y4
+	VADDPS  Y4, Y2, Y2
+	VMOVAPS Y2, Y2
+	VMOVUPS 96(DI), Y4
+	VADDPS  Y4, Y3, Y3
+	VMOVAPS Y3, Y3
+	ADDQ    $+128, DI
+	SUBQ    $0x20, R8
+	JGE     many32
+
+single33:
+	ADDQ $0x18, R8
+	JL   tail34
+
+next36:
+	VMOVUPS (DI), Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVAPS Y0, Y0
+	ADDQ    $0x20, DI
+	SUBQ    $0x08, R8
+	JGE     next36
+
+tail34:
+	ADDQ       $0x08, R8
+	JZ         done35
+	LEAQ       lanes<>+32(SB), R9
+	NEGQ       R8
+	VMOVUPS    (R9)(R8*4), Y4
+	VMASKMOVPS (DI), Y4, Y6
+	VADDPS     Y6, Y1, Y6
+	VBLENDVPS  Y4, Y6, Y1, Y1
+	VMOVAPS    Y1, Y1
+
+done35:
+	VADDPS       Y1, Y0, Y0
+	VADDPS       Y3, Y2, Y1
+	VADDPS       Y1, Y0, Y0
+	VEXTRACTF128 $0x01, Y0, X5
+	VADDPS       Y5, Y0, Y0
+	VPERMILPS    $0x4e, X0, X5
+	VADDPS       Y5, Y0, Y0
+	VPERMILPS    $0xb1, X0, X5
+	VADDPS       Y5, Y0, Y0
+	VCVTSS2SD    X0, X0, X0
+	VADDSD       (DX), X0, X0
+	VMOVSD       X0, (DX)
+	ADDQ         $0x08, DX
+	ADDQ         SI, AX
+	DECQ         BX
+	JNZ          row31
+	VZEROUPPER
+	RET
+
+// func sumShortAVX2(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX
+TEXT ·sumShortAVX2(SB), NOSPLIT, $0-40
+	MOVQ    acc+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	MOVQ    stride+32(FP), SI
+	LEAQ    (SI)(SI*2), DI
+	LEAQ    lanes<>+32(SB), R8
+	NEGQ    DX
+	VMOVUPS (R8)(DX*4), Y0
+
+loop37:
+	VMASKMOVPS   (CX), Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X2
+	VADDPS       X2, X1, X2
+	VMASKMOVPS   (CX)(SI*1), Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X3
+	VADDPS       X3, X1, X3
+	VMASKMOVPS   (CX)(SI*2), Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X4
+	VADDPS       X4, X1, X4
+	VMASKMOVPS   (CX)(DI*1), Y0, Y1
+	VEXTRACTF128 $0x01, Y1, X5
+	VADDPS       X5, X1, X5
+	VUNPCKLPS    X3, X2, X1
+	VUNPCKHPS    X3, X2, X2
+	VADDPS       X2, X1, X2
+	VUNPCKLPS    X5, X4, X1
+	VUNPCKHPS    X5, X4, X3
+	VADDPS       X3, X1, X4
+	VSHUFPS      $0x44, X4, X2, X1
+	VSHUFPS      $0xee, X4, X2, X2
+	VADDPS       X2, X1, X2
+	VCVTPS2PD    X2, Y1
+	VADDPD       (AX), Y1, Y1
+	VMOVUPD      Y1, (AX)
+	ADDQ         $0x20, AX
+	LEAQ         (CX)(SI*4), CX
+	SUBQ         $0x04, BX
+	JNZ          loop37
 	VZEROUPPER
 	RET
 
@@ -564,9 +622,9 @@ TEXT ·longSumRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x10, DX
-	JL   single38
+	JL   single39
 
-many37:
+many38:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
@@ -574,7 +632,7 @@ many37:
 	VMOVUPS 64(AX), Y2
 	VMOVUPS 96(AX), Y3
 
-loop41:
+loop42:
 	VCVTPS2PD (DI), Y4
 	VADDPD    Y4, Y0, Y0
 	VMOVAPS   Y0, Y0
@@ -589,7 +647,7 @@ loop41:
 	VMOVAPS   Y3, Y3
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop41
+	JNZ       loop42
 	VMOVUPS   Y0, (AX)
 	VMOVUPS   Y1, 32(AX)
 	VMOVUPS   Y2, 64(AX)
@@ -597,33 +655,33 @@ loop41:
 	ADDQ      $+128, AX
 	ADDQ      $+64, CX
 	SUBQ      $0x10, DX
-	JGE       many37
+	JGE       many38
 
-single38:
+single39:
 	ADDQ $0x0c, DX
-	JL   tail39
+	JL   tail40
 
-next42:
+next43:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
 
-loop43:
+loop44:
 	VCVTPS2PD (DI), Y1
 	VADDPD    Y1, Y0, Y0
 	VMOVAPS   Y0, Y0
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop43
+	JNZ       loop44
 	VMOVUPS   Y0, (AX)
 	ADDQ      $+32, AX
 	ADDQ      $+16, CX
 	SUBQ      $0x04, DX
-	JGE       next42
+	JGE       next43
 
-tail39:
+tail40:
 	ADDQ         $0x04, DX
-	JZ           done40
+	JZ           done41
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         DX
 	VMOVUPS      (DI)(DX*4), Y0
@@ -633,95 +691,17 @@ tail39:
 	VEXTRACTF128 $0x01, Y0, X2
 	VSHUFPS      $0x88, X2, X0, X2
 
-loop44:
+loop45:
 	VMASKMOVPS (CX), X2, X3
 	VCVTPS2PD  X3, Y3
 	VADDPD     Y3, Y1, Y1
 	VMOVAPS    Y1, Y1
 	ADDQ       SI, CX
 	DECQ       DX
-	JNZ        loop44
+	JNZ        loop45
 	VMASKMOVPD Y1, Y0, (AX)
 
-done40:
-	VZEROUPPER
-	RET
-
-// func longSumEachAVX2(acc *float64, x *float32, n int, rows int, stride int)
-// Requires: AVX, AVX2
-TEXT ·longSumEachAVX2(SB), NOSPLIT, $0-40
-	MOVQ x+8(FP), AX
-	MOVQ n+16(FP), CX
-	MOVQ acc+0(FP), DX
-	MOVQ rows+24(FP), BX
-	MOVQ stride+32(FP), SI
-
-row45:
-	MOVQ   AX, DI
-	MOVQ   CX, R8
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-	SUBQ   $0x10, R8
-	JL     single47
-
-many46:
-	VCVTPS2PD (DI), Y4
-	VADDPD    Y4, Y0, Y0
-	VMOVAPS   Y0, Y0
-	VCVTPS2PD 16(DI), Y4
-	VADDPD    Y4, Y1, Y1
-	VMOVAPS   Y1, Y1
-	VCVTPS2PD 32(DI), Y4
-	VADDPD    Y4, Y2, Y2
-	VMOVAPS   Y2, Y2
-	VCVTPS2PD 48(DI), Y4
-	VADDPD    Y4, Y3, Y3
-	VMOVAPS   Y3, Y3
-	ADDQ      $+64, DI
-	SUBQ      $0x10, R8
-	JGE       many46
-
-single47:
-	ADDQ $0x0c, R8
-	JL   tail48
-
-next50:
-	VCVTPS2PD (DI), Y4
-	VADDPD    Y4, Y0, Y0
-	VMOVAPS   Y0, Y0
-	ADDQ      $0x10, DI
-	SUBQ      $0x04, R8
-	JGE       next50
-
-tail48:
-	ADDQ       $0x04, R8
-	JZ         done49
-	LEAQ       lanes<>+32(SB), R9
-	NEGQ       R8
-	VMOVUPS    (R9)(R8*4), Y4
-	VMASKMOVPS (DI), X4, X6
-	VCVTPS2PD  X6, Y6
-	VADDPD     Y6, Y1, Y6
-	VPMOVSXDQ  X4, Y4
-	VBLENDVPD  Y4, Y6, Y1, Y1
-	VMOVAPS    Y1, Y1
-
-done49:
-	VADDPD       Y1, Y0, Y0
-	VADDPD       Y3, Y2, Y1
-	VADDPD       Y1, Y0, Y0
-	VEXTRACTF128 $0x01, Y0, X5
-	VADDPD       Y5, Y0, Y0
-	VPERMILPS    $0x4e, X0, X5
-	VADDPD       Y5, Y0, Y0
-	VADDSD       (DX), X0, X0
-	VMOVSD       X0, (DX)
-	ADDQ         $0x08, DX
-	ADDQ         SI, AX
-	DECQ         BX
-	JNZ          row45
+done41:
 	VZEROUPPER
 	RET
 
@@ -734,9 +714,9 @@ TEXT ·longSquaresRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x10, DX
-	JL   single52
+	JL   single47
 
-many51:
+many46:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
@@ -744,7 +724,7 @@ many51:
 	VMOVUPS 64(AX), Y2
 	VMOVUPS 96(AX), Y3
 
-loop55:
+loop50:
 	VCVTPS2PD   (DI), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
@@ -763,7 +743,7 @@ loop55:
 	VMOVAPS     Y3, Y3
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop55
+	JNZ         loop50
 	VMOVUPS     Y0, (AX)
 	VMOVUPS     Y1, 32(AX)
 	VMOVUPS     Y2, 64(AX)
@@ -771,34 +751,34 @@ loop55:
 	ADDQ        $+128, AX
 	ADDQ        $+64, CX
 	SUBQ        $0x10, DX
-	JGE         many51
+	JGE         many46
 
-single52:
+single47:
 	ADDQ $0x0c, DX
-	JL   tail53
+	JL   tail48
 
-next56:
+next51:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Y0
 
-loop57:
+loop52:
 	VCVTPS2PD   (DI), Y1
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y1, Y1, Y0
 	VMOVAPS     Y0, Y0
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop57
+	JNZ         loop52
 	VMOVUPS     Y0, (AX)
 	ADDQ        $+32, AX
 	ADDQ        $+16, CX
 	SUBQ        $0x04, DX
-	JGE         next56
+	JGE         next51
 
-tail53:
+tail48:
 	ADDQ         $0x04, DX
-	JZ           done54
+	JZ           done49
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         DX
 	VMOVUPS      (DI)(DX*4), Y0
@@ -808,7 +788,7 @@ tail53:
 	VEXTRACTF128 $0x01, Y0, X2
 	VSHUFPS      $0x88, X2, X0, X2
 
-loop58:
+loop53:
 	VMASKMOVPS  (CX), X2, X3
 	VCVTPS2PD   X3, Y3
 	VMOVAPS     Y1, Y1
@@ -816,10 +796,10 @@ loop58:
 	VMOVAPS     Y1, Y1
 	ADDQ        SI, CX
 	DECQ        DX
-	JNZ         loop58
+	JNZ         loop53
 	VMASKMOVPD  Y1, Y0, (AX)
 
-done54:
+done49:
 	VZEROUPPER
 	RET
 
@@ -832,7 +812,7 @@ TEXT ·longSquaresEachAVX2(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 
-row59:
+row54:
 	MOVQ   AX, DI
 	MOVQ   CX, R8
 	VXORPS Y0, Y0, Y0
@@ -840,9 +820,9 @@ row59:
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
 	SUBQ   $0x10, R8
-	JL     single61
+	JL     single56
 
-many60:
+many55:
 	VCVTPS2PD   (DI), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
@@ -861,24 +841,24 @@ many60:
 	VMOVAPS     Y3, Y3
 	ADDQ        $+64, DI
 	SUBQ        $0x10, R8
-	JGE         many60
+	JGE         many55
 
-single61:
+single56:
 	ADDQ $0x0c, R8
-	JL   tail62
+	JL   tail57
 
-next64:
+next59:
 	VCVTPS2PD   (DI), Y4
 	VMOVAPS     Y0, Y0
 	VFMADD231PD Y4, Y4, Y0
 	VMOVAPS     Y0, Y0
 	ADDQ        $0x10, DI
 	SUBQ        $0x04, R8
-	JGE         next64
+	JGE         next59
 
-tail62:
+tail57:
 	ADDQ        $0x04, R8
-	JZ          done63
+	JZ          done58
 	LEAQ        lanes<>+32(SB), R9
 	NEGQ        R8
 	VMOVUPS     (R9)(R8*4), Y4
@@ -890,7 +870,7 @@ tail62:
 	VBLENDVPD   Y4, Y7, Y1, Y1
 	VMOVAPS     Y1, Y1
 
-done63:
+done58:
 	VADDPD       Y1, Y0, Y0
 	VADDPD       Y3, Y2, Y1
 	VADDPD       Y1, Y0, Y0
@@ -903,6 +883,6 @@ done63:
 	ADDQ         $0x08, DX
 	ADDQ         SI, AX
 	DECQ         BX
-	JNZ          row59
+	JNZ          row54
 	VZEROUPPER
 	RET

@@ -421,73 +421,6 @@ done23:
 	VZEROUPPER
 	RET
 
-// func longSumAVX512(x *float32, n int) float64
-// Requires: AVX, AVX512F, AVX512VL, BMI2, SSE2
-TEXT ·longSumAVX512(SB), NOSPLIT, $0-24
-	MOVQ   x+0(FP), AX
-	MOVQ   n+8(FP), CX
-	VXORPS X0, X0, X0
-	VXORPS X1, X1, X1
-	VXORPS X2, X2, X2
-	VXORPS X3, X3, X3
-	SUBQ   $0x20, CX
-	JL     single27
-
-many26:
-	VCVTPS2PD (AX), Z4
-	VADDPD    Z4, Z0, Z0
-	VMOVAPS   Z0, Z0
-	VCVTPS2PD 32(AX), Z4
-	VADDPD    Z4, Z1, Z1
-	VMOVAPS   Z1, Z1
-	VCVTPS2PD 64(AX), Z4
-	VADDPD    Z4, Z2, Z2
-	VMOVAPS   Z2, Z2
-	VCVTPS2PD 96(AX), Z4
-	VADDPD    Z4, Z3, Z3
-	VMOVAPS   Z3, Z3
-	ADDQ      $+128, AX
-	SUBQ      $0x20, CX
-	JGE       many26
-
-single27:
-	ADDQ $0x18, CX
-	JL   tail28
-
-next30:
-	VCVTPS2PD (AX), Z4
-	VADDPD    Z4, Z0, Z0
-	VMOVAPS   Z0, Z0
-	ADDQ      $0x20, AX
-	SUBQ      $0x08, CX
-	JGE       next30
-
-tail28:
-	ADDQ      $0x08, CX
-	JZ        done29
-	MOVL      $-1, DX
-	BZHIL     CX, DX, DX
-	KMOVW     DX, K1
-	VMOVUPS.Z (AX), K1, Y4
-	VCVTPS2PD Y4, Z4
-	VADDPD    Z4, Z1, Z4
-	VBLENDMPD Z4, Z1, K1, Z5
-	VMOVAPS   Z5, Z1
-
-done29:
-	VADDPD        Z1, Z0, Z0
-	VADDPD        Z3, Z2, Z1
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPD        Z6, Z0, Z0
-	VEXTRACTF32X4 $0x01, Y0, X7
-	VADDPD        Z7, Z0, Z0
-	VPERMILPS     $0x4e, X0, X7
-	VADDPD        Z7, Z0, Z0
-	MOVSD         X0, ret+16(FP)
-	VZEROUPPER
-	RET
-
 // func longSquaresAVX512(x *float32, n int) float64
 // Requires: AVX, AVX512F, AVX512VL, BMI2, SSE2
 TEXT ·longSquaresAVX512(SB), NOSPLIT, $0-24
@@ -498,9 +431,9 @@ TEXT ·longSquaresAVX512(SB), NOSPLIT, $0-24
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x20, CX
-	JL     single33
+	JL     single27
 
-many32:
+many26:
 	VCVTPS2PD   (AX), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
@@ -519,24 +452,24 @@ many32:
 	VMOVAPS     Z3, Z3
 	ADDQ        $+128, AX
 	SUBQ        $0x20, CX
-	JGE         many32
+	JGE         many26
 
-single33:
+single27:
 	ADDQ $0x18, CX
-	JL   tail34
+	JL   tail28
 
-next36:
+next30:
 	VCVTPS2PD   (AX), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
 	VMOVAPS     Z0, Z0
 	ADDQ        $0x20, AX
 	SUBQ        $0x08, CX
-	JGE         next36
+	JGE         next30
 
-tail34:
+tail28:
 	ADDQ        $0x08, CX
-	JZ          done35
+	JZ          done29
 	MOVL        $-1, DX
 	BZHIL       CX, DX, DX
 	KMOVW       DX, K1
@@ -547,7 +480,7 @@ tail34:
 	VBLENDMPD   Z8, Z1, K1, Z5
 	VMOVAPS     Z5, Z1
 
-done35:
+done29:
 	VADDPD        Z1, Z0, Z0
 	VADDPD        Z3, Z2, Z1
 	VADDPD        Z1, Z0, Z0
@@ -561,6 +494,140 @@ done35:
 	VZEROUPPER
 	RET
 
+// func sumEachAVX512(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
+TEXT ·sumEachAVX512(SB), NOSPLIT, $0-40
+	MOVQ x+8(FP), AX
+	MOVQ n+16(FP), CX
+	MOVQ acc+0(FP), DX
+	MOVQ rows+24(FP), BX
+	MOVQ stride+32(FP), SI
+
+row31:
+	MOVQ   AX, DI
+	MOVQ   CX, R8
+	VXORPS Z0, Z0, Z0
+	VXORPS Z1, Z1, Z1
+	VXORPS Z2, Z2, Z2
+	VXORPS Z3, Z3, Z3
+	SUBQ   $0x40, R8
+	JL     single33
+
+many32:
+	VMOVUPS (DI), Z4
+	VADDPS  Z4, Z0, Z0
+	VMOVAPS Z0, Z0
+	VMOVUPS 64(DI), Z4
+	VADDPS  Z4, Z1, Z1
+	VMOVAPS Z1, Z1
+	VMOVUPS 128(DI), Z4
+	VADDPS  Z4, Z2, Z2
+	VMOVAPS Z2, Z2
+	VMOVUPS 192(DI), Z4
+	VADDPS  Z4, Z3, Z3
+	VMOVAPS Z3, Z3
+	ADDQ    $+256, DI
+	SUBQ    $0x40, R8
+	JGE     many32
+
+single33:
+	ADDQ $0x30, R8
+	JL   tail34
+
+next36:
+	VMOVUPS (DI), Z4
+	VADDPS  Z4, Z0, Z0
+	VMOVAPS Z0, Z0
+	ADDQ    $0x40, DI
+	SUBQ    $0x10, R8
+	JGE     next36
+
+tail34:
+	ADDQ      $0x10, R8
+	JZ        done35
+	MOVL      $-1, R9
+	BZHIL     R8, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (DI), K1, Z4
+	VADDPS    Z4, Z1, Z4
+	VBLENDMPS Z4, Z1, K1, Z5
+	VMOVAPS   Z5, Z1
+
+done35:
+	VADDPS        Z1, Z0, Z0
+	VADDPS        Z3, Z2, Z1
+	VADDPS        Z1, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y6
+	VADDPS        Z6, Z0, Z0
+	VEXTRACTF32X4 $0x01, Y0, X7
+	VADDPS        Z7, Z0, Z0
+	VPERMILPS     $0x4e, X0, X7
+	VADDPS        Z7, Z0, Z0
+	VPERMILPS     $0xb1, X0, X7
+	VADDPS        Z7, Z0, Z0
+	VCVTSS2SD     X0, X0, X0
+	VADDSD        (DX), X0, X0
+	VMOVSD        X0, (DX)
+	ADDQ          $0x08, DX
+	ADDQ          SI, AX
+	DECQ          BX
+	JNZ           row31
+	VZEROUPPER
+	RET
+
+// func sumShortAVX512(acc *float64, x *float32, n int, rows int, stride int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·sumShortAVX512(SB), NOSPLIT, $0-40
+	MOVQ  acc+0(FP), AX
+	MOVQ  x+8(FP), CX
+	MOVQ  n+16(FP), DX
+	MOVQ  rows+24(FP), BX
+	MOVQ  stride+32(FP), SI
+	LEAQ  (SI)(SI*2), DI
+	MOVL  $-1, R8
+	BZHIL DX, R8, R8
+	KMOVW R8, K1
+
+loop37:
+	VMOVUPS.Z     (CX), K1, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VADDPS        Y1, Y0, Y1
+	VEXTRACTF128  $0x01, Y1, X0
+	VADDPS        X0, X1, X0
+	VMOVUPS.Z     (CX)(SI*1), K1, Z1
+	VEXTRACTF64X4 $0x01, Z1, Y2
+	VADDPS        Y2, Y1, Y2
+	VEXTRACTF128  $0x01, Y2, X1
+	VADDPS        X1, X2, X1
+	VMOVUPS.Z     (CX)(SI*2), K1, Z2
+	VEXTRACTF64X4 $0x01, Z2, Y3
+	VADDPS        Y3, Y2, Y3
+	VEXTRACTF128  $0x01, Y3, X2
+	VADDPS        X2, X3, X2
+	VMOVUPS.Z     (CX)(DI*1), K1, Z3
+	VEXTRACTF64X4 $0x01, Z3, Y4
+	VADDPS        Y4, Y3, Y4
+	VEXTRACTF128  $0x01, Y4, X3
+	VADDPS        X3, X4, X3
+	VUNPCKLPS     X1, X0, X4
+	VUNPCKHPS     X1, X0, X0
+	VADDPS        X0, X4, X0
+	VUNPCKLPS     X3, X2, X1
+	VUNPCKHPS     X3, X2, X2
+	VADDPS        X2, X1, X2
+	VSHUFPS       $0x44, X2, X0, X1
+	VSHUFPS       $0xee, X2, X0, X0
+	VADDPS        X0, X1, X0
+	VCVTPS2PD     X0, Y0
+	VADDPD        (AX), Y0, Y0
+	VMOVUPD       Y0, (AX)
+	ADDQ          $0x20, AX
+	LEAQ          (CX)(SI*4), CX
+	SUBQ          $0x04, BX
+	JNZ           loop37
+	VZEROUPPER
+	RET
+
 // func longSumRowsAVX512(acc *float64, x *float32, n int, rows int, stride int)
 // Requires: AVX, AVX512F, AVX512VL, BMI2
 TEXT ·longSumRowsAVX512(SB), NOSPLIT, $0-40
@@ -570,9 +637,9 @@ TEXT ·longSumRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x20, DX
-	JL   single38
+	JL   single39
 
-many37:
+many38:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
@@ -580,7 +647,7 @@ many37:
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
 
-loop41:
+loop42:
 	VCVTPS2PD (DI), Z4
 	VADDPD    Z4, Z0, Z0
 	VMOVAPS   Z0, Z0
@@ -595,7 +662,7 @@ loop41:
 	VMOVAPS   Z3, Z3
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop41
+	JNZ       loop42
 	VMOVUPS   Z0, (AX)
 	VMOVUPS   Z1, 64(AX)
 	VMOVUPS   Z2, 128(AX)
@@ -603,129 +670,50 @@ loop41:
 	ADDQ      $+256, AX
 	ADDQ      $+128, CX
 	SUBQ      $0x20, DX
-	JGE       many37
+	JGE       many38
 
-single38:
+single39:
 	ADDQ $0x18, DX
-	JL   tail39
+	JL   tail40
 
-next42:
+next43:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
 
-loop43:
+loop44:
 	VCVTPS2PD (DI), Z1
 	VADDPD    Z1, Z0, Z0
 	VMOVAPS   Z0, Z0
 	ADDQ      SI, DI
 	DECQ      R8
-	JNZ       loop43
+	JNZ       loop44
 	VMOVUPS   Z0, (AX)
 	ADDQ      $+64, AX
 	ADDQ      $+32, CX
 	SUBQ      $0x08, DX
-	JGE       next42
+	JGE       next43
 
-tail39:
+tail40:
 	ADDQ      $0x08, DX
-	JZ        done40
+	JZ        done41
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
 	VMOVUPD.Z (AX), K1, Z0
 
-loop44:
+loop45:
 	VMOVUPS.Z (CX), K1, Y1
 	VCVTPS2PD Y1, Z1
 	VADDPD    Z1, Z0, Z0
 	VMOVAPS   Z0, Z0
 	ADDQ      SI, CX
 	DECQ      DX
-	JNZ       loop44
+	JNZ       loop45
 	VMOVUPD   Z0, K1, (AX)
 
-done40:
-	VZEROUPPER
-	RET
-
-// func longSumEachAVX512(acc *float64, x *float32, n int, rows int, stride int)
-// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2
-TEXT ·longSumEachAVX512(SB), NOSPLIT, $0-40
-	MOVQ x+8(FP), AX
-	MOVQ n+16(FP), CX
-	MOVQ acc+0(FP), DX
-	MOVQ rows+24(FP), BX
-	MOVQ stride+32(FP), SI
-
-row45:
-	MOVQ   AX, DI
-	MOVQ   CX, R8
-	VXORPS Z0, Z0, Z0
-	VXORPS Z1, Z1, Z1
-	VXORPS Z2, Z2, Z2
-	VXORPS Z3, Z3, Z3
-	SUBQ   $0x20, R8
-	JL     single47
-
-many46:
-	VCVTPS2PD (DI), Z4
-	VADDPD    Z4, Z0, Z0
-	VMOVAPS   Z0, Z0
-	VCVTPS2PD 32(DI), Z4
-	VADDPD    Z4, Z1, Z1
-	VMOVAPS   Z1, Z1
-	VCVTPS2PD 64(DI), Z4
-	VADDPD    Z4, Z2, Z2
-	VMOVAPS   Z2, Z2
-	VCVTPS2PD 96(DI), Z4
-	VADDPD    Z4, Z3, Z3
-	VMOVAPS   Z3, Z3
-	ADDQ      $+128, DI
-	SUBQ      $0x20, R8
-	JGE       many46
-
-single47:
-	ADDQ $0x18, R8
-	JL   tail48
-
-next50:
-	VCVTPS2PD (DI), Z4
-	VADDPD    Z4, Z0, Z0
-	VMOVAPS   Z0, Z0
-	ADDQ      $0x20, DI
-	SUBQ      $0x08, R8
-	JGE       next50
-
-tail48:
-	ADDQ      $0x08, R8
-	JZ        done49
-	MOVL      $-1, R9
-	BZHIL     R8, R9, R9
-	KMOVW     R9, K1
-	VMOVUPS.Z (DI), K1, Y4
-	VCVTPS2PD Y4, Z4
-	VADDPD    Z4, Z1, Z4
-	VBLENDMPD Z4, Z1, K1, Z5
-	VMOVAPS   Z5, Z1
-
-done49:
-	VADDPD        Z1, Z0, Z0
-	VADDPD        Z3, Z2, Z1
-	VADDPD        Z1, Z0, Z0
-	VEXTRACTF64X4 $0x01, Z0, Y6
-	VADDPD        Z6, Z0, Z0
-	VEXTRACTF32X4 $0x01, Y0, X7
-	VADDPD        Z7, Z0, Z0
-	VPERMILPS     $0x4e, X0, X7
-	VADDPD        Z7, Z0, Z0
-	VADDSD        (DX), X0, X0
-	VMOVSD        X0, (DX)
-	ADDQ          $0x08, DX
-	ADDQ          SI, AX
-	DECQ          BX
-	JNZ           row45
+done41:
 	VZEROUPPER
 	RET
 
@@ -738,9 +726,9 @@ TEXT ·longSquaresRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 	SUBQ $0x20, DX
-	JL   single52
+	JL   single47
 
-many51:
+many46:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
@@ -748,7 +736,7 @@ many51:
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
 
-loop55:
+loop50:
 	VCVTPS2PD   (DI), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
@@ -767,7 +755,7 @@ loop55:
 	VMOVAPS     Z3, Z3
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop55
+	JNZ         loop50
 	VMOVUPS     Z0, (AX)
 	VMOVUPS     Z1, 64(AX)
 	VMOVUPS     Z2, 128(AX)
@@ -775,41 +763,41 @@ loop55:
 	ADDQ        $+256, AX
 	ADDQ        $+128, CX
 	SUBQ        $0x20, DX
-	JGE         many51
+	JGE         many46
 
-single52:
+single47:
 	ADDQ $0x18, DX
-	JL   tail53
+	JL   tail48
 
-next56:
+next51:
 	MOVQ    CX, DI
 	MOVQ    BX, R8
 	VMOVUPS (AX), Z0
 
-loop57:
+loop52:
 	VCVTPS2PD   (DI), Z1
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z1, Z1, Z0
 	VMOVAPS     Z0, Z0
 	ADDQ        SI, DI
 	DECQ        R8
-	JNZ         loop57
+	JNZ         loop52
 	VMOVUPS     Z0, (AX)
 	ADDQ        $+64, AX
 	ADDQ        $+32, CX
 	SUBQ        $0x08, DX
-	JGE         next56
+	JGE         next51
 
-tail53:
+tail48:
 	ADDQ      $0x08, DX
-	JZ        done54
+	JZ        done49
 	MOVL      $-1, DI
 	BZHIL     DX, DI, DI
 	KMOVW     DI, K1
 	MOVQ      BX, DX
 	VMOVUPD.Z (AX), K1, Z0
 
-loop58:
+loop53:
 	VMOVUPS.Z   (CX), K1, Y1
 	VCVTPS2PD   Y1, Z1
 	VMOVAPS     Z0, Z0
@@ -817,10 +805,10 @@ loop58:
 	VMOVAPS     Z0, Z0
 	ADDQ        SI, CX
 	DECQ        DX
-	JNZ         loop58
+	JNZ         loop53
 	VMOVUPD     Z0, K1, (AX)
 
-done54:
+done49:
 	VZEROUPPER
 	RET
 
@@ -833,7 +821,7 @@ TEXT ·longSquaresEachAVX512(SB), NOSPLIT, $0-40
 	MOVQ rows+24(FP), BX
 	MOVQ stride+32(FP), SI
 
-row59:
+row54:
 	MOVQ   AX, DI
 	MOVQ   CX, R8
 	VXORPS Z0, Z0, Z0
@@ -841,9 +829,9 @@ row59:
 	VXORPS Z2, Z2, Z2
 	VXORPS Z3, Z3, Z3
 	SUBQ   $0x20, R8
-	JL     single61
+	JL     single56
 
-many60:
+many55:
 	VCVTPS2PD   (DI), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
@@ -862,24 +850,24 @@ many60:
 	VMOVAPS     Z3, Z3
 	ADDQ        $+128, DI
 	SUBQ        $0x20, R8
-	JGE         many60
+	JGE         many55
 
-single61:
+single56:
 	ADDQ $0x18, R8
-	JL   tail62
+	JL   tail57
 
-next64:
+next59:
 	VCVTPS2PD   (DI), Z4
 	VMOVAPS     Z0, Z0
 	VFMADD231PD Z4, Z4, Z0
 	VMOVAPS     Z0, Z0
 	ADDQ        $0x20, DI
 	SUBQ        $0x08, R8
-	JGE         next64
+	JGE         next59
 
-tail62:
+tail57:
 	ADDQ        $0x08, R8
-	JZ          done63
+	JZ          done58
 	MOVL        $-1, R9
 	BZHIL       R8, R9, R9
 	KMOVW       R9, K1
@@ -890,7 +878,7 @@ tail62:
 	VBLENDMPD   Z8, Z1, K1, Z5
 	VMOVAPS     Z5, Z1
 
-done63:
+done58:
 	VADDPD        Z1, Z0, Z0
 	VADDPD        Z3, Z2, Z1
 	VADDPD        Z1, Z0, Z0
@@ -905,6 +893,6 @@ done63:
 	ADDQ          $0x08, DX
 	ADDQ          SI, AX
 	DECQ          BX
-	JNZ           row59
+	JNZ           row54
 	VZEROUPPER
 	RET

@@ -666,7 +666,239 @@ DATA lanes<>+2288(SB)/4, $0x3e2aaaab
 DATA lanes<>+2292(SB)/4, $0x3e2aaaab
 DATA lanes<>+2296(SB)/4, $0x3e2aaaab
 DATA lanes<>+2300(SB)/4, $0x3e2aaaab
-GLOBL lanes<>(SB), RODATA|NOPTR, $2304
+DATA lanes<>+2304(SB)/4, $0x00000000
+DATA lanes<>+2308(SB)/4, $0x43300000
+DATA lanes<>+2312(SB)/4, $0x00000000
+DATA lanes<>+2316(SB)/4, $0x43300000
+DATA lanes<>+2320(SB)/4, $0x00000000
+DATA lanes<>+2324(SB)/4, $0x43300000
+DATA lanes<>+2328(SB)/4, $0x00000000
+DATA lanes<>+2332(SB)/4, $0x43300000
+DATA lanes<>+2336(SB)/4, $0x000003ff
+DATA lanes<>+2340(SB)/4, $0x43300000
+DATA lanes<>+2344(SB)/4, $0x000003ff
+DATA lanes<>+2348(SB)/4, $0x43300000
+DATA lanes<>+2352(SB)/4, $0x000003ff
+DATA lanes<>+2356(SB)/4, $0x43300000
+DATA lanes<>+2360(SB)/4, $0x000003ff
+DATA lanes<>+2364(SB)/4, $0x43300000
+DATA lanes<>+2368(SB)/4, $0xffffffff
+DATA lanes<>+2372(SB)/4, $0x000fffff
+DATA lanes<>+2376(SB)/4, $0xffffffff
+DATA lanes<>+2380(SB)/4, $0x000fffff
+DATA lanes<>+2384(SB)/4, $0xffffffff
+DATA lanes<>+2388(SB)/4, $0x000fffff
+DATA lanes<>+2392(SB)/4, $0xffffffff
+DATA lanes<>+2396(SB)/4, $0x000fffff
+DATA lanes<>+2400(SB)/4, $0x00000000
+DATA lanes<>+2404(SB)/4, $0x3ff00000
+DATA lanes<>+2408(SB)/4, $0x00000000
+DATA lanes<>+2412(SB)/4, $0x3ff00000
+DATA lanes<>+2416(SB)/4, $0x00000000
+DATA lanes<>+2420(SB)/4, $0x3ff00000
+DATA lanes<>+2424(SB)/4, $0x00000000
+DATA lanes<>+2428(SB)/4, $0x3ff00000
+DATA lanes<>+2432(SB)/4, $0x667f3bcd
+DATA lanes<>+2436(SB)/4, $0x3ff6a09e
+DATA lanes<>+2440(SB)/4, $0x667f3bcd
+DATA lanes<>+2444(SB)/4, $0x3ff6a09e
+DATA lanes<>+2448(SB)/4, $0x667f3bcd
+DATA lanes<>+2452(SB)/4, $0x3ff6a09e
+DATA lanes<>+2456(SB)/4, $0x667f3bcd
+DATA lanes<>+2460(SB)/4, $0x3ff6a09e
+DATA lanes<>+2464(SB)/4, $0x00000000
+DATA lanes<>+2468(SB)/4, $0x3fe00000
+DATA lanes<>+2472(SB)/4, $0x00000000
+DATA lanes<>+2476(SB)/4, $0x3fe00000
+DATA lanes<>+2480(SB)/4, $0x00000000
+DATA lanes<>+2484(SB)/4, $0x3fe00000
+DATA lanes<>+2488(SB)/4, $0x00000000
+DATA lanes<>+2492(SB)/4, $0x3fe00000
+DATA lanes<>+2496(SB)/4, $0x1694cffe
+DATA lanes<>+2500(SB)/4, $0x3fc89f3b
+DATA lanes<>+2504(SB)/4, $0x1694cffe
+DATA lanes<>+2508(SB)/4, $0x3fc89f3b
+DATA lanes<>+2512(SB)/4, $0x1694cffe
+DATA lanes<>+2516(SB)/4, $0x3fc89f3b
+DATA lanes<>+2520(SB)/4, $0x1694cffe
+DATA lanes<>+2524(SB)/4, $0x3fc89f3b
+DATA lanes<>+2528(SB)/4, $0x68d31760
+DATA lanes<>+2532(SB)/4, $0x3fcc68f5
+DATA lanes<>+2536(SB)/4, $0x68d31760
+DATA lanes<>+2540(SB)/4, $0x3fcc68f5
+DATA lanes<>+2544(SB)/4, $0x68d31760
+DATA lanes<>+2548(SB)/4, $0x3fcc68f5
+DATA lanes<>+2552(SB)/4, $0x68d31760
+DATA lanes<>+2556(SB)/4, $0x3fcc68f5
+DATA lanes<>+2560(SB)/4, $0x4994022d
+DATA lanes<>+2564(SB)/4, $0x3fd0c9a8
+DATA lanes<>+2568(SB)/4, $0x4994022d
+DATA lanes<>+2572(SB)/4, $0x3fd0c9a8
+DATA lanes<>+2576(SB)/4, $0x4994022d
+DATA lanes<>+2580(SB)/4, $0x3fd0c9a8
+DATA lanes<>+2584(SB)/4, $0x4994022d
+DATA lanes<>+2588(SB)/4, $0x3fd0c9a8
+DATA lanes<>+2592(SB)/4, $0x3d7c02a9
+DATA lanes<>+2596(SB)/4, $0x3fd484b1
+DATA lanes<>+2600(SB)/4, $0x3d7c02a9
+DATA lanes<>+2604(SB)/4, $0x3fd484b1
+DATA lanes<>+2608(SB)/4, $0x3d7c02a9
+DATA lanes<>+2612(SB)/4, $0x3fd484b1
+DATA lanes<>+2616(SB)/4, $0x3d7c02a9
+DATA lanes<>+2620(SB)/4, $0x3fd484b1
+DATA lanes<>+2624(SB)/4, $0x2a7aded9
+DATA lanes<>+2628(SB)/4, $0x3fda6176
+DATA lanes<>+2632(SB)/4, $0x2a7aded9
+DATA lanes<>+2636(SB)/4, $0x3fda6176
+DATA lanes<>+2640(SB)/4, $0x2a7aded9
+DATA lanes<>+2644(SB)/4, $0x3fda6176
+DATA lanes<>+2648(SB)/4, $0x2a7aded9
+DATA lanes<>+2652(SB)/4, $0x3fda6176
+DATA lanes<>+2656(SB)/4, $0x50ef9bfe
+DATA lanes<>+2660(SB)/4, $0x3fe2776c
+DATA lanes<>+2664(SB)/4, $0x50ef9bfe
+DATA lanes<>+2668(SB)/4, $0x3fe2776c
+DATA lanes<>+2672(SB)/4, $0x50ef9bfe
+DATA lanes<>+2676(SB)/4, $0x3fe2776c
+DATA lanes<>+2680(SB)/4, $0x50ef9bfe
+DATA lanes<>+2684(SB)/4, $0x3fe2776c
+DATA lanes<>+2688(SB)/4, $0xdc3a03fd
+DATA lanes<>+2692(SB)/4, $0x3feec709
+DATA lanes<>+2696(SB)/4, $0xdc3a03fd
+DATA lanes<>+2700(SB)/4, $0x3feec709
+DATA lanes<>+2704(SB)/4, $0xdc3a03fd
+DATA lanes<>+2708(SB)/4, $0x3feec709
+DATA lanes<>+2712(SB)/4, $0xdc3a03fd
+DATA lanes<>+2716(SB)/4, $0x3feec709
+DATA lanes<>+2720(SB)/4, $0x652b82fe
+DATA lanes<>+2724(SB)/4, $0x40071547
+DATA lanes<>+2728(SB)/4, $0x652b82fe
+DATA lanes<>+2732(SB)/4, $0x40071547
+DATA lanes<>+2736(SB)/4, $0x652b82fe
+DATA lanes<>+2740(SB)/4, $0x40071547
+DATA lanes<>+2744(SB)/4, $0x652b82fe
+DATA lanes<>+2748(SB)/4, $0x40071547
+DATA lanes<>+2752(SB)/4, $0x00000000
+DATA lanes<>+2756(SB)/4, $0x00000000
+DATA lanes<>+2760(SB)/4, $0x00000000
+DATA lanes<>+2764(SB)/4, $0x00000000
+DATA lanes<>+2768(SB)/4, $0x00000000
+DATA lanes<>+2772(SB)/4, $0x00000000
+DATA lanes<>+2776(SB)/4, $0x00000000
+DATA lanes<>+2780(SB)/4, $0x00000000
+DATA lanes<>+2784(SB)/4, $0x00000000
+DATA lanes<>+2788(SB)/4, $0xfff00000
+DATA lanes<>+2792(SB)/4, $0x00000000
+DATA lanes<>+2796(SB)/4, $0xfff00000
+DATA lanes<>+2800(SB)/4, $0x00000000
+DATA lanes<>+2804(SB)/4, $0xfff00000
+DATA lanes<>+2808(SB)/4, $0x00000000
+DATA lanes<>+2812(SB)/4, $0xfff00000
+DATA lanes<>+2816(SB)/4, $0x00000000
+DATA lanes<>+2820(SB)/4, $0x7ff00000
+DATA lanes<>+2824(SB)/4, $0x00000000
+DATA lanes<>+2828(SB)/4, $0x7ff00000
+DATA lanes<>+2832(SB)/4, $0x00000000
+DATA lanes<>+2836(SB)/4, $0x7ff00000
+DATA lanes<>+2840(SB)/4, $0x00000000
+DATA lanes<>+2844(SB)/4, $0x7ff00000
+DATA lanes<>+2848(SB)/4, $0x00000000
+DATA lanes<>+2852(SB)/4, $0xc0690000
+DATA lanes<>+2856(SB)/4, $0x00000000
+DATA lanes<>+2860(SB)/4, $0xc0690000
+DATA lanes<>+2864(SB)/4, $0x00000000
+DATA lanes<>+2868(SB)/4, $0xc0690000
+DATA lanes<>+2872(SB)/4, $0x00000000
+DATA lanes<>+2876(SB)/4, $0xc0690000
+DATA lanes<>+2880(SB)/4, $0x00000000
+DATA lanes<>+2884(SB)/4, $0x40690000
+DATA lanes<>+2888(SB)/4, $0x00000000
+DATA lanes<>+2892(SB)/4, $0x40690000
+DATA lanes<>+2896(SB)/4, $0x00000000
+DATA lanes<>+2900(SB)/4, $0x40690000
+DATA lanes<>+2904(SB)/4, $0x00000000
+DATA lanes<>+2908(SB)/4, $0x40690000
+DATA lanes<>+2912(SB)/4, $0x000003ff
+DATA lanes<>+2916(SB)/4, $0x43380000
+DATA lanes<>+2920(SB)/4, $0x000003ff
+DATA lanes<>+2924(SB)/4, $0x43380000
+DATA lanes<>+2928(SB)/4, $0x000003ff
+DATA lanes<>+2932(SB)/4, $0x43380000
+DATA lanes<>+2936(SB)/4, $0x000003ff
+DATA lanes<>+2940(SB)/4, $0x43380000
+DATA lanes<>+2944(SB)/4, $0xd395e7c0
+DATA lanes<>+2948(SB)/4, $0x3e7b5253
+DATA lanes<>+2952(SB)/4, $0xd395e7c0
+DATA lanes<>+2956(SB)/4, $0x3e7b5253
+DATA lanes<>+2960(SB)/4, $0xd395e7c0
+DATA lanes<>+2964(SB)/4, $0x3e7b5253
+DATA lanes<>+2968(SB)/4, $0xd395e7c0
+DATA lanes<>+2972(SB)/4, $0x3e7b5253
+DATA lanes<>+2976(SB)/4, $0x23a5c821
+DATA lanes<>+2980(SB)/4, $0x3eb62c02
+DATA lanes<>+2984(SB)/4, $0x23a5c821
+DATA lanes<>+2988(SB)/4, $0x3eb62c02
+DATA lanes<>+2992(SB)/4, $0x23a5c821
+DATA lanes<>+2996(SB)/4, $0x3eb62c02
+DATA lanes<>+3000(SB)/4, $0x23a5c821
+DATA lanes<>+3004(SB)/4, $0x3eb62c02
+DATA lanes<>+3008(SB)/4, $0xc588b0c2
+DATA lanes<>+3012(SB)/4, $0x3eeffcbf
+DATA lanes<>+3016(SB)/4, $0xc588b0c2
+DATA lanes<>+3020(SB)/4, $0x3eeffcbf
+DATA lanes<>+3024(SB)/4, $0xc588b0c2
+DATA lanes<>+3028(SB)/4, $0x3eeffcbf
+DATA lanes<>+3032(SB)/4, $0xc588b0c2
+DATA lanes<>+3036(SB)/4, $0x3eeffcbf
+DATA lanes<>+3040(SB)/4, $0x2f86c785
+DATA lanes<>+3044(SB)/4, $0x3f243091
+DATA lanes<>+3048(SB)/4, $0x2f86c785
+DATA lanes<>+3052(SB)/4, $0x3f243091
+DATA lanes<>+3056(SB)/4, $0x2f86c785
+DATA lanes<>+3060(SB)/4, $0x3f243091
+DATA lanes<>+3064(SB)/4, $0x2f86c785
+DATA lanes<>+3068(SB)/4, $0x3f243091
+DATA lanes<>+3072(SB)/4, $0xe78a672f
+DATA lanes<>+3076(SB)/4, $0x3f55d87f
+DATA lanes<>+3080(SB)/4, $0xe78a672f
+DATA lanes<>+3084(SB)/4, $0x3f55d87f
+DATA lanes<>+3088(SB)/4, $0xe78a672f
+DATA lanes<>+3092(SB)/4, $0x3f55d87f
+DATA lanes<>+3096(SB)/4, $0xe78a672f
+DATA lanes<>+3100(SB)/4, $0x3f55d87f
+DATA lanes<>+3104(SB)/4, $0x6fba4e76
+DATA lanes<>+3108(SB)/4, $0x3f83b2ab
+DATA lanes<>+3112(SB)/4, $0x6fba4e76
+DATA lanes<>+3116(SB)/4, $0x3f83b2ab
+DATA lanes<>+3120(SB)/4, $0x6fba4e76
+DATA lanes<>+3124(SB)/4, $0x3f83b2ab
+DATA lanes<>+3128(SB)/4, $0x6fba4e76
+DATA lanes<>+3132(SB)/4, $0x3f83b2ab
+DATA lanes<>+3136(SB)/4, $0xd704a0be
+DATA lanes<>+3140(SB)/4, $0x3fac6b08
+DATA lanes<>+3144(SB)/4, $0xd704a0be
+DATA lanes<>+3148(SB)/4, $0x3fac6b08
+DATA lanes<>+3152(SB)/4, $0xd704a0be
+DATA lanes<>+3156(SB)/4, $0x3fac6b08
+DATA lanes<>+3160(SB)/4, $0xd704a0be
+DATA lanes<>+3164(SB)/4, $0x3fac6b08
+DATA lanes<>+3168(SB)/4, $0xff82c58e
+DATA lanes<>+3172(SB)/4, $0x3fcebfbd
+DATA lanes<>+3176(SB)/4, $0xff82c58e
+DATA lanes<>+3180(SB)/4, $0x3fcebfbd
+DATA lanes<>+3184(SB)/4, $0xff82c58e
+DATA lanes<>+3188(SB)/4, $0x3fcebfbd
+DATA lanes<>+3192(SB)/4, $0xff82c58e
+DATA lanes<>+3196(SB)/4, $0x3fcebfbd
+DATA lanes<>+3200(SB)/4, $0xfefa39ef
+DATA lanes<>+3204(SB)/4, $0x3fe62e42
+DATA lanes<>+3208(SB)/4, $0xfefa39ef
+DATA lanes<>+3212(SB)/4, $0x3fe62e42
+DATA lanes<>+3216(SB)/4, $0xfefa39ef
+DATA lanes<>+3220(SB)/4, $0x3fe62e42
+DATA lanes<>+3224(SB)/4, $0xfefa39ef
+DATA lanes<>+3228(SB)/4, $0x3fe62e42
+GLOBL lanes<>(SB), RODATA|NOPTR, $3232
 
 // func logAVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3
@@ -2395,6 +2627,311 @@ done79:
 	VZEROUPPER
 	RET
 
+// func powAVX2(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·powAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ y+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	SUBQ $0x08, BX
+	JL   tail84
+
+loop83:
+	VMOVUPS      (CX)(SI*1), Y0
+	VMOVUPS      (DX)(SI*1), Y1
+	VANDPS       lanes<>+1216(SB), Y0, Y2
+	VCVTPS2PD    X2, Y3
+	VCVTPS2PD    X1, Y4
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        lanes<>+2304(SB), Y5, Y5
+	VSUBPD       lanes<>+2336(SB), Y5, Y5
+	VANDPD       lanes<>+2368(SB), Y3, Y7
+	VORPD        lanes<>+2400(SB), Y7, Y7
+	VCMPPD       $0x1e, lanes<>+2432(SB), Y7, Y8
+	VMULPD       lanes<>+2464(SB), Y7, Y9
+	VBLENDVPD    Y8, Y9, Y7, Y7
+	VANDPD       lanes<>+2400(SB), Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VADDPD       lanes<>+2400(SB), Y7, Y8
+	VSUBPD       lanes<>+2400(SB), Y7, Y7
+	VDIVPD       Y8, Y7, Y7
+	VMULPD       Y7, Y7, Y8
+	VBROADCASTSD lanes<>+2496(SB), Y9
+	VFMADD213PD  lanes<>+2528(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2560(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2592(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2624(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2656(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2688(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2720(SB), Y8, Y9
+	VFMADD213PD  Y5, Y7, Y9
+	VCMPPD       $0x00, lanes<>+2752(SB), Y3, Y5
+	VBLENDVPD    Y5, lanes<>+2784(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+2816(SB), Y3, Y3
+	VBLENDVPD    Y3, lanes<>+2816(SB), Y9, Y9
+	VMULPD       Y9, Y4, Y3
+	VBROADCASTSD lanes<>+2848(SB), Y4
+	VBROADCASTSD lanes<>+2880(SB), Y5
+	VMAXPD       Y3, Y4, Y3
+	VMINPD       Y3, Y5, Y3
+	VADDPD       lanes<>+2912(SB), Y3, Y4
+	VSUBPD       lanes<>+2912(SB), Y4, Y5
+	VSUBPD       Y5, Y3, Y3
+	VBROADCASTSD lanes<>+2944(SB), Y5
+	VFMADD213PD  lanes<>+2976(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3008(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3040(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3072(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3104(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3136(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3168(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3200(SB), Y3, Y5
+	VFMADD213PD  lanes<>+2400(SB), Y3, Y5
+	VPSLLQ       $0x34, Y4, Y4
+	VMULPD       Y4, Y5, Y5
+	VCVTPD2PSY   Y5, X6
+	VEXTRACTF128 $0x01, Y2, X3
+	VCVTPS2PD    X3, Y3
+	VEXTRACTF128 $0x01, Y1, X4
+	VCVTPS2PD    X4, Y4
+	VPSRLQ       $0x34, Y3, Y5
+	VORPD        lanes<>+2304(SB), Y5, Y5
+	VSUBPD       lanes<>+2336(SB), Y5, Y5
+	VANDPD       lanes<>+2368(SB), Y3, Y7
+	VORPD        lanes<>+2400(SB), Y7, Y7
+	VCMPPD       $0x1e, lanes<>+2432(SB), Y7, Y8
+	VMULPD       lanes<>+2464(SB), Y7, Y9
+	VBLENDVPD    Y8, Y9, Y7, Y7
+	VANDPD       lanes<>+2400(SB), Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VADDPD       lanes<>+2400(SB), Y7, Y8
+	VSUBPD       lanes<>+2400(SB), Y7, Y7
+	VDIVPD       Y8, Y7, Y7
+	VMULPD       Y7, Y7, Y8
+	VBROADCASTSD lanes<>+2496(SB), Y9
+	VFMADD213PD  lanes<>+2528(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2560(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2592(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2624(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2656(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2688(SB), Y8, Y9
+	VFMADD213PD  lanes<>+2720(SB), Y8, Y9
+	VFMADD213PD  Y5, Y7, Y9
+	VCMPPD       $0x00, lanes<>+2752(SB), Y3, Y5
+	VBLENDVPD    Y5, lanes<>+2784(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+2816(SB), Y3, Y3
+	VBLENDVPD    Y3, lanes<>+2816(SB), Y9, Y9
+	VMULPD       Y9, Y4, Y3
+	VBROADCASTSD lanes<>+2848(SB), Y4
+	VBROADCASTSD lanes<>+2880(SB), Y5
+	VMAXPD       Y3, Y4, Y3
+	VMINPD       Y3, Y5, Y3
+	VADDPD       lanes<>+2912(SB), Y3, Y4
+	VSUBPD       lanes<>+2912(SB), Y4, Y5
+	VSUBPD       Y5, Y3, Y3
+	VBROADCASTSD lanes<>+2944(SB), Y5
+	VFMADD213PD  lanes<>+2976(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3008(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3040(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3072(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3104(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3136(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3168(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3200(SB), Y3, Y5
+	VFMADD213PD  lanes<>+2400(SB), Y3, Y5
+	VPSLLQ       $0x34, Y4, Y4
+	VMULPD       Y4, Y5, Y5
+	VCVTPD2PSY   Y5, X3
+	VINSERTF128  $0x01, X3, Y6, Y3
+	VXORPS       X6, X6, X6
+	VROUNDPS     $0x08, Y1, Y4
+	VMULPS       lanes<>+960(SB), Y1, Y5
+	VANDPS       lanes<>+1120(SB), Y0, Y7
+	VROUNDPS     $0x08, Y5, Y8
+	VCMPPS       $0x00, Y8, Y5, Y5
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VCMPPS       $0x00, Y1, Y4, Y7
+	VBLENDVPS    Y7, Y5, Y6, Y5
+	VXORPS       Y5, Y3, Y3
+	VMOVUPS      lanes<>+1056(SB), Y5
+	VCMPPS       $0x00, Y1, Y4, Y4
+	VBLENDVPS    Y4, Y6, Y5, Y4
+	VMOVUPS      lanes<>+1024(SB), Y5
+	VCMPPS       $0x00, Y5, Y2, Y5
+	VBLENDVPS    Y5, Y6, Y4, Y4
+	VCMPPS       $0x11, Y6, Y0, Y5
+	VBLENDVPS    Y5, Y4, Y6, Y4
+	VORPS        Y4, Y3, Y3
+	VMOVUPS      lanes<>+128(SB), Y4
+	VANDPS       lanes<>+1216(SB), Y1, Y5
+	VMOVUPS      lanes<>+1024(SB), Y7
+	VCMPPS       $0x00, Y7, Y5, Y5
+	VBLENDVPS    Y5, Y4, Y3, Y5
+	VCMPPS       $0x00, Y4, Y2, Y2
+	VBLENDVPS    Y2, Y5, Y3, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VBLENDVPS    Y3, Y0, Y2, Y2
+	VCMPPS       $0x00, Y4, Y0, Y0
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VCMPPS       $0x00, Y6, Y1, Y1
+	VBLENDVPS    Y1, Y4, Y0, Y0
+	VMOVUPS      Y0, (AX)(SI*1)
+	ADDQ         $+32, SI
+	SUBQ         $0x08, BX
+	JGE          loop83
+
+tail84:
+	ADDQ         $0x08, BX
+	JZ           done82
+	LEAQ         lanes<>+32(SB), DI
+	NEGQ         BX
+	VMOVUPS      (DI)(BX*4), Y0
+	VMASKMOVPS   (CX)(SI*1), Y0, Y1
+	VMASKMOVPS   (DX)(SI*1), Y0, Y2
+	VANDPS       lanes<>+1216(SB), Y1, Y3
+	VCVTPS2PD    X3, Y4
+	VCVTPS2PD    X2, Y5
+	VPSRLQ       $0x34, Y4, Y7
+	VORPD        lanes<>+2304(SB), Y7, Y7
+	VSUBPD       lanes<>+2336(SB), Y7, Y7
+	VANDPD       lanes<>+2368(SB), Y4, Y8
+	VORPD        lanes<>+2400(SB), Y8, Y8
+	VCMPPD       $0x1e, lanes<>+2432(SB), Y8, Y9
+	VMULPD       lanes<>+2464(SB), Y8, Y10
+	VBLENDVPD    Y9, Y10, Y8, Y8
+	VANDPD       lanes<>+2400(SB), Y9, Y9
+	VADDPD       Y9, Y7, Y7
+	VADDPD       lanes<>+2400(SB), Y8, Y9
+	VSUBPD       lanes<>+2400(SB), Y8, Y8
+	VDIVPD       Y9, Y8, Y8
+	VMULPD       Y8, Y8, Y9
+	VBROADCASTSD lanes<>+2496(SB), Y10
+	VFMADD213PD  lanes<>+2528(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2560(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2592(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2624(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2656(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2688(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2720(SB), Y9, Y10
+	VFMADD213PD  Y7, Y8, Y10
+	VCMPPD       $0x00, lanes<>+2752(SB), Y4, Y7
+	VBLENDVPD    Y7, lanes<>+2784(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+2816(SB), Y4, Y4
+	VBLENDVPD    Y4, lanes<>+2816(SB), Y10, Y10
+	VMULPD       Y10, Y5, Y4
+	VBROADCASTSD lanes<>+2848(SB), Y5
+	VBROADCASTSD lanes<>+2880(SB), Y7
+	VMAXPD       Y4, Y5, Y4
+	VMINPD       Y4, Y7, Y4
+	VADDPD       lanes<>+2912(SB), Y4, Y5
+	VSUBPD       lanes<>+2912(SB), Y5, Y7
+	VSUBPD       Y7, Y4, Y4
+	VBROADCASTSD lanes<>+2944(SB), Y7
+	VFMADD213PD  lanes<>+2976(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3008(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3040(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3072(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3104(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3136(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3168(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3200(SB), Y4, Y7
+	VFMADD213PD  lanes<>+2400(SB), Y4, Y7
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y7, Y7
+	VCVTPD2PSY   Y7, X6
+	VEXTRACTF128 $0x01, Y3, X4
+	VCVTPS2PD    X4, Y4
+	VEXTRACTF128 $0x01, Y2, X5
+	VCVTPS2PD    X5, Y5
+	VPSRLQ       $0x34, Y4, Y7
+	VORPD        lanes<>+2304(SB), Y7, Y7
+	VSUBPD       lanes<>+2336(SB), Y7, Y7
+	VANDPD       lanes<>+2368(SB), Y4, Y8
+	VORPD        lanes<>+2400(SB), Y8, Y8
+	VCMPPD       $0x1e, lanes<>+2432(SB), Y8, Y9
+	VMULPD       lanes<>+2464(SB), Y8, Y10
+	VBLENDVPD    Y9, Y10, Y8, Y8
+	VANDPD       lanes<>+2400(SB), Y9, Y9
+	VADDPD       Y9, Y7, Y7
+	VADDPD       lanes<>+2400(SB), Y8, Y9
+	VSUBPD       lanes<>+2400(SB), Y8, Y8
+	VDIVPD       Y9, Y8, Y8
+	VMULPD       Y8, Y8, Y9
+	VBROADCASTSD lanes<>+2496(SB), Y10
+	VFMADD213PD  lanes<>+2528(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2560(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2592(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2624(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2656(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2688(SB), Y9, Y10
+	VFMADD213PD  lanes<>+2720(SB), Y9, Y10
+	VFMADD213PD  Y7, Y8, Y10
+	VCMPPD       $0x00, lanes<>+2752(SB), Y4, Y7
+	VBLENDVPD    Y7, lanes<>+2784(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+2816(SB), Y4, Y4
+	VBLENDVPD    Y4, lanes<>+2816(SB), Y10, Y10
+	VMULPD       Y10, Y5, Y4
+	VBROADCASTSD lanes<>+2848(SB), Y5
+	VBROADCASTSD lanes<>+2880(SB), Y7
+	VMAXPD       Y4, Y5, Y4
+	VMINPD       Y4, Y7, Y4
+	VADDPD       lanes<>+2912(SB), Y4, Y5
+	VSUBPD       lanes<>+2912(SB), Y5, Y7
+	VSUBPD       Y7, Y4, Y4
+	VBROADCASTSD lanes<>+2944(SB), Y7
+	VFMADD213PD  lanes<>+2976(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3008(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3040(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3072(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3104(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3136(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3168(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3200(SB), Y4, Y7
+	VFMADD213PD  lanes<>+2400(SB), Y4, Y7
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y5, Y7, Y7
+	VCVTPD2PSY   Y7, X4
+	VINSERTF128  $0x01, X4, Y6, Y4
+	VXORPS       X6, X6, X6
+	VROUNDPS     $0x08, Y2, Y5
+	VMULPS       lanes<>+960(SB), Y2, Y7
+	VANDPS       lanes<>+1120(SB), Y1, Y8
+	VROUNDPS     $0x08, Y7, Y9
+	VCMPPS       $0x00, Y9, Y7, Y7
+	VBLENDVPS    Y7, Y6, Y8, Y7
+	VCMPPS       $0x00, Y2, Y5, Y8
+	VBLENDVPS    Y8, Y7, Y6, Y7
+	VXORPS       Y7, Y4, Y4
+	VMOVUPS      lanes<>+1056(SB), Y7
+	VCMPPS       $0x00, Y2, Y5, Y5
+	VBLENDVPS    Y5, Y6, Y7, Y5
+	VMOVUPS      lanes<>+1024(SB), Y7
+	VCMPPS       $0x00, Y7, Y3, Y7
+	VBLENDVPS    Y7, Y6, Y5, Y5
+	VCMPPS       $0x11, Y6, Y1, Y7
+	VBLENDVPS    Y7, Y5, Y6, Y5
+	VORPS        Y5, Y4, Y4
+	VMOVUPS      lanes<>+128(SB), Y5
+	VANDPS       lanes<>+1216(SB), Y2, Y7
+	VMOVUPS      lanes<>+1024(SB), Y8
+	VCMPPS       $0x00, Y8, Y7, Y7
+	VBLENDVPS    Y7, Y5, Y4, Y7
+	VCMPPS       $0x00, Y5, Y3, Y3
+	VBLENDVPS    Y3, Y7, Y4, Y3
+	VCMPPS       $0x03, Y1, Y1, Y4
+	VBLENDVPS    Y4, Y1, Y3, Y3
+	VCMPPS       $0x00, Y5, Y1, Y1
+	VBLENDVPS    Y1, Y5, Y3, Y1
+	VCMPPS       $0x00, Y6, Y2, Y2
+	VBLENDVPS    Y2, Y5, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (AX)(SI*1)
+
+done82:
+	VZEROUPPER
+	RET
+
 // func preluAVX2(dst *float32, x *float32, slope *float32, n int)
 // Requires: AVX
 TEXT ·preluAVX2(SB), NOSPLIT, $0-32
@@ -2404,9 +2941,9 @@ TEXT ·preluAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail84
+	JL   tail87
 
-loop83:
+loop86:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VXORPS    X2, X2, X2
@@ -2416,11 +2953,11 @@ loop83:
 	VMOVUPS   Y0, (AX)(SI*1)
 	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop83
+	JGE       loop86
 
-tail84:
+tail87:
 	ADDQ       $0x08, BX
-	JZ         done82
+	JZ         done85
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -2432,6 +2969,6 @@ tail84:
 	VBLENDVPS  Y2, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done82:
+done85:
 	VZEROUPPER
 	RET

@@ -1124,7 +1124,487 @@ DATA lanes<>+4016(SB)/4, $0x3e2aaaab
 DATA lanes<>+4020(SB)/4, $0x3e2aaaab
 DATA lanes<>+4024(SB)/4, $0x3e2aaaab
 DATA lanes<>+4028(SB)/4, $0x3e2aaaab
-GLOBL lanes<>(SB), RODATA|NOPTR, $4032
+DATA lanes<>+4032(SB)/4, $0x00000000
+DATA lanes<>+4036(SB)/4, $0x43300000
+DATA lanes<>+4040(SB)/4, $0x00000000
+DATA lanes<>+4044(SB)/4, $0x43300000
+DATA lanes<>+4048(SB)/4, $0x00000000
+DATA lanes<>+4052(SB)/4, $0x43300000
+DATA lanes<>+4056(SB)/4, $0x00000000
+DATA lanes<>+4060(SB)/4, $0x43300000
+DATA lanes<>+4064(SB)/4, $0x00000000
+DATA lanes<>+4068(SB)/4, $0x43300000
+DATA lanes<>+4072(SB)/4, $0x00000000
+DATA lanes<>+4076(SB)/4, $0x43300000
+DATA lanes<>+4080(SB)/4, $0x00000000
+DATA lanes<>+4084(SB)/4, $0x43300000
+DATA lanes<>+4088(SB)/4, $0x00000000
+DATA lanes<>+4092(SB)/4, $0x43300000
+DATA lanes<>+4096(SB)/4, $0x000003ff
+DATA lanes<>+4100(SB)/4, $0x43300000
+DATA lanes<>+4104(SB)/4, $0x000003ff
+DATA lanes<>+4108(SB)/4, $0x43300000
+DATA lanes<>+4112(SB)/4, $0x000003ff
+DATA lanes<>+4116(SB)/4, $0x43300000
+DATA lanes<>+4120(SB)/4, $0x000003ff
+DATA lanes<>+4124(SB)/4, $0x43300000
+DATA lanes<>+4128(SB)/4, $0x000003ff
+DATA lanes<>+4132(SB)/4, $0x43300000
+DATA lanes<>+4136(SB)/4, $0x000003ff
+DATA lanes<>+4140(SB)/4, $0x43300000
+DATA lanes<>+4144(SB)/4, $0x000003ff
+DATA lanes<>+4148(SB)/4, $0x43300000
+DATA lanes<>+4152(SB)/4, $0x000003ff
+DATA lanes<>+4156(SB)/4, $0x43300000
+DATA lanes<>+4160(SB)/4, $0xffffffff
+DATA lanes<>+4164(SB)/4, $0x000fffff
+DATA lanes<>+4168(SB)/4, $0xffffffff
+DATA lanes<>+4172(SB)/4, $0x000fffff
+DATA lanes<>+4176(SB)/4, $0xffffffff
+DATA lanes<>+4180(SB)/4, $0x000fffff
+DATA lanes<>+4184(SB)/4, $0xffffffff
+DATA lanes<>+4188(SB)/4, $0x000fffff
+DATA lanes<>+4192(SB)/4, $0xffffffff
+DATA lanes<>+4196(SB)/4, $0x000fffff
+DATA lanes<>+4200(SB)/4, $0xffffffff
+DATA lanes<>+4204(SB)/4, $0x000fffff
+DATA lanes<>+4208(SB)/4, $0xffffffff
+DATA lanes<>+4212(SB)/4, $0x000fffff
+DATA lanes<>+4216(SB)/4, $0xffffffff
+DATA lanes<>+4220(SB)/4, $0x000fffff
+DATA lanes<>+4224(SB)/4, $0x00000000
+DATA lanes<>+4228(SB)/4, $0x3ff00000
+DATA lanes<>+4232(SB)/4, $0x00000000
+DATA lanes<>+4236(SB)/4, $0x3ff00000
+DATA lanes<>+4240(SB)/4, $0x00000000
+DATA lanes<>+4244(SB)/4, $0x3ff00000
+DATA lanes<>+4248(SB)/4, $0x00000000
+DATA lanes<>+4252(SB)/4, $0x3ff00000
+DATA lanes<>+4256(SB)/4, $0x00000000
+DATA lanes<>+4260(SB)/4, $0x3ff00000
+DATA lanes<>+4264(SB)/4, $0x00000000
+DATA lanes<>+4268(SB)/4, $0x3ff00000
+DATA lanes<>+4272(SB)/4, $0x00000000
+DATA lanes<>+4276(SB)/4, $0x3ff00000
+DATA lanes<>+4280(SB)/4, $0x00000000
+DATA lanes<>+4284(SB)/4, $0x3ff00000
+DATA lanes<>+4288(SB)/4, $0x667f3bcd
+DATA lanes<>+4292(SB)/4, $0x3ff6a09e
+DATA lanes<>+4296(SB)/4, $0x667f3bcd
+DATA lanes<>+4300(SB)/4, $0x3ff6a09e
+DATA lanes<>+4304(SB)/4, $0x667f3bcd
+DATA lanes<>+4308(SB)/4, $0x3ff6a09e
+DATA lanes<>+4312(SB)/4, $0x667f3bcd
+DATA lanes<>+4316(SB)/4, $0x3ff6a09e
+DATA lanes<>+4320(SB)/4, $0x667f3bcd
+DATA lanes<>+4324(SB)/4, $0x3ff6a09e
+DATA lanes<>+4328(SB)/4, $0x667f3bcd
+DATA lanes<>+4332(SB)/4, $0x3ff6a09e
+DATA lanes<>+4336(SB)/4, $0x667f3bcd
+DATA lanes<>+4340(SB)/4, $0x3ff6a09e
+DATA lanes<>+4344(SB)/4, $0x667f3bcd
+DATA lanes<>+4348(SB)/4, $0x3ff6a09e
+DATA lanes<>+4352(SB)/4, $0x00000000
+DATA lanes<>+4356(SB)/4, $0x3fe00000
+DATA lanes<>+4360(SB)/4, $0x00000000
+DATA lanes<>+4364(SB)/4, $0x3fe00000
+DATA lanes<>+4368(SB)/4, $0x00000000
+DATA lanes<>+4372(SB)/4, $0x3fe00000
+DATA lanes<>+4376(SB)/4, $0x00000000
+DATA lanes<>+4380(SB)/4, $0x3fe00000
+DATA lanes<>+4384(SB)/4, $0x00000000
+DATA lanes<>+4388(SB)/4, $0x3fe00000
+DATA lanes<>+4392(SB)/4, $0x00000000
+DATA lanes<>+4396(SB)/4, $0x3fe00000
+DATA lanes<>+4400(SB)/4, $0x00000000
+DATA lanes<>+4404(SB)/4, $0x3fe00000
+DATA lanes<>+4408(SB)/4, $0x00000000
+DATA lanes<>+4412(SB)/4, $0x3fe00000
+DATA lanes<>+4416(SB)/4, $0x1694cffe
+DATA lanes<>+4420(SB)/4, $0x3fc89f3b
+DATA lanes<>+4424(SB)/4, $0x1694cffe
+DATA lanes<>+4428(SB)/4, $0x3fc89f3b
+DATA lanes<>+4432(SB)/4, $0x1694cffe
+DATA lanes<>+4436(SB)/4, $0x3fc89f3b
+DATA lanes<>+4440(SB)/4, $0x1694cffe
+DATA lanes<>+4444(SB)/4, $0x3fc89f3b
+DATA lanes<>+4448(SB)/4, $0x1694cffe
+DATA lanes<>+4452(SB)/4, $0x3fc89f3b
+DATA lanes<>+4456(SB)/4, $0x1694cffe
+DATA lanes<>+4460(SB)/4, $0x3fc89f3b
+DATA lanes<>+4464(SB)/4, $0x1694cffe
+DATA lanes<>+4468(SB)/4, $0x3fc89f3b
+DATA lanes<>+4472(SB)/4, $0x1694cffe
+DATA lanes<>+4476(SB)/4, $0x3fc89f3b
+DATA lanes<>+4480(SB)/4, $0x68d31760
+DATA lanes<>+4484(SB)/4, $0x3fcc68f5
+DATA lanes<>+4488(SB)/4, $0x68d31760
+DATA lanes<>+4492(SB)/4, $0x3fcc68f5
+DATA lanes<>+4496(SB)/4, $0x68d31760
+DATA lanes<>+4500(SB)/4, $0x3fcc68f5
+DATA lanes<>+4504(SB)/4, $0x68d31760
+DATA lanes<>+4508(SB)/4, $0x3fcc68f5
+DATA lanes<>+4512(SB)/4, $0x68d31760
+DATA lanes<>+4516(SB)/4, $0x3fcc68f5
+DATA lanes<>+4520(SB)/4, $0x68d31760
+DATA lanes<>+4524(SB)/4, $0x3fcc68f5
+DATA lanes<>+4528(SB)/4, $0x68d31760
+DATA lanes<>+4532(SB)/4, $0x3fcc68f5
+DATA lanes<>+4536(SB)/4, $0x68d31760
+DATA lanes<>+4540(SB)/4, $0x3fcc68f5
+DATA lanes<>+4544(SB)/4, $0x4994022d
+DATA lanes<>+4548(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4552(SB)/4, $0x4994022d
+DATA lanes<>+4556(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4560(SB)/4, $0x4994022d
+DATA lanes<>+4564(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4568(SB)/4, $0x4994022d
+DATA lanes<>+4572(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4576(SB)/4, $0x4994022d
+DATA lanes<>+4580(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4584(SB)/4, $0x4994022d
+DATA lanes<>+4588(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4592(SB)/4, $0x4994022d
+DATA lanes<>+4596(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4600(SB)/4, $0x4994022d
+DATA lanes<>+4604(SB)/4, $0x3fd0c9a8
+DATA lanes<>+4608(SB)/4, $0x3d7c02a9
+DATA lanes<>+4612(SB)/4, $0x3fd484b1
+DATA lanes<>+4616(SB)/4, $0x3d7c02a9
+DATA lanes<>+4620(SB)/4, $0x3fd484b1
+DATA lanes<>+4624(SB)/4, $0x3d7c02a9
+DATA lanes<>+4628(SB)/4, $0x3fd484b1
+DATA lanes<>+4632(SB)/4, $0x3d7c02a9
+DATA lanes<>+4636(SB)/4, $0x3fd484b1
+DATA lanes<>+4640(SB)/4, $0x3d7c02a9
+DATA lanes<>+4644(SB)/4, $0x3fd484b1
+DATA lanes<>+4648(SB)/4, $0x3d7c02a9
+DATA lanes<>+4652(SB)/4, $0x3fd484b1
+DATA lanes<>+4656(SB)/4, $0x3d7c02a9
+DATA lanes<>+4660(SB)/4, $0x3fd484b1
+DATA lanes<>+4664(SB)/4, $0x3d7c02a9
+DATA lanes<>+4668(SB)/4, $0x3fd484b1
+DATA lanes<>+4672(SB)/4, $0x2a7aded9
+DATA lanes<>+4676(SB)/4, $0x3fda6176
+DATA lanes<>+4680(SB)/4, $0x2a7aded9
+DATA lanes<>+4684(SB)/4, $0x3fda6176
+DATA lanes<>+4688(SB)/4, $0x2a7aded9
+DATA lanes<>+4692(SB)/4, $0x3fda6176
+DATA lanes<>+4696(SB)/4, $0x2a7aded9
+DATA lanes<>+4700(SB)/4, $0x3fda6176
+DATA lanes<>+4704(SB)/4, $0x2a7aded9
+DATA lanes<>+4708(SB)/4, $0x3fda6176
+DATA lanes<>+4712(SB)/4, $0x2a7aded9
+DATA lanes<>+4716(SB)/4, $0x3fda6176
+DATA lanes<>+4720(SB)/4, $0x2a7aded9
+DATA lanes<>+4724(SB)/4, $0x3fda6176
+DATA lanes<>+4728(SB)/4, $0x2a7aded9
+DATA lanes<>+4732(SB)/4, $0x3fda6176
+DATA lanes<>+4736(SB)/4, $0x50ef9bfe
+DATA lanes<>+4740(SB)/4, $0x3fe2776c
+DATA lanes<>+4744(SB)/4, $0x50ef9bfe
+DATA lanes<>+4748(SB)/4, $0x3fe2776c
+DATA lanes<>+4752(SB)/4, $0x50ef9bfe
+DATA lanes<>+4756(SB)/4, $0x3fe2776c
+DATA lanes<>+4760(SB)/4, $0x50ef9bfe
+DATA lanes<>+4764(SB)/4, $0x3fe2776c
+DATA lanes<>+4768(SB)/4, $0x50ef9bfe
+DATA lanes<>+4772(SB)/4, $0x3fe2776c
+DATA lanes<>+4776(SB)/4, $0x50ef9bfe
+DATA lanes<>+4780(SB)/4, $0x3fe2776c
+DATA lanes<>+4784(SB)/4, $0x50ef9bfe
+DATA lanes<>+4788(SB)/4, $0x3fe2776c
+DATA lanes<>+4792(SB)/4, $0x50ef9bfe
+DATA lanes<>+4796(SB)/4, $0x3fe2776c
+DATA lanes<>+4800(SB)/4, $0xdc3a03fd
+DATA lanes<>+4804(SB)/4, $0x3feec709
+DATA lanes<>+4808(SB)/4, $0xdc3a03fd
+DATA lanes<>+4812(SB)/4, $0x3feec709
+DATA lanes<>+4816(SB)/4, $0xdc3a03fd
+DATA lanes<>+4820(SB)/4, $0x3feec709
+DATA lanes<>+4824(SB)/4, $0xdc3a03fd
+DATA lanes<>+4828(SB)/4, $0x3feec709
+DATA lanes<>+4832(SB)/4, $0xdc3a03fd
+DATA lanes<>+4836(SB)/4, $0x3feec709
+DATA lanes<>+4840(SB)/4, $0xdc3a03fd
+DATA lanes<>+4844(SB)/4, $0x3feec709
+DATA lanes<>+4848(SB)/4, $0xdc3a03fd
+DATA lanes<>+4852(SB)/4, $0x3feec709
+DATA lanes<>+4856(SB)/4, $0xdc3a03fd
+DATA lanes<>+4860(SB)/4, $0x3feec709
+DATA lanes<>+4864(SB)/4, $0x652b82fe
+DATA lanes<>+4868(SB)/4, $0x40071547
+DATA lanes<>+4872(SB)/4, $0x652b82fe
+DATA lanes<>+4876(SB)/4, $0x40071547
+DATA lanes<>+4880(SB)/4, $0x652b82fe
+DATA lanes<>+4884(SB)/4, $0x40071547
+DATA lanes<>+4888(SB)/4, $0x652b82fe
+DATA lanes<>+4892(SB)/4, $0x40071547
+DATA lanes<>+4896(SB)/4, $0x652b82fe
+DATA lanes<>+4900(SB)/4, $0x40071547
+DATA lanes<>+4904(SB)/4, $0x652b82fe
+DATA lanes<>+4908(SB)/4, $0x40071547
+DATA lanes<>+4912(SB)/4, $0x652b82fe
+DATA lanes<>+4916(SB)/4, $0x40071547
+DATA lanes<>+4920(SB)/4, $0x652b82fe
+DATA lanes<>+4924(SB)/4, $0x40071547
+DATA lanes<>+4928(SB)/4, $0x00000000
+DATA lanes<>+4932(SB)/4, $0x00000000
+DATA lanes<>+4936(SB)/4, $0x00000000
+DATA lanes<>+4940(SB)/4, $0x00000000
+DATA lanes<>+4944(SB)/4, $0x00000000
+DATA lanes<>+4948(SB)/4, $0x00000000
+DATA lanes<>+4952(SB)/4, $0x00000000
+DATA lanes<>+4956(SB)/4, $0x00000000
+DATA lanes<>+4960(SB)/4, $0x00000000
+DATA lanes<>+4964(SB)/4, $0x00000000
+DATA lanes<>+4968(SB)/4, $0x00000000
+DATA lanes<>+4972(SB)/4, $0x00000000
+DATA lanes<>+4976(SB)/4, $0x00000000
+DATA lanes<>+4980(SB)/4, $0x00000000
+DATA lanes<>+4984(SB)/4, $0x00000000
+DATA lanes<>+4988(SB)/4, $0x00000000
+DATA lanes<>+4992(SB)/4, $0x00000000
+DATA lanes<>+4996(SB)/4, $0xfff00000
+DATA lanes<>+5000(SB)/4, $0x00000000
+DATA lanes<>+5004(SB)/4, $0xfff00000
+DATA lanes<>+5008(SB)/4, $0x00000000
+DATA lanes<>+5012(SB)/4, $0xfff00000
+DATA lanes<>+5016(SB)/4, $0x00000000
+DATA lanes<>+5020(SB)/4, $0xfff00000
+DATA lanes<>+5024(SB)/4, $0x00000000
+DATA lanes<>+5028(SB)/4, $0xfff00000
+DATA lanes<>+5032(SB)/4, $0x00000000
+DATA lanes<>+5036(SB)/4, $0xfff00000
+DATA lanes<>+5040(SB)/4, $0x00000000
+DATA lanes<>+5044(SB)/4, $0xfff00000
+DATA lanes<>+5048(SB)/4, $0x00000000
+DATA lanes<>+5052(SB)/4, $0xfff00000
+DATA lanes<>+5056(SB)/4, $0x00000000
+DATA lanes<>+5060(SB)/4, $0x7ff00000
+DATA lanes<>+5064(SB)/4, $0x00000000
+DATA lanes<>+5068(SB)/4, $0x7ff00000
+DATA lanes<>+5072(SB)/4, $0x00000000
+DATA lanes<>+5076(SB)/4, $0x7ff00000
+DATA lanes<>+5080(SB)/4, $0x00000000
+DATA lanes<>+5084(SB)/4, $0x7ff00000
+DATA lanes<>+5088(SB)/4, $0x00000000
+DATA lanes<>+5092(SB)/4, $0x7ff00000
+DATA lanes<>+5096(SB)/4, $0x00000000
+DATA lanes<>+5100(SB)/4, $0x7ff00000
+DATA lanes<>+5104(SB)/4, $0x00000000
+DATA lanes<>+5108(SB)/4, $0x7ff00000
+DATA lanes<>+5112(SB)/4, $0x00000000
+DATA lanes<>+5116(SB)/4, $0x7ff00000
+DATA lanes<>+5120(SB)/4, $0x00000000
+DATA lanes<>+5124(SB)/4, $0xc0690000
+DATA lanes<>+5128(SB)/4, $0x00000000
+DATA lanes<>+5132(SB)/4, $0xc0690000
+DATA lanes<>+5136(SB)/4, $0x00000000
+DATA lanes<>+5140(SB)/4, $0xc0690000
+DATA lanes<>+5144(SB)/4, $0x00000000
+DATA lanes<>+5148(SB)/4, $0xc0690000
+DATA lanes<>+5152(SB)/4, $0x00000000
+DATA lanes<>+5156(SB)/4, $0xc0690000
+DATA lanes<>+5160(SB)/4, $0x00000000
+DATA lanes<>+5164(SB)/4, $0xc0690000
+DATA lanes<>+5168(SB)/4, $0x00000000
+DATA lanes<>+5172(SB)/4, $0xc0690000
+DATA lanes<>+5176(SB)/4, $0x00000000
+DATA lanes<>+5180(SB)/4, $0xc0690000
+DATA lanes<>+5184(SB)/4, $0x00000000
+DATA lanes<>+5188(SB)/4, $0x40690000
+DATA lanes<>+5192(SB)/4, $0x00000000
+DATA lanes<>+5196(SB)/4, $0x40690000
+DATA lanes<>+5200(SB)/4, $0x00000000
+DATA lanes<>+5204(SB)/4, $0x40690000
+DATA lanes<>+5208(SB)/4, $0x00000000
+DATA lanes<>+5212(SB)/4, $0x40690000
+DATA lanes<>+5216(SB)/4, $0x00000000
+DATA lanes<>+5220(SB)/4, $0x40690000
+DATA lanes<>+5224(SB)/4, $0x00000000
+DATA lanes<>+5228(SB)/4, $0x40690000
+DATA lanes<>+5232(SB)/4, $0x00000000
+DATA lanes<>+5236(SB)/4, $0x40690000
+DATA lanes<>+5240(SB)/4, $0x00000000
+DATA lanes<>+5244(SB)/4, $0x40690000
+DATA lanes<>+5248(SB)/4, $0x000003ff
+DATA lanes<>+5252(SB)/4, $0x43380000
+DATA lanes<>+5256(SB)/4, $0x000003ff
+DATA lanes<>+5260(SB)/4, $0x43380000
+DATA lanes<>+5264(SB)/4, $0x000003ff
+DATA lanes<>+5268(SB)/4, $0x43380000
+DATA lanes<>+5272(SB)/4, $0x000003ff
+DATA lanes<>+5276(SB)/4, $0x43380000
+DATA lanes<>+5280(SB)/4, $0x000003ff
+DATA lanes<>+5284(SB)/4, $0x43380000
+DATA lanes<>+5288(SB)/4, $0x000003ff
+DATA lanes<>+5292(SB)/4, $0x43380000
+DATA lanes<>+5296(SB)/4, $0x000003ff
+DATA lanes<>+5300(SB)/4, $0x43380000
+DATA lanes<>+5304(SB)/4, $0x000003ff
+DATA lanes<>+5308(SB)/4, $0x43380000
+DATA lanes<>+5312(SB)/4, $0xd395e7c0
+DATA lanes<>+5316(SB)/4, $0x3e7b5253
+DATA lanes<>+5320(SB)/4, $0xd395e7c0
+DATA lanes<>+5324(SB)/4, $0x3e7b5253
+DATA lanes<>+5328(SB)/4, $0xd395e7c0
+DATA lanes<>+5332(SB)/4, $0x3e7b5253
+DATA lanes<>+5336(SB)/4, $0xd395e7c0
+DATA lanes<>+5340(SB)/4, $0x3e7b5253
+DATA lanes<>+5344(SB)/4, $0xd395e7c0
+DATA lanes<>+5348(SB)/4, $0x3e7b5253
+DATA lanes<>+5352(SB)/4, $0xd395e7c0
+DATA lanes<>+5356(SB)/4, $0x3e7b5253
+DATA lanes<>+5360(SB)/4, $0xd395e7c0
+DATA lanes<>+5364(SB)/4, $0x3e7b5253
+DATA lanes<>+5368(SB)/4, $0xd395e7c0
+DATA lanes<>+5372(SB)/4, $0x3e7b5253
+DATA lanes<>+5376(SB)/4, $0x23a5c821
+DATA lanes<>+5380(SB)/4, $0x3eb62c02
+DATA lanes<>+5384(SB)/4, $0x23a5c821
+DATA lanes<>+5388(SB)/4, $0x3eb62c02
+DATA lanes<>+5392(SB)/4, $0x23a5c821
+DATA lanes<>+5396(SB)/4, $0x3eb62c02
+DATA lanes<>+5400(SB)/4, $0x23a5c821
+DATA lanes<>+5404(SB)/4, $0x3eb62c02
+DATA lanes<>+5408(SB)/4, $0x23a5c821
+DATA lanes<>+5412(SB)/4, $0x3eb62c02
+DATA lanes<>+5416(SB)/4, $0x23a5c821
+DATA lanes<>+5420(SB)/4, $0x3eb62c02
+DATA lanes<>+5424(SB)/4, $0x23a5c821
+DATA lanes<>+5428(SB)/4, $0x3eb62c02
+DATA lanes<>+5432(SB)/4, $0x23a5c821
+DATA lanes<>+5436(SB)/4, $0x3eb62c02
+DATA lanes<>+5440(SB)/4, $0xc588b0c2
+DATA lanes<>+5444(SB)/4, $0x3eeffcbf
+DATA lanes<>+5448(SB)/4, $0xc588b0c2
+DATA lanes<>+5452(SB)/4, $0x3eeffcbf
+DATA lanes<>+5456(SB)/4, $0xc588b0c2
+DATA lanes<>+5460(SB)/4, $0x3eeffcbf
+DATA lanes<>+5464(SB)/4, $0xc588b0c2
+DATA lanes<>+5468(SB)/4, $0x3eeffcbf
+DATA lanes<>+5472(SB)/4, $0xc588b0c2
+DATA lanes<>+5476(SB)/4, $0x3eeffcbf
+DATA lanes<>+5480(SB)/4, $0xc588b0c2
+DATA lanes<>+5484(SB)/4, $0x3eeffcbf
+DATA lanes<>+5488(SB)/4, $0xc588b0c2
+DATA lanes<>+5492(SB)/4, $0x3eeffcbf
+DATA lanes<>+5496(SB)/4, $0xc588b0c2
+DATA lanes<>+5500(SB)/4, $0x3eeffcbf
+DATA lanes<>+5504(SB)/4, $0x2f86c785
+DATA lanes<>+5508(SB)/4, $0x3f243091
+DATA lanes<>+5512(SB)/4, $0x2f86c785
+DATA lanes<>+5516(SB)/4, $0x3f243091
+DATA lanes<>+5520(SB)/4, $0x2f86c785
+DATA lanes<>+5524(SB)/4, $0x3f243091
+DATA lanes<>+5528(SB)/4, $0x2f86c785
+DATA lanes<>+5532(SB)/4, $0x3f243091
+DATA lanes<>+5536(SB)/4, $0x2f86c785
+DATA lanes<>+5540(SB)/4, $0x3f243091
+DATA lanes<>+5544(SB)/4, $0x2f86c785
+DATA lanes<>+5548(SB)/4, $0x3f243091
+DATA lanes<>+5552(SB)/4, $0x2f86c785
+DATA lanes<>+5556(SB)/4, $0x3f243091
+DATA lanes<>+5560(SB)/4, $0x2f86c785
+DATA lanes<>+5564(SB)/4, $0x3f243091
+DATA lanes<>+5568(SB)/4, $0xe78a672f
+DATA lanes<>+5572(SB)/4, $0x3f55d87f
+DATA lanes<>+5576(SB)/4, $0xe78a672f
+DATA lanes<>+5580(SB)/4, $0x3f55d87f
+DATA lanes<>+5584(SB)/4, $0xe78a672f
+DATA lanes<>+5588(SB)/4, $0x3f55d87f
+DATA lanes<>+5592(SB)/4, $0xe78a672f
+DATA lanes<>+5596(SB)/4, $0x3f55d87f
+DATA lanes<>+5600(SB)/4, $0xe78a672f
+DATA lanes<>+5604(SB)/4, $0x3f55d87f
+DATA lanes<>+5608(SB)/4, $0xe78a672f
+DATA lanes<>+5612(SB)/4, $0x3f55d87f
+DATA lanes<>+5616(SB)/4, $0xe78a672f
+DATA lanes<>+5620(SB)/4, $0x3f55d87f
+DATA lanes<>+5624(SB)/4, $0xe78a672f
+DATA lanes<>+5628(SB)/4, $0x3f55d87f
+DATA lanes<>+5632(SB)/4, $0x6fba4e76
+DATA lanes<>+5636(SB)/4, $0x3f83b2ab
+DATA lanes<>+5640(SB)/4, $0x6fba4e76
+DATA lanes<>+5644(SB)/4, $0x3f83b2ab
+DATA lanes<>+5648(SB)/4, $0x6fba4e76
+DATA lanes<>+5652(SB)/4, $0x3f83b2ab
+DATA lanes<>+5656(SB)/4, $0x6fba4e76
+DATA lanes<>+5660(SB)/4, $0x3f83b2ab
+DATA lanes<>+5664(SB)/4, $0x6fba4e76
+DATA lanes<>+5668(SB)/4, $0x3f83b2ab
+DATA lanes<>+5672(SB)/4, $0x6fba4e76
+DATA lanes<>+5676(SB)/4, $0x3f83b2ab
+DATA lanes<>+5680(SB)/4, $0x6fba4e76
+DATA lanes<>+5684(SB)/4, $0x3f83b2ab
+DATA lanes<>+5688(SB)/4, $0x6fba4e76
+DATA lanes<>+5692(SB)/4, $0x3f83b2ab
+DATA lanes<>+5696(SB)/4, $0xd704a0be
+DATA lanes<>+5700(SB)/4, $0x3fac6b08
+DATA lanes<>+5704(SB)/4, $0xd704a0be
+DATA lanes<>+5708(SB)/4, $0x3fac6b08
+DATA lanes<>+5712(SB)/4, $0xd704a0be
+DATA lanes<>+5716(SB)/4, $0x3fac6b08
+DATA lanes<>+5720(SB)/4, $0xd704a0be
+DATA lanes<>+5724(SB)/4, $0x3fac6b08
+DATA lanes<>+5728(SB)/4, $0xd704a0be
+DATA lanes<>+5732(SB)/4, $0x3fac6b08
+DATA lanes<>+5736(SB)/4, $0xd704a0be
+DATA lanes<>+5740(SB)/4, $0x3fac6b08
+DATA lanes<>+5744(SB)/4, $0xd704a0be
+DATA lanes<>+5748(SB)/4, $0x3fac6b08
+DATA lanes<>+5752(SB)/4, $0xd704a0be
+DATA lanes<>+5756(SB)/4, $0x3fac6b08
+DATA lanes<>+5760(SB)/4, $0xff82c58e
+DATA lanes<>+5764(SB)/4, $0x3fcebfbd
+DATA lanes<>+5768(SB)/4, $0xff82c58e
+DATA lanes<>+5772(SB)/4, $0x3fcebfbd
+DATA lanes<>+5776(SB)/4, $0xff82c58e
+DATA lanes<>+5780(SB)/4, $0x3fcebfbd
+DATA lanes<>+5784(SB)/4, $0xff82c58e
+DATA lanes<>+5788(SB)/4, $0x3fcebfbd
+DATA lanes<>+5792(SB)/4, $0xff82c58e
+DATA lanes<>+5796(SB)/4, $0x3fcebfbd
+DATA lanes<>+5800(SB)/4, $0xff82c58e
+DATA lanes<>+5804(SB)/4, $0x3fcebfbd
+DATA lanes<>+5808(SB)/4, $0xff82c58e
+DATA lanes<>+5812(SB)/4, $0x3fcebfbd
+DATA lanes<>+5816(SB)/4, $0xff82c58e
+DATA lanes<>+5820(SB)/4, $0x3fcebfbd
+DATA lanes<>+5824(SB)/4, $0xfefa39ef
+DATA lanes<>+5828(SB)/4, $0x3fe62e42
+DATA lanes<>+5832(SB)/4, $0xfefa39ef
+DATA lanes<>+5836(SB)/4, $0x3fe62e42
+DATA lanes<>+5840(SB)/4, $0xfefa39ef
+DATA lanes<>+5844(SB)/4, $0x3fe62e42
+DATA lanes<>+5848(SB)/4, $0xfefa39ef
+DATA lanes<>+5852(SB)/4, $0x3fe62e42
+DATA lanes<>+5856(SB)/4, $0xfefa39ef
+DATA lanes<>+5860(SB)/4, $0x3fe62e42
+DATA lanes<>+5864(SB)/4, $0xfefa39ef
+DATA lanes<>+5868(SB)/4, $0x3fe62e42
+DATA lanes<>+5872(SB)/4, $0xfefa39ef
+DATA lanes<>+5876(SB)/4, $0x3fe62e42
+DATA lanes<>+5880(SB)/4, $0xfefa39ef
+DATA lanes<>+5884(SB)/4, $0x3fe62e42
+DATA lanes<>+5888(SB)/4, $0x7fc00000
+DATA lanes<>+5892(SB)/4, $0x7fc00000
+DATA lanes<>+5896(SB)/4, $0x7fc00000
+DATA lanes<>+5900(SB)/4, $0x7fc00000
+DATA lanes<>+5904(SB)/4, $0x7fc00000
+DATA lanes<>+5908(SB)/4, $0x7fc00000
+DATA lanes<>+5912(SB)/4, $0x7fc00000
+DATA lanes<>+5916(SB)/4, $0x7fc00000
+DATA lanes<>+5920(SB)/4, $0x7fc00000
+DATA lanes<>+5924(SB)/4, $0x7fc00000
+DATA lanes<>+5928(SB)/4, $0x7fc00000
+DATA lanes<>+5932(SB)/4, $0x7fc00000
+DATA lanes<>+5936(SB)/4, $0x7fc00000
+DATA lanes<>+5940(SB)/4, $0x7fc00000
+DATA lanes<>+5944(SB)/4, $0x7fc00000
+DATA lanes<>+5948(SB)/4, $0x7fc00000
+GLOBL lanes<>(SB), RODATA|NOPTR, $5952
 
 // func logAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
@@ -3826,6 +4306,303 @@ done131:
 	VZEROUPPER
 	RET
 
+// func powAVX512(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·powAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ y+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	SUBQ $0x10, BX
+	JL   tail138
+
+loop137:
+	VMOVUPS          (CX)(SI*1), Z0
+	VMOVUPS          (DX)(SI*1), Z1
+	VANDPS.BCST      lanes<>+1984(SB), Z0, Z2
+	VCVTPS2PD        Y2, Z3
+	VCVTPS2PD        Y1, Z4
+	VPSRLQ           $0x34, Z3, Z5
+	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+4160(SB), Z3, Z28
+	VORPD.BCST       lanes<>+4224(SB), Z28, Z28
+	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z28, K1
+	VMULPD.BCST      lanes<>+4352(SB), Z28, K1, Z28
+	VADDPD.BCST      lanes<>+4224(SB), Z5, K1, Z5
+	VADDPD.BCST      lanes<>+4224(SB), Z28, Z29
+	VSUBPD.BCST      lanes<>+4224(SB), Z28, Z28
+	VDIVPD           Z29, Z28, Z28
+	VMULPD           Z28, Z28, Z29
+	VBROADCASTSD     lanes<>+4416(SB), Z30
+	VFMADD213PD.BCST lanes<>+4480(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4544(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4608(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4672(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4736(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4800(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4864(SB), Z29, Z30
+	VFMADD213PD      Z5, Z28, Z30
+	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K1
+	VBROADCASTSD     lanes<>+4992(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K1
+	VBROADCASTSD     lanes<>+5056(SB), K1, Z30
+	VMULPD           Z30, Z4, Z3
+	VBROADCASTSD     lanes<>+5120(SB), Z4
+	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VMAXPD           Z3, Z4, Z3
+	VMINPD           Z3, Z5, Z3
+	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VSUBPD           Z5, Z3, Z3
+	VBROADCASTSD     lanes<>+5312(SB), Z5
+	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
+	VPSLLQ           $0x34, Z4, Z4
+	VMULPD           Z4, Z5, Z5
+	VCVTPD2PS        Z5, Y6
+	VEXTRACTF64X4    $0x01, Z2, Y3
+	VCVTPS2PD        Y3, Z3
+	VEXTRACTF64X4    $0x01, Z1, Y4
+	VCVTPS2PD        Y4, Z4
+	VPSRLQ           $0x34, Z3, Z5
+	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+4160(SB), Z3, Z28
+	VORPD.BCST       lanes<>+4224(SB), Z28, Z28
+	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z28, K1
+	VMULPD.BCST      lanes<>+4352(SB), Z28, K1, Z28
+	VADDPD.BCST      lanes<>+4224(SB), Z5, K1, Z5
+	VADDPD.BCST      lanes<>+4224(SB), Z28, Z29
+	VSUBPD.BCST      lanes<>+4224(SB), Z28, Z28
+	VDIVPD           Z29, Z28, Z28
+	VMULPD           Z28, Z28, Z29
+	VBROADCASTSD     lanes<>+4416(SB), Z30
+	VFMADD213PD.BCST lanes<>+4480(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4544(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4608(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4672(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4736(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4800(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+4864(SB), Z29, Z30
+	VFMADD213PD      Z5, Z28, Z30
+	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K1
+	VBROADCASTSD     lanes<>+4992(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K1
+	VBROADCASTSD     lanes<>+5056(SB), K1, Z30
+	VMULPD           Z30, Z4, Z3
+	VBROADCASTSD     lanes<>+5120(SB), Z4
+	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VMAXPD           Z3, Z4, Z3
+	VMINPD           Z3, Z5, Z3
+	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VSUBPD           Z5, Z3, Z3
+	VBROADCASTSD     lanes<>+5312(SB), Z5
+	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
+	VPSLLQ           $0x34, Z4, Z4
+	VMULPD           Z4, Z5, Z5
+	VCVTPD2PS        Z5, Y3
+	VINSERTF64X4     $0x01, Y3, Z6, Z3
+	VXORPS           X7, X7, X7
+	VRNDSCALEPS      $0x08, Z1, Z4
+	VMULPS.BCST      lanes<>+1152(SB), Z1, Z5
+	VANDPS.BCST      lanes<>+1536(SB), Z0, Z28
+	VRNDSCALEPS      $0x08, Z5, Z29
+	VCMPPS           $0x00, Z29, Z5, K1
+	VBLENDMPS        Z7, Z28, K1, Z8
+	VCMPPS           $0x00, Z1, Z4, K1
+	VBLENDMPS        Z8, Z7, K1, Z9
+	VXORPS           Z9, Z3, Z3
+	VBROADCASTSS     lanes<>+5888(SB), Z5
+	VCMPPS           $0x00, Z1, Z4, K1
+	VBLENDMPS        Z7, Z5, K1, Z10
+	VBROADCASTSS     lanes<>+3776(SB), Z4
+	VCMPPS           $0x00, Z4, Z2, K1
+	VBLENDMPS        Z7, Z10, K1, Z11
+	VCMPPS           $0x11, Z7, Z0, K1
+	VBLENDMPS        Z11, Z7, K1, Z12
+	VORPS            Z12, Z3, Z3
+	VBROADCASTSS     lanes<>+128(SB), Z4
+	VANDPS.BCST      lanes<>+1984(SB), Z1, Z5
+	VBROADCASTSS     lanes<>+3776(SB), Z28
+	VCMPPS           $0x00, Z28, Z5, K1
+	VBLENDMPS        Z4, Z3, K1, Z13
+	VCMPPS           $0x00, Z4, Z2, K1
+	VBLENDMPS        Z13, Z3, K1, Z14
+	VCMPPS           $0x03, Z0, Z0, K1
+	VBLENDMPS        Z0, Z14, K1, Z15
+	VCMPPS           $0x00, Z4, Z0, K1
+	VBLENDMPS        Z4, Z15, K1, Z16
+	VCMPPS           $0x00, Z7, Z1, K1
+	VBLENDMPS        Z4, Z16, K1, Z17
+	VMOVUPS          Z17, (AX)(SI*1)
+	ADDQ             $+64, SI
+	SUBQ             $0x10, BX
+	JGE              loop137
+
+tail138:
+	ADDQ             $0x10, BX
+	JZ               done136
+	MOVL             $-1, DI
+	BZHIL            BX, DI, DI
+	KMOVW            DI, K1
+	VMOVUPS.Z        (CX)(SI*1), K1, Z0
+	VMOVUPS.Z        (DX)(SI*1), K1, Z1
+	VANDPS.BCST      lanes<>+1984(SB), Z0, Z2
+	VCVTPS2PD        Y2, Z3
+	VCVTPS2PD        Y1, Z4
+	VPSRLQ           $0x34, Z3, Z5
+	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+4160(SB), Z3, Z8
+	VORPD.BCST       lanes<>+4224(SB), Z8, Z8
+	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z8, K2
+	VMULPD.BCST      lanes<>+4352(SB), Z8, K2, Z8
+	VADDPD.BCST      lanes<>+4224(SB), Z5, K2, Z5
+	VADDPD.BCST      lanes<>+4224(SB), Z8, Z9
+	VSUBPD.BCST      lanes<>+4224(SB), Z8, Z8
+	VDIVPD           Z9, Z8, Z8
+	VMULPD           Z8, Z8, Z9
+	VBROADCASTSD     lanes<>+4416(SB), Z10
+	VFMADD213PD.BCST lanes<>+4480(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4544(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4608(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4672(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4736(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4800(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4864(SB), Z9, Z10
+	VFMADD213PD      Z5, Z8, Z10
+	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K2
+	VBROADCASTSD     lanes<>+4992(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K2
+	VBROADCASTSD     lanes<>+5056(SB), K2, Z10
+	VMULPD           Z10, Z4, Z3
+	VBROADCASTSD     lanes<>+5120(SB), Z4
+	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VMAXPD           Z3, Z4, Z3
+	VMINPD           Z3, Z5, Z3
+	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VSUBPD           Z5, Z3, Z3
+	VBROADCASTSD     lanes<>+5312(SB), Z5
+	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
+	VPSLLQ           $0x34, Z4, Z4
+	VMULPD           Z4, Z5, Z5
+	VCVTPD2PS        Z5, Y6
+	VEXTRACTF64X4    $0x01, Z2, Y3
+	VCVTPS2PD        Y3, Z3
+	VEXTRACTF64X4    $0x01, Z1, Y4
+	VCVTPS2PD        Y4, Z4
+	VPSRLQ           $0x34, Z3, Z5
+	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+4160(SB), Z3, Z8
+	VORPD.BCST       lanes<>+4224(SB), Z8, Z8
+	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z8, K2
+	VMULPD.BCST      lanes<>+4352(SB), Z8, K2, Z8
+	VADDPD.BCST      lanes<>+4224(SB), Z5, K2, Z5
+	VADDPD.BCST      lanes<>+4224(SB), Z8, Z9
+	VSUBPD.BCST      lanes<>+4224(SB), Z8, Z8
+	VDIVPD           Z9, Z8, Z8
+	VMULPD           Z8, Z8, Z9
+	VBROADCASTSD     lanes<>+4416(SB), Z10
+	VFMADD213PD.BCST lanes<>+4480(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4544(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4608(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4672(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4736(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4800(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+4864(SB), Z9, Z10
+	VFMADD213PD      Z5, Z8, Z10
+	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K2
+	VBROADCASTSD     lanes<>+4992(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K2
+	VBROADCASTSD     lanes<>+5056(SB), K2, Z10
+	VMULPD           Z10, Z4, Z3
+	VBROADCASTSD     lanes<>+5120(SB), Z4
+	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VMAXPD           Z3, Z4, Z3
+	VMINPD           Z3, Z5, Z3
+	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VSUBPD           Z5, Z3, Z3
+	VBROADCASTSD     lanes<>+5312(SB), Z5
+	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
+	VPSLLQ           $0x34, Z4, Z4
+	VMULPD           Z4, Z5, Z5
+	VCVTPD2PS        Z5, Y3
+	VINSERTF64X4     $0x01, Y3, Z6, Z3
+	VXORPS           X7, X7, X7
+	VRNDSCALEPS      $0x08, Z1, Z4
+	VMULPS.BCST      lanes<>+1152(SB), Z1, Z5
+	VANDPS.BCST      lanes<>+1536(SB), Z0, Z6
+	VRNDSCALEPS      $0x08, Z5, Z8
+	VCMPPS           $0x00, Z8, Z5, K2
+	VBLENDMPS        Z7, Z6, K2, Z18
+	VCMPPS           $0x00, Z1, Z4, K2
+	VBLENDMPS        Z18, Z7, K2, Z19
+	VXORPS           Z19, Z3, Z3
+	VBROADCASTSS     lanes<>+5888(SB), Z5
+	VCMPPS           $0x00, Z1, Z4, K2
+	VBLENDMPS        Z7, Z5, K2, Z20
+	VBROADCASTSS     lanes<>+3776(SB), Z4
+	VCMPPS           $0x00, Z4, Z2, K2
+	VBLENDMPS        Z7, Z20, K2, Z21
+	VCMPPS           $0x11, Z7, Z0, K2
+	VBLENDMPS        Z21, Z7, K2, Z22
+	VORPS            Z22, Z3, Z3
+	VBROADCASTSS     lanes<>+128(SB), Z4
+	VANDPS.BCST      lanes<>+1984(SB), Z1, Z5
+	VBROADCASTSS     lanes<>+3776(SB), Z6
+	VCMPPS           $0x00, Z6, Z5, K2
+	VBLENDMPS        Z4, Z3, K2, Z23
+	VCMPPS           $0x00, Z4, Z2, K2
+	VBLENDMPS        Z23, Z3, K2, Z24
+	VCMPPS           $0x03, Z0, Z0, K2
+	VBLENDMPS        Z0, Z24, K2, Z25
+	VCMPPS           $0x00, Z4, Z0, K2
+	VBLENDMPS        Z4, Z25, K2, Z26
+	VCMPPS           $0x00, Z7, Z1, K2
+	VBLENDMPS        Z4, Z26, K2, Z27
+	VMOVUPS          Z27, K1, (AX)(SI*1)
+
+done136:
+	VZEROUPPER
+	RET
+
 // func preluAVX512(dst *float32, x *float32, slope *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·preluAVX512(SB), NOSPLIT, $0-32
@@ -3835,9 +4612,9 @@ TEXT ·preluAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x20, BX
-	JL   few138
+	JL   few141
 
-many137:
+many140:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   64(CX)(SI*1), Z4
 	VMOVUPS   (DX)(SI*1), Z1
@@ -3854,14 +4631,14 @@ many137:
 	VMOVUPS   Z7, 64(AX)(SI*1)
 	ADDQ      $+128, SI
 	SUBQ      $0x20, BX
-	JGE       many137
+	JGE       many140
 
-few138:
+few141:
 	ADDQ $0x20, BX
 	SUBQ $0x10, BX
-	JL   tail140
+	JL   tail143
 
-loop139:
+loop142:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VXORPS    X2, X2, X2
@@ -3871,11 +4648,11 @@ loop139:
 	VMOVUPS   Z8, (AX)(SI*1)
 	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop139
+	JGE       loop142
 
-tail140:
+tail143:
 	ADDQ      $0x10, BX
-	JZ        done136
+	JZ        done139
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -3887,6 +4664,6 @@ tail140:
 	VBLENDMPS Z1, Z0, K2, Z9
 	VMOVUPS   Z9, K1, (AX)(SI*1)
 
-done136:
+done139:
 	VZEROUPPER
 	RET

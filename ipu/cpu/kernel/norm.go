@@ -181,7 +181,7 @@ type softmaxTask[T float] struct {
 // Do implements [Task].
 func (t *softmaxTask[T]) Do(part int) {
 	i, end := span(t.outer*t.strips, t.parts, part, 1)
-	if t.inner == 1 && !t.log && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis, t.scratch(part)) {
+	if t.inner == 1 && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis, t.log, t.scratch(part)) {
 		return
 	}
 	for ; i < end; i++ {

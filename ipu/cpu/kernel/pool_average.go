@@ -11,6 +11,14 @@ func bindAveragePool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)
 	switch in[0].DType {
 	case graph.F32:
+		if s.global && path != pathGo {
+			// In blocks of channels it is one too.
+			var axes []int64
+			for axis := 2; axis < in[0].Rank(); axis++ {
+				axes = append(axes, int64(axis))
+			}
+			return newReduce[float32, float64](&graph.Reduce{Fn: graph.ReduceMean, Axes: axes, KeepDims: true}, in[0], out[0])
+		}
 		k := newAveragePool[float32](s, o.CountIncludePad)
 		k.useVectors(addWindow, k.counts, k.countPad)
 		return k, nil

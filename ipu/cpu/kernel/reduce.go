@@ -10,7 +10,7 @@ var reduceKernels = map[string]binder{"Reduce": bindReduce}
 
 // reduce is the kernel of Reduce over elements that are computed as T and
 // gathered in accumulators of type A: float64 for all floats, so that a long
-// sum loses nothing that its type could show, 64-bit integers for integers.
+// sum loses little that its type could show, 64-bit integers for integers.
 type reduce[T number, A int64 | uint64 | float64] struct {
 	dtype graph.DType
 	size  int
@@ -168,7 +168,12 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 	if f, ok := any(vectorDown(fn)).(func(acc []A, x []T, rows, step int)); ok && k.native() {
 		k.down = f
 	}
-	if f, ok := any(vectorEach(fn)).(func(acc []A, x []T, count, step int)); ok && k.native() {
+	if !k.along && k.over.rows == 1 && k.over.stride(0) == k.kept.inner {
+		if f, ok := any(vectorPixels(fn, k.kept.inner)).(func(acc []A, x []T, rows, step int)); ok && f != nil && k.native() {
+			k.down = f
+		}
+	}
+	if f, ok := any(vectorEach(fn, k.count)).(func(acc []A, x []T, count, step int)); ok && k.native() {
 		k.each = f
 	}
 	switch fn {

@@ -233,7 +233,159 @@ DATA lanes<>+496(SB)/4, $0xff800000
 DATA lanes<>+500(SB)/4, $0xff800000
 DATA lanes<>+504(SB)/4, $0xff800000
 DATA lanes<>+508(SB)/4, $0xff800000
-GLOBL lanes<>(SB), RODATA|NOPTR, $512
+DATA lanes<>+512(SB)/4, $0x00800000
+DATA lanes<>+516(SB)/4, $0x00800000
+DATA lanes<>+520(SB)/4, $0x00800000
+DATA lanes<>+524(SB)/4, $0x00800000
+DATA lanes<>+528(SB)/4, $0x00800000
+DATA lanes<>+532(SB)/4, $0x00800000
+DATA lanes<>+536(SB)/4, $0x00800000
+DATA lanes<>+540(SB)/4, $0x00800000
+DATA lanes<>+544(SB)/4, $0x4b000000
+DATA lanes<>+548(SB)/4, $0x4b000000
+DATA lanes<>+552(SB)/4, $0x4b000000
+DATA lanes<>+556(SB)/4, $0x4b000000
+DATA lanes<>+560(SB)/4, $0x4b000000
+DATA lanes<>+564(SB)/4, $0x4b000000
+DATA lanes<>+568(SB)/4, $0x4b000000
+DATA lanes<>+572(SB)/4, $0x4b000000
+DATA lanes<>+576(SB)/4, $0x3f400000
+DATA lanes<>+580(SB)/4, $0x3f400000
+DATA lanes<>+584(SB)/4, $0x3f400000
+DATA lanes<>+588(SB)/4, $0x3f400000
+DATA lanes<>+592(SB)/4, $0x3f400000
+DATA lanes<>+596(SB)/4, $0x3f400000
+DATA lanes<>+600(SB)/4, $0x3f400000
+DATA lanes<>+604(SB)/4, $0x3f400000
+DATA lanes<>+608(SB)/4, $0x007fffff
+DATA lanes<>+612(SB)/4, $0x007fffff
+DATA lanes<>+616(SB)/4, $0x007fffff
+DATA lanes<>+620(SB)/4, $0x007fffff
+DATA lanes<>+624(SB)/4, $0x007fffff
+DATA lanes<>+628(SB)/4, $0x007fffff
+DATA lanes<>+632(SB)/4, $0x007fffff
+DATA lanes<>+636(SB)/4, $0x007fffff
+DATA lanes<>+640(SB)/4, $0x41b80000
+DATA lanes<>+644(SB)/4, $0x41b80000
+DATA lanes<>+648(SB)/4, $0x41b80000
+DATA lanes<>+652(SB)/4, $0x41b80000
+DATA lanes<>+656(SB)/4, $0x41b80000
+DATA lanes<>+660(SB)/4, $0x41b80000
+DATA lanes<>+664(SB)/4, $0x41b80000
+DATA lanes<>+668(SB)/4, $0x41b80000
+DATA lanes<>+672(SB)/4, $0x3d1a4350
+DATA lanes<>+676(SB)/4, $0x3d1a4350
+DATA lanes<>+680(SB)/4, $0x3d1a4350
+DATA lanes<>+684(SB)/4, $0x3d1a4350
+DATA lanes<>+688(SB)/4, $0x3d1a4350
+DATA lanes<>+692(SB)/4, $0x3d1a4350
+DATA lanes<>+696(SB)/4, $0x3d1a4350
+DATA lanes<>+700(SB)/4, $0x3d1a4350
+DATA lanes<>+704(SB)/4, $0xbdbaacda
+DATA lanes<>+708(SB)/4, $0xbdbaacda
+DATA lanes<>+712(SB)/4, $0xbdbaacda
+DATA lanes<>+716(SB)/4, $0xbdbaacda
+DATA lanes<>+720(SB)/4, $0xbdbaacda
+DATA lanes<>+724(SB)/4, $0xbdbaacda
+DATA lanes<>+728(SB)/4, $0xbdbaacda
+DATA lanes<>+732(SB)/4, $0xbdbaacda
+DATA lanes<>+736(SB)/4, $0x3defa027
+DATA lanes<>+740(SB)/4, $0x3defa027
+DATA lanes<>+744(SB)/4, $0x3defa027
+DATA lanes<>+748(SB)/4, $0x3defa027
+DATA lanes<>+752(SB)/4, $0x3defa027
+DATA lanes<>+756(SB)/4, $0x3defa027
+DATA lanes<>+760(SB)/4, $0x3defa027
+DATA lanes<>+764(SB)/4, $0x3defa027
+DATA lanes<>+768(SB)/4, $0xbe025584
+DATA lanes<>+772(SB)/4, $0xbe025584
+DATA lanes<>+776(SB)/4, $0xbe025584
+DATA lanes<>+780(SB)/4, $0xbe025584
+DATA lanes<>+784(SB)/4, $0xbe025584
+DATA lanes<>+788(SB)/4, $0xbe025584
+DATA lanes<>+792(SB)/4, $0xbe025584
+DATA lanes<>+796(SB)/4, $0xbe025584
+DATA lanes<>+800(SB)/4, $0x3e123068
+DATA lanes<>+804(SB)/4, $0x3e123068
+DATA lanes<>+808(SB)/4, $0x3e123068
+DATA lanes<>+812(SB)/4, $0x3e123068
+DATA lanes<>+816(SB)/4, $0x3e123068
+DATA lanes<>+820(SB)/4, $0x3e123068
+DATA lanes<>+824(SB)/4, $0x3e123068
+DATA lanes<>+828(SB)/4, $0x3e123068
+DATA lanes<>+832(SB)/4, $0xbe2a8cd8
+DATA lanes<>+836(SB)/4, $0xbe2a8cd8
+DATA lanes<>+840(SB)/4, $0xbe2a8cd8
+DATA lanes<>+844(SB)/4, $0xbe2a8cd8
+DATA lanes<>+848(SB)/4, $0xbe2a8cd8
+DATA lanes<>+852(SB)/4, $0xbe2a8cd8
+DATA lanes<>+856(SB)/4, $0xbe2a8cd8
+DATA lanes<>+860(SB)/4, $0xbe2a8cd8
+DATA lanes<>+864(SB)/4, $0x3e4ccbc2
+DATA lanes<>+868(SB)/4, $0x3e4ccbc2
+DATA lanes<>+872(SB)/4, $0x3e4ccbc2
+DATA lanes<>+876(SB)/4, $0x3e4ccbc2
+DATA lanes<>+880(SB)/4, $0x3e4ccbc2
+DATA lanes<>+884(SB)/4, $0x3e4ccbc2
+DATA lanes<>+888(SB)/4, $0x3e4ccbc2
+DATA lanes<>+892(SB)/4, $0x3e4ccbc2
+DATA lanes<>+896(SB)/4, $0xbe800037
+DATA lanes<>+900(SB)/4, $0xbe800037
+DATA lanes<>+904(SB)/4, $0xbe800037
+DATA lanes<>+908(SB)/4, $0xbe800037
+DATA lanes<>+912(SB)/4, $0xbe800037
+DATA lanes<>+916(SB)/4, $0xbe800037
+DATA lanes<>+920(SB)/4, $0xbe800037
+DATA lanes<>+924(SB)/4, $0xbe800037
+DATA lanes<>+928(SB)/4, $0x3eaaaaad
+DATA lanes<>+932(SB)/4, $0x3eaaaaad
+DATA lanes<>+936(SB)/4, $0x3eaaaaad
+DATA lanes<>+940(SB)/4, $0x3eaaaaad
+DATA lanes<>+944(SB)/4, $0x3eaaaaad
+DATA lanes<>+948(SB)/4, $0x3eaaaaad
+DATA lanes<>+952(SB)/4, $0x3eaaaaad
+DATA lanes<>+956(SB)/4, $0x3eaaaaad
+DATA lanes<>+960(SB)/4, $0x3f000000
+DATA lanes<>+964(SB)/4, $0x3f000000
+DATA lanes<>+968(SB)/4, $0x3f000000
+DATA lanes<>+972(SB)/4, $0x3f000000
+DATA lanes<>+976(SB)/4, $0x3f000000
+DATA lanes<>+980(SB)/4, $0x3f000000
+DATA lanes<>+984(SB)/4, $0x3f000000
+DATA lanes<>+988(SB)/4, $0x3f000000
+DATA lanes<>+992(SB)/4, $0x3377d1cf
+DATA lanes<>+996(SB)/4, $0x3377d1cf
+DATA lanes<>+1000(SB)/4, $0x3377d1cf
+DATA lanes<>+1004(SB)/4, $0x3377d1cf
+DATA lanes<>+1008(SB)/4, $0x3377d1cf
+DATA lanes<>+1012(SB)/4, $0x3377d1cf
+DATA lanes<>+1016(SB)/4, $0x3377d1cf
+DATA lanes<>+1020(SB)/4, $0x3377d1cf
+DATA lanes<>+1024(SB)/4, $0x3f317217
+DATA lanes<>+1028(SB)/4, $0x3f317217
+DATA lanes<>+1032(SB)/4, $0x3f317217
+DATA lanes<>+1036(SB)/4, $0x3f317217
+DATA lanes<>+1040(SB)/4, $0x3f317217
+DATA lanes<>+1044(SB)/4, $0x3f317217
+DATA lanes<>+1048(SB)/4, $0x3f317217
+DATA lanes<>+1052(SB)/4, $0x3f317217
+DATA lanes<>+1056(SB)/4, $0x7f800000
+DATA lanes<>+1060(SB)/4, $0x7f800000
+DATA lanes<>+1064(SB)/4, $0x7f800000
+DATA lanes<>+1068(SB)/4, $0x7f800000
+DATA lanes<>+1072(SB)/4, $0x7f800000
+DATA lanes<>+1076(SB)/4, $0x7f800000
+DATA lanes<>+1080(SB)/4, $0x7f800000
+DATA lanes<>+1084(SB)/4, $0x7f800000
+DATA lanes<>+1088(SB)/4, $0x7fc00000
+DATA lanes<>+1092(SB)/4, $0x7fc00000
+DATA lanes<>+1096(SB)/4, $0x7fc00000
+DATA lanes<>+1100(SB)/4, $0x7fc00000
+DATA lanes<>+1104(SB)/4, $0x7fc00000
+DATA lanes<>+1108(SB)/4, $0x7fc00000
+DATA lanes<>+1112(SB)/4, $0x7fc00000
+DATA lanes<>+1116(SB)/4, $0x7fc00000
+GLOBL lanes<>(SB), RODATA|NOPTR, $1120
 
 // func expShiftSumAVX2(x *float32, n int, shift float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
@@ -837,6 +989,249 @@ done38:
 	VZEROUPPER
 	RET
 
+// func logSoftmaxRowsAVX2(dst *float32, x *float32, n int, rows int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·logSoftmaxRowsAVX2(SB), NOSPLIT, $0-32
+	MOVQ    dst+0(FP), AX
+	MOVQ    x+8(FP), CX
+	MOVQ    n+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	LEAQ    (DX)(DX*1), DI
+	ADDQ    DI, DI
+	MOVQ    DX, SI
+	ANDQ    $0x07, SI
+	SUBQ    SI, DX
+	SHLQ    $0x02, DX
+	MOVQ    SI, R8
+	LEAQ    lanes<>+32(SB), R9
+	NEGQ    R8
+	VMOVUPS (R9)(R8*4), Y0
+	VMOVUPS lanes<>+480(SB), Y1
+	VMOVUPS lanes<>+128(SB), Y2
+
+group39:
+	VMOVAPS Y1, Y2
+	VMOVAPS Y1, Y4
+	XORQ    R8, R8
+	LEAQ    -96(DX), R9
+	CMPQ    R8, R9
+	JGE     end41
+
+loop40:
+	VMOVUPS (CX)(R8*1), Y5
+	VMOVUPS 32(CX)(R8*1), Y6
+	VMOVUPS 64(CX)(R8*1), Y7
+	VMOVUPS 96(CX)(R8*1), Y8
+	VMAXPS  Y5, Y2, Y2
+	VMAXPS  Y6, Y4, Y4
+	VMAXPS  Y7, Y2, Y2
+	VMAXPS  Y8, Y4, Y4
+	ADDQ    $+128, R8
+	CMPQ    R8, R9
+	JL      loop40
+
+end41:
+	CMPQ R8, DX
+	JGE  end43
+
+loop42:
+	VMOVUPS (CX)(R8*1), Y5
+	VMAXPS  Y5, Y2, Y2
+	ADDQ    $+32, R8
+	CMPQ    R8, DX
+	JL      loop42
+
+end43:
+	TESTQ      SI, SI
+	JZ         done44
+	VMASKMOVPS (CX)(R8*1), Y0, Y5
+	VBLENDVPS  Y0, Y5, Y1, Y5
+	VMAXPS     Y5, Y2, Y2
+
+done44:
+	VMAXPS       Y4, Y2, Y2
+	VEXTRACTF128 $0x01, Y2, X3
+	VMAXPS       Y3, Y2, Y2
+	VPERMILPS    $0x4e, X2, X3
+	VMAXPS       Y3, Y2, Y2
+	VPERMILPS    $0xb1, X2, X3
+	VMAXPS       Y3, Y2, Y2
+	VBROADCASTSS X2, Y2
+	VXORPS       Y4, Y4, Y4
+	XORQ         R8, R8
+	CMPQ         R8, DX
+	JGE          end46
+
+loop45:
+	VMOVUPS      (CX)(R8*1), Y5
+	VSUBPS       Y2, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  lanes<>+64(SB), Y6, Y7
+	VSUBPS       lanes<>+64(SB), Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       lanes<>+64(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+96(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	ADDQ         $+32, R8
+	CMPQ         R8, DX
+	JL           loop45
+
+end46:
+	TESTQ        SI, SI
+	JZ           done47
+	VMASKMOVPS   (CX)(R8*1), Y0, Y5
+	VBLENDVPS    Y0, Y5, Y1, Y5
+	VSUBPS       Y2, Y5, Y5
+	VMOVUPS      lanes<>+160(SB), Y6
+	VMAXPS       Y5, Y6, Y6
+	VMOVUPS      lanes<>+192(SB), Y7
+	VMINPS       Y6, Y7, Y6
+	VMOVUPS      lanes<>+224(SB), Y7
+	VFMADD213PS  lanes<>+64(SB), Y6, Y7
+	VSUBPS       lanes<>+64(SB), Y7, Y8
+	VMOVAPS      Y6, Y6
+	VFNMADD231PS lanes<>+256(SB), Y8, Y6
+	VFNMADD231PS lanes<>+288(SB), Y8, Y6
+	VMOVUPS      lanes<>+320(SB), Y8
+	VFMADD213PS  lanes<>+352(SB), Y6, Y8
+	VFMADD213PS  lanes<>+384(SB), Y6, Y8
+	VFMADD213PS  lanes<>+416(SB), Y6, Y8
+	VFMADD213PS  lanes<>+448(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VFMADD213PS  lanes<>+128(SB), Y6, Y8
+	VCMPPS       $0x05, lanes<>+160(SB), Y5, Y5
+	VANDPS       Y5, Y8, Y5
+	VPSUBD       lanes<>+64(SB), Y7, Y7
+	VPSRAD       $0x01, Y7, Y6
+	VPSUBD       Y6, Y7, Y7
+	VPADDD       lanes<>+96(SB), Y6, Y6
+	VPSLLD       $0x17, Y6, Y6
+	VMULPS       Y6, Y5, Y5
+	VPADDD       lanes<>+96(SB), Y7, Y7
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y7, Y5, Y5
+	VANDPS       Y0, Y5, Y5
+	VADDPS       Y5, Y4, Y4
+
+done47:
+	VEXTRACTF128 $0x01, Y4, X3
+	VADDPS       Y3, Y4, Y4
+	VPERMILPS    $0x4e, X4, X3
+	VADDPS       Y3, Y4, Y4
+	VPERMILPS    $0xb1, X4, X3
+	VADDPS       Y3, Y4, Y4
+	VBROADCASTSS X4, Y4
+	VMOVUPS      lanes<>+512(SB), Y5
+	VMOVUPS      lanes<>+544(SB), Y6
+	VMULPS       Y6, Y4, Y6
+	VCMPPS       $0x11, Y5, Y4, Y7
+	VBLENDVPS    Y7, Y6, Y4, Y6
+	VPSUBD       lanes<>+576(SB), Y6, Y6
+	VPAND        lanes<>+608(SB), Y6, Y7
+	VPADDD       lanes<>+576(SB), Y7, Y7
+	VPSRAD       $0x17, Y6, Y6
+	VCVTDQ2PS    Y6, Y6
+	VSUBPS       lanes<>+640(SB), Y6, Y8
+	VCMPPS       $0x11, Y5, Y4, Y5
+	VBLENDVPS    Y5, Y8, Y6, Y5
+	VSUBPS       lanes<>+128(SB), Y7, Y6
+	VMULPS       Y6, Y6, Y7
+	VMOVUPS      lanes<>+672(SB), Y8
+	VFMADD213PS  lanes<>+704(SB), Y6, Y8
+	VFMADD213PS  lanes<>+736(SB), Y6, Y8
+	VFMADD213PS  lanes<>+768(SB), Y6, Y8
+	VFMADD213PS  lanes<>+800(SB), Y6, Y8
+	VFMADD213PS  lanes<>+832(SB), Y6, Y8
+	VFMADD213PS  lanes<>+864(SB), Y6, Y8
+	VFMADD213PS  lanes<>+896(SB), Y6, Y8
+	VFMADD213PS  lanes<>+928(SB), Y6, Y8
+	VMULPS       Y6, Y8, Y8
+	VSUBPS       lanes<>+960(SB), Y8, Y8
+	VMULPS       Y7, Y8, Y7
+	VFMADD231PS  lanes<>+992(SB), Y5, Y7
+	VADDPS       Y6, Y7, Y6
+	VFMADD231PS  lanes<>+1024(SB), Y5, Y6
+	VXORPS       X3, X3, X3
+	VMOVUPS      lanes<>+1056(SB), Y5
+	VCMPPS       $0x00, Y5, Y4, Y5
+	VBLENDVPS    Y5, Y4, Y6, Y5
+	VMOVUPS      lanes<>+1088(SB), Y6
+	VCMPPS       $0x05, Y3, Y4, Y7
+	VBLENDVPS    Y7, Y5, Y6, Y5
+	VMOVUPS      lanes<>+480(SB), Y6
+	VCMPPS       $0x00, Y3, Y4, Y7
+	VBLENDVPS    Y7, Y6, Y5, Y5
+	VCMPPS       $0x03, Y4, Y4, Y6
+	VBLENDVPS    Y6, Y4, Y5, Y4
+	XORQ         R8, R8
+	LEAQ         -32(DX), R9
+	CMPQ         R8, R9
+	JGE          end49
+
+loop48:
+	VMOVUPS (CX)(R8*1), Y5
+	VMOVUPS 32(CX)(R8*1), Y6
+	VSUBPS  Y2, Y5, Y5
+	VSUBPS  Y2, Y6, Y6
+	VSUBPS  Y4, Y5, Y5
+	VSUBPS  Y4, Y6, Y6
+	VMOVUPS Y5, (AX)(R8*1)
+	VMOVUPS Y6, 32(AX)(R8*1)
+	ADDQ    $+64, R8
+	CMPQ    R8, R9
+	JL      loop48
+
+end49:
+	CMPQ R8, DX
+	JGE  end51
+
+loop50:
+	VMOVUPS (CX)(R8*1), Y5
+	VSUBPS  Y2, Y5, Y5
+	VSUBPS  Y4, Y5, Y5
+	VMOVUPS Y5, (AX)(R8*1)
+	ADDQ    $+32, R8
+	CMPQ    R8, DX
+	JL      loop50
+
+end51:
+	TESTQ      SI, SI
+	JZ         done52
+	VMASKMOVPS (CX)(R8*1), Y0, Y5
+	VSUBPS     Y2, Y5, Y2
+	VSUBPS     Y4, Y2, Y2
+	VMASKMOVPS Y2, Y0, (AX)(R8*1)
+
+done52:
+	LEAQ (AX)(DI*1), AX
+	LEAQ (CX)(DI*1), CX
+	SUBQ $0x01, BX
+	JG   group39
+	VZEROUPPER
+	RET
+
 // func layerNormRowsAVX2(dst *float32, x *float32, scale *float32, bias *float32, n int, rows int, epsilon float64)
 // Requires: AVX, AVX2, FMA3, SSE2
 TEXT ·layerNormRowsAVX2(SB), NOSPLIT, $0-56
@@ -862,7 +1257,7 @@ TEXT ·layerNormRowsAVX2(SB), NOSPLIT, $0-56
 	VMOVSS     lanes<>+128(SB), X3
 	VCVTSS2SD  X3, X3, X3
 
-group39:
+group53:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -870,9 +1265,9 @@ group39:
 	XORQ   DX, DX
 	LEAQ   -96(SI), R11
 	CMPQ   DX, R11
-	JGE    end41
+	JGE    end55
 
-loop40:
+loop54:
 	VMOVUPS (CX)(DX*1), Y8
 	VMOVUPS 32(CX)(DX*1), Y9
 	VMOVUPS 64(CX)(DX*1), Y10
@@ -883,26 +1278,26 @@ loop40:
 	VADDPS  Y11, Y7, Y7
 	ADDQ    $+128, DX
 	CMPQ    DX, R11
-	JL      loop40
+	JL      loop54
 
-end41:
+end55:
 	CMPQ DX, SI
-	JGE  end43
+	JGE  end57
 
-loop42:
+loop56:
 	VMOVUPS (CX)(DX*1), Y8
 	VADDPS  Y8, Y4, Y4
 	ADDQ    $+32, DX
 	CMPQ    DX, SI
-	JL      loop42
+	JL      loop56
 
-end43:
+end57:
 	TESTQ      DI, DI
-	JZ         done44
+	JZ         done58
 	VMASKMOVPS (CX)(DX*1), Y0, Y8
 	VADDPS     Y8, Y5, Y5
 
-done44:
+done58:
 	VADDPS       Y5, Y4, Y4
 	VADDPS       Y7, Y6, Y5
 	VADDPS       Y5, Y4, Y4
@@ -923,9 +1318,9 @@ done44:
 	XORQ         DX, DX
 	LEAQ         -96(SI), R11
 	CMPQ         DX, R11
-	JGE          end46
+	JGE          end60
 
-loop45:
+loop59:
 	VMOVUPS     (CX)(DX*1), Y9
 	VMOVUPS     32(CX)(DX*1), Y10
 	VMOVUPS     64(CX)(DX*1), Y11
@@ -940,29 +1335,29 @@ loop45:
 	VFMADD231PS Y13, Y13, Y8
 	ADDQ        $+128, DX
 	CMPQ        DX, R11
-	JL          loop45
+	JL          loop59
 
-end46:
+end60:
 	CMPQ DX, SI
-	JGE  end48
+	JGE  end62
 
-loop47:
+loop61:
 	VMOVUPS     (CX)(DX*1), Y9
 	VSUBPS      Y4, Y9, Y9
 	VFMADD231PS Y9, Y9, Y5
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop47
+	JL          loop61
 
-end48:
+end62:
 	TESTQ       DI, DI
-	JZ          done49
+	JZ          done63
 	VMASKMOVPS  (CX)(DX*1), Y0, Y9
 	VSUBPS      Y4, Y9, Y9
 	VANDPS      Y0, Y9, Y9
 	VFMADD231PS Y9, Y9, Y6
 
-done49:
+done63:
 	VADDPS       Y6, Y5, Y5
 	VADDPS       Y8, Y7, Y6
 	VADDPS       Y6, Y5, Y5
@@ -982,9 +1377,9 @@ done49:
 	XORQ         DX, DX
 	LEAQ         -32(SI), R11
 	CMPQ         DX, R11
-	JGE          end51
+	JGE          end65
 
-loop50:
+loop64:
 	VMOVUPS     (CX)(DX*1), Y6
 	VMOVUPS     32(CX)(DX*1), Y7
 	VSUBPS      Y4, Y6, Y6
@@ -1001,13 +1396,13 @@ loop50:
 	VMOVUPS     Y9, 32(AX)(DX*1)
 	ADDQ        $+64, DX
 	CMPQ        DX, R11
-	JL          loop50
+	JL          loop64
 
-end51:
+end65:
 	CMPQ DX, SI
-	JGE  end53
+	JGE  end67
 
-loop52:
+loop66:
 	VMOVUPS     (CX)(DX*1), Y6
 	VSUBPS      Y4, Y6, Y6
 	VMULPS      Y5, Y6, Y6
@@ -1017,11 +1412,11 @@ loop52:
 	VMOVUPS     Y6, (AX)(DX*1)
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop52
+	JL          loop66
 
-end53:
+end67:
 	TESTQ       DI, DI
-	JZ          done54
+	JZ          done68
 	VMASKMOVPS  (CX)(DX*1), Y0, Y6
 	VSUBPS      Y4, Y6, Y4
 	VMULPS      Y5, Y4, Y4
@@ -1030,11 +1425,11 @@ end53:
 	VFMADD213PS Y6, Y5, Y4
 	VMASKMOVPS  Y4, Y0, (AX)(DX*1)
 
-done54:
+done68:
 	LEAQ (AX)(R8*1), AX
 	LEAQ (CX)(R8*1), CX
 	SUBQ $0x01, BX
-	JG   group39
+	JG   group53
 	VZEROUPPER
 	RET
 
@@ -1062,7 +1457,7 @@ TEXT ·rmsNormRowsAVX2(SB), NOSPLIT, $0-48
 	VMOVSS     lanes<>+128(SB), X3
 	VCVTSS2SD  X3, X3, X3
 
-group55:
+group69:
 	VXORPS Y4, Y4, Y4
 	VXORPS Y5, Y5, Y5
 	VXORPS Y6, Y6, Y6
@@ -1070,9 +1465,9 @@ group55:
 	XORQ   DX, DX
 	LEAQ   -96(SI), R10
 	CMPQ   DX, R10
-	JGE    end57
+	JGE    end71
 
-loop56:
+loop70:
 	VMOVUPS     (CX)(DX*1), Y8
 	VMOVUPS     32(CX)(DX*1), Y9
 	VMOVUPS     64(CX)(DX*1), Y10
@@ -1083,26 +1478,26 @@ loop56:
 	VFMADD231PS Y11, Y11, Y7
 	ADDQ        $+128, DX
 	CMPQ        DX, R10
-	JL          loop56
+	JL          loop70
 
-end57:
+end71:
 	CMPQ DX, SI
-	JGE  end59
+	JGE  end73
 
-loop58:
+loop72:
 	VMOVUPS     (CX)(DX*1), Y8
 	VFMADD231PS Y8, Y8, Y4
 	ADDQ        $+32, DX
 	CMPQ        DX, SI
-	JL          loop58
+	JL          loop72
 
-end59:
+end73:
 	TESTQ       DI, DI
-	JZ          done60
+	JZ          done74
 	VMASKMOVPS  (CX)(DX*1), Y0, Y8
 	VFMADD231PS Y8, Y8, Y5
 
-done60:
+done74:
 	VADDPS       Y5, Y4, Y4
 	VADDPS       Y7, Y6, Y5
 	VADDPS       Y5, Y4, Y4
@@ -1122,9 +1517,9 @@ done60:
 	XORQ         DX, DX
 	LEAQ         -32(SI), R10
 	CMPQ         DX, R10
-	JGE          end62
+	JGE          end76
 
-loop61:
+loop75:
 	VMOVUPS (CX)(DX*1), Y5
 	VMOVUPS 32(CX)(DX*1), Y6
 	VMULPS  Y4, Y5, Y5
@@ -1137,13 +1532,13 @@ loop61:
 	VMOVUPS Y6, 32(AX)(DX*1)
 	ADDQ    $+64, DX
 	CMPQ    DX, R10
-	JL      loop61
+	JL      loop75
 
-end62:
+end76:
 	CMPQ DX, SI
-	JGE  end64
+	JGE  end78
 
-loop63:
+loop77:
 	VMOVUPS (CX)(DX*1), Y5
 	VMULPS  Y4, Y5, Y5
 	VMOVUPS (R9)(DX*1), Y6
@@ -1151,21 +1546,21 @@ loop63:
 	VMOVUPS Y5, (AX)(DX*1)
 	ADDQ    $+32, DX
 	CMPQ    DX, SI
-	JL      loop63
+	JL      loop77
 
-end64:
+end78:
 	TESTQ      DI, DI
-	JZ         done65
+	JZ         done79
 	VMASKMOVPS (CX)(DX*1), Y0, Y5
 	VMULPS     Y4, Y5, Y4
 	VMASKMOVPS (R9)(DX*1), Y0, Y5
 	VMULPS     Y5, Y4, Y4
 	VMASKMOVPS Y4, Y0, (AX)(DX*1)
 
-done65:
+done79:
 	LEAQ (AX)(R8*1), AX
 	LEAQ (CX)(R8*1), CX
 	SUBQ $0x01, BX
-	JG   group55
+	JG   group69
 	VZEROUPPER
 	RET

@@ -343,7 +343,199 @@ DATA lanes<>+816(SB)/4, $0xff800000
 DATA lanes<>+820(SB)/4, $0xff800000
 DATA lanes<>+824(SB)/4, $0xff800000
 DATA lanes<>+828(SB)/4, $0xff800000
-GLOBL lanes<>(SB), RODATA|NOPTR, $832
+DATA lanes<>+832(SB)/4, $0x3d1a4350
+DATA lanes<>+836(SB)/4, $0x3d1a4350
+DATA lanes<>+840(SB)/4, $0x3d1a4350
+DATA lanes<>+844(SB)/4, $0x3d1a4350
+DATA lanes<>+848(SB)/4, $0x3d1a4350
+DATA lanes<>+852(SB)/4, $0x3d1a4350
+DATA lanes<>+856(SB)/4, $0x3d1a4350
+DATA lanes<>+860(SB)/4, $0x3d1a4350
+DATA lanes<>+864(SB)/4, $0x3d1a4350
+DATA lanes<>+868(SB)/4, $0x3d1a4350
+DATA lanes<>+872(SB)/4, $0x3d1a4350
+DATA lanes<>+876(SB)/4, $0x3d1a4350
+DATA lanes<>+880(SB)/4, $0x3d1a4350
+DATA lanes<>+884(SB)/4, $0x3d1a4350
+DATA lanes<>+888(SB)/4, $0x3d1a4350
+DATA lanes<>+892(SB)/4, $0x3d1a4350
+DATA lanes<>+896(SB)/4, $0xbdbaacda
+DATA lanes<>+900(SB)/4, $0xbdbaacda
+DATA lanes<>+904(SB)/4, $0xbdbaacda
+DATA lanes<>+908(SB)/4, $0xbdbaacda
+DATA lanes<>+912(SB)/4, $0xbdbaacda
+DATA lanes<>+916(SB)/4, $0xbdbaacda
+DATA lanes<>+920(SB)/4, $0xbdbaacda
+DATA lanes<>+924(SB)/4, $0xbdbaacda
+DATA lanes<>+928(SB)/4, $0xbdbaacda
+DATA lanes<>+932(SB)/4, $0xbdbaacda
+DATA lanes<>+936(SB)/4, $0xbdbaacda
+DATA lanes<>+940(SB)/4, $0xbdbaacda
+DATA lanes<>+944(SB)/4, $0xbdbaacda
+DATA lanes<>+948(SB)/4, $0xbdbaacda
+DATA lanes<>+952(SB)/4, $0xbdbaacda
+DATA lanes<>+956(SB)/4, $0xbdbaacda
+DATA lanes<>+960(SB)/4, $0x3defa027
+DATA lanes<>+964(SB)/4, $0x3defa027
+DATA lanes<>+968(SB)/4, $0x3defa027
+DATA lanes<>+972(SB)/4, $0x3defa027
+DATA lanes<>+976(SB)/4, $0x3defa027
+DATA lanes<>+980(SB)/4, $0x3defa027
+DATA lanes<>+984(SB)/4, $0x3defa027
+DATA lanes<>+988(SB)/4, $0x3defa027
+DATA lanes<>+992(SB)/4, $0x3defa027
+DATA lanes<>+996(SB)/4, $0x3defa027
+DATA lanes<>+1000(SB)/4, $0x3defa027
+DATA lanes<>+1004(SB)/4, $0x3defa027
+DATA lanes<>+1008(SB)/4, $0x3defa027
+DATA lanes<>+1012(SB)/4, $0x3defa027
+DATA lanes<>+1016(SB)/4, $0x3defa027
+DATA lanes<>+1020(SB)/4, $0x3defa027
+DATA lanes<>+1024(SB)/4, $0xbe025584
+DATA lanes<>+1028(SB)/4, $0xbe025584
+DATA lanes<>+1032(SB)/4, $0xbe025584
+DATA lanes<>+1036(SB)/4, $0xbe025584
+DATA lanes<>+1040(SB)/4, $0xbe025584
+DATA lanes<>+1044(SB)/4, $0xbe025584
+DATA lanes<>+1048(SB)/4, $0xbe025584
+DATA lanes<>+1052(SB)/4, $0xbe025584
+DATA lanes<>+1056(SB)/4, $0xbe025584
+DATA lanes<>+1060(SB)/4, $0xbe025584
+DATA lanes<>+1064(SB)/4, $0xbe025584
+DATA lanes<>+1068(SB)/4, $0xbe025584
+DATA lanes<>+1072(SB)/4, $0xbe025584
+DATA lanes<>+1076(SB)/4, $0xbe025584
+DATA lanes<>+1080(SB)/4, $0xbe025584
+DATA lanes<>+1084(SB)/4, $0xbe025584
+DATA lanes<>+1088(SB)/4, $0x3e123068
+DATA lanes<>+1092(SB)/4, $0x3e123068
+DATA lanes<>+1096(SB)/4, $0x3e123068
+DATA lanes<>+1100(SB)/4, $0x3e123068
+DATA lanes<>+1104(SB)/4, $0x3e123068
+DATA lanes<>+1108(SB)/4, $0x3e123068
+DATA lanes<>+1112(SB)/4, $0x3e123068
+DATA lanes<>+1116(SB)/4, $0x3e123068
+DATA lanes<>+1120(SB)/4, $0x3e123068
+DATA lanes<>+1124(SB)/4, $0x3e123068
+DATA lanes<>+1128(SB)/4, $0x3e123068
+DATA lanes<>+1132(SB)/4, $0x3e123068
+DATA lanes<>+1136(SB)/4, $0x3e123068
+DATA lanes<>+1140(SB)/4, $0x3e123068
+DATA lanes<>+1144(SB)/4, $0x3e123068
+DATA lanes<>+1148(SB)/4, $0x3e123068
+DATA lanes<>+1152(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1156(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1160(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1164(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1168(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1172(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1176(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1180(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1184(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1188(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1192(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1196(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1200(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1204(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1208(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1212(SB)/4, $0xbe2a8cd8
+DATA lanes<>+1216(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1220(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1224(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1228(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1232(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1236(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1240(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1244(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1248(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1252(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1256(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1260(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1264(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1268(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1272(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1276(SB)/4, $0x3e4ccbc2
+DATA lanes<>+1280(SB)/4, $0xbe800037
+DATA lanes<>+1284(SB)/4, $0xbe800037
+DATA lanes<>+1288(SB)/4, $0xbe800037
+DATA lanes<>+1292(SB)/4, $0xbe800037
+DATA lanes<>+1296(SB)/4, $0xbe800037
+DATA lanes<>+1300(SB)/4, $0xbe800037
+DATA lanes<>+1304(SB)/4, $0xbe800037
+DATA lanes<>+1308(SB)/4, $0xbe800037
+DATA lanes<>+1312(SB)/4, $0xbe800037
+DATA lanes<>+1316(SB)/4, $0xbe800037
+DATA lanes<>+1320(SB)/4, $0xbe800037
+DATA lanes<>+1324(SB)/4, $0xbe800037
+DATA lanes<>+1328(SB)/4, $0xbe800037
+DATA lanes<>+1332(SB)/4, $0xbe800037
+DATA lanes<>+1336(SB)/4, $0xbe800037
+DATA lanes<>+1340(SB)/4, $0xbe800037
+DATA lanes<>+1344(SB)/4, $0x3eaaaaad
+DATA lanes<>+1348(SB)/4, $0x3eaaaaad
+DATA lanes<>+1352(SB)/4, $0x3eaaaaad
+DATA lanes<>+1356(SB)/4, $0x3eaaaaad
+DATA lanes<>+1360(SB)/4, $0x3eaaaaad
+DATA lanes<>+1364(SB)/4, $0x3eaaaaad
+DATA lanes<>+1368(SB)/4, $0x3eaaaaad
+DATA lanes<>+1372(SB)/4, $0x3eaaaaad
+DATA lanes<>+1376(SB)/4, $0x3eaaaaad
+DATA lanes<>+1380(SB)/4, $0x3eaaaaad
+DATA lanes<>+1384(SB)/4, $0x3eaaaaad
+DATA lanes<>+1388(SB)/4, $0x3eaaaaad
+DATA lanes<>+1392(SB)/4, $0x3eaaaaad
+DATA lanes<>+1396(SB)/4, $0x3eaaaaad
+DATA lanes<>+1400(SB)/4, $0x3eaaaaad
+DATA lanes<>+1404(SB)/4, $0x3eaaaaad
+DATA lanes<>+1408(SB)/4, $0x3f000000
+DATA lanes<>+1412(SB)/4, $0x3f000000
+DATA lanes<>+1416(SB)/4, $0x3f000000
+DATA lanes<>+1420(SB)/4, $0x3f000000
+DATA lanes<>+1424(SB)/4, $0x3f000000
+DATA lanes<>+1428(SB)/4, $0x3f000000
+DATA lanes<>+1432(SB)/4, $0x3f000000
+DATA lanes<>+1436(SB)/4, $0x3f000000
+DATA lanes<>+1440(SB)/4, $0x3f000000
+DATA lanes<>+1444(SB)/4, $0x3f000000
+DATA lanes<>+1448(SB)/4, $0x3f000000
+DATA lanes<>+1452(SB)/4, $0x3f000000
+DATA lanes<>+1456(SB)/4, $0x3f000000
+DATA lanes<>+1460(SB)/4, $0x3f000000
+DATA lanes<>+1464(SB)/4, $0x3f000000
+DATA lanes<>+1468(SB)/4, $0x3f000000
+DATA lanes<>+1472(SB)/4, $0x3377d1cf
+DATA lanes<>+1476(SB)/4, $0x3377d1cf
+DATA lanes<>+1480(SB)/4, $0x3377d1cf
+DATA lanes<>+1484(SB)/4, $0x3377d1cf
+DATA lanes<>+1488(SB)/4, $0x3377d1cf
+DATA lanes<>+1492(SB)/4, $0x3377d1cf
+DATA lanes<>+1496(SB)/4, $0x3377d1cf
+DATA lanes<>+1500(SB)/4, $0x3377d1cf
+DATA lanes<>+1504(SB)/4, $0x3377d1cf
+DATA lanes<>+1508(SB)/4, $0x3377d1cf
+DATA lanes<>+1512(SB)/4, $0x3377d1cf
+DATA lanes<>+1516(SB)/4, $0x3377d1cf
+DATA lanes<>+1520(SB)/4, $0x3377d1cf
+DATA lanes<>+1524(SB)/4, $0x3377d1cf
+DATA lanes<>+1528(SB)/4, $0x3377d1cf
+DATA lanes<>+1532(SB)/4, $0x3377d1cf
+DATA lanes<>+1536(SB)/4, $0x3f317217
+DATA lanes<>+1540(SB)/4, $0x3f317217
+DATA lanes<>+1544(SB)/4, $0x3f317217
+DATA lanes<>+1548(SB)/4, $0x3f317217
+DATA lanes<>+1552(SB)/4, $0x3f317217
+DATA lanes<>+1556(SB)/4, $0x3f317217
+DATA lanes<>+1560(SB)/4, $0x3f317217
+DATA lanes<>+1564(SB)/4, $0x3f317217
+DATA lanes<>+1568(SB)/4, $0x3f317217
+DATA lanes<>+1572(SB)/4, $0x3f317217
+DATA lanes<>+1576(SB)/4, $0x3f317217
+DATA lanes<>+1580(SB)/4, $0x3f317217
+DATA lanes<>+1584(SB)/4, $0x3f317217
+DATA lanes<>+1588(SB)/4, $0x3f317217
+DATA lanes<>+1592(SB)/4, $0x3f317217
+DATA lanes<>+1596(SB)/4, $0x3f317217
+GLOBL lanes<>(SB), RODATA|NOPTR, $1600
 
 // func expShiftSumAVX512(x *float32, n int, shift float32) float32
 // Requires: AVX, AVX512DQ, AVX512F, BMI2, SSE
@@ -1083,6 +1275,329 @@ done44:
 	VZEROUPPER
 	RET
 
+// func logSoftmaxRowsAVX512(dst *float32, x *float32, n int, rows int)
+// Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV
+TEXT ·logSoftmaxRowsAVX512(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), DX
+	MOVQ         n+16(FP), CX
+	MOVQ         rows+24(FP), SI
+	LEAQ         (CX)(CX*1), R9
+	ADDQ         R9, R9
+	MOVQ         CX, R8
+	ANDQ         $0x0f, R8
+	MOVQ         CX, DI
+	SUBQ         R8, DI
+	SHLQ         $0x02, DI
+	MOVQ         R8, CX
+	MOVL         $-1, BX
+	BZHIL        CX, BX, BX
+	KMOVW        BX, K1
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+256(SB), Z2
+	VBROADCASTSS lanes<>+320(SB), Z3
+	VBROADCASTSS lanes<>+384(SB), Z4
+	VBROADCASTSS lanes<>+448(SB), Z5
+	VBROADCASTSS lanes<>+512(SB), Z6
+	VBROADCASTSS lanes<>+576(SB), Z7
+	VBROADCASTSS lanes<>+640(SB), Z8
+	VBROADCASTSS lanes<>+704(SB), Z9
+	VBROADCASTSS lanes<>+768(SB), Z10
+
+group45:
+	XORQ    BX, BX
+	CMPQ    SI, $0x01
+	CMOVQGT R9, BX
+	LEAQ    (AX)(BX*1), CX
+	LEAQ    (DX)(BX*1), BX
+	VMOVAPS Z10, Z11
+	VMOVAPS Z10, Z12
+	VMOVAPS Z10, Z13
+	VMOVAPS Z10, Z14
+	XORQ    R10, R10
+	LEAQ    -192(DI), R11
+	CMPQ    R10, R11
+	JGE     end47
+
+loop46:
+	VMOVUPS (DX)(R10*1), Z15
+	VMOVUPS (BX)(R10*1), Z16
+	VMOVUPS 64(DX)(R10*1), Z17
+	VMOVUPS 64(BX)(R10*1), Z18
+	VMOVUPS 128(DX)(R10*1), Z19
+	VMOVUPS 128(BX)(R10*1), Z20
+	VMOVUPS 192(DX)(R10*1), Z21
+	VMOVUPS 192(BX)(R10*1), Z22
+	VMAXPS  Z15, Z11, Z11
+	VMAXPS  Z16, Z13, Z13
+	VMAXPS  Z17, Z12, Z12
+	VMAXPS  Z18, Z14, Z14
+	VMAXPS  Z19, Z11, Z11
+	VMAXPS  Z20, Z13, Z13
+	VMAXPS  Z21, Z12, Z12
+	VMAXPS  Z22, Z14, Z14
+	ADDQ    $+256, R10
+	CMPQ    R10, R11
+	JL      loop46
+
+end47:
+	CMPQ R10, DI
+	JGE  end49
+
+loop48:
+	VMOVUPS (DX)(R10*1), Z15
+	VMOVUPS (BX)(R10*1), Z16
+	VMAXPS  Z15, Z11, Z11
+	VMAXPS  Z16, Z13, Z13
+	ADDQ    $+64, R10
+	CMPQ    R10, DI
+	JL      loop48
+
+end49:
+	TESTQ   R8, R8
+	JZ      done50
+	VMOVAPS Z10, Z15
+	VMOVAPS Z10, Z16
+	VMOVUPS (DX)(R10*1), K1, Z15
+	VMOVUPS (BX)(R10*1), K1, Z16
+	VMAXPS  Z15, Z11, Z11
+	VMAXPS  Z16, Z13, Z13
+
+done50:
+	VMAXPS        Z12, Z11, Z11
+	VMAXPS        Z14, Z13, Z12
+	VEXTRACTF64X4 $0x01, Z11, Y23
+	VEXTRACTF64X4 $0x01, Z12, Y25
+	VMAXPS        Z23, Z11, Z11
+	VMAXPS        Z25, Z12, Z12
+	VEXTRACTF32X4 $0x01, Y11, X24
+	VEXTRACTF32X4 $0x01, Y12, X26
+	VMAXPS        Z24, Z11, Z11
+	VMAXPS        Z26, Z12, Z12
+	VPERMILPS     $0x4e, X11, X24
+	VPERMILPS     $0x4e, X12, X26
+	VMAXPS        Z24, Z11, Z11
+	VMAXPS        Z26, Z12, Z12
+	VPERMILPS     $0xb1, X11, X24
+	VPERMILPS     $0xb1, X12, X26
+	VMAXPS        Z24, Z11, Z11
+	VMAXPS        Z26, Z12, Z12
+	VBROADCASTSS  X11, Z11
+	VBROADCASTSS  X12, Z12
+	VXORPS        Z13, Z13, Z13
+	VXORPS        Z14, Z14, Z14
+	XORQ          R10, R10
+	CMPQ          R10, DI
+	JGE           end52
+
+loop51:
+	VMOVUPS      (DX)(R10*1), Z15
+	VMOVUPS      (BX)(R10*1), Z16
+	VSUBPS       Z11, Z15, Z15
+	VSUBPS       Z12, Z16, Z17
+	VMOVUPS      Z8, Z16
+	VMOVUPS      Z8, Z18
+	VFMADD213PS  Z1, Z15, Z16
+	VFMADD213PS  Z1, Z17, Z18
+	VSUBPS       Z1, Z16, Z16
+	VSUBPS       Z1, Z18, Z18
+	VMOVAPS      Z15, Z15
+	VMOVAPS      Z17, Z19
+	VFNMADD231PS Z7, Z16, Z15
+	VFNMADD231PS Z7, Z18, Z19
+	VFNMADD231PS Z9, Z16, Z15
+	VFNMADD231PS Z9, Z18, Z19
+	VRANGEPS     $0x06, Z0, Z15, Z15
+	VRANGEPS     $0x06, Z0, Z19, Z19
+	VMOVUPS      Z2, Z17
+	VMOVUPS      Z2, Z20
+	VFMADD213PS  Z3, Z15, Z17
+	VFMADD213PS  Z3, Z19, Z20
+	VFMADD213PS  Z4, Z15, Z17
+	VFMADD213PS  Z4, Z19, Z20
+	VFMADD213PS  Z5, Z15, Z17
+	VFMADD213PS  Z5, Z19, Z20
+	VFMADD213PS  Z6, Z15, Z17
+	VFMADD213PS  Z6, Z19, Z20
+	VFMADD213PS  Z0, Z15, Z17
+	VFMADD213PS  Z0, Z19, Z20
+	VFMADD213PS  Z0, Z15, Z17
+	VFMADD213PS  Z0, Z19, Z20
+	VSCALEFPS    Z16, Z17, Z17
+	VSCALEFPS    Z18, Z20, Z20
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z20, Z14, Z14
+	ADDQ         $+64, R10
+	CMPQ         R10, DI
+	JL           loop51
+
+end52:
+	TESTQ        R8, R8
+	JZ           done53
+	VMOVAPS      Z10, Z15
+	VMOVAPS      Z10, Z16
+	VMOVUPS      (DX)(R10*1), K1, Z15
+	VMOVUPS      (BX)(R10*1), K1, Z16
+	VSUBPS       Z11, Z15, Z15
+	VSUBPS       Z12, Z16, Z17
+	VMOVUPS      Z8, Z16
+	VMOVUPS      Z8, Z18
+	VFMADD213PS  Z1, Z15, Z16
+	VFMADD213PS  Z1, Z17, Z18
+	VSUBPS       Z1, Z16, Z16
+	VSUBPS       Z1, Z18, Z18
+	VMOVAPS      Z15, Z15
+	VMOVAPS      Z17, Z19
+	VFNMADD231PS Z7, Z16, Z15
+	VFNMADD231PS Z7, Z18, Z19
+	VFNMADD231PS Z9, Z16, Z15
+	VFNMADD231PS Z9, Z18, Z19
+	VRANGEPS     $0x06, Z0, Z15, Z15
+	VRANGEPS     $0x06, Z0, Z19, Z19
+	VMOVUPS      Z2, Z17
+	VMOVUPS      Z2, Z20
+	VFMADD213PS  Z3, Z15, Z17
+	VFMADD213PS  Z3, Z19, Z20
+	VFMADD213PS  Z4, Z15, Z17
+	VFMADD213PS  Z4, Z19, Z20
+	VFMADD213PS  Z5, Z15, Z17
+	VFMADD213PS  Z5, Z19, Z20
+	VFMADD213PS  Z6, Z15, Z17
+	VFMADD213PS  Z6, Z19, Z20
+	VFMADD213PS  Z0, Z15, Z17
+	VFMADD213PS  Z0, Z19, Z20
+	VFMADD213PS  Z0, Z15, Z17
+	VFMADD213PS  Z0, Z19, Z20
+	VSCALEFPS    Z16, Z17, Z17
+	VSCALEFPS    Z18, Z20, Z20
+	VADDPS       Z17, Z13, K1, Z13
+	VADDPS       Z20, Z14, K1, Z14
+
+done53:
+	VEXTRACTF64X4    $0x01, Z13, Y23
+	VEXTRACTF64X4    $0x01, Z14, Y25
+	VADDPS           Z23, Z13, Z13
+	VADDPS           Z25, Z14, Z14
+	VEXTRACTF32X4    $0x01, Y13, X24
+	VEXTRACTF32X4    $0x01, Y14, X26
+	VADDPS           Z24, Z13, Z13
+	VADDPS           Z26, Z14, Z14
+	VPERMILPS        $0x4e, X13, X24
+	VPERMILPS        $0x4e, X14, X26
+	VADDPS           Z24, Z13, Z13
+	VADDPS           Z26, Z14, Z14
+	VPERMILPS        $0xb1, X13, X24
+	VPERMILPS        $0xb1, X14, X26
+	VADDPS           Z24, Z13, Z13
+	VADDPS           Z26, Z14, Z14
+	VBROADCASTSS     X13, Z13
+	VBROADCASTSS     X14, Z15
+	VGETMANTPS       $0x0f, Z13, Z14
+	VGETMANTPS       $0x0f, Z15, Z16
+	VGETEXPPS        Z13, Z13
+	VGETEXPPS        Z15, Z15
+	VCMPPS           $0x11, Z0, Z14, K2
+	VCMPPS           $0x11, Z0, Z16, K3
+	VADDPS           Z0, Z13, K2, Z13
+	VADDPS           Z0, Z15, K3, Z15
+	VSUBPS           Z0, Z14, Z14
+	VSUBPS           Z0, Z16, Z18
+	VMULPS           Z14, Z14, Z16
+	VMULPS           Z18, Z18, Z19
+	VBROADCASTSS     lanes<>+832(SB), Z17
+	VBROADCASTSS     lanes<>+832(SB), Z20
+	VFMADD213PS.BCST lanes<>+896(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+896(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+960(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+960(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1024(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1024(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1088(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1088(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1152(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1152(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1216(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1216(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1280(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1280(SB), Z18, Z20
+	VFMADD213PS.BCST lanes<>+1344(SB), Z14, Z17
+	VFMADD213PS.BCST lanes<>+1344(SB), Z18, Z20
+	VMULPS           Z14, Z17, Z17
+	VMULPS           Z18, Z20, Z20
+	VSUBPS.BCST      lanes<>+1408(SB), Z17, Z17
+	VSUBPS.BCST      lanes<>+1408(SB), Z20, Z20
+	VMULPS           Z16, Z17, Z16
+	VMULPS           Z19, Z20, Z17
+	VFMADD231PS.BCST lanes<>+1472(SB), Z13, Z16
+	VFMADD231PS.BCST lanes<>+1472(SB), Z15, Z17
+	VADDPS           Z14, Z16, Z14
+	VADDPS           Z18, Z17, Z16
+	VFMADD231PS.BCST lanes<>+1536(SB), Z13, Z14
+	VFMADD231PS.BCST lanes<>+1536(SB), Z15, Z16
+	XORQ             R10, R10
+	LEAQ             -64(DI), R11
+	CMPQ             R10, R11
+	JGE              end55
+
+loop54:
+	VMOVUPS (DX)(R10*1), Z13
+	VMOVUPS (BX)(R10*1), Z15
+	VMOVUPS 64(DX)(R10*1), Z17
+	VMOVUPS 64(BX)(R10*1), Z18
+	VSUBPS  Z11, Z13, Z13
+	VSUBPS  Z12, Z15, Z15
+	VSUBPS  Z11, Z17, Z17
+	VSUBPS  Z12, Z18, Z18
+	VSUBPS  Z14, Z13, Z13
+	VSUBPS  Z16, Z15, Z15
+	VSUBPS  Z14, Z17, Z17
+	VSUBPS  Z16, Z18, Z18
+	VMOVUPS Z13, (AX)(R10*1)
+	VMOVUPS Z15, (CX)(R10*1)
+	VMOVUPS Z17, 64(AX)(R10*1)
+	VMOVUPS Z18, 64(CX)(R10*1)
+	ADDQ    $+128, R10
+	CMPQ    R10, R11
+	JL      loop54
+
+end55:
+	CMPQ R10, DI
+	JGE  end57
+
+loop56:
+	VMOVUPS (DX)(R10*1), Z13
+	VMOVUPS (BX)(R10*1), Z15
+	VSUBPS  Z11, Z13, Z13
+	VSUBPS  Z12, Z15, Z15
+	VSUBPS  Z14, Z13, Z13
+	VSUBPS  Z16, Z15, Z15
+	VMOVUPS Z13, (AX)(R10*1)
+	VMOVUPS Z15, (CX)(R10*1)
+	ADDQ    $+64, R10
+	CMPQ    R10, DI
+	JL      loop56
+
+end57:
+	TESTQ     R8, R8
+	JZ        done58
+	VMOVUPS.Z (DX)(R10*1), K1, Z13
+	VMOVUPS.Z (BX)(R10*1), K1, Z15
+	VSUBPS    Z11, Z13, Z11
+	VSUBPS    Z12, Z15, Z12
+	VSUBPS    Z14, Z11, Z11
+	VSUBPS    Z16, Z12, Z12
+	VMOVUPS   Z11, K1, (AX)(R10*1)
+	VMOVUPS   Z12, K1, (CX)(R10*1)
+
+done58:
+	LEAQ (AX)(R9*2), AX
+	LEAQ (DX)(R9*2), DX
+	SUBQ $0x02, SI
+	JG   group45
+	VZEROUPPER
+	RET
+
 // func layerNormRowsAVX512(dst *float32, x *float32, scale *float32, bias *float32, n int, rows int, epsilon float64)
 // Requires: AVX, AVX512DQ, AVX512F, AVX512VL, BMI2, CMOV, SSE2
 TEXT ·layerNormRowsAVX512(SB), NOSPLIT, $0-56
@@ -1108,7 +1623,7 @@ TEXT ·layerNormRowsAVX512(SB), NOSPLIT, $0-56
 	VMOVSS     lanes<>+128(SB), X2
 	VCVTSS2SD  X2, X2, X2
 
-group45:
+group59:
 	XORQ    BX, BX
 	CMPQ    SI, $0x01
 	CMOVQGT R9, BX
@@ -1125,9 +1640,9 @@ group45:
 	XORQ    R12, R12
 	LEAQ    -192(DI), R13
 	CMPQ    R12, R13
-	JGE     end47
+	JGE     end61
 
-loop46:
+loop60:
 	VMOVUPS (DX)(R12*1), Z11
 	VMOVUPS (BX)(R12*1), Z12
 	VMOVUPS 64(DX)(R12*1), Z13
@@ -1146,30 +1661,30 @@ loop46:
 	VADDPS  Z18, Z10, Z10
 	ADDQ    $+256, R12
 	CMPQ    R12, R13
-	JL      loop46
+	JL      loop60
 
-end47:
+end61:
 	CMPQ R12, DI
-	JGE  end49
+	JGE  end63
 
-loop48:
+loop62:
 	VMOVUPS (DX)(R12*1), Z11
 	VMOVUPS (BX)(R12*1), Z12
 	VADDPS  Z11, Z3, Z3
 	VADDPS  Z12, Z7, Z7
 	ADDQ    $+64, R12
 	CMPQ    R12, DI
-	JL      loop48
+	JL      loop62
 
-end49:
+end63:
 	TESTQ     R8, R8
-	JZ        done50
+	JZ        done64
 	VMOVUPS.Z (DX)(R12*1), K1, Z11
 	VMOVUPS.Z (BX)(R12*1), K1, Z12
 	VADDPS    Z11, Z4, Z4
 	VADDPS    Z12, Z8, Z8
 
-done50:
+done64:
 	VADDPS        Z4, Z3, Z3
 	VADDPS        Z8, Z7, Z4
 	VADDPS        Z6, Z5, Z5
@@ -1211,9 +1726,9 @@ done50:
 	XORQ          R12, R12
 	LEAQ          -192(DI), R13
 	CMPQ          R12, R13
-	JGE           end52
+	JGE           end66
 
-loop51:
+loop65:
 	VMOVUPS     (DX)(R12*1), Z13
 	VMOVUPS     (BX)(R12*1), Z14
 	VMOVUPS     64(DX)(R12*1), Z15
@@ -1240,13 +1755,13 @@ loop51:
 	VFMADD231PS Z24, Z24, Z12
 	ADDQ        $+256, R12
 	CMPQ        R12, R13
-	JL          loop51
+	JL          loop65
 
-end52:
+end66:
 	CMPQ R12, DI
-	JGE  end54
+	JGE  end68
 
-loop53:
+loop67:
 	VMOVUPS     (DX)(R12*1), Z13
 	VMOVUPS     (BX)(R12*1), Z14
 	VSUBPS      Z3, Z13, Z13
@@ -1255,11 +1770,11 @@ loop53:
 	VFMADD231PS Z14, Z14, Z9
 	ADDQ        $+64, R12
 	CMPQ        R12, DI
-	JL          loop53
+	JL          loop67
 
-end54:
+end68:
 	TESTQ       R8, R8
-	JZ          done55
+	JZ          done69
 	VMOVUPS.Z   (DX)(R12*1), K1, Z13
 	VMOVUPS.Z   (BX)(R12*1), K1, Z14
 	VSUBPS      Z3, Z13, Z13
@@ -1267,7 +1782,7 @@ end54:
 	VFMADD231PS Z13, Z13, K1, Z6
 	VFMADD231PS Z14, Z14, K1, Z10
 
-done55:
+done69:
 	VADDPS        Z6, Z5, Z5
 	VADDPS        Z10, Z9, Z6
 	VADDPS        Z8, Z7, Z7
@@ -1307,9 +1822,9 @@ done55:
 	XORQ          R12, R12
 	LEAQ          -64(DI), R13
 	CMPQ          R12, R13
-	JGE           end57
+	JGE           end71
 
-loop56:
+loop70:
 	VMOVUPS     (DX)(R12*1), Z7
 	VMOVUPS     (BX)(R12*1), Z8
 	VMOVUPS     64(DX)(R12*1), Z9
@@ -1340,13 +1855,13 @@ loop56:
 	VMOVUPS     Z16, 64(CX)(R12*1)
 	ADDQ        $+128, R12
 	CMPQ        R12, R13
-	JL          loop56
+	JL          loop70
 
-end57:
+end71:
 	CMPQ R12, DI
-	JGE  end59
+	JGE  end73
 
-loop58:
+loop72:
 	VMOVUPS     (DX)(R12*1), Z7
 	VMOVUPS     (BX)(R12*1), Z8
 	VSUBPS      Z3, Z7, Z7
@@ -1363,11 +1878,11 @@ loop58:
 	VMOVUPS     Z10, (CX)(R12*1)
 	ADDQ        $+64, R12
 	CMPQ        R12, DI
-	JL          loop58
+	JL          loop72
 
-end59:
+end73:
 	TESTQ       R8, R8
-	JZ          done60
+	JZ          done74
 	VMOVUPS.Z   (DX)(R12*1), K1, Z7
 	VMOVUPS.Z   (BX)(R12*1), K1, Z8
 	VSUBPS      Z3, Z7, Z3
@@ -1383,11 +1898,11 @@ end59:
 	VMOVUPS     Z3, K1, (AX)(R12*1)
 	VMOVUPS     Z6, K1, (CX)(R12*1)
 
-done60:
+done74:
 	LEAQ (AX)(R9*2), AX
 	LEAQ (DX)(R9*2), DX
 	SUBQ $0x02, SI
-	JG   group45
+	JG   group59
 	VZEROUPPER
 	RET
 
@@ -1415,7 +1930,7 @@ TEXT ·rmsNormRowsAVX512(SB), NOSPLIT, $0-48
 	VMOVSS     lanes<>+128(SB), X2
 	VCVTSS2SD  X2, X2, X2
 
-group61:
+group75:
 	XORQ    BX, BX
 	CMPQ    SI, $0x01
 	CMOVQGT R9, BX
@@ -1432,9 +1947,9 @@ group61:
 	XORQ    R11, R11
 	LEAQ    -192(DI), R12
 	CMPQ    R11, R12
-	JGE     end63
+	JGE     end77
 
-loop62:
+loop76:
 	VMOVUPS     (DX)(R11*1), Z11
 	VMOVUPS     (BX)(R11*1), Z12
 	VMOVUPS     64(DX)(R11*1), Z13
@@ -1453,30 +1968,30 @@ loop62:
 	VFMADD231PS Z18, Z18, Z10
 	ADDQ        $+256, R11
 	CMPQ        R11, R12
-	JL          loop62
+	JL          loop76
 
-end63:
+end77:
 	CMPQ R11, DI
-	JGE  end65
+	JGE  end79
 
-loop64:
+loop78:
 	VMOVUPS     (DX)(R11*1), Z11
 	VMOVUPS     (BX)(R11*1), Z12
 	VFMADD231PS Z11, Z11, Z3
 	VFMADD231PS Z12, Z12, Z7
 	ADDQ        $+64, R11
 	CMPQ        R11, DI
-	JL          loop64
+	JL          loop78
 
-end65:
+end79:
 	TESTQ       R8, R8
-	JZ          done66
+	JZ          done80
 	VMOVUPS.Z   (DX)(R11*1), K1, Z11
 	VMOVUPS.Z   (BX)(R11*1), K1, Z12
 	VFMADD231PS Z11, Z11, Z4
 	VFMADD231PS Z12, Z12, Z8
 
-done66:
+done80:
 	VADDPS        Z4, Z3, Z3
 	VADDPS        Z8, Z7, Z4
 	VADDPS        Z6, Z5, Z5
@@ -1516,9 +2031,9 @@ done66:
 	XORQ          R11, R11
 	LEAQ          -64(DI), R12
 	CMPQ          R11, R12
-	JGE           end68
+	JGE           end82
 
-loop67:
+loop81:
 	VMOVUPS (DX)(R11*1), Z5
 	VMOVUPS (BX)(R11*1), Z6
 	VMOVUPS 64(DX)(R11*1), Z7
@@ -1541,13 +2056,13 @@ loop67:
 	VMOVUPS Z8, 64(CX)(R11*1)
 	ADDQ    $+128, R11
 	CMPQ    R11, R12
-	JL      loop67
+	JL      loop81
 
-end68:
+end82:
 	CMPQ R11, DI
-	JGE  end70
+	JGE  end84
 
-loop69:
+loop83:
 	VMOVUPS (DX)(R11*1), Z5
 	VMOVUPS (BX)(R11*1), Z6
 	VMULPS  Z3, Z5, Z5
@@ -1560,11 +2075,11 @@ loop69:
 	VMOVUPS Z6, (CX)(R11*1)
 	ADDQ    $+64, R11
 	CMPQ    R11, DI
-	JL      loop69
+	JL      loop83
 
-end70:
+end84:
 	TESTQ     R8, R8
-	JZ        done71
+	JZ        done85
 	VMOVUPS.Z (DX)(R11*1), K1, Z5
 	VMOVUPS.Z (BX)(R11*1), K1, Z6
 	VMULPS    Z3, Z5, Z3
@@ -1576,10 +2091,10 @@ end70:
 	VMOVUPS   Z3, K1, (AX)(R11*1)
 	VMOVUPS   Z4, K1, (CX)(R11*1)
 
-done71:
+done85:
 	LEAQ (AX)(R9*2), AX
 	LEAQ (DX)(R9*2), DX
 	SUBQ $0x02, SI
-	JG   group61
+	JG   group75
 	VZEROUPPER
 	RET

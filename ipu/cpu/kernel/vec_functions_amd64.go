@@ -91,6 +91,9 @@ func swishAVX512(dst, x *float32, n int, alpha float32)
 func eluAVX512(dst, x *float32, n int, scale, rate, all float32)
 
 //go:noescape
+func powAVX512(dst, x, y *float32, n int)
+
+//go:noescape
 func preluAVX512(dst, x, slope *float32, n int)
 
 //go:noescape
@@ -173,6 +176,9 @@ func swishAVX2(dst, x *float32, n int, alpha float32)
 
 //go:noescape
 func eluAVX2(dst, x *float32, n int, scale, rate, all float32)
+
+//go:noescape
+func powAVX2(dst, x, y *float32, n int)
 
 //go:noescape
 func preluAVX2(dst, x, slope *float32, n int)
@@ -288,4 +294,12 @@ func (f scaledLoop) with(alpha float32) func(dst, x []float32) {
 func vectorElu(scale, rate, all float32) func(dst, x []float32) {
 	f := pick(eluAVX512, eluAVX2)
 	return unaryLoop(func(dst, x *float32, n int) { f(dst, x, n, scale, rate, all) }).over()
+}
+
+// vectorPow returns the loop of powers by vectors, nil if there is none.
+func vectorPow() func(dst, x, y []float32) {
+	if path == pathGo {
+		return nil
+	}
+	return pick[binaryLoop](powAVX512, powAVX2).over()
 }

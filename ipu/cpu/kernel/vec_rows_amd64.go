@@ -19,16 +19,16 @@ func mostAVX512(x *float32, n int) float32
 func leastAVX512(x *float32, n int) float32
 
 //go:noescape
-func longSumAVX512(x *float32, n int) float64
-
-//go:noescape
 func longSquaresAVX512(x *float32, n int) float64
 
 //go:noescape
 func longSumRowsAVX512(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
-func longSumEachAVX512(acc *float64, x *float32, n, rows, stride int)
+func sumEachAVX512(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func sumShortAVX512(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
 func longSquaresEachAVX512(acc *float64, x *float32, n, rows, stride int)
@@ -44,6 +44,9 @@ func expShiftSumAVX512(x *float32, n int, shift float32) float32
 
 //go:noescape
 func expDifferenceAVX512(dst, x, y *float32, n int)
+
+//go:noescape
+func logSoftmaxRowsAVX512(dst, x *float32, n, rows int)
 
 //go:noescape
 func softmaxRowsAVX512(dst, x *float32, n, rows int)
@@ -82,16 +85,16 @@ func mostAVX2(x *float32, n int) float32
 func leastAVX2(x *float32, n int) float32
 
 //go:noescape
-func longSumAVX2(x *float32, n int) float64
-
-//go:noescape
 func longSquaresAVX2(x *float32, n int) float64
 
 //go:noescape
 func longSumRowsAVX2(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
-func longSumEachAVX2(acc *float64, x *float32, n, rows, stride int)
+func sumEachAVX2(acc *float64, x *float32, n, rows, stride int)
+
+//go:noescape
+func sumShortAVX2(acc *float64, x *float32, n, rows, stride int)
 
 //go:noescape
 func longSquaresEachAVX2(acc *float64, x *float32, n, rows, stride int)
@@ -107,6 +110,9 @@ func expShiftSumAVX2(x *float32, n int, shift float32) float32
 
 //go:noescape
 func expDifferenceAVX2(dst, x, y *float32, n int)
+
+//go:noescape
+func logSoftmaxRowsAVX2(dst, x *float32, n, rows int)
 
 //go:noescape
 func softmaxRowsAVX2(dst, x *float32, n, rows int)
@@ -254,17 +260,21 @@ func vectorSoftmax[T float](x, y []T, log bool) bool {
 	return true
 }
 
-// vectorRows is rows of n elements of a softmax by vectors, if there are any for
+// vectorRows is rows of n elements of a softmax or its logarithm by vectors, if there are any for
 // T and the rows are short enough to be added up in float32; it reports whether
 // it did it. buf is scratch memory for short rows.
-func vectorRows[T float](x, y []T, n int, buf []T) bool {
+func vectorRows[T float](x, y []T, n int, log bool, buf []T) bool {
 	if path == pathGo || !isFloat32[T]() || n > sumStretch {
 		return false
 	}
 	u, v := asFloat32(x), asFloat32(y)[:len(x)]
 	if n > shortRows {
+		f := pick(softmaxRowsAVX512, softmaxRowsAVX2)
+		if log {
+			f = pick(logSoftmaxRowsAVX512, logSoftmaxRowsAVX2)
+		}
 		for i := 0; i < len(u); i += stretch / n * n {
-			pick(softmaxRowsAVX512, softmaxRowsAVX2)(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
+			f(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
 		}
 		return true
 	}
@@ -277,7 +287,7 @@ func vectorRows[T float](x, y []T, n int, buf []T) bool {
 				c[r] = u[at]
 			}
 		}
-		vectorStrip(columns, columns, n, softmaxStrip, rows, false, asFloat32(buf)[:3*softmaxStrip])
+		vectorStrip(columns, columns, n, softmaxStrip, rows, log, asFloat32(buf)[:3*softmaxStrip])
 		for j := range n {
 			c := columns[j*softmaxStrip:][:rows]
 			for r, at := 0, i+j; r < len(c); r, at = r+1, at+n {
@@ -394,6 +404,10 @@ func greatestBeside[T number](out []int64, x []T, dim, inner int) bool {
 	return true
 }
 
+// shortSum is the most elements of a row that Reduce adds up in float32, in 64 or
+// 32 sums.
+const shortSum = 1 << 10
+
 // vectorAcross returns the fold of a row of float32 into one accumulator by
 // vectors, nil if there is none. It computes in float64 where it can't be
 // exact.
@@ -405,7 +419,13 @@ func vectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 	var short func(x *float32, n int) float32
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
-		long = pick(longSumAVX512, longSumAVX2)
+		sum := pick(sumAVX512, sumAVX2)
+		return func(acc float64, x []float32, _ float64) float64 {
+			for i := 0; i < len(x); i += shortSum {
+				acc += float64(sum(&x[i], min(shortSum, len(x)-i)))
+			}
+			return acc
+		}
 	case graph.ReduceL2, graph.ReduceSumSquare:
 		long = pick(longSquaresAVX512, longSquaresAVX2)
 	case graph.ReduceMax:
@@ -431,16 +451,61 @@ func vectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 	}
 }
 
+// vectorPixels returns the fold of rows of one vector each by sums, in the order
+// in which the fold of a row adds up its elements, nil if there is none: means of
+// planes in blocks of channels have the bits of those of planes.
+func vectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float32, rows, step int) {
+	if path == pathGo || columns != path.lanes() || fn != graph.ReduceSum && fn != graph.ReduceMean {
+		return nil
+	}
+	add := pick(addAVX512, addAVX2)
+	return func(acc []float64, x []float32, rows, step int) {
+		const widest = 16
+		var buf [foldWays * widest * widest]float32
+		all := len(acc) * len(acc) // elements of as many rows as a vector has lanes
+		for i := 0; i < rows; i += shortSum {
+			u := x[i*step:][:min(shortSum, rows-i)*len(acc)]
+			clear(buf[:foldWays*all])
+			for ; len(u) >= foldWays*all; u = u[foldWays*all:] {
+				add(&buf[0], &buf[0], &u[0], foldWays*all)
+			}
+			for ; len(u) >= all; u = u[all:] {
+				add(&buf[0], &buf[0], &u[0], all)
+			}
+			if len(u) > 0 {
+				add(&buf[all], &buf[all], &u[0], len(u))
+			}
+			add(&buf[0], &buf[0], &buf[all], all)
+			add(&buf[2*all], &buf[2*all], &buf[3*all], all)
+			add(&buf[0], &buf[0], &buf[2*all], all)
+			for n := all / 2; n >= len(acc); n /= 2 {
+				add(&buf[0], &buf[0], &buf[n], n)
+			}
+			for j := range acc {
+				acc[j] += float64(buf[j])
+			}
+		}
+	}
+}
+
+// foldWays is how many vectors of sums the folds of rows have.
+const foldWays = 4
+
 // vectorEach returns the fold of rows of count elements, step elements apart,
 // each into an accumulator of its own by vectors, nil if there is none.
-func vectorEach(fn graph.ReduceFn) func(acc []float64, x []float32, count, step int) {
+func vectorEach(fn graph.ReduceFn, count int) func(acc []float64, x []float32, count, step int) {
 	if path == pathGo {
 		return nil
 	}
 	var f func(acc *float64, x *float32, n, rows, stride int)
+	short := false
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
-		f = pick(longSumEachAVX512, longSumEachAVX2)
+		if count > shortSum {
+			return nil
+		}
+		f = pick(sumEachAVX512, sumEachAVX2)
+		short = true
 	case graph.ReduceL2, graph.ReduceSumSquare:
 		f = pick(longSquaresEachAVX512, longSquaresEachAVX2)
 	default:
@@ -449,7 +514,18 @@ func vectorEach(fn graph.ReduceFn) func(acc []float64, x []float32, count, step 
 	return func(acc []float64, x []float32, count, step int) {
 		_ = x[(len(acc)-1)*step+count-1]
 		some := max(1, stretch/count)
-		for i := 0; i < len(acc); i += some {
+		i := 0
+		if n := len(acc) &^ 3; short && count <= path.lanes() && n > 0 {
+			add := pick(sumShortAVX512, sumShortAVX2)
+			if count <= pathAVX2.lanes() {
+				add = sumShortAVX2
+			}
+			for ; i < n; i += some &^ 3 {
+				add(&acc[i], &x[i*step], count, min(some&^3, n-i), 4*step)
+			}
+			i = n
+		}
+		for ; i < len(acc); i += some {
 			f(&acc[i], &x[i*step], count, min(some, len(acc)-i), 4*step)
 		}
 	}

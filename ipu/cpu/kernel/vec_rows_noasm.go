@@ -16,7 +16,7 @@ func vectorRMSNorm[T float](_, _, _ []T, _ float64) bool { return false }
 
 func vectorSoftmax[T float](_, _ []T, _ bool) bool { return false }
 
-func vectorRows[T float](_, _ []T, _ int, _ []T) bool { return false }
+func vectorRows[T float](_, _ []T, _ int, _ bool, _ []T) bool { return false }
 
 func vectorStrip[T float](_, _ []T, _, _, _ int, _ bool, _ []T) bool { return false }
 
@@ -26,6 +26,8 @@ func greatestBeside[T number](_ []int64, _ []T, _, _ int) bool { return false }
 
 func vectorAcross(graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 { return nil }
 
-func vectorEach(graph.ReduceFn) func(acc []float64, x []float32, count, step int) { return nil }
+func vectorEach(graph.ReduceFn, int) func(acc []float64, x []float32, count, step int) { return nil }
 
 func vectorDown(graph.ReduceFn) func(acc []float64, x []float32, rows, step int) { return nil }
+
+func vectorPixels(graph.ReduceFn, int) func(acc []float64, x []float32, rows, step int) { return nil }

@@ -27,10 +27,61 @@ func writeElementwise(a *asm) {
 		{name: "normalise", slices: []string{"x"}, scalars: []string{"mean", "factor", "shift"}, body: func(a *asm, x, s []vec) vec {
 			return a.fma(a.sub(x[0], s[0]), s[1], s[2])
 		}},
+		// Of a vector and one number.
+		{name: "addOne", slices: []string{"x"}, scalars: []string{"y"}, body: func(a *asm, x, s []vec) vec { return a.add(x[0], s[0]) }},
+		{name: "maximumOne", slices: []string{"x"}, scalars: []string{"y"}, body: func(a *asm, x, s []vec) vec { return a.maximum(x[0], s[0]) }},
+		{name: "minimumOne", slices: []string{"x"}, scalars: []string{"y"}, body: func(a *asm, x, s []vec) vec { return a.minimum(x[0], s[0]) }},
+		{name: "preluOne", slices: []string{"x"}, scalars: []string{"y"}, body: func(a *asm, x, s []vec) vec {
+			zero := a.vec()
+			a.zero(zero)
+			return a.choose(less, x[0], zero, a.mul(x[0], s[0]), x[0])
+		}},
+		{name: "divideOne", slices: []string{"x"}, scalars: []string{"y", "reciprocal"}, body: func(a *asm, x, s []vec) vec { return a.divideOne(x[0], s[0], s[1]) }},
 	} {
 		l.write(a)
 	}
 	a.halves()
+}
+
+// divideLimit is the exponent up to which the magnitudes of numbers and of what
+// they are divided by may go so that no step of a division by means of
+// the reciprocal leaves the normal numbers.
+const divideLimit = 60
+
+// divideOne returns x/y, rounded like a division, by the reciprocal of y: what is
+// left of x after it times the quotient so far improves that, twice. Vectors
+// with numbers for which that may be wrong are divided.
+func (a *asm) divideOne(x, y, reciprocal vec) vec {
+	const low, high = (127 - divideLimit) << 23, (127 + divideLimit) << 23
+	q := a.mul(x, reciprocal)
+	for range 2 {
+		left := a.fresh(x)
+		a.VFNMADD231PS(q, y, left)
+		a.VFMADD231PS(reciprocal, left, q)
+	}
+	done := a.newLabel("divided")
+	size := a.magnitude(x, false)
+	if a.wide() {
+		k := a.K()
+		a.VPSUBD(a.register(a.bits(low)), size, size)
+		a.VPCMPUD(operand.U8(6), a.register(a.bits(high-low)), size, k)
+		a.VPTESTMD(x, x, k, k)
+		a.KORTESTW(k, k)
+	} else {
+		under, over, zero := a.vec(), a.load(a.bits(high)), a.vec()
+		a.VMOVUPS(a.bits(low), under)
+		a.VPCMPGTD(size, under, under)
+		a.VPCMPGTD(over, size, over)
+		a.VPOR(under, over, over)
+		a.VXORPS(zero, zero, zero)
+		a.VPCMPEQD(zero, x, zero)
+		a.VPANDN(over, zero, zero)
+		a.VPTEST(zero, zero)
+	}
+	a.JZ(operand.LabelRef(done))
+	a.VDIVPS(y, x, q)
+	a.Label(done)
+	return q
 }
 
 // maximum is Go's max: NaN if either is, and +0 above -0.

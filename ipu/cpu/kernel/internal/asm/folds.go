@@ -41,18 +41,72 @@ func writeFolds(a *asm) {
 		}},
 		{name: "most", start: math.Inf(-1), nan: true, step: func(a *asm, acc, x vec, _ []vec) vec { return a.most(acc, x) }},
 		{name: "least", start: math.Inf(1), nan: true, step: func(a *asm, acc, x vec, _ []vec) vec { return a.least(acc, x) }},
-		{name: "longSum", double: true, step: func(a *asm, acc, x vec, _ []vec) vec { return plusDouble(a, acc, x) }},
 		{name: "longSquares", double: true, join: plusDouble, step: longSquare},
 	} {
 		f.write(a, false)
 	}
+	fold{name: "sum", step: func(a *asm, acc, x vec, _ []vec) vec { return plus(a, acc, x) }}.write(a, true)
+	a.sumShort()
 	for _, f := range []fold{
 		{name: "longSum", double: true, step: func(a *asm, acc, x vec, _ []vec) vec { return plusDouble(a, acc, x) }},
 		{name: "longSquares", double: true, step: longSquare, join: plusDouble},
 	} {
 		f.writeRows(a)
-		f.write(a, true)
+		if f.name == "longSquares" {
+			f.write(a, true)
+		}
 	}
+}
+
+// sumShort adds each row of at most a vector of elements, stride bytes apart, to
+// its own number in memory. The rows are a multiple of 4.
+func (a *asm) sumShort() {
+	a.Function("sumShort" + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(acc *float64, x *float32, n, rows, stride int)")
+	acc, x := a.Load(a.Param("acc"), a.GP64()), a.Load(a.Param("x"), a.GP64())
+	n, rows, stride := a.Load(a.Param("n"), a.GP64()), a.Load(a.Param("rows"), a.GP64()), a.Load(a.Param("stride"), a.GP64())
+	three := a.GP64()
+	a.LEAQ(indexed(stride, stride, 2, 0), three)
+	mask := a.firstLanes(n)
+	f := fold{}
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	// In the order of the function for longer rows: halves of a row, of that and
+	// so on.
+	var v []reg.VecVirtual
+	for _, m := range []operand.Mem{at(x, 0), indexed(x, stride, 1, 0), indexed(x, stride, 2, 0), indexed(x, three, 1, 0)} {
+		u := f.read(a, m, mask)
+		if a.wide() {
+			upper := a.YMM()
+			a.VEXTRACTF64X4(operand.U8(1), u, upper)
+			a.VADDPS(upper, u.AsY(), upper)
+			u = upper
+		}
+		quarter := a.XMM()
+		a.VEXTRACTF128(operand.U8(1), u.AsY(), quarter)
+		a.VADDPS(quarter, u.AsX(), quarter)
+		v = append(v, quarter)
+	}
+	// Of two rows in turn, then of four.
+	for i := 0; i < 4; i += 2 {
+		low, high := a.XMM(), a.XMM()
+		a.VUNPCKLPS(v[i+1], v[i], low)
+		a.VUNPCKHPS(v[i+1], v[i], high)
+		a.VADDPS(high, low, v[i])
+	}
+	upper, lower, sums := a.XMM(), a.XMM(), a.YMM()
+	a.VSHUFPS(operand.U8(0x44), v[2], v[0], lower)
+	a.VSHUFPS(operand.U8(0xee), v[2], v[0], upper)
+	a.VADDPS(upper, lower, upper)
+	a.VCVTPS2PD(upper, sums)
+	a.VADDPD(at(acc, 0), sums, sums)
+	a.VMOVUPD(sums, at(acc, 0))
+	a.ADDQ(operand.U8(32), acc)
+	a.LEAQ(indexed(x, stride, 4, 0), x)
+	a.SUBQ(operand.U8(4), rows)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
 }
 
 func longSquare(a *asm, acc, x vec, _ []vec) vec {
@@ -249,6 +303,9 @@ func (f fold) write(a *asm, all bool) {
 		r = a.or(r, nan)
 	}
 	if all {
+		if !f.double {
+			a.VCVTSS2SD(r.AsX(), r.AsX(), r.AsX())
+		}
 		a.VADDSD(at(totals, 0), r.AsX(), r.AsX())
 		a.VMOVSD(r.AsX(), at(totals, 0))
 		a.ADDQ(operand.U8(8), totals)

@@ -43,7 +43,8 @@ func writeRows(a *asm) {
 			to := a.choose(notLessEqual, x[2], best, s[0], at)
 			return []vec{a.choose(unordered, best, best, best, v), a.choose(unordered, best, best, at, to)}
 		}}.write(a)
-	a.softmaxRows()
+	a.softmaxRows("softmaxRows", false)
+	a.softmaxRows("logSoftmaxRows", true)
 	a.normRows("layerNormRows", true)
 	a.normRows("rmsNormRows", false)
 }
@@ -221,9 +222,10 @@ func (g *rowGroup) everywhere(v vec) vec {
 	return w
 }
 
-// softmaxRows normalises rows.
-func (a *asm) softmaxRows() {
-	a.Function("softmaxRows" + a.name)
+// softmaxRows normalises rows, or if log is set gives the logarithms of what
+// that makes them.
+func (a *asm) softmaxRows(name string, log bool) {
+	a.Function(name + a.name)
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr("func(dst, x *float32, n, rows int)")
 	ways, operands := 1, 5 // the mask takes a register too
@@ -252,9 +254,20 @@ func (a *asm) softmaxRows() {
 		total := g.nothing(ways)
 		g.along(1, func(way, _ int, i, mask reg.Register) {
 			e := a.exp(a.sub(g.read(indexed(x[way], i, 1, 0), mask), peak[way]))
-			g.write(e, indexed(dst[way], i, 1, 0), mask)
+			if !log {
+				g.write(e, indexed(dst[way], i, 1, 0), mask)
+			}
 			g.sum(e, total[way], mask)
 		})
+		if log {
+			less := g.perWay(func(way int) vec { return a.log(g.everywhere(g.joined(total[way], a.add))) })
+			g.none = nil
+			g.along(2, func(way, number int, i, mask reg.Register) {
+				v := g.read(indexed(x[way], i, 1, number*a.bytes()), mask)
+				g.write(a.sub(a.sub(v, peak[way]), less[way]), indexed(dst[way], i, 1, number*a.bytes()), mask)
+			})
+			return
+		}
 		factor := g.perWay(func(way int) vec { return a.div(one, g.everywhere(g.joined(total[way], a.add))) })
 		g.none = nil
 		g.along(2, func(way, number int, i, mask reg.Register) {

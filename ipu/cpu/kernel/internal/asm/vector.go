@@ -236,6 +236,9 @@ type loop struct {
 	sum bool
 	// noStore is set if only the sum is wanted.
 	noStore bool
+	// keeps is how many more vectors the body needs registers for than most do,
+	// which constants do not get then.
+	keeps int
 	// ways is how many vectors are computed side by side, so that few
 	// instructions wait for the one before; 0 is one.
 	ways int
@@ -297,7 +300,7 @@ func (l loop) write(a *asm) {
 	}
 	n := a.Load(a.Param("n"), a.GP64())
 	s := a.broadcast(l.scalars)
-	a.hold(len(l.slices)+len(l.scalars), max(l.ways, 1), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
+	a.hold(len(l.slices)+len(l.scalars)+l.keeps, max(l.ways, 1), func(a *asm) { l.bodies(a, a.vecs(len(l.slices)), a.vecs(len(l.scalars))) })
 	var total vec
 	if l.sum {
 		total = a.vec()
