@@ -1,9 +1,12 @@
 package cpu
 
 import (
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // beds is where workers sleep, each until there is a token for it.
@@ -12,7 +15,15 @@ import (
 // wakes up in the queue of the processor that woke it, which is at work, and
 // until another one has come to take it from there much more time passes than
 // the system needs to go on with a thread.
-type beds struct{ tokens atomic.Uint32 }
+//
+// Where other programs have all cores, however little they may claim of them, the
+// system lets a woken worker wait for the very core that the one who woke it
+// computes on, and not for the other one. So a worker that finds itself there
+// leaves it.
+type beds struct {
+	tokens atomic.Uint32
+	waker  atomic.Uint32 // the core of who woke the last worker
+}
 
 // The operations of the system call futex on memory of one process.
 const (
@@ -30,6 +41,7 @@ func (b *beds) sleep() {
 			// Whether it was woken, interrupted or too late, the tokens tell.
 			_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.tokens)), futexWait, 0, 0, 0, 0)
 		} else if b.tokens.CompareAndSwap(n, n-1) {
+			leave(b.waker.Load())
 			return
 		}
 	}
@@ -37,9 +49,36 @@ func (b *beds) sleep() {
 
 // wake adds a token, for one worker.
 func (b *beds) wake() {
+	b.waker.Store(core())
 	b.tokens.Add(1)
 	_, _, _ = syscall.RawSyscall(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.tokens)), futexWake, 1)
 }
 
 // giveWay lets other threads have the core.
 func giveWay() { _, _, _ = syscall.RawSyscall(syscall.SYS_SCHED_YIELD, 0, 0, 0) }
+
+// core returns the number of the core that it runs on.
+func core() (n uint32) {
+	_, _, _ = syscall.RawSyscall(unix.SYS_GETCPU, uintptr(unsafe.Pointer(&n)), 0, 0)
+	return n
+}
+
+// leave moves the calling thread to another core if it is on the given one and may
+// run on others: for a moment that core is none of its own.
+func leave(here uint32) {
+	if core() != here {
+		return
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var all unix.CPUSet
+	if unix.SchedGetaffinity(0, &all) != nil || all.Count() < 2 {
+		return
+	}
+	others := all
+	others.Clear(int(here))
+	if unix.SchedSetaffinity(0, &others) == nil {
+		// Where it may run again is where it might before, so this does not fail.
+		_ = unix.SchedSetaffinity(0, &all)
+	}
+}
