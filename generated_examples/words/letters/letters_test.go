@@ -24,7 +24,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer r.Close()
+	defer func() {
+		if err := r.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
 	in, out := NewInputs(), NewOutputs()
 	clear(in.Letter.Flat()) // fill in the input here
 	clear(in.Hidden.Flat()) // fill in the input here

@@ -29,7 +29,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer r.Close()
+	defer func() {
+		if err := r.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
 	in, out := NewInputs(), NewOutputs()
 	clear(in.Input.Flat()) // fill in the input here
 	if err := r.Run(ctx, in, out); err != nil {

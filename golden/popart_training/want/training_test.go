@@ -29,7 +29,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer r.Close()
+	defer func() {
+		if err := r.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
 	in, out := NewInputs(), NewOutputs()
 	clear(in.Input[0].Flat())  // fill in the input here
 	clear(in.Input1[0].Flat()) // fill in the input here

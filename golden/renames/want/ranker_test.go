@@ -29,7 +29,11 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	defer r.Close()
+	defer func() {
+		if err := r.Close(); err != nil {
+			fmt.Println(err)
+		}
+	}()
 	in, out := NewInputs(), NewOutputs()
 	clear(in.Query.Flat())    // fill in the input here
 	clear(in.Document.Flat()) // fill in the input here
