@@ -314,8 +314,31 @@ func (b *builder) program(p *program) {
 	for i := range buffers {
 		buffers[i].bind(buffers[i].own)
 	}
+	joinSets(p.code)
 	if p.group != nil {
 		p.rest = remainder(p.code, p.group.skip)
+	}
+}
+
+// joinSets finds the instructions that set persistent tensors one after the
+// other.
+func joinSets(code []instruction) {
+	streams, tensors := map[*stream]bool{}, map[*persistent]bool{}
+	for i := range code {
+		in := &code[i]
+		in.more = false
+		if in.op != opSet {
+			continue
+		}
+		streams[in.transfer.stream], tensors[in.transfer.persistent] = true, true
+		if i+1 < len(code) && code[i+1].op == opSet {
+			next := code[i+1].transfer
+			in.more = !streams[next.stream] && !tensors[next.persistent]
+		}
+		if !in.more {
+			clear(streams)
+			clear(tensors)
+		}
 	}
 }
 
@@ -339,6 +362,7 @@ func remainder(code []instruction, skip []bool) []instruction {
 			rest[i].op = opNothing
 		}
 	}
+	joinSets(rest)
 	return rest
 }
 

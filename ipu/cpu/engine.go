@@ -53,6 +53,7 @@ type Engine struct {
 	persistent map[graph.TensorID]*persistent
 	packs      []packed      // in the order of Plan.Packed
 	filling    *program      // that sets the values of its group
+	later      setTask       // what is to be packed in this run
 	fault      failure       // of the last run that failed
 	wake       chan struct{} // tells who waits for another engine that this one was stopped
 	staging    []byte        // memory for transfers to tensors that are only kept packed; dropped after each run

@@ -42,6 +42,7 @@ type instruction struct {
 	scratch  []byte
 	transfer *transfer
 	kept     *persistent // opKeep
+	more     bool        // opSet: the next instruction is one too, of another stream and tensor than those before
 	count    int64       // opLoopStart: iterations; negative if in says
 	left     int64       // opLoopStart: iterations to go
 	target   int         // an instruction, by op
@@ -124,6 +125,7 @@ func (p *program) guarded(ctx context.Context) (err error) {
 		if e.staging != nil {
 			e.staging = nil
 		}
+		e.later.forget()
 		if e.filling != nil {
 			e.endFilling(ctx, err == nil && returned)
 		}
@@ -221,7 +223,7 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		case opCopyIn:
 			err = in.transfer.copyIn()
 		case opSet:
-			err = e.set(in.transfer)
+			err = e.set(in.transfer, in.more)
 		case opCopyOut:
 			err = in.transfer.copyOut(in.in[0])
 		case opClaim:

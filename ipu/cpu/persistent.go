@@ -6,10 +6,62 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 )
 
+// packAhead is after how many bytes of tensors that wait to be packed
+// concurrently no more are waited for: nobody asks meanwhile whether the engine
+// was stopped. Their memory is read only when they are packed.
+const packAhead = 128 << 20
+
+// setTask packs what transfers brought concurrently.
+type setTask struct {
+	jobs  []setJob
+	bytes int64
+}
+
+// setJob is one transfer whose memory is to be packed.
+type setJob struct {
+	transfer *transfer
+	src      []byte
+}
+
+// Do packs what one transfer brought.
+func (t *setTask) Do(i int) {
+	j := &t.jobs[i]
+	for _, k := range j.transfer.persistent.packed {
+		k.set(j.src)
+	}
+	if s := j.transfer.stream; j.transfer.persistent.lender != s {
+		s.release()
+	}
+}
+
+// forget drops what has not been packed.
+func (t *setTask) forget() {
+	clear(t.jobs)
+	t.jobs, t.bytes = t.jobs[:0], 0
+}
+
+// packAll packs what waits for it, and completes its transfers.
+func (e *Engine) packAll() {
+	t := &e.later
+	if len(t.jobs) > 1 && e.pool.Pays(int(t.bytes)) {
+		e.pool.Run(t, len(t.jobs))
+	} else {
+		for i := range t.jobs {
+			t.Do(i)
+		}
+	}
+	for i := range t.jobs {
+		t.jobs[i].transfer.persistent.defined = true
+		t.jobs[i].transfer.done()
+	}
+	t.forget()
+}
+
 // set moves one transfer into a persistent tensor: into its memory, unless
 // all its readers use packed copies or a constant stream lends its own, and
-// into every packed copy.
-func (e *Engine) set(t *transfer) error {
+// into every packed copy. If more follow then a copy that is packed from
+// constant memory may wait for them, to be packed concurrently.
+func (e *Engine) set(t *transfer, more bool) error {
 	p, s := t.persistent, t.stream
 	var src []byte
 	if s.direct != nil {
@@ -43,13 +95,21 @@ func (e *Engine) set(t *transfer) error {
 		}
 		src = dst
 	}
-	for _, k := range p.packed {
-		k.set(src)
+	if usable && s.constant != nil && len(p.packed) > 0 && e.pool.Workers() > 1 {
+		e.later.jobs = append(e.later.jobs, setJob{t, src})
+		e.later.bytes += p.plan.Bytes
+	} else {
+		for _, k := range p.packed {
+			k.set(src)
+		}
+		p.defined = true
+		t.done()
+		if p.lender != s {
+			s.release()
+		}
 	}
-	p.defined = true
-	t.done()
-	if p.lender != s {
-		s.release()
+	if !more || e.later.bytes >= packAhead {
+		e.packAll()
 	}
 	return nil
 }

@@ -573,3 +573,67 @@ func TestConstantsAreTold(t *testing.T) {
 	}
 	require.EqualValues(t, 4*sharedSize*sharedSize, told.Load())
 }
+
+// TestManyWeights sets so many weights that they are packed concurrently, some
+// from one stream, some twice, and updates them.
+func TestManyWeights(t *testing.T) {
+	const n, count = 640, 24 // 1.6 MB each
+	require.Greater(t, 4*n*n*8, int(asleepPrice), "a run of them is worth sharing")
+	b := graph.NewBuilder("many")
+	x := b.AddLocal("x", f32(sharedRows, n))
+	g := b.BeginGraph("main")
+	w := make([]graph.TensorID, count)
+	for i := range w {
+		w[i] = b.AddPersistent(fmt.Sprint("w", i), f32(n, n))
+	}
+	y := x
+	for i := range w {
+		y = node(t, b, &graph.MatMul{}, "product", y, w[i])
+	}
+	var steps []graph.Step
+	for i := range w {
+		steps = append(steps, b.CopyIn(fmt.Sprint("w", i-i%8/7), w[i])) // the last of eight is that before it
+	}
+	steps = append(steps, b.CopyIn("w0", w[0])) // again
+	b.AddProgram(0, "load", steps...)
+	b.AddProgram(1, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y))
+	exe := executable(t, b)
+	// Every weight moves the elements of a row by some places.
+	shift := func(by int) []float32 {
+		v := make([]float32, n*n)
+		for i := range n {
+			v[i*n+(i+by)%n] = 1
+		}
+		return v
+	}
+	xv, want := make([]float32, sharedRows*n), make([]float32, sharedRows*n)
+	for i := range xv {
+		xv[i] = float32(i)
+	}
+	for _, threads := range []string{"1", "2", "5"} {
+		e, err := New(ipu.EngineConfig{Name: "many", Executable: exe, Options: opt("threads", threads)})
+		require.NoError(t, err)
+		load(t, e)
+		yv := make([]float32, sharedRows*n)
+		connect(t, e, map[string]ipu.Stream{"x": in(t, xv), "y": out(t, yv)})
+		for round := range 2 {
+			total := 0
+			for i := range w {
+				if i%8 == 7 {
+					total += i - 1 + round
+					continue
+				}
+				total += i + round
+				h := newHost(t, bytesOf(shift(i+round)))
+				require.NoError(t, e.Connect(fmt.Sprint("w", i), constant{direct{h}}))
+			}
+			run(t, e, 0)
+			run(t, e, 1)
+			for i := range want {
+				want[i/n*n+(i%n+total)%n] = xv[i]
+			}
+			require.Equal(t, want, yv)
+		}
+		require.NoError(t, e.Close())
+	}
+}
