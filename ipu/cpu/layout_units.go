@@ -330,6 +330,10 @@ func (r *region) single(i int) *unit {
 	case *graph.AveragePool:
 		ok = !half
 		u.op = &kernel.BlockedPool{Pool: op}
+		if wholePlanes(op, x.Shape) {
+			// Its kernel for planes is that of a mean, which there is in blocks too.
+			u.op = &graph.Reduce{Fn: graph.ReduceMean, Axes: positionAxes(x.Rank()), KeepDims: true}
+		}
 	case *graph.Resize:
 		ok = !half
 		u.op = &kernel.BlockedResize{Resize: *op}
@@ -421,6 +425,25 @@ func (r *region) pad(op *graph.Pad, in []graph.TensorID, half bool) (graph.Op, [
 		in = in[:1]
 	}
 	return &graph.Pad{Before: append(slices.Clone(op.Before), 0), After: append(slices.Clone(op.After), 0), Mode: op.Mode}, in
+}
+
+// wholePlanes reports whether a pooling of x has one window, all of a plane.
+func wholePlanes(op *graph.AveragePool, x []int64) bool {
+	for i, k := range op.Kernel {
+		if k != x[2+i] || op.Dilations[i] != 1 || op.PadsBegin[i] != 0 || op.PadsEnd[i] != 0 || op.Ceil {
+			return false
+		}
+	}
+	return true
+}
+
+// positionAxes returns the axes of a tensor after images and channels.
+func positionAxes(rank int) []int64 {
+	var axes []int64
+	for axis := 2; axis < rank; axis++ {
+		axes = append(axes, int64(axis))
+	}
+	return axes
 }
 
 // overPositions reports whether a reduction is one over all positions of each

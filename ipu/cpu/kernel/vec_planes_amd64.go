@@ -49,6 +49,7 @@ type planePool struct {
 	chunk    int       // rows of windows in a call
 	sets     []int32   // where the divisors of a row of windows are, in bytes
 	divisors []float32 // a vector of them and one of their reciprocals in turn
+	ones     []float32 // as divisors, of windows at every place
 }
 
 // Bounds of a planePool: elements of scratch memory that stay in the
@@ -73,6 +74,10 @@ func newPlanePool(s *poolShape, fold poolFold, counts []float32, countPad bool) 
 		k.per, k.plane = s.planes, s.planes*s.plane
 	}
 	k.chunk = min(k.chunk, k.per)
+	if fold == addWindow && a.stride > 2 {
+		k.ones = make([]float32, 2*roundUp((a.out-1)*a.stride+1, lanes))
+		fillWith(k.ones, 1)
+	}
 	found := map[int]int32{}
 	for r := range k.per {
 		at, taps, rows := r, 1, 1
@@ -113,7 +118,8 @@ func newPlanePool(s *poolShape, fold poolFold, counts []float32, countPad bool) 
 // scratch returns how many elements of scratch memory a part needs.
 func (k *planePool) scratch() int {
 	a := k.axis
-	return k.chunk*k.width + roundUp(a.out, path.lanes())*a.stride + a.kernel*a.dilation + 2*path.lanes()
+	// What the last row's vectors may read, then all of its windows.
+	return k.chunk*k.width + 2*roundUp(a.out, path.lanes())*a.stride + a.kernel*a.dilation + 2*path.lanes()
 }
 
 // foldPlanes folds the windows of rows of the output from one to another. It
@@ -142,28 +148,23 @@ func (k *planePool) fill(y, x, strip []float32, row, n int) bool {
 		return false
 	}
 	switch {
-	case a.stride > 2 && k.fold == addWindow:
-		lanes := path.lanes()
-		for r := range n {
-			d := k.divisors[k.sets[row+r]/4:]
-			for o := range a.out {
-				w := strip[r*k.width+o*a.stride:]
-				v := w[0]
-				for t := 1; t < a.kernel; t++ {
-					v += w[t*a.dilation]
-				}
-				y[r*a.out+o] = v / d[2*(o/lanes*lanes)+o%lanes]
-			}
-		}
 	case a.stride > 2:
+		// The windows at every place, of which few are wanted.
+		lanes, all, first := path.lanes(), (a.out-1)*a.stride+1, [1]int32{}
+		every := strip[len(strip)-all:]
 		for r := range n {
-			for o := range a.out {
-				w := strip[r*k.width+o*a.stride:]
-				v := w[0]
-				for t := 1; t < a.kernel; t++ {
-					v = max(v, w[t*a.dilation])
+			u, v := &strip[r*k.width], y[r*a.out:][:a.out]
+			if k.fold == addWindow {
+				pick(sumAlongAVX512, sumAlongAVX2)(&every[0], u, &k.ones[0], &first[0], all, 1, a.kernel, dilation, width)
+				d := k.divisors[k.sets[row+r]/4:]
+				for o := range v {
+					v[o] = every[o*a.stride] / d[2*(o/lanes*lanes)+o%lanes]
 				}
-				y[r*a.out+o] = v
+				continue
+			}
+			pick(mostAlongAVX512, mostAlongAVX2)(&every[0], u, all, 1, a.kernel, dilation, width)
+			for o := range v {
+				v[o] = every[o*a.stride]
 			}
 		}
 	case k.fold == addWindow:
