@@ -49,7 +49,9 @@ type Packer interface {
 	// is used as it is.
 	Packed(i int) int
 	// Pack writes operand i, given as ordinary row-major data, to dst, which
-	// has Packed(i) bytes and is aligned to 64.
+	// has Packed(i) bytes and is aligned to 64. It keeps nothing: kernels of
+	// the same node in other engines use what this one packed, and several
+	// operands may be packed at the same time.
 	Pack(i int, dst, src []byte)
 	// UsePacked tells, before the first Run, that operand i will come packed.
 	UsePacked(i int)
