@@ -22,14 +22,7 @@ func constantNode(c *call) []*value {
 	var found []*value
 	add := func(v *value) { found = append(found, v) }
 	if a := c.attr("value"); a != nil {
-		if !a.Tensor.Elem.DType().Valid() {
-			c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
-		}
-		v, err := constant("", a.Tensor)
-		if err != nil {
-			c.fail("attribute \"value\": %w", err)
-		}
-		add(v)
+		add(c.tensorValue(a))
 	}
 	if a := c.attr("value_float"); a != nil {
 		add(scalar(graph.F32, float64(a.Float)))
@@ -63,17 +56,23 @@ func constantNode(c *call) []*value {
 // hintConstant says what to do about attributes of Constant.
 var hintConstant = map[string]string{"value_string": hintText, "value_strings": hintText, "sparse_value": "convert it to a dense tensor"}
 
+// tensorValue returns the value of the attribute "value", a tensor.
+func (c *call) tensorValue(a *Attribute) *value {
+	if !a.Tensor.Elem.DType().Valid() {
+		c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
+	}
+	v, err := constant("", a.Tensor)
+	if err != nil {
+		c.fail("attribute \"value\": %w", err)
+	}
+	return v
+}
+
 func constantOfShape(c *call) []*value {
 	shape := c.requireKnownInts(0, "input")
 	fill := scalar(graph.F32, 0)
 	if a := c.attr("value"); a != nil {
-		if !a.Tensor.Elem.DType().Valid() {
-			c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
-		}
-		v, err := constant("", a.Tensor)
-		if err != nil {
-			c.fail("attribute \"value\": %w", err)
-		}
+		v := c.tensorValue(a)
 		if v.typ.Elements() != 1 {
 			c.fail("attribute \"value\" is %v, want one element", v.typ)
 		}
