@@ -20,8 +20,6 @@ type march struct {
 	pool          *pool
 	task          kernel.RoundTask
 	rounds, items int
-	begun         time.Time
-	waited        time.Duration // of the time since then, for others
 	_             line
 
 	// led is, of the last rounds of even and of odd number that the caller has
@@ -32,6 +30,11 @@ type march struct {
 	led   [2]atomic.Uint64
 	touch uint64 // see [marcher]
 	_     line
+
+	// What the caller alone reads and writes.
+	begun  time.Time
+	waited time.Duration // of the time since then, for others
+	_      line
 
 	joined  atomic.Int32 // workers that have come
 	members []marcher    // by the order in which they came, the caller first
@@ -68,17 +71,29 @@ func (p *pool) RunRounds(t kernel.RoundTask, rounds, items int) {
 	for i := range m.led {
 		m.led[i].Store(1)
 	}
+	awake := min(p.awake(), helpers)
 	p.offer(m, helpers, helpers)
+	m.expect(awake)
 	m.lead()
 	p.leave()
 	m.task = nil
+}
+
+// expect gives workers that look out for work the time to come, so that they
+// march in the first round from its beginning.
+func (m *march) expect(workers int) {
+	for range looks {
+		if int(m.joined.Load()) >= workers {
+			return
+		}
+	}
 }
 
 // lead is the caller's part.
 func (m *march) lead() {
 	m.begun, m.waited = time.Now(), 0
 	most := min(len(m.members), m.items)
-	count := 1 // of those who march; 0 if nobody else is to any more
+	count := m.admit(0, 1) // of those who march; 0 if nobody else is to any more
 	for r := range m.rounds {
 		lo, late := 0, false
 		if count == 1 {
@@ -87,7 +102,7 @@ func (m *march) lead() {
 			lo = m.items / most
 			m.do(r, 0, lo)
 			count = m.admit(r, 1)
-		} else {
+		} else if r > 0 {
 			late = m.await(r, count)
 			m.touch = uint64(r)
 		}
