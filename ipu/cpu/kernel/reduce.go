@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var reduceKernels = map[string]binder{"Reduce": bindReduce}
+var reduceKernels = map[string]binder{"Reduce": widened(bindReduce)}
 
 // reduce is the kernel of Reduce over elements that are computed as T and
 // gathered in accumulators of type A: float64 for all floats, so that a long
@@ -76,7 +76,7 @@ func bindReduce(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 		return newIntReduce[int64, int64](o, t, out[0], asFloat)
 	case graph.U64:
 		return newIntReduce[uint64, uint64](o, t, out[0], asFloat)
-	case graph.F16, graph.BF16, graph.F32:
+	case graph.F32:
 		return newReduce[float32, float64](o, t, out[0])
 	case graph.F64:
 		return newReduce[float64, float64](o, t, out[0])
@@ -225,7 +225,7 @@ func accType[A int64 | uint64 | float64]() graph.DType {
 
 // native reports whether x's memory holds Ts.
 func (k *reduce[T, A]) native() bool {
-	return k.dtype != graph.F16 && k.dtype != graph.BF16 && k.dtype != graph.Bool
+	return k.dtype != graph.Bool
 }
 
 // A part's scratch holds its accumulators, their shifts, and a block of
@@ -389,13 +389,8 @@ func (k *reduce[T, A]) load(at, n int, buf []T) []T {
 		return view[T](b)
 	}
 	buf = buf[:n]
-	switch x := any(buf).(type) {
-	case []float32:
-		decodeHalf(k.dtype, x, b)
-	case []uint8:
-		for i, v := range b {
-			x[i] = fromBool(v != 0)
-		}
+	for i, v := range b {
+		buf[i] = T(fromBool(v != 0))
 	}
 	return buf
 }
