@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -157,8 +158,23 @@ func TestPassesOnAttention(t *testing.T) {
 		case "quotient":
 			s = d.binary(graph.Div, s, d.number(3))
 		}
+		if d.yes("windows") {
+			s = d.binary(graph.Add, s, d.param(false, d.rows, d.rows))
+			shape := d.b.Type(s).Shape
+			s = d.reshape(s, append([]int64{1, 1}, shape...)...)
+			window := slices.Clone(shape)
+			for i := 1; i < rank-2; i++ {
+				window[i] = 1
+			}
+			s = d.binary(graph.Add, s, d.param(false, window...))
+			s = d.reshape(s, shape...)
+		}
 		s = d.mask(s)
-		y := d.node(&graph.MatMul{}, d.node(&graph.Softmax{Axis: int64(rank - 1)}, s), v)
+		p := d.node(&graph.Softmax{Axis: int64(rank - 1)}, s)
+		if d.yes("without NaN") {
+			p = d.node(&graph.Where{}, d.unary(graph.Not, d.node(&graph.Binary{Fn: graph.Equal}, p, p)), d.number(0), p)
+		}
+		y := d.node(&graph.MatMul{}, p, v)
 		if d.yes("merged") {
 			if rank == 3 {
 				y = d.reshape(y, d.batch, d.heads, d.rows, d.size)

@@ -20,14 +20,15 @@ import (
 // every element of which is one of Y's.
 //
 // If Causal is set, row i looks at columns up to i+Past only. Where everything
-// to look at is -Inf the result is NaN, as that of [Softmax] is.
+// to look at is -Inf the probabilities are NaN, as those of [Softmax] are; with
+// NoNaN, whatever made them NaN, they are 0 then.
 type ViewedAttention struct {
 	Heads                   []int64
 	Rows, Cols, Size, Width int64
 	Q, K, V, Bias, Y        []int64
 	Shape                   []int64
 	Scale                   float64
-	Causal                  bool
+	Causal, NoNaN           bool
 	Past                    int64
 }
 

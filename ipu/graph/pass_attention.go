@@ -44,250 +44,31 @@ const (
 	hiddenBeside = -1e4
 )
 
-// viewed is where the elements of a tensor lie in another: for each axis of
-// the tensor, the axes of the other that it runs over, outermost first.
-type viewed struct {
-	base TensorID
-	at   int64
-	axes [][]steps
-}
-
-// steps are elements that are equally far apart.
-type steps struct{ size, step int64 }
-
-// flat returns an axis of a size as what it runs over.
-func flat(size, step int64) []steps { return []steps{{size, step}} }
-
-// itself returns the view of a whole tensor.
-func (r *rewriter) itself(t TensorID) viewed {
-	shape := r.Tensors[t].Type.Shape
-	v := viewed{base: t, axes: make([][]steps, len(shape))}
-	n := int64(1)
-	for i := len(shape) - 1; i >= 0; i-- {
-		v.axes[i] = flat(shape[i], n)
-		n *= shape[i]
-	}
-	return v
-}
-
-// through returns the views of a tensor as part of those that it is moved from,
-// the farthest first, and factors that it was multiplied with after each.
-func (r *rewriter) through(t TensorID) (views []viewed, factors []float64) {
-	n := r.node(t)
-	if n == nil {
-		return []viewed{r.itself(t)}, []float64{1}
-	}
-	x, factor := None, 1.0
-	var move func(v viewed) (viewed, bool)
-	switch op := n.Op.(type) {
-	case *Reshape:
-		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.reshaped(op.Shape) }
-	case *Transpose:
-		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.transposed(op.Perm), true }
-	case *Slice:
-		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.sliced(op) }
-	case *Expand:
-		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.expanded(op.Shape), true }
-	case *Binary:
-		if y, f, ok := r.factor(t, op); ok {
-			x, factor, move = y, f, func(v viewed) (viewed, bool) { return v, true }
-		}
-	}
-	if move != nil {
-		from, by := r.through(x)
-		for i, v := range from {
-			if v, ok := move(v); ok {
-				views, factors = append(views, v), append(factors, by[i]*factor)
-			}
-		}
-	}
-	return append(views, r.itself(t)), append(factors, 1)
-}
-
-// factor returns x and f if t, which op computes and nobody else reads, is x·f
-// with a number f.
-func (r *rewriter) factor(t TensorID, op *Binary) (x TensorID, f float64, ok bool) {
-	if op.Fn != Mul && op.Fn != Div || !r.once(t) {
-		return None, 0, false
-	}
-	in := r.node(t).Inputs
-	if f, ok := r.number(in[1]); ok && r.keeps(in[0], t) {
-		if op.Fn == Div {
-			f = 1 / f
-		}
-		return in[0], f, finite(f)
-	}
-	if f, ok := r.number(in[0]); ok && op.Fn == Mul && r.keeps(in[1], t) {
-		return in[1], f, finite(f)
-	}
-	return None, 0, false
-}
-
-func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
-
-func (v viewed) transposed(perm []int64) viewed {
-	axes := make([][]steps, len(perm))
-	for i, p := range perm {
-		axes[i] = v.axes[p]
-	}
-	v.axes = axes
-	return v
-}
-
-// expanded broadcasts the view.
-func (v viewed) expanded(shape []int64) viewed {
-	axes := make([][]steps, len(shape))
-	for i := range axes {
-		axes[i] = flat(shape[i], 0)
-		if k := i - len(shape) + len(v.axes); k >= 0 && count(v.axes[k]) == shape[i] {
-			axes[i] = v.axes[k]
-		}
-	}
-	v.axes = axes
-	return v
-}
-
-// count returns how many elements an axis has.
-func count(axis []steps) int64 {
-	n := int64(1)
-	for _, s := range axis {
-		n *= s.size
-	}
-	return n
-}
-
-// sliced takes a part of the view, if that lies at equal distances.
-func (v viewed) sliced(op *Slice) (viewed, bool) {
-	axes := slices.Clone(v.axes)
-	for i, axis := range axes {
-		if op.Start[i] == 0 && op.Step[i] == 1 && op.Size[i] == count(axis) {
-			continue
-		}
-		one, ok := joined(axis)
-		if !ok || op.Step[i] < 1 {
-			return v, false
-		}
-		v.at += op.Start[i] * one.step
-		axes[i] = flat(op.Size[i], op.Step[i]*one.step)
-	}
-	v.axes = axes
-	return v, true
-}
-
-// joined returns an axis as one run over elements that are equally far apart.
-func joined(axis []steps) (steps, bool) {
-	all := steps{1, 1}
-	for _, s := range axis {
-		switch {
-		case s.size == 1:
-		case all.size == 1:
-			all = s
-		case all.step == s.size*s.step:
-			all = steps{all.size * s.size, s.step}
-		default:
-			return steps{}, false
-		}
-	}
-	return all, true
-}
-
-// reshaped divides what the view runs over among other axes.
-func (v viewed) reshaped(shape []int64) (viewed, bool) {
-	rest := slices.Concat(v.axes...)
-	axes := make([][]steps, len(shape))
-	for i := len(shape) - 1; i >= 0; i-- {
-		for n := shape[i]; n != 1; {
-			for len(rest) > 0 && rest[len(rest)-1].size == 1 {
-				rest = rest[:len(rest)-1]
-			}
-			if n == 0 || len(rest) == 0 {
-				return v, false
-			}
-			last := &rest[len(rest)-1]
-			some := min(n, last.size)
-			if n%some != 0 || last.size%some != 0 {
-				return v, false
-			}
-			axes[i] = append(flat(some, last.step), axes[i]...)
-			*last = steps{last.size / some, last.step * some}
-			n /= some
-		}
-	}
-	v.axes = axes
-	return v, true
-}
-
-// aligned returns what the leading axes run over, as many elements as lead
-// has, where those that are missing or have one element are broadcast.
-func aligned(axes [][]steps, lead []int64) []steps {
-	var all []steps
-	for i, n := range lead {
-		k := i - len(lead) + len(axes)
-		if k < 0 || count(axes[k]) != n {
-			all = append(all, steps{n, 0})
-			continue
-		}
-		all = append(all, axes[k]...)
-	}
-	return all
-}
-
-// grid finds axes over which all runs go: it returns their sizes and every run's
-// steps. The runs have as many elements each.
-func grid(runs [][]steps) (sizes []int64, along [][]int64, ok bool) {
-	rest := make([][]steps, len(runs))
-	along = make([][]int64, len(runs))
-	for i, run := range runs {
-		rest[i] = slices.DeleteFunc(slices.Clone(run), func(s steps) bool { return s.size == 1 })
-	}
-	for len(rest[0]) > 0 {
-		some := int64(math.MaxInt64)
-		for _, run := range rest {
-			if len(run) == 0 {
-				return nil, nil, false
-			}
-			some = min(some, run[len(run)-1].size)
-		}
-		for i, run := range rest {
-			last := &run[len(run)-1]
-			if last.size%some != 0 {
-				return nil, nil, false
-			}
-			along[i] = append(along[i], last.step)
-			if last.size == some {
-				rest[i] = run[:len(run)-1]
-			} else {
-				*last = steps{last.size / some, last.step * some}
-			}
-		}
-		sizes = append(sizes, some)
-	}
-	slices.Reverse(sizes)
-	for _, steps := range along {
-		slices.Reverse(steps)
-	}
-	return sizes, along, len(sizes) <= MaxRank
-}
-
 // scores is what leads from products of matrices to a softmax.
 type scores struct {
 	product *Node
 	scale   float64
 	causal  bool
 	past    int64
-	biases  []TensorID
-	shape   []int64 // to which the biases broadcast
+	biases  []bias
+}
+
+// bias is added to scores; it broadcasts to their shape at that place.
+type bias struct {
+	t     TensorID
+	shape []int64
 }
 
 // attention recognises softmax(scale·Q·Kᵀ + bias)·V.
 func (r *rewriter) attention(n *Node) bool {
 	out := r.Tensors[n.Outputs[0]].Type
-	p, ok := r.sameMatrices(n.Inputs[0])
+	p, noNaN := r.withoutNaN(n.Inputs[0])
+	p, ok := r.sameMatrices(p)
 	if !ok || out.Rank() < 2 || out.Elements() == 0 || r.Tensors[n.Inputs[1]].Type.Rank() < 2 {
 		return false
 	}
 	soft, op, ok := producer[*Softmax](r, p)
-	if !ok || op.Log || op.Axis != int64(r.Tensors[p].Type.Rank())-1 || !r.once(p) {
+	if !ok || op.Log || op.Axis != int64(r.Tensors[p].Type.Rank())-1 || !noNaN && !r.once(p) {
 		return false
 	}
 	s := &scores{scale: 1}
@@ -300,11 +81,11 @@ func (r *rewriter) attention(n *Node) bool {
 	if rows <= fewRows || qk.Elements()/rows/cols != out.Elements()/out.Shape[out.Rank()-2]/out.Shape[out.Rank()-1] {
 		return false
 	}
-	bias, ok := r.oneBias(s)
+	sum, ok := r.oneBias(s)
 	if !ok {
 		return false
 	}
-	o := &ViewedAttention{Rows: rows, Cols: cols, Width: out.Shape[out.Rank()-1], Shape: out.Shape, Causal: s.causal, Past: s.past}
+	o := &ViewedAttention{Rows: rows, Cols: cols, Width: out.Shape[out.Rank()-1], Shape: out.Shape, Causal: s.causal, Past: s.past, NoNaN: noNaN}
 	lead := qk.Shape[:rank-2]
 	q, scaleQ, okQ := r.operandOf(s.product.Inputs[0], lead, func(_, across int64) bool { return true })
 	k, scaleK, okK := r.operandOf(s.product.Inputs[1], lead, func(_, across int64) bool { return true })
@@ -318,9 +99,9 @@ func (r *rewriter) attention(n *Node) bool {
 	y := r.itself(n.Outputs[0])
 	runs := [][]steps{q.lead, k.lead, v.lead, aligned(y.axes[:out.Rank()-2], out.Shape[:out.Rank()-2])}
 	var b viewed
-	if bias != None {
-		b = r.itself(bias)
-		runs = append(runs, aligned(b.axes[:max(0, len(b.axes)-2)], s.shape[:len(s.shape)-2]))
+	if sum.t != None {
+		b = r.itself(sum.t)
+		runs = append(runs, aligned(b.axes[:max(0, len(b.axes)-2)], sum.shape[:len(sum.shape)-2]))
 	}
 	var along [][]int64
 	if o.Heads, along, ok = grid(runs); !ok {
@@ -334,10 +115,10 @@ func (r *rewriter) attention(n *Node) bool {
 	o.V = view(v.at, along[2], v.down.step, v.across.step)
 	o.Y = view(0, along[3], o.Width, 1)
 	in := []TensorID{q.base, k.base, v.base}
-	if bias != None {
+	if sum.t != None {
 		matrix := aligned(b.axes[max(0, len(b.axes)-2):], []int64{rows, cols})
 		o.Bias = view(0, along[4], matrix[0].step, matrix[1].step)
-		in = append(in, bias)
+		in = append(in, sum.t)
 	}
 	types := make([]TensorType, len(in))
 	for i, t := range in {
@@ -430,8 +211,8 @@ func (r *rewriter) biased(t, x, b TensorID, s *scores) bool {
 	before := *s
 	if past, ok := r.triangle(b, t, func(v float64) (hidden, ok bool) { return v != 0, v == 0 || v <= hiddenBeside }); ok && !s.causal {
 		s.causal, s.past = true, past
-	} else if !s.add(b, r.Tensors[t].Type.Shape) {
-		return false
+	} else {
+		s.add(b, r.Tensors[t].Type.Shape)
 	}
 	if r.scores(x, s) {
 		return true
@@ -441,12 +222,8 @@ func (r *rewriter) biased(t, x, b TensorID, s *scores) bool {
 }
 
 // add notes one more bias.
-func (s *scores) add(b TensorID, shape []int64) bool {
-	if s.shape != nil && !slices.Equal(s.shape, shape) {
-		return false
-	}
-	s.biases, s.shape = append(slices.Clone(s.biases), b), shape
-	return true
+func (s *scores) add(b TensorID, shape []int64) {
+	s.biases = append(slices.Clone(s.biases), bias{b, shape})
 }
 
 // masked goes on at the scores of a selection, the others being hidden.
@@ -474,11 +251,9 @@ func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
 	if !hides {
 		hidden, shown = shown, hidden
 	}
-	if !s.add(None, r.Tensors[t].Type.Shape) {
-		return false
-	}
-	s.biases[len(s.biases)-1] = r.emit(&Where{}, cond, hidden, shown)
-	return s.biases[len(s.biases)-1] != None && r.scores(x, s)
+	addend := r.emit(&Where{}, cond, hidden, shown)
+	s.add(addend, r.Tensors[t].Type.Shape)
+	return addend != None && r.scores(x, s)
 }
 
 // triangle reports whether a constant that broadcasts to t hides, for all heads
@@ -521,23 +296,75 @@ func (r *rewriter) triangle(c, t TensorID, hides func(v float64) (hidden, ok boo
 
 // oneBias returns the sum of all biases, None if there are none. It is to be
 // no larger than one of them, unless it is known once the weights are.
-func (r *rewriter) oneBias(s *scores) (TensorID, bool) {
+func (r *rewriter) oneBias(s *scores) (sum bias, ok bool) {
 	if len(s.biases) == 0 {
-		return None, true
+		return bias{t: None}, true
 	}
-	sum := s.biases[0]
+	sum = s.biases[0]
 	for _, b := range s.biases[1:] {
-		x, y := r.Tensors[sum].Type, r.Tensors[b].Type
+		sum, b, ok = r.together(sum, b)
+		if !ok {
+			return sum, false
+		}
+		x, y := r.Tensors[sum.t].Type, r.Tensors[b.t].Type
 		shape, err := Broadcast(x.Shape, y.Shape)
 		both := TensorType{x.DType, shape}.Elements()
-		if err != nil || both > max(x.Elements(), y.Elements()) && !(r.settled(sum) && r.settled(b)) {
-			return None, false
+		if err != nil || both > max(x.Elements(), y.Elements()) && !(r.settled(sum.t) && r.settled(b.t)) {
+			return sum, false
 		}
-		if sum = r.emit(&Binary{Fn: Add}, sum, b); sum == None {
-			return None, false
+		if sum.t = r.emit(&Binary{Fn: Add}, sum.t, b.t); sum.t == None {
+			return sum, false
 		}
 	}
 	return sum, true
+}
+
+// together returns biases that broadcast to one shape where the scores were
+// reshaped between them.
+func (r *rewriter) together(a, b bias) (bias, bias, bool) {
+	if slices.Equal(a.shape, b.shape) {
+		return a, b, true
+	}
+	if c, ok := r.among(a, b.shape); ok {
+		return c, b, true
+	}
+	c, ok := r.among(b, a.shape)
+	return a, c, ok
+}
+
+// among returns a bias that broadcasts to another shape of the scores, if it is
+// the same along all axes in which the shapes differ.
+func (r *rewriter) among(b bias, shape []int64) (bias, bool) {
+	same := 0
+	for same < min(len(b.shape), len(shape)) && b.shape[len(b.shape)-1-same] == shape[len(shape)-1-same] {
+		same++
+	}
+	dims := r.Tensors[b.t].Type.Shape
+	lead := dims[:max(0, len(dims)-same)]
+	if slices.ContainsFunc(lead, func(n int64) bool { return n != 1 }) {
+		return b, false
+	}
+	return bias{r.shaped(b.t, dims[len(lead):]...), shape}, true
+}
+
+// withoutNaN returns p if t is p with zeros in place of NaN.
+func (r *rewriter) withoutNaN(t TensorID) (p TensorID, ok bool) {
+	n, _, ok := producer[*Where](r, t)
+	if !ok || !r.once(t) {
+		return t, false
+	}
+	p = n.Inputs[2]
+	zero, isNumber := r.number(n.Inputs[1])
+	same, isNot := r.unary(n.Inputs[0], Not)
+	if !isNumber || zero != 0 || !isNot {
+		return t, false
+	}
+	a, b, isEqual := r.binary(same, Equal)
+	const reads = 3 // twice by the comparison, once by the selection
+	if !isEqual || a != p || b != p || !r.keeps(p, t) || r.reads[p] != reads || r.Tensors[p].Persistent {
+		return t, false
+	}
+	return p, true
 }
 
 // mergedHeads lets attention write its result the way that it is transposed to.

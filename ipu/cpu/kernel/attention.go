@@ -76,6 +76,7 @@ type attention[T float] struct {
 	bias            heads
 	hasBias         bool
 	isBool          bool                // the bias is
+	noNaN           bool                // probabilities that are NaN count as 0
 	hidden          bool                // rows that see nothing have probabilities of 0, not NaN
 	mode            graph.ScoresMode    // "" if nobody wants the scores
 	add             func(dst, a, b []T) // by vectors, nil if there is none
@@ -136,7 +137,7 @@ func newViewedAttention[T float](o *graph.ViewedAttention) *attention[T] {
 		heads: n, perBatch: n, rows: int(o.Rows), cols: int(o.Cols),
 		q: viewedHeads(o.Heads, o.Q, o.Size), k: viewedHeads(o.Heads, o.K, o.Size),
 		v: viewedHeads(o.Heads, o.V, o.Width), y: viewedHeads(o.Heads, o.Y, o.Width),
-		scale: T(o.Scale), causal: o.Causal, past: int(o.Past), hasBias: len(o.Bias) > 0,
+		scale: T(o.Scale), causal: o.Causal, noNaN: o.NoNaN, past: int(o.Past), hasBias: len(o.Bias) > 0,
 	}
 	if k.hasBias {
 		k.bias = viewedHeads(o.Heads, o.Bias, o.Cols)

@@ -22,6 +22,9 @@ func (t *attentionRun[T]) computeByColumns(h, lo, hi int, slot []T) {
 	lanes := t.columns(h, lo, rows, s, slot[t.cols*panel:])
 	t.hide(h, lo, rows, s)
 	softmaxColumns(s, lanes, t.hidden)
+	if t.noNaN {
+		dropNaN(s, rows)
+	}
 	v := t.vData[t.v.at(h, 0):]
 	if vectorMultiply(y, t.y.down, rows, t.v.size, matrix[T]{s, 1, panel}, v, t.v.down, cols, 1, nil, 0, false) {
 		return
@@ -146,6 +149,19 @@ func softmaxColumns[T float](s []T, lanes int, hidden bool) {
 	for j := 0; j < len(s); j += panel {
 		for i := range s[j:][:lanes] {
 			s[j+i] *= total[i]
+		}
+	}
+}
+
+// dropNaN sets those of the first rows columns of s to 0 that softmaxColumns
+// made NaN: all of their elements are.
+func dropNaN[T float](s []T, rows int) {
+	for i, v := range s[:rows] {
+		if v == v {
+			continue
+		}
+		for j := i; j < len(s); j += panel {
+			s[j] = 0
 		}
 	}
 }
