@@ -224,8 +224,12 @@ func (k *cumulate) Do(part int) {
 
 func cumulateOf[T number](fn graph.CumulateFn) func(k *cumulate, outer, lo, hi int) {
 	f, first, lane := add[T], T(0), sumLane[T]
+	rows := graph.Add
 	if fn == graph.CumulateProd {
-		f, first, lane = multiply[T], T(1), productLane[T]
+		f, first, lane, rows = multiply[T], T(1), productLane[T], graph.Mul
+	}
+	if fast := vectorBinary[T](rows); fast != nil {
+		f = fast
 	}
 	return func(k *cumulate, outer, lo, hi int) {
 		block := k.dim * k.inner

@@ -3,6 +3,7 @@ package kernel
 import (
 	"cmp"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
@@ -106,6 +107,58 @@ func TestTopK(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// TestTopKSieve compares the best of long rows, of many equal elements too, with
+// those of a sorted row.
+func TestTopKSieve(t *testing.T) {
+	checkPaths(t, func(t *rapid.T) {
+		n, lanes := rapid.IntRange(100, 3000).Draw(t, "n"), 3
+		r := rand.New(rand.NewPCG(uint64(n), rapid.Uint64().Draw(t, "seed")))
+		kinds := rapid.SampledFrom([]int{2, n / 8, 1 << 30}).Draw(t, "kinds")
+		x := make([]float32, lanes*n)
+		for i := range x {
+			x[i] = float32(r.IntN(kinds) - kinds/2)
+			if r.IntN(2) == 0 {
+				x[i] = -x[i] // of zeros, both
+			}
+		}
+		if rapid.Bool().Draw(t, "not numbers") {
+			inf := float32(math.Inf(1))
+			for _, v := range []float32{inf, -inf, float32(math.NaN())} {
+				x[r.IntN(len(x))] = v
+			}
+		}
+		op := &graph.TopK{Axis: 1, K: int64(rapid.IntRange(1, n/4).Draw(t, "k")), Least: rapid.Bool().Draw(t, "least")}
+		dt := graph.TensorType{DType: graph.F32, Shape: []int64{int64(lanes), int64(n)}}
+		_, got := run(t, op, []graph.TensorType{dt}, [][]byte{rawBytes(x)})
+		values, positions := f32s(got[0]), view[int64](got[1])
+		for lane := range lanes {
+			row := x[lane*n:][:n]
+			want := make([]int64, n)
+			for i := range want {
+				want[i] = int64(i)
+			}
+			slices.SortStableFunc(want, func(a, b int64) int {
+				if op.Least {
+					a, b = b, a
+				}
+				v, w := row[a], row[b]
+				switch {
+				case v != v && w != w || v == w:
+					return 0
+				case v > w || v != v:
+					return -1
+				}
+				return 1
+			})
+			at := lane * int(op.K)
+			require.Equal(t, want[:op.K], positions[at:][:op.K])
+			for i, p := range want[:op.K] {
+				require.Equal(t, math.Float32bits(row[p]), math.Float32bits(values[at+i]))
+			}
+		}
 	})
 }
 

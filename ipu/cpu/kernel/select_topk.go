@@ -1,16 +1,23 @@
 package kernel
 
 import (
+	"math"
+	"slices"
+
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // topK keeps, for each lane, a heap of the K best elements so far, whose root
-// is the worst of them, and sorts it at the end.
+// is the worst of them, and sorts it at the end. Long rows of float32 are sifted
+// instead.
 type topK struct {
 	lanes
 	k    int
 	do   func(k *topK, lane int, heap []int64)
 	cost int
+	sift *sieve // nil if lanes are not sifted
+	// perPart is how many numbers of scratch a part has.
+	perPart int
 
 	// The run in progress.
 	x, values []byte
@@ -22,7 +29,7 @@ type topK struct {
 func bindTopK(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o, t := op.(*graph.TopK), in[0]
 	k := &topK{lanes: lanesOf(t.Shape, o.Axis), k: int(o.K)}
-	k.cost = 4 * (k.dim + 8*k.k)
+	k.cost, k.perPart = 4*(k.dim+8*k.k), k.k
 	type f = func(k *topK, lane int, heap []int64)
 	table := typed[f]{
 		topKOf[int8](o.Least), topKOf[uint8](o.Least), topKOf[int16](o.Least), topKOf[uint16](o.Least), topKOf[int32](o.Least),
@@ -32,11 +39,16 @@ func bindTopK(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	if k.do, ok = table.of(t.DType); !ok {
 		return nil, noKernel("top elements", t.DType)
 	}
+	if t.DType == graph.F32 && k.inner == 1 {
+		if k.sift = newSieve(k.dim, k.k, o.Least); k.sift != nil {
+			k.cost, k.perPart = k.dim+16*k.k, k.sift.scratch()
+		}
+	}
 	return k, nil
 }
 
 // Scratch implements Kernel.
-func (k *topK) Scratch() int { return 8 * k.k * mostParts(k.outer*k.inner, k.cost) }
+func (k *topK) Scratch() int { return 8 * k.perPart * mostParts(k.outer*k.inner, k.cost) }
 
 // Run implements Kernel.
 func (k *topK) Run(p Pool, in, out [][]byte, scratch []byte) error {
@@ -57,10 +69,139 @@ func (k *topK) Run(p Pool, in, out [][]byte, scratch []byte) error {
 // Do implements Task.
 func (k *topK) Do(part int) {
 	lo, hi := span(k.outer*k.inner, k.parts, part, 1)
-	heap := k.heaps[part*k.k : (part+1)*k.k]
+	scratch := k.heaps[part*k.perPart : (part+1)*k.perPart]
 	for lane := lo; lane < hi; lane++ {
-		k.do(k, lane, heap)
+		if k.sift == nil || !k.sift.run(k, lane, scratch) {
+			k.do(k, lane, scratch[:k.k])
+		}
 	}
+}
+
+// sieve finds the K best elements of a row of float32 without looking at most of
+// them one by one. The row is folded into columns, and what a column's best
+// element is like decides whether the others of it can be among the K best.
+type sieve struct {
+	k             int
+	rows, columns int
+	most          int // elements that may be left to be sorted
+	least         bool
+	best          func(dst, a, b []float32)
+}
+
+// sieveRows is how many elements a column has at least for the sieve to pay, and
+// at most.
+const (
+	sieveRowsLeast = 4
+	sieveRowsMost  = 16
+)
+
+// newSieve returns a sieve for k of n elements, nil if it would not pay.
+func newSieve(n, k int, least bool) *sieve {
+	// With four columns for each element to be found, hardly any has two of them.
+	rows := min(n/(4*max(k, 8)), sieveRowsMost)
+	if k == 0 || rows < sieveRowsLeast || n > math.MaxInt32 {
+		return nil
+	}
+	s := &sieve{k: k, rows: rows, columns: n / rows, most: 2*k + 64, least: least}
+	fn := graph.Max
+	if least {
+		fn = graph.Min
+	}
+	if s.best = vectorBinary[float32](fn); s.best == nil {
+		s.best = arithmetic[float32](fn)
+	}
+	return s
+}
+
+// scratch is how many numbers of 64 bits run needs.
+func (s *sieve) scratch() int { return s.most + 1 + (s.columns+1)/2 }
+
+// run finds the best elements of a lane. It reports false, having done nothing,
+// where there is a NaN or too many elements are equal.
+func (s *sieve) run(k *topK, lane int, scratch []int64) bool {
+	x := f32s(k.x)[lane*k.dim:][:k.dim]
+	memory := rawBytes(scratch[s.most+1:])
+	best, orders := f32s(memory)[:s.columns], view[uint32](memory)[:s.columns]
+	s.best(best, x[:s.columns], x[s.columns:2*s.columns])
+	for r := 2; r < s.rows; r++ {
+		s.best(best, best, x[r*s.columns:][:s.columns])
+	}
+	// An order is as great as the element is good; it replaces the element.
+	for c, v := range best {
+		if v != v {
+			return false
+		}
+		orders[c] = s.order(v)
+	}
+	limit := s.limit(orders)
+	left, n := view[uint64](rawBytes(scratch[:s.most+1])), 0
+	keep := func(i int) {
+		order := s.order(x[i])
+		// The first of equal elements is to come first.
+		left[n] = uint64(order)<<32 | uint64(^uint32(i))
+		n += int((uint64(limit) - uint64(order) - 1) >> 63)
+	}
+	for c, order := range orders {
+		if order < limit {
+			continue
+		}
+		if n+s.rows > s.most {
+			return false
+		}
+		for r := range s.rows {
+			keep(r*s.columns + c)
+		}
+	}
+	for i := s.rows * s.columns; i < len(x); i++ {
+		if x[i] != x[i] || n == s.most {
+			return false
+		}
+		keep(i)
+	}
+	slices.Sort(left[:n])
+	for i := range s.k {
+		at := int(^uint32(left[n-1-i]))
+		if k.values != nil {
+			f32s(k.values)[lane*s.k+i] = x[at]
+		}
+		if k.positions != nil {
+			k.positions[lane*s.k+i] = int64(at)
+		}
+	}
+	return true
+}
+
+// order returns a number that is the greater the better v is, and the same for
+// both zeros.
+func (s *sieve) order(v float32) uint32 {
+	b := math.Float32bits(v + 0)
+	b ^= uint32(int32(b)>>31) | 1<<31
+	if s.least {
+		b = ^b
+	}
+	return b
+}
+
+// limit returns what at least K of the orders reach, and not many more if they
+// differ.
+func (s *sieve) limit(orders []uint32) uint32 {
+	low, high := slices.Min(orders), slices.Max(orders)
+	for low < high {
+		middle := low + (high-low+1)/2
+		n := 0
+		for _, o := range orders {
+			n += 1 - int((uint64(o)-uint64(middle))>>63)
+		}
+		switch {
+		case n < s.k:
+			high = middle - 1
+		case n <= s.k+s.k/8:
+			return middle
+		default:
+			low = middle
+		}
+	}
+	return low
 }
 
 func topKOf[T number](least bool) func(k *topK, lane int, heap []int64) {
