@@ -36,11 +36,8 @@ func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
 	if w.Rank() != x.Rank() {
 		return nil, fmt.Errorf("w is %v, want %d dimensions like x of type %v", w, x.Rank(), x)
 	}
-	if o.Bounded && x.DType == F64 {
-		return nil, fmt.Errorf("x is %v, want elements of type f32, f16 or bf16 where attribute Bounded is set", x)
-	}
-	if math.IsNaN(o.Low) || math.IsNaN(o.High) {
-		return nil, fmt.Errorf("attributes Low and High are %v and %v, want numbers", o.Low, o.High)
+	if err := wantBounds("x", x, o.Bounded, o.Low, o.High); err != nil {
+		return nil, err
 	}
 	c, m := x.Shape[1], w.Shape[0]
 	if o.Group < 1 || c%o.Group != 0 || m%o.Group != 0 {
@@ -60,3 +57,18 @@ func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	return results(TensorType{x.DType, append([]int64{x.Shape[0], m}, spatial...)})
 }
+
+// wantBounds checks the limits of what is computed from x, an operand of the
+// given name.
+func wantBounds(name string, x TensorType, bounded bool, low, high float64) error {
+	if bounded && !boundable(x.DType) {
+		return fmt.Errorf("%s is %v, want elements of type f32, f16 or bf16 where attribute Bounded is set", name, x)
+	}
+	if math.IsNaN(low) || math.IsNaN(high) {
+		return fmt.Errorf("attributes Low and High are %v and %v, want numbers", low, high)
+	}
+	return nil
+}
+
+// boundable reports whether convolutions and products limit results of type d.
+func boundable(d DType) bool { return d == F32 || d == F16 || d == BF16 }

@@ -46,3 +46,12 @@ func TestBoundedConvErrors(t *testing.T) {
 	_, err = c.Infer([]TensorType{f32(1, 1, 3), f32(1, 1, 1)})
 	require.ErrorContains(t, err, "attributes Low and High are 0 and NaN, want numbers")
 }
+
+func TestBoundedGemmErrors(t *testing.T) {
+	g := &Gemm{Bounded: true}
+	_, err := g.Infer([]TensorType{typ(I32, 2, 3), typ(I32, 3, 2)})
+	require.ErrorContains(t, err, "a is i32[2,3], want elements of type f32, f16 or bf16 where attribute Bounded is set")
+	g.Low = math.NaN()
+	_, err = g.Infer([]TensorType{f32(2, 3), f32(3, 2)})
+	require.ErrorContains(t, err, "attributes Low and High are NaN and 0, want numbers")
+}

@@ -10,10 +10,14 @@ import (
 type MatMul struct{}
 
 // Gemm computes Alpha·A'·B' + Beta·C with A' and B' transposed on demand, A'
-// [M,K], B' [K,N] and C left out or broadcast one way to [M,N].
+// [M,K], B' [K,N] and C left out or broadcast one way to [M,N]. If Bounded is
+// set the result, of F32, F16 or BF16 then, is kept within Low and High as by
+// [Clip]; an infinite one is none.
 type Gemm struct {
 	TransA, TransB bool
 	Alpha, Beta    float64
+	Bounded        bool
+	Low, High      float64
 }
 
 // Kind returns "MatMul".
@@ -69,6 +73,9 @@ func (o *Gemm) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	a, b, c := in[0], in[1], in[2]
 	if err := firstError(products.want("a", a), sameType("b", b, a), sameType("c", c, a)); err != nil {
+		return nil, err
+	}
+	if err := wantBounds("a", a, o.Bounded, o.Low, o.High); err != nil {
 		return nil, err
 	}
 	if a.Rank() != 2 || b.Rank() != 2 {

@@ -49,6 +49,9 @@ func (r *rewriter) linear(t TensorID) (l linear, ok bool) {
 	}
 	switch op := n.Op.(type) {
 	case *Conv:
+		if op.Bounded {
+			return l, false
+		}
 		l.axis = 1
 	case *ConvTranspose:
 		if op.Group != 1 {
@@ -60,7 +63,7 @@ func (r *rewriter) linear(t TensorID) (l linear, ok bool) {
 		if op.TransB {
 			l.along = 0
 		}
-		if l.b != None && op.Beta != 1 {
+		if op.Bounded || l.b != None && op.Beta != 1 {
 			return l, false
 		}
 	case *MatMul:

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// fuseBounds lets a convolution apply the rectifier or the constant limits
-// that follow it. Half precision may be limited before it is rounded: the
+// fuseBounds lets a convolution or product apply the rectifier or the constant
+// limits that follow it. Half precision may be limited before it is rounded: the
 // limits are numbers of that type.
 func fuseBounds(e *Executable, c *passContext) {
 	rewrite(e, c, func(r *rewriter, n *Node) bool {
@@ -15,17 +15,38 @@ func fuseBounds(e *Executable, c *passContext) {
 			return false
 		}
 		x := n.Inputs[0]
-		p, conv, ok := producer[*Conv](r, x)
-		if !ok {
+		if !r.unbounded(x) {
 			return r.boundBeforeMove(n)
 		}
-		if conv.Bounded || !r.once(x) || r.Tensors[x].Type.DType == F64 {
-			return false
+		p := r.node(x)
+		switch op := p.Op.(type) {
+		case *Conv:
+			bounded := *op
+			bounded.Bounded, bounded.Low, bounded.High = true, low, high
+			return r.replace("limits of convolutions", &bounded, p.Inputs...)
+		case *Gemm:
+			bounded := *op
+			bounded.Bounded, bounded.Low, bounded.High = true, low, high
+			return r.replace("limits of products", &bounded, p.Inputs...)
 		}
-		bounded := *conv
-		bounded.Bounded, bounded.Low, bounded.High = true, low, high
-		return r.replace("limits of convolutions", &bounded, p.Inputs...)
+		return false
 	})
+}
+
+// unbounded reports whether t is the result of a convolution or product that
+// can limit it, does not, and is read once.
+func (r *rewriter) unbounded(t TensorID) bool {
+	n := r.node(t)
+	if n == nil || !r.once(t) || !boundable(r.Tensors[t].Type.DType) {
+		return false
+	}
+	switch op := n.Op.(type) {
+	case *Conv:
+		return !op.Bounded
+	case *Gemm:
+		return !op.Bounded
+	}
+	return false
 }
 
 // limits returns within which constant limits a rectifier or a [Clip] keeps
@@ -55,7 +76,7 @@ func (r *rewriter) limits(n *Node) (low, high float64, ok bool) {
 }
 
 // boundBeforeMove lets the limits that n stands for apply before a move of what
-// a convolution computes, or several of them.
+// a convolution or product computes, or several of them.
 func (r *rewriter) boundBeforeMove(n *Node) bool {
 	x := n.Inputs[0]
 	move := r.node(x)
@@ -70,8 +91,8 @@ func (r *rewriter) boundBeforeMove(n *Node) bool {
 	return r.replace("limits before moves", op, inputs...)
 }
 
-// moved reports whether t is a result of convolutions that nobody reads
-// otherwise, with its elements in another order.
+// moved reports whether t is a result of convolutions or products that nobody
+// reads otherwise, with its elements in another order.
 func (r *rewriter) moved(t TensorID) bool {
 	n := r.node(t)
 	if n == nil || !r.once(t) {
@@ -83,10 +104,7 @@ func (r *rewriter) moved(t TensorID) bool {
 		return false
 	}
 	for _, x := range n.Inputs {
-		if conv, op, ok := producer[*Conv](r, x); ok && conv != nil && r.once(x) && !op.Bounded {
-			continue
-		}
-		if !r.moved(x) {
+		if !r.unbounded(x) && !r.moved(x) {
 			return false
 		}
 	}

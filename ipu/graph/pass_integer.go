@@ -25,7 +25,7 @@ func useIntegers(e *Executable, c *passContext) {
 			return r.integerMatMul(n, false, None)
 		case *Gemm:
 			c := operandOf(n, 2)
-			if op.TransA || op.Alpha != 1 || c != None && op.Beta != 1 {
+			if op.TransA || op.Alpha != 1 || op.Bounded || c != None && op.Beta != 1 {
 				return false
 			}
 			return r.integerMatMul(n, op.TransB, c)

@@ -29,7 +29,7 @@ var Passes = []Pass{
 	{"select", "turns products with one-hot matrices into selections of rows", selectRows},
 	{"affine", "folds factors, addends and batch normalisation into the convolution or product before them", foldAffine},
 	{"transposed", "writes transposed convolutions as convolutions", convolveTransposed},
-	{"bounds", "lets convolutions apply the rectifier or limits that follow", fuseBounds},
+	{"bounds", "lets convolutions and products apply the rectifier or limits that follow", fuseBounds},
 	{"load", "computes what depends on weights alone once, after they are loaded, and constants now", hoistToLoad},
 	{"pointwise", "computes chains of elementwise operators in one loop", fusePointwise},
 	{"dead-code", "removes what nobody reads", func(e *Executable, _ *passContext) { removeDead(e) }},

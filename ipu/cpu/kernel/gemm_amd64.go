@@ -1,6 +1,9 @@
 package kernel
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // gemmArgs are the arguments of the inner loops of the matrix product, which
 // compute C = D + alpha·A·B for a few rows of A and up to two vectors of
@@ -21,6 +24,48 @@ type gemmArgs struct {
 	mask        uint32 // a bit for every column
 	column      bool   // D is a column: one element for a whole row
 	lanes       laneMask
+	limits      limits
+}
+
+// limits are what a result is kept within, if on is set, as [graph.Clip] does.
+// internal/asm knows the fields' offsets.
+type limits struct {
+	low, high float32
+	zero      float32 // added in between: makes -0 the lower limit +0
+	on        bool
+}
+
+// newLimits returns the limits of a bounded result.
+func newLimits(low, high float32) limits {
+	l := limits{low: low, high: high, on: true}
+	if math.Float32bits(low) != 0 {
+		l.zero = float32(math.Copysign(0, -1))
+	}
+	return l
+}
+
+// of keeps v within the limits.
+func (l *limits) of(v float32) float32 {
+	if l.on {
+		return min(max(v, l.low), l.high)
+	}
+	return v
+}
+
+// apply keeps y within the limits.
+func (l *limits) apply(y []float32) {
+	if !l.on {
+		return
+	}
+	for ; len(y) > 0; y = y[min(stretch, len(y)):] {
+		n := min(stretch, len(y))
+		if !math.IsInf(float64(l.low), -1) {
+			pick(maximumOneAVX512, maximumOneAVX2)(&y[0], &y[0], n, l.low)
+		}
+		if !math.IsInf(float64(l.high), 1) {
+			pick(minimumOneAVX512, minimumOneAVX2)(&y[0], &y[0], n, l.high)
+		}
+	}
 }
 
 // laneMask is a mask as AVX2 wants it, of its two vectors' columns: -1 for
@@ -74,14 +119,15 @@ func (p vectorPath) multiply(args *gemmArgs, cols int, whole bool) {
 }
 
 // addend is what a product is added to: row i of the result begins at i·row,
-// and all of it is one element if column is set.
+// and all of it is one element if column is set. The sum is kept within limits.
 type addend struct {
 	data   []float32
 	row    int
 	column bool
+	limits limits
 }
 
-// multiplyF32 sets rows×cols elements of y to d + alpha·A·B, where B has k rows
+// multiplyF32 sets rows×cols elements of y to d + alpha·A·B within d's limits, where B has k rows
 // that are ldb apart. What is in next, if anything, is fetched meanwhile.
 func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float32], b []float32, ldb, k int, alpha float32, d addend, next []float32) {
 	if rows == 0 || cols == 0 {
@@ -96,7 +142,7 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 	}
 	args := gemmArgs{
 		k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, cRow: 4 * ldy, dRow: 4 * d.row,
-		alpha: alpha, column: d.column,
+		alpha: alpha, column: d.column, limits: d.limits,
 	}
 	most, width := p.tile()
 	blocks := (rows + most - 1) / most

@@ -15,6 +15,7 @@ type gemvArgs struct {
 	alpha       float32
 	column      bool
 	far         bool // B lies farther away than the caches
+	limits      limits
 }
 
 // dotArgs are the arguments of the loops that multiply one to three rows of A
@@ -90,7 +91,7 @@ func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 	whole := cols / panel
 	args := gemvArgs{
 		rows: rows, k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, bPanel: 4 * bPanel, cRow: 4 * ldy, dRow: 4 * d.row,
-		alpha: alpha, column: d.column, far: 4*k*cols > farBytes,
+		alpha: alpha, column: d.column, limits: d.limits, far: 4*k*cols > farBytes,
 	}
 	if whole > 0 {
 		// The assembly trusts these.
@@ -188,5 +189,8 @@ func multiplyDots(p vectorPath, y []float32, ldy, rows, cols int, a []float32, l
 				y[i*ldy+j+c] = alpha*v + d.data[at]
 			}
 		}
+	}
+	for i := range rows {
+		d.limits.apply(y[i*ldy:][:cols])
 	}
 }

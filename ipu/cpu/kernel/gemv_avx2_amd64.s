@@ -243,50 +243,74 @@ end3:
 	CMPB         108(AX), $0x00
 	JNE          column9
 	VFMADD213PS  (DX), Y8, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  32(DX), Y8, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  64(DX), Y8, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  96(DX), Y8, Y3
-	VMOVUPS      Y3, 96(CX)
 	VFMADD213PS  128(DX), Y8, Y4
-	VMOVUPS      Y4, 128(CX)
 	VFMADD213PS  160(DX), Y8, Y5
-	VMOVUPS      Y5, 160(CX)
 	VFMADD213PS  192(DX), Y8, Y6
-	VMOVUPS      Y6, 192(CX)
 	VFMADD213PS  224(DX), Y8, Y7
-	VMOVUPS      Y7, 224(CX)
-	VZEROUPPER
-	RET
+	JMP          finish10
 
 column9:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  Y9, Y8, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  Y9, Y8, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  Y9, Y8, Y3
-	VMOVUPS      Y3, 96(CX)
 	VFMADD213PS  Y9, Y8, Y4
-	VMOVUPS      Y4, 128(CX)
 	VFMADD213PS  Y9, Y8, Y5
-	VMOVUPS      Y5, 160(CX)
 	VFMADD213PS  Y9, Y8, Y6
-	VMOVUPS      Y6, 192(CX)
 	VFMADD213PS  Y9, Y8, Y7
-	VMOVUPS      Y7, 224(CX)
+
+finish10:
+	CMPB         124(AX), $0x00
+	JEQ          unlimited11
+	VBROADCASTSS 112(AX), Y8
+	VBROADCASTSS 116(AX), Y9
+	VBROADCASTSS 120(AX), Y10
+	VMAXPS       Y0, Y8, Y0
+	VADDPS       Y10, Y0, Y0
+	VMINPS       Y0, Y9, Y0
+	VMAXPS       Y1, Y8, Y1
+	VADDPS       Y10, Y1, Y1
+	VMINPS       Y1, Y9, Y1
+	VMAXPS       Y2, Y8, Y2
+	VADDPS       Y10, Y2, Y2
+	VMINPS       Y2, Y9, Y2
+	VMAXPS       Y3, Y8, Y3
+	VADDPS       Y10, Y3, Y3
+	VMINPS       Y3, Y9, Y3
+	VMAXPS       Y4, Y8, Y4
+	VADDPS       Y10, Y4, Y4
+	VMINPS       Y4, Y9, Y4
+	VMAXPS       Y5, Y8, Y5
+	VADDPS       Y10, Y5, Y5
+	VMINPS       Y5, Y9, Y5
+	VMAXPS       Y6, Y8, Y6
+	VADDPS       Y10, Y6, Y6
+	VMINPS       Y6, Y9, Y6
+	VMAXPS       Y7, Y8, Y7
+	VADDPS       Y10, Y7, Y7
+	VMINPS       Y7, Y9, Y7
+
+unlimited11:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	VMOVUPS Y4, 128(CX)
+	VMOVUPS Y5, 160(CX)
+	VMOVUPS Y6, 192(CX)
+	VMOVUPS Y7, 224(CX)
 	VZEROUPPER
 	RET
 
 next1:
 	CMPQ   32(AX), $0x01
-	JNE    next10
+	JNE    next12
 	CMPQ   96(AX), $0x01
-	JNE    next10
+	JNE    next12
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -299,15 +323,15 @@ next1:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	CMPQ   SI, $0x04
-	JNE    single11
+	JNE    single13
 	CMPQ   DI, $0x00000080
-	JNE    single11
+	JNE    single13
 	CMPB   109(AX), $0x00
-	JEQ    near13
+	JEQ    near15
 	SUBQ   $0x04, BX
-	JL     rest15
+	JL     rest17
 
-loop14:
+loop16:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	PREFETCHT0   2048(DX)
@@ -355,18 +379,18 @@ loop14:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop14
+	JGE          loop16
 
-rest15:
+rest17:
 	ADDQ $0x04, BX
-	JZ   end12
-	JMP  single11
+	JZ   end14
+	JMP  single13
 
-near13:
+near15:
 	SUBQ $0x04, BX
-	JL   rest17
+	JL   rest19
 
-loop16:
+loop18:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -406,13 +430,13 @@ loop16:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop16
+	JGE          loop18
 
-rest17:
+rest19:
 	ADDQ $0x04, BX
-	JZ   end12
+	JZ   end14
 
-single11:
+single13:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -425,45 +449,61 @@ single11:
 	ADDQ         SI, CX
 	ADDQ         DI, DX
 	DECQ         BX
-	JNZ          single11
+	JNZ          single13
 
-end12:
+end14:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Y4
 	CMPB         108(AX), $0x00
-	JNE          column18
+	JNE          column20
 	VFMADD213PS  (DX), Y4, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  32(DX), Y4, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  64(DX), Y4, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  96(DX), Y4, Y3
-	VMOVUPS      Y3, 96(CX)
-	VZEROUPPER
-	RET
+	JMP          finish21
 
-column18:
+column20:
 	VBROADCASTSS (DX), Y5
 	VFMADD213PS  Y5, Y4, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  Y5, Y4, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  Y5, Y4, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  Y5, Y4, Y3
-	VMOVUPS      Y3, 96(CX)
+
+finish21:
+	CMPB         124(AX), $0x00
+	JEQ          unlimited22
+	VBROADCASTSS 112(AX), Y4
+	VBROADCASTSS 116(AX), Y5
+	VBROADCASTSS 120(AX), Y6
+	VMAXPS       Y0, Y4, Y0
+	VADDPS       Y6, Y0, Y0
+	VMINPS       Y0, Y5, Y0
+	VMAXPS       Y1, Y4, Y1
+	VADDPS       Y6, Y1, Y1
+	VMINPS       Y1, Y5, Y1
+	VMAXPS       Y2, Y4, Y2
+	VADDPS       Y6, Y2, Y2
+	VMINPS       Y2, Y5, Y2
+	VMAXPS       Y3, Y4, Y3
+	VADDPS       Y6, Y3, Y3
+	VMINPS       Y3, Y5, Y3
+
+unlimited22:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
 	VZEROUPPER
 	RET
 
-next10:
+next12:
 	CMPQ   32(AX), $0x02
-	JNE    next19
+	JNE    next23
 	CMPQ   96(AX), $0x01
-	JNE    next19
+	JNE    next23
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -480,15 +520,15 @@ next10:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	CMPQ   DI, $0x04
-	JNE    single20
+	JNE    single24
 	CMPQ   R8, $0x00000080
-	JNE    single20
+	JNE    single24
 	CMPB   109(AX), $0x00
-	JEQ    near22
+	JEQ    near26
 	SUBQ   $0x04, BX
-	JL     rest24
+	JL     rest28
 
-loop23:
+loop27:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -556,18 +596,18 @@ loop23:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop23
+	JGE          loop27
 
-rest24:
+rest28:
 	ADDQ $0x04, BX
-	JZ   end21
-	JMP  single20
+	JZ   end25
+	JMP  single24
 
-near22:
+near26:
 	SUBQ $0x04, BX
-	JL   rest26
+	JL   rest30
 
-loop25:
+loop29:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -627,13 +667,13 @@ loop25:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop25
+	JGE          loop29
 
-rest26:
+rest30:
 	ADDQ $0x04, BX
-	JZ   end21
+	JZ   end25
 
-single20:
+single24:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -651,66 +691,89 @@ single20:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single20
+	JNZ          single24
 
-end21:
+end25:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Y8
 	CMPB         108(AX), $0x00
-	JNE          column27
+	JNE          column31
 	VFMADD213PS  (DX), Y8, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  32(DX), Y8, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  64(DX), Y8, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  96(DX), Y8, Y3
-	VMOVUPS      Y3, 96(CX)
-	ADDQ         BX, CX
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y8, Y4
-	VMOVUPS      Y4, (CX)
 	VFMADD213PS  32(DX), Y8, Y5
-	VMOVUPS      Y5, 32(CX)
 	VFMADD213PS  64(DX), Y8, Y6
-	VMOVUPS      Y6, 64(CX)
 	VFMADD213PS  96(DX), Y8, Y7
-	VMOVUPS      Y7, 96(CX)
-	VZEROUPPER
-	RET
+	JMP          finish32
 
-column27:
+column31:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  Y9, Y8, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  Y9, Y8, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  Y9, Y8, Y3
-	VMOVUPS      Y3, 96(CX)
-	ADDQ         BX, CX
 	ADDQ         SI, DX
-	VBROADCASTSS (DX), Y0
-	VFMADD213PS  Y0, Y8, Y4
-	VMOVUPS      Y4, (CX)
-	VFMADD213PS  Y0, Y8, Y5
-	VMOVUPS      Y5, 32(CX)
-	VFMADD213PS  Y0, Y8, Y6
-	VMOVUPS      Y6, 64(CX)
-	VFMADD213PS  Y0, Y8, Y7
-	VMOVUPS      Y7, 96(CX)
+	VBROADCASTSS (DX), Y9
+	VFMADD213PS  Y9, Y8, Y4
+	VFMADD213PS  Y9, Y8, Y5
+	VFMADD213PS  Y9, Y8, Y6
+	VFMADD213PS  Y9, Y8, Y7
+
+finish32:
+	CMPB         124(AX), $0x00
+	JEQ          unlimited33
+	VBROADCASTSS 112(AX), Y8
+	VBROADCASTSS 116(AX), Y9
+	VBROADCASTSS 120(AX), Y10
+	VMAXPS       Y0, Y8, Y0
+	VADDPS       Y10, Y0, Y0
+	VMINPS       Y0, Y9, Y0
+	VMAXPS       Y1, Y8, Y1
+	VADDPS       Y10, Y1, Y1
+	VMINPS       Y1, Y9, Y1
+	VMAXPS       Y2, Y8, Y2
+	VADDPS       Y10, Y2, Y2
+	VMINPS       Y2, Y9, Y2
+	VMAXPS       Y3, Y8, Y3
+	VADDPS       Y10, Y3, Y3
+	VMINPS       Y3, Y9, Y3
+	VMAXPS       Y4, Y8, Y4
+	VADDPS       Y10, Y4, Y4
+	VMINPS       Y4, Y9, Y4
+	VMAXPS       Y5, Y8, Y5
+	VADDPS       Y10, Y5, Y5
+	VMINPS       Y5, Y9, Y5
+	VMAXPS       Y6, Y8, Y6
+	VADDPS       Y10, Y6, Y6
+	VMINPS       Y6, Y9, Y6
+	VMAXPS       Y7, Y8, Y7
+	VADDPS       Y10, Y7, Y7
+	VMINPS       Y7, Y9, Y7
+
+unlimited33:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	ADDQ    BX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	VMOVUPS Y6, 64(CX)
+	VMOVUPS Y7, 96(CX)
 	VZEROUPPER
 	RET
 
-next19:
+next23:
 	CMPQ   32(AX), $0x03
-	JNE    next28
+	JNE    next34
 	CMPQ   96(AX), $0x01
-	JNE    next28
+	JNE    next34
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -731,15 +794,15 @@ next19:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	CMPQ   DI, $0x04
-	JNE    single29
+	JNE    single35
 	CMPQ   R8, $0x00000080
-	JNE    single29
+	JNE    single35
 	CMPB   109(AX), $0x00
-	JEQ    near31
+	JEQ    near37
 	SUBQ   $0x02, BX
-	JL     rest33
+	JL     rest39
 
-loop32:
+loop38:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -785,18 +848,18 @@ loop32:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop32
+	JGE          loop38
 
-rest33:
+rest39:
 	ADDQ $0x02, BX
-	JZ   end30
-	JMP  single29
+	JZ   end36
+	JMP  single35
 
-near31:
+near37:
 	SUBQ $0x02, BX
-	JL   rest35
+	JL   rest41
 
-loop34:
+loop40:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -838,13 +901,13 @@ loop34:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop34
+	JGE          loop40
 
-rest35:
+rest41:
 	ADDQ $0x02, BX
-	JZ   end30
+	JZ   end36
 
-single29:
+single35:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -867,83 +930,113 @@ single29:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single29
+	JNZ          single35
 
-end30:
+end36:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Y12
 	CMPB         108(AX), $0x00
-	JNE          column36
+	JNE          column42
 	VFMADD213PS  (DX), Y12, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  32(DX), Y12, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  64(DX), Y12, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  96(DX), Y12, Y3
-	VMOVUPS      Y3, 96(CX)
-	ADDQ         BX, CX
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y12, Y4
-	VMOVUPS      Y4, (CX)
 	VFMADD213PS  32(DX), Y12, Y5
-	VMOVUPS      Y5, 32(CX)
 	VFMADD213PS  64(DX), Y12, Y6
-	VMOVUPS      Y6, 64(CX)
 	VFMADD213PS  96(DX), Y12, Y7
-	VMOVUPS      Y7, 96(CX)
-	ADDQ         BX, CX
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y12, Y8
-	VMOVUPS      Y8, (CX)
 	VFMADD213PS  32(DX), Y12, Y9
-	VMOVUPS      Y9, 32(CX)
 	VFMADD213PS  64(DX), Y12, Y10
-	VMOVUPS      Y10, 64(CX)
 	VFMADD213PS  96(DX), Y12, Y11
-	VMOVUPS      Y11, 96(CX)
-	VZEROUPPER
-	RET
+	JMP          finish43
 
-column36:
+column42:
 	VBROADCASTSS (DX), Y13
 	VFMADD213PS  Y13, Y12, Y0
-	VMOVUPS      Y0, (CX)
 	VFMADD213PS  Y13, Y12, Y1
-	VMOVUPS      Y1, 32(CX)
 	VFMADD213PS  Y13, Y12, Y2
-	VMOVUPS      Y2, 64(CX)
 	VFMADD213PS  Y13, Y12, Y3
-	VMOVUPS      Y3, 96(CX)
-	ADDQ         BX, CX
 	ADDQ         SI, DX
-	VBROADCASTSS (DX), Y0
-	VFMADD213PS  Y0, Y12, Y4
-	VMOVUPS      Y4, (CX)
-	VFMADD213PS  Y0, Y12, Y5
-	VMOVUPS      Y5, 32(CX)
-	VFMADD213PS  Y0, Y12, Y6
-	VMOVUPS      Y6, 64(CX)
-	VFMADD213PS  Y0, Y12, Y7
-	VMOVUPS      Y7, 96(CX)
-	ADDQ         BX, CX
+	VBROADCASTSS (DX), Y13
+	VFMADD213PS  Y13, Y12, Y4
+	VFMADD213PS  Y13, Y12, Y5
+	VFMADD213PS  Y13, Y12, Y6
+	VFMADD213PS  Y13, Y12, Y7
 	ADDQ         SI, DX
-	VBROADCASTSS (DX), Y0
-	VFMADD213PS  Y0, Y12, Y8
-	VMOVUPS      Y8, (CX)
-	VFMADD213PS  Y0, Y12, Y9
-	VMOVUPS      Y9, 32(CX)
-	VFMADD213PS  Y0, Y12, Y10
-	VMOVUPS      Y10, 64(CX)
-	VFMADD213PS  Y0, Y12, Y11
-	VMOVUPS      Y11, 96(CX)
+	VBROADCASTSS (DX), Y13
+	VFMADD213PS  Y13, Y12, Y8
+	VFMADD213PS  Y13, Y12, Y9
+	VFMADD213PS  Y13, Y12, Y10
+	VFMADD213PS  Y13, Y12, Y11
+
+finish43:
+	CMPB         124(AX), $0x00
+	JEQ          unlimited44
+	VBROADCASTSS 112(AX), Y12
+	VBROADCASTSS 116(AX), Y13
+	VBROADCASTSS 120(AX), Y14
+	VMAXPS       Y0, Y12, Y0
+	VADDPS       Y14, Y0, Y0
+	VMINPS       Y0, Y13, Y0
+	VMAXPS       Y1, Y12, Y1
+	VADDPS       Y14, Y1, Y1
+	VMINPS       Y1, Y13, Y1
+	VMAXPS       Y2, Y12, Y2
+	VADDPS       Y14, Y2, Y2
+	VMINPS       Y2, Y13, Y2
+	VMAXPS       Y3, Y12, Y3
+	VADDPS       Y14, Y3, Y3
+	VMINPS       Y3, Y13, Y3
+	VMAXPS       Y4, Y12, Y4
+	VADDPS       Y14, Y4, Y4
+	VMINPS       Y4, Y13, Y4
+	VMAXPS       Y5, Y12, Y5
+	VADDPS       Y14, Y5, Y5
+	VMINPS       Y5, Y13, Y5
+	VMAXPS       Y6, Y12, Y6
+	VADDPS       Y14, Y6, Y6
+	VMINPS       Y6, Y13, Y6
+	VMAXPS       Y7, Y12, Y7
+	VADDPS       Y14, Y7, Y7
+	VMINPS       Y7, Y13, Y7
+	VMAXPS       Y8, Y12, Y8
+	VADDPS       Y14, Y8, Y8
+	VMINPS       Y8, Y13, Y8
+	VMAXPS       Y9, Y12, Y9
+	VADDPS       Y14, Y9, Y9
+	VMINPS       Y9, Y13, Y9
+	VMAXPS       Y10, Y12, Y10
+	VADDPS       Y14, Y10, Y10
+	VMINPS       Y10, Y13, Y10
+	VMAXPS       Y11, Y12, Y11
+	VADDPS       Y14, Y11, Y11
+	VMINPS       Y11, Y13, Y11
+
+unlimited44:
+	VMOVUPS Y0, (CX)
+	VMOVUPS Y1, 32(CX)
+	VMOVUPS Y2, 64(CX)
+	VMOVUPS Y3, 96(CX)
+	ADDQ    BX, CX
+	VMOVUPS Y4, (CX)
+	VMOVUPS Y5, 32(CX)
+	VMOVUPS Y6, 64(CX)
+	VMOVUPS Y7, 96(CX)
+	ADDQ    BX, CX
+	VMOVUPS Y8, (CX)
+	VMOVUPS Y9, 32(CX)
+	VMOVUPS Y10, 64(CX)
+	VMOVUPS Y11, 96(CX)
 	VZEROUPPER
 	RET
 
-next28:
+next34:
 	VZEROUPPER
 	RET
 
@@ -952,7 +1045,7 @@ next28:
 TEXT ·dotAVX2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
 	CMPQ   16(AX), $0x03
-	JNE    next37
+	JNE    next45
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -972,9 +1065,9 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-8
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	SUBQ   $0x08, BX
-	JL     tail39
+	JL     tail47
 
-loop38:
+loop46:
 	VMOVUPS     (CX), Y12
 	VMOVUPS     (CX)(SI*1), Y13
 	VMOVUPS     (CX)(SI*2), Y14
@@ -997,11 +1090,11 @@ loop38:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop38
+	JGE         loop46
 
-tail39:
+tail47:
 	CMPQ        BX, $-8
-	JEQ         end40
+	JEQ         end48
 	VMOVUPS     52(AX), Y12
 	VMASKMOVPS  (CX), Y12, Y12
 	VMOVUPS     52(AX), Y13
@@ -1029,7 +1122,7 @@ tail39:
 	VFMADD231PS Y15, Y13, Y7
 	VFMADD231PS Y15, Y14, Y11
 
-end40:
+end48:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
@@ -1051,9 +1144,9 @@ end40:
 	VZEROUPPER
 	RET
 
-next37:
+next45:
 	CMPQ   16(AX), $0x02
-	JNE    next41
+	JNE    next49
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -1069,9 +1162,9 @@ next37:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	SUBQ   $0x08, BX
-	JL     tail43
+	JL     tail51
 
-loop42:
+loop50:
 	VMOVUPS     (CX), Y8
 	VMOVUPS     (CX)(SI*1), Y9
 	VMOVUPS     (DX), Y10
@@ -1089,11 +1182,11 @@ loop42:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop42
+	JGE         loop50
 
-tail43:
+tail51:
 	CMPQ        BX, $-8
-	JEQ         end44
+	JEQ         end52
 	VMOVUPS     52(AX), Y8
 	VMASKMOVPS  (CX), Y8, Y8
 	VMOVUPS     52(AX), Y9
@@ -1115,7 +1208,7 @@ tail43:
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
 
-end44:
+end52:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
@@ -1131,7 +1224,7 @@ end44:
 	VZEROUPPER
 	RET
 
-next41:
+next49:
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -1143,9 +1236,9 @@ next41:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x08, BX
-	JL     tail47
+	JL     tail55
 
-loop46:
+loop54:
 	VMOVUPS     (CX), Y4
 	VMOVUPS     (DX), Y5
 	VFMADD231PS Y5, Y4, Y0
@@ -1158,11 +1251,11 @@ loop46:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop46
+	JGE         loop54
 
-tail47:
+tail55:
 	CMPQ        BX, $-8
-	JEQ         end48
+	JEQ         end56
 	VMOVUPS     52(AX), Y4
 	VMASKMOVPS  (CX), Y4, Y4
 	VMOVUPS     52(AX), Y5
@@ -1178,7 +1271,7 @@ tail47:
 	VMASKMOVPS  (DX)(DI*1), Y5, Y5
 	VFMADD231PS Y5, Y4, Y3
 
-end48:
+end56:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
@@ -1193,9 +1286,9 @@ end48:
 TEXT ·gatesAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	CMPQ 16(AX), $0x01
-	JNE  next49
+	JNE  next57
 	CMPQ 24(AX), $0x02
-	JNE  next49
+	JNE  next57
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -1204,13 +1297,13 @@ TEXT ·gatesAVX2(SB), NOSPLIT, $0-8
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask50:
+ask58:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask50
+	JG         ask58
 
-panel51:
+panel59:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -1223,7 +1316,7 @@ panel51:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop52:
+loop60:
 	VBROADCASTSS (DI), Y8
 	VFMADD231PS  (R8), Y8, Y0
 	VFMADD231PS  32(R8), Y8, Y1
@@ -1236,7 +1329,7 @@ loop52:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop52
+	JNZ          loop60
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -1264,15 +1357,15 @@ loop52:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel51
+	JNZ          panel59
 	VZEROUPPER
 	RET
 
-next49:
+next57:
 	CMPQ 16(AX), $0x01
-	JNE  next53
+	JNE  next61
 	CMPQ 24(AX), $0x01
-	JNE  next53
+	JNE  next61
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -1281,13 +1374,13 @@ next49:
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask54:
+ask62:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask54
+	JG         ask62
 
-panel55:
+panel63:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -1296,7 +1389,7 @@ panel55:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 
-loop56:
+loop64:
 	VBROADCASTSS (DI), Y4
 	VFMADD231PS  (R8), Y4, Y0
 	VFMADD231PS  32(R8), Y4, Y1
@@ -1305,7 +1398,7 @@ loop56:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop56
+	JNZ          loop64
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -1321,22 +1414,22 @@ loop56:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel55
+	JNZ          panel63
 	VZEROUPPER
 	RET
 
-next53:
+next61:
 	CMPQ 16(AX), $0x02
-	JNE  next57
+	JNE  next65
 	CMPQ 24(AX), $0x01
-	JNE  next57
+	JNE  next65
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel58:
+panel66:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -1349,7 +1442,7 @@ panel58:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop59:
+loop67:
 	VBROADCASTSS (R8), Y8
 	VBROADCASTSS (R8)(SI*1), Y9
 	VMOVUPS      (R9), Y10
@@ -1367,7 +1460,7 @@ loop59:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop59
+	JNZ          loop67
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1393,22 +1486,22 @@ loop59:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel58
+	JNZ          panel66
 	VZEROUPPER
 	RET
 
-next57:
+next65:
 	CMPQ 16(AX), $0x03
-	JNE  next60
+	JNE  next68
 	CMPQ 24(AX), $0x01
-	JNE  next60
+	JNE  next68
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel61:
+panel69:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -1425,7 +1518,7 @@ panel61:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 
-loop62:
+loop70:
 	VBROADCASTSS (R8), Y12
 	VBROADCASTSS (R8)(SI*1), Y13
 	VBROADCASTSS (R8)(SI*2), Y14
@@ -1448,7 +1541,7 @@ loop62:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop62
+	JNZ          loop70
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1484,10 +1577,10 @@ loop62:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel61
+	JNZ          panel69
 	VZEROUPPER
 	RET
 
-next60:
+next68:
 	VZEROUPPER
 	RET

@@ -30,11 +30,32 @@ type plainOperand struct {
 	offsets  []int // of each product's matrix
 }
 
-// product computes Y = alpha·A·B + beta·C for a batch of matrices.
+// bounds are what the elements of a result are kept within, if on is set, as
+// [graph.Clip] does.
+type bounds[T number] struct {
+	on        bool
+	low, high T
+}
+
+// apply limits rows×cols elements of y.
+func (b *bounds[T]) apply(y []T, ldy, rows, cols int) {
+	if !b.on {
+		return
+	}
+	for row := range rows {
+		y := y[row*ldy:][:cols]
+		for i, v := range y {
+			y[i] = min(max(v, b.low), b.high)
+		}
+	}
+}
+
+// product computes Y = alpha·A·B + beta·C for a batch of matrices, within bounds.
 type product[T number] struct {
 	m, n, k     int
 	a, b, c     plainOperand
 	alpha, beta T
+	bounds      bounds[T]
 	method      method
 	packed      bool // B comes in panels
 	slots       int  // parts that have a block of scratch memory
@@ -200,9 +221,15 @@ func (w *productTask[T]) compute(i int, buf []T) {
 	y := w.y[(i*w.m+r)*w.n+j:]
 	a := matrix[T]{w.a[w.product.a.offsets[i]:], w.product.a.row, w.product.a.col}.at(r, 0)
 	w.start(y, w.c, r, j, rows, cols)
-	if w.k == 0 {
-		return
+	if w.k > 0 {
+		w.multiply(y, a, i, j, rows, cols, buf)
 	}
+	w.bounds.apply(y, w.n, rows, cols)
+}
+
+// multiply adds the product of rows of A with the columns from j on of the
+// matrix i of B.
+func (w *productTask[T]) multiply(y []T, a matrix[T], i, j, rows, cols int, buf []T) {
 	if w.packed {
 		b := w.b[w.product.b.offsets[i]/(w.k*w.n)*packedLen(w.k, w.n)+j*w.k:][:w.k*panel]
 		for p := 0; p < w.k; p += block[T]() {
@@ -313,22 +340,36 @@ func bindGemm(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.Gemm)
 	switch in[0].DType {
 	case graph.F32:
-		return bindGemmOf(o, in, out, float32(o.Alpha), float32(o.Beta)), nil
+		return bindGemmF32(o, in, out), nil
 	case graph.F64:
-		return bindGemmOf(o, in, out, o.Alpha, o.Beta), nil
+		return bindGemmOf(o, in, out, o.Alpha, o.Beta, bounds[float64]{}), nil
 	case graph.I32, graph.U32, graph.I64, graph.U64:
 		if o.Alpha != math.Trunc(o.Alpha) || o.Beta != math.Trunc(o.Beta) {
 			return nil, fmt.Errorf("alpha %g and beta %g, want whole numbers for %v", o.Alpha, o.Beta, in[0].DType)
 		}
 		if in[0].DType.Size() == 4 {
-			return bindGemmOf(o, in, out, uint32(int64(o.Alpha)), uint32(int64(o.Beta))), nil
+			return bindGemmOf(o, in, out, uint32(int64(o.Alpha)), uint32(int64(o.Beta)), bounds[uint32]{}), nil
 		}
-		return bindGemmOf(o, in, out, uint64(int64(o.Alpha)), uint64(int64(o.Beta))), nil
+		return bindGemmOf(o, in, out, uint64(int64(o.Alpha)), uint64(int64(o.Beta)), bounds[uint64]{}), nil
 	}
 	return nil, fmt.Errorf("no kernel for %v by %v", in[0], in[1])
 }
 
-func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta T) Kernel {
+func bindGemmF32(o *graph.Gemm, in, out []graph.TensorType) Kernel {
+	limits := bounds[float32]{o.Bounded, float32(o.Low), float32(o.High)}
+	// The loops of vectors don't tell zeros apart at the upper limit.
+	apart := limits.on && limits.high == 0 && math.Signbit(o.High)
+	if apart {
+		limits.on = false
+	}
+	k := bindGemmOf(o, in, out, float32(o.Alpha), float32(o.Beta), limits)
+	if apart {
+		return newBoundedKernel(k, limits.low, limits.high)
+	}
+	return k
+}
+
+func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta T, limits bounds[T]) Kernel {
 	m, n := int(out[0].Shape[0]), int(out[0].Shape[1])
 	k := int(in[0].Shape[1])
 	a := plainOperand{0, k, 1, []int{0}}
@@ -345,7 +386,7 @@ func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta
 		s := broadcastStrides(out[0].Shape, t.Shape)
 		c = plainOperand{index: 2, row: s[0], col: s[1]}
 	}
-	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta})
+	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta, bounds: limits})
 }
 
 // operand returns the type of operand or result i, the zero type if it is

@@ -35,7 +35,9 @@ type vectorProduct struct {
 	copyB bool // B is copied into panels
 	odd   bool // the last run was the first, third, fifth …
 	slots int  // parts that have scratch memory
-	task  vectorProductTask
+	// What a result is kept within.
+	limits limits
+	task   vectorProductTask
 }
 
 // vectorized returns a kernel that computes t by vectors, nil if there are
@@ -46,6 +48,9 @@ func vectorized[T number](t *product[T]) Kernel {
 		return nil
 	}
 	v := &vectorProduct{product: *f, path: path, slots: min(maxParts, runtime.GOMAXPROCS(0))}
+	if v.bounds.on {
+		v.limits = newLimits(v.bounds.low, v.bounds.high)
+	}
 	blocks := max(1, (v.k+depthBlock-1)/depthBlock)
 	if v.m <= v.path.fewRows() {
 		blocks = 1 // as the loops for few rows add up
@@ -235,8 +240,10 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 	d := t.addend(y, r, j, rows, cols)
 	if t.k == 0 {
 		t.start(y, t.c, r, j, rows, cols)
+		t.bounds.apply(y, t.n, rows, cols)
 		return
 	}
+	d.limits = t.limits
 	a := matrix[float32]{t.a[t.product.a.offsets[i]:], t.product.a.row, t.product.a.col}.at(r, 0)
 	b := matrix[float32]{t.b[t.product.b.offsets[i]:], t.product.b.row, t.product.b.col}
 	switch {
@@ -261,6 +268,10 @@ func (t *vectorProductTask) compute(unit int, scratch []float32) {
 	bufA, bufB := scratch[:t.sizeA()/4], scratch[t.sizeA()/4:]
 	for p := 0; p < t.k; p += t.depth {
 		k := min(t.depth, t.k-p)
+		d.limits = limits{}
+		if p+k == t.k {
+			d.limits = t.limits
+		}
 		u := a.at(0, p)
 		if t.copyA && t.width >= copiedColumns {
 			for row := range rows {
@@ -338,7 +349,7 @@ func multiplyTiny(y []float32, ldy, rows, cols int, a, b matrix[float32], k int,
 			if !d.column {
 				at += c
 			}
-			y[r*ldy+c] = alpha*sum + d.data[at]
+			y[r*ldy+c] = d.limits.of(alpha*sum + d.data[at])
 		}
 	}
 }

@@ -367,6 +367,7 @@ func heavyCases(d graph.DType) []heavyCase {
 		{&graph.MatMul{}, []graph.TensorType{of(3, 40, 50), of(3, 50, 60)}},
 		{&graph.MatMul{}, []graph.TensorType{of(50), of(50, 60)}},
 		{&graph.Gemm{Alpha: 1, Beta: 1, TransB: true}, []graph.TensorType{of(40, 50), of(60, 50), of(60)}},
+		{&graph.Gemm{Alpha: 1, Bounded: d != graph.F64}, []graph.TensorType{of(40, 50), of(50, 60)}},
 		{&graph.Gemm{Alpha: 1, Beta: 1, TransB: true}, []graph.TensorType{of(1, 50), of(60, 50), of(60)}},
 		{&graph.Conv{Strides: ones, Dilations: ones, PadsBegin: ones, PadsEnd: ones, Group: 1},
 			[]graph.TensorType{of(1, 8, 12, 12), of(16, 8, 3, 3), of(16)}},

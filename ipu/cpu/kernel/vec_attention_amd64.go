@@ -26,7 +26,7 @@ func vectorMultiply[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ld
 	f := asFloat32[T]
 	from := noAddend
 	if d != nil {
-		from = addend{f(d), down, column}
+		from = addend{data: f(d), row: down, column: column}
 	}
 	multiplyF32(path, f(y), ldy, rows, cols, matrix[float32]{f(a.data), a.row, a.col}, f(b), ldb, k, float32(alpha), from, nil)
 	return true

@@ -25,6 +25,7 @@ const (
 	gemmMask   = 100
 	gemmColumn = 104
 	gemmLanes  = 108
+	gemmLimits = 172
 )
 
 // panelBytes is a row of a panel.
@@ -295,7 +296,7 @@ func (t *tile) store() {
 			t.VMOVUPS(t.acc[r][i], m)
 		}
 	}
-	column := t.newLabel("column")
+	column, finish := t.newLabel("column"), t.newLabel("finish")
 	t.CMPB(at(t.args, gemmColumn), operand.U8(0))
 	t.JNE(operand.LabelRef(column))
 	for r := range t.r {
@@ -313,23 +314,61 @@ func (t *tile) store() {
 			default:
 				t.VFMADD213PS(m, alpha, t.acc[r][i])
 			}
-			write(r, i)
 		}
-		t.next(r, c, cRow)
 		t.next(r, d, dRow)
 	}
-	t.ret()
+	t.JMP(operand.LabelRef(finish))
 	t.Label(column)
 	for r := range t.r {
 		x := t.vec()
 		t.VBROADCASTSS(at(d, 0), x)
 		for i := range t.v {
 			t.VFMADD213PS(x, alpha, t.acc[r][i])
+		}
+		t.next(r, d, dRow)
+	}
+	t.Label(finish)
+	t.limit(at(t.args, gemmLimits), t.acc)
+	// The limits have taken the masks' registers.
+	for i := range lanes {
+		t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), lanes[i])
+	}
+	for r := range t.r {
+		for i := range t.v {
 			write(r, i)
 		}
 		t.next(r, c, cRow)
-		t.next(r, d, dRow)
 	}
+}
+
+// Offsets of limits in package kernel, of which arguments have one.
+const (
+	limitsLow  = 0
+	limitsHigh = 4
+	limitsZero = 8
+	limitsOn   = 12
+)
+
+// limit keeps vectors within limits, if there are any. NaN stays what it is: of
+// two operands that can't be compared the last one is taken, which is first
+// here. So is -0 where the lower limit is +0; the zero that is added makes it +0.
+func (a *asm) limit(limits operand.Mem, all [][]reg.VecVirtual) {
+	of := func(field int) operand.Mem { limits := limits; limits.Disp += field; return limits }
+	not := a.newLabel("unlimited")
+	a.CMPB(of(limitsOn), operand.U8(0))
+	a.JEQ(operand.LabelRef(not))
+	low, high, zero := a.vec(), a.vec(), a.vec()
+	a.VBROADCASTSS(of(limitsLow), low)
+	a.VBROADCASTSS(of(limitsHigh), high)
+	a.VBROADCASTSS(of(limitsZero), zero)
+	for _, row := range all {
+		for _, x := range row {
+			a.VMAXPS(x, low, x)
+			a.VADDPS(zero, x, x)
+			a.VMINPS(x, high, x)
+		}
+	}
+	a.Label(not)
 }
 
 // next moves a pointer to the next row, unless r is the last one.

@@ -23,6 +23,7 @@ const (
 	gemvAlpha  = 104
 	gemvColumn = 108
 	gemvFar    = 109
+	gemvLimits = 112
 )
 
 // Offsets of dotArgs in package kernel.
@@ -219,11 +220,12 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 	a.MOVQ(at(args, gemvDRow), dRow)
 	alpha := a.vec()
 	a.VBROADCASTSS(at(args, gemvAlpha), alpha)
-	column := a.newLabel("column")
+	column, finish := a.newLabel("column"), a.newLabel("finish")
 	a.CMPB(at(args, gemvColumn), operand.U8(0))
 	a.JNE(operand.LabelRef(column))
 	for _, whole := range []bool{false, true} {
 		if whole {
+			a.JMP(operand.LabelRef(finish))
 			a.Label(column)
 		}
 		for i := range acc {
@@ -238,15 +240,23 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 				} else {
 					a.VFMADD213PS(at(d, j*a.bytes()), alpha, v)
 				}
-				a.VMOVUPS(v, at(c, j*a.bytes()))
 			}
 			if i < r-1 {
-				a.ADDQ(cRow, c)
 				a.ADDQ(dRow, d)
 			}
 		}
-		a.ret()
 	}
+	a.Label(finish)
+	a.limit(at(args, gemvLimits), acc)
+	for i := range acc {
+		for j, v := range acc[i] {
+			a.VMOVUPS(v, at(c, j*a.bytes()))
+		}
+		if i < r-1 {
+			a.ADDQ(cRow, c)
+		}
+	}
+	a.ret()
 }
 
 // dot writes inner products of one to three rows of A with four rows of B.
