@@ -152,7 +152,7 @@ func TestChainsChangeNothing(t *testing.T) {
 		for _, threads := range []string{"1", "2"} {
 			got := compute(opt("threads", threads, "prepack", rapid.SampledFrom([]string{"on", "on", "off"}).Draw(t, "prepack"))...)
 			for i, v := range want {
-				if math.Float32bits(v) != math.Float32bits(got[i]) {
+				if !sameBits(v, got[i]) {
 					t.Fatalf("%s threads: element %d is %v (%#x), want %v (%#x)", threads, i, got[i], math.Float32bits(got[i]), v, math.Float32bits(v))
 				}
 			}

@@ -158,36 +158,32 @@ func (k *plainBlockedConv) Do(part int) {
 }
 
 // finish rounds, adds to and limits sums, which it writes over, and stores
-// them where the result has them: from its element at on, step by step.
+// them where the result has them: from its element at on, step by step. What
+// nothing is added to is limited before it is rounded, as it is in rows, so
+// that what is just below 0 does not become -0.
 func (k *plainBlockedConv) finish(x []float32, at, step int) {
+	wide := k.out || !k.half
+	if k.r == nil {
+		k.limit(x)
+	}
 	if k.half {
 		roundHalf(graph.F16, x)
 	}
-	wide := k.out || !k.half
-	switch {
-	case k.r == nil:
-	case wide:
-		r := f32s(k.r)[at:]
-		for i := range x {
-			x[i] += r[i*step]
+	if k.r != nil {
+		if wide {
+			r := f32s(k.r)[at:]
+			for i := range x {
+				x[i] += r[i*step]
+			}
+		} else {
+			for i, r := range view[num.Float16](k.r)[at:][:len(x)] {
+				x[i] += r.Float32()
+			}
 		}
-	default:
-		for i, r := range view[num.Float16](k.r)[at:][:len(x)] {
-			x[i] += r.Float32()
+		if k.half {
+			roundHalf(graph.F16, x)
 		}
-	}
-	if k.half && k.r != nil {
-		roundHalf(graph.F16, x)
-	}
-	for i, v := range x {
-		// Not a number stays what it is, and so does -0.
-		if v < k.low {
-			v = k.low
-		}
-		if v > k.high {
-			v = k.high
-		}
-		x[i] = v
+		k.limit(x)
 	}
 	if !wide {
 		encodeHalf(graph.F16, k.to[2*at:][:2*len(x)], x)
@@ -196,5 +192,19 @@ func (k *plainBlockedConv) finish(x []float32, at, step int) {
 	to := f32s(k.to)[at:]
 	for i, v := range x {
 		to[i*step] = v
+	}
+}
+
+// limit keeps sums within the bounds. Not a number stays what it is, and so
+// does -0.
+func (k *plainBlockedConv) limit(x []float32) {
+	for i, v := range x {
+		if v < k.low {
+			v = k.low
+		}
+		if v > k.high {
+			v = k.high
+		}
+		x[i] = v
 	}
 }

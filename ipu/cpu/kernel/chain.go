@@ -201,7 +201,9 @@ func newChain(o *Chain, in []graph.TensorType, out graph.TensorType) (Kernel, er
 		return nil, err
 	}
 	c := &chain{op: o}
-	c.cut(types, out)
+	if err := c.cut(types, out); err != nil {
+		return nil, err
+	}
 	if err := c.bind(); err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func window(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, int6
 }
 
 // cut makes the pieces and their shapes.
-func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) {
+func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) error {
 	o := c.op
 	blocks := (o.Channels + o.Lanes - 1) / o.Lanes
 	rows := out.Shape[2]
@@ -237,14 +239,17 @@ func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) {
 	for image := range out.Shape[0] {
 		for row := int64(0); row < out.Shape[2]; row += rows {
 			for block := int64(0); block < blocks; block += o.Blocks {
-				c.piece(types, numbers, image, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows))
+				if err := c.piece(types, numbers, image, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows)); err != nil {
+					return err
+				}
 			}
 		}
 	}
+	return nil
 }
 
 // piece adds a piece: blocks [b0, b1) and rows [lo, hi) of the result's image.
-func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) {
+func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) error {
 	o := c.op
 	c0, c1 := b0*o.Lanes, min(o.Channels, b1*o.Lanes)
 	s := chainShape{types: make([][]graph.TensorType, len(types)), ops: make([]graph.Op, len(types)), buffer: make([]int, len(types))}
@@ -255,7 +260,9 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 		s.types[m], p.places[m] = make([]graph.TensorType, n+1), make([]extent, n)
 		op, from, to := o.Members[m].Op, lo, hi
 		if o.Rows > 0 {
-			op, from, to = window(op, types[m], lo, hi)
+			if op, from, to = window(op, types[m], lo, hi); from >= to {
+				return fmt.Errorf("operator %d, %s: rows %d to %d read nothing but padding", m, op.Kind(), lo, hi)
+			}
 		}
 		whole := types[m][0]
 		op = of(op, c1-c0)
@@ -331,6 +338,7 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 	}
 	p.shape = at
 	c.pieces = append(c.pieces, p)
+	return nil
 }
 
 // of returns op for so many channels of an image.

@@ -20,8 +20,11 @@ func writePool(a *asm) {
 		f.windows(a, f.name+"Slide", 1, false)
 		f.windows(a, f.name+"Slide2", 2, false)
 	}
+	// A sum of nothing but -0 is 0 here, as where sums begin with 0.
 	loop{name: "divideScaled", slices: []string{"x", "y"}, scalars: []string{"factor"}, body: func(a *asm, x, s []vec) vec {
-		return a.div(x[0], a.mul(x[1], s[0]))
+		none := a.vec()
+		a.zero(none)
+		return a.div(a.add(x[0], none), a.mul(x[1], s[0]))
 	}}.write(a)
 	// The corners of bilinear interpolation times their weights, none of the
 	// operations fused.
