@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
@@ -41,6 +42,9 @@ type elementwise struct {
 	// operand one, which the other operand meets with whole rows.
 	withOne func(dst, x []float32, y float32)
 	one     int
+	// limited is set if elements of float32 are limited by operands of one
+	// number, either of which may be absent.
+	limited bool
 	perPart int // bytes of scratch of one part, tmp included
 
 	// The run in progress.
@@ -148,6 +152,9 @@ func (k *elementwise) Do(part int) {
 		k.doOne(lo, hi)
 		return
 	}
+	if k.limited && k.limit(lo, hi) {
+		return
+	}
 	if k.step == 0 {
 		k.compute(k.out[lo*k.size:hi*k.size], k.slice(0, lo, hi), k.slice(1, lo, hi), k.slice(2, lo, hi), nil)
 		return
@@ -173,6 +180,18 @@ func (k *elementwise) Do(part int) {
 	}
 }
 
+// limit limits a part, if there is a loop for these limits; it reports whether it
+// did it.
+func (k *elementwise) limit(lo, hi int) bool {
+	limits := [...]float32{float32(math.Inf(-1)), float32(math.Inf(1))}
+	for i := range limits {
+		if k.operands[1+i].mode == single {
+			limits[i] = f32s(k.in[1+i])[0]
+		}
+	}
+	return vectorClipOne(f32s(k.out)[lo:hi], f32s(k.in[0])[lo:hi], limits[0], limits[1])
+}
+
 // doOne computes a part row by row, each with one number.
 func (k *elementwise) doOne(lo, hi int) {
 	out, x, y := f32s(k.out), f32s(k.in[1-k.one]), f32s(k.in[k.one])
@@ -185,7 +204,11 @@ func (k *elementwise) doOne(lo, hi int) {
 	k.loop.seek(&c, lo/inner)
 	for at, col := lo, lo%inner; at < hi; col = 0 {
 		n := min(inner-col, hi-at)
-		k.withOne(out[at:at+n], x[at:at+n], y[c.off[k.one]])
+		from := at
+		if k.operands[1-k.one].mode == spread {
+			from = c.off[1-k.one] + col
+		}
+		k.withOne(out[at:at+n], x[from:from+n], y[c.off[k.one]])
 		at += n
 		k.loop.next(&c)
 	}
@@ -382,7 +405,11 @@ func bindClip(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	default:
 		return nil, noKernel("clip", t)
 	}
-	return newElementwise(out[0], scalars[:], 2, tmp, fn)
+	k, err := newElementwise(out[0], scalars[:], 2, tmp, fn)
+	if err == nil {
+		k.limited = in[0].DType == graph.F32 && k.n > 1
+	}
+	return k, err
 }
 
 func clipOf[T number](low, high bool) compute {

@@ -46,6 +46,9 @@ func minimumOneAVX512(dst, x *float32, n int, y float32)
 func preluOneAVX512(dst, x *float32, n int, y float32)
 
 //go:noescape
+func clipOneAVX512(dst, x *float32, n int, lo, hi, zero float32)
+
+//go:noescape
 func divideOneAVX512(dst, x *float32, n int, y, reciprocal float32)
 
 //go:noescape
@@ -92,6 +95,9 @@ func minimumOneAVX2(dst, x *float32, n int, y float32)
 
 //go:noescape
 func preluOneAVX2(dst, x *float32, n int, y float32)
+
+//go:noescape
+func clipOneAVX2(dst, x *float32, n int, lo, hi, zero float32)
 
 //go:noescape
 func divideOneAVX2(dst, x *float32, n int, y, reciprocal float32)
@@ -265,6 +271,23 @@ func vectorClip[T number](dst, x, lo, hi []T, low, high bool) bool {
 		return false
 	}
 	f(asFloat32(dst)[:len(x)], asFloat32(x), asFloat32(limit))
+	return true
+}
+
+// vectorClipOne limits x to lo and hi by vectors, if there are any for these
+// limits; it reports whether it did it.
+func vectorClipOne(dst, x []float32, lo, hi float32) bool {
+	if path == pathGo || lo != lo || hi != hi || hi == 0 && math.Signbit(float64(hi)) {
+		return false
+	}
+	zero := float32(math.Copysign(0, -1))
+	if lo == 0 && !math.Signbit(float64(lo)) {
+		zero = 0
+	}
+	f := pick(clipOneAVX512, clipOneAVX2)
+	for i := 0; i < len(x); i += stretch {
+		f(&dst[i], &x[i], min(stretch, len(x)-i), lo, hi, zero)
+	}
 	return true
 }
 

@@ -565,6 +565,45 @@ done37:
 	VZEROUPPER
 	RET
 
+// func clipOneAVX2(dst *float32, x *float32, n int, lo float32, hi float32, zero float32)
+// Requires: AVX
+TEXT ·clipOneAVX2(SB), NOSPLIT, $0-36
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lo+24(FP), Y0
+	VBROADCASTSS hi+28(FP), Y1
+	VBROADCASTSS zero+32(FP), Y2
+	XORQ         BX, BX
+	SUBQ         $0x08, DX
+	JL           tail42
+
+loop41:
+	VMOVUPS (CX)(BX*1), Y3
+	VMAXPS  Y3, Y0, Y3
+	VMINPS  Y3, Y1, Y3
+	VADDPS  Y2, Y3, Y3
+	VMOVUPS Y3, (AX)(BX*1)
+	ADDQ    $+32, BX
+	SUBQ    $0x08, DX
+	JGE     loop41
+
+tail42:
+	ADDQ       $0x08, DX
+	JZ         done40
+	LEAQ       lanes<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y3
+	VMASKMOVPS (CX)(BX*1), Y3, Y4
+	VMAXPS     Y4, Y0, Y0
+	VMINPS     Y0, Y1, Y0
+	VADDPS     Y2, Y0, Y0
+	VMASKMOVPS Y0, Y3, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
 // func divideOneAVX2(dst *float32, x *float32, n int, y float32, reciprocal float32)
 // Requires: AVX, AVX2, FMA3
 TEXT ·divideOneAVX2(SB), NOSPLIT, $0-32
@@ -577,9 +616,9 @@ TEXT ·divideOneAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS      lanes<>+96(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail42
+	JL           tail45
 
-loop41:
+loop44:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y1, Y4, Y5
 	VMOVAPS      Y4, Y6
@@ -598,18 +637,18 @@ loop41:
 	VPCMPEQD     Y6, Y4, Y6
 	VPANDN       Y8, Y6, Y6
 	VPTEST       Y6, Y6
-	JZ           divided43
+	JZ           divided46
 	VDIVPS       Y0, Y4, Y5
 
-divided43:
+divided46:
 	VMOVUPS Y5, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop41
+	JGE     loop44
 
-tail42:
+tail45:
 	ADDQ         $0x08, DX
-	JZ           done40
+	JZ           done43
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -631,13 +670,13 @@ tail42:
 	VPCMPEQD     Y1, Y5, Y1
 	VPANDN       Y3, Y1, Y1
 	VPTEST       Y1, Y1
-	JZ           divided44
+	JZ           divided47
 	VDIVPS       Y0, Y5, Y6
 
-divided44:
+divided47:
 	VMASKMOVPS Y6, Y4, (AX)(BX*1)
 
-done40:
+done43:
 	VZEROUPPER
 	RET
 
@@ -648,13 +687,13 @@ TEXT ·widenAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop45:
+loop48:
 	VCVTPH2PS (CX), Y0
 	VMOVUPS   Y0, (AX)
 	ADDQ      $0x10, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop45
+	JNZ       loop48
 	VZEROUPPER
 	RET
 
@@ -665,12 +704,12 @@ TEXT ·narrowAVX2(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop46:
+loop49:
 	VMOVUPS   (CX), Y0
 	VCVTPS2PH $0x00, Y0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x10, AX
 	DECQ      DX
-	JNZ       loop46
+	JNZ       loop49
 	VZEROUPPER
 	RET

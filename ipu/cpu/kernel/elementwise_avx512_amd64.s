@@ -605,6 +605,45 @@ done37:
 	VZEROUPPER
 	RET
 
+// func clipOneAVX512(dst *float32, x *float32, n int, lo float32, hi float32, zero float32)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·clipOneAVX512(SB), NOSPLIT, $0-36
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lo+24(FP), Z0
+	VBROADCASTSS hi+28(FP), Z1
+	VBROADCASTSS zero+32(FP), Z2
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail42
+
+loop41:
+	VMOVUPS (CX)(BX*1), Z3
+	VMAXPS  Z3, Z0, Z3
+	VMINPS  Z3, Z1, Z3
+	VADDPS  Z2, Z3, Z3
+	VMOVUPS Z3, (AX)(BX*1)
+	ADDQ    $+64, BX
+	SUBQ    $0x10, DX
+	JGE     loop41
+
+tail42:
+	ADDQ      $0x10, DX
+	JZ        done40
+	MOVL      $-1, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*1), K1, Z3
+	VMAXPS    Z3, Z0, Z0
+	VMINPS    Z0, Z1, Z0
+	VADDPS    Z2, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
 // func divideOneAVX512(dst *float32, x *float32, n int, y float32, reciprocal float32)
 // Requires: AVX, AVX512DQ, AVX512F, BMI2
 TEXT ·divideOneAVX512(SB), NOSPLIT, $0-32
@@ -618,9 +657,9 @@ TEXT ·divideOneAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS lanes<>+256(SB), Z4
 	XORQ         BX, BX
 	SUBQ         $0x10, DX
-	JL           tail42
+	JL           tail45
 
-loop41:
+loop44:
 	VMOVUPS      (CX)(BX*1), Z5
 	VMULPS       Z1, Z5, Z6
 	VMOVAPS      Z5, Z7
@@ -634,18 +673,18 @@ loop41:
 	VPCMPUD      $0x06, Z3, Z7, K1
 	VPTESTMD     Z5, Z5, K1, K1
 	KORTESTW     K1, K1
-	JZ           divided43
+	JZ           divided46
 	VDIVPS       Z0, Z5, Z6
 
-divided43:
+divided46:
 	VMOVUPS Z6, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop41
+	JGE     loop44
 
-tail42:
+tail45:
 	ADDQ         $0x10, DX
-	JZ           done40
+	JZ           done43
 	MOVL         $-1, SI
 	BZHIL        DX, SI, SI
 	KMOVW        SI, K1
@@ -662,13 +701,13 @@ tail42:
 	VPCMPUD      $0x06, Z3, Z1, K2
 	VPTESTMD     Z5, Z5, K2, K2
 	KORTESTW     K2, K2
-	JZ           divided44
+	JZ           divided47
 	VDIVPS       Z0, Z5, Z6
 
-divided44:
+divided47:
 	VMOVUPS Z6, K1, (AX)(BX*1)
 
-done40:
+done43:
 	VZEROUPPER
 	RET
 
@@ -679,13 +718,13 @@ TEXT ·widenAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop45:
+loop48:
 	VCVTPH2PS (CX), Z0
 	VMOVUPS   Z0, (AX)
 	ADDQ      $0x20, CX
 	ADDQ      $0x40, AX
 	DECQ      DX
-	JNZ       loop45
+	JNZ       loop48
 	VZEROUPPER
 	RET
 
@@ -696,12 +735,12 @@ TEXT ·narrowAVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), CX
 	MOVQ vectors+16(FP), DX
 
-loop46:
+loop49:
 	VMOVUPS   (CX), Z0
 	VCVTPS2PH $0x00, Z0, (AX)
 	ADDQ      $0x40, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop46
+	JNZ       loop49
 	VZEROUPPER
 	RET

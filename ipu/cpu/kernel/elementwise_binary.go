@@ -57,14 +57,16 @@ func bindBinary(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 // useOne makes rows that meet one number of the other operand be computed with
 // that, if there is a loop for it.
 func (k *elementwise) useOne(fn graph.BinaryFn) {
-	a, b := &k.operands[0], &k.operands[1]
 	ones := func(i int) bool {
 		return k.operands[i].mode == single || k.operands[i].mode == spread && k.loop.stride(i) == 0 && k.loop.inner >= longOnes
 	}
+	rows := func(i int) bool {
+		return k.operands[i].mode == whole || k.operands[i].mode == spread && k.loop.stride(i) == 1
+	}
 	switch {
-	case a.mode == whole && ones(1):
+	case rows(0) && ones(1):
 		k.one = 1
-	case b.mode == whole && ones(0) && (fn == graph.Add || fn == graph.Mul || fn == graph.Max || fn == graph.Min):
+	case rows(1) && ones(0) && (fn == graph.Add || fn == graph.Mul || fn == graph.Max || fn == graph.Min):
 	default:
 		return
 	}

@@ -13,6 +13,8 @@ func vectorBinary[T number](graph.BinaryFn) func(dst, a, b []T) { return nil }
 
 func vectorClip[T number](_, _, _, _ []T, _, _ bool) bool { return false }
 
+func vectorClipOne(_, _ []float32, _, _ float32) bool { return false }
+
 func vectorNormalise[T float](_, _ []T, _, _, _ T) bool { return false }
 
 func vectorDecode([]float32, []num.Float16) bool { return false }

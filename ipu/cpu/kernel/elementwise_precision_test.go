@@ -53,6 +53,11 @@ var precisions = []precision{
 	{op: graph.Unary{Fn: graph.Gelu}, exact: func(x float64) float64 { return x * 0.5 * math.Erfc(-x/math.Sqrt2) }, plain: 2, fast: 1.6, absolute: true},
 	{op: graph.Unary{Fn: graph.Sin}, exact: math.Sin, plain: 0.51, fast: 2},
 	{op: graph.Unary{Fn: graph.Cos}, exact: math.Cos, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Atan}, exact: math.Atan, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Asin}, exact: math.Asin, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Acos}, exact: math.Acos, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Sinh}, exact: math.Sinh, plain: 0.51, fast: 2},
+	{op: graph.Unary{Fn: graph.Cosh}, exact: math.Cosh, plain: 0.51, fast: 2},
 	{op: graph.Unary{Fn: graph.GeluTanh}, exact: func(x float64) float64 {
 		return x * sigmoid64(2*geluSlope*(x+0.044715*x*x*x))
 	}, plain: 2, fast: 1.95, absolute: true},
@@ -68,6 +73,10 @@ func sweep() []float32 {
 	}
 	for i := range 200000 {
 		x := float32(i) * (110. / 200000)
+		xs = append(xs, x, -x)
+	}
+	for i := range 100000 { // where arcs are
+		x := float32(i) * (1. / 100000)
 		xs = append(xs, x, -x)
 	}
 	// Next to whole quarter turns.
@@ -274,4 +283,48 @@ func BenchmarkUnary(b *testing.B) {
 			})
 		}
 	}
+}
+
+// TestClipLimits compares limited numbers with what Go's min and max give, bit
+// for bit, for all pairs of special limits, either of which may be absent.
+func TestClipLimits(t *testing.T) {
+	inf, nan, zero := float32(math.Inf(1)), float32(math.NaN()), float32(math.Copysign(0, -1))
+	special := []float32{nan, -inf, inf, zero, 0, 1, -1, 6, 1e-45, -1e-45, math.MaxFloat32}
+	x := special
+	for range 7 {
+		x = append(x, x[:11]...)
+	}
+	xt := graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(x))}}
+	one := graph.TensorType{DType: graph.F32}
+	eachPath(t, func(t *testing.T) {
+		for absent := range 4 {
+			in := []graph.TensorType{xt, one, one}
+			for i := range 2 {
+				if absent>>i&1 != 0 {
+					in[1+i] = graph.TensorType{}
+				}
+			}
+			k, err := New(&graph.Clip{}, in, []graph.TensorType{xt})
+			require.NoError(t, err)
+			y, scratch := make([]float32, len(x)), aligned(k.Scratch())
+			for _, lo := range special {
+				for _, hi := range special {
+					limits := [][]byte{rawBytes(x), rawBytes([]float32{lo}), rawBytes([]float32{hi})}
+					require.NoError(t, k.Run(Serial{}, limits, [][]byte{rawBytes(y)}, scratch))
+					for i, v := range x {
+						want := v
+						if absent&1 == 0 {
+							want = max(want, lo)
+						}
+						if absent&2 == 0 {
+							want = min(want, hi)
+						}
+						if math.Float32bits(want) != math.Float32bits(y[i]) && (want == want || y[i] == y[i]) {
+							t.Fatalf("%v limited to %v and %v is %v, want %v", v, lo, hi, y[i], want)
+						}
+					}
+				}
+			}
+		}
+	})
 }

@@ -412,3 +412,32 @@ func TestBindRefusesTypes(t *testing.T) {
 		require.ErrorContains(t, err, "has no CPU kernel")
 	}
 }
+
+// TestOuterRows compares functions of a column and a row, in either order, with
+// those of the numbers one by one.
+func TestOuterRows(t *testing.T) {
+	const rows, columns = 5, 100
+	column, row := make([]float32, rows), make([]float32, columns)
+	for i := range column {
+		column[i] = float32(i)*1.5 - 2
+	}
+	for i := range row {
+		row[i] = float32(i)*0.25 - 7
+	}
+	f32 := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.F32, Shape: shape} }
+	eachPath(t, func(t *testing.T) {
+		for fn, f := range map[graph.BinaryFn]func(x, y float32) float32{
+			graph.Add: func(x, y float32) float32 { return x + y }, graph.Sub: func(x, y float32) float32 { return x - y },
+			graph.Max: func(x, y float32) float32 { return max(x, y) }, graph.Div: func(x, y float32) float32 { return x / y },
+		} {
+			_, got := run(t, &graph.Binary{Fn: fn}, []graph.TensorType{f32(rows, 1), f32(1, columns)}, [][]byte{rawBytes(column), rawBytes(row)})
+			_, swapped := run(t, &graph.Binary{Fn: fn}, []graph.TensorType{f32(1, columns), f32(rows, 1)}, [][]byte{rawBytes(row), rawBytes(column)})
+			for i, x := range column {
+				for j, y := range row {
+					require.Equal(t, f(x, y), f32s(got[0])[i*columns+j], "%s(%v, %v)", fn, x, y)
+					require.Equal(t, f(y, x), f32s(swapped[0])[i*columns+j], "%s(%v, %v)", fn, y, x)
+				}
+			}
+		}
+	})
+}

@@ -658,247 +658,431 @@ DATA lanes<>+2256(SB)/4, $0xbf800000
 DATA lanes<>+2260(SB)/4, $0xbf800000
 DATA lanes<>+2264(SB)/4, $0xbf800000
 DATA lanes<>+2268(SB)/4, $0xbf800000
-DATA lanes<>+2272(SB)/4, $0x3e2aaaab
-DATA lanes<>+2276(SB)/4, $0x3e2aaaab
-DATA lanes<>+2280(SB)/4, $0x3e2aaaab
-DATA lanes<>+2284(SB)/4, $0x3e2aaaab
-DATA lanes<>+2288(SB)/4, $0x3e2aaaab
-DATA lanes<>+2292(SB)/4, $0x3e2aaaab
-DATA lanes<>+2296(SB)/4, $0x3e2aaaab
-DATA lanes<>+2300(SB)/4, $0x3e2aaaab
-DATA lanes<>+2304(SB)/4, $0x00000000
-DATA lanes<>+2308(SB)/4, $0x43300000
-DATA lanes<>+2312(SB)/4, $0x00000000
-DATA lanes<>+2316(SB)/4, $0x43300000
-DATA lanes<>+2320(SB)/4, $0x00000000
-DATA lanes<>+2324(SB)/4, $0x43300000
-DATA lanes<>+2328(SB)/4, $0x00000000
-DATA lanes<>+2332(SB)/4, $0x43300000
-DATA lanes<>+2336(SB)/4, $0x000003ff
-DATA lanes<>+2340(SB)/4, $0x43300000
-DATA lanes<>+2344(SB)/4, $0x000003ff
-DATA lanes<>+2348(SB)/4, $0x43300000
-DATA lanes<>+2352(SB)/4, $0x000003ff
-DATA lanes<>+2356(SB)/4, $0x43300000
-DATA lanes<>+2360(SB)/4, $0x000003ff
-DATA lanes<>+2364(SB)/4, $0x43300000
-DATA lanes<>+2368(SB)/4, $0xffffffff
-DATA lanes<>+2372(SB)/4, $0x000fffff
-DATA lanes<>+2376(SB)/4, $0xffffffff
-DATA lanes<>+2380(SB)/4, $0x000fffff
-DATA lanes<>+2384(SB)/4, $0xffffffff
-DATA lanes<>+2388(SB)/4, $0x000fffff
-DATA lanes<>+2392(SB)/4, $0xffffffff
-DATA lanes<>+2396(SB)/4, $0x000fffff
-DATA lanes<>+2400(SB)/4, $0x00000000
-DATA lanes<>+2404(SB)/4, $0x3ff00000
-DATA lanes<>+2408(SB)/4, $0x00000000
-DATA lanes<>+2412(SB)/4, $0x3ff00000
-DATA lanes<>+2416(SB)/4, $0x00000000
-DATA lanes<>+2420(SB)/4, $0x3ff00000
-DATA lanes<>+2424(SB)/4, $0x00000000
-DATA lanes<>+2428(SB)/4, $0x3ff00000
-DATA lanes<>+2432(SB)/4, $0x667f3bcd
-DATA lanes<>+2436(SB)/4, $0x3ff6a09e
-DATA lanes<>+2440(SB)/4, $0x667f3bcd
-DATA lanes<>+2444(SB)/4, $0x3ff6a09e
-DATA lanes<>+2448(SB)/4, $0x667f3bcd
-DATA lanes<>+2452(SB)/4, $0x3ff6a09e
-DATA lanes<>+2456(SB)/4, $0x667f3bcd
-DATA lanes<>+2460(SB)/4, $0x3ff6a09e
-DATA lanes<>+2464(SB)/4, $0x00000000
-DATA lanes<>+2468(SB)/4, $0x3fe00000
-DATA lanes<>+2472(SB)/4, $0x00000000
-DATA lanes<>+2476(SB)/4, $0x3fe00000
-DATA lanes<>+2480(SB)/4, $0x00000000
-DATA lanes<>+2484(SB)/4, $0x3fe00000
-DATA lanes<>+2488(SB)/4, $0x00000000
-DATA lanes<>+2492(SB)/4, $0x3fe00000
-DATA lanes<>+2496(SB)/4, $0x1694cffe
-DATA lanes<>+2500(SB)/4, $0x3fc89f3b
-DATA lanes<>+2504(SB)/4, $0x1694cffe
-DATA lanes<>+2508(SB)/4, $0x3fc89f3b
-DATA lanes<>+2512(SB)/4, $0x1694cffe
-DATA lanes<>+2516(SB)/4, $0x3fc89f3b
-DATA lanes<>+2520(SB)/4, $0x1694cffe
-DATA lanes<>+2524(SB)/4, $0x3fc89f3b
-DATA lanes<>+2528(SB)/4, $0x68d31760
-DATA lanes<>+2532(SB)/4, $0x3fcc68f5
-DATA lanes<>+2536(SB)/4, $0x68d31760
-DATA lanes<>+2540(SB)/4, $0x3fcc68f5
-DATA lanes<>+2544(SB)/4, $0x68d31760
-DATA lanes<>+2548(SB)/4, $0x3fcc68f5
-DATA lanes<>+2552(SB)/4, $0x68d31760
-DATA lanes<>+2556(SB)/4, $0x3fcc68f5
-DATA lanes<>+2560(SB)/4, $0x4994022d
-DATA lanes<>+2564(SB)/4, $0x3fd0c9a8
-DATA lanes<>+2568(SB)/4, $0x4994022d
-DATA lanes<>+2572(SB)/4, $0x3fd0c9a8
-DATA lanes<>+2576(SB)/4, $0x4994022d
-DATA lanes<>+2580(SB)/4, $0x3fd0c9a8
-DATA lanes<>+2584(SB)/4, $0x4994022d
-DATA lanes<>+2588(SB)/4, $0x3fd0c9a8
-DATA lanes<>+2592(SB)/4, $0x3d7c02a9
-DATA lanes<>+2596(SB)/4, $0x3fd484b1
-DATA lanes<>+2600(SB)/4, $0x3d7c02a9
-DATA lanes<>+2604(SB)/4, $0x3fd484b1
-DATA lanes<>+2608(SB)/4, $0x3d7c02a9
-DATA lanes<>+2612(SB)/4, $0x3fd484b1
-DATA lanes<>+2616(SB)/4, $0x3d7c02a9
-DATA lanes<>+2620(SB)/4, $0x3fd484b1
-DATA lanes<>+2624(SB)/4, $0x2a7aded9
-DATA lanes<>+2628(SB)/4, $0x3fda6176
-DATA lanes<>+2632(SB)/4, $0x2a7aded9
-DATA lanes<>+2636(SB)/4, $0x3fda6176
-DATA lanes<>+2640(SB)/4, $0x2a7aded9
-DATA lanes<>+2644(SB)/4, $0x3fda6176
-DATA lanes<>+2648(SB)/4, $0x2a7aded9
-DATA lanes<>+2652(SB)/4, $0x3fda6176
-DATA lanes<>+2656(SB)/4, $0x50ef9bfe
-DATA lanes<>+2660(SB)/4, $0x3fe2776c
-DATA lanes<>+2664(SB)/4, $0x50ef9bfe
-DATA lanes<>+2668(SB)/4, $0x3fe2776c
-DATA lanes<>+2672(SB)/4, $0x50ef9bfe
-DATA lanes<>+2676(SB)/4, $0x3fe2776c
-DATA lanes<>+2680(SB)/4, $0x50ef9bfe
-DATA lanes<>+2684(SB)/4, $0x3fe2776c
-DATA lanes<>+2688(SB)/4, $0xdc3a03fd
-DATA lanes<>+2692(SB)/4, $0x3feec709
-DATA lanes<>+2696(SB)/4, $0xdc3a03fd
-DATA lanes<>+2700(SB)/4, $0x3feec709
-DATA lanes<>+2704(SB)/4, $0xdc3a03fd
-DATA lanes<>+2708(SB)/4, $0x3feec709
-DATA lanes<>+2712(SB)/4, $0xdc3a03fd
-DATA lanes<>+2716(SB)/4, $0x3feec709
-DATA lanes<>+2720(SB)/4, $0x652b82fe
-DATA lanes<>+2724(SB)/4, $0x40071547
-DATA lanes<>+2728(SB)/4, $0x652b82fe
-DATA lanes<>+2732(SB)/4, $0x40071547
-DATA lanes<>+2736(SB)/4, $0x652b82fe
-DATA lanes<>+2740(SB)/4, $0x40071547
-DATA lanes<>+2744(SB)/4, $0x652b82fe
-DATA lanes<>+2748(SB)/4, $0x40071547
-DATA lanes<>+2752(SB)/4, $0x00000000
-DATA lanes<>+2756(SB)/4, $0x00000000
-DATA lanes<>+2760(SB)/4, $0x00000000
-DATA lanes<>+2764(SB)/4, $0x00000000
-DATA lanes<>+2768(SB)/4, $0x00000000
-DATA lanes<>+2772(SB)/4, $0x00000000
-DATA lanes<>+2776(SB)/4, $0x00000000
-DATA lanes<>+2780(SB)/4, $0x00000000
-DATA lanes<>+2784(SB)/4, $0x00000000
-DATA lanes<>+2788(SB)/4, $0xfff00000
-DATA lanes<>+2792(SB)/4, $0x00000000
-DATA lanes<>+2796(SB)/4, $0xfff00000
-DATA lanes<>+2800(SB)/4, $0x00000000
-DATA lanes<>+2804(SB)/4, $0xfff00000
-DATA lanes<>+2808(SB)/4, $0x00000000
-DATA lanes<>+2812(SB)/4, $0xfff00000
-DATA lanes<>+2816(SB)/4, $0x00000000
-DATA lanes<>+2820(SB)/4, $0x7ff00000
-DATA lanes<>+2824(SB)/4, $0x00000000
-DATA lanes<>+2828(SB)/4, $0x7ff00000
-DATA lanes<>+2832(SB)/4, $0x00000000
-DATA lanes<>+2836(SB)/4, $0x7ff00000
-DATA lanes<>+2840(SB)/4, $0x00000000
-DATA lanes<>+2844(SB)/4, $0x7ff00000
-DATA lanes<>+2848(SB)/4, $0x00000000
-DATA lanes<>+2852(SB)/4, $0xc0690000
-DATA lanes<>+2856(SB)/4, $0x00000000
-DATA lanes<>+2860(SB)/4, $0xc0690000
-DATA lanes<>+2864(SB)/4, $0x00000000
-DATA lanes<>+2868(SB)/4, $0xc0690000
-DATA lanes<>+2872(SB)/4, $0x00000000
-DATA lanes<>+2876(SB)/4, $0xc0690000
-DATA lanes<>+2880(SB)/4, $0x00000000
-DATA lanes<>+2884(SB)/4, $0x40690000
-DATA lanes<>+2888(SB)/4, $0x00000000
-DATA lanes<>+2892(SB)/4, $0x40690000
-DATA lanes<>+2896(SB)/4, $0x00000000
-DATA lanes<>+2900(SB)/4, $0x40690000
-DATA lanes<>+2904(SB)/4, $0x00000000
-DATA lanes<>+2908(SB)/4, $0x40690000
-DATA lanes<>+2912(SB)/4, $0x000003ff
-DATA lanes<>+2916(SB)/4, $0x43380000
-DATA lanes<>+2920(SB)/4, $0x000003ff
-DATA lanes<>+2924(SB)/4, $0x43380000
-DATA lanes<>+2928(SB)/4, $0x000003ff
-DATA lanes<>+2932(SB)/4, $0x43380000
-DATA lanes<>+2936(SB)/4, $0x000003ff
-DATA lanes<>+2940(SB)/4, $0x43380000
-DATA lanes<>+2944(SB)/4, $0xd395e7c0
-DATA lanes<>+2948(SB)/4, $0x3e7b5253
-DATA lanes<>+2952(SB)/4, $0xd395e7c0
-DATA lanes<>+2956(SB)/4, $0x3e7b5253
-DATA lanes<>+2960(SB)/4, $0xd395e7c0
-DATA lanes<>+2964(SB)/4, $0x3e7b5253
-DATA lanes<>+2968(SB)/4, $0xd395e7c0
-DATA lanes<>+2972(SB)/4, $0x3e7b5253
-DATA lanes<>+2976(SB)/4, $0x23a5c821
-DATA lanes<>+2980(SB)/4, $0x3eb62c02
-DATA lanes<>+2984(SB)/4, $0x23a5c821
-DATA lanes<>+2988(SB)/4, $0x3eb62c02
-DATA lanes<>+2992(SB)/4, $0x23a5c821
-DATA lanes<>+2996(SB)/4, $0x3eb62c02
-DATA lanes<>+3000(SB)/4, $0x23a5c821
-DATA lanes<>+3004(SB)/4, $0x3eb62c02
-DATA lanes<>+3008(SB)/4, $0xc588b0c2
-DATA lanes<>+3012(SB)/4, $0x3eeffcbf
-DATA lanes<>+3016(SB)/4, $0xc588b0c2
-DATA lanes<>+3020(SB)/4, $0x3eeffcbf
-DATA lanes<>+3024(SB)/4, $0xc588b0c2
-DATA lanes<>+3028(SB)/4, $0x3eeffcbf
-DATA lanes<>+3032(SB)/4, $0xc588b0c2
-DATA lanes<>+3036(SB)/4, $0x3eeffcbf
-DATA lanes<>+3040(SB)/4, $0x2f86c785
-DATA lanes<>+3044(SB)/4, $0x3f243091
-DATA lanes<>+3048(SB)/4, $0x2f86c785
-DATA lanes<>+3052(SB)/4, $0x3f243091
-DATA lanes<>+3056(SB)/4, $0x2f86c785
-DATA lanes<>+3060(SB)/4, $0x3f243091
-DATA lanes<>+3064(SB)/4, $0x2f86c785
-DATA lanes<>+3068(SB)/4, $0x3f243091
-DATA lanes<>+3072(SB)/4, $0xe78a672f
-DATA lanes<>+3076(SB)/4, $0x3f55d87f
-DATA lanes<>+3080(SB)/4, $0xe78a672f
-DATA lanes<>+3084(SB)/4, $0x3f55d87f
-DATA lanes<>+3088(SB)/4, $0xe78a672f
-DATA lanes<>+3092(SB)/4, $0x3f55d87f
-DATA lanes<>+3096(SB)/4, $0xe78a672f
-DATA lanes<>+3100(SB)/4, $0x3f55d87f
-DATA lanes<>+3104(SB)/4, $0x6fba4e76
-DATA lanes<>+3108(SB)/4, $0x3f83b2ab
-DATA lanes<>+3112(SB)/4, $0x6fba4e76
-DATA lanes<>+3116(SB)/4, $0x3f83b2ab
-DATA lanes<>+3120(SB)/4, $0x6fba4e76
-DATA lanes<>+3124(SB)/4, $0x3f83b2ab
-DATA lanes<>+3128(SB)/4, $0x6fba4e76
-DATA lanes<>+3132(SB)/4, $0x3f83b2ab
-DATA lanes<>+3136(SB)/4, $0xd704a0be
-DATA lanes<>+3140(SB)/4, $0x3fac6b08
-DATA lanes<>+3144(SB)/4, $0xd704a0be
-DATA lanes<>+3148(SB)/4, $0x3fac6b08
-DATA lanes<>+3152(SB)/4, $0xd704a0be
-DATA lanes<>+3156(SB)/4, $0x3fac6b08
-DATA lanes<>+3160(SB)/4, $0xd704a0be
-DATA lanes<>+3164(SB)/4, $0x3fac6b08
-DATA lanes<>+3168(SB)/4, $0xff82c58e
-DATA lanes<>+3172(SB)/4, $0x3fcebfbd
-DATA lanes<>+3176(SB)/4, $0xff82c58e
-DATA lanes<>+3180(SB)/4, $0x3fcebfbd
-DATA lanes<>+3184(SB)/4, $0xff82c58e
-DATA lanes<>+3188(SB)/4, $0x3fcebfbd
-DATA lanes<>+3192(SB)/4, $0xff82c58e
-DATA lanes<>+3196(SB)/4, $0x3fcebfbd
-DATA lanes<>+3200(SB)/4, $0xfefa39ef
-DATA lanes<>+3204(SB)/4, $0x3fe62e42
-DATA lanes<>+3208(SB)/4, $0xfefa39ef
-DATA lanes<>+3212(SB)/4, $0x3fe62e42
-DATA lanes<>+3216(SB)/4, $0xfefa39ef
-DATA lanes<>+3220(SB)/4, $0x3fe62e42
-DATA lanes<>+3224(SB)/4, $0xfefa39ef
-DATA lanes<>+3228(SB)/4, $0x3fe62e42
-GLOBL lanes<>(SB), RODATA|NOPTR, $3232
+DATA lanes<>+2272(SB)/4, $0xbaed85da
+DATA lanes<>+2276(SB)/4, $0xbaed85da
+DATA lanes<>+2280(SB)/4, $0xbaed85da
+DATA lanes<>+2284(SB)/4, $0xbaed85da
+DATA lanes<>+2288(SB)/4, $0xbaed85da
+DATA lanes<>+2292(SB)/4, $0xbaed85da
+DATA lanes<>+2296(SB)/4, $0xbaed85da
+DATA lanes<>+2300(SB)/4, $0xbaed85da
+DATA lanes<>+2304(SB)/4, $0x3c33e055
+DATA lanes<>+2308(SB)/4, $0x3c33e055
+DATA lanes<>+2312(SB)/4, $0x3c33e055
+DATA lanes<>+2316(SB)/4, $0x3c33e055
+DATA lanes<>+2320(SB)/4, $0x3c33e055
+DATA lanes<>+2324(SB)/4, $0x3c33e055
+DATA lanes<>+2328(SB)/4, $0x3c33e055
+DATA lanes<>+2332(SB)/4, $0x3c33e055
+DATA lanes<>+2336(SB)/4, $0xbd0009b6
+DATA lanes<>+2340(SB)/4, $0xbd0009b6
+DATA lanes<>+2344(SB)/4, $0xbd0009b6
+DATA lanes<>+2348(SB)/4, $0xbd0009b6
+DATA lanes<>+2352(SB)/4, $0xbd0009b6
+DATA lanes<>+2356(SB)/4, $0xbd0009b6
+DATA lanes<>+2360(SB)/4, $0xbd0009b6
+DATA lanes<>+2364(SB)/4, $0xbd0009b6
+DATA lanes<>+2368(SB)/4, $0x3d6d9057
+DATA lanes<>+2372(SB)/4, $0x3d6d9057
+DATA lanes<>+2376(SB)/4, $0x3d6d9057
+DATA lanes<>+2380(SB)/4, $0x3d6d9057
+DATA lanes<>+2384(SB)/4, $0x3d6d9057
+DATA lanes<>+2388(SB)/4, $0x3d6d9057
+DATA lanes<>+2392(SB)/4, $0x3d6d9057
+DATA lanes<>+2396(SB)/4, $0x3d6d9057
+DATA lanes<>+2400(SB)/4, $0xbdac1ace
+DATA lanes<>+2404(SB)/4, $0xbdac1ace
+DATA lanes<>+2408(SB)/4, $0xbdac1ace
+DATA lanes<>+2412(SB)/4, $0xbdac1ace
+DATA lanes<>+2416(SB)/4, $0xbdac1ace
+DATA lanes<>+2420(SB)/4, $0xbdac1ace
+DATA lanes<>+2424(SB)/4, $0xbdac1ace
+DATA lanes<>+2428(SB)/4, $0xbdac1ace
+DATA lanes<>+2432(SB)/4, $0x3de049a1
+DATA lanes<>+2436(SB)/4, $0x3de049a1
+DATA lanes<>+2440(SB)/4, $0x3de049a1
+DATA lanes<>+2444(SB)/4, $0x3de049a1
+DATA lanes<>+2448(SB)/4, $0x3de049a1
+DATA lanes<>+2452(SB)/4, $0x3de049a1
+DATA lanes<>+2456(SB)/4, $0x3de049a1
+DATA lanes<>+2460(SB)/4, $0x3de049a1
+DATA lanes<>+2464(SB)/4, $0xbe121055
+DATA lanes<>+2468(SB)/4, $0xbe121055
+DATA lanes<>+2472(SB)/4, $0xbe121055
+DATA lanes<>+2476(SB)/4, $0xbe121055
+DATA lanes<>+2480(SB)/4, $0xbe121055
+DATA lanes<>+2484(SB)/4, $0xbe121055
+DATA lanes<>+2488(SB)/4, $0xbe121055
+DATA lanes<>+2492(SB)/4, $0xbe121055
+DATA lanes<>+2496(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2500(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2504(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2508(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2512(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2516(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2520(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2524(SB)/4, $0x3e4cc8f2
+DATA lanes<>+2528(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2532(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2536(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2540(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2544(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2548(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2552(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2556(SB)/4, $0xbeaaaa9f
+DATA lanes<>+2560(SB)/4, $0x3d2cae46
+DATA lanes<>+2564(SB)/4, $0x3d2cae46
+DATA lanes<>+2568(SB)/4, $0x3d2cae46
+DATA lanes<>+2572(SB)/4, $0x3d2cae46
+DATA lanes<>+2576(SB)/4, $0x3d2cae46
+DATA lanes<>+2580(SB)/4, $0x3d2cae46
+DATA lanes<>+2584(SB)/4, $0x3d2cae46
+DATA lanes<>+2588(SB)/4, $0x3d2cae46
+DATA lanes<>+2592(SB)/4, $0x3cc61f15
+DATA lanes<>+2596(SB)/4, $0x3cc61f15
+DATA lanes<>+2600(SB)/4, $0x3cc61f15
+DATA lanes<>+2604(SB)/4, $0x3cc61f15
+DATA lanes<>+2608(SB)/4, $0x3cc61f15
+DATA lanes<>+2612(SB)/4, $0x3cc61f15
+DATA lanes<>+2616(SB)/4, $0x3cc61f15
+DATA lanes<>+2620(SB)/4, $0x3cc61f15
+DATA lanes<>+2624(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2628(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2632(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2636(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2640(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2644(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2648(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2652(SB)/4, $0x3d3a3ddd
+DATA lanes<>+2656(SB)/4, $0x3d998102
+DATA lanes<>+2660(SB)/4, $0x3d998102
+DATA lanes<>+2664(SB)/4, $0x3d998102
+DATA lanes<>+2668(SB)/4, $0x3d998102
+DATA lanes<>+2672(SB)/4, $0x3d998102
+DATA lanes<>+2676(SB)/4, $0x3d998102
+DATA lanes<>+2680(SB)/4, $0x3d998102
+DATA lanes<>+2684(SB)/4, $0x3d998102
+DATA lanes<>+2688(SB)/4, $0x3e2aaae4
+DATA lanes<>+2692(SB)/4, $0x3e2aaae4
+DATA lanes<>+2696(SB)/4, $0x3e2aaae4
+DATA lanes<>+2700(SB)/4, $0x3e2aaae4
+DATA lanes<>+2704(SB)/4, $0x3e2aaae4
+DATA lanes<>+2708(SB)/4, $0x3e2aaae4
+DATA lanes<>+2712(SB)/4, $0x3e2aaae4
+DATA lanes<>+2716(SB)/4, $0x3e2aaae4
+DATA lanes<>+2720(SB)/4, $0x40490fdb
+DATA lanes<>+2724(SB)/4, $0x40490fdb
+DATA lanes<>+2728(SB)/4, $0x40490fdb
+DATA lanes<>+2732(SB)/4, $0x40490fdb
+DATA lanes<>+2736(SB)/4, $0x40490fdb
+DATA lanes<>+2740(SB)/4, $0x40490fdb
+DATA lanes<>+2744(SB)/4, $0x40490fdb
+DATA lanes<>+2748(SB)/4, $0x40490fdb
+DATA lanes<>+2752(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2756(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2760(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2764(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2768(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2772(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2776(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2780(SB)/4, $0xb3bbbd2e
+DATA lanes<>+2784(SB)/4, $0x42b60000
+DATA lanes<>+2788(SB)/4, $0x42b60000
+DATA lanes<>+2792(SB)/4, $0x42b60000
+DATA lanes<>+2796(SB)/4, $0x42b60000
+DATA lanes<>+2800(SB)/4, $0x42b60000
+DATA lanes<>+2804(SB)/4, $0x42b60000
+DATA lanes<>+2808(SB)/4, $0x42b60000
+DATA lanes<>+2812(SB)/4, $0x42b60000
+DATA lanes<>+2816(SB)/4, $0x00000040
+DATA lanes<>+2820(SB)/4, $0x00000040
+DATA lanes<>+2824(SB)/4, $0x00000040
+DATA lanes<>+2828(SB)/4, $0x00000040
+DATA lanes<>+2832(SB)/4, $0x00000040
+DATA lanes<>+2836(SB)/4, $0x00000040
+DATA lanes<>+2840(SB)/4, $0x00000040
+DATA lanes<>+2844(SB)/4, $0x00000040
+DATA lanes<>+2848(SB)/4, $0x5f000000
+DATA lanes<>+2852(SB)/4, $0x5f000000
+DATA lanes<>+2856(SB)/4, $0x5f000000
+DATA lanes<>+2860(SB)/4, $0x5f000000
+DATA lanes<>+2864(SB)/4, $0x5f000000
+DATA lanes<>+2868(SB)/4, $0x5f000000
+DATA lanes<>+2872(SB)/4, $0x5f000000
+DATA lanes<>+2876(SB)/4, $0x5f000000
+DATA lanes<>+2880(SB)/4, $0x3e800000
+DATA lanes<>+2884(SB)/4, $0x3e800000
+DATA lanes<>+2888(SB)/4, $0x3e800000
+DATA lanes<>+2892(SB)/4, $0x3e800000
+DATA lanes<>+2896(SB)/4, $0x3e800000
+DATA lanes<>+2900(SB)/4, $0x3e800000
+DATA lanes<>+2904(SB)/4, $0x3e800000
+DATA lanes<>+2908(SB)/4, $0x3e800000
+DATA lanes<>+2912(SB)/4, $0x363ab60f
+DATA lanes<>+2916(SB)/4, $0x363ab60f
+DATA lanes<>+2920(SB)/4, $0x363ab60f
+DATA lanes<>+2924(SB)/4, $0x363ab60f
+DATA lanes<>+2928(SB)/4, $0x363ab60f
+DATA lanes<>+2932(SB)/4, $0x363ab60f
+DATA lanes<>+2936(SB)/4, $0x363ab60f
+DATA lanes<>+2940(SB)/4, $0x363ab60f
+DATA lanes<>+2944(SB)/4, $0x3950115e
+DATA lanes<>+2948(SB)/4, $0x3950115e
+DATA lanes<>+2952(SB)/4, $0x3950115e
+DATA lanes<>+2956(SB)/4, $0x3950115e
+DATA lanes<>+2960(SB)/4, $0x3950115e
+DATA lanes<>+2964(SB)/4, $0x3950115e
+DATA lanes<>+2968(SB)/4, $0x3950115e
+DATA lanes<>+2972(SB)/4, $0x3950115e
+DATA lanes<>+2976(SB)/4, $0x3c088870
+DATA lanes<>+2980(SB)/4, $0x3c088870
+DATA lanes<>+2984(SB)/4, $0x3c088870
+DATA lanes<>+2988(SB)/4, $0x3c088870
+DATA lanes<>+2992(SB)/4, $0x3c088870
+DATA lanes<>+2996(SB)/4, $0x3c088870
+DATA lanes<>+3000(SB)/4, $0x3c088870
+DATA lanes<>+3004(SB)/4, $0x3c088870
+DATA lanes<>+3008(SB)/4, $0x3e2aaaab
+DATA lanes<>+3012(SB)/4, $0x3e2aaaab
+DATA lanes<>+3016(SB)/4, $0x3e2aaaab
+DATA lanes<>+3020(SB)/4, $0x3e2aaaab
+DATA lanes<>+3024(SB)/4, $0x3e2aaaab
+DATA lanes<>+3028(SB)/4, $0x3e2aaaab
+DATA lanes<>+3032(SB)/4, $0x3e2aaaab
+DATA lanes<>+3036(SB)/4, $0x3e2aaaab
+DATA lanes<>+3040(SB)/4, $0x00000000
+DATA lanes<>+3044(SB)/4, $0x43300000
+DATA lanes<>+3048(SB)/4, $0x00000000
+DATA lanes<>+3052(SB)/4, $0x43300000
+DATA lanes<>+3056(SB)/4, $0x00000000
+DATA lanes<>+3060(SB)/4, $0x43300000
+DATA lanes<>+3064(SB)/4, $0x00000000
+DATA lanes<>+3068(SB)/4, $0x43300000
+DATA lanes<>+3072(SB)/4, $0x000003ff
+DATA lanes<>+3076(SB)/4, $0x43300000
+DATA lanes<>+3080(SB)/4, $0x000003ff
+DATA lanes<>+3084(SB)/4, $0x43300000
+DATA lanes<>+3088(SB)/4, $0x000003ff
+DATA lanes<>+3092(SB)/4, $0x43300000
+DATA lanes<>+3096(SB)/4, $0x000003ff
+DATA lanes<>+3100(SB)/4, $0x43300000
+DATA lanes<>+3104(SB)/4, $0xffffffff
+DATA lanes<>+3108(SB)/4, $0x000fffff
+DATA lanes<>+3112(SB)/4, $0xffffffff
+DATA lanes<>+3116(SB)/4, $0x000fffff
+DATA lanes<>+3120(SB)/4, $0xffffffff
+DATA lanes<>+3124(SB)/4, $0x000fffff
+DATA lanes<>+3128(SB)/4, $0xffffffff
+DATA lanes<>+3132(SB)/4, $0x000fffff
+DATA lanes<>+3136(SB)/4, $0x00000000
+DATA lanes<>+3140(SB)/4, $0x3ff00000
+DATA lanes<>+3144(SB)/4, $0x00000000
+DATA lanes<>+3148(SB)/4, $0x3ff00000
+DATA lanes<>+3152(SB)/4, $0x00000000
+DATA lanes<>+3156(SB)/4, $0x3ff00000
+DATA lanes<>+3160(SB)/4, $0x00000000
+DATA lanes<>+3164(SB)/4, $0x3ff00000
+DATA lanes<>+3168(SB)/4, $0x667f3bcd
+DATA lanes<>+3172(SB)/4, $0x3ff6a09e
+DATA lanes<>+3176(SB)/4, $0x667f3bcd
+DATA lanes<>+3180(SB)/4, $0x3ff6a09e
+DATA lanes<>+3184(SB)/4, $0x667f3bcd
+DATA lanes<>+3188(SB)/4, $0x3ff6a09e
+DATA lanes<>+3192(SB)/4, $0x667f3bcd
+DATA lanes<>+3196(SB)/4, $0x3ff6a09e
+DATA lanes<>+3200(SB)/4, $0x00000000
+DATA lanes<>+3204(SB)/4, $0x3fe00000
+DATA lanes<>+3208(SB)/4, $0x00000000
+DATA lanes<>+3212(SB)/4, $0x3fe00000
+DATA lanes<>+3216(SB)/4, $0x00000000
+DATA lanes<>+3220(SB)/4, $0x3fe00000
+DATA lanes<>+3224(SB)/4, $0x00000000
+DATA lanes<>+3228(SB)/4, $0x3fe00000
+DATA lanes<>+3232(SB)/4, $0x1694cffe
+DATA lanes<>+3236(SB)/4, $0x3fc89f3b
+DATA lanes<>+3240(SB)/4, $0x1694cffe
+DATA lanes<>+3244(SB)/4, $0x3fc89f3b
+DATA lanes<>+3248(SB)/4, $0x1694cffe
+DATA lanes<>+3252(SB)/4, $0x3fc89f3b
+DATA lanes<>+3256(SB)/4, $0x1694cffe
+DATA lanes<>+3260(SB)/4, $0x3fc89f3b
+DATA lanes<>+3264(SB)/4, $0x68d31760
+DATA lanes<>+3268(SB)/4, $0x3fcc68f5
+DATA lanes<>+3272(SB)/4, $0x68d31760
+DATA lanes<>+3276(SB)/4, $0x3fcc68f5
+DATA lanes<>+3280(SB)/4, $0x68d31760
+DATA lanes<>+3284(SB)/4, $0x3fcc68f5
+DATA lanes<>+3288(SB)/4, $0x68d31760
+DATA lanes<>+3292(SB)/4, $0x3fcc68f5
+DATA lanes<>+3296(SB)/4, $0x4994022d
+DATA lanes<>+3300(SB)/4, $0x3fd0c9a8
+DATA lanes<>+3304(SB)/4, $0x4994022d
+DATA lanes<>+3308(SB)/4, $0x3fd0c9a8
+DATA lanes<>+3312(SB)/4, $0x4994022d
+DATA lanes<>+3316(SB)/4, $0x3fd0c9a8
+DATA lanes<>+3320(SB)/4, $0x4994022d
+DATA lanes<>+3324(SB)/4, $0x3fd0c9a8
+DATA lanes<>+3328(SB)/4, $0x3d7c02a9
+DATA lanes<>+3332(SB)/4, $0x3fd484b1
+DATA lanes<>+3336(SB)/4, $0x3d7c02a9
+DATA lanes<>+3340(SB)/4, $0x3fd484b1
+DATA lanes<>+3344(SB)/4, $0x3d7c02a9
+DATA lanes<>+3348(SB)/4, $0x3fd484b1
+DATA lanes<>+3352(SB)/4, $0x3d7c02a9
+DATA lanes<>+3356(SB)/4, $0x3fd484b1
+DATA lanes<>+3360(SB)/4, $0x2a7aded9
+DATA lanes<>+3364(SB)/4, $0x3fda6176
+DATA lanes<>+3368(SB)/4, $0x2a7aded9
+DATA lanes<>+3372(SB)/4, $0x3fda6176
+DATA lanes<>+3376(SB)/4, $0x2a7aded9
+DATA lanes<>+3380(SB)/4, $0x3fda6176
+DATA lanes<>+3384(SB)/4, $0x2a7aded9
+DATA lanes<>+3388(SB)/4, $0x3fda6176
+DATA lanes<>+3392(SB)/4, $0x50ef9bfe
+DATA lanes<>+3396(SB)/4, $0x3fe2776c
+DATA lanes<>+3400(SB)/4, $0x50ef9bfe
+DATA lanes<>+3404(SB)/4, $0x3fe2776c
+DATA lanes<>+3408(SB)/4, $0x50ef9bfe
+DATA lanes<>+3412(SB)/4, $0x3fe2776c
+DATA lanes<>+3416(SB)/4, $0x50ef9bfe
+DATA lanes<>+3420(SB)/4, $0x3fe2776c
+DATA lanes<>+3424(SB)/4, $0xdc3a03fd
+DATA lanes<>+3428(SB)/4, $0x3feec709
+DATA lanes<>+3432(SB)/4, $0xdc3a03fd
+DATA lanes<>+3436(SB)/4, $0x3feec709
+DATA lanes<>+3440(SB)/4, $0xdc3a03fd
+DATA lanes<>+3444(SB)/4, $0x3feec709
+DATA lanes<>+3448(SB)/4, $0xdc3a03fd
+DATA lanes<>+3452(SB)/4, $0x3feec709
+DATA lanes<>+3456(SB)/4, $0x652b82fe
+DATA lanes<>+3460(SB)/4, $0x40071547
+DATA lanes<>+3464(SB)/4, $0x652b82fe
+DATA lanes<>+3468(SB)/4, $0x40071547
+DATA lanes<>+3472(SB)/4, $0x652b82fe
+DATA lanes<>+3476(SB)/4, $0x40071547
+DATA lanes<>+3480(SB)/4, $0x652b82fe
+DATA lanes<>+3484(SB)/4, $0x40071547
+DATA lanes<>+3488(SB)/4, $0x00000000
+DATA lanes<>+3492(SB)/4, $0x00000000
+DATA lanes<>+3496(SB)/4, $0x00000000
+DATA lanes<>+3500(SB)/4, $0x00000000
+DATA lanes<>+3504(SB)/4, $0x00000000
+DATA lanes<>+3508(SB)/4, $0x00000000
+DATA lanes<>+3512(SB)/4, $0x00000000
+DATA lanes<>+3516(SB)/4, $0x00000000
+DATA lanes<>+3520(SB)/4, $0x00000000
+DATA lanes<>+3524(SB)/4, $0xfff00000
+DATA lanes<>+3528(SB)/4, $0x00000000
+DATA lanes<>+3532(SB)/4, $0xfff00000
+DATA lanes<>+3536(SB)/4, $0x00000000
+DATA lanes<>+3540(SB)/4, $0xfff00000
+DATA lanes<>+3544(SB)/4, $0x00000000
+DATA lanes<>+3548(SB)/4, $0xfff00000
+DATA lanes<>+3552(SB)/4, $0x00000000
+DATA lanes<>+3556(SB)/4, $0x7ff00000
+DATA lanes<>+3560(SB)/4, $0x00000000
+DATA lanes<>+3564(SB)/4, $0x7ff00000
+DATA lanes<>+3568(SB)/4, $0x00000000
+DATA lanes<>+3572(SB)/4, $0x7ff00000
+DATA lanes<>+3576(SB)/4, $0x00000000
+DATA lanes<>+3580(SB)/4, $0x7ff00000
+DATA lanes<>+3584(SB)/4, $0x00000000
+DATA lanes<>+3588(SB)/4, $0xc0690000
+DATA lanes<>+3592(SB)/4, $0x00000000
+DATA lanes<>+3596(SB)/4, $0xc0690000
+DATA lanes<>+3600(SB)/4, $0x00000000
+DATA lanes<>+3604(SB)/4, $0xc0690000
+DATA lanes<>+3608(SB)/4, $0x00000000
+DATA lanes<>+3612(SB)/4, $0xc0690000
+DATA lanes<>+3616(SB)/4, $0x00000000
+DATA lanes<>+3620(SB)/4, $0x40690000
+DATA lanes<>+3624(SB)/4, $0x00000000
+DATA lanes<>+3628(SB)/4, $0x40690000
+DATA lanes<>+3632(SB)/4, $0x00000000
+DATA lanes<>+3636(SB)/4, $0x40690000
+DATA lanes<>+3640(SB)/4, $0x00000000
+DATA lanes<>+3644(SB)/4, $0x40690000
+DATA lanes<>+3648(SB)/4, $0x000003ff
+DATA lanes<>+3652(SB)/4, $0x43380000
+DATA lanes<>+3656(SB)/4, $0x000003ff
+DATA lanes<>+3660(SB)/4, $0x43380000
+DATA lanes<>+3664(SB)/4, $0x000003ff
+DATA lanes<>+3668(SB)/4, $0x43380000
+DATA lanes<>+3672(SB)/4, $0x000003ff
+DATA lanes<>+3676(SB)/4, $0x43380000
+DATA lanes<>+3680(SB)/4, $0xd395e7c0
+DATA lanes<>+3684(SB)/4, $0x3e7b5253
+DATA lanes<>+3688(SB)/4, $0xd395e7c0
+DATA lanes<>+3692(SB)/4, $0x3e7b5253
+DATA lanes<>+3696(SB)/4, $0xd395e7c0
+DATA lanes<>+3700(SB)/4, $0x3e7b5253
+DATA lanes<>+3704(SB)/4, $0xd395e7c0
+DATA lanes<>+3708(SB)/4, $0x3e7b5253
+DATA lanes<>+3712(SB)/4, $0x23a5c821
+DATA lanes<>+3716(SB)/4, $0x3eb62c02
+DATA lanes<>+3720(SB)/4, $0x23a5c821
+DATA lanes<>+3724(SB)/4, $0x3eb62c02
+DATA lanes<>+3728(SB)/4, $0x23a5c821
+DATA lanes<>+3732(SB)/4, $0x3eb62c02
+DATA lanes<>+3736(SB)/4, $0x23a5c821
+DATA lanes<>+3740(SB)/4, $0x3eb62c02
+DATA lanes<>+3744(SB)/4, $0xc588b0c2
+DATA lanes<>+3748(SB)/4, $0x3eeffcbf
+DATA lanes<>+3752(SB)/4, $0xc588b0c2
+DATA lanes<>+3756(SB)/4, $0x3eeffcbf
+DATA lanes<>+3760(SB)/4, $0xc588b0c2
+DATA lanes<>+3764(SB)/4, $0x3eeffcbf
+DATA lanes<>+3768(SB)/4, $0xc588b0c2
+DATA lanes<>+3772(SB)/4, $0x3eeffcbf
+DATA lanes<>+3776(SB)/4, $0x2f86c785
+DATA lanes<>+3780(SB)/4, $0x3f243091
+DATA lanes<>+3784(SB)/4, $0x2f86c785
+DATA lanes<>+3788(SB)/4, $0x3f243091
+DATA lanes<>+3792(SB)/4, $0x2f86c785
+DATA lanes<>+3796(SB)/4, $0x3f243091
+DATA lanes<>+3800(SB)/4, $0x2f86c785
+DATA lanes<>+3804(SB)/4, $0x3f243091
+DATA lanes<>+3808(SB)/4, $0xe78a672f
+DATA lanes<>+3812(SB)/4, $0x3f55d87f
+DATA lanes<>+3816(SB)/4, $0xe78a672f
+DATA lanes<>+3820(SB)/4, $0x3f55d87f
+DATA lanes<>+3824(SB)/4, $0xe78a672f
+DATA lanes<>+3828(SB)/4, $0x3f55d87f
+DATA lanes<>+3832(SB)/4, $0xe78a672f
+DATA lanes<>+3836(SB)/4, $0x3f55d87f
+DATA lanes<>+3840(SB)/4, $0x6fba4e76
+DATA lanes<>+3844(SB)/4, $0x3f83b2ab
+DATA lanes<>+3848(SB)/4, $0x6fba4e76
+DATA lanes<>+3852(SB)/4, $0x3f83b2ab
+DATA lanes<>+3856(SB)/4, $0x6fba4e76
+DATA lanes<>+3860(SB)/4, $0x3f83b2ab
+DATA lanes<>+3864(SB)/4, $0x6fba4e76
+DATA lanes<>+3868(SB)/4, $0x3f83b2ab
+DATA lanes<>+3872(SB)/4, $0xd704a0be
+DATA lanes<>+3876(SB)/4, $0x3fac6b08
+DATA lanes<>+3880(SB)/4, $0xd704a0be
+DATA lanes<>+3884(SB)/4, $0x3fac6b08
+DATA lanes<>+3888(SB)/4, $0xd704a0be
+DATA lanes<>+3892(SB)/4, $0x3fac6b08
+DATA lanes<>+3896(SB)/4, $0xd704a0be
+DATA lanes<>+3900(SB)/4, $0x3fac6b08
+DATA lanes<>+3904(SB)/4, $0xff82c58e
+DATA lanes<>+3908(SB)/4, $0x3fcebfbd
+DATA lanes<>+3912(SB)/4, $0xff82c58e
+DATA lanes<>+3916(SB)/4, $0x3fcebfbd
+DATA lanes<>+3920(SB)/4, $0xff82c58e
+DATA lanes<>+3924(SB)/4, $0x3fcebfbd
+DATA lanes<>+3928(SB)/4, $0xff82c58e
+DATA lanes<>+3932(SB)/4, $0x3fcebfbd
+DATA lanes<>+3936(SB)/4, $0xfefa39ef
+DATA lanes<>+3940(SB)/4, $0x3fe62e42
+DATA lanes<>+3944(SB)/4, $0xfefa39ef
+DATA lanes<>+3948(SB)/4, $0x3fe62e42
+DATA lanes<>+3952(SB)/4, $0xfefa39ef
+DATA lanes<>+3956(SB)/4, $0x3fe62e42
+DATA lanes<>+3960(SB)/4, $0xfefa39ef
+DATA lanes<>+3964(SB)/4, $0x3fe62e42
+GLOBL lanes<>(SB), RODATA|NOPTR, $3968
 
 // func logAVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3
@@ -1920,6 +2104,484 @@ done31:
 	VZEROUPPER
 	RET
 
+// func atanAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·atanAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, DX
+	JL   tail36
+
+loop35:
+	VMOVUPS     (CX)(BX*1), Y0
+	VANDPS      lanes<>+1216(SB), Y0, Y1
+	VMOVUPS     lanes<>+128(SB), Y2
+	VXORPS      X3, X3, X3
+	VMOVUPS     lanes<>+2240(SB), Y4
+	VCMPPS      $0x1e, Y2, Y1, Y5
+	VBLENDVPS   Y5, Y4, Y1, Y4
+	VCMPPS      $0x1e, Y2, Y1, Y5
+	VBLENDVPS   Y5, Y1, Y2, Y5
+	VDIVPS      Y5, Y4, Y4
+	VMULPS      Y4, Y4, Y5
+	VMOVUPS     lanes<>+2272(SB), Y6
+	VFMADD213PS lanes<>+2304(SB), Y5, Y6
+	VFMADD213PS lanes<>+2336(SB), Y5, Y6
+	VFMADD213PS lanes<>+2368(SB), Y5, Y6
+	VFMADD213PS lanes<>+2400(SB), Y5, Y6
+	VFMADD213PS lanes<>+2432(SB), Y5, Y6
+	VFMADD213PS lanes<>+2464(SB), Y5, Y6
+	VFMADD213PS lanes<>+2496(SB), Y5, Y6
+	VFMADD213PS lanes<>+2528(SB), Y5, Y6
+	VMULPS      Y5, Y6, Y5
+	VFMADD213PS Y4, Y4, Y5
+	VMOVUPS     lanes<>+2016(SB), Y4
+	VCMPPS      $0x1e, Y2, Y1, Y6
+	VBLENDVPS   Y6, Y4, Y3, Y4
+	VADDPS      Y4, Y5, Y4
+	VMOVUPS     lanes<>+1984(SB), Y5
+	VCMPPS      $0x1e, Y2, Y1, Y1
+	VBLENDVPS   Y1, Y5, Y3, Y1
+	VADDPS      Y1, Y4, Y1
+	VANDPS      lanes<>+1216(SB), Y1, Y1
+	VANDPS      lanes<>+1120(SB), Y0, Y0
+	VORPS       Y0, Y1, Y0
+	VMOVUPS     Y0, (AX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, DX
+	JGE         loop35
+
+tail36:
+	ADDQ        $0x08, DX
+	JZ          done34
+	LEAQ        lanes<>+32(SB), SI
+	NEGQ        DX
+	VMOVUPS     (SI)(DX*4), Y0
+	VMASKMOVPS  (CX)(BX*1), Y0, Y1
+	VANDPS      lanes<>+1216(SB), Y1, Y2
+	VMOVUPS     lanes<>+128(SB), Y4
+	VXORPS      X3, X3, X3
+	VMOVUPS     lanes<>+2240(SB), Y5
+	VCMPPS      $0x1e, Y4, Y2, Y6
+	VBLENDVPS   Y6, Y5, Y2, Y5
+	VCMPPS      $0x1e, Y4, Y2, Y6
+	VBLENDVPS   Y6, Y2, Y4, Y6
+	VDIVPS      Y6, Y5, Y5
+	VMULPS      Y5, Y5, Y6
+	VMOVUPS     lanes<>+2272(SB), Y7
+	VFMADD213PS lanes<>+2304(SB), Y6, Y7
+	VFMADD213PS lanes<>+2336(SB), Y6, Y7
+	VFMADD213PS lanes<>+2368(SB), Y6, Y7
+	VFMADD213PS lanes<>+2400(SB), Y6, Y7
+	VFMADD213PS lanes<>+2432(SB), Y6, Y7
+	VFMADD213PS lanes<>+2464(SB), Y6, Y7
+	VFMADD213PS lanes<>+2496(SB), Y6, Y7
+	VFMADD213PS lanes<>+2528(SB), Y6, Y7
+	VMULPS      Y6, Y7, Y6
+	VFMADD213PS Y5, Y5, Y6
+	VMOVUPS     lanes<>+2016(SB), Y5
+	VCMPPS      $0x1e, Y4, Y2, Y7
+	VBLENDVPS   Y7, Y5, Y3, Y5
+	VADDPS      Y5, Y6, Y5
+	VMOVUPS     lanes<>+1984(SB), Y6
+	VCMPPS      $0x1e, Y4, Y2, Y2
+	VBLENDVPS   Y2, Y6, Y3, Y2
+	VADDPS      Y2, Y5, Y2
+	VANDPS      lanes<>+1216(SB), Y2, Y2
+	VANDPS      lanes<>+1120(SB), Y1, Y1
+	VORPS       Y1, Y2, Y1
+	VMASKMOVPS  Y1, Y0, (AX)(BX*1)
+
+done34:
+	VZEROUPPER
+	RET
+
+// func asinAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·asinAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, DX
+	JL   tail39
+
+loop38:
+	VMOVUPS     (CX)(BX*1), Y0
+	VANDPS      lanes<>+1216(SB), Y0, Y1
+	VMOVUPS     lanes<>+960(SB), Y2
+	VMOVAPS     Y2, Y3
+	VXORPS      lanes<>+1120(SB), Y1, Y4
+	VFMADD213PS Y2, Y4, Y3
+	VMULPS      Y1, Y1, Y4
+	VCMPPS      $0x1e, Y2, Y1, Y5
+	VBLENDVPS   Y5, Y3, Y4, Y4
+	VSQRTPS     Y3, Y3
+	VCMPPS      $0x1e, Y2, Y1, Y2
+	VBLENDVPS   Y2, Y3, Y1, Y2
+	VMOVUPS     lanes<>+2560(SB), Y3
+	VFMADD213PS lanes<>+2592(SB), Y4, Y3
+	VFMADD213PS lanes<>+2624(SB), Y4, Y3
+	VFMADD213PS lanes<>+2656(SB), Y4, Y3
+	VFMADD213PS lanes<>+2688(SB), Y4, Y3
+	VMULPS      Y4, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VADDPS      Y3, Y3, Y4
+	VSUBPS      lanes<>+2016(SB), Y4, Y4
+	VMOVUPS     lanes<>+1984(SB), Y5
+	VADDPS      Y2, Y2, Y6
+	VADDPS      Y6, Y4, Y4
+	VSUBPS      Y4, Y5, Y4
+	VMOVUPS     lanes<>+960(SB), Y5
+	VADDPS      Y3, Y2, Y2
+	VCMPPS      $0x1e, Y5, Y1, Y1
+	VBLENDVPS   Y1, Y4, Y2, Y1
+	VANDPS      lanes<>+1216(SB), Y1, Y1
+	VANDPS      lanes<>+1120(SB), Y0, Y0
+	VORPS       Y0, Y1, Y0
+	VMOVUPS     Y0, (AX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, DX
+	JGE         loop38
+
+tail39:
+	ADDQ        $0x08, DX
+	JZ          done37
+	LEAQ        lanes<>+32(SB), SI
+	NEGQ        DX
+	VMOVUPS     (SI)(DX*4), Y0
+	VMASKMOVPS  (CX)(BX*1), Y0, Y1
+	VANDPS      lanes<>+1216(SB), Y1, Y2
+	VMOVUPS     lanes<>+960(SB), Y3
+	VMOVAPS     Y3, Y4
+	VXORPS      lanes<>+1120(SB), Y2, Y5
+	VFMADD213PS Y3, Y5, Y4
+	VMULPS      Y2, Y2, Y5
+	VCMPPS      $0x1e, Y3, Y2, Y6
+	VBLENDVPS   Y6, Y4, Y5, Y5
+	VSQRTPS     Y4, Y4
+	VCMPPS      $0x1e, Y3, Y2, Y3
+	VBLENDVPS   Y3, Y4, Y2, Y3
+	VMOVUPS     lanes<>+2560(SB), Y4
+	VFMADD213PS lanes<>+2592(SB), Y5, Y4
+	VFMADD213PS lanes<>+2624(SB), Y5, Y4
+	VFMADD213PS lanes<>+2656(SB), Y5, Y4
+	VFMADD213PS lanes<>+2688(SB), Y5, Y4
+	VMULPS      Y5, Y4, Y4
+	VMULPS      Y3, Y4, Y4
+	VADDPS      Y4, Y4, Y5
+	VSUBPS      lanes<>+2016(SB), Y5, Y5
+	VMOVUPS     lanes<>+1984(SB), Y6
+	VADDPS      Y3, Y3, Y7
+	VADDPS      Y7, Y5, Y5
+	VSUBPS      Y5, Y6, Y5
+	VMOVUPS     lanes<>+960(SB), Y6
+	VADDPS      Y4, Y3, Y3
+	VCMPPS      $0x1e, Y6, Y2, Y2
+	VBLENDVPS   Y2, Y5, Y3, Y2
+	VANDPS      lanes<>+1216(SB), Y2, Y2
+	VANDPS      lanes<>+1120(SB), Y1, Y1
+	VORPS       Y1, Y2, Y1
+	VMASKMOVPS  Y1, Y0, (AX)(BX*1)
+
+done37:
+	VZEROUPPER
+	RET
+
+// func acosAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·acosAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, DX
+	JL   tail42
+
+loop41:
+	VMOVUPS     (CX)(BX*1), Y0
+	VANDPS      lanes<>+1216(SB), Y0, Y1
+	VMOVUPS     lanes<>+960(SB), Y2
+	VMOVAPS     Y2, Y3
+	VXORPS      lanes<>+1120(SB), Y1, Y4
+	VFMADD213PS Y2, Y4, Y3
+	VMULPS      Y1, Y1, Y4
+	VCMPPS      $0x1e, Y2, Y1, Y6
+	VBLENDVPS   Y6, Y3, Y4, Y4
+	VSQRTPS     Y3, Y3
+	VCMPPS      $0x1e, Y2, Y1, Y2
+	VBLENDVPS   Y2, Y3, Y1, Y2
+	VMOVUPS     lanes<>+2560(SB), Y3
+	VFMADD213PS lanes<>+2592(SB), Y4, Y3
+	VFMADD213PS lanes<>+2624(SB), Y4, Y3
+	VFMADD213PS lanes<>+2656(SB), Y4, Y3
+	VFMADD213PS lanes<>+2688(SB), Y4, Y3
+	VMULPS      Y4, Y3, Y3
+	VMULPS      Y2, Y3, Y3
+	VMOVUPS     lanes<>+2016(SB), Y4
+	VANDPS      lanes<>+1216(SB), Y3, Y6
+	VANDPS      lanes<>+1120(SB), Y0, Y7
+	VORPS       Y7, Y6, Y6
+	VSUBPS      Y6, Y4, Y4
+	VMOVUPS     lanes<>+1984(SB), Y6
+	VANDPS      lanes<>+1216(SB), Y2, Y7
+	VANDPS      lanes<>+1120(SB), Y0, Y8
+	VORPS       Y8, Y7, Y7
+	VSUBPS      Y7, Y6, Y6
+	VADDPS      Y4, Y6, Y4
+	VADDPS      Y3, Y2, Y2
+	VADDPS      Y2, Y2, Y2
+	VXORPS      X5, X5, X5
+	VMOVUPS     lanes<>+2720(SB), Y3
+	VSUBPS      Y2, Y3, Y3
+	VADDPS      lanes<>+2752(SB), Y3, Y3
+	VMOVUPS     lanes<>+960(SB), Y6
+	VCMPPS      $0x11, Y5, Y0, Y0
+	VBLENDVPS   Y0, Y3, Y2, Y0
+	VCMPPS      $0x1e, Y6, Y1, Y1
+	VBLENDVPS   Y1, Y0, Y4, Y0
+	VMOVUPS     Y0, (AX)(BX*1)
+	ADDQ        $+32, BX
+	SUBQ        $0x08, DX
+	JGE         loop41
+
+tail42:
+	ADDQ        $0x08, DX
+	JZ          done40
+	LEAQ        lanes<>+32(SB), SI
+	NEGQ        DX
+	VMOVUPS     (SI)(DX*4), Y0
+	VMASKMOVPS  (CX)(BX*1), Y0, Y1
+	VANDPS      lanes<>+1216(SB), Y1, Y2
+	VMOVUPS     lanes<>+960(SB), Y3
+	VMOVAPS     Y3, Y4
+	VXORPS      lanes<>+1120(SB), Y2, Y6
+	VFMADD213PS Y3, Y6, Y4
+	VMULPS      Y2, Y2, Y6
+	VCMPPS      $0x1e, Y3, Y2, Y7
+	VBLENDVPS   Y7, Y4, Y6, Y6
+	VSQRTPS     Y4, Y4
+	VCMPPS      $0x1e, Y3, Y2, Y3
+	VBLENDVPS   Y3, Y4, Y2, Y3
+	VMOVUPS     lanes<>+2560(SB), Y4
+	VFMADD213PS lanes<>+2592(SB), Y6, Y4
+	VFMADD213PS lanes<>+2624(SB), Y6, Y4
+	VFMADD213PS lanes<>+2656(SB), Y6, Y4
+	VFMADD213PS lanes<>+2688(SB), Y6, Y4
+	VMULPS      Y6, Y4, Y4
+	VMULPS      Y3, Y4, Y4
+	VMOVUPS     lanes<>+2016(SB), Y6
+	VANDPS      lanes<>+1216(SB), Y4, Y7
+	VANDPS      lanes<>+1120(SB), Y1, Y8
+	VORPS       Y8, Y7, Y7
+	VSUBPS      Y7, Y6, Y6
+	VMOVUPS     lanes<>+1984(SB), Y7
+	VANDPS      lanes<>+1216(SB), Y3, Y8
+	VANDPS      lanes<>+1120(SB), Y1, Y9
+	VORPS       Y9, Y8, Y8
+	VSUBPS      Y8, Y7, Y7
+	VADDPS      Y6, Y7, Y6
+	VADDPS      Y4, Y3, Y3
+	VADDPS      Y3, Y3, Y3
+	VXORPS      X5, X5, X5
+	VMOVUPS     lanes<>+2720(SB), Y4
+	VSUBPS      Y3, Y4, Y4
+	VADDPS      lanes<>+2752(SB), Y4, Y4
+	VMOVUPS     lanes<>+960(SB), Y7
+	VCMPPS      $0x11, Y5, Y1, Y1
+	VBLENDVPS   Y1, Y4, Y3, Y1
+	VCMPPS      $0x1e, Y7, Y2, Y2
+	VBLENDVPS   Y2, Y1, Y6, Y1
+	VMASKMOVPS  Y1, Y0, (AX)(BX*1)
+
+done40:
+	VZEROUPPER
+	RET
+
+// func sinhAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·sinhAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, DX
+	JL   tail45
+
+loop44:
+	VMOVUPS      (CX)(BX*1), Y0
+	VANDPS       lanes<>+1216(SB), Y0, Y1
+	VMOVUPS      lanes<>+2784(SB), Y2
+	VMINPS       Y1, Y2, Y2
+	VMOVUPS      lanes<>+224(SB), Y3
+	VFMADD213PS  lanes<>+64(SB), Y2, Y3
+	VSUBPS       lanes<>+64(SB), Y3, Y4
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS lanes<>+256(SB), Y4, Y2
+	VFNMADD231PS lanes<>+288(SB), Y4, Y2
+	VMOVUPS      lanes<>+320(SB), Y4
+	VFMADD213PS  lanes<>+352(SB), Y2, Y4
+	VFMADD213PS  lanes<>+384(SB), Y2, Y4
+	VFMADD213PS  lanes<>+416(SB), Y2, Y4
+	VFMADD213PS  lanes<>+448(SB), Y2, Y4
+	VFMADD213PS  lanes<>+128(SB), Y2, Y4
+	VFMADD213PS  lanes<>+128(SB), Y2, Y4
+	VMOVUPS      lanes<>+2816(SB), Y2
+	VPSUBD       Y2, Y3, Y3
+	VPSLLD       $0x17, Y3, Y2
+	VMULPS       Y2, Y4, Y2
+	VMULPS       lanes<>+2848(SB), Y2, Y2
+	VMOVUPS      lanes<>+2880(SB), Y3
+	VDIVPS       Y2, Y3, Y3
+	VSUBPS       Y3, Y2, Y2
+	VMOVUPS      lanes<>+128(SB), Y3
+	VMULPS       Y1, Y1, Y4
+	VMOVUPS      lanes<>+2912(SB), Y5
+	VFMADD213PS  lanes<>+2944(SB), Y4, Y5
+	VFMADD213PS  lanes<>+2976(SB), Y4, Y5
+	VFMADD213PS  lanes<>+3008(SB), Y4, Y5
+	VMULPS       Y4, Y5, Y4
+	VFMADD213PS  Y1, Y1, Y4
+	VCMPPS       $0x1e, Y3, Y1, Y1
+	VBLENDVPS    Y1, Y2, Y4, Y1
+	VANDPS       lanes<>+1216(SB), Y1, Y1
+	VANDPS       lanes<>+1120(SB), Y0, Y0
+	VORPS        Y0, Y1, Y0
+	VMOVUPS      Y0, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop44
+
+tail45:
+	ADDQ         $0x08, DX
+	JZ           done43
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y0
+	VMASKMOVPS   (CX)(BX*1), Y0, Y1
+	VANDPS       lanes<>+1216(SB), Y1, Y2
+	VMOVUPS      lanes<>+2784(SB), Y3
+	VMINPS       Y2, Y3, Y3
+	VMOVUPS      lanes<>+224(SB), Y4
+	VFMADD213PS  lanes<>+64(SB), Y3, Y4
+	VSUBPS       lanes<>+64(SB), Y4, Y5
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS lanes<>+256(SB), Y5, Y3
+	VFNMADD231PS lanes<>+288(SB), Y5, Y3
+	VMOVUPS      lanes<>+320(SB), Y5
+	VFMADD213PS  lanes<>+352(SB), Y3, Y5
+	VFMADD213PS  lanes<>+384(SB), Y3, Y5
+	VFMADD213PS  lanes<>+416(SB), Y3, Y5
+	VFMADD213PS  lanes<>+448(SB), Y3, Y5
+	VFMADD213PS  lanes<>+128(SB), Y3, Y5
+	VFMADD213PS  lanes<>+128(SB), Y3, Y5
+	VMOVUPS      lanes<>+2816(SB), Y3
+	VPSUBD       Y3, Y4, Y4
+	VPSLLD       $0x17, Y4, Y3
+	VMULPS       Y3, Y5, Y3
+	VMULPS       lanes<>+2848(SB), Y3, Y3
+	VMOVUPS      lanes<>+2880(SB), Y4
+	VDIVPS       Y3, Y4, Y4
+	VSUBPS       Y4, Y3, Y3
+	VMOVUPS      lanes<>+128(SB), Y4
+	VMULPS       Y2, Y2, Y5
+	VMOVUPS      lanes<>+2912(SB), Y6
+	VFMADD213PS  lanes<>+2944(SB), Y5, Y6
+	VFMADD213PS  lanes<>+2976(SB), Y5, Y6
+	VFMADD213PS  lanes<>+3008(SB), Y5, Y6
+	VMULPS       Y5, Y6, Y5
+	VFMADD213PS  Y2, Y2, Y5
+	VCMPPS       $0x1e, Y4, Y2, Y2
+	VBLENDVPS    Y2, Y3, Y5, Y2
+	VANDPS       lanes<>+1216(SB), Y2, Y2
+	VANDPS       lanes<>+1120(SB), Y1, Y1
+	VORPS        Y1, Y2, Y1
+	VMASKMOVPS   Y1, Y0, (AX)(BX*1)
+
+done43:
+	VZEROUPPER
+	RET
+
+// func coshAVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·coshAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), AX
+	MOVQ x+8(FP), CX
+	MOVQ n+16(FP), DX
+	XORQ BX, BX
+	SUBQ $0x08, DX
+	JL   tail48
+
+loop47:
+	VMOVUPS      (CX)(BX*1), Y0
+	VANDPS       lanes<>+1216(SB), Y0, Y0
+	VMOVUPS      lanes<>+2784(SB), Y1
+	VMINPS       Y0, Y1, Y0
+	VMOVUPS      lanes<>+224(SB), Y1
+	VFMADD213PS  lanes<>+64(SB), Y0, Y1
+	VSUBPS       lanes<>+64(SB), Y1, Y2
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS lanes<>+256(SB), Y2, Y0
+	VFNMADD231PS lanes<>+288(SB), Y2, Y0
+	VMOVUPS      lanes<>+320(SB), Y2
+	VFMADD213PS  lanes<>+352(SB), Y0, Y2
+	VFMADD213PS  lanes<>+384(SB), Y0, Y2
+	VFMADD213PS  lanes<>+416(SB), Y0, Y2
+	VFMADD213PS  lanes<>+448(SB), Y0, Y2
+	VFMADD213PS  lanes<>+128(SB), Y0, Y2
+	VFMADD213PS  lanes<>+128(SB), Y0, Y2
+	VMOVUPS      lanes<>+2816(SB), Y0
+	VPSUBD       Y0, Y1, Y1
+	VPSLLD       $0x17, Y1, Y0
+	VMULPS       Y0, Y2, Y0
+	VMULPS       lanes<>+2848(SB), Y0, Y0
+	VMOVUPS      lanes<>+2880(SB), Y1
+	VDIVPS       Y0, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (AX)(BX*1)
+	ADDQ         $+32, BX
+	SUBQ         $0x08, DX
+	JGE          loop47
+
+tail48:
+	ADDQ         $0x08, DX
+	JZ           done46
+	LEAQ         lanes<>+32(SB), SI
+	NEGQ         DX
+	VMOVUPS      (SI)(DX*4), Y0
+	VMASKMOVPS   (CX)(BX*1), Y0, Y1
+	VANDPS       lanes<>+1216(SB), Y1, Y1
+	VMOVUPS      lanes<>+2784(SB), Y2
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      lanes<>+224(SB), Y2
+	VFMADD213PS  lanes<>+64(SB), Y1, Y2
+	VSUBPS       lanes<>+64(SB), Y2, Y3
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS lanes<>+256(SB), Y3, Y1
+	VFNMADD231PS lanes<>+288(SB), Y3, Y1
+	VMOVUPS      lanes<>+320(SB), Y3
+	VFMADD213PS  lanes<>+352(SB), Y1, Y3
+	VFMADD213PS  lanes<>+384(SB), Y1, Y3
+	VFMADD213PS  lanes<>+416(SB), Y1, Y3
+	VFMADD213PS  lanes<>+448(SB), Y1, Y3
+	VFMADD213PS  lanes<>+128(SB), Y1, Y3
+	VFMADD213PS  lanes<>+128(SB), Y1, Y3
+	VMOVUPS      lanes<>+2816(SB), Y1
+	VPSUBD       Y1, Y2, Y2
+	VPSLLD       $0x17, Y2, Y1
+	VMULPS       Y1, Y3, Y1
+	VMULPS       lanes<>+2848(SB), Y1, Y1
+	VMOVUPS      lanes<>+2880(SB), Y2
+	VDIVPS       Y1, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VMASKMOVPS   Y1, Y0, (AX)(BX*1)
+
+done46:
+	VZEROUPPER
+	RET
+
 // func rootAVX2(dst *float32, x *float32, n int)
 // Requires: AVX
 TEXT ·rootAVX2(SB), NOSPLIT, $0-24
@@ -1930,9 +2592,9 @@ TEXT ·rootAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1088(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail36
+	JL      tail51
 
-loop35:
+loop50:
 	VMOVUPS   (CX)(BX*1), Y2
 	VXORPS    X3, X3, X3
 	VADDPS    Y3, Y2, Y4
@@ -1943,11 +2605,11 @@ loop35:
 	VMOVUPS   Y2, (AX)(BX*1)
 	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop35
+	JGE       loop50
 
-tail36:
+tail51:
 	ADDQ       $0x08, DX
-	JZ         done34
+	JZ         done49
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -1960,7 +2622,7 @@ tail36:
 	VBLENDVPS  Y1, Y0, Y3, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done34:
+done49:
 	VZEROUPPER
 	RET
 
@@ -1973,19 +2635,19 @@ TEXT ·absAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1216(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail39
+	JL      tail54
 
-loop38:
+loop53:
 	VMOVUPS (CX)(BX*1), Y1
 	VANDPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop38
+	JGE     loop53
 
-tail39:
+tail54:
 	ADDQ       $0x08, DX
-	JZ         done37
+	JZ         done52
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -1993,7 +2655,7 @@ tail39:
 	VANDPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done37:
+done52:
 	VZEROUPPER
 	RET
 
@@ -2006,19 +2668,19 @@ TEXT ·negateAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1120(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail42
+	JL      tail57
 
-loop41:
+loop56:
 	VMOVUPS (CX)(BX*1), Y1
 	VXORPS  Y0, Y1, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop41
+	JGE     loop56
 
-tail42:
+tail57:
 	ADDQ       $0x08, DX
-	JZ         done40
+	JZ         done55
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -2026,7 +2688,7 @@ tail42:
 	VXORPS     Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done40:
+done55:
 	VZEROUPPER
 	RET
 
@@ -2040,9 +2702,9 @@ TEXT ·signAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+2240(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail45
+	JL      tail60
 
-loop44:
+loop59:
 	VMOVUPS   (CX)(BX*1), Y2
 	VXORPS    X3, X3, X3
 	VMOVUPS   Y1, Y4
@@ -2054,11 +2716,11 @@ loop44:
 	VMOVUPS   Y2, (AX)(BX*1)
 	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop44
+	JGE       loop59
 
-tail45:
+tail60:
 	ADDQ       $0x08, DX
-	JZ         done43
+	JZ         done58
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -2072,7 +2734,7 @@ tail45:
 	VBLENDVPS  Y3, Y0, Y1, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done43:
+done58:
 	VZEROUPPER
 	RET
 
@@ -2084,19 +2746,19 @@ TEXT ·roundAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail48
+	JL   tail63
 
-loop47:
+loop62:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x08, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop47
+	JGE      loop62
 
-tail48:
+tail63:
 	ADDQ       $0x08, DX
-	JZ         done46
+	JZ         done61
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -2104,7 +2766,7 @@ tail48:
 	VROUNDPS   $0x08, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done46:
+done61:
 	VZEROUPPER
 	RET
 
@@ -2116,19 +2778,19 @@ TEXT ·floorAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail51
+	JL   tail66
 
-loop50:
+loop65:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x09, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop50
+	JGE      loop65
 
-tail51:
+tail66:
 	ADDQ       $0x08, DX
-	JZ         done49
+	JZ         done64
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -2136,7 +2798,7 @@ tail51:
 	VROUNDPS   $0x09, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done49:
+done64:
 	VZEROUPPER
 	RET
 
@@ -2148,19 +2810,19 @@ TEXT ·ceilAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail54
+	JL   tail69
 
-loop53:
+loop68:
 	VMOVUPS  (CX)(BX*1), Y0
 	VROUNDPS $0x0a, Y0, Y0
 	VMOVUPS  Y0, (AX)(BX*1)
 	ADDQ     $+32, BX
 	SUBQ     $0x08, DX
-	JGE      loop53
+	JGE      loop68
 
-tail54:
+tail69:
 	ADDQ       $0x08, DX
-	JZ         done52
+	JZ         done67
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -2168,7 +2830,7 @@ tail54:
 	VROUNDPS   $0x0a, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done52:
+done67:
 	VZEROUPPER
 	RET
 
@@ -2180,19 +2842,19 @@ TEXT ·sqrtAVX2(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x08, DX
-	JL   tail57
+	JL   tail72
 
-loop56:
+loop71:
 	VMOVUPS (CX)(BX*1), Y0
 	VSQRTPS Y0, Y0
 	VMOVUPS Y0, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop56
+	JGE     loop71
 
-tail57:
+tail72:
 	ADDQ       $0x08, DX
-	JZ         done55
+	JZ         done70
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y0
@@ -2200,7 +2862,7 @@ tail57:
 	VSQRTPS    Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(BX*1)
 
-done55:
+done70:
 	VZEROUPPER
 	RET
 
@@ -2213,20 +2875,20 @@ TEXT ·reciprocalAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+128(SB), Y0
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail60
+	JL      tail75
 
-loop59:
+loop74:
 	VMOVUPS (CX)(BX*1), Y1
 	VMOVUPS Y0, Y2
 	VDIVPS  Y1, Y2, Y1
 	VMOVUPS Y1, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop59
+	JGE     loop74
 
-tail60:
+tail75:
 	ADDQ       $0x08, DX
-	JZ         done58
+	JZ         done73
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -2235,7 +2897,7 @@ tail60:
 	VDIVPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done58:
+done73:
 	VZEROUPPER
 	RET
 
@@ -2249,9 +2911,9 @@ TEXT ·softsignAVX2(SB), NOSPLIT, $0-24
 	VMOVUPS lanes<>+1216(SB), Y1
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail63
+	JL      tail78
 
-loop62:
+loop77:
 	VMOVUPS (CX)(BX*1), Y2
 	VANDPS  Y1, Y2, Y3
 	VADDPS  Y0, Y3, Y3
@@ -2259,11 +2921,11 @@ loop62:
 	VMOVUPS Y2, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop62
+	JGE     loop77
 
-tail63:
+tail78:
 	ADDQ       $0x08, DX
-	JZ         done61
+	JZ         done76
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y2
@@ -2273,7 +2935,7 @@ tail63:
 	VDIVPS     Y0, Y3, Y0
 	VMASKMOVPS Y0, Y2, (AX)(BX*1)
 
-done61:
+done76:
 	VZEROUPPER
 	RET
 
@@ -2283,14 +2945,14 @@ TEXT ·hardSwishAVX2(SB), NOSPLIT, $0-24
 	MOVQ    dst+0(FP), AX
 	MOVQ    x+8(FP), CX
 	MOVQ    n+16(FP), DX
-	VMOVUPS lanes<>+2272(SB), Y0
+	VMOVUPS lanes<>+3008(SB), Y0
 	VMOVUPS lanes<>+960(SB), Y1
 	VMOVUPS lanes<>+128(SB), Y2
 	XORQ    BX, BX
 	SUBQ    $0x08, DX
-	JL      tail66
+	JL      tail81
 
-loop65:
+loop80:
 	VMOVUPS     (CX)(BX*1), Y3
 	VMOVUPS     Y0, Y4
 	VFMADD213PS Y1, Y3, Y4
@@ -2302,11 +2964,11 @@ loop65:
 	VMOVUPS     Y3, (AX)(BX*1)
 	ADDQ        $+32, BX
 	SUBQ        $0x08, DX
-	JGE         loop65
+	JGE         loop80
 
-tail66:
+tail81:
 	ADDQ        $0x08, DX
-	JZ          done64
+	JZ          done79
 	LEAQ        lanes<>+32(SB), SI
 	NEGQ        DX
 	VMOVUPS     (SI)(DX*4), Y3
@@ -2320,7 +2982,7 @@ tail66:
 	VMULPS      Y4, Y1, Y0
 	VMASKMOVPS  Y0, Y3, (AX)(BX*1)
 
-done64:
+done79:
 	VZEROUPPER
 	RET
 
@@ -2335,9 +2997,9 @@ TEXT ·hardSigmoidAVX2(SB), NOSPLIT, $0-32
 	VMOVUPS      lanes<>+128(SB), Y2
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail69
+	JL           tail84
 
-loop68:
+loop83:
 	VMOVUPS (CX)(BX*1), Y3
 	VMULPS  Y0, Y3, Y3
 	VADDPS  Y1, Y3, Y3
@@ -2348,11 +3010,11 @@ loop68:
 	VMOVUPS Y5, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop68
+	JGE     loop83
 
-tail69:
+tail84:
 	ADDQ       $0x08, DX
-	JZ         done67
+	JZ         done82
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y3
@@ -2365,7 +3027,7 @@ tail69:
 	VANDPS     Y0, Y1, Y1
 	VMASKMOVPS Y1, Y3, (AX)(BX*1)
 
-done67:
+done82:
 	VZEROUPPER
 	RET
 
@@ -2378,20 +3040,20 @@ TEXT ·leakyReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail72
+	JL           tail87
 
-loop71:
+loop86:
 	VMOVUPS   (CX)(BX*1), Y1
 	VMULPS    Y0, Y1, Y2
 	VBLENDVPS Y1, Y2, Y1, Y1
 	VMOVUPS   Y1, (AX)(BX*1)
 	ADDQ      $+32, BX
 	SUBQ      $0x08, DX
-	JGE       loop71
+	JGE       loop86
 
-tail72:
+tail87:
 	ADDQ       $0x08, DX
-	JZ         done70
+	JZ         done85
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -2400,7 +3062,7 @@ tail72:
 	VBLENDVPS  Y2, Y0, Y2, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done70:
+done85:
 	VZEROUPPER
 	RET
 
@@ -2413,20 +3075,20 @@ TEXT ·thresholdedReluAVX2(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Y0
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail75
+	JL           tail90
 
-loop74:
+loop89:
 	VMOVUPS (CX)(BX*1), Y1
 	VCMPPS  $0x06, Y0, Y1, Y2
 	VANDPS  Y1, Y2, Y2
 	VMOVUPS Y2, (AX)(BX*1)
 	ADDQ    $+32, BX
 	SUBQ    $0x08, DX
-	JGE     loop74
+	JGE     loop89
 
-tail75:
+tail90:
 	ADDQ       $0x08, DX
-	JZ         done73
+	JZ         done88
 	LEAQ       lanes<>+32(SB), SI
 	NEGQ       DX
 	VMOVUPS    (SI)(DX*4), Y1
@@ -2435,7 +3097,7 @@ tail75:
 	VANDPS     Y2, Y0, Y0
 	VMASKMOVPS Y0, Y1, (AX)(BX*1)
 
-done73:
+done88:
 	VZEROUPPER
 	RET
 
@@ -2451,9 +3113,9 @@ TEXT ·swishAVX2(SB), NOSPLIT, $0-28
 	VMOVUPS      lanes<>+96(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail78
+	JL           tail93
 
-loop77:
+loop92:
 	VMOVUPS      (CX)(BX*1), Y4
 	VMULPS       Y0, Y4, Y5
 	VORPS        lanes<>+1120(SB), Y5, Y6
@@ -2493,11 +3155,11 @@ loop77:
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop77
+	JGE          loop92
 
-tail78:
+tail93:
 	ADDQ         $0x08, DX
-	JZ           done76
+	JZ           done91
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -2539,7 +3201,7 @@ tail78:
 	VMULPS       Y5, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done76:
+done91:
 	VZEROUPPER
 	RET
 
@@ -2555,9 +3217,9 @@ TEXT ·eluAVX2(SB), NOSPLIT, $0-36
 	VMOVUPS      lanes<>+64(SB), Y3
 	XORQ         BX, BX
 	SUBQ         $0x08, DX
-	JL           tail81
+	JL           tail96
 
-loop80:
+loop95:
 	VMOVUPS      (CX)(BX*1), Y4
 	VXORPS       X5, X5, X5
 	VMULPS       Y1, Y4, Y6
@@ -2587,11 +3249,11 @@ loop80:
 	VMOVUPS      Y4, (AX)(BX*1)
 	ADDQ         $+32, BX
 	SUBQ         $0x08, DX
-	JGE          loop80
+	JGE          loop95
 
-tail81:
+tail96:
 	ADDQ         $0x08, DX
-	JZ           done79
+	JZ           done94
 	LEAQ         lanes<>+32(SB), SI
 	NEGQ         DX
 	VMOVUPS      (SI)(DX*4), Y4
@@ -2623,7 +3285,7 @@ tail81:
 	VMULPS       Y2, Y0, Y0
 	VMASKMOVPS   Y0, Y4, (AX)(BX*1)
 
-done79:
+done94:
 	VZEROUPPER
 	RET
 
@@ -2636,59 +3298,59 @@ TEXT ·powAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail84
+	JL   tail99
 
-loop83:
+loop98:
 	VMOVUPS      (CX)(SI*1), Y0
 	VMOVUPS      (DX)(SI*1), Y1
 	VANDPS       lanes<>+1216(SB), Y0, Y2
 	VCVTPS2PD    X2, Y3
 	VCVTPS2PD    X1, Y4
 	VPSRLQ       $0x34, Y3, Y5
-	VORPD        lanes<>+2304(SB), Y5, Y5
-	VSUBPD       lanes<>+2336(SB), Y5, Y5
-	VANDPD       lanes<>+2368(SB), Y3, Y7
-	VORPD        lanes<>+2400(SB), Y7, Y7
-	VCMPPD       $0x1e, lanes<>+2432(SB), Y7, Y8
-	VMULPD       lanes<>+2464(SB), Y7, Y9
+	VORPD        lanes<>+3040(SB), Y5, Y5
+	VSUBPD       lanes<>+3072(SB), Y5, Y5
+	VANDPD       lanes<>+3104(SB), Y3, Y7
+	VORPD        lanes<>+3136(SB), Y7, Y7
+	VCMPPD       $0x1e, lanes<>+3168(SB), Y7, Y8
+	VMULPD       lanes<>+3200(SB), Y7, Y9
 	VBLENDVPD    Y8, Y9, Y7, Y7
-	VANDPD       lanes<>+2400(SB), Y8, Y8
+	VANDPD       lanes<>+3136(SB), Y8, Y8
 	VADDPD       Y8, Y5, Y5
-	VADDPD       lanes<>+2400(SB), Y7, Y8
-	VSUBPD       lanes<>+2400(SB), Y7, Y7
+	VADDPD       lanes<>+3136(SB), Y7, Y8
+	VSUBPD       lanes<>+3136(SB), Y7, Y7
 	VDIVPD       Y8, Y7, Y7
 	VMULPD       Y7, Y7, Y8
-	VBROADCASTSD lanes<>+2496(SB), Y9
-	VFMADD213PD  lanes<>+2528(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2560(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2592(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2624(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2656(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2688(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2720(SB), Y8, Y9
+	VBROADCASTSD lanes<>+3232(SB), Y9
+	VFMADD213PD  lanes<>+3264(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3296(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3328(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3360(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3392(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3424(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3456(SB), Y8, Y9
 	VFMADD213PD  Y5, Y7, Y9
-	VCMPPD       $0x00, lanes<>+2752(SB), Y3, Y5
-	VBLENDVPD    Y5, lanes<>+2784(SB), Y9, Y9
-	VCMPPD       $0x00, lanes<>+2816(SB), Y3, Y3
-	VBLENDVPD    Y3, lanes<>+2816(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+3488(SB), Y3, Y5
+	VBLENDVPD    Y5, lanes<>+3520(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+3552(SB), Y3, Y3
+	VBLENDVPD    Y3, lanes<>+3552(SB), Y9, Y9
 	VMULPD       Y9, Y4, Y3
-	VBROADCASTSD lanes<>+2848(SB), Y4
-	VBROADCASTSD lanes<>+2880(SB), Y5
+	VBROADCASTSD lanes<>+3584(SB), Y4
+	VBROADCASTSD lanes<>+3616(SB), Y5
 	VMAXPD       Y3, Y4, Y3
 	VMINPD       Y3, Y5, Y3
-	VADDPD       lanes<>+2912(SB), Y3, Y4
-	VSUBPD       lanes<>+2912(SB), Y4, Y5
+	VADDPD       lanes<>+3648(SB), Y3, Y4
+	VSUBPD       lanes<>+3648(SB), Y4, Y5
 	VSUBPD       Y5, Y3, Y3
-	VBROADCASTSD lanes<>+2944(SB), Y5
-	VFMADD213PD  lanes<>+2976(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3008(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3040(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3072(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3104(SB), Y3, Y5
+	VBROADCASTSD lanes<>+3680(SB), Y5
+	VFMADD213PD  lanes<>+3712(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3744(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3776(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3808(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3840(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3872(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3904(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3936(SB), Y3, Y5
 	VFMADD213PD  lanes<>+3136(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3168(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3200(SB), Y3, Y5
-	VFMADD213PD  lanes<>+2400(SB), Y3, Y5
 	VPSLLQ       $0x34, Y4, Y4
 	VMULPD       Y4, Y5, Y5
 	VCVTPD2PSY   Y5, X6
@@ -2697,50 +3359,50 @@ loop83:
 	VEXTRACTF128 $0x01, Y1, X4
 	VCVTPS2PD    X4, Y4
 	VPSRLQ       $0x34, Y3, Y5
-	VORPD        lanes<>+2304(SB), Y5, Y5
-	VSUBPD       lanes<>+2336(SB), Y5, Y5
-	VANDPD       lanes<>+2368(SB), Y3, Y7
-	VORPD        lanes<>+2400(SB), Y7, Y7
-	VCMPPD       $0x1e, lanes<>+2432(SB), Y7, Y8
-	VMULPD       lanes<>+2464(SB), Y7, Y9
+	VORPD        lanes<>+3040(SB), Y5, Y5
+	VSUBPD       lanes<>+3072(SB), Y5, Y5
+	VANDPD       lanes<>+3104(SB), Y3, Y7
+	VORPD        lanes<>+3136(SB), Y7, Y7
+	VCMPPD       $0x1e, lanes<>+3168(SB), Y7, Y8
+	VMULPD       lanes<>+3200(SB), Y7, Y9
 	VBLENDVPD    Y8, Y9, Y7, Y7
-	VANDPD       lanes<>+2400(SB), Y8, Y8
+	VANDPD       lanes<>+3136(SB), Y8, Y8
 	VADDPD       Y8, Y5, Y5
-	VADDPD       lanes<>+2400(SB), Y7, Y8
-	VSUBPD       lanes<>+2400(SB), Y7, Y7
+	VADDPD       lanes<>+3136(SB), Y7, Y8
+	VSUBPD       lanes<>+3136(SB), Y7, Y7
 	VDIVPD       Y8, Y7, Y7
 	VMULPD       Y7, Y7, Y8
-	VBROADCASTSD lanes<>+2496(SB), Y9
-	VFMADD213PD  lanes<>+2528(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2560(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2592(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2624(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2656(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2688(SB), Y8, Y9
-	VFMADD213PD  lanes<>+2720(SB), Y8, Y9
+	VBROADCASTSD lanes<>+3232(SB), Y9
+	VFMADD213PD  lanes<>+3264(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3296(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3328(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3360(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3392(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3424(SB), Y8, Y9
+	VFMADD213PD  lanes<>+3456(SB), Y8, Y9
 	VFMADD213PD  Y5, Y7, Y9
-	VCMPPD       $0x00, lanes<>+2752(SB), Y3, Y5
-	VBLENDVPD    Y5, lanes<>+2784(SB), Y9, Y9
-	VCMPPD       $0x00, lanes<>+2816(SB), Y3, Y3
-	VBLENDVPD    Y3, lanes<>+2816(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+3488(SB), Y3, Y5
+	VBLENDVPD    Y5, lanes<>+3520(SB), Y9, Y9
+	VCMPPD       $0x00, lanes<>+3552(SB), Y3, Y3
+	VBLENDVPD    Y3, lanes<>+3552(SB), Y9, Y9
 	VMULPD       Y9, Y4, Y3
-	VBROADCASTSD lanes<>+2848(SB), Y4
-	VBROADCASTSD lanes<>+2880(SB), Y5
+	VBROADCASTSD lanes<>+3584(SB), Y4
+	VBROADCASTSD lanes<>+3616(SB), Y5
 	VMAXPD       Y3, Y4, Y3
 	VMINPD       Y3, Y5, Y3
-	VADDPD       lanes<>+2912(SB), Y3, Y4
-	VSUBPD       lanes<>+2912(SB), Y4, Y5
+	VADDPD       lanes<>+3648(SB), Y3, Y4
+	VSUBPD       lanes<>+3648(SB), Y4, Y5
 	VSUBPD       Y5, Y3, Y3
-	VBROADCASTSD lanes<>+2944(SB), Y5
-	VFMADD213PD  lanes<>+2976(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3008(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3040(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3072(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3104(SB), Y3, Y5
+	VBROADCASTSD lanes<>+3680(SB), Y5
+	VFMADD213PD  lanes<>+3712(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3744(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3776(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3808(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3840(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3872(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3904(SB), Y3, Y5
+	VFMADD213PD  lanes<>+3936(SB), Y3, Y5
 	VFMADD213PD  lanes<>+3136(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3168(SB), Y3, Y5
-	VFMADD213PD  lanes<>+3200(SB), Y3, Y5
-	VFMADD213PD  lanes<>+2400(SB), Y3, Y5
 	VPSLLQ       $0x34, Y4, Y4
 	VMULPD       Y4, Y5, Y5
 	VCVTPD2PSY   Y5, X3
@@ -2780,11 +3442,11 @@ loop83:
 	VMOVUPS      Y0, (AX)(SI*1)
 	ADDQ         $+32, SI
 	SUBQ         $0x08, BX
-	JGE          loop83
+	JGE          loop98
 
-tail84:
+tail99:
 	ADDQ         $0x08, BX
-	JZ           done82
+	JZ           done97
 	LEAQ         lanes<>+32(SB), DI
 	NEGQ         BX
 	VMOVUPS      (DI)(BX*4), Y0
@@ -2794,50 +3456,50 @@ tail84:
 	VCVTPS2PD    X3, Y4
 	VCVTPS2PD    X2, Y5
 	VPSRLQ       $0x34, Y4, Y7
-	VORPD        lanes<>+2304(SB), Y7, Y7
-	VSUBPD       lanes<>+2336(SB), Y7, Y7
-	VANDPD       lanes<>+2368(SB), Y4, Y8
-	VORPD        lanes<>+2400(SB), Y8, Y8
-	VCMPPD       $0x1e, lanes<>+2432(SB), Y8, Y9
-	VMULPD       lanes<>+2464(SB), Y8, Y10
+	VORPD        lanes<>+3040(SB), Y7, Y7
+	VSUBPD       lanes<>+3072(SB), Y7, Y7
+	VANDPD       lanes<>+3104(SB), Y4, Y8
+	VORPD        lanes<>+3136(SB), Y8, Y8
+	VCMPPD       $0x1e, lanes<>+3168(SB), Y8, Y9
+	VMULPD       lanes<>+3200(SB), Y8, Y10
 	VBLENDVPD    Y9, Y10, Y8, Y8
-	VANDPD       lanes<>+2400(SB), Y9, Y9
+	VANDPD       lanes<>+3136(SB), Y9, Y9
 	VADDPD       Y9, Y7, Y7
-	VADDPD       lanes<>+2400(SB), Y8, Y9
-	VSUBPD       lanes<>+2400(SB), Y8, Y8
+	VADDPD       lanes<>+3136(SB), Y8, Y9
+	VSUBPD       lanes<>+3136(SB), Y8, Y8
 	VDIVPD       Y9, Y8, Y8
 	VMULPD       Y8, Y8, Y9
-	VBROADCASTSD lanes<>+2496(SB), Y10
-	VFMADD213PD  lanes<>+2528(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2560(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2592(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2624(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2656(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2688(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2720(SB), Y9, Y10
+	VBROADCASTSD lanes<>+3232(SB), Y10
+	VFMADD213PD  lanes<>+3264(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3296(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3328(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3360(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3392(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3424(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3456(SB), Y9, Y10
 	VFMADD213PD  Y7, Y8, Y10
-	VCMPPD       $0x00, lanes<>+2752(SB), Y4, Y7
-	VBLENDVPD    Y7, lanes<>+2784(SB), Y10, Y10
-	VCMPPD       $0x00, lanes<>+2816(SB), Y4, Y4
-	VBLENDVPD    Y4, lanes<>+2816(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+3488(SB), Y4, Y7
+	VBLENDVPD    Y7, lanes<>+3520(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+3552(SB), Y4, Y4
+	VBLENDVPD    Y4, lanes<>+3552(SB), Y10, Y10
 	VMULPD       Y10, Y5, Y4
-	VBROADCASTSD lanes<>+2848(SB), Y5
-	VBROADCASTSD lanes<>+2880(SB), Y7
+	VBROADCASTSD lanes<>+3584(SB), Y5
+	VBROADCASTSD lanes<>+3616(SB), Y7
 	VMAXPD       Y4, Y5, Y4
 	VMINPD       Y4, Y7, Y4
-	VADDPD       lanes<>+2912(SB), Y4, Y5
-	VSUBPD       lanes<>+2912(SB), Y5, Y7
+	VADDPD       lanes<>+3648(SB), Y4, Y5
+	VSUBPD       lanes<>+3648(SB), Y5, Y7
 	VSUBPD       Y7, Y4, Y4
-	VBROADCASTSD lanes<>+2944(SB), Y7
-	VFMADD213PD  lanes<>+2976(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3008(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3040(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3072(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3104(SB), Y4, Y7
+	VBROADCASTSD lanes<>+3680(SB), Y7
+	VFMADD213PD  lanes<>+3712(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3744(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3776(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3808(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3840(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3872(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3904(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3936(SB), Y4, Y7
 	VFMADD213PD  lanes<>+3136(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3168(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3200(SB), Y4, Y7
-	VFMADD213PD  lanes<>+2400(SB), Y4, Y7
 	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y5, Y7, Y7
 	VCVTPD2PSY   Y7, X6
@@ -2846,50 +3508,50 @@ tail84:
 	VEXTRACTF128 $0x01, Y2, X5
 	VCVTPS2PD    X5, Y5
 	VPSRLQ       $0x34, Y4, Y7
-	VORPD        lanes<>+2304(SB), Y7, Y7
-	VSUBPD       lanes<>+2336(SB), Y7, Y7
-	VANDPD       lanes<>+2368(SB), Y4, Y8
-	VORPD        lanes<>+2400(SB), Y8, Y8
-	VCMPPD       $0x1e, lanes<>+2432(SB), Y8, Y9
-	VMULPD       lanes<>+2464(SB), Y8, Y10
+	VORPD        lanes<>+3040(SB), Y7, Y7
+	VSUBPD       lanes<>+3072(SB), Y7, Y7
+	VANDPD       lanes<>+3104(SB), Y4, Y8
+	VORPD        lanes<>+3136(SB), Y8, Y8
+	VCMPPD       $0x1e, lanes<>+3168(SB), Y8, Y9
+	VMULPD       lanes<>+3200(SB), Y8, Y10
 	VBLENDVPD    Y9, Y10, Y8, Y8
-	VANDPD       lanes<>+2400(SB), Y9, Y9
+	VANDPD       lanes<>+3136(SB), Y9, Y9
 	VADDPD       Y9, Y7, Y7
-	VADDPD       lanes<>+2400(SB), Y8, Y9
-	VSUBPD       lanes<>+2400(SB), Y8, Y8
+	VADDPD       lanes<>+3136(SB), Y8, Y9
+	VSUBPD       lanes<>+3136(SB), Y8, Y8
 	VDIVPD       Y9, Y8, Y8
 	VMULPD       Y8, Y8, Y9
-	VBROADCASTSD lanes<>+2496(SB), Y10
-	VFMADD213PD  lanes<>+2528(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2560(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2592(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2624(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2656(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2688(SB), Y9, Y10
-	VFMADD213PD  lanes<>+2720(SB), Y9, Y10
+	VBROADCASTSD lanes<>+3232(SB), Y10
+	VFMADD213PD  lanes<>+3264(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3296(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3328(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3360(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3392(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3424(SB), Y9, Y10
+	VFMADD213PD  lanes<>+3456(SB), Y9, Y10
 	VFMADD213PD  Y7, Y8, Y10
-	VCMPPD       $0x00, lanes<>+2752(SB), Y4, Y7
-	VBLENDVPD    Y7, lanes<>+2784(SB), Y10, Y10
-	VCMPPD       $0x00, lanes<>+2816(SB), Y4, Y4
-	VBLENDVPD    Y4, lanes<>+2816(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+3488(SB), Y4, Y7
+	VBLENDVPD    Y7, lanes<>+3520(SB), Y10, Y10
+	VCMPPD       $0x00, lanes<>+3552(SB), Y4, Y4
+	VBLENDVPD    Y4, lanes<>+3552(SB), Y10, Y10
 	VMULPD       Y10, Y5, Y4
-	VBROADCASTSD lanes<>+2848(SB), Y5
-	VBROADCASTSD lanes<>+2880(SB), Y7
+	VBROADCASTSD lanes<>+3584(SB), Y5
+	VBROADCASTSD lanes<>+3616(SB), Y7
 	VMAXPD       Y4, Y5, Y4
 	VMINPD       Y4, Y7, Y4
-	VADDPD       lanes<>+2912(SB), Y4, Y5
-	VSUBPD       lanes<>+2912(SB), Y5, Y7
+	VADDPD       lanes<>+3648(SB), Y4, Y5
+	VSUBPD       lanes<>+3648(SB), Y5, Y7
 	VSUBPD       Y7, Y4, Y4
-	VBROADCASTSD lanes<>+2944(SB), Y7
-	VFMADD213PD  lanes<>+2976(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3008(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3040(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3072(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3104(SB), Y4, Y7
+	VBROADCASTSD lanes<>+3680(SB), Y7
+	VFMADD213PD  lanes<>+3712(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3744(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3776(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3808(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3840(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3872(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3904(SB), Y4, Y7
+	VFMADD213PD  lanes<>+3936(SB), Y4, Y7
 	VFMADD213PD  lanes<>+3136(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3168(SB), Y4, Y7
-	VFMADD213PD  lanes<>+3200(SB), Y4, Y7
-	VFMADD213PD  lanes<>+2400(SB), Y4, Y7
 	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y5, Y7, Y7
 	VCVTPD2PSY   Y7, X4
@@ -2928,7 +3590,7 @@ tail84:
 	VBLENDVPS    Y2, Y5, Y1, Y1
 	VMASKMOVPS   Y1, Y0, (AX)(SI*1)
 
-done82:
+done97:
 	VZEROUPPER
 	RET
 
@@ -2941,9 +3603,9 @@ TEXT ·preluAVX2(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x08, BX
-	JL   tail87
+	JL   tail102
 
-loop86:
+loop101:
 	VMOVUPS   (CX)(SI*1), Y0
 	VMOVUPS   (DX)(SI*1), Y1
 	VXORPS    X2, X2, X2
@@ -2953,11 +3615,11 @@ loop86:
 	VMOVUPS   Y0, (AX)(SI*1)
 	ADDQ      $+32, SI
 	SUBQ      $0x08, BX
-	JGE       loop86
+	JGE       loop101
 
-tail87:
+tail102:
 	ADDQ       $0x08, BX
-	JZ         done85
+	JZ         done100
 	LEAQ       lanes<>+32(SB), DI
 	NEGQ       BX
 	VMOVUPS    (DI)(BX*4), Y0
@@ -2969,6 +3631,6 @@ tail87:
 	VBLENDVPS  Y2, Y3, Y1, Y1
 	VMASKMOVPS Y1, Y0, (AX)(SI*1)
 
-done85:
+done100:
 	VZEROUPPER
 	RET

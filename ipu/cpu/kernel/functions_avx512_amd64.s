@@ -1060,551 +1060,919 @@ DATA lanes<>+3760(SB)/4, $0x00000001
 DATA lanes<>+3764(SB)/4, $0x00000001
 DATA lanes<>+3768(SB)/4, $0x00000001
 DATA lanes<>+3772(SB)/4, $0x00000001
-DATA lanes<>+3776(SB)/4, $0x7f800000
-DATA lanes<>+3780(SB)/4, $0x7f800000
-DATA lanes<>+3784(SB)/4, $0x7f800000
-DATA lanes<>+3788(SB)/4, $0x7f800000
-DATA lanes<>+3792(SB)/4, $0x7f800000
-DATA lanes<>+3796(SB)/4, $0x7f800000
-DATA lanes<>+3800(SB)/4, $0x7f800000
-DATA lanes<>+3804(SB)/4, $0x7f800000
-DATA lanes<>+3808(SB)/4, $0x7f800000
-DATA lanes<>+3812(SB)/4, $0x7f800000
-DATA lanes<>+3816(SB)/4, $0x7f800000
-DATA lanes<>+3820(SB)/4, $0x7f800000
-DATA lanes<>+3824(SB)/4, $0x7f800000
-DATA lanes<>+3828(SB)/4, $0x7f800000
-DATA lanes<>+3832(SB)/4, $0x7f800000
-DATA lanes<>+3836(SB)/4, $0x7f800000
-DATA lanes<>+3840(SB)/4, $0xff800000
-DATA lanes<>+3844(SB)/4, $0xff800000
-DATA lanes<>+3848(SB)/4, $0xff800000
-DATA lanes<>+3852(SB)/4, $0xff800000
-DATA lanes<>+3856(SB)/4, $0xff800000
-DATA lanes<>+3860(SB)/4, $0xff800000
-DATA lanes<>+3864(SB)/4, $0xff800000
-DATA lanes<>+3868(SB)/4, $0xff800000
-DATA lanes<>+3872(SB)/4, $0xff800000
-DATA lanes<>+3876(SB)/4, $0xff800000
-DATA lanes<>+3880(SB)/4, $0xff800000
-DATA lanes<>+3884(SB)/4, $0xff800000
-DATA lanes<>+3888(SB)/4, $0xff800000
-DATA lanes<>+3892(SB)/4, $0xff800000
-DATA lanes<>+3896(SB)/4, $0xff800000
-DATA lanes<>+3900(SB)/4, $0xff800000
-DATA lanes<>+3904(SB)/4, $0xbf800000
-DATA lanes<>+3908(SB)/4, $0xbf800000
-DATA lanes<>+3912(SB)/4, $0xbf800000
-DATA lanes<>+3916(SB)/4, $0xbf800000
-DATA lanes<>+3920(SB)/4, $0xbf800000
-DATA lanes<>+3924(SB)/4, $0xbf800000
-DATA lanes<>+3928(SB)/4, $0xbf800000
-DATA lanes<>+3932(SB)/4, $0xbf800000
-DATA lanes<>+3936(SB)/4, $0xbf800000
-DATA lanes<>+3940(SB)/4, $0xbf800000
-DATA lanes<>+3944(SB)/4, $0xbf800000
-DATA lanes<>+3948(SB)/4, $0xbf800000
-DATA lanes<>+3952(SB)/4, $0xbf800000
-DATA lanes<>+3956(SB)/4, $0xbf800000
-DATA lanes<>+3960(SB)/4, $0xbf800000
-DATA lanes<>+3964(SB)/4, $0xbf800000
-DATA lanes<>+3968(SB)/4, $0x3e2aaaab
-DATA lanes<>+3972(SB)/4, $0x3e2aaaab
-DATA lanes<>+3976(SB)/4, $0x3e2aaaab
-DATA lanes<>+3980(SB)/4, $0x3e2aaaab
-DATA lanes<>+3984(SB)/4, $0x3e2aaaab
-DATA lanes<>+3988(SB)/4, $0x3e2aaaab
-DATA lanes<>+3992(SB)/4, $0x3e2aaaab
-DATA lanes<>+3996(SB)/4, $0x3e2aaaab
-DATA lanes<>+4000(SB)/4, $0x3e2aaaab
-DATA lanes<>+4004(SB)/4, $0x3e2aaaab
-DATA lanes<>+4008(SB)/4, $0x3e2aaaab
-DATA lanes<>+4012(SB)/4, $0x3e2aaaab
-DATA lanes<>+4016(SB)/4, $0x3e2aaaab
-DATA lanes<>+4020(SB)/4, $0x3e2aaaab
-DATA lanes<>+4024(SB)/4, $0x3e2aaaab
-DATA lanes<>+4028(SB)/4, $0x3e2aaaab
-DATA lanes<>+4032(SB)/4, $0x00000000
-DATA lanes<>+4036(SB)/4, $0x43300000
-DATA lanes<>+4040(SB)/4, $0x00000000
-DATA lanes<>+4044(SB)/4, $0x43300000
-DATA lanes<>+4048(SB)/4, $0x00000000
-DATA lanes<>+4052(SB)/4, $0x43300000
-DATA lanes<>+4056(SB)/4, $0x00000000
-DATA lanes<>+4060(SB)/4, $0x43300000
-DATA lanes<>+4064(SB)/4, $0x00000000
-DATA lanes<>+4068(SB)/4, $0x43300000
-DATA lanes<>+4072(SB)/4, $0x00000000
-DATA lanes<>+4076(SB)/4, $0x43300000
-DATA lanes<>+4080(SB)/4, $0x00000000
-DATA lanes<>+4084(SB)/4, $0x43300000
-DATA lanes<>+4088(SB)/4, $0x00000000
-DATA lanes<>+4092(SB)/4, $0x43300000
-DATA lanes<>+4096(SB)/4, $0x000003ff
-DATA lanes<>+4100(SB)/4, $0x43300000
-DATA lanes<>+4104(SB)/4, $0x000003ff
-DATA lanes<>+4108(SB)/4, $0x43300000
-DATA lanes<>+4112(SB)/4, $0x000003ff
-DATA lanes<>+4116(SB)/4, $0x43300000
-DATA lanes<>+4120(SB)/4, $0x000003ff
-DATA lanes<>+4124(SB)/4, $0x43300000
-DATA lanes<>+4128(SB)/4, $0x000003ff
-DATA lanes<>+4132(SB)/4, $0x43300000
-DATA lanes<>+4136(SB)/4, $0x000003ff
-DATA lanes<>+4140(SB)/4, $0x43300000
-DATA lanes<>+4144(SB)/4, $0x000003ff
-DATA lanes<>+4148(SB)/4, $0x43300000
-DATA lanes<>+4152(SB)/4, $0x000003ff
-DATA lanes<>+4156(SB)/4, $0x43300000
-DATA lanes<>+4160(SB)/4, $0xffffffff
-DATA lanes<>+4164(SB)/4, $0x000fffff
-DATA lanes<>+4168(SB)/4, $0xffffffff
-DATA lanes<>+4172(SB)/4, $0x000fffff
-DATA lanes<>+4176(SB)/4, $0xffffffff
-DATA lanes<>+4180(SB)/4, $0x000fffff
-DATA lanes<>+4184(SB)/4, $0xffffffff
-DATA lanes<>+4188(SB)/4, $0x000fffff
-DATA lanes<>+4192(SB)/4, $0xffffffff
-DATA lanes<>+4196(SB)/4, $0x000fffff
-DATA lanes<>+4200(SB)/4, $0xffffffff
-DATA lanes<>+4204(SB)/4, $0x000fffff
-DATA lanes<>+4208(SB)/4, $0xffffffff
-DATA lanes<>+4212(SB)/4, $0x000fffff
-DATA lanes<>+4216(SB)/4, $0xffffffff
-DATA lanes<>+4220(SB)/4, $0x000fffff
-DATA lanes<>+4224(SB)/4, $0x00000000
-DATA lanes<>+4228(SB)/4, $0x3ff00000
-DATA lanes<>+4232(SB)/4, $0x00000000
-DATA lanes<>+4236(SB)/4, $0x3ff00000
-DATA lanes<>+4240(SB)/4, $0x00000000
-DATA lanes<>+4244(SB)/4, $0x3ff00000
-DATA lanes<>+4248(SB)/4, $0x00000000
-DATA lanes<>+4252(SB)/4, $0x3ff00000
-DATA lanes<>+4256(SB)/4, $0x00000000
-DATA lanes<>+4260(SB)/4, $0x3ff00000
-DATA lanes<>+4264(SB)/4, $0x00000000
-DATA lanes<>+4268(SB)/4, $0x3ff00000
-DATA lanes<>+4272(SB)/4, $0x00000000
-DATA lanes<>+4276(SB)/4, $0x3ff00000
-DATA lanes<>+4280(SB)/4, $0x00000000
-DATA lanes<>+4284(SB)/4, $0x3ff00000
-DATA lanes<>+4288(SB)/4, $0x667f3bcd
-DATA lanes<>+4292(SB)/4, $0x3ff6a09e
-DATA lanes<>+4296(SB)/4, $0x667f3bcd
-DATA lanes<>+4300(SB)/4, $0x3ff6a09e
-DATA lanes<>+4304(SB)/4, $0x667f3bcd
-DATA lanes<>+4308(SB)/4, $0x3ff6a09e
-DATA lanes<>+4312(SB)/4, $0x667f3bcd
-DATA lanes<>+4316(SB)/4, $0x3ff6a09e
-DATA lanes<>+4320(SB)/4, $0x667f3bcd
-DATA lanes<>+4324(SB)/4, $0x3ff6a09e
-DATA lanes<>+4328(SB)/4, $0x667f3bcd
-DATA lanes<>+4332(SB)/4, $0x3ff6a09e
-DATA lanes<>+4336(SB)/4, $0x667f3bcd
-DATA lanes<>+4340(SB)/4, $0x3ff6a09e
-DATA lanes<>+4344(SB)/4, $0x667f3bcd
-DATA lanes<>+4348(SB)/4, $0x3ff6a09e
-DATA lanes<>+4352(SB)/4, $0x00000000
-DATA lanes<>+4356(SB)/4, $0x3fe00000
-DATA lanes<>+4360(SB)/4, $0x00000000
-DATA lanes<>+4364(SB)/4, $0x3fe00000
-DATA lanes<>+4368(SB)/4, $0x00000000
-DATA lanes<>+4372(SB)/4, $0x3fe00000
-DATA lanes<>+4376(SB)/4, $0x00000000
-DATA lanes<>+4380(SB)/4, $0x3fe00000
-DATA lanes<>+4384(SB)/4, $0x00000000
-DATA lanes<>+4388(SB)/4, $0x3fe00000
-DATA lanes<>+4392(SB)/4, $0x00000000
-DATA lanes<>+4396(SB)/4, $0x3fe00000
-DATA lanes<>+4400(SB)/4, $0x00000000
-DATA lanes<>+4404(SB)/4, $0x3fe00000
-DATA lanes<>+4408(SB)/4, $0x00000000
-DATA lanes<>+4412(SB)/4, $0x3fe00000
-DATA lanes<>+4416(SB)/4, $0x1694cffe
-DATA lanes<>+4420(SB)/4, $0x3fc89f3b
-DATA lanes<>+4424(SB)/4, $0x1694cffe
-DATA lanes<>+4428(SB)/4, $0x3fc89f3b
-DATA lanes<>+4432(SB)/4, $0x1694cffe
-DATA lanes<>+4436(SB)/4, $0x3fc89f3b
-DATA lanes<>+4440(SB)/4, $0x1694cffe
-DATA lanes<>+4444(SB)/4, $0x3fc89f3b
-DATA lanes<>+4448(SB)/4, $0x1694cffe
-DATA lanes<>+4452(SB)/4, $0x3fc89f3b
-DATA lanes<>+4456(SB)/4, $0x1694cffe
-DATA lanes<>+4460(SB)/4, $0x3fc89f3b
-DATA lanes<>+4464(SB)/4, $0x1694cffe
-DATA lanes<>+4468(SB)/4, $0x3fc89f3b
-DATA lanes<>+4472(SB)/4, $0x1694cffe
-DATA lanes<>+4476(SB)/4, $0x3fc89f3b
-DATA lanes<>+4480(SB)/4, $0x68d31760
-DATA lanes<>+4484(SB)/4, $0x3fcc68f5
-DATA lanes<>+4488(SB)/4, $0x68d31760
-DATA lanes<>+4492(SB)/4, $0x3fcc68f5
-DATA lanes<>+4496(SB)/4, $0x68d31760
-DATA lanes<>+4500(SB)/4, $0x3fcc68f5
-DATA lanes<>+4504(SB)/4, $0x68d31760
-DATA lanes<>+4508(SB)/4, $0x3fcc68f5
-DATA lanes<>+4512(SB)/4, $0x68d31760
-DATA lanes<>+4516(SB)/4, $0x3fcc68f5
-DATA lanes<>+4520(SB)/4, $0x68d31760
-DATA lanes<>+4524(SB)/4, $0x3fcc68f5
-DATA lanes<>+4528(SB)/4, $0x68d31760
-DATA lanes<>+4532(SB)/4, $0x3fcc68f5
-DATA lanes<>+4536(SB)/4, $0x68d31760
-DATA lanes<>+4540(SB)/4, $0x3fcc68f5
-DATA lanes<>+4544(SB)/4, $0x4994022d
-DATA lanes<>+4548(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4552(SB)/4, $0x4994022d
-DATA lanes<>+4556(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4560(SB)/4, $0x4994022d
-DATA lanes<>+4564(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4568(SB)/4, $0x4994022d
-DATA lanes<>+4572(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4576(SB)/4, $0x4994022d
-DATA lanes<>+4580(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4584(SB)/4, $0x4994022d
-DATA lanes<>+4588(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4592(SB)/4, $0x4994022d
-DATA lanes<>+4596(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4600(SB)/4, $0x4994022d
-DATA lanes<>+4604(SB)/4, $0x3fd0c9a8
-DATA lanes<>+4608(SB)/4, $0x3d7c02a9
-DATA lanes<>+4612(SB)/4, $0x3fd484b1
-DATA lanes<>+4616(SB)/4, $0x3d7c02a9
-DATA lanes<>+4620(SB)/4, $0x3fd484b1
-DATA lanes<>+4624(SB)/4, $0x3d7c02a9
-DATA lanes<>+4628(SB)/4, $0x3fd484b1
-DATA lanes<>+4632(SB)/4, $0x3d7c02a9
-DATA lanes<>+4636(SB)/4, $0x3fd484b1
-DATA lanes<>+4640(SB)/4, $0x3d7c02a9
-DATA lanes<>+4644(SB)/4, $0x3fd484b1
-DATA lanes<>+4648(SB)/4, $0x3d7c02a9
-DATA lanes<>+4652(SB)/4, $0x3fd484b1
-DATA lanes<>+4656(SB)/4, $0x3d7c02a9
-DATA lanes<>+4660(SB)/4, $0x3fd484b1
-DATA lanes<>+4664(SB)/4, $0x3d7c02a9
-DATA lanes<>+4668(SB)/4, $0x3fd484b1
-DATA lanes<>+4672(SB)/4, $0x2a7aded9
-DATA lanes<>+4676(SB)/4, $0x3fda6176
-DATA lanes<>+4680(SB)/4, $0x2a7aded9
-DATA lanes<>+4684(SB)/4, $0x3fda6176
-DATA lanes<>+4688(SB)/4, $0x2a7aded9
-DATA lanes<>+4692(SB)/4, $0x3fda6176
-DATA lanes<>+4696(SB)/4, $0x2a7aded9
-DATA lanes<>+4700(SB)/4, $0x3fda6176
-DATA lanes<>+4704(SB)/4, $0x2a7aded9
-DATA lanes<>+4708(SB)/4, $0x3fda6176
-DATA lanes<>+4712(SB)/4, $0x2a7aded9
-DATA lanes<>+4716(SB)/4, $0x3fda6176
-DATA lanes<>+4720(SB)/4, $0x2a7aded9
-DATA lanes<>+4724(SB)/4, $0x3fda6176
-DATA lanes<>+4728(SB)/4, $0x2a7aded9
-DATA lanes<>+4732(SB)/4, $0x3fda6176
-DATA lanes<>+4736(SB)/4, $0x50ef9bfe
-DATA lanes<>+4740(SB)/4, $0x3fe2776c
-DATA lanes<>+4744(SB)/4, $0x50ef9bfe
-DATA lanes<>+4748(SB)/4, $0x3fe2776c
-DATA lanes<>+4752(SB)/4, $0x50ef9bfe
-DATA lanes<>+4756(SB)/4, $0x3fe2776c
-DATA lanes<>+4760(SB)/4, $0x50ef9bfe
-DATA lanes<>+4764(SB)/4, $0x3fe2776c
-DATA lanes<>+4768(SB)/4, $0x50ef9bfe
-DATA lanes<>+4772(SB)/4, $0x3fe2776c
-DATA lanes<>+4776(SB)/4, $0x50ef9bfe
-DATA lanes<>+4780(SB)/4, $0x3fe2776c
-DATA lanes<>+4784(SB)/4, $0x50ef9bfe
-DATA lanes<>+4788(SB)/4, $0x3fe2776c
-DATA lanes<>+4792(SB)/4, $0x50ef9bfe
-DATA lanes<>+4796(SB)/4, $0x3fe2776c
-DATA lanes<>+4800(SB)/4, $0xdc3a03fd
-DATA lanes<>+4804(SB)/4, $0x3feec709
-DATA lanes<>+4808(SB)/4, $0xdc3a03fd
-DATA lanes<>+4812(SB)/4, $0x3feec709
-DATA lanes<>+4816(SB)/4, $0xdc3a03fd
-DATA lanes<>+4820(SB)/4, $0x3feec709
-DATA lanes<>+4824(SB)/4, $0xdc3a03fd
-DATA lanes<>+4828(SB)/4, $0x3feec709
-DATA lanes<>+4832(SB)/4, $0xdc3a03fd
-DATA lanes<>+4836(SB)/4, $0x3feec709
-DATA lanes<>+4840(SB)/4, $0xdc3a03fd
-DATA lanes<>+4844(SB)/4, $0x3feec709
-DATA lanes<>+4848(SB)/4, $0xdc3a03fd
-DATA lanes<>+4852(SB)/4, $0x3feec709
-DATA lanes<>+4856(SB)/4, $0xdc3a03fd
-DATA lanes<>+4860(SB)/4, $0x3feec709
-DATA lanes<>+4864(SB)/4, $0x652b82fe
-DATA lanes<>+4868(SB)/4, $0x40071547
-DATA lanes<>+4872(SB)/4, $0x652b82fe
-DATA lanes<>+4876(SB)/4, $0x40071547
-DATA lanes<>+4880(SB)/4, $0x652b82fe
-DATA lanes<>+4884(SB)/4, $0x40071547
-DATA lanes<>+4888(SB)/4, $0x652b82fe
-DATA lanes<>+4892(SB)/4, $0x40071547
-DATA lanes<>+4896(SB)/4, $0x652b82fe
-DATA lanes<>+4900(SB)/4, $0x40071547
-DATA lanes<>+4904(SB)/4, $0x652b82fe
-DATA lanes<>+4908(SB)/4, $0x40071547
-DATA lanes<>+4912(SB)/4, $0x652b82fe
-DATA lanes<>+4916(SB)/4, $0x40071547
-DATA lanes<>+4920(SB)/4, $0x652b82fe
-DATA lanes<>+4924(SB)/4, $0x40071547
-DATA lanes<>+4928(SB)/4, $0x00000000
-DATA lanes<>+4932(SB)/4, $0x00000000
-DATA lanes<>+4936(SB)/4, $0x00000000
-DATA lanes<>+4940(SB)/4, $0x00000000
-DATA lanes<>+4944(SB)/4, $0x00000000
-DATA lanes<>+4948(SB)/4, $0x00000000
-DATA lanes<>+4952(SB)/4, $0x00000000
-DATA lanes<>+4956(SB)/4, $0x00000000
-DATA lanes<>+4960(SB)/4, $0x00000000
-DATA lanes<>+4964(SB)/4, $0x00000000
-DATA lanes<>+4968(SB)/4, $0x00000000
-DATA lanes<>+4972(SB)/4, $0x00000000
-DATA lanes<>+4976(SB)/4, $0x00000000
-DATA lanes<>+4980(SB)/4, $0x00000000
-DATA lanes<>+4984(SB)/4, $0x00000000
-DATA lanes<>+4988(SB)/4, $0x00000000
-DATA lanes<>+4992(SB)/4, $0x00000000
-DATA lanes<>+4996(SB)/4, $0xfff00000
-DATA lanes<>+5000(SB)/4, $0x00000000
-DATA lanes<>+5004(SB)/4, $0xfff00000
-DATA lanes<>+5008(SB)/4, $0x00000000
-DATA lanes<>+5012(SB)/4, $0xfff00000
-DATA lanes<>+5016(SB)/4, $0x00000000
-DATA lanes<>+5020(SB)/4, $0xfff00000
-DATA lanes<>+5024(SB)/4, $0x00000000
-DATA lanes<>+5028(SB)/4, $0xfff00000
-DATA lanes<>+5032(SB)/4, $0x00000000
-DATA lanes<>+5036(SB)/4, $0xfff00000
-DATA lanes<>+5040(SB)/4, $0x00000000
-DATA lanes<>+5044(SB)/4, $0xfff00000
-DATA lanes<>+5048(SB)/4, $0x00000000
-DATA lanes<>+5052(SB)/4, $0xfff00000
-DATA lanes<>+5056(SB)/4, $0x00000000
-DATA lanes<>+5060(SB)/4, $0x7ff00000
-DATA lanes<>+5064(SB)/4, $0x00000000
-DATA lanes<>+5068(SB)/4, $0x7ff00000
-DATA lanes<>+5072(SB)/4, $0x00000000
-DATA lanes<>+5076(SB)/4, $0x7ff00000
-DATA lanes<>+5080(SB)/4, $0x00000000
-DATA lanes<>+5084(SB)/4, $0x7ff00000
-DATA lanes<>+5088(SB)/4, $0x00000000
-DATA lanes<>+5092(SB)/4, $0x7ff00000
-DATA lanes<>+5096(SB)/4, $0x00000000
-DATA lanes<>+5100(SB)/4, $0x7ff00000
-DATA lanes<>+5104(SB)/4, $0x00000000
-DATA lanes<>+5108(SB)/4, $0x7ff00000
-DATA lanes<>+5112(SB)/4, $0x00000000
-DATA lanes<>+5116(SB)/4, $0x7ff00000
-DATA lanes<>+5120(SB)/4, $0x00000000
-DATA lanes<>+5124(SB)/4, $0xc0690000
-DATA lanes<>+5128(SB)/4, $0x00000000
-DATA lanes<>+5132(SB)/4, $0xc0690000
-DATA lanes<>+5136(SB)/4, $0x00000000
-DATA lanes<>+5140(SB)/4, $0xc0690000
-DATA lanes<>+5144(SB)/4, $0x00000000
-DATA lanes<>+5148(SB)/4, $0xc0690000
-DATA lanes<>+5152(SB)/4, $0x00000000
-DATA lanes<>+5156(SB)/4, $0xc0690000
-DATA lanes<>+5160(SB)/4, $0x00000000
-DATA lanes<>+5164(SB)/4, $0xc0690000
-DATA lanes<>+5168(SB)/4, $0x00000000
-DATA lanes<>+5172(SB)/4, $0xc0690000
-DATA lanes<>+5176(SB)/4, $0x00000000
-DATA lanes<>+5180(SB)/4, $0xc0690000
-DATA lanes<>+5184(SB)/4, $0x00000000
-DATA lanes<>+5188(SB)/4, $0x40690000
-DATA lanes<>+5192(SB)/4, $0x00000000
-DATA lanes<>+5196(SB)/4, $0x40690000
-DATA lanes<>+5200(SB)/4, $0x00000000
-DATA lanes<>+5204(SB)/4, $0x40690000
-DATA lanes<>+5208(SB)/4, $0x00000000
-DATA lanes<>+5212(SB)/4, $0x40690000
-DATA lanes<>+5216(SB)/4, $0x00000000
-DATA lanes<>+5220(SB)/4, $0x40690000
-DATA lanes<>+5224(SB)/4, $0x00000000
-DATA lanes<>+5228(SB)/4, $0x40690000
-DATA lanes<>+5232(SB)/4, $0x00000000
-DATA lanes<>+5236(SB)/4, $0x40690000
-DATA lanes<>+5240(SB)/4, $0x00000000
-DATA lanes<>+5244(SB)/4, $0x40690000
-DATA lanes<>+5248(SB)/4, $0x000003ff
-DATA lanes<>+5252(SB)/4, $0x43380000
-DATA lanes<>+5256(SB)/4, $0x000003ff
-DATA lanes<>+5260(SB)/4, $0x43380000
-DATA lanes<>+5264(SB)/4, $0x000003ff
-DATA lanes<>+5268(SB)/4, $0x43380000
-DATA lanes<>+5272(SB)/4, $0x000003ff
-DATA lanes<>+5276(SB)/4, $0x43380000
-DATA lanes<>+5280(SB)/4, $0x000003ff
-DATA lanes<>+5284(SB)/4, $0x43380000
-DATA lanes<>+5288(SB)/4, $0x000003ff
-DATA lanes<>+5292(SB)/4, $0x43380000
-DATA lanes<>+5296(SB)/4, $0x000003ff
-DATA lanes<>+5300(SB)/4, $0x43380000
-DATA lanes<>+5304(SB)/4, $0x000003ff
-DATA lanes<>+5308(SB)/4, $0x43380000
-DATA lanes<>+5312(SB)/4, $0xd395e7c0
-DATA lanes<>+5316(SB)/4, $0x3e7b5253
-DATA lanes<>+5320(SB)/4, $0xd395e7c0
-DATA lanes<>+5324(SB)/4, $0x3e7b5253
-DATA lanes<>+5328(SB)/4, $0xd395e7c0
-DATA lanes<>+5332(SB)/4, $0x3e7b5253
-DATA lanes<>+5336(SB)/4, $0xd395e7c0
-DATA lanes<>+5340(SB)/4, $0x3e7b5253
-DATA lanes<>+5344(SB)/4, $0xd395e7c0
-DATA lanes<>+5348(SB)/4, $0x3e7b5253
-DATA lanes<>+5352(SB)/4, $0xd395e7c0
-DATA lanes<>+5356(SB)/4, $0x3e7b5253
-DATA lanes<>+5360(SB)/4, $0xd395e7c0
-DATA lanes<>+5364(SB)/4, $0x3e7b5253
-DATA lanes<>+5368(SB)/4, $0xd395e7c0
-DATA lanes<>+5372(SB)/4, $0x3e7b5253
-DATA lanes<>+5376(SB)/4, $0x23a5c821
-DATA lanes<>+5380(SB)/4, $0x3eb62c02
-DATA lanes<>+5384(SB)/4, $0x23a5c821
-DATA lanes<>+5388(SB)/4, $0x3eb62c02
-DATA lanes<>+5392(SB)/4, $0x23a5c821
-DATA lanes<>+5396(SB)/4, $0x3eb62c02
-DATA lanes<>+5400(SB)/4, $0x23a5c821
-DATA lanes<>+5404(SB)/4, $0x3eb62c02
-DATA lanes<>+5408(SB)/4, $0x23a5c821
-DATA lanes<>+5412(SB)/4, $0x3eb62c02
-DATA lanes<>+5416(SB)/4, $0x23a5c821
-DATA lanes<>+5420(SB)/4, $0x3eb62c02
-DATA lanes<>+5424(SB)/4, $0x23a5c821
-DATA lanes<>+5428(SB)/4, $0x3eb62c02
-DATA lanes<>+5432(SB)/4, $0x23a5c821
-DATA lanes<>+5436(SB)/4, $0x3eb62c02
-DATA lanes<>+5440(SB)/4, $0xc588b0c2
-DATA lanes<>+5444(SB)/4, $0x3eeffcbf
-DATA lanes<>+5448(SB)/4, $0xc588b0c2
-DATA lanes<>+5452(SB)/4, $0x3eeffcbf
-DATA lanes<>+5456(SB)/4, $0xc588b0c2
-DATA lanes<>+5460(SB)/4, $0x3eeffcbf
-DATA lanes<>+5464(SB)/4, $0xc588b0c2
-DATA lanes<>+5468(SB)/4, $0x3eeffcbf
-DATA lanes<>+5472(SB)/4, $0xc588b0c2
-DATA lanes<>+5476(SB)/4, $0x3eeffcbf
-DATA lanes<>+5480(SB)/4, $0xc588b0c2
-DATA lanes<>+5484(SB)/4, $0x3eeffcbf
-DATA lanes<>+5488(SB)/4, $0xc588b0c2
-DATA lanes<>+5492(SB)/4, $0x3eeffcbf
-DATA lanes<>+5496(SB)/4, $0xc588b0c2
-DATA lanes<>+5500(SB)/4, $0x3eeffcbf
-DATA lanes<>+5504(SB)/4, $0x2f86c785
-DATA lanes<>+5508(SB)/4, $0x3f243091
-DATA lanes<>+5512(SB)/4, $0x2f86c785
-DATA lanes<>+5516(SB)/4, $0x3f243091
-DATA lanes<>+5520(SB)/4, $0x2f86c785
-DATA lanes<>+5524(SB)/4, $0x3f243091
-DATA lanes<>+5528(SB)/4, $0x2f86c785
-DATA lanes<>+5532(SB)/4, $0x3f243091
-DATA lanes<>+5536(SB)/4, $0x2f86c785
-DATA lanes<>+5540(SB)/4, $0x3f243091
-DATA lanes<>+5544(SB)/4, $0x2f86c785
-DATA lanes<>+5548(SB)/4, $0x3f243091
-DATA lanes<>+5552(SB)/4, $0x2f86c785
-DATA lanes<>+5556(SB)/4, $0x3f243091
-DATA lanes<>+5560(SB)/4, $0x2f86c785
-DATA lanes<>+5564(SB)/4, $0x3f243091
-DATA lanes<>+5568(SB)/4, $0xe78a672f
-DATA lanes<>+5572(SB)/4, $0x3f55d87f
-DATA lanes<>+5576(SB)/4, $0xe78a672f
-DATA lanes<>+5580(SB)/4, $0x3f55d87f
-DATA lanes<>+5584(SB)/4, $0xe78a672f
-DATA lanes<>+5588(SB)/4, $0x3f55d87f
-DATA lanes<>+5592(SB)/4, $0xe78a672f
-DATA lanes<>+5596(SB)/4, $0x3f55d87f
-DATA lanes<>+5600(SB)/4, $0xe78a672f
-DATA lanes<>+5604(SB)/4, $0x3f55d87f
-DATA lanes<>+5608(SB)/4, $0xe78a672f
-DATA lanes<>+5612(SB)/4, $0x3f55d87f
-DATA lanes<>+5616(SB)/4, $0xe78a672f
-DATA lanes<>+5620(SB)/4, $0x3f55d87f
-DATA lanes<>+5624(SB)/4, $0xe78a672f
-DATA lanes<>+5628(SB)/4, $0x3f55d87f
-DATA lanes<>+5632(SB)/4, $0x6fba4e76
-DATA lanes<>+5636(SB)/4, $0x3f83b2ab
-DATA lanes<>+5640(SB)/4, $0x6fba4e76
-DATA lanes<>+5644(SB)/4, $0x3f83b2ab
-DATA lanes<>+5648(SB)/4, $0x6fba4e76
-DATA lanes<>+5652(SB)/4, $0x3f83b2ab
-DATA lanes<>+5656(SB)/4, $0x6fba4e76
-DATA lanes<>+5660(SB)/4, $0x3f83b2ab
-DATA lanes<>+5664(SB)/4, $0x6fba4e76
-DATA lanes<>+5668(SB)/4, $0x3f83b2ab
-DATA lanes<>+5672(SB)/4, $0x6fba4e76
-DATA lanes<>+5676(SB)/4, $0x3f83b2ab
-DATA lanes<>+5680(SB)/4, $0x6fba4e76
-DATA lanes<>+5684(SB)/4, $0x3f83b2ab
-DATA lanes<>+5688(SB)/4, $0x6fba4e76
-DATA lanes<>+5692(SB)/4, $0x3f83b2ab
-DATA lanes<>+5696(SB)/4, $0xd704a0be
-DATA lanes<>+5700(SB)/4, $0x3fac6b08
-DATA lanes<>+5704(SB)/4, $0xd704a0be
-DATA lanes<>+5708(SB)/4, $0x3fac6b08
-DATA lanes<>+5712(SB)/4, $0xd704a0be
-DATA lanes<>+5716(SB)/4, $0x3fac6b08
-DATA lanes<>+5720(SB)/4, $0xd704a0be
-DATA lanes<>+5724(SB)/4, $0x3fac6b08
-DATA lanes<>+5728(SB)/4, $0xd704a0be
-DATA lanes<>+5732(SB)/4, $0x3fac6b08
-DATA lanes<>+5736(SB)/4, $0xd704a0be
-DATA lanes<>+5740(SB)/4, $0x3fac6b08
-DATA lanes<>+5744(SB)/4, $0xd704a0be
-DATA lanes<>+5748(SB)/4, $0x3fac6b08
-DATA lanes<>+5752(SB)/4, $0xd704a0be
-DATA lanes<>+5756(SB)/4, $0x3fac6b08
-DATA lanes<>+5760(SB)/4, $0xff82c58e
-DATA lanes<>+5764(SB)/4, $0x3fcebfbd
-DATA lanes<>+5768(SB)/4, $0xff82c58e
-DATA lanes<>+5772(SB)/4, $0x3fcebfbd
-DATA lanes<>+5776(SB)/4, $0xff82c58e
-DATA lanes<>+5780(SB)/4, $0x3fcebfbd
-DATA lanes<>+5784(SB)/4, $0xff82c58e
-DATA lanes<>+5788(SB)/4, $0x3fcebfbd
-DATA lanes<>+5792(SB)/4, $0xff82c58e
-DATA lanes<>+5796(SB)/4, $0x3fcebfbd
-DATA lanes<>+5800(SB)/4, $0xff82c58e
-DATA lanes<>+5804(SB)/4, $0x3fcebfbd
-DATA lanes<>+5808(SB)/4, $0xff82c58e
-DATA lanes<>+5812(SB)/4, $0x3fcebfbd
-DATA lanes<>+5816(SB)/4, $0xff82c58e
-DATA lanes<>+5820(SB)/4, $0x3fcebfbd
-DATA lanes<>+5824(SB)/4, $0xfefa39ef
-DATA lanes<>+5828(SB)/4, $0x3fe62e42
-DATA lanes<>+5832(SB)/4, $0xfefa39ef
-DATA lanes<>+5836(SB)/4, $0x3fe62e42
-DATA lanes<>+5840(SB)/4, $0xfefa39ef
-DATA lanes<>+5844(SB)/4, $0x3fe62e42
-DATA lanes<>+5848(SB)/4, $0xfefa39ef
-DATA lanes<>+5852(SB)/4, $0x3fe62e42
-DATA lanes<>+5856(SB)/4, $0xfefa39ef
-DATA lanes<>+5860(SB)/4, $0x3fe62e42
-DATA lanes<>+5864(SB)/4, $0xfefa39ef
-DATA lanes<>+5868(SB)/4, $0x3fe62e42
-DATA lanes<>+5872(SB)/4, $0xfefa39ef
-DATA lanes<>+5876(SB)/4, $0x3fe62e42
-DATA lanes<>+5880(SB)/4, $0xfefa39ef
-DATA lanes<>+5884(SB)/4, $0x3fe62e42
-DATA lanes<>+5888(SB)/4, $0x7fc00000
-DATA lanes<>+5892(SB)/4, $0x7fc00000
-DATA lanes<>+5896(SB)/4, $0x7fc00000
-DATA lanes<>+5900(SB)/4, $0x7fc00000
-DATA lanes<>+5904(SB)/4, $0x7fc00000
-DATA lanes<>+5908(SB)/4, $0x7fc00000
-DATA lanes<>+5912(SB)/4, $0x7fc00000
-DATA lanes<>+5916(SB)/4, $0x7fc00000
-DATA lanes<>+5920(SB)/4, $0x7fc00000
-DATA lanes<>+5924(SB)/4, $0x7fc00000
-DATA lanes<>+5928(SB)/4, $0x7fc00000
-DATA lanes<>+5932(SB)/4, $0x7fc00000
-DATA lanes<>+5936(SB)/4, $0x7fc00000
-DATA lanes<>+5940(SB)/4, $0x7fc00000
-DATA lanes<>+5944(SB)/4, $0x7fc00000
-DATA lanes<>+5948(SB)/4, $0x7fc00000
-GLOBL lanes<>(SB), RODATA|NOPTR, $5952
+DATA lanes<>+3776(SB)/4, $0x3c33e055
+DATA lanes<>+3780(SB)/4, $0x3c33e055
+DATA lanes<>+3784(SB)/4, $0x3c33e055
+DATA lanes<>+3788(SB)/4, $0x3c33e055
+DATA lanes<>+3792(SB)/4, $0x3c33e055
+DATA lanes<>+3796(SB)/4, $0x3c33e055
+DATA lanes<>+3800(SB)/4, $0x3c33e055
+DATA lanes<>+3804(SB)/4, $0x3c33e055
+DATA lanes<>+3808(SB)/4, $0x3c33e055
+DATA lanes<>+3812(SB)/4, $0x3c33e055
+DATA lanes<>+3816(SB)/4, $0x3c33e055
+DATA lanes<>+3820(SB)/4, $0x3c33e055
+DATA lanes<>+3824(SB)/4, $0x3c33e055
+DATA lanes<>+3828(SB)/4, $0x3c33e055
+DATA lanes<>+3832(SB)/4, $0x3c33e055
+DATA lanes<>+3836(SB)/4, $0x3c33e055
+DATA lanes<>+3840(SB)/4, $0x3d6d9057
+DATA lanes<>+3844(SB)/4, $0x3d6d9057
+DATA lanes<>+3848(SB)/4, $0x3d6d9057
+DATA lanes<>+3852(SB)/4, $0x3d6d9057
+DATA lanes<>+3856(SB)/4, $0x3d6d9057
+DATA lanes<>+3860(SB)/4, $0x3d6d9057
+DATA lanes<>+3864(SB)/4, $0x3d6d9057
+DATA lanes<>+3868(SB)/4, $0x3d6d9057
+DATA lanes<>+3872(SB)/4, $0x3d6d9057
+DATA lanes<>+3876(SB)/4, $0x3d6d9057
+DATA lanes<>+3880(SB)/4, $0x3d6d9057
+DATA lanes<>+3884(SB)/4, $0x3d6d9057
+DATA lanes<>+3888(SB)/4, $0x3d6d9057
+DATA lanes<>+3892(SB)/4, $0x3d6d9057
+DATA lanes<>+3896(SB)/4, $0x3d6d9057
+DATA lanes<>+3900(SB)/4, $0x3d6d9057
+DATA lanes<>+3904(SB)/4, $0x3de049a1
+DATA lanes<>+3908(SB)/4, $0x3de049a1
+DATA lanes<>+3912(SB)/4, $0x3de049a1
+DATA lanes<>+3916(SB)/4, $0x3de049a1
+DATA lanes<>+3920(SB)/4, $0x3de049a1
+DATA lanes<>+3924(SB)/4, $0x3de049a1
+DATA lanes<>+3928(SB)/4, $0x3de049a1
+DATA lanes<>+3932(SB)/4, $0x3de049a1
+DATA lanes<>+3936(SB)/4, $0x3de049a1
+DATA lanes<>+3940(SB)/4, $0x3de049a1
+DATA lanes<>+3944(SB)/4, $0x3de049a1
+DATA lanes<>+3948(SB)/4, $0x3de049a1
+DATA lanes<>+3952(SB)/4, $0x3de049a1
+DATA lanes<>+3956(SB)/4, $0x3de049a1
+DATA lanes<>+3960(SB)/4, $0x3de049a1
+DATA lanes<>+3964(SB)/4, $0x3de049a1
+DATA lanes<>+3968(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3972(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3976(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3980(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3984(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3988(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3992(SB)/4, $0x3e4cc8f2
+DATA lanes<>+3996(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4000(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4004(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4008(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4012(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4016(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4020(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4024(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4028(SB)/4, $0x3e4cc8f2
+DATA lanes<>+4032(SB)/4, $0xbf800000
+DATA lanes<>+4036(SB)/4, $0xbf800000
+DATA lanes<>+4040(SB)/4, $0xbf800000
+DATA lanes<>+4044(SB)/4, $0xbf800000
+DATA lanes<>+4048(SB)/4, $0xbf800000
+DATA lanes<>+4052(SB)/4, $0xbf800000
+DATA lanes<>+4056(SB)/4, $0xbf800000
+DATA lanes<>+4060(SB)/4, $0xbf800000
+DATA lanes<>+4064(SB)/4, $0xbf800000
+DATA lanes<>+4068(SB)/4, $0xbf800000
+DATA lanes<>+4072(SB)/4, $0xbf800000
+DATA lanes<>+4076(SB)/4, $0xbf800000
+DATA lanes<>+4080(SB)/4, $0xbf800000
+DATA lanes<>+4084(SB)/4, $0xbf800000
+DATA lanes<>+4088(SB)/4, $0xbf800000
+DATA lanes<>+4092(SB)/4, $0xbf800000
+DATA lanes<>+4096(SB)/4, $0xbaed85da
+DATA lanes<>+4100(SB)/4, $0xbaed85da
+DATA lanes<>+4104(SB)/4, $0xbaed85da
+DATA lanes<>+4108(SB)/4, $0xbaed85da
+DATA lanes<>+4112(SB)/4, $0xbaed85da
+DATA lanes<>+4116(SB)/4, $0xbaed85da
+DATA lanes<>+4120(SB)/4, $0xbaed85da
+DATA lanes<>+4124(SB)/4, $0xbaed85da
+DATA lanes<>+4128(SB)/4, $0xbaed85da
+DATA lanes<>+4132(SB)/4, $0xbaed85da
+DATA lanes<>+4136(SB)/4, $0xbaed85da
+DATA lanes<>+4140(SB)/4, $0xbaed85da
+DATA lanes<>+4144(SB)/4, $0xbaed85da
+DATA lanes<>+4148(SB)/4, $0xbaed85da
+DATA lanes<>+4152(SB)/4, $0xbaed85da
+DATA lanes<>+4156(SB)/4, $0xbaed85da
+DATA lanes<>+4160(SB)/4, $0xbd0009b6
+DATA lanes<>+4164(SB)/4, $0xbd0009b6
+DATA lanes<>+4168(SB)/4, $0xbd0009b6
+DATA lanes<>+4172(SB)/4, $0xbd0009b6
+DATA lanes<>+4176(SB)/4, $0xbd0009b6
+DATA lanes<>+4180(SB)/4, $0xbd0009b6
+DATA lanes<>+4184(SB)/4, $0xbd0009b6
+DATA lanes<>+4188(SB)/4, $0xbd0009b6
+DATA lanes<>+4192(SB)/4, $0xbd0009b6
+DATA lanes<>+4196(SB)/4, $0xbd0009b6
+DATA lanes<>+4200(SB)/4, $0xbd0009b6
+DATA lanes<>+4204(SB)/4, $0xbd0009b6
+DATA lanes<>+4208(SB)/4, $0xbd0009b6
+DATA lanes<>+4212(SB)/4, $0xbd0009b6
+DATA lanes<>+4216(SB)/4, $0xbd0009b6
+DATA lanes<>+4220(SB)/4, $0xbd0009b6
+DATA lanes<>+4224(SB)/4, $0xbdac1ace
+DATA lanes<>+4228(SB)/4, $0xbdac1ace
+DATA lanes<>+4232(SB)/4, $0xbdac1ace
+DATA lanes<>+4236(SB)/4, $0xbdac1ace
+DATA lanes<>+4240(SB)/4, $0xbdac1ace
+DATA lanes<>+4244(SB)/4, $0xbdac1ace
+DATA lanes<>+4248(SB)/4, $0xbdac1ace
+DATA lanes<>+4252(SB)/4, $0xbdac1ace
+DATA lanes<>+4256(SB)/4, $0xbdac1ace
+DATA lanes<>+4260(SB)/4, $0xbdac1ace
+DATA lanes<>+4264(SB)/4, $0xbdac1ace
+DATA lanes<>+4268(SB)/4, $0xbdac1ace
+DATA lanes<>+4272(SB)/4, $0xbdac1ace
+DATA lanes<>+4276(SB)/4, $0xbdac1ace
+DATA lanes<>+4280(SB)/4, $0xbdac1ace
+DATA lanes<>+4284(SB)/4, $0xbdac1ace
+DATA lanes<>+4288(SB)/4, $0xbe121055
+DATA lanes<>+4292(SB)/4, $0xbe121055
+DATA lanes<>+4296(SB)/4, $0xbe121055
+DATA lanes<>+4300(SB)/4, $0xbe121055
+DATA lanes<>+4304(SB)/4, $0xbe121055
+DATA lanes<>+4308(SB)/4, $0xbe121055
+DATA lanes<>+4312(SB)/4, $0xbe121055
+DATA lanes<>+4316(SB)/4, $0xbe121055
+DATA lanes<>+4320(SB)/4, $0xbe121055
+DATA lanes<>+4324(SB)/4, $0xbe121055
+DATA lanes<>+4328(SB)/4, $0xbe121055
+DATA lanes<>+4332(SB)/4, $0xbe121055
+DATA lanes<>+4336(SB)/4, $0xbe121055
+DATA lanes<>+4340(SB)/4, $0xbe121055
+DATA lanes<>+4344(SB)/4, $0xbe121055
+DATA lanes<>+4348(SB)/4, $0xbe121055
+DATA lanes<>+4352(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4356(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4360(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4364(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4368(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4372(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4376(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4380(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4384(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4388(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4392(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4396(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4400(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4404(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4408(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4412(SB)/4, $0xbeaaaa9f
+DATA lanes<>+4416(SB)/4, $0x3cc61f15
+DATA lanes<>+4420(SB)/4, $0x3cc61f15
+DATA lanes<>+4424(SB)/4, $0x3cc61f15
+DATA lanes<>+4428(SB)/4, $0x3cc61f15
+DATA lanes<>+4432(SB)/4, $0x3cc61f15
+DATA lanes<>+4436(SB)/4, $0x3cc61f15
+DATA lanes<>+4440(SB)/4, $0x3cc61f15
+DATA lanes<>+4444(SB)/4, $0x3cc61f15
+DATA lanes<>+4448(SB)/4, $0x3cc61f15
+DATA lanes<>+4452(SB)/4, $0x3cc61f15
+DATA lanes<>+4456(SB)/4, $0x3cc61f15
+DATA lanes<>+4460(SB)/4, $0x3cc61f15
+DATA lanes<>+4464(SB)/4, $0x3cc61f15
+DATA lanes<>+4468(SB)/4, $0x3cc61f15
+DATA lanes<>+4472(SB)/4, $0x3cc61f15
+DATA lanes<>+4476(SB)/4, $0x3cc61f15
+DATA lanes<>+4480(SB)/4, $0x3d2cae46
+DATA lanes<>+4484(SB)/4, $0x3d2cae46
+DATA lanes<>+4488(SB)/4, $0x3d2cae46
+DATA lanes<>+4492(SB)/4, $0x3d2cae46
+DATA lanes<>+4496(SB)/4, $0x3d2cae46
+DATA lanes<>+4500(SB)/4, $0x3d2cae46
+DATA lanes<>+4504(SB)/4, $0x3d2cae46
+DATA lanes<>+4508(SB)/4, $0x3d2cae46
+DATA lanes<>+4512(SB)/4, $0x3d2cae46
+DATA lanes<>+4516(SB)/4, $0x3d2cae46
+DATA lanes<>+4520(SB)/4, $0x3d2cae46
+DATA lanes<>+4524(SB)/4, $0x3d2cae46
+DATA lanes<>+4528(SB)/4, $0x3d2cae46
+DATA lanes<>+4532(SB)/4, $0x3d2cae46
+DATA lanes<>+4536(SB)/4, $0x3d2cae46
+DATA lanes<>+4540(SB)/4, $0x3d2cae46
+DATA lanes<>+4544(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4548(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4552(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4556(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4560(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4564(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4568(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4572(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4576(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4580(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4584(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4588(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4592(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4596(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4600(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4604(SB)/4, $0x3d3a3ddd
+DATA lanes<>+4608(SB)/4, $0x3d998102
+DATA lanes<>+4612(SB)/4, $0x3d998102
+DATA lanes<>+4616(SB)/4, $0x3d998102
+DATA lanes<>+4620(SB)/4, $0x3d998102
+DATA lanes<>+4624(SB)/4, $0x3d998102
+DATA lanes<>+4628(SB)/4, $0x3d998102
+DATA lanes<>+4632(SB)/4, $0x3d998102
+DATA lanes<>+4636(SB)/4, $0x3d998102
+DATA lanes<>+4640(SB)/4, $0x3d998102
+DATA lanes<>+4644(SB)/4, $0x3d998102
+DATA lanes<>+4648(SB)/4, $0x3d998102
+DATA lanes<>+4652(SB)/4, $0x3d998102
+DATA lanes<>+4656(SB)/4, $0x3d998102
+DATA lanes<>+4660(SB)/4, $0x3d998102
+DATA lanes<>+4664(SB)/4, $0x3d998102
+DATA lanes<>+4668(SB)/4, $0x3d998102
+DATA lanes<>+4672(SB)/4, $0x3e2aaae4
+DATA lanes<>+4676(SB)/4, $0x3e2aaae4
+DATA lanes<>+4680(SB)/4, $0x3e2aaae4
+DATA lanes<>+4684(SB)/4, $0x3e2aaae4
+DATA lanes<>+4688(SB)/4, $0x3e2aaae4
+DATA lanes<>+4692(SB)/4, $0x3e2aaae4
+DATA lanes<>+4696(SB)/4, $0x3e2aaae4
+DATA lanes<>+4700(SB)/4, $0x3e2aaae4
+DATA lanes<>+4704(SB)/4, $0x3e2aaae4
+DATA lanes<>+4708(SB)/4, $0x3e2aaae4
+DATA lanes<>+4712(SB)/4, $0x3e2aaae4
+DATA lanes<>+4716(SB)/4, $0x3e2aaae4
+DATA lanes<>+4720(SB)/4, $0x3e2aaae4
+DATA lanes<>+4724(SB)/4, $0x3e2aaae4
+DATA lanes<>+4728(SB)/4, $0x3e2aaae4
+DATA lanes<>+4732(SB)/4, $0x3e2aaae4
+DATA lanes<>+4736(SB)/4, $0x40490fdb
+DATA lanes<>+4740(SB)/4, $0x40490fdb
+DATA lanes<>+4744(SB)/4, $0x40490fdb
+DATA lanes<>+4748(SB)/4, $0x40490fdb
+DATA lanes<>+4752(SB)/4, $0x40490fdb
+DATA lanes<>+4756(SB)/4, $0x40490fdb
+DATA lanes<>+4760(SB)/4, $0x40490fdb
+DATA lanes<>+4764(SB)/4, $0x40490fdb
+DATA lanes<>+4768(SB)/4, $0x40490fdb
+DATA lanes<>+4772(SB)/4, $0x40490fdb
+DATA lanes<>+4776(SB)/4, $0x40490fdb
+DATA lanes<>+4780(SB)/4, $0x40490fdb
+DATA lanes<>+4784(SB)/4, $0x40490fdb
+DATA lanes<>+4788(SB)/4, $0x40490fdb
+DATA lanes<>+4792(SB)/4, $0x40490fdb
+DATA lanes<>+4796(SB)/4, $0x40490fdb
+DATA lanes<>+4800(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4804(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4808(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4812(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4816(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4820(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4824(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4828(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4832(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4836(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4840(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4844(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4848(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4852(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4856(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4860(SB)/4, $0xb3bbbd2e
+DATA lanes<>+4864(SB)/4, $0x00000040
+DATA lanes<>+4868(SB)/4, $0x00000040
+DATA lanes<>+4872(SB)/4, $0x00000040
+DATA lanes<>+4876(SB)/4, $0x00000040
+DATA lanes<>+4880(SB)/4, $0x00000040
+DATA lanes<>+4884(SB)/4, $0x00000040
+DATA lanes<>+4888(SB)/4, $0x00000040
+DATA lanes<>+4892(SB)/4, $0x00000040
+DATA lanes<>+4896(SB)/4, $0x00000040
+DATA lanes<>+4900(SB)/4, $0x00000040
+DATA lanes<>+4904(SB)/4, $0x00000040
+DATA lanes<>+4908(SB)/4, $0x00000040
+DATA lanes<>+4912(SB)/4, $0x00000040
+DATA lanes<>+4916(SB)/4, $0x00000040
+DATA lanes<>+4920(SB)/4, $0x00000040
+DATA lanes<>+4924(SB)/4, $0x00000040
+DATA lanes<>+4928(SB)/4, $0x363ab60f
+DATA lanes<>+4932(SB)/4, $0x363ab60f
+DATA lanes<>+4936(SB)/4, $0x363ab60f
+DATA lanes<>+4940(SB)/4, $0x363ab60f
+DATA lanes<>+4944(SB)/4, $0x363ab60f
+DATA lanes<>+4948(SB)/4, $0x363ab60f
+DATA lanes<>+4952(SB)/4, $0x363ab60f
+DATA lanes<>+4956(SB)/4, $0x363ab60f
+DATA lanes<>+4960(SB)/4, $0x363ab60f
+DATA lanes<>+4964(SB)/4, $0x363ab60f
+DATA lanes<>+4968(SB)/4, $0x363ab60f
+DATA lanes<>+4972(SB)/4, $0x363ab60f
+DATA lanes<>+4976(SB)/4, $0x363ab60f
+DATA lanes<>+4980(SB)/4, $0x363ab60f
+DATA lanes<>+4984(SB)/4, $0x363ab60f
+DATA lanes<>+4988(SB)/4, $0x363ab60f
+DATA lanes<>+4992(SB)/4, $0x3950115e
+DATA lanes<>+4996(SB)/4, $0x3950115e
+DATA lanes<>+5000(SB)/4, $0x3950115e
+DATA lanes<>+5004(SB)/4, $0x3950115e
+DATA lanes<>+5008(SB)/4, $0x3950115e
+DATA lanes<>+5012(SB)/4, $0x3950115e
+DATA lanes<>+5016(SB)/4, $0x3950115e
+DATA lanes<>+5020(SB)/4, $0x3950115e
+DATA lanes<>+5024(SB)/4, $0x3950115e
+DATA lanes<>+5028(SB)/4, $0x3950115e
+DATA lanes<>+5032(SB)/4, $0x3950115e
+DATA lanes<>+5036(SB)/4, $0x3950115e
+DATA lanes<>+5040(SB)/4, $0x3950115e
+DATA lanes<>+5044(SB)/4, $0x3950115e
+DATA lanes<>+5048(SB)/4, $0x3950115e
+DATA lanes<>+5052(SB)/4, $0x3950115e
+DATA lanes<>+5056(SB)/4, $0x3c088870
+DATA lanes<>+5060(SB)/4, $0x3c088870
+DATA lanes<>+5064(SB)/4, $0x3c088870
+DATA lanes<>+5068(SB)/4, $0x3c088870
+DATA lanes<>+5072(SB)/4, $0x3c088870
+DATA lanes<>+5076(SB)/4, $0x3c088870
+DATA lanes<>+5080(SB)/4, $0x3c088870
+DATA lanes<>+5084(SB)/4, $0x3c088870
+DATA lanes<>+5088(SB)/4, $0x3c088870
+DATA lanes<>+5092(SB)/4, $0x3c088870
+DATA lanes<>+5096(SB)/4, $0x3c088870
+DATA lanes<>+5100(SB)/4, $0x3c088870
+DATA lanes<>+5104(SB)/4, $0x3c088870
+DATA lanes<>+5108(SB)/4, $0x3c088870
+DATA lanes<>+5112(SB)/4, $0x3c088870
+DATA lanes<>+5116(SB)/4, $0x3c088870
+DATA lanes<>+5120(SB)/4, $0x42b60000
+DATA lanes<>+5124(SB)/4, $0x42b60000
+DATA lanes<>+5128(SB)/4, $0x42b60000
+DATA lanes<>+5132(SB)/4, $0x42b60000
+DATA lanes<>+5136(SB)/4, $0x42b60000
+DATA lanes<>+5140(SB)/4, $0x42b60000
+DATA lanes<>+5144(SB)/4, $0x42b60000
+DATA lanes<>+5148(SB)/4, $0x42b60000
+DATA lanes<>+5152(SB)/4, $0x42b60000
+DATA lanes<>+5156(SB)/4, $0x42b60000
+DATA lanes<>+5160(SB)/4, $0x42b60000
+DATA lanes<>+5164(SB)/4, $0x42b60000
+DATA lanes<>+5168(SB)/4, $0x42b60000
+DATA lanes<>+5172(SB)/4, $0x42b60000
+DATA lanes<>+5176(SB)/4, $0x42b60000
+DATA lanes<>+5180(SB)/4, $0x42b60000
+DATA lanes<>+5184(SB)/4, $0x5f000000
+DATA lanes<>+5188(SB)/4, $0x5f000000
+DATA lanes<>+5192(SB)/4, $0x5f000000
+DATA lanes<>+5196(SB)/4, $0x5f000000
+DATA lanes<>+5200(SB)/4, $0x5f000000
+DATA lanes<>+5204(SB)/4, $0x5f000000
+DATA lanes<>+5208(SB)/4, $0x5f000000
+DATA lanes<>+5212(SB)/4, $0x5f000000
+DATA lanes<>+5216(SB)/4, $0x5f000000
+DATA lanes<>+5220(SB)/4, $0x5f000000
+DATA lanes<>+5224(SB)/4, $0x5f000000
+DATA lanes<>+5228(SB)/4, $0x5f000000
+DATA lanes<>+5232(SB)/4, $0x5f000000
+DATA lanes<>+5236(SB)/4, $0x5f000000
+DATA lanes<>+5240(SB)/4, $0x5f000000
+DATA lanes<>+5244(SB)/4, $0x5f000000
+DATA lanes<>+5248(SB)/4, $0x3e800000
+DATA lanes<>+5252(SB)/4, $0x3e800000
+DATA lanes<>+5256(SB)/4, $0x3e800000
+DATA lanes<>+5260(SB)/4, $0x3e800000
+DATA lanes<>+5264(SB)/4, $0x3e800000
+DATA lanes<>+5268(SB)/4, $0x3e800000
+DATA lanes<>+5272(SB)/4, $0x3e800000
+DATA lanes<>+5276(SB)/4, $0x3e800000
+DATA lanes<>+5280(SB)/4, $0x3e800000
+DATA lanes<>+5284(SB)/4, $0x3e800000
+DATA lanes<>+5288(SB)/4, $0x3e800000
+DATA lanes<>+5292(SB)/4, $0x3e800000
+DATA lanes<>+5296(SB)/4, $0x3e800000
+DATA lanes<>+5300(SB)/4, $0x3e800000
+DATA lanes<>+5304(SB)/4, $0x3e800000
+DATA lanes<>+5308(SB)/4, $0x3e800000
+DATA lanes<>+5312(SB)/4, $0x3e2aaaab
+DATA lanes<>+5316(SB)/4, $0x3e2aaaab
+DATA lanes<>+5320(SB)/4, $0x3e2aaaab
+DATA lanes<>+5324(SB)/4, $0x3e2aaaab
+DATA lanes<>+5328(SB)/4, $0x3e2aaaab
+DATA lanes<>+5332(SB)/4, $0x3e2aaaab
+DATA lanes<>+5336(SB)/4, $0x3e2aaaab
+DATA lanes<>+5340(SB)/4, $0x3e2aaaab
+DATA lanes<>+5344(SB)/4, $0x3e2aaaab
+DATA lanes<>+5348(SB)/4, $0x3e2aaaab
+DATA lanes<>+5352(SB)/4, $0x3e2aaaab
+DATA lanes<>+5356(SB)/4, $0x3e2aaaab
+DATA lanes<>+5360(SB)/4, $0x3e2aaaab
+DATA lanes<>+5364(SB)/4, $0x3e2aaaab
+DATA lanes<>+5368(SB)/4, $0x3e2aaaab
+DATA lanes<>+5372(SB)/4, $0x3e2aaaab
+DATA lanes<>+5376(SB)/4, $0x7f800000
+DATA lanes<>+5380(SB)/4, $0x7f800000
+DATA lanes<>+5384(SB)/4, $0x7f800000
+DATA lanes<>+5388(SB)/4, $0x7f800000
+DATA lanes<>+5392(SB)/4, $0x7f800000
+DATA lanes<>+5396(SB)/4, $0x7f800000
+DATA lanes<>+5400(SB)/4, $0x7f800000
+DATA lanes<>+5404(SB)/4, $0x7f800000
+DATA lanes<>+5408(SB)/4, $0x7f800000
+DATA lanes<>+5412(SB)/4, $0x7f800000
+DATA lanes<>+5416(SB)/4, $0x7f800000
+DATA lanes<>+5420(SB)/4, $0x7f800000
+DATA lanes<>+5424(SB)/4, $0x7f800000
+DATA lanes<>+5428(SB)/4, $0x7f800000
+DATA lanes<>+5432(SB)/4, $0x7f800000
+DATA lanes<>+5436(SB)/4, $0x7f800000
+DATA lanes<>+5440(SB)/4, $0xff800000
+DATA lanes<>+5444(SB)/4, $0xff800000
+DATA lanes<>+5448(SB)/4, $0xff800000
+DATA lanes<>+5452(SB)/4, $0xff800000
+DATA lanes<>+5456(SB)/4, $0xff800000
+DATA lanes<>+5460(SB)/4, $0xff800000
+DATA lanes<>+5464(SB)/4, $0xff800000
+DATA lanes<>+5468(SB)/4, $0xff800000
+DATA lanes<>+5472(SB)/4, $0xff800000
+DATA lanes<>+5476(SB)/4, $0xff800000
+DATA lanes<>+5480(SB)/4, $0xff800000
+DATA lanes<>+5484(SB)/4, $0xff800000
+DATA lanes<>+5488(SB)/4, $0xff800000
+DATA lanes<>+5492(SB)/4, $0xff800000
+DATA lanes<>+5496(SB)/4, $0xff800000
+DATA lanes<>+5500(SB)/4, $0xff800000
+DATA lanes<>+5504(SB)/4, $0x00000000
+DATA lanes<>+5508(SB)/4, $0x43300000
+DATA lanes<>+5512(SB)/4, $0x00000000
+DATA lanes<>+5516(SB)/4, $0x43300000
+DATA lanes<>+5520(SB)/4, $0x00000000
+DATA lanes<>+5524(SB)/4, $0x43300000
+DATA lanes<>+5528(SB)/4, $0x00000000
+DATA lanes<>+5532(SB)/4, $0x43300000
+DATA lanes<>+5536(SB)/4, $0x00000000
+DATA lanes<>+5540(SB)/4, $0x43300000
+DATA lanes<>+5544(SB)/4, $0x00000000
+DATA lanes<>+5548(SB)/4, $0x43300000
+DATA lanes<>+5552(SB)/4, $0x00000000
+DATA lanes<>+5556(SB)/4, $0x43300000
+DATA lanes<>+5560(SB)/4, $0x00000000
+DATA lanes<>+5564(SB)/4, $0x43300000
+DATA lanes<>+5568(SB)/4, $0x000003ff
+DATA lanes<>+5572(SB)/4, $0x43300000
+DATA lanes<>+5576(SB)/4, $0x000003ff
+DATA lanes<>+5580(SB)/4, $0x43300000
+DATA lanes<>+5584(SB)/4, $0x000003ff
+DATA lanes<>+5588(SB)/4, $0x43300000
+DATA lanes<>+5592(SB)/4, $0x000003ff
+DATA lanes<>+5596(SB)/4, $0x43300000
+DATA lanes<>+5600(SB)/4, $0x000003ff
+DATA lanes<>+5604(SB)/4, $0x43300000
+DATA lanes<>+5608(SB)/4, $0x000003ff
+DATA lanes<>+5612(SB)/4, $0x43300000
+DATA lanes<>+5616(SB)/4, $0x000003ff
+DATA lanes<>+5620(SB)/4, $0x43300000
+DATA lanes<>+5624(SB)/4, $0x000003ff
+DATA lanes<>+5628(SB)/4, $0x43300000
+DATA lanes<>+5632(SB)/4, $0xffffffff
+DATA lanes<>+5636(SB)/4, $0x000fffff
+DATA lanes<>+5640(SB)/4, $0xffffffff
+DATA lanes<>+5644(SB)/4, $0x000fffff
+DATA lanes<>+5648(SB)/4, $0xffffffff
+DATA lanes<>+5652(SB)/4, $0x000fffff
+DATA lanes<>+5656(SB)/4, $0xffffffff
+DATA lanes<>+5660(SB)/4, $0x000fffff
+DATA lanes<>+5664(SB)/4, $0xffffffff
+DATA lanes<>+5668(SB)/4, $0x000fffff
+DATA lanes<>+5672(SB)/4, $0xffffffff
+DATA lanes<>+5676(SB)/4, $0x000fffff
+DATA lanes<>+5680(SB)/4, $0xffffffff
+DATA lanes<>+5684(SB)/4, $0x000fffff
+DATA lanes<>+5688(SB)/4, $0xffffffff
+DATA lanes<>+5692(SB)/4, $0x000fffff
+DATA lanes<>+5696(SB)/4, $0x00000000
+DATA lanes<>+5700(SB)/4, $0x3ff00000
+DATA lanes<>+5704(SB)/4, $0x00000000
+DATA lanes<>+5708(SB)/4, $0x3ff00000
+DATA lanes<>+5712(SB)/4, $0x00000000
+DATA lanes<>+5716(SB)/4, $0x3ff00000
+DATA lanes<>+5720(SB)/4, $0x00000000
+DATA lanes<>+5724(SB)/4, $0x3ff00000
+DATA lanes<>+5728(SB)/4, $0x00000000
+DATA lanes<>+5732(SB)/4, $0x3ff00000
+DATA lanes<>+5736(SB)/4, $0x00000000
+DATA lanes<>+5740(SB)/4, $0x3ff00000
+DATA lanes<>+5744(SB)/4, $0x00000000
+DATA lanes<>+5748(SB)/4, $0x3ff00000
+DATA lanes<>+5752(SB)/4, $0x00000000
+DATA lanes<>+5756(SB)/4, $0x3ff00000
+DATA lanes<>+5760(SB)/4, $0x667f3bcd
+DATA lanes<>+5764(SB)/4, $0x3ff6a09e
+DATA lanes<>+5768(SB)/4, $0x667f3bcd
+DATA lanes<>+5772(SB)/4, $0x3ff6a09e
+DATA lanes<>+5776(SB)/4, $0x667f3bcd
+DATA lanes<>+5780(SB)/4, $0x3ff6a09e
+DATA lanes<>+5784(SB)/4, $0x667f3bcd
+DATA lanes<>+5788(SB)/4, $0x3ff6a09e
+DATA lanes<>+5792(SB)/4, $0x667f3bcd
+DATA lanes<>+5796(SB)/4, $0x3ff6a09e
+DATA lanes<>+5800(SB)/4, $0x667f3bcd
+DATA lanes<>+5804(SB)/4, $0x3ff6a09e
+DATA lanes<>+5808(SB)/4, $0x667f3bcd
+DATA lanes<>+5812(SB)/4, $0x3ff6a09e
+DATA lanes<>+5816(SB)/4, $0x667f3bcd
+DATA lanes<>+5820(SB)/4, $0x3ff6a09e
+DATA lanes<>+5824(SB)/4, $0x00000000
+DATA lanes<>+5828(SB)/4, $0x3fe00000
+DATA lanes<>+5832(SB)/4, $0x00000000
+DATA lanes<>+5836(SB)/4, $0x3fe00000
+DATA lanes<>+5840(SB)/4, $0x00000000
+DATA lanes<>+5844(SB)/4, $0x3fe00000
+DATA lanes<>+5848(SB)/4, $0x00000000
+DATA lanes<>+5852(SB)/4, $0x3fe00000
+DATA lanes<>+5856(SB)/4, $0x00000000
+DATA lanes<>+5860(SB)/4, $0x3fe00000
+DATA lanes<>+5864(SB)/4, $0x00000000
+DATA lanes<>+5868(SB)/4, $0x3fe00000
+DATA lanes<>+5872(SB)/4, $0x00000000
+DATA lanes<>+5876(SB)/4, $0x3fe00000
+DATA lanes<>+5880(SB)/4, $0x00000000
+DATA lanes<>+5884(SB)/4, $0x3fe00000
+DATA lanes<>+5888(SB)/4, $0x1694cffe
+DATA lanes<>+5892(SB)/4, $0x3fc89f3b
+DATA lanes<>+5896(SB)/4, $0x1694cffe
+DATA lanes<>+5900(SB)/4, $0x3fc89f3b
+DATA lanes<>+5904(SB)/4, $0x1694cffe
+DATA lanes<>+5908(SB)/4, $0x3fc89f3b
+DATA lanes<>+5912(SB)/4, $0x1694cffe
+DATA lanes<>+5916(SB)/4, $0x3fc89f3b
+DATA lanes<>+5920(SB)/4, $0x1694cffe
+DATA lanes<>+5924(SB)/4, $0x3fc89f3b
+DATA lanes<>+5928(SB)/4, $0x1694cffe
+DATA lanes<>+5932(SB)/4, $0x3fc89f3b
+DATA lanes<>+5936(SB)/4, $0x1694cffe
+DATA lanes<>+5940(SB)/4, $0x3fc89f3b
+DATA lanes<>+5944(SB)/4, $0x1694cffe
+DATA lanes<>+5948(SB)/4, $0x3fc89f3b
+DATA lanes<>+5952(SB)/4, $0x68d31760
+DATA lanes<>+5956(SB)/4, $0x3fcc68f5
+DATA lanes<>+5960(SB)/4, $0x68d31760
+DATA lanes<>+5964(SB)/4, $0x3fcc68f5
+DATA lanes<>+5968(SB)/4, $0x68d31760
+DATA lanes<>+5972(SB)/4, $0x3fcc68f5
+DATA lanes<>+5976(SB)/4, $0x68d31760
+DATA lanes<>+5980(SB)/4, $0x3fcc68f5
+DATA lanes<>+5984(SB)/4, $0x68d31760
+DATA lanes<>+5988(SB)/4, $0x3fcc68f5
+DATA lanes<>+5992(SB)/4, $0x68d31760
+DATA lanes<>+5996(SB)/4, $0x3fcc68f5
+DATA lanes<>+6000(SB)/4, $0x68d31760
+DATA lanes<>+6004(SB)/4, $0x3fcc68f5
+DATA lanes<>+6008(SB)/4, $0x68d31760
+DATA lanes<>+6012(SB)/4, $0x3fcc68f5
+DATA lanes<>+6016(SB)/4, $0x4994022d
+DATA lanes<>+6020(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6024(SB)/4, $0x4994022d
+DATA lanes<>+6028(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6032(SB)/4, $0x4994022d
+DATA lanes<>+6036(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6040(SB)/4, $0x4994022d
+DATA lanes<>+6044(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6048(SB)/4, $0x4994022d
+DATA lanes<>+6052(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6056(SB)/4, $0x4994022d
+DATA lanes<>+6060(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6064(SB)/4, $0x4994022d
+DATA lanes<>+6068(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6072(SB)/4, $0x4994022d
+DATA lanes<>+6076(SB)/4, $0x3fd0c9a8
+DATA lanes<>+6080(SB)/4, $0x3d7c02a9
+DATA lanes<>+6084(SB)/4, $0x3fd484b1
+DATA lanes<>+6088(SB)/4, $0x3d7c02a9
+DATA lanes<>+6092(SB)/4, $0x3fd484b1
+DATA lanes<>+6096(SB)/4, $0x3d7c02a9
+DATA lanes<>+6100(SB)/4, $0x3fd484b1
+DATA lanes<>+6104(SB)/4, $0x3d7c02a9
+DATA lanes<>+6108(SB)/4, $0x3fd484b1
+DATA lanes<>+6112(SB)/4, $0x3d7c02a9
+DATA lanes<>+6116(SB)/4, $0x3fd484b1
+DATA lanes<>+6120(SB)/4, $0x3d7c02a9
+DATA lanes<>+6124(SB)/4, $0x3fd484b1
+DATA lanes<>+6128(SB)/4, $0x3d7c02a9
+DATA lanes<>+6132(SB)/4, $0x3fd484b1
+DATA lanes<>+6136(SB)/4, $0x3d7c02a9
+DATA lanes<>+6140(SB)/4, $0x3fd484b1
+DATA lanes<>+6144(SB)/4, $0x2a7aded9
+DATA lanes<>+6148(SB)/4, $0x3fda6176
+DATA lanes<>+6152(SB)/4, $0x2a7aded9
+DATA lanes<>+6156(SB)/4, $0x3fda6176
+DATA lanes<>+6160(SB)/4, $0x2a7aded9
+DATA lanes<>+6164(SB)/4, $0x3fda6176
+DATA lanes<>+6168(SB)/4, $0x2a7aded9
+DATA lanes<>+6172(SB)/4, $0x3fda6176
+DATA lanes<>+6176(SB)/4, $0x2a7aded9
+DATA lanes<>+6180(SB)/4, $0x3fda6176
+DATA lanes<>+6184(SB)/4, $0x2a7aded9
+DATA lanes<>+6188(SB)/4, $0x3fda6176
+DATA lanes<>+6192(SB)/4, $0x2a7aded9
+DATA lanes<>+6196(SB)/4, $0x3fda6176
+DATA lanes<>+6200(SB)/4, $0x2a7aded9
+DATA lanes<>+6204(SB)/4, $0x3fda6176
+DATA lanes<>+6208(SB)/4, $0x50ef9bfe
+DATA lanes<>+6212(SB)/4, $0x3fe2776c
+DATA lanes<>+6216(SB)/4, $0x50ef9bfe
+DATA lanes<>+6220(SB)/4, $0x3fe2776c
+DATA lanes<>+6224(SB)/4, $0x50ef9bfe
+DATA lanes<>+6228(SB)/4, $0x3fe2776c
+DATA lanes<>+6232(SB)/4, $0x50ef9bfe
+DATA lanes<>+6236(SB)/4, $0x3fe2776c
+DATA lanes<>+6240(SB)/4, $0x50ef9bfe
+DATA lanes<>+6244(SB)/4, $0x3fe2776c
+DATA lanes<>+6248(SB)/4, $0x50ef9bfe
+DATA lanes<>+6252(SB)/4, $0x3fe2776c
+DATA lanes<>+6256(SB)/4, $0x50ef9bfe
+DATA lanes<>+6260(SB)/4, $0x3fe2776c
+DATA lanes<>+6264(SB)/4, $0x50ef9bfe
+DATA lanes<>+6268(SB)/4, $0x3fe2776c
+DATA lanes<>+6272(SB)/4, $0xdc3a03fd
+DATA lanes<>+6276(SB)/4, $0x3feec709
+DATA lanes<>+6280(SB)/4, $0xdc3a03fd
+DATA lanes<>+6284(SB)/4, $0x3feec709
+DATA lanes<>+6288(SB)/4, $0xdc3a03fd
+DATA lanes<>+6292(SB)/4, $0x3feec709
+DATA lanes<>+6296(SB)/4, $0xdc3a03fd
+DATA lanes<>+6300(SB)/4, $0x3feec709
+DATA lanes<>+6304(SB)/4, $0xdc3a03fd
+DATA lanes<>+6308(SB)/4, $0x3feec709
+DATA lanes<>+6312(SB)/4, $0xdc3a03fd
+DATA lanes<>+6316(SB)/4, $0x3feec709
+DATA lanes<>+6320(SB)/4, $0xdc3a03fd
+DATA lanes<>+6324(SB)/4, $0x3feec709
+DATA lanes<>+6328(SB)/4, $0xdc3a03fd
+DATA lanes<>+6332(SB)/4, $0x3feec709
+DATA lanes<>+6336(SB)/4, $0x652b82fe
+DATA lanes<>+6340(SB)/4, $0x40071547
+DATA lanes<>+6344(SB)/4, $0x652b82fe
+DATA lanes<>+6348(SB)/4, $0x40071547
+DATA lanes<>+6352(SB)/4, $0x652b82fe
+DATA lanes<>+6356(SB)/4, $0x40071547
+DATA lanes<>+6360(SB)/4, $0x652b82fe
+DATA lanes<>+6364(SB)/4, $0x40071547
+DATA lanes<>+6368(SB)/4, $0x652b82fe
+DATA lanes<>+6372(SB)/4, $0x40071547
+DATA lanes<>+6376(SB)/4, $0x652b82fe
+DATA lanes<>+6380(SB)/4, $0x40071547
+DATA lanes<>+6384(SB)/4, $0x652b82fe
+DATA lanes<>+6388(SB)/4, $0x40071547
+DATA lanes<>+6392(SB)/4, $0x652b82fe
+DATA lanes<>+6396(SB)/4, $0x40071547
+DATA lanes<>+6400(SB)/4, $0x00000000
+DATA lanes<>+6404(SB)/4, $0x00000000
+DATA lanes<>+6408(SB)/4, $0x00000000
+DATA lanes<>+6412(SB)/4, $0x00000000
+DATA lanes<>+6416(SB)/4, $0x00000000
+DATA lanes<>+6420(SB)/4, $0x00000000
+DATA lanes<>+6424(SB)/4, $0x00000000
+DATA lanes<>+6428(SB)/4, $0x00000000
+DATA lanes<>+6432(SB)/4, $0x00000000
+DATA lanes<>+6436(SB)/4, $0x00000000
+DATA lanes<>+6440(SB)/4, $0x00000000
+DATA lanes<>+6444(SB)/4, $0x00000000
+DATA lanes<>+6448(SB)/4, $0x00000000
+DATA lanes<>+6452(SB)/4, $0x00000000
+DATA lanes<>+6456(SB)/4, $0x00000000
+DATA lanes<>+6460(SB)/4, $0x00000000
+DATA lanes<>+6464(SB)/4, $0x00000000
+DATA lanes<>+6468(SB)/4, $0xfff00000
+DATA lanes<>+6472(SB)/4, $0x00000000
+DATA lanes<>+6476(SB)/4, $0xfff00000
+DATA lanes<>+6480(SB)/4, $0x00000000
+DATA lanes<>+6484(SB)/4, $0xfff00000
+DATA lanes<>+6488(SB)/4, $0x00000000
+DATA lanes<>+6492(SB)/4, $0xfff00000
+DATA lanes<>+6496(SB)/4, $0x00000000
+DATA lanes<>+6500(SB)/4, $0xfff00000
+DATA lanes<>+6504(SB)/4, $0x00000000
+DATA lanes<>+6508(SB)/4, $0xfff00000
+DATA lanes<>+6512(SB)/4, $0x00000000
+DATA lanes<>+6516(SB)/4, $0xfff00000
+DATA lanes<>+6520(SB)/4, $0x00000000
+DATA lanes<>+6524(SB)/4, $0xfff00000
+DATA lanes<>+6528(SB)/4, $0x00000000
+DATA lanes<>+6532(SB)/4, $0x7ff00000
+DATA lanes<>+6536(SB)/4, $0x00000000
+DATA lanes<>+6540(SB)/4, $0x7ff00000
+DATA lanes<>+6544(SB)/4, $0x00000000
+DATA lanes<>+6548(SB)/4, $0x7ff00000
+DATA lanes<>+6552(SB)/4, $0x00000000
+DATA lanes<>+6556(SB)/4, $0x7ff00000
+DATA lanes<>+6560(SB)/4, $0x00000000
+DATA lanes<>+6564(SB)/4, $0x7ff00000
+DATA lanes<>+6568(SB)/4, $0x00000000
+DATA lanes<>+6572(SB)/4, $0x7ff00000
+DATA lanes<>+6576(SB)/4, $0x00000000
+DATA lanes<>+6580(SB)/4, $0x7ff00000
+DATA lanes<>+6584(SB)/4, $0x00000000
+DATA lanes<>+6588(SB)/4, $0x7ff00000
+DATA lanes<>+6592(SB)/4, $0x00000000
+DATA lanes<>+6596(SB)/4, $0xc0690000
+DATA lanes<>+6600(SB)/4, $0x00000000
+DATA lanes<>+6604(SB)/4, $0xc0690000
+DATA lanes<>+6608(SB)/4, $0x00000000
+DATA lanes<>+6612(SB)/4, $0xc0690000
+DATA lanes<>+6616(SB)/4, $0x00000000
+DATA lanes<>+6620(SB)/4, $0xc0690000
+DATA lanes<>+6624(SB)/4, $0x00000000
+DATA lanes<>+6628(SB)/4, $0xc0690000
+DATA lanes<>+6632(SB)/4, $0x00000000
+DATA lanes<>+6636(SB)/4, $0xc0690000
+DATA lanes<>+6640(SB)/4, $0x00000000
+DATA lanes<>+6644(SB)/4, $0xc0690000
+DATA lanes<>+6648(SB)/4, $0x00000000
+DATA lanes<>+6652(SB)/4, $0xc0690000
+DATA lanes<>+6656(SB)/4, $0x00000000
+DATA lanes<>+6660(SB)/4, $0x40690000
+DATA lanes<>+6664(SB)/4, $0x00000000
+DATA lanes<>+6668(SB)/4, $0x40690000
+DATA lanes<>+6672(SB)/4, $0x00000000
+DATA lanes<>+6676(SB)/4, $0x40690000
+DATA lanes<>+6680(SB)/4, $0x00000000
+DATA lanes<>+6684(SB)/4, $0x40690000
+DATA lanes<>+6688(SB)/4, $0x00000000
+DATA lanes<>+6692(SB)/4, $0x40690000
+DATA lanes<>+6696(SB)/4, $0x00000000
+DATA lanes<>+6700(SB)/4, $0x40690000
+DATA lanes<>+6704(SB)/4, $0x00000000
+DATA lanes<>+6708(SB)/4, $0x40690000
+DATA lanes<>+6712(SB)/4, $0x00000000
+DATA lanes<>+6716(SB)/4, $0x40690000
+DATA lanes<>+6720(SB)/4, $0x000003ff
+DATA lanes<>+6724(SB)/4, $0x43380000
+DATA lanes<>+6728(SB)/4, $0x000003ff
+DATA lanes<>+6732(SB)/4, $0x43380000
+DATA lanes<>+6736(SB)/4, $0x000003ff
+DATA lanes<>+6740(SB)/4, $0x43380000
+DATA lanes<>+6744(SB)/4, $0x000003ff
+DATA lanes<>+6748(SB)/4, $0x43380000
+DATA lanes<>+6752(SB)/4, $0x000003ff
+DATA lanes<>+6756(SB)/4, $0x43380000
+DATA lanes<>+6760(SB)/4, $0x000003ff
+DATA lanes<>+6764(SB)/4, $0x43380000
+DATA lanes<>+6768(SB)/4, $0x000003ff
+DATA lanes<>+6772(SB)/4, $0x43380000
+DATA lanes<>+6776(SB)/4, $0x000003ff
+DATA lanes<>+6780(SB)/4, $0x43380000
+DATA lanes<>+6784(SB)/4, $0xd395e7c0
+DATA lanes<>+6788(SB)/4, $0x3e7b5253
+DATA lanes<>+6792(SB)/4, $0xd395e7c0
+DATA lanes<>+6796(SB)/4, $0x3e7b5253
+DATA lanes<>+6800(SB)/4, $0xd395e7c0
+DATA lanes<>+6804(SB)/4, $0x3e7b5253
+DATA lanes<>+6808(SB)/4, $0xd395e7c0
+DATA lanes<>+6812(SB)/4, $0x3e7b5253
+DATA lanes<>+6816(SB)/4, $0xd395e7c0
+DATA lanes<>+6820(SB)/4, $0x3e7b5253
+DATA lanes<>+6824(SB)/4, $0xd395e7c0
+DATA lanes<>+6828(SB)/4, $0x3e7b5253
+DATA lanes<>+6832(SB)/4, $0xd395e7c0
+DATA lanes<>+6836(SB)/4, $0x3e7b5253
+DATA lanes<>+6840(SB)/4, $0xd395e7c0
+DATA lanes<>+6844(SB)/4, $0x3e7b5253
+DATA lanes<>+6848(SB)/4, $0x23a5c821
+DATA lanes<>+6852(SB)/4, $0x3eb62c02
+DATA lanes<>+6856(SB)/4, $0x23a5c821
+DATA lanes<>+6860(SB)/4, $0x3eb62c02
+DATA lanes<>+6864(SB)/4, $0x23a5c821
+DATA lanes<>+6868(SB)/4, $0x3eb62c02
+DATA lanes<>+6872(SB)/4, $0x23a5c821
+DATA lanes<>+6876(SB)/4, $0x3eb62c02
+DATA lanes<>+6880(SB)/4, $0x23a5c821
+DATA lanes<>+6884(SB)/4, $0x3eb62c02
+DATA lanes<>+6888(SB)/4, $0x23a5c821
+DATA lanes<>+6892(SB)/4, $0x3eb62c02
+DATA lanes<>+6896(SB)/4, $0x23a5c821
+DATA lanes<>+6900(SB)/4, $0x3eb62c02
+DATA lanes<>+6904(SB)/4, $0x23a5c821
+DATA lanes<>+6908(SB)/4, $0x3eb62c02
+DATA lanes<>+6912(SB)/4, $0xc588b0c2
+DATA lanes<>+6916(SB)/4, $0x3eeffcbf
+DATA lanes<>+6920(SB)/4, $0xc588b0c2
+DATA lanes<>+6924(SB)/4, $0x3eeffcbf
+DATA lanes<>+6928(SB)/4, $0xc588b0c2
+DATA lanes<>+6932(SB)/4, $0x3eeffcbf
+DATA lanes<>+6936(SB)/4, $0xc588b0c2
+DATA lanes<>+6940(SB)/4, $0x3eeffcbf
+DATA lanes<>+6944(SB)/4, $0xc588b0c2
+DATA lanes<>+6948(SB)/4, $0x3eeffcbf
+DATA lanes<>+6952(SB)/4, $0xc588b0c2
+DATA lanes<>+6956(SB)/4, $0x3eeffcbf
+DATA lanes<>+6960(SB)/4, $0xc588b0c2
+DATA lanes<>+6964(SB)/4, $0x3eeffcbf
+DATA lanes<>+6968(SB)/4, $0xc588b0c2
+DATA lanes<>+6972(SB)/4, $0x3eeffcbf
+DATA lanes<>+6976(SB)/4, $0x2f86c785
+DATA lanes<>+6980(SB)/4, $0x3f243091
+DATA lanes<>+6984(SB)/4, $0x2f86c785
+DATA lanes<>+6988(SB)/4, $0x3f243091
+DATA lanes<>+6992(SB)/4, $0x2f86c785
+DATA lanes<>+6996(SB)/4, $0x3f243091
+DATA lanes<>+7000(SB)/4, $0x2f86c785
+DATA lanes<>+7004(SB)/4, $0x3f243091
+DATA lanes<>+7008(SB)/4, $0x2f86c785
+DATA lanes<>+7012(SB)/4, $0x3f243091
+DATA lanes<>+7016(SB)/4, $0x2f86c785
+DATA lanes<>+7020(SB)/4, $0x3f243091
+DATA lanes<>+7024(SB)/4, $0x2f86c785
+DATA lanes<>+7028(SB)/4, $0x3f243091
+DATA lanes<>+7032(SB)/4, $0x2f86c785
+DATA lanes<>+7036(SB)/4, $0x3f243091
+DATA lanes<>+7040(SB)/4, $0xe78a672f
+DATA lanes<>+7044(SB)/4, $0x3f55d87f
+DATA lanes<>+7048(SB)/4, $0xe78a672f
+DATA lanes<>+7052(SB)/4, $0x3f55d87f
+DATA lanes<>+7056(SB)/4, $0xe78a672f
+DATA lanes<>+7060(SB)/4, $0x3f55d87f
+DATA lanes<>+7064(SB)/4, $0xe78a672f
+DATA lanes<>+7068(SB)/4, $0x3f55d87f
+DATA lanes<>+7072(SB)/4, $0xe78a672f
+DATA lanes<>+7076(SB)/4, $0x3f55d87f
+DATA lanes<>+7080(SB)/4, $0xe78a672f
+DATA lanes<>+7084(SB)/4, $0x3f55d87f
+DATA lanes<>+7088(SB)/4, $0xe78a672f
+DATA lanes<>+7092(SB)/4, $0x3f55d87f
+DATA lanes<>+7096(SB)/4, $0xe78a672f
+DATA lanes<>+7100(SB)/4, $0x3f55d87f
+DATA lanes<>+7104(SB)/4, $0x6fba4e76
+DATA lanes<>+7108(SB)/4, $0x3f83b2ab
+DATA lanes<>+7112(SB)/4, $0x6fba4e76
+DATA lanes<>+7116(SB)/4, $0x3f83b2ab
+DATA lanes<>+7120(SB)/4, $0x6fba4e76
+DATA lanes<>+7124(SB)/4, $0x3f83b2ab
+DATA lanes<>+7128(SB)/4, $0x6fba4e76
+DATA lanes<>+7132(SB)/4, $0x3f83b2ab
+DATA lanes<>+7136(SB)/4, $0x6fba4e76
+DATA lanes<>+7140(SB)/4, $0x3f83b2ab
+DATA lanes<>+7144(SB)/4, $0x6fba4e76
+DATA lanes<>+7148(SB)/4, $0x3f83b2ab
+DATA lanes<>+7152(SB)/4, $0x6fba4e76
+DATA lanes<>+7156(SB)/4, $0x3f83b2ab
+DATA lanes<>+7160(SB)/4, $0x6fba4e76
+DATA lanes<>+7164(SB)/4, $0x3f83b2ab
+DATA lanes<>+7168(SB)/4, $0xd704a0be
+DATA lanes<>+7172(SB)/4, $0x3fac6b08
+DATA lanes<>+7176(SB)/4, $0xd704a0be
+DATA lanes<>+7180(SB)/4, $0x3fac6b08
+DATA lanes<>+7184(SB)/4, $0xd704a0be
+DATA lanes<>+7188(SB)/4, $0x3fac6b08
+DATA lanes<>+7192(SB)/4, $0xd704a0be
+DATA lanes<>+7196(SB)/4, $0x3fac6b08
+DATA lanes<>+7200(SB)/4, $0xd704a0be
+DATA lanes<>+7204(SB)/4, $0x3fac6b08
+DATA lanes<>+7208(SB)/4, $0xd704a0be
+DATA lanes<>+7212(SB)/4, $0x3fac6b08
+DATA lanes<>+7216(SB)/4, $0xd704a0be
+DATA lanes<>+7220(SB)/4, $0x3fac6b08
+DATA lanes<>+7224(SB)/4, $0xd704a0be
+DATA lanes<>+7228(SB)/4, $0x3fac6b08
+DATA lanes<>+7232(SB)/4, $0xff82c58e
+DATA lanes<>+7236(SB)/4, $0x3fcebfbd
+DATA lanes<>+7240(SB)/4, $0xff82c58e
+DATA lanes<>+7244(SB)/4, $0x3fcebfbd
+DATA lanes<>+7248(SB)/4, $0xff82c58e
+DATA lanes<>+7252(SB)/4, $0x3fcebfbd
+DATA lanes<>+7256(SB)/4, $0xff82c58e
+DATA lanes<>+7260(SB)/4, $0x3fcebfbd
+DATA lanes<>+7264(SB)/4, $0xff82c58e
+DATA lanes<>+7268(SB)/4, $0x3fcebfbd
+DATA lanes<>+7272(SB)/4, $0xff82c58e
+DATA lanes<>+7276(SB)/4, $0x3fcebfbd
+DATA lanes<>+7280(SB)/4, $0xff82c58e
+DATA lanes<>+7284(SB)/4, $0x3fcebfbd
+DATA lanes<>+7288(SB)/4, $0xff82c58e
+DATA lanes<>+7292(SB)/4, $0x3fcebfbd
+DATA lanes<>+7296(SB)/4, $0xfefa39ef
+DATA lanes<>+7300(SB)/4, $0x3fe62e42
+DATA lanes<>+7304(SB)/4, $0xfefa39ef
+DATA lanes<>+7308(SB)/4, $0x3fe62e42
+DATA lanes<>+7312(SB)/4, $0xfefa39ef
+DATA lanes<>+7316(SB)/4, $0x3fe62e42
+DATA lanes<>+7320(SB)/4, $0xfefa39ef
+DATA lanes<>+7324(SB)/4, $0x3fe62e42
+DATA lanes<>+7328(SB)/4, $0xfefa39ef
+DATA lanes<>+7332(SB)/4, $0x3fe62e42
+DATA lanes<>+7336(SB)/4, $0xfefa39ef
+DATA lanes<>+7340(SB)/4, $0x3fe62e42
+DATA lanes<>+7344(SB)/4, $0xfefa39ef
+DATA lanes<>+7348(SB)/4, $0x3fe62e42
+DATA lanes<>+7352(SB)/4, $0xfefa39ef
+DATA lanes<>+7356(SB)/4, $0x3fe62e42
+DATA lanes<>+7360(SB)/4, $0x7fc00000
+DATA lanes<>+7364(SB)/4, $0x7fc00000
+DATA lanes<>+7368(SB)/4, $0x7fc00000
+DATA lanes<>+7372(SB)/4, $0x7fc00000
+DATA lanes<>+7376(SB)/4, $0x7fc00000
+DATA lanes<>+7380(SB)/4, $0x7fc00000
+DATA lanes<>+7384(SB)/4, $0x7fc00000
+DATA lanes<>+7388(SB)/4, $0x7fc00000
+DATA lanes<>+7392(SB)/4, $0x7fc00000
+DATA lanes<>+7396(SB)/4, $0x7fc00000
+DATA lanes<>+7400(SB)/4, $0x7fc00000
+DATA lanes<>+7404(SB)/4, $0x7fc00000
+DATA lanes<>+7408(SB)/4, $0x7fc00000
+DATA lanes<>+7412(SB)/4, $0x7fc00000
+DATA lanes<>+7416(SB)/4, $0x7fc00000
+DATA lanes<>+7420(SB)/4, $0x7fc00000
+GLOBL lanes<>(SB), RODATA|NOPTR, $7424
 
 // func logAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
@@ -3205,19 +3573,523 @@ done51:
 	VZEROUPPER
 	RET
 
+// func atanAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·atanAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+3776(SB), Z0
+	VBROADCASTSS lanes<>+3840(SB), Z1
+	VBROADCASTSS lanes<>+3904(SB), Z2
+	VBROADCASTSS lanes<>+3968(SB), Z3
+	VBROADCASTSS lanes<>+128(SB), Z4
+	VBROADCASTSS lanes<>+3264(SB), Z5
+	VBROADCASTSS lanes<>+1984(SB), Z6
+	VBROADCASTSS lanes<>+1536(SB), Z7
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail58
+
+loop57:
+	VMOVUPS          (CX)(BX*1), Z8
+	VANDPS           Z6, Z8, Z9
+	VMOVUPS          Z4, Z10
+	VXORPS           X11, X11, X11
+	VBROADCASTSS     lanes<>+4032(SB), Z12
+	VCMPPS           $0x1e, Z10, Z9, K1
+	VBLENDMPS        Z12, Z9, K1, Z13
+	VCMPPS           $0x1e, Z10, Z9, K1
+	VBLENDMPS        Z9, Z10, K1, Z14
+	VDIVPS           Z14, Z13, Z12
+	VMULPS           Z12, Z12, Z21
+	VBROADCASTSS     lanes<>+4096(SB), Z22
+	VFMADD213PS      Z0, Z21, Z22
+	VFMADD213PS.BCST lanes<>+4160(SB), Z21, Z22
+	VFMADD213PS      Z1, Z21, Z22
+	VFMADD213PS.BCST lanes<>+4224(SB), Z21, Z22
+	VFMADD213PS      Z2, Z21, Z22
+	VFMADD213PS.BCST lanes<>+4288(SB), Z21, Z22
+	VFMADD213PS      Z3, Z21, Z22
+	VFMADD213PS.BCST lanes<>+4352(SB), Z21, Z22
+	VMULPS           Z21, Z22, Z21
+	VFMADD213PS      Z12, Z12, Z21
+	VBROADCASTSS     lanes<>+3392(SB), Z12
+	VCMPPS           $0x1e, Z10, Z9, K1
+	VBLENDMPS        Z12, Z11, K1, Z15
+	VADDPS           Z15, Z21, Z12
+	VMOVUPS          Z5, Z21
+	VCMPPS           $0x1e, Z10, Z9, K1
+	VBLENDMPS        Z21, Z11, K1, Z16
+	VADDPS           Z16, Z12, Z9
+	VMOVUPS          Z7, Z10
+	VPTERNLOGD       $0xca, Z9, Z8, Z10
+	VMOVUPS          Z10, (AX)(BX*1)
+	ADDQ             $+64, BX
+	SUBQ             $0x10, DX
+	JGE              loop57
+
+tail58:
+	ADDQ             $0x10, DX
+	JZ               done56
+	MOVL             $-1, SI
+	BZHIL            DX, SI, SI
+	KMOVW            SI, K1
+	VMOVUPS.Z        (CX)(BX*1), K1, Z8
+	VANDPS           Z6, Z8, Z6
+	VMOVUPS          Z4, Z4
+	VXORPS           X11, X11, X11
+	VBROADCASTSS     lanes<>+4032(SB), Z9
+	VCMPPS           $0x1e, Z4, Z6, K2
+	VBLENDMPS        Z9, Z6, K2, Z17
+	VCMPPS           $0x1e, Z4, Z6, K2
+	VBLENDMPS        Z6, Z4, K2, Z18
+	VDIVPS           Z18, Z17, Z9
+	VMULPS           Z9, Z9, Z10
+	VBROADCASTSS     lanes<>+4096(SB), Z12
+	VFMADD213PS      Z0, Z10, Z12
+	VFMADD213PS.BCST lanes<>+4160(SB), Z10, Z12
+	VFMADD213PS      Z1, Z10, Z12
+	VFMADD213PS.BCST lanes<>+4224(SB), Z10, Z12
+	VFMADD213PS      Z2, Z10, Z12
+	VFMADD213PS.BCST lanes<>+4288(SB), Z10, Z12
+	VFMADD213PS      Z3, Z10, Z12
+	VFMADD213PS.BCST lanes<>+4352(SB), Z10, Z12
+	VMULPS           Z10, Z12, Z0
+	VFMADD213PS      Z9, Z9, Z0
+	VBROADCASTSS     lanes<>+3392(SB), Z1
+	VCMPPS           $0x1e, Z4, Z6, K2
+	VBLENDMPS        Z1, Z11, K2, Z19
+	VADDPS           Z19, Z0, Z0
+	VMOVUPS          Z5, Z1
+	VCMPPS           $0x1e, Z4, Z6, K2
+	VBLENDMPS        Z1, Z11, K2, Z20
+	VADDPS           Z20, Z0, Z0
+	VMOVUPS          Z7, Z1
+	VPTERNLOGD       $0xca, Z0, Z8, Z1
+	VMOVUPS          Z1, K1, (AX)(BX*1)
+
+done56:
+	VZEROUPPER
+	RET
+
+// func asinAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·asinAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+1152(SB), Z0
+	VBROADCASTSS lanes<>+1536(SB), Z1
+	VBROADCASTSS lanes<>+4416(SB), Z2
+	VBROADCASTSS lanes<>+4480(SB), Z3
+	VBROADCASTSS lanes<>+4544(SB), Z4
+	VBROADCASTSS lanes<>+4608(SB), Z5
+	VBROADCASTSS lanes<>+4672(SB), Z6
+	VBROADCASTSS lanes<>+3264(SB), Z7
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail61
+
+loop60:
+	VMOVUPS     (CX)(BX*1), Z8
+	VANDPS.BCST lanes<>+1984(SB), Z8, Z9
+	VMOVUPS     Z0, Z10
+	VMOVAPS     Z10, Z11
+	VXORPS      Z1, Z9, Z12
+	VFMADD213PS Z10, Z12, Z11
+	VMULPS      Z9, Z9, Z12
+	VCMPPS      $0x1e, Z10, Z9, K1
+	VBLENDMPS   Z11, Z12, K1, Z13
+	VSQRTPS     Z11, Z11
+	VCMPPS      $0x1e, Z10, Z9, K1
+	VBLENDMPS   Z11, Z9, K1, Z14
+	VMOVUPS     Z3, Z10
+	VFMADD213PS Z2, Z13, Z10
+	VFMADD213PS Z4, Z13, Z10
+	VFMADD213PS Z5, Z13, Z10
+	VFMADD213PS Z6, Z13, Z10
+	VMULPS      Z13, Z10, Z10
+	VMULPS      Z14, Z10, Z10
+	VADDPS      Z10, Z10, Z11
+	VSUBPS.BCST lanes<>+3392(SB), Z11, Z11
+	VMOVUPS     Z7, Z12
+	VADDPS      Z14, Z14, Z19
+	VADDPS      Z19, Z11, Z11
+	VSUBPS      Z11, Z12, Z11
+	VMOVUPS     Z0, Z12
+	VADDPS      Z10, Z14, Z10
+	VCMPPS      $0x1e, Z12, Z9, K1
+	VBLENDMPS   Z11, Z10, K1, Z15
+	VMOVUPS     Z1, Z9
+	VPTERNLOGD  $0xca, Z15, Z8, Z9
+	VMOVUPS     Z9, (AX)(BX*1)
+	ADDQ        $+64, BX
+	SUBQ        $0x10, DX
+	JGE         loop60
+
+tail61:
+	ADDQ        $0x10, DX
+	JZ          done59
+	MOVL        $-1, SI
+	BZHIL       DX, SI, SI
+	KMOVW       SI, K1
+	VMOVUPS.Z   (CX)(BX*1), K1, Z8
+	VANDPS.BCST lanes<>+1984(SB), Z8, Z9
+	VMOVUPS     Z0, Z10
+	VMOVAPS     Z10, Z11
+	VXORPS      Z1, Z9, Z12
+	VFMADD213PS Z10, Z12, Z11
+	VMULPS      Z9, Z9, Z12
+	VCMPPS      $0x1e, Z10, Z9, K2
+	VBLENDMPS   Z11, Z12, K2, Z16
+	VSQRTPS     Z11, Z11
+	VCMPPS      $0x1e, Z10, Z9, K2
+	VBLENDMPS   Z11, Z9, K2, Z17
+	VMOVUPS     Z3, Z3
+	VFMADD213PS Z2, Z16, Z3
+	VFMADD213PS Z4, Z16, Z3
+	VFMADD213PS Z5, Z16, Z3
+	VFMADD213PS Z6, Z16, Z3
+	VMULPS      Z16, Z3, Z2
+	VMULPS      Z17, Z2, Z2
+	VADDPS      Z2, Z2, Z3
+	VSUBPS.BCST lanes<>+3392(SB), Z3, Z3
+	VMOVUPS     Z7, Z4
+	VADDPS      Z17, Z17, Z5
+	VADDPS      Z5, Z3, Z3
+	VSUBPS      Z3, Z4, Z3
+	VMOVUPS     Z0, Z0
+	VADDPS      Z2, Z17, Z2
+	VCMPPS      $0x1e, Z0, Z9, K2
+	VBLENDMPS   Z3, Z2, K2, Z18
+	VMOVUPS     Z1, Z0
+	VPTERNLOGD  $0xca, Z18, Z8, Z0
+	VMOVUPS     Z0, K1, (AX)(BX*1)
+
+done59:
+	VZEROUPPER
+	RET
+
+// func acosAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·acosAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+1536(SB), Z0
+	VBROADCASTSS lanes<>+1152(SB), Z1
+	VBROADCASTSS lanes<>+4416(SB), Z2
+	VBROADCASTSS lanes<>+4480(SB), Z3
+	VBROADCASTSS lanes<>+4544(SB), Z4
+	VBROADCASTSS lanes<>+4608(SB), Z5
+	VBROADCASTSS lanes<>+4672(SB), Z6
+	VBROADCASTSS lanes<>+3264(SB), Z7
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail64
+
+loop63:
+	VMOVUPS      (CX)(BX*1), Z8
+	VANDPS.BCST  lanes<>+1984(SB), Z8, Z9
+	VMOVUPS      Z1, Z10
+	VMOVAPS      Z10, Z11
+	VXORPS       Z0, Z9, Z12
+	VFMADD213PS  Z10, Z12, Z11
+	VMULPS       Z9, Z9, Z12
+	VCMPPS       $0x1e, Z10, Z9, K1
+	VBLENDMPS    Z11, Z12, K1, Z13
+	VSQRTPS      Z11, Z11
+	VCMPPS       $0x1e, Z10, Z9, K1
+	VBLENDMPS    Z11, Z9, K1, Z14
+	VMOVUPS      Z3, Z10
+	VFMADD213PS  Z2, Z13, Z10
+	VFMADD213PS  Z4, Z13, Z10
+	VFMADD213PS  Z5, Z13, Z10
+	VFMADD213PS  Z6, Z13, Z10
+	VMULPS       Z13, Z10, Z10
+	VMULPS       Z14, Z10, Z10
+	VBROADCASTSS lanes<>+3392(SB), Z11
+	VMOVUPS      Z0, Z12
+	VPTERNLOGD   $0xca, Z10, Z8, Z12
+	VSUBPS       Z12, Z11, Z11
+	VMOVUPS      Z7, Z12
+	VMOVUPS      Z0, Z22
+	VPTERNLOGD   $0xca, Z14, Z8, Z22
+	VSUBPS       Z22, Z12, Z12
+	VADDPS       Z11, Z12, Z11
+	VADDPS       Z10, Z14, Z10
+	VADDPS       Z10, Z10, Z10
+	VXORPS       X15, X15, X15
+	VBROADCASTSS lanes<>+4736(SB), Z12
+	VSUBPS       Z10, Z12, Z12
+	VADDPS.BCST  lanes<>+4800(SB), Z12, Z12
+	VMOVUPS      Z1, Z22
+	VCMPPS       $0x11, Z15, Z8, K1
+	VBLENDMPS    Z12, Z10, K1, Z16
+	VCMPPS       $0x1e, Z22, Z9, K1
+	VBLENDMPS    Z16, Z11, K1, Z17
+	VMOVUPS      Z17, (AX)(BX*1)
+	ADDQ         $+64, BX
+	SUBQ         $0x10, DX
+	JGE          loop63
+
+tail64:
+	ADDQ         $0x10, DX
+	JZ           done62
+	MOVL         $-1, SI
+	BZHIL        DX, SI, SI
+	KMOVW        SI, K1
+	VMOVUPS.Z    (CX)(BX*1), K1, Z8
+	VANDPS.BCST  lanes<>+1984(SB), Z8, Z9
+	VMOVUPS      Z1, Z10
+	VMOVAPS      Z10, Z11
+	VXORPS       Z0, Z9, Z12
+	VFMADD213PS  Z10, Z12, Z11
+	VMULPS       Z9, Z9, Z12
+	VCMPPS       $0x1e, Z10, Z9, K2
+	VBLENDMPS    Z11, Z12, K2, Z18
+	VSQRTPS      Z11, Z11
+	VCMPPS       $0x1e, Z10, Z9, K2
+	VBLENDMPS    Z11, Z9, K2, Z19
+	VMOVUPS      Z3, Z3
+	VFMADD213PS  Z2, Z18, Z3
+	VFMADD213PS  Z4, Z18, Z3
+	VFMADD213PS  Z5, Z18, Z3
+	VFMADD213PS  Z6, Z18, Z3
+	VMULPS       Z18, Z3, Z2
+	VMULPS       Z19, Z2, Z2
+	VBROADCASTSS lanes<>+3392(SB), Z3
+	VMOVUPS      Z0, Z4
+	VPTERNLOGD   $0xca, Z2, Z8, Z4
+	VSUBPS       Z4, Z3, Z3
+	VMOVUPS      Z7, Z4
+	VMOVUPS      Z0, Z0
+	VPTERNLOGD   $0xca, Z19, Z8, Z0
+	VSUBPS       Z0, Z4, Z0
+	VADDPS       Z3, Z0, Z0
+	VADDPS       Z2, Z19, Z2
+	VADDPS       Z2, Z2, Z2
+	VXORPS       X15, X15, X15
+	VBROADCASTSS lanes<>+4736(SB), Z3
+	VSUBPS       Z2, Z3, Z3
+	VADDPS.BCST  lanes<>+4800(SB), Z3, Z3
+	VMOVUPS      Z1, Z1
+	VCMPPS       $0x11, Z15, Z8, K2
+	VBLENDMPS    Z3, Z2, K2, Z20
+	VCMPPS       $0x1e, Z1, Z9, K2
+	VBLENDMPS    Z20, Z0, K2, Z21
+	VMOVUPS      Z21, K1, (AX)(BX*1)
+
+done62:
+	VZEROUPPER
+	RET
+
+// func sinhAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·sinhAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+4864(SB), Z2
+	VBROADCASTSS lanes<>+4928(SB), Z3
+	VBROADCASTSS lanes<>+4992(SB), Z4
+	VBROADCASTSS lanes<>+256(SB), Z5
+	VBROADCASTSS lanes<>+5056(SB), Z6
+	VBROADCASTSS lanes<>+320(SB), Z7
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail67
+
+loop66:
+	VMOVUPS           (CX)(BX*1), Z8
+	VANDPS.BCST       lanes<>+1984(SB), Z8, Z9
+	VBROADCASTSS      lanes<>+5120(SB), Z10
+	VMINPS            Z9, Z10, Z10
+	VBROADCASTSS      lanes<>+640(SB), Z13
+	VFMADD213PS       Z1, Z10, Z13
+	VSUBPS            Z1, Z13, Z14
+	VMOVAPS           Z10, Z10
+	VFNMADD231PS.BCST lanes<>+576(SB), Z14, Z10
+	VFNMADD231PS.BCST lanes<>+704(SB), Z14, Z10
+	VMOVUPS           Z5, Z14
+	VFMADD213PS       Z7, Z10, Z14
+	VFMADD213PS.BCST  lanes<>+384(SB), Z10, Z14
+	VFMADD213PS.BCST  lanes<>+448(SB), Z10, Z14
+	VFMADD213PS.BCST  lanes<>+512(SB), Z10, Z14
+	VFMADD213PS       Z0, Z10, Z14
+	VFMADD213PS       Z0, Z10, Z14
+	VPSUBD            Z2, Z13, Z13
+	VPSLLD            $0x17, Z13, Z10
+	VMULPS            Z10, Z14, Z10
+	VMULPS.BCST       lanes<>+5184(SB), Z10, Z10
+	VBROADCASTSS      lanes<>+5248(SB), Z13
+	VDIVPS            Z10, Z13, Z13
+	VSUBPS            Z13, Z10, Z10
+	VMOVUPS           Z0, Z13
+	VMULPS            Z9, Z9, Z14
+	VMOVUPS           Z3, Z15
+	VFMADD213PS       Z4, Z14, Z15
+	VFMADD213PS       Z6, Z14, Z15
+	VFMADD213PS.BCST  lanes<>+5312(SB), Z14, Z15
+	VMULPS            Z14, Z15, Z14
+	VFMADD213PS       Z9, Z9, Z14
+	VCMPPS            $0x1e, Z13, Z9, K1
+	VBLENDMPS         Z10, Z14, K1, Z11
+	VBROADCASTSS      lanes<>+1536(SB), Z9
+	VPTERNLOGD        $0xca, Z11, Z8, Z9
+	VMOVUPS           Z9, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop66
+
+tail67:
+	ADDQ              $0x10, DX
+	JZ                done65
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z8
+	VANDPS.BCST       lanes<>+1984(SB), Z8, Z9
+	VBROADCASTSS      lanes<>+5120(SB), Z10
+	VMINPS            Z9, Z10, Z10
+	VBROADCASTSS      lanes<>+640(SB), Z11
+	VFMADD213PS       Z1, Z10, Z11
+	VSUBPS            Z1, Z11, Z1
+	VMOVAPS           Z10, Z10
+	VFNMADD231PS.BCST lanes<>+576(SB), Z1, Z10
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z10
+	VMOVUPS           Z5, Z1
+	VFMADD213PS       Z7, Z10, Z1
+	VFMADD213PS.BCST  lanes<>+384(SB), Z10, Z1
+	VFMADD213PS.BCST  lanes<>+448(SB), Z10, Z1
+	VFMADD213PS.BCST  lanes<>+512(SB), Z10, Z1
+	VFMADD213PS       Z0, Z10, Z1
+	VFMADD213PS       Z0, Z10, Z1
+	VPSUBD            Z2, Z11, Z11
+	VPSLLD            $0x17, Z11, Z2
+	VMULPS            Z2, Z1, Z1
+	VMULPS.BCST       lanes<>+5184(SB), Z1, Z1
+	VBROADCASTSS      lanes<>+5248(SB), Z2
+	VDIVPS            Z1, Z2, Z2
+	VSUBPS            Z2, Z1, Z1
+	VMOVUPS           Z0, Z0
+	VMULPS            Z9, Z9, Z2
+	VMOVUPS           Z3, Z3
+	VFMADD213PS       Z4, Z2, Z3
+	VFMADD213PS       Z6, Z2, Z3
+	VFMADD213PS.BCST  lanes<>+5312(SB), Z2, Z3
+	VMULPS            Z2, Z3, Z2
+	VFMADD213PS       Z9, Z9, Z2
+	VCMPPS            $0x1e, Z0, Z9, K2
+	VBLENDMPS         Z1, Z2, K2, Z12
+	VBROADCASTSS      lanes<>+1536(SB), Z0
+	VPTERNLOGD        $0xca, Z12, Z8, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done65:
+	VZEROUPPER
+	RET
+
+// func coshAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F, BMI2
+TEXT ·coshAVX512(SB), NOSPLIT, $0-24
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	VBROADCASTSS lanes<>+128(SB), Z0
+	VBROADCASTSS lanes<>+192(SB), Z1
+	VBROADCASTSS lanes<>+4864(SB), Z2
+	VBROADCASTSS lanes<>+256(SB), Z3
+	VBROADCASTSS lanes<>+320(SB), Z4
+	VBROADCASTSS lanes<>+384(SB), Z5
+	VBROADCASTSS lanes<>+448(SB), Z6
+	VBROADCASTSS lanes<>+5248(SB), Z7
+	XORQ         BX, BX
+	SUBQ         $0x10, DX
+	JL           tail70
+
+loop69:
+	VMOVUPS           (CX)(BX*1), Z8
+	VANDPS.BCST       lanes<>+1984(SB), Z8, Z8
+	VBROADCASTSS      lanes<>+5120(SB), Z9
+	VMINPS            Z8, Z9, Z8
+	VBROADCASTSS      lanes<>+640(SB), Z9
+	VFMADD213PS       Z1, Z8, Z9
+	VSUBPS            Z1, Z9, Z10
+	VMOVAPS           Z8, Z8
+	VFNMADD231PS.BCST lanes<>+576(SB), Z10, Z8
+	VFNMADD231PS.BCST lanes<>+704(SB), Z10, Z8
+	VMOVUPS           Z3, Z10
+	VFMADD213PS       Z4, Z8, Z10
+	VFMADD213PS       Z5, Z8, Z10
+	VFMADD213PS       Z6, Z8, Z10
+	VFMADD213PS.BCST  lanes<>+512(SB), Z8, Z10
+	VFMADD213PS       Z0, Z8, Z10
+	VFMADD213PS       Z0, Z8, Z10
+	VPSUBD            Z2, Z9, Z9
+	VPSLLD            $0x17, Z9, Z8
+	VMULPS            Z8, Z10, Z8
+	VMULPS.BCST       lanes<>+5184(SB), Z8, Z8
+	VMOVUPS           Z7, Z9
+	VDIVPS            Z8, Z9, Z9
+	VADDPS            Z9, Z8, Z8
+	VMOVUPS           Z8, (AX)(BX*1)
+	ADDQ              $+64, BX
+	SUBQ              $0x10, DX
+	JGE               loop69
+
+tail70:
+	ADDQ              $0x10, DX
+	JZ                done68
+	MOVL              $-1, SI
+	BZHIL             DX, SI, SI
+	KMOVW             SI, K1
+	VMOVUPS.Z         (CX)(BX*1), K1, Z8
+	VANDPS.BCST       lanes<>+1984(SB), Z8, Z8
+	VBROADCASTSS      lanes<>+5120(SB), Z9
+	VMINPS            Z8, Z9, Z8
+	VBROADCASTSS      lanes<>+640(SB), Z9
+	VFMADD213PS       Z1, Z8, Z9
+	VSUBPS            Z1, Z9, Z1
+	VMOVAPS           Z8, Z8
+	VFNMADD231PS.BCST lanes<>+576(SB), Z1, Z8
+	VFNMADD231PS.BCST lanes<>+704(SB), Z1, Z8
+	VMOVUPS           Z3, Z1
+	VFMADD213PS       Z4, Z8, Z1
+	VFMADD213PS       Z5, Z8, Z1
+	VFMADD213PS       Z6, Z8, Z1
+	VFMADD213PS.BCST  lanes<>+512(SB), Z8, Z1
+	VFMADD213PS       Z0, Z8, Z1
+	VFMADD213PS       Z0, Z8, Z1
+	VPSUBD            Z2, Z9, Z9
+	VPSLLD            $0x17, Z9, Z0
+	VMULPS            Z0, Z1, Z0
+	VMULPS.BCST       lanes<>+5184(SB), Z0, Z0
+	VMOVUPS           Z7, Z1
+	VDIVPS            Z0, Z1, Z1
+	VADDPS            Z1, Z0, Z0
+	VMOVUPS           Z0, K1, (AX)(BX*1)
+
+done68:
+	VZEROUPPER
+	RET
+
 // func rootAVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·rootAVX512(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
-	VBROADCASTSS lanes<>+3776(SB), Z0
-	VBROADCASTSS lanes<>+3840(SB), Z1
+	VBROADCASTSS lanes<>+5376(SB), Z0
+	VBROADCASTSS lanes<>+5440(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few58
+	JL           few73
 
-many57:
+many72:
 	VMOVUPS   (CX)(BX*1), Z2
 	VMOVUPS   64(CX)(BX*1), Z7
 	VXORPS    X3, X3, X3
@@ -3236,14 +4108,14 @@ many57:
 	VMOVUPS   Z11, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many57
+	JGE       many72
 
-few58:
+few73:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail60
+	JL   tail75
 
-loop59:
+loop74:
 	VMOVUPS   (CX)(BX*1), Z2
 	VXORPS    X3, X3, X3
 	VADDPS    Z3, Z2, Z4
@@ -3254,11 +4126,11 @@ loop59:
 	VMOVUPS   Z12, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop59
+	JGE       loop74
 
-tail60:
+tail75:
 	ADDQ      $0x10, DX
-	JZ        done56
+	JZ        done71
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3271,7 +4143,7 @@ tail60:
 	VBLENDMPS Z0, Z3, K2, Z13
 	VMOVUPS   Z13, K1, (AX)(BX*1)
 
-done56:
+done71:
 	VZEROUPPER
 	RET
 
@@ -3284,9 +4156,9 @@ TEXT ·absAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1984(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few63
+	JL           few78
 
-many62:
+many77:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z2
 	VANDPS  Z0, Z1, Z1
@@ -3295,24 +4167,24 @@ many62:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many62
+	JGE     many77
 
-few63:
+few78:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail65
+	JL   tail80
 
-loop64:
+loop79:
 	VMOVUPS (CX)(BX*1), Z1
 	VANDPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop64
+	JGE     loop79
 
-tail65:
+tail80:
 	ADDQ      $0x10, DX
-	JZ        done61
+	JZ        done76
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3320,7 +4192,7 @@ tail65:
 	VANDPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done61:
+done76:
 	VZEROUPPER
 	RET
 
@@ -3333,9 +4205,9 @@ TEXT ·negateAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1536(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few68
+	JL           few83
 
-many67:
+many82:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z2
 	VXORPS  Z0, Z1, Z1
@@ -3344,24 +4216,24 @@ many67:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many67
+	JGE     many82
 
-few68:
+few83:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail70
+	JL   tail85
 
-loop69:
+loop84:
 	VMOVUPS (CX)(BX*1), Z1
 	VXORPS  Z0, Z1, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop69
+	JGE     loop84
 
-tail70:
+tail85:
 	ADDQ      $0x10, DX
-	JZ        done66
+	JZ        done81
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3369,7 +4241,7 @@ tail70:
 	VXORPS    Z0, Z1, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done66:
+done81:
 	VZEROUPPER
 	RET
 
@@ -3380,12 +4252,12 @@ TEXT ·signAVX512(SB), NOSPLIT, $0-24
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
 	VBROADCASTSS lanes<>+128(SB), Z0
-	VBROADCASTSS lanes<>+3904(SB), Z1
+	VBROADCASTSS lanes<>+4032(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few73
+	JL           few88
 
-many72:
+many87:
 	VMOVUPS   (CX)(BX*1), Z2
 	VMOVUPS   64(CX)(BX*1), Z7
 	VXORPS    X3, X3, X3
@@ -3406,14 +4278,14 @@ many72:
 	VMOVUPS   Z11, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many72
+	JGE       many87
 
-few73:
+few88:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail75
+	JL   tail90
 
-loop74:
+loop89:
 	VMOVUPS   (CX)(BX*1), Z2
 	VXORPS    X3, X3, X3
 	VMOVUPS   Z1, Z4
@@ -3425,11 +4297,11 @@ loop74:
 	VMOVUPS   Z13, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop74
+	JGE       loop89
 
-tail75:
+tail90:
 	ADDQ      $0x10, DX
-	JZ        done71
+	JZ        done86
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3443,7 +4315,7 @@ tail75:
 	VBLENDMPS Z0, Z14, K2, Z15
 	VMOVUPS   Z15, K1, (AX)(BX*1)
 
-done71:
+done86:
 	VZEROUPPER
 	RET
 
@@ -3455,9 +4327,9 @@ TEXT ·roundAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few78
+	JL   few93
 
-many77:
+many92:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x08, Z0, Z0
@@ -3466,24 +4338,24 @@ many77:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many77
+	JGE         many92
 
-few78:
+few93:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail80
+	JL   tail95
 
-loop79:
+loop94:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop79
+	JGE         loop94
 
-tail80:
+tail95:
 	ADDQ        $0x10, DX
-	JZ          done76
+	JZ          done91
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -3491,7 +4363,7 @@ tail80:
 	VRNDSCALEPS $0x08, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done76:
+done91:
 	VZEROUPPER
 	RET
 
@@ -3503,9 +4375,9 @@ TEXT ·floorAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few83
+	JL   few98
 
-many82:
+many97:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x09, Z0, Z0
@@ -3514,24 +4386,24 @@ many82:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many82
+	JGE         many97
 
-few83:
+few98:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail85
+	JL   tail100
 
-loop84:
+loop99:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop84
+	JGE         loop99
 
-tail85:
+tail100:
 	ADDQ        $0x10, DX
-	JZ          done81
+	JZ          done96
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -3539,7 +4411,7 @@ tail85:
 	VRNDSCALEPS $0x09, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done81:
+done96:
 	VZEROUPPER
 	RET
 
@@ -3551,9 +4423,9 @@ TEXT ·ceilAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few88
+	JL   few103
 
-many87:
+many102:
 	VMOVUPS     (CX)(BX*1), Z0
 	VMOVUPS     64(CX)(BX*1), Z1
 	VRNDSCALEPS $0x0a, Z0, Z0
@@ -3562,24 +4434,24 @@ many87:
 	VMOVUPS     Z1, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many87
+	JGE         many102
 
-few88:
+few103:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail90
+	JL   tail105
 
-loop89:
+loop104:
 	VMOVUPS     (CX)(BX*1), Z0
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop89
+	JGE         loop104
 
-tail90:
+tail105:
 	ADDQ        $0x10, DX
-	JZ          done86
+	JZ          done101
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -3587,7 +4459,7 @@ tail90:
 	VRNDSCALEPS $0x0a, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done86:
+done101:
 	VZEROUPPER
 	RET
 
@@ -3599,9 +4471,9 @@ TEXT ·sqrtAVX512(SB), NOSPLIT, $0-24
 	MOVQ n+16(FP), DX
 	XORQ BX, BX
 	SUBQ $0x20, DX
-	JL   few93
+	JL   few108
 
-many92:
+many107:
 	VMOVUPS (CX)(BX*1), Z0
 	VMOVUPS 64(CX)(BX*1), Z1
 	VSQRTPS Z0, Z0
@@ -3610,24 +4482,24 @@ many92:
 	VMOVUPS Z1, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many92
+	JGE     many107
 
-few93:
+few108:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail95
+	JL   tail110
 
-loop94:
+loop109:
 	VMOVUPS (CX)(BX*1), Z0
 	VSQRTPS Z0, Z0
 	VMOVUPS Z0, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop94
+	JGE     loop109
 
-tail95:
+tail110:
 	ADDQ      $0x10, DX
-	JZ        done91
+	JZ        done106
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3635,7 +4507,7 @@ tail95:
 	VSQRTPS   Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done91:
+done106:
 	VZEROUPPER
 	RET
 
@@ -3648,9 +4520,9 @@ TEXT ·reciprocalAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+128(SB), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few98
+	JL           few113
 
-many97:
+many112:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS 64(CX)(BX*1), Z3
 	VMOVUPS Z0, Z2
@@ -3661,25 +4533,25 @@ many97:
 	VMOVUPS Z2, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many97
+	JGE     many112
 
-few98:
+few113:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail100
+	JL   tail115
 
-loop99:
+loop114:
 	VMOVUPS (CX)(BX*1), Z1
 	VMOVUPS Z0, Z2
 	VDIVPS  Z1, Z2, Z1
 	VMOVUPS Z1, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop99
+	JGE     loop114
 
-tail100:
+tail115:
 	ADDQ      $0x10, DX
-	JZ        done96
+	JZ        done111
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3688,7 +4560,7 @@ tail100:
 	VDIVPS    Z1, Z0, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done96:
+done111:
 	VZEROUPPER
 	RET
 
@@ -3702,9 +4574,9 @@ TEXT ·softsignAVX512(SB), NOSPLIT, $0-24
 	VBROADCASTSS lanes<>+1984(SB), Z1
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few103
+	JL           few118
 
-many102:
+many117:
 	VMOVUPS (CX)(BX*1), Z2
 	VMOVUPS 64(CX)(BX*1), Z4
 	VANDPS  Z1, Z2, Z3
@@ -3717,14 +4589,14 @@ many102:
 	VMOVUPS Z3, 64(AX)(BX*1)
 	ADDQ    $+128, BX
 	SUBQ    $0x20, DX
-	JGE     many102
+	JGE     many117
 
-few103:
+few118:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail105
+	JL   tail120
 
-loop104:
+loop119:
 	VMOVUPS (CX)(BX*1), Z2
 	VANDPS  Z1, Z2, Z3
 	VADDPS  Z0, Z3, Z3
@@ -3732,11 +4604,11 @@ loop104:
 	VMOVUPS Z2, (AX)(BX*1)
 	ADDQ    $+64, BX
 	SUBQ    $0x10, DX
-	JGE     loop104
+	JGE     loop119
 
-tail105:
+tail120:
 	ADDQ      $0x10, DX
-	JZ        done101
+	JZ        done116
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3746,7 +4618,7 @@ tail105:
 	VDIVPS    Z0, Z2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done101:
+done116:
 	VZEROUPPER
 	RET
 
@@ -3756,14 +4628,14 @@ TEXT ·hardSwishAVX512(SB), NOSPLIT, $0-24
 	MOVQ         dst+0(FP), AX
 	MOVQ         x+8(FP), CX
 	MOVQ         n+16(FP), DX
-	VBROADCASTSS lanes<>+3968(SB), Z0
+	VBROADCASTSS lanes<>+5312(SB), Z0
 	VBROADCASTSS lanes<>+1152(SB), Z1
 	VBROADCASTSS lanes<>+128(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few108
+	JL           few123
 
-many107:
+many122:
 	VMOVUPS     (CX)(BX*1), Z3
 	VMOVUPS     64(CX)(BX*1), Z6
 	VMOVUPS     Z0, Z4
@@ -3784,14 +4656,14 @@ many107:
 	VMOVUPS     Z4, 64(AX)(BX*1)
 	ADDQ        $+128, BX
 	SUBQ        $0x20, DX
-	JGE         many107
+	JGE         many122
 
-few108:
+few123:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail110
+	JL   tail125
 
-loop109:
+loop124:
 	VMOVUPS     (CX)(BX*1), Z3
 	VMOVUPS     Z0, Z4
 	VFMADD213PS Z1, Z3, Z4
@@ -3803,11 +4675,11 @@ loop109:
 	VMOVUPS     Z3, (AX)(BX*1)
 	ADDQ        $+64, BX
 	SUBQ        $0x10, DX
-	JGE         loop109
+	JGE         loop124
 
-tail110:
+tail125:
 	ADDQ        $0x10, DX
-	JZ          done106
+	JZ          done121
 	MOVL        $-1, SI
 	BZHIL       DX, SI, SI
 	KMOVW       SI, K1
@@ -3821,7 +4693,7 @@ tail110:
 	VMULPS      Z3, Z0, Z0
 	VMOVUPS     Z0, K1, (AX)(BX*1)
 
-done106:
+done121:
 	VZEROUPPER
 	RET
 
@@ -3836,9 +4708,9 @@ TEXT ·hardSigmoidAVX512(SB), NOSPLIT, $0-32
 	VBROADCASTSS lanes<>+128(SB), Z2
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few113
+	JL           few128
 
-many112:
+many127:
 	VMOVUPS   (CX)(BX*1), Z3
 	VMOVUPS   64(CX)(BX*1), Z5
 	VMULPS    Z0, Z3, Z3
@@ -3857,14 +4729,14 @@ many112:
 	VMOVUPS   Z5, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many112
+	JGE       many127
 
-few113:
+few128:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail115
+	JL   tail130
 
-loop114:
+loop129:
 	VMOVUPS   (CX)(BX*1), Z3
 	VMULPS    Z0, Z3, Z3
 	VADDPS    Z1, Z3, Z3
@@ -3875,11 +4747,11 @@ loop114:
 	VMOVUPS   Z3, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop114
+	JGE       loop129
 
-tail115:
+tail130:
 	ADDQ      $0x10, DX
-	JZ        done111
+	JZ        done126
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3892,7 +4764,7 @@ tail115:
 	VMOVAPS.Z Z0, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done111:
+done126:
 	VZEROUPPER
 	RET
 
@@ -3905,9 +4777,9 @@ TEXT ·leakyReluAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few118
+	JL           few133
 
-many117:
+many132:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMOVUPS   64(CX)(BX*1), Z4
 	VMULPS    Z0, Z1, Z2
@@ -3920,14 +4792,14 @@ many117:
 	VMOVUPS   Z6, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many117
+	JGE       many132
 
-few118:
+few133:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail120
+	JL   tail135
 
-loop119:
+loop134:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMULPS    Z0, Z1, Z2
 	VPMOVD2M  Z1, K1
@@ -3935,11 +4807,11 @@ loop119:
 	VMOVUPS   Z7, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop119
+	JGE       loop134
 
-tail120:
+tail135:
 	ADDQ      $0x10, DX
-	JZ        done116
+	JZ        done131
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -3949,7 +4821,7 @@ tail120:
 	VBLENDMPS Z0, Z1, K2, Z8
 	VMOVUPS   Z8, K1, (AX)(BX*1)
 
-done116:
+done131:
 	VZEROUPPER
 	RET
 
@@ -3962,9 +4834,9 @@ TEXT ·thresholdedReluAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS alpha+24(FP), Z0
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few123
+	JL           few138
 
-many122:
+many137:
 	VMOVUPS   (CX)(BX*1), Z1
 	VMOVUPS   64(CX)(BX*1), Z2
 	VCMPPS    $0x06, Z0, Z1, K1
@@ -3975,25 +4847,25 @@ many122:
 	VMOVUPS   Z2, 64(AX)(BX*1)
 	ADDQ      $+128, BX
 	SUBQ      $0x20, DX
-	JGE       many122
+	JGE       many137
 
-few123:
+few138:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail125
+	JL   tail140
 
-loop124:
+loop139:
 	VMOVUPS   (CX)(BX*1), Z1
 	VCMPPS    $0x06, Z0, Z1, K1
 	VMOVAPS.Z Z1, K1, Z1
 	VMOVUPS   Z1, (AX)(BX*1)
 	ADDQ      $+64, BX
 	SUBQ      $0x10, DX
-	JGE       loop124
+	JGE       loop139
 
-tail125:
+tail140:
 	ADDQ      $0x10, DX
-	JZ        done121
+	JZ        done136
 	MOVL      $-1, SI
 	BZHIL     DX, SI, SI
 	KMOVW     SI, K1
@@ -4002,7 +4874,7 @@ tail125:
 	VMOVAPS.Z Z1, K2, Z0
 	VMOVUPS   Z0, K1, (AX)(BX*1)
 
-done121:
+done136:
 	VZEROUPPER
 	RET
 
@@ -4025,9 +4897,9 @@ TEXT ·swishAVX512(SB), NOSPLIT, $0-28
 	VBROADCASTSS lanes<>+1536(SB), Z10
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few128
+	JL           few143
 
-many127:
+many142:
 	VMOVUPS           (CX)(BX*1), Z11
 	VMOVUPS           64(CX)(BX*1), Z16
 	VMULPS            Z0, Z11, Z12
@@ -4080,14 +4952,14 @@ many127:
 	VMOVUPS           Z12, 64(AX)(BX*1)
 	ADDQ              $+128, BX
 	SUBQ              $0x20, DX
-	JGE               many127
+	JGE               many142
 
-few128:
+few143:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail130
+	JL   tail145
 
-loop129:
+loop144:
 	VMOVUPS           (CX)(BX*1), Z11
 	VMULPS            Z0, Z11, Z12
 	VORPS             Z10, Z12, Z13
@@ -4115,11 +4987,11 @@ loop129:
 	VMOVUPS           Z11, (AX)(BX*1)
 	ADDQ              $+64, BX
 	SUBQ              $0x10, DX
-	JGE               loop129
+	JGE               loop144
 
-tail130:
+tail145:
 	ADDQ              $0x10, DX
-	JZ                done126
+	JZ                done141
 	MOVL              $-1, SI
 	BZHIL             DX, SI, SI
 	KMOVW             SI, K1
@@ -4149,7 +5021,7 @@ tail130:
 	VMULPS            Z11, Z0, Z0
 	VMOVUPS           Z0, K1, (AX)(BX*1)
 
-done126:
+done141:
 	VZEROUPPER
 	RET
 
@@ -4170,9 +5042,9 @@ TEXT ·eluAVX512(SB), NOSPLIT, $0-36
 	VBROADCASTSS lanes<>+512(SB), Z8
 	XORQ         BX, BX
 	SUBQ         $0x20, DX
-	JL           few133
+	JL           few148
 
-many132:
+many147:
 	VMOVUPS           (CX)(BX*1), Z9
 	VMOVUPS           64(CX)(BX*1), Z13
 	VXORPS            X10, X10, X10
@@ -4229,14 +5101,14 @@ many132:
 	VMOVUPS           Z11, 64(AX)(BX*1)
 	ADDQ              $+128, BX
 	SUBQ              $0x20, DX
-	JGE               many132
+	JGE               many147
 
-few133:
+few148:
 	ADDQ $0x20, DX
 	SUBQ $0x10, DX
-	JL   tail135
+	JL   tail150
 
-loop134:
+loop149:
 	VMOVUPS           (CX)(BX*1), Z9
 	VXORPS            X10, X10, X10
 	VMULPS            Z1, Z9, Z11
@@ -4266,11 +5138,11 @@ loop134:
 	VMOVUPS           Z9, (AX)(BX*1)
 	ADDQ              $+64, BX
 	SUBQ              $0x10, DX
-	JGE               loop134
+	JGE               loop149
 
-tail135:
+tail150:
 	ADDQ              $0x10, DX
-	JZ                done131
+	JZ                done146
 	MOVL              $-1, SI
 	BZHIL             DX, SI, SI
 	KMOVW             SI, K1
@@ -4302,7 +5174,7 @@ tail135:
 	VMULPS            Z2, Z18, Z0
 	VMOVUPS           Z0, K1, (AX)(BX*1)
 
-done131:
+done146:
 	VZEROUPPER
 	RET
 
@@ -4315,57 +5187,57 @@ TEXT ·powAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x10, BX
-	JL   tail138
+	JL   tail153
 
-loop137:
+loop152:
 	VMOVUPS          (CX)(SI*1), Z0
 	VMOVUPS          (DX)(SI*1), Z1
 	VANDPS.BCST      lanes<>+1984(SB), Z0, Z2
 	VCVTPS2PD        Y2, Z3
 	VCVTPS2PD        Y1, Z4
 	VPSRLQ           $0x34, Z3, Z5
-	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
-	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
-	VANDPD.BCST      lanes<>+4160(SB), Z3, Z28
-	VORPD.BCST       lanes<>+4224(SB), Z28, Z28
-	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z28, K1
-	VMULPD.BCST      lanes<>+4352(SB), Z28, K1, Z28
-	VADDPD.BCST      lanes<>+4224(SB), Z5, K1, Z5
-	VADDPD.BCST      lanes<>+4224(SB), Z28, Z29
-	VSUBPD.BCST      lanes<>+4224(SB), Z28, Z28
+	VORPD.BCST       lanes<>+5504(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+5568(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+5632(SB), Z3, Z28
+	VORPD.BCST       lanes<>+5696(SB), Z28, Z28
+	VCMPPD.BCST      $0x1e, lanes<>+5760(SB), Z28, K1
+	VMULPD.BCST      lanes<>+5824(SB), Z28, K1, Z28
+	VADDPD.BCST      lanes<>+5696(SB), Z5, K1, Z5
+	VADDPD.BCST      lanes<>+5696(SB), Z28, Z29
+	VSUBPD.BCST      lanes<>+5696(SB), Z28, Z28
 	VDIVPD           Z29, Z28, Z28
 	VMULPD           Z28, Z28, Z29
-	VBROADCASTSD     lanes<>+4416(SB), Z30
-	VFMADD213PD.BCST lanes<>+4480(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4544(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4608(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4672(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4736(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4800(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4864(SB), Z29, Z30
+	VBROADCASTSD     lanes<>+5888(SB), Z30
+	VFMADD213PD.BCST lanes<>+5952(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6016(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6080(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6144(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6208(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6272(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6336(SB), Z29, Z30
 	VFMADD213PD      Z5, Z28, Z30
-	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K1
-	VBROADCASTSD     lanes<>+4992(SB), K1, Z30
-	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K1
-	VBROADCASTSD     lanes<>+5056(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+6400(SB), Z3, K1
+	VBROADCASTSD     lanes<>+6464(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+6528(SB), Z3, K1
+	VBROADCASTSD     lanes<>+6528(SB), K1, Z30
 	VMULPD           Z30, Z4, Z3
-	VBROADCASTSD     lanes<>+5120(SB), Z4
-	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VBROADCASTSD     lanes<>+6592(SB), Z4
+	VBROADCASTSD     lanes<>+6656(SB), Z5
 	VMAXPD           Z3, Z4, Z3
 	VMINPD           Z3, Z5, Z3
-	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
-	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VADDPD.BCST      lanes<>+6720(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+6720(SB), Z4, Z5
 	VSUBPD           Z5, Z3, Z3
-	VBROADCASTSD     lanes<>+5312(SB), Z5
-	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VBROADCASTSD     lanes<>+6784(SB), Z5
+	VFMADD213PD.BCST lanes<>+6848(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6912(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6976(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7040(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7104(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7168(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7232(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7296(SB), Z3, Z5
 	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
 	VPSLLQ           $0x34, Z4, Z4
 	VMULPD           Z4, Z5, Z5
 	VCVTPD2PS        Z5, Y6
@@ -4374,48 +5246,48 @@ loop137:
 	VEXTRACTF64X4    $0x01, Z1, Y4
 	VCVTPS2PD        Y4, Z4
 	VPSRLQ           $0x34, Z3, Z5
-	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
-	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
-	VANDPD.BCST      lanes<>+4160(SB), Z3, Z28
-	VORPD.BCST       lanes<>+4224(SB), Z28, Z28
-	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z28, K1
-	VMULPD.BCST      lanes<>+4352(SB), Z28, K1, Z28
-	VADDPD.BCST      lanes<>+4224(SB), Z5, K1, Z5
-	VADDPD.BCST      lanes<>+4224(SB), Z28, Z29
-	VSUBPD.BCST      lanes<>+4224(SB), Z28, Z28
+	VORPD.BCST       lanes<>+5504(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+5568(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+5632(SB), Z3, Z28
+	VORPD.BCST       lanes<>+5696(SB), Z28, Z28
+	VCMPPD.BCST      $0x1e, lanes<>+5760(SB), Z28, K1
+	VMULPD.BCST      lanes<>+5824(SB), Z28, K1, Z28
+	VADDPD.BCST      lanes<>+5696(SB), Z5, K1, Z5
+	VADDPD.BCST      lanes<>+5696(SB), Z28, Z29
+	VSUBPD.BCST      lanes<>+5696(SB), Z28, Z28
 	VDIVPD           Z29, Z28, Z28
 	VMULPD           Z28, Z28, Z29
-	VBROADCASTSD     lanes<>+4416(SB), Z30
-	VFMADD213PD.BCST lanes<>+4480(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4544(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4608(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4672(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4736(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4800(SB), Z29, Z30
-	VFMADD213PD.BCST lanes<>+4864(SB), Z29, Z30
+	VBROADCASTSD     lanes<>+5888(SB), Z30
+	VFMADD213PD.BCST lanes<>+5952(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6016(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6080(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6144(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6208(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6272(SB), Z29, Z30
+	VFMADD213PD.BCST lanes<>+6336(SB), Z29, Z30
 	VFMADD213PD      Z5, Z28, Z30
-	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K1
-	VBROADCASTSD     lanes<>+4992(SB), K1, Z30
-	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K1
-	VBROADCASTSD     lanes<>+5056(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+6400(SB), Z3, K1
+	VBROADCASTSD     lanes<>+6464(SB), K1, Z30
+	VCMPPD.BCST      $0x00, lanes<>+6528(SB), Z3, K1
+	VBROADCASTSD     lanes<>+6528(SB), K1, Z30
 	VMULPD           Z30, Z4, Z3
-	VBROADCASTSD     lanes<>+5120(SB), Z4
-	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VBROADCASTSD     lanes<>+6592(SB), Z4
+	VBROADCASTSD     lanes<>+6656(SB), Z5
 	VMAXPD           Z3, Z4, Z3
 	VMINPD           Z3, Z5, Z3
-	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
-	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VADDPD.BCST      lanes<>+6720(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+6720(SB), Z4, Z5
 	VSUBPD           Z5, Z3, Z3
-	VBROADCASTSD     lanes<>+5312(SB), Z5
-	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VBROADCASTSD     lanes<>+6784(SB), Z5
+	VFMADD213PD.BCST lanes<>+6848(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6912(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6976(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7040(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7104(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7168(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7232(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7296(SB), Z3, Z5
 	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
 	VPSLLQ           $0x34, Z4, Z4
 	VMULPD           Z4, Z5, Z5
 	VCVTPD2PS        Z5, Y3
@@ -4430,10 +5302,10 @@ loop137:
 	VCMPPS           $0x00, Z1, Z4, K1
 	VBLENDMPS        Z8, Z7, K1, Z9
 	VXORPS           Z9, Z3, Z3
-	VBROADCASTSS     lanes<>+5888(SB), Z5
+	VBROADCASTSS     lanes<>+7360(SB), Z5
 	VCMPPS           $0x00, Z1, Z4, K1
 	VBLENDMPS        Z7, Z5, K1, Z10
-	VBROADCASTSS     lanes<>+3776(SB), Z4
+	VBROADCASTSS     lanes<>+5376(SB), Z4
 	VCMPPS           $0x00, Z4, Z2, K1
 	VBLENDMPS        Z7, Z10, K1, Z11
 	VCMPPS           $0x11, Z7, Z0, K1
@@ -4441,7 +5313,7 @@ loop137:
 	VORPS            Z12, Z3, Z3
 	VBROADCASTSS     lanes<>+128(SB), Z4
 	VANDPS.BCST      lanes<>+1984(SB), Z1, Z5
-	VBROADCASTSS     lanes<>+3776(SB), Z28
+	VBROADCASTSS     lanes<>+5376(SB), Z28
 	VCMPPS           $0x00, Z28, Z5, K1
 	VBLENDMPS        Z4, Z3, K1, Z13
 	VCMPPS           $0x00, Z4, Z2, K1
@@ -4455,11 +5327,11 @@ loop137:
 	VMOVUPS          Z17, (AX)(SI*1)
 	ADDQ             $+64, SI
 	SUBQ             $0x10, BX
-	JGE              loop137
+	JGE              loop152
 
-tail138:
+tail153:
 	ADDQ             $0x10, BX
-	JZ               done136
+	JZ               done151
 	MOVL             $-1, DI
 	BZHIL            BX, DI, DI
 	KMOVW            DI, K1
@@ -4469,48 +5341,48 @@ tail138:
 	VCVTPS2PD        Y2, Z3
 	VCVTPS2PD        Y1, Z4
 	VPSRLQ           $0x34, Z3, Z5
-	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
-	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
-	VANDPD.BCST      lanes<>+4160(SB), Z3, Z8
-	VORPD.BCST       lanes<>+4224(SB), Z8, Z8
-	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z8, K2
-	VMULPD.BCST      lanes<>+4352(SB), Z8, K2, Z8
-	VADDPD.BCST      lanes<>+4224(SB), Z5, K2, Z5
-	VADDPD.BCST      lanes<>+4224(SB), Z8, Z9
-	VSUBPD.BCST      lanes<>+4224(SB), Z8, Z8
+	VORPD.BCST       lanes<>+5504(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+5568(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+5632(SB), Z3, Z8
+	VORPD.BCST       lanes<>+5696(SB), Z8, Z8
+	VCMPPD.BCST      $0x1e, lanes<>+5760(SB), Z8, K2
+	VMULPD.BCST      lanes<>+5824(SB), Z8, K2, Z8
+	VADDPD.BCST      lanes<>+5696(SB), Z5, K2, Z5
+	VADDPD.BCST      lanes<>+5696(SB), Z8, Z9
+	VSUBPD.BCST      lanes<>+5696(SB), Z8, Z8
 	VDIVPD           Z9, Z8, Z8
 	VMULPD           Z8, Z8, Z9
-	VBROADCASTSD     lanes<>+4416(SB), Z10
-	VFMADD213PD.BCST lanes<>+4480(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4544(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4608(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4672(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4736(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4800(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4864(SB), Z9, Z10
+	VBROADCASTSD     lanes<>+5888(SB), Z10
+	VFMADD213PD.BCST lanes<>+5952(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6016(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6080(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6144(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6208(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6272(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6336(SB), Z9, Z10
 	VFMADD213PD      Z5, Z8, Z10
-	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K2
-	VBROADCASTSD     lanes<>+4992(SB), K2, Z10
-	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K2
-	VBROADCASTSD     lanes<>+5056(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+6400(SB), Z3, K2
+	VBROADCASTSD     lanes<>+6464(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+6528(SB), Z3, K2
+	VBROADCASTSD     lanes<>+6528(SB), K2, Z10
 	VMULPD           Z10, Z4, Z3
-	VBROADCASTSD     lanes<>+5120(SB), Z4
-	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VBROADCASTSD     lanes<>+6592(SB), Z4
+	VBROADCASTSD     lanes<>+6656(SB), Z5
 	VMAXPD           Z3, Z4, Z3
 	VMINPD           Z3, Z5, Z3
-	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
-	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VADDPD.BCST      lanes<>+6720(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+6720(SB), Z4, Z5
 	VSUBPD           Z5, Z3, Z3
-	VBROADCASTSD     lanes<>+5312(SB), Z5
-	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VBROADCASTSD     lanes<>+6784(SB), Z5
+	VFMADD213PD.BCST lanes<>+6848(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6912(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6976(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7040(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7104(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7168(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7232(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7296(SB), Z3, Z5
 	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
 	VPSLLQ           $0x34, Z4, Z4
 	VMULPD           Z4, Z5, Z5
 	VCVTPD2PS        Z5, Y6
@@ -4519,48 +5391,48 @@ tail138:
 	VEXTRACTF64X4    $0x01, Z1, Y4
 	VCVTPS2PD        Y4, Z4
 	VPSRLQ           $0x34, Z3, Z5
-	VORPD.BCST       lanes<>+4032(SB), Z5, Z5
-	VSUBPD.BCST      lanes<>+4096(SB), Z5, Z5
-	VANDPD.BCST      lanes<>+4160(SB), Z3, Z8
-	VORPD.BCST       lanes<>+4224(SB), Z8, Z8
-	VCMPPD.BCST      $0x1e, lanes<>+4288(SB), Z8, K2
-	VMULPD.BCST      lanes<>+4352(SB), Z8, K2, Z8
-	VADDPD.BCST      lanes<>+4224(SB), Z5, K2, Z5
-	VADDPD.BCST      lanes<>+4224(SB), Z8, Z9
-	VSUBPD.BCST      lanes<>+4224(SB), Z8, Z8
+	VORPD.BCST       lanes<>+5504(SB), Z5, Z5
+	VSUBPD.BCST      lanes<>+5568(SB), Z5, Z5
+	VANDPD.BCST      lanes<>+5632(SB), Z3, Z8
+	VORPD.BCST       lanes<>+5696(SB), Z8, Z8
+	VCMPPD.BCST      $0x1e, lanes<>+5760(SB), Z8, K2
+	VMULPD.BCST      lanes<>+5824(SB), Z8, K2, Z8
+	VADDPD.BCST      lanes<>+5696(SB), Z5, K2, Z5
+	VADDPD.BCST      lanes<>+5696(SB), Z8, Z9
+	VSUBPD.BCST      lanes<>+5696(SB), Z8, Z8
 	VDIVPD           Z9, Z8, Z8
 	VMULPD           Z8, Z8, Z9
-	VBROADCASTSD     lanes<>+4416(SB), Z10
-	VFMADD213PD.BCST lanes<>+4480(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4544(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4608(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4672(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4736(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4800(SB), Z9, Z10
-	VFMADD213PD.BCST lanes<>+4864(SB), Z9, Z10
+	VBROADCASTSD     lanes<>+5888(SB), Z10
+	VFMADD213PD.BCST lanes<>+5952(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6016(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6080(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6144(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6208(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6272(SB), Z9, Z10
+	VFMADD213PD.BCST lanes<>+6336(SB), Z9, Z10
 	VFMADD213PD      Z5, Z8, Z10
-	VCMPPD.BCST      $0x00, lanes<>+4928(SB), Z3, K2
-	VBROADCASTSD     lanes<>+4992(SB), K2, Z10
-	VCMPPD.BCST      $0x00, lanes<>+5056(SB), Z3, K2
-	VBROADCASTSD     lanes<>+5056(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+6400(SB), Z3, K2
+	VBROADCASTSD     lanes<>+6464(SB), K2, Z10
+	VCMPPD.BCST      $0x00, lanes<>+6528(SB), Z3, K2
+	VBROADCASTSD     lanes<>+6528(SB), K2, Z10
 	VMULPD           Z10, Z4, Z3
-	VBROADCASTSD     lanes<>+5120(SB), Z4
-	VBROADCASTSD     lanes<>+5184(SB), Z5
+	VBROADCASTSD     lanes<>+6592(SB), Z4
+	VBROADCASTSD     lanes<>+6656(SB), Z5
 	VMAXPD           Z3, Z4, Z3
 	VMINPD           Z3, Z5, Z3
-	VADDPD.BCST      lanes<>+5248(SB), Z3, Z4
-	VSUBPD.BCST      lanes<>+5248(SB), Z4, Z5
+	VADDPD.BCST      lanes<>+6720(SB), Z3, Z4
+	VSUBPD.BCST      lanes<>+6720(SB), Z4, Z5
 	VSUBPD           Z5, Z3, Z3
-	VBROADCASTSD     lanes<>+5312(SB), Z5
-	VFMADD213PD.BCST lanes<>+5376(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5440(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5504(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5568(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5632(SB), Z3, Z5
+	VBROADCASTSD     lanes<>+6784(SB), Z5
+	VFMADD213PD.BCST lanes<>+6848(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6912(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+6976(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7040(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7104(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7168(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7232(SB), Z3, Z5
+	VFMADD213PD.BCST lanes<>+7296(SB), Z3, Z5
 	VFMADD213PD.BCST lanes<>+5696(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5760(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+5824(SB), Z3, Z5
-	VFMADD213PD.BCST lanes<>+4224(SB), Z3, Z5
 	VPSLLQ           $0x34, Z4, Z4
 	VMULPD           Z4, Z5, Z5
 	VCVTPD2PS        Z5, Y3
@@ -4575,10 +5447,10 @@ tail138:
 	VCMPPS           $0x00, Z1, Z4, K2
 	VBLENDMPS        Z18, Z7, K2, Z19
 	VXORPS           Z19, Z3, Z3
-	VBROADCASTSS     lanes<>+5888(SB), Z5
+	VBROADCASTSS     lanes<>+7360(SB), Z5
 	VCMPPS           $0x00, Z1, Z4, K2
 	VBLENDMPS        Z7, Z5, K2, Z20
-	VBROADCASTSS     lanes<>+3776(SB), Z4
+	VBROADCASTSS     lanes<>+5376(SB), Z4
 	VCMPPS           $0x00, Z4, Z2, K2
 	VBLENDMPS        Z7, Z20, K2, Z21
 	VCMPPS           $0x11, Z7, Z0, K2
@@ -4586,7 +5458,7 @@ tail138:
 	VORPS            Z22, Z3, Z3
 	VBROADCASTSS     lanes<>+128(SB), Z4
 	VANDPS.BCST      lanes<>+1984(SB), Z1, Z5
-	VBROADCASTSS     lanes<>+3776(SB), Z6
+	VBROADCASTSS     lanes<>+5376(SB), Z6
 	VCMPPS           $0x00, Z6, Z5, K2
 	VBLENDMPS        Z4, Z3, K2, Z23
 	VCMPPS           $0x00, Z4, Z2, K2
@@ -4599,7 +5471,7 @@ tail138:
 	VBLENDMPS        Z4, Z26, K2, Z27
 	VMOVUPS          Z27, K1, (AX)(SI*1)
 
-done136:
+done151:
 	VZEROUPPER
 	RET
 
@@ -4612,9 +5484,9 @@ TEXT ·preluAVX512(SB), NOSPLIT, $0-32
 	MOVQ n+24(FP), BX
 	XORQ SI, SI
 	SUBQ $0x20, BX
-	JL   few141
+	JL   few156
 
-many140:
+many155:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   64(CX)(SI*1), Z4
 	VMOVUPS   (DX)(SI*1), Z1
@@ -4631,14 +5503,14 @@ many140:
 	VMOVUPS   Z7, 64(AX)(SI*1)
 	ADDQ      $+128, SI
 	SUBQ      $0x20, BX
-	JGE       many140
+	JGE       many155
 
-few141:
+few156:
 	ADDQ $0x20, BX
 	SUBQ $0x10, BX
-	JL   tail143
+	JL   tail158
 
-loop142:
+loop157:
 	VMOVUPS   (CX)(SI*1), Z0
 	VMOVUPS   (DX)(SI*1), Z1
 	VXORPS    X2, X2, X2
@@ -4648,11 +5520,11 @@ loop142:
 	VMOVUPS   Z8, (AX)(SI*1)
 	ADDQ      $+64, SI
 	SUBQ      $0x10, BX
-	JGE       loop142
+	JGE       loop157
 
-tail143:
+tail158:
 	ADDQ      $0x10, BX
-	JZ        done139
+	JZ        done154
 	MOVL      $-1, DI
 	BZHIL     BX, DI, DI
 	KMOVW     DI, K1
@@ -4664,6 +5536,6 @@ tail143:
 	VBLENDMPS Z1, Z0, K2, Z9
 	VMOVUPS   Z9, K1, (AX)(SI*1)
 
-done139:
+done154:
 	VZEROUPPER
 	RET

@@ -43,6 +43,21 @@ func sinAVX512(dst, x *float32, n int)
 func cosAVX512(dst, x *float32, n int)
 
 //go:noescape
+func atanAVX512(dst, x *float32, n int)
+
+//go:noescape
+func asinAVX512(dst, x *float32, n int)
+
+//go:noescape
+func acosAVX512(dst, x *float32, n int)
+
+//go:noescape
+func sinhAVX512(dst, x *float32, n int)
+
+//go:noescape
+func coshAVX512(dst, x *float32, n int)
+
+//go:noescape
 func rootAVX512(dst, x *float32, n int)
 
 //go:noescape
@@ -130,6 +145,21 @@ func sinAVX2(dst, x *float32, n int)
 func cosAVX2(dst, x *float32, n int)
 
 //go:noescape
+func atanAVX2(dst, x *float32, n int)
+
+//go:noescape
+func asinAVX2(dst, x *float32, n int)
+
+//go:noescape
+func acosAVX2(dst, x *float32, n int)
+
+//go:noescape
+func sinhAVX2(dst, x *float32, n int)
+
+//go:noescape
+func coshAVX2(dst, x *float32, n int)
+
+//go:noescape
 func rootAVX2(dst, x *float32, n int)
 
 //go:noescape
@@ -205,6 +235,11 @@ var unaryLoops = map[graph.UnaryFn][2]unaryLoop{
 	graph.Sqrt:       {sqrtAVX512, sqrtAVX2},
 	graph.Reciprocal: {reciprocalAVX512, reciprocalAVX2},
 	graph.Softsign:   {softsignAVX512, softsignAVX2},
+	graph.Atan:       {atanAVX512, atanAVX2},
+	graph.Asin:       {asinAVX512, asinAVX2},
+	graph.Acos:       {acosAVX512, acosAVX2},
+	graph.Sinh:       {sinhAVX512, sinhAVX2},
+	graph.Cosh:       {coshAVX512, coshAVX2},
 	graph.HardSwish:  {hardSwishAVX512, hardSwishAVX2},
 }
 

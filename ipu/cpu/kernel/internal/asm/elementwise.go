@@ -36,6 +36,12 @@ func writeElementwise(a *asm) {
 			a.zero(zero)
 			return a.choose(less, x[0], zero, a.mul(x[0], s[0]), x[0])
 		}},
+		// Limits that are numbers, the upper one not -0; a NaN stays one, and of two
+		// zeros x is kept. Adding zero, which is +0 for a lower limit of +0
+		// and else -0, makes -0 into +0 for that.
+		{name: "clipOne", slices: []string{"x"}, scalars: []string{"lo", "hi", "zero"}, body: func(a *asm, x, s []vec) vec {
+			return a.add(a.lower(s[1], a.upper(s[0], x[0])), s[2])
+		}},
 		{name: "divideOne", slices: []string{"x"}, scalars: []string{"y", "reciprocal"}, body: func(a *asm, x, s []vec) vec { return a.divideOne(x[0], s[0], s[1]) }},
 	} {
 		l.write(a)

@@ -50,6 +50,19 @@ var (
 	atanhSeries = []float32{0.3333320617675781, 0.20010851323604584, 0.1399955153465271, 0.14012306928634644}
 )
 
+// Of the functions f(x) below, (f(x)/x-1)/x² by x².
+var (
+	// atanSeries is for |x| ≤ 1.
+	atanSeries = []float32{
+		-0.33333298563957214, 0.1999852955341339, -0.14264042675495148, 0.10951543599367142, -0.08403550088405609,
+		0.057998981326818466, -0.031259261071681976, 0.010978777892887592, -0.0018121555913239717,
+	}
+	// asinSeries is for |x| ≤ ½.
+	asinSeries = []float32{0.16666752099990845, 0.074953094124794, 0.04546915367245674, 0.02418474294245243, 0.04215838760137558}
+	// sinhSeries is for |x| ≤ 1.
+	sinhSeries = []float32{0.1666666716337204, 0.00833331048488617, 0.00019842895562760532, 2.7822131869470468e-06}
+)
+
 // erfTop is where erf is so near to 1 that its float32 is.
 const erfTop = 4
 
@@ -332,6 +345,94 @@ func (a *asm) sine(x vec, turned bool) vec {
 	return a.xor(v, a.and(sign, a.bits(signBit)))
 }
 
+// odd returns x + x·q·p(q), q = x², for a polynomial p.
+func (a *asm) odd(x vec, c []float32) vec {
+	square := a.mul(x, x)
+	return a.fma(a.mul(a.chain(square, c), square), x, x)
+}
+
+// quarter is π/2, in two numbers.
+const (
+	quarterHigh = float32(math.Pi / 2)
+	quarterLow  = float32(math.Pi/2 - float64(quarterHigh))
+)
+
+// atan returns for |x| above 1 a quarter turn less the arc tangent of 1/|x|.
+func (a *asm) atan(x vec) vec {
+	y := a.magnitude(x, false)
+	one, zero := a.load(a.constant(1)), a.vec()
+	a.zero(zero)
+	t := a.div(a.choose(greater, y, one, a.load(a.constant(-1)), y), a.choose(greater, y, one, y, one))
+	r := a.odd(t, atanSeries)
+	r = a.add(r, a.choose(greater, y, one, a.load(a.constant(quarterLow)), zero))
+	return a.signed(a.add(r, a.choose(greater, y, one, a.load(a.constant(quarterHigh)), zero)), x)
+}
+
+// arc returns for |x| up to ½ the arc sine of |x|, else the root of (1-|x|)/2 and
+// what is to be added to that for its arc sine.
+func (a *asm) arc(x vec) (y, root, rest vec) {
+	y = a.magnitude(x, false)
+	half := a.load(a.constant(0.5))
+	left := a.fma(a.fresh(half), a.xor(y, a.bits(signBit)), half)
+	q := a.choose(greater, y, half, left, a.mul(y, y))
+	root = a.vec()
+	a.VSQRTPS(left, root)
+	root = a.choose(greater, y, half, root, y)
+	return y, root, a.mul(a.mul(a.chain(q, asinSeries), q), root)
+}
+
+// asin returns for |x| above ½ a quarter turn less twice the arc sine of the root
+// of (1-|x|)/2.
+func (a *asm) asin(x vec) vec {
+	y, root, rest := a.arc(x)
+	twice := a.sub(a.add(rest, rest), a.constant(quarterLow))
+	far := a.sub(a.load(a.constant(quarterHigh)), a.add(twice, a.add(root, root)))
+	half := a.load(a.constant(0.5))
+	return a.signed(a.choose(greater, y, half, far, a.add(root, rest)), x)
+}
+
+// acos returns for |x| up to ½ a quarter turn less the arc sine, for larger x
+// twice the arc sine of the root of (1-|x|)/2, and for smaller half a turn less
+// that.
+func (a *asm) acos(x vec) vec {
+	y, root, rest := a.arc(x)
+	near := a.sub(a.load(a.constant(quarterLow)), a.signed(rest, x))
+	near = a.add(a.sub(a.load(a.constant(quarterHigh)), a.signed(root, x)), near)
+	above := a.add(root, rest)
+	above = a.add(above, above)
+	zero := a.vec()
+	a.zero(zero)
+	below := a.add(a.sub(a.load(a.constant(2*quarterHigh)), above), a.constant(2*quarterLow))
+	return a.choose(greater, y, a.load(a.constant(0.5)), a.choose(less, x, zero, below, above), near)
+}
+
+// halfExp returns exp(y)/2 for y ≥ 0.
+func (a *asm) halfExp(y vec) vec {
+	// Where it is infinite.
+	const top = 91
+	r, n, _ := a.reduce(a.atMost(y, top))
+	e := a.fma(a.chain(r, expSeries), r, a.constant(1))
+	e = a.fma(e, r, a.constant(1))
+	// In two steps, for 2^n may be above all numbers.
+	const step = 63
+	a.VPSUBD(a.register(a.bits(step+1)), n, n)
+	return a.mul(a.mul(e, a.power(n)), a.constant(1<<step))
+}
+
+// sinh returns exp(|x|)/2 - exp(-|x|)/2 with the sign of x, or a polynomial.
+func (a *asm) sinh(x vec) vec {
+	y := a.magnitude(x, false)
+	e := a.halfExp(y)
+	e = a.sub(e, a.div(a.load(a.constant(0.25)), e))
+	return a.signed(a.choose(greater, y, a.load(a.constant(1)), e, a.odd(y, sinhSeries)), x)
+}
+
+// cosh returns exp(|x|)/2 + exp(-|x|)/2.
+func (a *asm) cosh(x vec) vec {
+	e := a.halfExp(a.magnitude(x, false))
+	return a.add(e, a.div(a.load(a.constant(0.25)), e))
+}
+
 // rounded returns x rounded: with mode 0 to nearest even, 1 down, 2 up.
 func (a *asm) rounded(x vec, mode int) vec {
 	v := a.vec()
@@ -550,6 +651,11 @@ func writeFunctions(a *asm) {
 		{name: "geluTanh", slices: unary, body: one((*asm).geluTanh)},
 		{name: "sin", slices: unary, body: one(func(a *asm, x vec) vec { return a.sine(x, false) })},
 		{name: "cos", slices: unary, body: one(func(a *asm, x vec) vec { return a.sine(x, true) })},
+		{name: "atan", slices: unary, keeps: 4, body: one((*asm).atan)},
+		{name: "asin", slices: unary, keeps: 4, body: one((*asm).asin)},
+		{name: "acos", slices: unary, keeps: 4, body: one((*asm).acos)},
+		{name: "sinh", slices: unary, keeps: 4, body: one((*asm).sinh)},
+		{name: "cosh", slices: unary, keeps: 4, body: one((*asm).cosh)},
 		{name: "root", slices: unary, body: one((*asm).root)},
 		{name: "abs", slices: unary, body: one(func(a *asm, x vec) vec { return a.magnitude(x, false) })},
 		{name: "negate", slices: unary, body: one(func(a *asm, x vec) vec { return a.xor(x, a.bits(signBit)) })},
@@ -587,7 +693,7 @@ func writeFunctions(a *asm) {
 			return a.choose(less, x[0], zero, a.mul(x[0], x[1]), x[0])
 		}},
 	} {
-		if a.wide() && l.name != "pow" { // which has two ways already
+		if a.wide() && l.keeps == 0 {
 			l.ways = 2
 		}
 		l.write(a)
