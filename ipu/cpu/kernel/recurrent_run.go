@@ -204,7 +204,7 @@ func (t *recurrentTask[T]) inputs(p Pool) {
 
 // stepGrain returns from how much work on a step is divided between workers:
 // each then waits for what the others have computed.
-func stepGrain() int { return grain * 3 / 16 }
+func stepGrain() int { return grain * 5 / 16 }
 
 // compute runs the chunk's steps. Batch entries and directions do not depend on
 // each other, so they are divided first; only if that leaves workers idle and
