@@ -147,7 +147,7 @@ func TestPixelsChangeNothing(t *testing.T) {
 		t.Skip("there are no kernels for pixels here")
 	}
 	seen := map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	property := func(t *rapid.T) {
 		d := &byteDraw{netDraw: netDraw{T: t, model: newModel("bytes")}, rank: rapid.IntRange(3, 4).Draw(t, "rank"),
 			kind: rapid.SampledFrom([]graph.DType{graph.I8, graph.U8}).Draw(t, "type")}
 		x := d.b.AddLocal("x", f32(slices.Concat([]int64{d.pick(1, 2), d.pick(1, 3, 4, 16, 20, 32)}, d.axes(1, 5, 9))...))
@@ -195,13 +195,19 @@ func TestPixelsChangeNothing(t *testing.T) {
 				t.Fatalf("element %d is %v, want %v", i, got[i], v)
 			}
 		}
-	})
+	}
+	ops := []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsBinary", "PixelsMap", "PixelsConcat"}
 	if !kernel.HasPixelTables() {
-		return
+		ops = nil
 	}
-	for _, op := range []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsBinary", "PixelsMap", "PixelsConcat"} {
-		require.Positive(t, seen[op], op)
+	missing := func(op string) bool { return seen[op] == 0 }
+	for range 5 { // some are rare
+		rapid.Check(t, property)
+		if !slices.ContainsFunc(ops, missing) {
+			return
+		}
 	}
+	require.Empty(t, slices.DeleteFunc(ops, func(op string) bool { return !missing(op) }))
 }
 
 // passNames lists all passes.
