@@ -1,0 +1,167 @@
+// Command mutants applies deliberate mistakes to copies of this module, one at a
+// time, and runs the tests that must notice each. It prints the mutants that no
+// test noticed, and exits with 1 if there is one without a written reason.
+//
+//	go run ./internal/mutants [-sample N] [-run REGEXP] [-j N]
+//
+// The mutants stand in internal/mutants/list/*.txt.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: 0 if every mutant was noticed or has a
+// reason, 1 if not, 2 on trouble.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("mutants", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	lists := flags.String("lists", "internal/mutants/list", "`folder` of the lists")
+	only := flags.String("run", "", "only mutants whose name or file matches `regexp`")
+	sample := flags.Int("sample", 0, "only `N` mutants, chosen by -seed; 0: all")
+	seed := flags.String("seed", "", "`text` that chooses the sample; the commit if empty")
+	jobs := flags.Int("j", 2, "run `N` mutants at a time, each in a copy of its own")
+	timeout := flags.Duration("timeout", 3*time.Minute, "tests that take longer have noticed")
+	work := flags.String("work", "build/mutants", "`folder` of the copies")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	trouble := func(err error) int {
+		fmt.Fprintln(stderr, "mutants:", err)
+		return 2
+	}
+	all, err := readLists(*lists)
+	if err != nil {
+		return trouble(err)
+	}
+	chosen, err := choose(ctx, all, *only, *sample, *seed, stdout)
+	if err != nil {
+		return trouble(err)
+	}
+	root, err := os.Getwd()
+	if err != nil {
+		return trouble(err)
+	}
+	trees := make([]*tree, max(1, min(*jobs, len(chosen))))
+	for i := range trees {
+		dir, err := filepath.Abs(filepath.Join(*work, fmt.Sprint(i)))
+		if err == nil {
+			trees[i], err = newTree(ctx, root, dir, *timeout)
+		}
+		if err != nil {
+			return trouble(err)
+		}
+	}
+	return report(tryAll(ctx, trees, chosen, stdout), chosen, stdout)
+}
+
+// choose returns the mutants that match, or a sample of them, in the order of
+// the lists.
+func choose(ctx context.Context, all []mutant, only string, sample int, seed string, stdout io.Writer) ([]mutant, error) {
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, err
+	}
+	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !match.MatchString(m.name) && !match.MatchString(m.file) })
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("none of %d mutants matches %q", len(all), only)
+	}
+	if sample <= 0 || sample >= len(chosen) {
+		return chosen, nil
+	}
+	if seed == "" {
+		commit, err := exec.CommandContext(ctx, "git", "rev-parse", "HEAD").Output()
+		if err != nil {
+			return nil, fmt.Errorf("the commit chooses the sample: git rev-parse HEAD: %w (or give -seed)", err)
+		}
+		seed = strings.TrimSpace(string(commit))
+	}
+	fmt.Fprintf(stdout, "a sample of %d of %d mutants: -sample %d -seed %s\n", sample, len(chosen), sample, seed)
+	var key [32]byte
+	copy(key[:], seed)
+	order := rand.New(rand.NewChaCha8(key)).Perm(len(chosen))[:sample]
+	slices.Sort(order)
+	out := make([]mutant, sample)
+	for i, j := range order {
+		out[i] = chosen[j]
+	}
+	return out, nil
+}
+
+// tryAll tries every mutant and prints a line for each as it ends.
+func tryAll(ctx context.Context, trees []*tree, mutants []mutant, stdout io.Writer) []result {
+	results := make([]result, len(mutants))
+	next := make(chan int)
+	var all sync.WaitGroup
+	var printing sync.Mutex
+	for _, t := range trees {
+		all.Go(func() {
+			for i := range next {
+				m := &mutants[i]
+				results[i] = t.try(ctx, m)
+				r := results[i]
+				printing.Lock()
+				fmt.Fprintf(stdout, "%-8s  %5.1fs  %s (%s)\n", r.verdict, r.took.Seconds(), m.name, m.file)
+				printing.Unlock()
+			}
+		})
+	}
+	for i := range mutants {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	return results
+}
+
+// report prints what there is to mend or to know, and a closing line. It returns
+// the exit code.
+func report(results []result, mutants []mutant, stdout io.Writer) int {
+	noticed, excused, wrong := 0, 0, 0
+	for i, r := range results {
+		m := &mutants[i]
+		switch {
+		case r.verdict == killed && m.survives == "":
+			noticed++
+		case r.verdict == survived && m.survives != "":
+			excused++
+			fmt.Fprintf(stdout, "\n%s (%s) survives, and may: %s\n", m.name, m.file, m.survives)
+		case r.verdict == killed:
+			wrong++
+			fmt.Fprintf(stdout, "\n%s: %s: a test notices it now: take its \"survives:\" away\n", m.at, m.name)
+		default:
+			wrong++
+			fmt.Fprintf(stdout, "\n%s: %s: %s: %s\n", m.at, m.name, r.verdict, r.note)
+			for _, l := range m.old {
+				fmt.Fprintln(stdout, "    -", l)
+			}
+			for _, l := range m.new {
+				fmt.Fprintln(stdout, "    +", l)
+			}
+		}
+	}
+	fmt.Fprintf(stdout, "\n%d mutants: %d noticed, %d survive with a reason, %d to mend\n", len(mutants), noticed, excused, wrong)
+	if wrong > 0 {
+		return 1
+	}
+	return 0
+}

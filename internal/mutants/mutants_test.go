@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseList(t *testing.T) {
+	list, err := parseList("a.txt", []byte("# comment\n== one\nfile: x/a.go\ntest: ./x -run 'TestA|Test B'\n- \tif a {\n-\n- }\n+ \tif !a {\n+ }\n\n== two\nfile: b.go\ntest: .\nsurvives: because\n- x\n"))
+	require.NoError(t, err)
+	want := []mutant{
+		{name: "one", at: "a.txt:2", file: "x/a.go", test: []string{"./x", "-run", "TestA|Test B"}, old: []string{"\tif a {", "", "}"}, new: []string{"\tif !a {", "}"}},
+		{name: "two", at: "a.txt:11", file: "b.go", test: []string{"."}, survives: "because", old: []string{"x"}},
+	}
+	if d := cmp.Diff(want, list, cmp.AllowUnexported(mutant{})); d != "" {
+		t.Error(d)
+	}
+	for _, bad := range []string{
+		"file: a.go\n",
+		"== a\nfile: a.go\ntest: .\n",
+		"== a\nfile: ../a.go\ntest: .\n- x\n",
+		"== a\nfile: a.go\ntest: './x\n- x\n",
+		"== a\nfile: a.go\ntest: .\n+ y\n- x\n",
+		"== a\nwhat is this\n",
+	} {
+		_, err := parseList("a.txt", []byte(bad))
+		require.ErrorContains(t, err, "a.txt:", bad)
+	}
+}
+
+func TestApply(t *testing.T) {
+	source := []byte("a\n\tb\nc\nb\nd")
+	for _, c := range []struct {
+		old, new []string
+		want     string
+		err      string
+	}{
+		{old: []string{"b", "c"}, new: []string{"x"}, want: "a\nx\nb\nd"},
+		{old: []string{"d"}, want: "a\n\tb\nc\nb"},
+		{old: []string{"b"}, err: "lines 2 and 4"},
+		{old: []string{"e"}, err: "not in f.go any more"},
+	} {
+		m := mutant{file: "f.go", old: c.old, new: c.new}
+		got, err := m.apply(source)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, c.want, string(got))
+	}
+}
+
+// TestRun tries mutants of every verdict on a module of a few lines.
+func TestRun(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":      "module example.com/small\n\ngo 1.26\n",
+		"abs.go":      "package small\n\nfunc abs(x int) int {\n\tif x < 0 {\n\t\treturn -x\n\t}\n\treturn x\n}\n",
+		"abs_test.go": "package small\n\nimport \"testing\"\n\nfunc TestAbs(t *testing.T) {\n\tif abs(-2) != 2 {\n\t\tt.Fatal(abs(-2))\n\t}\n}\n",
+		"list/a.txt": `== kept
+file: abs.go
+test: .
+- 	if x < 0 {
++ 	if x > 0 {
+== border
+file: abs.go
+test: .
+survives: -0 is 0
+- 	if x < 0 {
++ 	if x <= 0 {
+`,
+		"bad/a.txt": `== border
+file: abs.go
+test: .
+- 	if x < 0 {
++ 	if x <= 0 {
+== not-go
+file: abs.go
+test: .
+- 	if x < 0 {
++ 	if x {
+== gone
+file: abs.go
+test: .
+- 	if y < 0 {
+== excused-for-nothing
+file: abs.go
+test: .
+survives: no idea
+- 		return -x
++ 		return x
+`,
+		"endless/a.txt": `== endless
+file: abs.go
+test: .
+- 		return -x
++ 		for {}
+`,
+	} {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	t.Chdir(root)
+	out, err := exec.Command("git", "init", "-q").CombinedOutput()
+	require.NoError(t, err, string(out))
+	work := filepath.Join(t.TempDir(), "work")
+	try := func(args ...string) (int, string) {
+		var stdout, stderr bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		code := run(ctx, append([]string{"-work", work}, args...), &stdout, &stderr)
+		return code, stdout.String() + stderr.String()
+	}
+
+	code, text := try("-lists", "list")
+	require.Equal(t, 0, code, text)
+	require.Contains(t, text, "border (abs.go) survives, and may: -0 is 0")
+	require.Contains(t, text, "2 mutants: 1 noticed, 1 survive with a reason, 0 to mend")
+
+	code, text = try("-lists", "endless", "-timeout", "3s")
+	require.Equal(t, 0, code, text)
+
+	code, text = try("-lists", "bad")
+	require.Equal(t, 1, code, text)
+	for _, want := range []string{
+		"border: SURVIVED: go test .", "not-go: INVALID: it does not compile", "gone: STALE: the original is not in abs.go",
+		"excused-for-nothing: a test notices it now", "4 mutants: 0 noticed, 0 survive with a reason, 4 to mend",
+	} {
+		require.Contains(t, text, want)
+	}
+
+	code, text = try("-lists", "bad", "-sample", "1", "-seed", "x")
+	require.Contains(t, text, "a sample of 1 of 4 mutants: -sample 1 -seed x")
+	require.Equal(t, 1, strings.Count(text, "(abs.go)"), text)
+	require.LessOrEqual(t, code, 1)
+
+	code, text = try("-lists", "bad", "-run", "nowhere")
+	require.Equal(t, 2, code)
+	require.Contains(t, text, `none of 4 mutants matches "nowhere"`)
+}
