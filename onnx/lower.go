@@ -10,11 +10,13 @@ import (
 
 // Options says how a model is made static.
 type Options struct {
-	// Dims gives the sizes of symbolic dimensions by symbol. A dimension
-	// without a symbol is addressed by input and axis, as in "image[2]".
+	// Dims gives the sizes of dimensions by symbol, or by input and axis, as in
+	// "image[2]", whether or not that one has a symbol. Sizes of all dimensions
+	// of an input whose shape is not in the model give its shape.
 	Dims map[string]int64
 	// Batch is the size of every first dimension of an input that is symbolic
-	// or unknown and not in Dims or Shapes; 0 means not given.
+	// or unknown and not in Dims or Shapes; 0 means not given. It is an error
+	// if no input has a first dimension of that size then.
 	Batch int64
 	// Shapes gives whole shapes by input name; they also bind the symbols
 	// that stand in them.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -28,14 +29,11 @@ func (e *DimError) Error() string {
 	for _, in := range e.Inputs {
 		fmt.Fprintf(&b, "\n  input %q: %s", in.Name, in.String())
 		if !in.HasShape {
-			b.WriteString(": its shape is not in the model")
+			fmt.Fprintf(&b, ": its shape is not in the model; give every dimension, --dim %s and so on", shellWord(address(in.Name, 0)+"=SIZE"))
 			continue
 		}
 		for _, axis := range in.Free {
-			s := in.Dims[axis].Symbol
-			if s == "" {
-				s = address(in.Name, axis)
-			}
+			s := symbolOf(in.ValueInfo, axis)
 			if !slices.Contains(symbols, s) {
 				symbols = append(symbols, s)
 			}
@@ -49,13 +47,25 @@ func (e *DimError) Error() string {
 				fmt.Fprintf(&b, " … (%d more)", len(symbols)-i)
 				break
 			}
-			fmt.Fprintf(&b, " --dim %s=N", s)
+			b.WriteString(" --dim " + shellWord(s+"=SIZE"))
 		}
 		if first {
-			b.WriteString("; --batch N sets every free first dimension")
+			b.WriteString("; --batch SIZE sets every free first dimension")
 		}
 	}
 	return b.String()
+}
+
+// shellWord quotes a word that a shell would not leave as it is: zsh takes
+// x[0] for a pattern of file names.
+func shellWord(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-+.,:/=@%", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // String returns type and shape as in "float[N,3,?,224]".
@@ -84,8 +94,17 @@ func (v ValueInfo) String() string {
 // free reports whether d has no size. Some exporters write -1 for that.
 func (d Dim) free() bool { return !d.Known || d.Value < 0 }
 
-// address is what Options.Dims calls a dimension without a symbol.
+// address is what Options.Dims calls a dimension by its place.
 func address(input string, axis int) string { return fmt.Sprintf("%s[%d]", input, axis) }
+
+// symbolOf is what a free dimension of an input is called: by its symbol, or
+// by its place if it has none.
+func symbolOf(in ValueInfo, axis int) string {
+	if s := in.Dims[axis].Symbol; s != "" {
+		return s
+	}
+	return address(in.Name, axis)
+}
 
 // dimBinder gives sizes to symbols.
 type dimBinder struct {
@@ -105,33 +124,15 @@ func (b *dimBinder) bind(symbol string, n int64, from string) error {
 // the host has to feed.
 func bindShapes(all, ins []ValueInfo, o Options) (map[string][]int64, error) {
 	b := &dimBinder{make(map[string]int64), make(map[string]string)}
-	known := make(map[string]bool) // what Options.Dims may name
-	for _, in := range all {
-		for axis, d := range in.Dims {
-			if d.free() && d.Symbol != "" {
-				known[d.Symbol] = true
-			} else if d.free() {
-				known[address(in.Name, axis)] = true
-			}
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(o.Dims)) {
-		if !known[name] {
-			return nil, fmt.Errorf("a size is given for dimension %q, but no input has it (free dimensions: %s)", name, list(slices.Sorted(maps.Keys(known))))
-		}
-		if o.Dims[name] < 0 {
-			return nil, fmt.Errorf("dimension %q is given the size %d, want 0 or more", name, o.Dims[name])
-		}
-		if err := b.bind(name, o.Dims[name], "option"); err != nil {
-			return nil, err
-		}
-	}
 	given := maps.Clone(o.Shapes)
 	if given == nil {
 		given = make(map[string][]int64)
 	}
 	for name, t := range o.Values {
 		given[name] = t.Dims
+	}
+	if err := b.sizes(all, given, o.Dims); err != nil {
+		return nil, err
 	}
 	for _, in := range all {
 		if shape, ok := given[in.Name]; ok {
@@ -156,10 +157,7 @@ func bindShapes(all, ins []ValueInfo, o Options) (map[string][]int64, error) {
 		free := FreeInput{ValueInfo: in}
 		shape := make([]int64, len(in.Dims))
 		for axis, d := range in.Dims {
-			n, ok := b.size[d.Symbol]
-			if d.Symbol == "" {
-				n, ok = b.size[address(in.Name, axis)]
-			}
+			n, ok := b.size[symbolOf(in, axis)]
 			switch {
 			case !d.free():
 				shape[axis] = d.Value
@@ -193,11 +191,7 @@ func (b *dimBinder) fit(in ValueInfo, shape []int64) error {
 		if bad || !d.free() {
 			continue
 		}
-		symbol := d.Symbol
-		if symbol == "" {
-			symbol = address(in.Name, axis)
-		}
-		if err := b.bind(symbol, shape[axis], fmt.Sprintf("the shape %s of input %q", graph.ShapeString(shape), in.Name)); err != nil {
+		if err := b.bind(symbolOf(in, axis), shape[axis], fmt.Sprintf("the shape %s of input %q", graph.ShapeString(shape), in.Name)); err != nil {
 			return err
 		}
 	}
@@ -207,7 +201,87 @@ func (b *dimBinder) fit(in ValueInfo, shape []int64) error {
 	return nil
 }
 
-// batch gives every free first dimension the size n.
+// sizes binds the sizes that are given by symbol or by place. Those by place of
+// an input whose shape is not in the model make its shape, which goes to given.
+func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[string]int64) error {
+	known := make(map[string]bool) // what can be named
+	places := make(map[string]func(n int64) error)
+	shapeless := make(map[string]map[int64]int64)
+	for _, in := range all {
+		for axis, d := range in.Dims {
+			place := address(in.Name, axis)
+			if d.free() {
+				known[symbolOf(in, axis)] = true
+				places[place] = func(n int64) error { return b.bind(symbolOf(in, axis), n, "the size given for "+place) }
+				continue
+			}
+			places[place] = func(n int64) error {
+				if n != d.Value {
+					return fmt.Errorf("dimension %s is given the size %d, but it is %d in the model (%s)", place, n, d.Value, in)
+				}
+				return nil
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		n, bind := sizes[name], places[name]
+		switch in, axis := shapelessInput(all, name); {
+		case n < 0:
+			return fmt.Errorf("dimension %q is given the size %d, want 0 or more", name, n)
+		case known[name]:
+			bind = func(n int64) error { return b.bind(name, n, "the size given for it") }
+		case bind != nil:
+		case in != "":
+			if shapeless[in] == nil {
+				shapeless[in] = make(map[int64]int64)
+			}
+			shapeless[in][axis] = n
+			continue
+		default:
+			return fmt.Errorf("a size is given for dimension %q, but no input has it (free dimensions: %s)", name, list(slices.Sorted(maps.Keys(known))))
+		}
+		if err := bind(n); err != nil {
+			return err
+		}
+	}
+	for _, in := range slices.Sorted(maps.Keys(shapeless)) {
+		if given[in] != nil {
+			return fmt.Errorf("input %q is given sizes of dimensions and a shape", in)
+		}
+		shape := make([]int64, len(shapeless[in]))
+		for axis := range shape {
+			n, ok := shapeless[in][int64(axis)]
+			if !ok {
+				return fmt.Errorf("input %q is given %d sizes, but none for %s: its shape is not in the model, so that every dimension needs one", in, len(shape), address(in, axis))
+			}
+			shape[axis] = n
+		}
+		given[in] = shape
+	}
+	return nil
+}
+
+// shapelessInput returns the input without a shape, and its axis, that name is
+// the place of; "" if it is of none.
+func shapelessInput(all []ValueInfo, name string) (input string, axis int64) {
+	open := strings.LastIndexByte(name, '[')
+	if open < 0 || !strings.HasSuffix(name, "]") {
+		return "", 0
+	}
+	axis, err := strconv.ParseInt(name[open+1:len(name)-1], 10, 32)
+	if err != nil || axis < 0 {
+		return "", 0
+	}
+	for _, in := range all {
+		if in.Name == name[:open] && !in.HasShape && in.NotDense == "" {
+			return in.Name, axis
+		}
+	}
+	return "", 0
+}
+
+// batch gives every free first dimension the size n. A model whose inputs have
+// that size already is as the caller wants it.
 func (b *dimBinder) batch(ins []ValueInfo, given map[string][]int64, n int64) error {
 	if n == 0 {
 		return nil
@@ -217,20 +291,27 @@ func (b *dimBinder) batch(ins []ValueInfo, given map[string][]int64, n int64) er
 	}
 	used := false
 	for _, in := range ins {
-		if _, ok := given[in.Name]; ok || len(in.Dims) == 0 || !in.Dims[0].free() {
+		if shape, ok := given[in.Name]; ok {
+			used = used || len(shape) > 0 && shape[0] == n
 			continue
 		}
-		symbol := in.Dims[0].Symbol
-		if symbol == "" {
-			symbol = address(in.Name, 0)
+		if len(in.Dims) == 0 {
+			continue
 		}
-		if _, ok := b.size[symbol]; !ok || b.from[symbol] == "batch size" {
-			b.size[symbol], b.from[symbol] = n, "batch size"
+		if !in.Dims[0].free() {
+			used = used || in.Dims[0].Value == n
+			continue
+		}
+		symbol := symbolOf(in, 0)
+		if size, ok := b.size[symbol]; !ok {
+			b.size[symbol], b.from[symbol] = n, "the batch size"
 			used = true
+		} else {
+			used = used || size == n
 		}
 	}
 	if !used {
-		return fmt.Errorf("the batch size %d has no effect: no input has a free first dimension (inputs: %s)", n, inputList(ins))
+		return fmt.Errorf("the batch size %d has no effect: no input has a free first dimension, or one of that size (inputs: %s); to change it, export the model with a free one", n, inputList(ins))
 	}
 	return nil
 }

@@ -150,8 +150,8 @@ func TestDimensions(t *testing.T) {
 	require.Equal(t, `sizes of input dimensions are missing:
   input "a": float[N,3,L]
   input "b": float[N,?]
-  input "c": float of unknown shape: its shape is not in the model
-hint: give each a size: --dim N=N --dim L=N --dim b[1]=N; --batch N sets every free first dimension`, missing.Error())
+  input "c": float of unknown shape: its shape is not in the model; give every dimension, --dim 'c[0]=SIZE' and so on
+hint: give each a size: --dim N=SIZE --dim L=SIZE --dim 'b[1]=SIZE'; --batch SIZE sets every free first dimension`, missing.Error())
 
 	c := map[string][]int64{"c": {}}
 	all := map[string]int64{"N": 2, "L": 4, "b[1]": 5}
@@ -162,6 +162,17 @@ hint: give each a size: --dim N=N --dim L=N --dim b[1]=N; --batch N sets every f
 	}{
 		{"all dimensions", Options{Dims: all, Shapes: c}, "f32[2,3,4] f32[2,5] f32[]"},
 		{"batch", Options{Batch: 7, Dims: map[string]int64{"L": 4, "b[1]": 5}, Shapes: c}, "f32[7,3,4] f32[7,5] f32[]"},
+		{"batch that is there", Options{Batch: 2, Dims: all, Shapes: c}, "f32[2,3,4] f32[2,5] f32[]"},
+		{"batch by a shape", Options{Batch: 6, Dims: map[string]int64{"b[1]": 1}, Shapes: map[string][]int64{"a": {6, 3, 0}, "c": {2}}}, "f32[6,3,0] f32[6,1] f32[2]"},
+		{"place of a named dimension", Options{Batch: 1, Dims: map[string]int64{"a[2]": 4, "b[1]": 5}, Shapes: c}, "f32[1,3,4] f32[1,5] f32[]"},
+		{"place binds the symbol", Options{Dims: map[string]int64{"b[0]": 9, "a[2]": 4, "b[1]": 5}, Shapes: c}, "f32[9,3,4] f32[9,5] f32[]"},
+		{"place of a size in the model", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "a[1]": 3}, Shapes: c}, "f32[2,3,4] f32[2,5] f32[]"},
+		{"place of another size in the model", Options{Dims: map[string]int64{"a[1]": 4}, Shapes: c}, "dimension a[1] is given the size 4, but it is 3 in the model (float[N,3,L])"},
+		{"place against symbol", Options{Dims: map[string]int64{"N": 2, "b[0]": 3}, Shapes: c}, `dimension "N" is 2 by the size given for it, but 3 by the size given for b[0]`},
+		{"place that is none", Options{Dims: map[string]int64{"a[3]": 3}, Shapes: c}, `a size is given for dimension "a[3]", but no input has it`},
+		{"places make a shape", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "c[0]": 6, "c[1]": 7}}, "f32[2,3,4] f32[2,5] f32[6,7]"},
+		{"places that miss one", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "c[0]": 6, "c[2]": 7}}, `input "c" is given 2 sizes, but none for c[1]`},
+		{"places and a shape", Options{Dims: map[string]int64{"c[0]": 6}, Shapes: map[string][]int64{"c": {6}}}, `input "c" is given sizes of dimensions and a shape`},
 		{"dimension before batch", Options{Batch: 7, Dims: all, Shapes: c}, "the batch size 7 has no effect"},
 		{"shape binds symbols", Options{Dims: map[string]int64{"b[1]": 1}, Shapes: map[string][]int64{"a": {6, 3, 0}, "c": {2}}}, "f32[6,3,0] f32[6,1] f32[2]"},
 		{"conflict", Options{Shapes: map[string][]int64{"a": {6, 3, 1}, "b": {5, 1}}}, `dimension "N" is 6 by the shape [6,3,1] of input "a", but 5 by the shape [5,1] of input "b"`},
