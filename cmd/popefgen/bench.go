@@ -33,7 +33,7 @@ var benchCommand = &cli.Command{
 		&cli.DurationFlag{Name: "linger", Usage: "a batch waits for `TIME` for more samples (samples)"},
 		&cli.DurationFlag{Name: "duration", Usage: "measure each mode for `TIME`; several take turns", Value: 2 * time.Second},
 		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},
-		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`, of one request or of several, which take turns; others are random"},
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a number, a list, or a file with the data of one request or of several, which take turns; others are random"},
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
 		&cli.BoolFlag{Name: "profile", Usage: "show where the time of a request goes, by operator and node"},
 		&cli.IntFlag{Name: "top", Usage: "show the `N` nodes that take longest", Value: 10},

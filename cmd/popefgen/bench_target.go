@@ -42,7 +42,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 	}
 	m, err := t.Model()
 	if err != nil {
-		return nil, 0, notPopEF(err)
+		return nil, 0, notPopEF(err, t.Files...)
 	}
 	defer m.Close()
 	return t, compile, benchInputs(c, t, contract.Of(m))
@@ -113,7 +113,12 @@ func sameTurns(inputs []bench.Input) error {
 
 // readRequests reads the data of one request, or of several that lie behind
 // each other in one more leading dimension, or in the first one.
-func readRequests(path string, info popef.TensorInfo, iterations int64) ([][]byte, error) {
+func readRequests(value string, info popef.TensorInfo, iterations int64) ([][]byte, error) {
+	path, ok := tensorfile.Path(value)
+	if !ok {
+		data, err := readInput(value, info, iterations)
+		return [][]byte{data}, err
+	}
 	n := iterations // what Read then misses it says
 	if found := transfersIn(path, info); found > 0 && found%iterations == 0 {
 		n = found

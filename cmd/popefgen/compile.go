@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,9 +24,9 @@ import (
 
 // modelFlags are the flags that fix an ONNX model's open ends.
 var modelFlags = []cli.Flag{
-	&cli.StringSliceFlag{Name: "dim", Usage: "size of a symbolic dimension, `NAME=N`; a nameless one is INPUT[AXIS]"},
-	&cli.Int64Flag{Name: "batch", Usage: "size `N` of every open first dimension of an input"},
-	&cli.StringSliceFlag{Name: "bind", Usage: "fix an input's value, `INPUT=FILE` (.npy or .pb): for inputs that decide a shape"},
+	&cli.StringSliceFlag{Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE"},
+	&cli.Int64Flag{Name: "batch", Usage: "`SIZE` of every open first dimension of an input"},
+	&cli.StringSliceFlag{Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
 	&cli.Int64Flag{Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
 	&cli.StringSliceFlag{Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
 	&cli.BoolFlag{Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
@@ -59,6 +60,9 @@ var compileCommand = &cli.Command{
 		if to == "" {
 			to = strings.TrimSuffix(path, filepath.Ext(path)) + ".popef"
 		}
+		if k := kindOf(path); k == kindPopEF {
+			return fmt.Errorf("compile: %w", notONNX(path, errors.ErrUnsupported))
+		}
 		if filepath.Clean(to) == filepath.Clean(path) {
 			return fmt.Errorf("compile: %s would be written over; choose another file with -o", path)
 		}
@@ -88,24 +92,27 @@ type modelOptions struct {
 	constants         bool
 	withoutPasses     []string
 	dims              map[string]int64
-	binds             [][2]string // input, file
+	binds             [][2]string // input, value: a literal or a file, see tensorfile.Path
 }
 
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
 		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
-	dims, err := assignments("dim", c.StringSlice("dim"))
-	if err != nil {
-		return o, err
-	}
-	for _, d := range dims {
-		n, err := strconv.ParseInt(d[1], 10, 64)
-		if err != nil {
-			return o, fmt.Errorf("--dim %s=%s: want a size", d[0], d[1])
+	for _, text := range c.StringSlice("dim") {
+		// The size has no "=", other than some names.
+		at := max(strings.LastIndexByte(text, '='), 0)
+		name := text[:at]
+		n, err := strconv.ParseInt(strings.TrimPrefix(text[at:], "="), 10, 64)
+		if name == "" || err != nil {
+			return o, fmt.Errorf("--dim %s: want NAME=SIZE or INPUT[AXIS]=SIZE, one for each --dim", text)
 		}
-		o.dims[d[0]] = n
+		if _, ok := o.dims[name]; ok {
+			return o, fmt.Errorf("--dim: %q is given twice", name)
+		}
+		o.dims[name] = n
 	}
+	var err error
 	o.binds, err = assignments("bind", c.StringSlice("bind"))
 	return o, err
 }
@@ -131,7 +138,7 @@ func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
 func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	m, err := onnx.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, notONNX(path, err)
 	}
 	if o.iterations < 1 {
 		return nil, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
@@ -170,8 +177,16 @@ func summary(w io.Writer, r *compile.Result, path string, took time.Duration) er
 	for _, g := range r.Executable.Graphs {
 		nodes += len(g.Nodes)
 	}
-	fmt.Fprintf(w, "%s: %s, %d operators, %d weights (%s), %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
-		nodes, len(r.Weights), humanize.IBytes(weights), humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	constants := uint64(0)
+	for _, t := range r.Executable.Tensors {
+		constants += uint64(len(t.Data))
+	}
+	held := fmt.Sprintf("%d weights (%s)", len(r.Weights), humanize.IBytes(weights))
+	if constants >= 1<<10 { // where quantised weights are, and those of exporters that write them as Constant nodes
+		held += fmt.Sprintf(", %s of constants", humanize.IBytes(constants))
+	}
+	fmt.Fprintf(w, "%s: %s, %d operators, %s, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
+		nodes, held, humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
 	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
 	for _, a := range r.Metadata.Anchors {
 		if a.Programs[0] != compile.MainProgram {

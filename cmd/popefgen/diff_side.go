@@ -29,8 +29,6 @@ func (s *side) close() {
 	}
 }
 
-func isONNX(name string) bool { return strings.EqualFold(path.Ext(filepath.ToSlash(name)), ".onnx") }
-
 // checkModelFlags refuses flags for ONNX models where there is none.
 func checkModelFlags(c *cli.Context, names ...string) error {
 	for _, n := range names {
@@ -84,7 +82,7 @@ func readSide(c *cli.Context, name string) (*side, error) {
 		return parseSide(name, data)
 	}
 	m, err := popef.Load(name)
-	return modelSide(m, notPopEF(err))
+	return modelSide(m, notPopEF(err, name))
 }
 
 // readGit reads what spec means, REV:PATH. Folders stand for their contract.txt.
@@ -106,7 +104,7 @@ func readGit(c *cli.Context, name, spec string) (*side, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	switch {
-	case isONNX(object):
+	case endsONNX(object) || kindOfData(data[:min(len(data), sniffed)]) == kindONNX:
 		// The compiler reads files: a model may refer to others beside it,
 		// which a revision can't give it.
 		dir, err := os.MkdirTemp("", "popefgen-diff-")
@@ -129,7 +127,7 @@ func readGit(c *cli.Context, name, spec string) (*side, error) {
 		return nil, fmt.Errorf("%s: the revision holds a pointer of Git LFS, not the model; use the model's file", name)
 	}
 	m, err := popef.LoadBytes(name, data)
-	return modelSide(m, notPopEF(err))
+	return modelSide(m, err)
 }
 
 // git runs git and returns what it prints.

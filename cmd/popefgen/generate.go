@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -13,8 +15,8 @@ import (
 )
 
 // packageFlags say which package is to be generated, and how.
-var packageFlags = []cli.Flag{
-	&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF `FILE`; several files may make one model"},
+var packageFlags = append([]cli.Flag{
+	&cli.StringSliceFlag{Name: "model", Aliases: []string{"m"}, Usage: "PopEF or ONNX `FILE`; several PopEF files may make one model"},
 	&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the package", Value: "."},
 	&cli.StringFlag{Name: "package", Aliases: []string{"p"}, Usage: "package `NAME` (default: from the directory, or the model's file name)"},
 	&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
@@ -22,14 +24,16 @@ var packageFlags = []cli.Flag{
 	&cli.IntFlag{Name: "queue", Usage: "how many submitted requests may wait", Value: gen.DefaultQueueDepth},
 	&cli.IntFlag{Name: "batch-dim", Usage: "dimension of every input and output that counts samples: `DIM` 0 is usual; the package then has RunSamples"},
 	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
+	&cli.StringFlag{Name: "popef", Usage: "`FILE` to which an ONNX model is compiled (default: beside the package's code, unless it is embedded)"},
 	&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the packages of a project (default, if no model is given: " + projectFile + ")"},
-}
+}, modelFlags...)
 
 var generateCommand = &cli.Command{
 	Name:  "generate",
-	Usage: "write the typed Go package of a PopEF model, or all packages of a project",
-	UsageText: "popefgen generate -m MODEL.popef [-o DIR] [flags]\npopefgen generate [--config popefgen.yaml]\n\n" +
+	Usage: "write the typed Go package of a model, or all packages of a project",
+	UsageText: "popefgen generate -m MODEL.popef|MODEL.onnx [-o DIR] [flags]\npopefgen generate [--config popefgen.yaml]\n\n" +
 		"example: popefgen generate -m digits.popef -o digits --embed\n" +
+		"example: popefgen generate -m digits.onnx -o digits --batch 1 --embed\n" +
 		"in Go source: //go:generate go tool popefgen generate -m digits.popef -o digits",
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "check", Usage: "write nothing; print a diff and exit with 1 if a package is stale"},
@@ -40,7 +44,7 @@ var generateCommand = &cli.Command{
 var checkCommand = &cli.Command{
 	Name:  "check",
 	Usage: "say whether generated packages are current: generate --check",
-	UsageText: "popefgen check -m MODEL.popef [-o DIR] [flags]\npopefgen check [--config popefgen.yaml]\n\n" +
+	UsageText: "popefgen check -m MODEL.popef|MODEL.onnx [-o DIR] [flags]\npopefgen check [--config popefgen.yaml]\n\n" +
 		"example: popefgen check -m digits.popef -o digits --embed",
 	Flags:  packageFlags,
 	Action: func(c *cli.Context) error { return generate(c, true) },
@@ -125,13 +129,30 @@ func jobOf(c *cli.Context, models []string) (job, error) {
 	if c.IsSet("queue") && j.options.QueueDepth < 1 {
 		return j, fmt.Errorf("--queue %d: want at least 1", j.options.QueueDepth)
 	}
-	if isONNX(models[0]) {
-		return j, fmt.Errorf("%s is an ONNX model, want PopEF: popefgen compile %s makes one, or list it in %s", models[0], models[0], projectFile)
-	}
 	renames, err := assignments("rename", c.StringSlice("rename"))
+	if err != nil {
+		return j, err
+	}
 	for _, r := range renames {
 		j.options.Renames[r[0]] = r[1]
 	}
+	for _, m := range models {
+		if ext := filepath.Ext(m); ext == ".yaml" || ext == ".yml" {
+			return j, fmt.Errorf("%s is a list of models, not a model: popefgen %s --config %s", m, c.Command.Name, m)
+		}
+	}
+	onnx := slices.IndexFunc(models, isONNX)
+	switch {
+	case onnx < 0 && c.IsSet("popef"):
+		return j, fmt.Errorf("--popef is for .onnx models; %s is compiled already", models[0])
+	case onnx < 0:
+		return j, noModelFlags(c, models[0])
+	case len(models) > 1:
+		return j, fmt.Errorf("%s is an ONNX model, which is one file; found %d (--model)", models[onnx], len(models))
+	}
+	o, err := optionsOf(c)
+	j.compile, j.popef = &o, c.String("popef")
+	j.defaultPopEF()
 	return j, err
 }
 

@@ -26,7 +26,7 @@ var goldenCommand = &cli.Command{
 			ArgsUsage: "MODEL -o DIR",
 			Flags: append(append([]cli.Flag{
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the goldens; cases are added to those there"},
-				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`: .npy, .pb (ONNX TensorProto) or raw .bin"},
+				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
 				&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`, the next one for the next case"},
 				&cli.IntFlag{Name: "cases", Usage: "record `N` cases", Value: 1},
 				&cli.StringFlag{Name: "name", Usage: "`NAME` of the case, or what the names of several begin with", Value: "case"},
@@ -43,7 +43,7 @@ var goldenCommand = &cli.Command{
 			Flags: append(append([]cli.Flag{
 				&cli.BoolFlag{Name: "update", Usage: "then store the outputs as those expected"},
 				&cli.BoolFlag{Name: "json", Usage: "print JSON"},
-				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input that is not given with every run, `NAME=FILE`"},
+				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input that is not given with every run, `NAME=VALUE`: a file, a number or a list"},
 				&cli.Uint64Flag{Name: "random", Usage: "fill such inputs with random values from `SEED`"},
 			}, engineFlags...), modelFlags...),
 			Action: func(c *cli.Context) error { return named("golden verify", goldenVerify(c)) },

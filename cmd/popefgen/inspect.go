@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -20,16 +21,16 @@ import (
 
 var inspectCommand = &cli.Command{
 	Name:      "inspect",
-	Usage:     "show what is in PopEF files, or draw a model",
-	UsageText: "popefgen inspect MODEL.popef… [--json] [--plan]\npopefgen inspect --html FILE | --svg FILE | --dot  MODEL.popef… | MODEL.onnx [flags]\n\nexample: popefgen inspect digits.popef\n         popefgen inspect digits.popef --html digits.html",
-	ArgsUsage: "MODEL.popef…",
+	Usage:     "show what is in a model's files, or draw it",
+	UsageText: "popefgen inspect MODEL.popef… | MODEL.onnx [--json] [--plan] [flags]\npopefgen inspect --html FILE | --svg FILE | --dot  MODEL.popef… | MODEL.onnx [flags]\n\nexample: popefgen inspect digits.popef\n         popefgen inspect digits.popef --html digits.html",
+	ArgsUsage: "MODEL.popef… | MODEL.onnx",
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: "plan", Usage: "print the CPU engine's plan of every program, step by step"},
 	}, pictureFlags...),
 	Action: func(c *cli.Context) error {
 		if c.NArg() == 0 {
-			return fmt.Errorf("inspect: which file? (usage: popefgen inspect MODEL.popef…)")
+			return fmt.Errorf("inspect: which file? (usage: popefgen inspect MODEL.popef… | MODEL.onnx)")
 		}
 		picture, err := wantsPicture(c)
 		if err != nil {
@@ -41,24 +42,44 @@ var inspectCommand = &cli.Command{
 			}
 			return nil
 		}
-		in, err := inspect(c.Args().Slice())
-		if err != nil {
-			return fmt.Errorf("inspect: %w", err)
-		}
-		for _, w := range in.Warnings {
-			fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
-		}
-		if c.Bool("json") {
-			e := json.NewEncoder(c.App.Writer)
-			e.SetIndent("", "  ")
-			return e.Encode(in)
-		}
-		return in.print(c.App.Writer, c.Bool("plan"))
+		return named("inspect", showModel(c))
 	},
+}
+
+// showModel prints what is in the files.
+func showModel(c *cli.Context) error {
+	var (
+		in        *inspection
+		open, err error
+	)
+	if paths := c.Args().Slice(); slices.ContainsFunc(paths, isONNX) {
+		in, open, err = inspectONNX(c, paths)
+	} else if err = noModelFlags(c, paths[0]); err == nil {
+		in, err = inspect(paths)
+	}
+	if in == nil {
+		return err
+	}
+	for _, w := range in.Warnings {
+		fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
+	}
+	var printing error
+	if c.Bool("json") {
+		e := json.NewEncoder(c.App.Writer)
+		e.SetIndent("", "  ")
+		printing = e.Encode(in)
+	} else {
+		printing = in.print(c.App.Writer, c.Bool("plan"))
+	}
+	if open != nil {
+		fmt.Fprintf(c.App.ErrWriter, "the file as it is; to see it compiled: %v\n", open)
+	}
+	return errors.Join(err, printing)
 }
 
 // inspection is what inspect prints; its JSON form is the command's interface.
 type inspection struct {
+	ONNX     *onnxInfo   `json:"onnx,omitempty"` // the file of an ONNX model; the rest is what it compiles to
 	Blobs    []blobInfo  `json:"blobs"`
 	Models   []modelInfo `json:"models"`
 	Warnings []string    `json:"warnings,omitempty"`
@@ -138,10 +159,15 @@ func inspect(paths []string) (*inspection, error) {
 	defer r.Close()
 	for _, p := range paths {
 		if err := r.AddFile(p); err != nil {
-			return nil, err
+			return nil, notPopEF(err, p)
 		}
 	}
 	in := &inspection{Models: []modelInfo{}, Blobs: []blobInfo{}}
+	return in, in.add(r)
+}
+
+// add gathers what is to be said of blobs.
+func (in *inspection) add(r *popef.Reader) error {
 	for _, b := range r.Blobs() {
 		i := blobInfo{File: b.File, Index: b.Index, Kind: b.Kind.String(), Name: b.Name, Executable: b.Executable, Version: b.Version,
 			Offset: b.Offset, Size: b.Size, PayloadOffset: b.PayloadOffset, PayloadSize: b.PayloadSize, Tensors: b.NumTensors}
@@ -152,19 +178,19 @@ func inspect(paths []string) (*inspection, error) {
 	}
 	models, err := r.Models()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, m := range models {
 		i, err := inspectModel(m)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		in.Models = append(in.Models, i)
 	}
 	for _, w := range r.Warnings() {
 		in.Warnings = append(in.Warnings, w.String())
 	}
-	return in, nil
+	return nil
 }
 
 func inspectModel(m *popef.Model) (modelInfo, error) {
@@ -231,6 +257,12 @@ func list[T any](s []T) []T {
 }
 
 func (in *inspection) print(w io.Writer, plan bool) error {
+	if in.ONNX != nil {
+		if err := in.ONNX.print(w); err != nil || len(in.Blobs) == 0 {
+			return err
+		}
+		fmt.Fprintln(w, "\nCOMPILED")
+	}
 	fmt.Fprintln(w, "BLOBS")
 	t := newTable("FILE", "NO", "OFFSET", "SIZE", "KIND", "NAME", "WHAT")
 	for _, b := range in.Blobs {

@@ -38,13 +38,6 @@ func wantsPicture(c *cli.Context) (bool, error) {
 	if picture && (c.Bool("json") || c.Bool("plan")) {
 		return false, errors.New("inspect: --json and --plan print; --html, --svg and --dot draw: want one or the other")
 	}
-	if !picture {
-		for _, path := range c.Args().Slice() {
-			if err := noModelFlags(c, path); err != nil {
-				return false, fmt.Errorf("inspect: %w (an .onnx model is drawn with --html, --svg or --dot)", err)
-			}
-		}
-	}
 	return picture, nil
 }
 
@@ -116,7 +109,7 @@ func pictured(c *cli.Context, paths []string) (page.Model, error) {
 		}
 		var err error
 		m.Model, err = popef.Load(paths...)
-		return m, notPopEF(err)
+		return m, notPopEF(err, paths...)
 	}
 	if len(paths) > 1 {
 		return m, fmt.Errorf("found %d arguments, want one .onnx model", len(paths))

@@ -26,6 +26,14 @@ type job struct {
 	popef   string        // where it is compiled to; "" if only the package has it
 }
 
+// defaultPopEF puts the compiled model, which must be somewhere, beside the
+// code that opens it.
+func (j *job) defaultPopEF() {
+	if base := filepath.Base(j.models[0]); j.popef == "" && !j.embed {
+		j.popef = filepath.Join(j.dir, strings.TrimSuffix(base, filepath.Ext(base))+".popef")
+	}
+}
+
 // rendered is what a job is to write.
 type rendered struct {
 	files     []gen.File
@@ -68,9 +76,10 @@ func (j *job) render() (r *rendered, err error) {
 		m, err = popef.LoadBytes(base, r.popef)
 	} else {
 		m, err = popef.Load(models...)
+		err = notPopEF(err, models...)
 	}
 	if err != nil {
-		return nil, notPopEF(err)
+		return nil, err
 	}
 	defer m.Close()
 	for _, w := range m.Warnings() {
@@ -99,6 +108,10 @@ func (j *job) render() (r *rendered, err error) {
 // write brings the package's folder to hold what was rendered, and returns
 // what changed.
 func (j *job) write(r *rendered) (changed []string, err error) {
+	files, err := gen.Write(j.dir, r.files) // first, for it may refuse
+	if err != nil {
+		return files, err
+	}
 	if j.popef != "" {
 		have, err := os.ReadFile(j.popef)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -111,8 +124,7 @@ func (j *job) write(r *rendered) (changed []string, err error) {
 			changed = append(changed, j.popef)
 		}
 	}
-	files, err := gen.Write(j.dir, r.files)
-	return append(changed, files...), err
+	return append(changed, files...), nil
 }
 
 // check returns what write would change, as a unified diff.

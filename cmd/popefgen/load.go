@@ -1,39 +1,80 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
 
-// bindings reads the values that binds, pairs of an input and a file, give to
+// bindings reads the values that binds, pairs of an input and a value, give to
 // inputs of m.
 func bindings(binds [][2]string, m *onnx.Model) (values map[string]*onnx.Tensor, err error) {
 	values = map[string]*onnx.Tensor{}
 	for _, b := range binds {
-		if !slices.ContainsFunc(m.Graph.Inputs, func(v onnx.ValueInfo) bool { return v.Name == b[0] }) {
-			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q", b[0], b[1], b[0])
+		i := slices.IndexFunc(m.Graph.Inputs, func(v onnx.ValueInfo) bool { return v.Name == b[0] })
+		if i < 0 {
+			var names []string
+			for _, in := range m.Graph.Inputs {
+				names = append(names, in.Name)
+			}
+			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q%s", b[0], b[1], b[0], gen.DidYouMean(b[0], names))
 		}
-		if values[b[0]], err = tensorfile.ReadONNX(b[1]); err != nil {
-			return nil, fmt.Errorf("--bind %s: %w", b[0], err)
+		if path, ok := tensorfile.Path(b[1]); ok {
+			values[b[0]], err = tensorfile.ReadONNX(path)
+		} else {
+			values[b[0]], err = bindLiteral(m.Graph.Inputs[i], tensorfile.ParseLiteral(b[1]))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--bind %s=%s: %w", b[0], b[1], err)
 		}
 	}
 	return values, nil
 }
 
-// notPopEF adds to err what may be the matter with a file.
-func notPopEF(err error) error {
-	if errors.Is(err, popef.ErrFormat) {
-		return fmt.Errorf("%w; is it a PopEF file?", err)
+// bindLiteral returns the value of an input that was written down. Its shape is
+// the model's; a list makes the only open dimension as long as it is.
+func bindLiteral(in onnx.ValueInfo, l tensorfile.Literal) (*onnx.Tensor, error) {
+	dt, ok := compile.DataType(in.Elem.DType())
+	switch in.Elem {
+	case onnx.BFloat16, onnx.Int4, onnx.Uint4, onnx.Int2, onnx.Uint2:
+		ok = false // PopEF has no such type, and others stand for them
 	}
-	return err
+	if !ok {
+		return nil, fmt.Errorf("input %q is %s, whose elements can't be written down: want a .npy or .pb file", in.Name, in)
+	}
+	t := &onnx.Tensor{Name: in.Name, Elem: in.Elem, Dims: []int64{}}
+	want := int64(len(l.Words))
+	switch {
+	case !in.HasShape && l.List, len(in.Dims) == 1 && (!in.Dims[0].Known || in.Dims[0].Value < 0):
+		t.Dims = []int64{want}
+	case in.HasShape:
+		want = 1
+		for _, d := range in.Dims {
+			if !d.Known || d.Value < 0 {
+				return nil, fmt.Errorf("input %q is %s: what is written down has no shape for it; want a .npy or .pb file", in.Name, in)
+			}
+			if d.Value > 0 && want > math.MaxInt64/d.Value {
+				return nil, fmt.Errorf("input %q is %s, which is too large", in.Name, in)
+			}
+			want *= d.Value
+			t.Dims = append(t.Dims, d.Value)
+		}
+		if len(in.Dims) == 0 && l.List {
+			return nil, fmt.Errorf("input %q is %s, a scalar; found a list", in.Name, in)
+		}
+	}
+	var err error
+	t.Data, err = l.Bytes(dt, want)
+	return t, err
 }
 
 // noModelFlags refuses flags that say how an ONNX model is to be compiled.
@@ -53,7 +94,7 @@ func openModel(c *cli.Context, path string) (*popef.Model, error) {
 			return nil, err
 		}
 		m, err := popef.Load(path)
-		return m, notPopEF(err)
+		return m, notPopEF(err, path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {

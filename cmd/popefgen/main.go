@@ -70,17 +70,19 @@ func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 		}
 	}
 	return &cli.App{
-		Name:                 "popefgen",
-		Usage:                "turn PopEF and ONNX models into typed Go runners",
-		Description:          "The exit code is 0 when all is well, 1 when the answer is no (stale, different,\nfailed) and 2 when there is trouble.",
-		Reader:               in,
-		Writer:               out,
-		ErrWriter:            errOut,
-		HideVersion:          true,
-		ExitErrHandler:       func(*cli.Context, error) {},
-		Suggest:              true,
-		EnableBashCompletion: true,
-		Commands:             commands,
+		Name:           "popefgen",
+		Usage:          "turn PopEF and ONNX models into typed Go runners",
+		Description:    "The exit code is 0 when all is well, 1 when the answer is no (stale, different,\nfailed) and 2 when there is trouble.",
+		Reader:         in,
+		Writer:         out,
+		ErrWriter:      errOut,
+		HideVersion:    true,
+		ExitErrHandler: func(*cli.Context, error) {},
+		Suggest:        true,
+		// Commas are part of values: of lists, of tolerances, of file names.
+		DisableSliceFlagSeparator: true,
+		EnableBashCompletion:      true,
+		Commands:                  commands,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return fmt.Errorf("there is no command %q%s (popefgen --help lists them)", c.Args().First(), didYouMean(c))

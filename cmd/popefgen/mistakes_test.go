@@ -24,19 +24,45 @@ var mistakes = []string{
 	"genrate -m digits.popef",
 	"inspect",
 	"inspect nowhere.popef",
-	"inspect digits.onnx",
 	"inspect digits.popef --jsn",
 	"inspect text.popef",
 	"inspect cut.popef",
 	"run empty.popef --random 1",
 	"inspect folder",
 	"inspect flipped.popef",
+	"inspect scan.npy",
+	"inspect pointer.popef",
+	// Another kind of file than is wanted.
+	"compile scan.npy",
+	"compile tensor.onnx",
+	"compile folder",
+	"compile case",
+	"generate -m scan.npy -o a",
+	"generate -m stale -o a",
+	"generate -m misspelt.yaml -o a",
+	"generate -m cut.onnx -o a --batch 1",
+	"run scan.npy",
+	"run mobile.tflite --random 1",
+	"run stale --random 1",
+	"run stale/contract.txt --random 1",
+	"run digits.onnx",
+	"bench scan.npy",
+	"bench text.popef",
+	"diff scan.npy digits.popef",
+	"diff text.popef digits.popef",
+	"golden record scan.npy -o g --random 1",
+	"golden verify digits.popef scan.npy",
+	"verify digits.onnx",
+	"verify digits.popef",
 	// Compiling.
 	"compile",
 	"compile nowhere.onnx",
 	"compile digits.popef",
 	"compile digits.onnx",
 	"compile digits.onnx --batch 0x",
+	"compile words.onnx --batch 2",
+	"compile free.onnx --batch 1 --dim x[1]=4 --dim x[2]=2",
+	"compile free.onnx --batch 1 --dim height=2 --bind x=1",
 	"compile digits.onnx --batch -1",
 	"compile digits.onnx --batch 1 -o digits.onnx",
 	"compile digits.onnx --batch 1 -o text.popef/digits.popef",
@@ -137,7 +163,9 @@ func mistakeFiles(t *testing.T) {
 	models, err := filepath.Glob("testdata/mistakes/*.onnx")
 	require.NoError(t, err)
 	files := map[string][]byte{
-		"text.popef": []byte("hello, world\n"), "text.npy": []byte("hello, world\n"), "scan.txt": []byte("1 2 3\n"), "empty.popef": nil,
+		"tensor.onnx": []byte("\x10\x01\x4a\x04\x00\x00\x80\x3f"), "mobile.tflite": []byte("\x1c\x00\x00\x00TFL3\x00\x00"), "case/model.onnx": nil,
+		"pointer.popef": []byte("version https://git-lfs.github.com/spec/v1\noid sha256:0\n"),
+		"text.popef":    []byte("hello, world\n"), "text.npy": []byte("hello, world\n"), "scan.txt": []byte("1 2 3\n"), "empty.popef": nil,
 		"mine/mine.go": []byte("package mine\n"), "folder/readme": []byte("nothing\n"),
 		"misspelt.yaml": []byte("models:\n  - model: digits.popef\n    ouput: a\n"),
 	}
@@ -147,6 +175,7 @@ func mistakeFiles(t *testing.T) {
 		return data
 	}
 	files["digits.onnx"] = read(filepath.Join(digits, "digits.onnx"))
+	files["words.onnx"] = read(filepath.Join(digits, "..", "words", "words.onnx"))
 	files["cut.onnx"] = files["digits.onnx"][:1000]
 	files["digits.popef"] = read(filepath.Join(digits, "classifier", "digits.popef"))
 	files["cut.popef"] = files["digits.popef"][:5000]

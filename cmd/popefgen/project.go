@@ -18,6 +18,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/onnx/tensorfile"
 )
 
 // projectFile is what generate, check and watch read if no model is given.
@@ -41,12 +42,12 @@ type projectModel struct {
 	Tests    *bool             `yaml:"tests"`
 
 	// For ONNX models.
-	PopEF      string            `yaml:"popef"`
-	Batch      int64             `yaml:"batch"`
-	Dim        map[string]int64  `yaml:"dim"`
-	Bind       map[string]string `yaml:"bind"`
-	Iterations *int64            `yaml:"iterations"`
-	Constants  bool              `yaml:"constants"`
+	PopEF      string           `yaml:"popef"`
+	Batch      int64            `yaml:"batch"`
+	Dim        map[string]int64 `yaml:"dim"`
+	Bind       map[string]any   `yaml:"bind"`
+	Iterations *int64           `yaml:"iterations"`
+	Constants  bool             `yaml:"constants"`
 }
 
 // fileList is one file, or a list of them.
@@ -60,6 +61,38 @@ func (l *fileList) UnmarshalYAML(unmarshal func(any) error) error {
 		return nil
 	}
 	return unmarshal((*[]string)(l))
+}
+
+// bindText returns a value of bind as --bind takes it: a literal, or a file.
+func bindText(v any) (string, error) {
+	text, ok := literalText(v)
+	if list, isList := v.([]any); isList {
+		words := make([]string, len(list))
+		ok = true
+		for i, e := range list {
+			var one bool
+			words[i], one = literalText(e)
+			ok = ok && one
+		}
+		text = "[" + strings.Join(words, ",") + "]"
+	}
+	if !ok {
+		return "", fmt.Errorf("found %v, want a number, a list of numbers or a file", v)
+	}
+	return text, nil
+}
+
+// literalText returns a scalar of YAML as it is written on a command line.
+func literalText(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64), true
+	case int64, uint64, bool:
+		return fmt.Sprint(v), true
+	}
+	return "", false
 }
 
 // readProject reads the packages of a project file. Its errors name the line.
@@ -228,7 +261,7 @@ func (m *projectModel) job(base string) (job, error) {
 	if m.Tests != nil {
 		j.options.Tests = *m.Tests
 	}
-	if !isONNX(m.Model[0]) {
+	if !slices.ContainsFunc(j.models, isONNX) {
 		if m.PopEF != "" || m.Batch != 0 || m.Dim != nil || m.Bind != nil || m.Iterations != nil || m.Constants {
 			return j, fmt.Errorf("popef, batch, dim, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
 		}
@@ -237,18 +270,23 @@ func (m *projectModel) job(base string) (job, error) {
 	if len(m.Model) > 1 {
 		return j, fmt.Errorf("found %d files, want one .onnx model", len(m.Model))
 	}
-	if m.PopEF == "" && !m.Embed {
-		return j, fmt.Errorf("popef is missing: want the file that %s is compiled to, or embed: true", m.Model[0])
-	}
 	if m.PopEF != "" {
 		j.popef = in(m.PopEF)
 	}
+	j.defaultPopEF()
 	j.compile = &modelOptions{iterations: 1, batch: m.Batch, constants: m.Constants, dims: m.Dim}
 	if m.Iterations != nil {
 		j.compile.iterations = *m.Iterations
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Bind)) {
-		j.compile.binds = append(j.compile.binds, [2]string{name, in(m.Bind[name])})
+		value, err := bindText(m.Bind[name])
+		if err != nil {
+			return j, fmt.Errorf("bind: %s: %w", name, err)
+		}
+		if path, ok := tensorfile.Path(value); ok {
+			value = "@" + in(path)
+		}
+		j.compile.binds = append(j.compile.binds, [2]string{name, value})
 	}
 	return j, nil
 }

@@ -28,7 +28,7 @@ var runCommand = &cli.Command{
 		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1",
 	ArgsUsage: "MODEL.popef|MODEL.onnx",
 	Flags: append(append([]cli.Flag{
-		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=FILE`: .npy, .pb (ONNX TensorProto) or raw .bin"},
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
 		&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`"},
 		&cli.StringFlag{Name: "output-dir", Usage: "write every output to `DIR` as .npy, named after its anchor"},
 	}, engineFlags...), modelFlags...),
@@ -116,7 +116,7 @@ func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 			}
 			return unknownInput(f, names)
 		}
-		data, err := tensorfile.Read(f[1], p.anchor.Info, d.iterations)
+		data, err := readInput(f[1], p.anchor.Info, d.iterations)
 		if err != nil {
 			return fmt.Errorf("input %q: %w", f[0], err)
 		}
@@ -131,13 +131,25 @@ func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 		case seed != nil:
 			fillRandom(p.anchor.Info.DataType, p.data, *seed+uint64(i))
 		default:
-			missing = append(missing, fmt.Sprintf("\n  --input %s=FILE  %s", p.anchor.Name, iterated(p.anchor.Info, d.iterations)))
+			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", p.anchor.Name, iterated(p.anchor.Info, d.iterations)))
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("inputs are missing:%s\nhint: give each a .npy, .pb or .bin file, or all of them random values with --random SEED", strings.Join(missing, ""))
+		return fmt.Errorf("inputs are missing:%s\nhint: give each a .npy, .pb or .bin file, a number or a list (1,2,3), or those that are left random values with --random SEED", strings.Join(missing, ""))
 	}
 	return nil
+}
+
+// readInput returns the value of an input for one run: a file's, or a literal's.
+func readInput(value string, info popef.TensorInfo, iterations int64) ([]byte, error) {
+	if path, ok := tensorfile.Path(value); ok {
+		return tensorfile.Read(path, info, iterations)
+	}
+	n, err := info.Elements()
+	if err != nil {
+		return nil, err
+	}
+	return tensorfile.ParseLiteral(value).Bytes(info.DataType, n*max(iterations, 1))
 }
 
 // iterated is the type of all transfers of one run.

@@ -6,17 +6,19 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
 var watchCommand = &cli.Command{
 	Name:  "watch",
 	Usage: "generate packages again whenever their models change, and say what that means for callers",
-	UsageText: "popefgen watch -m MODEL.popef [-o DIR] [flags]\npopefgen watch [--config popefgen.yaml]\n\n" +
+	UsageText: "popefgen watch -m MODEL.popef|MODEL.onnx [-o DIR] [flags]\npopefgen watch [--config popefgen.yaml]\n\n" +
 		"example: popefgen watch -m digits.popef -o digits",
 	Flags: append([]cli.Flag{
 		&cli.DurationFlag{Name: "interval", Usage: "`TIME` between two looks at the files", Value: 300 * time.Millisecond},
@@ -72,7 +74,9 @@ func newWatcher(c *cli.Context, jobs []job) *watcher {
 		names := j.models
 		if j.compile != nil {
 			for _, b := range j.compile.binds {
-				names = append(names, b[1])
+				if path, ok := tensorfile.Path(b[1]); ok {
+					names = append(slices.Clone(names), path)
+				}
 			}
 		}
 		for _, name := range names {

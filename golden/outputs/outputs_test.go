@@ -144,7 +144,7 @@ FAIL  fc/label:0  S32 [2], 2 cases: at most 2 off (case down at [1])
 func TestSameBytes(t *testing.T) {
 	_, a := recorded(t)
 	_, b := recorded(t)
-	for _, name := range []string{"up.npz", "down.npz", manifest} {
+	for _, name := range []string{"up.npz", "down.npz", Manifest} {
 		x, err := os.ReadFile(filepath.Join(a.Dir, name))
 		require.NoError(t, err)
 		y, err := os.ReadFile(filepath.Join(b.Dir, name))
@@ -206,7 +206,7 @@ func TestBroken(t *testing.T) {
 		`{"format": "popefgen golden 1", "outputs": {"scores": {"ulp": -1}}}`: "golden.json",
 		`{`: "golden.json",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, manifest), []byte(text), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(s.Dir, Manifest), []byte(text), 0o666))
 		_, err = Open(s.Dir)
 		require.ErrorContains(t, err, want)
 	}

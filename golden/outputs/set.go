@@ -18,8 +18,9 @@ import (
 	"github.com/popefgen/popefgen/internal/npy"
 )
 
-// manifest is the name of the file with the tolerances.
-const manifest = "golden.json"
+// Manifest is the name of the file with the tolerances, which marks a folder
+// of goldens.
+const Manifest = "golden.json"
 
 // format is the first field of a manifest.
 const format = "popefgen golden 1"
@@ -40,7 +41,10 @@ type manifestFile struct {
 // Open opens the goldens in dir. It fails with [ErrNoGoldens] if there are
 // none.
 func Open(dir string) (*Set, error) {
-	path := filepath.Join(dir, manifest)
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return nil, fmt.Errorf("%s is a file, want a folder of goldens, which popefgen golden record writes", dir)
+	}
+	path := filepath.Join(dir, Manifest)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w (popefgen golden record MODEL -o %s records some)", dir, ErrNoGoldens, dir)
@@ -66,7 +70,7 @@ func (s *Set) save() error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteBytes(filepath.Join(s.Dir, manifest), append(data, '\n'))
+	return atomicfile.WriteBytes(filepath.Join(s.Dir, Manifest), append(data, '\n'))
 }
 
 // Cases returns the names of the cases, sorted.

@@ -67,6 +67,9 @@ const (
 
 func newCase(dir string) (Case, error) {
 	c := Case{Dir: dir}
+	if st, err := os.Stat(dir); err == nil && !st.IsDir() {
+		return c, fmt.Errorf("%s is a file, want a folder in the layout of ONNX's tests: model.onnx and test_data_set_N with input_I.pb and output_I.pb; popefgen run runs a single model", dir)
+	}
 	if _, err := os.Stat(filepath.Join(dir, modelFile)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return c, fmt.Errorf("%s: no model.onnx in it (want a folder in the layout of ONNX's tests; --recursive looks in folders below)", dir)

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/onnx"
+)
+
+// TestBindings gives inputs values that are written down; the shape is the
+// model's as far as it says one.
+func TestBindings(t *testing.T) {
+	dims := func(sizes ...int64) (d []onnx.Dim) {
+		for _, n := range sizes {
+			d = append(d, onnx.Dim{Known: n >= 0, Value: n})
+		}
+		return d
+	}
+	m := &onnx.Model{Graph: &onnx.Graph{Inputs: []onnx.ValueInfo{
+		{Name: "sr", Elem: onnx.Int64, HasShape: true},
+		{Name: "pads", Elem: onnx.Int64, HasShape: true, Dims: dims(4)},
+		{Name: "axes", Elem: onnx.Int32, HasShape: true, Dims: dims(-1)},
+		{Name: "mask", Elem: onnx.Bool, HasShape: true, Dims: dims(2, 2)},
+		{Name: "image", Elem: onnx.Float, HasShape: true, Dims: dims(1, -1)},
+		{Name: "any", Elem: onnx.Float},
+		{Name: "brain", Elem: onnx.BFloat16, HasShape: true},
+		{Name: "huge", Elem: onnx.Float, HasShape: true, Dims: dims(1<<40, 1<<40)},
+	}}}
+	for _, c := range []struct {
+		input, value string
+		dims         []int64
+		data         []byte
+		err          string
+	}{
+		{"sr", "16000", []int64{}, []byte{0x80, 0x3e, 0, 0, 0, 0, 0, 0}, ""},
+		{"pads", "0", []int64{4}, make([]byte, 32), ""},
+		{"axes", "1,2", []int64{2}, []byte{1, 0, 0, 0, 2, 0, 0, 0}, ""},
+		{"axes", "1", []int64{1}, []byte{1, 0, 0, 0}, ""},
+		{"axes", "[]", []int64{0}, []byte{}, ""},
+		{"mask", "true,false,false,true", []int64{2, 2}, []byte{1, 0, 0, 1}, ""},
+		{"any", "0.5", []int64{}, []byte{0, 0, 0, 0x3f}, ""},
+		{"any", "[0.5]", []int64{1}, []byte{0, 0, 0, 0x3f}, ""},
+		{"sr", "[16000]", nil, nil, "a scalar; found a list"},
+		{"pads", "1,2", nil, nil, "found a list of 2 elements, want 4"},
+		{"image", "0", nil, nil, `input "image" is float[1,?]: what is written down has no shape for it`},
+		{"brain", "1", nil, nil, "can't be written down"},
+		{"huge", "1", nil, nil, "too large"},
+		{"axis", "1", nil, nil, `the model has no input "axis"; did you mean "axes"?`},
+		{"sr", "@16000", nil, nil, "--bind sr=@16000: 16000: extension"},
+		{"sr", "sr.npy", nil, nil, "open sr.npy: no such file"},
+	} {
+		values, err := bindings([][2]string{{c.input, c.value}}, m)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err, c.value)
+			require.ErrorContains(t, err, "--bind "+c.input+"="+c.value)
+			continue
+		}
+		require.NoError(t, err, c.value)
+		require.Equal(t, c.dims, values[c.input].Dims, c.value)
+		require.Equal(t, c.data, values[c.input].Data, c.value)
+	}
+}
+
+// TestKind tells files by their content.
+func TestKind(t *testing.T) {
+	digits := filepath.Join("..", "..", "generated_examples", "digits")
+	got := map[string]fileKind{}
+	for name, path := range map[string]string{
+		"onnx": filepath.Join(digits, "digits.onnx"), "popef": filepath.Join(digits, "classifier", "digits.popef"),
+		"package": filepath.Join(digits, "classifier"), "contract": filepath.Join(digits, "classifier", "contract.txt"),
+		"goldens": filepath.Join(digits, "classifier", "testdata", "golden"), "folder": "testdata", "text": "kind.go", "nothing": "nowhere",
+	} {
+		got[name] = kindOf(path)
+	}
+	models, err := filepath.Glob(filepath.Join("testdata", "mistakes", "*.onnx"))
+	require.NoError(t, err)
+	for _, m := range models {
+		require.Equal(t, kindONNX, kindOf(m), m)
+	}
+	for name, head := range map[string]string{
+		"empty": "", "npy": "\x93NUMPY\x01\x00", "zip": "PK\x03\x04", "gzip": "\x1f\x8b\x08", "tflite": "\x1c\x00\x00\x00TFL3", "lfs": "version https://git-lfs.github.com/spec/v1\n",
+		"scalar": "\x10\x01\x42\x01x\x4a\x04\x00\x00\x80\x3f", "tensor": "\x08\x02\x10\x01\x4a\x08", "packed": "\x0a\x02\x02\x03\x10\x01", "noise": "\xff\xfe\x00\x01\x02\x03\x04\x05\x06",
+	} {
+		got[name] = kindOfData([]byte(head))
+	}
+	require.Empty(t, cmp.Diff(map[string]fileKind{
+		"onnx": kindONNX, "popef": kindPopEF, "package": kindPackage, "contract": kindContract, "goldens": kindGoldens, "folder": kindFolder, "text": kindText,
+		"nothing": kindUnknown, "empty": kindEmpty, "npy": kindNPY, "zip": kindZip, "gzip": kindGzip, "tflite": kindForeign, "lfs": kindLFS,
+		"scalar": kindTensor, "tensor": kindTensor, "packed": kindTensor, "noise": kindUnknown,
+	}, got))
+}
+
+// FuzzKind gives the teller of files any beginning.
+func FuzzKind(f *testing.F) {
+	data, err := os.ReadFile(filepath.Join("..", "..", "generated_examples", "digits", "digits.onnx"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data[:200])
+	f.Add([]byte("\x08\x02\x10\x01\x4a\x08"))
+	f.Fuzz(func(t *testing.T, head []byte) {
+		if k := kindOfData(head); k < kindUnknown || k > kindText {
+			t.Errorf("kind %d", k)
+		}
+	})
+}
