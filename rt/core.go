@@ -351,11 +351,8 @@ func (c *Core) choose(asked int) (int, error) {
 // came before, and with [Concurrent] for other callers. Errors: [ErrClosed],
 // [ErrConcurrent], [ErrReplica], or ctx's if it ends first.
 func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
-	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.grab() {
-		if s.gate.notice.Load() == 0 { // as gate.take, without its call
-			return 0, nil
-		}
-		s.gate.release(0)
+	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.take(held) {
+		return 0, nil
 	}
 	return c.begin(ctx, replica)
 }
@@ -386,11 +383,7 @@ func (c *Core) Main(ctx context.Context, replica int) error {
 		return r.missed(err)
 	}
 	forget(r.run)
-	if g := &s.gate; !g.slip(1) { // as g.release(1), without its call
-		g.release(1)
-	} else if g.notice.Load() != 0 {
-		g.wakeNext()
-	}
+	s.gate.release(1)
 	return nil
 }
 

@@ -29,6 +29,9 @@ var (
 	// ErrQueueFull: as many requests as the queue is deep were submitted and
 	// not waited for. Wait for the oldest ticket, then submit again.
 	ErrQueueFull = errors.New("queue is full")
+	// ErrOverloaded: as many calls wait already as [WithMaxWaiting] allows.
+	// Nothing was begun; the caller may come again later, or elsewhere.
+	ErrOverloaded = errors.New("too many calls wait")
 	// ErrTicketUsed: a ticket was waited for twice, or is the zero Ticket.
 	ErrTicketUsed = errors.New("ticket was used already")
 	// ErrNilAnchor: the memory of an input or output is nil. The error is a

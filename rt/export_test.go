@@ -10,6 +10,9 @@ func Waiting(s *Session) int {
 	for t := s.gate.head; t != nil; t = t.next {
 		n++
 	}
+	if n != int(s.gate.length.Load()) || n != s.gate.callers+s.gate.guests+s.gate.slots+s.gate.stayers() {
+		panic("the list of those that wait is counted wrongly")
+	}
 	return n
 }
 
@@ -52,3 +55,14 @@ var (
 	NewLogger  = newLogger
 	NewHandler = newHandler
 )
+
+// stayers counts the guests that no bound keeps out.
+func (g *gate) stayers() int {
+	n := 0
+	for t := g.head; t != nil; t = t.next {
+		if t.stays {
+			n++
+		}
+	}
+	return n
+}

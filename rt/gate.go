@@ -4,115 +4,112 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
-// gate lets one party at a time drive an engine: a caller that runs inline or
-// the worker that serves submitted requests. Free, it is taken by one atomic
-// operation and left by a plain store. Busy, it serves callers and submitted
-// requests in the order in which they came, whichever of the two they are.
+// gate is the lock of an engine. Free, it is taken and left by one atomic
+// operation each. Busy, it has a list of those that wait, guarded by mu.
 //
-// Two words say how things stand. The state is that of who holds the gate, and
-// nobody else changes it until it is free. The notice is that of the others, who
-// want something of who holds it: mu guards it. Who leaves makes the state free
-// and then looks at the notice; who puts one up does so and then looks at the
-// state. So that at least one sees what the other did, there must be a fence
-// between the two steps on both sides. A fence costs as much as all else that a
-// short request does, so a caller leaves without one while nobody comes in its
-// way: it says so by the flag quiet, and then whoever puts up a notice makes it
-// pass one, see fence. That in turn costs microseconds, so after it a number
-// of requests leave with fences of their own.
+// It is fair within bounds, as sync.Mutex is. Who leaves wakes the first that
+// waits, but a newcomer may take the gate before that one has a processor, so
+// that short requests of many callers need not wait for the scheduler between
+// any two. Two things put an end to overtaking:
+//
+//   - while submitted requests wait, everything is served in the order in which
+//     it came, so that a goroutine that submits a request and then makes another
+//     one sees them served in this order;
+//   - who has waited for longer than patience gets the gate handed over, and so
+//     does everybody behind it who has, too.
+//
+// Where the list is not empty and the gate free, somebody is on the way to mu:
+// who has left, or the one that was woken.
 type gate struct {
-	state   atomic.Uint64
-	manner  atomic.Uint64 // how the next caller leaves: quiet, or 0
-	notice  atomic.Uint32 // queued, closed
-	loud    int           // callers that are still to leave with a fence; its holder's
-	queuing bool          // callers may wait for callers: see Concurrent
+	state      atomic.Uint64
+	single     bool // callers may not wait for callers: see SingleCaller
+	maxWaiting int  // callers and guests that may wait; negative: any number
 
-	mu      sync.Mutex // guards the notice and the queue
-	head    *turn
-	tail    *turn
-	callers int          // turns of callers in the queue
-	length  atomic.Int32 // turns in the queue
-	spare   *turn        // turns of callers and guests that can be used again
-	idle    chan error   // made by close: closed once nobody holds the gate
-	idled   bool         // it is closed
-	grant   chan int     // tells the worker which slot's turn it is; capacity 1
+	mu       sync.Mutex
+	head     *turn // those that wait, in the order in which they came
+	tail     *turn
+	callers  int          // turns of callers in the list
+	guests   int          // turns of guests in the list that do not stay
+	slots    int          // turns of submitted requests in the list
+	starving bool         // the first has waited for longer than patience
+	length   atomic.Int32 // turns in the list
+	spare    *turn        // turns of callers and guests that can be used again
+	idle     chan error   // made by close: closed once nobody holds the gate
+	idled    bool         // it is closed
+	drained  chan error   // made by drain: closed once nobody holds the gate or waits
+	grant    chan int     // tells the worker which slot's turn it is; capacity 1
 }
 
 // The flags of a gate's state. Above them it has the number of requests served,
-// which costs nothing there.
+// which costs nothing there. Who holds the gate leaves it by one addition;
+// waiting, strict, draining and closed change with mu held.
 const (
 	held     = 1 << iota // somebody drives the engine
 	byWorker             // and it is the worker, or a guest
-	quiet                // and it is a caller who leaves without a fence
+	woken                // the first that waits was woken, and has not looked yet
+	waiting              // the list may have entries
+	strict               // nobody may overtake those that wait
+	draining             // no caller and no submitted request gets in any more
+	closed               // nobody gets in any more
 	flagBits = iota
-	flags    = 1<<flagBits - 1
 	served   = 1 << flagBits // one request
 )
 
-// The flags of a gate's notice.
-const (
-	queued uint32 = 1 << iota // the queue may have entries
-	closed                    // nobody gets in any more
-)
+// patience is how long others may overtake one that waits.
+const patience = time.Millisecond
 
-// loudFor is the number of callers that leave with fences of their own after
-// somebody has come in the way of one that did not.
-const loudFor = 64
-
-// turn is a place in the queue.
+// turn is a place in the list of those that wait. Its fields are guarded by the
+// gate's mu.
 type turn struct {
-	next *turn
-	slot int           // of a submitted request; -1 for a caller or guest
-	wake chan struct{} // of a caller or guest; capacity 1
-	err  error         // why there is no turn after all
+	next  *turn
+	slot  int           // of a submitted request; -1 for a caller or guest
+	wake  chan struct{} // of a caller or guest; capacity 1: look what became of the turn
+	since int64         // when a caller or guest began to wait
+	ended bool          // it is out of the list, and has the gate unless there is an err
+	err   error         // why there is no turn after all
+	first bool          // it was woken to take the gate
 	// guest marks another session that wants the device, or a batch of
 	// several callers' samples. It is no caller, so it is never in a caller's
 	// way: it has the flag of the worker.
 	guest bool
-	stays bool // a guest who is not turned away when the device fails
+	stays bool // a guest who is not turned away when the device fails, and whom no bound keeps out
 }
 
-// acquire takes the gate for a caller. It fails with [ErrClosed], with
-// [ErrConcurrent] if another caller has or awaits the gate and callers may not
-// queue, and with ctx's error if it ends before the caller's turn.
+// acquire takes the gate for a caller, who leaves it with release. It fails with
+// [ErrClosed], with [ErrConcurrent] if another caller has or awaits the gate and
+// callers may not wait, with [ErrOverloaded] if too many do, and with ctx's
+// error if it ends before the caller's turn.
 func (g *gate) acquire(ctx context.Context) error {
-	if g.take() {
+	if g.take(held) {
 		return nil
 	}
-	t, err := g.line(false, false)
-	if t == nil {
-		return err
-	}
-	return g.await(ctx, t)
-}
-
-// take takes the gate for a caller if it is free and nobody else wants it.
-func (g *gate) take() bool {
-	if !g.grab() {
-		return false
-	}
-	if g.notice.Load() != 0 { // they came first
-		g.release(0)
-		return false
-	}
-	return true
-}
-
-// grab takes the gate for a caller if it is free, whoever else wants it.
-func (g *gate) grab() bool {
-	s := g.state.Load()
-	return s&flags == 0 && g.state.CompareAndSwap(s, s|held|g.manner.Load())
+	return g.line(ctx, false, false)
 }
 
 // visit takes the gate for a guest, who leaves it with depart. It fails like
 // acquire, but never with [ErrConcurrent].
 func (g *gate) visit(ctx context.Context, stays bool) error {
-	t, err := g.line(true, stays)
-	if t == nil {
-		return err
+	if g.take(held | byWorker) {
+		return nil
 	}
-	return g.await(ctx, t)
+	return g.line(ctx, true, stays)
+}
+
+// take takes the gate if it is free and nobody has to come first. as is held, and
+// byWorker unless it is for a caller.
+func (g *gate) take(as uint64) bool {
+	s := g.state.Load()
+	return s&(held|strict|draining|closed) == 0 && g.state.CompareAndSwap(s, s|as)
+}
+
+// release leaves the gate that a caller took, having served n requests.
+func (g *gate) release(n uint64) {
+	if s := g.state.Add(n*served - held); s&(waiting|draining|closed) != 0 && s&woken == 0 {
+		g.next()
+	}
 }
 
 // depart leaves the gate that a guest took, having served n requests.
@@ -122,274 +119,346 @@ func (g *gate) depart(n uint64) {
 	}
 }
 
-// await waits for a turn in the queue.
-func (g *gate) await(ctx context.Context, t *turn) error {
-	select {
-	case <-t.wake:
-	case <-ctx.Done():
-		if g.giveUp(t) {
-			return ctx.Err()
-		}
-		<-t.wake // the turn came at the same time
-		if t.err == nil {
-			if t.guest {
-				g.depart(0)
-			} else {
-				g.release(0)
-			}
-			g.recycle(t)
-			return ctx.Err()
-		}
+// pass leaves the gate for the worker, having served n requests: it returns the
+// slot if the next turn is the worker's, else -1.
+func (g *gate) pass(n uint64) int {
+	if s := g.state.Add(n*served - held - byWorker); s&(waiting|draining|closed) == 0 || s&woken != 0 {
+		return -1
 	}
-	err := t.err
-	g.recycle(t)
-	return err
-}
-
-// line takes the gate if it has become free, or puts a caller or guest in the
-// queue and returns its turn.
-func (g *gate) line(guest, stays bool) (*turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	take := uint64(held)
+	return g.handOn()
+}
+
+// next is the end of release where others are there.
+func (g *gate) next() {
+	g.mu.Lock()
+	slot := g.handOn()
+	g.mu.Unlock()
+	if slot >= 0 {
+		g.grant <- slot
+	}
+}
+
+// line waits for the gate, for a caller or guest.
+func (g *gate) line(ctx context.Context, guest, stays bool) error {
+	t, err := g.enlist(guest, stays)
+	if t == nil {
+		return err
+	}
+	for {
+		over := false
+		select {
+		case <-t.wake:
+		case <-ctx.Done():
+			over = true
+		}
+		g.mu.Lock()
+		slot, done := -1, true
+		switch {
+		case t.ended && over && t.err == nil: // the turn came at the same time
+			g.state.Add(-t.as())
+			err = ctx.Err()
+		case t.ended:
+			err = t.err
+		case over:
+			err = ctx.Err()
+			g.unlink(t)
+		case t.first && g.seize(t):
+		default:
+			done = false
+		}
+		if done {
+			g.recycle(t)
+			slot = g.handOn()
+		}
+		g.mu.Unlock()
+		if slot >= 0 {
+			g.grant <- slot
+		}
+		if done {
+			return err
+		}
+	}
+}
+
+// as returns the flags of who takes its turn.
+func (t *turn) as() uint64 {
+	if t.slot >= 0 || t.guest {
+		return held | byWorker
+	}
+	return held
+}
+
+// enlist takes the gate if it has become free, or puts a caller or guest in the
+// list and returns its turn.
+func (g *gate) enlist(guest, stays bool) (*turn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	as := uint64(held)
 	if guest {
-		take |= byWorker
+		as |= byWorker
 	}
 	for {
 		s := g.state.Load()
 		switch {
-		case g.notice.Load()&closed != 0:
+		case s&closed != 0, s&draining != 0 && !guest:
 			return nil, ErrClosed
-		case g.seize(take):
-			return nil, nil
-		case !guest && !g.queuing && (s&(held|byWorker) == held || g.callers > 0):
+		case s&held == 0 && g.head == nil || s&(held|strict) == 0:
+			if g.state.CompareAndSwap(s, s|as) {
+				return nil, nil
+			}
+			continue
+		case !guest && g.single && (s&(held|byWorker) == held || g.callers > 0):
 			return nil, ErrConcurrent
-		case g.put(queued)&held == 0 && g.head == nil:
-			continue // whoever held it may have left before it saw the notice
+		case !stays && g.maxWaiting >= 0 && g.callers+g.guests >= g.maxWaiting:
+			return nil, ErrOverloaded
 		}
-		t := g.spare
-		if t == nil {
-			t = &turn{slot: -1, wake: make(chan struct{}, 1)}
-		} else {
-			g.spare = t.next
+		if g.state.CompareAndSwap(s, s|waiting) { // who holds the gate sees it in leaving
+			break
 		}
-		t.guest, t.stays = guest, stays
-		g.push(t)
-		if !guest {
-			g.callers++
-		}
-		return t, nil
 	}
+	t := g.spare
+	if t == nil {
+		t = &turn{slot: -1, wake: make(chan struct{}, 1)}
+	} else {
+		g.spare = t.next
+	}
+	t.guest, t.stays, t.since = guest, stays, now()
+	g.push(t)
+	return t, nil
 }
 
-// seize takes the gate if it is free and it is nobody else's turn. mu is held.
-func (g *gate) seize(take uint64) bool {
-	s := g.state.Load()
-	if g.head != nil || s&held != 0 || !g.state.CompareAndSwap(s, s|take) {
-		return false
+// seize takes the gate for the turn that was woken. If somebody was faster, the
+// turn waits on, and nobody may overtake it any more if it has done so for long.
+// mu is held.
+func (g *gate) seize(t *turn) bool {
+	t.first = false
+	late := now()-t.since > int64(patience)
+	for {
+		s := g.state.Load()
+		switch {
+		case s&held == 0:
+			if g.state.CompareAndSwap(s, s&^woken|t.as()) {
+				g.unlink(t)
+				return true
+			}
+		case g.state.CompareAndSwap(s, s&^woken): // who holds the gate wakes again
+			if late {
+				g.starving = true
+				g.mark()
+			}
+			return false
+		}
 	}
-	g.notice.Store(0)
-	return true
-}
-
-// put puts up a notice, which whoever holds the gate by the state that it
-// returns sees in leaving. mu is held.
-func (g *gate) put(notice uint32) uint64 {
-	was := g.notice.Load()
-	g.notice.Store(was | notice)
-	s := g.state.Load()
-	if was == 0 && s&quiet != 0 {
-		g.manner.Store(0)
-		fence()
-		s = g.state.Load()
-	}
-	return s
 }
 
 // submit gives t, the turn of a submitted request, its place.
 func (g *gate) submit(t *turn) error {
-	if s := g.state.Load(); s&flags == 0 && g.state.CompareAndSwap(s, s|held|byWorker) {
-		if g.notice.Load() == 0 {
-			g.grant <- t.slot
-			return nil
-		}
-		g.depart(0) // others came first
+	if g.take(held | byWorker) {
+		g.grant <- t.slot
+		return nil
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
+		s := g.state.Load()
 		switch {
-		case g.notice.Load()&closed != 0:
+		case s&(draining|closed) != 0:
 			return ErrClosed
-		case g.seize(held | byWorker):
-			g.grant <- t.slot
-			return nil
-		case g.put(queued)&held != 0 || g.head != nil:
+		case s&held == 0 && g.head == nil || s&(held|strict) == 0:
+			if g.state.CompareAndSwap(s, s|held|byWorker) {
+				g.grant <- t.slot
+				return nil
+			}
+		case g.state.CompareAndSwap(s, s|waiting|strict):
 			g.push(t)
 			return nil
 		}
 	}
 }
 
-// release leaves the gate to whoever is next, having served n requests.
-func (g *gate) release(n uint64) {
-	if !g.slip(n) {
-		if g.loud--; g.loud < 0 {
-			g.loud = loudFor
-			if canFence() {
-				g.manner.Store(quiet)
-			}
-		}
-		g.state.Store(g.state.Load()&^flags + n*served)
-	}
-	if g.notice.Load() != 0 {
-		g.wakeNext()
-	}
-}
-
-// slip makes the state free if who holds the gate leaves quietly, and reports
-// that. The notice is still to be looked at.
-func (g *gate) slip(n uint64) bool {
-	s := g.state.Load()
-	if s&quiet == 0 {
-		return false
-	}
-	storeQuietly(&g.state, s&^flags+n*served)
-	return true
-}
-
-// wakeNext is release when others are there.
-func (g *gate) wakeNext() {
-	if slot := g.handOn(); slot >= 0 {
-		g.grant <- slot
-	}
-}
-
-// pass is release for the worker: it returns the slot if the next turn is the
-// worker's, else -1.
-func (g *gate) pass(n uint64) int {
-	g.state.Store(g.state.Load()&^flags + n*served)
-	if g.notice.Load() == 0 {
-		return -1
-	}
-	return g.handOn()
-}
-
-// handOn gives the gate that somebody has left to whoever is next, unless
-// somebody has taken it meanwhile, who sees the notice and calls it again.
+// handOn gives the gate, if it is free, to whoever is next, or wakes that one to
+// take it. It returns the slot of a submitted request whose turn it is, else -1.
+// mu is held.
 func (g *gate) handOn() int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := g.state.Load()
-	if g.notice.Load()&closed != 0 {
-		if s&held == 0 && !g.idled {
-			g.idled = true
-			close(g.idle)
+	for {
+		s := g.state.Load()
+		t := g.head
+		switch {
+		case s&held != 0: // who has it comes here in leaving
+			return -1
+		case s&closed != 0:
+			if !g.idled {
+				g.idled = true
+				close(g.idle)
+			}
+			return -1
+		case t == nil:
+			if s&draining != 0 && g.drained != nil {
+				close(g.drained)
+				g.drained = nil
+			}
+			return -1
+		case s&woken != 0: // who was woken comes here
+			return -1
+		case s&strict == 0:
+			if g.state.CompareAndSwap(s, s|woken) {
+				t.first = true
+				t.call()
+				return -1
+			}
+		case g.state.CompareAndSwap(s, s|t.as()):
+			g.starving = t.slot < 0 && now()-t.since > int64(patience)
+			g.unlink(t)
+			if t.slot < 0 {
+				t.ended = true
+				t.call()
+			}
+			return t.slot
 		}
-		return -1
 	}
-	t := g.head
-	if t == nil { // whoever queued has given up, or has the gate
-		g.notice.Store(0)
-		return -1
-	}
-	take := uint64(held)
-	if t.slot >= 0 || t.guest {
-		take |= byWorker
-	}
-	if s&held != 0 || !g.state.CompareAndSwap(s, s|take) {
-		return -1
-	}
-	g.head = t.next
-	g.length.Add(-1)
-	if take&byWorker == 0 {
-		g.callers--
-	}
-	if g.head == nil {
-		g.tail = nil
-		g.notice.Store(0)
-	}
-	t.next = nil
-	if t.slot < 0 {
-		t.wake <- struct{}{}
-	}
-	return t.slot
 }
 
+// call makes a caller or guest look what became of its turn.
+func (t *turn) call() {
+	select {
+	case t.wake <- struct{}{}:
+	default: // it has yet to look
+	}
+}
+
+// push puts a turn at the end of the list. mu is held.
 func (g *gate) push(t *turn) {
 	t.next = nil
-	g.length.Add(1)
 	if g.head == nil {
 		g.head = t
 	} else {
 		g.tail.next = t
 	}
 	g.tail = t
+	g.count(t, 1)
 }
 
-// giveUp takes a caller's turn out of the queue and reports whether it was
-// still there.
-func (g *gate) giveUp(t *turn) bool {
+// count counts a turn in the list. mu is held.
+func (g *gate) count(t *turn, by int) {
+	g.length.Add(int32(by))
+	switch {
+	case t.slot >= 0:
+		g.slots += by
+	case !t.guest:
+		g.callers += by
+	case !t.stays:
+		g.guests += by
+	}
+}
+
+// unlink takes a turn out of the list and reports whether it was there. mu is
+// held.
+func (g *gate) unlink(t *turn) bool {
+	var before *turn
+	for u := g.head; u != t; before, u = u, u.next {
+		if u == nil {
+			return false
+		}
+	}
+	if before == nil {
+		g.head = t.next
+	} else {
+		before.next = t.next
+	}
+	if g.tail == t {
+		g.tail = before
+	}
+	t.next = nil
+	if t.first {
+		t.first = false
+		g.state.And(^uint64(woken))
+	}
+	g.count(t, -1)
+	g.mark()
+	return true
+}
+
+// mark makes the state say what is so of the list. mu is held.
+func (g *gate) mark() {
+	var want uint64
+	if g.head != nil {
+		want = waiting
+	} else {
+		g.starving = false
+	}
+	if g.starving || g.slots > 0 {
+		want |= strict
+	}
+	for {
+		s := g.state.Load()
+		if g.state.CompareAndSwap(s, s&^(waiting|strict)|want) {
+			return
+		}
+	}
+}
+
+// withdraw takes the turn of a submitted request out of the list, and reports
+// whether it was still there.
+func (g *gate) withdraw(t *turn) bool {
+	g.mu.Lock()
+	there := g.unlink(t)
+	slot := g.handOn()
+	g.mu.Unlock()
+	if slot >= 0 {
+		g.grant <- slot
+	}
+	return there
+}
+
+// waitingSlots appends the slots of the submitted requests in the list.
+func (g *gate) waitingSlots(slots []int) []int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var before *turn
-	for u := g.head; u != nil; before, u = u, u.next {
-		if u != t {
-			continue
+	for t := g.head; t != nil; t = t.next {
+		if t.slot >= 0 {
+			slots = append(slots, t.slot)
 		}
-		if before == nil {
-			g.head = t.next
-		} else {
-			before.next = t.next
-		}
-		if g.tail == t {
-			g.tail = before
-		}
-		g.length.Add(-1)
-		if !t.guest {
-			g.callers--
-		}
-		t.next, g.spare = g.spare, t
-		return true
 	}
-	return false
+	return slots
 }
 
+// recycle keeps a caller's or guest's turn for another one. mu is held.
 func (g *gate) recycle(t *turn) {
-	g.mu.Lock()
-	t.err = nil
+	select {
+	case <-t.wake:
+	default:
+	}
+	t.ended, t.err = false, nil
 	t.next, g.spare = g.spare, t
-	g.mu.Unlock()
 }
 
-// turnAway empties the queue, for who holds the gate, except for who stays. why
+// turnAway empties the list, for who holds the gate, except for who stays. why
 // is called for each turn in order with its slot, -1 for a caller or guest, and
 // tells these why. All count as served.
 func (g *gate) turnAway(why func(slot int) error) {
 	g.mu.Lock()
-	t := g.head
-	g.head, g.tail, g.callers = nil, nil, 0
+	defer g.mu.Unlock()
 	n := uint64(0)
-	for t != nil {
+	for t := g.head; t != nil; {
 		next := t.next
-		if t.stays {
-			g.push(t)
-		} else {
+		if !t.stays {
 			n++
-			err := why(t.slot)
-			if t.slot < 0 {
-				t.err = err
-				t.wake <- struct{}{}
-			}
+			g.dismiss(t, why(t.slot))
 		}
 		t = next
 	}
-	g.length.Store(0)
-	for t := g.head; t != nil; t = t.next {
-		g.length.Add(1)
-	}
 	g.state.Add(n * served)
-	g.mu.Unlock()
+}
+
+// dismiss takes a turn out of the list because of err. mu is held.
+func (g *gate) dismiss(t *turn, err error) {
+	g.unlink(t)
+	if t.slot < 0 {
+		t.ended, t.err = true, err
+		t.call()
+	}
 }
 
 // load returns how many are served or wait, at about this moment.
@@ -401,36 +470,46 @@ func (g *gate) load() int {
 	return n
 }
 
-// close keeps everybody out: callers in the queue fail, and the slots of
-// requests in the queue are returned for their tickets to fail. The channel
+// drain keeps callers and submitted requests out that are not in the list. The
+// channel is closed once nobody holds the gate or waits; guests may come later.
+func (g *gate) drain() <-chan error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.state.Or(draining)
+	drained := make(chan error)
+	if g.drained != nil { // somebody else drains it
+		return g.drained
+	}
+	g.drained = drained
+	g.handOn()
+	return drained
+}
+
+// close keeps everybody out: callers in the list fail, and the slots of
+// requests in the list are returned for their tickets to fail. The channel
 // is closed once nobody holds the gate; busy says whether somebody does.
 // close must be called once.
 func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.idle = make(chan error)
-	busy = g.put(closed)&held != 0
-	for t := g.head; t != nil; {
-		next := t.next
-		if t.slot >= 0 {
+	busy = g.state.Or(closed)&held != 0
+	for g.head != nil {
+		if t := g.head; t.slot >= 0 {
 			slots = append(slots, t.slot)
+			g.unlink(t)
 		} else {
-			t.err = ErrClosed
-			t.wake <- struct{}{}
+			g.dismiss(t, ErrClosed)
 		}
-		t = next
 	}
-	g.head, g.tail, g.callers = nil, nil, 0
-	g.length.Store(0)
 	if !busy {
-		g.idled = true
-		close(g.idle)
+		g.handOn()
 	}
 	return slots, g.idle, busy
 }
 
 // shut reports whether the gate was closed.
-func (g *gate) shut() bool { return g.notice.Load()&closed != 0 }
+func (g *gate) shut() bool { return g.state.Load()&closed != 0 }
 
 // requests returns the number of requests served.
 func (g *gate) requests() uint64 { return g.state.Load() >> flagBits }

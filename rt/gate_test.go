@@ -12,34 +12,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quietGate returns a gate whose callers leave quietly if that is possible at
-// all.
-func quietGate(t testing.TB) *gate {
-	g := &gate{queuing: true, grant: make(chan int, 1)}
-	for end := time.Now().Add(5 * time.Second); canFence() && g.manner.Load() == 0 && time.Now().Before(end); {
-		require.True(t, g.take())
-		g.release(0)
-	}
-	return g
+func newGate() *gate { return &gate{maxWaiting: -1, grant: make(chan int, 1)} }
+
+// eventually waits until f holds.
+func soon(t *testing.T, f func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, f, 10*time.Second, 10*time.Microsecond, what)
 }
 
 // TestGateLosesNobody makes callers, guests and submitted requests meet at the
 // moment at which one leaves and another comes. Whoever is lost waits for good.
 func TestGateLosesNobody(t *testing.T) {
-	eventuallyFences(t)
-	g := quietGate(t)
+	g := newGate()
 	ctx := context.Background()
-	rounds := 100_000
+	rounds := 50_000
 	if testing.Short() {
-		rounds = 10_000
+		rounds = 5_000
 	}
 	var inside, served atomic.Int64
+	unguarded := 0 // the race detector sees who has not the gate
 	enter := func() {
 		if inside.Add(1) != 1 {
 			t.Error("two hold the gate")
 		}
+		unguarded++
 	}
 	leave := func() {
+		unguarded--
 		inside.Add(-1)
 		served.Add(1)
 	}
@@ -79,7 +78,6 @@ func TestGateLosesNobody(t *testing.T) {
 				enter()
 				pause()
 				leave()
-				again(g)
 				g.release(1)
 				pause()
 			}
@@ -116,10 +114,13 @@ func TestGateLosesNobody(t *testing.T) {
 	})
 	for i := range slots {
 		all.Go(func() {
-			for range rounds / 4 {
+			for n := range rounds / 4 {
 				if err := g.submit(&slots[i]); err != nil {
 					t.Error(err)
 					return
+				}
+				if n%8 == 0 && g.withdraw(&slots[i]) {
+					continue
 				}
 				<-ended[i]
 				pause()
@@ -129,6 +130,8 @@ func TestGateLosesNobody(t *testing.T) {
 	all.Wait()
 	require.EqualValues(t, served.Load(), g.requests())
 	require.Zero(t, g.load())
+	require.Zero(t, g.callers+g.guests+g.slots)
+	require.Zero(t, g.state.Load()&(1<<flagBits-1), "no flag is left")
 
 	_, idle, busy := g.close()
 	require.False(t, busy)
@@ -138,63 +141,12 @@ func TestGateLosesNobody(t *testing.T) {
 	worker.Wait()
 }
 
-// TestGateMeeting makes one caller leave quietly at about the moment at which
-// another comes, who would wait for good if neither saw what the other did: the
-// first comes again only when the second has left.
-func TestGateMeeting(t *testing.T) {
-	if runtime.GOMAXPROCS(0) < 2 {
-		t.Skip("one processor")
-	}
-	eventuallyFences(t)
-	g := quietGate(t)
-	ctx := context.Background()
-	rounds := int64(100_000)
-	if testing.Short() {
-		rounds = 10_000
-	}
-	before := g.requests()
-	var first, second atomic.Int64 // rounds that they are done with
-	await := func(other *atomic.Int64, n int64) {
-		for i := 1; other.Load() < n; i++ {
-			if i%1024 == 0 {
-				runtime.Gosched()
-			}
-		}
-	}
-	var waited atomic.Int64
-	meet := func(mine, other *atomic.Int64) {
-		for n := range rounds {
-			await(other, n)
-			for range rand.IntN(32) {
-				_ = mine.Load()
-			}
-			again(g)
-			if !g.take() {
-				waited.Add(1)
-				if err := g.acquire(ctx); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-			g.release(1)
-			mine.Store(n + 1)
-		}
-	}
-	var all sync.WaitGroup
-	all.Go(func() { meet(&first, &second) })
-	all.Go(func() { meet(&second, &first) })
-	all.Wait()
-	t.Logf("%d of %d times one came while the other was there", waited.Load(), rounds)
-	require.EqualValues(t, before+2*uint64(rounds), g.requests())
-}
-
 // TestGateCloses closes gates while callers come and go: nobody is inside any
 // more once it is idle.
 func TestGateCloses(t *testing.T) {
-	eventuallyFences(t)
 	ctx := context.Background()
 	for range 2000 {
-		g := quietGate(t)
+		g := newGate()
 		var inside atomic.Int64
 		var all sync.WaitGroup
 		for range 2 {
@@ -216,16 +168,177 @@ func TestGateCloses(t *testing.T) {
 	}
 }
 
-// again makes the next caller leave quietly, whatever has happened.
-func again(g *gate) {
-	if canFence() {
-		g.manner.Store(quiet)
+// TestGateStarvesNobody has a caller that leaves the gate for no more than a
+// moment at a time, for as long as it takes until another one gets it. That one
+// must get it all the same, once it has waited for longer than patience: without
+// that, it would have to be on a processor in that very moment.
+func TestGateStarvesNobody(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody is ever faster than who holds it
+	ctx := context.Background()
+	for _, guest := range []bool{false, true} {
+		g := newGate()
+		require.NoError(t, g.acquire(ctx))
+		var got atomic.Bool
+		go func() {
+			if guest {
+				_ = g.visit(ctx, false)
+			} else {
+				_ = g.acquire(ctx)
+			}
+			got.Store(true)
+			if guest {
+				g.depart(0)
+			} else {
+				g.release(0)
+			}
+		}()
+		soon(t, func() bool { return g.load() == 2 }, "it waits")
+		overtaken := 0
+		for start := time.Now(); !got.Load(); overtaken++ {
+			g.release(0)
+			require.NoError(t, g.acquire(ctx)) // before the other one has a processor
+			if runtime.Gosched(); time.Since(start) > time.Minute {
+				t.Fatal("it is overtaken for ever")
+			}
+		}
+		require.Positive(t, overtaken)
+		g.release(0)
+		soon(t, func() bool { return g.load() == 0 && g.state.Load()&strict == 0 }, "overtaking is allowed again")
 	}
 }
 
-// eventuallyFences waits until fences work, if they ever will.
-func eventuallyFences(t testing.TB) {
-	for end := time.Now().Add(time.Second); !canFence() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+// TestGateOrder is about who may come before whom.
+func TestGateOrder(t *testing.T) {
+	ctx := context.Background()
+	t.Run("a newcomer overtakes callers", func(t *testing.T) {
+		g := newGate()
+		require.NoError(t, g.acquire(ctx))
+		got := make(chan error, 1)
+		go func() { got <- g.acquire(ctx) }()
+		soon(t, func() bool { return g.load() == 2 }, "it waits")
+		g.mu.Lock() // so that the one that is woken gets no further
+		g.state.Add(^uint64(held - 1))
+		require.True(t, g.take(held))
+		g.mu.Unlock()
+		g.release(0)
+		require.NoError(t, <-got)
+		g.release(0)
+	})
+	t.Run("nobody overtakes submitted requests", func(t *testing.T) {
+		g := newGate()
+		require.NoError(t, g.acquire(ctx))
+		first, second := turn{slot: 1}, turn{slot: 2}
+		require.NoError(t, g.submit(&first))
+		require.NoError(t, g.submit(&second))
+		got := make(chan error, 1)
+		go func() { got <- g.acquire(ctx) }()
+		soon(t, func() bool { return g.load() == 4 }, "it waits")
+		g.release(1)
+		require.Equal(t, 1, <-g.grant)
+		require.False(t, g.take(held))
+		require.Equal(t, 2, g.pass(1))
+		require.Empty(t, got)
+		require.Equal(t, -1, g.pass(1))
+		require.NoError(t, <-got)
+		g.release(1)
+		require.EqualValues(t, 4, g.requests())
+	})
+	t.Run("who gives up while it is its turn leaves it to the next", func(t *testing.T) {
+		for range 200 {
+			g := newGate()
+			require.NoError(t, g.acquire(ctx))
+			short, cancel := context.WithCancel(ctx)
+			got, next := make(chan error, 1), make(chan error, 1)
+			go func() { got <- g.acquire(short) }()
+			soon(t, func() bool { return g.load() == 2 }, "the first waits")
+			go func() { next <- g.acquire(ctx) }()
+			soon(t, func() bool { return g.load() == 3 }, "the second waits")
+			go cancel()
+			g.release(0)
+			if err := <-got; err == nil {
+				g.release(0)
+			} else {
+				require.ErrorIs(t, err, context.Canceled)
+			}
+			require.NoError(t, <-next)
+			g.release(0)
+			require.Zero(t, g.load())
+		}
+	})
+	t.Run("a withdrawn request lets callers overtake again", func(t *testing.T) {
+		g := newGate()
+		require.NoError(t, g.acquire(ctx))
+		request := turn{slot: 1}
+		require.NoError(t, g.submit(&request))
+		require.True(t, g.withdraw(&request))
+		require.False(t, g.withdraw(&request))
+		g.release(0)
+		require.True(t, g.take(held))
+		require.Zero(t, len(g.grant))
+	})
+}
+
+// TestGateBound refuses callers and guests that would be too many, and counts
+// who leaves the line.
+func TestGateBound(t *testing.T) {
+	ctx := context.Background()
+	g := newGate()
+	g.maxWaiting = 2
+	require.NoError(t, g.acquire(ctx))
+	short, cancel := context.WithCancel(ctx)
+	got := make(chan error, 3)
+	go func() { got <- g.acquire(short) }()
+	go func() { got <- g.visit(short, false) }()
+	soon(t, func() bool { return g.load() == 3 }, "two wait")
+	require.ErrorIs(t, g.acquire(ctx), ErrOverloaded)
+	require.ErrorIs(t, g.visit(ctx, false), ErrOverloaded)
+	request := turn{slot: 1}
+	require.NoError(t, g.submit(&request), "the queue has a bound of its own")
+	require.True(t, g.withdraw(&request))
+	stay, leave := context.WithCancel(ctx)
+	go func() { got <- g.visit(stay, true) }()
+	soon(t, func() bool { return g.load() == 4 }, "no bound keeps out who stays")
+	cancel()
+	require.ErrorIs(t, <-got, context.Canceled)
+	require.ErrorIs(t, <-got, context.Canceled)
+	go func() { got <- g.acquire(ctx) }()
+	soon(t, func() bool { return g.load() == 3 }, "there is room again")
+	leave()
+	require.ErrorIs(t, <-got, context.Canceled)
+	g.release(0)
+	require.NoError(t, <-got)
+	g.release(0)
+	g.maxWaiting = 0
+	require.NoError(t, g.acquire(ctx), "nobody has to wait")
+	require.ErrorIs(t, g.acquire(ctx), ErrOverloaded)
+}
+
+// TestGateDrains lets those in that wait, and nobody else.
+func TestGateDrains(t *testing.T) {
+	ctx := context.Background()
+	g := newGate()
+	require.NoError(t, g.acquire(ctx))
+	got := make(chan error, 1)
+	go func() { got <- g.acquire(ctx) }()
+	soon(t, func() bool { return g.load() == 2 }, "one waits")
+	request := turn{slot: 1}
+	require.NoError(t, g.submit(&request))
+	drained := g.drain()
+	require.ErrorIs(t, g.acquire(ctx), ErrClosed)
+	require.ErrorIs(t, g.submit(&turn{slot: 2}), ErrClosed)
+	g.release(1)
+	require.NoError(t, <-got)
+	require.Empty(t, drained)
+	g.release(1)
+	require.Equal(t, 1, <-g.grant)
+	select {
+	case <-drained:
+		t.Fatal("one is inside")
+	default:
 	}
-	t.Logf("leaving quietly: %v", canFence())
+	require.Equal(t, -1, g.pass(1))
+	<-drained
+	<-g.drain()
+	require.NoError(t, g.visit(ctx, true), "who was accepted elsewhere")
+	g.depart(0)
 }

@@ -60,7 +60,7 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.gate.queuing = o.concurrent
+	s.gate.single, s.gate.maxWaiting = !o.concurrent, -1
 	s.gate.grant = make(chan int, 1)
 	if o.timed {
 		s.count.times = &times{}

@@ -1,12 +1,23 @@
 package rt_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/internal/mapfuture"
 	"github.com/popefgen/popefgen/internal/measure"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -73,24 +84,178 @@ func BenchmarkRequest(b *testing.B) {
 			return nil
 		}})
 	}
-	var best []measure.Series
-	for b.Loop() {
-		got, err := measure.Interleave(measure.Config{Rounds: 1, Slice: time.Millisecond}, runners...)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if best == nil {
-			best = make([]measure.Series, len(got))
-		}
-		for i := range got {
-			best[i].Batch = got[i].Batch
-			best[i].Rounds = append(best[i].Rounds, got[i].Rounds...)
-		}
-	}
-	b.ReportMetric(0, "ns/op")
+	best := interleaved(b, runners...)
 	for i, name := range names {
 		b.ReportMetric(best[i].Best(), name)
 	}
 	b.ReportMetric(best[0].Best()/best[2].Best(), "inline/channel")
 	b.ReportMetric(best[0].Best()/best[3].Best(), "inline/map-and-future")
+}
+
+// interleaved lets contestants take turns for as long as the benchmark goes on.
+func interleaved(b *testing.B, runners ...measure.Runner) []measure.Series {
+	var all []measure.Series
+	for b.Loop() {
+		got, err := measure.Interleave(measure.Config{Rounds: 1, Slice: 2 * time.Millisecond}, runners...)
+		if err != nil {
+			b.Fatal(err)
+		}
+		all = measure.Join(all, got)
+	}
+	b.ReportMetric(0, "ns/op")
+	return all
+}
+
+// BenchmarkOneOperator measures Run of a model with one small operator, a change
+// of sign of ten numbers, and the operator's kernel alone: what is left of the
+// one without the other is what a request costs.
+func BenchmarkOneOperator(b *testing.B) {
+	ctx := context.Background()
+	r := openNegation(b, 10, 1)
+	in, out := []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, make([]float32, 10)
+	k, err := kernel.New(&graph.Unary{Fn: graph.Neg}, []graph.TensorType{r.typ}, []graph.TensorType{r.typ})
+	require.NoError(b, err)
+	x, y := [][]byte{bytesOf(in)}, [][]byte{bytesOf(out)}
+	repeat := func(f func() error) measure.Runner {
+		const batch = 200
+		return measure.Runner{Batch: batch, Run: func() error {
+			for range batch {
+				if err := f(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}
+	}
+	got := interleaved(b,
+		repeat(func() error { return r.Run(ctx, in, out) }),
+		repeat(func() error { return k.Run(kernel.Serial{}, x, y, nil) }))
+	require.Equal(b, float32(-10), out[9])
+	run, alone := got[0].Median(), got[1].Median()
+	b.ReportMetric(run, "run-ns")
+	b.ReportMetric(alone, "kernel-ns")
+	b.ReportMetric(run-alone, "request-ns")
+}
+
+// BenchmarkCallers measures eight callers of a request of some microseconds, and
+// the same behind a mutex around the engine. The ratio is of requests a second:
+// above 1, a runner is the faster one.
+func BenchmarkCallers(b *testing.B) {
+	const callers, each, numbers = 8, 200, 3 << 11
+	r := openNegation(b, numbers, 16)
+	ctx := context.Background()
+	e := r.core.Session(0).Engine()
+	var lock sync.Mutex
+	type memory struct{ in, out []float32 }
+	var mem [callers]memory
+	for i := range mem {
+		mem[i] = memory{make([]float32, numbers), make([]float32, numbers)}
+	}
+	storm := func(one func(m *memory) error) measure.Runner {
+		return measure.Runner{Batch: callers * each, Run: func() error {
+			var all sync.WaitGroup
+			var failed atomic.Pointer[error]
+			for i := range mem {
+				all.Go(func() {
+					for range each {
+						if err := one(&mem[i]); err != nil {
+							failed.Store(&err)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+			if err := failed.Load(); err != nil {
+				return *err
+			}
+			return nil
+		}}
+	}
+	got := interleaved(b,
+		storm(func(m *memory) error { return r.Run(ctx, m.in, m.out) }),
+		storm(func(m *memory) error {
+			lock.Lock()
+			defer lock.Unlock()
+			if err := errors.Join(r.x.Bind(bytesOf(m.in)), r.y.Bind(bytesOf(m.out))); err != nil {
+				return err
+			}
+			return e.Run(ctx, mainProgram)
+		}))
+	b.ReportMetric(got[0].Median(), "runner-ns")
+	b.ReportMetric(got[1].Median(), "mutex-ns")
+	b.ReportMetric(got[1].Median()/got[0].Median(), "runner/mutex")
+}
+
+// negation is a runner of a model that changes the sign of n numbers, several
+// times over.
+type negation struct {
+	core rt.Core
+	x    *rt.RawInput
+	y    *rt.RawOutput
+	typ  graph.TensorType
+}
+
+func openNegation(b *testing.B, n, times int) *negation {
+	b.Helper()
+	meta := popef.Metadata{
+		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IPUVersion: 2, Executable: "negation", IsInference: true,
+		ProgramFlow: popef.ProgramFlow{Main: []uint32{mainProgram}},
+		Anchors: []popef.Anchor{
+			{Name: "x", Handle: "h2d_x", Type: popef.Input, Info: tensorInfo(int64(n)), Programs: []uint32{mainProgram}},
+			{Name: "y", Handle: "d2h_y", Type: popef.Output, Info: tensorInfo(int64(n)), Programs: []uint32{mainProgram}},
+		},
+	}
+	r := &negation{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(n)}}, x: rt.NewRawInput(4 * n), y: rt.NewRawOutput(4 * n)}
+	g := graph.NewBuilder("negation")
+	x := g.AddLocal("x", r.typ)
+	main := g.BeginGraph("main")
+	last := x
+	for range times {
+		y, err := g.Node(&graph.Unary{Fn: graph.Neg}, "y", last)
+		require.NoError(b, err)
+		last = y[0]
+	}
+	g.AddProgram(mainProgram, "Program", g.CopyIn("h2d_x", x), g.Call(main), g.CopyOut("d2h_y", last))
+	exe, err := g.Finish()
+	require.NoError(b, err)
+	var encoded bytes.Buffer
+	require.NoError(b, exe.Encode(&encoded))
+	data := file(b, meta, encoded.Bytes(), nil)
+	m, err := popef.LoadBytes("negation.popef", data)
+	require.NoError(b, err)
+	defer m.Close()
+	spec := &rt.Spec{
+		Package: "negation", Contract: contract.Of(m).Text(), Iterations: 1, QueueDepth: QueueDepth,
+		Anchors: []rt.AnchorSpec{
+			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * n},
+			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * n},
+		},
+	}
+	bindings := func() []rt.Binding {
+		return []rt.Binding{{Handle: "h2d_x", Stream: r.x}, {Handle: "d2h_y", Stream: r.y}}
+	}
+	require.NoError(b, r.core.Open(context.Background(), spec, rt.Source{Name: "negation.popef", Bytes: data}, bindings, nil,
+		rt.Concurrent(), rt.WithThreads(1)))
+	b.Cleanup(func() { require.NoError(b, r.core.Close()) })
+	return r
+}
+
+func (r *negation) Run(ctx context.Context, in, out []float32) error {
+	replica, err := r.core.Begin(ctx, rt.LeastBusy)
+	if err != nil {
+		return err
+	}
+	if err := r.x.Bind(bytesOf(in)); err != nil {
+		return err
+	}
+	if err := r.y.Bind(bytesOf(out)); err != nil {
+		return err
+	}
+	return r.core.Main(ctx, replica)
+}
+
+// bytesOf views numbers as bytes.
+func bytesOf(s []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), 4*len(s))
 }

@@ -78,6 +78,22 @@ func Interleave(c Config, runners ...Runner) ([]Series, error) {
 	return out, nil
 }
 
+// Join adds what was measured later to what was measured before, of the same
+// contestants; before may be nil.
+func Join(before, later []Series) []Series {
+	if before == nil {
+		before = make([]Series, len(later))
+	}
+	for i, s := range later {
+		b := &before[i]
+		b.Batch, b.Rounds = s.Batch, append(b.Rounds, s.Rounds...)
+		if s.Err != nil {
+			b.Err = s.Err
+		}
+	}
+	return before
+}
+
 // undisturbed is a pause and a turn, repeated as [Config.Disturbed] wants it;
 // what that takes is taken off patience.
 func (c *Config) undisturbed(r Runner, patience *time.Duration) ([]time.Duration, error) {

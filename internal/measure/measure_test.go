@@ -129,3 +129,14 @@ func TestClock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []time.Duration{7, 7, 7, 7}, got[0].Rounds[0])
 }
+
+func TestJoin(t *testing.T) {
+	second := errors.New("second")
+	one := []Series{{Batch: 2, Rounds: [][]time.Duration{{4, 6}}}, {}}
+	two := []Series{{Batch: 2, Rounds: [][]time.Duration{{2, 8}}}, {Err: second}}
+	got := Join(Join(nil, one), two)
+	require.Len(t, got, 2)
+	require.Equal(t, 1.0, got[0].Best())
+	require.Len(t, got[0].Rounds, 2)
+	require.ErrorIs(t, got[1].Err, second)
+}

@@ -94,10 +94,6 @@ type program struct {
 	rest  []instruction // code without what sets values of the group
 
 	ready bool // every stream is connected, and persistent has values
-	// Of a program that is ready:
-	plain bool   // it only copies, between windows: nothing of others' is called
-	looks bool   // some instruction looks at the context
-	moves []move // of a plain program, by instruction
 }
 
 // assemble makes an engine of an image and kernels.
@@ -290,8 +286,8 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 	if err != nil {
 		return err
 	}
-	if ended(ctx.Done()) {
-		return e.failed(p, len(p.code), ctx.Err())
+	if err := ctx.Err(); err != nil {
+		return e.failed(p, len(p.code), err)
 	}
 	return p.Run(ctx)
 }

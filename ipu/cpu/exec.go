@@ -63,57 +63,9 @@ type transfer struct {
 	active  bool   // the host's memory stands in for the buffer
 }
 
-// move is an instruction of a plain program, in short if the whole of a
-// window's memory is one transfer.
-type move struct {
-	window *ipu.Window // nil: in short does not go
-	whole  int         // bytes of the memory
-	from   *[]byte     // what is copied there; nil for an input that nobody reads
-}
-
 // Run implements [ipu.Prepared]: whoever calls it sees to it that nothing else
-// drives the engine. What exec does takes longer than all that a plain program
-// has to.
-func (p *program) Run(ctx context.Context) error {
-	e := p.engine
-	if !p.ready || !p.plain || e.state.Load() != loaded || e.profile.Load() != nil {
-		return p.guarded(ctx)
-	}
-	for i := range p.moves {
-		m := &p.moves[i]
-		w := m.window
-		if w == nil || len(w.Block) != m.whole || w.Done|w.Ahead != 0 {
-			if err := p.move(i); err != nil {
-				return e.failed(p, i, err)
-			}
-			continue
-		}
-		if m.from != nil {
-			copy(w.Block, *m.from)
-		}
-		w.Done = 1
-	}
-	return nil
-}
-
-// move runs an instruction of a plain program, whatever its window is like.
-func (p *program) move(i int) error {
-	in := &p.code[i]
-	switch in.op {
-	case opCopyIn:
-		return in.transfer.copyIn()
-	case opCopyOut:
-		return in.transfer.copyOut(in.in[0])
-	case opComplete:
-		in.transfer.complete()
-	case opMove:
-		copy(in.out[0], in.in[0])
-	}
-	return nil
-}
-
-// guarded runs a program and makes an error of a panic.
-func (p *program) guarded(ctx context.Context) (err error) {
+// drives the engine. A panic becomes an error.
+func (p *program) Run(ctx context.Context) (err error) {
 	e := p.engine
 	e.pool.begin()
 	returned := false // if not, what was called ended the goroutine
@@ -157,48 +109,17 @@ func (e *Engine) makeReady(p *program) error {
 	}
 	e.at = len(p.code)
 	e.define(p)
-	p.plain, p.looks = p.group == nil, false
-	for _, s := range p.streams {
-		p.plain = p.plain && e.streams[s].window != nil
-	}
 	for i := range p.code {
-		op := p.code[i].op
 		if t := p.code[i].transfer; t != nil {
 			t.window = t.stream.window
 		}
-		p.looks = p.looks || op <= opLoopEnd
-		p.plain = p.plain && (op == opCopyIn || op == opCopyOut || op == opComplete || op == opMove)
-	}
-	if p.plain {
-		p.abbreviate()
 	}
 	p.ready = true
 	return nil
 }
 
-// abbreviate finds what a plain program can do in short.
-func (p *program) abbreviate() {
-	if len(p.moves) != len(p.code) {
-		p.moves = make([]move, len(p.code))
-	}
-	for i := range p.code {
-		in, m := &p.code[i], &p.moves[i]
-		*m = move{}
-		switch t := in.transfer; {
-		case in.op == opCopyIn && t.unread && t.window.Size > 0:
-			m.window, m.whole = t.window, t.window.Size
-		case in.op == opCopyOut && t.window.Size > 0 && len(in.in[0]) == t.window.Size:
-			m.window, m.whole, m.from = t.window, t.window.Size, &in.in[0]
-		}
-	}
-}
-
 // exec runs instructions of a program.
 func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error {
-	var done <-chan struct{}
-	if p.looks {
-		done = ctx.Done()
-	}
 	prof := e.profile.Load()
 	var start time.Time
 	if s := e.state.Load(); s != loaded {
@@ -210,7 +131,7 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		}
 		e.at = pc
 		in := &code[pc]
-		if in.op <= opLoopEnd && ended(done) {
+		if in.op <= opLoopEnd && ctx.Err() != nil {
 			return e.failed(p, len(code), ctx.Err())
 		}
 		if prof != nil {
@@ -269,19 +190,6 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 	return nil
 }
 
-// ended reports whether a context is done; nil never is.
-func ended(done <-chan struct{}) bool {
-	if done == nil {
-		return false
-	}
-	select {
-	case <-done:
-		return true
-	default:
-		return false
-	}
-}
-
 // hostMemory returns the host's memory of the next transfer, nil if it has none.
 func (t *transfer) hostMemory() ([]byte, error) {
 	if t.window != nil {
@@ -292,13 +200,11 @@ func (t *transfer) hostMemory() ([]byte, error) {
 	return t.stream.ask()
 }
 
-// ask asks a direct stream for its memory. Like fetch, it makes an error of a
-// panic itself, since plain programs run without a guard.
+// ask asks a direct stream for its memory.
 func (s *stream) ask() (m []byte, err error) {
 	if s.direct == nil {
 		return nil, nil
 	}
-	defer caught(&err)
 	m, err = s.direct.Memory()
 	if err != nil || m == nil {
 		return nil, err
@@ -307,17 +213,7 @@ func (s *stream) ask() (m []byte, err error) {
 }
 
 // fetch lets the stream move a transfer.
-func (s *stream) fetch(buf []byte) (err error) {
-	defer caught(&err)
-	return s.host.Fetch(buf)
-}
-
-// caught makes an error of a panic.
-func caught(err *error) {
-	if v := recover(); v != nil {
-		*err = newPanicError(v)
-	}
-}
+func (s *stream) fetch(buf []byte) error { return s.host.Fetch(buf) }
 
 // check checks the size of memory that the host gave.
 func (s *stream) check(m []byte) error {

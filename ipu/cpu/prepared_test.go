@@ -3,10 +3,13 @@ package cpu
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -42,14 +45,13 @@ func copying(t *testing.T) *Engine {
 	return newLoaded(t, b)
 }
 
-// TestPlainPrograms runs a program that only copies, over windows and over other
+// TestWindows runs a program that only copies, over windows and over other
 // streams in their places.
-func TestPlainPrograms(t *testing.T) {
+func TestWindows(t *testing.T) {
 	e := copying(t)
 	ctx := context.Background()
 	p, err := e.Prepare(0)
 	require.NoError(t, err)
-	program := &e.programs[0]
 	const runs = 3
 	x := newWindowed(bytesOf([]float32{1, 2, 3, 4, 5, 6, 7, 8, 9}), runs)
 	aside := make([]byte, 4*3*runs+1)
@@ -68,7 +70,6 @@ func TestPlainPrograms(t *testing.T) {
 		rewind()
 		for range runs {
 			require.NoError(t, p.Run(ctx))
-			require.True(t, program.plain)
 		}
 		require.Equal(t, floats(x.at.Block), floats(y.at.Block))
 		require.Equal(t, floats(x.at.Block), floats(z.at.Block))
@@ -115,7 +116,6 @@ func TestPlainPrograms(t *testing.T) {
 	other := make([]float32, 3)
 	require.NoError(t, e.Connect("y", out(t, other)))
 	require.NoError(t, p.Run(ctx))
-	require.False(t, program.plain)
 	require.Equal(t, floats(x.at.Block[:12]), other)
 	wrong := newWindowed(make([]byte, 8), 1)
 	require.NoError(t, e.Connect("y", wrong))
@@ -123,7 +123,6 @@ func TestPlainPrograms(t *testing.T) {
 	require.NoError(t, e.Connect("y", y))
 	rewind()
 	require.NoError(t, p.Run(ctx))
-	require.True(t, program.plain)
 
 	e.EnableProfile(true)
 	rewind()
@@ -153,29 +152,9 @@ func TestPrepareErrors(t *testing.T) {
 	require.ErrorIs(t, p.Run(context.Background()), ipu.ErrNotLoaded)
 }
 
-// BenchmarkPlain measures a program that moves one input and one output, over
-// windows.
-func BenchmarkPlain(b *testing.B) {
-	g := graph.NewBuilder("plain")
-	x, k := g.AddLocal("x", f32(784)), g.AddConst("k", f32(10), make([]byte, 40))
-	g.AddProgram(0, "main", g.CopyIn("x", x), g.CopyOut("k", k))
-	e := newLoaded(b, g)
-	in, out := newWindowed(make([]byte, 4*784), 1), newWindowed(make([]byte, 40), 1)
-	connect(b, e, map[string]ipu.Stream{"x": in, "k": out})
-	p, err := e.Prepare(0)
-	require.NoError(b, err)
-	ctx := context.Background()
-	for b.Loop() {
-		in.at.Done, out.at.Done = 0, 0
-		if err := p.Run(ctx); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// TestPlainProgramsInShort runs a program that only copies over windows of one
+// TestWindowsMemoryChanges runs a program that only copies over windows of one
 // transfer. The input is read where it lies, so other memory must be seen.
-func TestPlainProgramsInShort(t *testing.T) {
+func TestWindowsMemoryChanges(t *testing.T) {
 	e := copying(t)
 	ctx := context.Background()
 	p, err := e.Prepare(0)
@@ -191,7 +170,6 @@ func TestPlainProgramsInShort(t *testing.T) {
 			w.at.Done = 0
 		}
 		require.NoError(t, p.Run(ctx))
-		require.True(t, e.programs[0].plain)
 		require.Equal(t, want, floats(y.at.Block))
 		require.Equal(t, want, floats(z.at.Block))
 		require.Equal(t, []float32{7, 8}, floats(k.at.Block))
@@ -200,3 +178,56 @@ func TestPlainProgramsInShort(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkOneOperator measures the path of a run that computes next to nothing:
+// with and without what Prepare and windows save.
+func BenchmarkOneOperator(b *testing.B) {
+	g := graph.NewBuilder("neg")
+	x := g.AddLocal("x", f32(10))
+	main := g.BeginGraph("main")
+	y, err := g.Node(&graph.Unary{Fn: graph.Neg}, "y", x)
+	require.NoError(b, err)
+	g.AddProgram(0, "main", g.CopyIn("x", x), g.Call(main), g.CopyOut("y", y[0]))
+	e := newLoaded(b, g)
+	p, err := e.Prepare(0)
+	require.NoError(b, err)
+	ctx := context.Background()
+	in, out := newWindowed(make([]byte, 40), 1), newWindowed(make([]byte, 40), 1)
+	ways := []struct {
+		name    string
+		in, out ipu.Stream
+		run     func() error
+	}{
+		{"prepared over windows", in, out, func() error { return p.Run(ctx) }},
+		{"prepared over memory", unwindowed{in}, unwindowed{out}, func() error { return p.Run(ctx) }},
+		{"run over windows", in, out, func() error { return e.Run(ctx, 0) }},
+		{"run over memory", unwindowed{in}, unwindowed{out}, func() error { return e.Run(ctx, 0) }},
+	}
+	var runners []measure.Runner
+	for _, w := range ways {
+		const batch = 200
+		runners = append(runners, measure.Runner{Batch: batch, Run: func() error {
+			connect(b, e, map[string]ipu.Stream{"x": w.in, "y": w.out})
+			for range batch {
+				in.at.Done, out.at.Done = 0, 0
+				if err := w.run(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+	}
+	var all []measure.Series
+	for b.Loop() {
+		got, err := measure.Interleave(measure.Config{Rounds: 1, Slice: 2 * time.Millisecond}, runners...)
+		require.NoError(b, err)
+		all = measure.Join(all, got)
+	}
+	b.ReportMetric(0, "ns/op")
+	for i, w := range ways {
+		b.ReportMetric(all[i].Best(), strings.ReplaceAll(w.name, " ", "-")+"-ns")
+	}
+}
+
+// unwindowed hides that a stream is over a window.
+type unwindowed struct{ ipu.Direct }
