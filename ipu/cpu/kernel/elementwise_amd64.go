@@ -144,7 +144,9 @@ func (f binaryLoop) over() func(dst, x, y []float32) {
 	}
 }
 
-// pick returns the loop of the current path, which isn't plain Go.
+// pick returns the loop of the current path, which isn't plain Go, for kernels
+// to keep. What is passed to it must not lie on the stack: call loops directly
+// where it does (loops_amd64.go).
 func pick[F any](wide, narrow F) F {
 	if path == pathAVX512 {
 		return wide
@@ -192,12 +194,11 @@ func vectorWithOne(fn graph.BinaryFn) func(dst, x []float32, y float32) {
 	case graph.Add:
 		f = pick(addOneAVX512, addOneAVX2)
 	case graph.Sub:
-		add := pick(addOneAVX512, addOneAVX2)
-		f = func(dst, x *float32, n int, y float32) { add(dst, x, n, -y) }
+		f = func(dst, x *float32, n int, y float32) { loopAddOne(dst, x, n, -y) }
 	case graph.Mul:
 		f = pick(scaleAVX512, scaleAVX2)
 	case graph.Div:
-		f = divideByOne(pick(divideOneAVX512, divideOneAVX2), pick(scaleAVX512, scaleAVX2))
+		f = divideByOne
 	case graph.Max:
 		f = pick(maximumOneAVX512, maximumOneAVX2)
 	case graph.Min:
@@ -219,26 +220,23 @@ func vectorWithOne(fn graph.BinaryFn) func(dst, x []float32, y float32) {
 // of its reciprocal.
 const divideTop = 0x1p60
 
-// divideByOne returns the division by a number: by divide where it may be, by
-// products with the reciprocal where that is exact, else by 1 for
-// every element.
-func divideByOne(divide func(dst, x *float32, n int, y, reciprocal float32), scale func(dst, x *float32, n int, y float32)) func(dst, x *float32, n int, y float32) {
-	divideAll := pick(divideAVX512, divideAVX2)
-	return func(dst, x *float32, n int, y float32) {
-		size := max(y, -y)
-		switch {
-		case !(size >= 1/divideTop && size <= divideTop):
-			var ys [blockLen]float32
-			fillWith(ys[:min(n, blockLen)], y)
-			to, from := unsafe.Slice(dst, n), unsafe.Slice(x, n)
-			for i := 0; i < n; i += blockLen {
-				divideAll(&to[i], &from[i], &ys[0], min(blockLen, n-i))
-			}
-		case math.Float32bits(y)&(1<<23-1) == 0:
-			scale(dst, x, n, 1/y)
-		default:
-			divide(dst, x, n, y, 1/y)
+// divideByOne divides n elements by a number: with the reciprocal where the
+// loop may, by products with the reciprocal where that is exact, else each
+// element by itself.
+func divideByOne(dst, x *float32, n int, y float32) {
+	size := max(y, -y)
+	switch {
+	case !(size >= 1/divideTop && size <= divideTop):
+		var ys [blockLen]float32
+		fillWith(ys[:min(n, blockLen)], y)
+		to, from := unsafe.Slice(dst, n), unsafe.Slice(x, n)
+		for i := 0; i < n; i += blockLen {
+			loopDivide(&to[i], &from[i], &ys[0], min(blockLen, n-i))
 		}
+	case math.Float32bits(y)&(1<<23-1) == 0:
+		loopScale(dst, x, n, 1/y)
+	default:
+		loopDivideOne(dst, x, n, y, 1/y)
 	}
 }
 
@@ -248,29 +246,27 @@ func vectorClip[T number](dst, x, lo, hi []T, low, high bool) bool {
 	if path == pathGo || !isFloat32[T]() {
 		return false
 	}
-	var f func(dst, a, b []float32)
-	limit := hi
-	switch {
-	case low && high:
-		d, u, l, h := asFloat32(dst), asFloat32(x), asFloat32(lo), asFloat32(hi)
-		d, l, h = d[:len(u)], l[:len(u)], h[:len(u)]
-		for i := 0; i < len(u); i += stretch {
-			n := min(stretch, len(u)-i)
-			if path == pathAVX512 {
-				clipAVX512(&d[i], &u[i], &l[i], &h[i], n)
-			} else {
-				clipAVX2(&d[i], &u[i], &l[i], &h[i], n)
-			}
-		}
-		return true
-	case low:
-		f, limit = vectorBinary[float32](graph.Max), lo
-	case high:
-		f = vectorBinary[float32](graph.Min)
-	default:
+	if !low && !high {
 		return false
 	}
-	f(asFloat32(dst)[:len(x)], asFloat32(x), asFloat32(limit))
+	u := asFloat32(x)
+	d, l, h := asFloat32(dst)[:len(u)], asFloat32(lo), asFloat32(hi)
+	if low {
+		l = l[:len(u)]
+	}
+	if high {
+		h = h[:len(u)]
+	}
+	for i := 0; i < len(u); i += stretch {
+		switch n := min(stretch, len(u)-i); {
+		case low && high:
+			loopClip(&d[i], &u[i], &l[i], &h[i], n)
+		case low:
+			loopMaximum(&d[i], &u[i], &l[i], n)
+		default:
+			loopMinimum(&d[i], &u[i], &h[i], n)
+		}
+	}
 	return true
 }
 
@@ -284,9 +280,8 @@ func vectorClipOne(dst, x []float32, lo, hi float32) bool {
 	if lo == 0 && !math.Signbit(float64(lo)) {
 		zero = 0
 	}
-	f := pick(clipOneAVX512, clipOneAVX2)
 	for i := 0; i < len(x); i += stretch {
-		f(&dst[i], &x[i], min(stretch, len(x)-i), lo, hi, zero)
+		loopClipOne(&dst[i], &x[i], min(stretch, len(x)-i), lo, hi, zero)
 	}
 	return true
 }
@@ -300,11 +295,7 @@ func vectorNormalise[T float](y, x []T, mean, factor, shift T) bool {
 	d, u := asFloat32(y)[:len(x)], asFloat32(x)
 	for i := 0; i < len(u); i += stretch {
 		n := min(stretch, len(u)-i)
-		if path == pathAVX512 {
-			normaliseAVX512(&d[i], &u[i], n, float32(mean), float32(factor), float32(shift))
-		} else {
-			normaliseAVX2(&d[i], &u[i], n, float32(mean), float32(factor), float32(shift))
-		}
+		loopNormalise(&d[i], &u[i], n, float32(mean), float32(factor), float32(shift))
 	}
 	return true
 }

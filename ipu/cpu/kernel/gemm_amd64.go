@@ -60,10 +60,10 @@ func (l *limits) apply(y []float32) {
 	for ; len(y) > 0; y = y[min(stretch, len(y)):] {
 		n := min(stretch, len(y))
 		if !math.IsInf(float64(l.low), -1) {
-			pick(maximumOneAVX512, maximumOneAVX2)(&y[0], &y[0], n, l.low)
+			loopMaximumOne(&y[0], &y[0], n, l.low)
 		}
 		if !math.IsInf(float64(l.high), 1) {
-			pick(minimumOneAVX512, minimumOneAVX2)(&y[0], &y[0], n, l.high)
+			loopMinimumOne(&y[0], &y[0], n, l.high)
 		}
 	}
 }

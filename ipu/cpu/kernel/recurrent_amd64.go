@@ -36,17 +36,17 @@ func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bo
 	gate := func(i int) *float32 { return first(sums[i*t.padded+lo:]) }
 	switch t.kind {
 	case rnnCell:
-		pick(tanhAVX512, tanhAVX2)(first(next), gate(0), n)
+		loopTanh(first(next), gate(0), n)
 	case gruCell:
 		if stage == 0 {
-			pick(gatedAVX512, gatedAVX2)(first(t.states(2, d, b)[lo:]), gate(1), first(h), n)
+			loopGated(first(t.states(2, d, b)[lo:]), gate(1), first(h), n)
 		} else {
-			pick(gruCellAVX512, gruCellAVX2)(first(next), gate(0), gate(2), first(h), n)
+			loopGruCell(first(next), gate(0), gate(2), first(h), n)
 		}
 	case gruLinearCell:
-		pick(gruLinearCellAVX512, gruLinearCellAVX2)(first(next), gate(0), gate(1), gate(2), first(t.lastSum(d, b)[lo:]), first(h), n)
+		loopGruLinearCell(first(next), gate(0), gate(1), gate(2), first(t.lastSum(d, b)[lo:]), first(h), n)
 	case lstmCell:
-		pick(lstmCellAVX512, lstmCellAVX2)(first(next), first(t.states(2, d, b)[lo:]), gate(0), gate(1), gate(2), gate(3), n)
+		loopLstmCell(first(next), first(t.states(2, d, b)[lo:]), gate(0), gate(1), gate(2), gate(3), n)
 	}
 	return true
 }

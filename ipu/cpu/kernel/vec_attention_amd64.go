@@ -42,7 +42,7 @@ func vectorSoftmaxColumns[T float](s []T, lanes int, floor, ceiling float64) boo
 	x := asFloat32(s)
 	_ = x[len(x)/panel*panel-1]
 	for j := 0; j < lanes; j += path.lanes() {
-		pick(softmaxColumnsAVX512, softmaxColumnsAVX2)(&x[j], len(x)/panel, float32(floor), float32(ceiling))
+		loopSoftmaxColumns(&x[j], len(x)/panel, float32(floor), float32(ceiling))
 	}
 	return true
 }

@@ -141,7 +141,7 @@ func vectorWhere[E unsigned](dst, x, y []E, which []uint8) int {
 	n := len(d) &^ (quantGroup - 1)
 	u, v, which = u[:n], v[:n], which[:n]
 	for i := 0; i < n; i += stretch {
-		pick(chooseAVX512, chooseAVX2)(&d[i], &u[i], &v[i], &which[i], min(stretch, n-i)/quantGroup)
+		loopChoose(&d[i], &u[i], &v[i], &which[i], min(stretch, n-i)/quantGroup)
 	}
 	return n
 }

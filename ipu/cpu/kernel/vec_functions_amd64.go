@@ -285,12 +285,11 @@ const turnTop = 1 << 20
 // turns returns f as a function of slices that leaves greater angles than the
 // loop can to exact.
 func turns(f unaryLoop, exact func(float64) float64) func(dst, x []float32) {
-	most, least := pick(mostAVX512, mostAVX2), pick(leastAVX512, leastAVX2)
 	return func(dst, x []float32) {
 		dst = dst[:len(x)]
 		for i := 0; i < len(x); i += blockLen {
 			x, dst := x[i:min(i+blockLen, len(x))], dst[i:]
-			high, low := most(&x[0], len(x)), least(&x[0], len(x))
+			high, low := loopMost(&x[0], len(x)), loopLeast(&x[0], len(x))
 			if high <= turnTop && low >= -turnTop {
 				f(&dst[0], &x[0], len(x))
 				continue
@@ -313,7 +312,10 @@ func vectorRoot(dst, x []float32) bool {
 	if path == pathGo {
 		return false
 	}
-	pick[unaryLoop](rootAVX512, rootAVX2).over()(dst, x)
+	dst = dst[:len(x)]
+	for i := 0; i < len(x); i += stretch {
+		loopRoot(&dst[i], &x[i], min(stretch, len(x)-i))
+	}
 	return true
 }
 

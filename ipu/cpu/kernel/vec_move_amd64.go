@@ -30,7 +30,7 @@ func vectorRuns(dst, src []byte, rows, run, to, from int) bool {
 	_, _ = dst[(rows-1)*to+run-1], src[(rows-1)*from+run-1]
 	some := max(1, 4*stretch/run)
 	for r := 0; r < rows; r += some {
-		pick(copyRunsAVX512, copyRunsAVX2)(&dst[r*to], &src[r*from], min(some, rows-r), run, to, from)
+		loopCopyRuns(&dst[r*to], &src[r*from], min(some, rows-r), run, to, from)
 	}
 	return true
 }
@@ -45,7 +45,7 @@ func vectorDeal2[E unsigned](a, b, src []E, n, rows, to, from int) bool {
 	}
 	u, v, x := view[uint32](rawBytes(a)), view[uint32](rawBytes(b)), view[uint32](rawBytes(src))
 	_, _, _ = u[(rows-1)*to+n-1], v[(rows-1)*to+n-1], x[(rows-1)*from+2*n-1]
-	pick(deal2AVX512, deal2AVX2)(&u[0], &v[0], &x[0], n, rows, 4*to, 4*from)
+	loopDeal2(&u[0], &v[0], &x[0], n, rows, 4*to, 4*from)
 	return true
 }
 

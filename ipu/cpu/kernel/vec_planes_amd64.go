@@ -143,8 +143,8 @@ func (k *planePool) fill(y, x, strip []float32, row, n int) bool {
 	a := k.axis
 	row0, table, width, step, dilation := &strip[a.pad], &k.table[2*row], 4*k.width, 4*k.step, 4*a.dilation
 	if k.fold == addWindow {
-		pick(sumDownAVX512, sumDownAVX2)(row0, &x[0], table, a.in, n, step, width)
-	} else if pick(mostDownAVX512, mostDownAVX2)(row0, &x[0], table, a.in, n, step, width) != 0 {
+		loopSumDown(row0, &x[0], table, a.in, n, step, width)
+	} else if loopMostDown(row0, &x[0], table, a.in, n, step, width) != 0 {
 		return false
 	}
 	switch {
@@ -155,30 +155,26 @@ func (k *planePool) fill(y, x, strip []float32, row, n int) bool {
 		for r := range n {
 			u, v := &strip[r*k.width], y[r*a.out:][:a.out]
 			if k.fold == addWindow {
-				pick(sumAlongAVX512, sumAlongAVX2)(&every[0], u, &k.ones[0], &first[0], all, 1, a.kernel, dilation, width)
+				loopSumAlong(&every[0], u, &k.ones[0], &first[0], all, 1, a.kernel, dilation, width)
 				d := k.divisors[k.sets[row+r]/4:]
 				for o := range v {
 					v[o] = every[o*a.stride] / d[2*(o/lanes*lanes)+o%lanes]
 				}
 				continue
 			}
-			pick(mostAlongAVX512, mostAlongAVX2)(&every[0], u, all, 1, a.kernel, dilation, width)
+			loopMostAlong(&every[0], u, all, 1, a.kernel, dilation, width)
 			for o := range v {
 				v[o] = every[o*a.stride]
 			}
 		}
+	case k.fold == addWindow && a.stride == 2:
+		loopSumAlong2(&y[0], &strip[0], &k.divisors[0], &k.sets[row], a.out, n, a.kernel, dilation, width)
 	case k.fold == addWindow:
-		f := pick(sumAlongAVX512, sumAlongAVX2)
-		if a.stride == 2 {
-			f = pick(sumAlong2AVX512, sumAlong2AVX2)
-		}
-		f(&y[0], &strip[0], &k.divisors[0], &k.sets[row], a.out, n, a.kernel, dilation, width)
+		loopSumAlong(&y[0], &strip[0], &k.divisors[0], &k.sets[row], a.out, n, a.kernel, dilation, width)
+	case a.stride == 2:
+		loopMostAlong2(&y[0], &strip[0], a.out, n, a.kernel, dilation, width)
 	default:
-		f := pick(mostAlongAVX512, mostAlongAVX2)
-		if a.stride == 2 {
-			f = pick(mostAlong2AVX512, mostAlong2AVX2)
-		}
-		f(&y[0], &strip[0], a.out, n, a.kernel, dilation, width)
+		loopMostAlong(&y[0], &strip[0], a.out, n, a.kernel, dilation, width)
 	}
 	return true
 }

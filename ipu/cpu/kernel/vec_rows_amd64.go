@@ -150,11 +150,7 @@ func vectorSum[T float](x []T) (total float64, ok bool) {
 	u := asFloat32(x)
 	for i := 0; i < len(u); i += sumStretch {
 		n := min(sumStretch, len(u)-i)
-		if path == pathAVX512 {
-			total += float64(sumAVX512(&u[i], n))
-		} else {
-			total += float64(sumAVX2(&u[i], n))
-		}
+		total += float64(loopSum(&u[i], n))
 	}
 	return total, true
 }
@@ -167,11 +163,7 @@ func vectorSquares[T float](x []T, mean T) (total float64, ok bool) {
 	u := asFloat32(x)
 	for i := 0; i < len(u); i += sumStretch {
 		n := min(sumStretch, len(u)-i)
-		if path == pathAVX512 {
-			total += float64(squaresAVX512(&u[i], n, float32(mean)))
-		} else {
-			total += float64(squaresAVX2(&u[i], n, float32(mean)))
-		}
+		total += float64(loopSquares(&u[i], n, float32(mean)))
 	}
 	return total, true
 }
@@ -188,9 +180,9 @@ func vectorScale[T float](y, x, scale, bias []T, mean, factor T) bool {
 		n := min(stretch, len(u)-i)
 		switch {
 		case bias == nil:
-			pick(normaliseScaleAVX512, normaliseScaleAVX2)(&d[i], &u[i], &s[i], n, m, f)
+			loopNormaliseScale(&d[i], &u[i], &s[i], n, m, f)
 		default:
-			pick(normaliseScaleBiasAVX512, normaliseScaleBiasAVX2)(&d[i], &u[i], &s[i], &b[:len(u)][i], n, m, f)
+			loopNormaliseScaleBias(&d[i], &u[i], &s[i], &b[:len(u)][i], n, m, f)
 		}
 	}
 	return true
@@ -206,7 +198,7 @@ func vectorLayerNorm[T float](y, x, scale, bias []T, epsilon float64) bool {
 	}
 	d, u, s, b := asFloat32(y)[:len(x)], asFloat32(x), asFloat32(scale), asFloat32(bias)[:n]
 	for i := 0; i < len(u); i += stretch / n * n {
-		pick(layerNormRowsAVX512, layerNormRowsAVX2)(&d[i], &u[i], &s[0], &b[0], n, min(stretch, len(u)-i)/n, epsilon)
+		loopLayerNormRows(&d[i], &u[i], &s[0], &b[0], n, min(stretch, len(u)-i)/n, epsilon)
 	}
 	return true
 }
@@ -219,7 +211,7 @@ func vectorRMSNorm[T float](y, x, scale []T, epsilon float64) bool {
 	}
 	d, u, s := asFloat32(y)[:len(x)], asFloat32(x), asFloat32(scale)
 	for i := 0; i < len(u); i += stretch / n * n {
-		pick(rmsNormRowsAVX512, rmsNormRowsAVX2)(&d[i], &u[i], &s[0], n, min(stretch, len(u)-i)/n, epsilon)
+		loopRmsNormRows(&d[i], &u[i], &s[0], n, min(stretch, len(u)-i)/n, epsilon)
 	}
 	return true
 }
@@ -233,15 +225,15 @@ func vectorSoftmax[T float](x, y []T, log bool) bool {
 	u, v := asFloat32(x), asFloat32(y)[:len(x)]
 	peak := float32(math.Inf(-1))
 	for i := 0; i < len(u); i += stretch {
-		peak = max(peak, pick(mostAVX512, mostAVX2)(&u[i], min(stretch, len(u)-i)))
+		peak = max(peak, loopMost(&u[i], min(stretch, len(u)-i)))
 	}
 	total := 0.0
 	for i := 0; i < len(u); i += sumStretch {
 		n := min(sumStretch, len(u)-i)
 		if log {
-			total += float64(pick(expShiftSumAVX512, expShiftSumAVX2)(&u[i], n, peak))
+			total += float64(loopExpShiftSum(&u[i], n, peak))
 		} else {
-			total += float64(pick(expShiftAVX512, expShiftAVX2)(&v[i], &u[i], n, peak))
+			total += float64(loopExpShift(&v[i], &u[i], n, peak))
 		}
 	}
 	if log {
@@ -252,9 +244,9 @@ func vectorSoftmax[T float](x, y []T, log bool) bool {
 	for i := 0; i < len(u); i += stretch {
 		n := min(stretch, len(u)-i)
 		if log {
-			pick(lowerAVX512, lowerAVX2)(&v[i], &u[i], n, peak, float32(total))
+			loopLower(&v[i], &u[i], n, peak, float32(total))
 		} else {
-			pick(scaleAVX512, scaleAVX2)(&v[i], &v[i], n, float32(total))
+			loopScale(&v[i], &v[i], n, float32(total))
 		}
 	}
 	return true
@@ -269,12 +261,12 @@ func vectorRows[T float](x, y []T, n int, log bool, buf []T) bool {
 	}
 	u, v := asFloat32(x), asFloat32(y)[:len(x)]
 	if n > shortRows {
-		f := pick(softmaxRowsAVX512, softmaxRowsAVX2)
-		if log {
-			f = pick(logSoftmaxRowsAVX512, logSoftmaxRowsAVX2)
-		}
 		for i := 0; i < len(u); i += stretch / n * n {
-			f(&v[i], &u[i], n, min(stretch, len(u)-i)/n)
+			if rows := min(stretch, len(u)-i) / n; log {
+				loopLogSoftmaxRows(&v[i], &u[i], n, rows)
+			} else {
+				loopSoftmaxRows(&v[i], &u[i], n, rows)
+			}
 		}
 		return true
 	}
@@ -363,7 +355,7 @@ func vectorGreatest[T number](x []T) (at int, ok bool) {
 	u := asFloat32(x)
 	best, from := u[0], 0
 	for i := 0; i < len(u) && best == best; i += block {
-		if m := pick(mostAVX512, mostAVX2)(&u[i], min(block, len(u)-i)); m > best || m != m {
+		if m := loopMost(&u[i], min(block, len(u)-i)); m > best || m != m {
 			best, from = m, i
 		}
 	}
@@ -391,11 +383,7 @@ func greatestBeside[T number](out []int64, x []T, dim, inner int) bool {
 		clear(at[:n])
 		for d := 1; d < dim; d++ {
 			row, place := u[d*inner+lo:][:n], math.Float32frombits(uint32(d))
-			if path == pathAVX512 {
-				greaterAVX512(&best[0], &at[0], &row[0], n, place)
-			} else {
-				greaterAVX2(&best[0], &at[0], &row[0], n, place)
-			}
+			loopGreater(&best[0], &at[0], &row[0], n, place)
 		}
 		for i, v := range at[:n] {
 			out[lo+i] = int64(math.Float32bits(v))
@@ -415,40 +403,37 @@ func vectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 	if path == pathGo {
 		return nil
 	}
-	var long func(x *float32, n int) float64
-	var short func(x *float32, n int) float32
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
-		sum := pick(sumAVX512, sumAVX2)
 		return func(acc float64, x []float32, _ float64) float64 {
 			for i := 0; i < len(x); i += shortSum {
-				acc += float64(sum(&x[i], min(shortSum, len(x)-i)))
+				acc += float64(loopSum(&x[i], min(shortSum, len(x)-i)))
 			}
 			return acc
 		}
 	case graph.ReduceL2, graph.ReduceSumSquare:
-		long = pick(longSquaresAVX512, longSquaresAVX2)
-	case graph.ReduceMax:
-		short = pick(mostAVX512, mostAVX2)
-	case graph.ReduceMin:
-		short = pick(leastAVX512, leastAVX2)
-	default:
-		return nil
-	}
-	return func(acc float64, x []float32, _ float64) float64 {
-		for i := 0; i < len(x); i += stretch {
-			n := min(stretch, len(x)-i)
-			switch {
-			case long != nil:
-				acc += long(&x[i], n)
-			case fn == graph.ReduceMax:
-				acc = max(acc, float64(short(&x[i], n)))
-			default:
-				acc = min(acc, float64(short(&x[i], n)))
+		return func(acc float64, x []float32, _ float64) float64 {
+			for i := 0; i < len(x); i += stretch {
+				acc += loopLongSquares(&x[i], min(stretch, len(x)-i))
 			}
+			return acc
 		}
-		return acc
+	case graph.ReduceMax:
+		return func(acc float64, x []float32, _ float64) float64 {
+			for i := 0; i < len(x); i += stretch {
+				acc = max(acc, float64(loopMost(&x[i], min(stretch, len(x)-i))))
+			}
+			return acc
+		}
+	case graph.ReduceMin:
+		return func(acc float64, x []float32, _ float64) float64 {
+			for i := 0; i < len(x); i += stretch {
+				acc = min(acc, float64(loopLeast(&x[i], min(stretch, len(x)-i))))
+			}
+			return acc
+		}
 	}
+	return nil
 }
 
 // vectorPixels returns the fold of rows of one vector each by sums, in the order
@@ -458,7 +443,6 @@ func vectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float3
 	if path == pathGo || columns != path.lanes() || fn != graph.ReduceSum && fn != graph.ReduceMean {
 		return nil
 	}
-	add := pick(addAVX512, addAVX2)
 	return func(acc []float64, x []float32, rows, step int) {
 		const widest = 16
 		var buf [foldWays * widest * widest]float32
@@ -467,19 +451,19 @@ func vectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float3
 			u := x[i*step:][:min(shortSum, rows-i)*len(acc)]
 			clear(buf[:foldWays*all])
 			for ; len(u) >= foldWays*all; u = u[foldWays*all:] {
-				add(&buf[0], &buf[0], &u[0], foldWays*all)
+				loopAdd(&buf[0], &buf[0], &u[0], foldWays*all)
 			}
 			for ; len(u) >= all; u = u[all:] {
-				add(&buf[0], &buf[0], &u[0], all)
+				loopAdd(&buf[0], &buf[0], &u[0], all)
 			}
 			if len(u) > 0 {
-				add(&buf[all], &buf[all], &u[0], len(u))
+				loopAdd(&buf[all], &buf[all], &u[0], len(u))
 			}
-			add(&buf[0], &buf[0], &buf[all], all)
-			add(&buf[2*all], &buf[2*all], &buf[3*all], all)
-			add(&buf[0], &buf[0], &buf[2*all], all)
+			loopAdd(&buf[0], &buf[0], &buf[all], all)
+			loopAdd(&buf[2*all], &buf[2*all], &buf[3*all], all)
+			loopAdd(&buf[0], &buf[0], &buf[2*all], all)
 			for n := all / 2; n >= len(acc); n /= 2 {
-				add(&buf[0], &buf[0], &buf[n], n)
+				loopAdd(&buf[0], &buf[0], &buf[n], n)
 			}
 			for j := range acc {
 				acc[j] += float64(buf[j])
@@ -497,17 +481,14 @@ func vectorEach(fn graph.ReduceFn, count int) func(acc []float64, x []float32, c
 	if path == pathGo {
 		return nil
 	}
-	var f func(acc *float64, x *float32, n, rows, stride int)
 	short := false
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
 		if count > shortSum {
 			return nil
 		}
-		f = pick(sumEachAVX512, sumEachAVX2)
 		short = true
 	case graph.ReduceL2, graph.ReduceSumSquare:
-		f = pick(longSquaresEachAVX512, longSquaresEachAVX2)
 	default:
 		return nil
 	}
@@ -516,17 +497,21 @@ func vectorEach(fn graph.ReduceFn, count int) func(acc []float64, x []float32, c
 		some := max(1, stretch/count)
 		i := 0
 		if n := len(acc) &^ 3; short && count <= path.lanes() && n > 0 {
-			add := pick(sumShortAVX512, sumShortAVX2)
-			if count <= pathAVX2.lanes() {
-				add = sumShortAVX2
-			}
 			for ; i < n; i += some &^ 3 {
-				add(&acc[i], &x[i*step], count, min(some&^3, n-i), 4*step)
+				if rows := min(some&^3, n-i); count <= pathAVX2.lanes() {
+					sumShortAVX2(&acc[i], &x[i*step], count, rows, 4*step)
+				} else {
+					loopSumShort(&acc[i], &x[i*step], count, rows, 4*step)
+				}
 			}
 			i = n
 		}
 		for ; i < len(acc); i += some {
-			f(&acc[i], &x[i*step], count, min(some, len(acc)-i), 4*step)
+			if rows := min(some, len(acc)-i); short {
+				loopSumEach(&acc[i], &x[i*step], count, rows, 4*step)
+			} else {
+				loopLongSquaresEach(&acc[i], &x[i*step], count, rows, 4*step)
+			}
 		}
 	}
 }
@@ -555,12 +540,11 @@ func vectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step i
 	if path == pathGo {
 		return nil
 	}
-	var f func(acc *float64, x *float32, n, rows, stride int)
+	squares := false
 	switch fn {
 	case graph.ReduceSum, graph.ReduceMean, graph.ReduceLogSum:
-		f = pick(longSumRowsAVX512, longSumRowsAVX2)
 	case graph.ReduceL2, graph.ReduceSumSquare:
-		f = pick(longSquaresRowsAVX512, longSquaresRowsAVX2)
+		squares = true
 	case graph.ReduceMax:
 		return downward(pick[binaryLoop](maximumAVX512, maximumAVX2))
 	case graph.ReduceMin:
@@ -572,7 +556,11 @@ func vectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step i
 		_ = x[(rows-1)*step+len(acc)-1]
 		some := stretch / len(acc)
 		for i := 0; i < rows; i += some {
-			f(&acc[0], &x[i*step], len(acc), min(some, rows-i), 4*step)
+			if n := min(some, rows-i); squares {
+				loopLongSquaresRows(&acc[0], &x[i*step], len(acc), n, 4*step)
+			} else {
+				loopLongSumRows(&acc[0], &x[i*step], len(acc), n, 4*step)
+			}
 		}
 	}
 }
