@@ -51,20 +51,23 @@ func (p vectorPath) fewRows() int {
 	return narrow
 }
 
+// panelCounts are the numbers of panels that loops take, from the most.
+var panelCounts = [...]int{8, 4, 2, 1}
+
 // gemvPanels returns the numbers of panels that the path's loops take for a
 // number of rows, from the most.
 func (p vectorPath) gemvPanels(rows int) []int {
 	switch {
 	case p == pathAVX512 && rows == 1:
-		return []int{8, 4, 2}
+		return panelCounts[:3]
 	case p == pathAVX512 && rows <= narrow:
-		return []int{4, 2}
+		return panelCounts[1:3]
 	case p == pathAVX512:
-		return []int{2}
+		return panelCounts[2:3]
 	case rows == 1:
-		return []int{2, 1}
+		return panelCounts[2:]
 	}
-	return []int{1}
+	return panelCounts[3:]
 }
 
 // farBytes is the most bytes of a matrix whose next rows the processor fetches
