@@ -140,6 +140,37 @@ func (d *byteDraw) step(kind string, m byteMap) {
 	}
 }
 
+// drawByteNet draws a quantised network whose result is some of its activations.
+func drawByteNet(t *rapid.T) (*byteDraw, []byte) {
+	d := &byteDraw{netDraw: netDraw{T: t, model: newModel("bytes")}, rank: rapid.IntRange(3, 4).Draw(t, "rank"),
+		kind: rapid.SampledFrom([]graph.DType{graph.I8, graph.U8}).Draw(t, "type")}
+	x := d.b.AddLocal("x", f32(slices.Concat([]int64{d.pick(1, 2), d.pick(1, 3, 4, 16, 20, 32)}, d.axes(1, 5, 9))...))
+	g := d.b.BeginGraph("main")
+	d.maps = []byteMap{d.quantise(x, nil)}
+	if d.yes("one of each") {
+		for _, kind := range byteSteps {
+			d.step(kind, d.maps[len(d.maps)-1])
+		}
+	}
+	for range rapid.IntRange(1, 8).Draw(t, "steps") {
+		d.step(rapid.SampledFrom(byteSteps).Draw(t, "step"), d.any())
+	}
+	var flat []graph.TensorID
+	for i, m := range d.maps {
+		if i == len(d.maps)-1 || d.yes("a result") {
+			flat = append(flat, d.node(&graph.Reshape{Shape: []int64{d.b.Type(m.x).Elements()}}, d.float(m)))
+		}
+	}
+	d.finish(x, d.node(&graph.Concat{Axis: 0}, flat...), g)
+	exe := executable(t, d.b)
+	if d.yes("optimised") {
+		exe = optimized(t, exe, nil)
+	} else {
+		exe = optimized(t, exe, slices.DeleteFunc(slices.Clone(passNames()), func(n string) bool { return n == "integer" }))
+	}
+	return d, exe
+}
+
 // TestPixelsChangeNothing compares quantised networks with activations of
 // bytes in pixels and in planes.
 func TestPixelsChangeNothing(t *testing.T) {
@@ -148,32 +179,7 @@ func TestPixelsChangeNothing(t *testing.T) {
 	}
 	seen := map[string]int{}
 	property := func(t *rapid.T) {
-		d := &byteDraw{netDraw: netDraw{T: t, model: newModel("bytes")}, rank: rapid.IntRange(3, 4).Draw(t, "rank"),
-			kind: rapid.SampledFrom([]graph.DType{graph.I8, graph.U8}).Draw(t, "type")}
-		x := d.b.AddLocal("x", f32(slices.Concat([]int64{d.pick(1, 2), d.pick(1, 3, 4, 16, 20, 32)}, d.axes(1, 5, 9))...))
-		g := d.b.BeginGraph("main")
-		d.maps = []byteMap{d.quantise(x, nil)}
-		if d.yes("one of each") {
-			for _, kind := range byteSteps {
-				d.step(kind, d.maps[len(d.maps)-1])
-			}
-		}
-		for range rapid.IntRange(1, 8).Draw(t, "steps") {
-			d.step(rapid.SampledFrom(byteSteps).Draw(t, "step"), d.any())
-		}
-		var flat []graph.TensorID
-		for i, m := range d.maps {
-			if i == len(d.maps)-1 || d.yes("a result") {
-				flat = append(flat, d.node(&graph.Reshape{Shape: []int64{d.b.Type(m.x).Elements()}}, d.float(m)))
-			}
-		}
-		d.finish(x, d.node(&graph.Concat{Axis: 0}, flat...), g)
-		exe := executable(t, d.b)
-		if d.yes("optimised") {
-			exe = optimized(t, exe, nil)
-		} else {
-			exe = optimized(t, exe, slices.DeleteFunc(slices.Clone(passNames()), func(n string) bool { return n == "integer" }))
-		}
+		d, exe := drawByteNet(t)
 		compute := func(options ...ipu.Option) []float32 {
 			e, err := New(ipu.EngineConfig{Name: "layout", Executable: exe, Options: options})
 			require.NoError(t, err)
