@@ -29,7 +29,7 @@ var benchCommand = &cli.Command{
 		&cli.IntFlag{Name: "replicas", Usage: "the runner has `N` replicas of the model (run, submit, samples)", Value: 1},
 		&cli.BoolFlag{Name: "thread-safe", Usage: "the runner may be called by several goroutines, also if there is one client"},
 		&cli.IntFlag{Name: "samples", Usage: "`N` samples in a request (samples)", Value: 1},
-		&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples (samples)"},
+		&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples (samples)", DefaultText: "0"},
 		&cli.DurationFlag{Name: "linger", Usage: "a batch waits for `TIME` for more samples (samples)"},
 		&cli.DurationFlag{Name: "duration", Usage: "measure each mode for `TIME`; several take turns", Value: 2 * time.Second},
 		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},

@@ -22,14 +22,17 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
+// onnxOnly is the heading of [modelFlags] in help.
+const onnxOnly = "For ONNX models:"
+
 // modelFlags are the flags that fix an ONNX model's open ends.
 var modelFlags = []cli.Flag{
-	&cli.StringSliceFlag{Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE"},
-	&cli.Int64Flag{Name: "batch", Usage: "`SIZE` of every open first dimension of an input"},
-	&cli.StringSliceFlag{Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
-	&cli.Int64Flag{Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
-	&cli.StringSliceFlag{Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
-	&cli.BoolFlag{Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE"},
+	&cli.Int64Flag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
+	&cli.Int64Flag{Category: onnxOnly, Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
+	&cli.BoolFlag{Category: onnxOnly, Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
 }
 
 // passNames lists the graph passes in the order in which they run.

@@ -21,7 +21,7 @@ var goldenCommand = &cli.Command{
 		{
 			Name:  "record",
 			Usage: "store inputs and the model's outputs",
-			UsageText: "popefgen golden record MODEL.popef|MODEL.onnx -o DIR [--input NAME=FILE… | --random SEED --cases N] [flags]\n\n" +
+			UsageText: "popefgen golden record MODEL.popef|MODEL.onnx -o DIR [--input NAME=VALUE… | --random SEED --cases N] [flags]\n\n" +
 				"example: popefgen golden record digits.popef -o testdata/golden --random 1 --cases 20",
 			ArgsUsage: "MODEL -o DIR",
 			Flags: append(append([]cli.Flag{
@@ -51,7 +51,7 @@ var goldenCommand = &cli.Command{
 	},
 	Action: func(c *cli.Context) error {
 		if c.Args().Present() {
-			return fmt.Errorf("golden: there is no command %q: want record or verify", c.Args().First())
+			return fmt.Errorf("golden: %w", unknownCommand("popefgen golden", c.Args().First(), c.Command.Subcommands))
 		}
 		return cli.ShowSubcommandHelp(c)
 	},

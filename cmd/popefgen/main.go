@@ -44,10 +44,13 @@ var errNo = errors.New("the answer is no")
 // and returns its exit code.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	app := newApp(in, out, errOut)
-	// A shell that asks for completions wants the words as they stand.
-	if len(args) == 0 || args[len(args)-1] != "--"+cli.BashCompletionFlag.Names()[0] {
-		args = reorder(app, args)
+	if len(args) > 0 && args[0] == completeWord {
+		if err := printCandidates(out, candidates(app, args[1:])); err != nil {
+			return exitTrouble
+		}
+		return exitOK
 	}
+	args = reorder(app, args)
 	err := app.RunContext(ctx, append([]string{app.Name}, args...))
 	switch {
 	case err == nil:
@@ -64,9 +67,12 @@ func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, goldenCommand, benchCommand, devicesCommand, completionCommand, versionCommand,
 	}
 	for _, c := range commands {
-		c.OnUsageError = usageError
-		for _, sub := range c.Subcommands {
-			sub.OnUsageError = usageError
+		for _, c := range append([]*cli.Command{c}, c.Subcommands...) {
+			c.OnUsageError = usageError
+			// Where flags have headings, the library leaves its own one out.
+			if len(c.Flags) > 0 && !slices.Contains(c.Flags, cli.HelpFlag) {
+				c.Flags = append(slices.Clip(c.Flags), cli.HelpFlag)
+			}
 		}
 	}
 	return &cli.App{
@@ -76,37 +82,20 @@ func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 		Reader:         in,
 		Writer:         out,
 		ErrWriter:      errOut,
-		HideVersion:    true,
+		Version:        version(),
 		ExitErrHandler: func(*cli.Context, error) {},
 		Suggest:        true,
 		// Commas are part of values: of lists, of tolerances, of file names.
 		DisableSliceFlagSeparator: true,
-		EnableBashCompletion:      true,
 		Commands:                  commands,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
-				return fmt.Errorf("there is no command %q%s (popefgen --help lists them)", c.Args().First(), didYouMean(c))
+				return unknownCommand("popefgen", c.Args().First(), c.App.Commands)
 			}
 			return cli.ShowAppHelp(c)
 		},
 		OnUsageError: usageError,
 	}
-}
-
-func usageError(c *cli.Context, err error, _ bool) error {
-	name := "popefgen"
-	if c.Command != nil && c.Command.Name != "" && c.Command.Name != name {
-		name += " " + c.Command.Name
-	}
-	return fmt.Errorf("%w; %s --help lists the flags", err, name)
-}
-
-func didYouMean(c *cli.Context) string {
-	// The library's answer is a sentence of its own.
-	if s, ok := strings.CutPrefix(cli.SuggestCommand(c.App.Commands, c.Args().First()), "D"); ok {
-		return "; d" + s
-	}
-	return ""
 }
 
 // reorder moves a command's flags before its other arguments, because people
@@ -124,18 +113,16 @@ func reorder(app *cli.App, args []string) []string {
 			break
 		}
 		command = commands[i]
-		// A command that ran once has the library's help command below it.
-		commands = slices.DeleteFunc(slices.Clone(command.Subcommands), func(c *cli.Command) bool { return c.Name == "help" })
+		commands = subcommands(command)
 		group = len(commands) > 0
 	}
 	if command == nil || group {
 		return args
 	}
-	takesValue := map[string]bool{}
+	valued := map[string]bool{}
 	for _, f := range command.Flags {
-		_, isBool := f.(*cli.BoolFlag)
 		for _, n := range f.Names() {
-			takesValue[n] = !isBool
+			valued[n] = takesValue(f)
 		}
 	}
 	flags, rest := slices.Clone(args[:words]), []string{}
@@ -149,7 +136,10 @@ func reorder(app *cli.App, args []string) []string {
 		case len(arg) > 1 && arg[0] == '-':
 			flags = append(flags, arg)
 			name := strings.TrimLeft(arg, "-")
-			if takesValue[name] && len(a) > 0 {
+			if valued[name] && len(a) == 0 {
+				return append(slices.Clone(args[:words]), arg) // whose value the library misses
+			}
+			if valued[name] {
 				flags = append(flags, a[0])
 				a = a[1:]
 			}
@@ -158,6 +148,12 @@ func reorder(app *cli.App, args []string) []string {
 		}
 	}
 	return append(append(flags, "--"), rest...)
+}
+
+// subcommands returns those of a command without the one for help that the
+// library puts below a command that ran.
+func subcommands(c *cli.Command) []*cli.Command {
+	return slices.DeleteFunc(slices.Clone(c.Subcommands), func(c *cli.Command) bool { return c.Name == "help" })
 }
 
 // oneArg returns the command's single argument, which people know as what.

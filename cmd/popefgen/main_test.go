@@ -112,6 +112,7 @@ func TestReorder(t *testing.T) {
 		{"compile --constants a.onnx --dim=N=3", "compile --constants --dim=N=3 -- a.onnx"},
 		{"inspect a b --json c", "inspect --json -- a b c"},
 		{"run -- -odd.popef --threads", "run -- -odd.popef --threads"},
+		{"compile a.onnx --dim", "compile --dim"},
 		{"nonsense -x y", "nonsense -x y"},
 		{"golden record m.popef -o d --cases 2", "golden record -o d --cases 2 -- m.popef"},
 		{"golden record", "golden record --"},

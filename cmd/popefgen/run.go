@@ -17,14 +17,14 @@ import (
 
 // engineFlags are the flags of every command that runs a model.
 var engineFlags = []cli.Flag{
-	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads (default: one per core)"},
+	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads", DefaultText: "one per core"},
 	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu"},
 }
 
 var runCommand = &cli.Command{
 	Name:  "run",
 	Usage: "run a model once on given inputs",
-	UsageText: "popefgen run MODEL.popef|MODEL.onnx [--input NAME=FILE]… [flags]\n\n" +
+	UsageText: "popefgen run MODEL.popef|MODEL.onnx [--input NAME=VALUE]… [flags]\n\n" +
 		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1",
 	ArgsUsage: "MODEL.popef|MODEL.onnx",
 	Flags: append(append([]cli.Flag{

@@ -20,8 +20,8 @@ var verifyCommand = &cli.Command{
 	ArgsUsage: "DIR…",
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "look for such folders at any depth"},
-		&cli.Float64Flag{Name: "rtol", Usage: "relative tolerance of floats", Value: 1e-3},
-		&cli.Float64Flag{Name: "atol", Usage: "absolute tolerance of floats", Value: 1e-7},
+		&cli.Float64Flag{Name: "rtol", Usage: "relative tolerance `X` of floats", Value: 1e-3},
+		&cli.Float64Flag{Name: "atol", Usage: "absolute tolerance `X` of floats", Value: 1e-7},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only what does not pass"},
 	}, engineFlags...),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -19,14 +20,22 @@ var versionCommand = &cli.Command{
 		if err := noArgs(c); err != nil {
 			return err
 		}
-		version := "(devel)"
-		if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
-			version = b.Main.Version
-		}
-		fmt.Fprintf(c.App.Writer, "popefgen %s, %s, %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-		fmt.Fprintf(c.App.Writer, "writes runners of generation %d; rt runs generations %d to %d\n", rt.Generation, rt.OldestGeneration, rt.Generation)
+		printVersion(c.App.Writer)
 		return nil
 	},
+}
+
+// version is the version of the module that the command was built from.
+func version() string {
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		return b.Main.Version
+	}
+	return "(devel)"
+}
+
+func printVersion(w io.Writer) {
+	fmt.Fprintf(w, "popefgen %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(w, "writes runners of generation %d; rt runs generations %d to %d\n", rt.Generation, rt.OldestGeneration, rt.Generation)
 }
 
 var devicesCommand = &cli.Command{
