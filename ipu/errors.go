@@ -100,6 +100,17 @@ var (
 	ErrPackageHash      error = kindError(KindPackageHash)
 )
 
+// AssertionError says that a program met a value other than the one that its
+// executable was made for, such as the condition of an If of which only one
+// branch could be compiled. The run has no results. The engine is as good as
+// before: the next run may have values that fit.
+type AssertionError struct {
+	Message string // what was assumed, and what to do where that does not hold
+}
+
+// Error returns the message.
+func (e *AssertionError) Error() string { return e.Message }
+
 // Recovery is what repairs a device after a recoverable error. It mirrors
 // poplar::RecoveryAction.
 type Recovery uint8

@@ -344,10 +344,7 @@ func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 			return out
 		}
 	}
-	node := graph.Node{Op: op, Name: c.node.Name, Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
-	if node.Name == "" {
-		node.Name = c.base()
-	}
+	node := graph.Node{Op: op, Name: c.name(), Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
 	var deps []*value
 	for i, v := range in {
 		if v == nil {
@@ -373,6 +370,14 @@ func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 	g := c.l.graph()
 	g.Nodes = append(g.Nodes, node)
 	return out
+}
+
+// name returns the name of the executable's nodes for this one.
+func (c *call) name() string {
+	if c.node.Name != "" {
+		return c.node.Name
+	}
+	return c.base()
 }
 
 // base is what the names of the node's intermediate tensors start with.

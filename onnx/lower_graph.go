@@ -1,6 +1,9 @@
 package onnx
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -98,10 +101,7 @@ func (c *call) results(g graph.GraphID, values []*value) {
 // emitGraphs applies an operator that runs graphs; deps are the values that
 // these graphs' results depend on. It returns all results.
 func (c *call) emitGraphs(op graph.GraphOp, deps []*value, in ...*value) []*value {
-	node := graph.Node{Op: op, Name: c.node.Name}
-	if node.Name == "" {
-		node.Name = c.base()
-	}
+	node := graph.Node{Op: op, Name: c.name()}
 	types := make([]graph.TensorType, len(in))
 	for i, v := range in {
 		id := graph.None
@@ -151,23 +151,50 @@ func (l *lowerer) note(undo func()) {
 
 // try runs f, which may fail in the ways in which a node can, and reports
 // whether it did its work. If not, all is as before.
-func (c *call) try(f func(a *attempt) bool) (ok bool) {
+func (c *call) try(f func(a *attempt) bool) bool { return c.attempt(f) == nil }
+
+// attempt is try that says what was in the way.
+func (c *call) attempt(f func(a *attempt) bool) (why error) {
 	a := c.l.try()
+	ok := false
 	defer func() {
 		if r := recover(); r != nil {
-			if _, failed := r.(failure); !failed {
+			f, failed := r.(failure)
+			if !failed {
 				panic(r)
 			}
-			ok = false
+			why = f.err
 		}
 		if ok && !a.failed() {
 			a.keep()
 			return
 		}
-		ok = false
+		if err := a.reported(); err != nil {
+			why = err
+		}
+		if why == nil {
+			why = errPoisoned
+		}
 		a.undo()
 	}()
-	return f(a)
+	ok = f(a)
+	return nil
+}
+
+// reported returns the first problem that was reported since, nil if none was.
+func (a *attempt) reported() error {
+	l := a.l
+	switch {
+	case len(l.errs) > a.errs:
+		return l.errs[a.errs]
+	case len(l.obstacles) > a.obstacles:
+		o := l.obstacles[a.obstacles]
+		return fmt.Errorf("%s is not supported: %s", o.What, strings.Join(o.Nodes, ", "))
+	case len(l.needs) > a.needs:
+		n := l.needs[a.needs]
+		return fmt.Errorf("%s: %w", n.Node, &need{n.Operand, n.Inputs})
+	}
+	return nil
 }
 
 // failed reports whether something was reported since.

@@ -221,7 +221,8 @@ PopEF has neither bfloat16 nor types of less than a byte. A model's input or out
 
 All other types are themselves. Integer arithmetic wraps; float16 and bfloat16 operators compute in float32 and round once. Strings, sequences,
 optionals, complex numbers and training mode are not supported. Shapes are static: what decides a shape must be known when the model is compiled, from
-the model itself or through ` + "`--dim`, `--batch` and `--bind`" + `.
+the model itself or through ` + "`--dim`, `--batch` and `--bind`" + `. An If of which
+one branch is impossible at those sizes runs the other one, and every run checks the condition.
 `
 
 // TestPopART looks every entry of PopART's operator list up in the table.

@@ -52,6 +52,10 @@ func (e *Engine) failed(p *program, at int, err error) error {
 	case CopyIn, CopyOut:
 		return fmt.Errorf("%s: stream %q: %w: %w", where, s.Name, ipu.ErrCallback, err)
 	case Compute:
+		var assertion *ipu.AssertionError
+		if errors.As(err, &assertion) { // of the values, not of the device
+			return fmt.Errorf("%s: node %q: %w", where, s.Name, err)
+		}
 		return &ipu.Error{Kind: ipu.KindApplication, Op: fmt.Sprintf("%s: node %q (%s)", where, s.Name, s.Op), Err: err}
 	}
 	return fmt.Errorf("%s: %w", where, err)

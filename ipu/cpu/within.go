@@ -26,7 +26,7 @@ func (f *flow) joinParts() {
 	roots := map[int]bool{}
 	for i := len(f.steps) - 1; i >= 0; i-- {
 		s := &f.steps[i]
-		if s.Kind != Compute || !f.concatenates(s) {
+		if s.Kind != Compute || len(f.out[i]) == 0 || !f.concatenates(s) {
 			continue
 		}
 		u := f.out[i][0]
@@ -136,7 +136,7 @@ func (f *flow) viewed(i int, u *value, all []storage) (p part, ok bool) {
 // within its result.
 func (f *flow) inPlaceAlready(i int, all []storage) bool {
 	s := &f.steps[i]
-	if s.Kind != Compute || f.out[i][0] < 0 || !f.concatenates(s) {
+	if s.Kind != Compute || len(f.out[i]) == 0 || f.out[i][0] < 0 || !f.concatenates(s) {
 		return false
 	}
 	root := f.values[f.out[i][0]].storage

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -107,6 +108,7 @@ func TestInfer(t *testing.T) {
 		{"max unpool", &MaxUnpool{Shape: []int64{1, 2, 9}}, types{typ(U8, 1, 2, 4), typ(I64, 1, 2, 4)}, types{typ(U8, 1, 2, 9)}},
 		{"group norm", &GroupNorm{Groups: 2}, types{typ(F16, 3, 4, 5), typ(F16, 4), typ(F16, 4)}, types{typ(F16, 3, 4, 5), f32(3, 2), f32(3, 2)}},
 		{"lrn", &LRN{Size: 3}, types{f32(2, 3)}, types{f32(2, 3)}},
+		{"assert", &Assert{Message: strings.Repeat("m", 4096)}, types{typ(Bool, 1, 1)}, nil},
 		{"determinant", &Det{}, types{f32(4, 3, 3)}, types{f32(4)}},
 	}
 	kinds := map[string]bool{}
@@ -137,6 +139,10 @@ func TestInferErrors(t *testing.T) {
 		want string
 	}{
 		{"no operands", &Unary{Fn: Exp}, nil, "0 operands, want 1 (x)"},
+		{"assert of a number", &Assert{Message: "m"}, types{f32()}, "cond is f32[], want elements of type bool"},
+		{"assert of two", &Assert{Message: "m"}, types{typ(Bool, 2)}, "cond is bool[2], want one element"},
+		{"assert without words", &Assert{}, types{typ(Bool)}, "attribute Message has 0 bytes, want 1 to 4096"},
+		{"assert of many words", &Assert{Message: strings.Repeat("m", 4097)}, types{typ(Bool)}, "attribute Message has 4097 bytes, want 1 to 4096"},
 		{"too many", &Clip{}, types{f32(), f32(), f32(), f32()}, "4 operands, want 1 to 3 (x, min?, max?)"},
 		{"left out", &Binary{Fn: Add}, types{f32(), none}, "operand 1 (b) is left out, but it is needed"},
 		{"bad dtype", &Unary{Fn: Exp}, types{typ(99)}, "element type dtype(99) is not a type"},

@@ -24,6 +24,7 @@ type Op interface {
 // operators makes an operator without attributes by its kind.
 var operators = map[string]func() Op{
 	"ArgMax":          func() Op { return new(ArgMax) },
+	"Assert":          func() Op { return new(Assert) },
 	"Attention":       func() Op { return new(Attention) },
 	"AveragePool":     func() Op { return new(AveragePool) },
 	"BatchNorm":       func() Op { return new(BatchNorm) },

@@ -64,7 +64,7 @@ func shareCommon(e *Executable, c *passContext) {
 // shareable reports whether a node gives the same results whenever its graph
 // computes it from the same operands.
 func (r *rewriter) shareable(n *Node) bool {
-	if len(Subgraphs(n.Op)) > 0 || len(n.Outputs) == 0 {
+	if HasEffect(n.Op) || len(n.Outputs) == 0 {
 		return false
 	}
 	for _, t := range n.Outputs {

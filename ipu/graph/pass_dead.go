@@ -39,10 +39,10 @@ type liveness struct {
 	tensor []bool // per tensor: something that matters reads it
 }
 
-// node reports whether a node of a graph that runs matters. One that uses
-// graphs always does: they may write persistent tensors.
+// node reports whether a node of a graph that runs matters. One that has an
+// effect always does.
 func (l *liveness) node(n *Node) bool {
-	if len(Subgraphs(n.Op)) > 0 {
+	if HasEffect(n.Op) {
 		return true
 	}
 	for _, t := range n.Outputs {
@@ -80,8 +80,10 @@ func findLive(e *Executable) *liveness {
 					writers[t] = append(writers[t], n)
 				}
 			}
-			for _, sub := range Subgraphs(n.Op) {
+			if HasEffect(n.Op) {
 				read(n.Inputs...)
+			}
+			for _, sub := range Subgraphs(n.Op) {
 				run(sub)
 			}
 		}

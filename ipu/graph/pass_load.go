@@ -109,7 +109,7 @@ func (r *rewriter) hoist(g GraphID) (moved []Node) {
 // moves reports whether a node may be computed by the load program, together
 // with the nodes that write the tensors here.
 func (r *rewriter) moves(n *Node, here []bool) bool {
-	if len(n.Outputs) == 0 || len(Subgraphs(n.Op)) > 0 {
+	if len(n.Outputs) == 0 || HasEffect(n.Op) {
 		return false
 	}
 	for _, t := range n.Inputs {

@@ -138,7 +138,7 @@ func (r *rewriter) graph(g GraphID, rule func(*rewriter, *Node) bool) bool {
 
 // dead reports whether nobody reads what a node writes.
 func (r *rewriter) dead(n *Node) bool {
-	if len(Subgraphs(n.Op)) > 0 {
+	if HasEffect(n.Op) {
 		return false
 	}
 	for _, t := range n.Outputs {

@@ -34,7 +34,7 @@ type Kernel interface {
 	// operand or result is nil. scratch has [Kernel.Scratch] bytes, is aligned
 	// to 64 and holds junk. Run does not retain any of them. It allocates
 	// nothing unless it returns an error, which it does only for data that
-	// the operator forbids (an index out of range).
+	// the operator forbids (an index out of range) or checks ([graph.Assert]).
 	Run(p Pool, in, out [][]byte, scratch []byte) error
 	// Scratch returns the bytes of scratch memory that Run wants.
 	Scratch() int
@@ -148,6 +148,7 @@ var families = []map[string]binder{
 	fusedKernels,
 	blockedKernels,
 	pixelKernels,
+	assertKernels,
 }
 
 // New binds op to its operand and result types, which must be those that
