@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test mutants
+.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test mutants figures
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,9 @@ performance: ## the same, and rewrite the tables of docs/performance.md
 
 bench-test: ## vet and test the module that compares with peers
 	@$(MAKE) -C bench test GO="$(GO)"
+
+figures: ## measure what README.md says, over the public data, and rewrite its table
+	$(GO) run ./internal/figures $(ARGS)
 
 mutants: ## apply deliberate mistakes one by one: tests must notice each (ARGS='-sample 8', '-run REGEXP')
 	$(GO) run ./internal/mutants $(ARGS)
