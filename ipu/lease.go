@@ -89,7 +89,7 @@ func (l *Lease) Acquire(ctx context.Context) (fresh bool, err error) {
 	seats.Lock()
 	old := s.holder
 	seats.Unlock()
-	if old != nil && old != l {
+	if old != nil { // not l: who holds a seat has returned above
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -99,6 +100,9 @@ func TestCompressedExecutables(t *testing.T) {
 				require.NoError(t, err)
 				_, err = m.Executable()
 				require.ErrorIs(t, err, popef.ErrCompression, "%d", wrong)
+				if wrong < c.size {
+					require.ErrorContains(t, err, fmt.Sprintf("more than the %d bytes it claims when decompressed", wrong))
+				}
 			}
 			for _, cut := range []int{len(c.in) / 2, len(c.in) - 1} {
 				m, err := popef.LoadBytes("f", compressed(t, c.size, c.in[:cut]))

@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	sample := flags.Int("sample", 0, "only `N` mutants, chosen by -seed; 0: all")
 	seed := flags.String("seed", "", "`text` that chooses the sample; the commit if empty")
 	jobs := flags.Int("j", 2, "run `N` mutants at a time, each in a copy of its own")
-	timeout := flags.Duration("timeout", 3*time.Minute, "tests that take longer have noticed")
+	timeout := flags.Duration("timeout", time.Minute, "tests that take longer have noticed")
 	work := flags.String("work", "build/mutants", "`folder` of the copies")
 	if err := flags.Parse(args); err != nil {
 		return 2
