@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -92,7 +93,7 @@ func (b *builder) settings() {
 	if p.Model == "" {
 		p.Model = "model.popef"
 	}
-	if strings.ContainsFunc(p.Model, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+	if strings.ContainsFunc(p.Model, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError || printable.Hidden(r) }) {
 		b.problem("model name %q: it has characters that can't stand in a comment; rename the file", p.Model)
 	}
 	p.Package = b.opts.Package

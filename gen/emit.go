@@ -37,6 +37,9 @@ func Emit(p *Plan) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("formatting %s: %w", name, err)
 		}
+		if data, err = visible(data); err != nil {
+			return nil, fmt.Errorf("emitting %s: %w", name, err)
+		}
 		out = append(out, File{Name: name, Data: data})
 	}
 	return append(out, File{Name: contract.FileName, Data: []byte(p.Published().FileText())}), nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // maxIdent bounds a Go identifier made from an anchor name, in runes. Anchor
@@ -15,7 +17,8 @@ const maxIdent = 96
 
 // goName makes an exported Go identifier from any string: every run of
 // letters and digits becomes a word with a capital first letter, everything
-// else separates words. An underscore stays only between two digits that
+// else, letters that show nothing included (the fillers of Hangul), separates
+// words. An underscore stays only between two digits that
 // would otherwise run together ("infeed_0.10" is Infeed0_10). What does not
 // start with an upper-case letter gets the prefix "X". The result is empty
 // if s has no letter and no digit.
@@ -24,7 +27,7 @@ func goName(s string) string {
 	var last rune
 	runes, start := 0, true
 	for _, r := range s {
-		if r == utf8.RuneError || !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+		if r == utf8.RuneError || !unicode.IsLetter(r) && !unicode.IsDigit(r) || printable.Hidden(r) {
 			start = true
 			continue
 		}
@@ -98,6 +101,8 @@ func checkPackage(name string) error {
 	switch {
 	case !token.IsIdentifier(name):
 		return fmt.Errorf("package name %q: not a Go identifier", name)
+	case strings.ContainsFunc(name, printable.Hidden):
+		return fmt.Errorf("package name %q: it has characters that nobody sees", name)
 	case name == "_" || name == "main" || name == "init":
 		return fmt.Errorf("package name %q: a package of that name can't be imported", name)
 	case strings.HasSuffix(name, "_test"):
@@ -112,6 +117,9 @@ func checkPackage(name string) error {
 func checkRename(name string) error {
 	if !token.IsIdentifier(name) {
 		return fmt.Errorf("%q is not a Go identifier", name)
+	}
+	if strings.ContainsFunc(name, printable.Hidden) {
+		return fmt.Errorf("%q has characters that nobody sees", name)
 	}
 	if !token.IsExported(name) {
 		return fmt.Errorf("%q is not exported: it must start with an upper-case letter", name)

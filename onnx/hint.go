@@ -1,6 +1,10 @@
 package onnx
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/popefgen/popefgen/internal/printable"
+)
 
 // Hints say what to do about something that is not supported.
 const (
@@ -26,7 +30,7 @@ func hintFor(domain, op string) string {
 	}
 	switch {
 	case strings.HasPrefix(domain, "com.microsoft"), strings.HasPrefix(domain, "com.ms."):
-		return "operators of " + domain + " are made when ONNX Runtime optimises a model: take the model as it was exported"
+		return "operators of " + printable.Line(domain) + " are made when ONNX Runtime optimises a model: take the model as it was exported"
 	case domain == "ai.onnx.ml":
 		return "export trees and linear models as tensor operators, or keep this part outside of the model"
 	case strings.HasSuffix(domain, ".training"):

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -94,7 +95,7 @@ func lower(m *Model, o Options) (*Lowered, error) {
 	for _, f := range m.Functions {
 		k := functionKey{canonicalDomain(f.Domain), f.Name, f.Overload}
 		if l.functions[k] != nil {
-			return nil, fmt.Errorf("function %s is defined twice", k)
+			return nil, fmt.Errorf("function %s is defined twice", printable.Line(k.String()))
 		}
 		l.functions[k] = f
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -29,7 +30,7 @@ func (e *DimError) Error() string {
 	for _, in := range e.Inputs {
 		fmt.Fprintf(&b, "\n  input %q: %s", in.Name, in.String())
 		if !in.HasShape {
-			fmt.Fprintf(&b, ": its shape is not in the model; give every dimension, --dim %s and so on", shellWord(address(in.Name, 0)+"=SIZE"))
+			fmt.Fprintf(&b, ": its shape is not in the model; give every dimension, --dim %s and so on", printable.ShellWord(address(in.Name, 0)+"=SIZE"))
 			continue
 		}
 		for _, axis := range in.Free {
@@ -47,25 +48,13 @@ func (e *DimError) Error() string {
 				fmt.Fprintf(&b, " … (%d more)", len(symbols)-i)
 				break
 			}
-			b.WriteString(" --dim " + shellWord(s+"=SIZE"))
+			b.WriteString(" --dim " + printable.ShellWord(s+"=SIZE"))
 		}
 		if first {
 			b.WriteString("; --batch SIZE sets every free first dimension")
 		}
 	}
 	return b.String()
-}
-
-// shellWord quotes a word that a shell would not leave as it is: zsh takes
-// x[0] for a pattern of file names.
-func shellWord(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-+.,:/=@%", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // String returns type and shape as in "float[N,3,?,224]".
@@ -83,7 +72,7 @@ func (v ValueInfo) String() string {
 		case !d.free():
 			dims[i] = fmt.Sprint(d.Value)
 		case d.Symbol != "":
-			dims[i] = d.Symbol
+			dims[i] = printable.Line(d.Symbol)
 		default:
 			dims[i] = "?"
 		}
@@ -327,6 +316,10 @@ func inputList(ins []ValueInfo) string {
 
 // list joins the first names of a list.
 func list(names []string) string {
+	names = slices.Clone(names)
+	for i, n := range names {
+		names[i] = printable.Line(n)
+	}
 	switch {
 	case len(names) == 0:
 		return "none"

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -73,6 +74,7 @@ func (l *lowerer) operator(env *environment, n *Node) (*form, error) {
 	}
 	opset, imported := env.opsets[domain]
 	def := l.ops[name]
+	name = printable.Line(name) // for messages: it is anybody's
 	if def == nil {
 		if !imported {
 			return nil, &obstacle{reason: fmt.Sprintf("operator %s (whose operator set the model does not import)", name), hint: hintFor(domain, n.OpType)}
@@ -290,7 +292,7 @@ func (c *call) bind() error {
 func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 	for e := c.env; e != nil; e = e.caller {
 		if e.function == f {
-			return nil, fmt.Errorf("function %s calls itself", f.Name)
+			return nil, fmt.Errorf("function %s calls itself", printable.Line(f.Name))
 		}
 	}
 	if c.env.depth >= maxDepth {
@@ -306,31 +308,31 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 	}
 	if len(c.inputs) > len(f.Inputs) || len(c.node.Outputs) > len(f.Outputs) {
 		return nil, fmt.Errorf("it has %d operands and %d results, but function %s takes %d and gives %d",
-			len(c.inputs), len(c.node.Outputs), f.Name, len(f.Inputs), len(f.Outputs))
+			len(c.inputs), len(c.node.Outputs), printable.Line(f.Name), len(f.Inputs), len(f.Outputs))
 	}
 	env := &environment{
 		opsets: functionOpsets(f, c.env), function: f, attrs: make(map[string]*Attribute), depth: c.env.depth + 1,
-		caller: c.env, node: step{c.node, c.index}, what: "in function " + f.Name,
+		caller: c.env, node: step{c.node, c.index}, what: "in function " + printable.Line(f.Name),
 	}
 	for _, a := range f.Defaults {
 		env.attrs[a.Name] = a
 	}
 	for name, a := range c.attrs {
 		if env.attrs[name] == nil && !slices.Contains(f.Attributes, name) {
-			return nil, fmt.Errorf("function %s has no attribute %q", f.Name, name)
+			return nil, fmt.Errorf("function %s has no attribute %q", printable.Line(f.Name), name)
 		}
 		env.attrs[name] = a
 	}
 	for _, name := range f.Attributes {
 		if env.attrs[name] == nil {
-			return nil, fmt.Errorf("function %s needs the attribute %q", f.Name, name)
+			return nil, fmt.Errorf("function %s needs the attribute %q", printable.Line(f.Name), name)
 		}
 	}
 	sc := newScope(nil)
 	left := make(map[string]bool) // parameters without a value
 	for i, name := range f.Inputs {
 		if sc.values[name] != nil || left[name] {
-			return nil, fmt.Errorf("function %s: input %q is declared twice", f.Name, name)
+			return nil, fmt.Errorf("function %s: input %q is declared twice", printable.Line(f.Name), name)
 		}
 		if i < len(c.inputs) && c.inputs[i] != nil {
 			sc.values[name] = c.inputs[i]
@@ -351,7 +353,7 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 	}
 	order, err := schedule(nodes, wanted, sc)
 	if err != nil {
-		return nil, fmt.Errorf("function %s: %w", f.Name, err)
+		return nil, fmt.Errorf("function %s: %w", printable.Line(f.Name), err)
 	}
 	c.inside = true
 	l.nodes(sc, env, order)

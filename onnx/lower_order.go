@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // scope maps the names that a graph defines to values; a subgraph sees those
@@ -204,6 +206,7 @@ func label(n *Node, index int) string {
 	if d := canonicalDomain(n.Domain); d != "" {
 		op = d + "." + op
 	}
+	op = printable.Line(op)
 	if n.Name == "" {
 		return fmt.Sprintf("node %d (%s)", index, op)
 	}

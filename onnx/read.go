@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // ErrFormat is wrapped by every error about bytes that are not what ONNX's
@@ -356,7 +358,7 @@ func (r *reader) node(v view, depth int) (*Node, error) {
 		n.Domain = ""
 	}
 	if err != nil && n.OpType != "" {
-		err = fmt.Errorf("node %q (%s): %w", n.Name, n.OpType, err)
+		err = fmt.Errorf("node %q (%s): %w", n.Name, printable.Line(n.OpType), err)
 	}
 	return n, err
 }

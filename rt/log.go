@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 )
 
@@ -126,7 +127,9 @@ func (s *Session) log(e Event) {
 	}
 }
 
-// attributes returns what is to be known of an event beside its kind.
+// attributes returns what is to be known of an event beside its kind. The model's
+// name and the error have nothing in them that would drive a terminal or hide
+// from a reader, whatever the handler makes of them.
 func (s *Session) attributes(e Event) []slog.Attr {
 	all := []slog.Attr{slog.String("model", e.Model), slog.Int("replica", e.Replica)}
 	switch e.Kind {
@@ -150,7 +153,7 @@ func (s *Session) attributes(e Event) []slog.Attr {
 	if e.Err == nil {
 		return all
 	}
-	all = append(all, slog.String("error", e.Err.Error()))
+	all = append(all, slog.String("error", printable.String(e.Err.Error())))
 	if d := (*ipu.Error)(nil); errors.As(e.Err, &d) && d.Recovery != ipu.RecoveryNone {
 		all = append(all, slog.String("recovery", d.Recovery.String()))
 	}

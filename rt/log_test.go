@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
@@ -252,4 +253,40 @@ func TestLogHelper(t *testing.T) {
 		t.Skip("TestLogVariables runs this")
 	}
 	compute(t, variants(t)[2].open(t), 1)
+}
+
+// attrHandler keeps the attributes as they are given, without quoting any.
+type attrHandler struct {
+	slog.Handler
+	all *[]string
+}
+
+func (h attrHandler) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		*h.all = append(*h.all, a.Value.String())
+		return true
+	})
+	return nil
+}
+
+// TestLogShowsAll logs a model whose file has a name that drives a terminal and
+// a device failure that says such things.
+func TestLogShowsAll(t *testing.T) {
+	sys, v := tested(t, 1)
+	var all []string
+	logger := slog.New(attrHandler{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: rt.LevelTrace}), &all})
+	var events []string
+	r, err := Open(t.Context(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "a\x1b]0;x\a\u202e\n.popef", Bytes: v.model},
+		rt.WithBackend(v.backend), rt.WithManager(sys.Manager()), rt.WithLogger(logger), rt.WithObserver(func(e rt.Event) { events = append(events, e.Model) }))
+	require.NoError(t, err)
+	sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset, Message: "\x1b[2J\u2066"})
+	err = r.Run(t.Context(), NewInputs(), NewOutputs())
+	require.ErrorIs(t, err, rt.ErrDevice)
+	require.NotContains(t, err.Error(), "\u202e", "the error names the model raw")
+	require.NoError(t, r.Close())
+	require.NotEmpty(t, all)
+	for _, s := range append(all, events...) {
+		require.False(t, strings.ContainsFunc(s, printable.Hidden), "%q", s)
+	}
+	require.Contains(t, all, `a\u001b]0;x\u0007\u202e\n.popef`)
 }

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -384,7 +385,7 @@ func (s *Session) errorf(doing string, err error) error {
 // modelName names a model in messages.
 func modelName(m *popef.Model) string {
 	if files := m.Files(); len(files) > 0 {
-		return filepath.Base(files[0])
+		return printable.Line(filepath.Base(files[0]))
 	}
 	return "model"
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
@@ -211,6 +212,10 @@ func summary(w io.Writer, r *compile.Result, path string, took time.Duration) er
 // spin shows that work goes on, on a terminal and once it takes a while; the
 // result ends it.
 func spin(w io.Writer, what string) (done func()) {
+	if p, ok := w.(*printable.Writer); ok {
+		w = p.Raw() // the bar moves the cursor
+	}
+	what = printable.Line(what)
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return func() {}

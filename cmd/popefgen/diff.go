@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -198,6 +199,7 @@ func code(s string) string {
 	if s == "" {
 		return ""
 	}
+	s = printable.Line(s) // a row of a table is one line
 	longest, run := 0, 0
 	for _, r := range s {
 		if run++; r != '`' {
@@ -215,7 +217,7 @@ func code(s string) string {
 // plain makes text of words that show as they are.
 func plain(s string) string {
 	var b strings.Builder
-	for _, r := range s {
+	for _, r := range printable.Line(s) {
 		if strings.ContainsRune("\\`*_[]<>|~@#&", r) {
 			b.WriteByte('\\')
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -292,20 +293,20 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 	if m.Inference {
 		kind = "inference"
 	}
-	fmt.Fprintf(w, "MODEL %s\n", m.Executable)
+	fmt.Fprintf(w, "MODEL %s\n", printable.Line(m.Executable))
 	fmt.Fprintf(w, "executable         %s, %s\n", m.Format, kind)
 	fmt.Fprintf(w, "contract           %s\n", m.Contract)
 	fmt.Fprintf(w, "IPUs               %d, version %d, POD %v, replication factor %d, processes %d\n", m.IPUs, m.IPUVersion, m.POD, m.ReplicationFactor, m.Processes)
 	fmt.Fprintf(w, "device iterations  %d\n", m.DeviceIterations)
 	if m.SeedHandle != "" {
-		fmt.Fprintf(w, "seed handle        %s\n", m.SeedHandle)
+		fmt.Fprintf(w, "seed handle        %s\n", printable.Line(m.SeedHandle))
 	}
 	for _, o := range []struct {
 		name    string
 		options []popef.Option
 	}{{"engine option     ", m.EngineOptions}, {"device option     ", m.DeviceOptions}} {
 		for _, p := range o.options {
-			fmt.Fprintf(w, "%s %s=%s\n", o.name, p.Name, p.Value)
+			fmt.Fprintf(w, "%s %s=%s\n", o.name, printable.Line(p.Name), printable.Line(p.Value))
 		}
 	}
 	for _, f := range []struct {
@@ -347,7 +348,7 @@ func (m *modelInfo) flow(programs []uint32) string {
 	for _, p := range programs {
 		s := strconv.FormatUint(uint64(p), 10)
 		if k := slices.IndexFunc(m.programs, func(i popef.ProgramInfo) bool { return i.Index == p }); k >= 0 && m.programs[k].Name != "" {
-			s += " " + m.programs[k].Name
+			s += " " + printable.Line(m.programs[k].Name)
 		}
 		parts = append(parts, s)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -116,9 +117,9 @@ func describeONNX(path string, m *onnx.Model) *onnxInfo {
 }
 
 func (i *onnxInfo) print(w io.Writer) error {
-	fmt.Fprintf(w, "ONNX %s\n", i.File)
-	fmt.Fprintf(w, "producer           %s, IR version %d\n", cmp.Or(i.Producer, "unknown"), i.IRVersion)
-	fmt.Fprintf(w, "operator sets      %s\n", strings.Join(i.OperatorSets, ", "))
+	fmt.Fprintf(w, "ONNX %s\n", printable.Line(i.File))
+	fmt.Fprintf(w, "producer           %s, IR version %d\n", printable.Line(cmp.Or(i.Producer, "unknown")), i.IRVersion)
+	fmt.Fprintf(w, "operator sets      %s\n", printable.Line(strings.Join(i.OperatorSets, ", ")))
 	fmt.Fprintf(w, "parameters         %s (%s)\n", humanize.Comma(i.Parameters), humanize.IBytes(uint64(i.ParameterBytes)))
 	names := slices.SortedFunc(maps.Keys(i.Operators), func(a, b string) int {
 		return cmp.Or(cmp.Compare(i.Operators[b], i.Operators[a]), cmp.Compare(a, b))
@@ -126,7 +127,7 @@ func (i *onnxInfo) print(w io.Writer) error {
 	for k, n := range names {
 		names[k] = fmt.Sprintf("%s %d", n, i.Operators[n])
 	}
-	fmt.Fprintf(w, "operators          %d: %s\n\n", i.Nodes, strings.Join(names, ", "))
+	fmt.Fprintf(w, "operators          %d: %s\n\n", i.Nodes, printable.Line(strings.Join(names, ", ")))
 	t := newTable("", "NAME", "TYPE")
 	for _, v := range i.Inputs {
 		t.row("input", v.Name, v.Type)

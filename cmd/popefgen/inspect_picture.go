@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/page"
+	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/popef"
@@ -183,25 +185,11 @@ func drawDiff(c *cli.Context, r *diffReport, old, new *side) error {
 	return writePicture(c.String("html"), func(w io.Writer) error { return page.Write(w, o) })
 }
 
-// writePicture writes a file whole or not at all.
-func writePicture(path string, write func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".popefgen-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(f.Name())
-		}
-	}()
-	if err = write(f); err == nil {
-		err = f.Chmod(0o644)
-	}
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	return err
+// writePicture writes a file whole or not at all. Text in pictures is escaped
+// for where it stands; here what would turn it around, or may not stand in XML.
+func writePicture(path string, write func(io.Writer) error) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
+		safe := printable.NewWriter(w)
+		return errors.Join(write(safe), safe.Flush())
+	})
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 )
 
@@ -42,7 +43,17 @@ var errNo = errors.New("the answer is no")
 
 // Run runs the command with the given arguments, without the program's name,
 // and returns its exit code.
+//
+// Whatever a command prints goes through a [printable.Writer], since names in
+// models are anybody's: none of them drives the terminal.
 func Run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	safeOut, safeErr := printable.NewWriter(out), printable.NewWriter(errOut)
+	defer safeOut.Flush()
+	defer safeErr.Flush()
+	return run(ctx, args, in, safeOut, safeErr)
+}
+
+func run(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	app := newApp(in, out, errOut)
 	if len(args) > 0 && args[0] == completeWord {
 		if err := printCandidates(out, candidates(app, args[1:])); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -131,7 +132,7 @@ func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 		case seed != nil:
 			fillRandom(p.anchor.Info.DataType, p.data, *seed+uint64(i))
 		default:
-			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", p.anchor.Name, iterated(p.anchor.Info, d.iterations)))
+			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", printable.Line(p.anchor.Name), iterated(p.anchor.Info, d.iterations)))
 		}
 	}
 	if len(missing) > 0 {
@@ -168,7 +169,7 @@ func printTensor(w io.Writer, name string, info popef.TensorInfo, data []byte) e
 		return err
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n ", name, info)
+	fmt.Fprintf(&b, "%s  %s\n ", printable.Line(name), info)
 	for i := range min(n, most) {
 		b.WriteString(" " + elementText(info.DataType, data[i*int64(info.DataType.Size()):]))
 	}

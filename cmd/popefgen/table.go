@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // table lays out rows in columns: numbers to the right, text to the left.
@@ -25,7 +27,7 @@ func newTable(head ...string) *table {
 func (t *table) row(cells ...any) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
-		row[i] = fmt.Sprint(c)
+		row[i] = printable.Line(fmt.Sprint(c)) // a cell is a line, and as wide as it looks
 		if s := row[i]; s != "" && s != "-" && (s[0] < '0' || s[0] > '9') {
 			t.nums[i] = false
 		}

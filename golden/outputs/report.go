@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -146,7 +147,7 @@ func (r *Report) String() string {
 		if o.Bad > 0 {
 			verdict = "FAIL"
 		}
-		fmt.Fprintf(&b, "%s  %s  %s, %d cases: %s\n", verdict, o.Anchor, o.Info, r.Cases, o.summary())
+		fmt.Fprintf(&b, "%s  %s  %s, %d cases: %s\n", verdict, printable.Line(o.Anchor), o.Info, r.Cases, o.summary())
 		if o.Bad > 0 {
 			fmt.Fprintf(&b, "      %d of %d elements are out of tolerance (%v), the worst one in case %s at %v:\n", o.Bad, o.Elements, o.Tolerance, o.first.Case, o.first.Index)
 			fmt.Fprintf(&b, "    - %s\n    + %s\n", o.first.Want, o.first.Got)

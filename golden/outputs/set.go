@@ -16,6 +16,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // Manifest is the name of the file with the tolerances, which marks a folder
@@ -70,7 +71,7 @@ func (s *Set) save() error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteBytes(filepath.Join(s.Dir, Manifest), append(data, '\n'))
+	return atomicfile.WriteBytes(filepath.Join(s.Dir, Manifest), []byte(printable.String(string(data))+"\n"))
 }
 
 // Cases returns the names of the cases, sorted.

@@ -72,11 +72,11 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 	load := LoadProgram
 	err = graph.Optimize(r.Executable, graph.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: cpu.Eval})
 	if err != nil {
-		return nil, fmt.Errorf("optimising %s: %w", r.Executable.Name, err)
+		return nil, fmt.Errorf("optimising: %w", err)
 	}
 	var b bytes.Buffer
 	if err := r.Executable.Encode(&b); err != nil {
-		return nil, fmt.Errorf("encoding the executable of %s: %w", r.Executable.Name, err)
+		return nil, fmt.Errorf("encoding executable %q: %w", r.Executable.Name, err)
 	}
 	r.encoded = b.Bytes()
 	// PopART names an executable by a hash, in decimal.

@@ -40,11 +40,13 @@ func Find(dirs []string, recursive bool) ([]Case, error) {
 			return nil, fmt.Errorf("looking for cases: %w", err)
 		}
 		n := len(cases)
-		err := fs.WalkDir(os.DirFS(dir), ".", func(path string, d fs.DirEntry, err error) error {
+		// The separator makes it follow a link that dir is. Names need not be
+		// UTF-8, as those of an fs.FS.
+		err := filepath.WalkDir(dir+string(filepath.Separator), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || d.Name() != modelFile {
 				return err
 			}
-			c, err := newCase(filepath.Join(dir, filepath.Dir(filepath.FromSlash(path))))
+			c, err := newCase(filepath.Dir(path))
 			if err == nil && len(c.Sets) > 0 {
 				cases = append(cases, c)
 			}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // findBatch returns the change of the batch dimension, nil if there is none:
@@ -115,18 +117,7 @@ func (j *judge) keep(goName string, b *Anchor) string {
 		return ""
 	}
 	if goName == "" {
-		return fmt.Sprintf(", or keep the old Go name: generate with --rename %s and the old name behind it", shellQuote(key+"="))
+		return fmt.Sprintf(", or keep the old Go name: generate with --rename %s and the old name behind it", printable.ShellWord(key+"="))
 	}
-	return fmt.Sprintf(", or keep the Go name: generate with --rename %s", shellQuote(key+"="+goName))
-}
-
-// shellQuote returns s as one word of a POSIX shell.
-func shellQuote(s string) string {
-	plain := !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:=+@%", r))
-	})
-	if plain && s != "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return fmt.Sprintf(", or keep the Go name: generate with --rename %s", printable.ShellWord(key+"="+goName))
 }
