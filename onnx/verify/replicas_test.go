@@ -109,7 +109,7 @@ func specOf(t *testing.T, path string) *rt.Spec {
 	require.NoError(t, err)
 	defer m.Close()
 	found := contract.Of(m)
-	spec := &rt.Spec{Package: "model", Contract: found.Text(), Iterations: 1, QueueDepth: 1}
+	spec := &rt.Spec{Package: "model", Contract: found.Text(), Iterations: found.DeviceIterations(), QueueDepth: 1}
 	for _, a := range found.Anchors {
 		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
 			continue
