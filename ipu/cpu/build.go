@@ -5,7 +5,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -111,11 +110,8 @@ func (b *builder) survey() {
 // programs' instructions. Persistent tensors that only streams write get
 // memory of their own when it turns out that they need it.
 func (e *Engine) build() error {
-	need := e.plan.ArenaBytes + e.plan.PersistentBytes + e.plan.PackedBytes
-	if need > e.opts.memory {
-		return &ipu.Error{Kind: ipu.KindMemory, Message: fmt.Sprintf(
-			"it needs %d bytes (%d for local tensors, %d for persistent ones, %d for packed weights), more than the %d allowed; see the option \"memory\"",
-			need, e.plan.ArenaBytes, e.plan.PersistentBytes, e.plan.PackedBytes, e.opts.memory)}
+	if err := e.plan.fits(e.opts.limit()); err != nil {
+		return err
 	}
 	if err := e.image.packConstants(e); err != nil {
 		return fmt.Errorf("pack constants: %w", err)

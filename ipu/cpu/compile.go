@@ -2,8 +2,11 @@ package cpu
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -29,6 +32,7 @@ type compiler struct {
 	bound   map[nodeKey]int
 	packs   map[packKey]int // index into plan.Packed
 	steps   int             // of all programs so far
+	tables  *budget.Budget  // of kernels so far
 
 	writers     []int                   // static writers of every tensor
 	nodeWritten []bool                  // tensors that a node writes
@@ -41,6 +45,7 @@ type compiler struct {
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
 func compile(exe *graph.Executable, opts options) (*compiler, error) {
+	opts.memory = opts.limit() // asked for once
 	planar := exe
 	var from origins
 	if opts.layout {
@@ -50,12 +55,13 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 		from = from.through(inner)
 	}
 	c := &compiler{
-		exe:   exe,
-		from:  from,
-		opts:  opts,
-		plan:  &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(planar, exe)},
-		bound: map[nodeKey]int{},
-		packs: map[packKey]int{},
+		exe:    exe,
+		from:   from,
+		opts:   opts,
+		plan:   &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(planar, exe)},
+		bound:  map[nodeKey]int{},
+		tables: budget.New(opts.memory),
+		packs:  map[packKey]int{},
 	}
 	c.survey()
 	c.bindDerived()
@@ -75,13 +81,17 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 		c.plan.ConstantBytes += int64(len(exe.Tensors[i].Data))
 	}
 	c.persistent()
+	c.plan.TableBytes = c.tables.Used()
 	return c, nil
 }
 
 // PlanOf plans an executable for the given number of threads without making
-// an engine for it.
-func PlanOf(exe *graph.Executable, threads int) (*Plan, error) {
-	opts := defaultOptions()
+// an engine for it. The options are those of an engine.
+func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
+	opts, err := parseOptions(engine)
+	if err != nil {
+		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+	}
 	opts.threads = max(1, threads)
 	if err := graph.Verify(exe); err != nil {
 		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
@@ -231,7 +241,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		return k, nil
 	}
 	node := &c.exe.Graphs[g].Nodes[n]
-	k, results, err := bindNode(c.exe, node)
+	k, results, err := bindNode(c.exe, node, c.tables)
 	if err != nil {
 		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.of(g, n), node.Name, c.exe.Graphs[g].Name, err)
 	}
@@ -259,20 +269,38 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	return i, nil
 }
 
-// bind makes a kernel; a kernel that panics on types it did not expect gives
-// an error.
-func bind(op graph.Op, in, out []graph.TensorType) (k kernel.Kernel, err error) {
+// bind makes a kernel if its tables, which room counts, and each of its results
+// fit into memory. A kernel that panics on types it did not expect gives an
+// error.
+func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k kernel.Kernel, err error) {
+	for i, t := range out {
+		if t.DType == graph.Invalid {
+			continue
+		}
+		if n := t.Bytes(); n > room.Limit() {
+			return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
+		}
+	}
+	if err := room.Take(kernel.Tables(op, in, out), "operator %s: the tables of its kernel", op.Kind()); err != nil {
+		return nil, tooMuch(err)
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), newPanicError(v))
 		}
 	}()
-	return kernel.New(op, in, out)
+	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {
+		return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
+	}
+	return k, err
 }
+
+// tooMuch makes a refusal of a budget one of the device.
+func tooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err} }
 
 // bindNode makes a node's kernel and returns how many results it has,
 // left-out ones included.
-func bindNode(exe *graph.Executable, node *graph.Node) (k kernel.Kernel, results int, err error) {
+func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k kernel.Kernel, results int, err error) {
 	in := make([]graph.TensorType, len(node.Inputs))
 	for i, t := range node.Inputs {
 		if t != graph.None {
@@ -288,7 +316,7 @@ func bindNode(exe *graph.Executable, node *graph.Node) (k kernel.Kernel, results
 			out[i] = graph.TensorType{}
 		}
 	}
-	k, err = bind(node.Op, in, out)
+	k, err = bind(node.Op, in, out, room)
 	return k, len(out), err
 }
 

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -38,16 +39,17 @@ func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.Tensor
 	if out, err = op.Infer(in); err != nil {
 		return fail(err)
 	}
-	k, err := bind(op, in, out)
+	room := budget.New(0)
+	k, err := bind(op, in, out, room)
 	if err != nil {
 		return fail(err)
 	}
 	need := int64(k.Scratch())
 	for _, t := range out {
-		need += t.Bytes()
+		need = budget.Add(need, t.Bytes())
 	}
-	if limit := machineMemory(); need > limit {
-		return fail(fmt.Errorf("results and scratch take %d bytes, more than the %d there are", need, limit))
+	if err := room.Take(need, "results and scratch memory"); err != nil {
+		return fail(tooMuch(err))
 	}
 	outData = make([][]byte, len(out))
 	for i, t := range out {

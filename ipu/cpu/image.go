@@ -7,6 +7,7 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -106,10 +107,10 @@ func (m *image) make(exe []byte) []kernel.Kernel {
 
 // bind makes the kernels of one more engine.
 func (m *image) bind() ([]kernel.Kernel, error) {
-	kernels := make([]kernel.Kernel, len(m.nodes))
+	kernels, room := make([]kernel.Kernel, len(m.nodes)), budget.New(m.key.opts.limit())
 	for i, key := range m.nodes {
 		var err error
-		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node]); err != nil {
+		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
 			return nil, err // not for the first time, so it can't be
 		}
 	}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -315,6 +316,6 @@ func (r *region) fitsChain(op *kernel.Chain, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	_, err = bind(op, in, out)
+	_, err = bind(op, in, out, budget.New(r.options.memory))
 	return err == nil
 }

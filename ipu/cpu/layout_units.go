@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -484,7 +485,7 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
 		return false
 	}
-	k, err := bind(op, in, out)
+	k, err := bind(op, in, out, budget.New(r.options.memory))
 	u.slow = err == nil && kernel.ThroughPlanes(k)
 	return err == nil
 }

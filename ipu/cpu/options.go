@@ -8,13 +8,14 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 )
 
 // options are an engine's options, parsed.
 type options struct {
 	threads int
-	memory  int64 // bytes
+	memory  int64 // bytes; 0: what is usual when it is asked for
 	inPlace bool
 	alias   bool
 	prepack bool
@@ -23,7 +24,15 @@ type options struct {
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), memory: machineMemory(), inPlace: true, alias: true, prepack: true, layout: true, chains: true}
+	return options{threads: runtime.GOMAXPROCS(0), inPlace: true, alias: true, prepack: true, layout: true, chains: true}
+}
+
+// limit returns the bytes that an engine with these options may allocate.
+func (o *options) limit() int64 {
+	if o.memory > 0 {
+		return o.memory
+	}
+	return budget.Default()
 }
 
 // maxThreads bounds the option "threads".
@@ -44,7 +53,7 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.inPlace })},
 	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
 		onOff(func(o *options) *bool { return &o.layout })},
-	{"memory", "the most bytes that an engine may allocate; default: the machine's memory", setMemory},
+	{"memory", `the most bytes that an engine may allocate ("8GiB"); default: three quarters of what the machine, its control groups and limits leave`, setMemory},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
@@ -105,10 +114,10 @@ func setThreads(o *options, v string) error {
 }
 
 func setMemory(o *options, v string) error {
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil || n < 0 {
-		return fmt.Errorf("want a number of bytes")
+	n, err := budget.Parse(v)
+	if err != nil {
+		return err
 	}
-	o.memory = min(n, math.MaxInt/2)
+	o.memory = max(1, min(n, math.MaxInt/2))
 	return nil
 }

@@ -20,6 +20,7 @@ type Plan struct {
 	PersistentBytes int64  // persistent tensors that are kept row-major; those whose stream gives constant memory take none of it
 	PackedBytes     int64  // operands kept in a kernel's own layout, besides any row-major copy
 	ConstantBytes   int64  // constants, used in place in the executable
+	TableBytes      int64  // tables of kernels, at most
 	Layout          Layout
 	Persistent      []Persistent
 	Packed          []Packed
@@ -281,6 +282,7 @@ type MemoryReport struct {
 	PersistentBytes int64
 	PackedBytes     int64
 	ConstantBytes   int64 // in the executable, not allocated by the engine
+	TableBytes      int64 // tables of kernels, at most
 	Tensors         []TensorMemory
 }
 
@@ -302,6 +304,7 @@ func (p *Plan) Memory() MemoryReport {
 		PersistentBytes: p.PersistentBytes,
 		PackedBytes:     p.PackedBytes,
 		ConstantBytes:   p.ConstantBytes,
+		TableBytes:      p.TableBytes,
 	}
 	for _, g := range p.Programs {
 		from := len(r.Tensors)

@@ -45,6 +45,7 @@ func newHeads(shape []int64, n, group int) heads {
 		sequence, width := int(shape[1]), int(shape[2])
 		h.size, h.down, head, batch = width/n, width, width/n, sequence*width
 	}
+	h.first = make([]int, 0, int(shape[0])*n*group)
 	for b := range int(shape[0]) {
 		for i := range n * group {
 			h.first = append(h.first, b*batch+i/group*head)
@@ -109,6 +110,7 @@ func newAttention[T float](o *graph.Attention, in, out []graph.TensorType) *atte
 		k.hasBias, k.isBool = true, b.DType == graph.Bool
 		s := broadcastStrides([]int64{int64(batch), o.Heads, int64(k.rows), int64(k.cols)}, b.Shape)
 		k.bias.down, k.bias.across = s[2], s[3]
+		k.bias.first = make([]int, 0, k.heads)
 		for i := range k.heads {
 			k.bias.first = append(k.bias.first, i/n*s[0]+i%n*s[1])
 		}

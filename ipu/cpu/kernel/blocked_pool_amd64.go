@@ -47,6 +47,7 @@ func newBlockedPool(op graph.Op, x, y graph.TensorType) Kernel {
 			return nil
 		}
 		a := &k.axes[len(k.axes)-1]
+		k.counts = make([]float32, 0, a.out*lanes)
 		for o := range a.out {
 			lo, hi := a.taps(o)
 			n := hi - lo

@@ -184,6 +184,7 @@ func bindPixelsConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	kh, kw := c.kernel[1], c.kernel[2]
 	c.steps = kh * kw * quads / int8Step
 	c.run = quads
+	c.runs = make([]int32, 0, kh*kw)
 	for ky := range kh {
 		for kx := range kw {
 			if at := ky*c.dilation[1]*c.line + kx*c.dilation[2]*c.xPixel; kx == 0 || c.dilation[2] > 1 || c.group > 1 {

@@ -84,6 +84,7 @@ func newDepthwise[T float](s convShape) Kernel {
 	}
 	d := &depthwise{convShape: s, path: path, zeros: make([]float32, s.in[2]+2*beyond)}
 	lanes, most := path.lanes(), path.depthwiseVectors(size, stride)
+	d.strips = make([]depthwiseStrip, 0, s.out[2]/(most*lanes)+1)
 	for column := 0; column < s.out[2]; {
 		vectors := min(most, (s.out[2]-column+lanes-1)/lanes)
 		d.strips = append(d.strips, d.strip(column, vectors, lanes))

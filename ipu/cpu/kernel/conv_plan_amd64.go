@@ -154,12 +154,12 @@ func (c *vectorConv) readsDirectly() bool {
 func (c *vectorConv) layOut() {
 	b := &c.band
 	b.reach = (c.kernel[2] - 1) * c.dilation[2] / c.stride[2]
+	b.phases = make([]int, 0, c.kernel[2])
 	for kx := range c.kernel[2] {
-		if p := kx * c.dilation[2] % c.stride[2]; !slices.Contains(b.phases, p) {
-			b.phases = append(b.phases, p)
-		}
+		b.phases = append(b.phases, kx*c.dilation[2]%c.stride[2])
 	}
 	slices.Sort(b.phases)
+	b.phases = slices.Compact(b.phases)
 	b.step = c.stride[1]
 	if c.kernel[1] == 1 {
 		b.step = 1
@@ -208,13 +208,14 @@ func (c *vectorConv) layOut() {
 				row := ch*b.planePitch + (kz*b.inRows+ky*c.dilation[1])*b.rowPitch
 				for kx := range c.kernel[2] {
 					x := kx * c.dilation[2]
-					phase := slices.Index(b.phases, x%c.stride[2])
+					phase, _ := slices.BinarySearch(b.phases, x%c.stride[2])
 					c.offsets = append(c.offsets, int32(4*(row+phase*b.phasePitch+x/c.stride[2])))
 				}
 			}
 		}
 	}
 	if b.direct && c.form != convByMaps {
+		c.panelOffsets = make([]int32, 0, c.channels)
 		for ch := range c.channels {
 			c.panelOffsets = append(c.panelOffsets, int32(4*ch*panel))
 		}

@@ -68,6 +68,7 @@ func newConvTranspose[T float](s convShape) *convTranspose[T] {
 	if s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 {
 		k.axis = 1
 	}
+	k.first, k.last = make([]int, 0, s.kernel[2]), make([]int, 0, s.kernel[2])
 	for kx := range s.kernel[2] {
 		lo, hi := windowRange(s.out[2], s.in[2], s.stride[2], s.pad[2]-kx*s.dilation[2])
 		k.first, k.last = append(k.first, lo), append(k.last, hi)

@@ -3,7 +3,6 @@ package kernel
 import (
 	"math/bits"
 	"runtime"
-	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -87,11 +86,14 @@ func (c *int8Conv) geometry() {
 			c.phases[i] = []int{0}
 			continue
 		}
+		number := map[int]int{} // by phase
+		place[i] = make([]int, 0, 2*n)
 		for k := range n {
 			phase := k * dilation % stride
-			at := slices.Index(c.phases[i], phase)
-			if at < 0 {
+			at, ok := number[phase]
+			if !ok {
 				at = len(c.phases[i])
+				number[phase] = at
 				c.phases[i] = append(c.phases[i], phase)
 			}
 			place[i] = append(place[i], at, k*dilation/stride)
@@ -117,6 +119,7 @@ func (c *int8Conv) geometry() {
 	}
 	quads := (kw + int8Step - 1) / int8Step
 	if c.along {
+		c.offsets = make([]int, 0, c.channels*kh*quads)
 		for channel := range c.channels {
 			for ky := range kh {
 				for q := range quads {
@@ -126,6 +129,7 @@ func (c *int8Conv) geometry() {
 		}
 		return
 	}
+	c.offsets = make([]int, 0, c.planes*kh*kw)
 	for plane := range c.planes {
 		for ky := range kh {
 			for kx := range kw {
@@ -165,6 +169,7 @@ func (c *int8Conv) eachWeight(f func(at, weight int)) {
 func (c *int8Conv) tile() {
 	oh, ow := c.out[1], c.out[2]
 	span := (oh-1)*c.line + ow
+	c.blocks = make([]int8Block, 0, max(0, span)/int8Width+1)
 	for p, at := 0, 0; p < span && ow > 0; p += int8Width {
 		b := int8Block{at: at}
 		for i := range int8Width {

@@ -71,7 +71,7 @@ func bindPad(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 		return k, nil
 	}
 	for axis := range last {
-		var positions []int
+		positions := make([]int, 0, out[0].Shape[axis])
 		for _, s := range padSegments(o.Mode, int(x[axis]), int(o.Before[axis]), int(o.After[axis])) {
 			for range s.n {
 				positions = append(positions, s.src)
@@ -98,6 +98,7 @@ func padSegments(mode graph.PadMode, dim, before, after int) []segment {
 	case graph.PadEdge:
 		list = []segment{{before, first, 0}, {left, first, 1}, {after, end - 1, 0}}
 	case graph.PadWrap:
+		list = make([]segment, 0, (before+left+after)/left+2)
 		for at := -before; at < left+after; {
 			offset := ((at % left) + left) % left
 			n := min(left-offset, left+after-at)
@@ -109,6 +110,7 @@ func padSegments(mode graph.PadMode, dim, before, after int) []segment {
 			return []segment{{before + 1 + after, first, 0}}
 		}
 		period := 2 * (left - 1)
+		list = make([]segment, 0, (before+left+after)/(left-1)+2)
 		for at := -before; at < left+after; {
 			offset := ((at % period) + period) % period
 			s := segment{left - 1 - offset, first + offset, 1}

@@ -31,6 +31,7 @@ func bindAveragePool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 func newAveragePool[T float](s poolShape, countPad bool) *averagePool[T] {
 	k := &averagePool[T]{poolShape: s, countPad: countPad}
 	a := &k.axes[len(k.axes)-1]
+	k.counts = make([]T, 0, a.out)
 	for o := range a.out {
 		lo, hi := a.taps(o)
 		n := hi - lo

@@ -280,13 +280,15 @@ func newFilter[T float](o *graph.Resize, shape []int64) *filter[T] {
 		}
 		dims[axis] = p.out
 		var far []int
+		p.taps = filterTapCount(o, axis, p.in)
+		p.index, p.weight = make([]int, 0, p.out*p.taps), make([]T, 0, p.out*p.taps)
+		index, weight := make([]int, 0, p.taps), make([]float64, 0, p.taps)
 		for j := range p.out {
 			x, inside := resizePlace(o, axis, p.in, j)
 			if !inside {
 				far = append(far, j)
 			}
-			index, weight := filterTaps(o, axis, p.in, x)
-			p.taps = len(index)
+			index, weight = filterTaps(o, axis, p.in, x, index[:0], weight[:0])
 			p.index = append(p.index, index...)
 			for _, w := range weight {
 				p.weight = append(p.weight, T(w))
@@ -312,9 +314,29 @@ func newFilter[T float](o *graph.Resize, shape []int64) *filter[T] {
 	return k
 }
 
-// filterTaps returns which elements of an axis of n make the one at x, and
+// filterReach returns by how much the filter of an axis of n is stretched, and
+// its first element, counted from the one before the place that it is for.
+func filterReach(o *graph.Resize, axis, n int) (scale float64, start int) {
+	scale = 1
+	if o.Antialias {
+		scale = max(min(o.Scales[axis], 1), 0.5/float64(n))
+	}
+	radius := 1.0
+	if o.Mode == graph.ResizeCubic {
+		radius = 2
+	}
+	return scale, int(math.Floor(-radius/scale)) + 1
+}
+
+// filterTapCount returns how many elements of an axis of n make one.
+func filterTapCount(o *graph.Resize, axis, n int) int {
+	_, start := filterReach(o, axis, n)
+	return max(0, 2-2*start)
+}
+
+// filterTaps appends which elements of an axis of n make the one at x, and
 // with what weights.
-func filterTaps(o *graph.Resize, axis, n int, x float64) (index []int, weight []float64) {
+func filterTaps(o *graph.Resize, axis, n int, x float64, index []int, weight []float64) ([]int, []float64) {
 	base := math.Floor(x)
 	// So the fraction is above 0, and it is the left one of two elements that
 	// are equally near that counts.
@@ -322,15 +344,11 @@ func filterTaps(o *graph.Resize, axis, n int, x float64) (index []int, weight []
 		base--
 	}
 	fraction := x - base
-	scale := 1.0
-	if o.Antialias {
-		scale = max(min(o.Scales[axis], 1), 0.5/float64(n))
-	}
-	radius, function := 1.0, func(d float64) float64 { return max(0, 1-d) }
+	function := func(d float64) float64 { return max(0, 1-d) }
 	if o.Mode == graph.ResizeCubic {
-		radius, function = 2, func(d float64) float64 { return cubic(d, o.CubicA) }
+		function = func(d float64) float64 { return cubic(d, o.CubicA) }
 	}
-	start := int(math.Floor(-radius/scale)) + 1
+	scale, start := filterReach(o, axis, n)
 	sum := 0.0
 	for i := start; i < 2-start; i++ {
 		w := function(math.Abs(float64(i)-fraction) * scale)

@@ -60,7 +60,10 @@ func newBilinear2[T float](o *graph.Resize, shape []int64) Kernel {
 }
 
 func newBilinearAxis[T float](o *graph.Resize, axis, n, step int) (a bilinearAxis[T]) {
-	for j := range int(o.Sizes[axis]) {
+	size := int(o.Sizes[axis])
+	a.near, a.far = make([]int, 0, size), make([]int, 0, size)
+	a.nearWeight, a.farWeight = make([]T, 0, size), make([]T, 0, size)
+	for j := range size {
 		x, _ := resizePlace(o, axis, n, j)
 		x = min(max(x, 0), float64(n-1))
 		near := int(x)

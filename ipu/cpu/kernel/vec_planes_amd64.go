@@ -1,5 +1,7 @@
 package kernel
 
+import "slices"
+
 //go:noescape
 func sumDownAVX512(dst, x *float32, table *int32, n, rows, step, width int)
 
@@ -79,6 +81,10 @@ func newPlanePool(s *poolShape, fold poolFold, counts []float32, countPad bool) 
 		fillWith(k.ones, 1)
 	}
 	found := map[int]int32{}
+	k.table = make([]int32, 0, 2*k.per)
+	if fold == addWindow {
+		k.sets = make([]int32, 0, k.per)
+	}
 	for r := range k.per {
 		at, taps, rows := r, 1, 1
 		if len(s.axes) == 2 {
@@ -101,13 +107,14 @@ func newPlanePool(s *poolShape, fold poolFold, counts []float32, countPad bool) 
 		if !ok {
 			set = int32(4 * len(k.divisors))
 			found[rows] = set
+			first := len(k.divisors)
+			k.divisors = slices.Grow(k.divisors, 2*roundUp(a.out, lanes))[:first+2*roundUp(a.out, lanes)]
 			for o := 0; o < a.out; o += lanes {
-				both := make([]float32, 2*lanes)
+				both := k.divisors[first+2*o:][:2*lanes]
 				for i, n := range counts[o:min(o+lanes, a.out)] {
 					both[i] = n * float32(rows)
 					both[lanes+i] = 1 / both[i]
 				}
-				k.divisors = append(k.divisors, both...)
 			}
 		}
 		k.sets = append(k.sets, set)

@@ -1,0 +1,74 @@
+package budget
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBudgetRefusesBeforeItCounts takes until nothing is left.
+func TestBudgetRefusesBeforeItCounts(t *testing.T) {
+	b := New(1000)
+	require.NoError(t, b.Take(600, "tables"))
+	err := b.Take(401, "node %d", 7)
+	require.ErrorIs(t, err, ErrExceeded)
+	require.EqualError(t, err, `node 7: it needs 401 B beside the 600 B in use, more than the limit of 1000 B; `+Advice)
+	require.EqualValues(t, 600, b.Used())
+	require.NoError(t, b.Take(400, "rest"))
+	require.EqualValues(t, 1, b.Left(), "0 would leave the limit open")
+	b.Give(400)
+	require.NoError(t, b.Take(400, "again"))
+	require.ErrorIs(t, b.Take(-1, "overflow"), ErrExceeded)
+	require.NoError(t, New(math.MaxInt64).Take(math.MinInt64, "overflow"), "the greatest budget holds the greatest number")
+}
+
+// TestBudgetCountsOnceUnderContention lets many take what is enough for some.
+func TestBudgetCountsOnceUnderContention(t *testing.T) {
+	b := New(1000)
+	var got sync.Map
+	var wait sync.WaitGroup
+	for i := range 64 {
+		wait.Go(func() {
+			if b.Take(100, "share") == nil {
+				got.Store(i, true)
+			}
+		})
+	}
+	wait.Wait()
+	n := 0
+	got.Range(func(any, any) bool { n++; return true })
+	require.Equal(t, 10, n)
+	require.EqualValues(t, 1000, b.Used())
+}
+
+// TestSaturatingArithmetic adds and multiplies past 63 bits.
+func TestSaturatingArithmetic(t *testing.T) {
+	require.EqualValues(t, 42, Mul(2, 3, 7))
+	require.EqualValues(t, 0, Mul(math.MaxInt64, 2, 0))
+	require.EqualValues(t, math.MaxInt64, Mul(1<<40, 1<<40))
+	require.EqualValues(t, math.MaxInt64, Mul(-1, 2))
+	require.EqualValues(t, 6, Add(1, 2, 3))
+	require.EqualValues(t, math.MaxInt64, Add(math.MaxInt64, 1))
+	require.EqualValues(t, math.MaxInt64, Add(-1))
+}
+
+// TestSizesAsText goes from text to bytes and back.
+func TestSizesAsText(t *testing.T) {
+	for text, want := range map[string]int64{
+		"0": 0, "536870912": 512 << 20, "512MiB": 512 << 20, "512m": 512 << 20, "1.5 GiB": 3 << 29, "2GB": 2e9, "1T": 1 << 40, "10 kB": 10000, "7B": 7,
+	} {
+		n, err := Parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, n, text)
+	}
+	for _, text := range []string{"", "MiB", "-1", "1e3", "12 parsecs", "9999999TiB", "1.2.3"} {
+		_, err := Parse(text)
+		require.ErrorContains(t, err, "size", text)
+	}
+	require.Equal(t, "512 MiB", Text(512<<20))
+	require.Equal(t, "1.5 GiB", Text(3<<29))
+	require.Equal(t, "999 B", Text(999))
+	require.Equal(t, "more than 8 EiB", Text(math.MaxInt64))
+}
