@@ -106,6 +106,16 @@ func Check(dir string, files []File) (diff string, err error) {
 	return b.String(), nil
 }
 
+// Stale returns the base names of the files in dir that [Write] would write or
+// remove, sorted.
+func Stale(dir string, files []File) (names []string, err error) {
+	stale, err := compare(dir, files)
+	for _, s := range stale {
+		names = append(names, s.name)
+	}
+	return names, err
+}
+
 // difference is one file of a directory that is not as wanted.
 type difference struct {
 	name    string

@@ -28,6 +28,9 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the packages of a project (default, if no model is given: " + projectFile + ")"},
 }, modelFlags...)
 
+// diffFlag makes a check print every line that differs.
+var diffFlag = &cli.BoolFlag{Name: "diff", Usage: "with what is stale, print every line that differs"}
+
 var generateCommand = &cli.Command{
 	Name:  "generate",
 	Usage: "write the typed Go package of a model, or all packages of a project",
@@ -36,7 +39,8 @@ var generateCommand = &cli.Command{
 		"example: popefgen generate -m digits.onnx -o digits --batch 1 --embed\n" +
 		"in Go source: //go:generate go tool popefgen generate -m digits.popef -o digits",
 	Flags: append([]cli.Flag{
-		&cli.BoolFlag{Name: "check", Usage: "write nothing; print a diff and exit with 1 if a package is stale"},
+		&cli.BoolFlag{Name: "check", Usage: "write nothing; exit with 1 if a package is stale, and say why"},
+		diffFlag,
 	}, packageFlags...),
 	Action: func(c *cli.Context) error { return generate(c, c.Bool("check")) },
 }
@@ -46,7 +50,7 @@ var checkCommand = &cli.Command{
 	Usage: "say whether generated packages are current: generate --check",
 	UsageText: "popefgen check -m MODEL.popef|MODEL.onnx [-o DIR] [flags]\npopefgen check [--config popefgen.yaml]\n\n" +
 		"example: popefgen check -m digits.popef -o digits --embed",
-	Flags:  packageFlags,
+	Flags:  append([]cli.Flag{diffFlag}, packageFlags...),
 	Action: func(c *cli.Context) error { return generate(c, true) },
 }
 
@@ -56,7 +60,10 @@ func generate(c *cli.Context, check bool) error {
 	if err := noArgs(c); err != nil {
 		return err
 	}
-	jobs, err := jobsOf(c)
+	if !check && c.Bool("diff") {
+		return fmt.Errorf("%s: --diff is for --check", name)
+	}
+	jobs, _, err := jobsOf(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -94,28 +101,29 @@ func generate(c *cli.Context, check bool) error {
 	return nil
 }
 
-// jobsOf returns the package that the flags name, or those of a project.
-func jobsOf(c *cli.Context) ([]job, error) {
+// jobsOf returns the package that the flags name, or those of a project with
+// its file.
+func jobsOf(c *cli.Context) (jobs []job, project string, err error) {
 	if models := c.StringSlice("model"); len(models) > 0 {
 		if c.IsSet("config") {
-			return nil, errors.New("--model and --config: want one of them")
+			return nil, "", errors.New("--model and --config: want one of them")
 		}
 		j, err := jobOf(c, models)
-		return []job{j}, err
+		return []job{j}, "", err
 	}
 	path := c.String("config")
 	for _, f := range packageFlags {
 		if n := f.Names()[0]; n != "config" && c.IsSet(n) {
-			return nil, fmt.Errorf("which model? --%s is for a single one (usage: popefgen %s -m MODEL.popef -o DIR)", n, c.Command.Name)
+			return nil, "", fmt.Errorf("which model? --%s is for a single one (usage: popefgen %s -m MODEL.popef -o DIR)", n, c.Command.Name)
 		}
 	}
 	if path == "" {
-		var err error
 		if path, err = defaultProject(); err != nil {
-			return nil, err
+			return nil, "", err
 		}
 	}
-	return readProject(path)
+	jobs, err = readProject(path)
+	return jobs, path, err
 }
 
 // jobOf returns the package that the flags name.
@@ -187,21 +195,15 @@ func (j *job) finish(c *cli.Context, r *rendered, check bool, progress string) (
 		fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
 	}
 	if check {
-		diff, err := j.check(r)
+		stale, err := j.stale(r)
 		if err != nil {
 			return false, err
 		}
-		if diff == "" {
+		if len(stale) == 0 {
 			fmt.Fprintf(c.App.ErrWriter, "%s%s is current\n", progress, j.dir)
 			return true, nil
 		}
-		fmt.Fprint(c.App.Writer, diff)
-		again := "run the same command without --check"
-		if c.Command.Name == "check" {
-			again = "run popefgen generate with the same flags"
-		}
-		fmt.Fprintf(c.App.ErrWriter, "%s%s is stale: %s and commit what it writes\n", progress, j.dir, again)
-		return false, nil
+		return false, j.why(c, r, stale, progress)
 	}
 	changed, err := j.write(r)
 	switch {

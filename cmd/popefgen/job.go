@@ -127,17 +127,17 @@ func (j *job) write(r *rendered) (changed []string, err error) {
 	return append(changed, files...), nil
 }
 
-// check returns what write would change, as a unified diff.
-func (j *job) check(r *rendered) (diff string, err error) {
-	if diff, err = gen.Check(j.dir, r.files); err != nil || j.popef == "" {
-		return diff, err
+// stale returns the files that write would change.
+func (j *job) stale(r *rendered) (names []string, err error) {
+	if names, err = gen.Stale(j.dir, r.files); err != nil || j.popef == "" {
+		return names, err
 	}
 	have, err := os.ReadFile(j.popef)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "", err
+		return nil, err
 	}
 	if !bytes.Equal(have, r.popef) {
-		diff = fmt.Sprintf("Binary files %s and the compiled model differ\n", filepath.ToSlash(j.popef)) + diff
+		names = append([]string{j.popef}, names...)
 	}
-	return diff, nil
+	return names, nil
 }

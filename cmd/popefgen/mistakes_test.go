@@ -137,7 +137,7 @@ func TestMistakes(t *testing.T) {
 		var out, errOut bytes.Buffer
 		code := Run(context.Background(), strings.Fields(line), strings.NewReader(""), &out, &errOut)
 		// Executables are named after their content.
-		said := regexp.MustCompile(`"[0-9]{9,}"`).ReplaceAllString(errOut.String(), `"…"`)
+		said := regexp.MustCompile(`"[0-9]{9,}"`).ReplaceAllString(out.String()+errOut.String(), `"…"`)
 		fmt.Fprintf(&b, "$ popefgen %s\n%s[exit %d]\n\n", line, said, code)
 		require.NotZero(t, code, line)
 		if code == exitTrouble {

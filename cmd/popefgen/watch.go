@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -31,11 +32,11 @@ var watchCommand = &cli.Command{
 		if interval <= 0 {
 			return fmt.Errorf("watch: --interval %v: want more than 0", interval)
 		}
-		jobs, err := jobsOf(c)
+		jobs, project, err := jobsOf(c)
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		w := newWatcher(c, jobs)
+		w := newWatcher(c, jobs, project)
 		fmt.Fprintf(c.App.ErrWriter, "watching %d files; interrupt ends it\n", len(w.files))
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
@@ -54,10 +55,12 @@ var watchCommand = &cli.Command{
 // replaced by a rename, or that a mounted file system changes without telling,
 // is seen like any other.
 type watcher struct {
-	c     *cli.Context
-	jobs  []job
-	files map[string]*watchedFile
-	done  []bool // jobs that were rendered from the files as they are
+	c       *cli.Context
+	jobs    []job
+	project string // the file that has the jobs; "" if the flags have
+	files   map[string]*watchedFile
+	done    []bool // jobs that were rendered from the files as they are
+	read    bool   // the project, as it is
 }
 
 // watchedFile is what was seen of a file. It counts as changed once two looks
@@ -68,27 +71,53 @@ type watchedFile struct {
 	jobs    []int
 }
 
-func newWatcher(c *cli.Context, jobs []job) *watcher {
-	w := &watcher{c: c, jobs: jobs, files: map[string]*watchedFile{}, done: make([]bool, len(jobs))}
+func newWatcher(c *cli.Context, jobs []job, project string) *watcher {
+	w := &watcher{c: c, project: project, read: true}
+	w.watch(jobs)
+	return w
+}
+
+// watch takes jobs on, in place of those there were; what was seen of files and
+// done of jobs stays.
+func (w *watcher) watch(jobs []job) {
+	done := make([]bool, len(jobs))
+	for i := range jobs {
+		k := slices.IndexFunc(w.jobs, func(j job) bool { return reflect.DeepEqual(j, jobs[i]) })
+		done[i] = k >= 0 && w.done[k]
+	}
+	before := w.files
+	w.jobs, w.done, w.files = jobs, done, map[string]*watchedFile{}
+	add := func(name string) *watchedFile {
+		name = filepath.Clean(name)
+		f := w.files[name]
+		if f == nil {
+			f = &watchedFile{}
+			if b := before[name]; b != nil {
+				f.seen, f.settled = b.seen, b.settled
+			}
+			w.files[name] = f
+		}
+		return f
+	}
+	if w.project != "" {
+		if f := add(w.project); before == nil { // it was read a moment ago
+			f.seen, _ = os.Stat(w.project)
+		}
+	}
 	for i, j := range jobs {
-		names := j.models
+		names := slices.Clone(j.models)
 		if j.compile != nil {
 			for _, b := range j.compile.binds {
 				if path, ok := tensorfile.Path(b[1]); ok {
-					names = append(slices.Clone(names), path)
+					names = append(names, path)
 				}
 			}
 		}
 		for _, name := range names {
-			f := w.files[filepath.Clean(name)]
-			if f == nil {
-				f = &watchedFile{}
-				w.files[filepath.Clean(name)] = f
-			}
+			f := add(name)
 			f.jobs = append(f.jobs, i)
 		}
 	}
-	return w
 }
 
 // look looks at all files once and generates what has to be.
@@ -104,8 +133,12 @@ func (w *watcher) look() {
 			for _, i := range f.jobs {
 				w.done[i] = false
 			}
+			if name == filepath.Clean(w.project) {
+				w.read = false
+			}
 		}
 	}
+	w.readProject()
 	for i := range w.jobs {
 		if !w.done[i] && w.settled(i) {
 			w.done[i] = true
@@ -114,6 +147,23 @@ func (w *watcher) look() {
 			}
 		}
 	}
+}
+
+// readProject takes the jobs from the project's file once that has changed and
+// is whole. If it is wrong, the jobs there were are watched until it is right.
+func (w *watcher) readProject() {
+	f := w.files[filepath.Clean(w.project)]
+	if w.read || f == nil || !f.settled || f.seen == nil {
+		return
+	}
+	w.read = true
+	jobs, err := readProject(w.project)
+	if err != nil {
+		fmt.Fprintf(w.c.App.ErrWriter, "%v\n", err)
+		return
+	}
+	w.watch(jobs)
+	fmt.Fprintf(w.c.App.ErrWriter, "%s has changed: watching %d files\n", w.project, len(w.files))
 }
 
 // settled reports whether a job's files are all there and at rest.
@@ -146,12 +196,16 @@ func (w *watcher) generate(j *job) error {
 	if text == nil || badContract != nil {
 		return nil // there is nothing to compare with
 	}
-	findings := contract.Judge(before, r.published)
-	report := diffReport{
+	return verdict(file, before, j.dir, r.published).text(w.c.App.Writer)
+}
+
+// verdict judges the contract of a package that changes.
+func verdict(oldName string, old contract.Published, newName string, new contract.Published) *diffReport {
+	findings := contract.Judge(old, new)
+	return &diffReport{
 		Verdict: contract.Worst(findings), Findings: findings,
-		Old: diffSide{file, before.Hash()}, New: diffSide{j.dir, r.published.Hash()},
+		Old: diffSide{oldName, old.Hash()}, New: diffSide{newName, new.Hash()},
 	}
-	return report.text(w.c.App.Writer)
 }
 
 // sameFile reports whether a file is what it was, as far as can be told

@@ -76,3 +76,42 @@ func TestWatch(t *testing.T) {
 	stop()
 	require.Zero(t, <-ended)
 }
+
+// TestWatchProject edits the list of packages while it is watched.
+func TestWatchProject(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, projectFile)
+	data, err := os.ReadFile(filepath.Join("..", "..", "generated_examples", "digits", "digits.onnx"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "digits.onnx"), data, 0o666))
+	write := func(text string) {
+		t.Helper()
+		// As an editor does it: another file takes its place.
+		require.NoError(t, os.WriteFile(config+"~", []byte(text), 0o666))
+		require.NoError(t, os.Rename(config+"~", config))
+	}
+	write("models:\n- {model: digits.onnx, output: one, batch: 1}\n")
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var out, errOut log
+	ended := make(chan int)
+	go func() {
+		ended <- Run(ctx, []string{"watch", "--config", config, "--interval", "10ms"}, nil, &out, &errOut)
+	}()
+	errOut.waitFor(t, "watching 2 files")
+	errOut.waitFor(t, "one: wrote ")
+
+	write("models:\n- {model: digits.onnx, output: one, batch: 1}\n- {model: digits.onnx, output: two, batch: 2}\n")
+	errOut.waitFor(t, projectFile+" has changed: watching 2 files")
+	errOut.waitFor(t, "two: wrote ")
+	require.NotContains(t, errOut.String(), "nothing changed", "the first package is as it was")
+
+	write("models:\n- {model: digits.onnx, output: one, batch: 4}\n- {model: digits.onnx, output: two, bacth: 2}\n")
+	errOut.waitFor(t, `unknown field "bacth"`)
+	require.Empty(t, out.String())
+	write("models:\n- {model: digits.onnx, output: one, batch: 4}\n- {model: digits.onnx, output: two, batch: 2}\n")
+	out.waitFor(t, "breaking: 2 breaking")
+
+	stop()
+	require.Zero(t, <-ended)
+}
