@@ -2,9 +2,12 @@ package popef_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	capnp "capnproto.org/go/capnp/v3"
@@ -162,4 +165,80 @@ func TestShortWrites(t *testing.T) {
 	w := popef.NewWriter(&shortWriter{})
 	err := metadata("e")(w)
 	require.ErrorIs(t, errors.Join(err, w.Close()), io.ErrShortWrite)
+}
+
+// TestNewerByOneField gives a struct one data word, or one pointer, more than this
+// package knows, with a value or without.
+func TestNewerByOneField(t *testing.T) {
+	for _, c := range []struct {
+		data     capnp.Size
+		pointers uint16
+		set      bool
+	}{{8, 2, true}, {8, 2, false}, {0, 3, true}, {0, 3, false}} {
+		parts := take(t, small(t))
+		parts[4].info = message(t, func(s *capnp.Segment) {
+			o, err := capnp.NewRootStruct(s, capnp.ObjectSize{DataSize: c.data, PointerCount: c.pointers})
+			require.NoError(t, err)
+			require.NoError(t, o.SetText(0, "note"))
+			require.NoError(t, o.SetText(1, "42"))
+			switch {
+			case c.set && c.data > 0:
+				o.SetUint64(0, 1)
+			case c.set:
+				require.NoError(t, o.SetText(2, "unheard of"))
+			}
+		})
+		m, err := popef.LoadBytes("f", put(t, asSpecified, parts...))
+		require.NoError(t, err)
+		if c.set {
+			require.Contains(t, texts(m.Warnings()), "the opaque message has fields that are newer than this reader", c)
+		} else {
+			require.NotContains(t, texts(m.Warnings()), "newer than this reader", c)
+		}
+	}
+}
+
+// TestNumberOfSegments gives a header as many segments as are allowed, and one
+// more.
+func TestNumberOfSegments(t *testing.T) {
+	one := header(t, 5, "", 0)[8:] // without its table
+	for _, n := range []int{1, wire.MaxSegments, wire.MaxSegments + 1} {
+		table := make([]byte, (4+4*n+7)&^7)
+		binary.LittleEndian.PutUint32(table, uint32(n-1))
+		binary.LittleEndian.PutUint32(table[4:], uint32(len(one)/8))
+		file := append(table, one...)
+		binary.LittleEndian.PutUint64(file[len(table)+8+8:], uint64(len(file))) // BlobHeader.size
+		err := popef.NewReader().AddBytes("f", file)
+		if n > wire.MaxSegments {
+			require.ErrorContains(t, err, "message claims 513 segments, at most 512 are allowed")
+		} else {
+			require.NoError(t, err, n)
+		}
+	}
+}
+
+// TestRefusedFilesAreClosed looks for files that stay mapped or open after they
+// were refused: by the reader, and by Load because they hold no model.
+func TestRefusedFilesAreClosed(t *testing.T) {
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Skipf("nothing tells which files are mapped: %v", err)
+	}
+	require.NotEmpty(t, maps)
+	dir := t.TempDir()
+	refused, err := filepath.EvalSymlinks(dir)
+	require.NoError(t, err)
+	for name, content := range map[string][]byte{
+		"broken": []byte("not a model"), "none": write(t, executable("e")),
+		"two": append(write(t, func(w *popef.Writer) error { return errors.Join(metadata("a")(w), executable("a")(w)) }),
+			write(t, func(w *popef.Writer) error { return errors.Join(metadata("b")(w), executable("b")(w)) })...),
+	} {
+		path := filepath.Join(refused, name)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		_, err := popef.Load(path)
+		require.Error(t, err, name)
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		require.NotContains(t, string(maps), path)
+	}
 }

@@ -12,9 +12,6 @@ import (
 // draws the same line.
 const MaxSegments = 512
 
-// MaxDepth is how deep pointers may nest.
-const MaxDepth = 64
-
 var (
 	// ErrTruncated: a message is longer than what is left of the file.
 	ErrTruncated = errors.New("message is longer than the rest of the file")
@@ -123,7 +120,6 @@ func open(b []byte, sizes []int64) (capnp.Struct, error) {
 	// Every pointer is followed once, so an honest message is traversed once;
 	// twice leaves room for shared parts and stops amplification.
 	msg.TraverseLimit = 2*total + 4096
-	msg.DepthLimit = MaxDepth
 	root, err := msg.Root()
 	if err != nil {
 		return capnp.Struct{}, err
