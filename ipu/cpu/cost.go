@@ -27,7 +27,7 @@ func (e *Engine) costOf(p *Program, s *Step) cost {
 	case Compute:
 		node := &e.exe.Graphs[s.Graph].Nodes[s.Node]
 		in, out := e.types(node.Inputs), e.types(node.Outputs)
-		c := cost{flops: flops(node.Op, in, out)}
+		c := cost{flops: FLOPs(node.Op, in, out)}
 		for i := range s.In {
 			size := e.operandBytes(s.In[i], in, i)
 			c.size += size
@@ -143,10 +143,10 @@ func sequence(x graph.TensorType, batchFirst bool) int64 {
 	return x.Shape[0]
 }
 
-// flops returns how many additions and multiplications of an operator's sums
+// FLOPs returns how many additions and multiplications of an operator's sums
 // of products there are, padding included: a product of [M,K] and [K,N] has
 // 2·M·K·N.
-func flops(op graph.Op, in, out []graph.TensorType) float64 {
+func FLOPs(op graph.Op, in, out []graph.TensorType) float64 {
 	size := func(t graph.TensorType) float64 { return float64(max(0, t.Elements())) }
 	over := func(a float64, n int64) float64 { return a / float64(max(1, n)) }
 	switch o := op.(type) {
@@ -173,7 +173,7 @@ func flops(op graph.Op, in, out []graph.TensorType) float64 {
 		types, _ := o.Types(in)
 		for i, t := range types {
 			n := len(t) - 1
-			all += flops(o.Members[i].Op, t[:n], t[n:])
+			all += FLOPs(o.Members[i].Op, t[:n], t[n:])
 		}
 		return all
 	case *graph.ConvTranspose:

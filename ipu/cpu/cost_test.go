@@ -53,7 +53,7 @@ func TestFLOPs(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			out, err := c.op.Infer(c.in)
 			require.NoError(t, err)
-			require.Equal(t, c.want, flops(c.op, c.in, out))
+			require.Equal(t, c.want, FLOPs(c.op, c.in, out))
 		})
 	}
 }
