@@ -40,6 +40,7 @@ type Result struct {
 	Outputs    []Port   // in the model's order
 	Weights    []Weight // in the model's order
 	Warnings   []string
+	Source     Source
 
 	encoded []byte
 }
@@ -64,7 +65,7 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings}
+	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings, Source: SourceOf(m)}
 	iterations := max(o.Iterations, 1)
 	if err := r.layOut(low, iterations); err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// WriteFile writes the model as a PopEF file: metadata, weights and the executable,
-// LZ4 compressed on demand. The file appears whole or not at all.
+// WriteFile writes the model as a PopEF file: metadata, weights, the executable,
+// LZ4 compressed on demand, and its [Source]. The file appears whole or not at all.
 func (r *Result) WriteFile(path string, compress bool) error {
 	return popef.WriteFile(path, func(w *popef.Writer) error { return r.write(w, compress) })
 }
@@ -68,7 +68,23 @@ func (r *Result) write(w *popef.Writer, compress bool) error {
 			}
 		}
 	}
-	return nil
+	return r.writeSource(w)
+}
+
+// writeSource attaches what the model was compiled of to its executable.
+func (r *Result) writeSource(w *popef.Writer) error {
+	data, err := r.Source.encode()
+	if err != nil {
+		return err
+	}
+	b, err := w.CreateOpaque(SourceBlob, r.Metadata.Executable)
+	if err != nil {
+		return err
+	}
+	if _, err := b.Write(data); err != nil {
+		return err
+	}
+	return b.Close()
 }
 
 // memory is an [io.WriteSeeker] over a growing slice.
