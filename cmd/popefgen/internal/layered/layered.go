@@ -21,8 +21,11 @@ const (
 type Graph struct {
 	Widths []float64 // of the boxes
 	Edges  [][2]int  // from, to; from < to
-	Top    []int     // boxes that make up the first row, in this order; nothing leads to them
-	Bottom []int     // boxes that make up the last row, in this order; nothing leads from them
+	// Ends says for every edge how far right of the centres of its boxes it
+	// starts and ends; nil for all in the middle.
+	Ends   [][2]float64
+	Top    []int // boxes that make up the first row, in this order; nothing leads to them
+	Bottom []int // boxes that make up the last row, in this order; nothing leads from them
 }
 
 // Layout is where everything stands.
@@ -48,6 +51,9 @@ func Lay(g Graph) (*Layout, error) {
 		if e[0] < 0 || e[1] >= n || e[0] >= e[1] {
 			return nil, fmt.Errorf("edge from box %d to box %d of %d: want one from a lower to a higher index", e[0], e[1], n)
 		}
+	}
+	if g.Ends != nil && len(g.Ends) != len(g.Edges) {
+		return nil, fmt.Errorf("%d edges with the ends of %d: want as many", len(g.Edges), len(g.Ends))
 	}
 	s := newState(g, ranks(g))
 	s.order()
@@ -116,6 +122,7 @@ type state struct {
 	rows     [][]int
 	pos      []int // place in the row
 	up, down [][]int
+	shift    map[[2]int]float64 // of two neighbours: how far right the second would be for a straight edge
 	chains   [][]int
 	x        []float64
 	source   []int     // of every bend: the box that its edges come from
@@ -136,15 +143,23 @@ func newState(g Graph, rank []int) *state {
 	n := len(g.Widths)
 	s := &state{g: g, rank: rank, up: make([][]int, n), down: make([][]int, n), chains: make([][]int, len(g.Edges))}
 	bends := make([][]int, n) // of the edges from a box, one a row
-	link := func(a, b int) {
+	s.shift = map[[2]int]float64{}
+	link := func(a, b int, right float64) {
 		if !slices.Contains(s.down[a], b) {
 			s.down[a] = append(s.down[a], b)
 			s.up[b] = append(s.up[b], a)
+			if right != 0 {
+				s.shift[[2]int{a, b}], s.shift[[2]int{b, a}] = right, -right
+			}
 		}
 	}
 	for i, e := range g.Edges {
 		from, to := e[0], e[1]
 		at := from
+		var ends [2]float64
+		if g.Ends != nil {
+			ends = g.Ends[i]
+		}
 		for r := rank[from] + 1; r < rank[to]; r++ {
 			k := r - rank[from] - 1
 			if k == len(bends[from]) {
@@ -153,12 +168,12 @@ func newState(g Graph, rank []int) *state {
 				s.source = append(s.source, from)
 				s.up, s.down = append(s.up, nil), append(s.down, nil)
 				bends[from] = append(bends[from], b)
-				link(at, b)
+				link(at, b, ends[0])
 			}
-			at = bends[from][k]
+			at, ends[0] = bends[from][k], 0
 		}
 		s.chains[i] = bends[from][:max(0, rank[to]-rank[from]-1)]
-		link(at, to)
+		link(at, to, ends[0]-ends[1])
 	}
 	s.pos = make([]int, len(s.rank))
 	s.rows = make([][]int, 1+slices.Max(append(slices.Clone(s.rank), 0)))

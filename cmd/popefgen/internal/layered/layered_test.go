@@ -31,6 +31,12 @@ func drawGraph(t *rapid.T) Graph {
 			g.Edges = append(g.Edges, [2]int{a, b})
 		}
 	}
+	if rapid.Bool().Draw(t, "ends") {
+		for _, e := range g.Edges {
+			aside := func(b int) float64 { return g.Widths[b] * rapid.Float64Range(-0.5, 0.5).Draw(t, "aside") }
+			g.Ends = append(g.Ends, [2]float64{aside(e[0]), aside(e[1])})
+		}
+	}
 	return g
 }
 
@@ -106,4 +112,16 @@ func TestLay(t *testing.T) {
 	l, err = Lay(Graph{})
 	require.NoError(t, err)
 	require.Zero(t, l.Width)
+}
+
+// An edge that does not start or end in the middle of its boxes is straight
+// where there is room.
+func TestEnds(t *testing.T) {
+	l, err := Lay(Graph{Widths: []float64{400, 50, 60, 300}, Edges: [][2]int{{0, 1}, {1, 2}, {2, 3}}, Ends: [][2]float64{{-120, 0}, {0, 0}, {0, 90}}})
+	require.NoError(t, err)
+	require.InDelta(t, l.X[0]-120, l.X[1], 1)
+	require.InDelta(t, l.X[1], l.X[2], 1)
+	require.InDelta(t, l.X[2], l.X[3]+90, 1)
+	_, err = Lay(Graph{Widths: []float64{1, 1}, Edges: [][2]int{{0, 1}}, Ends: [][2]float64{}})
+	require.ErrorContains(t, err, "want as many")
 }

@@ -109,7 +109,7 @@ func (s *state) wish(b int, up, down bool) (x, weight float64) {
 			case s.isBend(b) || s.isBend(o):
 				w = 2
 			}
-			x += w * s.x[o]
+			x += w * (s.x[o] + s.shift[[2]int{o, b}])
 			weight += w
 		}
 	}
