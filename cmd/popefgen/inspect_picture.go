@@ -56,12 +56,12 @@ func drawModel(c *cli.Context) error {
 			return fmt.Errorf("%s: %w", m.Name, err)
 		}
 		if c.Bool("dot") {
-			if err := page.WriteDOT(c.App.Writer, e); err != nil {
+			if err := page.WriteDOT(c.App.Writer, e, page.Anchors(m.Model)); err != nil {
 				return err
 			}
 		}
 		if c.IsSet("svg") {
-			if err := writePicture(c.String("svg"), func(w io.Writer) error { return page.WriteSVG(w, e) }); err != nil {
+			if err := writePicture(c.String("svg"), func(w io.Writer) error { return page.WriteSVG(w, e, page.Anchors(m.Model)) }); err != nil {
 				return err
 			}
 		}
@@ -135,6 +135,9 @@ func pictured(c *cli.Context, paths []string) (page.Model, error) {
 		return m, err
 	}
 	m.Before = r.Executable
+	if st, err := os.Stat(paths[0]); err == nil {
+		m.Bytes = st.Size()
+	}
 	return m, nil
 }
 

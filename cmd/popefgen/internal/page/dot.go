@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/popef"
 )
 
 // WriteDOT writes an executable's graph in the language of Graphviz, groups
-// as clusters.
-func WriteDOT(w io.Writer, e *graph.Executable) error {
-	d := newDrawing(e)
+// as clusters. Anchors are called what anchors says of their handles.
+func WriteDOT(w io.Writer, e *graph.Executable, anchors map[string]string) error {
+	d := newDrawing(e, anchors)
 	var s strings.Builder
 	fmt.Fprintf(&s, "digraph %s {\n  node [shape=box, fontname=\"Helvetica\", fontsize=10];\n  edge [fontname=\"Helvetica\", fontsize=8];\n", dotString(e.Name))
 	var draw func(*box, string)
@@ -31,11 +32,31 @@ func WriteDOT(w io.Writer, e *graph.Executable) error {
 	}
 	draw(d.root, "  ")
 	for _, l := range d.edges {
-		fmt.Fprintf(&s, "  n%d -> n%d [tooltip=%s];\n", l.from.ID, l.to.ID, dotString(l.tensor))
+		fmt.Fprintf(&s, "  n%d -> n%d [label=%s, tooltip=%s];\n", l.from.ID, l.to.ID, dotString(l.shape), dotString(l.tensor))
 	}
 	s.WriteString("}\n")
 	_, err := io.WriteString(w, s.String())
 	return err
+}
+
+// labels are the lines of a box.
+func (b *box) labels() []string {
+	title, lines, name := b.shows()
+	lines = append([]string{title}, lines...)
+	if name != "" {
+		lines = append(lines, name)
+	}
+	return lines
+}
+
+// Anchors returns what a model calls its anchors, by the handles of their
+// streams.
+func Anchors(m *popef.Model) map[string]string {
+	names := map[string]string{}
+	for _, a := range m.Metadata.Anchors {
+		names[a.Handle] = a.Name
+	}
+	return names
 }
 
 // dotString quotes any text for Graphviz. A backslash would begin one of its
@@ -48,9 +69,10 @@ func dotString(s string) string {
 	return `"` + strings.Join(lines, `\n`) + `"`
 }
 
-// WriteSVG writes an executable's graph as a picture, nothing folded.
-func WriteSVG(w io.Writer, e *graph.Executable) error {
-	d, err := draw(e)
+// WriteSVG writes an executable's graph as a picture, nothing folded. Anchors
+// are called what anchors says of their handles, see [Anchors].
+func WriteSVG(w io.Writer, e *graph.Executable, anchors map[string]string) error {
+	d, err := draw(e, anchors)
 	if err != nil {
 		return err
 	}
@@ -65,11 +87,11 @@ func WriteSVG(w io.Writer, e *graph.Executable) error {
 const maxNodes = 20_000
 
 // draw returns a drawing with its layout.
-func draw(e *graph.Executable) (*drawing, error) {
+func draw(e *graph.Executable, anchors map[string]string) (*drawing, error) {
 	if err := drawable(e); err != nil {
 		return nil, err
 	}
-	d := newDrawing(e)
+	d := newDrawing(e, anchors)
 	return d, d.lay()
 }
 

@@ -2,25 +2,31 @@ package page
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/layered"
 )
 
 // Sizes in pixels.
 const (
-	lineHeight   = 15.0
-	columnWidth  = 6.4 // of the labels' font
-	maxColumns   = 32  // of a label
-	leafPad      = 12.0
-	framePad     = 14.0
-	frameHeader  = 30.0
-	rowGap       = 34.0
+	titleHeight  = 19.0
+	lineHeight   = 14.0
+	titleColumn  = 7.6 // of titles' font
+	columnWidth  = 6.4 // of the font of what stands below
+	shapeColumn  = 6.1 // of the font on edges
+	maxColumns   = 34  // of a label
+	leastWidth   = 92.0
+	leafPad      = 10.0
+	framePad     = 16.0
+	frameHeader  = 34.0
+	rowGap       = 44.0
+	portGap      = 14.0 // below edges that come into a group
+	edgeStub     = 17.0 // that an edge is upright before it bends
+	tagGap       = 5.0  // from an edge to its shape
+	tagDrop      = 13.0 // from a box to the line of the shapes below it
+	tagOver      = 8.0  // that a shape may stand out from its box
 	emptyStrip   = 26.0 // what is left of a strip in which nothing stands
-	visibleBoxes = 80   // at most as many are shown before anything is unfolded
+	visibleBoxes = 64   // at most as many are shown before anything is unfolded
 )
 
 // frame is the inside of a group, laid out with all groups in it unfolded.
@@ -29,6 +35,7 @@ type frame struct {
 	rows  [][]int
 	x     []float64
 	links []link
+	exits []exit
 	width float64 // inside, with everything unfolded
 }
 
@@ -75,7 +82,8 @@ type plan struct {
 type part struct {
 	from, to *box // children; nil stands for a port of source
 	source   *box
-	tensors  []string
+	tensors  []string // for the pointer to tell, a few
+	shapes   []string // for the edge
 }
 
 // meet returns the boxes around two, themselves first, up to those that stand
@@ -149,6 +157,9 @@ func (p *plan) add(from, to *box, e edge) {
 	if t := p.parts[i].tensors; len(t) < 4 && !slices.Contains(t, e.tensor) {
 		p.parts[i].tensors = append(t, e.tensor)
 	}
+	if t := p.parts[i].shapes; len(t) < 4 && !slices.Contains(t, e.shape) {
+		p.parts[i].shapes = append(t, e.shape)
+	}
 }
 
 // enumerate orders ports by what they lead from, alike in all frames, so that
@@ -182,9 +193,6 @@ func layBox(plans map[*box]*plan, b *box) error {
 	// order of computation; in the frame they come behind the children.
 	kids := len(b.Kids)
 	g := layered.Graph{Widths: make([]float64, p.tops+kids+p.bots)}
-	for i, k := range b.Kids {
-		g.Widths[p.tops+i], _ = k.size()
-	}
 	for i := range p.tops {
 		g.Top = append(g.Top, i)
 	}
@@ -222,7 +230,19 @@ func layBox(plans map[*box]*plan, b *box) error {
 		}
 		l.from, l.to = item(ends[0]), item(ends[1])
 		g.Edges = append(g.Edges, ends)
+		g.Ends = append(g.Ends, [2]float64{aside(e.from, l.fromPort), aside(e.to, l.toPort)})
 		f.links = append(f.links, l)
+		f.leave(l, e.shapes)
+	}
+	for i := range f.exits {
+		e := &f.exits[i]
+		e.label()
+		if k := f.items[e.from]; k.frame == nil {
+			k.tag = max(k.tag, e.width)
+		}
+	}
+	for i, k := range b.Kids {
+		g.Widths[p.tops+i] = k.unfolded()
 	}
 	l, err := layered.Lay(g)
 	if err != nil {
@@ -247,6 +267,31 @@ func layBox(plans map[*box]*plan, b *box) error {
 	return nil
 }
 
+// aside is how far right of a box's centre a port of its inside is.
+func aside(b *box, port int) float64 {
+	if b == nil || port < 0 {
+		return 0
+	}
+	return b.frame.x[port] - b.frame.width/2
+}
+
+// leave notes the shapes of what leaves an item of the frame by a link.
+func (f *frame) leave(l link, shapes []string) {
+	if l.from >= len(f.items) {
+		return // it came in, with its shape
+	}
+	at := slices.IndexFunc(f.exits, func(e exit) bool { return e.from == l.from && e.port == l.fromPort })
+	if at < 0 {
+		at = len(f.exits)
+		f.exits = append(f.exits, exit{from: l.from, port: l.fromPort})
+	}
+	for _, s := range shapes {
+		if !slices.Contains(f.exits[at].shapes, s) {
+			f.exits[at].shapes = append(f.exits[at].shapes, s)
+		}
+	}
+}
+
 // portOf returns the port by which a part goes on into a group.
 func portOf(plans map[*box]*plan, e part) (int, bool) {
 	if !e.to.Group {
@@ -256,7 +301,8 @@ func portOf(plans map[*box]*plan, e part) (int, bool) {
 	return i, ok
 }
 
-// fold folds groups from a depth on, so that few enough boxes are seen.
+// fold folds groups from a depth on, so that few enough boxes are seen, and
+// shows the inside of the first of each kind as far as there is room.
 func (d *drawing) fold() {
 	var open func(*box, int) int
 	open = func(b *box, depth int) int {
@@ -270,156 +316,29 @@ func (d *drawing) fold() {
 		}
 		return n + 1
 	}
-	deepest := 1
+	depth := 1
 	for _, b := range d.boxes {
-		deepest = max(deepest, b.depth+1)
+		depth = max(depth, b.depth+1)
 	}
-	for depth := deepest; depth >= 1; depth-- {
-		if open(d.root, depth) <= visibleBoxes {
-			return
-		}
+	shown := open(d.root, depth)
+	for ; shown > visibleBoxes && depth > 1; depth-- {
+		shown = open(d.root, depth-1)
 	}
-}
-
-// labels are the lines of a box, the first in bold.
-func (b *box) labels() []string {
-	lines := []string{b.Title}
-	if b.Group && b.node < 0 {
-		n := fmt.Sprintf("%d operators", b.Detail.Nodes)
-		if b.Detail.Nodes == 1 {
-			n = "1 operator"
-		}
-		lines = append(lines, n)
-	}
-	if name := b.shortName(); name != "" && name != b.Title && !(b.Group && strings.HasSuffix(name, "/"+b.Title)) {
-		lines = append(lines, name)
-	}
-	if b.Type != "" {
-		t := b.Type
-		if more := len(b.Detail.Out) - 1; more > 0 {
-			t += fmt.Sprintf(" +%d", more)
-		}
-		lines = append(lines, t)
-	}
-	for i := range lines {
-		lines[i] = elide(lines[i])
-	}
-	return lines
-}
-
-// shortName is the name without what the group around already says.
-func (b *box) shortName() string {
-	p := b.parent
-	for p != nil && len(p.path) == 0 {
-		p = p.parent
-	}
-	if p == nil || b.path == nil {
-		return b.Name
-	}
-	sep := "/"
-	if !strings.Contains(b.Name, sep) {
-		sep = "."
-	}
-	if rest, ok := strings.CutPrefix(strings.TrimPrefix(b.Name, sep), strings.Join(p.path, sep)+sep); ok {
-		return "…" + strings.Trim(sep, ".") + rest
-	}
-	return b.Name
-}
-
-// shut is the size of a box without an inside to be seen.
-func (b *box) shut() (w, h float64) {
-	lines := b.labels()
-	w = 84
-	for i, l := range lines {
-		n := float64(columns(l)) * columnWidth
-		if i == 0 {
-			n = n*1.15 + 8
-			if b.Group {
-				n += 18 // its button
+	met := map[string]bool{}
+	var first func(*box)
+	first = func(b *box) {
+		for _, k := range b.Kids {
+			if k.folded && k.node < 0 {
+				s := sign(k)
+				if n := len(k.Kids); !met[s] && shown+n <= visibleBoxes {
+					met[s], k.folded = true, false
+					shown += n
+				}
 			}
-			if b.mark != "" {
-				n += 20
+			if !k.folded {
+				first(k)
 			}
 		}
-		w = max(w, n)
 	}
-	return math.Ceil(w) + 2*leafPad, lineHeight*float64(len(lines)) + leafPad
-}
-
-// open is the size of a group around an inside.
-func (b *box) open(width, height float64) (w, h float64) {
-	w, _ = b.shut()
-	return max(w, width+2*framePad), frameHeader + height + framePad
-}
-
-// size is the size of a box with everything unfolded.
-func (b *box) size() (w, h float64) {
-	if b.frame == nil {
-		return b.shut()
-	}
-	return b.open(b.frame.width, 0)
-}
-
-// elide shortens a label in its middle.
-func elide(s string) string {
-	s = printable(clip(s))
-	if columns(s) <= maxColumns {
-		return s
-	}
-	r := []rune(s)
-	head, tail := 0, len(r)
-	for used := 1; ; {
-		front := head <= len(r)-tail
-		c := r[head]
-		if !front {
-			c = r[tail-1]
-		}
-		if used += columns(string(c)); used > maxColumns {
-			return string(r[:head]) + "…" + string(r[tail:])
-		}
-		if front {
-			head++
-		} else {
-			tail--
-		}
-	}
-}
-
-// clip shortens a name that is longer than anybody reads: one string of a
-// file may be the name of thousands of tensors.
-func clip(s string) string {
-	const most = 300
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most/2], "") + "…" + strings.ToValidUTF8(s[len(s)-most/2:], "")
-}
-
-// columns estimates how wide text is: East Asian characters and pictures take
-// two columns.
-func columns(s string) (n int) {
-	for _, r := range s {
-		n++
-		if r >= 0x1100 && (r <= 0x115f || r >= 0x2e80 && r <= 0xd7ff || r >= 0xf900 && r <= 0xfaff || r >= 0xfe30 && r <= 0xfe6f || r >= 0xff00 && r <= 0xff60 || r >= 0x1f300) {
-			n++
-		}
-	}
-	return n
-}
-
-// printable replaces what can't be shown, or not in XML.
-func printable(s string) string {
-	if !utf8.ValidString(s) {
-		s = string([]rune(s))
-	}
-	out := []rune(s)
-	for i, r := range out {
-		switch {
-		case r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0xfffe || r == 0xffff:
-			out[i] = '�'
-		case r >= 0x200e && r <= 0x200f || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069:
-			out[i] = '�' // would turn around what stands behind it
-		}
-	}
-	return string(out)
+	first(d.root)
 }

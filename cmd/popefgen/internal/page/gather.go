@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -37,11 +38,15 @@ func gather(d *drawing) {
 // regroup looks for repetitions and cuts lists that are too long, inside out.
 func regroup(b *box) {
 	for _, k := range b.Kids {
-		if k.Group && k.path != nil && k.node < 0 {
+		if k.Group && len(k.path) > 0 && k.node < 0 {
 			regroup(k)
 		}
 	}
-	b.Kids = cut(repeats(b.Kids))
+	// Names that make groups tell how a list is made better than repetitions.
+	if !slices.ContainsFunc(b.Kids, func(k *box) bool { return k.Family == "group" && len(k.path) > 0 }) {
+		b.Kids = repeats(b.Kids)
+	}
+	b.Kids = cut(b.Kids)
 }
 
 // follow reorders the boxes of every list, still in an order in which they can
@@ -131,9 +136,12 @@ func byName(kids []*box, level int) []*box {
 		case len(run) == len(kids)-anchors: // it says nothing
 			out = append(out, byName(run, level+1)...)
 		default:
-			name := strings.Join(run[0].path[:level+1], "/")
-			g := newGroup(run[0].path[level], name, byName(run, level+1))
+			g := newGroup(run[0].path[level], strings.Join(run[0].path[:level+1], "/"), byName(run, level+1))
 			g.path = run[0].path[:level+1]
+			if k := g.Kids[0]; len(g.Kids) == 1 && k.Group && k.node < 0 { // one inside of the other: one is enough
+				k.Title = g.Title + "/" + k.Title
+				g = k
+			}
 			out = append(out, g)
 		}
 	}
@@ -141,7 +149,7 @@ func byName(kids []*box, level int) []*box {
 }
 
 func newGroup(title, name string, kids []*box) *box {
-	return &box{Title: title, Name: name, Family: "group", Group: true, Kids: kids, node: -1, path: []string{}}
+	return &box{Title: title, Name: name, Family: "group", Group: true, Kids: kids, node: -1}
 }
 
 // repeats makes groups of blocks of boxes that do the same again and again.
@@ -179,18 +187,20 @@ func fold(kids []*box, signs []int, budget *int) []*box {
 	var blocks []*box
 	for i := range times {
 		block := kids[at+i*period : at+(i+1)*period]
-		blocks = append(blocks, newGroup(fmt.Sprintf("block %d of %d", i+1, times), summary(block), slices.Clone(block)))
+		blocks = append(blocks, newGroup(fmt.Sprintf("%s %d of %d", blockKind(block), i+1, times), "", repeats(slices.Clone(block))))
 	}
 	if times >= manyBlocks {
-		blocks = []*box{newGroup(fmt.Sprintf("%d blocks alike", times), blocks[0].Name, blocks)}
+		blocks = []*box{newGroup(fmt.Sprintf("%d times %s", times, blockKind(blocks[0].Kids)), "", blocks)}
 	}
 	out = append(out, blocks...)
 	end := at + times*period
 	return append(out, fold(kids[end:], signs[end:], budget)...)
 }
 
-// repetition returns the blocks next to each other and alike that cover most
-// of a list, the shortest of these; times is 0 if there are none.
+// repetition returns the blocks next to each other and alike that explain most
+// of a list: what they cover, times how many they are, so that twice a part of
+// two stages counts for less than the blocks that stages are made of. times is
+// 0 if there are none.
 func repetition(signs []int) (at, period, times int) {
 	most := 0
 	for p := minGroup; p <= min(maxPeriod, len(signs)/2); p++ {
@@ -200,9 +210,9 @@ func repetition(signs []int) (at, period, times int) {
 				run++
 				continue
 			}
-			if n := (run + p) / p; n > 1 && n*p > most {
+			if n := (run + p) / p; n > 1 && n*p*n > most {
 				if first := i - run - p; !monotone(signs[first : first+p]) {
-					at, period, times, most = first, p, n, n*p
+					at, period, times, most = first, p, n, n*p*n
 				}
 			}
 			run = 0
@@ -241,17 +251,89 @@ func sign(b *box) string {
 	return s.String()
 }
 
-// summary names what a group does first: kinds of operators, or functions.
-func summary(block []*box) string {
+// quietKinds are operators that only say how a tensor is looked at.
+var quietKinds = map[string]bool{"Reshape": true, "Transpose": true, "Expand": true, "Cast": true, "Slice": true, "BitCast": true}
+
+// leaves are the operators in boxes, innermost ones.
+func leaves(boxes []*box) (all []*box) {
+	for _, b := range boxes {
+		if b.node >= 0 {
+			all = append(all, b)
+		}
+		all = append(all, leaves(b.Kids)...)
+	}
+	return all
+}
+
+// blockKind says what a block of a network is, as far as its operators tell.
+func blockKind(block []*box) string {
+	var conv, matrix, attention, recurrent, softmax, concat int
+	inside := map[*box]bool{}
+	all := leaves(block)
+	for _, b := range all {
+		inside[b] = true
+		switch kind := cmp.Or(b.Detail.Kind, b.Title); {
+		case strings.Contains(kind, "Attention"):
+			attention++
+		case b.Family == "conv":
+			conv++
+		case b.Family == "matrix":
+			matrix++
+		case b.Family == "recurrent":
+			recurrent++
+		case strings.HasPrefix(kind, "Softmax"):
+			softmax++
+		case strings.HasPrefix(kind, "Concat"):
+			concat++
+		}
+	}
+	adds := slices.ContainsFunc(all, func(b *box) bool {
+		return b.Title == "Add" || strings.HasPrefix(b.Title, "Add,") || strings.HasSuffix(b.Title, ", Add")
+	})
+	switch {
+	case attention > 0 || softmax > 0 && matrix >= 4:
+		return "transformer layer"
+	case recurrent > 0:
+		return "recurrent layer"
+	case conv > 1 && concat > 0:
+		return "Conv → Concat block"
+	case conv > 1 && adds:
+		return "residual block"
+	case conv > 0:
+		return "convolution block"
+	case matrix > 0:
+		return "dense layer"
+	}
+	return "block"
+}
+
+// summary counts what is in a group, what there is most of first.
+func summary(group []*box) string {
+	count := map[string]int{}
+	var titles []string
+	for _, b := range leaves(group) {
+		title, _, _ := strings.Cut(b.Title, " + ")
+		if quietKinds[title] {
+			continue
+		}
+		if count[title] == 0 {
+			titles = append(titles, title)
+		}
+		count[title]++
+	}
+	slices.SortStableFunc(titles, func(a, b string) int { return count[b] - count[a] })
 	var words []string
-	for _, b := range block {
-		if len(words) == 3 {
+	for i, t := range titles {
+		if i == 4 {
 			words = append(words, "…")
 			break
 		}
-		words = append(words, b.Title[strings.LastIndexByte(b.Title, ' ')+1:])
+		if count[t] > 1 {
+			t = fmt.Sprintf("%d %s", count[t], t)
+		}
+		words = append(words, t)
 	}
-	return strings.Join(words, " → ")
+	return strings.Join(words, " · ")
 }
 
 // cut makes groups of a list that is too long, if need be of groups again.
@@ -260,7 +342,7 @@ func cut(kids []*box) []*box {
 		var out []*box
 		for len(kids) > 0 {
 			n := min(cutLength, len(kids))
-			out = append(out, newGroup(fmt.Sprintf("%d to %d", at+1, at+n), summary(kids[:n]), slices.Clone(kids[:n])))
+			out = append(out, newGroup(fmt.Sprintf("operators %d to %d", at+1, at+n), "", slices.Clone(kids[:n])))
 			kids = kids[n:]
 			at += n
 		}

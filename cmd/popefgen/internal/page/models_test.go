@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -93,19 +94,33 @@ func slashed(block int, part string) string {
 
 func flat(block int, part string) string { return fmt.Sprintf("%s_%d", part, block) }
 
-// modelOf writes an executable with the streams of residual as a model.
+// modelOf writes an executable as a model: program 5 is its main program,
+// program 0 loads weights, which are zero.
 func modelOf(t testing.TB, e *graph.Executable) *popef.Model {
 	var exe bytes.Buffer
 	require.NoError(t, graph.Verify(e))
 	require.NoError(t, e.Encode(&exe))
 	md := &popef.Metadata{ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: true, Executable: "1", DeviceIterations: 1, ProgramFlow: popef.ProgramFlow{Main: []uint32{5}}}
+	weights := map[graph.StreamID]bool{}
+	if p := &e.Programs[0]; p.Index == 0 {
+		md.ProgramFlow.Load = []uint32{0}
+		for _, s := range p.Steps {
+			weights[s.Stream] = weights[s.Stream] || s.Kind == graph.CopyIn
+		}
+	}
 	for i, s := range e.Streams {
 		info, err := compile.Info(s.Type)
 		require.NoError(t, err)
-		kind := []popef.TensorType{popef.Input, popef.Output}[i]
-		md.Anchors = append(md.Anchors, popef.Anchor{Name: s.Handle, Handle: s.Handle, Programs: []uint32{5}, Info: info, Type: kind})
+		a := popef.Anchor{Name: strings.TrimPrefix(strings.TrimPrefix(s.Handle, "h2d_"), "anchor_d2h_"), Handle: s.Handle, Programs: []uint32{5}, Info: info, Type: popef.Input}
+		if s.Direction == graph.DeviceToHost {
+			a.Type = popef.Output
+		}
+		if weights[graph.StreamID(i)] {
+			a.Programs = []uint32{0}
+		}
+		md.Anchors = append(md.Anchors, a)
 	}
-	path := filepath.Join(t.TempDir(), "residual.popef")
+	path := filepath.Join(t.TempDir(), "model.popef")
 	require.NoError(t, popef.WriteFile(path, func(w *popef.Writer) error {
 		if err := w.WriteMetadata(md); err != nil {
 			return err
@@ -116,6 +131,13 @@ func modelOf(t testing.TB, e *graph.Executable) *popef.Model {
 		}
 		if _, err := blob.Write(exe.Bytes()); err != nil {
 			return err
+		}
+		for i := range e.Streams {
+			if weights[graph.StreamID(i)] {
+				if err := w.WriteTensor(md.Anchors[i].Name, md.Anchors[i].Info, make([]byte, e.Streams[i].Type.Bytes())); err != nil {
+					return err
+				}
+			}
 		}
 		return blob.Close()
 	}))

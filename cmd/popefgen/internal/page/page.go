@@ -28,6 +28,7 @@ import (
 // Model is a model to be shown.
 type Model struct {
 	Name  string // the file's base name
+	Bytes int64  // of its file, where that is no PopEF file; 0 for what its blobs take
 	Model *popef.Model
 	// Before is what the executable was before the graph passes, for a model
 	// that was compiled just now; nil if that is not known.
@@ -67,6 +68,8 @@ type view struct {
 // sheet is all that a page shows of one model.
 type sheet struct {
 	Label, Name, Format, Contract, Kind string
+	Properties                          []property
+	Inputs, Outputs                     []interfaceEnd
 	Facts                               [][2]string
 	Flow                                []phase
 	Anchors                             []anchor
@@ -130,11 +133,22 @@ var pageHTML string
 //go:embed page.css
 var pageCSS string
 
-//go:embed page.js
-var pageJS string
+// The page's script: the graph as it is drawn, what a person does to it, and
+// what ties the page together.
+var (
+	//go:embed graph.js
+	graphJS string
+	//go:embed view.js
+	viewJS string
+	//go:embed page.js
+	pageJS string
+)
+
+var script = "\n\"use strict\";\n(() => {\n" + graphJS + viewJS + pageJS + "})();\n"
 
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"show": printable,
+	"ends": ends,
 	"name": func(s string) string { return printable(clip(s)) },
 	"label": func(f contract.Finding) string {
 		return map[bool]string{true: "note", false: f.Verdict.String()}[f.Kind.Outside()]
@@ -152,7 +166,7 @@ func Write(w io.Writer, o Options) error {
 	if o.Old != nil {
 		models, labels = []Model{*o.Old, o.Model}, []string{"old", "new"}
 	}
-	d := &document{Title: printable(o.Model.Name), Verdict: o.Verdict, CSS: template.CSS(graphCSS + pageCSS), Script: template.JS("\n" + pageJS), Defs: trusted(arrowHead + hatching), Families: families, Compare: o.Old != nil}
+	d := &document{Title: printable(o.Model.Name), Verdict: o.Verdict, CSS: template.CSS(graphCSS + pageCSS), Script: template.JS(script), Defs: trusted(arrowHead + hatching), Families: families, Compare: o.Old != nil}
 	for i, m := range models {
 		s, err := newSheet(m, labels[i], o.Old == nil)
 		if err != nil {
@@ -221,7 +235,7 @@ func newSheet(m Model, label string, both bool) (*sheet, error) {
 		if exe, err = graph.Decode(blob); err != nil {
 			return nil, fmt.Errorf("executable %q: %w", md.Executable, err)
 		}
-		if err := s.graph(exe, m.Before, both); err != nil {
+		if err := s.graph(exe, m.Before, Anchors(m.Model), both); err != nil {
 			return nil, fmt.Errorf("executable %q: %w", md.Executable, err)
 		}
 	}
@@ -238,12 +252,13 @@ func newSheet(m Model, label string, both bool) (*sheet, error) {
 	}
 	s.WeightTotal = fmt.Sprintf("%d weights, %s", len(all), bytesText(total))
 	s.Weights = all
+	s.properties(m, exe)
 	return s, nil
 }
 
 // graph draws the executable that is stored, and the other one of the two
 // that passes lie between.
-func (s *sheet) graph(exe, before *graph.Executable, both bool) error {
+func (s *sheet) graph(exe, before *graph.Executable, anchors map[string]string, both bool) error {
 	var err error
 	if s.plan, err = cpu.PlanOf(exe, 1); err != nil {
 		return err
@@ -257,9 +272,9 @@ func (s *sheet) graph(exe, before *graph.Executable, both bool) error {
 		if err := drawable(e); err != nil {
 			return nil, err
 		}
-		g := newDrawing(e)
+		g := newDrawing(e, anchors)
 		s.drawings = append(s.drawings, g)
-		s.Views = append(s.Views, view{Title: fmt.Sprintf("%s (%s)", title, plural(operators(e), "operator", "operators")), Hidden: hidden})
+		s.Views = append(s.Views, view{Title: fmt.Sprintf("%s (%d)", title, running(e)), Hidden: hidden})
 		return g, nil
 	}
 	changed := slices.ContainsFunc(s.Passes, func(p passReport) bool { return p.Changed })
@@ -277,7 +292,14 @@ func (d *document) compare() {
 	old, new := d.Sheets[0], d.Sheets[1]
 	var parts []string
 	if old.shown != nil && new.shown != nil {
-		parts = append(parts, plural(compare(old.shown, new.shown), "box of the graph differs", "boxes of the graph differ"))
+		o := compare(old.shown, new.shown)
+		parts = append(parts, plural(o.changed, "operator or anchor differs", "operators and anchors differ"))
+		if o.follow > 0 {
+			parts = append(parts, plural(o.follow, "more has other shapes because of that", "more have other shapes because of that"))
+		}
+		if o.renamed > 0 {
+			parts = append(parts, plural(o.renamed, "has another name only", "have other names only"))
+		}
 	}
 	parts = append(parts, plural(compareWeights(old.Weights, new.Weights), "weight differs", "weights differ"))
 	d.Changes = strings.Join(parts, ", ")

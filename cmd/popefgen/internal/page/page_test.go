@@ -53,37 +53,39 @@ func outline(b *box, indent string) string {
 }
 
 func TestOutlineOfDigits(t *testing.T) {
-	d, err := draw(digits(t, allPasses()...).Executable)
+	d, err := draw(digits(t, allPasses()...).Executable, map[string]string{"h2d_image": "image"})
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimLeft(`
-input | h2d_image | f32[1,1,8,8]
-0 | 9 operators
-  Conv | …/0.0/Conv | f32[1,16,8,8]
-  Unary relu | …/0.1/Relu | f32[1,16,8,8]
-  Conv | …/0.2/Conv | f32[1,32,8,8]
-  Unary relu | …/0.3/Relu | f32[1,32,8,8]
-  MaxPool | …/0.4/MaxPool | f32[1,32,4,4]
-  Reshape | …/0.5/Flatten | f32[1,512]
-  Gemm | …/0.6/Gemm | f32[1,64]
-  Unary relu | …/0.7/Relu | f32[1,64]
-  Gemm | …/0.8/Gemm | f32[1,10]
-Softmax | /1/Softmax | f32[1,10]
-output | anchor_d2h_probabilities | f32[1,10]
+image | input  f32[1,1,8,8]
+module 0 | 9 operators | 3 Relu · 2 Conv · 2 Gemm · MaxPool
+  Conv | 3x3 | 16×1×3×3 + 16 | 0.0
+  Relu | 0.1
+  Conv | 3x3 | 32×16×3×3 + 32 | 0.2
+  Relu | 0.3
+  MaxPool | 2x2, stride 2 | 0.4
+  Reshape
+  Gemm | 64×512 + 64 | 0.6
+  Relu | 0.7
+  Gemm | 10×64 + 10 | 0.8
+Softmax | 1
+anchor_d2h_probabilities | output  f32[1,10]
 `, "\n"), outline(d.root, ""))
 }
 
 func TestGroups(t *testing.T) {
 	top := func(e *graph.Executable) (lines []string) {
-		d, err := draw(e)
+		d, err := draw(e, nil)
 		require.NoError(t, err)
 		for _, k := range d.root.Kids {
 			lines = append(lines, k.Title)
 		}
 		return lines
 	}
-	require.Equal(t, []string{"input", "block 1 of 3", "block 2 of 3", "block 3 of 3", "MatMul", "output"}, top(residual(3, 10, flat)))
-	require.Equal(t, []string{"input", "40 blocks alike", "MatMul", "output"}, top(residual(40, 10, flat)))
-	require.Equal(t, []string{"input", "net", "MatMul", "output"}, top(residual(3, 10, slashed)))
+	require.Equal(t, []string{"input", "dense layer 1 of 3", "dense layer 2 of 3", "dense layer 3 of 3", "MatMul", "output"}, top(residual(3, 10, flat)))
+	require.Equal(t, []string{"input", "40 times dense layer", "MatMul", "output"}, top(residual(40, 10, flat)))
+	require.Equal(t, []string{"input", "block0", "block1", "block2", "MatMul", "output"}, top(residual(3, 10, slashed)))
+	// Numbers behind an operator's name count operators; they are no groups.
+	require.Equal(t, top(residual(3, 10, flat)), top(residual(3, 10, func(b int, part string) string { return fmt.Sprintf("%s.%d", part, b) })))
 	// Too many boxes in a row, with nothing that repeats, are cut.
 	kids := make([]*box, 1000)
 	for i := range kids {
@@ -91,7 +93,7 @@ func TestGroups(t *testing.T) {
 	}
 	list := cut(repeats(kids))
 	require.Len(t, list, 10)
-	require.Equal(t, "101 to 200", list[1].Title)
+	require.Equal(t, "operators 101 to 200", list[1].Title)
 	require.Len(t, list[1].Kids, 100)
 }
 
@@ -107,19 +109,19 @@ func TestControlFlow(t *testing.T) {
 	e.Streams = []graph.Stream{{Handle: "cond", Type: b}, {Handle: "x", Type: f}, {Handle: "y", Direction: graph.DeviceToHost, Type: f}}
 	e.Programs = []graph.Program{{Index: 5, Steps: []graph.Step{{Kind: graph.CopyIn}, {Kind: graph.CopyIn, Stream: 1, Tensor: 1}, {Kind: graph.Call}, {Kind: graph.CopyOut, Stream: 2, Tensor: 4}}}}
 	require.NoError(t, graph.Verify(e))
-	d, err := draw(e)
+	d, err := draw(e, nil)
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimLeft(`
-input | cond | bool[]
-input | x | f32[2]
-If | choice | f32[2]
-  then | 1 operator | yes
-    Unary relu | f32[2]
+cond | input  bool[]
+x | input  f32[2]
+If | choice
+  then | 1 operator | Relu
+    Relu
     results | yes
-  else | 1 operator | no
-    Unary neg | f32[2]
+  else | 1 operator | Neg
+    Neg
     results | no
-output | y | f32[2]
+y | output  f32[2]
 `, "\n"), outline(d.root, ""))
 	for _, folded := range []bool{true, false} {
 		for _, b := range d.boxes[1:] {
@@ -129,19 +131,26 @@ output | y | f32[2]
 	}
 }
 
-// checkDrawing wants boxes apart and inside of their groups, and edges that go
-// down.
+// checkDrawing wants boxes apart and inside of their groups, edges that go
+// down, and shapes beside edges that meet neither boxes nor each other.
 func checkDrawing(t require.TestingT, d *drawing) {
-	s := seen{}
+	c := &canvas{seen: seen{}}
 	var visit func(b *box)
 	visit = func(b *box) {
-		in := s.inside(b)
+		in := c.seen.inside(b)
+		meets := func(x, y, w, h float64, q seat) bool {
+			return x < q.x+q.w-0.6 && q.x < x+w-0.6 && y < q.y+q.h && q.y < y+h
+		}
 		for i, p := range in.seats {
 			require.GreaterOrEqual(t, p.x, -0.6)
 			require.LessOrEqual(t, p.x+p.w, in.w+0.6)
 			require.LessOrEqual(t, p.y+p.h, in.h+0.1)
 			for k, q := range in.seats[:i] {
-				require.False(t, p.x < q.x+q.w-0.6 && q.x < p.x+p.w-0.6 && p.y < q.y+q.h && q.y < p.y+p.h, "%s and %s overlap", b.Kids[i].Title, b.Kids[k].Title)
+				require.False(t, meets(p.x, p.y, p.w, p.h, q), "%s and %s overlap", b.Kids[i].Title, b.Kids[k].Title)
+			}
+			title, lines, name := b.Kids[i].shows()
+			for _, l := range append(lines, title, name) {
+				require.LessOrEqual(t, float64(columns(l))*columnWidth+leafPad, p.w+0.1, l)
 			}
 		}
 		for _, l := range b.frame.links {
@@ -149,6 +158,24 @@ func checkDrawing(t require.TestingT, d *drawing) {
 			if l.from < len(in.seats) && l.to < len(in.seats) {
 				require.Less(t, in.seats[l.from].y+in.seats[l.from].h, in.seats[l.to].y)
 			}
+		}
+		var shapes []seat
+		for i, tag := range c.tags(b, in) {
+			e := b.frame.exits[i]
+			if b.Kids[e.from].frame == nil {
+				require.True(t, tag.shown, "an operator has room for the shape of its result")
+			}
+			if !tag.shown {
+				continue
+			}
+			s := seat{tag.x, tag.y - 9, e.width, 11}
+			for k, q := range in.seats {
+				require.False(t, meets(s.x, s.y, s.w, s.h, q), "the shape %s meets %s", e.text, b.Kids[k].Title)
+			}
+			for _, q := range shapes {
+				require.False(t, meets(s.x, s.y, s.w, s.h, q), "the shape %s meets another", e.text)
+			}
+			shapes = append(shapes, s)
 		}
 		for _, k := range b.Kids {
 			if k.frame != nil && !k.folded {
@@ -167,7 +194,8 @@ func TestDrawingProperties(t *testing.T) {
 		n := rapid.IntRange(1, 60).Draw(t, "nodes")
 		e := &graph.Executable{Name: "random", Tensors: []graph.Tensor{{Name: "x", Type: typ}}}
 		g := graph.Graph{Name: "main"}
-		names := rapid.SampledFrom([]string{"", "a/b/x", "a/b/y", "a/c/z", "a/d", "b/e", "b/f/g/h", "conv_1", "p.q.r", "p.q.s"})
+		weight := func(i int) graph.TensorID { return graph.TensorID(n + 1 + i) }
+		names := rapid.SampledFrom([]string{"", "a/b/x", "a/b/y", "a/c/z", "a/d", "b/e", "b/f/g/h", "conv_1", "p.q.r", "p.q.s", "Add.2", "block_3_a/x", "0/0.1/y"})
 		for i := range n {
 			back := func(what string) graph.TensorID { return graph.TensorID(rapid.IntRange(max(0, i-15), i).Draw(t, what)) }
 			e.Tensors = append(e.Tensors, graph.Tensor{Name: fmt.Sprint("t", i), Type: typ})
@@ -175,20 +203,55 @@ func TestDrawingProperties(t *testing.T) {
 			if rapid.Bool().Draw(t, "unary") {
 				node.Op, node.Inputs = &graph.Unary{Fn: graph.Relu}, node.Inputs[:1]
 			}
+			for k := range node.Inputs { // some compute weights alone
+				if rapid.IntRange(0, 3).Draw(t, "weight") == 0 {
+					node.Inputs[k] = weight(rapid.IntRange(0, 4).Draw(t, "which"))
+				}
+			}
 			g.Nodes = append(g.Nodes, node)
 		}
-		e.Graphs = []graph.Graph{g}
-		e.Streams = []graph.Stream{{Handle: "x", Type: typ}, {Handle: "y", Direction: graph.DeviceToHost, Type: typ}}
-		e.Programs = []graph.Program{{Steps: []graph.Step{{Kind: graph.CopyIn}, {Kind: graph.Call}, {Kind: graph.CopyOut, Stream: 1, Tensor: graph.TensorID(n)}}}}
-		d, err := draw(e)
+		// Two constants, two weights that a program loads, one that it computes.
+		for i := range 5 {
+			w := graph.Tensor{Name: fmt.Sprintf("net.%d.weight", i), Type: typ, Const: i < 2, Persistent: i >= 2}
+			if w.Const {
+				w.Data = make([]byte, 16)
+			}
+			e.Tensors = append(e.Tensors, w)
+		}
+		prepare := graph.Graph{Name: "prepare", Nodes: []graph.Node{{Op: &graph.Unary{Fn: graph.Neg}, Name: "prepare", Inputs: []graph.TensorID{weight(2)}, Outputs: []graph.TensorID{weight(4)}}}}
+		e.Graphs = []graph.Graph{g, prepare}
+		e.Streams = []graph.Stream{{Handle: "x", Type: typ}, {Handle: "y", Direction: graph.DeviceToHost, Type: typ}, {Handle: "w2", Type: typ}, {Handle: "w3", Type: typ}}
+		e.Programs = []graph.Program{
+			{Index: 0, Steps: []graph.Step{{Kind: graph.CopyIn, Stream: 2, Tensor: weight(2)}, {Kind: graph.CopyIn, Stream: 3, Tensor: weight(3)}, {Kind: graph.Call, Graph: 1}}},
+			{Index: 5, Steps: []graph.Step{{Kind: graph.CopyIn}, {Kind: graph.Call}, {Kind: graph.CopyOut, Stream: 1, Tensor: graph.TensorID(n)}}},
+		}
+		require.NoError(t, graph.Verify(e))
+		d, err := draw(e, nil)
 		require.NoError(t, err)
-		drawn := 0
+		stands := map[int]int{}
 		for _, b := range d.boxes {
 			if b.node >= 0 {
-				drawn++
+				require.EqualValues(t, 0, b.graph, "what a load program computes is no box")
+				stands[b.node]++
+			}
+			if b.Family == "anchor" {
+				require.Contains(t, []string{"x", "y"}, b.Name, "weights are no boxes")
 			}
 		}
-		require.Equal(t, n, drawn)
+		for k, b := range d.absorbed {
+			require.NotNil(t, b)
+			for _, in := range g.Nodes[k.index].Inputs {
+				require.NotEqual(t, graph.TensorID(0), in, "what reads an input is a box of its own")
+			}
+			stands[k.index]++
+		}
+		require.Len(t, stands, n, "every operator is drawn, or stands in one that is")
+		for i, times := range stands {
+			require.Equal(t, 1, times, "operator %d", i)
+		}
+		for _, l := range d.edges {
+			require.True(t, l.from.node >= 0 || l.from.Family == "anchor")
+		}
 		checkDrawing(t, d)
 		for _, b := range d.boxes[1:] {
 			b.folded = b.Group && rapid.Bool().Draw(t, "folded")
@@ -209,7 +272,7 @@ func wellFormed(t *testing.T, s string) {
 
 func TestSVG(t *testing.T) {
 	var b bytes.Buffer
-	require.NoError(t, WriteSVG(&b, digits(t).Executable))
+	require.NoError(t, WriteSVG(&b, digits(t).Executable, nil))
 	wellFormed(t, b.String())
 	require.Contains(t, b.String(), ">MaxPool<")
 	require.NotContains(t, b.String(), "display=\"none\"", "nothing is folded")
@@ -219,14 +282,14 @@ func TestSVG(t *testing.T) {
 	e, err := graph.Decode(blob)
 	require.NoError(t, err)
 	b.Reset()
-	require.NoError(t, WriteSVG(&b, e))
+	require.NoError(t, WriteSVG(&b, e, nil))
 	wellFormed(t, b.String())
 	require.NotContains(t, b.String(), "<script")
 	require.NotContains(t, b.String(), "<img")
 	require.NotContains(t, b.String(), "<iframe")
 
 	b.Reset()
-	require.NoError(t, WriteDOT(&b, e))
+	require.NoError(t, WriteDOT(&b, e, nil))
 	// Strings end where they should: outside of them there is nothing but the language.
 	outside := regexp.MustCompile(`"(\\.|[^"\\])*"`).ReplaceAllString(b.String(), "S")
 	require.NotContains(t, outside, "owned")
@@ -250,37 +313,6 @@ func TestPoplarModel(t *testing.T) {
 	require.Contains(t, page, "known to its own runtime alone")
 	require.Contains(t, page, "init_input")
 	require.Contains(t, page, "class=\"hist\"")
-}
-
-func TestCompare(t *testing.T) {
-	changed := residual(4, 10, slashed)
-	changed.Graphs[0].Nodes[1].Op = &graph.Unary{Fn: graph.Tanh}
-	old, new := newDrawing(residual(3, 10, slashed)), newDrawing(changed)
-	require.Equal(t, 7, compare(old, new), "six operators are new, one is another")
-	marks := map[string]int{}
-	for _, b := range new.boxes {
-		if b.node >= 0 {
-			marks[b.mark]++
-		}
-	}
-	require.Equal(t, map[string]int{"": 18, "added": 6, "changed": 1}, marks)
-	for _, b := range new.boxes {
-		if b.Title == "Unary tanh" {
-			require.Equal(t, []string{"operator: was Unary{Fn:relu}, is Unary{Fn:tanh}"}, b.Detail.Changes)
-		}
-	}
-
-	// Other names, the same operators in the same order.
-	old, new = newDrawing(residual(3, 10, slashed)), newDrawing(residual(3, 11, flat))
-	compare(old, new)
-	for _, b := range new.boxes {
-		if b.node >= 0 {
-			require.NotNil(t, b.peer)
-		}
-	}
-
-	same := newDrawing(residual(3, 10, flat))
-	require.Zero(t, compare(same, newDrawing(residual(3, 10, flat))))
 }
 
 func f32s(v ...float32) []byte {
@@ -333,7 +365,7 @@ func TestTooLarge(t *testing.T) {
 	for len(e.Graphs[0].Nodes) <= maxNodes {
 		e.Graphs[0].Nodes = append(e.Graphs[0].Nodes, e.Graphs[0].Nodes...)
 	}
-	require.ErrorContains(t, WriteSVG(io.Discard, e), "at most 20000")
+	require.ErrorContains(t, WriteSVG(io.Discard, e, nil), "at most 20000")
 }
 
 // A file may use one long name for everything; a page must not repeat it.
@@ -345,7 +377,8 @@ func TestLongNames(t *testing.T) {
 	}
 	page := written(t, Options{Model: Model{Name: "m", Model: modelOf(t, e)}})
 	require.Less(t, len(page), 3_000_000)
-	require.Less(t, len(pathOf(long)), 40)
+	path, _ := splitName(long)
+	require.Less(t, len(path), 40)
 }
 
 func TestTicks(t *testing.T) {
@@ -368,7 +401,7 @@ func TestElide(t *testing.T) {
 			require.Equal(t, printable(s), got)
 		}
 	})
-	require.Equal(t, "abcdefghijklmnop…456789012345678", elide("abcdefghijklmnopqrstuvwxyz0123456789012345678"))
+	require.Equal(t, "abcdefghijklmnopq…3456789012345678", elide("abcdefghijklmnopqrstuvwxyz0123456789012345678"))
 }
 
 // FuzzText: no name can leave the place where it stands.
@@ -392,7 +425,7 @@ func BenchmarkLay(b *testing.B) {
 	e := residual(120, 10, flat)
 	b.ReportMetric(float64(operators(e)), "operators")
 	for b.Loop() {
-		if _, err := draw(e); err != nil {
+		if _, err := draw(e, nil); err != nil {
 			b.Fatal(err)
 		}
 	}

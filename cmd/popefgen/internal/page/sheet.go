@@ -115,7 +115,7 @@ func (s *sheet) anchors(m *popef.Model) {
 type viewData struct {
 	ID    string     `json:"id"`
 	Boxes []boxData  `json:"boxes"`
-	Sizes [4]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip
+	Sizes [9]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip, where shapes stand
 }
 
 type boxData struct {
@@ -133,16 +133,17 @@ type boxData struct {
 }
 
 type frameData struct {
-	Items []int     `json:"items"`
-	Rows  [][]int   `json:"rows"`
-	X     []float64 `json:"x"`
-	Width float64   `json:"w"`
-	Links [][]int   `json:"links"` // from, its port, to, its port, bends
+	Items []int        `json:"items"`
+	Rows  [][]int      `json:"rows"`
+	X     []float64    `json:"x"`
+	Width float64      `json:"w"`
+	Links [][]int      `json:"links"` // from, its port, to, its port, bends
+	Exits [][3]float64 `json:"exits"` // from, its port, width of the shape
 }
 
 // data returns a drawing for the page's script.
 func (d *drawing) data(id string) *viewData {
-	v := &viewData{ID: id, Sizes: [4]float64{framePad, frameHeader, rowGap, emptyStrip}}
+	v := &viewData{ID: id, Sizes: [9]float64{framePad, frameHeader, rowGap, emptyStrip, tagGap, tagDrop, tagOver, portGap, edgeStub}}
 	for _, b := range d.boxes {
 		x := boxData{Title: printable(b.Title), Name: printable(clip(b.Name)), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
 		x.Size[0], x.Size[1] = b.shut()
@@ -153,12 +154,16 @@ func (d *drawing) data(id string) *viewData {
 			x.Peer = &b.peer.ID
 		}
 		if f := b.frame; f != nil {
-			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}}
+			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}, Exits: [][3]float64{}}
 			for _, k := range f.items {
 				x.Frame.Items = append(x.Frame.Items, k.ID)
 			}
 			for _, l := range f.links {
 				x.Frame.Links = append(x.Frame.Links, append([]int{l.from, l.fromPort, l.to, l.toPort}, l.bends...))
+			}
+			for i := range f.exits {
+				e := &f.exits[i]
+				x.Frame.Exits = append(x.Frame.Exits, [3]float64{float64(e.from), float64(e.port), e.width})
 			}
 		}
 		v.Boxes = append(v.Boxes, x)

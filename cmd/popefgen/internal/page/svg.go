@@ -80,9 +80,13 @@ func (f *frame) see(inner func(*box) (w, h float64)) inside {
 			}
 		}
 		in.rows = append(in.rows, [2]float64{y, y + h})
-		y += h + rowGap
+		gap := rowGap
+		if h == 0 { // nothing but edges that come in
+			gap = portGap
+		}
+		in.h = y + h
+		y += h + gap
 	}
-	in.h = max(0, y-rowGap)
 	return in
 }
 
@@ -154,6 +158,10 @@ func (c *canvas) frame(b *box) {
 		}
 		fmt.Fprintf(c, "<path class=\"%s\" data-l=\"%d\" d=\"%s\"><title>%s</title></path>\n", class, i, c.path(b, in, l), text(strings.Join(l.tensors, "\n")))
 	}
+	for i, t := range c.tags(b, in) {
+		e := &b.frame.exits[i]
+		fmt.Fprintf(c, "<text class=\"shape\" data-e=\"%d\" x=\"%s\" y=\"%s\"%s>%s</text>\n", i, px(t.x), px(t.y), hidden(!t.shown), text(e.text))
+	}
 	for i, k := range b.frame.items {
 		c.box(k, in.seats[i])
 	}
@@ -168,7 +176,12 @@ func (c *canvas) path(b *box, in inside, l *link) string {
 		y = in.seats[l.from].y + in.seats[l.from].h
 	}
 	fmt.Fprintf(&s, "M%s,%s", px(x), px(y))
+	stub := y + edgeStub // upright at first, where its shape stands
 	to := func(x2, y2 float64) {
+		if x != x2 && l.from < len(b.frame.items) && y < stub && stub < y2 {
+			fmt.Fprintf(&s, "V%s", px(stub))
+			y = stub
+		}
 		if x == x2 {
 			fmt.Fprintf(&s, "V%s", px(y2))
 		} else {
@@ -237,14 +250,10 @@ func (c *canvas) box(b *box, at seat) {
 		class += " open"
 	}
 	label := b.Title
-	if b.Name != "" {
-		label += ", " + clip(b.Name)
-	}
-	if b.Type != "" {
-		label += ", " + b.Type
-	}
-	if b.mark != "" {
-		label += ", " + b.mark
+	for _, more := range []string{clip(b.Name), b.Type, strings.Join(b.lines, ", "), markWords[b.mark]} {
+		if more != "" {
+			label += ", " + more
+		}
 	}
 	expanded := ""
 	if b.Group {
@@ -252,37 +261,53 @@ func (c *canvas) box(b *box, at seat) {
 	}
 	fmt.Fprintf(c, "<g class=\"%s\" data-i=\"%d\" transform=\"translate(%s,%s)\" tabindex=\"-1\" role=\"button\"%s aria-label=\"%s\">\n",
 		class, b.ID, px(at.x), px(at.y), expanded, text(label))
-	fmt.Fprintf(c, "<title>%s</title><rect width=\"%s\" height=\"%s\" rx=\"5\"/><path class=\"stripe\" d=\"M0,5Q0,0 5,0V%sQ0,%s 0,%sz\"/>\n",
-		text(strings.ReplaceAll(label, ", ", "\n")), px(at.w), px(at.h), px(at.h), px(at.h), px(at.h-5))
-	left := leafPad
-	if b.Group {
-		fmt.Fprintf(c, "<text class=\"fold\" x=\"%s\" y=\"%s\">%s</text>", px(leafPad), px(lineHeight+3), map[bool]string{true: "▾", false: "▸"}[open])
-		left += 16
-	}
-	for i, l := range b.labels() {
-		class, x := "sub", leafPad
-		switch {
-		case i == 0:
-			class, x = "kind", left
-		case i > 1 && b.Group:
-			class = "sub more" // there is no room above an inside
-		}
-		fmt.Fprintf(c, "<text class=\"%s\" x=\"%s\" y=\"%s\">%s</text>", class, px(x), px(lineHeight*float64(i+1)+3), text(l))
-	}
-	if b.mark != "" {
-		sign := map[string]string{"added": "+", "removed": "−", "changed": "≠"}[b.mark]
-		fmt.Fprintf(c, "<text class=\"sign\" x=\"%s\" y=\"%s\">%s</text>", px(at.w-16), px(lineHeight+4), sign)
-	}
-	c.WriteByte('\n')
+	fmt.Fprintf(c, "<rect width=\"%s\" height=\"%s\" rx=\"6\"/><path class=\"stripe\" d=\"%s\"/>\n", px(at.w), px(at.h), stripe(at.h))
 	if b.frame != nil {
 		in := c.seen.inside(b)
-		hide := ""
-		if !open {
-			hide = " display=\"none\""
-		}
-		fmt.Fprintf(c, "<g class=\"frame\" transform=\"translate(%s,%s)\"%s>\n", px((at.w-in.w)/2), px(frameHeader), hide)
+		fmt.Fprintf(c, "<g class=\"frame\" transform=\"translate(%s,%s)\"%s>\n", px((at.w-in.w)/2), px(frameHeader), hidden(!open))
 		c.frame(b)
 		c.WriteString("</g>\n")
 	}
+	title, lines, name := b.shows()
+	left := leafPad + 2
+	if b.Group {
+		fmt.Fprintf(c, "<g class=\"fold\"><rect x=\"2\" y=\"2\" width=\"26\" height=\"26\"/><text x=\"%s\" y=\"%s\">%s</text></g>", px(leafPad), px(titleHeight), map[bool]string{true: "▾", false: "▸"}[open])
+		left += 16
+	}
+	fmt.Fprintf(c, "<text class=\"kind\" x=\"%s\" y=\"%s\">%s</text>", px(left), px(titleHeight), text(title))
+	if b.Group {
+		fmt.Fprintf(c, "<text class=\"count\" x=\"%s\" y=\"%s\">%s</text>", px(left+8+float64(columns(title))*titleColumn), px(titleHeight), text(plural(b.Detail.Nodes, "operator", "operators")))
+	}
+	y := titleHeight
+	for _, l := range lines {
+		y += lineHeight
+		fmt.Fprintf(c, "<text class=\"sub\" x=\"%s\" y=\"%s\">%s</text>", px(leafPad+2), px(y), text(l))
+	}
+	if name != "" {
+		y += lineHeight
+		fmt.Fprintf(c, "<text class=\"sub name\" x=\"%s\" y=\"%s\">%s</text>", px(leafPad+2), px(y), text(name))
+	}
+	if sign := signs[b.mark]; sign != "" {
+		fmt.Fprintf(c, "<text class=\"sign\" x=\"%s\" y=\"%s\">%s</text>", px(at.w-16), px(titleHeight+1), sign)
+	}
+	c.WriteByte('\n')
 	c.WriteString("</g>\n")
+}
+
+// What marks of a comparison mean, in a word and in a sign.
+var (
+	markWords = map[string]string{"added": "added", "removed": "removed", "changed": "changed", "follows": "other shapes, because of a change elsewhere"}
+	signs     = map[string]string{"added": "+", "removed": "−", "changed": "≠"}
+)
+
+// stripe is the coloured left end of a box of a height.
+func stripe(h float64) string {
+	return fmt.Sprintf("M6,0Q0,0 0,6V%sQ0,%s 6,%sz", px(h-6), px(h), px(h))
+}
+
+func hidden(on bool) string {
+	if on {
+		return " display=\"none\""
+	}
+	return ""
 }

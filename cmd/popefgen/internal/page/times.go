@@ -147,6 +147,9 @@ func nodesOf(d *drawing) map[node]*box {
 				m[node{b.graph, b.node}] = b
 			}
 		}
+		for n, b := range d.absorbed {
+			m[n] = b
+		}
 	}
 	return m
 }
