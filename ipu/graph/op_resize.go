@@ -20,13 +20,16 @@ const (
 type Coordinates string
 
 // The coordinate transformations of ONNX's Resize, with x the index of the
-// result's element, s the scale, n and m the operand's and the result's length
-// and L = s·n the result's length before it was rounded.
+// result's element, s the scale, n and m the operand's and the result's length.
+//
+// The result's length is the whole one, as in PyTorch and ONNX Runtime, also
+// where s·n is not: ONNX's reference takes s·n for it, by which the last
+// element of AlignCorners would not lie on the last one of the operand.
 const (
 	HalfPixel           Coordinates = "half_pixel"           // (x+½)/s - ½
-	HalfPixelSymmetric  Coordinates = "half_pixel_symmetric" // (x+½)/s - ½ + n/2·(1-m/L)
-	PytorchHalfPixel    Coordinates = "pytorch_half_pixel"   // (x+½)/s - ½, or -½ if L = 1
-	AlignCorners        Coordinates = "align_corners"        // x·(n-1)/(L-1), or 0 if L = 1
+	HalfPixelSymmetric  Coordinates = "half_pixel_symmetric" // (x+½)/s - ½ + n/2·(1-m/(s·n))
+	PytorchHalfPixel    Coordinates = "pytorch_half_pixel"   // (x+½)/s - ½, or 0 if m = 1
+	AlignCorners        Coordinates = "align_corners"        // x·(n-1)/(m-1), or 0 if m = 1
 	Asymmetric          Coordinates = "asymmetric"           // x/s
 	HalfPixelForNearest Coordinates = "tf_half_pixel_for_nn" // (x+½)/s
 	// CropAndResize maps the ends of the result to RoiStart·(n-1) and

@@ -34,9 +34,6 @@ func TestNearMissCases(t *testing.T) {
 				require.Equal(t, "if_invalid_untaken", d.Name(), "a case without data sets needs a test of its own")
 				return
 			}
-			if d.Name() == "resize_align_corners_torch" {
-				t.Skip("Resize follows ONNX's reference here, not PyTorch")
-			}
 			ran++
 			results, err := Run(context.Background(), c, Options{Tolerance: Tolerance{Rel: 1e-3, Abs: 1e-6}, Execute: execute})
 			require.NoError(t, err)

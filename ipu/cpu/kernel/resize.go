@@ -60,20 +60,20 @@ func resizeStays(o *graph.Resize, axis int, n int64) bool {
 // No place is further than one element away from the operand.
 func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
 	s, m := o.Scales[axis], float64(o.Sizes[axis])
-	length, at, most := s*float64(n), float64(j), float64(n-1)
+	at, most := float64(j), float64(n-1)
 	inside = true
 	switch o.Coordinates {
 	case graph.HalfPixel:
 		x = (at+0.5)/s - 0.5
 	case graph.HalfPixelSymmetric:
-		x = float64(n)/2*(1-m/length) + (at+0.5)/s - 0.5
+		x = float64(n)/2*(1-m/(s*float64(n))) + (at+0.5)/s - 0.5
 	case graph.PytorchHalfPixel:
-		if x = -0.5; length != 1 {
+		if m > 1 {
 			x = (at+0.5)/s - 0.5
 		}
 	case graph.AlignCorners:
-		if length != 1 {
-			x = at * most / (length - 1)
+		if m > 1 {
+			x = at * most / (m - 1)
 		}
 	case graph.Asymmetric:
 		x = at / s
@@ -81,10 +81,10 @@ func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
 		x = (at + 0.5) / s
 	case graph.CropAndResize:
 		start, end := o.RoiStart[axis], o.RoiEnd[axis]
-		if length == 1 {
-			x = (end - start) * most / 2
+		if m > 1 {
+			x = at * (end - start) * most / (m - 1)
 		} else {
-			x = at * (end - start) * most / (length - 1)
+			x = (end - start) * most / 2
 		}
 		x += start * most
 		inside = x >= 0 && x <= most

@@ -12,20 +12,20 @@ import (
 )
 
 // resizeReference computes element j of one axis of x, as ONNX's text defines
-// it for one axis after the other.
+// it for one axis after the other, with the result's whole length.
 func resizeReference(o *graph.Resize, axis int, x []float64, j int) float64 {
 	n, s := float64(len(x)), o.Scales[axis]
-	length, at := n*s, float64(j)
+	length, at := float64(o.Sizes[axis]), float64(j)
 	var place float64
 	switch o.Coordinates {
 	case graph.HalfPixel:
 		place = (at+0.5)/s - 0.5
 	case graph.HalfPixelSymmetric:
-		place = n/2*(1-float64(o.Sizes[axis])/length) + (at+0.5)/s - 0.5
+		place = n/2*(1-length/(n*s)) + (at+0.5)/s - 0.5
 	case graph.PytorchHalfPixel:
 		place = (at+0.5)/s - 0.5
 		if length == 1 {
-			place = -0.5
+			place = 0
 		}
 	case graph.AlignCorners:
 		if length != 1 {
