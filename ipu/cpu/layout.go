@@ -439,11 +439,11 @@ func (r *region) asPlanar(t graph.TensorID, i int) {
 // perChannel returns, in blocks, a tensor with one element per channel of y,
 // for node i.
 func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
-	if r.inBlocks(t) {
+	shape := perChannelShape(r.typ(t).Shape, r.typ(y).Shape)
+	if r.inBlocks(t) && len(shape) == r.typ(t).Rank() { // else its own channels are others
 		return r.asBlocks(t, i)
 	}
 	r.asPlanar(t, i)
-	shape := perChannelShape(r.typ(t).Shape, r.typ(y).Shape)
 	if !slices.Equal(shape, r.typ(t).Shape) {
 		whole := r.tensor(t, graph.TensorType{DType: r.typ(t).DType, Shape: shape})
 		r.add(graph.Node{Op: &graph.Reshape{Shape: shape}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{whole}}, i)

@@ -254,12 +254,17 @@ func (r *rewriter) integerResult(n *Node, q *Quantize) bool {
 		return false
 	}
 	if *bounded {
+		// A scale that is known only when weights are loaded is taken for
+		// positive, as scales are.
+		s, known := r.number(scale)
+		if known && !(s > 0) {
+			return false
+		}
 		for _, v := range []*float64{low, high} {
 			if *v == 0 || math.IsInf(*v, 0) {
 				continue
 			}
-			s, ok := r.number(scale)
-			if !ok || !(s > 0) {
+			if !known {
 				return false
 			}
 			*v = float64(float32(*v) / float32(s))

@@ -65,6 +65,10 @@ func (r *rewriter) mergeCast(n *Node, op *Cast) bool {
 	if !holds(by, from) {
 		return false
 	}
+	// What does not fit wraps from one integer to another, but not from a float.
+	if by.IsFloat() && !from.IsFloat() && !op.To.IsFloat() && !holds(op.To, from) && op.To != Bool {
+		return false
+	}
 	return r.replace("casts merged", op, p.Inputs[0])
 }
 
