@@ -226,10 +226,11 @@ func methods(f *jen.File, p *Plan) {
 			g.Add(port().Dot("bindSave").Call(jen.Id("out")))
 			g.Return(core("Save").Call(jen.Id("ctx"), jen.Id("replica")))
 		})
-		comments(f.Group, "SaveAtClose makes Close run the save programs of a replica, which fill out.")
-		method("SaveAtClose", []jen.Code{replica, out}, errType, func(g *jen.Group) {
+		comments(f.Group, "SaveAtClose makes Close run the save programs of a replica, which fill out. It waits for the replica's",
+			"engine, until ctx ends.")
+		method("SaveAtClose", []jen.Code{ctx, replica, out}, errType, func(g *jen.Group) {
 			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
-			g.Return(core("SaveAtClose").Call(jen.Id("replica"), jen.Func().Params().Block(port().Dot("bindSave").Call(jen.Id("out")))))
+			g.Return(core("SaveAtClose").Call(jen.Id("ctx"), jen.Id("replica"), jen.Func().Params().Block(port().Dot("bindSave").Call(jen.Id("out")))))
 		})
 	}
 

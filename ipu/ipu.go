@@ -47,13 +47,16 @@ type ProgramInfo struct {
 }
 
 // Stream is the host's side of one stream, called by the device side during
-// [Engine.Run]; InvalidatePrefetched also during Connect and Load. An engine never calls one stream concurrently. Buffers handed
-// over are valid only during the call. It mirrors poplar::StreamCallback.
+// [Engine.Run]; InvalidatePrefetched also during Connect and Load. An engine
+// never calls one stream concurrently. Buffers handed over are valid only
+// during the call, and so is the context, which is that of the run or derived
+// from it: a stream that waits for something must stop when it ends, and return
+// its error. It mirrors poplar::StreamCallback.
 type Stream interface {
 	// Fetch moves one transfer. For an input it must fill buf; for an output
 	// buf holds the data that arrived. len(buf) is [StreamInfo.Bytes]. An
 	// error ends the running program with [ErrCallback].
-	Fetch(buf []byte) error
+	Fetch(ctx context.Context, buf []byte) error
 	// Prefetch may fill buf ahead of time and reports whether it did. It is
 	// speculative, for inputs only, and may run several times before Complete.
 	Prefetch(buf []byte) bool
@@ -71,11 +74,12 @@ type Stream interface {
 // alignment allows, instead of calling Fetch.
 type Direct interface {
 	Stream
-	// Memory returns the memory of the next transfer: the bytes to read for
+	// Memory returns the memory of the next transfer, for which it may wait
+	// until ctx ends: the bytes to read for
 	// an input, the bytes to fill for an output; its length is
 	// [StreamInfo.Bytes]. It stays valid until Complete. A nil slice without
 	// an error means that this transfer has no memory: call Fetch.
-	Memory() ([]byte, error)
+	Memory(ctx context.Context) ([]byte, error)
 }
 
 // Constant is a Direct input whose memory stays valid and unchanged for as
@@ -117,7 +121,7 @@ type Engine interface {
 	// Run runs the program with the given index to its end and blocks.
 	// Every stream it moves must be connected ([ErrUnconnected]); the engine
 	// must be loaded ([ErrNotLoaded]). If ctx ends first, Run returns an error
-	// that wraps ctx.Err().
+	// that wraps ctx.Err(), also while a stream waits.
 	Run(ctx context.Context, program int) error
 	// Stop makes a blocked Run return with [ErrStopped]. Afterwards the
 	// engine must be loaded again before it runs.

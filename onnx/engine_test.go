@@ -76,7 +76,7 @@ func runEngine(t *testing.T, r *compile.Result, feeds map[string][]byte) map[str
 		} else {
 			outputs[a.Name] = b.Bytes()
 		}
-		require.NoError(t, s.Connect(a.Handle, b))
+		require.NoError(t, s.Connect(context.Background(), a.Handle, b))
 	}
 	require.NoError(t, s.Run(context.Background()))
 	return outputs

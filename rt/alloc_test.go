@@ -181,9 +181,9 @@ func requestRows(t *testing.T) []steady {
 				info, _ := s.Stream("h2d_x")
 				x, err := rt.NewBuffer(info, s.DeviceIterations())
 				require.NoError(t, err)
-				require.NoError(t, s.Connect("h2d_x", x))
-				require.NoError(t, s.ConnectData("h2d_b", floats(1, 2)))
-				require.NoError(t, s.SetCallback("anchor_d2h_y", func([]byte) error { return nil }))
+				require.NoError(t, s.Connect(ctx, "h2d_x", x))
+				require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2)))
+				require.NoError(t, s.SetCallback(ctx, "anchor_d2h_y", func(context.Context, []byte) error { return nil }))
 				return func() error { return s.Run(ctx) }
 			}},
 		)
@@ -249,7 +249,7 @@ func queueRows() []steady {
 				if !q.ReadAvailable() {
 					return errWrong
 				}
-				err := q.Fetch(buf)
+				err := q.Fetch(ctx, buf)
 				q.Complete()
 				return err
 			})
@@ -278,7 +278,7 @@ func queueRows() []steady {
 				}
 				for range 2 {
 					if err == nil {
-						_, err = q.Memory()
+						_, err = q.Memory(ctx)
 						q.Complete()
 					}
 				}
@@ -295,7 +295,7 @@ func queueRows() []steady {
 				if !q.ReadAvailable() {
 					return errWrong
 				}
-				err := q.Fetch(buf)
+				err := q.Fetch(ctx, buf)
 				q.Complete()
 				return err
 			})
@@ -316,7 +316,7 @@ func queueRows() []steady {
 				}
 				for range 3 {
 					if err == nil {
-						_, err = q.Memory()
+						_, err = q.Memory(ctx)
 						q.Complete()
 					}
 				}
@@ -376,9 +376,9 @@ func queueRows() []steady {
 // allocSession is the model "shift" on the cpu, with queues for x and y.
 func allocSession(t *testing.T) (*rt.Session, *rt.QueueManager) {
 	s := shiftSession(t, "cpu", shiftPortable())
-	require.NoError(t, s.ConnectData("h2d_b", floats(1, 2, 3)))
+	require.NoError(t, s.ConnectData(context.Background(), "h2d_b", floats(1, 2, 3)))
 	user := rt.InMain(s.Contract().Flow, rt.BindUser, rt.SkipBind)
-	m, err := s.NewQueueManager(rt.QueueConfig{Inputs: user, Outputs: user})
+	m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: user, Outputs: user})
 	require.NoError(t, err)
 	return s, m
 }

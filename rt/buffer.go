@@ -1,6 +1,7 @@
 package rt
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -43,10 +44,10 @@ func (b *Buffer) Transfers() int {
 }
 
 // Memory returns the memory of the next transfer.
-func (b *Buffer) Memory() ([]byte, error) { return b.next() }
+func (b *Buffer) Memory(context.Context) ([]byte, error) { return b.next() }
 
 // Fetch moves the next transfer.
-func (b *Buffer) Fetch(buf []byte) error {
+func (b *Buffer) Fetch(_ context.Context, buf []byte) error {
 	if b.input {
 		return b.read(buf)
 	}

@@ -115,8 +115,8 @@ var closingStates = []struct {
 			func() error { return c.session.Unload(ctx) },
 			func() error { return c.session.Bind(ctx, c.sys.Device(1)) },
 			func() error { return c.session.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(0, 0)}) },
-			func() error { return c.session.ConnectData("h2d_b", floats(0, 0)) },
-			func() error { return c.session.CheckConnected() },
+			func() error { return c.session.ConnectData(ctx, "h2d_b", floats(0, 0)) },
+			func() error { return c.session.CheckConnected(ctx) },
 		} {
 			c.start(t, call, func() bool { return rt.Waiting(c.session) == i+1 })
 		}
@@ -132,7 +132,7 @@ var closingStates = []struct {
 	}},
 	{name: "waiting for data in a queue", opts: []rt.Option{rt.WithEngineOption("exchange.enablePrefetch", "false")}, want: rt.ErrClosed,
 		make: func(t *testing.T, c *closing, v variant) {
-			m, err := c.session.NewQueueManager(rt.QueueConfig{Inputs: rt.InMain(affineMetadata().ProgramFlow, rt.BindUser, rt.SkipBind)})
+			m, err := c.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: rt.InMain(affineMetadata().ProgramFlow, rt.BindUser, rt.SkipBind)})
 			require.NoError(t, err)
 			q, err := m.InputQueue("x")
 			require.NoError(t, err)
@@ -157,7 +157,7 @@ func everything(s *rt.Session, d ipu.Device) []func() {
 		func() { s.Run(ctx) }, func() { s.Load(ctx) }, func() { s.Save(ctx) }, func() { s.RunPrograms(ctx, mainProgram) },
 		func() { s.Stop() }, func() { s.Reload(ctx) }, func() { s.Unload(ctx) }, func() { s.Bind(ctx, d) },
 		func() { s.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(5, 5)}) },
-		func() { s.ConnectData("h2d_b", floats(1, 1)) }, func() { s.Unconnected() },
+		func() { s.ConnectData(ctx, "h2d_b", floats(1, 1)) }, func() { s.Unconnected(ctx) },
 		func() {
 			s.Stats()
 			s.Traces()

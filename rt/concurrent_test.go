@@ -89,8 +89,8 @@ func TestConcurrentIsRefused(t *testing.T) {
 		"Load":        func() error { return s.Load(ctx) },
 		"Reload":      func() error { return s.Reload(ctx) },
 		"RunPrograms": func() error { return s.RunPrograms(ctx, loadProgram) },
-		"ConnectData": func() error { return s.ConnectData("h2d_b", floats(0, 0)) },
-		"Unconnected": func() error { _, err := s.Unconnected(); return err },
+		"ConnectData": func() error { return s.ConnectData(ctx, "h2d_b", floats(0, 0)) },
+		"Unconnected": func() error { _, err := s.Unconnected(ctx); return err },
 	} {
 		err := f()
 		require.ErrorIs(t, err, rt.ErrConcurrent, name)

@@ -13,13 +13,14 @@ import (
 // Connect attaches the host's side of the stream named handle, replacing any
 // earlier one, also data of the model's files. The stream's methods are called
 // during runs only, in the goroutine that runs or one of the engine's.
-// A [*Buffer] starts at its first transfer in every run.
-func (s *Session) Connect(handle string, stream ipu.Stream) error {
+// A [*Buffer] starts at its first transfer in every run. While a program runs,
+// Connect waits for it, until ctx ends.
+func (s *Session) Connect(ctx context.Context, handle string, stream ipu.Stream) error {
 	doing := fmt.Sprintf("connect stream %q", handle)
 	if stream == nil {
 		return s.errorf(doing, fmt.Errorf("%w: nil stream", ErrOption))
 	}
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return s.errorf(doing, err)
 	}
 	defer s.gate.release(0)
@@ -36,8 +37,9 @@ func (s *Session) Connect(handle string, stream ipu.Stream) error {
 // ConnectData feeds the same data to the input stream named handle at every
 // transfer: a weight, a seed, a frozen input. It replaces data of the model's
 // files. data must have exactly the stream's size, and must not change as long
-// as it is connected: an engine uses it in place.
-func (s *Session) ConnectData(handle string, data []byte) error {
+// as it is connected: an engine uses it in place. ctx is as for
+// [Session.Connect].
+func (s *Session) ConnectData(ctx context.Context, handle string, data []byte) error {
 	info, ok := s.Stream(handle)
 	switch {
 	case !ok: // Connect says so
@@ -46,7 +48,7 @@ func (s *Session) ConnectData(handle string, data []byte) error {
 	case len(data) != info.Bytes:
 		return s.errorf(fmt.Sprintf("connect stream %q", handle), fmt.Errorf("%w: %d bytes, want %d", ErrData, len(data), info.Bytes))
 	}
-	return s.Connect(handle, constant{data})
+	return s.Connect(ctx, handle, constant{data})
 }
 
 // end says what is connected to a stream.
@@ -90,9 +92,9 @@ func (s *Session) check(programs []int) error {
 // Unconnected returns the streams that the programs with these indices move
 // and that nothing is connected to, in the executable's order. Without
 // arguments it looks at the load and main programs. Like Connect, it needs the
-// session for itself.
-func (s *Session) Unconnected(programs ...int) ([]Unconnected, error) {
-	if err := s.begin(context.Background()); err != nil {
+// session for itself, for which it waits until ctx ends.
+func (s *Session) Unconnected(ctx context.Context, programs ...int) ([]Unconnected, error) {
+	if err := s.begin(ctx); err != nil {
 		return nil, s.errorf("list unconnected streams", err)
 	}
 	defer s.gate.release(0)
@@ -105,8 +107,8 @@ func (s *Session) Unconnected(programs ...int) ([]Unconnected, error) {
 // CheckConnected returns an [*UnconnectedError] if the programs with these
 // indices move streams that nothing is connected to; it takes and looks at what
 // [Session.Unconnected] does.
-func (s *Session) CheckConnected(programs ...int) error {
-	missing, err := s.Unconnected(programs...)
+func (s *Session) CheckConnected(ctx context.Context, programs ...int) error {
+	missing, err := s.Unconnected(ctx, programs...)
 	if err == nil && len(missing) > 0 {
 		err = s.errorf("check streams", &UnconnectedError{Streams: missing})
 	}

@@ -417,13 +417,14 @@ func (r *replica) endSave() {
 }
 
 // SaveAtClose makes Close run the save programs of a replica, over the memory
-// that bind binds its streams to; nil undoes it.
-func (c *Core) SaveAtClose(replica int, bind func()) error {
+// that bind binds its streams to; nil undoes it. It waits for the replica's
+// engine, until ctx ends.
+func (c *Core) SaveAtClose(ctx context.Context, replica int, bind func()) error {
 	if replica < 0 || replica >= len(c.replicas) {
 		return fmt.Errorf("%w: %d of %d", ErrReplica, replica, len(c.replicas))
 	}
 	s := c.replicas[replica].session
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return s.errorf("save at close", err)
 	}
 	s.mu.Lock()

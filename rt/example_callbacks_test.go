@@ -21,8 +21,8 @@ func ExampleWithDataPolicy() {
 		return
 	}
 	defer session.Close()
-	must(session.ConnectData("h2d_w", floats(100, 1000)))
-	must(session.ConnectData("h2d_b", floats(0, 0)))
+	must(session.ConnectData(ctx, "h2d_w", floats(100, 1000)))
+	must(session.ConnectData(ctx, "h2d_b", floats(0, 0)))
 
 	_, y := connectExample(session)
 	must(session.Run(ctx))
@@ -39,12 +39,12 @@ func ExampleSession_SetCallback() {
 
 	input := floats(1, 1, 2, 2, 3, 3, 4, 4)
 	output := make([]byte, len(input))
-	must(session.SetCallback("h2d_x", func(dst []byte) error {
+	must(session.SetCallback(context.Background(), "h2d_x", func(_ context.Context, dst []byte) error {
 		fmt.Println("copying input from host to IPU")
 		copy(dst, input)
 		return nil
 	}))
-	must(session.SetCallback("d2h_y", func(src []byte) error {
+	must(session.SetCallback(context.Background(), "d2h_y", func(_ context.Context, src []byte) error {
 		fmt.Println("copying output from IPU to host")
 		copy(output, src)
 		return nil
@@ -72,8 +72,8 @@ func ExampleCallback() {
 		copy(dst, floats(float32(done+ahead)))
 		ahead++
 	}
-	must(session.Connect("h2d_x", &rt.Callback{
-		OnFetch:      func(dst []byte) error { fill("fetch", dst); return nil },
+	must(session.Connect(ctx, "h2d_x", &rt.Callback{
+		OnFetch:      func(_ context.Context, dst []byte) error { fill("fetch", dst); return nil },
 		OnPrefetch:   func(dst []byte) bool { fill("prefetch", dst); return true }, // false if there is none yet
 		OnComplete:   func() { fmt.Println("complete"); done, ahead = done+1, ahead-1 },
 		OnInvalidate: func() { ahead = 0 },
@@ -100,18 +100,18 @@ func ExampleSession_HandleOutputs() {
 	factory := func(a rt.Anchor) ipu.Stream {
 		switch a.Name {
 		case "y":
-			return &rt.Callback{OnFetch: func(src []byte) error {
+			return &rt.Callback{OnFetch: func(_ context.Context, src []byte) error {
 				fmt.Println("y starts with", values(src)[0])
 				return nil
 			}}
 		default:
-			return &rt.Callback{OnFetch: func([]byte) error {
+			return &rt.Callback{OnFetch: func(context.Context, []byte) error {
 				fmt.Println("callback for", a.Name, "called")
 				return nil
 			}}
 		}
 	}
-	must(session.HandleOutputs(factory, emptyForSave, false))
+	must(session.HandleOutputs(ctx, factory, emptyForSave, false))
 
 	must(session.Run(ctx))
 	must(session.Save(ctx)) // what arrives is dropped
@@ -128,9 +128,9 @@ func ExampleSession_HandleInputs() {
 		fmt.Println("asked for", a.Name)
 		return nil // keeps what is connected
 	}
-	must(session.HandleInputs(factory, nil, true))
+	must(session.HandleInputs(context.Background(), factory, nil, true))
 	fmt.Println("and without:")
-	must(session.HandleInputs(factory, nil, false))
+	must(session.HandleInputs(context.Background(), factory, nil, false))
 	// Output:
 	// asked for x
 	// and without:
@@ -153,9 +153,9 @@ func ExampleSession_UserOutputs() {
 		must(err)
 		memory[a.Handle] = make([]byte, size)
 	}
-	must(session.HandleOutputs(func(a rt.Anchor) ipu.Stream {
+	must(session.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream {
 		dst := memory[a.Handle]
-		return &rt.Callback{OnFetch: func(src []byte) error {
+		return &rt.Callback{OnFetch: func(_ context.Context, src []byte) error {
 			copy(dst, src)
 			return nil
 		}}

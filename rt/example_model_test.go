@@ -130,7 +130,7 @@ func connectExample(s *rt.Session) (x, y *rt.Buffer) {
 		var err error
 		buffers[i], err = rt.NewBuffer(info, s.DeviceIterations())
 		must(err)
-		must(s.Connect(handle, buffers[i]))
+		must(s.Connect(context.Background(), handle, buffers[i]))
 	}
 	copy(buffers[0].Bytes(), floats(1, 1, 2, 2, 3, 3, 4, 4))
 	return buffers[0], buffers[1]

@@ -100,7 +100,7 @@ func ExampleSession_NewQueueManager() {
 	session := exampleSession()
 	defer session.Close()
 
-	queues, err := session.NewQueueManager(rt.QueueConfig{})
+	queues, err := session.NewQueueManager(context.Background(), rt.QueueConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -122,7 +122,7 @@ func ExampleSession_NewQueueManager() {
 
 // exampleQueues makes the queues of x and y.
 func exampleQueues(session *rt.Session, c rt.QueueConfig) (*rt.QueueManager, *rt.InputQueue, *rt.OutputQueue) {
-	m, err := session.NewQueueManager(c)
+	m, err := session.NewQueueManager(context.Background(), c)
 	must(err)
 	x, err := m.InputQueue("x")
 	must(err)
@@ -298,7 +298,7 @@ func ExampleQueueManager_ResetAll() {
 	must(x.Enqueue(ctx, rt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("handed back:", err) }}))
 	must(session.Stop())
 	must(session.Reload(ctx))
-	must(queues.ResetAll())
+	must(queues.ResetAll(ctx))
 
 	out := make([]byte, exampleBatch*exampleSample)
 	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))

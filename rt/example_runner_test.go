@@ -155,7 +155,7 @@ func Example_saveAtClose() {
 	var saved [2]SaveOutputs
 	for i := range saved {
 		saved[i].W = new(W)
-		must(runner.SaveAtClose(i, &saved[i]))
+		must(runner.SaveAtClose(context.Background(), i, &saved[i]))
 	}
 	must(runner.Close())
 	fmt.Println(saved[0].W.Data, saved[1].W.Data)

@@ -87,7 +87,7 @@ func ExampleNewSession_options() {
 	}
 	defer session.Close()
 
-	fmt.Println(session.CheckConnected(0))
+	fmt.Println(session.CheckConnected(ctx, 0))
 	// Output: line.popef: check streams: nothing is connected to input "w" F32 [2] (handle "h2d_w", programs [0]); input "b" F32 [2] (handle "h2d_b", programs [0])
 }
 
@@ -181,7 +181,7 @@ func ExampleSession_RunPrograms() {
 	session := exampleSession(rt.WithManager(sys.Manager()))
 	defer session.Close()
 	connectExample(session)
-	must(session.SetCallback("d2h_w", func([]byte) error { return nil }))
+	must(session.SetCallback(ctx, "d2h_w", func(context.Context, []byte) error { return nil }))
 	sys.ClearLog()
 
 	must(session.Load(ctx))                 // the load programs
@@ -238,7 +238,7 @@ func ExampleSession_sharedDevice() {
 	first := exampleSession(rt.WithDevice(device), rt.WithManager(sys.Manager()), rt.SaveOnUnbind(), tell("first:"))
 	defer first.Close()
 	connectExample(first)
-	must(first.SetCallback("d2h_w", func([]byte) error { return nil }))
+	must(first.SetCallback(ctx, "d2h_w", func(context.Context, []byte) error { return nil }))
 	must(first.Run(ctx))
 
 	second := exampleSession(rt.WithDevice(device), rt.WithManager(sys.Manager()), tell("second:"))
@@ -266,7 +266,7 @@ func ExampleSaveOnUnbind() {
 	ctx := context.Background()
 	session := exampleSession(rt.SaveOnUnbind())
 	connectExample(session)
-	must(session.SetCallback("d2h_w", func(w []byte) error {
+	must(session.SetCallback(ctx, "d2h_w", func(_ context.Context, w []byte) error {
 		fmt.Println("saved:", values(w))
 		return nil
 	}))
@@ -285,7 +285,7 @@ func ExampleSession_Unconnected() {
 	session := exampleSession()
 	defer session.Close()
 
-	missing, err := session.Unconnected(1, 2)
+	missing, err := session.Unconnected(context.Background(), 1, 2)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -295,7 +295,7 @@ func ExampleSession_Unconnected() {
 			fmt.Println("program", program, "lacks", stream.Anchor)
 		}
 	}
-	err = session.CheckConnected(2)
+	err = session.CheckConnected(context.Background(), 2)
 	var unconnected *rt.UnconnectedError
 	fmt.Println(errors.As(err, &unconnected), unconnected)
 	// Output:

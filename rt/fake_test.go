@@ -115,6 +115,7 @@ type engine struct {
 	stop   chan struct{} // closed by Stop; nil before Load
 	closed bool
 	inRun  atomic.Int32
+	ctx    context.Context // of the run
 }
 
 func (e *engine) log(format string, args ...any) {
@@ -194,6 +195,7 @@ func (e *engine) Run(ctx context.Context, program int) error {
 		return ipu.ErrStopped
 	default:
 	}
+	e.ctx = ctx
 	return e.script.programs[program](ctx, e)
 }
 
@@ -225,7 +227,7 @@ func (e *engine) Close() error {
 func (e *engine) in(handle string) ([]byte, error) {
 	s := e.connected[handle]
 	if d, ok := s.(ipu.Direct); ok && !e.script.fetching {
-		return d.Memory()
+		return d.Memory(e.ctx)
 	}
 	buf := e.moved[handle]
 	if s.Prefetch(buf) { // and be told that it was in vain
@@ -235,7 +237,7 @@ func (e *engine) in(handle string) ([]byte, error) {
 	if s.Prefetch(buf) {
 		return buf, nil
 	}
-	return buf, s.Fetch(buf)
+	return buf, s.Fetch(e.ctx, buf)
 }
 
 // done ends the transfer that in returned.
@@ -246,7 +248,7 @@ func (e *engine) out(handle string, data []byte) error {
 	s := e.connected[handle]
 	defer s.Complete()
 	if d, ok := s.(ipu.Direct); ok && !e.script.fetching {
-		mem, err := d.Memory()
+		mem, err := d.Memory(e.ctx)
 		if err != nil {
 			return err
 		}
@@ -255,7 +257,7 @@ func (e *engine) out(handle string, data []byte) error {
 			return nil
 		}
 	}
-	return s.Fetch(data)
+	return s.Fetch(e.ctx, data)
 }
 
 // set keeps the next transfer of an input.

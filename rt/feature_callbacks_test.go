@@ -60,11 +60,11 @@ func TestFeature34_FeedData(t *testing.T) {
 				opts = append(opts, rt.WrapFeeds())
 			}
 			s := fedModel(t, script, 3).session(t, opts...)
-			require.NoError(t, s.ConnectData("h2d_b", floats(0, 0)))
+			require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(0, 0)))
 			info, _ := s.Stream("anchor_d2h_y")
 			y, err := rt.NewBuffer(info, 2)
 			require.NoError(t, err)
-			require.NoError(t, s.Connect("anchor_d2h_y", y))
+			require.NoError(t, s.Connect(ctx, "anchor_d2h_y", y))
 			require.NoError(t, s.Run(ctx))
 			require.Equal(t, floats(0, 0, 1, 1), y.Bytes(), "one tensor a transfer")
 			err = s.Run(ctx)
@@ -87,14 +87,14 @@ func TestFeature35_DataUsage(t *testing.T) {
 	v := fakeAffine(t, "usage", script)
 	open := func(p rt.DataPredicate) *rt.Session {
 		s := v.session(t, rt.WithDataPolicy(p))
-		require.NoError(t, s.ConnectData("h2d_b", floats(0, 0)))
+		require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(0, 0)))
 		return s
 	}
 	require.NoError(t, open(nil).Load(ctx), "the file's data")
 	require.NoError(t, open(rt.InMain(flow, rt.UseUserData, rt.UseFileData)).Load(ctx), "w is no anchor of main")
 	own := open(rt.InLoad(flow, rt.UseUserData, rt.UseFileData))
 	require.ErrorIs(t, own.Load(ctx), rt.ErrUnconnected, "w is the caller's now")
-	require.NoError(t, own.ConnectData("h2d_w", floats(8, 9)))
+	require.NoError(t, own.ConnectData(ctx, "h2d_w", floats(8, 9)))
 	require.NoError(t, own.Load(ctx))
 	require.Equal(t, floats(8, 9), script.engine.memory["h2d_w"])
 }
@@ -107,21 +107,21 @@ func TestFeature36_CallbackPolicies(t *testing.T) {
 	var called []string
 	factory := func(a rt.Anchor) ipu.Stream {
 		called = append(called, a.Handle)
-		return &rt.Callback{OnFetch: func(buf []byte) error { copy(buf, floats(5, 6)); return nil }}
+		return &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(5, 6)); return nil }}
 	}
 	policy := rt.ByAnchor([]rt.AnchorPolicy[rt.CallbackPolicy]{
 		{Handle: "h2d_x", Policy: rt.BindUser}, {Handle: "h2d_w", Policy: rt.SkipBind},
 	}, rt.BindEmpty)
-	require.NoError(t, s.HandleInputs(factory, policy, false))
+	require.NoError(t, s.HandleInputs(ctx, factory, policy, false))
 	require.Equal(t, []string{"h2d_x"}, called)
-	require.NoError(t, s.HandleOutputs(factory, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, false))
+	require.NoError(t, s.HandleOutputs(ctx, factory, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, false))
 	clear(y.Bytes())
 	require.NoError(t, s.Run(ctx))
 	require.Equal(t, floats(5, 6), script.engine.moved["h2d_x"], "the user's callback")
 	require.Equal(t, affineData["w"], script.engine.memory["h2d_w"], "left as it was")
 	require.Equal(t, make([]byte, 8), script.engine.memory["h2d_b"], "whatever was in memory")
 	require.Equal(t, make([]byte, 16), y.Bytes(), "dropped")
-	require.ErrorIs(t, s.HandleInputs(factory, func(rt.Anchor) rt.CallbackPolicy { return 9 }, false), rt.ErrOption)
+	require.ErrorIs(t, s.HandleInputs(ctx, factory, func(rt.Anchor) rt.CallbackPolicy { return 9 }, false), rt.ErrOption)
 }
 
 // truth lists what a predicate says of an anchor of no program, a scalar of
@@ -210,7 +210,7 @@ func TestFeature42_CallbackByHandle(t *testing.T) {
 	s, y, _ := fakeAffine(t, "handle", script).ready(t)
 	calls := 0
 	var kept []byte
-	require.NoError(t, s.SetCallback("h2d_x", func(buf []byte) error {
+	require.NoError(t, s.SetCallback(ctx, "h2d_x", func(_ context.Context, buf []byte) error {
 		calls++
 		kept = buf
 		copy(buf, floats(float32(calls), 0))
@@ -221,43 +221,43 @@ func TestFeature42_CallbackByHandle(t *testing.T) {
 	require.Equal(t, floats(12, 20, 14, 20), y.Bytes())
 	require.Len(t, kept, 8)
 	failing := errors.New("no data")
-	require.NoError(t, s.SetCallback("h2d_x", func([]byte) error { return failing }))
+	require.NoError(t, s.SetCallback(ctx, "h2d_x", func(context.Context, []byte) error { return failing }))
 	require.ErrorIs(t, s.Run(ctx), failing, "it replaces the earlier one")
 	require.Equal(t, 2, calls)
-	require.ErrorIs(t, s.SetCallback("x", func([]byte) error { return nil }), rt.ErrUnknownStream, "the handle counts, not the name")
+	require.ErrorIs(t, s.SetCallback(ctx, "x", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream, "the handle counts, not the name")
 }
 
 func TestFeature43_Factories(t *testing.T) {
 	ctx := context.Background()
 	s, y, _ := fakeAffine(t, "factories", affineScript()).ready(t)
 	var asked []string
-	require.NoError(t, s.HandleInputs(func(a rt.Anchor) ipu.Stream {
+	require.NoError(t, s.HandleInputs(ctx, func(a rt.Anchor) ipu.Stream {
 		asked = append(asked, a.Handle)
 		if a.Name != "x" {
 			return nil
 		}
-		return &rt.Callback{OnFetch: func(buf []byte) error { copy(buf, floats(1, 1)); return nil }}
+		return &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(1, 1)); return nil }}
 	}, nil, false))
 	require.Equal(t, []string{"h2d_x", "h2d_w", "h2d_b"}, asked, "once for each input")
 	require.NoError(t, s.Run(ctx))
 	require.Equal(t, floats(12, 23, 12, 23), y.Bytes(), "nil keeps w and b")
 	asked = nil
-	require.NoError(t, s.HandleOutputs(func(a rt.Anchor) ipu.Stream { asked = append(asked, a.Handle); return nil }, nil, false))
+	require.NoError(t, s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream { asked = append(asked, a.Handle); return nil }, nil, false))
 	require.Equal(t, []string{"anchor_d2h_y", "weight_d2h_w"}, asked)
 }
 
 func TestFeature44_SkipConnected(t *testing.T) {
 	s := fakeAffine(t, "skip", affineScript()).session(t)
 	asked := func(skip bool) (handles []string) {
-		require.NoError(t, s.HandleInputs(func(a rt.Anchor) ipu.Stream { handles = append(handles, a.Handle); return nil }, nil, skip))
+		require.NoError(t, s.HandleInputs(context.Background(), func(a rt.Anchor) ipu.Stream { handles = append(handles, a.Handle); return nil }, nil, skip))
 		return handles
 	}
 	require.Equal(t, []string{"h2d_x", "h2d_b"}, asked(true), "the file has data for w")
 	require.Len(t, asked(false), 3)
-	require.NoError(t, s.ConnectData("h2d_b", floats(0, 0)))
+	require.NoError(t, s.ConnectData(context.Background(), "h2d_b", floats(0, 0)))
 	require.Equal(t, []string{"h2d_x"}, asked(true))
 	// What is connected stays so, whatever the policy says.
-	require.NoError(t, s.HandleInputs(func(rt.Anchor) ipu.Stream { return nil }, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, true))
+	require.NoError(t, s.HandleInputs(context.Background(), func(rt.Anchor) ipu.Stream { return nil }, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, true))
 	require.NoError(t, s.Load(context.Background()))
 	require.Empty(t, asked(true))
 }
@@ -271,7 +271,7 @@ func drive(t *testing.T, s ipu.Stream, calls string) string {
 		buf := make([]byte, 8)
 		switch call {
 		case "F":
-			if err := s.Fetch(buf); err != nil {
+			if err := s.Fetch(context.Background(), buf); err != nil {
 				require.ErrorIs(t, err, rt.ErrEndOfData)
 				out = append(out, "end")
 				continue
@@ -320,14 +320,14 @@ func TestFeature45_FetchAndComplete(t *testing.T) {
 	// Functions are called in the device's order.
 	var log []string
 	c := &rt.Callback{
-		OnFetch:      func(buf []byte) error { log = append(log, "F"); return nil },
+		OnFetch:      func(_ context.Context, buf []byte) error { log = append(log, "F"); return nil },
 		OnComplete:   func() { log = append(log, "C") },
 		OnPrefetch:   func(buf []byte) bool { log = append(log, "P"); return true },
 		OnInvalidate: func() { log = append(log, "I") },
 	}
 	drive(t, c, "F C P I P C")
 	require.Equal(t, []string{"F", "C", "P", "I", "P", "C"}, log)
-	require.ErrorIs(t, (&rt.Callback{}).Fetch(nil), rt.ErrUnconnected)
+	require.ErrorIs(t, (&rt.Callback{}).Fetch(context.Background(), nil), rt.ErrUnconnected)
 	(&rt.Callback{}).Complete()
 	(&rt.Callback{}).InvalidatePrefetched()
 }
@@ -337,7 +337,7 @@ func TestFeature46_Prefetch(t *testing.T) {
 		require.Equal(t, "1 2 3 none end", drive(t, s, "P P P P F C C C"), name)
 	}
 	// Nothing is available ahead of time from a plain callback: fetch follows.
-	c := &rt.Callback{OnFetch: func(buf []byte) error { copy(buf, floats(4, 4)); return nil }}
+	c := &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(4, 4)); return nil }}
 	require.Equal(t, "none 4", drive(t, c, "P F C"))
 }
 

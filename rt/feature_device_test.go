@@ -140,12 +140,12 @@ func TestFeature20_BindAndRebind(t *testing.T) {
 
 	// What can't be saved is not left.
 	failing := errors.New("disk full")
-	require.NoError(t, s.SetCallback("weight_d2h_w", func([]byte) error { return failing }))
+	require.NoError(t, s.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return failing }))
 	require.ErrorIs(t, s.Bind(ctx, second), failing)
 	require.ErrorIs(t, s.Unload(ctx), failing)
 	require.Same(t, first, s.Device())
 	require.NoError(t, s.Run(ctx))
-	require.NoError(t, s.Connect("weight_d2h_w", w))
+	require.NoError(t, s.Connect(ctx, "weight_d2h_w", w))
 }
 
 func TestFeature21_Unload(t *testing.T) {
@@ -214,11 +214,11 @@ func TestFeature25_HandOver(t *testing.T) {
 	require.Empty(t, a.script.engine.took(), "and keeps it")
 
 	// A save that fails keeps B out, and A on the device.
-	require.NoError(t, sa.SetCallback("weight_d2h_w", func([]byte) error { return errors.New("disk full") }))
+	require.NoError(t, sa.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("disk full") }))
 	err := sb.Run(ctx)
 	require.ErrorContains(t, err, "disk full")
 	require.NoError(t, sa.Run(ctx))
-	require.NoError(t, sa.Connect("weight_d2h_w", wa))
+	require.NoError(t, sa.Connect(ctx, "weight_d2h_w", wa))
 	require.NoError(t, sb.Run(ctx))
 	require.NoError(t, sa.Close())
 	require.NoError(t, sb.Run(ctx))

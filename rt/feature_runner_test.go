@@ -247,10 +247,10 @@ func TestFeature71_SaveAtClose(t *testing.T) {
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
 	var w [2]W
 	for i := range w {
-		require.NoError(t, r.SaveAtClose(i, &SaveOutputs{W: &w[i]}))
+		require.NoError(t, r.SaveAtClose(context.Background(), i, &SaveOutputs{W: &w[i]}))
 	}
-	require.ErrorIs(t, r.SaveAtClose(2, &SaveOutputs{W: new(W)}), rt.ErrReplica)
-	require.ErrorIs(t, r.SaveAtClose(0, &SaveOutputs{}), rt.ErrNilAnchor)
+	require.ErrorIs(t, r.SaveAtClose(context.Background(), 2, &SaveOutputs{W: new(W)}), rt.ErrReplica)
+	require.ErrorIs(t, r.SaveAtClose(context.Background(), 0, &SaveOutputs{}), rt.ErrNilAnchor)
 	require.NoError(t, r.Replica(1).UpdateWeights(context.Background(), rt.Weight{Anchor: "w", Data: floats(8, 9)}))
 	require.NoError(t, r.Close())
 	require.Equal(t, [2]W{{[2]float32{2, 3}}, {[2]float32{8, 9}}}, w)
@@ -266,7 +266,7 @@ func TestFeature71_SaveAtClose(t *testing.T) {
 
 	// What can't be saved is told.
 	r = variants(t)[2].open(t)
-	require.NoError(t, r.SaveAtClose(0, &SaveOutputs{W: new(W)}))
+	require.NoError(t, r.SaveAtClose(context.Background(), 0, &SaveOutputs{W: new(W)}))
 	require.NoError(t, r.Session().Stop())
 	err := r.core.Close()
 	require.ErrorIs(t, err, rt.ErrStopped)

@@ -255,9 +255,9 @@ func TestFeature28_Preconditions(t *testing.T) {
 	require.ErrorIs(t, s.Run(ctx), rt.ErrUnconnected)
 	require.ErrorIs(t, s.Save(ctx), rt.ErrNotLoaded)
 	require.ErrorIs(t, s.RunPrograms(ctx, 99), rt.ErrUnknownProgram)
-	require.ErrorIs(t, s.SetCallback("none", func([]byte) error { return nil }), rt.ErrUnknownStream)
-	require.ErrorIs(t, s.SetCallback("h2d_x", nil), rt.ErrOption)
-	require.ErrorIs(t, s.HandleInputs(nil, nil, false), rt.ErrOption)
+	require.ErrorIs(t, s.SetCallback(ctx, "none", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream)
+	require.ErrorIs(t, s.SetCallback(ctx, "h2d_x", nil), rt.ErrOption)
+	require.ErrorIs(t, s.HandleInputs(ctx, nil, nil, false), rt.ErrOption)
 	buffers(t, s)
 	require.NoError(t, s.Run(ctx))
 	require.NoError(t, s.Stop())
@@ -269,7 +269,7 @@ func TestFeature28_Preconditions(t *testing.T) {
 		require.ErrorIs(t, call(), rt.ErrClosed, name)
 	}
 	require.ErrorIs(t, s.Bind(ctx, mine()), rt.ErrClosed)
-	require.ErrorIs(t, s.HandleOutputs(func(rt.Anchor) ipu.Stream { return nil }, nil, false), rt.ErrClosed)
+	require.ErrorIs(t, s.HandleOutputs(ctx, func(rt.Anchor) ipu.Stream { return nil }, nil, false), rt.ErrClosed)
 	errs := []error{rt.ErrUnbound, rt.ErrUnconnected, rt.ErrNotLoaded, rt.ErrUnknownProgram, rt.ErrUnknownStream, rt.ErrOption, rt.ErrStopped, rt.ErrClosed}
 	for i, a := range errs {
 		for _, b := range errs[:i] {
@@ -304,7 +304,7 @@ func TestFeature29_Stop(t *testing.T) {
 
 func TestFeature30_UnconnectedAnchors(t *testing.T) {
 	s := fakeAffine(t, "unconnected", affineScript()).session(t)
-	missing, err := s.Unconnected(loadProgram, mainProgram, saveProgram)
+	missing, err := s.Unconnected(context.Background(), loadProgram, mainProgram, saveProgram)
 	require.NoError(t, err)
 	got := map[int][]string{}
 	for program, list := range rt.ByProgram(missing) {
@@ -313,10 +313,10 @@ func TestFeature30_UnconnectedAnchors(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[int][]string{loadProgram: {"h2d_b"}, mainProgram: {"h2d_x", "anchor_d2h_y"}, saveProgram: {"weight_d2h_w"}}, got)
-	require.EqualError(t, s.CheckConnected(saveProgram),
+	require.EqualError(t, s.CheckConnected(context.Background(), saveProgram),
 		`affine.popef: check streams: nothing is connected to output "w" F32 [2] (handle "weight_d2h_w", programs [7])`)
 	buffers(t, s)
-	require.NoError(t, s.CheckConnected(loadProgram, mainProgram, saveProgram))
+	require.NoError(t, s.CheckConnected(context.Background(), loadProgram, mainProgram, saveProgram))
 }
 
 func TestFeature31_Getters(t *testing.T) {
@@ -348,18 +348,18 @@ func TestFeature32_LookAhead(t *testing.T) {
 			x, y := e.connected["h2d_x"], e.connected["anchor_d2h_y"]
 			buf := make([]byte, 8)
 			if unlimited {
-				if err := errors.Join(x.Fetch(buf), x.Fetch(buf)); err != nil {
+				if err := errors.Join(x.Fetch(context.Background(), buf), x.Fetch(context.Background(), buf)); err != nil {
 					return err
 				}
 			}
 			for range 2 {
 				if !unlimited {
-					if err := x.Fetch(buf); err != nil {
+					if err := x.Fetch(context.Background(), buf); err != nil {
 						return err
 					}
 				}
 				x.Complete()
-				if err := y.Fetch(buf); err != nil {
+				if err := y.Fetch(context.Background(), buf); err != nil {
 					return err
 				}
 				y.Complete()
@@ -373,7 +373,7 @@ func TestFeature32_LookAhead(t *testing.T) {
 		buffers(t, s)
 		inputs := make(chan []byte, 2)
 		inputs <- floats(1, 2)
-		require.NoError(t, s.SetCallback("h2d_x", func(buf []byte) error {
+		require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(_ context.Context, buf []byte) error {
 			select {
 			case data := <-inputs:
 				copy(buf, data)
@@ -382,7 +382,7 @@ func TestFeature32_LookAhead(t *testing.T) {
 				return errors.New("deadlock")
 			}
 		}))
-		require.NoError(t, s.SetCallback("anchor_d2h_y", func(buf []byte) error {
+		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error {
 			inputs <- floats(3, 4)
 			return nil
 		}))
@@ -457,7 +457,7 @@ func TestLoadOutput(t *testing.T) {
 	info, _ := s.Stream("d2h_version")
 	b, err := rt.NewBuffer(info, 1)
 	require.NoError(t, err)
-	require.NoError(t, s.HandleOutputs(func(a rt.Anchor) ipu.Stream {
+	require.NoError(t, s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream {
 		require.Equal(t, "version", a.Name, "the only output that is not connected")
 		return b
 	}, nil, true))

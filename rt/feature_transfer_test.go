@@ -62,12 +62,17 @@ func moves(sys *iputest.System) string {
 func TestFeature45_ScriptedDevice(t *testing.T) {
 	sys, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	x, y, log := 0, 0, ""
-	require.NoError(t, s.Connect("h2d_x", &rt.Callback{
-		OnFetch:    func(buf []byte) error { x++; log += "F"; copy(buf, floats(float32(x), 0)); return nil },
+	require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+		OnFetch: func(_ context.Context, buf []byte) error {
+			x++
+			log += "F"
+			copy(buf, floats(float32(x), 0))
+			return nil
+		},
 		OnComplete: func() { log += "C" },
 	}))
-	require.NoError(t, s.Connect("anchor_d2h_y", &rt.Callback{
-		OnFetch: func(buf []byte) error {
+	require.NoError(t, s.Connect(context.Background(), "anchor_d2h_y", &rt.Callback{
+		OnFetch: func(_ context.Context, buf []byte) error {
 			y++
 			require.Equal(t, floats(float32(y), 0), buf)
 			log += "f"
@@ -79,7 +84,7 @@ func TestFeature45_ScriptedDevice(t *testing.T) {
 	require.Equal(t, "F1 C1 F2 C2 F3 C3", moves(sys))
 	require.Equal(t, "FCfcFCfcFCfc", log, "each transfer is fetched and then complete, in the program's order")
 	failing := errors.New("no data")
-	require.NoError(t, s.SetCallback("h2d_x", func([]byte) error { return failing }))
+	require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(context.Context, []byte) error { return failing }))
 	err := s.Run(context.Background())
 	require.ErrorIs(t, err, failing)
 	require.ErrorIs(t, err, ipu.ErrCallback)
@@ -95,12 +100,12 @@ func TestFeature46_PrefetchOrFetch(t *testing.T) {
 		sys, s := scripted(t, depth, nil)
 		n := 0
 		give := func(buf []byte) error { n++; copy(buf, floats(float32(n), 0)); return nil }
-		require.NoError(t, s.Connect("h2d_x", &rt.Callback{
-			OnFetch:    give,
+		require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+			OnFetch:    func(_ context.Context, buf []byte) error { return give(buf) },
 			OnPrefetch: func(buf []byte) bool { return n < 2 && give(buf) == nil },
 		}))
 		var got []float32
-		require.NoError(t, s.SetCallback("anchor_d2h_y", func(buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
+		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
 		require.NoError(t, s.Run(context.Background()))
 		require.Equal(t, []float32{1, 2, 3}, got)
 		require.Equal(t, want, moves(sys))
@@ -113,7 +118,7 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 	for _, host := range []string{"buffer", "queue", "callback"} {
 		sys, s := scripted(t, 3, []iputest.Step{iputest.Prefetch("h2d_x", 3), iputest.Discard("h2d_x")})
 		var got []float32
-		require.NoError(t, s.SetCallback("anchor_d2h_y", func(buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
+		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
 		data := floats(1, 0, 2, 0, 3, 0)
 		var end func()
 		switch host {
@@ -122,9 +127,9 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 			b, err := rt.NewBuffer(info, 3)
 			require.NoError(t, err)
 			copy(b.Bytes(), data)
-			require.NoError(t, s.Connect("h2d_x", b))
+			require.NoError(t, s.Connect(context.Background(), "h2d_x", b))
 		case "queue":
-			m, err := s.NewQueueManager(rt.QueueConfig{Outputs: func(rt.Anchor) rt.CallbackPolicy { return rt.SkipBind }})
+			m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{Outputs: func(rt.Anchor) rt.CallbackPolicy { return rt.SkipBind }})
 			require.NoError(t, err)
 			q, err := m.InputQueue("x")
 			require.NoError(t, err)
@@ -143,8 +148,8 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 				read++
 				return true
 			}
-			require.NoError(t, s.Connect("h2d_x", &rt.Callback{
-				OnFetch: func(buf []byte) error { next(buf); return nil }, OnPrefetch: func(buf []byte) bool { return read < 3 && next(buf) },
+			require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+				OnFetch: func(_ context.Context, buf []byte) error { next(buf); return nil }, OnPrefetch: func(buf []byte) bool { return read < 3 && next(buf) },
 				OnComplete: func() { done++ }, OnInvalidate: func() { read = done },
 			}))
 		}
@@ -164,8 +169,8 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 func TestFeature42_BufferIsLent(t *testing.T) {
 	_, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	var kept [2][]byte
-	require.NoError(t, s.SetCallback("h2d_x", func(buf []byte) error { kept[0] = buf; copy(buf, floats(1, 2)); return nil }))
-	require.NoError(t, s.SetCallback("anchor_d2h_y", func(buf []byte) error {
+	require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(_ context.Context, buf []byte) error { kept[0] = buf; copy(buf, floats(1, 2)); return nil }))
+	require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error {
 		kept[1] = buf
 		require.Equal(t, floats(1, 2), buf)
 		return nil

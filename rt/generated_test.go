@@ -202,11 +202,11 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 	return r.core.Save(ctx, replica)
 }
 
-func (r *Runner) SaveAtClose(replica int, out *SaveOutputs) error {
+func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
 		return err
 	}
-	return r.core.SaveAtClose(replica, func() { r.ports[replica].bindSave(out) })
+	return r.core.SaveAtClose(ctx, replica, func() { r.ports[replica].bindSave(out) })
 }
 
 func checkSave(out *SaveOutputs) error {

@@ -106,12 +106,12 @@ func (q *InputQueue) restart(connect bool) {
 }
 
 // Memory returns the memory of the next transfer, if a single piece holds all
-// of it; it waits for data.
-func (q *InputQueue) Memory() ([]byte, error) {
+// of it; it waits for data, or until ctx ends.
+func (q *InputQueue) Memory(ctx context.Context) ([]byte, error) {
 	if q.ahead > 0 { // such an engine fetches
 		return nil, nil
 	}
-	if err := q.nextInput(); err != nil {
+	if err := q.nextInput(ctx); err != nil {
 		return nil, q.unlessDisconnected(err)
 	}
 	c := q.cur
@@ -128,9 +128,9 @@ func (q *InputQueue) Memory() ([]byte, error) {
 	return c.data[q.off*q.sample : (q.off+q.batch)*q.sample : (q.off+q.batch)*q.sample], nil
 }
 
-// Fetch copies the next transfer into buf; it waits for data. A queue that is
-// disconnected gives zeros.
-func (q *InputQueue) Fetch(buf []byte) error {
+// Fetch copies the next transfer into buf; it waits for data, or until ctx ends.
+// A queue that is disconnected gives zeros.
+func (q *InputQueue) Fetch(ctx context.Context, buf []byte) error {
 	if err := q.size(buf); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (q *InputQueue) Fetch(buf []byte) error {
 	q.ended = q.ended[:0]
 	rest := buf
 	for missing := q.batch; missing > 0; {
-		if err := q.nextInput(); err != nil {
+		if err := q.nextInput(ctx); err != nil {
 			q.InvalidatePrefetched() // the program fails, and another starts anew
 			clear(buf)
 			return q.unlessDisconnected(err)
@@ -185,7 +185,7 @@ func (q *InputQueue) Prefetch(buf []byte) bool {
 		}
 		there += c.samples
 	}
-	return q.Fetch(buf) == nil && q.Connected()
+	return q.Fetch(context.Background(), buf) == nil && q.Connected() // all of it is there
 }
 
 // Complete ends the oldest transfer: the memory that it was read from is
@@ -229,12 +229,12 @@ func (q *InputQueue) InvalidatePrefetched() {
 // nextInput is next that knows how far complete transfers have come in the
 // oldest chunk, and that a device which holds the whole ring would wait for
 // itself.
-func (q *InputQueue) nextInput() error {
+func (q *InputQueue) nextInput(ctx context.Context) error {
 	if q.cur == nil && q.ahead > 0 && q.ring.held() >= q.NumBuffers() && !q.ring.ReadAvailable() && q.Connected() {
 		return fmt.Errorf("anchor %q: %w: %d transfers are not complete and hold all of %d buffers",
 			q.anchor.Name, ErrLookAhead, q.ahead, q.NumBuffers())
 	}
-	if err := q.next(); err != nil {
+	if err := q.next(ctx); err != nil {
 		return err
 	}
 	if q.resume { // it is the oldest chunk

@@ -41,7 +41,7 @@ func enqueue(t testing.TB, q *rt.InputQueue, pieces ...[]byte) {
 func fetch(t testing.TB, q *rt.InputQueue) []byte {
 	t.Helper()
 	buf := make([]byte, q.TransferBytes())
-	require.NoError(t, q.Fetch(buf))
+	require.NoError(t, q.Fetch(context.Background(), buf))
 	q.Complete()
 	return buf
 }
@@ -55,11 +55,11 @@ func TestFeature54_ZeroCopyEnqueue(t *testing.T) {
 		require.NoError(t, err)
 		ended++
 	}}))
-	mem, err := q.Memory()
+	mem, err := q.Memory(ctx)
 	require.NoError(t, err)
 	require.Same(t, &data[0], &mem[0], "read where it is")
 	require.Len(t, mem, 8)
-	again, err := q.Memory()
+	again, err := q.Memory(ctx)
 	require.NoError(t, err)
 	require.Same(t, &mem[0], &again[0], "the same until Complete")
 	require.Zero(t, ended)
@@ -77,7 +77,7 @@ func TestFeature54_ZeroCopyEnqueue(t *testing.T) {
 				t.Fatal()
 			}
 		}
-		if q.Fetch(buf) != nil {
+		if q.Fetch(ctx, buf) != nil {
 			t.Fatal()
 		}
 		q.Complete()
@@ -92,7 +92,7 @@ func TestFeature54_ZeroCopyEnqueue(t *testing.T) {
 			t.Fatal()
 		}
 		for range 2 {
-			if _, err := q.Memory(); err != nil {
+			if _, err := q.Memory(ctx); err != nil {
 				t.Fatal(err)
 			}
 			q.Complete()
@@ -119,7 +119,7 @@ func TestFeature54_EnqueueErrors(t *testing.T) {
 	require.Equal(t, samples(0, 4), fetch(t, q))
 	enqueue(t, q, samples(4, 1))
 	require.EqualValues(t, 5, q.Enqueued())
-	require.ErrorIs(t, q.Fetch(make([]byte, 3)), rt.ErrData)
+	require.ErrorIs(t, q.Fetch(context.Background(), make([]byte, 3)), rt.ErrData)
 
 	for _, bad := range [][3]int{{0, 1, 1}, {-1, 1, 1}, {1, 1, 0}, {1, 1, -1}, {1 << 20, 1, 1 << 40}} {
 		_, err := rt.NewInputQueue(bad[0], bad[1], bad[2], nil, rt.RingConfig[struct{}]{})
@@ -176,7 +176,7 @@ func TestZeroSized(t *testing.T) {
 			require.NoError(t, out.TryEnqueue(rt.OutputData{OnWriteComplete: func() { ended++ }}))
 			require.True(t, in.Prefetch(nil))
 			in.Complete()
-			require.NoError(t, out.Fetch(nil))
+			require.NoError(t, out.Fetch(context.Background(), nil))
 			out.Complete()
 			require.Equal(t, 2, ended)
 		}
@@ -187,14 +187,14 @@ func TestFeature55_RegroupSmallRequests(t *testing.T) {
 	q := inputQueue(t, 2)
 	enqueue(t, q, samples(0, 1), samples(1, 2), samples(3, 5))
 	require.Equal(t, samples(0, 4), fetch(t, q), "one and two and the first of five")
-	mem, err := q.Memory()
+	mem, err := q.Memory(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, samples(4, 4), mem, "the rest, in place")
 	q.Complete()
 	require.False(t, q.Prefetch(make([]byte, 8)))
 
 	enqueue(t, q, samples(8, 1))
-	mem, err = q.Memory()
+	mem, err = q.Memory(context.Background())
 	require.NoError(t, err)
 	require.Nil(t, mem, "no piece holds a whole batch")
 	enqueue(t, q, samples(9, 3))
@@ -241,7 +241,7 @@ func TestFeature57_ReadCallbacks(t *testing.T) {
 	expect("c start", "b complete", "c complete")
 	q.InvalidatePrefetched()
 	expect()
-	require.NoError(t, q.Fetch(buf))
+	require.NoError(t, q.Fetch(context.Background(), buf))
 	expect("a start", "b start", "a complete")
 	q.Complete()
 	expect("a done")
@@ -253,11 +253,11 @@ func TestFeature57_ReadCallbacks(t *testing.T) {
 	q.Complete()
 	expect("b done", "c done")
 
-	_, err := q.Memory()
+	_, err := q.Memory(context.Background())
 	require.NoError(t, err)
 	expect("d start", "d complete")
 	q.InvalidatePrefetched()
-	_, err = q.Memory()
+	_, err = q.Memory(context.Background())
 	require.NoError(t, err)
 	expect("d start", "d complete")
 	q.Complete()
@@ -301,9 +301,9 @@ func TestLookAheadTooFar(t *testing.T) {
 		enqueue(t, q, samples(i, 1))
 	}
 	buf := make([]byte, 8)
-	require.NoError(t, q.Fetch(buf))
-	require.ErrorIs(t, q.Fetch(buf), rt.ErrLookAhead)
-	require.NoError(t, q.Fetch(buf), "a program that failed starts anew")
+	require.NoError(t, q.Fetch(context.Background(), buf))
+	require.ErrorIs(t, q.Fetch(context.Background(), buf), rt.ErrLookAhead)
+	require.NoError(t, q.Fetch(context.Background(), buf), "a program that failed starts anew")
 	require.Equal(t, samples(0, 4), buf)
 }
 
@@ -361,7 +361,7 @@ func TestFeature60_DisconnectInput(t *testing.T) {
 	require.NoError(t, q.Enqueue(ctx, rt.InputData{Data: samples(1, 2), OnDone: done}))
 	read := make(chan error)
 	buf := samples(100, 4)
-	go func() { read <- q.Fetch(buf) }()
+	go func() { read <- q.Fetch(ctx, buf) }()
 	eventually(t, func() bool { return contains(q.State(""), "consumer waits") }, "the device waits")
 	q.Disconnect()
 	require.NoError(t, <-read, "the program goes on")
@@ -370,7 +370,7 @@ func TestFeature60_DisconnectInput(t *testing.T) {
 	q.Complete()
 	require.Equal(t, make([]byte, 8), fetch(t, q), "and does not wait any more")
 	require.False(t, q.Prefetch(buf))
-	mem, err := q.Memory()
+	mem, err := q.Memory(ctx)
 	require.NoError(t, err)
 	require.Nil(t, mem)
 	require.ErrorIs(t, q.Enqueue(ctx, rt.InputData{Data: samples(1, 2)}), rt.ErrDisconnected)

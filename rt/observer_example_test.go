@@ -66,8 +66,8 @@ func ExampleWithObserver() {
 		fmt.Println(err)
 		return
 	}
-	session.SetCallback("h2d_x", func(buf []byte) error { clear(buf); return nil })
-	session.SetCallback("d2h_y", func([]byte) error { return nil })
+	session.SetCallback(ctx, "h2d_x", func(_ context.Context, buf []byte) error { clear(buf); return nil })
+	session.SetCallback(ctx, "d2h_y", func(context.Context, []byte) error { return nil })
 	sys.Inject(iputest.OnRun(1).Nth(3), &ipu.Error{Kind: ipu.KindApplication})
 	for range 5 {
 		session.Run(ctx)

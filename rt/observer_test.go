@@ -60,19 +60,19 @@ func TestObserver(t *testing.T) {
 		{"stop", s.Stop, false, []string{"stopped"}},
 		{"reload", func() error { return s.Reload(ctx) }, false, []string{"bound"}},
 		{"load fails", func() error {
-			require.NoError(t, s.SetCallback("h2d_b", func([]byte) error { return errors.New("no b") }))
+			require.NoError(t, s.SetCallback(ctx, "h2d_b", func(context.Context, []byte) error { return errors.New("no b") }))
 			return s.Load(ctx)
 		}, true, []string{"loaded!"}},
 		{"load", func() error {
-			require.NoError(t, s.ConnectData("h2d_b", floats(1, 2)))
+			require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2)))
 			return s.Load(ctx)
 		}, false, []string{"loaded"}},
 		{"save fails", func() error {
-			require.NoError(t, s.SetCallback("weight_d2h_w", func([]byte) error { return errors.New("no w") }))
+			require.NoError(t, s.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("no w") }))
 			return s.Unload(ctx)
 		}, true, []string{"saved!"}},
 		{"another device", func() error {
-			require.NoError(t, s.Connect("weight_d2h_w", w))
+			require.NoError(t, s.Connect(ctx, "weight_d2h_w", w))
 			return s.Bind(ctx, mine())
 		}, false, []string{"saved", "unbound", "bound"}},
 		{"unload", func() error { return s.Unload(ctx) }, false, []string{"unbound"}},

@@ -80,9 +80,9 @@ func (q *OutputQueue) restart(connect bool) {
 }
 
 // Memory returns the memory that the next transfer is to fill, if a single
-// piece holds all of it; it waits for memory.
-func (q *OutputQueue) Memory() ([]byte, error) {
-	if err := q.next(); err != nil {
+// piece holds all of it; it waits for memory, or until ctx ends.
+func (q *OutputQueue) Memory(ctx context.Context) ([]byte, error) {
+	if err := q.next(ctx); err != nil {
 		return nil, q.unlessDisconnected(err)
 	}
 	c := q.cur
@@ -93,15 +93,15 @@ func (q *OutputQueue) Memory() ([]byte, error) {
 	return c.data[q.off*q.sample : (q.off+q.batch)*q.sample : (q.off+q.batch)*q.sample], nil
 }
 
-// Fetch scatters one transfer; it waits for memory. A queue that is
-// disconnected drops it.
-func (q *OutputQueue) Fetch(buf []byte) error {
+// Fetch scatters one transfer; it waits for memory, or until ctx ends. A queue
+// that is disconnected drops it.
+func (q *OutputQueue) Fetch(ctx context.Context, buf []byte) error {
 	if err := q.size(buf); err != nil {
 		return err
 	}
 	q.direct = false
 	for missing := q.batch; missing > 0; {
-		if err := q.next(); err != nil {
+		if err := q.next(ctx); err != nil {
 			return q.unlessDisconnected(err)
 		}
 		c := q.cur

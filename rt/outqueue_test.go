@@ -25,7 +25,7 @@ func outputQueue(t testing.TB, batches int) *rt.OutputQueue {
 // deliver plays a device that delivers one transfer.
 func deliver(t testing.TB, q *rt.OutputQueue, data []byte) {
 	t.Helper()
-	require.NoError(t, q.Fetch(data))
+	require.NoError(t, q.Fetch(context.Background(), data))
 	q.Complete()
 }
 
@@ -52,7 +52,7 @@ func TestFeature58_OutputScatter(t *testing.T) {
 	require.Equal(t, samples(3, 1), got[2][:2])
 	require.Empty(t, cmp.Diff([]string{"a complete", "a done", "b complete", "b done"}, log))
 
-	mem, err := q.Memory()
+	mem, err := q.Memory(context.Background())
 	require.NoError(t, err)
 	require.Same(t, &got[2][2], &mem[0], "the rest can be written in place")
 	copy(mem, samples(4, 4))
@@ -64,11 +64,11 @@ func TestFeature58_OutputScatter(t *testing.T) {
 
 	half := make([]byte, 4)
 	require.NoError(t, q.TryEnqueue(rt.OutputData{Data: half}))
-	mem, err = q.Memory()
+	mem, err = q.Memory(context.Background())
 	require.NoError(t, err)
 	require.Nil(t, mem, "no piece has room for a whole batch")
 	require.ErrorIs(t, q.TryEnqueue(rt.OutputData{Data: make([]byte, 3)}), rt.ErrSampleSize)
-	require.ErrorIs(t, q.Fetch(make([]byte, 6)), rt.ErrData)
+	require.ErrorIs(t, q.Fetch(context.Background(), make([]byte, 6)), rt.ErrData)
 }
 
 func TestFeature58_OutputEnqueueLock(t *testing.T) {
@@ -98,7 +98,7 @@ func TestFeature58_OutputEnqueueLock(t *testing.T) {
 				t.Fatal()
 			}
 		}
-		if q.Fetch(data) != nil {
+		if q.Fetch(ctx, data) != nil {
 			t.Fatal()
 		}
 		q.Complete()
@@ -109,7 +109,7 @@ func TestFeature58_OutputEnqueueLock(t *testing.T) {
 func TestFeature58_OutputWaits(t *testing.T) {
 	q := outputQueue(t, 1)
 	written := make(chan error)
-	go func() { written <- q.Fetch(samples(1, 4)) }()
+	go func() { written <- q.Fetch(context.Background(), samples(1, 4)) }()
 	got := make([]byte, 8)
 	for i := range 4 {
 		eventually(t, func() bool { return contains(q.State(""), "consumer waits") }, "the device waits")
@@ -137,12 +137,12 @@ func TestFeature59_FlushOutput(t *testing.T) {
 func TestFeature60_DisconnectOutput(t *testing.T) {
 	q := outputQueue(t, 1)
 	written := make(chan error)
-	go func() { written <- q.Fetch(samples(1, 4)) }()
+	go func() { written <- q.Fetch(context.Background(), samples(1, 4)) }()
 	eventually(t, func() bool { return contains(q.State(""), "consumer waits") }, "the device waits")
 	q.Disconnect()
 	require.NoError(t, <-written, "dropped")
 	q.Complete()
-	mem, err := q.Memory()
+	mem, err := q.Memory(context.Background())
 	require.NoError(t, err)
 	require.Nil(t, mem)
 	deliver(t, q, samples(1, 4))

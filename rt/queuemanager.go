@@ -94,10 +94,10 @@ type QueueManager struct {
 
 // NewQueueManager makes queues for anchors of the model and connects them. A
 // session has one queue manager at most ([ErrQueueManager]), and can't get rid
-// of it.
-func (s *Session) NewQueueManager(c QueueConfig) (*QueueManager, error) {
+// of it. ctx is as for [Session.Connect].
+func (s *Session) NewQueueManager(ctx context.Context, c QueueConfig) (*QueueManager, error) {
 	const doing = "make queues"
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return nil, s.errorf(doing, err)
 	}
 	defer s.gate.release(0)
@@ -383,11 +383,11 @@ func (m *QueueManager) ended(failed bool) {
 // session was stopped, before or after it is reloaded, and after a run that
 // failed in the middle. Memory that was not used
 // up is handed back: its OnDone is called with [ErrDisconnected]. Like Connect,
-// ResetAll needs the session for itself: while a program runs, it waits for it
-// or fails with [ErrConcurrent].
-func (m *QueueManager) ResetAll() error {
+// ResetAll needs the session for itself: while a program runs, it waits for it,
+// until ctx ends.
+func (m *QueueManager) ResetAll(ctx context.Context) error {
 	s := m.session
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return s.errorf("reset queues", err)
 	}
 	defer s.gate.release(0)

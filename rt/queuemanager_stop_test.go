@@ -81,13 +81,13 @@ func TestFeature61_ResetAfterStop(t *testing.T) {
 			require.NoError(t, r.check())
 			require.NoError(t, part.enqueue(ctx, x, y))
 			eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the device waits for more")
-			require.ErrorIs(t, m.ResetAll(), rt.ErrConcurrent, "a program runs")
+			require.ErrorIs(t, m.ResetAll(ctx), rt.ErrConcurrent, "a program runs")
 			require.NoError(t, s.Stop())
 			require.ErrorIs(t, <-ended, rt.ErrStopped)
 			require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
 
 			require.NoError(t, s.Reload(ctx))
-			require.NoError(t, m.ResetAll())
+			require.NoError(t, m.ResetAll(ctx))
 			require.ErrorIs(t, <-part.ended, rt.ErrDisconnected)
 			require.Zero(t, x.Enqueued())
 			b, err := m.InputQueue("b")
@@ -170,7 +170,7 @@ func pipelined(t *testing.T, random *rand.Rand) {
 	defer cancel()
 	exe := register(t, shiftScript())
 	s := shiftSession(t, fakeName, exe)
-	m, err := s.NewQueueManager(rt.QueueConfig{Timeout: 10 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
+	m, err := s.NewQueueManager(ctx, rt.QueueConfig{Timeout: 10 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
 	require.NoError(t, err)
 	x, y := shiftQueues(t, m)
 
@@ -197,7 +197,7 @@ func pipelined(t *testing.T, random *rand.Rand) {
 			}
 			if len(ahead) == 0 {
 				buf := make([]byte, shiftBatch*shiftSample)
-				if err := x.Fetch(buf); err != nil {
+				if err := x.Fetch(ctx, buf); err != nil {
 					t.Error(err)
 					return
 				}
@@ -211,7 +211,7 @@ func pipelined(t *testing.T, random *rand.Rand) {
 			}
 			computed = append(computed, buf)
 			for len(computed) > 3 || len(computed) > 0 && random.IntN(2) == 0 {
-				if err := y.Fetch(computed[0]); err != nil {
+				if err := y.Fetch(ctx, computed[0]); err != nil {
 					t.Error(err)
 					return
 				}
@@ -254,7 +254,7 @@ func TestFeature60_FailureDisconnects(t *testing.T) {
 			s, err := rt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset())
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), model.Close())) })
-			m, err := s.NewQueueManager(rt.QueueConfig{})
+			m, err := s.NewQueueManager(ctx, rt.QueueConfig{})
 			require.NoError(t, err)
 			x, y := shiftQueues(t, m)
 			first, second := newShiftRequest(100, shiftBatch), newShiftRequest(200, shiftBatch)
@@ -265,7 +265,7 @@ func TestFeature60_FailureDisconnects(t *testing.T) {
 			if name == "between" {
 				require.ErrorIs(t, second.enqueue(ctx, x, y), rt.ErrDisconnected)
 				require.False(t, first.isEnded(), "its memory is the queue's until it is reset")
-				require.NoError(t, m.ResetAll())
+				require.NoError(t, m.ResetAll(ctx))
 				require.ErrorIs(t, <-first.ended, rt.ErrDisconnected)
 			}
 			require.NoError(t, second.enqueue(ctx, x, y))

@@ -16,7 +16,7 @@ func TestFeature62_QueueManager(t *testing.T) {
 	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
 		ctx := context.Background()
 		require.Same(t, m, s.QueueManager())
-		_, err := s.NewQueueManager(rt.QueueConfig{})
+		_, err := s.NewQueueManager(ctx, rt.QueueConfig{})
 		require.ErrorIs(t, err, rt.ErrQueueManager)
 
 		names := func() (all []string) {
@@ -70,7 +70,7 @@ func TestFeature62_QueueManager(t *testing.T) {
 		require.ErrorIs(t, <-left.ended, rt.ErrDisconnected)
 		require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
 		require.ErrorIs(t, m.FlushAll(), rt.ErrDisconnected)
-		require.ErrorIs(t, m.ResetAll(), rt.ErrClosed)
+		require.ErrorIs(t, m.ResetAll(ctx), rt.ErrClosed)
 	})
 }
 
@@ -78,8 +78,8 @@ func TestFeature62_QueuePredicates(t *testing.T) {
 	ctx := context.Background()
 	flow := shiftMetadata().ProgramFlow
 	s := shiftSession(t, "cpu", shiftPortable())
-	require.NoError(t, s.ConnectData("h2d_b", floats(1, 2, 3)))
-	m, err := s.NewQueueManager(rt.QueueConfig{
+	require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)))
+	m, err := s.NewQueueManager(ctx, rt.QueueConfig{
 		Inputs:  rt.InMain(flow, rt.BindUser, rt.SkipBind),
 		Outputs: rt.InMain(flow, rt.BindUser, rt.BindEmpty),
 	})
@@ -103,13 +103,13 @@ func TestFeature62_QueuePredicates(t *testing.T) {
 		"no batch":  {Batch: func(rt.Anchor) int { return -1 }},
 		"timeout":   {Timeout: -1, OnTimeout: rt.FlushOnTimeout},
 	} {
-		_, err := s.NewQueueManager(c)
+		_, err := s.NewQueueManager(ctx, c)
 		require.ErrorIs(t, err, rt.ErrOption, name)
 	}
-	_, err = s.NewQueueManager(rt.QueueConfig{Batch: func(rt.Anchor) int { return 1 }})
+	_, err = s.NewQueueManager(ctx, rt.QueueConfig{Batch: func(rt.Anchor) int { return 1 }})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	_, err = s.NewQueueManager(rt.QueueConfig{})
+	_, err = s.NewQueueManager(ctx, rt.QueueConfig{})
 	require.ErrorIs(t, err, rt.ErrClosed)
 }
 
@@ -174,7 +174,7 @@ func TestFeature59_FlushAll(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, m.FlushAll(), rt.ErrEnqueueLocked)
 		require.EqualValues(t, 12, x.Enqueued(), "all or nothing")
-		require.NoError(t, m.ResetAll())
+		require.NoError(t, m.ResetAll(ctx))
 		for m.FlushAll() == nil {
 		}
 		require.ErrorIs(t, m.FlushAll(), rt.ErrQueueFull)

@@ -408,15 +408,15 @@ func (q *ringQueue) errorf(err error) error {
 func (q *ringQueue) ReadAvailable() bool { return q.cur != nil || q.ring.ReadAvailable() }
 
 // next makes cur the chunk that the next sample belongs to, and waits for it
-// if need be. It fails with [ErrInvalidated] if the queue is disconnected.
-func (q *ringQueue) next() error {
+// if need be, until ctx ends. It fails with [ErrInvalidated] if the queue is disconnected.
+func (q *ringQueue) next(ctx context.Context) error {
 	switch {
 	case !q.Connected():
 		return ErrInvalidated
 	case q.cur != nil:
 		return nil
 	}
-	c, err := q.ring.ReadLock(context.Background())
+	c, err := q.ring.ReadLock(ctx)
 	if err != nil {
 		return err
 	}

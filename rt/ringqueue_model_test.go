@@ -1,6 +1,7 @@
 package rt_test
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"testing"
@@ -144,7 +145,7 @@ func checkInputQueue(t *testing.T) {
 				if len(m.values)-next() < m.batch {
 					t.Skip("it would wait")
 				}
-				if err := q.Fetch(buf); err != nil {
+				if err := q.Fetch(context.Background(), buf); err != nil {
 					t.Fatal(err)
 				}
 				same("fetch", buf, m.read(next()))
@@ -156,7 +157,7 @@ func checkInputQueue(t *testing.T) {
 				if m.ahead == 0 && len(m.values) == at {
 					t.Skip("it would wait")
 				}
-				mem, err := q.Memory()
+				mem, err := q.Memory(context.Background())
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -262,13 +263,13 @@ func TestFeature58_OutputQueueModel(t *testing.T) {
 					t.Skip("it would wait")
 				}
 				data := transfer()
-				mem, err := q.Memory()
+				mem, err := q.Memory(context.Background())
 				if err != nil {
 					t.Fatal(err)
 				}
 				if mem != nil && rapid.Bool().Draw(t, "in place") {
 					copy(mem, data)
-				} else if err := q.Fetch(data); err != nil {
+				} else if err := q.Fetch(context.Background(), data); err != nil {
 					t.Fatal(err)
 				}
 				q.Complete()

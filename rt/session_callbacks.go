@@ -11,18 +11,18 @@ import (
 // They are called like the methods of [ipu.Stream], which says what each has to
 // do; the memory is theirs only during the call.
 type Callback struct {
-	OnFetch      func(buf []byte) error // fill buf, or take what is in it
-	OnPrefetch   func(buf []byte) bool  // fill buf ahead of time if that is possible
+	OnFetch      func(ctx context.Context, buf []byte) error // fill buf, or take what is in it
+	OnPrefetch   func(buf []byte) bool                       // fill buf ahead of time if that is possible
 	OnComplete   func()
 	OnInvalidate func()
 }
 
 // Fetch calls OnFetch. Without one it fails with [ErrUnconnected].
-func (c *Callback) Fetch(buf []byte) error {
+func (c *Callback) Fetch(ctx context.Context, buf []byte) error {
 	if c.OnFetch == nil {
 		return fmt.Errorf("%w: the callback has no OnFetch", ErrUnconnected)
 	}
-	return c.OnFetch(buf)
+	return c.OnFetch(ctx, buf)
 }
 
 // Prefetch calls OnPrefetch. Without one nothing is available ahead of time.
@@ -44,12 +44,13 @@ func (c *Callback) InvalidatePrefetched() {
 
 // SetCallback makes f move the data of the stream named handle, replacing
 // whatever was connected: an input's f fills buf, an output's takes what is in
-// buf. buf is valid only during the call.
-func (s *Session) SetCallback(handle string, f func(buf []byte) error) error {
+// buf. f gets the context of the run; buf is valid only during the call. ctx is
+// as for [Session.Connect].
+func (s *Session) SetCallback(ctx context.Context, handle string, f func(ctx context.Context, buf []byte) error) error {
 	if f == nil {
 		return s.errorf(fmt.Sprintf("connect stream %q", handle), fmt.Errorf("%w: nil callback", ErrOption))
 	}
-	return s.Connect(handle, &Callback{OnFetch: f})
+	return s.Connect(ctx, handle, &Callback{OnFetch: f})
 }
 
 // Factory makes the host's side of an anchor's stream. nil leaves the anchor as
@@ -62,21 +63,22 @@ type Factory func(a Anchor) ipu.Stream
 // [SkipBind] stay as they are. A nil policy is BindUser for all.
 //
 // With skipConnected, inputs that are connected already, also to data of the
-// model's files, stay as they are, whatever policy says.
-func (s *Session) HandleInputs(factory Factory, policy CallbackPredicate, skipConnected bool) error {
-	return s.handle(ipu.HostToDevice, "connect inputs", factory, policy, skipConnected)
+// model's files, stay as they are, whatever policy says. ctx is as for
+// [Session.Connect].
+func (s *Session) HandleInputs(ctx context.Context, factory Factory, policy CallbackPredicate, skipConnected bool) error {
+	return s.handle(ctx, ipu.HostToDevice, "connect inputs", factory, policy, skipConnected)
 }
 
 // HandleOutputs is [Session.HandleInputs] for outputs.
-func (s *Session) HandleOutputs(factory Factory, policy CallbackPredicate, skipConnected bool) error {
-	return s.handle(ipu.DeviceToHost, "connect outputs", factory, policy, skipConnected)
+func (s *Session) HandleOutputs(ctx context.Context, factory Factory, policy CallbackPredicate, skipConnected bool) error {
+	return s.handle(ctx, ipu.DeviceToHost, "connect outputs", factory, policy, skipConnected)
 }
 
-func (s *Session) handle(d ipu.Direction, doing string, factory Factory, policy CallbackPredicate, skipConnected bool) error {
+func (s *Session) handle(ctx context.Context, d ipu.Direction, doing string, factory Factory, policy CallbackPredicate, skipConnected bool) error {
 	if factory == nil {
 		return s.errorf(doing, fmt.Errorf("%w: nil factory", ErrOption))
 	}
-	if err := s.begin(context.Background()); err != nil {
+	if err := s.begin(ctx); err != nil {
 		return s.errorf(doing, err)
 	}
 	defer s.gate.release(0)

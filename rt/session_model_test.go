@@ -184,11 +184,11 @@ func TestSessionModel(t *testing.T) {
 			connect := func(handle string, transfers int) *rt.Buffer {
 				info, _ := s.Stream(handle)
 				b, err := rt.NewBuffer(info, transfers)
-				require.NoError(t, errors.Join(err, s.Connect(handle, b)))
+				require.NoError(t, errors.Join(err, s.Connect(ctx, handle, b)))
 				return b
 			}
-			require.NoError(t, s.ConnectData("h2d_b", floats(0, 0)))
-			require.NoError(t, s.ConnectData("h2d_w", floats(2, 2)))
+			require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(0, 0)))
+			require.NoError(t, s.ConnectData(ctx, "h2d_w", floats(2, 2)))
 			copy(connect("h2d_x", 2).Bytes(), floats(1, 1, 1, 1))
 			m.y, m.w = connect("anchor_d2h_y", 2), connect("weight_d2h_w", 1)
 			w.sessions = append(w.sessions, m)

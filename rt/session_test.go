@@ -42,10 +42,10 @@ func buffers(t testing.TB, s *rt.Session) (x, y, w *rt.Buffer) {
 		require.True(t, ok)
 		b, err := rt.NewBuffer(info, transfers)
 		require.NoError(t, err)
-		require.NoError(t, s.Connect(handle, b))
+		require.NoError(t, s.Connect(context.Background(), handle, b))
 		return b
 	}
-	require.NoError(t, s.ConnectData("h2d_b", floats(10, 20)))
+	require.NoError(t, s.ConnectData(context.Background(), "h2d_b", floats(10, 20)))
 	return connect("h2d_x", s.DeviceIterations()), connect("anchor_d2h_y", s.DeviceIterations()), connect("weight_d2h_w", 1)
 }
 
@@ -68,7 +68,7 @@ func TestSession(t *testing.T) {
 			require.Equal(t, floats(2, 3), w.Bytes())
 
 			// Own weights instead of the file's, for the next load.
-			require.NoError(t, s.ConnectData("h2d_w", floats(-1, 1)))
+			require.NoError(t, s.ConnectData(ctx, "h2d_w", floats(-1, 1)))
 			require.NoError(t, s.Load(ctx))
 			require.NoError(t, s.Run(ctx))
 			require.Equal(t, floats(9, 22, 7, 24), y.Bytes())
@@ -132,12 +132,12 @@ func TestPreconditions(t *testing.T) {
 			}
 			require.ErrorIs(t, s.Save(ctx), rt.ErrNotLoaded)
 			require.ErrorIs(t, s.RunPrograms(ctx, mainProgram, 9), rt.ErrUnknownProgram)
-			require.ErrorIs(t, s.Connect("h2d_z", &rt.Buffer{}), rt.ErrUnknownStream)
-			require.ErrorIs(t, s.ConnectData("h2d_z", nil), rt.ErrUnknownStream)
-			require.ErrorIs(t, s.ConnectData("h2d_x", floats(1)), rt.ErrData)
-			require.ErrorIs(t, s.ConnectData("anchor_d2h_y", floats(1, 2)), rt.ErrData)
-			require.ErrorIs(t, s.Connect("h2d_x", nil), rt.ErrOption)
-			require.NoError(t, s.ConnectData("h2d_b", floats(1, 2)))
+			require.ErrorIs(t, s.Connect(ctx, "h2d_z", &rt.Buffer{}), rt.ErrUnknownStream)
+			require.ErrorIs(t, s.ConnectData(ctx, "h2d_z", nil), rt.ErrUnknownStream)
+			require.ErrorIs(t, s.ConnectData(ctx, "h2d_x", floats(1)), rt.ErrData)
+			require.ErrorIs(t, s.ConnectData(ctx, "anchor_d2h_y", floats(1, 2)), rt.ErrData)
+			require.ErrorIs(t, s.Connect(ctx, "h2d_x", nil), rt.ErrOption)
+			require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2)))
 			require.NoError(t, s.Load(ctx))
 			require.ErrorIs(t, s.Save(ctx), rt.ErrUnconnected)
 			require.ErrorIs(t, s.Run(ctx), rt.ErrUnconnected)
@@ -177,8 +177,8 @@ func TestPreconditions(t *testing.T) {
 				func() error { return s.Save(ctx) },
 				func() error { return s.RunPrograms(ctx, mainProgram) },
 				func() error { return s.Reload(ctx) },
-				func() error { return s.ConnectData("h2d_b", floats(1, 2)) },
-				func() error { _, err := s.Unconnected(); return err },
+				func() error { return s.ConnectData(ctx, "h2d_b", floats(1, 2)) },
+				func() error { _, err := s.Unconnected(ctx); return err },
 				s.Stop,
 			} {
 				require.ErrorIs(t, f(), rt.ErrClosed)
@@ -207,7 +207,7 @@ func TestUnconnected(t *testing.T) {
 
 			handles := func(programs ...int) (out []string) {
 				t.Helper()
-				missing, err := s.Unconnected(programs...)
+				missing, err := s.Unconnected(context.Background(), programs...)
 				require.NoError(t, err)
 				for _, m := range missing {
 					out = append(out, m.Handle)
@@ -218,7 +218,7 @@ func TestUnconnected(t *testing.T) {
 			require.Equal(t, []string{"anchor_d2h_y", "h2d_b", "h2d_x"}, handles())
 			require.Equal(t, []string{"weight_d2h_w"}, handles(saveProgram))
 			require.Empty(t, handles(9))
-			require.NoError(t, s.ConnectData("h2d_b", floats(0, 0)))
+			require.NoError(t, s.ConnectData(context.Background(), "h2d_b", floats(0, 0)))
 			require.Equal(t, []string{"anchor_d2h_y", "h2d_x"}, handles())
 			err = s.Run(context.Background())
 			require.ErrorIs(t, err, rt.ErrUnconnected)
@@ -365,11 +365,11 @@ func TestFeed(t *testing.T) {
 		require.NoError(t, w.Close())
 
 		r := variant{backend: fakeName, model: buf.Bytes()}.session(t)
-		require.NoError(t, r.ConnectData("h2d_b", floats(0, 0)))
+		require.NoError(t, r.ConnectData(ctx, "h2d_b", floats(0, 0)))
 		info, _ := r.Stream("anchor_d2h_y")
 		y, err := rt.NewBuffer(info, 2)
 		require.NoError(t, err)
-		require.NoError(t, r.Connect("anchor_d2h_y", y))
+		require.NoError(t, r.Connect(ctx, "anchor_d2h_y", y))
 		for range 2 {
 			require.NoError(t, r.Run(ctx))
 			require.Equal(t, floats(0, 0, 1, 1), y.Bytes())
@@ -390,14 +390,14 @@ func TestNewBuffer(t *testing.T) {
 	}
 	b, err := rt.NewBuffer(ipu.StreamInfo{Handle: "empty"}, 2)
 	require.NoError(t, err)
-	mem, err := b.Memory()
+	mem, err := b.Memory(context.Background())
 	require.NoError(t, err)
 	require.NotNil(t, mem)
 	b.Complete()
 	b.Complete()
 	b.Complete()
 	require.Equal(t, 2, b.Transfers())
-	_, err = b.Memory()
+	_, err = b.Memory(context.Background())
 	require.ErrorIs(t, err, rt.ErrEndOfData)
 }
 

@@ -114,7 +114,7 @@ func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Sessi
 				exe = register(t, shiftScript())
 			}
 			s := shiftSession(t, backend, exe, opts...)
-			m, err := s.NewQueueManager(c)
+			m, err := s.NewQueueManager(context.Background(), c)
 			require.NoError(t, err)
 			b, err := m.InputQueue("b")
 			require.NoError(t, err)

@@ -39,9 +39,9 @@ func newSoakQueue(s *soak) *soakQueue {
 	require.NoError(s.t, err)
 	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.Concurrent(), rt.AutoReset())
 	require.NoError(s.t, err)
-	require.NoError(s.t, q.session.ConnectData("h2d_b", floats(10, 20, 30)))
+	require.NoError(s.t, q.session.ConnectData(context.Background(), "h2d_b", floats(10, 20, 30)))
 	user := rt.InMain(q.session.Contract().Flow, rt.BindUser, rt.SkipBind)
-	q.manager, err = q.session.NewQueueManager(rt.QueueConfig{Inputs: user, Outputs: user,
+	q.manager, err = q.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: user, Outputs: user,
 		Timeout: 200 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
 	require.NoError(s.t, err)
 	q.x, q.y = shiftQueues(s.t, q.manager)
@@ -129,7 +129,7 @@ func (q *soakQueue) again() {
 	defer q.mu.Unlock()
 	for range 100 { // it may fail, or be stopped, again meanwhile
 		s.sys.Repair(soakQueueDevice)
-		err := errors.Join(q.manager.ResetAll(), q.session.Reload(context.Background()))
+		err := errors.Join(q.manager.ResetAll(context.Background()), q.session.Reload(context.Background()))
 		if err == nil {
 			return
 		}

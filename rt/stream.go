@@ -1,6 +1,7 @@
 package rt
 
 import (
+	"context"
 	"fmt"
 	"unsafe"
 
@@ -83,7 +84,7 @@ func (w *window) Window() *ipu.Window { return &w.at }
 type source struct{ window }
 
 // Memory returns the memory of the next transfer.
-func (s *source) Memory() ([]byte, error) {
+func (s *source) Memory(context.Context) ([]byte, error) {
 	if s.at.Block == nil {
 		return nil, &NilAnchorError{Field: "input", Anchor: s.anchor}
 	}
@@ -91,7 +92,7 @@ func (s *source) Memory() ([]byte, error) {
 }
 
 // Fetch copies the next transfer into buf.
-func (s *source) Fetch(buf []byte) error {
+func (s *source) Fetch(_ context.Context, buf []byte) error {
 	if s.at.Block == nil {
 		return &NilAnchorError{Field: "input", Anchor: s.anchor}
 	}
@@ -106,7 +107,7 @@ func (s *source) Prefetch(buf []byte) bool { return s.more() && s.read(buf) == n
 type sink struct{ window }
 
 // Memory returns the memory of the next transfer, nil if it is to be dropped.
-func (s *sink) Memory() ([]byte, error) {
+func (s *sink) Memory(context.Context) ([]byte, error) {
 	if s.at.Block == nil {
 		return nil, nil
 	}
@@ -114,7 +115,7 @@ func (s *sink) Memory() ([]byte, error) {
 }
 
 // Fetch takes the next transfer from buf.
-func (s *sink) Fetch(buf []byte) error {
+func (s *sink) Fetch(_ context.Context, buf []byte) error {
 	if s.at.Block == nil {
 		return nil
 	}
@@ -161,21 +162,21 @@ type bound interface {
 // dropped.
 type nothing struct{}
 
-func (nothing) Fetch([]byte) error    { return nil }
-func (nothing) Prefetch([]byte) bool  { return true }
-func (nothing) Complete()             {}
-func (nothing) InvalidatePrefetched() {}
+func (nothing) Fetch(context.Context, []byte) error { return nil }
+func (nothing) Prefetch([]byte) bool                { return true }
+func (nothing) Complete()                           {}
+func (nothing) InvalidatePrefetched()               {}
 
 // constant is the data that a model's file carries for an input: the same at
 // every transfer, and read in place.
 type constant struct{ data []byte }
 
-func (c constant) Constant() []byte         { return c.data }
-func (c constant) Memory() ([]byte, error)  { return c.data, nil }
-func (c constant) Fetch(buf []byte) error   { copy(buf, c.data); return nil }
-func (c constant) Prefetch(buf []byte) bool { copy(buf, c.data); return true }
-func (c constant) Complete()                {}
-func (c constant) InvalidatePrefetched()    {}
+func (c constant) Constant() []byte                          { return c.data }
+func (c constant) Memory(context.Context) ([]byte, error)    { return c.data, nil }
+func (c constant) Fetch(_ context.Context, buf []byte) error { copy(buf, c.data); return nil }
+func (c constant) Prefetch(buf []byte) bool                  { copy(buf, c.data); return true }
+func (c constant) Complete()                                 {}
+func (c constant) InvalidatePrefetched()                     {}
 
 // fileTensor is constant data of a model's file.
 type fileTensor struct {
@@ -205,7 +206,7 @@ func (f *feed) next() (int, bool) {
 	return i, i < n
 }
 
-func (f *feed) Memory() ([]byte, error) {
+func (f *feed) Memory(context.Context) ([]byte, error) {
 	i, ok := f.next()
 	if !ok {
 		return nil, fmt.Errorf("feed %q: %w: all its %d tensors have been read", f.data.Name(), ErrEndOfData, f.data.Len())
@@ -213,8 +214,8 @@ func (f *feed) Memory() ([]byte, error) {
 	return f.data.Tensor(i)
 }
 
-func (f *feed) Fetch(buf []byte) error {
-	data, err := f.Memory()
+func (f *feed) Fetch(ctx context.Context, buf []byte) error {
+	data, err := f.Memory(ctx)
 	if err != nil {
 		return err
 	}
@@ -225,7 +226,7 @@ func (f *feed) Fetch(buf []byte) error {
 
 func (f *feed) Prefetch(buf []byte) bool {
 	_, ok := f.next()
-	return ok && f.Fetch(buf) == nil
+	return ok && f.Fetch(context.Background(), buf) == nil // it does not wait
 }
 
 func (f *feed) Complete() {

@@ -1,6 +1,7 @@
 package rt
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -31,11 +32,11 @@ func TestPrefetchDepth(t *testing.T) {
 	take(12)
 	in.Complete()
 	in.InvalidatePrefetched()
-	require.NoError(t, in.Fetch(buf[:]))
+	require.NoError(t, in.Fetch(context.Background(), buf[:]))
 	require.EqualValues(t, 12, buf[0])
 	take(13)
 	require.False(t, in.Prefetch(buf[:]), "the next run's data is not there yet")
-	require.ErrorIs(t, in.Fetch(buf[:]), ErrEndOfData)
+	require.ErrorIs(t, in.Fetch(context.Background(), buf[:]), ErrEndOfData)
 	in.Complete()
 	in.Complete()
 	in.Bind(&[4]byte{20, 21, 22, 23})
@@ -47,28 +48,28 @@ func TestOutput(t *testing.T) {
 	w, _ := out.describe()
 	w.anchor, w.at.Size, w.at.Count = "y", 1, 2
 	require.False(t, out.Prefetch(nil))
-	require.NoError(t, out.Fetch([]byte{1}), "dropped")
-	mem, err := out.Memory()
+	require.NoError(t, out.Fetch(context.Background(), []byte{1}), "dropped")
+	mem, err := out.Memory(context.Background())
 	require.NoError(t, err)
 	require.Nil(t, mem)
 
 	var got [2]byte
 	out.Bind(&got)
-	require.NoError(t, out.Fetch([]byte{1}))
+	require.NoError(t, out.Fetch(context.Background(), []byte{1}))
 	out.Complete()
-	mem, err = out.Memory()
+	mem, err = out.Memory(context.Background())
 	require.NoError(t, err)
 	mem[0] = 2
-	again, err := out.Memory()
+	again, err := out.Memory(context.Background())
 	require.NoError(t, err)
 	require.Same(t, &mem[0], &again[0], "the same until Complete")
 	out.Complete()
 	require.Equal(t, [2]byte{1, 2}, got)
-	require.ErrorIs(t, out.Fetch([]byte{3}), ErrEndOfData)
-	_, err = out.Memory()
+	require.ErrorIs(t, out.Fetch(context.Background(), []byte{3}), ErrEndOfData)
+	_, err = out.Memory(context.Background())
 	require.ErrorIs(t, err, ErrEndOfData)
 	w.clear()
-	require.NoError(t, out.Fetch([]byte{3}))
+	require.NoError(t, out.Fetch(context.Background(), []byte{3}))
 	require.Equal(t, [2]byte{1, 2}, got)
 }
 
@@ -76,13 +77,13 @@ func TestConstant(t *testing.T) {
 	c := constant{[]byte{1, 2}}
 	for range 3 {
 		buf := make([]byte, 2)
-		require.NoError(t, c.Fetch(buf))
+		require.NoError(t, c.Fetch(context.Background(), buf))
 		require.Equal(t, c.data, buf)
 		require.True(t, c.Prefetch(make([]byte, 2)))
 		c.Complete()
 		c.InvalidatePrefetched()
 	}
-	mem, err := c.Memory()
+	mem, err := c.Memory(context.Background())
 	require.NoError(t, err)
 	require.Same(t, &c.data[0], &mem[0])
 	require.Same(t, &c.data[0], &c.Constant()[0])

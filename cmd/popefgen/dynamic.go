@@ -67,7 +67,7 @@ func (d *dynamic) connect(to *[]port, a contract.Anchor) error {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
 	*to = append(*to, port{anchor: a, data: b.Bytes()})
-	return d.session.Connect(a.Handle, b)
+	return d.session.Connect(context.Background(), a.Handle, b)
 }
 
 func (d *dynamic) run(ctx context.Context) error { return d.session.Run(ctx) }

@@ -273,7 +273,7 @@ func (e *Engine) unready() {
 }
 
 // Run runs a program to its end, in the caller's goroutine. ctx is looked at
-// at the start, before every node and in loops, and not while a stream blocks.
+// at the start, before every node and in loops, and handed to streams.
 func (e *Engine) Run(ctx context.Context, index int) error {
 	if err := e.enter(); err != nil {
 		return fmt.Errorf("run program %d: %w", index, err)

@@ -315,7 +315,7 @@ type sometimes struct {
 	none   bool
 }
 
-func (s *sometimes) Fetch(buf []byte) error {
+func (s *sometimes) Fetch(ctx context.Context, buf []byte) error {
 	if s.memory[0] != 0 {
 		copy(buf, bytesOf(s.memory))
 	} else {
@@ -326,7 +326,7 @@ func (s *sometimes) Fetch(buf []byte) error {
 func (s *sometimes) Prefetch([]byte) bool  { return false }
 func (s *sometimes) Complete()             {}
 func (s *sometimes) InvalidatePrefetched() {}
-func (s *sometimes) Memory() ([]byte, error) {
+func (s *sometimes) Memory(ctx context.Context) ([]byte, error) {
 	if s.none {
 		return nil, nil
 	}
@@ -504,11 +504,11 @@ func TestKernelErrorNamesTheNode(t *testing.T) {
 // sink is an output that checks nothing.
 type sink struct{ memory []byte }
 
-func (s sink) Fetch(buf []byte) error  { copy(s.memory, buf); return nil }
-func (s sink) Prefetch([]byte) bool    { return false }
-func (s sink) Complete()               {}
-func (s sink) InvalidatePrefetched()   {}
-func (s sink) Memory() ([]byte, error) { return s.memory, nil }
+func (s sink) Fetch(ctx context.Context, buf []byte) error { copy(s.memory, buf); return nil }
+func (s sink) Prefetch([]byte) bool                        { return false }
+func (s sink) Complete()                                   {}
+func (s sink) InvalidatePrefetched()                       {}
+func (s sink) Memory(ctx context.Context) ([]byte, error)  { return s.memory, nil }
 
 func TestBackend(t *testing.T) {
 	b, err := ipu.Lookup("cpu")
@@ -611,7 +611,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 // fetchOnly is a stream without memory.
 type fetchOnly struct{ memory []byte }
 
-func (s fetchOnly) Fetch([]byte) error    { return nil }
-func (s fetchOnly) Prefetch([]byte) bool  { return false }
-func (s fetchOnly) Complete()             {}
-func (s fetchOnly) InvalidatePrefetched() {}
+func (s fetchOnly) Fetch(context.Context, []byte) error { return nil }
+func (s fetchOnly) Prefetch([]byte) bool                { return false }
+func (s fetchOnly) Complete()                           {}
+func (s fetchOnly) InvalidatePrefetched()               {}

@@ -142,13 +142,13 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		case opCompute:
 			err = in.kernel.Run(e.pool, in.in, in.out, in.scratch)
 		case opCopyIn:
-			err = in.transfer.copyIn()
+			err = in.transfer.copyIn(ctx)
 		case opSet:
-			err = e.set(in.transfer, in.more)
+			err = e.set(ctx, in.transfer, in.more)
 		case opCopyOut:
-			err = in.transfer.copyOut(in.in[0])
+			err = in.transfer.copyOut(ctx, in.in[0])
 		case opClaim:
-			err = in.transfer.claim(p)
+			err = in.transfer.claim(ctx, p)
 		case opComplete:
 			in.transfer.complete()
 		case opMove:
@@ -191,21 +191,21 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 }
 
 // hostMemory returns the host's memory of the next transfer, nil if it has none.
-func (t *transfer) hostMemory() ([]byte, error) {
+func (t *transfer) hostMemory(ctx context.Context) ([]byte, error) {
 	if t.window != nil {
 		if m := t.window.Next(); m != nil {
 			return m, nil
 		}
 	}
-	return t.stream.ask()
+	return t.stream.ask(ctx)
 }
 
 // ask asks a direct stream for its memory.
-func (s *stream) ask() (m []byte, err error) {
+func (s *stream) ask(ctx context.Context) (m []byte, err error) {
 	if s.direct == nil {
 		return nil, nil
 	}
-	m, err = s.direct.Memory()
+	m, err = s.direct.Memory(ctx)
 	if err != nil || m == nil {
 		return nil, err
 	}
@@ -213,7 +213,7 @@ func (s *stream) ask() (m []byte, err error) {
 }
 
 // fetch lets the stream move a transfer.
-func (s *stream) fetch(buf []byte) error { return s.host.Fetch(buf) }
+func (s *stream) fetch(ctx context.Context, buf []byte) error { return s.host.Fetch(ctx, buf) }
 
 // check checks the size of memory that the host gave.
 func (s *stream) check(m []byte) error {
@@ -234,8 +234,8 @@ func (t *transfer) done() {
 
 // copyIn moves one transfer into the buffer, or makes the host's memory stand
 // in for it until [transfer.complete].
-func (t *transfer) copyIn() error {
-	m, err := t.hostMemory()
+func (t *transfer) copyIn(ctx context.Context) error {
+	m, err := t.hostMemory(ctx)
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (t *transfer) copyIn() error {
 	t.memory.bind(t.memory.own)
 	if m != nil {
 		copy(t.memory.own, m)
-	} else if err := t.stream.fetch(t.memory.own); err != nil {
+	} else if err := t.stream.fetch(ctx, t.memory.own); err != nil {
 		return err
 	}
 	t.done()
@@ -268,9 +268,9 @@ func (t *transfer) complete() {
 
 // claim asks for the memory of an output before it is computed and makes it
 // stand in for the buffer if it is fit for that.
-func (t *transfer) claim(p *program) error {
+func (t *transfer) claim(ctx context.Context, p *program) error {
 	t.claimed, t.active = nil, false
-	m, err := t.hostMemory()
+	m, err := t.hostMemory(ctx)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (p *program) usesHost(m []byte) bool {
 }
 
 // copyOut delivers one transfer.
-func (t *transfer) copyOut(data []byte) error {
+func (t *transfer) copyOut(ctx context.Context, data []byte) error {
 	if t.inPlace {
 		m := t.claimed
 		t.claimed = nil
@@ -309,20 +309,20 @@ func (t *transfer) copyOut(data []byte) error {
 			t.done()
 			return nil
 		}
-		return t.give(m, data)
+		return t.give(ctx, m, data)
 	}
-	m, err := t.hostMemory()
+	m, err := t.hostMemory(ctx)
 	if err != nil {
 		return err
 	}
-	return t.give(m, data)
+	return t.give(ctx, m, data)
 }
 
 // give copies data to the host's memory m, if there is some.
-func (t *transfer) give(m, data []byte) error {
+func (t *transfer) give(ctx context.Context, m, data []byte) error {
 	if m != nil {
 		copy(m, data)
-	} else if err := t.stream.fetch(data); err != nil {
+	} else if err := t.stream.fetch(ctx, data); err != nil {
 		return err
 	}
 	t.done()

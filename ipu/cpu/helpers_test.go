@@ -110,7 +110,7 @@ func (h *host) InvalidatePrefetched() {}
 // feeder is an input that is fetched.
 type feeder struct{ *host }
 
-func (s feeder) Fetch(buf []byte) error {
+func (s feeder) Fetch(ctx context.Context, buf []byte) error {
 	s.begin()
 	copy(buf, s.transfer())
 	return s.err
@@ -119,7 +119,7 @@ func (s feeder) Fetch(buf []byte) error {
 // drain is an output that is fetched.
 type drain struct{ *host }
 
-func (s drain) Fetch(buf []byte) error {
+func (s drain) Fetch(ctx context.Context, buf []byte) error {
 	s.begin()
 	copy(s.transfer(), buf)
 	return s.err
@@ -128,8 +128,8 @@ func (s drain) Fetch(buf []byte) error {
 // direct is a stream, either way, with memory.
 type direct struct{ *host }
 
-func (s direct) Fetch([]byte) error { return fmt.Errorf("fetch of a direct stream") }
-func (s direct) Memory() ([]byte, error) {
+func (s direct) Fetch(context.Context, []byte) error { return fmt.Errorf("fetch of a direct stream") }
+func (s direct) Memory(ctx context.Context) ([]byte, error) {
 	s.begin()
 	return s.transfer(), s.err
 }

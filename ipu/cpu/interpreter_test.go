@@ -68,9 +68,9 @@ func (p *interpreter) transfer(s graph.Step) error {
 	defer stream.Complete()
 	d, ok := stream.(ipu.Direct)
 	if !ok {
-		return stream.Fetch(value)
+		return stream.Fetch(context.Background(), value)
 	}
-	m, err := d.Memory()
+	m, err := d.Memory(context.Background())
 	if s.Kind == graph.CopyIn {
 		copy(value, m)
 	} else {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -61,7 +62,7 @@ func (e *Engine) packAll() {
 // all its readers use packed copies or a constant stream lends its own, and
 // into every packed copy. If more follow then a copy that is packed from
 // constant memory may wait for them, to be packed concurrently.
-func (e *Engine) set(t *transfer, more bool) error {
+func (e *Engine) set(ctx context.Context, t *transfer, more bool) error {
 	p, s := t.persistent, t.stream
 	var src []byte
 	if s.direct != nil {
@@ -71,7 +72,7 @@ func (e *Engine) set(t *transfer, more bool) error {
 				err = s.check(src)
 			}
 		} else {
-			src, err = t.hostMemory()
+			src, err = t.hostMemory(ctx)
 		}
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func (e *Engine) set(t *transfer, more bool) error {
 		dst := e.target(p)
 		if src != nil {
 			copy(dst, src)
-		} else if err := s.fetch(dst); err != nil {
+		} else if err := s.fetch(ctx, dst); err != nil {
 			return err
 		}
 		src = dst

@@ -25,17 +25,17 @@ func newWindowed(block []byte, transfers int) *windowed {
 	return &windowed{at: ipu.Window{Block: block, Size: len(block) / transfers, Count: transfers}}
 }
 
-func (w *windowed) Fetch([]byte) error {
+func (w *windowed) Fetch(context.Context, []byte) error {
 	if w.value != nil {
 		panic(w.value)
 	}
 	return w.err
 }
-func (w *windowed) Prefetch([]byte) bool    { return false }
-func (w *windowed) InvalidatePrefetched()   {}
-func (w *windowed) Memory() ([]byte, error) { return w.at.Next(), nil }
-func (w *windowed) Window() *ipu.Window     { return &w.at }
-func (w *windowed) Complete()               { w.at.Complete() }
+func (w *windowed) Prefetch([]byte) bool                       { return false }
+func (w *windowed) InvalidatePrefetched()                      {}
+func (w *windowed) Memory(ctx context.Context) ([]byte, error) { return w.at.Next(), nil }
+func (w *windowed) Window() *ipu.Window                        { return &w.at }
+func (w *windowed) Complete()                                  { w.at.Complete() }
 
 // copying is a program that writes x to y and z, and a constant to k.
 func copying(t *testing.T) *Engine {

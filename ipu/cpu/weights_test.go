@@ -63,10 +63,10 @@ type lent struct {
 	completed func() // after every transfer; may be nil
 }
 
-func (s *lent) Constant() []byte        { return s.memory }
-func (s *lent) Memory() ([]byte, error) { return s.memory, nil }
-func (s *lent) Fetch(buf []byte) error  { copy(buf, s.memory); return nil }
-func (s *lent) Prefetch([]byte) bool    { return false }
+func (s *lent) Constant() []byte                            { return s.memory }
+func (s *lent) Memory(ctx context.Context) ([]byte, error)  { return s.memory, nil }
+func (s *lent) Fetch(ctx context.Context, buf []byte) error { copy(buf, s.memory); return nil }
+func (s *lent) Prefetch([]byte) bool                        { return false }
 func (s *lent) Complete() {
 	if s.completed != nil {
 		s.completed()

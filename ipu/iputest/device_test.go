@@ -221,7 +221,7 @@ type feed struct {
 	onFetch     func(buf []byte) error
 }
 
-func (f *feed) Fetch(buf []byte) error {
+func (f *feed) Fetch(ctx context.Context, buf []byte) error {
 	f.lent = buf
 	if f.onFetch != nil {
 		if err := f.onFetch(buf); err != nil {

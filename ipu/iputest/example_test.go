@@ -12,18 +12,21 @@ import (
 // bytesStream moves the same bytes at every transfer.
 type bytesStream []byte
 
-func (s bytesStream) Fetch(buf []byte) error   { copy(buf, s); return nil }
-func (s bytesStream) Prefetch(buf []byte) bool { return copy(buf, s) == len(buf) }
-func (s bytesStream) Complete()                {}
-func (s bytesStream) InvalidatePrefetched()    {}
+func (s bytesStream) Fetch(ctx context.Context, buf []byte) error { copy(buf, s); return nil }
+func (s bytesStream) Prefetch(buf []byte) bool                    { return copy(buf, s) == len(buf) }
+func (s bytesStream) Complete()                                   {}
+func (s bytesStream) InvalidatePrefetched()                       {}
 
 // printer prints what arrives.
 type printer struct{}
 
-func (printer) Fetch(buf []byte) error { fmt.Printf("arrived: %q\n", buf); return nil }
-func (printer) Prefetch([]byte) bool   { return false }
-func (printer) Complete()              {}
-func (printer) InvalidatePrefetched()  {}
+func (printer) Fetch(ctx context.Context, buf []byte) error {
+	fmt.Printf("arrived: %q\n", buf)
+	return nil
+}
+func (printer) Prefetch([]byte) bool  { return false }
+func (printer) Complete()             {}
+func (printer) InvalidatePrefetched() {}
 
 // A device that runs a program, fails, is loaded again and works.
 func Example() {

@@ -78,11 +78,17 @@ type (
 	forgetful struct{ ipu.Stream } // no Complete
 	doubled   struct{ ipu.Stream } // two of them
 	halved    struct{ ipu.Stream } // hands over half of the buffer
+	deaf      struct{ ipu.Stream } // is not told the run's context
 )
 
-func (forgetful) Complete()               { /* forgotten */ }
-func (d doubled) Complete()               { d.Stream.Complete(); d.Stream.Complete() }
-func (h halved) Fetch(buf []byte) error   { return h.Stream.Fetch(buf[:len(buf)/2]) }
+func (forgetful) Complete() { /* forgotten */ }
+func (d doubled) Complete() { d.Stream.Complete(); d.Stream.Complete() }
+func (h halved) Fetch(ctx context.Context, buf []byte) error {
+	return h.Stream.Fetch(ctx, buf[:len(buf)/2])
+}
+func (d deaf) Fetch(_ context.Context, buf []byte) error {
+	return d.Stream.Fetch(context.Background(), buf)
+}
 func (h halved) Prefetch(buf []byte) bool { return h.Stream.Prefetch(buf[:len(buf)/2]) }
 func around(f func(ipu.Stream) ipu.Stream) func(ipu.Engine) ipu.Engine {
 	return func(e ipu.Engine) ipu.Engine {
@@ -98,6 +104,7 @@ var mutants = map[string]struct {
 	"no Complete":  {"OrderOfStreams", around(func(s ipu.Stream) ipu.Stream { return forgetful{s} })},
 	"two Complete": {"OrderOfStreams", around(func(s ipu.Stream) ipu.Stream { return doubled{s} })},
 	"half buffers": {"Transfers", around(func(s ipu.Stream) ipu.Stream { return halved{s} })},
+	"no context":   {"Cancel", around(func(s ipu.Stream) ipu.Stream { return deaf{s} })},
 	"any handle": {"UnknownStream", func(e ipu.Engine) ipu.Engine {
 		return &broken{Engine: e, connect: func(h string, s ipu.Stream) error {
 			if err := e.Connect(h, s); !errors.Is(err, ipu.ErrUnknownStream) {

@@ -167,7 +167,7 @@ type wire struct {
 
 // Fetch moves one transfer between buf, which is the cpu engine's, and the
 // host.
-func (w *wire) Fetch(buf []byte) error {
+func (w *wire) Fetch(ctx context.Context, buf []byte) error {
 	r, s := w.e.current, &w.e.streams[w.i]
 	output := s.info.Direction == ipu.DeviceToHost
 	if output {
@@ -300,7 +300,7 @@ func (r *run) move(s *stream) error {
 			copy(buf, s.tensor)
 		}
 		r.log(kind, s, s.moved+1, "")
-		if err := guard(func() error { return s.host.Fetch(buf) }); err != nil {
+		if err := guard(func() error { return s.host.Fetch(r.ctx, buf) }); err != nil {
 			s.poison()
 			return err
 		}

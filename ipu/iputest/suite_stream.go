@@ -1,6 +1,7 @@
 package iputest
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -37,7 +38,7 @@ type suiteStream struct {
 
 	refuse func() bool   // to prefetch
 	fail   func() error  // of Fetch
-	block  chan struct{} // Fetch waits until it is closed
+	block  chan struct{} // Fetch waits until it is closed, or its context ends
 	inside chan struct{} // Fetch, before it waits, sends
 
 	calls   sync.Mutex // held during a call
@@ -59,7 +60,7 @@ func (s *suiteStream) enter() func() {
 // item returns the data of the transfer that is next.
 func (s *suiteStream) item() []byte { return s.items[(s.done+s.ahead)%len(s.items)] }
 
-func (s *suiteStream) Fetch(buf []byte) error {
+func (s *suiteStream) Fetch(ctx context.Context, buf []byte) error {
 	defer s.enter()()
 	s.fetches++
 	if len(buf) != 16 {
@@ -69,7 +70,11 @@ func (s *suiteStream) Fetch(buf []byte) error {
 		s.inside <- struct{}{}
 	}
 	if s.block != nil {
-		<-s.block
+		select {
+		case <-s.block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	if s.fail != nil {
 		if err := s.fail(); err != nil {
@@ -132,7 +137,7 @@ type suiteDirect struct {
 	err    error    // of Memory
 }
 
-func (s *suiteDirect) Memory() ([]byte, error) {
+func (s *suiteDirect) Memory(ctx context.Context) ([]byte, error) {
 	defer s.enter()()
 	if s.err != nil || s.none {
 		return nil, s.err
@@ -149,8 +154,8 @@ func (s *suiteDirect) Memory() ([]byte, error) {
 	return out, nil
 }
 
-func (s *suiteDirect) Fetch(buf []byte) error {
-	if err := s.suiteStream.Fetch(buf); err != nil || s.memory == nil {
+func (s *suiteDirect) Fetch(ctx context.Context, buf []byte) error {
+	if err := s.suiteStream.Fetch(ctx, buf); err != nil || s.memory == nil {
 		return err
 	}
 	copy(s.memory[s.done%len(s.memory)], buf)
@@ -171,11 +176,13 @@ func (s *suiteConstant) Complete() {
 // quiet is a direct stream that allocates and checks nothing.
 type quiet struct{ memory []byte }
 
-func (s quiet) Fetch([]byte) error      { return fmt.Errorf("fetch of a stream that has memory") }
-func (s quiet) Memory() ([]byte, error) { return s.memory, nil }
-func (s quiet) Prefetch([]byte) bool    { return false }
-func (s quiet) Complete()               {}
-func (s quiet) InvalidatePrefetched()   {}
+func (s quiet) Fetch(context.Context, []byte) error {
+	return fmt.Errorf("fetch of a stream that has memory")
+}
+func (s quiet) Memory(ctx context.Context) ([]byte, error) { return s.memory, nil }
+func (s quiet) Prefetch([]byte) bool                       { return false }
+func (s quiet) Complete()                                  {}
+func (s quiet) InvalidatePrefetched()                      {}
 
 var (
 	_ ipu.Direct   = (*suiteDirect)(nil)

@@ -396,9 +396,9 @@ func testCancel(r *suiteRun) {
 	}
 	ctx, cancel = context.WithCancel(background)
 	done, release := r.blocked(ctx, e, m.a)
-	cancel()
-	release()
+	cancel() // the stream itself waits for it
 	r.is(r.within(done, "the cancelled run"), context.Canceled, "the cancelled run")
+	release()
 	m.a.ahead, m.b.ahead, m.a.block = 0, 0, nil
 	m.sum.got = nil
 	r.run(e, 1) // without loading again

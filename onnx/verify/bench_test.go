@@ -58,7 +58,7 @@ func benchmarkModel(b *testing.B, model *popef.Model, inputs map[string][]byte, 
 			b.Fatal(err)
 		}
 		copy(mem.Bytes(), inputs[a.Name])
-		if err := s.Connect(a.Handle, mem); err != nil {
+		if err := s.Connect(ctx, a.Handle, mem); err != nil {
 			b.Fatal(err)
 		}
 	}

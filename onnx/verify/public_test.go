@@ -52,7 +52,7 @@ func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, 
 		} else {
 			outputs[a.Name] = b.Bytes()
 		}
-		if err := s.Connect(a.Handle, b); err != nil {
+		if err := s.Connect(ctx, a.Handle, b); err != nil {
 			return nil, err
 		}
 	}

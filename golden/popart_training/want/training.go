@@ -343,12 +343,13 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 	return r.core.Save(ctx, replica)
 }
 
-// SaveAtClose makes Close run the save programs of a replica, which fill out.
-func (r *Runner) SaveAtClose(replica int, out *SaveOutputs) error {
+// SaveAtClose makes Close run the save programs of a replica, which fill out. It waits for the replica's
+// engine, until ctx ends.
+func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
 		return err
 	}
-	return r.core.SaveAtClose(replica, func() {
+	return r.core.SaveAtClose(ctx, replica, func() {
 		r.ports[replica].bindSave(out)
 	})
 }

@@ -28,14 +28,14 @@ func (t *Target) openCallbacks(ctx context.Context) (*driver, error) {
 			return rt.SkipBind
 		}
 	}
-	err = s.HandleInputs(func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], true) }, only(contract.RunInput), true)
+	err = s.HandleInputs(ctx, func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], true) }, only(contract.RunInput), true)
 	if err == nil {
 		var all [][]byte
 		if all, err = memories(s.Contract()); err == nil {
 			for i, a := range outputs(s.Contract()) {
 				data[a.Handle] = cut(all[i:i+1], iterations)
 			}
-			err = s.HandleOutputs(func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], false) }, only(contract.RunOutput), true)
+			err = s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], false) }, only(contract.RunOutput), true)
 		}
 	}
 	if err != nil {
@@ -71,7 +71,7 @@ func callback(memory [][]byte, input bool) *rt.Callback {
 		return nil
 	}
 	return &rt.Callback{
-		OnFetch:      fetch,
+		OnFetch:      func(_ context.Context, buf []byte) error { return fetch(buf) },
 		OnPrefetch:   func(buf []byte) bool { return input && fetch(buf) == nil },
 		OnComplete:   func() { done++; ahead = max(0, ahead-1) },
 		OnInvalidate: func() { ahead = 0 },

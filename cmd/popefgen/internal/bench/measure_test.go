@@ -113,7 +113,7 @@ func TestCallback(t *testing.T) {
 	var got []byte
 	buf := make([]byte, 1)
 	take := func() {
-		require.NoError(t, in.Fetch(buf))
+		require.NoError(t, in.Fetch(context.Background(), buf))
 		got = append(got, buf[0])
 	}
 	take()
@@ -131,7 +131,7 @@ func TestCallback(t *testing.T) {
 	out := callback(memory, false)
 	require.False(t, out.Prefetch(buf))
 	buf[0] = 9
-	require.NoError(t, out.Fetch(buf))
+	require.NoError(t, out.Fetch(context.Background(), buf))
 	require.EqualValues(t, 9, memory[0][0])
 }
 

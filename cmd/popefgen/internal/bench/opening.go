@@ -103,7 +103,7 @@ func connect(s *rt.Session, a rt.Anchor, data []byte) error {
 		return err
 	}
 	copy(b.Bytes(), data)
-	return s.Connect(a.Handle, b)
+	return s.Connect(context.Background(), a.Handle, b)
 }
 
 // memoryOf returns what is known of a session's memory.

@@ -45,7 +45,7 @@ func (t *Target) openQueues(ctx context.Context, c Config) (*driver, error) {
 
 func (q *queued) open(ctx context.Context, t *Target, c Config) (*driver, error) {
 	contractOf := q.session.Contract()
-	m, err := q.session.NewQueueManager(rt.QueueConfig{RingSize: rt.RingSizeForMain(contractOf, max(2, c.Clients*c.InFlight), 1)})
+	m, err := q.session.NewQueueManager(ctx, rt.QueueConfig{RingSize: rt.RingSizeForMain(contractOf, max(2, c.Clients*c.InFlight), 1)})
 	if err != nil {
 		return nil, err
 	}
