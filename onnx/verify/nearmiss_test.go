@@ -77,7 +77,7 @@ func TestIfWithImpossibleBranch(t *testing.T) {
 		b, err := rt.NewBuffer(info, s.DeviceIterations())
 		require.NoError(t, err)
 		buffers[a.Name] = b.Bytes()
-		require.NoError(t, s.Connect(a.Handle, b))
+		require.NoError(t, s.Connect(context.Background(), a.Handle, b))
 	}
 	ask := func(v float32) error {
 		x := buffers["x"]
