@@ -39,6 +39,10 @@ const (
 	// hiddenBelow is what a number that is added to scores, or replaces them,
 	// hides them with: no sum with a score differs from it by much.
 	hiddenBelow = -1e9
+	// hiddenTo is added in place of a number that replaces scores: no sum with a
+	// score differs from it at all, so that a row of which nothing is shown is
+	// still the mean of all values, and sums of a few are finite.
+	hiddenTo = -1e30
 	// hiddenBeside is what hides scores where others of the row are not hidden:
 	// their exponentials are larger than these by more than float32 tells apart.
 	hiddenBeside = -1e4
@@ -245,6 +249,9 @@ func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
 	}
 	if v > hiddenBelow {
 		return false
+	}
+	if !math.IsInf(v, 0) {
+		v = hiddenTo
 	}
 	typ := r.Tensors[t].Type.DType
 	hidden, shown := r.float(typ, v), r.float(typ, 0)
