@@ -144,23 +144,30 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	if err != nil {
 		return nil, notONNX(path, err)
 	}
-	if o.iterations < 1 {
-		return nil, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
-	}
-	if o.batch < 0 {
-		return nil, fmt.Errorf("--batch %d: want at least 1", o.batch)
-	}
-	for name, n := range o.dims {
-		if n < 0 {
-			return nil, fmt.Errorf("--dim %s=%d: want a size", name, n)
-		}
-	}
-	to := compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
-	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
-	if to.Values, err = bindings(o.binds, m); err != nil {
+	to, err := o.compileOptions(m)
+	if err != nil {
 		return nil, err
 	}
 	return compile.Compile(m, to)
+}
+
+// compileOptions returns what the options mean for the model m.
+func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err error) {
+	if o.iterations < 1 {
+		return to, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
+	}
+	if o.batch < 0 {
+		return to, fmt.Errorf("--batch %d: want at least 1", o.batch)
+	}
+	for name, n := range o.dims {
+		if n < 0 {
+			return to, fmt.Errorf("--dim %s=%d: want a size", name, n)
+		}
+	}
+	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
+	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
+	to.Values, err = bindings(o.binds, m)
+	return to, err
 }
 
 // summary prints what was compiled.

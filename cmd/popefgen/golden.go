@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,11 +14,15 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
+var toleranceFlag = &cli.StringSliceFlag{Name: "tolerance", DefaultText: "what suits its type",
+	Usage: "tolerance of an output, `OUTPUT=SPEC`: exact, or a list of ulp:N, rel:X and abs:X; SPEC alone is for all of floating point"}
+
 var goldenCommand = &cli.Command{
 	Name:      "golden",
-	Usage:     "record what a model answers, and compare later",
-	UsageText: "popefgen golden record MODEL -o DIR [flags]\npopefgen golden verify MODEL DIR [flags]",
+	Usage:     "record what a model answers, or import what it should, and compare later",
+	UsageText: "popefgen golden record MODEL -o DIR [flags]\npopefgen golden import MODEL DATA… -o DIR [flags]\npopefgen golden verify MODEL DIR [flags]",
 	Subcommands: []*cli.Command{
+		goldenImportCommand,
 		{
 			Name:  "record",
 			Usage: "store inputs and the model's outputs",
@@ -30,7 +35,7 @@ var goldenCommand = &cli.Command{
 				&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`, the next one for the next case"},
 				&cli.IntFlag{Name: "cases", Usage: "record `N` cases", Value: 1},
 				&cli.StringFlag{Name: "name", Usage: "`NAME` of the case, or what the names of several begin with", Value: "case"},
-				&cli.StringSliceFlag{Name: "tolerance", Usage: "tolerance of an output, `OUTPUT=SPEC`: exact, or a list of ulp:N, rel:X and abs:X (default: what suits its type)"},
+				toleranceFlag,
 			}, engineFlags...), modelFlags...),
 			Action: func(c *cli.Context) error { return named("golden record", goldenRecord(c)) },
 		},
@@ -110,11 +115,27 @@ func goldenRecord(c *cli.Context) error {
 }
 
 func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Tolerance, error) {
-	given, err := assignments("tolerance", c.StringSlice("tolerance"))
+	var named []string
+	tolerances := map[string]outputs.Tolerance{}
+	for _, spec := range c.StringSlice("tolerance") {
+		if strings.Contains(spec, "=") {
+			named = append(named, spec)
+			continue
+		}
+		t, err := outputs.ParseTolerance(spec)
+		if err != nil {
+			return nil, fmt.Errorf("--tolerance: %w, or OUTPUT=SPEC", err)
+		}
+		for _, p := range m.Outputs {
+			if outputs.IsFloat(p.Info.DataType) {
+				tolerances[p.Anchor] = t
+			}
+		}
+	}
+	given, err := assignments("tolerance", named)
 	if err != nil {
 		return nil, err
 	}
-	tolerances := map[string]outputs.Tolerance{}
 	var names []string
 	known := map[string]bool{}
 	for _, p := range m.Outputs {

@@ -90,7 +90,7 @@ func TestSuggestions(t *testing.T) {
 		"compile m --dim":                    `--dim: the value is missing: want --dim NAME=SIZE; `,
 		"genrate":                            `there is no command "genrate"; did you mean "generate"? (popefgen --help lists them)`,
 		"golden recrod m.popef":              `golden: there is no command "golden recrod"; did you mean "record"? (popefgen golden --help lists them)`,
-		"golden something-else-altogether m": `golden: there is no command "golden something-else-altogether"; there are "record", `,
+		"golden something-else-altogether m": `golden: there is no command "golden something-else-altogether"; there are "import", "record", `,
 	} {
 		var out, errOut bytes.Buffer
 		require.Equal(t, exitTrouble, Run(t.Context(), strings.Fields(line), nil, &out, &errOut), line)
@@ -120,7 +120,7 @@ func TestCandidates(t *testing.T) {
 		{[]string{"ge"}, "generate"},
 		{[]string{"go"}, "golden"},
 		{[]string{"golden", "v"}, "verify"},
-		{[]string{"golden", ""}, "record verify"},
+		{[]string{"golden", ""}, "import record verify"},
 		{[]string{"golden", "verify", ""}, ""},
 		{[]string{"golden", "verify", "m.popef", "--up"}, "--update"},
 		{[]string{"compile", "--ba"}, "--batch"},

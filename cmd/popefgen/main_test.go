@@ -46,7 +46,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase, "feeddata": feedData, "jsonhas": jsonHas, "zeros": zeros, "retrain": retrain,
+			"status": status, "cut": cut, "poplar": poplarModel, "verifycase": verifyCase, "feeddata": feedData, "jsonhas": jsonHas, "zeros": zeros, "retrain": retrain, "dataset": dataSet, "npz": npzOf,
 		},
 	})
 }

@@ -282,7 +282,7 @@ func TestSuit(t *testing.T) {
 		{popef.F16, []byte{0, 0x3c}, "rel:0.01,abs:0.001"},
 		{popef.S64, make([]byte, 8), "exact"}, {popef.Bool, []byte{1}, "exact"}, {popef.F8, []byte{1}, "exact"},
 	} {
-		require.Equal(t, c.want, suit(popef.TensorInfo{DataType: c.t}, c.example).String())
+		require.Equal(t, c.want, suit(precisions, popef.TensorInfo{DataType: c.t}, c.example).String())
 	}
 }
 

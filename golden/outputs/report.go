@@ -67,7 +67,7 @@ func (r *Report) OK() bool {
 // compare adds a case.
 func (o *Output) compare(name string, got, want []byte) {
 	t := o.Info.DataType
-	size, float := t.Size(), isFloat(t)
+	size, float := t.Size(), IsFloat(t)
 	o.Elements += int64(len(want) / size)
 	for i := 0; i < len(want); i += size {
 		g, w := got[i:i+size], want[i:i+size]

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/popef"
 )
 
 // Manifest is the name of the file with the tolerances, which marks a folder
@@ -97,6 +98,16 @@ func (s *Set) path(name string) string { return filepath.Join(s.Dir, name+".npz"
 // gets the one in tolerances, or one that suits its type and values. A case of
 // the name is replaced.
 func Record(ctx context.Context, dir, name string, m *Model, tolerances map[string]Tolerance) error {
+	return record(dir, name, m, tolerances, precisions, func() error {
+		if err := m.Run(ctx); err != nil {
+			return fmt.Errorf("case %s: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// record adds the case that fill puts into m's memory.
+func record(dir, name string, m *Model, tolerances map[string]Tolerance, precisions map[popef.DataType]Tolerance, fill func() error) error {
 	if name == "" || name != filepath.Base(name) || strings.HasPrefix(name, ".") {
 		return fmt.Errorf("case %q: want a plain file name", name)
 	}
@@ -107,15 +118,15 @@ func Record(ctx context.Context, dir, name string, m *Model, tolerances map[stri
 	if err != nil {
 		return err
 	}
-	if err := m.Run(ctx); err != nil {
-		return fmt.Errorf("case %s: %w", name, err)
+	if err := fill(); err != nil {
+		return err
 	}
 	for _, p := range m.Outputs {
 		given, ok := tolerances[p.Anchor]
 		if _, has := s.Tolerances[p.Anchor]; ok {
 			s.Tolerances[p.Anchor] = given
 		} else if !has {
-			s.Tolerances[p.Anchor] = suit(p.Info, p.bytes())
+			s.Tolerances[p.Anchor] = suit(precisions, p.Info, p.bytes())
 		}
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
@@ -141,7 +152,7 @@ func (s *Set) write(name string, m *Model) error {
 					return err
 				}
 				// Without a time, so that the same arrays make the same file.
-				f, err := z.CreateHeader(&zip.FileHeader{Name: entry, Method: zip.Deflate})
+				f, err := z.CreateHeader(&zip.FileHeader{Name: entry + ".npy", Method: zip.Deflate})
 				if err != nil {
 					return err
 				}
@@ -154,13 +165,13 @@ func (s *Set) write(name string, m *Model) error {
 	})
 }
 
-// entryOf returns the name of a port's entry in a case. Anchors may have names
+// entryOf returns the name of a port's array in a case. Anchors may have names
 // that differ only where file names can't.
 func entryOf(folder string, ports []Port, i int) (string, error) {
-	name := npy.FileName(ports[i].Anchor, ".npy")
+	name := npy.FileName(ports[i].Anchor, "")
 	for _, p := range ports[:i] {
-		if npy.FileName(p.Anchor, ".npy") == name {
-			return "", fmt.Errorf("%ss %q and %q would both be stored as %s", folder, p.Anchor, ports[i].Anchor, name)
+		if npy.FileName(p.Anchor, "") == name {
+			return "", fmt.Errorf("%ss %q and %q would both be stored as %s.npy", folder, p.Anchor, ports[i].Anchor, name)
 		}
 	}
 	return folder + "/" + name, nil
@@ -169,32 +180,25 @@ func entryOf(folder string, ports []Port, i int) (string, error) {
 // load reads a case: inputs go to m's memory, the outputs that are expected
 // are returned, in m's order.
 func (s *Set) load(name string, m *Model) (want [][]byte, err error) {
-	path := s.path(name)
-	z, err := zip.OpenReader(path)
+	z, err := npy.OpenArchive(s.path(name))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	defer z.Close()
-	stored := map[string]*zip.File{}
-	for _, f := range z.File {
-		stored[f.Name] = f
+	left := map[string]bool{}
+	for _, entry := range z.Names() {
+		left[entry] = true
 	}
 	read := func(folder string, ports []Port, i int) ([]byte, error) {
 		entry, err := entryOf(folder, ports, i)
 		if err != nil {
 			return nil, err
 		}
-		f := stored[entry]
-		if f == nil {
-			return nil, fmt.Errorf("%s: there is no %s %q; record the case again", path, folder, ports[i].Anchor)
+		if !left[entry] {
+			return nil, fmt.Errorf("%s: there is no %s %q; record the case again", s.path(name), folder, ports[i].Anchor)
 		}
-		delete(stored, entry)
-		r, err := f.Open()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", path, entry, err)
-		}
-		defer r.Close()
-		return npy.Read(r, path+": "+folder+" "+ports[i].Anchor, ports[i].Info, 1)
+		delete(left, entry)
+		return z.Read(entry, folder+" "+ports[i].Anchor, ports[i].Info)
 	}
 	for i := range m.Inputs {
 		data, err := read("input", m.Inputs, i)
@@ -210,8 +214,8 @@ func (s *Set) load(name string, m *Model) (want [][]byte, err error) {
 		}
 		want = append(want, data)
 	}
-	for entry := range stored {
-		return nil, fmt.Errorf("%s: the model has no anchor for %s; record the case again", path, strings.TrimSuffix(entry, ".npy"))
+	for entry := range left {
+		return nil, fmt.Errorf("%s: the model has no anchor for %s; record the case again", s.path(name), entry)
 	}
 	return want, nil
 }

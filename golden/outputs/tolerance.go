@@ -74,11 +74,18 @@ var precisions = map[popef.DataType]Tolerance{
 	popef.F8143: {Rel: 0.13, Abs: 0.02}, popef.F8152: {Rel: 0.26, Abs: 0.02},
 }
 
+// foreignPrecisions are those for numbers that another program computed, which
+// adds and rounds in another order.
+var foreignPrecisions = map[popef.DataType]Tolerance{
+	popef.F64: {Rel: 1e-8, Abs: 1e-9}, popef.F32: {Rel: 1e-3, Abs: 1e-4}, popef.F16: {Rel: 1e-2, Abs: 1e-3},
+	popef.F8143: {Rel: 0.13, Abs: 0.02}, popef.F8152: {Rel: 0.26, Abs: 0.02},
+}
+
 // suit returns a tolerance for an output of the type, given an example: exact
 // for what is not floating point, else by the type's precision and the
 // largest element, so that elements near zero need not be right to their last
 // digit.
-func suit(info popef.TensorInfo, example []byte) Tolerance {
+func suit(precisions map[popef.DataType]Tolerance, info popef.TensorInfo, example []byte) Tolerance {
 	t, ok := precisions[info.DataType]
 	if !ok {
 		return Tolerance{}

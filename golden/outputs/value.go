@@ -42,9 +42,9 @@ func value(t popef.DataType, b []byte) float64 {
 	return float64(b[0])
 }
 
-// isFloat reports whether elements of the type are floating point, with an
+// IsFloat reports whether elements of the type are floating point, with an
 // encoding that is known.
-func isFloat(t popef.DataType) bool { _, ok := precisions[t]; return ok }
+func IsFloat(t popef.DataType) bool { _, ok := precisions[t]; return ok }
 
 // order returns a number that grows by one from each value of a floating-point
 // type to the next, so that differences count units in the last place.

@@ -59,6 +59,12 @@ func readProto(path string, info popef.TensorInfo, times int64) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
+	return checked(path, t, info, times)
+}
+
+// checked returns the data of a tensor that must have the type and shape of
+// info, times of them.
+func checked(path string, t *onnx.Tensor, info popef.TensorInfo, times int64) ([]byte, error) {
 	got, ok := compile.DataType(t.Elem.DType())
 	if !ok || got != info.DataType {
 		return nil, fmt.Errorf("%s: found element type %s, want %s", path, t.Elem, info.DataType)
@@ -93,6 +99,11 @@ func ReadONNX(path string) (*onnx.Tensor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	return fromArray(path, a)
+}
+
+// fromArray returns an array as a tensor.
+func fromArray(path string, a *npy.Array) (*onnx.Tensor, error) {
 	t := &onnx.Tensor{Dims: a.Shape, Data: a.Data}
 	if len(a.Descr) > 1 {
 		t.Elem = elemTypes[a.Descr[1:]]
