@@ -121,7 +121,8 @@ type Engine interface {
 	// Run runs the program with the given index to its end and blocks.
 	// Every stream it moves must be connected ([ErrUnconnected]); the engine
 	// must be loaded ([ErrNotLoaded]). If ctx ends first, Run returns an error
-	// that wraps ctx.Err(), also while a stream waits.
+	// that wraps ctx.Err(), also while a stream waits. A panic of a stream is an
+	// error too ([ErrPanic]), after which the engine works on.
 	Run(ctx context.Context, program int) error
 	// Stop makes a blocked Run return with [ErrStopped]. Afterwards the
 	// engine must be loaded again before it runs.

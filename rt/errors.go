@@ -80,9 +80,12 @@ var (
 	// ErrSamples: slices of samples differ in length, or the number of samples
 	// is not a multiple of a run's and the batch policy wants one.
 	ErrSamples = errors.New("wrong number of samples")
-	// ErrPanic: computing a submitted request panicked. The error is a
-	// [*PanicError]. In a synchronous Run the panic reaches the caller.
-	ErrPanic = errors.New("panic")
+	// ErrPanic: code that the caller gave panicked: a stream, an observer, a
+	// logger, a factory, a predicate, a function of a queue. The error is a
+	// [*PanicError], and that of the call during which it happened, also of
+	// Close; the session works on. An observer that panics where no call of its
+	// session is under way (at a hand-over, for one) makes Close return it.
+	ErrPanic = ipu.ErrPanic
 )
 
 // NilAnchorError says which input or output has no memory.
@@ -171,14 +174,5 @@ func (e *UnconnectedError) Error() string {
 // Is reports whether target is [ErrUnconnected].
 func (e *UnconnectedError) Is(target error) bool { return target == ErrUnconnected }
 
-// PanicError is a panic while a submitted request was computed.
-type PanicError struct {
-	Value any    // what was panicked with
-	Stack []byte // stack of the worker
-}
-
-// Error returns the value and the stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
-
-// Is reports whether target is [ErrPanic].
-func (e *PanicError) Is(target error) bool { return target == ErrPanic }
+// PanicError is a panic of code that the caller gave, see [ErrPanic].
+type PanicError = ipu.PanicError

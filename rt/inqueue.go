@@ -96,13 +96,14 @@ func (q *InputQueue) Flush() error { return q.flush() }
 // session was stopped. OnDone of what was not used up is called with
 // [ErrDisconnected]; what waits to be enqueued fails with it. No program that
 // moves the stream may be running: [QueueManager.ResetAll] sees to that.
-func (q *InputQueue) Reset() { q.restart(true) }
+func (q *InputQueue) Reset() error { return q.restart(true) }
 
-func (q *InputQueue) restart(connect bool) {
-	q.reset(connect)
+func (q *InputQueue) restart(connect bool) error {
+	err := q.reset(connect)
 	q.pendingData = InputData{}
 	q.ahead, q.lead, q.resume = 0, 0, false
 	clear(q.ended[:cap(q.ended)])
+	return err
 }
 
 // Memory returns the memory of the next transfer, if a single piece holds all

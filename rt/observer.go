@@ -2,7 +2,10 @@ package rt
 
 import (
 	"errors"
+	"fmt"
 	"time"
+
+	"github.com/popefgen/popefgen/ipu"
 )
 
 // Observer is told what happens to a session and, for a runner, to every
@@ -13,7 +16,8 @@ import (
 // engine waits, so it should be quick. Calls of several sessions or replicas can
 // overlap, and EventRefused and EventStopped with any other. It must not drive
 // or close the session; [Session.Stats] and what else only tells may be called.
-// Telling an observer allocates nothing.
+// Telling an observer allocates nothing. If it panics, the call during which it
+// was told fails with [ErrPanic]; what that call did stays done.
 type Observer func(Event)
 
 // Event is something that happened. Fields that a kind does not name are zero.
@@ -66,28 +70,86 @@ func (k EventKind) String() string {
 	return "unknown event"
 }
 
-// observe tells the observer and the logger, if there are any.
-func (s *Session) observe(e Event) {
+// observe tells the observer and the logger, if there are any, and returns how
+// they panicked.
+func (s *Session) observe(e Event) error {
 	if !s.watched {
-		return
+		return nil
 	}
 	e.Model, e.Replica = s.file, s.replica
+	err := s.tell(e)
+	if s.logger != nil {
+		err = also(err, s.tellLogger(e))
+	}
+	return err
+}
+
+func (s *Session) tell(e Event) (err error) {
+	defer ipu.Guard(&err)
 	if s.observer != nil {
 		s.observer(e)
 	}
-	if s.logger != nil {
-		s.log(e)
+	return nil
+}
+
+func (s *Session) tellLogger(e Event) (err error) {
+	defer ipu.Guard(&err)
+	s.log(e)
+	return nil
+}
+
+// also returns err and how somebody panicked who was told of it.
+func also(err, panicked error) error {
+	switch {
+	case panicked == nil:
+		return err
+	case err == nil:
+		return fmt.Errorf("told of it, the observer or logger failed: %w", panicked)
+	}
+	return fmt.Errorf("%w; told of it, the observer or logger failed: %w", err, panicked)
+}
+
+// told tells of what came of doing something that err is the outcome of, and
+// returns the outcome with how somebody panicked who was told.
+func (s *Session) told(doing string, err error, e Event) error {
+	if !s.watched {
+		return err
+	}
+	e.Err = err
+	panicked := s.observe(e)
+	if panicked != nil && err == nil {
+		return s.errorf(doing, also(nil, panicked))
+	}
+	return also(err, panicked)
+}
+
+// astray keeps a panic that belongs to no call of the session, for Close to
+// return; the first one tells enough.
+func (s *Session) astray(panicked error) {
+	if panicked == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stray == nil {
+		s.stray = also(nil, panicked)
 	}
 }
 
 // refused tells of a request that never got the engine, and returns why.
 func (s *Session) refused(err error) error {
-	if s.watched {
-		e := Event{Kind: EventRefused, Err: err}
-		if d := (*DeviceError)(nil); errors.As(err, &d) {
-			e.Request = d.Request
-		}
-		s.observe(e)
+	if !s.watched {
+		return err
 	}
-	return err
+	e := Event{Kind: EventRefused, Err: err}
+	if d := (*DeviceError)(nil); errors.As(err, &d) {
+		e.Request = d.Request
+	}
+	return also(err, s.observe(e))
+}
+
+// guarded calls f, which is code of the caller or calls some.
+func guarded(f func() error) (err error) {
+	defer ipu.Guard(&err)
+	return f()
 }

@@ -227,7 +227,7 @@ func TestObserverOfPanic(t *testing.T) {
 	script.programs[mainProgram] = func(context.Context, *engine) error { panic("ouch") }
 	var seen events
 	r := fakeAffine(t, "panic", script).open(t, rt.WithObserver(seen.observe))
-	require.Panics(t, func() { r.Run(context.Background(), NewInputs(), NewOutputs()) })
+	require.ErrorIs(t, r.Run(context.Background(), NewInputs(), NewOutputs()), rt.ErrPanic)
 	last := seen.all[len(seen.all)-1]
 	require.Equal(t, rt.EventRequestDone, last.Kind)
 	require.ErrorIs(t, last.Err, rt.ErrPanic)

@@ -74,13 +74,14 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 	for _, step := range []func(context.Context, *options) error{
 		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
-		if err := step(ctx, o); err != nil {
+		if err := guarded(func() error { return step(ctx, o) }); err != nil {
 			err = errors.Join(s.errorf("open", err), s.free())
-			s.observe(Event{Kind: EventOpened, Err: err})
-			return nil, err
+			return nil, also(err, s.observe(Event{Kind: EventOpened, Err: err}))
 		}
 	}
-	s.observe(Event{Kind: EventOpened})
+	if err := s.observe(Event{Kind: EventOpened}); err != nil {
+		return nil, errors.Join(s.errorf("open", also(nil, err)), s.free())
+	}
 	return s, nil
 }
 

@@ -72,11 +72,12 @@ func (q *OutputQueue) EnqueueComplete() error {
 func (q *OutputQueue) Flush() error { return q.flush() }
 
 // Reset empties the queue and connects it again, like [InputQueue.Reset].
-func (q *OutputQueue) Reset() { q.restart(true) }
+func (q *OutputQueue) Reset() error { return q.restart(true) }
 
-func (q *OutputQueue) restart(connect bool) {
-	q.reset(connect)
+func (q *OutputQueue) restart(connect bool) error {
+	err := q.reset(connect)
 	q.pendingData = OutputData{}
+	return err
 }
 
 // Memory returns the memory that the next transfer is to fill, if a single

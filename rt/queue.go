@@ -2,9 +2,10 @@ package rt
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/popefgen/popefgen/ipu"
 )
 
 // queue is a fixed number of slots for submitted requests, and a lane for each
@@ -102,14 +103,10 @@ func (l *lane) work(stopped chan struct{}) {
 	}
 }
 
-// compute serves a slot. A panic here would end the whole process, where in a
-// synchronous run the caller could recover; so it becomes the ticket's error.
+// compute serves a slot. A panic here would end the whole process; so it becomes
+// the ticket's error.
 func (l *lane) compute(slot int) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
+	defer ipu.Guard(&err)
 	return l.serve(slot)
 }
 

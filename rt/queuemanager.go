@@ -118,7 +118,8 @@ func (s *Session) NewQueueManager(ctx context.Context, c QueueConfig) (*QueueMan
 func (s *Session) QueueManager() *QueueManager { return s.queues.Load() }
 
 // make makes and connects every queue.
-func (m *QueueManager) make(c QueueConfig) error {
+func (m *QueueManager) make(c QueueConfig) (err error) {
+	defer ipu.Guard(&err) // it asks the caller for sizes and policies
 	s := m.session
 	if c.RingSize == nil {
 		c.RingSize = RingSizeForMain(s.contract, 2, 1)
@@ -353,10 +354,10 @@ func (m *QueueManager) backwards() []*ringQueue {
 // stop is told that the session stops or closes. Before it closes, the save
 // programs may still run: they deliver to what is enqueued for them, and wait
 // for nothing.
-func (m *QueueManager) stop() {
+func (m *QueueManager) stop() error {
 	if m.session.Stopped() {
 		m.DisconnectAll()
-		return
+		return nil
 	}
 	for _, q := range m.backwards() {
 		if slices.Contains(m.main, q) || q.info.Direction == ipu.HostToDevice {
@@ -365,6 +366,7 @@ func (m *QueueManager) stop() {
 			q.ring.finish()
 		}
 	}
+	return nil
 }
 
 // ended is told that programs have run, for who holds the gate.
@@ -391,22 +393,26 @@ func (m *QueueManager) ResetAll(ctx context.Context) error {
 		return s.errorf("reset queues", err)
 	}
 	defer s.gate.release(0)
-	m.reset(true)
+	if err := m.reset(true); err != nil {
+		return s.errorf("reset queues", err)
+	}
 	return nil
 }
 
-func (m *QueueManager) reset(connect bool) {
+func (m *QueueManager) reset(connect bool) error {
+	var errs []error
 	for _, q := range m.inputs {
-		q.restart(connect)
+		errs = append(errs, q.restart(connect))
 	}
 	for _, q := range m.outputs {
-		q.restart(connect)
+		errs = append(errs, q.restart(connect))
 	}
+	return errors.Join(errs...)
 }
 
 // close hands back all memory and leaves every queue disconnected. No program
 // runs any more.
-func (m *QueueManager) close() { m.reset(false) }
+func (m *QueueManager) close() error { return m.reset(false) }
 
 // State describes every queue for people, one a line, each after prefix.
 func (m *QueueManager) State(prefix string) string {

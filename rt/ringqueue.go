@@ -55,8 +55,9 @@ type Queue interface {
 	// Disconnect makes the device side run on dummy data, and every call that
 	// enqueues fail with [ErrDisconnected].
 	Disconnect()
-	// Reset empties the queue and connects it again.
-	Reset()
+	// Reset empties the queue and connects it again. It fails with [ErrPanic]
+	// if a function panics that it calls.
+	Reset() error
 }
 
 // flushReserve is the number of buffers that a queue's ring has for dummy data
@@ -171,7 +172,7 @@ func (q *ringQueue) State(prefix string) string {
 }
 
 // reset empties the queue, and connects it again if connect says so.
-func (q *ringQueue) reset(connect bool) {
+func (q *ringQueue) reset(connect bool) error {
 	q.ring.Invalidate() // whoever waits must look
 	q.mu.Lock()
 	var dropped []func(error)
@@ -188,9 +189,14 @@ func (q *ringQueue) reset(connect bool) {
 		q.ring.Invalidate()
 	}
 	q.mu.Unlock()
+	var errs []error
 	for _, done := range dropped {
-		done(fmt.Errorf("anchor %q: %w before it was used up", q.anchor.Name, ErrDisconnected))
+		errs = append(errs, guarded(func() error {
+			done(fmt.Errorf("anchor %q: %w before it was used up", q.anchor.Name, ErrDisconnected))
+			return nil
+		}))
 	}
+	return errors.Join(errs...)
 }
 
 // measure counts a chunk's samples.

@@ -140,13 +140,14 @@ func (b *batcher) run(ctx context.Context, o *batch) error {
 	count := o.count
 	b.mu.Unlock()
 	if err == nil {
+		var panicked error
 		if count < b.group {
 			s := b.core.replicas[replica].session
-			s.observe(Event{Kind: EventFlushed, Samples: count})
+			panicked = s.observe(Event{Kind: EventFlushed, Samples: count})
 			b.pad(o, count)
 		}
 		// Others' samples are in it too: one caller's context must not end it.
-		err = b.runOn(context.Background(), o, replica)
+		err = also(b.runOn(context.Background(), o, replica), panicked)
 	}
 	b.mu.Lock()
 	o.ended, o.err = true, err

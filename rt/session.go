@@ -62,9 +62,10 @@ type Session struct {
 	failed  atomic.Pointer[failure] // what the device said, if it failed and was not loaded since
 
 	mu      sync.Mutex
-	onStop  []func() // guarded by mu
-	onClose []func() // guarded by mu
-	atClose func()   // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
+	onStop  []func() error // guarded by mu
+	onClose []func() error // guarded by mu
+	stray   error          // a panic that belongs to no call; guarded by mu
+	atClose func()         // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
 
 	queues atomic.Pointer[QueueManager] // nil if there is none
 
@@ -166,23 +167,27 @@ func (s *Session) Close() error {
 				}
 			}
 		}
-		s.call(&s.onStop) // what a stream may wait for
+		errs = append(errs, s.call(&s.onStop)) // what a stream may wait for
 		<-idle
 		if s.lane != nil {
 			s.lane.close()
 		}
 		if bind != nil {
-			bind()
-			errs = append(errs, s.runSave(context.Background()))
+			errs = append(errs, guarded(func() error {
+				bind()
+				return s.runSave(context.Background())
+			}))
 		} else {
 			errs = append(errs, s.saveIfAsked(context.Background()))
 		}
-		s.call(&s.onClose)
-		errs = append(errs, s.free())
+		errs = append(errs, s.call(&s.onClose), s.free())
+		s.mu.Lock()
+		errs = append(errs, s.stray)
+		s.mu.Unlock()
 		if err := errors.Join(errs...); err != nil {
 			s.closeErr = s.errorf("close", err)
 		}
-		s.observe(Event{Kind: EventClosed, Err: s.closeErr})
+		s.closeErr = s.told("close", s.closeErr, Event{Kind: EventClosed})
 	})
 	return s.closeErr
 }
@@ -204,7 +209,7 @@ func (s *Session) free() error {
 	s.endLife()
 	if s.engine != nil {
 		s.ending.Lock()
-		errs = append(errs, s.engine.Close())
+		errs = append(errs, guarded(s.engine.Close))
 		s.ended = true
 		s.ending.Unlock()
 	}
@@ -259,11 +264,11 @@ func (s *Session) request(ctx context.Context) (err error) {
 		return nil
 	}
 	number := s.gate.requests() + 1
-	if s.watched {
-		s.observe(Event{Kind: EventRequestBegun, Request: number})
+	defer s.answered(number, &err)
+	if err = s.told("run", nil, Event{Kind: EventRequestBegun, Request: number}); err != nil {
+		return err
 	}
 	err = ErrPanic // unless runMain returns
-	defer s.answered(number, &err)
 	err = s.runMain(ctx, number)
 	return err
 }
@@ -276,8 +281,10 @@ func (s *Session) answered(number uint64, err *error) {
 	} else if s.count.times != nil {
 		took = s.count.times.end(number)
 	}
-	if s.watched {
-		s.observe(Event{Kind: EventRequestDone, Request: number, Took: took, Err: *err})
+	failed := *err != nil
+	*err = s.told("run", *err, Event{Kind: EventRequestDone, Request: number, Took: took})
+	if !failed && *err != nil {
+		s.count.errors.Add(1)
 	}
 }
 
@@ -310,8 +317,7 @@ func (s *Session) runLoad(ctx context.Context, request uint64) error {
 	}
 	err := s.flow(ctx, "load", s.load, request)
 	s.loaded = err == nil
-	s.observe(Event{Kind: EventLoaded, Err: err})
-	return err
+	return s.told("load", err, Event{Kind: EventLoaded})
 }
 
 func (s *Session) runSave(ctx context.Context) error {
@@ -331,8 +337,7 @@ func (s *Session) runSave(ctx context.Context) error {
 		return s.errorf("save", err)
 	}
 	err := s.flow(ctx, "save", s.save, 0)
-	s.observe(Event{Kind: EventSaved, Err: err})
-	return err
+	return s.told("save", err, Event{Kind: EventSaved})
 }
 
 // flow runs programs in order, for the request of that number or, if it is 0,
@@ -355,7 +360,8 @@ func (s *Session) flow(ctx context.Context, doing string, programs []int, reques
 	return nil
 }
 
-func (s *Session) runEach(ctx context.Context, programs []int) error {
+func (s *Session) runEach(ctx context.Context, programs []int) (err error) {
+	defer ipu.Guard(&err) // engines guard what they call; not all of them need be ours
 	for i, p := range programs {
 		if i > 0 {
 			for _, w := range s.windows {

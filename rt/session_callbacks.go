@@ -88,20 +88,7 @@ func (s *Session) handle(ctx context.Context, d ipu.Direction, doing string, fac
 		if a == nil || st.Direction != d || skipConnected && s.ends[i] > drained {
 			continue
 		}
-		stream, err := ipu.Stream(nil), error(nil)
-		by := BindUser
-		if policy != nil {
-			by = policy(*a)
-		}
-		switch by {
-		case BindUser:
-			stream = factory(*a)
-		case BindEmpty:
-			stream = nothing{}
-		case SkipBind:
-		default:
-			err = fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
-		}
+		stream, err := streamOf(*a, factory, policy)
 		if err == nil && stream != nil {
 			err = s.connect(i, stream, given)
 		}
@@ -110,4 +97,23 @@ func (s *Session) handle(ctx context.Context, d ipu.Direction, doing string, fac
 		}
 	}
 	return nil
+}
+
+// streamOf asks the caller what an anchor's stream is to be; nil leaves it as it
+// is.
+func streamOf(a Anchor, factory Factory, policy CallbackPredicate) (stream ipu.Stream, err error) {
+	defer ipu.Guard(&err)
+	by := BindUser
+	if policy != nil {
+		by = policy(a)
+	}
+	switch by {
+	case BindUser:
+		return factory(a), nil
+	case BindEmpty:
+		return nothing{}, nil
+	case SkipBind:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
 }

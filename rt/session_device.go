@@ -99,9 +99,8 @@ func (s *Session) Stop() error {
 	case !s.stopped.CompareAndSwap(false, true):
 		return s.errorf("stop", ErrStopped)
 	}
-	err := s.stopEngine()
-	s.call(&s.onStop)
-	s.observe(Event{Kind: EventStopped, Err: err})
+	err := errors.Join(s.stopEngine(), s.call(&s.onStop))
+	err = also(err, s.observe(Event{Kind: EventStopped, Err: err}))
 	if err != nil {
 		return s.errorf("stop", err)
 	}
@@ -127,8 +126,7 @@ func (s *Session) setDevice(d ipu.Device) {
 // loads the executable, for who holds the gate.
 func (s *Session) place(ctx context.Context) error {
 	err := s.tryPlace(ctx)
-	s.observe(Event{Kind: EventBound, Err: err})
-	return err
+	return also(err, s.observe(Event{Kind: EventBound, Err: err}))
 }
 
 func (s *Session) tryPlace(ctx context.Context) error {
@@ -152,7 +150,8 @@ func (s *Session) tryPlace(ctx context.Context) error {
 
 // take makes whoever is on the device leave and loads the executable. Close
 // ends its waiting.
-func (s *Session) take(ctx context.Context) error {
+func (s *Session) take(ctx context.Context) (err error) {
+	defer ipu.Guard(&err)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.life, cancel)()
@@ -183,11 +182,11 @@ func (s *Session) activate(ctx context.Context, request uint64) error {
 		return err
 	}
 	err := s.take(ctx)
-	s.observe(Event{Kind: EventTookBack, Err: err})
+	panicked := s.observe(Event{Kind: EventTookBack, Err: err})
 	if err != nil {
-		return fmt.Errorf("take the device back from another session: %w", err)
+		err = fmt.Errorf("take the device back from another session: %w", err)
 	}
-	return nil
+	return also(err, panicked)
 }
 
 // handOver leaves the device to another session, in whose goroutine it runs.
@@ -210,7 +209,7 @@ func (s *Session) handOver(ctx context.Context) error {
 		s.placed, s.loaded, s.ready = false, false, false
 		s.lease.Release()
 	}
-	s.observe(Event{Kind: EventHandedOver, Err: err})
+	s.astray(s.observe(Event{Kind: EventHandedOver, Err: err})) // no business of the other session
 	return err
 }
 
@@ -235,31 +234,33 @@ func (s *Session) leave() error {
 		err = s.device.Detach()
 	}
 	if was {
-		s.observe(Event{Kind: EventUnbound, Err: err})
+		err = also(err, s.observe(Event{Kind: EventUnbound, Err: err}))
 	}
 	return err
 }
 
-// call calls functions that somebody left.
-func (s *Session) call(list *[]func()) {
+// call calls functions that somebody left, all of them.
+func (s *Session) call(list *[]func() error) error {
 	s.mu.Lock()
 	fs := *list
 	s.mu.Unlock()
+	var errs []error
 	for _, f := range fs {
-		f()
+		errs = append(errs, guarded(f))
 	}
+	return errors.Join(errs...)
 }
 
 // whenStopped makes Stop and Close call f, which must not block: what the
 // session's streams wait for ends then.
-func (s *Session) whenStopped(f func()) {
+func (s *Session) whenStopped(f func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onStop = append(s.onStop, f)
 }
 
 // whenClosed makes Close call f, once nothing runs any more.
-func (s *Session) whenClosed(f func()) {
+func (s *Session) whenClosed(f func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.onClose = append(s.onClose, f)

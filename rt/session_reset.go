@@ -69,7 +69,7 @@ func (s *Session) fail(request uint64, err error) error {
 	}
 	s.failed.Store(&failure{err: err, request: request})
 	s.loaded, s.ready = false, false
-	s.observe(Event{Kind: EventFailed, Request: request, Err: err})
+	panicked := s.observe(Event{Kind: EventFailed, Request: request, Err: err})
 	n := request
 	if n == 0 {
 		n = s.gate.requests()
@@ -86,9 +86,9 @@ func (s *Session) fail(request uint64, err error) error {
 		return err
 	})
 	for _, e := range waiting { // callers tell of themselves
-		s.observe(e)
+		s.astray(s.observe(e))
 	}
-	return s.deviceError(request)
+	return also(s.deviceError(request), panicked)
 }
 
 // deviceError is what a request fails with because the device has failed.
@@ -114,9 +114,9 @@ func (s *Session) repair(ctx context.Context, request uint64) error {
 	}
 	s.placed = false
 	err := s.take(ctx)
-	s.observe(Event{Kind: EventReset, Err: err})
+	panicked := s.observe(Event{Kind: EventReset, Err: err})
 	if err != nil {
-		return fmt.Errorf("reset the device after it failed (%w): %w", f.err, err)
+		err = fmt.Errorf("reset the device after it failed (%w): %w", f.err, err)
 	}
-	return nil
+	return also(err, panicked)
 }

@@ -2,6 +2,7 @@ package rt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -60,12 +61,12 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 			return s.errorf(doing, err)
 		}
 	}
-	s.observe(Event{Kind: EventWeightsUpdated})
+	told := s.told(doing, nil, Event{Kind: EventWeightsUpdated})
 	if !s.loaded {
-		return nil
+		return told
 	}
 	s.loaded, s.ready = false, false
-	return s.runLoad(ctx, 0)
+	return errors.Join(told, s.runLoad(ctx, 0))
 }
 
 // inputsOf returns the streams that weights are for, and checks that they fit.

@@ -286,7 +286,7 @@ func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k kerne
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), newPanicError(v))
+			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
 		}
 	}()
 	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {

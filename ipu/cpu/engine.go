@@ -188,11 +188,12 @@ func (e *Engine) enter() error {
 // Connect attaches the host side of a stream; nil detaches it. The engine
 // uses the memory of an [ipu.Constant] in place until another stream is
 // connected or the engine is closed.
-func (e *Engine) Connect(handle string, s ipu.Stream) error {
+func (e *Engine) Connect(handle string, s ipu.Stream) (err error) {
 	if err := e.enter(); err != nil {
 		return fmt.Errorf("connect stream %q: %w", handle, err)
 	}
 	defer e.busy.Store(false)
+	defer ipu.Guard(&err) // the streams are asked for their memory
 	i, ok := e.handles[handle]
 	if !ok {
 		return fmt.Errorf("connect stream %q to engine %q: %w, want one of %s", handle, e.name, ipu.ErrUnknownStream, e.list(nil))

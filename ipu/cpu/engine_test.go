@@ -471,7 +471,7 @@ func TestPanicsAreErrors(t *testing.T) {
 	connect(t, e, map[string]ipu.Stream{"x": feeder{h}, "y": out(t, make([]float32, 4))})
 	err := e.Run(ctx, 1)
 	require.ErrorIs(t, err, ipu.ErrCallback)
-	var p *PanicError
+	var p *ipu.PanicError
 	require.ErrorAs(t, err, &p)
 	require.Equal(t, "no data today", p.Value)
 	require.Contains(t, string(p.Stack), "TestPanicsAreErrors")

@@ -3,34 +3,9 @@ package cpu
 import (
 	"errors"
 	"fmt"
-	"runtime/debug"
 
 	"github.com/popefgen/popefgen/ipu"
 )
-
-// PanicError is what a panic in a kernel or in a stream's callback is turned
-// into.
-type PanicError struct {
-	Value any    // what was passed to panic
-	Stack []byte // of the goroutine that panicked
-}
-
-// Error returns the value without the stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the value if it is an error, such as a runtime error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
-
-// newPanicError describes a recovered panic.
-func newPanicError(v any) *PanicError {
-	if p, ok := v.(*PanicError); ok {
-		return p
-	}
-	return &PanicError{v, debug.Stack()}
-}
 
 // failed ends a program with an error of the instruction at, which it
 // describes. An error that came of stopping the engine is [ipu.ErrStopped].

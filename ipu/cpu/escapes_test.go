@@ -40,7 +40,7 @@ var escapeBounds = map[string]string{
 	"(*github.com/popefgen/popefgen/ipu/cpu.Engine).endFilling": "programs that set weights",
 	"(*github.com/popefgen/popefgen/ipu/cpu.Engine).failed":     "the run has failed",
 	"(*github.com/popefgen/popefgen/ipu/cpu.Engine).notLoaded":  "the run has failed",
-	"github.com/popefgen/popefgen/ipu/cpu.newPanicError":        "the run has failed",
+	"github.com/popefgen/popefgen/ipu.NewPanicError":            "the run has failed",
 	"(*github.com/popefgen/popefgen/ipu/cpu.Engine).set":        "programs that set weights",
 	"(*github.com/popefgen/popefgen/ipu/cpu.Engine).target":     "a persistent tensor's first value",
 }

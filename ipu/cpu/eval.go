@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -64,7 +65,7 @@ func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.Tensor
 func evalKernel(k kernel.Kernel, in, out [][]byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = newPanicError(v)
+			err = ipu.NewPanicError(v)
 		}
 	}()
 	return k.Run(kernel.Serial{}, in, out, alignedBytes(int64(k.Scratch())))

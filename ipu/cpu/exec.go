@@ -72,7 +72,7 @@ func (p *program) Run(ctx context.Context) (err error) {
 	defer func() {
 		e.pool.end()
 		if v := recover(); v != nil {
-			err = e.failed(p, e.at, newPanicError(v))
+			err = e.failed(p, e.at, ipu.NewPanicError(v))
 		}
 		if e.staging != nil {
 			e.staging = nil

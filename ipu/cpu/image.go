@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -160,7 +161,7 @@ func (m *image) packConstants(e *Engine) (err error) {
 	mem, release := allocateBlock(size, size)
 	defer func() {
 		if v := recover(); v != nil {
-			m.packs, err = nil, newPanicError(v)
+			m.packs, err = nil, ipu.NewPanicError(v)
 			release()
 		}
 	}()

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
 
@@ -41,7 +42,7 @@ type pool struct {
 	shares   bool        // there has been such work in any request
 	wakes    bool        // the last request had enough of it to wake workers ahead of the next
 	busy     atomic.Bool // guards against a task that runs tasks
-	failure  atomic.Pointer[PanicError]
+	failure  atomic.Pointer[ipu.PanicError]
 
 	// What several cores read and write lies on lines of its own.
 	_ line
@@ -193,7 +194,7 @@ func (p *pool) isAlone() bool {
 func (p *pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
 
 // Run implements [kernel.Pool]. If a part panics, the others are finished
-// first, then Run panics with a *[PanicError].
+// first, then Run panics with a *[ipu.PanicError].
 func (p *pool) Run(t kernel.Task, parts int) {
 	if parts <= 1 || !p.enter() {
 		for i := range parts {
@@ -410,6 +411,6 @@ func (p *pool) do(part int) {
 // first.
 func (p *pool) keepPanic() {
 	if v := recover(); v != nil {
-		p.failure.CompareAndSwap(nil, newPanicError(v))
+		p.failure.CompareAndSwap(nil, ipu.NewPanicError(v))
 	}
 }

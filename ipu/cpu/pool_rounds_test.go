@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
 )
 
 // relay is a task of rounds whose items need all of those of the round before.
@@ -119,7 +121,7 @@ func TestPoolRoundsPanicReachesTheCaller(t *testing.T) {
 			}
 			func() {
 				defer func() {
-					err, ok := recover().(*PanicError)
+					err, ok := recover().(*ipu.PanicError)
 					require.True(t, ok)
 					require.ErrorIs(t, err, boom)
 				}()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu"
 )
 
 // tally counts how often each part ran.
@@ -77,7 +79,7 @@ func TestPoolPanicReachesTheCaller(t *testing.T) {
 		}
 		func() {
 			defer func() {
-				err, ok := recover().(*PanicError)
+				err, ok := recover().(*ipu.PanicError)
 				require.True(t, ok)
 				require.ErrorIs(t, err, boom)
 			}()

@@ -100,7 +100,7 @@ func TestWindows(t *testing.T) {
 		w.value = boom
 		err = p.Run(ctx)
 		require.ErrorIs(t, err, ipu.ErrCallback)
-		var panicked *PanicError
+		var panicked *ipu.PanicError
 		require.ErrorAs(t, err, &panicked)
 		require.Equal(t, boom, panicked.Value)
 		require.NotEmpty(t, panicked.Stack)

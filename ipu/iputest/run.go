@@ -436,10 +436,6 @@ func (s *stream) poison() {
 
 // guard turns a panic of the host's code into an error.
 func guard(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
+	defer ipu.Guard(&err)
 	return f()
 }

@@ -329,7 +329,9 @@ func testCallbackPanics(r *suiteRun) {
 	r.run(e, 0)
 	for _, s := range []*suiteStream{m.a, m.sum} {
 		s.fail = func() error { panic("out of ideas") }
-		r.is(e.Run(background, 1), ipu.ErrCallback, "run", "out of ideas")
+		err := e.Run(background, 1)
+		r.is(err, ipu.ErrCallback, "run", "out of ideas")
+		r.is(err, ipu.ErrPanic, "run", "suite_tests.go") // with the stack
 		s.fail = nil
 		m.a.ahead, m.b.ahead = 0, 0
 	}
