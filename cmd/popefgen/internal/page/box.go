@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -291,6 +292,9 @@ func weightLine(in []operand) string {
 		if o.Box < 0 && (o.Kind == "weight" || o.Kind == "constant") {
 			shapes = append(shapes, cmp.Or(o.Value, shapeText(o.tensor)))
 		}
+	}
+	if n := len(shapes); n > 2 && len(slices.Compact(slices.Clone(shapes))) == 1 {
+		return fmt.Sprintf("%d times %s", n, shapes[0])
 	}
 	if len(shapes) > 3 {
 		shapes = append(shapes[:3], "…")

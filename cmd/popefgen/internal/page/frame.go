@@ -21,6 +21,7 @@ const (
 	frameHeader  = 34.0
 	rowGap       = 44.0
 	portGap      = 14.0 // below edges that come into a group
+	leaveGap     = 26.0 // above edges that leave a group
 	edgeStub     = 17.0 // that an edge is upright before it bends
 	tagGap       = 5.0  // from an edge to its shape
 	tagDrop      = 13.0 // from a box to the line of the shapes below it
@@ -44,7 +45,6 @@ type frame struct {
 type link struct {
 	from, fromPort, to, toPort int
 	bends                      []int
-	tensors                    []string
 }
 
 // lay lays out every frame of the drawing and folds what would be too much to
@@ -82,8 +82,7 @@ type plan struct {
 type part struct {
 	from, to *box // children; nil stands for a port of source
 	source   *box
-	tensors  []string // for the pointer to tell, a few
-	shapes   []string // for the edge
+	shapes   []string // of the tensors on it, a few
 }
 
 // meet returns the boxes around two, themselves first, up to those that stand
@@ -154,9 +153,6 @@ func (p *plan) add(from, to *box, e edge) {
 			p.bottom[e.from] = 0
 		}
 	}
-	if t := p.parts[i].tensors; len(t) < 4 && !slices.Contains(t, e.tensor) {
-		p.parts[i].tensors = append(t, e.tensor)
-	}
 	if t := p.parts[i].shapes; len(t) < 4 && !slices.Contains(t, e.shape) {
 		p.parts[i].shapes = append(t, e.shape)
 	}
@@ -209,7 +205,7 @@ func layBox(plans map[*box]*plan, b *box) error {
 		return n
 	}
 	for _, e := range p.parts {
-		l := link{fromPort: -1, toPort: -1, tensors: e.tensors}
+		l := link{fromPort: -1, toPort: -1}
 		var ends [2]int
 		if e.from != nil {
 			ends[0] = p.tops + index[e.from]

@@ -322,18 +322,20 @@ func summary(group []*box) string {
 		count[title]++
 	}
 	slices.SortStableFunc(titles, func(a, b string) int { return count[b] - count[a] })
-	var words []string
-	for i, t := range titles {
-		if i == 4 {
-			words = append(words, "…")
-			break
-		}
+	text := ""
+	for _, t := range titles {
 		if count[t] > 1 {
 			t = fmt.Sprintf("%d %s", count[t], t)
 		}
-		words = append(words, t)
+		if text != "" {
+			t = " · " + t
+		}
+		if columns(text+t) > maxColumns-2 {
+			return text + " …"
+		}
+		text += t
 	}
-	return strings.Join(words, " · ")
+	return text
 }
 
 // cut makes groups of a list that is too long, if need be of groups again.

@@ -12,11 +12,18 @@ const add = (parent, tag, text, className) => {
   return e;
 };
 
+const svg = (tag, attributes, text) => {
+  const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
+  if (text !== undefined) e.textContent = text;
+  return e;
+};
+
 class Graph {
   constructor(view) {
     this.view = view;
     this.boxes = view.boxes;
-    [this.pad, this.header, this.gap, this.strip, this.tagGap, this.tagDrop, this.tagOver, this.portGap, this.stub] = view.sizes;
+    [this.pad, this.header, this.gap, this.strip, this.tagGap, this.tagDrop, this.tagOver, this.portGap, this.stub, this.leaveGap, this.left, this.first, this.line] = view.sizes;
     this.root = document.getElementById(view.id);
     this.port = this.root.querySelector(".viewport");
     this.svg = this.port.querySelector("svg");
@@ -28,16 +35,51 @@ class Graph {
     this.at = null;
   }
 
-  // inside returns the elements in a group: its frame, edges and shapes.
+  // inside returns the elements in a group: its frame, edges and shapes. They
+  // are made once the group is unfolded for the first time.
   inside(i) {
     let x = this.insides.get(i);
     if (!x) {
-      const frame = (i ? this.elements[i] : this.world).querySelector(":scope > .frame");
+      const frame = (i ? this.elements[i] : this.world).querySelector(":scope > .frame") || this.make(i);
       x = { frame, edges: [...frame.querySelectorAll(":scope > .edge")], shapes: [...frame.querySelectorAll(":scope > .shape")] };
       this.insides.set(i, x);
     }
     return x;
   }
+
+  // make makes what is in a group, as the drawing's own code does.
+  make(i) {
+    const f = this.boxes[i].f, n = f.items.length, frame = svg("g", { class: "frame" });
+    for (const l of f.links) frame.append(svg("path", { class: l[2] >= n ? "edge out" : "edge" }));
+    for (const e of f.exits) frame.append(svg("text", { class: "shape" }, e[2]));
+    for (const child of f.items) {
+      const b = this.boxes[child];
+      const box = svg("g", { class: `box f-${b.c}${b.f ? " group" : ""}${b.m ? " m-" + b.m : ""}`, "data-i": child, tabindex: -1, role: "button", "aria-label": [b.t, b.n, b.y].filter(Boolean).join(", ") });
+      box.append(svg("rect", { rx: 6 }), svg("path", { class: "stripe" }));
+      let left = this.left;
+      if (b.f) {
+        const button = svg("g", { class: "fold" });
+        button.append(svg("rect", { x: 2, y: 2, width: 26, height: 26 }), svg("text", { x: left - 2, y: this.first }, "▸"));
+        box.append(button);
+        left += 16;
+      }
+      box.append(svg("text", { class: "kind", x: left, y: this.first }, b.l[0]));
+      if (b.f) box.append(svg("text", { class: "count", x: left + b.o, y: this.first }, b.d.nodes === 1 ? "1 operator" : b.d.nodes + " operators"));
+      const lines = b.l.slice(1).map((l) => ["sub", l]);
+      if (b.e) lines.push(["sub name", b.e]);
+      lines.forEach(([c, l], k) => box.append(svg("text", { class: c, x: this.left, y: this.first + (k + 1) * this.line }, l)));
+      const sign = { added: "+", removed: "−", changed: "≠" }[b.m];
+      if (sign) box.append(svg("text", { class: "sign", y: this.first + 1 }, sign));
+      this.elements[child] = box;
+      this.dress(child);
+      frame.append(box);
+    }
+    this.elements[i].querySelector(":scope > .stripe").after(frame);
+    return frame;
+  }
+
+  // dress gives a new box the marks of what is going on.
+  dress() {}
 
   // see places the rows of a group's inside, as the drawing's own code does.
   see(i) {
@@ -62,19 +104,23 @@ class Graph {
       x[s.k] = f.x[s.k] - off;
       w = Math.max(w, s.right - off);
     });
-    let y = 0, all = 0;
-    f.rows.forEach((items, r) => {
+    const heights = f.rows.map((items, r) => {
       let h = 0;
       for (const k of items) {
         row[k] = r;
         if (k < n) h = Math.max(h, seats[k].h);
       }
+      return h;
+    });
+    let y = 0, all = 0;
+    f.rows.forEach((items, r) => {
+      const h = heights[r];
       for (const k of items) {
         if (k < n) { seats[k].x = x[k] - seats[k].w / 2; seats[k].y = y + (h - seats[k].h) / 2; }
       }
       rows.push([y, y + h]);
       all = y + h;
-      y += h + (h ? this.gap : this.portGap);
+      y += h + (!h ? this.portGap : heights[r + 1] === 0 ? this.leaveGap : this.gap);
     });
     const inside = { w, h: all, seats, x, row, rows };
     this.cache.set(i, inside);
@@ -121,14 +167,15 @@ class Graph {
   // tags says where shapes stand beside edges, and which have room.
   tags(i) {
     const f = this.boxes[i].f, inside = this.see(i);
-    const all = f.exits.map(([from, port, width], k) => {
+    const all = f.exits.map(([from, port, , width], k) => {
       const s = inside.seats[from];
       return { k, x: this.end(f, inside, from, port) + this.tagGap, y: s.y + s.h + this.tagDrop, row: inside.row[from], right: s.x + s.w + this.tagOver, width, shown: false };
     });
     let row = -1, end = 0;
     for (const t of [...all].sort((a, b) => a.row - b.row || a.x - b.x || a.k - b.k)) {
       if (t.row !== row) { row = t.row; end = -Infinity; }
-      t.shown = t.x >= end && t.x + t.width <= t.right;
+      const b = this.boxes[f.items[f.exits[t.k][0]]];
+      t.shown = t.x >= end && t.x + t.width <= t.right && !(b.f && !b.folded && f.exits[t.k][1] >= 0);
       if (t.shown) end = t.x + t.width + this.tagGap;
     }
     return all;
@@ -140,7 +187,7 @@ class Graph {
     this.at = null;
     const visit = (i) => {
       const f = this.boxes[i].f, seen = this.see(i), { edges, shapes } = this.inside(i);
-      edges.forEach((e) => e.setAttribute("d", this.path(f, seen, f.links[+e.dataset.l])));
+      edges.forEach((e, k) => e.setAttribute("d", this.path(f, seen, f.links[k])));
       this.tags(i).forEach((t, k) => {
         const e = shapes[k];
         e.setAttribute("x", t.x);
@@ -161,13 +208,13 @@ class Graph {
         e.classList.toggle("open", open);
         e.setAttribute("aria-expanded", open);
         e.querySelector(":scope > .fold > text").textContent = open ? "▾" : "▸";
-        const { frame } = this.inside(child);
         if (open) {
+          const { frame } = this.inside(child);
           frame.removeAttribute("display");
           frame.setAttribute("transform", `translate(${(s.w - this.see(child).w) / 2},${this.header})`);
           visit(child);
-        } else {
-          frame.setAttribute("display", "none");
+        } else if (this.insides.has(child) || e.querySelector(":scope > .frame")) {
+          this.inside(child).frame.setAttribute("display", "none");
         }
       });
     };

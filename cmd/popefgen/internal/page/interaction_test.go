@@ -71,7 +71,7 @@ func TestInteractionInChromium(t *testing.T) {
 	}
 	is(`document.activeElement.classList.contains('search') && document.activeElement.value === 'query'`, "keys reach the search")
 	require.Equal(t, "12 boxes", text("#view0a .found"))
-	is(`document.querySelectorAll('.hits button').length === 12 && document.querySelectorAll('.box.hit').length === 12`, "hits are listed and marked")
+	is(`document.querySelectorAll('.hits button').length === 12 && document.querySelectorAll('.box.hit').length > 0 && document.querySelectorAll('.box.holds').length > 0`, "hits are listed and marked")
 	b.key("Enter", "\r")
 	require.Equal(t, "1 of 12", text("#view0a .found"))
 	b.key("Enter", "\r")

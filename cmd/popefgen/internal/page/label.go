@@ -37,7 +37,8 @@ type tag struct {
 
 // tags places the shapes on a frame's edges: right of the edge, where it
 // begins, and within the box that it leaves, so that they meet no other box or
-// edge of the row. Of those that would meet each other the left one is shown.
+// edge of the row. Of those that would meet each other the left one is shown;
+// what leaves an open group has its shape inside.
 func (c *canvas) tags(b *box, in inside) []tag {
 	f := b.frame
 	out := make([]tag, len(f.exits))
@@ -58,7 +59,9 @@ func (c *canvas) tags(b *box, in inside) []tag {
 			row, end = r, math.Inf(-1)
 		}
 		s := in.seats[e.from]
-		if out[i].shown = out[i].x >= end && out[i].x+e.width <= s.x+s.w+tagOver; out[i].shown {
+		k := f.items[e.from]
+		inside := k.frame != nil && !k.folded && e.port >= 0
+		if out[i].shown = out[i].x >= end && out[i].x+e.width <= s.x+s.w+tagOver && !inside; out[i].shown {
 			end = out[i].x + e.width + tagGap
 		}
 	}

@@ -51,6 +51,7 @@ func memoryChart(p *cpu.Program, exe *graph.Executable, boxes map[node]*box) str
 			px(chartLeft), px(y(tick)), px(chartWidth-10), px(chartLeft-6), px(y(tick)+4), text(bytesText(tick)))
 	}
 	use := make([]int64, len(p.Steps)+1)
+	drawn := drawnBuffers(p.Buffers)
 	for i := range p.Buffers {
 		u := &p.Buffers[i]
 		first, last := max(0, u.First), min(len(p.Steps)-1, u.Last)
@@ -59,6 +60,9 @@ func memoryChart(p *cpu.Program, exe *graph.Executable, boxes map[node]*box) str
 		}
 		use[first] += u.Bytes
 		use[last+1] -= u.Bytes
+		if !drawn[i] {
+			continue
+		}
 		writer := &p.Steps[first]
 		family, title, link := "other", clip(strings.Join(u.Names[:min(len(u.Names), 8)], ", ")), ""
 		if u.Tensors == nil {
@@ -111,6 +115,24 @@ func memoryChart(p *cpu.Program, exe *graph.Executable, boxes map[node]*box) str
 	return s.String()
 }
 
+// maxBuffers of a program are drawn.
+const maxBuffers = 4000
+
+// drawnBuffers says which buffers are drawn: the largest, where there are very
+// many.
+func drawnBuffers(buffers []cpu.Buffer) []bool {
+	order := make([]int, len(buffers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(buffers[j].Bytes, buffers[i].Bytes) })
+	drawn := make([]bool, len(buffers))
+	for _, i := range order[:min(len(order), maxBuffers)] {
+		drawn[i] = true
+	}
+	return drawn
+}
+
 func round(x float64) float64 { return math.Round(x*10) / 10 }
 
 func stepName(s *cpu.Step) string {
@@ -152,7 +174,11 @@ func programCharts(plan *cpu.Plan, exe *graph.Executable, boxes map[node]*box) (
 	slices.SortStableFunc(programs, func(a, b cpu.Program) int { return cmp.Compare(b.ArenaBytes, a.ArenaBytes) })
 	for i := range programs {
 		if p := &programs[i]; p.ArenaBytes > 0 {
-			all = append(all, chart{Title: fmt.Sprintf("Program %d %s: %d steps, %d buffers, %s", p.Index, printable(p.Name), len(p.Steps), len(p.Buffers), bytesText(p.ArenaBytes)),
+			left := ""
+			if len(p.Buffers) > maxBuffers {
+				left = fmt.Sprintf(", of which the %d largest are drawn", maxBuffers)
+			}
+			all = append(all, chart{Title: fmt.Sprintf("Program %d %s: %d steps, %d buffers%s, %s", p.Index, printable(p.Name), len(p.Steps), len(p.Buffers), left, bytesText(p.ArenaBytes)),
 				SVG: trusted(memoryChart(p, exe, boxes))})
 		}
 	}

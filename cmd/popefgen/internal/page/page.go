@@ -196,7 +196,7 @@ func Write(w io.Writer, o Options) error {
 			if err := g.lay(); err != nil {
 				return fmt.Errorf("%s: %w", s.Name, err)
 			}
-			body, width, height := g.body()
+			body, width, height := g.body(false)
 			v := &s.Views[i]
 			v.ID, v.Boxes = fmt.Sprintf("view%d%c", k, 'a'+rune(i)), len(g.boxes)-1
 			v.SVG = trusted(fmt.Sprintf("<svg class=\"graph\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\"><g class=\"world\">\n%s</g></svg>", px(width), px(height), px(width), px(height), body))

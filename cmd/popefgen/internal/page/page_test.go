@@ -57,7 +57,7 @@ func TestOutlineOfDigits(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, strings.TrimLeft(`
 image | input  f32[1,1,8,8]
-module 0 | 9 operators | 3 Relu · 2 Conv · 2 Gemm · MaxPool
+module 0 | 9 operators | 3 Relu · 2 Conv · 2 Gemm …
   Conv | 3x3 | 16×1×3×3 + 16 | 0.0
   Relu | 0.1
   Conv | 3x3 | 32×16×3×3 + 32 | 0.2
@@ -366,6 +366,16 @@ func TestTooLarge(t *testing.T) {
 		e.Graphs[0].Nodes = append(e.Graphs[0].Nodes, e.Graphs[0].Nodes...)
 	}
 	require.ErrorContains(t, WriteSVG(io.Discard, e, nil), "at most 20000")
+}
+
+// As many operators as are drawn at most make a page of bounded size, most of
+// which is drawn once it is asked for.
+func TestManyOperators(t *testing.T) {
+	page := written(t, Options{Model: Model{Name: "m", Model: modelOf(t, residual(maxNodes/6-1, 10, flat))}})
+	require.Less(t, len(page), 12_000_000)
+	require.Less(t, strings.Count(page, "class=\"box "), 2*visibleBoxes)
+	require.Equal(t, maxBuffers, strings.Count(page, "class=\"buffer "))
+	require.Contains(t, page, "of which the 4000 largest are drawn")
 }
 
 // A file may use one long name for everything; a page must not repeat it.

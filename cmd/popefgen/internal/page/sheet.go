@@ -113,13 +113,16 @@ func (s *sheet) anchors(m *popef.Model) {
 
 // viewData is what the page's script knows of a graph.
 type viewData struct {
-	ID    string     `json:"id"`
-	Boxes []boxData  `json:"boxes"`
-	Sizes [9]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip, where shapes stand
+	ID    string      `json:"id"`
+	Boxes []boxData   `json:"boxes"`
+	Sizes [13]float64 `json:"sizes"` // frame's pad and header, gap of rows, width left of an empty strip, where shapes stand
 }
 
 type boxData struct {
 	Title  string     `json:"t"`
+	Family string     `json:"c"`
+	Shown  []string   `json:"l"`           // title and lines
+	Short  string     `json:"e,omitempty"` // of the name, below
 	Name   string     `json:"n,omitempty"`
 	Type   string     `json:"y,omitempty"`
 	Parent int        `json:"p"`
@@ -130,23 +133,31 @@ type boxData struct {
 	Detail detail     `json:"d"`
 	Frame  *frameData `json:"f,omitempty"`
 	Folded bool       `json:"folded,omitempty"`
+	Count  float64    `json:"o,omitempty"` // of a group: where how many operators it has stands, behind its title
 }
 
 type frameData struct {
-	Items []int        `json:"items"`
-	Rows  [][]int      `json:"rows"`
-	X     []float64    `json:"x"`
-	Width float64      `json:"w"`
-	Links [][]int      `json:"links"` // from, its port, to, its port, bends
-	Exits [][3]float64 `json:"exits"` // from, its port, width of the shape
+	Items []int     `json:"items"`
+	Rows  [][]int   `json:"rows"`
+	X     []float64 `json:"x"`
+	Width float64   `json:"w"`
+	Links [][]int   `json:"links"` // from, its port, to, its port, bends
+	Exits [][4]any  `json:"exits"` // from, its port, the shape, its width
 }
+
+// countAt is how far behind the start of its title the number of a group's
+// operators stands.
+func countAt(title string) float64 { return 8 + float64(columns(title))*titleColumn }
 
 // data returns a drawing for the page's script.
 func (d *drawing) data(id string) *viewData {
-	v := &viewData{ID: id, Sizes: [9]float64{framePad, frameHeader, rowGap, emptyStrip, tagGap, tagDrop, tagOver, portGap, edgeStub}}
+	v := &viewData{ID: id, Sizes: [13]float64{framePad, frameHeader, rowGap, emptyStrip, tagGap, tagDrop, tagOver, portGap, edgeStub, leaveGap, leafPad + 2, titleHeight, lineHeight}}
 	for _, b := range d.boxes {
 		x := boxData{Title: printable(b.Title), Name: printable(clip(b.Name)), Type: b.Type, Parent: -1, Mark: b.mark, Heat: b.heat, Detail: b.Detail, Folded: b.folded}
 		x.Size[0], x.Size[1] = b.shut()
+		x.Family = b.Family
+		title, lines, name := b.shows()
+		x.Shown, x.Short = append([]string{title}, lines...), name
 		if b.parent != nil {
 			x.Parent = b.parent.ID
 		}
@@ -154,7 +165,8 @@ func (d *drawing) data(id string) *viewData {
 			x.Peer = &b.peer.ID
 		}
 		if f := b.frame; f != nil {
-			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}, Exits: [][3]float64{}}
+			x.Count = countAt(title)
+			x.Frame = &frameData{Rows: f.rows, X: f.x, Width: f.width, Items: []int{}, Links: [][]int{}, Exits: [][4]any{}}
 			for _, k := range f.items {
 				x.Frame.Items = append(x.Frame.Items, k.ID)
 			}
@@ -163,7 +175,7 @@ func (d *drawing) data(id string) *viewData {
 			}
 			for i := range f.exits {
 				e := &f.exits[i]
-				x.Frame.Exits = append(x.Frame.Exits, [3]float64{float64(e.from), float64(e.port), e.width})
+				x.Frame.Exits = append(x.Frame.Exits, [4]any{e.from, e.port, e.text, e.width})
 			}
 		}
 		v.Boxes = append(v.Boxes, x)

@@ -64,15 +64,18 @@ func (f *frame) see(inner func(*box) (w, h float64)) inside {
 		in.x[i] = f.x[i] - off
 		in.w = max(in.w, spans[i].right-off)
 	}
-	y := 0.0
+	heights := make([]float64, len(f.rows))
 	for r, row := range f.rows {
-		h := 0.0
 		for _, i := range row {
 			in.row[i] = r
 			if i < len(f.items) {
-				h = max(h, in.seats[i].h)
+				heights[r] = max(heights[r], in.seats[i].h)
 			}
 		}
+	}
+	y := 0.0
+	for r, row := range f.rows {
+		h := heights[r]
 		for _, i := range row {
 			if i < len(f.items) {
 				s := &in.seats[i]
@@ -80,12 +83,15 @@ func (f *frame) see(inner func(*box) (w, h float64)) inside {
 			}
 		}
 		in.rows = append(in.rows, [2]float64{y, y + h})
-		gap := rowGap
-		if h == 0 { // nothing but edges that come in
-			gap = portGap
-		}
 		in.h = y + h
-		y += h + gap
+		switch {
+		case h == 0: // nothing but edges that come in
+			y += portGap
+		case r+1 < len(f.rows) && heights[r+1] == 0: // or that go out
+			y += h + leaveGap
+		default:
+			y += h + rowGap
+		}
 	}
 	return in
 }
@@ -113,7 +119,8 @@ func (s seen) inside(b *box) inside {
 // canvas writes SVG.
 type canvas struct {
 	strings.Builder
-	seen seen
+	seen  seen
+	alone bool // nothing changes it any more
 }
 
 func px(x float64) string { return strconv.FormatFloat(x, 'f', -1, 64) }
@@ -126,7 +133,7 @@ var graphCSS string
 
 // standalone returns the drawing as a file of its own.
 func (d *drawing) standalone() string {
-	body, w, h := d.body()
+	body, w, h := d.body(true)
 	return fmt.Sprintf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %s %s\" width=\"%s\" height=\"%s\" class=\"alone\" role=\"img\" aria-label=\"%s\">\n<style>\n%s</style>\n%s%s</svg>\n",
 		px(w), px(h), px(w), px(h), text("graph of "+d.exe.Name), graphCSS, arrowHead, body)
 }
@@ -137,9 +144,10 @@ const arrowHead = `<defs><marker id="arrow" viewBox="0 0 8 8" refX="7" refY="4" 
 // hatching fills scratch memory in charts.
 const hatching = `<defs><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)"><path d="M0,0V5" class="hatch"/></pattern></defs>` + "\n"
 
-// body returns the drawing's content with its size.
-func (d *drawing) body() (string, float64, float64) {
-	c := &canvas{seen: seen{}}
+// body returns the drawing's content with its size. What is in folded groups
+// the page's script draws once it is unfolded.
+func (d *drawing) body(alone bool) (string, float64, float64) {
+	c := &canvas{seen: seen{}, alone: alone}
 	in := c.seen.inside(d.root)
 	fmt.Fprintf(c, "<g class=\"frame\" transform=\"translate(%d,%d)\">\n", int(framePad), int(framePad))
 	c.frame(d.root)
@@ -156,11 +164,12 @@ func (c *canvas) frame(b *box) {
 		if l.to >= len(b.frame.items) {
 			class += " out"
 		}
-		fmt.Fprintf(c, "<path class=\"%s\" data-l=\"%d\" d=\"%s\"><title>%s</title></path>\n", class, i, c.path(b, in, l), text(strings.Join(l.tensors, "\n")))
+		fmt.Fprintf(c, "<path class=\"%s\" d=\"%s\"/>\n", class, c.path(b, in, l))
 	}
 	for i, t := range c.tags(b, in) {
-		e := &b.frame.exits[i]
-		fmt.Fprintf(c, "<text class=\"shape\" data-e=\"%d\" x=\"%s\" y=\"%s\"%s>%s</text>\n", i, px(t.x), px(t.y), hidden(!t.shown), text(e.text))
+		if t.shown || !c.alone {
+			fmt.Fprintf(c, "<text class=\"shape\" x=\"%s\" y=\"%s\"%s>%s</text>\n", px(t.x), px(t.y), hidden(!t.shown), text(b.frame.exits[i].text))
+		}
 	}
 	for i, k := range b.frame.items {
 		c.box(k, in.seats[i])
@@ -262,9 +271,9 @@ func (c *canvas) box(b *box, at seat) {
 	fmt.Fprintf(c, "<g class=\"%s\" data-i=\"%d\" transform=\"translate(%s,%s)\" tabindex=\"-1\" role=\"button\"%s aria-label=\"%s\">\n",
 		class, b.ID, px(at.x), px(at.y), expanded, text(label))
 	fmt.Fprintf(c, "<rect width=\"%s\" height=\"%s\" rx=\"6\"/><path class=\"stripe\" d=\"%s\"/>\n", px(at.w), px(at.h), stripe(at.h))
-	if b.frame != nil {
+	if open {
 		in := c.seen.inside(b)
-		fmt.Fprintf(c, "<g class=\"frame\" transform=\"translate(%s,%s)\"%s>\n", px((at.w-in.w)/2), px(frameHeader), hidden(!open))
+		fmt.Fprintf(c, "<g class=\"frame\" transform=\"translate(%s,%s)\">\n", px((at.w-in.w)/2), px(frameHeader))
 		c.frame(b)
 		c.WriteString("</g>\n")
 	}
@@ -276,7 +285,7 @@ func (c *canvas) box(b *box, at seat) {
 	}
 	fmt.Fprintf(c, "<text class=\"kind\" x=\"%s\" y=\"%s\">%s</text>", px(left), px(titleHeight), text(title))
 	if b.Group {
-		fmt.Fprintf(c, "<text class=\"count\" x=\"%s\" y=\"%s\">%s</text>", px(left+8+float64(columns(title))*titleColumn), px(titleHeight), text(plural(b.Detail.Nodes, "operator", "operators")))
+		fmt.Fprintf(c, "<text class=\"count\" x=\"%s\" y=\"%s\">%s</text>", px(left+countAt(title)), px(titleHeight), text(plural(b.Detail.Nodes, "operator", "operators")))
 	}
 	y := titleHeight
 	for _, l := range lines {

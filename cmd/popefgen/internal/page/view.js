@@ -23,6 +23,8 @@ class Viewer extends Graph {
     this.input = this.root.querySelector(".search");
     this.map = this.root.querySelector(".map");
     this.matches = [];
+    this.hit = new Set();
+    this.holds = new Set();
     this.chosen = -1;
     this.x = this.y = 0;
     this.k = 1;
@@ -45,17 +47,14 @@ class Viewer extends Graph {
       const p = this.position(i), b = this.boxes[i];
       if (!p) continue;
       const open = b.f && !b.folded;
-      const family = open ? "open" : this.elements[i].getAttribute("class").match(/f-\w+/)[0] + (b.m && b.m !== "follows" ? " m-" + b.m : "");
+      const family = open ? "open" : "f-" + b.c + (b.m && b.m !== "follows" ? " m-" + b.m : "");
       const d = `M${(p.x * this.sx).toFixed(1)},${(p.y * this.sy).toFixed(1)}h${Math.max(2, p.w * this.sx).toFixed(1)}v${Math.max(1, p.h * this.sy).toFixed(1)}h${-Math.max(2, p.w * this.sx).toFixed(1)}z`;
       paths.set(family, (paths.get(family) || "") + d);
     }
     const boxes = this.map.querySelector("g");
     boxes.replaceChildren();
     for (const [family, d] of [...paths].sort((a, b) => (b[0] === "open") - (a[0] === "open"))) {
-      const path = document.createElementNS(this.map.namespaceURI, "path");
-      path.setAttribute("class", family);
-      path.setAttribute("d", d);
-      boxes.append(path);
+      boxes.append(svg("path", { class: family, d }));
     }
     this.map.setAttribute("width", Math.ceil(w * this.sx));
     this.map.setAttribute("height", Math.ceil(h * this.sy));
@@ -247,7 +246,8 @@ class Viewer extends Graph {
 
   search(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    for (const e of this.svg.querySelectorAll(".hit, .holds")) e.classList.remove("hit", "holds");
+    this.hit.clear();
+    this.holds.clear();
     this.root.classList.toggle("hits-on", words.length > 0);
     this.hits.replaceChildren();
     this.matches = [];
@@ -256,8 +256,8 @@ class Viewer extends Graph {
       this.boxes.forEach((b, i) => {
         if (!i || !words.every((w) => this.words(b).includes(w))) return;
         this.matches.push(i);
-        this.elements[i].classList.add("hit");
-        for (let p = b.p; p > 0; p = this.boxes[p].p) this.elements[p].classList.add("holds");
+        this.hit.add(i);
+        for (let p = b.p; p > 0 && !this.holds.has(p); p = this.boxes[p].p) this.holds.add(p);
       });
       this.matches.slice(0, 30).forEach((i, k) => {
         const b = this.boxes[i];
@@ -266,8 +266,17 @@ class Viewer extends Graph {
         button.addEventListener("click", () => { this.turn = k; this.choose(i, true); this.told(); });
       });
     }
+    this.elements.forEach((_, i) => this.dress(i));
     this.hits.hidden = !this.hits.children.length;
     this.told();
+  }
+
+  // dress marks a box as what a search found, and how long it takes.
+  dress(i) {
+    const e = this.elements[i];
+    e.classList.toggle("hit", this.hit.has(i));
+    e.classList.toggle("holds", this.holds.has(i));
+    if (this.most) e.style.setProperty("--heat", `${Math.min(55, 55 * (this.boxes[i].h || 0) / this.most)}%`);
   }
 
   // told says how many boxes were found, and which of them is shown.
@@ -403,8 +412,8 @@ class Viewer extends Graph {
   heat(button) {
     const on = this.root.classList.toggle("heat");
     button.setAttribute("aria-pressed", on);
-    const most = Math.max(1e-9, ...this.boxes.filter((b) => !b.f).map((b) => b.h || 0));
-    this.boxes.forEach((b, i) => { if (i) this.elements[i].style.setProperty("--heat", `${Math.min(55, 55 * (b.h || 0) / most)}%`); });
+    this.most = this.boxes.reduce((most, b) => b.f ? most : Math.max(most, b.h || 0), 1e-9);
+    this.elements.forEach((_, i) => this.dress(i));
   }
 
   show() {
@@ -436,13 +445,12 @@ class Viewer extends Graph {
         to = hit[0];
       }
       if (to <= y) to = Math.min(h, y + most);
-      const svg = this.svg.cloneNode(false), use = document.createElementNS(svg.namespaceURI, "use");
-      svg.setAttribute("viewBox", `0 ${y} ${w} ${to - y}`);
-      svg.setAttribute("width", w * scale);
-      svg.setAttribute("height", (to - y) * scale);
-      use.setAttribute("href", "#" + this.world.id);
-      svg.append(use);
-      pages.append(svg);
+      const piece = this.svg.cloneNode(false);
+      piece.setAttribute("viewBox", `0 ${y} ${w} ${to - y}`);
+      piece.setAttribute("width", w * scale);
+      piece.setAttribute("height", (to - y) * scale);
+      piece.append(svg("use", { href: "#" + this.world.id }));
+      pages.append(piece);
       y = to;
     }
   }
