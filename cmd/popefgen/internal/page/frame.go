@@ -27,7 +27,7 @@ const (
 	tagDrop      = 13.0 // from a box to the line of the shapes below it
 	tagOver      = 8.0  // that a shape may stand out from its box
 	emptyStrip   = 26.0 // what is left of a strip in which nothing stands
-	visibleBoxes = 64   // at most as many are shown before anything is unfolded
+	visibleBoxes = 100  // at most as many are shown before anything is unfolded
 )
 
 // frame is the inside of a group, laid out with all groups in it unfolded.

@@ -2,6 +2,7 @@ package page
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -204,11 +205,11 @@ func (b *box) shortName() string {
 			break
 		}
 	}
-	if len(path) > 0 && strings.HasPrefix(path[len(path)-1], strings.Join(path[:len(path)-1], ".")+".") {
-		path = path[len(path)-1:] // layer1.0 says layer1
-	}
+	path = slices.DeleteFunc(slices.Clone(path), func(s string) bool { // layer1.0 says layer1
+		return slices.ContainsFunc(path, func(t string) bool { return strings.HasPrefix(t, s+".") })
+	})
 	if tells(leaf) {
-		path = append(path[:len(path):len(path)], leaf)
+		path = append(path, leaf)
 	}
 	return strings.TrimPrefix(strings.Join(path, "/"), "module ")
 }

@@ -21,7 +21,7 @@ document.addEventListener("keydown", (e) => {
   viewer.input.select();
   e.preventDefault();
 });
-addEventListener("resize", () => visible().forEach((v) => v.chart()));
+addEventListener("resize", () => visible().forEach((v) => v.resized()));
 // Steps in tables and buffers in charts lead to their boxes in the graph.
 for (const link of document.querySelectorAll("[data-go]")) {
   link.addEventListener("click", () => {

@@ -40,7 +40,7 @@ class Viewer extends Graph {
   // chart draws the map of everything: one path for each family of boxes.
   chart() {
     const [w, h] = this.extent(), paths = new Map();
-    const scale = Math.min(0.11, Math.min(170, this.port.clientWidth * 0.13) / w, Math.max(120, this.port.clientHeight * 0.55) / h);
+    const scale = Math.min(0.11, Math.min(130, this.port.clientWidth * 0.13) / w, Math.max(120, this.port.clientHeight * (this.port.clientWidth < 800 ? 0.35 : 0.55)) / h);
     this.sx = Math.max(scale, Math.min(60 / w, 1));
     this.sy = Math.max(scale, Math.min(40 / h, 1));
     for (let i = 1; i < this.boxes.length; i++) {
@@ -104,12 +104,10 @@ class Viewer extends Graph {
   start() {
     const [w, h] = this.extent(), pw = this.port.clientWidth, ph = this.port.clientHeight;
     this.k = Math.min(1, Math.max(0.8, pw / w));
-    this.x = (pw - w * this.k) / 2;
-    if (this.x < 0) {
-      const first = this.see(0).rows.length ? this.boxes[0].f.rows[0].filter((k) => k < this.boxes[0].f.items.length) : [];
-      const centre = first.reduce((sum, k) => sum + this.see(0).x[k], 0) / Math.max(1, first.length) + this.pad;
-      this.x = Math.min(0, Math.max(pw - w * this.k, pw / 2 - centre * this.k));
-    }
+    const root = this.boxes[0].f, seen = this.see(0), row = root.rows.find((r) => r.some((k) => k < root.items.length)) || [];
+    const first = row.filter((k) => k < root.items.length);
+    const centre = this.pad + first.reduce((sum, k) => sum + seen.x[k], 0) / Math.max(1, first.length), left = pw - w * this.k;
+    this.x = Math.max(Math.min(0, left), Math.min(Math.max(0, left), pw / 2 - centre * this.k));
     this.y = h * this.k < ph ? Math.min(24, (ph - h * this.k) / 2) : 0;
     this.move();
   }
@@ -221,7 +219,7 @@ class Viewer extends Graph {
         } else {
           add(li, "span", o.n || "(nameless)", "mono");
         }
-        add(li, "div", (o.x ? o.x + "  " : "") + o.t + (o.k && o.k !== "weight" ? ", " + o.k : "") + (o.v ? ", by " + o.v : ""), "soft");
+        add(li, "div", (o.x ? o.x + "  " : "") + o.t + (o.k && o.k !== "weight" ? ", " + o.k : "") + (o.v ? ", computed by " + o.v : ""), "soft");
       }
     }
     if (b.peer !== undefined) {
@@ -261,7 +259,8 @@ class Viewer extends Graph {
       });
       this.matches.slice(0, 30).forEach((i, k) => {
         const b = this.boxes[i];
-        const button = add(this.hits, "button", b.t + (b.n ? " · " + b.n : ""));
+        const name = b.e || b.n, group = b.p > 0 ? ", " + this.boxes[b.p].t : "";
+        const button = add(this.hits, "button", b.t + (name ? " · " + name : "") + group);
         button.type = "button";
         button.addEventListener("click", () => { this.turn = k; this.choose(i, true); this.told(); });
       });
@@ -416,7 +415,16 @@ class Viewer extends Graph {
     this.elements.forEach((_, i) => this.dress(i));
   }
 
+  // resized keeps in the middle what is there.
+  resized() {
+    const w = this.port.clientWidth;
+    this.x += (w - this.width) / 2;
+    this.width = w;
+    this.chart();
+  }
+
   show() {
+    this.width = this.port.clientWidth;
     this.svg.removeAttribute("viewBox");
     this.svg.removeAttribute("width");
     this.svg.removeAttribute("height");
