@@ -141,7 +141,7 @@ func openEmpty(c *peer.Case) (*emptyRunner, error) {
 	r := &emptyRunner{ctx: context.Background(), in: new([emptyInputs]float32), out: new([emptyOutputs]float32)}
 	bindings := make([]rt.Binding, len(spec.Anchors))
 	for i, a := range spec.Anchors {
-		bindings[i] = rt.Binding{Handle: a.Handle, Stream: &r.x}
+		bindings[i] = rt.Binding{Anchor: i, Stream: &r.x}
 		if a.Role == rt.RunOutput {
 			bindings[i].Stream = &r.y
 		}

@@ -10,6 +10,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -38,8 +39,6 @@ func Build(m *popef.Model, opts Options) (*Plan, error) {
 var passes = []func(*builder){
 	(*builder).settings,
 	(*builder).contract,
-	(*builder).anchors,
-	(*builder).handles,
 	(*builder).tensors,
 	(*builder).samples,
 	(*builder).renames,
@@ -56,8 +55,9 @@ type builder struct {
 	plan     Plan
 	problems []string
 
-	tensor  []int    // per anchor, its index in plan.Tensors or -1
-	renamed []string // per tensor, the Go name that the caller gave it
+	metas   []*popef.Anchor // per anchor of the plan, that of the model
+	tensor  []int           // per anchor, its index in plan.Tensors
+	renamed []string        // per tensor, the Go name that the caller gave it
 }
 
 // buildError lists every problem of a model.
@@ -144,70 +144,26 @@ func checkEmbed(name string) error {
 // contract records what caller and model agree on.
 func (b *builder) contract() {
 	p, meta := &b.plan, &b.model.Metadata
-	p.Contract = contract.Of(b.model)
+	c := contract.Of(b.model)
+	p.Contract = c.Callers()
 	p.ContractText = p.Contract.Text()
 	p.ContractHash = p.Contract.Hash()
 	p.Pin = "Contract" + p.ContractHash[:8]
 	p.DeviceIterations = max(1, int(meta.DeviceIterations))
-	p.Replicas, p.IPUs = meta.ReplicationFactor, meta.NumIPUs
-	p.Load, p.Main, p.Save = meta.ProgramFlow.Load, meta.ProgramFlow.Main, meta.ProgramFlow.Save
+	p.Replicas = meta.ReplicationFactor
+	b.anchors(c)
 }
 
-// anchors lists every anchor with its role.
-func (b *builder) anchors() {
+// anchors lists the anchors that callers see, in the contract's order: what
+// callers do not see leaves no trace in the package.
+func (b *builder) anchors(c contract.Contract) {
 	p := &b.plan
-	roles := contract.Roles(b.model)
-	for i, a := range b.model.Metadata.Anchors {
+	first := map[string]string{} // anchors by stream handle
+	names := map[string]int{}    // of run inputs and outputs
+	for i, a := range c.Visible() {
 		size, err := a.Info.SizeInBytes()
 		if err != nil {
 			b.problem("anchor %q: %v", a.Name, err)
-		}
-		programs := slices.Clone(a.Programs)
-		slices.Sort(programs)
-		_, data := b.model.Data(a.Name)
-		data = data && a.Type.TakesData()
-		p.Anchors = append(p.Anchors, Anchor{
-			Name: a.Name, Handle: a.Handle, Role: roles[i], HasData: data,
-			Programs: slices.Compact(programs), Info: a.Info.String(), Bytes: size,
-		})
-		if a.Repeats > 1 {
-			pa := &p.Anchors[i]
-			pa.Info += fmt.Sprintf(" repeated %d times", a.Repeats)
-			pa.Bytes *= int64(a.Repeats)
-		}
-		if data && roles[i] != contract.Unused {
-			p.CarriedAnchors++
-			p.CarriedBytes += p.Anchors[i].Bytes
-		}
-	}
-}
-
-// group returns the fields that an anchor belongs to, nil if
-// generated code does not show it.
-func (p *Plan) group(a Anchor) *[]Field {
-	switch a.Role {
-	case contract.RunInput:
-		return &p.Inputs
-	case contract.RunOutput:
-		return &p.Outputs
-	case contract.LoadInput:
-		return &p.LoadInputs
-	case contract.Seed:
-		if !a.HasData {
-			return &p.LoadInputs
-		}
-	case contract.SaveOutput:
-		return &p.SaveOutputs
-	}
-	return nil
-}
-
-// handles refuses anchors that no memory can be connected to.
-func (b *builder) handles() {
-	first := map[string]string{}
-	for _, a := range b.plan.Anchors {
-		if b.plan.group(a) == nil {
-			continue
 		}
 		other, taken := first[a.Handle]
 		switch {
@@ -217,7 +173,28 @@ func (b *builder) handles() {
 			b.problem("anchor %q: its stream handle %q is that of anchor %q too", a.Name, a.Handle, other)
 		}
 		first[a.Handle] = a.Name
+		out := Anchor{Name: a.Name, Handle: p.Contract.Fields[i].Handle, Memory: a.Handle, Role: a.Role, Info: a.Info.String(), Bytes: size}
+		if a.Repeats > 1 {
+			out.Info += fmt.Sprintf(" repeated %d times", a.Repeats)
+			out.Bytes *= int64(a.Repeats)
+		}
+		if a.Role == contract.RunInput || a.Role == contract.RunOutput {
+			names[a.Name]++
+		}
+		p.Anchors, b.metas = append(p.Anchors, out), append(b.metas, &b.model.Metadata.Anchors[a.Index])
 	}
+	for i := range p.Anchors {
+		if a := &p.Anchors[i]; names[a.Name] == 1 {
+			a.Memory = a.Name
+		}
+	}
+}
+
+// group returns the fields that an anchor belongs to.
+func (p *Plan) group(i int) *[]Field {
+	return map[contract.Group]*[]Field{
+		contract.Inputs: &p.Inputs, contract.Outputs: &p.Outputs, contract.LoadInputs: &p.LoadInputs, contract.SaveOutputs: &p.SaveOutputs,
+	}[p.Contract.Fields[i].Group]
 }
 
 // tensors gives every anchor that the caller sees a Go type. Anchors of one
@@ -230,13 +207,9 @@ func (b *builder) tensors() {
 	member := map[*[]Field]map[int]bool{} // tensors that a struct holds already
 	b.tensor = make([]int, len(p.Anchors))
 	for i := range p.Anchors {
-		b.tensor[i] = -1
 		a := p.Anchors[i]
-		g := p.group(a)
-		if g == nil {
-			continue
-		}
-		t := b.newTensor(a, b.model.Metadata.Anchors[i])
+		g := p.group(i)
+		t := b.newTensor(a, b.metas[i])
 		k := key{a.Name, a.Info}
 		if member[g] == nil {
 			member[g] = map[int]bool{}
@@ -250,13 +223,13 @@ func (b *builder) tensors() {
 			p.Tensors = append(p.Tensors, t)
 		}
 		member[g][b.tensor[i]] = true
-		b.checkSize(a, b.model.Metadata.Anchors[i].Info.DataType, t.Shape)
+		b.checkSize(a, b.metas[i].Info.DataType, t.Shape)
 	}
 	b.renamed = make([]string, len(p.Tensors))
 }
 
 // newTensor returns the type of an anchor, without names.
-func (b *builder) newTensor(a Anchor, meta popef.Anchor) Tensor {
+func (b *builder) newTensor(a Anchor, meta *popef.Anchor) Tensor {
 	t := Tensor{Anchor: a.Name, Shape: meta.Info.Shape, Elem: elem(meta.Info.DataType), Bytes: a.Bytes}
 	if size := int64(meta.Info.DataType.Size()); size > 0 {
 		t.Elements = a.Bytes / size
@@ -373,7 +346,6 @@ func (b *builder) samples() {
 
 // renames finds the tensors that the caller gave names to.
 func (b *builder) renames() {
-	p := &b.plan
 	keys := make([]string, 0, len(b.opts.Renames))
 	for k := range b.opts.Renames {
 		keys = append(keys, k)
@@ -395,7 +367,7 @@ func (b *builder) renames() {
 			var handles []string
 			for i, t := range b.tensor {
 				if slices.Contains(found, t) {
-					handles = append(handles, fmt.Sprintf("%q", p.Anchors[i].Handle))
+					handles = append(handles, fmt.Sprintf("%q", b.metas[i].Handle))
 				}
 			}
 			b.problem("rename %q: %d tensors have this name; choose one by its stream handle: %s", k, len(found), strings.Join(handles, ", "))
@@ -406,13 +378,13 @@ func (b *builder) renames() {
 // find returns the tensors that key means: those of an anchor of that name,
 // else that of the stream handle.
 func (b *builder) find(key string) []int {
-	for _, match := range []func(a Anchor) bool{
-		func(a Anchor) bool { return a.Name == key },
-		func(a Anchor) bool { return a.Handle == key },
+	for _, match := range []func(a *popef.Anchor) bool{
+		func(a *popef.Anchor) bool { return a.Name == key },
+		func(a *popef.Anchor) bool { return a.Handle == key },
 	} {
 		var found []int
 		for i, t := range b.tensor {
-			if t >= 0 && match(b.plan.Anchors[i]) && !slices.Contains(found, t) {
+			if match(b.metas[i]) && !slices.Contains(found, t) {
 				found = append(found, t)
 			}
 		}
@@ -425,9 +397,10 @@ func (b *builder) find(key string) []int {
 
 // unknown says why a rename found no tensor.
 func (b *builder) unknown(key string) string {
-	for _, a := range b.plan.Anchors {
+	roles := contract.Roles(b.model)
+	for i, a := range b.model.Metadata.Anchors {
 		if a.Name == key || a.Handle == key {
-			return fmt.Sprintf("this anchor (%s) has no Go name", a.Role)
+			return fmt.Sprintf("this anchor (%s) has no Go name", roles[i])
 		}
 	}
 	var names []string
@@ -436,7 +409,7 @@ func (b *builder) unknown(key string) string {
 			names = append(names, t.Anchor)
 		}
 	}
-	return "the model has no such anchor" + DidYouMean(key, names)
+	return "the model has no such anchor" + nearest.DidYouMean(key, names)
 }
 
 // name gives every tensor its Go identifiers: the caller's names first, then
@@ -482,7 +455,7 @@ func (b *builder) wish(t int) string {
 	if name := goName(b.plan.Tensors[t].Anchor); name != "" {
 		return name
 	}
-	if name := goName(b.plan.Anchors[slices.Index(b.tensor, t)].Handle); name != "" {
+	if name := goName(b.metas[slices.Index(b.tensor, t)].Handle); name != "" {
 		return name
 	}
 	return "Tensor"
@@ -500,10 +473,7 @@ func (b *builder) fields() {
 	p := &b.plan
 	for i := range p.Anchors {
 		a := &p.Anchors[i]
-		g := p.group(*a)
-		if g == nil {
-			continue
-		}
+		g := p.group(i)
 		t := b.tensor[i]
 		a.GoName = p.Tensors[t].Name
 		*g = append(*g, Field{

@@ -20,8 +20,11 @@ func (b *builder) document() {
 		for i := range *g {
 			f := &(*g)[i]
 			a := p.Anchors[f.Anchor]
-			where := fmt.Sprintf("stream handle %q, programs %d", a.Handle, a.Programs)
-			uses[f.Tensor] = append(uses[f.Tensor], roleNoun(a.Role), where)
+			use := roleNoun(a.Role)
+			if a.Handle != "" { // else the name says which it is
+				use += fmt.Sprintf(" of stream handle %q", a.Handle)
+			}
+			uses[f.Tensor] = append(uses[f.Tensor], use)
 			f.Doc = fmt.Sprintf("%q: %s", a.Name, a.Info)
 			if f.Iterated {
 				f.Doc += ", once per device iteration"
@@ -33,14 +36,7 @@ func (b *builder) document() {
 		t.FromDoc = wrap(fmt.Sprintf("%s views flat, which must have exactly %s, as *%s, without copying.",
 			t.From, counted(t.Elements, "element", "elements"), t.Name))
 		info := fmt.Sprintf("%s, %s", b.infoOf(i), counted(t.Bytes, "byte", "bytes"))
-		if len(u) == 2 {
-			t.Doc = wrap(fmt.Sprintf("%s is the %s %q: %s, %s.", t.Name, u[0], t.Anchor, info, u[1]))
-			continue
-		}
-		t.Doc = wrap(fmt.Sprintf("%s is %q: %s.", t.Name, t.Anchor, info))
-		for j := 0; j < len(u); j += 2 {
-			t.Doc = append(t.Doc, fmt.Sprintf("  - %s: %s", u[j], u[j+1]))
-		}
+		t.Doc = wrap(fmt.Sprintf("%s is the %s %q: %s.", t.Name, strings.Join(u, " and the "), t.Anchor, info))
 	}
 }
 
@@ -61,10 +57,8 @@ func roleNoun(r contract.Role) string {
 		return "run input"
 	case contract.RunOutput:
 		return "run output"
-	case contract.LoadInput:
+	case contract.LoadInput, contract.Seed:
 		return "load-time input"
-	case contract.Seed:
-		return "random seed"
 	case contract.SaveOutput:
 		return "save output"
 	}

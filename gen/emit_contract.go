@@ -54,11 +54,15 @@ func anchorSpecs(g *jen.Group, p *Plan) {
 			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
 			values := []jen.Code{
 				jen.Id("Name").Op(":").Id(t.NameConst),
-				jen.Id("Handle").Op(":").Lit(a.Handle),
+			}
+			if a.Handle != "" {
+				values = append(values, jen.Id("Handle").Op(":").Lit(a.Handle))
+			}
+			values = append(values,
 				jen.Id("GoName").Op(":").Lit(t.Name),
 				jen.Id("Role").Op(":").Qual(rtPath, roleConst(a.Role)),
 				jen.Id("Bytes").Op(":").Lit(int(t.Bytes)),
-			}
+			)
 			if t.Blocks > 0 && (a.Role == contract.RunInput || a.Role == contract.RunOutput) {
 				values = append(values, jen.Id("Blocks").Op(":").Lit(int(t.Blocks)))
 			}
@@ -79,10 +83,8 @@ func roleConst(r contract.Role) string {
 		return "RunInput"
 	case contract.RunOutput:
 		return "RunOutput"
-	case contract.LoadInput:
-		return "LoadInput"
-	case contract.Seed:
-		return "Seed"
+	case contract.LoadInput, contract.Seed:
+		return "LoadInput" // callers give a seed like every other value
 	}
 	return "SaveOutput"
 }

@@ -71,7 +71,7 @@ func bindings(g *jen.Group, p *Plan) {
 		}
 		for _, field := range s.fields {
 			g.Line().Values(
-				jen.Id("Handle").Op(":").Lit(p.Anchors[field.Anchor].Handle),
+				jen.Id("Anchor").Op(":").Lit(lines),
 				jen.Id("Stream").Op(":").Op("&").Id(owner).Dot(s.id).Dot(field.Name),
 			)
 			lines++
@@ -87,15 +87,15 @@ func openDoc(p *Plan) []string {
 	var out []string
 	if p.Embed != "" {
 		out = append(out, "Open loads the embedded model and runs its load programs once. With rt.WithModelFile or",
-			"rt.WithModelBytes it takes another model of the same contract instead.")
+			"rt.WithModelBytes it takes another model instead, which must have the same inputs and outputs.")
 	} else {
 		out = append(out, "Open loads the model at path and runs its load programs once. With rt.WithModelFile or",
-			"rt.WithModelBytes it takes a model of the same contract from there instead.")
+			"rt.WithModelBytes it takes the model from there instead.")
 	}
 	if len(p.LoadInputs) > 0 {
 		out = append(out, "What load points to must not change until Close.")
 	}
-	out = append(out, "", "Errors: rt.ErrContract if the model has another contract than this package, with a list of",
+	out = append(out, "", "Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of",
 		"the differences; ipu.ErrWrongBackend if the model was compiled for other devices.")
 	if p.Replicas != 1 {
 		out = append(out, "", fmt.Sprintf("This model was compiled for %d replicas, which Open refuses.", p.Replicas))

@@ -33,12 +33,12 @@ func mainFile(p *Plan) ([]byte, error) {
 // of its anchors.
 func constants(f *jen.File, p *Plan) {
 	f.Const().DefsFunc(func(g *jen.Group) {
-		comments(g, "ContractHash identifies what this package and the model agree on: anchors, types, shapes,",
-			"programs. Open refuses a model with another contract.")
+		comments(g, "ContractHash identifies what callers see of the model: the inputs and outputs with their names,",
+			"types, shapes and order. Open refuses a model that lacks any of it.")
 		g.Id("ContractHash").Op("=").Lit(p.ContractHash)
 		comments(g, fmt.Sprintf("%s pins the contract: code with the line", p.Pin), "",
 			fmt.Sprintf("\tconst _ = %s.%s", p.Package, p.Pin), "",
-			"stops building when the package is generated from a model with another contract. Then read",
+			"stops building when the package is generated from a model with other inputs or outputs. Then read",
 			"what changed, adapt the code and put the new name there.")
 		g.Id(p.Pin).Op("=").True()
 		comments(g, "DeviceIterations is the number of transfers of every input and output in one run.")
@@ -130,10 +130,14 @@ func runnerType(f *jen.File, p *Plan) {
 func freezers(f *jen.File, p *Plan) {
 	for _, field := range p.Inputs {
 		t := p.Tensors[field.Tensor]
+		key := jen.Id(t.NameConst)
+		if handle := p.Anchors[field.Anchor].Handle; handle != "" {
+			key = jen.Lit(handle)
+		}
 		comments(f.Group, wrap("Freeze"+t.Name+" makes every request read t, which must not change until Close: Inputs."+
 			field.Name+" may then be nil.")...)
 		f.Func().Id("Freeze"+t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
-			jen.Return(jen.Qual(rtPath, "Freeze").Call(jen.Lit(p.Anchors[field.Anchor].Handle), jen.Id("t"))),
+			jen.Return(jen.Qual(rtPath, "Freeze").Call(key, jen.Id("t"))),
 		)
 		f.Line()
 	}

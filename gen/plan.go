@@ -14,7 +14,7 @@ import (
 // Generation is the generation of the code that this package writes. rt says
 // which generations it can run; generated code fails to build with an rt that
 // can't run it.
-const Generation = 1
+const Generation = 2
 
 // DefaultQueueDepth is the queue depth where [Options.QueueDepth] is 0.
 const DefaultQueueDepth = 4
@@ -59,20 +59,17 @@ type Plan struct {
 	Embed   string   // base name of the embedded copy; "" if Open takes a path
 	Parts   []string // base names of the model's files, if there are several
 
-	Contract     contract.Contract // what caller and model agree on
-	ContractText string            // its canonical form
-	ContractHash string            // SHA-256 of that, 64 hex digits
-	Pin          string            // name of the constant that pins the contract
+	Contract     contract.Callers // what callers see of the model
+	ContractText string           // its canonical form
+	ContractHash string           // SHA-256 of that, 64 hex digits
+	Pin          string           // name of the constant that pins the contract
 
 	QueueDepth       int    // pending requests
 	DeviceIterations int    // transfers of every run input and output per run; at least 1
 	BatchSize        int64  // samples in a transfer; 0 if samples are not told apart
 	Replicas         uint32 // replication factor that the model was compiled for
-	IPUs             uint32 // IPUs of all replicas
 
-	Load, Main, Save []uint32 // program indices in the order they run
-
-	Anchors []Anchor // every anchor, in the file's order
+	Anchors []Anchor // every anchor that callers see, in the order of the contract's fields
 	Tensors []Tensor // every Go type of a tensor, in the order of their first anchors
 
 	Inputs      []Field // of type Inputs
@@ -80,35 +77,29 @@ type Plan struct {
 	LoadInputs  []Field // of type LoadInputs; if empty, there is no such type
 	SaveOutputs []Field // of type SaveOutputs; if empty, there is no such type
 
-	CarriedAnchors int   // anchors whose data the file carries
-	CarriedBytes   int64 // bytes of that data
-
 	ModelEnv string   // environment variable with the model's directory, for the tests
 	Files    []string // base names of all files: Go files, contract.txt, the model
 	Tests    bool     // whether a test file is among them
 }
 
-// Published returns the contract with the Go names that callers see.
+// Published returns what callers see, with Go names.
 func (p *Plan) Published() contract.Published {
-	names := map[string]string{}
+	out := contract.Published{Callers: p.Contract, Samples: p.BatchSize > 0}
 	for _, a := range p.Anchors {
-		if a.GoName != "" {
-			names[a.Handle] = a.GoName
-		}
+		out.GoNames = append(out.GoNames, a.GoName)
 	}
-	return contract.Published{Contract: p.Contract, GoNames: names, Samples: p.BatchSize > 0}
+	return out
 }
 
-// Anchor is one anchor of the model and what becomes of it.
+// Anchor is one anchor that callers see and what becomes of it.
 type Anchor struct {
-	Name     string
-	Handle   string
-	Role     contract.Role
-	HasData  bool // the file carries data for it
-	Programs []uint32
-	Info     string // such as "F32 [4 10]", with the number of repeats if there are several
-	Bytes    int64  // of one transfer, with all repeats
-	GoName   string // name of its tensor; "" if generated code does not show it
+	Name   string
+	Handle string // stream handle if several anchors of the struct have the name, else ""
+	Memory string // what tells it from the other run inputs and outputs: its name, or its stream handle
+	Role   contract.Role
+	Info   string // such as "F32 [4 10]", with the number of repeats if there are several
+	Bytes  int64  // of one transfer, with all repeats
+	GoName string // name of its tensor
 }
 
 // Tensor is one Go type of a tensor, with the constructor and the constant

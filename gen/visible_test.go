@@ -55,6 +55,7 @@ func TestNothingHiddenInSource(t *testing.T) {
 			ProgramFlow: popef.ProgramFlow{Main: []uint32{5}},
 			Anchors: []popef.Anchor{
 				{Name: x, Handle: hx, Programs: []uint32{5}, Info: info, Type: popef.Input},
+				{Name: x, Handle: "another", Programs: []uint32{5}, Info: info, Type: popef.Input}, // so that handles are needed
 				{Name: y, Handle: "hy", Programs: []uint32{5}, Info: info, Type: popef.Output},
 			},
 		}

@@ -25,7 +25,7 @@ import (
 var ctx = context.Background()
 
 // The pin of a package that this code relies on.
-const _ = affine.Contract46d40261
+const _ = affine.Contractc6e0b9e8
 
 // write writes the model of a case, changed by edit, and returns its files.
 func write(t *testing.T, name string, edit func(*golden.Model)) []string {

@@ -120,7 +120,7 @@ func openEmpty(t testing.TB, opts ...rt.Option) *emptyRunner {
 	require.NoError(t, err)
 	defer m.Close()
 	spec := &rt.Spec{
-		Package: "empty", Contract: contract.Of(m).Text(), Iterations: 1, QueueDepth: QueueDepth,
+		Package: "empty", Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: QueueDepth,
 		Anchors: []rt.AnchorSpec{
 			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * 784},
 			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * 10},
@@ -130,7 +130,7 @@ func openEmpty(t testing.TB, opts ...rt.Option) *emptyRunner {
 	bindings := func() []rt.Binding {
 		p := &emptyPorts{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{{Handle: "h2d_x", Stream: &p.in.X}, {Handle: "d2h_y", Stream: &p.out.Y}}
+		return []rt.Binding{{Anchor: 0, Stream: &p.in.X}, {Anchor: 1, Stream: &p.out.Y}}
 	}
 	err = r.core.Open(context.Background(), spec, rt.Source{Name: "empty.popef", Bytes: data}, bindings, nil, opts...)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -26,7 +27,7 @@ func (s *Session) Connect(ctx context.Context, handle string, stream ipu.Stream)
 	defer s.gate.release(0)
 	i := s.index(handle)
 	if i < 0 {
-		return s.errorf(doing, fmt.Errorf("%w: the executable has no stream of that handle", ErrUnknownStream))
+		return s.errorf(doing, fmt.Errorf("%w: the executable has no stream of that handle%s", ErrUnknownStream, nearest.DidYouMean(handle, s.handles())))
 	}
 	if err := s.connect(i, stream, given); err != nil {
 		return s.errorf(doing, err)
@@ -78,6 +79,15 @@ func (s *Session) connect(i int, stream ipu.Stream, by end) error {
 // index returns the index of the stream with that handle, -1 if there is none.
 func (s *Session) index(handle string) int {
 	return slices.IndexFunc(s.streams, func(st ipu.StreamInfo) bool { return st.Handle == handle })
+}
+
+// handles returns the handles of all streams.
+func (s *Session) handles() []string {
+	out := make([]string, len(s.streams))
+	for i := range s.streams {
+		out[i] = s.streams[i].Handle
+	}
+	return out
 }
 
 // check returns an [*UnconnectedError] if the programs move streams that

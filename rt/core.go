@@ -32,7 +32,7 @@ const (
 // Spec is what generated code knows of its model.
 type Spec struct {
 	Package    string       // name of the generated package, for messages
-	Contract   string       // the canonical text of the model's contract
+	Contract   string       // the canonical text of what callers see, see [contract.Callers]
 	Iterations int          // transfers of every run input and output in one run, at least 1
 	QueueDepth int          // places for submitted requests, at least 1
 	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
@@ -42,7 +42,7 @@ type Spec struct {
 // AnchorSpec is what generated code knows of one anchor.
 type AnchorSpec struct {
 	Name   string // name in the model
-	Handle string // stream handle
+	Handle string // stream handle where several anchors of the role have this name; no matter elsewhere
 	GoName string // name of its Go type and fields
 	Role   Role
 	Bytes  int // size of one transfer
@@ -57,10 +57,10 @@ type Source struct {
 	Path  string // used if Bytes is nil
 }
 
-// Binding connects a stream of generated code, an [*Input] or [*Output], to
-// its handle.
+// Binding is the stream of generated code, an [*Input] or [*Output], of an
+// anchor.
 type Binding struct {
-	Handle string
+	Anchor int // index in [Spec.Anchors]
 	Stream ipu.Stream
 }
 
@@ -99,13 +99,13 @@ type replica struct {
 }
 
 // Open opens the model of spec: from source, or from where an option says. It
-// refuses a model of another contract ([*ContractError]), makes a session for
+// refuses a model that callers would see as another ([*ContractError]), makes a session for
 // every replica, connects its bindings and runs the load programs once.
 // bindings is called for every replica in order. bind is called for a submitted
 // request, before it runs, to bind the replica's streams to the memory in the
 // request's slot; it should also forget that memory.
 //
-// An Input of role [LoadInput] or [Seed] must be bound already, to memory that
+// An Input of role [LoadInput] must be bound already, to memory that
 // stays valid and unchanged until Close. It may belong to all replicas.
 func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings func() []Binding, bind func(replica, slot int), opts ...Option) error {
 	o, err := newOptions(opts)
@@ -138,13 +138,14 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			return fmt.Errorf("%s: open: replica %d: attach %s: %w", spec.Package, i, describeDevice(d), err)
 		}
 	}
+	found.freeze(spec, o)
 	c.queue, c.done = newQueue(spec.QueueDepth), make(chan struct{})
 	for i := range o.replicas {
 		own := *o
 		if d, ok := o.devices[i]; ok {
 			own.device = d
 		}
-		s, err := newSession(ctx, c.model, found, i, &own)
+		s, err := newSession(ctx, c.model, found.contract, i, &own)
 		if err != nil {
 			return err
 		}
@@ -153,7 +154,7 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			refused: func(err error) error { return s.errorf("submit", s.refused(err)) }}
 		c.queue.lanes = append(c.queue.lanes, s.lane)
 		c.replicas = append(c.replicas, r)
-		if err := r.prepare(ctx, spec, bindings()); err != nil {
+		if err := r.prepare(ctx, spec, found, bindings()); err != nil {
 			return err
 		}
 	}
@@ -211,36 +212,20 @@ func loadModel(source Source, o *options) (*popef.Model, error) {
 	return popef.Load(source.Path)
 }
 
-// agree compares the contracts of generated code and model.
-func agree(spec *Spec, m *popef.Model) (contract.Contract, error) {
-	found := contract.Of(m)
-	if text := found.Text(); text != spec.Contract {
-		want, err := contract.Parse(spec.Contract)
-		if err != nil {
-			return found, fmt.Errorf("%s: open: %w: its contract: %w", spec.Package, ErrGenerated, err)
-		}
-		return found, fmt.Errorf("%s: open: %w", spec.Package, &ContractError{
-			Package: spec.Package, Model: modelName(m), Want: want.Hash(), Found: contract.HashText(text), Changes: contract.Diff(want, found),
-		})
-	}
-	if spec.Iterations != found.DeviceIterations() || spec.QueueDepth < 1 {
-		return found, fmt.Errorf("%s: open: %w: %d iterations (the contract has %d), queue depth %d",
-			spec.Package, ErrGenerated, spec.Iterations, found.DeviceIterations(), spec.QueueDepth)
-	}
-	return found, nil
-}
-
 // prepare connects the bindings and runs the load programs.
-func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) error {
+func (r *replica) prepare(ctx context.Context, spec *Spec, found *agreement, bindings []Binding) error {
 	s := r.session
 	if err := s.begin(ctx); err != nil {
 		return s.errorf("open", err)
 	}
 	defer s.gate.release(0)
 	for _, b := range bindings {
-		if err := r.attach(spec, b); err != nil {
+		if err := r.attach(spec, found, b); err != nil {
 			return s.errorf("open", err)
 		}
+	}
+	if err := found.drop(s); err != nil {
+		return s.errorf("open", err)
 	}
 	if n := len(r.run); n < spec.inputs() {
 		return s.errorf("open", fmt.Errorf("%w: %d run inputs and outputs are bound", ErrGenerated, n))
@@ -259,17 +244,16 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, bindings []Binding) e
 }
 
 // attach connects one binding.
-func (r *replica) attach(spec *Spec, b Binding) error {
+func (r *replica) attach(spec *Spec, found *agreement, b Binding) error {
 	s := r.session
-	at := slices.IndexFunc(spec.Anchors, func(a AnchorSpec) bool { return a.Handle == b.Handle })
 	stream, ok := b.Stream.(bound)
-	if at < 0 || !ok {
-		return fmt.Errorf("%w: stream %q is bound to %T, of %d anchors", ErrGenerated, b.Handle, b.Stream, len(spec.Anchors))
+	if b.Anchor < 0 || b.Anchor >= len(spec.Anchors) || !ok {
+		return fmt.Errorf("%w: anchor %d is bound to %T, of %d anchors", ErrGenerated, b.Anchor, b.Stream, len(spec.Anchors))
 	}
-	a := &spec.Anchors[at]
-	i := s.index(b.Handle)
+	a, handle := &spec.Anchors[b.Anchor], found.handles[b.Anchor]
+	i := s.index(handle)
 	if i < 0 {
-		return fmt.Errorf("anchor %q: %w: the executable has no stream %q", a.Name, ErrUnknownStream, b.Handle)
+		return fmt.Errorf("anchor %q: %w: the executable has no stream %q", a.Name, ErrUnknownStream, handle)
 	}
 	w, size := stream.describe()
 	transfers := 1

@@ -105,26 +105,33 @@ func (e *NilAnchorError) Error() string {
 // Is reports whether target is [ErrNilAnchor].
 func (e *NilAnchorError) Is(target error) bool { return target == ErrNilAnchor }
 
-// ContractError says how a model differs from what code was generated for.
+// ContractError says in what a model differs from what code was generated for
+// so that its callers would notice.
 type ContractError struct {
-	Package string            // the generated package
-	Model   string            // the model's file
-	Want    string            // hash of the package's contract
-	Found   string            // hash of the model's contract
-	Changes []contract.Change // from the package's contract to the model's
+	Package  string             // the generated package
+	Model    string             // the model's file
+	Want     string             // hash of the package's contract
+	Found    string             // hash of the model's contract
+	Findings []contract.Finding // every difference, from the package to the model; see [contract.Finding.Opens]
 }
 
-// Error lists every difference and says what to do.
+// Error lists every difference because of which the package does not open the
+// model, with the reason, and says what to do.
 func (e *ContractError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: contract %.8s is not that of package %s, %.8s:", e.Model, e.Found, e.Package, e.Want)
 	const most = 20
-	for i, c := range e.Changes {
-		if i == most {
-			fmt.Fprintf(&b, "\n  and %d more differences", len(e.Changes)-most)
-			break
+	count := 0
+	for _, f := range e.Findings {
+		if f.Opens {
+			continue
 		}
-		b.WriteString("\n  " + c.String())
+		if count++; count <= most {
+			fmt.Fprintf(&b, "\n  %s (%s)", f.Change(), f.Why)
+		}
+	}
+	if count > most {
+		fmt.Fprintf(&b, "\n  and %d more differences", count-most)
 	}
 	fmt.Fprintf(&b, "\ngenerate package %s again from this model, or open the model that it was generated from", e.Package)
 	return b.String()

@@ -77,7 +77,7 @@ func TestProgramsAndIPUs(t *testing.T) {
 	meta.ProgramFlow.Main = []uint32{loadProgram, mainProgram} // the weights come anew for every run
 	model := file(t, meta, affinePortable(t), affineData)
 	spec := affineSpec(t)
-	spec.Contract = contract.Of(load(t, model)).Text()
+	spec.Contract = contract.Of(load(t, model)).Callers().Text()
 	open := func(opts ...rt.Option) (*Runner, error) {
 		return Open(ctx, spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: model}, opts...)
 	}

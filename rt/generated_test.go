@@ -21,8 +21,8 @@ const (
 )
 
 const (
-	_ = uint(rt.Generation - 1)
-	_ = uint(1 - rt.OldestGeneration)
+	_ = uint(rt.Generation - 2)
+	_ = uint(2 - rt.OldestGeneration)
 )
 
 type X struct{ Data [2]float32 }
@@ -108,10 +108,10 @@ func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source
 		p := &ports{}
 		r.ports = append(r.ports, p)
 		return []rt.Binding{
-			{Handle: "h2d_b", Stream: &r.load.B},
-			{Handle: "h2d_x", Stream: &p.in.X},
-			{Handle: "anchor_d2h_y", Stream: &p.out.Y},
-			{Handle: "weight_d2h_w", Stream: &p.save.W},
+			{Anchor: 3, Stream: &r.load.B},
+			{Anchor: 1, Stream: &p.in.X},
+			{Anchor: 2, Stream: &p.out.Y},
+			{Anchor: 0, Stream: &p.save.W},
 		}
 	}
 	bind := func(replica, slot int) {

@@ -73,7 +73,7 @@ var affineData = map[string][]byte{"w": floats(2, 3)}
 func affineContract(t testing.TB) string {
 	m, err := popef.LoadBytes("affine.popef", file(t, affineMetadata(), []byte("x"), affineData))
 	require.NoError(t, err)
-	return contract.Of(m).Text()
+	return contract.Of(m).Callers().Text()
 }
 
 func stream(handle string, d ipu.Direction, program int) ipu.StreamInfo {

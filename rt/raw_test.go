@@ -22,7 +22,7 @@ func openRaw(t testing.TB, v variant, b, xBytes int) (*rawRunner, error) {
 	require.NoError(t, load.Bind(make([]byte, b)))
 	bindings := func() []rt.Binding {
 		r.x, r.y = rt.NewRawInput(xBytes), rt.NewRawOutput(16)
-		return []rt.Binding{{Handle: "h2d_b", Stream: load}, {Handle: "h2d_x", Stream: r.x}, {Handle: "anchor_d2h_y", Stream: r.y}}
+		return []rt.Binding{{Anchor: 3, Stream: load}, {Anchor: 1, Stream: r.x}, {Anchor: 2, Stream: r.y}}
 	}
 	err := r.core.Open(context.Background(), affineSpec(t), rt.Source{Name: "affine.popef", Bytes: v.model}, bindings, nil, rt.WithBackend(v.backend))
 	if err == nil {

@@ -226,14 +226,14 @@ func openNegation(b *testing.B, n, times int) *negation {
 	require.NoError(b, err)
 	defer m.Close()
 	spec := &rt.Spec{
-		Package: "negation", Contract: contract.Of(m).Text(), Iterations: 1, QueueDepth: QueueDepth,
+		Package: "negation", Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: QueueDepth,
 		Anchors: []rt.AnchorSpec{
 			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * n},
 			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * n},
 		},
 	}
 	bindings := func() []rt.Binding {
-		return []rt.Binding{{Handle: "h2d_x", Stream: r.x}, {Handle: "d2h_y", Stream: r.y}}
+		return []rt.Binding{{Anchor: 0, Stream: r.x}, {Anchor: 1, Stream: r.y}}
 	}
 	require.NoError(b, r.core.Open(context.Background(), spec, rt.Source{Name: "negation.popef", Bytes: data}, bindings, nil,
 		rt.Concurrent(), rt.WithThreads(1)))

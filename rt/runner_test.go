@@ -199,7 +199,7 @@ func TestContractMismatch(t *testing.T) {
 	require.ErrorIs(t, err, rt.ErrContract)
 	var mismatch *rt.ContractError
 	require.ErrorAs(t, err, &mismatch)
-	require.Len(t, mismatch.Changes, 4)
+	require.Len(t, mismatch.Findings, 4)
 	golden, readErr := os.ReadFile("testdata/contract_error.txt")
 	require.NoError(t, readErr)
 	if diff := cmp.Diff(string(golden), err.Error()+"\n"); diff != "" {
@@ -208,7 +208,7 @@ func TestContractMismatch(t *testing.T) {
 
 	many := affineMetadata()
 	for i := range 25 {
-		many.Anchors = append(many.Anchors, popef.Anchor{Name: "n" + strings.Repeat("i", i), Type: popef.Output, Info: tensorInfo()})
+		many.Anchors = append(many.Anchors, popef.Anchor{Name: "n" + strings.Repeat("i", i), Type: popef.Input, Info: tensorInfo()})
 	}
 	_, err = Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{}, rt.WithModelBytes(file(t, many, []byte("x"), affineData)))
 	require.ErrorIs(t, err, rt.ErrContract)
@@ -251,8 +251,8 @@ func TestOpenErrors(t *testing.T) {
 		{"edited iterations", ctx, change(func(s *rt.Spec) { s.Iterations = 3 }), good, nil, rt.ErrGenerated, "3 iterations"},
 		{"no queue", ctx, change(func(s *rt.Spec) { s.QueueDepth = 0 }), good, nil, rt.ErrGenerated, "queue depth 0"},
 		{"edited size", ctx, change(func(s *rt.Spec) { s.Anchors[1].Bytes = 4 }), good, nil, rt.ErrGenerated, "X is 16 bytes and 4 a transfer"},
-		{"edited role", ctx, change(func(s *rt.Spec) { s.Anchors[1].Role = rt.SaveOutput }), good, nil, rt.ErrGenerated, "1 transfers of 8"},
-		{"unbound anchor", ctx, change(func(s *rt.Spec) { s.Anchors = s.Anchors[:3] }), good, nil, rt.ErrGenerated, `"h2d_b"`},
+		{"edited role", ctx, change(func(s *rt.Spec) { s.Anchors[1].Role = rt.SaveOutput }), good, nil, rt.ErrGenerated, `its contract has no save output "x"`},
+		{"unbound anchor", ctx, change(func(s *rt.Spec) { s.Anchors = s.Anchors[:3] }), good, nil, rt.ErrGenerated, "anchor 3 is bound to"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.spec == nil {

@@ -243,7 +243,7 @@ func TestGetters(t *testing.T) {
 	require.Equal(t, []string{"h2d_b", "h2d_w", "h2d_x"}, inputs)
 	require.Equal(t, []string{"h2d_b", "h2d_x"}, user)
 	require.Equal(t, []string{"weight_d2h_w", "anchor_d2h_y"}, outputs)
-	require.Equal(t, affineContract(t), s.Contract().Text())
+	require.Equal(t, affineContract(t), s.Contract().Callers().Text())
 	require.Len(t, s.Streams(), 5)
 	require.Equal(t, "cpu", s.Device().Info().Kind)
 	require.True(t, s.Engine().Inline())

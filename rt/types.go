@@ -11,8 +11,8 @@ import (
 // runs, OldestGeneration the oldest. Generated code fails to build where its
 // generation lies outside of them.
 const (
-	Generation       = 1
-	OldestGeneration = 1
+	Generation       = 2
+	OldestGeneration = 2
 )
 
 // The element types that Go lacks.

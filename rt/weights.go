@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -21,8 +22,8 @@ type Weight struct {
 func WeightOf[T any](anchor string, t *T) Weight { return Weight{Anchor: anchor, Data: bytesOf(t)} }
 
 // FileWeights returns the data that a model's files carry for its weights, for
-// UpdateWeights of a session of another model of the same contract. It stays
-// valid until m is closed.
+// UpdateWeights of a session of another model whose weights have the same names
+// and sizes. It stays valid until m is closed.
 func FileWeights(m *popef.Model) ([]Weight, error) {
 	var out []Weight
 	for _, a := range contract.Of(m).Anchors {
@@ -100,11 +101,30 @@ func (s *Session) input(anchor string) (int, error) {
 	}
 	switch len(found) {
 	case 0:
-		return 0, fmt.Errorf("anchor %q: %w: there is no input of that name or handle", anchor, ErrUnknownStream)
+		return 0, fmt.Errorf("anchor %q: %w: there is no input of that name or handle%s", anchor, ErrUnknownStream, nearest.DidYouMean(anchor, s.inputNames()))
 	case 1:
 		return found[0], nil
 	}
 	return 0, fmt.Errorf("anchor %q: %w: %d inputs have this name; use the stream handle", anchor, ErrUnknownStream, len(found))
+}
+
+// inputNames returns the names of all anchors that inputs of the executable
+// have, or their handles where they have none.
+func (s *Session) inputNames() []string {
+	var names []string
+	for _, st := range s.streams {
+		if st.Direction != ipu.HostToDevice {
+			continue
+		}
+		name := st.Handle
+		if a := s.contract.Anchor(st.Handle); a != nil && a.Name != "" {
+			name = a.Name
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // freeze connects the data that options gave.

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
-	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/nearest"
 )
 
 var benchCommand = &cli.Command{
@@ -115,7 +115,7 @@ func benchConfigs(c *cli.Context) ([]bench.Config, error) {
 			config.Warmup = config.Duration / 10
 		}
 		if !config.Mode.Known() {
-			return nil, fmt.Errorf("--mode: there is no mode %q%s", mode, gen.DidYouMean(mode, append(names, "all")))
+			return nil, fmt.Errorf("--mode: there is no mode %q%s", mode, nearest.DidYouMean(mode, append(names, "all")))
 		}
 		if len(modes) > 1 {
 			config = config.Fit()

@@ -62,6 +62,7 @@ var diffCommand = &cli.Command{
 // diffReport is what diff prints; its JSON form is the command's interface.
 type diffReport struct {
 	Verdict  contract.Verdict   `json:"verdict"`
+	Opens    bool               `json:"opens"` // whether the old one's package opens the new model as it is
 	Old      diffSide           `json:"old"`
 	New      diffSide           `json:"new"`
 	Findings []contract.Finding `json:"findings"`
@@ -109,27 +110,35 @@ func compare(c *cli.Context, oldName, newName string) (*diffReport, error) {
 	if findings == nil {
 		findings = []contract.Finding{} // an empty list in JSON, not null
 	}
-	r := &diffReport{
-		Verdict: contract.Worst(findings), Findings: findings,
-		Old: diffSide{oldName, old.published.Hash()}, New: diffSide{newName, new.published.Hash()},
-	}
+	r := report(findings, diffSide{oldName, old.published.Hash()}, diffSide{newName, new.published.Hash()})
 	if c.IsSet("html") {
 		err = drawDiff(c, r, old, new)
 	}
 	return r, err
 }
 
+// report sums findings up.
+func report(findings []contract.Finding, old, new diffSide) *diffReport {
+	return &diffReport{Verdict: contract.Worst(findings), Opens: contract.Opens(findings), Findings: findings, Old: old, New: new}
+}
+
 // advice says what a verdict asks for.
 func (r *diffReport) advice() string {
-	switch {
-	case r.Verdict == contract.Identical:
+	if r.Verdict == contract.Identical {
 		return "code that was generated for one runs the other; nothing has to be generated again"
-	case r.Old.Hash == r.New.Hash:
-		return "the contract is the same, but not the Go names"
-	case r.Verdict == contract.Compatible:
-		return fmt.Sprintf("callers build once the package is generated again; a pin %s becomes %s", r.Old.pin(), r.New.pin())
 	}
-	return fmt.Sprintf("some callers break once the package is generated again; a pin %s, which does not build then, becomes %s", r.Old.pin(), r.New.pin())
+	opens := "the package as it is does not open the new model"
+	if r.Opens {
+		opens = "the package as it is opens the new model"
+	}
+	again, pin := "once it is generated again, callers build as they are", fmt.Sprintf("; a pin %s becomes %s", r.Old.pin(), r.New.pin())
+	if r.Verdict == contract.Breaking {
+		again, pin = "once it is generated again, some callers break", fmt.Sprintf("; a pin %s, which does not build then, becomes %s", r.Old.pin(), r.New.pin())
+	}
+	if r.Old.Hash == r.New.Hash {
+		pin = "; a pin stays, as only Go names or options of the generator differ"
+	}
+	return opens + "; " + again + pin
 }
 
 // count says how many findings there are of each verdict.

@@ -43,17 +43,21 @@ var callerCases = []struct {
 	samples bool // both packages have RunSamples, and the caller uses nothing else
 }{
 	{name: "weights", change: func(m *golden.Model) { m.Anchors[3].Data = &golden.Data{Elements: []float64{1, 2, 3}} }, verdict: contract.Identical},
-	{name: "handle", change: func(m *golden.Model) { m.Anchors[0].Handle = "other" }, verdict: contract.Compatible},
+	{name: "handle", change: func(m *golden.Model) { m.Anchors[0].Handle = "other" }, verdict: contract.Identical},
+	{name: "order", change: func(m *golden.Model) {
+		add(m, "extra", "out", 5)
+		m.Anchors[1], m.Anchors[5] = m.Anchors[5], m.Anchors[1]
+	}, verdict: contract.Compatible},
 	{name: "newoutput", change: func(m *golden.Model) { add(m, "extra", "out", 5) }, verdict: contract.Compatible},
 	{name: "newsave", change: func(m *golden.Model) { add(m, "extra", "out", 7) }, verdict: contract.Compatible},
-	{name: "ipus", change: func(m *golden.Model) { m.IPUs = 4 }, verdict: contract.Compatible},
+	{name: "ipus", change: func(m *golden.Model) { m.IPUs = 4 }, verdict: contract.Identical},
 	{name: "programs", change: func(m *golden.Model) {
 		m.Main, m.Anchors[0].Programs, m.Anchors[1].Programs = []uint32{6}, []uint32{6}, []uint32{6}
-	}, verdict: contract.Compatible},
+	}, verdict: contract.Identical},
 	{name: "weightshape", change: func(m *golden.Model) {
 		m.Anchors[3].Name, m.Anchors[3].Shape = "v", []int64{9}
-	}, verdict: contract.Compatible},
-	{name: "remote", change: func(m *golden.Model) { m.Anchors[1].Remote = true }, verdict: contract.Compatible},
+	}, verdict: contract.Identical},
+	{name: "remote", change: func(m *golden.Model) { m.Anchors[1].Remote = true }, verdict: contract.Identical},
 	{name: "sameinGo", change: func(m *golden.Model) { m.Anchors[1].Name = "logits:" }, verdict: contract.Compatible},
 	{name: "keptname", change: func(m *golden.Model) { m.Anchors[1].Name = "scores" }, renames: map[string]string{"scores": "Logits"}, verdict: contract.Compatible},
 	{name: "renamed", change: func(m *golden.Model) { m.Anchors[1].Name, m.Anchors[1].Handle = "scores", "d2h_scores" }, verdict: contract.Breaking},

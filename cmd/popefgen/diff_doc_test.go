@@ -40,6 +40,7 @@ func TestContractDoc(t *testing.T) {
 	}
 	run("compile", model, "-o", "one.popef", "--batch", "1", "--quiet")
 	run("compile", model, "-o", "eight.popef", "--batch", "8", "--quiet")
+	run("compile", model, "-o", "constants.popef", "--batch", "1", "--constants", "--quiet")
 	run("generate", "-m", "one.popef", "-o", "digits")
 
 	text, err := os.ReadFile(doc)

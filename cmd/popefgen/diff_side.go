@@ -164,7 +164,7 @@ func modelSide(m *popef.Model, err error) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{model: m, published: contract.Published{Contract: contract.Of(m)}}
+	s := &side{model: m, published: contract.Of(m).Published()}
 	if plan, err := gen.Build(m, gen.Options{Package: "p", ModelBase: "m"}); err == nil {
 		s.published.GoNames = plan.Published().GoNames
 	}

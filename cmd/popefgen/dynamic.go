@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -98,7 +98,7 @@ func userInputs(c contract.Contract) []contract.Anchor {
 
 // unknownInput says that the value of a flag --input names none of the inputs.
 func unknownInput(flag [2]string, names []string) error {
-	return fmt.Errorf("--input %s=%s: the model has no input %q%s", flag[0], flag[1], flag[0], gen.DidYouMean(flag[0], names))
+	return fmt.Errorf("--input %s=%s: the model has no input %q%s", flag[0], flag[1], flag[0], nearest.DidYouMean(flag[0], names))
 }
 
 // execute runs a model once; it is a verify.Executor with the flags bound.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/golden/outputs"
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -144,7 +144,7 @@ func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Toleranc
 	}
 	for _, g := range given {
 		if !known[g[0]] {
-			return nil, fmt.Errorf("--tolerance %s=%s: the model has no output %q%s", g[0], g[1], g[0], gen.DidYouMean(g[0], names))
+			return nil, fmt.Errorf("--tolerance %s=%s: the model has no output %q%s", g[0], g[1], g[0], nearest.DidYouMean(g[0], names))
 		}
 		if tolerances[g[0]], err = outputs.ParseTolerance(g[1]); err != nil {
 			return nil, fmt.Errorf("--tolerance %s: %w", g[0], err)

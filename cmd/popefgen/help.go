@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/nearest"
 )
 
 func init() {
@@ -128,7 +128,7 @@ func usageError(c *cli.Context, err error, _ bool) error {
 				all = append(all, "--"+f.Names()[0])
 			}
 		}
-		near := gen.DidYouMean(written, all)
+		near := nearest.DidYouMean(written, all)
 		if !strings.HasPrefix(near, "; did you mean") {
 			near = "" // the help has the list
 		}
@@ -170,7 +170,7 @@ func unknownCommand(group, written string, commands []*cli.Command) error {
 			names = append(names, c.Name)
 		}
 	}
-	near := gen.DidYouMean(written, names)
+	near := nearest.DidYouMean(written, names)
 	if near == "" {
 		return errors.New("there is no command " + written)
 	}

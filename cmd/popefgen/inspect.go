@@ -197,7 +197,7 @@ func (in *inspection) add(r *popef.Reader) error {
 func inspectModel(m *popef.Model) (modelInfo, error) {
 	md := m.Metadata
 	c := contract.Of(m)
-	i := modelInfo{Executable: md.Executable, Contract: c.Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
+	i := modelInfo{Executable: md.Executable, Contract: c.Callers().Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
 		IPUVersion: md.IPUVersion, POD: md.IsPOD, Inference: md.IsInference, DeviceIterations: md.DeviceIterations, SeedHandle: md.SeedHandle,
 		EngineOptions: md.EngineOptions, DeviceOptions: md.DeviceOptions, Load: list(md.ProgramFlow.Load), Main: list(md.ProgramFlow.Main),
 		Save: list(md.ProgramFlow.Save), Programs: map[uint32]string{}, Anchors: []anchorInfo{}, programs: md.Programs}

@@ -169,7 +169,7 @@ func judged(c *cli.Context, oldName, newName string, old, new *popef.Model) (*pa
 		return nil, err
 	}
 	findings = append(findings, notes...)
-	r := &diffReport{Verdict: contract.Worst(findings), Findings: findings, Old: diffSide{oldName, a.published.Hash()}, New: diffSide{newName, b.published.Hash()}}
+	r := report(findings, diffSide{oldName, a.published.Hash()}, diffSide{newName, b.published.Hash()})
 	return &page.Verdict{Verdict: r.Verdict, Count: r.count(), Advice: sentence(r.advice()), Findings: findings}, nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
@@ -26,7 +26,7 @@ func bindings(binds [][2]string, m *onnx.Model) (values map[string]*onnx.Tensor,
 			for _, in := range m.Graph.Inputs {
 				names = append(names, in.Name)
 			}
-			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q%s", b[0], b[1], b[0], gen.DidYouMean(b[0], names))
+			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q%s", b[0], b[1], b[0], nearest.DidYouMean(b[0], names))
 		}
 		if path, ok := tensorfile.Path(b[1]); ok {
 			values[b[0]], err = tensorfile.ReadONNX(path)

@@ -201,11 +201,7 @@ func (w *watcher) generate(j *job) error {
 
 // verdict judges the contract of a package that changes.
 func verdict(oldName string, old contract.Published, newName string, new contract.Published) *diffReport {
-	findings := contract.Judge(old, new)
-	return &diffReport{
-		Verdict: contract.Worst(findings), Findings: findings,
-		Old: diffSide{oldName, old.Hash()}, New: diffSide{newName, new.Hash()},
-	}
+	return report(contract.Judge(old, new), diffSide{oldName, old.Hash()}, diffSide{newName, new.Hash()})
 }
 
 // sameFile reports whether a file is what it was, as far as can be told

@@ -17,12 +17,13 @@ import (
 	"github.com/popefgen/popefgen/rt"
 )
 
-// Memory is where the inputs and outputs of a run lie, by stream handle: one
-// block of bytes per device iteration.
+// Memory is where the inputs and outputs of a run lie, by stream handle or by
+// the name of the anchor: one block of bytes per device iteration.
 type Memory map[string][][]byte
 
-// Add adds the memory of the next device iteration of a stream.
-func (m Memory) Add(handle string, data []byte) { m[handle] = append(m[handle], data) }
+// Add adds the memory of the next device iteration of a run input or output:
+// its stream handle, or its name if no other run input or output has it.
+func (m Memory) Add(key string, data []byte) { m[key] = append(m[key], data) }
 
 // Model is a model that can be run again and again over the same memory.
 type Model struct {
@@ -53,6 +54,9 @@ func ModelOf(s *rt.Session, memory Memory, run func(ctx context.Context) error) 
 			continue
 		}
 		p := Port{Anchor: a.Name, Info: a.Info, Data: memory[a.Handle]}
+		if p.Data == nil {
+			p.Data = memory[a.Name]
+		}
 		if a.Repeats > 1 {
 			p.Info.Shape = append([]int64{int64(a.Repeats)}, p.Info.Shape...)
 		}

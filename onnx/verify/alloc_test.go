@@ -64,12 +64,12 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 		}
 	}
 	bindings := func() (all []rt.Binding) {
-		for _, a := range spec.Anchors {
+		for at, a := range spec.Anchors {
 			data := memory[a.Name]
 			if data == nil {
 				data = make([]byte, a.Bytes*spec.Iterations)
 			}
-			b := rt.Binding{Handle: a.Handle}
+			b := rt.Binding{Anchor: at}
 			if a.Role == rt.RunInput {
 				in := rt.NewRawInput(len(data))
 				b.Stream, ports = in, append(ports, port{in.Bind, data})

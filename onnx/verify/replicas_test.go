@@ -63,7 +63,7 @@ func TestReplicasShareWeights(t *testing.T) {
 			bindings := func() []rt.Binding {
 				i, o := rt.NewRawInput(4*rows*n), rt.NewRawOutput(4*rows*n)
 				in, out = append(in, i), append(out, o)
-				return []rt.Binding{{Handle: spec.Anchors[0].Handle, Stream: i}, {Handle: spec.Anchors[1].Handle, Stream: o}}
+				return []rt.Binding{{Anchor: 0, Stream: i}, {Anchor: 1, Stream: o}}
 			}
 			require.NoError(t, core.Open(ctx, spec, rt.Source{Path: path}, bindings, nil, rt.WithReplicas(3)))
 			defer core.Close() //nolint:errcheck // nothing depends on it
@@ -109,7 +109,7 @@ func specOf(t *testing.T, path string) *rt.Spec {
 	require.NoError(t, err)
 	defer m.Close()
 	found := contract.Of(m)
-	spec := &rt.Spec{Package: "model", Contract: found.Text(), Iterations: found.DeviceIterations(), QueueDepth: 1}
+	spec := &rt.Spec{Package: "model", Contract: found.Callers().Text(), Iterations: found.DeviceIterations(), QueueDepth: 1}
 	for _, a := range found.Anchors {
 		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
 			continue

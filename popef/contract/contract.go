@@ -1,30 +1,26 @@
-// Package contract holds what a program and a model agree on: the anchors
-// with their types, shapes, directions and stream handles, the program flow,
-// the device iterations, and which anchors the files carry data for. Code that
-// was generated for one model runs every model of the same contract.
+// Package contract holds what a program and a model agree on. A [Contract] is
+// everything that a run depends on: the anchors with their types, shapes,
+// directions and stream handles, the program flow, the device iterations, and
+// which anchors the files carry data for. [Callers] is the part of it that
+// callers of a generated package see, and all that such a package insists on:
+// it opens every model whose part for callers [Judge] finds no fault with,
+// whatever its weights are called.
 //
-// Weights, the executable and its name, program names, engine and device
-// options and everything about the hardware except the number of IPUs and
-// replicas are not part of it: training a model again or compiling it again
-// does not change its contract.
-//
-// A contract has one canonical text ([Contract.Text]), and its hash identifies
-// it. The package also decides the [Role] of every anchor, once for the
-// generator and the runtime alike.
+// The part for callers has one canonical text ([Callers.Text]), and its hash
+// identifies it. The package also decides the [Role] of every anchor, once for
+// the generator and the runtime alike.
 package contract
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 
 	"github.com/popefgen/popefgen/popef"
 )
 
-// Contract is what a program and a model agree on. [Of] and [Parse] make
-// contracts in canonical form: anchors in the order of [Contract.Text],
-// program lists of anchors ascending and without repetition.
+// Contract is what a program and a model agree on. Its anchors are sorted by
+// name, direction and handle, their program lists ascending and without
+// repetition.
 type Contract struct {
 	Replicas   uint32 // replication factor of the executable
 	IPUs       uint32 // IPUs of the device, over all replicas
@@ -46,6 +42,7 @@ type Anchor struct {
 	Repeats      uint32           // equal blocks in the remote buffer, at least 1
 	HasData      bool             // the files carry tensor or feed data for it
 	Role         Role             // what it is to a program; follows from everything else
+	Index        int              // its place among the anchors in the file
 }
 
 // Of returns the contract of a model.
@@ -71,7 +68,7 @@ func of(meta *popef.Metadata, carries func(name string) bool) Contract {
 			Save: slices.Clone(meta.ProgramFlow.Save),
 		},
 	}
-	for _, a := range meta.Anchors {
+	for i, a := range meta.Anchors {
 		c.Anchors = append(c.Anchors, Anchor{
 			Name:         a.Name,
 			Handle:       a.Handle,
@@ -82,33 +79,28 @@ func of(meta *popef.Metadata, carries func(name string) bool) Contract {
 			RemoteBuffer: a.RemoteBuffer,
 			Repeats:      a.Repeats,
 			HasData:      a.Type.TakesData() && carries(a.Name),
+			Index:        i,
 		})
 	}
-	c.canonical()
+	c.settle()
 	return c
 }
 
-// canonical puts everything whose order means nothing in order, and decides
-// the anchors' roles.
-func (c *Contract) canonical() {
+// settle puts everything whose order means nothing in order, and decides the
+// anchors' roles.
+func (c *Contract) settle() {
 	for i := range c.Anchors {
 		a := &c.Anchors[i]
 		slices.Sort(a.Programs)
 		a.Programs = slices.Compact(a.Programs)
 		a.Repeats = max(1, a.Repeats)
 	}
-	slices.SortStableFunc(c.Anchors, compareAnchors)
+	slices.SortStableFunc(c.Anchors, func(a, b Anchor) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Handle, b.Handle))
+	})
 	for i, r := range c.roles() {
 		c.Anchors[i].Role = r
 	}
-}
-
-// compareAnchors is a total order of everything that the text shows.
-func compareAnchors(a, b Anchor) int {
-	if c := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Handle, b.Handle)); c != 0 {
-		return c // nearly always: the text takes long to make
-	}
-	return cmp.Compare(a.line(), b.line())
 }
 
 // DeviceIterations returns how many transfers of every run input and output
@@ -116,11 +108,12 @@ func compareAnchors(a, b Anchor) int {
 // 0 then) make one.
 func (c Contract) DeviceIterations() int { return int(max(1, c.Iterations)) }
 
-// Hash returns the SHA-256 of the canonical text, in 64 hexadecimal digits.
-func (c Contract) Hash() string { return HashText(c.Text()) }
-
-// HashText returns the hash of a contract whose canonical text is at hand.
-func HashText(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
+// Anchor returns the first anchor with that stream handle, nil if there is
+// none or handle is empty.
+func (c Contract) Anchor(handle string) *Anchor {
+	i := slices.IndexFunc(c.Anchors, func(a Anchor) bool { return a.Handle == handle })
+	if i < 0 || handle == "" {
+		return nil
+	}
+	return &c.Anchors[i]
 }

@@ -77,16 +77,12 @@ func (r Role) String() string {
 // Roles returns the role of every anchor of a model, in the order of its
 // metadata.
 func Roles(m *popef.Model) []Role {
-	// Of sorts; here the file's order is wanted, so the rules are applied to
-	// the anchors as they are.
-	c := Contract{SeedHandle: m.Metadata.SeedHandle, Flow: m.Metadata.ProgramFlow}
-	for _, a := range m.Metadata.Anchors {
-		c.Anchors = append(c.Anchors, Anchor{
-			Name: a.Name, Handle: a.Handle, Type: a.Type, Programs: a.Programs, RemoteBuffer: a.RemoteBuffer,
-			HasData: a.Type.TakesData() && carries(m, a.Name),
-		})
+	c := Of(m)
+	roles := make([]Role, len(c.Anchors))
+	for _, a := range c.Anchors {
+		roles[a.Index] = a.Role
 	}
-	return c.roles()
+	return roles
 }
 
 // roles applies the rules to every anchor.

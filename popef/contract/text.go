@@ -9,115 +9,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// header is the first line of the canonical text.
-const header = "popefgen contract 1"
-
-// Text returns the canonical text: the header, one line for each general
-// fact, one line for each anchor, in a fixed order. Two contracts are the same
-// if and only if their texts are. Names are quoted as Go strings in ASCII, so
-// that the text does not depend on which characters a Go release considers
-// printable.
-//
-//	popefgen contract 1
-//	replicas 1
-//	ipus 1
-//	iterations 1
-//	seed ""
-//	load 0
-//	main 5
-//	save
-//	anchor "image" input F32 [4 1 28 28] handle "h2d_image" programs [5]
-//	anchor "w" input F16 [10] handle "h2d_w" programs [0] per-replica remote repeats 2 data
-func (c Contract) Text() string {
-	var b strings.Builder
-	b.WriteString(header + "\n")
-	for _, n := range []struct {
-		key   string
-		value uint32
-	}{{"replicas", c.Replicas}, {"ipus", c.IPUs}, {"iterations", c.Iterations}} {
-		fmt.Fprintf(&b, "%s %d\n", n.key, n.value)
-	}
-	b.WriteString("seed " + strconv.QuoteToASCII(c.SeedHandle) + "\n")
-	for _, f := range []struct {
-		key      string
-		programs []uint32
-	}{{"load", c.Flow.Load}, {"main", c.Flow.Main}, {"save", c.Flow.Save}} {
-		b.WriteString(f.key)
-		for _, p := range f.programs {
-			b.WriteString(" " + strconv.FormatUint(uint64(p), 10))
-		}
-		b.WriteByte('\n')
-	}
-	for i := range c.Anchors {
-		b.WriteString(c.Anchors[i].line())
-		b.WriteByte('\n')
-	}
-	return b.String()
-}
-
-// line returns the anchor's line of the text, without the newline.
-func (a *Anchor) line() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "anchor %+q %v %v handle %+q programs %d", a.Name, a.Type, a.Info, a.Handle, a.Programs)
-	if a.PerReplica {
-		b.WriteString(" per-replica")
-	}
-	if a.RemoteBuffer {
-		b.WriteString(" remote")
-	}
-	if a.Repeats != 1 {
-		fmt.Fprintf(&b, " repeats %d", a.Repeats)
-	}
-	if a.HasData {
-		b.WriteString(" data")
-	}
-	return b.String()
-}
-
 // ErrText marks every error by which [Parse] refuses a text.
 var ErrText = errors.New("not a canonical contract text")
-
-// Parse reads a canonical text. It accepts exactly what [Contract.Text]
-// writes; every other text is an error that wraps [ErrText] and names the line.
-func Parse(text string) (Contract, error) {
-	p := parser{rest: text, line: 1}
-	var c Contract
-	p.word(header)
-	p.newline()
-	for _, n := range []struct {
-		key   string
-		value *uint32
-	}{{"replicas ", &c.Replicas}, {"ipus ", &c.IPUs}, {"iterations ", &c.Iterations}} {
-		p.word(n.key)
-		*n.value = p.number()
-		p.newline()
-	}
-	p.word("seed ")
-	c.SeedHandle = p.quoted()
-	p.newline()
-	for _, f := range []struct {
-		key      string
-		programs *[]uint32
-	}{{"load", &c.Flow.Load}, {"main", &c.Flow.Main}, {"save", &c.Flow.Save}} {
-		p.word(f.key)
-		for p.skip(" ") {
-			*f.programs = append(*f.programs, p.number())
-		}
-		p.newline()
-	}
-	for p.err == nil && p.rest != "" {
-		c.Anchors = append(c.Anchors, p.anchor())
-		p.newline()
-	}
-	if p.err != nil {
-		return Contract{}, p.err
-	}
-	c.canonical()
-	if at := differs(c.Text(), text); at > 0 {
-		return Contract{}, fmt.Errorf("%w: line %d: out of order or written in another way", ErrText, at)
-	}
-	return c, nil
-}
 
 // differs returns the first line, from 1, at which two texts differ, 0 if
 // they don't.
@@ -259,30 +152,13 @@ func (p *parser) enumerated(what string, name func(uint16) string, valid func(ui
 	return 0
 }
 
-func (p *parser) anchor() Anchor {
-	var a Anchor
-	p.word("anchor ")
-	a.Name = p.quoted()
-	p.word(" ")
-	a.Type = popef.TensorType(p.enumerated("a direction",
-		func(v uint16) string { return popef.TensorType(v).String() },
-		func(v uint16) bool { return popef.TensorType(v).Valid() }))
-	p.word(" ")
-	a.Info.DataType = popef.DataType(p.enumerated("an element type",
+// info reads an element type and a shape.
+func (p *parser) info() popef.TensorInfo {
+	var info popef.TensorInfo
+	info.DataType = popef.DataType(p.enumerated("an element type",
 		func(v uint16) string { return popef.DataType(v).String() },
 		func(v uint16) bool { return popef.DataType(v).Valid() }))
 	p.word(" ")
-	p.list(func() { a.Info.Shape = append(a.Info.Shape, p.dimension()) })
-	p.word(" handle ")
-	a.Handle = p.quoted()
-	p.word(" programs ")
-	p.list(func() { a.Programs = append(a.Programs, p.number()) })
-	a.PerReplica = p.skip(" per-replica")
-	a.RemoteBuffer = p.skip(" remote")
-	a.Repeats = 1
-	if p.skip(" repeats ") {
-		a.Repeats = p.number()
-	}
-	a.HasData = p.skip(" data")
-	return a
+	p.list(func() { info.Shape = append(info.Shape, p.dimension()) })
+	return info
 }

@@ -2,7 +2,6 @@ package contract
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,62 +11,107 @@ import (
 // package's contract.
 const FileName = "contract.txt"
 
-// Published is a contract as a generated package shows it to its callers.
+// Published is what callers see of a generated package, or would see of a
+// model's.
 type Published struct {
-	Contract
-	// GoNames holds the Go name of every tensor that callers see, by stream
-	// handle. It is nil if the names are not known.
-	GoNames map[string]string
+	Callers
+	// GoNames holds the Go name of every field. It is nil if the names are not
+	// known.
+	GoNames []string
 	// Samples says that the package is known to have RunSamples, which takes
 	// a slice for every run input and output.
 	Samples bool
+	// Hidden holds the anchors that callers do not see, if they are known.
+	// Findings explain themselves by them; they decide nothing.
+	Hidden []Anchor
+	// hash1 is the hash of a contract in format 1, "" for every other.
+	hash1 string
 }
 
-// FileText returns the content of contract.txt: the canonical text, whose hash
-// Open checks, and behind it, in lines that begin with #, that hash, whether the
-// package has RunSamples, and the Go names in the order of the handles.
+// Published returns what callers would see of the model's package, without Go
+// names.
+func (c Contract) Published() Published {
+	p := Published{Callers: c.Callers()}
+	for i := range c.Anchors {
+		if c.Anchors[i].Group() == Hidden {
+			p.Hidden = append(p.Hidden, c.Anchors[i])
+		}
+	}
+	return p
+}
+
+// Hash returns the hash that identifies the contract and of which the pin has
+// the first digits.
+func (p Published) Hash() string {
+	if p.hash1 != "" {
+		return p.hash1
+	}
+	return p.Callers.Hash()
+}
+
+// format says what the text's format is; of format 1 two texts may differ in
+// what callers do not see.
+func (p *Published) format() string {
+	if p.hash1 != "" {
+		return fmt.Sprintf("1 (hash %.8s)", p.hash1)
+	}
+	return "2"
+}
+
+// FileText returns the content of contract.txt: the canonical text and behind
+// it, in lines that begin with #, its hash, whether the package has RunSamples,
+// and the Go name of every field, in their order.
 //
-//	popefgen contract 1
-//	replicas 1
+//	popefgen contract 2
 //	…
 //	# hash 46d4026131652f138b540d98c0eeb399b3b5b9be49a89c9d8803c1332d9d41b0
 //	# samples
-//	# go "h2d_image" Image
+//	# go "image" Image
 func (p Published) FileText() string {
 	var b strings.Builder
 	text := p.Text()
 	b.WriteString(text)
-	fmt.Fprintf(&b, "# hash %s\n", HashText(text))
+	fmt.Fprintf(&b, "# hash %s\n", hashText(text))
 	if p.Samples {
 		b.WriteString("# samples\n")
 	}
-	for _, handle := range slices.Sorted(maps.Keys(p.GoNames)) {
-		fmt.Fprintf(&b, "# go %+q %s\n", handle, p.GoNames[handle])
+	for i, name := range p.GoNames {
+		fmt.Fprintf(&b, "# go %+q %s\n", p.Fields[i].Name, name)
 	}
 	return b.String()
 }
 
-// IsFile reports whether data begins like a contract.txt.
+// IsFile reports whether data begins like a contract.txt, of this format or an
+// older one.
 func IsFile(data []byte) bool {
 	line, _, _ := strings.Cut(string(data[:min(len(data), len(header)+2)]), "\n")
-	return strings.TrimSuffix(line, "\r") == header
+	line = strings.TrimSuffix(line, "\r")
+	return line == header || line == header1
 }
 
 // ParseFile reads the content of a contract.txt. Line ends may be those of
 // Windows, as version control may have changed them. Every other text than
-// what [Published.FileText] writes is an error that wraps [ErrText]; a hash
-// that is not that of the contract is one, too.
+// what [Published.FileText] writes, now or in format 1, is an error that wraps
+// [ErrText]; a hash that is not that of the contract is one, too.
 func ParseFile(text string) (Published, error) {
 	text = strings.ReplaceAll(text, "\r\n", "\n")
 	body, tail := text, ""
 	if at := strings.Index(text, "\n#"); at >= 0 {
 		body, tail = text[:at+1], text[at+1:]
 	}
-	c, err := Parse(body)
+	var p Published
+	var old Contract
+	var err error
+	first, _, _ := strings.Cut(text, "\n")
+	if first == header1 {
+		old, err = parse1(body)
+		p = old.Published()
+	} else {
+		p.Callers, err = Parse(body)
+	}
 	if err != nil {
 		return Published{}, err
 	}
-	p := Published{Contract: c}
 	number := strings.Count(body, "\n") + 1
 	fail := func(format string, args ...any) (Published, error) {
 		return Published{}, fmt.Errorf("%w: line %d: %s", ErrText, number, fmt.Sprintf(format, args...))
@@ -77,12 +121,13 @@ func ParseFile(text string) (Published, error) {
 	if !ok || !end {
 		return fail("want the line # hash and the contract's hash")
 	}
-	if want := HashText(body); hash != want {
+	if want := hashText(body); hash != want {
 		return fail("the hash is %.80q, that of the lines above is %s; generate the package again instead of editing this file", hash, want)
 	}
 	if rest, p.Samples = strings.CutPrefix(rest, "# samples\n"); p.Samples {
 		number++
 	}
+	var keys, names []string
 	for rest != "" {
 		number++
 		var line string
@@ -90,20 +135,38 @@ func ParseFile(text string) (Published, error) {
 		quoted, ok := strings.CutPrefix(line, "# go ")
 		prefix, err := strconv.QuotedPrefix(quoted)
 		if !ok || !end || err != nil {
-			return fail("found %.80q, want the like of # go %q Image", line, "h2d_image")
+			return fail("found %.80q, want the like of # go %q Image", line, "image")
 		}
-		handle, err := strconv.Unquote(prefix)
+		key, err := strconv.Unquote(prefix)
 		name, found := strings.CutPrefix(quoted[len(prefix):], " ")
 		if err != nil || !found || name == "" || strings.ContainsAny(name, " \t") {
-			return fail("found %.80q, want the like of # go %q Image", line, "h2d_image")
+			return fail("found %.80q, want the like of # go %q Image", line, "image")
 		}
-		if p.GoNames == nil {
-			p.GoNames = map[string]string{}
-		}
-		p.GoNames[handle] = name
+		keys, names = append(keys, key), append(names, name)
+	}
+	if first == header1 {
+		p.hash1 = hash
+		p.goNames1(keys, names)
+		return p, nil
+	}
+	p.GoNames = names
+	if names != nil && len(names) != len(p.Fields) {
+		return fail("there are %d Go names for %d fields", len(names), len(p.Fields))
 	}
 	if p.FileText() != text {
 		return fail("the Go names above are out of order or written in another way")
 	}
 	return p, nil
+}
+
+// goNames1 takes the Go names of format 1, which go by stream handle.
+func (p *Published) goNames1(handles, names []string) {
+	for _, f := range p.Fields {
+		i := slices.Index(handles, f.Stream)
+		if i < 0 {
+			p.GoNames = nil
+			return
+		}
+		p.GoNames = append(p.GoNames, names[i])
+	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// Notes returns what differs between two models and is no part of their
-// contracts: weights, executable, options, program names and the hardware that
-// they were compiled for. Every one is [Compatible], and code that was
-// generated for one of the models runs the other without being generated
-// again if the contracts are the same. It fails if a model can't be read.
+// Notes returns what differs between two models and callers do not see:
+// weights with their names, types and shapes, stream handles, programs, the
+// executable, options, and the hardware that they were compiled for. Every one
+// is [Compatible], and code that was generated for one of the models opens the
+// other whatever they are. It fails if a model can't be read.
 //
 // The package hash by which Poplar recognises executables of another release
 // is inside of a Poplar executable and not in PopEF's own data; a change of it
@@ -29,10 +29,13 @@ func Notes(old, new *popef.Model) ([]Finding, error) {
 	}
 	a, b := &old.Metadata, &new.Metadata
 	const load = "the package loads what the file has"
+	n.programs(a, b)
+	n.streams(old, new)
 	n.values(KindOptions, "engine option", options(a.EngineOptions), options(b.EngineOptions), load, "see that the device is run as intended")
 	n.values(KindOptions, "device option", options(a.DeviceOptions), options(b.DeviceOptions), load, "see that the device is run as intended")
 	n.values(KindNames, "name of program", programNames(a.Programs), programNames(b.Programs), "programs are run by index", "nothing")
 	const target = "callers do not name the hardware"
+	n.add(KindTarget, "IPUs", fmt.Sprint(a.NumIPUs), fmt.Sprint(b.NumIPUs), target, "see that such a device is there")
 	n.add(KindTarget, "IPU version", fmt.Sprint(a.IPUVersion), fmt.Sprint(b.IPUVersion), target, "see that such a device is there")
 	n.add(KindTarget, "pod", yesNo(a.IsPOD), yesNo(b.IsPOD), target, "see that such a device is there")
 	n.add(KindTarget, "processes", fmt.Sprint(a.NumProcesses), fmt.Sprint(b.NumProcesses), target, "see that such a device is there")
@@ -44,7 +47,7 @@ type notes struct{ found []Finding }
 
 func (n *notes) add(k Kind, what, was, is, why, do string) {
 	if was != is {
-		n.found = append(n.found, Finding{Kind: k, Verdict: Compatible, What: what, Old: was, New: is, Why: why, Do: do})
+		n.found = append(n.found, Finding{Kind: k, Verdict: Compatible, Opens: true, What: what, Old: was, New: is, Why: why, Do: do})
 	}
 }
 
@@ -116,9 +119,88 @@ func digest(p []byte) string {
 	return hex.EncodeToString(sum[:4])
 }
 
-// weights compares the data that both models carry for anchors of one name;
-// data that only one has is part of the contract.
+// programs compares which programs are run.
+func (n *notes) programs(a, b *popef.Metadata) {
+	for _, f := range []struct {
+		what, runs string
+		was, now   []uint32
+	}{
+		{"load programs", "Open runs them by itself", a.ProgramFlow.Load, b.ProgramFlow.Load},
+		{"main programs", "Run and Submit run them by themselves", a.ProgramFlow.Main, b.ProgramFlow.Main},
+		{"save programs", "Save runs them by itself", a.ProgramFlow.Save, b.ProgramFlow.Save},
+	} {
+		n.add(KindPrograms, f.what, fmt.Sprint(f.was), fmt.Sprint(f.now), f.runs+"; callers never name programs", "nothing")
+	}
+}
+
+// streams compares the stream handles of what callers see, and the seed's.
+func (n *notes) streams(old, new *popef.Model) {
+	const why, do = "Open finds streams by the names of their anchors", "adapt code that names handles to a session"
+	n.add(KindStreams, "seed handle", quote(old.Metadata.SeedHandle), quote(new.Metadata.SeedHandle), "callers do not name it", "nothing")
+	a, b := Of(old).Callers().Fields, Of(new).Callers().Fields
+	pairs, _ := pair(a, b)
+	for i, at := range pairs {
+		if at >= 0 && a[i].Handle == "" && b[at].Handle == "" {
+			n.add(KindStreams, "stream handle of "+a[i].what(), quote(a[i].Stream), quote(b[at].Stream), why, do)
+		}
+	}
+}
+
+// weightNames compares which anchors there are that callers do not see.
+func (n *notes) weightNames(old, new *popef.Model) {
+	list := func(m *popef.Model) map[string]string {
+		out := map[string]string{}
+		for _, a := range Of(m).Published().Hidden {
+			if a.Type.TakesData() {
+				out[quote(a.Name)] += fmt.Sprintf(" %v %v", a.Role, a.Info)
+			}
+		}
+		return out
+	}
+	a, b := list(old), list(new)
+	var gone, other, added []string
+	for name, info := range a {
+		switch now, both := b[name]; {
+		case !both:
+			gone = append(gone, name)
+		case now != info:
+			other = append(other, name)
+		}
+	}
+	for name := range b {
+		if _, both := a[name]; !both {
+			added = append(added, name)
+		}
+	}
+	var parts []string
+	for _, p := range []struct {
+		what  string
+		names []string
+	}{{"without", gone}, {"with the new", added}, {"of another type or shape", other}} {
+		if len(p.names) > 0 {
+			parts = append(parts, p.what+" "+some(p.names))
+		}
+	}
+	if parts != nil {
+		n.add(KindWeights, "hidden inputs", fmt.Sprint(len(a)), fmt.Sprintf("%d: %s", len(b), strings.Join(parts, "; ")),
+			"callers do not see them; UpdateWeights looks for them by name", "adapt code that names weights to UpdateWeights")
+	}
+}
+
+// some names at most four of the names, sorted, and counts the others.
+func some(names []string) string {
+	slices.Sort(names)
+	const most = 4
+	more := ""
+	if len(names) > most {
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return strings.Join(names, ", ") + more
+}
+
+// weights compares the data that both models carry for anchors of one name.
 func (n *notes) weights(old, new *popef.Model) error {
+	n.weightNames(old, new)
 	shared := 0
 	var differ []string
 	seen := map[string]bool{}
@@ -139,13 +221,7 @@ func (n *notes) weights(old, new *popef.Model) error {
 		}
 	}
 	if len(differ) > 0 {
-		slices.Sort(differ)
-		const most = 4
-		count, more := len(differ), ""
-		if count > most {
-			differ, more = differ[:most], fmt.Sprintf(" and %d more", count-most)
-		}
-		n.add(KindWeights, "weights", fmt.Sprintf("%d tensors", shared), fmt.Sprintf("other data in %d of them: %s%s", count, strings.Join(differ, ", "), more),
+		n.add(KindWeights, "weights", fmt.Sprintf("%d tensors", shared), fmt.Sprintf("other data in %d of them: %s", len(differ), some(differ)),
 			"data in the file is not part of the contract", "compare the outputs (popefgen run, popefgen verify)")
 	}
 	return nil

@@ -8,81 +8,113 @@ import (
 	"github.com/popefgen/popefgen/internal/printable"
 )
 
+// pair returns, for every old field, the index of the new one that it became
+// or -1, and the new fields that none became. Fields are paired by struct, name
+// and handle where possible, then by struct and name, then by name alone.
+func pair(old, new []Field) (pairs, added []int) {
+	pairs = make([]int, len(old))
+	for i := range pairs {
+		pairs[i] = -1
+	}
+	taken := make([]bool, len(new))
+	type key struct {
+		group        Group
+		name, handle string
+	}
+	for _, by := range []func(f *Field) key{
+		func(f *Field) key { return key{f.Group, f.Name, f.Handle} },
+		func(f *Field) key { return key{f.Group, f.Name, ""} },
+		func(f *Field) key { return key{Hidden, f.Name, ""} },
+	} {
+		free := map[key][]int{}
+		for at := range new {
+			if !taken[at] {
+				k := by(&new[at])
+				free[k] = append(free[k], at)
+			}
+		}
+		for i := range old {
+			k := by(&old[i])
+			if list := free[k]; pairs[i] < 0 && len(list) > 0 {
+				pairs[i], free[k] = list[0], list[1:]
+				taken[list[0]] = true
+			}
+		}
+	}
+	for at := range new {
+		if !taken[at] {
+			added = append(added, at)
+		}
+	}
+	return pairs, added
+}
+
 // findBatch returns the change of the batch dimension, nil if there is none:
 // the leading dimension of all run inputs and outputs was one number and is
 // another, and that is all that changed of their shapes. It is what a package
 // with samples in dimension 0 asks of a model.
-func (j *judge) findBatch(pairs []int) *batchChange {
+func (j *judge) findBatch() *batchChange {
 	var c *batchChange
-	for i, at := range pairs {
-		a := &j.old.Anchors[i]
-		if at < 0 || a.Role != RunInput && a.Role != RunOutput {
+	for i, at := range j.pairs {
+		a := &j.old.Fields[i]
+		if at < 0 || !a.runs() {
 			continue
 		}
-		b := &j.new.Anchors[at]
+		b := &j.new.Fields[at]
 		if c == nil && len(a.Info.Shape) > 0 && len(b.Info.Shape) > 0 {
 			c = &batchChange{a.Info.Shape[0], b.Info.Shape[0]}
 		}
-		if c == nil || c.was == c.is || c.was < 1 || c.is < 1 || b.Role != a.Role || !leads(a, b, c) {
+		if c == nil || c.was == c.is || c.was < 1 || c.is < 1 || b.Group != a.Group || !leads(a, b, c) {
 			return nil
 		}
 	}
-	for i := range j.new.Anchors {
-		b := &j.new.Anchors[i]
-		if (b.Role == RunInput || b.Role == RunOutput) && (c == nil || len(b.Info.Shape) == 0 || b.Info.Shape[0] != c.is) {
+	for i := range j.new.Fields {
+		b := &j.new.Fields[i]
+		if b.runs() && (c == nil || len(b.Info.Shape) == 0 || b.Info.Shape[0] != c.is) {
 			return nil
 		}
 	}
 	return c
 }
 
-// leads reports whether an anchor's shape changed by c alone.
-func leads(a, b *Anchor, c *batchChange) bool {
+// runs reports whether every run moves the field.
+func (f *Field) runs() bool { return f.Group == Inputs || f.Group == Outputs }
+
+// leads reports whether a field's shape changed by c alone.
+func leads(a, b *Field, c *batchChange) bool {
 	was, is := a.Info.Shape, b.Info.Shape
 	return len(was) > 0 && len(was) == len(is) && was[0] == c.was && is[0] == c.is && slices.Equal(was[1:], is[1:]) &&
-		a.Repeats == 1 && b.Repeats == 1 && (a.Role == RunInput || a.Role == RunOutput)
+		a.Repeats == 1 && b.Repeats == 1 && a.runs()
 }
 
-// renames pairs anchors that are gone with new ones that are probably the
-// same under another name: those of the same role, direction, type and shape.
-// Among several candidates the name that has most in common decides. The
-// result has an entry per old anchor.
-func (j *judge) renames(pairs, added []int) []*Anchor {
-	renamed := make([]*Anchor, len(pairs))
-	// Models have thousands of weights whose names nobody sees; only anchors
-	// that callers see are worth a guess.
-	type signature struct {
-		role Role
-		info string
-	}
-	sign := func(a *Anchor) signature {
-		return signature{a.Role, fmt.Sprint(a.Type, a.Info.DataType, a.Info.Shape, a.Repeats)}
-	}
-	free := map[signature][]*Anchor{}
+// renames pairs fields that are gone with new ones that are probably the same
+// under another name: those of the same struct, type and shape. Among several
+// candidates the name that has most in common decides. It returns the new
+// fields that are left.
+func (j *judge) renames(added []int) []int {
+	sign := func(f *Field) string { return fmt.Sprint(f.Group, f.Info, f.Repeats) }
+	free := map[string][]int{}
 	for _, at := range added {
-		if b := &j.new.Anchors[at]; b.group() != "" {
-			free[sign(b)] = append(free[sign(b)], b)
-		}
+		s := sign(&j.new.Fields[at])
+		free[s] = append(free[s], at)
 	}
-	for i, at := range pairs {
-		a := &j.old.Anchors[i]
-		if at >= 0 || a.group() == "" {
-			continue
-		}
+	for i, at := range j.pairs {
+		a := &j.old.Fields[i]
 		list := free[sign(a)]
-		if len(list) == 0 {
+		if at >= 0 || len(list) == 0 {
 			continue
 		}
 		best := 0
 		for k := range list {
-			if common(a.Name, list[k].Name) > common(a.Name, list[best].Name) {
+			if common(a.Name, j.new.Fields[list[k]].Name) > common(a.Name, j.new.Fields[list[best]].Name) {
 				best = k
 			}
 		}
-		renamed[i] = list[best]
-		free[sign(a)] = slices.Delete(slices.Clone(list), best, best+1)
+		j.pairs[i] = list[best]
+		added = slices.DeleteFunc(added, func(at int) bool { return at == j.pairs[i] })
+		free[sign(a)] = slices.Delete(list, best, best+1)
 	}
-	return renamed
+	return added
 }
 
 // common returns how many bytes two names share at their start and end.
@@ -99,19 +131,23 @@ func common(a, b string) int {
 	return n + m
 }
 
-// keep returns how to generate the new package so that anchor b keeps the Go
-// name of the old one, "" if the command's flag can't say it.
-func (j *judge) keep(goName string, b *Anchor) string {
-	key := b.Name
+// keep returns how to generate the new package so that a new field keeps the
+// Go name of the old one, "" if the command's flag can't say it.
+func (j *judge) keep(goName string, at int) string {
+	f := &j.new.Fields[at]
+	key := f.Name
 	same := 0
-	for i := range j.new.Anchors {
-		if j.new.Anchors[i].Name == b.Name && j.new.Anchors[i].group() != "" {
+	for i := range j.new.Fields {
+		if j.new.Fields[i].Name == f.Name {
 			same++
 		}
 	}
 	// The flag splits at the first equals sign, and lists at commas.
 	if same > 1 || key == "" || strings.ContainsAny(key, "=,") {
-		key = b.Handle
+		key = f.Stream
+		if key == "" {
+			key = f.Handle
+		}
 	}
 	if key == "" || strings.ContainsAny(key, "=,") {
 		return ""

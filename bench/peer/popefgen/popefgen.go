@@ -60,7 +60,7 @@ func Spec(c *peer.Case) (*rt.Spec, error) {
 	}
 	defer m.Close()
 	found := contract.Of(m)
-	spec := &rt.Spec{Package: c.Name, Contract: found.Text(), Iterations: 1, QueueDepth: 1}
+	spec := &rt.Spec{Package: c.Name, Contract: found.Callers().Text(), Iterations: 1, QueueDepth: 1}
 	for _, a := range found.Anchors {
 		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
 			continue
@@ -78,7 +78,7 @@ func Spec(c *peer.Case) (*rt.Spec, error) {
 func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Session, error) {
 	s := &Session{ctx: context.Background(), results: make([][]byte, len(c.Outputs))}
 	var bindings []rt.Binding
-	for _, a := range spec.Anchors {
+	for at, a := range spec.Anchors {
 		if a.Role == rt.RunInput {
 			i := slices.IndexFunc(c.Inputs, func(t peer.Tensor) bool { return t.Name == a.Name })
 			if i < 0 || len(c.Inputs[i].Data) != a.Bytes {
@@ -86,7 +86,7 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 			}
 			stream := rt.NewRawInput(a.Bytes)
 			s.inputs = append(s.inputs, input{stream, slices.Clone(c.Inputs[i].Data)})
-			bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
+			bindings = append(bindings, rt.Binding{Anchor: at, Stream: stream})
 			continue
 		}
 		i := slices.IndexFunc(c.Outputs, func(t peer.Tensor) bool { return t.Name == a.Name })
@@ -95,7 +95,7 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 		}
 		stream, mem := rt.NewRawOutput(a.Bytes), make([]byte, a.Bytes)
 		s.outputs, s.results[i] = append(s.outputs, output{stream, mem}), mem
-		bindings = append(bindings, rt.Binding{Handle: a.Handle, Stream: stream})
+		bindings = append(bindings, rt.Binding{Anchor: at, Stream: stream})
 	}
 	bind := func(_, _ int) { s.bind() }
 	if err := s.core.Open(s.ctx, spec, source, func() []rt.Binding { return bindings }, bind, rt.WithThreads(threads)); err != nil {

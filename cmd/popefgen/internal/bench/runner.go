@@ -47,7 +47,7 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 		return nil, err
 	}
 	r := &runner{contract: c, slots: make([]exchange, depth)}
-	spec := &rt.Spec{Package: t.base(), Contract: c.Text(), Iterations: c.DeviceIterations(), QueueDepth: depth}
+	spec := &rt.Spec{Package: t.base(), Contract: c.Callers().Text(), Iterations: c.DeviceIterations(), QueueDepth: depth}
 	anchors := make([]contract.Anchor, 0, len(t.Inputs))
 	for _, in := range t.Inputs {
 		anchors = append(anchors, in.Anchor)
@@ -64,14 +64,14 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 	}
 	bindings := func() []rt.Binding {
 		p, all := &ports{}, []rt.Binding{}
-		for _, a := range spec.Anchors {
+		for at, a := range spec.Anchors {
 			n := a.Bytes * spec.Iterations
 			if a.Role == rt.RunInput {
 				p.in = append(p.in, rt.NewRawInput(n))
-				all = append(all, rt.Binding{Handle: a.Handle, Stream: p.in[len(p.in)-1]})
+				all = append(all, rt.Binding{Anchor: at, Stream: p.in[len(p.in)-1]})
 			} else {
 				p.out = append(p.out, rt.NewRawOutput(n))
-				all = append(all, rt.Binding{Handle: a.Handle, Stream: p.out[len(p.out)-1]})
+				all = append(all, rt.Binding{Anchor: at, Stream: p.out[len(p.out)-1]})
 			}
 		}
 		r.replicas = append(r.replicas, p)

@@ -22,7 +22,7 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 	blocks := map[string]int{} // by handle
 	for _, fields := range [][]gen.Field{plan.Inputs, plan.Outputs} {
 		for _, f := range fields {
-			blocks[plan.Anchors[f.Anchor].Handle] = int(plan.Tensors[f.Tensor].Blocks)
+			blocks[plan.Contract.Fields[f.Anchor].Stream] = int(plan.Tensors[f.Tensor].Blocks)
 		}
 	}
 	batching := rt.WithBatching(rt.BatchPolicy{Linger: c.Linger})

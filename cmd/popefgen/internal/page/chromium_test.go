@@ -47,7 +47,7 @@ func profileOf(t *testing.T, m Model) *Bench {
 
 // verdictOf judges two models as the commands do.
 func verdictOf(old, new Model) *Verdict {
-	f := contract.Judge(contract.Published{Contract: contract.Of(old.Model)}, contract.Published{Contract: contract.Of(new.Model)})
+	f := contract.Judge(contract.Of(old.Model).Published(), contract.Of(new.Model).Published())
 	return &Verdict{Verdict: contract.Worst(f), Findings: f, Count: fmt.Sprintf("%d findings", len(f)), Advice: "callers have to look"}
 }
 

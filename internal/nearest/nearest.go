@@ -1,4 +1,6 @@
-package gen
+// Package nearest finds what somebody probably meant who wrote a name that does
+// not exist.
+package nearest
 
 import (
 	"fmt"
