@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/dustin/go-humanize"
+
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/popef"
@@ -93,17 +95,23 @@ func (j *job) render() (r *rendered, err error) {
 	if r.files, err = gen.Emit(plan); err != nil || o.Embed == "" {
 		return r, err
 	}
-	if j.compile != nil {
-		r.files = append(r.files, gen.File{Name: base, Data: r.popef})
-		return r, nil
-	}
-	model, err := gen.ModelCopy(plan, m)
-	if err != nil {
-		return nil, err
+	model := gen.File{Name: base, Data: r.popef}
+	if j.compile == nil {
+		if model, err = gen.ModelCopy(plan, m); err != nil {
+			return nil, err
+		}
 	}
 	r.files = append(r.files, model)
+	if n := len(model.Data); n > largeEmbedded {
+		r.warnings = append(r.warnings, fmt.Sprintf("%s: embedding %s makes every build and every process hold it once more; without --embed, Open maps the file (docs/generated-code.md has figures)",
+			filepath.Join(j.dir, base), humanize.IBytes(uint64(n))))
+	}
 	return r, nil
 }
+
+// largeEmbedded is the size in bytes from which on an embedded model is
+// remarked on: builds notice it.
+var largeEmbedded = 64 << 20
 
 // write brings the package's folder to hold what was rendered, and returns
 // what changed.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"maps"
 	"os"
@@ -79,4 +80,21 @@ func FuzzProject(f *testing.F) {
 			require.NotEmpty(t, j.dir)
 		}
 	})
+}
+
+// TestLargeEmbedded wants a word where a large model becomes part of programs.
+func TestLargeEmbedded(t *testing.T) {
+	digits, err := filepath.Abs(filepath.Join("..", "..", "generated_examples", "digits", "digits.onnx"))
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	generate := func(args ...string) string {
+		var out, errOut bytes.Buffer
+		require.Zero(t, Run(t.Context(), append([]string{"generate", "-m", digits, "--batch", "1"}, args...), nil, &out, &errOut), errOut.String())
+		return errOut.String()
+	}
+	require.NotContains(t, generate("-o", "small", "--embed"), "warning")
+	defer func(n int) { largeEmbedded = n }(largeEmbedded)
+	largeEmbedded = 100 << 10
+	require.Regexp(t, `warning: large/digits.popef: embedding 15[0-9] KiB makes every build and every process hold it once more; without --embed`, generate("-o", "large", "--embed"))
+	require.NotContains(t, generate("-o", "apart"), "warning")
 }
