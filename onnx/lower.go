@@ -1,11 +1,13 @@
 package onnx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -27,6 +29,9 @@ type Options struct {
 	Values map[string]*Tensor
 	// FoldWeights makes weights constants of the executable.
 	FoldWeights bool
+	// Memory is the most bytes that values computed at compile time may take; 0
+	// stands for what a machine like this one can spare.
+	Memory int64
 }
 
 // Lowered is a model in the operators of the portable executable.
@@ -76,19 +81,27 @@ const (
 // and either the caller or this package has to give something more; any other
 // error says what is wrong with the model, node by node.
 func Lower(m *Model, o Options) (*Lowered, error) {
-	l, err := lower(m, o)
+	return LowerContext(context.Background(), m, o)
+}
+
+// LowerContext is [Lower] until ctx is done, whose error it returns then.
+func LowerContext(ctx context.Context, m *Model, o Options) (*Lowered, error) {
+	l, err := lower(ctx, m, o)
+	if ctx.Err() != nil {
+		l, err = nil, fmt.Errorf("lowering: %w", ctx.Err())
+	}
 	if err != nil && m != nil && m.Path != "" {
 		return nil, fmt.Errorf("%s: %w", m.Path, err)
 	}
 	return l, err
 }
 
-func lower(m *Model, o Options) (*Lowered, error) {
+func lower(ctx context.Context, m *Model, o Options) (*Lowered, error) {
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("the model has no graph")
 	}
 	l := &lowerer{
-		opts: o, ops: operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
+		ctx: ctx, folder: cpu.NewFolder(ctx, o.Memory), opts: o, ops: operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
@@ -143,7 +156,8 @@ type lowerer struct {
 	weights   []Weight
 	used      map[string]bool // names of weights
 	repeats   map[string]int  // by name, how often it was taken already
-	budget    budget
+	ctx       context.Context
+	folder    *cpu.Folder
 	count     int // nodes lowered
 	warnings  []string
 	declared  map[string]ValueInfo        // the graph's outputs by name
@@ -239,7 +253,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 		}
 		v.quantised = (v.typ.DType == graph.I8 || v.typ.DType == graph.U8) && v.rank() > 1
 		sc.values[t.Name] = v
-		l.budget.held += int64(len(t.Data))
+		l.folder.Hold(int64(len(t.Data)))
 	}
 	return nil
 }

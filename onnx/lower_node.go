@@ -200,6 +200,9 @@ func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 // node lowers one node and returns a value for each of its named results.
 func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err error) {
 	n := s.node
+	if l.ctx.Err() != nil {
+		return nil, errPoisoned // LowerContext says so
+	}
 	if l.count >= maxNodes {
 		if l.count == maxNodes {
 			l.count++

@@ -135,9 +135,10 @@ func (c *call) floatRange(t graph.DType) *value {
 // sequence returns a known value of n elements, none if n is below 0.
 func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) *value {
 	n = max(n, 0)
-	if !(n*float64(t.Size()) <= foldBytes) {
-		c.fail("the range has %v elements, want at most %d", n, foldBytes/t.Size())
+	if !(n < graph.MaxTensorBytes) {
+		c.fail("the range has %v elements, want fewer than 2^40", n)
 	}
+	c.makes(int64(n) * int64(t.Size()))
 	v := &value{typ: graph.TensorType{DType: t, Shape: []int64{int64(n)}}, known: true, tensor: graph.None}
 	v.data = make([]byte, 0, int(n)*t.Size())
 	for i := range int64(n) {

@@ -201,7 +201,7 @@ func nonMaxSuppression(c *call) []*value {
 	least := limit(4, "score_threshold", math.Inf(-1))
 	all := floats32(scores.data)
 	batches, classes, n := scores.typ.Shape[0], scores.typ.Shape[1], scores.typ.Shape[2]
-	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > foldWork/16 {
+	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > pickWork {
 		c.unsupported("keep the suppression outside of the model: give it scores and boxes as outputs", "picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
 	}
 	var out []int64

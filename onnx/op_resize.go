@@ -2,6 +2,7 @@ package onnx
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
@@ -205,7 +206,10 @@ func (c *call) knownFloats(i int, what string) ([]float64, bool) {
 	if v.rank() > 1 || !v.typ.DType.IsFloat() {
 		c.fail("operand %d (%s) is %v, want a list of floats", i, what, v.typ)
 	}
-	_, data, err := fold(&graph.Cast{To: graph.F64}, []*value{v})
+	_, data, err := c.l.fold(&graph.Cast{To: graph.F64}, []*value{v})
+	if err == nil && data == nil {
+		err = fmt.Errorf("%v has too many elements", v.typ)
+	}
 	if err != nil {
 		c.fail("operand %d (%s): %w", i, what, err)
 	}

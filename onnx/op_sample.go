@@ -51,9 +51,7 @@ func affineGrid(c *call) []*value {
 	if s := theta.typ.Shape; len(s) != 3 || s[0] != size[0] || s[1] != int64(n) || s[2] != int64(n)+1 {
 		c.fail("operand 0 (theta) is %v, want shape %s", theta.typ, graph.ShapeString([]int64{size[0], int64(n), int64(n) + 1}))
 	}
-	if points > foldBytes/(8*int64(n)+8) {
-		c.unsupported("", "a grid of %s", graph.ShapeString(spatial.Shape))
-	}
+	c.makes(points * (8*int64(n) + 8))
 	// The places of the elements in homogeneous coordinates, the last axis
 	// first.
 	t := theta.typ.DType

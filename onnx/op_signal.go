@@ -3,6 +3,7 @@ package onnx
 import (
 	"math"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -68,9 +69,7 @@ func stft(c *call) []*value {
 		c.fail("frames of %d samples (%d of them in the window), %d apart, do not fit a signal of %d", length, taken, step, samples)
 	}
 	frames := (samples-length)/step + 1
-	if frames > foldBytes/8/max(taken, 1) {
-		c.fail("there are %d frames of %d samples, which is too many", frames, taken)
-	}
+	c.makes(budget.Mul(8, frames, max(taken, 1)))
 	at := make([]int64, 0, frames*taken)
 	for f := range frames {
 		for i := range taken {
@@ -133,9 +132,10 @@ func melWeights(c *call) []*value {
 		return float32(2595 * math.Log10(float64(1+float32(v[0])/700)))
 	}
 	low, high := edge(3, "lower_edge_hertz"), edge(4, "upper_edge_hertz")
-	if bands < 1 || length < 1 || rate < 1 || bands > foldBytes || length > foldBytes || bands > foldBytes/8/(length/2+1) {
+	if bands < 1 || length < 1 || rate < 1 || bands > math.MaxInt32 || length > math.MaxInt32 {
 		c.fail("%d bands, a transform of length %d and a sample rate of %d do not make a matrix that is of use", bands, length, rate)
 	}
+	c.makes(budget.Mul(8, bands+2, length/2+1))
 	// ONNX's reference spaces the bands' edges by a step of single precision.
 	step := float64((high - low) / float32(bands+2))
 	edges := make([]int64, bands+2)

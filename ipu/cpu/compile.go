@@ -273,6 +273,17 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 // fit into memory. A kernel that panics on types it did not expect gives an
 // error.
 func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k kernel.Kernel, err error) {
+	return bindSome(op, in, out, out, room)
+}
+
+// bindSome is bind where all are the types of the results, those that are left out
+// included.
+func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k kernel.Kernel, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
+		}
+	}()
 	for i, t := range out {
 		if t.DType == graph.Invalid {
 			continue
@@ -281,14 +292,9 @@ func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k kerne
 			return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
 		}
 	}
-	if err := room.Take(kernel.Tables(op, in, out), "operator %s: the tables of its kernel", op.Kind()); err != nil {
+	if err := room.Take(kernel.Tables(op, in, all), "operator %s: the tables of its kernel", op.Kind()); err != nil {
 		return nil, tooMuch(err)
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
-		}
-	}()
 	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {
 		return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
 	}
@@ -311,12 +317,13 @@ func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k k
 	if err != nil {
 		return nil, 0, err
 	}
+	all := slices.Clone(out)
 	for i := range out {
 		if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
 			out[i] = graph.TensorType{}
 		}
 	}
-	k, err = bind(node.Op, in, out, room)
+	k, err = bindSome(node.Op, in, out, all, room)
 	return k, len(out), err
 }
 

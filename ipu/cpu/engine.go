@@ -274,7 +274,8 @@ func (e *Engine) unready() {
 }
 
 // Run runs a program to its end, in the caller's goroutine. ctx is looked at
-// at the start, before every node and in loops, and handed to streams.
+// at the start, before every node, in loops and every few milliseconds of a long
+// node, and handed to streams.
 func (e *Engine) Run(ctx context.Context, index int) error {
 	if err := e.enter(); err != nil {
 		return fmt.Errorf("run program %d: %w", index, err)

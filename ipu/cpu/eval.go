@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/popefgen/popefgen/internal/budget"
@@ -12,8 +13,14 @@ import (
 // Eval computes one operator: in are the types of its operands, of which a
 // left-out one has the zero type, and data their elements, row-major and
 // little-endian. It returns the types and elements of all results. It is
-// meant for folding constants; an engine plans whole graphs.
+// meant for computing single operators; a [Folder] has bounds besides, and an
+// engine plans whole graphs.
 func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
+	return eval(context.Background(), budget.New(0), op, in, data)
+}
+
+// eval is Eval within the given memory, until ctx is done.
+func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
 	fail := func(err error) ([]graph.TensorType, [][]byte, error) {
 		return nil, nil, fmt.Errorf("evaluate %s: %w", op.Kind(), err)
 	}
@@ -40,7 +47,6 @@ func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.Tensor
 	if out, err = op.Infer(in); err != nil {
 		return fail(err)
 	}
-	room := budget.New(0)
 	k, err := bind(op, in, out, room)
 	if err != nil {
 		return fail(err)
@@ -56,17 +62,26 @@ func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.Tensor
 	for i, t := range out {
 		outData[i] = alignedBytes(t.Bytes())
 	}
-	if err := evalKernel(k, operands, outData); err != nil {
+	if err := evalKernel(ctx, k, operands, outData); err != nil {
 		return fail(err)
 	}
 	return out, outData, nil
 }
 
-func evalKernel(k kernel.Kernel, in, out [][]byte) (err error) {
+func evalKernel(ctx context.Context, k kernel.Kernel, in, out [][]byte) (err error) {
 	defer func() {
-		if v := recover(); v != nil {
+		if v := recover(); v == (interrupted{}) {
+			err = ctx.Err()
+		} else if v != nil {
 			err = ipu.NewPanicError(v)
 		}
 	}()
-	return k.Run(kernel.Serial{}, in, out, alignedBytes(int64(k.Scratch())))
+	p := &alone{ctx: ctx}
+	if err := k.Run(p, in, out, alignedBytes(int64(k.Scratch()))); err != nil {
+		return err
+	}
+	if p.ended { // it may have left out what is not done in parts
+		return ctx.Err()
+	}
+	return nil
 }

@@ -68,10 +68,14 @@ type transfer struct {
 func (p *program) Run(ctx context.Context) (err error) {
 	e := p.engine
 	e.pool.begin()
+	e.pool.watch(ctx)
 	returned := false // if not, what was called ended the goroutine
 	defer func() {
 		e.pool.end()
-		if v := recover(); v != nil {
+		e.pool.unwatch()
+		if v := recover(); v == (interrupted{}) {
+			err = e.failed(p, len(p.code), ctx.Err())
+		} else if v != nil {
 			err = e.failed(p, e.at, ipu.NewPanicError(v))
 		}
 		if e.staging != nil {
@@ -141,6 +145,7 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		switch in.op {
 		case opCompute:
 			err = in.kernel.Run(e.pool, in.in, in.out, in.scratch)
+			e.pool.interrupt() // it may have left out what is not done in parts
 		case opCopyIn:
 			err = in.transfer.copyIn(ctx)
 		case opSet:

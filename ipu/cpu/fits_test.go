@@ -51,6 +51,21 @@ func TestMemoryOption(t *testing.T) {
 	require.ErrorIs(t, err, ipu.ErrInvalidOption)
 }
 
+// TestTablesOfLeftOutResults makes an engine of a pooling of which only the indices
+// are wanted.
+func TestTablesOfLeftOutResults(t *testing.T) {
+	m := newModel("m")
+	x := m.b.AddLocal("x", f32(1, 1, 4, 4))
+	g := m.b.BeginGraph("main")
+	two := []int64{2, 2}
+	index := m.b.AddLocal("index", graph.TensorType{DType: graph.I64, Shape: []int64{1, 1, 2, 2}})
+	pool := &graph.MaxPool{Kernel: two, Strides: two, Dilations: []int64{1, 1}, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}
+	require.NoError(t, m.b.NodeTo(pool, "pool", []graph.TensorID{graph.None, index}, x))
+	m.b.AddProgram(1, "main", m.b.CopyIn("x", x), m.b.Call(g), m.b.CopyOut("y", index))
+	_, err := New(ipu.EngineConfig{Name: "m", Executable: executable(t, m.b)})
+	require.NoError(t, err)
+}
+
 // TestTablesAreRefused makes engines of operators whose kernels would have tables
 // of gigabytes for a result of a few bytes, or whose result is enormous: they are
 // refused before anything of the kind is allocated.

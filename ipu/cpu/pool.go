@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type pool struct {
 	wakes    bool        // the last request had enough of it to wake workers ahead of the next
 	busy     atomic.Bool // guards against a task that runs tasks
 	failure  atomic.Pointer[ipu.PanicError]
+	run      context.Context // of the run at hand; nil between runs
 
 	// What several cores read and write lies on lines of its own.
 	_ line
@@ -66,6 +68,7 @@ type pool struct {
 
 	remaining atomic.Int64 // parts not finished
 	parked    atomic.Bool  // the caller waits for done
+	over      atomic.Bool  // somebody saw that the run has ended: parts may be missing
 	_         line
 
 	asleep atomic.Int32 // workers that sleep and have no token
@@ -193,13 +196,47 @@ func (p *pool) isAlone() bool {
 // compute some.
 func (p *pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
 
+// interrupted is the value of the panic that ends a kernel whose run has ended.
+type interrupted struct{}
+
+// Ended implements [kernel.Pool]: it reports whether the run's context is done.
+func (p *pool) Ended() bool {
+	if p.run == nil || p.run.Err() == nil {
+		return false
+	}
+	p.over.Store(true)
+	return true
+}
+
+// watch makes the pool look at the context of a run, until [pool.unwatch].
+func (p *pool) watch(ctx context.Context) { p.run = ctx }
+
+func (p *pool) unwatch() {
+	p.run = nil
+	if p.over.Load() {
+		p.over.Store(false)
+	}
+}
+
+// interrupt panics if somebody saw that the run has ended.
+func (p *pool) interrupt() {
+	if p.over.Load() {
+		panic(interrupted{})
+	}
+}
+
 // Run implements [kernel.Pool]. If a part panics, the others are finished
-// first, then Run panics with a *[ipu.PanicError].
+// first, then Run panics with a *[ipu.PanicError]. If the run ends, what is not
+// begun is left out, and Run panics with an [interrupted].
 func (p *pool) Run(t kernel.Task, parts int) {
 	if parts <= 1 || !p.enter() {
 		for i := range parts {
+			if i > 0 && p.Ended() {
+				break
+			}
 			t.Do(i)
 		}
+		p.interrupt()
 		return
 	}
 	p.offer(t, parts, min(p.workers, parts)-1)
@@ -233,8 +270,10 @@ func (p *pool) leave() {
 		p.await(time.Since(start) / time.Duration(max(finished, 1)))
 	}
 	p.busy.Store(false)
-	if failure := p.failure.Load(); failure != nil {
-		p.failure.Store(nil)
+	failure := p.failure.Load()
+	p.failure.Store(nil)
+	p.interrupt()
+	if failure != nil {
 		panic(failure)
 	}
 }
@@ -404,13 +443,15 @@ func (p *pool) await(part time.Duration) {
 // do computes one part and keeps the first panic for Run.
 func (p *pool) do(part int) {
 	defer p.keepPanic()
-	p.task.Do(part)
+	if !p.Ended() {
+		p.task.Do(part)
+	}
 }
 
 // keepPanic, deferred, keeps a panic for the caller of the task if it is the
 // first.
 func (p *pool) keepPanic() {
-	if v := recover(); v != nil {
+	if v := recover(); v != nil && v != (interrupted{}) {
 		p.failure.CompareAndSwap(nil, ipu.NewPanicError(v))
 	}
 }

@@ -62,7 +62,10 @@ func (m *march) init(p *pool) {
 func (p *pool) RunRounds(t kernel.RoundTask, rounds, items int) {
 	helpers := min(p.workers, mostMarchers, items) - 1
 	if rounds == 0 || helpers <= 0 || !p.enter() {
-		kernel.Serial{}.RunRounds(t, rounds, items)
+		for r := 0; r < rounds && !p.Ended(); r++ {
+			t.DoRound(r, 0, items)
+		}
+		p.interrupt()
 		return
 	}
 	m := &p.march
@@ -225,7 +228,7 @@ func (m *march) follow(round int) (count int) {
 // do computes the items [lo, hi) of a round.
 func (m *march) do(round, lo, hi int) {
 	defer m.pool.keepPanic()
-	if lo < hi {
+	if lo < hi && !m.pool.Ended() {
 		m.task.DoRound(round, lo, hi)
 	}
 }

@@ -160,6 +160,9 @@ func foldConstants(e *Executable, c *passContext) {
 		nodes := e.Graphs[g].Nodes
 		kept := make([]Node, 0, len(nodes))
 		for i := range nodes {
+			if c.ended() {
+				return
+			}
 			if foldNode(e, c, &nodes[i], &budget) {
 				found = true
 				c.did("operators on constants")

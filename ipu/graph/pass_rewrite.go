@@ -116,7 +116,7 @@ func (r *rewriter) graph(g GraphID, rule func(*rewriter, *Node) bool) bool {
 				r.def[t] = &n
 			}
 		}
-		if !r.dead(&n) {
+		if !r.ended() && !r.dead(&n) {
 			again = rule(r, &n) || again
 		}
 		r.out = append(r.out, &n)

@@ -1,6 +1,7 @@
 package graph
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -76,7 +77,12 @@ func (r PassReport) String() string {
 type passContext struct {
 	*OptimizeOptions
 	report *PassReport
+	ctx    context.Context
 }
+
+// ended reports whether nobody wants the result any more: a pass may return at
+// once, whatever state it leaves the executable in.
+func (c *passContext) ended() bool { return c.ctx.Err() != nil }
 
 // did counts one rewrite.
 func (c *passContext) did(what string) {
@@ -92,6 +98,12 @@ func (c *passContext) did(what string) {
 // Optimize runs all [Passes] but the disabled ones on e, in place, and notes in
 // e.Passes what each did. It verifies e before the first and after each.
 func Optimize(e *Executable, o OptimizeOptions) error {
+	return OptimizeContext(context.Background(), e, o)
+}
+
+// OptimizeContext is [Optimize] until ctx is done, whose error it returns then;
+// e is good for nothing any more in that case.
+func OptimizeContext(ctx context.Context, e *Executable, o OptimizeOptions) error {
 	names := make([]string, len(Passes))
 	for i, p := range Passes {
 		names[i] = p.Name
@@ -110,7 +122,10 @@ func Optimize(e *Executable, o OptimizeOptions) error {
 			continue
 		}
 		r := PassReport{Name: p.Name, Before: countNodes(e)}
-		p.Run(e, &passContext{&o, &r})
+		p.Run(e, &passContext{&o, &r, ctx})
+		if err := ctx.Err(); err != nil {
+			return fmt.Errorf("optimise executable %q: pass %s: %w", e.Name, p.Name, err)
+		}
 		r.After = countNodes(e)
 		if err := Verify(e); err != nil {
 			return fmt.Errorf("optimise executable %q: after pass %s: %w", e.Name, p.Name, err)

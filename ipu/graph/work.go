@@ -121,7 +121,7 @@ func recurrentWork(s *workSum, _ Op, in, _ []TensorType) {
 
 // declaredWork lists the work of all operators.
 var declaredWork = map[string]workOf{
-	"ArgMax": perElement(workSimple), "BatchNorm": perElement(workSimple), "Binary": perElement(workFunction), "BitCast": perElement(workMove),
+	"ArgMax": perElement(workSimple), "Assert": perElement(0), "BatchNorm": perElement(workSimple), "Binary": perElement(workFunction), "BitCast": perElement(workMove),
 	"Bitwise": perElement(workSimple), "Cast": perElement(workSimple), "Clip": perElement(workSimple), "Col2Im": perElement(workSimple),
 	"Concat": perElement(workMove), "Cumulate": perElement(workSimple), "Dequantize": perElement(workFunction), "Expand": perElement(workMove),
 	"Gather": perElement(workMove), "GatherElements": perElement(workSimple), "GatherND": perElement(workSimple), "GroupNorm": perElement(workFunction),

@@ -5,6 +5,7 @@ package compile
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -61,7 +62,12 @@ type Weight struct {
 
 // Compile lowers and optimises m. The errors are those of [onnx.Lower].
 func Compile(m *onnx.Model, o Options) (*Result, error) {
-	low, err := onnx.Lower(m, o.Options)
+	return CompileContext(context.Background(), m, o)
+}
+
+// CompileContext is [Compile] until ctx is done, whose error it returns then.
+func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
+	low, err := onnx.LowerContext(ctx, m, o.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +77,11 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 		return nil, err
 	}
 	load := LoadProgram
-	err = graph.Optimize(r.Executable, graph.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: cpu.Eval})
+	folder := cpu.NewFolder(ctx, o.Memory)
+	for i := range r.Executable.Tensors {
+		folder.Hold(int64(len(r.Executable.Tensors[i].Data)))
+	}
+	err = graph.OptimizeContext(ctx, r.Executable, graph.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: folder.Fold})
 	if err != nil {
 		return nil, fmt.Errorf("optimising: %w", err)
 	}

@@ -221,10 +221,13 @@ func (k *attention[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	// an exponential as long as one.
 	workers := workersFor(p, float64(units)*float64(min(k.rows, k.block)*k.cols)*float64(k.q.size+k.v.size+32)/32)
 	if parts := min(units, k.slots, workers); parts > 1 {
-		t.next.reset(units)
+		t.next.reset(p, units)
 		p.Run(t, parts)
 	} else {
 		for unit := range units {
+			if p.Ended() {
+				break
+			}
 			t.compute(unit, t.scratch[:k.slot()])
 		}
 	}

@@ -295,7 +295,7 @@ func (d *blockedDense) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t.scratch = scratch[d.partsAt:]
 	workers := workersFor(p, t.cost())
 	t.divide(workers)
-	t.next.reset(t.units)
+	t.next.reset(p, t.units)
 	t.workers = min(t.units, d.slots, workers)
 	p.Run(t, t.workers)
 	if d.yAt >= 0 {

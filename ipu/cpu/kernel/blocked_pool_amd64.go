@@ -63,7 +63,7 @@ func newBlockedPool(op graph.Op, x, y graph.TensorType) Kernel {
 	}
 	a := &k.axes[len(k.axes)-1]
 	k.strip = max(a.pad+a.in, (a.out-1)*a.stride+(a.kernel-1)*a.dilation+1)
-	if k.strip*lanes > longestStrip {
+	if k.strip*lanes > longestStrip || a.out > 0 && a.kernel > longestRow/lanes/a.out {
 		return nil
 	}
 	return k
@@ -94,7 +94,7 @@ func (k *blockedPool) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
 	_, cost := k.blockedParts()
 	*t = blockedPoolTask{blockedPool: k, x: f32s(in[0]), y: f32s(out[0]), scratch: f32s(scratch)}
-	t.parts = cut(p, k.planes*k.rows, cost)
+	t.parts = cutSlots(p, k.planes*k.rows, cost)
 	p.Run(t, t.parts)
 	*t = blockedPoolTask{}
 	return nil

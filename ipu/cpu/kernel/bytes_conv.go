@@ -143,7 +143,7 @@ func (p *pixelsShape) start(pool Pool, t Task, x, y, space []byte, workers int) 
 	if workers == 1 {
 		p.copying = 1
 	}
-	p.next.reset(p.copying)
+	p.next.reset(pool, p.copying)
 	pool.Run(t, min(p.copying, workers))
 	p.copying = 0
 }
@@ -334,7 +334,7 @@ func (c *pixelsConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	for i := range c.batch {
 		c.start(p, c, in[0][i*xBytes:][:xBytes], out[0][i*yBytes:][:yBytes], space, workers)
 		units := c.divide(workers)
-		c.next.reset(units)
+		c.next.reset(p, units)
 		p.Run(c, min(units, workers))
 	}
 	c.x, c.y, c.w, c.image, c.first, c.scale, c.shift = nil, nil, nil, nil, nil, nil, nil

@@ -209,7 +209,7 @@ func (c *pixelsDepth) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		if workers > 1 {
 			c.cuts = min(pairs, 4*workers)
 		}
-		c.next.reset(c.cuts)
+		c.next.reset(p, c.cuts)
 		p.Run(c, min(c.cuts, workers))
 	}
 	c.x, c.y, c.w, c.image, c.params, c.bands = nil, nil, nil, nil, nil, nil

@@ -499,7 +499,7 @@ func (c *chain) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		return nil
 	}
 	c.in, c.out, c.scratch = in, out[0], scratch
-	c.next.reset(len(c.pieces))
+	c.next.reset(p, len(c.pieces))
 	p.Run(c, min(len(c.kernels), workersFor(p, c.cost)))
 	c.in, c.out, c.scratch = nil, nil, nil
 	return nil

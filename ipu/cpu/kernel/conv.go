@@ -159,7 +159,7 @@ func (c *gemmConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	}
 	t.mapBlocks = (c.maps + t.height - 1) / t.height
 	t.units = groups * t.mapBlocks
-	t.next.reset(t.units)
+	t.next.reset(p, t.units)
 	if len(t.y) > 0 {
 		p.Run(t, min(t.units, workers, c.slots))
 	}

@@ -136,7 +136,7 @@ func (c *vectorConv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if len(t.y) > 0 && len(t.x) > 0 && c.depth > 0 {
 		workers := workersFor(p, t.cost())
 		t.divide(workers)
-		t.next.reset(t.units)
+		t.next.reset(p, t.units)
 		p.Run(t, min(t.units, c.slots, workers))
 	} else {
 		t.fill()

@@ -73,12 +73,13 @@ type deformConvTask[T float] struct {
 	columns                  []T
 	panels, units            int
 	next                     atomic.Int64
+	pool                     Pool
 }
 
 // Run implements [Kernel].
 func (k *deformConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
-	t.deformConv = k
+	t.deformConv, t.pool = k, p
 	t.x, t.w, t.offset, t.y = view[T](in[0]), view[T](in[1]), view[T](in[2]), view[T](out[0])
 	t.b, t.mask = view[T](memory(in, 3)), view[T](memory(in, 4))
 	tables := k.slots * k.samples() * elementSize[sample[T]]()
@@ -87,7 +88,7 @@ func (k *deformConv[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		t.panels = (product3(k.out) + panel - 1) / panel
 		t.units = t.panels * k.batch * k.group
 		t.next.Store(0)
-		p.Run(t, min(cut(p, t.units, panel*k.channels*k.window*(k.maps/2+8)), k.slots))
+		p.Run(t, min(cutSlots(p, t.units, panel*k.channels*k.window*(k.maps/2+8)), k.slots))
 	}
 	t.x, t.w, t.offset, t.b, t.mask, t.y, t.table, t.columns = nil, nil, nil, nil, nil, nil, nil, nil
 	return nil
@@ -99,7 +100,7 @@ func (t *deformConvTask[T]) Do(part int) {
 	columns := t.columns[part*t.panelElements():][:t.panelElements()]
 	for {
 		unit := int(t.next.Add(1)) - 1
-		if unit >= t.units {
+		if unit >= t.units || t.pool.Ended() {
 			return
 		}
 		t.compute(unit, table, columns)

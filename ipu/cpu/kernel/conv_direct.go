@@ -17,12 +17,13 @@ type directConvTask[T float] struct {
 	*directConv[T]
 	x, w, b, y  []T
 	rows, parts int
+	pool        Pool
 }
 
 // Run implements [Kernel].
 func (c *directConv[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 	t := &c.task
-	*t = directConvTask[T]{directConv: c, x: view[T](in[0]), w: view[T](in[1]), b: view[T](memory(in, 2)), y: view[T](out[0])}
+	*t = directConvTask[T]{directConv: c, x: view[T](in[0]), w: view[T](in[1]), b: view[T](memory(in, 2)), y: view[T](out[0]), pool: p}
 	if len(t.y) > 0 {
 		t.rows = c.batch * c.group * c.maps * c.out[0] * c.out[1]
 		t.parts = cut(p, t.rows, c.out[2]*c.channels*product3(c.kernel)/2+1)
@@ -34,13 +35,14 @@ func (c *directConv[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 
 // Do implements [Task].
 func (t *directConvTask[T]) Do(part int) {
+	pace := pace{pool: t.pool}
 	for row, end := span(t.rows, t.parts, part, 1); row < end; row++ {
-		t.row(row)
+		t.row(row, &pace)
 	}
 }
 
 // row computes one row of the output.
-func (t *directConvTask[T]) row(row int) {
+func (t *directConvTask[T]) row(row int, pace *pace) {
 	y := t.y[row*t.out[2]:][:t.out[2]]
 	oy := row % t.out[1]
 	row /= t.out[1]
@@ -70,6 +72,9 @@ func (t *directConvTask[T]) row(row int) {
 					continue
 				}
 				for kx := range w {
+					if pace.ended(len(y)) {
+						return
+					}
 					t.tap(y, x, w, kx, 0, t.out[2])
 				}
 			}

@@ -129,7 +129,7 @@ func (k *convTranspose[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		work := float64(t.batch*t.group) * float64(product3(k.in)*k.window*k.maps) * (float64(k.channels)/8 + 2)
 		workers := workersFor(p, work)
 		t.divide(workers)
-		t.next.reset(t.units)
+		t.next.reset(p, t.units)
 		p.Run(t, min(t.units, workers, k.slots))
 	}
 	t.x, t.w, t.b, t.y, t.scratch = nil, nil, nil, nil, nil
@@ -209,6 +209,9 @@ func (t *convTransposeTask[T]) compute(unit int, buf []T) {
 		for r, n := firstMap*t.window, 0; r < lastMap*t.window; r += n {
 			// However the maps are cut, those of one are added in the same
 			// order.
+			if t.next.pool.Ended() {
+				return
+			}
 			n = min(t.tall, lastMap*t.window-r)
 			if t.tall < t.window {
 				n = min(n, t.window-r%t.window)

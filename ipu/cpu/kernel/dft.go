@@ -64,7 +64,7 @@ func (k *dft[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	t := &k.task
 	*t = dftTask[T]{dft: k, x: view[T](in[0]), y: view[T](out[0]), scratch: view[complex128](scratch)}
 	lines := k.outer * k.inner
-	t.cuts = min(cut(p, lines, 20*k.fft.n), k.slots)
+	t.cuts, t.watch = min(cutSlots(p, lines, 20*k.fft.n), k.slots), newWatch(p, 20*k.fft.n)
 	p.Run(t, t.cuts)
 	*t = dftTask[T]{}
 	return nil
@@ -75,13 +75,20 @@ type dftTask[T float] struct {
 	x, y    []T
 	scratch []complex128
 	cuts    int
+	watch   watch
 }
 
 // Do implements [Task].
 func (t *dftTask[T]) Do(part int) {
 	slot := t.scratch[part*t.slot():][:t.slot()]
 	line, rest := slot[:t.fft.n], slot[t.fft.n:]
-	for i, end := span(t.outer*t.inner, t.cuts, part, 1); i < end; i++ {
+	i, end := span(t.outer*t.inner, t.cuts, part, 1)
+	for to := i; i < end; i++ {
+		if i == to {
+			if to = t.watch.next(i, end); to == i {
+				return
+			}
+		}
 		outer, inner := i/t.inner, i%t.inner
 		t.load(line, t.x[min((outer*t.from*t.inner+inner)*t.parts, len(t.x)):]) // there may be nothing of a line
 		t.fft.transform(line, rest)

@@ -78,6 +78,9 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 	"ArgMax": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.ArgMax{KeepDims: true}, []graph.TensorType{floatsOf(s.shape()...)}
 	},
+	"Assert": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &graph.Assert{Message: "what was assumed"}, []graph.TensorType{typeOf(graph.Bool)}
+	},
 	"Attention": func(s sizes) (graph.Op, []graph.TensorType) {
 		n, h, rows, cols := s.upTo(40), s.upTo(40), s.upTo(32), s.upTo(64)
 		in := []graph.TensorType{floatsOf(n, h, rows, 16), floatsOf(n, h, cols, 16), floatsOf(n, h, cols, 8)}

@@ -52,6 +52,7 @@ type elementwise struct {
 	in      [maxOperands][]byte
 	scratch []byte
 	parts   int
+	watch   watch
 }
 
 // operandMode says how the elements of an operand meet those of the result.
@@ -136,7 +137,7 @@ func (k *elementwise) InPlace(i int) bool {
 func (k *elementwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	copy(k.in[:], in)
 	k.out, k.scratch = out[0], scratch
-	k.parts = cut(p, k.n, k.cost)
+	k.parts, k.watch = cutSlots(p, k.n, k.cost), newWatch(p, k.cost)
 	p.Run(k, k.parts)
 	k.in, k.out, k.scratch = [maxOperands][]byte{}, nil, nil
 	return nil
@@ -156,7 +157,14 @@ func (k *elementwise) Do(part int) {
 		return
 	}
 	if k.step == 0 {
-		k.compute(k.out[lo*k.size:hi*k.size], k.slice(0, lo, hi), k.slice(1, lo, hi), k.slice(2, lo, hi), nil)
+		for lo < hi {
+			to := k.watch.next(lo, hi)
+			if to == lo {
+				return
+			}
+			k.compute(k.out[lo*k.size:to*k.size], k.slice(0, lo, to), k.slice(1, lo, to), k.slice(2, lo, to), nil)
+			lo = to
+		}
 		return
 	}
 	scratch := k.scratch[part*k.perPart : (part+1)*k.perPart]
@@ -173,10 +181,17 @@ func (k *elementwise) Do(part int) {
 		k.doSpread(lo, hi, scratch)
 		return
 	}
-	for at := lo; at < hi; at += n {
-		n = min(k.step, hi-at)
-		k.compute(k.out[at*k.size:(at+n)*k.size],
-			k.block(0, at, n, scratch), k.block(1, at, n, scratch), k.block(2, at, n, scratch), scratch[:k.tmp])
+	for lo < hi {
+		to := k.watch.next(lo, hi)
+		if to == lo {
+			return
+		}
+		for at := lo; at < to; at += n {
+			n = min(k.step, to-at)
+			k.compute(k.out[at*k.size:(at+n)*k.size],
+				k.block(0, at, n, scratch), k.block(1, at, n, scratch), k.block(2, at, n, scratch), scratch[:k.tmp])
+		}
+		lo = to
 	}
 }
 

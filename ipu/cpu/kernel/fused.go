@@ -61,6 +61,7 @@ type pointwise struct {
 	out     []byte
 	scratch []byte
 	parts   int
+	pool    Pool
 }
 
 // pointwiseStep is one instruction. Places below the number of operands are
@@ -277,7 +278,7 @@ func (k *pointwise) InPlace(i int) bool {
 func (k *pointwise) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	copy(k.in[:], in)
 	k.out, k.scratch = out[0], scratch
-	k.parts = cut(p, k.n, k.cost)
+	k.parts, k.pool = cutSlots(p, k.n, k.cost), p
 	p.Run(k, k.parts)
 	clear(k.in[:])
 	k.out, k.scratch = nil, nil
@@ -309,7 +310,12 @@ func (k *pointwise) Do(part int) {
 			values[i] = scratch[a.buffer:][:4*most]
 		}
 	}
-	for at := lo; at < hi; at += k.step {
+	for at, next := lo, lo; at < hi; at += k.step {
+		if at >= next { // some milliseconds later
+			if next = at + long/max(1, k.cost); at > lo && k.pool.Ended() {
+				return
+			}
+		}
 		n := min(k.step, hi-at)
 		out := k.out[k.size*at:][:k.size*n]
 		for i := range k.operands {

@@ -297,18 +297,22 @@ func (c *int8Conv) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		if !c.single {
 			// Few parts: a plane may take less time than to ask for the next.
 			t.laying = min(c.group*c.planes, 4*workers)
-			t.next.reset(t.laying)
+			t.next.reset(p, t.laying)
 			p.Run(t, min(t.laying, workers))
 			t.laying = 0
 			units = t.divide(workers)
 		}
-		t.next.reset(units)
+		t.next.reset(p, units)
 		p.Run(t, min(units, workers))
 	}
 	c.done()
 	t.x, t.y, t.w, t.image, t.first, t.parts = nil, nil, nil, nil, nil, nil
 	return nil
 }
+
+// int8UnitMost is how many products of bytes a unit has at most where it can be
+// divided.
+const int8UnitMost = 1 << 31
 
 // divide cuts the result into units and returns their number.
 func (t *int8ConvTask) divide(workers int) int {
@@ -325,6 +329,8 @@ func (t *int8ConvTask) divide(workers int) int {
 			t.blockRows = max(12, roundUp((t.blockRows*n+want-1)/want, 12))
 		}
 	}
+	// So that a run can be cancelled after a while.
+	t.tiles = max(1, min(t.tiles, int8UnitMost/max(1, t.blockRows*int8Width*int8Step*t.steps)))
 	return t.group * ((t.maps + t.blockRows - 1) / t.blockRows) * ((len(t.blocks) + t.tiles - 1) / t.tiles)
 }
 

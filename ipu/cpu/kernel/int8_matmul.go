@@ -193,7 +193,7 @@ func (t *int8MatMul) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	}
 	r.divide(workers)
 	units := r.perProduct * len(t.a)
-	r.next.reset(units)
+	r.next.reset(p, units)
 	p.Run(r, min(units, workers))
 	t.done()
 	r.y, r.x, r.w, r.a, r.b, r.first, r.outer, r.tiles = nil, nil, nil, nil, nil, nil, nil, nil

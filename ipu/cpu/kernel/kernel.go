@@ -83,6 +83,11 @@ type Pool interface {
 	// Pays reports whether work that takes one worker that many simple element
 	// operations, a quarter of a nanosecond each, is worth sharing.
 	Pays(cost int) bool
+	// Ended reports whether what comes of the task at hand does not matter any
+	// more: whoever wanted it has given up. A part that finds so may return at
+	// once; [Pool.Run] then does not return, but panics with a value that the
+	// pool's owner knows.
+	Ended() bool
 	// Run calls t.Do(0) … t.Do(parts-1), in any order and concurrently, and
 	// returns when all are done. The caller computes parts itself; nothing is
 	// allocated.
@@ -103,6 +108,9 @@ func (Serial) Workers() int { return 1 }
 
 // Pays returns false.
 func (Serial) Pays(int) bool { return false }
+
+// Ended returns false.
+func (Serial) Ended() bool { return false }
 
 // Run calls t.Do for every part in order.
 func (Serial) Run(t Task, parts int) {

@@ -30,6 +30,7 @@ type lpPool[T float] struct {
 	p     float64
 	x, y  []T
 	parts int
+	pool  Pool
 }
 
 // Scratch implements [Kernel].
@@ -39,7 +40,7 @@ func (k *lpPool[T]) Scratch() int { return 0 }
 func (k *lpPool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.y = view[T](in[0]), view[T](out[0])
 	if n := k.planes * k.rows; len(k.y) > 0 {
-		k.parts = cut(p, n, k.window*len(k.y)/n+1)
+		k.parts, k.pool = cut(p, n, k.window*len(k.y)/n+1), p
 		p.Run(k, k.parts)
 	}
 	k.x, k.y = nil, nil
@@ -49,15 +50,19 @@ func (k *lpPool[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 // Do implements [Task].
 func (k *lpPool[T]) Do(part int) {
 	var w windowRows
-	a := &k.axes[len(k.axes)-1]
+	a, pace := &k.axes[len(k.axes)-1], pace{pool: k.pool}
 	for r, end := span(k.planes*k.rows, k.parts, part, 1); r < end; r++ {
 		w.start(&k.poolShape, r%k.rows)
 		x, y := k.x[r/k.rows*k.plane:][:k.plane], k.y[r*a.out:][:a.out]
 		clear(y)
 		for range w.count {
 			row := x[w.offset():][:a.in]
-			for tap := range a.kernel {
-				if lo, hi := a.inside(tap); lo < hi {
+			for tap, end := a.reached(); tap < end; tap++ {
+				lo, hi := a.inside(tap)
+				if pace.ended(16 * (hi - lo)) {
+					return
+				}
+				if lo < hi {
 					k.add(y[lo:hi], row[lo*a.stride-a.pad+tap*a.dilation:], a.stride)
 				}
 			}

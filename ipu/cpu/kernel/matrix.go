@@ -155,7 +155,7 @@ func (t *product[T]) UsePacked(int) { t.packed = true }
 // Run implements [Kernel].
 func (t *product[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	w := &t.task
-	*w = productTask[T]{product: t, y: view[T](out[0]), a: view[T](in[t.a.index]), b: view[T](in[t.b.index]), scratch: view[T](scratch)}
+	*w = productTask[T]{product: t, pool: p, y: view[T](out[0]), a: view[T](in[t.a.index]), b: view[T](in[t.b.index]), scratch: view[T](scratch)}
 	if t.c.index >= 0 {
 		w.c = view[T](in[t.c.index])
 	}
@@ -177,6 +177,8 @@ func (t *product[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		// Too few columns for all workers: divide the rows too.
 		w.height = max(16, (t.m*blocks/want+1)&^1)
 	}
+	// So that a run can be cancelled after a while.
+	w.height = min(w.height, max(256, 16*long/(w.width*max(1, t.k))))
 	w.rowBlocks = (t.m + w.height - 1) / w.height
 	w.blocks = blocks * w.rowBlocks
 	w.parts = min(w.blocks, 4*workers, t.slots)
@@ -197,6 +199,7 @@ type productTask[T number] struct {
 	width, height        int
 	colBlocks, rowBlocks int
 	blocks, parts        int
+	pool                 Pool
 }
 
 // Do implements [Task].
@@ -207,6 +210,9 @@ func (w *productTask[T]) Do(part int) {
 		buf = w.scratch[part*size:][:size]
 	}
 	for i, end := span(w.blocks, w.parts, part, 1); i < end; i++ {
+		if w.pool.Ended() {
+			return
+		}
 		w.compute(i, buf)
 	}
 }
@@ -232,7 +238,7 @@ func (w *productTask[T]) compute(i int, buf []T) {
 func (w *productTask[T]) multiply(y []T, a matrix[T], i, j, rows, cols int, buf []T) {
 	if w.packed {
 		b := w.b[w.product.b.offsets[i]/(w.k*w.n)*packedLen(w.k, w.n)+j*w.k:][:w.k*panel]
-		for p := 0; p < w.k; p += block[T]() {
+		for p := 0; p < w.k && !w.pool.Ended(); p += block[T]() {
 			multiplyBlock(y, w.n, rows, cols, a.at(0, p), b[p*panel:], panel, min(block[T](), w.k-p), w.alpha)
 		}
 		return
@@ -246,7 +252,7 @@ func (w *productTask[T]) multiply(y []T, a matrix[T], i, j, rows, cols int, buf 
 			multiplyDot(y[row*w.n:][:cols], a.data[row*a.row:][:w.k], b.data, b.col, w.alpha)
 		}
 	default:
-		for p := 0; p < w.k; p += block[T]() {
+		for p := 0; p < w.k && !w.pool.Ended(); p += block[T]() {
 			k := min(block[T](), w.k-p)
 			packBlock(buf, b.at(p, 0), k, cols)
 			multiplyBlock(y, w.n, rows, cols, a.at(0, p), buf, panel, k, w.alpha)

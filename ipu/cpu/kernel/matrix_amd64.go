@@ -131,11 +131,14 @@ func (v *vectorProduct) Run(p Pool, in, out [][]byte, scratch []byte) error {
 		workers := workersFor(p, cost)
 		t.divide(workers, cost)
 		if parts := min(t.units, v.slots, workers); parts > 1 {
-			t.next.reset(t.units)
+			t.next.reset(p, t.units)
 			p.Run(t, parts)
 		} else {
 			scratch := t.scratch[:t.partElements()]
 			for unit := range t.units {
+				if p.Ended() {
+					break
+				}
 				t.compute(unit, scratch)
 			}
 		}
@@ -159,6 +162,10 @@ func (t *vectorProductTask) cost() float64 {
 // unitCost is about how much work a unit is at most, some 200 µs, unless several
 // workers want less: nobody is to wait long for the last one.
 const unitCost = 800 << 10
+
+// unitMost is how many products a unit has at most where it can be divided, some
+// 15 ms of them.
+const unitMost = 1 << 29
 
 // copiedColumns is how many columns make it worth it to copy rows of A.
 const copiedColumns = 16 * panel
@@ -193,6 +200,10 @@ func (t *vectorProductTask) divide(workers int, cost float64) {
 			blocks := (t.m + t.height - 1) / t.height
 			t.height = (t.m + blocks - 1) / blocks
 		}
+	}
+	// So that a run can be cancelled after a while.
+	if most := unitMost / (max(1, t.height) * max(1, t.k)); t.width > most {
+		t.width = min(t.width, max(8*panel, most/panel*panel))
 	}
 	t.rowBlocks, t.colBlocks = (t.m+t.height-1)/t.height, (t.n+t.width-1)/t.width
 	t.units = batch * t.rowBlocks * t.colBlocks

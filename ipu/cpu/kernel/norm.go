@@ -163,7 +163,7 @@ func (k *softmax[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if len(t.y) > 0 {
 		t.strips = (k.inner + softmaxStrip - 1) / softmaxStrip
 		n, cost := k.units()
-		t.parts = cut(p, n, cost)
+		t.parts, t.watch = cutSlots(p, n, cost), newWatch(p, cost)
 		p.Run(t, t.parts)
 	}
 	*t = softmaxTask[T]{}
@@ -176,11 +176,24 @@ type softmaxTask[T float] struct {
 	buf    []T
 	strips int
 	parts  int
+	watch  watch
 }
 
 // Do implements [Task].
 func (t *softmaxTask[T]) Do(part int) {
-	i, end := span(t.outer*t.strips, t.parts, part, 1)
+	first, last := span(t.outer*t.strips, t.parts, part, 1)
+	for first < last {
+		end := t.watch.next(first, last)
+		if end == first {
+			return
+		}
+		t.rows(first, end, part)
+		first = end
+	}
+}
+
+// rows computes the rows or strips [i, end), as part of the task.
+func (t *softmaxTask[T]) rows(i, end, part int) {
 	if t.inner == 1 && vectorRows(t.x[i*t.axis:end*t.axis], t.y[i*t.axis:], t.axis, t.log, t.scratch(part)) {
 		return
 	}

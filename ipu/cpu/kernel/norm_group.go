@@ -119,6 +119,7 @@ type lrn[T float] struct {
 	channels, plane int
 	x, y            []T
 	parts           int
+	pool            Pool
 }
 
 func newLRN[T float](o *graph.LRN, x []int64) *lrn[T] {
@@ -136,7 +137,7 @@ func (k *lrn[T]) Scratch() int { return 0 }
 func (k *lrn[T]) Run(p Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.y = view[T](in[0]), view[T](out[0])
 	if len(k.y) > 0 {
-		k.parts = cut(p, k.planes, k.plane*(16+min(k.before+k.after, k.channels)))
+		k.parts, k.pool = cut(p, k.planes, k.plane*(16+min(k.before+k.after, k.channels))), p
 		p.Run(k, k.parts)
 	}
 	k.x, k.y = nil, nil
@@ -149,11 +150,15 @@ const lrnStrip = 256
 // Do implements [Task].
 func (k *lrn[T]) Do(part int) {
 	var memory [lrnStrip]T
+	pace := pace{pool: k.pool}
 	for i, end := span(k.planes, k.parts, part, 1); i < end; i++ {
 		c := i % k.channels
 		first, last := i-min(k.before, c), i+min(k.after, k.channels-1-c)
 		for at := 0; at < k.plane; at += lrnStrip {
 			n := min(lrnStrip, k.plane-at)
+			if pace.ended(n * (last - first + 16)) {
+				return
+			}
 			squares := memory[:n]
 			clear(squares)
 			for j := first; j <= last; j++ {
@@ -195,6 +200,7 @@ type det[T float] struct {
 	x, y     []T
 	scratch  []float64
 	parts    int
+	pool     Pool
 }
 
 func newDet[T float](x []int64) *det[T] {
@@ -210,7 +216,7 @@ func (k *det[T]) Scratch() int { return k.slots * 8 * k.n * k.n }
 // Run implements [Kernel].
 func (k *det[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	k.x, k.y, k.scratch = view[T](in[0]), view[T](out[0]), f64s(scratch)
-	k.parts = min(cut(p, k.count, k.n*k.n*(k.n/3+1)+1), k.slots)
+	k.parts, k.pool = min(cutSlots(p, k.count, k.n*k.n*(k.n/3+1)+1), k.slots), p
 	p.Run(k, k.parts)
 	k.x, k.y, k.scratch = nil, nil, nil
 	return nil
@@ -224,14 +230,18 @@ func (k *det[T]) Do(part int) {
 		for j, v := range k.x[i*size:][:size] {
 			m[j] = float64(v)
 		}
-		k.y[i] = T(determinant(m, k.n))
+		k.y[i] = T(determinant(k.pool, m, k.n))
 	}
 }
 
-// determinant eliminates an n×n matrix with partial pivoting.
-func determinant(m []float64, n int) float64 {
+// determinant eliminates an n×n matrix with partial pivoting, unless the run that
+// p belongs to ends before.
+func determinant(p Pool, m []float64, n int) float64 {
 	d := 1.0
 	for c := range n {
+		if c%16 == 15 && p.Ended() {
+			return d
+		}
 		pivot := c
 		for r := c + 1; r < n; r++ {
 			if math.Abs(m[r*n+c]) > math.Abs(m[pivot*n+c]) {

@@ -122,5 +122,5 @@ func TestDet(t *testing.T) {
 		}
 		compareSums(t, &graph.Det{}, graph.TensorType{DType: d, Shape: []int64{batch}}, got[0], want)
 	})
-	require.Equal(t, -2.0, determinant([]float64{0, 1, 2, 3}, 2))
+	require.Equal(t, -2.0, determinant(Serial{}, []float64{0, 1, 2, 3}, 2))
 }

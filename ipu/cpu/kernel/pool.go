@@ -32,6 +32,15 @@ func (a *poolAxis) inside(k int) (lo, hi int) {
 	return windowRange(a.in, a.out, a.stride, a.pad-k*a.dilation)
 }
 
+// reached returns the window elements [lo, hi) outside of which no output has one
+// inside the input: windows may be far longer than the input with its padding is
+// wide.
+func (a *poolAxis) reached() (lo, hi int) {
+	first, _ := a.taps(a.out - 1)
+	_, last := a.taps(0)
+	return max(0, min(first, last)), max(first, last)
+}
+
 // padded returns how many window elements of output o lie inside the input
 // and its padding.
 func (a *poolAxis) padded(o int) int {
@@ -75,6 +84,9 @@ func (f poolFold) identity() float32 {
 func (s *poolShape) useVectors(fold poolFold, counts []float32, countPad bool) {
 	a := &s.axes[len(s.axes)-1]
 	const lanes = 16
+	if a.out > 0 && a.kernel > longestRow/a.out {
+		return
+	}
 	if s.many = newPlanePool(s, fold, counts, countPad); s.many != nil {
 		if s.strip = s.many.scratch(); s.strip < longestStrip {
 			s.vectors = true
@@ -86,6 +98,10 @@ func (s *poolShape) useVectors(fold poolFold, counts []float32, countPad bool) {
 	// Where steps or windows are far longer than rows, strips are mostly padding.
 	s.vectors = path != pathGo && s.strip < longestStrip
 }
+
+// longestRow is how many elements of windows a row of the output has at most for
+// loops by vectors, which nothing can end before.
+const longestRow = 1 << 28
 
 // longestStrip bounds the scratch memory of a part, in elements.
 const longestStrip = 1 << 20
@@ -265,7 +281,7 @@ func (k *maxPool[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	*t = maxPoolTask[T]{maxPool: k, x: view[T](in[0]), y: view[T](memory(out, 0)), index: view[int64](memory(out, 1)), scratch: f32s(scratch)}
 	if len(t.y)+len(t.index) > 0 {
 		_, cost := k.poolShape.parts()
-		t.parts = cut(p, k.planes*k.rows, cost)
+		t.parts, t.watch = cutSlots(p, k.planes*k.rows, cost), newWatch(p, cost)
 		p.Run(t, t.parts)
 	}
 	*t = maxPoolTask[T]{}
@@ -278,14 +294,27 @@ type maxPoolTask[T number] struct {
 	index   []int64
 	scratch []float32
 	parts   int
+	watch   watch
 }
 
 // Do implements [Task].
 func (t *maxPoolTask[T]) Do(part int) {
+	strip := t.stripOf(t.scratch, part, maxWindow)
+	from, end := span(t.planes*t.rows, t.parts, part, 1)
+	for from < end {
+		to := t.watch.next(from, end)
+		if to == from {
+			return
+		}
+		t.pool(strip, from, to)
+		from = to
+	}
+}
+
+// pool computes the rows [from, to) of the output.
+func (t *maxPoolTask[T]) pool(strip []float32, from, to int) {
 	var w windowRows
 	last := &t.axes[len(t.axes)-1]
-	strip := t.stripOf(t.scratch, part, maxWindow)
-	from, to := span(t.planes*t.rows, t.parts, part, 1)
 	if t.many != nil && t.index == nil {
 		foldPlanes(t.many, t.y, t.x, strip, from, to, t.slowly)
 		return
@@ -323,16 +352,19 @@ func (t *maxPoolTask[T]) slowly(from, to int) {
 
 // byElement goes over the output row once for each element of the window.
 func (t *maxPoolTask[T]) byElement(w *windowRows, x, y []T) {
-	a := &t.axes[len(t.axes)-1]
+	a, pace := &t.axes[len(t.axes)-1], pace{pool: t.watch.pool}
 	for i := range y {
 		y[i] = t.lowest
 	}
 	for range w.count {
 		row := x[w.offset():][:a.in]
-		for k := range a.kernel {
+		for k, end := a.reached(); k < end; k++ {
 			lo, hi := a.inside(k)
 			if lo >= hi {
 				continue
+			}
+			if pace.ended(hi - lo) {
+				return
 			}
 			out, src := y[lo:hi], row[lo*a.stride-a.pad+k*a.dilation:]
 			if a.stride == 1 {
@@ -352,7 +384,7 @@ func (t *maxPoolTask[T]) byElement(w *windowRows, x, y []T) {
 
 // byWindow goes over the window once for each element of the output row.
 func (t *maxPoolTask[T]) byWindow(w *windowRows, x, y []T) {
-	a := &t.axes[len(t.axes)-1]
+	a, pace := &t.axes[len(t.axes)-1], pace{pool: t.watch.pool}
 	for i := range y {
 		y[i] = t.lowest
 	}
@@ -360,6 +392,9 @@ func (t *maxPoolTask[T]) byWindow(w *windowRows, x, y []T) {
 		row := x[w.offset():][:a.in]
 		for o := range y {
 			lo, hi := a.taps(o)
+			if pace.ended(hi - lo) {
+				return
+			}
 			m := y[o]
 			for at := o*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
 				m = max(m, row[at])
@@ -383,7 +418,7 @@ func (t *maxPoolTask[T]) onlyIndex(w *windowRows, row int, x []T, index []int64,
 // equal ones. x begins at element base of the operand, y and index at element
 // first of the output row. The index of a window that lies in the padding is 0.
 func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base, first int) {
-	a := &t.axes[len(t.axes)-1]
+	a, pace := &t.axes[len(t.axes)-1], pace{pool: t.watch.pool}
 	index = index[:len(y)]
 	for i := range y {
 		y[i] = t.lowest
@@ -397,6 +432,9 @@ func (t *maxPoolTask[T]) withIndex(w *windowRows, x, y []T, index []int64, base,
 		}
 		for o := range y {
 			lo, hi := a.taps(first + o)
+			if pace.ended(hi - lo) {
+				return
+			}
 			for at := (first+o)*a.stride - a.pad + lo*a.dilation; lo < hi; lo, at = lo+1, at+a.dilation {
 				v, m := row[at], y[o]
 				if index[o] < 0 || v > m || v != v && m == m {

@@ -57,7 +57,7 @@ func (k *averagePool[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	*t = averagePoolTask[T]{averagePool: k, x: view[T](in[0]), y: view[T](out[0]), scratch: f32s(scratch)}
 	if len(t.y) > 0 {
 		_, cost := k.poolShape.parts()
-		t.parts = cut(p, k.planes*k.rows, cost)
+		t.parts, t.watch = cutSlots(p, k.planes*k.rows, cost), newWatch(p, cost)
 		p.Run(t, t.parts)
 	}
 	*t = averagePoolTask[T]{}
@@ -69,14 +69,27 @@ type averagePoolTask[T float] struct {
 	x, y    []T
 	scratch []float32
 	parts   int
+	watch   watch
 }
 
 // Do implements [Task].
 func (t *averagePoolTask[T]) Do(part int) {
-	var w windowRows
-	a := &t.axes[len(t.axes)-1]
 	strip := t.stripOf(t.scratch, part, addWindow)
-	from, to := span(t.planes*t.rows, t.parts, part, 1)
+	from, end := span(t.planes*t.rows, t.parts, part, 1)
+	for from < end {
+		to := t.watch.next(from, end)
+		if to == from {
+			return
+		}
+		t.pool(strip, from, to)
+		from = to
+	}
+}
+
+// pool computes the rows [from, to) of the output.
+func (t *averagePoolTask[T]) pool(strip []float32, from, to int) {
+	var w windowRows
+	a, pace := &t.axes[len(t.axes)-1], pace{pool: t.watch.pool}
 	if t.many != nil {
 		foldPlanes(t.many, t.y, t.x, strip, from, to, nil)
 		return
@@ -96,9 +109,9 @@ func (t *averagePoolTask[T]) Do(part int) {
 		for range w.count {
 			row := x[w.offset():][:a.in]
 			if a.out < shortRow {
-				addWindows(y, row, a)
+				addWindows(y, row, a, &pace)
 			} else {
-				addElements(y, row, a)
+				addElements(y, row, a, &pace)
 			}
 			w.next()
 		}
@@ -110,11 +123,14 @@ func (t *averagePoolTask[T]) Do(part int) {
 
 // addElements adds an input row to an output row, once for each element of
 // the window.
-func addElements[T float](y, row []T, a *poolAxis) {
-	for k := range a.kernel {
+func addElements[T float](y, row []T, a *poolAxis, pace *pace) {
+	for k, end := a.reached(); k < end; k++ {
 		lo, hi := a.inside(k)
 		if lo >= hi {
 			continue
+		}
+		if pace.ended(hi - lo) {
+			return
 		}
 		out, src := y[lo:hi], row[lo*a.stride-a.pad+k*a.dilation:]
 		if a.stride == 1 {
@@ -131,9 +147,12 @@ func addElements[T float](y, row []T, a *poolAxis) {
 }
 
 // addWindows adds an input row to an output row window by window.
-func addWindows[T float](y, row []T, a *poolAxis) {
+func addWindows[T float](y, row []T, a *poolAxis, pace *pace) {
 	for o := range y {
 		lo, hi := a.taps(o)
+		if pace.ended(hi - lo) {
+			return
+		}
 		at := o*a.stride - a.pad + lo*a.dilation
 		if a.dilation == 1 {
 			if lo < hi {

@@ -20,9 +20,11 @@ type recurrentTask[T float] struct {
 	first, count int // the chunk's time steps
 	phase        recurrentPhase
 	parts        int
-	stretches    int  // of the chunk's rows of X
-	rows, blocks int  // of a stretch
-	cols         int  // panels of all gates or, for rounds, of one
+	stretches    int // of the chunk's rows of X
+	rows, blocks int // of a stretch
+	cols         int // panels of all gates or, for rounds, of one
+	look         int // steps after which to look whether the run has ended
+	pool         Pool
 	apart        bool // in chunkPhase, every direction's X·Wᵀ + B comes before its steps
 }
 
@@ -212,6 +214,7 @@ func stepGrain() int { return grain * 5 / 16 }
 func (t *recurrentTask[T]) compute(p Pool) {
 	cost := t.gates*(t.hidden*t.hidden/16+t.hidden) + 1
 	units := t.dirs * t.batch
+	t.pool, t.look = p, max(1, long/cost/max(1, units))
 	if units < p.Workers() && units*cost >= stepGrain() && workersFor(p, float64(units*cost*t.count)) > 1 {
 		t.cols = t.padded / panel
 		p.RunRounds(t, 1+t.count*t.stages(), units*t.cols)
@@ -253,6 +256,9 @@ func (t *recurrentTask[T]) Do(part int) {
 				t.unitInputs(d, 0, 0, t.padded/panel)
 			}
 			for s := t.first; s < t.first+t.count; s++ {
+				if (s-t.first)%t.look == t.look-1 && t.pool.Ended() {
+					return
+				}
 				for stage := range t.stages() {
 					t.cells(d, i-d*t.batch, end-d*t.batch, s, stage, 0, t.hidden)
 				}

@@ -36,6 +36,7 @@ type reduce[T number, A int64 | uint64 | float64] struct {
 	// The run in progress.
 	x, out, scratch []byte
 	parts           int
+	pool            Pool
 }
 
 // fewElements is the most elements of a row that are folded without much ado.
@@ -251,7 +252,7 @@ func (k *reduce[T, A]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if k.peak != nil {
 		k.peak.x = in[0]
 	}
-	k.parts = cut(p, k.n, k.cost())
+	k.parts, k.pool = cutSlots(p, k.n, k.cost()), p
 	p.Run(k, k.parts)
 	k.x, k.out, k.scratch = nil, nil, nil
 	if k.peak != nil {
@@ -276,7 +277,13 @@ func (k *reduce[T, A]) Do(part int) {
 	var c cursor
 	inner := k.kept.inner
 	k.kept.seek(&c, lo/inner)
+	watched := 0
 	for at, col := lo, lo%inner; at < hi; {
+		if watched > long {
+			if watched = 0; k.pool.Ended() {
+				return
+			}
+		}
 		n := min(inner-col, hi-at, group)
 		first := c.off[0] + col*k.kept.stride(0)
 		if k.peak != nil {
@@ -288,6 +295,7 @@ func (k *reduce[T, A]) Do(part int) {
 		}
 		k.store(at, acc[:n])
 		at += n
+		watched += n * k.count
 		if col += n; col == inner {
 			col = 0
 			k.kept.next(&c)

@@ -18,6 +18,7 @@ type bilinear2[T float] struct {
 	x, y    []T
 	corners []T
 	parts   int
+	watch   watch
 }
 
 // bilinearAxis are the two elements of the operand next to every position of
@@ -98,7 +99,7 @@ func (k *bilinear2[T]) cost() int {
 // Run implements [Kernel].
 func (k *bilinear2[T]) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	k.x, k.y, k.corners = view[T](in[0]), view[T](out[0]), view[T](scratch)
-	k.parts = cut(p, k.outer*len(k.rows.near), k.cost())
+	k.parts, k.watch = cutSlots(p, k.outer*len(k.rows.near), k.cost()), newWatch(p, k.cost())
 	p.Run(k, k.parts)
 	k.x, k.y, k.corners = nil, nil, nil
 	return nil
@@ -112,7 +113,13 @@ func (k *bilinear2[T]) Do(part int) {
 		k.byCorners(part)
 		return
 	}
-	for i, end := span(k.outer*height, k.parts, part, 1); i < end; i++ {
+	i, end := span(k.outer*height, k.parts, part, 1)
+	for to := i; i < end; i++ {
+		if i == to {
+			if to = k.watch.next(i, end); to == i {
+				return
+			}
+		}
 		x, j := k.x[i/height*plane:][:plane], i%height
 		near, far := x[k.rows.near[j]:][:k.width*k.unit], x[k.rows.far[j]:][:k.width*k.unit]
 		y := k.y[i*width:][:width]
@@ -133,7 +140,13 @@ func (k *bilinear2[T]) byCorners(part int) {
 		corners[i] = k.corners[(4*part+i)*width:][:width]
 	}
 	have := [2]int{-1, -1} // the rows of the operand that corners are from
-	for i, end := span(k.outer*height, k.parts, part, 1); i < end; i++ {
+	i, end := span(k.outer*height, k.parts, part, 1)
+	for to := i; i < end; i++ {
+		if i == to {
+			if to = k.watch.next(i, end); to == i {
+				return
+			}
+		}
 		at, j := i/height*k.height*k.width, i%height
 		for r, row := range [2]int{at + k.rows.near[j], at + k.rows.far[j]} {
 			if row != have[r] {

@@ -24,6 +24,7 @@ type topK struct {
 	positions []int64
 	heaps     []int64
 	parts     int
+	watch     watch
 }
 
 func bindTopK(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
@@ -60,7 +61,7 @@ func (k *topK) Run(p Pool, in, out [][]byte, scratch []byte) error {
 	if len(out) > 1 {
 		k.positions = view[int64](out[1])
 	}
-	k.parts = cut(p, k.outer*k.inner, k.cost)
+	k.parts, k.watch = cutSlots(p, k.outer*k.inner, k.cost), newWatch(p, k.cost)
 	p.Run(k, k.parts)
 	k.x, k.values, k.positions, k.heaps = nil, nil, nil, nil
 	return nil
@@ -70,9 +71,15 @@ func (k *topK) Run(p Pool, in, out [][]byte, scratch []byte) error {
 func (k *topK) Do(part int) {
 	lo, hi := span(k.outer*k.inner, k.parts, part, 1)
 	scratch := k.heaps[part*k.perPart : (part+1)*k.perPart]
-	for lane := lo; lane < hi; lane++ {
-		if k.sift == nil || !k.sift.run(k, lane, scratch) {
-			k.do(k, lane, scratch[:k.k])
+	for lane := lo; lane < hi; {
+		to := k.watch.next(lane, hi)
+		if to == lane {
+			return
+		}
+		for ; lane < to; lane++ {
+			if k.sift == nil || !k.sift.run(k, lane, scratch) {
+				k.do(k, lane, scratch[:k.k])
+			}
 		}
 	}
 }

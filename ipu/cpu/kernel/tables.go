@@ -20,7 +20,8 @@ const tableSlack = 1.25
 // Tables returns an upper bound of the bytes that [New] allocates for op: what
 // has an entry for each position of an axis, element of a window or matrix of a
 // batch. Whoever binds kernels of a model that is not to be trusted counts them
-// before. An operator without an entry in the list below has none; a test binds
+// before. The types of results are those that op.Infer gives, also of those that
+// are left out. An operator without an entry in the list below has none; a test binds
 // all operators and compares.
 func Tables(op graph.Op, in, out []graph.TensorType) int64 {
 	n := int64(tableBase)

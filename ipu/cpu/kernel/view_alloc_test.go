@@ -16,6 +16,7 @@ type inTurn int
 func (n inTurn) Workers() int { return int(n) }
 
 func (n inTurn) Pays(int) bool { return true }
+func (n inTurn) Ended() bool   { return false }
 
 func (n inTurn) Run(t Task, parts int) { Serial{}.Run(t, parts) }
 

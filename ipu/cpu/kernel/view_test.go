@@ -28,6 +28,7 @@ type threads int
 func (n threads) Workers() int { return int(n) }
 
 func (n threads) Pays(int) bool { return true }
+func (n threads) Ended() bool   { return false }
 
 func (n threads) Run(t Task, parts int) {
 	var wg sync.WaitGroup
