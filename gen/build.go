@@ -25,7 +25,7 @@ var ErrBuild = errors.New("no package can be generated")
 // that wraps [ErrBuild].
 func Build(m *popef.Model, opts Options) (*Plan, error) {
 	b := &builder{model: m, opts: opts}
-	for _, pass := range passes {
+	for _, pass := range passes() {
 		pass(b)
 	}
 	if len(b.problems) > 0 {
@@ -36,16 +36,18 @@ func Build(m *popef.Model, opts Options) (*Plan, error) {
 
 // passes lists what Build does, in order. Every pass reads what earlier ones
 // left in the plan.
-var passes = []func(*builder){
-	(*builder).settings,
-	(*builder).contract,
-	(*builder).tensors,
-	(*builder).samples,
-	(*builder).renames,
-	(*builder).name,
-	(*builder).fields,
-	(*builder).document,
-	(*builder).files,
+func passes() []func(*builder) {
+	return []func(*builder){
+		(*builder).settings,
+		(*builder).contract,
+		(*builder).tensors,
+		(*builder).samples,
+		(*builder).renames,
+		(*builder).name,
+		(*builder).fields,
+		(*builder).document,
+		(*builder).files,
+	}
 }
 
 // builder is the state of one Build.
@@ -54,6 +56,7 @@ type builder struct {
 	opts     Options
 	plan     Plan
 	problems []string
+	probing  bool // the model is that of theReserved
 
 	metas   []*popef.Anchor // per anchor of the plan, that of the model
 	tensor  []int           // per anchor, its index in plan.Tensors
@@ -99,6 +102,8 @@ func (b *builder) settings() {
 	p.Package = b.opts.Package
 	if p.Package == "" {
 		p.Package = packageName(p.Model)
+	} else if b.probing {
+		// What may not be its name is read from it.
 	} else if err := checkPackage(p.Package); err != nil {
 		b.problem("%v", err)
 	}
@@ -417,7 +422,11 @@ func (b *builder) unknown(key string) string {
 // the first free number behind it.
 func (b *builder) name() {
 	p := &b.plan
-	n := newNames(p.Pin, p.BatchSize > 0)
+	var r *reserved
+	if !b.probing {
+		r = theReserved()
+	}
+	n := newNames(r, p.Pin, p.BatchSize > 0)
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {

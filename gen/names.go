@@ -3,6 +3,7 @@ package gen
 import (
 	"fmt"
 	"go/token"
+	"maps"
 	"strconv"
 	"strings"
 	"unicode"
@@ -69,16 +70,10 @@ func packageName(base string) string {
 		}
 	}
 	name := b.String()
-	if name == "" || unicode.IsDigit(rune(name[0])) || name == "main" || token.IsKeyword(name) || predeclared(name) || importedName[name] {
+	if name == "" || unicode.IsDigit(rune(name[0])) || name == "main" || token.IsKeyword(name) || predeclared(name) || theReserved().packages[name] {
 		name = "model" + name
 	}
 	return name
-}
-
-// importedName holds the names of the packages that generated files import.
-var importedName = map[string]bool{
-	"context": true, "embed": true, "rt": true, "cpu": true, "ipu": true,
-	"errors": true, "filepath": true, "fmt": true, "log": true, "os": true, "testing": true, "fs": true,
 }
 
 // predeclared reports whether name is one of Go's predeclared identifiers
@@ -107,7 +102,7 @@ func checkPackage(name string) error {
 		return fmt.Errorf("package name %q: a package of that name can't be imported", name)
 	case strings.HasSuffix(name, "_test"):
 		return fmt.Errorf("package name %q: the ending _test is reserved for tests", name)
-	case predeclared(name) || importedName[name]:
+	case predeclared(name) || theReserved().packages[name]:
 		return fmt.Errorf("package name %q: it would hide what the generated code uses; choose another with -p", name)
 	}
 	return nil
@@ -132,38 +127,28 @@ func checkRename(name string) error {
 
 // names is the table of the package's identifiers, filled once per plan.
 type names struct {
-	owner  map[string]string // identifier to who has it, for messages
-	wished map[string]bool   // names that some tensor would like to have
-	sample bool              // tensors may have samples
+	owner    map[string]string // identifier to who has it, for messages
+	wished   map[string]bool   // names that some tensor would like to have
+	families []string          // what a tensor declares, its name being %s
 }
 
 // newNames returns a table that holds what the generator itself declares.
-// pin is the name of the contract constant.
-func newNames(pin string, sample bool) *names {
-	n := &names{owner: map[string]string{}, wished: map[string]bool{}, sample: sample}
-	for _, id := range []string{
-		"Inputs", "Outputs", "LoadInputs", "SaveOutputs",
-		"NewInputs", "NewOutputs", "NewLoadInputs", "NewSaveOutputs",
-		"Runner", "Open", "ContractHash", "DeviceIterations", "QueueDepth", "BatchSize", pin,
-	} {
-		n.owner[id] = "the generated package itself"
-	}
-	for _, id := range testNames {
-		n.owner[id] = "the generated tests"
+// pin is the name of the contract constant; r is nil for the table of the model
+// that what is reserved is read from.
+func newNames(r *reserved, pin string, sample bool) *names {
+	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, families: []string{"%s"}}
+	if r != nil {
+		maps.Copy(n.owner, r.owners)
+		n.families = r.families[sample]
 	}
 	return n
 }
 
-// testNames are the exported-looking identifiers that the test template
-// declares.
-var testNames = []string{"Example", "BenchmarkRun", "BenchmarkSubmit", "BenchmarkRunSamples",
-	"TestRunAllocatesNothing", "TestSubmitAllocatesNothing", "TestRunSamplesAllocatesNothing"}
-
 // family returns the identifiers that a tensor named name may declare.
 func (n *names) family(name string) []string {
-	ids := []string{name, name + "From", "Anchor" + name, "Freeze" + name}
-	if n.sample {
-		ids = append(ids, name+"Sample")
+	ids := make([]string, len(n.families))
+	for i, f := range n.families {
+		ids[i] = strings.Replace(f, "%s", name, 1)
 	}
 	return ids
 }

@@ -1,0 +1,196 @@
+package gen_test
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/popef"
+)
+
+// typeChecker checks generated packages, tests included, without the compiler:
+// what they import was compiled once, by the go command.
+type typeChecker struct {
+	fset    *token.FileSet
+	imports types.Importer
+}
+
+func newTypeChecker(t *testing.T, imports []string) *typeChecker {
+	t.Helper()
+	c := exec.Command("go", append([]string{"list", "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}"}, imports...)...)
+	var errOut strings.Builder
+	c.Stderr = &errOut
+	out, err := c.Output()
+	require.NoError(t, err, errOut.String())
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		if name, file, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			files[name] = file
+		}
+	}
+	fset := token.NewFileSet()
+	return &typeChecker{fset, importer.ForCompiler(fset, "gc", func(name string) (io.ReadCloser, error) {
+		if files[name] == "" {
+			return nil, fmt.Errorf("%s is not among what generated code imports", name)
+		}
+		return os.Open(files[name])
+	})}
+}
+
+// check returns what the compiler would complain of.
+func (c *typeChecker) check(name string, files []gen.File) error {
+	var parsed []*ast.File
+	for _, f := range files {
+		if path.Ext(f.Name) != ".go" {
+			continue
+		}
+		file, err := parser.ParseFile(c.fset, f.Name, f.Data, 0)
+		if err != nil {
+			return err
+		}
+		parsed = append(parsed, file)
+	}
+	var all bytes.Buffer
+	conf := types.Config{Importer: c.imports, Error: func(err error) { fmt.Fprintln(&all, err) }}
+	if _, err := conf.Check(name, c.fset, parsed, nil); err != nil {
+		return fmt.Errorf("%w\n%s", err, all.String())
+	}
+	return nil
+}
+
+// hostileModel has an anchor of each name in turn as run input, run output,
+// load input and save output.
+func hostileModel(names []string) *golden.Model {
+	m := &golden.Model{File: "m.popef", Executable: golden.Executable{Name: "m"}, Replicas: 1, DeviceIterations: 1, Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2}}
+	for i, name := range names {
+		a := golden.Anchor{Name: name, Handle: fmt.Sprintf("h%d", i), Type: "F32", Shape: []int64{2, 3}, Direction: "in", Programs: []uint32{1}}
+		switch i % 4 {
+		case 1:
+			a.Direction = "out"
+		case 2:
+			a.Programs[0] = 0
+		case 3:
+			a.Direction, a.Programs[0] = "out", 2
+		}
+		m.Anchors = append(m.Anchors, a)
+	}
+	return m
+}
+
+// identifiers returns every identifier that stands in Go files, in their
+// comments and strings too: a template may begin to declare any of them.
+func identifiers(t *testing.T, into map[string]bool, imports map[string]bool, files []gen.File) {
+	for _, f := range files {
+		if path.Ext(f.Name) != ".go" {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), f.Name, f.Data, 0)
+		require.NoError(t, err)
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			if id, ok := n.(*ast.Ident); ok {
+				into[id.Name] = true
+			}
+			return true
+		})
+		for _, i := range parsed.Imports {
+			imports[strings.Trim(i.Path.Value, `"`)] = true
+		}
+	}
+}
+
+// TestHostileNames gives anchors the names of everything that generated files
+// declare or use, in several spellings, and those of Go itself. The packages
+// must compile with their tests.
+func TestHostileNames(t *testing.T) {
+	dim := 0
+	options := []gen.Options{{Package: "m", Tests: true}, {Package: "m", Tests: true, BatchDim: &dim, Embed: "m.popef"}}
+	found, imports := map[string]bool{}, map[string]bool{}
+	for _, o := range options {
+		identifiers(t, found, imports, emit(t, load(t, hostileModel([]string{"a", "b", "c", "d"})), o))
+	}
+	for tok := token.BREAK; tok <= token.VAR; tok++ {
+		found[tok.String()] = true
+	}
+	for _, name := range types.Universe.Names() {
+		found[name] = true
+	}
+	for _, name := range []string{"main", "Test", "TestMain", "Benchmark", "Example", "Fuzz", "From", "Anchor", "Freeze", "Sample", "Contract", "PopefgenProbe"} {
+		found[name] = true
+	}
+	var words []string
+	for name := range found {
+		words = append(words, name)
+	}
+	slices.Sort(words)
+	require.Contains(t, words, "TestGolden")
+	var paths []string
+	for p := range imports {
+		paths = append(paths, p)
+	}
+	checker := newTypeChecker(t, paths)
+	// Every spelling that leads to the same words, as anchors of one model.
+	spell := []func(string) string{
+		func(s string) string { return s },
+		strings.ToLower,
+		func(s string) string { // TestGolden, as a framework writes it
+			var b strings.Builder
+			for i, r := range s {
+				if i > 0 && r >= 'A' && r <= 'Z' {
+					b.WriteByte('_')
+				}
+				b.WriteString(strings.ToLower(string(r)))
+			}
+			return b.String()
+		},
+		func(s string) string { return strings.TrimPrefix(strings.TrimSuffix(s, "From"), "Anchor") },
+	}
+	check := func(t require.TestingT, model *popef.Model, o gen.Options, names []string) {
+		files := emit(t, model, o)
+		require.NoError(t, checker.check("m", files), "anchors %q", names)
+	}
+	for i, f := range spell {
+		var names []string
+		for _, w := range words {
+			names = append(names, f(w))
+		}
+		for _, o := range options {
+			t.Run(fmt.Sprintf("spelling %d, samples %v", i, o.BatchDim != nil), func(t *testing.T) {
+				check(t, load(t, hostileModel(names)), o, nil)
+			})
+		}
+	}
+	t.Run("random", rapid.MakeCheck(func(t *rapid.T) {
+		piece := rapid.OneOf(rapid.SampledFrom(words), rapid.SampledFrom([]string{"/", "_", "2", "x", "From", "Anchor", ":0"}))
+		names := rapid.SliceOfN(rapid.Map(rapid.SliceOfN(piece, 1, 3), func(p []string) string { return strings.Join(p, "") }), 1, 12).Draw(t, "names")
+		check(t, load(t, hostileModel(names)), rapid.SampledFrom(options).Draw(t, "options"), names)
+	}))
+}
+
+// TestPackageNames refuses as package names those of what generated code
+// imports, the tests included.
+func TestPackageNames(t *testing.T) {
+	m := load(t, hostileModel([]string{"a", "b"}))
+	for _, name := range []string{"rt", "ipu", "context", "filepath", "outputs", "flag", "testing"} {
+		_, err := gen.Build(m, gen.Options{Package: name})
+		require.ErrorIs(t, err, gen.ErrBuild, name)
+		p, err := gen.Build(m, gen.Options{ModelBase: name + ".popef"})
+		require.NoError(t, err)
+		require.Equal(t, "model"+name, p.Package)
+	}
+}
