@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
 	"go/ast"
@@ -63,19 +62,7 @@ func TestNothingInARunEscapes(t *testing.T) {
 			got[f.name+": "+e.what] = fmt.Sprintf("%s:%d:%d", e.file, e.line, e.column)
 		}
 	}
-	var want []string
-	list, err := os.Open(escapeList)
-	require.NoError(t, err)
-	defer list.Close()
-	for lines := bufio.NewScanner(list); lines.Scan(); {
-		line := lines.Text()
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		entry, reason, _ := strings.Cut(line, " # ")
-		require.NotEmpty(t, strings.TrimSpace(reason), "%s: %q has no reason", escapeList, line)
-		want = append(want, strings.TrimSpace(entry))
-	}
+	want := readReasons(t, escapeList)
 	var found []string
 	for e, at := range got {
 		found = append(found, e)
@@ -83,11 +70,27 @@ func TestNothingInARunEscapes(t *testing.T) {
 			t.Logf("%s: %s", at, e)
 		}
 	}
-	slices.Sort(want)
 	slices.Sort(found)
 	if d := diff.Diff(want, found); d != "" {
 		t.Errorf("a request allocates what %s does not list (+), or no longer what it lists (-):\n%s", escapeList, d)
 	}
+}
+
+// readReasons returns the entries of a reviewed list, sorted; each has a reason
+// after " # ".
+func readReasons(t *testing.T, file string) (entries []string) {
+	list, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for line := range strings.Lines(string(list)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		entry, reason, _ := strings.Cut(line, " # ")
+		require.NotEmpty(t, strings.TrimSpace(reason), "%s: %q has no reason", file, line)
+		entries = append(entries, strings.TrimSpace(entry))
+	}
+	slices.Sort(entries)
+	return entries
 }
 
 // escape is what the compiler says of one place.

@@ -139,7 +139,7 @@ func (t *linearTask[T]) step(b, h, step int, s, v []T) {
 func addScaled[T float](y []T, a T, x []T) {
 	x = x[:len(y)]
 	for i, v := range x {
-		y[i] += a * v
+		y[i] += T(a * v)
 	}
 }
 

@@ -156,7 +156,7 @@ func (s *sample[T]) of(x []T) T {
 	var v T
 	for i, at := range s.at {
 		if at >= 0 {
-			v += s.weight[i] * x[at]
+			v += T(s.weight[i] * x[at])
 		}
 	}
 	return v

@@ -102,12 +102,12 @@ func (t *directConvTask[T]) tap(y, x, w []T, kx, from, to int) {
 	if t.stride[2] == 1 {
 		x = x[:len(y)]
 		for i, u := range x {
-			y[i] += v * u
+			y[i] += T(v * u)
 		}
 		return
 	}
 	for i, at := 0, 0; i < len(y); i, at = i+1, at+t.stride[2] {
-		y[i] += v * x[at]
+		y[i] += T(v * x[at])
 	}
 }
 
@@ -125,12 +125,12 @@ func (t *directConvTask[T]) line3(y, x, w []T) {
 		if s == 1 {
 			x0, x1, x2 := x[base:][:len(y)], x[base+d:][:len(y)], x[base+2*d:][:len(y)]
 			for i, v := range y {
-				y[i] = v + (w0*x0[i] + w1*x1[i] + w2*x2[i])
+				y[i] = v + (T(w0*x0[i]) + T(w1*x1[i]) + T(w2*x2[i]))
 			}
 		} else {
 			x0, x1, x2 := x[base:], x[base+d:], x[base+2*d:]
 			for i, at := 0, 0; i < len(y); i, at = i+1, at+s {
-				y[i] += w0*x0[at] + w1*x1[at] + w2*x2[at]
+				y[i] += T(w0*x0[at]) + T(w1*x1[at]) + T(w2*x2[at])
 			}
 		}
 	} else {

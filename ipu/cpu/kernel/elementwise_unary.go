@@ -200,7 +200,7 @@ func sqrt[T float](dst, x []T) {
 func hardSigmoid[T float](dst, x []T, alpha, beta T) {
 	dst = dst[:len(x)]
 	for i, v := range x {
-		dst[i] = max(0, min(1, alpha*v+beta))
+		dst[i] = max(0, min(1, T(alpha*v)+beta))
 	}
 }
 

@@ -98,8 +98,8 @@ func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb
 			b3 := b[(p+3)*ldb:][:len(y0)]
 			for j, s := range y0 {
 				t0, t1, t2, t3 := b0[j], b1[j], b2[j], b3[j]
-				y0[j] = s + ((u0*t0 + u1*t1) + (u2*t2 + u3*t3))
-				y1[j] = y1[j] + ((v0*t0 + v1*t1) + (v2*t2 + v3*t3))
+				y0[j] = s + ((T(u0*t0) + T(u1*t1)) + (T(u2*t2) + T(u3*t3)))
+				y1[j] = y1[j] + ((T(v0*t0) + T(v1*t1)) + (T(v2*t2) + T(v3*t3)))
 			}
 		}
 		for ; p < k; p++ {
@@ -107,8 +107,8 @@ func multiplyBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb
 			y1 := y1[:len(y0)]
 			b0 := b[p*ldb:][:len(y0)]
 			for j, t := range b0 {
-				y0[j] += u0 * t
-				y1[j] += v0 * t
+				y0[j] += T(u0 * t)
+				y1[j] += T(v0 * t)
 			}
 		}
 	}
@@ -127,14 +127,14 @@ func multiplyOne[T number](y []T, a matrix[T], b []T, ldb, k int, alpha T) {
 		b2 := b[(p+2)*ldb:][:len(y)]
 		b3 := b[(p+3)*ldb:][:len(y)]
 		for j, s := range y {
-			y[j] = s + ((u0*b0[j] + u1*b1[j]) + (u2*b2[j] + u3*b3[j]))
+			y[j] = s + ((T(u0*b0[j]) + T(u1*b1[j])) + (T(u2*b2[j]) + T(u3*b3[j])))
 		}
 	}
 	for ; p < k; p++ {
 		u0 := alpha * a.data[p*a.col]
 		b0 := b[p*ldb:][:len(y)]
 		for j, t := range b0 {
-			y[j] += u0 * t
+			y[j] += T(u0 * t)
 		}
 	}
 }
@@ -152,28 +152,28 @@ func multiplyDot[T number](y []T, x, b []T, ld int, alpha T) {
 		p := 0
 		for ; p+1 < len(x); p += 2 {
 			u, v := x[p], x[p+1]
-			s0 += u*b0[p] + v*b0[p+1]
-			s1 += u*b1[p] + v*b1[p+1]
-			s2 += u*b2[p] + v*b2[p+1]
-			s3 += u*b3[p] + v*b3[p+1]
+			s0 += T(u*b0[p]) + T(v*b0[p+1])
+			s1 += T(u*b1[p]) + T(v*b1[p+1])
+			s2 += T(u*b2[p]) + T(v*b2[p+1])
+			s3 += T(u*b3[p]) + T(v*b3[p+1])
 		}
 		if p < len(x) {
 			u := x[p]
-			s0 += u * b0[p]
-			s1 += u * b1[p]
-			s2 += u * b2[p]
-			s3 += u * b3[p]
+			s0 += T(u * b0[p])
+			s1 += T(u * b1[p])
+			s2 += T(u * b2[p])
+			s3 += T(u * b3[p])
 		}
-		y[j] += alpha * s0
-		y[j+1] += alpha * s1
-		y[j+2] += alpha * s2
-		y[j+3] += alpha * s3
+		y[j] += T(alpha * s0)
+		y[j+1] += T(alpha * s1)
+		y[j+2] += T(alpha * s2)
+		y[j+3] += T(alpha * s3)
 	}
 	for ; j < len(y); j++ {
 		var s T
 		for p, v := range b[j*ld:][:len(x)] {
-			s += x[p] * v
+			s += T(x[p] * v)
 		}
-		y[j] += alpha * s
+		y[j] += T(alpha * s)
 	}
 }

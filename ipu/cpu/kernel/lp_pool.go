@@ -91,7 +91,7 @@ func (k *lpPool[T]) add(y, x []T, stride int) {
 		}
 	case 2:
 		for i, at := 0, 0; i < len(y); i, at = i+1, at+stride {
-			y[i] += x[at] * x[at]
+			y[i] += T(x[at] * x[at])
 		}
 	default:
 		for i, at := 0, 0; i < len(y); i, at = i+1, at+stride {

@@ -80,7 +80,7 @@ func (t *batchNormTask[T]) Do(part int) {
 			continue
 		}
 		for j, v := range x {
-			y[j] = (v-mean)*a + bias
+			y[j] = T((v-mean)*a) + bias
 		}
 	}
 }

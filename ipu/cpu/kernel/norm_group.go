@@ -93,7 +93,7 @@ func (t *groupNormTask[T]) Do(part int) {
 				continue
 			}
 			for j, v := range x {
-				y[j] = (v-m)*a + b
+				y[j] = T((v-m)*a) + b
 			}
 		}
 	}
@@ -163,12 +163,12 @@ func (k *lrn[T]) Do(part int) {
 			clear(squares)
 			for j := first; j <= last; j++ {
 				for e, v := range k.x[j*k.plane+at:][:n] {
-					squares[e] += v * v
+					squares[e] += T(v * v)
 				}
 			}
 			x, y := k.x[i*k.plane+at:][:n], k.y[i*k.plane+at:][:n]
 			for e, v := range squares {
-				y[e] = x[e] / power(k.bias+k.factor*v, k.beta)
+				y[e] = x[e] / power(k.bias+T(k.factor*v), k.beta)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func determinant(p Pool, m []float64, n int) float64 {
 			row := m[r*n:][:n]
 			f := row[c] / top[c]
 			for j := c + 1; j < n; j++ {
-				row[j] -= f * top[j]
+				row[j] -= float64(f * top[j])
 			}
 		}
 	}

@@ -142,7 +142,7 @@ func (t *layerNormTask[T]) normalise(i int, x, y []T, mean, r T) {
 		}
 		bias := t.biasData[:len(x)]
 		for j, v := range x {
-			y[j] = (v-mean)*r*scale[j] + bias[j]
+			y[j] = T((v-mean)*r*scale[j]) + bias[j]
 		}
 		return
 	}
@@ -186,14 +186,14 @@ func longSquares[T float](x []T, mean T) float64 {
 		var s0, s1, s2, s3 T
 		for len(block) >= 4 {
 			d0, d1, d2, d3 := block[0]-mean, block[1]-mean, block[2]-mean, block[3]-mean
-			s0 += d0 * d0
-			s1 += d1 * d1
-			s2 += d2 * d2
-			s3 += d3 * d3
+			s0 += T(d0 * d0)
+			s1 += T(d1 * d1)
+			s2 += T(d2 * d2)
+			s3 += T(d3 * d3)
 			block = block[4:]
 		}
 		for _, v := range block {
-			s0 += (v - mean) * (v - mean)
+			s0 += T((v - mean) * (v - mean))
 		}
 		total += float64(s0+s1) + float64(s2+s3)
 	}

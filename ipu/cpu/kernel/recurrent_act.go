@@ -67,7 +67,7 @@ func scalarActivation(name string, alpha, beta float64) (func(x float64) float64
 	case "Relu":
 		return func(x float64) float64 { return max(x, 0) }, nil
 	case "Affine":
-		return func(x float64) float64 { return alpha*x + beta }, nil
+		return func(x float64) float64 { return float64(alpha*x) + beta }, nil
 	case "LeakyRelu":
 		return func(x float64) float64 {
 			if x < 0 {
@@ -85,7 +85,7 @@ func scalarActivation(name string, alpha, beta float64) (func(x float64) float64
 	case "ScaledTanh":
 		return func(x float64) float64 { return alpha * math.Tanh(beta*x) }, nil
 	case "HardSigmoid":
-		return func(x float64) float64 { return min(max(alpha*x+beta, 0), 1) }, nil
+		return func(x float64) float64 { return min(max(float64(alpha*x)+beta, 0), 1) }, nil
 	case "Elu":
 		return func(x float64) float64 {
 			if x < 0 {

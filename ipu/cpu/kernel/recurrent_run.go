@@ -487,7 +487,7 @@ func (t *recurrentTask[T]) update(d int, sums []T, lo int, h, next []T) {
 	t.activate(t.acts[d][1], g)
 	next = next[:len(h)]
 	for j, v := range z {
-		next[j] = (1-v)*g[j] + v*h[j]
+		next[j] = T((1-v)*g[j]) + T(v*h[j])
 	}
 }
 
@@ -521,7 +521,7 @@ func (t *recurrentTask[T]) lstm(d int, sums []T, lo, hi int, c, hc, h []T) {
 	}
 	t.activate(acts[1], g)
 	for j := range c {
-		c[j] = f[j]*c[j] + i[j]*g[j]
+		c[j] = T(f[j]*c[j]) + T(i[j]*g[j])
 	}
 	if po != nil {
 		addProducts(o, po, c)
@@ -548,6 +548,6 @@ func (t *recurrentTask[T]) activate(f activation[T], x []T) {
 func addProducts[T float](y, a, b []T) {
 	a, b = a[:len(y)], b[:len(y)]
 	for i, v := range a {
-		y[i] += v * b[i]
+		y[i] += T(v * b[i])
 	}
 }

@@ -59,13 +59,13 @@ func squareAcross[T number, A number](acc A, x []T, _ A) A {
 	var a, b, c, d A
 	for ; len(x) >= 4; x = x[4:] {
 		p, q, r, s := A(x[0]), A(x[1]), A(x[2]), A(x[3])
-		a += p * p
-		b += q * q
-		c += r * r
-		d += s * s
+		a += A(p * p)
+		b += A(q * q)
+		c += A(r * r)
+		d += A(s * s)
 	}
 	for _, v := range x {
-		a += A(v) * A(v)
+		a += A(A(v) * A(v))
 	}
 	return acc + (a + b) + (c + d)
 }
@@ -73,7 +73,7 @@ func squareAcross[T number, A number](acc A, x []T, _ A) A {
 func squareBeside[T number, A number](acc []A, x []T, _ []A) {
 	acc = acc[:len(x)]
 	for i, v := range x {
-		acc[i] += A(v) * A(v)
+		acc[i] += A(A(v) * A(v))
 	}
 }
 
@@ -131,7 +131,7 @@ func minBeside[T number, A number](acc []A, x []T, _ []A) {
 func expAcross[T number, A number](acc A, x []T, shift A) A {
 	for _, v := range x {
 		p, s := expSplit(limit(float64(v) - float64(shift)))
-		acc += A(s + s*p)
+		acc += A(s + float64(s*p))
 	}
 	return acc
 }
@@ -140,7 +140,7 @@ func expBeside[T number, A number](acc []A, x []T, shift []A) {
 	acc, shift = acc[:len(x)], shift[:len(x)]
 	for i, v := range x {
 		p, s := expSplit(limit(float64(v) - float64(shift[i])))
-		acc[i] += A(s + s*p)
+		acc[i] += A(s + float64(s*p))
 	}
 }
 

@@ -66,7 +66,7 @@ func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
 	case graph.HalfPixel:
 		x = (at+0.5)/s - 0.5
 	case graph.HalfPixelSymmetric:
-		x = float64(n)/2*(1-m/(s*float64(n))) + (at+0.5)/s - 0.5
+		x = float64(float64(n)/2*(1-m/(s*float64(n)))) + (at+0.5)/s - 0.5
 	case graph.PytorchHalfPixel:
 		if m > 1 {
 			x = (at+0.5)/s - 0.5
@@ -86,7 +86,7 @@ func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
 		} else {
 			x = (end - start) * most / 2
 		}
-		x += start * most
+		x += float64(start * most)
 		inside = x >= 0 && x <= most
 	}
 	if x != x {
@@ -372,9 +372,9 @@ func filterTaps(o *graph.Resize, axis, n int, x float64, index []int, weight []f
 func cubic(d, a float64) float64 {
 	switch {
 	case d <= 1:
-		return ((a+2)*d-(a+3))*d*d + 1
+		return float64((float64((a+2)*d)-(a+3))*d*d) + 1
 	case d < 2:
-		return ((a*d-5*a)*d+8*a)*d - 4*a
+		return float64((float64((float64(a*d)-float64(5*a))*d)+float64(8*a))*d) - float64(4*a)
 	}
 	return 0
 }
@@ -443,7 +443,7 @@ func (p *filterPass[T]) row(y, x []T) {
 	if p.taps == 2 {
 		for j := range y {
 			index, weight := p.index[2*j:][:2], p.weight[2*j:][:2]
-			y[j] = weight[0]*x[index[0]] + weight[1]*x[index[1]]
+			y[j] = T(weight[0]*x[index[0]]) + T(weight[1]*x[index[1]])
 		}
 		return
 	}
@@ -451,7 +451,7 @@ func (p *filterPass[T]) row(y, x []T) {
 		v := T(0)
 		weight := p.weight[j*p.taps:]
 		for i, at := range p.index[j*p.taps:][:p.taps] {
-			v += weight[i] * x[at]
+			v += T(weight[i] * x[at])
 		}
 		y[j] = v
 	}
@@ -465,12 +465,12 @@ func (p *filterPass[T]) rows(y, x []T, j int) {
 		u, v := weight[i], weight[i+1]
 		if i == 0 {
 			for e := range y {
-				y[e] = u*a[e] + v*b[e]
+				y[e] = T(u*a[e]) + T(v*b[e])
 			}
 			continue
 		}
 		for e := range y {
-			y[e] += u*a[e] + v*b[e]
+			y[e] += T(u*a[e]) + T(v*b[e])
 		}
 	}
 }

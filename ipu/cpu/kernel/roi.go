@@ -101,7 +101,7 @@ func (k *roiAlign[T]) newRoiAxis(lo, hi T, cells int) roiAxis[T] {
 	if k.halfPixel {
 		offset = 0.5
 	}
-	lo, hi = lo*k.scale-offset, hi*k.scale-offset
+	lo, hi = T(lo*k.scale)-offset, T(hi*k.scale)-offset
 	size := hi - lo
 	if !k.halfPixel {
 		size = max(size, 1)
@@ -116,7 +116,7 @@ func (k *roiAlign[T]) newRoiAxis(lo, hi T, cells int) roiAxis[T] {
 // inside returns the samples [lo, hi) of a cell that are not further than one
 // element away from an axis of n elements, or a few more.
 func (a *roiAxis[T]) inside(cell, n int) (lo, hi int) {
-	first := float64(a.start) + float64(cell)*float64(a.cell)
+	first := float64(a.start) + float64(float64(cell)*float64(a.cell))
 	step := float64(a.cell) / a.count
 	if step > 0 {
 		lo = int(min(max((-1-first)/step-2, 0), a.count))
@@ -128,7 +128,7 @@ func (a *roiAxis[T]) inside(cell, n int) (lo, hi int) {
 
 // at returns where sample i of a cell lies.
 func (a *roiAxis[T]) at(cell, i int) T {
-	return a.start + T(cell)*a.cell + (T(i)+0.5)*a.cell/T(a.count)
+	return a.start + T(T(cell)*a.cell) + (T(i)+0.5)*a.cell/T(a.count)
 }
 
 // row computes a row of cells of a region, for all channels.

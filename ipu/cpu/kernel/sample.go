@@ -103,10 +103,10 @@ func (k *gridSample[T, G]) Do(part int) {
 					var line T
 					for x, at2 := range taps[2].at[:taps[2].n] {
 						if at2 >= 0 {
-							line += taps[2].weight[x] * plane[at0*step[0]+at1*step[1]+at2*step[2]]
+							line += T(taps[2].weight[x] * plane[at0*step[0]+at1*step[1]+at2*step[2]])
 						}
 					}
-					v += taps[0].weight[z] * taps[1].weight[y] * line
+					v += T(taps[0].weight[z] * taps[1].weight[y] * line)
 				}
 			}
 			k.y[(n*k.channels+c)*k.points+p] = v
@@ -121,7 +121,7 @@ func (k *gridSample[T, G]) locate(t *axisTaps[T], g G, n int) {
 		lo, hi = 0, float64(n-1)
 		g = (g + 1) / 2 * G(n-1)
 	} else {
-		g = ((g+1)*G(n) - 1) / 2
+		g = (G((g+1)*G(n)) - 1) / 2
 	}
 	x := float64(g)
 	if k.mode == graph.ResizeNearest {

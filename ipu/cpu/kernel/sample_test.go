@@ -63,9 +63,9 @@ func TestGridSample(t *testing.T) {
 				case o.AlignCorners:
 					p = (p + 1) / 2 * (d - 1)
 				case grid.DType == graph.F32:
-					p = float64(((float32(p)+1)*float32(d) - 1) / 2)
+					p = float64((float32((float32(p)+1)*float32(d)) - 1) / 2)
 				default:
-					p = ((p+1)*d - 1) / 2
+					p = (float64((p+1)*d) - 1) / 2
 				}
 				if o.AlignCorners {
 					lo, hi = 0, d-1
