@@ -100,10 +100,10 @@ func (b *builder) pathOf(x *box) []string {
 // that only looks at a tensor in another way to what reads it, any other to
 // what both have in common.
 func inherit(d *drawing) {
-	from, to := map[*box]*box{}, map[*box]*box{}
+	from, to := map[*box][]*box{}, map[*box]*box{}
 	for _, e := range d.edges {
-		if from[e.to] == nil && e.from.node >= 0 {
-			from[e.to] = e.from
+		if e.from.node >= 0 {
+			from[e.to] = append(from[e.to], e.from)
 		}
 		if to[e.from] == nil && e.to.node >= 0 {
 			to[e.from] = e.to
@@ -123,7 +123,12 @@ func inherit(d *drawing) {
 				continue
 			}
 			k.inherits = true
-			before := module(from[k])
+			var before []string
+			for _, f := range from[k] { // of a way around a module and its own, the latter
+				if p := module(f); len(p) > len(before) {
+					before = p
+				}
+			}
 			if k.Family == "element" || k.Family == "norm" {
 				k.path = before
 				continue
