@@ -22,6 +22,7 @@ var verifyCommand = &cli.Command{
 		&cli.BoolFlag{Name: "recursive", Aliases: []string{"r"}, Usage: "look for such folders at any depth"},
 		&cli.Float64Flag{Name: "rtol", Usage: "relative tolerance `X` of floats", Value: 1e-3},
 		&cli.Float64Flag{Name: "atol", Usage: "absolute tolerance `X` of floats", Value: 1e-7},
+		&cli.IntFlag{Name: "noise", Usage: "run what differs `N` more times with inputs changed in the last place, and accept what one of those runs gives: for outputs that jump"},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON, one object a line"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print only what does not pass"},
 	}, engineFlags...),
@@ -33,7 +34,10 @@ var verifyCommand = &cli.Command{
 		if err != nil {
 			return fmt.Errorf("verify: %w", err)
 		}
-		o := verify.Options{Tolerance: verify.Tolerance{Rel: c.Float64("rtol"), Abs: c.Float64("atol")}}
+		o := verify.Options{Tolerance: verify.Tolerance{Rel: c.Float64("rtol"), Abs: c.Float64("atol")}, Noise: c.Int("noise")}
+		if o.Noise < 0 || o.Noise > 1000 {
+			return fmt.Errorf("verify: --noise is %d, want 0 to 1000", o.Noise)
+		}
 		o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
 			return execute(ctx, m, inputs, c.String("backend"), c.Int("threads"))
 		}
@@ -73,7 +77,11 @@ func printVerdict(c *cli.Context, k verify.Case, r verify.Result) {
 		name = filepath.Join(name, filepath.Base(r.Set))
 	}
 	if r.Verdict == verify.Pass {
-		fmt.Fprintf(c.App.Writer, "PASS  %s  worst error %.3g\n", name, r.Worst)
+		noise := ""
+		if r.Noise > 0 {
+			noise = fmt.Sprintf(", besides %d elements that rounding of the inputs decides", r.Noise)
+		}
+		fmt.Fprintf(c.App.Writer, "PASS  %s  worst error %.3g%s\n", name, r.Worst, noise)
 		return
 	}
 	fmt.Fprintf(c.App.Writer, "%s  %s  %s\n", r.Verdict, name, r.Reason)
