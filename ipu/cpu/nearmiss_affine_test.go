@@ -10,18 +10,19 @@ import (
 func init() {
 	nearMisses = append(nearMisses,
 		nearMiss{pass: "affine", what: "biases", build: missAddend, off: []string{"along another axis", "residual broadcast", "two of them", "read twice", "β 2",
-			"reversed difference", "fed", "larger", "fed bias", "of itself", "half"}},
+			"reversed difference", "fed", "larger", "fed bias", "of itself", "half", "limited already", "batches of weights"}, left: []string{"read twice"}},
 		nearMiss{pass: "affine", what: "residuals", build: missResidual, off: []string{"β 2", "broadcast", "read twice", "with a bias", "difference", "of itself"}},
 		nearMiss{pass: "affine", what: "factors folded into weights", build: missFactor, off: []string{"along another axis", "β 2", "reversed quotient", "fed",
-			"read twice", "larger", "fed weights", "fed bias", "bias of rows", "groups", "of itself", "half", "power"}},
+			"read twice", "larger", "fed weights", "fed bias", "bias of rows", "groups", "of itself", "half", "power", "limited already", "batches of weights"},
+			left: []string{"read twice", "fed weights", "fed"}},
 		nearMiss{pass: "affine", what: "batch normalisations folded into weights", build: missBatchNorm, off: []string{"β 2", "read twice", "fed statistics",
 			"fed weights", "groups", "between rows", "rectifier between"}},
 		nearMiss{pass: "bounds", what: "limits of convolutions", build: missBounds(true), off: []string{"read twice", "fed limits", "limits crossed", "NaN limit",
-			"leaky", "minimum", "twice", "addend between", "double", "half"}},
+			"leaky", "minimum", "twice", "addend between", "double", "half"}, left: []string{"read twice"}},
 		nearMiss{pass: "bounds", what: "limits of products", build: missBounds(false), off: []string{"read twice", "fed limits", "limits crossed", "NaN limit",
-			"leaky", "minimum", "twice", "addend between", "double", "half"}},
+			"leaky", "minimum", "twice", "addend between", "double", "half"}, left: []string{"read twice"}},
 		nearMiss{pass: "bounds", what: "limits before moves", build: missBoundsBeforeMove, off: []string{"read twice", "move read twice", "padding", "one of two",
-			"limited already", "cast"}},
+			"limited already", "cast"}, left: []string{"read twice", "move read twice"}},
 		nearMiss{pass: "transposed", what: "transposed convolutions made convolutions", build: missTransposed, off: []string{"dilation", "smaller than the stride", "three axes",
 			"fed weights", "fed bias", "double", "half"}},
 	)
@@ -65,6 +66,15 @@ func (d *missDraw) linearOf(kinds []string, input, weight func(shape ...int64) g
 			}
 		}
 		return d.node(op, input(n, n), weight(n, n), b), 1
+	case "limited":
+		none := []int64{0, 0}
+		if d.yes("conv") {
+			op := &graph.Conv{Strides: ones, Dilations: ones, PadsBegin: none, PadsEnd: none, Group: 1, Bounded: true, Low: -0.5, High: 0.75}
+			return d.node(op, input(2, n, n, n), weight(n, n, 1, 1)), 1
+		}
+		return d.node(&graph.Gemm{Alpha: 1, Beta: 1, Bounded: true, Low: -0.5, High: 0.75}, input(n, n), weight(n, n)), 1
+	case "batches":
+		return d.node(&graph.MatMul{}, input(2, n, n), weight(2, n, n)), 2
 	case "rows":
 		return d.node(&graph.MatMul{}, input(n, n), weight(n, n)), 1
 	}
@@ -115,6 +125,12 @@ func missAddend(d *missDraw) []graph.TensorID {
 	}
 	if d.is("fed bias") {
 		kinds, bias = []string{"conv", "gemm", "transposed"}, true
+	}
+	if d.is("limited already") {
+		kinds = []string{"limited"}
+	}
+	if d.is("batches of weights") {
+		kinds = []string{"batches"}
 	}
 	weight := d.fedWhere(false)
 	if d.is("fed bias") {
@@ -190,6 +206,10 @@ func missFactor(d *missDraw) []graph.TensorID {
 		kinds, beta, bias = []string{"gemm"}, 2, true
 	case d.is("groups"):
 		kinds = []string{"transposed in groups"}
+	case d.is("limited already"):
+		kinds = []string{"limited"}
+	case d.is("batches of weights"):
+		kinds = []string{"batches"}
 	case d.is("fed bias"):
 		kinds, bias = []string{"conv", "gemm", "transposed"}, true
 		weight = func(shape ...int64) graph.TensorID {
@@ -226,7 +246,7 @@ func missFactor(d *missDraw) []graph.TensorID {
 		c = d.unary(graph.Exp, d.input(shape...))
 	}
 	if d.is("reversed quotient") {
-		return []graph.TensorID{d.node(&graph.Binary{Fn: graph.Div}, c, d.unary(graph.Exp, y)), d.node(&graph.Binary{Fn: graph.Max}, c, y)}
+		return []graph.TensorID{d.node(&graph.Binary{Fn: graph.Div}, c, y)}
 	}
 	if d.yes("quotient") {
 		return append(out, d.node(&graph.Binary{Fn: graph.Div}, y, c))

@@ -12,7 +12,7 @@ func init() {
 		"factor of V", "factor of probabilities", "softmax over rows", "logarithm", "factor after bias", "factor after mask", "factor by column", "factor by row", "bias of a column",
 		"larger bias", "bias of itself", "difference", "weak mask", "weak triangle", "other triangle", "triangle with holes", "shifted triangle", "all hidden", "all hidden by a triangle",
 		"hidden by infinity", "probabilities read twice", "scores read twice", "probabilities transposed", "few rows", "keys backwards", "values backwards", "zero in place of numbers",
-		"one in place of NaN", "heads mixed", "values of other heads", "half", "two triangles", "triangle of heads", "maximum", "rows merged", "bias across a reshape"}})
+		"one in place of NaN", "heads mixed", "values of other heads", "half", "two triangles", "triangle of heads", "maximum", "rows merged", "bias across a reshape", "mask above the scores"}})
 }
 
 func missAttention(d *missDraw) []graph.TensorID {
@@ -116,8 +116,22 @@ func missAttention(d *missDraw) []graph.TensorID {
 	case d.is("shifted triangle"):
 		s = d.binary(graph.Add, s, triangle(-1e9, func(i, j int) bool { return j > i+1 }))
 	case d.is("two triangles"):
-		s = d.binary(graph.Add, s, triangle(-1e9, after))
-		s = d.binary(graph.Add, s, triangle(-1e9, func(i, j int) bool { return j > i+1 }))
+		for by := range 2 {
+			s = d.binary(graph.Add, s, triangle(-1e9, func(i, j int) bool { return j > i+by }))
+		}
+		if d.yes("the other way") {
+			s = d.binary(graph.Add, raw, triangle(-1e9, func(i, j int) bool { return j > i+1 }))
+			s = d.binary(graph.Add, s, triangle(-1e9, after))
+		}
+	case d.is("mask above the scores"):
+		s = d.binary(graph.Add, s, d.fed([]float32{-1e5}, 1, 1))
+		hide(mask(), -2e4)
+	case d.is("one in place of NaN"):
+		m := make([]byte, n)
+		for j := range cols {
+			m[cols+j] = 1
+		}
+		hide(d.b.AddConst("mask", graph.TensorType{DType: graph.Bool, Shape: []int64{rows, cols}}, m), float32(math.Inf(-1)))
 	case d.is("triangle of heads"):
 		t := make([]float32, 2*n)
 		for i := range int(rows) {

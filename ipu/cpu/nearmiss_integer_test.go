@@ -15,7 +15,7 @@ func init() {
 		nearMiss{pass: "integer", what: "limits of products of bytes", build: missBytesBounds, integers: true, off: []string{"read twice", "twice", "fed limits", "leaky", "crossed"}},
 		nearMiss{pass: "integer", what: "results of products of bytes made bytes", build: missBytesResult, integers: true, tolerance: 0.0501, off: []string{"read twice", "by channel", "16 bits",
 			"negative scale", "limits and no constant scale", "limits and a negative scale", "rectifier after"}},
-		nearMiss{pass: "integer", what: "scales of products of bytes", build: missBytesScale, integers: true, off: []string{"along another axis", "read twice", "scaled twice", "larger", "not cast", "by itself"}},
+		nearMiss{pass: "integer", what: "scales of products of bytes", build: missBytesScale, integers: true, off: []string{"along another axis", "read twice", "scaled twice", "larger", "not cast", "by itself", "cast bytes"}},
 		nearMiss{pass: "quantised", what: "quantisations of what has these values already", tolerance: -1, integers: true, build: missRequantised, off: []string{"another scale", "another zero",
 			"another type", "padded", "average", "rectifier", "by channel", "fed scale", "back by another scale", "tiny scale", "from another scale"}},
 	)
@@ -241,6 +241,9 @@ func missBytesResult(d *missDraw) []graph.TensorID {
 	y, axis := d.productOfBytes()
 	to := d.byteType()
 	step := d.number(0.05)
+	if d.yes("addend") {
+		y = d.binary(graph.Add, y, d.param(d.perChannel(y, axis)...))
+	}
 	var out []graph.TensorID
 	switch {
 	case d.is("read twice"):
@@ -285,6 +288,12 @@ func missBytesScale(d *missDraw) []graph.TensorID {
 	acc := d.node(&graph.IntegerMatMul{To: graph.I32}, q, d.bytes(d.byteType(), n, n), zero)
 	if d.is("not cast") {
 		return []graph.TensorID{d.binary(graph.Mul, acc, d.b.AddConst("three", graph.TensorType{DType: graph.I32}, []byte{3, 0, 0, 0}))}
+	}
+	if d.is("cast bytes") {
+		y, axis := d.productOfBytes()
+		to := d.byteType()
+		q := d.node(&graph.Quantize{To: to, Precision: graph.F32}, y, d.number(0.05), d.bytes(to))
+		return []graph.TensorID{d.binary(graph.Mul, d.node(&graph.Cast{To: graph.F32}, q), d.scalesOf(2e-5, missBytesSide, axis > 1))}
 	}
 	y := d.node(&graph.Cast{To: graph.F32}, acc)
 	shape := d.perChannel(y, 2)

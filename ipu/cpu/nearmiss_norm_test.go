@@ -16,9 +16,9 @@ func init() {
 		nearMiss{pass: "norm", what: "RMS normalisations", build: missRMSNorm, off: []string{"fourth power", "another axis", "first axis", "of others", "ε outside",
 			"without root", "maximum", "two ε", "half"}},
 		nearMiss{pass: "norm", what: "factors of normalisations", build: missScaledNorm, off: []string{"two factors", "factor after addend", "along another axis",
-			"read twice", "larger", "quotient", "of itself"}},
+			"read twice", "larger", "quotient", "of itself"}, left: []string{"read twice"}},
 		nearMiss{pass: "norm", what: "addends of layer normalisations", build: missShiftedNorm, off: []string{"two addends", "along another axis", "read twice",
-			"fed", "larger", "RMS", "difference"}},
+			"fed", "larger", "RMS", "difference"}, left: []string{"read twice"}},
 	)
 }
 
@@ -44,7 +44,7 @@ func missSoftmax(d *missDraw) []graph.TensorID {
 	}
 	most := d.reduce(graph.ReduceMax, true, of, axes...)
 	if d.is("limited maximum") {
-		most = d.binary(graph.Max, most, d.number(20))
+		most = d.binary(graph.Max, most, d.number(1000))
 	}
 	shifted := d.binary(graph.Sub, x, most)
 	if d.is("no difference") {
@@ -141,7 +141,7 @@ func missLayerNorm(d *missDraw) []graph.TensorID {
 	case d.is("absolute"):
 		q = d.unary(graph.Abs, diff)
 	case d.is("product"):
-		q = d.unary(graph.Abs, d.binary(graph.Mul, diff, x))
+		q = d.node(&graph.Binary{Fn: graph.Mul}, diff, other)
 	default:
 		q = square(diff)
 	}
