@@ -101,7 +101,7 @@ func (b *builder) settings() {
 	}
 	p.Package = b.opts.Package
 	if p.Package == "" {
-		p.Package = packageName(p.Model)
+		p.Package = PackageName(p.Model)
 	} else if b.probing {
 		// What may not be its name is read from it.
 	} else if err := checkPackage(p.Package); err != nil {

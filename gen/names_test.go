@@ -54,8 +54,8 @@ func TestPackageName(t *testing.T) {
 		"foo_test.popef":       "footest",
 		"UNHASHED_EXECUTABLE.": "unhashedexecutable",
 	} {
-		require.Equal(t, want, packageName(in), "%q", in)
-		require.NoError(t, checkPackage(packageName(in)))
+		require.Equal(t, want, PackageName(in), "%q", in)
+		require.NoError(t, checkPackage(PackageName(in)))
 	}
 }
 
@@ -81,8 +81,8 @@ func FuzzGoName(f *testing.F) {
 		if utf8.RuneCountInString(name) > maxIdent {
 			t.Fatalf("goName(%q) has %d runes", s, utf8.RuneCountInString(name))
 		}
-		if err := checkPackage(packageName(s)); err != nil {
-			t.Fatalf("packageName(%q): %v", s, err)
+		if err := checkPackage(PackageName(s)); err != nil {
+			t.Fatalf("PackageName(%q): %v", s, err)
 		}
 	})
 }

@@ -21,6 +21,16 @@ type FreeInput struct {
 // static in an executable, so the caller has to choose.
 type DimError struct{ Inputs []FreeInput }
 
+// SizeError says that sizes or values were given that do not fit the model's
+// inputs.
+type SizeError struct{ Err error }
+
+// Error returns what does not fit.
+func (e *SizeError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what does not fit.
+func (e *SizeError) Unwrap() error { return e.Err }
+
 // Error lists the inputs and what can be given for each dimension.
 func (e *DimError) Error() string {
 	var b strings.Builder
@@ -121,17 +131,17 @@ func bindShapes(all, ins []ValueInfo, o Options) (map[string][]int64, error) {
 		given[name] = t.Dims
 	}
 	if err := b.sizes(all, given, o.Dims); err != nil {
-		return nil, err
+		return nil, &SizeError{err}
 	}
 	for _, in := range all {
 		if shape, ok := given[in.Name]; ok {
 			if err := b.fit(in, shape); err != nil {
-				return nil, err
+				return nil, &SizeError{err}
 			}
 		}
 	}
 	if err := b.batch(ins, given, o.Batch); err != nil {
-		return nil, err
+		return nil, &SizeError{err}
 	}
 	shapes := make(map[string][]int64, len(ins))
 	var missing []FreeInput

@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -99,11 +102,17 @@ type modelOptions struct {
 	binds             [][2]string // input, value: a literal or a file, see tensorfile.Path
 }
 
+// manySizes is a list of sizes, as people write it.
+var manySizes = regexp.MustCompile(`^[^=,]+=[0-9]+(,[^=,]+=[0-9]+)+$`)
+
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
 		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
 	for _, text := range c.StringSlice("dim") {
+		if manySizes.MatchString(text) {
+			return o, fmt.Errorf("--dim %s: want one size; give each its own: --dim %s", text, strings.ReplaceAll(text, ",", " --dim "))
+		}
 		// The size has no "=", other than some names.
 		at := max(strings.LastIndexByte(text, '='), 0)
 		name := text[:at]
@@ -115,6 +124,9 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 			return o, fmt.Errorf("--dim: %q is given twice", name)
 		}
 		o.dims[name] = n
+	}
+	if c.IsSet("batch") && o.batch < 1 {
+		return o, fmt.Errorf("--batch %d: want at least 1", o.batch)
 	}
 	var err error
 	o.binds, err = assignments("bind", c.StringSlice("bind"))
@@ -148,7 +160,30 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compile.Compile(m, to)
+	r, err := compile.Compile(m, to)
+	return r, o.hint(err)
+}
+
+// hint adds to an error of a model's node the sizes that were given, which may
+// be what it does not like.
+func (o *modelOptions) hint(err error) error {
+	var (
+		sizes       *onnx.SizeError
+		dims        *onnx.DimError
+		need        *onnx.NeedValueError
+		unsupported *onnx.UnsupportedError
+	)
+	if err == nil || o.batch == 0 && len(o.dims) == 0 || errors.As(err, &sizes) || errors.As(err, &dims) || errors.As(err, &need) || errors.As(err, &unsupported) {
+		return err
+	}
+	var given []string
+	if o.batch > 0 {
+		given = append(given, fmt.Sprintf("--batch %d", o.batch))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.dims)) {
+		given = append(given, fmt.Sprintf("--dim %s=%d", name, o.dims[name]))
+	}
+	return fmt.Errorf("%w\nhint: that is so with %s; the model may be made for other sizes", err, strings.Join(given, " "))
 }
 
 // compileOptions returns what the options mean for the model m.

@@ -217,12 +217,7 @@ func (j *job) finish(c *cli.Context, r *rendered, check bool, progress string) (
 	return true, nil
 }
 
-// isIdentifier reports whether a directory's name serves as a package name.
-func isIdentifier(s string) bool {
-	for i, r := range s {
-		if !(r >= 'a' && r <= 'z' || i > 0 && r >= '0' && r <= '9') {
-			return false
-		}
-	}
-	return s != ""
+// hasLetter reports whether a folder's name can be told from a number.
+func hasLetter(s string) bool {
+	return strings.ContainsFunc(strings.ToLower(s), func(r rune) bool { return r >= 'a' && r <= 'z' })
 }

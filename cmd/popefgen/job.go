@@ -66,8 +66,8 @@ func (j *job) render() (r *rendered, err error) {
 	}
 	o.ModelBase = base
 	if o.Package == "" && j.dir != "." {
-		if abs, err := filepath.Abs(j.dir); err == nil && isIdentifier(filepath.Base(abs)) {
-			o.Package = filepath.Base(abs)
+		if abs, err := filepath.Abs(j.dir); err == nil && hasLetter(filepath.Base(abs)) {
+			o.Package = gen.PackageName(filepath.Base(abs))
 		}
 	}
 	if j.embed {

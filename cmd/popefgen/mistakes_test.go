@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,9 @@ var mistakes = []string{
 	"compile digits.onnx --batch 0x",
 	"compile words.onnx --batch 2",
 	"compile free.onnx --batch 1 --dim x[1]=4 --dim x[2]=2",
+	"compile free.onnx --dim batch=1,height=2",
+	"compile free.onnx --batch 0 --dim height=2",
+	"compile sizes.onnx --dim n=3",
 	"compile free.onnx --batch 1 --dim height=2 --bind x=1",
 	"compile digits.onnx --batch -1",
 	"compile digits.onnx --batch 1 -o digits.onnx",
@@ -184,6 +188,7 @@ func mistakeFiles(t *testing.T) {
 	files["flipped.popef"] = flipped
 	contract := string(read(filepath.Join(digits, "classifier", "contract.txt")))
 	files["edited/contract.txt"] = []byte(strings.Replace(contract, "[1 10]", "[1 11]", 1))
+	files["sizes.onnx"] = sizesModel()
 	for _, m := range models {
 		files[filepath.Base(m)] = read(m)
 	}
@@ -223,4 +228,22 @@ func tree(t *testing.T) (names []string) {
 		return err
 	}))
 	return names
+}
+
+// sizesModel is a model that is right for one size only: a product of x, whose
+// n columns are open, with four rows.
+func sizesModel() []byte {
+	message := func(num byte, body ...byte) []byte { return append([]byte{num<<3 | 2, byte(len(body))}, body...) }
+	cat := func(parts ...[]byte) []byte { return slices.Concat(parts...) }
+	text := func(num byte, s string) []byte { return message(num, []byte(s)...) }
+	value := func(name string, dims ...[]byte) []byte {
+		shape := cat(dims...)
+		return cat(text(1, name), message(2, message(1, cat([]byte{0x08, 1}, message(2, shape...))...)...))
+	}
+	fixed := func(n byte) []byte { return message(1, 0x08, n) }
+	open := message(1, text(2, "n")...)
+	node := cat(text(1, "x"), text(1, "w"), text(2, "y"), text(3, "fc"), text(4, "MatMul"))
+	weight := cat([]byte{0x08, 4, 0x08, 1, 0x10, 1}, text(8, "w"), message(9, make([]byte, 16)...))
+	graph := cat(message(1, node...), message(5, weight...), message(11, value("x", fixed(1), open)...), message(12, value("y", fixed(1), fixed(1))...))
+	return cat([]byte{0x08, 8}, message(7, graph...), message(8, 0x10, 13))
 }
