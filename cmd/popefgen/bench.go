@@ -12,6 +12,7 @@ import (
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/ipu"
 )
 
 var benchCommand = &cli.Command{
@@ -35,6 +36,7 @@ var benchCommand = &cli.Command{
 		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a number, a list, or a file with the data of one request or of several, which take turns; others are random"},
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
+		&cli.StringSliceFlag{Name: "compare", Usage: "also measure pairs of requests with and without the engine option `NAME=VALUE`, as layout=off"},
 		&cli.BoolFlag{Name: "profile", Usage: "show where the time of a request goes, by operator and node"},
 		&cli.IntFlag{Name: "top", Usage: "show the `N` nodes that take longest", Value: 10},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
@@ -67,6 +69,7 @@ type benchReport struct {
 	Opening      bench.Opening       `json:"opening"`
 	Memory       bench.Memory        `json:"memory"`
 	Measurements []bench.Measurement `json:"measurements,omitempty"`
+	Comparisons  []bench.Comparison  `json:"comparisons,omitempty"`
 	Profile      *bench.Profile      `json:"profile,omitempty"`
 }
 
@@ -85,6 +88,17 @@ func runBench(c *cli.Context) (*benchReport, error) {
 	}
 	if r.Measurements, err = bench.Measure(c.Context, t, configs...); err != nil {
 		return nil, err
+	}
+	compared, err := assignments("compare", c.StringSlice("compare"))
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range compared {
+		compared, err := bench.Compare(c.Context, t, configs[0], ipu.Option{Name: o[0], Value: o[1]})
+		if err != nil {
+			return nil, err
+		}
+		r.Comparisons = append(r.Comparisons, compared)
 	}
 	r.Memory.ResidentAll = bench.PeakResident()
 	if c.Bool("profile") {

@@ -20,6 +20,7 @@ func (r *benchReport) print(w io.Writer, top int) error {
 	if err := printMeasurements(w, r.Measurements); err != nil {
 		return err
 	}
+	printComparisons(w, r.Comparisons)
 	if err := printOpening(w, &r.Opening); err != nil {
 		return err
 	}
@@ -30,6 +31,19 @@ func (r *benchReport) print(w io.Writer, top int) error {
 		return nil
 	}
 	return printProfile(w, r.Profile, top)
+}
+
+// printComparisons prints a line for each option that was compared.
+func printComparisons(w io.Writer, all []bench.Comparison) {
+	for i, c := range all {
+		if i == 0 {
+			fmt.Fprintln(w, "COMPARED in pairs: time of a request with the option / without it")
+		}
+		fmt.Fprintf(w, "%s  %.3f (95%%: %.3f to %.3f, %d pairs)\n", c.Option, c.Ratio, c.Low, c.High, c.Pairs)
+	}
+	if len(all) > 0 {
+		fmt.Fprintln(w)
+	}
 }
 
 // printMeasurements prints a column for each mode.

@@ -20,6 +20,9 @@ import (
 // inputs, and how long it took to compile it if it is an ONNX model.
 func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err error) {
 	t = &bench.Target{Backend: c.String("backend"), Threads: benchThreads(c)}
+	if t.Options, err = engineOptions(c); err != nil {
+		return nil, 0, err
+	}
 	paths := c.Args().Slice()
 	if onnx := slices.IndexFunc(paths, isONNX); onnx >= 0 {
 		if len(paths) > 1 {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -25,12 +27,20 @@ type port struct {
 	given  bool
 }
 
-func openDynamic(ctx context.Context, m *popef.Model, backend string, threads int) (*dynamic, error) {
-	opts := []rt.Option{rt.WithBackend(backend)}
-	if threads != 0 {
+// openDynamic opens a model as engineFlags say.
+func openDynamic(c *cli.Context, m *popef.Model) (*dynamic, error) {
+	opts := []rt.Option{rt.WithBackend(c.String("backend"))}
+	if threads := c.Int("threads"); threads != 0 {
 		opts = append(opts, rt.WithThreads(threads))
 	}
-	s, err := rt.NewSession(ctx, m, opts...)
+	given, err := engineOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range given {
+		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
+	}
+	s, err := rt.NewSession(c.Context, m, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +112,8 @@ func unknownInput(flag [2]string, names []string) error {
 }
 
 // execute runs a model once; it is a verify.Executor with the flags bound.
-func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte, backend string, threads int) (outputs map[string][]byte, err error) {
-	d, err := openDynamic(ctx, m, backend, threads)
+func execute(ctx context.Context, c *cli.Context, m *popef.Model, inputs map[string][]byte) (outputs map[string][]byte, err error) {
+	d, err := openDynamic(c, m)
 	if err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func goldenVerify(c *cli.Context) error {
 // withDynamic opens the model at path, and closes it when do is done.
 func withDynamic(c *cli.Context, path string, do func(*dynamic) error) error {
 	return withModel(c, path, func(m *popef.Model) (err error) {
-		d, err := openDynamic(c.Context, m, c.String("backend"), c.Int("threads"))
+		d, err := openDynamic(c, m)
 		if err != nil {
 			return err
 		}

@@ -79,7 +79,7 @@ func goldenImport(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	d, err := openDynamic(c.Context, model, c.String("backend"), c.Int("threads"))
+	d, err := openDynamic(c, model)
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ var inspectCommand = &cli.Command{
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: "plan", Usage: "print the CPU engine's plan of every program, step by step"},
+		engineOptionFlag,
 	}, pictureFlags...),
 	Action: func(c *cli.Context) error {
 		if c.NArg() == 0 {
@@ -56,7 +57,7 @@ func showModel(c *cli.Context) error {
 	if paths := c.Args().Slice(); slices.ContainsFunc(paths, isONNX) {
 		in, open, err = inspectONNX(c, paths)
 	} else if err = noModelFlags(c, paths[0]); err == nil {
-		in, err = inspect(paths)
+		in, err = inspect(c, paths)
 	}
 	if in == nil {
 		return err
@@ -155,7 +156,7 @@ type portableInfo struct {
 }
 
 // inspect reads the files and gathers what is to be said.
-func inspect(paths []string) (*inspection, error) {
+func inspect(c *cli.Context, paths []string) (*inspection, error) {
 	r := popef.NewReader()
 	defer r.Close()
 	for _, p := range paths {
@@ -164,11 +165,15 @@ func inspect(paths []string) (*inspection, error) {
 		}
 	}
 	in := &inspection{Models: []modelInfo{}, Blobs: []blobInfo{}}
-	return in, in.add(r)
+	return in, in.add(c, r)
 }
 
 // add gathers what is to be said of blobs.
-func (in *inspection) add(r *popef.Reader) error {
+func (in *inspection) add(c *cli.Context, r *popef.Reader) error {
+	options, err := engineOptions(c)
+	if err != nil {
+		return err
+	}
 	for _, b := range r.Blobs() {
 		i := blobInfo{File: b.File, Index: b.Index, Kind: b.Kind.String(), Name: b.Name, Executable: b.Executable, Version: b.Version,
 			Offset: b.Offset, Size: b.Size, PayloadOffset: b.PayloadOffset, PayloadSize: b.PayloadSize, Tensors: b.NumTensors}
@@ -182,7 +187,7 @@ func (in *inspection) add(r *popef.Reader) error {
 		return err
 	}
 	for _, m := range models {
-		i, err := inspectModel(m)
+		i, err := inspectModel(m, options)
 		if err != nil {
 			return err
 		}
@@ -194,7 +199,7 @@ func (in *inspection) add(r *popef.Reader) error {
 	return nil
 }
 
-func inspectModel(m *popef.Model) (modelInfo, error) {
+func inspectModel(m *popef.Model, options []ipu.Option) (modelInfo, error) {
 	md := m.Metadata
 	c := contract.Of(m)
 	i := modelInfo{Executable: md.Executable, Contract: c.Callers().Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
@@ -240,7 +245,7 @@ func inspectModel(m *popef.Model) (modelInfo, error) {
 			p.Constants++
 		}
 	}
-	if p.plan, err = cpu.PlanOf(e, 1); err != nil {
+	if p.plan, err = cpu.PlanOf(e, 1, options...); err != nil {
 		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
 	}
 	p.Memory.Arena, p.Memory.Persistent = p.plan.ArenaBytes, p.plan.PersistentBytes

@@ -67,7 +67,7 @@ func inspectONNX(c *cli.Context, paths []string) (in *inspection, open error, er
 	if err := reader.AddBytes(strings.TrimSuffix(base, filepath.Ext(base))+".popef", data); err != nil {
 		return in, nil, err
 	}
-	return in, nil, in.add(reader)
+	return in, nil, in.add(c, reader)
 }
 
 func describeONNX(path string, m *onnx.Model) *onnxInfo {

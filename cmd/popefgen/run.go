@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -20,6 +21,20 @@ import (
 var engineFlags = []cli.Flag{
 	&cli.IntFlag{Name: "threads", Usage: "run with `N` threads", DefaultText: "one per core"},
 	&cli.StringFlag{Name: "backend", Usage: "`NAME` of the back end", Value: "cpu"},
+	engineOptionFlag,
+}
+
+// engineOptionFlag gives the back end options in its own words.
+var engineOptionFlag = &cli.StringSliceFlag{Name: "engine-option", Usage: "`NAME=VALUE`, an option of the back end, as layout=off; a wrong one lists all"}
+
+// engineOptions returns what engineOptionFlag gives.
+func engineOptions(c *cli.Context) ([]ipu.Option, error) {
+	pairs, err := assignments("engine-option", c.StringSlice("engine-option"))
+	var out []ipu.Option
+	for _, p := range pairs {
+		out = append(out, ipu.Option{Name: p[0], Value: p[1]})
+	}
+	return out, err
 }
 
 var runCommand = &cli.Command{
@@ -55,7 +70,7 @@ func runModel(c *cli.Context, path string) error {
 		return err
 	}
 	defer m.Close()
-	d, err := openDynamic(c.Context, m, c.String("backend"), c.Int("threads"))
+	d, err := openDynamic(c, m)
 	if err != nil {
 		return err
 	}

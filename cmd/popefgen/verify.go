@@ -39,7 +39,7 @@ var verifyCommand = &cli.Command{
 			return fmt.Errorf("verify: --noise is %d, want 0 to 1000", o.Noise)
 		}
 		o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
-			return execute(ctx, m, inputs, c.String("backend"), c.Int("threads"))
+			return execute(ctx, c, m, inputs)
 		}
 		enc := json.NewEncoder(c.App.Writer)
 		count := map[verify.Verdict]int{}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
@@ -16,9 +17,10 @@ type Target struct {
 	Bytes   []byte   // a PopEF file in memory, if there are no Files
 	Name    string   // of Bytes, for messages
 	Backend string
-	Threads int     // at least 1
-	Inputs  []Input // of every run, in the contract's order
-	Given   []Input // what is given once: weights and seeds without data
+	Threads int          // at least 1
+	Options []ipu.Option // of the engine, beside Threads
+	Inputs  []Input      // of every run, in the contract's order
+	Given   []Input      // what is given once: weights and seeds without data
 }
 
 // Input is the data of an input: of one request, or of several that take turns.
@@ -40,6 +42,9 @@ func (t *Target) options() []rt.Option {
 	o := []rt.Option{rt.WithBackend(t.Backend), rt.WrapFeeds()}
 	if t.Backend == "cpu" {
 		o = append(o, rt.WithThreads(t.Threads))
+	}
+	for _, e := range t.Options {
+		o = append(o, rt.WithEngineOption(e.Name, e.Value))
 	}
 	for _, in := range t.Given {
 		o = append(o, rt.WithData(in.Anchor.Handle, in.Requests[0]))
