@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/popefgen/popefgen/internal/budget"
+
 	"github.com/popefgen/popefgen/internal/printable"
 )
 
@@ -42,7 +44,8 @@ func ReadFile(path string) (*Model, error) {
 // an empty dir refuses it. Tensors may share memory with b, which must not
 // change afterwards.
 func Decode(b []byte, dir string) (*Model, error) {
-	r := &reader{dir: dir}
+	r := newReader(len(b))
+	r.dir = dir
 	defer r.close()
 	m := &Model{}
 	err := r.fields(view{b, 0}, "model", func(f field) error {
@@ -142,7 +145,11 @@ func sub[T any](f field, decode func(view) (T, error)) (T, error) {
 }
 
 // repeated appends the numbers of a repeated scalar field, packed or not.
-func repeated[T any](f field, typ protowire.Type, to []T, conv func(uint64) T) ([]T, error) {
+func repeated[T any](r *reader, f field, typ protowire.Type, to []T, conv func(uint64) T) ([]T, error) {
+	// Lists that grow are half empty at worst.
+	if err := r.parts.Take(16*int64(max(1, len(f.v.b))), "the lists of numbers of the file, up to offset %#x (%s)", f.v.off, f.what); err != nil {
+		return nil, err
+	}
 	if f.typ == typ {
 		return append(to, conv(f.u)), nil
 	}
@@ -182,8 +189,32 @@ func asFloat32(u uint64) float32 { return math.Float32frombits(uint32(u)) }
 func asFloat64(u uint64) float64 { return math.Float64frombits(u) }
 
 type reader struct {
-	dir  string
-	root *os.Root
+	dir     string
+	root    *os.Root
+	memory  *budget.Budget    // of data that does not lie in the file itself
+	parts   *budget.Budget    // of what the file's messages become
+	regions map[region][]byte // of external files, each read once
+}
+
+// region is a part of an external file.
+type region struct {
+	file        string
+	off, length int64
+}
+
+// What messages become in memory takes some times their size at most; what takes
+// more is made of millions of empty ones.
+const (
+	partsBytes  = 64 << 20
+	partsFactor = 32
+	partBytes   = 288 // of the greatest message
+)
+
+// newReader returns a reader of a file of size bytes.
+func newReader(size int) *reader {
+	memory := budget.New(0)
+	most := budget.Add(partsBytes, budget.Mul(partsFactor, int64(size)))
+	return &reader{memory: memory, parts: budget.New(min(most, memory.Limit())), regions: map[region][]byte{}}
 }
 
 func (r *reader) close() {
@@ -194,6 +225,9 @@ func (r *reader) close() {
 
 // fields calls fn for every field of the message in v.
 func (r *reader) fields(v view, what string, fn func(field) error) error {
+	if err := r.parts.Take(partBytes, "the messages of the file, up to offset %#x (%s)", v.off, what); err != nil {
+		return err
+	}
 	for b, off := v.b, v.off; len(b) > 0; {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -388,10 +422,10 @@ func (r *reader) attribute(v view, depth int) (*Attribute, error) {
 			a.Graph, err = sub(f, func(v view) (*Graph, error) { return r.graph(v, depth+1) })
 		case 7:
 			set = AttrFloats
-			a.Floats, err = repeated(f, protowire.Fixed32Type, a.Floats, asFloat32)
+			a.Floats, err = repeated(r, f, protowire.Fixed32Type, a.Floats, asFloat32)
 		case 8:
 			set = AttrInts
-			a.Ints, err = repeated(f, protowire.VarintType, a.Ints, asInt64)
+			a.Ints, err = repeated(r, f, protowire.VarintType, a.Ints, asInt64)
 		case 9:
 			set = AttrStrings
 			var b []byte

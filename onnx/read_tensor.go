@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -29,7 +30,7 @@ func ReadTensor(path string) (*Tensor, error) {
 
 // DecodeTensor reads a bare TensorProto. The result may share memory with b.
 func DecodeTensor(b []byte) (*Tensor, error) {
-	r := &reader{}
+	r := newReader(len(b))
 	t, err := r.tensor(view{b, 0})
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (r *reader) tensor(v view) (*Tensor, error) {
 	err := r.fields(v, "tensor", func(f field) (err error) {
 		switch f.num {
 		case 1:
-			p.Dims, err = repeated(f, protowire.VarintType, p.Dims, asInt64)
+			p.Dims, err = repeated(r, f, protowire.VarintType, p.Dims, asInt64)
 		case 2:
 			var e int64
 			e, err = f.int()
@@ -89,9 +90,9 @@ func (r *reader) tensor(v view) (*Tensor, error) {
 		case 3:
 			return f.errorf("tensors in segments are not supported")
 		case 4:
-			p.floats, err = repeated(f, protowire.Fixed32Type, p.floats, asFloat32)
+			p.floats, err = repeated(r, f, protowire.Fixed32Type, p.floats, asFloat32)
 		case 5, 7:
-			p.ints, err = repeated(f, protowire.VarintType, p.ints, asInt64)
+			p.ints, err = repeated(r, f, protowire.VarintType, p.ints, asInt64)
 		case 6:
 			p.strings++
 		case 8:
@@ -100,9 +101,9 @@ func (r *reader) tensor(v view) (*Tensor, error) {
 			p.hasRaw = true
 			p.raw, err = f.bytes()
 		case 10:
-			p.doubles, err = repeated(f, protowire.Fixed64Type, p.doubles, asFloat64)
+			p.doubles, err = repeated(r, f, protowire.Fixed64Type, p.doubles, asFloat64)
 		case 11:
-			p.uints, err = repeated(f, protowire.VarintType, p.uints, asUint64)
+			p.uints, err = repeated(r, f, protowire.VarintType, p.uints, asUint64)
 		case 13:
 			_, err = sub(f, func(v view) (struct{}, error) { return struct{}{}, r.externalEntry(v, &p) })
 		case 14:
@@ -185,6 +186,9 @@ func (r *reader) decodeData(p *protoTensor) error {
 		if perByte == 1 {
 			p.Data = p.raw
 			return nil
+		}
+		if err := r.memory.Take(n, "its elements, one a byte"); err != nil {
+			return err
 		}
 		p.Data = unpack(p.Elem, p.raw, n)
 		return nil
@@ -281,6 +285,10 @@ func (r *reader) externalData(p *protoTensor, want int64) ([]byte, error) {
 		}
 		r.root = root
 	}
+	// To open a pipe or a device may wait for ever, so look first.
+	if st, err := r.root.Stat(loc); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("external data file %q is not a regular file (%v)", loc, st.Mode().Type())
+	}
 	f, err := r.root.Open(loc)
 	if err != nil {
 		return nil, fmt.Errorf("external data file %q (it must lie in the model's directory): %w", loc, err)
@@ -311,9 +319,17 @@ func (r *reader) externalData(p *protoTensor, want int64) ([]byte, error) {
 	if length != want {
 		return nil, fmt.Errorf("%w: external data file %q gives %d bytes, want %d", ErrFormat, loc, length, want)
 	}
+	at := region{filepath.Clean(loc), off, length}
+	if b, ok := r.regions[at]; ok {
+		return b, nil
+	}
+	if err := r.memory.Take(length, "external data of file %q", loc); err != nil {
+		return nil, err
+	}
 	b := make([]byte, length)
 	if _, err := io.ReadFull(io.NewSectionReader(f, off, length), b); err != nil {
 		return nil, fmt.Errorf("external data file %q: %w", loc, err)
 	}
+	r.regions[at] = b
 	return b, nil
 }

@@ -1,6 +1,8 @@
 package onnx
 
 import (
+	"bytes"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -11,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/popefgen/popefgen/internal/budget"
 )
 
 // pb builds protobuf messages for tests.
@@ -214,5 +218,43 @@ func FuzzDecode(f *testing.F) {
 			t.Error("a model without a graph and without an error")
 		}
 		DecodeTensor(b)
+	})
+}
+
+// TestReadIsBounded reads files whose messages or external files would take far
+// more memory than they are worth.
+func TestReadIsBounded(t *testing.T) {
+	file := func(g pb) []byte { return pb{}.int(1, 8).bytes(8, pb{}.int(2, 13)).bytes(7, g) }
+	many := func(n int, unit pb) pb { return bytes.Repeat(unit, n) }
+	external := func(name, file string, length int64) pb {
+		entry := func(k, v string) pb { return pb{}.bytes(13, pb{}.str(1, k).str(2, v)) }
+		p := pb{}.str(8, name).int(2, 1).packed(1, length/4).int(14, 1)
+		return append(append(append(p, entry("location", file)...), entry("offset", "0")...), entry("length", fmt.Sprint(length))...)
+	}
+	t.Run("empty attributes", func(t *testing.T) {
+		empty := pb{}.bytes(5, pb{})
+		_, err := Decode(file(pb{}.bytes(1, append(pb{}.str(4, "Neg"), many(4<<20, empty)...))), "")
+		require.ErrorIs(t, err, budget.ErrExceeded)
+		require.ErrorContains(t, err, "the messages of the file, up to offset")
+	})
+	t.Run("a sparse file read once", func(t *testing.T) {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "big"), nil, 0o666))
+		require.NoError(t, os.Truncate(filepath.Join(dir, "big"), 1<<24))
+		g := pb{}
+		for i := range 64 {
+			g = g.bytes(5, external(fmt.Sprint("w", i), "big", 1<<24))
+		}
+		budget.SetDefault(64 << 20)
+		defer budget.SetDefault(0)
+		m, err := Decode(file(g), dir)
+		require.NoError(t, err)
+		for _, w := range m.Graph.Initializers {
+			require.Same(t, &m.Graph.Initializers[0].Data[0], &w.Data[0])
+		}
+		budget.SetDefault(8 << 20)
+		_, err = Decode(file(g), dir)
+		require.ErrorIs(t, err, budget.ErrExceeded)
+		require.ErrorContains(t, err, `external data of file "big": it needs 16 MiB, more than the limit of 8 MiB`)
 	})
 }

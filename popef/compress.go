@@ -12,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
+
+	"github.com/popefgen/popefgen/internal/budget"
 )
 
 // notCompressed is the uncompressed size that marks a raw executable.
@@ -92,18 +94,40 @@ func (b *Blob) Codec() (Codec, error) {
 	return UnknownCodec, nil
 }
 
-// decompress returns the size bytes that r holds in compressed form. Memory
-// grows as data arrives and never beyond size.
-func decompress(codec Codec, r io.Reader, size uint64, limit int64) ([]byte, error) {
+// usualRatio is how much smaller compression makes things at most, but for the
+// likes of Zstd: that of Gzip.
+const usualRatio = 1032
+
+// decompress returns the size bytes that r holds in compressed form, of which
+// there are packed. All their memory is taken at once if they can be so many;
+// else it grows as data arrives, and never beyond size.
+func decompress(codec Codec, r io.Reader, packed int64, size uint64, limit int64) ([]byte, error) {
 	if size > uint64(limit) {
 		return nil, errorf(ErrLimit, "executable claims %d bytes when decompressed, %d are allowed", size, limit)
+	}
+	whole := int64(size) <= budget.Mul(usualRatio, packed)
+	need := int64(size)
+	if !whole { // half of it is garbage in the end
+		need *= 2
+	}
+	if err := budget.New(0).Take(need, "decompressing the executable"); err != nil {
+		return nil, errorf(ErrLimit, "%w", err)
 	}
 	z, done, err := newDecompressor(codec, r)
 	if err != nil {
 		return nil, errorf(ErrCompression, "executable (%v): %w", codec, err)
 	}
 	defer done()
-	p, err := readGrowing(z, int64(size))
+	var p []byte
+	if whole && int64(size) == int64(int(size)) {
+		p = make([]byte, size)
+		var n int
+		if n, err = io.ReadFull(z, p); err == io.EOF || err == io.ErrUnexpectedEOF {
+			err = errorf(ErrTruncated, "data ends after %d of %d bytes", n, size)
+		}
+	} else {
+		p, err = readGrowing(z, int64(size))
+	}
 	switch {
 	case errors.Is(err, ErrTruncated):
 		return nil, errorf(ErrCompression, "executable (%v): %w when decompressed", codec, err)

@@ -178,7 +178,7 @@ func (b *Blob) executable(limits Limits) ([]byte, error) {
 	if codec == Raw {
 		return b.Bytes()
 	}
-	p, err := decompress(codec, b.Open(), b.UncompressedSize, limits.Executable)
+	p, err := decompress(codec, b.Open(), b.PayloadSize, b.UncompressedSize, limits.Executable)
 	if err != nil {
 		hint := ""
 		switch {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -95,6 +96,7 @@ var compileCommand = &cli.Command{
 
 // modelOptions fix an ONNX model's open ends, see modelFlags.
 type modelOptions struct {
+	ctx               context.Context // until when to compile; nil: without end
 	iterations, batch int64
 	constants         bool
 	withoutPasses     []string
@@ -107,7 +109,7 @@ var manySizes = regexp.MustCompile(`^[^=,]+=[0-9]+(,[^=,]+=[0-9]+)+$`)
 
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
-	o := modelOptions{iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
+	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
 		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
 	for _, text := range c.StringSlice("dim") {
 		if manySizes.MatchString(text) {
@@ -160,7 +162,11 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := compile.Compile(m, to)
+	ctx := o.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	r, err := compile.CompileContext(ctx, m, to)
 	return r, o.hint(err)
 }
 

@@ -28,7 +28,7 @@ func main() {
 	if exe, err := os.Executable(); err == nil {
 		self = exe
 	}
-	os.Exit(Run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	os.Exit(runUntil(ctx, os.Args[1:]))
 }
 
 // Exit codes of the command.
@@ -78,6 +78,7 @@ func newApp(in io.Reader, out, errOut io.Writer) *cli.App {
 		compileCommand, generateCommand, checkCommand, watchCommand, inspectCommand, runCommand, diffCommand, verifyCommand, goldenCommand, benchCommand, devicesCommand, completionCommand, versionCommand,
 	}
 	for _, c := range commands {
+		limitMemory(c)
 		for _, c := range append([]*cli.Command{c}, c.Subcommands...) {
 			c.OnUsageError = usageError
 			// Where flags have headings, the library leaves its own one out.

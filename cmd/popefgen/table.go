@@ -48,18 +48,24 @@ func (t *table) print(w io.Writer) error { return t.write(w, append([][]string{t
 // rowsOnly prints a table without its head.
 func (t *table) rowsOnly(w io.Writer) error { return t.write(w, t.rows) }
 
+// widest is how wide a column gets at most: a cell that is wider pushes what
+// follows it to the right, but makes no other row longer.
+const widest = 100
+
 func (t *table) write(w io.Writer, rows [][]string) error {
 	width := make([]int, len(t.head))
 	for _, r := range rows {
 		for i, c := range r {
-			width[i] = max(width[i], utf8.RuneCountInString(c))
+			if n := utf8.RuneCountInString(c); n <= widest {
+				width[i] = max(width[i], n)
+			}
 		}
 	}
 	var b strings.Builder
 	for _, r := range rows {
 		line := ""
 		for i, c := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(c))
+			pad := strings.Repeat(" ", max(0, width[i]-utf8.RuneCountInString(c)))
 			if t.nums[i] {
 				c = pad + c
 			} else {

@@ -54,6 +54,18 @@ func TestSaturatingArithmetic(t *testing.T) {
 	require.EqualValues(t, math.MaxInt64, Add(-1))
 }
 
+// TestSetDefault sets the default and takes that back.
+func TestSetDefault(t *testing.T) {
+	usual := Default()
+	defer SetDefault(0)
+	SetDefault(1234)
+	require.EqualValues(t, 1234, Default())
+	require.EqualValues(t, 1234, New(0).Limit())
+	require.EqualValues(t, 99, New(99).Limit())
+	SetDefault(0)
+	require.InDelta(t, usual, Default(), float64(usual)/2)
+}
+
 // TestSizesAsText goes from text to bytes and back.
 func TestSizesAsText(t *testing.T) {
 	for text, want := range map[string]int64{

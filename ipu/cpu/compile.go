@@ -45,6 +45,9 @@ type compiler struct {
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
 func compile(exe *graph.Executable, opts options) (*compiler, error) {
+	if err := checkWork(exe, opts.work); err != nil {
+		return nil, err
+	}
 	opts.memory = opts.limit() // asked for once
 	planar := exe
 	var from origins

@@ -416,7 +416,7 @@ func TestEndlessLoop(t *testing.T) {
 	require.NoError(t, b.NodeTo(&graph.Unary{Fn: graph.Neg}, "neg", []graph.TensorID{s}, s))
 	b.AddProgram(0, "main", b.Repeat(1<<62, b.Call(g)))
 	b.AddProgram(1, "empty", b.Repeat(1<<62))
-	e := newLoaded(t, b)
+	e := newLoaded(t, b, opt("work", "9223372036854775807")...)
 	for program := range 2 {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 		require.ErrorIs(t, e.Run(ctx, program), context.DeadlineExceeded)

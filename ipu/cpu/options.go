@@ -16,6 +16,7 @@ import (
 type options struct {
 	threads int
 	memory  int64 // bytes; 0: what is usual when it is asked for
+	work    int64 // operations of one run of a program
 	inPlace bool
 	alias   bool
 	prepack bool
@@ -24,7 +25,7 @@ type options struct {
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), inPlace: true, alias: true, prepack: true, layout: true, chains: true}
+	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true}
 }
 
 // limit returns the bytes that an engine with these options may allocate.
@@ -57,6 +58,7 @@ var knownOptions = []option{
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
+	{"work", "the most operations, about multiplications, that one run of a program may take; default: 1125899906842624 (2 to the power of 50)", setWork},
 }
 
 // OptionHelp describes one option of the back end.
@@ -119,5 +121,14 @@ func setMemory(o *options, v string) error {
 		return err
 	}
 	o.memory = max(1, min(n, math.MaxInt/2))
+	return nil
+}
+
+func setWork(o *options, v string) error {
+	n, err := strconv.ParseInt(v, 10, 64)
+	if err != nil || n < 1 {
+		return fmt.Errorf("want a number of operations, 1 or more")
+	}
+	o.work = n
 	return nil
 }
