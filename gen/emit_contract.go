@@ -10,8 +10,12 @@ import (
 	"github.com/popefgen/popefgen/templates"
 )
 
+// contractSuffix ends the name of the file that contractFile renders.
+const contractSuffix = "_contract.go"
+
 // contractFile renders the file with what the runtime compares and resolves:
-// the contract's text and the specification.
+// the contract's text and the specification. It uses nothing that the package's
+// other files declare, so that the package builds while [Write] replaces them.
 func contractFile(p *Plan) ([]byte, error) {
 	f := newFile(p)
 	skewGuard(f)
@@ -31,11 +35,11 @@ func contractFile(p *Plan) ([]byte, error) {
 	f.Var().Id("spec").Op("=").Qual(rtPath, "Spec").Values(
 		jen.Line().Id("Package").Op(":").Lit(p.Package),
 		jen.Line().Id("Contract").Op(":").Id("contract"),
-		jen.Line().Id("Iterations").Op(":").Id("DeviceIterations"),
-		jen.Line().Id("QueueDepth").Op(":").Id("QueueDepth"),
+		jen.Line().Id("Iterations").Op(":").Lit(p.DeviceIterations),
+		jen.Line().Id("QueueDepth").Op(":").Lit(p.QueueDepth),
 		jen.Do(func(s *jen.Statement) {
 			if p.BatchSize > 0 {
-				s.Line().Id("Batch").Op(":").Id("BatchSize")
+				s.Line().Id("Batch").Op(":").Lit(int(p.BatchSize))
 			}
 		}),
 		jen.Line().Id("Anchors").Op(":").Index().Qual(rtPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
@@ -53,7 +57,7 @@ func anchorSpecs(g *jen.Group, p *Plan) {
 		for _, field := range s.fields {
 			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
 			values := []jen.Code{
-				jen.Id("Name").Op(":").Id(t.NameConst),
+				jen.Id("Name").Op(":").Lit(t.Anchor),
 			}
 			if a.Handle != "" {
 				values = append(values, jen.Id("Handle").Op(":").Lit(a.Handle))

@@ -32,8 +32,9 @@ type File struct {
 
 // Write brings dir to hold exactly files, as far as popefgen is concerned: it
 // writes those whose content differs, each through a temporary file and a
-// rename, and removes Go files that bear [Header] and are not among files. It
-// returns the base names of what it wrote or removed, sorted; nothing is
+// rename, and removes Go files that begin with [Header] and are not among files.
+// It may be killed at any point: what is in dir then builds, and the next call
+// removes temporary files that were left. It returns the base names of what it wrote or removed, sorted; nothing is
 // written when nothing differs, which spares the build cache.
 //
 // A Go file without the header is never touched, nor is a contract.txt that does
@@ -52,21 +53,34 @@ func Write(dir string, files []File) (changed []string, err error) {
 				filepath.Join(dir, s.name), ErrForeign)
 		}
 	}
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("writing generated code: %w", err)
+	fail := func(err error) ([]string, error) {
+		slices.Sort(changed)
+		return changed, fmt.Errorf("writing generated code: %w", err)
 	}
-	for _, s := range stale {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fail(err)
+	}
+	if err := atomicfile.Clean(dir); err != nil {
+		return fail(err)
+	}
+	for _, s := range inSteps(stale) {
 		path := filepath.Join(dir, s.name)
+		if err := beforeStep(path); err != nil {
+			return fail(err)
+		}
 		if s.want == nil {
 			err = os.Remove(path)
 		} else {
 			err = atomicfile.WriteBytes(path, s.want.Data)
 		}
 		if err != nil {
-			return changed, fmt.Errorf("writing generated code: %w", err)
+			return fail(err)
 		}
-		changed = append(changed, s.name)
+		if !slices.Contains(changed, s.name) {
+			changed = append(changed, s.name)
+		}
 	}
+	slices.Sort(changed)
 	return changed, nil
 }
 

@@ -2,9 +2,9 @@ package popef
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/popefgen/popefgen/internal/atomicfile"
 )
 
 // WriteFile writes the file at path through a temporary file beside it, which
@@ -12,39 +12,24 @@ import (
 // fails, the temporary file is removed and a file that was there stays as it
 // was. fn need not close the Writer.
 func WriteFile(path string, fn func(*Writer) error, opts ...WriterOption) error {
-	mode := fs.FileMode(0o644)
-	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm()
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := atomicfile.Create(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	done := false
-	defer func() { // also if fn panics
-		if !done {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	w := NewWriter(named{f, path}, opts...)
+	defer f.Abort() // also if fn panics
+	w := NewWriter(named{f.File, path}, opts...)
 	if err := fn(w); err != nil {
 		return err
 	}
 	if err := w.Close(); err != nil {
 		return err
 	}
-	for _, step := range []func() error{
-		func() error { return f.Chmod(mode) },
-		f.Sync, // else a crash may leave the new name with no content
-		f.Close,
-		func() error { return os.Rename(f.Name(), path) },
-	} {
+	// Without Sync a crash may leave the new name with no content.
+	for _, step := range []func() error{f.Sync, f.Commit} {
 		if err := step(); err != nil {
 			return fmt.Errorf("write %s: %w", path, err)
 		}
 	}
-	done = true
 	return nil
 }
 

@@ -380,6 +380,9 @@ func TestEvilNamesOfTheCases(t *testing.T) {
 		require.Zero(t, code, "%q: %s", args, errOut)
 	}
 	say(t, "golden", "record", "evil.popef", "-o", "g", "--random", "1") // two of its outputs may have the same file
-	say(t, "run", "evil.popef", "--random", "1", "--output-dir", "out")
+	code, _, errOut := say(t, "run", "evil.popef", "--random", "1", "--output-dir", "out")
+	require.Equal(t, exitTrouble, code)
+	require.Contains(t, errOut, "would both be written to") // a/b and A/b
+	require.NoDirExists(t, "out", "something was written before names were compared")
 	written(t, "evil", "e.svg", "e.html")
 }

@@ -78,16 +78,20 @@ func runModel(c *cli.Context, path string) error {
 	if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
 		return err
 	}
+	dir := c.String("output-dir")
+	if dir != "" { // before anything is computed, let alone written
+		if err := distinctFiles(d.outputs); err != nil {
+			return err
+		}
+	}
 	if err := d.run(c.Context); err != nil {
 		return err
 	}
-	dir := c.String("output-dir")
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return err
 		}
 	}
-	used := map[string]string{}
 	for _, p := range d.outputs {
 		info := iterated(p.anchor.Info, d.iterations)
 		if dir == "" {
@@ -97,16 +101,26 @@ func runModel(c *cli.Context, path string) error {
 			continue
 		}
 		name := npy.FileName(p.anchor.Name, ".npy")
-		if other, ok := used[strings.ToLower(name)]; ok {
-			return fmt.Errorf("outputs %q and %q would both be written to %s", other, p.anchor.Name, name)
-		}
-		used[strings.ToLower(name)] = p.anchor.Name
 		to := filepath.Join(dir, name)
 		err := atomicfile.Write(to, func(w io.Writer) error { return npy.Write(w, info, p.data) })
 		if err != nil {
 			return err
 		}
 		fmt.Fprintf(c.App.Writer, "%s: %s\n", to, info)
+	}
+	return nil
+}
+
+// distinctFiles returns which outputs would be written to the same file: names
+// of anchors may differ only where names of files can't.
+func distinctFiles(outputs []port) error {
+	used := map[string]string{}
+	for _, p := range outputs {
+		name := npy.FileName(p.anchor.Name, ".npy")
+		if other, ok := used[strings.ToLower(name)]; ok {
+			return fmt.Errorf("outputs %q and %q would both be written to %s: rename one in the model, or leave out --output-dir", other, p.anchor.Name, name)
+		}
+		used[strings.ToLower(name)] = p.anchor.Name
 	}
 	return nil
 }

@@ -226,7 +226,9 @@ func TestBroken(t *testing.T) {
 func TestNamesThatMeet(t *testing.T) {
 	d := newDoubler()
 	d.Outputs[0].Anchor, d.Outputs[1].Anchor = "a/b", "a:b"
-	require.ErrorContains(t, Record(t.Context(), t.TempDir(), "x", d.Model, nil), `outputs "a/b" and "a:b" would both be stored as a_b.npy`)
+	to := filepath.Join(t.TempDir(), "new")
+	require.ErrorContains(t, Record(t.Context(), to, "x", d.Model, nil), `outputs "a/b" and "a:b" would both be stored as a_b.npy`)
+	require.NoDirExists(t, to)
 }
 
 func TestParseTolerance(t *testing.T) {

@@ -118,6 +118,9 @@ func record(dir, name string, m *Model, tolerances map[string]Tolerance, precisi
 	if err != nil {
 		return err
 	}
+	if err := distinctEntries(m); err != nil {
+		return fmt.Errorf("case %s: %w", name, err)
+	}
 	if err := fill(); err != nil {
 		return err
 	}
@@ -163,6 +166,22 @@ func (s *Set) write(name string, m *Model) error {
 		}
 		return z.Close()
 	})
+}
+
+// distinctEntries returns which inputs or outputs would have the same name in a
+// case.
+func distinctEntries(m *Model) error {
+	for i := range m.Inputs {
+		if _, err := entryOf("input", m.Inputs, i); err != nil {
+			return err
+		}
+	}
+	for i := range m.Outputs {
+		if _, err := entryOf("output", m.Outputs, i); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // entryOf returns the name of a port's array in a case. Anchors may have names

@@ -4,39 +4,93 @@ package atomicfile
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// Write gives the file at path the content that fill writes, through a
-// temporary file in the same folder and a rename. If anything fails, the file
-// is as it was.
-func Write(path string, fill func(io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".popefgen-*")
+// prefix begins the names of files under construction.
+const prefix = ".popefgen-"
+
+// File is a file under construction: a temporary file in the folder of the one
+// that it is to replace.
+type File struct {
+	*os.File
+	path  string
+	ended bool
+}
+
+// Create begins a file that is to be at path. Its permissions are those of the
+// file that is there, or what the process's umask leaves of reading and writing
+// for all.
+func Create(path string) (*File, error) {
+	perm, exists := fs.FileMode(0o666), false
+	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+		perm, exists = st.Mode().Perm(), true
+	}
+	for try := 0; ; try++ {
+		name := filepath.Join(filepath.Dir(path), fmt.Sprintf("%s%08x", prefix, rand.Uint32()))
+		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, perm)
+		switch {
+		case errors.Is(err, fs.ErrExist) && try < 100:
+			continue
+		case err != nil:
+			return nil, err
+		}
+		t := &File{File: f, path: path}
+		if exists { // whatever the umask: before there is anything in it
+			err = f.Chmod(perm)
+		}
+		if err != nil {
+			t.Abort()
+			return nil, err
+		}
+		if !hold(f) { // Clean took it for one that was left
+			t.Abort()
+			continue
+		}
+		return t, nil
+	}
+}
+
+// Commit closes the file and puts it in its place.
+func (f *File) Commit() error {
+	f.ended = true
+	err := f.Close()
+	if err == nil {
+		err = os.Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		err = errors.Join(err, os.Remove(f.Name()))
+	}
+	return err
+}
+
+// Abort removes the file, unless Commit was called.
+func (f *File) Abort() {
+	if !f.ended {
+		f.ended = true
+		f.Close()
+		os.Remove(f.Name())
+	}
+}
+
+// Write gives the file at path the content that fill writes, see [Create]. If
+// anything fails, the file is as it was.
+func Write(path string, fill func(io.Writer) error) error {
+	f, err := Create(path)
 	if err != nil {
 		return err
 	}
-	closed := false
-	defer func() {
-		if err != nil {
-			if !closed {
-				err = errors.Join(err, f.Close())
-			}
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := fill(f); err != nil {
+	defer f.Abort()
+	if err := fill(f.File); err != nil {
 		return err
 	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	closed = true
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return f.Commit()
 }
 
 // WriteBytes is Write of data.
@@ -45,4 +99,22 @@ func WriteBytes(path string, data []byte) error {
 		_, err := w.Write(data)
 		return err
 	})
+}
+
+// Clean removes what processes that were killed left under construction in a
+// folder. Files that somebody is writing stay, where the system tells.
+func Clean(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	errs := []error{err}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && e.Type().IsRegular() {
+			if err := removeLeft(filepath.Join(dir, e.Name())); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -25,12 +25,12 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "progression",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorAge, GoName: "Age", Role: rt.RunInput, Bytes: 4},
-		{Name: AnchorSex, GoName: "Sex", Role: rt.RunInput, Bytes: 8},
-		{Name: AnchorMeasurements, GoName: "Measurements", Role: rt.RunInput, Bytes: 32},
-		{Name: AnchorProgression, GoName: "Progression", Role: rt.RunOutput, Bytes: 4},
+		{Name: "age", GoName: "Age", Role: rt.RunInput, Bytes: 4},
+		{Name: "sex", GoName: "Sex", Role: rt.RunInput, Bytes: 8},
+		{Name: "measurements", GoName: "Measurements", Role: rt.RunInput, Bytes: 32},
+		{Name: "progression", GoName: "Progression", Role: rt.RunOutput, Bytes: 4},
 	},
 }

@@ -23,10 +23,10 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "classifier",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorImage, GoName: "Image", Role: rt.RunInput, Bytes: 256},
-		{Name: AnchorProbabilities, GoName: "Probabilities", Role: rt.RunOutput, Bytes: 40},
+		{Name: "image", GoName: "Image", Role: rt.RunInput, Bytes: 256},
+		{Name: "probabilities", GoName: "Probabilities", Role: rt.RunOutput, Bytes: 40},
 	},
 }

@@ -27,14 +27,14 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "letters",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorLetter, GoName: "Letter", Role: rt.RunInput, Bytes: 4},
-		{Name: AnchorHidden, GoName: "Hidden", Role: rt.RunInput, Bytes: 512},
-		{Name: AnchorCell, GoName: "Cell", Role: rt.RunInput, Bytes: 512},
-		{Name: AnchorNext, GoName: "Next", Role: rt.RunOutput, Bytes: 108},
-		{Name: AnchorHiddenOut, GoName: "HiddenOut", Role: rt.RunOutput, Bytes: 512},
-		{Name: AnchorCellOut, GoName: "CellOut", Role: rt.RunOutput, Bytes: 512},
+		{Name: "letter", GoName: "Letter", Role: rt.RunInput, Bytes: 4},
+		{Name: "hidden", GoName: "Hidden", Role: rt.RunInput, Bytes: 512},
+		{Name: "cell", GoName: "Cell", Role: rt.RunInput, Bytes: 512},
+		{Name: "next", GoName: "Next", Role: rt.RunOutput, Bytes: 108},
+		{Name: "hidden_out", GoName: "HiddenOut", Role: rt.RunOutput, Bytes: 512},
+		{Name: "cell_out", GoName: "CellOut", Role: rt.RunOutput, Bytes: 512},
 	},
 }

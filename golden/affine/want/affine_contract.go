@@ -23,10 +23,10 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "affine",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorX, GoName: "X", Role: rt.RunInput, Bytes: 24},
-		{Name: AnchorY, GoName: "Y", Role: rt.RunOutput, Bytes: 16},
+		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 24},
+		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 16},
 	},
 }

@@ -21,7 +21,7 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "empty",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors:    []rt.AnchorSpec{},
 }

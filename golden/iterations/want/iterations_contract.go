@@ -24,11 +24,11 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "iterations",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 4,
+	QueueDepth: 2,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorX, GoName: "X", Role: rt.RunInput, Bytes: 8},
-		{Name: AnchorY, GoName: "Y", Role: rt.RunOutput, Bytes: 8},
-		{Name: AnchorSum, GoName: "Sum", Role: rt.SaveOutput, Bytes: 8},
+		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 8},
+		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 8},
+		{Name: "sum", GoName: "Sum", Role: rt.SaveOutput, Bytes: 8},
 	},
 }

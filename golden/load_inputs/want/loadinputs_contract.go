@@ -27,14 +27,14 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "loadinputs",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorW, GoName: "W", Role: rt.LoadInput, Bytes: 12},
-		{Name: AnchorRandomSeedFromHost, GoName: "RandomSeedFromHost", Role: rt.LoadInput, Bytes: 8},
-		{Name: AnchorX, GoName: "X", Role: rt.RunInput, Bytes: 12},
-		{Name: AnchorFactor, GoName: "Factor", Role: rt.RunInput, Bytes: 4},
-		{Name: AnchorY, GoName: "Y", Role: rt.RunOutput, Bytes: 12},
-		{Name: AnchorW, GoName: "W", Role: rt.SaveOutput, Bytes: 12},
+		{Name: "w", GoName: "W", Role: rt.LoadInput, Bytes: 12},
+		{Name: "randomSeed___fromHost", GoName: "RandomSeedFromHost", Role: rt.LoadInput, Bytes: 8},
+		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 12},
+		{Name: "factor", GoName: "Factor", Role: rt.RunInput, Bytes: 4},
+		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 12},
+		{Name: "w", GoName: "W", Role: rt.SaveOutput, Bytes: 12},
 	},
 }

@@ -23,10 +23,10 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "linear",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorInput, GoName: "Input", Role: rt.RunInput, Bytes: 256},
-		{Name: AnchorGemm0, GoName: "Gemm0", Role: rt.RunOutput, Bytes: 128},
+		{Name: "input", GoName: "Input", Role: rt.RunInput, Bytes: 256},
+		{Name: "Gemm:0", GoName: "Gemm0", Role: rt.RunOutput, Bytes: 128},
 	},
 }

@@ -23,10 +23,10 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "resnet50",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 8,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorInput, GoName: "Input", Role: rt.RunInput, Bytes: 602112},
-		{Name: AnchorFcFcModelFcFcGemm0, GoName: "FcFcModelFcFcGemm0", Role: rt.RunOutput, Bytes: 8000},
+		{Name: "input", GoName: "Input", Role: rt.RunInput, Bytes: 602112},
+		{Name: "fc/fc/model/fc/fc/Gemm:0", GoName: "FcFcModelFcFcGemm0", Role: rt.RunOutput, Bytes: 8000},
 	},
 }

@@ -24,11 +24,11 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "remote",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorIndex, GoName: "Index", Role: rt.RunInput, Bytes: 16},
-		{Name: AnchorRow, GoName: "Row", Role: rt.RunOutput, Bytes: 64},
-		{Name: AnchorCache, GoName: "Cache", Role: rt.SaveOutput, Bytes: 1024},
+		{Name: "index", GoName: "Index", Role: rt.RunInput, Bytes: 16},
+		{Name: "row", GoName: "Row", Role: rt.RunOutput, Bytes: 64},
+		{Name: "cache", GoName: "Cache", Role: rt.SaveOutput, Bytes: 1024},
 	},
 }

@@ -24,11 +24,11 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "ranker",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorQuery, GoName: "Query", Role: rt.RunInput, Bytes: 16},
-		{Name: AnchorDocument, GoName: "Document", Role: rt.RunInput, Bytes: 16},
-		{Name: AnchorInput1, GoName: "Input1", Role: rt.RunOutput, Bytes: 16},
+		{Name: "input/1", GoName: "Query", Role: rt.RunInput, Bytes: 16},
+		{Name: "input/2", GoName: "Document", Role: rt.RunInput, Bytes: 16},
+		{Name: "Gemm:0", GoName: "Input1", Role: rt.RunOutput, Bytes: 16},
 	},
 }

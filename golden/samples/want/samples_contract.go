@@ -25,13 +25,13 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "samples",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
-	Batch:      BatchSize,
+	Iterations: 1,
+	QueueDepth: 4,
+	Batch:      4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorX, GoName: "X", Role: rt.RunInput, Bytes: 48, Blocks: 1},
-		{Name: AnchorZ, GoName: "Z", Role: rt.RunInput, Bytes: 16, Blocks: 1},
-		{Name: AnchorY, GoName: "Y", Role: rt.RunOutput, Bytes: 32, Blocks: 1},
-		{Name: AnchorTwice, GoName: "Twice", Role: rt.RunOutput, Bytes: 16, Blocks: 1},
+		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 48, Blocks: 1},
+		{Name: "z", GoName: "Z", Role: rt.RunInput, Bytes: 16, Blocks: 1},
+		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 32, Blocks: 1},
+		{Name: "twice", GoName: "Twice", Role: rt.RunOutput, Bytes: 16, Blocks: 1},
 	},
 }

@@ -26,13 +26,13 @@ const contract = "popefgen contract 2\n" +
 var spec = rt.Spec{
 	Package:    "bert",
 	Contract:   contract,
-	Iterations: DeviceIterations,
-	QueueDepth: QueueDepth,
+	Iterations: 1,
+	QueueDepth: 4,
 	Anchors: []rt.AnchorSpec{
-		{Name: AnchorInfeed0_0, GoName: "Infeed0_0", Role: rt.RunInput, Bytes: 3072},
-		{Name: AnchorInfeed0_1, GoName: "Infeed0_1", Role: rt.RunInput, Bytes: 3072},
-		{Name: AnchorInfeed0_2, GoName: "Infeed0_2", Role: rt.RunInput, Bytes: 3072},
-		{Name: AnchorOutfeed0_0, GoName: "Outfeed0_0", Role: rt.RunOutput, Bytes: 3072},
-		{Name: AnchorOutfeed0_1, GoName: "Outfeed0_1", Role: rt.RunOutput, Bytes: 3072},
+		{Name: "infeed_0.0", GoName: "Infeed0_0", Role: rt.RunInput, Bytes: 3072},
+		{Name: "infeed_0.1", GoName: "Infeed0_1", Role: rt.RunInput, Bytes: 3072},
+		{Name: "infeed_0.2", GoName: "Infeed0_2", Role: rt.RunInput, Bytes: 3072},
+		{Name: "outfeed_0.0", GoName: "Outfeed0_0", Role: rt.RunOutput, Bytes: 3072},
+		{Name: "outfeed_0.1", GoName: "Outfeed0_1", Role: rt.RunOutput, Bytes: 3072},
 	},
 }

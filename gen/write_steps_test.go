@@ -1,0 +1,214 @@
+package gen
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/popef"
+)
+
+// exports returns an importer for what generated packages import, the packages
+// of the standard library included.
+func exports(t *testing.T, fset *token.FileSet) types.Importer {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "github.com/popefgen/popefgen/golden/affine/want",
+		"github.com/popefgen/popefgen/golden/outputs", "github.com/popefgen/popefgen/ipu/cpu", "testing", "embed", "log", "path/filepath", "errors").Output()
+	require.NoError(t, err)
+	files := map[string]string{}
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p struct{ ImportPath, Export string }
+		if err := d.Decode(&p); err == io.EOF {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		files[p.ImportPath] = p.Export
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
+		if files[path] == "" {
+			return nil, fmt.Errorf("no package %q", path)
+		}
+		return os.Open(files[path])
+	})
+}
+
+// withPackage imports one package that is under test, and others from its
+// importer.
+type withPackage struct {
+	types.Importer
+	path string
+	pkg  *types.Package
+}
+
+func (w withPackage) Import(path string) (*types.Package, error) {
+	if filepath.Base(path) == w.path && w.pkg != nil {
+		return w.pkg, nil
+	}
+	return w.Importer.Import(path)
+}
+
+// builds reports whether the package in dir compiles, with its tests. A folder
+// without Go files does.
+func builds(dir string, fset *token.FileSet, imports types.Importer) error {
+	names, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+	var own, outside []*ast.File
+	name := ""
+	for _, n := range names {
+		f, err := parser.ParseFile(fset, n, nil, parser.ParseComments)
+		switch {
+		case err != nil:
+			return err
+		case strings.HasSuffix(f.Name.Name, "_test"):
+			outside = append(outside, f)
+			continue
+		case name != "" && name != f.Name.Name:
+			return fmt.Errorf("found packages %s and %s", name, f.Name.Name)
+		}
+		name = f.Name.Name
+		own = append(own, f)
+		for _, group := range f.Comments {
+			for _, c := range group.List {
+				if file, ok := strings.CutPrefix(c.Text, "//go:embed "); ok {
+					if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	if own == nil && outside == nil {
+		return nil
+	}
+	check := types.Config{Importer: imports}
+	pkg, err := check.Check("example.com/"+name, fset, own, nil)
+	if err != nil || outside == nil {
+		return err
+	}
+	check.Importer = withPackage{imports, name, pkg}
+	_, err = check.Check("example.com/"+name+"_test", fset, outside, nil)
+	return err
+}
+
+// packageOf renders the package of a model with these inputs.
+func packageOf(t *testing.T, o Options, shape []int64, inputs ...string) []File {
+	t.Helper()
+	info := popef.TensorInfo{DataType: popef.F32, Shape: shape}
+	md := &popef.Metadata{
+		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IsInference: true, Executable: "e", DeviceIterations: 1,
+		ProgramFlow: popef.ProgramFlow{Main: []uint32{5}},
+		Anchors:     []popef.Anchor{{Name: "y", Handle: "d2h_y", Programs: []uint32{5}, Info: info, Type: popef.Output}},
+	}
+	for _, in := range inputs {
+		md.Anchors = append(md.Anchors, popef.Anchor{Name: in, Handle: "h2d_" + in, Programs: []uint32{5}, Info: info, Type: popef.Input})
+	}
+	path := filepath.Join(t.TempDir(), "m.popef")
+	require.NoError(t, popef.WriteFile(path, func(w *popef.Writer) error {
+		if err := w.WriteMetadata(md); err != nil {
+			return err
+		}
+		e, err := w.CreateExecutable("e", false)
+		if err != nil {
+			return err
+		}
+		return e.Close()
+	}))
+	m, err := popef.Load(path)
+	require.NoError(t, err)
+	defer m.Close()
+	plan, err := Build(m, o)
+	require.NoError(t, err)
+	files, err := Emit(plan)
+	require.NoError(t, err)
+	if o.Embed != "" {
+		copied, err := ModelCopy(plan, m)
+		require.NoError(t, err)
+		files = append(files, copied)
+	}
+	return files
+}
+
+// TestWriteInSteps ends Write before each of its changes, as a kill would, and
+// wants a package that builds; and the next Write finishes.
+func TestWriteInSteps(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it needs the export data of what generated packages import")
+	}
+	fset := token.NewFileSet()
+	imports := exports(t, fset)
+	zero := 0
+	plain := Options{Package: "net", ModelBase: "net.popef", Tests: true}
+	embedded, other, batched := plain, plain, plain
+	embedded.Embed = "net.popef"
+	other.Package, other.ModelBase = "other", "other.popef"
+	batched.BatchDim, batched.QueueDepth = &zero, 9
+	quiet := plain
+	quiet.Tests = false
+	packages := map[string][]File{
+		"plain":        packageOf(t, plain, []int64{4}, "image", "mask"),
+		"other inputs": packageOf(t, plain, []int64{4}, "picture"),
+		"other shape":  packageOf(t, plain, []int64{5, 2}, "image", "mask"),
+		"embedded":     packageOf(t, embedded, []int64{4}, "image"),
+		"other name":   packageOf(t, other, []int64{4}, "image"),
+		"batched":      packageOf(t, batched, []int64{4, 3}, "image", "more"),
+		"no tests":     packageOf(t, quiet, []int64{4}, "image"),
+		"nothing":      nil,
+	}
+	defer func(f func(string) error) { beforeStep = f }(beforeStep)
+	killed := errors.New("killed")
+	for from, old := range packages {
+		for to, new := range packages {
+			if from == to {
+				continue
+			}
+			for kill, done := 0, false; !done; kill++ {
+				dir := t.TempDir()
+				beforeStep = func(string) error { return nil }
+				_, err := Write(dir, old)
+				require.NoError(t, err)
+				require.NoError(t, builds(dir, fset, imports), "%s as it is", from)
+				step := 0
+				beforeStep = func(path string) error {
+					if step++; step > kill {
+						// A kill leaves what was being written.
+						require.NoError(t, os.WriteFile(filepath.Join(dir, ".popefgen-0123"), []byte("package x"), 0o600))
+						return killed
+					}
+					return nil
+				}
+				_, err = Write(dir, new)
+				done = err == nil
+				if !done {
+					require.ErrorIs(t, err, killed)
+				}
+				require.NoError(t, builds(dir, fset, imports), "from %s to %s, killed before step %d", from, to, kill+1)
+				if !done {
+					beforeStep = func(string) error { return nil }
+					_, err = Write(dir, new)
+					require.NoError(t, err)
+					require.NoFileExists(t, filepath.Join(dir, ".popefgen-0123"))
+					diff, err := Check(dir, new)
+					require.NoError(t, err)
+					require.Empty(t, diff)
+				}
+			}
+		}
+	}
+}
