@@ -97,8 +97,8 @@ func (b *builder) pathOf(x *box) []string {
 
 // inherit gives operators whose names say nothing the path of those around
 // them, if these have any: an elementwise one belongs to what it reads, one
-// that only looks at a tensor in another way to what reads it, any other to
-// what both have in common.
+// that only looks at a tensor in another way, between two modules, to the one
+// that reads it, any other to what both have in common.
 func inherit(d *drawing) {
 	from, to := map[*box][]*box{}, map[*box]*box{}
 	for _, e := range d.edges {
@@ -141,8 +141,9 @@ func inherit(d *drawing) {
 				next = to[next]
 			}
 			after := module(next)
-			k.path = before[:common(before, after)]
-			if len(k.path) == 0 && quietKinds[k.Title] && from[k] != nil {
+			n := common(before, after)
+			k.path = before[:n]
+			if (n == 0 || n < min(len(before), len(after))) && quietKinds[k.Title] && from[k] != nil { // between two modules
 				k.path = after
 			}
 		}

@@ -104,10 +104,19 @@ class Viewer extends Graph {
   start() {
     const [w, h] = this.extent(), pw = this.port.clientWidth, ph = this.port.clientHeight;
     this.k = Math.min(1, Math.max(0.8, pw / w));
-    const root = this.boxes[0].f, seen = this.see(0), row = root.rows.find((r) => r.some((k) => k < root.items.length)) || [];
-    const first = row.filter((k) => k < root.items.length);
-    const centre = this.pad + first.reduce((sum, k) => sum + seen.x[k], 0) / Math.max(1, first.length), left = pw - w * this.k;
-    this.x = Math.max(Math.min(0, left), Math.min(Math.max(0, left), pw / 2 - centre * this.k));
+    // Over the boxes that are seen first, the first row whole, and all if it fits.
+    let sum = 0, n = 0, top = Infinity, from = 0, to = 0;
+    this.boxes.forEach((b, i) => {
+      const p = i && this.position(i);
+      if (!p || (b.f && !b.folded) || p.y * this.k >= ph) return;
+      sum += p.x + p.w / 2;
+      n++;
+      if (p.y < top - 1) { top = p.y; from = p.x; to = p.x + p.w; }
+      else if (p.y < top + 20) { from = Math.min(from, p.x); to = Math.max(to, p.x + p.w); }
+    });
+    const into = (x, a, b) => Math.max(Math.min(a, b), Math.min(Math.max(a, b), x));
+    this.x = into(pw / 2 - (n ? sum / n : w / 2) * this.k, 0, pw - w * this.k);
+    if ((to - from) * this.k < pw - 24) this.x = into(this.x, 12 - from * this.k, pw - 12 - to * this.k);
     this.y = h * this.k < ph ? Math.min(24, (ph - h * this.k) / 2) : 0;
     this.move();
   }
