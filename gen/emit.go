@@ -3,10 +3,11 @@ package gen
 import (
 	"bytes"
 	"fmt"
+	"go/format"
+	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
-	"golang.org/x/tools/imports"
 
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
@@ -33,7 +34,7 @@ func Emit(p *Plan) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("emitting %s: %w", name, err)
 		}
-		data, err = imports.Process(name, data, &imports.Options{FormatOnly: true, Comments: true, TabIndent: true, TabWidth: 8})
+		data, err = formatted(data)
 		if err != nil {
 			return nil, fmt.Errorf("formatting %s: %w", name, err)
 		}
@@ -50,6 +51,7 @@ func Emit(p *Plan) ([]File, error) {
 // do not take for the mark of generated code, so each line is its own.
 func newFile(p *Plan) *jen.File {
 	f := jen.NewFile(p.Package)
+	f.NoFormat = true // Emit does that
 	f.HeaderComment(Header)
 	f.HeaderComment(fmt.Sprintf("// Model %s, contract %s.", p.Model, p.ContractHash))
 	f.ImportName(rtPath, "rt")
@@ -101,4 +103,36 @@ func comments(g *jen.Group, lines ...string) {
 	for _, line := range lines {
 		g.Comment(comment(line))
 	}
+}
+
+// formatted returns a file as gofmt writes it, with imports of the standard library
+// apart from others.
+func formatted(data []byte) ([]byte, error) {
+	data, err := format.Source(data)
+	if err != nil {
+		return nil, err
+	}
+	const begin, end = "\nimport (\n", "\n)\n"
+	from := bytes.Index(data, []byte(begin))
+	if from < 0 {
+		return data, nil
+	}
+	from += len(begin)
+	to := bytes.Index(data[from:], []byte(end))
+	if to < 0 {
+		return data, nil
+	}
+	block := data[from : from+to]
+	at, standard := 0, false // whether the line before is of the standard library
+	for line := range bytes.Lines(block) {
+		_, path, _ := bytes.Cut(line, []byte{'"'})
+		first, _, _ := bytes.Cut(path, []byte{'/'})
+		if other := bytes.ContainsRune(first, '.'); other && standard {
+			return slices.Concat(data[:from+at], []byte("\n"), data[from+at:]), nil
+		} else {
+			standard = len(path) > 0 && !other
+		}
+		at += len(line)
+	}
+	return data, nil
 }

@@ -129,6 +129,7 @@ func checkRename(name string) error {
 type names struct {
 	owner    map[string]string // identifier to who has it, for messages
 	wished   map[string]bool   // names that some tensor would like to have
+	next     map[string]int    // the first suffix of a name that may be free
 	families []string          // what a tensor declares, its name being %s
 }
 
@@ -136,7 +137,7 @@ type names struct {
 // pin is the name of the contract constant; r is nil for the table of the model
 // that what is reserved is read from.
 func newNames(r *reserved, pin string, sample bool) *names {
-	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, families: []string{"%s"}}
+	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, next: map[string]int{}, families: []string{"%s"}}
 	if r != nil {
 		maps.Copy(n.owner, r.owners)
 		n.families = r.families[sample]
@@ -176,9 +177,11 @@ func (n *names) suffixed(name string) string {
 	if last, _ := utf8.DecodeLastRuneInString(name); unicode.IsDigit(last) {
 		name += "_"
 	}
-	for i := 2; ; i++ {
+	// A name that was not free before is not free now.
+	for i := max(2, n.next[name]); ; i++ {
 		c := name + strconv.Itoa(i)
 		if !n.wished[c] && n.holder(c) == "" {
+			n.next[name] = i
 			return c
 		}
 	}
