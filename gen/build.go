@@ -496,7 +496,7 @@ func (b *builder) fields() {
 func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
-	p.Files = []string{base + ".go", base + contractSuffix}
+	p.Files = []string{base + ".go", base + contractSuffix, base + modelSuffix}
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}

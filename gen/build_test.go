@@ -161,7 +161,7 @@ func TestEmbedNames(t *testing.T) {
 	p, err := gen.Build(model, gen.Options{Embed: "digits-v1.2.popef"})
 	require.NoError(t, err)
 	require.Equal(t, "affine.popef", p.Model)
-	require.Equal(t, []string{"affine.go", "affine_contract.go", "contract.txt", "digits-v1.2.popef"}, p.Files)
+	require.Equal(t, []string{"affine.go", "affine_contract.go", "affine_model.go", "contract.txt", "digits-v1.2.popef"}, p.Files)
 	_, err = gen.Build(model, gen.Options{ModelBase: "a\n//go:embed /etc/passwd\n.popef"})
 	require.ErrorContains(t, err, "can't stand in a comment")
 }

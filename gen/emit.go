@@ -25,8 +25,9 @@ const (
 // them; see [ModelCopy].
 func Emit(p *Plan) ([]File, error) {
 	var out []File
-	for i, render := range []func(*Plan) ([]byte, error){mainFile, contractFile, testFile} {
-		if i == 2 && !p.Tests {
+	model := func(p *Plan) ([]byte, error) { return modelFile(p, out[0].Data) }
+	for i, render := range []func(*Plan) ([]byte, error){mainFile, contractFile, model, testFile} {
+		if i == 3 && !p.Tests {
 			continue
 		}
 		name := p.Files[i]

@@ -21,6 +21,7 @@ func tensorTypes(f *jen.File, p *Plan) {
 		f.Func().Params(jen.Id("t").Op("*").Id(t.Name)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
 			jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 		f.Line()
+		rows(f, t.Name, t, t.Shape)
 		comments(f.Group, t.FromDoc...)
 		f.Func().Id(t.From).Params(jen.Id("flat").Index().Add(elemType(t))).Params(jen.Op("*").Id(t.Name), jen.Error()).Block(
 			jen.Return(jen.Qual(rtPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
@@ -44,6 +45,24 @@ func sampleType(f *jen.File, t Tensor) {
 	comments(f.Group, "Flat views the sample as a slice in row-major order, without copying.")
 	f.Func().Params(jen.Id("t").Op("*").Id(t.Sample)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
 		jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
+	f.Line()
+	rows(f, t.Sample, t, t.SampleShape)
+}
+
+// rows adds an iterator over the first dimension where there are others: a
+// range over the array itself copies each row.
+func rows(f *jen.File, name string, t Tensor, shape []int64) {
+	if len(shape) < 2 {
+		return
+	}
+	row := jen.Op("*")
+	for _, n := range shape[1:] {
+		row.Index(jen.Lit(int(n)))
+	}
+	comments(f.Group, "Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the",
+		"tensor; for _, row := range t.Data would copy it.")
+	f.Func().Params(jen.Id("t").Op("*").Id(name)).Id("Rows").Params().Qual("iter", "Seq2").Types(jen.Int(), row.Add(elemType(t))).Custom(braces,
+		jen.Return(jen.Qual(rtPath, "Rows").Call(jen.Id("t").Dot("Data").Index(jen.Op(":")))))
 	f.Line()
 }
 

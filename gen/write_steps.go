@@ -14,7 +14,8 @@ import (
 var beforeStep = func(path string) error { return nil }
 
 // inSteps puts changes into an order in which the package builds after each of
-// them, wherever it ends. Old tests go first, since they use what may be gone.
+// them, wherever it ends. Old tests, and the interface of the runner with its
+// fake, go first, since they use what may be gone.
 // The model comes before the code that embeds it; the file with the
 // specification, which needs no other, before the file that uses it; tests after
 // the code; contract.txt, which says what the package is, at last.
@@ -26,7 +27,8 @@ func inSteps(stale []difference) []difference {
 	isGo := func(s difference) bool { return filepath.Ext(s.name) == ".go" }
 	isTest := func(s difference) bool { return strings.HasSuffix(s.name, "_test.go") }
 	isSpec := func(s difference) bool { return strings.HasSuffix(s.name, contractSuffix) }
-	isCode := func(s difference) bool { return isGo(s) && !isTest(s) && !isSpec(s) }
+	isUse := func(s difference) bool { return strings.HasSuffix(s.name, modelSuffix) }
+	isCode := func(s difference) bool { return isGo(s) && !isTest(s) && !isSpec(s) && !isUse(s) }
 	isText := func(s difference) bool { return s.name == contract.FileName }
 	isModel := func(s difference) bool { return !isGo(s) && !isText(s) }
 	renamed := slices.ContainsFunc(stale, func(s difference) bool {
@@ -49,6 +51,7 @@ func inSteps(stale []difference) []difference {
 		}
 	}
 	remove(isTest)
+	remove(isUse)
 	if renamed {
 		remove(isCode)
 		remove(isSpec)
@@ -56,6 +59,7 @@ func inSteps(stale []difference) []difference {
 	write(isModel)
 	write(isSpec)
 	write(isCode)
+	write(isUse)
 	write(isTest)
 	write(isText)
 	return steps

@@ -32,6 +32,8 @@ var (
 	// ErrOverloaded: as many calls wait already as [WithMaxWaiting] allows.
 	// Nothing was begun; the caller may come again later, or elsewhere.
 	ErrOverloaded = errors.New("too many calls wait")
+	// ErrNotFaked: a generated Fake has no function for a method that was called.
+	ErrNotFaked = errors.New("the fake has no function for this method")
 	// ErrTicketUsed: a ticket was waited for twice, or is the zero Ticket.
 	ErrTicketUsed = errors.New("ticket was used already")
 	// ErrNilAnchor: the memory of an input or output is nil. The error is a

@@ -255,6 +255,7 @@ func TestPrinted(t *testing.T) {
 		{0, []string{"devices"}},
 		{0, []string{"version"}},
 		{2, []string{"completion", evilFile}},
+		{2, []string{"vet", evilFile}},
 		{2, []string{evilFile}},
 	} {
 		code, _, errOut := say(t, c.args...)

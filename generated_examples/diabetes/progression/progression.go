@@ -33,6 +33,7 @@ package progression
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -69,6 +70,10 @@ type Age struct{ Data [1][1]int32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Age) Flat() []int32 { return rt.Flat[int32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Age) Rows() iter.Seq2[int, *[1]int32] { return rt.Rows(t.Data[:]) }
+
 // AgeFrom views flat, which must have exactly 1 element, as *Age, without copying.
 func AgeFrom(flat []int32) (*Age, error) {
 	return rt.From[Age](AnchorAge, flat)
@@ -91,6 +96,10 @@ type Measurements struct{ Data [1][8]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Measurements) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Measurements) Rows() iter.Seq2[int, *[8]float32] { return rt.Rows(t.Data[:]) }
+
 // MeasurementsFrom views flat, which must have exactly 8 elements, as *Measurements, without
 // copying.
 func MeasurementsFrom(flat []float32) (*Measurements, error) {
@@ -102,6 +111,10 @@ type Progression struct{ Data [1][1]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Progression) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Progression) Rows() iter.Seq2[int, *[1]float32] { return rt.Rows(t.Data[:]) }
 
 // ProgressionFrom views flat, which must have exactly 1 element, as *Progression, without copying.
 func ProgressionFrom(flat []float32) (*Progression, error) {

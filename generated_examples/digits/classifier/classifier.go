@@ -32,6 +32,7 @@ package classifier
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -66,6 +67,10 @@ type Image struct{ Data [1][1][8][8]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Image) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Image) Rows() iter.Seq2[int, *[1][8][8]float32] { return rt.Rows(t.Data[:]) }
+
 // ImageFrom views flat, which must have exactly 64 elements, as *Image, without copying.
 func ImageFrom(flat []float32) (*Image, error) {
 	return rt.From[Image](AnchorImage, flat)
@@ -76,6 +81,10 @@ type Probabilities struct{ Data [1][10]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Probabilities) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Probabilities) Rows() iter.Seq2[int, *[10]float32] { return rt.Rows(t.Data[:]) }
 
 // ProbabilitiesFrom views flat, which must have exactly 10 elements, as *Probabilities, without
 // copying.

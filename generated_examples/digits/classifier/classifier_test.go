@@ -129,3 +129,34 @@ func BenchmarkSubmit(b *testing.B) {
 		submit()
 	}
 }
+
+func TestRowsAllocateNothing(t *testing.T) {
+	t.Run("Image", func(t *testing.T) {
+		tensor, n := new(Image), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Probabilities", func(t *testing.T) {
+		tensor, n := new(Probabilities), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+}

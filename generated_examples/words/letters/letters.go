@@ -32,6 +32,7 @@ package letters
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -70,6 +71,10 @@ type Letter struct{ Data [1][1]int32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Letter) Flat() []int32 { return rt.Flat[int32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Letter) Rows() iter.Seq2[int, *[1]int32] { return rt.Rows(t.Data[:]) }
+
 // LetterFrom views flat, which must have exactly 1 element, as *Letter, without copying.
 func LetterFrom(flat []int32) (*Letter, error) {
 	return rt.From[Letter](AnchorLetter, flat)
@@ -80,6 +85,10 @@ type Hidden struct{ Data [1][1][128]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Hidden) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Hidden) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
 
 // HiddenFrom views flat, which must have exactly 128 elements, as *Hidden, without copying.
 func HiddenFrom(flat []float32) (*Hidden, error) {
@@ -92,6 +101,10 @@ type Cell struct{ Data [1][1][128]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Cell) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Cell) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+
 // CellFrom views flat, which must have exactly 128 elements, as *Cell, without copying.
 func CellFrom(flat []float32) (*Cell, error) {
 	return rt.From[Cell](AnchorCell, flat)
@@ -102,6 +115,10 @@ type Next struct{ Data [1][1][27]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Next) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Next) Rows() iter.Seq2[int, *[1][27]float32] { return rt.Rows(t.Data[:]) }
 
 // NextFrom views flat, which must have exactly 27 elements, as *Next, without copying.
 func NextFrom(flat []float32) (*Next, error) {
@@ -114,6 +131,10 @@ type HiddenOut struct{ Data [1][1][128]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *HiddenOut) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *HiddenOut) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+
 // HiddenOutFrom views flat, which must have exactly 128 elements, as *HiddenOut, without copying.
 func HiddenOutFrom(flat []float32) (*HiddenOut, error) {
 	return rt.From[HiddenOut](AnchorHiddenOut, flat)
@@ -124,6 +145,10 @@ type CellOut struct{ Data [1][1][128]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *CellOut) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *CellOut) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
 
 // CellOutFrom views flat, which must have exactly 128 elements, as *CellOut, without copying.
 func CellOutFrom(flat []float32) (*CellOut, error) {

@@ -137,3 +137,90 @@ func BenchmarkSubmit(b *testing.B) {
 		submit()
 	}
 }
+
+func TestRowsAllocateNothing(t *testing.T) {
+	t.Run("Letter", func(t *testing.T) {
+		tensor, n := new(Letter), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Hidden", func(t *testing.T) {
+		tensor, n := new(Hidden), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Cell", func(t *testing.T) {
+		tensor, n := new(Cell), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Next", func(t *testing.T) {
+		tensor, n := new(Next), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("HiddenOut", func(t *testing.T) {
+		tensor, n := new(HiddenOut), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("CellOut", func(t *testing.T) {
+		tensor, n := new(CellOut), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+}

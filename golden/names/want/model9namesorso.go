@@ -104,7 +104,7 @@ const (
 	AnchorFlat                     = "flat"
 	AnchorLoadInputs2              = "load inputs"
 	AnchorSpec                     = "spec"
-	AnchorModel                    = "model"
+	AnchorModel2                   = "model"
 	AnchorErr                      = "err"
 	AnchorCtx                      = "ctx"
 	AnchorTrue                     = "true"
@@ -667,15 +667,15 @@ func SpecFrom(flat []uint8) (*Spec, error) {
 	return rt.From[Spec](AnchorSpec, flat)
 }
 
-// Model is the run input "model": U8 [50], 50 bytes.
-type Model struct{ Data [50]uint8 }
+// Model2 is the run input "model": U8 [50], 50 bytes.
+type Model2 struct{ Data [50]uint8 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
-func (t *Model) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Model2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ModelFrom views flat, which must have exactly 50 elements, as *Model, without copying.
-func ModelFrom(flat []uint8) (*Model, error) {
-	return rt.From[Model](AnchorModel, flat)
+// Model2From views flat, which must have exactly 50 elements, as *Model2, without copying.
+func Model2From(flat []uint8) (*Model2, error) {
+	return rt.From[Model2](AnchorModel2, flat)
 }
 
 // Err is the run input "err": U8 [51], 51 bytes.
@@ -894,7 +894,7 @@ type Inputs struct {
 	Flat                     *Flat                     // "flat": U8 [47]
 	LoadInputs2              *LoadInputs2              // "load inputs": U8 [48]
 	Spec                     *Spec                     // "spec": U8 [49]
-	Model                    *Model                    // "model": U8 [50]
+	Model2                   *Model2                   // "model": U8 [50]
 	Err                      *Err                      // "err": U8 [51]
 	Ctx                      *Ctx                      // "ctx": U8 [52]
 	True                     *True                     // "true": U8 [53]
@@ -958,7 +958,7 @@ func NewInputs() *Inputs {
 		Flat:                     new(Flat),
 		LoadInputs2:              new(LoadInputs2),
 		Spec:                     new(Spec),
-		Model:                    new(Model),
+		Model2:                   new(Model2),
 		Err:                      new(Err),
 		Ctx:                      new(Ctx),
 		True:                     new(True),
@@ -1055,7 +1055,7 @@ type ports struct {
 		Flat                     rt.Input[Flat]
 		LoadInputs2              rt.Input[LoadInputs2]
 		Spec                     rt.Input[Spec]
-		Model                    rt.Input[Model]
+		Model2                   rt.Input[Model2]
 		Err                      rt.Input[Err]
 		Ctx                      rt.Input[Ctx]
 		True                     rt.Input[True]
@@ -1377,10 +1377,10 @@ func FreezeSpec(t *Spec) rt.Option {
 	return rt.Freeze(AnchorSpec, t)
 }
 
-// FreezeModel makes every request read t, which must not change until Close: Inputs.Model may then
-// be nil.
-func FreezeModel(t *Model) rt.Option {
-	return rt.Freeze(AnchorModel, t)
+// FreezeModel2 makes every request read t, which must not change until Close: Inputs.Model2 may
+// then be nil.
+func FreezeModel2(t *Model2) rt.Option {
+	return rt.Freeze(AnchorModel2, t)
 }
 
 // FreezeErr makes every request read t, which must not change until Close: Inputs.Err may then be
@@ -1497,7 +1497,7 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 			{Anchor: 46, Stream: &p.in.Flat},
 			{Anchor: 47, Stream: &p.in.LoadInputs2},
 			{Anchor: 48, Stream: &p.in.Spec},
-			{Anchor: 49, Stream: &p.in.Model},
+			{Anchor: 49, Stream: &p.in.Model2},
 			{Anchor: 50, Stream: &p.in.Err},
 			{Anchor: 51, Stream: &p.in.Ctx},
 			{Anchor: 52, Stream: &p.in.True},
@@ -1638,7 +1638,7 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Flat.Bind(in.Flat)
 	p.in.LoadInputs2.Bind(in.LoadInputs2)
 	p.in.Spec.Bind(in.Spec)
-	p.in.Model.Bind(in.Model)
+	p.in.Model2.Bind(in.Model2)
 	p.in.Err.Bind(in.Err)
 	p.in.Ctx.Bind(in.Ctx)
 	p.in.True.Bind(in.True)
@@ -1809,8 +1809,8 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in.Spec == nil && !r.core.Frozen(48) {
 		return &rt.NilAnchorError{Field: "Inputs.Spec", Anchor: AnchorSpec}
 	}
-	if in.Model == nil && !r.core.Frozen(49) {
-		return &rt.NilAnchorError{Field: "Inputs.Model", Anchor: AnchorModel}
+	if in.Model2 == nil && !r.core.Frozen(49) {
+		return &rt.NilAnchorError{Field: "Inputs.Model2", Anchor: AnchorModel2}
 	}
 	if in.Err == nil && !r.core.Frozen(50) {
 		return &rt.NilAnchorError{Field: "Inputs.Err", Anchor: AnchorErr}

@@ -139,7 +139,7 @@ var spec = rt.Spec{
 		{Name: "flat", GoName: "Flat", Role: rt.RunInput, Bytes: 47},
 		{Name: "load inputs", GoName: "LoadInputs2", Role: rt.RunInput, Bytes: 48},
 		{Name: "spec", GoName: "Spec", Role: rt.RunInput, Bytes: 49},
-		{Name: "model", GoName: "Model", Role: rt.RunInput, Bytes: 50},
+		{Name: "model", GoName: "Model2", Role: rt.RunInput, Bytes: 50},
 		{Name: "err", GoName: "Err", Role: rt.RunInput, Bytes: 51},
 		{Name: "ctx", GoName: "Ctx", Role: rt.RunInput, Bytes: 52},
 		{Name: "true", GoName: "True", Role: rt.RunInput, Bytes: 53},

@@ -84,7 +84,7 @@ func Example() {
 	clear(in.Flat.Flat())                     // fill in the input here
 	clear(in.LoadInputs2.Flat())              // fill in the input here
 	clear(in.Spec.Flat())                     // fill in the input here
-	clear(in.Model.Flat())                    // fill in the input here
+	clear(in.Model2.Flat())                   // fill in the input here
 	clear(in.Err.Flat())                      // fill in the input here
 	clear(in.Ctx.Flat())                      // fill in the input here
 	clear(in.True.Flat())                     // fill in the input here
@@ -211,7 +211,7 @@ func TestGolden(t *testing.T) {
 	memory.Add("flat", rt.Flat[byte](in.Flat))
 	memory.Add("load inputs", rt.Flat[byte](in.LoadInputs2))
 	memory.Add("spec", rt.Flat[byte](in.Spec))
-	memory.Add("model", rt.Flat[byte](in.Model))
+	memory.Add("model", rt.Flat[byte](in.Model2))
 	memory.Add("err", rt.Flat[byte](in.Err))
 	memory.Add("ctx", rt.Flat[byte](in.Ctx))
 	memory.Add("true", rt.Flat[byte](in.True))

@@ -31,6 +31,7 @@ package linear
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -65,6 +66,10 @@ type Input struct{ Data [4][16]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Input) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Input) Rows() iter.Seq2[int, *[16]float32] { return rt.Rows(t.Data[:]) }
+
 // InputFrom views flat, which must have exactly 64 elements, as *Input, without copying.
 func InputFrom(flat []float32) (*Input, error) {
 	return rt.From[Input](AnchorInput, flat)
@@ -75,6 +80,10 @@ type Gemm0 struct{ Data [4][8]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Gemm0) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Gemm0) Rows() iter.Seq2[int, *[8]float32] { return rt.Rows(t.Data[:]) }
 
 // Gemm0From views flat, which must have exactly 32 elements, as *Gemm0, without copying.
 func Gemm0From(flat []float32) (*Gemm0, error) {

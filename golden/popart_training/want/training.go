@@ -38,6 +38,7 @@ package training
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -77,6 +78,10 @@ type Input struct{ Data [2][8][6]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Input) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Input) Rows() iter.Seq2[int, *[8][6]float32] { return rt.Rows(t.Data[:]) }
+
 // InputFrom views flat, which must have exactly 96 elements, as *Input, without copying.
 func InputFrom(flat []float32) (*Input, error) {
 	return rt.From[Input](AnchorInput, flat)
@@ -87,6 +92,10 @@ type Input1 struct{ Data [2][8]int32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Input1) Flat() []int32 { return rt.Flat[int32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Input1) Rows() iter.Seq2[int, *[8]int32] { return rt.Rows(t.Data[:]) }
 
 // Input1From views flat, which must have exactly 16 elements, as *Input1, without copying.
 func Input1From(flat []int32) (*Input1, error) {
@@ -109,6 +118,10 @@ type InitInput struct{ Data [6][4]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InitInput) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InitInput) Rows() iter.Seq2[int, *[4]float32] { return rt.Rows(t.Data[:]) }
 
 // InitInputFrom views flat, which must have exactly 24 elements, as *InitInput, without copying.
 func InitInputFrom(flat []float32) (*InitInput, error) {
@@ -143,6 +156,10 @@ type RngStateTensor struct{ Data [2][2][1472][6][4]uint32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *RngStateTensor) Flat() []uint32 { return rt.Flat[uint32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *RngStateTensor) Rows() iter.Seq2[int, *[2][1472][6][4]uint32] { return rt.Rows(t.Data[:]) }
 
 // RngStateTensorFrom views flat, which must have exactly 141312 elements, as *RngStateTensor,
 // without copying.

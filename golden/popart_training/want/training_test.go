@@ -142,3 +142,62 @@ func BenchmarkSubmit(b *testing.B) {
 		submit()
 	}
 }
+
+func TestRowsAllocateNothing(t *testing.T) {
+	t.Run("Input", func(t *testing.T) {
+		tensor, n := new(Input), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Input1", func(t *testing.T) {
+		tensor, n := new(Input1), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InitInput", func(t *testing.T) {
+		tensor, n := new(InitInput), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("RngStateTensor", func(t *testing.T) {
+		tensor, n := new(RngStateTensor), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+}

@@ -34,6 +34,7 @@ package resnet50
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -68,6 +69,10 @@ type Input struct{ Data [4][3][224][224]uint8 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Input) Flat() []uint8 { return rt.Flat[uint8](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Input) Rows() iter.Seq2[int, *[3][224][224]uint8] { return rt.Rows(t.Data[:]) }
+
 // InputFrom views flat, which must have exactly 602112 elements, as *Input, without copying.
 func InputFrom(flat []uint8) (*Input, error) {
 	return rt.From[Input](AnchorInput, flat)
@@ -78,6 +83,10 @@ type FcFcModelFcFcGemm0 struct{ Data [4][1000]rt.Float16 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *FcFcModelFcFcGemm0) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *FcFcModelFcFcGemm0) Rows() iter.Seq2[int, *[1000]rt.Float16] { return rt.Rows(t.Data[:]) }
 
 // FcFcModelFcFcGemm0From views flat, which must have exactly 4000 elements, as
 // *FcFcModelFcFcGemm0, without copying.

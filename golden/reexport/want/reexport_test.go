@@ -138,3 +138,34 @@ func BenchmarkSubmit(b *testing.B) {
 		submit()
 	}
 }
+
+func TestRowsAllocateNothing(t *testing.T) {
+	t.Run("X", func(t *testing.T) {
+		tensor, n := new(X), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("Y", func(t *testing.T) {
+		tensor, n := new(Y), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+}

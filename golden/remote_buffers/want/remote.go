@@ -31,6 +31,7 @@ package remote
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -77,6 +78,10 @@ type Row struct{ Data [4][8]rt.Float16 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Row) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Row) Rows() iter.Seq2[int, *[8]rt.Float16] { return rt.Rows(t.Data[:]) }
+
 // RowFrom views flat, which must have exactly 32 elements, as *Row, without copying.
 func RowFrom(flat []rt.Float16) (*Row, error) {
 	return rt.From[Row](AnchorRow, flat)
@@ -87,6 +92,10 @@ type Cache struct{ Data [4][16][8]rt.Float16 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Cache) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Cache) Rows() iter.Seq2[int, *[16][8]rt.Float16] { return rt.Rows(t.Data[:]) }
 
 // CacheFrom views flat, which must have exactly 512 elements, as *Cache, without copying.
 func CacheFrom(flat []rt.Float16) (*Cache, error) {

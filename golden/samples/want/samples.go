@@ -35,6 +35,7 @@ package samples
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -73,6 +74,10 @@ type X struct{ Data [4][3]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *X) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *X) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+
 // XFrom views flat, which must have exactly 12 elements, as *X, without copying.
 func XFrom(flat []float32) (*X, error) {
 	return rt.From[X](AnchorX, flat)
@@ -106,6 +111,10 @@ type Y struct{ Data [4][2]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return rt.Rows(t.Data[:]) }
 
 // YFrom views flat, which must have exactly 8 elements, as *Y, without copying.
 func YFrom(flat []float32) (*Y, error) {

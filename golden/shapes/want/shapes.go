@@ -31,6 +31,7 @@ package shapes
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -104,6 +105,10 @@ type Nothing struct{ Data [0][4]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Nothing) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Nothing) Rows() iter.Seq2[int, *[4]float32] { return rt.Rows(t.Data[:]) }
+
 // NothingFrom views flat, which must have exactly 0 elements, as *Nothing, without copying.
 func NothingFrom(flat []float32) (*Nothing, error) {
 	return rt.From[Nothing](AnchorNothing, flat)
@@ -114,6 +119,10 @@ type NothingInside struct{ Data [4][0]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *NothingInside) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *NothingInside) Rows() iter.Seq2[int, *[0]float32] { return rt.Rows(t.Data[:]) }
 
 // NothingInsideFrom views flat, which must have exactly 0 elements, as *NothingInside, without
 // copying.
@@ -128,6 +137,12 @@ type Axes struct {
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Axes) Flat() []int8 { return rt.Flat[int8](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Axes) Rows() iter.Seq2[int, *[2][1][2][1][2][1][2][1][2][1][2]int8] {
+	return rt.Rows(t.Data[:])
+}
 
 // AxesFrom views flat, which must have exactly 64 elements, as *Axes, without copying.
 func AxesFrom(flat []int8) (*Axes, error) {

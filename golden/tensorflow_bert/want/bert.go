@@ -31,6 +31,7 @@ package bert
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -68,6 +69,10 @@ type Infeed0_0 struct{ Data [2][384]int32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Infeed0_0) Flat() []int32 { return rt.Flat[int32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Infeed0_0) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
+
 // Infeed0_0From views flat, which must have exactly 768 elements, as *Infeed0_0, without copying.
 func Infeed0_0From(flat []int32) (*Infeed0_0, error) {
 	return rt.From[Infeed0_0](AnchorInfeed0_0, flat)
@@ -78,6 +83,10 @@ type Infeed0_1 struct{ Data [2][384]int32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Infeed0_1) Flat() []int32 { return rt.Flat[int32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Infeed0_1) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
 
 // Infeed0_1From views flat, which must have exactly 768 elements, as *Infeed0_1, without copying.
 func Infeed0_1From(flat []int32) (*Infeed0_1, error) {
@@ -90,6 +99,10 @@ type Infeed0_2 struct{ Data [2][384]int32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Infeed0_2) Flat() []int32 { return rt.Flat[int32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Infeed0_2) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
+
 // Infeed0_2From views flat, which must have exactly 768 elements, as *Infeed0_2, without copying.
 func Infeed0_2From(flat []int32) (*Infeed0_2, error) {
 	return rt.From[Infeed0_2](AnchorInfeed0_2, flat)
@@ -100,6 +113,10 @@ type Outfeed0_0 struct{ Data [2][384]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Outfeed0_0) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Outfeed0_0) Rows() iter.Seq2[int, *[384]float32] { return rt.Rows(t.Data[:]) }
 
 // Outfeed0_0From views flat, which must have exactly 768 elements, as *Outfeed0_0, without
 // copying.
@@ -112,6 +129,10 @@ type Outfeed0_1 struct{ Data [2][384]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *Outfeed0_1) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *Outfeed0_1) Rows() iter.Seq2[int, *[384]float32] { return rt.Rows(t.Data[:]) }
 
 // Outfeed0_1From views flat, which must have exactly 768 elements, as *Outfeed0_1, without
 // copying.

@@ -31,6 +31,7 @@ package types
 
 import (
 	"context"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
@@ -93,6 +94,10 @@ type InBool struct{ Data [2][3]bool }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InBool) Flat() []bool { return rt.Flat[bool](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
+
 // InBoolFrom views flat, which must have exactly 6 elements, as *InBool, without copying.
 func InBoolFrom(flat []bool) (*InBool, error) {
 	return rt.From[InBool](AnchorInBool, flat)
@@ -103,6 +108,10 @@ type InF8 struct{ Data [2][3]rt.Float8 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
 
 // InF8From views flat, which must have exactly 6 elements, as *InF8, without copying.
 func InF8From(flat []rt.Float8) (*InF8, error) {
@@ -115,6 +124,10 @@ type InF16 struct{ Data [2][3]rt.Float16 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
+
 // InF16From views flat, which must have exactly 6 elements, as *InF16, without copying.
 func InF16From(flat []rt.Float16) (*InF16, error) {
 	return rt.From[InF16](AnchorInF16, flat)
@@ -125,6 +138,10 @@ type InF32 struct{ Data [2][3]float32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF32) Flat() []float32 { return rt.Flat[float32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
 
 // InF32From views flat, which must have exactly 6 elements, as *InF32, without copying.
 func InF32From(flat []float32) (*InF32, error) {
@@ -137,6 +154,10 @@ type InF64 struct{ Data [2][3]float64 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF64) Flat() []float64 { return rt.Flat[float64](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
+
 // InF64From views flat, which must have exactly 6 elements, as *InF64, without copying.
 func InF64From(flat []float64) (*InF64, error) {
 	return rt.From[InF64](AnchorInF64, flat)
@@ -147,6 +168,10 @@ type InS8 struct{ Data [2][3]int8 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InS8) Flat() []int8 { return rt.Flat[int8](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
 
 // InS8From views flat, which must have exactly 6 elements, as *InS8, without copying.
 func InS8From(flat []int8) (*InS8, error) {
@@ -159,6 +184,10 @@ type InU8 struct{ Data [2][3]uint8 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InU8) Flat() []uint8 { return rt.Flat[uint8](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
+
 // InU8From views flat, which must have exactly 6 elements, as *InU8, without copying.
 func InU8From(flat []uint8) (*InU8, error) {
 	return rt.From[InU8](AnchorInU8, flat)
@@ -169,6 +198,10 @@ type InS16 struct{ Data [2][3]int16 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InS16) Flat() []int16 { return rt.Flat[int16](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
 
 // InS16From views flat, which must have exactly 6 elements, as *InS16, without copying.
 func InS16From(flat []int16) (*InS16, error) {
@@ -181,6 +214,10 @@ type InU16 struct{ Data [2][3]uint16 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InU16) Flat() []uint16 { return rt.Flat[uint16](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
+
 // InU16From views flat, which must have exactly 6 elements, as *InU16, without copying.
 func InU16From(flat []uint16) (*InU16, error) {
 	return rt.From[InU16](AnchorInU16, flat)
@@ -191,6 +228,10 @@ type InS32 struct{ Data [2][3]int32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InS32) Flat() []int32 { return rt.Flat[int32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
 
 // InS32From views flat, which must have exactly 6 elements, as *InS32, without copying.
 func InS32From(flat []int32) (*InS32, error) {
@@ -203,6 +244,10 @@ type InU32 struct{ Data [2][3]uint32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InU32) Flat() []uint32 { return rt.Flat[uint32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
+
 // InU32From views flat, which must have exactly 6 elements, as *InU32, without copying.
 func InU32From(flat []uint32) (*InU32, error) {
 	return rt.From[InU32](AnchorInU32, flat)
@@ -213,6 +258,10 @@ type InS64 struct{ Data [2][3]int64 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InS64) Flat() []int64 { return rt.Flat[int64](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
 
 // InS64From views flat, which must have exactly 6 elements, as *InS64, without copying.
 func InS64From(flat []int64) (*InS64, error) {
@@ -225,6 +274,10 @@ type InU64 struct{ Data [2][3]uint64 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InU64) Flat() []uint64 { return rt.Flat[uint64](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
+
 // InU64From views flat, which must have exactly 6 elements, as *InU64, without copying.
 func InU64From(flat []uint64) (*InU64, error) {
 	return rt.From[InU64](AnchorInU64, flat)
@@ -235,6 +288,10 @@ type InF8143 struct{ Data [2][3]rt.Float8E4M3 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
 
 // InF8143From views flat, which must have exactly 6 elements, as *InF8143, without copying.
 func InF8143From(flat []rt.Float8E4M3) (*InF8143, error) {
@@ -247,6 +304,10 @@ type InF8152 struct{ Data [2][3]rt.Float8E5M2 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *InF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *InF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
+
 // InF8152From views flat, which must have exactly 6 elements, as *InF8152, without copying.
 func InF8152From(flat []rt.Float8E5M2) (*InF8152, error) {
 	return rt.From[InF8152](AnchorInF8152, flat)
@@ -257,6 +318,10 @@ type OutBool struct{ Data [2][3]bool }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutBool) Flat() []bool { return rt.Flat[bool](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
 
 // OutBoolFrom views flat, which must have exactly 6 elements, as *OutBool, without copying.
 func OutBoolFrom(flat []bool) (*OutBool, error) {
@@ -269,6 +334,10 @@ type OutF8 struct{ Data [2][3]rt.Float8 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
+
 // OutF8From views flat, which must have exactly 6 elements, as *OutF8, without copying.
 func OutF8From(flat []rt.Float8) (*OutF8, error) {
 	return rt.From[OutF8](AnchorOutF8, flat)
@@ -279,6 +348,10 @@ type OutF16 struct{ Data [2][3]rt.Float16 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
 
 // OutF16From views flat, which must have exactly 6 elements, as *OutF16, without copying.
 func OutF16From(flat []rt.Float16) (*OutF16, error) {
@@ -291,6 +364,10 @@ type OutF32 struct{ Data [2][3]float32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF32) Flat() []float32 { return rt.Flat[float32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+
 // OutF32From views flat, which must have exactly 6 elements, as *OutF32, without copying.
 func OutF32From(flat []float32) (*OutF32, error) {
 	return rt.From[OutF32](AnchorOutF32, flat)
@@ -301,6 +378,10 @@ type OutF64 struct{ Data [2][3]float64 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF64) Flat() []float64 { return rt.Flat[float64](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
 
 // OutF64From views flat, which must have exactly 6 elements, as *OutF64, without copying.
 func OutF64From(flat []float64) (*OutF64, error) {
@@ -313,6 +394,10 @@ type OutS8 struct{ Data [2][3]int8 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutS8) Flat() []int8 { return rt.Flat[int8](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
+
 // OutS8From views flat, which must have exactly 6 elements, as *OutS8, without copying.
 func OutS8From(flat []int8) (*OutS8, error) {
 	return rt.From[OutS8](AnchorOutS8, flat)
@@ -323,6 +408,10 @@ type OutU8 struct{ Data [2][3]uint8 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutU8) Flat() []uint8 { return rt.Flat[uint8](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
 
 // OutU8From views flat, which must have exactly 6 elements, as *OutU8, without copying.
 func OutU8From(flat []uint8) (*OutU8, error) {
@@ -335,6 +424,10 @@ type OutS16 struct{ Data [2][3]int16 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutS16) Flat() []int16 { return rt.Flat[int16](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
+
 // OutS16From views flat, which must have exactly 6 elements, as *OutS16, without copying.
 func OutS16From(flat []int16) (*OutS16, error) {
 	return rt.From[OutS16](AnchorOutS16, flat)
@@ -345,6 +438,10 @@ type OutU16 struct{ Data [2][3]uint16 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutU16) Flat() []uint16 { return rt.Flat[uint16](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
 
 // OutU16From views flat, which must have exactly 6 elements, as *OutU16, without copying.
 func OutU16From(flat []uint16) (*OutU16, error) {
@@ -357,6 +454,10 @@ type OutS32 struct{ Data [2][3]int32 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutS32) Flat() []int32 { return rt.Flat[int32](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
+
 // OutS32From views flat, which must have exactly 6 elements, as *OutS32, without copying.
 func OutS32From(flat []int32) (*OutS32, error) {
 	return rt.From[OutS32](AnchorOutS32, flat)
@@ -367,6 +468,10 @@ type OutU32 struct{ Data [2][3]uint32 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutU32) Flat() []uint32 { return rt.Flat[uint32](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
 
 // OutU32From views flat, which must have exactly 6 elements, as *OutU32, without copying.
 func OutU32From(flat []uint32) (*OutU32, error) {
@@ -379,6 +484,10 @@ type OutS64 struct{ Data [2][3]int64 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutS64) Flat() []int64 { return rt.Flat[int64](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
+
 // OutS64From views flat, which must have exactly 6 elements, as *OutS64, without copying.
 func OutS64From(flat []int64) (*OutS64, error) {
 	return rt.From[OutS64](AnchorOutS64, flat)
@@ -389,6 +498,10 @@ type OutU64 struct{ Data [2][3]uint64 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutU64) Flat() []uint64 { return rt.Flat[uint64](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
 
 // OutU64From views flat, which must have exactly 6 elements, as *OutU64, without copying.
 func OutU64From(flat []uint64) (*OutU64, error) {
@@ -401,6 +514,10 @@ type OutF8143 struct{ Data [2][3]rt.Float8E4M3 }
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
 
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
+
 // OutF8143From views flat, which must have exactly 6 elements, as *OutF8143, without copying.
 func OutF8143From(flat []rt.Float8E4M3) (*OutF8143, error) {
 	return rt.From[OutF8143](AnchorOutF8143, flat)
@@ -411,6 +528,10 @@ type OutF8152 struct{ Data [2][3]rt.Float8E5M2 }
 
 // Flat views the tensor as a slice in row-major order, without copying.
 func (t *OutF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
+
+// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
+// tensor; for _, row := range t.Data would copy it.
+func (t *OutF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
 
 // OutF8152From views flat, which must have exactly 6 elements, as *OutF8152, without copying.
 func OutF8152From(flat []rt.Float8E5M2) (*OutF8152, error) {

@@ -190,3 +190,426 @@ func BenchmarkSubmit(b *testing.B) {
 		submit()
 	}
 }
+
+func TestRowsAllocateNothing(t *testing.T) {
+	t.Run("InBool", func(t *testing.T) {
+		tensor, n := new(InBool), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF8", func(t *testing.T) {
+		tensor, n := new(InF8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF16", func(t *testing.T) {
+		tensor, n := new(InF16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF32", func(t *testing.T) {
+		tensor, n := new(InF32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF64", func(t *testing.T) {
+		tensor, n := new(InF64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InS8", func(t *testing.T) {
+		tensor, n := new(InS8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InU8", func(t *testing.T) {
+		tensor, n := new(InU8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InS16", func(t *testing.T) {
+		tensor, n := new(InS16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InU16", func(t *testing.T) {
+		tensor, n := new(InU16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InS32", func(t *testing.T) {
+		tensor, n := new(InS32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InU32", func(t *testing.T) {
+		tensor, n := new(InU32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InS64", func(t *testing.T) {
+		tensor, n := new(InS64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InU64", func(t *testing.T) {
+		tensor, n := new(InU64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF8143", func(t *testing.T) {
+		tensor, n := new(InF8143), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("InF8152", func(t *testing.T) {
+		tensor, n := new(InF8152), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutBool", func(t *testing.T) {
+		tensor, n := new(OutBool), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF8", func(t *testing.T) {
+		tensor, n := new(OutF8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF16", func(t *testing.T) {
+		tensor, n := new(OutF16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF32", func(t *testing.T) {
+		tensor, n := new(OutF32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF64", func(t *testing.T) {
+		tensor, n := new(OutF64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutS8", func(t *testing.T) {
+		tensor, n := new(OutS8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutU8", func(t *testing.T) {
+		tensor, n := new(OutU8), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutS16", func(t *testing.T) {
+		tensor, n := new(OutS16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutU16", func(t *testing.T) {
+		tensor, n := new(OutU16), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutS32", func(t *testing.T) {
+		tensor, n := new(OutS32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutU32", func(t *testing.T) {
+		tensor, n := new(OutU32), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutS64", func(t *testing.T) {
+		tensor, n := new(OutS64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutU64", func(t *testing.T) {
+		tensor, n := new(OutU64), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF8143", func(t *testing.T) {
+		tensor, n := new(OutF8143), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+	t.Run("OutF8152", func(t *testing.T) {
+		tensor, n := new(OutF8152), 0
+		allocated := testing.AllocsPerRun(5, func() {
+			n = 0
+			for i, row := range tensor.Rows() {
+				if row == &tensor.Data[i] {
+					n++
+				}
+			}
+		})
+		if n != len(tensor.Data) || allocated != 0 {
+			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+		}
+	})
+}

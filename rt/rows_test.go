@@ -1,0 +1,41 @@
+package rt_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/rt"
+)
+
+// Rows walks over the first dimension of a tensor without copying it.
+func ExampleRows() {
+	var y struct{ Data [2][3]float32 }
+	for i, row := range rt.Rows(y.Data[:]) {
+		row[i] = 1
+	}
+	fmt.Println(y.Data)
+	// Output: [[1 0 0] [0 1 0]]
+}
+
+func TestRows(t *testing.T) {
+	var x [4][1 << 16]float32
+	var seen []int
+	for i, row := range rt.Rows(x[:]) {
+		require.Same(t, &x[i], row)
+		if seen = append(seen, i); i == 2 {
+			break
+		}
+	}
+	require.Equal(t, []int{0, 1, 2}, seen)
+	for range rt.Rows(x[:0]) {
+		t.Fatal("there is no row")
+	}
+	sum := float32(0)
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		for i, row := range rt.Rows(x[:]) {
+			sum += row[i]
+		}
+	}))
+}
