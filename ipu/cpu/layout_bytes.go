@@ -172,7 +172,7 @@ func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
 	x, w, y := n.Inputs[0], n.Inputs[1], n.Outputs[0]
 	const few = 3 // channels; fewer are better gathered along lines
 	if !p.bytes(x) || !p.bytes(y) || p.typ(x).Shape[1] < few || !p.middle(w, operand(n, 3)) ||
-		!kernel.PixelsConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) {
+		!kernel.PixelsConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) || !decidePixels(p, op, x, w, y) {
 		return false
 	}
 	in := slices.Clone(n.Inputs)

@@ -3,6 +3,7 @@ package cpu
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -177,6 +178,9 @@ func TestPixelsChangeNothing(t *testing.T) {
 	if !kernel.HasPixels() {
 		t.Skip("there are no kernels for pixels here")
 	}
+	pay := decidePixels
+	defer func() { decidePixels = pay }()
+	decidePixels = func(*pixels, *graph.IntegerConv, graph.TensorID, graph.TensorID, graph.TensorID) bool { return true }
 	seen := map[string]int{}
 	property := func(t *rapid.T) {
 		d, exe := drawByteNet(t)
@@ -222,4 +226,58 @@ func passNames() (names []string) {
 		names = append(names, p.Name)
 	}
 	return names
+}
+
+// TestPixelsWherePaid wants convolutions of bytes on pixels where estimates say
+// that this saves time: not where vectors hold much more output channels than
+// there are, unless what is read is pixels already and would have to be
+// converted back.
+func TestPixelsWherePaid(t *testing.T) {
+	if !kernel.HasPixels() {
+		t.Skip("there are no kernels for pixels here")
+	}
+	for _, c := range []struct {
+		name           string
+		channels, size int64
+		maps           []int64 // of convolutions one after the other
+		k, group       int64
+		want           string
+	}{
+		{"whole vectors", 16, 28, []int64{16}, 3, 1, "PixelsConv"},
+		{"12 of 16, as in microkws_qdq", 16, 28, []int64{12}, 6, 1, "IntegerConv"},
+		{"half a vector", 8, 14, []int64{8}, 3, 1, "IntegerConv"},
+		{"colours", 3, 112, []int64{32}, 3, 1, "PixelsConv"},
+		{"depthwise", 32, 28, []int64{32}, 3, 32, "PixelsConv"},
+		{"one after the other", 16, 28, []int64{16, 32}, 3, 1, "PixelsConv PixelsConv"},
+		{"15 of 16 of what is there", 32, 28, []int64{32, 15}, 3, 1, "PixelsConv PixelsConv"},
+	} {
+		b := graph.NewBuilder("convolutions")
+		x := b.AddLocal("x", f32(1, c.channels, c.size, c.size))
+		g := b.BeginGraph("main")
+		s := b.AddConst("s", f32(), bytesOf([]float32{0.02}))
+		y := node(t, b, &graph.Quantize{To: graph.U8, Precision: graph.F32}, "quantise", x, s)
+		channels := c.channels
+		for _, maps := range c.maps {
+			shape := []int64{maps, channels / c.group, c.k, c.k}
+			w := b.AddConst("w", graph.TensorType{DType: graph.I8, Shape: shape}, make([]byte, maps*channels/c.group*c.k*c.k))
+			f := node(t, b, &graph.Dequantize{To: graph.F32}, "x", y, s)
+			weights := node(t, b, &graph.Dequantize{To: graph.F32}, "w", w, s)
+			pads := slices.Repeat([]int64{c.k / 2}, 2)
+			f = node(t, b, &graph.Conv{Strides: []int64{1, 1}, Dilations: []int64{1, 1}, PadsBegin: pads, PadsEnd: pads, Group: c.group}, "conv", f, weights)
+			y, channels = node(t, b, &graph.Quantize{To: graph.U8, Precision: graph.F32}, "y", f, s), maps
+		}
+		y = node(t, b, &graph.Dequantize{To: graph.F32}, "float", y, s)
+		b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y))
+		exe, err := graph.Decode(optimized(t, executable(t, b), nil))
+		require.NoError(t, err)
+		plan, err := PlanOf(exe, 1)
+		require.NoError(t, err)
+		var convolutions []string
+		for _, s := range plan.Programs[0].Steps {
+			if strings.HasSuffix(s.Op, "Conv") {
+				convolutions = append(convolutions, s.Op)
+			}
+		}
+		require.Equal(t, c.want, strings.Join(convolutions, " "), c.name)
+	}
 }

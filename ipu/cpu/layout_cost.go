@@ -33,6 +33,43 @@ const (
 	depthStride = 2.2
 )
 
+// The same of bytes, with VNNI: of a product of channels, in planes and in
+// pixels, of which a vector holds pixelMaps output channels, whether there are
+// so many or not; of a product of a single channel; and of a byte that is
+// converted.
+const (
+	bytesProduct      = 0.0066
+	pixelsProduct     = 0.0054
+	bytesDepth        = 0.11
+	pixelsDepth       = 0.045
+	pixelsConvertTime = 0.05
+	pixelMaps         = 16
+)
+
+// decidePixels reports whether a convolution of bytes takes and gives pixels. It
+// is a variable for the tests, in which any may.
+var decidePixels = (*pixels).pay
+
+// pay estimates whether a convolution of x with w to y takes less time on pixels
+// than on planes, where x is converted either way if it is not there already.
+// Whatever reads y may be on pixels too, so that its conversion does not count.
+func (p *pixels) pay(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
+	maps := p.typ(y).Shape[1]
+	filled := float64((maps+pixelMaps-1)/pixelMaps*pixelMaps) / float64(maps)
+	products := float64(p.typ(y).Elements()) * float64(p.typ(w).Elements()/p.typ(w).Shape[0])
+	planes, pixels := bytesProduct*products, pixelsProduct*products*filled
+	if op.Group > 1 {
+		planes, pixels = bytesDepth*products, pixelsDepth*products*filled
+	}
+	convert := pixelsConvertTime * float64(p.typ(x).Elements())
+	if p.have(x) {
+		planes += convert
+	} else {
+		pixels += convert
+	}
+	return pixels < planes
+}
+
 // conversions estimates what it takes to convert a tensor of a group in blocks
 // where other operators write or read it.
 func (r *region) conversions(t graph.TensorID) (ns float64) {

@@ -103,6 +103,17 @@ func transposeBytes(dst []byte, to int, src []byte, from, rows, columns int, fli
 // transposeLines transposes eight rows by vectors, as many columns as it
 // returns.
 func transposeLines(dst []byte, to int, src []byte, from, columns int, flip byte) int {
+	const high, wide = 8, 16
+	if columns < wide && (high-1)*from+wide <= len(src) {
+		// The rows have what follows them in memory as well.
+		var tile [wide * high]byte
+		if vectorTranspose(tile[:], high, src, from, wide, flip) == wide {
+			for c := range columns {
+				*(*[high]byte)(dst[c*to:]) = *(*[high]byte)(tile[c*high:])
+			}
+			return columns
+		}
+	}
 	n := vectorTranspose(dst, to, src, from, columns, flip)
 	if n > 0 && n < columns {
 		at := columns - 16
