@@ -84,11 +84,15 @@ func pytorch(layers int, nodeNames bool) *graph.Executable {
 		raw := weight(name+"attention.query.raw", f32(16, 16))
 		w := tensor(name+"attention.query.weight", f32(16, 16), true)
 		prepare.Nodes = append(prepare.Nodes, graph.Node{Op: &graph.Transpose{Perm: []int64{1, 0}}, Inputs: []graph.TensorID{raw}, Outputs: []graph.TensorID{w}})
-		q := node(layer+"@attention@query", &graph.MatMul{}, f32(8, 16), x, w)
+		h := x
+		if i > 0 { // between two layers
+			h = node(layer+"@attention", &graph.Reshape{Shape: []int64{8, 16}}, f32(8, 16), x)
+		}
+		q := node(layer+"@attention@query", &graph.MatMul{}, f32(8, 16), h, w)
 		s := node(layer+"@attention", &graph.Softmax{Axis: 1}, f32(8, 16), q)
 		a := node(layer+"@attention", &graph.Binary{Fn: graph.Add}, f32(8, 16), s, x)
 		flat := node(layer+"@output", &graph.Reshape{Shape: []int64{16}}, f32(16), weight(name+"output.bias", f32(1, 16)))
-		h := node(layer+"@output", &graph.MatMul{}, f32(8, 16), a, weight(name+"output.dense.weight", f32(16, 16)))
+		h = node(layer+"@output", &graph.MatMul{}, f32(8, 16), a, weight(name+"output.dense.weight", f32(16, 16)))
 		x = node(layer+"@output", &graph.Binary{Fn: graph.Add}, f32(8, 16), h, flat)
 	}
 	y := node("classifier", &graph.MatMul{}, f32(8, 4), x, weight("classifier.weight", f32(16, 4)))
@@ -118,16 +122,16 @@ func TestPyTorchOpensAsItsLayers(t *testing.T) {
 		got := outline(d.root, "")
 		dense := map[bool]string{true: "output", false: "output/dense"}[named]
 		layer := func(i int) string {
-			return fmt.Sprintf(`  layer.%d | 5 operators | 2 MatMul · 2 Add · Softmax
-    attention | 3 operators | MatMul · Softmax · Add
-      MatMul | 16×16 | query
+			return fmt.Sprintf(`  layer.%d | %d operators | 2 MatMul · 2 Add · Softmax
+    attention | %d operators | MatMul · Softmax · Add
+%s      MatMul | 16×16 | query
       Softmax
       Add
     MatMul | 16×16 | %s
     Add | 16 | output
-`, i, dense)
+`, i, 5+i, 3+i, strings.Repeat("      Reshape\n", i), dense)
 		}
-		require.Empty(t, cmp.Diff("tokens | input  f32[8,16]\nencoder | 10 operators | 4 MatMul · 4 Add · 2 Softmax\n"+layer(0)+layer(1)+
+		require.Empty(t, cmp.Diff("tokens | input  f32[8,16]\nencoder | 11 operators | 4 MatMul · 4 Add · 2 Softmax\n"+layer(0)+layer(1)+
 			"MatMul | 16×4 | classifier\nlogits | output  f32[8,4]\n", got), "named %v", named)
 		for _, l := range d.edges {
 			require.True(t, l.from.node >= 0 || l.from.Name == "tokens", "an edge from %q", l.from.Name)
