@@ -133,8 +133,9 @@ func TestNearMissesOfAttributes(t *testing.T) {
 		{op: "Slice", name: "Slice backwards", opset: 13, fixed: []int{1, 2, 3, 4}, in: []*Tensor{list32(0, 1, 2, 3, 4), list1(-1), list1(math.MinInt32), list1(0), list1(-2)}, want: []*Tensor{list32(4, 2, 0)}},
 		{op: "Slice", name: "Slice up to the last", opset: 13, fixed: []int{1, 2}, in: []*Tensor{list32(0, 1, 2, 3, 4), list1(1), list1(-1)}, want: []*Tensor{list32(1, 2, 3)}},
 		{op: "Slice", name: "Slice beyond the end", opset: 13, fixed: []int{1, 2, 3, 4}, in: []*Tensor{list32(0, 1, 2, 3, 4), list1(1), list1(math.MaxInt32), list1(-1), list1(2)}, want: []*Tensor{list32(1, 3)}},
+		{op: "Slice", name: "Slice of an odd number", opset: 13, fixed: []int{1, 2, 3, 4}, in: []*Tensor{list32(0, 1, 2, 3, 4), list1(0), list1(5), list1(0), list1(2)}, want: []*Tensor{list32(0, 2, 4)}},
 		{op: "Split", name: "Split unevenly", opset: 18, attrs: []*Attribute{aInt("num_outputs", 2)}, in: []*Tensor{list32(0, 1, 2, 3, 4)}, want: []*Tensor{list32(0, 1, 2), list32(3, 4)}},
-		{op: "Pad", name: "Pad of two axes", opset: 13, fixed: []int{1, 2}, in: []*Tensor{square, list1(0, 1, 1, 0), f(nil, 9)}, want: []*Tensor{f(dims(3, 3), 9, 1, 2, 9, 3, 5, 9, 9, 9)}},
+		{op: "Pad", name: "Pad of two axes", opset: 13, fixed: []int{1, 2}, in: []*Tensor{square, list1(1, 2, 0, 0), f(nil, 9)}, want: []*Tensor{f(dims(3, 4), 9, 9, 9, 9, 9, 9, 1, 2, 9, 9, 3, 5)}},
 		{op: "Pad", name: "Pad of one axis", opset: 18, fixed: []int{1, 2, 3}, in: []*Tensor{square, list1(1, 0), f(nil, 9), list1(-1)}, want: []*Tensor{f(dims(2, 3), 9, 1, 2, 9, 3, 5)}},
 		{op: "Pad", name: "Pad by reflection", opset: 13, attrs: []*Attribute{aStr("mode", "reflect")}, fixed: []int{1}, in: []*Tensor{list32(1, 2, 3), list1(2, 1)}, want: []*Tensor{list32(3, 2, 1, 2, 3, 2)}},
 		{op: "Pad", name: "Pad by edges", opset: 13, attrs: []*Attribute{aStr("mode", "edge")}, fixed: []int{1}, in: []*Tensor{list32(1, 2, 3), list1(2, 1)}, want: []*Tensor{list32(1, 1, 1, 2, 3, 3)}},
@@ -158,6 +159,9 @@ func TestNearMissesOfAttributes(t *testing.T) {
 		{op: "DequantizeLinear", name: "DequantizeLinear by axis 1", opset: 13, in: []*Tensor{tensor(Int8, dims(2, 2), 1, 2, 3, 4), list32(1, 10), tensor(Int8, dims(2), 1, 0)}, want: []*Tensor{f(dims(2, 2), 0, 20, 2, 40)}},
 		{op: "DequantizeLinear", name: "DequantizeLinear by axis 0", opset: 13, attrs: []*Attribute{aInt("axis", -2)}, in: []*Tensor{tensor(Int8, dims(2, 2), 1, 2, 3, 4), list32(1, 10), tensor(Int8, dims(2), 1, 0)},
 			want: []*Tensor{f(dims(2, 2), 0, 1, 30, 40)}},
+		{op: "DynamicQuantizeLinear", name: "DynamicQuantizeLinear below 0", opset: 11, in: []*Tensor{f(dims(2), -2.55, -1)}, want: []*Tensor{tensor(Uint8, dims(2), 0, 155), f(nil, 0.01), tensor(Uint8, nil, 255)}},
+		{op: "DynamicQuantizeLinear", name: "DynamicQuantizeLinear above 0", opset: 11, in: []*Tensor{f(dims(2), 1, 2.55)}, want: []*Tensor{tensor(Uint8, dims(2), 100, 255), f(nil, 0.01), tensor(Uint8, nil, 0)}},
+		{op: "DynamicQuantizeLinear", name: "DynamicQuantizeLinear rounds its zero", opset: 11, in: []*Tensor{f(dims(2), -1, 0.35)}, want: []*Tensor{tensor(Uint8, dims(2), 0, 255), f(nil, 1.35/255), tensor(Uint8, nil, 189)}},
 		{op: "DynamicQuantizeLinear", opset: 11, in: []*Tensor{f(dims(3), -1, 0, 1.55)}, want: []*Tensor{tensor(Uint8, dims(3), 0, 100, 255), f(nil, 0.01), tensor(Uint8, nil, 100)}},
 	})
 }

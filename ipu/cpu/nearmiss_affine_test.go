@@ -350,7 +350,8 @@ func missBoundsBeforeMove(d *missDraw) []graph.TensorID {
 	case d.is("padding"):
 		before := make([]int64, rank)
 		before[rank-1] = 1
-		y = d.node(&graph.Pad{Before: before, After: make([]int64, rank), Mode: graph.PadConstant}, y, d.number(-7))
+		y = d.node(&graph.Pad{Before: before, After: make([]int64, rank), Mode: graph.PadConstant}, y)
+		return []graph.TensorID{d.node(&graph.Clip{}, y, d.number(0.25), d.number(0.5))} // which zeros are not within
 	case d.is("cast"):
 		y = d.node(&graph.Cast{To: graph.F32}, d.node(&graph.Cast{To: graph.I32}, y))
 	case d.is("one of two"):
