@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -228,7 +229,9 @@ func (c *call) want(v *value, operand string) {
 	case len(ins) == 0:
 		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
 	}
-	panic(failure{&need{operand, ins}})
+	// Nobody can bind a value to what every request brings; a mask may be fixed.
+	data := strings.Contains(sizedByData[c.node.OpType], operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
+	panic(failure{&need{operand, ins, data}})
 }
 
 // knownInts returns operand i, a list of integers that must be known now, and

@@ -46,6 +46,9 @@ type Need struct {
 	Node    string   // the node, for messages
 	Operand string   // which of its operands
 	Inputs  []string // the graph inputs that the value depends on; never empty
+	// Data: the elements of the operand, which requests bring, decide the size
+	// of the node's result, as those of NonMaxSuppression do. No executable has that.
+	Data bool
 }
 
 // NeedValueError lists the values that must be known at compile time, such as
@@ -75,9 +78,19 @@ func (e *NeedValueError) Error() string {
 			fmt.Fprintf(&b, "\n  and %d more", len(e.Needs)-i)
 			break
 		}
+		if n.Data {
+			fmt.Fprintf(&b, "\n  %s: the size of its result depends on the elements of operand %s, which come from input %s", n.Node, n.Operand, quoted(n.Inputs))
+			continue
+		}
 		fmt.Fprintf(&b, "\n  %s: operand %s depends on input %s", n.Node, n.Operand, quoted(n.Inputs))
 	}
-	fmt.Fprintf(&b, "\nhint: bind a value to input %s", quoted(e.Inputs()))
+	if slices.ContainsFunc(e.Needs, func(n Need) bool { return n.Data }) {
+		b.WriteString("\nhint: " + hintData)
+	}
+	bind := &NeedValueError{slices.DeleteFunc(slices.Clone(e.Needs), func(n Need) bool { return n.Data })}
+	if len(bind.Needs) > 0 {
+		fmt.Fprintf(&b, "\nhint: bind a value to input %s", quoted(bind.Inputs()))
+	}
 	return b.String()
 }
 
@@ -99,10 +112,14 @@ func (o *obstacle) Error() string { return o.reason + " is not supported" }
 type need struct {
 	operand string
 	inputs  []string
+	data    bool // see [Need]
 }
 
 // Error names the operand.
 func (n *need) Error() string {
+	if n.data {
+		return fmt.Sprintf("the size of its result depends on the elements of operand %s, which come from input %s", n.operand, quoted(n.inputs))
+	}
 	return fmt.Sprintf("operand %s must be known, but depends on input %s", n.operand, quoted(n.inputs))
 }
 
@@ -141,7 +158,7 @@ func (l *lowerer) report(where string, err error) {
 	case errors.As(err, &n):
 		l.problems++
 		if len(l.needs) < maxNeeds {
-			l.needs = append(l.needs, Need{where, n.operand, n.inputs})
+			l.needs = append(l.needs, Need{where, n.operand, n.inputs, n.data})
 		}
 	default:
 		l.fail(fmt.Errorf("%s: %w", where, err))

@@ -259,7 +259,7 @@ func TestUnsupported(t *testing.T) {
   operator Foo of operator set 13: node 0 (Foo), node "foo0" (Foo, number 7), node "foo1" (Foo, number 8) and 3 more
     hint: docs/operators.md lists the operators that are supported
   operator com.microsoft.FusedConv (whose operator set the model does not import): node 1 (com.microsoft.FusedConv)
-    hint: operators of com.microsoft are made when ONNX Runtime optimises a model: take the model as it was exported`
+    hint: ` + hintMicrosoft("Fused")
 	rest := `
   element type string of a graph input: s
     hint: an executable has no strings: turn text into numbers before the model

@@ -28,6 +28,10 @@ func (c *call) requireKnown(i int, what string) *value {
 	return c.known(i, what+", on which the shape of the result depends")
 }
 
+// sizedByData has the operators whose results have sizes that the elements of
+// these operands decide.
+var sizedByData = map[string]string{"Compress": "1", "NonZero": "0", "Unique": "0", "NonMaxSuppression": "01"}
+
 func compress(c *call) []*value {
 	x, cond := c.in(0), c.requireKnown(1, "condition")
 	if cond.typ.DType != graph.Bool || cond.rank() != 1 {

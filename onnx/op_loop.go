@@ -328,7 +328,7 @@ func (it *iteration) run() []*value {
 	if cond != nil && !(cond.known && cond.data[0] != 0) {
 		if len(collected) > 0 {
 			if ins := inputsOf(cond); len(ins) > 0 {
-				panic(failure{&need{"1 (cond), after an iteration,", ins}})
+				panic(failure{&need{"1 (cond), after an iteration,", ins, false}})
 			}
 			c.unsupported(hintLoop, "values collected by a long loop that may end early")
 		}

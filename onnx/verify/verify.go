@@ -4,8 +4,10 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,9 +49,24 @@ type Result struct {
 	Set     string        `json:"set"` // the data set's folder
 	Verdict Verdict       `json:"verdict"`
 	Reason  string        `json:"reason,omitempty"` // why not PASS
-	Worst   float64       `json:"worst"`            // largest absolute error over all outputs that were compared
+	Worst   float64       `json:"worst"`            // largest absolute error over all outputs that were compared; null in JSON where it is not finite
 	Noise   int64         `json:"noise,omitempty"`  // elements that pass because of Options.Noise
+	Folded  bool          `json:"folded,omitempty"` // all outputs were computed when the model was compiled: nothing ran
 	Elapsed time.Duration `json:"elapsed_ns"`       // compiling, running and comparing
+}
+
+// MarshalJSON writes null for a worst error that is infinite, which JSON has no
+// number for.
+func (r Result) MarshalJSON() ([]byte, error) {
+	type fields Result
+	out := struct {
+		fields
+		Worst *float64 `json:"worst"`
+	}{fields: fields(r)}
+	if !math.IsInf(r.Worst, 0) && !math.IsNaN(r.Worst) {
+		out.Worst = &r.Worst
+	}
+	return json.Marshal(out)
 }
 
 // Run judges every data set of a case. Each is compiled for its own sizes:
@@ -66,7 +83,7 @@ func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 		start := time.Now()
 		e := err
 		if e == nil {
-			r.Worst, r.Noise, e = runSet(ctx, m, set, o)
+			e = runSet(ctx, m, set, o, &r)
 		}
 		var unsupported *onnx.UnsupportedError
 		switch {
@@ -101,6 +118,9 @@ type Compiled struct {
 // dimensions, and inputs whose value decides a shape, are bound from it. The
 // errors are those of [compile.Compile] and of reading the set.
 func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
+	if err := tensorsOnly(m); err != nil {
+		return nil, err
+	}
 	ins, err := readTensors(set, "input")
 	if err != nil {
 		return nil, err
@@ -120,24 +140,75 @@ func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
 	return &Compiled{r, named, fed, wants}, nil
 }
 
+// tensorsOnly returns an [*onnx.UnsupportedError] if an input or output is a
+// sequence or an optional: data sets hold other messages than tensors for them.
+func tensorsOnly(m *onnx.Model) error {
+	if m.Graph == nil {
+		return nil
+	}
+	var all []onnx.Obstacle
+	for _, v := range []struct {
+		kind   string
+		values []onnx.ValueInfo
+	}{{"input", m.Graph.Inputs}, {"output", m.Graph.Outputs}} {
+		for _, i := range v.values {
+			if i.NotDense != "" {
+				all = append(all, onnx.Obstacle{What: fmt.Sprintf("graph %s of type %s", v.kind, i.NotDense), Nodes: []string{i.Name}, Count: 1})
+			}
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return &onnx.UnsupportedError{Obstacles: all}
+}
+
+// folded reports whether all that a program delivers is constant.
+func folded(e *graph.Executable) bool {
+	delivers := false
+	var constant func(steps []graph.Step) bool
+	constant = func(steps []graph.Step) bool {
+		for i := range steps {
+			s := &steps[i]
+			if s.Kind == graph.CopyOut {
+				delivers = true
+				if !e.Tensors[s.Tensor].Const {
+					return false
+				}
+			}
+			if !constant(s.Body) {
+				return false
+			}
+		}
+		return true
+	}
+	for i := range e.Programs {
+		if !constant(e.Programs[i].Steps) {
+			return false
+		}
+	}
+	return delivers
+}
+
 // runSet compiles the model for one data set, runs it and compares.
-func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst float64, noise int64, err error) {
+func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *Result) error {
 	r, err := Compile(m, set, o.Compile)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
+	result.Folded = folded(r.Executable)
 	fed, wants := r.Fed, r.Wants
 	if len(wants) != len(r.Outputs) {
-		return 0, 0, fmt.Errorf("the model has %d outputs, %s holds %d", len(r.Outputs), set, len(wants))
+		return fmt.Errorf("the model has %d outputs, %s holds %d", len(r.Outputs), set, len(wants))
 	}
 	model, err := r.Model(filepath.Base(set))
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	defer model.Close()
 	outs, err := o.Execute(ctx, model, fed)
 	if err != nil {
-		return 0, 0, err
+		return err
 	}
 	var bad []string
 	var others []map[string][]byte
@@ -151,7 +222,7 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst fl
 		if err == nil && d.Bad > 0 && o.Noise > 0 {
 			if others == nil {
 				if others, err = noisy(ctx, model, r, o); err != nil {
-					return 0, 0, err
+					return err
 				}
 			}
 			runs := make([][]byte, len(others))
@@ -161,18 +232,18 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options) (worst fl
 			d, err = Compare(want.Type(), outs[p.Name], want.Data, o.Tolerance, runs...)
 		}
 		if err != nil {
-			return 0, 0, fmt.Errorf("output %q: %w", p.Name, err)
+			return fmt.Errorf("output %q: %w", p.Name, err)
 		}
-		noise += d.Noise
-		worst = max(worst, d.Worst)
+		result.Noise += d.Noise
+		result.Worst = max(result.Worst, d.Worst)
 		if d.Bad > 0 {
 			bad = append(bad, fmt.Sprintf("output %q: %s", p.Name, d))
 		}
 	}
 	if len(bad) > 0 {
-		return worst, noise, errors.New(strings.Join(bad, "; "))
+		return errors.New(strings.Join(bad, "; "))
 	}
-	return worst, noise, nil
+	return nil
 }
 
 // compileFor compiles m for the given values of its inputs and returns the
