@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test mutants figures
+.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test mutants figures
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ lint: ## gofmt, go vet, staticcheck
 	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+
+hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs it too)
+	$(GO) test -count=1 -run 'TestHostileCases|TestBlowUps|TestTablesAre|TestCancelLongKernel' ./cmd/popefgen ./onnx ./ipu/cpu/...
 
 golden: ## compare what the generator writes with golden/ (go test ./gen -update rewrites it)
 	$(GO) test -count=1 -run Golden ./gen/...

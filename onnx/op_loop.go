@@ -138,9 +138,10 @@ func (it *iteration) step(i *value, carried, elements []*value) (cond *value, ne
 func (it *iteration) unroll(a *attempt) ([]*value, bool) {
 	c := it.c
 	carried := it.init
+	work := min(maxUnrolledWork, maxTriedWork-c.l.tried)
 	var all [][]*value // per iteration
 	for i := int64(0); it.trip < 0 || i < it.trip; i++ {
-		if i > maxUnrolledWork || c.l.count-a.count > maxUnrolledWork || a.added() > maxUnrolledNodes {
+		if i > maxUnrolledWork || c.l.count-a.count > work || a.added() > maxUnrolledNodes {
 			return nil, false
 		}
 		n := knownInts(i)
