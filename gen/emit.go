@@ -123,17 +123,20 @@ func formatted(data []byte) ([]byte, error) {
 	if to < 0 {
 		return data, nil
 	}
-	block := data[from : from+to]
-	at, standard := 0, false // whether the line before is of the standard library
-	for line := range bytes.Lines(block) {
-		_, path, _ := bytes.Cut(line, []byte{'"'})
+	var standard, others []byte
+	for line := range bytes.Lines(data[from : from+to+1]) {
+		_, path, found := bytes.Cut(line, []byte{'"'})
 		first, _, _ := bytes.Cut(path, []byte{'/'})
-		if other := bytes.ContainsRune(first, '.'); other && standard {
-			return slices.Concat(data[:from+at], []byte("\n"), data[from+at:]), nil
-		} else {
-			standard = len(path) > 0 && !other
+		switch {
+		case !found: // between groups
+		case bytes.ContainsRune(first, '.'):
+			others = append(others, line...)
+		default:
+			standard = append(standard, line...)
 		}
-		at += len(line)
 	}
-	return data, nil
+	if len(standard) > 0 && len(others) > 0 {
+		standard = append(standard, '\n')
+	}
+	return slices.Concat(data[:from], standard, others, data[from+to+1:]), nil
 }

@@ -33,10 +33,10 @@ package progression
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
-	"iter"
 )
 
 const (

@@ -32,10 +32,10 @@ package letters
 import (
 	"context"
 	_ "embed"
+	"iter"
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
-	"iter"
 )
 
 const (
