@@ -90,7 +90,8 @@ func openDoc(p *Plan) []string {
 			"rt.WithModelBytes it takes another model instead, which must have the same inputs and outputs.")
 	} else {
 		out = append(out, "Open loads the model at path and runs its load programs once. With rt.WithModelFile or",
-			"rt.WithModelBytes it takes the model from there instead.")
+			"rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not",
+			"be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.")
 	}
 	if len(p.LoadInputs) > 0 {
 		out = append(out, "What load points to must not change until Close.")

@@ -37,6 +37,9 @@ var (
 	ErrNoData = errors.New("no data")
 	// ErrClosed: the Reader, Model or Writer has been closed.
 	ErrClosed = errors.New("closed")
+	// ErrChanged: a file that is open was written over, so that what was read of
+	// it and what is still to be read don't belong together.
+	ErrChanged = errors.New("model file was written over while it was open")
 	// ErrDuplicate: a Writer was asked for a second blob of one name.
 	ErrDuplicate = errors.New("duplicate name")
 	// ErrSuperseded: write to a blob after the next one was started.

@@ -28,6 +28,25 @@ type Model struct {
 	owned      *Reader // closed with the model
 }
 
+// CheckUnchanged returns [ErrChanged] if one of the model's files was written over
+// since it was opened, as far as size and time tell. It takes a system call a
+// file. A file that another took the place of, by a rename, is as it was.
+func (m *Model) CheckUnchanged() error {
+	done := map[*source]bool{}
+	for _, blobs := range [][]*Blob{{m.metadata, m.executable}, m.tensors, m.opaques} {
+		for _, b := range blobs {
+			if b == nil || done[b.src] {
+				continue
+			}
+			done[b.src] = true
+			if err := b.src.unchanged(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // Executable returns the executable, decompressed. It is a view of the file
 // where that is mapped or in memory and the executable is not compressed;
 // otherwise it is read or decompressed anew at every call.

@@ -165,6 +165,24 @@ func Load(paths ...string) (*Model, error) {
 	return r.own()
 }
 
+// LoadCopy is [Load] of copies of the files, in memory that is the process's own:
+// whatever becomes of the files, the model stays as it is. It takes that memory
+// and the time to read it all, which Load does not.
+func LoadCopy(paths ...string) (*Model, error) {
+	r := NewReader()
+	for _, p := range paths {
+		src, err := copySource(p)
+		if err == nil {
+			err = r.add(src)
+		}
+		if err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	return r.own()
+}
+
 // LoadBytes reads the one model in b, a whole file; name is for messages.
 // The model's data are views of b, which must not change.
 func LoadBytes(name string, b []byte) (*Model, error) {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+	"time"
 )
 
 // source is where the bytes of one file come from.
@@ -15,6 +16,7 @@ type source struct {
 	mem    []byte       // all of them, where they are in memory or mapped
 	inMem  bool         // mem is meaningful, even if empty
 	mapped bool         // mem is the file itself
+	info   os.FileInfo  // what the file was when it was opened; nil if it is none
 	close  func() error // may be nil
 	closed atomic.Bool
 }
@@ -41,10 +43,46 @@ func fileSource(path string) (*source, error) {
 	if mem, unmap, err := mapFile(f, info.Size()); err == nil {
 		f.Close() // the mapping outlives the descriptor
 		s := bytesSource(path, mem)
-		s.close, s.mapped = unmap, true
+		s.close, s.mapped, s.info = unmap, true, info
 		return s, nil
 	}
-	return &source{name: path, size: info.Size(), r: f, close: f.Close}, nil
+	return &source{name: path, size: info.Size(), r: f, close: f.Close, info: info}, nil
+}
+
+// copySource reads all of the file at path into memory.
+func copySource(path string) (*source, error) {
+	f, err := fileSource(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := os.Open(path) // reading fails where a mapping would end the process
+	if err != nil {
+		return nil, fmt.Errorf("open model file: %w", err)
+	}
+	defer r.Close()
+	b, err := readGrowing(r, f.size)
+	if err == nil {
+		err = f.unchanged()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("copy model file %s: %w", path, err)
+	}
+	return bytesSource(path, b), nil
+}
+
+// unchanged returns an error if the file was written over. One that took its
+// place by a rename is another file, which does not matter.
+func (s *source) unchanged() error {
+	if s.info == nil {
+		return nil
+	}
+	now, err := os.Stat(s.name)
+	if err != nil || !os.SameFile(now, s.info) || now.Size() == s.info.Size() && now.ModTime().Equal(s.info.ModTime()) {
+		return nil // err: it was removed or renamed, and what is open stays
+	}
+	return fmt.Errorf("%s: %w: it has %d bytes of %v, and had %d of %v; replace models by a rename, as popef.WriteFile does", s.name, ErrChanged,
+		now.Size(), now.ModTime().Format(time.RFC3339Nano), s.info.Size(), s.info.ModTime().Format(time.RFC3339Nano))
 }
 
 // Close releases the source once; later calls do nothing.

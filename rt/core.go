@@ -201,15 +201,19 @@ func (spec *Spec) inputs() int {
 
 // loadModel reads the model from where source or an option says.
 func loadModel(source Source, o *options) (*popef.Model, error) {
+	read := popef.Load
+	if o.privateCopy {
+		read = popef.LoadCopy
+	}
 	switch {
 	case len(o.files) > 0:
-		return popef.Load(o.files...)
+		return read(o.files...)
 	case o.bytes != nil:
 		return popef.LoadBytes("bytes given to WithModelBytes", o.bytes)
 	case source.Bytes != nil:
 		return popef.LoadBytes(source.Name, source.Bytes)
 	}
-	return popef.Load(source.Path)
+	return read(source.Path)
 }
 
 // prepare connects the bindings and runs the load programs.

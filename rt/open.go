@@ -28,6 +28,13 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, 
 	if err != nil {
 		return nil, fmt.Errorf("%s: open: %w", modelName(m), err)
 	}
+	if o.privateCopy {
+		return nil, fmt.Errorf("%s: open: WithPrivateCopy: %w: the model is already open; popef.LoadCopy opens a copy", modelName(m), ErrOption)
+	}
+	return openSession(ctx, m, o)
+}
+
+func openSession(ctx context.Context, m *popef.Model, o *options) (*Session, error) {
 	if o.replicas > 1 || len(o.devices) > 0 {
 		return nil, fmt.Errorf("%s: open: WithReplicas: %w: a session is one replica", modelName(m), ErrOption)
 	}
@@ -37,11 +44,22 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, 
 // OpenSession is NewSession for the model in these files, which it loads and
 // Close closes. A model may be spread over several files.
 func OpenSession(ctx context.Context, files []string, opts ...Option) (*Session, error) {
-	m, err := popef.Load(files...)
+	o, err := newOptions(opts)
+	if err == nil && o.given != "" {
+		err = fmt.Errorf("%s: %w: the model is already given", o.given, ErrOption)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := NewSession(ctx, m, opts...)
+	read := popef.Load
+	if o.privateCopy {
+		read = popef.LoadCopy
+	}
+	m, err := read(files...)
+	if err != nil {
+		return nil, fmt.Errorf("open: %w", err)
+	}
+	s, err := openSession(ctx, m, o)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}

@@ -15,6 +15,7 @@ type options struct {
 	files         []string
 	bytes         []byte
 	given         string // the option that named another model
+	privateCopy   bool
 	backend       string
 	device        ipu.Device
 	deferred      bool
@@ -72,6 +73,14 @@ func WithModelFile(paths ...string) Option {
 		}
 	}
 }
+
+// WithPrivateCopy makes Open read the model's files into memory of the process's
+// own, instead of mapping them. Without it they are used in place: a file that
+// somebody writes over or cuts off meanwhile changes answers, or ends the process
+// by a signal (SIGBUS), which no recover catches. Replacing a file by a rename
+// is harmless either way. The copy takes as much memory as the files have bytes,
+// and the time to read them.
+func WithPrivateCopy() Option { return func(o *options) { o.privateCopy = true } }
 
 // WithModelBytes makes Open take the model from b instead of what the package
 // would take. b must not change until Close; weights are used in place. The

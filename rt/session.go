@@ -315,6 +315,9 @@ func (s *Session) runLoad(ctx context.Context, request uint64) error {
 	if err := s.check(s.load); err != nil {
 		return s.errorf("load", err)
 	}
+	if err := s.model.CheckUnchanged(); err != nil { // before it is looked at
+		return s.errorf("load", err)
+	}
 	err := s.flow(ctx, "load", s.load, request)
 	s.loaded = err == nil
 	return s.told("load", err, Event{Kind: EventLoaded})

@@ -216,7 +216,8 @@ func FreezeFactor(t *Factor) rt.Option {
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead.
+// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
+// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
 // What load points to must not change until Close.
 //
 // Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of

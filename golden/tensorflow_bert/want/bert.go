@@ -216,7 +216,8 @@ func FreezeInfeed0_2(t *Infeed0_2) rt.Option {
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead.
+// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
+// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
 //
 // Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
 // the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
