@@ -421,7 +421,9 @@ func TestNearMisses(t *testing.T) {
 func TestEveryPassHasNearMisses(t *testing.T) {
 	steps := map[string]int{}
 	for _, m := range nearMisses {
-		steps[m.pass] += len(m.off)
+		if m.pass != layoutFamilies {
+			steps[m.pass] += len(m.off)
+		}
 	}
 	for _, p := range graph.Passes {
 		require.Positive(t, steps[p.Name], "pass %q has no graphs that are one step off what it looks for: see CONTRIBUTING.md", p.Name)
