@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench bench-peers performance bench-test soak cross cross-test mutants figures
+.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms bench-peers performance bench-test soak cross cross-test mutants figures
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each
 
 bench: ## kernels by the machine's peak, rings, the path of a request, whole models
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 20m ./ipu/... ./rt/... ./popef/... ./onnx/verify ./generated_examples/...
+
+mechanisms: ## what blocks of channels, bytes of pixels, chains and threads are worth for every public model; fails if one costs more than 3 %
+	POPEFGEN_MECHANISMS=1 $(GO) test -count=1 -timeout 30m -v -run TestMechanisms ./cmd/popefgen/internal/bench
 
 bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 	@$(MAKE) -C bench run GO="$(GO)" ARGS="$(ARGS)"

@@ -53,7 +53,9 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 	var from origins
 	if opts.layout {
 		var inner origins
-		planar, from = inPixels(exe)
+		if opts.pixels {
+			planar, from = inPixels(exe)
+		}
 		exe, inner = inBlocks(planar, kernel.BlockLanes(), opts)
 		from = from.through(inner)
 	}

@@ -22,10 +22,11 @@ type options struct {
 	prepack bool
 	layout  bool
 	chains  bool
+	pixels  bool
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true}
+	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true, pixels: true}
 }
 
 // limit returns the bytes that an engine with these options may allocate.
@@ -55,6 +56,8 @@ var knownOptions = []option{
 	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
 		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", `the most bytes that an engine may allocate ("8GiB"); default: three quarters of what the machine, its control groups and limits leave`, setMemory},
+	{"pixels", `"off" keeps activations of bytes in planes; "on" keeps them as pixels, channel by channel, where that saves time and "layout" is on`,
+		onOff(func(o *options) *bool { return &o.pixels })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
