@@ -38,7 +38,7 @@ func missLayout(d *missDraw) []graph.TensorID {
 	y := x
 	switch {
 	case d.is("padded with ones"):
-		y = d.node(pad, x, d.number(1))
+		return []graph.TensorID{conv(d.node(pad, x, d.number(1)), 4)}
 	case d.is("padded channels"):
 		pad.Before[1], pad.After[1] = 1, 2
 		y = d.node(pad, x)
@@ -46,7 +46,7 @@ func missLayout(d *missDraw) []graph.TensorID {
 		pad.Before[2] = -1
 		y = d.node(pad, x)
 	case d.is("uneven blocks"):
-		y = d.node(&graph.Concat{Axis: 1}, x, conv(d.input(2, 3, 5, 6), 7))
+		y = d.node(&graph.Concat{Axis: 1}, x, conv(d.input(2, 3, 5, 6), 16)) // as many blocks as the parts have
 	case d.is("part from within a block"):
 		y = slice(4, 16)
 	case d.is("part to within a block"):
@@ -99,7 +99,8 @@ func TestViewsOutliveWhatTheyShow(t *testing.T) {
 	view := node(t, b, &graph.Slice{Start: []int64{1, 0}, Size: []int64{2, 3}, Step: []int64{1, 1}}, "view", a)
 	over := node(t, b, &graph.Unary{Fn: graph.Neg}, "over", a)
 	y := node(t, b, &graph.Binary{Fn: graph.Add}, "y", view, view)
-	left, right := node(t, b, &graph.Unary{Fn: graph.Abs}, "left", over), node(t, b, &graph.Unary{Fn: graph.Sqrt}, "right", a)
+	left := node(t, b, &graph.Unary{Fn: graph.Abs}, "left", over)
+	right := node(t, b, &graph.Unary{Fn: graph.Sqrt}, "right", left)
 	wide := node(t, b, &graph.Concat{Axis: 1}, "wide", left, right)
 	two := node(t, b, &graph.Reshape{Shape: []int64{2, 6}}, "two", left)
 	low := node(t, b, &graph.Unary{Fn: graph.Floor}, "low", two)
