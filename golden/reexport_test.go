@@ -71,13 +71,6 @@ var reexports = []struct {
 	}, verdict: same, opens: true},
 	{name: "weights moved to a remote buffer", edit: func(m *golden.Model) { at(m, "b").Remote = true }, verdict: same, opens: true},
 	{name: "weights in a file of their own", edit: func(m *golden.Model) { m.Variables = "weights.popef" }, verdict: same, opens: true, files: true},
-	{name: "weight named like an input", edit: func(m *golden.Model) {
-		*at(m, "b") = anchor("z", "h2d_bias", "in", 0, 2)
-		m.Anchors[7].Data = nil
-		remove(m, "z")
-		m.Anchors = slices.Insert(m.Anchors, 1, anchor("z", "h2d_z", "in", 5, 2))
-		m.Executable.Compute[5] = slices.Replace(m.Executable.Compute[5], 1, 3, "y = mul(h, scale)")
-	}, verdict: same, opens: true},
 
 	// What a newer framework or compiler writes otherwise.
 	{name: "handles", edit: func(m *golden.Model) {
