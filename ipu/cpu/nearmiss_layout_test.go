@@ -35,7 +35,7 @@ func missLayout(d *missDraw) []graph.TensorID {
 		return d.node(&graph.Slice{Start: []int64{0, start, 0, 0}, Size: []int64{2, size, 5, 6}, Step: []int64{1, 1, 1, 1}}, x)
 	}
 	pad := &graph.Pad{Before: []int64{0, 0, 1, 0}, After: []int64{0, 0, 1, 2}, Mode: graph.PadConstant}
-	y := x
+	var y graph.TensorID
 	switch {
 	case d.is("padded with ones"):
 		return []graph.TensorID{conv(d.node(pad, x, d.number(1)), 4)}
