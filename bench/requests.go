@@ -147,7 +147,11 @@ func openEmpty(c *peer.Case) (*emptyRunner, error) {
 		}
 	}
 	return r, r.core.Open(r.ctx, spec, rt.Source{Name: c.Name, Bytes: c.PopEF}, func() []rt.Binding { return bindings },
-		func(_, _ int) { r.bind() }, rt.WithThreads(1))
+		func(replica, _ int) {
+			if replica >= 0 {
+				r.bind()
+			}
+		}, rt.WithThreads(1))
 }
 
 func (r *emptyRunner) bind() {
@@ -165,11 +169,11 @@ func (r *emptyRunner) run() error {
 }
 
 func (r *emptyRunner) submit() error {
-	slot, err := r.core.Reserve(rt.LeastBusy)
+	slot, err := r.core.Reserve(r.ctx, rt.LeastBusy)
 	if err != nil {
 		return err
 	}
-	return r.core.Enqueue(slot, rt.LeastBusy).Wait(r.ctx)
+	return r.core.Enqueue(r.ctx, slot, rt.LeastBusy).Wait(r.ctx)
 }
 
 // allocations returns how many heap allocations of Go an operation makes.

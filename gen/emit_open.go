@@ -25,7 +25,7 @@ func openFunc(f *jen.File, p *Plan) {
 		if p.Embed == "" {
 			g.Id("path").String()
 		}
-		g.Id("opts").Op("...").Qual(rtPath, "Option")
+		g.Id("opts").Op("...").Qual(rtPath, "RunnerOption")
 	}).Params(jen.Op("*").Id("Runner"), jen.Error()).BlockFunc(func(g *jen.Group) {
 		if len(p.LoadInputs) > 0 {
 			nilChecks(g, p, "load", "LoadInputs", p.LoadInputs, jen.Nil())
@@ -49,7 +49,9 @@ func openFunc(f *jen.File, p *Plan) {
 		)
 		g.Id("bind").Op(":=").Func().Params(jen.List(jen.Id("replica"), jen.Id("slot")).Int()).Block(
 			jen.Id("q").Op(":=").Op("&").Id("r").Dot("queue").Index(jen.Id("slot")),
-			jen.Id("r").Dot("ports").Index(jen.Id("replica")).Dot("bind").Call(jen.Op("&").Id("q").Dot("in"), jen.Op("&").Id("q").Dot("out")),
+			jen.If(jen.Id("replica").Op(">=").Lit(0)).Block(
+				jen.Id("r").Dot("ports").Index(jen.Id("replica")).Dot("bind").Call(jen.Op("&").Id("q").Dot("in"), jen.Op("&").Id("q").Dot("out")),
+			),
 			jen.Op("*").Id("q").Op("=").Id("request").Values().Comment("// keep no reference to the caller's memory"),
 		)
 		g.If(

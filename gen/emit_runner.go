@@ -43,7 +43,7 @@ func constants(f *jen.File, p *Plan) {
 		g.Id(p.Pin).Op("=").True()
 		comments(g, "DeviceIterations is the number of transfers of every input and output in one run.")
 		g.Id("DeviceIterations").Op("=").Lit(p.DeviceIterations)
-		comments(g, "QueueDepth is the number of requests that may be submitted and not yet waited for.")
+		comments(g, "QueueDepth is the number of requests that may be submitted and have not ended.")
 		g.Id("QueueDepth").Op("=").Lit(p.QueueDepth)
 		if p.BatchSize > 0 {
 			comments(g, "BatchSize is the number of samples in every input and output.")
@@ -81,15 +81,7 @@ func (p *Plan) streams() []streams {
 }
 
 func runnerType(f *jen.File, p *Plan) {
-	any, runs := "Submit", "Run"
-	if p.BatchSize > 0 {
-		any = "Submit and RunSamples"
-	}
-	if len(p.SaveOutputs) > 0 {
-		runs = "Run and Save"
-	}
-	comments(f.Group, wrap("Runner runs the model. "+any+" may be called from any goroutine, "+runs+
-		" from one at a time, unless Open was given rt.Concurrent or rt.WithReplicas.")...)
+	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	ends := func(g *jen.Group, s streams) {
 		g.Id(s.id).StructFunc(func(g *jen.Group) {
 			for _, field := range s.fields {
@@ -183,34 +175,57 @@ func methods(f *jen.File, p *Plan) {
 		g.Return(core("Main").Call(jen.Id("ctx"), jen.Id("replica")))
 	})
 
-	comments(f.Group, "Submit queues a request and returns a ticket, which must be waited for once. What in and out",
-		"point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means",
-		"that QueueDepth tickets are pending. It allocates nothing.")
+	comments(f.Group, "Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and",
+		"out point to belongs to the runner until then; in and out themselves don't. While QueueDepth",
+		"requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it",
+		"ends first, the request never reaches the engine. Submit and Wait allocate nothing.")
 	ticket := []jen.Code{jen.Qual(rtPath, "Ticket"), jen.Error()}
-	method("Submit", run, ticket, on("SubmitOn", leastBusy, jen.Id("in"), jen.Id("out")))
+	method("Submit", runs, ticket, on("SubmitOn", jen.Id("ctx"), leastBusy, jen.Id("in"), jen.Id("out")))
+	submit := func(enqueue jen.Code, reserve jen.Code) func(g *jen.Group) {
+		return func(g *jen.Group) {
+			ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
+			g.List(jen.Id("slot"), jen.Err()).Op(":=").Add(reserve)
+			g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Qual(rtPath, "Ticket").Values(), jen.Err()))
+			g.Id("r").Dot("queue").Index(jen.Id("slot")).Op("=").Id("request").Values(jen.Op("*").Id("in"), jen.Op("*").Id("out"))
+			g.Return(core("Enqueue").Call(enqueue, jen.Id("slot"), jen.Id("replica")), jen.Nil())
+		}
+	}
 
 	comments(f.Group, "SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.")
-	method("SubmitOn", slices.Concat([]jen.Code{replica}, run), ticket, func(g *jen.Group) {
-		ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
-		g.List(jen.Id("slot"), jen.Err()).Op(":=").Add(core("Reserve").Call(jen.Id("replica")))
-		g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Qual(rtPath, "Ticket").Values(), jen.Err()))
-		g.Id("r").Dot("queue").Index(jen.Id("slot")).Op("=").Id("request").Values(jen.Op("*").Id("in"), jen.Op("*").Id("out"))
-		g.Return(core("Enqueue").Call(jen.Id("slot"), jen.Id("replica")), jen.Nil())
-	})
+	method("SubmitOn", slices.Concat([]jen.Code{ctx, replica}, run), ticket,
+		submit(jen.Id("ctx"), core("Reserve").Call(jen.Id("ctx"), jen.Id("replica"))))
+
+	comments(f.Group, "TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.")
+	method("TrySubmit", run, ticket, on("TrySubmitOn", leastBusy, jen.Id("in"), jen.Id("out")))
+	comments(f.Group, "TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.")
+	method("TrySubmitOn", slices.Concat([]jen.Code{replica}, run), ticket,
+		submit(jen.Qual("context", "Background").Call(), core("TryReserve").Call(jen.Id("replica"))))
 
 	if p.BatchSize > 0 {
 		comments(f.Group, "RunSamples computes any number of samples; all slices have the same length. Whole batches run",
 			"at once, the rest together with samples of other callers, as rt.WithBatching says, and padded",
 			"where there are not enough. It allocates nothing once the runner has warmed up.")
-		params, args := []jen.Code{ctx}, []jen.Code{jen.Id("ctx")}
+		var samples, args, ids []jen.Code
 		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 			for _, field := range s.fields {
 				id := s.id + field.Name
-				params = append(params, jen.Id(id).Index().Id(p.Tensors[field.Tensor].Sample))
+				samples = append(samples, jen.Id(id).Index().Id(p.Tensors[field.Tensor].Sample))
 				args = append(args, jen.Qual(rtPath, "SamplesOf").Call(jen.Id(id)))
+				ids = append(ids, jen.Id(id))
 			}
 		}
-		method("RunSamples", params, errType, func(g *jen.Group) { g.Return(core("RunSamples").Call(args...)) })
+		busy := slices.Concat([]jen.Code{jen.Id("ctx"), leastBusy}, ids)
+		args = slices.Concat([]jen.Code{jen.Id("ctx"), jen.Id("replica")}, args)
+		method("RunSamples", slices.Concat([]jen.Code{ctx}, samples), errType, on("RunSamplesOn", busy...))
+		comments(f.Group, "RunSamplesOn is RunSamples on one replica, which computes all of them.")
+		method("RunSamplesOn", slices.Concat([]jen.Code{ctx, replica}, samples), errType,
+			func(g *jen.Group) { g.Return(core("RunSamples").Call(args...)) })
+		comments(f.Group, "SubmitSamples is RunSamples that returns a ticket, which tells the end; the slices belong to the",
+			"runner until then. It takes a place among QueueDepth requests and waits for one, until ctx ends.")
+		method("SubmitSamples", slices.Concat([]jen.Code{ctx}, samples), ticket, on("SubmitSamplesOn", busy...))
+		comments(f.Group, "SubmitSamplesOn is SubmitSamples to one replica, which computes all of them.")
+		method("SubmitSamplesOn", slices.Concat([]jen.Code{ctx, replica}, samples), ticket,
+			func(g *jen.Group) { g.Return(core("SubmitSamples").Call(args...)) })
 	}
 
 	comments(f.Group, "UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load",
@@ -238,9 +253,15 @@ func methods(f *jen.File, p *Plan) {
 		})
 	}
 
+	comments(f.Group, "Shutdown refuses new requests, waits for those that were accepted, and closes. If ctx ends first it",
+		"closes at once and returns ctx's error.")
+	method("Shutdown", []jen.Code{ctx}, errType, func(g *jen.Group) { g.Return(core("Shutdown").Call(jen.Id("ctx"))) })
 	comments(f.Group, "Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is",
 		"allowed.")
 	method("Close", nil, errType, func(g *jen.Group) { g.Return(core("Close").Call()) })
+
+	comments(f.Group, "Config returns every option of the runner, as it was given or by default.")
+	method("Config", nil, []jen.Code{jen.Qual(rtPath, "Config")}, func(g *jen.Group) { g.Return(core("Config").Call()) })
 
 	session := []jen.Code{jen.Op("*").Qual(rtPath, "Session")}
 	comments(f.Group, "Session returns the session of the first replica, for what has no typed form here.")

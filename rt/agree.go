@@ -70,14 +70,14 @@ func (a *AnchorSpec) field(fields []contract.Field) int {
 // freeze makes options that name a run input of the spec mean its stream, also
 // where the model has a weight of that name.
 func (a *agreement) freeze(spec *Spec, o *options) {
-	o.frozen = slices.Clone(o.frozen)
-	for i := range o.frozen {
-		name := o.frozen[i].Anchor
+	o.Frozen = slices.Clone(o.Frozen)
+	for i := range o.Frozen {
+		name := o.Frozen[i].Anchor
 		at := slices.IndexFunc(spec.Anchors, func(s AnchorSpec) bool {
 			return s.Role == RunInput && (s.Handle == name || s.Handle == "" && s.Name == name)
 		})
 		if at >= 0 {
-			o.frozen[i].Anchor = a.handles[at]
+			o.Frozen[i].Anchor = a.handles[at]
 		}
 	}
 }

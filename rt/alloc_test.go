@@ -25,7 +25,7 @@ type steady struct {
 // notSteady are the methods of the types below that are for the beginning, the
 // end, changes and questions: they may allocate.
 const notSteady = `
-	Runner.Close Runner.Replica Runner.Save Runner.SaveOn Runner.SaveAtClose Runner.Session Runner.UpdateWeights
+	Runner.Close Runner.Shutdown Runner.Config Ticket.Cancel Ticket.Done Runner.Replica Runner.Save Runner.SaveOn Runner.SaveAtClose Runner.Session Runner.UpdateWeights
 	Ring.Invalidate Ring.Label Ring.NumBuffers Ring.Reset Ring.State Ring.Valid
 	InputQueue.Anchor InputQueue.Batch InputQueue.Connected InputQueue.Disconnect InputQueue.Enqueued InputQueue.Info
 	InputQueue.Name InputQueue.NumBuffers InputQueue.Reset InputQueue.SampleBytes InputQueue.State InputQueue.TransferBytes
@@ -78,7 +78,9 @@ func requestRows(t *testing.T) []steady {
 		if err != nil {
 			return err
 		}
-		ticket.Done()
+		if err := ticket.Err(); err != nil {
+			return err
+		}
 		return ticket.Wait(cancelled)
 	}
 	requests := []struct {
@@ -93,13 +95,37 @@ func requestRows(t *testing.T) []steady {
 			in, out := NewInputs(), NewOutputs()
 			return func() error { return r.RunOn(ctx, 0, in, out) }
 		}},
-		{"Submit and Wait", "Runner.Submit Ticket.Wait Ticket.Done", func(_ *testing.T, r *Runner) func() error {
+		{"Submit and Wait", "Runner.Submit Ticket.Wait Ticket.Err", func(_ *testing.T, r *Runner) func() error {
 			in, out := NewInputs(), NewOutputs()
-			return func() error { return wait(r.Submit(in, out)) }
+			return func() error { return wait(r.Submit(ctx, in, out)) }
 		}},
 		{"SubmitOn and Wait", "Runner.SubmitOn", func(_ *testing.T, r *Runner) func() error {
 			in, out := NewInputs(), NewOutputs()
-			return func() error { return wait(r.SubmitOn(0, in, out)) }
+			return func() error { return wait(r.SubmitOn(ctx, 0, in, out)) }
+		}},
+		{"Submit with a context that can end, and Wait", "Runner.TrySubmit Runner.TrySubmitOn", func(_ *testing.T, r *Runner) func() error {
+			in, out := NewInputs(), NewOutputs()
+			return func() error {
+				if err := wait(r.Submit(cancelled, in, out)); err != nil {
+					return err
+				}
+				if err := wait(r.TrySubmit(in, out)); err != nil {
+					return err
+				}
+				return wait(r.TrySubmitOn(0, in, out))
+			}
+		}},
+		{"SubmitSamples and Wait", "Runner.SubmitSamples Runner.SubmitSamplesOn Runner.RunSamplesOn", func(_ *testing.T, r *Runner) func() error {
+			x, y := someSamples(0, group+1)
+			return func() error {
+				if err := wait(r.SubmitSamples(ctx, x, y)); err != nil {
+					return err
+				}
+				if err := wait(r.SubmitSamplesOn(ctx, 0, x, y)); err != nil {
+					return err
+				}
+				return r.RunSamplesOn(ctx, 0, x, y)
+			}
 		}},
 		{"a full queue, and Run behind it", "", func(_ *testing.T, r *Runner) func() error {
 			in, out := NewInputs(), NewOutputs()
@@ -107,7 +133,7 @@ func requestRows(t *testing.T) []steady {
 				var tickets [QueueDepth]rt.Ticket
 				for i := range tickets {
 					var err error
-					if tickets[i], err = r.Submit(in, out); err != nil {
+					if tickets[i], err = r.Submit(ctx, in, out); err != nil {
 						return err
 					}
 				}
@@ -126,15 +152,15 @@ func requestRows(t *testing.T) []steady {
 	}
 	modes := []struct {
 		name string
-		opts func(v variant) []rt.Option
+		opts func(v variant) []rt.RunnerOption
 	}{
-		{"plain", func(variant) []rt.Option { return nil }},
-		{"concurrent", func(variant) []rt.Option { return []rt.Option{rt.Concurrent()} }},
-		{"timed, observed, resetting", func(variant) []rt.Option {
-			return []rt.Option{rt.Timed(), rt.AutoReset(), rt.WithObserver(func(rt.Event) {})}
+		{"plain", func(variant) []rt.RunnerOption { return nil }},
+		{"concurrent", func(variant) []rt.RunnerOption { return []rt.RunnerOption{} }},
+		{"timed, observed, resetting", func(variant) []rt.RunnerOption {
+			return []rt.RunnerOption{rt.Timed(), rt.AutoReset(), rt.WithObserver(func(rt.Event) {})}
 		}},
-		{"replicas, lingering", func(v variant) []rt.Option {
-			return []rt.Option{rt.WithReplicas(2), rt.WithReplicaDevices(twoDevices(v)), rt.WithBatching(rt.BatchPolicy{Linger: time.Microsecond})}
+		{"replicas, lingering", func(v variant) []rt.RunnerOption {
+			return []rt.RunnerOption{rt.WithReplicas(2), rt.WithReplicaDevices(twoDevices(v)), rt.WithBatching(rt.BatchPolicy{Linger: time.Microsecond})}
 		}},
 	}
 	var rows []steady
@@ -153,14 +179,14 @@ func requestRows(t *testing.T) []steady {
 				return func() error { return r.Run(ctx, in, out) }
 			}},
 			steady{v.name + "/thread-safe Run from four goroutines", "", func(t *testing.T) func() error {
-				r := v.open(t, rt.Concurrent())
+				r := v.open(t)
 				return together(t, 4, func(int) func() error {
 					in, out := NewInputs(), NewOutputs()
 					return func() error { return r.Run(ctx, in, out) }
 				})
 			}},
 			steady{v.name + "/RunSamples, joined by four goroutines", "", func(t *testing.T) func() error {
-				r := v.open(t, rt.Concurrent(), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))
+				r := v.open(t, rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))
 				f := together(t, 4, func(i int) func() error {
 					x, y := someSamples(i, 1)
 					return func() error { return r.RunSamples(ctx, x, y) }

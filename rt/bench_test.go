@@ -24,7 +24,7 @@ func noop(b *testing.B) variant {
 func BenchmarkRun(b *testing.B) {
 	ctx := context.Background()
 	for _, v := range append(variants(b), noop(b)) {
-		for name, opts := range map[string][]rt.Option{"": nil, "/timed": {rt.Timed()}} {
+		for name, opts := range map[string][]rt.RunnerOption{"": nil, "/timed": {rt.Timed()}} {
 			b.Run(v.name+name, func(b *testing.B) {
 				r := v.open(b, opts...)
 				in, out := NewInputs(), NewOutputs()
@@ -47,7 +47,7 @@ func BenchmarkSubmit(b *testing.B) {
 		r := v.open(b)
 		in, out := NewInputs(), NewOutputs()
 		for b.Loop() {
-			ticket, err := r.Submit(in, out)
+			ticket, err := r.Submit(ctx, in, out)
 			if err == nil {
 				err = ticket.Wait(ctx)
 			}
@@ -68,7 +68,7 @@ func BenchmarkSubmit(b *testing.B) {
 				}
 			}
 			var err error
-			if tickets[n%QueueDepth], err = r.Submit(in, out); err != nil {
+			if tickets[n%QueueDepth], err = r.Submit(ctx, in, out); err != nil {
 				b.Fatal(err)
 			}
 			n++
@@ -92,7 +92,7 @@ type emptyInputs struct{ X *[784]float32 }
 
 type emptyOutputs struct{ Y *[10]float32 }
 
-func openEmpty(t testing.TB, opts ...rt.Option) *emptyRunner {
+func openEmpty(t testing.TB, opts ...rt.RunnerOption) *emptyRunner {
 	shapes := map[string]int64{"x": 784, "y": 10}
 	a := func(typ popef.TensorType, name, handle string, program uint32) popef.Anchor {
 		return popef.Anchor{Name: name, Handle: handle, Type: typ, Info: tensorInfo(shapes[name]), Programs: []uint32{program}}
@@ -182,12 +182,12 @@ func BenchmarkEmpty(b *testing.B) {
 	defer cancel()
 	for name, c := range map[string]struct {
 		ctx  context.Context
-		opts []rt.Option
+		opts []rt.RunnerOption
 	}{
 		"background":  {ctx: context.Background()},
 		"cancellable": {ctx: ctx},
-		"timed":       {ctx: context.Background(), opts: []rt.Option{rt.Timed()}},
-		"replicas":    {ctx: context.Background(), opts: []rt.Option{rt.WithReplicas(2)}},
+		"timed":       {ctx: context.Background(), opts: []rt.RunnerOption{rt.Timed()}},
+		"replicas":    {ctx: context.Background(), opts: []rt.RunnerOption{rt.WithReplicas(2)}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			r := openEmpty(b, c.opts...)

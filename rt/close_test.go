@@ -41,7 +41,7 @@ func (c *closing) faults() int { return len(c.sys.Events(iputest.EventFault)) }
 func (c *closing) hang(at iputest.Fault) { c.sys.Inject(at.Always(), iputest.ErrHang) }
 
 // other puts another session of the model on a device.
-func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...rt.Option) *rt.Session {
+func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...rt.SessionOption) *rt.Session {
 	t.Helper()
 	s := v.session(t, append(opts, rt.WithManager(c.sys.Manager()), rt.WithDevice(d))...)
 	buffers(t, s)
@@ -53,7 +53,7 @@ func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...rt.Option
 // session that is bound and connected.
 var closingStates = []struct {
 	name string
-	opts []rt.Option
+	opts []rt.SessionOption
 	make func(t *testing.T, c *closing, v variant)
 	want error // what calls under way fail with
 }{
@@ -105,7 +105,7 @@ var closingStates = []struct {
 		t.Cleanup(remove)
 		c.start(t, func() error { return c.session.Bind(context.Background(), other.Device()) }, func() bool { return rt.Waiting(other) == 1 })
 	}},
-	{name: "running, with callers in line", opts: []rt.Option{rt.Concurrent()}, want: rt.ErrClosed, make: func(t *testing.T, c *closing, v variant) {
+	{name: "running, with callers in line", opts: []rt.SessionOption{}, want: rt.ErrClosed, make: func(t *testing.T, c *closing, v variant) {
 		ctx := context.Background()
 		c.hang(iputest.OnRun(mainProgram))
 		c.start(t, func() error { return c.session.Run(ctx) }, func() bool { return c.faults() == 1 })
@@ -130,7 +130,7 @@ var closingStates = []struct {
 		eventually(t, func() bool { return rt.Waiting(c.session) == 1 }, "the other waits")
 		t.Cleanup(func() { require.NoError(t, <-result, "it gets the device in the end") })
 	}},
-	{name: "waiting for data in a queue", opts: []rt.Option{rt.WithEngineOption("exchange.enablePrefetch", "false")}, want: rt.ErrClosed,
+	{name: "waiting for data in a queue", opts: []rt.SessionOption{rt.WithEngineOption("exchange.enablePrefetch", "false")}, want: rt.ErrClosed,
 		make: func(t *testing.T, c *closing, v variant) {
 			m, err := c.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: rt.InMain(affineMetadata().ProgramFlow, rt.BindUser, rt.SkipBind)})
 			require.NoError(t, err)
@@ -318,7 +318,7 @@ func TestCloseRunner(t *testing.T) {
 				go func() { result <- call() }()
 			}
 			for range QueueDepth {
-				ticket, err := r.Submit(NewInputs(), NewOutputs())
+				ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 				require.NoError(t, err)
 				do(func() error { return ticket.Wait(ctx) })
 			}
@@ -349,7 +349,7 @@ func TestCloseRunner(t *testing.T) {
 						t.Error(err)
 					}
 				}, func() { r.Run(ctx, NewInputs(), NewOutputs()) }, func() {
-					if ticket, err := r.Submit(NewInputs(), NewOutputs()); err == nil {
+					if ticket, err := r.Submit(ctx, NewInputs(), NewOutputs()); err == nil {
 						ticket.Wait(ctx)
 					}
 				})

@@ -26,7 +26,7 @@ type gated struct {
 	proceed chan error
 }
 
-func openGated(t *testing.T, opts ...rt.Option) *gated {
+func openGated(t *testing.T, opts ...rt.RunnerOption) *gated {
 	g := &gated{started: make(chan float32), proceed: make(chan error)}
 	s := affineScript()
 	main := s.programs[mainProgram]
@@ -66,9 +66,19 @@ func (g *gated) submit(t *testing.T, id float32) rt.Ticket {
 	t.Helper()
 	in := NewInputs()
 	fill(in, id)
-	ticket, err := g.Submit(in, NewOutputs())
+	ticket, err := g.TrySubmit(in, NewOutputs())
 	require.NoError(t, err)
 	return ticket
+}
+
+// isDone reports whether a request has ended.
+func isDone(ticket rt.Ticket) bool {
+	select {
+	case <-ticket.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // queueing waits until n requests are in line behind the one that runs.
@@ -79,7 +89,7 @@ func queueing(t *testing.T, g *gated, n int) {
 
 func TestConcurrentIsRefused(t *testing.T) {
 	ctx := context.Background()
-	g := openGated(t)
+	g := openGated(t, rt.SingleCaller())
 	first := g.run(ctx, 1)
 	require.EqualValues(t, 1, <-g.started)
 	s := g.Session()
@@ -115,7 +125,7 @@ func TestConcurrentIsRefused(t *testing.T) {
 // which they came.
 func TestOrder(t *testing.T) {
 	ctx := context.Background()
-	g := openGated(t, rt.Concurrent())
+	g := openGated(t)
 	results := []<-chan error{g.run(ctx, 0)}
 	require.EqualValues(t, 0, <-g.started)
 	var tickets []rt.Ticket
@@ -145,7 +155,7 @@ func TestOrder(t *testing.T) {
 func TestCancelWhileWaiting(t *testing.T) {
 	for _, leave := range [][]int{{0}, {1}, {2}, {0, 1, 2}, {2, 1, 0}, {}} {
 		t.Run(fmt.Sprint(leave), func(t *testing.T) {
-			g := openGated(t, rt.Concurrent())
+			g := openGated(t)
 			first := g.run(context.Background(), 9)
 			<-g.started
 			var cancel [3]context.CancelFunc
@@ -205,18 +215,21 @@ func TestCancelledWait(t *testing.T) {
 	}
 	<-g.started
 	for _, ticket := range tickets {
-		require.False(t, ticket.Done())
+		require.False(t, isDone(ticket))
 		require.ErrorIs(t, ticket.Wait(ctx), context.Canceled)
-		require.ErrorIs(t, ticket.Wait(context.Background()), rt.ErrTicketUsed)
+		require.ErrorIs(t, ticket.Wait(ctx), context.Canceled, "the ticket is as good as before")
 	}
-	_, err := g.Submit(NewInputs(), NewOutputs())
+	_, err := g.TrySubmit(NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrQueueFull, "the requests still run")
 	for range QueueDepth - 1 {
 		g.proceed <- nil
 		<-g.started
 	}
 	g.proceed <- nil
-	require.Eventually(t, func() bool { return tickets[QueueDepth-1].Done() }, 5*time.Second, 10*time.Microsecond)
+	<-tickets[QueueDepth-1].Done()
+	require.NoError(t, tickets[QueueDepth-1].Err())
+	require.NoError(t, tickets[QueueDepth-1].Wait(ctx))
+	require.ErrorIs(t, tickets[QueueDepth-1].Err(), rt.ErrTicketUsed)
 	require.EqualValues(t, QueueDepth, g.Session().Stats().Requests)
 	for i := range QueueDepth {
 		tickets[i] = g.submit(t, float32(i))
@@ -224,7 +237,7 @@ func TestCancelledWait(t *testing.T) {
 	for _, ticket := range tickets {
 		<-g.started
 		g.proceed <- nil
-		require.Eventually(t, ticket.Done, 5*time.Second, 10*time.Microsecond)
+		<-ticket.Done()
 		require.NoError(t, ticket.Wait(ctx), "a result that is there is returned although ctx has ended")
 	}
 }
@@ -269,7 +282,7 @@ func TestPanic(t *testing.T) {
 	require.ErrorIs(t, r.Run(ctx, in, out), rt.ErrPanic)
 	require.ErrorIs(t, r.Save(ctx, &SaveOutputs{W: new(W)}), rt.ErrPanic)
 	require.ErrorIs(t, r.Session().RunPrograms(ctx, mainProgram), rt.ErrPanic)
-	ticket, err := r.Submit(in, out)
+	ticket, err := r.Submit(ctx, in, out)
 	require.NoError(t, err)
 	err = ticket.Wait(ctx)
 	require.ErrorIs(t, err, rt.ErrPanic)
@@ -287,7 +300,7 @@ func TestClose(t *testing.T) {
 	for name, submitted := range map[string]bool{"a run is under way": false, "a submitted request is under way": true} {
 		t.Run(name, func(t *testing.T) {
 			ctx := context.Background()
-			g := openGated(t, rt.Concurrent())
+			g := openGated(t)
 			var results []<-chan error
 			var tickets []rt.Ticket
 			if submitted {
@@ -318,11 +331,11 @@ func TestClose(t *testing.T) {
 				require.ErrorIs(t, <-r, rt.ErrClosed)
 			}
 			for _, ticket := range tickets {
-				require.True(t, ticket.Done())
+				require.True(t, isDone(ticket))
 				require.ErrorIs(t, ticket.Wait(ctx), rt.ErrClosed)
 			}
 			require.ErrorIs(t, g.Run(ctx, NewInputs(), NewOutputs()), rt.ErrClosed)
-			_, err := g.Submit(NewInputs(), NewOutputs())
+			_, err := g.Submit(ctx, NewInputs(), NewOutputs())
 			require.ErrorIs(t, err, rt.ErrClosed)
 			require.ErrorIs(t, g.Session().Stop(), rt.ErrClosed)
 		})
@@ -335,7 +348,7 @@ func TestStress(t *testing.T) {
 	for _, v := range variants(t) {
 		t.Run(v.name, func(t *testing.T) {
 			const goroutines, rounds = 16, 200
-			r := v.open(t, rt.Concurrent())
+			r := v.open(t)
 			var group sync.WaitGroup
 			var requests, tooMany atomic.Int64
 			for id := range goroutines {
@@ -349,7 +362,7 @@ func TestStress(t *testing.T) {
 						switch round % 8 {
 						case 1, 3, 5:
 							var ticket rt.Ticket
-							if ticket, err = r.Submit(in, out); err == nil {
+							if ticket, err = r.Submit(ctx, in, out); err == nil {
 								requests.Add(1)
 								err = ticket.Wait(ctx)
 							}
@@ -395,7 +408,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	for i := range 50 {
 		v := variants(t)[i%3]
 		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
-			rt.WithBackend(v.backend), rt.Concurrent())
+			rt.WithBackend(v.backend))
 		require.NoError(t, err)
 		var group sync.WaitGroup
 		for id := range 6 {
@@ -407,7 +420,7 @@ func TestCloseUnderLoad(t *testing.T) {
 						err = r.Run(context.Background(), in, out)
 					} else {
 						var ticket rt.Ticket
-						if ticket, err = r.Submit(in, out); err == nil {
+						if ticket, err = r.Submit(context.Background(), in, out); err == nil {
 							err = ticket.Wait(context.Background())
 						}
 					}

@@ -62,7 +62,7 @@ func TestContextsEndWaiting(t *testing.T) {
 		require.NoError(t, r.check())
 		require.NoError(t, s.Close())
 		<-ended
-	}, rt.Concurrent())
+	})
 }
 
 // TestContextReachesStreams looks at the context that a callback gets: it is the

@@ -72,7 +72,7 @@ const LeastBusy = -1
 // for generated code, which calls them in a fixed order:
 //
 //	synchronous: Begin, Bind every stream of that replica, Main
-//	submitted:   Reserve, store the request in the slot, Enqueue
+//	submitted:   Reserve or TryReserve, store the request in the slot, Enqueue
 //	saving:      Begin, Bind every stream of that replica, Save
 //
 // The zero Core behaves as if closed.
@@ -81,6 +81,7 @@ type Core struct {
 	replicas []*replica
 	only     *Session // of the replica, if there is but one
 	queue    *queue
+	config   Config
 	frozen   []bool        // by run input
 	next     atomic.Uint32 // where the search for the least busy replica starts
 	batcher  batcher
@@ -103,12 +104,13 @@ type replica struct {
 // every replica, connects its bindings and runs the load programs once.
 // bindings is called for every replica in order. bind is called for a submitted
 // request, before it runs, to bind the replica's streams to the memory in the
-// request's slot; it should also forget that memory.
+// request's slot; it should also forget that memory. With a negative replica it
+// should do no more than forget it.
 //
 // An Input of role [LoadInput] must be bound already, to memory that
 // stays valid and unchanged until Close. It may belong to all replicas.
-func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings func() []Binding, bind func(replica, slot int), opts ...Option) error {
-	o, err := newOptions(opts)
+func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings func() []Binding, bind func(replica, slot int), opts ...RunnerOption) error {
+	o, err := runnerOptions(opts)
 	if err == nil {
 		err = o.forRunner()
 	}
@@ -129,7 +131,7 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	if err != nil {
 		return err
 	}
-	for i, d := range o.devices { // before a replica that has none looks for one
+	for i, d := range o.ReplicaDevices { // before a replica that has none looks for one
 		ok, err := d.Attach()
 		if err == nil && !ok {
 			err = fmt.Errorf("%w: it is held by somebody else", ipu.ErrNoDevice)
@@ -139,18 +141,23 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 		}
 	}
 	found.freeze(spec, o)
-	c.queue, c.done = newQueue(spec.QueueDepth), make(chan struct{})
-	for i := range o.replicas {
+	o.QueueDepth = spec.QueueDepth
+	c.queue, c.done = newQueue(spec.QueueDepth, o.MaxWaiting), make(chan struct{})
+	c.queue.samples = c.sampled
+	if bind != nil {
+		c.queue.drop = func(slot int) { bind(-1, slot) }
+	}
+	for i := range o.Replicas {
 		own := *o
-		if d, ok := o.devices[i]; ok {
-			own.device = d
+		if d, ok := o.ReplicaDevices[i]; ok {
+			own.Device = d
 		}
 		s, err := newSession(ctx, c.model, found.contract, i, &own)
 		if err != nil {
 			return err
 		}
 		r := &replica{session: s}
-		s.lane = &lane{queue: c.queue, gate: &s.gate, serve: func(slot int) error { return c.serve(i, slot, bind) },
+		s.lane = &lane{queue: c.queue, gate: &s.gate, serve: func(ctx context.Context, slot int) error { return c.serve(ctx, i, slot, bind) },
 			refused: func(err error) error { return s.errorf("submit", s.refused(err)) }}
 		c.queue.lanes = append(c.queue.lanes, s.lane)
 		c.replicas = append(c.replicas, r)
@@ -164,26 +171,25 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	for _, w := range c.replicas[0].run[:spec.inputs()] {
 		c.frozen = append(c.frozen, w == nil)
 	}
-	return c.batcher.init(c, spec, o.batching)
+	c.config, c.batcher.most = o.Config, o.MaxWaiting
+	return c.batcher.init(c, spec, o.Batching)
 }
 
 // forRunner returns which option has no meaning for a runner.
 func (o *options) forRunner() error {
-	for i, d := range o.devices {
-		if i < 0 || i >= o.replicas || d == nil {
-			return fmt.Errorf("WithReplicaDevices: %w: device %v for replica %d of %d", ErrOption, d, i, o.replicas)
+	for i, d := range o.ReplicaDevices {
+		if i < 0 || i >= o.Replicas || d == nil {
+			return fmt.Errorf("WithReplicaDevices: %w: device %v for replica %d of %d", ErrOption, d, i, o.Replicas)
 		}
 	}
 	switch {
-	case o.deferred:
-		return fmt.Errorf("Deferred: %w: a runner takes its device when it is opened", ErrOption)
-	case o.device != nil && o.replicas > 1 && !o.device.Info().Shared:
-		return fmt.Errorf("WithDevice: %w: %d replicas can't share this device; use WithReplicaDevices", ErrOption, o.replicas)
-	case o.request.ID != nil && o.replicas > 1:
-		return fmt.Errorf("WithDeviceID: %w: %d replicas can't all have the same device; use WithReplicaDevices", ErrOption, o.replicas)
+	case o.Device != nil && o.Replicas > 1 && !o.Device.Info().Shared:
+		return fmt.Errorf("WithDevice: %w: %d replicas can't share this device; use WithReplicaDevices", ErrOption, o.Replicas)
+	case o.DeviceID != nil && o.Replicas > 1:
+		return fmt.Errorf("WithDeviceID: %w: %d replicas can't all have the same device; use WithReplicaDevices", ErrOption, o.Replicas)
 	}
-	if o.replicas > 1 {
-		o.concurrent = true
+	if o.Replicas > 1 && o.SingleCaller {
+		return fmt.Errorf("SingleCaller: %w: %d replicas are for many callers", ErrOption, o.Replicas)
 	}
 	return nil
 }
@@ -202,14 +208,14 @@ func (spec *Spec) inputs() int {
 // loadModel reads the model from where source or an option says.
 func loadModel(source Source, o *options) (*popef.Model, error) {
 	read := popef.Load
-	if o.privateCopy {
+	if o.PrivateCopy {
 		read = popef.LoadCopy
 	}
 	switch {
-	case len(o.files) > 0:
-		return read(o.files...)
-	case o.bytes != nil:
-		return popef.LoadBytes("bytes given to WithModelBytes", o.bytes)
+	case len(o.ModelFiles) > 0:
+		return read(o.ModelFiles...)
+	case o.ModelBytes != nil:
+		return popef.LoadBytes("bytes given to WithModelBytes", o.ModelBytes)
 	case source.Bytes != nil:
 		return popef.LoadBytes(source.Name, source.Bytes)
 	}
@@ -336,8 +342,9 @@ func (c *Core) choose(asked int) (int, error) {
 
 // Begin takes the engine of a replica, which it returns, for a synchronous run
 // or a save, which the next call must be. It waits for submitted requests that
-// came before, and with [Concurrent] for other callers. Errors: [ErrClosed],
-// [ErrConcurrent], [ErrReplica], or ctx's if it ends first.
+// came before, and for other callers. Errors: [ErrClosed], [ErrOverloaded] with
+// [WithMaxWaiting], [ErrConcurrent] with [SingleCaller], [ErrReplica], or ctx's
+// if it ends first.
 func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
 	if s := c.only; s != nil && (replica == LeastBusy || replica == 0) && s.count.times == nil && ctx.Err() == nil && s.gate.take(held) {
 		return 0, nil
@@ -431,41 +438,72 @@ func forget(windows []*window) {
 }
 
 // serve computes the request of a slot, in the worker's goroutine.
-func (c *Core) serve(replica, slot int, bind func(replica, slot int)) error {
+func (c *Core) serve(ctx context.Context, replica, slot int, bind func(replica, slot int)) error {
 	r := c.replicas[replica]
 	defer forget(r.run)
 	if t := r.session.count.times; t != nil {
 		t.begin(c.queue.slots[slot].asked)
 	}
 	bind(replica, slot)
-	return r.session.request(context.Background())
+	return r.session.request(ctx)
 }
 
-// Reserve takes a place in the queue for a request to a replica. It never
-// blocks: [ErrQueueFull] if there is none, [ErrClosed] after Close,
+// Reserve takes a place in the queue for a request to a replica. If every place
+// is taken it waits for one until ctx ends, unless more callers wait already
+// than [WithMaxWaiting] allows ([ErrOverloaded]). Other errors: [ErrClosed],
 // [ErrReplica].
-func (c *Core) Reserve(replica int) (int, error) {
-	i, err := c.choose(replica)
-	if err != nil {
+func (c *Core) Reserve(ctx context.Context, replica int) (int, error) {
+	return c.reserve(ctx, replica, true)
+}
+
+// TryReserve is Reserve that never waits: [ErrQueueFull] if there is no place.
+func (c *Core) TryReserve(replica int) (int, error) {
+	return c.reserve(context.Background(), replica, false)
+}
+
+func (c *Core) reserve(ctx context.Context, replica int, wait bool) (int, error) {
+	if err := c.checkReplica(replica); err != nil {
 		return 0, err
 	}
-	slot, err := c.queue.reserve()
+	slot, err := c.queue.reserve(ctx, wait)
 	if err != nil {
-		s := c.replicas[i].session
+		s := c.replicas[max(replica, 0)].session
 		return 0, s.errorf("submit", s.refused(err))
 	}
 	return slot, nil
 }
 
+// checkReplica returns why no request can go to that replica, if it is not
+// [LeastBusy].
+func (c *Core) checkReplica(replica int) error {
+	switch n := len(c.replicas); {
+	case n == 0:
+		return ErrClosed
+	case replica != LeastBusy && (replica < 0 || replica >= n):
+		return fmt.Errorf("%w: %d of %d", ErrReplica, replica, n)
+	}
+	return nil
+}
+
 // Enqueue lines up the request in a slot that Reserve returned, for the same
-// replica.
-func (c *Core) Enqueue(slot, replica int) Ticket {
+// replica. If ctx ends before the request has its turn it never gets the engine;
+// afterwards the engine is told.
+func (c *Core) Enqueue(ctx context.Context, slot, replica int) Ticket {
 	i, _ := c.choose(replica) // Reserve found that it exists
 	s := c.replicas[i].session
 	if s.count.times != nil {
 		c.queue.slots[slot].asked = now()
 	}
-	return s.lane.enqueue(slot)
+	return s.lane.enqueue(ctx, slot)
+}
+
+// sampled computes submitted samples, which were let in before.
+func (c *Core) sampled(ctx context.Context, replica int, samples []Samples) error {
+	n, err := c.batcher.count(samples)
+	if err != nil {
+		return c.replicas[0].session.errorf("run samples", err)
+	}
+	return c.batcher.compute(ctx, replica, samples, n)
 }
 
 // UpdateWeights gives every replica in turn other data for inputs that are no
@@ -504,6 +542,9 @@ func (c *Core) Close() error {
 			all.Go(func() { errs[i] = r.session.Close() })
 		}
 		all.Wait()
+		if c.queue != nil {
+			c.queue.close()
+		}
 		if c.model != nil {
 			errs[len(c.replicas)] = c.model.Close()
 		}
@@ -511,6 +552,39 @@ func (c *Core) Close() error {
 	})
 	return c.closeErr
 }
+
+// Shutdown lets nobody in any more ([ErrClosed]), waits until all requests have
+// ended that were accepted before, and closes. Batches that are not full run at
+// once. If ctx ends first it closes all the same, which ends the requests, and
+// returns ctx's error.
+func (c *Core) Shutdown(ctx context.Context) error {
+	if c.queue == nil {
+		return c.Close()
+	}
+	ended := c.drained(ctx)
+	return errors.Join(ended, c.Close())
+}
+
+// drained waits until every request has ended.
+func (c *Core) drained(ctx context.Context) error {
+	waits := []<-chan error{c.queue.drain(), c.batcher.drain()}
+	for _, r := range c.replicas {
+		waits = append(waits, r.session.gate.drain())
+	}
+	for i := range waits {
+		select {
+		case <-waits[i]:
+		case <-c.done: // somebody else closes
+			return nil
+		case <-ctx.Done():
+			return c.replicas[0].session.errorf("shut down", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// Config returns every option of the runner, as it was given or by default.
+func (c *Core) Config() Config { return c.config.clone() }
 
 // Session returns the session of a replica, nil if there is no such replica.
 func (c *Core) Session(replica int) *Session {

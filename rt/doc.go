@@ -73,23 +73,27 @@
 //
 // # Concurrency
 //
-// One request at a time drives an engine. Without [Concurrent], calls of
-// methods that drive it (Run, Save, Load, Bind, Reload, Connect and their like)
-// must not overlap: one that comes while another is under way fails with
-// [ErrConcurrent] and disturbs nothing. With Concurrent they wait. Submit may
-// be called from any goroutine in either case, and requests that were
-// submitted are never in the way: a call waits for those that came before it.
-// Everything is served in the order in which it came, so that a model with a
-// state sees its requests in that order.
+// One request at a time drives an engine. Any goroutine may call any method:
+// calls that drive the engine (Run, Save, Load, Bind, Reload, Connect and their
+// like) wait for each other. With [SingleCaller] one that comes while another
+// is under way fails with [ErrConcurrent] and disturbs nothing; requests that
+// were submitted are never in the way.
 //
-// One goroutine serves submitted requests. It starts with the first of them,
-// parks while there is none, never spins, and ends with Close. Stop, Close,
-// Stats, Ticket's methods and the methods that only tell what a session is may
-// be called from any goroutine at any time.
+// The requests that one goroutine makes are served in the order in which it makes
+// them, and submitted ones in the order in which they were submitted, so that a
+// model with a state sees them in that order. Of several callers that wait, one
+// may be overtaken for up to a millisecond: short requests of many callers need
+// not wait for the scheduler between any two. [WithMaxWaiting] bounds how many
+// wait.
 //
-// A context is honoured before a call starts, while it waits for the engine,
-// and during the run as far as the engine does; a submitted request has none,
-// only the wait for its ticket.
+// One goroutine serves submitted requests, and some more submitted samples. They
+// start when they are needed, park while there is nothing to do, never spin, and
+// end with Close. Stop, Close, Stats, Ticket's methods and the methods that only
+// tell what a session is may be called from any goroutine at any time.
+//
+// A context is honoured before a call starts, while it waits for the engine or
+// for room, and during the run: engines and streams are given it. That of Submit
+// is the request's.
 //
 // # Events
 //
@@ -102,8 +106,8 @@
 // # Lifetime
 //
 // Inputs must not change and outputs must not be read from the start of a
-// request to its end: the return of Run or, for a submitted request, of Wait
-// without an error of its context. Afterwards this package keeps no reference
+// request to its end: the return of Run or, for a submitted request, that its
+// [Ticket] is done. Afterwards this package keeps no reference
 // to them. Memory given at Open (load inputs, the model's bytes) and to
 // [Session.ConnectData] is used in place until Close.
 //

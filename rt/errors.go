@@ -23,18 +23,19 @@ var (
 	// [Session.Bind] puts it on one, [Session.Reload] on the one that it was on.
 	ErrUnbound = errors.New("session is bound to no device")
 	// ErrConcurrent: two goroutines called Run, Save or another method that
-	// drives the engine at the same time. Give Open the option [Concurrent],
-	// which makes them wait for each other, or serialise the calls.
+	// drives the engine at the same time, in spite of the option [SingleCaller].
+	// Without it they wait for each other.
 	ErrConcurrent = errors.New("called concurrently")
-	// ErrQueueFull: as many requests as the queue is deep were submitted and
-	// not waited for. Wait for the oldest ticket, then submit again.
+	// ErrQueueFull: as many requests as the queue is deep were submitted and have
+	// not ended. A generated Submit waits for room, TrySubmit does not.
 	ErrQueueFull = errors.New("queue is full")
 	// ErrOverloaded: as many calls wait already as [WithMaxWaiting] allows.
 	// Nothing was begun; the caller may come again later, or elsewhere.
 	ErrOverloaded = errors.New("too many calls wait")
 	// ErrNotFaked: a generated Fake has no function for a method that was called.
 	ErrNotFaked = errors.New("the fake has no function for this method")
-	// ErrTicketUsed: a ticket was waited for twice, or is the zero Ticket.
+	// ErrTicketUsed: a ticket was waited for to the end before, another goroutine
+	// waits for it, or it is the zero Ticket.
 	ErrTicketUsed = errors.New("ticket was used already")
 	// ErrNilAnchor: the memory of an input or output is nil. The error is a
 	// [*NilAnchorError], which names the anchor.

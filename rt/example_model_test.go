@@ -111,7 +111,7 @@ func exampleModel() *popef.Model {
 
 // exampleSession is a session of the model on the cpu, for examples whose topic
 // comes later.
-func exampleSession(opts ...rt.Option) *rt.Session {
+func exampleSession(opts ...rt.SessionOption) *rt.Session {
 	s, err := rt.NewSession(context.Background(), exampleModel(), opts...)
 	must(err)
 	return s
@@ -165,7 +165,7 @@ func (exampleTB) FailNow()                        { panic("the example failed") 
 // openExample opens the runner of the model "affine", for examples whose topic
 // comes later. It computes y = w·x + b, in two iterations of two elements each,
 // with the w in its file and this b.
-func openExample(opts ...rt.Option) *Runner {
+func openExample(opts ...rt.RunnerOption) *Runner {
 	t := exampleTB{}
 	model := file(t, affineMetadata(), affinePortable(t), affineData)
 	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{Data: [2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: model}, opts...)

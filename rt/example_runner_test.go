@@ -42,8 +42,8 @@ func Example_submit() {
 		in.X[0].Data[0] = float32(i)
 		outs[i] = NewOutputs()
 		var err error
-		if tickets[i], err = runner.Submit(in, outs[i]); err != nil {
-			fmt.Println(err) // rt.ErrQueueFull: wait for an older one first
+		if tickets[i], err = runner.Submit(ctx, in, outs[i]); err != nil {
+			fmt.Println(err) // ctx ended before there was room
 			return
 		}
 	}
@@ -111,10 +111,10 @@ func ExampleWithReplicaDevices() {
 	// still attached: true true
 }
 
-// With this option any number of goroutines may call at the same time.
-func ExampleConcurrent() {
+// Any number of goroutines may call at the same time.
+func Example_concurrent() {
 	ctx := context.Background()
-	runner := openExample(rt.Concurrent())
+	runner := openExample()
 	defer runner.Close()
 
 	var sums [8]float32

@@ -35,10 +35,13 @@ func Describe(all ...time.Duration) Distribution {
 func Gathered(c *Core) int {
 	c.batcher.mu.Lock()
 	defer c.batcher.mu.Unlock()
-	if c.batcher.open == nil {
-		return 0
+	n := 0
+	for _, o := range c.batcher.open {
+		if o != nil {
+			n += o.count
+		}
 	}
-	return c.batcher.open.count
+	return n
 }
 
 // Scatter puts the samples that lie in data into a run's memory, from sample at
@@ -60,9 +63,20 @@ var (
 func (g *gate) stayers() int {
 	n := 0
 	for t := g.head; t != nil; t = t.next {
-		if t.stays {
+		if t.kind > guest {
 			n++
 		}
 	}
 	return n
 }
+
+// WaitForRoom returns how many callers wait for a place in the queue.
+func WaitForRoom(c *Core) int {
+	c.queue.mu.Lock()
+	defer c.queue.mu.Unlock()
+	return c.queue.waiting
+}
+
+// Draining reports whether a session lets nobody in any more. It is the last to
+// do so of all that a runner's Shutdown begins with.
+func Draining(s *Session) bool { return s.gate.state.Load()&draining != 0 }

@@ -55,7 +55,7 @@ func TestFeature34_FeedData(t *testing.T) {
 		for _, wrap := range []bool{false, true} {
 			script := affineScript()
 			script.fetching = fetching
-			var opts []rt.Option
+			var opts []rt.SessionOption
 			if wrap {
 				opts = append(opts, rt.WrapFeeds())
 			}

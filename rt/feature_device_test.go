@@ -40,7 +40,7 @@ func TestFeature15_DeferredPolicy(t *testing.T) {
 	require.NoError(t, other.Bind(ctx, found))
 	require.Equal(t, 1, other.Device().Info().ID)
 
-	for _, opt := range []rt.Option{rt.WithDevice(d), rt.WithWait(ipu.WaitFor(1)), rt.WithDeviceID(1), rt.WithDeviceOption("a", "b")} {
+	for _, opt := range []rt.SessionOption{rt.WithDevice(d), rt.WithWait(ipu.WaitFor(1)), rt.WithDeviceID(1), rt.WithDeviceOption("a", "b")} {
 		_, err := rt.NewSession(ctx, load(t, v.model), rt.Deferred(), opt)
 		require.ErrorIs(t, err, rt.ErrOption)
 	}
@@ -69,7 +69,7 @@ func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
 	v := fakeAffine(t, "immediate", affineScript())
 	// The only device of that id is busy.
 	clock := &steps{now: time.Now()}
-	opts := []rt.Option{rt.WithBackend(fakeName), rt.WithDeviceID(0), rt.WithManager(&ipu.Manager{Clock: clock})}
+	opts := []rt.SessionOption{rt.WithBackend(fakeName), rt.WithDeviceID(0), rt.WithManager(&ipu.Manager{Clock: clock})}
 	s, err := rt.NewSession(ctx, load(t, v.model), opts...)
 	require.Nil(t, s)
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
@@ -243,7 +243,7 @@ func TestFeature25_HandOverUnderLoad(t *testing.T) {
 			return main(ctx, e)
 		}
 		v := fakeAffine(t, string(rune('a'+i)), script)
-		s, y, _ := v.ready(t, rt.WithDevice(d), rt.Concurrent(), rt.SaveOnUnbind())
+		s, y, _ := v.ready(t, rt.WithDevice(d), rt.SaveOnUnbind())
 		outputs = append(outputs, y)
 		for range 2 {
 			wg.Add(1)

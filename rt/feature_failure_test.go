@@ -16,7 +16,7 @@ import (
 
 // failing makes the device fail during a request, with three more in the queue,
 // one of them of samples.
-func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.Option) (*Runner, *events, []error) {
+func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.RunnerOption) (*Runner, *events, []error) {
 	t.Helper()
 	ctx := context.Background()
 	script := affineScript()
@@ -29,7 +29,7 @@ func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.O
 		script.programs[mainProgram] = main
 		return &ipu.Error{Kind: kind, Recovery: action, Message: "it broke"}
 	}
-	r := fakeAffine(t, "failing", script).open(t, append(opts, rt.Concurrent(), rt.WithObserver(seen.observe))...)
+	r := fakeAffine(t, "failing", script).open(t, append(opts, rt.WithObserver(seen.observe))...)
 	compute := func(wait int) <-chan error {
 		result := make(chan error, 1)
 		go func() { result <- r.Run(ctx, NewInputs(), NewOutputs()) }()
@@ -41,7 +41,7 @@ func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.O
 		return result
 	}
 	first, second := compute(0), compute(1)
-	ticket, err := r.Submit(NewInputs(), NewOutputs())
+	ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 	require.NoError(t, err)
 	batch := make(chan error)
 	go func() { batch <- r.RunSamples(ctx, make([]XSample, 4), make([]YSample, 4)) }()
@@ -68,7 +68,7 @@ func checkFailed(t *testing.T, errs []error, is error, action ipu.Recovery, rese
 
 func TestFeature85_ApplicationError(t *testing.T) {
 	for _, reset := range []bool{false, true} {
-		var opts []rt.Option
+		var opts []rt.RunnerOption
 		if reset {
 			opts = append(opts, rt.AutoReset())
 		}
@@ -168,7 +168,7 @@ func TestFeature88_Close(t *testing.T) {
 	sys.Inject(iputest.OnRun(mainProgram).Always(), iputest.ErrHang)
 	var tickets []rt.Ticket
 	for range QueueDepth {
-		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 		require.NoError(t, err)
 		tickets = append(tickets, ticket)
 	}
@@ -225,7 +225,7 @@ func twoDevices(v variant) map[int]ipu.Device {
 
 func TestFeature90_WhileRequestsGoOn(t *testing.T) {
 	ctx := context.Background()
-	r := variants(t)[2].open(t, rt.Concurrent())
+	r := variants(t)[2].open(t)
 	var group sync.WaitGroup
 	stop := make(chan struct{})
 	for range 4 {

@@ -46,11 +46,11 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	program, weights := writeParts(t, dir)
 	for _, from := range []struct {
 		source rt.Source
-		opts   []rt.Option
+		opts   []rt.RunnerOption
 	}{
 		{rt.Source{Path: path}, nil},
-		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.Option{rt.WithModelFile(program, weights)}},
-		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.Option{rt.WithModelBytes(v.model)}},
+		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelFile(program, weights)}},
+		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelBytes(v.model)}},
 	} {
 		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, from.source, append(from.opts, rt.WithBackend("cpu"))...)
 		require.NoError(t, err)
@@ -61,7 +61,7 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	// Waiting and the hash check are forwarded.
 	sys, v = tested(t, 1)
 	sys.OccupyFor(0, 30*time.Second)
-	open := func(opts ...rt.Option) error {
+	open := func(opts ...rt.RunnerOption) error {
 		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
 			append(opts, rt.WithManager(sys.Manager()))...)
 		if err == nil {
@@ -90,7 +90,7 @@ func TestFeature67_Replicas(t *testing.T) {
 		fill(in, float32(i))
 		require.NoError(t, r.RunOn(ctx, i, in, out))
 		require.Equal(t, want(float32(i)), out.Y)
-		ticket, err := r.SubmitOn(i, in, out)
+		ticket, err := r.SubmitOn(ctx, i, in, out)
 		require.NoError(t, err)
 		require.NoError(t, ticket.Wait(ctx))
 		require.EqualValues(t, 2, r.Replica(i).Stats().Requests)
@@ -98,7 +98,7 @@ func TestFeature67_Replicas(t *testing.T) {
 	require.Nil(t, r.Replica(3))
 	for _, i := range []int{3, -2} {
 		require.ErrorIs(t, r.RunOn(ctx, i, NewInputs(), NewOutputs()), rt.ErrReplica)
-		_, err := r.SubmitOn(i, NewInputs(), NewOutputs())
+		_, err := r.SubmitOn(ctx, i, NewInputs(), NewOutputs())
 		require.ErrorIs(t, err, rt.ErrReplica)
 		require.ErrorIs(t, r.SaveOn(ctx, i, &SaveOutputs{W: new(W)}), rt.ErrReplica)
 	}
@@ -119,8 +119,6 @@ func TestFeature67_Replicas(t *testing.T) {
 	for i := range 3 {
 		require.False(t, sys.Attached(i), "all or none")
 	}
-	_, err = rt.NewSession(ctx, load(t, v.model), rt.WithReplicas(2))
-	require.ErrorIs(t, err, rt.ErrOption, "a session is one replica")
 }
 
 // TestFeature67_LeastBusy blocks replicas one after the other: each request
@@ -141,13 +139,13 @@ func TestFeature67_LeastBusy(t *testing.T) {
 	var tickets []rt.Ticket
 	engines := map[*engine]bool{}
 	for range n {
-		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 		require.NoError(t, err)
 		tickets = append(tickets, ticket)
 		engines[<-started] = true
 	}
 	require.Len(t, engines, n, "no request waits while a replica is free")
-	ticket, err := r.Submit(NewInputs(), NewOutputs())
+	ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 	require.NoError(t, err)
 	close(proceed)
 	for _, ticket := range append(tickets, ticket) {
@@ -165,8 +163,8 @@ func TestFeature68_ReplicaDevices(t *testing.T) {
 	require.True(t, sys.Attached(2), "a chosen device is the caller's")
 	require.False(t, sys.Attached(1))
 	d := mine()
-	for _, opts := range [][]rt.Option{
-		{rt.WithReplicas(0)}, {rt.WithReplicas(1 << 20)}, {rt.Deferred()},
+	for _, opts := range [][]rt.RunnerOption{
+		{rt.WithReplicas(0)}, {rt.WithReplicas(1 << 20)}, {rt.WithReplicas(2), rt.SingleCaller()}, {rt.WithMaxWaiting(-1)},
 		{rt.WithReplicas(2), rt.WithReplicaDevices(map[int]ipu.Device{2: d})},
 		{rt.WithReplicas(2), rt.WithReplicaDevices(map[int]ipu.Device{0: nil})},
 		{rt.WithReplicas(2), rt.WithDevice(d)},
@@ -178,7 +176,7 @@ func TestFeature68_ReplicaDevices(t *testing.T) {
 }
 
 func TestFeature69_ThreadSafety(t *testing.T) {
-	for _, opts := range [][]rt.Option{{rt.Concurrent()}, {rt.WithReplicas(2)}} {
+	for _, opts := range [][]rt.RunnerOption{{}, {rt.WithReplicas(2)}} {
 		sys, v := tested(t, 2)
 		r := v.open(t, append(opts, rt.WithManager(sys.Manager()))...)
 		var group sync.WaitGroup
@@ -213,7 +211,7 @@ func TestFeature70_FrozenInputs(t *testing.T) {
 		require.NoError(t, r.Run(ctx, &Inputs{}, out), "Inputs.X may be nil")
 		require.Equal(t, both, *out.Y, "frozen values override the file's and the request's")
 		*out = *NewOutputs()
-		ticket, err := r.Submit(NewInputs(), out)
+		ticket, err := r.Submit(ctx, NewInputs(), out)
 		require.NoError(t, err)
 		require.NoError(t, ticket.Wait(ctx))
 		require.Equal(t, both, *out.Y)
@@ -289,7 +287,7 @@ func TestFeature76_BackPressure(t *testing.T) {
 	for i := range QueueDepth {
 		g.submit(t, float32(i))
 	}
-	_, err := g.Submit(NewInputs(), NewOutputs())
+	_, err := g.TrySubmit(NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrQueueFull, "at the depth that the package was generated with")
 	<-g.started
 	require.NoError(t, g.Close())
@@ -306,7 +304,7 @@ func TestFeature80_FourFlavours(t *testing.T) {
 		require.NoError(t, r.Run(ctx, in, outs[0]))
 		require.NoError(t, r.Run(ctx, in, outs[1]))
 		for _, out := range outs[2:] {
-			ticket, err := r.Submit(in, out)
+			ticket, err := r.Submit(ctx, in, out)
 			require.NoError(t, err)
 			require.NoError(t, ticket.Wait(ctx))
 		}
@@ -354,7 +352,7 @@ func TestFeature83_TimeTrace(t *testing.T) {
 	r := fakeAffine(t, "trace", script).open(t, rt.Timed())
 	var tickets []rt.Ticket
 	for range 3 {
-		ticket, err := r.Submit(NewInputs(), NewOutputs())
+		ticket, err := r.Submit(ctx, NewInputs(), NewOutputs())
 		require.NoError(t, err)
 		tickets = append(tickets, ticket)
 	}

@@ -44,7 +44,7 @@ func TestFeature75_DynamicBatch(t *testing.T) {
 	ctx := context.Background()
 	_, device := tested(t, 1)
 	for _, v := range append(variants(t), device) {
-		opts := []rt.Option{}
+		opts := []rt.RunnerOption{}
 		if v.backend == "" {
 			sys, _ := tested(t, 1)
 			opts = append(opts, rt.WithManager(sys.Manager()))
@@ -295,7 +295,7 @@ func TestSamplesLayout(t *testing.T) {
 	defer r.Close()
 	x := []X{{[2]float32{1, 2}}, {[2]float32{3, 4}}, {[2]float32{5, 6}}}
 	y := make([]Y, 3)
-	require.NoError(t, r.core.RunSamples(context.Background(), rt.SamplesOf(x), rt.SamplesOf(y)))
+	require.NoError(t, r.core.RunSamples(context.Background(), rt.LeastBusy, rt.SamplesOf(x), rt.SamplesOf(y)))
 	require.Equal(t, []Y{{[2]float32{12, 26}}, {[2]float32{16, 32}}, {[2]float32{20, 38}}}, y)
 
 	spec.Anchors[1].Blocks = 3

@@ -35,7 +35,7 @@ func mine() *device {
 
 // ready makes a session with everything connected, on a device of its own if
 // it is not deferred.
-func (v variant) ready(t *testing.T, opts ...rt.Option) (s *rt.Session, y, w *rt.Buffer) {
+func (v variant) ready(t *testing.T, opts ...rt.SessionOption) (s *rt.Session, y, w *rt.Buffer) {
 	t.Helper()
 	s = v.session(t, opts...)
 	x, y, w := buffers(t, s)
@@ -139,7 +139,7 @@ func TestFeature19_RemoteBufferNeedsData(t *testing.T) {
 }
 
 // ordered is a session whose programs 0 to 6 only say that they ran.
-func ordered(t *testing.T, opts ...rt.Option) (*rt.Session, *engine) {
+func ordered(t *testing.T, opts ...rt.SessionOption) (*rt.Session, *engine) {
 	t.Helper()
 	meta := affineMetadata()
 	meta.ProgramFlow = popef.ProgramFlow{Load: []uint32{2, 1}, Main: []uint32{4, 3, 4}, Save: []uint32{6, 5}}
@@ -341,7 +341,7 @@ func TestFeature31_Getters(t *testing.T) {
 // before it delivers this one's output, as far as it may look ahead, and a
 // caller who gives the next input only when he has the output.
 func TestFeature32_LookAhead(t *testing.T) {
-	run := func(t *testing.T, opts ...rt.Option) error {
+	run := func(t *testing.T, opts ...rt.SessionOption) error {
 		script := affineScript()
 		script.programs[mainProgram] = func(_ context.Context, e *engine) error {
 			unlimited := !slices.Contains(e.config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: "0"})

@@ -18,7 +18,7 @@ import (
 // scripted is a session of a model on a test device whose main program copies x
 // to y three times, after the steps in first. x may be prefetched depth
 // transfers ahead.
-func scripted(t *testing.T, depth int, first []iputest.Step, opts ...rt.Option) (*iputest.System, *rt.Session) {
+func scripted(t *testing.T, depth int, first []iputest.Step, opts ...rt.SessionOption) (*iputest.System, *rt.Session) {
 	t.Helper()
 	in := iputest.In("h2d_x", "f32", 2)
 	in.Depth = depth

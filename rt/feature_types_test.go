@@ -78,7 +78,7 @@ func TestProgramsAndIPUs(t *testing.T) {
 	model := file(t, meta, affinePortable(t), affineData)
 	spec := affineSpec(t)
 	spec.Contract = contract.Of(load(t, model)).Callers().Text()
-	open := func(opts ...rt.Option) (*Runner, error) {
+	open := func(opts ...rt.RunnerOption) (*Runner, error) {
 		return Open(ctx, spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: model}, opts...)
 	}
 

@@ -64,19 +64,31 @@ const patience = time.Millisecond
 // turn is a place in the list of those that wait. Its fields are guarded by the
 // gate's mu.
 type turn struct {
-	next  *turn
-	slot  int           // of a submitted request; -1 for a caller or guest
-	wake  chan struct{} // of a caller or guest; capacity 1: look what became of the turn
-	since int64         // when a caller or guest began to wait
-	ended bool          // it is out of the list, and has the gate unless there is an err
-	err   error         // why there is no turn after all
-	first bool          // it was woken to take the gate
-	// guest marks another session that wants the device, or a batch of
-	// several callers' samples. It is no caller, so it is never in a caller's
-	// way: it has the flag of the worker.
-	guest bool
-	stays bool // a guest who is not turned away when the device fails, and whom no bound keeps out
+	next *turn
+	slot int // of a submitted request; -1 for a caller or guest
+	// request and id are whose turn it is, of a submitted request, and which of
+	// the requests that it has been, while it is in the list.
+	request *pending
+	id      uint64
+	wake    chan struct{} // of a caller or guest; capacity 1: look what became of the turn
+	since   int64         // when a caller or guest began to wait
+	ended   bool          // it is out of the list, and has the gate unless there is an err
+	err     error         // why there is no turn after all
+	first   bool          // it was woken to take the gate
+	// A guest is no caller, so it is never in a caller's way: it has the flag of
+	// the worker.
+	kind kind
 }
+
+// kind says who wants the gate.
+type kind uint8
+
+const (
+	caller kind = iota
+	guest       // the samples of one caller
+	leader      // a batch of several callers' samples: they were let in before
+	stayer      // another session that wants the device: it is not turned away when that fails
+)
 
 // acquire takes the gate for a caller, who leaves it with release. It fails with
 // [ErrClosed], with [ErrConcurrent] if another caller has or awaits the gate and
@@ -86,16 +98,16 @@ func (g *gate) acquire(ctx context.Context) error {
 	if g.take(held) {
 		return nil
 	}
-	return g.line(ctx, false, false)
+	return g.line(ctx, caller)
 }
 
 // visit takes the gate for a guest, who leaves it with depart. It fails like
 // acquire, but never with [ErrConcurrent].
-func (g *gate) visit(ctx context.Context, stays bool) error {
+func (g *gate) visit(ctx context.Context, as kind) error {
 	if g.take(held | byWorker) {
 		return nil
 	}
-	return g.line(ctx, true, stays)
+	return g.line(ctx, as)
 }
 
 // take takes the gate if it is free and nobody has to come first. as is held, and
@@ -141,8 +153,8 @@ func (g *gate) next() {
 }
 
 // line waits for the gate, for a caller or guest.
-func (g *gate) line(ctx context.Context, guest, stays bool) error {
-	t, err := g.enlist(guest, stays)
+func (g *gate) line(ctx context.Context, who kind) error {
+	t, err := g.enlist(who)
 	if t == nil {
 		return err
 	}
@@ -150,7 +162,7 @@ func (g *gate) line(ctx context.Context, guest, stays bool) error {
 		over := false
 		select {
 		case <-t.wake:
-		case <-ctx.Done():
+		case <-doneOf(ctx):
 			over = true
 		}
 		g.mu.Lock()
@@ -184,7 +196,7 @@ func (g *gate) line(ctx context.Context, guest, stays bool) error {
 
 // as returns the flags of who takes its turn.
 func (t *turn) as() uint64 {
-	if t.slot >= 0 || t.guest {
+	if t.slot >= 0 || t.kind != caller {
 		return held | byWorker
 	}
 	return held
@@ -192,26 +204,26 @@ func (t *turn) as() uint64 {
 
 // enlist takes the gate if it has become free, or puts a caller or guest in the
 // list and returns its turn.
-func (g *gate) enlist(guest, stays bool) (*turn, error) {
+func (g *gate) enlist(who kind) (*turn, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	as := uint64(held)
-	if guest {
+	if who != caller {
 		as |= byWorker
 	}
 	for {
 		s := g.state.Load()
 		switch {
-		case s&closed != 0, s&draining != 0 && !guest:
+		case s&closed != 0, s&draining != 0 && who == caller:
 			return nil, ErrClosed
 		case s&held == 0 && g.head == nil || s&(held|strict) == 0:
 			if g.state.CompareAndSwap(s, s|as) {
 				return nil, nil
 			}
 			continue
-		case !guest && g.single && (s&(held|byWorker) == held || g.callers > 0):
+		case who == caller && g.single && (s&(held|byWorker) == held || g.callers > 0):
 			return nil, ErrConcurrent
-		case !stays && g.maxWaiting >= 0 && g.callers+g.guests >= g.maxWaiting:
+		case who <= guest && g.maxWaiting >= 0 && g.callers+g.guests >= g.maxWaiting:
 			return nil, ErrOverloaded
 		}
 		if g.state.CompareAndSwap(s, s|waiting) { // who holds the gate sees it in leaving
@@ -224,7 +236,7 @@ func (g *gate) enlist(guest, stays bool) (*turn, error) {
 	} else {
 		g.spare = t.next
 	}
-	t.guest, t.stays, t.since = guest, stays, now()
+	t.kind, t.since = who, now()
 	g.push(t)
 	return t, nil
 }
@@ -253,8 +265,9 @@ func (g *gate) seize(t *turn) bool {
 	}
 }
 
-// submit gives t, the turn of a submitted request, its place.
-func (g *gate) submit(t *turn) error {
+// submit gives t, the turn of a submitted request, its place. withdraw takes it
+// out again by that id.
+func (g *gate) submit(t *turn, id uint64) error {
 	if g.take(held | byWorker) {
 		g.grant <- t.slot
 		return nil
@@ -272,6 +285,7 @@ func (g *gate) submit(t *turn) error {
 				return nil
 			}
 		case g.state.CompareAndSwap(s, s|waiting|strict):
+			t.id = id
 			g.push(t)
 			return nil
 		}
@@ -346,9 +360,9 @@ func (g *gate) count(t *turn, by int) {
 	switch {
 	case t.slot >= 0:
 		g.slots += by
-	case !t.guest:
+	case t.kind == caller:
 		g.callers += by
-	case !t.stays:
+	case t.kind == guest:
 		g.guests += by
 	}
 }
@@ -400,10 +414,17 @@ func (g *gate) mark() {
 }
 
 // withdraw takes the turn of a submitted request out of the list, and reports
-// whether it was still there.
-func (g *gate) withdraw(t *turn) bool {
+// whether it was still there, by that id.
+func (g *gate) withdraw(t *turn, id uint64) bool {
 	g.mu.Lock()
-	there := g.unlink(t)
+	u := g.head
+	for u != nil && u != t {
+		u = u.next
+	}
+	there := u != nil && u.id == id
+	if there {
+		g.unlink(t)
+	}
 	slot := g.handOn()
 	g.mu.Unlock()
 	if slot >= 0 {
@@ -412,16 +433,24 @@ func (g *gate) withdraw(t *turn) bool {
 	return there
 }
 
-// waitingSlots appends the slots of the submitted requests in the list.
-func (g *gate) waitingSlots(slots []int) []int {
+// expired takes the submitted requests out of the list whose context has ended,
+// and returns them.
+func (g *gate) expired() (over []*pending) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
-	for t := g.head; t != nil; t = t.next {
-		if t.slot >= 0 {
-			slots = append(slots, t.slot)
+	for t := g.head; t != nil; {
+		next := t.next
+		if t.request != nil && t.request.Err() != nil {
+			over = append(over, t.request)
+			g.unlink(t)
 		}
+		t = next
 	}
-	return slots
+	slot := g.handOn()
+	g.mu.Unlock()
+	if slot >= 0 {
+		g.grant <- slot
+	}
+	return over
 }
 
 // recycle keeps a caller's or guest's turn for another one. mu is held.
@@ -443,22 +472,25 @@ func (g *gate) turnAway(why func(slot int) error) {
 	n := uint64(0)
 	for t := g.head; t != nil; {
 		next := t.next
-		if !t.stays {
+		if t.kind != stayer {
 			n++
-			g.dismiss(t, why(t.slot))
+			g.unlink(t) // before its request can be another one's
+			if slot := t.slot; slot >= 0 {
+				why(slot)
+			} else {
+				g.dismiss(t, why(slot))
+			}
 		}
 		t = next
 	}
 	g.state.Add(n * served)
 }
 
-// dismiss takes a turn out of the list because of err. mu is held.
+// dismiss tells a caller or guest whose turn is out of the list that it is because
+// of err. mu is held.
 func (g *gate) dismiss(t *turn, err error) {
-	g.unlink(t)
-	if t.slot < 0 {
-		t.ended, t.err = true, err
-		t.call()
-	}
+	t.ended, t.err = true, err
+	t.call()
 }
 
 // load returns how many are served or wait, at about this moment.
@@ -495,9 +527,10 @@ func (g *gate) close() (slots []int, idle <-chan error, busy bool) {
 	g.idle = make(chan error)
 	busy = g.state.Or(closed)&held != 0
 	for g.head != nil {
-		if t := g.head; t.slot >= 0 {
+		t := g.head
+		g.unlink(t)
+		if t.slot >= 0 {
 			slots = append(slots, t.slot)
-			g.unlink(t)
 		} else {
 			g.dismiss(t, ErrClosed)
 		}

@@ -85,7 +85,7 @@ func TestGateLosesNobody(t *testing.T) {
 	}
 	all.Go(func() {
 		for range rounds / 4 {
-			if err := g.visit(ctx, false); err != nil {
+			if err := g.visit(ctx, guest); err != nil {
 				t.Error(err)
 				return
 			}
@@ -115,11 +115,11 @@ func TestGateLosesNobody(t *testing.T) {
 	for i := range slots {
 		all.Go(func() {
 			for n := range rounds / 4 {
-				if err := g.submit(&slots[i]); err != nil {
+				if err := g.submit(&slots[i], 1); err != nil {
 					t.Error(err)
 					return
 				}
-				if n%8 == 0 && g.withdraw(&slots[i]) {
+				if n%8 == 0 && g.withdraw(&slots[i], 1) {
 					continue
 				}
 				<-ended[i]
@@ -175,18 +175,18 @@ func TestGateCloses(t *testing.T) {
 func TestGateStarvesNobody(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // nobody is ever faster than who holds it
 	ctx := context.Background()
-	for _, guest := range []bool{false, true} {
+	for _, visits := range []bool{false, true} {
 		g := newGate()
 		require.NoError(t, g.acquire(ctx))
 		var got atomic.Bool
 		go func() {
-			if guest {
-				_ = g.visit(ctx, false)
+			if visits {
+				_ = g.visit(ctx, guest)
 			} else {
 				_ = g.acquire(ctx)
 			}
 			got.Store(true)
-			if guest {
+			if visits {
 				g.depart(0)
 			} else {
 				g.release(0)
@@ -228,8 +228,8 @@ func TestGateOrder(t *testing.T) {
 		g := newGate()
 		require.NoError(t, g.acquire(ctx))
 		first, second := turn{slot: 1}, turn{slot: 2}
-		require.NoError(t, g.submit(&first))
-		require.NoError(t, g.submit(&second))
+		require.NoError(t, g.submit(&first, 1))
+		require.NoError(t, g.submit(&second, 1))
 		got := make(chan error, 1)
 		go func() { got <- g.acquire(ctx) }()
 		soon(t, func() bool { return g.load() == 4 }, "it waits")
@@ -269,9 +269,12 @@ func TestGateOrder(t *testing.T) {
 		g := newGate()
 		require.NoError(t, g.acquire(ctx))
 		request := turn{slot: 1}
-		require.NoError(t, g.submit(&request))
-		require.True(t, g.withdraw(&request))
-		require.False(t, g.withdraw(&request))
+		require.NoError(t, g.submit(&request, 1))
+		require.True(t, g.withdraw(&request, 1))
+		require.False(t, g.withdraw(&request, 1))
+		require.NoError(t, g.submit(&request, 2))
+		require.False(t, g.withdraw(&request, 1), "it is another request by now")
+		require.True(t, g.withdraw(&request, 2))
 		g.release(0)
 		require.True(t, g.take(held))
 		require.Zero(t, len(g.grant))
@@ -288,15 +291,15 @@ func TestGateBound(t *testing.T) {
 	short, cancel := context.WithCancel(ctx)
 	got := make(chan error, 3)
 	go func() { got <- g.acquire(short) }()
-	go func() { got <- g.visit(short, false) }()
+	go func() { got <- g.visit(short, guest) }()
 	soon(t, func() bool { return g.load() == 3 }, "two wait")
 	require.ErrorIs(t, g.acquire(ctx), ErrOverloaded)
-	require.ErrorIs(t, g.visit(ctx, false), ErrOverloaded)
+	require.ErrorIs(t, g.visit(ctx, guest), ErrOverloaded)
 	request := turn{slot: 1}
-	require.NoError(t, g.submit(&request), "the queue has a bound of its own")
-	require.True(t, g.withdraw(&request))
+	require.NoError(t, g.submit(&request, 1), "the queue has a bound of its own")
+	require.True(t, g.withdraw(&request, 1))
 	stay, leave := context.WithCancel(ctx)
-	go func() { got <- g.visit(stay, true) }()
+	go func() { got <- g.visit(stay, stayer) }()
 	soon(t, func() bool { return g.load() == 4 }, "no bound keeps out who stays")
 	cancel()
 	require.ErrorIs(t, <-got, context.Canceled)
@@ -322,10 +325,10 @@ func TestGateDrains(t *testing.T) {
 	go func() { got <- g.acquire(ctx) }()
 	soon(t, func() bool { return g.load() == 2 }, "one waits")
 	request := turn{slot: 1}
-	require.NoError(t, g.submit(&request))
+	require.NoError(t, g.submit(&request, 1))
 	drained := g.drain()
 	require.ErrorIs(t, g.acquire(ctx), ErrClosed)
-	require.ErrorIs(t, g.submit(&turn{slot: 2}), ErrClosed)
+	require.ErrorIs(t, g.submit(&turn{slot: 2}, 1), ErrClosed)
 	g.release(1)
 	require.NoError(t, <-got)
 	require.Empty(t, drained)
@@ -339,6 +342,6 @@ func TestGateDrains(t *testing.T) {
 	require.Equal(t, -1, g.pass(1))
 	<-drained
 	<-g.drain()
-	require.NoError(t, g.visit(ctx, true), "who was accepted elsewhere")
+	require.NoError(t, g.visit(ctx, stayer), "who was accepted elsewhere")
 	g.depart(0)
 }

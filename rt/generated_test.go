@@ -95,7 +95,7 @@ func affineSpec(t testing.TB) *rt.Spec {
 	}
 }
 
-func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source, opts ...rt.Option) (*Runner, error) {
+func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source, opts ...rt.RunnerOption) (*Runner, error) {
 	if load == nil {
 		return nil, &rt.NilAnchorError{Field: "LoadInputs"}
 	}
@@ -116,7 +116,9 @@ func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source
 	}
 	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.ports[replica].bind(&q.in, &q.out)
+		if replica >= 0 {
+			r.ports[replica].bind(&q.in, &q.out)
+		}
 		*q = request{}
 	}
 	if err := r.core.Open(ctx, spec, source, bindings, bind, opts...); err != nil {
@@ -164,24 +166,52 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	return r.SubmitOn(rt.LeastBusy, in, out)
+func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve(replica)
+	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot, replica), nil
+	return r.core.Enqueue(ctx, slot, replica), nil
+}
+
+func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.TrySubmitOn(rt.LeastBusy, in, out)
+}
+
+func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	slot, err := r.core.TryReserve(replica)
+	if err != nil {
+		return rt.Ticket{}, err
+	}
+	r.queue[slot] = request{*in, *out}
+	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
 func (r *Runner) RunSamples(ctx context.Context, inX []XSample, outY []YSample) error {
-	return r.core.RunSamples(ctx, rt.SamplesOf(inX), rt.SamplesOf(outY))
+	return r.RunSamplesOn(ctx, rt.LeastBusy, inX, outY)
+}
+
+func (r *Runner) RunSamplesOn(ctx context.Context, replica int, inX []XSample, outY []YSample) error {
+	return r.core.RunSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(outY))
+}
+
+func (r *Runner) SubmitSamples(ctx context.Context, inX []XSample, outY []YSample) (rt.Ticket, error) {
+	return r.SubmitSamplesOn(ctx, rt.LeastBusy, inX, outY)
+}
+
+func (r *Runner) SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, outY []YSample) (rt.Ticket, error) {
+	return r.core.SubmitSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(outY))
 }
 
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
@@ -219,7 +249,11 @@ func checkSave(out *SaveOutputs) error {
 	return nil
 }
 
+func (r *Runner) Shutdown(ctx context.Context) error { return r.core.Shutdown(ctx) }
+
 func (r *Runner) Close() error { return r.core.Close() }
+
+func (r *Runner) Config() rt.Config { return r.core.Config() }
 
 func (r *Runner) Session() *rt.Session { return r.core.Session(0) }
 

@@ -46,7 +46,7 @@ func (p *trap) caught(t *testing.T, err error) {
 }
 
 // guardBackends are an engine in the caller's goroutine, and a device.
-func guardBackends(t *testing.T, test func(t *testing.T, v variant, opts ...rt.Option)) {
+func guardBackends(t *testing.T, test func(t *testing.T, v variant, opts ...rt.SessionOption)) {
 	t.Run("cpu", func(t *testing.T) {
 		test(t, variant{"cpu", "cpu", file(t, affineMetadata(), affinePortable(t), affineData), nil})
 	})
@@ -122,7 +122,7 @@ func TestStreamPanics(t *testing.T) {
 		"take": {"anchor_d2h_y", func(s *rt.Session) error { return s.RunPrograms(ctx, mainProgram) }},
 		"save": {"weight_d2h_w", func(s *rt.Session) error { return s.Save(ctx) }},
 	}
-	guardBackends(t, func(t *testing.T, v variant, opts ...rt.Option) {
+	guardBackends(t, func(t *testing.T, v variant, opts ...rt.SessionOption) {
 		sprung := map[string]bool{}
 		for name, d := range doing {
 			for _, method := range []string{"Fetch", "Prefetch", "Complete", "Memory", "InvalidatePrefetched", "Constant", "Release", "connect: Constant"} {
@@ -327,7 +327,7 @@ func TestCallbackPanics(t *testing.T) {
 			p.caught(t, s.HandleOutputs(ctx, func(rt.Anchor) ipu.Stream { return nil }, policy, false))
 			p.armed.Store(true)
 			data := rt.WithDataPolicy(func(rt.Anchor) rt.DataPolicy { p.step(); return rt.UseFileData })
-			opts := []rt.Option{rt.Deferred(), data}
+			opts := []rt.SessionOption{rt.Deferred(), data}
 			_, err := rt.NewSession(ctx, s.Model(), opts...)
 			p.caught(t, err)
 		},
@@ -403,10 +403,10 @@ func TestCallbackPanics(t *testing.T) {
 	}
 	slices.Sort(want)
 	require.Empty(t, cmp.Diff(want, slices.Sorted(maps.Keys(table))), "every function that callers give belongs in this table")
-	guardBackends(t, func(t *testing.T, v variant, opts ...rt.Option) {
+	guardBackends(t, func(t *testing.T, v variant, opts ...rt.SessionOption) {
 		for name, test := range table {
 			t.Run(name, func(t *testing.T) {
-				s, err := rt.NewSession(ctx, load(t, v.model), append([]rt.Option{rt.WithBackend(v.backend)}, opts...)...)
+				s, err := rt.NewSession(ctx, load(t, v.model), append([]rt.SessionOption{rt.WithBackend(v.backend)}, opts...)...)
 				require.NoError(t, err)
 				buffers(t, s)
 				require.NoError(t, s.Load(ctx))
@@ -478,7 +478,7 @@ func TestSubmittedPanics(t *testing.T) {
 				in, out := NewInputs(), NewOutputs()
 				switch how {
 				case "submit":
-					ticket, err := r.Submit(in, out)
+					ticket, err := r.Submit(ctx, in, out)
 					require.NoError(t, err)
 					return ticket.Wait(ctx)
 				case "samples":

@@ -128,7 +128,7 @@ func TestLoggingIsFree(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	ctx := context.Background()
-	for name, opts := range map[string][]rt.Option{
+	for name, opts := range map[string][]rt.RunnerOption{
 		"nothing asked for": nil,
 		"off":               {rt.WithLogger(nil)},
 		"discarded":         {rt.WithLogger(slog.New(slog.DiscardHandler))},
@@ -139,7 +139,7 @@ func TestLoggingIsFree(t *testing.T) {
 			in, out := NewInputs(), NewOutputs()
 			x, y := someSamples(0, 3)
 			require.Zero(t, testing.AllocsPerRun(50, func() {
-				ticket, err := r.Submit(in, out)
+				ticket, err := r.Submit(ctx, in, out)
 				if err == nil {
 					err = ticket.Wait(ctx)
 				}

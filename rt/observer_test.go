@@ -133,7 +133,7 @@ func TestObserverOfFailure(t *testing.T) {
 func TestObserverOfRefusals(t *testing.T) {
 	ctx := context.Background()
 	var seen events
-	g := openGated(t, rt.WithObserver(seen.observe))
+	g := openGated(t, rt.WithObserver(seen.observe), rt.SingleCaller())
 	seen.took()
 	first := g.run(ctx, 1)
 	<-g.started
@@ -143,7 +143,7 @@ func TestObserverOfRefusals(t *testing.T) {
 	for i := range QueueDepth {
 		tickets = append(tickets, g.submit(t, float32(i)))
 	}
-	_, err := g.Submit(NewInputs(), NewOutputs())
+	_, err := g.TrySubmit(NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrQueueFull)
 	require.ErrorIs(t, seen.all[0].Err, rt.ErrQueueFull)
 	require.Equal(t, []string{"refused!"}, seen.took())
@@ -153,7 +153,7 @@ func TestObserverOfRefusals(t *testing.T) {
 		require.ErrorIs(t, ticket.Wait(ctx), rt.ErrClosed)
 	}
 	require.Equal(t, []string{"refused!", "refused!", "refused!", "refused!", "request done 1!", "unbound", "closed"}, seen.took())
-	_, err = g.Submit(NewInputs(), NewOutputs())
+	_, err = g.Submit(ctx, NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrClosed)
 	require.ErrorIs(t, g.RunSamples(ctx, make([]XSample, group), make([]YSample, group)), rt.ErrClosed)
 	require.Contains(t, seen.took(), "refused!")
@@ -164,7 +164,7 @@ func TestObserverOfRefusals(t *testing.T) {
 func TestObserverCounts(t *testing.T) {
 	for _, v := range variants(t) {
 		var begun, done, failed, refused, open atomic.Int64
-		r := v.open(t, rt.Concurrent(), rt.WithObserver(func(e rt.Event) {
+		r := v.open(t, rt.WithObserver(func(e rt.Event) {
 			switch e.Kind {
 			case rt.EventOpened:
 				open.Add(1)
@@ -195,7 +195,7 @@ func TestObserverCounts(t *testing.T) {
 					var err error
 					if id%2 == 0 {
 						err = r.Run(ctx, in, out)
-					} else if ticket, e := r.Submit(in, out); e != nil {
+					} else if ticket, e := r.Submit(ctx, in, out); e != nil {
 						err = e
 					} else {
 						err = ticket.Wait(context.Background())

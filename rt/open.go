@@ -18,48 +18,33 @@ import (
 // other streams and to run. With [Deferred] it takes no device: see
 // [Session.Bind]. ctx bounds the making of the session alone. The model must
 // stay open until the session is closed.
-//
-// Options that name another model are errors here.
-func NewSession(ctx context.Context, m *popef.Model, opts ...Option) (*Session, error) {
-	o, err := newOptions(opts)
-	if err == nil && o.given != "" {
-		err = fmt.Errorf("%s: %w: the model is already given", o.given, ErrOption)
-	}
+func NewSession(ctx context.Context, m *popef.Model, opts ...SessionOption) (*Session, error) {
+	o, err := sessionOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("%s: open: %w", modelName(m), err)
 	}
-	if o.privateCopy {
+	if o.PrivateCopy {
 		return nil, fmt.Errorf("%s: open: WithPrivateCopy: %w: the model is already open; popef.LoadCopy opens a copy", modelName(m), ErrOption)
-	}
-	return openSession(ctx, m, o)
-}
-
-func openSession(ctx context.Context, m *popef.Model, o *options) (*Session, error) {
-	if o.replicas > 1 || len(o.devices) > 0 {
-		return nil, fmt.Errorf("%s: open: WithReplicas: %w: a session is one replica", modelName(m), ErrOption)
 	}
 	return newSession(ctx, m, contract.Of(m), 0, o)
 }
 
 // OpenSession is NewSession for the model in these files, which it loads and
 // Close closes. A model may be spread over several files.
-func OpenSession(ctx context.Context, files []string, opts ...Option) (*Session, error) {
-	o, err := newOptions(opts)
-	if err == nil && o.given != "" {
-		err = fmt.Errorf("%s: %w: the model is already given", o.given, ErrOption)
-	}
+func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (*Session, error) {
+	o, err := sessionOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
 	read := popef.Load
-	if o.privateCopy {
+	if o.PrivateCopy {
 		read = popef.LoadCopy
 	}
 	m, err := read(files...)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := openSession(ctx, m, o)
+	s, err := newSession(ctx, m, contract.Of(m), 0, o)
 	if err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
@@ -71,16 +56,16 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 	s := &Session{
 		name: modelName(m), file: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
-		observer: o.observer, logger: o.logger, watched: o.observer != nil || o.logger != nil,
-		saving: o.saveOnUnbind, autoReset: o.autoReset, wrapFeeds: o.wrapFeeds,
+		observer: o.Observer, logger: o.Logger, watched: o.Observer != nil || o.Logger != nil,
+		saving: o.SaveOnUnbind, autoReset: o.AutoReset, wrapFeeds: o.WrapFeeds,
 	}
-	if o.replicas > 1 {
+	if o.Replicas > 1 {
 		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
-	s.gate.single, s.gate.maxWaiting = !o.concurrent, -1
+	s.gate.single, s.gate.maxWaiting = o.SingleCaller, o.MaxWaiting
 	s.gate.grant = make(chan int, 1)
-	if o.timed {
+	if o.Timed {
 		s.count.times = &times{}
 	}
 	// As soon as it has a device, another session may want it.
@@ -97,6 +82,7 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 			return nil, also(err, s.observe(Event{Kind: EventOpened, Err: err}))
 		}
 	}
+	s.config = o.Config
 	if err := s.observe(Event{Kind: EventOpened}); err != nil {
 		return nil, errors.Join(s.errorf("open", also(nil, err)), s.free())
 	}
@@ -144,21 +130,21 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	if err := backend.Accepts(format); err != nil {
 		return err
 	}
-	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.skipHashCheck, Unused: s.model.ReleaseExecutable}
+	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.SkipHashCheck, Unused: s.model.ReleaseExecutable}
 	if s.poplar { // the options in the file are in Poplar's words
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))
 		}
-		if o.lookAhead != "" {
-			config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.lookAhead})
+		if o.LookAhead != "" {
+			config.Options = append(config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: o.LookAhead})
 		}
 	}
-	config.Options = append(config.Options, o.engine...)
+	config.Options = append(config.Options, o.EngineOptions...)
 	if s.engine, err = backend.NewEngine(config); err != nil {
 		return err
 	}
-	if o.backend == "" {
-		o.backend = backend.Name()
+	if o.Backend == "" {
+		o.Backend = backend.Name()
 	}
 	s.streams = s.engine.Streams()
 	s.ends = make([]end, len(s.streams))
@@ -170,16 +156,16 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 
 // chooseBackend returns the back end that the options name or imply.
 func (o *options) chooseBackend() (ipu.Backend, error) {
-	name := o.backend
-	if o.device != nil {
-		of := o.device.Info().Backend
+	name := o.Backend
+	if o.Device != nil {
+		of := o.Device.Info().Backend
 		if name != "" && name != of {
 			return nil, fmt.Errorf("%w: back end %q, but a device of %q", ErrOption, name, of)
 		}
 		name = of
 	}
 	all := ipu.Backends()
-	if own := o.manager.Backends; own != nil {
+	if own := o.Manager.Backends; own != nil {
 		all = nil
 		for _, b := range own {
 			all = append(all, b.Name())
@@ -196,7 +182,7 @@ func (o *options) chooseBackend() (ipu.Backend, error) {
 			}
 		}
 	}
-	for _, b := range o.manager.Backends {
+	for _, b := range o.Manager.Backends {
 		if b.Name() == name {
 			return b, nil
 		}
@@ -229,7 +215,7 @@ func (s *Session) connectData(_ context.Context, o *options) error {
 		switch {
 		case a.Role == contract.LoadOutput: // few want it, and the load programs can't run without
 			err = s.connect(i, nothing{}, drained)
-		case a.HasData && st.Direction == ipu.HostToDevice && (o.dataPolicy == nil || o.dataPolicy(*a) == UseFileData):
+		case a.HasData && st.Direction == ipu.HostToDevice && (o.DataPolicy == nil || o.DataPolicy(*a) == UseFileData):
 			var stream ipu.Stream
 			if stream, err = s.fileData(a, st, o.read); err == nil {
 				err = s.connect(i, stream, filed)
@@ -274,13 +260,13 @@ func (s *Session) fileData(a *contract.Anchor, st *ipu.StreamInfo, read *content
 // launch puts the session on the device that was given, or on the first that
 // fits and is free.
 func (s *Session) launch(ctx context.Context, o *options) error {
-	if o.deferred {
+	if o.Deferred {
 		return nil
 	}
-	if s.given = o.device != nil; s.given {
-		s.setDevice(o.device)
+	if s.given = o.Device != nil; s.given {
+		s.setDevice(o.Device)
 	} else {
-		d, err := o.manager.Get(ctx, s.wanted(o))
+		d, err := o.Manager.Get(ctx, s.wanted(o))
 		if err != nil {
 			return err
 		}
@@ -293,8 +279,8 @@ func (s *Session) launch(ctx context.Context, o *options) error {
 // it down.
 func (s *Session) wanted(o *options) ipu.Request {
 	r := s.Target().Request()
-	r.Backend, r.ID, r.Wait = o.backend, o.request.ID, o.request.Wait
-	r.Options = append(r.Options, o.request.Options...)
+	r.Backend, r.ID, r.Wait = o.Backend, o.DeviceID, o.Wait
+	r.Options = append(r.Options, o.DeviceOptions...)
 	return r
 }
 

@@ -50,7 +50,7 @@ func overwritten(t *testing.T, how string) {
 	}
 	for _, private := range []bool{true, false} {
 		require.NoError(t, os.WriteFile(path, v.model, 0o600))
-		opts := []rt.Option{rt.WithModelFile(path), rt.WithBackend("cpu")}
+		opts := []rt.RunnerOption{rt.WithModelFile(path), rt.WithBackend("cpu")}
 		if private {
 			opts = append(opts, rt.WithPrivateCopy())
 		}

@@ -53,7 +53,7 @@ func TestRaw(t *testing.T) {
 			require.NoError(t, err)
 			out, err := rt.RawSamples(y[:12], 3)
 			require.NoError(t, err)
-			require.NoError(t, r.core.RunSamples(ctx, in, out))
+			require.NoError(t, r.core.RunSamples(ctx, rt.LeastBusy, in, out))
 			require.Equal(t, floats(2, 6, 6, 0), y)
 		})
 	}

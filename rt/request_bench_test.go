@@ -59,7 +59,7 @@ func BenchmarkRequest(b *testing.B) {
 	for _, one := range []func() error{
 		func() error { return r.Run(ctx, in, out) },
 		func() error {
-			ticket, err := r.Submit(in, out)
+			ticket, err := r.Submit(ctx, in, out)
 			if err != nil {
 				return err
 			}
@@ -236,7 +236,7 @@ func openNegation(b *testing.B, n, times int) *negation {
 		return []rt.Binding{{Anchor: 0, Stream: r.x}, {Anchor: 1, Stream: r.y}}
 	}
 	require.NoError(b, r.core.Open(context.Background(), spec, rt.Source{Name: "negation.popef", Bytes: data}, bindings, nil,
-		rt.Concurrent(), rt.WithThreads(1)))
+		rt.WithThreads(1)))
 	b.Cleanup(func() { require.NoError(b, r.core.Close()) })
 	return r
 }

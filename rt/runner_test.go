@@ -22,9 +22,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open opens the model and closes it with the test.
-func (v variant) open(t testing.TB, opts ...rt.Option) *Runner {
+func (v variant) open(t testing.TB, opts ...rt.RunnerOption) *Runner {
 	t.Helper()
-	opts = append([]rt.Option{rt.WithBackend(v.backend)}, opts...)
+	opts = append([]rt.RunnerOption{rt.WithBackend(v.backend)}, opts...)
 	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}},
 		rt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
 	require.NoError(t, err)
@@ -85,24 +85,22 @@ func TestSubmit(t *testing.T) {
 				for i := range tickets {
 					var err error
 					fill(ins[i], float32(10*round+i))
-					tickets[i], err = r.Submit(ins[i], outs[i])
+					tickets[i], err = r.Submit(ctx, ins[i], outs[i])
 					require.NoError(t, err)
 				}
-				_, err := r.Submit(ins[0], outs[0])
-				require.ErrorIs(t, err, rt.ErrQueueFull)
 				for i, ticket := range tickets {
 					require.NoError(t, ticket.Wait(ctx))
-					require.True(t, ticket.Done())
+					require.True(t, isDone(ticket))
 					require.Equal(t, want(float32(10*round+i)), outs[i].Y)
 					require.ErrorIs(t, ticket.Wait(ctx), rt.ErrTicketUsed)
 				}
 			}
 			// A used ticket does not take the next request of its slot for its own.
-			next, err := r.Submit(ins[0], outs[0])
+			next, err := r.Submit(ctx, ins[0], outs[0])
 			require.NoError(t, err)
 			for _, old := range tickets {
 				require.ErrorIs(t, old.Wait(ctx), rt.ErrTicketUsed)
-				require.True(t, old.Done())
+				require.True(t, isDone(old))
 			}
 			require.NoError(t, next.Wait(ctx))
 
@@ -118,7 +116,7 @@ func TestSubmit(t *testing.T) {
 func TestZeroTicket(t *testing.T) {
 	var ticket rt.Ticket
 	require.ErrorIs(t, ticket.Wait(context.Background()), rt.ErrTicketUsed)
-	require.True(t, ticket.Done())
+	require.True(t, isDone(ticket))
 }
 
 func TestNilAnchors(t *testing.T) {
@@ -138,7 +136,7 @@ func TestNilAnchors(t *testing.T) {
 	} {
 		for _, err := range []error{
 			r.Run(ctx, c.in, c.out),
-			func() error { _, err := r.Submit(c.in, c.out); return err }(),
+			func() error { _, err := r.Submit(ctx, c.in, c.out); return err }(),
 		} {
 			require.ErrorIs(t, err, rt.ErrNilAnchor)
 			require.EqualError(t, err, c.want)
@@ -232,20 +230,20 @@ func TestOpenErrors(t *testing.T) {
 		ctx   context.Context
 		spec  *rt.Spec
 		bytes []byte
-		opts  []rt.Option
+		opts  []rt.RunnerOption
 		is    error
 		text  string
 	}{
-		{"no file", ctx, nil, nil, []rt.Option{rt.WithModelFile(notThere)}, os.ErrNotExist, "none.popef"},
+		{"no file", ctx, nil, nil, []rt.RunnerOption{rt.WithModelFile(notThere)}, os.ErrNotExist, "none.popef"},
 		{"damaged", ctx, nil, good[:100], nil, nil, "affine: open: affine.popef"},
 		{"Poplar's executable", ctx, nil, poplar, nil, ipu.ErrWrongBackend, "affine.popef: open: "},
-		{"unknown back end", ctx, nil, good, []rt.Option{rt.WithBackend("tpu")}, ipu.ErrUnknownBackend, `"tpu"`},
-		{"device of another back end", ctx, nil, good, []rt.Option{rt.WithBackend("cpu"), rt.WithDevice(fakeDevices[2])}, rt.ErrOption, "of \"rt-fake\""},
-		{"nil device", ctx, nil, good, []rt.Option{rt.WithDevice(nil)}, rt.ErrOption, "WithDevice"},
-		{"no threads", ctx, nil, good, []rt.Option{rt.WithThreads(0)}, rt.ErrOption, "0 threads"},
-		{"no file name", ctx, nil, good, []rt.Option{rt.WithModelFile()}, rt.ErrOption, "WithModelFile"},
-		{"no bytes", ctx, nil, good, []rt.Option{rt.WithModelBytes(nil)}, rt.ErrOption, "WithModelBytes"},
-		{"unknown engine option", ctx, nil, good, []rt.Option{rt.WithEngineOption("speed", "9")}, ipu.ErrInvalidOption, "speed"},
+		{"unknown back end", ctx, nil, good, []rt.RunnerOption{rt.WithBackend("tpu")}, ipu.ErrUnknownBackend, `"tpu"`},
+		{"device of another back end", ctx, nil, good, []rt.RunnerOption{rt.WithBackend("cpu"), rt.WithDevice(fakeDevices[2])}, rt.ErrOption, "of \"rt-fake\""},
+		{"nil device", ctx, nil, good, []rt.RunnerOption{rt.WithDevice(nil)}, rt.ErrOption, "WithDevice"},
+		{"no threads", ctx, nil, good, []rt.RunnerOption{rt.WithThreads(0)}, rt.ErrOption, "0 threads"},
+		{"no file name", ctx, nil, good, []rt.RunnerOption{rt.WithModelFile()}, rt.ErrOption, "WithModelFile"},
+		{"no bytes", ctx, nil, good, []rt.RunnerOption{rt.WithModelBytes(nil)}, rt.ErrOption, "WithModelBytes"},
+		{"unknown engine option", ctx, nil, good, []rt.RunnerOption{rt.WithEngineOption("speed", "9")}, ipu.ErrInvalidOption, "speed"},
 		{"context ended", ended, nil, good, nil, context.Canceled, "open: "},
 		{"edited contract", ctx, change(func(s *rt.Spec) { s.Contract = "other" }), good, nil, rt.ErrGenerated, "line 1"},
 		{"edited iterations", ctx, change(func(s *rt.Spec) { s.Iterations = 3 }), good, nil, rt.ErrGenerated, "3 iterations"},
@@ -298,7 +296,7 @@ func TestZeroRunner(t *testing.T) {
 	ctx := context.Background()
 	require.ErrorIs(t, r.Run(ctx, NewInputs(), NewOutputs()), rt.ErrClosed)
 	require.ErrorIs(t, r.Save(ctx, &SaveOutputs{W: new(W)}), rt.ErrClosed)
-	_, err := r.Submit(NewInputs(), NewOutputs())
+	_, err := r.Submit(ctx, NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrClosed)
 	require.NoError(t, r.Close())
 	require.Nil(t, r.Session())
@@ -317,7 +315,7 @@ func TestMemoryIsDropped(t *testing.T) {
 			runtime.AddCleanup(in.X, func(struct{}) { freed <- struct{}{} }, struct{}{})
 			runtime.AddCleanup(out.Y, func(struct{}) { freed <- struct{}{} }, struct{}{})
 			if submit {
-				ticket, err := r.Submit(in, out)
+				ticket, err := r.Submit(ctx, in, out)
 				require.NoError(t, err)
 				require.NoError(t, ticket.Wait(ctx))
 			} else {

@@ -3,7 +3,6 @@ package rt
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 	"unsafe"
 )
@@ -53,11 +52,9 @@ type batcher struct {
 	group   int // samples in one run; 0 if the model's samples are not told apart
 	tensors []batchTensor
 	direct  bool // samples lie behind each other in a run's memory, so that it can be the caller's
+	most    int  // calls that may wait for batches; negative: any number
 
-	mu      sync.Mutex
-	open    *batch // the batch that takes samples; nil if none does
-	batches *batch // that can be used again
-	members *member
+	batcherState
 }
 
 // batchTensor is a run input or output: in each of its transfers lie blocks, in
@@ -74,6 +71,8 @@ type batchTensor struct {
 
 func (b *batcher) init(c *Core, spec *Spec, policy BatchPolicy) error {
 	b.core, b.policy = c, policy
+	b.copied.L = &b.mu
+	b.open = make([]*batch, len(c.replicas)+1)
 	if spec.Batch == 0 {
 		return nil
 	}
@@ -96,27 +95,57 @@ func (b *batcher) init(c *Core, spec *Spec, policy BatchPolicy) error {
 	return nil
 }
 
-// RunSamples computes any number of samples, given for every run input and then
-// for every run output in the order of the generated Inputs and Outputs; an
-// input that is frozen is empty. All have the same length.
+// RunSamples computes any number of samples on a replica, or on whichever is
+// the least busy, given for every run input and then for every run output in
+// the order of the generated Inputs and Outputs; an input that is frozen is
+// empty. All have the same length.
 //
 // Whole batches run in the caller's goroutine, over the caller's memory where
 // its layout is that of the model. The rest shares a batch with those of other
-// callers, see [BatchPolicy]. ctx is honoured while the call waits for other
-// samples and for the engine, and while whole batches run. If it ends, outputs
-// that were not computed yet are not written.
-func (c *Core) RunSamples(ctx context.Context, samples ...Samples) error {
-	b := &c.batcher
-	if len(c.replicas) == 0 {
-		return ErrClosed
+// callers that ask for the same replica, or for none, see [BatchPolicy]. ctx is
+// honoured while the call waits for other samples and for the engine, and while
+// batches run that nobody else has samples in. If it ends, outputs that were not
+// computed yet are not written.
+func (c *Core) RunSamples(ctx context.Context, replica int, samples ...Samples) error {
+	if err := c.checkReplica(replica); err != nil {
+		return err
 	}
+	b := &c.batcher
 	n, err := b.count(samples)
+	if err == nil {
+		err = b.enter()
+	}
 	if err != nil {
 		return c.replicas[0].session.errorf("run samples", err)
 	}
+	defer b.exit()
+	return b.compute(ctx, replica, samples, n)
+}
+
+// SubmitSamples is RunSamples in another goroutine: it waits for a place in the
+// queue as Reserve does, and the ticket tells the end.
+func (c *Core) SubmitSamples(ctx context.Context, replica int, samples ...Samples) (Ticket, error) {
+	if err := c.checkReplica(replica); err != nil {
+		return Ticket{}, err
+	}
+	if _, err := c.batcher.count(samples); err != nil {
+		return Ticket{}, c.replicas[0].session.errorf("submit samples", err)
+	}
+	slot, err := c.Reserve(ctx, replica)
+	if err != nil {
+		return Ticket{}, err
+	}
+	s := &c.queue.slots[slot]
+	s.replica, s.samples = replica, append(s.samples[:0], samples...)
+	i, _ := c.choose(replica)
+	return c.queue.enqueueSamples(ctx, slot, c.replicas[i].session.lane), nil
+}
+
+// compute computes n samples for a call that was let in.
+func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n int) error {
 	start := 0
 	for n-start >= b.group {
-		if err := b.whole(ctx, samples, start); err != nil {
+		if err := b.whole(ctx, replica, samples, start); err != nil {
 			return err
 		}
 		start += b.group
@@ -124,7 +153,7 @@ func (c *Core) RunSamples(ctx context.Context, samples ...Samples) error {
 	if start == n {
 		return nil
 	}
-	return b.rest(ctx, samples, start, n)
+	return b.rest(ctx, replica, samples, start, n)
 }
 
 // count returns the number of samples.
@@ -151,9 +180,9 @@ func (b *batcher) count(samples []Samples) (int, error) {
 }
 
 // whole runs the samples of one batch from start on.
-func (b *batcher) whole(ctx context.Context, samples []Samples, start int) error {
+func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start int) error {
 	if b.direct {
-		replica, err := b.core.visit(ctx)
+		replica, err := b.core.visit(ctx, on, guest)
 		if err != nil {
 			return err
 		}
@@ -169,7 +198,7 @@ func (b *batcher) whole(ctx context.Context, samples []Samples, start int) error
 	batch := b.newBatch()
 	b.mu.Unlock()
 	b.copyIn(batch, samples, start, 0, b.group)
-	replica, err := b.core.visit(ctx)
+	replica, err := b.core.visit(ctx, on, guest)
 	if err == nil {
 		batch.count = b.group
 		err = b.runOn(ctx, batch, replica)

@@ -2,215 +2,227 @@ package rt
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // batch is one run's worth of samples. Fields are guarded by batcher.mu, and
-// mem by who fills, runs or empties it.
+// mem by who copies, runs or reads its part of it.
 type batch struct {
-	next  *batch
-	mem   [][]byte // of each tensor
-	count int      // samples in it
-	users int      // members that have not left
-	first int64    // when the first and the last sample came
-	last  int64
-	line  *member // members that wait for the result
-	ended bool    // err is the result
-	err   error
-	full  chan struct{} // tells the leader that there is no room any more; capacity 1
-	timer *time.Timer
+	next    *batch
+	replica int      // that it was asked to run on, or LeastBusy
+	mem     [][]byte // of each tensor
+	count   int      // samples that have a place in it
+	copying int      // calls that are still copying theirs
+	users   int      // calls that have not left
+	first   int64    // when the first and the last sample came
+	last    int64
+	late    bool    // it could run but for those that are copying
+	calls   []*call // that have samples in it and have not left
+	leader  *call   // of these, the one that runs it when it is time
+	ended   bool    // err is the result
+	err     error
 }
 
-// member is one caller's part of a batch.
-type member struct {
-	next  *member
+// call is one call of RunSamples with its part of one batch or of two.
+type call struct {
+	next  *call
+	parts [2]part
+	n     int           // parts
+	wake  chan struct{} // capacity 1: look what became of them
+	timer *time.Timer
+	busy  *batch // that it runs, or waits for an engine for
+}
+
+// part is the part of a call in a batch.
+type part struct {
 	batch *batch
-	from  int           // first sample in the batch
-	start int           // first sample of the caller's
-	n     int           // samples
-	lead  bool          // has to run the batch
-	wake  chan struct{} // the batch ended, or the member has to lead it; capacity 1
+	from  int // first sample in the batch
+	start int // first sample of the caller's
+	n     int // samples
+}
+
+// signal makes a call look what became of its parts.
+func (c *call) signal() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
 // rest computes the samples from start to end, which are fewer than a batch, in
 // the batch that takes samples and, if it has not enough room, the next one.
-func (b *batcher) rest(ctx context.Context, samples []Samples, start, end int) error {
-	var mine [2]*member
-	var leads [2]bool // from the beginning; others may make it lead later
-	parts := 0
+func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, start, end int) error {
 	b.mu.Lock()
-	for start < end {
-		m := b.join(end - start)
-		m.start = start
-		b.copyIn(m.batch, samples, m.start, m.from, m.n)
-		b.settle(m)
-		start += m.n
-		mine[parts], leads[parts] = m, m.lead
-		parts++
-	}
-	b.mu.Unlock()
-	// First what nobody else does, then wait for the others.
-	var failed error
-	for _, leading := range []bool{true, false} {
-		for i, m := range mine[:parts] {
-			if leads[i] != leading {
-				continue
-			}
-			err := b.finish(ctx, m, leading)
-			if err == nil {
-				b.copyOut(m.batch, samples, m.start, m.from, m.n)
-			}
-			b.leave(m)
-			if failed == nil {
-				failed = err
-			}
-		}
-	}
-	return failed
-}
-
-// join makes room for up to n samples in the open batch.
-func (b *batcher) join(n int) *member {
-	m := b.newMember()
-	if b.open == nil {
-		b.open = b.newBatch()
-		b.open.first = now()
-		m.lead = true
-	}
-	o := b.open
-	m.batch, m.from, m.n = o, o.count, min(n, b.group-o.count)
-	o.users++
-	return m
-}
-
-// settle makes a member's samples, which were copied, part of its batch.
-func (b *batcher) settle(m *member) {
-	o := m.batch
-	o.count += m.n
-	o.last = now()
-	if !m.lead {
-		m.next, o.line = o.line, m
-	}
-	if o.count == b.group {
-		b.open = nil
-		select {
-		case o.full <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// finish waits until the member's batch has ended, and runs it if the member
-// leads it or has to lead it after another one gave up.
-func (b *batcher) finish(ctx context.Context, m *member, leads bool) error {
-	if !leads {
-		select {
-		case <-m.wake:
-		case <-ctx.Done():
-			b.mu.Lock()
-			if b.unline(m) {
-				b.mu.Unlock()
-				return ctx.Err()
-			}
-			b.mu.Unlock()
-			<-m.wake // it was woken at the same time
-		}
-		if !m.lead {
-			return m.batch.err
-		}
-	}
-	return b.run(ctx, m.batch)
-}
-
-// run waits until a batch may run, and runs it.
-func (b *batcher) run(ctx context.Context, o *batch) error {
-	err := b.linger(ctx, o)
-	replica := 0
-	if err == nil {
-		replica, err = b.core.visit(ctx)
-	}
-	b.mu.Lock()
-	if err != nil && ctx.Err() != nil && b.passOn(o) {
+	if b.most >= 0 && b.waiting >= b.most+len(b.core.replicas) && !b.fills(replica, end-start) {
 		b.mu.Unlock()
-		return err
+		return b.core.replicas[0].session.errorf("run samples", ErrOverloaded)
 	}
-	if b.open == o {
-		b.open = nil
+	b.waiting++
+	c := b.newCall()
+	for start < end {
+		start += b.join(c, replica, start, end-start)
 	}
-	count := o.count
 	b.mu.Unlock()
-	if err == nil {
-		var panicked error
-		if count < b.group {
-			s := b.core.replicas[replica].session
-			panicked = s.observe(Event{Kind: EventFlushed, Samples: count})
-			b.pad(o, count)
-		}
-		// Others' samples are in it too: one caller's context must not end it.
-		err = also(b.runOn(context.Background(), o, replica), panicked)
+	for i := range c.parts[:c.n] {
+		p := &c.parts[i]
+		b.copyIn(p.batch, samples, p.start, p.from, p.n)
 	}
 	b.mu.Lock()
-	o.ended, o.err = true, err
-	for m := o.line; m != nil; {
-		next := m.next
-		m.next = nil
-		m.wake <- struct{}{}
-		m = next
+	for i := range c.parts[:c.n] {
+		if o := c.parts[i].batch; o.copying == 1 {
+			o.copying = 0
+			b.copied.Broadcast()
+			if (o.late || o.count == b.group) && o.leader != c {
+				o.leader.signal()
+			}
+		} else {
+			o.copying--
+		}
 	}
-	o.line = nil
+	b.mu.Unlock()
+	err := b.attend(ctx, c, samples)
+	b.mu.Lock()
+	b.waiting--
 	b.mu.Unlock()
 	return err
 }
 
-// linger waits as the policy says for more samples.
-func (b *batcher) linger(ctx context.Context, o *batch) error {
+// fills reports whether so many samples make the open batch full: nobody waits
+// longer for them. mu is held.
+func (b *batcher) fills(replica, n int) bool {
+	o := b.open[replica+1]
+	return o != nil && o.count+n >= b.group
+}
+
+// join makes room for up to n samples from start on in the open batch, and
+// returns for how many. mu is held.
+func (b *batcher) join(c *call, replica, start, n int) int {
+	open := &b.open[replica+1]
+	at := now()
+	o := *open
+	if o == nil {
+		o = b.newBatch()
+		*open = o
+		o.replica, o.leader, o.first = replica, c, at
+	}
+	n = min(n, b.group-o.count)
+	c.parts[c.n] = part{batch: o, from: o.count, start: start, n: n}
+	c.n++
+	o.count += n
+	o.copying++
+	o.users++
+	o.last = at
+	o.calls = append(o.calls, c)
+	if o.count == b.group {
+		*open = nil
+	}
+	if busy := o.leader.busy; busy != nil && busy != o {
+		o.leader = c // who can run it at once
+	}
+	return n
+}
+
+// attend waits until every part of a call has ended, and runs those batches that
+// the call leads.
+func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error {
+	var failed error
 	for {
-		wait, forever := b.patience(o)
-		if wait <= 0 && !forever {
-			return ctx.Err()
+		b.mu.Lock()
+		ready, wait, forever := b.look(c)
+		if ready == nil && b.finished(c) {
+			break
 		}
-		var timeout <-chan time.Time
-		if !forever {
-			if o.timer == nil {
-				o.timer = time.NewTimer(wait)
-			} else {
-				o.timer.Reset(wait)
+		c.busy = ready
+		if ready != nil { // its other batch, if it leads that too, must not wait for this one
+			for i := range c.parts[:c.n] {
+				if o := c.parts[i].batch; o != ready && o.leader == c && !o.ended {
+					b.passOn(o, c)
+				}
 			}
-			timeout = o.timer.C
 		}
-		select {
-		case <-o.full:
-			o.stopTimer()
-			return ctx.Err()
-		case <-timeout:
-		case <-ctx.Done():
-			o.stopTimer()
-			return ctx.Err()
-		case <-b.core.done:
-			o.stopTimer()
-			return b.core.replicas[0].session.errorf("run samples", ErrClosed)
+		b.mu.Unlock()
+		var err error
+		if ready != nil {
+			err = b.run(ctx, c, ready)
+		} else {
+			err = b.await(ctx, c, wait, forever)
+		}
+		if err != nil {
+			failed = err
+			b.mu.Lock()
+			break
 		}
 	}
-}
-
-func (o *batch) stopTimer() {
-	if o.timer != nil {
-		o.timer.Stop()
+	// mu is held. What has not ended goes on without this call.
+	c.busy = nil
+	for i := range c.parts[:c.n] {
+		p := &c.parts[i]
+		switch {
+		case p.batch.ended && p.batch.err == nil:
+			continue
+		case p.batch.ended && failed == nil:
+			failed = p.batch.err
+		}
+		p.n = 0
 	}
-}
-
-// patience returns how long a batch still waits for samples.
-func (b *batcher) patience(o *batch) (wait time.Duration, forever bool) {
-	b.mu.Lock()
-	full, first, last := o.count == b.group, o.first, o.last
 	b.mu.Unlock()
-	if full {
+	for i := range c.parts[:c.n] {
+		if p := &c.parts[i]; p.n > 0 {
+			b.copyOut(p.batch, samples, p.start, p.from, p.n)
+		}
+	}
+	b.mu.Lock()
+	for i := range c.parts[:c.n] {
+		b.leave(c, c.parts[i].batch)
+	}
+	b.recycleCall(c)
+	b.mu.Unlock()
+	return failed
+}
+
+// look returns a batch that c leads and that may run now, or how long c can wait
+// until there may be one. mu is held.
+func (b *batcher) look(c *call) (ready *batch, wait time.Duration, forever bool) {
+	forever = true
+	for i := range c.parts[:c.n] {
+		o := c.parts[i].batch
+		if o.ended || o.leader != c {
+			continue
+		}
+		w, never := b.lingers(o)
+		switch {
+		case never:
+		case w <= 0 && o.copying > 0:
+			o.late = true
+		case w <= 0:
+			return o, 0, false
+		case forever || w < wait:
+			wait, forever = w, false
+		}
+	}
+	return nil, wait, forever
+}
+
+// finished reports whether every part of c has ended. mu is held.
+func (b *batcher) finished(c *call) bool {
+	for i := range c.parts[:c.n] {
+		if !c.parts[i].batch.ended {
+			return false
+		}
+	}
+	return true
+}
+
+// lingers returns how long a batch still waits for samples. mu is held.
+func (b *batcher) lingers(o *batch) (wait time.Duration, forever bool) {
+	if o.count == b.group || b.draining {
 		return 0, false
 	}
 	at := now()
-	wait, forever = b.policy.Linger-time.Duration(at-first), b.policy.Linger == Forever
+	wait, forever = b.policy.Linger-time.Duration(at-o.first), b.policy.Linger == Forever
 	if q := b.policy.Quiet; q > 0 {
-		quiet := q - time.Duration(at-last)
+		quiet := q - time.Duration(at-o.last)
 		if forever || quiet < wait {
 			wait = quiet
 		}
@@ -219,29 +231,103 @@ func (b *batcher) patience(o *batch) (wait time.Duration, forever bool) {
 	return wait, forever
 }
 
-// passOn makes another member of a batch lead it, and reports whether there is
-// one. Otherwise nobody wants the batch's results any more.
-func (b *batcher) passOn(o *batch) bool {
-	m := o.line
-	if m == nil {
+// await waits until somebody wakes c, or wait is over.
+func (b *batcher) await(ctx context.Context, c *call, wait time.Duration, forever bool) error {
+	var timeout <-chan time.Time
+	if !forever {
+		if c.timer == nil {
+			c.timer = time.NewTimer(wait)
+		} else {
+			c.timer.Reset(wait)
+		}
+		defer c.timer.Stop()
+		timeout = c.timer.C
+	}
+	select {
+	case <-c.wake:
+	case <-timeout:
+	case <-doneOf(ctx):
+		return ctx.Err()
+	case <-b.core.done:
+		return b.core.replicas[0].session.errorf("run samples", ErrClosed)
+	}
+	return nil
+}
+
+// run runs a batch for its leader. It returns an error if the leader gives up
+// before the batch has got an engine.
+func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
+	replica, err := b.core.visit(ctx, o.replica, leader)
+	b.mu.Lock()
+	if err != nil && ctx.Err() != nil && b.passOn(o, c) {
+		b.mu.Unlock()
+		return err
+	}
+	if open := &b.open[o.replica+1]; *open == o {
+		*open = nil
+	}
+	for o.copying > 0 { // of who came while this one waited for the engine
+		b.copied.Wait()
+	}
+	count := o.count
+	if o.users > 1 {
+		ctx = context.Background() // others' samples are in it too: one caller's context must not end it
+	}
+	b.mu.Unlock()
+	if err == nil {
+		var panicked error
+		if count < b.group {
+			s := b.core.replicas[replica].session
+			panicked = s.observe(Event{Kind: EventFlushed, Samples: count})
+			b.pad(o, count)
+		}
+		err = also(b.runOn(ctx, o, replica), panicked)
+	}
+	b.mu.Lock()
+	o.ended, o.err = true, err
+	for _, m := range o.calls {
+		if m != c {
+			m.signal()
+		}
+	}
+	b.mu.Unlock()
+	return nil
+}
+
+// passOn makes another call lead a batch, one that runs no other batch if there
+// is such a one, and reports whether there is another at all. mu is held.
+func (b *batcher) passOn(o *batch, from *call) bool {
+	var to *call
+	for _, m := range o.calls {
+		if m != from && (to == nil || to.busy != nil && m.busy == nil) {
+			to = m
+		}
+	}
+	if to == nil {
 		return false
 	}
-	o.line, m.next = m.next, nil
-	m.lead = true
-	m.wake <- struct{}{}
+	o.leader = to
+	to.signal()
 	return true
 }
 
-// unline takes a member out of its batch's line and reports whether it was
-// still there.
-func (b *batcher) unline(m *member) bool {
-	for p := &m.batch.line; *p != nil; p = &(*p).next {
-		if *p == m {
-			*p, m.next = m.next, nil
-			return true
+// leave ends a call's part in a batch. mu is held.
+func (b *batcher) leave(c *call, o *batch) {
+	for i, m := range o.calls {
+		if m == c {
+			o.calls = append(o.calls[:i], o.calls[i+1:]...)
+			break
 		}
 	}
-	return false
+	if o.leader == c && !o.ended {
+		b.passOn(o, c) // if nobody is left then nobody wants its results
+	}
+	if o.users--; o.users == 0 {
+		if open := &b.open[o.replica+1]; *open == o {
+			*open = nil
+		}
+		b.recycle(o)
+	}
 }
 
 // runOn runs a batch on a replica, whose engine the caller has.
@@ -254,13 +340,13 @@ func (b *batcher) runOn(ctx context.Context, o *batch, replica int) error {
 	return b.core.mainVisit(ctx, replica)
 }
 
-// newBatch returns an empty batch.
+// newBatch returns an empty batch. mu is held.
 func (b *batcher) newBatch() *batch {
 	if o := b.batches; o != nil {
 		b.batches, o.next = o.next, nil
 		return o
 	}
-	o := &batch{full: make(chan struct{}, 1), mem: make([][]byte, len(b.tensors))}
+	o := &batch{mem: make([][]byte, len(b.tensors))}
 	for i, t := range b.tensors {
 		if !t.frozen {
 			o.mem[i] = make([]byte, t.bytes)
@@ -269,59 +355,111 @@ func (b *batcher) newBatch() *batch {
 	return o
 }
 
-// recycle keeps a batch that nobody uses any more.
+// recycle keeps a batch that nobody uses any more. mu is held.
 func (b *batcher) recycle(o *batch) {
-	select {
-	case <-o.full:
-	default:
-	}
-	o.count, o.ended, o.err = 0, false, nil
+	clear(o.calls[:cap(o.calls)])
+	o.calls, o.leader = o.calls[:0], nil
+	o.count, o.late, o.ended, o.err = 0, false, false, nil
 	o.next, b.batches = b.batches, o
 }
 
-func (b *batcher) newMember() *member {
-	if m := b.members; m != nil {
-		b.members, m.next = m.next, nil
-		return m
+// newCall returns a call without parts. mu is held.
+func (b *batcher) newCall() *call {
+	if c := b.calls; c != nil {
+		b.calls, c.next = c.next, nil
+		return c
 	}
-	return &member{wake: make(chan struct{}, 1)}
+	return &call{wake: make(chan struct{}, 1)}
 }
 
-// leave ends a member's part in its batch.
-func (b *batcher) leave(m *member) {
+// recycleCall keeps a call that has ended. mu is held.
+func (b *batcher) recycleCall(c *call) {
+	select {
+	case <-c.wake:
+	default:
+	}
+	c.parts, c.n = [2]part{}, 0
+	c.next, b.calls = b.calls, c
+}
+
+// enter counts a call of RunSamples, unless no more are let in.
+func (b *batcher) enter() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	o := m.batch
-	if o.users--; o.users == 0 {
-		if b.open == o {
-			b.open = nil
-		}
-		b.recycle(o)
+	if b.draining {
+		return ErrClosed
 	}
-	m.batch, m.lead = nil, false
-	m.next, b.members = b.members, m
+	b.active++
+	return nil
 }
 
-// visit takes the engine of the least busy replica. Samples of several callers
-// share a run, so it never fails with [ErrConcurrent].
-func (c *Core) visit(ctx context.Context) (int, error) {
-	i, err := c.choose(LeastBusy)
+// exit is the end of a call that entered.
+func (b *batcher) exit() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active--; b.active == 0 && b.empty != nil {
+		close(b.empty)
+		b.empty = nil
+	}
+}
+
+// drain lets nobody in any more, and batches run without waiting for more
+// samples. The channel is closed once nobody is inside.
+func (b *batcher) drain() <-chan error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.draining = true
+	for _, o := range b.open {
+		if o != nil && o.leader != nil {
+			o.leader.signal()
+		}
+	}
+	if b.empty != nil {
+		return b.empty
+	}
+	empty := make(chan error)
+	if b.active == 0 {
+		close(empty)
+	} else {
+		b.empty = empty
+	}
+	return empty
+}
+
+// batcherState is what a batcher's mutex guards.
+type batcherState struct {
+	mu       sync.Mutex
+	copied   sync.Cond // of mu: somebody has copied samples
+	open     []*batch  // that take samples: of any replica, and of each; nil where there is none
+	batches  *batch    // that can be used again
+	calls    *call
+	waiting  int        // calls with samples in batches
+	active   int        // calls of RunSamples
+	draining bool       // no call is let in any more
+	empty    chan error // made by drain: closed once nobody is inside
+}
+
+// visit takes the engine of a replica, of the least busy one unless it is asked
+// for. Samples of several callers share a run, so it never fails with
+// [ErrConcurrent].
+func (c *Core) visit(ctx context.Context, asked int, as kind) (int, error) {
+	i, err := c.choose(asked)
 	if err != nil {
 		return 0, err
 	}
 	s := c.replicas[i].session
-	asked := int64(0)
+	since := int64(0)
 	if s.count.times != nil {
-		asked = now()
+		since = now()
 	}
 	if err := ctx.Err(); err != nil {
 		return 0, s.errorf("run samples", s.refused(err))
 	}
-	if err := s.gate.visit(ctx, false); err != nil {
+	if err := s.gate.visit(ctx, as); err != nil {
 		return 0, s.errorf("run samples", s.refused(err))
 	}
 	if t := s.count.times; t != nil {
-		t.begin(asked)
+		t.begin(since)
 	}
 	return i, nil
 }

@@ -35,10 +35,11 @@ type Session struct {
 	wrapFeeds bool
 	saving    bool // save programs run when the session leaves its device
 	autoReset bool // a device that failed is loaded again before the next request
+	config    Config
 
 	// Written while the gate is held or before anybody else knows the session.
 	device ipu.Device // bound or to be bound again; nil if there was none yet; written under mu too
-	lease  *ipu.Lease // of device
+	lease  *ipu.Lease // of device; written under mu too
 	given  bool       // device is the caller's: it is never detached
 	placed bool       // the engine is loaded on the device, and no other session took it
 	loaded bool       // the load programs have run since then
@@ -190,6 +191,20 @@ func (s *Session) Close() error {
 		s.closeErr = s.told("close", s.closeErr, Event{Kind: EventClosed})
 	})
 	return s.closeErr
+}
+
+// Shutdown lets nobody in any more ([ErrClosed]), waits until those that were let
+// in before have ended, and closes. If ctx ends first it closes all the same,
+// which ends them, and returns ctx's error.
+func (s *Session) Shutdown(ctx context.Context) error {
+	var err error
+	select {
+	case <-s.gate.drain():
+	case <-s.life.Done(): // somebody else closes
+	case <-ctx.Done():
+		err = s.errorf("shut down", ctx.Err())
+	}
+	return errors.Join(err, s.Close())
 }
 
 // stopEngine stops the engine, from any goroutine.

@@ -114,12 +114,23 @@ func (s *Session) Stopped() bool { return s.stopped.Load() }
 // another session uses that device, and takes it back for its next run.
 func (s *Session) Bound() bool { return s.bound.Load() }
 
+// Active reports whether the session holds its device now: it is bound, and no
+// other session has taken the device since. Of a device that any number of
+// sessions share nobody is ever displaced.
+func (s *Session) Active() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bound.Load() && s.lease.Held()
+}
+
+// Config returns every option of the session, as it was given or by default.
+func (s *Session) Config() Config { return s.config.clone() }
+
 // setDevice remembers the device to be placed on.
 func (s *Session) setDevice(d ipu.Device) {
 	s.mu.Lock()
-	s.device = d
-	s.mu.Unlock()
-	s.lease = ipu.NewLease(d, s.handOver)
+	defer s.mu.Unlock()
+	s.device, s.lease = d, ipu.NewLease(d, s.handOver)
 }
 
 // place attaches the remembered device, makes whoever is on it leave, and
@@ -192,7 +203,7 @@ func (s *Session) activate(ctx context.Context, request uint64) error {
 // handOver leaves the device to another session, in whose goroutine it runs.
 // The session stays bound, and takes the device back for its next run.
 func (s *Session) handOver(ctx context.Context) error {
-	if err := s.gate.visit(ctx, true); err != nil {
+	if err := s.gate.visit(ctx, stayer); err != nil {
 		if !errors.Is(err, ErrClosed) {
 			return err
 		}

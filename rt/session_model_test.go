@@ -170,7 +170,7 @@ func TestSessionModel(t *testing.T) {
 		}
 		for i := range 3 {
 			m := &sessionModel{device: -1, saving: i != 1, autoReset: i == 2, weight: 2}
-			opts := []rt.Option{rt.Deferred(), rt.WithManager(w.sys.Manager())}
+			opts := []rt.SessionOption{rt.Deferred(), rt.WithManager(w.sys.Manager())}
 			if m.saving {
 				opts = append(opts, rt.SaveOnUnbind())
 			}

@@ -24,9 +24,9 @@ func load(t testing.TB, file []byte) *popef.Model {
 }
 
 // session makes a session of the variant's model.
-func (v variant) session(t testing.TB, opts ...rt.Option) *rt.Session {
+func (v variant) session(t testing.TB, opts ...rt.SessionOption) *rt.Session {
 	t.Helper()
-	opts = append([]rt.Option{rt.WithBackend(v.backend)}, opts...)
+	opts = append([]rt.SessionOption{rt.WithBackend(v.backend)}, opts...)
 	s, err := rt.NewSession(context.Background(), load(t, v.model), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -262,20 +262,19 @@ func TestNewSessionErrors(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		model *popef.Model
-		opts  []rt.Option
+		opts  []rt.SessionOption
 		is    error
 		text  string
 	}{
 		{"two replicas", popeftest.ModelD().Load(t), nil, rt.ErrReplication, "D.popef: open: unsupported replication factor 2: only models of one replica can be run"},
 		{"no replica", with(func(m *popef.Metadata, _ map[string][]byte) { m.ReplicationFactor = 0 }), nil, rt.ErrReplication, "factor 0"},
-		{"another model", with(func(*popef.Metadata, map[string][]byte) {}), []rt.Option{rt.WithModelFile("x")}, rt.ErrOption, "WithModelFile"},
 		{"remote buffer without data", with(func(m *popef.Metadata, _ map[string][]byte) { m.Anchors[4].RemoteBuffer = true }), nil, rt.ErrData, `anchor "b" (handle "h2d_b") lives in a remote buffer`},
 		{"size", with(func(m *popef.Metadata, _ map[string][]byte) { m.Anchors[1].Info.Shape = []int64{3} }), nil, rt.ErrData, `anchor "x" (handle "h2d_x"): data does not fit: it is F32 [3], 12 bytes, and the executable's stream moves 8`},
 		{"direction", with(func(m *popef.Metadata, _ map[string][]byte) { m.Anchors[1].Type = popef.Output }), nil, rt.ErrData, `anchor "x" (handle "h2d_x"): data does not fit: it is an output, and the executable's stream goes host-to-device`},
 		{"Poplar's executable", popeftest.ModelA().Load(t), nil, ipu.ErrWrongBackend, "A.popef: open: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := rt.NewSession(ctx, c.model, append([]rt.Option{rt.WithBackend("cpu")}, c.opts...)...)
+			s, err := rt.NewSession(ctx, c.model, append([]rt.SessionOption{rt.WithBackend("cpu")}, c.opts...)...)
 			require.Nil(t, s)
 			require.ErrorIs(t, err, c.is)
 			require.Contains(t, err.Error(), c.text)
@@ -286,7 +285,7 @@ func TestNewSessionErrors(t *testing.T) {
 func TestDevices(t *testing.T) {
 	ctx := context.Background()
 	exe := register(t, affineScript())
-	open := func(ipus uint32, remote bool, opts ...rt.Option) (*rt.Session, error) {
+	open := func(ipus uint32, remote bool, opts ...rt.SessionOption) (*rt.Session, error) {
 		meta := affineMetadata()
 		meta.NumIPUs = ipus
 		meta.Anchors[3].RemoteBuffer = remote

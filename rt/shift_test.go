@@ -106,7 +106,7 @@ func shiftPortable() []byte {
 
 // onShift runs a test on the model on every back end, with queues for all of
 // its streams and b loaded.
-func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Session, m *rt.QueueManager), opts ...rt.Option) {
+func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Session, m *rt.QueueManager), opts ...rt.SessionOption) {
 	for _, backend := range []string{"cpu", fakeName} {
 		t.Run(backend, func(t *testing.T) {
 			exe := shiftPortable()
@@ -125,7 +125,7 @@ func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Sessi
 	}
 }
 
-func shiftSession(t testing.TB, backend string, exe []byte, opts ...rt.Option) *rt.Session {
+func shiftSession(t testing.TB, backend string, exe []byte, opts ...rt.SessionOption) *rt.Session {
 	model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), exe, nil))
 	require.NoError(t, err)
 	s, err := rt.NewSession(context.Background(), model, append(opts, rt.WithBackend(backend))...)

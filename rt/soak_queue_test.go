@@ -37,7 +37,7 @@ func newSoakQueue(s *soak) *soakQueue {
 	var err error
 	q.model, err = popef.LoadBytes("shift.popef", file(s.t, shiftMetadata(), shiftPortable(), nil))
 	require.NoError(s.t, err)
-	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.Concurrent(), rt.AutoReset())
+	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.AutoReset())
 	require.NoError(s.t, err)
 	require.NoError(s.t, q.session.ConnectData(context.Background(), "h2d_b", floats(10, 20, 30)))
 	user := rt.InMain(q.session.Contract().Flow, rt.BindUser, rt.SkipBind)

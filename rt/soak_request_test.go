@@ -89,19 +89,47 @@ func (k *soaker) submit(ctx context.Context, r *soaked) {
 	k.count[soakSubmit].Add(1)
 	k.fill()
 	oldest := r.done.Load()
-	ticket, err := r.SubmitOn(k.replica(r), k.in, k.out)
+	own := ctx // of the request
+	if rand.IntN(2) == 0 {
+		own = context.Background()
+	}
+	ticket, err := r.SubmitOn(own, k.replica(r), k.in, k.out)
 	if err == nil {
-		err = ticket.Wait(ctx)
-		if again := ticket.Wait(ctx); !errors.Is(again, rt.ErrTicketUsed) {
-			k.t.Errorf("%s: a ticket ended twice, with %v and %v", r.name, err, again)
-		}
-		if err != nil && err == ctx.Err() { // it goes on, with its memory
+		err = k.end(ctx, ticket)
+		if errors.Is(err, errDropped) { // it goes on, with its memory
 			k.count[soakAbandoned].Add(1)
 			k.renew()
 			return
 		}
 	}
 	k.check(ctx, r, oldest, err)
+}
+
+var errDropped = errors.New("the ticket is dropped")
+
+// end waits for a ticket, gives up, and does one thing or another then.
+func (k *soaker) end(ctx context.Context, ticket rt.Ticket) error {
+	err := ticket.Wait(ctx)
+	if err == nil || err != ctx.Err() {
+		if again := ticket.Wait(ctx); !errors.Is(again, rt.ErrTicketUsed) {
+			k.t.Errorf("a ticket ended twice, with %v and %v", err, again)
+		}
+		return err
+	}
+	switch rand.IntN(3) {
+	case 0:
+		return errDropped
+	case 1:
+		ticket.Cancel()
+		err = ticket.Wait(context.Background())
+	default:
+		<-ticket.Done()
+		err = ticket.Err()
+	}
+	if errors.Is(err, context.Canceled) { // by Cancel
+		err = ctx.Err()
+	}
+	return err
 }
 
 func (k *soaker) samples(ctx context.Context, r *soaked) {
@@ -112,7 +140,15 @@ func (k *soaker) samples(ctx context.Context, r *soaked) {
 		x[i].Data, y[i].Data = k.number(), 0
 	}
 	oldest := r.done.Load()
-	err := r.RunSamples(ctx, x, y)
+	var err error
+	if on := k.replica(r); rand.IntN(2) == 0 {
+		err = r.RunSamplesOn(ctx, on, x, y)
+	} else {
+		var ticket rt.Ticket
+		if ticket, err = r.SubmitSamplesOn(ctx, on, x, y); err == nil {
+			err = ticket.Wait(context.Background())
+		}
+	}
 	right := k.excuse(ctx, r, err, true)
 	for i := range x {
 		k.judge(r, oldest, x[i].Data, y[i].Data, right)

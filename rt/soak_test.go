@@ -153,18 +153,18 @@ func newSoak(t *testing.T) *soak {
 		},
 	}
 	d0, d1 := s.sys.Device(0), s.sys.Device(1)
-	on := []rt.Option{rt.WithManager(s.sys.Manager()), rt.AutoReset(), rt.WithObserver(s.observe)}
+	on := []rt.RunnerOption{rt.WithManager(s.sys.Manager()), rt.AutoReset(), rt.WithObserver(s.observe)}
 	model := file(t, affineMetadata(), script.Executable(), affineData)
 	s.open("pair", 2, true, 1, model, append(on, rt.WithReplicas(2), rt.WithReplicaDevices(map[int]ipu.Device{0: d0, 1: d1}),
 		rt.WithBatching(rt.BatchPolicy{Linger: 50 * time.Microsecond}), rt.Timed())...)
-	s.open("guest", 1, true, -1, model, append(on, rt.Concurrent(), rt.WithDevice(d0))...)
+	s.open("guest", 1, true, -1, model, append(on, rt.WithDevice(d0))...)
 	s.open("host", 1, false, 2, file(t, affineMetadata(), affinePortable(t), affineData),
-		rt.WithBackend("cpu"), rt.Concurrent(), rt.WithObserver(s.observe), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever, Quiet: 20 * time.Microsecond}))
+		rt.WithBackend("cpu"), rt.WithObserver(s.observe), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever, Quiet: 20 * time.Microsecond}))
 	s.queued = newSoakQueue(s)
 	return s
 }
 
-func (s *soak) open(name string, replicas int, counted bool, sign float32, model []byte, opts ...rt.Option) {
+func (s *soak) open(name string, replicas int, counted bool, sign float32, model []byte, opts ...rt.RunnerOption) {
 	r := &soaked{name: name, replicas: replicas, counted: counted, sign: sign}
 	for i := range r.weights {
 		w := sign * float32(int(1)<<i)

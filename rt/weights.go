@@ -129,12 +129,12 @@ func (s *Session) inputNames() []string {
 
 // freeze connects the data that options gave.
 func (s *Session) freeze(_ context.Context, o *options) error {
-	streams, err := s.inputsOf(o.frozen)
+	streams, err := s.inputsOf(o.Frozen)
 	if err != nil {
 		return err
 	}
 	for i, at := range streams {
-		if err := s.connect(at, constant{o.frozen[i].Data}, frozen); err != nil {
+		if err := s.connect(at, constant{o.Frozen[i].Data}, frozen); err != nil {
 			return err
 		}
 	}

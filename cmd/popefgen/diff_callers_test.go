@@ -175,7 +175,7 @@ func uses(p *gen.Plan, samples bool) string {
 		}
 	}
 	b.WriteString("\t_, _ = m.Open(nil, m.NewLoadInputs(), \"path\")\n\t_ = r.Run(nil, m.NewInputs(), m.NewOutputs())\n" +
-		"\t_, _ = r.Submit(m.NewInputs(), m.NewOutputs())\n\t_ = r.Save(nil, m.NewSaveOutputs())\n}\n")
+		"\t_, _ = r.Submit(nil, m.NewInputs(), m.NewOutputs())\n\t_ = r.Save(nil, m.NewSaveOutputs())\n}\n")
 	return b.String()
 }
 

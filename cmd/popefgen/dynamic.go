@@ -29,7 +29,7 @@ type port struct {
 
 // openDynamic opens a model as engineFlags say.
 func openDynamic(c *cli.Context, m *popef.Model) (*dynamic, error) {
-	opts := []rt.Option{rt.WithBackend(c.String("backend"))}
+	opts := []rt.SessionOption{rt.WithBackend(c.String("backend"))}
 	if threads := c.Int("threads"); threads != 0 {
 		opts = append(opts, rt.WithThreads(threads))
 	}

@@ -43,7 +43,7 @@ func mallocs(f func()) uint64 {
 
 // requests are the ways to ask a model of a file for an answer, as generated
 // packages do it; memory holds the inputs and outputs by name.
-func requests(t *testing.T, path string, memory map[string][]byte, options ...rt.Option) (map[string]func() error, error) {
+func requests(t *testing.T, path string, memory map[string][]byte, options ...rt.RunnerOption) (map[string]func() error, error) {
 	spec := specOf(t, path)
 	spec.Batch = 1
 	slices.SortStableFunc(spec.Anchors, func(a, b rt.AnchorSpec) int { return cmp.Compare(a.Role, b.Role) }) // inputs first
@@ -83,7 +83,11 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); require.NoError(t, core.Close()) })
-	if err := core.Open(ctx, spec, rt.Source{Path: path}, bindings, func(int, int) { bind() }, options...); err != nil {
+	if err := core.Open(ctx, spec, rt.Source{Path: path}, bindings, func(replica, _ int) {
+		if replica >= 0 {
+			bind()
+		}
+	}, options...); err != nil {
 		return nil, err
 	}
 	ways := map[string]func() error{
@@ -96,11 +100,11 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 			return core.Main(ctx, replica)
 		},
 		"Submit": func() error {
-			slot, err := core.Reserve(rt.LeastBusy)
+			slot, err := core.Reserve(ctx, rt.LeastBusy)
 			if err != nil {
 				return err
 			}
-			return core.Enqueue(slot, rt.LeastBusy).Wait(ctx)
+			return core.Enqueue(ctx, slot, rt.LeastBusy).Wait(ctx)
 		},
 	}
 	var all []rt.Samples
@@ -111,7 +115,7 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 		}
 		all = append(all, view(ports[i].data))
 	}
-	ways["RunSamples"] = func() error { return core.RunSamples(ctx, all...) }
+	ways["RunSamples"] = func() error { return core.RunSamples(ctx, rt.LeastBusy, all...) }
 	return ways, nil
 }
 

@@ -25,13 +25,13 @@ func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map
 	return executeWith(ctx, m, inputs)
 }
 
-func executeWith(ctx context.Context, m *popef.Model, inputs map[string][]byte, options ...rt.Option) (map[string][]byte, error) {
+func executeWith(ctx context.Context, m *popef.Model, inputs map[string][]byte, options ...rt.SessionOption) (map[string][]byte, error) {
 	return withSession(ctx, m, inputs, func(s *rt.Session) error { return s.Run(ctx) }, options...)
 }
 
 // withSession opens a model on the CPU engine, connects memory for its inputs and
 // outputs and calls use. It returns the outputs.
-func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, use func(*rt.Session) error, options ...rt.Option) (map[string][]byte, error) {
+func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, use func(*rt.Session) error, options ...rt.SessionOption) (map[string][]byte, error) {
 	s, err := rt.NewSession(ctx, m, append(options, rt.WithBackend("cpu"))...)
 	if err != nil {
 		return nil, err

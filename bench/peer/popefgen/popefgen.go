@@ -97,7 +97,11 @@ func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Se
 		s.outputs, s.results[i] = append(s.outputs, output{stream, mem}), mem
 		bindings = append(bindings, rt.Binding{Anchor: at, Stream: stream})
 	}
-	bind := func(_, _ int) { s.bind() }
+	bind := func(replica, _ int) {
+		if replica >= 0 {
+			s.bind()
+		}
+	}
 	if err := s.core.Open(s.ctx, spec, source, func() []rt.Binding { return bindings }, bind, rt.WithThreads(threads)); err != nil {
 		return nil, err
 	}
@@ -129,11 +133,11 @@ func (s *Session) Run() error {
 
 // Submit queues a request as generated code does, and waits for it.
 func (s *Session) Submit() error {
-	slot, err := s.core.Reserve(rt.LeastBusy)
+	slot, err := s.core.Reserve(s.ctx, rt.LeastBusy)
 	if err != nil {
 		return err
 	}
-	return s.core.Enqueue(slot, rt.LeastBusy).Wait(s.ctx)
+	return s.core.Enqueue(s.ctx, slot, rt.LeastBusy).Wait(s.ctx)
 }
 
 // Outputs implements [peer.Session].

@@ -14,13 +14,17 @@ import (
 type Model interface {
 	Run(ctx context.Context, in *Inputs, out *Outputs) error
 	RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error
-	Submit(in *Inputs, out *Outputs) (rt.Ticket, error)
-	SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error)
+	SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
 	UpdateWeights(ctx context.Context, weights ...rt.Weight) error
 	Save(ctx context.Context, out *SaveOutputs) error
 	SaveOn(ctx context.Context, replica int, out *SaveOutputs) error
 	SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error
+	Shutdown(ctx context.Context) error
 	Close() error
+	Config() rt.Config
 }
 
 var (
@@ -35,13 +39,17 @@ var (
 type Fake struct {
 	RunFunc           func(ctx context.Context, in *Inputs, out *Outputs) error
 	RunOnFunc         func(ctx context.Context, replica int, in *Inputs, out *Outputs) error
-	SubmitFunc        func(in *Inputs, out *Outputs) (rt.Ticket, error)
-	SubmitOnFunc      func(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	SubmitFunc        func(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error)
+	SubmitOnFunc      func(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitFunc     func(in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitOnFunc   func(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
 	UpdateWeightsFunc func(ctx context.Context, weights ...rt.Weight) error
 	SaveFunc          func(ctx context.Context, out *SaveOutputs) error
 	SaveOnFunc        func(ctx context.Context, replica int, out *SaveOutputs) error
 	SaveAtCloseFunc   func(ctx context.Context, replica int, out *SaveOutputs) error
+	ShutdownFunc      func(ctx context.Context) error
 	CloseFunc         func() error
+	ConfigFunc        func() rt.Config
 }
 
 // Run calls RunFunc.
@@ -61,20 +69,37 @@ func (f *Fake) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs)
 }
 
 // Submit calls SubmitFunc.
-func (f *Fake) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (f *Fake) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if f.SubmitFunc != nil {
-		return f.SubmitFunc(in, out)
+		return f.SubmitFunc(ctx, in, out)
 	}
 	var zero0 rt.Ticket
 	return zero0, rt.NotFaked("Submit")
 }
 
 // SubmitOn calls SubmitOnFunc.
-func (f *Fake) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (f *Fake) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if f.SubmitOnFunc != nil {
-		return f.SubmitOnFunc(replica, in, out)
+		return f.SubmitOnFunc(ctx, replica, in, out)
 	}
-	return f.Submit(in, out)
+	return f.Submit(ctx, in, out)
+}
+
+// TrySubmit calls TrySubmitFunc.
+func (f *Fake) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if f.TrySubmitFunc != nil {
+		return f.TrySubmitFunc(in, out)
+	}
+	var zero0 rt.Ticket
+	return zero0, rt.NotFaked("TrySubmit")
+}
+
+// TrySubmitOn calls TrySubmitOnFunc.
+func (f *Fake) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if f.TrySubmitOnFunc != nil {
+		return f.TrySubmitOnFunc(replica, in, out)
+	}
+	return f.TrySubmit(in, out)
 }
 
 // UpdateWeights calls UpdateWeightsFunc.
@@ -109,10 +134,27 @@ func (f *Fake) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) e
 	return rt.NotFaked("SaveAtClose")
 }
 
+// Shutdown calls ShutdownFunc.
+func (f *Fake) Shutdown(ctx context.Context) error {
+	if f.ShutdownFunc != nil {
+		return f.ShutdownFunc(ctx)
+	}
+	return nil
+}
+
 // Close calls CloseFunc.
 func (f *Fake) Close() error {
 	if f.CloseFunc != nil {
 		return f.CloseFunc()
 	}
 	return nil
+}
+
+// Config calls ConfigFunc.
+func (f *Fake) Config() rt.Config {
+	if f.ConfigFunc != nil {
+		return f.ConfigFunc()
+	}
+	var zero0 rt.Config
+	return zero0
 }

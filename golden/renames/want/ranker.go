@@ -22,11 +22,10 @@
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. From Run or
-// Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
-// Submit may be called from any goroutine, Run from one at a time; with the option rt.Concurrent
-// they wait for each other. With rt.WithReplicas the model is opened several times, and requests
-// are spread. Several Runners are independent of each other.
+// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
+// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
+// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
+// and requests are spread. Several Runners are independent of each other.
 package ranker
 
 import (
@@ -49,7 +48,7 @@ const (
 	Contractb650f1a1 = true
 	// DeviceIterations is the number of transfers of every input and output in one run.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and not yet waited for.
+	// QueueDepth is the number of requests that may be submitted and have not ended.
 	QueueDepth = 4
 )
 
@@ -119,8 +118,7 @@ func NewOutputs() *Outputs {
 	}
 }
 
-// Runner runs the model. Submit may be called from any goroutine, Run from one at a time, unless
-// Open was given rt.Concurrent or rt.WithReplicas.
+// Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
 	core  rt.Core
 	ports []*ports // of each replica
@@ -162,7 +160,7 @@ func FreezeDocument(t *Document) rt.Option {
 //
 // Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
 // the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
-func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) {
+func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
 	bindings := func() []rt.Binding {
@@ -176,7 +174,9 @@ func Open(ctx context.Context, path string, opts ...rt.Option) (*Runner, error) 
 	}
 	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.ports[replica].bind(&q.in, &q.out)
+		if replica >= 0 {
+			r.ports[replica].bind(&q.in, &q.out)
+		}
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -203,24 +203,43 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which must be waited for once. What in and out
-// point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
-// that QueueDepth tickets are pending. It allocates nothing.
-func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	return r.SubmitOn(rt.LeastBusy, in, out)
+// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
+// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
+// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
+// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
-func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve(replica)
+	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot, replica), nil
+	return r.core.Enqueue(ctx, slot, replica), nil
+}
+
+// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.TrySubmitOn(rt.LeastBusy, in, out)
+}
+
+// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	slot, err := r.core.TryReserve(replica)
+	if err != nil {
+		return rt.Ticket{}, err
+	}
+	r.queue[slot] = request{*in, *out}
+	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
 // UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
@@ -229,10 +248,21 @@ func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error 
 	return r.core.UpdateWeights(ctx, weights...)
 }
 
+// Shutdown refuses new requests, waits for those that were accepted, and closes. If ctx ends first it
+// closes at once and returns ctx's error.
+func (r *Runner) Shutdown(ctx context.Context) error {
+	return r.core.Shutdown(ctx)
+}
+
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
 // allowed.
 func (r *Runner) Close() error {
 	return r.core.Close()
+}
+
+// Config returns every option of the runner, as it was given or by default.
+func (r *Runner) Config() rt.Config {
+	return r.core.Config()
 }
 
 // Session returns the session of the first replica, for what has no typed form here.

@@ -25,10 +25,9 @@
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. From Run or
-// Submit until Run, or Wait without an error of its context, returns it belongs to the runner.
-// Submit and RunSamples may be called from any goroutine, Run from one at a time; with the option
-// rt.Concurrent they wait for each other. With rt.WithReplicas the model is opened several times,
+// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
+// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
+// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
 // and requests are spread. Several Runners are independent of each other.
 package samples
 
@@ -54,7 +53,7 @@ const (
 	Contract27bfc066 = true
 	// DeviceIterations is the number of transfers of every input and output in one run.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and not yet waited for.
+	// QueueDepth is the number of requests that may be submitted and have not ended.
 	QueueDepth = 4
 	// BatchSize is the number of samples in every input and output.
 	BatchSize = 4
@@ -172,8 +171,7 @@ func NewOutputs() *Outputs {
 	}
 }
 
-// Runner runs the model. Submit and RunSamples may be called from any goroutine, Run from one at a
-// time, unless Open was given rt.Concurrent or rt.WithReplicas.
+// Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
 	core  rt.Core
 	ports []*ports // of each replica
@@ -216,7 +214,7 @@ var model []byte
 //
 // Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
 // the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
-func Open(ctx context.Context, opts ...rt.Option) (*Runner, error) {
+func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Name: "samples.popef", Bytes: model}
 	bindings := func() []rt.Binding {
@@ -231,7 +229,9 @@ func Open(ctx context.Context, opts ...rt.Option) (*Runner, error) {
 	}
 	bind := func(replica, slot int) {
 		q := &r.queue[slot]
-		r.ports[replica].bind(&q.in, &q.out)
+		if replica >= 0 {
+			r.ports[replica].bind(&q.in, &q.out)
+		}
 		*q = request{} // keep no reference to the caller's memory
 	}
 	if err := r.core.Open(ctx, &spec, source, bindings, bind, opts...); err != nil {
@@ -258,31 +258,66 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which must be waited for once. What in and out
-// point to belongs to the runner until then; in and out themselves don't. rt.ErrQueueFull means
-// that QueueDepth tickets are pending. It allocates nothing.
-func (r *Runner) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
-	return r.SubmitOn(rt.LeastBusy, in, out)
+// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
+// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
+// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
+// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
-func (r *Runner) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, err
 	}
-	slot, err := r.core.Reserve(replica)
+	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
 		return rt.Ticket{}, err
 	}
 	r.queue[slot] = request{*in, *out}
-	return r.core.Enqueue(slot, replica), nil
+	return r.core.Enqueue(ctx, slot, replica), nil
+}
+
+// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	return r.TrySubmitOn(rt.LeastBusy, in, out)
+}
+
+// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	slot, err := r.core.TryReserve(replica)
+	if err != nil {
+		return rt.Ticket{}, err
+	}
+	r.queue[slot] = request{*in, *out}
+	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
 // RunSamples computes any number of samples; all slices have the same length. Whole batches run
 // at once, the rest together with samples of other callers, as rt.WithBatching says, and padded
 // where there are not enough. It allocates nothing once the runner has warmed up.
 func (r *Runner) RunSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error {
-	return r.core.RunSamples(ctx, rt.SamplesOf(inX), rt.SamplesOf(inZ), rt.SamplesOf(outY), rt.SamplesOf(outTwice))
+	return r.RunSamplesOn(ctx, rt.LeastBusy, inX, inZ, outY, outTwice)
+}
+
+// RunSamplesOn is RunSamples on one replica, which computes all of them.
+func (r *Runner) RunSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error {
+	return r.core.RunSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(inZ), rt.SamplesOf(outY), rt.SamplesOf(outTwice))
+}
+
+// SubmitSamples is RunSamples that returns a ticket, which tells the end; the slices belong to the
+// runner until then. It takes a place among QueueDepth requests and waits for one, until ctx ends.
+func (r *Runner) SubmitSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
+	return r.SubmitSamplesOn(ctx, rt.LeastBusy, inX, inZ, outY, outTwice)
+}
+
+// SubmitSamplesOn is SubmitSamples to one replica, which computes all of them.
+func (r *Runner) SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
+	return r.core.SubmitSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(inZ), rt.SamplesOf(outY), rt.SamplesOf(outTwice))
 }
 
 // UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
@@ -291,10 +326,21 @@ func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error 
 	return r.core.UpdateWeights(ctx, weights...)
 }
 
+// Shutdown refuses new requests, waits for those that were accepted, and closes. If ctx ends first it
+// closes at once and returns ctx's error.
+func (r *Runner) Shutdown(ctx context.Context) error {
+	return r.core.Shutdown(ctx)
+}
+
 // Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
 // allowed.
 func (r *Runner) Close() error {
 	return r.core.Close()
+}
+
+// Config returns every option of the runner, as it was given or by default.
+func (r *Runner) Config() rt.Config {
+	return r.core.Config()
 }
 
 // Session returns the session of the first replica, for what has no typed form here.

@@ -14,11 +14,18 @@ import (
 type Model interface {
 	Run(ctx context.Context, in *Inputs, out *Outputs) error
 	RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error
-	Submit(in *Inputs, out *Outputs) (rt.Ticket, error)
-	SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error)
+	SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
 	RunSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error
+	RunSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error
+	SubmitSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error)
+	SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error)
 	UpdateWeights(ctx context.Context, weights ...rt.Weight) error
+	Shutdown(ctx context.Context) error
 	Close() error
+	Config() rt.Config
 }
 
 var (
@@ -31,13 +38,20 @@ var (
 // nothing, and others fail with rt.ErrNotFaked. The zero Fake is ready; nothing of it is in a program
 // that does not use it.
 type Fake struct {
-	RunFunc           func(ctx context.Context, in *Inputs, out *Outputs) error
-	RunOnFunc         func(ctx context.Context, replica int, in *Inputs, out *Outputs) error
-	SubmitFunc        func(in *Inputs, out *Outputs) (rt.Ticket, error)
-	SubmitOnFunc      func(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
-	RunSamplesFunc    func(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error
-	UpdateWeightsFunc func(ctx context.Context, weights ...rt.Weight) error
-	CloseFunc         func() error
+	RunFunc             func(ctx context.Context, in *Inputs, out *Outputs) error
+	RunOnFunc           func(ctx context.Context, replica int, in *Inputs, out *Outputs) error
+	SubmitFunc          func(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error)
+	SubmitOnFunc        func(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitFunc       func(in *Inputs, out *Outputs) (rt.Ticket, error)
+	TrySubmitOnFunc     func(replica int, in *Inputs, out *Outputs) (rt.Ticket, error)
+	RunSamplesFunc      func(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error
+	RunSamplesOnFunc    func(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error
+	SubmitSamplesFunc   func(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error)
+	SubmitSamplesOnFunc func(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error)
+	UpdateWeightsFunc   func(ctx context.Context, weights ...rt.Weight) error
+	ShutdownFunc        func(ctx context.Context) error
+	CloseFunc           func() error
+	ConfigFunc          func() rt.Config
 }
 
 // Run calls RunFunc.
@@ -57,20 +71,37 @@ func (f *Fake) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs)
 }
 
 // Submit calls SubmitFunc.
-func (f *Fake) Submit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (f *Fake) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if f.SubmitFunc != nil {
-		return f.SubmitFunc(in, out)
+		return f.SubmitFunc(ctx, in, out)
 	}
 	var zero0 rt.Ticket
 	return zero0, rt.NotFaked("Submit")
 }
 
 // SubmitOn calls SubmitOnFunc.
-func (f *Fake) SubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+func (f *Fake) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if f.SubmitOnFunc != nil {
-		return f.SubmitOnFunc(replica, in, out)
+		return f.SubmitOnFunc(ctx, replica, in, out)
 	}
-	return f.Submit(in, out)
+	return f.Submit(ctx, in, out)
+}
+
+// TrySubmit calls TrySubmitFunc.
+func (f *Fake) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if f.TrySubmitFunc != nil {
+		return f.TrySubmitFunc(in, out)
+	}
+	var zero0 rt.Ticket
+	return zero0, rt.NotFaked("TrySubmit")
+}
+
+// TrySubmitOn calls TrySubmitOnFunc.
+func (f *Fake) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if f.TrySubmitOnFunc != nil {
+		return f.TrySubmitOnFunc(replica, in, out)
+	}
+	return f.TrySubmit(in, out)
 }
 
 // RunSamples calls RunSamplesFunc.
@@ -81,6 +112,31 @@ func (f *Fake) RunSamples(ctx context.Context, inX []XSample, inZ []ZSample, out
 	return rt.NotFaked("RunSamples")
 }
 
+// RunSamplesOn calls RunSamplesOnFunc.
+func (f *Fake) RunSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error {
+	if f.RunSamplesOnFunc != nil {
+		return f.RunSamplesOnFunc(ctx, replica, inX, inZ, outY, outTwice)
+	}
+	return f.RunSamples(ctx, inX, inZ, outY, outTwice)
+}
+
+// SubmitSamples calls SubmitSamplesFunc.
+func (f *Fake) SubmitSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
+	if f.SubmitSamplesFunc != nil {
+		return f.SubmitSamplesFunc(ctx, inX, inZ, outY, outTwice)
+	}
+	var zero0 rt.Ticket
+	return zero0, rt.NotFaked("SubmitSamples")
+}
+
+// SubmitSamplesOn calls SubmitSamplesOnFunc.
+func (f *Fake) SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
+	if f.SubmitSamplesOnFunc != nil {
+		return f.SubmitSamplesOnFunc(ctx, replica, inX, inZ, outY, outTwice)
+	}
+	return f.SubmitSamples(ctx, inX, inZ, outY, outTwice)
+}
+
 // UpdateWeights calls UpdateWeightsFunc.
 func (f *Fake) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	if f.UpdateWeightsFunc != nil {
@@ -89,10 +145,27 @@ func (f *Fake) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return rt.NotFaked("UpdateWeights")
 }
 
+// Shutdown calls ShutdownFunc.
+func (f *Fake) Shutdown(ctx context.Context) error {
+	if f.ShutdownFunc != nil {
+		return f.ShutdownFunc(ctx)
+	}
+	return nil
+}
+
 // Close calls CloseFunc.
 func (f *Fake) Close() error {
 	if f.CloseFunc != nil {
 		return f.CloseFunc()
 	}
 	return nil
+}
+
+// Config calls ConfigFunc.
+func (f *Fake) Config() rt.Config {
+	if f.ConfigFunc != nil {
+		return f.ConfigFunc()
+	}
+	var zero0 rt.Config
+	return zero0
 }

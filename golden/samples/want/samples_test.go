@@ -77,7 +77,7 @@ func requests(t testing.TB) (run, submit func()) {
 	in, out := NewInputs(), NewOutputs()
 	run = func() { check(r.Run(ctx, in, out)) }
 	submit = func() {
-		ticket, err := r.Submit(in, out)
+		ticket, err := r.Submit(ctx, in, out)
 		check(err)
 		check(ticket.Wait(ctx))
 	}

@@ -56,7 +56,7 @@ func Open(ctx context.Context, t *Target) (o Opening, mem Memory, err error) {
 	}
 	defer m.Close()
 	step(&o.Read)
-	s, err := rt.NewSession(ctx, m, append(t.options(), rt.Deferred())...)
+	s, err := rt.NewSession(ctx, m, t.sessionOptions(rt.Deferred())...)
 	if err != nil {
 		return o, mem, err
 	}

@@ -41,7 +41,7 @@ func (p *ports) bind(e *exchange) error {
 
 // openCore opens a runner with places for so many submitted requests. spec may
 // be changed before.
-func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec), opts ...rt.Option) (*runner, error) {
+func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec), opts ...rt.RunnerOption) (*runner, error) {
 	c, err := t.contract()
 	if err != nil {
 		return nil, err
@@ -78,14 +78,20 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 		return all
 	}
 	bind := func(replica, slot int) {
+		if replica < 0 {
+			return
+		}
 		// Memory of another size stays unbound, and the request fails with that.
 		_ = r.replicas[replica].bind(&r.slots[slot])
 	}
-	source, options := rt.Source{Name: t.Name, Bytes: t.Bytes}, append(t.options(), opts...)
-	if len(t.Files) > 0 {
-		options = append(options, rt.WithModelFile(t.Files...))
+	source := rt.Source{Name: t.Name, Bytes: t.Bytes}
+	for _, o := range t.options() {
+		opts = append(opts, o)
 	}
-	if err := r.core.Open(ctx, spec, source, bindings, bind, options...); err != nil {
+	if len(t.Files) > 0 {
+		opts = append(opts, rt.WithModelFile(t.Files...))
+	}
+	if err := r.core.Open(ctx, spec, source, bindings, bind, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -93,9 +99,9 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 
 // openRunner opens a runner for the modes Run and Submit.
 func (t *Target) openRunner(ctx context.Context, c Config) (*driver, error) {
-	opts := []rt.Option{rt.WithReplicas(c.Replicas)}
-	if c.ThreadSafe {
-		opts = append(opts, rt.Concurrent())
+	opts := []rt.RunnerOption{rt.WithReplicas(c.Replicas)}
+	if !c.ThreadSafe && c.Clients == 1 && c.Replicas == 1 {
+		opts = append(opts, rt.SingleCaller())
 	}
 	depth := 1
 	if c.Mode == Submit {
@@ -158,12 +164,12 @@ type submitter struct {
 func (c *submitter) start(slot int) error {
 	e := &c.memory[slot]
 	c.turns.next(e.in)
-	at, err := c.runner.core.Reserve(rt.LeastBusy)
+	at, err := c.runner.core.Reserve(c.ctx, rt.LeastBusy)
 	if err != nil {
 		return err
 	}
 	c.runner.slots[at] = *e
-	c.tickets[slot] = c.runner.core.Enqueue(at, rt.LeastBusy)
+	c.tickets[slot] = c.runner.core.Enqueue(c.ctx, at, rt.LeastBusy)
 	return nil
 }
 

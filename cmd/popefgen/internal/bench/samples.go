@@ -31,7 +31,7 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 		for i := range spec.Anchors {
 			spec.Anchors[i].Blocks = blocks[spec.Anchors[i].Handle]
 		}
-	}, batching, rt.WithReplicas(c.Replicas), rt.Concurrent())
+	}, batching, rt.WithReplicas(c.Replicas))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (c *sampler) start(int) error {
 	}
 	c.at += c.n
 	copy(c.all[len(c.in):], c.out)
-	return c.core.RunSamples(c.ctx, c.all...)
+	return c.core.RunSamples(c.ctx, rt.LeastBusy, c.all...)
 }
 
 func (c *sampler) finish(int) error { return nil }

@@ -52,13 +52,22 @@ func (t *Target) options() []rt.Option {
 	return o
 }
 
+// sessionOptions are options and more of a session.
+func (t *Target) sessionOptions(more ...rt.SessionOption) []rt.SessionOption {
+	var all []rt.SessionOption
+	for _, o := range t.options() {
+		all = append(all, o)
+	}
+	return append(all, more...)
+}
+
 // session opens the model and a session of it, which together are closed.
-func (t *Target) session(ctx context.Context, opts ...rt.Option) (*rt.Session, func() error, error) {
+func (t *Target) session(ctx context.Context, opts ...rt.SessionOption) (*rt.Session, func() error, error) {
 	m, err := t.Model()
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := rt.NewSession(ctx, m, append(t.options(), opts...)...)
+	s, err := rt.NewSession(ctx, m, t.sessionOptions(opts...)...)
 	if err != nil {
 		m.Close()
 		return nil, nil, err
