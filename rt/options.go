@@ -263,9 +263,8 @@ func WithMaxWaiting(n int) Option {
 
 // WithReplicas makes a runner of n independent replicas of the model, each with
 // an engine and a device of its own: a request goes to the one that is least
-// busy, unless the caller names one. A model whose main programs change its
-// weights, or keep another state, is refused ([ErrStateful]): its replicas would
-// drift apart.
+// busy, unless the caller names one. A model with a state has one in each
+// replica.
 func WithReplicas(n int) RunnerOption {
 	return forRunner(func(o *options) {
 		if n < 1 || n > maxReplicas {
