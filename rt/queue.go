@@ -244,7 +244,7 @@ func (l *lane) work(stopped chan struct{}) {
 	defer close(stopped)
 	for slot := range l.gate.grant {
 		for slot >= 0 {
-			err, served := l.compute(slot)
+			served, err := l.compute(slot)
 			next := l.gate.pass(served)
 			l.queue.complete(slot, err)
 			slot = next
@@ -255,14 +255,14 @@ func (l *lane) work(stopped chan struct{}) {
 // compute serves a slot and returns the number of requests that have got the
 // engine. A panic here would end the whole process; so it becomes the ticket's
 // error.
-func (l *lane) compute(slot int) (err error, served uint64) {
+func (l *lane) compute(slot int) (served uint64, err error) {
 	defer ipu.Guard(&err)
 	p := l.queue.slots[slot].request
 	if err := p.start(); err != nil {
-		return l.refused(err), 0
+		return 0, l.refused(err)
 	}
 	served = 1
-	return l.serve(p, slot), served
+	return served, l.serve(p, slot)
 }
 
 // complete ends a request.
