@@ -161,6 +161,10 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			refused: func(err error) error { return s.errorf("submit", s.refused(err)) }}
 		c.queue.lanes = append(c.queue.lanes, s.lane)
 		c.replicas = append(c.replicas, r)
+		if names := s.state(nil); o.Replicas > 1 && len(names) > 0 {
+			return s.errorf("open", fmt.Errorf("WithReplicas: %w: its programs change what the load programs set from anchors %q, so %d replicas would drift apart",
+				ErrStateful, names, o.Replicas))
+		}
 		if err := r.prepare(ctx, spec, found, bindings()); err != nil {
 			return err
 		}

@@ -65,6 +65,11 @@ var (
 	// ErrData: data in the model's files, or that the caller gave, does not fit
 	// the executable's stream, or is missing.
 	ErrData = errors.New("data does not fit")
+	// ErrStateful: the main programs change tensors that the load programs set,
+	// as those of a model that trains do. Loading some weights again would throw
+	// the changes of all away, and replicas would drift apart; the error names
+	// the anchors.
+	ErrStateful = errors.New("model has a state")
 	// ErrEndOfData: a program asked for more transfers than there are: the
 	// feed in the file has ended, or the memory of this run has been read or
 	// filled. Transfers are never repeated silently.

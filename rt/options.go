@@ -263,8 +263,9 @@ func WithMaxWaiting(n int) Option {
 
 // WithReplicas makes a runner of n independent replicas of the model, each with
 // an engine and a device of its own: a request goes to the one that is least
-// busy, unless the caller names one. A model with a state has one in each
-// replica.
+// busy, unless the caller names one. A model whose main programs change what its
+// load programs set, as one that trains does, is refused ([ErrStateful]): its
+// replicas would drift apart.
 func WithReplicas(n int) RunnerOption {
 	return forRunner(func(o *options) {
 		if n < 1 || n > maxReplicas {

@@ -45,7 +45,8 @@ func FileWeights(m *popef.Model) ([]Weight, error) {
 // UpdateWeights connects other data to inputs that get the same at every
 // transfer, and runs the load programs if they have run before: requests after
 // it compute with the new values. Nothing changes if one of the weights does
-// not fit. If the load programs fail the session has the new data and needs
+// not fit, or if the load programs would overwrite what the model has made of
+// inputs that are not among them ([ErrStateful]). If the load programs fail the session has the new data and needs
 // another Load.
 func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 	const doing = "update weights"
@@ -56,6 +57,10 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 	streams, err := s.inputsOf(weights)
 	if err != nil {
 		return s.errorf(doing, err)
+	}
+	if missing := s.state(streams); s.loaded && len(missing) > 0 {
+		return s.errorf(doing, fmt.Errorf("%w: its programs have changed what the load programs would set again, from anchors %q: "+
+			"give these too (Save returns them as they are), or open the model anew", ErrStateful, missing))
 	}
 	for i, at := range streams {
 		if err := s.connect(at, constant{weights[i].Data}, given); err != nil {
@@ -68,6 +73,27 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 	}
 	s.loaded, s.ready = false, false
 	return errors.Join(told, s.runLoad(ctx, 0))
+}
+
+// state returns the names of the anchors, but for those of some streams, from
+// which the load programs set what other programs change.
+func (s *Session) state(but []int) []string {
+	e, ok := s.engine.(ipu.Stateful)
+	if !ok {
+		return nil
+	}
+	var names []string
+	for _, handle := range e.State(s.load) {
+		if slices.Contains(but, s.index(handle)) {
+			continue
+		}
+		name := handle
+		if a := s.contract.Anchor(handle); a != nil && a.Name != "" {
+			name = a.Name
+		}
+		names = append(names, name)
+	}
+	return names
 }
 
 // inputsOf returns the streams that weights are for, and checks that they fit.
