@@ -315,7 +315,7 @@ func TestRefusalIsComplete(t *testing.T) {
 	m.Functions = []*Function{hidden}
 	const want = `the model needs what is not supported:
   operator com.microsoft.FusedMatMul of operator set 1: node "fused" (com.microsoft.FusedMatMul, number 0)
-    hint: operators of com.microsoft are made when ONNX Runtime optimises a model: take the model as it was exported
+    hint: this is an operator of ONNX Runtime's own, none of which is supported: its graph optimisation made this one; export without it (in Optimum, without -O or ORTOptimizer; or save with GraphOptimizationLevel ORT_DISABLE_ALL), popefgen fuses by itself
   operator acme.Custom of operator set 3: node "custom" (acme.Custom, number 2)
     hint: a custom operator can be lowered if the model defines it as a function
   operator Upsample of operator set 15 (ONNX dropped it in 10): node "late" (Upsample, number 8)
