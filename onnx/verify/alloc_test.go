@@ -219,7 +219,8 @@ func requireSteady(t *testing.T, name, path string, memory map[string][]byte) (k
 }
 
 // TestConformanceModelsAllocateNothing counts what requests to all public tests
-// of operators allocate, on every path.
+// of operators allocate, on the fastest path, and to a fourth of them on the
+// slower ones: most of the time goes into compiling.
 func TestConformanceModelsAllocateNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("all public tests take seconds")
@@ -228,7 +229,10 @@ func TestConformanceModelsAllocateNothing(t *testing.T) {
 	data := filepath.Join(testData(t), "data")
 	cases, err := Find([]string{filepath.Join(data, "onnx-node-tests"), filepath.Join(data, "onnx-node-tests-older")}, true)
 	require.NoError(t, err)
-	for _, c := range cases {
+	for i, c := range cases {
+		if os.Getenv("POPEFGEN_CPU") != "" && i%4 != 0 {
+			continue
+		}
 		count := func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
 			request := func(s *rt.Session) {
 				if err := s.Run(ctx); err != nil {
