@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"context"
+	"go/parser"
+	"go/token"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -148,4 +150,30 @@ test: .
 	code, text = try("-lists", "bad", "-run", "nowhere")
 	require.Equal(t, 2, code)
 	require.Contains(t, text, `none of 4 mutants matches "nowhere"`)
+}
+
+// TestListsFit applies every mutant of the committed lists: its lines must stand
+// in the source as it is, and what takes their place must be Go.
+func TestListsFit(t *testing.T) {
+	list, err := readLists("list")
+	require.NoError(t, err)
+	for i := range list {
+		m := &list[i]
+		source, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(m.file)))
+		if err != nil {
+			t.Errorf("%s: %s: %v", m.at, m.name, err)
+			continue
+		}
+		mutated, err := m.apply(source)
+		if err != nil {
+			t.Errorf("%s: %s: %v", m.at, m.name, err)
+			continue
+		}
+		if filepath.Ext(m.file) != ".go" {
+			continue
+		}
+		if _, err := parser.ParseFile(token.NewFileSet(), m.file, mutated, parser.SkipObjectResolution); err != nil {
+			t.Errorf("%s: %s: %v", m.at, m.name, err)
+		}
+	}
 }
