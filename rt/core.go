@@ -491,7 +491,7 @@ func (c *Core) checkReplica(replica int) error {
 
 // Enqueue lines up the request in a slot that Reserve returned, for the same
 // replica. If ctx ends before the request has its turn it never gets the engine;
-// afterwards the engine is told.
+// afterwards ctx is that of the run.
 func (c *Core) Enqueue(ctx context.Context, slot, replica int) Ticket {
 	i, _ := c.choose(replica) // Reserve found that it exists
 	s := c.replicas[i].session

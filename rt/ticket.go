@@ -79,7 +79,7 @@ func (p *pending) start() error {
 	return nil
 }
 
-// finish ends a request. free is called before anybody is told.
+// finish ends a request. free is called before the waiters are woken.
 func (p *pending) finish(err error, free func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

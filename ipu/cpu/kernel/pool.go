@@ -100,7 +100,7 @@ func (s *poolShape) useVectors(fold poolFold, counts []float32, countPad bool) {
 }
 
 // longestRow is how many elements of windows a row of the output has at most for
-// loops by vectors, which nothing can end before.
+// vectorised loops, which nothing can end before.
 const longestRow = 1 << 28
 
 // longestStrip bounds the scratch memory of a part, in elements.
