@@ -62,6 +62,16 @@ func TestApply(t *testing.T) {
 	}
 }
 
+func TestUseNames(t *testing.T) {
+	source := "package p\n\nimport (\n\t\"math\"\n)\n\nfunc f(a []int) {\n\tfor i, v := range a {\n\t}\n\tx, y := 1, 2\n}"
+	out := "# example.com/p\np/a.go:4:2: \"math\" imported and not used\np/a.go:8:6: declared and not used: i\np/a.go:8:9: declared and not used: v\np/a.go:10:5: declared and not used: y\np/b.go:1:1: declared and not used: z\nFAIL"
+	used, found := useNames([]byte(source), "p/a.go", out)
+	require.True(t, found)
+	require.Equal(t, "package p\n\nimport (\n\t_ \"math\"\n)\n\nfunc f(a []int) {\n\tfor i, v := range a {\n_ = i\n_ = v\n\t}\n\tx, y := 1, 2\n_ = y\n}", string(used))
+	_, found = useNames([]byte(source), "p/a.go", "p/a.go:8:6: undefined: i")
+	require.False(t, found)
+}
+
 // TestRun tries mutants of every verdict on a module of a few lines.
 func TestRun(t *testing.T) {
 	root := t.TempDir()
@@ -74,6 +84,11 @@ file: abs.go
 test: .
 - 	if x < 0 {
 + 	if x > 0 {
+== unused
+file: abs.go
+test: .
+- 	if x < 0 {
++ 	if y := x; false {
 == border
 file: abs.go
 test: .
@@ -128,7 +143,7 @@ test: .
 	code, text := try("-lists", "list")
 	require.Equal(t, 0, code, text)
 	require.Contains(t, text, "border (abs.go) survives, and may: -0 is 0")
-	require.Contains(t, text, "2 mutants: 1 noticed, 1 survive with a reason, 0 to mend")
+	require.Contains(t, text, "3 mutants: 2 noticed, 1 survive with a reason, 0 to mend")
 
 	code, text = try("-lists", "endless", "-timeout", "3s")
 	require.Equal(t, 0, code, text)

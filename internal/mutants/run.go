@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -131,6 +133,17 @@ func (t *tree) try(ctx context.Context, m *mutant) (r result) {
 		}
 	}()
 	ok, out := t.test(ctx, m.test)
+	for range 3 { // names whose last use the mistake took away
+		used, found := useNames(mutated, m.file, out)
+		if ok || !found {
+			break
+		}
+		mutated = used
+		if err := os.WriteFile(path, mutated, 0o644); err != nil {
+			return result{verdict: invalid, note: err.Error()}
+		}
+		ok, out = t.test(ctx, m.test)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return result{verdict: invalid, note: ctx.Err().Error()}
@@ -140,6 +153,33 @@ func (t *tree) try(ctx context.Context, m *mutant) (r result) {
 		return result{verdict: invalid, note: "it does not compile\n" + tail(out)}
 	}
 	return result{verdict: killed}
+}
+
+var (
+	unusedName   = regexp.MustCompile(`(?m)^(\S+):(\d+):\d+: declared and not used: (\w+)$`)
+	unusedImport = regexp.MustCompile(`(?m)^(\S+):(\d+):\d+: ".*" imported and not used$`)
+)
+
+// useNames changes a source so that the names of which the compiler's output
+// says that nothing uses them are used: a variable behind the line that declares
+// it, where a block may have begun, and an import for its effects.
+func useNames(source []byte, file, out string) (used []byte, found bool) {
+	lines := strings.Split(string(source), "\n")
+	at := func(m []string) (line int, ok bool) {
+		n, err := strconv.Atoi(m[2])
+		return n - 1, err == nil && n <= len(lines) && filepath.ToSlash(filepath.Clean(m[1])) == file
+	}
+	for _, m := range unusedName.FindAllStringSubmatch(out, -1) {
+		if i, ok := at(m); ok {
+			lines[i], found = lines[i]+"\n_ = "+m[3], true
+		}
+	}
+	for _, m := range unusedImport.FindAllStringSubmatch(out, -1) {
+		if i, ok := at(m); ok {
+			lines[i], found = strings.Replace(lines[i], `"`, `_ "`, 1), true
+		}
+	}
+	return []byte(strings.Join(lines, "\n")), found
 }
 
 // test runs go test and reports whether it passed, with its output. A run that
