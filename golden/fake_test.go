@@ -79,3 +79,24 @@ func TestZeroFake(t *testing.T) {
 	var sampled samples.Model = &samples.Fake{}
 	require.ErrorIs(t, sampled.RunSamples(ctx, nil, nil, nil, nil), rt.ErrNotFaked)
 }
+
+// TestFakeSubmits has a fake answer submitted requests, at once.
+func TestFakeSubmits(t *testing.T) {
+	broken := errors.New("broken")
+	fake := &affine.Fake{SubmitFunc: func(_ context.Context, in *affine.Inputs, out *affine.Outputs) (rt.Ticket, error) {
+		if in.X.Data[0][0] < 0 {
+			return rt.Ended(broken), nil
+		}
+		out.Y.Data[0][0] = 2 * in.X.Data[0][0]
+		return rt.Ended(nil), nil
+	}}
+	in, out := affine.NewInputs(), affine.NewOutputs()
+	for x, want := range map[float32]error{3: nil, -3: broken} {
+		in.X.Data[0][0] = x
+		ticket, err := fake.SubmitOn(ctx, 1, in, out)
+		require.NoError(t, err)
+		<-ticket.Done()
+		require.ErrorIs(t, ticket.Wait(ctx), want)
+	}
+	require.Equal(t, float32(6), out.Y.Data[0][0])
+}

@@ -15,7 +15,8 @@ type queue struct {
 	drop  func(slot int) // forgets the memory of a request that will not run
 	most  int            // callers that may wait for room; negative: any number
 
-	slots []slot // each is who reserved it's, then who serves it's
+	slots   []slot // each is who reserved it's, then who serves it's
+	tickets tickets
 
 	mu      sync.Mutex
 	free    []int // slots that nobody has
@@ -24,7 +25,6 @@ type queue struct {
 	tail    *room
 	waiting int
 	spare   *room      // that can be used again
-	unused  *pending   // that can be used again
 	empty   chan error // made by drain: closed once nobody has a slot
 
 	jobs    chan int // slots of submitted samples; closed at the end
@@ -216,14 +216,9 @@ func (q *queue) sweep() {
 
 // ticket makes the request of a reserved slot.
 func (q *queue) ticket(ctx context.Context, slot int, l *lane) (Ticket, *pending) {
-	q.mu.Lock()
-	p := q.unused
-	if p != nil {
-		q.unused = p.next
-	}
-	q.mu.Unlock()
+	p := q.tickets.get()
 	if p == nil {
-		p = &pending{queue: q, ended: make(chan struct{}, 1)}
+		p = &pending{pool: &q.tickets, queue: q, ended: make(chan struct{}, 1)}
 		p.turn.request = p
 	}
 	p.turn.slot = slot

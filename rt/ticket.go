@@ -21,7 +21,8 @@ type Ticket struct {
 // that the request runs with, which ends with the context that it was submitted
 // with or when it is cancelled.
 type pending struct {
-	queue *queue
+	pool  *tickets      // takes it back; nil if nobody does
+	queue *queue        // whose place it has; nil if it has none
 	turn  turn          // in the line for the engine
 	ended chan struct{} // capacity 1: tells who waits that the request has ended
 	next  *pending      // that can be used again
@@ -41,6 +42,38 @@ type pending struct {
 	stopped bool          // it is closed
 	lent    bool          // others may have the context, or one derived from it, for longer than the request
 	unhook  func() bool   // ends what stop has asked the parent for
+}
+
+// tickets keeps requests whose tickets are used up, for others.
+type tickets struct {
+	mu     sync.Mutex
+	unused *pending // guarded by mu
+}
+
+// get returns a request that can be used again, nil if there is none.
+func (k *tickets) get() *pending {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.unused
+	if p != nil {
+		k.unused = p.next
+	}
+	return p
+}
+
+func (k *tickets) put(p *pending) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p.next, k.unused = k.unused, p
+}
+
+// Ended returns the ticket of a request that has ended with err, nil if it
+// succeeded: what the SubmitFunc of a generated Fake returns. Like any other it
+// can be waited for once.
+func Ended(err error) Ticket {
+	p := &pending{ended: make(chan struct{}, 1), parent: context.Background(), phase: hasDone, err: err}
+	p.ended <- struct{}{}
+	return Ticket{pending: p}
 }
 
 // phase is how far a request has come.
@@ -110,13 +143,9 @@ func (p *pending) use() error {
 	p.lane, p.parent = nil, context.Background()
 	lent := p.lent
 	p.mu.Unlock()
-	if lent { // it must not become the context of another request
-		return err
+	if !lent && p.pool != nil { // lent, it must not become the context of another request
+		p.pool.put(p)
 	}
-	q := p.queue
-	q.mu.Lock()
-	p.next, q.unused = q.unused, p
-	q.mu.Unlock()
 	return err
 }
 

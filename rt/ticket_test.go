@@ -359,3 +359,26 @@ func TestFeature124_Config(t *testing.T) {
 	require.Len(t, r.Config().ReplicaDevices, 1, "it is a copy")
 	require.Equal(t, sys.Device(1), r.Replica(1).Config().Device)
 }
+
+// TestEndedTicket uses tickets of requests that have ended in every way that
+// those of a runner can be used.
+func TestEndedTicket(t *testing.T) {
+	ctx := context.Background()
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	for _, want := range []error{nil, rt.ErrOverloaded} {
+		ticket := rt.Ended(want)
+		require.True(t, isDone(ticket))
+		require.ErrorIs(t, ticket.Err(), want)
+		ticket.Cancel()
+		require.ErrorIs(t, ticket.Err(), want, "it had ended")
+		same := ticket
+		require.ErrorIs(t, ticket.Wait(over), want, "it does not wait")
+		for _, used := range []rt.Ticket{ticket, same} {
+			require.ErrorIs(t, used.Wait(ctx), rt.ErrTicketUsed)
+			require.ErrorIs(t, used.Err(), rt.ErrTicketUsed)
+			require.True(t, isDone(used))
+		}
+		require.ErrorIs(t, rt.Ended(want).Wait(ctx), want, "another one")
+	}
+}
