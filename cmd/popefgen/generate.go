@@ -41,6 +41,7 @@ var generateCommand = &cli.Command{
 	Flags: append([]cli.Flag{
 		&cli.BoolFlag{Name: "check", Usage: "write nothing; exit with 1 if a package is stale, and say why"},
 		diffFlag,
+		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print warnings only: not what was written, no names that say more"},
 	}, packageFlags...),
 	Action: func(c *cli.Context) error { return generate(c, c.Bool("check")) },
 }
@@ -66,6 +67,9 @@ func generate(c *cli.Context, check bool) error {
 	jobs, _, err := jobsOf(c)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
+	}
+	for i := range jobs {
+		jobs[i].propose = !check && !c.Bool("quiet")
 	}
 	stale, failed := 0, 0
 	var first error
@@ -129,7 +133,7 @@ func jobsOf(c *cli.Context) (jobs []job, project string, err error) {
 // jobOf returns the package that the flags name.
 func jobOf(c *cli.Context, models []string) (job, error) {
 	j := job{dir: c.String("output"), models: models, embed: c.Bool("embed")}
-	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), Tests: c.Bool("tests"), Renames: map[string]string{}}
+	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), Tests: c.Bool("tests")}
 	if c.IsSet("batch-dim") {
 		dim := c.Int("batch-dim")
 		j.options.BatchDim = &dim
@@ -137,12 +141,9 @@ func jobOf(c *cli.Context, models []string) (job, error) {
 	if c.IsSet("queue") && j.options.QueueDepth < 1 {
 		return j, fmt.Errorf("--queue %d: want at least 1", j.options.QueueDepth)
 	}
-	renames, err := assignments("rename", c.StringSlice("rename"))
-	if err != nil {
+	var err error
+	if j.options.Renames, err = renamesOf(c.StringSlice("rename")); err != nil {
 		return j, err
-	}
-	for _, r := range renames {
-		j.options.Renames[r[0]] = r[1]
 	}
 	for _, m := range models {
 		if ext := filepath.Ext(m); ext == ".yaml" || ext == ".yml" {
@@ -209,10 +210,14 @@ func (j *job) finish(c *cli.Context, r *rendered, check bool, progress string) (
 	switch {
 	case err != nil:
 		return false, err
+	case c.Bool("quiet"):
 	case len(changed) == 0:
 		fmt.Fprintf(c.App.ErrWriter, "%s%s: nothing changed\n", progress, j.dir)
 	default:
 		fmt.Fprintf(c.App.ErrWriter, "%s%s: wrote %s\n", progress, j.dir, strings.Join(changed, ", "))
+		if slices.ContainsFunc(changed, func(name string) bool { return filepath.Ext(name) == ".go" }) {
+			j.printProposals(c.App.ErrWriter, r.proposals)
+		}
 	}
 	return true, nil
 }

@@ -24,6 +24,8 @@ type job struct {
 	options gen.Options
 	embed   bool
 
+	project bool          // it is of a popefgen.yaml
+	propose bool          // names that say more
 	compile *modelOptions // if the model is an ONNX model
 	popef   string        // where it is compiled to; "" if only the package has it
 }
@@ -41,7 +43,8 @@ type rendered struct {
 	files     []gen.File
 	published contract.Published
 	warnings  []string
-	popef     []byte // the compiled model, for job.popef
+	proposals []gen.Rename // names that say more, if the job asks for them
+	popef     []byte       // the compiled model, for job.popef
 }
 
 // render does a job up to what is to be written.
@@ -92,6 +95,11 @@ func (j *job) render() (r *rendered, err error) {
 		return nil, err
 	}
 	r.published = plan.Published()
+	if j.propose {
+		if r.proposals, err = gen.Propose(m, o); err != nil {
+			return nil, err
+		}
+	}
 	if r.files, err = gen.Emit(plan); err != nil || o.Embed == "" {
 		return r, err
 	}

@@ -236,7 +236,7 @@ func modelLine(file *ast.File, i int) int {
 
 // job returns what is to be done for a package, of a project in folder base.
 func (m *projectModel) job(base string) (job, error) {
-	j := job{embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, Tests: true, Renames: m.Rename}}
+	j := job{project: true, embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, Tests: true, Renames: m.Rename}}
 	in := func(name string) string {
 		if filepath.IsAbs(name) {
 			return name
