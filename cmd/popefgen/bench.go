@@ -38,6 +38,7 @@ var benchCommand = &cli.Command{
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
 		&cli.StringSliceFlag{Name: "compare", Usage: "also measure pairs of requests with and without the engine option `NAME=VALUE`, as layout=off"},
 		&cli.BoolFlag{Name: "profile", Usage: "show where the time of a request goes, by operator and node"},
+		&cli.StringFlag{Name: "cpuprofile", Usage: "write a CPU profile of the requests to `FILE`, labelled with operator and node, for go tool pprof"},
 		&cli.IntFlag{Name: "top", Usage: "show the `N` nodes that take longest", Value: 10},
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: firstAnswer, Hidden: true},
@@ -86,7 +87,16 @@ func runBench(c *cli.Context) (*benchReport, error) {
 	if r.Opening, r.Memory, err = opening(c, t, compile); err != nil || c.Bool(firstAnswer) {
 		return r, err
 	}
-	if r.Measurements, err = bench.Measure(c.Context, t, configs...); err != nil {
+	measure := func() (err error) {
+		r.Measurements, err = bench.Measure(c.Context, t, configs...)
+		return err
+	}
+	if path := c.String("cpuprofile"); path != "" {
+		err = cpuProfile(path, t, c.App.ErrWriter, measure)
+	} else {
+		err = measure()
+	}
+	if err != nil {
 		return nil, err
 	}
 	compared, err := assignments("compare", c.StringSlice("compare"))

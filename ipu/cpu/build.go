@@ -145,6 +145,9 @@ func (e *Engine) build() error {
 	for i := range e.programs {
 		b.program(&e.programs[i])
 	}
+	if e.opts.labels {
+		e.labelSteps()
+	}
 	return nil
 }
 

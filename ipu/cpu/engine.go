@@ -59,6 +59,7 @@ type Engine struct {
 	staging    []byte        // memory for transfers to tensors that are only kept packed; dropped after each run
 	release    []func()      // give back memory that the garbage collector does not know
 	at         int           // the instruction that runs, for messages about a panic
+	worn       *stepLabels   // by the goroutine that runs a program
 }
 
 var (
@@ -92,6 +93,8 @@ type program struct {
 	group *group        // of weights that it sets, or nil
 	held  *held         // of the group
 	rest  []instruction // code without what sets values of the group
+
+	labels []*stepLabels // per step of the plan; nil unless the option is on
 
 	ready bool // every stream is connected, and persistent has values
 }

@@ -73,7 +73,9 @@ func (p *program) Run(ctx context.Context) (err error) {
 	defer func() {
 		e.pool.end()
 		e.pool.unwatch()
-		if v := recover(); v == (interrupted{}) {
+		v := recover()
+		e.wear(ctx, nil)
+		if v == (interrupted{}) {
 			err = e.failed(p, len(p.code), ctx.Err())
 		} else if v != nil {
 			err = e.failed(p, e.at, ipu.NewPanicError(v))
@@ -137,6 +139,9 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		in := &code[pc]
 		if in.op <= opLoopEnd && ctx.Err() != nil {
 			return e.failed(p, len(code), ctx.Err())
+		}
+		if p.labels != nil {
+			e.wear(ctx, p.labelsOf(in))
 		}
 		if prof != nil {
 			start = time.Now()

@@ -23,6 +23,7 @@ type options struct {
 	layout  bool
 	chains  bool
 	pixels  bool
+	labels  bool
 }
 
 func defaultOptions() options {
@@ -53,6 +54,8 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.chains })},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
 		onOff(func(o *options) *bool { return &o.inPlace })},
+	{"labels", `"on" labels goroutines with model, operator and node while they compute, for CPU profiles (go tool pprof -tagfocus); "off" does not`,
+		onOff(func(o *options) *bool { return &o.labels })},
 	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
 		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", `the most bytes that an engine may allocate ("8GiB"); default: three quarters of what the machine, its control groups and limits leave`, setMemory},

@@ -64,6 +64,7 @@ type pool struct {
 	// unfinished.
 	claims atomic.Uint64
 	task   kernel.Task
+	labels *stepLabels // of the task, or nil; read as task is
 	_      line
 
 	remaining atomic.Int64 // parts not finished
@@ -300,6 +301,7 @@ func (p *pool) startWorkers() {
 
 // serve is the life of a worker other than the caller.
 func (p *pool) serve() {
+	label(nil) // those of the request that started it are not its own
 	for {
 		p.beds.sleep()
 		if p.closing.Load() {
@@ -391,10 +393,18 @@ func (p *pool) stayUp() bool {
 // work claims and computes parts until none is left. It returns how many they
 // were and whether the task's last one was among them.
 func (p *pool) work(caller bool) (finished int64, last bool) {
+	var worn *stepLabels
 	for {
 		part, ok := p.claim(caller)
 		if !ok {
+			if worn != nil {
+				label(nil)
+			}
 			return finished, finished > 0 && p.remaining.Add(-finished) == 0
+		}
+		if !caller && p.labels != worn {
+			worn = p.labels
+			label(worn)
 		}
 		p.do(part)
 		finished++

@@ -1,0 +1,75 @@
+package cpu
+
+import (
+	"context"
+	"runtime/pprof"
+
+	"github.com/popefgen/popefgen/internal/printable"
+)
+
+// The labels of CPU profiles with the option "labels".
+const (
+	labelModel    = "model"    // name of the engine
+	labelOperator = "operator" // kind of the operator, with the function if that does not say it: "Unary exp"
+	labelNode     = "node"     // name of the node
+)
+
+// stepLabels are what goroutines wear while they compute a step.
+type stepLabels struct{ ctx context.Context }
+
+// labelSteps makes the labels of all steps that compute, so that runs allocate
+// none.
+func (e *Engine) labelSteps() {
+	for i := range e.programs {
+		p := &e.programs[i]
+		p.labels = make([]*stepLabels, len(p.plan.Steps))
+		for k := range p.plan.Steps {
+			s := &p.plan.Steps[k]
+			switch s.Kind {
+			case Compute, Move, Keep, Collect:
+			default:
+				continue
+			}
+			op := s.Op
+			if s.Kind == Compute {
+				if f := function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op); f != "" {
+					op += " " + f
+				}
+			}
+			p.labels[k] = &stepLabels{pprof.WithLabels(context.Background(), pprof.Labels(
+				labelModel, printable.String(e.name), labelOperator, op, labelNode, printable.String(s.Name)))}
+		}
+	}
+}
+
+// labelsOf returns the labels of an instruction: none where code of the host may
+// run.
+func (p *program) labelsOf(in *instruction) *stepLabels {
+	switch in.op {
+	case opCompute, opMove, opKeep, opCollect:
+		return p.labels[in.step]
+	}
+	return nil
+}
+
+// label labels a goroutine that belongs to an engine; nil takes the labels off.
+func label(l *stepLabels) {
+	ctx := context.Background()
+	if l != nil {
+		ctx = l.ctx
+	}
+	pprof.SetGoroutineLabels(ctx)
+}
+
+// wear labels the goroutine that drives the engine, and workers that take part
+// in what follows. Without labels, it has those of the run's context again.
+func (e *Engine) wear(ctx context.Context, l *stepLabels) {
+	if l == e.worn {
+		return
+	}
+	e.worn, e.pool.labels = l, l
+	if l != nil {
+		ctx = l.ctx
+	}
+	pprof.SetGoroutineLabels(ctx)
+}
