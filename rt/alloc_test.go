@@ -33,7 +33,7 @@ const notSteady = `
 	OutputQueue.Name OutputQueue.NumBuffers OutputQueue.Reset OutputQueue.SampleBytes OutputQueue.State OutputQueue.TransferBytes
 	OutputQueue.Prefetch OutputQueue.InvalidatePrefetched
 	QueueManager.DisconnectAll QueueManager.InputQueue QueueManager.Inputs QueueManager.OutputQueue QueueManager.Outputs
-	QueueManager.ResetAll QueueManager.State
+	QueueManager.ResetAll QueueManager.Run QueueManager.State
 	RingPool.BlobSize RingPool.NumBlobs`
 
 var errWrong = errors.New("wrong result")
@@ -377,6 +377,23 @@ func queueRows() []steady {
 					return err
 				}
 				return s.Run(ctx)
+			}
+		}},
+		{"queues that a loop runs", "", func(t *testing.T) func() error {
+			s, m := allocSession(t)
+			ran := runLoop(m)
+			t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), <-ran)) })
+			x, y := shiftQueues(t, m)
+			in, out, ended := make([]byte, shiftBatch*shiftSample), make([]byte, shiftBatch*shiftSample), make(chan error, 1)
+			done := func(err error) { ended <- err }
+			return func() error {
+				if err := x.Enqueue(ctx, rt.InputData{Data: in}); err != nil {
+					return err
+				}
+				if err := y.Enqueue(ctx, rt.OutputData{Data: out, OnDone: done}); err != nil {
+					return err
+				}
+				return <-ended
 			}
 		}},
 		{"a pool", "RingPool.Get Blob.Bytes Blob.Done Blob.Release", func(t *testing.T) func() error {

@@ -55,13 +55,13 @@ func TestContextsEndWaiting(t *testing.T) {
 		require.ErrorIs(t, <-ran, context.Canceled)
 
 		require.True(t, x.Connected())
-		ended := runLoop(s)
+		ended := runLoop(m)
 		r := newShiftRequest(1, shiftBatch)
 		require.NoError(t, r.enqueue(context.Background(), x, y))
 		require.NoError(t, <-r.ended)
 		require.NoError(t, r.check())
 		require.NoError(t, s.Close())
-		<-ended
+		require.NoError(t, <-ended)
 	})
 }
 

@@ -573,7 +573,7 @@ func (c *Core) Shutdown(ctx context.Context) error {
 func (c *Core) drained(ctx context.Context) error {
 	waits := []<-chan error{c.queue.drain(), c.batcher.drain()}
 	for _, r := range c.replicas {
-		waits = append(waits, r.session.gate.drain())
+		waits = append(waits, r.session.drain()...)
 	}
 	for i := range waits {
 		select {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -268,6 +270,35 @@ func ExampleFlushOnTimeout() {
 	// Output: [12 23]
 }
 
+// The device side runs whenever there are requests, in an errgroup with what else
+// the program does. A shutdown lets it compute what was enqueued before.
+func ExampleQueueManager_Run() {
+	session := exampleSession()
+	defer session.Close()
+	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+
+	group, ctx := errgroup.WithContext(context.Background())
+	group.Go(func() error { return queues.Run(ctx) })
+	group.Go(func() error {
+		out, arrived := make([]byte, exampleBatch*exampleSample), make(chan error, 1)
+		if err := x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}); err != nil {
+			return err
+		}
+		if err := y.Enqueue(ctx, rt.OutputData{Data: out, OnDone: func(err error) { arrived <- err }}); err != nil {
+			return err
+		}
+		if err := <-arrived; err != nil {
+			return err
+		}
+		fmt.Println(values(out))
+		return session.Shutdown(ctx)
+	})
+	fmt.Println(group.Wait())
+	// Output:
+	// [12 23 14 26 16 29 18 32]
+	// <nil>
+}
+
 // Disconnected queues let a program that waits for data come to its end, at the
 // close of a service for instance.
 func ExampleQueueManager_DisconnectAll() {
@@ -306,7 +337,7 @@ func ExampleQueueManager_ResetAll() {
 	must(session.Run(ctx))
 	fmt.Println(values(out))
 	// Output:
-	// handed back: anchor "x": queue is disconnected before it was used up
+	// handed back: anchor "x": before it was used up: queue is disconnected
 	// [12 23 14 26 16 29 18 32]
 }
 

@@ -86,7 +86,7 @@ type kind uint8
 const (
 	caller kind = iota
 	guest       // the samples of one caller
-	leader      // a batch of several callers' samples: they were let in before
+	leader      // a batch of several callers' samples, or the loop that runs queues: they were let in before
 	stayer      // another session that wants the device: it is not turned away when that fails
 )
 

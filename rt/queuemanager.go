@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -82,14 +83,17 @@ func FlushOnTimeout(m *QueueManager, q *InputQueue) { _ = m.FlushStarved(q) }
 // it read is gone and the results never come, so that everything behind would
 // get those of others. [QueueManager.ResetAll] makes them usable again.
 //
-// Any goroutine may use it. A request that enqueues to several queues must not
-// overlap with another that does; a flush may come at any time.
+// [QueueManager.Run] is the device side. Any goroutine may enqueue. A request
+// that enqueues to several queues, one after the other, must not overlap with
+// another that does; a flush may come at any time.
 type QueueManager struct {
 	session *Session
 	inputs  []*InputQueue
 	outputs []*OutputQueue
 	all     []*ringQueue // inputs, then outputs
 	main    []*ringQueue // those of all that main programs move
+	loop    loop
+	why     atomic.Pointer[error] // why the queues were disconnected, if Run did it
 }
 
 // NewQueueManager makes queues for anchors of the model and connects them. A
@@ -104,7 +108,7 @@ func (s *Session) NewQueueManager(ctx context.Context, c QueueConfig) (*QueueMan
 	if s.queues.Load() != nil {
 		return nil, s.errorf(doing, ErrQueueManager)
 	}
-	m := &QueueManager{session: s}
+	m := &QueueManager{session: s, loop: loop{parker: make(parker, 1), spin: NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {
 		return nil, s.errorf(doing, err)
 	}
@@ -127,7 +131,6 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 	if c.Batch == nil {
 		c.Batch = func(a Anchor) int { return batchOf(s.contract, a) }
 	}
-	spin := NewSpinner(c.Spin)
 	queues := map[int]ipu.Stream{} // by index of the stream
 	for _, a := range s.contract.Anchors {
 		i := s.index(a.Handle)
@@ -149,7 +152,7 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		default:
 			return fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
 		}
-		ring := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: spin}
+		ring := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
 		if info.Direction == ipu.DeviceToHost {
 			q := &OutputQueue{}
 			if err := q.init(a, info, c.Batch(a), ring); err != nil {
@@ -182,9 +185,14 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		m.all = append(m.all, &q.ringQueue)
 	}
 	for _, q := range m.all {
+		q.manager = m
 		if inMain(s.contract, q.anchor) {
 			m.main = append(m.main, q)
 		}
+	}
+	inputs := slices.ContainsFunc(m.main, func(q *ringQueue) bool { return q.info.Direction == ipu.HostToDevice })
+	for _, q := range m.main {
+		q.begins = !inputs || q.info.Direction == ipu.HostToDevice
 	}
 	return nil
 }
@@ -271,24 +279,38 @@ func (m *QueueManager) FlushAll() error { return m.flush(nil) }
 func (m *QueueManager) FlushStarved(q *InputQueue) error { return m.flush(q) }
 
 func (m *QueueManager) flush(starved *InputQueue) error {
+	m.lock()
+	defer m.unlock()
+	return m.even(starved, 0)
+}
+
+// lock keeps everybody from enqueueing to the queues of the main programs.
+func (m *QueueManager) lock() {
 	for _, q := range m.main { // always in the same order
 		q.mu.Lock()
 	}
-	err := m.even(starved)
+}
+
+func (m *QueueManager) unlock() {
 	for _, q := range m.main {
 		q.mu.Unlock()
 	}
-	return err
 }
 
-// even fills queues up to the same number of batches. All their mu are held.
-func (m *QueueManager) even(starved *InputQueue) error {
+// even fills queues up to the same number of batches: at least one more sample,
+// or to a multiple of so many batches if that is given. All their mu are held.
+func (m *QueueManager) even(starved *InputQueue, multiple int) error {
 	if starved != nil && starved.ReadAvailable() {
 		return nil
 	}
-	target, err := m.balance()
-	if err != nil {
+	target, whole, err := m.balance()
+	switch {
+	case err != nil:
 		return err
+	case multiple > 0:
+		target = (target + int64(multiple) - 1) / int64(multiple) * int64(multiple)
+	case whole:
+		target++
 	}
 	for _, q := range m.main {
 		if q.samples == target*int64(q.batch) {
@@ -306,12 +328,11 @@ func (m *QueueManager) even(starved *InputQueue) error {
 	return nil
 }
 
-// balance returns to how many batches queues are to be filled up: the same
-// number for all. Queues of one batch size must have as many samples, others at
-// least as many batches.
-func (m *QueueManager) balance() (int64, error) {
-	var target int64
-	whole := true // no batch lacks samples
+// balance returns of how many batches queues have samples, and whether none
+// lacks any: the same number for all. Queues of one batch size must have as many
+// samples, others at least as many batches.
+func (m *QueueManager) balance() (target int64, whole bool, err error) {
+	whole = true
 	for i, q := range m.main {
 		batches := (q.samples + int64(q.batch) - 1) / int64(q.batch)
 		if i == 0 {
@@ -320,13 +341,10 @@ func (m *QueueManager) balance() (int64, error) {
 		whole = whole && q.samples%int64(q.batch) == 0
 		differs := func(o *ringQueue) bool { return o.batch == q.batch && o.samples != q.samples }
 		if batches != target || slices.ContainsFunc(m.main[:i], differs) {
-			return 0, m.unbalanced()
+			return 0, false, m.unbalanced()
 		}
 	}
-	if whole {
-		target++
-	}
-	return target, nil
+	return target, whole, nil
 }
 
 func (m *QueueManager) unbalanced() error {
@@ -355,6 +373,8 @@ func (m *QueueManager) backwards() []*ringQueue {
 // programs may still run: they deliver to what is enqueued for them, and wait
 // for nothing.
 func (m *QueueManager) stop() error {
+	m.loop.halted.Store(true)
+	defer m.loop.wake()
 	if m.session.Stopped() {
 		m.DisconnectAll()
 		return nil
@@ -400,6 +420,9 @@ func (m *QueueManager) ResetAll(ctx context.Context) error {
 }
 
 func (m *QueueManager) reset(connect bool) error {
+	if connect {
+		m.why.Store(nil)
+	}
 	var errs []error
 	for _, q := range m.inputs {
 		errs = append(errs, q.restart(connect))

@@ -310,6 +310,12 @@ func (r *Ring[T]) oldest() *T {
 	return &r.slots[r.consumer.tail].value
 }
 
+// unfinished reports whether a buffer was written and not given back. It is for
+// the consumer.
+func (r *Ring[T]) unfinished() bool {
+	return r.slots[r.consumer.tail].state.Load()&full != 0
+}
+
 // Invalidate makes every call that waits, and every lock from now on, fail
 // with [ErrInvalidated]. What buffers that are locked hold means nothing any
 // more. Any goroutine may call it.

@@ -80,12 +80,16 @@ type ringQueue struct {
 	ring   *Ring[chunk]
 	spin   *Spinner // of the device side
 
-	mu      sync.Mutex // guards the ring's producer side and what follows
-	samples int64      // enqueued since the last reset, dummies included
-	pending bool       // between EnqueueLock and EnqueueComplete
-	epoch   int        // counts resets
-	filler  []byte     // dummy data of one transfer, or where it goes; nil until it is needed
-	waiting int        // goroutines that wait for room
+	manager *QueueManager // nil if there is none
+	begins  bool          // what is enqueued makes the manager's Run begin
+
+	mu       sync.Mutex // guards the ring's producer side and what follows
+	samples  int64      // enqueued since the last reset, dummies included
+	pending  bool       // between EnqueueLock and EnqueueComplete
+	draining bool       // nothing is enqueued any more
+	epoch    int        // counts resets
+	filler   []byte     // dummy data, or where it goes; as much as was needed at a time
+	waiting  int        // goroutines that wait for room
 
 	turn chan struct{} // holds a token while the first of those waits
 
@@ -161,7 +165,12 @@ func (q *ringQueue) Enqueued() int64 {
 // with [ErrDisconnected], until Reset. Any goroutine may call it. An output must
 // be disconnected before the inputs that it depends on, as
 // [QueueManager.DisconnectAll] does, or dummy results get into its memory.
-func (q *ringQueue) Disconnect() { q.ring.Invalidate() }
+func (q *ringQueue) Disconnect() {
+	q.ring.Invalidate()
+	if q.manager != nil {
+		q.manager.loop.wake()
+	}
+}
 
 // Connected reports whether the queue was not disconnected.
 func (q *ringQueue) Connected() bool { return q.ring.Valid() }
@@ -192,7 +201,7 @@ func (q *ringQueue) reset(connect bool) error {
 	var errs []error
 	for _, done := range dropped {
 		errs = append(errs, guarded(func() error {
-			done(fmt.Errorf("anchor %q: %w before it was used up", q.anchor.Name, ErrDisconnected))
+			done(fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected()))
 			return nil
 		}))
 	}
@@ -251,6 +260,9 @@ func (q *ringQueue) put(b *chunk, c chunk) {
 	if err := q.ring.WriteComplete(); err != nil {
 		panic(err) // it is locked
 	}
+	if q.begins {
+		q.manager.loop.wake()
+	}
 }
 
 // lockRoom waits for a buffer to write and returns with mu locked.
@@ -290,7 +302,7 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 	for {
 		q.mu.Lock()
 		if q.epoch != epoch {
-			return nil, q.errorf(ErrDisconnected)
+			return nil, q.errorf(q.disconnected())
 		}
 		if b, err := q.tryRoom(); b != nil || err != nil {
 			return b, err
@@ -307,6 +319,8 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 // tryRoom locks a buffer for writing if there is one. mu is held.
 func (q *ringQueue) tryRoom() (*chunk, error) {
 	switch {
+	case q.draining:
+		return nil, q.errorf(fmt.Errorf("%w: %w", ErrDisconnected, ErrClosed))
 	case q.pending:
 		return nil, q.errorf(ErrEnqueueLocked)
 	case q.Connected() && q.ring.ahead(flushReserve).Load()&full != 0:
@@ -319,7 +333,7 @@ func (q *ringQueue) tryRoom() (*chunk, error) {
 func (q *ringQueue) write() (*chunk, error) {
 	b, err := q.ring.TryWriteLock()
 	if err != nil {
-		return nil, q.errorf(ErrDisconnected)
+		return nil, q.errorf(q.disconnected())
 	}
 	return b, nil
 }
@@ -331,7 +345,7 @@ func (q *ringQueue) lock(ctx context.Context) error {
 	q.mu.Unlock()
 	if pending {
 		if !q.Connected() {
-			return q.errorf(ErrDisconnected)
+			return q.errorf(q.disconnected())
 		}
 		return nil
 	}
@@ -379,7 +393,7 @@ func (q *ringQueue) flush() error {
 func (q *ringQueue) flushable() error {
 	switch {
 	case !q.Connected():
-		return q.errorf(ErrDisconnected)
+		return q.errorf(q.disconnected())
 	case q.pending:
 		return q.errorf(ErrEnqueueLocked)
 	case q.ring.ahead(0).Load()&full != 0:
@@ -388,10 +402,10 @@ func (q *ringQueue) flushable() error {
 	return nil
 }
 
-// pad adds dummy samples, at most a batch. mu is held, and flushable.
+// pad adds dummy samples. mu is held, and flushable.
 func (q *ringQueue) pad(samples int) {
-	if q.filler == nil {
-		q.filler = make([]byte, q.info.Bytes)
+	if len(q.filler) < samples*q.sample {
+		q.filler = make([]byte, max(samples*q.sample, q.info.Bytes))
 	}
 	b, err := q.write()
 	if err != nil {
@@ -402,6 +416,14 @@ func (q *ringQueue) pad(samples int) {
 
 func (q *ringQueue) errFull() error {
 	return q.errorf(fmt.Errorf("%w: %d pieces of memory wait for the device", ErrQueueFull, q.NumBuffers()))
+}
+
+// disconnected is [ErrDisconnected], with the reason if it is known.
+func (q *ringQueue) disconnected() error {
+	if q.manager == nil {
+		return ErrDisconnected
+	}
+	return q.manager.disconnected()
 }
 
 func (q *ringQueue) errorf(err error) error {

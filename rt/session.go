@@ -194,17 +194,29 @@ func (s *Session) Close() error {
 }
 
 // Shutdown lets nobody in any more ([ErrClosed]), waits until those that were let
-// in before have ended, and closes. If ctx ends first it closes all the same,
-// which ends them, and returns ctx's error.
+// in before have ended, and what [QueueManager.Run] finds in the queues is
+// computed, and closes. If ctx ends first it closes all the same, which ends
+// them, and returns ctx's error.
 func (s *Session) Shutdown(ctx context.Context) error {
-	var err error
-	select {
-	case <-s.gate.drain():
-	case <-s.life.Done(): // somebody else closes
-	case <-ctx.Done():
-		err = s.errorf("shut down", ctx.Err())
+	for _, drained := range s.drain() {
+		select {
+		case <-drained:
+		case <-s.life.Done(): // somebody else closes
+		case <-ctx.Done():
+			return errors.Join(s.errorf("shut down", ctx.Err()), s.Close())
+		}
 	}
-	return errors.Join(err, s.Close())
+	return s.Close()
+}
+
+// drain lets nobody in any more. The channels are closed once those have ended
+// that were let in before.
+func (s *Session) drain() []<-chan error {
+	all := []<-chan error{s.gate.drain()}
+	if m := s.queues.Load(); m != nil {
+		all = append(all, m.drain())
+	}
+	return all
 }
 
 // stopEngine stops the engine, from any goroutine.

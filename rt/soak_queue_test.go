@@ -49,18 +49,19 @@ func newSoakQueue(s *soak) *soakQueue {
 	return q
 }
 
-// run is the loop that makes a device go on and on.
+// run is the device's side, which goes on after it was stopped or failed.
 func (q *soakQueue) run() {
 	for !q.closing.Load() {
-		err := q.session.Run(context.Background())
+		err := q.manager.Run(context.Background())
 		var device *ipu.Error
 		switch {
-		case err == nil:
-		case errors.Is(err, rt.ErrStopped), errors.Is(err, rt.ErrUnbound):
+		case err == nil, errors.Is(err, rt.ErrUnbound):
 			runtime.Gosched()
 		case errors.As(err, &device), errors.Is(err, errSoak):
 			q.soak.count[soakQueueFailure].Add(1)
 			q.again()
+		case errors.Is(err, rt.ErrDisconnected): // by who makes it work again
+			runtime.Gosched()
 		case !errors.Is(err, rt.ErrClosed):
 			q.soak.t.Errorf("queues: run: %v", err)
 			return
