@@ -141,7 +141,7 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 			return e.failed(p, len(code), ctx.Err())
 		}
 		if p.labels != nil {
-			e.wear(ctx, p.labelsOf(in))
+			e.wear(ctx, p.labels[in.step])
 		}
 		if prof != nil {
 			start = time.Now()

@@ -18,7 +18,7 @@ const (
 type stepLabels struct{ ctx context.Context }
 
 // labelSteps makes the labels of all steps that compute, so that runs allocate
-// none.
+// none. Copies have none: streams are the caller's code.
 func (e *Engine) labelSteps() {
 	for i := range e.programs {
 		p := &e.programs[i]
@@ -40,16 +40,6 @@ func (e *Engine) labelSteps() {
 				labelModel, printable.String(e.name), labelOperator, op, labelNode, printable.String(s.Name)))}
 		}
 	}
-}
-
-// labelsOf returns the labels of an instruction: none where code of the host may
-// run.
-func (p *program) labelsOf(in *instruction) *stepLabels {
-	switch in.op {
-	case opCompute, opMove, opKeep, opCollect:
-		return p.labels[in.step]
-	}
-	return nil
 }
 
 // label labels a goroutine that belongs to an engine; nil takes the labels off.

@@ -140,6 +140,7 @@ func TestWorkersLabels(t *testing.T) {
 		caller map[string]string
 		worker map[string]string
 	}{
+		{nil, map[string]string{"handler": "classify"}, map[string]string{}}, // which starts the worker
 		{named("first"), map[string]string{"node": "first"}, map[string]string{"node": "first"}},
 		{nil, map[string]string{"handler": "classify"}, map[string]string{}},
 		{named("second"), map[string]string{"node": "second"}, map[string]string{"node": "second"}},

@@ -140,12 +140,37 @@ func (d *dumper) graph(id GraphID, g *Graph) {
 				types[j] = d.e.Tensors[out].Type.String()
 			}
 		}
-		line := fmt.Sprintf("%s = %s(%s) %s", d.refs(n.Outputs), OpString(n.Op), d.refs(n.Inputs), strings.Join(types, ", "))
+		line := fmt.Sprintf("%s = %s(%s) %s", d.refs(n.Outputs), n.Op.Kind(), d.refs(n.Inputs), strings.Join(types, ", "))
+		if attrs := d.attributes(n); attrs != "" {
+			line += "; " + attrs
+		}
 		if n.Name != "" {
 			line += "  # " + quoteOdd(n.Name)
 		}
 		d.line(2, "%s", line)
 	}
+}
+
+// attributes lists what an operator has besides its operands, its graphs
+// included.
+func (d *dumper) attributes(n *Node) string {
+	in := make([]TensorType, len(n.Inputs))
+	for i, t := range n.Inputs {
+		if t != None {
+			in[i] = d.e.Tensors[t].Type
+		}
+	}
+	var all []string
+	for _, a := range Attributes(n.Op, in) {
+		all = append(all, a.Name+" "+a.Value)
+	}
+	s := reflect.ValueOf(n.Op).Elem()
+	for i := range s.NumField() {
+		if g, ok := s.Field(i).Interface().(GraphID); ok {
+			all = append(all, fmt.Sprintf("%s graph %d", words(s.Type().Field(i).Name), g))
+		}
+	}
+	return strings.Join(all, ", ")
 }
 
 // OpString returns an operator with the attributes that are not zero, as in

@@ -44,16 +44,16 @@ type box struct {
 
 // detail is what the page shows of a box that is selected.
 type detail struct {
-	Kind    string      `json:"kind,omitempty"` // of the operator, where the title says something else
-	Attrs   []attribute `json:"attrs,omitempty"`
-	In      []operand   `json:"in,omitempty"`
-	Out     []operand   `json:"out,omitempty"`
-	Weights int64       `json:"weights,omitempty"` // bytes of operands that are weights
-	FLOPs   float64     `json:"flops,omitempty"`
-	Nodes   int         `json:"nodes,omitempty"`   // operators in a group
-	Time    int64       `json:"time,omitempty"`    // nanoseconds a request
-	Share   float64     `json:"share,omitempty"`   // of the time of all steps
-	Changes []string    `json:"changes,omitempty"` // what a comparison found
+	Kind    string            `json:"kind,omitempty"` // of the operator, where the title says something else
+	Attrs   []graph.Attribute `json:"attrs,omitempty"`
+	In      []operand         `json:"in,omitempty"`
+	Out     []operand         `json:"out,omitempty"`
+	Weights int64             `json:"weights,omitempty"` // bytes of operands that are weights
+	FLOPs   float64           `json:"flops,omitempty"`
+	Nodes   int               `json:"nodes,omitempty"`   // operators in a group
+	Time    int64             `json:"time,omitempty"`    // nanoseconds a request
+	Share   float64           `json:"share,omitempty"`   // of the time of all steps
+	Changes []string          `json:"changes,omitempty"` // what a comparison found
 }
 
 // operand is a tensor that a box reads or writes.
@@ -256,7 +256,7 @@ func (b *builder) node(into *box, id graph.GraphID, i int) {
 		x.Detail.Kind = n.Op.Kind()
 	}
 	in, out := typesOf(b.exe, n.Inputs), typesOf(b.exe, n.Outputs)
-	x.Detail.Attrs = attributes(n.Op, in)
+	x.Detail.Attrs = graph.Attributes(n.Op, in)
 	x.Detail.FLOPs = cpu.FLOPs(n.Op, in, out)
 	if s := brief(n.Op, in, x.Detail.Attrs); s != "" {
 		x.lines = append(x.lines, s)
@@ -339,7 +339,7 @@ func (b *builder) tensor(id graph.TensorID) operand {
 		if t.Const && w.ops == nil {
 			o.Kind = "constant"
 			if t.Type.Elements() == 1 {
-				elements(t.Type.DType, t.Data, func(v float64) { o.Value = number(v) })
+				elements(t.Type.DType, t.Data, func(v float64) { o.Value = fmt.Sprintf("%.7g", v) })
 			}
 		}
 		if len(w.names) > 0 {
