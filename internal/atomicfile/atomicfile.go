@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 )
 
 // prefix begins the names of files under construction.
@@ -24,16 +25,26 @@ type File struct {
 	ended bool
 }
 
+// cleaned are the folders that this process has cleaned.
+var cleaned sync.Map
+
 // Create begins a file that is to be at path. Its permissions are those of the
 // file that is there, or what the process's umask leaves of reading and writing
-// for all.
+// for all. Before the first file in a folder, it removes what processes that were
+// killed left there, as [Clean] does, where it can.
 func Create(path string) (*File, error) {
+	dir := filepath.Dir(path)
+	if abs, err := filepath.Abs(dir); err == nil {
+		if _, done := cleaned.LoadOrStore(abs, true); !done {
+			_ = Clean(dir) // whoever may not remove them can write all the same
+		}
+	}
 	perm, exists := fs.FileMode(0o666), false
 	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
 		perm, exists = st.Mode().Perm(), true
 	}
 	for try := 0; ; try++ {
-		name := filepath.Join(filepath.Dir(path), fmt.Sprintf("%s%08x", prefix, rand.Uint32()))
+		name := filepath.Join(dir, fmt.Sprintf("%s%08x", prefix, rand.Uint32()))
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_RDWR, perm)
 		switch {
 		case errors.Is(err, fs.ErrExist) && try < 100:

@@ -82,3 +82,24 @@ func TestClean(t *testing.T) {
 	require.FileExists(t, filepath.Join(dir, "file"))
 	require.NoError(t, Clean(filepath.Join(dir, "nowhere")))
 }
+
+// TestCreateCleans: whoever writes a file removes what a run that was killed
+// left in its folder, and goes on where that can't be removed.
+func TestCreateCleans(t *testing.T) {
+	dir := t.TempDir()
+	left := filepath.Join(dir, ".popefgen-0123abcd")
+	require.NoError(t, os.WriteFile(left, []byte("half"), 0o600))
+	require.NoError(t, os.Chtimes(left, time.Time{}, time.Now().Add(-2*time.Hour)))
+	require.NoError(t, WriteBytes(filepath.Join(dir, "file"), []byte("whole")))
+	require.NoFileExists(t, left)
+
+	if runtime.GOOS == "windows" || runtime.GOOS == "js" {
+		t.Skip("there are no such permissions")
+	}
+	dir = t.TempDir()
+	left = filepath.Join(dir, ".popefgen-0123abcd")
+	require.NoError(t, os.WriteFile(left, nil, 0o400)) // nobody but root may open it for writing
+	require.NoError(t, os.Chtimes(left, time.Time{}, time.Now().Add(-2*time.Hour)))
+	require.NoError(t, WriteBytes(filepath.Join(dir, "file"), []byte("whole")))
+	require.FileExists(t, filepath.Join(dir, "file"))
+}
