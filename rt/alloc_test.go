@@ -32,7 +32,7 @@ const notSteady = `
 	OutputQueue.Anchor OutputQueue.Batch OutputQueue.Connected OutputQueue.Disconnect OutputQueue.Enqueued OutputQueue.Info
 	OutputQueue.Name OutputQueue.NumBuffers OutputQueue.Reset OutputQueue.SampleBytes OutputQueue.State OutputQueue.TransferBytes
 	OutputQueue.Prefetch OutputQueue.InvalidatePrefetched
-	QueueManager.DisconnectAll QueueManager.InputQueue QueueManager.Inputs QueueManager.OutputQueue QueueManager.Outputs
+	QueueManager.DisconnectAll QueueManager.Group QueueManager.InputQueue QueueManager.Inputs QueueManager.OutputQueue QueueManager.Outputs
 	QueueManager.ResetAll QueueManager.Run QueueManager.State
 	RingPool.BlobSize RingPool.NumBlobs`
 
@@ -46,7 +46,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, row := range table {
 		known = append(known, strings.Fields(row.of)...)
 	}
-	for _, v := range []any{&Runner{}, rt.Ticket{}, &rt.Ring[int]{}, &rt.InputQueue{}, &rt.OutputQueue{}, &rt.QueueManager{}, &rt.RingPool{}, &rt.Blob{}} {
+	for _, v := range []any{&Runner{}, rt.Ticket{}, &rt.Ring[int]{}, &rt.InputQueue{}, &rt.OutputQueue{}, &rt.QueueManager{}, &rt.QueueGroup{}, &rt.RingPool{}, &rt.Blob{}} {
 		typ := reflect.TypeOf(v)
 		name, _, _ := strings.Cut(typ.String()[strings.Index(typ.String(), ".")+1:], "[")
 		for i := range typ.NumMethod() {
@@ -394,6 +394,24 @@ func queueRows() []steady {
 					return err
 				}
 				return <-ended
+			}
+		}},
+		{"queues enqueued to at once", "QueueGroup.Enqueue QueueGroup.TryEnqueue", func(t *testing.T) func() error {
+			s, m := allocSession(t)
+			ran := runLoop(m)
+			t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), <-ran)) })
+			g := shiftGroup(t, m)
+			in, out := make([]byte, shiftBatch*shiftSample), make([]byte, shiftBatch*shiftSample)
+			return func() error {
+				first, err := g.Enqueue(ctx, in, out)
+				if err != nil {
+					return err
+				}
+				second, err := g.TryEnqueue(in, out)
+				if err != nil {
+					return err
+				}
+				return errors.Join(first.Wait(ctx), second.Wait(ctx))
 			}
 		}},
 		{"a pool", "RingPool.Get Blob.Bytes Blob.Done Blob.Release", func(t *testing.T) func() error {

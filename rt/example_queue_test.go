@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -270,24 +271,50 @@ func ExampleFlushOnTimeout() {
 	// Output: [12 23]
 }
 
+// Several goroutines enqueue requests to the same queues, each all at once. A
+// ticket tells when results have arrived.
+func ExampleQueueGroup() {
+	ctx := context.Background()
+	session := exampleSession()
+	defer session.Close()
+	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	request, err := queues.Group(x, y)
+	must(err)
+	go func() { must(queues.Run(ctx)) }()
+
+	var results [2][]byte
+	var all sync.WaitGroup
+	for i := range results {
+		results[i] = make([]byte, exampleBatch/2*exampleSample)
+		all.Go(func() {
+			ticket, err := request.Enqueue(ctx, floats(float32(i), 0, 0, 0), results[i])
+			must(err)
+			must(ticket.Wait(ctx))
+		})
+	}
+	all.Wait()
+	fmt.Println(values(results[0]), values(results[1]))
+	// Output: [10 20 10 20] [12 20 10 20]
+}
+
 // The device side runs whenever there are requests, in an errgroup with what else
 // the program does. A shutdown lets it compute what was enqueued before.
 func ExampleQueueManager_Run() {
 	session := exampleSession()
 	defer session.Close()
 	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	request, err := queues.Group(x, y)
+	must(err)
 
 	group, ctx := errgroup.WithContext(context.Background())
 	group.Go(func() error { return queues.Run(ctx) })
 	group.Go(func() error {
-		out, arrived := make([]byte, exampleBatch*exampleSample), make(chan error, 1)
-		if err := x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}); err != nil {
+		out := make([]byte, exampleBatch*exampleSample)
+		ticket, err := request.Enqueue(ctx, floats(1, 1, 2, 2, 3, 3, 4, 4), out)
+		if err != nil {
 			return err
 		}
-		if err := y.Enqueue(ctx, rt.OutputData{Data: out, OnDone: func(err error) { arrived <- err }}); err != nil {
-			return err
-		}
-		if err := <-arrived; err != nil {
+		if err := ticket.Wait(ctx); err != nil {
 			return err
 		}
 		fmt.Println(values(out))

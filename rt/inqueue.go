@@ -31,9 +31,8 @@ type InputData struct {
 // batches need it. [Session.NewQueueManager] makes input queues.
 //
 // Enqueueing, flushing and disconnecting may be done by any goroutine. Samples
-// are read in the order in which they were enqueued; if a request enqueues to
-// several queues, it is up to the caller that no other request comes in
-// between. Functions in [InputData] are called by the device side: they must
+// are read in the order in which they were enqueued; a [QueueGroup] enqueues
+// requests to several queues so that none comes in between. Functions in [InputData] are called by the device side: they must
 // not block, nor wait for room in a queue.
 //
 // The methods of [ipu.Direct] are for the engine.

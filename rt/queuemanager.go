@@ -83,9 +83,10 @@ func FlushOnTimeout(m *QueueManager, q *InputQueue) { _ = m.FlushStarved(q) }
 // it read is gone and the results never come, so that everything behind would
 // get those of others. [QueueManager.ResetAll] makes them usable again.
 //
-// [QueueManager.Run] is the device side. Any goroutine may enqueue. A request
-// that enqueues to several queues, one after the other, must not overlap with
-// another that does; a flush may come at any time.
+// [QueueManager.Run] is the device side. Any goroutine may enqueue, and flush. A
+// request that goes to several queues is enqueued by a [QueueManager.Group]: one
+// that enqueues to them one after the other must not overlap with another that
+// does.
 type QueueManager struct {
 	session *Session
 	inputs  []*InputQueue

@@ -160,6 +160,14 @@ func (r *Ring[T]) TryWriteLock() (*T, error) {
 	return &s.value, nil
 }
 
+// next locks the next buffer, which is free, for writing, whether the ring is
+// valid or not: what is then written can be drained. It is for the producer.
+func (r *Ring[T]) next() *T {
+	p := &r.producer
+	p.locked = true
+	return &r.slots[p.head].value
+}
+
 // WriteComplete hands the write-locked buffer to the consumer. The next
 // WriteLock returns another one. It fails with [ErrNotLocked] if none is
 // locked.

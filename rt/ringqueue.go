@@ -318,15 +318,26 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 
 // tryRoom locks a buffer for writing if there is one. mu is held.
 func (q *ringQueue) tryRoom() (*chunk, error) {
-	switch {
-	case q.draining:
-		return nil, q.errorf(fmt.Errorf("%w: %w", ErrDisconnected, ErrClosed))
-	case q.pending:
-		return nil, q.errorf(ErrEnqueueLocked)
-	case q.Connected() && q.ring.ahead(flushReserve).Load()&full != 0:
+	if err := q.closed(); err != nil {
+		return nil, err
+	}
+	if q.ring.ahead(flushReserve).Load()&full != 0 {
 		return nil, nil
 	}
 	return q.write()
+}
+
+// closed returns why nothing can be enqueued now, room or not. mu is held.
+func (q *ringQueue) closed() error {
+	switch {
+	case q.draining:
+		return q.errorf(fmt.Errorf("%w: %w", ErrDisconnected, ErrClosed))
+	case !q.Connected():
+		return q.errorf(q.disconnected())
+	case q.pending:
+		return q.errorf(ErrEnqueueLocked)
+	}
+	return nil
 }
 
 // write locks the next buffer for writing, which is free. mu is held.

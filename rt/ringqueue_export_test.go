@@ -26,3 +26,10 @@ func NewOutputQueue(samples, bytes, batches int) (*OutputQueue, error) {
 func testAnchor(name string, samples, bytes int) Anchor {
 	return Anchor{Name: name, Handle: name, Info: popef.TensorInfo{DataType: popef.U8, Shape: []int64{int64(samples), int64(bytes)}}}
 }
+
+// WaitingToEnqueue returns how many goroutines wait for room in a queue.
+func WaitingToEnqueue(q *InputQueue) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.waiting
+}

@@ -23,9 +23,8 @@ type soakQueue struct {
 	model   *popef.Model
 	session *rt.Session
 	manager *rt.QueueManager
-	x       *rt.InputQueue
-	y       *rt.OutputQueue
-	mu      sync.Mutex // one request enqueues at a time
+	group   *rt.QueueGroup
+	mu      sync.Mutex // one makes it work again at a time
 	running sync.WaitGroup
 	closing atomic.Bool
 }
@@ -44,7 +43,7 @@ func newSoakQueue(s *soak) *soakQueue {
 	q.manager, err = q.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: user, Outputs: user,
 		Timeout: 200 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
 	require.NoError(s.t, err)
-	q.x, q.y = shiftQueues(s.t, q.manager)
+	q.group = shiftGroup(s.t, q.manager)
 	q.running.Go(q.run)
 	return q
 }
@@ -74,18 +73,9 @@ func (q *soakQueue) request(ctx context.Context) {
 	s := q.soak
 	s.count[soakQueueRequest].Add(1)
 	req := newShiftRequest(rand.IntN(1<<20), 1+rand.IntN(2*shiftBatch))
-	q.mu.Lock()
-	err := q.x.Enqueue(ctx, rt.InputData{Data: req.in})
+	ticket, err := q.group.Enqueue(ctx, req.in, req.out)
 	if err == nil {
-		// From here on the output has to follow, or others would get these results.
-		err = q.y.Enqueue(context.Background(), rt.OutputData{Data: req.out, OnDone: func(err error) { req.ended <- err }})
-	}
-	q.mu.Unlock()
-	if err == nil {
-		err = <-req.ended
-		if len(req.ended) > 0 {
-			s.t.Error("queues: a request ended twice")
-		}
+		err = ticket.Wait(context.Background())
 	}
 	switch {
 	case err == nil:
@@ -123,10 +113,7 @@ func (q *soakQueue) stop() {
 func (q *soakQueue) again() {
 	s := q.soak
 	s.count[soakQueueReset].Add(1)
-	for !q.mu.TryLock() { // nobody may be between an input and its output
-		q.manager.DisconnectAll() // or who waits for room there would never be done
-		time.Sleep(100 * time.Microsecond)
-	}
+	q.mu.Lock()
 	defer q.mu.Unlock()
 	for range 100 { // it may fail, or be stopped, again meanwhile
 		s.sys.Repair(soakQueueDevice)

@@ -23,6 +23,7 @@ type Ticket struct {
 type pending struct {
 	pool  *tickets      // takes it back; nil if nobody does
 	queue *queue        // whose place it has; nil if it has none
+	group *groupRequest // that this is a part of; nil if it is none
 	turn  turn          // in the line for the engine
 	ended chan struct{} // capacity 1: tells who waits that the request has ended
 	next  *pending      // that can be used again
