@@ -43,8 +43,7 @@ func (c *call) windows(x *value, kernel []int64) *windows {
 		if given {
 			w.begin, w.end = pads[:n], pads[n:]
 		}
-	case "VALID":
-		w.ceil = false
+	case "VALID": // ceil_mode counts, as in ONNX's shape inference and in ONNX Runtime
 	case "SAME_UPPER", "SAME_LOWER":
 		// As many results as strides fit into the axis; an odd element of
 		// padding goes to the end, or to the beginning.

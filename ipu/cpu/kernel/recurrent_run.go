@@ -528,7 +528,7 @@ func (t *recurrentTask[T]) lstm(d int, sums []T, lo, hi int, c, hc, h []T) {
 	}
 	t.activate(acts[0], o)
 	copy(hc, c)
-	t.activate(acts[2], hc)
+	acts[2](hc) // ONNX Runtime does not limit the cell, whatever ONNX says of the input of activations
 	for j, v := range o {
 		h[j] = v * hc[j]
 	}

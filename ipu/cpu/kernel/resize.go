@@ -57,42 +57,44 @@ func resizeStays(o *graph.Resize, axis int, n int64) bool {
 
 // resizePlace returns where element j of the result lies on an axis of n
 // elements of the operand, and whether it lies inside of the region to crop.
-// No place is further than one element away from the operand.
-func resizePlace(o *graph.Resize, axis, n, j int) (x float64, inside bool) {
-	s, m := o.Scales[axis], float64(o.Sizes[axis])
-	at, most := float64(j), float64(n-1)
+// No place is further than one element away from the operand. In which precision
+// it is computed decides where a place half-way between two elements is rounded
+// to: ONNX Runtime computes in float32.
+func resizePlace[T float](o *graph.Resize, axis, n, j int) (x T, inside bool) {
+	s, m := T(o.Scales[axis]), T(o.Sizes[axis])
+	at, most := T(j), T(n-1)
 	inside = true
 	switch o.Coordinates {
 	case graph.HalfPixel:
 		x = (at+0.5)/s - 0.5
 	case graph.HalfPixelSymmetric:
-		x = float64(float64(n)/2*(1-m/(s*float64(n)))) + (at+0.5)/s - 0.5
+		x = T(T(n)/2*(1-m/T(s*T(n)))) + (at+0.5)/s - 0.5
 	case graph.PytorchHalfPixel:
 		if m > 1 {
 			x = (at+0.5)/s - 0.5
 		}
 	case graph.AlignCorners:
 		if m > 1 {
-			x = at * most / (m - 1)
+			x = T(at*most) / (m - 1)
 		}
 	case graph.Asymmetric:
 		x = at / s
 	case graph.HalfPixelForNearest:
 		x = (at + 0.5) / s
 	case graph.CropAndResize:
-		start, end := o.RoiStart[axis], o.RoiEnd[axis]
+		start, end := T(o.RoiStart[axis]), T(o.RoiEnd[axis])
 		if m > 1 {
-			x = at * (end - start) * most / (m - 1)
+			x = T(T(at*(end-start))*most) / (m - 1)
 		} else {
-			x = (end - start) * most / 2
+			x = T((end-start)*most) / 2
 		}
-		x += float64(start * most)
+		x += T(start * most)
 		inside = x >= 0 && x <= most
 	}
 	if x != x {
 		x = 0
 	}
-	return min(max(x, -1), float64(n)), inside
+	return min(max(x, -1), T(n)), inside
 }
 
 // nearestIndex returns the element that is the nearest to x.
@@ -141,11 +143,11 @@ func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
 		n := int(shape[axis])
 		from := make([]int, o.Sizes[axis])
 		for j := range from {
-			switch x, inside := resizePlace(o, axis, n, j); {
+			switch x, inside := resizePlace[float32](o, axis, n, j); {
 			case resizeStays(o, axis, shape[axis]):
 				from[j] = j * step[axis]
 			case inside:
-				from[j] = nearestIndex(o, axis, n, x) * step[axis]
+				from[j] = nearestIndex(o, axis, n, float64(x)) * step[axis]
 			default:
 				from[j] = outside
 			}
@@ -284,7 +286,7 @@ func newFilter[T float](o *graph.Resize, shape []int64) *filter[T] {
 		p.index, p.weight = make([]int, 0, p.out*p.taps), make([]T, 0, p.out*p.taps)
 		index, weight := make([]int, 0, p.taps), make([]float64, 0, p.taps)
 		for j := range p.out {
-			x, inside := resizePlace(o, axis, p.in, j)
+			x, inside := resizePlace[float64](o, axis, p.in, j)
 			if !inside {
 				far = append(far, j)
 			}

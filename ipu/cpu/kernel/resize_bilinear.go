@@ -65,7 +65,7 @@ func newBilinearAxis[T float](o *graph.Resize, axis, n, step int) (a bilinearAxi
 	a.near, a.far = make([]int, 0, size), make([]int, 0, size)
 	a.nearWeight, a.farWeight = make([]T, 0, size), make([]T, 0, size)
 	for j := range size {
-		x, _ := resizePlace(o, axis, n, j)
+		x, _ := resizePlace[float64](o, axis, n, j)
 		x = min(max(x, 0), float64(n-1))
 		near := int(x)
 		far := min(near+1, n-1)

@@ -133,7 +133,9 @@ func (k *gridSample[T, G]) locate(t *axisTaps[T], g G, n int) {
 	if x < lo || x > hi {
 		switch k.padding {
 		case graph.SampleBorder:
-			x = min(max(x, 0), float64(n-1))
+			if x = min(max(x, -8), float64(n)+8); k.mode != graph.ResizeCubic { // cubic limits each of the elements that it takes
+				x = min(max(x, 0), float64(n-1))
+			}
 		case graph.SampleReflection:
 			x = reflect(x, lo, hi)
 		default:

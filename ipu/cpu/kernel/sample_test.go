@@ -74,10 +74,10 @@ func TestGridSample(t *testing.T) {
 					p = math.RoundToEven(p)
 				}
 				if p < lo || p > hi {
-					switch o.Padding {
-					case graph.SampleBorder:
+					switch {
+					case o.Padding == graph.SampleBorder && o.Mode != graph.ResizeCubic:
 						p = min(max(p, 0), d-1)
-					case graph.SampleReflection:
+					case o.Padding == graph.SampleReflection:
 						p = reflected(p, lo, hi)
 					}
 				}
