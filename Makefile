@@ -60,7 +60,7 @@ bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 performance: ## the same, and rewrite the tables of docs/performance.md
 	@$(MAKE) -C bench write GO="$(GO)" ARGS="$(ARGS)"
 
-bench-test: ## vet and test the module that compares with peers
+bench-test: ## vet and test the module that compares with peers; random operators must give ONNX Runtime's answers
 	@$(MAKE) -C bench test GO="$(GO)"
 
 figures: ## measure what README.md says, over the public data, and rewrite its table
