@@ -1,6 +1,7 @@
-// Command mutants applies deliberate mistakes to copies of this module, one at a
-// time, and runs the tests that must notice each. It prints the mutants that no
-// test noticed, and exits with 1 if there is one without a written reason.
+// Command mutants applies deliberate mistakes to this module, each by itself in
+// an overlay of the go command, and runs the tests that must notice it. It prints
+// the mutants that no test noticed, and exits with 1 if there is one without a
+// written reason.
 //
 //	go run ./internal/mutants [-sample N] [-run REGEXP] [-j N]
 //
@@ -8,6 +9,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -16,7 +18,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -39,9 +40,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	only := flags.String("run", "", "only mutants whose name or file matches `regexp`")
 	sample := flags.Int("sample", 0, "only `N` mutants, chosen by -seed; 0: all")
 	seed := flags.String("seed", "", "`text` that chooses the sample; the commit if empty")
-	jobs := flags.Int("j", 2, "run `N` mutants at a time, each in a copy of its own")
+	jobs := flags.Int("j", 2, "run `N` mutants at a time")
 	timeout := flags.Duration("timeout", time.Minute, "tests that take longer have noticed")
-	work := flags.String("work", "build/mutants", "`folder` of the copies")
+	work := flags.String("work", "build/mutants", "`folder` of the files that take another's place")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
@@ -61,17 +62,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return trouble(err)
 	}
-	trees := make([]*tree, max(1, min(*jobs, len(chosen))))
-	for i := range trees {
-		dir, err := filepath.Abs(filepath.Join(*work, fmt.Sprint(i)))
-		if err == nil {
-			trees[i], err = newTree(ctx, root, dir, *timeout)
-		}
-		if err != nil {
-			return trouble(err)
-		}
+	mod, err := newModule(root, *work, *timeout, chosen)
+	if err != nil {
+		return trouble(err)
 	}
-	return report(tryAll(ctx, trees, chosen, stdout), chosen, stdout)
+	begin := time.Now()
+	results := tryAll(ctx, mod, max(1, min(*jobs, len(chosen))), chosen, stdout)
+	return report(results, chosen, time.Since(begin), stdout)
 }
 
 // choose returns the mutants that match, or a sample of them, in the order of
@@ -108,16 +105,16 @@ func choose(ctx context.Context, all []mutant, only string, sample int, seed str
 }
 
 // tryAll tries every mutant and prints a line for each as it ends.
-func tryAll(ctx context.Context, trees []*tree, mutants []mutant, stdout io.Writer) []result {
+func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout io.Writer) []result {
 	results := make([]result, len(mutants))
 	next := make(chan int)
 	var all sync.WaitGroup
 	var printing sync.Mutex
-	for _, t := range trees {
+	for slot := range jobs {
 		all.Go(func() {
 			for i := range next {
 				m := &mutants[i]
-				results[i] = t.try(ctx, m)
+				results[i] = mod.try(ctx, slot, m)
 				r := results[i]
 				printing.Lock()
 				fmt.Fprintf(stdout, "%-8s  %5.1fs  %s (%s)\n", r.verdict, r.took.Seconds(), m.name, m.file)
@@ -133,9 +130,10 @@ func tryAll(ctx context.Context, trees []*tree, mutants []mutant, stdout io.Writ
 	return results
 }
 
-// report prints what there is to mend or to know, and a closing line. It returns
-// the exit code.
-func report(results []result, mutants []mutant, stdout io.Writer) int {
+// report prints what there is to mend or to know, and two closing lines: how many
+// there were of each kind, and how long it took, with the slowest. It returns the
+// exit code.
+func report(results []result, mutants []mutant, took time.Duration, stdout io.Writer) int {
 	noticed, excused, wrong := 0, 0, 0
 	for i, r := range results {
 		m := &mutants[i]
@@ -160,6 +158,16 @@ func report(results []result, mutants []mutant, stdout io.Writer) int {
 		}
 	}
 	fmt.Fprintf(stdout, "\n%d mutants: %d noticed, %d survive with a reason, %d to mend\n", len(mutants), noticed, excused, wrong)
+	order := make([]int, len(results))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(results[b].took, results[a].took) })
+	var slow []string
+	for _, i := range order[:min(5, len(order))] {
+		slow = append(slow, fmt.Sprintf("%s %.0f s", mutants[i].name, results[i].took.Seconds()))
+	}
+	fmt.Fprintf(stdout, "took %v; the slowest: %s\n", took.Round(time.Second), strings.Join(slow, ", "))
 	if wrong > 0 {
 		return 1
 	}

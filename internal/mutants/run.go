@@ -1,8 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,8 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -36,80 +38,106 @@ type result struct {
 	note    string
 }
 
-// tree is a copy of the module that mutants are applied to, one at a time.
-type tree struct {
-	dir     string
+// module is where the go command builds the mutants. A mistake reaches it as an
+// overlay, so the files stay as they are, mutants are tried side by side, and
+// whatever a mistake leaves alone comes from the build cache that make test uses.
+type module struct {
+	dir     string        // its root
+	work    string        // where mutants and overlays are written
+	timeout time.Duration // of one run of tests
 	env     []string
-	timeout time.Duration
+
+	mu       sync.Mutex
+	packages map[string][]target  // by pattern
+	sound    map[string]*baseline // by packages and flags but for -run
 }
 
-// newTree makes dir a copy of the module at root: the files that git tracks or
-// would track. Files that are there already and equal stay as they are, so that
-// the go command's caches hold from one run to the next.
-func newTree(ctx context.Context, root, dir string, timeout time.Duration) (*tree, error) {
-	cmd := exec.CommandContext(ctx, "git", "ls-files", "-co", "--exclude-standard", "-z")
-	cmd.Dir = root
-	list, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("list the files of %s: git ls-files: %w", root, err)
-	}
-	wanted := map[string]bool{}
-	for _, name := range strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00") {
-		if err := copyFile(filepath.Join(root, name), filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
-			continue // deleted, but still in the index
-		} else if err != nil {
-			return nil, err
-		}
-		wanted[name] = true
-	}
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		if name, _ := filepath.Rel(dir, path); !wanted[filepath.ToSlash(name)] {
-			return os.Remove(path)
-		}
-		return nil
-	})
+// target is a package with tests.
+type target struct {
+	path  string
+	rapid bool // its tests have the flags of pgregory.net/rapid
+}
+
+// baseline says whether tests pass without a mistake. It is found out once for
+// all mutants with the same packages and flags: one run with all their -run.
+type baseline struct {
+	run  []string // expressions of -run; empty: all tests
+	all  bool     // a mutant has no -run
+	once sync.Once
+	ok   bool
+	out  string
+}
+
+// newModule returns the module at dir, with the runs of tests that the mutants
+// need.
+func newModule(dir, work string, timeout time.Duration, mutants []mutant) (*module, error) {
+	work, err := filepath.Abs(work)
 	if err != nil {
 		return nil, err
 	}
-	env := os.Environ()
-	if os.Getenv("POPEFGEN_TESTDATA") == "" {
-		env = append(env, "POPEFGEN_TESTDATA="+filepath.Join(filepath.Dir(root), "shared"))
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		return nil, err
 	}
-	return &tree{dir: dir, env: env, timeout: timeout}, nil
+	mod := &module{dir: dir, work: work, timeout: timeout, env: os.Environ(), packages: map[string][]target{}, sound: map[string]*baseline{}}
+	for i := range mutants {
+		key, run := mutants[i].group()
+		b := mod.sound[key]
+		if b == nil {
+			b = &baseline{}
+			mod.sound[key] = b
+		}
+		b.all = b.all || run == ""
+		if !slices.Contains(b.run, run) {
+			b.run = append(b.run, run)
+		}
+	}
+	return mod, nil
 }
 
-// copyFile copies a file unless what is there has the same content.
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
+// group returns the arguments of a mutant's tests but for the expression of
+// -run, as one text, and that expression.
+func (m *mutant) group() (key, run string) {
+	var rest []string
+	for i := 0; i < len(m.test); i++ {
+		if m.test[i] == "-run" && i+1 < len(m.test) {
+			i++
+			run = m.test[i]
+			continue
+		}
+		rest = append(rest, m.test[i])
 	}
-	if have, err := os.ReadFile(to); err == nil && bytes.Equal(have, data) {
-		return nil
-	}
-	info, err := os.Stat(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, info.Mode().Perm())
+	return strings.Join(rest, "\x00"), run
 }
 
-// try applies a mutant, runs its tests and takes it back.
-func (t *tree) try(ctx context.Context, m *mutant) (r result) {
+// passes reports whether a mutant's tests pass without it, with their output if
+// not.
+func (mod *module) passes(ctx context.Context, m *mutant) (bool, string) {
+	key, _ := m.group()
+	b := mod.sound[key]
+	b.once.Do(func() {
+		args := strings.Split(key, "\x00")
+		if !b.all {
+			args = append(args, "-run", strings.Join(b.run, "|"))
+		}
+		b.ok, b.out = mod.test(ctx, args, "")
+	})
+	if b.ok {
+		return true, ""
+	}
+	if len(b.run) == 1 {
+		return false, b.out
+	}
+	return mod.test(ctx, m.test, "") // another mutant's tests may be those that fail
+}
+
+// try runs a mutant's tests with the mistake in them, in the slot of that number.
+func (mod *module) try(ctx context.Context, slot int, m *mutant) (r result) {
 	begin := time.Now()
 	defer func() { r.took = time.Since(begin) }()
-	path := filepath.Join(t.dir, filepath.FromSlash(m.file))
-	info, err := os.Stat(path)
-	if err != nil {
+	source, err := os.ReadFile(filepath.Join(mod.dir, filepath.FromSlash(m.file)))
+	if errors.Is(err, fs.ErrNotExist) {
 		return result{verdict: stale, note: fmt.Sprintf("there is no file %s", m.file)}
 	}
-	source, err := os.ReadFile(path)
 	if err != nil {
 		return result{verdict: stale, note: err.Error()}
 	}
@@ -117,32 +145,22 @@ func (t *tree) try(ctx context.Context, m *mutant) (r result) {
 	if err != nil {
 		return result{verdict: stale, note: err.Error()}
 	}
-	if ok, out := t.test(ctx, m.test); !ok {
-		return result{verdict: invalid, note: "its tests fail without it\n" + tail(out)}
-	}
-	if err := os.WriteFile(path, mutated, 0o644); err != nil {
-		return result{verdict: invalid, note: err.Error()}
-	}
-	defer func() {
-		err := os.WriteFile(path, source, 0o644)
-		if err == nil { // test results that were cached for the original stay valid
-			err = os.Chtimes(path, info.ModTime(), info.ModTime())
-		}
+	var ok bool
+	var out string
+	for range 4 { // again for names whose last use the mistake took away
+		overlay, err := mod.overlay(slot, m.file, mutated)
 		if err != nil {
-			r = result{verdict: invalid, note: "it could not be taken back: " + err.Error()}
+			return result{verdict: invalid, note: err.Error()}
 		}
-	}()
-	ok, out := t.test(ctx, m.test)
-	for range 3 { // names whose last use the mistake took away
+		ok, out = mod.test(ctx, m.test, overlay)
+		if instead, err := filepath.Rel(mod.dir, mod.instead(slot)); err == nil { // as the compiler names it
+			out = strings.ReplaceAll(out, instead, m.file)
+		}
 		used, found := useNames(mutated, m.file, out)
 		if ok || !found {
 			break
 		}
 		mutated = used
-		if err := os.WriteFile(path, mutated, 0o644); err != nil {
-			return result{verdict: invalid, note: err.Error()}
-		}
-		ok, out = t.test(ctx, m.test)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -152,7 +170,31 @@ func (t *tree) try(ctx context.Context, m *mutant) (r result) {
 	case strings.Contains(out, "[build failed]") || strings.Contains(out, "[setup failed]"):
 		return result{verdict: invalid, note: "it does not compile\n" + tail(out)}
 	}
+	if ok, out := mod.passes(ctx, m); !ok {
+		return result{verdict: invalid, note: "its tests fail without it\n" + tail(out)}
+	}
 	return result{verdict: killed}
+}
+
+// instead returns the path of what takes a file's place.
+func (mod *module) instead(slot int) string {
+	return filepath.Join(mod.work, fmt.Sprintf("%d.go", slot))
+}
+
+// overlay writes what the go command reads in the place of a file, and returns
+// the path of the text that says so.
+func (mod *module) overlay(slot int, file string, text []byte) (string, error) {
+	instead := mod.instead(slot)
+	if err := os.WriteFile(instead, text, 0o644); err != nil {
+		return "", err
+	}
+	replace := map[string]map[string]string{"Replace": {filepath.Join(mod.dir, filepath.FromSlash(file)): instead}}
+	data, err := json.Marshal(replace)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(mod.work, fmt.Sprintf("%d.json", slot))
+	return path, os.WriteFile(path, data, 0o644)
 }
 
 var (
@@ -182,24 +224,66 @@ func useNames(source []byte, file, out string) (used []byte, found bool) {
 	return []byte(strings.Join(lines, "\n")), found
 }
 
-// test runs go test and reports whether it passed, with its output. A run that
-// takes longer than the limit did not pass. What failing property tests leave
-// behind to be tried again is removed.
-func (t *tree) test(ctx context.Context, args []string) (bool, string) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-timeout", t.timeout.String()}, args...)...)
-	cmd.Dir, cmd.Env = t.dir, t.env
-	cmd.WaitDelay = 5 * time.Second // the tests are children of the go command
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		_ = filepath.WalkDir(t.dir, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() && strings.HasSuffix(filepath.ToSlash(path), "testdata/rapid") {
-				_ = os.RemoveAll(path)
-				return filepath.SkipDir
-			}
-			return nil
-		})
+// test runs go test, package by package until one fails, and reports whether all
+// passed, with the output of the last. Tests that take longer than the limit did
+// not pass. The overlay, if there is one, holds for go commands that the tests
+// run as well.
+func (mod *module) test(ctx context.Context, args []string, overlay string) (bool, string) {
+	i := slices.IndexFunc(args, func(s string) bool { return strings.HasPrefix(s, "-") })
+	if i < 0 {
+		i = len(args)
 	}
-	return err == nil, string(out)
+	targets, err := mod.expand(ctx, args[:i])
+	if err != nil {
+		return false, err.Error()
+	}
+	env := mod.env
+	all := []string{"test", "-vet=off", "-ldflags=-s -w", "-failfast", "-timeout", mod.timeout.String()}
+	if overlay != "" {
+		env = append(slices.Clone(env), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" '-overlay="+overlay+"'"))
+		all = append(all, "-count=1") // a result of before says nothing where tests build what they test
+	}
+	for _, p := range targets {
+		run := append(append(slices.Clone(all), p.path), args[i:]...)
+		if overlay != "" && p.rapid { // that it fails is enough: no smallest input, and nothing left to be tried again
+			run = append(run, "-rapid.nofailfile", "-rapid.shrinktime=1ms")
+		}
+		cmd := exec.CommandContext(ctx, "go", run...)
+		cmd.Dir, cmd.Env = mod.dir, env
+		cmd.WaitDelay = 5 * time.Second // the tests are children of the go command
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return false, string(out)
+		}
+	}
+	return true, ""
+}
+
+// expand returns the packages with tests that match some patterns.
+func (mod *module) expand(ctx context.Context, patterns []string) ([]target, error) {
+	mod.mu.Lock()
+	defer mod.mu.Unlock()
+	key := strings.Join(patterns, " ")
+	if list, ok := mod.packages[key]; ok {
+		return list, nil
+	}
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-f", "{{.ImportPath}} {{.Deps}}"}, patterns...)...)
+	cmd.Dir, cmd.Env = mod.dir, mod.env
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list -test %s: %w", key, err)
+	}
+	var list []target
+	for line := range strings.Lines(string(out)) {
+		path, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if path, ok := strings.CutSuffix(path, ".test"); ok {
+			list = append(list, target{path: path, rapid: strings.Contains(deps, "pgregory.net/rapid")})
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("no package with tests matches %s", key)
+	}
+	mod.packages[key] = list
+	return list, nil
 }
 
 // tail returns the last lines of a text, indented.
