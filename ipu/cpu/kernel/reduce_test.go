@@ -149,40 +149,88 @@ func TestReduce(t *testing.T) {
 						}
 						size += math.Abs(floats[i])
 					}
-					want := reduceFloats(fn, floats)
+					b := reduceBounds(fn, in.DType, floats, size)
 					if !in.DType.IsFloat() {
-						// A result next to an integer may be truncated either way.
-						near := math.Abs(want-math.Round(want)) < 1e-6 || math.Abs(want) > 1e15
-						// So may the logarithm of what cancellation in float64 leaves.
-						near = near || fn == graph.ReduceLogSum && 1e-6*math.Exp(want) < 1e-13*size
-						if w := castReference(graph.F64, in.DType, elem{f: want}); !near && normal(in.DType, w).i != results[g].i {
-							t.Fatalf("%s of %v along %v: element %d is %d, want %v", fn, in, op.Axes, g, results[g].i, want)
+						if !b.holdsInteger(in.DType, results[g].i) {
+							t.Fatalf("%s of %v along %v: element %d is %d, want %v truncated", fn, in, op.Axes, g, results[g].i, b)
 						}
 						continue
 					}
-					// Cancellation in float64 is the reference's as well.
-					slack := 1e-13 * size
-					switch fn {
-					case graph.ReduceProd, graph.ReduceSumSquare, graph.ReduceL2:
-						slack = 1e-12 * math.Abs(want)
+					near := false // rounded to the type
+					for _, v := range []float64{b.want, b.low, b.high} {
+						near = near || ulps(in.DType, results[g].f, normal(in.DType, elem{f: v}).f) <= 1
 					}
-					sums := 1e-13 * size
-					if in.DType != graph.F64 {
-						sums = sumError * size
-					}
-					if fn == graph.ReduceSum || fn == graph.ReduceMean {
-						slack = sums
-					}
-					if fn == graph.ReduceLogSum {
-						slack = sums / math.Abs(math.Exp(want))
-					}
-					if !(math.Abs(results[g].f-want) <= slack) && !(ulps(in.DType, results[g].f, normal(in.DType, elem{f: want}).f) <= 1) {
-						t.Fatalf("%s of %v along %v: element %d of %d is %v, want %v", fn, in, op.Axes, g, len(group), results[g].f, want)
+					if !near && !b.holds(results[g].f) {
+						t.Fatalf("%s of %v along %v: element %d of %d is %v, want %v", fn, in, op.Axes, g, len(group), results[g].f, b)
 					}
 				}
 			})
 		})
 	}
+}
+
+// reduced is what a result may be: want, or what errors of rounding make of it.
+type reduced struct {
+	want, low, high float64
+	any             bool // the errors may make it whatever they like
+}
+
+func (b reduced) holds(v float64) bool {
+	return b.any || b.low <= v && v <= b.high || v == b.want
+}
+
+// holdsInteger allows what lies between its bounds after they were truncated. Where
+// only one of them is a number of the type, the result may be anything.
+func (b reduced) holdsInteger(t graph.DType, v int64) bool {
+	cast := func(f float64) int64 { return normal(t, castReference(graph.F64, t, elem{f: f})).i }
+	if b.any || v == cast(b.want) {
+		return true
+	}
+	least, greatest := extremes[float64](t)
+	fits := func(f float64) bool { return f > least-1 && f < greatest+1 }
+	if !fits(b.low) || !fits(b.high) {
+		return cast(b.low) != cast(b.high)
+	}
+	if t == graph.U64 {
+		return uint64(cast(b.low)) <= uint64(v) && uint64(v) <= uint64(cast(b.high))
+	}
+	return cast(b.low) <= v && v <= cast(b.high)
+}
+
+// reduceBounds returns what a sum of magnitudes size may become under a function
+// that computes in float64, but adds float32 as docs/kernels.md says.
+func reduceBounds(fn graph.ReduceFn, t graph.DType, x []float64, size float64) reduced {
+	want := reduceFloats(fn, x)
+	// Each of so many steps rounds by half a unit, and so does the reference.
+	steps := float64(2*len(x)+4) * 0x1p-53
+	around := func(slack float64) reduced { return reduced{want: want, low: want - slack, high: want + slack} }
+	sums := max(steps, 1e-13) * size
+	if t.IsFloat() && t != graph.F64 {
+		sums = sumError * size
+	}
+	switch fn {
+	case graph.ReduceSum, graph.ReduceMean:
+		return around(sums)
+	case graph.ReduceProd, graph.ReduceSumSquare:
+		return around(max(steps, 1e-12) * math.Abs(want))
+	case graph.ReduceL2:
+		// Squares are that exact, and no better than the least number where they
+		// are tiny.
+		squares := reduceFloats(graph.ReduceSumSquare, x)
+		slack := max(steps, 1e-12)*squares + float64(len(x))*math.SmallestNonzeroFloat64
+		return reduced{want: want, low: math.Sqrt(max(squares-slack, 0)) * (1 - 0x1p-52), high: math.Sqrt(squares+slack) * (1 + 0x1p-52)}
+	case graph.ReduceLogSum:
+		// The logarithm of what is left of a sum may be that of anything down to
+		// nothing, and below there is none.
+		sum := reduceFloats(graph.ReduceSum, x)
+		b := reduced{want: want, low: math.Log(sum - sums), high: math.Log(sum + sums), any: sum-sums < 0 && sum+sums >= 0}
+		if sum-sums == 0 {
+			b.low = math.Inf(-1)
+		}
+		b.low, b.high = b.low-4e-16*math.Abs(b.low), b.high+4e-16*math.Abs(b.high)
+		return b
+	}
+	return around(max(steps, 1e-13) * size)
 }
 
 // sumError bounds the error of a sum of float32 as a part of the sum of
