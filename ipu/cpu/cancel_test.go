@@ -36,18 +36,18 @@ func longOperators() map[string]struct {
 	conv := &graph.Conv{Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero, Group: 1}
 	half := []int64{1 << 19}
 	return map[string]long{
-		"Conv":     {conv, []graph.TensorType{f32(4, 4, 1<<20), f32(4, 4, 1<<19)}},
+		"Conv":     {conv, []graph.TensorType{f32(1, 4, 1<<20), f32(8, 4, 1<<19)}},
 		"Conv f64": {conv, []graph.TensorType{typ(graph.F64, 1, 1, 1<<20), typ(graph.F64, 1, 1, 1<<19)}},
 		"ConvTranspose": {&graph.ConvTranspose{Strides: one, Dilations: one, PadsBegin: zero, Output: []int64{1<<19 + 1<<18 - 1}, Group: 1},
 			[]graph.TensorType{f32(4, 2, 1<<19), f32(2, 2, 1<<18)}},
 		"IntegerConv": {&graph.IntegerConv{Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero, Group: 1, To: graph.I32},
-			[]graph.TensorType{typ(graph.U8, 16, 8, 1<<20), typ(graph.I8, 16, 8, 1<<19)}},
+			[]graph.TensorType{typ(graph.U8, 1, 16, 1<<20), typ(graph.I8, 8, 16, 1<<19)}},
 		"LpPool":      {&graph.LpPool{P: 3, Kernel: half, Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero}, []graph.TensorType{f32(1, 8, 1<<20)}},
 		"MaxPool":     {&graph.MaxPool{Kernel: half, Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero}, []graph.TensorType{f32(4, 4, 1<<20)}},
 		"AveragePool": {&graph.AveragePool{Kernel: half, Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero}, []graph.TensorType{f32(4, 4, 1<<20)}},
 		"MatMul i32":  {&graph.MatMul{}, []graph.TensorType{typ(graph.I32, 5000, 5000), typ(graph.I32, 5000, 5000)}},
-		"RNN": {&graph.RNN{Hidden: 2048, Direction: "forward", Activations: []string{"Tanh"}, ActAlpha: make([]float64, 1), ActBeta: make([]float64, 1)},
-			[]graph.TensorType{f32(8000, 8, 1), f32(1, 2048, 1), f32(1, 2048, 2048)}},
+		"RNN": {&graph.RNN{Hidden: 4096, Direction: "forward", Activations: []string{"Tanh"}, ActAlpha: make([]float64, 1), ActBeta: make([]float64, 1)},
+			[]graph.TensorType{f32(4000, 1, 1), f32(1, 4096, 1), f32(1, 4096, 4096)}},
 		"Det": {&graph.Det{}, []graph.TensorType{f32(4096, 4096)}},
 		"LRN": {&graph.LRN{Size: 1 << 17, Alpha: 1, Beta: 1, Bias: 1}, []graph.TensorType{f32(1, 1<<17, 32)}},
 	}
