@@ -163,15 +163,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestGoldenRuns vets all golden packages and runs the tests that were
-// generated with them, with their models at hand.
+// TestGoldenRuns runs the tests that were generated with the golden packages,
+// with their models at hand. make lint vets the packages like all others.
 func TestGoldenRuns(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles every golden package")
 	}
 	all := cases(t)
-	command(t, all, "vet", goldenDir+"/...")
-	test := []string{"test"}
+	test := []string{"test", "-vet=off"}
 	for _, c := range all {
 		if c.runs {
 			test = append(test, filepath.ToSlash(c.want))

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,8 +15,12 @@ import (
 	"github.com/popefgen/popefgen/rt"
 )
 
+// imageOperators match public tests of operators that know layouts of images.
+var imageOperators = regexp.MustCompile("(?i)conv|pool|resize|upsample|norm|depth|shuffle|reduce_mean|concat|pad|qlinear")
+
 // TestLayoutOnPublicModels shows that blocks of channels change no bit of what
-// public models answer.
+// public models answer. Of the tests of operators that know no images it takes
+// an eighth.
 func TestLayoutOnPublicModels(t *testing.T) {
 	data := testData(t)
 	cases, err := Find([]string{filepath.Join(data, "models"), filepath.Join(data, "data", "onnx-node-tests"), filepath.Join(data, "data", "onnx-model-tests")}, true)
@@ -32,7 +38,10 @@ func TestLayoutOnPublicModels(t *testing.T) {
 		}
 		return got, err
 	}
-	for _, c := range cases {
+	for i, c := range cases {
+		if i%8 != 0 && strings.Contains(c.Dir, "onnx-node-tests") && !imageOperators.MatchString(filepath.Base(c.Dir)) && !everything {
+			continue
+		}
 		c.Sets = c.Sets[:1]
 		results, err := Run(context.Background(), c, Options{Tolerance: tolerance(c), Execute: both})
 		require.NoError(t, err)
