@@ -137,7 +137,7 @@ func planesToPixels(t *testing.T, typ graph.TensorType, data []byte) (graph.Tens
 func TestPixelsConv(t *testing.T) {
 	needPixels(t)
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 1500 {
+	for range draws(1500) {
 		d := drawPixelsConv(r)
 		want, planes := run(t, d.op, d.types, d.data)
 		x := d.types[0]
@@ -195,7 +195,7 @@ func TestPixelsBinary(t *testing.T) {
 	needPixels(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	one := func(d graph.DType) graph.TensorType { return graph.TensorType{DType: d} }
-	for range 3000 {
+	for range draws(3000) {
 		op := &PixelsBinary{Fn: []graph.BinaryFn{graph.Add, graph.Mul}[r.IntN(2)]}
 		shape := []int64{1 + r.Int64N(2), 1 + r.Int64N(3), 1 + r.Int64N(5), 4 * (1 + r.Int64N(50))}
 		other := shape

@@ -64,7 +64,7 @@ func TestConvOfManyMaps(t *testing.T) {
 			}
 		}
 	})
-	if fastestPath() > pathGo {
+	if fastestPath() > pathGo && !testing.Short() { // few draws need not have all forms
 		require.NotZero(t, forms[convByMaps])
 		require.NotZero(t, forms[convByPixels])
 		require.NotZero(t, direct)

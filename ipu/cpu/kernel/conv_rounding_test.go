@@ -24,6 +24,9 @@ import (
 // every product by itself, adds four of them, then adds those sums one after
 // the other; of the products left over at the end, a pair is added as one.
 func TestConvRounding(t *testing.T) {
+	if testing.Short() {
+		t.Skip("tens of millions of products")
+	}
 	for _, p := range []vectorPath{pathAVX2, pathAVX512} {
 		if p > fastestPath() {
 			continue

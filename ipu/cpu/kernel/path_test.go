@@ -19,6 +19,15 @@ func eachPath(t *testing.T, fn func(*testing.T)) {
 	}
 }
 
+// draws returns how many of n random examples a test takes: fewer with -short,
+// as rapid does.
+func draws(n int) int {
+	if testing.Short() {
+		return n / 10
+	}
+	return n
+}
+
 // checkPaths is rapid.Check on every path that the machine has.
 func checkPaths(t *testing.T, property func(*rapid.T)) {
 	eachPath(t, func(t *testing.T) { rapid.Check(t, property) })
