@@ -156,11 +156,16 @@ type Error struct {
 }
 
 // Error returns "op: kind (needs action): message: cause", without what is
-// empty.
-func (e *Error) Error() string {
+// empty, and without the kind of a cause that has the same.
+func (e *Error) Error() string { return strings.Join(e.parts(nil), ": ") }
+
+func (e *Error) parts(outer *Error) []string {
 	kind := e.Kind.String()
 	if e.Recovery != RecoveryNone {
 		kind += " (needs " + e.Recovery.String() + ")"
+	}
+	if outer != nil && outer.Kind == e.Kind && outer.Recovery == e.Recovery {
+		kind = ""
 	}
 	parts := make([]string, 0, 4)
 	for _, s := range []string{e.Op, kind, e.Message} {
@@ -168,10 +173,14 @@ func (e *Error) Error() string {
 			parts = append(parts, s)
 		}
 	}
-	if e.Err != nil {
-		parts = append(parts, e.Err.Error())
+	switch cause := e.Err.(type) {
+	case nil:
+	case *Error:
+		parts = append(parts, cause.parts(e)...)
+	default:
+		parts = append(parts, cause.Error())
 	}
-	return strings.Join(parts, ": ")
+	return parts
 }
 
 // Unwrap returns the cause.

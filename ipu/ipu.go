@@ -164,7 +164,8 @@ type Option struct{ Name, Value string }
 
 // EngineConfig says how an engine is to be made.
 type EngineConfig struct {
-	// Name names the model in messages.
+	// Name names the model, for logs and the like. Errors of an engine leave it
+	// out: they name the program, stream or node, and the host says of which model.
 	Name string
 	// Executable is the executable's bytes. They must stay valid and
 	// unchanged until the engine is closed: constants are used in place.

@@ -22,10 +22,10 @@ type agreement struct {
 func agree(spec *Spec, m *popef.Model) (*agreement, error) {
 	fields, err := contract.Parse(spec.Contract)
 	if err != nil {
-		return nil, fmt.Errorf("%s: open: %w: its contract: %w", spec.Package, ErrGenerated, err)
+		return nil, fmt.Errorf("package %s: %w: its contract: %w", spec.Package, ErrGenerated, err)
 	}
 	if spec.Iterations != fields.Iterations || spec.QueueDepth < 1 {
-		return nil, fmt.Errorf("%s: open: %w: %d iterations (the contract has %d), queue depth %d",
+		return nil, fmt.Errorf("package %s: %w: %d iterations (the contract has %d), queue depth %d",
 			spec.Package, ErrGenerated, spec.Iterations, fields.Iterations, spec.QueueDepth)
 	}
 	want := contract.Published{Callers: fields, Samples: spec.Batch > 0}
@@ -33,7 +33,7 @@ func agree(spec *Spec, m *popef.Model) (*agreement, error) {
 	names := make([]string, len(fields.Fields))
 	for i := range spec.Anchors {
 		if at[i] = spec.Anchors[i].field(fields.Fields); at[i] < 0 {
-			return nil, fmt.Errorf("%s: open: %w: its contract has no %v %q", spec.Package, ErrGenerated, spec.Anchors[i].Role, spec.Anchors[i].Name)
+			return nil, fmt.Errorf("package %s: %w: its contract has no %v %q", spec.Package, ErrGenerated, spec.Anchors[i].Role, spec.Anchors[i].Name)
 		}
 		names[at[i]] = spec.Anchors[i].GoName
 	}
@@ -44,9 +44,9 @@ func agree(spec *Spec, m *popef.Model) (*agreement, error) {
 	found := a.contract.Published()
 	findings, pairs := contract.Compare(want, found)
 	if !contract.Opens(findings) {
-		return nil, fmt.Errorf("%s: open: %w", spec.Package, &ContractError{
+		return nil, &ContractError{
 			Package: spec.Package, Model: modelName(m), Want: want.Hash(), Found: found.Hash(), Findings: findings,
-		})
+		}
 	}
 	for i := range spec.Anchors {
 		a.handles = append(a.handles, found.Fields[pairs[at[i]]].Stream)

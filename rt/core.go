@@ -2,7 +2,6 @@ package rt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -77,6 +76,7 @@ const LeastBusy = -1
 //
 // The zero Core behaves as if closed.
 type Core struct {
+	about    subject // of its errors
 	model    *popef.Model
 	replicas []*replica
 	only     *Session // of the replica, if there is but one
@@ -114,14 +114,15 @@ func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings fun
 	if err == nil {
 		err = o.forRunner()
 	}
+	if err == nil {
+		c.model, err = loadModel(source, o)
+	}
 	if err != nil {
-		return fmt.Errorf("%s: open: %w", spec.Package, err)
+		return subject{model: "package " + spec.Package}.errorf("open", err)
 	}
-	if c.model, err = loadModel(source, o); err != nil {
-		return fmt.Errorf("%s: open: %w", spec.Package, err)
-	}
+	c.about = subject{model: modelName(c.model)}
 	if err := c.open(ctx, spec, bindings, bind, o); err != nil {
-		return errors.Join(err, c.Close())
+		return join(c.about.errorf("open", err), c.Close())
 	}
 	return nil
 }
@@ -137,12 +138,12 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			err = fmt.Errorf("%w: it is held by somebody else", ipu.ErrNoDevice)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: open: replica %d: attach %s: %w", spec.Package, i, describeDevice(d), err)
+			return subject{c.about.model, fmt.Sprintf("replica %d", i)}.errorf("open", fmt.Errorf("attach %s: %w", describeDevice(d), err))
 		}
 	}
 	found.freeze(spec, o)
 	o.QueueDepth = spec.QueueDepth
-	c.queue, c.done = newQueue(spec.QueueDepth, o.MaxWaiting), make(chan struct{})
+	c.queue, c.done = newQueue(c.about, spec.QueueDepth, o.MaxWaiting), make(chan struct{})
 	c.queue.samples = c.sampled
 	if bind != nil {
 		c.queue.drop = func(slot int) { bind(-1, slot) }
@@ -182,8 +183,11 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 // forRunner returns which option has no meaning for a runner.
 func (o *options) forRunner() error {
 	for i, d := range o.ReplicaDevices {
-		if i < 0 || i >= o.Replicas || d == nil {
-			return fmt.Errorf("WithReplicaDevices: %w: device %v for replica %d of %d", ErrOption, d, i, o.Replicas)
+		if d == nil {
+			return fmt.Errorf("WithReplicaDevices: %w: nil device for replica %d", ErrOption, i)
+		}
+		if i < 0 || i >= o.Replicas {
+			return fmt.Errorf("WithReplicaDevices: %w: %s for replica %d of %d", ErrOption, describeDevice(d), i, o.Replicas)
 		}
 	}
 	switch {
@@ -359,7 +363,7 @@ func (c *Core) Begin(ctx context.Context, replica int) (int, error) {
 func (c *Core) begin(ctx context.Context, replica int) (int, error) {
 	i, err := c.choose(replica)
 	if err != nil {
-		return 0, err
+		return 0, c.errorf("run", err)
 	}
 	s := c.replicas[i].session
 	if err := s.beginRequest(ctx); err != nil {
@@ -419,8 +423,11 @@ func (r *replica) endSave() {
 // that bind binds its streams to; nil undoes it. It waits for the replica's
 // engine, until ctx ends.
 func (c *Core) SaveAtClose(ctx context.Context, replica int, bind func()) error {
-	if replica < 0 || replica >= len(c.replicas) {
-		return fmt.Errorf("%w: %d of %d", ErrReplica, replica, len(c.replicas))
+	if replica == LeastBusy {
+		replica = len(c.replicas) // which is none
+	}
+	if err := c.checkReplica(replica); err != nil {
+		return c.errorf("save at close", err)
 	}
 	s := c.replicas[replica].session
 	if err := s.begin(ctx); err != nil {
@@ -467,12 +474,11 @@ func (c *Core) TryReserve(replica int) (int, error) {
 
 func (c *Core) reserve(ctx context.Context, replica int, wait bool) (int, error) {
 	if err := c.checkReplica(replica); err != nil {
-		return 0, err
+		return 0, c.errorf("submit", err)
 	}
 	slot, err := c.queue.reserve(ctx, wait)
 	if err != nil {
-		s := c.replicas[max(replica, 0)].session
-		return 0, s.errorf("submit", s.refused(err))
+		return 0, c.errorf("submit", c.replicas[max(replica, 0)].session.refused(err))
 	}
 	return slot, nil
 }
@@ -505,9 +511,12 @@ func (c *Core) Enqueue(ctx context.Context, slot, replica int) Ticket {
 func (c *Core) sampled(ctx context.Context, replica int, samples []Samples) error {
 	n, err := c.batcher.count(samples)
 	if err != nil {
-		return c.replicas[0].session.errorf("run samples", err)
+		return c.errorf("run samples", err)
 	}
-	return c.batcher.compute(ctx, replica, samples, n)
+	if err := c.batcher.compute(ctx, replica, samples, n); err != nil {
+		return c.errorf("run samples", err)
+	}
+	return nil
 }
 
 // UpdateWeights gives every replica in turn other data for inputs that are no
@@ -515,13 +524,13 @@ func (c *Core) sampled(ctx context.Context, replica int, samples []Samples) erro
 // the old values or with the new ones. If it fails at one replica the later
 // ones have the old values.
 func (c *Core) UpdateWeights(ctx context.Context, weights ...Weight) error {
-	if len(c.replicas) == 0 {
-		return ErrClosed
+	if err := c.checkReplica(LeastBusy); err != nil {
+		return c.errorf("update weights", err)
 	}
 	for _, w := range weights {
 		s := c.replicas[0].session
 		if i, err := s.input(w.Anchor); err == nil && slices.Contains(c.replicas[0].inputs, i) {
-			return s.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, ErrData))
+			return c.errorf("update weights", fmt.Errorf("anchor %q: %w: every request gives this input", w.Anchor, ErrData))
 		}
 	}
 	for _, r := range c.replicas {
@@ -552,7 +561,9 @@ func (c *Core) Close() error {
 		if c.model != nil {
 			errs[len(c.replicas)] = c.model.Close()
 		}
-		c.closeErr = errors.Join(errs...)
+		if err := join(errs...); err != nil {
+			c.closeErr = c.errorf("close", err)
+		}
 	})
 	return c.closeErr
 }
@@ -566,7 +577,7 @@ func (c *Core) Shutdown(ctx context.Context) error {
 		return c.Close()
 	}
 	ended := c.drained(ctx)
-	return errors.Join(ended, c.Close())
+	return join(ended, c.Close())
 }
 
 // drained waits until every request has ended.
@@ -581,10 +592,18 @@ func (c *Core) drained(ctx context.Context) error {
 		case <-c.done: // somebody else closes
 			return nil
 		case <-ctx.Done():
-			return c.replicas[0].session.errorf("shut down", ctx.Err())
+			return c.errorf("shut down", ctx.Err())
 		}
 	}
 	return nil
+}
+
+// errorf says of which model and in doing what an error arose.
+func (c *Core) errorf(doing string, err error) error {
+	if c.about.model == "" {
+		return subject{model: "runner"}.errorf(doing, fmt.Errorf("%w: it was never opened", err))
+	}
+	return c.about.errorf(doing, err)
 }
 
 // Config returns every option of the runner, as it was given or by default.

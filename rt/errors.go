@@ -127,7 +127,7 @@ type ContractError struct {
 // model, with the reason, and says what to do.
 func (e *ContractError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: contract %.8s is not that of package %s, %.8s:", e.Model, e.Found, e.Package, e.Want)
+	fmt.Fprintf(&b, "contract %.8s is not that of package %s, %.8s:", e.Found, e.Package, e.Want)
 	const most = 20
 	count := 0
 	for _, f := range e.Findings {

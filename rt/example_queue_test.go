@@ -120,7 +120,7 @@ func ExampleSession_NewQueueManager() {
 	// input x F32 [4 2] 8
 	// output w F32 [2] 1
 	// output y F32 [4 2] 8
-	// input queue "z": no such queue; there are ["x"]
+	// line.popef: find a queue: input queue "z": no such queue; there are ["x"]
 }
 
 // exampleQueues makes the queues of x and y.
@@ -186,7 +186,7 @@ func ExampleInputQueue_Enqueue() {
 
 	err := x.Enqueue(context.Background(), rt.InputData{Data: make([]byte, 10)})
 	fmt.Println(err)
-	// Output: anchor "x": enqueue 10 bytes: not a whole number of samples, want a positive multiple of 8 bytes
+	// Output: line.popef: enqueue: anchor "x": not a whole number of samples: 10 bytes, want a positive multiple of 8
 }
 
 // A buffer is locked, filled in and handed over, as with a ring.
@@ -342,7 +342,7 @@ func ExampleQueueManager_DisconnectAll() {
 	fmt.Println(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1)}))
 	// Output:
 	// <nil>
-	// anchor "x": enqueue: queue is disconnected
+	// line.popef: enqueue: anchor "x": queue is disconnected
 }
 
 // After a stop, queues are empty and connected again. What was enqueued and not
@@ -364,7 +364,7 @@ func ExampleQueueManager_ResetAll() {
 	must(session.Run(ctx))
 	fmt.Println(values(out))
 	// Output:
-	// handed back: anchor "x": before it was used up: queue is disconnected
+	// handed back: line.popef: hand back memory: anchor "x": before it was used up: queue is disconnected
 	// [12 23 14 26 16 29 18 32]
 }
 

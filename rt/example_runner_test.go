@@ -91,7 +91,7 @@ func ExampleWithReplicas() {
 	// replica 0 on device 0
 	// replica 1 on device 1
 	// replica 2 on device 2
-	// no such replica: 3 of 3
+	// affine.popef: run: no such replica: 3 of 3
 }
 
 // Replicas on devices that the caller chose and owns.

@@ -95,7 +95,12 @@ func (q *InputQueue) Flush() error { return q.flush() }
 // session was stopped. OnDone of what was not used up is called with
 // [ErrDisconnected]; what waits to be enqueued fails with it. No program that
 // moves the stream may be running: [QueueManager.ResetAll] sees to that.
-func (q *InputQueue) Reset() error { return q.restart(true) }
+func (q *InputQueue) Reset() error {
+	if err := q.restart(true); err != nil {
+		return q.about.errorf("reset a queue", err)
+	}
+	return nil
+}
 
 func (q *InputQueue) restart(connect bool) error {
 	err := q.reset(connect)

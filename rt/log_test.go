@@ -69,8 +69,8 @@ func TestLogger(t *testing.T) {
 		`level=TRACE msg="request begun" ` + m + ` request=1`,
 		`level=TRACE msg="request done" ` + m + ` request=1`,
 		`level=TRACE msg="request begun" ` + m + ` request=2`,
-		`level=ERR msg=failed ` + m + ` backend=iputest device=0 request=2 error="affine.popef: run program 5: ` + broke + `" recovery=IPU_RESET`,
-		`level=WARN msg="request done" ` + m + ` request=2 error="affine.popef: run: request 2: the device failed: affine.popef: run program 5: ` + broke +
+		`level=ERR msg=failed ` + m + ` backend=iputest device=0 request=2 error="run program 5: ` + broke + `" recovery=IPU_RESET`,
+		`level=WARN msg="request done" ` + m + ` request=2 error="affine.popef: run: request 2: the device failed: run program 5: ` + broke +
 			`; the next request resets it" recovery=IPU_RESET`,
 		`level=TRACE msg=flushed ` + m + ` samples=1`,
 		`level=TRACE msg="request begun" ` + m + ` request=3`,

@@ -2,7 +2,6 @@ package rt
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
@@ -79,7 +78,7 @@ func (s *Session) observe(e Event) error {
 	e.Model, e.Replica = s.file, s.replica
 	err := s.tell(e)
 	if s.logger != nil {
-		err = also(err, s.tellLogger(e))
+		err = join(err, s.tellLogger(e))
 	}
 	return err
 }
@@ -96,17 +95,6 @@ func (s *Session) tellLogger(e Event) (err error) {
 	defer ipu.Guard(&err)
 	s.log(e)
 	return nil
-}
-
-// also returns err and how somebody panicked who was told of it.
-func also(err, panicked error) error {
-	switch {
-	case panicked == nil:
-		return err
-	case err == nil:
-		return fmt.Errorf("told of it, the observer or logger failed: %w", panicked)
-	}
-	return fmt.Errorf("%w; told of it, the observer or logger failed: %w", err, panicked)
 }
 
 // told tells of what came of doing something that err is the outcome of, and

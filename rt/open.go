@@ -2,7 +2,6 @@ package rt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,10 +20,10 @@ import (
 func NewSession(ctx context.Context, m *popef.Model, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptions(opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: open: %w", modelName(m), err)
+		return nil, subject{model: modelName(m)}.errorf("open", err)
 	}
 	if o.PrivateCopy {
-		return nil, fmt.Errorf("%s: open: WithPrivateCopy: %w: the model is already open; popef.LoadCopy opens a copy", modelName(m), ErrOption)
+		return nil, subject{model: modelName(m)}.errorf("open", fmt.Errorf("WithPrivateCopy: %w: the model is already open; popef.LoadCopy opens a copy", ErrOption))
 	}
 	return newSession(ctx, m, contract.Of(m), 0, o)
 }
@@ -46,7 +45,7 @@ func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (*S
 	}
 	s, err := newSession(ctx, m, contract.Of(m), 0, o)
 	if err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, join(err, m.Close())
 	}
 	s.owned = m
 	return s, nil
@@ -54,13 +53,13 @@ func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (*S
 
 func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replica int, o *options) (*Session, error) {
 	s := &Session{
-		name: modelName(m), file: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
+		about: subject{model: modelName(m)}, file: modelName(m), replica: replica, model: m, contract: c, closed: make(chan struct{}),
 		load: indices(c.Flow.Load), main: indices(c.Flow.Main), save: indices(c.Flow.Save),
 		observer: o.Observer, logger: o.Logger, watched: o.Observer != nil || o.Logger != nil,
 		saving: o.SaveOnUnbind, autoReset: o.AutoReset, wrapFeeds: o.WrapFeeds,
 	}
 	if o.Replicas > 1 {
-		s.name = fmt.Sprintf("%s: replica %d", s.name, replica)
+		s.about.replica = fmt.Sprintf("replica %d", replica)
 	}
 	s.life, s.endLife = context.WithCancel(context.Background())
 	s.gate.single, s.gate.maxWaiting = o.SingleCaller, o.MaxWaiting
@@ -78,13 +77,13 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
 		if err := guarded(func() error { return step(ctx, o) }); err != nil {
-			err = errors.Join(s.errorf("open", err), s.free())
+			err = join(s.errorf("open", err), s.free())
 			return nil, also(err, s.observe(Event{Kind: EventOpened, Err: err}))
 		}
 	}
 	s.config = o.Config
 	if err := s.observe(Event{Kind: EventOpened}); err != nil {
-		return nil, errors.Join(s.errorf("open", also(nil, err)), s.free())
+		return nil, join(s.errorf("open", also(nil, err)), s.free())
 	}
 	return s, nil
 }
@@ -130,7 +129,7 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	if err := backend.Accepts(format); err != nil {
 		return err
 	}
-	config := ipu.EngineConfig{Name: s.name, Executable: exe, DisableHashCheck: o.SkipHashCheck, Unused: s.model.ReleaseExecutable}
+	config := ipu.EngineConfig{Name: s.about.String(), Executable: exe, DisableHashCheck: o.SkipHashCheck, Unused: s.model.ReleaseExecutable}
 	if s.poplar { // the options in the file are in Poplar's words
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))

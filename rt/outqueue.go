@@ -72,7 +72,12 @@ func (q *OutputQueue) EnqueueComplete() error {
 func (q *OutputQueue) Flush() error { return q.flush() }
 
 // Reset empties the queue and connects it again, like [InputQueue.Reset].
-func (q *OutputQueue) Reset() error { return q.restart(true) }
+func (q *OutputQueue) Reset() error {
+	if err := q.restart(true); err != nil {
+		return q.about.errorf("reset a queue", err)
+	}
+	return nil
+}
 
 func (q *OutputQueue) restart(connect bool) error {
 	err := q.reset(connect)

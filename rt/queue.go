@@ -11,6 +11,7 @@ import (
 // replica, in which they wait and are served. A place is free again as soon as
 // its request has ended, whether somebody waits for that or not.
 type queue struct {
+	about subject // of errors
 	lanes []*lane
 	drop  func(slot int) // forgets the memory of a request that will not run
 	most  int            // callers that may wait for room; negative: any number
@@ -61,8 +62,8 @@ type slot struct {
 	samples []Samples // of these
 }
 
-func newQueue(depth, most int) *queue {
-	q := &queue{slots: make([]slot, depth), most: most, jobs: make(chan int, depth)}
+func newQueue(about subject, depth, most int) *queue {
+	q := &queue{about: about, slots: make([]slot, depth), most: most, jobs: make(chan int, depth)}
 	for i := range q.slots {
 		q.free = append(q.free, depth-1-i)
 	}

@@ -156,7 +156,7 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		ring := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
 		if info.Direction == ipu.DeviceToHost {
 			q := &OutputQueue{}
-			if err := q.init(a, info, c.Batch(a), ring); err != nil {
+			if err := q.init(s.about, a, info, c.Batch(a), ring); err != nil {
 				return err
 			}
 			m.outputs = append(m.outputs, q)
@@ -168,7 +168,7 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 			ring.Timeout = c.Timeout
 			ring.OnTimeout = func(*Ring[chunk]) { c.OnTimeout(m, q) }
 		}
-		if err := q.init(a, info, c.Batch(a), ring); err != nil {
+		if err := q.init(s.about, a, info, c.Batch(a), ring); err != nil {
 			return err
 		}
 		m.inputs = append(m.inputs, q)
@@ -228,7 +228,7 @@ func (m *QueueManager) Outputs() []*OutputQueue { return slices.Clone(m.outputs)
 func (m *QueueManager) InputQueue(name string) (*InputQueue, error) {
 	i, known := find(name, m.inputs)
 	if i < 0 {
-		return nil, &UnknownQueueError{Name: name, Direction: ipu.HostToDevice, Known: known}
+		return nil, m.session.errorf("find a queue", &UnknownQueueError{Name: name, Direction: ipu.HostToDevice, Known: known})
 	}
 	return m.inputs[i], nil
 }
@@ -238,7 +238,7 @@ func (m *QueueManager) InputQueue(name string) (*InputQueue, error) {
 func (m *QueueManager) OutputQueue(name string) (*OutputQueue, error) {
 	i, known := find(name, m.outputs)
 	if i < 0 {
-		return nil, &UnknownQueueError{Name: name, Direction: ipu.DeviceToHost, Known: known}
+		return nil, m.session.errorf("find a queue", &UnknownQueueError{Name: name, Direction: ipu.DeviceToHost, Known: known})
 	}
 	return m.outputs[i], nil
 }
@@ -282,7 +282,10 @@ func (m *QueueManager) FlushStarved(q *InputQueue) error { return m.flush(q) }
 func (m *QueueManager) flush(starved *InputQueue) error {
 	m.lock()
 	defer m.unlock()
-	return m.even(starved, 0)
+	if err := m.even(starved, 0); err != nil {
+		return m.session.errorf("flush", err)
+	}
+	return nil
 }
 
 // lock keeps everybody from enqueueing to the queues of the main programs.
@@ -353,7 +356,7 @@ func (m *QueueManager) unbalanced() error {
 	for _, q := range m.main {
 		fmt.Fprintf(&b, "; %q has %d samples in batches of %d", q.anchor.Name, q.samples, q.batch)
 	}
-	return fmt.Errorf("flush all: %w%s", ErrUnbalanced, b.String())
+	return fmt.Errorf("%w%s", ErrUnbalanced, b.String())
 }
 
 // DisconnectAll disconnects every queue: a program that runs comes to its end
@@ -431,7 +434,7 @@ func (m *QueueManager) reset(connect bool) error {
 	for _, q := range m.outputs {
 		errs = append(errs, q.restart(connect))
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // close hands back all memory and leaves every queue disconnected. No program

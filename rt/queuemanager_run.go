@@ -231,8 +231,8 @@ func (m *QueueManager) handBack(why error) error {
 			errs = append(errs, q.restart(false))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return errors.Join(why, err)
+	if err := join(errs...); err != nil {
+		return join(why, err)
 	}
 	return why
 }
@@ -264,7 +264,7 @@ func (m *QueueManager) connected() bool {
 // disconnected is [ErrDisconnected], with the reason if it is known.
 func (m *QueueManager) disconnected() error {
 	if why := m.why.Load(); why != nil {
-		return fmt.Errorf("%w: %w", ErrDisconnected, *why)
+		return fmt.Errorf("%w: %w", ErrDisconnected, m.session.about.without(*why))
 	}
 	return ErrDisconnected
 }

@@ -37,9 +37,9 @@ func TestFeature62_QueueManager(t *testing.T) {
 		var unknown *rt.UnknownQueueError
 		require.ErrorAs(t, err, &unknown)
 		require.ErrorIs(t, err, rt.ErrUnknownQueue)
-		require.EqualError(t, err, `input queue "y": no such queue; there are ["b" "x"]`)
+		require.EqualError(t, err, `shift.popef: find a queue: input queue "y": no such queue; there are ["b" "x"]`)
 		_, err = m.OutputQueue("x")
-		require.EqualError(t, err, `output queue "x": no such queue; there are ["b" "y"]`)
+		require.EqualError(t, err, `shift.popef: find a queue: output queue "x": no such queue; there are ["b" "y"]`)
 
 		var requests []*shiftRequest
 		for _, n := range []int{1, 2, 5} {

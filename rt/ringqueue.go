@@ -38,7 +38,7 @@ type SampleSizeError struct {
 
 // Error names the anchor and both sizes.
 func (e *SampleSizeError) Error() string {
-	return fmt.Sprintf("anchor %q: enqueue %d bytes: %v, want a positive multiple of %d bytes", e.Anchor, e.Bytes, ErrSampleSize, e.Sample)
+	return fmt.Sprintf("anchor %q: %v: %d bytes, want a positive multiple of %d", e.Anchor, ErrSampleSize, e.Bytes, e.Sample)
 }
 
 // Is reports whether target is [ErrSampleSize].
@@ -73,6 +73,7 @@ const flushReserve = 4
 // makes a flush see no half of anything. The device side belongs to the engine,
 // which uses it from one goroutine at a time.
 type ringQueue struct {
+	about  subject // of errors, but for those that the device side returns: these are the run's
 	anchor Anchor
 	info   ipu.StreamInfo
 	batch  int // samples in one transfer, at least 1
@@ -109,7 +110,7 @@ type chunk struct {
 }
 
 // init makes the ring. batch must divide the size of a transfer.
-func (q *ringQueue) init(a Anchor, info ipu.StreamInfo, batch int, c RingConfig[chunk]) error {
+func (q *ringQueue) init(about subject, a Anchor, info ipu.StreamInfo, batch int, c RingConfig[chunk]) error {
 	if info.Bytes == 0 {
 		batch = 1 // whatever the shape: there is nothing to split
 	}
@@ -124,7 +125,7 @@ func (q *ringQueue) init(a Anchor, info ipu.StreamInfo, batch int, c RingConfig[
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
-	q.anchor, q.info, q.batch, q.sample = a, info, batch, info.Bytes/batch
+	q.about, q.anchor, q.info, q.batch, q.sample = about, a, info, batch, info.Bytes/batch
 	q.ring, q.spin, q.turn = ring, c.Consumer, make(chan struct{}, 1)
 	return nil
 }
@@ -201,11 +202,11 @@ func (q *ringQueue) reset(connect bool) error {
 	var errs []error
 	for _, done := range dropped {
 		errs = append(errs, guarded(func() error {
-			done(fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected()))
+			done(q.about.errorf("hand back memory", fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected())))
 			return nil
 		}))
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // measure counts a chunk's samples.
@@ -214,7 +215,7 @@ func (q *ringQueue) measure(c *chunk) error {
 	case q.sample == 0 && len(c.data) == 0:
 		c.samples = 1
 	case q.sample == 0 || len(c.data) == 0 || len(c.data)%q.sample != 0:
-		return &SampleSizeError{Anchor: q.anchor.Name, Bytes: len(c.data), Sample: q.sample}
+		return q.about.errorf("enqueue", &SampleSizeError{Anchor: q.anchor.Name, Bytes: len(c.data), Sample: q.sample})
 	default:
 		c.samples = len(c.data) / q.sample
 	}
@@ -311,7 +312,7 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 		q.mu.Unlock()
 		if err := q.ring.awaitFree(ctx, last); err != nil {
 			q.mu.Lock()
-			return nil, q.errorf(err)
+			return nil, q.errorf(ctx.Err())
 		}
 	}
 }
@@ -438,7 +439,7 @@ func (q *ringQueue) disconnected() error {
 }
 
 func (q *ringQueue) errorf(err error) error {
-	return fmt.Errorf("anchor %q: enqueue: %w", q.anchor.Name, err)
+	return q.about.errorf("enqueue", fmt.Errorf("anchor %q: %w", q.anchor.Name, err))
 }
 
 // ReadAvailable reports whether data is there that the device has not read

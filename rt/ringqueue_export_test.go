@@ -13,14 +13,14 @@ func NewInputQueue(samples, bytes, batches int, onTimeout func(*InputQueue), c R
 	if onTimeout != nil {
 		rc.OnTimeout = func(*Ring[chunk]) { onTimeout(q) }
 	}
-	return q, q.init(testAnchor("x", samples, bytes), ipu.StreamInfo{Handle: "x", Bytes: samples * bytes}, samples, rc)
+	return q, q.init(subject{model: "test"}, testAnchor("x", samples, bytes), ipu.StreamInfo{Handle: "x", Bytes: samples * bytes}, samples, rc)
 }
 
 // NewOutputQueue makes an output queue without a session.
 func NewOutputQueue(samples, bytes, batches int) (*OutputQueue, error) {
 	q := &OutputQueue{}
 	rc := RingConfig[chunk]{Size: batches, Label: "y"}
-	return q, q.init(testAnchor("y", samples, bytes), ipu.StreamInfo{Handle: "y", Direction: ipu.DeviceToHost, Bytes: samples * bytes}, samples, rc)
+	return q, q.init(subject{model: "test"}, testAnchor("y", samples, bytes), ipu.StreamInfo{Handle: "y", Direction: ipu.DeviceToHost, Bytes: samples * bytes}, samples, rc)
 }
 
 func testAnchor(name string, samples, bytes int) Anchor {

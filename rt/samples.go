@@ -84,7 +84,7 @@ func (b *batcher) init(c *Core, spec *Spec, policy BatchPolicy) error {
 			}
 			t := batchTensor{name: a.Name, input: role == RunInput, bytes: a.Bytes * spec.Iterations, blocks: a.Blocks, batch: spec.Batch}
 			if a.Blocks < 1 || spec.Batch < 0 || a.Bytes%(a.Blocks*spec.Batch) != 0 {
-				return fmt.Errorf("%s: open: anchor %q: %w: %d bytes of %d samples in %d blocks", spec.Package, a.Name, ErrGenerated, a.Bytes, spec.Batch, a.Blocks)
+				return fmt.Errorf("package %s: anchor %q: %w: %d bytes of %d samples in %d blocks", spec.Package, a.Name, ErrGenerated, a.Bytes, spec.Batch, a.Blocks)
 			}
 			t.part = a.Bytes / (a.Blocks * spec.Batch)
 			t.frozen = t.input && c.Frozen(len(b.tensors))
@@ -107,6 +107,13 @@ func (b *batcher) init(c *Core, spec *Spec, policy BatchPolicy) error {
 // batches run that nobody else has samples in. If it ends, outputs that were not
 // computed yet are not written.
 func (c *Core) RunSamples(ctx context.Context, replica int, samples ...Samples) error {
+	if err := c.runSamples(ctx, replica, samples); err != nil {
+		return c.errorf("run samples", err)
+	}
+	return nil
+}
+
+func (c *Core) runSamples(ctx context.Context, replica int, samples []Samples) error {
 	if err := c.checkReplica(replica); err != nil {
 		return err
 	}
@@ -116,7 +123,7 @@ func (c *Core) RunSamples(ctx context.Context, replica int, samples ...Samples) 
 		err = b.enter()
 	}
 	if err != nil {
-		return c.replicas[0].session.errorf("run samples", err)
+		return err
 	}
 	defer b.exit()
 	return b.compute(ctx, replica, samples, n)
@@ -125,15 +132,16 @@ func (c *Core) RunSamples(ctx context.Context, replica int, samples ...Samples) 
 // SubmitSamples is RunSamples in another goroutine: it waits for a place in the
 // queue as Reserve does, and the ticket tells the end.
 func (c *Core) SubmitSamples(ctx context.Context, replica int, samples ...Samples) (Ticket, error) {
-	if err := c.checkReplica(replica); err != nil {
-		return Ticket{}, err
+	err := c.checkReplica(replica)
+	if err == nil {
+		_, err = c.batcher.count(samples)
 	}
-	if _, err := c.batcher.count(samples); err != nil {
-		return Ticket{}, c.replicas[0].session.errorf("submit samples", err)
+	slot := -1
+	if err == nil {
+		slot, err = c.Reserve(ctx, replica)
 	}
-	slot, err := c.Reserve(ctx, replica)
 	if err != nil {
-		return Ticket{}, err
+		return Ticket{}, c.errorf("submit samples", err)
 	}
 	s := &c.queue.slots[slot]
 	s.replica, s.samples = replica, append(s.samples[:0], samples...)

@@ -56,7 +56,7 @@ func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, star
 	b.mu.Lock()
 	if b.most >= 0 && b.waiting >= b.most+len(b.core.replicas) && !b.fills(replica, end-start) {
 		b.mu.Unlock()
-		return b.core.replicas[0].session.errorf("run samples", ErrOverloaded)
+		return ErrOverloaded
 	}
 	b.waiting++
 	c := b.newCall()
@@ -249,7 +249,7 @@ func (b *batcher) await(ctx context.Context, c *call, wait time.Duration, foreve
 	case <-doneOf(ctx):
 		return ctx.Err()
 	case <-b.core.done:
-		return b.core.replicas[0].session.errorf("run samples", ErrClosed)
+		return ErrClosed
 	}
 	return nil
 }

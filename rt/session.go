@@ -21,9 +21,9 @@ import (
 // runners are built on it, and tools use it as it is. The package's
 // documentation describes its states and who may call what when.
 type Session struct {
-	name      string // of the model and the replica, for messages
-	file      string // name of the model's file
-	replica   int    // of a runner
+	about     subject // of its errors
+	file      string  // name of the model's file
+	replica   int     // of a runner
 	model     *popef.Model
 	owned     *popef.Model // model, if Close closes it
 	contract  contract.Contract
@@ -185,7 +185,7 @@ func (s *Session) Close() error {
 		s.mu.Lock()
 		errs = append(errs, s.stray)
 		s.mu.Unlock()
-		if err := errors.Join(errs...); err != nil {
+		if err := join(errs...); err != nil {
 			s.closeErr = s.errorf("close", err)
 		}
 		s.closeErr = s.told("close", s.closeErr, Event{Kind: EventClosed})
@@ -203,7 +203,7 @@ func (s *Session) Shutdown(ctx context.Context) error {
 		case <-drained:
 		case <-s.life.Done(): // somebody else closes
 		case <-ctx.Done():
-			return errors.Join(s.errorf("shut down", ctx.Err()), s.Close())
+			return join(s.errorf("shut down", ctx.Err()), s.Close())
 		}
 	}
 	return s.Close()
@@ -244,7 +244,7 @@ func (s *Session) free() error {
 	if s.owned != nil {
 		errs = append(errs, s.owned.Close())
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // begin takes the engine.
@@ -415,7 +415,7 @@ func (s *Session) cause(err error) error {
 
 // errorf says of which model and in doing what an error arose.
 func (s *Session) errorf(doing string, err error) error {
-	return fmt.Errorf("%s: %s: %w", s.name, doing, err)
+	return s.about.errorf(doing, err)
 }
 
 // modelName names a model in messages.

@@ -99,7 +99,7 @@ func (s *Session) Stop() error {
 	case !s.stopped.CompareAndSwap(false, true):
 		return s.errorf("stop", ErrStopped)
 	}
-	err := errors.Join(s.stopEngine(), s.call(&s.onStop))
+	err := join(s.stopEngine(), s.call(&s.onStop))
 	err = also(err, s.observe(Event{Kind: EventStopped, Err: err}))
 	if err != nil {
 		return s.errorf("stop", err)
@@ -259,7 +259,7 @@ func (s *Session) call(list *[]func() error) error {
 	for _, f := range fs {
 		errs = append(errs, guarded(f))
 	}
-	return errors.Join(errs...)
+	return join(errs...)
 }
 
 // whenStopped makes Stop and Close call f, which must not block: what the

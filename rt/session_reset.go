@@ -52,6 +52,17 @@ func (e *DeviceError) Is(target error) bool { return target == ErrDevice }
 // Unwrap returns what the device said.
 func (e *DeviceError) Unwrap() error { return e.Err }
 
+// resetError is why a device that failed could not be reset. Its text leaves out
+// how the device failed, which may well be the same: the request that it failed
+// said so.
+type resetError struct{ failure, err error }
+
+func (e *resetError) Error() string {
+	return "reset the device after it failed: " + e.err.Error()
+}
+
+func (e *resetError) Unwrap() []error { return []error{e.failure, e.err} }
+
 // failure is what the device said when it failed, and during which request.
 type failure struct {
 	err     error
@@ -116,7 +127,7 @@ func (s *Session) repair(ctx context.Context, request uint64) error {
 	err := s.take(ctx)
 	panicked := s.observe(Event{Kind: EventReset, Err: err})
 	if err != nil {
-		err = fmt.Errorf("reset the device after it failed (%w): %w", f.err, err)
+		err = &resetError{failure: f.err, err: err}
 	}
 	return also(err, panicked)
 }

@@ -163,7 +163,7 @@ func (t Ticket) Wait(ctx context.Context) error {
 	p.mu.Lock()
 	if p.generation != t.generation || p.claimed {
 		p.mu.Unlock()
-		return ErrTicketUsed
+		return p.used("wait for a request")
 	}
 	p.claimed = true
 	own := p.parent.Done()
@@ -192,8 +192,16 @@ func (t Ticket) Wait(ctx context.Context) error {
 			<-p.ended
 			return p.use()
 		}
-		return ctx.Err()
+		return ctx.Err() // as it is, so that it is told from the request's
 	}
+}
+
+// used is [ErrTicketUsed] for a ticket of a request that p was.
+func (p *pending) used(doing string) error {
+	if p.queue == nil { // see [Ended]
+		return ErrTicketUsed
+	}
+	return p.queue.about.errorf(doing, ErrTicketUsed)
 }
 
 // Done returns a channel that is closed when the request has ended: its memory
@@ -230,7 +238,7 @@ func (t Ticket) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.generation != t.generation {
-		return ErrTicketUsed
+		return p.used("read the error of a request")
 	}
 	return p.err
 }

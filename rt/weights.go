@@ -2,7 +2,6 @@ package rt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -35,7 +34,7 @@ func FileWeights(m *popef.Model) ([]Weight, error) {
 		}
 		data, err := m.ReadTensor(a.Name)
 		if err != nil {
-			return nil, fmt.Errorf("%s: read the data of anchor %q: %w", modelName(m), a.Name, err)
+			return nil, subject{model: modelName(m)}.errorf("read weights", fmt.Errorf("anchor %q: %w", a.Name, err))
 		}
 		out = append(out, Weight{Anchor: a.Handle, Data: data})
 	}
@@ -72,7 +71,7 @@ func (s *Session) UpdateWeights(ctx context.Context, weights ...Weight) error {
 		return told
 	}
 	s.loaded, s.ready = false, false
-	return errors.Join(told, s.runLoad(ctx, 0))
+	return join(told, s.runLoad(ctx, 0))
 }
 
 // state returns the names of the anchors, but for those of some streams, from

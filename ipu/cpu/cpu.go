@@ -74,7 +74,7 @@ func (b backend) NewEngine(c ipu.EngineConfig) (ipu.Engine, error) {
 func New(c ipu.EngineConfig) (*Engine, error) {
 	e, err := newEngine(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a cpu engine for %q: %w", c.Name, err)
+		return nil, fmt.Errorf("make a cpu engine: %w", err)
 	}
 	return e, nil
 }

@@ -30,7 +30,7 @@ const (
 // A run that fails leaves the engine loaded, but persistent tensors that the
 // program was to write hold old, new or half-written values.
 type Engine struct {
-	name    string
+	name    string // for profiles
 	image   *image
 	tenancy *tenancy          // in image
 	exe     *graph.Executable // these are the image's
@@ -179,11 +179,11 @@ func (e *Engine) Programs() []ipu.ProgramInfo {
 // enter takes the engine for one call.
 func (e *Engine) enter() error {
 	if !e.busy.CompareAndSwap(false, true) {
-		return fmt.Errorf("engine %q: %w: another call drives it", e.name, ipu.ErrBusy)
+		return fmt.Errorf("%w: another call drives the engine", ipu.ErrBusy)
 	}
 	if e.state.Load() == closed {
 		e.busy.Store(false)
-		return fmt.Errorf("engine %q: %w", e.name, ipu.ErrClosed)
+		return fmt.Errorf("engine: %w", ipu.ErrClosed)
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (e *Engine) Connect(handle string, s ipu.Stream) (err error) {
 	defer ipu.Guard(&err) // the streams are asked for their memory
 	i, ok := e.handles[handle]
 	if !ok {
-		return fmt.Errorf("connect stream %q to engine %q: %w, want one of %s", handle, e.name, ipu.ErrUnknownStream, e.list(nil))
+		return fmt.Errorf("connect stream %q: %w, want one of %s", handle, ipu.ErrUnknownStream, e.list(nil))
 	}
 	t := &e.streams[i]
 	next := stream{info: t.info, elem: t.elem, host: s}
@@ -236,7 +236,7 @@ func (e *Engine) list(which []int) string {
 // the same executable has done so, and forgets the values of persistent tensors:
 // they are zero until a program sets them.
 func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
-	fail := func(err error) error { return fmt.Errorf("load engine %q: %w", e.name, err) }
+	fail := func(err error) error { return fmt.Errorf("load the engine: %w", err) }
 	if err := e.enter(); err != nil {
 		return fail(err)
 	}
@@ -310,11 +310,11 @@ func (e *Engine) Prepare(index int) (ipu.Prepared, error) {
 func (e *Engine) notLoaded(state int32, index int) error {
 	switch state {
 	case stopped:
-		return fmt.Errorf("run program %d of %q: %w: load it again", index, e.name, ipu.ErrStopped)
+		return fmt.Errorf("run program %d: %w: load it again", index, ipu.ErrStopped)
 	case closed:
-		return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrClosed)
+		return fmt.Errorf("run program %d: %w", index, ipu.ErrClosed)
 	}
-	return fmt.Errorf("run program %d of %q: %w", index, e.name, ipu.ErrNotLoaded)
+	return fmt.Errorf("run program %d: %w", index, ipu.ErrNotLoaded)
 }
 
 // program returns the program of that index.
@@ -324,7 +324,7 @@ func (e *Engine) program(index int) (*program, error) {
 			return &e.programs[i], nil
 		}
 	}
-	return nil, fmt.Errorf("run program %d of %q: %w, want one of %v", index, e.name, ipu.ErrUnknownProgram, e.indices())
+	return nil, fmt.Errorf("run program %d: %w, want one of %v", index, ipu.ErrUnknownProgram, e.indices())
 }
 
 func (e *Engine) indices() []int {
@@ -342,7 +342,7 @@ func (e *Engine) unconnected(p *program) error {
 			open = append(open, s)
 		}
 	}
-	return fmt.Errorf("run program %d %q of %q: %w: %s", p.plan.Index, p.plan.Name, e.name, ipu.ErrUnconnected, e.list(open))
+	return fmt.Errorf("run program %d %q: %w: %s", p.plan.Index, p.plan.Name, ipu.ErrUnconnected, e.list(open))
 }
 
 // Stop makes a running program end before its next node; a stream that blocks
@@ -361,9 +361,9 @@ func (e *Engine) Stop() error {
 		case stopped:
 			return nil
 		case closed:
-			return fmt.Errorf("stop engine %q: %w", e.name, ipu.ErrClosed)
+			return fmt.Errorf("stop the engine: %w", ipu.ErrClosed)
 		default:
-			return fmt.Errorf("stop engine %q: %w", e.name, ipu.ErrNotLoaded)
+			return fmt.Errorf("stop the engine: %w", ipu.ErrNotLoaded)
 		}
 	}
 }
@@ -375,7 +375,7 @@ func (e *Engine) Close() error {
 		if errors.Is(err, ipu.ErrClosed) {
 			return nil
 		}
-		return fmt.Errorf("close: %w", err)
+		return fmt.Errorf("close the engine: %w", err)
 	}
 	e.state.Store(closed)
 	e.pool.close()

@@ -12,7 +12,7 @@ import (
 func (e *Engine) failed(p *program, at int, err error) error {
 	p.abandon()
 	e.fault = failure{at: at, err: err}
-	where := fmt.Sprintf("run program %d %q of %q", p.plan.Index, p.plan.Name, e.name)
+	where := fmt.Sprintf("run program %d %q", p.plan.Index, p.plan.Name)
 	if e.state.Load() != loaded {
 		if errors.Is(err, ipu.ErrStopped) {
 			return fmt.Errorf("%s: %w", where, ipu.ErrStopped)

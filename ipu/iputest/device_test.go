@@ -147,10 +147,10 @@ func TestDeviceMustSuitScript(t *testing.T) {
 	sys := New(Config{Devices: []ipu.DeviceInfo{{}, {}}})
 	d := attached(t, sys, 0)
 	for want, change := range map[string]func(*Script){
-		"needs 2 IPUs, the device has 1":               func(s *Script) { s.NumIPUs = 2 },
-		"compiled for version 21, the device has 2":    func(s *Script) { s.Version = 21 },
-		"remote buffers, which the device does not":    func(s *Script) { s.RemoteBuffers = true },
-		"load onto device 0: out of memory: the progr": func(s *Script) { s.Tiles = 1473 },
+		"needs 2 IPUs, the device has 1":            func(s *Script) { s.NumIPUs = 2 },
+		"compiled for version 21, the device has 2": func(s *Script) { s.Version = 21 },
+		"remote buffers, which the device does not": func(s *Script) { s.RemoteBuffers = true },
+		"device 0: out of memory: the progr":        func(s *Script) { s.Tiles = 1473 },
 	} {
 		s := SuiteScript()
 		change(&s)

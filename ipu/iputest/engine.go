@@ -262,7 +262,7 @@ func (e *Engine) log(event Event) {
 // Connect attaches the host side of a stream. What was prefetched from the one
 // before is thrown away.
 func (e *Engine) Connect(handle string, host ipu.Stream) error {
-	fail := func(err error) error { return fmt.Errorf("connect stream %q to %s: %w", handle, e.label, err) }
+	fail := func(err error) error { return fmt.Errorf("connect stream %q: %w", handle, err) }
 	if _, err := e.enter(context.Background()); err != nil {
 		return fail(err)
 	}
@@ -283,7 +283,7 @@ func (e *Engine) Connect(handle string, host ipu.Stream) error {
 
 // Load places the executable on a device of the same system.
 func (e *Engine) Load(ctx context.Context, d ipu.Device) error {
-	fail := func(err error) error { return fmt.Errorf("load %s: %w", e.label, err) }
+	fail := func(err error) error { return fmt.Errorf("load the engine: %w", err) }
 	ctx, err := e.enter(ctx)
 	if err != nil {
 		return fail(err)
@@ -311,7 +311,7 @@ func (e *Engine) load(ctx context.Context, device *Device) error {
 	if err := e.allowed(device); err != nil {
 		return err
 	}
-	err := e.sys.strike(ctx, atLoad, u.info.ID, event, fmt.Sprintf("load onto device %d", u.info.ID))
+	err := e.sys.strike(ctx, atLoad, u.info.ID, event, fmt.Sprintf("device %d", u.info.ID))
 	if err == nil && e.inner != nil {
 		err = e.inner.Load(ctx, e.innerOn)
 	}
@@ -351,7 +351,7 @@ func (e *Engine) allowed(device *Device) error {
 	defer s.mu.Unlock()
 	id, need := u.info.ID, e.script
 	refuse := func(kind ipu.ErrorKind, format string, args ...any) error {
-		return &ipu.Error{Kind: kind, Op: fmt.Sprintf("load onto device %d", id), Message: fmt.Sprintf(format, args...)}
+		return &ipu.Error{Kind: kind, Op: fmt.Sprintf("device %d", id), Message: fmt.Sprintf(format, args...)}
 	}
 	switch {
 	case u.holder != device:
@@ -359,7 +359,7 @@ func (e *Engine) allowed(device *Device) error {
 	case u.running != nil:
 		return fmt.Errorf("device %d: %w: %s runs a program on it", id, ipu.ErrBusy, u.running.label)
 	case u.broken != nil:
-		return &ipu.Error{Kind: u.broken.Kind, Recovery: u.broken.Recovery, Op: fmt.Sprintf("load onto device %d", id),
+		return &ipu.Error{Kind: u.broken.Kind, Recovery: u.broken.Recovery, Op: fmt.Sprintf("device %d", id),
 			Message: "the device must be repaired first", Err: u.broken}
 	case need.NumIPUs != 0 && need.NumIPUs != u.info.NumIPUs:
 		return refuse(ipu.KindOther, "the program needs %d IPUs, the device has %d", need.NumIPUs, u.info.NumIPUs)
@@ -381,11 +381,11 @@ func (e *Engine) Stop() error {
 	defer e.mu.Unlock()
 	switch {
 	case e.state == closed:
-		return fmt.Errorf("stop %s: %w", e.label, ipu.ErrClosed)
+		return fmt.Errorf("stop the engine: %w", ipu.ErrClosed)
 	case e.state == stopped && e.cancel == nil:
 		return nil
 	case e.state == created && e.cancel == nil:
-		return fmt.Errorf("stop %s: %w", e.label, ipu.ErrNotLoaded)
+		return fmt.Errorf("stop the engine: %w", ipu.ErrNotLoaded)
 	}
 	if e.state != created {
 		e.state = stopped
@@ -403,7 +403,7 @@ func (e *Engine) Close() error {
 		if errors.Is(err, ipu.ErrClosed) {
 			return nil
 		}
-		return fmt.Errorf("close %s: %w", e.label, err)
+		return fmt.Errorf("close the engine: %w", err)
 	}
 	defer e.leave()
 	e.mu.Lock()

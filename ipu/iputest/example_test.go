@@ -82,7 +82,7 @@ func Example() {
 	// Output:
 	// arrived: "dcba"
 	// first run: <nil>
-	// second run: reverse: run program 1: stream "reply": recoverable error (needs IPU_RESET)
+	// second run: run program 1: stream "reply": recoverable error (needs IPU_RESET)
 	// arrived: "dcba"
 	// third run: <nil>
 	//

@@ -89,7 +89,7 @@ func TestFaultPoints(t *testing.T) {
 	require.NoError(t, e.Load(ctx, e.device))
 	err = e.Load(ctx, e.device)
 	require.ErrorIs(t, err, ipu.ErrMemory)
-	require.EqualError(t, err, "load model: load onto device 0: allocate: out of memory: 4 GB")
+	require.EqualError(t, err, "load the engine: device 0: allocate: out of memory: 4 GB")
 	require.ErrorIs(t, e.Run(ctx, 1), ipu.ErrNotLoaded)
 	require.NoError(t, e.Load(ctx, e.device))
 

@@ -25,7 +25,7 @@ type run struct {
 
 // Run runs a program.
 func (e *Engine) Run(ctx context.Context, index int) error {
-	fail := func(err error) error { return fmt.Errorf("%s: run program %d: %w", e.label, index, err) }
+	fail := func(err error) error { return fmt.Errorf("run program %d: %w", index, err) }
 	inner, err := e.enter(ctx)
 	if err != nil {
 		return fail(err)
