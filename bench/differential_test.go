@@ -1162,6 +1162,80 @@ var sketches = map[string]func(*sketch){
 		}
 		s.output(x, f32)
 	},
+	"Movements": func(s *sketch) { // chains of what moves elements, with arithmetic between
+		dims := s.list(1+s.IntN(4), 1, 6)
+		x := s.input(f32, dims, s.normal)
+		for range 2 + s.IntN(6) {
+			x, dims = s.move(x, dims)
+		}
+		s.output(x, f32)
+	},
+	"Products": func(s *sketch) { // matrix products with what exporters put around them
+		m, k := 1+s.IntN(9), 1+s.IntN(20)
+		batch := s.dims(s.IntN(3), 3)
+		x, dims := s.input(f32, append(slices.Clone(batch), m, k), s.normal), append(batch, m, k)
+		for range 1 + s.IntN(4) {
+			last := dims[len(dims)-1]
+			switch s.IntN(7) {
+			case 0, 1:
+				n := 1 + s.IntN(20)
+				w := s.constant(f32, []int{last, n}, s.data(f32, last*n, func() float64 { return 0.3 * s.normal() }))
+				if s.coin() {
+					w = s.node("Transpose", 1, attrs{"perm": []int{1, 0}}, s.constant(f32, []int{n, last}, s.data(f32, last*n, func() float64 { return 0.3 * s.normal() })))[0]
+				}
+				x, dims = s.node("MatMul", 1, nil, x, w)[0], append(dims[:len(dims)-1:len(dims)-1], n)
+			case 2:
+				d := pick(s, []int{last}, []int{1, last}, []int{1}, dims[len(dims)-2:], []int{dims[len(dims)-2], 1})
+				x = s.node(pick(s, "Add", "Mul", "Sub"), 1, nil, x, s.constant(f32, d, s.data(f32, volume(d), s.normal)))[0]
+			case 3:
+				x = s.node(pick(s, "Relu", "Tanh", "Sigmoid", "Neg"), 1, nil, x)[0]
+			case 4:
+				x = s.node("Softmax", 1, attrs{"axis": pick(s, -1, -2)}, x)[0]
+			case 5:
+				perm := make([]int, len(dims))
+				for i := range perm {
+					perm[i] = i
+				}
+				n := len(dims)
+				perm[n-1], perm[n-2] = n-2, n-1
+				t := s.node("Transpose", 1, attrs{"perm": perm}, x)[0]
+				x, dims = s.node("MatMul", 1, nil, x, t)[0], append(dims[:n-1:n-1], dims[n-2])
+			default:
+				if len(dims) == 2 {
+					n := 1 + s.IntN(9)
+					a := attrs{"transB": s.IntN(2), "alpha": pick[float64](s, 1, 0.5), "beta": pick[float64](s, 1, 2)}
+					w := []int{last, n}
+					if a["transB"] == 1 {
+						w = []int{n, last}
+					}
+					c := pick(s, []int{n}, []int{1, n}, []int{dims[0], 1})
+					x = s.node("Gemm", 1, a, x, s.constant(f32, w, s.data(f32, n*last, s.normal)), s.constant(f32, c, s.data(f32, volume(c), s.normal)))[0]
+					dims = []int{dims[0], n}
+				}
+			}
+		}
+		s.output(s.node("Identity", 1, nil, x)[0], f32)
+	},
+	"Reductions": func(s *sketch) { // what is reduced, and used beside what it was reduced from
+		dims := s.dims(2+s.IntN(3), 7)
+		x := s.input(f32, dims, s.normal)
+		s.opset = 13
+		for range 1 + s.IntN(3) {
+			r := s.node(pick(s, "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL2"), 1, attrs{"axes": s.axes(len(dims)), "keepdims": 1}, x)[0]
+			switch s.IntN(4) {
+			case 0:
+				x = s.node("Sub", 1, nil, x, r)[0]
+			case 1:
+				x = s.node("Div", 1, nil, x, s.node("Add", 1, nil, s.node("Abs", 1, nil, r)[0], s.scalar(f32, 0.5))[0])[0]
+			case 2:
+				x = s.node("Mul", 1, nil, s.node("Sigmoid", 1, nil, r)[0], x)[0]
+			default:
+				e := s.node("Exp", 1, nil, s.node("Sub", 1, nil, x, r)[0])[0]
+				x = s.node("Div", 1, nil, e, s.node("ReduceSum", 1, attrs{"keepdims": 1}, e, s.ints(s.axes(len(dims))...))[0])[0]
+			}
+		}
+		s.output(x, f32)
+	},
 	"LogisticAttention": func(s *sketch) { // attention as exporters spell it
 		b, h, t, u, d := 1+s.IntN(2), 1+s.IntN(3), 1+s.IntN(9), 1+s.IntN(9), 1+s.IntN(9)
 		q, k, v := s.input(f32, []int{b, h, t, d}, s.normal), s.input(f32, []int{b, h, u, d}, s.normal), s.input(f32, []int{b, h, u, d}, s.normal)
@@ -1187,4 +1261,79 @@ var sketches = map[string]func(*sketch){
 func (s *sketch) floatsOf(dims []int, draw func(i int) float64) string {
 	i := -1
 	return s.input(f32, dims, func() float64 { i++; return draw(i) })
+}
+
+// move adds an operator that moves the elements of x, and returns its result and
+// shape.
+func (s *sketch) move(x string, dims []int) (string, []int) {
+	n := len(dims)
+	switch s.IntN(11) {
+	case 0, 1:
+		perm := s.Perm(n)
+		to := make([]int, n)
+		for i, p := range perm {
+			to[i] = dims[p]
+		}
+		return s.node("Transpose", 1, attrs{"perm": perm}, x)[0], to
+	case 2:
+		all := volume(dims)
+		to := []int{all}
+		for _, d := range []int{2, 3, 5} {
+			if last := to[len(to)-1]; last%d == 0 && s.coin() {
+				to = append(to[:len(to)-1], d, last/d)
+			}
+		}
+		s.Shuffle(len(to), func(i, j int) { to[i], to[j] = to[j], to[i] })
+		return s.node("Reshape", 1, nil, x, s.ints(to...))[0], to
+	case 3:
+		axis := s.IntN(n)
+		d := dims[axis]
+		start, step := s.IntN(d), pick(s, 1, 1, 2, -1)
+		end := d
+		if step < 0 {
+			end = -d - 1
+		}
+		to := slices.Clone(dims)
+		if to[axis] = (d - start + step - 1) / step; step < 0 {
+			to[axis] = start + 1
+		}
+		return s.node("Slice", 1, nil, x, s.ints(start), s.ints(end), s.ints(axis), s.ints(step))[0], to
+	case 4:
+		axis := s.IntN(n)
+		to := slices.Clone(dims)
+		to[axis] *= 2
+		return s.node("Concat", 1, attrs{"axis": axis}, x, pick(s, x, s.node("Neg", 1, nil, x)[0]))[0], to
+	case 5:
+		pads := s.list(2*n, 0, 1)
+		to := slices.Clone(dims)
+		for i := range to {
+			to[i] += pads[i] + pads[n+i]
+		}
+		return s.node("Pad", 1, attrs{"mode": pick(s, "constant", "edge")}, x, s.ints(pads...))[0], to
+	case 6:
+		at := s.IntN(n + 1)
+		return s.node("Unsqueeze", 1, nil, x, s.ints(at))[0], slices.Insert(slices.Clone(dims), at, 1)
+	case 7:
+		axis := s.IntN(n)
+		pickAt := s.list(1+s.IntN(3), 0, dims[axis]-1)
+		to := slices.Clone(dims)
+		to[axis] = len(pickAt)
+		return s.node("Gather", 1, attrs{"axis": axis}, x, s.ints(pickAt...))[0], to
+	case 8:
+		repeats := s.list(n, 1, 2)
+		to := slices.Clone(dims)
+		for i := range to {
+			to[i] *= repeats[i]
+		}
+		return s.node("Tile", 1, nil, x, s.ints(repeats...))[0], to
+	case 9:
+		d := slices.Clone(dims[s.IntN(n):])
+		for i := range d {
+			if s.coin() {
+				d[i] = 1
+			}
+		}
+		return s.node(pick(s, "Add", "Mul", "Max"), 1, nil, x, s.constant(f32, d, s.data(f32, volume(d), s.normal)))[0], dims
+	}
+	return s.node(pick(s, "Relu", "Abs", "Identity"), 1, nil, x)[0], dims
 }
