@@ -28,7 +28,8 @@ type sketch struct {
 	outputs []string
 	elems   []onnx.ElemType // of the outputs
 	names   int
-	log     string // what the model is, for messages
+	step    float64 // of quantised outputs: how far they may be off
+	log     string  // what the model is, for messages
 }
 
 func (s *sketch) name(prefix string) string {

@@ -99,7 +99,7 @@ func differ(s *sketch) (verdict string, _ error) {
 	}
 	for i, o := range c.Outputs {
 		t := graph.TensorType{DType: onnx.ElemType(o.Elem).DType(), Shape: o.Dims}
-		d, err := verify.Compare(t, got[i], want[i].Data, verify.Tolerance{Rel: 1e-3, Abs: 2e-4})
+		d, err := verify.Compare(t, got[i], want[i].Data, verify.Tolerance{Rel: 1e-3, Abs: 2e-4 + 1.001*s.step})
 		if err != nil {
 			return "", fmt.Errorf("output %q: %w", o.Name, err)
 		}
@@ -1233,6 +1233,46 @@ var sketches = map[string]func(*sketch){
 				e := s.node("Exp", 1, nil, s.node("Sub", 1, nil, x, r)[0])[0]
 				x = s.node("Div", 1, nil, e, s.node("ReduceSum", 1, attrs{"keepdims": 1}, e, s.ints(s.axes(len(dims))...))[0])[0]
 			}
+		}
+		s.output(x, f32)
+	},
+	"Quantised": func(s *sketch) { // networks between QuantizeLinear and DequantizeLinear
+		c := pick(s, 1, 3, 4, 8, 16)
+		dims := append([]int{1 + s.IntN(2), c}, s.list(2, 5, 11)...)
+		e := pick(s, onnx.Int8, onnx.Uint8)
+		step := pick(s, 0.05, 0.1)
+		// A sum at the edge of a step may go either way: each layer adds one.
+		requantise := func(x string) string {
+			a, b := s.scalar(f32, step), s.scalar(e, pick[float64](s, 0, 3, 10))
+			s.step = step
+			return s.node("DequantizeLinear", 1, nil, s.node("QuantizeLinear", 1, nil, x, a, b)[0], a, b)[0]
+		}
+		x := requantise(s.input(f32, dims, s.normal))
+		switch s.IntN(5) {
+		case 0, 1, 2:
+			group := pick(s, 1, 1, c)
+			out := group * pick(s, 1, 2, 5)
+			k := pick(s, 1, 3)
+			w := s.constant(onnx.Int8, []int{out, c / group, k, k}, s.data(onnx.Int8, out*c/group*k*k, func() float64 { return float64(s.IntN(60) - 30) }))
+			per := pick(s, []int{}, []int{out})
+			scale := s.constant(f32, per, s.data(f32, volume(per), func() float64 { return pick(s, 0.01, 0.02) }))
+			zero := s.constant(onnx.Int8, per, s.data(onnx.Int8, volume(per), func() float64 { return 0 }))
+			ops := []string{x, s.node("DequantizeLinear", 1, attrs{"axis": 0}, w, scale, zero)[0]}
+			if s.coin() {
+				ops = append(ops, s.constant(f32, []int{out}, s.data(f32, out, s.normal)))
+			}
+			x = s.node("Conv", 1, attrs{"group": group, "pads": []int{k / 2, k / 2, k / 2, k / 2}, "strides": pick(s, []int{1, 1}, []int{2, 2})}, ops...)[0]
+			if s.coin() {
+				x = s.node(pick(s, "Relu", "Sigmoid"), 1, nil, x)[0]
+			}
+		case 3:
+			x = s.node(pick(s, "Add", "Mul"), 1, nil, x, pick(s, x, requantise(s.input(f32, dims, s.normal))))[0]
+		default:
+			x = s.node(pick(s, "MaxPool", "AveragePool"), 1, attrs{"kernel_shape": []int{2, 2}, "strides": []int{2, 2}}, x)[0]
+		}
+		x = requantise(x)
+		if s.coin() {
+			x = s.node(pick(s, "MaxPool", "AveragePool"), 1, attrs{"kernel_shape": []int{2, 2}}, x)[0]
 		}
 		s.output(x, f32)
 	},
