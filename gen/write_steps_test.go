@@ -155,7 +155,8 @@ func TestWriteInSteps(t *testing.T) {
 	imports := exports(t, fset)
 	zero := 0
 	plain := Options{Package: "net", ModelBase: "net.popef", Tests: true}
-	embedded, other, batched := plain, plain, plain
+	embedded, other, batched, underscored := plain, plain, plain, plain
+	underscored.Package = "n_et" // whose files have the names of those of package net
 	embedded.Embed = "net.popef"
 	other.Package, other.ModelBase = "other", "other.popef"
 	batched.BatchDim, batched.QueueDepth = &zero, 9
@@ -168,11 +169,30 @@ func TestWriteInSteps(t *testing.T) {
 		"embedded":     packageOf(t, embedded, []int64{4}, "image"),
 		"other name":   packageOf(t, other, []int64{4}, "image"),
 		"batched":      packageOf(t, batched, []int64{4, 3}, "image", "more"),
+		"underscore":   packageOf(t, underscored, []int64{4}, "image"),
 		"no tests":     packageOf(t, quiet, []int64{4}, "image"),
 		"nothing":      nil,
 	}
 	defer func(f func(string) error) { beforeStep = f }(beforeStep)
 	killed := errors.New("killed")
+	// write brings dir to hold a package, unless it is killed before a step.
+	write := func(dir string, files []File, kill int) (done bool) {
+		step := 0
+		beforeStep = func(path string) error {
+			if step++; step > kill {
+				// A kill leaves what was being written.
+				require.NoError(t, os.WriteFile(filepath.Join(dir, ".popefgen-0123"), []byte("package x"), 0o600))
+				return killed
+			}
+			return nil
+		}
+		_, err := Write(dir, files)
+		if err != nil {
+			require.ErrorIs(t, err, killed)
+		}
+		return err == nil
+	}
+	const never = 1 << 20
 	for from, old := range packages {
 		for to, new := range packages {
 			if from == to {
@@ -180,34 +200,27 @@ func TestWriteInSteps(t *testing.T) {
 			}
 			for kill, done := 0, false; !done; kill++ {
 				dir := t.TempDir()
-				beforeStep = func(string) error { return nil }
-				_, err := Write(dir, old)
-				require.NoError(t, err)
+				require.True(t, write(dir, old, never))
 				require.NoError(t, builds(dir, fset, imports), "%s as it is", from)
-				step := 0
-				beforeStep = func(path string) error {
-					if step++; step > kill {
-						// A kill leaves what was being written.
-						require.NoError(t, os.WriteFile(filepath.Join(dir, ".popefgen-0123"), []byte("package x"), 0o600))
-						return killed
-					}
-					return nil
-				}
-				_, err = Write(dir, new)
-				done = err == nil
-				if !done {
-					require.ErrorIs(t, err, killed)
-				}
+				done = write(dir, new, kill)
 				require.NoError(t, builds(dir, fset, imports), "from %s to %s, killed before step %d", from, to, kill+1)
-				if !done {
-					beforeStep = func(string) error { return nil }
-					_, err = Write(dir, new)
-					require.NoError(t, err)
-					require.NoFileExists(t, filepath.Join(dir, ".popefgen-0123"))
-					diff, err := Check(dir, new)
-					require.NoError(t, err)
-					require.Empty(t, diff)
+				if done {
+					continue
 				}
+				// Whoever goes on may want the new package or the old one again.
+				want := new
+				if kill%2 == 1 {
+					want = old
+				}
+				if !write(dir, want, 1) { // and is killed once more
+					require.NoError(t, builds(dir, fset, imports), "from %s to %s, killed before step %d, and again", from, to, kill+1)
+				}
+				require.True(t, write(dir, want, never))
+				require.NoFileExists(t, filepath.Join(dir, ".popefgen-0123"))
+				require.NoError(t, builds(dir, fset, imports))
+				diff, err := Check(dir, want)
+				require.NoError(t, err)
+				require.Empty(t, diff)
 			}
 		}
 	}
