@@ -109,7 +109,7 @@ func goldenRecord(c *cli.Context) error {
 				return err
 			}
 		}
-		fmt.Fprintf(c.App.ErrWriter, "%s: recorded %d cases of %d inputs and %d outputs\n", dir, cases, len(m.Inputs), len(m.Outputs))
+		fmt.Fprintf(c.App.ErrWriter, "%s: recorded %s of %s and %s\n", dir, counted(cases, "case"), counted(len(m.Inputs), "input"), counted(len(m.Outputs), "output"))
 		return nil
 	})
 }

@@ -114,7 +114,7 @@ func goldenImport(c *cli.Context) (err error) {
 			return err
 		}
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%s: imported %d cases of %d inputs and %d outputs; the model beside them:\n", dir, len(sets), len(m.Inputs), len(m.Outputs))
+	fmt.Fprintf(c.App.ErrWriter, "%s: imported %s of %s and %s; the model beside them:\n", dir, counted(len(sets), "case"), counted(len(m.Inputs), "input"), counted(len(m.Outputs), "output"))
 	set, err := outputs.Open(dir)
 	if err != nil {
 		return err

@@ -81,3 +81,11 @@ func (t *table) write(w io.Writer, rows [][]string) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
+
+// counted is a number of things, of which one is called one: "1 case", "2 cases".
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -37,7 +37,7 @@ var watchCommand = &cli.Command{
 			return fmt.Errorf("watch: %w", err)
 		}
 		w := newWatcher(c, jobs, project)
-		fmt.Fprintf(c.App.ErrWriter, "watching %d files; interrupt ends it\n", len(w.files))
+		fmt.Fprintf(c.App.ErrWriter, "watching %s; interrupt ends it\n", counted(len(w.files), "file"))
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
@@ -163,7 +163,7 @@ func (w *watcher) readProject() {
 		return
 	}
 	w.watch(jobs)
-	fmt.Fprintf(w.c.App.ErrWriter, "%s has changed: watching %d files\n", w.project, len(w.files))
+	fmt.Fprintf(w.c.App.ErrWriter, "%s has changed: watching %s\n", w.project, counted(len(w.files), "file"))
 }
 
 // settled reports whether a job's files are all there and at rest.

@@ -54,7 +54,7 @@ func TestWatch(t *testing.T) {
 		ended <- Run(ctx, []string{"watch", "-m", model, "-o", filepath.Join(dir, "reader"), "--interval", "10ms"}, nil, &out, &errOut)
 	}()
 
-	errOut.waitFor(t, "watching 1 files")
+	errOut.waitFor(t, "watching 1 file")
 	compile(model, "1") // the file may come later
 	errOut.waitFor(t, "reader: wrote contract.txt, reader.go")
 	require.Empty(t, out.String(), "there was nothing to compare with")
