@@ -39,6 +39,9 @@ func Emit(p *Plan) ([]File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("formatting %s: %w", name, err)
 		}
+		if i == 1 {
+			data = withContract(p, data)
+		}
 		if data, err = visible(data); err != nil {
 			return nil, fmt.Errorf("emitting %s: %w", name, err)
 		}
