@@ -178,6 +178,9 @@ type EngineConfig struct {
 	// parts of a mapped file they need take up no memory. They stay valid. It
 	// may be called from any goroutine.
 	Unused func(part []byte)
+	// Context, if it is not nil, ends decoding and planning when it is done: the
+	// error is its own. The engine does not keep it.
+	Context context.Context
 	// DisableHashCheck skips the comparison of the executable's Poplar
 	// package hash with that of the running Poplar.
 	DisableHashCheck bool

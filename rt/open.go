@@ -112,7 +112,7 @@ func (s *Session) refuse(ctx context.Context, _ *options) error {
 }
 
 // makeEngine chooses a back end and makes its engine.
-func (s *Session) makeEngine(_ context.Context, o *options) error {
+func (s *Session) makeEngine(ctx context.Context, o *options) error {
 	backend, err := o.chooseBackend()
 	if err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Session) makeEngine(_ context.Context, o *options) error {
 	if err := backend.Accepts(format); err != nil {
 		return err
 	}
-	config := ipu.EngineConfig{Name: s.about.String(), Executable: exe, DisableHashCheck: o.SkipHashCheck, Unused: s.model.ReleaseExecutable}
+	config := ipu.EngineConfig{Name: s.about.String(), Executable: exe, Context: ctx, DisableHashCheck: o.SkipHashCheck, Unused: s.model.ReleaseExecutable}
 	if s.poplar { // the options in the file are in Poplar's words
 		for _, p := range s.model.Metadata.EngineOptions {
 			config.Options = append(config.Options, ipu.Option(p))

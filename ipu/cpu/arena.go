@@ -1,9 +1,7 @@
 package cpu
 
 import (
-	"cmp"
 	"runtime"
-	"slices"
 	"unsafe"
 )
 
@@ -77,50 +75,4 @@ func (p *Plan) touched() int64 {
 		}
 	}
 	return n
-}
-
-// layOut gives every buffer its offset, such that buffers in use at the same
-// step do not overlap, and returns the size of the whole. It places the
-// largest first, each in the smallest gap that fits: a small buffer seldom
-// spoils the place of a large one, which is what decides the peak. The offset of
-// a part of a buffer counts from that buffer's start before.
-func layOut(buffers []Buffer) int64 {
-	order := make([]*Buffer, 0, len(buffers))
-	for i := range buffers {
-		if !buffers[i].Part {
-			order = append(order, &buffers[i])
-		}
-	}
-	slices.SortStableFunc(order, func(a, b *Buffer) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.First, b.First))
-	})
-	var total int64
-	placed := make([]*Buffer, 0, len(buffers)) // by offset
-	for _, u := range order {
-		size := alignUp(u.Bytes)
-		best, bestGap := int64(-1), int64(0)
-		end := int64(0) // where the buffers seen so far end
-		for _, o := range placed {
-			if o.First > u.Last || u.First > o.Last {
-				continue
-			}
-			if gap := o.Offset - end; gap >= size && (best < 0 || gap < bestGap) {
-				best, bestGap = end, gap
-			}
-			end = max(end, o.Offset+alignUp(o.Bytes))
-		}
-		if best < 0 {
-			best = end
-		}
-		u.Offset = best
-		total = max(total, best+size)
-		at, _ := slices.BinarySearchFunc(placed, best, func(o *Buffer, offset int64) int { return cmp.Compare(o.Offset, offset) })
-		placed = slices.Insert(placed, at, u)
-	}
-	for i := range buffers {
-		if u := &buffers[i]; u.Part {
-			u.Offset += buffers[u.Within].Offset
-		}
-	}
-	return total
 }

@@ -291,7 +291,7 @@ func (b *builder) program(p *program) {
 			in.op, in.count = opLoopStart, s.Count
 			starts[i] = len(p.code)
 		case LoopEnd:
-			in.op, in.target = opLoopEnd, starts[s.Match]
+			in.op, in.target, in.work = opLoopEnd, starts[s.Match], s.Work
 			p.code[in.target].target = len(p.code)
 		}
 		if s.Scratch >= 0 {

@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -22,6 +23,7 @@ type packKey struct{ kernel, operand int }
 
 // compiler turns a verified executable into a plan and its bound kernels.
 type compiler struct {
+	ctx  context.Context
 	exe  *graph.Executable // with activations in blocks
 	from origins
 	opts options
@@ -33,6 +35,7 @@ type compiler struct {
 	packs   map[packKey]int // index into plan.Packed
 	steps   int             // of all programs so far
 	tables  *budget.Budget  // of kernels so far
+	work    *workOf         // of the executable as it was given
 
 	writers     []int                   // static writers of every tensor
 	nodeWritten []bool                  // tensors that a node writes
@@ -44,8 +47,12 @@ type compiler struct {
 
 // compile plans exe. The kernels are in the order in which the plan's steps
 // first need them; bound tells which is whose.
-func compile(exe *graph.Executable, opts options) (*compiler, error) {
-	if err := checkWork(exe, opts.work); err != nil {
+func compile(ctx context.Context, exe *graph.Executable, opts options) (*compiler, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	work := newWorkOf(exe)
+	if err := work.check(opts.work); err != nil {
 		return nil, err
 	}
 	opts.memory = opts.limit() // asked for once
@@ -60,6 +67,8 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 		from = from.through(inner)
 	}
 	c := &compiler{
+		ctx:    ctx,
+		work:   work,
 		exe:    exe,
 		from:   from,
 		opts:   opts,
@@ -76,6 +85,7 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 		if err != nil {
 			return nil, fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
 		}
+		g.Work = work.steps(p.Steps)
 		c.plan.Programs = append(c.plan.Programs, *g)
 		c.plan.ArenaBytes = max(c.plan.ArenaBytes, g.ArenaBytes)
 	}
@@ -93,6 +103,11 @@ func compile(exe *graph.Executable, opts options) (*compiler, error) {
 // PlanOf plans an executable for the given number of threads without making
 // an engine for it. The options are those of an engine.
 func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
+	return PlanOfContext(context.Background(), exe, threads, engine...)
+}
+
+// PlanOfContext is [PlanOf] until ctx is done, whose error it then returns.
+func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
 	opts, err := parseOptions(engine)
 	if err != nil {
 		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
@@ -101,7 +116,7 @@ func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, er
 	if err := graph.Verify(exe); err != nil {
 		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
 	}
-	c, err := compile(exe, opts)
+	c, err := compile(ctx, exe, opts)
 	if err != nil {
 		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
 	}
@@ -241,6 +256,9 @@ func (c *compiler) bindDerived() {
 
 // kernel returns the index of a node's kernel, which it binds at first.
 func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
 	key := nodeKey{g, n}
 	if k, ok := c.bound[key]; ok {
 		return k, nil

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -195,6 +196,9 @@ func (b block) loop(op *graph.Loop, region int) error {
 	f.steps[start].Match = len(f.steps)
 	end := b.step(LoopEnd, region, []graph.TensorID{cond}, []graph.TensorID{iteration})
 	end.Match = start
+	if op.While || op.Count < 0 {
+		end.Work = budget.Add(nodeWork, f.c.work.graph(op.Body))
+	}
 	if err := f.add(end); err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, kernels, err := openImage(c.Executable, opts)
+	m, kernels, err := openImage(c.Context, c.Executable, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -58,6 +58,7 @@ type Engine struct {
 	wake       chan struct{} // tells who waits for another engine that this one was stopped
 	staging    []byte        // memory for transfers to tensors that are only kept packed; dropped after each run
 	release    []func()      // give back memory that the garbage collector does not know
+	spent      int64         // operations of loops in this run that may go on for ever
 	at         int           // the instruction that runs, for messages about a panic
 	worn       *stepLabels   // by the goroutine that runs a program
 }

@@ -43,6 +43,7 @@ type instruction struct {
 	transfer *transfer
 	kept     *persistent // opKeep
 	more     bool        // opSet: the next instruction is one too, of another stream and tensor than those before
+	work     int64       // opLoopEnd: operations of one iteration, 0 if all of them were counted before
 	count    int64       // opLoopStart: iterations; negative if in says
 	left     int64       // opLoopStart: iterations to go
 	target   int         // an instruction, by op
@@ -128,6 +129,7 @@ func (e *Engine) makeReady(p *program) error {
 func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error {
 	prof := e.profile.Load()
 	var start time.Time
+	e.spent = 0
 	if s := e.state.Load(); s != loaded {
 		return e.notLoaded(s, p.plan.Index)
 	}
@@ -171,6 +173,11 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 			in.setIteration(0)
 		case opLoopEnd:
 			if l := &code[in.target]; l.left > 1 && in.holds(0) {
+				if in.work > 0 {
+					if err = e.spend(in); err != nil {
+						break
+					}
+				}
 				l.left--
 				in.nextIteration()
 				pc = in.target

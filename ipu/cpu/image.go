@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"slices"
@@ -20,9 +21,10 @@ import (
 type image struct {
 	key   imageKey
 	users int           // engines; guarded by images
-	made  chan struct{} // closed when the next five, or failure, are there
+	made  chan struct{} // closed when what follows up to packing is there, or failure
 
 	failure error
+	ended   bool // the context of who made it was done when that failed
 	exe     *graph.Executable
 	plan    *Plan
 	bound   map[nodeKey]int // index into nodes
@@ -55,8 +57,24 @@ var images = struct {
 }{all: map[imageKey]*image{}}
 
 // openImage returns the image of an executable for one more engine, and kernels
-// for it. The first to ask makes it, the others wait.
-func openImage(exe []byte, opts options) (*image, []kernel.Kernel, error) {
+// for it. The first to ask makes it, the others wait; if its context ends that,
+// another makes it.
+func openImage(ctx context.Context, exe []byte, opts options) (*image, []kernel.Kernel, error) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	for {
+		m, kernels, err := shareImage(ctx, exe, opts)
+		if m == nil && err == nil {
+			continue
+		}
+		return m, kernels, err
+	}
+}
+
+// shareImage is one attempt of [openImage]. It returns neither an image nor an
+// error if another context than ctx ended it.
+func shareImage(ctx context.Context, exe []byte, opts options) (*image, []kernel.Kernel, error) {
 	key := imageKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
 	copy(key.head[:], exe)
 	images.Lock()
@@ -70,14 +88,21 @@ func openImage(exe []byte, opts options) (*image, []kernel.Kernel, error) {
 	var kernels []kernel.Kernel
 	var err error
 	if !found {
-		kernels = m.make(exe)
+		kernels = m.make(ctx, exe)
 	}
-	<-m.made
-	if err = m.failure; err == nil && found {
-		kernels, err = m.bind()
+	select {
+	case <-m.made:
+		if err = m.failure; err == nil && found {
+			kernels, err = m.bind(ctx)
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	if err != nil {
 		m.leave()
+		if found && ctx.Err() == nil && m.ended {
+			err = nil
+		}
 		return nil, nil, err
 	}
 	return m, kernels, nil
@@ -85,15 +110,23 @@ func openImage(exe []byte, opts options) (*image, []kernel.Kernel, error) {
 
 // make fills in what engines have in common, and returns the kernels that it
 // was planned with.
-func (m *image) make(exe []byte) []kernel.Kernel {
+func (m *image) make(ctx context.Context, exe []byte) []kernel.Kernel {
 	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
-	defer close(m.made)
+	defer func() {
+		if m.failure != nil { // whoever comes now tries again
+			m.ended = ctx.Err() != nil
+			images.Lock()
+			m.forget()
+			images.Unlock()
+		}
+		close(m.made)
+	}()
 	decoded, err := graph.Decode(exe)
 	if err != nil {
 		m.failure = err
 		return nil
 	}
-	c, err := compile(decoded, m.key.opts)
+	c, err := compile(ctx, decoded, m.key.opts)
 	if m.failure = err; err != nil {
 		return nil
 	}
@@ -107,10 +140,13 @@ func (m *image) make(exe []byte) []kernel.Kernel {
 }
 
 // bind makes the kernels of one more engine.
-func (m *image) bind() ([]kernel.Kernel, error) {
+func (m *image) bind(ctx context.Context) ([]kernel.Kernel, error) {
 	kernels, room := make([]kernel.Kernel, len(m.nodes)), budget.New(m.key.opts.limit())
 	for i, key := range m.nodes {
-		var err error
+		err := ctx.Err()
+		if err != nil {
+			return nil, err
+		}
 		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
 			return nil, err // not for the first time, so it can't be
 		}
@@ -128,11 +164,18 @@ func (m *image) leave() {
 	m.users--
 	last := m.users == 0
 	if last {
-		delete(images.all, m.key)
+		m.forget()
 	}
 	images.Unlock()
 	if last && m.packed {
 		m.release()
+	}
+}
+
+// forget sees to it that nobody else gets the image. images must be locked.
+func (m *image) forget() {
+	if images.all[m.key] == m {
+		delete(images.all, m.key)
 	}
 }
 

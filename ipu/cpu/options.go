@@ -64,7 +64,7 @@ var knownOptions = []option{
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
-	{"work", "the most operations, about multiplications, that one run of a program may take; default: 1125899906842624 (2 to the power of 50)", setWork},
+	{"work", "the most operations, about multiplications, that one run of a program may take, loops without a known end included; default: 1125899906842624 (2 to the power of 50)", setWork},
 }
 
 // OptionHelp describes one option of the back end.

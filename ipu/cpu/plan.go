@@ -78,6 +78,7 @@ type Program struct {
 	Index      int
 	Name       string
 	ArenaBytes int64
+	Work       int64 // operations of a run, about multiplications; loops whose end is not known counted once
 	Steps      []Step
 	Buffers    []Buffer
 }
@@ -128,6 +129,7 @@ type Step struct {
 	Scratch int   // buffer of scratch memory, or -1
 	Count   int64 // LoopStart
 	Match   int   // LoopStart, LoopEnd, IfStart, Else, IfEnd: the step at the other end
+	Work    int64 // LoopEnd: operations of one iteration, if how many there are depends on the run
 	Loop    int   // the step that starts the innermost loop or branches around this one, or -1
 }
 

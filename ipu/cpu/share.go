@@ -59,7 +59,10 @@ func (c *compiler) program(p *graph.Program) (*Program, error) {
 		}
 	}
 	g.Steps = f.steps
-	g.ArenaBytes = layOut(g.Buffers)
+	var err error
+	if g.ArenaBytes, err = layOut(c.ctx, g.Buffers, placeEffort); err != nil {
+		return nil, err
+	}
 	return g, nil
 }
 

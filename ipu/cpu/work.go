@@ -13,11 +13,22 @@ import (
 // a thousandth of it.
 const usualWork = 1 << 50
 
+// nodeWork is what it takes to run any node, in operations: a loop around next to
+// nothing is work too.
+const nodeWork = 64
+
+// moreWork says what to do about a refusal for the work that it takes.
+const moreWork = `if the file is to be trusted, raise the limit: the engine option "work" (--engine-option work=N)`
+
 // workOf returns how many operations a run of a program takes, loops whose end is
 // not known counted once.
 type workOf struct {
 	exe    *graph.Executable
 	graphs map[graph.GraphID]int64
+}
+
+func newWorkOf(exe *graph.Executable) *workOf {
+	return &workOf{exe, map[graph.GraphID]int64{}}
 }
 
 func (w *workOf) steps(steps []graph.Step) int64 {
@@ -46,7 +57,7 @@ func (w *workOf) graph(g graph.GraphID) int64 {
 }
 
 func (w *workOf) node(node *graph.Node) int64 {
-	n, times := int64(1), int64(1)
+	n, times := int64(nodeWork), int64(1)
 	if l, ok := node.Op.(*graph.Loop); ok && !l.While {
 		times = max(1, l.Count)
 	}
@@ -71,12 +82,11 @@ func (w *workOf) node(node *graph.Node) int64 {
 	return budget.Add(n, more)
 }
 
-// checkWork returns why programs of exe may not run if one of them takes more
-// than limit operations.
-func checkWork(exe *graph.Executable, limit int64) error {
-	w := &workOf{exe, map[graph.GraphID]int64{}}
-	for i := range exe.Programs {
-		p := &exe.Programs[i]
+// check returns why programs may not run if one of them takes more than limit
+// operations.
+func (w *workOf) check(limit int64) error {
+	for i := range w.exe.Programs {
+		p := &w.exe.Programs[i]
 		n := w.steps(p.Steps)
 		if n <= limit {
 			continue
@@ -86,8 +96,17 @@ func checkWork(exe *graph.Executable, limit int64) error {
 			text = "more than 9e18 operations"
 		}
 		return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(
-			"program %d %q takes %s, more than the limit of %.1g; if the file is to be trusted, raise the limit: the engine option \"work\"",
-			p.Index, p.Name, text, float64(limit))}
+			"program %d %q takes %s, more than the limit of %.1g; %s", p.Index, p.Name, text, float64(limit), moreWork)}
 	}
 	return nil
+}
+
+// spend counts the work of one more iteration of a loop that may go on for ever,
+// and returns why the run ends if that is too much.
+func (e *Engine) spend(in *instruction) error {
+	if e.spent = budget.Add(e.spent, in.work); e.spent <= e.opts.work {
+		return nil
+	}
+	return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(
+		"its loops have taken more than the limit of %.1g operations; %s", float64(e.opts.work), moreWork)}
 }
