@@ -13,6 +13,7 @@ import (
 // Model is an ONNX ModelProto.
 type Model struct {
 	Path            string // file it was read from, for messages; may be empty
+	Size            int64  // bytes that were read: of the file and of its external data, each region once
 	IRVersion       int64
 	ProducerName    string
 	ProducerVersion string

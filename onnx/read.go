@@ -78,6 +78,10 @@ func Decode(b []byte, dir string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Size = int64(len(b))
+	for at := range r.regions {
+		m.Size += at.length
+	}
 	if m.Graph == nil {
 		return nil, fmt.Errorf("%w: it holds no graph (want a ModelProto as exporters write it)", ErrFormat)
 	}

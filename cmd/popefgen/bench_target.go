@@ -23,7 +23,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 	if t.Options, err = engineOptions(c); err != nil {
 		return nil, 0, err
 	}
-	paths := c.Args().Slice()
+	paths, size := c.Args().Slice(), int64(0)
 	if onnx := slices.IndexFunc(paths, isONNX); onnx >= 0 {
 		if len(paths) > 1 {
 			return nil, 0, fmt.Errorf("found %d files, want one ONNX model, or PopEF files that form one model", len(paths))
@@ -36,18 +36,20 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 		if t.Bytes, err = r.Bytes(); err != nil {
 			return nil, 0, err
 		}
+		size = r.Size
 		t.Name, compile = filepath.Base(paths[0]), time.Since(start)
 	} else {
 		if err := noModelFlags(c, paths[0]); err != nil {
 			return nil, 0, err
 		}
-		t.Files = paths
+		t.Files, size = paths, sizeOf(paths...)
 	}
 	m, err := t.Model()
 	if err != nil {
 		return nil, 0, notPopEF(err, t.Files...)
 	}
 	defer m.Close()
+	t.Options = append(boundWork(t.Backend, m, size), t.Options...)
 	return t, compile, benchInputs(c, t, contract.Of(m))
 }
 

@@ -27,8 +27,8 @@ type port struct {
 	given  bool
 }
 
-// openDynamic opens a model as engineFlags say.
-func openDynamic(c *cli.Context, m *popef.Model) (*dynamic, error) {
+// openDynamic opens a model, whose files have size bytes, as engineFlags say.
+func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
 	opts := []rt.SessionOption{rt.WithBackend(c.String("backend"))}
 	if threads := c.Int("threads"); threads != 0 {
 		opts = append(opts, rt.WithThreads(threads))
@@ -37,7 +37,7 @@ func openDynamic(c *cli.Context, m *popef.Model) (*dynamic, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, o := range given {
+	for _, o := range append(boundWork(c.String("backend"), m, size), given...) {
 		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 	}
 	s, err := rt.NewSession(c.Context, m, opts...)
@@ -111,9 +111,10 @@ func unknownInput(flag [2]string, names []string) error {
 	return fmt.Errorf("--input %s=%s: the model has no input %q%s", flag[0], flag[1], flag[0], nearest.DidYouMean(flag[0], names))
 }
 
-// execute runs a model once; it is a verify.Executor with the flags bound.
-func execute(ctx context.Context, c *cli.Context, m *popef.Model, inputs map[string][]byte) (outputs map[string][]byte, err error) {
-	d, err := openDynamic(c, m)
+// execute runs a model once, whose files have size bytes; it is a verify.Executor
+// with the flags bound.
+func execute(ctx context.Context, c *cli.Context, m *popef.Model, size int64, inputs map[string][]byte) (outputs map[string][]byte, err error) {
+	d, err := openDynamic(c, m, size)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/internal/nearest"
-	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -200,25 +199,18 @@ func goldenVerify(c *cli.Context) error {
 }
 
 // withDynamic opens the model at path, and closes it when do is done.
-func withDynamic(c *cli.Context, path string, do func(*dynamic) error) error {
-	return withModel(c, path, func(m *popef.Model) (err error) {
-		d, err := openDynamic(c, m)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, d.close()) }()
-		return do(d)
-	})
-}
-
-// withModel opens the model at path, and closes it when do is done.
-func withModel(c *cli.Context, path string, do func(*popef.Model) error) error {
-	m, err := openModel(c, path)
+func withDynamic(c *cli.Context, path string, do func(*dynamic) error) (err error) {
+	m, size, err := openModel(c, path)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	return do(m)
+	d, err := openDynamic(c, m, size)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	return do(d)
 }
 
 // goldenModel returns the model that runs over d's memory.

@@ -79,7 +79,7 @@ func goldenImport(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	d, err := openDynamic(c, model)
+	d, err := openDynamic(c, model, given.size)
 	if err != nil {
 		return err
 	}
@@ -158,6 +158,7 @@ func caseNames(c *cli.Context, sets []*tensorfile.DataSet) ([]string, error) {
 // importNames is what tells which stored tensor is which of a model's.
 type importNames struct {
 	inputs, outputs []string                // in the model's own order
+	size            int64                   // bytes of its files
 	bound           map[string]*onnx.Tensor // inputs with a value, which are inputs no longer
 }
 
@@ -168,11 +169,11 @@ func importModel(c *cli.Context, first *tensorfile.DataSet) (*popef.Model, *impo
 	if isONNX(path) {
 		return importONNX(c, path, first)
 	}
-	m, err := openModel(c, path)
+	m, size, err := openModel(c, path)
 	if err != nil {
 		return nil, nil, err
 	}
-	names := &importNames{}
+	names := &importNames{size: size}
 	roles := contract.Roles(m)
 	for i, a := range m.Metadata.Anchors {
 		switch roles[i] {
@@ -199,7 +200,7 @@ func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.
 		return nil, nil, err
 	}
 	names := namesOf(m.Graph)
-	names.bound = to.Values
+	names.bound, names.size = to.Values, m.Size
 	ins, _ := names.split(first)
 	values := map[string]*onnx.Tensor{}
 	to.Shapes = map[string][]int64{}
@@ -213,7 +214,7 @@ func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.
 		to.Shapes[s.Name] = values[s.Name].Dims
 	}
 	for {
-		r, err := compile.Compile(m, to)
+		r, err := compile.CompileContext(c.Context, m, to)
 		if need := (*onnx.NeedValueError)(nil); errors.As(err, &need) {
 			bound := false
 			for _, name := range need.Inputs() {

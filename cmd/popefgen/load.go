@@ -87,18 +87,20 @@ func noModelFlags(c *cli.Context, path string) error {
 	return nil
 }
 
-// openModel opens a PopEF model, or compiles an ONNX model in memory.
-func openModel(c *cli.Context, path string) (*popef.Model, error) {
+// openModel opens a PopEF model, or compiles an ONNX model in memory, and returns
+// how many bytes its files have.
+func openModel(c *cli.Context, path string) (*popef.Model, int64, error) {
 	if !isONNX(path) {
 		if err := noModelFlags(c, path); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		m, err := popef.Load(path)
-		return m, notPopEF(err, path)
+		return m, sizeOf(path), notPopEF(err, path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	return r.Model(filepath.Base(path))
+	m, err := r.Model(filepath.Base(path))
+	return m, r.Size, err
 }

@@ -65,12 +65,12 @@ func runModel(c *cli.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	m, err := openModel(c, path)
+	m, size, err := openModel(c, path)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	d, err := openDynamic(c, m)
+	d, err := openDynamic(c, m, size)
 	if err != nil {
 		return err
 	}

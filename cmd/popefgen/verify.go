@@ -38,12 +38,13 @@ var verifyCommand = &cli.Command{
 		if o.Noise < 0 || o.Noise > 1000 {
 			return fmt.Errorf("verify: --noise is %d, want 0 to 1000", o.Noise)
 		}
-		o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
-			return execute(ctx, c, m, inputs)
-		}
 		enc := json.NewEncoder(c.App.Writer)
 		count, folded := map[verify.Verdict]int{}, 0
 		for _, k := range cases {
+			size := sizeOf(k.Dir)
+			o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
+				return execute(ctx, c, m, size, inputs)
+			}
 			results, err := verify.Run(c.Context, k, o)
 			if err != nil {
 				return fmt.Errorf("verify: %w", err)

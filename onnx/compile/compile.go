@@ -42,6 +42,7 @@ type Result struct {
 	Weights    []Weight // in the model's order
 	Warnings   []string
 	Source     Source
+	Size       int64 // bytes of the ONNX model, external data included; 0 if it was not read from any
 
 	encoded []byte
 }
@@ -71,7 +72,7 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings, Source: SourceOf(m)}
+	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings, Source: SourceOf(m), Size: m.Size}
 	iterations := max(o.Iterations, 1)
 	if err := r.layOut(low, iterations); err != nil {
 		return nil, err
