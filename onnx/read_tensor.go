@@ -17,6 +17,10 @@ import (
 // ReadTensor reads a bare TensorProto, as ONNX's test data holds it, from the
 // file at path.
 func ReadTensor(path string) (*Tensor, error) {
+	// A pipe in somebody's data set would be waited for.
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file (%v)", path, st.Mode())
+	}
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading tensor: %w", err)

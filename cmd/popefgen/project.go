@@ -101,9 +101,15 @@ func readProject(path string) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := readableYAML(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
 	file, err := parser.ParseBytes(data, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, plainYAML(nil, err))
+	}
+	if err := fewAliases(file, len(data)); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	var p project
 	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {

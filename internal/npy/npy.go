@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -24,6 +25,9 @@ const magic = "\x93NUMPY"
 
 // maxHeader bounds the header, which is one line for a tensor.
 const maxHeader = 64 << 10
+
+// maxRank is the most dimensions that NumPy knows.
+const maxRank = 64
 
 var errFormat = errors.New("not a valid .npy file")
 
@@ -44,8 +48,9 @@ type Array struct {
 	Data  []byte // row-major and little-endian, whatever Descr says
 }
 
-// ReadArray reads an array of at most limit bytes of data; of one that is
-// larger it reads a byte more.
+// ReadArray reads an array of at most limit bytes of data, and of as many as its
+// header has; of one that is larger it reads a byte more. What does not fit into
+// memory is refused before it is read (the error wraps [budget.ErrExceeded]).
 func ReadArray(r io.Reader, limit int64) (*Array, error) {
 	descr, shape, data, err := read(r, limit)
 	if err != nil {
@@ -148,11 +153,53 @@ func read(r io.Reader, limit int64) (descr string, shape []int64, data []byte, e
 		}
 		shape = append(shape, d)
 	}
+	if len(shape) > maxRank {
+		return "", nil, nil, fmt.Errorf("%w: %d dimensions (want %d at most)", errFormat, len(shape), maxRank)
+	}
 	if m[2] == "True" && len(shape) > 1 {
 		return "", nil, nil, errors.New("the array is in Fortran order; save it with numpy.ascontiguousarray")
 	}
-	data, err = io.ReadAll(io.LimitReader(br, limit+1))
+	size := sizeOf(m[1], shape)
+	if size > limit {
+		size = limit // and a byte more, if there is one
+	}
+	data, err = readData(br, size)
 	return m[1], shape, data, err
+}
+
+// sizeOf returns the bytes of an array as its header has them, the greatest number
+// where that is more or the type is unknown.
+func sizeOf(descr string, shape []int64) int64 {
+	each, err := strconv.ParseInt(strings.TrimLeft(descr, "<>|=biufcSUV"), 10, 32)
+	if err != nil || each <= 0 {
+		each = math.MaxInt64
+	}
+	return budget.Mul(append([]int64{each}, shape...)...)
+}
+
+// firstRead is how much is read before the memory of a whole array is taken: a
+// header only claims a size, and a few bytes of an archive become a great many.
+const firstRead = 1 << 20
+
+// readData reads size bytes and one more, if there are as many. It takes the
+// memory for all of them when an eighth has arrived.
+func readData(r io.Reader, size int64) ([]byte, error) {
+	if err := budget.New(0).Take(budget.Add(size, size/8), "the data of the array"); err != nil {
+		return nil, err
+	}
+	var data []byte
+	for part := min(size, firstRead); ; part = min(size, part*8) {
+		grown := make([]byte, part+1)
+		copy(grown, data)
+		n, err := io.ReadFull(r, grown[len(data):])
+		data = grown[:len(data)+n]
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return data, nil
+		}
+		if err != nil || part == size {
+			return data, err
+		}
+	}
 }
 
 // Write writes data, row-major and little-endian, as a .npy array of the

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -74,7 +75,7 @@ func (r Result) MarshalJSON() ([]byte, error) {
 // it. Whatever goes wrong is a FAIL of that set; the error is ctx's.
 func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 	var results []Result
-	m, err := onnx.ReadFile(filepath.Join(c.Dir, modelFile))
+	m, err := readModel(filepath.Join(c.Dir, modelFile))
 	for _, set := range c.Sets {
 		if ctx.Err() != nil {
 			return results, ctx.Err()
@@ -84,6 +85,9 @@ func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 		e := err
 		if e == nil {
 			e = runSet(ctx, m, set, o, &r)
+		}
+		if ctx.Err() != nil { // it was not the set's
+			return results, ctx.Err()
 		}
 		var unsupported *onnx.UnsupportedError
 		switch {
@@ -96,6 +100,14 @@ func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// readModel is [onnx.ReadFile] of a regular file: a pipe would be waited for.
+func readModel(path string) (*onnx.Model, error) {
+	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file (%v)", path, st.Mode())
+	}
+	return onnx.ReadFile(path)
 }
 
 func obstacles(u *onnx.UnsupportedError) string {
@@ -118,6 +130,11 @@ type Compiled struct {
 // dimensions, and inputs whose value decides a shape, are bound from it. The
 // errors are those of [compile.Compile] and of reading the set.
 func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
+	return CompileContext(context.Background(), m, set, o)
+}
+
+// CompileContext is [Compile] until ctx is done, whose error it returns then.
+func CompileContext(ctx context.Context, m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
 	if err := tensorsOnly(m); err != nil {
 		return nil, err
 	}
@@ -133,7 +150,7 @@ func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, fed, err := compileFor(m, named, o)
+	r, fed, err := compileFor(ctx, m, named, o)
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +209,7 @@ func folded(e *graph.Executable) bool {
 
 // runSet compiles the model for one data set, runs it and compares.
 func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *Result) error {
-	r, err := Compile(m, set, o.Compile)
+	r, err := CompileContext(ctx, m, set, o.Compile)
 	if err != nil {
 		return err
 	}
@@ -248,13 +265,13 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 
 // compileFor compiles m for the given values of its inputs and returns the
 // bytes of those that are still inputs, by name.
-func compileFor(m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
+func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
 	o.Shapes, o.Values = map[string][]int64{}, map[string]*onnx.Tensor{}
 	for name, t := range named {
 		o.Shapes[name] = t.Dims
 	}
 	for {
-		r, err := compile.Compile(m, o)
+		r, err := compile.CompileContext(ctx, m, o)
 		var need *onnx.NeedValueError
 		if errors.As(err, &need) {
 			if progress := bind(o.Values, need.Inputs(), named); progress {
