@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -232,6 +233,8 @@ func attribute(name string, v any) []byte {
 			b = field(b, 9, []byte(x))
 		}
 		kind = 8
+	case *sketch:
+		b, kind = field(b, 6, v.graph()), 5
 	default:
 		panic("no such attribute")
 	}
@@ -244,10 +247,29 @@ func (s *sketch) output(name string, elem onnx.ElemType) {
 	s.outputs, s.elems = append(s.outputs, name), append(s.elems, elem)
 }
 
+// body starts a graph for an attribute of s, which can read the values of s.
+func (s *sketch) body() *sketch {
+	return &sketch{Rand: s.Rand, opset: s.opset, names: s.names + 1000, log: " {"}
+}
+
+// param adds an input to a body.
+func (s *sketch) param(elem onnx.ElemType, dims []int) string {
+	name := s.name("p")
+	s.values = field(s.values, 11, info(name, elem, dims))
+	return name
+}
+
+// String describes a body.
+func (s *sketch) String() string { return strings.ReplaceAll(s.log, "\n", "\n    ") + " }" }
+
+// graph returns the GraphProto.
+func (s *sketch) graph() []byte {
+	return append(field(append([]byte{}, s.nodes...), 2, []byte("graph")), s.values...)
+}
+
 // bytes returns the model as an ONNX file.
 func (s *sketch) bytes() []byte {
-	g := field(append([]byte{}, s.nodes...), 2, []byte("graph"))
-	g = append(g, s.values...)
+	g := s.graph()
 	ir := int64(8)
 	if s.opset >= 19 {
 		ir = 10
