@@ -1,23 +1,12 @@
 package rt_test
 
 import (
-	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
 )
-
-// Rows walks over the first dimension of a tensor without copying it.
-func ExampleRows() {
-	var y struct{ Data [2][3]float32 }
-	for i, row := range rt.Rows(y.Data[:]) {
-		row[i] = 1
-	}
-	fmt.Println(y.Data)
-	// Output: [[1 0 0] [0 1 0]]
-}
 
 func TestRows(t *testing.T) {
 	var x [4][1 << 16]float32
