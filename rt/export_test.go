@@ -80,3 +80,7 @@ func WaitForRoom(c *Core) int {
 // Draining reports whether a session lets nobody in any more. It is the last to
 // do so of all that a runner's Shutdown begins with.
 func Draining(s *Session) bool { return s.gate.state.Load()&draining != 0 }
+
+// Indirect makes a runner copy whole batches, as it does where the samples of a
+// run do not lie behind each other.
+func Indirect(c *Core) { c.batcher.direct = false }

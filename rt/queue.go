@@ -164,7 +164,7 @@ func (q *queue) leave(r *room) {
 
 // pass gives a place to whoever waits for one, or frees it. mu is held.
 func (q *queue) pass(slot int) {
-	if r := q.head; r != nil && !q.closed {
+	if r := q.head; r != nil { // after shut there is none
 		q.leave(r)
 		r.slot = slot
 		r.wake <- struct{}{}

@@ -69,23 +69,27 @@ func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, star
 		b.copyIn(p.batch, samples, p.start, p.from, p.n)
 	}
 	b.mu.Lock()
-	for i := range c.parts[:c.n] {
-		if o := c.parts[i].batch; o.copying == 1 {
-			o.copying = 0
-			b.copied.Broadcast()
-			if (o.late || o.count == b.group) && o.leader != c {
-				o.leader.signal()
-			}
-		} else {
-			o.copying--
-		}
-	}
+	b.arrived(c)
 	b.mu.Unlock()
 	err := b.attend(ctx, c, samples)
 	b.mu.Lock()
 	b.waiting--
 	b.mu.Unlock()
 	return err
+}
+
+// arrived notes that a call has copied its samples. mu is held.
+func (b *batcher) arrived(c *call) {
+	for i := range c.parts[:c.n] {
+		o := c.parts[i].batch
+		if o.copying--; o.copying > 0 {
+			continue
+		}
+		b.copied.Broadcast()
+		if (o.late || o.count == b.group) && o.leader != c {
+			o.leader.signal()
+		}
+	}
 }
 
 // fills reports whether so many samples make the open batch full: nobody waits
