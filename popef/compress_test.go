@@ -16,6 +16,7 @@ import (
 	"github.com/pierrec/lz4/v4"
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/internal/wire"
 )
@@ -198,6 +199,42 @@ func TestWriteCompressed(t *testing.T) {
 			codec, err := b.Codec()
 			require.NoError(t, err)
 			require.Equal(t, popef.LZ4, codec)
+		}
+	}
+}
+
+// TestBombs decompresses what is thousands of times as large then, or claims to
+// be, with a budget of 80 MiB.
+func TestBombs(t *testing.T) {
+	budget.SetDefault(80 << 20)
+	defer budget.SetDefault(0)
+	for name, open := range map[string]func(io.Writer) (io.WriteCloser, error){"LZ4": lz4Writer, "zstd": zstdWriter, "gzip": gzipWriter} {
+		bomb := pack(t, make([]byte, 32<<20), open)
+		require.Less(t, len(bomb), 1<<20, name)
+		for _, c := range []struct {
+			size uint64
+			want error
+			most uint64 // bytes that may be allocated
+		}{
+			{32 << 20, nil, 112 << 20},
+			{32<<20 - 1, popef.ErrCompression, 112 << 20}, // more than it claims
+			{32<<20 + 1, popef.ErrCompression, 112 << 20}, // less
+			{1000, popef.ErrCompression, 12 << 20},
+			{128 << 20, popef.ErrLimit, 1 << 20},
+			{1 << 40, popef.ErrLimit, 1 << 20},
+			{1 << 63, popef.ErrLimit, 1 << 20},
+		} {
+			m, err := popef.LoadBytes("f", compressed(t, c.size, bomb))
+			require.NoError(t, err)
+			var p []byte
+			got := allocated(func() { p, err = m.Executable() })
+			require.Less(t, got, c.most+24<<20, "%s claims %d", name, c.size) // and the decoder's own
+			if c.want != nil {
+				require.ErrorIs(t, err, c.want, "%s claims %d", name, c.size)
+				continue
+			}
+			require.NoError(t, err, name)
+			require.Len(t, p, 32<<20)
 		}
 	}
 }
