@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms bench-peers performance bench-test soak cross cross-test mutants figures
+.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,11 @@ bench: ## kernels by the machine's peak, rings, the path of a request, whole mod
 
 mechanisms: ## what blocks of channels, bytes of pixels, chains and threads are worth for every public model; fails if one costs more than 3 %
 	POPEFGEN_MECHANISMS=1 $(GO) test -count=1 -timeout 30m -v -run TestMechanisms ./cmd/popefgen/internal/bench
+
+calibrate: build ## measure the costs that are built in (ipu/cpu/costs), on a machine with AVX-512 and VNNI that does nothing else
+	$(BIN) calibrate -o ipu/cpu/costs/avx512-vnni.json
+	GODEBUG=cpu.avx512vnni=off $(BIN) calibrate -o ipu/cpu/costs/avx512.json
+	POPEFGEN_CPU=avx2 $(BIN) calibrate -o ipu/cpu/costs/avx2.json
 
 bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 	@$(MAKE) -C bench run GO="$(GO)" ARGS="$(ARGS)"

@@ -18,7 +18,7 @@ var memoryFlag = &cli.StringFlag{Name: "memory",
 	Usage: "the most memory, `SIZE`, that a model may make it take, such as 512MiB or 8GiB (default: three quarters of what the machine, its control groups and limits leave)"}
 
 // withoutModels are the commands that read none.
-var withoutModels = []string{"devices", "completion", "version", "vet", "help"}
+var withoutModels = []string{"calibrate", "devices", "completion", "version", "vet", "help"}
 
 // limitMemory gives a command, and those below it, the flag --memory.
 func limitMemory(c *cli.Command) {

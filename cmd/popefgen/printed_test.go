@@ -253,6 +253,7 @@ func TestPrinted(t *testing.T) {
 		{0, []string{"bench", "good.onnx", "--duration", "1ms", "--profile", "--json"}},
 		{2, []string{"bench", "good.onnx", "--mode", evilFile}},
 		{0, []string{"devices"}},
+		{2, []string{"calibrate", evilFile}},
 		{0, []string{"version"}},
 		{2, []string{"completion", evilFile}},
 		{2, []string{"vet", evilFile}},

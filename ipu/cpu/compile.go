@@ -61,7 +61,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts options) (*compile
 	if opts.layout {
 		var inner origins
 		if opts.pixels {
-			planar, from = inPixels(exe)
+			planar, from = inPixels(exe, opts)
 		}
 		exe, inner = inBlocks(planar, kernel.BlockLanes(), opts)
 		from = from.through(inner)

@@ -534,12 +534,12 @@ func TestBackend(t *testing.T) {
 	require.ErrorContains(t, err, "-tags poplar")
 	require.ErrorIs(t, b.Accepts(ipu.FormatUnknown), ipu.ErrWrongBackend)
 	for name, c := range map[string]ipu.EngineConfig{
-		"-tags poplar":                   {Executable: []byte("GC_EXE_3")},
-		"format is unknown":              {Executable: []byte("ELF")},
-		"invalid portable":               {Executable: []byte(ipu.PortableMagic + " and nothing else")},
-		`threads="0": want a`:            {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
-		"alias, chains, inplace, layout": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
-		`want "on" or "off"`:             {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
+		"-tags poplar":        {Executable: []byte("GC_EXE_3")},
+		"format is unknown":   {Executable: []byte("ELF")},
+		"invalid portable":    {Executable: []byte(ipu.PortableMagic + " and nothing else")},
+		`threads="0": want a`: {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
+		"alias, chains, costs, inplace, labels, layout": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
+		`want "on" or "off"`:                            {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
 	} {
 		_, err := b.NewEngine(c)
 		require.ErrorContains(t, err, name)

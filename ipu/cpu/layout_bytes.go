@@ -18,13 +18,13 @@ import (
 // inPixels returns a copy of exe in which activations of bytes are pixels
 // where there are kernels for that, or exe itself. Tensors of exe keep their
 // numbers.
-func inPixels(exe *graph.Executable) (*graph.Executable, origins) {
+func inPixels(exe *graph.Executable, opts options) (*graph.Executable, origins) {
 	if !kernel.HasPixels() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe}
+	l := &layout{given: exe, options: opts}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)

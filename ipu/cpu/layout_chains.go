@@ -11,18 +11,23 @@ import (
 // Operators in blocks of channels are joined to chains, see [kernel.Chain],
 // where what they hand on would not stay in the second-level cache.
 
-const (
+// chainBytes are the sizes that decide about chains, by that of the second-level
+// cache.
+type chainBytes struct {
 	// What an operator's operand and result may take to be worth no chain: they
-	// are still in the second-level cache for the next operator. Where several
-	// workers share an operator each of them has to wait for the others.
-	cachedBytes = 1 << 20
-	sharedBytes = 128 << 10
-	// What a piece of a chain may take of the second-level cache, what it may
-	// take where it can't be any smaller, and what is enough for it.
-	pieceBytes  = 896 << 10
-	largeBytes  = 1792 << 10
-	enoughBytes = 256 << 10
-)
+	// are still in the cache for the next operator. Where several workers share
+	// an operator each of them has to wait for the others.
+	cached, shared int64
+	// What a piece of a chain may take of the cache, what it may take where it
+	// can't be any smaller, and what is enough for it.
+	piece, large, enough int64
+}
+
+func (c *Costs) chainBytes() chainBytes {
+	const part = 8
+	return chainBytes{cached: c.CacheBytes, shared: c.CacheBytes / part, piece: c.CacheBytes - c.CacheBytes/part,
+		large: 2 * (c.CacheBytes - c.CacheBytes/part), enough: 2 * c.CacheBytes / part}
+}
 
 // join makes chains of the nodes of a region.
 func (r *region) join() {
@@ -199,9 +204,10 @@ func (r *region) cut(op *kernel.Chain, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	least := int64(cachedBytes)
+	sizes := r.costs.chainBytes()
+	least := sizes.cached
 	if r.threads > 1 {
-		least = sharedBytes
+		least = sizes.shared
 	}
 	large := false
 	for m := range types {
@@ -221,12 +227,12 @@ func (r *region) cut(op *kernel.Chain, in []graph.TensorType) bool {
 	last := types[len(types)-1]
 	out := last[len(last)-1]
 	all := (op.Channels + op.Lanes - 1) / op.Lanes
-	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= enoughBytes/2 && pieces/(2*op.Blocks) >= 4*int64(r.threads); {
+	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= sizes.enough/2 && pieces/(2*op.Blocks) >= 4*int64(r.threads); {
 		op.Blocks *= 2
 	}
-	if r.pieceBytes(op, types) > pieceBytes && r.byRows(op, types) {
+	if r.pieceBytes(op, types) > sizes.piece && r.byRows(op, types) {
 		height := out.Shape[2]
-		for parts := int64(2); parts <= height && (op.Rows == 0 || r.pieceBytes(op, types) > pieceBytes); parts++ {
+		for parts := int64(2); parts <= height && (op.Rows == 0 || r.pieceBytes(op, types) > sizes.piece); parts++ {
 			op.Rows = (height + parts - 1) / parts
 		}
 		// Rows that windows of two pieces share are computed twice.
@@ -234,7 +240,7 @@ func (r *region) cut(op *kernel.Chain, in []graph.TensorType) bool {
 			op.Rows = 0
 		}
 	}
-	if r.pieceBytes(op, types) > largeBytes {
+	if r.pieceBytes(op, types) > sizes.large {
 		return false
 	}
 	return r.fitsChain(op, in)

@@ -2,49 +2,12 @@ package cpu
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
-// Estimates are nanoseconds of one thread with AVX-512 at some 2.8 GHz, as
-// kernels alone were measured; only their ratios matter.
-const (
-	nodeTime    = 200  // of one more node
-	convertTime = 0.2  // of an element that is moved to or from blocks, by a node or by a convolution
-	elementTime = 0.06 // of an element that is read and computed or moved
-	poolTime    = 0.13 // of an element that is pooled
-	poolBlocks  = 0.75 // of that, in blocks
-	meanTime    = 0.1  // of an element that is reduced; in blocks it takes meanBlocks more
-	meanBlocks  = 0.2
-	resizeTime  = 2   // of an element of a resized tensor's operand
-	resizeGain  = 0.5 // of that, in blocks
-	halfTime    = 0.3 // of an element of half precision that a convolution reads or writes
-	planesTime  = 1.5 // of an element of a convolution in blocks that goes through planes
+// ShortRow is how many elements a row has at least for which a vector of outputs
+// in blocks is worth its windows.
+const ShortRow = 4
 
-	// Of a product: in blocks, in blocks where there are so few channels that
-	// a tile is one block wide, and in rows for windows of one element and of
-	// several.
-	blockProduct  = 0.0121
-	narrowProduct = 0.016
-	pointProduct  = 0.0146
-	rowProduct    = 0.0127
-	shortProduct  = 2 // times as long in blocks for windows of several elements, where rows are shorter than shortRow
-	shortRow      = 4
-	// Of a product of a single channel, in blocks and in rows, which are as
-	// long as vectors at best; strides cost extra.
-	depthBlock  = 0.034
-	depthRow    = 0.05
-	depthStride = 2.2
-)
-
-// The same of bytes, with VNNI: of a product of channels, in planes and in
-// pixels, of which a vector holds pixelMaps output channels, whether there are
-// so many or not; of a product of a single channel; and of a byte that is
-// converted.
-const (
-	bytesProduct      = 0.0066
-	pixelsProduct     = 0.0054
-	bytesDepth        = 0.11
-	pixelsDepth       = 0.045
-	pixelsConvertTime = 0.05
-	pixelMaps         = 16
-)
+// pixelMaps is how many output channels a vector of products of bytes holds.
+const pixelMaps = 16
 
 // decidePixels reports whether a convolution of bytes takes and gives pixels. It
 // is a variable for the tests, in which any may.
@@ -57,11 +20,11 @@ func (p *pixels) pay(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	maps := p.typ(y).Shape[1]
 	filled := float64((maps+pixelMaps-1)/pixelMaps*pixelMaps) / float64(maps)
 	products := float64(p.typ(y).Elements()) * float64(p.typ(w).Elements()/p.typ(w).Shape[0])
-	planes, pixels := bytesProduct*products, pixelsProduct*products*filled
+	planes, pixels := p.costs.BytesProduct*products, p.costs.PixelsProduct*products*filled
 	if op.Group > 1 {
-		planes, pixels = bytesDepth*products, pixelsDepth*products*filled
+		planes, pixels = p.costs.BytesDepth*products, p.costs.PixelsDepth*products*filled
 	}
-	convert := pixelsConvertTime * float64(p.typ(x).Elements())
+	convert := p.costs.PixelsConvert * float64(p.typ(x).Elements())
 	if p.have(x) {
 		planes += convert
 	} else {
@@ -77,7 +40,7 @@ func (r *region) conversions(t graph.TensorID) (ns float64) {
 	if made := here && r.at[def] != nil; made && !r.readPlanar(t) {
 		return 0
 	}
-	return nodeTime + convertTime*float64(r.typ(t).Elements())*r.filled(r.typ(t))
+	return r.costs.Node + r.costs.Convert*float64(r.typ(t).Elements())*r.filled(r.typ(t))
 }
 
 // readPlanar reports whether something reads a tensor otherwise than in blocks.
@@ -115,29 +78,26 @@ func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
 	read := float64(x.Elements())
 	switch u.op.Kind() {
 	case "Reduce":
-		ns = meanTime * read
+		ns = r.costs.Mean * read
 		if out {
-			ns += meanBlocks * read
+			ns = r.costs.MeanBlocks * read
 		}
 	case "BlockedPool":
-		ns = poolTime * read
-		if out && !u.slow {
-			ns *= poolBlocks
-		}
+		ns = r.costs.Element * read
 	case "BlockedResize":
-		ns = resizeTime * read
+		ns = r.costs.Resize * read
 		if out {
-			ns *= resizeGain
+			ns = r.costs.ResizeBlocks * read
 		}
 	default:
-		ns = elementTime * float64(y.Elements()) * float64(max(1, len(u.tied)))
+		ns = r.costs.Element * float64(y.Elements()) * float64(max(1, len(u.tied)))
 	}
 	if out {
 		if u.slow {
-			ns += convertTime * float64(x.Elements()+y.Elements())
+			ns += r.costs.Convert * float64(x.Elements()+y.Elements())
 		}
 		ns *= r.filled(y)
-		ns += nodeTime * float64(len(u.spread))
+		ns += r.costs.Node * float64(len(u.spread))
 	}
 	return ns
 }
@@ -148,52 +108,53 @@ func (r *region) convolutionCost(u *unit, in, out bool) (ns float64) {
 	products := float64(y.Elements()) * float64(w.Elements()/w.Shape[0])
 	planar := !in && !out
 	if u.slow && !planar {
-		return r.convolutionCost(u, false, false) + 4*nodeTime + planesTime*float64(x.Elements()+y.Elements())*r.filled(y)
+		return r.convolutionCost(u, false, false) + r.costs.Convert*float64(x.Elements()+y.Elements())*r.filled(y)
 	}
 	strided := false
 	for _, s := range u.conv.Strides {
 		strided = strided || s > 1
 	}
+	row := y.Shape[y.Rank()-1]
 	switch {
 	case u.conv.Group > 1 && planar:
-		row := y.Shape[y.Rank()-1]
-		ns = depthRow * products * float64((row+r.lanes-1)/r.lanes*r.lanes) / float64(row)
+		ns = r.costs.Depth
 		if strided {
-			ns *= depthStride
+			ns = r.costs.DepthStrided
 		}
+		ns *= products * float64((row+r.lanes-1)/r.lanes*r.lanes) / float64(row)
 	case u.conv.Group > 1:
-		ns = depthBlock * products * r.filled(y)
+		ns = r.costs.BlockDepth
 		if strided {
-			ns *= depthStride
+			ns = r.costs.BlockDepthStrided
 		}
+		ns *= products * r.filled(y)
 	case planar && positions(w.Shape) == 1:
-		ns = pointProduct * products
+		ns = r.costs.PointProduct * products
 	case planar:
-		ns = rowProduct * products
+		ns = r.costs.Product * products
+	case row < ShortRow && positions(w.Shape) > 1:
+		ns = r.costs.ShortProduct * products * r.filled(y)
 	case y.Shape[1] <= r.lanes:
-		ns = narrowProduct * products * r.filled(y)
+		ns = r.costs.NarrowProduct * products * r.filled(y)
 	default:
-		ns = blockProduct * products * r.filled(y)
-	}
-	if row := y.Shape[y.Rank()-1]; row < shortRow && u.conv.Group == 1 && !planar && positions(w.Shape) > 1 {
-		ns *= shortProduct
+		ns = r.costs.BlockProduct * products * r.filled(y)
 	}
 	// A few channels are gathered in no time.
 	const few = 4
 	if !planar && !in && x.Shape[1] > few {
-		ns += convertTime * float64(x.Elements())
+		ns += r.costs.Convert * float64(x.Elements())
 	}
 	if !planar && !out {
-		ns += convertTime * float64(y.Elements())
+		ns += r.costs.Convert * float64(y.Elements())
 	}
 	if u.conv.Half && !in {
-		ns += halfTime * float64(x.Elements())
+		ns += r.costs.Half * float64(x.Elements())
 	}
 	if u.conv.Half && !out {
-		ns += halfTime * float64(y.Elements())
+		ns += r.costs.Half * float64(y.Elements())
 	}
 	if planar && len(u.nodes) > 1 {
-		ns += nodeTime + 2*elementTime*float64(y.Elements())
+		ns += r.costs.Node + 2*r.costs.Element*float64(y.Elements())
 	}
 	return ns
 }

@@ -24,10 +24,11 @@ type options struct {
 	chains  bool
 	pixels  bool
 	labels  bool
+	costs   Costs
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true, pixels: true}
+	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true, pixels: true, costs: UsualCosts()}
 }
 
 // limit returns the bytes that an engine with these options may allocate.
@@ -52,6 +53,7 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.alias })},
 	{"chains", `"off" runs operators on blocks of channels one after the other; "on" takes some blocks at a time through several where that saves time`,
 		onOff(func(o *options) *bool { return &o.chains })},
+	{"costs", `what the engine estimates the times of operators from: a file, or the text, that "popefgen calibrate" writes on a machine; default: built in`, setCosts},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
 		onOff(func(o *options) *bool { return &o.inPlace })},
 	{"labels", `"on" labels goroutines with model, operator and node while they compute, for CPU profiles (go tool pprof -tagfocus); "off" does not`,

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/verify"
@@ -27,8 +29,11 @@ var mechanisms = []ipu.Option{
 	{Name: "threads", Value: "1"},
 }
 
+// randomNets is how many random networks are measured beside the public models.
+const randomNets uint64 = 8
+
 // TestMechanisms lists what the engine's choices are worth for every public
-// model, and fails if one costs more than 3 % anywhere: if requests without it
+// model and for some random ones, and fails if one costs more than 3 % anywhere: if requests without it
 // take less than 0.97 of the time, and three measurements say so with their
 // intervals. It takes minutes and a quiet machine: `make mechanisms`.
 func TestMechanisms(t *testing.T) {
@@ -45,28 +50,33 @@ func TestMechanisms(t *testing.T) {
 	}
 	config := Config{Mode: Run, Clients: 1, InFlight: 1, Replicas: 1, Samples: 1, Duration: time.Second, Warmup: 50 * time.Millisecond}
 	gained := map[string]float64{}
+	type one struct {
+		name   string
+		exe    *graph.Executable
+		target *Target
+	}
+	var all []one
 	for _, c := range cases {
 		name := filepath.Base(c.Dir)
 		m, err := onnx.ReadFile(filepath.Join(c.Dir, "model.onnx"))
 		require.NoError(t, err)
 		r, err := verify.Compile(m, c.Sets[0], compile.Options{})
 		require.NoError(t, err)
-		target := &Target{Name: name, Backend: "cpu"}
-		target.Bytes, err = r.Bytes()
+		all = append(all, one{name, r.Executable, targetOf(t, name, r.Result, r.Fed)})
+	}
+	for seed := range randomNets {
+		r, err := compile.Compile(randomNet(seed), compile.Options{})
 		require.NoError(t, err)
-		model, err := target.contract()
-		require.NoError(t, err)
-		for _, a := range model.Anchors {
-			if data := r.Fed[a.Name]; data != nil {
-				target.Inputs = append(target.Inputs, Input{a, [][]byte{data}})
-			}
-		}
+		all = append(all, one{r.Executable.Name, r.Executable, targetOf(t, r.Executable.Name, r, nil)})
+	}
+	for _, m := range all {
+		name, target := m.name, m.target
 		for _, off := range mechanisms {
 			target.Threads = 1
 			if off.Name == "threads" {
 				target.Threads = runtime.GOMAXPROCS(0)
 			}
-			if off.Name != "threads" && samePlan(t, r, off) || target.Threads == 1 && off.Name == "threads" {
+			if off.Name != "threads" && samePlan(t, m.exe, off) || target.Threads == 1 && off.Name == "threads" {
 				continue
 			}
 			var got Comparison
@@ -88,10 +98,34 @@ func TestMechanisms(t *testing.T) {
 	}
 }
 
+// targetOf returns a compiled model with the data of its inputs: what is fed, or
+// else the same number everywhere.
+func targetOf(t *testing.T, name string, r *compile.Result, fed map[string][]byte) *Target {
+	target := &Target{Name: name, Backend: "cpu"}
+	var err error
+	target.Bytes, err = r.Bytes()
+	require.NoError(t, err)
+	model, err := target.contract()
+	require.NoError(t, err)
+	for _, a := range model.Anchors {
+		data := fed[a.Name]
+		for _, p := range r.Inputs {
+			if fed == nil && p.Name == a.Name {
+				half := []byte{0, 0, 0, 0x3f} // 0.5 of float32
+				data = bytes.Repeat(half, int(p.Type.Elements()))
+			}
+		}
+		if data != nil {
+			target.Inputs = append(target.Inputs, Input{a, [][]byte{data}})
+		}
+	}
+	return target
+}
+
 // samePlan reports whether an option changes nothing of how a model is computed.
-func samePlan(t *testing.T, r *verify.Compiled, off ipu.Option) bool {
+func samePlan(t *testing.T, exe *graph.Executable, off ipu.Option) bool {
 	text := func(o ...ipu.Option) string {
-		plan, err := cpu.PlanOf(r.Executable, 1, o...)
+		plan, err := cpu.PlanOf(exe, 1, o...)
 		require.NoError(t, err)
 		b, err := json.Marshal(plan.Programs)
 		require.NoError(t, err)
