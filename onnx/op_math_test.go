@@ -36,7 +36,7 @@ func TestWindows(t *testing.T) {
 		pool("MaxPool", 10, []float64{3, 4, 5}, aInts("dilations", 2)),
 		pool("MaxPool", 1, []float64{2, 4, 5}, stride, aStr("auto_pad", "SAME_UPPER")),
 		pool("MaxPool", 1, []float64{1, 3, 5}, stride, aStr("auto_pad", "SAME_LOWER")),
-		pool("MaxPool", 12, []float64{2, 4}, stride, aStr("auto_pad", "VALID"), aInt("ceil_mode", 1)),
+		pool("MaxPool", 12, []float64{2, 4, 5}, stride, aStr("auto_pad", "VALID"), aInt("ceil_mode", 1)),
 		pool("AveragePool", 1, []float64{1, 2.5, 4.5}, stride, aInts("pads", 1, 0)),
 		pool("AveragePool", 7, []float64{0.5, 2.5, 4.5}, stride, aInts("pads", 1, 0), aInt("count_include_pad", 1)),
 		pool("AveragePool", 10, []float64{1.5, 3.5, 5}, stride, aInt("ceil_mode", 1)),

@@ -92,7 +92,8 @@ func lstmReference(o *graph.LSTM, steps, batch, input int, v [8][]float64, lens 
 					}
 					cn[j] = f*ct[j] + i*act(d, 1, gate(3, j))
 					out := act(d, 0, gate(1, j)+at(v[recurrentP], d*3*h+h+j)*cn[j])
-					hn[j] = out * act(d, 2, cn[j])
+					// The clip does not limit the cell, as in ONNX Runtime.
+					hn[j] = out * activationReference(o.Activations[3*d+2], o.ActAlpha[3*d+2], o.ActBeta[3*d+2], cn[j])
 					y[((time*dirs+d)*batch+b)*h+j] = hn[j]
 				}
 				ht, ct = hn, cn
