@@ -52,7 +52,7 @@ func (r *region) join() {
 				break
 			}
 			next := readers[t][0]
-			if joined[next] || !r.linkable(next, false) || !r.follows(next, t, members) {
+			if joined[next] || !r.linkable(next, false) || !r.follows(next, t) {
 				break
 			}
 			members = append(members, next)
@@ -111,21 +111,18 @@ func (r *region) linkable(i int, first bool) bool {
 	return false
 }
 
-// follows reports whether node next computes the same channels as the members
-// of a chain, from the result t of the last one.
-func (r *region) follows(next int, t graph.TensorID, members []int) bool {
+// follows reports whether node next, which may be further on in a chain, computes
+// the images and blocks of channels of t, the result of the node before, each from
+// the same ones of t. Convolutions over all channels are none of those nodes,
+// weights are never in blocks, and where there are as many blocks there are as many
+// channels: a chain's nodes leave them alone.
+func (r *region) follows(next int, t graph.TensorID) bool {
 	n := &r.out[next]
-	x := r.exe.Tensors[t].Type
-	for k, in := range n.Inputs {
-		if conv, ok := n.Op.(*kernel.BlockedConv); ok && in == t && (k == 1 || k == 2 || k == 0 && conv.Group == 1) {
-			return false
-		}
-	}
-	y := r.exe.Tensors[n.Outputs[0]].Type
+	x, y := r.exe.Tensors[t].Type, r.exe.Tensors[n.Outputs[0]].Type
 	if _, ok := n.Op.(*kernel.FromBlocks); ok {
 		y = r.blocksOf(y)
 	}
-	return x.Shape[0] == y.Shape[0] && x.Shape[1] == y.Shape[1] && r.channels(next) == r.channels(members[len(members)-1])
+	return x.Shape[0] == y.Shape[0] && x.Shape[1] == y.Shape[1]
 }
 
 // channels returns how many channels the result of node i has; those that fill
