@@ -25,6 +25,14 @@ func NewPanicError(v any) *PanicError {
 	return &PanicError{Value: v, Stack: debug.Stack()}
 }
 
+// NewExitError returns the error for code that ended its goroutine by
+// [runtime.Goexit], as FailNow of package testing does, for a deferred function
+// that finds out: nothing can keep the goroutine, so whatever it was to do for
+// others has to be done there.
+func NewExitError() *PanicError {
+	return NewPanicError("the goroutine was ended by runtime.Goexit")
+}
+
 // Error returns the value and the stack.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
 

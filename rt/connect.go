@@ -69,6 +69,11 @@ func (s *Session) connect(i int, stream ipu.Stream, by end) error {
 		return err
 	}
 	s.ends[i] = by
+	switch stream.(type) {
+	case bound, *Buffer, constant, fileTensor, *feed, nothing:
+	default: // code of the caller, which may end the goroutine: see Core.Main
+		s.alone = nil
+	}
 	if b, ok := stream.(*Buffer); ok && !slices.Contains(s.buffers, b) {
 		s.buffers = append(s.buffers, b)
 		s.windows = append(s.windows, &b.window)

@@ -209,10 +209,21 @@ func (q *queue) drain() <-chan error {
 // sweep ends the requests in line whose context has ended.
 func (q *queue) sweep() {
 	for _, l := range q.lanes {
-		for _, p := range l.gate.expired() {
-			q.complete(p.turn.slot, l.refused(p.Err()))
-		}
+		l.turnDown(l.gate.expired())
 	}
+}
+
+// turnDown ends requests that were in line and whose context has ended, also if
+// an observer that is told ends the goroutine.
+func (l *lane) turnDown(over []*pending) {
+	if len(over) == 0 {
+		return
+	}
+	defer l.turnDown(over[1:])
+	p := over[0]
+	err := p.Err()
+	defer func() { l.queue.complete(p.turn.slot, err) }()
+	err = l.refused(err)
 }
 
 // ticket makes the request of a reserved slot.
@@ -236,14 +247,28 @@ func (l *lane) enqueue(ctx context.Context, slot int) Ticket {
 	return t
 }
 
-func (l *lane) work(stopped chan struct{}) {
-	defer close(stopped)
-	for slot := range l.gate.grant {
+// work serves slots until the gate is closed, first the one that is given unless
+// it is negative. If code of the caller ends the goroutine, which nothing can
+// prevent, that is the error of its request, and another goroutine goes on.
+func (l *lane) work(stopped chan struct{}, slot int) {
+	defer func() {
+		if slot < 0 {
+			close(stopped)
+			return
+		}
+		next := l.gate.pass(1)
+		l.queue.complete(slot, l.queue.about.errorf("run", ipu.NewExitError()))
+		go l.work(stopped, next)
+	}()
+	for ok := true; ok; {
 		for slot >= 0 {
 			served, err := l.compute(slot)
 			next := l.gate.pass(served)
 			l.queue.complete(slot, err)
 			slot = next
+		}
+		if slot, ok = <-l.gate.grant; !ok {
+			slot = -1
 		}
 	}
 }
@@ -282,7 +307,7 @@ func (q *queue) startLanes() {
 	for _, l := range q.lanes {
 		if l.stopped == nil {
 			l.stopped = make(chan struct{})
-			go l.work(l.stopped)
+			go l.work(l.stopped, -1)
 		}
 	}
 }
@@ -311,11 +336,22 @@ func (q *queue) enqueueSamples(ctx context.Context, slot int, l *lane) Ticket {
 
 // help serves submitted samples.
 func (q *queue) help() {
-	for slot := range q.jobs {
-		q.complete(slot, q.sample(slot))
+	slot := -1
+	done := func(err error) {
+		q.complete(slot, err)
+		slot = -1
 		q.mu.Lock()
 		q.idle++
 		q.mu.Unlock()
+	}
+	defer func() {
+		if slot >= 0 { // as in work
+			q.helping.Go(q.help)
+			done(q.about.errorf("run samples", ipu.NewExitError()))
+		}
+	}()
+	for slot = range q.jobs {
+		done(q.sample(slot))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/popefgen/popefgen/ipu"
 )
 
 // batch is one run's worth of samples. Fields are guarded by batcher.mu, and
@@ -71,11 +73,12 @@ func (b *batcher) rest(ctx context.Context, replica int, samples []Samples, star
 	b.mu.Lock()
 	b.arrived(c)
 	b.mu.Unlock()
-	err := b.attend(ctx, c, samples)
-	b.mu.Lock()
-	b.waiting--
-	b.mu.Unlock()
-	return err
+	defer func() {
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+	}()
+	return b.attend(ctx, c, samples)
 }
 
 // arrived notes that a call has copied its samples. mu is held.
@@ -131,6 +134,14 @@ func (b *batcher) join(c *call, replica, start, n int) int {
 // the call leads.
 func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error {
 	var failed error
+	running := false
+	defer func() {
+		if running { // code of the caller has ended this goroutine
+			b.mu.Lock()
+			b.part(c)
+			b.mu.Unlock()
+		}
+	}()
 	for {
 		b.mu.Lock()
 		ready, wait, forever := b.look(c)
@@ -148,7 +159,9 @@ func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error 
 		b.mu.Unlock()
 		var err error
 		if ready != nil {
+			running = true
 			err = b.run(ctx, c, ready)
+			running = false
 		} else {
 			err = b.await(ctx, c, wait, forever)
 		}
@@ -177,12 +190,17 @@ func (b *batcher) attend(ctx context.Context, c *call, samples []Samples) error 
 		}
 	}
 	b.mu.Lock()
+	b.part(c)
+	b.mu.Unlock()
+	return failed
+}
+
+// part ends a call's part in all its batches. mu is held.
+func (b *batcher) part(c *call) {
 	for i := range c.parts[:c.n] {
 		b.leave(c, c.parts[i].batch)
 	}
 	b.recycleCall(c)
-	b.mu.Unlock()
-	return failed
 }
 
 // look returns a batch that c leads and that may run now, or how long c can wait
@@ -278,6 +296,12 @@ func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
 		ctx = context.Background() // others' samples are in it too: one caller's context must not end it
 	}
 	b.mu.Unlock()
+	over := false
+	defer func() {
+		if !over { // code of the caller has ended this goroutine
+			b.end(o, c, ipu.NewExitError())
+		}
+	}()
 	if err == nil {
 		var panicked error
 		if count < b.group {
@@ -287,15 +311,21 @@ func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
 		}
 		err = also(b.runOn(ctx, o, replica), panicked)
 	}
+	over = true
+	b.end(o, c, err)
+	return nil
+}
+
+// end tells the calls of a batch, but for its leader, what came of it.
+func (b *batcher) end(o *batch, leader *call, err error) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	o.ended, o.err = true, err
 	for _, m := range o.calls {
-		if m != c {
+		if m != leader {
 			m.signal()
 		}
 	}
-	b.mu.Unlock()
-	return nil
 }
 
 // passOn makes another call lead a batch, one that runs no other batch if there

@@ -295,10 +295,13 @@ func (s *Session) request(ctx context.Context) (err error) {
 	if err = s.told("run", nil, Event{Kind: EventRequestBegun, Request: number}); err != nil {
 		return err
 	}
-	err = ErrPanic // unless runMain returns
+	err = errExit // unless runMain returns
 	err = s.runMain(ctx, number)
 	return err
 }
+
+// errExit is the error of a request that never returned.
+var errExit = fmt.Errorf("%w: the goroutine was ended by runtime.Goexit", ErrPanic)
 
 // answered is the end of a request.
 func (s *Session) answered(number uint64, err *error) {

@@ -269,7 +269,7 @@ func (t Ticket) withdraw(cancel bool) {
 	l, waiting := p.lane, p.phase == waits
 	p.mu.Unlock()
 	if waiting && l.gate.withdraw(&p.turn, t.generation) {
-		p.queue.complete(p.turn.slot, l.refused(p.Err()))
+		l.turnDown([]*pending{p})
 	}
 }
 

@@ -80,6 +80,8 @@ func (p *program) Run(ctx context.Context) (err error) {
 			err = e.failed(p, len(p.code), ctx.Err())
 		} else if v != nil {
 			err = e.failed(p, e.at, ipu.NewPanicError(v))
+		} else if !returned && err == nil {
+			err = e.failed(p, e.at, ipu.NewExitError()) // for the next run
 		}
 		if e.staging != nil {
 			e.staging = nil
