@@ -240,6 +240,35 @@ var failingCalls = map[string][]func(w *walk) error{
 			return w.m.Inputs()[0].Enqueue(w.ctx, rt.InputData{Data: floats(1)})
 		},
 	},
+	"QueueManager.Group": {func(w *walk) error { _, err := w.m.Group(nil); return err }},
+	"QueueGroup.Enqueue": {
+		func(w *walk) error {
+			g, err := w.m.Group()
+			if err != nil {
+				return err
+			}
+			return second(g.Enqueue(w.ctx, make([]byte, 3)))
+		},
+		func(w *walk) error {
+			g, err := w.m.Group()
+			if err != nil {
+				return err
+			}
+			w.m.DisconnectAll()
+			return second(g.Enqueue(w.ctx, make([]byte, 8), make([]byte, 8)))
+		},
+	},
+	"QueueGroup.TryEnqueue": {func(w *walk) error {
+		g, err := w.m.Group()
+		if err != nil {
+			return err
+		}
+		for {
+			if _, err := g.TryEnqueue(make([]byte, 8), make([]byte, 8)); err != nil {
+				return err
+			}
+		}
+	}},
 	"QueueManager.FlushStarved": {func(w *walk) error { w.m.DisconnectAll(); return w.m.FlushStarved(w.m.Inputs()[0]) }},
 	"QueueManager.ResetAll": {
 		func(w *walk) error { return w.m.ResetAll(w.ctx) },

@@ -261,7 +261,7 @@ func TestErrorsSayEachThingOnce(t *testing.T) {
 			}
 		}
 	}
-	requireAllFailed(t, failed, (*Runner)(nil), (*rt.Session)(nil), (*rt.QueueManager)(nil), (*rt.InputQueue)(nil), (*rt.OutputQueue)(nil), rt.Ticket{})
+	requireAllFailed(t, failed, (*Runner)(nil), (*rt.Session)(nil), (*rt.QueueManager)(nil), (*rt.QueueGroup)(nil), (*rt.InputQueue)(nil), (*rt.OutputQueue)(nil), rt.Ticket{})
 }
 
 // requireAllFailed checks that every method that returns an error has failed.

@@ -72,7 +72,7 @@ func (m *QueueManager) Group(queues ...Queue) (*QueueGroup, error) {
 // [ErrDisconnected], [ErrEnqueueLocked].
 func (g *QueueGroup) Enqueue(ctx context.Context, parts ...[]byte) (Ticket, error) {
 	if err := g.check(parts); err != nil {
-		return Ticket{}, err
+		return Ticket{}, g.queues[0].about.errorf("enqueue", err)
 	}
 	if err := ctx.Err(); err != nil {
 		return Ticket{}, g.queues[0].errorf(err)
@@ -90,7 +90,7 @@ func (g *QueueGroup) Enqueue(ctx context.Context, parts ...[]byte) (Ticket, erro
 // TryEnqueue is Enqueue that does not wait: it fails with [ErrQueueFull].
 func (g *QueueGroup) TryEnqueue(parts ...[]byte) (Ticket, error) {
 	if err := g.check(parts); err != nil {
-		return Ticket{}, err
+		return Ticket{}, g.queues[0].about.errorf("enqueue", err)
 	}
 	if ok, err := g.tryRoom(); err != nil {
 		return Ticket{}, err
@@ -103,7 +103,7 @@ func (g *QueueGroup) TryEnqueue(parts ...[]byte) (Ticket, error) {
 // check returns why parts are no request.
 func (g *QueueGroup) check(parts [][]byte) error {
 	if len(parts) != len(g.queues) {
-		return fmt.Errorf("enqueue: %w: %d pieces of memory for %d queues", ErrUnbalanced, len(parts), len(g.queues))
+		return fmt.Errorf("%w: %d pieces of memory for %d queues", ErrUnbalanced, len(parts), len(g.queues))
 	}
 	for i, q := range g.queues {
 		if n := len(parts[i]); n > 0 && q.sample == 0 || q.sample > 0 && (n == 0 || n%q.sample != 0) {
@@ -116,7 +116,7 @@ func (g *QueueGroup) check(parts [][]byte) error {
 	base, of := g.queues[g.base], g.samples(g.base, parts)
 	for i, q := range g.queues {
 		if n := g.samples(i, parts); n*base.batch != of*q.batch {
-			return fmt.Errorf("enqueue: %w: %d samples for %q in batches of %d, %d for %q in batches of %d",
+			return fmt.Errorf("%w: %d samples for %q in batches of %d, %d for %q in batches of %d",
 				ErrUnbalanced, of, base.anchor.Name, base.batch, n, q.anchor.Name, q.batch)
 		}
 	}
