@@ -289,8 +289,8 @@ persistent: 1, 16 bytes
   %1:w f32[2,2], 16 bytes
 graphs: 2
   graph 0 "main", 2 nodes
-    %2:three = Reshape{Shape:[1 2 2]}(%0:x) f32[1,2,2]  # three
-    %3:pool = MaxPool{Kernel:[1] Strides:[1] Dilations:[1] PadsBegin:[0] PadsEnd:[0]}(%2:three) f32[1,2,2]  # pool
+    %2:three = Reshape(%0:x) f32[1,2,2]; shape 1,2,2  # three
+    %3:pool = MaxPool(%2:three) f32[1,2,2]; kernel 1  # pool
   graph 1 "never", 0 nodes
 `, e.String())
 
