@@ -33,7 +33,7 @@ var inner = []string{"Session", "Replica"}
 // runnerMethods reads the methods of Runner from the package's main file, so
 // that the interface has all that it has.
 func runnerMethods(main []byte) ([]runnerMethod, error) {
-	file, err := parser.ParseFile(token.NewFileSet(), "", main, 0)
+	file, err := parser.ParseFile(token.NewFileSet(), "", main, parser.SkipObjectResolution)
 	if err != nil {
 		return nil, err
 	}

@@ -144,4 +144,5 @@ func TestEndlessLoopIsBounded(t *testing.T) {
 		run(t, e, 0)
 	}
 	require.Equal(t, []float32{0, -2}, y)
+	require.Zero(t, e.spent, "of the run before")
 }
