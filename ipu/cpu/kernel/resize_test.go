@@ -11,40 +11,53 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
+// placeReference returns where element j of the result lies on an axis of n
+// elements, as ONNX's text defines it, in the precision of T: for places half-way
+// between two elements it decides, and ONNX Runtime computes in float32.
+func placeReference[T float](o *graph.Resize, axis, n, j int) (place T, inside bool) {
+	size, s := T(n), T(o.Scales[axis])
+	length, at := T(o.Sizes[axis]), T(j)
+	switch o.Coordinates {
+	case graph.HalfPixel:
+		return (at+0.5)/s - 0.5, true
+	case graph.HalfPixelSymmetric:
+		return T(size/2*(1-length/T(size*s))) + (at+0.5)/s - 0.5, true
+	case graph.PytorchHalfPixel:
+		if length != 1 {
+			place = (at+0.5)/s - 0.5
+		}
+	case graph.AlignCorners:
+		if length != 1 {
+			place = T(at*(size-1)) / (length - 1)
+		}
+	case graph.Asymmetric:
+		return at / s, true
+	case graph.HalfPixelForNearest:
+		return (at + 0.5) / s, true
+	case graph.CropAndResize:
+		start, end := T(o.RoiStart[axis]), T(o.RoiEnd[axis])
+		if length == 1 {
+			place = T(start*(size-1)) + T((end-start)*(size-1))/2
+		} else {
+			place = T(start*(size-1)) + T(T(at*(end-start))*(size-1))/(length-1)
+		}
+		return place, place >= 0 && place <= size-1
+	}
+	return place, true
+}
+
 // resizeReference computes element j of one axis of x, as ONNX's text defines
 // it for one axis after the other, with the result's whole length.
 func resizeReference(o *graph.Resize, axis int, x []float64, j int) float64 {
 	n, s := float64(len(x)), o.Scales[axis]
-	length, at := float64(o.Sizes[axis]), float64(j)
-	var place float64
-	switch o.Coordinates {
-	case graph.HalfPixel:
-		place = (at+0.5)/s - 0.5
-	case graph.HalfPixelSymmetric:
-		place = n/2*(1-length/(n*s)) + (at+0.5)/s - 0.5
-	case graph.PytorchHalfPixel:
-		place = (at+0.5)/s - 0.5
-		if length == 1 {
-			place = 0
-		}
-	case graph.AlignCorners:
-		if length != 1 {
-			place = at * (n - 1) / (length - 1)
-		}
-	case graph.Asymmetric:
-		place = at / s
-	case graph.HalfPixelForNearest:
-		place = (at + 0.5) / s
-	case graph.CropAndResize:
-		a, b := o.RoiStart[axis], o.RoiEnd[axis]
-		if length == 1 {
-			place = a*(n-1) + (b-a)*(n-1)/2
-		} else {
-			place = a*(n-1) + at*(b-a)*(n-1)/(length-1)
-		}
-		if place < 0 || place > n-1 {
-			return math.NaN() // marks what is to be extrapolated
-		}
+	place, inside := placeReference[float64](o, axis, len(x), j)
+	if o.Mode == graph.ResizeNearest {
+		var rounded float32
+		rounded, inside = placeReference[float32](o, axis, len(x), j)
+		place = float64(rounded)
+	}
+	if !inside {
+		return math.NaN() // marks what is to be extrapolated
 	}
 	place = min(max(place, -1), n)
 	pixel := func(i float64) float64 { return x[int(min(max(i, 0), n-1))] }
