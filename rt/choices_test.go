@@ -3,6 +3,7 @@ package rt
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"testing/synctest"
 
@@ -128,7 +129,10 @@ func TestTraceOfAnother(t *testing.T) {
 			s.store(3, uint64(n), n, n, n, n)
 		}
 	}()
-	for range 200_000 {
+	for s.values[0].Load() < 1000 {
+		runtime.Gosched()
+	}
+	for range 1_000_000 {
 		if trace, ok := s.load(3); ok && (int64(trace.Total) != int64(trace.Request) || trace.Computation != trace.Total) {
 			t.Errorf("torn: %+v", trace)
 			break
