@@ -34,18 +34,15 @@ func openFunc(f *jen.File, p *Plan) {
 		for _, field := range p.LoadInputs {
 			g.Id("r").Dot("load").Dot(field.Name).Dot("Bind").Call(jen.Id("load").Dot(field.Name))
 		}
-		g.Id("source").Op(":=").Qual(rtPath, "Source").ValuesFunc(func(g *jen.Group) {
-			if p.Embed != "" {
-				g.Id("Name").Op(":").Lit(p.Embed)
-				g.Id("Bytes").Op(":").Id("model")
-			} else {
-				g.Id("Path").Op(":").Id("path")
-			}
-		})
+		modelSource(g, p)
 		g.Id("bindings").Op(":=").Func().Params().Index().Qual(rtPath, "Binding").Block(
 			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
 			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
-			jen.Return(jen.Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) { bindings(g, p) })),
+			jen.Return(jen.Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) {
+				bindings(g, p, map[string]*jen.Statement{
+					"load": jen.Id("r").Dot("load"), "in": jen.Id("p").Dot("in"), "out": jen.Id("p").Dot("out"), "save": jen.Id("p").Dot("save"),
+				})
+			})),
 		)
 		g.Id("bind").Op(":=").Func().Params(jen.List(jen.Id("replica"), jen.Id("slot")).Int()).Block(
 			jen.Id("q").Op(":=").Op("&").Id("r").Dot("queue").Index(jen.Id("slot")),
@@ -63,23 +60,35 @@ func openFunc(f *jen.File, p *Plan) {
 	f.Line()
 }
 
-// bindings adds a line for every stream of a replica.
-func bindings(g *jen.Group, p *Plan) {
-	lines := 0
-	for _, s := range p.streams() {
-		owner := "p"
-		if s.id == "load" {
-			owner = "r"
+// modelSource says where the model comes from.
+func modelSource(g *jen.Group, p *Plan) {
+	g.Id("source").Op(":=").Qual(rtPath, "Source").ValuesFunc(func(g *jen.Group) {
+		if p.Embed != "" {
+			g.Id("Name").Op(":").Lit(p.Embed)
+			g.Id("Bytes").Op(":").Id("model")
+		} else {
+			g.Id("Path").Op(":").Id("path")
 		}
+	})
+}
+
+// bindings adds a line for every stream whose ends have an owner.
+func bindings(g *jen.Group, p *Plan, owners map[string]*jen.Statement) {
+	lines, added := 0, false
+	for _, s := range p.streams() {
+		owner := owners[s.id]
 		for _, field := range s.fields {
-			g.Line().Values(
-				jen.Id("Anchor").Op(":").Lit(lines),
-				jen.Id("Stream").Op(":").Op("&").Id(owner).Dot(s.id).Dot(field.Name),
-			)
+			if owner != nil {
+				g.Line().Values(
+					jen.Id("Anchor").Op(":").Lit(lines),
+					jen.Id("Stream").Op(":").Op("&").Add(owner.Clone()).Dot(field.Name),
+				)
+				added = true
+			}
 			lines++
 		}
 	}
-	if lines > 0 {
+	if added {
 		g.Line()
 	}
 }

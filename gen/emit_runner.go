@@ -26,6 +26,7 @@ func mainFile(p *Plan) ([]byte, error) {
 	freezers(f, p)
 	openFunc(f, p)
 	methods(f, p)
+	queuesType(f, p)
 	return render(f)
 }
 
@@ -80,20 +81,22 @@ func (p *Plan) streams() []streams {
 	return slices.DeleteFunc(all, func(s streams) bool { return len(s.fields) == 0 })
 }
 
+// ends adds a field for the stream ends of one struct.
+func ends(g *jen.Group, p *Plan, s streams) {
+	g.Id(s.id).StructFunc(func(g *jen.Group) {
+		for _, field := range s.fields {
+			g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
+		}
+	})
+}
+
 func runnerType(f *jen.File, p *Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
-	ends := func(g *jen.Group, s streams) {
-		g.Id(s.id).StructFunc(func(g *jen.Group) {
-			for _, field := range s.fields {
-				g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
-			}
-		})
-	}
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
 		for _, s := range p.streams() {
 			if s.id == "load" {
-				ends(g, s)
+				ends(g, p, s)
 			}
 		}
 		g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
@@ -104,7 +107,7 @@ func runnerType(f *jen.File, p *Plan) {
 	f.Type().Id("ports").StructFunc(func(g *jen.Group) {
 		for _, s := range p.streams() {
 			if s.id != "load" {
-				ends(g, s)
+				ends(g, p, s)
 			}
 		}
 	})

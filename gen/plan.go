@@ -91,6 +91,19 @@ func (p *Plan) Published() contract.Published {
 	return out
 }
 
+// SideBySide reports whether samples are told apart, and those of every run
+// input and output lie one after the other, as queues need them.
+func (p *Plan) SideBySide() bool {
+	for _, fields := range [][]Field{p.Inputs, p.Outputs} {
+		for _, f := range fields {
+			if p.Tensors[f.Tensor].Blocks != 1 {
+				return false
+			}
+		}
+	}
+	return p.BatchSize > 0
+}
+
 // Anchor is one anchor that callers see and what becomes of it.
 type Anchor struct {
 	Name   string

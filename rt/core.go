@@ -85,6 +85,7 @@ type Core struct {
 	frozen   []bool        // by run input
 	next     atomic.Uint32 // where the search for the least busy replica starts
 	batcher  batcher
+	group    *QueueGroup // of a generated Queues; nil for a Runner
 
 	closing  sync.Once
 	done     chan struct{} // closed when Close begins; nil before Open
@@ -573,7 +574,10 @@ func (c *Core) Close() error {
 // once. If ctx ends first it closes all the same, which ends the requests, and
 // returns ctx's error.
 func (c *Core) Shutdown(ctx context.Context) error {
-	if c.queue == nil {
+	switch {
+	case c.group != nil:
+		return join(c.only.Shutdown(ctx), c.Close())
+	case c.queue == nil:
 		return c.Close()
 	}
 	ended := c.drained(ctx)

@@ -106,12 +106,21 @@ func (s *Session) NewQueueManager(ctx context.Context, c QueueConfig) (*QueueMan
 		return nil, s.errorf(doing, err)
 	}
 	defer s.gate.release(0)
+	m, err := s.makeQueues(c)
+	if err != nil {
+		return nil, s.errorf(doing, err)
+	}
+	return m, nil
+}
+
+// makeQueues is NewQueueManager for who holds the gate.
+func (s *Session) makeQueues(c QueueConfig) (*QueueManager, error) {
 	if s.queues.Load() != nil {
-		return nil, s.errorf(doing, ErrQueueManager)
+		return nil, ErrQueueManager
 	}
 	m := &QueueManager{session: s, loop: loop{parker: make(parker, 1), spin: NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {
-		return nil, s.errorf(doing, err)
+		return nil, err
 	}
 	s.whenStopped(m.stop)
 	s.whenClosed(m.close)

@@ -45,6 +45,9 @@ func SamplesOf[S any](s []S) Samples {
 	return Samples{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(*new(S))), n: len(s)}
 }
 
+// Bytes returns the memory of the samples.
+func (s Samples) Bytes() []byte { return s.data }
+
 // batcher makes batches of samples and runs them.
 type batcher struct {
 	core    *Core

@@ -60,6 +60,10 @@ func From[T any, E Element](anchor string, flat []E) (*T, error) {
 	return (*T)(unsafe.Pointer(unsafe.SliceData(flat))), nil
 }
 
+// Bytes views the memory of a tensor type, or an array of them, without copying.
+// nil is nil.
+func Bytes[T any](t *T) []byte { return bytesOf(t) }
+
 // bytesOf views *t as bytes; nil is nil.
 func bytesOf[T any](t *T) []byte {
 	if t == nil {

@@ -130,6 +130,45 @@ func BenchmarkSubmit(b *testing.B) {
 	}
 }
 
+// enqueue returns a function that makes one request over queues.
+func enqueue(t testing.TB) func() {
+	ctx, check := context.Background(), checked(t)
+	q, err := OpenQueues(ctx, rt.QueueConfig{})
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
+		t.Skip("no queues: ", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran := make(chan error, 1)
+	go func() { ran <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		if err := errors.Join(q.Close(), <-ran); err != nil && !errors.Is(err, rt.ErrEndOfData) {
+			t.Error(err)
+		}
+	})
+	in, out := NewInputs(), NewOutputs()
+	return func() {
+		ticket, err := q.Enqueue(ctx, in, out)
+		check(err)
+		check(ticket.Wait(ctx))
+	}
+}
+
+func TestEnqueueAllocatesNothing(t *testing.T) {
+	if n := testing.AllocsPerRun(5, enqueue(t)); n != 0 {
+		t.Errorf("Enqueue and Wait allocate %v times", n)
+	}
+}
+
+func BenchmarkEnqueue(b *testing.B) {
+	run := enqueue(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		run()
+	}
+}
+
 func TestRowsAllocateNothing(t *testing.T) {
 	t.Run("X", func(t *testing.T) {
 		tensor, n := new(X), 0

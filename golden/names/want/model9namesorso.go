@@ -1896,3 +1896,284 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	}
 	return nil
 }
+
+// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
+// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
+// requests, whose samples share batches whatever their number. Its methods may be called from any
+// goroutine.
+type Queues struct {
+	core rt.Core
+}
+
+// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
+// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+	r := &Queues{}
+	source := rt.Source{Path: path}
+	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
+// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
+// What is left in the queues then is handed back. rt.QueueManager has the details.
+func (r *Queues) Run(ctx context.Context) error {
+	return r.core.RunQueues(ctx)
+}
+
+// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
+// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
+// Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
+func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.EnqueueParts(ctx, rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
+}
+
+// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.TryEnqueueParts(rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
+}
+
+// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
+// if none is enqueued in part.
+func (r *Queues) Flush() error {
+	return r.core.FlushQueues()
+}
+
+// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
+}
+
+// Shutdown refuses new requests, lets Run compute those that were accepted, and closes. If ctx ends first
+// it closes at once and returns ctx's error.
+func (r *Queues) Shutdown(ctx context.Context) error {
+	return r.core.Shutdown(ctx)
+}
+
+// Close ends everything: what is in the queues is handed back with rt.ErrDisconnected. Closing twice is
+// allowed.
+func (r *Queues) Close() error {
+	return r.core.Close()
+}
+
+// Manager returns the queues themselves, for what has no typed form here.
+func (r *Queues) Manager() *rt.QueueManager {
+	return r.core.Queues()
+}
+
+// check returns an error that names what is nil.
+func (r *Queues) check(in *Inputs, out *Outputs) error {
+	if in == nil {
+		return &rt.NilAnchorError{Field: "Inputs"}
+	}
+	if in.Type == nil && !r.core.Frozen(0) {
+		return &rt.NilAnchorError{Field: "Inputs.Type", Anchor: AnchorType}
+	}
+	if in.Range == nil && !r.core.Frozen(1) {
+		return &rt.NilAnchorError{Field: "Inputs.Range", Anchor: AnchorRange}
+	}
+	if in.Func == nil && !r.core.Frozen(2) {
+		return &rt.NilAnchorError{Field: "Inputs.Func", Anchor: AnchorFunc}
+	}
+	if in.Nil == nil && !r.core.Frozen(3) {
+		return &rt.NilAnchorError{Field: "Inputs.Nil", Anchor: AnchorNil}
+	}
+	if in.Int == nil && !r.core.Frozen(4) {
+		return &rt.NilAnchorError{Field: "Inputs.Int", Anchor: AnchorInt}
+	}
+	if in.Rt == nil && !r.core.Frozen(5) {
+		return &rt.NilAnchorError{Field: "Inputs.Rt", Anchor: AnchorRt}
+	}
+	if in.Context == nil && !r.core.Frozen(6) {
+		return &rt.NilAnchorError{Field: "Inputs.Context", Anchor: AnchorContext}
+	}
+	if in.Init == nil && !r.core.Frozen(7) {
+		return &rt.NilAnchorError{Field: "Inputs.Init", Anchor: AnchorInit}
+	}
+	if in.Inputs2 == nil && !r.core.Frozen(8) {
+		return &rt.NilAnchorError{Field: "Inputs.Inputs2", Anchor: AnchorInputs2}
+	}
+	if in.Outputs2 == nil && !r.core.Frozen(9) {
+		return &rt.NilAnchorError{Field: "Inputs.Outputs2", Anchor: AnchorOutputs2}
+	}
+	if in.NewInputs2 == nil && !r.core.Frozen(10) {
+		return &rt.NilAnchorError{Field: "Inputs.NewInputs2", Anchor: AnchorNewInputs2}
+	}
+	if in.Runner2 == nil && !r.core.Frozen(11) {
+		return &rt.NilAnchorError{Field: "Inputs.Runner2", Anchor: AnchorRunner2}
+	}
+	if in.Open2 == nil && !r.core.Frozen(12) {
+		return &rt.NilAnchorError{Field: "Inputs.Open2", Anchor: AnchorOpen2}
+	}
+	if in.ContractHash2 == nil && !r.core.Frozen(13) {
+		return &rt.NilAnchorError{Field: "Inputs.ContractHash2", Anchor: AnchorContractHash2}
+	}
+	if in.DeviceIterations2 == nil && !r.core.Frozen(14) {
+		return &rt.NilAnchorError{Field: "Inputs.DeviceIterations2", Anchor: AnchorDeviceIterations2}
+	}
+	if in.QueueDepth2 == nil && !r.core.Frozen(15) {
+		return &rt.NilAnchorError{Field: "Inputs.QueueDepth2", Anchor: AnchorQueueDepth2}
+	}
+	if in.Run == nil && !r.core.Frozen(16) {
+		return &rt.NilAnchorError{Field: "Inputs.Run", Anchor: AnchorRun}
+	}
+	if in.Submit == nil && !r.core.Frozen(17) {
+		return &rt.NilAnchorError{Field: "Inputs.Submit", Anchor: AnchorSubmit}
+	}
+	if in.Close == nil && !r.core.Frozen(18) {
+		return &rt.NilAnchorError{Field: "Inputs.Close", Anchor: AnchorClose}
+	}
+	if in.Save == nil && !r.core.Frozen(19) {
+		return &rt.NilAnchorError{Field: "Inputs.Save", Anchor: AnchorSave}
+	}
+	if in.Bind == nil && !r.core.Frozen(20) {
+		return &rt.NilAnchorError{Field: "Inputs.Bind", Anchor: AnchorBind}
+	}
+	if in.Check == nil && !r.core.Frozen(21) {
+		return &rt.NilAnchorError{Field: "Inputs.Check", Anchor: AnchorCheck}
+	}
+	if in.Core == nil && !r.core.Frozen(22) {
+		return &rt.NilAnchorError{Field: "Inputs.Core", Anchor: AnchorCore}
+	}
+	if in.Queue == nil && !r.core.Frozen(23) {
+		return &rt.NilAnchorError{Field: "Inputs.Queue", Anchor: AnchorQueue}
+	}
+	if in.Image == nil && !r.core.Frozen(24) {
+		return &rt.NilAnchorError{Field: "Inputs.Image", Anchor: AnchorImage}
+	}
+	if in.Image3 == nil && !r.core.Frozen(25) {
+		return &rt.NilAnchorError{Field: "Inputs.Image3", Anchor: AnchorImage3}
+	}
+	if in.IMAGE == nil && !r.core.Frozen(26) {
+		return &rt.NilAnchorError{Field: "Inputs.IMAGE", Anchor: AnchorIMAGE}
+	}
+	if in.Image1 == nil && !r.core.Frozen(27) {
+		return &rt.NilAnchorError{Field: "Inputs.Image1", Anchor: AnchorImage1}
+	}
+	if in.Image1_2 == nil && !r.core.Frozen(28) {
+		return &rt.NilAnchorError{Field: "Inputs.Image1_2", Anchor: AnchorImage1_2}
+	}
+	if in.Image1_3 == nil && !r.core.Frozen(29) {
+		return &rt.NilAnchorError{Field: "Inputs.Image1_3", Anchor: AnchorImage1_3}
+	}
+	if in.Image2 == nil && !r.core.Frozen(30) {
+		return &rt.NilAnchorError{Field: "Inputs.Image2", Anchor: AnchorImage2}
+	}
+	if in.ImageFrom2 == nil && !r.core.Frozen(31) {
+		return &rt.NilAnchorError{Field: "Inputs.ImageFrom2", Anchor: AnchorImageFrom2}
+	}
+	if in.AnchorImage4 == nil && !r.core.Frozen(32) {
+		return &rt.NilAnchorError{Field: "Inputs.AnchorImage4", Anchor: AnchorAnchorImage4}
+	}
+	if in.X2dConv == nil && !r.core.Frozen(33) {
+		return &rt.NilAnchorError{Field: "Inputs.X2dConv", Anchor: AnchorX2dConv}
+	}
+	if in.X10_0 == nil && !r.core.Frozen(34) {
+		return &rt.NilAnchorError{Field: "Inputs.X10_0", Anchor: AnchorX10_0}
+	}
+	if in.X1_00 == nil && !r.core.Frozen(35) {
+		return &rt.NilAnchorError{Field: "Inputs.X1_00", Anchor: AnchorX1_00}
+	}
+	if in.X画像 == nil && !r.core.Frozen(36) {
+		return &rt.NilAnchorError{Field: "Inputs.X画像", Anchor: AnchorX画像}
+	}
+	if in.Größe == nil && !r.core.Frozen(37) {
+		return &rt.NilAnchorError{Field: "Inputs.Größe", Anchor: AnchorGröße}
+	}
+	if in.H2d38 == nil && !r.core.Frozen(38) {
+		return &rt.NilAnchorError{Field: "Inputs.H2d38", Anchor: AnchorH2d38}
+	}
+	if in.H2d39 == nil && !r.core.Frozen(39) {
+		return &rt.NilAnchorError{Field: "Inputs.H2d39", Anchor: AnchorH2d39}
+	}
+	if in.H2d40 == nil && !r.core.Frozen(40) {
+		return &rt.NilAnchorError{Field: "Inputs.H2d40", Anchor: AnchorH2d40}
+	}
+	if in.Émoji == nil && !r.core.Frozen(41) {
+		return &rt.NilAnchorError{Field: "Inputs.Émoji", Anchor: AnchorÉmoji}
+	}
+	if in.ABC == nil && !r.core.Frozen(42) {
+		return &rt.NilAnchorError{Field: "Inputs.ABC", Anchor: AnchorABC}
+	}
+	if in.Example2 == nil && !r.core.Frozen(43) {
+		return &rt.NilAnchorError{Field: "Inputs.Example2", Anchor: AnchorExample2}
+	}
+	if in.TestRunAllocatesNothing2 == nil && !r.core.Frozen(44) {
+		return &rt.NilAnchorError{Field: "Inputs.TestRunAllocatesNothing2", Anchor: AnchorTestRunAllocatesNothing2}
+	}
+	if in.Data == nil && !r.core.Frozen(45) {
+		return &rt.NilAnchorError{Field: "Inputs.Data", Anchor: AnchorData}
+	}
+	if in.Flat == nil && !r.core.Frozen(46) {
+		return &rt.NilAnchorError{Field: "Inputs.Flat", Anchor: AnchorFlat}
+	}
+	if in.LoadInputs2 == nil && !r.core.Frozen(47) {
+		return &rt.NilAnchorError{Field: "Inputs.LoadInputs2", Anchor: AnchorLoadInputs2}
+	}
+	if in.Spec == nil && !r.core.Frozen(48) {
+		return &rt.NilAnchorError{Field: "Inputs.Spec", Anchor: AnchorSpec}
+	}
+	if in.Model2 == nil && !r.core.Frozen(49) {
+		return &rt.NilAnchorError{Field: "Inputs.Model2", Anchor: AnchorModel2}
+	}
+	if in.Err == nil && !r.core.Frozen(50) {
+		return &rt.NilAnchorError{Field: "Inputs.Err", Anchor: AnchorErr}
+	}
+	if in.Ctx == nil && !r.core.Frozen(51) {
+		return &rt.NilAnchorError{Field: "Inputs.Ctx", Anchor: AnchorCtx}
+	}
+	if in.True == nil && !r.core.Frozen(52) {
+		return &rt.NilAnchorError{Field: "Inputs.True", Anchor: AnchorTrue}
+	}
+	if in.In == nil && !r.core.Frozen(53) {
+		return &rt.NilAnchorError{Field: "Inputs.In", Anchor: AnchorIn}
+	}
+	if in.Out == nil && !r.core.Frozen(54) {
+		return &rt.NilAnchorError{Field: "Inputs.Out", Anchor: AnchorOut}
+	}
+	if in.String == nil && !r.core.Frozen(55) {
+		return &rt.NilAnchorError{Field: "Inputs.String", Anchor: AnchorString}
+	}
+	if in.GoEmbedX == nil && !r.core.Frozen(56) {
+		return &rt.NilAnchorError{Field: "Inputs.GoEmbedX", Anchor: AnchorGoEmbedX}
+	}
+	if in.X == nil && !r.core.Frozen(57) {
+		return &rt.NilAnchorError{Field: "Inputs.X", Anchor: AnchorX}
+	}
+	if in.X3 == nil && !r.core.Frozen(58) {
+		return &rt.NilAnchorError{Field: "Inputs.X3", Anchor: AnchorX3}
+	}
+	if out == nil {
+		return &rt.NilAnchorError{Field: "Outputs"}
+	}
+	if out.Image5 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Image5", Anchor: AnchorImage5}
+	}
+	if out.X4 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.X4", Anchor: AnchorX4}
+	}
+	if out.Logits == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Logits", Anchor: AnchorLogits}
+	}
+	if out.Logits2 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Logits2", Anchor: AnchorLogits2}
+	}
+	if out.Inputs3 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Inputs3", Anchor: AnchorInputs3}
+	}
+	if out.Rt == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Rt", Anchor: AnchorRt}
+	}
+	if out.X2 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.X2", Anchor: AnchorX2}
+	}
+	return nil
+}

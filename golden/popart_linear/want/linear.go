@@ -284,3 +284,92 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	}
 	return nil
 }
+
+// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
+// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
+// requests, whose samples share batches whatever their number. Its methods may be called from any
+// goroutine.
+type Queues struct {
+	core rt.Core
+}
+
+// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
+// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+	r := &Queues{}
+	source := rt.Source{Path: path}
+	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
+// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
+// What is left in the queues then is handed back. rt.QueueManager has the details.
+func (r *Queues) Run(ctx context.Context) error {
+	return r.core.RunQueues(ctx)
+}
+
+// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
+// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
+// Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
+func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.EnqueueParts(ctx, rt.Bytes(in.Input), rt.Bytes(out.Gemm0))
+}
+
+// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.TryEnqueueParts(rt.Bytes(in.Input), rt.Bytes(out.Gemm0))
+}
+
+// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
+// if none is enqueued in part.
+func (r *Queues) Flush() error {
+	return r.core.FlushQueues()
+}
+
+// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
+}
+
+// Shutdown refuses new requests, lets Run compute those that were accepted, and closes. If ctx ends first
+// it closes at once and returns ctx's error.
+func (r *Queues) Shutdown(ctx context.Context) error {
+	return r.core.Shutdown(ctx)
+}
+
+// Close ends everything: what is in the queues is handed back with rt.ErrDisconnected. Closing twice is
+// allowed.
+func (r *Queues) Close() error {
+	return r.core.Close()
+}
+
+// Manager returns the queues themselves, for what has no typed form here.
+func (r *Queues) Manager() *rt.QueueManager {
+	return r.core.Queues()
+}
+
+// check returns an error that names what is nil.
+func (r *Queues) check(in *Inputs, out *Outputs) error {
+	if in == nil {
+		return &rt.NilAnchorError{Field: "Inputs"}
+	}
+	if in.Input == nil && !r.core.Frozen(0) {
+		return &rt.NilAnchorError{Field: "Inputs.Input", Anchor: AnchorInput}
+	}
+	if out == nil {
+		return &rt.NilAnchorError{Field: "Outputs"}
+	}
+	if out.Gemm0 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Gemm0", Anchor: AnchorGemm0}
+	}
+	return nil
+}

@@ -1040,3 +1040,176 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	}
 	return nil
 }
+
+// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
+// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
+// requests, whose samples share batches whatever their number. Its methods may be called from any
+// goroutine.
+type Queues struct {
+	core rt.Core
+}
+
+// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
+// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+	r := &Queues{}
+	source := rt.Source{Path: path}
+	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
+// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
+// What is left in the queues then is handed back. rt.QueueManager has the details.
+func (r *Queues) Run(ctx context.Context) error {
+	return r.core.RunQueues(ctx)
+}
+
+// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
+// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
+// Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
+func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.EnqueueParts(ctx, rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
+}
+
+// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
+	if err := r.check(in, out); err != nil {
+		return rt.Ticket{}, err
+	}
+	return r.core.TryEnqueueParts(rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
+}
+
+// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
+// if none is enqueued in part.
+func (r *Queues) Flush() error {
+	return r.core.FlushQueues()
+}
+
+// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
+	return r.core.UpdateWeights(ctx, weights...)
+}
+
+// Shutdown refuses new requests, lets Run compute those that were accepted, and closes. If ctx ends first
+// it closes at once and returns ctx's error.
+func (r *Queues) Shutdown(ctx context.Context) error {
+	return r.core.Shutdown(ctx)
+}
+
+// Close ends everything: what is in the queues is handed back with rt.ErrDisconnected. Closing twice is
+// allowed.
+func (r *Queues) Close() error {
+	return r.core.Close()
+}
+
+// Manager returns the queues themselves, for what has no typed form here.
+func (r *Queues) Manager() *rt.QueueManager {
+	return r.core.Queues()
+}
+
+// check returns an error that names what is nil.
+func (r *Queues) check(in *Inputs, out *Outputs) error {
+	if in == nil {
+		return &rt.NilAnchorError{Field: "Inputs"}
+	}
+	if in.InBool == nil && !r.core.Frozen(0) {
+		return &rt.NilAnchorError{Field: "Inputs.InBool", Anchor: AnchorInBool}
+	}
+	if in.InF8 == nil && !r.core.Frozen(1) {
+		return &rt.NilAnchorError{Field: "Inputs.InF8", Anchor: AnchorInF8}
+	}
+	if in.InF16 == nil && !r.core.Frozen(2) {
+		return &rt.NilAnchorError{Field: "Inputs.InF16", Anchor: AnchorInF16}
+	}
+	if in.InF32 == nil && !r.core.Frozen(3) {
+		return &rt.NilAnchorError{Field: "Inputs.InF32", Anchor: AnchorInF32}
+	}
+	if in.InF64 == nil && !r.core.Frozen(4) {
+		return &rt.NilAnchorError{Field: "Inputs.InF64", Anchor: AnchorInF64}
+	}
+	if in.InS8 == nil && !r.core.Frozen(5) {
+		return &rt.NilAnchorError{Field: "Inputs.InS8", Anchor: AnchorInS8}
+	}
+	if in.InU8 == nil && !r.core.Frozen(6) {
+		return &rt.NilAnchorError{Field: "Inputs.InU8", Anchor: AnchorInU8}
+	}
+	if in.InS16 == nil && !r.core.Frozen(7) {
+		return &rt.NilAnchorError{Field: "Inputs.InS16", Anchor: AnchorInS16}
+	}
+	if in.InU16 == nil && !r.core.Frozen(8) {
+		return &rt.NilAnchorError{Field: "Inputs.InU16", Anchor: AnchorInU16}
+	}
+	if in.InS32 == nil && !r.core.Frozen(9) {
+		return &rt.NilAnchorError{Field: "Inputs.InS32", Anchor: AnchorInS32}
+	}
+	if in.InU32 == nil && !r.core.Frozen(10) {
+		return &rt.NilAnchorError{Field: "Inputs.InU32", Anchor: AnchorInU32}
+	}
+	if in.InS64 == nil && !r.core.Frozen(11) {
+		return &rt.NilAnchorError{Field: "Inputs.InS64", Anchor: AnchorInS64}
+	}
+	if in.InU64 == nil && !r.core.Frozen(12) {
+		return &rt.NilAnchorError{Field: "Inputs.InU64", Anchor: AnchorInU64}
+	}
+	if in.InF8143 == nil && !r.core.Frozen(13) {
+		return &rt.NilAnchorError{Field: "Inputs.InF8143", Anchor: AnchorInF8143}
+	}
+	if in.InF8152 == nil && !r.core.Frozen(14) {
+		return &rt.NilAnchorError{Field: "Inputs.InF8152", Anchor: AnchorInF8152}
+	}
+	if out == nil {
+		return &rt.NilAnchorError{Field: "Outputs"}
+	}
+	if out.OutBool == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutBool", Anchor: AnchorOutBool}
+	}
+	if out.OutF8 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF8", Anchor: AnchorOutF8}
+	}
+	if out.OutF16 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF16", Anchor: AnchorOutF16}
+	}
+	if out.OutF32 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF32", Anchor: AnchorOutF32}
+	}
+	if out.OutF64 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF64", Anchor: AnchorOutF64}
+	}
+	if out.OutS8 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutS8", Anchor: AnchorOutS8}
+	}
+	if out.OutU8 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutU8", Anchor: AnchorOutU8}
+	}
+	if out.OutS16 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutS16", Anchor: AnchorOutS16}
+	}
+	if out.OutU16 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutU16", Anchor: AnchorOutU16}
+	}
+	if out.OutS32 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutS32", Anchor: AnchorOutS32}
+	}
+	if out.OutU32 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutU32", Anchor: AnchorOutU32}
+	}
+	if out.OutS64 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutS64", Anchor: AnchorOutS64}
+	}
+	if out.OutU64 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutU64", Anchor: AnchorOutU64}
+	}
+	if out.OutF8143 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF8143", Anchor: AnchorOutF8143}
+	}
+	if out.OutF8152 == nil {
+		return &rt.NilAnchorError{Field: "Outputs.OutF8152", Anchor: AnchorOutF8152}
+	}
+	return nil
+}
