@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,11 +46,9 @@ func faults(err error, of *regexp.Regexp) []string {
 	if head == "" {
 		out = append(out, "it does not begin with what it is about, "+of.String())
 	}
-	for _, r := range strings.TrimPrefix(text, head) {
-		if unicode.IsUpper(r) && !regexp.MustCompile(`^(Inputs|Outputs|SaveOutputs|LoadInputs|With|SingleCaller|Deferred)`).MatchString(strings.TrimPrefix(text, head)) {
-			out = append(out, "it does not begin in lower case")
-		}
-		break
+	rest := strings.TrimPrefix(text, head)
+	if first, _ := utf8.DecodeRuneInString(rest); unicode.IsUpper(first) && !regexp.MustCompile(`^(Inputs|Outputs|SaveOutputs|LoadInputs|With|SingleCaller|Deferred)`).MatchString(rest) {
+		out = append(out, "it does not begin in lower case")
 	}
 	said := map[string]bool{}
 	for _, clause := range regexp.MustCompile(`: |; |\n`).Split(text, -1) {

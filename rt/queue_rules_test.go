@@ -33,10 +33,10 @@ func (q *ringQueue) putLocked(t *testing.T, data []byte) {
 // TestFlushLooksAgain has data come between the moment at which a device is found
 // to starve and that at which the queues are locked.
 func TestFlushLooksAgain(t *testing.T) {
-	in, out, m := pair(t)
+	in, _, m := pair(t)
 	require.NoError(t, m.FlushStarved(in), "it starves")
 	require.EqualValues(t, 4, in.Enqueued())
-	in, out, m = pair(t)
+	in, out, m := pair(t)
 	in.mu.Lock()
 	flushed := make(chan error)
 	go func() { flushed <- m.FlushStarved(in) }()

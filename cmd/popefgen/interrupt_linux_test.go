@@ -60,13 +60,13 @@ func TestInterrupts(t *testing.T) {
 		go func() { ended <- c.Wait() }()
 		moment := 100*time.Millisecond + rand.N(400*time.Millisecond)
 		select {
-		case err = <-ended:
-			t.Logf("%s: done after less than %v", args[0], moment)
+		case err := <-ended:
+			t.Logf("%s: done after less than %v: %v", args[0], moment, err)
 		case <-time.After(moment):
 			start := time.Now()
 			require.NoError(t, c.Process.Signal(os.Interrupt))
 			select {
-			case err = <-ended:
+			case err := <-ended:
 				t.Logf("%s: ended %v after SIGINT at %v: %v", args[0], time.Since(start).Round(time.Millisecond), moment, err)
 			case <-time.After(time.Minute): // others want the processor too
 				require.NoError(t, c.Process.Kill())
