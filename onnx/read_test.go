@@ -60,7 +60,7 @@ func TestDecode(t *testing.T) {
 	got, err := Decode(testModel(), "")
 	require.NoError(t, err)
 	want := &Model{
-		IRVersion: 8, ProducerName: "test",
+		Size: int64(len(testModel())), IRVersion: 8, ProducerName: "test",
 		Opsets: []Opset{{Version: 13}, {Domain: "com.x", Version: 1}},
 		Graph: &Graph{
 			Name: "g",

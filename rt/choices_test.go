@@ -126,14 +126,15 @@ func TestTraceOfAnother(t *testing.T) {
 				return
 			default:
 			}
-			s.store(3, uint64(n), n, n, n, n)
+			s.store(3+256*n, uint64(n), n, n, n, n)
 		}
 	}()
 	for s.values[0].Load() < 1000 {
 		runtime.Gosched()
 	}
 	for range 1_000_000 {
-		if trace, ok := s.load(3); ok && (int64(trace.Total) != int64(trace.Request) || trace.Computation != trace.Total) {
+		n := s.values[0].Load()
+		if trace, ok := s.load(3 + 256*n); ok && (int64(trace.Request) != n || int64(trace.Total) != n || int64(trace.Computation) != n) {
 			t.Errorf("torn: %+v", trace)
 			break
 		}

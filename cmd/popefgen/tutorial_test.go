@@ -21,8 +21,8 @@ import (
 var tutorialBlocks = regexp.MustCompile("(?ms)^(?:`([a-z_.]+)`:\n\n```go\n(.*?)^```$|```console\n(.*?)^```$)")
 
 // varying is what runs on different machines need not have in common: times,
-// and the last digits of what is computed.
-var varying = regexp.MustCompile(`(?m)\b[0-9.]+(ms|µs|s)\b|\(cached\)|at most .* rows$|[0-9]+ of 50 elements|in case .*:$|^    [-+] [0-9.e-]+$`)
+// the memory of a plan, and the last digits of what is computed.
+var varying = regexp.MustCompile(`(?m)[0-9]+ KiB working memory|\b[0-9.]+(ms|µs|s)\b|\(cached\)|at most .* rows$|[0-9]+ of 50 elements|in case .*:$|^    [-+] [0-9.e-]+$`)
 
 // offline is what Go says where modules are neither in the cache nor to be had.
 var offline = regexp.MustCompile(`dial tcp|GOPROXY=off|connection refused|i/o timeout|no such host|Forbidden`)

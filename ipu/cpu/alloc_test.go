@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"math"
@@ -271,17 +270,17 @@ func TestRandomModelsAllocateNothing(t *testing.T) {
 	}
 	for _, d := range draws {
 		drawn := rapid.Custom(d.draw)
-		var before []byte
+		different := map[string]bool{}
 		for at := range d.count / every {
 			i := at*every + at%every // odd and even ones
 			exe := drawn.Example(i)
-			require.False(t, bytes.Equal(exe, before), "the same network twice")
-			before = exe
+			different[string(exe)] = true
 			optimised := exe
 			if i%2 == 0 {
 				optimised = optimized(t, exe, nil)
 			}
 			requireSteady(t, fmt.Sprintf("%s %d", d.name, i), optimised, 1+i%2)
 		}
+		require.Greater(t, 2*len(different), d.count/every, "draws of %s that differ", d.name)
 	}
 }

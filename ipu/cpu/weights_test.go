@@ -511,7 +511,8 @@ func TestLoadFailsForAll(t *testing.T) {
 	}
 }
 
-// TestLoadIsGivenUp ends the goroutine that sets the weights.
+// TestLoadIsGivenUp ends the goroutine that sets the weights, as t.FailNow does in
+// a callback.
 func TestLoadIsGivenUp(t *testing.T) {
 	exe, w := sharedModel(t), newWeights(1)
 	a, b := newSharer(t, exe), newSharer(t, exe)
@@ -530,7 +531,7 @@ func TestLoadIsGivenUp(t *testing.T) {
 	<-hold.entered
 	second := waits(t, b.Engine, context.Background())
 	close(hold.leave)
-	require.ErrorIs(t, <-second, errNotFinished)
+	require.ErrorIs(t, <-second, ipu.ErrPanic, "that the goroutine was ended is an error of the load")
 	run(t, b.Engine, 0)
 	b.gives(t, w, 0)
 }
