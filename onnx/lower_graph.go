@@ -11,7 +11,7 @@ import (
 const (
 	maxUnrolledNodes = 4096    // nodes of the executable
 	maxUnrolledWork  = 1 << 16 // nodes of the model, folded ones included
-	maxTriedWork     = 1 << 16 // nodes of the model in all attempts that came to nothing
+	maxTriedWork     = 1 << 14 // nodes of the model in all attempts that came to nothing
 )
 
 // subgraph is a graph that a node has as attribute, ready to be lowered once

@@ -219,7 +219,7 @@ func summary(w io.Writer, r *compile.Result, path string, took time.Duration) er
 	}
 	plan, err := cpu.PlanOf(r.Executable, 1)
 	if err != nil {
-		return fmt.Errorf("planning %s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	var weights uint64
 	for _, t := range r.Weights {

@@ -110,15 +110,15 @@ func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, er
 func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
 	opts, err := parseOptions(engine)
 	if err != nil {
-		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	opts.threads = max(1, threads)
 	if err := graph.Verify(exe); err != nil {
-		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	c, err := compile(ctx, exe, opts)
 	if err != nil {
-		return nil, fmt.Errorf("plan %q: %w", exe.Name, err)
+		return nil, fmt.Errorf("plan: %w", err)
 	}
 	return c.plan, nil
 }
