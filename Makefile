@@ -71,7 +71,7 @@ bench-test: ## vet and test the module that compares with peers; random operator
 figures: ## measure what README.md says, over the public data, and rewrite its table
 	$(GO) run ./internal/figures $(ARGS)
 
-mutants: ## apply deliberate mistakes one by one: tests must notice each (ARGS='-sample 8', '-run REGEXP')
+mutants: ## apply deliberate mistakes: tests must notice each (ARGS='-sample 8', '-run REGEXP')
 	$(GO) run ./internal/mutants $(ARGS)
 
 soak: ## requests of every kind for SOAKTIME (default 2m) while devices fail (SOAKFLAGS=-race as well)

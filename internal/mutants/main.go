@@ -1,7 +1,11 @@
-// Command mutants applies deliberate mistakes to this module, each by itself in
-// an overlay of the go command, and runs the tests that must notice it. It prints
-// the mutants that no test noticed, and exits with 1 if there is one without a
-// written reason.
+// Command mutants applies deliberate mistakes to this module, in an overlay of
+// the go command, and runs the tests that must notice each. It prints the mutants
+// that no test noticed, and exits with 1 if there is one without a written reason.
+//
+// Mistakes inside a function are compiled together, into one binary for each
+// package of tests: the function begins with a choice among clones of itself, and
+// an environment variable says which mistake runs. All others, and those that
+// survive among others, are compiled by themselves.
 //
 //	go run ./internal/mutants [-sample N] [-run REGEXP] [-j N]
 //
@@ -107,6 +111,7 @@ func choose(ctx context.Context, all []mutant, only string, sample int, seed str
 // tryAll tries every mutant and prints a line for each as it ends.
 func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout io.Writer) []result {
 	results := make([]result, len(mutants))
+	in, alone := mod.compile(ctx, mutants, stdout)
 	next := make(chan int)
 	var all sync.WaitGroup
 	var printing sync.Mutex
@@ -114,10 +119,14 @@ func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout
 		all.Go(func() {
 			for i := range next {
 				m := &mutants[i]
-				results[i] = mod.try(ctx, slot, m)
-				r := results[i]
+				r := mod.tryEither(ctx, slot, i+1, m, in[i], alone[i])
+				results[i] = r
+				why := ""
+				if r.alone != "" {
+					why = ", by itself: " + r.alone
+				}
 				printing.Lock()
-				fmt.Fprintf(stdout, "%-8s  %5.1fs  %s (%s)\n", r.verdict, r.took.Seconds(), m.name, m.file)
+				fmt.Fprintf(stdout, "%-8s  %5.1fs  %s (%s)%s\n", r.verdict, r.took.Seconds(), m.name, m.file, why)
 				printing.Unlock()
 			}
 		})
@@ -128,6 +137,21 @@ func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout
 	close(next)
 	all.Wait()
 	return results
+}
+
+// tryEither tries a mutant in the binary with many, if it is in one, and by
+// itself where that does not say enough.
+func (mod *module) tryEither(ctx context.Context, slot, number int, m *mutant, b *binary, alone string) result {
+	begin := time.Now()
+	if b != nil {
+		var v verdict
+		if v, alone = b.tryTogether(ctx, number, m); alone == "" {
+			return result{verdict: v, took: time.Since(begin)}
+		}
+	}
+	r := mod.try(ctx, slot, m)
+	r.alone, r.took = alone, time.Since(begin)
+	return r
 }
 
 // report prints what there is to mend or to know, and two closing lines: how many

@@ -36,6 +36,7 @@ type result struct {
 	verdict verdict
 	took    time.Duration
 	note    string
+	alone   string // why it was compiled by itself; empty if it was not, or no other mutant has its tests
 }
 
 // module is where the go command builds the mutants. A mistake reaches it as an
@@ -55,6 +56,7 @@ type module struct {
 // target is a package with tests.
 type target struct {
 	path  string
+	dir   string
 	rapid bool // its tests have the flags of pgregory.net/rapid
 }
 
@@ -244,7 +246,7 @@ func (mod *module) test(ctx context.Context, args []string, overlay string, rapi
 	env := mod.env
 	all := []string{"test", "-vet=off", "-ldflags=-s -w", "-failfast", "-timeout", mod.timeout.String()}
 	if overlay != "" {
-		env = append(slices.Clone(env), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" '-overlay="+overlay+"'"))
+		env = append(slices.Clone(env), goflags(overlay))
 		all = append(all, "-count=1") // a result of before says nothing where tests build what they test
 	}
 	for _, p := range targets {
@@ -274,7 +276,7 @@ func (mod *module) expand(ctx context.Context, patterns []string) ([]target, err
 	if list, ok := mod.packages[key]; ok {
 		return list, nil
 	}
-	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-f", "{{.ImportPath}} {{.Deps}}"}, patterns...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"list", "-test", "-f", "{{.ImportPath}}\t{{.Dir}}\t{{.Deps}}"}, patterns...)...)
 	cmd.Dir, cmd.Env = mod.dir, mod.env
 	out, err := cmd.Output()
 	if err != nil {
@@ -282,9 +284,10 @@ func (mod *module) expand(ctx context.Context, patterns []string) ([]target, err
 	}
 	var list []target
 	for line := range strings.Lines(string(out)) {
-		path, deps, _ := strings.Cut(strings.TrimSpace(line), " ")
+		path, rest, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		dir, deps, _ := strings.Cut(rest, "\t")
 		if path, ok := strings.CutSuffix(path, ".test"); ok {
-			list = append(list, target{path: path, rapid: strings.Contains(deps, "pgregory.net/rapid")})
+			list = append(list, target{path: path, dir: dir, rapid: strings.Contains(deps, "pgregory.net/rapid")})
 		}
 	}
 	if len(list) == 0 {

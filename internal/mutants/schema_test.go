@@ -1,0 +1,285 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWeave compiles one mutant in a function of every shape into one program,
+// and runs each: what it prints must be what the file with only that mistake in
+// it prints.
+func TestWeave(t *testing.T) {
+	const source = `package main
+
+import "fmt"
+
+type box[T any] struct{ v T }
+
+type count int
+
+func (b *box[T]) set(v T) { b.v = v }
+
+func (count) unnamed(int, ...string) string { return "unnamed" }
+
+func (_ *count) blank(_ int, s string) (string, int) {
+	return "blank" + s, 1
+}
+
+func (c count) self() int { return int(c) }
+
+func double[T any, U ~int](v T, n U) []T {
+	return []T{v, v}
+}
+
+func sum(base int, xs ...int) (total int) {
+	for _, x := range xs {
+		total += x
+	}
+	return
+}
+
+func say(a, b string) {
+	fmt.Println(a, b)
+}
+
+func down(n int) int {
+	if n == 0 {
+		return 0
+	}
+	return down(n-1) + 1
+}
+
+func guarded() (err error) {
+	defer func() {
+		err = fmt.Errorf("%v", recover())
+	}()
+	panic("x")
+}
+
+func main() {
+	b := box[string]{}
+	b.set("v")
+	var c count = 7
+	text, n := c.blank(1, "s")
+	fmt.Println(b.v, c.unnamed(1, "a", "b"), text, n, c.self(), double("d", 1), sum(1, 2, 3), down(3), guarded())
+	say("a", "b")
+}
+`
+	mistakes := [][2]string{
+		{"{ b.v = v }", "{}"},
+		{`return "unnamed"`, `return "mistake"`},
+		{`return "blank" + s, 1`, `return s, 2`},
+		{"return int(c)", "return -int(c)"},
+		{"return []T{v, v}", "return []T{v}"},
+		{"total += x", "total -= x"},
+		{"\treturn\n}", "\treturn total + base\n}"},
+		{"fmt.Println(a, b)", "fmt.Println(b, a)"},
+		{"return down(n-1) + 1", "return down(n-1) + 2"},
+		{`panic("x")`, `panic("y")`},
+		{`b.set("v")`, `b.set("w")`},
+	}
+	dir := t.TempDir()
+	goRun := func(name string, env []string, files map[string][]byte) string {
+		var paths []string
+		for f, text := range files {
+			p := filepath.Join(dir, name, f)
+			require.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
+			require.NoError(t, os.WriteFile(p, text, 0o644))
+			paths = append(paths, p)
+		}
+		exe := filepath.Join(dir, name, "program.exe")
+		out, err := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", exe}, paths...)...).CombinedOutput()
+		require.NoError(t, err, string(out))
+		var all strings.Builder
+		for _, e := range env {
+			cmd := exec.CommandContext(t.Context(), exe)
+			cmd.Env = append(os.Environ(), variable+"="+e)
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, string(out))
+			all.WriteString(strings.ReplaceAll(string(out), "\n", ";") + "\n")
+		}
+		return all.String()
+	}
+	var clones []*clone
+	env := []string{""}
+	for i, m := range mistakes {
+		require.Equal(t, 1, strings.Count(source, m[0]), m[0])
+		c, err := newClone(i+1, "main.go", []byte(source), []byte(strings.Replace(source, m[0], m[1], 1)))
+		require.NoError(t, err, m[0])
+		clones = append(clones, c)
+		env = append(env, string("123456789"[min(i, 8)]))
+	}
+	env[10], env[11] = "10", "11"
+	woven, err := weave([]byte(source), clones)
+	require.NoError(t, err)
+	lines := strings.Split(string(woven), "\n")
+	for _, c := range clones {
+		require.Contains(t, lines[c.line-1], c.name(""))
+	}
+	got := goRun("woven", env, map[string][]byte{"main.go": woven, "zz_mutants.go": chooser("main")})
+	want := "v unnamed blanks 1 7 [d d] 5 3 x;a b;\n" +
+		" unnamed blanks 1 7 [d d] 5 3 x;a b;\n" +
+		"v mistake blanks 1 7 [d d] 5 3 x;a b;\n" +
+		"v unnamed s 2 7 [d d] 5 3 x;a b;\n" +
+		"v unnamed blanks 1 -7 [d d] 5 3 x;a b;\n" +
+		"v unnamed blanks 1 7 [d] 5 3 x;a b;\n" +
+		"v unnamed blanks 1 7 [d d] -5 3 x;a b;\n" +
+		"v unnamed blanks 1 7 [d d] 6 3 x;a b;\n" +
+		"v unnamed blanks 1 7 [d d] 5 3 x;b a;\n" +
+		"v unnamed blanks 1 7 [d d] 5 6 x;a b;\n" +
+		"v unnamed blanks 1 7 [d d] 5 3 y;a b;\n" +
+		"w unnamed blanks 1 7 [d d] 5 3 x;a b;\n"
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// TestNoClone has the mistakes that must be compiled by themselves.
+func TestNoClone(t *testing.T) {
+	for _, c := range []struct{ source, old, new, want string }{
+		{"package p\nvar x = 1\nfunc f() {}\n", "x = 1", "x = 2", "not inside one function"},
+		{"package p\nfunc f(a int) { g() }\n", "a int", "b int", "not inside one function"},
+		{"package p\nfunc f() { g() }\nfunc g() {}\n", "g() }\nfunc g() {", "}\nfunc g() { f()", "not inside one function"},
+		{"package p\nimport \"a\"\nfunc f() { g() }\n", "g() }", "}\nfunc g() {}", "not inside one function"},
+		{"package p\nfunc f() { recover(); g() }\n", "g()", "", "recover"},
+		{"package p\nfunc f() { g() }\n", "g()", "recover()", "recover"},
+		{"package p\nfunc f() { func() { runtime.Caller(1) }(); g() }\n", "g()", "", "runtime.Caller"},
+		{"package p\n//go:nosplit\nfunc f() { g() }\n", "g()", "", "//go:nosplit"},
+		{"package p\nfunc f[_ any]() { g() }\n", "g()", "", "type parameter"},
+		{"package p\nfunc _() { g() }\n", "g()", "", "without a name"},
+		{"// Code generated by x. DO NOT EDIT.\npackage p\nfunc f() { g() }\n", "g()", "", "generated"},
+		{"package p\nfunc f() { g() }\n", "g()", "if {", "missing condition"},
+	} {
+		_, err := newClone(1, "p.go", []byte(c.source), []byte(strings.Replace(c.source, c.old, c.new, 1)))
+		require.ErrorContains(t, err, c.want, c.source)
+	}
+}
+
+func TestAmend(t *testing.T) {
+	a := &clone{number: 1, file: "p/a.go", text: "func mutant1_f() {\n\tx := 1\n}", line: 10}
+	b := &clone{number: 2, file: "p/a.go", text: "func mutant2_f() {\n\ty()\n}", line: 13}
+	c := &clone{number: 3, file: "p/b.go", text: "func mutant3_f() {\n}", line: 10}
+	d := &clone{number: 4, file: "p/b.go", text: "func mutant4_f() {\n}", line: 12}
+	named := map[string]string{"p__a.go": "p/a.go", "p__b.go": "p/b.go"}
+	rest, changed := amend([]*clone{a, b, c, d}, "# p\n../w/p__a.go:11:2: declared and not used: x\n../w/p__a.go:14:2: undefined: y\n"+
+		"p/c.go:1:1: initialization cycle or refers to itself\n\tp/c.go:1:1: v refers to mutant4_f\n", named)
+	require.True(t, changed)
+	require.Equal(t, []*clone{a, c}, rest)
+	require.Equal(t, "func mutant1_f() {\n\tx := 1\n_ = x\n}", a.text)
+	rest, changed = amend([]*clone{a, c}, "p/c.go:11:2: undefined: z\n", named)
+	require.False(t, changed)
+	require.Len(t, rest, 2)
+}
+
+func TestParseCommand(t *testing.T) {
+	c, err := parseCommand([]string{"./a", "-short", "-run=A|B", "-skip", "C", "-timeout", "3s", "-count=2"})
+	require.NoError(t, err)
+	want := command{patterns: []string{"./a"}, flags: []string{"-test.short", "-test.skip=C", "-test.count=2"}, run: "A|B", timeout: 3 * time.Second}
+	if d := cmp.Diff(want, c, cmp.AllowUnexported(command{})); d != "" {
+		t.Error(d)
+	}
+	for _, bad := range [][]string{{"./a", "-race"}, {"./a", "-run"}, {"./a", "-timeout", "x"}, {"-short", "./a"}} {
+		_, err := parseCommand(bad)
+		require.Error(t, err, bad)
+	}
+	mod := &module{timeout: time.Minute}
+	require.Equal(t, 3*time.Second, mod.limit(&c, 0))
+	require.Equal(t, 10*time.Second, mod.limit(&command{}, 0))
+	require.Equal(t, 40*time.Second, mod.limit(&command{}, 4*time.Second))
+	require.Equal(t, time.Minute, mod.limit(&command{}, time.Hour))
+}
+
+// TestTogether tries mutants of a module of two packages: those that compile
+// together do not need to be compiled by themselves, those that do not are, a
+// survivor is reported, and tests that fail only in the binary with all mutants
+// accuse none of them.
+func TestTogether(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":     "module example.com/two\n\ngo 1.26\n",
+		"low/low.go": "package low\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n",
+		"high.go": "package two\n\nimport \"example.com/two/low\"\n\nvar zero = 0\n\nfunc twice(x int) int {\n\ty := low.Add(x, x)\n\treturn y\n}\n\n" +
+			"func half(x int) int {\n\treturn x / 2\n}\n",
+		"high_test.go": "package two\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\n" +
+			"func TestTwice(t *testing.T) {\n\tif twice(3) != 6+zero {\n\t\tt.Fatal()\n\t}\n}\n\n" +
+			"func TestFolder(t *testing.T) {\n\tif _, err := os.Stat(\"high.go\"); err != nil || half(4) != 2 {\n\t\tt.Fatal(err)\n\t}\n}\n\n" +
+			"func TestByItself(t *testing.T) {\n\tif _, ok := os.LookupEnv(\"" + variable + "\"); ok || half(4) != 2 {\n\t\tt.Fatal()\n\t}\n}\n",
+		"list/a.txt": `== low
+file: low/low.go
+test: . -run TestTwice
+- 	return a + b
++ 	return a - b
+== unused
+file: high.go
+test: . -run TestTwice
+- 	return y
++ 	return 0
+== folder
+file: high.go
+test: . -short -run TestFolder -timeout 20s
+- 	return x / 2
++ 	return x / 3
+== endless
+file: high.go
+test: . -run TestTwice -timeout 1s
+- 	y := low.Add(x, x)
++ 	y := low.Add(x, x)
++ 	for {}
+== outside
+file: high.go
+test: . -run TestTwice
+- var zero = 0
++ var zero = 1
+== by-itself
+file: high.go
+test: . -run TestByItself
+- 	return x / 2
++ 	return x / 4
+== planted
+file: high.go
+test: . -run TestFolder
+- 	return x / 2
++ 	return (x + 1) / 2
+== no-go
+file: high.go
+test: . -run TestTwice
+- 	return y
++ 	return nothing
+== excused
+file: low/low.go
+test: . -run TestTwice
+survives: addition commutes
+- 	return a + b
++ 	return b + a
+`,
+	} {
+		path := filepath.Join(root, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o644))
+	}
+	t.Chdir(root)
+	var stdout, stderr bytes.Buffer
+	code := run(t.Context(), []string{"-lists", "list", "-work", filepath.Join(t.TempDir(), "work")}, &stdout, &stderr)
+	text := stdout.String() + stderr.String()
+	require.Equal(t, 1, code, text)
+	for _, want := range []string{
+		"7 of 8 mutants of the tests of example.com/two compiled together",
+		"low (low/low.go)\n", "unused (high.go)\n", "folder (high.go)\n", "endless (high.go)\n",
+		"outside (high.go), by itself: not inside one function\n",
+		"by-itself (high.go), by itself: its tests fail in the binary with all mutants\n",
+		"planted (high.go), by itself: it survives among others\n", "planted: SURVIVED: go test . -run TestFolder",
+		"no-go (high.go), by itself: it does not compile together with others\n", "no-go: INVALID: it does not compile",
+		"excused (low/low.go) survives, and may: addition commutes",
+		"9 mutants: 6 noticed, 1 survive with a reason, 2 to mend",
+	} {
+		require.Contains(t, text, want)
+	}
+}
