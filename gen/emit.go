@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dave/jennifer/jen"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
@@ -24,30 +25,48 @@ const (
 // everywhere. The embedded model copy, which a plan only names, is not among
 // them; see [ModelCopy].
 func Emit(p *Plan) ([]File, error) {
-	var out []File
-	model := func(p *Plan) ([]byte, error) { return modelFile(p, out[0].Data) }
-	for i, render := range []func(*Plan) ([]byte, error){mainFile, contractFile, model, testFile} {
-		if i == 3 && !p.Tests {
-			continue
+	renderers := []func(*Plan) ([]byte, error){mainFile, contractFile, nil, testFile}
+	if !p.Tests {
+		renderers = renderers[:3]
+	}
+	out := make([]File, len(renderers))
+	var all errgroup.Group // with ten thousand anchors, files are worth a core each
+	emit := func(i int, render func(*Plan) ([]byte, error)) (err error) {
+		out[i], err = emitFile(p, p.Files[i], render)
+		return err
+	}
+	for i, render := range renderers {
+		if render != nil {
+			all.Go(func() error { return emit(i, render) })
 		}
-		name := p.Files[i]
-		data, err := render(p)
-		if err != nil {
-			return nil, fmt.Errorf("emitting %s: %w", name, err)
-		}
-		data, err = formatted(data)
-		if err != nil {
-			return nil, fmt.Errorf("formatting %s: %w", name, err)
-		}
-		if i == 1 {
-			data = withContract(p, data)
-		}
-		if data, err = visible(data); err != nil {
-			return nil, fmt.Errorf("emitting %s: %w", name, err)
-		}
-		out = append(out, File{Name: name, Data: data})
+	}
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	data, err := visible(withContract(p, out[1].Data))
+	if err != nil {
+		return nil, fmt.Errorf("emitting %s: %w", p.Files[1], err)
+	}
+	out[1].Data = data
+	if err := emit(2, func(p *Plan) ([]byte, error) { return modelFile(p, out[0].Data) }); err != nil {
+		return nil, err
 	}
 	return append(out, File{Name: contract.FileName, Data: []byte(p.Published().FileText())}), nil
+}
+
+// emitFile renders, formats and checks one Go file.
+func emitFile(p *Plan, name string, render func(*Plan) ([]byte, error)) (File, error) {
+	data, err := render(p)
+	if err != nil {
+		return File{}, fmt.Errorf("emitting %s: %w", name, err)
+	}
+	if data, err = formatted(data); err != nil {
+		return File{}, fmt.Errorf("formatting %s: %w", name, err)
+	}
+	if data, err = visible(data); err != nil {
+		return File{}, fmt.Errorf("emitting %s: %w", name, err)
+	}
+	return File{Name: name, Data: data}, nil
 }
 
 // newFile begins a Go file with the header, the model and its contract.
