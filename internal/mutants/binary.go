@@ -278,7 +278,7 @@ func (b *binary) sound(ctx context.Context, c *command) (bool, time.Duration) {
 			union = ""
 		}
 		var out string
-		r.ok, out = b.run(ctx, 0, &command{flags: append(slices.Clone(c.flags), "-test.v"), run: union}, 10*time.Minute)
+		r.ok, out = b.run(ctx, nil, 0, &command{flags: append(slices.Clone(c.flags), "-test.v"), run: union}, 10*time.Minute)
 		r.tests = map[string]outcome{}
 		for _, m := range testEnd.FindAllStringSubmatch(out, -1) {
 			s, _ := strconv.ParseFloat(m[3], 64)
@@ -303,8 +303,9 @@ var subtests = regexp.MustCompile(`/[^|]*`)
 
 // run runs tests of the binary with a mutant's mistake in them, 0 for none, as
 // go test does, and reports whether they passed, with their output. Tests that
-// take longer than the limit did not pass.
-func (b *binary) run(ctx context.Context, number int, c *command, limit time.Duration, rapid ...string) (bool, string) {
+// take longer than the limit did not pass. A run that takes a fifth of the limit
+// most likely hangs, and needs no processor: others run beside it.
+func (b *binary) run(ctx context.Context, turn *turn, number int, c *command, limit time.Duration, rapid ...string) (bool, string) {
 	args := append([]string{"-test.paniconexit0", "-test.timeout=" + limit.String()}, c.flags...)
 	if number > 0 {
 		args = append(args, "-test.failfast")
@@ -321,8 +322,38 @@ func (b *binary) run(ctx context.Context, number int, c *command, limit time.Dur
 	cmd.Dir = b.target.dir
 	cmd.Env = append(slices.Clone(b.mod.env), "PWD="+cmd.Dir, variable+"="+strconv.Itoa(number), goflags(b.overlay))
 	cmd.WaitDelay = 5 * time.Second
+	if turn != nil {
+		turn.take()
+		defer time.AfterFunc(limit/5, turn.give).Stop()
+	}
 	out, err := cmd.CombinedOutput()
 	return err == nil, string(out)
+}
+
+// turn is the right of one worker to run tests, of as many as there are places
+// in free. It is given back early where tests seem to hang.
+type turn struct {
+	free chan struct{} // has as many elements as there may be turns more
+	mu   sync.Mutex
+	held bool
+}
+
+func (t *turn) take() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.held {
+		<-t.free
+		t.held = true
+	}
+}
+
+func (t *turn) give() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held {
+		t.free <- struct{}{}
+		t.held = false
+	}
 }
 
 // goflags returns GOFLAGS with an overlay for go commands.
@@ -343,7 +374,7 @@ func (mod *module) limit(c *command, took time.Duration) time.Duration {
 
 // tryTogether runs the tests of a mutant in a binary with many. It returns why
 // the mutant must be tried by itself all the same, if it must.
-func (b *binary) tryTogether(ctx context.Context, number int, m *mutant) (v verdict, alone string) {
+func (b *binary) tryTogether(ctx context.Context, turn *turn, number int, m *mutant) (v verdict, alone string) {
 	c, err := parseCommand(m.test)
 	if err != nil {
 		return invalid, err.Error()
@@ -353,10 +384,10 @@ func (b *binary) tryTogether(ctx context.Context, number int, m *mutant) (v verd
 		return invalid, "its tests fail in the binary with all mutants"
 	}
 	limit := b.mod.limit(&c, took)
-	ok, _ := b.run(ctx, number, &c, limit)
+	ok, _ := b.run(ctx, turn, number, &c, limit)
 	if ok && m.survives == "" && b.target.rapid { // the examples that rapid drew may have been the wrong ones
 		var out string
-		ok, out = b.run(ctx, number, &c, limit, "-rapid.checks=50")
+		ok, out = b.run(ctx, turn, number, &c, limit, "-rapid.checks=50")
 		ok = ok || strings.Contains(out, "panic: test timed out after") // so many may take long without a mistake
 	}
 	switch {

@@ -115,11 +115,19 @@ func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout
 	next := make(chan int)
 	var all sync.WaitGroup
 	var printing sync.Mutex
-	for slot := range jobs {
+	free := make(chan struct{}, jobs)
+	for range jobs {
+		free <- struct{}{}
+	}
+	const hanging = 4 // so many more may run whose tests seem to hang
+	for slot := range jobs + hanging {
 		all.Go(func() {
+			turn := turn{free: free}
 			for i := range next {
 				m := &mutants[i]
-				r := mod.tryEither(ctx, slot, i+1, m, in[i], alone[i])
+				turn.take()
+				r := mod.tryEither(ctx, &turn, slot, i+1, m, in[i], alone[i])
+				turn.give()
 				results[i] = r
 				why := ""
 				if r.alone != "" {
@@ -141,14 +149,15 @@ func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout
 
 // tryEither tries a mutant in the binary with many, if it is in one, and by
 // itself where that does not say enough.
-func (mod *module) tryEither(ctx context.Context, slot, number int, m *mutant, b *binary, alone string) result {
+func (mod *module) tryEither(ctx context.Context, turn *turn, slot, number int, m *mutant, b *binary, alone string) result {
 	begin := time.Now()
 	if b != nil {
 		var v verdict
-		if v, alone = b.tryTogether(ctx, number, m); alone == "" {
+		if v, alone = b.tryTogether(ctx, turn, number, m); alone == "" {
 			return result{verdict: v, took: time.Since(begin)}
 		}
 	}
+	turn.take()
 	r := mod.try(ctx, slot, m)
 	r.alone, r.took = alone, time.Since(begin)
 	return r
