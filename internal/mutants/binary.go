@@ -285,7 +285,7 @@ func (b *binary) sound(ctx context.Context, c *command) (bool, time.Duration) {
 			r.tests[m[2]] = outcome{m[1] != "FAIL", time.Duration(s * float64(time.Second))}
 		}
 	})
-	match, err := regexp.Compile(subtests.ReplaceAllString(c.run, ""))
+	match, err := regexp.Compile(wholeTests(c.run))
 	if err != nil {
 		return false, 0
 	}
@@ -298,8 +298,28 @@ func (b *binary) sound(ctx context.Context, c *command) (bool, time.Duration) {
 	return r.ok || ok && found, took
 }
 
-// subtests is what of -run chooses among subtests.
-var subtests = regexp.MustCompile(`/[^|]*`)
+// wholeTests returns an expression of -run without what it chooses among
+// subtests.
+func wholeTests(run string) string {
+	var out strings.Builder
+	depth, inside := 0, false
+	for _, r := range run {
+		switch r {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case '/':
+			inside = inside || depth == 0
+		case '|':
+			inside = inside && depth > 0
+		}
+		if !inside {
+			out.WriteRune(r)
+		}
+	}
+	return out.String()
+}
 
 // run runs tests of the binary with a mutant's mistake in them, 0 for none, as
 // go test does, and reports whether they passed, with their output. Tests that

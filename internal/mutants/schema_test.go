@@ -190,6 +190,9 @@ func TestParseCommand(t *testing.T) {
 		_, err := parseCommand(bad)
 		require.Error(t, err, bad)
 	}
+	for run, want := range map[string]string{"": "", "A|B/x|C": "A|B|C", "A|B/(x|y)/[/|]|C(d|e)": "A|B|C(d|e)", "Test[A/]": "Test[A/]"} {
+		require.Equal(t, want, wholeTests(run), run)
+	}
 	mod := &module{timeout: time.Minute}
 	require.Equal(t, 3*time.Second, mod.limit(&c, 0))
 	require.Equal(t, 10*time.Second, mod.limit(&command{}, 0))
