@@ -34,6 +34,17 @@ func TestUnknownKindSmallerThanItsHeader(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestHeaderThatCannotBeRead has a header, of a kind that would be skipped, whose
+// version lies outside the message.
+func TestHeaderThatCannotBeRead(t *testing.T) {
+	bad := header(t, 9, "1.0.0", uint64(len(header(t, 9, "1.0.0", 0))))
+	const version = 8 + 8 + 16                                          // behind the frame, the root pointer and the numbers
+	binary.LittleEndian.PutUint64(bad[version:], 1|1000<<2|2<<32|6<<35) // six bytes, a thousand words from here
+	err := popef.NewReader().AddBytes("f", append(small(t), bad...))
+	require.ErrorIs(t, err, popef.ErrFormat)
+	require.ErrorContains(t, err, "header message")
+}
+
 // feedMessage builds the info message of a feed.
 func feedMessage(t *testing.T, name string, n uint32, dt popef.DataType, shape ...int64) []byte {
 	return message(t, func(s *capnp.Segment) {

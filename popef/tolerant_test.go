@@ -79,6 +79,21 @@ func TestUnfinishedBlob(t *testing.T) {
 		_, err := popef.LoadBytes("f", put(t, asSpecified, parts[0], parts[1], tensor))
 		require.ErrorIs(t, err, popef.ErrShortData)
 	})
+	for name, payload := range map[string][]byte{
+		"payload like an unknown blob of no bytes":   header(t, 9, "1.0.0", 0),
+		"payload like a blob that the file is short": append(header(t, uint16(popef.OpaqueBlob), "1.0.0", 1<<20), opaqueMessage(t, "a", "b")...),
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := append([]part(nil), parts...)
+			p[last].noSize, p[last].payload = true, payload
+			m, err := popef.LoadBytes("f", put(t, asSpecified, p...))
+			require.NoError(t, err)
+			require.True(t, m.Opaques()[0].Unfinished)
+			got, err := m.Opaques()[0].Bytes()
+			require.NoError(t, err)
+			require.Equal(t, payload, got)
+		})
+	}
 	for i := range last {
 		p := append([]part(nil), parts...)
 		p[i].noSize = true
