@@ -74,7 +74,7 @@ func TestUseNames(t *testing.T) {
 
 // TestRun tries mutants of every verdict on a module of a few lines.
 func TestRun(t *testing.T) {
-	root := t.TempDir()
+	root := filepath.Join(t.TempDir(), strings.Repeat("deep/", 20)) // the compiler gives a file outside its whole path
 	for name, text := range map[string]string{
 		"go.mod":      "module example.com/small\n\ngo 1.26\n",
 		"abs.go":      "package small\n\nfunc abs(x int) int {\n\tif x < 0 {\n\t\treturn -x\n\t}\n\treturn x\n}\n",
@@ -144,6 +144,11 @@ test: .
 	require.Equal(t, 0, code, text)
 	require.Contains(t, text, "border (abs.go) survives, and may: -0 is 0")
 	require.Contains(t, text, "3 mutants: 2 noticed, 1 survive with a reason, 0 to mend")
+
+	for _, work := range []string{work, "build/mutants"} { // one by itself
+		code, text = try("-lists", "list", "-run", "^unused$", "-work", work)
+		require.Equal(t, 0, code, text)
+	}
 
 	code, text = try("-lists", "endless", "-timeout", "3s")
 	require.Equal(t, 0, code, text)

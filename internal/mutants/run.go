@@ -158,6 +158,7 @@ func (mod *module) try(ctx context.Context, slot int, m *mutant) (r result) {
 		if instead, err := filepath.Rel(mod.dir, mod.instead(slot)); err == nil { // as the compiler names it
 			out = strings.ReplaceAll(out, instead, m.file)
 		}
+		out = strings.ReplaceAll(out, mod.instead(slot), m.file) // where that is shorter
 		used, found := useNames(mutated, m.file, out)
 		if ok || !found {
 			break
