@@ -45,6 +45,19 @@ func TestHeaderThatCannotBeRead(t *testing.T) {
 	require.ErrorContains(t, err, "header message")
 }
 
+// TestPackedRunBeyondItsMessage reads a packed message of a struct of one word,
+// then those whose run of zeros or of literal words goes on behind it.
+func TestPackedRunBeyondItsMessage(t *testing.T) {
+	head := []byte{0x10, 2, 0x10, 1} // one segment of two words, the first says so
+	m, err := wire.ReadPacked(bytesView(append(head[:4:4], 0, 0)), 0, 1<<10)
+	require.NoError(t, err)
+	require.EqualValues(t, 6, m.End)
+	for _, word := range [][]byte{{0, 1}, append(append([]byte{0xff}, make([]byte, 8)...), 1, 0, 0, 0, 0, 0, 0, 0, 0)} {
+		_, err := wire.ReadPacked(bytesView(append(head[:4:4], word...)), 0, 1<<10)
+		require.ErrorContains(t, err, "reaches beyond its end")
+	}
+}
+
 // feedMessage builds the info message of a feed.
 func feedMessage(t *testing.T, name string, n uint32, dt popef.DataType, shape ...int64) []byte {
 	return message(t, func(s *capnp.Segment) {

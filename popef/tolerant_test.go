@@ -201,7 +201,7 @@ func TestMistypedFields(t *testing.T) {
 		{"negative dimension", "dimension 1 is negative", part{kind: 2, info: tensorInfoMessage(t, "w", popef.F32, 2, -1)}},
 		{"too many elements", "exceeds 64 bits", part{kind: 2, info: tensorInfoMessage(t, "w", popef.U8, math.MaxInt64, 2)}},
 		{"too many bytes", "exceeds 64 bits", part{kind: 2, info: tensorInfoMessage(t, "w", popef.F32, math.MaxInt64)}},
-		{"rank", "65 dimensions", part{kind: 2, info: tensorInfoMessage(t, "w", popef.F32, deep...)}},
+		{"rank", "field shape: 65 dimensions", part{kind: 2, info: tensorInfoMessage(t, "w", popef.F32, deep...)}},
 	}
 	for _, c := range cases {
 		err := popef.NewReader().AddBytes("f", put(t, asSpecified, c.p))
