@@ -1342,8 +1342,13 @@ var sketches = map[string]func(*sketch){
 			x = s.node("Add", 1, nil, x, s.input(f32, pick(s, []int{t, u}, []int{b, 1, 1, u}, []int{u}, []int{b, h, t, u}, []int{1, h, t, 1}), s.normal))[0]
 		}
 		if s.coin() {
-			m := s.input(onnx.Bool, pick(s, []int{t, u}, []int{b, 1, 1, u}, []int{t, 1}), func() float64 { return float64(s.IntN(3)) })
-			x = s.node("Where", 1, nil, m, x, s.scalar(f32, pick[float64](s, -1e9, -1e4, -5)))[0]
+			seen := pick(s, 1, 3) // whole rows are hidden as well
+			m := s.input(onnx.Bool, pick(s, []int{t, u}, []int{b, 1, 1, u}, []int{t, 1}), func() float64 { return float64(s.IntN(2) * s.IntN(seen+1)) })
+			x = s.node("Where", 1, nil, m, x, s.scalar(f32, pick(s, -1e9, -1e4, -5, math.Inf(-1), -math.MaxFloat32)))[0]
+			if s.coin() { // a second mask, which may hide the rest
+				late := s.input(f32, []int{t, u}, func() float64 { return pick(s, 0, 0, -1e9, -math.MaxFloat32, math.Inf(-1)) })
+				x = s.node("Add", 1, nil, x, late)[0]
+			}
 		}
 		x = s.node("Softmax", 1, attrs{"axis": pick(s, -1, 3, 2)}, x)[0]
 		x = s.node("MatMul", 1, nil, x, v)[0]

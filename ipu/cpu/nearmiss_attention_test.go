@@ -12,7 +12,7 @@ func init() {
 		"factor of V", "factor of probabilities", "softmax over rows", "logarithm", "factor after bias", "factor after mask", "factor by column", "factor by row", "bias of a column",
 		"larger bias", "bias of itself", "difference", "weak mask", "weak triangle", "other triangle", "triangle with holes", "shifted triangle", "all hidden", "all hidden by a triangle",
 		"hidden by infinity", "probabilities read twice", "scores read twice", "probabilities transposed", "few rows", "keys backwards", "values backwards", "zero in place of numbers",
-		"one in place of NaN", "heads mixed", "values of other heads", "half", "two triangles", "triangle of heads", "maximum", "rows merged", "bias across a reshape", "mask above the scores"}})
+		"one in place of NaN", "heads mixed", "values of other heads", "half", "two triangles", "triangle of heads", "maximum", "rows merged", "bias across a reshape", "mask above the scores", "hidden twice", "hidden twice by a triangle"}})
 }
 
 func missAttention(d *missDraw) []graph.TensorID {
@@ -116,12 +116,13 @@ func missAttention(d *missDraw) []graph.TensorID {
 	case d.is("shifted triangle"):
 		s = d.binary(graph.Add, s, triangle(-1e9, func(i, j int) bool { return j > i+1 }))
 	case d.is("two triangles"):
+		hidden := []float32{-1e9, float32(math.Inf(-1))}[d.rand.IntN(2)]
 		for by := range 2 {
-			s = d.binary(graph.Add, s, triangle(-1e9, func(i, j int) bool { return j > i+by }))
+			s = d.binary(graph.Add, s, triangle(hidden, func(i, j int) bool { return j > i+by }))
 		}
 		if d.yes("the other way") {
-			s = d.binary(graph.Add, raw, triangle(-1e9, func(i, j int) bool { return j > i+1 }))
-			s = d.binary(graph.Add, s, triangle(-1e9, after))
+			s = d.binary(graph.Add, raw, triangle(hidden, func(i, j int) bool { return j > i+1 }))
+			s = d.binary(graph.Add, s, triangle(hidden, after))
 		}
 	case d.is("mask above the scores"):
 		s = d.binary(graph.Add, s, d.fed([]float32{-1e5}, 1, 1))
@@ -163,6 +164,22 @@ func missAttention(d *missDraw) []graph.TensorID {
 			}
 		}
 		hide(d.b.AddConst("mask", graph.TensorType{DType: graph.Bool, Shape: []int64{rows, cols}}, m), []float32{-1e9, -math.MaxFloat32}[d.rand.IntN(2)])
+	case d.is("hidden twice"), d.is("hidden twice by a triangle"):
+		// Of a row that is hidden as a whole, what is hidden once counts.
+		const hidden = -math.MaxFloat32 // of which no score changes a digit, in float64 neither
+		late := make([]float32, n)
+		for j := range cols {
+			if d.rand.IntN(3) > 0 {
+				late[cols+j], late[2*cols+j] = hidden, hidden
+			}
+		}
+		late[cols], late[cols+1], late[2*cols], late[2*cols+1], late[2*cols+2] = hidden, hidden, hidden, hidden, hidden
+		if d.is("hidden twice by a triangle") {
+			s = d.binary(graph.Add, s, triangle(hidden, after))
+		} else {
+			hide(mask(), hidden)
+		}
+		s = d.binary(graph.Add, s, d.fed(late, rows, cols))
 	case d.is("hidden by infinity"):
 		hide(mask(), float32(math.Inf(-1)))
 	case d.is("scores read twice"):

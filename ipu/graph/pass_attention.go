@@ -55,12 +55,14 @@ type scores struct {
 	causal  bool
 	past    int64
 	biases  []bias
+	hides   int // how often scores are hidden by finite numbers, which causal or a bias stands for
 }
 
 // bias is added to scores; it broadcasts to their shape at that place.
 type bias struct {
 	t     TensorID
 	shape []int64
+	hides bool // it stands for a selection
 }
 
 // attention recognises softmax(scale·Q·Kᵀ + bias)·V.
@@ -83,6 +85,9 @@ func (r *rewriter) attention(n *Node) bool {
 	rank := qk.Rank()
 	rows, cols := qk.Shape[rank-2], qk.Shape[rank-1]
 	if rows <= fewRows || qk.Elements()/rows/cols != out.Elements()/out.Shape[out.Rank()-2]/out.Shape[out.Rank()-1] {
+		return false
+	}
+	if !r.hidesOnce(s) {
 		return false
 	}
 	sum, ok := r.oneBias(s)
@@ -213,10 +218,16 @@ func (r *rewriter) biased(t, x, b TensorID, s *scores) bool {
 		return false
 	}
 	before := *s
-	if past, ok := r.triangle(b, t, func(v float64) (hidden, ok bool) { return v != 0, v == 0 || v <= hiddenBeside }); ok && !s.causal {
-		s.causal, s.past = true, past
+	finite := 0
+	if past, ok := r.triangle(b, t, func(v float64) (hidden, ok bool) {
+		if v != 0 && !math.IsInf(v, 0) {
+			finite = 1
+		}
+		return v != 0, v == 0 || v <= hiddenBeside
+	}); ok && !s.causal {
+		s.causal, s.past, s.hides = true, past, s.hides+finite
 	} else {
-		s.add(b, r.Tensors[t].Type.Shape)
+		s.add(bias{t: b, shape: r.Tensors[t].Type.Shape})
 	}
 	if r.scores(x, s) {
 		return true
@@ -226,8 +237,35 @@ func (r *rewriter) biased(t, x, b TensorID, s *scores) bool {
 }
 
 // add notes one more bias.
-func (s *scores) add(b TensorID, shape []int64) {
-	s.biases = append(slices.Clone(s.biases), bias{b, shape})
+func (s *scores) add(b bias) { s.biases = append(slices.Clone(s.biases), b) }
+
+// hidesOnce reports whether what hides scores by a finite number does so alone.
+// Where all of a row is hidden, by one mask or another, the softmax weighs what is
+// hidden once against what is hidden twice, which the numbers themselves decide; one
+// mask that stands for another number, or is left out, weighs otherwise.
+func (r *rewriter) hidesOnce(s *scores) bool {
+	others := 0
+	for _, b := range s.biases {
+		if !b.hides && !r.mild(b.t) {
+			others++
+		}
+	}
+	return s.hides == 0 || s.hides+others == 1
+}
+
+// mild reports whether all elements of a bias are known, and too small to hide a
+// score.
+func (r *rewriter) mild(t TensorID) bool {
+	e := &r.Tensors[t]
+	if !e.Const {
+		return false
+	}
+	for i := range e.Type.Elements() {
+		if v := constantFloat(e, i); !(math.Abs(v) < -hiddenBeside) {
+			return false
+		}
+	}
+	return true
 }
 
 // masked goes on at the scores of a selection, the others being hidden.
@@ -243,14 +281,18 @@ func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
 		return false
 	}
 	past, ok := r.triangle(cond, t, func(c float64) (hidden, ok bool) { return (c != 0) == hides, true })
+	finite := 1
+	if math.IsInf(v, 0) {
+		finite = 0
+	}
 	if ok && !s.causal {
-		s.causal, s.past = true, past
+		s.causal, s.past, s.hides = true, past, s.hides+finite
 		return r.scores(x, s)
 	}
 	if v > hiddenBelow {
 		return false
 	}
-	if !math.IsInf(v, 0) {
+	if finite == 1 {
 		v = hiddenTo
 	}
 	typ := r.Tensors[t].Type.DType
@@ -259,7 +301,8 @@ func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
 		hidden, shown = shown, hidden
 	}
 	addend := r.emit(&Where{}, cond, hidden, shown)
-	s.add(addend, r.Tensors[t].Type.Shape)
+	s.add(bias{t: addend, shape: r.Tensors[t].Type.Shape, hides: true})
+	s.hides += finite
 	return addend != None && r.scores(x, s)
 }
 
@@ -272,22 +315,10 @@ func (r *rewriter) triangle(c, t TensorID, hides func(v float64) (hidden, ok boo
 	if !e.Const || e.Type.Rank() < 2 || e.Type.Elements() != rows*cols || !slices.Equal(e.Type.Shape[e.Type.Rank()-2:], shape[rank-2:]) {
 		return 0, false
 	}
-	size := int64(e.Type.DType.Size())
-	value := func(i int64) float64 {
-		switch b := e.Data[i*size:]; e.Type.DType {
-		case Bool:
-			return float64(b[0])
-		case F32:
-			return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-		case F64:
-			return math.Float64frombits(binary.LittleEndian.Uint64(b))
-		}
-		return math.NaN()
-	}
 	past = -1
 	for i := range rows {
 		for j := range cols {
-			hidden, ok := hides(value(i*cols + j))
+			hidden, ok := hides(constantFloat(e, i*cols+j))
 			switch {
 			case !ok:
 				return 0, false
@@ -299,6 +330,20 @@ func (r *rewriter) triangle(c, t TensorID, hides func(v float64) (hidden, ok boo
 		}
 	}
 	return past, past >= 0
+}
+
+// constantFloat returns an element of a constant: NaN if its type is none of Bool,
+// F32 and F64.
+func constantFloat(e *Tensor, i int64) float64 {
+	switch b := e.Data[i*int64(e.Type.DType.Size()):]; e.Type.DType {
+	case Bool:
+		return float64(b[0])
+	case F32:
+		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
+	case F64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(b))
+	}
+	return math.NaN()
 }
 
 // oneBias returns the sum of all biases, None if there are none. It is to be
@@ -351,7 +396,7 @@ func (r *rewriter) among(b bias, shape []int64) (bias, bool) {
 	if slices.ContainsFunc(lead, func(n int64) bool { return n != 1 }) {
 		return b, false
 	}
-	return bias{r.shaped(b.t, dims[len(lead):]...), shape}, true
+	return bias{t: r.shaped(b.t, dims[len(lead):]...), shape: shape}, true
 }
 
 // withoutNaN returns p if t is p with zeros in place of NaN.
