@@ -46,7 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	seed := flags.String("seed", "", "`text` that chooses the sample; the commit if empty")
 	jobs := flags.Int("j", 2, "run `N` mutants at a time")
 	timeout := flags.Duration("timeout", time.Minute, "tests that take longer have noticed")
-	work := flags.String("work", "build/mutants", "`folder` of the files that take another's place")
+	work := flags.String("work", "build/_mutants", "`folder` of the files that take another's place")
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
