@@ -214,7 +214,7 @@ func (q *queue) sweep() {
 }
 
 // turnDown ends requests that were in line and whose context has ended, also if
-// an observer that is told ends the goroutine.
+// an observer ends the goroutine that reports to it.
 func (l *lane) turnDown(over []*pending) {
 	if len(over) == 0 {
 		return

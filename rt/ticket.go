@@ -192,7 +192,7 @@ func (t Ticket) Wait(ctx context.Context) error {
 			<-p.ended
 			return p.use()
 		}
-		return ctx.Err() // as it is, so that it is told from the request's
+		return ctx.Err() // as it is, to tell it apart from the request's
 	}
 }
 
