@@ -1,9 +1,10 @@
 #!/bin/sh
 # Deletes everything the generator wrote in generated_examples/, writes it
 # again and fails if anything differs from what was there. The argument is the
-# popefgen binary.
+# popefgen binary. The assembly is compared without being deleted.
 set -eu
 cd "$(dirname "$0")/.."
+sh .ci/check-assembly.sh
 bin=$(cd "$(dirname "$1")" && pwd)
 keep=$(mktemp -d)
 trap 'rm -rf "$keep"' EXIT

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// isa is an instruction set.
+type isa struct {
+	name  string // ends the functions' names
+	file  string // in the files' names
+	lanes int    // float32 in a vector
+}
+
+var (
+	avx2   = isa{name: "AVX2", file: "avx2", lanes: 8}
+	avx512 = isa{name: "AVX512", file: "avx512", lanes: 16}
+)
+
+// wide reports whether the set has 32 registers of 512 bits, and mask
+// registers.
+func (s isa) wide() bool { return s.lanes == 16 }
+
+// bytes returns the bytes of a vector.
+func (s isa) bytes() int { return 4 * s.lanes }
+
+// asm writes one file.
+type asm struct {
+	*build.Context
+	isa
+	label  int
+	consts *constants
+}
+
+// vec returns a new vector register.
+func (a *asm) vec() reg.VecVirtual {
+	if a.wide() {
+		return a.ZMM()
+	}
+	return a.YMM()
+}
+
+// vecs returns n new vector registers.
+func (a *asm) vecs(n int) []reg.VecVirtual {
+	v := make([]reg.VecVirtual, n)
+	for i := range v {
+		v[i] = a.vec()
+	}
+	return v
+}
+
+// zero sets a vector to zero. The short form clears the rest of the register
+// too.
+func (a *asm) zero(v reg.VecVirtual) { a.VXORPS(v.AsX(), v.AsX(), v.AsX()) }
+
+// newLabel returns a label that no other place has.
+func (a *asm) newLabel(what string) string {
+	a.label++
+	return fmt.Sprintf("%s%d", what, a.label)
+}
+
+// function starts a function that takes one pointer to its arguments, which it
+// returns.
+func (a *asm) function(name string) reg.Register {
+	a.Function(name + a.name)
+	a.Attributes(attr.NOSPLIT)
+	a.SignatureExpr("func(args *uint8)")
+	return a.Load(a.Param("args"), a.GP64())
+}
+
+// ret ends a function.
+func (a *asm) ret() {
+	a.VZEROUPPER()
+	a.RET()
+}
+
+// at is the memory at base + disp.
+func at(base reg.Register, disp int) operand.Mem {
+	return operand.Mem{Base: base, Disp: disp}
+}
+
+// indexed is the memory at base + index·scale + disp.
+func indexed(base, index reg.Register, scale uint8, disp int) operand.Mem {
+	return operand.Mem{Base: base, Index: index, Scale: scale, Disp: disp}
+}
