@@ -338,3 +338,31 @@ func list(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// StaticInputs returns the inputs of m that the host has to feed once o has fixed
+// its open ends: those without an initializer and without a value in o.Values, with a
+// size for each dimension. The error is a [*DimError] or a [*SizeError].
+func StaticInputs(m *Model, o Options) ([]ValueInfo, error) {
+	var ins []ValueInfo
+	for _, in := range m.Graph.Inputs {
+		known := slices.ContainsFunc(m.Graph.Initializers, func(t *Tensor) bool { return t.Name == in.Name })
+		if !known && o.Values[in.Name] == nil {
+			ins = append(ins, in)
+		}
+	}
+	shapes, err := bindShapes(m.Graph.Inputs, ins, o)
+	if err != nil {
+		return nil, err
+	}
+	for i := range ins {
+		shape, ok := shapes[ins[i].Name]
+		if !ok { // a sequence or the like
+			continue
+		}
+		ins[i].HasShape, ins[i].Dims = true, make([]Dim, len(shape))
+		for axis, n := range shape {
+			ins[i].Dims[axis] = Dim{Known: true, Value: n}
+		}
+	}
+	return ins, nil
+}

@@ -149,7 +149,9 @@ func operatorSeeds(t testing.TB) (files [][]byte) {
 		m, _ := c.model(t, c.tensors(t, c.usual()))
 		m.Graph.Nodes[0].Outputs = names("y0")
 		m.Graph.Outputs = outputs("y0")
-		files = append(files, encodeModel(m))
+		b, err := Encode(m)
+		require.NoError(t, err)
+		files = append(files, b)
 	}
 	return files
 }

@@ -217,6 +217,11 @@ func FuzzDecode(f *testing.F) {
 		if err == nil && m.Graph == nil {
 			t.Error("a model without a graph and without an error")
 		}
+		if err == nil {
+			if _, err := Encode(m); err == nil {
+				requireRoundTrip(t, "what was read", m)
+			}
+		}
 		DecodeTensor(b)
 	})
 }
