@@ -1,5 +1,7 @@
 package main
 
+import "math"
+
 // imageSketches are operators that sample images.
 var imageSketches = map[string]func(*sketch){
 	"GridSampleCubic": func(s *sketch) {
@@ -55,10 +57,14 @@ var imageSketches = map[string]func(*sketch){
 			s.output(s.node("Resize", 1, a, x, roi, s.floats(1, 1, pick(s, 2, 0.5, 1.5, 0.6, 2.3, 3), pick(s, 2, 0.5, 1.5, 0.7, 1.9)))[0], f32)
 			return
 		}
-		if s.opset >= 18 && s.rare() && transform != "tf_crop_and_resize" && a["antialias"] == nil {
-			a["keep_aspect_ratio_policy"] = pick(s, "stretch", "not_larger", "not_smaller")
-			a["axes"] = []int{2, 3}
-			s.output(s.node("Resize", 1, a, x, roi, "", s.ints(1+s.IntN(12), 1+s.IntN(12)))[0], f32)
+		if s.opset >= 18 && s.rare() && transform != "tf_crop_and_resize" {
+			policy := pick(s, "stretch", "not_larger", "not_smaller")
+			a["keep_aspect_ratio_policy"], a["axes"] = policy, []int{2, 3}
+			h, w := 1+s.IntN(12), 1+s.IntN(12)
+			for a["antialias"] != nil && keepsSize(policy, dims[2:], []int{h, w}) {
+				h, w = 1+s.IntN(12), 1+s.IntN(12)
+			}
+			s.output(s.node("Resize", 1, a, x, roi, "", s.ints(h, w))[0], f32)
 			return
 		}
 		// ONNX Runtime forgets the region to crop along an axis that keeps its size.
@@ -81,4 +87,21 @@ var imageSketches = map[string]func(*sketch){
 		}
 		s.output(s.node("SpaceToDepth", 1, attrs{"blocksize": b}, s.input(f32, []int{1 + s.IntN(2), 1 + s.IntN(3), b * (1 + s.IntN(4)), b * (1 + s.IntN(4))}, s.normal))[0], f32)
 	},
+}
+
+// keepsSize reports whether a Resize of an image of some sizes to others, with a
+// scale for both that is below 1, leaves one of them as it is. ONNX's reference
+// filters along that axis where it is to be free of aliases, as its text says;
+// ONNX Runtime copies.
+func keepsSize(policy string, from, to []int) bool {
+	h, w := float64(to[0])/float64(from[0]), float64(to[1])/float64(from[1])
+	scale := min(h, w)
+	switch policy {
+	case "stretch":
+		return false
+	case "not_smaller":
+		scale = max(h, w)
+	}
+	same := func(n int) bool { return int(math.Floor(scale*float64(n)+0.5)) == n }
+	return scale < 1 && (same(from[0]) || same(from[1]))
 }

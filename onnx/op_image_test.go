@@ -97,6 +97,16 @@ func TestResizing(t *testing.T) {
 		sized("axes", 18, f32s(dims(2, 1), 1, 2), []float64{4}, f32s(dims(4, 1), 1, 1, 2, 2), aInts("axes", -2)),
 		sized("not larger", 18, f32s(dims(2, 1), 1, 2), []float64{5, 2}, f32s(dims(4, 2), 1, 1, 1, 1, 2, 2, 2, 2), aStr("keep_aspect_ratio_policy", "not_larger")),
 		sized("not smaller", 18, f32s(dims(2, 1), 1, 2), []float64{3, 1}, f32s(dims(3, 2), 1, 1, 1, 1, 2, 2), aStr("keep_aspect_ratio_policy", "not_smaller"), aStr("nearest_mode", "floor")),
+		// In float32 these places are 3.4999998, 14.499999 and 10.500001.
+		sized("half-way but in float32, prefer ceil", 13, list32(0, 1, 2, 3, 4, 5, 6), []float64{2}, list32(0, 4), coordinates("asymmetric"), aStr("nearest_mode", "round_prefer_ceil")),
+		sized("half-way but in float32, prefer ceil, half pixel", 13, list32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19), []float64{6}, list32(1, 5, 8, 11, 15, 18), aStr("nearest_mode", "round_prefer_ceil")),
+		sized("half-way but in float32, prefer floor", 13, list32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21), []float64{13}, list32(0, 2, 4, 5, 7, 9, 10, 12, 14, 16, 17, 19, 21)),
+		// The axis of two keeps its size, but not by the scale 1: the filter of 1/0.75 elements
+		// applies there too, which ONNX Runtime leaves out and ONNX's reference does not.
+		sized("not larger, antialiased where the size stays", 18, f32s(dims(4, 2), 1, 2, 1, 2, 1, 2, 1, 2), []float64{3, 9}, f32s(dims(3, 2), 14./11, 2, 14./11, 2, 14./11, 2),
+			aStr("keep_aspect_ratio_policy", "not_larger"), mode("linear"), aInt("antialias", 1)),
+		sized("not larger, antialiased corners where the size stays", 18, f32s(dims(4, 2), 1, 2, 1, 2, 1, 2, 1, 2), []float64{3, 9}, f32s(dims(3, 2), 7./6, 11./6, 7./6, 11./6, 7./6, 11./6),
+			aStr("keep_aspect_ratio_policy", "not_larger"), mode("linear"), coordinates("align_corners"), aInt("antialias", 1)),
 		sized("nothing", 13, f32s(dims(0, 2)), []float64{0, 4}, f32s(dims(0, 4))),
 		{op: "Resize", name: "Resize crops", opset: 11, attrs: []*Attribute{mode("linear"), coordinates("tf_crop_and_resize"), aFloat("extrapolation_value", -9)}, fixed: []int{1, 2, 3},
 			in: []*Tensor{list32(1, 2, 3), list32(0.25, 1.75), empty, list1(3)}, want: []*Tensor{list32(1.5, 3, -9)}},

@@ -186,6 +186,7 @@ func renderOperators(t *testing.T) string {
 	} else {
 		fmt.Fprintf(&b, "%d of %d:\n\n| test | what it meets |\n|---|---|\n%s", len(not), total[0]+total[1]+total[2], strings.Join(not, ""))
 	}
+	b.WriteString(deviations)
 	b.WriteString("\n## Attributes\n\nWith their defaults, or their types where leaving one out means something of its own; one with ! must be given.\n\n")
 	b.WriteString("| operator | from version | attributes |\n|---|---|---|\n" + attributes.String())
 	return b.String()
@@ -223,6 +224,21 @@ All other types are themselves. Integer arithmetic wraps; float16 and bfloat16 o
 optionals, complex numbers and training mode are not supported. Shapes are static: what decides a shape must be known when the model is compiled, from
 the model itself or through ` + "`--dim`, `--batch` and `--bind`" + `. An If of which
 one branch is impossible at those sizes runs the other one, and every run checks the condition.
+`
+
+// deviations are differences from ONNX Runtime that stay.
+const deviations = `
+## Where ONNX Runtime gives other numbers
+
+Random models of every operator are compared with ONNX Runtime. These differ on purpose:
+
+| operator | what differs |
+|---|---|
+| Resize | with antialias, keep_aspect_ratio_policy can leave an axis its size with a scale below 1. ONNX's text and its reference stretch the filter there as well, and so do we; ONNX Runtime copies the axis |
+| Resize | with tf_crop_and_resize, ONNX Runtime forgets the region to crop along an axis that keeps its size |
+| ConvTranspose | with auto_pad SAME and a kernel smaller than the stride, ONNX's result has strides times the operand's size; that of ONNX Runtime is smaller |
+| MaxPool, AveragePool | ONNX Runtime leaves dilations out of SAME padding |
+| ReduceProd | integers wrap; those of ONNX Runtime saturate |
 `
 
 // TestPopART looks every entry of PopART's operator list up in the table.

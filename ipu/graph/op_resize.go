@@ -60,7 +60,8 @@ type Resize struct {
 	Rounding    NearestRounding // of ResizeNearest
 	CubicA      float64         // ONNX's cubic_coeff_a
 	// Antialias stretches the filters of ResizeLinear and ResizeCubic over all
-	// elements that make one of a smaller result.
+	// elements that make one of a smaller result, also along an axis whose scale is
+	// below 1 but whose size stays, as in ONNX's reference.
 	Antialias bool
 	// ExcludeOutside takes weights of elements beyond the operand for zero;
 	// without it they are those of the nearest element.

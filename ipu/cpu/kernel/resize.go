@@ -97,15 +97,20 @@ func resizePlace[T float](o *graph.Resize, axis, n, j int) (x T, inside bool) {
 	return min(max(x, -1), T(n)), inside
 }
 
+// nearestTie is how far from half-way between two elements a place still counts
+// as there: sizes that do not divide each other give places in float32 beside it.
+// ONNX Runtime takes the same.
+const nearestTie = 1e-6
+
 // nearestIndex returns the element that is the nearest to x.
 func nearestIndex(o *graph.Resize, axis, n int, x float64) int {
 	i := math.Floor(x)
 	up := false
 	switch fraction := x - i; o.Rounding {
 	case graph.RoundPreferFloor:
-		up = fraction > 0.5
+		up = fraction > 0.5+nearestTie
 	case graph.RoundPreferCeil:
-		up = fraction >= 0.5
+		up = fraction >= 0.5-nearestTie
 	case graph.RoundCeil:
 		up = fraction > 0
 	case graph.RoundSimple:

@@ -63,12 +63,12 @@ func resizeReference(o *graph.Resize, axis int, x []float64, j int) float64 {
 	pixel := func(i float64) float64 { return x[int(min(max(i, 0), n-1))] }
 	floor := math.Floor(place)
 	if o.Mode == graph.ResizeNearest {
-		up := place - floor
+		up, tie := place-floor, 1e-6 // places in float32 miss the half by less
 		switch o.Rounding {
 		case graph.RoundPreferFloor:
-			return pixel(math.Ceil(place - 0.5))
+			return pixel(math.Ceil(place - 0.5 - tie))
 		case graph.RoundPreferCeil:
-			return pixel(math.Floor(place + 0.5))
+			return pixel(math.Floor(place + 0.5 + tie))
 		case graph.RoundSimple:
 			if s >= 1 {
 				up = 0
