@@ -7,6 +7,9 @@ BENCHTIME ?= 200ms
 SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
+# What is not of the main module, so that users do not download what it needs.
+MODULES   := bench ipu/cpu/kernel/internal/asm
+
 .DEFAULT_GOAL := help
 .PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures
 
@@ -21,17 +24,20 @@ build: ## build the popefgen command into bin/
 
 test: lint unit race check-generated ## everything that must pass: lint, tests (goldens among them), race tests, generated code
 
-unit: ## all tests (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
+unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample otherwise); make lint vets
 	$(GO) test -vet=off ./...
+	@for m in $(MODULES); do echo "$(GO) -C $$m test -vet=off ./..."; $(GO) -C $$m test -vet=off ./... || exit 1; done
 
 race: ## the concurrent packages under the race detector
 	$(GO) test -vet=off -race -short ./rt/... ./ipu/... ./popef/... ./generated_examples/...
 
-lint: ## gofmt, go vet, staticcheck
+lint: ## gofmt, go vet, staticcheck, of every module
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
 	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
+	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && "$$tool" ./...) || exit 1; done
 
 hostile: ## every command on files made to exhaust memory or time, in a process that is short of both (make test runs most of it too)
 	POPEFGEN_HOSTILE=all $(GO) test -count=1 -run 'TestHostileCases|TestBlowUps|TestTablesAre|TestCancelLongKernel' ./cmd/popefgen ./onnx ./ipu/cpu/...
@@ -66,7 +72,7 @@ bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 performance: ## the same, and rewrite the tables of docs/performance.md
 	@$(MAKE) -C bench write GO="$(GO)" ARGS="$(ARGS)"
 
-bench-test: ## vet and test the module that compares with peers; random operators must give ONNX Runtime's answers
+bench-test: ## the tests of bench/ with ONNX Runtime, without which make test skips some; random operators must give its answers
 	@$(MAKE) -C bench test GO="$(GO)"
 
 figures: ## measure what README.md says, over the public data, and rewrite its table
