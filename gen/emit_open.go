@@ -121,6 +121,9 @@ func openDoc(p *Plan) []string {
 func nilChecks(g *jen.Group, p *Plan, id, structName string, fields []Field, first ...jen.Code) {
 	fail := func(field string, anchor ...jen.Code) jen.Code {
 		err := jen.Op("&").Qual(rtPath, "NilAnchorError").ValuesFunc(func(g *jen.Group) {
+			if id == "load" { // there is no core yet to name the model
+				g.Id("Model").Op(":").Lit("package " + p.Package)
+			}
 			g.Id("Field").Op(":").Lit(field)
 			for _, a := range anchor {
 				g.Id("Anchor").Op(":").Add(a)

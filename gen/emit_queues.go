@@ -61,7 +61,7 @@ func queuesType(f *jen.File, p *Plan) {
 	}
 	enqueue := func(call string, first ...jen.Code) func(g *jen.Group) {
 		return func(g *jen.Group) {
-			ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
+			ifNil(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
 			g.Return(core(call).Call(slices.Concat(first, parts)...))
 		}
 	}
@@ -94,7 +94,7 @@ func queuesType(f *jen.File, p *Plan) {
 		out := jen.Id("out").Op("*").Id("SaveOutputs")
 		comments(f.Group, "Save runs the save programs, which fill out with the model's state, between two runs.")
 		method("Save", []jen.Code{ctx, out}, errType, func(g *jen.Group) {
-			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
+			ifNil(g, jen.Id("checkSave").Call(jen.Id("out")))
 			g.List(jen.Id("replica"), jen.Err()).Op(":=").Add(core("Begin").Call(jen.Id("ctx"), jen.Lit(0)))
 			g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Err()))
 			g.Id("r").Dot("ports").Dot("bindSave").Call(jen.Id("out"))

@@ -172,7 +172,7 @@ func methods(f *jen.File, p *Plan) {
 
 	comments(f.Group, "RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.")
 	method("RunOn", slices.Concat([]jen.Code{ctx, replica}, run), errType, func(g *jen.Group) {
-		ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")))
+		ifNil(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")))
 		take(g)
 		g.Add(port().Dot("bind").Call(jen.Id("in"), jen.Id("out")))
 		g.Return(core("Main").Call(jen.Id("ctx"), jen.Id("replica")))
@@ -186,7 +186,7 @@ func methods(f *jen.File, p *Plan) {
 	method("Submit", runs, ticket, on("SubmitOn", jen.Id("ctx"), leastBusy, jen.Id("in"), jen.Id("out")))
 	submit := func(enqueue jen.Code, reserve jen.Code) func(g *jen.Group) {
 		return func(g *jen.Group) {
-			ifErr(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
+			ifNil(g, jen.Id("r").Dot("check").Call(jen.Id("in"), jen.Id("out")), jen.Qual(rtPath, "Ticket").Values())
 			g.List(jen.Id("slot"), jen.Err()).Op(":=").Add(reserve)
 			g.If(jen.Err().Op("!=").Nil()).Block(jen.Return(jen.Qual(rtPath, "Ticket").Values(), jen.Err()))
 			g.Id("r").Dot("queue").Index(jen.Id("slot")).Op("=").Id("request").Values(jen.Op("*").Id("in"), jen.Op("*").Id("out"))
@@ -243,7 +243,7 @@ func methods(f *jen.File, p *Plan) {
 		method("Save", []jen.Code{ctx, out}, errType, on("SaveOn", jen.Id("ctx"), jen.Lit(0), jen.Id("out")))
 		comments(f.Group, "SaveOn is Save on one replica. rt.ErrReplica means that there is no such replica.")
 		method("SaveOn", []jen.Code{ctx, replica, out}, errType, func(g *jen.Group) {
-			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
+			ifNil(g, jen.Id("checkSave").Call(jen.Id("out")))
 			take(g)
 			g.Add(port().Dot("bindSave").Call(jen.Id("out")))
 			g.Return(core("Save").Call(jen.Id("ctx"), jen.Id("replica")))
@@ -251,7 +251,7 @@ func methods(f *jen.File, p *Plan) {
 		comments(f.Group, "SaveAtClose makes Close run the save programs of a replica, which fill out. It waits for the replica's",
 			"engine, until ctx ends.")
 		method("SaveAtClose", []jen.Code{ctx, replica, out}, errType, func(g *jen.Group) {
-			ifErr(g, jen.Id("checkSave").Call(jen.Id("out")))
+			ifNil(g, jen.Id("checkSave").Call(jen.Id("out")))
 			g.Return(core("SaveAtClose").Call(jen.Id("ctx"), jen.Id("replica"), jen.Func().Params().Block(port().Dot("bindSave").Call(jen.Id("out")))))
 		})
 	}
@@ -309,10 +309,11 @@ func methods(f *jen.File, p *Plan) {
 // core is a method of the runner's core.
 func core(method string) *jen.Statement { return jen.Id("r").Dot("core").Dot(method) }
 
-// ifErr adds a call whose error ends the function; first is what the function
-// returns before the error.
-func ifErr(g *jen.Group, call jen.Code, first ...jen.Code) {
-	g.If(jen.Err().Op(":=").Add(call), jen.Err().Op("!=").Nil()).Block(
-		jen.Return(append(slices.Clone(first), jen.Err())...),
+// ifNil adds a check of the memory that a caller gave. What it finds is nil gets
+// the model's name only then, so that the check itself stays small enough to be
+// inlined.
+func ifNil(g *jen.Group, check jen.Code, first ...jen.Code) {
+	g.If(jen.Err().Op(":=").Add(check), jen.Err().Op("!=").Nil()).Block(
+		jen.Return(append(slices.Clone(first), core("NilAnchor").Call(jen.Err()))...),
 	)
 }

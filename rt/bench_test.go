@@ -165,7 +165,7 @@ func (r *emptyRunner) Run(ctx context.Context, in *emptyInputs, out *emptyOutput
 
 func (r *emptyRunner) RunOn(ctx context.Context, replica int, in *emptyInputs, out *emptyOutputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {

@@ -610,6 +610,17 @@ func (c *Core) errorf(doing string, err error) error {
 	return c.about.errorf(doing, err)
 }
 
+// NilAnchor returns err, with the model's name if it is a [*NilAnchorError]: what
+// generated code found before it called any other method.
+func (c *Core) NilAnchor(err error) error {
+	if e, ok := err.(*NilAnchorError); ok {
+		if e.Model = c.about.model; e.Model == "" {
+			e.Model = "runner" // which was never opened
+		}
+	}
+	return err
+}
+
 // Config returns every option of the runner, as it was given or by default.
 func (c *Core) Config() Config { return c.config.clone() }
 

@@ -98,16 +98,22 @@ var (
 
 // NilAnchorError says which input or output has no memory.
 type NilAnchorError struct {
+	Model  string // the model's file, or "package NAME" if Open was called without the memory; "" inside of an error that names it
 	Field  string // what is nil in Go's words: "Inputs.Image", or "Inputs" for the whole struct
 	Anchor string // name of the anchor; "" for the whole struct
 }
 
-// Error returns the likes of `Inputs.Image is nil: anchor "image" needs memory`.
+// Error returns the likes of
+// `digits.popef: Inputs.Image is nil: anchor "image" needs memory`.
 func (e *NilAnchorError) Error() string {
-	if e.Anchor == "" {
-		return e.Field + " is nil: New" + e.Field + " allocates one"
+	about := ""
+	if e.Model != "" {
+		about = e.Model + ": "
 	}
-	return fmt.Sprintf("%s is nil: anchor %q needs memory", e.Field, e.Anchor)
+	if e.Anchor == "" {
+		return about + e.Field + " is nil: New" + e.Field + " allocates one"
+	}
+	return fmt.Sprintf("%s%s is nil: anchor %q needs memory", about, e.Field, e.Anchor)
 }
 
 // Is reports whether target is [ErrNilAnchor].

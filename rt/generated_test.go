@@ -97,10 +97,10 @@ func affineSpec(t testing.TB) *rt.Spec {
 
 func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source, opts ...rt.RunnerOption) (*Runner, error) {
 	if load == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs"}
+		return nil, &rt.NilAnchorError{Model: "package affine", Field: "LoadInputs"}
 	}
 	if load.B == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs.B", Anchor: NameB}
+		return nil, &rt.NilAnchorError{Model: "package affine", Field: "LoadInputs.B", Anchor: NameB}
 	}
 	r := &Runner{}
 	r.load.B.Bind(load.B)
@@ -156,7 +156,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -188,7 +188,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -222,7 +222,7 @@ func (r *Runner) Save(ctx context.Context, out *SaveOutputs) error { return r.Sa
 
 func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -234,7 +234,7 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 
 func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	return r.core.SaveAtClose(ctx, replica, func() { r.ports[replica].bindSave(out) })
 }

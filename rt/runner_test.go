@@ -139,11 +139,14 @@ func TestNilAnchors(t *testing.T) {
 			func() error { _, err := r.Submit(ctx, c.in, c.out); return err }(),
 		} {
 			require.ErrorIs(t, err, rt.ErrNilAnchor)
-			require.EqualError(t, err, c.want)
+			require.EqualError(t, err, "affine.popef: "+c.want)
 		}
 	}
+	require.EqualError(t, r.Save(ctx, nil), "affine.popef: SaveOutputs is nil: NewSaveOutputs allocates one")
+	require.EqualError(t, new(Runner).Run(ctx, nil, nil), "runner: Inputs is nil: NewInputs allocates one")
 	_, err := Open(ctx, affineSpec(t), &LoadInputs{}, rt.Source{})
 	require.ErrorIs(t, err, rt.ErrNilAnchor)
+	require.EqualError(t, err, `package affine: LoadInputs.B is nil: anchor "b" needs memory`)
 
 	// Streams that nothing was bound to say so too.
 	err = r.Session().Run(ctx)

@@ -1536,7 +1536,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 // RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -1557,7 +1557,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -1575,7 +1575,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 // TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -1928,7 +1928,7 @@ func (r *Queues) Run(ctx context.Context) error {
 // Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
 }
@@ -1936,7 +1936,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 // TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.TryEnqueueParts(rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
 }

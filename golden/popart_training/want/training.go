@@ -299,7 +299,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 // RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -320,7 +320,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -338,7 +338,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 // TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -362,7 +362,7 @@ func (r *Runner) Save(ctx context.Context, out *SaveOutputs) error {
 // SaveOn is Save on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -376,7 +376,7 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 // engine, until ctx ends.
 func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	return r.core.SaveAtClose(ctx, replica, func() {
 		r.ports[replica].bindSave(out)
@@ -501,7 +501,7 @@ func (r *Queues) Run(ctx context.Context) error {
 // Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Input), rt.Bytes(in.Input1), rt.Bytes(out.Nll0))
 }
@@ -509,7 +509,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 // TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.TryEnqueueParts(rt.Bytes(in.Input), rt.Bytes(in.Input1), rt.Bytes(out.Nll0))
 }
@@ -523,7 +523,7 @@ func (r *Queues) Flush() error {
 // Save runs the save programs, which fill out with the model's state, between two runs.
 func (r *Queues) Save(ctx context.Context, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, 0)
 	if err != nil {

@@ -256,13 +256,13 @@ func FreezeZ(t *Z) rt.Option {
 // the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, load *LoadInputs, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	if load == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs"}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs"}
 	}
 	if load.Scale == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs.Scale", Anchor: AnchorScale}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs.Scale", Anchor: AnchorScale}
 	}
 	if load.Seed == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs.Seed", Anchor: AnchorSeed}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs.Seed", Anchor: AnchorSeed}
 	}
 	r := &Runner{}
 	r.load.Scale.Bind(load.Scale)
@@ -302,7 +302,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 // RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -323,7 +323,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -341,7 +341,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 // TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -365,7 +365,7 @@ func (r *Runner) Save(ctx context.Context, out *SaveOutputs) error {
 // SaveOn is Save on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -379,7 +379,7 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 // engine, until ctx ends.
 func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	return r.core.SaveAtClose(ctx, replica, func() {
 		r.ports[replica].bindSave(out)
@@ -476,13 +476,13 @@ type Queues struct {
 // happens when the device waits for data; the rest of it follows from the model and is to be left out.
 func OpenQueues(ctx context.Context, load *LoadInputs, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	if load == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs"}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs"}
 	}
 	if load.Scale == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs.Scale", Anchor: AnchorScale}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs.Scale", Anchor: AnchorScale}
 	}
 	if load.Seed == nil {
-		return nil, &rt.NilAnchorError{Field: "LoadInputs.Seed", Anchor: AnchorSeed}
+		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs.Seed", Anchor: AnchorSeed}
 	}
 	r := &Queues{}
 	r.load.Scale.Bind(load.Scale)
@@ -510,7 +510,7 @@ func (r *Queues) Run(ctx context.Context) error {
 // Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
 }
@@ -518,7 +518,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 // TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.TryEnqueueParts(rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
 }
@@ -532,7 +532,7 @@ func (r *Queues) Flush() error {
 // Save runs the save programs, which fill out with the model's state, between two runs.
 func (r *Queues) Save(ctx context.Context, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, 0)
 	if err != nil {

@@ -315,7 +315,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 // RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -336,7 +336,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -354,7 +354,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 // TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -475,7 +475,7 @@ func (r *Queues) Run(ctx context.Context) error {
 // Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
 }
@@ -483,7 +483,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 // TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.TryEnqueueParts(rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
 }

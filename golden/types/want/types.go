@@ -824,7 +824,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 // RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
-		return err
+		return r.core.NilAnchor(err)
 	}
 	replica, err := r.core.Begin(ctx, replica)
 	if err != nil {
@@ -845,7 +845,7 @@ func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticke
 // SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.Reserve(ctx, replica)
 	if err != nil {
@@ -863,7 +863,7 @@ func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 // TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	slot, err := r.core.TryReserve(replica)
 	if err != nil {
@@ -1072,7 +1072,7 @@ func (r *Queues) Run(ctx context.Context) error {
 // Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
 }
@@ -1080,7 +1080,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 // TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
-		return rt.Ticket{}, err
+		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
 	return r.core.TryEnqueueParts(rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
 }
