@@ -122,7 +122,15 @@ func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings fun
 		return subject{model: "package " + spec.Package}.errorf("open", err)
 	}
 	c.about = subject{model: modelName(c.model)}
-	if err := c.open(ctx, spec, bindings, bind, o); err != nil {
+	over := false // it is open, or was closed
+	defer func() {
+		if !over { // code of the caller has ended the goroutine
+			_ = c.Close()
+		}
+	}()
+	err = c.open(ctx, spec, bindings, bind, o)
+	over = true
+	if err != nil {
 		return join(c.about.errorf("open", err), c.Close())
 	}
 	return nil

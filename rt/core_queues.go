@@ -30,7 +30,15 @@ func (c *Core) OpenQueues(ctx context.Context, spec *Spec, source Source, bindin
 		return subject{model: "package " + spec.Package}.errorf("open queues", err)
 	}
 	c.about = subject{model: modelName(c.model)}
-	if err := c.openQueues(ctx, spec, bindings, config, o); err != nil {
+	over := false // it is open, or was closed
+	defer func() {
+		if !over { // code of the caller has ended the goroutine
+			_ = c.Close()
+		}
+	}()
+	err = c.openQueues(ctx, spec, bindings, config, o)
+	over = true
+	if err != nil {
 		return join(c.about.errorf("open queues", err), c.Close())
 	}
 	return nil

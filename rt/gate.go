@@ -87,7 +87,7 @@ const (
 	caller kind = iota
 	guest       // the samples of one caller
 	leader      // a batch of several callers' samples, or the loop that runs queues: they were let in before
-	stayer      // another session that wants the device: it is not turned away when that fails
+	stayer      // another session that wants the device, or who hands back what is left in queues: not turned away when the device fails
 )
 
 // acquire takes the gate for a caller, who leaves it with release. It fails with

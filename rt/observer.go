@@ -16,7 +16,8 @@ import (
 // overlap, and EventRefused and EventStopped with any other. It must not drive
 // or close the session; [Session.Stats] and what else only tells may be called.
 // Telling an observer allocates nothing. If it panics, the call during which it
-// was told fails with [ErrPanic]; what that call did stays done.
+// was told fails with [ErrPanic]; what that call did stays done. From Close on it
+// is told in goroutines of its own, so that [runtime.Goexit] in it ends but these.
 type Observer func(Event)
 
 // Event is something that happened. Fields that a kind does not name are zero.
@@ -76,6 +77,13 @@ func (s *Session) observe(e Event) error {
 		return nil
 	}
 	e.Model, e.Replica = s.file, s.replica
+	if s.gate.shut() { // whatever they do, Close goes on
+		err := sheltered(func() error { return s.tell(e) })
+		if s.logger != nil {
+			err = join(err, sheltered(func() error { return s.tellLogger(e) }))
+		}
+		return err
+	}
 	err := s.tell(e)
 	if s.logger != nil {
 		err = join(err, s.tellLogger(e))
@@ -140,4 +148,17 @@ func (s *Session) refused(err error) error {
 func guarded(f func() error) (err error) {
 	defer ipu.Guard(&err)
 	return f()
+}
+
+// sheltered is guarded for calls that others have to follow whatever comes: f
+// has a goroutine of its own, so that [runtime.Goexit] in it, which nothing can
+// keep from ending a goroutine, is an error too.
+func sheltered(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		err := errExit
+		defer func() { result <- err }()
+		err = guarded(f)
+	}()
+	return <-result
 }

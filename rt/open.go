@@ -30,7 +30,7 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...SessionOption) (*Se
 
 // OpenSession is NewSession for the model in these files, which it loads and
 // Close closes. A model may be spread over several files.
-func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (*Session, error) {
+func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (s *Session, err error) {
 	o, err := sessionOptions(opts)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
@@ -43,11 +43,17 @@ func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (*S
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	s, err := newSession(ctx, m, contract.Of(m), 0, o)
+	open := false
+	defer func() {
+		if !open {
+			err = join(err, m.Close())
+		}
+	}()
+	s, err = newSession(ctx, m, contract.Of(m), 0, o)
 	if err != nil {
-		return nil, join(err, m.Close())
+		return nil, err
 	}
-	s.owned = m
+	s.owned, open = m, true
 	return s, nil
 }
 
@@ -73,16 +79,25 @@ func newSession(ctx context.Context, m *popef.Model, c contract.Contract, replic
 		return nil, s.errorf("open", err)
 	}
 	defer s.gate.release(0)
+	over := false // it is open, or was freed
+	defer func() {
+		if !over { // code of the caller has ended the goroutine
+			_ = s.free()
+		}
+	}()
 	for _, step := range []func(context.Context, *options) error{
 		s.refuse, s.makeEngine, s.connectData, s.freeze, s.launch,
 	} {
 		if err := guarded(func() error { return step(ctx, o) }); err != nil {
+			over = true
 			err = join(s.errorf("open", err), s.free())
 			return nil, also(err, s.observe(Event{Kind: EventOpened, Err: err}))
 		}
 	}
 	s.config = o.Config
-	if err := s.observe(Event{Kind: EventOpened}); err != nil {
+	err := s.observe(Event{Kind: EventOpened})
+	over = true
+	if err != nil {
 		return nil, join(s.errorf("open", also(nil, err)), s.free())
 	}
 	return s, nil

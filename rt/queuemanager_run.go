@@ -105,6 +105,8 @@ func (l *loop) drains() bool {
 // Unless Run never began, everything that is left in the queues of the main
 // programs has then been handed back with [ErrDisconnected] and the failure,
 // and so fails what is enqueued later: nobody waits for results that never come.
+// Run waits for that until nobody else drives the engine: another call that
+// computes at that moment ends first, by itself, by its context, Stop or Close.
 // After a failure that can be overcome, [QueueManager.ResetAll] makes the queues
 // usable and Run goes on; the device itself is reset by [AutoReset] or
 // [Session.Reload].
@@ -118,6 +120,12 @@ func (m *QueueManager) Run(ctx context.Context) error {
 		return s.errorf(doing, fmt.Errorf("%w: another Run of these queues goes on", ErrConcurrent))
 	}
 	defer m.loop.end()
+	exited := true
+	defer func() {
+		if exited { // code of the caller has ended the goroutine
+			_ = m.giveUp(s.errorf(doing, errExit))
+		}
+	}()
 	for {
 		idle, err := m.step(ctx)
 		if err == nil && idle {
@@ -126,6 +134,7 @@ func (m *QueueManager) Run(ctx context.Context) error {
 				err = m.giveUp(s.errorf(doing, err))
 			}
 		}
+		exited = err == nil
 		switch {
 		case err == nil:
 		case m.over() && (errors.Is(err, ErrStopped) || errors.Is(err, ErrClosed) || errors.Is(err, ErrDisconnected)):
@@ -203,11 +212,14 @@ func (m *QueueManager) look(ctx context.Context) (work bool, err error) {
 	return false, m.session.errorf("run queues", err)
 }
 
-// giveUp is handBack for who does not hold the gate.
+// giveUp is handBack for who does not hold the gate. It waits for whoever does: a
+// program that waits for data of the queues comes to its end now, any other one
+// with its context, Stop or Close, as ever. Nothing but Close turns a stayer
+// away, and Close hands back.
 func (m *QueueManager) giveUp(why error) error {
-	m.disconnectMain() // so that a program that waits for data comes to its end
-	if m.session.gate.visit(context.Background(), leader) != nil {
-		return why // Close hands back
+	m.disconnectMain()
+	if m.session.gate.visit(context.Background(), stayer) != nil {
+		return why
 	}
 	defer m.session.gate.depart(0)
 	return m.handBack(why)

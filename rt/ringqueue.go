@@ -201,7 +201,7 @@ func (q *ringQueue) reset(connect bool) error {
 	q.mu.Unlock()
 	var errs []error
 	for _, done := range dropped {
-		errs = append(errs, guarded(func() error {
+		errs = append(errs, sheltered(func() error {
 			done(q.about.errorf("hand back memory", fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected())))
 			return nil
 		}))

@@ -163,7 +163,7 @@ func (s *Session) Close() error {
 		var errs []error
 		if busy {
 			if !s.saving && bind == nil {
-				if err := s.stopEngine(); err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNotLoaded) {
+				if err := sheltered(s.stopEngine); err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNotLoaded) {
 					errs = append(errs, err)
 				}
 			}
@@ -173,14 +173,13 @@ func (s *Session) Close() error {
 		if s.lane != nil {
 			s.lane.close()
 		}
-		if bind != nil {
-			errs = append(errs, guarded(func() error {
-				bind()
-				return s.runSave(context.Background())
-			}))
-		} else {
-			errs = append(errs, s.saveIfAsked(context.Background()))
-		}
+		errs = append(errs, sheltered(func() error {
+			if bind == nil {
+				return s.saveIfAsked(context.Background())
+			}
+			bind()
+			return s.runSave(context.Background())
+		}))
 		errs = append(errs, s.call(&s.onClose), s.free())
 		s.mu.Lock()
 		errs = append(errs, s.stray)
@@ -229,14 +228,14 @@ func (s *Session) stopEngine() error {
 	return s.engine.Stop()
 }
 
-// free releases what the session holds. Parts may be missing if it could not
-// be made.
+// free releases what the session holds, whatever code of the caller and of back
+// ends does meanwhile. Parts may be missing if it could not be made.
 func (s *Session) free() error {
 	var errs []error
 	s.endLife()
 	if s.engine != nil {
 		s.ending.Lock()
-		errs = append(errs, guarded(s.engine.Close))
+		errs = append(errs, sheltered(s.engine.Close))
 		s.ended = true
 		s.ending.Unlock()
 	}

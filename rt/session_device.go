@@ -242,7 +242,7 @@ func (s *Session) leave() error {
 	}
 	var err error
 	if s.device != nil && !s.given {
-		err = s.device.Detach()
+		err = sheltered(s.device.Detach)
 	}
 	if was {
 		err = also(err, s.observe(Event{Kind: EventUnbound, Err: err}))
@@ -257,7 +257,7 @@ func (s *Session) call(list *[]func() error) error {
 	s.mu.Unlock()
 	var errs []error
 	for _, f := range fs {
-		errs = append(errs, guarded(f))
+		errs = append(errs, sheltered(f))
 	}
 	return join(errs...)
 }

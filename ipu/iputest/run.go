@@ -46,12 +46,24 @@ func (e *Engine) Run(ctx context.Context, index int) error {
 		return fail(err)
 	}
 	e.log(Event{Kind: EventRun, Device: e.device.unit.info.ID, Program: index})
+	returned := false
+	defer func() {
+		if !returned { // the host's code has ended the goroutine, and the device is free all the same
+			_ = r.end(ipu.NewExitError())
+		}
+	}()
 	if e.dedicated {
 		done := make(chan error)
-		go func() { done <- r.program() }()
-		err = <-done
+		go func() {
+			defer close(done)
+			done <- r.program()
+		}()
+		if err, returned = <-done; !returned {
+			err, returned = ipu.NewExitError(), true
+		}
 	} else {
 		err = r.program()
+		returned = true
 	}
 	if err = r.end(err); err != nil {
 		return fail(err)
