@@ -294,3 +294,11 @@ func wrapUnsigned(x []uint8, mask uint8) {
 		x[i] = v & mask
 	}
 }
+
+// roundHalf rounds x to a half-precision type.
+func roundHalf(t graph.DType, x []float32) {
+	var buf [blockLen]uint16
+	h := rawBytes(buf[:len(x)])
+	encodeHalf(t, h, x)
+	decodeHalf(t, x, h)
+}

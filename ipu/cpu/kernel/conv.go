@@ -70,10 +70,6 @@ func windowRange(size, n, stride, back int) (lo, hi int) {
 // into a matrix costs more than it saves.
 const fewMaps = 2
 
-// mostScratch bounds the memory for gathered panels where a single one does
-// not take more: enormous windows get fewer parts.
-const mostScratch = 16 << 20
-
 func bindConv(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.Conv)
 	s := newConvShape(o, in[0].Shape, in[1].Shape, out[0].Shape)

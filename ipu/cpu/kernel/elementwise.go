@@ -373,11 +373,6 @@ func widenBlock(t graph.DType, tmp []byte, i int, src []byte) []float32 {
 	return x
 }
 
-// noKernel is the error of a binder for an element type.
-func noKernel(what any, t graph.DType) error {
-	return fmt.Errorf("%v of %v has no CPU kernel", what, t)
-}
-
 func bindClip(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	var scalars [maxOperands]graph.TensorType
 	for i, t := range in {

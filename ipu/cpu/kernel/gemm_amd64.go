@@ -1,9 +1,6 @@
 package kernel
 
-import (
-	"math"
-	"unsafe"
-)
+import "math"
 
 // gemmArgs are the arguments of the inner loops of the matrix product, which
 // compute C = D + alpha·A·B for a few rows of A and up to two vectors of
@@ -180,15 +177,4 @@ func vectorBlock[T number](y []T, ldy, rows, cols int, a matrix[T], b []T, ldb, 
 	f := asFloat32[T]
 	multiplyF32(path, f(y), ldy, rows, cols, matrix[float32]{f(a.data), a.row, a.col}, f(b), ldb, k, float32(alpha), addend{data: f(y), row: ldy}, nil)
 	return true
-}
-
-// isFloat32 reports whether T is float32.
-func isFloat32[T number]() bool {
-	_, ok := any(T(0)).(float32)
-	return ok
-}
-
-// asFloat32 gives x, whose elements are float32, that type.
-func asFloat32[T number](x []T) []float32 {
-	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }

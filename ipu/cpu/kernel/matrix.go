@@ -394,20 +394,3 @@ func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta
 	}
 	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta, bounds: limits})
 }
-
-// operand returns the type of operand or result i, the zero type if it is
-// left out.
-func operand(types []graph.TensorType, i int) graph.TensorType {
-	if i < len(types) {
-		return types[i]
-	}
-	return graph.TensorType{}
-}
-
-// memory returns the memory of operand or result i, nil if it is left out.
-func memory(data [][]byte, i int) []byte {
-	if i < len(data) {
-		return data[i]
-	}
-	return nil
-}

@@ -207,14 +207,6 @@ func quantReciprocal(scale float32) (by float32, ok bool) {
 	return 1 / scale, scale >= least && scale <= most && math.Float32bits(scale)&fraction != fraction
 }
 
-// roundHalf rounds x to a half-precision type.
-func roundHalf(t graph.DType, x []float32) {
-	var buf [blockLen]uint16
-	h := rawBytes(buf[:len(x)])
-	encodeHalf(t, h, x)
-	decodeHalf(t, x, h)
-}
-
 func quantizeAll[D int8 | uint8 | int16 | uint16](dst []D, x []float32, scale, low, high, zero float32) {
 	if vectorQuantise(dst, x, scale, low, high, zero) {
 		return

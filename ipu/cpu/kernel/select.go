@@ -1,51 +1,12 @@
 package kernel
 
-import (
-	"github.com/popefgen/popefgen/ipu/graph"
-)
+import "github.com/popefgen/popefgen/ipu/graph"
 
 var selectKernels = map[string]binder{
 	"ArgMax":   bindArgMax,
 	"TopK":     bindTopK,
 	"Cumulate": bindCumulate,
 	"TfIdf":    bindTfIdf,
-}
-
-// lanes are the vectors along one axis: a tensor seen as [outer, dim, inner].
-type lanes struct{ outer, dim, inner int }
-
-func lanesOf(shape []int64, axis int64) lanes {
-	return lanes{elements(shape[:axis]), int(shape[axis]), elements(shape[axis+1:])}
-}
-
-// typed picks a function by the element type that Go computes with.
-type typed[F any] struct{ i8, u8, i16, u16, i32, u32, i64, u64, f32, f64 F }
-
-func (t *typed[F]) of(d graph.DType) (F, bool) {
-	switch d {
-	case graph.I8:
-		return t.i8, true
-	case graph.U8:
-		return t.u8, true
-	case graph.I16:
-		return t.i16, true
-	case graph.U16:
-		return t.u16, true
-	case graph.I32:
-		return t.i32, true
-	case graph.U32:
-		return t.u32, true
-	case graph.I64:
-		return t.i64, true
-	case graph.U64:
-		return t.u64, true
-	case graph.F32:
-		return t.f32, true
-	case graph.F64:
-		return t.f64, true
-	}
-	var none F
-	return none, false
 }
 
 // argMax finds extremes lane by lane, or, where lanes lie side by side, for a

@@ -2,21 +2,9 @@ package kernel
 
 import (
 	"slices"
-	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 )
-
-// elementSize returns the bytes of a T.
-func elementSize[T any]() int {
-	var zero T
-	return int(unsafe.Sizeof(zero))
-}
-
-// rawBytes returns the memory of s.
-func rawBytes[T any](s []T) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*elementSize[T]())
-}
 
 // widened makes b bind operators on half precision too: the kernel is bound
 // to single precision, operands are converted before it and results rounded,
