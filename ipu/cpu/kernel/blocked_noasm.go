@@ -9,5 +9,3 @@ func newBlockedDense(*BlockedConv, []graph.TensorType, graph.TensorType) Kernel 
 func newBlockedDepthwise(*BlockedConv, []graph.TensorType, graph.TensorType) Kernel { return nil }
 
 func (*blockMove) moveVectors(_, _, _, _, _ int) bool { return false }
-
-func interpolateUnits[T float](_, _, _ []T, _, _ T, _ int, _ *bilinearAxis[T]) bool { return false }

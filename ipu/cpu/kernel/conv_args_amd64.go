@@ -60,34 +60,6 @@ func convStoreAVX2(args *convArgs)
 //go:noescape
 func convPlaneAVX2(args *convArgs)
 
-// copyArgs are the arguments of the loops that copy rows of planes, a number
-// of whole vectors each. Elements outside the masks are zero. convCopyEven
-// reads twice as many vectors and separates the elements of even and odd
-// numbers. internal/asm knows the fields' offsets.
-type copyArgs struct {
-	src, dst           *float32
-	planes             int
-	srcPlane, dstPlane int
-	rows               int
-	srcRow, dstRow     int
-	vectors            int
-	masks              *byte // of every vector that is read: 16 bits, or its lanes for AVX2
-	odd                int   // from even to odd elements; 0 drops the odd ones
-	shift              int   // from src to the first element
-}
-
-//go:noescape
-func convCopyAVX512(args *copyArgs)
-
-//go:noescape
-func convCopyEvenAVX512(args *copyArgs)
-
-//go:noescape
-func convCopyAVX2(args *copyArgs)
-
-//go:noescape
-func convCopyEvenAVX2(args *copyArgs)
-
 // convLimits returns the most rows of a tile of convMaps, of convPixels, and
 // of convPixels and convPlane with four vectors.
 func (p vectorPath) convLimits() (maps, pixels, few int) {
@@ -126,18 +98,5 @@ func (a *convArgs) setMask(p vectorPath, n int) {
 	a.mask = 1<<n - 1
 	if p == pathAVX2 {
 		a.lanes.set(uint32(a.mask))
-	}
-}
-
-func (p vectorPath) copyRows(args *copyArgs, stride int) {
-	switch {
-	case p == pathAVX512 && stride == 1:
-		convCopyAVX512(args)
-	case p == pathAVX512:
-		convCopyEvenAVX512(args)
-	case stride == 1:
-		convCopyAVX2(args)
-	default:
-		convCopyEvenAVX2(args)
 	}
 }

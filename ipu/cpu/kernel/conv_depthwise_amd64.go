@@ -135,13 +135,6 @@ func (d *depthwise) strip(column, vectors, lanes int) depthwiseStrip {
 	return s
 }
 
-// setLanes sets a mask as AVX2 wants it.
-func setLanes(lanes []int32, bits uint32) {
-	for i := range lanes {
-		lanes[i] = -int32(bits >> i & 1)
-	}
-}
-
 // Scratch implements [Kernel].
 func (d *depthwise) Scratch() int { return 0 }
 

@@ -7,7 +7,3 @@ func vectorBlock[T number](_ []T, _, _, _ int, _ matrix[T], _ []T, _, _ int, _ T
 func vectorPack[T number]([]T, matrix[T], int, int) bool { return false }
 
 func vectorized[T number](*product[T]) Kernel { return nil }
-
-func newVectorConv[T float](convShape) Kernel { return nil }
-
-func newDepthwise[T float](convShape) Kernel { return nil }

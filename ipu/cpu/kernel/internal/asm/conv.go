@@ -81,7 +81,6 @@ func writeConv(a *asm) {
 	a.ret()
 	a.convStore()
 	a.convPlane()
-	a.convCopy()
 }
 
 // when writes code for the case that a field has a value.
@@ -448,11 +447,11 @@ const (
 	copyShift    = 88
 )
 
-// convCopy writes the loops that copy rows of planes, whole vectors at a time,
+// writeCopy writes the loops that copy rows of planes, whole vectors at a time,
 // of which only elements in masks are read; the others become zero.
 // convCopyEven separates the elements with even and odd numbers; the latter
 // follow after copyOdd bytes, unless that is 0.
-func (a *asm) convCopy() {
+func writeCopy(a *asm) {
 	for _, stride := range []int{1, 2} {
 		name := "convCopy"
 		if stride == 2 {

@@ -28,6 +28,7 @@ var sources = []source{
 	{".", "elementwise", writeElementwise},
 	{".", "depthwise", writeDepthwise},
 	{".", "conv", writeConv},
+	{".", "copy", writeCopy},
 	{".", "functions", writeFunctions},
 	{".", "cells", writeCells},
 	{".", "folds", writeFolds},
@@ -45,6 +46,7 @@ var sources = []source{
 	{".", "blocked_depthwise", writeBlockedDepthwise},
 	{".", "blocked_pool", writeBlockedPool},
 	{".", "planes", writePlanes},
+	{".", "resize", writeResize},
 }
 
 func main() {

@@ -1,0 +1,57 @@
+package main
+
+import "github.com/mmcloughlin/avo/operand"
+
+// Offsets of bilinearArgs in package kernel, which a test compares.
+const (
+	bilinearY           = 0
+	bilinearNear        = 8
+	bilinearFar         = 16
+	bilinearLeft        = 24
+	bilinearRight       = 32
+	bilinearLeftWeight  = 40
+	bilinearRightWeight = 48
+	bilinearPixels      = 56
+	bilinearNearWeight  = 64
+	bilinearFarWeight   = 68
+)
+
+// writeResize writes the loop of a row of pixels, each the sum of four, in the
+// order of rows, times the product of two weights.
+func writeResize(a *asm) {
+	args := a.function("bilinearPixels")
+	y, near, far, left := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	right, leftWeight, rightWeight, count := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(at(args, bilinearY), y)
+	a.MOVQ(at(args, bilinearNear), near)
+	a.MOVQ(at(args, bilinearFar), far)
+	a.MOVQ(at(args, bilinearLeft), left)
+	a.MOVQ(at(args, bilinearRight), right)
+	a.MOVQ(at(args, bilinearLeftWeight), leftWeight)
+	a.MOVQ(at(args, bilinearRightWeight), rightWeight)
+	a.MOVQ(at(args, bilinearPixels), count)
+	u, v := a.vec(), a.vec()
+	a.VBROADCASTSS(at(args, bilinearNearWeight), u)
+	a.VBROADCASTSS(at(args, bilinearFarWeight), v)
+	loop := a.newLabel("loop")
+	a.Label(loop)
+	l, r := a.GP64(), a.GP64()
+	a.MOVQ(at(left, 0), l)
+	a.MOVQ(at(right, 0), r)
+	lw, rw := a.vec(), a.vec()
+	a.VBROADCASTSS(at(leftWeight, 0), lw)
+	a.VBROADCASTSS(at(rightWeight, 0), rw)
+	sum := a.mul(a.mul(lw, u), indexed(near, l, 4, 0))
+	sum = a.add(sum, a.mul(a.mul(rw, u), indexed(near, r, 4, 0)))
+	sum = a.add(sum, a.mul(a.mul(lw, v), indexed(far, l, 4, 0)))
+	sum = a.add(sum, a.mul(a.mul(rw, v), indexed(far, r, 4, 0)))
+	a.VMOVUPS(sum, at(y, 0))
+	a.ADDQ(operand.U8(a.bytes()), y)
+	a.ADDQ(operand.U8(8), left)
+	a.ADDQ(operand.U8(8), right)
+	a.ADDQ(operand.U8(4), leftWeight)
+	a.ADDQ(operand.U8(4), rightWeight)
+	a.DECQ(count)
+	a.JNZ(operand.LabelRef(loop))
+	a.ret()
+}
