@@ -302,3 +302,12 @@ func roundHalf(t graph.DType, x []float32) {
 	encodeHalf(t, h, x)
 	decodeHalf(t, x, h)
 }
+
+// quantReciprocal returns what is nearest to 1/scale, if with it and multiplications
+// alone quotients can be had that are rounded once: neither overflow nor
+// vanish, nor have the one fraction for which that is not so.
+func quantReciprocal(scale float32) (by float32, ok bool) {
+	const least, most = 1e-20, 1e20
+	const fraction = 1<<23 - 1
+	return 1 / scale, scale >= least && scale <= most && math.Float32bits(scale)&fraction != fraction
+}

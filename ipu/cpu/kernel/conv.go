@@ -53,19 +53,6 @@ func (s *convShape) inside(axis, k int) (lo, hi int) {
 	return windowRange(s.in[axis], s.out[axis], s.stride[axis], s.pad[axis]-k*s.dilation[axis])
 }
 
-// windowRange returns the positions o in [0, n) for which o·stride - back lies
-// in [0, size), as the range [lo, hi).
-func windowRange(size, n, stride, back int) (lo, hi int) {
-	if back > 0 {
-		lo = (back + stride - 1) / stride
-	}
-	if last := size - 1 + back; last >= 0 {
-		hi = last/stride + 1
-	}
-	hi = min(hi, n)
-	return min(lo, hi), hi
-}
-
 // fewMaps is the most output channels of a group for which gathering windows
 // into a matrix costs more than it saves.
 const fewMaps = 2

@@ -35,13 +35,6 @@ type deformConv[T float] struct {
 	task         deformConvTask[T]
 }
 
-// sample is how an element between four others is made of them. An index
-// below zero is outside of the operand.
-type sample[T float] struct {
-	at     [4]int
-	weight [4]T
-}
-
 // mostTaps bounds the kernel elements that are gathered at a time.
 const mostTaps = 64
 
@@ -149,17 +142,6 @@ func (t *deformConvTask[T]) compute(unit int, table []sample[T], columns []T) {
 			multiplyBlock(y, positions, t.maps, cols, w.at(0, c*t.window+from), columns, panel, channels*taps, 1)
 		}
 	}
-}
-
-// of returns the sample of one channel.
-func (s *sample[T]) of(x []T) T {
-	var v T
-	for i, at := range s.at {
-		if at >= 0 {
-			v += T(s.weight[i] * x[at])
-		}
-	}
-	return v
 }
 
 // locate finds out what the kernel elements [from, from+taps) sample at the

@@ -486,3 +486,9 @@ func where[E unsigned](dst, cond, a, b, _ []byte) {
 		d[i] = v
 	}
 }
+
+func fillWith[T any](x []T, v T) {
+	for i := range x {
+		x[i] = v
+	}
+}

@@ -146,7 +146,7 @@ func (f binaryLoop) over() func(dst, x, y []float32) {
 
 // pick returns the loop of the current path, which isn't plain Go, for kernels
 // to keep. What is passed to it must not lie on the stack: call loops directly
-// where it does (loops_amd64.go).
+// where it does (vec_loops_amd64.go).
 func pick[F any](wide, narrow F) F {
 	if path == pathAVX512 {
 		return wide

@@ -134,3 +134,16 @@ func (l *loop) next(c *cursor) {
 		}
 	}
 }
+
+// windowRange returns the positions o in [0, n) for which o·stride - back lies
+// in [0, size), as the range [lo, hi).
+func windowRange(size, n, stride, back int) (lo, hi int) {
+	if back > 0 {
+		lo = (back + stride - 1) / stride
+	}
+	if last := size - 1 + back; last >= 0 {
+		hi = last/stride + 1
+	}
+	hi = min(hi, n)
+	return min(lo, hi), hi
+}

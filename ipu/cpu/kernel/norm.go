@@ -122,14 +122,6 @@ func newSoftmax[T float](o *graph.Softmax, x graph.TensorType) *softmax[T] {
 	}
 }
 
-// softmaxStrip is how many neighbouring lanes are normalised together where
-// the axis is not the last, and how many exponentials are computed at a time.
-const softmaxStrip = 256
-
-// shortRows is the most elements of a row that is normalised together with
-// others, as a column beside theirs.
-const shortRows = 16
-
 // stripLen is how many elements of scratch memory a part needs: three rows of a
 // strip, and the columns that short rows are copied to.
 func (k *softmax[T]) stripLen() int {

@@ -139,12 +139,6 @@ func (s *poolShape) stripOf(scratch []float32, part int, fold poolFold) []float3
 	return strip
 }
 
-func fillWith[T any](x []T, v T) {
-	for i := range x {
-		x[i] = v
-	}
-}
-
 func newPoolShape(x, y, kernel, strides, dilations, begin, end []int64) poolShape {
 	s := poolShape{planes: int(x[0] * x[1]), rows: 1, plane: 1, window: 1, global: true}
 	for i := range kernel {

@@ -167,19 +167,3 @@ func addWindows[T float](y, row []T, a *poolAxis, pace *pace) {
 		y[o] += s
 	}
 }
-
-// sum adds up x in four independent sums.
-func sum[T float](x []T) T {
-	var s0, s1, s2, s3 T
-	for len(x) >= 4 {
-		s0 += x[0]
-		s1 += x[1]
-		s2 += x[2]
-		s3 += x[3]
-		x = x[4:]
-	}
-	for _, v := range x {
-		s0 += v
-	}
-	return (s0 + s1) + (s2 + s3)
-}

@@ -198,15 +198,6 @@ func quantizeRun[D int8 | uint8 | int16 | uint16](low, high float32, precision g
 	}
 }
 
-// quantReciprocal returns what is nearest to 1/scale, if with it and multiplications
-// alone quotients can be had that are rounded once: neither overflow nor
-// vanish, nor have the one fraction for which that is not so.
-func quantReciprocal(scale float32) (by float32, ok bool) {
-	const least, most = 1e-20, 1e20
-	const fraction = 1<<23 - 1
-	return 1 / scale, scale >= least && scale <= most && math.Float32bits(scale)&fraction != fraction
-}
-
 func quantizeAll[D int8 | uint8 | int16 | uint16](dst []D, x []float32, scale, low, high, zero float32) {
 	if vectorQuantise(dst, x, scale, low, high, zero) {
 		return

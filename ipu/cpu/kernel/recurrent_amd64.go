@@ -158,3 +158,35 @@ func (t *recurrentTask[T]) manyGates(g *groupProduct) {
 		}
 	}
 }
+
+func loopGated(dst, r, x *float32, n int) {
+	if path == pathAVX512 {
+		gatedAVX512(dst, r, x, n)
+	} else {
+		gatedAVX2(dst, r, x, n)
+	}
+}
+
+func loopGruCell(dst, z, u, h *float32, n int) {
+	if path == pathAVX512 {
+		gruCellAVX512(dst, z, u, h, n)
+	} else {
+		gruCellAVX2(dst, z, u, h, n)
+	}
+}
+
+func loopGruLinearCell(dst, z, r, u, p, h *float32, n int) {
+	if path == pathAVX512 {
+		gruLinearCellAVX512(dst, z, r, u, p, h, n)
+	} else {
+		gruLinearCellAVX2(dst, z, r, u, p, h, n)
+	}
+}
+
+func loopLstmCell(h, c, i, o, f, u *float32, n int) {
+	if path == pathAVX512 {
+		lstmCellAVX512(h, c, i, o, f, u, n)
+	} else {
+		lstmCellAVX2(h, c, i, o, f, u, n)
+	}
+}

@@ -47,3 +47,11 @@ func interpolateCorners[T float](y []T, c *bilinearAxis[T], corners *[4][]T, u, 
 		&asFloat32(corners[0])[0], &asFloat32(corners[1])[0], &asFloat32(corners[2])[0], &asFloat32(corners[3])[0],
 		len(y), float32(u), float32(v))
 }
+
+func loopInterpolate(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32) {
+	if path == pathAVX512 {
+		interpolateAVX512(dst, left, right, nearLeft, nearRight, farLeft, farRight, n, near, far)
+	} else {
+		interpolateAVX2(dst, left, right, nearLeft, nearRight, farLeft, farRight, n, near, far)
+	}
+}

@@ -186,3 +186,21 @@ func reflect(x, lo, hi float64) float64 {
 	}
 	return lo + d
 }
+
+// sample is how an element between four others is made of them. An index
+// below zero is outside of the operand.
+type sample[T float] struct {
+	at     [4]int
+	weight [4]T
+}
+
+// of returns the sample of one channel.
+func (s *sample[T]) of(x []T) T {
+	var v T
+	for i, at := range s.at {
+		if at >= 0 {
+			v += T(s.weight[i] * x[at])
+		}
+	}
+	return v
+}

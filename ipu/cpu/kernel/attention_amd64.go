@@ -46,3 +46,11 @@ func vectorSoftmaxColumns[T float](s []T, lanes int, floor, ceiling float64) boo
 	}
 	return true
 }
+
+func loopSoftmaxColumns(x *float32, n int, floor, ceiling float32) {
+	if path == pathAVX512 {
+		softmaxColumnsAVX512(x, n, floor, ceiling)
+	} else {
+		softmaxColumnsAVX2(x, n, floor, ceiling)
+	}
+}

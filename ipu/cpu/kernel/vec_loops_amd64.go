@@ -5,53 +5,6 @@ package kernel
 // stack of a run. Through a function value, such as [pick] returns, it doesn't,
 // and moves it to the heap. None of them is for plain Go.
 
-func loopSumDown(dst, x *float32, table *int32, n, rows, step, width int) {
-	if path == pathAVX512 {
-		sumDownAVX512(dst, x, table, n, rows, step, width)
-	} else {
-		sumDownAVX2(dst, x, table, n, rows, step, width)
-	}
-}
-
-func loopMostDown(dst, x *float32, table *int32, n, rows, step, width int) int {
-	if path == pathAVX512 {
-		return mostDownAVX512(dst, x, table, n, rows, step, width)
-	}
-	return mostDownAVX2(dst, x, table, n, rows, step, width)
-}
-
-func loopSumAlong(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int) {
-	if path == pathAVX512 {
-		sumAlongAVX512(dst, x, divisors, table, n, rows, taps, dilation, width)
-	} else {
-		sumAlongAVX2(dst, x, divisors, table, n, rows, taps, dilation, width)
-	}
-}
-
-func loopSumAlong2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int) {
-	if path == pathAVX512 {
-		sumAlong2AVX512(dst, x, divisors, table, n, rows, taps, dilation, width)
-	} else {
-		sumAlong2AVX2(dst, x, divisors, table, n, rows, taps, dilation, width)
-	}
-}
-
-func loopMostAlong(dst, x *float32, n, rows, taps, dilation, width int) {
-	if path == pathAVX512 {
-		mostAlongAVX512(dst, x, n, rows, taps, dilation, width)
-	} else {
-		mostAlongAVX2(dst, x, n, rows, taps, dilation, width)
-	}
-}
-
-func loopMostAlong2(dst, x *float32, n, rows, taps, dilation, width int) {
-	if path == pathAVX512 {
-		mostAlong2AVX512(dst, x, n, rows, taps, dilation, width)
-	} else {
-		mostAlong2AVX2(dst, x, n, rows, taps, dilation, width)
-	}
-}
-
 func loopAdd(dst, x, y *float32, n int) {
 	if path == pathAVX512 {
 		addAVX512(dst, x, y, n)
@@ -246,14 +199,6 @@ func loopLongSquaresRows(acc *float64, x *float32, n, rows, stride int) {
 	}
 }
 
-func loopSoftmaxColumns(x *float32, n int, floor, ceiling float32) {
-	if path == pathAVX512 {
-		softmaxColumnsAVX512(x, n, floor, ceiling)
-	} else {
-		softmaxColumnsAVX2(x, n, floor, ceiling)
-	}
-}
-
 func loopChoose(dst, x, y *uint32, which *uint8, groups int) {
 	if path == pathAVX512 {
 		chooseAVX512(dst, x, y, which, groups)
@@ -278,51 +223,11 @@ func loopDeal2(d0, d1, x *uint32, n, rows, to, from int) {
 	}
 }
 
-func loopInterpolate(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32) {
-	if path == pathAVX512 {
-		interpolateAVX512(dst, left, right, nearLeft, nearRight, farLeft, farRight, n, near, far)
-	} else {
-		interpolateAVX2(dst, left, right, nearLeft, nearRight, farLeft, farRight, n, near, far)
-	}
-}
-
 func loopTanh(dst, x *float32, n int) {
 	if path == pathAVX512 {
 		tanhAVX512(dst, x, n)
 	} else {
 		tanhAVX2(dst, x, n)
-	}
-}
-
-func loopGated(dst, r, x *float32, n int) {
-	if path == pathAVX512 {
-		gatedAVX512(dst, r, x, n)
-	} else {
-		gatedAVX2(dst, r, x, n)
-	}
-}
-
-func loopGruCell(dst, z, u, h *float32, n int) {
-	if path == pathAVX512 {
-		gruCellAVX512(dst, z, u, h, n)
-	} else {
-		gruCellAVX2(dst, z, u, h, n)
-	}
-}
-
-func loopGruLinearCell(dst, z, r, u, p, h *float32, n int) {
-	if path == pathAVX512 {
-		gruLinearCellAVX512(dst, z, r, u, p, h, n)
-	} else {
-		gruLinearCellAVX2(dst, z, r, u, p, h, n)
-	}
-}
-
-func loopLstmCell(h, c, i, o, f, u *float32, n int) {
-	if path == pathAVX512 {
-		lstmCellAVX512(h, c, i, o, f, u, n)
-	} else {
-		lstmCellAVX2(h, c, i, o, f, u, n)
 	}
 }
 

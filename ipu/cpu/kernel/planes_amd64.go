@@ -185,3 +185,50 @@ func (k *planePool) fill(y, x, strip []float32, row, n int) bool {
 	}
 	return true
 }
+
+func loopSumDown(dst, x *float32, table *int32, n, rows, step, width int) {
+	if path == pathAVX512 {
+		sumDownAVX512(dst, x, table, n, rows, step, width)
+	} else {
+		sumDownAVX2(dst, x, table, n, rows, step, width)
+	}
+}
+
+func loopMostDown(dst, x *float32, table *int32, n, rows, step, width int) int {
+	if path == pathAVX512 {
+		return mostDownAVX512(dst, x, table, n, rows, step, width)
+	}
+	return mostDownAVX2(dst, x, table, n, rows, step, width)
+}
+
+func loopSumAlong(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int) {
+	if path == pathAVX512 {
+		sumAlongAVX512(dst, x, divisors, table, n, rows, taps, dilation, width)
+	} else {
+		sumAlongAVX2(dst, x, divisors, table, n, rows, taps, dilation, width)
+	}
+}
+
+func loopSumAlong2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int) {
+	if path == pathAVX512 {
+		sumAlong2AVX512(dst, x, divisors, table, n, rows, taps, dilation, width)
+	} else {
+		sumAlong2AVX2(dst, x, divisors, table, n, rows, taps, dilation, width)
+	}
+}
+
+func loopMostAlong(dst, x *float32, n, rows, taps, dilation, width int) {
+	if path == pathAVX512 {
+		mostAlongAVX512(dst, x, n, rows, taps, dilation, width)
+	} else {
+		mostAlongAVX2(dst, x, n, rows, taps, dilation, width)
+	}
+}
+
+func loopMostAlong2(dst, x *float32, n, rows, taps, dilation, width int) {
+	if path == pathAVX512 {
+		mostAlong2AVX512(dst, x, n, rows, taps, dilation, width)
+	} else {
+		mostAlong2AVX2(dst, x, n, rows, taps, dilation, width)
+	}
+}
