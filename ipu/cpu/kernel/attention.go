@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -444,4 +445,14 @@ func normalise[T float](x []T) {
 	for i := range x {
 		x[i] *= r
 	}
+}
+
+// attentionTables: where every head begins in Q, K, V, the bias and the result.
+func attentionTables(op graph.Op, in, _ []graph.TensorType) int64 {
+	return budget.Mul(5*8, max(1, dimension(in[0], 0)), max(1, op.(*graph.Attention).Heads))
+}
+
+// viewedAttentionTables: the same, axis by axis.
+func viewedAttentionTables(op graph.Op, _, _ []graph.TensorType) int64 {
+	return budget.Mul(2*5*8, atLeastOne(op.(*graph.ViewedAttention).Heads))
 }

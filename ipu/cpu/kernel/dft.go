@@ -2,8 +2,10 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -144,4 +146,18 @@ func (t *dftTask[T]) store(y []T, line []complex128) {
 			y[i*step+1] = T(imag(v) * sign)
 		}
 	}
+}
+
+// dftTables: roots of unity and, where the length has a great prime factor, the
+// chirp and its transform.
+func dftTables(op graph.Op, _, _ []graph.TensorType) int64 {
+	n := max(1, op.(*graph.DFT).Length)
+	power := int64(1)
+	for power < n {
+		if power > math.MaxInt64/4 {
+			return math.MaxInt64
+		}
+		power *= 2
+	}
+	return budget.Mul(16, budget.Add(budget.Mul(6, power), n))
 }

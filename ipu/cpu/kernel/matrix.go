@@ -5,6 +5,7 @@ import (
 	"math"
 	"runtime"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -393,4 +394,17 @@ func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta
 		c = plainOperand{index: 2, row: s[0], col: s[1]}
 	}
 	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta, bounds: limits})
+}
+
+// matMulTables: where the matrices of every index of the batch begin, found axis
+// by axis, and a row that adds up bytes.
+func matMulTables(_ graph.Op, in, out []graph.TensorType) int64 {
+	batch := int64(1)
+	for _, t := range in[:2] {
+		lead := t.Shape[:max(0, t.Rank()-2)]
+		batch = max(batch, atLeastOne(lead))
+	}
+	lead := out[0].Shape[:max(0, out[0].Rank()-2)]
+	batch = max(batch, atLeastOne(lead))
+	return budget.Add(budget.Mul(2*3*8, batch), budget.Mul(2, budget.Add(dimension(in[0], in[0].Rank()-1), 64)))
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -279,4 +280,23 @@ func (k *pad) source(plane int) int {
 		step *= k.dims[axis]
 	}
 	return src
+}
+
+// padTables: where every position of an axis but the last comes from, and the
+// segments of an axis.
+func padTables(op graph.Op, in, out []graph.TensorType) int64 {
+	o := op.(*graph.Pad)
+	total := int64(0)
+	for axis, size := range out[0].Shape {
+		segments := int64(4)
+		left := in[0].Shape[axis] + min(0, o.Before[axis]) + min(0, o.After[axis])
+		switch o.Mode {
+		case graph.PadWrap:
+			segments += size / max(1, left)
+		case graph.PadReflect:
+			segments += size / max(1, left-1)
+		}
+		total = budget.Add(total, budget.Mul(8, size), budget.Mul(24, segments))
+	}
+	return total
 }

@@ -1,0 +1,56 @@
+package kernel
+
+import (
+	"runtime"
+
+	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// blockedConvTables: the same for blocks of channels, of which a line has as many
+// elements as vectors have lanes.
+func blockedConvTables(op graph.Op, in, out []graph.TensorType) int64 {
+	w, x := in[1], in[0]
+	line := budget.Mul(max(1, op.(*BlockedConv).Lanes), atLeastOne(x.Shape[max(0, x.Rank()-2):]))
+	return budget.Add(budget.Mul(4, windowElements(w)), budget.Mul(8, w.Shape[w.Rank()-1]), budget.Mul(4, budget.Add(line, 64)),
+		convTables(&op.(*BlockedConv).Conv, in, out))
+}
+
+// chainTables are those of the kernels of every shape of a piece, for every
+// worker, and what is kept of each piece. Pieces are few where there are chains:
+// one takes as much memory as stays in a cache.
+func chainTables(o *Chain, in []graph.TensorType) int64 {
+	types, err := o.Types(in)
+	if err != nil || len(types) == 0 {
+		return 0 // newChain says so
+	}
+	result := types[len(types)-1][len(types[len(types)-1])-1]
+	blocks, rows := max(1, (o.Channels+o.Lanes-1)/max(1, o.Lanes)), int64(1)
+	if o.Rows > 0 {
+		rows = (dimension(result, 2) + o.Rows - 1) / o.Rows
+	}
+	pieces := budget.Mul(max(1, dimension(result, 0)), max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
+	perPiece := int64(0)
+	for _, t := range types {
+		perPiece += 4<<10 + int64(512*len(t))
+	}
+	total := budget.Mul(pieces, perPiece)
+	if total > maxChainPieces*perPiece {
+		return total
+	}
+	c := &chain{op: o}
+	if c.cut(types, result) != nil {
+		return total // newChain says so
+	}
+	slots := int64(max(1, min(maxParts, len(c.pieces), runtime.GOMAXPROCS(0))))
+	for _, s := range c.shapes {
+		for m, op := range s.ops {
+			n := len(s.types[m]) - 1
+			total = budget.Add(total, budget.Mul(slots, Tables(op, s.types[m][:n], s.types[m][n:])))
+		}
+	}
+	return total
+}
+
+// maxChainPieces bounds the pieces of a chain that [Tables] looks at one by one.
+const maxChainPieces = 1 << 16

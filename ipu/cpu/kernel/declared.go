@@ -1,0 +1,27 @@
+package kernel
+
+import (
+	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// dimension returns the size of an axis, 1 of one that is not there.
+func dimension(t graph.TensorType, axis int) int64 {
+	if axis < 0 || axis >= t.Rank() {
+		return 1
+	}
+	return t.Shape[axis]
+}
+
+// atLeastOne returns the product of sizes, each taken for 1 at least.
+func atLeastOne(sizes []int64) int64 {
+	n := int64(1)
+	for _, d := range sizes {
+		n = budget.Mul(n, max(1, d))
+	}
+	return n
+}
+
+// declared returns the bytes of the tables of an operator's kernels; in and out
+// are as for [New].
+type declared func(op graph.Op, in, out []graph.TensorType) int64
