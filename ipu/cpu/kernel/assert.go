@@ -5,8 +5,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var assertKernels = map[string]binder{"Assert": bindAssert}
-
 // assertion fails unless its operand is what it wants.
 type assertion struct {
 	want byte

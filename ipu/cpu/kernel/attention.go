@@ -10,12 +10,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var attentionKernels = map[string]binder{
-	"Attention":       widened(bindAttention),
-	"ViewedAttention": bindViewedAttention,
-	"LinearAttention": widened(bindLinearAttention),
-}
-
 func bindAttention(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.Attention)
 	switch in[0].DType {
@@ -447,12 +441,12 @@ func normalise[T float](x []T) {
 	}
 }
 
-// attentionTables: where every head begins in Q, K, V, the bias and the result.
-func attentionTables(op graph.Op, in, _ []graph.TensorType) int64 {
+// attentionTableBytes: where every head begins in Q, K, V, the bias and the result.
+func attentionTableBytes(op graph.Op, in, _ []graph.TensorType) int64 {
 	return budget.Mul(5*8, max(1, dimension(in[0], 0)), max(1, op.(*graph.Attention).Heads))
 }
 
-// viewedAttentionTables: the same, axis by axis.
-func viewedAttentionTables(op graph.Op, _, _ []graph.TensorType) int64 {
+// viewedAttentionTableBytes: the same, axis by axis.
+func viewedAttentionTableBytes(op graph.Op, _, _ []graph.TensorType) int64 {
 	return budget.Mul(2*5*8, atLeastOne(op.(*graph.ViewedAttention).Heads))
 }

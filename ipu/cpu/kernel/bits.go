@@ -6,12 +6,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var bitsKernels = map[string]binder{
-	"Bitwise": bindBitwise,
-	"Mod":     bindMod,
-	"BitCast": bindBitCast,
-}
-
 func bindBitwise(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	fn := op.(*graph.Bitwise).Fn
 	var f compute

@@ -7,14 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-var blockedKernels = map[string]binder{
-	"ToBlocks":      bindToBlocks,
-	"FromBlocks":    bindFromBlocks,
-	"BlockedConv":   bindBlockedConv,
-	"BlockedPool":   bindBlockedPool,
-	"BlockedResize": bindBlockedResize,
-}
-
 // blockShape is how a tensor lies in blocks of channels.
 type blockShape struct {
 	images, channels int
@@ -197,7 +189,7 @@ func bindBlockedPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	if k := newBlockedPool(pool, in[0], out[0]); k != nil {
 		return k, nil
 	}
-	bind := poolKernels[pool.Kind()]
+	bind := windowKernels[pool.Kind()]
 	if bind == nil {
 		return nil, fmt.Errorf("no kernel for %s", pool.Kind())
 	}

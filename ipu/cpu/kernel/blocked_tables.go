@@ -7,19 +7,19 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// blockedConvTables: the same for blocks of channels, of which a line has as many
+// blockedConvTableBytes: the same for blocks of channels, of which a line has as many
 // elements as vectors have lanes.
-func blockedConvTables(op graph.Op, in, out []graph.TensorType) int64 {
+func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 	w, x := in[1], in[0]
 	line := budget.Mul(max(1, op.(*BlockedConv).Lanes), atLeastOne(x.Shape[max(0, x.Rank()-2):]))
 	return budget.Add(budget.Mul(4, windowElements(w)), budget.Mul(8, w.Shape[w.Rank()-1]), budget.Mul(4, budget.Add(line, 64)),
-		convTables(&op.(*BlockedConv).Conv, in, out))
+		convTableBytes(&op.(*BlockedConv).Conv, in, out))
 }
 
-// chainTables are those of the kernels of every shape of a piece, for every
-// worker, and what is kept of each piece. Pieces are few where there are chains:
+// chainTableBytes are those of the kernels of every shape of a piece, for every
+// worker, which tables tells, and what is kept of each piece. Pieces are few where there are chains:
 // one takes as much memory as stays in a cache.
-func chainTables(o *Chain, in []graph.TensorType) int64 {
+func chainTableBytes(tables declared, o *Chain, in []graph.TensorType) int64 {
 	types, err := o.Types(in)
 	if err != nil || len(types) == 0 {
 		return 0 // newChain says so
@@ -46,11 +46,21 @@ func chainTables(o *Chain, in []graph.TensorType) int64 {
 	for _, s := range c.shapes {
 		for m, op := range s.ops {
 			n := len(s.types[m]) - 1
-			total = budget.Add(total, budget.Mul(slots, Tables(op, s.types[m][:n], s.types[m][n:])))
+			total = budget.Add(total, budget.Mul(slots, tables(op, s.types[m][:n], s.types[m][n:])))
 		}
 	}
 	return total
 }
 
-// maxChainPieces bounds the pieces of a chain that [Tables] looks at one by one.
+// maxChainPieces bounds the pieces of a chain that chainTableBytes looks at one by one.
 const maxChainPieces = 1 << 16
+
+// blockedPoolTableBytes are those of the pooling.
+func blockedPoolTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
+	return poolTableBytes(op.(*BlockedPool).Pool, in, out)
+}
+
+// blockedResizeTableBytes are those of the resizing.
+func blockedResizeTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
+	return resizeTableBytes(&op.(*BlockedResize).Resize, in, out)
+}

@@ -15,16 +15,6 @@ import (
 // highest bit flipped there, which keeps their order. Channels beyond C hold
 // anything.
 
-var pixelKernels = map[string]binder{
-	"ToPixels":      bindToPixels,
-	"FromPixels":    bindFromPixels,
-	"PixelsConv":    bindPixelsConv,
-	"PixelsMaxPool": bindPixelsMaxPool,
-	"PixelsBinary":  bindPixelsBinary,
-	"PixelsMap":     bindPixelsMap,
-	"PixelsConcat":  bindPixelsConcat,
-}
-
 // HasPixels reports whether there are kernels for pixels that are faster than
 // those for planes.
 func HasPixels() bool { return int8WayOf(path) == int8ByVNNI }

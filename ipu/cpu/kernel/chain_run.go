@@ -74,7 +74,8 @@ type windower interface{ windows() bool }
 // chainRun is what a worker needs to run members.
 type chainRun struct{ in, out [][]byte }
 
-func newChain(o *Chain, in []graph.TensorType, out graph.TensorType) (Kernel, error) {
+// newChain binds a chain, and its members by bind.
+func newChain(bind binder, o *Chain, in []graph.TensorType, out graph.TensorType) (Kernel, error) {
 	types, err := o.Types(in)
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func newChain(o *Chain, in []graph.TensorType, out graph.TensorType) (Kernel, er
 	if err := c.cut(types, out); err != nil {
 		return nil, err
 	}
-	if err := c.bind(); err != nil {
+	if err := c.bindMembers(bind); err != nil {
 		return nil, err
 	}
 	c.findPacked(in)
@@ -240,8 +241,8 @@ func of(op graph.Op, channels int64) graph.Op {
 	return op
 }
 
-// bind makes the kernels and lays out scratch memory.
-func (c *chain) bind() error {
+// bindMembers makes the kernels and lays out scratch memory.
+func (c *chain) bindMembers(bind binder) error {
 	c.kernels = make([][][]Kernel, max(1, min(maxParts, len(c.pieces), runtime.GOMAXPROCS(0))))
 	c.runs = make([]chainRun, len(c.kernels))
 	most, inner := 0, 0
@@ -260,7 +261,7 @@ func (c *chain) bind() error {
 				if !out[0].Equal(s.types[m][n]) {
 					return fmt.Errorf("operator %d, %s: a part of it gives %v, want %v", m, op.Kind(), out[0], s.types[m][n])
 				}
-				k, err := New(op, s.types[m][:n], s.types[m][n:])
+				k, err := bind(op, s.types[m][:n], s.types[m][n:])
 				if err != nil {
 					return err
 				}

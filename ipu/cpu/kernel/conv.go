@@ -8,8 +8,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var convKernels = map[string]binder{"Conv": widened(bindConv)}
-
 // convShape is the geometry of a convolution. Fewer than three spatial axes
 // are taken for three whose first ones have one element.
 type convShape struct {

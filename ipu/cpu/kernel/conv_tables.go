@@ -8,16 +8,16 @@ import (
 // windowElements returns the elements of a convolution's window over all channels.
 func windowElements(w graph.TensorType) int64 { return atLeastOne(w.Shape[1:]) }
 
-// convTables: where every element of a window lies in a band of the image, the
+// convTableBytes: where every element of a window lies in a band of the image, the
 // phases of a line, a strip for every few columns, and a row of zeros.
-func convTables(_ graph.Op, in, out []graph.TensorType) int64 {
+func convTableBytes(_ graph.Op, in, out []graph.TensorType) int64 {
 	w, last := in[1], in[1].Rank()-1
 	return budget.Add(budget.Mul(4, windowElements(w)), budget.Mul(8, w.Shape[last]), budget.Mul(4, w.Shape[1]),
 		budget.Mul(4, budget.Add(w.Shape[0], 64)), budget.Mul(4, budget.Add(dimension(in[0], in[0].Rank()-1), 64)),
 		budget.Mul(88, budget.Add(dimension(out[0], out[0].Rank()-1), 16)))
 }
 
-// convTransposeTables: which positions every element of the last axis meets.
-func convTransposeTables(_ graph.Op, in, _ []graph.TensorType) int64 {
+// convTransposeTableBytes: which positions every element of the last axis meets.
+func convTransposeTableBytes(_ graph.Op, in, _ []graph.TensorType) int64 {
 	return budget.Mul(16, max(1, dimension(in[1], in[1].Rank()-1)))
 }

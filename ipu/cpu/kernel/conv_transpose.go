@@ -7,12 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var convTransposeKernels = map[string]binder{
-	"ConvTranspose": widened(bindConvTranspose),
-	"DeformConv":    widened(bindDeformConv),
-	"Col2Im":        widened(bindCol2Im),
-}
-
 func bindConvTranspose(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.ConvTranspose)
 	x, w, y := in[0].Shape, in[1].Shape, out[0].Shape

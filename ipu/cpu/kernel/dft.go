@@ -9,8 +9,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var dftKernels = map[string]binder{"DFT": widened(bindDFT)}
-
 func bindDFT(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.DFT)
 	switch in[0].DType {
@@ -148,9 +146,9 @@ func (t *dftTask[T]) store(y []T, line []complex128) {
 	}
 }
 
-// dftTables: roots of unity and, where the length has a great prime factor, the
+// dftTableBytes: roots of unity and, where the length has a great prime factor, the
 // chirp and its transform.
-func dftTables(op graph.Op, _, _ []graph.TensorType) int64 {
+func dftTableBytes(op graph.Op, _, _ []graph.TensorType) int64 {
 	n := max(1, op.(*graph.DFT).Length)
 	power := int64(1)
 	for power < n {

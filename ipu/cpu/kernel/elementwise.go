@@ -8,14 +8,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-var elementwiseKernels = map[string]binder{
-	"Unary":  bindUnary,
-	"Binary": bindBinary,
-	"Clip":   bindClip,
-	"Where":  bindWhere,
-	"Cast":   bindCast,
-}
-
 // blockLen is how many elements are computed at a time where operands have to be
 // spread or converted first: small enough for the first-level cache.
 const blockLen = 512

@@ -7,16 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var fusedKernels = map[string]binder{
-	"Pointwise": func(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
-		return bindPointwise(op.(*graph.Pointwise), out[0].DType, in, out)
-	},
-	"RoundedPointwise": func(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
-		o := op.(*RoundedPointwise)
-		return bindPointwise(&o.Pointwise, o.To, in, out)
-	},
-}
-
 // RoundedPointwise is a [graph.Pointwise] whose values are those of a type of
 // half precision but stand in F32: every instruction's result is rounded to To.
 // Operands are F32 or of type To, the result is F32.

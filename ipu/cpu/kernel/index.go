@@ -6,14 +6,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var indexKernels = map[string]binder{
-	"GatherElements":  bindGatherElements,
-	"ScatterElements": bindScatterElements,
-	"GatherND":        bindGatherND,
-	"ScatterND":       bindScatterND,
-	"OneHot":          bindOneHot,
-}
-
 // indexList holds indices of either type, as 64-bit numbers.
 type indexList struct {
 	i32 []int32

@@ -16,11 +16,6 @@ import (
 //
 // all modulo 2^32, so every way to compute gives the same bits.
 
-var integerKernels = map[string]binder{
-	"IntegerMatMul": bindIntegerMatMul,
-	"IntegerConv":   bindIntegerConv,
-}
-
 // int8Zeros are sums to begin with.
 var int8Zeros [int8Width]int32
 

@@ -5,10 +5,10 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// integerConvTables: phases and distances of every element of an axis, where
+// integerConvTableBytes: phases and distances of every element of an axis, where
 // every step of a window lies, a row that adds up bytes, and the tiles of a
 // plane, whose lines reach as far as windows do.
-func integerConvTables(op graph.Op, in, out []graph.TensorType) int64 {
+func integerConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 	o, w := op.(*graph.IntegerConv), in[1]
 	spatial := w.Rank() - 2
 	total := int64(0)

@@ -26,40 +26,27 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// families lists, per file of kernels, the binders by operator kind.
+// families lists, per family of kernels, the binders by operator kind.
 var families = []map[string]binder{
-	elementwiseKernels,
-	movementKernels,
-	reduceKernels,
-	matrixKernels,
+	vecKernels,
+	gemmKernels,
 	convKernels,
-	convTransposeKernels,
-	poolKernels,
-	groupNormKernels,
-	lpPoolKernels,
-	resizeKernels,
-	sampleKernels,
-	normKernels,
+	windowKernels,
+	nchwcKernels,
+	nhwcKernels,
+	int8Kernels,
+	reduceKernels,
+	moveKernels,
 	recurrentKernels,
 	attentionKernels,
-	dftKernels,
-	rmsNormKernels,
-	indexKernels,
-	selectKernels,
-	bitsKernels,
-	quantKernels,
-	integerKernels,
-	fusedKernels,
-	blockedKernels,
-	pixelKernels,
-	assertKernels,
+	fourierKernels,
 }
 
 // New binds op to its operand and result types, which must be those that
 // op.Infer gives. The error says which operator or type has no kernel.
 func New(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	if o, ok := op.(*Chain); ok {
-		return newChain(o, in, out[0])
+		return newChain(New, o, in, out[0])
 	}
 	for _, f := range families {
 		if b := f[op.Kind()]; b != nil {

@@ -7,11 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var lpPoolKernels = map[string]binder{
-	"LpPool":    widened(bindLpPool),
-	"MaxUnpool": bindMaxUnpool,
-}
-
 func bindLpPool(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.LpPool)
 	s := newPoolShape(in[0].Shape, out[0].Shape, o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd)

@@ -9,11 +9,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var matrixKernels = map[string]binder{
-	"MatMul": widened(bindMatMul),
-	"Gemm":   widened(bindGemm),
-}
-
 // method is a way to go over B.
 type method uint8
 
@@ -396,9 +391,9 @@ func bindGemmOf[T number](o *graph.Gemm, in, out []graph.TensorType, alpha, beta
 	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta, bounds: limits})
 }
 
-// matMulTables: where the matrices of every index of the batch begin, found axis
+// matMulTableBytes: where the matrices of every index of the batch begin, found axis
 // by axis, and a row that adds up bytes.
-func matMulTables(_ graph.Op, in, out []graph.TensorType) int64 {
+func matMulTableBytes(_ graph.Op, in, out []graph.TensorType) int64 {
 	batch := int64(1)
 	for _, t := range in[:2] {
 		lead := t.Shape[:max(0, t.Rank()-2)]

@@ -4,16 +4,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var movementKernels = map[string]binder{
-	"Reshape":   bindReshape,
-	"Transpose": bindTranspose,
-	"Slice":     bindSlice,
-	"Expand":    bindExpand,
-	"Concat":    bindConcat,
-	"Pad":       bindPad,
-	"Gather":    bindGather,
-}
-
 // moveCost is about how many simple element operations copying bytes that
 // follow each other takes.
 func moveCost(bytes int) int { return 4 + bytes/8 }

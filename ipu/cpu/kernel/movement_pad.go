@@ -282,9 +282,9 @@ func (k *pad) source(plane int) int {
 	return src
 }
 
-// padTables: where every position of an axis but the last comes from, and the
+// padTableBytes: where every position of an axis but the last comes from, and the
 // segments of an axis.
-func padTables(op graph.Op, in, out []graph.TensorType) int64 {
+func padTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 	o := op.(*graph.Pad)
 	total := int64(0)
 	for axis, size := range out[0].Shape {

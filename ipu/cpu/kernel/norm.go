@@ -7,12 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var normKernels = map[string]binder{
-	"BatchNorm": widened(bindBatchNorm),
-	"Softmax":   widened(bindSoftmax),
-	"LayerNorm": widened(bindLayerNorm),
-}
-
 func bindBatchNorm(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.BatchNorm)
 	switch in[0].DType {

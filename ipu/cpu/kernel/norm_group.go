@@ -8,12 +8,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var groupNormKernels = map[string]binder{
-	"GroupNorm": widened(bindGroupNorm),
-	"LRN":       widened(bindLRN),
-	"Det":       widened(bindDet),
-}
-
 func bindGroupNorm(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.GroupNorm)
 	switch in[0].DType {

@@ -7,8 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var rmsNormKernels = map[string]binder{"RMSNorm": widened(bindRMSNorm)}
-
 func bindRMSNorm(op graph.Op, in, _ []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.RMSNorm)
 	switch in[0].DType {

@@ -7,11 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var poolKernels = map[string]binder{
-	"MaxPool":     widened(bindMaxPool),
-	"AveragePool": widened(bindAveragePool),
-}
-
 // poolAxis is the geometry of a pooling window along one spatial axis.
 type poolAxis struct {
 	in, out          int

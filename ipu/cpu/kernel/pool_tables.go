@@ -7,18 +7,16 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// poolTables: how many elements of a window count at every position of the last
+// poolTableBytes: how many elements of a window count at every position of the last
 // axis, in every lane of a block; the rows of the input under each row of windows;
 // divisors by how many rows these are; and ones for windows at every place.
-func poolTables(op graph.Op, _, out []graph.TensorType) int64 {
+func poolTableBytes(op graph.Op, _, out []graph.TensorType) int64 {
 	var kernel, strides []int64
 	switch o := op.(type) {
 	case *graph.MaxPool:
 		kernel, strides = o.Kernel, o.Strides
 	case *graph.AveragePool:
 		kernel, strides = o.Kernel, o.Strides
-	case *BlockedPool:
-		return poolTables(o.Pool, nil, out)
 	}
 	last := len(kernel) - 1
 	columns, rows := budget.Add(out[0].Shape[2+last], 16), int64(1)
@@ -35,16 +33,10 @@ func poolTables(op graph.Op, _, out []graph.TensorType) int64 {
 		budget.Mul(8, columns, strides[last]))
 }
 
-// resizeTables: an offset for every position of an axis, or elements and their
+// resizeTableBytes: an offset for every position of an axis, or elements and their
 // weights.
-func resizeTables(op graph.Op, in, _ []graph.TensorType) int64 {
-	var o *graph.Resize
-	switch r := op.(type) {
-	case *graph.Resize:
-		o = r
-	case *BlockedResize:
-		o = &r.Resize
-	}
+func resizeTableBytes(op graph.Op, in, _ []graph.TensorType) int64 {
+	o := op.(*graph.Resize)
 	total := int64(0)
 	for axis, size := range o.Sizes {
 		taps := 4.0 // of a line between two elements, cut off at both ends

@@ -6,11 +6,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var quantKernels = map[string]binder{
-	"Quantize":   bindQuantize,
-	"Dequantize": bindDequantize,
-}
-
 // scaled is what Quantize and Dequantize share: a walk over runs of x that
 // have one scale, or one for each element.
 type scaled struct {

@@ -6,12 +6,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var recurrentKernels = map[string]binder{
-	"LSTM": widened(bindRecurrent),
-	"GRU":  widened(bindRecurrent),
-	"RNN":  widened(bindRecurrent),
-}
-
 func bindRecurrent(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	switch in[0].DType {
 	case graph.F32:

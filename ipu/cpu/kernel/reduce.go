@@ -6,8 +6,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var reduceKernels = map[string]binder{"Reduce": widened(bindReduce)}
-
 // reduce is the kernel of Reduce over elements that are computed as T and
 // gathered in accumulators of type A: float64 for all floats, so that a long
 // sum loses little that its type could show, 64-bit integers for integers.

@@ -9,8 +9,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var resizeKernels = map[string]binder{"Resize": bindResize}
-
 func bindResize(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.Resize)
 	if o.Mode == graph.ResizeNearest && o.Coordinates != graph.CropAndResize {

@@ -7,12 +7,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-var sampleKernels = map[string]binder{
-	"GridSample": widened(bindGridSample),
-	"RoiAlign":   widened(bindRoiAlign),
-	"MaxRoiPool": widened(bindMaxRoiPool),
-}
-
 func bindGridSample(op graph.Op, in, out []graph.TensorType) (Kernel, error) {
 	o := op.(*graph.GridSample)
 	switch x, grid := in[0].DType, in[1].DType; {

@@ -2,13 +2,6 @@ package kernel
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
-var selectKernels = map[string]binder{
-	"ArgMax":   bindArgMax,
-	"TopK":     bindTopK,
-	"Cumulate": bindCumulate,
-	"TfIdf":    bindTfIdf,
-}
-
 // argMax finds extremes lane by lane, or, where lanes lie side by side, for a
 // block of them at a time.
 type argMax struct {

@@ -25,10 +25,12 @@ const tableSlack = 1.25
 func Tables(op graph.Op, in, out []graph.TensorType) int64 {
 	n := int64(tableBase)
 	if o, ok := op.(*Chain); ok {
-		return budget.Add(n, chainTables(o, in))
+		return budget.Add(n, chainTableBytes(Tables, o, in))
 	}
-	if d := tables[op.Kind()]; d != nil {
-		n = budget.Add(n, grown(d(op, in, out)))
+	for _, family := range tables {
+		if d := family[op.Kind()]; d != nil {
+			n = budget.Add(n, grown(d(op, in, out)))
+		}
 	}
 	return budget.Add(n, attributeBytes(op), int64(256*(len(in)+len(out))))
 }
@@ -54,23 +56,15 @@ func attributeBytes(op graph.Op) int64 {
 	return 0
 }
 
-// tables lists the operators whose kernels have tables.
-var tables = map[string]declared{
-	"Attention":       attentionTables,
-	"AveragePool":     poolTables,
-	"BlockedConv":     blockedConvTables,
-	"BlockedPool":     poolTables,
-	"BlockedResize":   resizeTables,
-	"Conv":            convTables,
-	"ConvTranspose":   convTransposeTables,
-	"DFT":             dftTables,
-	"DeformConv":      convTables,
-	"IntegerConv":     integerConvTables,
-	"IntegerMatMul":   matMulTables,
-	"MatMul":          matMulTables,
-	"MaxPool":         poolTables,
-	"Pad":             padTables,
-	"PixelsConv":      pixelsConvTables,
-	"Resize":          resizeTables,
-	"ViewedAttention": viewedAttentionTables,
+// tables lists, per family, the operators whose kernels have tables.
+var tables = []map[string]declared{
+	gemmTables,
+	convTables,
+	windowTables,
+	nchwcTables,
+	nhwcTables,
+	int8Tables,
+	moveTables,
+	attentionTables,
+	fourierTables,
 }
