@@ -41,8 +41,8 @@ func blockedTilesAVX512(args *blockedArgs)
 //go:noescape
 func blockedTilesAVX2(args *blockedArgs)
 
-// blockedTiles computes tiles; args.fetched and args.done tell how far it got.
-func (p vectorPath) blockedTiles(args *blockedArgs) {
+// runBlockedTiles computes tiles; args.fetched and args.done tell how far it got.
+func runBlockedTiles(p vectorPath, args *blockedArgs) {
 	if p == pathAVX512 {
 		blockedTilesAVX512(args)
 	} else {

@@ -11,7 +11,7 @@ import (
 // that stay in the caches, and reports its share of the peak.
 func BenchmarkBlockedTiles(b *testing.B) {
 	for p := pathAVX2; p <= fastestPath(); p++ {
-		tall, _, _ := p.convLimits()
+		tall, _, _ := convLimits(p)
 		for _, k := range []int{64, 256, 576} {
 			for _, rows := range []int{tall, tall / 2} {
 				b.Run(fmt.Sprintf("%s/%dx%d/k%d", p, rows, 2*p.lanes(), k), func(b *testing.B) { measureTiles(b, p, rows, k) })
@@ -42,7 +42,7 @@ func measureTiles(b *testing.B, p vectorPath, rows, k int) {
 		start := time.Now()
 		for range batch {
 			args := fill
-			p.blockedTiles(&args)
+			runBlockedTiles(p, &args)
 		}
 		best = min(best, time.Since(start))
 	}

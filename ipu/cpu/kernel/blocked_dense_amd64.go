@@ -81,7 +81,7 @@ func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorT
 // plan chooses what a unit is and where its elements lie.
 func (d *blockedDense) plan() bool {
 	s := &d.convShape
-	d.tall, _, _ = d.path.convLimits()
+	d.tall, _, _ = convLimits(d.path)
 	d.depth = s.channels * product3(s.kernel)
 	d.blocks = (s.maps + 2*d.lanes - 1) / (2 * d.lanes)
 	inside := true
@@ -529,5 +529,5 @@ func (u *blockedUnit) tiles(x, y, pixels, tiles, tileX, tileY int) {
 	if u.r != nil {
 		a.r = &u.r[y]
 	}
-	u.path.blockedTiles(a)
+	runBlockedTiles(u.path, a)
 }

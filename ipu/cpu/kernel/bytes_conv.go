@@ -38,8 +38,8 @@ type bytesConvArgs struct {
 	outAt        int // bytes from out on, advances
 }
 
-// end returns how sums become bytes of pixels.
-func (e *int8End) bytesEnd() bytesEnd { return newBytesEnd(e.to, e.zero, e.minimum, e.maximum) }
+// bytesEndOf returns how sums become bytes of pixels.
+func bytesEndOf(e *int8End) bytesEnd { return newBytesEnd(e.to, e.zero, e.minimum, e.maximum) }
 
 // newBytesEnd returns how numbers become bytes of type to when they are kept
 // within two others, added to a zero point and, if they are signed, flipped.
@@ -413,7 +413,7 @@ func (c *pixelsConv) tile(t *pixelsTile, lo, hi int) {
 	args := bytesConvArgs{
 		x: &c.image[t.group*c.channels], pixels: &c.pixels[lo], tiles: (hi - lo) / rows, runs: &c.runs[0], runCount: len(c.runs), run: c.run,
 		weights: &c.w[t.at], first: &c.first[16*t.vec], scale: &c.scale[16*t.vec], shift: &c.shift[16*t.vec],
-		out: &c.y[lo*c.yPixel+t.column], outRow: c.yPixel, rows: rows, vectors: t.vectors, mask: t.mask, end: c.bytesEnd(),
+		out: &c.y[lo*c.yPixel+t.column], outRow: c.yPixel, rows: rows, vectors: t.vectors, mask: t.mask, end: bytesEndOf(&c.int8End),
 	}
 	bytesConv(&args)
 	if (hi-lo)%rows != 0 {

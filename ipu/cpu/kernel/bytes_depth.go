@@ -280,7 +280,7 @@ func (c *pixelsDepth) compute(band []byte, y, first int) {
 	args := bytesDepthArgs{
 		x: &band[0], rows: &rows[0], chunks: c.chunks, period: c.period,
 		taps: c.kernel[2], tap: c.dilation[2] * c.xPixel, params: &c.params[0], weights: &c.w[roundUp(4*c.xPixel, 64)],
-		mask: c.mask, wrap: c.wrap, groups: c.groups, outs: c.outs, end: c.bytesEnd(),
+		mask: c.mask, wrap: c.wrap, groups: c.groups, outs: c.outs, end: bytesEndOf(&c.int8End),
 	}
 	for o := range c.outs {
 		args.out[o] = &c.y[(y+o)*size]

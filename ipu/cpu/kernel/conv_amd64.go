@@ -279,7 +279,7 @@ func (u *convUnit) byMaps(args *convArgs, maps int, y []float32, at int) {
 			pixels = n
 			store.setMask(u.path, n)
 		}
-		u.path.convMaps(args, &store)
+		runConvMaps(u.path, args, &store)
 	}
 	pitch := u.band.step * u.band.rowPitch
 	for row := 0; row < rows; row++ {
@@ -335,10 +335,10 @@ func (u *convUnit) byPixels(args *convArgs, maps int, y []float32, at int) {
 				args.vectors = (n + u.lanes - 1) / u.lanes
 				pixels = n
 				args.setMask(u.path, n)
-				u.path.convRows(args, u.form == convByPlane)
+				runConvRows(u.path, args, u.form == convByPlane)
 				args.offsets = &u.offsets[0]
 			} else {
-				u.path.convRows(args, u.form == convByPlane)
+				runConvRows(u.path, args, u.form == convByPlane)
 			}
 			col += n
 		}
@@ -389,7 +389,7 @@ func (u *convUnit) copyBand() {
 		if len(b.phases) > 1 {
 			args.odd = 4 * b.phasePitch
 		}
-		u.path.copyRows(&args, s)
+		copyPlanes(u.path, &args, s)
 	}
 }
 

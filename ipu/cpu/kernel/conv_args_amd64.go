@@ -62,14 +62,15 @@ func convPlaneAVX2(args *convArgs)
 
 // convLimits returns the most rows of a tile of convMaps, of convPixels, and
 // of convPixels and convPlane with four vectors.
-func (p vectorPath) convLimits() (maps, pixels, few int) {
+func convLimits(p vectorPath) (maps, pixels, few int) {
 	if p == pathAVX512 {
 		return 14, 12, 6
 	}
 	return 6, 6, 0
 }
 
-func (p vectorPath) convMaps(compute, store *convArgs) {
+// runConvMaps computes a tile of convMaps and writes it.
+func runConvMaps(p vectorPath, compute, store *convArgs) {
 	if p == pathAVX512 {
 		convMapsAVX512(compute)
 		convStoreAVX512(store)
@@ -79,8 +80,8 @@ func (p vectorPath) convMaps(compute, store *convArgs) {
 	}
 }
 
-// convRows computes a tile of convPixels or, if fours is set, of convPlane.
-func (p vectorPath) convRows(args *convArgs, fours bool) {
+// runConvRows computes a tile of convPixels or, if fours is set, of convPlane.
+func runConvRows(p vectorPath, args *convArgs, fours bool) {
 	switch {
 	case p == pathAVX512 && fours:
 		convPlaneAVX512(args)

@@ -83,7 +83,7 @@ func newDepthwise[T float](s convShape) Kernel {
 		return nil
 	}
 	d := &depthwise{convShape: s, path: path, zeros: make([]float32, s.in[2]+2*beyond)}
-	lanes, most := path.lanes(), path.depthwiseVectors(size, stride)
+	lanes, most := path.lanes(), depthwiseVectors(path, size, stride)
 	d.strips = make([]depthwiseStrip, 0, s.out[2]/(most*lanes)+1)
 	for column := 0; column < s.out[2]; {
 		vectors := min(most, (s.out[2]-column+lanes-1)/lanes)
@@ -94,7 +94,7 @@ func newDepthwise[T float](s convShape) Kernel {
 }
 
 // depthwiseVectors is the most vectors of a strip.
-func (p vectorPath) depthwiseVectors(size, stride int) int {
+func depthwiseVectors(p vectorPath, size, stride int) int {
 	switch {
 	case p == pathAVX512 && size == 3 && stride == 1:
 		return 4
@@ -187,11 +187,11 @@ func (t *depthwiseTask) compute(args *depthwiseArgs, plane, column int) {
 	if t.b != nil {
 		args.bias = t.b[m]
 	}
-	t.path.depthwise(args, window == 9, t.stride[2] == 1)
+	runDepthwise(t.path, args, window == 9, t.stride[2] == 1)
 }
 
-// depthwise computes a strip.
-func (p vectorPath) depthwise(args *depthwiseArgs, three, dense bool) {
+// runDepthwise computes a strip.
+func runDepthwise(p vectorPath, args *depthwiseArgs, three, dense bool) {
 	if p == pathAVX512 {
 		switch {
 		case three && dense:

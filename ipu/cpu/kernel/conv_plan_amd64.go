@@ -61,7 +61,7 @@ func (c *vectorConv) plan() {
 	c.window = product3(s.kernel)
 	c.depth = s.channels * c.window
 	c.lanes = c.path.lanes()
-	c.tall, c.short, c.few = c.path.convLimits()
+	c.tall, c.short, c.few = convLimits(c.path)
 	c.band.flat = s.kernel == ones && s.pad == [3]int{}
 	for i := range 3 {
 		c.band.flat = c.band.flat && (s.out[i]-1)*s.stride[i] < s.in[i]

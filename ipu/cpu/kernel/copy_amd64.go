@@ -16,7 +16,8 @@ type copyArgs struct {
 	shift              int   // from src to the first element
 }
 
-func (p vectorPath) copyRows(args *copyArgs, stride int) {
+// copyPlanes copies rows; of elements two apart if stride is not 1.
+func copyPlanes(p vectorPath, args *copyArgs, stride int) {
 	switch {
 	case p == pathAVX512 && stride == 1:
 		convCopyAVX512(args)

@@ -89,18 +89,18 @@ const (
 	rowsAVX2, colsAVX2     = 6, 16
 )
 
-// tile is the most rows and columns of C that the path's inner loops compute
+// gemmTile is the most rows and columns of C that the path's inner loops compute
 // at a time.
-func (p vectorPath) tile() (rows, cols int) {
+func gemmTile(p vectorPath) (rows, cols int) {
 	if p == pathAVX512 {
 		return rowsAVX512, colsAVX512
 	}
 	return rowsAVX2, colsAVX2
 }
 
-// multiply computes a tile. With whole, the rows of B may be read as far as a
+// runGemm computes a tile. With whole, the rows of B may be read as far as a
 // tile is wide.
-func (p vectorPath) multiply(args *gemmArgs, cols int, whole bool) {
+func runGemm(p vectorPath, args *gemmArgs, cols int, whole bool) {
 	args.mask = 1<<cols - 1
 	switch {
 	case p == pathAVX512 && whole:
@@ -141,7 +141,7 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 		k: k, aRow: 4 * a.row, aStep: 4 * a.col, bStep: 4 * ldb, cRow: 4 * ldy, dRow: 4 * d.row,
 		alpha: alpha, column: d.column, limits: d.limits,
 	}
-	most, width := p.tile()
+	most, width := gemmTile(p)
 	blocks := (rows + most - 1) / most
 	for j := 0; j < cols; j += width {
 		n := min(width, cols-j)
@@ -160,7 +160,7 @@ func multiplyF32(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 			} else {
 				args.d = &d.data[lo*d.row+j]
 			}
-			p.multiply(&args, n, whole)
+			runGemm(p, &args, n, whole)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func dotAVX2(args *dotArgs)
 
 // fewRows returns the most rows for which the path has loops over several
 // panels.
-func (p vectorPath) fewRows() int {
+func fewRows(p vectorPath) int {
 	if p == pathAVX512 {
 		return 6
 	}
@@ -56,7 +56,7 @@ var panelCounts = [...]int{8, 4, 2, 1}
 
 // gemvPanels returns the numbers of panels that the path's loops take for a
 // number of rows, from the most.
-func (p vectorPath) gemvPanels(rows int) []int {
+func gemvPanels(p vectorPath, rows int) []int {
 	switch {
 	case p == pathAVX512 && rows == 1:
 		return panelCounts[:3]
@@ -107,7 +107,7 @@ func multiplyFew(p vectorPath, y []float32, ldy, rows, cols int, a matrix[float3
 			_ = d.data[(rows-1)*d.row+whole*panel-1]
 		}
 	}
-	sizes := p.gemvPanels(rows)
+	sizes := gemvPanels(p, rows)
 	if sizes[0] == 8 && 4*bPanel >= distantBytes {
 		sizes = sizes[1:]
 	}

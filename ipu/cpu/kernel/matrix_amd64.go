@@ -52,12 +52,12 @@ func vectorized[T number](t *product[T]) Kernel {
 		v.limits = newLimits(v.bounds.low, v.bounds.high)
 	}
 	blocks := max(1, (v.k+depthBlock-1)/depthBlock)
-	if v.m <= v.path.fewRows() {
+	if v.m <= fewRows(v.path) {
 		blocks = 1 // as the loops for few rows add up
 	}
 	v.depth = ((v.k+blocks-1)/blocks + 7) &^ 7
 	if v.method == byPanels {
-		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > v.path.fewRows() && v.n >= copiedColumns
+		v.copyA = v.a.col == 1 && v.a.row%1024 == 0 && v.m > fewRows(v.path) && v.n >= copiedColumns
 		v.copyB = v.b.col != 1 || v.m > packedRows
 	}
 	return v
@@ -65,7 +65,7 @@ func vectorized[T number](t *product[T]) Kernel {
 
 // few reports whether the loops for few rows compute the product.
 func (v *vectorProduct) few() bool {
-	return v.method != byPanels || v.packed && v.m <= v.path.fewRows()
+	return v.method != byPanels || v.packed && v.m <= fewRows(v.path)
 }
 
 // packedBytes is the most bytes of a matrix that few rows are multiplied with

@@ -13,7 +13,7 @@ import (
 func BenchmarkMicroKernel(b *testing.B) {
 	const k = 128
 	for p := pathAVX2; p <= fastestPath(); p++ {
-		most, cols := p.tile()
+		most, cols := gemmTile(p)
 		for rows := 1; rows <= most; rows++ {
 			b.Run(fmt.Sprintf("%s/%dx%d", p, rows, cols), func(b *testing.B) {
 				defer func(was vectorPath) { path = was }(path)
@@ -30,7 +30,7 @@ func BenchmarkMicroKernel(b *testing.B) {
 				for b.Loop() {
 					start := time.Now()
 					for range batch {
-						p.multiply(&args, cols, true)
+						runGemm(p, &args, cols, true)
 					}
 					best = min(best, time.Since(start))
 				}

@@ -61,7 +61,7 @@ func packF32(p vectorPath, dst []float32, b matrix[float32], k, cols int) {
 			setLanes(lanes[:], mask)
 			args.masks = (*byte)(unsafe.Pointer(&lanes))
 		}
-		p.copyRows(&args, 1)
+		copyPlanes(p, &args, 1)
 	case b.row == 1:
 		_ = b.data[(cols-1)*b.col+k-1]
 		if cols < panel {

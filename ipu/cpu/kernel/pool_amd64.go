@@ -55,14 +55,13 @@ type windowLoop func(dst, x *float32, n, taps, stride int)
 type windowLoops struct {
 	rows   windowLoop    // folds rows into dst
 	slides [2]windowLoop // fold stretches that begin at every and at every second element
-	all    func(x *float32, n int) float32
 }
 
 var (
-	wideMost   = windowLoops{mostRowsAVX512, [2]windowLoop{mostSlideAVX512, mostSlide2AVX512}, mostAVX512}
-	narrowMost = windowLoops{mostRowsAVX2, [2]windowLoop{mostSlideAVX2, mostSlide2AVX2}, mostAVX2}
-	wideSum    = windowLoops{sumRowsAVX512, [2]windowLoop{sumSlideAVX512, sumSlide2AVX512}, sumAVX512}
-	narrowSum  = windowLoops{sumRowsAVX2, [2]windowLoop{sumSlideAVX2, sumSlide2AVX2}, sumAVX2}
+	wideMost   = windowLoops{mostRowsAVX512, [2]windowLoop{mostSlideAVX512, mostSlide2AVX512}}
+	narrowMost = windowLoops{mostRowsAVX2, [2]windowLoop{mostSlideAVX2, mostSlide2AVX2}}
+	wideSum    = windowLoops{sumRowsAVX512, [2]windowLoop{sumSlideAVX512, sumSlide2AVX512}}
+	narrowSum  = windowLoops{sumRowsAVX2, [2]windowLoop{sumSlideAVX2, sumSlide2AVX2}}
 )
 
 // foldWindows folds the windows of an output row, to, of a plane, from, by
@@ -77,7 +76,11 @@ func foldWindows[T number](s *poolShape, fold poolFold, to, from []T, strip []fl
 		l = pick(&wideSum, &narrowSum)
 	}
 	if s.global && len(x) <= sumStretch {
-		y[0] = l.all(&x[0], len(x))
+		if fold == addWindow {
+			y[0] = loopSum(&x[0], len(x))
+		} else {
+			y[0] = loopMost(&x[0], len(x))
+		}
 		return true
 	}
 	a := &s.axes[len(s.axes)-1]

@@ -59,7 +59,7 @@ func vectorProducts[T float](y []T, step, rows, panels int, a matrix[T], b []T, 
 	}
 	f := asFloat32[T]
 	x := matrix[float32]{f(a.data), a.row, a.col}
-	if rows <= path.fewRows() {
+	if rows <= fewRows(path) {
 		multiplyFew(path, f(y), step, rows, panels*panel, x, f(b), panel, k*panel, k, 1, addend{data: f(c)}, false)
 		return true
 	}
@@ -94,7 +94,7 @@ func gatesAVX2(args *gatesArgs)
 
 // gatesAtOnce returns for how many gates at a time, out of some, the path has
 // loops over so many rows.
-func (p vectorPath) gatesAtOnce(rows, gates int) int {
+func gatesAtOnce(p vectorPath, rows, gates int) int {
 	switch {
 	case p == pathAVX512 && rows <= narrow:
 		return gates
@@ -110,7 +110,7 @@ func (t *recurrentTask[T]) vectorGates(g *groupProduct) bool {
 	switch {
 	case path == pathGo || !isFloat32[T]():
 		return false
-	case g.rows > path.fewRows():
+	case g.rows > fewRows(path):
 		t.manyGates(g)
 		return true
 	}
@@ -125,7 +125,7 @@ func (t *recurrentTask[T]) vectorGates(g *groupProduct) bool {
 		begin, args.rNext, args.next = g.panels-1, -args.rNext, -args.next
 	}
 	for first := 0; first < g.gates; first += args.gates {
-		args.gates = path.gatesAtOnce(g.rows, g.gates-first)
+		args.gates = gatesAtOnce(path, g.rows, g.gates-first)
 		args.r = &r[begin*size+first*panel]
 		for i := range args.gates {
 			to, row, from, fromRow := t.sumsOf(g, first+i)

@@ -120,13 +120,16 @@ func nearestIndex(o *graph.Resize, axis, n int, x float64) int {
 	return min(max(int(i), 0), n-1)
 }
 
+// nowhere is the offset of a position that shows no element of the operand.
+const nowhere = -1
+
 // nearest is the kernel of Resize that copies elements. The last axes that
 // stay as they are move together, as one unit.
 type nearest[T any] struct {
 	// from tells, per axis of the result but those of the unit, which offset
-	// in the operand each of its positions shows, or outside.
+	// in the operand each of its positions shows, or nowhere.
 	from       [][]int
-	everywhere bool // no position of the last axis is outside
+	everywhere bool // no position of the last axis is nowhere
 	unit       int
 	rows       int
 	fill       T
@@ -152,7 +155,7 @@ func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
 			case inside:
 				from[j] = nearestIndex(o, axis, n, float64(x)) * step[axis]
 			default:
-				from[j] = outside
+				from[j] = nowhere
 			}
 		}
 		k.from = append(k.from, from)
@@ -163,7 +166,7 @@ func newNearest[T any](o *graph.Resize, shape []int64, fill T) *nearest[T] {
 	if len(k.from) == 0 { // a scalar
 		k.from = [][]int{{0}}
 	}
-	k.everywhere = !slices.Contains(k.from[len(k.from)-1], outside)
+	k.everywhere = !slices.Contains(k.from[len(k.from)-1], nowhere)
 	return k
 }
 
@@ -191,8 +194,8 @@ func (k *nearest[T]) Do(part int) {
 		base := 0
 		for r, axis := row, len(k.from)-2; axis >= 0; axis-- {
 			from := k.from[axis]
-			if at := from[r%len(from)]; at == outside || base == outside {
-				base = outside
+			if at := from[r%len(from)]; at == nowhere || base == nowhere {
+				base = nowhere
 			} else {
 				base += at
 			}
@@ -201,7 +204,7 @@ func (k *nearest[T]) Do(part int) {
 		switch {
 		case base == shown && before != nil:
 			copy(y, before)
-		case base == outside:
+		case base == nowhere:
 			for i := range y {
 				y[i] = k.fill
 			}
@@ -213,7 +216,7 @@ func (k *nearest[T]) Do(part int) {
 		case k.unit == 1:
 			x := k.x[base:]
 			for i, at := range last {
-				if at == outside {
+				if at == nowhere {
 					y[i] = k.fill
 				} else {
 					y[i] = x[at]
