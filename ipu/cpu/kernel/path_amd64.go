@@ -16,10 +16,3 @@ func fastestPath() vectorPath {
 	}
 	return pathAVX2
 }
-
-// peakFMAs is how many vectors of multiply-adds one round of peakAVX2 and
-// peakAVX512 has; they do n rounds.
-const peakFMAs = 14
-
-func peakAVX2(n int)
-func peakAVX512(n int)
