@@ -358,3 +358,71 @@ func TestQueueGroupEmptyTensor(t *testing.T) {
 	require.EqualValues(t, 7, e.Enqueued())
 	require.NoError(t, errors.Join(s.Close(), <-ended, model.Close()))
 }
+
+// TestQueueGroupOvertakesNobody has one goroutine wait for room in one queue while
+// there is room already: a request of a group that comes then is put behind its.
+func TestQueueGroupOvertakesNobody(t *testing.T) {
+	for name, first := range map[string]func(ctx context.Context, g *rt.QueueGroup, x *rt.InputQueue, r *shiftRequest) error{
+		"a queue's": func(ctx context.Context, _ *rt.QueueGroup, x *rt.InputQueue, r *shiftRequest) error {
+			return x.Enqueue(ctx, rt.InputData{Data: r.in})
+		},
+		"a group's": func(ctx context.Context, g *rt.QueueGroup, _ *rt.InputQueue, r *shiftRequest) error {
+			_, err := g.Enqueue(ctx, r.in, r.out)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := rt.QueueConfig{RingSize: func(rt.Anchor) int { return 1 }}
+			onShift(t, c, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+				defer cancel()
+				x, y := shiftQueues(t, m)
+				g := shiftGroup(t, m)
+				batch := func(i int) (r [shiftBatch]*shiftRequest) {
+					for k := range r {
+						r[k] = newShiftRequest(100*i+10*k, 1)
+					}
+					return r
+				}
+				was, now := batch(0), batch(1)
+				for _, r := range was {
+					_, err := g.TryEnqueue(r.in, r.out)
+					require.NoError(t, err)
+				}
+				release := rt.HoldTurn(x)
+				ended := make(chan error, 2)
+				go func() { ended <- first(ctx, g, x, now[0]) }()
+				eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 1 }, "the first waits")
+				require.NoError(t, s.Run(ctx))
+				require.Contains(t, x.State(""), "0 of 4 buffers full", "there is room")
+
+				_, err := g.TryEnqueue(now[1].in, now[1].out)
+				require.ErrorIs(t, err, rt.ErrQueueFull)
+				go func() {
+					_, err := g.Enqueue(ctx, now[1].in, now[1].out)
+					ended <- err
+				}()
+				eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 2 }, "the second waits")
+				require.EqualValues(t, shiftBatch, x.Enqueued())
+				require.EqualValues(t, shiftBatch, y.Enqueued())
+				if name == "a queue's" { // the group would be behind it in y too
+					require.ErrorIs(t, y.TryEnqueue(rt.OutputData{Data: now[0].out}), rt.ErrQueueFull)
+				}
+				release()
+				require.NoError(t, <-ended)
+				require.NoError(t, <-ended)
+				if name == "a queue's" {
+					require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: now[0].out}))
+					now[0].out, now[1].out = now[1].out, now[0].out
+				}
+				for _, r := range now[2:] {
+					require.NoError(t, r.enqueue(ctx, x, y))
+				}
+				require.NoError(t, s.Run(ctx))
+				for _, r := range now {
+					require.NoError(t, r.check())
+				}
+			})
+		})
+	}
+}

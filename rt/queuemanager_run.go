@@ -29,6 +29,20 @@ func (l *loop) wake() {
 	}
 }
 
+// search looks whether there is work. If there is none, the loop is idle from now
+// on, and who brings work wakes it: what came before that was to be seen, a second
+// look finds.
+func (l *loop) search(look func() (work bool, err error)) (work bool, err error) {
+	if work, err = look(); work || err != nil {
+		return work, err
+	}
+	l.idle.Store(true)
+	if work, err = look(); work || err != nil {
+		l.idle.Store(false)
+	}
+	return work, err
+}
+
 // await waits until somebody wakes the loop, or ctx ends.
 func (l *loop) await(ctx context.Context) {
 	for i := range l.spin.rounds() {
@@ -167,13 +181,9 @@ func (m *QueueManager) step(ctx context.Context) (idle bool, err error) {
 	}
 	served := uint64(0)
 	defer func() { s.gate.depart(served) }()
-	work, err := m.look(ctx)
+	work, err := m.loop.search(func() (bool, error) { return m.look(ctx) })
 	if !work && err == nil {
-		m.loop.idle.Store(true)
-		if work, err = m.look(ctx); !work && err == nil { // since that was to be seen
-			return true, nil
-		}
-		m.loop.idle.Store(false)
+		return true, nil
 	}
 	if work {
 		served = 1

@@ -33,3 +33,29 @@ func WaitingToEnqueue(q *InputQueue) int {
 	defer q.mu.Unlock()
 	return q.waiting
 }
+
+// HoldTurn takes the turn of a queue, so that whoever waits for room next waits
+// on when there is some, until the function that it returns is called.
+func HoldTurn(q *InputQueue) (release func()) {
+	q.turn <- struct{}{}
+	return func() { <-q.turn }
+}
+
+// LockQueue keeps everybody from enqueueing to a queue until the function that it
+// returns is called.
+func LockQueue(q *InputQueue) (unlock func()) {
+	q.mu.Lock()
+	return q.mu.Unlock
+}
+
+// IsLocked reports whether somebody is enqueueing to a queue.
+func IsLocked(q *OutputQueue) bool {
+	free := q.mu.TryLock()
+	if free {
+		q.mu.Unlock()
+	}
+	return !free
+}
+
+// Drains reports whether a Run of the queues ends when nothing is left to do.
+func Drains(m *QueueManager) bool { return m.loop.drains() }

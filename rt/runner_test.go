@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
 )
 
@@ -214,6 +216,33 @@ func TestContractMismatch(t *testing.T) {
 	_, err = Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{}, rt.WithModelBytes(file(t, many, []byte("x"), affineData)))
 	require.ErrorIs(t, err, rt.ErrContract)
 	require.Contains(t, err.Error(), "\n  and 5 more differences\n")
+}
+
+// TestContractMismatchOfSamples gives outputs of a package with RunSamples, and
+// of one without, another order: only whoever has slices in that order to give
+// must change something.
+func TestContractMismatchOfSamples(t *testing.T) {
+	meta := affineMetadata()
+	meta.Anchors = slices.Insert(meta.Anchors, 1, popef.Anchor{Name: "z", Handle: "d2h_z", Type: popef.Output, Info: tensorInfo(2), Programs: []uint32{mainProgram}})
+	before, err := popef.LoadBytes("affine.popef", file(t, meta, []byte("x"), affineData))
+	require.NoError(t, err)
+	spec := affineSpec(t)
+	spec.Contract = contract.Of(before).Callers().Text()
+	spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: "z", Handle: "d2h_z", GoName: "Z", Role: rt.RunOutput, Bytes: 8, Blocks: 1})
+	meta.Anchors = slices.Clone(meta.Anchors)
+	meta.Anchors[1], meta.Anchors[3] = meta.Anchors[3], meta.Anchors[1]
+	meta.DeviceIterations = 3 // or else Open would go on
+	after := rt.Source{Bytes: file(t, meta, []byte("x"), affineData)}
+	for batch, want := range map[int]contract.Verdict{2: contract.Breaking, 0: contract.Compatible} {
+		spec.Batch = batch
+		_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, after)
+		var mismatch *rt.ContractError
+		require.ErrorAs(t, err, &mismatch)
+		at := slices.IndexFunc(mismatch.Findings, func(f contract.Finding) bool { return f.Kind == contract.KindOrder })
+		require.GreaterOrEqual(t, at, 0, "%v", err)
+		require.Equal(t, want, mismatch.Findings[at].Verdict)
+		require.True(t, mismatch.Findings[at].Opens)
+	}
 }
 
 func TestOpenErrors(t *testing.T) {
