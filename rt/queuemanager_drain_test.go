@@ -92,9 +92,9 @@ func TestShutdownWhileComputing(t *testing.T) {
 	}
 }
 
-// TestQueuesRunGivesUp ends the context of a loop that waits for the engine, which
+// TestQueuesRunEndsWhileItWaits ends the context of a loop that waits for the engine, which
 // a program has that waits for data.
-func TestQueuesRunGivesUp(t *testing.T) {
+func TestQueuesRunEndsWhileItWaits(t *testing.T) {
 	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		ran := make(chan error, 1)
