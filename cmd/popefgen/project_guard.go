@@ -54,13 +54,28 @@ func readableYAML(data []byte) error {
 // aliases itself, each of which makes it some times as large, and very many of a
 // large one. The file has size bytes.
 func fewAliases(file *ast.File, size int) error {
-	for _, n := range ast.FilterFile(ast.AnchorType, file) {
-		if inner := ast.Filter(ast.AliasType, n.(*ast.AnchorNode).Value); len(inner) > 0 {
+	aliases := 0
+	for _, doc := range file.Docs {
+		aliases += len(nodesOf(ast.AliasType, doc.Body))
+		for _, n := range nodesOf(ast.AnchorType, doc.Body) {
+			inner := nodesOf(ast.AliasType, n.(*ast.AnchorNode).Value)
+			if len(inner) == 0 {
+				continue
+			}
 			return fmt.Errorf("line %d: an alias within a value that has an anchor: write it out", inner[0].GetToken().Position.Line)
 		}
 	}
-	if n := len(ast.FilterFile(ast.AliasType, file)); n > maxAliased/max(1, size) {
-		return fmt.Errorf("it has %d bytes and %d aliases: write some out", size, n)
+	if aliases > maxAliased/max(1, size) {
+		return fmt.Errorf("it has %d bytes and %d aliases: write some out", size, aliases)
 	}
 	return nil
+}
+
+// nodesOf returns the nodes of a kind within n, which is nil for what a document of
+// white space, or an anchor without a value, holds.
+func nodesOf(kind ast.NodeType, n ast.Node) []ast.Node {
+	if n == nil {
+		return nil
+	}
+	return ast.Filter(kind, n)
 }

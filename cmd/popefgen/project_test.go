@@ -66,6 +66,7 @@ func TestProjectTypes(t *testing.T) {
 // FuzzProject gives the reader of project files any text.
 func FuzzProject(f *testing.F) {
 	f.Add([]byte("models:\n  - model: [a.onnx]\n    output: a\n    embed: true\n    bind: {x: x.npy}\n"))
+	f.Add([]byte(" "))
 	f.Add([]byte("models: [{model: m.popef, output: a, rename: {b: C}, queue: 0}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		path := filepath.Join(t.TempDir(), projectFile)
