@@ -282,7 +282,7 @@ func (r *region) limits(op graph.Op, bounds []graph.TensorID) (low, high float64
 				return 0, 0, false
 			}
 		}
-		return low, high, true
+		return min(low, high), high, true // the upper bound is taken last
 	}
 	return 0, 0, false
 }
