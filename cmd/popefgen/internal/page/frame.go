@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/layered"
+	"github.com/popefgen/popefgen/internal/layered"
 )
 
 // Sizes in pixels.
