@@ -11,7 +11,7 @@ BIN       := bin/popefgen
 MODULES   := bench ipu/cpu/kernel/internal/asm
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures
+.PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ performance: ## the same, and rewrite the tables of docs/performance.md
 
 bench-test: ## the tests of bench/ with ONNX Runtime, without which make test skips some; random operators must give its answers
 	@$(MAKE) -C bench test GO="$(GO)"
+
+picture: ## draw which package imports which, as docs/architecture.md shows it
+	$(GO) run ./internal/picture
 
 figures: ## measure what README.md says, over the public data, and rewrite its table
 	$(GO) run ./internal/figures $(ARGS)
