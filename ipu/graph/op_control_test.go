@@ -113,7 +113,6 @@ func TestVerifyControl(t *testing.T) {
 			err := Verify(e)
 			if tt.want == "" {
 				require.NoError(t, err)
-				require.NoError(t, Optimize(e, OptimizeOptions{}))
 			} else {
 				require.ErrorContains(t, err, tt.want)
 			}

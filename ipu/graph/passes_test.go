@@ -305,3 +305,32 @@ graphs: 2
 	off.Passes = nil
 	require.Equal(t, chain(t).String(), off.String())
 }
+
+// TestSubgraphsAreRead: what only branches and bodies read is not dead.
+func TestSubgraphsAreRead(t *testing.T) {
+	b := NewBuilder("subgraphs")
+	x, cond := b.AddLocal("x", square), b.AddLocal("cond", TensorType{Bool, nil})
+	then, body := b.BeginGraph("then"), b.BeginGraph("body")
+	otherwise, g := b.BeginGraph("else"), b.BeginGraph("main")
+	node := func(in GraphID, op Op, from ...TensorID) TensorID {
+		b.SetGraph(in)
+		out, err := b.Node(op, op.Kind(), from...)
+		require.NoError(t, err)
+		return out[0]
+	}
+	neg := node(g, &Unary{Fn: Neg}, x)
+	double := node(then, &Binary{Fn: Add}, neg, neg)
+	b.SetParams(then, nil, []TensorID{double})
+	b.SetParams(otherwise, nil, []TensorID{x})
+	i, a := b.AddLocal("i", TensorType{I64, nil}), b.AddLocal("a", square)
+	b.SetParams(body, []TensorID{i, a}, []TensorID{node(body, &Binary{Fn: Mul}, a, neg)})
+	y := node(g, &If{Then: then, Else: otherwise}, cond)
+	z := node(g, &Loop{Body: body, Count: 3}, None, None, x)
+	b.AddProgram(0, "main", b.CopyIn("x", x), b.CopyIn("cond", cond), b.Call(g), b.CopyOut("y", y), b.CopyOut("z", z))
+	e, err := b.Finish()
+	require.NoError(t, err)
+	before := e.String()
+	require.NoError(t, Optimize(e, OptimizeOptions{}))
+	e.Passes = nil
+	require.Equal(t, before, e.String())
+}

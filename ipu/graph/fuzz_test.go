@@ -1,0 +1,36 @@
+package graph_test
+
+import (
+	"bytes"
+	"os"
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
+)
+
+func FuzzDecode(f *testing.F) {
+	good, err := os.ReadFile("testdata/sample-v1.bin")
+	require.NoError(f, err)
+	var empty bytes.Buffer
+	require.NoError(f, new(graph.Executable).Encode(&empty))
+	f.Add(good)
+	f.Add(empty.Bytes())
+	f.Add(good[:len(good)/2])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := graph.Decode(graph.Checked(b))
+		if err != nil {
+			return
+		}
+		var file, second bytes.Buffer
+		require.NoError(t, e.Encode(&file))
+		again, err := graph.Decode(file.Bytes())
+		require.NoError(t, err)
+		require.NoError(t, again.Encode(&second))
+		require.Equal(t, file.Bytes(), second.Bytes())
+		require.NotEmpty(t, e.String())
+		load := 0
+		require.NoError(t, graph.Optimize(e, graph.OptimizeOptions{Load: &load}))
+		require.NoError(t, graph.Verify(e))
+	})
+}
