@@ -31,11 +31,12 @@ unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample ot
 race: ## the concurrent packages under the race detector
 	$(GO) test -vet=off -race -short ./rt/... ./ipu/... ./popef/... ./generated_examples/...
 
-lint: ## gofmt, go vet, staticcheck, of every module
+lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \
 	if [ -n "$$out" ]; then echo "gofmt would change:"; echo "$$out"; exit 1; fi
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
+	@dead="$$($(GO) tool deadcode -test ./...)"; if [ -n "$$dead" ]; then echo "$$dead"; exit 1; fi
 	@tool="$$($(GO) tool -n staticcheck)"; for m in $(MODULES); do \
 	  echo "vet and staticcheck $$m"; $(GO) -C $$m vet ./... && (cd $$m && "$$tool" ./...) || exit 1; done
 

@@ -32,8 +32,7 @@ func XFrom(flat []float32) (*X, error) { return rt.From[X](NameX, flat) }
 
 type Y struct{ Data [2]float32 }
 
-func (t *Y) Flat() []float32           { return rt.Flat[float32](t) }
-func YFrom(flat []float32) (*Y, error) { return rt.From[Y](NameY, flat) }
+func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
 
 type B struct{ Data [2]float32 }
 
