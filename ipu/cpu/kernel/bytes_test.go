@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -338,34 +337,4 @@ func TestPixelsAllocateNothing(t *testing.T) {
 		y, scratch := [][]byte{aligned(int(out[0].Bytes()))}, aligned(k.Scratch())
 		require.Zero(t, testing.AllocsPerRun(10, func() { _ = k.Run(Serial{}, data, y, scratch) }), c.op.Kind())
 	}
-}
-
-// TestBytesArguments compares what the assembly assumes.
-func TestBytesArguments(t *testing.T) {
-	var c bytesConvArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120, 136}, []uintptr{
-		unsafe.Offsetof(c.x), unsafe.Offsetof(c.pixels), unsafe.Offsetof(c.tiles), unsafe.Offsetof(c.runs), unsafe.Offsetof(c.runCount),
-		unsafe.Offsetof(c.run), unsafe.Offsetof(c.weights), unsafe.Offsetof(c.first), unsafe.Offsetof(c.scale), unsafe.Offsetof(c.shift),
-		unsafe.Offsetof(c.out), unsafe.Offsetof(c.outRow), unsafe.Offsetof(c.rows), unsafe.Offsetof(c.vectors), unsafe.Offsetof(c.mask),
-		unsafe.Offsetof(c.end), unsafe.Offsetof(c.outAt)})
-	var d bytesDepthArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 104, 112, 120, 136, 144, 152, 160}, []uintptr{
-		unsafe.Offsetof(d.x), unsafe.Offsetof(d.rows), unsafe.Offsetof(d.chunks), unsafe.Offsetof(d.period), unsafe.Offsetof(d.inSkip),
-		unsafe.Offsetof(d.outSkip), unsafe.Offsetof(d.taps), unsafe.Offsetof(d.tap), unsafe.Offsetof(d.params), unsafe.Offsetof(d.weights),
-		unsafe.Offsetof(d.out), unsafe.Offsetof(d.mask), unsafe.Offsetof(d.groups), unsafe.Offsetof(d.outs), unsafe.Offsetof(d.end),
-		unsafe.Offsetof(d.left), unsafe.Offsetof(d.in), unsafe.Offsetof(d.to), unsafe.Offsetof(d.wrap)})
-	var s bytesAddArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56, 60, 64, 80, 88, 96, 104}, []uintptr{
-		unsafe.Offsetof(s.a), unsafe.Offsetof(s.b), unsafe.Offsetof(s.out), unsafe.Offsetof(s.chunks), unsafe.Offsetof(s.mask),
-		unsafe.Offsetof(s.zero), unsafe.Offsetof(s.scale), unsafe.Offsetof(s.step), unsafe.Offsetof(s.by), unsafe.Offsetof(s.end),
-		unsafe.Offsetof(s.rows), unsafe.Offsetof(s.skipA), unsafe.Offsetof(s.skipB), unsafe.Offsetof(s.skip)})
-	var p bytesMapArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56}, []uintptr{
-		unsafe.Offsetof(p.x), unsafe.Offsetof(p.out), unsafe.Offsetof(p.table), unsafe.Offsetof(p.rows), unsafe.Offsetof(p.chunks),
-		unsafe.Offsetof(p.mask), unsafe.Offsetof(p.skip), unsafe.Offsetof(p.to)})
-	var m bytesMostArgs
-	require.Equal(t, []uintptr{0, 8, 16, 24, 32, 40, 48, 56}, []uintptr{
-		unsafe.Offsetof(m.out), unsafe.Offsetof(m.x), unsafe.Offsetof(m.chunks), unsafe.Offsetof(m.mask), unsafe.Offsetof(m.lines),
-		unsafe.Offsetof(m.line), unsafe.Offsetof(m.taps), unsafe.Offsetof(m.tap)})
-	require.Equal(t, []uintptr{0, 4, 8}, []uintptr{unsafe.Offsetof(c.end.high), unsafe.Offsetof(c.end.zero), unsafe.Offsetof(c.end.least)})
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"go/types"
 
 	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
@@ -32,8 +33,10 @@ func (s isa) bytes() int { return 4 * s.lanes }
 type asm struct {
 	*build.Context
 	isa
-	label  int
-	consts *constants
+	label   int
+	consts  *constants
+	structs *structs     // of the package that the file belongs to
+	args    *types.Named // what the current function's argument points to, if that is a struct
 }
 
 // vec returns a new vector register.
@@ -63,14 +66,23 @@ func (a *asm) newLabel(what string) string {
 	return fmt.Sprintf("%s%d", what, a.label)
 }
 
-// function starts a function that takes one pointer to its arguments, which it
-// returns.
-func (a *asm) function(name string) reg.Register {
+// function starts a function whose argument is a pointer to a struct of the
+// package, and returns that.
+func (a *asm) function(name, args string) reg.Register {
 	a.Function(name + a.name)
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr("func(args *uint8)")
+	a.args = a.structs.named(args)
 	return a.Load(a.Param("args"), a.GP64())
 }
+
+// field is the memory of a field of the function's arguments, which are at
+// base. The field of a struct within them is "outer.inner".
+func (a *asm) field(base reg.Register, path string) operand.Mem { return at(base, a.offset(path)) }
+
+// offset returns how many bytes after their beginning the function's arguments
+// have a field.
+func (a *asm) offset(path string) int { return a.structs.offset(a.args, path) }
 
 // ret ends a function.
 func (a *asm) ret() {

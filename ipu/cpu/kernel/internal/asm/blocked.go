@@ -5,35 +5,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of blockedArgs in package kernel, which a test compares.
-const (
-	blockedX       = 0
-	blockedX2      = 8
-	blockedStep    = 16
-	blockedTileX   = 24
-	blockedW       = 32
-	blockedOffsets = 40
-	blockedK       = 48
-	blockedAhead   = 56
-	blockedPace    = 64
-	blockedSums    = 72
-	blockedRows    = 80
-	blockedVectors = 88
-	blockedSplit   = 96
-	blockedTiles   = 104
-	blockedY       = 112
-	blockedTileY   = 120
-	blockedBlock   = 128
-	blockedBias    = 136
-	blockedR       = 144
-	blockedHalf    = 152
-	blockedBounded = 160
-	blockedLow     = 168
-	blockedHigh    = 172
-	blockedFetched = 176
-	blockedDone    = 184
-)
-
 // writeBlocked writes the inner loops of convolutions whose result is in
 // blocks of channels: tiles of some pixels by one or two vectors of output
 // channels, that stay in registers.
@@ -42,19 +13,19 @@ func writeBlocked(a *asm) {
 	if a.wide() {
 		rows = 14
 	}
-	args := a.function("blockedTiles")
+	args := a.function("blockedTiles", "blockedArgs")
 	for _, v := range []int{2, 1} {
-		a.when(args, blockedVectors, v, func() {
+		a.when(args, a.offset("vectors"), v, func() {
 			whole, halves := a.newLabel("whole"), a.newLabel("halves")
-			a.CMPQ(at(args, blockedSplit), operand.U8(0))
+			a.CMPQ(a.field(args, "split"), operand.U8(0))
 			a.JNE(operand.LabelRef(halves))
 			a.Label(whole)
 			for r := rows; r >= 1; r-- {
-				a.when(args, blockedRows, r, func() { a.blockedTile(args, r, 0, v) })
+				a.when(args, a.offset("rows"), r, func() { a.blockedTile(args, r, 0, v) })
 			}
 			a.Label(halves)
 			for r := rows / 2; r >= 1; r-- {
-				a.when(args, blockedRows, 2*r, func() { a.blockedTile(args, 2*r, r, v) })
+				a.when(args, a.offset("rows"), 2*r, func() { a.blockedTile(args, 2*r, r, v) })
 			}
 			a.ret()
 		})
@@ -86,21 +57,21 @@ func (a *asm) pixels(base, step, three reg.Register, rows int) []operand.Mem {
 func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 	x, x2 := a.GP64(), a.GP64()
 	step, three := a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockedX), x)
+	a.MOVQ(a.field(args, "x"), x)
 	if split > 0 {
-		a.MOVQ(at(args, blockedX2), x2)
+		a.MOVQ(a.field(args, "x2"), x2)
 	}
-	a.MOVQ(at(args, blockedStep), step)
+	a.MOVQ(a.field(args, "step"), step)
 	a.LEAQ(indexed(step, step, 2, 0), three)
 
 	tile := a.newLabel("tile")
 	a.Label(tile)
 	w, offsets, left, ahead := a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockedW), w)
-	a.MOVQ(at(args, blockedOffsets), offsets)
-	a.MOVQ(at(args, blockedK), left)
-	a.MOVQ(at(args, blockedAhead), ahead)
-	a.ADDQ(at(args, blockedFetched), ahead)
+	a.MOVQ(a.field(args, "w"), w)
+	a.MOVQ(a.field(args, "offsets"), offsets)
+	a.MOVQ(a.field(args, "k"), left)
+	a.MOVQ(a.field(args, "ahead"), ahead)
+	a.ADDQ(a.field(args, "fetched"), ahead)
 	acc := make([][]vec, r)
 	for i := range acc {
 		acc[i] = a.vecs(v)
@@ -163,7 +134,7 @@ func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 	}
 	a.PREFETCHT1(at(ahead, 0))
 	a.PREFETCHT1(at(ahead, 64))
-	a.ADDQ(at(args, blockedPace), ahead)
+	a.ADDQ(a.field(args, "pace"), ahead)
 	for i := range blockedSteps {
 		one(i)
 	}
@@ -184,9 +155,9 @@ func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 
 	// The sums of the blocks before this one, if there are some.
 	later, last := a.newLabel("later"), a.newLabel("last")
-	a.MOVQ(at(args, blockedSums), sums)
+	a.MOVQ(a.field(args, "sums"), sums)
 	taken := a.GP64()
-	a.MOVQ(at(args, blockedK), taken)
+	a.MOVQ(a.field(args, "k"), taken)
 	a.SUBQ(left, taken)
 	a.CMPQ(taken, operand.U32(convBlock))
 	a.JLE(operand.LabelRef(later))
@@ -197,18 +168,18 @@ func (a *asm) blockedTile(args reg.Register, r, split, v int) {
 	each(func(x vec, i, j int) { a.VMOVUPS(x, sum(i, j)) })
 	a.JMP(operand.LabelRef(again))
 	a.Label(last)
-	a.SUBQ(at(args, blockedAhead), ahead)
-	a.MOVQ(ahead, at(args, blockedFetched))
+	a.SUBQ(a.field(args, "ahead"), ahead)
+	a.MOVQ(ahead, a.field(args, "fetched"))
 	a.blockedOut(args, acc)
 
-	a.ADDQ(at(args, blockedTileX), x)
+	a.ADDQ(a.field(args, "tileX"), x)
 	if split > 0 {
-		a.ADDQ(at(args, blockedTileX), x2)
+		a.ADDQ(a.field(args, "tileX"), x2)
 	}
 	next := a.GP64()
-	a.MOVQ(at(args, blockedTileY), next)
-	a.ADDQ(next, at(args, blockedDone))
-	a.DECQ(at(args, blockedTiles))
+	a.MOVQ(a.field(args, "tileY"), next)
+	a.ADDQ(next, a.field(args, "done"))
+	a.DECQ(a.field(args, "tiles"))
 	a.JNZ(operand.LabelRef(tile))
 	a.ret()
 }
@@ -222,9 +193,9 @@ const weightsAhead = 1024
 func (a *asm) blockedOut(args reg.Register, acc [][]vec) {
 	v := len(acc[0])
 	y, block := a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockedY), y)
-	a.ADDQ(at(args, blockedDone), y)
-	a.MOVQ(at(args, blockedBlock), block)
+	a.MOVQ(a.field(args, "y"), y)
+	a.ADDQ(a.field(args, "done"), y)
+	a.MOVQ(a.field(args, "block"), block)
 	each := func(do func(x vec, i, j int)) {
 		for j := range v {
 			for i := range acc {
@@ -233,7 +204,7 @@ func (a *asm) blockedOut(args reg.Register, acc [][]vec) {
 		}
 	}
 	bias := a.GP64()
-	a.MOVQ(at(args, blockedBias), bias)
+	a.MOVQ(a.field(args, "bias"), bias)
 	each(func(x vec, i, j int) { a.VADDPS(at(bias, j*a.bytes()), x, x) })
 	where := func(field int, do func()) {
 		not := a.newLabel("not")
@@ -242,7 +213,7 @@ func (a *asm) blockedOut(args reg.Register, acc [][]vec) {
 		do()
 		a.Label(not)
 	}
-	round := func() { where(blockedHalf, func() { each(func(x vec, _, _ int) { a.roundHalf(x) }) }) }
+	round := func() { where(a.offset("half"), func() { each(func(x vec, _, _ int) { a.roundHalf(x) }) }) }
 	place := func(base, second reg.Register, i, j int) operand.Mem {
 		if j > 0 {
 			return indexed(base, second, 1, i*a.bytes())
@@ -250,17 +221,17 @@ func (a *asm) blockedOut(args reg.Register, acc [][]vec) {
 		return at(base, i*a.bytes())
 	}
 	round()
-	where(blockedR, func() {
+	where(a.offset("r"), func() {
 		r := a.GP64()
-		a.MOVQ(at(args, blockedR), r)
-		a.ADDQ(at(args, blockedDone), r)
+		a.MOVQ(a.field(args, "r"), r)
+		a.ADDQ(a.field(args, "done"), r)
 		each(func(x vec, i, j int) { a.VADDPS(place(r, block, i, j), x, x) })
 		round()
 	})
-	where(blockedBounded, func() {
+	where(a.offset("bounded"), func() {
 		low, high := a.vec(), a.vec()
-		a.VBROADCASTSS(at(args, blockedLow), low)
-		a.VBROADCASTSS(at(args, blockedHigh), high)
+		a.VBROADCASTSS(a.field(args, "low"), low)
+		a.VBROADCASTSS(a.field(args, "high"), high)
 		each(func(x vec, _, _ int) { a.clamp(x, low, high) })
 	})
 	each(func(x vec, i, j int) { a.VMOVUPS(x, place(y, block, i, j)) })

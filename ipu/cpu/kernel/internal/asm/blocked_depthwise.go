@@ -7,29 +7,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of blockedDepthwiseArgs in package kernel, which a test compares.
-const (
-	blockedDepthwiseX       = 0
-	blockedDepthwiseZeros   = 8
-	blockedDepthwiseW       = 16
-	blockedDepthwiseBias    = 24
-	blockedDepthwiseY       = 32
-	blockedDepthwiseR       = 40
-	blockedDepthwiseRow     = 48
-	blockedDepthwiseHeight  = 56
-	blockedDepthwiseWidth   = 64
-	blockedDepthwiseXRow    = 72
-	blockedDepthwiseRows    = 80
-	blockedDepthwiseColumn  = 88
-	blockedDepthwiseBefore  = 96
-	blockedDepthwiseInside  = 104
-	blockedDepthwiseAfter   = 112
-	blockedDepthwiseHalf    = 120
-	blockedDepthwiseBounded = 128
-	blockedDepthwiseLow     = 136
-	blockedDepthwiseHigh    = 140
-)
-
 // writeBlockedDepthwise writes convolutions of single channels, a vector of
 // which stands in every pixel, with square windows: rows of the result, pixel
 // by pixel. Products are rounded, four of them added up, then those sums.
@@ -41,7 +18,7 @@ func writeBlockedDepthwise(a *asm) {
 				name += "Even"
 			}
 			d := blockedDepthwise{asm: a, size: size, stride: stride}
-			d.args = a.function(name)
+			d.args = a.function(name, "blockedDepthwiseArgs")
 			d.write()
 		}
 	}
@@ -63,9 +40,9 @@ type blockedDepthwise struct {
 func (d *blockedDepthwise) write() {
 	taps := d.size * d.size
 	d.w, d.y, d.zeros, d.column = d.GP64(), d.GP64(), d.GP64(), d.GP64()
-	d.MOVQ(at(d.args, blockedDepthwiseW), d.w)
-	d.MOVQ(at(d.args, blockedDepthwiseY), d.y)
-	d.MOVQ(at(d.args, blockedDepthwiseZeros), d.zeros)
+	d.MOVQ(d.field(d.args, "w"), d.w)
+	d.MOVQ(d.field(d.args, "y"), d.y)
+	d.MOVQ(d.field(d.args, "zeros"), d.zeros)
 	inRegisters := taps <= 9 || d.wide()
 	if inRegisters {
 		for i := range taps {
@@ -86,27 +63,27 @@ func (d *blockedDepthwise) write() {
 	line := d.newLabel("line")
 	d.Label(line)
 	row, next := d.GP64(), d.GP64()
-	d.MOVQ(at(d.args, blockedDepthwiseRow), row)
+	d.MOVQ(d.field(d.args, "row"), row)
 	d.MOVQ(row, next)
-	d.IMULQ(at(d.args, blockedDepthwiseXRow), next)
-	d.ADDQ(at(d.args, blockedDepthwiseX), next)
+	d.IMULQ(d.field(d.args, "xRow"), next)
+	d.ADDQ(d.field(d.args, "x"), next)
 	for i, p := range d.rows {
 		// Rows above the input are large when taken for unsigned.
 		d.MOVQ(next, p)
-		d.CMPQ(row, at(d.args, blockedDepthwiseHeight))
+		d.CMPQ(row, d.field(d.args, "height"))
 		d.CMOVQCC(d.zeros, p)
 		if i < len(d.rows)-1 {
 			d.INCQ(row)
-			d.ADDQ(at(d.args, blockedDepthwiseXRow), next)
+			d.ADDQ(d.field(d.args, "xRow"), next)
 		}
 	}
-	d.ADDQ(operand.U8(d.stride), at(d.args, blockedDepthwiseRow))
-	d.MOVQ(at(d.args, blockedDepthwiseColumn), d.column)
-	d.border(blockedDepthwiseBefore)
+	d.ADDQ(operand.U8(d.stride), d.field(d.args, "row"))
+	d.MOVQ(d.field(d.args, "column"), d.column)
+	d.border(d.offset("before"))
 
 	// Where the whole window lies inside.
 	left := d.GP64()
-	d.MOVQ(at(d.args, blockedDepthwiseInside), left)
+	d.MOVQ(d.field(d.args, "inside"), left)
 	run, rest, single, done := d.newLabel("run"), d.newLabel("rest"), d.newLabel("single"), d.newLabel("done")
 	shift := operand.U8(6)
 	if !d.wide() {
@@ -137,8 +114,8 @@ func (d *blockedDepthwise) write() {
 	d.JNZ(operand.LabelRef(single))
 	d.Label(done)
 	d.SARQ(shift, d.column)
-	d.border(blockedDepthwiseAfter)
-	d.DECQ(at(d.args, blockedDepthwiseRows))
+	d.border(d.offset("after"))
+	d.DECQ(d.field(d.args, "rows"))
 	d.JNZ(operand.LabelRef(line))
 	d.ret()
 }
@@ -173,7 +150,7 @@ func (d *blockedDepthwise) masked() {
 		column, k := d.GP64(), d.K()
 		d.LEAQ(at(d.column, kx), column)
 		// All ones if it is below when taken for unsigned.
-		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
+		d.CMPQ(column, d.field(d.args, "width"))
 		d.SBBL(column.(reg.GP).As32(), column.(reg.GP).As32())
 		d.KMOVW(column.(reg.GP).As32(), k)
 		columns[kx] = k
@@ -193,7 +170,7 @@ func (d *blockedDepthwise) reached() {
 		d.MOVQ(column, p)
 		d.SHLQ(operand.U8(5), p)
 		d.ADDQ(d.rows[ky], p)
-		d.CMPQ(column, at(d.args, blockedDepthwiseWidth))
+		d.CMPQ(column, d.field(d.args, "width"))
 		d.CMOVQCC(d.zeros, p)
 		return at(p, 0)
 	}))
@@ -238,11 +215,11 @@ func (d *blockedDepthwise) pixels(n int, product func(px, tap int, to vec)) {
 		}
 	}
 	bias := d.GP64()
-	d.MOVQ(at(d.args, blockedDepthwiseBias), bias)
+	d.MOVQ(d.field(d.args, "bias"), bias)
 	for _, x := range sum {
 		d.VADDPS(at(bias, 0), x, x)
 	}
-	d.finish(d.args, blockedDepthwiseHalf, blockedDepthwiseR, blockedDepthwiseY, blockedDepthwiseBounded, sum, func(i int) operand.Mem {
+	d.finish(d.args, d.offset("half"), d.offset("r"), d.offset("y"), d.offset("bounded"), sum, func(i int) operand.Mem {
 		return at(d.y, i*d.bytes())
 	})
 	d.ADDQ(operand.U32(n*d.bytes()), d.y)

@@ -4,15 +4,6 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// Offsets of blockMoveArgs in package kernel, which a test compares.
-const (
-	blockMovePlanar   = 0
-	blockMovePitch    = 8
-	blockMoveBlocked  = 16
-	blockMoveChunks   = 24
-	blockMoveChannels = 32
-)
-
 // writeBlockMoves writes the loops that convert planes to blocks of channels
 // and back, a vector of pixels at a time.
 func writeBlockMoves(a *asm) {
@@ -36,17 +27,17 @@ func (a *asm) planarBytes(half bool) int {
 
 // planesToBlocks repeats the last channel where a block has fewer.
 func (a *asm) planesToBlocks(name string, half bool) {
-	args := a.function(name)
+	args := a.function(name, "blockMoveArgs")
 	planar, pitch, blocked, chunks, channels := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockMovePlanar), planar)
-	a.MOVQ(at(args, blockMoveBlocked), blocked)
-	a.MOVQ(at(args, blockMoveChunks), chunks)
-	a.MOVQ(at(args, blockMoveChannels), channels)
+	a.MOVQ(a.field(args, "planar"), planar)
+	a.MOVQ(a.field(args, "blocked"), blocked)
+	a.MOVQ(a.field(args, "chunks"), chunks)
+	a.MOVQ(a.field(args, "channels"), channels)
 	loop := a.newLabel("loop")
 	a.Label(loop)
 	from, none := a.GP64(), a.GP64()
 	a.MOVQ(planar, from)
-	a.MOVQ(at(args, blockMovePitch), pitch)
+	a.MOVQ(a.field(args, "pitch"), pitch)
 	a.XORQ(none, none)
 	in := make([]vec, a.lanes)
 	for i := range in {
@@ -73,13 +64,13 @@ func (a *asm) planesToBlocks(name string, half bool) {
 }
 
 func (a *asm) blocksToPlanes(name string, half bool) {
-	args := a.function(name)
+	args := a.function(name, "blockMoveArgs")
 	planar, pitch, blocked, chunks, channels := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, blockMovePlanar), planar)
-	a.MOVQ(at(args, blockMovePitch), pitch)
-	a.MOVQ(at(args, blockMoveBlocked), blocked)
-	a.MOVQ(at(args, blockMoveChunks), chunks)
-	a.MOVQ(at(args, blockMoveChannels), channels)
+	a.MOVQ(a.field(args, "planar"), planar)
+	a.MOVQ(a.field(args, "pitch"), pitch)
+	a.MOVQ(a.field(args, "blocked"), blocked)
+	a.MOVQ(a.field(args, "chunks"), chunks)
+	a.MOVQ(a.field(args, "channels"), channels)
 	loop, done := a.newLabel("loop"), a.newLabel("done")
 	a.Label(loop)
 	to := a.GP64()

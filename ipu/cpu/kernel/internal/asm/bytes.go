@@ -8,101 +8,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of bytesConvArgs in package kernel, which a test compares.
-const (
-	bytesX        = 0
-	bytesPixels   = 8
-	bytesTiles    = 16
-	bytesRuns     = 24
-	bytesRunCount = 32
-	bytesRun      = 40
-	bytesWeights  = 48
-	bytesFirst    = 56
-	bytesScale    = 64
-	bytesShift    = 72
-	bytesOut      = 80
-	bytesOutRow   = 88
-	bytesRows     = 96
-	bytesVectors  = 104
-	bytesMask     = 112
-	bytesEnd      = 120
-	bytesOutAt    = 136
-)
-
-// Offsets of bytesEnd in package kernel.
-const (
-	bytesHigh  = 0
-	bytesZero  = 4
-	bytesLeast = 8
-)
-
-// Offsets of bytesDepthArgs in package kernel, which a test compares.
-const (
-	depthX       = 0
-	depthRows    = 8
-	depthChunks  = 16
-	depthPeriod  = 24
-	depthInSkip  = 32
-	depthOutSkip = 40
-	depthTaps    = 48
-	depthTap     = 56
-	depthParams  = 64
-	depthWeights = 72
-	depthOut     = 80 // two
-	depthMask    = 96
-	depthGroups  = 104
-	depthOuts    = 112
-	depthEnd     = 120
-	depthLeft    = 136 // of a period
-	depthIn      = 144
-	depthTo      = 152
-	depthWrap    = 160 // mask of the last chunk of a period
-)
-
-// Offsets of bytesAddArgs in package kernel, which a test compares.
-const (
-	bytesAddA      = 0
-	bytesAddB      = 8
-	bytesAddOut    = 16
-	bytesAddChunks = 24
-	bytesAddMask   = 32
-	bytesAddZeroA  = 40
-	bytesAddZeroB  = 44
-	bytesAddScaleA = 48
-	bytesAddScaleB = 52
-	bytesAddStep   = 56
-	bytesAddBy     = 60
-	bytesAddEnd    = 64
-	bytesAddRows   = 80
-	bytesAddSkipA  = 88 // after a row
-	bytesAddSkipB  = 96
-	bytesAddSkip   = 104 // of the result
-)
-
-// Offsets of bytesMapArgs in package kernel, which a test compares.
-const (
-	bytesMapX      = 0
-	bytesMapOut    = 8
-	bytesMapTable  = 16
-	bytesMapRows   = 24
-	bytesMapChunks = 32
-	bytesMapMask   = 40
-	bytesMapSkip   = 48
-	bytesMapTo     = 56
-)
-
-// Offsets of bytesMostArgs in package kernel, which a test compares.
-const (
-	bytesMostOut    = 0
-	bytesMostX      = 8
-	bytesMostChunks = 16
-	bytesMostMask   = 24
-	bytesMostLines  = 32
-	bytesMostLine   = 40
-	bytesMostTaps   = 48
-	bytesMostTap    = 56
-)
-
 const (
 	bytesMostRows    = 6 // pixels of a tile
 	bytesMostVectors = 4 // of output channels
@@ -129,11 +34,11 @@ type bytesFinish struct {
 	high, zero, least vec
 }
 
-func (a *asm) bytesFinish(args reg.Register, end int) bytesFinish {
+func (a *asm) bytesFinish(args reg.Register) bytesFinish {
 	f := bytesFinish{a, a.vec(), a.vec(), a.vec()}
-	a.VBROADCASTSS(at(args, end+bytesHigh), f.high)
-	a.VPBROADCASTD(at(args, end+bytesZero), f.zero)
-	a.VPBROADCASTD(at(args, end+bytesLeast), f.least)
+	a.VBROADCASTSS(a.field(args, "end.high"), f.high)
+	a.VPBROADCASTD(a.field(args, "end.zero"), f.zero)
+	a.VPBROADCASTD(a.field(args, "end.least"), f.least)
 	return f
 }
 
@@ -163,17 +68,17 @@ type quadOrder struct{}
 // bytesConv writes the loop over tiles of a dense convolution: so many pixels
 // by so many vectors of output channels.
 func (a *asm) bytesConv() {
-	args := a.function("bytesConv")
+	args := a.function("bytesConv", "bytesConvArgs")
 	for v := bytesMostVectors; v >= 1; v-- {
 		next := a.newLabel(fmt.Sprintf("vectors%d", v))
 		if v > 1 {
-			a.CMPQ(at(args, bytesVectors), operand.U8(v))
+			a.CMPQ(a.field(args, "vectors"), operand.U8(v))
 			a.JNE(operand.LabelRef(next))
 		}
 		for r := bytesMostRows; r >= 1; r-- {
 			other := a.newLabel(fmt.Sprintf("rows%d", r))
 			if r > 1 {
-				a.CMPQ(at(args, bytesRows), operand.U8(r))
+				a.CMPQ(a.field(args, "rows"), operand.U8(r))
 				a.JNE(operand.LabelRef(other))
 			}
 			a.bytesTiles(args, r, v)
@@ -186,9 +91,9 @@ func (a *asm) bytesConv() {
 
 func (a *asm) bytesTiles(args reg.Register, r, v int) {
 	pixels := a.GP64()
-	a.MOVQ(at(args, bytesPixels), pixels)
+	a.MOVQ(a.field(args, "pixels"), pixels)
 	mask := a.K()
-	a.KMOVQ(at(args, bytesMask), mask)
+	a.KMOVQ(a.field(args, "mask"), mask)
 	order := a.load(a.stored(quadOrder{}, func(i int) uint32 { return uint32(i%4*4 + i/4) }))
 	tile := a.newLabel("tile")
 	a.Label(tile)
@@ -196,12 +101,12 @@ func (a *asm) bytesTiles(args reg.Register, r, v int) {
 	for i := range p {
 		p[i] = a.GP64()
 		a.MOVLQSX(at(pixels, 4*i), p[i])
-		a.ADDQ(at(args, bytesX), p[i])
+		a.ADDQ(a.field(args, "x"), p[i])
 	}
 	a.ADDQ(operand.U8(4*r), pixels)
 	w, runs, left := a.GP64(), a.GP64(), a.GP64()
 	first := a.GP64()
-	a.MOVQ(at(args, bytesFirst), first)
+	a.MOVQ(a.field(args, "first"), first)
 	acc := make([][]vec, r)
 	for i := range acc {
 		acc[i] = a.vecs(v)
@@ -213,15 +118,15 @@ func (a *asm) bytesTiles(args reg.Register, r, v int) {
 			}
 		}
 	}
-	a.MOVQ(at(args, bytesWeights), w)
-	a.MOVQ(at(args, bytesRuns), runs)
-	a.MOVQ(at(args, bytesRunCount), left)
+	a.MOVQ(a.field(args, "weights"), w)
+	a.MOVQ(a.field(args, "runs"), runs)
+	a.MOVQ(a.field(args, "runCount"), left)
 	run := a.newLabel("run")
 	a.Label(run)
 	i, end := a.GP64(), a.GP64()
 	a.MOVLQSX(at(runs, 0), i)
 	a.ADDQ(operand.U8(4), runs)
-	a.MOVQ(at(args, bytesRun), end)
+	a.MOVQ(a.field(args, "run"), end)
 	a.ADDQ(i, end)
 	step := a.newLabel("step")
 	a.Label(step)
@@ -243,12 +148,12 @@ func (a *asm) bytesTiles(args reg.Register, r, v int) {
 	a.DECQ(left)
 	a.JNZ(operand.LabelRef(run))
 
-	f := a.bytesFinish(args, bytesEnd)
+	f := a.bytesFinish(args)
 	scale, shift, out := a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, bytesScale), scale)
-	a.MOVQ(at(args, bytesShift), shift)
-	a.MOVQ(at(args, bytesOut), out)
-	a.ADDQ(at(args, bytesOutAt), out)
+	a.MOVQ(a.field(args, "scale"), scale)
+	a.MOVQ(a.field(args, "shift"), shift)
+	a.MOVQ(a.field(args, "out"), out)
+	a.ADDQ(a.field(args, "outAt"), out)
 	for k := range acc {
 		for j, s := range acc[k] {
 			a.VCVTDQ2PS(s, s)
@@ -259,25 +164,25 @@ func (a *asm) bytesTiles(args reg.Register, r, v int) {
 		b := f.pack(acc[k])
 		a.VPERMD(b, order, b)
 		a.VMOVDQU8(b, mask, at(out, 0))
-		a.ADDQ(at(args, bytesOutRow), out)
+		a.ADDQ(a.field(args, "outRow"), out)
 	}
-	a.SUBQ(at(args, bytesOut), out)
-	a.MOVQ(out, at(args, bytesOutAt))
-	a.DECQ(at(args, bytesTiles))
+	a.SUBQ(a.field(args, "out"), out)
+	a.MOVQ(out, a.field(args, "outAt"))
+	a.DECQ(a.field(args, "tiles"))
 	a.JNZ(operand.LabelRef(tile))
 }
 
 // bytesDepth writes the loop over a row, or two, of a convolution of single
 // channels: 64 bytes at a time, of which four in a column become a lane.
 func (a *asm) bytesDepth() {
-	args := a.function("bytesDepth")
+	args := a.function("bytesDepth", "bytesDepthArgs")
 	for _, groups := range []int{1, 2} {
 		for _, outs := range []int{1, 2} {
 			other := a.newLabel("other")
 			if groups*outs < 4 {
-				a.CMPQ(at(args, depthGroups), operand.U8(groups))
+				a.CMPQ(a.field(args, "groups"), operand.U8(groups))
 				a.JNE(operand.LabelRef(other))
-				a.CMPQ(at(args, depthOuts), operand.U8(outs))
+				a.CMPQ(a.field(args, "outs"), operand.U8(outs))
 				a.JNE(operand.LabelRef(other))
 			}
 			a.bytesDepthRow(args, groups, outs)
@@ -290,23 +195,23 @@ func (a *asm) bytesDepth() {
 func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 	rows := make([]reg.Register, 4*groups)
 	table := a.GP64()
-	a.MOVQ(at(args, depthRows), table)
+	a.MOVQ(a.field(args, "rows"), table)
 	for i := range rows {
 		rows[i] = a.GP64()
 		a.MOVLQSX(at(table, 4*i), rows[i])
-		a.ADDQ(at(args, depthX), rows[i])
+		a.ADDQ(a.field(args, "x"), rows[i])
 	}
-	f := a.bytesFinish(args, depthEnd)
+	f := a.bytesFinish(args)
 	mask := a.K()
 	params, w := a.GP64(), a.GP64()
 	chunk, inner, wrap := a.newLabel("chunk"), a.newLabel("taps"), a.newLabel("wrap")
 	const vectors = 4
 	a.Label(wrap)
-	a.MOVQ(at(args, depthParams), params)
-	a.MOVQ(at(args, depthWeights), w)
+	a.MOVQ(a.field(args, "params"), params)
+	a.MOVQ(a.field(args, "weights"), w)
 	left := a.GP64()
-	a.MOVQ(at(args, depthPeriod), left)
-	a.MOVQ(left, at(args, depthLeft))
+	a.MOVQ(a.field(args, "period"), left)
+	a.MOVQ(left, a.field(args, "left"))
 	a.Label(chunk)
 	acc := make([][]vec, outs)
 	for o := range acc {
@@ -316,8 +221,8 @@ func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 		}
 	}
 	i, taps := a.GP64(), a.GP64()
-	a.MOVQ(at(args, depthIn), i)
-	a.MOVQ(at(args, depthTaps), taps)
+	a.MOVQ(a.field(args, "in"), i)
+	a.MOVQ(a.field(args, "taps"), taps)
 	a.Label(inner)
 	for g := range groups {
 		var r [4]vec
@@ -340,22 +245,22 @@ func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 			}
 		}
 	}
-	a.ADDQ(at(args, depthTap), i)
+	a.ADDQ(a.field(args, "tap"), i)
 	a.ADDQ(operand.U32(64*vectors*groups*outs), w)
 	a.DECQ(taps)
 	a.JNZ(operand.LabelRef(inner))
 	inside, last := a.newLabel("inside"), a.newLabel("last")
 	a.KXNORQ(mask, mask, mask)
-	a.CMPQ(at(args, depthLeft), operand.U8(1))
+	a.CMPQ(a.field(args, "left"), operand.U8(1))
 	a.JNE(operand.LabelRef(inside))
-	a.KMOVQ(at(args, depthWrap), mask)
+	a.KMOVQ(a.field(args, "wrap"), mask)
 	a.Label(inside)
-	a.CMPQ(at(args, depthChunks), operand.U8(1))
+	a.CMPQ(a.field(args, "chunks"), operand.U8(1))
 	a.JNE(operand.LabelRef(last))
-	a.KMOVQ(at(args, depthMask), mask)
+	a.KMOVQ(a.field(args, "mask"), mask)
 	a.Label(last)
 	to, out := a.GP64(), a.GP64()
-	a.MOVQ(at(args, depthTo), to)
+	a.MOVQ(a.field(args, "to"), to)
 	for o := range acc {
 		for k, s := range acc[o] {
 			a.VCVTDQ2PS(s, s)
@@ -364,22 +269,22 @@ func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 			f.round(s)
 		}
 		b := f.pack(acc[o])
-		a.MOVQ(at(args, depthOut+8*o), out)
+		a.MOVQ(at(args, a.offset("out")+8*o), out)
 		a.VMOVDQU8(b, mask, indexed(out, to, 1, 0))
 	}
 	a.ADDQ(operand.U32(3*64*vectors), params)
-	a.ADDQ(operand.U8(64), at(args, depthIn))
-	a.ADDQ(operand.U8(64), at(args, depthTo))
+	a.ADDQ(operand.U8(64), a.field(args, "in"))
+	a.ADDQ(operand.U8(64), a.field(args, "to"))
 	done := a.newLabel("done")
-	a.DECQ(at(args, depthChunks))
+	a.DECQ(a.field(args, "chunks"))
 	a.JZ(operand.LabelRef(done))
-	a.DECQ(at(args, depthLeft))
+	a.DECQ(a.field(args, "left"))
 	a.JNZ(operand.LabelRef(chunk))
 	skip := a.GP64()
-	a.MOVQ(at(args, depthInSkip), skip)
-	a.ADDQ(skip, at(args, depthIn))
-	a.MOVQ(at(args, depthOutSkip), skip)
-	a.ADDQ(skip, at(args, depthTo))
+	a.MOVQ(a.field(args, "inSkip"), skip)
+	a.ADDQ(skip, a.field(args, "in"))
+	a.MOVQ(a.field(args, "outSkip"), skip)
+	a.ADDQ(skip, a.field(args, "to"))
 	a.JMP(operand.LabelRef(wrap))
 	a.Label(done)
 }
@@ -387,32 +292,32 @@ func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {
 // bytesPair writes the loop that adds or multiplies bytes of two scales and
 // divides by the step of the result, row by row.
 func (a *asm) bytesPair(name string, combine func(...operand.Op)) {
-	args := a.function(name)
-	f := a.bytesFinish(args, bytesAddEnd)
+	args := a.function(name, "bytesAddArgs")
+	f := a.bytesFinish(args)
 	mask := a.K()
 	order := a.load(a.stored(quadOrder{}, func(i int) uint32 { return uint32(i%4*4 + i/4) }))
 	var zero, scale [2]vec
 	var x [2]reg.Register
 	step, by := a.vec(), a.vec()
-	a.VBROADCASTSS(at(args, bytesAddStep), step)
-	a.VBROADCASTSS(at(args, bytesAddBy), by)
+	a.VBROADCASTSS(a.field(args, "step"), step)
+	a.VBROADCASTSS(a.field(args, "by"), by)
 	for i := range x {
 		zero[i], scale[i], x[i] = a.vec(), a.vec(), a.GP64()
-		a.VPBROADCASTD(at(args, bytesAddZeroA+4*i), zero[i])
-		a.VBROADCASTSS(at(args, bytesAddScaleA+4*i), scale[i])
-		a.MOVQ(at(args, bytesAddA+8*i), x[i])
+		a.VPBROADCASTD(at(args, a.offset("zero")+4*i), zero[i])
+		a.VBROADCASTSS(at(args, a.offset("scale")+4*i), scale[i])
+		a.MOVQ(at(args, a.offset("a")+8*i), x[i])
 	}
 	out, chunks, rows := a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, bytesAddOut), out)
-	a.MOVQ(at(args, bytesAddRows), rows)
+	a.MOVQ(a.field(args, "out"), out)
+	a.MOVQ(a.field(args, "rows"), rows)
 	row, loop, last := a.newLabel("row"), a.newLabel("loop"), a.newLabel("last")
 	a.Label(row)
 	a.KXNORQ(mask, mask, mask)
-	a.MOVQ(at(args, bytesAddChunks), chunks)
+	a.MOVQ(a.field(args, "chunks"), chunks)
 	a.Label(loop)
 	a.CMPQ(chunks, operand.U8(1))
 	a.JNE(operand.LabelRef(last))
-	a.KMOVQ(at(args, bytesAddMask), mask)
+	a.KMOVQ(a.field(args, "mask"), mask)
 	a.Label(last)
 	v := make([]vec, 4)
 	for k := range v {
@@ -440,9 +345,9 @@ func (a *asm) bytesPair(name string, combine func(...operand.Op)) {
 	}
 	a.DECQ(chunks)
 	a.JNZ(operand.LabelRef(loop))
-	a.ADDQ(at(args, bytesAddSkipA), x[0])
-	a.ADDQ(at(args, bytesAddSkipB), x[1])
-	a.ADDQ(at(args, bytesAddSkip), out)
+	a.ADDQ(a.field(args, "skipA"), x[0])
+	a.ADDQ(a.field(args, "skipB"), x[1])
+	a.ADDQ(a.field(args, "skip"), out)
 	a.DECQ(rows)
 	a.JNZ(operand.LabelRef(row))
 	a.ret()
@@ -450,13 +355,13 @@ func (a *asm) bytesPair(name string, combine func(...operand.Op)) {
 
 // bytesMap writes the loop that looks bytes up in a table of 256, row by row.
 func (a *asm) bytesMap() {
-	args := a.function("bytesMap")
+	args := a.function("bytesMap", "bytesMapArgs")
 	ptr := func(offset int) reg.Register {
 		p := a.GP64()
 		a.MOVQ(at(args, offset), p)
 		return p
 	}
-	x, out, table, rows := ptr(bytesMapX), ptr(bytesMapOut), ptr(bytesMapTable), ptr(bytesMapRows)
+	x, out, table, rows := ptr(a.offset("x")), ptr(a.offset("out")), ptr(a.offset("table")), ptr(a.offset("rows"))
 	var quarter [4]vec
 	for i := range quarter {
 		quarter[i] = a.load(at(table, 64*i))
@@ -465,11 +370,11 @@ func (a *asm) bytesMap() {
 	row, loop, last := a.newLabel("row"), a.newLabel("loop"), a.newLabel("last")
 	a.Label(row)
 	a.KXNORQ(mask, mask, mask)
-	chunks := ptr(bytesMapChunks)
+	chunks := ptr(a.offset("chunks"))
 	a.Label(loop)
 	a.CMPQ(chunks, operand.U8(1))
 	a.JNE(operand.LabelRef(last))
-	a.KMOVQ(at(args, bytesMapMask), mask)
+	a.KMOVQ(a.field(args, "mask"), mask)
 	a.Label(last)
 	low, high := a.vec(), a.vec()
 	a.VMOVDQU8_Z(at(x, 0), mask, low)
@@ -483,8 +388,8 @@ func (a *asm) bytesMap() {
 	a.ADDQ(operand.U8(64), out)
 	a.DECQ(chunks)
 	a.JNZ(operand.LabelRef(loop))
-	a.ADDQ(at(args, bytesMapSkip), x)
-	a.ADDQ(at(args, bytesMapTo), out)
+	a.ADDQ(a.field(args, "skip"), x)
+	a.ADDQ(a.field(args, "to"), out)
 	a.DECQ(rows)
 	a.JNZ(operand.LabelRef(row))
 	a.ret()
@@ -492,27 +397,27 @@ func (a *asm) bytesMap() {
 
 // bytesMost writes the loop that takes the greatest of the pixels of a window.
 func (a *asm) bytesMost() {
-	args := a.function("bytesMost")
+	args := a.function("bytesMost", "bytesMostArgs")
 	ptr := func(offset int) reg.Register {
 		p := a.GP64()
 		a.MOVQ(at(args, offset), p)
 		return p
 	}
-	out, x, chunks, line, tap := ptr(bytesMostOut), ptr(bytesMostX), ptr(bytesMostChunks), ptr(bytesMostLine), ptr(bytesMostTap)
+	out, x, chunks, line, tap := ptr(a.offset("out")), ptr(a.offset("x")), ptr(a.offset("chunks")), ptr(a.offset("line")), ptr(a.offset("tap"))
 	mask := a.K()
 	a.KXNORQ(mask, mask, mask)
 	loop, last := a.newLabel("loop"), a.newLabel("last")
 	a.Label(loop)
 	a.CMPQ(chunks, operand.U8(1))
 	a.JNE(operand.LabelRef(last))
-	a.KMOVQ(at(args, bytesMostMask), mask)
+	a.KMOVQ(a.field(args, "mask"), mask)
 	a.Label(last)
-	most, lines, at0 := a.vec(), ptr(bytesMostLines), a.GP64()
+	most, lines, at0 := a.vec(), ptr(a.offset("lines")), a.GP64()
 	a.zero(most)
 	a.MOVQ(x, at0)
 	row, column := a.newLabel("line"), a.newLabel("tap")
 	a.Label(row)
-	p, taps := a.GP64(), ptr(bytesMostTaps)
+	p, taps := a.GP64(), ptr(a.offset("taps"))
 	a.MOVQ(at0, p)
 	a.Label(column)
 	v := a.vec()

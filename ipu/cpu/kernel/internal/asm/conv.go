@@ -5,26 +5,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of convArgs in package kernel, which a test compares.
-const (
-	convX       = 0
-	convX2      = 8
-	convW       = 16
-	convOffsets = 24
-	convK       = 32
-	convTile    = 40
-	convRows    = 48
-	convVectors = 56
-	convSplit   = 64
-	convY       = 72
-	convYRow    = 80
-	convBias    = 88
-	convMask    = 96
-	convLow     = 104
-	convHigh    = 108
-	convLanes   = 112
-)
-
 // convBlock is how many products are summed before the sum is added to those
 // of the products before them.
 const convBlock = 128
@@ -40,26 +20,26 @@ func writeConv(a *asm) {
 	if a.wide() {
 		rows, few = 14, 6
 	}
-	args := a.function("convMaps")
+	args := a.function("convMaps", "convArgs")
 	for _, v := range []int{2, 1} {
-		a.when(args, convVectors, v, func() {
+		a.when(args, a.offset("vectors"), v, func() {
 			whole, halves := a.newLabel("whole"), a.newLabel("halves")
-			a.CMPQ(at(args, convSplit), operand.U8(0))
+			a.CMPQ(a.field(args, "split"), operand.U8(0))
 			a.JNE(operand.LabelRef(halves))
 			a.Label(whole)
 			for r := rows; r >= 1; r-- {
-				a.when(args, convRows, r, func() { a.convTile(args, r, 0, v, true) })
+				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, true) })
 			}
 			a.Label(halves)
 			for r := rows / 2; r >= 1; r-- {
-				a.when(args, convRows, 2*r, func() { a.convTile(args, 2*r, r, v, true) })
+				a.when(args, a.offset("rows"), 2*r, func() { a.convTile(args, 2*r, r, v, true) })
 			}
 			a.ret()
 		})
 	}
 	a.ret()
 
-	args = a.function("convPixels")
+	args = a.function("convPixels", "convArgs")
 	for _, v := range []int{4, 2, 1} {
 		most := rows
 		if v == 4 {
@@ -71,9 +51,9 @@ func writeConv(a *asm) {
 		if most == 0 {
 			continue
 		}
-		a.when(args, convVectors, v, func() {
+		a.when(args, a.offset("vectors"), v, func() {
 			for r := most; r >= 1; r-- {
-				a.when(args, convRows, r, func() { a.convTile(args, r, 0, v, false) })
+				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, false) })
 			}
 			a.ret()
 		})
@@ -97,14 +77,14 @@ func (a *asm) when(args reg.Register, field, value int, code func()) {
 // rows are weights, which lie close together, and the vectors are in the image.
 func (a *asm) convTile(args reg.Register, r, split, v int, maps bool) {
 	x, x2, w, offsets, left, tile := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, convX), x)
+	a.MOVQ(a.field(args, "x"), x)
 	if split > 0 {
-		a.MOVQ(at(args, convX2), x2)
+		a.MOVQ(a.field(args, "x2"), x2)
 	}
-	a.MOVQ(at(args, convW), w)
-	a.MOVQ(at(args, convOffsets), offsets)
-	a.MOVQ(at(args, convK), left)
-	a.MOVQ(at(args, convTile), tile)
+	a.MOVQ(a.field(args, "w"), w)
+	a.MOVQ(a.field(args, "offsets"), offsets)
+	a.MOVQ(a.field(args, "k"), left)
+	a.MOVQ(a.field(args, "tile"), tile)
 	a.convPrefetch(args, r, v, maps)
 	later := a.GP64()
 	a.XORQ(later, later)
@@ -198,8 +178,8 @@ func (a *asm) convPrefetch(args reg.Register, r, v int, maps bool) {
 		rows, lines = v*a.lanes, 1
 	}
 	y, yRow := a.GP64(), a.GP64()
-	a.MOVQ(at(args, convY), y)
-	a.MOVQ(at(args, convYRow), yRow)
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
 	for i := range rows {
 		for j := range lines {
 			a.PREFETCHT0(at(y, 64*j))
@@ -213,9 +193,9 @@ func (a *asm) convPrefetch(args reg.Register, r, v int, maps bool) {
 // convRowsOut writes rows of pixels of one output channel each.
 func (a *asm) convRowsOut(args reg.Register, acc [][]vec) {
 	y, yRow, bias := a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, convY), y)
-	a.MOVQ(at(args, convYRow), yRow)
-	a.MOVQ(at(args, convBias), bias)
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
+	a.MOVQ(a.field(args, "bias"), bias)
 	low, high := a.bounds(args)
 	masks := make([]reg.Register, len(acc[0]))
 	mask := func(j int) reg.Register {
@@ -242,8 +222,8 @@ func (a *asm) convRowsOut(args reg.Register, acc [][]vec) {
 // bounds returns the bounds of the result.
 func (a *asm) bounds(args reg.Register) (low, high vec) {
 	low, high = a.vec(), a.vec()
-	a.VBROADCASTSS(at(args, convLow), low)
-	a.VBROADCASTSS(at(args, convHigh), high)
+	a.VBROADCASTSS(a.field(args, "low"), low)
+	a.VBROADCASTSS(a.field(args, "high"), high)
 	return low, high
 }
 
@@ -258,10 +238,10 @@ func (a *asm) clamp(x, low, high vec) {
 func (a *asm) vectorMask(args reg.Register, j int) reg.Register {
 	if a.wide() {
 		k := a.K()
-		a.KMOVW(at(args, convMask+2*j), k)
+		a.KMOVW(at(args, a.offset("mask")+2*j), k)
 		return k
 	}
-	return a.load(at(args, convLanes+32*j))
+	return a.load(at(args, a.offset("lanes")+32*j))
 }
 
 func (a *asm) storeMasked(x vec, mask reg.Register, m operand.Mem) {
@@ -275,14 +255,14 @@ func (a *asm) storeMasked(x vec, mask reg.Register, m operand.Mem) {
 // convStore writes a tile of convMaps, whose rows are pixels, as rows of the
 // output channels' planes. There convRows is the number of channels.
 func (a *asm) convStore() {
-	args := a.function("convStore")
+	args := a.function("convStore", "convArgs")
 	tile, y, yRow, bias, rows, pitch := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, convTile), tile)
-	a.MOVQ(at(args, convY), y)
-	a.MOVQ(at(args, convYRow), yRow)
-	a.MOVQ(at(args, convBias), bias)
-	a.MOVQ(at(args, convRows), rows)
-	a.MOVQ(at(args, convVectors), pitch)
+	a.MOVQ(a.field(args, "tile"), tile)
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
+	a.MOVQ(a.field(args, "bias"), bias)
+	a.MOVQ(a.field(args, "rows"), rows)
+	a.MOVQ(a.field(args, "vectors"), pitch)
 	shift := 6
 	if !a.wide() {
 		shift = 5
@@ -367,22 +347,22 @@ func (a *asm) transposed(in []vec) []vec {
 // convPlane writes the loop for windows over one plane: products are rounded,
 // four of them added up, then those sums.
 func (a *asm) convPlane() {
-	args := a.function("convPlane")
+	args := a.function("convPlane", "convArgs")
 	for _, v := range []int{4, 2, 1} {
 		if v == 4 && !a.wide() {
 			continue
 		}
-		a.when(args, convVectors, v, func() { a.convPlaneTile(args, v) })
+		a.when(args, a.offset("vectors"), v, func() { a.convPlaneTile(args, v) })
 	}
 	a.ret()
 }
 
 func (a *asm) convPlaneTile(args reg.Register, v int) {
 	x, w, offsets, left := a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, convX), x)
-	a.MOVQ(at(args, convW), w)
-	a.MOVQ(at(args, convOffsets), offsets)
-	a.MOVQ(at(args, convK), left)
+	a.MOVQ(a.field(args, "x"), x)
+	a.MOVQ(a.field(args, "w"), w)
+	a.MOVQ(a.field(args, "offsets"), offsets)
+	a.MOVQ(a.field(args, "k"), left)
 	sum := a.vecs(v)
 	for _, s := range sum {
 		a.zero(s)
@@ -431,22 +411,6 @@ func (a *asm) convPlaneTile(args reg.Register, v int) {
 	a.ret()
 }
 
-// Offsets of copyArgs in package kernel.
-const (
-	copySrc      = 0
-	copyDst      = 8
-	copyPlanes   = 16
-	copySrcPlane = 24
-	copyDstPlane = 32
-	copyRows     = 40
-	copySrcRow   = 48
-	copyDstRow   = 56
-	copyVectors  = 64
-	copyMasks    = 72
-	copyOdd      = 80
-	copyShift    = 88
-)
-
 // writeCopy writes the loops that copy rows of planes, whole vectors at a time,
 // of which only elements in masks are read; the others become zero.
 // convCopyEven separates the elements with even and odd numbers; the latter
@@ -457,19 +421,19 @@ func writeCopy(a *asm) {
 		if stride == 2 {
 			name += "Even"
 		}
-		a.copyRows(a.function(name), stride)
+		a.copyRows(a.function(name, "copyArgs"), stride)
 	}
 }
 
 func (a *asm) copyRows(args reg.Register, stride int) {
 	src, dst, planes, rows := a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, copySrc), src)
-	a.ADDQ(at(args, copyShift), src)
-	a.MOVQ(at(args, copyDst), dst)
-	a.MOVQ(at(args, copyPlanes), planes)
+	a.MOVQ(a.field(args, "src"), src)
+	a.ADDQ(a.field(args, "shift"), src)
+	a.MOVQ(a.field(args, "dst"), dst)
+	a.MOVQ(a.field(args, "planes"), planes)
 	odd, ahead := a.GP64(), a.GP64()
-	a.MOVQ(at(args, copyOdd), odd)
-	a.MOVQ(at(args, copySrcPlane), ahead)
+	a.MOVQ(a.field(args, "odd"), odd)
+	a.MOVQ(a.field(args, "srcPlane"), ahead)
 	d := depthwise{asm: a}
 	if stride == 2 && a.wide() {
 		d.even, d.odd = a.load(a.ramp(0)), a.load(a.ramp(1))
@@ -483,13 +447,13 @@ func (a *asm) copyRows(args reg.Register, stride int) {
 	fromRow, toRow := a.GP64(), a.GP64()
 	a.MOVQ(src, fromRow)
 	a.MOVQ(dst, toRow)
-	a.MOVQ(at(args, copyRows), rows)
+	a.MOVQ(a.field(args, "rows"), rows)
 	a.Label(row)
 	from, to, left, mask := a.GP64(), a.GP64(), a.GP64(), a.GP64()
 	a.MOVQ(fromRow, from)
 	a.MOVQ(toRow, to)
-	a.MOVQ(at(args, copyVectors), left)
-	a.MOVQ(at(args, copyMasks), mask)
+	a.MOVQ(a.field(args, "vectors"), left)
+	a.MOVQ(a.field(args, "masks"), mask)
 	a.Label(vector)
 	x := make([]vec, stride)
 	for i := range x {
@@ -519,12 +483,12 @@ func (a *asm) copyRows(args reg.Register, stride int) {
 	a.ADDQ(operand.U32(stride*maskBytes), mask)
 	a.DECQ(left)
 	a.JNZ(operand.LabelRef(vector))
-	a.ADDQ(at(args, copySrcRow), fromRow)
-	a.ADDQ(at(args, copyDstRow), toRow)
+	a.ADDQ(a.field(args, "srcRow"), fromRow)
+	a.ADDQ(a.field(args, "dstRow"), toRow)
 	a.DECQ(rows)
 	a.JNZ(operand.LabelRef(row))
-	a.ADDQ(at(args, copySrcPlane), src)
-	a.ADDQ(at(args, copyDstPlane), dst)
+	a.ADDQ(a.field(args, "srcPlane"), src)
+	a.ADDQ(a.field(args, "dstPlane"), dst)
 	a.DECQ(planes)
 	a.JNZ(operand.LabelRef(plane))
 	a.ret()

@@ -7,28 +7,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of depthwiseArgs in package kernel.
-const (
-	depthwiseX       = 0
-	depthwiseW       = 8
-	depthwiseY       = 16
-	depthwiseZeros   = 24
-	depthwiseRow     = 32
-	depthwiseHeight  = 40
-	depthwiseRows    = 48
-	depthwiseXRow    = 56
-	depthwiseYRow    = 64
-	depthwiseOffset  = 72
-	depthwiseVectors = 80
-	depthwiseBias    = 88
-	depthwiseLow     = 92
-	depthwiseHigh    = 96
-	depthwiseMasks   = 100
-	depthwiseStore   = 140
-	depthwiseLanes   = 144
-	depthwiseLast    = 528
-)
-
 // writeDepthwise writes convolutions of one plane with one square window, for
 // a strip of the output that is a few vectors wide. They go down the rows of
 // the input, each of which is read once and added to all rows of the output
@@ -40,9 +18,9 @@ func writeDepthwise(a *asm) {
 			if stride == 2 {
 				name += "Even"
 			}
-			args := a.function(name)
+			args := a.function(name, "depthwiseArgs")
 			for vectors := a.depthwiseVectors(size, stride); vectors >= 1; vectors-- {
-				a.when(args, depthwiseVectors, vectors, func() {
+				a.when(args, a.offset("vectors"), vectors, func() {
 					d := depthwise{asm: a, args: args, size: size, stride: stride, vectors: vectors}
 					d.write()
 				})
@@ -83,8 +61,8 @@ func (d *depthwise) write() {
 		offset int
 		r      reg.Register
 	}{
-		{depthwiseW, d.w}, {depthwiseY, y}, {depthwiseRow, row}, {depthwiseHeight, height}, {depthwiseRows, rows},
-		{depthwiseXRow, xRow}, {depthwiseYRow, yRow}, {depthwiseRow, line}, {depthwiseZeros, zeros},
+		{d.offset("w"), d.w}, {d.offset("y"), y}, {d.offset("row"), row}, {d.offset("height"), height}, {d.offset("rows"), rows},
+		{d.offset("xRow"), xRow}, {d.offset("yRow"), yRow}, {d.offset("row"), line}, {d.offset("zeros"), zeros},
 	} {
 		d.MOVQ(at(d.args, l.offset), l.r)
 	}
@@ -92,9 +70,9 @@ func (d *depthwise) write() {
 	d.MOVQ(xRow, ahead)
 	d.SHLQ(operand.U8(3), ahead)
 	d.IMULQ(xRow, line)
-	d.ADDQ(at(d.args, depthwiseX), line)
-	d.ADDQ(at(d.args, depthwiseOffset), line)
-	d.ADDQ(at(d.args, depthwiseOffset), zeros)
+	d.ADDQ(d.field(d.args, "x"), line)
+	d.ADDQ(d.field(d.args, "offset"), line)
+	d.ADDQ(d.field(d.args, "offset"), zeros)
 
 	if d.wide() && d.stride == 2 {
 		d.even, d.odd = d.load(d.ramp(0)), d.load(d.ramp(1))
@@ -209,10 +187,10 @@ func (d *depthwise) loadMasked(m operand.Mem, mask int) vec {
 	v := d.vec()
 	if d.wide() {
 		k := d.K()
-		d.KMOVW(at(d.args, depthwiseMasks+2*mask), k)
+		d.KMOVW(at(d.args, d.offset("masks")+2*mask), k)
 		d.VMOVUPS_Z(m, k, v)
 	} else {
-		d.VMOVUPS(at(d.args, depthwiseLanes+32*mask), v)
+		d.VMOVUPS(at(d.args, d.offset("lanes")+32*mask), v)
 		d.VMASKMOVPS(m, v, v)
 	}
 	return v
@@ -238,12 +216,12 @@ func (d *depthwise) part(lo, hi vec) (even, odd vec) {
 func (d *depthwise) store(y reg.Register, sum []vec) {
 	for i, v := range sum {
 		x := d.vec()
-		d.VBROADCASTSS(at(d.args, depthwiseBias), x)
+		d.VBROADCASTSS(d.field(d.args, "bias"), x)
 		d.VADDPS(x, v, v)
 		// Not a number stays what it is.
-		d.VBROADCASTSS(at(d.args, depthwiseLow), x)
+		d.VBROADCASTSS(d.field(d.args, "low"), x)
 		d.VMAXPS(v, x, v)
-		d.VBROADCASTSS(at(d.args, depthwiseHigh), x)
+		d.VBROADCASTSS(d.field(d.args, "high"), x)
 		d.VMINPS(v, x, v)
 		m := at(y, i*d.bytes())
 		switch {
@@ -251,10 +229,10 @@ func (d *depthwise) store(y reg.Register, sum []vec) {
 			d.VMOVUPS(v, m)
 		case d.wide():
 			k := d.K()
-			d.KMOVW(at(d.args, depthwiseStore), k)
+			d.KMOVW(d.field(d.args, "store"), k)
 			d.VMOVUPS(v, k, m)
 		default:
-			d.VMASKMOVPS(v, d.load(at(d.args, depthwiseLast)), m)
+			d.VMASKMOVPS(v, d.load(d.field(d.args, "last")), m)
 		}
 	}
 }

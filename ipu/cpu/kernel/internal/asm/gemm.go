@@ -7,27 +7,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of gemmArgs in package kernel, which a test compares.
-const (
-	gemmA      = 0
-	gemmB      = 8
-	gemmC      = 16
-	gemmD      = 24
-	gemmRows   = 32
-	gemmK      = 40
-	gemmARow   = 48
-	gemmAStep  = 56
-	gemmBStep  = 64
-	gemmCRow   = 72
-	gemmDRow   = 80
-	gemmAhead  = 88
-	gemmAlpha  = 96
-	gemmMask   = 100
-	gemmColumn = 104
-	gemmLanes  = 108
-	gemmLimits = 172
-)
-
 // panelBytes is a row of a panel.
 const panelBytes = 128
 
@@ -52,9 +31,9 @@ func writeGemm(a *asm) {
 }
 
 func (a *asm) gemm(name string, mode bMode) {
-	args := a.function(name)
+	args := a.function(name, "gemmArgs")
 	rows := a.GP64()
-	a.MOVQ(at(args, gemmRows), rows)
+	a.MOVQ(a.field(args, "rows"), rows)
 	if !a.wide() {
 		for r := 6; r >= 1; r-- {
 			a.gemmCase(args, rows, r, 2, mode)
@@ -62,7 +41,7 @@ func (a *asm) gemm(name string, mode bMode) {
 		return
 	}
 	single := a.newLabel("single")
-	a.TESTL(operand.U32(0xffff0000), at(args, gemmMask))
+	a.TESTL(operand.U32(0xffff0000), a.field(args, "mask"))
 	a.JEQ(operand.LabelRef(single))
 	for r := 12; r >= 1; r-- {
 		a.gemmCase(args, rows, r, 2, mode)
@@ -122,10 +101,10 @@ func (t *tile) write() {
 
 func (t *tile) load() {
 	row0 := t.GP64()
-	t.MOVQ(at(t.args, gemmA), row0)
+	t.MOVQ(t.field(t.args, "a"), row0)
 	t.rows = []reg.Register{row0}
 	t.row, t.row3, t.aStep, t.b = t.GP64(), t.GP64(), t.GP64(), t.GP64()
-	t.MOVQ(at(t.args, gemmARow), t.row)
+	t.MOVQ(t.field(t.args, "aRow"), t.row)
 	t.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
 	for len(t.rows)*5 < t.r {
 		p := t.GP64()
@@ -133,12 +112,12 @@ func (t *tile) load() {
 		t.ADDQ(t.row, p)
 		t.rows = append(t.rows, p)
 	}
-	t.MOVQ(at(t.args, gemmAStep), t.aStep)
-	t.MOVQ(at(t.args, gemmB), t.b)
+	t.MOVQ(t.field(t.args, "aStep"), t.aStep)
+	t.MOVQ(t.field(t.args, "b"), t.b)
 	if t.wide() {
 		for i := range t.v {
 			k := t.K()
-			t.KMOVW(at(t.args, gemmMask+2*i), k)
+			t.KMOVW(at(t.args, t.offset("mask")+2*i), k)
 			t.mask = append(t.mask, k)
 		}
 	}
@@ -147,8 +126,8 @@ func (t *tile) load() {
 // prefetchC fetches what is written at the end.
 func (t *tile) prefetchC() {
 	c, row := t.GP64(), t.GP64()
-	t.MOVQ(at(t.args, gemmC), c)
-	t.MOVQ(at(t.args, gemmCRow), row)
+	t.MOVQ(t.field(t.args, "c"), c)
+	t.MOVQ(t.field(t.args, "cRow"), row)
 	for r := range t.r {
 		t.PREFETCHT0(at(c, 0))
 		if t.v > 1 && t.wide() {
@@ -194,7 +173,7 @@ func (t *tile) loadB(u int, step3 reg.Register) []reg.VecVirtual {
 		case t.wide():
 			t.VMOVUPS_Z(m, t.mask[i], b[i])
 		default:
-			t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), b[i])
+			t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), b[i])
 			t.VMASKMOVPS(m, b[i], b[i])
 		}
 	}
@@ -226,9 +205,9 @@ func (t *tile) step(u int, b []reg.VecVirtual) {
 func (t *tile) rowLoop() {
 	k, ahead := t.GP64(), t.GP64()
 	t.bStep = t.GP64()
-	t.MOVQ(at(t.args, gemmBStep), t.bStep)
-	t.MOVQ(at(t.args, gemmK), k)
-	t.MOVQ(at(t.args, gemmAhead), ahead)
+	t.MOVQ(t.field(t.args, "bStep"), t.bStep)
+	t.MOVQ(t.field(t.args, "k"), k)
+	t.MOVQ(t.field(t.args, "ahead"), ahead)
 	single, end := t.newLabel("one"), t.newLabel("end")
 	if t.mode == fullRows {
 		loop, rest := t.newLabel("loop"), t.newLabel("rest")
@@ -272,17 +251,17 @@ func (t *tile) rowLoop() {
 // store writes C = D + alpha·sums.
 func (t *tile) store() {
 	c, d, cRow, dRow := t.GP64(), t.GP64(), t.GP64(), t.GP64()
-	t.MOVQ(at(t.args, gemmC), c)
-	t.MOVQ(at(t.args, gemmD), d)
-	t.MOVQ(at(t.args, gemmCRow), cRow)
-	t.MOVQ(at(t.args, gemmDRow), dRow)
+	t.MOVQ(t.field(t.args, "c"), c)
+	t.MOVQ(t.field(t.args, "d"), d)
+	t.MOVQ(t.field(t.args, "cRow"), cRow)
+	t.MOVQ(t.field(t.args, "dRow"), dRow)
 	alpha := t.vec()
-	t.VBROADCASTSS(at(t.args, gemmAlpha), alpha)
+	t.VBROADCASTSS(t.field(t.args, "alpha"), alpha)
 	var lanes []reg.VecVirtual
 	if !t.wide() && t.mode != fullRows {
 		lanes = t.vecs(t.v)
 		for i := range lanes {
-			t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), lanes[i])
+			t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), lanes[i])
 		}
 	}
 	write := func(r, i int) {
@@ -297,7 +276,7 @@ func (t *tile) store() {
 		}
 	}
 	column, finish := t.newLabel("column"), t.newLabel("finish")
-	t.CMPB(at(t.args, gemmColumn), operand.U8(0))
+	t.CMPB(t.field(t.args, "column"), operand.U8(0))
 	t.JNE(operand.LabelRef(column))
 	for r := range t.r {
 		for i := range t.v {
@@ -328,10 +307,10 @@ func (t *tile) store() {
 		t.next(r, d, dRow)
 	}
 	t.Label(finish)
-	t.limit(at(t.args, gemmLimits), t.acc)
+	t.limit(t.args, t.acc)
 	// The limits have taken the masks' registers.
 	for i := range lanes {
-		t.VMOVUPS(at(t.args, gemmLanes+i*t.bytes()), lanes[i])
+		t.VMOVUPS(at(t.args, t.offset("lanes")+i*t.bytes()), lanes[i])
 	}
 	for r := range t.r {
 		for i := range t.v {
@@ -341,26 +320,17 @@ func (t *tile) store() {
 	}
 }
 
-// Offsets of limits in package kernel, of which arguments have one.
-const (
-	limitsLow  = 0
-	limitsHigh = 4
-	limitsZero = 8
-	limitsOn   = 12
-)
-
 // limit keeps vectors within limits, if there are any. NaN stays what it is: of
 // two operands that can't be compared the last one is taken, which is first
 // here. So is -0 where the lower limit is +0; the zero that is added makes it +0.
-func (a *asm) limit(limits operand.Mem, all [][]reg.VecVirtual) {
-	of := func(field int) operand.Mem { limits := limits; limits.Disp += field; return limits }
+func (a *asm) limit(args reg.Register, all [][]reg.VecVirtual) {
 	not := a.newLabel("unlimited")
-	a.CMPB(of(limitsOn), operand.U8(0))
+	a.CMPB(a.field(args, "limits.on"), operand.U8(0))
 	a.JEQ(operand.LabelRef(not))
 	low, high, zero := a.vec(), a.vec(), a.vec()
-	a.VBROADCASTSS(of(limitsLow), low)
-	a.VBROADCASTSS(of(limitsHigh), high)
-	a.VBROADCASTSS(of(limitsZero), zero)
+	a.VBROADCASTSS(a.field(args, "limits.low"), low)
+	a.VBROADCASTSS(a.field(args, "limits.high"), high)
+	a.VBROADCASTSS(a.field(args, "limits.zero"), zero)
 	for _, row := range all {
 		for _, x := range row {
 			a.VMAXPS(x, low, x)

@@ -5,63 +5,11 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of gemvArgs in package kernel.
-const (
-	gemvA      = 0
-	gemvB      = 8
-	gemvC      = 16
-	gemvD      = 24
-	gemvRows   = 32
-	gemvK      = 40
-	gemvARow   = 48
-	gemvAStep  = 56
-	gemvBStep  = 64
-	gemvCRow   = 72
-	gemvDRow   = 80
-	gemvBPanel = 88
-	gemvPanels = 96
-	gemvAlpha  = 104
-	gemvColumn = 108
-	gemvFar    = 109
-	gemvLimits = 112
-)
-
-// Offsets of dotArgs in package kernel.
-const (
-	dotA     = 0
-	dotB     = 8
-	dotRows  = 16
-	dotK     = 24
-	dotARow  = 32
-	dotBRow  = 40
-	dotMask  = 48
-	dotLanes = 52
-	dotOut   = 116
-)
-
-// Offsets of gatesArgs in package kernel.
-const (
-	gatesH       = 0
-	gatesR       = 8
-	gatesRows    = 16
-	gatesCount   = 24
-	gatesK       = 32
-	gatesPanels  = 40
-	gatesHRow    = 48
-	gatesRStep   = 56
-	gatesRNext   = 64
-	gatesNext    = 72
-	gatesTo      = 80
-	gatesFrom    = 112
-	gatesToRow   = 144
-	gatesFromRow = 176
-)
-
 // writeGemv writes the inner loops of products of few rows by several panels.
 // Those of one to three rows go as fast as the second matrix is read; more of
 // them have enough sums that do not wait for each other.
 func writeGemv(a *asm) {
-	args := a.function("gemv")
+	args := a.function("gemv", "gemvArgs")
 	cases := [][]int{{8, 4, 2}, {4, 2}, {4, 2}, {2}, {2}, {2}}
 	if !a.wide() {
 		cases = [][]int{{2, 1}, {1}, {1}}
@@ -69,9 +17,9 @@ func writeGemv(a *asm) {
 	for i, panels := range cases {
 		for _, p := range panels {
 			next := a.newLabel("next")
-			a.CMPQ(at(args, gemvRows), operand.U8(i+1))
+			a.CMPQ(a.field(args, "rows"), operand.U8(i+1))
 			a.JNE(operand.LabelRef(next))
-			a.CMPQ(at(args, gemvPanels), operand.U8(p))
+			a.CMPQ(a.field(args, "panels"), operand.U8(p))
 			a.JNE(operand.LabelRef(next))
 			a.gemv(args, i+1, p)
 			a.Label(next)
@@ -93,7 +41,7 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 	for _, l := range []struct {
 		offset int
 		r      reg.Register
-	}{{gemvA, row}, {gemvB, b}, {gemvK, k}, {gemvARow, aRow}, {gemvAStep, aStep}, {gemvBStep, bStep}, {gemvBPanel, bPanel}} {
+	}{{a.offset("a"), row}, {a.offset("b"), b}, {a.offset("k"), k}, {a.offset("aRow"), aRow}, {a.offset("aStep"), aStep}, {a.offset("bStep"), bStep}, {a.offset("bPanel"), bPanel}} {
 		a.MOVQ(at(args, l.offset), l.r)
 	}
 	perPanel := panelBytes / a.bytes()
@@ -194,7 +142,7 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 	}
 	if r <= 3 {
 		near := a.newLabel("near")
-		a.CMPB(at(args, gemvFar), operand.U8(0))
+		a.CMPB(a.field(args, "far"), operand.U8(0))
 		a.JEQ(operand.LabelRef(near))
 		several(true)
 		a.JMP(operand.LabelRef(single))
@@ -214,14 +162,14 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 	a.Label(end)
 
 	c, d, cRow, dRow := a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, gemvC), c)
-	a.MOVQ(at(args, gemvD), d)
-	a.MOVQ(at(args, gemvCRow), cRow)
-	a.MOVQ(at(args, gemvDRow), dRow)
+	a.MOVQ(a.field(args, "c"), c)
+	a.MOVQ(a.field(args, "d"), d)
+	a.MOVQ(a.field(args, "cRow"), cRow)
+	a.MOVQ(a.field(args, "dRow"), dRow)
 	alpha := a.vec()
-	a.VBROADCASTSS(at(args, gemvAlpha), alpha)
+	a.VBROADCASTSS(a.field(args, "alpha"), alpha)
 	column, finish := a.newLabel("column"), a.newLabel("finish")
-	a.CMPB(at(args, gemvColumn), operand.U8(0))
+	a.CMPB(a.field(args, "column"), operand.U8(0))
 	a.JNE(operand.LabelRef(column))
 	for _, whole := range []bool{false, true} {
 		if whole {
@@ -247,7 +195,7 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 		}
 	}
 	a.Label(finish)
-	a.limit(at(args, gemvLimits), acc)
+	a.limit(args, acc)
 	for i := range acc {
 		for j, v := range acc[i] {
 			a.VMOVUPS(v, at(c, j*a.bytes()))
@@ -261,11 +209,11 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 
 // dot writes inner products of one to three rows of A with four rows of B.
 func (a *asm) dot() {
-	args := a.function("dot")
+	args := a.function("dot", "dotArgs")
 	for r := 3; r >= 1; r-- {
 		next := a.newLabel("next")
 		if r > 1 {
-			a.CMPQ(at(args, dotRows), operand.U8(r))
+			a.CMPQ(a.field(args, "rows"), operand.U8(r))
 			a.JNE(operand.LabelRef(next))
 		}
 		a.dotRows(args, r)
@@ -277,11 +225,11 @@ func (a *asm) dot() {
 
 func (a *asm) dotRows(args reg.Register, r int) {
 	x, y, k, xRow, yRow, yRow3 := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, dotA), x)
-	a.MOVQ(at(args, dotB), y)
-	a.MOVQ(at(args, dotK), k)
-	a.MOVQ(at(args, dotARow), xRow)
-	a.MOVQ(at(args, dotBRow), yRow)
+	a.MOVQ(a.field(args, "a"), x)
+	a.MOVQ(a.field(args, "b"), y)
+	a.MOVQ(a.field(args, "k"), k)
+	a.MOVQ(a.field(args, "aRow"), xRow)
+	a.MOVQ(a.field(args, "bRow"), yRow)
 	a.LEAQ(indexed(yRow, yRow, 2, 0), yRow3)
 	var acc [3][4]reg.VecVirtual
 	for i := range r {
@@ -326,11 +274,11 @@ func (a *asm) dotRows(args reg.Register, r int) {
 	a.JEQ(operand.LabelRef(end))
 	if a.wide() {
 		mask := a.K()
-		a.KMOVW(at(args, dotMask), mask)
+		a.KMOVW(a.field(args, "mask"), mask)
 		step(func(m operand.Mem, v reg.VecVirtual) { a.VMOVUPS_Z(m, mask, v) })
 	} else {
 		step(func(m operand.Mem, v reg.VecVirtual) {
-			a.VMOVUPS(at(args, dotLanes), v)
+			a.VMOVUPS(a.field(args, "lanes"), v)
 			a.VMASKMOVPS(m, v, v)
 		})
 	}
@@ -351,7 +299,7 @@ func (a *asm) dotRows(args reg.Register, r int) {
 		upper := a.XMM()
 		a.VEXTRACTF128(operand.U8(1), s[0].AsY(), upper)
 		a.VADDPS(upper, s[0].AsX(), s[0].AsX())
-		a.VMOVUPS(s[0].AsX(), at(args, dotOut+16*i))
+		a.VMOVUPS(s[0].AsX(), at(args, a.offset("out")+16*i))
 	}
 	a.ret()
 }
@@ -359,7 +307,7 @@ func (a *asm) dotRows(args reg.Register, r int) {
 // gates writes products of few rows of H by panels of R in which the rows of
 // several gates take turns, so that all of it is read in one go.
 func (a *asm) gates() {
-	args := a.function("gates")
+	args := a.function("gates", "gatesArgs")
 	cases := [][]int{{4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1}, {2, 1}, {2, 1}, {2, 1}}
 	if !a.wide() {
 		cases = [][]int{{2, 1}, {1}, {1}}
@@ -367,9 +315,9 @@ func (a *asm) gates() {
 	for i, counts := range cases {
 		for _, n := range counts {
 			next := a.newLabel("next")
-			a.CMPQ(at(args, gatesRows), operand.U8(i+1))
+			a.CMPQ(a.field(args, "rows"), operand.U8(i+1))
 			a.JNE(operand.LabelRef(next))
-			a.CMPQ(at(args, gatesCount), operand.U8(n))
+			a.CMPQ(a.field(args, "gates"), operand.U8(n))
 			a.JNE(operand.LabelRef(next))
 			a.gatesOf(args, i+1, n)
 			a.Label(next)
@@ -380,11 +328,11 @@ func (a *asm) gates() {
 
 func (a *asm) gatesOf(args reg.Register, rows, gates int) {
 	first, left, to, hRow, rStep := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, gatesR), first)
-	a.MOVQ(at(args, gatesPanels), left)
+	a.MOVQ(a.field(args, "r"), first)
+	a.MOVQ(a.field(args, "panels"), left)
 	a.XORQ(to, to)
-	a.MOVQ(at(args, gatesHRow), hRow)
-	a.MOVQ(at(args, gatesRStep), rStep)
+	a.MOVQ(a.field(args, "hRow"), hRow)
+	a.MOVQ(a.field(args, "rStep"), rStep)
 	perPanel := panelBytes / a.bytes()
 	vectors := gates * perPanel
 	acc := make([][]reg.VecVirtual, rows)
@@ -439,8 +387,8 @@ func (a *asm) gatesOf(args reg.Register, rows, gates int) {
 	if rows == 1 {
 		// Another core may have written parts of H: have them come at once.
 		ask := a.newLabel("ask")
-		a.MOVQ(at(args, gatesH), h)
-		a.MOVQ(at(args, gatesK), k)
+		a.MOVQ(a.field(args, "h"), h)
+		a.MOVQ(a.field(args, "k"), k)
 		a.Label(ask)
 		a.PREFETCHT0(at(h, 0))
 		a.ADDQ(operand.U8(64), h)
@@ -449,13 +397,13 @@ func (a *asm) gatesOf(args reg.Register, rows, gates int) {
 	}
 	panel, loop := a.newLabel("panel"), a.newLabel("loop")
 	a.Label(panel)
-	a.MOVQ(at(args, gatesH), h)
+	a.MOVQ(a.field(args, "h"), h)
 	if rows > 3 {
 		a.LEAQ(indexed(hRow, hRow, 2, 0), bases[1])
 		a.ADDQ(h, bases[1])
 	}
 	a.MOVQ(first, r)
-	a.MOVQ(at(args, gatesK), k)
+	a.MOVQ(a.field(args, "k"), k)
 	for i := range acc {
 		for _, v := range acc[i] {
 			a.zero(v)
@@ -471,9 +419,9 @@ func (a *asm) gatesOf(args reg.Register, rows, gates int) {
 	a.JNZ(operand.LabelRef(loop))
 	for g := range gates {
 		sums, from := a.GP64(), a.GP64()
-		a.MOVQ(at(args, gatesTo+8*g), sums)
+		a.MOVQ(at(args, a.offset("to")+8*g), sums)
 		a.ADDQ(to, sums)
-		a.MOVQ(at(args, gatesFrom+8*g), from)
+		a.MOVQ(at(args, a.offset("from")+8*g), from)
 		a.ADDQ(to, from)
 		for i := range rows {
 			for j := range perPanel {
@@ -482,13 +430,13 @@ func (a *asm) gatesOf(args reg.Register, rows, gates int) {
 				a.VMOVUPS(v, at(sums, j*a.bytes()))
 			}
 			if i < rows-1 {
-				a.ADDQ(at(args, gatesToRow+8*g), sums)
-				a.ADDQ(at(args, gatesFromRow+8*g), from)
+				a.ADDQ(at(args, a.offset("toRow")+8*g), sums)
+				a.ADDQ(at(args, a.offset("fromRow")+8*g), from)
 			}
 		}
 	}
-	a.ADDQ(at(args, gatesRNext), first)
-	a.ADDQ(at(args, gatesNext), to)
+	a.ADDQ(a.field(args, "rNext"), first)
+	a.ADDQ(a.field(args, "next"), to)
 	a.DECQ(left)
 	a.JNZ(operand.LabelRef(panel))
 	a.ret()

@@ -8,53 +8,6 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// Offsets of int8Args in package kernel, which a test compares.
-const (
-	int8A       = 0
-	int8ARow    = 8
-	int8Rows    = 16
-	int8B       = 24
-	int8Offsets = 32
-	int8Steps   = 40
-	int8Tile    = 48
-	int8Vectors = 56
-	int8First   = 64
-)
-
-// Offsets of int8FinishArgs in package kernel, which a test compares.
-const (
-	int8FinishTile   = 0
-	int8FinishRows   = 8
-	int8FinishOut    = 16
-	int8FinishOutRow = 24
-	int8FinishScale  = 32
-	int8FinishShift  = 40
-	int8FinishOuter  = 48
-	int8FinishLine   = 56
-	int8FinishSecond = 64
-	int8FinishLow    = 72
-	int8FinishHigh   = 76
-	int8FinishZero   = 80
-	int8FinishKeep   = 84
-	int8FinishStore  = 88
-)
-
-// Offsets of int8PlaneArgs in package kernel, which a test compares.
-const (
-	int8PlaneX       = 0
-	int8PlaneOffsets = 8
-	int8PlaneSteps   = 16
-	int8PlaneW       = 24
-	int8PlaneBlocks  = 32
-	int8PlaneOut     = 40
-	int8PlaneFirst   = 48
-	int8PlaneScale   = 52
-	int8PlaneShift   = 56
-	int8PlaneLow     = 60
-	int8PlaneHigh    = 64
-	int8PlaneZero    = 68
-)
-
 // int8TileRow is how far rows of sums are apart.
 const int8TileRow = 128
 
@@ -98,21 +51,21 @@ func (a *asm) int8Most() int {
 // are unsigned and lie at listed offsets; in a product of matrices they are
 // signed and follow each other.
 func (a *asm) int8Sums(name string, conv bool) {
-	args := a.function(name)
+	args := a.function(name, "int8Args")
 	pa, row, rows, b, tile := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, int8B), b)
-	a.MOVQ(at(args, int8Tile), tile)
-	a.MOVQ(at(args, int8ARow), row)
+	a.MOVQ(a.field(args, "b"), b)
+	a.MOVQ(a.field(args, "tile"), tile)
+	a.MOVQ(a.field(args, "aRow"), row)
 	row3 := a.GP64()
 	a.LEAQ(indexed(row, row, 2, 0), row3)
 	first := a.GP64()
-	a.MOVQ(at(args, int8First), first)
+	a.MOVQ(a.field(args, "first"), first)
 	t := int8Loop{asm: a, args: args, pa: pa, row: row, row3: row3, rows: rows, b: b, tile: tile, first: first, conv: conv}
-	a.MOVQ(at(args, int8A), pa)
-	a.MOVQ(at(args, int8Rows), rows)
+	a.MOVQ(a.field(args, "a"), pa)
+	a.MOVQ(a.field(args, "rows"), rows)
 	if a.wide() {
 		single := a.newLabel("single")
-		a.CMPQ(at(args, int8Vectors), operand.U8(1))
+		a.CMPQ(a.field(args, "vectors"), operand.U8(1))
 		a.JEQ(operand.LabelRef(single))
 		t.all(2)
 		a.Label(single)
@@ -195,9 +148,9 @@ func (t *int8Loop) tileOf(r, v int) {
 		}
 	}
 	steps, b, offsets := a.GP64(), t.b, a.GP64()
-	a.MOVQ(at(t.args, int8Steps), steps)
+	a.MOVQ(t.field(t.args, "steps"), steps)
 	if t.conv {
-		a.MOVQ(at(t.args, int8Offsets), offsets)
+		a.MOVQ(t.field(t.args, "offsets"), offsets)
 	} else {
 		b = a.GP64()
 		a.MOVQ(t.b, b)
@@ -301,35 +254,35 @@ func (a *asm) int8Half(m operand.Mem, odd, signed bool) vec {
 // Parameters belong to rows or to columns. Of the columns only those to keep
 // are stored, close together.
 func (a *asm) int8Finish(name string, kind int8Kind, byRows bool) {
-	args := a.function(name)
+	args := a.function(name, "int8FinishArgs")
 	ptr := func(offset int) reg.Register {
 		p := a.GP64()
 		a.MOVQ(at(args, offset), p)
 		return p
 	}
-	f := int8Ending{int8End: int8End{asm: a, kind: kind}, byRows: byRows, tile: ptr(int8FinishTile), rows: ptr(int8FinishRows),
-		out: ptr(int8FinishOut), outRow: ptr(int8FinishOutRow), scale: ptr(int8FinishScale), shift: ptr(int8FinishShift),
-		outer: ptr(int8FinishOuter), line: ptr(int8FinishLine)}
-	f.limits(args, int8FinishLow, int8FinishHigh, int8FinishZero)
+	f := int8Ending{int8End: int8End{asm: a, kind: kind}, byRows: byRows, tile: ptr(a.offset("tile")), rows: ptr(a.offset("rows")),
+		out: ptr(a.offset("out")), outRow: ptr(a.offset("outRow")), scale: ptr(a.offset("scale")), shift: ptr(a.offset("shift")),
+		outer: ptr(a.offset("outer")), line: ptr(a.offset("line"))}
+	f.limits(args, a.offset("low"), a.offset("high"), a.offset("zero"))
 	if !a.wide() {
 		f.loop(false)
 		return
 	}
-	f.second = ptr(int8FinishSecond)
+	f.second = ptr(a.offset("second"))
 	a.ADDQ(f.out, f.second)
 	for i := range f.store {
 		f.store[i] = a.K()
-		a.KMOVW(at(args, int8FinishStore+2*i), f.store[i])
+		a.KMOVW(at(args, a.offset("store")+2*i), f.store[i])
 	}
 	if byRows {
 		some := a.newLabel("some")
-		a.CMPL(at(args, int8FinishKeep), operand.Imm(0xffffffff))
+		a.CMPL(a.field(args, "keep"), operand.Imm(0xffffffff))
 		a.JNE(operand.LabelRef(some))
 		f.loop(false)
 		a.Label(some)
 		for i := range f.keep {
 			f.keep[i] = a.K()
-			a.KMOVW(at(args, int8FinishKeep+2*i), f.keep[i])
+			a.KMOVW(at(args, a.offset("keep")+2*i), f.keep[i])
 		}
 	}
 	f.loop(byRows)
@@ -481,25 +434,25 @@ const int8PlaneVectors = 4
 // int8Plane writes the convolution that gives one output channel, in blocks
 // of four vectors.
 func (a *asm) int8Plane(name string, kind int8Kind) {
-	args := a.function(name)
+	args := a.function(name, "int8PlaneArgs")
 	ptr := func(offset int) reg.Register {
 		p := a.GP64()
 		a.MOVQ(at(args, offset), p)
 		return p
 	}
-	x, all, weights, blocks, out := ptr(int8PlaneX), ptr(int8PlaneOffsets), ptr(int8PlaneW), ptr(int8PlaneBlocks), ptr(int8PlaneOut)
+	x, all, weights, blocks, out := ptr(a.offset("x")), ptr(a.offset("offsets")), ptr(a.offset("w")), ptr(a.offset("blocks")), ptr(a.offset("out"))
 	e := int8End{asm: a, kind: kind}
 	block := a.newLabel("block")
 	a.Label(block)
 	acc := make([]vec, int8PlaneVectors)
 	for i := range acc {
 		acc[i] = a.vec()
-		a.VPBROADCASTD(at(args, int8PlaneFirst), acc[i])
+		a.VPBROADCASTD(a.field(args, "first"), acc[i])
 	}
 	offsets, w, steps := a.GP64(), a.GP64(), a.GP64()
 	a.MOVQ(all, offsets)
 	a.MOVQ(weights, w)
-	a.MOVQ(at(args, int8PlaneSteps), steps)
+	a.MOVQ(a.field(args, "steps"), steps)
 	loop := a.newLabel("loop")
 	a.Label(loop)
 	p := a.GP64()
@@ -529,10 +482,10 @@ func (a *asm) int8Plane(name string, kind int8Kind) {
 	var scale, shift operand.Op
 	if kind != int8ToInts {
 		s, t := a.vec(), a.vec()
-		a.VBROADCASTSS(at(args, int8PlaneScale), s)
-		a.VBROADCASTSS(at(args, int8PlaneShift), t)
+		a.VBROADCASTSS(a.field(args, "scale"), s)
+		a.VBROADCASTSS(a.field(args, "shift"), t)
 		scale, shift = s, t
-		e.limits(args, int8PlaneLow, int8PlaneHigh, int8PlaneZero)
+		e.limits(args, a.offset("low"), a.offset("high"), a.offset("zero"))
 	}
 	for i, v := range acc {
 		if kind != int8ToInts {

@@ -66,7 +66,7 @@ func main() {
 // run brings the generated files below root up to date, or checks that they
 // are.
 func run(root string, check bool) error {
-	files, err := generate(sources)
+	files, err := generate(root, sources)
 	if err != nil {
 		return err
 	}

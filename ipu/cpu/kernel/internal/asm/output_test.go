@@ -53,12 +53,22 @@ func wide(a *asm) {
 }
 
 func TestGenerate(t *testing.T) {
+	root := t.TempDir()
+	for path, text := range map[string]string{"go.mod": "module example.com/m\n", "one/one.go": "package one\n", "two/two.go": "package two\n", "here.go": "package m\n"} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
 	table := []source{{"one", "add", add}, {"two", "add", add}}
-	files, err := generate(table)
+	files, err := generate(root, table)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := generate(table)
+	again, err := generate(root, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +91,7 @@ func TestGenerate(t *testing.T) {
 		{"twice", []source{{".", "add", add}, {".", "add", add}}, "two files of the table are add_avx"},
 		{"registers", []source{{".", "wide", wide}}, "generating wide_avx2_amd64.s"},
 	} {
-		if _, err := generate(c.table); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := generate(root, c.table); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
 	}

@@ -2,37 +2,23 @@ package main
 
 import "github.com/mmcloughlin/avo/operand"
 
-// Offsets of bilinearArgs in package kernel, which a test compares.
-const (
-	bilinearY           = 0
-	bilinearNear        = 8
-	bilinearFar         = 16
-	bilinearLeft        = 24
-	bilinearRight       = 32
-	bilinearLeftWeight  = 40
-	bilinearRightWeight = 48
-	bilinearPixels      = 56
-	bilinearNearWeight  = 64
-	bilinearFarWeight   = 68
-)
-
 // writeResize writes the loop of a row of pixels, each the sum of four, in the
 // order of rows, times the product of two weights.
 func writeResize(a *asm) {
-	args := a.function("bilinearPixels")
+	args := a.function("bilinearPixels", "bilinearArgs")
 	y, near, far, left := a.GP64(), a.GP64(), a.GP64(), a.GP64()
 	right, leftWeight, rightWeight, count := a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(at(args, bilinearY), y)
-	a.MOVQ(at(args, bilinearNear), near)
-	a.MOVQ(at(args, bilinearFar), far)
-	a.MOVQ(at(args, bilinearLeft), left)
-	a.MOVQ(at(args, bilinearRight), right)
-	a.MOVQ(at(args, bilinearLeftWeight), leftWeight)
-	a.MOVQ(at(args, bilinearRightWeight), rightWeight)
-	a.MOVQ(at(args, bilinearPixels), count)
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "near"), near)
+	a.MOVQ(a.field(args, "far"), far)
+	a.MOVQ(a.field(args, "left"), left)
+	a.MOVQ(a.field(args, "right"), right)
+	a.MOVQ(a.field(args, "leftWeight"), leftWeight)
+	a.MOVQ(a.field(args, "rightWeight"), rightWeight)
+	a.MOVQ(a.field(args, "pixels"), count)
 	u, v := a.vec(), a.vec()
-	a.VBROADCASTSS(at(args, bilinearNearWeight), u)
-	a.VBROADCASTSS(at(args, bilinearFarWeight), v)
+	a.VBROADCASTSS(a.field(args, "nearWeight"), u)
+	a.VBROADCASTSS(a.field(args, "farWeight"), v)
 	loop := a.newLabel("loop")
 	a.Label(loop)
 	l, r := a.GP64(), a.GP64()
