@@ -382,7 +382,7 @@ func (r *region) elementwise(u *unit) bool {
 // has not.
 func perChannelShape(x, y []int64) []int64 {
 	full := slices.Concat(slices.Repeat([]int64{1}, max(0, len(y)-len(x))), x)
-	if len(full) != len(y) || full[1] != y[1] || full[0] != 1 && full[0] != y[0] || positions(full) != 1 {
+	if len(full) != len(y) || full[1] != y[1] || positions(full) != 1 {
 		return nil
 	}
 	return full

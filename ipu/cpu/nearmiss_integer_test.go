@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"math"
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -17,7 +18,7 @@ func init() {
 			"negative scale", "limits and no constant scale", "limits and a negative scale", "rectifier after"}},
 		nearMiss{pass: "integer", what: "scales of products of bytes", build: missBytesScale, integers: true, off: []string{"along another axis", "read twice", "scaled twice", "larger", "not cast", "by itself", "cast bytes"}},
 		nearMiss{pass: "quantised", what: "quantisations of what has these values already", tolerance: -1, integers: true, build: missRequantised, off: []string{"another scale", "another zero",
-			"another type", "padded", "average", "rectifier", "by channel", "fed scale", "back by another scale", "tiny scale", "from another scale"}},
+			"another type", "padded", "average", "rectifier", "by channel", "fed scale", "back by another scale", "tiny scale", "negative scale", "no scale", "endless scale", "from another scale"}},
 	)
 }
 
@@ -331,6 +332,12 @@ func missRequantised(d *missDraw) []graph.TensorID {
 		scale = d.fed([]float32{0.05})
 	case d.is("tiny scale"):
 		scale = d.number(1e-39)
+	case d.is("negative scale"):
+		scale = d.number(-0.05)
+	case d.is("no scale"):
+		scale = d.number(0)
+	case d.is("endless scale"):
+		scale = d.number(float32(math.Inf(1 - 2*int(d.between(0, 1, "negative")))))
 	}
 	first := scale
 	if d.is("from another scale") {

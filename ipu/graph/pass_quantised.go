@@ -1,5 +1,7 @@
 package graph
 
+import "math"
+
 // dropRequantisation removes quantisations, with the conversions back that
 // follow, of what has just these values already: it was converted from
 // integers by the same scale and zero point, and only moved or compared since.
@@ -30,11 +32,11 @@ func dropRequantisation(e *Executable, c *passContext) {
 
 // oneStep reports whether two nodes, each of them a Quantize or a Dequantize,
 // use the same scale and zero point: one of either, known, and such that
-// nothing overflows or vanishes.
+// nothing overflows. What tiny scales make of integers is exact, or rounded once.
 func (r *rewriter) oneStep(a, b *Node) bool {
-	const least, most = 1e-30, 1e30
+	const most = 1e30
 	s, ok := r.number(a.Inputs[1])
-	if t, same := r.number(b.Inputs[1]); !ok || !same || s != t || s < least || s > most || r.Tensors[a.Inputs[1]].Type.Elements() != 1 {
+	if t, same := r.number(b.Inputs[1]); !ok || !same || s != t || math.Abs(s) > most || r.Tensors[a.Inputs[1]].Type.Elements() != 1 {
 		return false
 	}
 	zero := func(n *Node) TensorID {
