@@ -50,6 +50,7 @@ func TestInterrupts(t *testing.T) {
 	for _, args := range [][]string{
 		{"compile", model, "-o", at("out.popef")}, {"inspect", "--html", at("model.html"), model}, {"run", "--random", "1", model},
 		{"generate", "-m", model, "-o", at("package")}, {"verify", at("case")}, {"diff", model, model}, {"golden", "record", model, "--random", "1", "-o", at("golden")},
+		{"reduce", model, "-o", at("small.onnx")}, {"reduce", model, "--check", "sleep 0.1 #", "-o", at("small.onnx")},
 	} {
 		c := exec.Command(exe, "-test.run", "^TestInterrupts$")
 		c.Env = append(os.Environ(), "POPEFGEN_INTERRUPT_ARGS="+strings.Join(args, "\n"))
@@ -81,5 +82,9 @@ func TestInterrupts(t *testing.T) {
 		}
 		var out, errOut bytes.Buffer
 		require.Zero(t, Run(t.Context(), []string{"inspect", at(name)}, nil, &out, &errOut), "%s is a half: %s", name, errOut.String())
+	}
+	for _, name := range []string{"small", "small.onnx"} { // there is no result before the search ends
+		require.NoFileExists(t, at(name))
+		require.NoDirExists(t, at(name))
 	}
 }

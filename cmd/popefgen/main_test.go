@@ -20,7 +20,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"popefgen": main})
+	testscript.Main(m, map[string]func(){"popefgen": main, "wrongpopefgen": wrongMain})
 }
 
 // TestScript runs the scripts in testdata/script: each is commands with what

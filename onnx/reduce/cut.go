@@ -160,9 +160,6 @@ func (r *reducer) tryKeep(kept []bool) bool {
 // oneKnown looks, where few values are known, for one that shows it though all
 // that it is computed from have their known values.
 func (r *reducer) oneKnown() {
-	if r.o.Outputs == nil {
-		return
-	}
 	g := r.best.Model.Graph
 	at := producers(g)
 	var known []string

@@ -144,22 +144,27 @@ type reducer struct {
 // pass is a way to make a case smaller.
 type pass struct {
 	name string
-	cuts bool // it chooses outputs and cuts, and changes no value
+	use  func(r *reducer) bool
 	run  func(r *reducer)
 }
 
+// When passes are used: where few values are known, which change no value.
+func always(*reducer) bool     { return true }
+func fewKnown(r *reducer) bool { return r.o.Outputs != nil }
+func allKnown(r *reducer) bool { return r.o.Outputs == nil }
+
 // passes are in the order in which they pay: the first ones take most away.
 var passes = []pass{
-	{"one known value from the others", true, (*reducer).oneKnown},
-	{"one output", true, (*reducer).oneOutput},
-	{"the first node that shows it", true, (*reducer).firstNode},
-	{"the last cut before it", true, (*reducer).lastCut},
-	{"fewer nodes", true, (*reducer).fewerNodes},
-	{"nodes left out", false, (*reducer).bypass},
-	{"fewer operands", false, (*reducer).fewerOperands},
-	{"fewer attributes", false, (*reducer).fewerAttributes},
-	{"smaller dimensions", false, (*reducer).smallerDims},
-	{"plainer numbers", false, (*reducer).plainerNumbers},
+	{"one known value from the others", fewKnown, (*reducer).oneKnown},
+	{"one output", always, (*reducer).oneOutput},
+	{"the first node that shows it", always, (*reducer).firstNode},
+	{"the last cut before it", always, (*reducer).lastCut},
+	{"fewer nodes", always, (*reducer).fewerNodes},
+	{"nodes left out", allKnown, (*reducer).bypass},
+	{"fewer operands", allKnown, (*reducer).fewerOperands},
+	{"fewer attributes", allKnown, (*reducer).fewerAttributes},
+	{"smaller dimensions", allKnown, (*reducer).smallerDims},
+	{"plainer numbers", allKnown, (*reducer).plainerNumbers},
 }
 
 // run goes through all passes until none of them makes the case smaller.
@@ -167,7 +172,7 @@ func (r *reducer) run() {
 	for done := false; !done; {
 		before := r.size
 		for _, p := range passes {
-			if r.o.Outputs != nil && !p.cuts {
+			if !p.use(r) {
 				continue
 			}
 			if r.stopped() {

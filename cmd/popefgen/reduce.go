@@ -1,0 +1,400 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/opinion"
+	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/reduce"
+	"github.com/popefgen/popefgen/onnx/verify"
+)
+
+var reduceCommand = &cli.Command{
+	Name:  "reduce",
+	Usage: "find the smallest part of an ONNX model that still fails",
+	UsageText: "popefgen reduce MODEL.onnx -o small.onnx [flags]\n\n" +
+		"It writes small.onnx and, with its inputs and what it should give, the folder small in the layout of ONNX's tests.\n" +
+		"What a failure is: where run refuses the model or dies of it, the same message; else another result than the plain\n" +
+		"kernels give without graph passes, or than another build (--against), stored outputs (--data, --expect) or a\n" +
+		"command (--check) say.\n\n" +
+		"example: popefgen reduce model.onnx --input x=x.npy -o small.onnx\n" +
+		"         popefgen reduce model.onnx --batch 1 --against ../other/popefgen -o small.onnx\n" +
+		"         popefgen reduce model.onnx --check 'python3 differs.py {}' -o small.onnx",
+	ArgsUsage: "MODEL.onnx -o small.onnx",
+	Flags: append(append([]cli.Flag{
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE.onnx` to write; the folder FILE gets the test", Value: "small.onnx"},
+		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
+		&cli.StringFlag{Name: "data", Usage: "take inputs, and outputs to compare with, from the data set `DIR` (input_N.pb, output_N.pb) or .npz file"},
+		&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`", Value: 1},
+		&cli.StringSliceFlag{Name: "expect", Usage: "what a value should be, `NAME=FILE` (.npy or .pb): an output, or any other value of the graph; only these are compared"},
+		&cli.StringFlag{Name: "against", Usage: "compare with what another build, `PATH`, gives: PATH run MODEL"},
+		&cli.StringFlag{Name: "check", Usage: "let the shell say what fails: `COMMAND`, with {} for the model's file, ends with 0 if it does"},
+		&cli.StringFlag{Name: "error", Usage: "a failure is that run says something that matches `REGEXP`"},
+		&cli.Float64Flag{Name: "rtol", Usage: "relative tolerance `X` of floats", Value: 1e-3},
+		&cli.Float64Flag{Name: "atol", Usage: "absolute tolerance `X` of floats", Value: 1e-4},
+		&cli.DurationFlag{Name: "timeout", Usage: "end the search after `TIME` and write what was found", Value: 10 * time.Minute},
+		&cli.DurationFlag{Name: "run-timeout", Usage: "end a run of a model, or of a command, after `TIME`", Value: time.Minute},
+	}, engineFlags...), modelFlags...),
+	Action: func(c *cli.Context) error { return named("reduce", reduceModel(c)) },
+}
+
+func reduceModel(c *cli.Context) error {
+	j, err := newReduction(c)
+	if err != nil {
+		return err
+	}
+	if self == "" {
+		return errors.New("the program's own file is not known, which each candidate is run with")
+	}
+	room, err := opinion.NewRoom()
+	if err != nil {
+		return err
+	}
+	defer room.Close()
+	values, err := opinion.NewRoom()
+	if err != nil {
+		return err
+	}
+	defer values.Close()
+	ours, plain := j.programs()
+	j.source = &opinion.Values{Room: values, Program: plain}
+	j.reference = plain
+	if err := j.choose(c.Context, room, ours, plain); err != nil {
+		return err
+	}
+	if j.keep != nil { // no other value is known
+		j.start = exposed(j.start, j.keep)
+	}
+	r, err := reduce.Reduce(c.Context, j.start, j.predicate, j.source, reduce.Options{Timeout: c.Duration("timeout"), Outputs: j.keep, Progress: j.progress()})
+	if err != nil {
+		if k, ok := j.predicate.(*opinion.Check); ok && errors.Is(err, reduce.ErrNotInteresting) {
+			fmt.Fprintf(c.App.Writer, "the command does not end with 0 for the whole model: there is nothing to reduce%s\n", after(": ", k.Last))
+			return errNo
+		}
+		return err
+	}
+	return j.finish(room, r)
+}
+
+// reduction is a run of the command.
+type reduction struct {
+	c         *cli.Context
+	model     string // its file
+	out, dir  string // the model's file and the folder to write
+	start     *reduce.Case
+	stored    opinion.Stored
+	predicate reduce.Predicate
+	source    reduce.Source
+	reference opinion.Reference // what the result should give
+	keep      map[string]bool   // see [reduce.Options.Outputs]
+}
+
+// newReduction reads what the flags name.
+func newReduction(c *cli.Context) (*reduction, error) {
+	path, err := argument(c)
+	if err != nil {
+		return nil, err
+	}
+	j := &reduction{c: c, model: path, out: c.String("output")}
+	if !endsONNX(j.out) {
+		return nil, fmt.Errorf("--output %s: want a name that ends in .onnx; the folder beside it is called the same, without that", j.out)
+	}
+	j.dir = strings.TrimSuffix(j.out, filepath.Ext(j.out))
+	switch {
+	case c.IsSet("check") && (c.IsSet("against") || c.IsSet("expect") || c.IsSet("error")), c.IsSet("error") && (c.IsSet("against") || c.IsSet("expect")):
+		return nil, errors.New("--check, --error, and --against or --expect, each say what a failure is: want one of them")
+	case c.Int64("iterations") != 1:
+		return nil, errors.New("--iterations: a model is reduced with one")
+	case !(c.Float64("rtol") >= 0) || !(c.Float64("atol") >= 0):
+		return nil, fmt.Errorf("--rtol %v, --atol %v: want 0 or more", c.Float64("rtol"), c.Float64("atol"))
+	case c.Duration("timeout") <= 0 || c.Duration("run-timeout") <= 0:
+		return nil, errors.New("--timeout and --run-timeout: want more than nothing")
+	}
+	if c.IsSet("against") {
+		if _, err := exec.LookPath(c.String("against")); err != nil {
+			return nil, fmt.Errorf("--against: %w", err)
+		}
+	}
+	m, err := onnx.ReadFile(path)
+	if err != nil {
+		return nil, notONNX(path, err)
+	}
+	for _, file := range []string{j.out, filepath.Join(j.dir, "model.onnx")} {
+		if same(path, file) {
+			return nil, fmt.Errorf("%s would be written over; choose another file with -o", path)
+		}
+	}
+	if err := opinion.Replaceable(j.dir); err != nil {
+		return nil, err
+	}
+	return j, j.read(m)
+}
+
+// argument returns the command's single argument.
+func argument(c *cli.Context) (string, error) {
+	switch c.NArg() {
+	case 1:
+		return c.Args().First(), nil
+	case 0:
+		return "", errors.New("which model? (usage: popefgen reduce MODEL.onnx -o small.onnx)")
+	}
+	return "", fmt.Errorf("found %d arguments (%s), want one model", c.NArg(), strings.Join(c.Args().Slice(), ", "))
+}
+
+// same reports whether two names are of the same file.
+func same(a, b string) bool {
+	x, errA := os.Stat(a)
+	y, errB := os.Stat(b)
+	return errA == nil && errB == nil && os.SameFile(x, y)
+}
+
+// after returns text behind a separator, or nothing.
+func after(separator, text string) string {
+	if text == "" {
+		return ""
+	}
+	return separator + text
+}
+
+// programs returns this program as the flags want it, and as it computes in the
+// plainest way: in plain Go, without graph passes and choices of the engine.
+func (j *reduction) programs() (ours, plain *opinion.Program) {
+	var flags []string
+	for _, name := range []string{"threads", "backend", memoryFlag.Name} {
+		if j.c.IsSet(name) {
+			flags = append(flags, fmt.Sprintf("--%s=%v", name, j.c.Value(name)))
+		}
+	}
+	ours = &opinion.Program{Name: "popefgen", Path: self, Arg0: os.Args[0], Timeout: j.c.Duration("run-timeout"), Flags: slices.Clone(flags)}
+	for _, name := range []string{engineOptionFlag.Name, "without-pass"} {
+		for _, v := range j.c.StringSlice(name) {
+			ours.Flags = append(ours.Flags, "--"+name+"="+v)
+		}
+	}
+	if j.c.Bool("constants") {
+		ours.Flags = append(ours.Flags, "--constants")
+	}
+	plain = &opinion.Program{Name: "popefgen with plain kernels", Path: self, Arg0: os.Args[0], Timeout: ours.Timeout, Env: []string{"POPEFGEN_CPU=go"}}
+	for _, p := range graph.Passes {
+		plain.Flags = append(plain.Flags, "--without-pass="+p.Name)
+	}
+	for _, option := range []string{"alias", "chains", "inplace", "layout", "pixels", "prepack"} {
+		plain.Flags = append(plain.Flags, "--"+engineOptionFlag.Name+"="+option+"=off")
+	}
+	if j.c.IsSet(memoryFlag.Name) {
+		plain.Flags = append(plain.Flags, "--"+memoryFlag.Name+"="+j.c.String(memoryFlag.Name))
+	}
+	// What takes this long is ended by the time limit, not by a count.
+	plain.Flags = append(plain.Flags, "--"+engineOptionFlag.Name+"=work="+strconv.FormatInt(mostWork, 10))
+	return ours, plain
+}
+
+func (j *reduction) say(format string, args ...any) {
+	fmt.Fprintf(j.c.App.ErrWriter, format+"\n", args...)
+}
+
+// choose decides what a failure is.
+func (j *reduction) choose(ctx context.Context, room *opinion.Room, ours, plain *opinion.Program) error {
+	if line := j.c.String("check"); line != "" {
+		j.predicate = &opinion.Check{Room: room, Command: line, Timeout: j.c.Duration("run-timeout")}
+		return nil
+	}
+	fails := &opinion.Fails{Room: room, Program: ours}
+	said, failed, err := fails.Said(ctx, j.start)
+	if err != nil {
+		return err
+	}
+	if text := j.c.String("error"); text != "" {
+		if fails.Pattern, err = regexp.Compile(text); err != nil {
+			return fmt.Errorf("--error: %w", err)
+		}
+		if !failed || !fails.Pattern.MatchString(said) {
+			fmt.Fprintf(j.c.App.Writer, "run says nothing that matches %q of the whole model: there is nothing to reduce%s\n", text, after(": ", said))
+			return errNo
+		}
+		j.predicate = fails
+		return nil
+	}
+	if failed {
+		fails.Sign = opinion.SignOf(said)
+		j.say("run fails: %s\nlooking for the smallest model that fails with: %s", said, strings.TrimSpace(fails.Sign))
+		j.predicate = fails
+		return nil
+	}
+	second := plain
+	if path := j.c.String("against"); path != "" {
+		second = &opinion.Program{Name: path, Path: path, Timeout: ours.Timeout}
+	}
+	d := &opinion.Differ{Room: room, Program: ours, Reference: second,
+		Tolerance: verify.Tolerance{Rel: j.c.Float64("rtol"), Abs: j.c.Float64("atol")}}
+	if j.stored != nil {
+		return j.chooseStored(ctx, d, second)
+	}
+	all, err := d.Compare(ctx, j.start)
+	if err != nil {
+		return err
+	}
+	j.predicate, j.reference = d, second
+	j.source = &opinion.Values{Room: j.source.(*opinion.Values).Room, Program: second}
+	return j.differs(all, second.Name)
+}
+
+// chooseStored decides what a failure is where outputs are stored. Other models
+// than this one have other outputs, so where the second opinion is what is stored,
+// it goes on; else the graph can be cut at stored values only.
+func (j *reduction) chooseStored(ctx context.Context, d *opinion.Differ, second *opinion.Program) error {
+	names := map[string]bool{}
+	for name := range j.stored {
+		names[name] = true
+	}
+	start := exposed(j.start, names)
+	d.Reference = j.stored
+	all, err := d.Compare(ctx, start)
+	if err != nil {
+		return err
+	}
+	if err := j.differs(all, "what is stored"); err != nil {
+		return err
+	}
+	other := *d
+	other.Program = second
+	agreed, err := other.Compare(ctx, start)
+	if err == nil && !slices.ContainsFunc(agreed, func(d opinion.Difference) bool { return d.Bad > 0 }) {
+		j.say("%s agrees with what is stored, and says what is right from here on", second.Name)
+		d.Reference, j.reference = second, second
+		j.source = &opinion.Values{Room: j.source.(*opinion.Values).Room, Program: second}
+		j.start, j.predicate = start, d
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	j.say("%s differs from what is stored, too: the graph is cut where values are stored, and nowhere else (--expect NAME=FILE gives more)", second.Name)
+	j.keep, j.predicate, j.reference, j.source = names, d, j.stored, j.stored
+	return nil
+}
+
+// differs prints how far outputs are off; the error is errNo if none is out of
+// tolerance.
+func (j *reduction) differs(all []opinion.Difference, from string) error {
+	bad := 0
+	for _, d := range all {
+		if d.Bad > 0 {
+			bad++
+			j.say("output %q: %s", d.Output.Name, d.Difference)
+		}
+	}
+	if bad > 0 {
+		return nil
+	}
+	fmt.Fprintf(j.c.App.Writer, "nothing differs from %s, within %g + %g·|want|:\n", from, j.c.Float64("atol"), j.c.Float64("rtol"))
+	for _, d := range all {
+		fmt.Fprintf(j.c.App.Writer, "  output %q: %s of %s\n", d.Output.Name, d.Difference, counted(int(d.Elements), "element"))
+	}
+	return errNo
+}
+
+// exposed returns the case with those of the named values as its outputs that it
+// computes.
+func exposed(c *reduce.Case, names map[string]bool) *reduce.Case {
+	m, g := *c.Model, *c.Model.Graph
+	g.Outputs = nil
+	for _, v := range c.Model.Graph.Outputs {
+		if names[v.Name] {
+			g.Outputs = append(g.Outputs, v)
+		}
+	}
+	for _, n := range g.Nodes {
+		for _, name := range n.Outputs {
+			if names[name] && !slices.ContainsFunc(g.Outputs, func(v onnx.ValueInfo) bool { return v.Name == name }) {
+				g.Outputs = append(g.Outputs, onnx.ValueInfo{Name: name})
+			}
+		}
+	}
+	m.Graph = &g
+	return &reduce.Case{Model: &m, Inputs: c.Inputs}
+}
+
+// progress returns what tells people how far it is, a line a second at most.
+func (j *reduction) progress() func(reduce.Progress) {
+	var last time.Time
+	pass := ""
+	return func(p reduce.Progress) {
+		if time.Since(last) < time.Second || p.Pass == pass && time.Since(last) < 5*time.Second {
+			return
+		}
+		last, pass = time.Now(), p.Pass
+		j.say("%s, %d tried; looking for %s", counted(p.Size.Nodes, "node"), p.Tried, p.Pass)
+	}
+}
+
+// listed joins names; of long ones it shows the ends, which differ more often.
+func listed(names []string) string {
+	const most = 48
+	short := make([]string, len(names))
+	for i, n := range names {
+		if r := []rune(n); len(r) > most {
+			n = "…" + string(r[len(r)-most:])
+		}
+		short[i] = printable.Line(n)
+	}
+	return strings.Join(short, ", ")
+}
+
+// finish writes the result and says what it is.
+func (j *reduction) finish(room *opinion.Room, r *reduce.Result) error {
+	ctx := j.c.Context
+	declared, want := opinion.Declared(ctx, room, r.Case, j.reference)
+	// Types of outputs are for other programs. They change nothing, or are left out.
+	if ok, err := j.predicate.Interesting(ctx, declared); err != nil {
+		return err
+	} else if ok {
+		r.Case = declared
+	}
+	if err := opinion.Save(j.dir, r.Case, want); err != nil {
+		return err
+	}
+	if err := opinion.SaveModel(j.out, r.Case); err != nil {
+		return err
+	}
+	w := j.c.App.Writer
+	g := r.Case.Model.Graph
+	fmt.Fprintf(w, "%s: %s of %d, %s, %s, %s tried\n", j.out, counted(r.Case.Size().Nodes, "node"), j.start.Size().Nodes,
+		counted(len(r.Case.Inputs), "input"), counted(len(g.Initializers), "initializer"), counted(r.Tried, "candidate"))
+	const most = 12
+	for i, n := range g.Nodes {
+		if i == most {
+			fmt.Fprintf(w, "  and %d more\n", len(g.Nodes)-most)
+			break
+		}
+		fmt.Fprintf(w, "  %s = %s(%s)\n", listed(n.Outputs), printable.Line(n.OpType), listed(n.Inputs))
+	}
+	if d, ok := j.predicate.(*opinion.Differ); ok {
+		all, err := d.Compare(ctx, r.Case)
+		if err != nil {
+			return err
+		}
+		for _, d := range all {
+			fmt.Fprintf(w, "output %q: %s\n", d.Output.Name, d.Difference)
+		}
+	}
+	if !r.Minimal {
+		j.say("the time was over: there may be smaller ones (--timeout)")
+	}
+	j.say("%s holds it with its data: popefgen verify %s", j.dir, printable.ShellWord(j.dir))
+	return nil
+}
