@@ -7,10 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/cpu"
+	xcpu "golang.org/x/sys/cpu"
 	"golang.org/x/sys/unix"
 
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu"
 )
 
 // machine is what the measurements were made on, and what it can do at
@@ -34,9 +34,9 @@ func newMachine() *machine {
 // measure measures the peaks again, keeps the best and returns the one of one
 // thread.
 func (m *machine) measure() float64 {
-	one := kernel.Peak(1)
+	one := cpu.Peak(1)
 	m.peak = max(m.peak, one)
-	m.both = max(m.both, kernel.Peak(2))
+	m.both = max(m.both, cpu.Peak(2))
 	return one
 }
 
@@ -52,8 +52,8 @@ func (m *machine) String() string {
 		return "unknown"
 	}
 	return fmt.Sprintf("%s/%s, %s family %s, kernels on the %s path (AVX-512 %s, VNNI %s), %d cores; measured peak %.0f GFLOP/s on one thread, %.0f on two; %.1f threads of others in the minute before",
-		runtime.GOOS, runtime.GOARCH, field("vendor_id"), field("cpu family"), kernel.Path(),
-		yes(cpu.X86.HasAVX512F), yes(cpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9, m.busy)
+		runtime.GOOS, runtime.GOARCH, field("vendor_id"), field("cpu family"), cpu.Path(),
+		yes(xcpu.X86.HasAVX512F), yes(xcpu.X86.HasAVX512VNNI), runtime.NumCPU(), m.peak/1e9, m.both/1e9, m.busy)
 }
 
 // warning says what to make of measurements on a machine that others used, ""

@@ -15,7 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/internal/npy"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
@@ -84,7 +84,7 @@ func publicTolerance(model string) verify.Tolerance {
 	case "microkws_qdq":
 		return verify.Tolerance{Abs: 1.0 / 256} // one quantisation step of its output
 	case "mlsd_tiny_320":
-		if kernel.Path() == "go" {
+		if cpu.Path() == "go" {
 			return verify.Tolerance{Rel: 1e-3, Abs: 0.03} // it amplifies rounding; see the tests of package verify
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -179,8 +180,9 @@ func TestWindowsMemoryChanges(t *testing.T) {
 	}
 }
 
-// BenchmarkOneOperator measures the path of a run that computes next to nothing:
-// with and without what Prepare and windows save.
+// BenchmarkOneOperator measures the path of a run that computes next to nothing,
+// with and without what Prepare and windows save, and the operator's kernel by
+// itself.
 func BenchmarkOneOperator(b *testing.B) {
 	g := graph.NewBuilder("neg")
 	x := g.AddLocal("x", f32(10))
@@ -193,6 +195,9 @@ func BenchmarkOneOperator(b *testing.B) {
 	require.NoError(b, err)
 	ctx := context.Background()
 	in, out := newWindowed(make([]byte, 40), 1), newWindowed(make([]byte, 40), 1)
+	k, err := kernel.New(&graph.Unary{Fn: graph.Neg}, []graph.TensorType{f32(10)}, []graph.TensorType{f32(10)})
+	require.NoError(b, err)
+	operand, result := [][]byte{in.at.Block}, [][]byte{out.at.Block}
 	ways := []struct {
 		name    string
 		in, out ipu.Stream
@@ -202,6 +207,7 @@ func BenchmarkOneOperator(b *testing.B) {
 		{"prepared over memory", unwindowed{in}, unwindowed{out}, func() error { return p.Run(ctx) }},
 		{"run over windows", in, out, func() error { return e.Run(ctx, 0) }},
 		{"run over memory", unwindowed{in}, unwindowed{out}, func() error { return e.Run(ctx, 0) }},
+		{"kernel", in, out, func() error { return k.Run(kernel.Serial{}, operand, result, nil) }},
 	}
 	var runners []measure.Runner
 	for _, w := range ways {

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/golden"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
@@ -151,7 +151,7 @@ func TestPublicModelsAllocateNothing(t *testing.T) {
 	require.NoError(t, err)
 	kinds := 0
 	for i, c := range cases {
-		if kernel.Path() == "go" && i%3 != 0 && !everything {
+		if cpu.Path() == "go" && i%3 != 0 && !everything {
 			continue
 		}
 		name := filepath.Base(c.Dir)
@@ -168,7 +168,7 @@ func TestPublicModelsAllocateNothing(t *testing.T) {
 		require.NoError(t, err, name)
 		kinds += n
 	}
-	if kernel.Path() != "go" {
+	if cpu.Path() != "go" {
 		require.GreaterOrEqual(t, kinds, 22*3, "kinds of requests: samplesOf lacks the sizes of some model")
 	}
 	models, err := filepath.Glob(filepath.Join("..", "..", "golden", "*", "model.yaml"))
@@ -194,7 +194,7 @@ func TestPublicModelsAllocateNothing(t *testing.T) {
 // one kind and one thread will do. The error says why the model can't be opened.
 func requireSteady(t *testing.T, name, path string, memory map[string][]byte) (kinds int, err error) {
 	all := []string{"1", "2"}
-	if kernel.Path() == "go" {
+	if cpu.Path() == "go" {
 		all = all[:1]
 	}
 	for _, threads := range all {
@@ -204,7 +204,7 @@ func requireSteady(t *testing.T, name, path string, memory map[string][]byte) (k
 		}
 		kinds = len(ways)
 		for _, way := range slices.Sorted(maps.Keys(ways)) {
-			if kernel.Path() == "go" && way != "Run" {
+			if cpu.Path() == "go" && way != "Run" {
 				continue
 			}
 			request := func() {
@@ -267,7 +267,7 @@ func onSlowerPaths(t *testing.T) {
 		return
 	}
 	paths := []string{"avx512", "avx2", "go"}
-	for _, p := range paths[slices.Index(paths, kernel.Path())+1:] {
+	for _, p := range paths[slices.Index(paths, cpu.Path())+1:] {
 		t.Run(p, func(t *testing.T) {
 			c := exec.Command(os.Args[0], "-test.run", "^"+strings.TrimSuffix(t.Name(), "/"+p)+"$", "-test.count", "1", fmt.Sprint("-test.short=", testing.Short()))
 			c.Env = append(os.Environ(), "POPEFGEN_CPU="+p)

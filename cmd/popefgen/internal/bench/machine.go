@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/internal/bandwidth"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu"
 )
 
 // Machine is what the machine can do at most, measured in this process. Its
@@ -34,8 +34,8 @@ const copyBytes = 96 << 20
 // MeasureMachine measures with that many threads.
 func MeasureMachine(threads int) Machine {
 	m := Machine{
-		Threads: threads, Instructions: kernel.Path(),
-		GFLOPs: kernel.Peak(threads) / 1e9, GBytes: copyRate(threads) / 1e9,
+		Threads: threads, Instructions: cpu.Path(),
+		GFLOPs: cpu.Peak(threads) / 1e9, GBytes: copyRate(threads) / 1e9,
 	}
 	for size := smallestRead; size <= largestRead; size *= 4 {
 		if rate := bandwidth.Together(size, threads); rate > 0 {
