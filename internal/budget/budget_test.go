@@ -48,6 +48,8 @@ func TestSaturatingArithmetic(t *testing.T) {
 	require.EqualValues(t, 42, Mul(2, 3, 7))
 	require.EqualValues(t, 0, Mul(math.MaxInt64, 2, 0))
 	require.EqualValues(t, math.MaxInt64, Mul(1<<40, 1<<40))
+	require.EqualValues(t, math.MaxInt64, Mul(1<<62, 2), "one too many")
+	require.EqualValues(t, math.MaxInt64-1, Mul(1<<62-1, 2), "just not")
 	require.EqualValues(t, math.MaxInt64, Mul(-1, 2))
 	require.EqualValues(t, 6, Add(1, 2, 3))
 	require.EqualValues(t, math.MaxInt64, Add(math.MaxInt64, 1))

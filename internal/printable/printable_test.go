@@ -158,3 +158,20 @@ func TestWriterAllocatesNothingForPlainText(t *testing.T) {
 type discard struct{}
 
 func (*discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// TestFlushOnce flushes the beginning of a character twice.
+func TestFlushOnce(t *testing.T) {
+	var out bytes.Buffer
+	w := NewWriter(&out)
+	_, err := w.Write([]byte("a\xc3"))
+	require.NoError(t, err)
+	require.Equal(t, "a", out.String())
+	for range 2 {
+		require.NoError(t, w.Flush())
+		require.Equal(t, `a\xc3`, out.String())
+	}
+	_, err = w.Write([]byte("\xa9"))
+	require.NoError(t, err)
+	require.NoError(t, w.Flush())
+	require.Equal(t, `a\xc3\xa9`, out.String(), "what was flushed begins no character any more")
+}
