@@ -3,8 +3,6 @@ package gen
 import (
 	"bytes"
 	"fmt"
-	"go/format"
-	"slices"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
@@ -126,39 +124,4 @@ func comments(g *jen.Group, lines ...string) {
 	for _, line := range lines {
 		g.Comment(comment(line))
 	}
-}
-
-// formatted returns a file as gofmt writes it, with imports of the standard library
-// apart from others.
-func formatted(data []byte) ([]byte, error) {
-	data, err := format.Source(data)
-	if err != nil {
-		return nil, err
-	}
-	const begin, end = "\nimport (\n", "\n)\n"
-	from := bytes.Index(data, []byte(begin))
-	if from < 0 {
-		return data, nil
-	}
-	from += len(begin)
-	to := bytes.Index(data[from:], []byte(end))
-	if to < 0 {
-		return data, nil
-	}
-	var standard, others []byte
-	for line := range bytes.Lines(data[from : from+to+1]) {
-		_, path, found := bytes.Cut(line, []byte{'"'})
-		first, _, _ := bytes.Cut(path, []byte{'/'})
-		switch {
-		case !found: // between groups
-		case bytes.ContainsRune(first, '.'):
-			others = append(others, line...)
-		default:
-			standard = append(standard, line...)
-		}
-	}
-	if len(standard) > 0 && len(others) > 0 {
-		standard = append(standard, '\n')
-	}
-	return slices.Concat(data[:from], standard, others, data[from+to+1:]), nil
 }
