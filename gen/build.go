@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
@@ -24,14 +26,42 @@ var ErrBuild = errors.New("no package can be generated")
 // options and every anchor that Go has no type for is reported in one error
 // that wraps [ErrBuild].
 func Build(m *popef.Model, opts Options) (*Plan, error) {
+	ctx := opts.Context
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	if err := budget.From(ctx).Take(needs(m), "the package of %d anchors", len(m.Metadata.Anchors)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBuild, err)
+	}
 	b := &builder{model: m, opts: opts}
 	for _, pass := range passes() {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
 		pass(b)
 	}
 	if len(b.problems) > 0 {
 		return nil, &buildError{model: b.plan.Model, problems: b.problems}
 	}
 	return &b.plan, nil
+}
+
+// What a package takes until it is written, text and what it is formatted from: bytes
+// for each anchor, and for each byte of its names, which stand in many places.
+const (
+	anchorNeeds = 48 << 10
+	nameNeeds   = 128
+)
+
+// needs returns the most bytes that deciding about, rendering and formatting the
+// package of a model may take.
+func needs(m *popef.Model) (n int64) {
+	for i := range m.Metadata.Anchors {
+		a := &m.Metadata.Anchors[i]
+		names := len(a.Name) + len(a.Handle) + 8*len(a.Info.Shape) + 4*len(a.Programs)
+		n = budget.Add(n, anchorNeeds, budget.Mul(nameNeeds, int64(names)))
+	}
+	return n
 }
 
 // passes lists what Build does, in order. Every pass reads what earlier ones

@@ -1,12 +1,15 @@
 package gen
 
 import (
+	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 )
@@ -48,4 +51,37 @@ func TestManyAnchors(t *testing.T) {
 			require.Less(t, many, 6*few)
 		})
 	}
+}
+
+// TestPackageOnBudget bounds what the package of a model takes before there is any of
+// it: what is bounded covers the text and what making it allocates.
+func TestPackageOnBudget(t *testing.T) {
+	for _, c := range []struct{ anchors, name int }{{1000, 8}, {100, 4000}, {20, 16000}} {
+		m := manyAnchors(t, c.anchors, func(i int) string { return fmt.Sprintf("a%d_", i) + strings.Repeat("x", c.name) })
+		need := needs(m)
+		whole := budget.New(need - 1)
+		_, err := Build(m, Options{Context: budget.Into(t.Context(), whole)})
+		require.ErrorIs(t, err, budget.ErrExceeded)
+		require.ErrorIs(t, err, ErrBuild)
+		require.ErrorContains(t, err, fmt.Sprintf("the package of %d anchors: it needs", c.anchors))
+		require.Zero(t, whole.Used())
+
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		p, err := Build(m, Options{Tests: true, Context: budget.Into(t.Context(), budget.New(need))})
+		require.NoError(t, err)
+		files, err := Emit(p)
+		require.NoError(t, err)
+		runtime.ReadMemStats(&after)
+		text := 0
+		for _, f := range files {
+			text += len(f.Data)
+		}
+		require.Less(t, 4*int64(text), need)
+		require.Less(t, int64(after.TotalAlloc-before.TotalAlloc), 4*need, "most of it is garbage soon")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Build(manyAnchors(t, 4, func(i int) string { return fmt.Sprint("a", i) }), Options{Context: ctx})
+	require.ErrorIs(t, err, context.Canceled)
 }

@@ -8,6 +8,7 @@
 package gen
 
 import (
+	"context"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -30,6 +31,8 @@ const MaxBytes = 1 << 47
 
 // Options says how a package is to be generated.
 type Options struct {
+	// Context, if it is not nil, ends Build when it is done.
+	Context context.Context
 	// Package is the package name. If empty, it is made from ModelBase.
 	Package string
 	// ModelBase is the base name of the model file, for names and messages.

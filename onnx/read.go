@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -27,12 +28,15 @@ const maxName = 1 << 14
 // ReadFile reads the ONNX model at path. Tensor data in external files is
 // read from the model's own directory and nowhere else. The error names the
 // file, the place in the model and the byte offset.
-func ReadFile(path string) (*Model, error) {
-	b, err := os.ReadFile(path)
+func ReadFile(path string) (*Model, error) { return ReadFileContext(context.Background(), path) }
+
+// ReadFileContext is [ReadFile] until ctx is done, whose error it then returns.
+func ReadFileContext(ctx context.Context, path string) (*Model, error) {
+	b, err := contents(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("reading model: %w", err)
 	}
-	m, err := Decode(b, filepath.Dir(path))
+	m, err := decode(ctx, b, filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -43,8 +47,11 @@ func ReadFile(path string) (*Model, error) {
 // Decode reads an ONNX ModelProto. External tensor data is looked for in dir;
 // an empty dir refuses it. Tensors may share memory with b, which must not
 // change afterwards.
-func Decode(b []byte, dir string) (*Model, error) {
-	r := newReader(len(b))
+func Decode(b []byte, dir string) (*Model, error) { return decode(context.Background(), b, dir) }
+
+// decode is [Decode] until ctx is done; memory counts on the budget of ctx.
+func decode(ctx context.Context, b []byte, dir string) (*Model, error) {
+	r := newReader(ctx, len(b))
 	r.dir = dir
 	defer r.close()
 	m := &Model{}
@@ -151,7 +158,7 @@ func sub[T any](f field, decode func(view) (T, error)) (T, error) {
 // repeated appends the numbers of a repeated scalar field, packed or not.
 func repeated[T any](r *reader, f field, typ protowire.Type, to []T, conv func(uint64) T) ([]T, error) {
 	// Lists that grow are half empty at worst.
-	if err := r.parts.Take(16*int64(max(1, len(f.v.b))), "the lists of numbers of the file, up to offset %#x (%s)", f.v.off, f.what); err != nil {
+	if err := r.take(16*int64(max(1, len(f.v.b))), "the lists of numbers of the file, up to offset %#x (%s)", f.v.off, f.what); err != nil {
 		return nil, err
 	}
 	if f.typ == typ {
@@ -195,8 +202,10 @@ func asFloat64(u uint64) float64 { return math.Float64frombits(u) }
 type reader struct {
 	dir     string
 	root    *os.Root
-	memory  *budget.Budget    // of data that does not lie in the file itself
-	parts   *budget.Budget    // of what the file's messages become
+	ctx     context.Context
+	memory  *budget.Budget    // of ctx
+	parts   int64             // bytes that the file's messages have become
+	most    int64             // of parts
 	regions map[region][]byte // of external files, each read once
 }
 
@@ -215,10 +224,24 @@ const (
 )
 
 // newReader returns a reader of a file of size bytes.
-func newReader(size int) *reader {
-	memory := budget.New(0)
-	most := budget.Add(partsBytes, budget.Mul(partsFactor, int64(size)))
-	return &reader{memory: memory, parts: budget.New(min(most, memory.Limit())), regions: map[region][]byte{}}
+func newReader(ctx context.Context, size int) *reader {
+	return &reader{ctx: ctx, memory: budget.From(ctx), most: budget.Add(partsBytes, budget.Mul(partsFactor, int64(size))), regions: map[region][]byte{}}
+}
+
+// take counts what n bytes of messages become. There are many calls of it, so it
+// looks at the context.
+func (r *reader) take(n int64, what string, args ...any) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	if n > r.most-r.parts {
+		return &budget.Error{What: fmt.Sprintf(what, args...), Need: n, Used: r.parts, Limit: r.most}
+	}
+	if err := r.memory.Take(n, what, args...); err != nil {
+		return err
+	}
+	r.parts += n
+	return nil
 }
 
 func (r *reader) close() {
@@ -229,7 +252,7 @@ func (r *reader) close() {
 
 // fields calls fn for every field of the message in v.
 func (r *reader) fields(v view, what string, fn func(field) error) error {
-	if err := r.parts.Take(partBytes, "the messages of the file, up to offset %#x (%s)", v.off, what); err != nil {
+	if err := r.take(partBytes, "the messages of the file, up to offset %#x (%s)", v.off, what); err != nil {
 		return err
 	}
 	for b, off := v.b, v.off; len(b) > 0; {

@@ -1,6 +1,7 @@
 package onnx
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ func ReadTensor(path string) (*Tensor, error) {
 
 // DecodeTensor reads a bare TensorProto. The result may share memory with b.
 func DecodeTensor(b []byte) (*Tensor, error) {
-	r := newReader(len(b))
+	r := newReader(context.Background(), len(b))
 	t, err := r.tensor(view{b, 0})
 	if err != nil {
 		return nil, err

@@ -260,6 +260,6 @@ func TestReadIsBounded(t *testing.T) {
 		budget.SetDefault(8 << 20)
 		_, err = Decode(file(g), dir)
 		require.ErrorIs(t, err, budget.ErrExceeded)
-		require.ErrorContains(t, err, `external data of file "big": it needs 16 MiB, more than the limit of 8 MiB`)
+		require.ErrorContains(t, err, `external data of file "big": it needs 16 MiB beside the 2 KiB in use, more than the limit of 8 MiB`)
 	})
 }

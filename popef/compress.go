@@ -5,7 +5,9 @@ import (
 	"compress/bzip2"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -99,9 +101,10 @@ func (b *Blob) Codec() (Codec, error) {
 const usualRatio = 1032
 
 // decompress returns the size bytes that r holds in compressed form, of which
-// there are packed. All their memory is taken at once if they can be so many;
-// else it grows as data arrives, and never beyond size.
-func decompress(codec Codec, r io.Reader, packed int64, size uint64, limit int64) ([]byte, error) {
+// there are packed, until ctx is done. All their memory is taken at once if they
+// can be so many; else it grows as data arrives, and never beyond size. They
+// count on the budget of ctx.
+func decompress(ctx context.Context, codec Codec, r io.Reader, packed int64, size uint64, limit int64) (p []byte, err error) {
 	if size > uint64(limit) {
 		return nil, errorf(ErrLimit, "executable claims %d bytes when decompressed, %d are allowed", size, limit)
 	}
@@ -110,25 +113,33 @@ func decompress(codec Codec, r io.Reader, packed int64, size uint64, limit int64
 	if !whole { // half of it is garbage in the end
 		need *= 2
 	}
-	if err := budget.New(0).Take(need, "decompressing the executable"); err != nil {
+	room := budget.From(ctx)
+	if err := room.Take(need, "decompressing the executable"); err != nil {
 		return nil, errorf(ErrLimit, "%w", err)
 	}
-	z, done, err := newDecompressor(codec, r)
+	defer func() {
+		room.Give(need - int64(len(p))) // all of it after an error
+	}()
+	z, done, err := newDecompressor(codec, watched{ctx, r}, room.Left())
 	if err != nil {
 		return nil, errorf(ErrCompression, "executable (%v): %w", codec, err)
 	}
 	defer done()
-	var p []byte
+	z = watched{ctx, z}
 	if whole && int64(size) == int64(int(size)) {
-		p = make([]byte, size)
+		b := make([]byte, size)
 		var n int
-		if n, err = io.ReadFull(z, p); err == io.EOF || err == io.ErrUnexpectedEOF {
+		if n, err = io.ReadFull(z, b); err == nil {
+			p = b
+		} else if err == io.EOF || err == io.ErrUnexpectedEOF {
 			err = errorf(ErrTruncated, "data ends after %d of %d bytes", n, size)
 		}
 	} else {
 		p, err = readGrowing(z, int64(size))
 	}
 	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("decompress the executable: %w", ctx.Err())
 	case errors.Is(err, ErrTruncated):
 		return nil, errorf(ErrCompression, "executable (%v): %w when decompressed", codec, err)
 	case err != nil:
@@ -145,7 +156,27 @@ func decompress(codec Codec, r io.Reader, packed int64, size uint64, limit int64
 	return p, nil
 }
 
-func newDecompressor(codec Codec, r io.Reader) (io.Reader, func(), error) {
+// watchedBytes is how much is read between two looks at a context: some
+// milliseconds.
+const watchedBytes = 8 << 20
+
+// watched is a reader until its context is done, whose error it then returns.
+type watched struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (w watched) Read(p []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.r.Read(p[:min(len(p), watchedBytes)])
+}
+
+// newDecompressor returns a reader of what r holds compressed, and what ends its use. Memory of
+// its own takes left bytes at most.
+func newDecompressor(codec Codec, r io.Reader, left int64) (io.Reader, func(), error) {
 	done := func() {}
 	switch codec {
 	case LZ4:
@@ -153,7 +184,7 @@ func newDecompressor(codec Codec, r io.Reader) (io.Reader, func(), error) {
 	case Zstd:
 		// A frame says how much memory its decoder needs; 128 MiB is what the
 		// zstd tool itself accepts by default.
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(128<<20))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(uint64(min(max(left, zstd.MinWindowSize), 128<<20))))
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,6 +1,7 @@
 package popef
 
 import (
+	"context"
 	"fmt"
 	"slices"
 )
@@ -16,6 +17,7 @@ type linked struct {
 type linker struct {
 	linked
 	problems
+	ctx     context.Context
 	r       *Reader
 	execs   map[string]*Blob
 	tensors map[string]*Blob
@@ -23,8 +25,11 @@ type linker struct {
 	used    map[*Blob]bool
 }
 
-func link(r *Reader) *linked {
+// link links the blobs of a Reader. If ctx is done before, what it returns is
+// not whole.
+func link(ctx context.Context, r *Reader) *linked {
 	l := &linker{
+		ctx:   ctx,
 		r:     r,
 		execs: map[string]*Blob{}, tensors: map[string]*Blob{}, feeds: map[string]*Blob{},
 		used: map[*Blob]bool{},
@@ -56,7 +61,10 @@ func (l *linker) problem(b *Blob, err error, hint string) {
 // index sorts executables and data by name; of several data blobs of one name
 // the first wins.
 func (l *linker) index() {
-	for _, b := range l.r.blobs {
+	for i, b := range l.r.blobs {
+		if i%1024 == 0 && l.ctx.Err() != nil {
+			return
+		}
 		switch b.Kind {
 		case ExecutableBlob:
 			switch first, ok := l.execs[b.Name]; {
@@ -100,6 +108,9 @@ func (l *linker) model(meta *Blob) {
 		limits: l.r.limits,
 	}
 	for i := range m.Metadata.Anchors {
+		if i%1024 == 0 && l.ctx.Err() != nil {
+			return
+		}
 		if a := &m.Metadata.Anchors[i]; a.Type.TakesData() {
 			l.anchor(m, meta, a)
 		}

@@ -1,10 +1,13 @@
 package popef
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"unsafe"
+
+	"github.com/popefgen/popefgen/internal/budget"
 )
 
 // Model is one compiled model: its metadata, its executable, the data that the
@@ -50,7 +53,13 @@ func (m *Model) CheckUnchanged() error {
 // Executable returns the executable, decompressed. It is a view of the file
 // where that is mapped or in memory and the executable is not compressed;
 // otherwise it is read or decompressed anew at every call.
-func (m *Model) Executable() ([]byte, error) { return m.executable.executable(m.limits) }
+func (m *Model) Executable() ([]byte, error) { return m.ExecutableContext(context.Background()) }
+
+// ExecutableContext is [Model.Executable] until ctx is done, whose error it then
+// returns.
+func (m *Model) ExecutableContext(ctx context.Context) ([]byte, error) {
+	return m.executable.executable(ctx, m.limits)
+}
 
 // ExecutableBlob returns the blob that holds the executable as it stands in
 // the file.
@@ -189,7 +198,7 @@ func (f *Feed) Tensor(i int) ([]byte, error) {
 }
 
 // executable returns the payload of an executable blob, decompressed.
-func (b *Blob) executable(limits Limits) ([]byte, error) {
+func (b *Blob) executable(ctx context.Context, limits Limits) ([]byte, error) {
 	codec, err := b.Codec()
 	if err != nil {
 		return nil, err
@@ -197,10 +206,11 @@ func (b *Blob) executable(limits Limits) ([]byte, error) {
 	if codec == Raw {
 		return b.Bytes()
 	}
-	p, err := decompress(codec, b.Open(), b.PayloadSize, b.UncompressedSize, limits.Executable)
+	p, err := decompress(ctx, codec, b.Open(), b.PayloadSize, b.UncompressedSize, limits.Executable)
 	if err != nil {
 		hint := ""
 		switch {
+		case errors.Is(err, budget.ErrExceeded), ctx.Err() != nil: // it says what to do
 		case errors.Is(err, ErrLimit):
 			hint = "raise Limits.Executable if the file is to be trusted"
 		case codec == XZ || codec == UnknownCodec:

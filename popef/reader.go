@@ -1,6 +1,7 @@
 package popef
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -38,11 +39,24 @@ func NewReader(opts ...ReaderOption) *Reader {
 // must not be truncated while the Reader is open: touching a mapped page that
 // is gone kills the process. Replacing it by renaming is harmless.
 func (r *Reader) AddFile(path string) error {
+	return r.AddFileContext(context.Background(), path)
+}
+
+// AddFileContext is [Reader.AddFile] until ctx is done, whose error it then returns.
+func (r *Reader) AddFileContext(ctx context.Context, path string) error {
+	return r.addFile(ctx, path, false)
+}
+
+// addFile adds the file at path, or a copy of it in memory, until ctx is done.
+func (r *Reader) addFile(ctx context.Context, path string, private bool) error {
 	src, err := fileSource(path)
+	if err == nil && private {
+		src, err = copySource(ctx, src)
+	}
 	if err != nil {
 		return err
 	}
-	return r.add(src)
+	return r.add(ctx, src)
 }
 
 // AddReaderAt adds a file of size bytes that ra reads; name is for messages.
@@ -52,18 +66,18 @@ func (r *Reader) AddReaderAt(name string, ra io.ReaderAt, size int64) error {
 	if size < 0 {
 		return fmt.Errorf("%s: negative size %d", name, size)
 	}
-	return r.add(&source{name: name, size: size, r: ra})
+	return r.add(context.Background(), &source{name: name, size: size, r: ra})
 }
 
 // AddBytes adds a file that is in memory; name is for messages. Payloads are
 // views of b, which must not change.
 func (r *Reader) AddBytes(name string, b []byte) error {
-	return r.add(bytesSource(name, b))
+	return r.add(context.Background(), bytesSource(name, b))
 }
 
 // add scans a source and takes it over; on error the Reader is as before.
-func (r *Reader) add(src *source) error {
-	blobs, warn, err := scan(src, r.limits)
+func (r *Reader) add(ctx context.Context, src *source) error {
+	blobs, warn, err := scan(ctx, src, r.limits)
 	if err != nil {
 		src.Close()
 		return err
@@ -102,16 +116,23 @@ func (r *Reader) Warnings() []Warning {
 // ([ErrShortData]). No metadata means no models, which is no error here.
 //
 // The models share the Reader's files and are usable until it is closed.
-func (r *Reader) Models() ([]*Model, error) {
+func (r *Reader) Models() ([]*Model, error) { return r.link(context.Background()) }
+
+// link is [Reader.Models] until ctx is done.
+func (r *Reader) link(ctx context.Context) ([]*Model, error) {
 	if r.linked == nil {
-		r.linked = link(r)
+		l := link(ctx, r)
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("%s: link its blobs: %w", r.fileList(), err)
+		}
+		r.linked = l
 	}
 	return r.linked.models, r.linked.err
 }
 
 // one returns the only model.
-func (r *Reader) one() (*Model, error) {
-	models, err := r.Models()
+func (r *Reader) one(ctx context.Context) (*Model, error) {
+	models, err := r.link(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,33 +175,35 @@ func (r *Reader) Close() error {
 
 // Load reads the one model that the files hold together. Closing the model
 // closes them.
-func Load(paths ...string) (*Model, error) {
-	r := NewReader()
-	for _, p := range paths {
-		if err := r.AddFile(p); err != nil {
-			r.Close()
-			return nil, err
-		}
-	}
-	return r.own()
+func Load(paths ...string) (*Model, error) { return LoadContext(context.Background(), paths...) }
+
+// LoadContext is [Load] until ctx is done, whose error it then returns.
+func LoadContext(ctx context.Context, paths ...string) (*Model, error) {
+	return load(ctx, paths, false)
 }
 
 // LoadCopy is [Load] of copies of the files, in memory that is the process's own:
 // whatever becomes of the files, the model stays as it is. It takes that memory
 // and the time to read it all, which Load does not.
 func LoadCopy(paths ...string) (*Model, error) {
+	return LoadCopyContext(context.Background(), paths...)
+}
+
+// LoadCopyContext is [LoadCopy] until ctx is done, whose error it then returns.
+func LoadCopyContext(ctx context.Context, paths ...string) (*Model, error) {
+	return load(ctx, paths, true)
+}
+
+// load reads the one model of some files, or of copies of them.
+func load(ctx context.Context, paths []string, private bool) (*Model, error) {
 	r := NewReader()
 	for _, p := range paths {
-		src, err := copySource(p)
-		if err == nil {
-			err = r.add(src)
-		}
-		if err != nil {
+		if err := r.addFile(ctx, p, private); err != nil {
 			r.Close()
 			return nil, err
 		}
 	}
-	return r.own()
+	return r.own(ctx)
 }
 
 // LoadBytes reads the one model in b, a whole file; name is for messages.
@@ -190,12 +213,12 @@ func LoadBytes(name string, b []byte) (*Model, error) {
 	if err := r.AddBytes(name, b); err != nil {
 		return nil, err
 	}
-	return r.own()
+	return r.own(context.Background())
 }
 
 // own returns the only model, which takes the Reader over.
-func (r *Reader) own() (*Model, error) {
-	m, err := r.one()
+func (r *Reader) own(ctx context.Context) (*Model, error) {
+	m, err := r.one(ctx)
 	if err != nil {
 		r.Close()
 		return nil, err

@@ -1,9 +1,11 @@
 package popef
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef/internal/wire"
 )
 
@@ -52,11 +54,11 @@ var dialects = [...]dialect{
 // scan lists the blobs of a file without touching their payloads. If no
 // dialect fits, the error is that of the dialect that the format describes,
 // plain or packed as the first header is.
-func scan(src *source, limits Limits) ([]*Blob, warnings, error) {
+func scan(ctx context.Context, src *source, limits Limits) ([]*Blob, warnings, error) {
 	var reported *Error
 	for _, d := range dialects {
 		s := scanner{
-			view:   view{src: src},
+			view: view{src: src}, ctx: ctx, room: budget.From(ctx).Part(0),
 			limits: limits, dialect: d,
 			budget: 1<<20 + 64*src.size,
 		}
@@ -65,7 +67,12 @@ func scan(src *source, limits Limits) ([]*Blob, warnings, error) {
 			if d != dialects[0] {
 				s.warn.add(Location{File: src.name, Blob: -1}, "%s", d)
 			}
+			src.room = s.room
 			return s.blobs, s.warn, nil
+		}
+		s.room.Release()
+		if ctx.Err() != nil || errors.Is(err, budget.ErrExceeded) {
+			return nil, warnings{}, err
 		}
 		if reported == nil || d.packed && reported.Blob == 0 && reported.Kind == unknownKind && err.Kind != unknownKind {
 			reported = err
@@ -96,6 +103,8 @@ func (d dialect) String() string {
 // scanner reads one file in one dialect.
 type scanner struct {
 	view   view
+	ctx    context.Context
+	room   *budget.Budget // for what blobs and messages become
 	limits Limits
 	dialect
 	budget int64 // bytes that packed messages may still unfold to
@@ -103,13 +112,25 @@ type scanner struct {
 	warn   warnings
 }
 
+// What is kept of a blob takes this many bytes, and of its info message some times
+// the size that it has in the file.
+const (
+	blobBytes     = 512
+	messageFactor = 8
+)
+
 func (s *scanner) run() *Error {
 	for off := int64(0); off < s.view.Size(); {
 		b := &Blob{File: s.view.src.name, Index: len(s.blobs), Kind: unknownKind, Offset: off, src: s.view.src}
-		err := error(nil)
-		if len(s.blobs) == s.limits.Blobs {
+		err := s.room.Take(blobBytes, "the list of blobs")
+		if err == nil && len(s.blobs)%256 == 0 {
+			err = s.ctx.Err()
+		}
+		switch {
+		case err != nil:
+		case len(s.blobs) == s.limits.Blobs:
 			err = errorf(ErrLimit, "more than %d blobs", s.limits.Blobs)
-		} else {
+		default:
 			err = s.blob(b)
 		}
 		if err != nil {
@@ -182,6 +203,9 @@ func (s *scanner) blob(b *Blob) error {
 	}
 	m, err := s.message("info", headerEnd)
 	if err != nil {
+		return err
+	}
+	if err := s.room.Take(budget.Mul(messageFactor, m.Size), "the %v message", b.Kind); err != nil {
 		return err
 	}
 	d.info(m.Root, b)

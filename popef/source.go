@@ -1,23 +1,27 @@
 package popef
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/popefgen/popefgen/internal/budget"
 )
 
 // source is where the bytes of one file come from.
 type source struct {
 	name   string
 	size   int64
-	r      io.ReaderAt  // reads the bytes; never nil
-	mem    []byte       // all of them, where they are in memory or mapped
-	inMem  bool         // mem is meaningful, even if empty
-	mapped bool         // mem is the file itself
-	info   os.FileInfo  // what the file was when it was opened; nil if it is none
-	close  func() error // may be nil
+	r      io.ReaderAt    // reads the bytes; never nil
+	mem    []byte         // all of them, where they are in memory or mapped
+	inMem  bool           // mem is meaningful, even if empty
+	mapped bool           // mem is the file itself
+	info   os.FileInfo    // what the file was when it was opened; nil if it is none
+	close  func() error   // may be nil
+	room   *budget.Budget // of what was read from it; nil before
 	closed atomic.Bool
 }
 
@@ -49,26 +53,41 @@ func fileSource(path string) (*source, error) {
 	return &source{name: path, size: info.Size(), r: f, close: f.Close, info: info}, nil
 }
 
-// copySource reads all of the file at path into memory.
-func copySource(path string) (*source, error) {
-	f, err := fileSource(path)
-	if err != nil {
-		return nil, err
-	}
+// copySource reads all of the file f into memory, which counts on the budget of ctx
+// until it is closed, and closes f.
+func copySource(ctx context.Context, f *source) (s *source, err error) {
 	defer f.Close()
-	r, err := os.Open(path) // reading fails where a mapping would end the process
+	fail := func(err error) (*source, error) { return nil, fmt.Errorf("copy model file %s: %w", f.name, err) }
+	r, err := os.Open(f.name) // reading fails where a mapping would end the process
 	if err != nil {
 		return nil, fmt.Errorf("open model file: %w", err)
 	}
 	defer r.Close()
-	b, err := readGrowing(r, f.size)
+	room := budget.From(ctx).Part(0)
+	if err := room.Take(f.size, "a copy in memory"); err != nil {
+		return fail(errorf(ErrLimit, "%w", err))
+	}
+	if f.size != int64(int(f.size)) {
+		err = errorf(ErrLimit, "%d bytes do not fit into this machine's address space", f.size)
+	}
+	var b []byte
+	if err == nil {
+		b = make([]byte, f.size)
+		var n int
+		if n, err = io.ReadFull(watched{ctx, r}, b); err == io.EOF || err == io.ErrUnexpectedEOF {
+			err = errorf(ErrTruncated, "data ends after %d of %d bytes", n, f.size)
+		}
+	}
 	if err == nil {
 		err = f.unchanged()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("copy model file %s: %w", path, err)
+		room.Release()
+		return fail(err)
 	}
-	return bytesSource(path, b), nil
+	s = bytesSource(f.name, b)
+	s.close = func() error { room.Release(); return nil }
+	return s, nil
 }
 
 // unchanged returns an error if the file was written over. One that took its
@@ -87,7 +106,13 @@ func (s *source) unchanged() error {
 
 // Close releases the source once; later calls do nothing.
 func (s *source) Close() error {
-	if s.closed.Swap(true) || s.close == nil {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	if s.room != nil {
+		s.room.Release()
+	}
+	if s.close == nil {
 		return nil
 	}
 	return s.close()

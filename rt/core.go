@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -116,7 +117,8 @@ func (c *Core) Open(ctx context.Context, spec *Spec, source Source, bindings fun
 		err = o.forRunner()
 	}
 	if err == nil {
-		c.model, err = loadModel(source, o)
+		ctx = o.onBudget(ctx)
+		c.model, err = loadModel(ctx, source, o)
 	}
 	if err != nil {
 		return subject{model: "package " + spec.Package}.errorf("open", err)
@@ -222,21 +224,34 @@ func (spec *Spec) inputs() int {
 	return n
 }
 
+// onBudget returns ctx with the budget that all memory of the model counts on,
+// unless it has one: its limit is that of the engine option "memory". Back ends
+// refuse a value that is no size.
+func (o *options) onBudget(ctx context.Context) context.Context {
+	limit := int64(0)
+	for _, e := range o.EngineOptions {
+		if n, err := budget.Parse(e.Value); e.Name == "memory" && err == nil {
+			limit = n
+		}
+	}
+	return budget.Into(ctx, budget.From(ctx).Part(limit))
+}
+
 // loadModel reads the model from where source or an option says.
-func loadModel(source Source, o *options) (*popef.Model, error) {
-	read := popef.Load
+func loadModel(ctx context.Context, source Source, o *options) (*popef.Model, error) {
+	read := popef.LoadContext
 	if o.PrivateCopy {
-		read = popef.LoadCopy
+		read = popef.LoadCopyContext
 	}
 	switch {
 	case len(o.ModelFiles) > 0:
-		return read(o.ModelFiles...)
+		return read(ctx, o.ModelFiles...)
 	case o.ModelBytes != nil:
 		return popef.LoadBytes("bytes given to WithModelBytes", o.ModelBytes)
 	case source.Bytes != nil:
 		return popef.LoadBytes(source.Name, source.Bytes)
 	}
-	return read(source.Path)
+	return read(ctx, source.Path)
 }
 
 // prepare connects the bindings and runs the load programs.

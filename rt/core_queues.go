@@ -24,7 +24,8 @@ func (c *Core) OpenQueues(ctx context.Context, spec *Spec, source Source, bindin
 		err = fmt.Errorf("QueueConfig: %w: Inputs, Outputs and Batch follow from the generated code", ErrOption)
 	}
 	if err == nil {
-		c.model, err = loadModel(source, o)
+		ctx = o.onBudget(ctx)
+		c.model, err = loadModel(ctx, source, o)
 	}
 	if err != nil {
 		return subject{model: "package " + spec.Package}.errorf("open queues", err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -25,7 +26,7 @@ func NewSession(ctx context.Context, m *popef.Model, opts ...SessionOption) (*Se
 	if o.PrivateCopy {
 		return nil, subject{model: modelName(m)}.errorf("open", fmt.Errorf("WithPrivateCopy: %w: the model is already open; popef.LoadCopy opens a copy", ErrOption))
 	}
-	return newSession(ctx, m, contract.Of(m), 0, o)
+	return newSession(o.onBudget(ctx), m, contract.Of(m), 0, o)
 }
 
 // OpenSession is NewSession for the model in these files, which it loads and
@@ -35,11 +36,12 @@ func OpenSession(ctx context.Context, files []string, opts ...SessionOption) (s 
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
-	read := popef.Load
+	read := popef.LoadContext
 	if o.PrivateCopy {
-		read = popef.LoadCopy
+		read = popef.LoadCopyContext
 	}
-	m, err := read(files...)
+	ctx = o.onBudget(ctx)
+	m, err := read(ctx, files...)
 	if err != nil {
 		return nil, fmt.Errorf("open: %w", err)
 	}
@@ -133,7 +135,8 @@ func (s *Session) makeEngine(ctx context.Context, o *options) error {
 		return err
 	}
 	if o.read.executable == nil {
-		if o.read.executable, err = s.model.Executable(); err != nil {
+		s.room = budget.From(ctx).Part(0)
+		if o.read.executable, err = s.model.ExecutableContext(budget.Into(ctx, s.room)); err != nil {
 			return err
 		}
 	}

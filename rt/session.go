@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
@@ -71,6 +72,7 @@ type Session struct {
 	queues atomic.Pointer[QueueManager] // nil if there is none
 
 	count           counters
+	room            *budget.Budget // of the executable, if it was decompressed for this session
 	executableBytes int64
 	dataBytes       int64
 
@@ -238,6 +240,9 @@ func (s *Session) free() error {
 		errs = append(errs, sheltered(s.engine.Close))
 		s.ended = true
 		s.ending.Unlock()
+	}
+	if s.room != nil {
+		s.room.Release()
 	}
 	errs = append(errs, s.leave())
 	if s.owned != nil {

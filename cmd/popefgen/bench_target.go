@@ -44,7 +44,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 		}
 		t.Files, size = paths, sizeOf(paths...)
 	}
-	m, err := t.Model()
+	m, err := t.Model(c.Context)
 	if err != nil {
 		return nil, 0, notPopEF(err, t.Files...)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -90,7 +91,7 @@ var compileCommand = &cli.Command{
 		if c.Bool("quiet") {
 			return nil
 		}
-		return summary(c.App.Writer, r, to, time.Since(start))
+		return summary(c.Context, c.App.Writer, r, to, time.Since(start))
 	},
 }
 
@@ -154,17 +155,20 @@ func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
 
 // compileFile reads and compiles the ONNX model at path.
 func compileFile(path string, o modelOptions) (*compile.Result, error) {
-	m, err := onnx.ReadFile(path)
+	ctx := o.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	room := budget.From(ctx).Part(0)
+	defer room.Release() // what is compiled is all that stays
+	ctx = budget.Into(ctx, room)
+	m, err := onnx.ReadFileContext(ctx, path)
 	if err != nil {
 		return nil, notONNX(path, err)
 	}
 	to, err := o.compileOptions(m)
 	if err != nil {
 		return nil, err
-	}
-	ctx := o.ctx
-	if ctx == nil {
-		ctx = context.Background()
 	}
 	r, err := compile.CompileContext(ctx, m, to)
 	return r, o.hint(err)
@@ -212,12 +216,12 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 }
 
 // summary prints what was compiled.
-func summary(w io.Writer, r *compile.Result, path string, took time.Duration) error {
+func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, took time.Duration) error {
 	st, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
-	plan, err := cpu.PlanOf(r.Executable, 1)
+	plan, err := cpu.PlanOfContext(ctx, r.Executable, 1)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}

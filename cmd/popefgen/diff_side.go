@@ -81,7 +81,7 @@ func readSide(c *cli.Context, name string) (*side, error) {
 		}
 		return parseSide(name, data)
 	}
-	m, err := popef.Load(name)
+	m, err := popef.LoadContext(c.Context, name)
 	return modelSide(m, notPopEF(err, name))
 }
 
@@ -155,7 +155,7 @@ func compileSide(c *cli.Context, name string) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	return modelSide(r.Model(filepath.Base(name)))
+	return modelSide(r.ModelContext(c.Context, filepath.Base(name)))
 }
 
 // modelSide takes the Go names from the package that would be generated; a

@@ -69,7 +69,7 @@ func generate(c *cli.Context, check bool) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	for i := range jobs {
-		jobs[i].propose = !check && !c.Bool("quiet")
+		jobs[i].ctx, jobs[i].propose = c.Context, !check && !c.Bool("quiet")
 	}
 	stale, failed := 0, 0
 	var first error

@@ -187,7 +187,7 @@ func importModel(c *cli.Context, first *tensorfile.DataSet) (*popef.Model, *impo
 }
 
 func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.Model, *importNames, error) {
-	m, err := onnx.ReadFile(path)
+	m, err := onnx.ReadFileContext(c.Context, path)
 	if err != nil {
 		return nil, nil, notONNX(path, err)
 	}
@@ -234,7 +234,7 @@ func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.
 		for _, w := range r.Warnings {
 			fmt.Fprintf(c.App.ErrWriter, "warning: %s\n", w)
 		}
-		model, err := r.Model(filepath.Base(path))
+		model, err := r.ModelContext(c.Context, filepath.Base(path))
 		return model, names, err
 	}
 }

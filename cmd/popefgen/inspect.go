@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -160,7 +161,7 @@ func inspect(c *cli.Context, paths []string) (*inspection, error) {
 	r := popef.NewReader()
 	defer r.Close()
 	for _, p := range paths {
-		if err := r.AddFile(p); err != nil {
+		if err := r.AddFileContext(c.Context, p); err != nil {
 			return nil, notPopEF(err, p)
 		}
 	}
@@ -187,7 +188,7 @@ func (in *inspection) add(c *cli.Context, r *popef.Reader) error {
 		return err
 	}
 	for _, m := range models {
-		i, err := inspectModel(m, options)
+		i, err := inspectModel(c.Context, m, options)
 		if err != nil {
 			return err
 		}
@@ -199,7 +200,7 @@ func (in *inspection) add(c *cli.Context, r *popef.Reader) error {
 	return nil
 }
 
-func inspectModel(m *popef.Model, options []ipu.Option) (modelInfo, error) {
+func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (modelInfo, error) {
 	md := m.Metadata
 	c := contract.Of(m)
 	i := modelInfo{Executable: md.Executable, Contract: c.Callers().Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
@@ -220,7 +221,7 @@ func inspectModel(m *popef.Model, options []ipu.Option) (modelInfo, error) {
 			Shape: list(a.Info.Shape), Bytes: size, Programs: list(a.Programs), Role: roles[k].String(), HasData: hasData && a.Type.TakesData(),
 			PerReplica: a.PerReplica, RemoteBuffer: a.RemoteBuffer, Repeats: a.Repeats})
 	}
-	exe, err := m.Executable()
+	exe, err := m.ExecutableContext(ctx)
 	if err != nil {
 		return i, err
 	}
@@ -245,7 +246,7 @@ func inspectModel(m *popef.Model, options []ipu.Option) (modelInfo, error) {
 			p.Constants++
 		}
 	}
-	if p.plan, err = cpu.PlanOf(e, 1, options...); err != nil {
+	if p.plan, err = cpu.PlanOfContext(ctx, e, 1, options...); err != nil {
 		return i, fmt.Errorf("executable %q: %w", md.Executable, err)
 	}
 	p.Memory.Arena, p.Memory.Persistent = p.plan.ArenaBytes, p.plan.PersistentBytes

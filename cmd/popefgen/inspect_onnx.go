@@ -44,7 +44,7 @@ func inspectONNX(c *cli.Context, paths []string) (in *inspection, open error, er
 	if len(paths) > 1 {
 		return nil, nil, fmt.Errorf("found %d files, want one ONNX model, or PopEF files", len(paths))
 	}
-	m, err := onnx.ReadFile(paths[0])
+	m, err := onnx.ReadFileContext(c.Context, paths[0])
 	if err != nil {
 		return nil, nil, notONNX(paths[0], err)
 	}

@@ -110,7 +110,7 @@ func pictured(c *cli.Context, paths []string) (page.Model, error) {
 			}
 		}
 		var err error
-		m.Model, err = popef.Load(paths...)
+		m.Model, err = popef.LoadContext(c.Context, paths...)
 		return m, notPopEF(err, paths...)
 	}
 	if len(paths) > 1 {
@@ -120,7 +120,7 @@ func pictured(c *cli.Context, paths []string) (page.Model, error) {
 	if err != nil {
 		return m, err
 	}
-	if m.Model, err = r.Model(m.Name); err != nil {
+	if m.Model, err = r.ModelContext(c.Context, m.Name); err != nil {
 		return m, err
 	}
 	o, err := optionsOf(c)

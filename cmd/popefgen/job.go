@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,12 +14,14 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/internal/atomicfile"
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // job is one package to be generated.
 type job struct {
+	ctx     context.Context // until when to do it; nil: without end
 	dir     string
 	models  []string // PopEF files that make one model, or an ONNX model
 	options gen.Options
@@ -50,11 +53,21 @@ type rendered struct {
 // render does a job up to what is to be written.
 func (j *job) render() (r *rendered, err error) {
 	r = &rendered{}
+	ctx := j.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	room := budget.From(ctx).Part(0)
+	defer room.Release()
+	ctx = budget.Into(ctx, room)
 	o := j.options
+	o.Context = ctx
 	models := j.models
 	base := filepath.Base(models[0])
 	if j.compile != nil {
-		c, err := compileFile(models[0], *j.compile)
+		options := *j.compile
+		options.ctx = ctx
+		c, err := compileFile(models[0], options)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +93,7 @@ func (j *job) render() (r *rendered, err error) {
 	if j.compile != nil {
 		m, err = popef.LoadBytes(base, r.popef)
 	} else {
-		m, err = popef.Load(models...)
+		m, err = popef.LoadContext(ctx, models...)
 		err = notPopEF(err, models...)
 	}
 	if err != nil {

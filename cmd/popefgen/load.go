@@ -94,13 +94,13 @@ func openModel(c *cli.Context, path string) (*popef.Model, int64, error) {
 		if err := noModelFlags(c, path); err != nil {
 			return nil, 0, err
 		}
-		m, err := popef.Load(path)
+		m, err := popef.LoadContext(c.Context, path)
 		return m, sizeOf(path), notPopEF(err, path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {
 		return nil, 0, err
 	}
-	m, err := r.Model(filepath.Base(path))
+	m, err := r.ModelContext(c.Context, filepath.Base(path))
 	return m, r.Size, err
 }

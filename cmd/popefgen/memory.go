@@ -37,10 +37,12 @@ func limitMemory(c *cli.Command) {
 	c.Before = setMemory
 }
 
-// setMemory makes what --memory says the limit of everything in this process.
+// setMemory makes what --memory says the limit of everything in this process, and
+// gives the command the one budget on which all that it does counts.
 func setMemory(c *cli.Context) error {
 	budget.SetDefault(0)
 	if !c.IsSet(memoryFlag.Name) {
+		c.Context = budget.Into(c.Context, budget.New(0))
 		return nil
 	}
 	n, err := budget.Parse(c.String(memoryFlag.Name))
@@ -51,6 +53,7 @@ func setMemory(c *cli.Context) error {
 		return fmt.Errorf("%s: --memory: %w", c.Command.Name, err)
 	}
 	budget.SetDefault(n)
+	c.Context = budget.Into(c.Context, budget.New(n))
 	return nil
 }
 

@@ -129,7 +129,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 			return nil, fmt.Errorf("--against: %w", err)
 		}
 	}
-	m, err := onnx.ReadFile(path)
+	m, err := onnx.ReadFileContext(c.Context, path)
 	if err != nil {
 		return nil, notONNX(path, err)
 	}

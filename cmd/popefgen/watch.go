@@ -185,7 +185,9 @@ func (w *watcher) generate(j *job) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r, err := j.render()
+	now := *j
+	now.ctx = w.c.Context
+	r, err := now.render()
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,15 @@
 // a [Budget] for the bytes first and allocates afterwards, so that what does
 // not fit is refused with a message instead of ending the process.
 //
-// The rooms that read files and plan models share this package, not one
-// variable: a reader of files, the lowering of a model and an engine each have a
-// Budget, and whoever calls several in turn gives the next one what the last has
-// left.
+// A model has one Budget: what its file needs decompressed or copied, the messages
+// of an ONNX file and what is computed from them, generated text, the tables of
+// kernels and the memory of engines all count on it, and what has been given back
+// does no more. It comes with the context ([Into], [From]) through the rooms that read, lower,
+// plan and run a model; where no caller has put one, each job makes its own.
 package budget
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -46,7 +48,8 @@ const Advice = `if the file is to be trusted, raise the limit: --memory SIZE, or
 // goroutines. The zero value allows nothing: see [New].
 type Budget struct {
 	limit int64
-	used  atomic.Int64
+	whole *Budget      // whose bytes the limit bounds; nil: this one's
+	used  atomic.Int64 // bytes that it and its parts have taken
 }
 
 // New returns a budget of limit bytes; 0 or less stands for [Default].
@@ -57,30 +60,65 @@ func New(limit int64) *Budget {
 	return &Budget{limit: limit}
 }
 
+// Part returns a budget that counts on b too, so that it can be given back at once
+// ([Budget.Release]). Limit is the most that all may have taken when the part takes more: that of
+// somebody who was given a limit of its own, greater or less; 0 or less stands for b's. A part of a
+// part is one of the whole.
+func (b *Budget) Part(limit int64) *Budget {
+	if limit <= 0 {
+		limit = b.limit
+	}
+	return &Budget{limit: limit, whole: b.Whole()}
+}
+
+// Whole returns the budget that b is a part of: b itself if it is none.
+func (b *Budget) Whole() *Budget {
+	if b.whole != nil {
+		return b.whole
+	}
+	return b
+}
+
 // Take counts n bytes that what is about to allocate. If they do not fit, it
 // counts nothing and returns an [*Error].
 func (b *Budget) Take(n int64, what string, args ...any) error {
 	if n < 0 {
 		n = math.MaxInt64
 	}
-	for {
-		used := b.used.Load()
+	for count := &b.Whole().used; ; {
+		used := count.Load()
 		if n > b.limit-used {
 			if len(args) > 0 {
 				what = fmt.Sprintf(what, args...)
 			}
 			return &Error{what, n, used, b.limit}
 		}
-		if b.used.CompareAndSwap(used, used+n) {
+		if count.CompareAndSwap(used, used+n) {
+			if b.whole != nil {
+				b.used.Add(n)
+			}
 			return nil
 		}
 	}
 }
 
 // Give takes n bytes off the count, which nothing holds any more.
-func (b *Budget) Give(n int64) { b.used.Add(-n) }
+func (b *Budget) Give(n int64) {
+	b.used.Add(-n)
+	if b.whole != nil {
+		b.whole.used.Add(-n)
+	}
+}
 
-// Used returns the bytes that have been taken.
+// Release gives back all that a part has taken. It may be called again.
+func (b *Budget) Release() {
+	n := b.used.Swap(0)
+	if b.whole != nil {
+		b.whole.used.Add(-n)
+	}
+}
+
+// Used returns the bytes that b has taken, those of its parts included.
 func (b *Budget) Used() int64 { return b.used.Load() }
 
 // Limit returns the bytes that may be taken in all.
@@ -88,7 +126,25 @@ func (b *Budget) Limit() int64 { return b.limit }
 
 // Left returns the bytes that may still be taken, at least 1: the limit of
 // whoever comes next, which 0 would leave open.
-func (b *Budget) Left() int64 { return max(1, b.limit-b.used.Load()) }
+func (b *Budget) Left() int64 { return max(1, b.limit-b.Whole().used.Load()) }
+
+// key is the context's key of a Budget.
+type key struct{}
+
+// Into returns a context with a budget, on which all work for one model counts
+// that is done with it.
+func Into(ctx context.Context, b *Budget) context.Context { return context.WithValue(ctx, key{}, b) }
+
+// From returns the budget of a context, which may be nil: a new one with the
+// usual limit where there is none.
+func From(ctx context.Context) *Budget {
+	if ctx != nil {
+		if b, ok := ctx.Value(key{}).(*Budget); ok {
+			return b
+		}
+	}
+	return New(0)
+}
 
 // Mul multiplies sizes that are not negative; what does not fit 63 bits gives
 // the greatest number, which no budget holds.

@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"context"
 	"math"
 	"sync"
 	"testing"
@@ -24,6 +25,39 @@ func TestBudgetRefusesBeforeItCounts(t *testing.T) {
 	require.NoError(t, New(math.MaxInt64).Take(math.MinInt64, "overflow"), "the greatest budget holds the greatest number")
 }
 
+// TestParts counts what parts take on the whole, each against its own limit, and
+// gives it back once.
+func TestParts(t *testing.T) {
+	whole := New(1000)
+	file, engine := whole.Part(0), whole.Part(700).Part(0)
+	require.NoError(t, file.Take(600, "file"))
+	require.EqualError(t, engine.Take(101, "tables"), `tables: it needs 101 B beside the 600 B in use, more than the limit of 700 B; `+Advice)
+	require.NoError(t, engine.Take(100, "tables"))
+	require.EqualValues(t, 1, engine.Left())
+	require.EqualValues(t, 300, file.Left())
+	require.EqualValues(t, 700, whole.Used())
+	require.EqualValues(t, 600, file.Used())
+	require.NoError(t, whole.Part(5000).Take(4300, "of whom more was allowed"))
+	require.ErrorIs(t, whole.Take(1, "more"), ErrExceeded)
+	file.Give(100)
+	file.Release()
+	file.Release()
+	engine.Release()
+	require.EqualValues(t, 4300, whole.Used())
+	require.Same(t, whole, engine.Whole())
+	require.Same(t, whole, whole.Whole())
+}
+
+// TestContext finds a budget in the contexts below the one it was put into.
+func TestContext(t *testing.T) {
+	b := New(77)
+	ctx, cancel := context.WithCancel(Into(context.Background(), b))
+	defer cancel()
+	require.Same(t, b, From(ctx))
+	require.EqualValues(t, Default(), From(context.Background()).Limit())
+	require.EqualValues(t, Default(), From(nil).Limit()) //nolint:staticcheck // engines may be made without
+}
+
 // TestBudgetCountsOnceUnderContention lets many take what is enough for some.
 func TestBudgetCountsOnceUnderContention(t *testing.T) {
 	b := New(1000)
@@ -31,8 +65,11 @@ func TestBudgetCountsOnceUnderContention(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 64 {
 		wait.Go(func() {
-			if b.Take(100, "share") == nil {
+			part := b.Part(0)
+			if part.Take(100, "share") == nil {
 				got.Store(i, true)
+			} else {
+				part.Release()
 			}
 		})
 	}

@@ -110,7 +110,7 @@ func (b *builder) survey() {
 // programs' instructions. Persistent tensors that only streams write get
 // memory of their own when it turns out that they need it.
 func (e *Engine) build() error {
-	if err := e.plan.fits(e.opts.limit()); err != nil {
+	if err := e.tenancy.charge(); err != nil {
 		return err
 	}
 	if err := e.image.packConstants(e); err != nil {

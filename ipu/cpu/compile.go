@@ -46,8 +46,9 @@ type compiler struct {
 }
 
 // compile plans exe. The kernels are in the order in which the plan's steps
-// first need them; bound tells which is whose.
-func compile(ctx context.Context, exe *graph.Executable, opts options) (*compiler, error) {
+// first need them; bound tells which is whose. Room, which nothing else has taken
+// from yet, counts their tables.
+func compile(ctx context.Context, exe *graph.Executable, opts options, room *budget.Budget) (*compiler, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts options) (*compile
 	if err := work.check(opts.work); err != nil {
 		return nil, err
 	}
-	opts.memory = opts.limit() // asked for once
+	opts.memory = room.Left() // for kernels that are made to see whether they can be
 	planar := exe
 	var from origins
 	if opts.layout {
@@ -74,7 +75,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts options) (*compile
 		opts:   opts,
 		plan:   &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(planar, exe)},
 		bound:  map[nodeKey]int{},
-		tables: budget.New(opts.memory),
+		tables: room,
 		packs:  map[packKey]int{},
 	}
 	c.survey()
@@ -116,7 +117,9 @@ func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engi
 	if err := graph.Verify(exe); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	c, err := compile(ctx, exe, opts)
+	room := budget.From(ctx).Part(opts.memory)
+	defer room.Release()
+	c, err := compile(ctx, exe, opts, room)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -208,7 +209,7 @@ func TestEveryCostDecides(t *testing.T) {
 	plan := func(exe *graph.Executable, c Costs) string {
 		o := defaultOptions()
 		o.threads, o.costs = 1, c
-		p, err := compile(t.Context(), exe, o)
+		p, err := compile(t.Context(), exe, o, budget.New(0))
 		require.NoError(t, err)
 		return fmt.Sprint(p.plan.Programs)
 	}

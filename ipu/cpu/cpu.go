@@ -24,6 +24,7 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 )
 
@@ -87,11 +88,13 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, kernels, err := openImage(c.Context, c.Executable, opts)
+	room := budget.From(c.Context).Part(opts.memory)
+	m, kernels, err := openImage(c.Context, c.Executable, opts, room)
 	if err != nil {
+		room.Release()
 		return nil, err
 	}
-	return assemble(c, m, kernels), nil
+	return assemble(c, m, kernels, room), nil
 }
 
 // device implements [ipu.Device]. Any number of holders share the CPU.

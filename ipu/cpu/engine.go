@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -100,8 +101,8 @@ type program struct {
 	ready bool // every stream is connected, and persistent has values
 }
 
-// assemble makes an engine of an image and kernels.
-func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel) *Engine {
+// assemble makes an engine of an image and kernels, whose tables room has counted.
+func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel, room *budget.Budget) *Engine {
 	e := &Engine{
 		name:    c.Name,
 		image:   m,
@@ -115,7 +116,7 @@ func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel) *Engine {
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}
-	e.enterImage(m)
+	e.enterImage(m, room)
 	for i, s := range e.exe.Streams {
 		d := ipu.HostToDevice
 		if s.Direction == graph.DeviceToHost {

@@ -3,25 +3,119 @@ package cpu
 import (
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// fits returns why an engine of the plan may not be loaded if it takes more than
-// limit bytes.
-func (p *Plan) fits(limit int64) error {
-	need := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes, p.TableBytes)
-	if need <= limit {
-		return nil
+// shares are the budgets on which the engines of an image count what they have in
+// common: packed constants and one version of the weights. On each it is counted
+// once, however many engines count on that one.
+type shares struct {
+	sync.Mutex
+	of map[*budget.Budget]*share
+}
+
+// share is what an image takes of one budget.
+type share struct {
+	room  *budget.Budget
+	users int // engines
+}
+
+// leave ends the part of an engine, whose own budget room is, in what it shares.
+func (s *shares) leave(room *budget.Budget) {
+	s.Lock()
+	defer s.Unlock()
+	u := s.of[room.Whole()]
+	if u.users--; u.users == 0 {
+		u.room.Release()
+		delete(s.of, room.Whole())
 	}
+}
+
+// charge counts the memory that an engine is about to allocate: arena, persistent
+// tensors and packed weights; tables of kernels have been counted. What engines
+// share is counted by the first on each budget. It returns why the engine may not
+// be loaded if that does not fit, and then nothing more is counted than before.
+func (t *tenancy) charge() error {
+	p, s := t.image.plan, &t.image.shares
+	all, common := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes), t.image.common()
+	own := all - common
+	s.Lock()
+	defer s.Unlock()
+	u := s.of[t.room.Whole()]
+	if u == nil {
+		u = &share{room: t.room.Part(t.room.Limit())}
+	} else {
+		common = 0
+	}
+	tables, used := t.room.Used(), t.room.Whole().Used()
+	err := t.room.Take(own, "an engine")
+	if err == nil {
+		if err = u.room.Take(common, "weights"); err != nil {
+			t.room.Give(own)
+		}
+	}
+	if err != nil {
+		return t.refusal(tables, budget.Add(own, common, tables), used-tables)
+	}
+	if u.users++; u.users == 1 {
+		if s.of == nil {
+			s.of = map[*budget.Budget]*share{}
+		}
+		s.of[t.room.Whole()] = u
+	}
+	t.pays = true
+	return nil
+}
+
+// common returns the bytes that all engines of an image have together.
+func (m *image) common() (n int64) {
+	for i := range m.plan.Packed {
+		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
+			n = budget.Add(n, alignUp(k.Bytes))
+		}
+	}
+	grouped := map[graph.TensorID]bool{}
+	for i := range m.groups {
+		n = budget.Add(n, m.groups[i].bytes)
+		for _, member := range m.groups[i].tensors {
+			grouped[member.tensor] = true
+		}
+	}
+	for i := range m.plan.Persistent {
+		if p := &m.plan.Persistent[i]; p.Stored && grouped[p.Tensor] {
+			n = budget.Add(n, alignUp(p.Bytes))
+		}
+	}
+	return n
+}
+
+// refused is why an engine does not fit into its budget.
+type refused string
+
+// Error implements error.
+func (r refused) Error() string { return string(r) }
+
+// Unwrap returns [budget.ErrExceeded].
+func (r refused) Unwrap() error { return budget.ErrExceeded }
+
+// refusal says why an engine may not be loaded that needs so many bytes, tables of
+// its kernels among them, beside what others have taken.
+func (t *tenancy) refusal(tables, need, others int64) error {
+	p := t.image.plan
 	what := fmt.Sprintf("%s for local tensors, %s for persistent ones, %s for packed weights, %s for tables of kernels",
-		budget.Text(p.ArenaBytes), budget.Text(p.PersistentBytes), budget.Text(p.PackedBytes), budget.Text(p.TableBytes))
+		budget.Text(p.ArenaBytes), budget.Text(p.PersistentBytes), budget.Text(p.PackedBytes), budget.Text(tables))
 	if most := p.greatest(); most != "" {
 		what += "; most of all " + most
 	}
-	return &ipu.Error{Kind: ipu.KindMemory, Message: fmt.Sprintf("it needs %s (%s), more than the limit of %s; %s",
-		budget.Text(need), what, budget.Text(limit), budget.Advice)}
+	beside := ""
+	if others > 0 {
+		beside = fmt.Sprintf(" beside the %s that the model's files and other engines have taken", budget.Text(others))
+	}
+	return tooMuch(refused(fmt.Sprintf("it needs %s (%s)%s, more than the limit of %s; %s",
+		budget.Text(need), what, beside, budget.Text(t.room.Limit()), budget.Advice)))
 }
 
 // greatest names the greatest block of memory and the step that needs it first.

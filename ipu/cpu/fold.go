@@ -35,10 +35,15 @@ type Folder struct {
 	held, bytes, work int64
 }
 
-// NewFolder returns a Folder whose results take memory bytes at most, 0 for
-// what is usual (see the engine option "memory"), and which stops when ctx is done.
+// NewFolder returns a Folder whose results count on the budget of ctx, with a limit of
+// memory bytes, 0 for what that budget has (see the engine option "memory"), and which stops
+// when ctx is done.
 func NewFolder(ctx context.Context, memory int64) *Folder {
-	return &Folder{ctx: ctx, memory: budget.New(memory)}
+	room := budget.From(ctx)
+	if memory > 0 {
+		room = room.Part(memory)
+	}
+	return &Folder{ctx: ctx, memory: room}
 }
 
 // Hold counts bytes of constants that the model holds: what is computed may be

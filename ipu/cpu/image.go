@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -24,7 +25,7 @@ type image struct {
 	made  chan struct{} // closed when what follows up to packing is there, or failure
 
 	failure error
-	ended   bool // the context of who made it was done when that failed
+	ended   bool // who made it failed for its context's or its budget's sake
 	exe     *graph.Executable
 	plan    *Plan
 	bound   map[nodeKey]int // index into nodes
@@ -38,6 +39,8 @@ type image struct {
 	release   func()         // gives back the memory of packs
 
 	weights sync.Mutex // guards the versions of all groups and who holds them
+
+	shares shares // of the budgets that engines count on
 }
 
 // imageKey tells images apart. It keeps the executable's memory from being used
@@ -57,14 +60,14 @@ var images = struct {
 }{all: map[imageKey]*image{}}
 
 // openImage returns the image of an executable for one more engine, and kernels
-// for it. The first to ask makes it, the others wait; if its context ends that,
-// another makes it.
-func openImage(ctx context.Context, exe []byte, opts options) (*image, []kernel.Kernel, error) {
+// for it, whose tables room counts. The first to ask makes it, the others wait; if
+// its context or its budget ends that, another makes it.
+func openImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []kernel.Kernel, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	for {
-		m, kernels, err := shareImage(ctx, exe, opts)
+		m, kernels, err := shareImage(ctx, exe, opts, room)
 		if m == nil && err == nil {
 			continue
 		}
@@ -73,8 +76,8 @@ func openImage(ctx context.Context, exe []byte, opts options) (*image, []kernel.
 }
 
 // shareImage is one attempt of [openImage]. It returns neither an image nor an
-// error if another context than ctx ended it.
-func shareImage(ctx context.Context, exe []byte, opts options) (*image, []kernel.Kernel, error) {
+// error if another's context or budget ended it.
+func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []kernel.Kernel, error) {
 	key := imageKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
 	copy(key.head[:], exe)
 	images.Lock()
@@ -88,12 +91,12 @@ func shareImage(ctx context.Context, exe []byte, opts options) (*image, []kernel
 	var kernels []kernel.Kernel
 	var err error
 	if !found {
-		kernels = m.make(ctx, exe)
+		kernels = m.make(ctx, exe, room)
 	}
 	select {
 	case <-m.made:
 		if err = m.failure; err == nil && found {
-			kernels, err = m.bind(ctx)
+			kernels, err = m.bind(ctx, room)
 		}
 	case <-ctx.Done():
 		err = ctx.Err()
@@ -110,11 +113,11 @@ func shareImage(ctx context.Context, exe []byte, opts options) (*image, []kernel
 
 // make fills in what engines have in common, and returns the kernels that it
 // was planned with.
-func (m *image) make(ctx context.Context, exe []byte) []kernel.Kernel {
+func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []kernel.Kernel {
 	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
 	defer func() {
 		if m.failure != nil { // whoever comes now tries again
-			m.ended = ctx.Err() != nil
+			m.ended = ctx.Err() != nil || errors.Is(m.failure, budget.ErrExceeded)
 			images.Lock()
 			m.forget()
 			images.Unlock()
@@ -126,7 +129,7 @@ func (m *image) make(ctx context.Context, exe []byte) []kernel.Kernel {
 		m.failure = err
 		return nil
 	}
-	c, err := compile(ctx, decoded, m.key.opts)
+	c, err := compile(ctx, decoded, m.key.opts, room)
 	if m.failure = err; err != nil {
 		return nil
 	}
@@ -139,16 +142,17 @@ func (m *image) make(ctx context.Context, exe []byte) []kernel.Kernel {
 	return c.kernels
 }
 
-// bind makes the kernels of one more engine.
-func (m *image) bind(ctx context.Context) ([]kernel.Kernel, error) {
-	kernels, room := make([]kernel.Kernel, len(m.nodes)), budget.New(m.key.opts.limit())
+// bind makes the kernels of one more engine, whose tables room counts.
+func (m *image) bind(ctx context.Context, room *budget.Budget) ([]kernel.Kernel, error) {
+	kernels := make([]kernel.Kernel, len(m.nodes))
 	for i, key := range m.nodes {
 		err := ctx.Err()
 		if err != nil {
 			return nil, err
 		}
 		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
-			return nil, err // not for the first time, so it can't be
+			n := &m.exe.Graphs[key.graph]
+			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.node, n.Nodes[key.node].Name, n.Name, err) // of memory: it could be bound before
 		}
 	}
 	for i := range m.plan.Packed {
@@ -322,13 +326,15 @@ func (t *packTask) Do(i int) {
 // that it can be ended after the engine was forgotten without being closed.
 type tenancy struct {
 	image *image
-	held  []held // by group
+	held  []held         // by group
+	room  *budget.Budget // of the engine alone
+	pays  bool           // for a part of what engines share
 	ended sync.Once
 }
 
 // enter makes e a user of its image until it is closed or collected.
-func (e *Engine) enterImage(m *image) {
-	e.tenancy = &tenancy{image: m, held: make([]held, len(m.groups))}
+func (e *Engine) enterImage(m *image, room *budget.Budget) {
+	e.tenancy = &tenancy{image: m, held: make([]held, len(m.groups)), room: room}
 	c := runtime.AddCleanup(e, (*tenancy).end, e.tenancy)
 	e.release = append(e.release, func() { c.Stop(); e.tenancy.end() })
 }
@@ -342,5 +348,9 @@ func (t *tenancy) end() {
 		}
 		t.image.weights.Unlock()
 		t.image.leave()
+		if t.pays {
+			t.image.shares.leave(t.room)
+		}
+		t.room.Release()
 	})
 }

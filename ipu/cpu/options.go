@@ -15,7 +15,7 @@ import (
 // options are an engine's options, parsed.
 type options struct {
 	threads int
-	memory  int64 // bytes; 0: what is usual when it is asked for
+	memory  int64 // bytes that the model may take; 0: what its budget says
 	work    int64 // operations of one run of a program
 	inPlace bool
 	alias   bool
@@ -29,14 +29,6 @@ type options struct {
 
 func defaultOptions() options {
 	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true, pixels: true, costs: UsualCosts()}
-}
-
-// limit returns the bytes that an engine with these options may allocate.
-func (o *options) limit() int64 {
-	if o.memory > 0 {
-		return o.memory
-	}
-	return budget.Default()
 }
 
 // maxThreads bounds the option "threads".
@@ -60,7 +52,7 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.labels })},
 	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
 		onOff(func(o *options) *bool { return &o.layout })},
-	{"memory", `the most bytes that an engine may allocate ("8GiB"); default: three quarters of what the machine, its control groups and limits leave`, setMemory},
+	{"memory", `the most bytes that a model may take ("8GiB"): decompressed, tables of kernels and the memory of its engines together; default: three quarters of what the machine, its control groups and limits leave`, setMemory},
 	{"pixels", `"off" keeps activations of bytes in planes; "on" keeps them as pixels, channel by channel, where that saves time and "layout" is on`,
 		onOff(func(o *options) *bool { return &o.pixels })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,

@@ -1,11 +1,14 @@
 package compile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -30,11 +33,31 @@ func (r *Result) Bytes() ([]byte, error) {
 
 // Model returns the compiled model, opened from memory under the given name.
 func (r *Result) Model(name string) (*popef.Model, error) {
-	b, err := r.Bytes()
-	if err != nil {
+	return r.ModelContext(context.Background(), name)
+}
+
+// ModelContext is [Result.Model] with memory that counts on the budget of ctx.
+func (r *Result) ModelContext(ctx context.Context, name string) (*popef.Model, error) {
+	size := int64(len(r.encoded))
+	for _, w := range r.Weights {
+		size = budget.Add(size, int64(len(w.Data)))
+	}
+	room := budget.From(ctx).Part(0)
+	if err := room.Take(size, "the compiled model in memory"); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return popef.LoadBytes(name, b)
+	b, err := r.Bytes()
+	if err != nil {
+		room.Release()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	m, err := popef.LoadBytes(name, b)
+	if err != nil {
+		room.Release()
+		return nil, err
+	}
+	runtime.AddCleanup(m, (*budget.Budget).Release, room)
+	return m, nil
 }
 
 func (r *Result) write(w *popef.Writer, compress bool) error {

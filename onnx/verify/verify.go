@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -75,7 +76,10 @@ func (r Result) MarshalJSON() ([]byte, error) {
 // it. Whatever goes wrong is a FAIL of that set; the error is ctx's.
 func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 	var results []Result
-	m, err := readModel(filepath.Join(c.Dir, modelFile))
+	room := budget.From(ctx).Part(0)
+	defer room.Release()
+	ctx = budget.Into(ctx, room)
+	m, err := readModel(ctx, filepath.Join(c.Dir, modelFile))
 	for _, set := range c.Sets {
 		if ctx.Err() != nil {
 			return results, ctx.Err()
@@ -103,11 +107,11 @@ func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 }
 
 // readModel is [onnx.ReadFile] of a regular file: a pipe would be waited for.
-func readModel(path string) (*onnx.Model, error) {
+func readModel(ctx context.Context, path string) (*onnx.Model, error) {
 	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file (%v)", path, st.Mode())
 	}
-	return onnx.ReadFile(path)
+	return onnx.ReadFileContext(ctx, path)
 }
 
 func obstacles(u *onnx.UnsupportedError) string {

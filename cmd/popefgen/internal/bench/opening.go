@@ -50,7 +50,7 @@ func Open(ctx context.Context, t *Target) (o Opening, mem Memory, err error) {
 		*d = now.Sub(last)
 		last = now
 	}
-	m, err := t.Model()
+	m, err := t.Model(ctx)
 	if err != nil {
 		return o, mem, err
 	}

@@ -10,7 +10,7 @@ import (
 // openSamples opens a runner whose requests are samples. Which part of every
 // tensor a sample is, the generator decides as it does for generated code.
 func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
-	m, err := t.Model()
+	m, err := t.Model(ctx)
 	if err != nil {
 		return nil, err
 	}

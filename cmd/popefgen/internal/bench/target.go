@@ -29,10 +29,10 @@ type Input struct {
 	Requests [][]byte // each as long as all device iterations of a run need
 }
 
-// Model opens the model, which the caller closes.
-func (t *Target) Model() (*popef.Model, error) {
+// Model opens the model, which the caller closes, until ctx is done.
+func (t *Target) Model(ctx context.Context) (*popef.Model, error) {
 	if len(t.Files) > 0 {
-		return popef.Load(t.Files...)
+		return popef.LoadContext(ctx, t.Files...)
 	}
 	return popef.LoadBytes(t.Name, t.Bytes)
 }
@@ -63,7 +63,7 @@ func (t *Target) sessionOptions(more ...rt.SessionOption) []rt.SessionOption {
 
 // session opens the model and a session of it, which together are closed.
 func (t *Target) session(ctx context.Context, opts ...rt.SessionOption) (*rt.Session, func() error, error) {
-	m, err := t.Model()
+	m, err := t.Model(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -83,7 +83,7 @@ func (t *Target) session(ctx context.Context, opts ...rt.SessionOption) (*rt.Ses
 
 // contract reads what the model and a program agree on.
 func (t *Target) contract() (contract.Contract, error) {
-	m, err := t.Model()
+	m, err := t.Model(context.Background())
 	if err != nil {
 		return contract.Contract{}, err
 	}
