@@ -121,7 +121,7 @@ func sameTurns(inputs []bench.Input) error {
 func readRequests(value string, info popef.TensorInfo, iterations int64) ([][]byte, error) {
 	path, ok := tensorfile.Path(value)
 	if !ok {
-		data, err := readInput(value, info, iterations)
+		data, err := tensorfile.ReadValue(value, info, iterations)
 		return [][]byte{data}, err
 	}
 	n := iterations // what Read then misses it says

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,10 +15,10 @@ import (
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/opinion"
 	"github.com/popefgen/popefgen/internal/printable"
-	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/reduce"
 	"github.com/popefgen/popefgen/onnx/verify"
+	"github.com/popefgen/popefgen/popef"
 )
 
 var reduceCommand = &cli.Command{
@@ -70,37 +68,32 @@ func reduceModel(c *cli.Context) error {
 		return err
 	}
 	defer values.Close()
-	ours, plain := j.programs()
-	j.source = &opinion.Values{Room: values, Program: plain}
-	j.reference = plain
-	if err := j.choose(c.Context, room, ours, plain); err != nil {
-		return err
-	}
-	if j.keep != nil { // no other value is known
-		j.start = exposed(j.start, j.keep)
-	}
-	r, err := reduce.Reduce(c.Context, j.start, j.predicate, j.source, reduce.Options{Timeout: c.Duration("timeout"), Outputs: j.keep, Progress: j.progress()})
+	q, err := j.question(room, values)
 	if err != nil {
-		if k, ok := j.predicate.(*opinion.Check); ok && errors.Is(err, reduce.ErrNotInteresting) {
-			fmt.Fprintf(c.App.Writer, "the command does not end with 0 for the whole model: there is nothing to reduce%s\n", after(": ", k.Last))
-			return errNo
-		}
 		return err
 	}
-	return j.finish(room, r)
+	a, err := q.Choose(c.Context)
+	var nothing *opinion.NothingError
+	if errors.As(err, &nothing) {
+		fmt.Fprintln(c.App.Writer, nothing.Why)
+		return errNo
+	}
+	if err != nil {
+		return err
+	}
+	r, err := reduce.Reduce(c.Context, a.Start, a.Predicate, a.Source, reduce.Options{Timeout: c.Duration("timeout"), Outputs: a.Keep, Progress: j.progress()})
+	if err != nil {
+		return err
+	}
+	return j.finish(room, a, r)
 }
 
 // reduction is a run of the command.
 type reduction struct {
-	c         *cli.Context
-	model     string // its file
-	out, dir  string // the model's file and the folder to write
-	start     *reduce.Case
-	stored    opinion.Stored
-	predicate reduce.Predicate
-	source    reduce.Source
-	reference opinion.Reference // what the result should give
-	keep      map[string]bool   // see [reduce.Options.Outputs]
+	c        *cli.Context
+	out, dir string // the model's file and the folder to write
+	start    *reduce.Case
+	stored   opinion.Stored
 }
 
 // newReduction reads what the flags name.
@@ -109,7 +102,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &reduction{c: c, model: path, out: c.String("output")}
+	j := &reduction{c: c, out: c.String("output")}
 	if !endsONNX(j.out) {
 		return nil, fmt.Errorf("--output %s: want a name that ends in .onnx; the folder beside it is called the same, without that", j.out)
 	}
@@ -133,6 +126,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 	if err != nil {
 		return nil, notONNX(path, err)
 	}
+	m.Path = ""
 	for _, file := range []string{j.out, filepath.Join(j.dir, "model.onnx")} {
 		if same(path, file) {
 			return nil, fmt.Errorf("%s would be written over; choose another file with -o", path)
@@ -141,7 +135,36 @@ func newReduction(c *cli.Context) (*reduction, error) {
 	if err := opinion.Replaceable(j.dir); err != nil {
 		return nil, err
 	}
-	return j, j.read(m)
+	o, err := optionsOf(c)
+	if err != nil {
+		return nil, err
+	}
+	to, err := o.compileOptions(m)
+	if err != nil {
+		return nil, err
+	}
+	given := opinion.Given{Options: to.Options, Data: c.String("data"), Draw: func(t popef.DataType, data []byte, number int) {
+		fillRandom(t, data, c.Uint64("random")+uint64(number))
+	}}
+	if given.Inputs, err = assignments("input", c.StringSlice("input")); err != nil {
+		return nil, err
+	}
+	if given.Expect, err = assignments("expect", c.StringSlice("expect")); err != nil {
+		return nil, err
+	}
+	var drawn []string
+	if j.start, j.stored, drawn, err = given.Read(c.Context, m); err != nil {
+		return nil, err
+	}
+	if drawn != nil {
+		j.say("drawn at random (--random %d): %s", c.Uint64("random"), strings.Join(drawn, ", "))
+	}
+	if c.IsSet("against") || c.IsSet("check") || c.IsSet("error") {
+		if given.Expect == nil {
+			j.stored = nil // the data set's outputs, where something else says what is right
+		}
+	}
+	return j, nil
 }
 
 // argument returns the command's single argument.
@@ -162,14 +185,6 @@ func same(a, b string) bool {
 	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
-// after returns text behind a separator, or nothing.
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-	return separator + text
-}
-
 // programs returns this program as the flags want it, and as it computes in the
 // plainest way: in plain Go, without graph passes and choices of the engine.
 func (j *reduction) programs() (ours, plain *opinion.Program) {
@@ -188,145 +203,28 @@ func (j *reduction) programs() (ours, plain *opinion.Program) {
 	if j.c.Bool("constants") {
 		ours.Flags = append(ours.Flags, "--constants")
 	}
-	plain = &opinion.Program{Name: "popefgen with plain kernels", Path: self, Arg0: os.Args[0], Timeout: ours.Timeout, Env: []string{"POPEFGEN_CPU=go"}}
-	for _, p := range graph.Passes {
-		plain.Flags = append(plain.Flags, "--without-pass="+p.Name)
-	}
-	for _, option := range []string{"alias", "chains", "inplace", "layout", "pixels", "prepack"} {
-		plain.Flags = append(plain.Flags, "--"+engineOptionFlag.Name+"="+option+"=off")
-	}
-	if j.c.IsSet(memoryFlag.Name) {
-		plain.Flags = append(plain.Flags, "--"+memoryFlag.Name+"="+j.c.String(memoryFlag.Name))
-	}
-	// What takes this long is ended by the time limit, not by a count.
-	plain.Flags = append(plain.Flags, "--"+engineOptionFlag.Name+"=work="+strconv.FormatInt(mostWork, 10))
-	return ours, plain
+	return ours, ours.Plainly(j.c.String(memoryFlag.Name))
 }
 
 func (j *reduction) say(format string, args ...any) {
 	fmt.Fprintf(j.c.App.ErrWriter, format+"\n", args...)
 }
 
-// choose decides what a failure is.
-func (j *reduction) choose(ctx context.Context, room *opinion.Room, ours, plain *opinion.Program) error {
-	if line := j.c.String("check"); line != "" {
-		j.predicate = &opinion.Check{Room: room, Command: line, Timeout: j.c.Duration("run-timeout")}
-		return nil
-	}
-	fails := &opinion.Fails{Room: room, Program: ours}
-	said, failed, err := fails.Said(ctx, j.start)
-	if err != nil {
-		return err
+// question asks what the flags ask.
+func (j *reduction) question(room, values *opinion.Room) (q *opinion.Question, err error) {
+	q = &opinion.Question{Start: j.start, Room: room, Values: values, Stored: j.stored, Check: j.c.String("check"), Timeout: j.c.Duration("run-timeout"),
+		Tolerance: verify.Tolerance{Rel: j.c.Float64("rtol"), Abs: j.c.Float64("atol")}, Say: j.say}
+	q.Ours, q.Plain = j.programs()
+	q.Second = q.Plain
+	if path := j.c.String("against"); path != "" {
+		q.Second = &opinion.Program{Name: path, Path: path, Timeout: q.Timeout}
 	}
 	if text := j.c.String("error"); text != "" {
-		if fails.Pattern, err = regexp.Compile(text); err != nil {
-			return fmt.Errorf("--error: %w", err)
-		}
-		if !failed || !fails.Pattern.MatchString(said) {
-			fmt.Fprintf(j.c.App.Writer, "run says nothing that matches %q of the whole model: there is nothing to reduce%s\n", text, after(": ", said))
-			return errNo
-		}
-		j.predicate = fails
-		return nil
-	}
-	if failed {
-		fails.Sign = opinion.SignOf(said)
-		j.say("run fails: %s\nlooking for the smallest model that fails with: %s", said, strings.TrimSpace(fails.Sign))
-		j.predicate = fails
-		return nil
-	}
-	second := plain
-	if path := j.c.String("against"); path != "" {
-		second = &opinion.Program{Name: path, Path: path, Timeout: ours.Timeout}
-	}
-	d := &opinion.Differ{Room: room, Program: ours, Reference: second,
-		Tolerance: verify.Tolerance{Rel: j.c.Float64("rtol"), Abs: j.c.Float64("atol")}}
-	if j.stored != nil {
-		return j.chooseStored(ctx, d, second)
-	}
-	all, err := d.Compare(ctx, j.start)
-	if err != nil {
-		return err
-	}
-	j.predicate, j.reference = d, second
-	j.source = &opinion.Values{Room: j.source.(*opinion.Values).Room, Program: second}
-	return j.differs(all, second.Name)
-}
-
-// chooseStored decides what a failure is where outputs are stored. Other models
-// than this one have other outputs, so where the second opinion is what is stored,
-// it goes on; else the graph can be cut at stored values only.
-func (j *reduction) chooseStored(ctx context.Context, d *opinion.Differ, second *opinion.Program) error {
-	names := map[string]bool{}
-	for name := range j.stored {
-		names[name] = true
-	}
-	start := exposed(j.start, names)
-	d.Reference = j.stored
-	all, err := d.Compare(ctx, start)
-	if err != nil {
-		return err
-	}
-	if err := j.differs(all, "what is stored"); err != nil {
-		return err
-	}
-	other := *d
-	other.Program = second
-	agreed, err := other.Compare(ctx, start)
-	if err == nil && !slices.ContainsFunc(agreed, func(d opinion.Difference) bool { return d.Bad > 0 }) {
-		j.say("%s agrees with what is stored, and says what is right from here on", second.Name)
-		d.Reference, j.reference = second, second
-		j.source = &opinion.Values{Room: j.source.(*opinion.Values).Room, Program: second}
-		j.start, j.predicate = start, d
-		return nil
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	j.say("%s differs from what is stored, too: the graph is cut where values are stored, and nowhere else (--expect NAME=FILE gives more)", second.Name)
-	j.keep, j.predicate, j.reference, j.source = names, d, j.stored, j.stored
-	return nil
-}
-
-// differs prints how far outputs are off; the error is errNo if none is out of
-// tolerance.
-func (j *reduction) differs(all []opinion.Difference, from string) error {
-	bad := 0
-	for _, d := range all {
-		if d.Bad > 0 {
-			bad++
-			j.say("output %q: %s", d.Output.Name, d.Difference)
+		if q.Pattern, err = regexp.Compile(text); err != nil {
+			return nil, fmt.Errorf("--error: %w", err)
 		}
 	}
-	if bad > 0 {
-		return nil
-	}
-	fmt.Fprintf(j.c.App.Writer, "nothing differs from %s, within %g + %g·|want|:\n", from, j.c.Float64("atol"), j.c.Float64("rtol"))
-	for _, d := range all {
-		fmt.Fprintf(j.c.App.Writer, "  output %q: %s of %s\n", d.Output.Name, d.Difference, counted(int(d.Elements), "element"))
-	}
-	return errNo
-}
-
-// exposed returns the case with those of the named values as its outputs that it
-// computes.
-func exposed(c *reduce.Case, names map[string]bool) *reduce.Case {
-	m, g := *c.Model, *c.Model.Graph
-	g.Outputs = nil
-	for _, v := range c.Model.Graph.Outputs {
-		if names[v.Name] {
-			g.Outputs = append(g.Outputs, v)
-		}
-	}
-	for _, n := range g.Nodes {
-		for _, name := range n.Outputs {
-			if names[name] && !slices.ContainsFunc(g.Outputs, func(v onnx.ValueInfo) bool { return v.Name == name }) {
-				g.Outputs = append(g.Outputs, onnx.ValueInfo{Name: name})
-			}
-		}
-	}
-	m.Graph = &g
-	return &reduce.Case{Model: &m, Inputs: c.Inputs}
+	return q, nil
 }
 
 // progress returns what tells people how far it is, a line a second at most.
@@ -356,11 +254,11 @@ func listed(names []string) string {
 }
 
 // finish writes the result and says what it is.
-func (j *reduction) finish(room *opinion.Room, r *reduce.Result) error {
+func (j *reduction) finish(room *opinion.Room, a *opinion.Answer, r *reduce.Result) error {
 	ctx := j.c.Context
-	declared, want := opinion.Declared(ctx, room, r.Case, j.reference)
+	declared, want := opinion.Declared(ctx, room, r.Case, a.Reference)
 	// Types of outputs are for other programs. They change nothing, or are left out.
-	if ok, err := j.predicate.Interesting(ctx, declared); err != nil {
+	if ok, err := a.Predicate.Interesting(ctx, declared); err != nil {
 		return err
 	} else if ok {
 		r.Case = declared
@@ -383,7 +281,7 @@ func (j *reduction) finish(room *opinion.Room, r *reduce.Result) error {
 		}
 		fmt.Fprintf(w, "  %s = %s(%s)\n", listed(n.Outputs), printable.Line(n.OpType), listed(n.Inputs))
 	}
-	if d, ok := j.predicate.(*opinion.Differ); ok {
+	if d, ok := a.Predicate.(*opinion.Differ); ok {
 		all, err := d.Compare(ctx, r.Case)
 		if err != nil {
 			return err

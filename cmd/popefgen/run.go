@@ -146,7 +146,7 @@ func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 			}
 			return unknownInput(f, names)
 		}
-		data, err := readInput(f[1], p.anchor.Info, d.iterations)
+		data, err := tensorfile.ReadValue(f[1], p.anchor.Info, d.iterations)
 		if err != nil {
 			return fmt.Errorf("input %q: %w", f[0], err)
 		}
@@ -168,18 +168,6 @@ func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
 		return fmt.Errorf("inputs are missing:%s\nhint: give each a .npy, .pb or .bin file, a number or a list (1,2,3), or those that are left random values with --random SEED", strings.Join(missing, ""))
 	}
 	return nil
-}
-
-// readInput returns the value of an input for one run: a file's, or a literal's.
-func readInput(value string, info popef.TensorInfo, iterations int64) ([]byte, error) {
-	if path, ok := tensorfile.Path(value); ok {
-		return tensorfile.Read(path, info, iterations)
-	}
-	n, err := info.Elements()
-	if err != nil {
-		return nil, err
-	}
-	return tensorfile.ParseLiteral(value).Bytes(info.DataType, n*max(iterations, 1))
 }
 
 // iterated is the type of all transfers of one run.

@@ -26,6 +26,19 @@ func Path(value string) (path string, ok bool) {
 	return value, slices.Contains([]string{".npy", ".pb", ".bin"}, strings.ToLower(filepath.Ext(value)))
 }
 
+// ReadValue returns the tensor that a value of the command line stands for, times of
+// them as for [Read]: a file's, or a literal's.
+func ReadValue(value string, info popef.TensorInfo, times int64) ([]byte, error) {
+	if path, ok := Path(value); ok {
+		return Read(path, info, times)
+	}
+	n, err := info.Elements()
+	if err != nil {
+		return nil, err
+	}
+	return ParseLiteral(value).Bytes(info.DataType, n*max(times, 1))
+}
+
 // Literal is the value of a tensor that was written down, element by element.
 type Literal struct {
 	Words []string // the elements as they were written

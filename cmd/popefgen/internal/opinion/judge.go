@@ -70,6 +70,9 @@ type Difference struct {
 	Want *onnx.Tensor // what the reference says
 }
 
+// bad reports whether an element is out of tolerance.
+func (d Difference) bad() bool { return d.Bad > 0 }
+
 // Compare runs the case and compares each output. The error is a [*RunError] where
 // the program or the reference does not run it.
 func (d *Differ) Compare(ctx context.Context, c *reduce.Case) ([]Difference, error) {
@@ -109,7 +112,7 @@ func (d *Differ) Interesting(ctx context.Context, c *reduce.Case) (bool, error) 
 	if err != nil {
 		return false, notRun(err)
 	}
-	return slices.ContainsFunc(all, func(d Difference) bool { return d.Bad > 0 }), nil
+	return slices.ContainsFunc(all, Difference.bad), nil
 }
 
 // notRun returns nil for the errors of cases that are no use.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/reduce"
@@ -31,6 +32,26 @@ type Program struct {
 	Flags   []string // of its command run
 	Env     []string // added to the environment
 	Timeout time.Duration
+}
+
+// Plainly returns the program as it computes in the plainest way: in plain Go,
+// without graph passes and choices of the planner, within some memory ("" for what
+// is usual).
+func (p *Program) Plainly(memory string) *Program {
+	plain := *p
+	plain.Name, plain.Env, plain.Flags = p.Name+" with plain kernels", []string{"POPEFGEN_CPU=go"}, nil
+	for _, pass := range graph.Passes {
+		plain.Flags = append(plain.Flags, "--without-pass="+pass.Name)
+	}
+	for _, option := range []string{"alias", "chains", "inplace", "layout", "pixels", "prepack"} {
+		plain.Flags = append(plain.Flags, "--engine-option="+option+"=off")
+	}
+	// What takes long is ended by the time limit, not by a count.
+	plain.Flags = append(plain.Flags, fmt.Sprintf("--engine-option=work=%d", int64(1)<<50))
+	if memory != "" {
+		plain.Flags = append(plain.Flags, "--memory="+memory)
+	}
+	return &plain
 }
 
 // RunError says that a program did not run a model.
