@@ -64,7 +64,7 @@ func (m *layoutMiss) check(t *rapid.T, off string) (taken bool) {
 	plain, err := graph.Decode(exe)
 	require.NoError(t, err)
 	var disabled []string
-	if d.yes("optimised") {
+	if d.yes("integers only") {
 		disabled = slices.DeleteFunc(passNames(), func(n string) bool { return n == "integer" })
 	}
 	image := optimized(t, exe, disabled)
