@@ -1,11 +1,5 @@
 package kernel
 
-//go:noescape
-func softmaxColumnsAVX512(x *float32, n int, floor, ceiling float32)
-
-//go:noescape
-func softmaxColumnsAVX2(x *float32, n int, floor, ceiling float32)
-
 // vectorLanes returns how many columns of a panel the loops for T compute
 // where so many are wanted.
 func vectorLanes[T number](wanted int) int {

@@ -35,12 +35,6 @@ type blockedArgs struct {
 	done    int // bytes of y, so far
 }
 
-//go:noescape
-func blockedTilesAVX512(args *blockedArgs)
-
-//go:noescape
-func blockedTilesAVX2(args *blockedArgs)
-
 // runBlockedTiles computes tiles; args.fetched and args.done tell how far it got.
 func runBlockedTiles(p vectorPath, args *blockedArgs) {
 	if p == pathAVX512 {

@@ -32,30 +32,6 @@ type blockedDepthwiseArgs struct {
 	high    float32
 }
 
-//go:noescape
-func blockedDepthwise3AVX512(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise3EvenAVX512(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise5AVX512(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise5EvenAVX512(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise3AVX2(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise3EvenAVX2(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise5AVX2(args *blockedDepthwiseArgs)
-
-//go:noescape
-func blockedDepthwise5EvenAVX2(args *blockedDepthwiseArgs)
-
 // slide calls the loop of the path for a size of the window, 3 or 5, and
 // a stride, 1 or 2.
 func (a *blockedDepthwiseArgs) slide(size, stride int) {

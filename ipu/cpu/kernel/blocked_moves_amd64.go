@@ -13,30 +13,6 @@ type blockMoveArgs struct {
 	channels int // of the block, at least 1
 }
 
-//go:noescape
-func planesToBlocksAVX512(args *blockMoveArgs)
-
-//go:noescape
-func planesToBlocksHalfAVX512(args *blockMoveArgs)
-
-//go:noescape
-func blocksToPlanesAVX512(args *blockMoveArgs)
-
-//go:noescape
-func blocksToPlanesHalfAVX512(args *blockMoveArgs)
-
-//go:noescape
-func planesToBlocksAVX2(args *blockMoveArgs)
-
-//go:noescape
-func planesToBlocksHalfAVX2(args *blockMoveArgs)
-
-//go:noescape
-func blocksToPlanesAVX2(args *blockMoveArgs)
-
-//go:noescape
-func blocksToPlanesHalfAVX2(args *blockMoveArgs)
-
 // moveBlocks calls the loop of the path for a direction and a type of the
 // planes, F32 or F16.
 func moveBlocks(args *blockMoveArgs, to, half bool) {

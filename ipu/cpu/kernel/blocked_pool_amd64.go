@@ -2,18 +2,6 @@ package kernel
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
-//go:noescape
-func sumPixelsAVX512(dst, x *float32, pixels, taps, stride, step int)
-
-//go:noescape
-func mostPixelsAVX512(dst, x *float32, pixels, taps, stride, step int)
-
-//go:noescape
-func sumPixelsAVX2(dst, x *float32, pixels, taps, stride, step int)
-
-//go:noescape
-func mostPixelsAVX2(dst, x *float32, pixels, taps, stride, step int)
-
 // blockedPool folds the windows of blocks of channels in the order of the
 // kernels for planes: the rows under a window into one, then stretches of that.
 type blockedPool struct {

@@ -1,46 +1,21 @@
 package kernel
 
-import (
-	"unsafe"
+import "golang.org/x/sys/cpu"
 
-	"golang.org/x/sys/cpu"
-)
+func bytesConv(args *bytesConvArgs) { bytesConvAVX512(args) }
 
-//go:noescape
-func bytesConvAVX512(args *byte)
+func bytesDepth(args *bytesDepthArgs) { bytesDepthAVX512(args) }
 
-//go:noescape
-func bytesDepthAVX512(args *byte)
+func bytesAdd(args *bytesAddArgs) { bytesAddAVX512(args) }
 
-//go:noescape
-func bytesAddAVX512(args *byte)
+func bytesMul(args *bytesAddArgs) { bytesMulAVX512(args) }
 
-//go:noescape
-func bytesMulAVX512(args *byte)
-
-//go:noescape
-func bytesMapAVX512(args *byte)
-
-//go:noescape
-func bytesMostAVX512(args *byte)
-
-//go:noescape
-func bytesTransposeAVX2(dst *uint8, to int, src *uint8, from, groups int, flip uint32)
-
-func bytesConv(args *bytesConvArgs) { bytesConvAVX512((*byte)(unsafe.Pointer(args))) }
-
-func bytesDepth(args *bytesDepthArgs) { bytesDepthAVX512((*byte)(unsafe.Pointer(args))) }
-
-func bytesAdd(args *bytesAddArgs) { bytesAddAVX512((*byte)(unsafe.Pointer(args))) }
-
-func bytesMul(args *bytesAddArgs) { bytesMulAVX512((*byte)(unsafe.Pointer(args))) }
-
-func bytesMap(args *bytesMapArgs) { bytesMapAVX512((*byte)(unsafe.Pointer(args))) }
+func bytesMap(args *bytesMapArgs) { bytesMapAVX512(args) }
 
 // vectorTables reports whether vectors look bytes up.
 func vectorTables() bool { return cpu.X86.HasAVX512VBMI }
 
-func bytesMost(args *bytesMostArgs) { bytesMostAVX512((*byte)(unsafe.Pointer(args))) }
+func bytesMost(args *bytesMostArgs) { bytesMostAVX512(args) }
 
 // vectorTranspose transposes 8 rows of bytes by 16 columns at a time and
 // returns how many columns.

@@ -36,30 +36,6 @@ type convArgs struct {
 // of the products before them.
 const convBlock = 128
 
-//go:noescape
-func convMapsAVX512(args *convArgs)
-
-//go:noescape
-func convPixelsAVX512(args *convArgs)
-
-//go:noescape
-func convStoreAVX512(args *convArgs)
-
-//go:noescape
-func convPlaneAVX512(args *convArgs)
-
-//go:noescape
-func convMapsAVX2(args *convArgs)
-
-//go:noescape
-func convPixelsAVX2(args *convArgs)
-
-//go:noescape
-func convStoreAVX2(args *convArgs)
-
-//go:noescape
-func convPlaneAVX2(args *convArgs)
-
 // convLimits returns the most rows of a tile of convMaps, of convPixels, and
 // of convPixels and convPlane with four vectors.
 func convLimits(p vectorPath) (maps, pixels, few int) {

@@ -21,30 +21,6 @@ type depthwiseArgs struct {
 	last       [8]int32
 }
 
-//go:noescape
-func depthwise3AVX512(args *depthwiseArgs)
-
-//go:noescape
-func depthwise5AVX512(args *depthwiseArgs)
-
-//go:noescape
-func depthwise3EvenAVX512(args *depthwiseArgs)
-
-//go:noescape
-func depthwise5EvenAVX512(args *depthwiseArgs)
-
-//go:noescape
-func depthwise3AVX2(args *depthwiseArgs)
-
-//go:noescape
-func depthwise5AVX2(args *depthwiseArgs)
-
-//go:noescape
-func depthwise3EvenAVX2(args *depthwiseArgs)
-
-//go:noescape
-func depthwise5EvenAVX2(args *depthwiseArgs)
-
 // beyond is more elements than what vectors reach beyond either end of a row.
 // They are not read, but to find that out takes the processor long if memory
 // that was never used lies there.

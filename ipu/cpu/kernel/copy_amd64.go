@@ -36,15 +36,3 @@ func setLanes(lanes []int32, bits uint32) {
 		lanes[i] = -int32(bits >> i & 1)
 	}
 }
-
-//go:noescape
-func convCopyAVX512(args *copyArgs)
-
-//go:noescape
-func convCopyEvenAVX512(args *copyArgs)
-
-//go:noescape
-func convCopyAVX2(args *copyArgs)
-
-//go:noescape
-func convCopyEvenAVX2(args *copyArgs)

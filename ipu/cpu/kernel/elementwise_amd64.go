@@ -8,117 +8,13 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-// The loops over elements in assembly. Each computes whole vectors and then
-// what is left with a mask, so that an element's result does not depend on
-// where it stands.
-
-//go:noescape
-func addAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func subtractAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func multiplyAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func divideAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func maximumAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func minimumAVX512(dst, x, y *float32, n int)
-
-//go:noescape
-func clipAVX512(dst, x, lo, hi *float32, n int)
-
-//go:noescape
-func addOneAVX512(dst, x *float32, n int, y float32)
-
-//go:noescape
-func maximumOneAVX512(dst, x *float32, n int, y float32)
-
-//go:noescape
-func minimumOneAVX512(dst, x *float32, n int, y float32)
-
-//go:noescape
-func preluOneAVX512(dst, x *float32, n int, y float32)
-
-//go:noescape
-func clipOneAVX512(dst, x *float32, n int, lo, hi, zero float32)
-
-//go:noescape
-func divideOneAVX512(dst, x *float32, n int, y, reciprocal float32)
-
-//go:noescape
-func reluAVX512(dst, x *float32, n int)
-
-//go:noescape
-func normaliseAVX512(dst, x *float32, n int, mean, factor, shift float32)
-
-//go:noescape
-func widenAVX512(dst *float32, x *uint16, vectors int)
-
-//go:noescape
-func narrowAVX512(dst *uint16, x *float32, vectors int)
-
-//go:noescape
-func addAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func subtractAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func multiplyAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func divideAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func maximumAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func minimumAVX2(dst, x, y *float32, n int)
-
-//go:noescape
-func clipAVX2(dst, x, lo, hi *float32, n int)
-
-//go:noescape
-func addOneAVX2(dst, x *float32, n int, y float32)
-
-//go:noescape
-func maximumOneAVX2(dst, x *float32, n int, y float32)
-
-//go:noescape
-func minimumOneAVX2(dst, x *float32, n int, y float32)
-
-//go:noescape
-func preluOneAVX2(dst, x *float32, n int, y float32)
-
-//go:noescape
-func clipOneAVX2(dst, x *float32, n int, lo, hi, zero float32)
-
-//go:noescape
-func divideOneAVX2(dst, x *float32, n int, y, reciprocal float32)
-
-//go:noescape
-func reluAVX2(dst, x *float32, n int)
-
-//go:noescape
-func normaliseAVX2(dst, x *float32, n int, mean, factor, shift float32)
-
-//go:noescape
-func widenAVX2(dst *float32, x *uint16, vectors int)
-
-//go:noescape
-func narrowAVX2(dst *uint16, x *float32, vectors int)
-
 // stretch is how many elements one call of a loop in assembly is given: the
 // garbage collector can't stop it.
 const stretch = 1 << 15
 
-// unaryLoop and binaryLoop are loops in assembly.
+// unaryLoop and binaryLoop are loops in assembly. Each computes whole vectors
+// and then what is left with a mask, so that an element's result does not
+// depend on where it stands.
 type (
 	unaryLoop  func(dst, x *float32, n int)
 	binaryLoop func(dst, x, y *float32, n int)

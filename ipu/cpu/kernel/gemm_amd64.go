@@ -71,18 +71,6 @@ type laneMask [16]int32
 
 func (m *laneMask) set(bits uint32) { setLanes(m[:], bits) }
 
-//go:noescape
-func gemmAVX512(args *gemmArgs)
-
-//go:noescape
-func gemmMaskedAVX512(args *gemmArgs)
-
-//go:noescape
-func gemmAVX2(args *gemmArgs)
-
-//go:noescape
-func gemmMaskedAVX2(args *gemmArgs)
-
 // The most rows and columns of a tile.
 const (
 	rowsAVX512, colsAVX512 = 12, 32

@@ -1969,7 +1969,7 @@ unlimited84:
 	VZEROUPPER
 	RET
 
-// func transposeAVX2(dst *uint8, src *uint8, step int, blocks int)
+// func transposeAVX2(dst *float32, src *float32, step int, blocks int)
 // Requires: AVX
 TEXT ·transposeAVX2(SB), $0-32
 	MOVQ dst+0(FP), AX

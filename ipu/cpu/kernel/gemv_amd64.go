@@ -30,18 +30,6 @@ type dotArgs struct {
 	out        [narrow][4]float32
 }
 
-//go:noescape
-func gemvAVX512(args *gemvArgs)
-
-//go:noescape
-func dotAVX512(args *dotArgs)
-
-//go:noescape
-func gemvAVX2(args *gemvArgs)
-
-//go:noescape
-func dotAVX2(args *dotArgs)
-
 // fewRows returns the most rows for which the path has loops over several
 // panels.
 func fewRows(p vectorPath) int {

@@ -17,81 +17,6 @@ func int8WayOf(p vectorPath) int8Way {
 	return int8ByGo
 }
 
-//go:noescape
-func int8ProductAVX512(args *byte)
-
-//go:noescape
-func int8ConvAVX512(args *byte)
-
-//go:noescape
-func int8ProductAVX2(args *byte)
-
-//go:noescape
-func int8ConvAVX2(args *byte)
-
-//go:noescape
-func int8ColumnsIntsAVX512(args *byte)
-
-//go:noescape
-func int8ColumnsFloatsAVX512(args *byte)
-
-//go:noescape
-func int8ColumnsBytesAVX512(args *byte)
-
-//go:noescape
-func int8RowsIntsAVX512(args *byte)
-
-//go:noescape
-func int8RowsFloatsAVX512(args *byte)
-
-//go:noescape
-func int8RowsBytesAVX512(args *byte)
-
-//go:noescape
-func int8ColumnsIntsAVX2(args *byte)
-
-//go:noescape
-func int8ColumnsFloatsAVX2(args *byte)
-
-//go:noescape
-func int8ColumnsBytesAVX2(args *byte)
-
-//go:noescape
-func int8RowsIntsAVX2(args *byte)
-
-//go:noescape
-func int8RowsFloatsAVX2(args *byte)
-
-//go:noescape
-func int8RowsBytesAVX2(args *byte)
-
-//go:noescape
-func int8PlaneIntsAVX512(args *byte)
-
-//go:noescape
-func int8PlaneFloatsAVX512(args *byte)
-
-//go:noescape
-func int8PlaneBytesAVX512(args *byte)
-
-//go:noescape
-func int8PlaneIntsAVX2(args *byte)
-
-//go:noescape
-func int8PlaneFloatsAVX2(args *byte)
-
-//go:noescape
-func int8PlaneBytesAVX2(args *byte)
-
-//go:noescape
-func int8InterleaveAVX2(dst, s0, s1, s2, s3 *uint8, groups int, flip uint32)
-
-//go:noescape
-func int8EvenAVX2(dst, src *uint8, groups int)
-
-//go:noescape
-func int8WidenAVX2(dst *uint16, src *uint8, groups int, flip uint32)
-
 // vectorInterleave is [interleave] by vectors; it reports whether it did it.
 func vectorInterleave(way int8Way, dst []byte, rows [4][]byte, n int, flip byte) bool {
 	if way == int8ByGo || n == 0 {
@@ -147,10 +72,9 @@ func vectorWidenBytes(dst []int16, src []byte, flip byte) int {
 
 // int8Products adds up the products of a product of matrices.
 func int8Products(way int8Way, args *int8Args) {
-	p := (*byte)(unsafe.Pointer(args))
 	switch way {
 	case int8ByVNNI:
-		int8ProductAVX512(p)
+		int8ProductAVX512(args)
 	case int8ByAVX2:
 		halves(args, false)
 	default:
@@ -160,10 +84,9 @@ func int8Products(way int8Way, args *int8Args) {
 
 // int8Convolve adds up the products of a convolution.
 func int8Convolve(way int8Way, args *int8Args) {
-	p := (*byte)(unsafe.Pointer(args))
 	switch way {
 	case int8ByVNNI:
-		int8ConvAVX512(p)
+		int8ConvAVX512(args)
 	case int8ByAVX2:
 		halves(args, true)
 	default:
@@ -175,10 +98,10 @@ func int8Convolve(way int8Way, args *int8Args) {
 func halves(args *int8Args, conv bool) {
 	half := *args
 	for range args.vectors {
-		if p := (*byte)(unsafe.Pointer(&half)); conv {
-			int8ConvAVX2(p)
+		if conv {
+			int8ConvAVX2(&half)
 		} else {
-			int8ProductAVX2(p)
+			int8ProductAVX2(&half)
 			half.first = (*int32)(unsafe.Add(unsafe.Pointer(half.first), 16*4))
 		}
 		half.b = (*byte)(unsafe.Add(unsafe.Pointer(half.b), 16*int8Step))
@@ -188,57 +111,55 @@ func halves(args *int8Args, conv bool) {
 
 // int8Finish makes results of a tile. By AVX2 all columns are stored.
 func int8Finish(way int8Way, kind int8Kind, byRows bool, args *int8FinishArgs) {
-	p := (*byte)(unsafe.Pointer(args))
 	wide := way == int8ByVNNI
 	switch {
 	case way == int8ByGo:
 		int8FinishGo(kind, byRows, args)
 	case wide && byRows && kind == int8ToInts:
-		int8RowsIntsAVX512(p)
+		int8RowsIntsAVX512(args)
 	case wide && byRows && kind == int8ToFloats:
-		int8RowsFloatsAVX512(p)
+		int8RowsFloatsAVX512(args)
 	case wide && byRows:
-		int8RowsBytesAVX512(p)
+		int8RowsBytesAVX512(args)
 	case wide && kind == int8ToInts:
-		int8ColumnsIntsAVX512(p)
+		int8ColumnsIntsAVX512(args)
 	case wide && kind == int8ToFloats:
-		int8ColumnsFloatsAVX512(p)
+		int8ColumnsFloatsAVX512(args)
 	case wide:
-		int8ColumnsBytesAVX512(p)
+		int8ColumnsBytesAVX512(args)
 	case byRows && kind == int8ToInts:
-		int8RowsIntsAVX2(p)
+		int8RowsIntsAVX2(args)
 	case byRows && kind == int8ToFloats:
-		int8RowsFloatsAVX2(p)
+		int8RowsFloatsAVX2(args)
 	case byRows:
-		int8RowsBytesAVX2(p)
+		int8RowsBytesAVX2(args)
 	case kind == int8ToInts:
-		int8ColumnsIntsAVX2(p)
+		int8ColumnsIntsAVX2(args)
 	case kind == int8ToFloats:
-		int8ColumnsFloatsAVX2(p)
+		int8ColumnsFloatsAVX2(args)
 	default:
-		int8ColumnsBytesAVX2(p)
+		int8ColumnsBytesAVX2(args)
 	}
 }
 
 // int8Plane computes n results of one output channel. By vectors it computes
 // whole blocks.
 func int8Plane(way int8Way, kind int8Kind, args *int8PlaneArgs, n int) {
-	p := (*byte)(unsafe.Pointer(args))
 	wide := way == int8ByVNNI
 	switch {
 	case way == int8ByGo:
 		int8PlaneGo(kind, args, n)
 	case wide && kind == int8ToInts:
-		int8PlaneIntsAVX512(p)
+		int8PlaneIntsAVX512(args)
 	case wide && kind == int8ToFloats:
-		int8PlaneFloatsAVX512(p)
+		int8PlaneFloatsAVX512(args)
 	case wide:
-		int8PlaneBytesAVX512(p)
+		int8PlaneBytesAVX512(args)
 	case kind == int8ToInts:
-		int8PlaneIntsAVX2(p)
+		int8PlaneIntsAVX2(args)
 	case kind == int8ToFloats:
-		int8PlaneFloatsAVX2(p)
+		int8PlaneFloatsAVX2(args)
 	default:
-		int8PlaneBytesAVX2(p)
+		int8PlaneBytesAVX2(args)
 	}
 }

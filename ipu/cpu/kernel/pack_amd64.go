@@ -2,12 +2,6 @@ package kernel
 
 import "unsafe"
 
-// transposeAVX2 writes eight rows of as many blocks of eight elements,
-// step bytes apart, as eight columns of a panel.
-//
-//go:noescape
-func transposeAVX2(dst, src *float32, step, blocks int)
-
 // vectorPack is [packBlock] by vectors where there are any for T and the matrix
 // lies row-major or column-major, and reports whether it did it.
 func vectorPack[T number](dst []T, b matrix[T], k, cols int) bool {

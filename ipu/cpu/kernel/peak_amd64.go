@@ -15,7 +15,3 @@ func peakRound() (flops float64, round func()) {
 // peakFMAs is how many vectors of multiply-adds one round of peakAVX2 and
 // peakAVX512 has; they do n rounds.
 const peakFMAs = 14
-
-func peakAVX2(n int)
-
-func peakAVX512(n int)

@@ -2,42 +2,6 @@ package kernel
 
 import "slices"
 
-//go:noescape
-func sumDownAVX512(dst, x *float32, table *int32, n, rows, step, width int)
-
-//go:noescape
-func mostDownAVX512(dst, x *float32, table *int32, n, rows, step, width int) int
-
-//go:noescape
-func sumAlongAVX512(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func sumAlong2AVX512(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func mostAlongAVX512(dst, x *float32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func mostAlong2AVX512(dst, x *float32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func sumDownAVX2(dst, x *float32, table *int32, n, rows, step, width int)
-
-//go:noescape
-func mostDownAVX2(dst, x *float32, table *int32, n, rows, step, width int) int
-
-//go:noescape
-func sumAlongAVX2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func sumAlong2AVX2(dst, x, divisors *float32, table *int32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func mostAlongAVX2(dst, x *float32, n, rows, taps, dilation, width int)
-
-//go:noescape
-func mostAlong2AVX2(dst, x *float32, n, rows, taps, dilation, width int)
-
 // planePool folds the windows of planes, or of rows, many rows of windows in a
 // call: first the rows of the input under each, then stretches of that.
 type planePool struct {

@@ -1,53 +1,5 @@
 package kernel
 
-//go:noescape
-func sumRowsAVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func sumSlideAVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func sumSlide2AVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostRowsAVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostSlideAVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostSlide2AVX512(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func divideScaledAVX512(dst, x, y *float32, n int, factor float32)
-
-//go:noescape
-func sumRowsAVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func sumSlideAVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func sumSlide2AVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostRowsAVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostSlideAVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func mostSlide2AVX2(dst, x *float32, n, taps, stride int)
-
-//go:noescape
-func divideScaledAVX2(dst, x, y *float32, n int, factor float32)
-
-//go:noescape
-func interpolateAVX512(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32)
-
-//go:noescape
-func interpolateAVX2(dst, left, right, nearLeft, nearRight, farLeft, farRight *float32, n int, near, far float32)
-
 // windowLoop folds elements that lie stride bytes apart.
 type windowLoop func(dst, x *float32, n, taps, stride int)
 

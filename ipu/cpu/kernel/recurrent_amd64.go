@@ -1,29 +1,5 @@
 package kernel
 
-//go:noescape
-func lstmCellAVX512(h, c, i, o, f, u *float32, n int)
-
-//go:noescape
-func gatedAVX512(dst, r, x *float32, n int)
-
-//go:noescape
-func gruCellAVX512(dst, z, u, h *float32, n int)
-
-//go:noescape
-func gruLinearCellAVX512(dst, z, r, u, p, h *float32, n int)
-
-//go:noescape
-func lstmCellAVX2(h, c, i, o, f, u *float32, n int)
-
-//go:noescape
-func gatedAVX2(dst, r, x *float32, n int)
-
-//go:noescape
-func gruCellAVX2(dst, z, u, h *float32, n int)
-
-//go:noescape
-func gruLinearCellAVX2(dst, z, r, u, p, h *float32, n int)
-
 // vectorUnit is unit by vectors, for cells with the usual activations, if there
 // are any for T; it reports whether it did it.
 func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bool {
@@ -85,12 +61,6 @@ type gatesArgs struct {
 	to, from       [4]*float32
 	toRow, fromRow [4]int // bytes
 }
-
-//go:noescape
-func gatesAVX512(args *gatesArgs)
-
-//go:noescape
-func gatesAVX2(args *gatesArgs)
 
 // gatesAtOnce returns for how many gates at a time, out of some, the path has
 // loops over so many rows.

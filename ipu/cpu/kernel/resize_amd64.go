@@ -11,12 +11,6 @@ type bilinearArgs struct {
 	nearWeight, farWeight   float32
 }
 
-//go:noescape
-func bilinearPixelsAVX512(args *bilinearArgs)
-
-//go:noescape
-func bilinearPixelsAVX2(args *bilinearArgs)
-
 // interpolateUnits is the loop of [bilinear2] for units of a vector each, if
 // there is one; it reports whether it did it.
 func interpolateUnits[T float](y, near, far []T, u, v T, unit int, columns *bilinearAxis[T]) bool {

@@ -5,51 +5,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-//go:noescape
-func floatToIntAVX512(dst *int32, x *float32, groups int)
-
-//go:noescape
-func intToFloatAVX512(dst *float32, x *int32, groups int)
-
-//go:noescape
-func widenBfloatAVX512(dst *float32, x *uint16, groups int)
-
-//go:noescape
-func narrowBfloatAVX512(dst *uint16, x *float32, groups int)
-
-//go:noescape
-func floatToBoolAVX512(dst *uint8, x *float32, groups int)
-
-//go:noescape
-func chooseAVX512(dst, x, y *uint32, which *uint8, groups int)
-
-//go:noescape
-func floatToIntAVX2(dst *int32, x *float32, groups int)
-
-//go:noescape
-func intToFloatAVX2(dst *float32, x *int32, groups int)
-
-//go:noescape
-func widenBfloatAVX2(dst *float32, x *uint16, groups int)
-
-//go:noescape
-func narrowBfloatAVX2(dst *uint16, x *float32, groups int)
-
-//go:noescape
-func floatToBoolAVX2(dst *uint8, x *float32, groups int)
-
-//go:noescape
-func chooseAVX2(dst, x, y *uint32, which *uint8, groups int)
-
-//go:noescape
-func floatToLongAVX512(dst *int64, x *float32, groups int)
-
-//go:noescape
-func longToFloatAVX512(dst *float32, x *int64, groups int)
-
-//go:noescape
-func floatToByteAVX512(dst *uint8, x *float32, groups int)
-
 // vectorCast converts the first of up to [blockLen] elements by vectors, if
 // there are any for the types, and returns how many. The loops are called by
 // their names, so that what is converted may lie on the stack.

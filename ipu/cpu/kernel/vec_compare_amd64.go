@@ -2,42 +2,6 @@ package kernel
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
-//go:noescape
-func equalFloatAVX512(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func equalIntAVX512(dst *uint8, x, y *int32, groups int)
-
-//go:noescape
-func lessFloatAVX512(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func lessIntAVX512(dst *uint8, x, y *int32, groups int)
-
-//go:noescape
-func lessEqualFloatAVX512(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func lessEqualIntAVX512(dst *uint8, x, y *int32, groups int)
-
-//go:noescape
-func equalFloatAVX2(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func equalIntAVX2(dst *uint8, x, y *int32, groups int)
-
-//go:noescape
-func lessFloatAVX2(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func lessIntAVX2(dst *uint8, x, y *int32, groups int)
-
-//go:noescape
-func lessEqualFloatAVX2(dst *uint8, x, y *float32, groups int)
-
-//go:noescape
-func lessEqualIntAVX2(dst *uint8, x, y *int32, groups int)
-
 // compareLoop compares groups of 16 elements in assembly.
 type compareLoop[T number] func(dst *uint8, x, y *T, groups int)
 

@@ -1,26 +1,5 @@
 package kernel
 
-//go:noescape
-func transposeTilesAVX512(dst, x *uint32, rows, cols, to, from int)
-
-//go:noescape
-func transposeTilesAVX2(dst, x *uint32, rows, cols, to, from int)
-
-//go:noescape
-func deal3AVX512(d0, d1, d2, x *uint32, groups int)
-
-//go:noescape
-func copyRunsAVX512(dst, src *uint8, rows, bytes, to, from int)
-
-//go:noescape
-func copyRunsAVX2(dst, src *uint8, rows, bytes, to, from int)
-
-//go:noescape
-func deal2AVX512(d0, d1, x *uint32, n, rows, to, from int)
-
-//go:noescape
-func deal2AVX2(d0, d1, x *uint32, n, rows, to, from int)
-
 // vectorRuns is [copyRuns] by vectors, if there are any and the runs are long
 // enough; it reports whether it did it.
 func vectorRuns(dst, src []byte, rows, run, to, from int) bool {

@@ -1,29 +1,5 @@
 package kernel
 
-//go:noescape
-func quantiseAVX512(dst *uint8, x *float32, groups int, scale, low, high, zero float32)
-
-//go:noescape
-func quantiseByAVX512(dst *uint8, x *float32, groups int, scale, low, high, zero, by float32)
-
-//go:noescape
-func dequantiseSignedAVX512(dst *float32, x *uint8, groups int, scale, zero float32)
-
-//go:noescape
-func dequantiseUnsignedAVX512(dst *float32, x *uint8, groups int, scale, zero float32)
-
-//go:noescape
-func quantiseAVX2(dst *uint8, x *float32, groups int, scale, low, high, zero float32)
-
-//go:noescape
-func quantiseByAVX2(dst *uint8, x *float32, groups int, scale, low, high, zero, by float32)
-
-//go:noescape
-func dequantiseSignedAVX2(dst *float32, x *uint8, groups int, scale, zero float32)
-
-//go:noescape
-func dequantiseUnsignedAVX2(dst *float32, x *uint8, groups int, scale, zero float32)
-
 // quantGroup is how many elements the loops between floats and bytes convert
 // at a time.
 const quantGroup = 16

@@ -35,8 +35,9 @@ type asm struct {
 	isa
 	label   int
 	consts  *constants
-	structs *structs     // of the package that the file belongs to
-	args    *types.Named // what the current function's argument points to, if that is a struct
+	structs *structs          // of the package that the file belongs to
+	args    *types.Named      // what the current function's argument points to, if that is a struct
+	argsOf  map[string]string // the same by name, by function
 }
 
 // vec returns a new vector register.
@@ -73,6 +74,10 @@ func (a *asm) function(name, args string) reg.Register {
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr("func(args *uint8)")
 	a.args = a.structs.named(args)
+	if a.argsOf == nil {
+		a.argsOf = map[string]string{}
+	}
+	a.argsOf[name+a.name] = args
 	return a.Load(a.Param("args"), a.GP64())
 }
 

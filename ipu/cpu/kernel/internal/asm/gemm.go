@@ -352,7 +352,7 @@ func (t *tile) next(r int, p, row reg.Register) {
 // transposed.
 func (a *asm) transpose() {
 	a.Function("transposeAVX2")
-	a.SignatureExpr("func(dst, src *uint8, step, blocks int)")
+	a.SignatureExpr("func(dst, src *float32, step, blocks int)")
 	dst := a.Load(a.Param("dst"), a.GP64())
 	src := a.Load(a.Param("src"), a.GP64())
 	step := a.Load(a.Param("step"), a.GP64())

@@ -1,5 +1,6 @@
-// Command asm writes the assembly of the CPU kernels into the directory of
-// their package, which `go generate` there names. It is a module of its own so
+// Command asm writes the assembly of the CPU kernels, and the Go declarations
+// of its functions (stubs_*_amd64.go), into the directory of their package,
+// which `go generate` there names. It is a module of its own so
 // that nobody needs avo to build or test popefgen.
 //
 //	asm DIRECTORY          delete what it wrote before and write it anew

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/mmcloughlin/avo/build"
 )
 
@@ -95,8 +97,10 @@ func unused() float64 { return math.Pi + missing }
 }
 
 // TestSources writes every function with the structs of the kernels, without
-// giving it registers, which takes long: all fields are there.
+// giving it registers, which takes long: all fields are there, every function
+// has a plain loop, and every plain loop a function.
 func TestSources(t *testing.T) {
+	unused := maps.Clone(plains)
 	load := newLoader()
 	for _, s := range sources {
 		structs, err := load.dir(filepath.Join("../..", s.dir))
@@ -108,9 +112,69 @@ func TestSources(t *testing.T) {
 			if err := attempt(func() { s.write(a) }); err != nil {
 				t.Errorf("%s for %s: %v", s.name, set.name, err)
 			}
-			if _, err := a.Result(); err != nil {
+			file, err := a.Result()
+			if err != nil {
+				t.Errorf("%s for %s: %v", s.name, set.name, err)
+				continue
+			}
+			stubs := a.stubsOf(file)
+			if _, err := declare("kernel", stubs); err != nil {
 				t.Errorf("%s for %s: %v", s.name, set.name, err)
 			}
+			for _, s := range stubs {
+				delete(unused, s.operation)
+			}
 		}
+	}
+	for name := range unused {
+		t.Errorf("no function computes the plain loop %s", name)
+	}
+}
+
+func TestGrouped(t *testing.T) {
+	for signature, want := range map[string]string{
+		"()":                                 "()",
+		"(n int)":                            "(n int)",
+		"(x *float32, n int) float32":        "(x *float32, n int) float32",
+		"(d *int, x *int, n int, m int) int": "(d, x *int, n, m int) int",
+		"(d *uint8, to int, s *uint8, from int, groups int, flip uint32)": "(d *uint8, to int, s *uint8, from, groups int, flip uint32)",
+	} {
+		if got := grouped(signature); got != want {
+			t.Errorf("%s: %s, want %s", signature, got, want)
+		}
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	got, err := declare("room", []stub{{"addAVX2", "add", "(dst, x, y *float32, n int)"}, {"peakAVX2", "peak", "(n int)"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := header + `
+package room
+
+// addAVX2 computes
+//
+//	for i := range n {
+//		dst[i] = x[i] + y[i]
+//	}
+//
+//go:noescape
+func addAVX2(dst, x, y *float32, n int)
+
+// peakAVX2 computes
+//
+//	for range n {
+//		for i := range lanes * peakFMAs {
+//			acc[i] = fma(zero, zero, acc[i]) // in registers
+//		}
+//	}
+func peakAVX2(n int)
+`
+	if d := cmp.Diff(want, string(got)); d != "" {
+		t.Error(d)
+	}
+	if _, err := declare("room", []stub{{"unknownAVX2", "unknown", "()"}}); err == nil || !strings.Contains(err.Error(), "unknown has no plain loop") {
+		t.Errorf("a function without a plain loop: %v", err)
 	}
 }
