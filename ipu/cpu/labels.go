@@ -14,9 +14,6 @@ const (
 	labelNode     = "node"     // name of the node
 )
 
-// stepLabels are what goroutines wear while they compute a step.
-type stepLabels struct{ ctx context.Context }
-
 // labelSteps makes the labels of all steps that compute, so that runs allocate
 // none. Copies have none: streams are the caller's code.
 func (e *Engine) labelSteps() {
@@ -40,15 +37,6 @@ func (e *Engine) labelSteps() {
 				labelModel, printable.String(e.name), labelOperator, op, labelNode, printable.String(s.Name)))}
 		}
 	}
-}
-
-// label labels a goroutine that belongs to an engine; nil takes the labels off.
-func label(l *stepLabels) {
-	ctx := context.Background()
-	if l != nil {
-		ctx = l.ctx
-	}
-	pprof.SetGoroutineLabels(ctx)
 }
 
 // wear labels the goroutine that drives the engine, and workers that take part
