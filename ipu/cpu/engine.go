@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -45,23 +46,23 @@ type Engine struct {
 	busy    atomic.Bool
 	profile atomic.Pointer[profile]
 
-	pool     *pool
+	pool     *workers.Pool
 	streams  []stream
 	handles  map[string]int // index into streams
 	programs []program      // ascending by index
 	built    bool           // memory is allocated and the programs are bound to it
 
 	persistent map[graph.TensorID]*persistent
-	packs      []packed      // in the order of Plan.Packed
-	filling    *program      // that sets the values of its group
-	later      setTask       // what is to be packed in this run
-	fault      failure       // of the last run that failed
-	wake       chan struct{} // tells who waits for another engine that this one was stopped
-	staging    []byte        // memory for transfers to tensors that are only kept packed; dropped after each run
-	release    []func()      // give back memory that the garbage collector does not know
-	spent      int64         // operations of loops in this run that may go on for ever
-	at         int           // the instruction that runs, for messages about a panic
-	worn       *stepLabels   // by the goroutine that runs a program
+	packs      []packed            // in the order of Plan.Packed
+	filling    *program            // that sets the values of its group
+	later      setTask             // what is to be packed in this run
+	fault      failure             // of the last run that failed
+	wake       chan struct{}       // tells who waits for another engine that this one was stopped
+	staging    []byte              // memory for transfers to tensors that are only kept packed; dropped after each run
+	release    []func()            // give back memory that the garbage collector does not know
+	spent      int64               // operations of loops in this run that may go on for ever
+	at         int                 // the instruction that runs, for messages about a panic
+	worn       *workers.StepLabels // by the goroutine that runs a program
 }
 
 var (
@@ -96,7 +97,7 @@ type program struct {
 	held  *held         // of the group
 	rest  []instruction // code without what sets values of the group
 
-	labels []*stepLabels // per step of the plan; nil unless the option is on
+	labels []*workers.StepLabels // per step of the plan; nil unless the option is on
 
 	ready bool // every stream is connected, and persistent has values
 }
@@ -112,7 +113,7 @@ func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel, room *budge
 		kernels: kernels,
 		bound:   m.bound,
 		unused:  c.Unused,
-		pool:    newPool(m.key.opts.threads),
+		pool:    workers.NewPool(m.key.opts.threads),
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}
@@ -380,7 +381,7 @@ func (e *Engine) Close() error {
 		return fmt.Errorf("close the engine: %w", err)
 	}
 	e.state.Store(closed)
-	e.pool.close()
+	e.pool.Close()
 	for i := range e.streams {
 		s := &e.streams[i]
 		s.host, s.direct, s.constant, s.releaser, s.window = nil, nil, nil, nil, nil

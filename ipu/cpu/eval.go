@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -70,7 +71,7 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 
 func evalKernel(ctx context.Context, k kernel.Kernel, in, out [][]byte) (err error) {
 	defer func() {
-		if v := recover(); v == (interrupted{}) {
+		if v := recover(); v == (workers.Interrupted{}) {
 			err = ctx.Err()
 		} else if v != nil {
 			err = ipu.NewPanicError(v)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
 
@@ -68,15 +69,15 @@ type transfer struct {
 // drives the engine. A panic becomes an error.
 func (p *program) Run(ctx context.Context) (err error) {
 	e := p.engine
-	e.pool.begin()
-	e.pool.watch(ctx)
+	e.pool.Begin()
+	e.pool.Watch(ctx)
 	returned := false // if not, what was called ended the goroutine
 	defer func() {
-		e.pool.end()
-		e.pool.unwatch()
+		e.pool.End()
+		e.pool.Unwatch()
 		v := recover()
 		e.wear(ctx, nil)
-		if v == (interrupted{}) {
+		if v == (workers.Interrupted{}) {
 			err = e.failed(p, len(p.code), ctx.Err())
 		} else if v != nil {
 			err = e.failed(p, e.at, ipu.NewPanicError(v))
@@ -154,7 +155,7 @@ func (e *Engine) exec(ctx context.Context, p *program, code []instruction) error
 		switch in.op {
 		case opCompute:
 			err = in.kernel.Run(e.pool, in.in, in.out, in.scratch)
-			e.pool.interrupt() // it may have left out what is not done in parts
+			e.pool.Interrupt() // it may have left out what is not done in parts
 		case opCopyIn:
 			err = in.transfer.copyIn(ctx)
 		case opSet:

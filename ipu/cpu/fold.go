@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -130,7 +131,7 @@ func (a *alone) Run(t kernel.Task, parts int) {
 		t.Do(i)
 	}
 	if a.ended {
-		panic(interrupted{})
+		panic(workers.Interrupted{})
 	}
 }
 
@@ -140,6 +141,6 @@ func (a *alone) RunRounds(t kernel.RoundTask, rounds, items int) {
 		t.DoRound(r, 0, items)
 	}
 	if a.ended {
-		panic(interrupted{})
+		panic(workers.Interrupted{})
 	}
 }

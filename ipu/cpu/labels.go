@@ -5,6 +5,7 @@ import (
 	"runtime/pprof"
 
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 )
 
 // The labels of CPU profiles with the option "labels".
@@ -19,7 +20,7 @@ const (
 func (e *Engine) labelSteps() {
 	for i := range e.programs {
 		p := &e.programs[i]
-		p.labels = make([]*stepLabels, len(p.plan.Steps))
+		p.labels = make([]*workers.StepLabels, len(p.plan.Steps))
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
 			switch s.Kind {
@@ -33,7 +34,7 @@ func (e *Engine) labelSteps() {
 					op += " " + f
 				}
 			}
-			p.labels[k] = &stepLabels{pprof.WithLabels(context.Background(), pprof.Labels(
+			p.labels[k] = &workers.StepLabels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(
 				labelModel, printable.String(e.name), labelOperator, op, labelNode, printable.String(s.Name)))}
 		}
 	}
@@ -41,13 +42,13 @@ func (e *Engine) labelSteps() {
 
 // wear labels the goroutine that drives the engine, and workers that take part
 // in what follows. Without labels, it has those of the run's context again.
-func (e *Engine) wear(ctx context.Context, l *stepLabels) {
+func (e *Engine) wear(ctx context.Context, l *workers.StepLabels) {
 	if l == e.worn {
 		return
 	}
-	e.worn, e.pool.labels = l, l
+	e.worn, e.pool.Labels = l, l
 	if l != nil {
-		ctx = l.ctx
+		ctx = l.Ctx
 	}
 	pprof.SetGoroutineLabels(ctx)
 }

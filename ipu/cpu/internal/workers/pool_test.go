@@ -1,4 +1,4 @@
-package cpu
+package workers
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func (t *tally) Do(part int) {
 
 func TestPoolRunsEveryPartOnce(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := newPool(workers)
+		p := NewPool(workers)
 		require.Equal(t, workers, p.Workers())
 		for round := range 2000 {
 			task := &tally{runs: make([]atomic.Int32, round%40)}
@@ -37,13 +37,13 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 				require.Equal(t, int32(1), task.runs[i].Load())
 			}
 		}
-		p.close()
+		p.Close()
 	}
 }
 
 func TestPoolUsesItsWorkers(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	started := make(chan struct{})
 	// Each part waits for the other one: this ends only if both run at once.
 	p.Run(&tally{runs: make([]atomic.Int32, 2), do: func(part int) {
@@ -56,8 +56,8 @@ func TestPoolUsesItsWorkers(t *testing.T) {
 }
 
 func TestPoolTaskMayUseThePool(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	inner := &tally{runs: make([]atomic.Int32, 4)}
 	p.Run(&tally{runs: make([]atomic.Int32, 8), do: func(int) { p.Run(inner, 4) }}, 8)
 	for i := range inner.runs {
@@ -66,8 +66,8 @@ func TestPoolTaskMayUseThePool(t *testing.T) {
 }
 
 func TestPoolPanicReachesTheCaller(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	boom := errors.New("boom")
 	for range 100 {
 		task := &tally{runs: make([]atomic.Int32, 16)}
@@ -93,14 +93,14 @@ func TestPoolPanicReachesTheCaller(t *testing.T) {
 
 func TestPoolStartsNothingBeforeItIsNeeded(t *testing.T) {
 	before := runtime.NumGoroutine()
-	p := newPool(64)
+	p := NewPool(64)
 	p.Run(&tally{runs: make([]atomic.Int32, 1)}, 1)
 	require.Equal(t, before, runtime.NumGoroutine())
-	p.close()
+	p.Close()
 }
 
 func TestPoolCallerTakesFirstPartsWorkersLast(t *testing.T) {
-	p := newPool(3)
+	p := NewPool(3)
 	p.claims.Store(5 << 32)
 	var got []int
 	for _, caller := range []bool{true, false, true, false, false, true} {
@@ -114,7 +114,7 @@ func TestPoolCallerTakesFirstPartsWorkersLast(t *testing.T) {
 
 // wide runs a task whose parts wait for each other, so that all workers are
 // awake afterwards.
-func wide(p *pool) {
+func wide(p *Pool) {
 	var here sync.WaitGroup
 	here.Add(p.workers)
 	p.Run(&tally{runs: make([]atomic.Int32, p.workers), do: func(int) {
@@ -124,17 +124,17 @@ func wide(p *pool) {
 }
 
 func TestPoolPays(t *testing.T) {
-	one := newPool(1)
+	one := NewPool(1)
 	require.False(t, one.Pays(1<<30))
 
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	require.False(t, p.Pays(awakePrice-1))
-	require.True(t, p.Pays(asleepPrice))
+	require.True(t, p.Pays(AsleepPrice))
 	p.unshared = 0
 	// Work that is not worth a wake-up by itself adds up to one.
 	n := 1
-	for p.lately = int64(time.Since(epoch)); !p.Pays(asleepPrice / 4); n++ {
+	for p.lately = int64(time.Since(epoch)); !p.Pays(AsleepPrice / 4); n++ {
 		require.Less(t, n, 1000)
 	}
 	require.GreaterOrEqual(t, n, 4)
@@ -147,31 +147,31 @@ func TestPoolPays(t *testing.T) {
 }
 
 func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
-	p := newPool(3)
-	defer p.close()
+	p := NewPool(3)
+	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 4)}
 	request := func(cost, parts int) {
-		p.begin()
+		p.Begin()
 		if p.Pays(cost) {
 			p.Run(task, parts)
 		}
-		p.end()
+		p.End()
 	}
 	asleep := func() {
 		require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond)
 	}
-	p.begin()
+	p.Begin()
 	require.False(t, p.within.Load(), "nothing to share was ever seen")
-	p.end()
+	p.End()
 	for _, c := range []struct {
 		name        string
 		cost, parts int
 		want        bool
 	}{
-		{"much", asleepPrice, 4, true},
+		{"much", AsleepPrice, 4, true},
 		{"little", awakePrice - 1, 4, false},
-		{"much that can't be cut", asleepPrice, 1, false},
-		{"much again", asleepPrice, 4, true},
+		{"much that can't be cut", AsleepPrice, 1, false},
+		{"much again", AsleepPrice, 4, true},
 	} {
 		// Whoever else has the cores may keep a worker from being seen awake.
 		woken := false
@@ -180,10 +180,10 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 			request(c.cost, c.parts)
 			asleep()
 			p.alone.Store(0)
-			p.begin()
+			p.Begin()
 			require.True(t, p.within.Load())
 			woken = p.awake() > 0
-			p.end()
+			p.End()
 			require.False(t, p.within.Load())
 			asleep()
 			if woken == c.want {
@@ -196,15 +196,15 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 	woken := false
 	for range 100 {
 		p.alone.Store(0)
-		p.begin()
+		p.Begin()
 		for range 4 {
 			p.lately = int64(time.Since(epoch))
-			p.Pays(asleepPrice / 4)
+			p.Pays(AsleepPrice / 4)
 		}
-		p.end()
-		p.begin()
+		p.End()
+		p.Begin()
 		woken = p.awake() > 0
-		p.end()
+		p.End()
 		asleep()
 		if woken {
 			break
@@ -214,8 +214,8 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 }
 
 func TestPoolAwaitsLongParts(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	await := func(part time.Duration, finish func()) bool {
 		p.alone.Store(0)
 		p.remaining.Store(1)
@@ -237,24 +237,24 @@ func TestPoolAwaitsLongParts(t *testing.T) {
 }
 
 func TestPoolForgetsWhatWasNotSharedLongAgo(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	for range 20 {
 		p.lately = int64(time.Since(epoch) - 2*recently)
-		require.False(t, p.Pays(asleepPrice/2))
+		require.False(t, p.Pays(AsleepPrice/2))
 	}
 }
 
 func TestPoolParks(t *testing.T) {
 	for _, workers := range []int{2, 5} {
 		for _, within := range []bool{false, true} {
-			p := newPool(workers)
+			p := NewPool(workers)
 			p.within.Store(within)
 			for range 20 {
 				wide(p)
 				require.Eventually(t, func() bool { return p.awake() == 0 }, 10*time.Second, time.Millisecond, "idle workers burn no processor time")
 			}
-			p.close()
+			p.Close()
 		}
 	}
 }
@@ -283,8 +283,8 @@ func TestPoolsShareAMachine(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			p := newPool(3)
-			defer p.close()
+			p := NewPool(3)
+			defer p.Close()
 			for range 500 {
 				task := &tally{runs: make([]atomic.Int32, 7)}
 				p.Run(task, 7)
@@ -300,20 +300,20 @@ func TestPoolsShareAMachine(t *testing.T) {
 }
 
 func TestPoolAllocatesNothing(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 4)}
 	p.Run(task, 4)
 	require.Zero(t, testing.AllocsPerRun(200, func() {
-		if p.Pays(asleepPrice) {
+		if p.Pays(AsleepPrice) {
 			p.Run(task, 4)
 		}
 	}))
 }
 
 func BenchmarkPool(b *testing.B) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 2)}
 	for b.Loop() {
 		p.Run(task, 2)

@@ -1,4 +1,4 @@
-package cpu
+package workers
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
 
-// pool runs the parts of one task at a time on a fixed number of workers, of
+// Pool runs the parts of one task at a time on a fixed number of workers, of
 // which the caller is one. The others are goroutines that are started when
 // first needed.
 //
@@ -27,7 +27,7 @@ import (
 // for a while. The caller that woke a worker never looks out for it: nobody
 // knows when the system gives it a core. It only waits for parts that a worker
 // has claimed, and so is computing.
-type pool struct {
+type Pool struct {
 	workers int
 	start   sync.Once
 	running sync.WaitGroup
@@ -64,7 +64,7 @@ type pool struct {
 	// unfinished.
 	claims atomic.Uint64
 	task   kernel.Task
-	labels *stepLabels // of the task, or nil; read as task is
+	Labels *StepLabels // of the task, or nil; read as task is
 	_      line
 
 	remaining atomic.Int64 // parts not finished
@@ -87,7 +87,7 @@ type line [128]byte
 // saved before a worker that is awake, and one that sleeps, is worth it.
 const (
 	awakePrice  = 32 << 10
-	asleepPrice = 256 << 10
+	AsleepPrice = 256 << 10
 )
 
 const (
@@ -118,10 +118,10 @@ const (
 // epoch is what times are counted from.
 var epoch = time.Now()
 
-// newPool returns a pool of the given number of workers, at least 1, caller
+// NewPool returns a pool of the given number of workers, at least 1, caller
 // included.
-func newPool(workers int) *pool {
-	p := &pool{workers: workers, done: make(chan struct{}, 1)}
+func NewPool(workers int) *Pool {
+	p := &Pool{workers: workers, done: make(chan struct{}, 1)}
 	p.beds.init(workers)
 	p.asleep.Store(int32(workers - 1)) // as good as
 	p.march.init(p)
@@ -129,11 +129,11 @@ func newPool(workers int) *pool {
 }
 
 // Workers returns the number of workers, the caller included.
-func (p *pool) Workers() int { return p.workers }
+func (p *Pool) Workers() int { return p.workers }
 
-// begin begins a request. If the one before it had work to share then workers
+// Begin begins a request. If the one before it had work to share then workers
 // are woken at once, which takes them as long as the first operators take.
-func (p *pool) begin() {
+func (p *Pool) Begin() {
 	if !p.shares {
 		return
 	}
@@ -145,27 +145,27 @@ func (p *pool) begin() {
 	}
 }
 
-// end ends a request.
-func (p *pool) end() {
+// End ends a request.
+func (p *Pool) End() {
 	if !p.shares {
 		return
 	}
 	p.within.Store(false)
-	p.wakes = p.worth >= asleepPrice
+	p.wakes = p.worth >= AsleepPrice
 	p.worth = 0
 }
 
 // Pays implements [kernel.Pool]. Work that is too little to wake a worker for
 // adds up, within a request and over requests that follow each other at once:
 // when it would have paid to have woken one, one is woken for what follows.
-func (p *pool) Pays(cost int) bool {
+func (p *Pool) Pays(cost int) bool {
 	if p.workers == 1 || cost < awakePrice {
 		return false
 	}
 	switch {
 	case p.isAlone():
 		return false
-	case p.awake() > 0 || cost >= asleepPrice:
+	case p.awake() > 0 || cost >= AsleepPrice:
 		p.offered = int64(cost)
 		return true
 	}
@@ -177,11 +177,11 @@ func (p *pool) Pays(cost int) bool {
 	}
 	p.lately = now
 	p.unshared += int64(cost)
-	return p.unshared >= asleepPrice
+	return p.unshared >= AsleepPrice
 }
 
 // isAlone reports whether the caller had better compute everything itself.
-func (p *pool) isAlone() bool {
+func (p *Pool) isAlone() bool {
 	until := p.alone.Load()
 	if until == 0 {
 		return false
@@ -195,13 +195,13 @@ func (p *pool) isAlone() bool {
 
 // awake returns how many workers besides the caller look out for parts or
 // compute some.
-func (p *pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
+func (p *Pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
 
-// interrupted is the value of the panic that ends a kernel whose run has ended.
-type interrupted struct{}
+// Interrupted is the value of the panic that ends a kernel whose run has ended.
+type Interrupted struct{}
 
 // Ended implements [kernel.Pool]: it reports whether the run's context is done.
-func (p *pool) Ended() bool {
+func (p *Pool) Ended() bool {
 	if p.run == nil || p.run.Err() == nil {
 		return false
 	}
@@ -209,27 +209,27 @@ func (p *pool) Ended() bool {
 	return true
 }
 
-// watch makes the pool look at the context of a run, until [pool.unwatch].
-func (p *pool) watch(ctx context.Context) { p.run = ctx }
+// Watch makes the pool look at the context of a run, until [pool.unwatch].
+func (p *Pool) Watch(ctx context.Context) { p.run = ctx }
 
-func (p *pool) unwatch() {
+func (p *Pool) Unwatch() {
 	p.run = nil
 	if p.over.Load() {
 		p.over.Store(false)
 	}
 }
 
-// interrupt panics if somebody saw that the run has ended.
-func (p *pool) interrupt() {
+// Interrupt panics if somebody saw that the run has ended.
+func (p *Pool) Interrupt() {
 	if p.over.Load() {
-		panic(interrupted{})
+		panic(Interrupted{})
 	}
 }
 
 // Run implements [kernel.Pool]. If a part panics, the others are finished
 // first, then Run panics with a *[ipu.PanicError]. If the run ends, what is not
 // begun is left out, and Run panics with an [interrupted].
-func (p *pool) Run(t kernel.Task, parts int) {
+func (p *Pool) Run(t kernel.Task, parts int) {
 	if parts <= 1 || !p.enter() {
 		for i := range parts {
 			if i > 0 && p.Ended() {
@@ -237,7 +237,7 @@ func (p *pool) Run(t kernel.Task, parts int) {
 			}
 			t.Do(i)
 		}
-		p.interrupt()
+		p.Interrupt()
 		return
 	}
 	p.offer(t, parts, min(p.workers, parts)-1)
@@ -246,11 +246,11 @@ func (p *pool) Run(t kernel.Task, parts int) {
 
 // enter reports whether the caller may share work: not within a task, and not
 // if it has nobody to share it with.
-func (p *pool) enter() bool { return p.workers > 1 && p.busy.CompareAndSwap(false, true) }
+func (p *Pool) enter() bool { return p.workers > 1 && p.busy.CompareAndSwap(false, true) }
 
 // offer offers the parts of a task to the workers, of which that many should be
 // awake.
-func (p *pool) offer(t kernel.Task, parts, workers int) {
+func (p *Pool) offer(t kernel.Task, parts, workers int) {
 	p.start.Do(p.startWorkers)
 	p.shares = true
 	p.worth += p.offered
@@ -265,7 +265,7 @@ func (p *pool) offer(t kernel.Task, parts, workers int) {
 }
 
 // leave computes what is left of the task's parts and waits for the others.
-func (p *pool) leave() {
+func (p *Pool) leave() {
 	start := time.Now()
 	if finished, last := p.work(true); !last {
 		p.await(time.Since(start) / time.Duration(max(finished, 1)))
@@ -273,15 +273,15 @@ func (p *pool) leave() {
 	p.busy.Store(false)
 	failure := p.failure.Load()
 	p.failure.Store(nil)
-	p.interrupt()
+	p.Interrupt()
 	if failure != nil {
 		panic(failure)
 	}
 }
 
-// close ends the workers. The pool must be idle; afterwards it runs everything
+// Close ends the workers. The pool must be idle; afterwards it runs everything
 // in the caller.
-func (p *pool) close() {
+func (p *Pool) Close() {
 	if p.workers > 1 {
 		p.closing.Store(true)
 		for range p.workers - 1 {
@@ -293,14 +293,14 @@ func (p *pool) close() {
 	}
 }
 
-func (p *pool) startWorkers() {
+func (p *Pool) startWorkers() {
 	for range p.workers - 1 {
 		p.running.Go(p.serve)
 	}
 }
 
 // serve is the life of a worker other than the caller.
-func (p *pool) serve() {
+func (p *Pool) serve() {
 	label(nil) // those of the request that started it are not its own
 	for {
 		p.beds.sleep()
@@ -318,7 +318,7 @@ func (p *pool) serve() {
 
 // wakeTwo wakes up to two workers. Everyone who starts on a task does so, so
 // that waking many takes the time of waking a few.
-func (p *pool) wakeTwo() {
+func (p *Pool) wakeTwo() {
 	for range 2 {
 		if p.toWake.Load() <= 0 || p.toWake.Add(-1) < 0 || !p.takeSleeper() {
 			return
@@ -329,7 +329,7 @@ func (p *pool) wakeTwo() {
 
 // takeSleeper takes a worker off those that are asleep, and reports whether
 // there was one.
-func (p *pool) takeSleeper() bool {
+func (p *Pool) takeSleeper() bool {
 	for {
 		n := p.asleep.Load()
 		if n == 0 {
@@ -342,7 +342,7 @@ func (p *pool) takeSleeper() bool {
 }
 
 // waiting reports whether there are parts to be claimed.
-func (p *pool) waiting() bool {
+func (p *Pool) waiting() bool {
 	w := p.claims.Load()
 	return uint32(w) < uint32(w>>32)
 }
@@ -350,7 +350,7 @@ func (p *pool) waiting() bool {
 // lookOut waits for parts to be claimed, for a while, and reports whether there
 // are some. It gives up at once if nothing is to be shared, or if somebody else
 // has had the core meanwhile, who may want it again.
-func (p *pool) lookOut() bool {
+func (p *Pool) lookOut() bool {
 	now := time.Now()
 	until, within, yielded := now.Add(stretch), now, now
 	for turns := 1; ; {
@@ -381,19 +381,19 @@ func (p *pool) lookOut() bool {
 }
 
 // rest lets nothing be shared for a while.
-func (p *pool) rest(d time.Duration) { p.alone.Store(int64(time.Since(epoch) + d)) }
+func (p *Pool) rest(d time.Duration) { p.alone.Store(int64(time.Since(epoch) + d)) }
 
 // stayUp counts the worker as asleep, unless there turn out to be parts to be
 // claimed.
-func (p *pool) stayUp() bool {
+func (p *Pool) stayUp() bool {
 	p.asleep.Add(1)
 	return p.waiting() && p.takeSleeper()
 }
 
 // work claims and computes parts until none is left. It returns how many they
 // were and whether the task's last one was among them.
-func (p *pool) work(caller bool) (finished int64, last bool) {
-	var worn *stepLabels
+func (p *Pool) work(caller bool) (finished int64, last bool) {
+	var worn *StepLabels
 	for {
 		part, ok := p.claim(caller)
 		if !ok {
@@ -402,8 +402,8 @@ func (p *pool) work(caller bool) (finished int64, last bool) {
 			}
 			return finished, finished > 0 && p.remaining.Add(-finished) == 0
 		}
-		if !caller && p.labels != worn {
-			worn = p.labels
+		if !caller && p.Labels != worn {
+			worn = p.Labels
 			label(worn)
 		}
 		p.do(part)
@@ -412,7 +412,7 @@ func (p *pool) work(caller bool) (finished int64, last bool) {
 }
 
 // claim claims a part, if there is one left.
-func (p *pool) claim(caller bool) (part int, ok bool) {
+func (p *Pool) claim(caller bool) (part int, ok bool) {
 	for {
 		w := p.claims.Load()
 		first, end := uint32(w), uint32(w>>32)
@@ -430,7 +430,7 @@ func (p *pool) claim(caller bool) (part int, ok bool) {
 // await waits for parts that workers have claimed, of which the caller took so
 // long for one. If it takes workers much longer then something else runs on
 // their core, and nothing is shared for a while.
-func (p *pool) await(part time.Duration) {
+func (p *Pool) await(part time.Duration) {
 	start := time.Now()
 	for limit := lookout + 2*part; time.Since(start) < limit; {
 		for range 64 {
@@ -451,7 +451,7 @@ func (p *pool) await(part time.Duration) {
 }
 
 // do computes one part and keeps the first panic for Run.
-func (p *pool) do(part int) {
+func (p *Pool) do(part int) {
 	defer p.keepPanic()
 	if !p.Ended() {
 		p.task.Do(part)
@@ -460,8 +460,8 @@ func (p *pool) do(part int) {
 
 // keepPanic, deferred, keeps a panic for the caller of the task if it is the
 // first.
-func (p *pool) keepPanic() {
-	if v := recover(); v != nil && v != (interrupted{}) {
+func (p *Pool) keepPanic() {
+	if v := recover(); v != nil && v != (Interrupted{}) {
 		p.failure.CompareAndSwap(nil, ipu.NewPanicError(v))
 	}
 }

@@ -1,4 +1,4 @@
-package cpu
+package workers
 
 import (
 	"errors"
@@ -48,22 +48,22 @@ func (r *relay) check(t *testing.T, rounds int) {
 
 func TestPoolRunsRoundsInOrder(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := newPool(workers)
+		p := NewPool(workers)
 		for n := range 300 {
 			p.alone.Store(0)
 			rounds, r := n%50, newRelay(n%11)
 			p.RunRounds(r, rounds, len(r.items))
 			r.check(t, rounds)
 		}
-		p.close()
+		p.Close()
 	}
 }
 
 // TestPoolRoundsUseWorkers has rounds whose items wait for each other.
 func TestPoolRoundsUseWorkers(t *testing.T) {
 	const rounds = 10
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	together := false
 	for try := 0; try < 1000 && !together; try++ {
 		p.alone.Store(0)
@@ -87,8 +87,8 @@ func TestPoolRoundsUseWorkers(t *testing.T) {
 // TestPoolRoundsBearLateWorkers has workers that are kept from their work now
 // and then: the caller lets them go and finishes alone.
 func TestPoolRoundsBearLateWorkers(t *testing.T) {
-	p := newPool(3)
-	defer p.close()
+	p := NewPool(3)
+	defer p.Close()
 	late := false
 	for try := 0; try < 100 && !late; try++ {
 		p.alone.Store(0)
@@ -107,8 +107,8 @@ func TestPoolRoundsBearLateWorkers(t *testing.T) {
 }
 
 func TestPoolRoundsPanicReachesTheCaller(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	boom := errors.New("boom")
 	for item := range 2 {
 		for range 50 {
@@ -133,8 +133,8 @@ func TestPoolRoundsPanicReachesTheCaller(t *testing.T) {
 }
 
 func TestPoolRoundsWithinATask(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	var done sync.Map
 	p.Run(&tally{runs: make([]atomic.Int32, 4), do: func(part int) {
 		r := newRelay(2)
@@ -149,8 +149,8 @@ func TestPoolRoundsWithinATask(t *testing.T) {
 }
 
 func TestPoolRoundsAllocateNothing(t *testing.T) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	r := &lengths{}
 	p.RunRounds(r, 4, 2)
 	require.Zero(t, testing.AllocsPerRun(200, func() { p.RunRounds(r, 20, 2) }))
@@ -162,8 +162,8 @@ type lengths struct{ sum [2]int }
 func (l *lengths) DoRound(_, lo, hi int) { l.sum[lo] += hi - lo }
 
 func BenchmarkPoolRounds(b *testing.B) {
-	p := newPool(2)
-	defer p.close()
+	p := NewPool(2)
+	defer p.Close()
 	r := &lengths{}
 	for b.Loop() {
 		p.RunRounds(r, 1000, 2)

@@ -1,18 +1,18 @@
-package cpu
+package workers
 
 import (
 	"context"
 	"runtime/pprof"
 )
 
-// stepLabels are what goroutines wear while they compute a step.
-type stepLabels struct{ ctx context.Context }
+// StepLabels are what goroutines wear while they compute a step.
+type StepLabels struct{ Ctx context.Context }
 
 // label labels a goroutine that belongs to an engine; nil takes the labels off.
-func label(l *stepLabels) {
+func label(l *StepLabels) {
 	ctx := context.Background()
 	if l != nil {
-		ctx = l.ctx
+		ctx = l.Ctx
 	}
 	pprof.SetGoroutineLabels(ctx)
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package cpu
+package workers
 
 // beds is where workers sleep, each until there is a token for it.
 type beds struct{ tokens chan struct{} }

@@ -1,4 +1,4 @@
-package cpu
+package workers
 
 import (
 	"runtime"
@@ -17,7 +17,7 @@ import (
 // Should the caller have to wait much longer than a round takes then something
 // else runs on a worker's core: it lets the workers go and does the rest alone.
 type march struct {
-	pool          *pool
+	pool          *Pool
 	task          kernel.RoundTask
 	rounds, items int
 	_             line
@@ -52,20 +52,20 @@ type marcher struct {
 // mostMarchers bounds who march along, the caller included.
 const mostMarchers = 64
 
-func (m *march) init(p *pool) {
+func (m *march) init(p *Pool) {
 	m.pool = p
 	m.members = make([]marcher, min(p.workers, mostMarchers))
 }
 
 // RunRounds implements [kernel.Pool]. A panic is dealt with as [pool.Run] does,
 // after all rounds.
-func (p *pool) RunRounds(t kernel.RoundTask, rounds, items int) {
+func (p *Pool) RunRounds(t kernel.RoundTask, rounds, items int) {
 	helpers := min(p.workers, mostMarchers, items) - 1
 	if rounds == 0 || helpers <= 0 || !p.enter() {
 		for r := 0; r < rounds && !p.Ended(); r++ {
 			t.DoRound(r, 0, items)
 		}
-		p.interrupt()
+		p.Interrupt()
 		return
 	}
 	m := &p.march
