@@ -117,6 +117,15 @@ var stubCases = map[string]stubCase{
 		return (1-z)*math.Tanh(x[1]) + z*x[2]
 	}},
 
+	"normaliseScale": {wide: normaliseScaleAVX512, narrow: normaliseScaleAVX2, low: -3, high: 3, scalars: []float32{0.5, 2}, want: func(x []float64) float64 {
+		return (x[0] - 0.5) * 2 * x[1]
+	}},
+	"normaliseScaleBias": {wide: normaliseScaleBiasAVX512, narrow: normaliseScaleBiasAVX2, low: -3, high: 3, scalars: []float32{0.5, 2}, want: func(x []float64) float64 {
+		return (x[0]-0.5)*2*x[1] + x[2]
+	}},
+	"divideScaled": {wide: divideScaledAVX512, narrow: divideScaledAVX2, low: 1, high: 9, scalars: []float32{2}, want: func(x []float64) float64 { return x[0] / (2 * x[1]) }},
+	"expShift":     {wide: expShiftAVX512, narrow: expShiftAVX2, low: -3, high: 3, scalars: []float32{0.5}, want: func(x []float64) float64 { return math.Exp(x[0] - 0.5) }, join: plus},
+
 	"sum":         {wide: sumAVX512, narrow: sumAVX2, low: 0, high: 9, want: func(x []float64) float64 { return x[0] }, join: plus},
 	"squares":     {wide: squaresAVX512, narrow: squaresAVX2, low: -9, high: 9, scalars: []float32{0.5}, want: func(x []float64) float64 { return (x[0] - 0.5) * (x[0] - 0.5) }, join: plus},
 	"longSquares": {wide: longSquaresAVX512, narrow: longSquaresAVX2, low: -9, high: 9, want: func(x []float64) float64 { return x[0] * x[0] }, join: plus},
@@ -131,11 +140,11 @@ var stubCases = map[string]stubCase{
 var elsewhere = strings.Fields(`
 	bilinearPixels blockedDepthwise3 blockedDepthwise3Even blockedDepthwise5 blockedDepthwise5Even blockedTiles blocksToPlanes blocksToPlanesHalf
 	bytesAdd bytesConv bytesDepth bytesMap bytesMost bytesMul bytesTranspose choose convCopy convCopyEven convMaps convPixels convPlane convStore copyRuns deal2
-	deal3 depthwise3 depthwise3Even depthwise5 depthwise5Even dequantiseSigned dequantiseUnsigned divideScaled dot equalFloat equalInt expShift floatToBool
+	deal3 depthwise3 depthwise3Even depthwise5 depthwise5Even dequantiseSigned dequantiseUnsigned dot equalFloat equalInt floatToBool
 	floatToByte floatToInt floatToLong gates gemm gemmMasked gemv greater gruLinearCell int8ColumnsBytes int8ColumnsFloats int8ColumnsInts int8Conv int8Even
 	int8Interleave int8PlaneBytes int8PlaneFloats int8PlaneInts int8Product int8RowsBytes int8RowsFloats int8RowsInts int8Widen intToFloat interpolate
 	layerNormRows lessEqualFloat lessEqualInt lessFloat lessInt logSoftmaxRows longSquaresEach longSquaresRows longSumRows longToFloat lstmCell mostAlong
-	mostAlong2 mostDown mostPixels mostRows mostSlide mostSlide2 narrow narrowBfloat normaliseScale normaliseScaleBias peak planesToBlocks planesToBlocksHalf
+	mostAlong2 mostDown mostPixels mostRows mostSlide mostSlide2 narrow narrowBfloat peak planesToBlocks planesToBlocksHalf
 	quantise quantiseBy rmsNormRows softmaxColumns softmaxRows sumAlong sumAlong2 sumDown sumEach sumPixels sumRows sumShort sumSlide sumSlide2 transpose
 	transposeTiles widen widenBfloat`)
 
@@ -205,6 +214,14 @@ func (c *stubCase) run(f any, dst []float32, x [][]float32) (result float64, err
 		f(&dst[0], &x[0][0], n, s[0], s[1])
 	case func(dst, x *float32, n int, y, z, w float32):
 		f(&dst[0], &x[0][0], n, s[0], s[1], s[2])
+	case func(dst, x, y *float32, n int, z float32):
+		f(&dst[0], &x[0][0], &x[1][0], n, s[0])
+	case func(dst, x, y *float32, n int, z, w float32):
+		f(&dst[0], &x[0][0], &x[1][0], n, s[0], s[1])
+	case func(dst, x, y, z *float32, n int, u, v float32):
+		f(&dst[0], &x[0][0], &x[1][0], &x[2][0], n, s[0], s[1])
+	case func(dst, x *float32, n int, y float32) float32:
+		result = float64(f(&dst[0], &x[0][0], n, s[0]))
 	case func(x *float32, n int) float32:
 		result = float64(f(&x[0][0], n))
 	case func(x *float32, n int) float64:
