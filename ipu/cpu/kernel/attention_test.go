@@ -4,10 +4,9 @@ import (
 	"math"
 	"testing"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // attentionCase is one attention with its operands as float64, each [batch,
@@ -138,7 +137,7 @@ func TestAttention(t *testing.T) {
 					elems[i].f = math.Inf(-1)
 				}
 				if tt.DType == graph.Bool {
-					elems[i] = elem{i: int64(fromBool(!masked))}
+					elems[i] = fromTruth(!masked)
 				}
 			}
 			in, data = append(in, tt), append(data, store(tt.DType, elems))
@@ -186,7 +185,7 @@ func TestAttention(t *testing.T) {
 		check(out[1], got[1], scores)
 
 		// Without the scores less is computed.
-		plain, err := New(o, in, []graph.TensorType{out[0], {}})
+		plain, err := newKernel(o, in, []graph.TensorType{out[0], {}})
 		require.NoError(t, err)
 		again := aligned(len(got[0]))
 		require.NoError(t, plain.Run(threads(3), data, [][]byte{again, nil}, aligned(plain.Scratch())))
@@ -200,7 +199,7 @@ func TestAttentionRefusesLengths(t *testing.T) {
 	in := []graph.TensorType{one, one, one, {}, {DType: graph.I64, Shape: []int64{1}}}
 	out, err := o.Infer(in)
 	require.NoError(t, err)
-	k, err := New(o, in, out)
+	k, err := newKernel(o, in, out)
 	require.NoError(t, err)
 	for _, n := range []int64{-1, 3} {
 		data := [][]byte{aligned(8), aligned(8), aligned(8), nil, store(graph.I64, []elem{{i: n}})}
@@ -395,7 +394,7 @@ func TestViewedAttention(t *testing.T) {
 		require.NoError(t, err)
 		var got []byte
 		for _, p := range []Pool{Serial{}, threads(2), threads(3)} {
-			k, err := New(o, in, out)
+			k, err := newKernel(o, in, out)
 			require.NoError(t, err)
 			y := aligned(int(out[0].Bytes()))
 			require.NoError(t, k.Run(p, data, [][]byte{y}, aligned(k.Scratch())))
@@ -459,7 +458,7 @@ func TestViewedAttentionAllocatesNothing(t *testing.T) {
 		o, in := joinedHeads(40, 4, 16, true)
 		out, err := o.Infer(in)
 		require.NoError(t, err)
-		k, err := New(o, in, out)
+		k, err := newKernel(o, in, out)
 		require.NoError(t, err)
 		data, y, scratch := aligned(int(in[0].Bytes())), aligned(int(out[0].Bytes())), aligned(k.Scratch())
 		operands, results := [][]byte{data, data, data}, [][]byte{y}
@@ -471,13 +470,4 @@ func TestViewedAttentionAllocatesNothing(t *testing.T) {
 			}))
 		}
 	})
-}
-
-// joinedHeads is attention of heads that lie in the result of one product.
-func joinedHeads(rows, heads, size int64, causal bool) (*graph.ViewedAttention, []graph.TensorType) {
-	width := heads * size
-	view := func(part int64) []int64 { return []int64{part * width, size, 3 * width, 1} }
-	x := graph.TensorType{DType: graph.F32, Shape: []int64{rows, 3 * width}}
-	return &graph.ViewedAttention{Heads: []int64{heads}, Rows: rows, Cols: rows, Size: size, Width: size,
-		Q: view(0), K: view(1), V: view(2), Y: []int64{0, size, width, 1}, Shape: []int64{rows, width}, Scale: 0.125, Causal: causal}, []graph.TensorType{x, x, x}
 }

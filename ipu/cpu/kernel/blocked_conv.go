@@ -76,9 +76,9 @@ type plainBlockedConv struct {
 }
 
 func newPlainBlockedConv(o *BlockedConv, types []graph.TensorType, y graph.TensorType) (Kernel, error) {
-	conv := o.Conv
-	conv.Bounded = false
-	inner, err := convKernels[conv.Kind()](&conv, types, []graph.TensorType{y})
+	plain := o.Conv
+	plain.Bounded = false
+	inner, err := convKernels[plain.Kind()](&plain, types, []graph.TensorType{y})
 	if err != nil {
 		return nil, err
 	}

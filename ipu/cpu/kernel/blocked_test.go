@@ -305,7 +305,7 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 		} {
 			out, err := c.op.Infer(c.in)
 			require.NoError(t, err)
-			k, err := New(c.op, c.in, out)
+			k, err := newKernel(c.op, c.in, out)
 			require.NoError(t, err)
 			s := &source{r: seeded(1)}
 			var data [][]byte

@@ -91,9 +91,9 @@ func newChain(bind binder, o *Chain, in []graph.TensorType, out graph.TensorType
 	return c, nil
 }
 
-// window returns the member, for the rows [lo, hi) of its result alone, and the
+// windowOf returns the member, for the rows [lo, hi) of its result alone, and the
 // rows of its first operand that it then reads.
-func window(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, int64, int64) {
+func windowOf(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, int64, int64) {
 	conv, ok := op.(*BlockedConv)
 	if !ok {
 		return op, lo, hi
@@ -140,7 +140,7 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 		s.types[m], p.places[m] = make([]graph.TensorType, n+1), make([]extent, n)
 		op, from, to := o.Members[m].Op, lo, hi
 		if o.Rows > 0 {
-			if op, from, to = window(op, types[m], lo, hi); from >= to {
+			if op, from, to = windowOf(op, types[m], lo, hi); from >= to {
 				return fmt.Errorf("operator %d, %s: rows %d to %d read nothing but padding", m, op.Kind(), lo, hi)
 			}
 		}

@@ -50,7 +50,7 @@ func TestConvOfManyMaps(t *testing.T) {
 		}
 		out, err := op.Infer(in)
 		require.NoError(t, err)
-		k, err := New(op, in, out)
+		k, err := newKernel(op, in, out)
 		require.NoError(t, err)
 		if v, ok := k.(*vectorConv); ok {
 			forms[v.form]++

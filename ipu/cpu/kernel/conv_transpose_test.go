@@ -82,7 +82,7 @@ func TestConvTransposeInBands(t *testing.T) {
 	in := []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 5, 33, 33}}, {DType: graph.F32, Shape: []int64{5, 1, 5, 4}}}
 	src := &source{r: seeded(1)}
 	runPacked(t, op, in, [][]byte{src.tensor(in[0]), src.tensor(in[1])})
-	k, err := New(op, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 97, 100}}})
+	k, err := newKernel(op, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 97, 100}}})
 	require.NoError(t, err)
 	c := k.(*convTranspose[float32])
 	task := convTransposeTask[float32]{convTranspose: c}

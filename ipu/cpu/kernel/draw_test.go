@@ -318,7 +318,7 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 	},
 	"PixelsConcat": func(s sizes) (graph.Op, []graph.TensorType) {
 		x := PixelsType([]int64{1, 4, s.upTo(99), s.upTo(99)})
-		return &PixelsConcat{}, []graph.TensorType{x, x, tableType, tableType}
+		return &PixelsConcat{}, []graph.TensorType{x, x, typeOf(graph.U8, 256), typeOf(graph.U8, 256)}
 	},
 	"PixelsConv": func(s sizes) (graph.Op, []graph.TensorType) {
 		w, maps := s.windows(s.upTo(60)), s.upTo(60)
@@ -335,7 +335,7 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		return o, []graph.TensorType{PixelsType(w.x), typeOf(graph.I8, weights...), {}, {}, {}, floatsOf()}
 	},
 	"PixelsMap": func(s sizes) (graph.Op, []graph.TensorType) {
-		return &PixelsMap{}, []graph.TensorType{PixelsType([]int64{1, 4, s.upTo(99), s.upTo(99)}), tableType}
+		return &PixelsMap{}, []graph.TensorType{PixelsType([]int64{1, 4, s.upTo(99), s.upTo(99)}), typeOf(graph.U8, 256)}
 	},
 	"PixelsMaxPool": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.windows(s.upTo(20))

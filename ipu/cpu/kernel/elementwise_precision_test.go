@@ -242,7 +242,7 @@ func TestDivideByOne(t *testing.T) {
 		divisors = append(divisors, float32(r.NormFloat64()), math.Float32frombits(0x3f800000|r.Uint32()&(1<<23-1)))
 	}
 	eachPath(t, func(t *testing.T) {
-		k, err := New(&graph.Binary{Fn: graph.Div}, []graph.TensorType{xt, {DType: graph.F32}}, []graph.TensorType{xt})
+		k, err := newKernel(&graph.Binary{Fn: graph.Div}, []graph.TensorType{xt, {DType: graph.F32}}, []graph.TensorType{xt})
 		require.NoError(t, err)
 		y := make([]float32, n)
 		scratch := aligned(k.Scratch())
@@ -327,7 +327,7 @@ func TestClipLimits(t *testing.T) {
 					in[1+i] = graph.TensorType{}
 				}
 			}
-			k, err := New(&graph.Clip{}, in, []graph.TensorType{xt})
+			k, err := newKernel(&graph.Clip{}, in, []graph.TensorType{xt})
 			require.NoError(t, err)
 			y, scratch := make([]float32, len(x)), aligned(k.Scratch())
 			for _, lo := range special {

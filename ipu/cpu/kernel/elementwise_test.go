@@ -5,57 +5,10 @@ import (
 	"math/big"
 	"testing"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/ipu/num"
 )
-
-// ulps returns how many numbers of type t lie between a and b.
-func ulps(t graph.DType, a, b float64) float64 {
-	switch {
-	case a != a && b != b:
-		return 0
-	case a != a || b != b:
-		return math.Inf(1)
-	}
-	order := func(bits uint64, width int) int64 {
-		if bits>>(width-1) != 0 {
-			return -int64(bits &^ (1 << (width - 1)))
-		}
-		return int64(bits)
-	}
-	var x, y int64
-	switch t {
-	case graph.F16:
-		x, y = order(uint64(num.Float16From64(a)), 16), order(uint64(num.Float16From64(b)), 16)
-	case graph.BF16:
-		x, y = order(uint64(num.BFloat16From64(a)), 16), order(uint64(num.BFloat16From64(b)), 16)
-	case graph.F32:
-		x, y = order(uint64(math.Float32bits(float32(a))), 32), order(uint64(math.Float32bits(float32(b))), 32)
-	default:
-		x, y = order(math.Float64bits(a), 64), order(math.Float64bits(b), 64)
-	}
-	if x < 0 != (y < 0) {
-		return math.Abs(float64(x) - float64(y)) // the difference may overflow
-	}
-	return math.Abs(float64(x - y))
-}
-
-// compare fails where got is more than tolerance units from want.
-func compare(t fataler, what any, tt graph.TensorType, got []byte, want []elem, tolerance float64) {
-	t.Helper()
-	if len(got) != len(want)*tt.DType.Size() {
-		t.Fatalf("%v: %d bytes, want %d elements of %v", what, len(got), len(want), tt)
-	}
-	for i, g := range load(tt.DType, got) {
-		w := normal(tt.DType, want[i])
-		if tt.DType.IsFloat() && !(ulps(tt.DType, g.f, w.f) <= tolerance) || g.i != w.i {
-			t.Fatalf("%v of %v: element %d is %v, want %v", what, tt, i, g, w)
-		}
-	}
-}
 
 // unaryReference computes one float.
 func unaryReference(o *graph.Unary, x float64) float64 {
@@ -105,11 +58,6 @@ func unaryReference(o *graph.Unary, x float64) float64 {
 	}
 	return scalar64[o.Fn](x)
 }
-
-var unaryFns = []graph.UnaryFn{graph.Abs, graph.Neg, graph.Sign, graph.Reciprocal, graph.Floor, graph.Ceil, graph.Round, graph.Sqrt,
-	graph.Exp, graph.Log, graph.Erf, graph.Sin, graph.Cos, graph.Tan, graph.Asin, graph.Acos, graph.Atan, graph.Sinh, graph.Cosh,
-	graph.Tanh, graph.Asinh, graph.Acosh, graph.Atanh, graph.Sigmoid, graph.Relu, graph.LeakyRelu, graph.HardSigmoid, graph.Softplus,
-	graph.Softsign, graph.Elu}
 
 func TestUnaryFloats(t *testing.T) {
 	for _, fn := range unaryFns {
@@ -174,22 +122,6 @@ func TestNot(t *testing.T) {
 	_, got := run(t, &graph.Unary{Fn: graph.Not}, []graph.TensorType{tt}, [][]byte{{0, 1, 255, 0}})
 	require.Equal(t, []byte{1, 0, 0, 1}, got[0])
 }
-
-// exact returns an integer element as a number.
-func exact(t graph.DType, e elem) *big.Int {
-	v := big.NewInt(e.i)
-	if t == graph.U64 {
-		v.SetUint64(uint64(e.i))
-	}
-	return v
-}
-
-// wrapped returns the low 64 bits of v.
-func wrapped(v *big.Int) elem {
-	return elem{i: int64(new(big.Int).And(v, new(big.Int).SetUint64(math.MaxUint64)).Uint64())}
-}
-
-func fromTruth(b bool) elem { return elem{i: int64(fromBool(b))} }
 
 // binaryReference computes one pair. Floats are computed in float64; rounding
 // that again to a narrower type is innocuous for these functions.
@@ -408,7 +340,7 @@ func TestBindRefusesTypes(t *testing.T) {
 		if o, ok := op.(*graph.Binary); ok && o.Fn == graph.Pow {
 			in = []graph.TensorType{{DType: graph.Bool}, {DType: graph.F32}}
 		}
-		_, err := New(op, in, in[:1])
+		_, err := newKernel(op, in, in[:1])
 		require.ErrorContains(t, err, "has no CPU kernel")
 	}
 }

@@ -5,12 +5,10 @@ import (
 	"math"
 	"slices"
 	"testing"
-	"unsafe"
-
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // drawPointwise draws a program over operands of one type of which some are
@@ -68,7 +66,7 @@ func applied(t require.TestingT, op graph.Op, in ...valueOf) valueOf {
 	}
 	out, err := op.Infer(types)
 	require.NoError(t, err)
-	k, err := New(op, types, out)
+	k, err := newKernel(op, types, out)
 	require.NoError(t, err)
 	y := make([]byte, out[0].Bytes())
 	require.NoError(t, k.Run(Serial{}, data, [][]byte{y}, make([]byte, k.Scratch())))
@@ -116,7 +114,7 @@ func TestPointwise(t *testing.T) {
 		if len(want) != int(out[0].Bytes()) { // operands that the last instruction does not depend on
 			t.Skip("its result does not have the shape of all operands")
 		}
-		k, err := New(op, types, out)
+		k, err := newKernel(op, types, out)
 		require.NoError(t, err)
 		for _, p := range []Pool{Serial{}, inTurn(3)} {
 			got := make([]byte, len(want))
@@ -148,7 +146,7 @@ func checkRounded(t *rapid.T, op *RoundedPointwise, types []graph.TensorType, da
 	out, err := op.Infer(types)
 	require.NoError(t, err)
 	require.Equal(t, graph.F32, out[0].DType)
-	k, err := New(op, types, out)
+	k, err := newKernel(op, types, out)
 	require.NoError(t, err)
 	got := make([]float32, len(want))
 	require.NoError(t, k.Run(inTurn(3), data, [][]byte{bytesOf(got)}, junk(k.Scratch())))
@@ -191,7 +189,7 @@ func TestPointwiseRepeatedRows(t *testing.T) {
 			w[i] = float32(i + 1)
 		}
 		op := &graph.Pointwise{Fns: []string{"mul"}, Args: []int64{0, 1}, Alpha: []float64{0}, Beta: []float64{0}}
-		k, err := New(op, []graph.TensorType{x, g}, []graph.TensorType{x})
+		k, err := newKernel(op, []graph.TensorType{x, g}, []graph.TensorType{x})
 		require.NoError(t, err)
 		got := make([]float32, len(v))
 		require.NoError(t, k.Run(inTurn(3), [][]byte{bytesOf(v), bytesOf(w)}, [][]byte{bytesOf(got)}, junk(k.Scratch())))
@@ -202,15 +200,6 @@ func TestPointwiseRepeatedRows(t *testing.T) {
 	})
 }
 
-// junk returns memory that holds no zeros.
-func junk(n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = 0xa5
-	}
-	return b
-}
-
 // differs says where two lists differ; NaNs are equal.
 func differs(want, got []float32) string {
 	for i, v := range want {
@@ -219,9 +208,4 @@ func differs(want, got []float32) string {
 		}
 	}
 	return ""
-}
-
-// bytesOf is v's memory.
-func bytesOf(v []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(v))), 4*len(v))
 }

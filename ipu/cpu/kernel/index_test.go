@@ -164,7 +164,7 @@ func TestIndexOutOfRange(t *testing.T) {
 	} {
 		out, err := tt.op.Infer(tt.in)
 		require.NoError(t, err)
-		k, err := New(tt.op, tt.in, out)
+		k, err := newKernel(tt.op, tt.in, out)
 		require.NoError(t, err)
 		data := make([][]byte, len(tt.in))
 		for i, typ := range tt.in {

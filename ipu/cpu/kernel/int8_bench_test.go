@@ -41,7 +41,7 @@ func BenchmarkInteger(b *testing.B) {
 		in := []graph.TensorType{c.a, c.b, of(c.a.DType), {}, {}, of(graph.F32)}
 		out, err := c.op.Infer(in)
 		require.NoError(b, err)
-		k, err := New(c.op, in, out)
+		k, err := newKernel(c.op, in, out)
 		require.NoError(b, err)
 		p := k.(Packer)
 		data := make([][]byte, len(in))

@@ -8,10 +8,9 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // integerDraw are the operands of a product of bytes.
@@ -21,21 +20,6 @@ type integerDraw struct {
 	low, high float64
 	types     []graph.TensorType
 	data      [][]byte
-}
-
-func randomBytes(r *rand.Rand, n int) []byte {
-	b := make([]byte, n)
-	for i := range b {
-		switch r.IntN(8) {
-		case 0:
-			b[i] = 0x80 // the greatest products
-		case 1:
-			b[i] = 0xff
-		default:
-			b[i] = byte(r.Uint32())
-		}
-	}
-	return b
 }
 
 // drawInteger draws what comes after the shapes of the first two operands.
@@ -154,7 +138,7 @@ func (d *integerDraw) result(to []byte, sum int64, j int) []byte {
 func (d *integerDraw) check(t *rapid.T, op graph.Op, want []byte) {
 	out, got := run(t, op, d.types, d.data)
 	require.True(t, bytes.Equal(want, got[0]), "%+v of %v", op, d.types)
-	k, err := New(op, d.types, out)
+	k, err := newKernel(op, d.types, out)
 	require.NoError(t, err)
 	p := k.(Packer)
 	data := slices.Clone(d.data)
@@ -260,7 +244,7 @@ func TestIntegerAllocatesNothing(t *testing.T) {
 		eachPath(t, func(t *testing.T) {
 			out, err := c.op.Infer(c.in)
 			require.NoError(t, err)
-			k, err := New(c.op, c.in, out)
+			k, err := newKernel(c.op, c.in, out)
 			require.NoError(t, err)
 			data := make([][]byte, len(c.in))
 			for i, typ := range c.in {

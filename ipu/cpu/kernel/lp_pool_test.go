@@ -53,7 +53,7 @@ func TestMaxUnpool(t *testing.T) {
 	}
 	x := graph.TensorType{DType: graph.F32, Shape: []int64{1, 2, 1}}
 	in := []graph.TensorType{x, {DType: graph.I64, Shape: x.Shape}}
-	k, err := New(op, in, []graph.TensorType{{DType: graph.F32, Shape: op.Shape}})
+	k, err := newKernel(op, in, []graph.TensorType{{DType: graph.F32, Shape: op.Shape}})
 	require.NoError(t, err)
 	for _, bad := range []int64{-1, 6} {
 		err := k.Run(Serial{}, [][]byte{aligned(8), store(graph.I64, []elem{{i: 3}, {i: bad}})}, [][]byte{aligned(24)}, nil)

@@ -133,7 +133,11 @@ func BenchmarkBlockedConv(b *testing.B) {
 			flops := 2 * float64(c.maps*c.size*c.size/c.stride/c.stride) * float64(c.channels/c.group*c.kk*c.kk)
 			x := []int64{1, c.channels, c.size, c.size}
 			if op.In {
-				x = blockedType(x, lanes).Shape
+				blocked, err := (&ToBlocks{lanes}).Infer([]graph.TensorType{{DType: graph.F32, Shape: x}})
+				if err != nil {
+					b.Fatal(err)
+				}
+				x = blocked[0].Shape
 			}
 			measure(b, op, flops, x, []int64{c.maps, c.channels / c.group, c.kk, c.kk}, []int64{c.maps})
 		})

@@ -30,7 +30,7 @@ func TestShortRuns(t *testing.T) {
 			total += w
 		}
 		out := graph.TensorType{DType: d, Shape: []int64{rows, total}}
-		k, err := New(&graph.Concat{Axis: 1}, types, []graph.TensorType{out})
+		k, err := newKernel(&graph.Concat{Axis: 1}, types, []graph.TensorType{out})
 		require.NoError(t, err)
 		y := make([]byte, int(rows*total)*size)
 		require.NoError(t, k.Run(Serial{}, in, [][]byte{y}, nil))
@@ -45,7 +45,7 @@ func TestShortRuns(t *testing.T) {
 		start := int64(0)
 		for i, w := range widths {
 			s := &graph.Slice{Start: []int64{0, start}, Size: []int64{rows, w}, Step: []int64{1, 1}}
-			k, err := New(s, []graph.TensorType{out}, []graph.TensorType{types[i]})
+			k, err := newKernel(s, []graph.TensorType{out}, []graph.TensorType{types[i]})
 			require.NoError(t, err)
 			for _, p := range []Pool{Serial{}, inTurn(3)} {
 				z := make([]byte, len(in[i]))

@@ -1,48 +1,19 @@
 package kernel
 
 import (
-	"encoding/binary"
 	"slices"
 	"testing"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/popefgen/popefgen/ipu/graph"
 )
-
-// checkMoved compares the result with the operand's elements that source
-// names by index, or value where it is negative.
-func checkMoved(t fataler, what any, in, out graph.TensorType, x, got, value []byte, source func(at []int64) int) {
-	t.Helper()
-	size := in.DType.Size()
-	coords(out.Shape, func(at []int64, flat int) {
-		want := value
-		if s := source(at); s >= 0 {
-			want = x[s*size : (s+1)*size]
-		}
-		if g := got[flat*size : (flat+1)*size]; !slices.Equal(g, want) {
-			t.Fatalf("%+v of %v: element %v is %x, want %x", what, in, at, g, want)
-		}
-	})
-}
 
 // drawDistinct draws a tensor whose elements differ as far as their size
 // allows.
 func drawDistinct(t *rapid.T, minRank int) (graph.TensorType, []byte) {
 	tt := graph.TensorType{DType: rapid.SampledFrom(allTypes).Draw(t, "type"), Shape: drawShape(t, minRank)}
 	return tt, distinct(tt)
-}
-
-func distinct(tt graph.TensorType) []byte {
-	size := tt.DType.Size()
-	x := aligned(elements(tt.Shape) * size)
-	for i := range len(x) / size {
-		var b [8]byte
-		binary.LittleEndian.PutUint64(b[:], uint64(i)*0x9e3779b97f4a7c15>>7)
-		copy(x[i*size:], b[:size])
-	}
-	return x
 }
 
 func TestReshape(t *testing.T) {
@@ -285,7 +256,7 @@ func TestGatherOutOfRange(t *testing.T) {
 		op := &graph.Gather{}
 		out, err := op.Infer(in)
 		require.NoError(t, err)
-		k, err := New(op, in, out)
+		k, err := newKernel(op, in, out)
 		require.NoError(t, err)
 		results := [][]byte{aligned(elements(out[0].Shape) * 4)}
 		err = k.Run(Serial{}, [][]byte{distinct(in[0]), store(c.t, []elem{{i: -3}, {i: c.index}})}, results, nil)

@@ -69,7 +69,7 @@ func TestMaxPool(t *testing.T) {
 		}
 
 		// Without indices another path is taken.
-		k, err := New(op, in, out)
+		k, err := newKernel(op, in, out)
 		if err != nil {
 			t.Fatalf("%v", err)
 		}

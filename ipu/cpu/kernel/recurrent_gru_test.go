@@ -201,7 +201,7 @@ func TestGRUBySteps(t *testing.T) {
 		require.NoError(t, err)
 		var results [2][][]byte
 		for i, p := range []Pool{Serial{}, threads(2)} {
-			k, err := New(o, in, out)
+			k, err := newKernel(o, in, out)
 			require.NoError(t, err)
 			for _, tt := range out {
 				results[i] = append(results[i], aligned(elements(tt.Shape)*4))

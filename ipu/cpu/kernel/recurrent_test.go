@@ -242,7 +242,7 @@ func TestLSTMInChunks(t *testing.T) {
 				data = append(data, src.tensor(tt))
 			}
 			out, want := run(t, o, in, data)
-			k, err := New(o, in, out)
+			k, err := newKernel(o, in, out)
 			require.NoError(t, err)
 			l := k.(*recurrent[float32])
 			require.Equal(t, 11, l.chunk)
@@ -259,8 +259,8 @@ func TestLSTMInChunks(t *testing.T) {
 }
 
 func TestLSTMLeavesOutResults(t *testing.T) {
-	c := heavyCases(graph.F32)
-	o, in := c[len(c)-1].op, c[len(c)-1].in
+	c := heavyLSTM(graph.F32)
+	o, in := c.op, c.in
 	src := &source{r: seeded(3)}
 	var data [][]byte
 	for _, tt := range in {
@@ -268,7 +268,7 @@ func TestLSTMLeavesOutResults(t *testing.T) {
 	}
 	out, want := run(t, o, in, data)
 	for i := range want {
-		k, err := New(o, in, out)
+		k, err := newKernel(o, in, out)
 		require.NoError(t, err)
 		got := make([][]byte, 3)
 		got[i] = aligned(len(want[i]))
@@ -284,7 +284,7 @@ func TestLSTMRefusesLengthsBeyondX(t *testing.T) {
 	in := []graph.TensorType{of(2, 1, 1), of(1, 4, 1), of(1, 4, 1), {}, {DType: graph.I32, Shape: []int64{1}}}
 	out, err := o.Infer(in)
 	require.NoError(t, err)
-	k, err := New(o, in, out)
+	k, err := newKernel(o, in, out)
 	require.NoError(t, err)
 	data := [][]byte{aligned(8), aligned(16), aligned(16), nil, store(graph.I32, []elem{{i: 3}})}
 	err = k.Run(Serial{}, data, [][]byte{aligned(8), aligned(4), aligned(4)}, aligned(k.Scratch()))

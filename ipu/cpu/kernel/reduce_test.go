@@ -5,14 +5,10 @@ import (
 	"math/big"
 	"testing"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/popefgen/popefgen/ipu/graph"
 )
-
-var reduceFns = []graph.ReduceFn{graph.ReduceSum, graph.ReduceMean, graph.ReduceMax, graph.ReduceMin, graph.ReduceProd,
-	graph.ReduceL1, graph.ReduceL2, graph.ReduceLogSum, graph.ReduceLogSumExp, graph.ReduceSumSquare}
 
 // reduceFloats reduces by the definition.
 func reduceFloats(fn graph.ReduceFn, x []float64) float64 {

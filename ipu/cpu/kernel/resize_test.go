@@ -211,7 +211,7 @@ func TestResizeOfTinyScale(t *testing.T) {
 	tt := graph.TensorType{DType: graph.F32, Shape: []int64{4}}
 	_, got := run(t, o, []graph.TensorType{tt}, [][]byte{store(graph.F32, []elem{{f: 1}, {f: 1}, {f: 1}, {f: 1}})})
 	require.InDelta(t, 1, f32s(got[0])[0], 1e-6)
-	k, err := New(o, []graph.TensorType{tt}, []graph.TensorType{{DType: graph.F32, Shape: []int64{1}}})
+	k, err := newKernel(o, []graph.TensorType{tt}, []graph.TensorType{{DType: graph.F32, Shape: []int64{1}}})
 	require.NoError(t, err)
 	require.Less(t, k.(*filter[float32]).passes[0].taps, 100)
 }

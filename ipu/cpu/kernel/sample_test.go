@@ -262,7 +262,7 @@ func TestWildRegions(t *testing.T) {
 		in := append([]graph.TensorType{x, rois}, more...)
 		out, err := op.Infer(in)
 		require.NoError(t, err)
-		k, err := New(op, in, out)
+		k, err := newKernel(op, in, out)
 		require.NoError(t, err)
 		bytes := [][]byte{aligned(72), store(graph.F32, data)}
 		for range more {
@@ -279,7 +279,7 @@ func TestWildRegions(t *testing.T) {
 	require.ErrorContains(t, try(pool, five, []elem{{}, {f: math.Inf(1)}, {}, {}, {}}), "region 0 is [+Inf 0 0 0]")
 
 	in := []graph.TensorType{x, four, image}
-	k, err := New(align, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 1, 1}}})
+	k, err := newKernel(align, in, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 1, 1}}})
 	require.NoError(t, err)
 	run := func(box ...float64) ([]float32, error) {
 		y := aligned(4)

@@ -1,26 +1,11 @@
 package kernel
 
 import (
-	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
 )
-
-// inTurn is a Pool that pretends to have several workers without making
-// goroutines, which would be counted as allocations.
-type inTurn int
-
-func (n inTurn) Workers() int { return int(n) }
-
-func (n inTurn) Pays(int) bool { return true }
-func (n inTurn) Ended() bool   { return false }
-
-func (n inTurn) Run(t Task, parts int) { Serial{}.Run(t, parts) }
-
-func (n inTurn) RunRounds(t RoundTask, rounds, items int) { Serial{}.RunRounds(t, rounds, items) }
 
 func TestRunAllocatesNothing(t *testing.T) {
 	shape, row, one := []int64{4, 30, 10}, []int64{30, 1}, []int64{}
@@ -111,34 +96,6 @@ func TestRunAllocatesNothing(t *testing.T) {
 			require.Zerof(t, n, "%s %+v of %v with %d workers", c.op.Kind(), c.op, c.in, p.Workers())
 		}
 	}
-}
-
-// benchmark measures op on one thread.
-func benchmark(b *testing.B, name string, op graph.Op, in ...graph.TensorType) {
-	b.Run(fmt.Sprintf("%s/%v", name, in), func(b *testing.B) {
-		out, err := op.Infer(in)
-		require.NoError(b, err)
-		k, err := New(op, in, out)
-		require.NoError(b, err)
-		var data [][]byte
-		for i, tt := range in {
-			elems := make([]elem, elements(tt.Shape))
-			for j := range elems {
-				x := j * 7919 % 1001
-				elems[j] = elem{f: float64(x-500) / 50, i: int64(x * i % 50)}
-			}
-			data = append(data, store(tt.DType, elems))
-		}
-		results := [][]byte{aligned(elements(out[0].Shape) * out[0].DType.Size())}
-		scratch := aligned(k.Scratch())
-		n := max(elements(in[0].Shape), elements(out[0].Shape))
-		for b.Loop() {
-			if err := k.Run(Serial{}, data, results, scratch); err != nil {
-				b.Fatal(err)
-			}
-		}
-		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/element")
-	})
 }
 
 func BenchmarkKernels(b *testing.B) {
