@@ -73,3 +73,7 @@ func TestConvOfManyMaps(t *testing.T) {
 		require.NotZero(t, pairs)
 	}
 }
+
+// TestAssemblyBlock compares the products of a block with those that the writer of
+// the assembly has.
+func TestAssemblyBlock(t *testing.T) { sameInAssembly(t, "convBlock", convBlock) }

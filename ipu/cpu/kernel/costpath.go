@@ -24,3 +24,7 @@ func CostPaths() []string { return []string{PathVNNI, PathAVX512, PathAVX2} }
 
 // IsCostPath reports whether there is such a name.
 func IsCostPath(name string) bool { return slices.Contains(CostPaths(), name) }
+
+// Path names the instructions with which kernels compute, as POPEFGEN_CPU
+// does: "avx512", "avx2" or "go".
+func Path() string { return path.String() }

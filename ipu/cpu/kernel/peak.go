@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// Path names the instructions with which kernels compute, as POPEFGEN_CPU
-// does: "avx512", "avx2" or "go".
-func Path() string { return path.String() }
-
 // peakTime is for how long [Peak] measures.
 const peakTime = 30 * time.Millisecond
 

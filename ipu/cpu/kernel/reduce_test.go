@@ -291,33 +291,3 @@ func TestLogSumExpIsStable(t *testing.T) {
 		}
 	}
 }
-
-// TestMeansOfBlocks compares means of planes with those of blocks of channels,
-// bit for bit, on each path, and with means by AveragePool.
-func TestMeansOfBlocks(t *testing.T) {
-	eachPath(t, func(t *testing.T) {
-		if path == pathGo {
-			return
-		}
-		lanes := path.lanes()
-		r := seeded(7)
-		for _, pixels := range []int{1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 49, 63, 64, 65, 100, 128, 196, 1024, 1025, 2500} {
-			planar, blocked := make([]float32, lanes*pixels), make([]float32, lanes*pixels)
-			for c := range lanes {
-				for p := range pixels {
-					v := float32(r.NormFloat64())
-					planar[c*pixels+p], blocked[p*lanes+c] = v, v
-				}
-			}
-			n, l := int64(pixels), int64(lanes)
-			op := &graph.Reduce{Fn: graph.ReduceMean, Axes: []int64{2, 3}, KeepDims: true}
-			_, a := run(t, op, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, l, 1, n}}}, [][]byte{rawBytes(planar)})
-			_, b := run(t, op, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, 1, 1, n, l}}}, [][]byte{rawBytes(blocked)})
-			require.Equal(t, a[0], b[0], "%d pixels", pixels)
-			ones, zeros := []int64{1, 1}, []int64{0, 0}
-			pool := &graph.AveragePool{Kernel: []int64{1, n}, Strides: ones, Dilations: ones, PadsBegin: zeros, PadsEnd: zeros}
-			_, c := run(t, pool, []graph.TensorType{{DType: graph.F32, Shape: []int64{1, l, 1, n}}}, [][]byte{rawBytes(planar)})
-			require.Equal(t, a[0], c[0], "%d pixels", pixels)
-		}
-	})
-}

@@ -48,3 +48,42 @@ func BenchmarkRows(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkKernels(b *testing.B) {
+	f := func(t graph.DType, shape ...int64) graph.TensorType { return graph.TensorType{DType: t, Shape: shape} }
+	big := f(graph.F32, 64, 1024)
+	for _, fn := range []graph.UnaryFn{graph.Relu, graph.LeakyRelu, graph.Exp, graph.Log, graph.Erf, graph.Tanh, graph.Sigmoid, graph.Softplus, graph.Sqrt} {
+		benchmark(b, string(fn), &graph.Unary{Fn: fn}, big)
+	}
+	benchmark(b, "relu", &graph.Unary{Fn: graph.Relu}, f(graph.F16, 64, 1024))
+	benchmark(b, "relu", &graph.Unary{Fn: graph.Relu}, f(graph.F32, 10))
+	add := &graph.Binary{Fn: graph.Add}
+	benchmark(b, "add", add, big, big)
+	benchmark(b, "add", add, big, f(graph.F32, 1024))
+	benchmark(b, "add", add, big, f(graph.F32))
+	benchmark(b, "add", add, f(graph.F32, 64, 1024), f(graph.F32, 64, 1))
+	benchmark(b, "add", add, f(graph.F32, 8400, 4), f(graph.F32, 4))
+	benchmark(b, "add", add, f(graph.F32, 8400, 4), f(graph.F32, 8400, 1))
+	benchmark(b, "add", add, f(graph.F16, 64, 1024), f(graph.F16, 64, 1024))
+	benchmark(b, "add", add, f(graph.F32, 10), f(graph.F32, 10))
+	benchmark(b, "pow", &graph.Binary{Fn: graph.Pow}, big, f(graph.I64))
+	benchmark(b, "clip", &graph.Clip{}, big, f(graph.F32), f(graph.F32))
+	benchmark(b, "where", &graph.Where{}, f(graph.Bool, 64, 1024), big, big)
+	benchmark(b, "cast", &graph.Cast{To: graph.F32}, f(graph.U8, 64, 1024))
+	benchmark(b, "cast", &graph.Cast{To: graph.I32}, big)
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{1, 0}}, f(graph.F32, 512, 512))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 2, 1, 3}}, f(graph.F32, 8, 64, 8, 64))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 3, 1, 2}}, f(graph.F32, 1, 224, 224, 3))
+	benchmark(b, "transpose", &graph.Transpose{Perm: []int64{0, 2, 3, 1}}, f(graph.F32, 1, 3, 224, 224))
+	benchmark(b, "slice", &graph.Slice{Start: []int64{0, 0}, Size: []int64{64, 512}, Step: []int64{1, 2}}, big)
+	benchmark(b, "concat", &graph.Concat{Axis: 1}, f(graph.F32, 8400, 2), f(graph.F32, 8400, 2))
+	benchmark(b, "concat", &graph.Concat{Axis: 1}, big, big)
+	benchmark(b, "pad", &graph.Pad{Mode: graph.PadConstant, Before: []int64{0, 0, 1, 1}, After: []int64{0, 0, 1, 1}}, f(graph.F32, 1, 64, 56, 56))
+	benchmark(b, "gather", &graph.Gather{Axis: 0}, f(graph.F32, 1000, 128), f(graph.I64, 512))
+	for _, fn := range []graph.ReduceFn{graph.ReduceSum, graph.ReduceMax, graph.ReduceLogSumExp} {
+		benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{1}}, big)
+		benchmark(b, string(fn), &graph.Reduce{Fn: fn, Axes: []int64{0}}, big)
+	}
+	benchmark(b, "mean", &graph.Reduce{Fn: graph.ReduceMean, Axes: []int64{2, 3}}, f(graph.F32, 1, 512, 7, 7))
+	benchmark(b, "sum", &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{1}}, f(graph.F32, 8400, 4))
+}
