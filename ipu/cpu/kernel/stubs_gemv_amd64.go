@@ -32,23 +32,6 @@ func gemvAVX2(args *gemvArgs)
 //go:noescape
 func dotAVX2(args *dotArgs)
 
-// gatesAVX2 computes
-//
-//	for g := range gates {
-//		for r := range rows {
-//			for c := range 32 * panels {
-//				s := float32(0)
-//				for i := range k { // in this order
-//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
-//				}
-//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
-//			}
-//		}
-//	}
-//
-//go:noescape
-func gatesAVX2(args *gatesArgs)
-
 // gemvAVX512 computes
 //
 //	for r := range rows {
@@ -78,20 +61,3 @@ func gemvAVX512(args *gemvArgs)
 //
 //go:noescape
 func dotAVX512(args *dotArgs)
-
-// gatesAVX512 computes
-//
-//	for g := range gates {
-//		for r := range rows {
-//			for c := range 32 * panels {
-//				s := float32(0)
-//				for i := range k { // in this order
-//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
-//				}
-//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
-//			}
-//		}
-//	}
-//
-//go:noescape
-func gatesAVX512(args *gatesArgs)

@@ -27,7 +27,6 @@ func writeGemv(a *asm) {
 	}
 	a.ret()
 	a.dot()
-	a.gates()
 }
 
 // gemvAhead is how far ahead, in rows of a panel, the loop fetches: for
@@ -304,9 +303,9 @@ func (a *asm) dotRows(args reg.Register, r int) {
 	a.ret()
 }
 
-// gates writes products of few rows of H by panels of R in which the rows of
+// writeGates writes products of few rows of H by panels of R in which the rows of
 // several gates take turns, so that all of it is read in one go.
-func (a *asm) gates() {
+func writeGates(a *asm) {
 	args := a.function("gates", "gatesArgs")
 	cases := [][]int{{4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1}, {2, 1}, {2, 1}, {2, 1}}
 	if !a.wide() {

@@ -32,6 +32,7 @@ var sources = []source{
 	{".", "copy", writeCopy},
 	{".", "functions", writeFunctions},
 	{".", "cells", writeCells},
+	{".", "gates", writeGates},
 	{".", "folds", writeFolds},
 	{".", "rows", writeRows},
 	{".", "attention", writeAttention},
