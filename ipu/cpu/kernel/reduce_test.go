@@ -291,3 +291,9 @@ func TestLogSumExpIsStable(t *testing.T) {
 		}
 	}
 }
+
+func TestReduceRefusesTypes(t *testing.T) {
+	i4 := []graph.TensorType{{DType: graph.I4, Shape: []int64{2}}}
+	_, err := newKernel(&graph.Reduce{Fn: graph.ReduceSum}, i4, i4)
+	require.ErrorContains(t, err, "has no CPU kernel")
+}
