@@ -307,7 +307,9 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 			require.NoError(t, err)
 			bind := newKernel
 			if o, ok := c.op.(*Chain); ok {
-				bind = func(_ graph.Op, in, out []graph.TensorType) (Kernel, error) { return newChain(newKernel, o, in, out[0]) }
+				bind = func(_ graph.Op, in, out []graph.TensorType) (Kernel, error) {
+					return newChain(newKernel, o, in, out[0])
+				}
 			}
 			k, err := bind(c.op, c.in, out)
 			require.NoError(t, err)
