@@ -53,16 +53,16 @@ type Engine struct {
 	built    bool           // memory is allocated and the programs are bound to it
 
 	persistent map[graph.TensorID]*persistent
-	packs      []packed            // in the order of Plan.Packed
-	filling    *program            // that sets the values of its group
-	later      setTask             // what is to be packed in this run
-	fault      failure             // of the last run that failed
-	wake       chan struct{}       // tells who waits for another engine that this one was stopped
-	staging    []byte              // memory for transfers to tensors that are only kept packed; dropped after each run
-	release    []func()            // give back memory that the garbage collector does not know
-	spent      int64               // operations of loops in this run that may go on for ever
-	at         int                 // the instruction that runs, for messages about a panic
-	worn       *workers.StepLabels // by the goroutine that runs a program
+	packs      []packed        // in the order of Plan.Packed
+	filling    *program        // that sets the values of its group
+	later      setTask         // what is to be packed in this run
+	fault      failure         // of the last run that failed
+	wake       chan struct{}   // tells who waits for another engine that this one was stopped
+	staging    []byte          // memory for transfers to tensors that are only kept packed; dropped after each run
+	release    []func()        // give back memory that the garbage collector does not know
+	spent      int64           // operations of loops in this run that may go on for ever
+	at         int             // the instruction that runs, for messages about a panic
+	worn       *workers.Labels // by the goroutine that runs a program
 }
 
 var (
@@ -97,7 +97,7 @@ type program struct {
 	held  *held         // of the group
 	rest  []instruction // code without what sets values of the group
 
-	labels []*workers.StepLabels // per step of the plan; nil unless the option is on
+	labels []*workers.Labels // per step of the plan; nil unless the option is on
 
 	ready bool // every stream is connected, and persistent has values
 }
@@ -113,7 +113,7 @@ func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel, room *budge
 		kernels: kernels,
 		bound:   m.bound,
 		unused:  c.Unused,
-		pool:    workers.NewPool(m.key.opts.threads),
+		pool:    workers.New(m.key.opts.threads),
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}

@@ -20,7 +20,7 @@ const (
 func (e *Engine) labelSteps() {
 	for i := range e.programs {
 		p := &e.programs[i]
-		p.labels = make([]*workers.StepLabels, len(p.plan.Steps))
+		p.labels = make([]*workers.Labels, len(p.plan.Steps))
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
 			switch s.Kind {
@@ -34,7 +34,7 @@ func (e *Engine) labelSteps() {
 					op += " " + f
 				}
 			}
-			p.labels[k] = &workers.StepLabels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(
+			p.labels[k] = &workers.Labels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(
 				labelModel, printable.String(e.name), labelOperator, op, labelNode, printable.String(s.Name)))}
 		}
 	}
@@ -42,7 +42,7 @@ func (e *Engine) labelSteps() {
 
 // wear labels the goroutine that drives the engine, and workers that take part
 // in what follows. Without labels, it has those of the run's context again.
-func (e *Engine) wear(ctx context.Context, l *workers.StepLabels) {
+func (e *Engine) wear(ctx context.Context, l *workers.Labels) {
 	if l == e.worn {
 		return
 	}

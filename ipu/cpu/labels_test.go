@@ -128,16 +128,16 @@ func (b *both) Do(part int) {
 // TestWorkersLabels: workers wear the labels of the task that they take part
 // in, of the next one the next one's, and none between.
 func TestWorkersLabels(t *testing.T) {
-	e := &Engine{pool: workers.NewPool(2)}
+	e := &Engine{pool: workers.New(2)}
 	defer e.pool.Close()
-	named := func(name string) *workers.StepLabels {
-		return &workers.StepLabels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(labelNode, name))}
+	named := func(name string) *workers.Labels {
+		return &workers.Labels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(labelNode, name))}
 	}
 	ctx := pprof.WithLabels(context.Background(), pprof.Labels("handler", "classify"))
 	pprof.SetGoroutineLabels(ctx)
 	defer pprof.SetGoroutineLabels(context.Background())
 	for _, c := range []struct {
-		labels *workers.StepLabels
+		labels *workers.Labels
 		caller map[string]string
 		worker map[string]string
 	}{
@@ -169,9 +169,9 @@ func TestLabelsAllocateNothing(t *testing.T) {
 		}))
 	}
 	// And with workers that take part.
-	e := &Engine{pool: workers.NewPool(2)}
+	e := &Engine{pool: workers.New(2)}
 	defer e.pool.Close()
-	one := &workers.StepLabels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(labelNode, "one"))}
+	one := &workers.Labels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(labelNode, "one"))}
 	var task kernel.Task = idle{}
 	require.Zero(t, testing.AllocsPerRun(200, func() {
 		e.wear(context.Background(), one)

@@ -580,7 +580,7 @@ func TestConstantsAreTold(t *testing.T) {
 // from one stream, some twice, and updates them.
 func TestManyWeights(t *testing.T) {
 	const n, count = 640, 24 // 1.6 MB each
-	require.Greater(t, 4*n*n*8, int(workers.AsleepPrice), "a run of them is worth sharing")
+	require.Greater(t, 4*n*n*8, int(workers.WakeCost), "a run of them is worth sharing")
 	b := graph.NewBuilder("many")
 	x := b.AddLocal("x", f32(sharedRows, n))
 	g := b.BeginGraph("main")

@@ -5,11 +5,12 @@ import (
 	"runtime/pprof"
 )
 
-// StepLabels are what goroutines wear while they compute a step.
-type StepLabels struct{ Ctx context.Context }
+// Labels are the labels of a CPU profile that goroutines have while they compute a
+// step: those of Ctx.
+type Labels struct{ Ctx context.Context }
 
 // label labels a goroutine that belongs to an engine; nil takes the labels off.
-func label(l *StepLabels) {
+func label(l *Labels) {
 	ctx := context.Background()
 	if l != nil {
 		ctx = l.Ctx

@@ -19,21 +19,21 @@ import (
 // from a counter, so a caller whose workers do not get a core computes
 // everything itself.
 //
-// To wake a worker that sleeps costs as much as a small operator, and the
-// operators of a request follow each other closely. So a worker that has run
-// out of parts looks out for more while the request goes on, if not for long,
-// and for about as long as a wake-up takes after its end. It gives way to
-// others meanwhile: where they take the core, it parks, and nothing is shared
-// for a while. The caller that woke a worker never looks out for it: nobody
-// knows when the system gives it a core. It only waits for parts that a worker
-// has claimed, and so is computing.
+// Workers spin, then park: to wake one that sleeps costs as much as a small
+// operator, and the operators of a request follow each other closely. So a worker
+// that has run out of parts spins while the request goes on, if not for long, and
+// for about as long as a wake-up takes after its end. It gives way to others
+// meanwhile: where they take the core, it parks, and nothing is shared for a
+// while. The caller that woke a worker never spins for it: nobody knows when the
+// system gives it a core. It only waits for parts that a worker has claimed, and
+// so is computing.
 type Pool struct {
-	workers int
-	start   sync.Once
-	running sync.WaitGroup
-	beds    beds          // where workers sleep
-	done    chan struct{} // a worker finished the last part of a caller that parked
-	closing atomic.Bool   // workers that wake up end
+	workers  int
+	start    sync.Once
+	running  sync.WaitGroup
+	sleepers semaphore     // on which workers sleep
+	done     chan struct{} // a worker finished the last part of a caller that parked
+	closing  atomic.Bool   // workers that wake up end
 
 	// What the caller alone writes, and workers seldom look at.
 	unshared int64       // cost of work that might have been shared of late, had a worker been awake
@@ -64,7 +64,7 @@ type Pool struct {
 	// unfinished.
 	claims atomic.Uint64
 	task   kernel.Task
-	Labels *StepLabels // of the task, or nil; read as task is
+	Labels *Labels // of the task, or nil; read as task is
 	_      line
 
 	remaining atomic.Int64 // parts not finished
@@ -76,55 +76,57 @@ type Pool struct {
 	toWake atomic.Int32 // workers that may still be woken for this task
 	_      line
 
-	march march
+	team team
 }
 
 // line keeps what lies before it out of the cache lines, which processors
 // fetch in pairs, of what lies behind it.
 type line [128]byte
 
-// The prices of sharing work, in the units of kernel costs: what has to be
-// saved before a worker that is awake, and one that sleeps, is worth it.
+// What sharing work costs, in the units of kernels' costs: a task is shared if it
+// takes more than that.
 const (
-	awakePrice  = 32 << 10
-	AsleepPrice = 256 << 10
+	shareCost = 32 << 10 // if a worker is awake
+
+	// WakeCost is the cost of sharing work where every worker sleeps.
+	WakeCost = 256 << 10
 )
 
 const (
-	// lookout is how long a worker looks out for parts after the end of a
-	// request, and a caller at least for the end of parts that workers compute:
-	// about the time of a wake-up.
-	lookout = 50 * time.Microsecond
+	// spinTime is how long a worker spins after the end of a request, and a caller
+	// at least for the end of parts that workers compute: about the time of a
+	// wake-up.
+	spinTime = 50 * time.Microsecond
 
-	// stretch is how long a worker looks out at most: work of a request that
-	// only one can do seldom takes longer.
-	stretch = time.Millisecond
+	// longestSpin is how long a worker spins at most: work of a request that only
+	// one can do seldom takes longer.
+	longestSpin = time.Millisecond
 
-	// turn is after how long a worker that looks out lets others have its core:
-	// other threads, and every fourth time other goroutines, for which the
-	// runtime wakes a processor if one is idle.
-	turn = 25 * time.Microsecond
+	// yieldAfter is after how long a worker that spins lets others have its core:
+	// other threads, and every fourth time other goroutines, for which the runtime
+	// wakes a processor if one is idle.
+	yieldAfter = 25 * time.Microsecond
 
-	// patience is for how many times the time that a caller lost by it nothing
-	// is shared, manners for how many times the time that somebody else had the
-	// core of a worker that looked out.
-	patience = 8
-	manners  = 2
+	// Nothing is shared for restAfterWait times the time that a caller lost by it,
+	// and for restAfterYield times the time that somebody else had the core of a
+	// worker that spun.
+	restAfterWait  = 8
+	restAfterYield = 2
 
 	// recently is how long work that might have been shared is remembered.
-	recently = 4 * lookout
+	recently = 4 * spinTime
 )
 
 // epoch is what times are counted from.
 var epoch = time.Now()
 
-// NewPool returns a pool of the given number of workers, at least 1, caller
+// New returns a pool of the given number of workers, at least 1, caller
 // included.
-func NewPool(workers int) *Pool {
+func New(workers int) *Pool {
 	p := &Pool{workers: workers, done: make(chan struct{}, 1)}
-	p.beds.init(workers)
+	p.sleepers.init(workers)
 	p.asleep.Store(int32(workers - 1)) // as good as
-	p.march.init(p)
+	p.team.init(p)
 	return p
 }
 
@@ -151,7 +153,7 @@ func (p *Pool) End() {
 		return
 	}
 	p.within.Store(false)
-	p.wakes = p.worth >= AsleepPrice
+	p.wakes = p.worth >= WakeCost
 	p.worth = 0
 }
 
@@ -159,13 +161,13 @@ func (p *Pool) End() {
 // adds up, within a request and over requests that follow each other at once:
 // when it would have paid to have woken one, one is woken for what follows.
 func (p *Pool) Pays(cost int) bool {
-	if p.workers == 1 || cost < awakePrice {
+	if p.workers == 1 || cost < shareCost {
 		return false
 	}
 	switch {
 	case p.isAlone():
 		return false
-	case p.awake() > 0 || cost >= AsleepPrice:
+	case p.awake() > 0 || cost >= WakeCost:
 		p.offered = int64(cost)
 		return true
 	}
@@ -177,7 +179,7 @@ func (p *Pool) Pays(cost int) bool {
 	}
 	p.lately = now
 	p.unshared += int64(cost)
-	return p.unshared >= AsleepPrice
+	return p.unshared >= WakeCost
 }
 
 // isAlone reports whether the caller had better compute everything itself.
@@ -193,8 +195,7 @@ func (p *Pool) isAlone() bool {
 	return false
 }
 
-// awake returns how many workers besides the caller look out for parts or
-// compute some.
+// awake returns how many workers besides the caller spin or compute parts.
 func (p *Pool) awake() int { return p.workers - 1 - int(p.asleep.Load()) }
 
 // Interrupted is the value of the panic that ends a kernel whose run has ended.
@@ -209,9 +210,10 @@ func (p *Pool) Ended() bool {
 	return true
 }
 
-// Watch makes the pool look at the context of a run, until [pool.unwatch].
+// Watch makes the pool look at the context of a run, until [Pool.Unwatch].
 func (p *Pool) Watch(ctx context.Context) { p.run = ctx }
 
+// Unwatch ends what [Pool.Watch] began.
 func (p *Pool) Unwatch() {
 	p.run = nil
 	if p.over.Load() {
@@ -228,7 +230,7 @@ func (p *Pool) Interrupt() {
 
 // Run implements [kernel.Pool]. If a part panics, the others are finished
 // first, then Run panics with a *[ipu.PanicError]. If the run ends, what is not
-// begun is left out, and Run panics with an [interrupted].
+// begun is left out, and Run panics with [Interrupted].
 func (p *Pool) Run(t kernel.Task, parts int) {
 	if parts <= 1 || !p.enter() {
 		for i := range parts {
@@ -285,7 +287,7 @@ func (p *Pool) Close() {
 	if p.workers > 1 {
 		p.closing.Store(true)
 		for range p.workers - 1 {
-			p.beds.wake()
+			p.sleepers.post()
 		}
 		p.running.Wait()
 		p.workers = 1
@@ -303,11 +305,11 @@ func (p *Pool) startWorkers() {
 func (p *Pool) serve() {
 	label(nil) // those of the request that started it are not its own
 	for {
-		p.beds.sleep()
+		p.sleepers.wait()
 		if p.closing.Load() {
 			return
 		}
-		for awake := true; awake; awake = p.lookOut() || p.stayUp() {
+		for awake := true; awake; awake = p.spin() || p.keepsAwake() {
 			p.wakeTwo()
 			if _, last := p.work(false); last && p.parked.CompareAndSwap(true, false) {
 				p.done <- struct{}{}
@@ -323,7 +325,7 @@ func (p *Pool) wakeTwo() {
 		if p.toWake.Load() <= 0 || p.toWake.Add(-1) < 0 || !p.takeSleeper() {
 			return
 		}
-		p.beds.wake()
+		p.sleepers.post()
 	}
 }
 
@@ -347,20 +349,20 @@ func (p *Pool) waiting() bool {
 	return uint32(w) < uint32(w>>32)
 }
 
-// lookOut waits for parts to be claimed, for a while, and reports whether there
+// spin waits for parts to be claimed, for a while, and reports whether there
 // are some. It gives up at once if nothing is to be shared, or if somebody else
 // has had the core meanwhile, who may want it again.
-func (p *Pool) lookOut() bool {
+func (p *Pool) spin() bool {
 	now := time.Now()
-	until, within, yielded := now.Add(stretch), now, now
+	until, within, yielded := now.Add(longestSpin), now, now
 	for turns := 1; ; {
 		if p.within.Load() {
 			within = now
 		}
-		if now.After(until) || now.Sub(within) > lookout || p.alone.Load() != 0 {
+		if now.After(until) || now.Sub(within) > spinTime || p.alone.Load() != 0 {
 			return false
 		}
-		if now.Sub(yielded) > turn {
+		if now.Sub(yielded) > yieldAfter {
 			if giveWay(); turns%4 == 0 {
 				runtime.Gosched()
 			}
@@ -373,8 +375,8 @@ func (p *Pool) lookOut() bool {
 			}
 		}
 		last := now
-		if now = time.Now(); now.Sub(last) > lookout {
-			p.rest(manners * now.Sub(last))
+		if now = time.Now(); now.Sub(last) > spinTime {
+			p.rest(restAfterYield * now.Sub(last))
 			return false
 		}
 	}
@@ -383,9 +385,9 @@ func (p *Pool) lookOut() bool {
 // rest lets nothing be shared for a while.
 func (p *Pool) rest(d time.Duration) { p.alone.Store(int64(time.Since(epoch) + d)) }
 
-// stayUp counts the worker as asleep, unless there turn out to be parts to be
+// keepsAwake counts the worker as asleep, unless there turn out to be parts to be
 // claimed.
-func (p *Pool) stayUp() bool {
+func (p *Pool) keepsAwake() bool {
 	p.asleep.Add(1)
 	return p.waiting() && p.takeSleeper()
 }
@@ -393,7 +395,7 @@ func (p *Pool) stayUp() bool {
 // work claims and computes parts until none is left. It returns how many they
 // were and whether the task's last one was among them.
 func (p *Pool) work(caller bool) (finished int64, last bool) {
-	var worn *StepLabels
+	var worn *Labels
 	for {
 		part, ok := p.claim(caller)
 		if !ok {
@@ -432,7 +434,7 @@ func (p *Pool) claim(caller bool) (part int, ok bool) {
 // their core, and nothing is shared for a while.
 func (p *Pool) await(part time.Duration) {
 	start := time.Now()
-	for limit := lookout + 2*part; time.Since(start) < limit; {
+	for limit := spinTime + 2*part; time.Since(start) < limit; {
 		for range 64 {
 			if p.remaining.Load() == 0 {
 				return
@@ -447,7 +449,7 @@ func (p *Pool) await(part time.Duration) {
 		}
 		<-p.done
 	}
-	p.rest(patience * time.Since(start))
+	p.rest(restAfterWait * time.Since(start))
 }
 
 // do computes one part and keeps the first panic for Run.

@@ -28,7 +28,7 @@ func (t *tally) Do(part int) {
 
 func TestPoolRunsEveryPartOnce(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := NewPool(workers)
+		p := New(workers)
 		require.Equal(t, workers, p.Workers())
 		for round := range 2000 {
 			task := &tally{runs: make([]atomic.Int32, round%40)}
@@ -42,7 +42,7 @@ func TestPoolRunsEveryPartOnce(t *testing.T) {
 }
 
 func TestPoolUsesItsWorkers(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	started := make(chan struct{})
 	// Each part waits for the other one: this ends only if both run at once.
@@ -56,7 +56,7 @@ func TestPoolUsesItsWorkers(t *testing.T) {
 }
 
 func TestPoolTaskMayUseThePool(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	inner := &tally{runs: make([]atomic.Int32, 4)}
 	p.Run(&tally{runs: make([]atomic.Int32, 8), do: func(int) { p.Run(inner, 4) }}, 8)
@@ -66,7 +66,7 @@ func TestPoolTaskMayUseThePool(t *testing.T) {
 }
 
 func TestPoolPanicReachesTheCaller(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	boom := errors.New("boom")
 	for range 100 {
@@ -93,14 +93,14 @@ func TestPoolPanicReachesTheCaller(t *testing.T) {
 
 func TestPoolStartsNothingBeforeItIsNeeded(t *testing.T) {
 	before := runtime.NumGoroutine()
-	p := NewPool(64)
+	p := New(64)
 	p.Run(&tally{runs: make([]atomic.Int32, 1)}, 1)
 	require.Equal(t, before, runtime.NumGoroutine())
 	p.Close()
 }
 
 func TestPoolCallerTakesFirstPartsWorkersLast(t *testing.T) {
-	p := NewPool(3)
+	p := New(3)
 	p.claims.Store(5 << 32)
 	var got []int
 	for _, caller := range []bool{true, false, true, false, false, true} {
@@ -124,17 +124,17 @@ func wide(p *Pool) {
 }
 
 func TestPoolPays(t *testing.T) {
-	one := NewPool(1)
+	one := New(1)
 	require.False(t, one.Pays(1<<30))
 
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
-	require.False(t, p.Pays(awakePrice-1))
-	require.True(t, p.Pays(AsleepPrice))
+	require.False(t, p.Pays(shareCost-1))
+	require.True(t, p.Pays(WakeCost))
 	p.unshared = 0
 	// Work that is not worth a wake-up by itself adds up to one.
 	n := 1
-	for p.lately = int64(time.Since(epoch)); !p.Pays(AsleepPrice / 4); n++ {
+	for p.lately = int64(time.Since(epoch)); !p.Pays(WakeCost / 4); n++ {
 		require.Less(t, n, 1000)
 	}
 	require.GreaterOrEqual(t, n, 4)
@@ -147,7 +147,7 @@ func TestPoolPays(t *testing.T) {
 }
 
 func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
-	p := NewPool(3)
+	p := New(3)
 	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 4)}
 	request := func(cost, parts int) {
@@ -168,10 +168,10 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 		cost, parts int
 		want        bool
 	}{
-		{"much", AsleepPrice, 4, true},
-		{"little", awakePrice - 1, 4, false},
-		{"much that can't be cut", AsleepPrice, 1, false},
-		{"much again", AsleepPrice, 4, true},
+		{"much", WakeCost, 4, true},
+		{"little", shareCost - 1, 4, false},
+		{"much that can't be cut", WakeCost, 1, false},
+		{"much again", WakeCost, 4, true},
 	} {
 		// Whoever else has the cores may keep a worker from being seen awake.
 		woken := false
@@ -199,7 +199,7 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 		p.Begin()
 		for range 4 {
 			p.lately = int64(time.Since(epoch))
-			p.Pays(AsleepPrice / 4)
+			p.Pays(WakeCost / 4)
 		}
 		p.End()
 		p.Begin()
@@ -214,7 +214,7 @@ func TestPoolWakesWorkersAheadOfARequest(t *testing.T) {
 }
 
 func TestPoolAwaitsLongParts(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	await := func(part time.Duration, finish func()) bool {
 		p.alone.Store(0)
@@ -224,7 +224,7 @@ func TestPoolAwaitsLongParts(t *testing.T) {
 		return p.alone.Load() != 0
 	}
 	require.False(t, await(time.Hour, func() {
-		time.Sleep(4 * lookout)
+		time.Sleep(4 * spinTime)
 		p.remaining.Store(0)
 	}), "the caller's own part took longer")
 	require.True(t, await(0, func() {
@@ -237,18 +237,18 @@ func TestPoolAwaitsLongParts(t *testing.T) {
 }
 
 func TestPoolForgetsWhatWasNotSharedLongAgo(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	for range 20 {
 		p.lately = int64(time.Since(epoch) - 2*recently)
-		require.False(t, p.Pays(AsleepPrice/2))
+		require.False(t, p.Pays(WakeCost/2))
 	}
 }
 
 func TestPoolParks(t *testing.T) {
 	for _, workers := range []int{2, 5} {
 		for _, within := range []bool{false, true} {
-			p := NewPool(workers)
+			p := New(workers)
 			p.within.Store(within)
 			for range 20 {
 				wide(p)
@@ -260,20 +260,20 @@ func TestPoolParks(t *testing.T) {
 }
 
 func TestBeds(t *testing.T) {
-	var b beds
-	b.init(8)
+	var s semaphore
+	s.init(8)
 	var up atomic.Int32
 	var sleepers sync.WaitGroup
 	for range 8 {
 		sleepers.Go(func() {
 			for range 10 {
-				b.sleep()
+				s.wait()
 				up.Add(1)
 			}
 		})
 	}
 	for range 80 {
-		b.wake()
+		s.post()
 	}
 	sleepers.Wait()
 	require.Equal(t, int32(80), up.Load())
@@ -283,7 +283,7 @@ func TestPoolsShareAMachine(t *testing.T) {
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {
-			p := NewPool(3)
+			p := New(3)
 			defer p.Close()
 			for range 500 {
 				task := &tally{runs: make([]atomic.Int32, 7)}
@@ -300,19 +300,19 @@ func TestPoolsShareAMachine(t *testing.T) {
 }
 
 func TestPoolAllocatesNothing(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 4)}
 	p.Run(task, 4)
 	require.Zero(t, testing.AllocsPerRun(200, func() {
-		if p.Pays(AsleepPrice) {
+		if p.Pays(WakeCost) {
 			p.Run(task, 4)
 		}
 	}))
 }
 
 func BenchmarkPool(b *testing.B) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	task := &tally{runs: make([]atomic.Int32, 2)}
 	for b.Loop() {

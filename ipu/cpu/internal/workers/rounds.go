@@ -8,27 +8,28 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
 
-// march is a task of rounds. The caller leads: it begins at once, alone, and
-// says before every round how many march along, itself included. Each of them
-// computes the same items in every round, so that what only these need stays in
-// its core's cache. Who has finished a round writes that to a line of its own,
-// which the others read until it says so: one hop between cores.
+// team runs a parallel-for again and again with a barrier between two rounds. The
+// caller leads: it begins at once, alone, and says before every round how many
+// take part, itself included. Each member computes the same items in every round,
+// so that what only these need stays in its core's cache. The barrier is a line of
+// memory for each member, which writes there that it has finished a round and the
+// others spin until they read it: one hop between cores.
 //
 // Should the caller have to wait much longer than a round takes then something
 // else runs on a worker's core: it lets the workers go and does the rest alone.
-type march struct {
+type team struct {
 	pool          *Pool
 	task          kernel.RoundTask
 	rounds, items int
 	_             line
 
 	// led is, of the last rounds of even and of odd number that the caller has
-	// let begin, the number, in all but the low byte, and how many march in it;
+	// let begin, the number, in all but the low byte, and how many take part in it;
 	// 0: it is over for all others. The caller finishes its items of a round
 	// and lets the next one begin while others have not begun the former, but
 	// it does not get farther ahead.
 	led   [2]atomic.Uint64
-	touch uint64 // see [marcher]
+	touch uint64 // see [member]
 	_     line
 
 	// What the caller alone reads and writes.
@@ -37,30 +38,30 @@ type march struct {
 	_      line
 
 	joined  atomic.Int32 // workers that have come
-	members []marcher    // by the order in which they came, the caller first
+	members []member     // by the order in which they came, the caller first
 }
 
-// marcher is how many rounds one who marches along has finished. At the
-// beginning of a round its owner writes to touch: the line comes to its core
-// while it computes, not at the end when the others wait.
-type marcher struct {
+// member is how many rounds one of the team has finished. At the beginning of a
+// round its owner writes to touch: the line comes to its core while it computes,
+// not at the end when the others wait.
+type member struct {
 	done  atomic.Uint64
 	touch uint64
 	_     line
 }
 
-// mostMarchers bounds who march along, the caller included.
-const mostMarchers = 64
+// mostMembers bounds a team, the caller included.
+const mostMembers = 64
 
-func (m *march) init(p *Pool) {
+func (m *team) init(p *Pool) {
 	m.pool = p
-	m.members = make([]marcher, min(p.workers, mostMarchers))
+	m.members = make([]member, min(p.workers, mostMembers))
 }
 
-// RunRounds implements [kernel.Pool]. A panic is dealt with as [pool.Run] does,
+// RunRounds implements [kernel.Pool]. A panic is dealt with as [Pool.Run] does,
 // after all rounds.
 func (p *Pool) RunRounds(t kernel.RoundTask, rounds, items int) {
-	helpers := min(p.workers, mostMarchers, items) - 1
+	helpers := min(p.workers, mostMembers, items) - 1
 	if rounds == 0 || helpers <= 0 || !p.enter() {
 		for r := 0; r < rounds && !p.Ended(); r++ {
 			t.DoRound(r, 0, items)
@@ -68,7 +69,7 @@ func (p *Pool) RunRounds(t kernel.RoundTask, rounds, items int) {
 		p.Interrupt()
 		return
 	}
-	m := &p.march
+	m := &p.team
 	m.task, m.rounds, m.items = t, rounds, items
 	m.joined.Store(0)
 	for i := range m.led {
@@ -82,9 +83,9 @@ func (p *Pool) RunRounds(t kernel.RoundTask, rounds, items int) {
 	m.task = nil
 }
 
-// expect gives workers that look out for work the time to come, so that they
-// march in the first round from its beginning.
-func (m *march) expect(workers int) {
+// expect gives workers that spin the time to come, so that they take part in the
+// first round from its beginning.
+func (m *team) expect(workers int) {
 	for range looks {
 		if int(m.joined.Load()) >= workers {
 			return
@@ -93,10 +94,10 @@ func (m *march) expect(workers int) {
 }
 
 // lead is the caller's part.
-func (m *march) lead() {
+func (m *team) lead() {
 	m.begun, m.waited = time.Now(), 0
 	most := min(len(m.members), m.items)
-	count := m.admit(0, 1) // of those who march; 0 if nobody else is to any more
+	count := m.admit(0, 1) // of those who take part; 0 if nobody else is to any more
 	for r := range m.rounds {
 		lo, late := 0, false
 		if count == 1 {
@@ -125,15 +126,15 @@ func (m *march) lead() {
 }
 
 // dismiss says that it is over for all others.
-func (m *march) dismiss() {
+func (m *team) dismiss() {
 	for i := range m.led {
 		m.led[i].Store(0)
 	}
 }
 
-// admit says that a round begins, in which all march who have come. It returns
+// admit says that a round begins, in which all take part who have come. It returns
 // how many these are; before there were count.
-func (m *march) admit(round, count int) int {
+func (m *team) admit(round, count int) int {
 	all := 1 + int(m.joined.Load())
 	for i := count; i < all; i++ {
 		m.members[i].done.Store(uint64(round))
@@ -144,16 +145,17 @@ func (m *march) admit(round, count int) int {
 	return all
 }
 
-// await waits, as the caller, until all who march have finished so many rounds.
+// await is the barrier of the caller: it waits until all who take part have
+// finished so many rounds.
 // It reports whether somebody was so late that others must have the core.
-func (m *march) await(rounds, count int) (late bool) {
+func (m *team) await(rounds, count int) (late bool) {
 	for i := 1; i < count; i++ {
 		done := &m.members[i].done
 		if reached(done, rounds) {
 			continue
 		}
 		start := time.Now()
-		limit := lookout + 2*(start.Sub(m.begun)-m.waited)/time.Duration(rounds)
+		limit := spinTime + 2*(start.Sub(m.begun)-m.waited)/time.Duration(rounds)
 		for !reached(done, rounds) {
 			if time.Since(start) > limit {
 				late = true
@@ -163,16 +165,16 @@ func (m *march) await(rounds, count int) (late bool) {
 		took := time.Since(start)
 		m.waited += took
 		if late {
-			m.pool.rest(patience * took)
+			m.pool.rest(restAfterWait * took)
 		}
 	}
 	return late
 }
 
 // Do implements [kernel.Task]: the part of a worker.
-func (m *march) Do(int) {
+func (m *team) Do(int) {
 	me := int(m.joined.Add(1))
-	for round, count := m.enlist(me); count > 0; {
+	for round, count := m.join(me); count > 0; {
 		for i := 1; i < count; i++ {
 			if done := &m.members[i].done; i != me {
 				patiently(func() bool { return reached(done, round) })
@@ -189,18 +191,18 @@ func (m *march) Do(int) {
 	}
 }
 
-// enlist waits for the first round in which one who has come marches. It
-// returns its number and how many march in it: none if it is over before.
-func (m *march) enlist(me int) (round, count int) {
+// join waits for the first round in which a worker that has come takes part. It
+// returns its number and how many take part in it: none if it is over before.
+func (m *team) join(me int) (round, count int) {
 	patiently(func() bool {
 		first, second := m.led[0].Load(), m.led[1].Load()
 		if first == 0 || second == 0 {
 			return true
 		}
-		if marches(first, me) || marches(second, me) {
+		if takesPart(first, me) || takesPart(second, me) {
 			// The earlier of the two may have begun after it was looked at.
 			first, second = m.led[0].Load(), m.led[1].Load()
-			if !marches(first, me) || marches(second, me) && second < first {
+			if !takesPart(first, me) || takesPart(second, me) && second < first {
 				first = second
 			}
 			round, count = int(first>>8), int(first&0xff)
@@ -211,12 +213,12 @@ func (m *march) enlist(me int) (round, count int) {
 	return round, count
 }
 
-// marches reports whether one who has come is among those who march in a round.
-func marches(led uint64, me int) bool { return int(led&0xff) > me }
+// takesPart reports whether a worker that has come is among those of a round.
+func takesPart(led uint64, me int) bool { return int(led&0xff) > me }
 
-// follow waits until a round begins in which one marches who did in the one
-// before, and returns how many do: none if it is over.
-func (m *march) follow(round int) (count int) {
+// follow waits until a round begins in which a member takes part that did in the
+// one before, and returns how many do: none if it is over.
+func (m *team) follow(round int) (count int) {
 	patiently(func() bool {
 		led := m.led[round&1].Load()
 		count = int(led & 0xff)
@@ -226,7 +228,7 @@ func (m *march) follow(round int) (count int) {
 }
 
 // do computes the items [lo, hi) of a round.
-func (m *march) do(round, lo, hi int) {
+func (m *team) do(round, lo, hi int) {
 	defer m.pool.keepPanic()
 	if lo < hi && !m.pool.Ended() {
 		m.task.DoRound(round, lo, hi)
@@ -255,7 +257,7 @@ func patiently(isSo func() bool) {
 				return
 			}
 		}
-		if time.Since(start) > lookout {
+		if time.Since(start) > spinTime {
 			pause()
 		}
 	}

@@ -48,7 +48,7 @@ func (r *relay) check(t *testing.T, rounds int) {
 
 func TestPoolRunsRoundsInOrder(t *testing.T) {
 	for _, workers := range []int{1, 2, 3, 8} {
-		p := NewPool(workers)
+		p := New(workers)
 		for n := range 300 {
 			p.alone.Store(0)
 			rounds, r := n%50, newRelay(n%11)
@@ -62,7 +62,7 @@ func TestPoolRunsRoundsInOrder(t *testing.T) {
 // TestPoolRoundsUseWorkers has rounds whose items wait for each other.
 func TestPoolRoundsUseWorkers(t *testing.T) {
 	const rounds = 10
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	together := false
 	for try := 0; try < 1000 && !together; try++ {
@@ -87,7 +87,7 @@ func TestPoolRoundsUseWorkers(t *testing.T) {
 // TestPoolRoundsBearLateWorkers has workers that are kept from their work now
 // and then: the caller lets them go and finishes alone.
 func TestPoolRoundsBearLateWorkers(t *testing.T) {
-	p := NewPool(3)
+	p := New(3)
 	defer p.Close()
 	late := false
 	for try := 0; try < 100 && !late; try++ {
@@ -107,7 +107,7 @@ func TestPoolRoundsBearLateWorkers(t *testing.T) {
 }
 
 func TestPoolRoundsPanicReachesTheCaller(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	boom := errors.New("boom")
 	for item := range 2 {
@@ -133,7 +133,7 @@ func TestPoolRoundsPanicReachesTheCaller(t *testing.T) {
 }
 
 func TestPoolRoundsWithinATask(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	var done sync.Map
 	p.Run(&tally{runs: make([]atomic.Int32, 4), do: func(part int) {
@@ -149,7 +149,7 @@ func TestPoolRoundsWithinATask(t *testing.T) {
 }
 
 func TestPoolRoundsAllocateNothing(t *testing.T) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	r := &lengths{}
 	p.RunRounds(r, 4, 2)
@@ -162,7 +162,7 @@ type lengths struct{ sum [2]int }
 func (l *lengths) DoRound(_, lo, hi int) { l.sum[lo] += hi - lo }
 
 func BenchmarkPoolRounds(b *testing.B) {
-	p := NewPool(2)
+	p := New(2)
 	defer p.Close()
 	r := &lengths{}
 	for b.Loop() {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beds is where workers sleep, each until there is a token for it.
+// semaphore is a counting semaphore on a futex: workers sleep on it, each until
+// there is a token for it.
 //
 // They sleep in the system's own queue: a goroutine that waits for a channel
 // wakes up in the queue of the processor that woke it, which is at work, and
@@ -20,7 +21,7 @@ import (
 // system lets a woken worker wait for the very core that the one who woke it
 // computes on, and not for the other one. So a worker that finds itself there
 // leaves it.
-type beds struct {
+type semaphore struct {
 	tokens atomic.Uint32
 	waker  atomic.Uint32 // the core of who woke the last worker
 }
@@ -32,26 +33,26 @@ const (
 )
 
 // init makes room for so many workers.
-func (b *beds) init(int) {}
+func (s *semaphore) init(int) {}
 
-// sleep waits for a token and takes it.
-func (b *beds) sleep() {
+// wait sleeps until there is a token and takes it.
+func (s *semaphore) wait() {
 	for {
-		if n := b.tokens.Load(); n == 0 {
+		if n := s.tokens.Load(); n == 0 {
 			// Whether it was woken, interrupted or too late, the tokens tell.
-			_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.tokens)), futexWait, 0, 0, 0, 0)
-		} else if b.tokens.CompareAndSwap(n, n-1) {
-			leave(b.waker.Load())
+			_, _, _ = syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&s.tokens)), futexWait, 0, 0, 0, 0)
+		} else if s.tokens.CompareAndSwap(n, n-1) {
+			leave(s.waker.Load())
 			return
 		}
 	}
 }
 
-// wake adds a token, for one worker.
-func (b *beds) wake() {
-	b.waker.Store(core())
-	b.tokens.Add(1)
-	_, _, _ = syscall.RawSyscall(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.tokens)), futexWake, 1)
+// post adds a token and wakes one worker for it.
+func (s *semaphore) post() {
+	s.waker.Store(core())
+	s.tokens.Add(1)
+	_, _, _ = syscall.RawSyscall(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&s.tokens)), futexWake, 1)
 }
 
 // giveWay lets other threads have the core.
