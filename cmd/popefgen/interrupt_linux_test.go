@@ -53,7 +53,7 @@ func TestInterrupts(t *testing.T) {
 		{"reduce", model, "-o", at("small.onnx")}, {"reduce", model, "--check", "sleep 0.1 #", "-o", at("small.onnx")},
 	} {
 		c := exec.Command(exe, "-test.run", "^TestInterrupts$")
-		c.Env = append(os.Environ(), "POPEFGEN_INTERRUPT_ARGS="+strings.Join(args, "\n"))
+		c.Env = append(os.Environ(), "POPEFGEN_INTERRUPT_ARGS="+strings.Join(args, "\n"), "TMPDIR="+dir)
 		var said bytes.Buffer
 		c.Stderr = &said
 		require.NoError(t, c.Start())
