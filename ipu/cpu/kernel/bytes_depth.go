@@ -28,9 +28,11 @@ type bytesDepthArgs struct {
 	mask            uint64 // of the last chunk
 	groups, outs    int
 	end             bytesEnd
-	left            int    // chunks of a period
-	in, to          int    // bytes from the first on, advance
-	wrap            uint64 // of the last chunk of a period
+	//lint:ignore U1000 the assembly counts in it
+	left int // chunks of a period
+	//lint:ignore U1000 the assembly counts in them
+	in, to int    // bytes from the first on, advance
+	wrap   uint64 // of the last chunk of a period
 }
 
 // pixelsDepth is a convolution of pixels in which every channel is by itself.
