@@ -22,7 +22,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
@@ -43,8 +43,8 @@ var modelFlags = []cli.Flag{
 
 // passNames lists the graph passes in the order in which they run.
 func passNames() string {
-	names := make([]string, len(graph.Passes))
-	for i, p := range graph.Passes {
+	names := make([]string, len(pass.Passes))
+	for i, p := range pass.Passes {
 		names[i] = p.Name
 	}
 	return strings.Join(names, ", ")

@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -128,7 +129,7 @@ func pictured(c *cli.Context, paths []string) (page.Model, error) {
 		return m, err
 	}
 	o.withoutPasses = nil
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		o.withoutPasses = append(o.withoutPasses, p.Name)
 	}
 	if r, err = compileFile(paths[0], o); err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/generated_examples/digits/classifier"
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/num"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -83,7 +83,7 @@ var onnxReexports = []struct {
 	{"nothing", func(*onnx.Model, *compile.Options) {}, contract.Identical, true},
 	{"weights as constants", func(_ *onnx.Model, o *compile.Options) { o.FoldWeights = true }, contract.Identical, true},
 	{"no passes", func(_ *onnx.Model, o *compile.Options) {
-		for _, p := range graph.Passes {
+		for _, p := range pass.Passes {
 			o.DisablePasses = append(o.DisablePasses, p.Name)
 		}
 	}, contract.Identical, true},

@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
 // byteMap is an activation of bytes with what makes floats of it.
@@ -222,7 +223,7 @@ func TestPixelsChangeNothing(t *testing.T) {
 
 // passNames lists all passes.
 func passNames() (names []string) {
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		names = append(names, p.Name)
 	}
 	return names

@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
@@ -342,7 +343,7 @@ func (m *nearMiss) check(t *rapid.T, off string) {
 		sameNumbers(t, want[1], d.compute(t, wide, newInterpreter(wide), 1), 1e-3, sway[1], "in float64")
 	}
 	var others, all []string
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		all = append(all, p.Name)
 		if p.Name != m.pass {
 			others = append(others, p.Name)
@@ -425,7 +426,7 @@ func TestEveryPassHasNearMisses(t *testing.T) {
 			steps[m.pass] += len(m.off)
 		}
 	}
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		require.Positive(t, steps[p.Name], "pass %q has no graphs that are one step off what it looks for: see CONTRIBUTING.md", p.Name)
 		delete(steps, p.Name)
 	}

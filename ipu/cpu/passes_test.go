@@ -12,12 +12,13 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
 // passWays are the passes that a test leaves out: none, all but one, and one.
 func passWays() map[string][]string {
 	var all []string
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		all = append(all, p.Name)
 	}
 	ways := map[string][]string{"all passes": nil}
@@ -34,7 +35,7 @@ func optimized(t require.TestingT, exe []byte, disabled []string) []byte {
 	e, err := graph.Decode(exe)
 	require.NoError(t, err)
 	load := 0
-	require.NoError(t, graph.Optimize(e, graph.OptimizeOptions{Disabled: disabled, Load: &load, Evaluate: Eval}))
+	require.NoError(t, pass.Optimize(e, pass.OptimizeOptions{Disabled: disabled, Load: &load, Evaluate: Eval}))
 	var b bytes.Buffer
 	require.NoError(t, e.Encode(&b))
 	return b.Bytes()

@@ -5,8 +5,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
 
 func FuzzDecode(f *testing.F) {
@@ -30,7 +32,7 @@ func FuzzDecode(f *testing.F) {
 		require.Equal(t, file.Bytes(), second.Bytes())
 		require.NotEmpty(t, e.String())
 		load := 0
-		require.NoError(t, graph.Optimize(e, graph.OptimizeOptions{Load: &load}))
+		require.NoError(t, pass.Optimize(e, pass.OptimizeOptions{Load: &load}))
 		require.NoError(t, graph.Verify(e))
 	})
 }

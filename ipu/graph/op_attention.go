@@ -99,7 +99,7 @@ func (o *Attention) Infer(in []TensorType) ([]TensorType, error) {
 		if bias.DType != Bool && bias.DType != q.DType {
 			return nil, fmt.Errorf("bias is %v, want elements of type bool or %v like Q's", bias, q.DType)
 		}
-		if !broadcastsTo(bias.Shape, scores) {
+		if !BroadcastsTo(bias.Shape, scores) {
 			return nil, fmt.Errorf("bias is %v, want a shape that broadcasts to %s", bias, ShapeString(scores))
 		}
 	}

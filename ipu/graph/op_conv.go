@@ -61,7 +61,7 @@ func (o *Conv) Infer(in []TensorType) ([]TensorType, error) {
 // wantBounds checks the limits of what is computed from x, an operand of the
 // given name.
 func wantBounds(name string, x TensorType, bounded bool, low, high float64) error {
-	if bounded && !boundable(x.DType) {
+	if bounded && !Boundable(x.DType) {
 		return fmt.Errorf("%s is %v, want elements of type f32, f16 or bf16 where attribute Bounded is set", name, x)
 	}
 	if math.IsNaN(low) || math.IsNaN(high) {
@@ -70,5 +70,5 @@ func wantBounds(name string, x TensorType, bounded bool, low, high float64) erro
 	return nil
 }
 
-// boundable reports whether convolutions and products limit results of type d.
-func boundable(d DType) bool { return d == F32 || d == F16 || d == BF16 }
+// Boundable reports whether convolutions and products limit results of type d.
+func Boundable(d DType) bool { return d == F32 || d == F16 || d == BF16 }

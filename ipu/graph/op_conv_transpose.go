@@ -36,9 +36,9 @@ type Col2Im struct {
 // Kind returns "ConvTranspose".
 func (*ConvTranspose) Kind() string { return "ConvTranspose" }
 
-// mostReach bounds how far apart the elements of a transposed convolution's
+// MostReach bounds how far apart the elements of a transposed convolution's
 // operand may land, so that positions stay far from the ends of an int64.
-const mostReach = 1 << 50
+const MostReach = 1 << 50
 
 // Infer implements [Op].
 func (o *ConvTranspose) Infer(in []TensorType) ([]TensorType, error) {
@@ -73,7 +73,7 @@ func (o *ConvTranspose) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	for i := range n {
 		reach := satAdd(satMul(max(x.Shape[2+i]-1, 0), o.Strides[i]), satMul(max(w.Shape[2+i]-1, 0), o.Dilations[i]))
-		if reach >= mostReach {
+		if reach >= MostReach {
 			return nil, fmt.Errorf("spatial axis %d: strides of %d and dilations of %d spread %d elements and a kernel of %d too far apart",
 				i, o.Strides[i], o.Dilations[i], x.Shape[2+i], w.Shape[2+i])
 		}

@@ -54,7 +54,7 @@ func (o *Pointwise) Infer(in []TensorType) ([]TensorType, error) {
 	}
 	shapes := make([][]int64, len(in))
 	for i, t := range in {
-		if !pointwiseType(t.DType) || t.DType != in[0].DType {
+		if !PointwiseType(t.DType) || t.DType != in[0].DType {
 			return nil, fmt.Errorf("operand %d is %v, want elements of one type in all operands, f32, f16 or bf16", i, t)
 		}
 		if err := t.Check(); err != nil {
@@ -95,5 +95,5 @@ func (o *Pointwise) Infer(in []TensorType) ([]TensorType, error) {
 	return results(TensorType{in[0].DType, shape})
 }
 
-// pointwiseType reports whether a [Pointwise] takes elements of a type.
-func pointwiseType(d DType) bool { return d == F32 || d == F16 || d == BF16 }
+// PointwiseType reports whether a [Pointwise] takes elements of a type.
+func PointwiseType(d DType) bool { return d == F32 || d == F16 || d == BF16 }

@@ -94,7 +94,7 @@ func (o *Gemm) Infer(in []TensorType) ([]TensorType, error) {
 			a, o.TransA, b, o.TransB, k, kb)
 	}
 	shape := []int64{m, n}
-	if present(c) && !broadcastsTo(c.Shape, shape) {
+	if present(c) && !BroadcastsTo(c.Shape, shape) {
 		return nil, fmt.Errorf("c is %v, want a shape that broadcasts to %s", c, ShapeString(shape))
 	}
 	return results(TensorType{a.DType, shape})

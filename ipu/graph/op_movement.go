@@ -234,7 +234,7 @@ func (o *Expand) Infer(in []TensorType) ([]TensorType, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !broadcastsTo(in[0].Shape, o.Shape) {
+	if !BroadcastsTo(in[0].Shape, o.Shape) {
 		return nil, fmt.Errorf("x is %v, want a shape that broadcasts to %s", in[0], ShapeString(o.Shape))
 	}
 	return results(TensorType{in[0].DType, o.Shape})

@@ -79,7 +79,7 @@ func (o *LayerNorm) Infer(in []TensorType) ([]TensorType, error) {
 		if err := sameType(name, t, x); err != nil {
 			return nil, err
 		}
-		if present(t) && !broadcastsTo(t.Shape, x.Shape) {
+		if present(t) && !BroadcastsTo(t.Shape, x.Shape) {
 			return nil, fmt.Errorf("%s is %v, want a shape that broadcasts to x of type %v", name, t, x)
 		}
 	}

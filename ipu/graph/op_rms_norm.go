@@ -24,7 +24,7 @@ func (o *RMSNorm) Infer(in []TensorType) ([]TensorType, error) {
 	if err := firstError(floats.want("x", x), wantAxis(o.Axis, "x", x), sameType("scale", scale, x)); err != nil {
 		return nil, err
 	}
-	if !broadcastsTo(scale.Shape, x.Shape) {
+	if !BroadcastsTo(scale.Shape, x.Shape) {
 		return nil, fmt.Errorf("scale is %v, want a shape that broadcasts to x of type %v", scale, x)
 	}
 	return results(x)

@@ -147,8 +147,8 @@ func shapeList(shapes [][]int64) string {
 	return b.String()
 }
 
-// broadcastsTo reports whether shape can be stretched to exactly to.
-func broadcastsTo(shape, to []int64) bool {
+// BroadcastsTo reports whether shape can be stretched to exactly to.
+func BroadcastsTo(shape, to []int64) bool {
 	if len(shape) > len(to) {
 		return false
 	}

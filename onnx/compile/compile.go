@@ -13,6 +13,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -82,7 +83,7 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	for i := range r.Executable.Tensors {
 		folder.Hold(int64(len(r.Executable.Tensors[i].Data)))
 	}
-	err = graph.OptimizeContext(ctx, r.Executable, graph.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: folder.Fold})
+	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: folder.Fold})
 	if err != nil {
 		return nil, fmt.Errorf("optimising: %w", err)
 	}

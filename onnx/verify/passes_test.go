@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx/compile"
 )
 
@@ -22,7 +22,7 @@ import (
 // every one alone and, if alone is set, all but every one.
 func without(alone bool) map[string][]string {
 	var all []string
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		all = append(all, p.Name)
 	}
 	ways := map[string][]string{"no passes": all}
@@ -56,7 +56,7 @@ func TestPassesOnConformanceModels(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disabled := ways[name]
 			for i, c := range cases {
-				if (i+at)%8 != 0 && len(disabled) < len(graph.Passes) && !strings.Contains(c.Dir, "onnx-model-tests") && !everything {
+				if (i+at)%8 != 0 && len(disabled) < len(pass.Passes) && !strings.Contains(c.Dir, "onnx-model-tests") && !everything {
 					continue
 				}
 				results, err := Run(context.Background(), c, Options{Tolerance: tolerance(c), Compile: compile.Options{DisablePasses: disabled}, Execute: execute})

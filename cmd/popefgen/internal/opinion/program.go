@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/internal/npy"
-	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/reduce"
@@ -40,7 +40,7 @@ type Program struct {
 func (p *Program) Plainly(memory string) *Program {
 	plain := *p
 	plain.Name, plain.Env, plain.Flags = p.Name+" with plain kernels", []string{"POPEFGEN_CPU=go"}, nil
-	for _, pass := range graph.Passes {
+	for _, pass := range pass.Passes {
 		plain.Flags = append(plain.Flags, "--without-pass="+pass.Name)
 	}
 	for _, option := range []string{"alias", "chains", "inplace", "layout", "pixels", "prepack"} {

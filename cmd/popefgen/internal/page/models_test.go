@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
@@ -29,7 +30,7 @@ func digits(t testing.TB, without ...string) *compile.Result {
 }
 
 func allPasses() (names []string) {
-	for _, p := range graph.Passes {
+	for _, p := range pass.Passes {
 		names = append(names, p.Name)
 	}
 	return names

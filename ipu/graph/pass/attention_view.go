@@ -1,14 +1,16 @@
-package graph
+package pass
 
 import (
 	"math"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // viewed is where the elements of a tensor lie in another: for each axis of
 // the tensor, the axes of the other that it runs over, outermost first.
 type viewed struct {
-	base TensorID
+	base graph.TensorID
 	at   int64
 	axes [][]steps
 }
@@ -20,7 +22,7 @@ type steps struct{ size, step int64 }
 func flat(size, step int64) []steps { return []steps{{size, step}} }
 
 // itself returns the view of a whole tensor.
-func (r *rewriter) itself(t TensorID) viewed {
+func (r *rewriter) itself(t graph.TensorID) viewed {
 	shape := r.Tensors[t].Type.Shape
 	v := viewed{base: t, axes: make([][]steps, len(shape))}
 	n := int64(1)
@@ -33,23 +35,23 @@ func (r *rewriter) itself(t TensorID) viewed {
 
 // through returns the views of a tensor as part of those that it is moved from,
 // the farthest first, and factors that it was multiplied with after each.
-func (r *rewriter) through(t TensorID) (views []viewed, factors []float64) {
+func (r *rewriter) through(t graph.TensorID) (views []viewed, factors []float64) {
 	n := r.node(t)
 	if n == nil {
 		return []viewed{r.itself(t)}, []float64{1}
 	}
-	x, factor := None, 1.0
+	x, factor := graph.None, 1.0
 	var move func(v viewed) (viewed, bool)
 	switch op := n.Op.(type) {
-	case *Reshape:
+	case *graph.Reshape:
 		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.reshaped(op.Shape) }
-	case *Transpose:
+	case *graph.Transpose:
 		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.transposed(op.Perm), true }
-	case *Slice:
+	case *graph.Slice:
 		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.sliced(op) }
-	case *Expand:
+	case *graph.Expand:
 		x, move = n.Inputs[0], func(v viewed) (viewed, bool) { return v.expanded(op.Shape), true }
-	case *Binary:
+	case *graph.Binary:
 		if y, f, ok := r.factor(t, op); ok {
 			x, factor, move = y, f, func(v viewed) (viewed, bool) { return v, true }
 		}
@@ -67,21 +69,21 @@ func (r *rewriter) through(t TensorID) (views []viewed, factors []float64) {
 
 // factor returns x and f if t, which op computes and nobody else reads, is x·f
 // with a number f.
-func (r *rewriter) factor(t TensorID, op *Binary) (x TensorID, f float64, ok bool) {
-	if op.Fn != Mul && op.Fn != Div || !r.once(t) {
-		return None, 0, false
+func (r *rewriter) factor(t graph.TensorID, op *graph.Binary) (x graph.TensorID, f float64, ok bool) {
+	if op.Fn != graph.Mul && op.Fn != graph.Div || !r.once(t) {
+		return graph.None, 0, false
 	}
 	in := r.node(t).Inputs
 	if f, ok := r.number(in[1]); ok && r.keeps(in[0], t) {
-		if op.Fn == Div {
+		if op.Fn == graph.Div {
 			f = 1 / f
 		}
 		return in[0], f, finite(f)
 	}
-	if f, ok := r.number(in[0]); ok && op.Fn == Mul && r.keeps(in[1], t) {
+	if f, ok := r.number(in[0]); ok && op.Fn == graph.Mul && r.keeps(in[1], t) {
 		return in[1], f, finite(f)
 	}
-	return None, 0, false
+	return graph.None, 0, false
 }
 
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
@@ -118,7 +120,7 @@ func count(axis []steps) int64 {
 }
 
 // sliced takes a part of the view, if that lies at equal distances.
-func (v viewed) sliced(op *Slice) (viewed, bool) {
+func (v viewed) sliced(op *graph.Slice) (viewed, bool) {
 	axes := slices.Clone(v.axes)
 	for i, axis := range axes {
 		if op.Start[i] == 0 && op.Step[i] == 1 && op.Size[i] == count(axis) {
@@ -227,5 +229,5 @@ func grid(runs [][]steps) (sizes []int64, along [][]int64, ok bool) {
 	for _, steps := range along {
 		slices.Reverse(steps)
 	}
-	return sizes, along, len(sizes) <= MaxRank
+	return sizes, along, len(sizes) <= graph.MaxRank
 }

@@ -1,10 +1,12 @@
-package graph
+package pass
 
 import (
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // Pass is one optimisation of a verified executable. It keeps streams, programs
@@ -13,7 +15,7 @@ import (
 type Pass struct {
 	Name string // what [OptimizeOptions.Disabled] calls it
 	Doc  string // what it does, for people
-	Run  func(*Executable, *passContext)
+	Run  func(*graph.Executable, *passContext)
 }
 
 // Passes are the optimisations, in the order in which [Optimize] runs them.
@@ -33,7 +35,7 @@ var Passes = []Pass{
 	{"bounds", "lets convolutions and products apply the rectifier or limits that follow", fuseBounds},
 	{"load", "computes what depends on weights alone once, after they are loaded, and constants now", hoistToLoad},
 	{"pointwise", "computes chains of elementwise operators in one loop", fusePointwise},
-	{"dead-code", "removes what nobody reads", func(e *Executable, _ *passContext) { removeDead(e) }},
+	{"dead-code", "removes what nobody reads", func(e *graph.Executable, _ *passContext) { removeDead(e) }},
 }
 
 // OptimizeOptions say how [Optimize] works.
@@ -46,13 +48,13 @@ type OptimizeOptions struct {
 	Load *int
 	// Evaluate computes an operator whose operands are known, as the engine
 	// would; nil leaves constants as they are. It may decline with an error.
-	Evaluate func(op Op, in []TensorType, data [][]byte) ([]TensorType, [][]byte, error)
+	Evaluate func(op graph.Op, in []graph.TensorType, data [][]byte) ([]graph.TensorType, [][]byte, error)
 }
 
 // passContext is what a pass is given besides the executable.
 type passContext struct {
 	*OptimizeOptions
-	report *PassReport
+	report *graph.PassReport
 	ctx    context.Context
 }
 
@@ -68,18 +70,18 @@ func (c *passContext) did(what string) {
 			return
 		}
 	}
-	c.report.Rewrites = append(c.report.Rewrites, Rewrite{what, 1})
+	c.report.Rewrites = append(c.report.Rewrites, graph.Rewrite{What: what, Count: 1})
 }
 
 // Optimize runs all [Passes] but the disabled ones on e, in place, and notes in
 // e.Passes what each did. It verifies e before the first and after each.
-func Optimize(e *Executable, o OptimizeOptions) error {
+func Optimize(e *graph.Executable, o OptimizeOptions) error {
 	return OptimizeContext(context.Background(), e, o)
 }
 
 // OptimizeContext is [Optimize] until ctx is done, whose error it returns then;
 // e is good for nothing any more in that case.
-func OptimizeContext(ctx context.Context, e *Executable, o OptimizeOptions) error {
+func OptimizeContext(ctx context.Context, e *graph.Executable, o OptimizeOptions) error {
 	names := make([]string, len(Passes))
 	for i, p := range Passes {
 		names[i] = p.Name
@@ -89,21 +91,21 @@ func OptimizeContext(ctx context.Context, e *Executable, o OptimizeOptions) erro
 			return fmt.Errorf("optimise executable %q: there is no pass %q to disable, want one of %s", e.Name, d, strings.Join(names, ", "))
 		}
 	}
-	if err := Verify(e); err != nil {
+	if err := graph.Verify(e); err != nil {
 		return fmt.Errorf("optimise executable %q: %w", e.Name, err)
 	}
-	var reports []PassReport
+	var reports []graph.PassReport
 	for _, p := range Passes {
 		if slices.Contains(o.Disabled, p.Name) {
 			continue
 		}
-		r := PassReport{Name: p.Name, Before: countNodes(e)}
+		r := graph.PassReport{Name: p.Name, Before: countNodes(e)}
 		p.Run(e, &passContext{&o, &r, ctx})
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("optimise executable %q: pass %s: %w", e.Name, p.Name, err)
 		}
 		r.After = countNodes(e)
-		if err := Verify(e); err != nil {
+		if err := graph.Verify(e); err != nil {
 			return fmt.Errorf("optimise executable %q: after pass %s: %w", e.Name, p.Name, err)
 		}
 		reports = append(reports, r)
@@ -112,7 +114,7 @@ func OptimizeContext(ctx context.Context, e *Executable, o OptimizeOptions) erro
 	return nil
 }
 
-func countNodes(e *Executable) int64 {
+func countNodes(e *graph.Executable) int64 {
 	n := int64(0)
 	for i := range e.Graphs {
 		n += int64(len(e.Graphs[i].Nodes))

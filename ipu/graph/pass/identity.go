@@ -1,6 +1,10 @@
-package graph
+package pass
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // removeIdentities lets the readers of a node that changes nothing read the
 // node's operand.
@@ -10,22 +14,22 @@ import "slices"
 // this one in the same graph or the graph's caller wrote, for a tensor that no
 // program fills in more than one step, and for a persistent tensor that is not
 // written by nodes and not filled by programs that compute.
-func removeIdentities(e *Executable, c *passContext) {
+func removeIdentities(e *graph.Executable, c *passContext) {
 	w := findWrites(e)
-	alias := make([]TensorID, len(e.Tensors))
+	alias := make([]graph.TensorID, len(e.Tensors))
 	for i := range alias {
-		alias[i] = TensorID(i)
+		alias[i] = graph.TensorID(i)
 	}
-	to := func(id TensorID) TensorID { return alias[id] }
+	to := func(id graph.TensorID) graph.TensorID { return alias[id] }
 	for g := range e.Graphs {
 		for i := range e.Graphs[g].Nodes {
 			n := &e.Graphs[g].Nodes[i]
 			n.Inputs = remap(n.Inputs, to)
-			if len(n.Outputs) == 0 || n.Outputs[0] == None || !isIdentity(e, n) {
+			if len(n.Outputs) == 0 || n.Outputs[0] == graph.None || !isIdentity(e, n) {
 				continue
 			}
 			x, y := n.Inputs[0], n.Outputs[0]
-			if !e.Tensors[y].Persistent && w.steady(e, x, GraphID(g)) {
+			if !e.Tensors[y].Persistent && w.steady(e, x, graph.GraphID(g)) {
 				alias[y] = x
 				c.did("operators that change nothing")
 			}
@@ -40,8 +44,8 @@ func removeIdentities(e *Executable, c *passContext) {
 			gr.Nodes[i].Inputs = remap(gr.Nodes[i].Inputs, to)
 		}
 	}
-	forSteps(e, func(_ int, s *Step) {
-		if s.Kind == CopyOut {
+	forSteps(e, func(_ int, s *graph.Step) {
+		if s.Kind == graph.CopyOut {
 			s.Tensor = alias[s.Tensor]
 		}
 	})
@@ -51,8 +55,8 @@ func removeIdentities(e *Executable, c *passContext) {
 }
 
 // isIdentity reports whether a node's result is its only operand, bit for bit.
-func isIdentity(e *Executable, n *Node) bool {
-	if len(n.Inputs) == 0 || n.Inputs[0] == None {
+func isIdentity(e *graph.Executable, n *graph.Node) bool {
+	if len(n.Inputs) == 0 || n.Inputs[0] == graph.None {
 		return false
 	}
 	in := e.Tensors[n.Inputs[0]].Type
@@ -60,20 +64,20 @@ func isIdentity(e *Executable, n *Node) bool {
 		return false
 	}
 	switch op := n.Op.(type) {
-	case *Reshape, *Expand, *Cast:
+	case *graph.Reshape, *graph.Expand, *graph.Cast:
 		return true // the types say it all
-	case *Transpose:
+	case *graph.Transpose:
 		return slices.IsSorted(op.Perm)
-	case *Concat:
+	case *graph.Concat:
 		return len(n.Inputs) == 1
-	case *Slice:
+	case *graph.Slice:
 		for i, d := range in.Shape {
 			if d > 1 && op.Step[i] != 1 {
 				return false
 			}
 		}
 		return true
-	case *Pad:
+	case *graph.Pad:
 		isZero := func(p int64) bool { return p == 0 }
 		return all(op.Before, isZero) && all(op.After, isZero)
 	}

@@ -1,4 +1,4 @@
-package graph
+package pass
 
 import (
 	"bytes"
@@ -10,15 +10,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // symbolic runs programs on symbols instead of numbers: the value of a tensor
 // is a hash of how it was computed, in which operators that change nothing
 // leave no trace.
 type symbolic struct {
-	e      *Executable
-	value  map[TensorID]uint64
-	copies map[StreamID]int
+	e      *graph.Executable
+	value  map[graph.TensorID]uint64
+	copies map[graph.StreamID]int
 	trace  []string // what was copied out
 }
 
@@ -28,19 +30,19 @@ func hash(format string, args ...any) uint64 {
 	return h.Sum64()
 }
 
-func (s *symbolic) run(steps []Step) {
+func (s *symbolic) run(steps []graph.Step) {
 	for _, st := range steps {
 		switch st.Kind {
-		case CopyIn:
+		case graph.CopyIn:
 			s.copies[st.Stream]++
 			s.value[st.Tensor] = hash("in %s %d", s.e.Streams[st.Stream].Handle, s.copies[st.Stream])
-		case CopyOut:
+		case graph.CopyOut:
 			s.trace = append(s.trace, fmt.Sprintf("%s %x", s.e.Streams[st.Stream].Handle, s.get(st.Tensor)))
-		case Call:
+		case graph.Call:
 			for i := range s.e.Graphs[st.Graph].Nodes {
 				s.node(&s.e.Graphs[st.Graph].Nodes[i])
 			}
-		case Repeat:
+		case graph.Repeat:
 			for range st.Count {
 				s.run(st.Body)
 			}
@@ -48,36 +50,36 @@ func (s *symbolic) run(steps []Step) {
 	}
 }
 
-func (s *symbolic) get(id TensorID) uint64 {
+func (s *symbolic) get(id graph.TensorID) uint64 {
 	if t := &s.e.Tensors[id]; t.Const {
 		return hash("const %s %x", t.Name, t.Data)
 	}
 	return s.value[id]
 }
 
-func (s *symbolic) node(n *Node) {
+func (s *symbolic) node(n *graph.Node) {
 	in := make([]uint64, len(n.Inputs))
 	for i, id := range n.Inputs {
-		if id == None {
+		if id == graph.None {
 			continue
 		}
 		in[i] = s.get(id)
 	}
 	for i, id := range n.Outputs {
 		switch {
-		case id == None:
+		case id == graph.None:
 		case isIdentity(s.e, n):
 			s.value[id] = in[0]
 		default:
-			s.value[id] = hash("%s %d %x", OpString(n.Op), i, in)
+			s.value[id] = hash("%s %d %x", graph.OpString(n.Op), i, in)
 		}
 	}
 }
 
 // traces runs all programs twice over, so that state that outlives a program
 // shows.
-func traces(e *Executable) []string {
-	s := &symbolic{e: e, value: map[TensorID]uint64{}, copies: map[StreamID]int{}}
+func traces(e *graph.Executable) []string {
+	s := &symbolic{e: e, value: map[graph.TensorID]uint64{}, copies: map[graph.StreamID]int{}}
 	for range 2 {
 		for _, p := range e.Programs {
 			s.run(p.Steps)
@@ -87,26 +89,26 @@ func traces(e *Executable) []string {
 }
 
 // identities are operators that change nothing about an f32[2,2].
-var identities = []Op{
-	&Reshape{Shape: []int64{2, 2}}, &Expand{Shape: []int64{2, 2}}, &Cast{To: F32}, &Transpose{Perm: []int64{0, 1}}, &Concat{},
-	&Slice{[]int64{0, 0}, []int64{2, 2}, []int64{1, 1}}, &Pad{make([]int64, 2), make([]int64, 2), PadConstant},
+var identities = []graph.Op{
+	&graph.Reshape{Shape: []int64{2, 2}}, &graph.Expand{Shape: []int64{2, 2}}, &graph.Cast{To: graph.F32}, &graph.Transpose{Perm: []int64{0, 1}}, &graph.Concat{},
+	&graph.Slice{Start: []int64{0, 0}, Size: []int64{2, 2}, Step: []int64{1, 1}}, &graph.Pad{Before: make([]int64, 2), After: make([]int64, 2), Mode: graph.PadConstant},
 }
 
 // look-alikes of identities that do change an f32[2,2].
-var lookAlikes = []Op{
-	&Transpose{Perm: []int64{1, 0}}, &Slice{[]int64{1, 0}, []int64{2, 2}, []int64{-1, 1}},
-	&Pad{[]int64{1, 0}, []int64{-1, 0}, PadConstant}, &Unary{Fn: Neg},
+var lookAlikes = []graph.Op{
+	&graph.Transpose{Perm: []int64{1, 0}}, &graph.Slice{Start: []int64{1, 0}, Size: []int64{2, 2}, Step: []int64{-1, 1}},
+	&graph.Pad{Before: []int64{1, 0}, After: []int64{-1, 0}, Mode: graph.PadConstant}, &graph.Unary{Fn: graph.Neg},
 }
 
 // square is the type of almost all tensors here.
-var square = TensorType{F32, []int64{2, 2}}
+var square = graph.TensorType{DType: graph.F32, Shape: []int64{2, 2}}
 
 // drawExecutable draws an executable whose programs call graphs, copy tensors
 // and repeat steps in any order that is allowed.
-func drawExecutable(t *rapid.T) *Executable {
-	b := NewBuilder("random")
+func drawExecutable(t *rapid.T) *graph.Executable {
+	b := graph.NewBuilder("random")
 	typ := square
-	var inputs, persistent, readable []TensorID
+	var inputs, persistent, readable []graph.TensorID
 	for i := range rapid.IntRange(1, 3).Draw(t, "inputs") {
 		inputs = append(inputs, b.AddLocal(fmt.Sprintf("in%d", i), typ))
 	}
@@ -117,16 +119,16 @@ func drawExecutable(t *rapid.T) *Executable {
 	for i := range rapid.IntRange(0, 2).Draw(t, "constants") {
 		readable = append(readable, b.AddConst(fmt.Sprintf("c%d", i), typ, []byte{15: byte(i)}))
 	}
-	pick := func(from []TensorID) TensorID { return rapid.SampledFrom(from).Draw(t, "tensor") }
-	var graphs []GraphID
-	var calls []Step
+	pick := func(from []graph.TensorID) graph.TensorID { return rapid.SampledFrom(from).Draw(t, "tensor") }
+	var graphs []graph.GraphID
+	var calls []graph.Step
 	for i := range rapid.IntRange(1, 3).Draw(t, "graphs") {
 		g := b.BeginGraph(fmt.Sprintf("g%d", i))
 		graphs = append(graphs, g)
 		calls = append(calls, b.Call(g))
 		for j := range rapid.IntRange(0, 5).Draw(t, "nodes") {
 			name := fmt.Sprintf("n%d.%d", i, j)
-			op, in := Op(&Binary{Fn: Add}), []TensorID{pick(readable)}
+			op, in := graph.Op(&graph.Binary{Fn: graph.Add}), []graph.TensorID{pick(readable)}
 			switch rapid.IntRange(0, 5).Draw(t, "op") {
 			case 0, 1, 2:
 				op = rapid.SampledFrom(identities).Draw(t, "identity")
@@ -136,7 +138,7 @@ func drawExecutable(t *rapid.T) *Executable {
 				in = append(in, pick(readable))
 			}
 			if len(persistent) > 0 && rapid.IntRange(0, 4).Draw(t, "update") == 0 {
-				require.NoError(t, b.NodeTo(op, name, []TensorID{pick(persistent)}, in...))
+				require.NoError(t, b.NodeTo(op, name, []graph.TensorID{pick(persistent)}, in...))
 				continue
 			}
 			out, err := b.Node(op, name, in...)
@@ -144,10 +146,10 @@ func drawExecutable(t *rapid.T) *Executable {
 			readable = append(readable, out[0])
 		}
 	}
-	copyIn := func(id TensorID) Step { return b.CopyIn("h2d "+b.Tensor(id).Name, id) }
-	var draw func(depth int) []Step
-	draw = func(depth int) []Step {
-		var steps []Step
+	copyIn := func(id graph.TensorID) graph.Step { return b.CopyIn("h2d "+b.Tensor(id).Name, id) }
+	var draw func(depth int) []graph.Step
+	draw = func(depth int) []graph.Step {
+		var steps []graph.Step
 		for range rapid.IntRange(0, 5).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0:
@@ -166,7 +168,7 @@ func drawExecutable(t *rapid.T) *Executable {
 		return steps
 	}
 	for i := range rapid.IntRange(1, 3).Draw(t, "programs") {
-		var steps []Step
+		var steps []graph.Step
 		if rapid.Bool().Draw(t, "load only") {
 			for _, p := range persistent {
 				steps = append(steps, copyIn(p))
@@ -201,7 +203,7 @@ func TestPassesKeepResults(t *testing.T) {
 			}
 			var buf strings.Builder
 			require.NoError(t, want.Encode(&buf))
-			got, err := Decode([]byte(buf.String()))
+			got, err := graph.Decode([]byte(buf.String()))
 			require.NoError(t, err)
 			require.NoError(t, Optimize(got, OptimizeOptions{Disabled: disabled}))
 			require.Equal(t, traces(want), traces(got), "pass %s\nfrom %v\nto %v", only, want, got)
@@ -228,33 +230,33 @@ func TestOptimizeErrors(t *testing.T) {
 		`optimise executable "chain": there is no pass "inline" to disable, want one of `+strings.Join(passNames(), ", "))
 	e := chain(t)
 	e.Programs[0].Index = -1
-	require.ErrorIs(t, Optimize(e, OptimizeOptions{}), ErrInvalid)
+	require.ErrorIs(t, Optimize(e, OptimizeOptions{}), graph.ErrInvalid)
 }
 
 // chain is x through all identities and an operator, to two streams.
-func chain(t *testing.T) *Executable {
-	b := NewBuilder("chain")
+func chain(t *testing.T) *graph.Executable {
+	b := graph.NewBuilder("chain")
 	x := b.AddLocal("x", square)
 	w := b.AddPersistent("w", square)
-	b.AddConst("unused", TensorType{F32, []int64{1}}, []byte{0, 0, 0x80, 0x3f})
+	b.AddConst("unused", graph.TensorType{DType: graph.F32, Shape: []int64{1}}, []byte{0, 0, 0x80, 0x3f})
 	g := b.BeginGraph("main")
 	y, v := x, w
 	for i, op := range identities {
-		for _, id := range []*TensorID{&y, &v} {
+		for _, id := range []*graph.TensorID{&y, &v} {
 			out, err := b.Node(op, fmt.Sprintf("id%d", i), *id)
 			require.NoError(t, err)
 			*id = out[0]
 		}
 	}
-	pool := &MaxPool{Kernel: []int64{1}, Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, PadsEnd: []int64{0}}
-	three, err := b.Node(&Reshape{Shape: []int64{1, 2, 2}}, "three", y)
+	pool := &graph.MaxPool{Kernel: []int64{1}, Strides: []int64{1}, Dilations: []int64{1}, PadsBegin: []int64{0}, PadsEnd: []int64{0}}
+	three, err := b.Node(&graph.Reshape{Shape: []int64{1, 2, 2}}, "three", y)
 	require.NoError(t, err)
 	p, err := b.Node(pool, "pool", three[0])
 	require.NoError(t, err)
-	_, err = b.Node(&Unary{Fn: Neg}, "dead", y)
+	_, err = b.Node(&graph.Unary{Fn: graph.Neg}, "dead", y)
 	require.NoError(t, err)
 	b.BeginGraph("never")
-	_, err = b.Node(&Unary{Fn: Neg}, "uncalled", y)
+	_, err = b.Node(&graph.Unary{Fn: graph.Neg}, "uncalled", y)
 	require.NoError(t, err)
 	b.AddProgram(0, "load", b.CopyIn("w", w))
 	b.AddProgram(1, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y), b.CopyOut("v", v), b.CopyOut("p", p[0]))
@@ -270,7 +272,7 @@ func TestOptimizeText(t *testing.T) {
 	require.Contains(t, e.String(), fmt.Sprintf("\npasses: %d\n", len(Passes))+"  movement: 18 → 18 nodes\n  identity: 18 → 2 nodes, 14 operators that change nothing\n")
 	var file bytes.Buffer
 	require.NoError(t, e.Encode(&file))
-	again, err := Decode(file.Bytes())
+	again, err := graph.Decode(file.Bytes())
 	require.NoError(t, err)
 	require.Equal(t, e.String(), again.String())
 	e.Passes = nil
@@ -308,24 +310,24 @@ graphs: 2
 
 // TestSubgraphsAreRead: what only branches and bodies read is not dead.
 func TestSubgraphsAreRead(t *testing.T) {
-	b := NewBuilder("subgraphs")
-	x, cond := b.AddLocal("x", square), b.AddLocal("cond", TensorType{Bool, nil})
+	b := graph.NewBuilder("subgraphs")
+	x, cond := b.AddLocal("x", square), b.AddLocal("cond", graph.TensorType{DType: graph.Bool, Shape: nil})
 	then, body := b.BeginGraph("then"), b.BeginGraph("body")
 	otherwise, g := b.BeginGraph("else"), b.BeginGraph("main")
-	node := func(in GraphID, op Op, from ...TensorID) TensorID {
+	node := func(in graph.GraphID, op graph.Op, from ...graph.TensorID) graph.TensorID {
 		b.SetGraph(in)
 		out, err := b.Node(op, op.Kind(), from...)
 		require.NoError(t, err)
 		return out[0]
 	}
-	neg := node(g, &Unary{Fn: Neg}, x)
-	double := node(then, &Binary{Fn: Add}, neg, neg)
-	b.SetParams(then, nil, []TensorID{double})
-	b.SetParams(otherwise, nil, []TensorID{x})
-	i, a := b.AddLocal("i", TensorType{I64, nil}), b.AddLocal("a", square)
-	b.SetParams(body, []TensorID{i, a}, []TensorID{node(body, &Binary{Fn: Mul}, a, neg)})
-	y := node(g, &If{Then: then, Else: otherwise}, cond)
-	z := node(g, &Loop{Body: body, Count: 3}, None, None, x)
+	neg := node(g, &graph.Unary{Fn: graph.Neg}, x)
+	double := node(then, &graph.Binary{Fn: graph.Add}, neg, neg)
+	b.SetParams(then, nil, []graph.TensorID{double})
+	b.SetParams(otherwise, nil, []graph.TensorID{x})
+	i, a := b.AddLocal("i", graph.TensorType{DType: graph.I64, Shape: nil}), b.AddLocal("a", square)
+	b.SetParams(body, []graph.TensorID{i, a}, []graph.TensorID{node(body, &graph.Binary{Fn: graph.Mul}, a, neg)})
+	y := node(g, &graph.If{Then: then, Else: otherwise}, cond)
+	z := node(g, &graph.Loop{Body: body, Count: 3}, graph.None, graph.None, x)
 	b.AddProgram(0, "main", b.CopyIn("x", x), b.CopyIn("cond", cond), b.Call(g), b.CopyOut("y", y), b.CopyOut("z", z))
 	e, err := b.Finish()
 	require.NoError(t, err)

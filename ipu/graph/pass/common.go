@@ -1,43 +1,45 @@
-package graph
+package pass
 
 import (
 	"fmt"
 	"hash/maphash"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // shareCommon lets nodes of a graph that compute the same from the same share
 // their results, and equal constants their data.
-func shareCommon(e *Executable, c *passContext) {
-	alias := make([]TensorID, len(e.Tensors))
+func shareCommon(e *graph.Executable, c *passContext) {
+	alias := make([]graph.TensorID, len(e.Tensors))
 	for i := range alias {
-		alias[i] = TensorID(i)
+		alias[i] = graph.TensorID(i)
 	}
-	to := func(id TensorID) TensorID { return alias[id] }
+	to := func(id graph.TensorID) graph.TensorID { return alias[id] }
 	shareConstants(e, c, alias)
 	r := newRewriter(e, c)
 	for g := range e.Graphs {
-		r.g = GraphID(g)
-		first := map[string]*Node{}
+		r.g = graph.GraphID(g)
+		first := map[string]*graph.Node{}
 		for i := range e.Graphs[g].Nodes {
 			n := &e.Graphs[g].Nodes[i]
 			n.Inputs = remap(n.Inputs, to)
 			if !r.shareable(n) {
 				continue
 			}
-			key := fmt.Sprint(OpString(n.Op), n.Inputs, len(n.Outputs))
+			key := fmt.Sprint(graph.OpString(n.Op), n.Inputs, len(n.Outputs))
 			f := first[key]
 			if f == nil {
 				first[key] = n
 				continue
 			}
 			for k, t := range n.Outputs {
-				if t == None {
+				if t == graph.None {
 					continue
 				}
-				if f.Outputs[k] == None {
+				if f.Outputs[k] == graph.None {
 					// Nobody wanted this result of the first so far: it takes over the
 					// name that the second gave it.
-					f.Outputs[k], n.Outputs[k] = t, None
+					f.Outputs[k], n.Outputs[k] = t, graph.None
 					continue
 				}
 				alias[t] = f.Outputs[k]
@@ -51,8 +53,8 @@ func shareCommon(e *Executable, c *passContext) {
 			e.Graphs[g].Nodes[i].Inputs = remap(e.Graphs[g].Nodes[i].Inputs, to)
 		}
 	}
-	forSteps(e, func(_ int, s *Step) {
-		if s.Kind == CopyOut {
+	forSteps(e, func(_ int, s *graph.Step) {
+		if s.Kind == graph.CopyOut {
 			s.Tensor = alias[s.Tensor]
 		}
 	})
@@ -63,17 +65,17 @@ func shareCommon(e *Executable, c *passContext) {
 
 // shareable reports whether a node gives the same results whenever its graph
 // computes it from the same operands.
-func (r *rewriter) shareable(n *Node) bool {
-	if HasEffect(n.Op) || len(n.Outputs) == 0 {
+func (r *rewriter) shareable(n *graph.Node) bool {
+	if graph.HasEffect(n.Op) || len(n.Outputs) == 0 {
 		return false
 	}
 	for _, t := range n.Outputs {
-		if t != None && r.Tensors[t].Persistent {
+		if t != graph.None && r.Tensors[t].Persistent {
 			return false
 		}
 	}
 	for _, t := range n.Inputs {
-		if t != None && !r.stable(t) {
+		if t != graph.None && !r.stable(t) {
 			return false
 		}
 	}
@@ -81,13 +83,13 @@ func (r *rewriter) shareable(n *Node) bool {
 }
 
 // shareConstants lets equal constants of any size be one.
-func shareConstants(e *Executable, c *passContext, alias []TensorID) {
+func shareConstants(e *graph.Executable, c *passContext, alias []graph.TensorID) {
 	seed := maphash.MakeSeed()
 	type key struct {
 		typ  string
 		hash uint64
 	}
-	first := map[key]TensorID{}
+	first := map[key]graph.TensorID{}
 	for i := range e.Tensors {
 		t := &e.Tensors[i]
 		if !t.Const {
@@ -96,7 +98,7 @@ func shareConstants(e *Executable, c *passContext, alias []TensorID) {
 		k := key{t.Type.String(), maphash.Bytes(seed, t.Data)}
 		f, ok := first[k]
 		if !ok {
-			first[k] = TensorID(i)
+			first[k] = graph.TensorID(i)
 		} else if string(e.Tensors[f].Data) == string(t.Data) {
 			alias[i] = f
 			c.did("equal constants")

@@ -1,6 +1,10 @@
-package graph
+package pass
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // phases are neighbouring results of a transposed convolution along one axis,
 // up to the stride, that take the same number of the kernel's elements.
@@ -12,25 +16,25 @@ type phases struct{ first, count, taps int64 }
 // a convolution with every s-th element of the kernel, in reverse. All r that
 // take equally many elements are output channels of one convolution; a
 // transpose puts their results in turn.
-func convolveTransposed(e *Executable, c *passContext) {
-	rewrite(e, c, func(r *rewriter, n *Node) bool {
-		op, ok := n.Op.(*ConvTranspose)
-		if !ok || len(n.Outputs) == 0 || n.Outputs[0] == None || r.Tensors[n.Outputs[0]].Type.DType != F32 {
+func convolveTransposed(e *graph.Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *graph.Node) bool {
+		op, ok := n.Op.(*graph.ConvTranspose)
+		if !ok || len(n.Outputs) == 0 || n.Outputs[0] == graph.None || r.Tensors[n.Outputs[0]].Type.DType != graph.F32 {
 			return false
 		}
 		return r.convolveTransposed(n, op)
 	})
 }
 
-func (r *rewriter) convolveTransposed(n *Node, op *ConvTranspose) bool {
+func (r *rewriter) convolveTransposed(n *graph.Node, op *graph.ConvTranspose) bool {
 	const mostSpatial = 2
-	x, w, b := n.Inputs[0], n.Inputs[1], None
+	x, w, b := n.Inputs[0], n.Inputs[1], graph.None
 	if len(n.Inputs) > 2 {
 		b = n.Inputs[2]
 	}
 	in, weights, out := r.Tensors[x].Type.Shape, r.Tensors[w].Type.Shape, r.Tensors[n.Outputs[0]].Type.Shape
 	spatial := len(in) - 2
-	if spatial > mostSpatial || !r.settled(w) || b != None && !r.settled(b) || slices.Contains(in, 0) || slices.Contains(out, 0) {
+	if spatial > mostSpatial || !r.settled(w) || b != graph.None && !r.settled(b) || slices.Contains(in, 0) || slices.Contains(out, 0) {
 		return false
 	}
 	var (
@@ -56,7 +60,7 @@ func (r *rewriter) convolveTransposed(n *Node, op *ConvTranspose) bool {
 		first[i] = min(floorDiv(pad, s), least-1)
 		count[i] = max(floorDiv(out[2+i]-1+pad, s)-first[i]+1, in[2+i]-first[i])
 		after[i] = count[i] - in[2+i] + first[i]
-		if pad < -mostReach/8 || count[i] > 4*(in[2+i]+out[2+i]+k) {
+		if pad < -graph.MostReach/8 || count[i] > 4*(in[2+i]+out[2+i]+k) {
 			return false
 		}
 	}
@@ -75,14 +79,14 @@ func (r *rewriter) convolveTransposed(n *Node, op *ConvTranspose) bool {
 		sizes = append(sizes, count[i]*op.Strides[i])
 	}
 	if !slices.Equal(op.Strides, slices.Repeat([]int64{1}, spatial)) {
-		y = r.emit(&Transpose{Perm: perm}, y)
+		y = r.emit(&graph.Transpose{Perm: perm}, y)
 	}
 	const what = "transposed convolutions made convolutions"
 	if slices.Equal(sizes, out) {
-		return r.replace(what, &Reshape{Shape: out}, y)
+		return r.replace(what, &graph.Reshape{Shape: out}, y)
 	}
 	y = r.shaped(y, sizes...)
-	cut := Slice{Start: make([]int64, len(out)), Size: out, Step: slices.Repeat([]int64{1}, len(out))}
+	cut := graph.Slice{Start: make([]int64, len(out)), Size: out, Step: slices.Repeat([]int64{1}, len(out))}
 	for i := range spatial {
 		cut.Start[2+i] = op.PadsBegin[i] - first[i]*op.Strides[i]
 	}
@@ -92,9 +96,9 @@ func (r *rewriter) convolveTransposed(n *Node, op *ConvTranspose) bool {
 // padded gives weights zeros until there are as many on each axis as phases
 // with the most elements take, and an axis of its own for the phases: [G, C/G,
 // M/G, (elements, phases)…].
-func (r *rewriter) padded(w TensorID, whole, strides []int64) TensorID {
+func (r *rewriter) padded(w graph.TensorID, whole, strides []int64) graph.TensorID {
 	shape := r.Tensors[w].Type.Shape
-	pad := Pad{Before: make([]int64, len(shape)), After: make([]int64, len(shape)), Mode: PadConstant}
+	pad := graph.Pad{Before: make([]int64, len(shape)), After: make([]int64, len(shape)), Mode: graph.PadConstant}
 	out := slices.Clone(shape[:2])
 	for i, n := range whole {
 		pad.After[2+i] = n*strides[i] - shape[2+i]
@@ -109,16 +113,16 @@ func (r *rewriter) padded(w TensorID, whole, strides []int64) TensorID {
 // phases computes the phases of all axes from len(chosen) on, those of the
 // axes before being chosen, as [N, G·phases…·M/G, q…]: those of each axis one
 // after the other.
-func (r *rewriter) phases(x, w, b TensorID, op *ConvTranspose, parts [][]phases, first, after []int64, chosen []phases) (TensorID, bool) {
+func (r *rewriter) phases(x, w, b graph.TensorID, op *graph.ConvTranspose, parts [][]phases, first, after []int64, chosen []phases) (graph.TensorID, bool) {
 	if len(chosen) == len(parts) {
 		return r.phase(x, w, b, op, first, after, chosen), true
 	}
 	axis := len(chosen)
-	var all []TensorID
+	var all []graph.TensorID
 	for _, p := range parts[axis] {
 		y, ok := r.phases(x, w, b, op, parts, first, after, append(slices.Clone(chosen), p))
 		if !ok {
-			return None, false
+			return graph.None, false
 		}
 		all = append(all, y)
 	}
@@ -137,7 +141,7 @@ func (r *rewriter) phases(x, w, b TensorID, op *ConvTranspose, parts [][]phases,
 		}
 		all[i] = r.shaped(y, append(append(split, rest, maps), shape[2:]...)...)
 	}
-	y := r.emit(&Concat{Axis: int64(2 + axis)}, all...)
+	y := r.emit(&graph.Concat{Axis: int64(2 + axis)}, all...)
 	shape := r.Tensors[y].Type.Shape
 	channels := int64(1)
 	for _, d := range shape[1 : 4+axis] {
@@ -147,12 +151,12 @@ func (r *rewriter) phases(x, w, b TensorID, op *ConvTranspose, parts [][]phases,
 }
 
 // phase is the convolution for one phase, or neighbouring ones, of every axis.
-func (r *rewriter) phase(x, w, b TensorID, op *ConvTranspose, first, after []int64, chosen []phases) TensorID {
+func (r *rewriter) phase(x, w, b graph.TensorID, op *graph.ConvTranspose, first, after []int64, chosen []phases) graph.TensorID {
 	spatial := len(chosen)
 	all := r.Tensors[w].Type.Shape
 	channels, maps := all[0]/op.Group, all[1]
-	conv := Conv{Group: op.Group, Strides: slices.Repeat([]int64{1}, spatial), Dilations: slices.Repeat([]int64{1}, spatial), PadsEnd: after}
-	cut := Slice{Start: []int64{0, 0, 0}, Size: []int64{op.Group, channels, maps}, Step: []int64{1, 1, 1}}
+	conv := graph.Conv{Group: op.Group, Strides: slices.Repeat([]int64{1}, spatial), Dilations: slices.Repeat([]int64{1}, spatial), PadsEnd: after}
+	cut := graph.Slice{Start: []int64{0, 0, 0}, Size: []int64{op.Group, channels, maps}, Step: []int64{1, 1, 1}}
 	perm, split := []int64{0}, []int64{op.Group, channels, maps}
 	outputs, window := op.Group*maps, []int64{channels}
 	counts := []int64{op.Group}
@@ -171,14 +175,14 @@ func (r *rewriter) phase(x, w, b TensorID, op *ConvTranspose, first, after []int
 	for i := range spatial {
 		perm = append(perm, int64(3+2*i))
 	}
-	w = r.emit(&Transpose{Perm: perm}, r.emit(&cut, r.shaped(w, split...)))
+	w = r.emit(&graph.Transpose{Perm: perm}, r.emit(&cut, r.shaped(w, split...)))
 	w = r.shaped(w, append([]int64{outputs}, window...)...)
-	if b == None {
+	if b == graph.None {
 		return r.emit(&conv, x, w)
 	}
 	one := slices.Repeat([]int64{1}, spatial)
 	b = r.shaped(b, append(append([]int64{op.Group}, one...), maps)...)
-	b = r.emit(&Expand{Shape: append(counts, maps)}, b)
+	b = r.emit(&graph.Expand{Shape: append(counts, maps)}, b)
 	return r.emit(&conv, x, w, r.shaped(b, outputs))
 }
 

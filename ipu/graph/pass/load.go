@@ -1,10 +1,12 @@
-package graph
+package pass
+
+import "github.com/popefgen/popefgen/ipu/graph"
 
 // hoistToLoad moves what depends on weights alone to the end of the load
 // program: its results become persistent tensors, which are right again
 // whenever the load program has run after a change of weights. What depends on
 // constants alone is computed now.
-func hoistToLoad(e *Executable, c *passContext) {
+func hoistToLoad(e *graph.Executable, c *passContext) {
 	if c.Load == nil {
 		return
 	}
@@ -20,29 +22,29 @@ func hoistToLoad(e *Executable, c *passContext) {
 	}
 	r := newRewriter(e, c)
 	skip := make([]bool, len(e.Graphs)) // graphs that the load program runs itself
-	visitSteps(e.Programs[load].Steps, func(s *Step) {
-		if s.Kind == Call {
+	visitSteps(e.Programs[load].Steps, func(s *graph.Step) {
+		if s.Kind == graph.Call {
 			skip[s.Graph] = true
 		}
 	})
-	var moved []Node
+	var moved []graph.Node
 	for g := range e.Graphs {
 		if r.inner[g] || skip[g] {
 			continue
 		}
-		moved = append(moved, r.hoist(GraphID(g))...)
+		moved = append(moved, r.hoist(graph.GraphID(g))...)
 	}
 	if len(moved) == 0 {
 		return
 	}
-	e.Graphs = append(e.Graphs, Graph{Name: "prepare weights", Nodes: moved})
-	e.Programs[load].Steps = append(e.Programs[load].Steps, Step{Kind: Call, Graph: GraphID(len(e.Graphs) - 1)})
+	e.Graphs = append(e.Graphs, graph.Graph{Name: "prepare weights", Nodes: moved})
+	e.Programs[load].Steps = append(e.Programs[load].Steps, graph.Step{Kind: graph.Call, Graph: graph.GraphID(len(e.Graphs) - 1)})
 	removeDead(e)
 }
 
 // hoist takes the nodes out of graph g that depend on weights alone and pay to
 // be computed beforehand. What others read of them becomes persistent.
-func (r *rewriter) hoist(g GraphID) (moved []Node) {
+func (r *rewriter) hoist(g graph.GraphID) (moved []graph.Node) {
 	r.g = g
 	nodes := r.Graphs[g].Nodes
 	moves := make([]bool, len(nodes))
@@ -50,7 +52,7 @@ func (r *rewriter) hoist(g GraphID) (moved []Node) {
 	for i := range nodes {
 		moves[i] = r.moves(&nodes[i], here)
 		for _, t := range nodes[i].Outputs {
-			if t != None && moves[i] {
+			if t != graph.None && moves[i] {
 				here[t] = true
 			}
 		}
@@ -64,18 +66,18 @@ func (r *rewriter) hoist(g GraphID) (moved []Node) {
 		}
 		if moves[i] = r.pays(&nodes[i]); !moves[i] {
 			for _, t := range nodes[i].Outputs {
-				moves[i] = moves[i] || t != None && wanted[t]
+				moves[i] = moves[i] || t != graph.None && wanted[t]
 			}
 		}
 		if moves[i] {
 			for _, t := range nodes[i].Inputs {
-				if t != None {
+				if t != graph.None {
 					wanted[t] = true
 				}
 			}
 		}
 	}
-	var kept []Node
+	var kept []graph.Node
 	for i := range nodes {
 		if moves[i] {
 			moved = append(moved, nodes[i])
@@ -89,14 +91,14 @@ func (r *rewriter) hoist(g GraphID) (moved []Node) {
 	local := make([]int, len(r.Tensors)) // reads by nodes that move
 	for i := range moved {
 		for _, t := range moved[i].Inputs {
-			if t != None {
+			if t != graph.None {
 				local[t]++
 			}
 		}
 	}
 	for i := range moved {
 		for _, t := range moved[i].Outputs {
-			if t != None && r.reads[t] > local[t] {
+			if t != graph.None && r.reads[t] > local[t] {
 				r.Tensors[t].Persistent = true
 			}
 		}
@@ -108,17 +110,17 @@ func (r *rewriter) hoist(g GraphID) (moved []Node) {
 
 // moves reports whether a node may be computed by the load program, together
 // with the nodes that write the tensors here.
-func (r *rewriter) moves(n *Node, here []bool) bool {
-	if len(n.Outputs) == 0 || HasEffect(n.Op) {
+func (r *rewriter) moves(n *graph.Node, here []bool) bool {
+	if len(n.Outputs) == 0 || graph.HasEffect(n.Op) {
 		return false
 	}
 	for _, t := range n.Inputs {
-		if t != None && !here[t] && !r.Tensors[t].Const && !r.weight[t] {
+		if t != graph.None && !here[t] && !r.Tensors[t].Const && !r.weight[t] {
 			return false
 		}
 	}
 	for _, t := range n.Outputs {
-		if t != None && !r.settled(t) {
+		if t != graph.None && !r.settled(t) {
 			return false
 		}
 	}
@@ -127,8 +129,8 @@ func (r *rewriter) moves(n *Node, here []bool) bool {
 
 // pays reports whether a node does more than to show its operand in another
 // shape or to repeat its elements.
-func (r *rewriter) pays(n *Node) bool {
-	if _, ok := n.Op.(*Reshape); ok {
+func (r *rewriter) pays(n *graph.Node) bool {
+	if _, ok := n.Op.(*graph.Reshape); ok {
 		return false
 	}
 	const (
@@ -137,12 +139,12 @@ func (r *rewriter) pays(n *Node) bool {
 	)
 	var in, out int64
 	for _, t := range n.Inputs {
-		if t != None {
+		if t != graph.None {
 			in += r.Tensors[t].Type.Bytes()
 		}
 	}
 	for _, t := range n.Outputs {
-		if t != None {
+		if t != graph.None {
 			out += r.Tensors[t].Type.Bytes()
 		}
 	}
@@ -150,7 +152,7 @@ func (r *rewriter) pays(n *Node) bool {
 }
 
 // foldConstants computes what depends on constants alone.
-func foldConstants(e *Executable, c *passContext) {
+func foldConstants(e *graph.Executable, c *passContext) {
 	if c.Evaluate == nil {
 		return
 	}
@@ -158,7 +160,7 @@ func foldConstants(e *Executable, c *passContext) {
 	budget := int64(256 << 20) // bytes that all results may take beyond what their operands do
 	for g := range e.Graphs {
 		nodes := e.Graphs[g].Nodes
-		kept := make([]Node, 0, len(nodes))
+		kept := make([]graph.Node, 0, len(nodes))
 		for i := range nodes {
 			if c.ended() {
 				return
@@ -179,23 +181,23 @@ func foldConstants(e *Executable, c *passContext) {
 
 // cheap reports whether an operator takes time in proportion to its operands
 // and results.
-func cheap(op Op) bool {
+func cheap(op graph.Op) bool {
 	switch op.(type) {
-	case *Unary, *Binary, *Clip, *Where, *Cast, *Reshape, *Transpose, *Slice, *Concat, *Expand, *Pad, *Gather, *Reduce, *Dequantize, *Quantize:
+	case *graph.Unary, *graph.Binary, *graph.Clip, *graph.Where, *graph.Cast, *graph.Reshape, *graph.Transpose, *graph.Slice, *graph.Concat, *graph.Expand, *graph.Pad, *graph.Gather, *graph.Reduce, *graph.Dequantize, *graph.Quantize:
 		return true
 	}
 	return false
 }
 
 // foldNode makes the results of a node constants if its operands are.
-func foldNode(e *Executable, c *passContext, n *Node, budget *int64) bool {
+func foldNode(e *graph.Executable, c *passContext, n *graph.Node, budget *int64) bool {
 	if !cheap(n.Op) || len(n.Outputs) == 0 || len(n.Inputs) == 0 {
 		return false
 	}
-	types, data := make([]TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
+	types, data := make([]graph.TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
 	var in, out int64
 	for i, t := range n.Inputs {
-		if t == None {
+		if t == graph.None {
 			continue
 		}
 		if !e.Tensors[t].Const {
@@ -205,7 +207,7 @@ func foldNode(e *Executable, c *passContext, n *Node, budget *int64) bool {
 		in += int64(len(data[i]))
 	}
 	for _, t := range n.Outputs {
-		if t == None {
+		if t == graph.None {
 			continue
 		}
 		if e.Tensors[t].Persistent {
@@ -222,7 +224,7 @@ func foldNode(e *Executable, c *passContext, n *Node, budget *int64) bool {
 		return false
 	}
 	for i, t := range n.Outputs {
-		if t != None {
+		if t != graph.None {
 			e.Tensors[t].Const, e.Tensors[t].Data = true, results[i]
 		}
 	}

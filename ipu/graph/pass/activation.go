@@ -1,19 +1,21 @@
-package graph
+package pass
 
 import (
 	"math"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // recogniseActivations replaces activations written as primitives by their
 // functions.
-func recogniseActivations(e *Executable, c *passContext) {
-	rewrite(e, c, func(r *rewriter, n *Node) bool {
-		if len(n.Outputs) == 0 || n.Outputs[0] == None || !r.single(n.Outputs[0]) {
+func recogniseActivations(e *graph.Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *graph.Node) bool {
+		if len(n.Outputs) == 0 || n.Outputs[0] == graph.None || !r.single(n.Outputs[0]) {
 			return false
 		}
-		op, ok := n.Op.(*Binary)
-		if !ok || op.Fn != Mul && op.Fn != Div {
+		op, ok := n.Op.(*graph.Binary)
+		if !ok || op.Fn != graph.Mul && op.Fn != graph.Div {
 			return false
 		}
 		p, ok := r.factors(n)
@@ -27,18 +29,18 @@ func recogniseActivations(e *Executable, c *passContext) {
 // factors is a product of a number and tensors of the type of the product.
 type factors struct {
 	number  float64
-	tensors []TensorID
+	tensors []graph.TensorID
 }
 
 // factors takes a product apart: products and quotients by constants that
 // nobody else reads belong to it.
-func (r *rewriter) factors(n *Node) (factors, bool) {
+func (r *rewriter) factors(n *graph.Node) (factors, bool) {
 	p := factors{number: 1}
 	return p, r.multiply(&p, n, r.Tensors[n.Outputs[0]].Type, 8)
 }
 
-func (r *rewriter) multiply(p *factors, n *Node, typ TensorType, depth int) bool {
-	factor := func(t TensorID) bool {
+func (r *rewriter) multiply(p *factors, n *graph.Node, typ graph.TensorType, depth int) bool {
+	factor := func(t graph.TensorID) bool {
 		if v, ok := r.number(t); ok {
 			p.number *= v
 			return true
@@ -56,12 +58,12 @@ func (r *rewriter) multiply(p *factors, n *Node, typ TensorType, depth int) bool
 		p.tensors = append(p.tensors, t)
 		return true
 	}
-	op, ok := n.Op.(*Binary)
+	op, ok := n.Op.(*graph.Binary)
 	if !ok {
 		return false
 	}
 	switch op.Fn {
-	case Mul:
+	case graph.Mul:
 		if n.Inputs[0] == n.Inputs[1] { // read twice by one node
 			if !r.Tensors[n.Inputs[0]].Type.Equal(typ) {
 				return false
@@ -70,7 +72,7 @@ func (r *rewriter) multiply(p *factors, n *Node, typ TensorType, depth int) bool
 			return true
 		}
 		return factor(n.Inputs[0]) && factor(n.Inputs[1])
-	case Div:
+	case graph.Div:
 		v, ok := r.number(n.Inputs[1])
 		if !ok || v == 0 {
 			return false
@@ -82,17 +84,17 @@ func (r *rewriter) multiply(p *factors, n *Node, typ TensorType, depth int) bool
 }
 
 // product is [rewriter.factors] of the product t, or t alone.
-func (r *rewriter) product(t TensorID) factors {
+func (r *rewriter) product(t graph.TensorID) factors {
 	if n := r.node(t); n != nil {
 		if p, ok := r.factors(n); ok {
 			return p
 		}
 	}
-	return factors{1, []TensorID{t}}
+	return factors{1, []graph.TensorID{t}}
 }
 
 // pairs calls f with both orders of two factors.
-func pairs(p factors, f func(a, b TensorID) bool) bool {
+func pairs(p factors, f func(a, b graph.TensorID) bool) bool {
 	return len(p.tensors) == 2 && (f(p.tensors[0], p.tensors[1]) || f(p.tensors[1], p.tensors[0]))
 }
 
@@ -101,16 +103,16 @@ func (r *rewriter) gelu(p factors) bool {
 	if !near(p.number, 0.5) {
 		return false
 	}
-	return pairs(p, func(x, a TensorID) bool {
+	return pairs(p, func(x, a graph.TensorID) bool {
 		y, one, ok := r.plus(a)
 		if !ok || one != 1 {
 			return false
 		}
-		if u, ok := r.unary(y, Erf); ok {
+		if u, ok := r.unary(y, graph.Erf); ok {
 			q := r.product(u)
-			return near(q.number, math.Sqrt2/2) && slices.Equal(q.tensors, []TensorID{x}) && r.replace("gelu", &Unary{Fn: Gelu}, x)
+			return near(q.number, math.Sqrt2/2) && slices.Equal(q.tensors, []graph.TensorID{x}) && r.replace("gelu", &graph.Unary{Fn: graph.Gelu}, x)
 		}
-		u, ok := r.unary(y, Tanh)
+		u, ok := r.unary(y, graph.Tanh)
 		if !ok {
 			return false
 		}
@@ -121,20 +123,20 @@ func (r *rewriter) gelu(p factors) bool {
 		fits := false
 		switch len(q.tensors) {
 		case 1: // x + c·x³
-			s, c, ok := r.binary(q.tensors[0], Add)
+			s, c, ok := r.binary(q.tensors[0], graph.Add)
 			fits = ok && (s == x && r.cubic(c, x, 3) || c == x && r.cubic(s, x, 3))
 		case 2: // x·(1 + c·x²)
-			fits = pairs(q, func(y, s TensorID) bool {
+			fits = pairs(q, func(y, s graph.TensorID) bool {
 				c, one, ok := r.plus(s)
 				return ok && one == 1 && y == x && r.cubic(c, x, 2)
 			})
 		}
-		return fits && r.replace("gelu by tanh", &Unary{Fn: GeluTanh}, x)
+		return fits && r.replace("gelu by tanh", &graph.Unary{Fn: graph.GeluTanh}, x)
 	})
 }
 
 // cubic reports whether t is 0.044715 times a power of x.
-func (r *rewriter) cubic(t, x TensorID, power int) bool {
+func (r *rewriter) cubic(t, x graph.TensorID, power int) bool {
 	p := r.product(t)
 	if !near(p.number, 0.044715) {
 		return false
@@ -146,7 +148,7 @@ func (r *rewriter) cubic(t, x TensorID, power int) bool {
 			continue
 		}
 		q := r.product(f) // a power that others read too
-		if q.number != 1 || slices.ContainsFunc(q.tensors, func(t TensorID) bool { return t != x }) {
+		if q.number != 1 || slices.ContainsFunc(q.tensors, func(t graph.TensorID) bool { return t != x }) {
 			return false
 		}
 		n += len(q.tensors)
@@ -156,25 +158,25 @@ func (r *rewriter) cubic(t, x TensorID, power int) bool {
 
 // gated recognises x times a function of x.
 func (r *rewriter) gated(p factors) bool {
-	return pairs(p, func(x, a TensorID) bool {
+	return pairs(p, func(x, a graph.TensorID) bool {
 		if near(p.number, 1.0/6) && r.clipped(a, x) {
-			return r.replace("hard-swish", &Unary{Fn: HardSwish}, x)
+			return r.replace("hard-swish", &graph.Unary{Fn: graph.HardSwish}, x)
 		}
 		if p.number != 1 {
 			return false
 		}
-		if u, ok := r.unary(a, Sigmoid); ok {
+		if u, ok := r.unary(a, graph.Sigmoid); ok {
 			q := r.product(u)
-			if slices.Equal(q.tensors, []TensorID{x}) {
-				return r.replace("swish", &Unary{Fn: Swish, Alpha: q.number}, x)
+			if slices.Equal(q.tensors, []graph.TensorID{x}) {
+				return r.replace("swish", &graph.Unary{Fn: graph.Swish, Alpha: q.number}, x)
 			}
 		}
-		if u, op, ok := producer[*Unary](r, a); ok && op.Fn == HardSigmoid && u.Inputs[0] == x && near(op.Alpha, 1.0/6) && near(op.Beta, 0.5) {
-			return r.replace("hard-swish", &Unary{Fn: HardSwish}, x)
+		if u, op, ok := producer[*graph.Unary](r, a); ok && op.Fn == graph.HardSigmoid && u.Inputs[0] == x && near(op.Alpha, 1.0/6) && near(op.Beta, 0.5) {
+			return r.replace("hard-swish", &graph.Unary{Fn: graph.HardSwish}, x)
 		}
-		if u, ok := r.unary(a, Tanh); ok {
-			if y, ok := r.unary(u, Softplus); ok && y == x {
-				return r.replace("mish", &Unary{Fn: Mish}, x)
+		if u, ok := r.unary(a, graph.Tanh); ok {
+			if y, ok := r.unary(u, graph.Softplus); ok && y == x {
+				return r.replace("mish", &graph.Unary{Fn: graph.Mish}, x)
 			}
 		}
 		return false
@@ -186,17 +188,17 @@ func (r *rewriter) hardSigmoid(p factors) bool {
 	if !near(p.number, 1.0/6) || len(p.tensors) != 1 || !r.once(p.tensors[0]) {
 		return false
 	}
-	c, _, ok := producer[*Clip](r, p.tensors[0])
+	c, _, ok := producer[*graph.Clip](r, p.tensors[0])
 	if !ok {
 		return false
 	}
 	x, _, ok := r.plus(c.Inputs[0])
-	return ok && r.clipped(p.tensors[0], x) && r.replace("hard-sigmoid", &Unary{Fn: HardSigmoid, Alpha: 1.0 / 6, Beta: 0.5}, x)
+	return ok && r.clipped(p.tensors[0], x) && r.replace("hard-sigmoid", &graph.Unary{Fn: graph.HardSigmoid, Alpha: 1.0 / 6, Beta: 0.5}, x)
 }
 
 // clipped reports whether t is max(0, min(6, x+3)).
-func (r *rewriter) clipped(t, x TensorID) bool {
-	c, _, ok := producer[*Clip](r, t)
+func (r *rewriter) clipped(t, x graph.TensorID) bool {
+	c, _, ok := producer[*graph.Clip](r, t)
 	if !ok || len(c.Inputs) < 3 {
 		return false
 	}

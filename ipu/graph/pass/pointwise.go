@@ -1,25 +1,29 @@
-package graph
+package pass
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // fusePointwise joins elementwise operators of one shape whose intermediate
 // values nobody else reads.
-func fusePointwise(e *Executable, c *passContext) {
-	rewrite(e, c, func(r *rewriter, n *Node) bool { return r.fuse(n) })
+func fusePointwise(e *graph.Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *graph.Node) bool { return r.fuse(n) })
 }
 
 // elementwise returns the instruction that a node is to a [Pointwise], whose
 // own it may be.
-func (r *rewriter) elementwise(n *Node) (*Pointwise, bool) {
-	if len(n.Outputs) != 1 || n.Outputs[0] == None {
+func (r *rewriter) elementwise(n *graph.Node) (*graph.Pointwise, bool) {
+	if len(n.Outputs) != 1 || n.Outputs[0] == graph.None {
 		return nil, false
 	}
 	d := r.Tensors[n.Outputs[0]].Type.DType
-	if !pointwiseType(d) {
+	if !graph.PointwiseType(d) {
 		return nil, false
 	}
 	for _, t := range n.Inputs {
-		if t != None && r.Tensors[t].Type.DType != d {
+		if t != graph.None && r.Tensors[t].Type.DType != d {
 			return nil, false
 		}
 	}
@@ -27,45 +31,45 @@ func (r *rewriter) elementwise(n *Node) (*Pointwise, bool) {
 	for i := range args {
 		args[i] = int64(i)
 	}
-	one := func(fn string, alpha, beta float64) (*Pointwise, bool) {
-		return &Pointwise{Fns: []string{fn}, Args: args, Alpha: []float64{alpha}, Beta: []float64{beta}}, PointwiseArity(fn) == len(args)
+	one := func(fn string, alpha, beta float64) (*graph.Pointwise, bool) {
+		return &graph.Pointwise{Fns: []string{fn}, Args: args, Alpha: []float64{alpha}, Beta: []float64{beta}}, graph.PointwiseArity(fn) == len(args)
 	}
 	switch op := n.Op.(type) {
-	case *Pointwise:
+	case *graph.Pointwise:
 		return op, true
-	case *Unary:
+	case *graph.Unary:
 		return one(string(op.Fn), op.Alpha, op.Beta)
-	case *Binary:
+	case *graph.Binary:
 		return one(string(op.Fn), 0, 0)
-	case *Clip:
+	case *graph.Clip:
 		for len(args) < 3 {
 			args = append(args, -1)
 		}
 		for i, t := range n.Inputs {
-			if t == None {
+			if t == graph.None {
 				args[i] = -1
 			}
 		}
-		return one(PointwiseClip, 0, 0)
+		return one(graph.PointwiseClip, 0, 0)
 	}
 	return nil, false
 }
 
 // fuse makes the current node the last of a chain, if there is one.
-func (r *rewriter) fuse(n *Node) bool {
+func (r *rewriter) fuse(n *graph.Node) bool {
 	op, ok := r.elementwise(n)
-	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == None {
+	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == graph.None {
 		return false
 	}
 	out := n.Outputs[0]
-	inside := map[*Node]bool{n: true}
-	order := []*Node{n} // the last one first
+	inside := map[*graph.Node]bool{n: true}
+	order := []*graph.Node{n} // the last one first
 	count := len(op.Fns)
 	// A node joins once all that read it have: those come later in the graph.
 	const window = 128 // bounds the work
 	for i := len(r.out) - 1; i >= max(0, len(r.out)-window); i-- {
 		p := r.out[i]
-		if len(p.Outputs) != 1 || p.Outputs[0] == None || !r.keeps(p.Outputs[0], out) {
+		if len(p.Outputs) != 1 || p.Outputs[0] == graph.None || !r.keeps(p.Outputs[0], out) {
 			continue
 		}
 		t := p.Outputs[0]
@@ -73,7 +77,7 @@ func (r *rewriter) fuse(n *Node) bool {
 			continue
 		}
 		q, ok := r.elementwise(p)
-		if !ok || count+len(q.Fns) > MaxPointwiseInstructions || r.operandCount(append(order, p)) > MaxPointwiseOperands {
+		if !ok || count+len(q.Fns) > graph.MaxPointwiseInstructions || r.operandCount(append(order, p)) > graph.MaxPointwiseOperands {
 			continue
 		}
 		inside[p] = true
@@ -88,7 +92,7 @@ func (r *rewriter) fuse(n *Node) bool {
 }
 
 // readInside reports whether nobody but some nodes reads t.
-func (r *rewriter) readInside(t TensorID, nodes []*Node) bool {
+func (r *rewriter) readInside(t graph.TensorID, nodes []*graph.Node) bool {
 	n := 0
 	for _, p := range nodes {
 		for _, x := range p.Inputs {
@@ -102,15 +106,15 @@ func (r *rewriter) readInside(t TensorID, nodes []*Node) bool {
 
 // operandCount returns how many different tensors some nodes, the last one
 // first, read that those before it do not write.
-func (r *rewriter) operandCount(nodes []*Node) int {
-	seen := map[TensorID]bool{}
+func (r *rewriter) operandCount(nodes []*graph.Node) int {
+	seen := map[graph.TensorID]bool{}
 	for _, p := range nodes[1:] { // the first one, which comes last, may update a state
 		seen[p.Outputs[0]] = true
 	}
 	n := 0
 	for _, p := range nodes {
 		for _, x := range p.Inputs {
-			if x != None && !seen[x] {
+			if x != graph.None && !seen[x] {
 				seen[x] = true
 				n++
 			}
@@ -121,22 +125,22 @@ func (r *rewriter) operandCount(nodes []*Node) int {
 
 // join replaces the current node, the last of some in execution order, by one
 // that computes all of them.
-func (r *rewriter) join(nodes []*Node) bool {
-	var in []TensorID
-	written := map[TensorID]bool{}
+func (r *rewriter) join(nodes []*graph.Node) bool {
+	var in []graph.TensorID
+	written := map[graph.TensorID]bool{}
 	for _, p := range nodes[:len(nodes)-1] { // the last one may update a state
 		written[p.Outputs[0]] = true
 	}
-	value := map[TensorID]int64{}
+	value := map[graph.TensorID]int64{}
 	for _, p := range nodes {
 		for _, x := range p.Inputs {
-			if _, ok := value[x]; !ok && x != None && !written[x] {
+			if _, ok := value[x]; !ok && x != graph.None && !written[x] {
 				value[x] = int64(len(in))
 				in = append(in, x)
 			}
 		}
 	}
-	all := &Pointwise{}
+	all := &graph.Pointwise{}
 	for _, p := range nodes {
 		op, _ := r.elementwise(p)
 		first := int64(len(in) + len(all.Fns)) // value of the first instruction

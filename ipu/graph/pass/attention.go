@@ -1,9 +1,11 @@
-package graph
+package pass
 
 import (
 	"encoding/binary"
 	"math"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // recogniseAttention replaces the softmax of products of matrices, multiplied
@@ -11,18 +13,18 @@ import (
 // reads its operands from where they lay before they were divided into heads,
 // and writes where they are put together again: the transposes, reshapes and
 // slices around it vanish.
-func recogniseAttention(e *Executable, c *passContext) {
-	rewrite(e, c, func(r *rewriter, n *Node) bool {
-		if len(n.Outputs) == 0 || n.Outputs[0] == None || !r.single(n.Outputs[0]) {
+func recogniseAttention(e *graph.Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *graph.Node) bool {
+		if len(n.Outputs) == 0 || n.Outputs[0] == graph.None || !r.single(n.Outputs[0]) {
 			return false
 		}
 		switch op := n.Op.(type) {
-		case *MatMul:
+		case *graph.MatMul:
 			return r.attention(n)
-		case *Transpose:
+		case *graph.Transpose:
 			return r.mergedHeads(n, op)
-		case *Reshape:
-			if p, a, ok := producer[*ViewedAttention](r, n.Inputs[0]); ok && r.once(n.Inputs[0]) {
+		case *graph.Reshape:
+			if p, a, ok := producer[*graph.ViewedAttention](r, n.Inputs[0]); ok && r.once(n.Inputs[0]) {
 				o := *a
 				o.Shape = op.Shape
 				return r.replace("heads put together", &o, p.Inputs...)
@@ -50,7 +52,7 @@ const (
 
 // scores is what leads from products of matrices to a softmax.
 type scores struct {
-	product *Node
+	product *graph.Node
 	scale   float64
 	causal  bool
 	past    int64
@@ -60,20 +62,20 @@ type scores struct {
 
 // bias is added to scores; it broadcasts to their shape at that place.
 type bias struct {
-	t     TensorID
+	t     graph.TensorID
 	shape []int64
 	hides bool // it stands for a selection
 }
 
 // attention recognises softmax(scale·Q·Kᵀ + bias)·V.
-func (r *rewriter) attention(n *Node) bool {
+func (r *rewriter) attention(n *graph.Node) bool {
 	out := r.Tensors[n.Outputs[0]].Type
 	p, noNaN := r.withoutNaN(n.Inputs[0])
 	p, ok := r.sameMatrices(p)
 	if !ok || out.Rank() < 2 || out.Elements() == 0 || r.Tensors[n.Inputs[1]].Type.Rank() < 2 {
 		return false
 	}
-	soft, op, ok := producer[*Softmax](r, p)
+	soft, op, ok := producer[*graph.Softmax](r, p)
 	if !ok || op.Log || op.Axis != int64(r.Tensors[p].Type.Rank())-1 || !noNaN && !r.once(p) {
 		return false
 	}
@@ -94,7 +96,7 @@ func (r *rewriter) attention(n *Node) bool {
 	if !ok {
 		return false
 	}
-	o := &ViewedAttention{Rows: rows, Cols: cols, Width: out.Shape[out.Rank()-1], Shape: out.Shape, Causal: s.causal, Past: s.past, NoNaN: noNaN}
+	o := &graph.ViewedAttention{Rows: rows, Cols: cols, Width: out.Shape[out.Rank()-1], Shape: out.Shape, Causal: s.causal, Past: s.past, NoNaN: noNaN}
 	lead := qk.Shape[:rank-2]
 	q, scaleQ, okQ := r.operandOf(s.product.Inputs[0], lead, func(_, across int64) bool { return true })
 	k, scaleK, okK := r.operandOf(s.product.Inputs[1], lead, func(_, across int64) bool { return true })
@@ -108,7 +110,7 @@ func (r *rewriter) attention(n *Node) bool {
 	y := r.itself(n.Outputs[0])
 	runs := [][]steps{q.lead, k.lead, v.lead, aligned(y.axes[:out.Rank()-2], out.Shape[:out.Rank()-2])}
 	var b viewed
-	if sum.t != None {
+	if sum.t != graph.None {
 		b = r.itself(sum.t)
 		runs = append(runs, aligned(b.axes[:max(0, len(b.axes)-2)], sum.shape[:len(sum.shape)-2]))
 	}
@@ -123,13 +125,13 @@ func (r *rewriter) attention(n *Node) bool {
 	o.K = view(k.at, along[1], k.down.step, k.across.step)
 	o.V = view(v.at, along[2], v.down.step, v.across.step)
 	o.Y = view(0, along[3], o.Width, 1)
-	in := []TensorID{q.base, k.base, v.base}
-	if sum.t != None {
+	in := []graph.TensorID{q.base, k.base, v.base}
+	if sum.t != graph.None {
 		matrix := aligned(b.axes[max(0, len(b.axes)-2):], []int64{rows, cols})
 		o.Bias = view(0, along[4], matrix[0].step, matrix[1].step)
 		in = append(in, sum.t)
 	}
-	types := make([]TensorType, len(in))
+	types := make([]graph.TensorType, len(in))
 	for i, t := range in {
 		types[i] = r.Tensors[t].Type
 	}
@@ -141,7 +143,7 @@ func (r *rewriter) attention(n *Node) bool {
 
 // operandView is a view of matrices.
 type operandView struct {
-	base         TensorID
+	base         graph.TensorID
 	at           int64
 	lead         []steps
 	down, across steps
@@ -150,7 +152,7 @@ type operandView struct {
 // operandOf returns the farthest view of the matrices in t whose rows and
 // columns are equally far apart, as fit wants them, and the factor that is
 // missing there.
-func (r *rewriter) operandOf(t TensorID, lead []int64, fit func(down, across int64) bool) (o operandView, factor float64, ok bool) {
+func (r *rewriter) operandOf(t graph.TensorID, lead []int64, fit func(down, across int64) bool) (o operandView, factor float64, ok bool) {
 	views, factors := r.through(t)
 	for i, v := range views {
 		n := len(v.axes)
@@ -168,9 +170,9 @@ func (r *rewriter) operandOf(t TensorID, lead []int64, fit func(down, across int
 
 // sameMatrices returns what t is a reshape of, which nobody else reads, as far
 // as the last two axes stay the same.
-func (r *rewriter) sameMatrices(t TensorID) (TensorID, bool) {
+func (r *rewriter) sameMatrices(t graph.TensorID) (graph.TensorID, bool) {
 	for {
-		n, _, ok := producer[*Reshape](r, t)
+		n, _, ok := producer[*graph.Reshape](r, t)
 		if !ok {
 			return t, r.Tensors[t].Type.Rank() >= 2
 		}
@@ -184,7 +186,7 @@ func (r *rewriter) sameMatrices(t TensorID) (TensorID, bool) {
 
 // scores finds the product that the operand of a softmax is made of, and notes
 // on the way what is done to it.
-func (r *rewriter) scores(t TensorID, s *scores) bool {
+func (r *rewriter) scores(t graph.TensorID, s *scores) bool {
 	t, ok := r.sameMatrices(t)
 	if !ok || !r.once(t) {
 		return false
@@ -194,25 +196,25 @@ func (r *rewriter) scores(t TensorID, s *scores) bool {
 		return false
 	}
 	switch op := n.Op.(type) {
-	case *MatMul:
+	case *graph.MatMul:
 		s.product = n
 		return r.Tensors[n.Inputs[0]].Type.Rank() >= 2 && r.Tensors[n.Inputs[1]].Type.Rank() >= 2
-	case *Binary:
+	case *graph.Binary:
 		if x, f, ok := r.factor(t, op); ok {
 			s.scale *= f
 			return r.scores(x, s)
 		}
-		if op.Fn == Add {
+		if op.Fn == graph.Add {
 			return r.biased(t, n.Inputs[0], n.Inputs[1], s) || r.biased(t, n.Inputs[1], n.Inputs[0], s)
 		}
-	case *Where:
+	case *graph.Where:
 		return r.masked(t, n.Inputs[0], n.Inputs[1], n.Inputs[2], s)
 	}
 	return false
 }
 
 // biased goes on at x, to which b is added.
-func (r *rewriter) biased(t, x, b TensorID, s *scores) bool {
+func (r *rewriter) biased(t, x, b graph.TensorID, s *scores) bool {
 	// A factor that follows would count for the bias too.
 	if s.scale != 1 || !r.keeps(x, t) || !r.stable(b) {
 		return false
@@ -255,7 +257,7 @@ func (r *rewriter) hidesOnce(s *scores) bool {
 
 // mild reports whether all elements of a bias are known, and too small to hide a
 // score.
-func (r *rewriter) mild(t TensorID) bool {
+func (r *rewriter) mild(t graph.TensorID) bool {
 	e := &r.Tensors[t]
 	if !e.Const {
 		return false
@@ -269,7 +271,7 @@ func (r *rewriter) mild(t TensorID) bool {
 }
 
 // masked goes on at the scores of a selection, the others being hidden.
-func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
+func (r *rewriter) masked(t, cond, a, b graph.TensorID, s *scores) bool {
 	hides := true // where cond is true
 	v, ok := r.number(a)
 	x := b
@@ -300,15 +302,15 @@ func (r *rewriter) masked(t, cond, a, b TensorID, s *scores) bool {
 	if !hides {
 		hidden, shown = shown, hidden
 	}
-	addend := r.emit(&Where{}, cond, hidden, shown)
+	addend := r.emit(&graph.Where{}, cond, hidden, shown)
 	s.add(bias{t: addend, shape: r.Tensors[t].Type.Shape, hides: true})
 	s.hides += finite
-	return addend != None && r.scores(x, s)
+	return addend != graph.None && r.scores(x, s)
 }
 
 // triangle reports whether a constant that broadcasts to t hides, for all heads
 // alike, what comes after an element past positions further on than a row.
-func (r *rewriter) triangle(c, t TensorID, hides func(v float64) (hidden, ok bool)) (past int64, ok bool) {
+func (r *rewriter) triangle(c, t graph.TensorID, hides func(v float64) (hidden, ok bool)) (past int64, ok bool) {
 	e, shape := &r.Tensors[c], r.Tensors[t].Type.Shape
 	rank := len(shape)
 	rows, cols := shape[rank-2], shape[rank-1]
@@ -334,13 +336,13 @@ func (r *rewriter) triangle(c, t TensorID, hides func(v float64) (hidden, ok boo
 
 // constantFloat returns an element of a constant: NaN if its type is none of Bool,
 // F32 and F64.
-func constantFloat(e *Tensor, i int64) float64 {
+func constantFloat(e *graph.Tensor, i int64) float64 {
 	switch b := e.Data[i*int64(e.Type.DType.Size()):]; e.Type.DType {
-	case Bool:
+	case graph.Bool:
 		return float64(b[0])
-	case F32:
+	case graph.F32:
 		return float64(math.Float32frombits(binary.LittleEndian.Uint32(b)))
-	case F64:
+	case graph.F64:
 		return math.Float64frombits(binary.LittleEndian.Uint64(b))
 	}
 	return math.NaN()
@@ -350,7 +352,7 @@ func constantFloat(e *Tensor, i int64) float64 {
 // no larger than one of them, unless it is known once the weights are.
 func (r *rewriter) oneBias(s *scores) (sum bias, ok bool) {
 	if len(s.biases) == 0 {
-		return bias{t: None}, true
+		return bias{t: graph.None}, true
 	}
 	sum = s.biases[0]
 	for _, b := range s.biases[1:] {
@@ -359,12 +361,12 @@ func (r *rewriter) oneBias(s *scores) (sum bias, ok bool) {
 			return sum, false
 		}
 		x, y := r.Tensors[sum.t].Type, r.Tensors[b.t].Type
-		shape, err := Broadcast(x.Shape, y.Shape)
-		both := TensorType{x.DType, shape}.Elements()
+		shape, err := graph.Broadcast(x.Shape, y.Shape)
+		both := graph.TensorType{DType: x.DType, Shape: shape}.Elements()
 		if err != nil || both > max(x.Elements(), y.Elements()) && !(r.settled(sum.t) && r.settled(b.t)) {
 			return sum, false
 		}
-		if sum.t = r.emit(&Binary{Fn: Add}, sum.t, b.t); sum.t == None {
+		if sum.t = r.emit(&graph.Binary{Fn: graph.Add}, sum.t, b.t); sum.t == graph.None {
 			return sum, false
 		}
 	}
@@ -400,18 +402,18 @@ func (r *rewriter) among(b bias, shape []int64) (bias, bool) {
 }
 
 // withoutNaN returns p if t is p with zeros in place of NaN.
-func (r *rewriter) withoutNaN(t TensorID) (p TensorID, ok bool) {
-	n, _, ok := producer[*Where](r, t)
+func (r *rewriter) withoutNaN(t graph.TensorID) (p graph.TensorID, ok bool) {
+	n, _, ok := producer[*graph.Where](r, t)
 	if !ok || !r.once(t) {
 		return t, false
 	}
 	p = n.Inputs[2]
 	zero, isNumber := r.number(n.Inputs[1])
-	same, isNot := r.unary(n.Inputs[0], Not)
+	same, isNot := r.unary(n.Inputs[0], graph.Not)
 	if !isNumber || zero != 0 || !isNot {
 		return t, false
 	}
-	a, b, isEqual := r.binary(same, Equal)
+	a, b, isEqual := r.binary(same, graph.Equal)
 	const reads = 3 // twice by the comparison, once by the selection
 	if !isEqual || a != p || b != p || !r.keeps(p, t) || r.reads[p] != reads || r.Tensors[p].Persistent {
 		return t, false
@@ -420,8 +422,8 @@ func (r *rewriter) withoutNaN(t TensorID) (p TensorID, ok bool) {
 }
 
 // mergedHeads lets attention write its result the way that it is transposed to.
-func (r *rewriter) mergedHeads(n *Node, op *Transpose) bool {
-	p, a, ok := producer[*ViewedAttention](r, n.Inputs[0])
+func (r *rewriter) mergedHeads(n *graph.Node, op *graph.Transpose) bool {
+	p, a, ok := producer[*graph.ViewedAttention](r, n.Inputs[0])
 	if !ok || !r.once(n.Inputs[0]) {
 		return false
 	}
@@ -492,7 +494,7 @@ func (r *rewriter) mergedHeads(n *Node, op *Transpose) bool {
 	}
 	o.Q, o.K, o.V, o.Bias = divided[0], divided[1], divided[2], divided[3]
 	o.Y = append(o.Y, moved[0], moved[1])
-	types := make([]TensorType, len(p.Inputs))
+	types := make([]graph.TensorType, len(p.Inputs))
 	for i, t := range p.Inputs {
 		types[i] = r.Tensors[t].Type
 	}

@@ -1,27 +1,29 @@
-package graph
+package pass
 
 import (
 	"encoding/binary"
 	"slices"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // mergeMovement merges operators that only move elements.
-func mergeMovement(e *Executable, c *passContext) {
-	rewrite(e, c, func(r *rewriter, n *Node) bool {
+func mergeMovement(e *graph.Executable, c *passContext) {
+	rewrite(e, c, func(r *rewriter, n *graph.Node) bool {
 		switch op := n.Op.(type) {
-		case *Transpose:
+		case *graph.Transpose:
 			return r.mergeTranspose(n, op)
-		case *Reshape:
-			if x, _, ok := producer[*Reshape](r, n.Inputs[0]); ok {
+		case *graph.Reshape:
+			if x, _, ok := producer[*graph.Reshape](r, n.Inputs[0]); ok {
 				return r.replace("reshapes merged", op, x.Inputs[0])
 			}
-		case *Cast:
+		case *graph.Cast:
 			return r.mergeCast(n, op)
-		case *Gather:
+		case *graph.Gather:
 			return r.sliceOfGather(n, op)
-		case *Slice:
+		case *graph.Slice:
 			return r.mergeSlice(n, op)
-		case *Binary, *Where:
+		case *graph.Binary, *graph.Where:
 			return r.dropExpand(n)
 		}
 		return false
@@ -30,14 +32,14 @@ func mergeMovement(e *Executable, c *passContext) {
 
 // mergeTranspose joins two transposes in a row, and makes one that leaves the
 // order of elements alone a reshape.
-func (r *rewriter) mergeTranspose(n *Node, op *Transpose) bool {
+func (r *rewriter) mergeTranspose(n *graph.Node, op *graph.Transpose) bool {
 	x := n.Inputs[0]
-	if p, first, ok := producer[*Transpose](r, x); ok {
+	if p, first, ok := producer[*graph.Transpose](r, x); ok {
 		perm := make([]int64, len(op.Perm))
 		for i, a := range op.Perm {
 			perm[i] = first.Perm[a]
 		}
-		return r.replace("transposes merged", &Transpose{Perm: perm}, p.Inputs[0])
+		return r.replace("transposes merged", &graph.Transpose{Perm: perm}, p.Inputs[0])
 	}
 	if slices.IsSorted(op.Perm) {
 		return false // the pass "identity" removes it
@@ -52,12 +54,12 @@ func (r *rewriter) mergeTranspose(n *Node, op *Transpose) bool {
 		}
 		last = a
 	}
-	return r.replace("transposes of single elements made reshapes", &Reshape{Shape: r.Tensors[n.Outputs[0]].Type.Shape}, x)
+	return r.replace("transposes of single elements made reshapes", &graph.Reshape{Shape: r.Tensors[n.Outputs[0]].Type.Shape}, x)
 }
 
 // mergeCast joins two casts in a row if the first loses nothing.
-func (r *rewriter) mergeCast(n *Node, op *Cast) bool {
-	p, _, ok := producer[*Cast](r, n.Inputs[0])
+func (r *rewriter) mergeCast(n *graph.Node, op *graph.Cast) bool {
+	p, _, ok := producer[*graph.Cast](r, n.Inputs[0])
 	if !ok {
 		return false
 	}
@@ -66,24 +68,24 @@ func (r *rewriter) mergeCast(n *Node, op *Cast) bool {
 		return false
 	}
 	// What does not fit wraps from one integer to another, but not from a float.
-	if by.IsFloat() && !from.IsFloat() && !op.To.IsFloat() && !holds(op.To, from) && op.To != Bool {
+	if by.IsFloat() && !from.IsFloat() && !op.To.IsFloat() && !holds(op.To, from) && op.To != graph.Bool {
 		return false
 	}
 	return r.replace("casts merged", op, p.Inputs[0])
 }
 
 // holds reports whether every value of type small is one of type big.
-func holds(big, small DType) bool {
+func holds(big, small graph.DType) bool {
 	if big == small {
 		return true
 	}
-	integer := func(t DType) bool { return t == Bool || t.IsInteger() }
+	integer := func(t graph.DType) bool { return t == graph.Bool || t.IsInteger() }
 	switch {
-	case big == F32:
-		return small == F16 || small == BF16 || integer(small) && small.Size() <= 2
-	case big == F64:
-		return small == F16 || small == BF16 || small == F32 || integer(small) && small.Size() <= 4
-	case small == Bool:
+	case big == graph.F32:
+		return small == graph.F16 || small == graph.BF16 || integer(small) && small.Size() <= 2
+	case big == graph.F64:
+		return small == graph.F16 || small == graph.BF16 || small == graph.F32 || integer(small) && small.Size() <= 4
+	case small == graph.Bool:
 		return big.IsInteger()
 	case big.IsSigned():
 		return small.IsInteger() && small.Size() < big.Size() || small.IsSigned() && small.Size() == big.Size() && big.Size() > 1
@@ -95,7 +97,7 @@ func holds(big, small DType) bool {
 
 // sliceOfGather makes a selection by constant indices that follow each other a
 // slice.
-func (r *rewriter) sliceOfGather(n *Node, op *Gather) bool {
+func (r *rewriter) sliceOfGather(n *graph.Node, op *graph.Gather) bool {
 	x, idx := r.Tensors[n.Inputs[0]].Type, &r.Tensors[n.Inputs[1]]
 	if !idx.Const || idx.Type.Elements() == 0 || idx.Type.Elements() > 1<<16 {
 		return false
@@ -103,7 +105,7 @@ func (r *rewriter) sliceOfGather(n *Node, op *Gather) bool {
 	size := x.Shape[op.Axis]
 	at := make([]int64, idx.Type.Elements())
 	for i := range at {
-		if idx.Type.DType == I64 {
+		if idx.Type.DType == graph.I64 {
 			at[i] = int64(binary.LittleEndian.Uint64(idx.Data[8*i:]))
 		} else {
 			at[i] = int64(int32(binary.LittleEndian.Uint32(idx.Data[4*i:])))
@@ -115,26 +117,26 @@ func (r *rewriter) sliceOfGather(n *Node, op *Gather) bool {
 			return false
 		}
 	}
-	s := &Slice{Start: make([]int64, x.Rank()), Size: slices.Clone(x.Shape), Step: slices.Repeat([]int64{1}, x.Rank())}
+	s := &graph.Slice{Start: make([]int64, x.Rank()), Size: slices.Clone(x.Shape), Step: slices.Repeat([]int64{1}, x.Rank())}
 	s.Start[op.Axis], s.Size[op.Axis] = at[0], int64(len(at))
 	y := r.Tensors[n.Outputs[0]].Type.Shape
 	if slices.Equal(s.Size, y) {
 		return r.replace("selections made slices", s, n.Inputs[0])
 	}
 	t := r.emit(s, n.Inputs[0])
-	if t == None {
+	if t == graph.None {
 		return false
 	}
-	return r.replace("selections made slices", &Reshape{Shape: y}, t)
+	return r.replace("selections made slices", &graph.Reshape{Shape: y}, t)
 }
 
 // mergeSlice joins two slices in a row.
-func (r *rewriter) mergeSlice(n *Node, op *Slice) bool {
-	p, first, ok := producer[*Slice](r, n.Inputs[0])
+func (r *rewriter) mergeSlice(n *graph.Node, op *graph.Slice) bool {
+	p, first, ok := producer[*graph.Slice](r, n.Inputs[0])
 	if !ok || r.Tensors[n.Outputs[0]].Type.Elements() == 0 {
 		return false
 	}
-	s := &Slice{Start: slices.Clone(op.Start), Size: op.Size, Step: slices.Clone(op.Step)}
+	s := &graph.Slice{Start: slices.Clone(op.Start), Size: op.Size, Step: slices.Clone(op.Step)}
 	for i := range s.Start {
 		s.Start[i] = first.Start[i] + op.Start[i]*first.Step[i]
 		s.Step[i] = op.Step[i] * first.Step[i]
@@ -147,18 +149,18 @@ func (r *rewriter) mergeSlice(n *Node, op *Slice) bool {
 
 // dropExpand lets an operator that broadcasts read an operand before it was
 // expanded.
-func (r *rewriter) dropExpand(n *Node) bool {
+func (r *rewriter) dropExpand(n *graph.Node) bool {
 	in := slices.Clone(n.Inputs)
 	found := false
 	for i, t := range in {
-		if p, _, ok := producer[*Expand](r, t); ok {
+		if p, _, ok := producer[*graph.Expand](r, t); ok {
 			in[i], found = p.Inputs[0], true
 		}
 	}
 	if !found {
 		return false
 	}
-	types := make([]TensorType, len(in))
+	types := make([]graph.TensorType, len(in))
 	for i, t := range in {
 		types[i] = r.Tensors[t].Type
 	}
