@@ -46,6 +46,9 @@ var escapeBounds = map[string]string{
 
 const escapeList = "testdata/escapes.txt"
 
+// enginePackages are the engine and all that it is made of.
+var enginePackages = []string{".", "./kernel", "./internal/..."}
+
 // TestNothingInARunEscapes asks the compiler what it puts on the heap and
 // wants nothing of it in functions that a request can reach, but for what the
 // list gives a reason for. Reached is what value analysis of the call graph
@@ -103,7 +106,7 @@ type escape struct {
 // compilerEscapes returns what the compiler puts on the heap in the engine and
 // its kernels. What it inlines stands at the call.
 func compilerEscapes(t *testing.T) []escape {
-	out, err := exec.Command("go", "build", "-gcflags=-m", ".", "./kernel").CombinedOutput()
+	out, err := exec.Command("go", append([]string{"build", "-gcflags=-m"}, enginePackages...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	message := regexp.MustCompile(`(?m)^(\S+\.go):(\d+):(\d+): (?:moved to heap: (\w+)|(.+) escapes to heap(?:\.\.\.)?:?)$`)
 	var all []escape
@@ -133,7 +136,7 @@ type sources struct {
 }
 
 func newSources(t *testing.T) *sources {
-	pkgs, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax}, ".", "./kernel")
+	pkgs, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax}, enginePackages...)
 	require.NoError(t, err)
 	require.Zero(t, packages.PrintErrors(pkgs))
 	prog, _ := ssautil.Packages(pkgs, ssa.InstantiateGenerics)

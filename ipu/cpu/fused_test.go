@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	diff "github.com/google/go-cmp/cmp"
@@ -31,18 +32,18 @@ func TestProductsAreRounded(t *testing.T) {
 	}
 	s := &sources{functions: map[string][]sourceFunction{}, errors: map[string][]sourceFunction{}}
 	fset := token.NewFileSet()
-	for dir, pkg := range map[string]string{".": "cpu", "kernel": "kernel"} {
+	list, err := exec.Command("go", append([]string{"list", "-f", "{{.Dir}}"}, enginePackages...)...).Output()
+	require.NoError(t, err)
+	for _, dir := range strings.Fields(string(list)) {
 		files, err := filepath.Glob(filepath.Join(dir, "*.go"))
 		require.NoError(t, err)
 		for _, file := range files {
-			abs, err := filepath.Abs(file)
+			f, err := parser.ParseFile(fset, file, nil, 0)
 			require.NoError(t, err)
-			f, err := parser.ParseFile(fset, abs, nil, 0)
-			require.NoError(t, err)
-			s.survey(fset, pkg, f)
+			s.survey(fset, f.Name.Name, f)
 		}
 	}
-	c := exec.Command("go", "build", "-gcflags=-S", ".", "./kernel")
+	c := exec.Command("go", append([]string{"build", "-gcflags=-S"}, enginePackages...)...)
 	c.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
 	out, err := c.CombinedOutput()
 	require.NoError(t, err)
