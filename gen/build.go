@@ -351,7 +351,7 @@ func (b *builder) samples() {
 		}
 		t := &p.Tensors[b.tensor[i]]
 		if dim >= len(t.Shape) {
-			b.problem("anchor %q: %s has no dimension %d to count samples", a.Name, a.Info, dim)
+			b.problem("anchor %q: %s has no dimension %d to count samples, want one that all inputs and outputs have", a.Name, a.Info, dim)
 			continue
 		}
 		n := t.Shape[dim]
@@ -463,7 +463,7 @@ func (b *builder) name() {
 			continue
 		}
 		if who := n.holder(name); who != "" {
-			b.problem("rename %q: the name %s is taken by %s", t.Anchor, name, who)
+			b.problem("rename %q: the name %s is taken by %s; choose another", t.Anchor, name, who)
 			continue
 		}
 		n.take(name, fmt.Sprintf("the rename of %q", t.Anchor))

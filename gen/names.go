@@ -95,7 +95,7 @@ func predeclared(name string) bool {
 func checkPackage(name string) error {
 	switch {
 	case !token.IsIdentifier(name):
-		return fmt.Errorf("package name %q: not a Go identifier", name)
+		return fmt.Errorf("package name %q: not a Go identifier; choose a name of letters and digits with -p", name)
 	case strings.ContainsFunc(name, printable.Hidden):
 		return fmt.Errorf("package name %q: it has characters that nobody sees", name)
 	case name == "_" || name == "main" || name == "init":
@@ -111,7 +111,7 @@ func checkPackage(name string) error {
 // checkRename returns why name can't be the Go name of a tensor.
 func checkRename(name string) error {
 	if !token.IsIdentifier(name) {
-		return fmt.Errorf("%q is not a Go identifier", name)
+		return fmt.Errorf("%q is not a Go identifier, want letters and digits", name)
 	}
 	if strings.ContainsFunc(name, printable.Hidden) {
 		return fmt.Errorf("%q has characters that nobody sees", name)

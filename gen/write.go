@@ -153,7 +153,7 @@ func compare(dir string, files []File) ([]difference, error) {
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("reading the package directory: %w", err)
+		return nil, fmt.Errorf("the package directory: %w", err)
 	}
 	var out []difference
 	embedded := map[string]bool{}
@@ -163,7 +163,7 @@ func compare(dir string, files []File) ([]difference, error) {
 		}
 		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, fmt.Errorf("reading the package directory: %w", err)
+			return nil, fmt.Errorf("the package directory: %w", err)
 		}
 		if !ours(data) {
 			continue
@@ -181,7 +181,7 @@ func compare(dir string, files []File) ([]difference, error) {
 		have, err := os.ReadFile(filepath.Join(dir, f.Name))
 		exists := err == nil
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("reading the package directory: %w", err)
+			return nil, fmt.Errorf("the package directory: %w", err)
 		}
 		isText := filepath.Ext(f.Name) == ".go" || f.Name == contract.FileName
 		if exists && (bytes.Equal(have, f.Data) || isText && bytes.Equal(bytes.ReplaceAll(have, []byte("\r\n"), []byte("\n")), f.Data)) {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -195,7 +196,7 @@ func (b *dimBinder) fit(in ValueInfo, shape []int64) error {
 		}
 	}
 	if bad {
-		return fmt.Errorf("input %q is given the shape %s, but the model declares %s", in.Name, graph.ShapeString(shape), in)
+		return fmt.Errorf("input %q is given the shape %s, want one that fits the model's %s", in.Name, graph.ShapeString(shape), in)
 	}
 	return nil
 }
@@ -216,7 +217,7 @@ func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[s
 			}
 			places[place] = func(n int64) error {
 				if n != d.Value {
-					return fmt.Errorf("dimension %s is given the size %d, but it is %d in the model (%s)", place, n, d.Value, in)
+					return fmt.Errorf("dimension %s is given the size %d, want %d, which it is in the model (%s)", place, n, d.Value, in)
 				}
 				return nil
 			}
@@ -237,7 +238,8 @@ func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[s
 			shapeless[in][axis] = n
 			continue
 		default:
-			return fmt.Errorf("a size is given for dimension %q, but no input has it (free dimensions: %s)", name, list(slices.Sorted(maps.Keys(known))))
+			free := slices.Sorted(maps.Keys(known))
+			return fmt.Errorf("a size is given for dimension %q, but no input has it, want one of the free dimensions (%s)%s", name, list(free), nearest.DidYouMean(name, free))
 		}
 		if err := bind(n); err != nil {
 			return err

@@ -43,7 +43,9 @@ func schedule(nodes []*Node, outputs []string, sc *scope) ([]step, error) {
 			if name == "" {
 				continue
 			}
-			if j, ok := producer[name]; ok {
+			if j, ok := producer[name]; ok && j == i {
+				return nil, fmt.Errorf("%s defines %q twice; every name is to be defined once", label(n, i), name)
+			} else if ok {
 				return nil, fmt.Errorf("%s and %s both define %q; every name is to be defined once", label(nodes[j], j), label(n, i), name)
 			}
 			if sc.values[name] != nil {

@@ -34,9 +34,12 @@ func ReadFile(path string) (*Model, error) { return ReadFileContext(context.Back
 func ReadFileContext(ctx context.Context, path string) (*Model, error) {
 	b, err := contents(ctx, path)
 	if err != nil {
-		return nil, fmt.Errorf("reading model: %w", err)
+		return nil, err // which says what was done to which file
 	}
 	m, err := decode(ctx, b, filepath.Dir(path))
+	if errors.Is(err, ErrFormat) {
+		return nil, fmt.Errorf("%s: %w; hint: it is damaged or incomplete: copy or export it again", path, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}

@@ -3,8 +3,10 @@ package onnx
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -24,13 +26,21 @@ func ReadTensor(path string) (*Tensor, error) {
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading tensor: %w", err)
+		return nil, err
 	}
 	t, err := DecodeTensor(b)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
+}
+
+// reason is an error of the file system without the file, which is said already.
+func reason(err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // DecodeTensor reads a bare TensorProto. The result may share memory with b.
@@ -296,7 +306,7 @@ func (r *reader) externalData(p *protoTensor, want int64) ([]byte, error) {
 	}
 	f, err := r.root.Open(loc)
 	if err != nil {
-		return nil, fmt.Errorf("external data file %q (it must lie in the model's directory): %w", loc, err)
+		return nil, fmt.Errorf("external data file %q (it must lie in the model's directory): %w", loc, reason(err))
 	}
 	defer f.Close()
 	st, err := f.Stat()

@@ -1,6 +1,9 @@
 package popef
 
-import "io"
+import (
+	"io"
+	"strings"
+)
 
 // Blob is one blob of a file: what its messages say and where its payload
 // lies. Which of the fields from Name on are set depends on the kind.
@@ -30,6 +33,22 @@ type Blob struct {
 // Location returns where the blob starts, for messages.
 func (b *Blob) Location() Location {
 	return Location{File: b.File, Blob: b.Index, Kind: b.Kind, Name: b.Name, Offset: b.Offset}
+}
+
+// seenFrom is the place of b in an error of the blob at other, which names its
+// own file.
+func (b *Blob) seenFrom(other *Blob) string {
+	l := b.Location()
+	if l == other.Location() {
+		return "the same place"
+	}
+	if l.File == other.File {
+		l.File = ""
+	}
+	if l.Name == other.Name {
+		l.Name = ""
+	}
+	return strings.TrimPrefix(l.String(), "@")
 }
 
 // payloadLocation returns where its payload starts.

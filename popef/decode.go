@@ -30,7 +30,7 @@ func (d *decoder) text(field string, has bool, get func() ([]byte, error)) strin
 		err = errors.New("not a text")
 	}
 	if err != nil {
-		d.fail(fmt.Errorf("field %s: %w", field, err))
+		d.fail(fmt.Errorf("field %s: %w", field, wire.Plain(err)))
 	}
 	return string(b)
 }
@@ -39,7 +39,7 @@ func (d *decoder) text(field string, has bool, get func() ([]byte, error)) strin
 func list[L any](d *decoder, field string, get func() (L, error)) L {
 	l, err := get()
 	if err != nil {
-		d.fail(fmt.Errorf("field %s: %w", field, err))
+		d.fail(fmt.Errorf("field %s: %w", field, wire.Plain(err)))
 		var none L
 		return none
 	}

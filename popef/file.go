@@ -1,7 +1,6 @@
 package popef
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/popefgen/popefgen/internal/atomicfile"
@@ -14,7 +13,7 @@ import (
 func WriteFile(path string, fn func(*Writer) error, opts ...WriterOption) error {
 	f, err := atomicfile.Create(path)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return err // which names the file, as those of f do
 	}
 	defer f.Abort() // also if fn panics
 	w := NewWriter(named{f.File, path}, opts...)
@@ -27,7 +26,7 @@ func WriteFile(path string, fn func(*Writer) error, opts ...WriterOption) error 
 	// Without Sync a crash may leave the new name with no content.
 	for _, step := range []func() error{f.Sync, f.Commit} {
 		if err := step(); err != nil {
-			return fmt.Errorf("write %s: %w", path, err)
+			return err
 		}
 	}
 	return nil

@@ -41,7 +41,7 @@ func link(ctx context.Context, r *Reader) *linked {
 			continue
 		}
 		if first, ok := described[b.Executable]; ok {
-			l.problem(b, errorf(ErrDuplicateMetadata, "executable %q already has the metadata at %v", shorten(b.Executable), first.Location()),
+			l.problem(b, errorf(ErrDuplicateMetadata, "executable %q already has the metadata at %s", shorten(b.Executable), first.seenFrom(b)),
 				"give the files of one model once")
 			continue
 		}
@@ -71,7 +71,7 @@ func (l *linker) index() {
 			case b.Name == "":
 				l.problem(b, errorf(ErrExecutableName, "executable has no name"), "")
 			case ok:
-				l.problem(b, errorf(ErrExecutableName, "executable %q is already at %v", shorten(b.Name), first.Location()),
+				l.problem(b, errorf(ErrExecutableName, "there is one already at %s", first.seenFrom(b)),
 					"give each file once")
 			default:
 				l.execs[b.Name] = b
@@ -130,7 +130,7 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 		return
 	case tensor != nil && feed != nil:
 		l.used[tensor], l.used[feed] = true, true
-		l.problem(feed, errorf(ErrAmbiguousData, "anchor %q has tensor data too, at %v", shorten(a.Name), tensor.Location()),
+		l.problem(feed, errorf(ErrAmbiguousData, "its anchor has tensor data too, at %s", tensor.seenFrom(feed)),
 			"remove one of them")
 		return
 	case tensor == nil:
@@ -138,7 +138,7 @@ func (l *linker) anchor(m *Model, meta *Blob, a *Anchor) {
 	}
 	l.used[b] = true
 	if !b.Info.Equal(a.Info) {
-		l.problem(b, errorf(ErrMismatch, "data is %v, its anchor %q (metadata at %v) is %v", b.Info, shorten(a.Name), meta.Location(), a.Info),
+		l.problem(b, errorf(ErrMismatch, "data is %v, its anchor (metadata at %s) is %v", b.Info, meta.seenFrom(b), a.Info),
 			"the data is of another version of the model; export both together")
 		return
 	}

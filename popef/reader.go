@@ -149,7 +149,7 @@ func (r *Reader) one(ctx context.Context) (*Model, error) {
 	return nil, &Error{
 		Location: models[1].metadata.Location(),
 		Err:      errorf(ErrSeveralModels, "second of %d models (executables %q and %q), one is wanted", len(models), shorten(models[0].Metadata.Executable), shorten(models[1].Metadata.Executable)),
-		Hint:     "give the files of one model, or choose from Reader.Models",
+		Hint:     "give the files of one model; a Reader lists all that there are",
 	}
 }
 

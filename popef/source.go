@@ -33,16 +33,16 @@ func bytesSource(name string, b []byte) *source {
 func fileSource(path string) (*source, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("open model file: %w", err)
+		return nil, err // which says what was done to which file
 	}
 	info, err := f.Stat()
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("open model file: %w", err)
+		return nil, err // which says what was done to which file
 	}
 	if !info.Mode().IsRegular() {
 		f.Close()
-		return nil, fmt.Errorf("open model file %s: not a regular file (%v); hint: copy the data to a file first", path, info.Mode().Type())
+		return nil, fmt.Errorf("%s: not a regular file (%v); hint: copy the data to a file first", path, info.Mode().Type())
 	}
 	if mem, unmap, err := mapFile(f, info.Size()); err == nil {
 		f.Close() // the mapping outlives the descriptor
@@ -60,7 +60,7 @@ func copySource(ctx context.Context, f *source) (s *source, err error) {
 	fail := func(err error) (*source, error) { return nil, fmt.Errorf("copy model file %s: %w", f.name, err) }
 	r, err := os.Open(f.name) // reading fails where a mapping would end the process
 	if err != nil {
-		return nil, fmt.Errorf("open model file: %w", err)
+		return nil, err // which says what was done to which file
 	}
 	defer r.Close()
 	room := budget.From(ctx).Part(0)

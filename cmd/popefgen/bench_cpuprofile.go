@@ -27,7 +27,7 @@ func cpuProfile(path string, t *bench.Target, errOut io.Writer, measure func() e
 		return measure()
 	})
 	if err != nil {
-		return fmt.Errorf("--cpuprofile %s: %w", path, err)
+		return fmt.Errorf("--cpuprofile: %w", err)
 	}
 	fmt.Fprintf(errOut, "wrote %s; go tool pprof -tags shows the time by operator and node\n", path)
 	return nil

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
@@ -112,6 +113,11 @@ var manySizes = regexp.MustCompile(`^[^=,]+=[0-9]+(,[^=,]+=[0-9]+)+$`)
 func optionsOf(c *cli.Context) (modelOptions, error) {
 	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
 		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
+	for _, name := range o.withoutPasses {
+		if names := strings.Split(passNames(), ", "); !slices.Contains(names, name) {
+			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.DidYouMean(name, names))
+		}
+	}
 	for _, text := range c.StringSlice("dim") {
 		if manySizes.MatchString(text) {
 			return o, fmt.Errorf("--dim %s: want one size; give each its own: --dim %s", text, strings.ReplaceAll(text, ",", " --dim "))
@@ -124,7 +130,7 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 			return o, fmt.Errorf("--dim %s: want NAME=SIZE or INPUT[AXIS]=SIZE, one for each --dim", text)
 		}
 		if _, ok := o.dims[name]; ok {
-			return o, fmt.Errorf("--dim: %q is given twice", name)
+			return o, fmt.Errorf("--dim: %q is given twice, want it once", name)
 		}
 		o.dims[name] = n
 	}

@@ -30,7 +30,9 @@ type port struct {
 // openDynamic opens a model, whose files have size bytes, as engineFlags say.
 func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
 	opts := []rt.SessionOption{rt.WithBackend(c.String("backend"))}
-	if threads := c.Int("threads"); threads != 0 {
+	if threads := c.Int("threads"); threads < 0 {
+		return nil, fmt.Errorf("--threads %d: want 1 or more", threads)
+	} else if threads != 0 {
 		opts = append(opts, rt.WithThreads(threads))
 	}
 	given, err := engineOptions(c)
@@ -108,7 +110,7 @@ func userInputs(c contract.Contract) []contract.Anchor {
 
 // unknownInput says that the value of a flag --input names none of the inputs.
 func unknownInput(flag [2]string, names []string) error {
-	return fmt.Errorf("--input %s=%s: the model has no input %q%s", flag[0], flag[1], flag[0], nearest.DidYouMean(flag[0], names))
+	return fmt.Errorf("--input %s=%s: the model has no such input%s", flag[0], flag[1], nearest.DidYouMean(flag[0], names))
 }
 
 // execute runs a model once, whose files have size bytes; it is a verify.Executor

@@ -143,7 +143,7 @@ func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Toleranc
 	}
 	for _, g := range given {
 		if !known[g[0]] {
-			return nil, fmt.Errorf("--tolerance %s=%s: the model has no output %q%s", g[0], g[1], g[0], nearest.DidYouMean(g[0], names))
+			return nil, fmt.Errorf("--tolerance %s=%s: the model has no such output%s", g[0], g[1], nearest.DidYouMean(g[0], names))
 		}
 		if tolerances[g[0]], err = outputs.ParseTolerance(g[1]); err != nil {
 			return nil, fmt.Errorf("--tolerance %s: %w", g[0], err)

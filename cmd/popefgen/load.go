@@ -26,10 +26,12 @@ func bindings(binds [][2]string, m *onnx.Model) (values map[string]*onnx.Tensor,
 			for _, in := range m.Graph.Inputs {
 				names = append(names, in.Name)
 			}
-			return nil, fmt.Errorf("--bind %s=%s: the model has no input %q%s", b[0], b[1], b[0], nearest.DidYouMean(b[0], names))
+			return nil, fmt.Errorf("--bind %s=%s: the model has no such input%s", b[0], b[1], nearest.DidYouMean(b[0], names))
 		}
 		if path, ok := tensorfile.Path(b[1]); ok {
-			values[b[0]], err = tensorfile.ReadONNX(path)
+			if values[b[0]], err = tensorfile.ReadONNX(path); err != nil { // which names the file
+				return nil, fmt.Errorf("--bind %s: %w", b[0], err)
+			}
 		} else {
 			values[b[0]], err = bindLiteral(m.Graph.Inputs[i], tensorfile.ParseLiteral(b[1]))
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/tensorfile"
 )
 
 // TestBindings gives inputs values that are written down; the shape is the
@@ -49,14 +50,16 @@ func TestBindings(t *testing.T) {
 		{"image", "0", nil, nil, `input "image" is float[1,?]: what is written down has no shape for it`},
 		{"brain", "1", nil, nil, "can't be written down"},
 		{"huge", "1", nil, nil, "too large"},
-		{"axis", "1", nil, nil, `the model has no input "axis"; did you mean "axes"?`},
-		{"sr", "@16000", nil, nil, "--bind sr=@16000: 16000: extension"},
-		{"sr", "sr.npy", nil, nil, "open sr.npy: no such file"},
+		{"axis", "1", nil, nil, `--bind axis=1: the model has no such input; did you mean "axes"?`},
+		{"sr", "@16000", nil, nil, "--bind sr: 16000: extension"},
+		{"sr", "sr.npy", nil, nil, "--bind sr: open sr.npy: no such file"},
 	} {
 		values, err := bindings([][2]string{{c.input, c.value}}, m)
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err, c.value)
-			require.ErrorContains(t, err, "--bind "+c.input+"="+c.value)
+			if _, file := tensorfile.Path(c.value); !file { // which is named once
+				require.ErrorContains(t, err, "--bind "+c.input+"="+c.value)
+			}
 			continue
 		}
 		require.NoError(t, err, c.value)

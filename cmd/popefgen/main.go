@@ -198,7 +198,7 @@ func assignments(flag string, values []string) ([][2]string, error) {
 			return nil, fmt.Errorf("--%s %q: want NAME=VALUE", flag, v)
 		}
 		if seen[name] {
-			return nil, fmt.Errorf("--%s: %q is given twice", flag, name)
+			return nil, fmt.Errorf("--%s: %q is given twice, want it once", flag, name)
 		}
 		seen[name] = true
 		out = append(out, [2]string{name, value})

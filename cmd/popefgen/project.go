@@ -7,16 +7,11 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
-	"github.com/goccy/go-yaml/parser"
-	"github.com/goccy/go-yaml/token"
-
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/plainyaml"
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 )
@@ -101,19 +96,14 @@ func readProject(path string) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := readableYAML(data); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	file, err := parser.ParseBytes(data, 0)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, plainYAML(nil, err))
-	}
-	if err := fewAliases(file, len(data)); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	if k := kindOfData(data[:min(len(data), sniffed)]); k == kindPopEF || k == kindONNX {
+		return nil, fmt.Errorf("%s is a model, want a list of models such as popefgen.yaml; popefgen generate -m %s -o DIR writes one package", path, path)
 	}
 	var p project
-	if err := yaml.UnmarshalWithOptions(data, &p, yaml.Strict()); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, plainYAML(file, err))
+	file, err := plainyaml.Decode(data, &p, plainyaml.Advice{
+		Fields: "docs/ci.md lists the fields", Wants: map[string]string{"models[].model": "a file or a list of files"}})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if len(p.Models) == 0 {
 		return nil, fmt.Errorf("%s: there is nothing under models: want a list, each with model and output", path)
@@ -121,7 +111,7 @@ func readProject(path string) ([]job, error) {
 	var jobs []job
 	dirs := map[string]int{}
 	for i, m := range p.Models {
-		line := modelLine(file, i)
+		line := file.Line(fmt.Sprintf("$.models[%d]", i))
 		j, err := m.job(filepath.Dir(path))
 		if err != nil {
 			return nil, fmt.Errorf("%s:%d: %w", path, line, err)
@@ -133,111 +123,6 @@ func readProject(path string) ([]job, error) {
 		jobs = append(jobs, j)
 	}
 	return jobs, nil
-}
-
-// plainYAML returns an error whose text has the line and what is wrong, not
-// the colours of a terminal. What is wrong with a value it says in words of
-// YAML, with the value's key.
-func plainYAML(file *ast.File, err error) error {
-	var (
-		mistyped *yaml.TypeError
-		large    *yaml.OverflowError
-		shaped   *yaml.UnexpectedNodeTypeError
-		at       *token.Token
-		want     string
-	)
-	switch {
-	case errors.As(err, &mistyped):
-		at, want = mistyped.Token, wantedType(mistyped.DstType)
-	case errors.As(err, &large):
-		at, want = large.Token, wantedType(large.DstType)+" of 64 bits"
-	case errors.As(err, &shaped):
-		at, want = shaped.Token, wantedNode(shaped.Expected)
-	}
-	if at == nil {
-		return errors.New(strings.TrimSpace(yaml.FormatError(err, false, true)))
-	}
-	key, found := valueAt(file, at)
-	if key == "" {
-		key = "the file"
-	}
-	if strings.HasSuffix(key, ".model") {
-		want = "a file or a list of files"
-	}
-	return errors.New(strings.TrimSpace(yaml.FormatErrorWithToken(fmt.Sprintf("%s: found %s, want %s", key, found, want), at, false, true)))
-}
-
-// wantedType says what value fits a type of a project.
-func wantedType(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "a whole number"
-	case reflect.String:
-		return "text"
-	case reflect.Slice:
-		return wantedNode(ast.SequenceType)
-	}
-	return wantedNode(ast.MappingType)
-}
-
-// wantedNode says what a kind of YAML is called.
-func wantedNode(t ast.NodeType) string {
-	switch t {
-	case ast.MappingType, ast.MappingValueType:
-		return "keys with values"
-	case ast.SequenceType:
-		return "a list"
-	}
-	return strings.ToLower(t.String())
-}
-
-// valueAt returns the keys that lead to the value that begins with a token,
-// such as models[0].queue, and what it is.
-func valueAt(file *ast.File, at *token.Token) (key, found string) {
-	found = strconv.Quote(at.Value)
-	if file == nil {
-		return "", found
-	}
-	for _, doc := range file.Docs {
-		ast.Walk(visitor(func(n ast.Node) {
-			if p := n.GetToken().Position; p.Line != at.Position.Line || p.Column != at.Position.Column {
-				return
-			}
-			key = strings.TrimPrefix(strings.TrimPrefix(n.GetPath(), "$"), ".")
-			switch n.Type() {
-			case ast.MappingType, ast.MappingValueType, ast.SequenceType:
-				found = wantedNode(n.Type())
-			}
-		}), doc.Body)
-	}
-	return key, found
-}
-
-// visitor calls a function with every node.
-type visitor func(ast.Node)
-
-// Visit implements [ast.Visitor].
-func (v visitor) Visit(n ast.Node) ast.Visitor {
-	v(n)
-	return v
-}
-
-// modelLine returns the line on which a model of a project begins.
-func modelLine(file *ast.File, i int) int {
-	path, err := yaml.PathString(fmt.Sprintf("$.models[%d]", i))
-	if err != nil {
-		return 1
-	}
-	node, err := path.FilterFile(file)
-	if err != nil {
-		return 1
-	}
-	if m, ok := node.(*ast.MappingNode); ok && len(m.Values) > 0 {
-		node = m.Values[0].Key
-	}
-	return node.GetToken().Position.Line
 }
 
 // job returns what is to be done for a package, of a project in folder base.

@@ -23,7 +23,7 @@ func renamesOf(values []string) (map[string]string, error) {
 			return nil, fmt.Errorf("--rename %q: want ANCHOR=GoName", v)
 		}
 		if _, twice := renames[v[:i]]; twice {
-			return nil, fmt.Errorf("--rename: %q is given twice", v[:i])
+			return nil, fmt.Errorf("--rename: %q is given twice, want it once", v[:i])
 		}
 		renames[v[:i]] = v[i+1:]
 	}

@@ -61,7 +61,7 @@ func ParseTolerance(text string) (t Tolerance, err error) {
 			err = strconv.ErrSyntax
 		}
 		if err != nil {
-			return Tolerance{}, fmt.Errorf("tolerance %q: found %q, want exact or a list of ulp:N, rel:X and abs:X", text, part)
+			return Tolerance{}, fmt.Errorf("found %q, want exact or a list of ulp:N, rel:X and abs:X", part)
 		}
 	}
 	return t, nil

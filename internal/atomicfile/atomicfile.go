@@ -50,7 +50,7 @@ func Create(path string) (*File, error) {
 		case errors.Is(err, fs.ErrExist) && try < 100:
 			continue
 		case err != nil:
-			return nil, err
+			return nil, named(path, err)
 		}
 		t := &File{File: f, path: path}
 		if exists { // whatever the umask: before there is anything in it
@@ -72,11 +72,31 @@ func Create(path string) (*File, error) {
 func (f *File) Commit() error {
 	f.ended = true
 	err := f.Close()
+	if st, e := os.Stat(f.path); err == nil && e == nil && st.IsDir() {
+		err = &fs.PathError{Op: "write", Path: f.path, Err: errors.New("it is a folder, want the name of a file")}
+	}
 	if err == nil {
 		err = os.Rename(f.Name(), f.path)
 	}
 	if err != nil {
-		err = errors.Join(err, os.Remove(f.Name()))
+		err = errors.Join(named(f.path, err), os.Remove(f.Name()))
+	}
+	return err
+}
+
+// Sync makes what was written survive a crash.
+func (f *File) Sync() error { return named(f.path, f.File.Sync()) }
+
+// named returns an error of the file system with the name that the caller gave:
+// nobody knows the other one.
+func named(path string, err error) error {
+	var at *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &at):
+		return &fs.PathError{Op: at.Op, Path: path, Err: at.Err}
+	case errors.As(err, &link):
+		return &fs.PathError{Op: "write", Path: path, Err: link.Err}
 	}
 	return err
 }

@@ -226,7 +226,7 @@ func Parse(s string) (int64, error) {
 	case "TB":
 		factor = 1e12
 	default:
-		return 0, fmt.Errorf("size %q: the unit %q is unknown, want none (bytes), KiB, MiB, GiB or TiB", s, text[end:])
+		return 0, fmt.Errorf("size %q: its unit is unknown, want none (bytes), KiB, MiB, GiB or TiB", s)
 	}
 	n, err := strconv.ParseFloat(text[:end], 64)
 	if err != nil || n < 0 || n*float64(factor) >= math.MaxInt64/2 {

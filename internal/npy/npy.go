@@ -116,7 +116,7 @@ func read(r io.Reader, limit int64) (descr string, shape []int64, data []byte, e
 	br := bufio.NewReader(r)
 	head := make([]byte, 8)
 	if _, err := io.ReadFull(br, head); err != nil || string(head[:6]) != magic {
-		return "", nil, nil, fmt.Errorf("%w: it does not begin with \\x93NUMPY", errFormat)
+		return "", nil, nil, fmt.Errorf("%w: it does not begin with \\x93NUMPY; want what numpy.save writes", errFormat)
 	}
 	var n int64
 	switch head[6] {

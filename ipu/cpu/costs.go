@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"reflect"
 	"strings"
@@ -112,14 +113,14 @@ func ParseCosts(data []byte) (Costs, error) {
 	}
 	switch err := json.Unmarshal(data, &version); {
 	case err != nil:
-		return Costs{}, fmt.Errorf("%w: %v", ErrCosts, err)
+		return Costs{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrCosts, err)
 	case version.Format == nil || *version.Format != CostsFormat:
 		return Costs{}, fmt.Errorf(`%w: it has no "format": %d; measure it again (popefgen calibrate)`, ErrCosts, CostsFormat)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return Costs{}, fmt.Errorf("%w: %v", ErrCosts, err)
+		return Costs{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrCosts, err)
 	}
 	return f.Costs, f.Check()
 }
@@ -180,6 +181,9 @@ func setCosts(o *options, v string) error {
 // readCosts reads a file of costs.
 func readCosts(name string) ([]byte, error) {
 	if st, err := os.Stat(name); err != nil {
+		if e := (*fs.PathError)(nil); errors.As(err, &e) { // whose file the option names
+			err = e.Err
+		}
 		return nil, err
 	} else if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: it is no regular file", ErrCosts)

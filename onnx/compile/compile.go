@@ -85,7 +85,7 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	}
 	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: folder.Fold})
 	if err != nil {
-		return nil, fmt.Errorf("optimising: %w", err)
+		return nil, err
 	}
 	var b bytes.Buffer
 	if err := r.Executable.Encode(&b); err != nil {

@@ -75,7 +75,7 @@ func FindDataSets(path string) ([]string, error) {
 	slices.SortStableFunc(folders, func(a, b string) int { return numberOf(setFolder, a) - numberOf(setFolder, b) })
 	all := append(folders, archives...)
 	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: there are neither input_N.pb and output_N.pb, nor test_data_set_N folders, nor .npz files in it", path)
+		return nil, fmt.Errorf("%s: there is nothing to import in it: want input_N.pb and output_N.pb, test_data_set_N folders, or .npz files", path)
 	}
 	return all, nil
 }

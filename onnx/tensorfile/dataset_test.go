@@ -42,7 +42,7 @@ func TestDataSet(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{at("case", "test_data_set_9")}, found)
 	_, err = FindDataSets(at("none"))
-	require.ErrorContains(t, err, "there are neither input_N.pb and output_N.pb, nor test_data_set_N folders, nor .npz files in it")
+	require.ErrorContains(t, err, "there is nothing to import in it")
 	_, err = FindDataSets(at("case", "model.onnx"))
 	require.ErrorContains(t, err, "want a .npz file, or a folder")
 	_, err = FindDataSets(at("nowhere"))

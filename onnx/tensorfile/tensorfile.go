@@ -48,7 +48,7 @@ func Read(path string, info popef.TensorInfo, times int64) ([]byte, error) {
 func readNpyFile(path string, info popef.TensorInfo, times int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading tensor: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	return npy.Read(f, path, info, times)
@@ -92,7 +92,7 @@ func ReadONNX(path string) (*onnx.Tensor, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("reading tensor: %w", err)
+		return nil, err
 	}
 	defer f.Close()
 	a, err := npy.ReadArray(f, maxONNX)

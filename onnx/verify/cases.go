@@ -31,7 +31,7 @@ func Find(dirs []string, recursive bool) ([]Case, error) {
 				return nil, err
 			}
 			if len(c.Sets) == 0 {
-				return nil, fmt.Errorf("%s: no test_data_set_N folder beside model.onnx", dir)
+				return nil, fmt.Errorf("%s: there is no data beside model.onnx: want folders test_data_set_N with input_I.pb and output_I.pb", dir)
 			}
 			cases = append(cases, c)
 			continue

@@ -32,7 +32,7 @@ func TestFind(t *testing.T) {
 	_, err = Find([]string{at()}, false)
 	require.ErrorContains(t, err, "no model.onnx in it")
 	_, err = Find([]string{at("empty")}, false)
-	require.ErrorContains(t, err, "no test_data_set_N folder")
+	require.ErrorContains(t, err, "there is no data beside model.onnx: want folders test_data_set_N")
 	_, err = Find([]string{at("empty")}, true)
 	require.ErrorContains(t, err, "no folder in it")
 	_, err = Find([]string{at("gone")}, true)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	capnp "capnproto.org/go/capnp/v3"
 )
@@ -122,7 +123,7 @@ func open(b []byte, sizes []int64) (capnp.Struct, error) {
 	msg.TraverseLimit = 2*total + 4096
 	root, err := msg.Root()
 	if err != nil {
-		return capnp.Struct{}, err
+		return capnp.Struct{}, fmt.Errorf("its root: %w", Plain(err))
 	}
 	if s := root.Struct(); s.IsValid() {
 		return s, nil
@@ -137,4 +138,14 @@ func Frame(segment []byte, words int) []byte {
 	binary.LittleEndian.PutUint32(b[4:], uint32(len(segment)/8+words))
 	b = append(b, segment...)
 	return append(b, make([]byte, 8*words)...)
+}
+
+// Plain returns an error of Cap'n Proto without what it was doing in its own
+// words ("read root: read pointer: struct pointer: invalid address").
+func Plain(err error) error {
+	text := err.Error()
+	for _, doing := range []string{"read root: ", "read pointer: ", "read "} {
+		text = strings.TrimPrefix(text, doing)
+	}
+	return errors.New(text)
 }

@@ -43,7 +43,7 @@ func (v *Given) Read(ctx context.Context, m *onnx.Model) (c *reduce.Case, stored
 	names := fedInputs(m)
 	for _, f := range v.Inputs {
 		if !slices.Contains(names, f[0]) {
-			return fail(fmt.Errorf("--input %s=%s: the model has no input %q%s", f[0], f[1], f[0], nearest.DidYouMean(f[0], names)))
+			return fail(fmt.Errorf("--input %s=%s: the model has no such input%s", f[0], f[1], nearest.DidYouMean(f[0], names)))
 		}
 		if path, ok := tensorfile.Path(f[1]); ok && !strings.HasSuffix(strings.ToLower(path), ".bin") {
 			if values[f[0]], err = tensorfile.ReadONNX(path); err != nil {
@@ -149,7 +149,7 @@ func (v *Given) readExpected(g *onnx.Graph) (Stored, error) {
 	}
 	for _, f := range v.Expect {
 		if !slices.Contains(names, f[0]) {
-			return nil, fmt.Errorf("--expect %s=%s: the model computes no value %q%s", f[0], f[1], f[0], nearest.DidYouMean(f[0], names))
+			return nil, fmt.Errorf("--expect %s=%s: the model computes no such value%s", f[0], f[1], nearest.DidYouMean(f[0], names))
 		}
 		path, _ := tensorfile.Path(f[1])
 		t, err := tensorfile.ReadONNX(path)

@@ -1,4 +1,4 @@
-package main
+package plainyaml
 
 import (
 	"bytes"
@@ -7,18 +7,18 @@ import (
 	"github.com/goccy/go-yaml/ast"
 )
 
-// Bounds on a popefgen.yaml, far above what projects have.
+// Bounds on a file, far above what people write.
 const (
-	maxProject = 1 << 20  // bytes
+	maxBytes   = 1 << 20  // bytes
 	maxNested  = 32       // lists and maps inside each other, in one line
 	maxAliased = 16 << 20 // bytes, if each alias stood for the whole file
 )
 
-// readableYAML refuses text that a parser of YAML would take very long for: lists
+// readable refuses text that a parser of YAML would take very long for: lists
 // and maps inside each other without end.
-func readableYAML(data []byte) error {
-	if len(data) > maxProject {
-		return fmt.Errorf("it has %d bytes, want %d at most", len(data), maxProject)
+func readable(data []byte) error {
+	if len(data) > maxBytes {
+		return fmt.Errorf("it has %d bytes, want %d at most", len(data), maxBytes)
 	}
 	depth := 0
 	for number, line := range bytes.Split(data, []byte{'\n'}) {
