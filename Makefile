@@ -8,7 +8,7 @@ SOAKTIME  ?= 2m
 BIN       := bin/popefgen
 
 # What is not of the main module, so that users do not download what it needs.
-MODULES   := bench ipu/cpu/kernel/internal/asm
+MODULES   := bench ipu/cpu/internal/kernel/internal/asm
 
 .DEFAULT_GOAL := help
 .PHONY: help run build test unit race lint hostile golden generate check-generated fuzz-short bench mechanisms calibrate bench-peers performance bench-test soak cross cross-test mutants figures picture
@@ -47,7 +47,7 @@ golden: ## compare what the generator writes with golden/ (go test ./gen -update
 	$(GO) test -count=1 -run Golden ./gen/...
 
 generate: build ## write every committed generated file anew: the examples' packages and the kernels' assembly
-	$(GO) generate ./ipu/cpu/kernel
+	$(GO) generate ./ipu/cpu/internal/kernel
 	PATH="$(CURDIR)/bin:$$PATH" $(GO) generate ./generated_examples/...
 
 check-generated: build ## fail if a committed generated file (package of an example, assembly) is not what its generator writes now
@@ -92,7 +92,7 @@ cross: ## build for the other platforms without cgo
 	@for t in linux/arm64 darwin/arm64 windows/amd64 js/wasm; do \
 	  echo "build $$t"; CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build ./... || exit 1; done
 
-CROSS_TESTED ?= ./ipu/num ./ipu/graph ./ipu/cpu/kernel ./generated_examples/words
+CROSS_TESTED ?= ./ipu/num ./ipu/graph ./ipu/cpu/internal/kernel/... ./generated_examples/words
 CROSS_RUN    ?= .
 
 cross-test: ## tests of the plain Go path on arm64 (needs qemu-user) and js/wasm (needs node), as far as they are there; CROSS_RUN chooses some

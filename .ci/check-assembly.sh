@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 go=${GO:-go}
-kernel=ipu/cpu/kernel
+kernel=ipu/cpu/internal/kernel
 
 hash() {
 	files=$(git ls-files -co --exclude-standard -- $kernel | grep -v '_test\.go$' |

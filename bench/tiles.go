@@ -23,7 +23,7 @@ type tile struct {
 // measureTiles runs the benchmark of package kernel, which alone can call its
 // inner loops, in the folder of the main module.
 func measureTiles(module string) ([]tile, error) {
-	cmd := exec.Command("go", "test", "-run", "^$", "-bench", "MicroKernel", "-benchtime", "20ms", "-count", "5", "-timeout", "5m", "./ipu/cpu/kernel")
+	cmd := exec.Command("go", "test", "-run", "^$", "-bench", "MicroKernel", "-benchtime", "20ms", "-count", "5", "-timeout", "5m", "./ipu/cpu/internal/kernel/gemm")
 	cmd.Dir, cmd.Stderr = module, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

@@ -21,7 +21,7 @@ func TestPictureIsCurrent(t *testing.T) {
 	require.NoError(t, draw(&got, used(packages)))
 	want, err := os.ReadFile(root + "/docs/images/packages.svg")
 	require.NoError(t, err)
-	require.Empty(t, cmp.Diff(string(want), got.String()), "run make picture and commit the result")
+	require.True(t, bytes.Equal(want, got.Bytes()), "the picture is another one now: run make picture and commit the result")
 	for d := xml.NewDecoder(&got); ; {
 		if _, err := d.Token(); err != nil {
 			require.True(t, errors.Is(err, io.EOF), "%v", err)
@@ -52,7 +52,6 @@ const (
 
 // halls are packages that have more, and how much; they may only shrink.
 var halls = map[string]struct{ files, lines int }{
-	"ipu/cpu/kernel": {150, 24000},
 	"ipu/cpu":        {42, 9000},
 	"ipu/graph":      {60, 10000},
 	"onnx":           {50, 9500},

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 

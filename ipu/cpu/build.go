@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -175,7 +175,7 @@ func (b *builder) pack(mem []byte) {
 // packer returns the kernel that wants an operand packed.
 func (e *Engine) packer(i int) packer {
 	k := &e.plan.Packed[i]
-	return packer{e.kernels[e.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer), k.Operand}
+	return packer{e.kernels[e.bound[nodeKey{k.Graph, k.Node}]].(tensor.Packer), k.Operand}
 }
 
 // program makes the instructions of one program. A transfer that may use the

@@ -8,7 +8,9 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -29,7 +31,7 @@ type compiler struct {
 	opts options
 	plan *Plan
 
-	kernels []kernel.Kernel
+	kernels []tensor.Kernel
 	results []int // results of each kernel, left-out ones included
 	bound   map[nodeKey]int
 	packs   map[packKey]int // index into plan.Packed
@@ -64,7 +66,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts options, room *bud
 		if opts.pixels {
 			planar, from = inPixels(exe, opts)
 		}
-		exe, inner = inBlocks(planar, kernel.BlockLanes(), opts)
+		exe, inner = inBlocks(planar, nchwc.BlockLanes(), opts)
 		from = from.through(inner)
 	}
 	c := &compiler{
@@ -274,7 +276,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	i := len(c.kernels)
 	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
 	c.bound[key] = i
-	packer, ok := k.(kernel.Packer)
+	packer, ok := k.(tensor.Packer)
 	if !ok || !c.opts.prepack {
 		return i, nil
 	}
@@ -298,13 +300,13 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 // bind makes a kernel if its tables, which room counts, and each of its results
 // fit into memory. A kernel that panics on types it did not expect gives an
 // error.
-func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k kernel.Kernel, err error) {
+func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
 	return bindSome(op, in, out, out, room)
 }
 
 // bindSome is bind where all are the types of the results, those that are left out
 // included.
-func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k kernel.Kernel, err error) {
+func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
@@ -332,7 +334,7 @@ func tooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err
 
 // bindNode makes a node's kernel and returns how many results it has,
 // left-out ones included.
-func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k kernel.Kernel, results int, err error) {
+func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k tensor.Kernel, results int, err error) {
 	in := make([]graph.TensorType, len(node.Inputs))
 	for i, t := range node.Inputs {
 		if t != graph.None {
@@ -358,7 +360,7 @@ func (c *compiler) inPlace(k, i int) bool {
 	if _, packed := c.packs[packKey{k, i}]; packed || !c.opts.inPlace {
 		return false
 	}
-	p, ok := c.kernels[k].(kernel.InPlacer)
+	p, ok := c.kernels[k].(tensor.InPlacer)
 	return ok && p.InPlace(i)
 }
 

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 )
 
 // Costs is what steps of a plan take on one machine: plain data, from which

@@ -17,7 +17,8 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -25,7 +26,7 @@ import (
 // they are in plain Go.
 func usual(t testing.TB) Costs {
 	t.Helper()
-	if kernel.BlockLanes() == 0 {
+	if nchwc.BlockLanes() == 0 {
 		t.Skip("nothing is estimated for kernels in plain Go")
 	}
 	return UsualCosts()
@@ -47,7 +48,7 @@ func TestUsualCosts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(c, again))
 	}
-	if kernel.BlockLanes() > 0 {
+	if nchwc.BlockLanes() > 0 {
 		require.Equal(t, kernel.CostPath(), UsualCosts().Path)
 	}
 }

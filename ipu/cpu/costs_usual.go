@@ -6,7 +6,7 @@ import (
 	"path"
 	"sync"
 
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 )
 
 // measured holds a record for each path on which anything is estimated, from

@@ -10,8 +10,8 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -39,7 +39,7 @@ type Engine struct {
 	opts    options
 	plan    *Plan
 	bound   map[nodeKey]int // index into kernels
-	kernels []kernel.Kernel
+	kernels []tensor.Kernel
 	unused  func(part []byte) // told of parts of the executable; may be nil
 
 	state   atomic.Int32
@@ -103,7 +103,7 @@ type program struct {
 }
 
 // assemble makes an engine of an image and kernels, whose tables room has counted.
-func assemble(c ipu.EngineConfig, m *image, kernels []kernel.Kernel, room *budget.Budget) *Engine {
+func assemble(c ipu.EngineConfig, m *image, kernels []tensor.Kernel, room *budget.Budget) *Engine {
 	e := &Engine{
 		name:    c.Name,
 		image:   m,

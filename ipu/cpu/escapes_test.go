@@ -46,8 +46,13 @@ var escapeBounds = map[string]string{
 
 const escapeList = "testdata/escapes.txt"
 
-// enginePackages are the engine and all that it is made of.
-var enginePackages = []string{".", "./kernel", "./internal/..."}
+// enginePackages returns the directories of the engine and of all that it is made
+// of, without what tests alone use.
+func enginePackages(t *testing.T) []string {
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", ".", "./internal/...").Output()
+	require.NoError(t, err)
+	return slices.DeleteFunc(strings.Fields(string(out)), func(dir string) bool { return filepath.Base(dir) == "kerneltest" })
+}
 
 // TestNothingInARunEscapes asks the compiler what it puts on the heap and
 // wants nothing of it in functions that a request can reach, but for what the
@@ -106,7 +111,7 @@ type escape struct {
 // compilerEscapes returns what the compiler puts on the heap in the engine and
 // its kernels. What it inlines stands at the call.
 func compilerEscapes(t *testing.T) []escape {
-	out, err := exec.Command("go", append([]string{"build", "-gcflags=-m"}, enginePackages...)...).CombinedOutput()
+	out, err := exec.Command("go", append([]string{"build", "-gcflags=-m"}, enginePackages(t)...)...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	message := regexp.MustCompile(`(?m)^(\S+\.go):(\d+):(\d+): (?:moved to heap: (\w+)|(.+) escapes to heap(?:\.\.\.)?:?)$`)
 	var all []escape
@@ -136,7 +141,7 @@ type sources struct {
 }
 
 func newSources(t *testing.T) *sources {
-	pkgs, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax}, enginePackages...)
+	pkgs, err := packages.Load(&packages.Config{Mode: packages.LoadSyntax}, enginePackages(t)...)
 	require.NoError(t, err)
 	require.Zero(t, packages.PrintErrors(pkgs))
 	prog, _ := ssautil.Packages(pkgs, ssa.InstantiateGenerics)

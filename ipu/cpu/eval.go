@@ -6,8 +6,8 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -69,7 +69,7 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 	return out, outData, nil
 }
 
-func evalKernel(ctx context.Context, k kernel.Kernel, in, out [][]byte) (err error) {
+func evalKernel(ctx context.Context, k tensor.Kernel, in, out [][]byte) (err error) {
 	defer func() {
 		if v := recover(); v == (workers.Interrupted{}) {
 			err = ctx.Err()

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 )
 
 // opcode says what an instruction does.
@@ -38,7 +38,7 @@ const (
 type instruction struct {
 	op       opcode
 	step     int // index into the plan's steps
-	kernel   kernel.Kernel
+	kernel   tensor.Kernel
 	in, out  [][]byte
 	scratch  []byte
 	transfer *transfer

@@ -6,8 +6,8 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -111,7 +111,7 @@ func (f *Folder) Make(n int64) error {
 
 // alone is a [kernel.Pool] of one worker whose run ends with a context.
 type alone struct {
-	kernel.Serial
+	tensor.Serial
 	ctx   context.Context
 	ended bool
 }
@@ -123,7 +123,7 @@ func (a *alone) Ended() bool {
 }
 
 // Run implements [kernel.Pool].
-func (a *alone) Run(t kernel.Task, parts int) {
+func (a *alone) Run(t tensor.Task, parts int) {
 	for i := range parts {
 		if i > 0 && a.Ended() {
 			break
@@ -136,7 +136,7 @@ func (a *alone) Run(t kernel.Task, parts int) {
 }
 
 // RunRounds implements [kernel.Pool].
-func (a *alone) RunRounds(t kernel.RoundTask, rounds, items int) {
+func (a *alone) RunRounds(t tensor.RoundTask, rounds, items int) {
 	for r := 0; r < rounds && !a.Ended(); r++ {
 		t.DoRound(r, 0, items)
 	}

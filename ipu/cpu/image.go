@@ -11,7 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -62,7 +62,7 @@ var images = struct {
 // openImage returns the image of an executable for one more engine, and kernels
 // for it, whose tables room counts. The first to ask makes it, the others wait; if
 // its context or its budget ends that, another makes it.
-func openImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []kernel.Kernel, error) {
+func openImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []tensor.Kernel, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -77,7 +77,7 @@ func openImage(ctx context.Context, exe []byte, opts options, room *budget.Budge
 
 // shareImage is one attempt of [openImage]. It returns neither an image nor an
 // error if another's context or budget ended it.
-func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []kernel.Kernel, error) {
+func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []tensor.Kernel, error) {
 	key := imageKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
 	copy(key.head[:], exe)
 	images.Lock()
@@ -88,7 +88,7 @@ func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budg
 	}
 	m.users++
 	images.Unlock()
-	var kernels []kernel.Kernel
+	var kernels []tensor.Kernel
 	var err error
 	if !found {
 		kernels = m.make(ctx, exe, room)
@@ -113,7 +113,7 @@ func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budg
 
 // make fills in what engines have in common, and returns the kernels that it
 // was planned with.
-func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []kernel.Kernel {
+func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []tensor.Kernel {
 	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
 	defer func() {
 		if m.failure != nil { // whoever comes now tries again
@@ -143,8 +143,8 @@ func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []ker
 }
 
 // bind makes the kernels of one more engine, whose tables room counts.
-func (m *image) bind(ctx context.Context, room *budget.Budget) ([]kernel.Kernel, error) {
-	kernels := make([]kernel.Kernel, len(m.nodes))
+func (m *image) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel, error) {
+	kernels := make([]tensor.Kernel, len(m.nodes))
 	for i, key := range m.nodes {
 		err := ctx.Err()
 		if err != nil {
@@ -157,7 +157,7 @@ func (m *image) bind(ctx context.Context, room *budget.Budget) ([]kernel.Kernel,
 	}
 	for i := range m.plan.Packed {
 		k := &m.plan.Packed[i]
-		kernels[m.bound[nodeKey{k.Graph, k.Node}]].(kernel.Packer).UsePacked(k.Operand)
+		kernels[m.bound[nodeKey{k.Graph, k.Node}]].(tensor.Packer).UsePacked(k.Operand)
 	}
 	return kernels, nil
 }
@@ -307,7 +307,7 @@ type packJob struct {
 
 // packer is a kernel and one of its operands.
 type packer struct {
-	kernel  kernel.Packer
+	kernel  tensor.Packer
 	operand int
 }
 

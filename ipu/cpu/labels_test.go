@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -49,11 +49,11 @@ func goroutineLabels(t require.TestingT) map[string]string {
 
 // witness is a kernel that looks at the labels of who runs it.
 type witness struct {
-	kernel.Kernel
+	tensor.Kernel
 	saw func()
 }
 
-func (w witness) Run(p kernel.Pool, in, out [][]byte, scratch []byte) error {
+func (w witness) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
 	w.saw()
 	return w.Kernel.Run(p, in, out, scratch)
 }
@@ -172,7 +172,7 @@ func TestLabelsAllocateNothing(t *testing.T) {
 	e := &Engine{pool: workers.New(2)}
 	defer e.pool.Close()
 	one := &workers.Labels{Ctx: pprof.WithLabels(context.Background(), pprof.Labels(labelNode, "one"))}
-	var task kernel.Task = idle{}
+	var task tensor.Task = idle{}
 	require.Zero(t, testing.AllocsPerRun(200, func() {
 		e.wear(context.Background(), one)
 		e.pool.Run(task, 8)

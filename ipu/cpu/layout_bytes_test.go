@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
@@ -176,7 +176,7 @@ func drawByteNet(t *rapid.T) (*byteDraw, []byte) {
 // TestPixelsChangeNothing compares quantised networks with activations of
 // bytes in pixels and in planes.
 func TestPixelsChangeNothing(t *testing.T) {
-	if !kernel.HasPixels() {
+	if !nhwc.HasPixels() {
 		t.Skip("there are no kernels for pixels here")
 	}
 	pay := decidePixels
@@ -208,7 +208,7 @@ func TestPixelsChangeNothing(t *testing.T) {
 		}
 	}
 	ops := []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsBinary", "PixelsMap", "PixelsConcat"}
-	if !kernel.HasPixelTables() {
+	if !nhwc.HasPixelTables() {
 		ops = nil
 	}
 	missing := func(op string) bool { return seen[op] == 0 }
@@ -234,7 +234,7 @@ func passNames() (names []string) {
 // there are, unless what is read is pixels already and would have to be
 // converted back.
 func TestPixelsWherePaid(t *testing.T) {
-	if !kernel.HasPixels() {
+	if !nhwc.HasPixels() {
 		t.Skip("there are no kernels for pixels here")
 	}
 	for _, c := range []struct {

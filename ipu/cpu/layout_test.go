@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
 )
@@ -231,7 +231,7 @@ func sameBits(half bool, a, b float32) bool {
 // TestLayoutChangesNothing compares networks in blocks with those that are
 // not, whatever is chosen to be in blocks.
 func TestLayoutChangesNothing(t *testing.T) {
-	if kernel.BlockLanes() == 0 {
+	if nchwc.BlockLanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
 	decide := decideLayout

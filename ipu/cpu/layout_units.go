@@ -6,7 +6,8 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -18,10 +19,10 @@ type unit struct {
 	op     graph.Op
 	in     []graph.TensorID
 	out    graph.TensorID
-	tied   []int               // operands in the layout of the result
-	spread []int               // operands with one element per channel
-	conv   *kernel.BlockedConv // op, without In and Out
-	slow   bool                // its kernel goes through planes
+	tied   []int              // operands in the layout of the result
+	spread []int              // operands with one element per channel
+	conv   *nchwc.BlockedConv // op, without In and Out
+	slow   bool               // its kernel goes through planes
 }
 
 // foldPads lets convolutions pad their operand with zeros themselves where a Pad
@@ -155,7 +156,7 @@ func (r *region) convolution(i int) *unit {
 	if op.Group > 1 && (op.Group != x.Shape[1] || op.Group != w.Shape[0]) {
 		return nil
 	}
-	conv := &kernel.BlockedConv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
+	conv := &nchwc.BlockedConv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
 	u := &unit{nodes: []int{i}, op: conv, conv: conv, in: slices.Clone(n.Inputs), out: n.Outputs[0]}
 	if op.Group > 1 {
 		u.tied = []int{0} // single channels
@@ -301,7 +302,7 @@ func (r *region) single(i int) *unit {
 	ok := true
 	switch op := n.Op.(type) {
 	case *graph.Unary:
-		if half && !kernel.ExactOfHalf(op.Fn) {
+		if half && !vec.ExactOfHalf(op.Fn) {
 			u.op = rounded(graph.Pointwise{Fns: []string{string(op.Fn)}, Args: []int64{0}, Alpha: []float64{op.Alpha}, Beta: []float64{op.Beta}})
 		}
 	case *graph.Clip:
@@ -327,17 +328,17 @@ func (r *region) single(i int) *unit {
 	case *graph.Pad:
 		u.op, u.in = r.pad(op, n.Inputs, half)
 	case *graph.MaxPool:
-		u.op = &kernel.BlockedPool{Pool: op}
+		u.op = &nchwc.BlockedPool{Pool: op}
 	case *graph.AveragePool:
 		ok = !half
-		u.op = &kernel.BlockedPool{Pool: op}
+		u.op = &nchwc.BlockedPool{Pool: op}
 		if wholePlanes(op, x.Shape) {
 			// Its kernel for planes is that of a mean, which there is in blocks too.
 			u.op = &graph.Reduce{Fn: graph.ReduceMean, Axes: positionAxes(x.Rank()), KeepDims: true}
 		}
 	case *graph.Resize:
 		ok = !half
-		u.op = &kernel.BlockedResize{Resize: *op}
+		u.op = &nchwc.BlockedResize{Resize: *op}
 	case *graph.Reduce:
 		ok = !half && overPositions(op, x.Rank())
 	default:
@@ -351,7 +352,7 @@ func (r *region) single(i int) *unit {
 
 // rounded returns p of numbers of half precision as they stand in blocks.
 func rounded(p graph.Pointwise) graph.Op {
-	return &kernel.RoundedPointwise{Pointwise: p, To: graph.F16}
+	return &vec.RoundedPointwise{Pointwise: p, To: graph.F16}
 }
 
 // elementwise sorts the operands of an operator on floats: those of the result's
@@ -486,6 +487,6 @@ func (r *region) fits(u *unit) bool {
 		return false
 	}
 	k, err := bind(op, in, out, budget.New(r.options.memory))
-	u.slow = err == nil && kernel.ThroughPlanes(k)
+	u.slow = err == nil && nchwc.ThroughPlanes(k)
 	return err == nil
 }

@@ -1,6 +1,9 @@
 package cpu
 
-import "github.com/popefgen/popefgen/ipu/cpu/kernel"
+import (
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/peak"
+)
 
 // Path names the instructions with which operators are computed, as
 // POPEFGEN_CPU does: "avx512", "avx2" or "go".
@@ -10,4 +13,4 @@ func Path() string { return kernel.Path() }
 // machine does at most on that many threads at the same time, with the
 // instructions of [Path]: a loop that touches no memory and whose operations do
 // not wait for each other. It takes some 30 ms.
-func Peak(threads int) float64 { return kernel.Peak(threads) }
+func Peak(threads int) float64 { return peak.Peak(threads) }

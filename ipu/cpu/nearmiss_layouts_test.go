@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -41,7 +41,7 @@ func decideAll(t *rapid.T) (undo func()) {
 		}
 		members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
 		n := r.chainOf(members)
-		op := n.Op.(*kernel.Chain)
+		op := n.Op.(*nchwc.Chain)
 		op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
 		in := r.types(n.Inputs)
 		types, err := op.Types(in)

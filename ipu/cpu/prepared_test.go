@@ -11,7 +11,8 @@ import (
 
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -207,7 +208,7 @@ func BenchmarkOneOperator(b *testing.B) {
 		{"prepared over memory", unwindowed{in}, unwindowed{out}, func() error { return p.Run(ctx) }},
 		{"run over windows", in, out, func() error { return e.Run(ctx, 0) }},
 		{"run over memory", unwindowed{in}, unwindowed{out}, func() error { return e.Run(ctx, 0) }},
-		{"kernel", in, out, func() error { return k.Run(kernel.Serial{}, operand, result, nil) }},
+		{"kernel", in, out, func() error { return k.Run(tensor.Serial{}, operand, result, nil) }},
 	}
 	var runners []measure.Runner
 	for _, w := range ways {

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/ipu/cpu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 )
 
 // ErrNothing is the error where nothing is estimated: kernels in plain Go have
@@ -39,7 +39,7 @@ func Measure(ctx context.Context) (cpu.Costs, error) { return measure(ctx, round
 // measure is [Measure] in so many rounds.
 func measure(ctx context.Context, rounds int) (cpu.Costs, error) {
 	c := cpu.UsualCosts()
-	if kernel.BlockLanes() == 0 {
+	if nchwc.BlockLanes() == 0 {
 		return c, ErrNothing
 	}
 	c.Processor = processor()

@@ -9,14 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu/cpu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 )
 
 // TestMeasure takes one turn of every probe: each field is measured, and what
 // comes of it is a record that an engine takes.
 func TestMeasure(t *testing.T) {
 	c, err := measure(t.Context(), 1)
-	if kernel.BlockLanes() == 0 {
+	if nchwc.BlockLanes() == 0 {
 		require.ErrorIs(t, err, ErrNothing)
 		return
 	}
@@ -48,7 +49,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureEnds(t *testing.T) {
-	if kernel.BlockLanes() == 0 {
+	if nchwc.BlockLanes() == 0 {
 		t.Skip("there is nothing to measure here")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

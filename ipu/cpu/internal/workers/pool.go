@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
 // Pool runs the parts of one task at a time on a fixed number of workers, of
@@ -63,7 +63,7 @@ type Pool struct {
 	// task it was meant for: task can't change while a claimed part is
 	// unfinished.
 	claims atomic.Uint64
-	task   kernel.Task
+	task   tensor.Task
 	Labels *Labels // of the task, or nil; read as task is
 	_      line
 
@@ -231,7 +231,7 @@ func (p *Pool) Interrupt() {
 // Run implements [kernel.Pool]. If a part panics, the others are finished
 // first, then Run panics with a *[ipu.PanicError]. If the run ends, what is not
 // begun is left out, and Run panics with [Interrupted].
-func (p *Pool) Run(t kernel.Task, parts int) {
+func (p *Pool) Run(t tensor.Task, parts int) {
 	if parts <= 1 || !p.enter() {
 		for i := range parts {
 			if i > 0 && p.Ended() {
@@ -252,7 +252,7 @@ func (p *Pool) enter() bool { return p.workers > 1 && p.busy.CompareAndSwap(fals
 
 // offer offers the parts of a task to the workers, of which that many should be
 // awake.
-func (p *Pool) offer(t kernel.Task, parts, workers int) {
+func (p *Pool) offer(t tensor.Task, parts, workers int) {
 	p.start.Do(p.startWorkers)
 	p.shares = true
 	p.worth += p.offered

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/popefgen/popefgen/ipu/cpu/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
 // team runs a parallel-for again and again with a barrier between two rounds. The
@@ -19,7 +19,7 @@ import (
 // else runs on a worker's core: it lets the workers go and does the rest alone.
 type team struct {
 	pool          *Pool
-	task          kernel.RoundTask
+	task          tensor.RoundTask
 	rounds, items int
 	_             line
 
@@ -60,7 +60,7 @@ func (m *team) init(p *Pool) {
 
 // RunRounds implements [kernel.Pool]. A panic is dealt with as [Pool.Run] does,
 // after all rounds.
-func (p *Pool) RunRounds(t kernel.RoundTask, rounds, items int) {
+func (p *Pool) RunRounds(t tensor.RoundTask, rounds, items int) {
 	helpers := min(p.workers, mostMembers, items) - 1
 	if rounds == 0 || helpers <= 0 || !p.enter() {
 		for r := 0; r < rounds && !p.Ended(); r++ {

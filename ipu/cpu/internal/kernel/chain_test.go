@@ -1,0 +1,39 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// TestChainRowsOfPadding cuts an image into rows of which the last ones read
+// nothing but padding: there is no part of the image to compute them from.
+func TestChainRowsOfPadding(t *testing.T) {
+	kerneltest.EachPath(t, func(t *testing.T) {
+		lanes := nchwc.BlockLanes()
+		if lanes == 0 {
+			t.Skip("there are no kernels for blocks here")
+		}
+		x := graph.TensorType{DType: graph.F32, Shape: []int64{1, lanes, 1, 2}}
+		w := graph.TensorType{DType: graph.F32, Shape: []int64{lanes, 1, 3, 3}}
+		two := []int64{1, 1}
+		conv := graph.Conv{Strides: two, Dilations: two, PadsBegin: two, PadsEnd: []int64{4, 1}, Group: lanes}
+		chain := func(rows int64) *nchwc.Chain {
+			return &nchwc.Chain{Channels: lanes, Lanes: lanes, Blocks: 1, Rows: rows, Members: []nchwc.ChainMember{
+				{Op: &nchwc.ToBlocks{Lanes: lanes}, In: []int{0}},
+				{Op: &nchwc.BlockedConv{Conv: conv, Lanes: lanes, Channels: lanes, In: true, Out: true}, In: []int{nchwc.ChainPrevious, 1, nchwc.ChainNone}},
+			}}
+		}
+		in := []graph.TensorType{x, w}
+		out, err := chain(1).Infer(in)
+		require.NoError(t, err)
+		_, err = New(chain(1), in, out)
+		require.ErrorContains(t, err, "rows 2 to 3 read nothing but padding")
+		_, err = New(chain(0), in, out)
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,495 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// convBlock is how many products are summed before the sum is added to those
+// of the products before them.
+const convBlock = 128
+
+// writeConv writes the inner loops of convolutions: tiles of the result, of a
+// number of rows by some vectors of columns, that stay in registers. Their
+// products' operands are one element for every row, the same for all columns,
+// and vectors of columns, the same for all rows. For convMaps the rows are
+// pixels and the columns output channels; for convPixels it is the other way
+// round.
+func writeConv(a *asm) {
+	rows, few := 6, 0
+	if a.wide() {
+		rows, few = 14, 6
+	}
+	args := a.function("convMaps", "convArgs")
+	for _, v := range []int{2, 1} {
+		a.when(args, a.offset("vectors"), v, func() {
+			whole, halves := a.newLabel("whole"), a.newLabel("halves")
+			a.CMPQ(a.field(args, "split"), operand.U8(0))
+			a.JNE(operand.LabelRef(halves))
+			a.Label(whole)
+			for r := rows; r >= 1; r-- {
+				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, true) })
+			}
+			a.Label(halves)
+			for r := rows / 2; r >= 1; r-- {
+				a.when(args, a.offset("rows"), 2*r, func() { a.convTile(args, 2*r, r, v, true) })
+			}
+			a.ret()
+		})
+	}
+	a.ret()
+
+	args = a.function("convPixels", "convArgs")
+	for _, v := range []int{4, 2, 1} {
+		most := rows
+		if v == 4 {
+			most = few
+		}
+		if a.wide() && v < 4 {
+			most = 12
+		}
+		if most == 0 {
+			continue
+		}
+		a.when(args, a.offset("vectors"), v, func() {
+			for r := most; r >= 1; r-- {
+				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, false) })
+			}
+			a.ret()
+		})
+	}
+	a.ret()
+	a.convStore()
+	a.convPlane()
+}
+
+// when writes code for the case that a field has a value.
+func (a *asm) when(args reg.Register, field, value int, code func()) {
+	next := a.newLabel("next")
+	a.CMPQ(at(args, field), operand.U8(value))
+	a.JNE(operand.LabelRef(next))
+	code()
+	a.Label(next)
+}
+
+// convTile writes the code for one size of tile. The first split rows, if it
+// isn't 0, begin at x and the others at x2. Of convPixels the elements for the
+// rows are weights, which lie close together, and the vectors are in the image.
+func (a *asm) convTile(args reg.Register, r, split, v int, maps bool) {
+	x, x2, w, offsets, left, tile := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "x"), x)
+	if split > 0 {
+		a.MOVQ(a.field(args, "x2"), x2)
+	}
+	a.MOVQ(a.field(args, "w"), w)
+	a.MOVQ(a.field(args, "offsets"), offsets)
+	a.MOVQ(a.field(args, "k"), left)
+	a.MOVQ(a.field(args, "tile"), tile)
+	a.convPrefetch(args, r, v, maps)
+	later := a.GP64()
+	a.XORQ(later, later)
+
+	acc := make([][]vec, r)
+	for i := range acc {
+		acc[i] = a.vecs(v)
+	}
+	each := func(do func(x vec, m operand.Mem)) {
+		for i, row := range acc {
+			for j, x := range row {
+				do(x, at(tile, (i*v+j)*a.bytes()))
+			}
+		}
+	}
+	block, loop, sum, more := a.newLabel("block"), a.newLabel("loop"), a.newLabel("sum"), a.newLabel("more")
+	a.Label(block)
+	each(func(x vec, _ operand.Mem) { a.zero(x) })
+	n := a.GP64()
+	a.MOVQ(operand.U32(convBlock), n)
+	a.CMPQ(left, n)
+	a.CMOVQLT(left, n)
+	a.SUBQ(n, left)
+	a.Label(loop)
+	off := a.GP64()
+	a.MOVLQSX(at(offsets, 0), off)
+	a.ADDQ(operand.U8(4), offsets)
+	columns := a.vecs(v)
+	for j := range columns {
+		if maps {
+			a.VMOVUPS(at(w, j*a.bytes()), columns[j])
+		} else {
+			a.VMOVUPS(indexed(x, off, 1, j*a.bytes()), columns[j])
+		}
+	}
+	for i := range acc {
+		var m operand.Mem
+		switch {
+		case !maps:
+			m = at(w, 4*i)
+		case split > 0 && i >= split:
+			m = indexed(x2, off, 1, 4*(i-split))
+		default:
+			m = indexed(x, off, 1, 4*i)
+		}
+		if v == 1 && a.wide() {
+			a.VFMADD231PS_BCST(m, columns[0], acc[i][0])
+			continue
+		}
+		element := a.vec()
+		a.VBROADCASTSS(m, element)
+		for j := range columns {
+			a.VFMADD231PS(element, columns[j], acc[i][j])
+		}
+	}
+	if maps {
+		a.ADDQ(operand.U32(v*a.bytes()), w)
+	} else {
+		a.ADDQ(operand.U8(4*r), w)
+	}
+	a.DECQ(n)
+	a.JNZ(operand.LabelRef(loop))
+
+	a.TESTQ(later, later)
+	a.JEQ(operand.LabelRef(sum))
+	each(func(x vec, m operand.Mem) { a.VADDPS(m, x, x) })
+	a.Label(sum)
+	if !maps {
+		a.TESTQ(left, left)
+		a.JEQ(operand.LabelRef(more))
+	}
+	each(func(x vec, m operand.Mem) { a.VMOVUPS(x, m) })
+	a.INCQ(later)
+	if maps {
+		a.TESTQ(left, left)
+		a.JNE(operand.LabelRef(block))
+		a.ret()
+		return
+	}
+	a.JMP(operand.LabelRef(block))
+	a.Label(more)
+	a.convRowsOut(args, acc)
+	a.ret()
+}
+
+// convPrefetch fetches what is written at the end. Of convMaps, whose result is
+// stored by another function, there is a row for every column.
+func (a *asm) convPrefetch(args reg.Register, r, v int, maps bool) {
+	rows, lines := r, (v*a.bytes()+63)/64
+	if maps {
+		rows, lines = v*a.lanes, 1
+	}
+	y, yRow := a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
+	for i := range rows {
+		for j := range lines {
+			a.PREFETCHT0(at(y, 64*j))
+		}
+		if i < rows-1 {
+			a.ADDQ(yRow, y)
+		}
+	}
+}
+
+// convRowsOut writes rows of pixels of one output channel each.
+func (a *asm) convRowsOut(args reg.Register, acc [][]vec) {
+	y, yRow, bias := a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
+	a.MOVQ(a.field(args, "bias"), bias)
+	low, high := a.bounds(args)
+	masks := make([]reg.Register, len(acc[0]))
+	mask := func(j int) reg.Register {
+		if !a.wide() || masks[j] == nil {
+			// Registers for AVX2 are few: load it anew.
+			masks[j] = a.vectorMask(args, j)
+		}
+		return masks[j]
+	}
+	for i, row := range acc {
+		b := a.vec()
+		a.VBROADCASTSS(at(bias, 4*i), b)
+		for j, x := range row {
+			a.VADDPS(b, x, x)
+			a.clamp(x, low, high)
+			a.storeMasked(x, mask(j), at(y, j*a.bytes()))
+		}
+		if i < len(acc)-1 {
+			a.ADDQ(yRow, y)
+		}
+	}
+}
+
+// bounds returns the bounds of the result.
+func (a *asm) bounds(args reg.Register) (low, high vec) {
+	low, high = a.vec(), a.vec()
+	a.VBROADCASTSS(a.field(args, "low"), low)
+	a.VBROADCASTSS(a.field(args, "high"), high)
+	return low, high
+}
+
+// clamp keeps x within bounds. Not a number stays what it is: of two operands,
+// these instructions return the last one then.
+func (a *asm) clamp(x, low, high vec) {
+	a.VMAXPS(x, low, x)
+	a.VMINPS(x, high, x)
+}
+
+// vectorMask returns the mask of a vector of the result.
+func (a *asm) vectorMask(args reg.Register, j int) reg.Register {
+	if a.wide() {
+		k := a.K()
+		a.KMOVW(at(args, a.offset("mask")+2*j), k)
+		return k
+	}
+	return a.load(at(args, a.offset("lanes")+32*j))
+}
+
+func (a *asm) storeMasked(x vec, mask reg.Register, m operand.Mem) {
+	if a.wide() {
+		a.VMOVUPS(x, mask, m)
+	} else {
+		a.VMASKMOVPS(x, mask, m)
+	}
+}
+
+// convStore writes a tile of convMaps, whose rows are pixels, as rows of the
+// output channels' planes. There convRows is the number of channels.
+func (a *asm) convStore() {
+	args := a.function("convStore", "convArgs")
+	tile, y, yRow, bias, rows, pitch := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "tile"), tile)
+	a.MOVQ(a.field(args, "y"), y)
+	a.MOVQ(a.field(args, "yRow"), yRow)
+	a.MOVQ(a.field(args, "bias"), bias)
+	a.MOVQ(a.field(args, "rows"), rows)
+	a.MOVQ(a.field(args, "vectors"), pitch)
+	shift := 6
+	if !a.wide() {
+		shift = 5
+	}
+	a.SHLQ(operand.U8(shift), pitch)
+	low, high := a.bounds(args)
+	mask := a.vectorMask(args, 0)
+	loop, done := a.newLabel("loop"), a.newLabel("done")
+	a.Label(loop)
+	in := make([]vec, a.lanes)
+	from := a.GP64()
+	a.MOVQ(tile, from)
+	for i := range in {
+		in[i] = a.load(at(from, 0))
+		if i < len(in)-1 {
+			a.ADDQ(pitch, from)
+		}
+	}
+	for i, x := range a.transposed(in) {
+		if a.wide() {
+			a.VADDPS_BCST(at(bias, 4*i), x, x)
+		} else {
+			b := a.vec()
+			a.VBROADCASTSS(at(bias, 4*i), b)
+			a.VADDPS(b, x, x)
+		}
+		a.clamp(x, low, high)
+		a.storeMasked(x, mask, at(y, 0))
+		a.DECQ(rows)
+		a.JEQ(operand.LabelRef(done))
+		a.ADDQ(yRow, y)
+	}
+	a.ADDQ(operand.U8(a.bytes()), tile)
+	a.ADDQ(operand.U8(a.bytes()), bias)
+	a.JMP(operand.LabelRef(loop))
+	a.Label(done)
+	a.ret()
+}
+
+// transposed returns the columns of a square of vectors.
+func (a *asm) transposed(in []vec) []vec {
+	n := len(in)
+	// Of every four rows, one vector for each column of every 128 bits.
+	quads := make([][]vec, n/4)
+	for g := range quads {
+		var lo, hi [2]vec
+		for i := range 2 {
+			x, y := in[4*g+2*i], in[4*g+2*i+1]
+			lo[i], hi[i] = a.vec(), a.vec()
+			a.VUNPCKLPS(y, x, lo[i])
+			a.VUNPCKHPS(y, x, hi[i])
+		}
+		for _, p := range [][2]vec{lo, hi} {
+			even, odd := a.vec(), a.vec()
+			a.VUNPCKLPD(p[1], p[0], even)
+			a.VUNPCKHPD(p[1], p[0], odd)
+			quads[g] = append(quads[g], even, odd)
+		}
+	}
+	out := make([]vec, n)
+	for j := range 4 {
+		if !a.wide() {
+			out[j], out[4+j] = a.vec(), a.vec()
+			a.VPERM2F128(operand.U8(0x20), quads[1][j], quads[0][j], out[j])
+			a.VPERM2F128(operand.U8(0x31), quads[1][j], quads[0][j], out[4+j])
+			continue
+		}
+		// Transpose four by four parts of 128 bits.
+		pick := func(which uint8, x, y vec) vec {
+			v := a.vec()
+			a.VSHUFF32X4(operand.U8(which), y, x, v)
+			return v
+		}
+		even0, odd0 := pick(0x88, quads[0][j], quads[1][j]), pick(0xdd, quads[0][j], quads[1][j])
+		even1, odd1 := pick(0x88, quads[2][j], quads[3][j]), pick(0xdd, quads[2][j], quads[3][j])
+		out[j], out[8+j] = pick(0x88, even0, even1), pick(0xdd, even0, even1)
+		out[4+j], out[12+j] = pick(0x88, odd0, odd1), pick(0xdd, odd0, odd1)
+	}
+	return out
+}
+
+// convPlane writes the loop for windows over one plane: products are rounded,
+// four of them added up, then those sums.
+func (a *asm) convPlane() {
+	args := a.function("convPlane", "convArgs")
+	for _, v := range []int{4, 2, 1} {
+		if v == 4 && !a.wide() {
+			continue
+		}
+		a.when(args, a.offset("vectors"), v, func() { a.convPlaneTile(args, v) })
+	}
+	a.ret()
+}
+
+func (a *asm) convPlaneTile(args reg.Register, v int) {
+	x, w, offsets, left := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "x"), x)
+	a.MOVQ(a.field(args, "w"), w)
+	a.MOVQ(a.field(args, "offsets"), offsets)
+	a.MOVQ(a.field(args, "k"), left)
+	sum := a.vecs(v)
+	for _, s := range sum {
+		a.zero(s)
+	}
+	few := a.vecs(v)
+	// products multiplies n weights; from the second on they are added.
+	products := func(n int) {
+		for i := range n {
+			off, weight := a.GP64(), a.vec()
+			a.MOVLQSX(at(offsets, 4*i), off)
+			a.VBROADCASTSS(at(w, 4*i), weight)
+			for j := range few {
+				m := indexed(x, off, 1, j*a.bytes())
+				if i == 0 {
+					a.VMULPS(m, weight, few[j])
+					continue
+				}
+				p := a.vec()
+				a.VMULPS(m, weight, p)
+				a.VADDPS(p, few[j], few[j])
+			}
+		}
+		for j := range few {
+			a.VADDPS(few[j], sum[j], sum[j])
+		}
+		a.ADDQ(operand.U8(4*n), offsets)
+		a.ADDQ(operand.U8(4*n), w)
+	}
+	loop, pair, one, out := a.newLabel("loop"), a.newLabel("pair"), a.newLabel("one"), a.newLabel("out")
+	a.SUBQ(operand.U8(4), left)
+	a.JL(operand.LabelRef(pair))
+	a.Label(loop)
+	products(4)
+	a.SUBQ(operand.U8(4), left)
+	a.JGE(operand.LabelRef(loop))
+	a.Label(pair)
+	a.TESTQ(operand.U32(2), left)
+	a.JEQ(operand.LabelRef(one))
+	products(2)
+	a.Label(one)
+	a.TESTQ(operand.U32(1), left)
+	a.JEQ(operand.LabelRef(out))
+	products(1)
+	a.Label(out)
+	a.convRowsOut(args, [][]vec{sum})
+	a.ret()
+}
+
+// writeCopy writes the loops that copy rows of planes, whole vectors at a time,
+// of which only elements in masks are read; the others become zero.
+// convCopyEven separates the elements with even and odd numbers; the latter
+// follow after copyOdd bytes, unless that is 0.
+func writeCopy(a *asm) {
+	for _, stride := range []int{1, 2} {
+		name := "convCopy"
+		if stride == 2 {
+			name += "Even"
+		}
+		a.copyRows(a.function(name, "CopyArgs"), stride)
+	}
+}
+
+func (a *asm) copyRows(args reg.Register, stride int) {
+	src, dst, planes, rows := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "Src"), src)
+	a.ADDQ(a.field(args, "Shift"), src)
+	a.MOVQ(a.field(args, "Dst"), dst)
+	a.MOVQ(a.field(args, "Planes"), planes)
+	odd, ahead := a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "Odd"), odd)
+	a.MOVQ(a.field(args, "SrcPlane"), ahead)
+	d := depthwise{asm: a}
+	if stride == 2 && a.wide() {
+		d.even, d.odd = a.load(a.ramp(0)), a.load(a.ramp(1))
+	}
+	maskBytes := 2
+	if !a.wide() {
+		maskBytes = 32
+	}
+	plane, row, vector := a.newLabel("plane"), a.newLabel("row"), a.newLabel("vector")
+	a.Label(plane)
+	fromRow, toRow := a.GP64(), a.GP64()
+	a.MOVQ(src, fromRow)
+	a.MOVQ(dst, toRow)
+	a.MOVQ(a.field(args, "Rows"), rows)
+	a.Label(row)
+	from, to, left, mask := a.GP64(), a.GP64(), a.GP64(), a.GP64()
+	a.MOVQ(fromRow, from)
+	a.MOVQ(toRow, to)
+	a.MOVQ(a.field(args, "Vectors"), left)
+	a.MOVQ(a.field(args, "Masks"), mask)
+	a.Label(vector)
+	x := make([]vec, stride)
+	for i := range x {
+		// The same of the next plane, which the processor does not expect.
+		a.PREFETCHT0(indexed(from, ahead, 1, i*a.bytes()))
+		x[i] = a.vec()
+		if a.wide() {
+			k := a.K()
+			a.KMOVW(at(mask, i*maskBytes), k)
+			a.VMOVUPS_Z(at(from, i*a.bytes()), k, x[i])
+		} else {
+			a.VMOVUPS(at(mask, i*maskBytes), x[i])
+			a.VMASKMOVPS(at(from, i*a.bytes()), x[i], x[i])
+		}
+	}
+	if stride == 2 {
+		skip := a.newLabel("skip")
+		x[0], x[1] = d.part(x[0], x[1])
+		a.TESTQ(odd, odd)
+		a.JEQ(operand.LabelRef(skip))
+		a.VMOVUPS(x[1], indexed(to, odd, 1, 0))
+		a.Label(skip)
+	}
+	a.VMOVUPS(x[0], at(to, 0))
+	a.ADDQ(operand.U32(stride*a.bytes()), from)
+	a.ADDQ(operand.U32(a.bytes()), to)
+	a.ADDQ(operand.U32(stride*maskBytes), mask)
+	a.DECQ(left)
+	a.JNZ(operand.LabelRef(vector))
+	a.ADDQ(a.field(args, "SrcRow"), fromRow)
+	a.ADDQ(a.field(args, "DstRow"), toRow)
+	a.DECQ(rows)
+	a.JNZ(operand.LabelRef(row))
+	a.ADDQ(a.field(args, "SrcPlane"), src)
+	a.ADDQ(a.field(args, "DstPlane"), dst)
+	a.DECQ(planes)
+	a.JNZ(operand.LabelRef(plane))
+	a.ret()
+}

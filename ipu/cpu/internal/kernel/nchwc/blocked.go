@@ -1,0 +1,186 @@
+package nchwc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// The operators in this file never stand in a file. The engine puts them into
+// its own copy of an executable where activations are better kept in blocks of
+// channels: a tensor [N,C,spatial…] as [N,⌈C/Lanes⌉,spatial…,Lanes] of F32, so
+// that the Lanes channels of one pixel are one vector. Elements of the last
+// block beyond C hold anything. Operators on single elements take such
+// tensors as they are.
+
+// BlockLanes returns how many channels a block has, the elements of a vector
+// of this machine, or 0 where there are no kernels for blocks.
+func BlockLanes() int64 {
+	if tensor.Path == tensor.PathGo {
+		return 0
+	}
+	return int64(tensor.Path.Lanes())
+}
+
+// ThroughPlanes reports whether the kernel of an operator on blocks converts
+// them to planes and back, for want of one that does not.
+func ThroughPlanes(k tensor.Kernel) bool {
+	switch k.(type) {
+	case *plainBlockedConv, *throughPlanes:
+		return true
+	}
+	return false
+}
+
+// ToBlocks converts x [N,C,spatial…] of F32 or F16, with one or two spatial
+// axes, to blocks.
+type ToBlocks struct{ Lanes int64 }
+
+// Kind returns "ToBlocks".
+func (*ToBlocks) Kind() string { return "ToBlocks" }
+
+// Infer implements [graph.Op].
+func (o *ToBlocks) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 || in[0].DType != graph.F32 && in[0].DType != graph.F16 || in[0].Rank() < 3 || in[0].Rank() > 4 {
+		return nil, fmt.Errorf("operands are %v, want one of type f32 or f16 with 3 or 4 dimensions", in)
+	}
+	return []graph.TensorType{blockedType(in[0].Shape, o.Lanes)}, nil
+}
+
+// FromBlocks converts blocks of Channels channels to [N,Channels,spatial…] of
+// type To, F32 or F16.
+type FromBlocks struct {
+	Channels int64
+	To       graph.DType
+}
+
+// Kind returns "FromBlocks".
+func (*FromBlocks) Kind() string { return "FromBlocks" }
+
+// Infer implements [graph.Op].
+func (o *FromBlocks) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 {
+		return nil, fmt.Errorf("%d operands, want 1", len(in))
+	}
+	shape, err := planarShape(in[0], o.Channels)
+	if err != nil {
+		return nil, err
+	}
+	return []graph.TensorType{{DType: o.To, Shape: shape}}, nil
+}
+
+// BlockedConv is a [graph.Conv] with one or two spatial axes whose operand x,
+// or result, or both, are in blocks. Operands: x, w [M,C/Group,…], b [M] or
+// left out, and r or left out, of the result's type, which is added after b
+// and before the bounds of the Conv apply. With Half all values are those of
+// F16: w and b are F16, so are x, r and the result where they are not in
+// blocks, and the sum with b is rounded to F16, as is that with r.
+type BlockedConv struct {
+	graph.Conv
+	Lanes    int64
+	Channels int64 // of x
+	In, Out  bool  // x is, the result and r are, in blocks
+	Half     bool
+
+	// Where x, or the result, is some rows of a larger image: the pixels from
+	// one of its channels, or blocks, to the next. Else 0.
+	XPlane, YPlane int64
+}
+
+// Kind returns "BlockedConv".
+func (*BlockedConv) Kind() string { return "BlockedConv" }
+
+// Infer implements [graph.Op].
+func (o *BlockedConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) < 2 || len(in) > 4 {
+		return nil, fmt.Errorf("%d operands, want 2 to 4", len(in))
+	}
+	x := in[0]
+	if o.In {
+		shape, err := planarShape(x, o.Channels)
+		if err != nil {
+			return nil, fmt.Errorf("x: %w", err)
+		}
+		x = graph.TensorType{DType: in[1].DType, Shape: shape}
+	}
+	out, err := o.Conv.Infer(append([]graph.TensorType{x}, in[1:min(len(in), 3)]...))
+	if err != nil {
+		return nil, err
+	}
+	if o.Out {
+		out[0] = blockedType(out[0].Shape, o.Lanes)
+	}
+	if len(in) == 4 && in[3].DType != graph.Invalid && !in[3].Equal(out[0]) {
+		return nil, fmt.Errorf("r is %v, want %v like the result", in[3], out[0])
+	}
+	return out, nil
+}
+
+// BlockedPool is a MaxPool without indices, or an AveragePool, of blocks.
+type BlockedPool struct{ Pool graph.Op }
+
+// Kind returns "BlockedPool".
+func (*BlockedPool) Kind() string { return "BlockedPool" }
+
+// Infer implements [graph.Op].
+func (o *BlockedPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	return inferBlocked(o.Pool, in)
+}
+
+// BlockedResize is a Resize of blocks whose attributes are those for the
+// tensor without blocks; it leaves channels alone.
+type BlockedResize struct{ Resize graph.Resize }
+
+// Kind returns "BlockedResize".
+func (*BlockedResize) Kind() string { return "BlockedResize" }
+
+// Infer implements [graph.Op].
+func (o *BlockedResize) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	resize := o.Resize
+	if len(in) == 1 && in[0].Rank() > 3 && len(resize.Sizes) > 1 {
+		// Of the last block all channels count here.
+		resize.Sizes = slices.Clone(resize.Sizes)
+		resize.Sizes[1] = in[0].Shape[1] * in[0].Shape[in[0].Rank()-1]
+	}
+	return inferBlocked(&resize, in)
+}
+
+// inferBlocked infers an operator on single channels for a tensor in blocks.
+func inferBlocked(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 || in[0].Rank() < 4 {
+		return nil, fmt.Errorf("operands are %v, want one in blocks", in)
+	}
+	lanes := in[0].Shape[in[0].Rank()-1]
+	shape, err := planarShape(in[0], in[0].Shape[1]*lanes)
+	if err != nil {
+		return nil, err
+	}
+	out, err := op.Infer([]graph.TensorType{{DType: graph.F32, Shape: shape}})
+	if err != nil {
+		return nil, err
+	}
+	return []graph.TensorType{blockedType(out[0].Shape, lanes)}, nil
+}
+
+// blockedType returns the type in blocks of a tensor of the given shape.
+func blockedType(shape []int64, lanes int64) graph.TensorType {
+	out := append([]int64{shape[0], (shape[1] + lanes - 1) / lanes}, shape[2:]...)
+	return graph.TensorType{DType: graph.F32, Shape: append(out, lanes)}
+}
+
+// planarShape returns the shape of a tensor in blocks of which so many
+// channels count, without blocks.
+func planarShape(x graph.TensorType, channels int64) ([]int64, error) {
+	n := x.Rank() - 1
+	if x.DType != graph.F32 || n < 3 || n > 4 {
+		return nil, fmt.Errorf("type is %v, want f32 with 4 or 5 dimensions: blocks of channels", x)
+	}
+	if blocks := (channels + x.Shape[n] - 1) / x.Shape[n]; blocks != x.Shape[1] {
+		return nil, fmt.Errorf("type is %v with %d blocks, want %d for %d channels", x, x.Shape[1], blocks, channels)
+	}
+	shape := append([]int64{}, x.Shape[:n]...)
+	shape[1] = channels
+	return shape, nil
+}

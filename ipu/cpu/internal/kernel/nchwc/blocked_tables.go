@@ -1,0 +1,69 @@
+package nchwc
+
+import (
+	"runtime"
+
+	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/conv"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/window"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// blockedConvTableBytes: the same for blocks of channels, of which a line has as many
+// elements as vectors have lanes.
+func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
+	w, x := in[1], in[0]
+	line := budget.Mul(max(1, op.(*BlockedConv).Lanes), tensor.AtLeastOne(x.Shape[max(0, x.Rank()-2):]))
+	return budget.Add(budget.Mul(4, conv.WindowElements(w)), budget.Mul(8, w.Shape[w.Rank()-1]), budget.Mul(4, budget.Add(line, 64)),
+		conv.ConvTableBytes(&op.(*BlockedConv).Conv, in, out))
+}
+
+// ChainTableBytes are those of the kernels of every shape of a piece, for every
+// worker, which tables tells, and what is kept of each piece. Pieces are few where there are chains:
+// one takes as much memory as stays in a cache.
+func ChainTableBytes(tables tensor.Declared, o *Chain, in []graph.TensorType) int64 {
+	types, err := o.Types(in)
+	if err != nil || len(types) == 0 {
+		return 0 // newChain says so
+	}
+	result := types[len(types)-1][len(types[len(types)-1])-1]
+	blocks, rows := max(1, (o.Channels+o.Lanes-1)/max(1, o.Lanes)), int64(1)
+	if o.Rows > 0 {
+		rows = (tensor.Dimension(result, 2) + o.Rows - 1) / o.Rows
+	}
+	pieces := budget.Mul(max(1, tensor.Dimension(result, 0)), max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
+	perPiece := int64(0)
+	for _, t := range types {
+		perPiece += 4<<10 + int64(512*len(t))
+	}
+	total := budget.Mul(pieces, perPiece)
+	if total > maxChainPieces*perPiece {
+		return total
+	}
+	c := &chain{op: o}
+	if c.cut(types, result) != nil {
+		return total // newChain says so
+	}
+	slots := int64(max(1, min(tensor.MaxParts, len(c.pieces), runtime.GOMAXPROCS(0))))
+	for _, s := range c.shapes {
+		for m, op := range s.ops {
+			n := len(s.types[m]) - 1
+			total = budget.Add(total, budget.Mul(slots, tables(op, s.types[m][:n], s.types[m][n:])))
+		}
+	}
+	return total
+}
+
+// maxChainPieces bounds the pieces of a chain that chainTableBytes looks at one by one.
+const maxChainPieces = 1 << 16
+
+// blockedPoolTableBytes are those of the pooling.
+func blockedPoolTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
+	return window.PoolTableBytes(op.(*BlockedPool).Pool, in, out)
+}
+
+// blockedResizeTableBytes are those of the resizing.
+func blockedResizeTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
+	return window.ResizeTableBytes(&op.(*BlockedResize).Resize, in, out)
+}

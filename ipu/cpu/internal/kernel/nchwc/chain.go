@@ -1,0 +1,128 @@
+package nchwc
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// Chain is operators on blocks of channels that follow each other, each of
+// which needs, of what the one before computes, nothing but the channels that
+// it computes itself. So they can go through the image depth first: some
+// blocks, and some rows of them, by all operators before the next. What they
+// hand on then stays in the second-level cache, and takes up no other memory.
+//
+// The first one may be a convolution of all channels. Like the others in this
+// package that are on blocks, the engine alone makes it.
+type Chain struct {
+	Members  []ChainMember
+	Channels int64 // of every member's result
+	Lanes    int64
+	Blocks   int64 // of channels that are computed at a time
+	Rows     int64 // of the last result that are computed at a time; 0 if all are
+}
+
+// ChainMember is an operator of a [Chain].
+type ChainMember struct {
+	Op graph.Op
+	// In tells its operands: those of the chain by their number, left-out ones
+	// as ChainNone, and the result of the member before as ChainPrevious.
+	In []int
+}
+
+// What a ChainMember's operand may be besides one of the chain's.
+const (
+	ChainNone     = -1
+	ChainPrevious = -2
+)
+
+// Kind returns "Chain".
+func (*Chain) Kind() string { return "Chain" }
+
+// String returns the kinds of the members.
+func (o *Chain) String() string {
+	kinds := make([]string, len(o.Members))
+	for i, m := range o.Members {
+		kinds[i] = m.Op.Kind()
+	}
+	return strings.Join(kinds, ", ")
+}
+
+// Infer implements [graph.Op].
+func (o *Chain) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	types, err := o.Types(in)
+	if err != nil {
+		return nil, err
+	}
+	last := types[len(types)-1]
+	return last[len(last)-1:], nil
+}
+
+// Types returns the types of every member's operands and, last, its result.
+func (o *Chain) Types(in []graph.TensorType) ([][]graph.TensorType, error) {
+	if len(o.Members) == 0 {
+		return nil, fmt.Errorf("no operators")
+	}
+	all := make([][]graph.TensorType, len(o.Members))
+	for m, member := range o.Members {
+		types := make([]graph.TensorType, len(member.In), len(member.In)+1)
+		for i, at := range member.In {
+			switch {
+			case at == ChainPrevious && m > 0:
+				types[i] = all[m-1][len(all[m-1])-1]
+			case at >= 0 && at < len(in):
+				types[i] = in[at]
+			case at != ChainNone:
+				return nil, fmt.Errorf("operator %d, %s: operand %d is not there", m, member.Op.Kind(), i)
+			}
+		}
+		out, err := member.Op.Infer(types)
+		if err != nil {
+			return nil, fmt.Errorf("operator %d, %s: %w", m, member.Op.Kind(), err)
+		}
+		all[m] = append(types, out[0])
+	}
+	return all, nil
+}
+
+// share is what of an operand a member reads to compute some channels.
+type share uint8
+
+const (
+	shareWhole  share = iota // everything
+	shareImage               // an image
+	shareBlocks              // its blocks
+	sharePlanes              // its channels, in planes
+	shareMaps                // weights and biases of its channels
+)
+
+// shareOf returns what op reads of operand i of the given type; beyond the
+// last operand what it writes.
+func shareOf(op graph.Op, i, operands int, t graph.TensorType) share {
+	result := i == operands
+	switch op := op.(type) {
+	case *BlockedConv:
+		switch {
+		case i == 0 && op.Group == 1:
+			return shareImage
+		case !result && (i == 1 || i == 2):
+			return shareMaps
+		}
+		return shareBlocks
+	case *ToBlocks:
+		if !result {
+			return sharePlanes
+		}
+		return shareBlocks
+	case *FromBlocks:
+		if result {
+			return sharePlanes
+		}
+		return shareBlocks
+	}
+	if t.Elements() == 1 {
+		return shareWhole
+	}
+	return shareBlocks
+}

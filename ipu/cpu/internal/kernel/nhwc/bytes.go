@@ -1,0 +1,275 @@
+package nhwc
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/quant"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// The operators in this file never stand in a file. The engine puts them into
+// its own copy of an executable where activations of bytes are better kept
+// with the channels of a pixel side by side: a tensor [N,C,spatial…] of I8 or
+// U8 as "pixels" [N,spatial…,⌈C/4⌉·4] of U8, so that four channels at a time
+// can be multiplied where they lie. The bytes of a tensor of I8 have their
+// highest bit flipped there, which keeps their order. Channels beyond C hold
+// anything.
+
+// HasPixels reports whether there are kernels for pixels that are faster than
+// those for planes.
+func HasPixels() bool { return quant.Int8WayOf(tensor.Path) == quant.Int8ByVNNI }
+
+// HasPixelTables reports whether there are kernels that look bytes of pixels
+// up faster than they can be computed.
+func HasPixelTables() bool { return HasPixels() && vectorTables() }
+
+// pixelBytes returns the bytes of a pixel of so many channels.
+func pixelBytes(channels int64) int64 {
+	return (channels + quant.Int8Step - 1) / quant.Int8Step * quant.Int8Step
+}
+
+// PixelsType returns the type of pixels of a tensor of I8 or U8 of this shape.
+func PixelsType(shape []int64) graph.TensorType {
+	out := append([]int64{shape[0]}, shape[2:]...)
+	return graph.TensorType{DType: graph.U8, Shape: append(out, pixelBytes(shape[1]))}
+}
+
+// planesOf returns the shape of pixels of which so many channels count, as
+// planes.
+func planesOf(x graph.TensorType, channels int64) ([]int64, error) {
+	n := x.Rank() - 1
+	if x.DType != graph.U8 || n < 2 || n > 3 || x.Shape[n] != pixelBytes(channels) {
+		return nil, fmt.Errorf("type is %v, want u8 with 3 or 4 dimensions, the last of %d: pixels of %d channels", x, pixelBytes(channels), channels)
+	}
+	return append([]int64{x.Shape[0], channels}, x.Shape[1:n]...), nil
+}
+
+// byteType returns the type of bytes, of which the highest bit is flipped in
+// pixels if they are signed.
+func byteType(signed bool) graph.DType {
+	if signed {
+		return graph.I8
+	}
+	return graph.U8
+}
+
+// ToPixels converts x [N,C,spatial…] of I8 or U8, with one or two spatial
+// axes, to pixels.
+type ToPixels struct{}
+
+// Kind returns "ToPixels".
+func (*ToPixels) Kind() string { return "ToPixels" }
+
+// Infer implements [graph.Op].
+func (*ToPixels) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 || in[0].DType != graph.I8 && in[0].DType != graph.U8 || in[0].Rank() < 3 || in[0].Rank() > 4 {
+		return nil, fmt.Errorf("operands are %v, want one of type i8 or u8 with 3 or 4 dimensions", in)
+	}
+	return []graph.TensorType{PixelsType(in[0].Shape)}, nil
+}
+
+// FromPixels converts pixels of Channels channels to [N,Channels,spatial…] of
+// I8 or U8.
+type FromPixels struct {
+	Channels int64
+	Signed   bool
+}
+
+// Kind returns "FromPixels".
+func (*FromPixels) Kind() string { return "FromPixels" }
+
+// Infer implements [graph.Op].
+func (o *FromPixels) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 {
+		return nil, fmt.Errorf("%d operands, want 1", len(in))
+	}
+	shape, err := planesOf(in[0], o.Channels)
+	if err != nil {
+		return nil, err
+	}
+	return []graph.TensorType{{DType: byteType(o.Signed), Shape: shape}}, nil
+}
+
+// PixelsConv is an [graph.IntegerConv] to bytes whose operand x, of I8 if
+// Signed, and whose result are pixels. Weights are of I8 without a zero point
+// or of U8 with the zero point 128. Either x has one group of channels, or
+// groups of a multiple of four, or every channel is a group of its own with
+// one output channel and windows of few lines: see [PixelsConvFits].
+type PixelsConv struct {
+	graph.IntegerConv
+	Channels int64 // of x
+	Signed   bool
+}
+
+// Kind returns "PixelsConv".
+func (*PixelsConv) Kind() string { return "PixelsConv" }
+
+// Infer implements [graph.Op].
+func (o *PixelsConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) < 2 {
+		return nil, fmt.Errorf("%d operands, want 2 or more", len(in))
+	}
+	shape, err := planesOf(in[0], o.Channels)
+	if err != nil {
+		return nil, fmt.Errorf("x: %w", err)
+	}
+	if o.To != graph.I8 && o.To != graph.U8 {
+		return nil, fmt.Errorf("attribute To is %v, want i8 or u8", o.To)
+	}
+	out, err := o.IntegerConv.Infer(append([]graph.TensorType{{DType: byteType(o.Signed), Shape: shape}}, in[1:]...))
+	if err != nil {
+		return nil, err
+	}
+	return []graph.TensorType{PixelsType(out[0].Shape)}, nil
+}
+
+// PixelsConvFits reports whether there is a kernel for pixels of a convolution
+// of so many channels with weights of the given shape.
+func PixelsConvFits(o *graph.IntegerConv, channels int64, w []int64) bool {
+	for _, p := range append(append([]int64{}, o.PadsBegin...), o.PadsEnd...) {
+		if p < 0 {
+			return false
+		}
+	}
+	switch {
+	case o.Group == 1:
+		return true
+	case w[1] == 1:
+		return o.Group == channels && w[0] == channels && kernelOf(w, 0) <= depthLines
+	}
+	return w[1]%quant.Int8Step == 0
+}
+
+// kernelOf returns the lines (axis 0) or columns (axis 1) of a window.
+func kernelOf(w []int64, axis int) int64 {
+	if len(w) == 3 {
+		return []int64{1, w[2]}[axis]
+	}
+	return w[2+axis]
+}
+
+// PixelsMaxPool is a MaxPool, without indices, of pixels.
+type PixelsMaxPool struct {
+	graph.MaxPool
+	Channels int64
+}
+
+// Kind returns "PixelsMaxPool".
+func (*PixelsMaxPool) Kind() string { return "PixelsMaxPool" }
+
+// Infer implements [graph.Op].
+func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 1 {
+		return nil, fmt.Errorf("%d operands, want 1", len(in))
+	}
+	shape, err := planesOf(in[0], o.Channels)
+	if err != nil {
+		return nil, err
+	}
+	out, err := o.MaxPool.Infer([]graph.TensorType{{DType: graph.U8, Shape: shape}})
+	if err != nil {
+		return nil, err
+	}
+	return []graph.TensorType{PixelsType(out[0].Shape)}, nil
+}
+
+// PixelsBinary adds or multiplies pixels, each the bytes of floats with a
+// scale. Operands:
+//
+//	0 a
+//	1 b, of a's shape or with one pixel for each image
+//	2 a's scale, F32, one element
+//	3 b's scale, F32, one element
+//	4 scale of the result, F32, one element
+//	5 a's zero point, one element; left out: 0
+//	6 b's zero point, one element; left out: 0
+//	7 zero point of the result, one element; left out: 0
+//
+// What comes out is, to the bit, what converting a and b to floats, computing
+// Fn, limiting the result to Low and High if Bounded is set and converting
+// it to bytes gives, for scales from 1e-9 to 1e9. Signed says of a, b and the
+// result that their bytes are those of I8.
+type PixelsBinary struct {
+	Fn        graph.BinaryFn // Add or Mul
+	Bounded   bool
+	Low, High float64
+	Signed    [3]bool
+}
+
+// Kind returns "PixelsBinary".
+func (*PixelsBinary) Kind() string { return "PixelsBinary" }
+
+// Infer implements [graph.Op].
+func (o *PixelsBinary) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) < 5 || len(in) > 8 || in[0].DType != graph.U8 || in[1].DType != graph.U8 || in[0].Rank() < 3 ||
+		!in[0].Equal(in[1]) && !slices.Equal(in[1].Shape, onePixel(in[0].Shape)) {
+		return nil, fmt.Errorf("operands are %v, want pixels of two tensors, three scales and up to three zero points", in)
+	}
+	for i, t := range in[2:] {
+		want := graph.F32
+		if i > 2 {
+			if t.DType == graph.Invalid {
+				continue
+			}
+			want = byteType(o.Signed[i-3])
+		}
+		if t.DType != want || t.Elements() != 1 {
+			return nil, fmt.Errorf("operand %d is %v, want one element of type %v", 2+i, t, want)
+		}
+	}
+	return []graph.TensorType{in[0]}, nil
+}
+
+// onePixel returns the shape of one pixel for each image.
+func onePixel(pixels []int64) []int64 {
+	s := slices.Repeat([]int64{1}, len(pixels))
+	s[0], s[len(s)-1] = pixels[0], pixels[len(s)-1]
+	return s
+}
+
+// PixelsMap looks bytes of pixels up. Operands: x and a table of 256 bytes, U8.
+type PixelsMap struct{}
+
+// Kind returns "PixelsMap".
+func (*PixelsMap) Kind() string { return "PixelsMap" }
+
+// Infer implements [graph.Op].
+func (*PixelsMap) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	if len(in) != 2 || in[0].DType != graph.U8 || !in[1].Equal(tableType) {
+		return nil, fmt.Errorf("operands are %v, want pixels and a table", in)
+	}
+	return in[:1], nil
+}
+
+var tableType = graph.TensorType{DType: graph.U8, Shape: []int64{256}}
+
+// PixelsConcat joins the channels of pixels, of which all but the last have a
+// multiple of four, and looks them up. Operands: what is joined, then as many
+// tables of 256 bytes, U8, or left out, where bytes stay what they are.
+type PixelsConcat struct{}
+
+// Kind returns "PixelsConcat".
+func (*PixelsConcat) Kind() string { return "PixelsConcat" }
+
+// Infer implements [graph.Op].
+func (*PixelsConcat) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	n := len(in) / 2
+	if n == 0 || len(in)%2 != 0 || in[0].DType != graph.U8 || in[0].Rank() < 3 {
+		return nil, fmt.Errorf("operands are %v, want pixels and as many tables", in)
+	}
+	out := graph.TensorType{DType: graph.U8, Shape: slices.Clone(in[0].Shape)}
+	last := len(out.Shape) - 1
+	out.Shape[last] = 0
+	for i, x := range in[:n] {
+		if x.DType != graph.U8 || x.Rank() != last+1 || !slices.Equal(x.Shape[:last], out.Shape[:last]) {
+			return nil, fmt.Errorf("operand %d is %v, want pixels as many as of %v", i, x, in[0])
+		}
+		if t := in[n+i]; t.DType != graph.Invalid && !t.Equal(tableType) {
+			return nil, fmt.Errorf("operand %d is %v, want a table", n+i, t)
+		}
+		out.Shape[last] += x.Shape[last]
+	}
+	return []graph.TensorType{out}, nil
+}

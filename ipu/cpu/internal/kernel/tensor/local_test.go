@@ -1,0 +1,9 @@
+package tensor_test
+
+import (
+	"testing"
+
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
+)
+
+func TestMain(m *testing.M) { kerneltest.Main(m) }

@@ -1,0 +1,16 @@
+package tensor
+
+import "golang.org/x/sys/cpu"
+
+// FastestPath returns the best that the processor and the operating system
+// support.
+func FastestPath() VectorPath {
+	x := &cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasF16C:
+		return PathGo
+	case x.HasAVX512F && x.HasAVX512VL && x.HasAVX512BW && x.HasAVX512DQ:
+		return PathAVX512
+	}
+	return PathAVX2
+}

@@ -1,0 +1,11 @@
+//go:build !amd64
+
+package window
+
+import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+
+func foldWindows[T tensor.Number](*PoolShape, PoolFold, []T, []T, []float32, *WindowRows) bool {
+	return false
+}
+
+func DivideWindows[T tensor.Float]([]T, []T, int) {}

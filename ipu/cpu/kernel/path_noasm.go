@@ -1,5 +1,0 @@
-//go:build !amd64
-
-package kernel
-
-func fastestPath() vectorPath { return pathGo }
