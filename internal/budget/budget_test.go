@@ -55,7 +55,8 @@ func TestContext(t *testing.T) {
 	defer cancel()
 	require.Same(t, b, From(ctx))
 	require.EqualValues(t, Default(), From(context.Background()).Limit())
-	require.EqualValues(t, Default(), From(nil).Limit()) //nolint:staticcheck // engines may be made without
+	//lint:ignore SA1012 an engine may be made without a context
+	require.EqualValues(t, Default(), From(nil).Limit())
 }
 
 // TestBudgetCountsOnceUnderContention lets many take what is enough for some.
