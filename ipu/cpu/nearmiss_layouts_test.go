@@ -1,7 +1,6 @@
 package cpu
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -124,7 +123,7 @@ func (m *layoutMiss) reference(t *rapid.T, d *missDraw, plain *graph.Executable,
 // TestNearMissesOfLayouts compares what the engine takes in blocks of channels, as
 // pixels or into chains, and what is one step off that, with planes.
 func TestNearMissesOfLayouts(t *testing.T) {
-	fewerChecks(t, "3")
+	fewerChecks(t, "5")
 	for i := range layoutMisses {
 		m := &layoutMisses[i]
 		if !m.there() {
@@ -139,15 +138,19 @@ func TestNearMissesOfLayouts(t *testing.T) {
 			}
 			t.Run(m.pass+"/"+name, func(t *testing.T) {
 				found := 0
-				rapid.Check(t, func(t *rapid.T) {
+				check := func(t *rapid.T) {
 					taken := m.check(t, off)
 					if taken {
 						found++
 					}
 					require.False(t, taken && slices.Contains(m.leaves, off), "the plan has %s", m.takes)
-				})
-				if off == "" {
-					require.Positive(t, found, fmt.Sprintf("no plan has %s", m.takes))
+				}
+				rapid.Check(t, check)
+				if off == "" { // many draws have something in them that the mechanism leaves alone
+					for more := 0; found == 0 && more < 50; more++ {
+						rapid.Check(t, check)
+					}
+					require.Positive(t, found, "no plan has %s", m.takes)
 				}
 			})
 		}
