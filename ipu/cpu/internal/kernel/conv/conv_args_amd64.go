@@ -17,7 +17,7 @@ import (
 // from x: one for each row of convMaps, whose columns are output channels, a
 // vector of them for convPixels, whose rows are output channels.
 //
-// internal/asm knows the fields' offsets. Distances are in bytes.
+// internal/asm finds its fields by name. Distances are in bytes.
 type convArgs struct {
 	x       *float32
 	x2      *float32 // of the rows from split on, if that is not 0

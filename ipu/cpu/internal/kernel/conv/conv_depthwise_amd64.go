@@ -8,7 +8,7 @@ import (
 // depthwiseArgs are the arguments of the loops that slide one window over a
 // strip of one plane. Input elements outside the masks, and rows outside the
 // input, count as zero. The order of summation is that of convPlane, see
-// [convArgs]. internal/asm knows the fields' offsets.
+// [convArgs]. internal/asm finds its fields by name.
 type depthwiseArgs struct {
 	x, w, y    *float32 // x is the plane's first element, y the strip's
 	zeros      *float32 // a row

@@ -5,7 +5,7 @@ import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 // CopyArgs are the arguments of the loops that copy rows of planes, a number
 // of whole vectors each. Elements outside the masks are zero. convCopyEven
 // reads twice as many vectors and separates the elements of even and odd
-// numbers. internal/asm knows the fields' offsets.
+// numbers. internal/asm finds its fields by name.
 type CopyArgs struct {
 	Src, Dst           *float32
 	Planes             int

@@ -13,7 +13,7 @@ import (
 // once per product, then multiplied by alpha and added to D: it does not
 // depend on how the matrices are divided, except along K.
 //
-// internal/asm knows the fields' offsets. Distances are in bytes.
+// internal/asm finds its fields by name. Distances are in bytes.
 type gemmArgs struct {
 	a, b, c, d  *float32
 	rows        int
@@ -30,7 +30,7 @@ type gemmArgs struct {
 }
 
 // limits are what a result is kept within, if on is set, as [graph.Clip] does.
-// internal/asm knows the fields' offsets.
+// internal/asm finds its fields by name.
 type limits struct {
 	low, high float32
 	zero      float32 // added in between: makes -0 the lower limit +0

@@ -4,7 +4,7 @@ import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 
 // gemvArgs are the arguments of the loops that multiply a few rows of A by
 // some panels of B, which lie bPanel bytes apart: the same sums as [gemmArgs]
-// gives. internal/asm knows the fields' offsets.
+// gives. internal/asm finds its fields by name.
 type gemvArgs struct {
 	a, b, c, d  *float32
 	rows        int
@@ -21,8 +21,8 @@ type gemvArgs struct {
 }
 
 // dotArgs are the arguments of the loops that multiply one to three rows of A
-// by four rows of B, element by element, and add up. internal/asm knows the
-// fields' offsets.
+// by four rows of B, element by element, and add up. internal/asm finds
+// its fields by name.
 type dotArgs struct {
 	a, b       *float32
 	rows, k    int

@@ -7,7 +7,7 @@ import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 // vectors of output channels, summed in the order of [convArgs].
 //
 // The elements that product i of a pixel multiplies lie offsets[i] bytes from
-// x, step bytes from pixel to pixel. internal/asm knows the fields' offsets.
+// x, step bytes from pixel to pixel. internal/asm finds its fields by name.
 // Distances are in bytes.
 type blockedArgs struct {
 	x       *float32

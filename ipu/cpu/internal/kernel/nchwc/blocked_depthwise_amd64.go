@@ -12,7 +12,7 @@ import (
 // blockedDepthwiseArgs are the arguments of the loops that slide one square
 // window for each channel over a plane in blocks. What lies outside the input
 // counts as zero. The order of summation is that of convPlane, see [convArgs].
-// internal/asm knows the fields' offsets. Distances are in bytes.
+// internal/asm finds its fields by name. Distances are in bytes.
 type blockedDepthwiseArgs struct {
 	x       *float32 // the plane's first element
 	zeros   *float32 // a row

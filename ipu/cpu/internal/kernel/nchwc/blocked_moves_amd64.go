@@ -7,8 +7,8 @@ import (
 )
 
 // blockMoveArgs are the arguments of the loops that convert planes to blocks
-// of channels and back, vectors of pixels at a time. internal/asm knows the
-// fields' offsets.
+// of channels and back, vectors of pixels at a time. internal/asm finds
+// its fields by name.
 type blockMoveArgs struct {
 	planar   unsafe.Pointer // the first channel
 	pitch    int            // bytes from channel to channel

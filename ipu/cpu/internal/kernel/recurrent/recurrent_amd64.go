@@ -56,8 +56,8 @@ func vectorProducts[T tensor.Float](y []T, step, rows, panels int, a gemm.Matrix
 }
 
 // gatesArgs are the arguments of the loops that multiply a few rows of H by
-// panels of R, in which the rows of several gates take turns. internal/asm
-// knows the fields' offsets.
+// panels of R, in which the rows of several gates take turns. internal/asm finds
+// its fields by name.
 type gatesArgs struct {
 	h, r           *float32
 	rows, gates    int
