@@ -426,3 +426,29 @@ func TestQueueGroupOvertakesNobody(t *testing.T) {
 		})
 	}
 }
+
+// TestResetAllKeepsRequestsTogether enqueues a request at the moment at which a
+// reset of all queues has emptied the input and not yet the output: it may not get
+// into one of them alone, or every later request would have another's results.
+func TestResetAllKeepsRequestsTogether(t *testing.T) {
+	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+		ctx := context.Background()
+		x, y := shiftQueues(t, m)
+		g := shiftGroup(t, m)
+		dropped, between := newShiftRequest(1, 1), newShiftRequest(100, shiftBatch)
+		var meanwhile error
+		require.NoError(t, x.Enqueue(ctx, rt.InputData{Data: dropped.in, OnDone: func(error) { _, meanwhile = g.TryEnqueue(between.in, between.out) }}))
+		require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: dropped.out}))
+		require.NoError(t, m.ResetAll(ctx))
+		require.ErrorIs(t, meanwhile, rt.ErrDisconnected)
+		require.EqualValues(t, 0, x.Enqueued())
+		require.EqualValues(t, 0, y.Enqueued())
+
+		after := newShiftRequest(500, shiftBatch)
+		ticket, err := g.Enqueue(ctx, after.in, after.out)
+		require.NoError(t, err)
+		require.NoError(t, s.Run(ctx))
+		require.NoError(t, ticket.Wait(ctx))
+		require.NoError(t, after.check())
+	})
+}

@@ -432,16 +432,32 @@ func (m *QueueManager) ResetAll(ctx context.Context) error {
 	return nil
 }
 
+// reset empties every queue, for who holds the gate, and connects them again if
+// connect says so. Nobody can enqueue to one before all of them are empty: a
+// request of which a part came before another queue was emptied would leave the
+// queues a request apart, and every later one would get another's results.
 func (m *QueueManager) reset(connect bool) error {
 	if connect {
 		m.why.Store(nil)
 	}
+	m.DisconnectAll()
 	var errs []error
 	for _, q := range m.inputs {
-		errs = append(errs, q.restart(connect))
+		errs = append(errs, q.restart(false))
 	}
 	for _, q := range m.outputs {
-		errs = append(errs, q.restart(connect))
+		errs = append(errs, q.restart(false))
+	}
+	if connect {
+		for _, q := range m.all {
+			q.mu.Lock()
+		}
+		for _, q := range m.all {
+			q.ring.Reset()
+		}
+		for _, q := range m.all {
+			q.mu.Unlock()
+		}
 	}
 	return join(errs...)
 }
