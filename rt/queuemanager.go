@@ -440,7 +440,6 @@ func (m *QueueManager) reset(connect bool) error {
 	if connect {
 		m.why.Store(nil)
 	}
-	m.DisconnectAll()
 	var errs []error
 	for _, q := range m.inputs {
 		errs = append(errs, q.restart(false))
