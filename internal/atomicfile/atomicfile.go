@@ -23,6 +23,7 @@ type File struct {
 	*os.File
 	path  string
 	ended bool
+	plain bool // it is the pipe or the device itself, which nothing can replace
 }
 
 // cleaned are the folders that this process has cleaned.
@@ -31,8 +32,18 @@ var cleaned sync.Map
 // Create begins a file that is to be at path. Its permissions are those of the
 // file that is there, or what the process's umask leaves of reading and writing
 // for all. Before the first file in a folder, it removes what processes that were
-// killed left there, as [Clean] does, where it can.
+// killed left there, as [Clean] does, where it can. A device or a pipe, as
+// /dev/null is, is written to as it is.
 func Create(path string) (*File, error) {
+	st, err := os.Stat(path)
+	there := err == nil
+	if there && st.Mode()&(fs.ModeDevice|fs.ModeCharDevice|fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return nil, err
+		}
+		return &File{File: f, path: path, plain: true}, nil
+	}
 	dir := filepath.Dir(path)
 	if abs, err := filepath.Abs(dir); err == nil {
 		if _, done := cleaned.LoadOrStore(abs, true); !done {
@@ -40,7 +51,7 @@ func Create(path string) (*File, error) {
 		}
 	}
 	perm, exists := fs.FileMode(0o666), false
-	if st, err := os.Stat(path); err == nil && st.Mode().IsRegular() {
+	if there && st.Mode().IsRegular() {
 		perm, exists = st.Mode().Perm(), true
 	}
 	for try := 0; ; try++ {
@@ -72,6 +83,9 @@ func Create(path string) (*File, error) {
 func (f *File) Commit() error {
 	f.ended = true
 	err := f.Close()
+	if f.plain {
+		return err
+	}
 	if st, e := os.Stat(f.path); err == nil && e == nil && st.IsDir() {
 		err = &fs.PathError{Op: "write", Path: f.path, Err: errors.New("it is a folder, want the name of a file")}
 	}
@@ -85,7 +99,12 @@ func (f *File) Commit() error {
 }
 
 // Sync makes what was written survive a crash.
-func (f *File) Sync() error { return named(f.path, f.File.Sync()) }
+func (f *File) Sync() error {
+	if f.plain {
+		return nil // there is nothing that a crash could take
+	}
+	return named(f.path, f.File.Sync())
+}
 
 // named returns an error of the file system with the name that the caller gave:
 // nobody knows the other one.
@@ -106,7 +125,9 @@ func (f *File) Abort() {
 	if !f.ended {
 		f.ended = true
 		f.Close()
-		os.Remove(f.Name())
+		if !f.plain {
+			os.Remove(f.Name())
+		}
 	}
 }
 
