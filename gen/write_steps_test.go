@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // exports returns an importer for what generated packages import, the packages
@@ -224,4 +225,16 @@ func TestWriteInSteps(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestContractIsWrittenLast: contract.txt says what the package is, so it may not
+// say so of a package whose tests are still missing.
+func TestContractIsWrittenLast(t *testing.T) {
+	var stale []difference
+	for _, name := range []string{contract.FileName, "p.go", "p_test.go", "p" + contractSuffix, "p" + modelSuffix, "p.popef"} {
+		stale = append(stale, difference{name: name, want: &File{}})
+	}
+	steps := inSteps(stale)
+	require.Len(t, steps, len(stale))
+	require.Equal(t, contract.FileName, steps[len(steps)-1].name)
 }
