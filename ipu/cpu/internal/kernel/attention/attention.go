@@ -79,7 +79,7 @@ type attention[T tensor.Float] struct {
 	noNaN           bool                // probabilities that are NaN count as 0
 	hidden          bool                // rows that see nothing have probabilities of 0, not NaN
 	mode            graph.ScoresMode    // "" if nobody wants the scores
-	add             func(dst, a, b []T) // by vectors, nil if there is none
+	add             func(dst, a, b []T) // with SIMD instructions, nil if there is none
 
 	byRows bool // the scores lie by rows
 	block  int  // rows of Q taken together
@@ -216,7 +216,7 @@ func (k *attention[T]) Run(p tensor.Pool, in, out [][]byte, scratch []byte) erro
 	}
 	t.blocks = (k.rows + k.block - 1) / k.block
 	units := k.heads * t.blocks
-	// Two elements' products take as long as half of an operation by vectors;
+	// Two elements' products take as long as half of an operation with SIMD instructions;
 	// an exponential as long as one.
 	workers := tensor.WorkersFor(p, float64(units)*float64(min(k.rows, k.block)*k.cols)*float64(k.q.size+k.v.size+32)/32)
 	if parts := min(units, k.slots, workers); parts > 1 {

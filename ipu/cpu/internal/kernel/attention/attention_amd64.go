@@ -14,7 +14,7 @@ func vectorLanes[T tensor.Number](wanted int) int {
 	return tensor.RoundUp(wanted, tensor.Path.Lanes())
 }
 
-// vectorMultiply sets rows×cols elements of y to alpha·A·B by vectors, if there
+// vectorMultiply sets rows×cols elements of y to alpha·A·B with SIMD instructions, if there
 // are any for T, added to d, whose rows are down elements apart, if that is not
 // nil: one element for all of a row if column is set. It reports whether it did
 // it.
@@ -31,7 +31,7 @@ func vectorMultiply[T tensor.Number](y []T, ldy, rows, cols int, a gemm.Matrix[T
 	return true
 }
 
-// vectorSoftmaxColumns is [softmaxColumns] by vectors, if there are any for T:
+// vectorSoftmaxColumns is [softmaxColumns] with SIMD instructions, if there are any for T:
 // what a maximum is at least, and the reciprocal of a sum at most, is given. It
 // reports whether it did it.
 func vectorSoftmaxColumns[T tensor.Float](s []T, lanes int, floor, ceiling float64) bool {

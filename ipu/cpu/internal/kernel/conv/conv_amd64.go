@@ -5,7 +5,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
-// vectorConv computes a convolution of float32 by vectors, see [convArgs]. A
+// vectorConv computes a convolution of float32 with SIMD instructions, see [convArgs]. A
 // band of the image, padded, is copied to memory that stays in the cache while
 // all output channels pass over it.
 type vectorConv struct {

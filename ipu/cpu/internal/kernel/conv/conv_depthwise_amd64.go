@@ -48,7 +48,7 @@ type depthwiseStrip struct {
 	args   depthwiseArgs
 }
 
-// newDepthwise returns a kernel that computes s by vectors, nil if it is of
+// newDepthwise returns a kernel that computes s with SIMD instructions, nil if it is of
 // another kind or there are none for T.
 func newDepthwise[T tensor.Float](s ConvShape) tensor.Kernel {
 	_, ok := any(T(0)).(float32)

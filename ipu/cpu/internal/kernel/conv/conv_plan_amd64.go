@@ -263,7 +263,7 @@ func (c *vectorConv) bandBytes(width, rows int) int {
 	return 4 * c.Channels * c.Kernel[0] * c.rowsIn(rows) * c.linePitch(width) * len(c.band.phases)
 }
 
-// newVectorConv returns a kernel that computes s by vectors, nil if there are
+// newVectorConv returns a kernel that computes s with SIMD instructions, nil if there are
 // none for T or it would need too much memory.
 func newVectorConv[T tensor.Float](s ConvShape) tensor.Kernel {
 	if _, ok := any(T(0)).(float32); !ok || tensor.Path == tensor.PathGo {

@@ -158,7 +158,7 @@ func MultiplyF32(p tensor.VectorPath, y []float32, ldy, rows, cols int, a Matrix
 	}
 }
 
-// vectorBlock is [multiplyBlock] by vectors where there are any for T, and
+// vectorBlock is [multiplyBlock] with SIMD instructions where there are any for T, and
 // reports whether it did it.
 func vectorBlock[T tensor.Number](y []T, ldy, rows, cols int, a Matrix[T], b []T, ldb, k int, alpha T) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {

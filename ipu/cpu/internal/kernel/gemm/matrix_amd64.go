@@ -30,7 +30,7 @@ const tiny = 64
 // NoAddend adds nothing.
 var NoAddend = Addend{Data: make([]float32, 1), Column: true}
 
-// vectorProduct is a product of float32 by vectors.
+// vectorProduct is a product of float32 with SIMD instructions.
 type vectorProduct struct {
 	product[float32]
 	path  tensor.VectorPath
@@ -44,7 +44,7 @@ type vectorProduct struct {
 	task   vectorProductTask
 }
 
-// vectorized returns a kernel that computes t by vectors, nil if there are
+// vectorized returns a kernel that computes t with SIMD instructions, nil if there are
 // none for T.
 func vectorized[T tensor.Number](t *product[T]) tensor.Kernel {
 	f, ok := any(t).(*product[float32])

@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
-// vectorPack is [packBlock] by vectors where there are any for T and the matrix
+// vectorPack is [packBlock] with SIMD instructions where there are any for T and the matrix
 // lies row-major or column-major, and reports whether it did it.
 func vectorPack[T tensor.Number](dst []T, b Matrix[T], k, cols int) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() || b.Row != 1 && b.Col != 1 {
@@ -39,7 +39,7 @@ func PackWeights(dst []float32, width int, src []float32, rows, depth int) {
 	}
 }
 
-// PackF32 is [packBlock] by vectors.
+// PackF32 is [packBlock] with SIMD instructions.
 func PackF32(p tensor.VectorPath, dst []float32, b Matrix[float32], k, cols int) {
 	if k == 0 {
 		return

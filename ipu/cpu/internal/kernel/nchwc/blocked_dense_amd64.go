@@ -45,7 +45,7 @@ type blockedDense struct {
 	task  blockedDenseTask
 }
 
-// newBlockedDense returns a kernel for o by vectors, nil if there is none.
+// newBlockedDense returns a kernel for o with SIMD instructions, nil if there is none.
 func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorType) tensor.Kernel {
 	if tensor.Path == tensor.PathGo || int(o.Lanes) != tensor.Path.Lanes() || len(types[0].Shape) > 4 {
 		return nil

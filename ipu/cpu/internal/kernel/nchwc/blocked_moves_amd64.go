@@ -45,7 +45,7 @@ func moveBlocks(args *blockMoveArgs, to, half bool) {
 	}
 }
 
-// moveVectors converts the pixels [lo, hi) of a block by vectors, if there are
+// moveVectors converts the pixels [lo, hi) of a block with SIMD instructions, if there are
 // enough of them; it reports whether it did it. planes is where the block's
 // channels begin.
 func (k *blockMove) moveVectors(block, planes, channels, lo, hi int) bool {

@@ -104,7 +104,7 @@ func transposeBytes(dst []byte, to int, src []byte, from, rows, columns int, fli
 	transposeRest(dst, to, src, from, rows, 0, columns, flip)
 }
 
-// transposeLines transposes eight rows by vectors, as many columns as it
+// transposeLines transposes eight rows with SIMD instructions, as many columns as it
 // returns.
 func transposeLines(dst []byte, to int, src []byte, from, columns int, flip byte) int {
 	const high, wide = 8, 16

@@ -19,7 +19,7 @@ func Int8WayOf(p tensor.VectorPath) int8Way {
 	return Int8ByGo
 }
 
-// vectorInterleave is [interleave] by vectors; it reports whether it did it.
+// vectorInterleave is [interleave] with SIMD instructions; it reports whether it did it.
 func vectorInterleave(way int8Way, dst []byte, rows [4][]byte, n int, flip byte) bool {
 	if way == Int8ByGo || n == 0 {
 		return false
@@ -46,7 +46,7 @@ func vectorInterleave(way int8Way, dst []byte, rows [4][]byte, n int, flip byte)
 	return true
 }
 
-// vectorEven copies bytes at even places by vectors, from the first on, and
+// vectorEven copies bytes at even places with SIMD instructions, from the first on, and
 // returns how many.
 func vectorEven(way int8Way, dst, src []byte) int {
 	n := min(len(dst), len(src)/2)

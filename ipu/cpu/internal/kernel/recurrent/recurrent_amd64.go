@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 )
 
-// vectorUnit is unit by vectors, for cells with the usual activations, if there
+// vectorUnit is unit with SIMD instructions, for cells with the usual activations, if there
 // are any for T; it reports whether it did it.
 func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
@@ -33,7 +33,7 @@ func (t *recurrentTask[T]) vectorUnit(d, b, stage, lo int, sums, h, next []T) bo
 	return true
 }
 
-// vectorProducts sets rows of some panels of y to c + A·B by vectors, if there
+// vectorProducts sets rows of some panels of y to c + A·B with SIMD instructions, if there
 // are any for T; B has k rows. It reports whether it did it.
 func vectorProducts[T tensor.Float](y []T, step, rows, panels int, a gemm.Matrix[T], b []T, k int, c []T) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() || k == 0 {
@@ -80,7 +80,7 @@ func gatesAtOnce(p tensor.VectorPath, rows, gates int) int {
 	return 1
 }
 
-// vectorGates computes a product by vectors, if there are any for T, and reports
+// vectorGates computes a product with SIMD instructions, if there are any for T, and reports
 // whether it did it.
 func (t *recurrentTask[T]) vectorGates(g *groupProduct) bool {
 	switch {

@@ -51,7 +51,7 @@ func Pick[F any](wide, narrow F) F {
 	return narrow
 }
 
-// VectorBinary returns the loop of a function by vectors, nil if there is none
+// VectorBinary returns the loop of a function with SIMD instructions, nil if there is none
 // for T.
 func VectorBinary[T tensor.Number](fn graph.BinaryFn) func(dst, a, b []T) {
 	if tensor.Path == tensor.PathGo {
@@ -81,7 +81,7 @@ func VectorBinary[T tensor.Number](fn graph.BinaryFn) func(dst, a, b []T) {
 }
 
 // vectorWithOne returns the loop of a function whose second operand is one
-// number for all elements by vectors, nil if there is none.
+// number for all elements with SIMD instructions, nil if there is none.
 func vectorWithOne(fn graph.BinaryFn) func(dst, x []float32, y float32) {
 	if tensor.Path == tensor.PathGo {
 		return nil
@@ -137,7 +137,7 @@ func divideByOne(dst, x *float32, n int, y float32) {
 	}
 }
 
-// vectorClip is [clip] by vectors, if there are any for T; it reports whether
+// vectorClip is [clip] with SIMD instructions, if there are any for T; it reports whether
 // it did it.
 func vectorClip[T tensor.Number](dst, x, lo, hi []T, low, high bool) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
@@ -167,7 +167,7 @@ func vectorClip[T tensor.Number](dst, x, lo, hi []T, low, high bool) bool {
 	return true
 }
 
-// vectorClipOne limits x to lo and hi by vectors, if there are any for these
+// vectorClipOne limits x to lo and hi with SIMD instructions, if there are any for these
 // limits; it reports whether it did it.
 func vectorClipOne(dst, x []float32, lo, hi float32) bool {
 	if tensor.Path == tensor.PathGo || lo != lo || hi != hi || hi == 0 && math.Signbit(float64(hi)) {
@@ -183,7 +183,7 @@ func vectorClipOne(dst, x []float32, lo, hi float32) bool {
 	return true
 }
 
-// VectorNormalise sets y to (x-mean)·factor + shift by vectors, if there are
+// VectorNormalise sets y to (x-mean)·factor + shift with SIMD instructions, if there are
 // any for T; it reports whether it did it.
 func VectorNormalise[T tensor.Float](y, x []T, mean, factor, shift T) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
@@ -201,7 +201,7 @@ func VectorNormalise[T tensor.Float](y, x []T, mean, factor, shift T) bool {
 // a time.
 const halfLanes = 16
 
-// vectorDecode is [num.DecodeFloat16] by vectors, if there are any; it reports
+// vectorDecode is [num.DecodeFloat16] with SIMD instructions, if there are any; it reports
 // whether it did it.
 func vectorDecode(dst []float32, src []num.Float16) bool {
 	if tensor.Path == tensor.PathGo {
@@ -232,7 +232,7 @@ func decode(dst *float32, src *num.Float16, n int) {
 	}
 }
 
-// vectorEncode is [num.EncodeFloat16] by vectors, if there are any; it reports
+// vectorEncode is [num.EncodeFloat16] with SIMD instructions, if there are any; it reports
 // whether it did it.
 func vectorEncode(dst []num.Float16, src []float32) bool {
 	if tensor.Path == tensor.PathGo {

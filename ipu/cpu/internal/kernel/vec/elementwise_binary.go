@@ -136,7 +136,7 @@ func Arithmetic[T tensor.Number](fn graph.BinaryFn) func(dst, a, b []T) {
 	return nil
 }
 
-// fastComparison is comparison, by vectors if there are any for T.
+// fastComparison is comparison, with SIMD instructions if there are any for T.
 func fastComparison[T tensor.Number](fn graph.BinaryFn) func(dst []uint8, a, b []T) {
 	if f := vectorComparison[T](fn); f != nil {
 		return f
@@ -268,7 +268,7 @@ func lessEqual[T tensor.Number](dst []uint8, a, b []T) {
 
 // bindPow binds Pow. Integers to integer powers are computed exactly, modulo
 // the size of the base; everything else in float64 and cast to the base's
-// type like Cast does, or by vectors.
+// type like Cast does, or with SIMD instructions.
 func bindPow(in, out []graph.TensorType) (tensor.Kernel, error) {
 	base, exponent := in[0].DType, in[1].DType
 	for _, t := range []graph.DType{base, exponent} {
@@ -325,7 +325,7 @@ func bindPow(in, out []graph.TensorType) (tensor.Kernel, error) {
 }
 
 // powByProducts raises x to the power of y, one number of type t, if that is 2,
-// 3 or, by vectors, ½; it reports whether it did it. tmp is as long as x, dst may be x.
+// 3 or, with SIMD instructions, ½; it reports whether it did it. tmp is as long as x, dst may be x.
 func powByProducts(dst, x, tmp []float32, y []byte, t graph.DType, times func(dst, a, b []float32)) bool {
 	var e [1]float64
 	CastBlock(tensor.RawBytes(e[:]), graph.F64, y, t)

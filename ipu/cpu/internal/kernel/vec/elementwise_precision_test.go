@@ -20,7 +20,7 @@ import (
 type precision struct {
 	op          graph.Unary
 	exact       func(x float64) float64
-	plain, fast float64 // in Go, by vectors
+	plain, fast float64 // in Go, with SIMD instructions
 	absolute    bool    // in units of x's precision, not the result's
 	product     bool    // with x, of what may be too small for a normal number
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-// vectorCast converts the first of up to [blockLen] elements by vectors, if
+// vectorCast converts the first of up to [blockLen] elements with SIMD instructions, if
 // there are any for the types, and returns how many. The loops are called by
 // their names, so that what is converted may lie on the stack.
 func vectorCast[T tensor.Number](dst []byte, to graph.DType, src []T) int {
@@ -87,7 +87,7 @@ func vectorEncodeBfloat(dst []num.BFloat16, src []float32) int {
 	return n
 }
 
-// vectorWhere chooses the first elements of dst by vectors, if there are any for
+// vectorWhere chooses the first elements of dst with SIMD instructions, if there are any for
 // E, and returns how many.
 func vectorWhere[E tensor.Unsigned](dst, x, y []E, which []uint8) int {
 	if tensor.Path == tensor.PathGo || tensor.ElementSize[E]() != 4 {

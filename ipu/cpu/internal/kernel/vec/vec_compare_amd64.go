@@ -8,7 +8,7 @@ import (
 // compareLoop compares groups of 16 elements in assembly.
 type compareLoop[T tensor.Number] func(dst *uint8, x, y *T, groups int)
 
-// vectorComparison returns the loop of a comparison by vectors, nil if there is
+// vectorComparison returns the loop of a comparison with SIMD instructions, nil if there is
 // none for T.
 func vectorComparison[T tensor.Number](fn graph.BinaryFn) func(dst []uint8, a, b []T) {
 	if tensor.Path == tensor.PathGo {

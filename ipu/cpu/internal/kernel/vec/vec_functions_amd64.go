@@ -37,7 +37,7 @@ var unaryLoops = map[graph.UnaryFn][2]unaryLoop{
 	graph.HardSwish:  {hardSwishAVX512, hardSwishAVX2},
 }
 
-// vectorUnary returns the loop of a function by vectors, nil if there is none.
+// vectorUnary returns the loop of a function with SIMD instructions, nil if there is none.
 func vectorUnary(o *graph.Unary) func(dst, x []float32) {
 	if tensor.Path == tensor.PathGo {
 		return nil
@@ -101,7 +101,7 @@ func turns(f unaryLoop, exact func(float64) float64) func(dst, x []float32) {
 }
 
 // vectorRoot sets dst to the square roots of x, of -0 to +0 and of -Inf to +Inf,
-// by vectors, if there are any; it reports whether it did it.
+// with SIMD instructions, if there are any; it reports whether it did it.
 func vectorRoot(dst, x []float32) bool {
 	if tensor.Path == tensor.PathGo {
 		return false
@@ -127,7 +127,7 @@ func vectorElu(scale, rate, all float32) func(dst, x []float32) {
 	return unaryLoop(func(dst, x *float32, n int) { f(dst, x, n, scale, rate, all) }).over()
 }
 
-// vectorPow returns the loop of powers by vectors, nil if there is none.
+// vectorPow returns the loop of powers with SIMD instructions, nil if there is none.
 func vectorPow() func(dst, x, y []float32) {
 	if tensor.Path == tensor.PathGo {
 		return nil

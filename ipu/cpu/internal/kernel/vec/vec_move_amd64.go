@@ -2,7 +2,7 @@ package vec
 
 import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 
-// VectorRuns is [copyRuns] by vectors, if there are any and the runs are long
+// VectorRuns is [copyRuns] with SIMD instructions, if there are any and the runs are long
 // enough; it reports whether it did it.
 func VectorRuns(dst, src []byte, rows, run, to, from int) bool {
 	if tensor.Path == tensor.PathGo || run < 4 {
@@ -17,7 +17,7 @@ func VectorRuns(dst, src []byte, rows, run, to, from int) bool {
 }
 
 // VectorDeal2 deals n elements of each of so many rows of src, from elements
-// apart, to each of two rows of a and b in turn by vectors, if there are any for E
+// apart, to each of two rows of a and b in turn with SIMD instructions, if there are any for E
 // and enough elements; the next rows are to elements later. It reports whether
 // it did it.
 func VectorDeal2[E tensor.Unsigned](a, b, src []E, n, rows, to, from int) bool {
@@ -30,7 +30,7 @@ func VectorDeal2[E tensor.Unsigned](a, b, src []E, n, rows, to, from int) bool {
 	return true
 }
 
-// VectorTile sets dst[r·to + c] to src[c·from + r] by vectors, if there are any
+// VectorTile sets dst[r·to + c] to src[c·from + r] with SIMD instructions, if there are any
 // for E, for the first rows and columns, and returns how many of both.
 func VectorTile[E tensor.Unsigned](dst, src []E, rows, cols, to, from int) (doneRows, doneCols int) {
 	const side = 8
@@ -48,7 +48,7 @@ func VectorTile[E tensor.Unsigned](dst, src []E, rows, cols, to, from int) (done
 	return rows, cols
 }
 
-// VectorDeal deals the first elements of src to a, b and c in turn by vectors,
+// VectorDeal deals the first elements of src to a, b and c in turn with SIMD instructions,
 // if there are any for E, and returns how many each got.
 func VectorDeal[E tensor.Unsigned](a, b, c, src []E) int {
 	const each = 16

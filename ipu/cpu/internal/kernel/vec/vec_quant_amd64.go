@@ -6,7 +6,7 @@ import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 // at a time.
 const quantGroup = 16
 
-// VectorQuantise is [quantizeAll] by vectors, if there are any for D; it
+// VectorQuantise is [quantizeAll] with SIMD instructions, if there are any for D; it
 // reports whether it did it.
 func VectorQuantise[D int8 | uint8 | int16 | uint16](dst []D, x []float32, scale, low, high, zero float32) bool {
 	if tensor.Path == tensor.PathGo || tensor.ElementSize[D]() != 1 {
@@ -41,7 +41,7 @@ func quantiseGroups(dst *uint8, x *float32, groups int, scale, low, high, zero f
 	}
 }
 
-// VectorDequantise sets dst to (x-zero)·scale, where x are bytes, by vectors if
+// VectorDequantise sets dst to (x-zero)·scale, where x are bytes, with SIMD instructions if
 // there are any; it reports whether it did it.
 func VectorDequantise(dst []float32, x []uint8, signed bool, scale, zero float32) bool {
 	if tensor.Path == tensor.PathGo {
@@ -61,7 +61,7 @@ func VectorDequantise(dst []float32, x []uint8, signed bool, scale, zero float32
 	return true
 }
 
-// vectorWiden converts bytes to float32 by vectors, if there are any and T is a
+// vectorWiden converts bytes to float32 with SIMD instructions, if there are any and T is a
 // byte; it reports whether it did it.
 func vectorWiden[T tensor.Number](dst []float32, x []T) bool {
 	switch any(T(0)).(type) {

@@ -11,7 +11,7 @@ import (
 // sixty-fourth of them or a bit more, before the sum goes to a float64.
 const SumStretch = 1 << 12
 
-// VectorSum is [longSum] by vectors, if there are any for T; ok tells.
+// VectorSum is [longSum] with SIMD instructions, if there are any for T; ok tells.
 func VectorSum[T tensor.Float](x []T) (total float64, ok bool) {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
 		return 0, false
@@ -24,7 +24,7 @@ func VectorSum[T tensor.Float](x []T) (total float64, ok bool) {
 	return total, true
 }
 
-// VectorSquares is [longSquares] by vectors, if there are any for T; ok tells.
+// VectorSquares is [longSquares] with SIMD instructions, if there are any for T; ok tells.
 func VectorSquares[T tensor.Float](x []T, mean T) (total float64, ok bool) {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
 		return 0, false
@@ -37,7 +37,7 @@ func VectorSquares[T tensor.Float](x []T, mean T) (total float64, ok bool) {
 	return total, true
 }
 
-// VectorScale sets y to (x-mean)·factor·scale + bias by vectors, if there are
+// VectorScale sets y to (x-mean)·factor·scale + bias with SIMD instructions, if there are
 // any for T; without a bias that is nil. It reports whether it did it.
 func VectorScale[T tensor.Float](y, x, scale, bias []T, mean, factor T) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
@@ -85,7 +85,7 @@ func VectorRMSNorm[T tensor.Float](y, x, scale []T, epsilon float64) bool {
 	return true
 }
 
-// VectorSoftmax is the row of a softmax or its logarithm by vectors, if there
+// VectorSoftmax is the row of a softmax or its logarithm with SIMD instructions, if there
 // are any for T; it reports whether it did it.
 func VectorSoftmax[T tensor.Float](x, y []T, log bool) bool {
 	if tensor.Path == tensor.PathGo || !tensor.IsFloat32[T]() {
@@ -121,7 +121,7 @@ func VectorSoftmax[T tensor.Float](x, y []T, log bool) bool {
 	return true
 }
 
-// VectorRows is rows of n elements of a softmax or its logarithm by vectors, if there are any for
+// VectorRows is rows of n elements of a softmax or its logarithm with SIMD instructions, if there are any for
 // T and the rows are short enough to be added up in float32; it reports whether
 // it did it. buf is scratch memory for short rows.
 func VectorRows[T tensor.Float](x, y []T, n int, log bool, buf []T) bool {
@@ -169,7 +169,7 @@ var wideColumns = columnLoops{maximumAVX512, addAVX512, subtractAVX512, multiply
 
 var narrowColumns = columnLoops{maximumAVX2, addAVX2, subtractAVX2, multiplyAVX2, expDifferenceAVX2, logAVX2, reciprocalAVX2}
 
-// VectorStrip is the strip of a softmax by vectors, if there are any for T: it
+// VectorStrip is the strip of a softmax with SIMD instructions, if there are any for T: it
 // normalises lanes, of which every one has count elements that are inner
 // apart. It reports whether it did it.
 func VectorStrip[T tensor.Float](x, y []T, count, inner, lanes int, log bool, buf []T) bool {
@@ -214,7 +214,7 @@ func VectorStrip[T tensor.Float](x, y []T, count, inner, lanes int, log bool, bu
 	return true
 }
 
-// VectorGreatest is [firstGreatest] by vectors, if there are any for T: it looks
+// VectorGreatest is [firstGreatest] with SIMD instructions, if there are any for T: it looks
 // for the block that has the greatest element first. ok tells.
 func VectorGreatest[T tensor.Number](x []T) (at int, ok bool) {
 	const block = 512
@@ -237,7 +237,7 @@ func VectorGreatest[T tensor.Number](x []T) (at int, ok bool) {
 }
 
 // GreatestBeside sets out to the places of the greatest elements of lanes that
-// lie side by side by vectors, if there are any for T; each has dim elements,
+// lie side by side with SIMD instructions, if there are any for T; each has dim elements,
 // inner apart. It reports whether it did it.
 func GreatestBeside[T tensor.Number](out []int64, x []T, dim, inner int) bool {
 	const block = 256
@@ -345,7 +345,7 @@ func VectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float3
 const foldWays = 4
 
 // VectorEach returns the fold of rows of count elements, step elements apart,
-// each into an accumulator of its own by vectors, nil if there is none.
+// each into an accumulator of its own with SIMD instructions, nil if there is none.
 func VectorEach(fn graph.ReduceFn, count int) func(acc []float64, x []float32, count, step int) {
 	if tensor.Path == tensor.PathGo {
 		return nil
@@ -404,7 +404,7 @@ func downward(l binaryLoop) func(acc []float64, x []float32, rows, step int) {
 }
 
 // VectorDown returns the fold of rows of float32, step elements apart, into
-// accumulators for their columns by vectors, nil if there is none.
+// accumulators for their columns with SIMD instructions, nil if there is none.
 func VectorDown(fn graph.ReduceFn) func(acc []float64, x []float32, rows, step int) {
 	if tensor.Path == tensor.PathGo {
 		return nil

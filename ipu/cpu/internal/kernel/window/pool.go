@@ -55,7 +55,7 @@ type PoolShape struct {
 	Window int  // elements of the window
 	Global bool // the only window is the whole plane
 
-	vectors bool       // windows are folded by vectors
+	vectors bool       // windows are folded with SIMD instructions
 	Strip   int        // elements of scratch memory that a part needs for it
 	many    *planePool // folds many rows of windows in a call; may be nil
 }
@@ -76,7 +76,7 @@ func (f PoolFold) Identity() float32 {
 	return float32(math.Inf(-1))
 }
 
-// useVectors makes float32 windows be folded by vectors if the machine can.
+// useVectors makes float32 windows be folded with SIMD instructions if the machine can.
 // The counts of windows' columns are for means.
 func (s *PoolShape) useVectors(fold PoolFold, counts []float32, countPad bool) {
 	a := &s.Axes[len(s.Axes)-1]

@@ -135,7 +135,7 @@ func (k *bilinear2[T]) Do(part int) {
 	}
 }
 
-// byCorners computes a part by vectors.
+// byCorners computes a part with SIMD instructions.
 func (k *bilinear2[T]) byCorners(part int) {
 	height, width := len(k.rows.near), len(k.columns.near)
 	var corners [4][]T
