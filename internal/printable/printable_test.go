@@ -23,6 +23,7 @@ func TestString(t *testing.T) {
 		{"newline and tab", "a\n\tb", "a\n\tb", `a\n\tb`},
 		{"escape sequence", "\x1b]0;title\a", `\u001b]0;title\u0007`, `\u001b]0;title\u0007`},
 		{"carriage return, NUL, DEL", "a\rb\x00\x7f", `a\u000db\u0000\u007f`, `a\u000db\u0000\u007f`},
+		{"DEL alone", "a\x7fb", `a\u007fb`, `a\u007fb`},
 		{"C1 controls", "\u009b31m\u0085", `\u009b31m\u0085`, `\u009b31m\u0085`},
 		{"bidirectional", "a\u202eb\u2066c\u200f\u061c", `a\u202eb\u2066c\u200f\u061c`, `a\u202eb\u2066c\u200f\u061c`},
 		{"zero width", "a\u200bb\u2060\ufeff\u00ad", `a\u200bb\u2060\ufeff\u00ad`, `a\u200bb\u2060\ufeff\u00ad`},
