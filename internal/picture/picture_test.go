@@ -52,10 +52,9 @@ const (
 
 // halls are packages that have more, and how much; they may only shrink.
 var halls = map[string]struct{ files, lines int }{
-	"ipu/cpu":   {42, 9000},
-	"ipu/graph": {60, 10000},
-	"onnx":      {50, 9500},
-	"rt":        {42, 9800},
+	"ipu/cpu": {42, 9000},
+	"onnx":    {50, 9500},
+	"rt":      {42, 9800},
 }
 
 func TestPackagesAreSmall(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/work"
 )
 
 // ErrNotFolded is wrapped by the error of [Folder.Fold] where an operator is
@@ -68,15 +69,15 @@ func (f *Folder) Fold(op graph.Op, in []graph.TensorType, data [][]byte) ([]grap
 	for _, t := range out {
 		outBytes = budget.Add(outBytes, t.Bytes())
 	}
-	work, known := graph.Work(op, in, out)
+	ops, known := work.Of(op, in, out)
 	switch {
 	case !known:
 		return nil, nil, fmt.Errorf("%s has no declared cost: %w", op.Kind(), ErrNotFolded)
 	case outBytes > foldResult && outBytes > inBytes,
 		f.bytes > budget.Add(foldBytes, budget.Mul(foldCopies, f.held))-outBytes,
-		work > budget.Add(foldWork, budget.Mul(foldEach, inBytes)),
-		f.work > budget.Add(foldTotal, budget.Mul(foldEach, f.held))-work:
-		return nil, nil, fmt.Errorf("%s gives %s with some %d operations: %w", op.Kind(), budget.Text(outBytes), work, ErrNotFolded)
+		ops > budget.Add(foldWork, budget.Mul(foldEach, inBytes)),
+		f.work > budget.Add(foldTotal, budget.Mul(foldEach, f.held))-ops:
+		return nil, nil, fmt.Errorf("%s gives %s with some %d operations: %w", op.Kind(), budget.Text(outBytes), ops, ErrNotFolded)
 	}
 	if err := f.memory.Take(outBytes, "constants computed at compile time"); err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrNotFolded, err)
@@ -89,7 +90,7 @@ func (f *Folder) Fold(op graph.Op, in []graph.TensorType, data [][]byte) ([]grap
 		return nil, nil, err
 	}
 	f.bytes += outBytes
-	f.work += work
+	f.work += ops
 	return types, results, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/popefgen/popefgen/ipu/graph/work"
 )
 
 // usualWork is how many operations one run of a program may take at most unless
@@ -78,7 +79,7 @@ func (w *workOf) node(node *graph.Node) int64 {
 	if err != nil {
 		return n // verification says so
 	}
-	more, _ := graph.Work(node.Op, in, out)
+	more, _ := work.Of(node.Op, in, out)
 	return budget.Add(n, more)
 }
 
@@ -92,7 +93,7 @@ func (w *workOf) check(limit int64) error {
 			continue
 		}
 		text := fmt.Sprintf("some %.1g operations", float64(n))
-		if n == graph.MoreWork {
+		if n == work.Max {
 			text = "more than 9e18 operations"
 		}
 		return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(

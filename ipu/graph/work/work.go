@@ -1,13 +1,18 @@
-package graph
+// Package work bounds how many operations an operator of the portable executable takes, so
+// that a compiler computes nothing at compile time, and an engine runs nothing, that takes
+// longer than its user allows.
+package work
 
 import (
 	"math"
 	"math/bits"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// MoreWork is what [Work] returns where a number of operations does not fit 63
+// Max is what [Of] returns where a number of operations does not fit 63
 // bits.
-const MoreWork = math.MaxInt64
+const Max = math.MaxInt64
 
 // What one element costs, in multiplications: moved, computed by arithmetic, or
 // by a function such as exp.
@@ -17,12 +22,12 @@ const (
 	workFunction = 24
 )
 
-// Work bounds how many elementary operations an operator takes, each about as
+// Of bounds how many elementary operations an operator takes, each about as
 // long as a multiplication with its loads, for given types of its operands and
-// results; a left-out one has the zero TensorType. known is false for an
+// results; a left-out one has the zero [graph.TensorType]. known is false for an
 // operator without a declared cost, which must not be computed before somebody
 // asks for it. Operators that run graphs cost nothing themselves.
-func Work(op Op, in, out []TensorType) (n int64, known bool) {
+func Of(op graph.Op, in, out []graph.TensorType) (n int64, known bool) {
 	w := declaredWork[op.Kind()]
 	if w == nil {
 		return 0, false
@@ -39,14 +44,14 @@ func Work(op Op, in, out []TensorType) (n int64, known bool) {
 }
 
 // size returns the elements of a tensor, 0 if it is left out.
-func size(t TensorType) int64 {
-	if !present(t) {
+func size(t graph.TensorType) int64 {
+	if t.DType == graph.Invalid {
 		return 0
 	}
 	return max(0, t.Elements())
 }
 
-// workSum is a number of operations that stays at [MoreWork] once it is there.
+// workSum is a number of operations that stays at [Max] once it is there.
 type workSum int64
 
 // add adds a product of numbers; those below 0 count as 0.
@@ -58,20 +63,20 @@ func (s *workSum) add(factors ...int64) {
 		}
 	}
 	for _, f := range factors {
-		if n > MoreWork/f {
-			*s = MoreWork
+		if n > Max/f {
+			*s = Max
 			return
 		}
 		n *= f
 	}
-	if int64(*s) > MoreWork-n {
-		*s = MoreWork
+	if int64(*s) > Max-n {
+		*s = Max
 		return
 	}
 	*s += workSum(n)
 }
 
-// product multiplies sizes, up to [MoreWork].
+// product multiplies sizes, up to [Max].
 func product(sizes []int64) int64 {
 	s := workSum(0)
 	s.add(append([]int64{1}, sizes...)...)
@@ -80,11 +85,11 @@ func product(sizes []int64) int64 {
 
 // workOf adds the operations of one operator, besides a move of each operand and
 // result.
-type workOf func(s *workSum, op Op, in, out []TensorType)
+type workOf func(s *workSum, op graph.Op, in, out []graph.TensorType)
 
 // perElement is the work of an operator that computes every element by itself.
 func perElement(cost int64) workOf {
-	return func(s *workSum, _ Op, in, out []TensorType) {
+	return func(s *workSum, _ graph.Op, in, out []graph.TensorType) {
 		for _, t := range out {
 			s.add(cost, size(t))
 		}
@@ -97,21 +102,21 @@ func perElement(cost int64) workOf {
 // perWindow is the work of sums over windows; the second operand has the weights
 // of one for each output channel.
 func perWindow(cost int64) workOf {
-	return func(s *workSum, _ Op, in, out []TensorType) {
+	return func(s *workSum, _ graph.Op, in, out []graph.TensorType) {
 		s.add(cost, size(out[0]), product(in[1].Shape[1:]))
 	}
 }
 
 // pooling is the work of operators that look at each element of a window.
-func pooling(cost int64, kernel func(Op) []int64) workOf {
-	return func(s *workSum, op Op, _, out []TensorType) {
+func pooling(cost int64, kernel func(graph.Op) []int64) workOf {
+	return func(s *workSum, op graph.Op, _, out []graph.TensorType) {
 		s.add(cost, size(out[0]), product(kernel(op)))
 	}
 }
 
 // recurrentWork is that of each element of a sequence with the weights W and
 // each state with R, and of the activations of the gates.
-func recurrentWork(s *workSum, _ Op, in, _ []TensorType) {
+func recurrentWork(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
 	x, w, r := in[0], in[1], in[2]
 	rows := product(x.Shape[:2])
 	s.add(rows, size(w))
@@ -130,17 +135,17 @@ var declaredWork = map[string]workOf{
 	"RMSNorm": perElement(workFunction), "Reduce": perElement(workFunction), "Reshape": perElement(workMove), "Slice": perElement(workMove),
 	"Softmax": perElement(workFunction), "Transpose": perElement(workSimple), "Unary": perElement(workFunction), "Where": perElement(workSimple),
 
-	"ScatterElements": func(s *workSum, _ Op, in, _ []TensorType) { s.add(2*workSimple, size(in[1])) },
-	"ScatterND":       func(s *workSum, _ Op, in, _ []TensorType) { s.add(2*workSimple, size(in[2])) },
+	"ScatterElements": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(2*workSimple, size(in[1])) },
+	"ScatterND":       func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(2*workSimple, size(in[2])) },
 
-	"MatMul": func(s *workSum, _ Op, in, out []TensorType) { s.add(size(out[0]), lastOf(in[0])) },
-	"IntegerMatMul": func(s *workSum, _ Op, in, out []TensorType) {
+	"MatMul": func(s *workSum, _ graph.Op, in, out []graph.TensorType) { s.add(size(out[0]), lastOf(in[0])) },
+	"IntegerMatMul": func(s *workSum, _ graph.Op, in, out []graph.TensorType) {
 		s.add(size(out[0]), lastOf(in[0]))
 		s.add(workFunction, size(out[0]))
 	},
-	"Gemm": func(s *workSum, op Op, in, out []TensorType) {
+	"Gemm": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
 		k := in[0].Shape[1]
-		if op.(*Gemm).TransA {
+		if op.(*graph.Gemm).TransA {
 			k = in[0].Shape[0]
 		}
 		s.add(size(out[0]), k)
@@ -148,66 +153,66 @@ var declaredWork = map[string]workOf{
 
 	"Conv":       perWindow(1),
 	"DeformConv": perWindow(2 * workSimple),
-	"IntegerConv": func(s *workSum, op Op, in, out []TensorType) {
+	"IntegerConv": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
 		perWindow(1)(s, op, in, out)
 		s.add(workFunction, size(out[0]))
 	},
 	// Every element of x goes with a kernel for each output channel.
-	"ConvTranspose": func(s *workSum, _ Op, in, _ []TensorType) { s.add(size(in[0]), product(in[1].Shape[1:])) },
+	"ConvTranspose": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(size(in[0]), product(in[1].Shape[1:])) },
 
-	"MaxPool":     pooling(1, func(op Op) []int64 { return op.(*MaxPool).Kernel }),
-	"AveragePool": pooling(1, func(op Op) []int64 { return op.(*AveragePool).Kernel }),
-	"LpPool":      pooling(workFunction, func(op Op) []int64 { return op.(*LpPool).Kernel }),
-	"LRN": func(s *workSum, op Op, in, out []TensorType) {
-		s.add(size(out[0]), min(op.(*LRN).Size, in[0].Shape[1]))
+	"MaxPool":     pooling(1, func(op graph.Op) []int64 { return op.(*graph.MaxPool).Kernel }),
+	"AveragePool": pooling(1, func(op graph.Op) []int64 { return op.(*graph.AveragePool).Kernel }),
+	"LpPool":      pooling(workFunction, func(op graph.Op) []int64 { return op.(*graph.LpPool).Kernel }),
+	"LRN": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
+		s.add(size(out[0]), min(op.(*graph.LRN).Size, in[0].Shape[1]))
 		s.add(workFunction, size(out[0]))
 	},
 
 	"Resize": resizeWork,
-	"GridSample": func(s *workSum, op Op, in, out []TensorType) {
+	"GridSample": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
 		near := int64(workSimple) // elements near a place, on each axis
 		for range in[0].Rank() - 2 {
 			near *= 4
 		}
 		s.add(near, size(out[0]))
 	},
-	"RoiAlign": func(s *workSum, op Op, in, out []TensorType) {
-		o := op.(*RoiAlign)
+	"RoiAlign": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
+		o := op.(*graph.RoiAlign)
 		down, across := o.SamplingRatio, o.SamplingRatio
 		if o.SamplingRatio == 0 { // as many as there are elements
 			down, across = in[0].Shape[2]+4, in[0].Shape[3]+4
 		}
 		s.add(workSimple, size(out[0]), down, across)
 	},
-	"MaxRoiPool": func(s *workSum, op Op, in, out []TensorType) {
-		o := op.(*MaxRoiPool)
+	"MaxRoiPool": func(s *workSum, op graph.Op, in, out []graph.TensorType) {
+		o := op.(*graph.MaxRoiPool)
 		s.add(in[1].Shape[0], in[0].Shape[1], in[0].Shape[2]+2*o.Height, in[0].Shape[3]+2*o.Width)
 	},
 
 	"LSTM": recurrentWork, "GRU": recurrentWork, "RNN": recurrentWork,
 
-	"Attention": func(s *workSum, op Op, in, out []TensorType) { // the scores, their softmax and what they weigh
+	"Attention": func(s *workSum, op graph.Op, in, out []graph.TensorType) { // the scores, their softmax and what they weigh
 		q, k := in[0], in[1]
 		rows, cols := q.Shape[q.Rank()-2], k.Shape[k.Rank()-2]
 		s.add(size(q), cols)
-		s.add(workFunction, q.Shape[0], op.(*Attention).Heads, rows, cols)
+		s.add(workFunction, q.Shape[0], op.(*graph.Attention).Heads, rows, cols)
 		s.add(size(out[0]), cols)
 	},
-	"ViewedAttention": func(s *workSum, op Op, _, _ []TensorType) {
-		o := op.(*ViewedAttention)
+	"ViewedAttention": func(s *workSum, op graph.Op, _, _ []graph.TensorType) {
+		o := op.(*graph.ViewedAttention)
 		s.add(product(o.Heads), o.Rows, o.Cols, o.Size+o.Width+workFunction)
 	},
-	"LinearAttention": func(s *workSum, op Op, in, _ []TensorType) { // for each step and head: key times value, query times state
+	"LinearAttention": func(s *workSum, op graph.Op, in, _ []graph.TensorType) { // for each step and head: key times value, query times state
 		width := lastOf(in[2])
 		s.add(workSimple, size(in[0]), width)
 		s.add(workSimple, size(in[1]), width)
 	},
 
-	"DFT": func(s *workSum, op Op, in, _ []TensorType) {
-		n := op.(*DFT).Length
+	"DFT": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
+		n := op.(*graph.DFT).Length
 		lines := int64(1)
 		for axis, d := range in[0].Shape[:max(0, in[0].Rank()-1)] {
-			if int64(axis) != op.(*DFT).Axis {
+			if int64(axis) != op.(*graph.DFT).Axis {
 				lines = product([]int64{max(1, lines), d})
 			}
 		}
@@ -217,23 +222,23 @@ var declaredWork = map[string]workOf{
 		s.add(lines, n, 3*2*4, steps+8)
 		s.add(10*workFunction, n)
 	},
-	"Det": func(s *workSum, _ Op, in, _ []TensorType) { s.add(size(in[0]), lastOf(in[0])) },
-	"TopK": func(s *workSum, _ Op, in, _ []TensorType) {
+	"Det": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) { s.add(size(in[0]), lastOf(in[0])) },
+	"TopK": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
 		s.add(workSimple, size(in[0]), int64(bits.Len64(uint64(size(in[0]))))+workSimple)
 	},
-	"TfIdf": func(s *workSum, op Op, in, _ []TensorType) {
-		o := op.(*TfIdf)
+	"TfIdf": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
+		o := op.(*graph.TfIdf)
 		n := max(size(in[0]), 1) // items, each of which begins n-grams at every distance
 		s.add(workFunction, n, min(n, o.MaxSkip)+1, o.MaxGram)
 		s.add(workFunction, int64(len(o.Pool)))
 	},
-	"Pointwise": func(s *workSum, op Op, _, out []TensorType) {
-		s.add(workFunction, size(out[0]), int64(len(op.(*Pointwise).Fns)))
+	"Pointwise": func(s *workSum, op graph.Op, _, out []graph.TensorType) {
+		s.add(workFunction, size(out[0]), int64(len(op.(*graph.Pointwise).Fns)))
 	},
 }
 
 // lastOf returns the size of a tensor's last axis.
-func lastOf(t TensorType) int64 {
+func lastOf(t graph.TensorType) int64 {
 	if t.Rank() == 0 {
 		return 1
 	}
@@ -242,10 +247,10 @@ func lastOf(t TensorType) int64 {
 
 // resizeWork is that of one axis after the other, each a sum of some elements
 // for every one of what is in between.
-func resizeWork(s *workSum, op Op, in, out []TensorType) {
-	o := op.(*Resize)
+func resizeWork(s *workSum, op graph.Op, in, out []graph.TensorType) {
+	o := op.(*graph.Resize)
 	s.add(workSimple, size(out[0]))
-	if o.Mode == ResizeNearest {
+	if o.Mode == graph.ResizeNearest {
 		return
 	}
 	between := make([]int64, len(o.Sizes))
