@@ -2,7 +2,8 @@
 // sizes, as the SVG file that docs/architecture.md shows. It reads the source of
 // the module in the working directory. What nobody outside can import and no
 // package does is not drawn: the repository's own commands, and what tests alone
-// use.
+// use. With -files it counts references between files of each package instead, and
+// with a package's path after it lists those against the order of the others.
 package main
 
 import (
@@ -16,8 +17,15 @@ import (
 
 func main() {
 	out := flag.String("o", "docs/images/packages.svg", "file to write")
+	files := flag.Bool("files", false, "count what the files of each package use of each other, and draw nothing")
 	flag.Parse()
-	if err := write(".", *out); err != nil {
+	err := error(nil)
+	if *files {
+		err = printFiles(os.Stdout, ".", flag.Arg(0))
+	} else {
+		err = write(".", *out)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
 		os.Exit(1)
 	}
