@@ -100,7 +100,7 @@ func TestBenchCPUProfile(t *testing.T) {
 			require.Empty(t, counts)
 			continue
 		}
-		require.Positive(t, counts["operator=Conv"]+counts["operator=BlockedConv"], "%v", counts)
+		require.Positive(t, counts["operator=Conv"]+counts["operator=NCHWcConv"], "%v", counts)
 		require.Positive(t, counts["model=digits.onnx"], "%v", counts)
 		nodes := 0
 		for label := range counts {

@@ -58,10 +58,10 @@ func TestCalibrate(t *testing.T) {
 		return out
 	}
 	usual := plan(costs)
-	require.Contains(t, usual, "BlockedConv")
+	require.Contains(t, usual, "NCHWcConv")
 	require.Equal(t, usual, plan(costs))
 	costs.Convert = 1e5
-	require.NotContains(t, plan(costs), "BlockedConv")
+	require.NotContains(t, plan(costs), "NCHWcConv")
 	for _, args := range [][]string{{"run", model, "--random", "1"}, {"bench", model, "--duration", "1ms", "--warmup", "0s"}} {
 		run(exitOK, append(args, "--engine-option", "costs="+file)...)
 	}

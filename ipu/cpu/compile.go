@@ -66,7 +66,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts options, room *bud
 		if opts.pixels {
 			planar, from = inPixels(exe, opts)
 		}
-		exe, inner = inBlocks(planar, nchwc.BlockLanes(), opts)
+		exe, inner = inBlocks(planar, nchwc.Lanes(), opts)
 		from = from.through(inner)
 	}
 	c := &compiler{

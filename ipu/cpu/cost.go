@@ -161,15 +161,15 @@ func FLOPs(op graph.Op, in, out []graph.TensorType) float64 {
 		return 2 * size(out[0]) * float64(k)
 	case *graph.Conv, *graph.DeformConv, *graph.IntegerConv:
 		return 2 * size(out[0]) * over(size(in[1]), in[1].Shape[0])
-	case *nhwc.PixelsConv:
+	case *nhwc.Conv:
 		return 2 * over(size(out[0]), last(out[0])) * size(in[1])
-	case *nchwc.BlockedConv:
+	case *nchwc.Conv:
 		results := size(out[0])
 		if o.Out {
 			results = over(results, out[0].Shape[1]*o.Lanes) * float64(in[1].Shape[0])
 		}
 		return 2 * results * over(size(in[1]), in[1].Shape[0])
-	case *nchwc.Chain:
+	case *nchwc.FusedTiles:
 		all := 0.0
 		types, _ := o.Types(in)
 		for i, t := range types {
@@ -231,7 +231,7 @@ func function(op graph.Op) string {
 		return string(o.Fn)
 	case *graph.Cumulate:
 		return string(o.Fn)
-	case *nchwc.Chain:
+	case *nchwc.FusedTiles:
 		return "of " + o.String()
 	}
 	return ""

@@ -26,7 +26,7 @@ import (
 // they are in plain Go.
 func usual(t testing.TB) Costs {
 	t.Helper()
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		t.Skip("nothing is estimated for kernels in plain Go")
 	}
 	return UsualCosts()
@@ -48,7 +48,7 @@ func TestUsualCosts(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(c, again))
 	}
-	if nchwc.BlockLanes() > 0 {
+	if nchwc.Lanes() > 0 {
 		require.Equal(t, kernel.CostPath(), UsualCosts().Path)
 	}
 }

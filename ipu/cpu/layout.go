@@ -8,7 +8,7 @@ import (
 )
 
 // The layout is decided before anything else is planned: which activations are
-// kept in blocks of channels (see [kernel.BlockedConv]). Tensors that an
+// kept in blocks of channels (see [nchwc.Conv]). Tensors that an
 // operator on single channels ties together are in blocks together or not at
 // all; a convolution takes and gives either. What other operators read or
 // write is converted.
@@ -55,13 +55,13 @@ func layoutOf(given, exe *graph.Executable) (l Layout) {
 	if given == exe {
 		return l
 	}
-	l.Channels = nchwc.BlockLanes()
+	l.Channels = nchwc.Lanes()
 	count := func(op graph.Op) {
 		switch op.(type) {
-		case *nchwc.ToBlocks:
+		case *nchwc.ToNCHWc:
 			l.Tensors++
 			l.Conversions++
-		case *nchwc.FromBlocks:
+		case *nchwc.FromNCHWc:
 			l.Conversions++
 		default:
 			l.Tensors++
@@ -70,12 +70,12 @@ func layoutOf(given, exe *graph.Executable) (l Layout) {
 	for g := range exe.Graphs {
 		for _, n := range exe.Graphs[g].Nodes {
 			switch op := n.Op.(type) {
-			case *nchwc.Chain:
+			case *nchwc.FusedTiles:
 				l.Chains++
 				for _, m := range op.Members {
 					count(m.Op)
 				}
-			case *nchwc.FromBlocks:
+			case *nchwc.FromNCHWc:
 				count(op)
 			case *graph.Reshape:
 			default:
@@ -419,7 +419,7 @@ func (r *region) asBlocks(t graph.TensorID, i int) graph.TensorID {
 		return b
 	}
 	b := r.tensor(t, r.blocksOf(r.typ(t)))
-	r.add(graph.Node{Op: &nchwc.ToBlocks{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	r.add(graph.Node{Op: &nchwc.ToNCHWc{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
 	r.blocked[t], r.planar[t] = b, true
 	return b
 }
@@ -431,7 +431,7 @@ func (r *region) asPlanar(t graph.TensorID, i int) {
 		return
 	}
 	typ := r.typ(t)
-	r.add(graph.Node{Op: &nchwc.FromBlocks{Channels: typ.Shape[1], To: typ.DType}, Name: r.nodes[r.def[t]].Name,
+	r.add(graph.Node{Op: &nchwc.FromNCHWc{Channels: typ.Shape[1], To: typ.DType}, Name: r.nodes[r.def[t]].Name,
 		Inputs: []graph.TensorID{b}, Outputs: []graph.TensorID{t}}, i)
 	r.planar[t] = true
 }
@@ -450,7 +450,7 @@ func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
 		t = whole
 	}
 	b := r.tensor(t, r.blocksOf(r.typ(t)))
-	r.add(graph.Node{Op: &nchwc.ToBlocks{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	r.add(graph.Node{Op: &nchwc.ToNCHWc{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
 	return b
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Activations of bytes have a layout of their own, which is decided before
 // that of the others: convolutions to bytes read and write pixels (see
-// [kernel.PixelsConv]), and what stands between them does too where it can:
+// [nhwc.Conv]), and what stands between them does too where it can:
 // additions, maxima and concatenations of floats that were converted from
 // bytes and are made bytes again. What other operators read or write is
 // converted.
@@ -19,7 +19,7 @@ import (
 // where there are kernels for that, or exe itself. Tensors of exe keep their
 // numbers.
 func inPixels(exe *graph.Executable, opts options) (*graph.Executable, origins) {
-	if !nhwc.HasPixels() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
+	if !nhwc.Supported() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
 	}) {
 		return exe, nil
@@ -100,7 +100,7 @@ func (p *pixels) drop() {
 		keep := len(p.blocked) == 0
 		switch n.Op.(type) {
 		case *graph.Dequantize, *graph.Binary, *graph.Unary, *graph.Clip, *graph.Pointwise, *graph.MaxPool, *graph.Concat, *graph.Reshape,
-			*nhwc.FromPixels, *nhwc.ToPixels, *nhwc.PixelsMaxPool:
+			*nhwc.FromNHWC, *nhwc.ToNHWC, *nhwc.MaxPool:
 		default:
 			keep = true
 		}
@@ -137,8 +137,8 @@ func (p *pixels) pixels(t graph.TensorID, i int) graph.TensorID {
 	if b, ok := p.blocked[t]; ok {
 		return b
 	}
-	b := p.tensor(t, nhwc.PixelsType(p.typ(t).Shape))
-	p.add(graph.Node{Op: &nhwc.ToPixels{}, Name: p.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
+	b := p.tensor(t, nhwc.Type(p.typ(t).Shape))
+	p.add(graph.Node{Op: &nhwc.ToNHWC{}, Name: p.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
 	p.blocked[t], p.planar[t] = b, true
 	return b
 }
@@ -150,14 +150,14 @@ func (p *pixels) planes(t graph.TensorID) {
 		return
 	}
 	def := p.def[t]
-	p.add(graph.Node{Op: &nhwc.FromPixels{Channels: p.typ(t).Shape[1], Signed: p.signed(t)}, Name: p.nodes[def].Name,
+	p.add(graph.Node{Op: &nhwc.FromNHWC{Channels: p.typ(t).Shape[1], Signed: p.signed(t)}, Name: p.nodes[def].Name,
 		Inputs: []graph.TensorID{b}, Outputs: []graph.TensorID{t}}, def)
 	p.planar[t] = true
 }
 
 // makes adds a node that makes y as pixels, in place of node i.
 func (p *pixels) makes(y graph.TensorID, op graph.Op, i int, in ...graph.TensorID) bool {
-	b := p.tensor(y, nhwc.PixelsType(p.typ(y).Shape))
+	b := p.tensor(y, nhwc.Type(p.typ(y).Shape))
 	p.add(graph.Node{Op: op, Name: p.nodes[i].Name, Inputs: in, Outputs: []graph.TensorID{b}}, i)
 	p.blocked[y] = b
 	if p.outside[y] {
@@ -172,7 +172,7 @@ func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
 	x, w, y := n.Inputs[0], n.Inputs[1], n.Outputs[0]
 	const few = 3 // channels; fewer are better gathered along lines
 	if !p.bytes(x) || !p.bytes(y) || p.typ(x).Shape[1] < few || !p.middle(w, operand(n, 3)) ||
-		!nhwc.PixelsConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) || !decidePixels(p, op, x, w, y) {
+		!nhwc.ConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) || !decidePixels(p, op, x, w, y) {
 		return false
 	}
 	in := slices.Clone(n.Inputs)
@@ -180,7 +180,7 @@ func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
 		p.planes(t)
 	}
 	in[0] = p.pixels(x, i)
-	return p.makes(y, &nhwc.PixelsConv{IntegerConv: *op, Channels: p.typ(x).Shape[1], Signed: p.signed(x)}, i, in...)
+	return p.makes(y, &nhwc.Conv{IntegerConv: *op, Channels: p.typ(x).Shape[1], Signed: p.signed(x)}, i, in...)
 }
 
 // operand returns operand k of a node, None if it is left out.
@@ -263,8 +263,8 @@ func (p *pixels) maximum(t graph.TensorID, i int, op *graph.MaxPool) *graph.Node
 	}
 	x := d.Inputs[0]
 	y := p.tensor(t, graph.TensorType{DType: p.typ(x).DType, Shape: p.typ(t).Shape})
-	p.blocked[y] = p.tensor(t, nhwc.PixelsType(p.typ(t).Shape))
-	p.add(graph.Node{Op: &nhwc.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, Name: n.Name,
+	p.blocked[y] = p.tensor(t, nhwc.Type(p.typ(t).Shape))
+	p.add(graph.Node{Op: &nhwc.MaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, Name: n.Name,
 		Inputs: []graph.TensorID{p.blocked[x]}, Outputs: []graph.TensorID{p.blocked[y]}}, i)
 	p.maxima[t] = &graph.Node{Op: d.Op, Inputs: append([]graph.TensorID{y}, d.Inputs[1:]...), Outputs: []graph.TensorID{t}}
 	return p.maxima[t]
@@ -314,7 +314,7 @@ func (p *pixels) binary(i int, op *graph.Quantize) bool {
 	if s, _, _ := p.step(n); math.Float32bits(s)&(1<<23-1) == 1<<23-1 {
 		return false // the one fraction by which quotients may be rounded wrongly
 	}
-	both := &nhwc.PixelsBinary{Fn: fn, Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
+	both := &nhwc.Binary{Fn: fn, Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
 	return p.makes(y, both, i, p.pixels(x[0], i), p.pixels(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
 		operand(a, 2), operand(b, 2), operand(n, 2))
 }
@@ -429,7 +429,7 @@ func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) 
 		}
 		x = append(x, t)
 	}
-	if !p.have(x...) || !same && !nhwc.HasPixelTables() {
+	if !p.have(x...) || !same && !nhwc.HasLookup() {
 		return false
 	}
 	for k, t := range x {
@@ -447,14 +447,14 @@ func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) 
 		}
 		x = append(x, t)
 	}
-	return p.makes(y, &nhwc.PixelsConcat{}, i, x...)
+	return p.makes(y, &nhwc.Concat{}, i, x...)
 }
 
 // looked makes node i, which makes bytes of a function of what were bytes, a
 // table in which pixels are looked up.
 func (p *pixels) looked(i int, op *graph.Quantize) bool {
 	q := &p.nodes[i]
-	if !nhwc.HasPixelTables() || !p.result(i, op) {
+	if !nhwc.HasLookup() || !p.result(i, op) {
 		return false
 	}
 	var chain []*graph.Node
@@ -478,7 +478,7 @@ func (p *pixels) looked(i int, op *graph.Quantize) bool {
 	}
 	slices.Reverse(chain)
 	table := p.table(d, chain, q)
-	return table != graph.None && p.makes(q.Outputs[0], &nhwc.PixelsMap{}, i, p.pixels(x, i), table)
+	return table != graph.None && p.makes(q.Outputs[0], &nhwc.Lookup{}, i, p.pixels(x, i), table)
 }
 
 // only returns the one operand of an elementwise operator on floats whose
@@ -563,7 +563,7 @@ func (p *pixels) most(i int, op *graph.MaxPool) bool {
 	if !p.windows(n, op) || !p.bytes(x) || !p.bytes(y) || !p.have(x) {
 		return false
 	}
-	return p.makes(y, &nhwc.PixelsMaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, i, p.blocked[x])
+	return p.makes(y, &nhwc.MaxPool{MaxPool: *op, Channels: p.typ(x).Shape[1]}, i, p.blocked[x])
 }
 
 // resultOf returns result k of a node, None if it is left out.

@@ -176,7 +176,7 @@ func drawByteNet(t *rapid.T) (*byteDraw, []byte) {
 // TestPixelsChangeNothing compares quantised networks with activations of
 // bytes in pixels and in planes.
 func TestPixelsChangeNothing(t *testing.T) {
-	if !nhwc.HasPixels() {
+	if !nhwc.Supported() {
 		t.Skip("there are no kernels for pixels here")
 	}
 	pay := decidePixels
@@ -207,8 +207,8 @@ func TestPixelsChangeNothing(t *testing.T) {
 			}
 		}
 	}
-	ops := []string{"ToPixels", "FromPixels", "PixelsConv", "PixelsMaxPool", "PixelsBinary", "PixelsMap", "PixelsConcat"}
-	if !nhwc.HasPixelTables() {
+	ops := []string{"ToNHWC", "FromNHWC", "NHWCConv", "NHWCMaxPool", "NHWCBinary", "NHWCLookup", "NHWCConcat"}
+	if !nhwc.HasLookup() {
 		ops = nil
 	}
 	missing := func(op string) bool { return seen[op] == 0 }
@@ -234,7 +234,7 @@ func passNames() (names []string) {
 // there are, unless what is read is pixels already and would have to be
 // converted back.
 func TestPixelsWherePaid(t *testing.T) {
-	if !nhwc.HasPixels() {
+	if !nhwc.Supported() {
 		t.Skip("there are no kernels for pixels here")
 	}
 	for _, c := range []struct {
@@ -244,13 +244,13 @@ func TestPixelsWherePaid(t *testing.T) {
 		k, group       int64
 		want           string
 	}{
-		{"whole vectors", 16, 28, []int64{16}, 3, 1, "PixelsConv"},
+		{"whole vectors", 16, 28, []int64{16}, 3, 1, "NHWCConv"},
 		{"12 of 16, as in microkws_qdq", 16, 28, []int64{12}, 6, 1, "IntegerConv"},
 		{"half a vector", 8, 14, []int64{8}, 3, 1, "IntegerConv"},
-		{"colours", 3, 112, []int64{32}, 3, 1, "PixelsConv"},
-		{"depthwise", 32, 28, []int64{32}, 3, 32, "PixelsConv"},
-		{"one after the other", 16, 28, []int64{16, 32}, 3, 1, "PixelsConv PixelsConv"},
-		{"15 of 16 of what is there", 32, 28, []int64{32, 15}, 3, 1, "PixelsConv PixelsConv"},
+		{"colours", 3, 112, []int64{32}, 3, 1, "NHWCConv"},
+		{"depthwise", 32, 28, []int64{32}, 3, 32, "NHWCConv"},
+		{"one after the other", 16, 28, []int64{16, 32}, 3, 1, "NHWCConv NHWCConv"},
+		{"15 of 16 of what is there", 32, 28, []int64{32, 15}, 3, 1, "NHWCConv NHWCConv"},
 	} {
 		b := graph.NewBuilder("convolutions")
 		x := b.AddLocal("x", f32(1, c.channels, c.size, c.size))

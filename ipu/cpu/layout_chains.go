@@ -8,7 +8,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Operators in blocks of channels are joined to chains, see [kernel.Chain],
+// Operators in blocks of channels are joined to chains, see [nchwc.FusedTiles],
 // where what they hand on would not stay in the second-level cache.
 
 // chainBytes are the sizes that decide about chains, by that of the second-level
@@ -61,7 +61,7 @@ func (r *region) join() {
 		if n == nil {
 			continue
 		}
-		members = members[:len(n.Op.(*nchwc.Chain).Members)]
+		members = members[:len(n.Op.(*nchwc.FusedTiles).Members)]
 		for _, m := range members {
 			joined[m] = true
 		}
@@ -91,7 +91,7 @@ func (r *region) linkable(i int, first bool) bool {
 		return false
 	}
 	switch op := n.Op.(type) {
-	case *nchwc.BlockedConv:
+	case *nchwc.Conv:
 		if !op.Out {
 			return false
 		}
@@ -99,11 +99,11 @@ func (r *region) linkable(i int, first bool) bool {
 			return op.In && op.Group == op.Channels
 		}
 		return first && (op.In || op.Channels < r.lanes)
-	case *nchwc.ToBlocks:
+	case *nchwc.ToNCHWc:
 		return first
-	case *nchwc.FromBlocks:
+	case *nchwc.FromNCHWc:
 		return !first
-	case *nchwc.BlockedPool, *nchwc.BlockedResize:
+	case *nchwc.Pool, *nchwc.Resize:
 		return true
 	case *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
 		return int(n.Outputs[0]) >= len(r.given.Tensors)
@@ -119,7 +119,7 @@ func (r *region) linkable(i int, first bool) bool {
 func (r *region) follows(next int, t graph.TensorID) bool {
 	n := &r.out[next]
 	x, y := r.exe.Tensors[t].Type, r.exe.Tensors[n.Outputs[0]].Type
-	if _, ok := n.Op.(*nchwc.FromBlocks); ok {
+	if _, ok := n.Op.(*nchwc.FromNCHWc); ok {
 		y = r.blocksOf(y)
 	}
 	return x.Shape[0] == y.Shape[0] && x.Shape[1] == y.Shape[1]
@@ -130,11 +130,11 @@ func (r *region) follows(next int, t graph.TensorID) bool {
 func (r *region) channels(i int) int64 {
 	n := &r.out[i]
 	switch op := n.Op.(type) {
-	case *nchwc.BlockedConv:
+	case *nchwc.Conv:
 		return r.exe.Tensors[n.Inputs[1]].Type.Shape[0]
-	case *nchwc.ToBlocks:
+	case *nchwc.ToNCHWc:
 		return r.exe.Tensors[n.Inputs[0]].Type.Shape[1]
-	case *nchwc.FromBlocks:
+	case *nchwc.FromNCHWc:
 		return op.Channels
 	}
 	return r.counts[n.Outputs[0]]
@@ -148,7 +148,7 @@ var decideChain = (*region).chain
 func (r *region) chain(members []int) *graph.Node {
 	for len(members) > 1 {
 		n := r.chainOf(members)
-		op := n.Op.(*nchwc.Chain)
+		op := n.Op.(*nchwc.FusedTiles)
 		if r.cut(op, r.types(n.Inputs)) {
 			return n
 		}
@@ -160,21 +160,21 @@ func (r *region) chain(members []int) *graph.Node {
 // chainOf returns the chain of nodes, which is not cut yet.
 func (r *region) chainOf(members []int) *graph.Node {
 	first, last := &r.out[members[0]], &r.out[members[len(members)-1]]
-	op := &nchwc.Chain{Channels: r.channels(members[0]), Lanes: r.lanes}
+	op := &nchwc.FusedTiles{Channels: r.channels(members[0]), Lanes: r.lanes}
 	n := &graph.Node{Op: op, Name: last.Name, Outputs: last.Outputs}
 	if first.Name != last.Name {
 		n.Name = first.Name + " … " + last.Name
 	}
 	previous := graph.None
 	for _, m := range members {
-		member := nchwc.ChainMember{Op: r.out[m].Op}
+		member := nchwc.FusedMember{Op: r.out[m].Op}
 		for _, t := range r.out[m].Inputs {
 			at := slices.Index(n.Inputs, t)
 			switch {
 			case t == graph.None:
-				at = nchwc.ChainNone
+				at = nchwc.OperandNone
 			case t == previous:
-				at = nchwc.ChainPrevious
+				at = nchwc.OperandPrevious
 			case at < 0:
 				at = len(n.Inputs)
 				n.Inputs = append(n.Inputs, t)
@@ -196,7 +196,7 @@ func (r *region) types(tensors []graph.TensorID) []graph.TensorType {
 }
 
 // cut chooses the pieces of a chain and reports whether it pays.
-func (r *region) cut(op *nchwc.Chain, in []graph.TensorType) bool {
+func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	types, err := op.Types(in)
 	if err != nil {
 		return false
@@ -215,7 +215,7 @@ func (r *region) cut(op *nchwc.Chain, in []graph.TensorType) bool {
 		return false
 	}
 	op.Blocks, op.Rows = 1, 0
-	if conv, ok := op.Members[0].Op.(*nchwc.BlockedConv); ok && conv.Group == 1 {
+	if conv, ok := op.Members[0].Op.(*nchwc.Conv); ok && conv.Group == 1 {
 		op.Blocks = 2 // as many as make a tile
 		if positions(types[0][1].Shape) > 1 && op.Channels > 2*op.Lanes {
 			return false // windows are laid out for all channels at once
@@ -246,11 +246,11 @@ func (r *region) cut(op *nchwc.Chain, in []graph.TensorType) bool {
 // byRows reports whether a chain can be cut into rows: where all that it reads
 // or writes but a convolution's operand and a depthwise convolution's result is
 // in scratch memory.
-func (r *region) byRows(op *nchwc.Chain, types [][]graph.TensorType) bool {
+func (r *region) byRows(op *nchwc.FusedTiles, types [][]graph.TensorType) bool {
 	for m, member := range op.Members {
-		conv, ok := member.Op.(*nchwc.BlockedConv)
+		conv, ok := member.Op.(*nchwc.Conv)
 		switch member.Op.(type) {
-		case *nchwc.BlockedConv, *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
+		case *nchwc.Conv, *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
 		default:
 			return false
 		}
@@ -273,10 +273,10 @@ func (r *region) byRows(op *nchwc.Chain, types [][]graph.TensorType) bool {
 
 // sharedRows returns how many rows of the result those that members compute twice
 // for two pieces are worth, on the average of the members.
-func (r *region) sharedRows(op *nchwc.Chain, types [][]graph.TensorType) int64 {
+func (r *region) sharedRows(op *nchwc.FusedTiles, types [][]graph.TensorType) int64 {
 	shared, sum, down := int64(0), int64(0), int64(1)
 	for m := len(types) - 1; m > 0; m-- {
-		if conv, ok := op.Members[m].Op.(*nchwc.BlockedConv); ok {
+		if conv, ok := op.Members[m].Op.(*nchwc.Conv); ok {
 			down *= conv.Strides[0]
 			shared = shared*conv.Strides[0] + max(0, (types[m][1].Shape[2]-1)*conv.Dilations[0]+1-conv.Strides[0])
 		}
@@ -287,7 +287,7 @@ func (r *region) sharedRows(op *nchwc.Chain, types [][]graph.TensorType) int64 {
 
 // pieceBytes estimates what a piece of a chain reads and writes between
 // members at a time.
-func (r *region) pieceBytes(op *nchwc.Chain, types [][]graph.TensorType) (most int64) {
+func (r *region) pieceBytes(op *nchwc.FusedTiles, types [][]graph.TensorType) (most int64) {
 	for m := range types {
 		n := len(types[m]) - 1
 		x, y := types[m][0], types[m][n]
@@ -301,7 +301,7 @@ func (r *region) pieceBytes(op *nchwc.Chain, types [][]graph.TensorType) (most i
 			}
 			return bytes
 		}
-		conv, ok := op.Members[m].Op.(*nchwc.BlockedConv)
+		conv, ok := op.Members[m].Op.(*nchwc.Conv)
 		bytes := part(x, ok && conv.Group == 1) + part(y, false)
 		if op.Rows > 0 {
 			last := types[len(types)-1]
@@ -314,7 +314,7 @@ func (r *region) pieceBytes(op *nchwc.Chain, types [][]graph.TensorType) (most i
 }
 
 // fitsChain reports whether there is a kernel for a chain.
-func (r *region) fitsChain(op *nchwc.Chain, in []graph.TensorType) bool {
+func (r *region) fitsChain(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	out, err := op.Infer(in)
 	if err != nil {
 		return false

@@ -105,7 +105,7 @@ func drawChainNet(t *rapid.T) (*imageDraw, []byte) {
 // TestChainsChangeNothing compares networks whose operators are joined to
 // chains, however they are cut, with those where nothing is in blocks.
 func TestChainsChangeNothing(t *testing.T) {
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
 	layout, chain := decideLayout, decideChain
@@ -132,7 +132,7 @@ func TestChainsChangeNothing(t *testing.T) {
 				members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
 			}
 			n := r.chainOf(members)
-			op := n.Op.(*nchwc.Chain)
+			op := n.Op.(*nchwc.FusedTiles)
 			op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
 			in := r.types(n.Inputs)
 			types, err := op.Types(in)

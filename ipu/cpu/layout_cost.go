@@ -82,9 +82,9 @@ func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
 		if out {
 			ns = r.costs.MeanBlocks * read
 		}
-	case "BlockedPool":
+	case "NCHWcPool":
 		ns = r.costs.Element * read
-	case "BlockedResize":
+	case "NCHWcResize":
 		ns = r.costs.Resize * read
 		if out {
 			ns = r.costs.ResizeBlocks * read

@@ -231,7 +231,7 @@ func sameBits(half bool, a, b float32) bool {
 // TestLayoutChangesNothing compares networks in blocks with those that are
 // not, whatever is chosen to be in blocks.
 func TestLayoutChangesNothing(t *testing.T) {
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
 	decide := decideLayout
@@ -248,7 +248,7 @@ func TestLayoutChangesNothing(t *testing.T) {
 			run(t, e, 1)
 			for _, p := range e.plan.Programs {
 				for _, s := range p.Steps {
-					if s.Op == "BlockedConv" {
+					if s.Op == "NCHWcConv" {
 						inBlocks++
 					}
 				}

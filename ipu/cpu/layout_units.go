@@ -19,10 +19,10 @@ type unit struct {
 	op     graph.Op
 	in     []graph.TensorID
 	out    graph.TensorID
-	tied   []int              // operands in the layout of the result
-	spread []int              // operands with one element per channel
-	conv   *nchwc.BlockedConv // op, without In and Out
-	slow   bool               // its kernel goes through planes
+	tied   []int       // operands in the layout of the result
+	spread []int       // operands with one element per channel
+	conv   *nchwc.Conv // op, without In and Out
+	slow   bool        // its kernel goes through planes
 }
 
 // foldPads lets convolutions pad their operand with zeros themselves where a Pad
@@ -156,7 +156,7 @@ func (r *region) convolution(i int) *unit {
 	if op.Group > 1 && (op.Group != x.Shape[1] || op.Group != w.Shape[0]) {
 		return nil
 	}
-	conv := &nchwc.BlockedConv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
+	conv := &nchwc.Conv{Conv: *op, Lanes: r.lanes, Channels: x.Shape[1], Half: x.DType == graph.F16}
 	u := &unit{nodes: []int{i}, op: conv, conv: conv, in: slices.Clone(n.Inputs), out: n.Outputs[0]}
 	if op.Group > 1 {
 		u.tied = []int{0} // single channels
@@ -328,17 +328,17 @@ func (r *region) single(i int) *unit {
 	case *graph.Pad:
 		u.op, u.in = r.pad(op, n.Inputs, half)
 	case *graph.MaxPool:
-		u.op = &nchwc.BlockedPool{Pool: op}
+		u.op = &nchwc.Pool{Pool: op}
 	case *graph.AveragePool:
 		ok = !half
-		u.op = &nchwc.BlockedPool{Pool: op}
+		u.op = &nchwc.Pool{Pool: op}
 		if wholePlanes(op, x.Shape) {
 			// Its kernel for planes is that of a mean, which there is in blocks too.
 			u.op = &graph.Reduce{Fn: graph.ReduceMean, Axes: positionAxes(x.Rank()), KeepDims: true}
 		}
 	case *graph.Resize:
 		ok = !half
-		u.op = &nchwc.BlockedResize{Resize: *op}
+		u.op = &nchwc.Resize{Resize: *op}
 	case *graph.Reduce:
 		ok = !half && overPositions(op, x.Rank())
 	default:

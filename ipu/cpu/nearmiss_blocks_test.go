@@ -18,7 +18,7 @@ func init() {
 		"product of planes", "sum over channels", "resized channels", "resized by halves", "factor of the rows", "factor of as many columns", "factor of another image", "factor read as planes", "also a result",
 		"also read as planes", "also transposed", "programme"}
 	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "blocks", tolerance: 1e-4, build: missBlocks, off: slices.Concat(convolutions, between, channelSteps)},
-		takes: "BlockedConv", leaves: []string{"one position", "a volume"}, there: func() bool { return nchwc.BlockLanes() > 0 }})
+		takes: "NCHWcConv", leaves: []string{"one position", "a volume"}, there: func() bool { return nchwc.Lanes() > 0 }})
 }
 
 // missBlocks is two convolutions of all channels with something between that

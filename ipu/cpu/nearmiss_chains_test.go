@@ -13,7 +13,7 @@ func init() {
 		"one row", "one column", "padded beyond", "cut behind", "joined", "joined rows", "part of the channels", "padded channels", "half precision", "weights written later", "bias written later", "factor written later",
 		"weights computed", "a line", "a volume", "strides twice", "reduced"}
 	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "chains", tolerance: 1e-4, build: missChain, off: slices.Concat(steps, channelSteps)},
-		takes: "Chain", leaves: []string{"a volume"}, there: func() bool { return nchwc.BlockLanes() > 0 }})
+		takes: "FusedTiles", leaves: []string{"a volume"}, there: func() bool { return nchwc.Lanes() > 0 }})
 }
 
 // missChain is a convolution of all channels with operators on single channels

@@ -40,7 +40,7 @@ func decideAll(t *rapid.T) (undo func()) {
 		}
 		members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
 		n := r.chainOf(members)
-		op := n.Op.(*nchwc.Chain)
+		op := n.Op.(*nchwc.FusedTiles)
 		op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
 		in := r.types(n.Inputs)
 		types, err := op.Types(in)

@@ -19,7 +19,7 @@ func init() {
 		"bounds in half precision", "leaky", "crossed bounds", "places of the largest", "largest to another scale", "largest padded", "mean of windows", "joined rows", "joined after 3 channels", "joined by other scales",
 		"joined floats", "function of two", "function by channel", "function of higher rank", "function along channels", "part of the channels", "padded", "transposed", "the same twice", "another scale", "reshaped"}
 	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "pixels", tolerance: 0.1001, integers: true, build: missPixels, off: slices.Concat(steps, between, channelSteps)},
-		takes: "PixelsConv", leaves: []string{"1 channel"}, there: nhwc.HasPixels})
+		takes: "NHWCConv", leaves: []string{"1 channel"}, there: nhwc.Supported})
 }
 
 // missByte is an activation of bytes with what makes floats of it.

@@ -39,7 +39,7 @@ func Measure(ctx context.Context) (cpu.Costs, error) { return measure(ctx, round
 // measure is [Measure] in so many rounds.
 func measure(ctx context.Context, rounds int) (cpu.Costs, error) {
 	c := cpu.UsualCosts()
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		return c, ErrNothing
 	}
 	c.Processor = processor()

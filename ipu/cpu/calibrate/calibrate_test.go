@@ -17,7 +17,7 @@ import (
 // comes of it is a record that an engine takes.
 func TestMeasure(t *testing.T) {
 	c, err := measure(t.Context(), 1)
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		require.ErrorIs(t, err, ErrNothing)
 		return
 	}
@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 }
 
 func TestMeasureEnds(t *testing.T) {
-	if nchwc.BlockLanes() == 0 {
+	if nchwc.Lanes() == 0 {
 		t.Skip("there is nothing to measure here")
 	}
 	ctx, cancel := context.WithCancel(t.Context())

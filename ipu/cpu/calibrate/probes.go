@@ -27,7 +27,7 @@ type maker struct {
 // allProbes makes the probes of this machine's kernels. Their sizes are those
 // of layers in the middle of networks for pictures, of some tens of channels.
 func allProbes() ([]probe, error) {
-	m := &maker{lanes: nchwc.BlockLanes()}
+	m := &maker{lanes: nchwc.Lanes()}
 	m.nodes()
 	for _, s := range []shape{{32, 28}, {64, 14}, {16, 56}} {
 		m.moves(s)
@@ -56,7 +56,7 @@ func allProbes() ([]probe, error) {
 			m.depth(s, k, 2)
 		}
 	}
-	if nhwc.HasPixels() {
+	if nhwc.Supported() {
 		for _, s := range []shape{{64, 28}, {32, 56}, {128, 14}} {
 			m.bytes(s, s.channels, 3, 1)
 			m.bytes(s, s.channels, 5, 1)
@@ -229,8 +229,8 @@ func (nothing) InvalidatePrefetched()               {}
 
 // moves measures conversions to blocks and back.
 func (m *maker) moves(s shape) {
-	m.add("Convert", s.elements(), &nchwc.ToBlocks{Lanes: m.lanes}, s.planes(graph.F32))
-	m.add("Convert", s.elements(), &nchwc.FromBlocks{Channels: s.channels, To: graph.F32}, s.blocks(m.lanes))
+	m.add("Convert", s.elements(), &nchwc.ToNCHWc{Lanes: m.lanes}, s.planes(graph.F32))
+	m.add("Convert", s.elements(), &nchwc.FromNCHWc{Channels: s.channels, To: graph.F32}, s.blocks(m.lanes))
 }
 
 // singles measures operators on single elements, for each operand.
@@ -251,7 +251,7 @@ func (m *maker) reductions(s shape) {
 		op := graph.Resize{Mode: mode, Coordinates: graph.HalfPixel, Rounding: graph.RoundFloor,
 			Sizes: []int64{1, s.channels, 2 * s.size, 2 * s.size}, Scales: []float64{1, 1, 2, 2}}
 		m.add("Resize", s.elements(), &op, x)
-		m.add("ResizeBlocks", s.elements(), &nchwc.BlockedResize{Resize: op}, blocks)
+		m.add("ResizeBlocks", s.elements(), &nchwc.Resize{Resize: op}, blocks)
 	}
 }
 
@@ -267,7 +267,7 @@ func (m *maker) dense(s shape, maps, k int64) {
 	conv := windows(k, 1, 1)
 	w, b := graph.TensorType{DType: graph.F32, Shape: []int64{maps, s.channels, k, k}}, graph.TensorType{DType: graph.F32, Shape: []int64{maps}}
 	products := s.elements() * float64(maps*k*k)
-	blocked := &nchwc.BlockedConv{Conv: conv, Lanes: m.lanes, Channels: s.channels, In: true, Out: true}
+	blocked := &nchwc.Conv{Conv: conv, Lanes: m.lanes, Channels: s.channels, In: true, Out: true}
 	planar, blocks := "Product", "BlockProduct"
 	if k == 1 {
 		planar = "PointProduct"
@@ -291,7 +291,7 @@ func (m *maker) column(channels, height, width, k int64) {
 	conv := graph.Conv{Strides: []int64{1, 1}, Dilations: []int64{1, 1}, PadsBegin: []int64{k / 2, 0}, PadsEnd: []int64{k / 2, 0}, Group: 1}
 	w, b := graph.TensorType{DType: graph.F32, Shape: []int64{channels, channels, k, 1}}, graph.TensorType{DType: graph.F32, Shape: []int64{channels}}
 	x := graph.TensorType{DType: graph.F32, Shape: []int64{1, channels / m.lanes, height, width, m.lanes}}
-	m.add("ShortProduct", float64(channels*channels*height*width*k), &nchwc.BlockedConv{Conv: conv, Lanes: m.lanes, Channels: channels, In: true, Out: true}, x, w, b)
+	m.add("ShortProduct", float64(channels*channels*height*width*k), &nchwc.Conv{Conv: conv, Lanes: m.lanes, Channels: channels, In: true, Out: true}, x, w, b)
 }
 
 // half measures how much longer a convolution takes in planes of half precision.
@@ -320,7 +320,7 @@ func (m *maker) depth(s shape, k, stride int64) {
 		planar, blocks = "DepthStrided", "BlockDepthStrided"
 	}
 	m.add(planar, products*row, &conv, s.planes(graph.F32), w, b)
-	m.add(blocks, products, &nchwc.BlockedConv{Conv: conv, Lanes: m.lanes, Channels: s.channels, In: true, Out: true}, s.blocks(m.lanes), w, b)
+	m.add(blocks, products, &nchwc.Conv{Conv: conv, Lanes: m.lanes, Channels: s.channels, In: true, Out: true}, s.blocks(m.lanes), w, b)
 }
 
 // bytes measures a convolution of bytes in planes and as pixels, and the
@@ -338,9 +338,9 @@ func (m *maker) bytes(s shape, maps, k, group int64) {
 	}
 	x := s.planes(graph.U8)
 	m.add(planes, products, &op, append([]graph.TensorType{x}, rest...)...)
-	m.add(pixels, products, &nhwc.PixelsConv{IntegerConv: op, Channels: s.channels}, append([]graph.TensorType{nhwc.PixelsType(x.Shape)}, rest...)...)
+	m.add(pixels, products, &nhwc.Conv{IntegerConv: op, Channels: s.channels}, append([]graph.TensorType{nhwc.Type(x.Shape)}, rest...)...)
 	if group > 1 {
-		m.add("PixelsConvert", s.elements(), &nhwc.ToPixels{}, x)
-		m.add("PixelsConvert", s.elements(), &nhwc.FromPixels{Channels: s.channels}, nhwc.PixelsType(x.Shape))
+		m.add("PixelsConvert", s.elements(), &nhwc.ToNHWC{}, x)
+		m.add("PixelsConvert", s.elements(), &nhwc.FromNHWC{Channels: s.channels}, nhwc.Type(x.Shape))
 	}
 }

@@ -88,13 +88,13 @@ type drawing struct {
 // called. Whatever is in none of the lists is of family "other".
 var families = []struct{ ID, Name, kinds string }{
 	{"anchor", "input, output", ""},
-	{"conv", "convolution", "Conv BlockedConv PixelsConv ConvTranspose DeformConv IntegerConv Col2Im"},
+	{"conv", "convolution", "Conv NCHWcConv NHWCConv ConvTranspose DeformConv IntegerConv Col2Im"},
 	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention ViewedAttention LinearAttention"},
 	{"recurrent", "recurrence", "LSTM GRU RNN"},
-	{"reduce", "pooling, reduction, search", "AveragePool MaxPool BlockedPool PixelsMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
+	{"reduce", "pooling, reduction, search", "AveragePool MaxPool NCHWcPool NHWCMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
 	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},
-	{"element", "elementwise", "Unary Binary Pointwise PixelsBinary PixelsMap Clip Where Cast BitCast Bitwise Mod"},
-	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize BlockedResize ToBlocks FromBlocks ToPixels FromPixels PixelsConcat ScatterElements ScatterND Slice Transpose GridSample OneHot"},
+	{"element", "elementwise", "Unary Binary Pointwise NHWCBinary NHWCLookup Clip Where Cast BitCast Bitwise Mod"},
+	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize NCHWcResize ToNCHWc FromNCHWc ToNHWC FromNHWC NHWCConcat ScatterElements ScatterND Slice Transpose GridSample OneHot"},
 	{"quant", "quantisation", "Quantize Dequantize"},
 	{"control", "control flow", "If Loop"},
 	{"other", "other", ""},

@@ -14,7 +14,7 @@ import (
 // nothing but padding: there is no part of the image to compute them from.
 func TestChainRowsOfPadding(t *testing.T) {
 	kerneltest.EachPath(t, func(t *testing.T) {
-		lanes := nchwc.BlockLanes()
+		lanes := nchwc.Lanes()
 		if lanes == 0 {
 			t.Skip("there are no kernels for blocks here")
 		}
@@ -22,10 +22,10 @@ func TestChainRowsOfPadding(t *testing.T) {
 		w := graph.TensorType{DType: graph.F32, Shape: []int64{lanes, 1, 3, 3}}
 		two := []int64{1, 1}
 		conv := graph.Conv{Strides: two, Dilations: two, PadsBegin: two, PadsEnd: []int64{4, 1}, Group: lanes}
-		chain := func(rows int64) *nchwc.Chain {
-			return &nchwc.Chain{Channels: lanes, Lanes: lanes, Blocks: 1, Rows: rows, Members: []nchwc.ChainMember{
-				{Op: &nchwc.ToBlocks{Lanes: lanes}, In: []int{0}},
-				{Op: &nchwc.BlockedConv{Conv: conv, Lanes: lanes, Channels: lanes, In: true, Out: true}, In: []int{nchwc.ChainPrevious, 1, nchwc.ChainNone}},
+		chain := func(rows int64) *nchwc.FusedTiles {
+			return &nchwc.FusedTiles{Channels: lanes, Lanes: lanes, Blocks: 1, Rows: rows, Members: []nchwc.FusedMember{
+				{Op: &nchwc.ToNCHWc{Lanes: lanes}, In: []int{0}},
+				{Op: &nchwc.Conv{Conv: conv, Lanes: lanes, Channels: lanes, In: true, Out: true}, In: []int{nchwc.OperandPrevious, 1, nchwc.OperandNone}},
 			}}
 		}
 		in := []graph.TensorType{x, w}

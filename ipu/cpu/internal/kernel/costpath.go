@@ -18,7 +18,7 @@ const (
 // CostPath returns the name for kernels that are bound from now on, which has no
 // costs if they are in plain Go: nothing is estimated for those.
 func CostPath() string {
-	if nhwc.HasPixels() {
+	if nhwc.Supported() {
 		return PathVNNI
 	}
 	return tensor.Path.String()

@@ -49,7 +49,7 @@ func typeOf(d graph.DType, shape ...int64) graph.TensorType {
 
 // blockLanes returns the lanes of blocks; plain Go has none and so no kernels for
 // them.
-func blockLanes() int64 { return max(8, nchwc.BlockLanes()) }
+func blockLanes() int64 { return max(8, nchwc.Lanes()) }
 
 // windowed are the attributes of what slides over an image.
 type windowed struct {
@@ -112,14 +112,14 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		x := typeOf(graph.I32, s.shape()...)
 		return &graph.Bitwise{Fn: graph.BitAnd}, []graph.TensorType{x, x}
 	},
-	"BlockedConv": func(s sizes) (graph.Op, []graph.TensorType) {
+	"NCHWcConv": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.Windows(s.upTo(64))
 		for len(w.x) < 4 {
 			w.x, w.kernel, w.strides, w.dilations = append(w.x, 1), append(w.kernel, 1), append(w.strides, 1), append(w.dilations, 1)
 			w.begin, w.end = append(w.begin, 0), append(w.end, 0)
 		}
 		lanes := blockLanes()
-		o := &nchwc.BlockedConv{Lanes: lanes, In: true, Out: true, Channels: w.x[1]}
+		o := &nchwc.Conv{Lanes: lanes, In: true, Out: true, Channels: w.x[1]}
 		o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd, o.Group = w.strides, w.dilations, w.begin, w.end, 1
 		weights := floatsOf(append([]int64{s.upTo(64), w.x[1]}, w.kernel...)...)
 		if s.yes() {
@@ -128,17 +128,17 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		}
 		return o, []graph.TensorType{floatsOf(w.x[0], (w.x[1]+lanes-1)/lanes, w.x[2], w.x[3], lanes), weights}
 	},
-	"BlockedPool": func(s sizes) (graph.Op, []graph.TensorType) {
+	"NCHWcPool": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.Windows(s.upTo(4))
 		var pool graph.Op = &graph.MaxPool{Kernel: w.kernel, Strides: w.strides, Dilations: w.dilations, PadsBegin: w.begin, PadsEnd: w.end}
 		if s.yes() {
 			pool = &graph.AveragePool{Kernel: w.kernel, Strides: w.strides, Dilations: w.dilations, PadsBegin: w.begin, PadsEnd: w.end}
 		}
-		return &nchwc.BlockedPool{Pool: pool}, []graph.TensorType{floatsOf(append(w.x, blockLanes())...)}
+		return &nchwc.Pool{Pool: pool}, []graph.TensorType{floatsOf(append(w.x, blockLanes())...)}
 	},
-	"BlockedResize": func(s sizes) (graph.Op, []graph.TensorType) {
+	"NCHWcResize": func(s sizes) (graph.Op, []graph.TensorType) {
 		o, x := s.resize([]int64{s.upTo(2), s.upTo(4), s.upTo(200), s.upTo(200)}, 2)
-		return &nchwc.BlockedResize{Resize: *o}, []graph.TensorType{floatsOf(append(x, blockLanes())...)}
+		return &nchwc.Resize{Resize: *o}, []graph.TensorType{floatsOf(append(x, blockLanes())...)}
 	},
 	"Cast": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.Cast{To: graph.F16}, []graph.TensorType{floatsOf(s.shape()...)}
@@ -210,13 +210,13 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		x := s.shape()
 		return &graph.Expand{Shape: x}, []graph.TensorType{floatsOf(x[len(x)-1])}
 	},
-	"FromBlocks": func(s sizes) (graph.Op, []graph.TensorType) {
+	"FromNCHWc": func(s sizes) (graph.Op, []graph.TensorType) {
 		l := blockLanes()
-		return &nchwc.FromBlocks{Channels: 3 * l, To: graph.F32}, []graph.TensorType{floatsOf(s.upTo(9), 3, s.upTo(99), s.upTo(99), l)}
+		return &nchwc.FromNCHWc{Channels: 3 * l, To: graph.F32}, []graph.TensorType{floatsOf(s.upTo(9), 3, s.upTo(99), s.upTo(99), l)}
 	},
-	"FromPixels": func(s sizes) (graph.Op, []graph.TensorType) {
+	"FromNHWC": func(s sizes) (graph.Op, []graph.TensorType) {
 		x := []int64{s.upTo(3), s.upTo(60), s.upTo(99), s.upTo(99)}
-		return &nhwc.FromPixels{Channels: x[1]}, []graph.TensorType{nhwc.PixelsType(x)}
+		return &nhwc.FromNHWC{Channels: x[1]}, []graph.TensorType{nhwc.Type(x)}
 	},
 	"GRU": func(s sizes) (graph.Op, []graph.TensorType) {
 		h, n := s.upTo(300), s.upTo(300)
@@ -315,36 +315,36 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		}
 		return o, []graph.TensorType{floatsOf(x...)}
 	},
-	"PixelsBinary": func(s sizes) (graph.Op, []graph.TensorType) {
-		x, one := nhwc.PixelsType([]int64{1, s.upTo(60), s.upTo(99), s.upTo(99)}), floatsOf()
-		return &nhwc.PixelsBinary{Fn: graph.Add}, []graph.TensorType{x, x, one, one, one}
+	"NHWCBinary": func(s sizes) (graph.Op, []graph.TensorType) {
+		x, one := nhwc.Type([]int64{1, s.upTo(60), s.upTo(99), s.upTo(99)}), floatsOf()
+		return &nhwc.Binary{Fn: graph.Add}, []graph.TensorType{x, x, one, one, one}
 	},
-	"PixelsConcat": func(s sizes) (graph.Op, []graph.TensorType) {
-		x := nhwc.PixelsType([]int64{1, 4, s.upTo(99), s.upTo(99)})
-		return &nhwc.PixelsConcat{}, []graph.TensorType{x, x, typeOf(graph.U8, 256), typeOf(graph.U8, 256)}
+	"NHWCConcat": func(s sizes) (graph.Op, []graph.TensorType) {
+		x := nhwc.Type([]int64{1, 4, s.upTo(99), s.upTo(99)})
+		return &nhwc.Concat{}, []graph.TensorType{x, x, typeOf(graph.U8, 256), typeOf(graph.U8, 256)}
 	},
-	"PixelsConv": func(s sizes) (graph.Op, []graph.TensorType) {
+	"NHWCConv": func(s sizes) (graph.Op, []graph.TensorType) {
 		w, maps := s.Windows(s.upTo(60)), s.upTo(60)
 		for len(w.x) < 4 {
 			w.x, w.kernel, w.strides, w.dilations = append(w.x, 1), append(w.kernel, 1), append(w.strides, 1), append(w.dilations, 1)
 			w.begin, w.end = append(w.begin, 0), append(w.end, 0)
 		}
-		o := &nhwc.PixelsConv{Channels: w.x[1]}
+		o := &nhwc.Conv{Channels: w.x[1]}
 		o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd, o.Group, o.To = w.strides, w.dilations, w.begin, w.end, 1, graph.U8
 		weights := []int64{maps, w.x[1], w.kernel[0], w.kernel[1]}
 		if s.yes() {
 			o.Group, weights[0], weights[1] = w.x[1], w.x[1], 1
 		}
-		return o, []graph.TensorType{nhwc.PixelsType(w.x), typeOf(graph.I8, weights...), {}, {}, {}, floatsOf()}
+		return o, []graph.TensorType{nhwc.Type(w.x), typeOf(graph.I8, weights...), {}, {}, {}, floatsOf()}
 	},
-	"PixelsMap": func(s sizes) (graph.Op, []graph.TensorType) {
-		return &nhwc.PixelsMap{}, []graph.TensorType{nhwc.PixelsType([]int64{1, 4, s.upTo(99), s.upTo(99)}), typeOf(graph.U8, 256)}
+	"NHWCLookup": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &nhwc.Lookup{}, []graph.TensorType{nhwc.Type([]int64{1, 4, s.upTo(99), s.upTo(99)}), typeOf(graph.U8, 256)}
 	},
-	"PixelsMaxPool": func(s sizes) (graph.Op, []graph.TensorType) {
+	"NHWCMaxPool": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.Windows(s.upTo(20))
-		o := &nhwc.PixelsMaxPool{Channels: w.x[1]}
+		o := &nhwc.MaxPool{Channels: w.x[1]}
 		o.Kernel, o.Strides, o.Dilations, o.PadsBegin, o.PadsEnd = w.kernel, w.strides, w.dilations, w.begin, w.end
-		return o, []graph.TensorType{nhwc.PixelsType(w.x)}
+		return o, []graph.TensorType{nhwc.Type(w.x)}
 	},
 	"Pointwise": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.Pointwise{Fns: []string{"neg", "exp"}, Args: []int64{0, 1}, Alpha: make([]float64, 2), Beta: make([]float64, 2)},
@@ -412,11 +412,11 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		}
 		return o, []graph.TensorType{typeOf(graph.I64, s.upTo(500))}
 	},
-	"ToBlocks": func(s sizes) (graph.Op, []graph.TensorType) {
-		return &nchwc.ToBlocks{Lanes: blockLanes()}, []graph.TensorType{floatsOf(s.upTo(3), s.upTo(60), s.upTo(99), s.upTo(99))}
+	"ToNCHWc": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &nchwc.ToNCHWc{Lanes: blockLanes()}, []graph.TensorType{floatsOf(s.upTo(3), s.upTo(60), s.upTo(99), s.upTo(99))}
 	},
-	"ToPixels": func(s sizes) (graph.Op, []graph.TensorType) {
-		return &nhwc.ToPixels{}, []graph.TensorType{typeOf(graph.U8, s.upTo(3), s.upTo(60), s.upTo(99), s.upTo(99))}
+	"ToNHWC": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &nhwc.ToNHWC{}, []graph.TensorType{typeOf(graph.U8, s.upTo(3), s.upTo(60), s.upTo(99), s.upTo(99))}
 	},
 	"TopK": func(s sizes) (graph.Op, []graph.TensorType) {
 		n := s.upTo(3000)

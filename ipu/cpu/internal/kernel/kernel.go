@@ -60,8 +60,8 @@ var families = []map[string]tensor.Binder{
 // New binds op to its operand and result types, which must be those that
 // op.Infer gives. The error says which operator or type has no kernel.
 func New(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	if o, ok := op.(*nchwc.Chain); ok {
-		return nchwc.NewChain(New, o, in, out[0])
+	if o, ok := op.(*nchwc.FusedTiles); ok {
+		return nchwc.NewFusedTiles(New, o, in, out[0])
 	}
 	for _, f := range families {
 		if b := f[op.Kind()]; b != nil {

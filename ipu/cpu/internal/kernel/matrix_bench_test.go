@@ -125,19 +125,19 @@ func BenchmarkConv(b *testing.B) {
 
 // BenchmarkBlockedConv is BenchmarkConv in blocks of channels.
 func BenchmarkBlockedConv(b *testing.B) {
-	lanes := nchwc.BlockLanes()
+	lanes := nchwc.Lanes()
 	if lanes == 0 {
 		b.Skip("no kernels for blocks")
 	}
 	for _, c := range convLayers {
 		b.Run(c.name, func(b *testing.B) {
 			pads, strides := []int64{c.kk / 2, c.kk / 2}, []int64{c.stride, c.stride}
-			op := &nchwc.BlockedConv{Lanes: lanes, Channels: c.channels, In: c.channels >= lanes, Out: true}
+			op := &nchwc.Conv{Lanes: lanes, Channels: c.channels, In: c.channels >= lanes, Out: true}
 			op.Conv = graph.Conv{Strides: strides, Dilations: []int64{1, 1}, PadsBegin: pads, PadsEnd: pads, Group: c.group, Bounded: true, High: math.Inf(1)}
 			flops := 2 * float64(c.maps*c.size*c.size/c.stride/c.stride) * float64(c.channels/c.group*c.kk*c.kk)
 			x := []int64{1, c.channels, c.size, c.size}
 			if op.In {
-				blocked, err := (&nchwc.ToBlocks{Lanes: lanes}).Infer([]graph.TensorType{{DType: graph.F32, Shape: x}})
+				blocked, err := (&nchwc.ToNCHWc{Lanes: lanes}).Infer([]graph.TensorType{{DType: graph.F32, Shape: x}})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -35,8 +35,8 @@ const tableSlack = 1.25
 // all operators and compares.
 func Tables(op graph.Op, in, out []graph.TensorType) int64 {
 	n := int64(tableBase)
-	if o, ok := op.(*nchwc.Chain); ok {
-		return budget.Add(n, nchwc.ChainTableBytes(Tables, o, in))
+	if o, ok := op.(*nchwc.FusedTiles); ok {
+		return budget.Add(n, nchwc.FusedTilesTableBytes(Tables, o, in))
 	}
 	for _, family := range tables {
 		if d := family[op.Kind()]; d != nil {

@@ -15,9 +15,9 @@ import (
 // block beyond C hold anything. Operators on single elements take such
 // tensors as they are.
 
-// BlockLanes returns how many channels a block has, the elements of a vector
+// Lanes returns how many channels a block has, the elements of a vector
 // of this machine, or 0 where there are no kernels for blocks.
-func BlockLanes() int64 {
+func Lanes() int64 {
 	if tensor.Path == tensor.PathGo {
 		return 0
 	}
@@ -34,33 +34,33 @@ func ThroughPlanes(k tensor.Kernel) bool {
 	return false
 }
 
-// ToBlocks converts x [N,C,spatial…] of F32 or F16, with one or two spatial
+// ToNCHWc converts x [N,C,spatial…] of F32 or F16, with one or two spatial
 // axes, to blocks.
-type ToBlocks struct{ Lanes int64 }
+type ToNCHWc struct{ Lanes int64 }
 
-// Kind returns "ToBlocks".
-func (*ToBlocks) Kind() string { return "ToBlocks" }
+// Kind returns "ToNCHWc".
+func (*ToNCHWc) Kind() string { return "ToNCHWc" }
 
 // Infer implements [graph.Op].
-func (o *ToBlocks) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *ToNCHWc) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 || in[0].DType != graph.F32 && in[0].DType != graph.F16 || in[0].Rank() < 3 || in[0].Rank() > 4 {
 		return nil, fmt.Errorf("operands are %v, want one of type f32 or f16 with 3 or 4 dimensions", in)
 	}
-	return []graph.TensorType{blockedType(in[0].Shape, o.Lanes)}, nil
+	return []graph.TensorType{nchwcType(in[0].Shape, o.Lanes)}, nil
 }
 
-// FromBlocks converts blocks of Channels channels to [N,Channels,spatial…] of
+// FromNCHWc converts blocks of Channels channels to [N,Channels,spatial…] of
 // type To, F32 or F16.
-type FromBlocks struct {
+type FromNCHWc struct {
 	Channels int64
 	To       graph.DType
 }
 
-// Kind returns "FromBlocks".
-func (*FromBlocks) Kind() string { return "FromBlocks" }
+// Kind returns "FromNCHWc".
+func (*FromNCHWc) Kind() string { return "FromNCHWc" }
 
 // Infer implements [graph.Op].
-func (o *FromBlocks) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *FromNCHWc) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 {
 		return nil, fmt.Errorf("%d operands, want 1", len(in))
 	}
@@ -71,13 +71,13 @@ func (o *FromBlocks) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{{DType: o.To, Shape: shape}}, nil
 }
 
-// BlockedConv is a [graph.Conv] with one or two spatial axes whose operand x,
+// Conv is a [graph.Conv] with one or two spatial axes whose operand x,
 // or result, or both, are in blocks. Operands: x, w [M,C/Group,…], b [M] or
 // left out, and r or left out, of the result's type, which is added after b
 // and before the bounds of the Conv apply. With Half all values are those of
 // F16: w and b are F16, so are x, r and the result where they are not in
 // blocks, and the sum with b is rounded to F16, as is that with r.
-type BlockedConv struct {
+type Conv struct {
 	graph.Conv
 	Lanes    int64
 	Channels int64 // of x
@@ -89,11 +89,11 @@ type BlockedConv struct {
 	XPlane, YPlane int64
 }
 
-// Kind returns "BlockedConv".
-func (*BlockedConv) Kind() string { return "BlockedConv" }
+// Kind returns "NCHWcConv".
+func (*Conv) Kind() string { return "NCHWcConv" }
 
 // Infer implements [graph.Op].
-func (o *BlockedConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *Conv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) < 2 || len(in) > 4 {
 		return nil, fmt.Errorf("%d operands, want 2 to 4", len(in))
 	}
@@ -110,7 +110,7 @@ func (o *BlockedConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 		return nil, err
 	}
 	if o.Out {
-		out[0] = blockedType(out[0].Shape, o.Lanes)
+		out[0] = nchwcType(out[0].Shape, o.Lanes)
 	}
 	if len(in) == 4 && in[3].DType != graph.Invalid && !in[3].Equal(out[0]) {
 		return nil, fmt.Errorf("r is %v, want %v like the result", in[3], out[0])
@@ -118,37 +118,37 @@ func (o *BlockedConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return out, nil
 }
 
-// BlockedPool is a MaxPool without indices, or an AveragePool, of blocks.
-type BlockedPool struct{ Pool graph.Op }
+// Pool is a MaxPool without indices, or an AveragePool, of blocks.
+type Pool struct{ Pool graph.Op }
 
-// Kind returns "BlockedPool".
-func (*BlockedPool) Kind() string { return "BlockedPool" }
+// Kind returns "NCHWcPool".
+func (*Pool) Kind() string { return "NCHWcPool" }
 
 // Infer implements [graph.Op].
-func (o *BlockedPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
-	return inferBlocked(o.Pool, in)
+func (o *Pool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+	return inferNCHWc(o.Pool, in)
 }
 
-// BlockedResize is a Resize of blocks whose attributes are those for the
+// Resize is a Resize of blocks whose attributes are those for the
 // tensor without blocks; it leaves channels alone.
-type BlockedResize struct{ Resize graph.Resize }
+type Resize struct{ Resize graph.Resize }
 
-// Kind returns "BlockedResize".
-func (*BlockedResize) Kind() string { return "BlockedResize" }
+// Kind returns "NCHWcResize".
+func (*Resize) Kind() string { return "NCHWcResize" }
 
 // Infer implements [graph.Op].
-func (o *BlockedResize) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *Resize) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	resize := o.Resize
 	if len(in) == 1 && in[0].Rank() > 3 && len(resize.Sizes) > 1 {
 		// Of the last block all channels count here.
 		resize.Sizes = slices.Clone(resize.Sizes)
 		resize.Sizes[1] = in[0].Shape[1] * in[0].Shape[in[0].Rank()-1]
 	}
-	return inferBlocked(&resize, in)
+	return inferNCHWc(&resize, in)
 }
 
-// inferBlocked infers an operator on single channels for a tensor in blocks.
-func inferBlocked(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error) {
+// inferNCHWc infers an operator on single channels for a tensor in blocks.
+func inferNCHWc(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 || in[0].Rank() < 4 {
 		return nil, fmt.Errorf("operands are %v, want one in blocks", in)
 	}
@@ -161,11 +161,11 @@ func inferBlocked(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error
 	if err != nil {
 		return nil, err
 	}
-	return []graph.TensorType{blockedType(out[0].Shape, lanes)}, nil
+	return []graph.TensorType{nchwcType(out[0].Shape, lanes)}, nil
 }
 
-// blockedType returns the type in blocks of a tensor of the given shape.
-func blockedType(shape []int64, lanes int64) graph.TensorType {
+// nchwcType returns the type in blocks of a tensor of the given shape.
+func nchwcType(shape []int64, lanes int64) graph.TensorType {
 	out := append([]int64{shape[0], (shape[1] + lanes - 1) / lanes}, shape[2:]...)
 	return graph.TensorType{DType: graph.F32, Shape: append(out, lanes)}
 }

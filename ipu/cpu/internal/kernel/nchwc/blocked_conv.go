@@ -18,8 +18,8 @@ var (
 	blockedWeightBytes = 768 << 10
 )
 
-func bindBlockedConv(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
-	o := op.(*BlockedConv)
+func bindConv(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
+	o := op.(*Conv)
 	types, y, err := o.planarOperands(in)
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func bindBlockedConv(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, erro
 
 // planarOperands returns the types of operands and result of a blocked
 // convolution without blocks.
-func (o *BlockedConv) planarOperands(in []graph.TensorType) (types []graph.TensorType, out graph.TensorType, err error) {
+func (o *Conv) planarOperands(in []graph.TensorType) (types []graph.TensorType, out graph.TensorType, err error) {
 	x := in[0]
 	if o.In {
 		shape, err := planarShape(x, o.Channels)
@@ -78,7 +78,7 @@ type plainBlockedConv struct {
 	parts  int
 }
 
-func newPlainBlockedConv(o *BlockedConv, types []graph.TensorType, y graph.TensorType) (tensor.Kernel, error) {
+func newPlainBlockedConv(o *Conv, types []graph.TensorType, y graph.TensorType) (tensor.Kernel, error) {
 	plain := o.Conv
 	plain.Bounded = false
 	inner, err := conv.Kernels[plain.Kind()](&plain, types, []graph.TensorType{y})

@@ -46,7 +46,7 @@ type blockedDense struct {
 }
 
 // newBlockedDense returns a kernel for o with SIMD instructions, nil if there is none.
-func newBlockedDense(o *BlockedConv, types []graph.TensorType, out graph.TensorType) tensor.Kernel {
+func newBlockedDense(o *Conv, types []graph.TensorType, out graph.TensorType) tensor.Kernel {
 	if tensor.Path == tensor.PathGo || int(o.Lanes) != tensor.Path.Lanes() || len(types[0].Shape) > 4 {
 		return nil
 	}
@@ -165,7 +165,7 @@ func (d *blockedDense) partBytes() int {
 }
 
 // place lays out scratch memory.
-func (d *blockedDense) place(o *BlockedConv, inBlocks bool) {
+func (d *blockedDense) place(o *Conv, inBlocks bool) {
 	n := 0
 	take := func(bytes int) int {
 		at := n

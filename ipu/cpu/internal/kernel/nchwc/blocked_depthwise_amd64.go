@@ -75,7 +75,7 @@ type blockedDepthwise struct {
 }
 
 // newBlockedDepthwise returns a kernel for o with SIMD instructions, nil if there is none.
-func newBlockedDepthwise(o *BlockedConv, types []graph.TensorType, out graph.TensorType) tensor.Kernel {
+func newBlockedDepthwise(o *Conv, types []graph.TensorType, out graph.TensorType) tensor.Kernel {
 	if tensor.Path == tensor.PathGo || int(o.Lanes) != tensor.Path.Lanes() || !o.In || !o.Out || len(types[0].Shape) != 4 {
 		return nil
 	}

@@ -45,12 +45,12 @@ type blockMove struct {
 	parts   int
 }
 
-func bindToBlocks(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
-	s := newBlockShape(in[0].Shape, int(op.(*ToBlocks).Lanes))
+func bindToNCHWc(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
+	s := newBlockShape(in[0].Shape, int(op.(*ToNCHWc).Lanes))
 	return &blockMove{blockShape: s, half: in[0].DType == graph.F16, to: true}, nil
 }
 
-func bindFromBlocks(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+func bindFromNCHWc(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
 	lanes := int(in[0].Shape[in[0].Rank()-1])
 	switch out[0].DType {
 	case graph.F32, graph.F16:
@@ -186,8 +186,8 @@ func (k *throughPlanes) Run(p tensor.Pool, in, out [][]byte, scratch []byte) err
 	return err
 }
 
-func bindBlockedPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	pool := op.(*BlockedPool).Pool
+func bindPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	pool := op.(*Pool).Pool
 	if k := newBlockedPool(pool, in[0], out[0]); k != nil {
 		return k, nil
 	}
@@ -198,10 +198,10 @@ func bindBlockedPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, er
 	return newThroughPlanes(bind, pool, in[0])
 }
 
-// bindBlockedResize binds a Resize that leaves the last axis, the lanes of
+// bindResize binds a Resize that leaves the last axis, the lanes of
 // blocks, as it is.
-func bindBlockedResize(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	o := op.(*BlockedResize).Resize
+func bindResize(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	o := op.(*Resize).Resize
 	last := in[0].Rank() - 1
 	lanes := in[0].Shape[last]
 	o.Sizes = append(append([]int64{}, o.Sizes[:last]...), lanes)

@@ -7,9 +7,9 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-func newBlockedDense(*BlockedConv, []graph.TensorType, graph.TensorType) tensor.Kernel { return nil }
+func newBlockedDense(*Conv, []graph.TensorType, graph.TensorType) tensor.Kernel { return nil }
 
-func newBlockedDepthwise(*BlockedConv, []graph.TensorType, graph.TensorType) tensor.Kernel {
+func newBlockedDepthwise(*Conv, []graph.TensorType, graph.TensorType) tensor.Kernel {
 	return nil
 }
 

@@ -14,18 +14,18 @@ import (
 // elements as vectors have lanes.
 func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 	w, x := in[1], in[0]
-	line := budget.Mul(max(1, op.(*BlockedConv).Lanes), tensor.AtLeastOne(x.Shape[max(0, x.Rank()-2):]))
+	line := budget.Mul(max(1, op.(*Conv).Lanes), tensor.AtLeastOne(x.Shape[max(0, x.Rank()-2):]))
 	return budget.Add(budget.Mul(4, conv.WindowElements(w)), budget.Mul(8, w.Shape[w.Rank()-1]), budget.Mul(4, budget.Add(line, 64)),
-		conv.ConvTableBytes(&op.(*BlockedConv).Conv, in, out))
+		conv.ConvTableBytes(&op.(*Conv).Conv, in, out))
 }
 
-// ChainTableBytes are those of the kernels of every shape of a piece, for every
+// FusedTilesTableBytes are those of the kernels of every shape of a piece, for every
 // worker, which tables tells, and what is kept of each piece. Pieces are few where there are chains:
 // one takes as much memory as stays in a cache.
-func ChainTableBytes(tables tensor.Declared, o *Chain, in []graph.TensorType) int64 {
+func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.TensorType) int64 {
 	types, err := o.Types(in)
 	if err != nil || len(types) == 0 {
-		return 0 // newChain says so
+		return 0 // NewFusedTiles says so
 	}
 	result := types[len(types)-1][len(types[len(types)-1])-1]
 	blocks, rows := max(1, (o.Channels+o.Lanes-1)/max(1, o.Lanes)), int64(1)
@@ -38,14 +38,14 @@ func ChainTableBytes(tables tensor.Declared, o *Chain, in []graph.TensorType) in
 		perPiece += 4<<10 + int64(512*len(t))
 	}
 	total := budget.Mul(pieces, perPiece)
-	if total > maxChainPieces*perPiece {
+	if total > maxTiles*perPiece {
 		return total
 	}
-	c := &chain{op: o}
+	c := &fusedTiles{op: o}
 	if c.cut(types, result) != nil {
-		return total // newChain says so
+		return total // NewFusedTiles says so
 	}
-	slots := int64(max(1, min(tensor.MaxParts, len(c.pieces), runtime.GOMAXPROCS(0))))
+	slots := int64(max(1, min(tensor.MaxParts, len(c.tiles), runtime.GOMAXPROCS(0))))
 	for _, s := range c.shapes {
 		for m, op := range s.ops {
 			n := len(s.types[m]) - 1
@@ -55,15 +55,15 @@ func ChainTableBytes(tables tensor.Declared, o *Chain, in []graph.TensorType) in
 	return total
 }
 
-// maxChainPieces bounds the pieces of a chain that chainTableBytes looks at one by one.
-const maxChainPieces = 1 << 16
+// maxTiles bounds the pieces of a chain that chainTableBytes looks at one by one.
+const maxTiles = 1 << 16
 
 // blockedPoolTableBytes are those of the pooling.
 func blockedPoolTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
-	return window.PoolTableBytes(op.(*BlockedPool).Pool, in, out)
+	return window.PoolTableBytes(op.(*Pool).Pool, in, out)
 }
 
 // blockedResizeTableBytes are those of the resizing.
 func blockedResizeTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
-	return window.ResizeTableBytes(&op.(*BlockedResize).Resize, in, out)
+	return window.ResizeTableBytes(&op.(*Resize).Resize, in, out)
 }

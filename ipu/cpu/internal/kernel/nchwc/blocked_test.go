@@ -17,7 +17,7 @@ import (
 // blocked returns x, planes of F32 or F16, in blocks; what lies beyond the
 // last channel is noise that no kernel may use.
 func blocked(tt graph.TensorType, x []byte, lanes int64, noise float32) []byte {
-	y := blockedType(tt.Shape, lanes)
+	y := nchwcType(tt.Shape, lanes)
 	out := kerneltest.Aligned(4 * tensor.Elements(y.Shape))
 	dst, s := tensor.F32s(out), newBlockShape(tt.Shape, int(lanes))
 	for i := range dst {
@@ -67,9 +67,9 @@ func sameFloats(t kerneltest.Fataler, what any, got, want []float32) {
 	}
 }
 
-// testLanes is [BlockLanes], 16 where there are no kernels for blocks.
+// testLanes is [Lanes], 16 where there are no kernels for blocks.
 func testLanes() int64 {
-	if n := BlockLanes(); n > 0 {
+	if n := Lanes(); n > 0 {
 		return n
 	}
 	return 16
@@ -90,13 +90,13 @@ func TestBlocks(t *testing.T) {
 			tt.Shape = append(tt.Shape, rapid.Int64Range(1, 40).Draw(t, "size"))
 		}
 		x := kerneltest.DrawSource(t).Tensor(tt)
-		types, got := run(t, &ToBlocks{Lanes: lanes}, []graph.TensorType{tt}, [][]byte{x})
+		types, got := run(t, &ToNCHWc{Lanes: lanes}, []graph.TensorType{tt}, [][]byte{x})
 		sameFloats(t, tt, planar(tt.Shape, lanes, got[0]), wide(tt, x))
 		// As f32 everything fits.
 		for _, to := range []graph.DType{d, graph.F32} {
 			back := graph.TensorType{DType: to, Shape: tt.Shape}
 			in := blocked(tt, x, lanes, drawNoise(t))
-			_, got := run(t, &FromBlocks{Channels: tt.Shape[1], To: to}, types, [][]byte{in})
+			_, got := run(t, &FromNCHWc{Channels: tt.Shape[1], To: to}, types, [][]byte{in})
 			sameFloats(t, tt, wide(back, got[0]), wide(tt, x))
 		}
 	})
@@ -106,7 +106,7 @@ func TestBlocks(t *testing.T) {
 func checkBlockedConv(t *rapid.T, s kerneltest.Slide, n, group, c, m int64) {
 	t.Helper()
 	lanes := testLanes()
-	o := &BlockedConv{Lanes: lanes, Channels: group * c}
+	o := &Conv{Lanes: lanes, Channels: group * c}
 	o.Conv = graph.Conv{Strides: s.Strides, Dilations: s.Dilations, PadsBegin: s.Begin, PadsEnd: s.End, Group: group}
 	o.In, o.Out, o.Half = rapid.IntRange(0, 2).Draw(t, "in") > 0, rapid.IntRange(0, 2).Draw(t, "out") > 0, rapid.IntRange(0, 3).Draw(t, "half") == 0
 	if o.Bounded = rapid.Bool().Draw(t, "bounded"); o.Bounded {
@@ -165,12 +165,12 @@ func checkBlockedConv(t *rapid.T, s kerneltest.Slide, n, group, c, m int64) {
 	noise := drawNoise(t)
 	if o.In {
 		data[0] = blocked(in[0], data[0], lanes, noise)
-		in[0] = blockedType(in[0].Shape, lanes)
+		in[0] = nchwcType(in[0].Shape, lanes)
 	}
 	if r != nil {
 		in, data = append(in, y), append(data, r)
 		if o.Out {
-			in[3], data[3] = blockedType(y.Shape, lanes), blocked(y, r, lanes, noise)
+			in[3], data[3] = nchwcType(y.Shape, lanes), blocked(y, r, lanes, noise)
 		}
 	}
 	_, got := runPacked(t, o, in, data)
@@ -217,7 +217,7 @@ func TestBlockedPool(t *testing.T) {
 			op = &graph.AveragePool{Kernel: s.Kernel, Strides: s.Strides, Dilations: s.Dilations, PadsBegin: s.Begin, PadsEnd: s.End,
 				CountIncludePad: rapid.Bool().Draw(t, "count")}
 		}
-		checkBlocked(t, op, &BlockedPool{Pool: op}, s.Size)
+		checkBlocked(t, op, &Pool{Pool: op}, s.Size)
 	})
 }
 
@@ -246,10 +246,10 @@ func checkBlocked(t *rapid.T, op, on graph.Op, size []int64) {
 	}
 	x := kerneltest.DrawSource(t).Tensor(tt)
 	types, want := run(t, op, []graph.TensorType{tt}, [][]byte{x})
-	if o, ok := on.(*BlockedResize); ok {
+	if o, ok := on.(*Resize); ok {
 		o.Resize = *op.(*graph.Resize)
 	}
-	in := blockedType(tt.Shape, lanes)
+	in := nchwcType(tt.Shape, lanes)
 	_, got := run(t, on, []graph.TensorType{in}, [][]byte{blocked(tt, x, lanes, drawNoise(t))})
 	sameFloats(t, op, planar(types[0].Shape, lanes, got[0]), tensor.F32s(want[0]))
 }
@@ -267,7 +267,7 @@ func TestBlockedResize(t *testing.T) {
 			f := rapid.SampledFrom([]float64{1, 2, 2, 0.5, 1.7}).Draw(t, "factor")
 			o.Sizes, o.Scales = append(o.Sizes, max(1, int64(float64(n)*f))), append(o.Scales, f)
 		}
-		checkBlocked(t, o, &BlockedResize{}, size)
+		checkBlocked(t, o, &Resize{}, size)
 	})
 }
 
@@ -278,22 +278,22 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 		lanes := testLanes()
 		ones := []int64{1, 1}
 		of := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.F32, Shape: shape} }
-		x := blockedType([]int64{1, 40, 20, 20}, lanes)
-		conv := func(group int64, in, out bool) *BlockedConv {
-			return &BlockedConv{Lanes: lanes, Channels: 40, In: in, Out: out, Conv: graph.Conv{Strides: ones, Dilations: ones, PadsBegin: ones, PadsEnd: ones, Group: group}}
+		x := nchwcType([]int64{1, 40, 20, 20}, lanes)
+		conv := func(group int64, in, out bool) *Conv {
+			return &Conv{Lanes: lanes, Channels: 40, In: in, Out: out, Conv: graph.Conv{Strides: ones, Dilations: ones, PadsBegin: ones, PadsEnd: ones, Group: group}}
 		}
 		pool := &graph.MaxPool{Kernel: []int64{3, 3}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: ones, PadsEnd: ones}
 		mean := &graph.AveragePool{Kernel: []int64{2, 2}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}
-		chain := &Chain{Channels: 40, Lanes: lanes, Blocks: 2, Members: []ChainMember{
-			{Op: conv(1, true, true), In: []int{0, 1, 2}}, {Op: conv(40, true, true), In: []int{ChainPrevious, 3, ChainNone, 4}},
+		chain := &FusedTiles{Channels: 40, Lanes: lanes, Blocks: 2, Members: []FusedMember{
+			{Op: conv(1, true, true), In: []int{0, 1, 2}}, {Op: conv(40, true, true), In: []int{OperandPrevious, 3, OperandNone, 4}},
 		}}
 		rows := *chain
-		if rows.Blocks = 1; BlockLanes() > 0 {
+		if rows.Blocks = 1; Lanes() > 0 {
 			rows.Rows = 7
 		}
 		for _, c := range []kerneltest.HeavyCase{
-			{Op: &ToBlocks{Lanes: lanes}, In: []graph.TensorType{of(1, 40, 20, 20)}},
-			{Op: &FromBlocks{Channels: 40, To: graph.F32}, In: []graph.TensorType{x}},
+			{Op: &ToNCHWc{Lanes: lanes}, In: []graph.TensorType{of(1, 40, 20, 20)}},
+			{Op: &FromNCHWc{Channels: 40, To: graph.F32}, In: []graph.TensorType{x}},
 			{Op: conv(1, true, true), In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), x}},
 			{Op: conv(1, false, true), In: []graph.TensorType{of(1, 40, 20, 20), of(40, 40, 3, 3), of(40)}},
 			{Op: conv(1, true, false), In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(1, 40, 20, 20)}},
@@ -301,16 +301,16 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 			{Op: conv(10, true, true), In: []graph.TensorType{x, of(40, 4, 3, 3), of(40), x}},
 			{Op: chain, In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
 			{Op: &rows, In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
-			{Op: &BlockedPool{Pool: pool}, In: []graph.TensorType{x}},
-			{Op: &BlockedPool{Pool: mean}, In: []graph.TensorType{x}},
-			{Op: &BlockedResize{Resize: graph.Resize{Mode: graph.ResizeLinear, Coordinates: graph.HalfPixel, Sizes: []int64{1, 40, 40, 40}, Scales: []float64{1, 1, 2, 2}}}, In: []graph.TensorType{x}},
+			{Op: &Pool{Pool: pool}, In: []graph.TensorType{x}},
+			{Op: &Pool{Pool: mean}, In: []graph.TensorType{x}},
+			{Op: &Resize{Resize: graph.Resize{Mode: graph.ResizeLinear, Coordinates: graph.HalfPixel, Sizes: []int64{1, 40, 40, 40}, Scales: []float64{1, 1, 2, 2}}}, In: []graph.TensorType{x}},
 		} {
 			out, err := c.Op.Infer(c.In)
 			require.NoError(t, err)
 			bind := newKernel
-			if o, ok := c.Op.(*Chain); ok {
+			if o, ok := c.Op.(*FusedTiles); ok {
 				bind = func(_ graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-					return NewChain(newKernel, o, in, out[0])
+					return NewFusedTiles(newKernel, o, in, out[0])
 				}
 			}
 			k, err := bind(c.Op, c.In, out)

@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Chain is operators on blocks of channels that follow each other, each of
+// FusedTiles is operators on blocks of channels that follow each other, each of
 // which needs, of what the one before computes, nothing but the channels that
 // it computes itself. So they can go through the image depth first: some
 // blocks, and some rows of them, by all operators before the next. What they
@@ -15,33 +15,33 @@ import (
 //
 // The first one may be a convolution of all channels. Like the others in this
 // package that are on blocks, the engine alone makes it.
-type Chain struct {
-	Members  []ChainMember
+type FusedTiles struct {
+	Members  []FusedMember
 	Channels int64 // of every member's result
 	Lanes    int64
 	Blocks   int64 // of channels that are computed at a time
 	Rows     int64 // of the last result that are computed at a time; 0 if all are
 }
 
-// ChainMember is an operator of a [Chain].
-type ChainMember struct {
+// FusedMember is an operator of a [FusedTiles].
+type FusedMember struct {
 	Op graph.Op
 	// In tells its operands: those of the chain by their number, left-out ones
-	// as ChainNone, and the result of the member before as ChainPrevious.
+	// as OperandNone, and the result of the member before as OperandPrevious.
 	In []int
 }
 
-// What a ChainMember's operand may be besides one of the chain's.
+// What a FusedMember's operand may be besides one of the chain's.
 const (
-	ChainNone     = -1
-	ChainPrevious = -2
+	OperandNone     = -1
+	OperandPrevious = -2
 )
 
-// Kind returns "Chain".
-func (*Chain) Kind() string { return "Chain" }
+// Kind returns "FusedTiles".
+func (*FusedTiles) Kind() string { return "FusedTiles" }
 
 // String returns the kinds of the members.
-func (o *Chain) String() string {
+func (o *FusedTiles) String() string {
 	kinds := make([]string, len(o.Members))
 	for i, m := range o.Members {
 		kinds[i] = m.Op.Kind()
@@ -50,7 +50,7 @@ func (o *Chain) String() string {
 }
 
 // Infer implements [graph.Op].
-func (o *Chain) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *FusedTiles) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	types, err := o.Types(in)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (o *Chain) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 }
 
 // Types returns the types of every member's operands and, last, its result.
-func (o *Chain) Types(in []graph.TensorType) ([][]graph.TensorType, error) {
+func (o *FusedTiles) Types(in []graph.TensorType) ([][]graph.TensorType, error) {
 	if len(o.Members) == 0 {
 		return nil, fmt.Errorf("no operators")
 	}
@@ -69,11 +69,11 @@ func (o *Chain) Types(in []graph.TensorType) ([][]graph.TensorType, error) {
 		types := make([]graph.TensorType, len(member.In), len(member.In)+1)
 		for i, at := range member.In {
 			switch {
-			case at == ChainPrevious && m > 0:
+			case at == OperandPrevious && m > 0:
 				types[i] = all[m-1][len(all[m-1])-1]
 			case at >= 0 && at < len(in):
 				types[i] = in[at]
-			case at != ChainNone:
+			case at != OperandNone:
 				return nil, fmt.Errorf("operator %d, %s: operand %d is not there", m, member.Op.Kind(), i)
 			}
 		}
@@ -102,7 +102,7 @@ const (
 func shareOf(op graph.Op, i, operands int, t graph.TensorType) share {
 	result := i == operands
 	switch op := op.(type) {
-	case *BlockedConv:
+	case *Conv:
 		switch {
 		case i == 0 && op.Group == 1:
 			return shareImage
@@ -110,12 +110,12 @@ func shareOf(op graph.Op, i, operands int, t graph.TensorType) share {
 			return shareMaps
 		}
 		return shareBlocks
-	case *ToBlocks:
+	case *ToNCHWc:
 		if !result {
 			return sharePlanes
 		}
 		return shareBlocks
-	case *FromBlocks:
+	case *FromNCHWc:
 		if result {
 			return sharePlanes
 		}

@@ -9,15 +9,15 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// chain runs a [Chain]. Every worker has kernels of its own, for every shape
+// fusedTiles runs a [FusedTiles]. Every worker has kernels of its own, for every shape
 // that a piece can have.
-type chain struct {
-	op      *Chain
-	shapes  []chainShape
-	pieces  []chainPiece
+type fusedTiles struct {
+	op      *FusedTiles
+	shapes  []tileShape
+	tiles   []tile
 	kernels [][][]tensor.Kernel // by slot, shape and member
-	runs    []chainRun          // by slot
-	packed  []chainPack         // by operand
+	runs    []tileRun           // by slot
+	packed  []tilePack          // by operand
 	cost    float64
 
 	bufferAt [2]int // in a slot's scratch memory
@@ -31,16 +31,16 @@ type chain struct {
 	next    tensor.Tickets
 }
 
-// chainShape is the shape of a piece.
-type chainShape struct {
+// tileShape is the shape of a piece.
+type tileShape struct {
 	types  [][]graph.TensorType // of every member's operands and result
 	ops    []graph.Op
 	buffer []int // of the two, the one that a member's result lies in
 	apart  bool  // the last result is copied to where it belongs
 }
 
-// chainPiece is a piece: where in memory the operands of members lie.
-type chainPiece struct {
+// tile is a piece: where in memory the operands of members lie.
+type tile struct {
 	shape  int
 	group  int        // of blocks
 	places [][]extent // by member and operand; those of the chain alone
@@ -60,8 +60,8 @@ func (e extent) of(m []byte) []byte {
 	return m[e.at : e.at+e.bytes : e.at+e.bytes]
 }
 
-// chainPack is how an operand is packed.
-type chainPack struct {
+// tilePack is how an operand is packed.
+type tilePack struct {
 	member, operand int // that read it
 	groups          []extent
 	src             []extent
@@ -69,19 +69,19 @@ type chainPack struct {
 	used            bool
 }
 
-// windower is a kernel that may know XPlane and YPlane of a [BlockedConv].
+// windower is a kernel that may know XPlane and YPlane of a [Conv].
 type windower interface{ Windows() bool }
 
-// chainRun is what a worker needs to run members.
-type chainRun struct{ in, out [][]byte }
+// tileRun is what a worker needs to run members.
+type tileRun struct{ in, out [][]byte }
 
-// NewChain binds a chain, and its members by bind.
-func NewChain(bind tensor.Binder, o *Chain, in []graph.TensorType, out graph.TensorType) (tensor.Kernel, error) {
+// NewFusedTiles binds a chain, and its members by bind.
+func NewFusedTiles(bind tensor.Binder, o *FusedTiles, in []graph.TensorType, out graph.TensorType) (tensor.Kernel, error) {
 	types, err := o.Types(in)
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{op: o}
+	c := &fusedTiles{op: o}
 	if err := c.cut(types, out); err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func NewChain(bind tensor.Binder, o *Chain, in []graph.TensorType, out graph.Ten
 // windowOf returns the member, for the rows [lo, hi) of its result alone, and the
 // rows of its first operand that it then reads.
 func windowOf(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, int64, int64) {
-	conv, ok := op.(*BlockedConv)
+	conv, ok := op.(*Conv)
 	if !ok {
 		return op, lo, hi
 	}
@@ -109,7 +109,7 @@ func windowOf(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, in
 }
 
 // cut makes the pieces and their shapes.
-func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) error {
+func (c *fusedTiles) cut(types [][]graph.TensorType, out graph.TensorType) error {
 	o := c.op
 	blocks := (o.Channels + o.Lanes - 1) / o.Lanes
 	rows := out.Shape[2]
@@ -120,7 +120,7 @@ func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) error {
 	for image := range out.Shape[0] {
 		for row := int64(0); row < out.Shape[2]; row += rows {
 			for block := int64(0); block < blocks; block += o.Blocks {
-				if err := c.piece(types, numbers, image, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows)); err != nil {
+				if err := c.addTile(types, numbers, image, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows)); err != nil {
 					return err
 				}
 			}
@@ -130,11 +130,11 @@ func (c *chain) cut(types [][]graph.TensorType, out graph.TensorType) error {
 }
 
 // piece adds a piece: blocks [b0, b1) and rows [lo, hi) of the result's image.
-func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) error {
+func (c *fusedTiles) addTile(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) error {
 	o := c.op
 	c0, c1 := b0*o.Lanes, min(o.Channels, b1*o.Lanes)
-	s := chainShape{types: make([][]graph.TensorType, len(types)), ops: make([]graph.Op, len(types)), buffer: make([]int, len(types))}
-	p := chainPiece{group: int(b0 / o.Blocks), places: make([][]extent, len(types))}
+	s := tileShape{types: make([][]graph.TensorType, len(types)), ops: make([]graph.Op, len(types)), buffer: make([]int, len(types))}
+	p := tile{group: int(b0 / o.Blocks), places: make([][]extent, len(types))}
 	last := len(types) - 1
 	for m := last; m >= 0; m-- {
 		n := len(types[m]) - 1
@@ -190,7 +190,7 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 				p.result, p.pitch, p.row = e, size(2), tensor.Elements(part.Shape[2:])*t.DType.Size()
 			}
 		}
-		if conv, ok := op.(*BlockedConv); ok && o.Rows > 0 {
+		if conv, ok := op.(*Conv); ok && o.Rows > 0 {
 			if o.Members[m].In[0] >= 0 {
 				conv.XPlane = int64(tensor.Elements(whole.Shape[2:4]))
 			}
@@ -202,12 +202,12 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 		lo, hi = from, to
 	}
 	if o.Rows > 0 && b1-b0 > 1 {
-		conv, ok := s.ops[last].(*BlockedConv)
+		conv, ok := s.ops[last].(*Conv)
 		s.apart = !ok || conv.YPlane == 0
 	}
 	key := fmt.Sprint(s.types, b1-b0)
 	for _, op := range s.ops {
-		if conv, ok := op.(*BlockedConv); ok {
+		if conv, ok := op.(*Conv); ok {
 			key += fmt.Sprint(conv.PadsBegin, conv.PadsEnd)
 		}
 	}
@@ -218,22 +218,22 @@ func (c *chain) piece(types [][]graph.TensorType, numbers map[string]int, image,
 		c.shapes = append(c.shapes, s)
 	}
 	p.shape = at
-	c.pieces = append(c.pieces, p)
+	c.tiles = append(c.tiles, p)
 	return nil
 }
 
 // of returns op for so many channels of an image.
 func of(op graph.Op, channels int64) graph.Op {
 	switch op := op.(type) {
-	case *BlockedConv:
+	case *Conv:
 		part := *op
 		if part.Group > 1 {
 			part.Group, part.Channels = channels, channels
 		}
 		return &part
-	case *FromBlocks:
-		return &FromBlocks{Channels: channels, To: op.To}
-	case *BlockedResize:
+	case *FromNCHWc:
+		return &FromNCHWc{Channels: channels, To: op.To}
+	case *Resize:
 		part := *op
 		part.Resize.Sizes = slices.Clone(part.Resize.Sizes)
 		part.Resize.Sizes[0] = 1
@@ -243,9 +243,9 @@ func of(op graph.Op, channels int64) graph.Op {
 }
 
 // bindMembers makes the kernels and lays out scratch memory.
-func (c *chain) bindMembers(bind tensor.Binder) error {
-	c.kernels = make([][][]tensor.Kernel, max(1, min(tensor.MaxParts, len(c.pieces), runtime.GOMAXPROCS(0))))
-	c.runs = make([]chainRun, len(c.kernels))
+func (c *fusedTiles) bindMembers(bind tensor.Binder) error {
+	c.kernels = make([][][]tensor.Kernel, max(1, min(tensor.MaxParts, len(c.tiles), runtime.GOMAXPROCS(0))))
+	c.runs = make([]tileRun, len(c.kernels))
 	most, inner := 0, 0
 	var buffers [2]int
 	for slot := range c.kernels {
@@ -266,7 +266,7 @@ func (c *chain) bindMembers(bind tensor.Binder) error {
 				if err != nil {
 					return err
 				}
-				if conv, ok := op.(*BlockedConv); ok && (conv.XPlane > 0 || conv.YPlane > 0) {
+				if conv, ok := op.(*Conv); ok && (conv.XPlane > 0 || conv.YPlane > 0) {
 					if w, ok := k.(windower); !ok || !w.Windows() {
 						return fmt.Errorf("operator %d, %s: no kernel for some rows of an image", m, op.Kind())
 					}
@@ -275,7 +275,7 @@ func (c *chain) bindMembers(bind tensor.Binder) error {
 				inner = max(inner, k.Scratch())
 				most = max(most, n)
 				p, ok := k.(tensor.InPlacer)
-				previous := slices.Index(c.op.Members[m].In, ChainPrevious)
+				previous := slices.Index(c.op.Members[m].In, OperandPrevious)
 				if !ok || previous < 0 || !p.InPlace(previous) || !s.types[m][previous].Equal(s.types[m][n]) {
 					where = 1 - where
 				}
@@ -286,17 +286,17 @@ func (c *chain) bindMembers(bind tensor.Binder) error {
 			}
 			c.kernels[slot] = append(c.kernels[slot], members)
 		}
-		c.runs[slot] = chainRun{in: make([][]byte, most), out: make([][]byte, 1)}
+		c.runs[slot] = tileRun{in: make([][]byte, most), out: make([][]byte, 1)}
 	}
 	c.bufferAt[1] = tensor.RoundUp(buffers[0], 64)
 	c.innerAt = c.bufferAt[1] + tensor.RoundUp(buffers[1], 64)
 	c.slot = c.innerAt + tensor.RoundUp(inner, 64)
-	for _, p := range c.pieces {
+	for _, p := range c.tiles {
 		s := &c.shapes[p.shape]
 		for m, op := range s.ops {
 			n := len(s.types[m]) - 1
 			elements := float64(s.types[m][n].Elements())
-			if conv, ok := op.(*BlockedConv); ok {
+			if conv, ok := op.(*Conv); ok {
 				products := float64(s.types[m][1].Elements() / s.types[m][1].Shape[0])
 				if conv.Group > 1 {
 					products *= 3
@@ -311,8 +311,8 @@ func (c *chain) bindMembers(bind tensor.Binder) error {
 
 // findPacked finds out which operands are packed: those that one member reads
 // and whose kernel wants that.
-func (c *chain) findPacked(in []graph.TensorType) {
-	c.packed = make([]chainPack, len(in))
+func (c *fusedTiles) findPacked(in []graph.TensorType) {
+	c.packed = make([]tilePack, len(in))
 	for i := range in {
 		k := &c.packed[i]
 		readers := 0
@@ -327,7 +327,7 @@ func (c *chain) findPacked(in []graph.TensorType) {
 		if readers != 1 {
 			continue
 		}
-		for _, p := range c.pieces {
+		for _, p := range c.tiles {
 			if p.group < len(k.groups) {
 				continue
 			}
@@ -345,14 +345,14 @@ func (c *chain) findPacked(in []graph.TensorType) {
 }
 
 // Packed implements [Packer].
-func (c *chain) Packed(i int) int { return c.packed[i].bytes }
+func (c *fusedTiles) Packed(i int) int { return c.packed[i].bytes }
 
 // Pack implements [Packer]: what each group of blocks needs follows that of
 // the one before.
-func (c *chain) Pack(i int, dst, src []byte) {
+func (c *fusedTiles) Pack(i int, dst, src []byte) {
 	k := &c.packed[i]
 	done := 0
-	for _, p := range c.pieces {
+	for _, p := range c.tiles {
 		if p.group == done {
 			c.kernels[0][p.shape][k.member].(tensor.Packer).Pack(k.operand, k.groups[done].of(dst), k.src[done].of(src))
 			done++
@@ -361,7 +361,7 @@ func (c *chain) Pack(i int, dst, src []byte) {
 }
 
 // UsePacked implements [Packer].
-func (c *chain) UsePacked(i int) {
+func (c *fusedTiles) UsePacked(i int) {
 	k := &c.packed[i]
 	k.used = true
 	for _, shapes := range c.kernels {
@@ -372,33 +372,33 @@ func (c *chain) UsePacked(i int) {
 }
 
 // Scratch implements [Kernel].
-func (c *chain) Scratch() int { return len(c.kernels) * c.slot }
+func (c *fusedTiles) Scratch() int { return len(c.kernels) * c.slot }
 
 // Run implements [Kernel].
-func (c *chain) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
+func (c *fusedTiles) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
 	if len(out[0]) == 0 {
 		return nil
 	}
 	c.in, c.out, c.scratch = in, out[0], scratch
-	c.next.Reset(p, len(c.pieces))
+	c.next.Reset(p, len(c.tiles))
 	p.Run(c, min(len(c.kernels), tensor.WorkersFor(p, c.cost)))
 	c.in, c.out, c.scratch = nil, nil, nil
 	return nil
 }
 
 // Do implements [Task].
-func (c *chain) Do(part int) {
+func (c *fusedTiles) Do(part int) {
 	for {
 		piece, ok := c.next.Draw(part)
 		if !ok {
 			return
 		}
-		c.compute(part, &c.pieces[piece])
+		c.compute(part, &c.tiles[piece])
 	}
 }
 
 // compute computes a piece.
-func (c *chain) compute(slot int, p *chainPiece) {
+func (c *fusedTiles) compute(slot int, p *tile) {
 	s, r := &c.shapes[p.shape], &c.runs[slot]
 	scratch := c.scratch[slot*c.slot:][:c.slot]
 	var previous []byte
@@ -407,9 +407,9 @@ func (c *chain) compute(slot int, p *chainPiece) {
 		in := r.in[:len(member.In)]
 		for i, at := range member.In {
 			switch {
-			case at == ChainPrevious:
+			case at == OperandPrevious:
 				in[i] = previous
-			case at == ChainNone:
+			case at == OperandNone:
 				in[i] = nil
 			case c.packed[at].used:
 				in[i] = c.packed[at].groups[p.group].of(c.in[at])

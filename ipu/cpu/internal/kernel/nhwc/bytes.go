@@ -17,21 +17,21 @@ import (
 // highest bit flipped there, which keeps their order. Channels beyond C hold
 // anything.
 
-// HasPixels reports whether there are kernels for pixels that are faster than
+// Supported reports whether there are kernels for pixels that are faster than
 // those for planes.
-func HasPixels() bool { return quant.Int8WayOf(tensor.Path) == quant.Int8ByVNNI }
+func Supported() bool { return quant.Int8WayOf(tensor.Path) == quant.Int8ByVNNI }
 
-// HasPixelTables reports whether there are kernels that look bytes of pixels
+// HasLookup reports whether there are kernels that look bytes of pixels
 // up faster than they can be computed.
-func HasPixelTables() bool { return HasPixels() && vectorTables() }
+func HasLookup() bool { return Supported() && vectorTables() }
 
 // pixelBytes returns the bytes of a pixel of so many channels.
 func pixelBytes(channels int64) int64 {
 	return (channels + quant.Int8Step - 1) / quant.Int8Step * quant.Int8Step
 }
 
-// PixelsType returns the type of pixels of a tensor of I8 or U8 of this shape.
-func PixelsType(shape []int64) graph.TensorType {
+// Type returns the type of pixels of a tensor of I8 or U8 of this shape.
+func Type(shape []int64) graph.TensorType {
 	out := append([]int64{shape[0]}, shape[2:]...)
 	return graph.TensorType{DType: graph.U8, Shape: append(out, pixelBytes(shape[1]))}
 }
@@ -55,33 +55,33 @@ func byteType(signed bool) graph.DType {
 	return graph.U8
 }
 
-// ToPixels converts x [N,C,spatial…] of I8 or U8, with one or two spatial
+// ToNHWC converts x [N,C,spatial…] of I8 or U8, with one or two spatial
 // axes, to pixels.
-type ToPixels struct{}
+type ToNHWC struct{}
 
-// Kind returns "ToPixels".
-func (*ToPixels) Kind() string { return "ToPixels" }
+// Kind returns "ToNHWC".
+func (*ToNHWC) Kind() string { return "ToNHWC" }
 
 // Infer implements [graph.Op].
-func (*ToPixels) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (*ToNHWC) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 || in[0].DType != graph.I8 && in[0].DType != graph.U8 || in[0].Rank() < 3 || in[0].Rank() > 4 {
 		return nil, fmt.Errorf("operands are %v, want one of type i8 or u8 with 3 or 4 dimensions", in)
 	}
-	return []graph.TensorType{PixelsType(in[0].Shape)}, nil
+	return []graph.TensorType{Type(in[0].Shape)}, nil
 }
 
-// FromPixels converts pixels of Channels channels to [N,Channels,spatial…] of
+// FromNHWC converts pixels of Channels channels to [N,Channels,spatial…] of
 // I8 or U8.
-type FromPixels struct {
+type FromNHWC struct {
 	Channels int64
 	Signed   bool
 }
 
-// Kind returns "FromPixels".
-func (*FromPixels) Kind() string { return "FromPixels" }
+// Kind returns "FromNHWC".
+func (*FromNHWC) Kind() string { return "FromNHWC" }
 
 // Infer implements [graph.Op].
-func (o *FromPixels) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *FromNHWC) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 {
 		return nil, fmt.Errorf("%d operands, want 1", len(in))
 	}
@@ -92,22 +92,22 @@ func (o *FromPixels) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{{DType: byteType(o.Signed), Shape: shape}}, nil
 }
 
-// PixelsConv is an [graph.IntegerConv] to bytes whose operand x, of I8 if
+// Conv is an [graph.IntegerConv] to bytes whose operand x, of I8 if
 // Signed, and whose result are pixels. Weights are of I8 without a zero point
 // or of U8 with the zero point 128. Either x has one group of channels, or
 // groups of a multiple of four, or every channel is a group of its own with
-// one output channel and windows of few lines: see [PixelsConvFits].
-type PixelsConv struct {
+// one output channel and windows of few lines: see [ConvFits].
+type Conv struct {
 	graph.IntegerConv
 	Channels int64 // of x
 	Signed   bool
 }
 
-// Kind returns "PixelsConv".
-func (*PixelsConv) Kind() string { return "PixelsConv" }
+// Kind returns "NHWCConv".
+func (*Conv) Kind() string { return "NHWCConv" }
 
 // Infer implements [graph.Op].
-func (o *PixelsConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *Conv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) < 2 {
 		return nil, fmt.Errorf("%d operands, want 2 or more", len(in))
 	}
@@ -122,12 +122,12 @@ func (o *PixelsConv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []graph.TensorType{PixelsType(out[0].Shape)}, nil
+	return []graph.TensorType{Type(out[0].Shape)}, nil
 }
 
-// PixelsConvFits reports whether there is a kernel for pixels of a convolution
+// ConvFits reports whether there is a kernel for pixels of a convolution
 // of so many channels with weights of the given shape.
-func PixelsConvFits(o *graph.IntegerConv, channels int64, w []int64) bool {
+func ConvFits(o *graph.IntegerConv, channels int64, w []int64) bool {
 	for _, p := range append(append([]int64{}, o.PadsBegin...), o.PadsEnd...) {
 		if p < 0 {
 			return false
@@ -150,17 +150,17 @@ func kernelOf(w []int64, axis int) int64 {
 	return w[2+axis]
 }
 
-// PixelsMaxPool is a MaxPool, without indices, of pixels.
-type PixelsMaxPool struct {
+// MaxPool is a MaxPool, without indices, of pixels.
+type MaxPool struct {
 	graph.MaxPool
 	Channels int64
 }
 
-// Kind returns "PixelsMaxPool".
-func (*PixelsMaxPool) Kind() string { return "PixelsMaxPool" }
+// Kind returns "NHWCMaxPool".
+func (*MaxPool) Kind() string { return "NHWCMaxPool" }
 
 // Infer implements [graph.Op].
-func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *MaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 {
 		return nil, fmt.Errorf("%d operands, want 1", len(in))
 	}
@@ -172,10 +172,10 @@ func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error)
 	if err != nil {
 		return nil, err
 	}
-	return []graph.TensorType{PixelsType(out[0].Shape)}, nil
+	return []graph.TensorType{Type(out[0].Shape)}, nil
 }
 
-// PixelsBinary adds or multiplies pixels, each the bytes of floats with a
+// Binary adds or multiplies pixels, each the bytes of floats with a
 // scale. Operands:
 //
 //	0 a
@@ -191,18 +191,18 @@ func (o *PixelsMaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error)
 // Fn, limiting the result to Low and High if Bounded is set and converting
 // it to bytes gives, for scales from 1e-9 to 1e9. Signed says of a, b and the
 // result that their bytes are those of I8.
-type PixelsBinary struct {
+type Binary struct {
 	Fn        graph.BinaryFn // Add or Mul
 	Bounded   bool
 	Low, High float64
 	Signed    [3]bool
 }
 
-// Kind returns "PixelsBinary".
-func (*PixelsBinary) Kind() string { return "PixelsBinary" }
+// Kind returns "NHWCBinary".
+func (*Binary) Kind() string { return "NHWCBinary" }
 
 // Infer implements [graph.Op].
-func (o *PixelsBinary) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (o *Binary) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) < 5 || len(in) > 8 || in[0].DType != graph.U8 || in[1].DType != graph.U8 || in[0].Rank() < 3 ||
 		!in[0].Equal(in[1]) && !slices.Equal(in[1].Shape, onePixel(in[0].Shape)) {
 		return nil, fmt.Errorf("operands are %v, want pixels of two tensors, three scales and up to three zero points", in)
@@ -229,14 +229,14 @@ func onePixel(pixels []int64) []int64 {
 	return s
 }
 
-// PixelsMap looks bytes of pixels up. Operands: x and a table of 256 bytes, U8.
-type PixelsMap struct{}
+// Lookup looks bytes of pixels up. Operands: x and a table of 256 bytes, U8.
+type Lookup struct{}
 
-// Kind returns "PixelsMap".
-func (*PixelsMap) Kind() string { return "PixelsMap" }
+// Kind returns "NHWCLookup".
+func (*Lookup) Kind() string { return "NHWCLookup" }
 
 // Infer implements [graph.Op].
-func (*PixelsMap) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (*Lookup) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 2 || in[0].DType != graph.U8 || !in[1].Equal(tableType) {
 		return nil, fmt.Errorf("operands are %v, want pixels and a table", in)
 	}
@@ -245,16 +245,16 @@ func (*PixelsMap) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 
 var tableType = graph.TensorType{DType: graph.U8, Shape: []int64{256}}
 
-// PixelsConcat joins the channels of pixels, of which all but the last have a
+// Concat joins the channels of pixels, of which all but the last have a
 // multiple of four, and looks them up. Operands: what is joined, then as many
 // tables of 256 bytes, U8, or left out, where bytes stay what they are.
-type PixelsConcat struct{}
+type Concat struct{}
 
-// Kind returns "PixelsConcat".
-func (*PixelsConcat) Kind() string { return "PixelsConcat" }
+// Kind returns "NHWCConcat".
+func (*Concat) Kind() string { return "NHWCConcat" }
 
 // Infer implements [graph.Op].
-func (*PixelsConcat) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
+func (*Concat) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	n := len(in) / 2
 	if n == 0 || len(in)%2 != 0 || in[0].DType != graph.U8 || in[0].Rank() < 3 {
 		return nil, fmt.Errorf("operands are %v, want pixels and as many tables", in)

@@ -24,9 +24,9 @@ type bytesAddArgs struct {
 	skip         int // of the result
 }
 
-// pixelsBinary adds or multiplies bytes of pixels.
-type pixelsBinary struct {
-	op     PixelsBinary
+// nhwcBinary adds or multiplies bytes of pixels.
+type nhwcBinary struct {
+	op     Binary
 	n      int // bytes of an image, or of all where b has as many
 	images int
 	row    int // bytes for which b is the same, or 0
@@ -36,8 +36,8 @@ type pixelsBinary struct {
 	out    []byte
 }
 
-func bindPixelsBinary(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
-	k := &pixelsBinary{op: *op.(*PixelsBinary), n: tensor.Elements(in[0].Shape), images: 1}
+func bindBinary(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
+	k := &nhwcBinary{op: *op.(*Binary), n: tensor.Elements(in[0].Shape), images: 1}
 	if s := in[0].Shape; !in[0].Equal(in[1]) {
 		k.images = int(s[0])
 		k.n /= max(1, k.images)
@@ -47,13 +47,13 @@ func bindPixelsBinary(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, err
 }
 
 // Scratch implements [Kernel].
-func (k *pixelsBinary) Scratch() int { return 0 }
+func (k *nhwcBinary) Scratch() int { return 0 }
 
 // InPlace implements [InPlacer].
-func (k *pixelsBinary) InPlace(i int) bool { return i == 0 || i == 1 && k.row == 0 }
+func (k *nhwcBinary) InPlace(i int) bool { return i == 0 || i == 1 && k.row == 0 }
 
 // Run implements [Kernel].
-func (k *pixelsBinary) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
+func (k *nhwcBinary) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	if k.n*k.images == 0 {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (k *pixelsBinary) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 }
 
 // Do implements [Task].
-func (k *pixelsBinary) Do(part int) {
+func (k *nhwcBinary) Do(part int) {
 	if k.row == 0 {
 		lo, hi := tensor.Span(k.n, k.parts, part, 64)
 		k.rows(k.out[lo:hi], k.a[lo:hi], k.b[lo:hi], hi-lo, 1)
@@ -108,7 +108,7 @@ func (k *pixelsBinary) Do(part int) {
 
 // rows computes rows of so many bytes, all with the same b. Those of which the last
 // vectors reach beyond memory are copied.
-func (k *pixelsBinary) rows(out, a, b []byte, width, rows int) {
+func (k *nhwcBinary) rows(out, a, b []byte, width, rows int) {
 	if width == 0 || rows == 0 {
 		return
 	}
@@ -141,7 +141,7 @@ func (k *pixelsBinary) rows(out, a, b []byte, width, rows int) {
 	}
 }
 
-func (k *pixelsBinary) compute(args *bytesAddArgs) {
+func (k *nhwcBinary) compute(args *bytesAddArgs) {
 	if k.op.Fn == graph.Mul {
 		bytesMul(args)
 	} else {

@@ -55,8 +55,8 @@ func newBytesEnd(to graph.DType, zero int32, low, high float32) bytesEnd {
 	return bytesEnd{high, uint32(zero) * 0x00010001, uint32(byte(least)) * 0x01010101}
 }
 
-// pixelsShape is the geometry of a convolution of pixels.
-type pixelsShape struct {
+// nhwcShape is the geometry of a convolution of pixels.
+type nhwcShape struct {
 	quant.Int8End
 	conv.ConvShape
 	xPixel, yPixel int // bytes of a pixel
@@ -73,10 +73,10 @@ type pixelsShape struct {
 	next    tensor.Tickets
 }
 
-// pixelsSlack is how much vectors may read beyond an image.
-const pixelsSlack = 128
+// nhwcSlack is how much vectors may read beyond an image.
+const nhwcSlack = 128
 
-func (p *pixelsShape) init(o *PixelsConv, in, out []graph.TensorType) {
+func (p *nhwcShape) init(o *Conv, in, out []graph.TensorType) {
 	// Pixels [N,spatial…,C] have the shape of planes [N,C,spatial…].
 	planes := func(t graph.TensorType, channels int64) []int64 {
 		n := t.Rank() - 1
@@ -98,25 +98,25 @@ func (p *pixelsShape) init(o *PixelsConv, in, out []graph.TensorType) {
 }
 
 // surround makes lines those of the image with what lies around it.
-func (p *pixelsShape) surround() {
+func (p *nhwcShape) surround() {
 	p.lines = (p.Out[1]-1)*p.Stride[1] + (p.Kernel[1]-1)*p.Dilation[1] + 1
 	p.line = ((p.Out[2]-1)*p.Stride[2] + (p.Kernel[2]-1)*p.Dilation[2] + 1) * p.xPixel
 }
 
-func (p *pixelsShape) copyBytes() int {
+func (p *nhwcShape) copyBytes() int {
 	if !p.copied {
 		return 0
 	}
-	return tensor.RoundUp(p.lines*p.line+pixelsSlack, 64)
+	return tensor.RoundUp(p.lines*p.line+nhwcSlack, 64)
 }
 
 // workers returns how many workers share an image, of so many products.
-func (p *pixelsShape) workers(pool tensor.Pool, products float64) int {
+func (p *nhwcShape) workers(pool tensor.Pool, products float64) int {
 	return min(p.slots, tensor.WorkersFor(pool, quant.Int8ByVNNI.Cost(products)))
 }
 
 // copyLines copies one of the parts of the lines of the image.
-func (p *pixelsShape) copyLines(unit int) {
+func (p *nhwcShape) copyLines(unit int) {
 	lo, hi := tensor.Span(p.lines, p.copying, unit, 1)
 	for line := lo; line < hi; line++ {
 		p.copyLine(p.image[line*p.line:][:p.line], line)
@@ -124,7 +124,7 @@ func (p *pixelsShape) copyLines(unit int) {
 }
 
 // copyLine copies a line with what lies around the image.
-func (p *pixelsShape) copyLine(to []byte, line int) {
+func (p *nhwcShape) copyLine(to []byte, line int) {
 	outside := [1]byte{byte(p.AZero)}
 	left, wide, y := p.Pad[2]*p.xPixel, p.In[2]*p.xPixel, line-p.Pad[1]
 	if y < 0 || y >= p.In[1] || left >= len(to) {
@@ -137,7 +137,7 @@ func (p *pixelsShape) copyLine(to []byte, line int) {
 }
 
 // start makes one image ready to be read.
-func (p *pixelsShape) start(pool tensor.Pool, t tensor.Task, x, y, space []byte, workers int) {
+func (p *nhwcShape) start(pool tensor.Pool, t tensor.Task, x, y, space []byte, workers int) {
 	p.x, p.y, p.image = x, y, x
 	if !p.copied {
 		return
@@ -152,15 +152,15 @@ func (p *pixelsShape) start(pool tensor.Pool, t tensor.Task, x, y, space []byte,
 	p.copying = 0
 }
 
-// pixelsConv is a dense convolution of pixels.
-type pixelsConv struct {
-	pixelsShape
+// nhwcConv is a dense convolution of pixels.
+type nhwcConv struct {
+	nhwcShape
 	rows   int // of a tile
 	pixels []int32
 	runs   []int32
 	run    int
 	steps  int
-	tiles  []pixelsTile
+	tiles  []nhwcTile
 	vecs   int // vectors of output channels, of all groups
 
 	// Of the run in progress.
@@ -169,20 +169,20 @@ type pixelsConv struct {
 	cuts, cols   int // of pixels, tiles of a unit
 }
 
-// pixelsTile is some output channels of a group.
-type pixelsTile struct {
+// nhwcTile is some output channels of a group.
+type nhwcTile struct {
 	group, vec, vectors int // vectors before it
 	column              int
 	at                  int // its weights
 	mask                uint64
 }
 
-func bindPixelsConv(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	o := op.(*PixelsConv)
+func bindConv(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	o := op.(*Conv)
 	if o.Group > 1 && in[1].Shape[1] == 1 {
-		return newPixelsDepth(o, in, out), nil
+		return newDepthwise(o, in, out), nil
 	}
-	c := new(pixelsConv)
+	c := new(nhwcConv)
 	c.init(o, in, out)
 	quads := int(pixelBytes(int64(c.Channels)))
 	kh, kw := c.Kernel[1], c.Kernel[2]
@@ -227,7 +227,7 @@ func bytesRows(pixels int) int {
 }
 
 // divideColumns divides output channels into tiles as even as can be.
-func (c *pixelsConv) divideColumns() {
+func (c *nhwcConv) divideColumns() {
 	all := (c.Maps + 15) / 16
 	n := (all + bytesMostVectors - 1) / bytesMostVectors
 	at := 4 * 16 * all * c.Group
@@ -238,7 +238,7 @@ func (c *pixelsConv) divideColumns() {
 		}
 		for i := range n {
 			lo, hi := all*i/n, all*(i+1)/n
-			t := pixelsTile{group: g, vec: g*all + lo, vectors: hi - lo, column: g*c.Maps + 16*lo, at: at, mask: math.MaxUint64}
+			t := nhwcTile{group: g, vec: g*all + lo, vectors: hi - lo, column: g*c.Maps + 16*lo, at: at, mask: math.MaxUint64}
 			if w := min(end, 16*hi) - 16*lo; w < 64 {
 				t.mask = 1<<w - 1
 			}
@@ -250,10 +250,10 @@ func (c *pixelsConv) divideColumns() {
 }
 
 // weightBytes returns the bytes of packed weights: their sums, then the tiles.
-func (c *pixelsConv) weightBytes() int { return 4*16*c.vecs + 64*c.vecs*c.steps }
+func (c *nhwcConv) weightBytes() int { return 4*16*c.vecs + 64*c.vecs*c.steps }
 
 // Scratch implements [Kernel].
-func (c *pixelsConv) Scratch() int {
+func (c *nhwcConv) Scratch() int {
 	n := 3*4*16*c.vecs + c.copyBytes()
 	if !c.packed {
 		n += c.weightBytes()
@@ -262,7 +262,7 @@ func (c *pixelsConv) Scratch() int {
 }
 
 // Packed implements [Packer].
-func (c *pixelsConv) Packed(i int) int {
+func (c *nhwcConv) Packed(i int) int {
 	if i != 1 {
 		return 0
 	}
@@ -270,10 +270,10 @@ func (c *pixelsConv) Packed(i int) int {
 }
 
 // UsePacked implements [Packer].
-func (c *pixelsConv) UsePacked(int) { c.packed = true }
+func (c *nhwcConv) UsePacked(int) { c.packed = true }
 
 // Pack implements [Packer].
-func (c *pixelsConv) Pack(_ int, dst, src []byte) {
+func (c *nhwcConv) Pack(_ int, dst, src []byte) {
 	clear(dst)
 	sums := tensor.View[int32](dst[:4*16*c.vecs])
 	window := c.Kernel[1] * c.Kernel[2]
@@ -313,7 +313,7 @@ func packQuads(dst []byte, apart int, w []byte, window int, flip byte) (sum int3
 }
 
 // Run implements [Kernel].
-func (c *pixelsConv) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
+func (c *nhwcConv) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
 	if len(out[0]) == 0 {
 		return nil
 	}
@@ -346,7 +346,7 @@ func (c *pixelsConv) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error 
 }
 
 // spread reads what the operands say about columns.
-func (c *pixelsConv) spread(in [][]byte) {
+func (c *nhwcConv) spread(in [][]byte) {
 	sums, bias := tensor.View[int32](c.w[:4*16*c.vecs]), tensor.View[int32](tensor.Memory(in, 4))
 	scale, shift := tensor.F32s(tensor.Memory(in, 5)), tensor.F32s(tensor.Memory(in, 6))
 	of := func(s []float32, g int) []float32 {
@@ -373,7 +373,7 @@ func (c *pixelsConv) spread(in [][]byte) {
 
 // divide cuts the result into units, of pixels where they are more than
 // weights and else of output channels, and returns their number.
-func (c *pixelsConv) divide(workers int) int {
+func (c *nhwcConv) divide(workers int) int {
 	c.cuts, c.cols = 1, len(c.tiles)
 	if workers == 1 {
 		return 1
@@ -390,7 +390,7 @@ func (c *pixelsConv) divide(workers int) int {
 }
 
 // Do implements [Task].
-func (c *pixelsConv) Do(part int) {
+func (c *nhwcConv) Do(part int) {
 	for {
 		unit, ok := c.next.Draw(part)
 		if !ok {
@@ -409,7 +409,7 @@ func (c *pixelsConv) Do(part int) {
 }
 
 // tile computes some output channels of the pixels [lo, hi).
-func (c *pixelsConv) tile(t *pixelsTile, lo, hi int) {
+func (c *nhwcConv) tile(t *nhwcTile, lo, hi int) {
 	if lo == hi {
 		return
 	}

@@ -37,12 +37,12 @@ type bytesDepthArgs struct {
 	wrap   uint64 // of the last chunk of a period
 }
 
-// pixelsDepth is a convolution of pixels in which every channel is by itself.
+// nhwcDepthwise is a convolution of pixels in which every channel is by itself.
 // Four bytes of a column of the window are multiplied at a time. The lines under
 // a window, with what lies around the image, are copied to where a few of them
 // take turns.
-type pixelsDepth struct {
-	pixelsShape
+type nhwcDepthwise struct {
+	nhwcShape
 	outs, groups int
 	rows         []int // lines of a window, or of two
 	under        int   // lines from the first of them to the last
@@ -63,8 +63,8 @@ const (
 	depthTapSize = 4 * depthChunk // bytes of weights
 )
 
-func newPixelsDepth(o *PixelsConv, in, out []graph.TensorType) *pixelsDepth {
-	c := &pixelsDepth{outs: 1}
+func newDepthwise(o *Conv, in, out []graph.TensorType) *nhwcDepthwise {
+	c := &nhwcDepthwise{outs: 1}
 	c.init(o, in, out)
 	c.surround()
 	c.copied = false
@@ -107,7 +107,7 @@ func gcd(a, b int) int {
 }
 
 // channel returns the channel of byte i of a period, or -1.
-func (c *pixelsDepth) channel(i int) int {
+func (c *nhwcDepthwise) channel(i int) int {
 	if c.Stride[2] == 1 {
 		i %= c.xPixel
 	}
@@ -122,19 +122,19 @@ func (c *pixelsDepth) channel(i int) int {
 func depthPlace(i int) int { return i/4%4*16 + i/16*4 + i%4 }
 
 // chunkBytes returns the bytes of the weights of a chunk.
-func (c *pixelsDepth) chunkBytes() int { return c.Kernel[2] * c.groups * c.outs * depthTapSize }
+func (c *nhwcDepthwise) chunkBytes() int { return c.Kernel[2] * c.groups * c.outs * depthTapSize }
 
 // weightBytes returns the bytes of packed weights: the sums of channels, then
 // the chunks of a period.
-func (c *pixelsDepth) weightBytes() int {
+func (c *nhwcDepthwise) weightBytes() int {
 	return tensor.RoundUp(4*c.xPixel, 64) + c.period*c.chunkBytes()
 }
 
 // bandBytes returns the scratch memory of a part.
-func (c *pixelsDepth) bandBytes() int { return tensor.RoundUp(c.under*c.line+pixelsSlack, 64) }
+func (c *nhwcDepthwise) bandBytes() int { return tensor.RoundUp(c.under*c.line+nhwcSlack, 64) }
 
 // Scratch implements [Kernel].
-func (c *pixelsDepth) Scratch() int {
+func (c *nhwcDepthwise) Scratch() int {
 	n := 4*depthNumbers*c.period + tensor.RoundUp(3*4*c.xPixel, 64) + c.slots*c.bandBytes()
 	if !c.packed {
 		n += c.weightBytes()
@@ -143,7 +143,7 @@ func (c *pixelsDepth) Scratch() int {
 }
 
 // Packed implements [Packer].
-func (c *pixelsDepth) Packed(i int) int {
+func (c *nhwcDepthwise) Packed(i int) int {
 	if i != 1 {
 		return 0
 	}
@@ -151,10 +151,10 @@ func (c *pixelsDepth) Packed(i int) int {
 }
 
 // UsePacked implements [Packer].
-func (c *pixelsDepth) UsePacked(int) { c.packed = true }
+func (c *nhwcDepthwise) UsePacked(int) { c.packed = true }
 
 // Pack implements [Packer].
-func (c *pixelsDepth) Pack(_ int, dst, src []byte) {
+func (c *nhwcDepthwise) Pack(_ int, dst, src []byte) {
 	clear(dst)
 	sums, to := tensor.View[int32](dst[:4*c.xPixel]), dst[tensor.RoundUp(4*c.xPixel, 64):]
 	kh, kw := c.Kernel[1], c.Kernel[2]
@@ -185,7 +185,7 @@ func (c *pixelsDepth) Pack(_ int, dst, src []byte) {
 }
 
 // Run implements [Kernel].
-func (c *pixelsDepth) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
+func (c *nhwcDepthwise) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error {
 	if len(out[0]) == 0 {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (c *pixelsDepth) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error
 }
 
 // spread reads what the operands say about channels.
-func (c *pixelsDepth) spread(in [][]byte, natural []float32) {
+func (c *nhwcDepthwise) spread(in [][]byte, natural []float32) {
 	n := c.xPixel
 	sums, bias := tensor.View[int32](c.w[:4*n]), tensor.View[int32](tensor.Memory(in, 4))
 	for j := range n {
@@ -251,7 +251,7 @@ func (c *pixelsDepth) spread(in [][]byte, natural []float32) {
 }
 
 // Do implements [Task].
-func (c *pixelsDepth) Do(part int) {
+func (c *nhwcDepthwise) Do(part int) {
 	band := c.bands[part*c.bandBytes():][:c.bandBytes()]
 	for {
 		unit, ok := c.next.Draw(part)
@@ -275,7 +275,7 @@ func (c *pixelsDepth) Do(part int) {
 
 // compute computes a line of the result, or two, of windows that begin at a
 // line of the image.
-func (c *pixelsDepth) compute(band []byte, y, first int) {
+func (c *nhwcDepthwise) compute(band []byte, y, first int) {
 	size := c.Out[2] * c.yPixel
 	var rows [depthLines]int32
 	for i, line := range c.rows {

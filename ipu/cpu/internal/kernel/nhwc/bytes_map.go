@@ -32,24 +32,24 @@ func mapRows(dst, src, table []byte, width, apart, rows int) {
 		skip: width - 64*chunks, to: apart - 64*chunks})
 }
 
-// pixelsMap looks bytes up.
-type pixelsMap struct {
+// nhwcLookup looks bytes up.
+type nhwcLookup struct {
 	n, parts    int
 	x, y, table []byte // of the run in progress
 }
 
-func bindPixelsMap(_ graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
-	return &pixelsMap{n: tensor.Elements(in[0].Shape)}, nil
+func bindLookup(_ graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
+	return &nhwcLookup{n: tensor.Elements(in[0].Shape)}, nil
 }
 
 // Scratch implements [Kernel].
-func (k *pixelsMap) Scratch() int { return 0 }
+func (k *nhwcLookup) Scratch() int { return 0 }
 
 // InPlace implements [InPlacer].
-func (k *pixelsMap) InPlace(i int) bool { return i == 0 }
+func (k *nhwcLookup) InPlace(i int) bool { return i == 0 }
 
 // Run implements [Kernel].
-func (k *pixelsMap) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
+func (k *nhwcLookup) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	k.x, k.y, k.table = in[0], out[0], in[1]
 	k.parts = tensor.Cut(p, (k.n+63)/64, 12)
 	p.Run(k, k.parts)
@@ -58,15 +58,15 @@ func (k *pixelsMap) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 }
 
 // Do implements [Task].
-func (k *pixelsMap) Do(part int) {
+func (k *nhwcLookup) Do(part int) {
 	lo, hi := tensor.Span(k.n, k.parts, part, 64)
 	if lo < hi {
 		mapRows(k.y[lo:hi], k.x[lo:hi], k.table, hi-lo, hi-lo, 1)
 	}
 }
 
-// pixelsConcat joins the channels of pixels.
-type pixelsConcat struct {
+// nhwcConcat joins the channels of pixels.
+type nhwcConcat struct {
 	widths  []int // bytes of a pixel of each operand
 	width   int
 	pixels  int
@@ -74,8 +74,8 @@ type pixelsConcat struct {
 	in, out [][]byte // of the run in progress
 }
 
-func bindPixelsConcat(_ graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	k := &pixelsConcat{}
+func bindConcat(_ graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	k := &nhwcConcat{}
 	for _, x := range in[:len(in)/2] {
 		n := int(x.Shape[x.Rank()-1])
 		k.widths = append(k.widths, n)
@@ -86,10 +86,10 @@ func bindPixelsConcat(_ graph.Op, in, out []graph.TensorType) (tensor.Kernel, er
 }
 
 // Scratch implements [Kernel].
-func (k *pixelsConcat) Scratch() int { return 0 }
+func (k *nhwcConcat) Scratch() int { return 0 }
 
 // Run implements [Kernel].
-func (k *pixelsConcat) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
+func (k *nhwcConcat) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	k.in, k.out = in, out
 	k.parts = tensor.Cut(p, k.pixels, 4*len(k.widths)+k.width/4)
 	p.Run(k, k.parts)
@@ -98,7 +98,7 @@ func (k *pixelsConcat) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 }
 
 // Do implements [Task].
-func (k *pixelsConcat) Do(part int) {
+func (k *nhwcConcat) Do(part int) {
 	lo, hi := tensor.Span(k.pixels, k.parts, part, 1)
 	if lo >= hi {
 		return

@@ -6,8 +6,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// pixelsMove converts between planes and pixels of bytes.
-type pixelsMove struct {
+// nhwcMove converts between planes and pixels of bytes.
+type nhwcMove struct {
 	images, channels int
 	pixel, positions int // bytes of a pixel, pixels of an image
 	to               bool
@@ -18,30 +18,30 @@ type pixelsMove struct {
 	parts          int
 }
 
-func newPixelsMove(planes graph.TensorType) *pixelsMove {
+func newMove(planes graph.TensorType) *nhwcMove {
 	s := planes.Shape
-	k := &pixelsMove{images: int(s[0]), channels: int(s[1]), pixel: int(pixelBytes(s[1])), positions: tensor.Elements(s[2:])}
+	k := &nhwcMove{images: int(s[0]), channels: int(s[1]), pixel: int(pixelBytes(s[1])), positions: tensor.Elements(s[2:])}
 	if planes.DType == graph.I8 {
 		k.flip = quant.Int8Flip
 	}
 	return k
 }
 
-func bindToPixels(_ graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
-	k := newPixelsMove(in[0])
+func bindToNHWC(_ graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
+	k := newMove(in[0])
 	k.to = true
 	return k, nil
 }
 
-func bindFromPixels(_ graph.Op, _, out []graph.TensorType) (tensor.Kernel, error) {
-	return newPixelsMove(out[0]), nil
+func bindFromNHWC(_ graph.Op, _, out []graph.TensorType) (tensor.Kernel, error) {
+	return newMove(out[0]), nil
 }
 
 // Scratch implements [Kernel].
-func (k *pixelsMove) Scratch() int { return 0 }
+func (k *nhwcMove) Scratch() int { return 0 }
 
 // Run implements [Kernel].
-func (k *pixelsMove) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
+func (k *nhwcMove) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	if len(in[0]) == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (k *pixelsMove) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 }
 
 // Do implements [Task].
-func (k *pixelsMove) Do(part int) {
+func (k *nhwcMove) Do(part int) {
 	lo, hi := tensor.Span(k.images*k.positions, k.parts, part, 64)
 	for lo < hi {
 		image, at := lo/k.positions, lo%k.positions
@@ -68,7 +68,7 @@ func (k *pixelsMove) Do(part int) {
 }
 
 // move converts n pixels.
-func (k *pixelsMove) move(planes, pixels []byte, n int) {
+func (k *nhwcMove) move(planes, pixels []byte, n int) {
 	switch {
 	case !k.to:
 		transposeBytes(planes, k.positions, pixels, k.pixel, n, k.channels, k.flip)

@@ -18,8 +18,8 @@ type bytesMostArgs struct {
 	taps, tap   int
 }
 
-// pixelsMaxPool takes the greatest of windows of pixels.
-type pixelsMaxPool struct {
+// nhwcMaxPool takes the greatest of windows of pixels.
+type nhwcMaxPool struct {
 	axes          [2]window.PoolAxis
 	images, pixel int
 	mask          uint64
@@ -28,11 +28,11 @@ type pixelsMaxPool struct {
 	parts         int
 }
 
-func bindPixelsMaxPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
-	o := op.(*PixelsMaxPool)
+func bindMaxPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
+	o := op.(*MaxPool)
 	x, y := in[0].Shape, out[0].Shape
 	n := len(x) - 2
-	k := &pixelsMaxPool{images: int(x[0]), pixel: int(x[n+1]), mask: math.MaxUint64}
+	k := &nhwcMaxPool{images: int(x[0]), pixel: int(x[n+1]), mask: math.MaxUint64}
 	k.axes[0] = window.PoolAxis{In: 1, Out: 1, Kernel: 1, Stride: 1, Dilation: 1}
 	for i := range n {
 		k.axes[2-n+i] = window.PoolAxis{In: int(x[1+i]), Out: int(y[1+i]), Kernel: int(o.Kernel[i]), Stride: int(o.Strides[i]), Dilation: int(o.Dilations[i]), Pad: int(o.PadsBegin[i]), PadEnd: int(o.PadsEnd[i])}
@@ -43,10 +43,10 @@ func bindPixelsMaxPool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, 
 }
 
 // Scratch implements [Kernel].
-func (k *pixelsMaxPool) Scratch() int { return 0 }
+func (k *nhwcMaxPool) Scratch() int { return 0 }
 
 // Run implements [Kernel].
-func (k *pixelsMaxPool) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
+func (k *nhwcMaxPool) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 	if len(out[0]) == 0 {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (k *pixelsMaxPool) Run(p tensor.Pool, in, out [][]byte, _ []byte) error {
 }
 
 // Do implements [Task].
-func (k *pixelsMaxPool) Do(part int) {
+func (k *nhwcMaxPool) Do(part int) {
 	a, b := &k.axes[0], &k.axes[1]
 	lo, hi := tensor.Span(k.images*a.Out, k.parts, part, 1)
 	line := b.In * k.pixel

@@ -15,10 +15,10 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// needPixels skips a test where there are no kernels for pixels.
-func needPixels(t *testing.T) {
+// needNHWC skips a test where there are no kernels for pixels.
+func needNHWC(t *testing.T) {
 	t.Helper()
-	if !HasPixels() {
+	if !Supported() {
 		t.Skip("no kernels for pixels on this path")
 	}
 }
@@ -31,14 +31,14 @@ func floatBytes(v ...float32) []byte {
 	return b
 }
 
-// pixelsConvDraw is a convolution that both kinds of kernels compute.
-type pixelsConvDraw struct {
+// nhwcConvDraw is a convolution that both kinds of kernels compute.
+type nhwcConvDraw struct {
 	op    *graph.IntegerConv
 	types []graph.TensorType
 	data  [][]byte
 }
 
-func drawPixelsConv(r *rand.Rand) *pixelsConvDraw {
+func drawNHWCConv(r *rand.Rand) *nhwcConvDraw {
 	pick := func(v ...int64) int64 { return v[r.IntN(len(v))] }
 	group, channels, maps := int64(1), pick(1, 3, 4, 7, 16, 29, 64, 70), pick(1, 3, 8, 16, 24, 40, 64, 80, 100, 130)
 	switch r.IntN(3) {
@@ -67,7 +67,7 @@ func drawPixelsConv(r *rand.Rand) *pixelsConvDraw {
 		op.PadsBegin, op.PadsEnd = append(op.PadsBegin, begin), append(op.PadsEnd, end)
 		x, w = append(x, size), append(w, k)
 	}
-	d := &pixelsConvDraw{op: op}
+	d := &nhwcConvDraw{op: op}
 	add := func(t graph.TensorType, data []byte) {
 		d.types, d.data = append(d.types, t), append(d.data, data)
 	}
@@ -127,29 +127,29 @@ func drawPixelsConv(r *rand.Rand) *pixelsConvDraw {
 	return d
 }
 
-// planesToPixels converts by a kernel and back, and compares.
-func planesToPixels(t *testing.T, typ graph.TensorType, data []byte) (graph.TensorType, []byte) {
+// planesToNHWC converts by a kernel and back, and compares.
+func planesToNHWC(t *testing.T, typ graph.TensorType, data []byte) (graph.TensorType, []byte) {
 	t.Helper()
-	out, pixels := run(t, &ToPixels{}, []graph.TensorType{typ}, [][]byte{data})
-	_, back := run(t, &FromPixels{Channels: typ.Shape[1], Signed: typ.DType == graph.I8}, out, pixels)
+	out, pixels := run(t, &ToNHWC{}, []graph.TensorType{typ}, [][]byte{data})
+	_, back := run(t, &FromNHWC{Channels: typ.Shape[1], Signed: typ.DType == graph.I8}, out, pixels)
 	require.Equal(t, data, back[0])
 	return out[0], pixels[0]
 }
 
-func TestPixelsConv(t *testing.T) {
-	needPixels(t)
+func TestNHWCConv(t *testing.T) {
+	needNHWC(t)
 	r := rand.New(rand.NewPCG(1, 2))
 	for range kerneltest.Draws(1500) {
-		d := drawPixelsConv(r)
+		d := drawNHWCConv(r)
 		want, planes := run(t, d.op, d.types, d.data)
 		x := d.types[0]
-		require.True(t, PixelsConvFits(d.op, x.Shape[1], d.types[1].Shape))
-		op := &PixelsConv{IntegerConv: *d.op, Channels: x.Shape[1], Signed: x.DType == graph.I8}
+		require.True(t, ConvFits(d.op, x.Shape[1], d.types[1].Shape))
+		op := &Conv{IntegerConv: *d.op, Channels: x.Shape[1], Signed: x.DType == graph.I8}
 		types, data := append([]graph.TensorType{}, d.types...), append([][]byte{}, d.data...)
-		types[0], data[0] = planesToPixels(t, x, d.data[0])
+		types[0], data[0] = planesToNHWC(t, x, d.data[0])
 		out, got := run(t, op, types, data)
 		back := func(pixels []byte) []byte {
-			_, y := run(t, &FromPixels{Channels: want[0].Shape[1], Signed: d.op.To == graph.I8}, out, [][]byte{pixels})
+			_, y := run(t, &FromNHWC{Channels: want[0].Shape[1], Signed: d.op.To == graph.I8}, out, [][]byte{pixels})
 			return y[0]
 		}
 		require.Equal(t, planes[0], back(got[0]), "%+v of %v", d.op, d.types)
@@ -169,8 +169,8 @@ func TestPixelsConv(t *testing.T) {
 	}
 }
 
-func TestPixelsMaxPool(t *testing.T) {
-	needPixels(t)
+func TestNHWCMaxPool(t *testing.T) {
+	needNHWC(t)
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
 		op := &graph.MaxPool{}
@@ -186,19 +186,19 @@ func TestPixelsMaxPool(t *testing.T) {
 		typ := graph.TensorType{DType: []graph.DType{graph.I8, graph.U8}[r.IntN(2)], Shape: x}
 		data := kerneltest.RandomBytes(r, tensor.Elements(x))
 		want, planes := run(t, op, []graph.TensorType{typ}, [][]byte{data})
-		in, pixels := planesToPixels(t, typ, data)
-		out, got := run(t, &PixelsMaxPool{MaxPool: *op, Channels: x[1]}, []graph.TensorType{in}, [][]byte{pixels})
-		_, back := run(t, &FromPixels{Channels: x[1], Signed: typ.DType == graph.I8}, out, got)
+		in, pixels := planesToNHWC(t, typ, data)
+		out, got := run(t, &MaxPool{MaxPool: *op, Channels: x[1]}, []graph.TensorType{in}, [][]byte{pixels})
+		_, back := run(t, &FromNHWC{Channels: x[1], Signed: typ.DType == graph.I8}, out, got)
 		require.Equal(t, planes[0], back[0], "%+v of %v gives %v", op, typ, want)
 	}
 }
 
-func TestPixelsBinary(t *testing.T) {
-	needPixels(t)
+func TestNHWCBinary(t *testing.T) {
+	needNHWC(t)
 	r := rand.New(rand.NewPCG(5, 6))
 	one := func(d graph.DType) graph.TensorType { return graph.TensorType{DType: d} }
 	for range kerneltest.Draws(3000) {
-		op := &PixelsBinary{Fn: []graph.BinaryFn{graph.Add, graph.Mul}[r.IntN(2)]}
+		op := &Binary{Fn: []graph.BinaryFn{graph.Add, graph.Mul}[r.IntN(2)]}
 		shape := []int64{1 + r.Int64N(2), 1 + r.Int64N(3), 1 + r.Int64N(5), 4 * (1 + r.Int64N(50))}
 		other := shape
 		if r.IntN(2) == 0 {
@@ -262,9 +262,9 @@ func TestPixelsBinary(t *testing.T) {
 	}
 }
 
-func TestPixelsTables(t *testing.T) {
-	needPixels(t)
-	if !HasPixelTables() {
+func TestNHWCTables(t *testing.T) {
+	needNHWC(t)
+	if !HasLookup() {
 		t.Skip("vectors do not look bytes up")
 	}
 	r := rand.New(rand.NewPCG(7, 8))
@@ -298,10 +298,10 @@ func TestPixelsTables(t *testing.T) {
 				}
 			}
 		}
-		_, got := run(t, &PixelsConcat{}, append(slices.Clone(types), tables...), append(slices.Clone(data), maps...))
+		_, got := run(t, &Concat{}, append(slices.Clone(types), tables...), append(slices.Clone(data), maps...))
 		require.Equal(t, want, got[0])
 		if maps[0] != nil {
-			_, got := run(t, &PixelsMap{}, []graph.TensorType{types[0], tables[0]}, [][]byte{data[0], maps[0]})
+			_, got := run(t, &Lookup{}, []graph.TensorType{types[0], tables[0]}, [][]byte{data[0], maps[0]})
 			for i, b := range data[0] {
 				require.Equal(t, maps[0][b], got[0][i])
 			}
@@ -309,13 +309,13 @@ func TestPixelsTables(t *testing.T) {
 	}
 }
 
-func TestPixelsAllocateNothing(t *testing.T) {
-	needPixels(t)
+func TestNHWCAllocateNothing(t *testing.T) {
+	needNHWC(t)
 	u8 := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.U8, Shape: shape} }
 	scale := graph.TensorType{DType: graph.F32}
 	ones := []int64{1, 1}
 	conv := func(group int64) graph.Op {
-		return &PixelsConv{Channels: 12, IntegerConv: graph.IntegerConv{Strides: ones, Dilations: ones, PadsBegin: ones, PadsEnd: ones, Group: group, To: graph.U8}}
+		return &Conv{Channels: 12, IntegerConv: graph.IntegerConv{Strides: ones, Dilations: ones, PadsBegin: ones, PadsEnd: ones, Group: group, To: graph.U8}}
 	}
 	i8 := func(shape ...int64) graph.TensorType { return graph.TensorType{DType: graph.I8, Shape: shape} }
 	for _, c := range []struct {
@@ -324,11 +324,11 @@ func TestPixelsAllocateNothing(t *testing.T) {
 	}{
 		{conv(1), []graph.TensorType{u8(1, 9, 9, 12), i8(20, 12, 3, 3), {}, {}, {}, scale}},
 		{conv(12), []graph.TensorType{u8(1, 9, 9, 12), i8(12, 1, 3, 3), {}, {}, {}, scale}},
-		{&ToPixels{}, []graph.TensorType{u8(1, 12, 9, 9)}},
-		{&FromPixels{Channels: 12}, []graph.TensorType{u8(1, 9, 9, 12)}},
-		{&PixelsBinary{Fn: graph.Add}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 9, 9, 12), scale, scale, scale}},
-		{&PixelsBinary{Fn: graph.Mul}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 1, 1, 12), scale, scale, scale}},
-		{&PixelsMaxPool{Channels: 12, MaxPool: graph.MaxPool{Kernel: ones, Strides: ones, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}},
+		{&ToNHWC{}, []graph.TensorType{u8(1, 12, 9, 9)}},
+		{&FromNHWC{Channels: 12}, []graph.TensorType{u8(1, 9, 9, 12)}},
+		{&Binary{Fn: graph.Add}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 9, 9, 12), scale, scale, scale}},
+		{&Binary{Fn: graph.Mul}, []graph.TensorType{u8(1, 9, 9, 12), u8(1, 1, 1, 12), scale, scale, scale}},
+		{&MaxPool{Channels: 12, MaxPool: graph.MaxPool{Kernel: ones, Strides: ones, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}},
 			[]graph.TensorType{u8(1, 9, 9, 12)}},
 	} {
 		out, err := c.op.Infer(c.in)
