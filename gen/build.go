@@ -21,11 +21,12 @@ import (
 // ErrBuild marks every error by which [Build] refuses a model or its options.
 var ErrBuild = errors.New("no package can be generated")
 
-// Build decides everything about the package of model m. It reads the
+// buildPlan decides everything about the package of model m, whose files have the
+// names d for themselves. It reads the
 // model's metadata and never its executable or data. Every mistake in the
 // options and every anchor that Go has no type for is reported in one error
 // that wraps [ErrBuild].
-func Build(m *popef.Model, opts Options) (*Plan, error) {
+func buildPlan(m *popef.Model, opts Options, d *Declared) (*Plan, error) {
 	ctx := opts.Context
 	if ctx == nil {
 		ctx = context.Background()
@@ -33,7 +34,7 @@ func Build(m *popef.Model, opts Options) (*Plan, error) {
 	if err := budget.From(ctx).Take(needs(m), "the package of %d anchors", len(m.Metadata.Anchors)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBuild, err)
 	}
-	b := &builder{model: m, opts: opts}
+	b := &builder{model: m, opts: opts, declared: d}
 	for _, pass := range passes() {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -86,7 +87,7 @@ type builder struct {
 	opts     Options
 	plan     Plan
 	problems []string
-	probing  bool // the model is that of theReserved
+	declared *Declared // nil for the plans of Probes
 
 	metas   []*popef.Anchor // per anchor of the plan, that of the model
 	tensor  []int           // per anchor, its index in plan.Tensors
@@ -131,10 +132,8 @@ func (b *builder) settings() {
 	}
 	p.Package = b.opts.Package
 	if p.Package == "" {
-		p.Package = PackageName(p.Model)
-	} else if b.probing {
-		// What may not be its name is read from it.
-	} else if err := checkPackage(p.Package); err != nil {
+		p.Package = packageName(p.Model, b.declared)
+	} else if err := checkPackage(p.Package, b.declared); err != nil {
 		b.problem("%v", err)
 	}
 	p.QueueDepth = b.opts.QueueDepth
@@ -452,11 +451,7 @@ func (b *builder) unknown(key string) string {
 // the first free number behind it.
 func (b *builder) name() {
 	p := &b.plan
-	var r *reserved
-	if !b.probing {
-		r = theReserved()
-	}
-	n := newNames(r, p.Pin, p.BatchSize > 0)
+	n := newNames(b.declared, p.Pin, p.BatchSize > 0)
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {
@@ -521,6 +516,12 @@ func (b *builder) fields() {
 		})
 	}
 }
+
+// Ends of file names.
+const (
+	contractSuffix = "_contract.go" // what the runtime compares and resolves
+	modelSuffix    = "_model.go"    // the interface of the runner, and a fake of it
+)
 
 // files lists what the package consists of.
 func (b *builder) files() {

@@ -7,9 +7,6 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// docWidth is where lines of documentation break.
-const docWidth = 96
-
 // document writes what the package's documentation says of each tensor and
 // field. Everything in it follows from the contract, so that a model with the
 // same contract gives the same text.
@@ -33,10 +30,10 @@ func (b *builder) document() {
 	}
 	for i := range p.Tensors {
 		t, u := &p.Tensors[i], uses[i]
-		t.FromDoc = wrap(fmt.Sprintf("%s views flat, which must have exactly %s, as *%s, without copying.",
-			t.From, counted(t.Elements, "element", "elements"), t.Name))
+		t.FromDoc = fmt.Sprintf("%s views flat, which must have exactly %s, as *%s, without copying.",
+			t.From, counted(t.Elements, "element", "elements"), t.Name)
 		info := fmt.Sprintf("%s, %s", b.infoOf(i), counted(t.Bytes, "byte", "bytes"))
-		t.Doc = wrap(fmt.Sprintf("%s is the %s %q: %s.", t.Name, strings.Join(u, " and the "), t.Anchor, info))
+		t.Doc = fmt.Sprintf("%s is the %s %q: %s.", t.Name, strings.Join(u, " and the "), t.Anchor, info)
 	}
 }
 
@@ -71,20 +68,4 @@ func counted(n int64, one, many string) string {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %s", n, many)
-}
-
-// wrap breaks text at spaces into lines of about docWidth characters.
-func wrap(text string) []string {
-	var out []string
-	line := ""
-	for word := range strings.SplitSeq(text, " ") {
-		if line != "" && len(line)+1+len(word) > docWidth {
-			out, line = append(out, line), ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	return append(out, line)
 }

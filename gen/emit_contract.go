@@ -12,9 +12,6 @@ import (
 	"github.com/popefgen/popefgen/templates"
 )
 
-// contractSuffix ends the name of the file that contractFile renders.
-const contractSuffix = "_contract.go"
-
 // contractFile renders the file with what the runtime compares and resolves:
 // the contract's text and the specification. It uses nothing that the package's
 // other files declare, so that the package builds while [Write] replaces them.
@@ -63,7 +60,7 @@ func withContract(p *Plan, file []byte) []byte {
 // anchorSpecs adds a line for every anchor that memory is bound to.
 func anchorSpecs(g *jen.Group, p *Plan) {
 	lines := 0
-	for _, s := range p.streams() {
+	for _, s := range streams(p) {
 		for _, field := range s.fields {
 			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
 			values := []jen.Code{

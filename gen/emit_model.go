@@ -13,9 +13,6 @@ import (
 	"github.com/dave/jennifer/jen"
 )
 
-// modelSuffix ends the name of the file that modelFile renders.
-const modelSuffix = "_model.go"
-
 // runnerMethod is an exported method of the generated Runner.
 type runnerMethod struct {
 	name    string

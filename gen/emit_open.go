@@ -75,7 +75,7 @@ func modelSource(g *jen.Group, p *Plan) {
 // bindings adds a line for every stream whose ends have an owner.
 func bindings(g *jen.Group, p *Plan, owners map[string]*jen.Statement) {
 	lines, added := 0, false
-	for _, s := range p.streams() {
+	for _, s := range streams(p) {
 		owner := owners[s.id]
 		for _, field := range s.fields {
 			if owner != nil {

@@ -18,9 +18,9 @@ func queuesType(f *jen.File, p *Plan) {
 		"goroutine.")
 	f.Type().Id("Queues").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
-		for _, s := range p.streams() {
+		for _, s := range streams(p) {
 			if s.id == "load" {
-				ends(g, p, s)
+				s.add(g, p)
 			}
 		}
 		if len(p.SaveOutputs) > 0 {
@@ -54,7 +54,7 @@ func queuesType(f *jen.File, p *Plan) {
 	method("Run", []jen.Code{ctx}, errType, passOn("RunQueues", jen.Id("ctx")))
 
 	var parts []jen.Code
-	for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+	for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 		for _, field := range s.fields {
 			parts = append(parts, jen.Qual(rtPath, "Bytes").Call(jen.Id(s.id).Dot(field.Name)))
 		}
@@ -75,7 +75,7 @@ func queuesType(f *jen.File, p *Plan) {
 	if p.SideBySide() {
 		var samples, args []jen.Code
 		args = append(args, jen.Id("ctx"))
-		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 			for _, field := range s.fields {
 				id := jen.Id(s.id + field.Name)
 				samples = append(samples, id.Clone().Index().Id(p.Tensors[field.Tensor].Sample))

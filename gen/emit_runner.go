@@ -64,25 +64,26 @@ func constants(f *jen.File, p *Plan) {
 	f.Line()
 }
 
-// streams is one struct of stream ends.
-type streams struct {
+// ends are the stream ends of one struct.
+type ends struct {
 	id     string // field of Runner ("load") or ports
 	end    string // rt.Input or rt.Output
 	fields []Field
 }
 
-func (p *Plan) streams() []streams {
-	all := []streams{
+// streams lists the structs that have any.
+func streams(p *Plan) []ends {
+	all := []ends{
 		{"load", "Input", p.LoadInputs},
 		{"in", "Input", p.Inputs},
 		{"out", "Output", p.Outputs},
 		{"save", "Output", p.SaveOutputs},
 	}
-	return slices.DeleteFunc(all, func(s streams) bool { return len(s.fields) == 0 })
+	return slices.DeleteFunc(all, func(s ends) bool { return len(s.fields) == 0 })
 }
 
-// ends adds a field for the stream ends of one struct.
-func ends(g *jen.Group, p *Plan, s streams) {
+// add adds a field for the stream ends.
+func (s ends) add(g *jen.Group, p *Plan) {
 	g.Id(s.id).StructFunc(func(g *jen.Group) {
 		for _, field := range s.fields {
 			g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
@@ -94,9 +95,9 @@ func runnerType(f *jen.File, p *Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
-		for _, s := range p.streams() {
+		for _, s := range streams(p) {
 			if s.id == "load" {
-				ends(g, p, s)
+				s.add(g, p)
 			}
 		}
 		g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
@@ -105,9 +106,9 @@ func runnerType(f *jen.File, p *Plan) {
 	f.Line()
 	comments(f.Group, "ports are the ends of the streams of one replica.")
 	f.Type().Id("ports").StructFunc(func(g *jen.Group) {
-		for _, s := range p.streams() {
+		for _, s := range streams(p) {
 			if s.id != "load" {
-				ends(g, p, s)
+				s.add(g, p)
 			}
 		}
 	})
@@ -209,7 +210,7 @@ func methods(f *jen.File, p *Plan) {
 			"at once, the rest together with samples of other callers, as rt.WithBatching says, and padded",
 			"where there are not enough. It allocates nothing once the runner has warmed up.")
 		var samples, args, ids []jen.Code
-		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 			for _, field := range s.fields {
 				id := s.id + field.Name
 				samples = append(samples, jen.Id(id).Index().Id(p.Tensors[field.Tensor].Sample))
@@ -274,7 +275,7 @@ func methods(f *jen.File, p *Plan) {
 
 	comments(f.Group, "bind makes the streams read in and fill out.")
 	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bind").Params(run...).BlockFunc(func(g *jen.Group) {
-		for _, s := range []streams{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 			for _, field := range s.fields {
 				g.Id("p").Dot(s.id).Dot(field.Name).Dot("Bind").Call(jen.Id(s.id).Dot(field.Name))
 			}

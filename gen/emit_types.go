@@ -14,7 +14,7 @@ func tensorTypes(f *jen.File, p *Plan) {
 		for _, n := range t.Shape {
 			data.Index(jen.Lit(int(n)))
 		}
-		comments(f.Group, t.Doc...)
+		comments(f.Group, wrap(t.Doc)...)
 		f.Type().Id(t.Name).Op("struct").Custom(braces, data.Add(elemType(t)))
 		f.Line()
 		comments(f.Group, "Flat views the tensor as a slice in row-major order, without copying.")
@@ -22,7 +22,7 @@ func tensorTypes(f *jen.File, p *Plan) {
 			jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 		f.Line()
 		rows(f, t.Name, t, t.Shape)
-		comments(f.Group, t.FromDoc...)
+		comments(f.Group, wrap(t.FromDoc)...)
 		f.Func().Id(t.From).Params(jen.Id("flat").Index().Add(elemType(t))).Params(jen.Op("*").Id(t.Name), jen.Error()).Block(
 			jen.Return(jen.Qual(rtPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
 		)

@@ -58,9 +58,12 @@ func TestManyAnchors(t *testing.T) {
 func TestPackageOnBudget(t *testing.T) {
 	for _, c := range []struct{ anchors, name int }{{1000, 8}, {100, 4000}, {20, 16000}} {
 		m := manyAnchors(t, c.anchors, func(i int) string { return fmt.Sprintf("a%d_", i) + strings.Repeat("x", c.name) })
-		need := needs(m)
+		open := budget.New(1 << 40)
+		_, err := Build(m, Options{Context: budget.Into(t.Context(), open)})
+		require.NoError(t, err)
+		need := open.Used()
 		whole := budget.New(need - 1)
-		_, err := Build(m, Options{Context: budget.Into(t.Context(), whole)})
+		_, err = Build(m, Options{Context: budget.Into(t.Context(), whole)})
 		require.ErrorIs(t, err, budget.ErrExceeded)
 		require.ErrorIs(t, err, ErrBuild)
 		require.ErrorContains(t, err, fmt.Sprintf("the package of %d anchors: it needs", c.anchors))

@@ -57,11 +57,11 @@ func goName(s string) string {
 	return b.String()
 }
 
-// PackageName makes a package name from the base name of a model or a folder: the lower-case
+// packageName makes a package name from the base name of a model or a folder: the lower-case
 // ASCII letters and digits of everything before the first extension. A name
 // that could not be imported or would read as a keyword or a predeclared
 // identifier gets "model" in front.
-func PackageName(base string) string {
+func packageName(base string, d *Declared) string {
 	stem, _, _ := strings.Cut(base, ".")
 	var b strings.Builder
 	for _, r := range strings.ToLower(stem) {
@@ -70,7 +70,7 @@ func PackageName(base string) string {
 		}
 	}
 	name := b.String()
-	if name == "" || unicode.IsDigit(rune(name[0])) || name == "main" || token.IsKeyword(name) || predeclared(name) || theReserved().packages[name] {
+	if name == "" || unicode.IsDigit(rune(name[0])) || name == "main" || token.IsKeyword(name) || predeclared(name) || d.imports(name) {
 		name = "model" + name
 	}
 	return name
@@ -92,7 +92,7 @@ func predeclared(name string) bool {
 }
 
 // checkPackage returns why name can't be the name of a generated package.
-func checkPackage(name string) error {
+func checkPackage(name string, d *Declared) error {
 	switch {
 	case !token.IsIdentifier(name):
 		return fmt.Errorf("package name %q: not a Go identifier; choose a name of letters and digits with -p", name)
@@ -102,7 +102,7 @@ func checkPackage(name string) error {
 		return fmt.Errorf("package name %q: a package of that name can't be imported", name)
 	case strings.HasSuffix(name, "_test"):
 		return fmt.Errorf("package name %q: the ending _test is reserved for tests", name)
-	case predeclared(name) || theReserved().packages[name]:
+	case predeclared(name) || d.imports(name):
 		return fmt.Errorf("package name %q: it would hide what the generated code uses; choose another with -p", name)
 	}
 	return nil
@@ -133,14 +133,13 @@ type names struct {
 	families []string          // what a tensor declares, its name being %s
 }
 
-// newNames returns a table that holds what the generator itself declares.
-// pin is the name of the contract constant; r is nil for the table of the model
-// that what is reserved is read from.
-func newNames(r *reserved, pin string, sample bool) *names {
+// newNames returns a table that holds what generated files declare themselves.
+// pin is the name of the contract constant.
+func newNames(d *Declared, pin string, samples bool) *names {
 	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, next: map[string]int{}, families: []string{"%s"}}
-	if r != nil {
-		maps.Copy(n.owner, r.owners)
-		n.families = r.families[sample]
+	if d != nil {
+		maps.Copy(n.owner, d.Owners)
+		n.families = d.Families[samples]
 	}
 	return n
 }

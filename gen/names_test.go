@@ -10,6 +10,15 @@ import (
 	"pgregory.net/rapid"
 )
 
+// some is what files might declare.
+var some = &Declared{
+	Owners: map[string]string{
+		"Inputs": "the package", "NewInputs": "the package", "Outputs": "the package", "Open": "the package", "Runner": "the package", "Example": "the tests",
+	},
+	Packages: map[string]bool{"context": true, "rt": true},
+	Families: map[bool][]string{false: {"%s", "%sFrom", "Anchor%s"}, true: {"%s", "%sFrom", "Anchor%s", "%sSample"}},
+}
+
 func TestGoName(t *testing.T) {
 	for in, want := range map[string]string{
 		"image":                    "Image",
@@ -54,17 +63,17 @@ func TestPackageName(t *testing.T) {
 		"foo_test.popef":       "footest",
 		"UNHASHED_EXECUTABLE.": "unhashedexecutable",
 	} {
-		require.Equal(t, want, PackageName(in), "%q", in)
-		require.NoError(t, checkPackage(PackageName(in)))
+		require.Equal(t, want, packageName(in, some), "%q", in)
+		require.NoError(t, checkPackage(packageName(in, some), some))
 	}
 }
 
 func TestCheckPackage(t *testing.T) {
 	for _, bad := range []string{"", "2d", "a-b", "func", "main", "init", "_", "x_test", "rt", "context", "string", "a b"} {
-		require.Error(t, checkPackage(bad), "%q", bad)
+		require.Error(t, checkPackage(bad, some), "%q", bad)
 	}
 	for _, good := range []string{"digits", "my_model", "Digits", "模型"} {
-		require.NoError(t, checkPackage(good), "%q", good)
+		require.NoError(t, checkPackage(good, some), "%q", good)
 	}
 }
 
@@ -81,7 +90,7 @@ func FuzzGoName(f *testing.F) {
 		if utf8.RuneCountInString(name) > maxIdent {
 			t.Fatalf("goName(%q) has %d runes", s, utf8.RuneCountInString(name))
 		}
-		if err := checkPackage(PackageName(s)); err != nil {
+		if err := checkPackage(packageName(s, some), some); err != nil {
 			t.Fatalf("PackageName(%q): %v", s, err)
 		}
 	})
@@ -95,7 +104,7 @@ func TestNamesAreDistinct(t *testing.T) {
 			"X", "XFrom", "XFromFrom", "AnchorX", "Anchor", "AnchorXFrom", "X2", "X2_2", "X22", "Inputs", "Inputs2", "From",
 			"Open", "Runner", "AnchorAnchor", "AnchorAnchorX", "Example", "Contract00000000",
 		}), 0, 40).Draw(t, "wishes")
-		n := newNames(theReserved(), "Contract00000000", true)
+		n := newNames(some, "Contract00000000", true)
 		for _, w := range wishes {
 			n.wished[w] = true
 		}

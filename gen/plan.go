@@ -12,11 +12,6 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// Generation is the generation of the code that this package writes. rt says
-// which generations it can run; generated code fails to build with an rt that
-// can't run it.
-const Generation = 2
-
 // DefaultQueueDepth is the queue depth where [Options.QueueDepth] is 0.
 const DefaultQueueDepth = 4
 
@@ -134,8 +129,8 @@ type Tensor struct {
 	SampleShape []int64 // its array lengths
 	Blocks      int64   // equal blocks that have a part of every sample
 
-	Doc     []string // documentation of the type
-	FromDoc []string // documentation of the constructor
+	Doc     string // documentation of the type
+	FromDoc string // documentation of the constructor
 }
 
 // Field is one field of Inputs, Outputs, LoadInputs or SaveOutputs.

@@ -19,14 +19,14 @@ type Rename struct {
 	To   string
 }
 
-// Propose returns Go names for the tensors of m's package that are called after
+// proposeNames returns Go names for the tensors of m's package that are called after
 // what an exporter numbered: X39, Softmax11Tmp0, Identity1_0. It is empty where
 // all names are fine, and has at most MaxProposals. Names come from what is left of the anchor's, else from
 // what the tensor is: an input or an output, and of which operator. With all of
 // them, or any, in Options.Renames, [Build] gives a package in which those
 // tensors have these names. Errors are those of Build.
-func Propose(m *popef.Model, opts Options) ([]Rename, error) {
-	b := &builder{model: m, opts: opts}
+func proposeNames(m *popef.Model, opts Options, d *Declared) ([]Rename, error) {
+	b := &builder{model: m, opts: opts, declared: d}
 	for _, pass := range passes() {
 		pass(b)
 	}
@@ -97,7 +97,7 @@ func (b *builder) propose() []Rename {
 // there is.
 func (b *builder) choose(poor []proposal) []Rename {
 	p := &b.plan
-	n := newNames(theReserved(), p.Pin, p.BatchSize > 0)
+	n := newNames(b.declared, p.Pin, p.BatchSize > 0)
 	for _, t := range p.Tensors {
 		n.take(t.Name, t.Anchor)
 	}
