@@ -13,6 +13,7 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 
+	"github.com/popefgen/popefgen/gen/emit"
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -22,7 +23,7 @@ var ErrForeign = errors.New("not written by popefgen")
 
 // Write brings dir to hold exactly files, as far as popefgen is concerned: it
 // writes those whose content differs, each through a temporary file and a
-// rename, and removes Go files that begin with [Header] and are not among files.
+// rename, and removes Go files that begin with [emit.Header] and are not among files.
 // It may be killed at any point: what is in dir then builds, and the next call
 // removes temporary files that were left. It returns the base names of what it wrote or removed, sorted; nothing is
 // written when nothing differs, which spares the build cache.
@@ -192,10 +193,10 @@ func compare(dir string, files []File) ([]difference, error) {
 	return out, nil
 }
 
-// ours reports whether data begins with the line [Header].
+// ours reports whether data begins with the line [emit.Header].
 func ours(data []byte) bool {
 	line, _, _ := bytes.Cut(data, []byte("\n"))
-	return string(bytes.TrimSuffix(line, []byte("\r"))) == Header
+	return string(bytes.TrimSuffix(line, []byte("\r"))) == emit.Header
 }
 
 // lines splits text after each newline, without an empty last line.

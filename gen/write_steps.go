@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -26,8 +27,8 @@ var beforeStep = func(path string) error { return nil }
 func inSteps(stale []difference) []difference {
 	isGo := func(s difference) bool { return filepath.Ext(s.name) == ".go" }
 	isTest := func(s difference) bool { return strings.HasSuffix(s.name, "_test.go") }
-	isSpec := func(s difference) bool { return strings.HasSuffix(s.name, contractSuffix) }
-	isUse := func(s difference) bool { return strings.HasSuffix(s.name, modelSuffix) }
+	isSpec := func(s difference) bool { return strings.HasSuffix(s.name, plan.ContractSuffix) }
+	isUse := func(s difference) bool { return strings.HasSuffix(s.name, plan.ModelSuffix) }
 	isCode := func(s difference) bool { return isGo(s) && !isTest(s) && !isSpec(s) && !isUse(s) }
 	isText := func(s difference) bool { return s.name == contract.FileName }
 	isModel := func(s difference) bool { return !isGo(s) && !isText(s) }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -134,12 +135,12 @@ func packageOf(t *testing.T, o Options, shape []int64, inputs ...string) []File 
 	m, err := popef.Load(path)
 	require.NoError(t, err)
 	defer m.Close()
-	plan, err := Build(m, o)
+	p, err := Build(m, o)
 	require.NoError(t, err)
-	files, err := Emit(plan)
+	files, err := Emit(p)
 	require.NoError(t, err)
 	if o.Embed != "" {
-		copied, err := ModelCopy(plan, m)
+		copied, err := ModelCopy(p, m)
 		require.NoError(t, err)
 		files = append(files, copied)
 	}
@@ -231,7 +232,7 @@ func TestWriteInSteps(t *testing.T) {
 // say so of a package whose tests are still missing.
 func TestContractIsWrittenLast(t *testing.T) {
 	var stale []difference
-	for _, name := range []string{contract.FileName, "p.go", "p_test.go", "p" + contractSuffix, "p" + modelSuffix, "p.popef"} {
+	for _, name := range []string{contract.FileName, "p.go", "p_test.go", "p" + plan.ContractSuffix, "p" + plan.ModelSuffix, "p.popef"} {
 		stale = append(stale, difference{name: name, want: &File{}})
 	}
 	steps := inSteps(stale)

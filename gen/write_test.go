@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/gen/emit"
 )
 
 // tree returns the files of a directory.
@@ -29,7 +31,7 @@ func file(name, text string) File { return File{Name: name, Data: []byte(text)} 
 const hand = "// Written by hand.\npackage m\n"
 
 func TestWrite(t *testing.T) {
-	a1, a2 := Header+"\npackage m\n\n//go:embed m.popef\n", Header+"\npackage m\n\n//go:embed m.popef\n// 2\n"
+	a1, a2 := emit.Header+"\npackage m\n\n//go:embed m.popef\n", emit.Header+"\npackage m\n\n//go:embed m.popef\n// 2\n"
 	for _, c := range []struct {
 		name    string
 		before  map[string]string
@@ -53,9 +55,9 @@ func TestWrite(t *testing.T) {
 		},
 		{
 			name: "orphans with our header go, others stay", before: map[string]string{
-				"m_test.go": a1, "old.go": Header + "\r\npackage m\r\n", "doc.go": hand, "late.go": "\n" + Header, "notes.txt": Header, "old.popef": "x"},
+				"m_test.go": a1, "old.go": emit.Header + "\r\npackage m\r\n", "doc.go": hand, "late.go": "\n" + emit.Header, "notes.txt": emit.Header, "old.popef": "x"},
 			files: []File{file("m.go", a1)}, changed: []string{"m.go", "m_test.go", "old.go"},
-			after: map[string]string{"m.go": a1, "doc.go": hand, "late.go": "\n" + Header, "notes.txt": Header, "old.popef": "x"},
+			after: map[string]string{"m.go": a1, "doc.go": hand, "late.go": "\n" + emit.Header, "notes.txt": emit.Header, "old.popef": "x"},
 		},
 		{
 			name: "a foreign Go file in the way", before: map[string]string{"m.go": hand}, files: []File{file("a.go", a1), file("m.go", a1)},
@@ -114,7 +116,7 @@ func TestWriteRefusesNames(t *testing.T) {
 func TestWriteLeavesNothingBehind(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "m.popef"), 0o777))
-	_, err := Write(dir, []File{file("a.go", Header), file("m.popef", "model")})
+	_, err := Write(dir, []File{file("a.go", emit.Header), file("m.popef", "model")})
 	require.Error(t, err)
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
@@ -124,15 +126,15 @@ func TestWriteLeavesNothingBehind(t *testing.T) {
 // TestLineEnds takes text with the line ends of Windows for the same.
 func TestLineEnds(t *testing.T) {
 	dir := t.TempDir()
-	files := []File{file("m.go", Header+"\na\n"), file("contract.txt", "popefgen contract 1\nx\n"), file("m.popef", "a\nb")}
+	files := []File{file("m.go", emit.Header+"\na\n"), file("contract.txt", "popefgen contract 1\nx\n"), file("m.popef", "a\nb")}
 	_, err := Write(dir, files)
 	require.NoError(t, err)
 	for _, f := range files {
 		data := strings.ReplaceAll(string(f.Data), "\n", "\r\n")
 		require.NoError(t, os.WriteFile(filepath.Join(dir, f.Name), []byte(data), 0o644))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "n.go"), []byte(Header+"\r\n//go:embed m.popef\r\n"), 0o644))
-	files = append(files, file("n.go", Header+"\n//go:embed m.popef\n"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "n.go"), []byte(emit.Header+"\r\n//go:embed m.popef\r\n"), 0o644))
+	files = append(files, file("n.go", emit.Header+"\n//go:embed m.popef\n"))
 	changed, err := Write(dir, files)
 	require.NoError(t, err)
 	require.Equal(t, []string{"m.popef"}, changed, "bytes of a model are bytes")
@@ -140,16 +142,16 @@ func TestLineEnds(t *testing.T) {
 
 func TestCheckDiff(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"m.go": Header + "\na\nb\n", "m_test.go": Header + "\nold\n", "m.popef": "old"} {
+	for name, text := range map[string]string{"m.go": emit.Header + "\na\nb\n", "m_test.go": emit.Header + "\nold\n", "m.popef": "old"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
-	diff, err := Check(dir, []File{file("m.go", Header+"\na\nc\n"), file("n.go", Header+"\n"), file("m.popef", "new")})
+	diff, err := Check(dir, []File{file("m.go", emit.Header+"\na\nc\n"), file("n.go", emit.Header+"\n"), file("m.popef", "new")})
 	require.NoError(t, err)
 	d := filepath.ToSlash(dir)
 	require.Equal(t, `--- `+d+`/m.go
 +++ `+d+`/m.go
 @@ -1,3 +1,3 @@
- `+Header+`
+ `+emit.Header+`
  a
 -b
 +c
@@ -157,11 +159,11 @@ Binary files `+d+`/m.popef and `+d+`/m.popef differ
 --- `+d+`/m_test.go
 +++ `+os.DevNull+`
 @@ -1,2 +0,0 @@
--`+Header+`
+-`+emit.Header+`
 -old
 --- `+os.DevNull+`
 +++ `+d+`/n.go
 @@ -0,0 +1 @@
-+`+Header+`
++`+emit.Header+`
 `, diff)
 }

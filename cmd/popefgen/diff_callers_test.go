@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/golden"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -162,7 +163,7 @@ func uses(p *gen.Plan, samples bool) string {
 	b.WriteString("func use(r *m.Runner) {\n")
 	for _, s := range []struct {
 		name   string
-		fields []gen.Field
+		fields []plan.Field
 	}{{"Inputs", p.Inputs}, {"Outputs", p.Outputs}, {"LoadInputs", p.LoadInputs}, {"SaveOutputs", p.SaveOutputs}} {
 		for _, f := range s.fields {
 			tensor := p.Tensors[f.Tensor]

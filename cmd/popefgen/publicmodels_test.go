@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen"
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/onnx"
@@ -166,7 +167,7 @@ func runGenerated(t *testing.T, module string, sets []publicSet) {
 		fmt.Fprintf(&imports, "\t%s \"publicmodels/%s\"\n", pkg, s.name)
 		fmt.Fprintf(&body, "\tfunc() {\n\t\tr, err := %s.Open(ctx, %q)\n\t\tcheck(err)\n\t\tdefer r.Close()\n", pkg, s.popef)
 		fmt.Fprintf(&body, "\t\tin, out := %s.NewInputs(), %s.NewOutputs()\n", pkg, pkg)
-		anchor := func(f gen.Field) string { return tensorPath(module, s, s.plan.Anchors[f.Anchor].Name) }
+		anchor := func(f plan.Field) string { return tensorPath(module, s, s.plan.Anchors[f.Anchor].Name) }
 		for _, f := range s.plan.Inputs {
 			fmt.Fprintf(&body, "\t\tread(%q, in.%s.Flat())\n", anchor(f), f.Name)
 		}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/rt"
@@ -20,10 +21,8 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 		return nil, err
 	}
 	blocks := map[string]int{} // by handle
-	for _, fields := range [][]gen.Field{plan.Inputs, plan.Outputs} {
-		for _, f := range fields {
-			blocks[plan.Contract.Fields[f.Anchor].Stream] = int(plan.Tensors[f.Tensor].Blocks)
-		}
+	for _, f := range slices.Concat(plan.Inputs, plan.Outputs) {
+		blocks[plan.Contract.Fields[f.Anchor].Stream] = int(plan.Tensors[f.Tensor].Blocks)
 	}
 	batching := rt.WithBatching(rt.BatchPolicy{Linger: c.Linger})
 	r, err := t.openCore(ctx, 1, func(spec *rt.Spec) {

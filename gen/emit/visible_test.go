@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"go/ast"
@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -72,9 +73,9 @@ func TestNothingHiddenInSource(t *testing.T) {
 		m, err := popef.Load(path)
 		require.NoError(t, err)
 		defer m.Close()
-		plan, err := Build(m, Options{ModelBase: "m.popef", Tests: true})
+		p, err := plan.Build(m, plan.Options{ModelBase: "m.popef", Tests: true}, Declared())
 		require.NoError(t, err)
-		files, err := Emit(plan)
+		files, err := Emit(p)
 		require.NoError(t, err)
 		found := map[string]bool{}
 		for _, f := range files {

@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import (
 	"slices"
@@ -19,13 +19,13 @@ type Rename struct {
 	To   string
 }
 
-// proposeNames returns Go names for the tensors of m's package that are called after
+// Propose returns Go names for the tensors of m's package that are called after
 // what an exporter numbered: X39, Softmax11Tmp0, Identity1_0. It is empty where
 // all names are fine, and has at most MaxProposals. Names come from what is left of the anchor's, else from
 // what the tensor is: an input or an output, and of which operator. With all of
 // them, or any, in Options.Renames, [Build] gives a package in which those
 // tensors have these names. Errors are those of Build.
-func proposeNames(m *popef.Model, opts Options, d *Declared) ([]Rename, error) {
+func Propose(m *popef.Model, opts Options, d *Declared) ([]Rename, error) {
 	b := &builder{model: m, opts: opts, declared: d}
 	for _, pass := range passes() {
 		pass(b)

@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import (
 	"fmt"
@@ -57,11 +57,11 @@ func goName(s string) string {
 	return b.String()
 }
 
-// packageName makes a package name from the base name of a model or a folder: the lower-case
+// PackageName makes a package name from the base name of a model or a folder: the lower-case
 // ASCII letters and digits of everything before the first extension. A name
 // that could not be imported or would read as a keyword or a predeclared
 // identifier gets "model" in front.
-func packageName(base string, d *Declared) string {
+func PackageName(base string, d *Declared) string {
 	stem, _, _ := strings.Cut(base, ".")
 	var b strings.Builder
 	for _, r := range strings.ToLower(stem) {

@@ -1,14 +1,16 @@
-package gen
+package emit
 
 import (
 	"slices"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // queuesType adds the type Queues with its methods, for a model that has
 // something to enqueue.
-func queuesType(f *jen.File, p *Plan) {
+func queuesType(f *jen.File, p *plan.Plan) {
 	if len(p.Inputs)+len(p.Outputs) == 0 {
 		return
 	}
@@ -123,7 +125,7 @@ func queuesType(f *jen.File, p *Plan) {
 }
 
 // openQueues adds OpenQueues.
-func openQueues(f *jen.File, p *Plan) {
+func openQueues(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what",
 		"happens when the device waits for data; the rest of it follows from the model and is to be left out.")
 	f.Func().Id("OpenQueues").ParamsFunc(func(g *jen.Group) {

@@ -1,14 +1,13 @@
-// Package gen compiles a PopEF model into the source of a Go package.
-//
-// It has three stages that know nothing of each other's work: [Build] decides
-// everything and returns a [Plan], which is plain data; [Emit] turns a plan
-// into files without deciding anything; [Write] and [Check] bring files to a
-// directory, or tell how it differs. The same model and options give the same
-// plan, and the same plan the same bytes, on every machine.
-package gen
+// Package plan decides everything about the Go package of a PopEF model, and says
+// it in a [Plan]: names, types, sizes, documentation, as plain data. What other
+// packages write is not its matter, but for the names that they declare, which
+// [Build] is given as data too. The same model and options give the same plan on
+// every machine.
+package plan
 
 import (
 	"context"
+
 	"github.com/popefgen/popefgen/popef/contract"
 )
 

@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import "github.com/popefgen/popefgen/popef"
 
@@ -33,9 +33,9 @@ func Probes() []*Plan {
 		{Tests: true, BatchDim: &dim},
 	} {
 		o.Package, o.ModelBase = "probe", "probe.popef"
-		p, err := buildPlan(probeModel(), o, nil)
+		p, err := Build(probeModel(), o, nil)
 		if err != nil {
-			panic("gen: the model that names are read from has no package: " + err.Error()) // no input leads here
+			panic("plan: the model that names are read from has no package: " + err.Error()) // no input leads here
 		}
 		out = append(out, p)
 	}

@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
@@ -40,7 +41,7 @@ func TestManyAnchors(t *testing.T) {
 			work := func(n int) (allocations float64) {
 				m := manyAnchors(t, n, name)
 				return testing.AllocsPerRun(1, func() {
-					p, err := Build(m, Options{})
+					p, err := plan.Build(m, plan.Options{}, Declared())
 					require.NoError(t, err)
 					require.Len(t, p.Inputs, n/2)
 					_, err = Emit(p)
@@ -59,19 +60,19 @@ func TestPackageOnBudget(t *testing.T) {
 	for _, c := range []struct{ anchors, name int }{{1000, 8}, {100, 4000}, {20, 16000}} {
 		m := manyAnchors(t, c.anchors, func(i int) string { return fmt.Sprintf("a%d_", i) + strings.Repeat("x", c.name) })
 		open := budget.New(1 << 40)
-		_, err := Build(m, Options{Context: budget.Into(t.Context(), open)})
+		_, err := plan.Build(m, plan.Options{Context: budget.Into(t.Context(), open)}, Declared())
 		require.NoError(t, err)
 		need := open.Used()
 		whole := budget.New(need - 1)
-		_, err = Build(m, Options{Context: budget.Into(t.Context(), whole)})
+		_, err = plan.Build(m, plan.Options{Context: budget.Into(t.Context(), whole)}, Declared())
 		require.ErrorIs(t, err, budget.ErrExceeded)
-		require.ErrorIs(t, err, ErrBuild)
+		require.ErrorIs(t, err, plan.ErrBuild)
 		require.ErrorContains(t, err, fmt.Sprintf("the package of %d anchors: it needs", c.anchors))
 		require.Zero(t, whole.Used())
 
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		p, err := Build(m, Options{Tests: true, Context: budget.Into(t.Context(), budget.New(need))})
+		p, err := plan.Build(m, plan.Options{Tests: true, Context: budget.Into(t.Context(), budget.New(need))}, Declared())
 		require.NoError(t, err)
 		files, err := Emit(p)
 		require.NoError(t, err)
@@ -85,6 +86,6 @@ func TestPackageOnBudget(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := Build(manyAnchors(t, 4, func(i int) string { return fmt.Sprint("a", i) }), Options{Context: ctx})
+	_, err := plan.Build(manyAnchors(t, 4, func(i int) string { return fmt.Sprint("a", i) }), plan.Options{Context: ctx}, Declared())
 	require.ErrorIs(t, err, context.Canceled)
 }

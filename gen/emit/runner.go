@@ -1,15 +1,17 @@
-package gen
+package emit
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // mainFile renders the file that callers read: documentation, constants,
 // tensor types, inputs and outputs, runner.
-func mainFile(p *Plan) ([]byte, error) {
+func mainFile(p *plan.Plan) ([]byte, error) {
 	f := newFile(p)
 	doc, err := docText("package.tmpl", p)
 	if err != nil {
@@ -32,7 +34,7 @@ func mainFile(p *Plan) ([]byte, error) {
 
 // constants adds the contract's pin, the numbers of the model and the names
 // of its anchors.
-func constants(f *jen.File, p *Plan) {
+func constants(f *jen.File, p *plan.Plan) {
 	f.Const().DefsFunc(func(g *jen.Group) {
 		comments(g, "ContractHash identifies what callers see of the model: the inputs and outputs with their names,",
 			"types, shapes and order. Open refuses a model that lacks any of it.")
@@ -68,11 +70,11 @@ func constants(f *jen.File, p *Plan) {
 type ends struct {
 	id     string // field of Runner ("load") or ports
 	end    string // rt.Input or rt.Output
-	fields []Field
+	fields []plan.Field
 }
 
 // streams lists the structs that have any.
-func streams(p *Plan) []ends {
+func streams(p *plan.Plan) []ends {
 	all := []ends{
 		{"load", "Input", p.LoadInputs},
 		{"in", "Input", p.Inputs},
@@ -83,7 +85,7 @@ func streams(p *Plan) []ends {
 }
 
 // add adds a field for the stream ends.
-func (s ends) add(g *jen.Group, p *Plan) {
+func (s ends) add(g *jen.Group, p *plan.Plan) {
 	g.Id(s.id).StructFunc(func(g *jen.Group) {
 		for _, field := range s.fields {
 			g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
@@ -91,7 +93,7 @@ func (s ends) add(g *jen.Group, p *Plan) {
 	})
 }
 
-func runnerType(f *jen.File, p *Plan) {
+func runnerType(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
@@ -123,7 +125,7 @@ func runnerType(f *jen.File, p *Plan) {
 
 // freezers adds an option for every run input that gives it the same data in
 // every request.
-func freezers(f *jen.File, p *Plan) {
+func freezers(f *jen.File, p *plan.Plan) {
 	for _, field := range p.Inputs {
 		t := p.Tensors[field.Tensor]
 		key := jen.Id(t.NameConst)
@@ -140,7 +142,7 @@ func freezers(f *jen.File, p *Plan) {
 }
 
 // methods adds what a Runner does after Open.
-func methods(f *jen.File, p *Plan) {
+func methods(f *jen.File, p *plan.Plan) {
 	run := []jen.Code{jen.Id("in").Op("*").Id("Inputs"), jen.Id("out").Op("*").Id("Outputs")}
 	method := func(name string, params []jen.Code, results []jen.Code, body func(*jen.Group)) {
 		s := f.Func().Params(jen.Id("r").Op("*").Id("Runner")).Id(name).Params(params...)

@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"bytes"
@@ -8,14 +8,15 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
 )
 
 // contractFile renders the file with what the runtime compares and resolves:
 // the contract's text and the specification. It uses nothing that the package's
-// other files declare, so that the package builds while [Write] replaces them.
-func contractFile(p *Plan) ([]byte, error) {
+// other files declare, so that the package builds while gen.Write replaces them.
+func contractFile(p *plan.Plan) ([]byte, error) {
 	f := newFile(p)
 	skewGuard(f)
 	comments(f.Group, "contract is the canonical text that ContractHash is the hash of.")
@@ -46,7 +47,7 @@ const contractMark = "the text of the contract"
 
 // withContract puts the contract's text, a line each, in the place of its mark in
 // the formatted file.
-func withContract(p *Plan, file []byte) []byte {
+func withContract(p *plan.Plan, file []byte) []byte {
 	var text strings.Builder
 	for line := range strings.Lines(strings.TrimSuffix(p.ContractText, "\n") + "\n") {
 		if text.Len() > 0 {
@@ -58,7 +59,7 @@ func withContract(p *Plan, file []byte) []byte {
 }
 
 // anchorSpecs adds a line for every anchor that memory is bound to.
-func anchorSpecs(g *jen.Group, p *Plan) {
+func anchorSpecs(g *jen.Group, p *plan.Plan) {
 	lines := 0
 	for _, s := range streams(p) {
 		for _, field := range s.fields {
@@ -115,9 +116,9 @@ func skewGuard(f *jen.File) {
 }
 
 // testFile renders the example, the benchmarks and the allocation tests.
-func testFile(p *Plan) ([]byte, error) {
+func testFile(p *plan.Plan) ([]byte, error) {
 	text, err := templates.Render("test.tmpl", struct {
-		*Plan
+		*plan.Plan
 		Header, RT string
 	}{p, Header, rtPath})
 	if err != nil {

@@ -1,14 +1,16 @@
-package gen
+package emit
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // tensorTypes adds each tensor's type with its flat view and constructor.
-func tensorTypes(f *jen.File, p *Plan) {
+func tensorTypes(f *jen.File, p *plan.Plan) {
 	for _, t := range p.Tensors {
 		data := jen.Id("Data")
 		for _, n := range t.Shape {
@@ -34,7 +36,7 @@ func tensorTypes(f *jen.File, p *Plan) {
 }
 
 // sampleType adds the type of one sample of a tensor, with its flat view.
-func sampleType(f *jen.File, t Tensor) {
+func sampleType(f *jen.File, t plan.Tensor) {
 	data := jen.Id("Data")
 	for _, n := range t.SampleShape {
 		data.Index(jen.Lit(int(n)))
@@ -51,7 +53,7 @@ func sampleType(f *jen.File, t Tensor) {
 
 // rows adds an iterator over the first dimension where there are others: a
 // range over the array itself copies each row.
-func rows(f *jen.File, name string, t Tensor, shape []int64) {
+func rows(f *jen.File, name string, t plan.Tensor, shape []int64) {
 	if len(shape) < 2 {
 		return
 	}
@@ -70,7 +72,7 @@ func rows(f *jen.File, name string, t Tensor, shape []int64) {
 var braces = jen.Options{Open: "{ ", Close: " }"}
 
 // elemType is the Go type of one element of t.
-func elemType(t Tensor) jen.Code {
+func elemType(t plan.Tensor) jen.Code {
 	if name, ok := strings.CutPrefix(t.Elem, "rt."); ok {
 		return jen.Qual(rtPath, name)
 	}
@@ -78,7 +80,7 @@ func elemType(t Tensor) jen.Code {
 }
 
 // fieldType is the type that a field points to.
-func fieldType(p *Plan, f Field) *jen.Statement {
+func fieldType(p *plan.Plan, f plan.Field) *jen.Statement {
 	s := &jen.Statement{}
 	if f.Iterated {
 		s.Index(jen.Id("DeviceIterations"))
@@ -90,11 +92,11 @@ func fieldType(p *Plan, f Field) *jen.Statement {
 type structure struct {
 	name   string
 	doc    []string
-	fields []Field
+	fields []plan.Field
 }
 
 // structures adds the structs that a caller fills, with their constructors.
-func structures(f *jen.File, p *Plan) {
+func structures(f *jen.File, p *plan.Plan) {
 	inputs := []string{"Inputs is the memory that a run reads. No field may be nil."}
 	outputs := []string{"Outputs is the memory that a run fills. No field may be nil."}
 	if p.DeviceIterations > 1 {

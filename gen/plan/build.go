@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import (
 	"context"
@@ -21,12 +21,12 @@ import (
 // ErrBuild marks every error by which [Build] refuses a model or its options.
 var ErrBuild = errors.New("no package can be generated")
 
-// buildPlan decides everything about the package of model m, whose files have the
+// Build decides everything about the package of model m, whose files have the
 // names d for themselves. It reads the
 // model's metadata and never its executable or data. Every mistake in the
 // options and every anchor that Go has no type for is reported in one error
 // that wraps [ErrBuild].
-func buildPlan(m *popef.Model, opts Options, d *Declared) (*Plan, error) {
+func Build(m *popef.Model, opts Options, d *Declared) (*Plan, error) {
 	ctx := opts.Context
 	if ctx == nil {
 		ctx = context.Background()
@@ -132,7 +132,7 @@ func (b *builder) settings() {
 	}
 	p.Package = b.opts.Package
 	if p.Package == "" {
-		p.Package = packageName(p.Model, b.declared)
+		p.Package = PackageName(p.Model, b.declared)
 	} else if err := checkPackage(p.Package, b.declared); err != nil {
 		b.problem("%v", err)
 	}
@@ -519,15 +519,15 @@ func (b *builder) fields() {
 
 // Ends of file names.
 const (
-	contractSuffix = "_contract.go" // what the runtime compares and resolves
-	modelSuffix    = "_model.go"    // the interface of the runner, and a fake of it
+	ContractSuffix = "_contract.go" // what the runtime compares and resolves
+	ModelSuffix    = "_model.go"    // the interface of the runner, and a fake of it
 )
 
 // files lists what the package consists of.
 func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
-	p.Files = []string{base + ".go", base + contractSuffix, base + modelSuffix}
+	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}

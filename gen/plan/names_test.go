@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import (
 	"go/token"
@@ -63,8 +63,8 @@ func TestPackageName(t *testing.T) {
 		"foo_test.popef":       "footest",
 		"UNHASHED_EXECUTABLE.": "unhashedexecutable",
 	} {
-		require.Equal(t, want, packageName(in, some), "%q", in)
-		require.NoError(t, checkPackage(packageName(in, some), some))
+		require.Equal(t, want, PackageName(in, some), "%q", in)
+		require.NoError(t, checkPackage(PackageName(in, some), some))
 	}
 }
 
@@ -90,7 +90,7 @@ func FuzzGoName(f *testing.F) {
 		if utf8.RuneCountInString(name) > maxIdent {
 			t.Fatalf("goName(%q) has %d runes", s, utf8.RuneCountInString(name))
 		}
-		if err := checkPackage(packageName(s, some), some); err != nil {
+		if err := checkPackage(PackageName(s, some), some); err != nil {
 			t.Fatalf("PackageName(%q): %v", s, err)
 		}
 	})

@@ -1,4 +1,6 @@
-package gen
+// Package emit writes the Go files of a package down from its plan: text, and
+// no decisions. The same plan gives the same bytes on every machine.
+package emit
 
 import (
 	"bytes"
@@ -8,6 +10,7 @@ import (
 	"github.com/dave/jennifer/jen"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/templates"
 )
@@ -34,17 +37,17 @@ type File struct {
 }
 
 // Emit renders a plan's Go files and its contract.txt, in the order of
-// [Plan.Files]. It decides nothing: the same plan gives the same bytes
+// [plan.Plan.Files]. It decides nothing: the same plan gives the same bytes
 // everywhere. The embedded model copy, which a plan only names, is not among
-// them; see [ModelCopy].
-func Emit(p *Plan) ([]File, error) {
-	renderers := []func(*Plan) ([]byte, error){mainFile, contractFile, nil, testFile}
+// them; see gen.ModelCopy.
+func Emit(p *plan.Plan) ([]File, error) {
+	renderers := []func(*plan.Plan) ([]byte, error){mainFile, contractFile, nil, testFile}
 	if !p.Tests {
 		renderers = renderers[:3]
 	}
 	out := make([]File, len(renderers))
 	var all errgroup.Group // with ten thousand anchors, files are worth a core each
-	emit := func(i int, render func(*Plan) ([]byte, error)) (err error) {
+	emit := func(i int, render func(*plan.Plan) ([]byte, error)) (err error) {
 		out[i], err = emitFile(p, p.Files[i], render)
 		return err
 	}
@@ -61,14 +64,14 @@ func Emit(p *Plan) ([]File, error) {
 		return nil, fmt.Errorf("emitting %s: %w", p.Files[1], err)
 	}
 	out[1].Data = data
-	if err := emit(2, func(p *Plan) ([]byte, error) { return modelFile(p, out[0].Data) }); err != nil {
+	if err := emit(2, func(p *plan.Plan) ([]byte, error) { return modelFile(p, out[0].Data) }); err != nil {
 		return nil, err
 	}
 	return append(out, File{Name: contract.FileName, Data: []byte(p.Published().FileText())}), nil
 }
 
 // emitFile renders, formats and checks one Go file.
-func emitFile(p *Plan, name string, render func(*Plan) ([]byte, error)) (File, error) {
+func emitFile(p *plan.Plan, name string, render func(*plan.Plan) ([]byte, error)) (File, error) {
 	data, err := render(p)
 	if err != nil {
 		return File{}, fmt.Errorf("emitting %s: %w", name, err)
@@ -85,7 +88,7 @@ func emitFile(p *Plan, name string, render func(*Plan) ([]byte, error)) (File, e
 // newFile begins a Go file with the header, the model and its contract.
 // jennifer turns comments of several lines into block comments, which tools
 // do not take for the mark of generated code, so each line is its own.
-func newFile(p *Plan) *jen.File {
+func newFile(p *plan.Plan) *jen.File {
 	f := jen.NewFile(p.Package)
 	f.NoFormat = true // Emit does that
 	f.HeaderComment(Header)
@@ -103,7 +106,7 @@ func render(f *jen.File) ([]byte, error) {
 
 // docText renders a documentation template as comment lines. Lines of
 // running text are broken anew; indented lines and headings stay.
-func docText(name string, p *Plan) ([]string, error) {
+func docText(name string, p *plan.Plan) ([]string, error) {
 	text, err := templates.Render(name, p)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"go/ast"
@@ -9,16 +9,20 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
-// DeclaredNames returns the names that the files of every package declare and
-// import. They are read from the files of the plans of [Probes], once.
-var DeclaredNames = sync.OnceValue(func() *Declared {
-	d := &Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Families: map[bool][]string{}}
-	for _, p := range Probes() {
+// Declared returns the names that the files of every package declare and
+// import. They are read from the files of the plans of [plan.Probes], once.
+func Declared() *plan.Declared { return declared() }
+
+var declared = sync.OnceValue(func() *plan.Declared {
+	d := &plan.Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Families: map[bool][]string{}}
+	for _, p := range plan.Probes() {
 		files, err := Emit(p)
 		if err != nil {
-			panic("gen: " + err.Error()) // no input leads here
+			panic("emit: " + err.Error()) // no input leads here
 		}
 		for _, f := range files {
 			if path.Ext(f.Name) == ".go" {
@@ -30,10 +34,10 @@ var DeclaredNames = sync.OnceValue(func() *Declared {
 })
 
 // declaredBy adds what a file declares and imports.
-func declaredBy(d *Declared, f File, p *Plan) {
+func declaredBy(d *plan.Declared, f File, p *plan.Plan) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), f.Name, f.Data, 0)
 	if err != nil {
-		panic("gen: " + err.Error()) // Emit has formatted it
+		panic("emit: " + err.Error()) // Emit has formatted it
 	}
 	who := "the generated package itself"
 	if strings.HasSuffix(f.Name, "_test.go") {
@@ -42,8 +46,8 @@ func declaredBy(d *Declared, f File, p *Plan) {
 	declare := func(id *ast.Ident) {
 		switch {
 		case id.Name == "_" || id.Name == "init" || id.Name == p.Pin: // the pin is another for every model
-		case strings.Contains(id.Name, ProbeTensor):
-			family := strings.Replace(id.Name, ProbeTensor, "%s", 1)
+		case strings.Contains(id.Name, plan.ProbeTensor):
+			family := strings.Replace(id.Name, plan.ProbeTensor, "%s", 1)
 			if list := d.Families[p.BatchSize > 0]; !slices.Contains(list, family) {
 				d.Families[p.BatchSize > 0] = append(list, family)
 			}

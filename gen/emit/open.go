@@ -1,15 +1,17 @@
-package gen
+package emit
 
 import (
 	"fmt"
 	"slices"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // openFunc adds Open and, where the model is embedded, the variable that
 // holds it.
-func openFunc(f *jen.File, p *Plan) {
+func openFunc(f *jen.File, p *plan.Plan) {
 	if p.Embed != "" {
 		f.Anon("embed")
 		f.Comment("//go:embed " + p.Embed)
@@ -61,7 +63,7 @@ func openFunc(f *jen.File, p *Plan) {
 }
 
 // modelSource says where the model comes from.
-func modelSource(g *jen.Group, p *Plan) {
+func modelSource(g *jen.Group, p *plan.Plan) {
 	g.Id("source").Op(":=").Qual(rtPath, "Source").ValuesFunc(func(g *jen.Group) {
 		if p.Embed != "" {
 			g.Id("Name").Op(":").Lit(p.Embed)
@@ -73,7 +75,7 @@ func modelSource(g *jen.Group, p *Plan) {
 }
 
 // bindings adds a line for every stream whose ends have an owner.
-func bindings(g *jen.Group, p *Plan, owners map[string]*jen.Statement) {
+func bindings(g *jen.Group, p *plan.Plan, owners map[string]*jen.Statement) {
 	lines, added := 0, false
 	for _, s := range streams(p) {
 		owner := owners[s.id]
@@ -94,7 +96,7 @@ func bindings(g *jen.Group, p *Plan, owners map[string]*jen.Statement) {
 }
 
 // openDoc is the documentation of Open.
-func openDoc(p *Plan) []string {
+func openDoc(p *plan.Plan) []string {
 	var out []string
 	if p.Embed != "" {
 		out = append(out, "Open loads the embedded model and runs its load programs once. With rt.WithModelFile or",
@@ -118,7 +120,7 @@ func openDoc(p *Plan) []string {
 // nilChecks adds statements that return an error if the struct of that type
 // name or one of its fields is nil. first is what the function returns before
 // the error.
-func nilChecks(g *jen.Group, p *Plan, id, structName string, fields []Field, first ...jen.Code) {
+func nilChecks(g *jen.Group, p *plan.Plan, id, structName string, fields []plan.Field, first ...jen.Code) {
 	fail := func(field string, anchor ...jen.Code) jen.Code {
 		err := jen.Op("&").Qual(rtPath, "NilAnchorError").ValuesFunc(func(g *jen.Group) {
 			if id == "load" { // there is no core yet to name the model

@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"bytes"
@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/dave/jennifer/jen"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // runnerMethod is an exported method of the generated Runner.
@@ -71,7 +73,7 @@ func runnerMethods(main []byte) ([]runnerMethod, error) {
 }
 
 // modelFile renders the interface that Runner satisfies, and a fake of it.
-func modelFile(p *Plan, main []byte) ([]byte, error) {
+func modelFile(p *plan.Plan, main []byte) ([]byte, error) {
 	methods, err := runnerMethods(main)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package gen
+package plan
 
 import (
 	"fmt"
@@ -71,7 +71,7 @@ func TestPropose(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := modelOf(c.inputs, c.outputs)
 			opts := Options{ModelBase: "m.popef", Renames: c.renames}
-			got, err := proposeNames(m, opts, some)
+			got, err := Propose(m, opts, some)
 			require.NoError(t, err)
 			if c.name == "the package has it" {
 				require.Equal(t, "Inputs2", got[0].To, "Inputs is a type of every package")
@@ -79,7 +79,7 @@ func TestPropose(t *testing.T) {
 			require.Empty(t, cmp.Diff(c.want, got))
 		})
 	}
-	_, err := proposeNames(modelOf([]string{"1"}, nil), Options{ModelBase: "m.popef", Renames: map[string]string{"1": "scan"}}, some)
+	_, err := Propose(modelOf([]string{"1"}, nil), Options{ModelBase: "m.popef", Renames: map[string]string{"1": "scan"}}, some)
 	require.ErrorIs(t, err, ErrBuild)
 }
 
@@ -101,7 +101,7 @@ func TestProposeIsTaken(t *testing.T) {
 		}
 		m := modelOf(unique("in", rapid.SliceOfN(name, 0, 5).Draw(t, "inputs")), unique("out", rapid.SliceOfN(name, 0, 5).Draw(t, "outputs")))
 		opts := Options{ModelBase: "m.popef", Tests: true}
-		all, err := proposeNames(m, opts, some)
+		all, err := Propose(m, opts, some)
 		require.NoError(t, err)
 		sets := []map[string]string{{}}
 		for _, r := range all {
@@ -112,7 +112,7 @@ func TestProposeIsTaken(t *testing.T) {
 		require.Len(t, sets[0], len(all), "a key stands twice")
 		for _, renames := range sets {
 			opts.Renames = renames
-			with, err := buildPlan(m, opts, some)
+			with, err := Build(m, opts, some)
 			require.NoError(t, err, "%v", renames)
 			names := map[string]bool{}
 			for _, tensor := range with.Tensors {
@@ -123,7 +123,7 @@ func TestProposeIsTaken(t *testing.T) {
 			}
 		}
 		opts.Renames = sets[0]
-		again, err := proposeNames(m, opts, some)
+		again, err := Propose(m, opts, some)
 		require.NoError(t, err)
 		if len(all) < MaxProposals {
 			require.Empty(t, again)

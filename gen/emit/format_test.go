@@ -1,4 +1,4 @@
-package gen
+package emit
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/gen/plan"
 )
 
 // TestFormatInPieces formats the main and test files of models with many anchors, as they
@@ -21,14 +23,14 @@ func TestFormatInPieces(t *testing.T) {
 		"numbered":   func(i int) string { return fmt.Sprintf("input_%d", i) },
 		"of symbols": func(i int) string { return strings.Repeat("世", 1+i%40) + fmt.Sprint(i) + "}\n\nfunc x() {\n" },
 	} {
-		p, err := Build(manyAnchors(t, 24, name), Options{Tests: true})
+		p, err := plan.Build(manyAnchors(t, 24, name), plan.Options{Tests: true}, Declared())
 		require.NoError(t, err)
-		for file, render := range map[string]func(*Plan) ([]byte, error){"main": mainFile, "contract": contractFile, "test": testFile} {
+		for file, render := range map[string]func(*plan.Plan) ([]byte, error){"main": mainFile, "contract": contractFile, "test": testFile} {
 			sources[what+", "+file], err = render(p)
 			require.NoError(t, err)
 		}
 	}
-	golden, err := filepath.Glob(filepath.Join("..", "golden", "*", "want", "*.go"))
+	golden, err := filepath.Glob(filepath.Join("..", "..", "golden", "*", "want", "*.go"))
 	require.NoError(t, err)
 	require.NotEmpty(t, golden)
 	for _, path := range golden {
