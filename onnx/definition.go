@@ -108,11 +108,12 @@ func parseAttribute(text string) attribute {
 	}
 	name, typ, _ := strings.Cut(text, ":")
 	typ, required := strings.CutSuffix(typ, "!")
-	i := slices.Index(attributeTypes, typ)
-	if i < 1 {
-		panic("attribute without a type or default: " + text)
+	for t := AttrFloat; t <= AttrSparse; t++ {
+		if t.String() == typ {
+			return attribute{name: name, typ: t, required: required}
+		}
 	}
-	return attribute{name: name, typ: AttributeType(i), required: required}
+	panic("attribute without a type or default: " + text)
 }
 
 // attribute returns the attribute of the given name, nil if there is none.
@@ -123,17 +124,6 @@ func (f *form) attribute(name string) *attribute {
 		}
 	}
 	return nil
-}
-
-// attributeTypes are ONNX's names of the attribute types.
-var attributeTypes = []string{"undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs", "sparse"}
-
-// String returns ONNX's name of the attribute type, such as "ints".
-func (t AttributeType) String() string {
-	if t >= 0 && int(t) < len(attributeTypes) {
-		return attributeTypes[t]
-	}
-	return fmt.Sprintf("type %d", int32(t))
 }
 
 // typeSets are the sets of element types that definitions speak of. Beside
@@ -157,9 +147,9 @@ var typeSets = func() map[string][]graph.DType {
 		"float8":    float8,
 		"any":       slices.Concat(integers, floats, []graph.DType{graph.Bool}, narrow, float8),
 	}
-	for _, e := range elemTypes {
-		if e.dtype.Valid() {
-			sets[e.name] = []graph.DType{e.dtype}
+	for _, e := range ElemTypes() {
+		if t := e.DType(); t.Valid() {
+			sets[e.String()] = []graph.DType{t}
 		}
 	}
 	return sets
@@ -201,7 +191,7 @@ func (c *call) checkOperands() {
 		}
 		if !slices.Contains(o.types, v.typ.DType) {
 			panic(failure{&obstacle{
-				reason: fmt.Sprintf("operator %s on %v, operand %s", c.op(), elemOf(v.typ.DType), o.name),
+				reason: fmt.Sprintf("operator %s on %v, operand %s", c.op(), ElemTypeOf(v.typ.DType), o.name),
 				hint:   fmt.Sprintf("%s takes %s there: cast the operand in the model", c.node.OpType, typeNames(o.types)),
 			}})
 		}
@@ -220,7 +210,7 @@ func (c *call) checkOperands() {
 func typeNames(types []graph.DType) string {
 	names := make([]string, len(types))
 	for i, t := range types {
-		names[i] = elemOf(t).String()
+		names[i] = ElemTypeOf(t).String()
 	}
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ", ")

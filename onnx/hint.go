@@ -1,14 +1,11 @@
 package onnx
 
-import (
-	"strings"
-)
+import "strings"
 
 // Hints say what to do about something that is not supported.
 const (
 	hintTraining = "export the model for inference"
 	hintLoop     = "give the loop a trip count that is known when the model is compiled, with --bind if it is an input"
-	hintData     = "sizes are fixed in an executable, so it can't hold such a result: end the model before this node, so that what the node takes becomes outputs, and compute the rest in the program; Where and TopK have results of fixed size"
 	hintFold     = "compute it where the model is exported, and put the result into the model"
 	hintSeries   = "an executable has tensors only: export with Split and Concat in place of sequences, without optionals"
 	hintText     = "an executable has no strings: turn text into numbers before the model"
@@ -67,8 +64,8 @@ func hintMicrosoft(op string) string {
 	return own + "export the model from its framework (torch.onnx.export, tf2onnx) rather than through ONNX Runtime's tools"
 }
 
-// hint returns a hint for an element type that is not supported.
-func (t ElemType) hint() string {
+// hintOf returns a hint for an element type that is not supported.
+func hintOf(t ElemType) string {
 	switch t {
 	case String:
 		return hintText

@@ -11,63 +11,6 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Options says how a model is made static.
-type Options struct {
-	// Dims gives the sizes of dimensions by symbol, or by input and axis, as in
-	// "image[2]", whether or not that one has a symbol. Sizes of all dimensions
-	// of an input whose shape is not in the model give its shape.
-	Dims map[string]int64
-	// Batch is the size of every first dimension of an input that is symbolic
-	// or unknown and not in Dims or Shapes; 0 means not given. It is an error
-	// if no input has a first dimension of that size then.
-	Batch int64
-	// Shapes gives whole shapes by input name; they also bind the symbols
-	// that stand in them.
-	Shapes map[string][]int64
-	// Values gives the values of graph inputs, which become constants and are
-	// inputs no longer.
-	Values map[string]*Tensor
-	// FoldWeights makes weights constants of the executable.
-	FoldWeights bool
-	// Memory is the most bytes that values computed at compile time may take; 0
-	// stands for what a machine like this one can spare.
-	Memory int64
-}
-
-// Lowered is a model in the operators of the portable executable.
-type Lowered struct {
-	// Executable holds the tensors and one graph, Main. It has no streams and
-	// no programs yet.
-	Executable *graph.Executable
-	// Main is the graph that computes the outputs from inputs and weights.
-	Main graph.GraphID
-	// Inputs are the graph inputs that the host has to feed, in the model's
-	// order; each has a tensor of its own that nothing in Main writes.
-	Inputs []Port
-	// Outputs are the graph outputs in the model's order. An output's tensor
-	// may be that of an input, a weight, a constant or another output.
-	Outputs []Port
-	// Weights are the initialisers that stayed tensors of their own: persistent
-	// tensors without data, in the order in which nodes use them.
-	Weights []Weight
-	// Warnings are remarks about the model that a user should see.
-	Warnings []string
-}
-
-// Port is an input or an output.
-type Port struct {
-	Name   string
-	Elem   ElemType
-	Tensor graph.TensorID
-}
-
-// Weight is a persistent tensor with the value that the model gives it.
-type Weight struct {
-	Name   string // the initialiser's name, unique among weights
-	Tensor graph.TensorID
-	Data   []byte // as in [Tensor.Data]
-}
-
 // Bounds on what a model can make the lowering do.
 const (
 	maxNodes = 1 << 18 // nodes after inlining functions and branches
@@ -120,22 +63,21 @@ func lower(ctx context.Context, m *Model, o Options) (*Lowered, error) {
 		l.warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, newestOpset)
 	}
 	sc := newScope(nil)
-	ins, err := l.define(sc, m.Graph)
-	if err != nil {
+	if err := l.define(sc, m.Graph); err != nil {
 		return nil, err
 	}
-	order, err := schedule(m.Graph.Nodes, outputNames(m.Graph), sc)
+	order, err := schedule(m.Graph.Nodes, m.Graph.OutputNames(), sc)
 	if err != nil {
 		return nil, err
 	}
 	l.scan(env, order)
-	shapes, err := bindShapes(m.Graph.Inputs, ins, o)
+	ins, err := StaticInputs(m, o)
 	if err != nil {
 		l.nodes(sc, env, order) // whatever does not need the inputs is looked at all the same
 		return nil, errors.Join(append(l.errs, l.unsupportedOrNil(), err)...)
 	}
-	l.standIns(m.Graph, shapes)
-	l.inputs(sc, ins, shapes)
+	l.standIns(m.Graph, ins)
+	l.inputs(sc, ins)
 	l.nodes(sc, env, order)
 	outs := l.outputs(sc, m.Graph.Outputs)
 	if err := l.result(); err != nil {
@@ -188,46 +130,34 @@ func (l *lowerer) warn(format string, args ...any) {
 func (l *lowerer) graph() *graph.Graph { return &l.exe.Graphs[l.current] }
 
 // define checks a main graph's inputs and initialisers and puts the values
-// that are known into sc. It returns the inputs that the host has to feed.
-func (l *lowerer) define(sc *scope, g *Graph) ([]ValueInfo, error) {
+// that are known into sc.
+func (l *lowerer) define(sc *scope, g *Graph) error {
 	if err := l.initializers(sc, g); err != nil {
-		return nil, err
+		return err
 	}
-	var ins []ValueInfo
 	seen := make(map[string]bool, len(g.Inputs))
 	for _, in := range g.Inputs {
 		switch {
 		case in.Name == "":
-			return nil, errors.New("a graph input has no name")
+			return errors.New("a graph input has no name")
 		case seen[in.Name]:
-			return nil, fmt.Errorf("graph input %q is declared twice", in.Name)
+			return fmt.Errorf("graph input %q is declared twice", in.Name)
 		}
 		seen[in.Name] = true
 		if bound := l.opts.Values[in.Name]; bound != nil {
 			if in.Elem != Undefined && in.Elem != bound.Elem {
-				return nil, fmt.Errorf("the value bound to input %q is of type %v, want %v", in.Name, bound.Elem, in.Elem)
+				return fmt.Errorf("the value bound to input %q is of type %v, want %v", in.Name, bound.Elem, in.Elem)
 			}
 			v, err := constant(in.Name, bound)
 			if err != nil {
-				return nil, fmt.Errorf("the value bound to input %q: %w", in.Name, err)
+				return fmt.Errorf("the value bound to input %q: %w", in.Name, err)
 			}
 			sc.values[in.Name] = v
 		} else if sc.values[in.Name] == nil {
-			ins = append(ins, in)
 			sc.values[in.Name] = &value{name: in.Name, tensor: graph.None, bad: true}
 		}
 	}
-	for name := range l.opts.Values {
-		if !seen[name] {
-			return nil, fmt.Errorf("a value is bound to %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
-		}
-	}
-	for name := range l.opts.Shapes {
-		if !seen[name] {
-			return nil, fmt.Errorf("a shape is given for %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
-		}
-	}
-	return ins, nil
+	return l.opts.Check(g)
 }
 
 // initializers defines a graph's initialisers in sc.
@@ -240,7 +170,7 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 			return fmt.Errorf("initializer %q is defined twice", t.Name)
 		}
 		if !t.Elem.DType().Valid() {
-			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), hint: t.Elem.hint()}
+			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), hint: hintOf(t.Elem)}
 			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true, why: why}
 			continue
 		}
@@ -258,8 +188,8 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 	return nil
 }
 
-// inputs makes the tensors of the graph inputs.
-func (l *lowerer) inputs(sc *scope, ins []ValueInfo, shapes map[string][]int64) {
+// inputs makes the tensors of the graph inputs, whose dimensions have sizes.
+func (l *lowerer) inputs(sc *scope, ins []ValueInfo) {
 	for _, in := range ins {
 		v := sc.values[in.Name]
 		if in.NotDense != "" {
@@ -268,10 +198,10 @@ func (l *lowerer) inputs(sc *scope, ins []ValueInfo, shapes map[string][]int64) 
 		}
 		dt := in.Elem.DType()
 		if !dt.Valid() {
-			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name, hint: in.Elem.hint()})
+			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name, hint: hintOf(in.Elem)})
 			continue
 		}
-		v.typ = graph.TensorType{DType: dt, Shape: shapes[in.Name]}
+		v.typ = graph.TensorType{DType: dt, Shape: staticShape(in)}
 		if err := v.typ.Check(); err != nil {
 			l.fail(fmt.Errorf("graph input %q: %w", in.Name, err))
 			continue
@@ -281,6 +211,15 @@ func (l *lowerer) inputs(sc *scope, ins []ValueInfo, shapes map[string][]int64) 
 		v.tensor = l.tensor(graph.Tensor{Name: in.Name, Type: v.typ})
 		l.ports = append(l.ports, Port{Name: in.Name, Elem: in.Elem, Tensor: v.tensor})
 	}
+}
+
+// staticShape returns the shape of an input all of whose dimensions have a size.
+func staticShape(in ValueInfo) []int64 {
+	shape := make([]int64, len(in.Dims))
+	for axis, d := range in.Dims {
+		shape[axis] = d.Value
+	}
+	return shape
 }
 
 // outputs makes the ports of the graph outputs.
@@ -306,7 +245,7 @@ func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
 		if v == nil || v.bad {
 			continue // reported where it should have been computed
 		}
-		elem := elemOf(v.typ.DType)
+		elem := ElemTypeOf(v.typ.DType)
 		if out.Elem != Undefined && out.Elem != elem {
 			l.fail(fmt.Errorf("graph output %q is declared as %v, but its value is %v", out.Name, out.Elem, elem))
 			continue
@@ -379,12 +318,4 @@ func (k functionKey) String() string {
 		s += ":" + k.overload
 	}
 	return s
-}
-
-func outputNames(g *Graph) []string {
-	names := make([]string, len(g.Outputs))
-	for i, o := range g.Outputs {
-		names[i] = o.Name
-	}
-	return names
 }

@@ -131,8 +131,8 @@ func (c *call) float(name string) float64 { return float64(c.must(name).Float) }
 
 func (c *call) str(name string) string {
 	s := c.must(name).String
-	if len(s) > maxName {
-		c.fail("attribute %q has %d bytes, want at most %d", name, len(s), maxName)
+	if len(s) > MaxName {
+		c.fail("attribute %q has %d bytes, want at most %d", name, len(s), MaxName)
 	}
 	return string(s)
 }

@@ -30,8 +30,8 @@ func (c *call) subgraph(name string) *subgraph {
 	if a.Graph == nil {
 		c.fail("attribute %q is missing", name)
 	}
-	if c.env.depth >= maxDepth {
-		c.fail("%w", errDepth)
+	if c.env.depth >= MaxDepth {
+		c.fail("%w", ErrDepth)
 	}
 	s := &subgraph{Graph: a.Graph, c: c, what: name, scope: newScope(c.sc), env: *c.env}
 	if err := c.l.initializers(s.scope, s.Graph); err != nil {
@@ -58,7 +58,7 @@ func (s *subgraph) inline(inputs ...*value) []*value {
 		}
 		sc.values[in.Name] = inputs[i]
 	}
-	names := outputNames(s.Graph)
+	names := s.Graph.OutputNames()
 	order, err := schedule(s.Nodes, names, sc)
 	if err != nil {
 		c.fail("%s: %w", s.what, err)

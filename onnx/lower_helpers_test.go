@@ -6,9 +6,10 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/stretchr/testify/require"
 )
 
 // What the tests of package onnx_test share with those of this package.

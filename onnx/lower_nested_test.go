@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 func TestFunctions(t *testing.T) {
@@ -117,7 +118,7 @@ func TestIf(t *testing.T) {
 	require.ErrorContains(t, err, `uses "nowhere", which nothing defines`)
 	then.Nodes = []*Node{node("If", names("cond"), names("r"), aGraph("then_branch", then), aGraph("else_branch", then))}
 	_, err = Lower(m, Options{Values: map[string]*Tensor{"flag": bools(dims(), 0)}})
-	require.ErrorIs(t, err, errDepth)
+	require.ErrorIs(t, err, ErrDepth)
 }
 
 // FuzzLower lowers whatever model a file holds: it may be refused, but never

@@ -99,12 +99,19 @@ func (l *lowerer) operator(env *environment, n *Node) (*form, error) {
 }
 
 // standIns notes the types that the model declares for values of its main
-// graph, with sizes for the symbols that inputs bind.
-func (l *lowerer) standIns(g *Graph, shapes map[string][]int64) {
+// graph, with sizes for the symbols that inputs bind; static are the inputs with
+// all sizes.
+func (l *lowerer) standIns(g *Graph, static []ValueInfo) {
 	sizes := make(map[string]int64)
+	shapes := make(map[string][]int64, len(static))
+	for _, in := range static {
+		if in.NotDense == "" {
+			shapes[in.Name] = staticShape(in)
+		}
+	}
 	for _, in := range g.Inputs {
 		for axis, n := range shapes[in.Name] {
-			if axis < len(in.Dims) && in.Dims[axis].free() && in.Dims[axis].Symbol != "" {
+			if axis < len(in.Dims) && in.Dims[axis].Free() && in.Dims[axis].Symbol != "" {
 				sizes[in.Dims[axis].Symbol] = n
 			}
 		}
@@ -115,7 +122,7 @@ func (l *lowerer) standIns(g *Graph, shapes map[string][]int64) {
 		known := v.HasShape
 		for axis, d := range v.Dims {
 			n, ok := sizes[d.Symbol]
-			if !d.free() {
+			if !d.Free() {
 				n, ok = d.Value, true
 			}
 			t.Shape[axis] = n
@@ -140,7 +147,7 @@ func (l *lowerer) standIn(env *environment, name string) *value {
 // scanInside lists the operators that are not supported at all in the graphs
 // and the function that a node runs, when the node itself can't be lowered.
 func (l *lowerer) scanInside(env *environment, s step) {
-	if env.depth >= maxDepth {
+	if env.depth >= MaxDepth {
 		return
 	}
 	inside := environment{opsets: env.opsets, caller: env, node: s, depth: env.depth + 1}
@@ -298,8 +305,8 @@ func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
 			return nil, fmt.Errorf("function %s calls itself", printable.Line(f.Name))
 		}
 	}
-	if c.env.depth >= maxDepth {
-		return nil, errDepth
+	if c.env.depth >= MaxDepth {
+		return nil, ErrDepth
 	}
 	for _, v := range c.inputs {
 		if v != nil && v.why != nil {

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // kinds lists the operators that are left to run.

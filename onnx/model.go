@@ -92,6 +92,7 @@ const (
 	AttrStrings   AttributeType = 8
 	AttrTensors   AttributeType = 9
 	AttrGraphs    AttributeType = 10
+	AttrSparse    AttributeType = 11
 )
 
 // ElemType is ONNX's TensorProto.DataType.
@@ -141,6 +142,15 @@ var elemTypes = []struct {
 	F4E2M1: {"float4e2m1", 0}, F8E8M0: {"float8e8m0", 0}, Uint2: {"uint2", graph.U2}, Int2: {"int2", graph.I2},
 }
 
+// ElemTypes returns ONNX's element types, supported or not, in the order of their numbers.
+func ElemTypes() []ElemType {
+	all := make([]ElemType, len(elemTypes)-1)
+	for i := range all {
+		all[i] = ElemType(i + 1)
+	}
+	return all
+}
+
 // String returns ONNX's name of the type, such as "float16".
 func (t ElemType) String() string {
 	if t >= 0 && int(t) < len(elemTypes) {
@@ -183,4 +193,25 @@ type Dim struct {
 	Known  bool
 	Value  int64  // if Known
 	Symbol string // if not Known; may be empty
+}
+
+// attributeTypes are ONNX's names of the attribute types.
+var attributeTypes = []string{"undefined", "float", "int", "string", "tensor", "graph", "floats", "ints", "strings", "tensors", "graphs", "sparse"}
+
+// String returns ONNX's name of the attribute type, such as "ints".
+func (t AttributeType) String() string {
+	if t >= 0 && int(t) < len(attributeTypes) {
+		return attributeTypes[t]
+	}
+	return fmt.Sprintf("type %d", int32(t))
+}
+
+// ElemTypeOf returns ONNX's element type for one of the executable.
+func ElemTypeOf(t graph.DType) ElemType {
+	for e, x := range elemTypes {
+		if x.dtype == t {
+			return ElemType(e)
+		}
+	}
+	return Undefined
 }

@@ -44,7 +44,7 @@ func bitwiseNot(c *call) []*value {
 func bitCast(c *call) []*value {
 	x, to := c.in(0), ElemType(c.int("to"))
 	if !to.DType().Valid() {
-		c.unsupported(to.hint(), "element type %v", to)
+		c.unsupported(hintOf(to), "element type %v", to)
 	}
 	from := x.typ.DType
 	if bits(from) != bits(to.DType()) {

@@ -59,7 +59,7 @@ var hintConstant = map[string]string{"value_string": hintText, "value_strings": 
 // tensorValue returns the value of the attribute "value", a tensor.
 func (c *call) tensorValue(a *Attribute) *value {
 	if !a.Tensor.Elem.DType().Valid() {
-		c.unsupported(a.Tensor.Elem.hint(), "element type %v", a.Tensor.Elem)
+		c.unsupported(hintOf(a.Tensor.Elem), "element type %v", a.Tensor.Elem)
 	}
 	v, err := constant("", a.Tensor)
 	if err != nil {
@@ -150,16 +150,12 @@ func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) 
 // castName is Cast before version 6, which names the type in a string.
 func castName(c *call) []*value {
 	to := c.str("to")
-	i := slices.IndexFunc(elemTypes[:], func(e struct {
-		name  string
-		dtype graph.DType
-	}) bool {
-		return strings.EqualFold(e.name, to)
-	})
-	if i <= 0 {
+	all := ElemTypes()
+	i := slices.IndexFunc(all, func(e ElemType) bool { return strings.EqualFold(e.String(), to) })
+	if i < 0 {
 		c.fail("attribute \"to\" is %q, want the name of an element type", to)
 	}
-	return one(c.castTo(ElemType(i)))
+	return one(c.castTo(all[i]))
 }
 
 func castType(c *call) []*value { return one(c.castTo(ElemType(c.int("to")))) }
@@ -167,7 +163,7 @@ func castType(c *call) []*value { return one(c.castTo(ElemType(c.int("to")))) }
 // castTo converts operand 0.
 func (c *call) castTo(to ElemType) *value {
 	if !to.DType().Valid() {
-		c.unsupported(to.hint(), "conversion to %v", to)
+		c.unsupported(hintOf(to), "conversion to %v", to)
 	}
 	if saturate := c.bool("saturate"); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
 		c.unsupported("set attribute saturate to 1", "conversion to %v without saturation", to)
@@ -175,7 +171,7 @@ func (c *call) castTo(to ElemType) *value {
 	return c.cast(c.in(0), to.DType())
 }
 
-func castLike(c *call) []*value { return one(c.castTo(elemOf(c.in(1).typ.DType))) }
+func castLike(c *call) []*value { return one(c.castTo(ElemTypeOf(c.in(1).typ.DType))) }
 
 // cast converts x, which is returned itself if it has the type already.
 func (c *call) cast(x *value, to graph.DType) *value {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -116,7 +117,7 @@ func (c *call) only(cond *value, i int, id graph.GraphID, out []*value, why erro
 	remedy := "compile the model for other sizes"
 	if ins := inputsOf(cond); len(ins) > 0 {
 		remedy = fmt.Sprintf("the condition depends on input %s: feed what asks for %s, or compile the model for what you feed (--bind %s=VALUE, and the sizes that go with it)",
-			quoted(ins), kept, ins[0])
+			printable.Quoted(ins), kept, ins[0])
 	}
 	c.l.warn("%s: a run with another condition is an error", what)
 	c.check(cond, i == 0, what+": "+remedy)

@@ -132,7 +132,7 @@ func TestNestedIfsAreTriedWithinBounds(t *testing.T) {
 		Nodes: []*Node{node("Add", names("x", "w"), names("r"))}, Outputs: outputs("r")}
 	g := &Graph{Nodes: []*Node{node("Neg", names("x"), names("r"))}, Outputs: outputs("r")}
 	bottom := g
-	for range maxDepth - 1 {
+	for range MaxDepth - 1 {
 		g = &Graph{Nodes: []*Node{node("If", names("flag"), names("r"), aGraph("then_branch", g), aGraph("else_branch", impossible))}, Outputs: outputs("r")}
 	}
 	m := model(13, &Graph{Inputs: []ValueInfo{info("x", Float, 2), info("flag", Bool)}, Nodes: g.Nodes, Outputs: outputs("r")})
@@ -143,7 +143,7 @@ func TestNestedIfsAreTriedWithinBounds(t *testing.T) {
 			checks++
 		}
 	}
-	require.Equal(t, maxDepth-1, checks)
+	require.Equal(t, MaxDepth-1, checks)
 	outs, err := interpret(low, map[string][]byte{"x": list32(1, 2).Data, "flag": {1}})
 	require.NoError(t, err)
 	require.Equal(t, []float64{-1, -2}, numbers(graph.F32, outs[0]))

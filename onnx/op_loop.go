@@ -257,7 +257,7 @@ func (it *iteration) never() []*value {
 			t = graph.TensorType{DType: d.Elem.DType()}
 			known := d.HasShape && t.DType.Valid()
 			for _, dim := range d.Dims {
-				known = known && !dim.free()
+				known = known && !dim.Free()
 				t.Shape = append(t.Shape, dim.Value)
 			}
 			if !known {

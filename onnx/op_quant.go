@@ -46,7 +46,7 @@ func (c *call) dtypeOf(name string, def graph.DType) graph.DType {
 		return def
 	}
 	if !e.DType().Valid() {
-		c.unsupported(e.hint(), "element type %v", e)
+		c.unsupported(hintOf(e), "element type %v", e)
 	}
 	return e.DType()
 }

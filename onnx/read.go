@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/popefgen/popefgen/internal/budget"
-
 	"github.com/popefgen/popefgen/internal/printable"
 )
 
@@ -19,11 +18,11 @@ import (
 // protobuf schema says.
 var ErrFormat = errors.New("not a valid ONNX file")
 
-// maxDepth bounds the nesting of subgraphs.
-const maxDepth = 64
+// MaxDepth is how deep the subgraphs and functions of a model may be nested.
+const MaxDepth = 64
 
-// maxName bounds names, which errors repeat.
-const maxName = 1 << 14
+// MaxName is how many bytes a name, which errors repeat, may have.
+const MaxName = 1 << 14
 
 // ReadFile reads the ONNX model at path. Tensor data in external files is
 // read from the model's own directory and nowhere else. The error names the
@@ -136,8 +135,8 @@ func (f field) bytes() ([]byte, error) {
 
 func (f field) str() (string, error) {
 	b, err := f.bytes()
-	if len(b) > maxName {
-		return "", f.errorf("a name of %d bytes, want at most %d", len(b), maxName)
+	if len(b) > MaxName {
+		return "", f.errorf("a name of %d bytes, want at most %d", len(b), MaxName)
 	}
 	return string(b), err
 }
@@ -354,8 +353,8 @@ func (r *reader) function(v view) (*Function, error) {
 }
 
 func (r *reader) graph(v view, depth int) (*Graph, error) {
-	if depth > maxDepth {
-		return nil, fmt.Errorf("%w: subgraphs are nested more than %d deep at offset %#x", ErrFormat, maxDepth, v.off)
+	if depth > MaxDepth {
+		return nil, fmt.Errorf("%w: subgraphs are nested more than %d deep at offset %#x", ErrFormat, MaxDepth, v.off)
 	}
 	g := &Graph{}
 	err := r.fields(v, "graph", func(f field) (err error) {

@@ -153,7 +153,7 @@ func allTypeCases() (cases []typeCase) {
 func TestTypesOfSubgraphs(t *testing.T) {
 	for _, typ := range typeSets["any"] {
 		t.Run(typ.String(), func(t *testing.T) {
-			elem := elemOf(typ)
+			elem := ElemTypeOf(typ)
 			x := tensor(elem, dims(2, 2), 0, 1, 1, 0)
 			y := tensor(elem, dims(2, 2), 1, 0, 0, 0)
 			pass := func(inputs ...ValueInfo) *Graph {
@@ -194,14 +194,14 @@ func TestBitCastTypes(t *testing.T) {
 			if bits(from) != bits(to) || to == graph.Bool {
 				continue
 			}
-			x := tensor(elemOf(from), dims(3), 1, 0, 1)
+			x := tensor(ElemTypeOf(from), dims(3), 1, 0, 1)
 			m := model(newestOpset, &Graph{Inputs: []ValueInfo{info("x", x.Elem, 3)}, Outputs: outputs("y", "z"), Nodes: []*Node{
-				node("BitCast", names("x"), names("y"), aInt("to", int64(elemOf(to)))), node("BitCast", names("y"), names("z"), aInt("to", int64(x.Elem)))}})
+				node("BitCast", names("x"), names("y"), aInt("to", int64(ElemTypeOf(to)))), node("BitCast", names("y"), names("z"), aInt("to", int64(x.Elem)))}})
 			low := mustLower(t, m, Options{})
 			out, err := interpret(low, map[string][]byte{"x": x.Data})
 			require.NoError(t, err)
 			require.Equal(t, x.Data, out[1], "%v to %v", from, to)
-			require.Equal(t, elemOf(to), low.Outputs[0].Elem)
+			require.Equal(t, ElemTypeOf(to), low.Outputs[0].Elem)
 			n++
 		}
 	}
@@ -291,7 +291,7 @@ func (c *typeCase) tensors(t testing.TB, types []graph.DType) []*Tensor {
 			continue
 		}
 		shape, values, given := strings.Cut(strings.TrimPrefix(text, "!"), "=")
-		x := &Tensor{Elem: elemOf(types[i]), Dims: dims(), Data: []byte{}}
+		x := &Tensor{Elem: ElemTypeOf(types[i]), Dims: dims(), Data: []byte{}}
 		if shape != "s" {
 			x.Dims = numberList(t, strings.Split(shape, "x"))
 		}
@@ -328,7 +328,7 @@ func numberList(t testing.TB, texts []string) []int64 {
 func castTensor(t *testing.T, x *Tensor, to graph.DType) *Tensor {
 	_, out, err := cpu.Eval(&graph.Cast{To: to}, []graph.TensorType{x.Type()}, [][]byte{x.Data})
 	require.NoError(t, err)
-	return &Tensor{Elem: elemOf(to), Dims: x.Dims, Data: out[0]}
+	return &Tensor{Elem: ElemTypeOf(to), Dims: x.Dims, Data: out[0]}
 }
 
 // model returns a model of the node and what its inputs are fed.

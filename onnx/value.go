@@ -204,13 +204,3 @@ func (v *value) ints() ([]int64, error) {
 
 // rank returns the number of dimensions.
 func (v *value) rank() int64 { return int64(len(v.typ.Shape)) }
-
-// elemOf returns ONNX's element type for one of the executable.
-func elemOf(t graph.DType) ElemType {
-	for e, x := range elemTypes {
-		if x.dtype == t {
-			return ElemType(e)
-		}
-	}
-	return Undefined
-}

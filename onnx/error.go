@@ -1,10 +1,11 @@
 package onnx
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/popefgen/popefgen/internal/printable"
 )
 
 // UnsupportedError lists everything in a model that this package does not
@@ -79,109 +80,20 @@ func (e *NeedValueError) Error() string {
 			break
 		}
 		if n.Data {
-			fmt.Fprintf(&b, "\n  %s: the size of its result depends on the elements of operand %s, which come from input %s", n.Node, n.Operand, quoted(n.Inputs))
+			fmt.Fprintf(&b, "\n  %s: the size of its result depends on the elements of operand %s, which come from input %s", n.Node, n.Operand, printable.Quoted(n.Inputs))
 			continue
 		}
-		fmt.Fprintf(&b, "\n  %s: operand %s depends on input %s", n.Node, n.Operand, quoted(n.Inputs))
+		fmt.Fprintf(&b, "\n  %s: operand %s depends on input %s", n.Node, n.Operand, printable.Quoted(n.Inputs))
 	}
 	if slices.ContainsFunc(e.Needs, func(n Need) bool { return n.Data }) {
 		b.WriteString("\nhint: " + hintData)
 	}
 	bind := &NeedValueError{slices.DeleteFunc(slices.Clone(e.Needs), func(n Need) bool { return n.Data })}
 	if len(bind.Needs) > 0 {
-		fmt.Fprintf(&b, "\nhint: bind a value to input %s", quoted(bind.Inputs()))
+		fmt.Fprintf(&b, "\nhint: bind a value to input %s", printable.Quoted(bind.Inputs()))
 	}
 	return b.String()
 }
 
-func quoted(names []string) string {
-	q := make([]string, len(names))
-	for i, n := range names {
-		q[i] = fmt.Sprintf("%q", n)
-	}
-	return list(q)
-}
-
-// obstacle is an error of one node that asks for something unsupported.
-type obstacle struct{ reason, node, hint string }
-
-// Error returns the reason.
-func (o *obstacle) Error() string { return o.reason + " is not supported" }
-
-// need is the error of one node that lacks a value.
-type need struct {
-	operand string
-	inputs  []string
-	data    bool // see [Need]
-}
-
-// Error names the operand.
-func (n *need) Error() string {
-	if n.data {
-		return fmt.Sprintf("the size of its result depends on the elements of operand %s, which come from input %s", n.operand, quoted(n.inputs))
-	}
-	return fmt.Sprintf("operand %s must be known, but depends on input %s", n.operand, quoted(n.inputs))
-}
-
-// obstruct records an obstacle.
-func (l *lowerer) obstruct(o *obstacle) {
-	e := l.byText[o.reason]
-	if e == nil {
-		e = &Obstacle{What: o.reason, Hint: o.hint}
-		l.byText[o.reason] = e
-		l.obstacles = append(l.obstacles, e)
-		l.note(func() { delete(l.byText, o.reason) })
-	}
-	before := *e
-	l.note(func() { *e = before })
-	l.problems++
-	if e.Count++; len(e.Nodes) < 3 {
-		e.Nodes = append(e.Nodes, o.node)
-	}
-}
-
-// fail records something wrong with the model.
-func (l *lowerer) fail(err error) {
-	l.problems++
-	if len(l.errs) < maxErrs {
-		l.errs = append(l.errs, err)
-	}
-}
-
-// report records the error of a node.
-func (l *lowerer) report(where string, err error) {
-	var o *obstacle
-	var n *need
-	switch {
-	case errors.As(err, &o):
-		l.obstruct(&obstacle{o.reason, where, o.hint})
-	case errors.As(err, &n):
-		l.problems++
-		if len(l.needs) < maxNeeds {
-			l.needs = append(l.needs, Need{where, n.operand, n.inputs, n.data})
-		}
-	default:
-		l.fail(fmt.Errorf("%s: %w", where, err))
-	}
-}
-
-func (l *lowerer) unsupportedOrNil() error {
-	if len(l.obstacles) == 0 {
-		return nil
-	}
-	e := &UnsupportedError{}
-	for _, o := range l.obstacles {
-		e.Obstacles = append(e.Obstacles, *o)
-	}
-	return e
-}
-
-// result returns what was in the way of lowering, the things first that the
-// caller can't mend.
-func (l *lowerer) result() error {
-	err := errors.Join(append(l.errs, l.unsupportedOrNil())...)
-	if err == nil && len(l.needs) > 0 {
-		return &NeedValueError{l.needs}
-	}
-	return err
-}
+// hintData says what to do where the elements of a tensor decide a size.
+const hintData = "sizes are fixed in an executable, so it can't hold such a result: end the model before this node, so that what the node takes becomes outputs, and compute the rest in the program; Where and TopK have results of fixed size"

@@ -80,7 +80,7 @@ func (v ValueInfo) String() string {
 	dims := make([]string, len(v.Dims))
 	for i, d := range v.Dims {
 		switch {
-		case !d.free():
+		case !d.Free():
 			dims[i] = fmt.Sprint(d.Value)
 		case d.Symbol != "":
 			dims[i] = printable.Line(d.Symbol)
@@ -91,8 +91,8 @@ func (v ValueInfo) String() string {
 	return s + "[" + strings.Join(dims, ",") + "]"
 }
 
-// free reports whether d has no size. Some exporters write -1 for that.
-func (d Dim) free() bool { return !d.Known || d.Value < 0 }
+// Free reports whether d has no size. Some exporters write -1 for that.
+func (d Dim) Free() bool { return !d.Known || d.Value < 0 }
 
 // address is what Options.Dims calls a dimension by its place.
 func address(input string, axis int) string { return fmt.Sprintf("%s[%d]", input, axis) }
@@ -159,7 +159,7 @@ func bindShapes(all, ins []ValueInfo, o Options) (map[string][]int64, error) {
 		for axis, d := range in.Dims {
 			n, ok := b.size[symbolOf(in, axis)]
 			switch {
-			case !d.free():
+			case !d.Free():
 				shape[axis] = d.Value
 			case ok:
 				shape[axis] = n
@@ -187,8 +187,8 @@ func (b *dimBinder) fit(in ValueInfo, shape []int64) error {
 	bad := len(shape) != len(in.Dims)
 	for axis := 0; !bad && axis < len(shape); axis++ {
 		d := in.Dims[axis]
-		bad = shape[axis] < 0 || !d.free() && d.Value != shape[axis]
-		if bad || !d.free() {
+		bad = shape[axis] < 0 || !d.Free() && d.Value != shape[axis]
+		if bad || !d.Free() {
 			continue
 		}
 		if err := b.bind(symbolOf(in, axis), shape[axis], fmt.Sprintf("the shape %s of input %q", graph.ShapeString(shape), in.Name)); err != nil {
@@ -210,7 +210,7 @@ func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[s
 	for _, in := range all {
 		for axis, d := range in.Dims {
 			place := address(in.Name, axis)
-			if d.free() {
+			if d.Free() {
 				known[symbolOf(in, axis)] = true
 				places[place] = func(n int64) error { return b.bind(symbolOf(in, axis), n, "the size given for "+place) }
 				continue
@@ -239,7 +239,7 @@ func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[s
 			continue
 		default:
 			free := slices.Sorted(maps.Keys(known))
-			return fmt.Errorf("a size is given for dimension %q, but no input has it, want one of the free dimensions (%s)%s", name, list(free), nearest.DidYouMean(name, free))
+			return fmt.Errorf("a size is given for dimension %q, but no input has it, want one of the free dimensions (%s)%s", name, printable.List(free), nearest.DidYouMean(name, free))
 		}
 		if err := bind(n); err != nil {
 			return err
@@ -299,7 +299,7 @@ func (b *dimBinder) batch(ins []ValueInfo, given map[string][]int64, n int64) er
 		if len(in.Dims) == 0 {
 			continue
 		}
-		if !in.Dims[0].free() {
+		if !in.Dims[0].Free() {
 			used = used || in.Dims[0].Value == n
 			continue
 		}
@@ -323,22 +323,26 @@ func inputList(ins []ValueInfo) string {
 	for i, in := range ins {
 		names[i] = fmt.Sprintf("%q %s", in.Name, in)
 	}
-	return list(names)
+	return printable.List(names)
 }
 
-// list joins the first names of a list.
-func list(names []string) string {
-	names = slices.Clone(names)
-	for i, n := range names {
-		names[i] = printable.Line(n)
+// Check returns an error if o gives a value or a shape for an input that g does not
+// have.
+func (o Options) Check(g *Graph) error {
+	has := func(name string) bool {
+		return slices.ContainsFunc(g.Inputs, func(in ValueInfo) bool { return in.Name == name })
 	}
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > 12:
-		return fmt.Sprintf("%s, … (%d in all)", strings.Join(names[:12], ", "), len(names))
+	for name := range o.Values {
+		if !has(name) {
+			return fmt.Errorf("a value is bound to %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
+		}
 	}
-	return strings.Join(names, ", ")
+	for name := range o.Shapes {
+		if !has(name) {
+			return fmt.Errorf("a shape is given for %q, but the model has no such input (it has %s)", name, inputList(g.Inputs))
+		}
+	}
+	return nil
 }
 
 // StaticInputs returns the inputs of m that the host has to feed once o has fixed
@@ -346,9 +350,12 @@ func list(names []string) string {
 // size for each dimension. The error is a [*DimError] or a [*SizeError].
 func StaticInputs(m *Model, o Options) ([]ValueInfo, error) {
 	var ins []ValueInfo
+	known := make(map[string]bool, len(m.Graph.Initializers))
+	for _, t := range m.Graph.Initializers {
+		known[t.Name] = true
+	}
 	for _, in := range m.Graph.Inputs {
-		known := slices.ContainsFunc(m.Graph.Initializers, func(t *Tensor) bool { return t.Name == in.Name })
-		if !known && o.Values[in.Name] == nil {
+		if !known[in.Name] && o.Values[in.Name] == nil {
 			ins = append(ins, in)
 		}
 	}
