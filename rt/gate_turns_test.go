@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -196,12 +197,23 @@ func TestGateWokenGivesUp(t *testing.T) {
 	})
 }
 
-// TestGateClosed lets nobody in, whether it was idle or busy.
+// TestGateClosed lets nobody in, whether it was idle or busy, and turns those
+// away that wait. What comes later, such as a ticket that is cancelled, finds it
+// as it is.
 func TestGateClosed(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		g := newGate()
 		if busy {
 			require.True(t, g.take(held))
+		}
+		var lines []chan error // of a caller and a guest that wait, if it is busy
+		for _, who := range []kind{caller, guest} {
+			if busy {
+				line := make(chan error, 1)
+				go func() { line <- g.line(t.Context(), who) }()
+				lines = append(lines, line)
+				require.Eventually(t, func() bool { return g.load() == 1+len(lines) }, 10*time.Second, time.Millisecond)
+			}
 		}
 		_, idle, was := g.close()
 		require.Equal(t, busy, was)
@@ -211,11 +223,15 @@ func TestGateClosed(t *testing.T) {
 		require.ErrorIs(t, err, ErrClosed)
 		_, err = g.enlist(stayer)
 		require.ErrorIs(t, err, ErrClosed)
+		for _, line := range lines {
+			require.ErrorIs(t, <-line, ErrClosed)
+		}
 		if busy {
 			require.Empty(t, idle)
 			g.release(0)
 		}
 		<-idle
+		require.False(t, g.withdraw(&turn{slot: 1}, 1))
 	}
 }
 
