@@ -59,7 +59,7 @@ fuzz-short: ## run every fuzz target for FUZZTIME (default 20s) each
 bench: ## kernels by the machine's peak, rings, the path of a request, whole models
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) -timeout 20m ./ipu/... ./rt/... ./popef/... ./onnx/verify ./generated_examples/...
 
-mechanisms: ## what blocks of channels, bytes of pixels, chains and threads are worth for every public model; fails if one costs more than 3 %
+mechanisms: ## what NCHWc, NHWC, depth-first tiling and threads are worth for every public model; fails if one costs more than 3 %
 	POPEFGEN_MECHANISMS=1 $(GO) test -count=1 -timeout 30m -v -run TestMechanisms ./cmd/popefgen/internal/bench
 
 calibrate: build ## measure the costs that are built in (ipu/cpu/costs), on a machine with AVX-512 and VNNI that does nothing else

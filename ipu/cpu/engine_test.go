@@ -66,7 +66,7 @@ var variants = map[string][]ipu.Option{
 	"no alias":   opt("alias", "off"),
 	"no prepack": opt("prepack", "off"),
 	"no layout":  opt("layout", "off"),
-	"no chains":  opt("chains", "off"),
+	"no tiling":  opt("tiling", "off"),
 	"plain":      opt("threads", "1", "inplace", "off", "alias", "off", "prepack", "off", "layout", "off"),
 }
 
@@ -538,8 +538,8 @@ func TestBackend(t *testing.T) {
 		"format is unknown":   {Executable: []byte("ELF")},
 		"invalid portable":    {Executable: []byte(ipu.PortableMagic + " and nothing else")},
 		`threads="0": want a`: {Executable: executable(t, twoLayers(t)), Options: opt("threads", "0")},
-		"alias, chains, costs, inplace, labels, layout": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
-		`want "on" or "off"`:                            {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
+		"alias, costs, inplace, labels, layout, memory, nhwc, prepack, threads, tiling, work": {Executable: executable(t, twoLayers(t)), Options: opt("speed", "high")},
+		`want "on" or "off"`: {Executable: executable(t, twoLayers(t)), Options: opt("inplace", "maybe")},
 	} {
 		_, err := b.NewEngine(c)
 		require.ErrorContains(t, err, name)

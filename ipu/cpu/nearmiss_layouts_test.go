@@ -93,8 +93,8 @@ func (m *layoutMiss) check(t *rapid.T, off string) (taken bool) {
 	compute("as estimated", "threads", threads)
 	defer decideAll(t)()
 	e := compute("all taken", "threads", threads)
-	compute("all taken but pixels", "pixels", "off", "threads", threads)
-	compute("all taken but chains", "chains", "off", "threads", "1")
+	compute("all taken but NHWC", "nhwc", "off", "threads", threads)
+	compute("all taken but tiling", "tiling", "off", "threads", "1")
 	for _, p := range e.plan.Programs {
 		taken = taken || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Op == m.takes })
 	}

@@ -2,11 +2,13 @@ package cpu
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
@@ -43,22 +45,44 @@ type option struct {
 var knownOptions = []option{
 	{"alias", `"off" copies every reshaped tensor and every transfer; "on" lets them share memory`,
 		onOff(func(o *options) *bool { return &o.alias })},
-	{"chains", `"off" runs operators on blocks of channels one after the other; "on" takes some blocks at a time through several where that saves time`,
-		onOff(func(o *options) *bool { return &o.chains })},
 	{"costs", `what the engine estimates the times of operators from: a file, or the text, that "popefgen calibrate" writes on a machine; default: built in`, setCosts},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
 		onOff(func(o *options) *bool { return &o.inPlace })},
 	{"labels", `"on" labels goroutines with model, operator and node while they compute, for CPU profiles (go tool pprof -tagfocus); "off" does not`,
 		onOff(func(o *options) *bool { return &o.labels })},
-	{"layout", `"off" keeps activations as they are in the model; "on" keeps them in blocks of channels where that saves time`,
+	{"layout", `"off" keeps activations as they are in the model, in NCHW; "on" keeps them in NCHWc where that saves time`,
 		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", `the most bytes that a model may take ("8GiB"): decompressed, tables of kernels and the memory of its engines together; default: three quarters of what the machine, its control groups and limits leave`, setMemory},
-	{"pixels", `"off" keeps activations of bytes in planes; "on" keeps them as pixels, channel by channel, where that saves time and "layout" is on`,
+	{"nhwc", `"off" keeps int8 activations in NCHW; "on" keeps them in NHWC where that saves time and "layout" is on`,
 		onOff(func(o *options) *bool { return &o.pixels })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
+	{"tiling", `"off" runs operators on NCHWc activations one after the other; "on" runs several of them depth-first, tile by tile, where that saves time`,
+		onOff(func(o *options) *bool { return &o.chains })},
 	{"work", "the most operations, about multiplications, that one run of a program may take, loops without a known end included; default: 1125899906842624 (2 to the power of 50)", setWork},
+}
+
+// oldName is the name that an option had before: it is still understood, for
+// one version, and a warning says what to write instead.
+type oldName struct {
+	old, now string
+	warn     sync.Once // once a process, however many engines are made
+}
+
+var oldNames = []*oldName{{old: "chains", now: "tiling"}, {old: "pixels", now: "nhwc"}}
+
+// current returns the present name of an option, and warns of an old one.
+func current(name string) string {
+	for _, n := range oldNames {
+		if n.old == name {
+			n.warn.Do(func() {
+				slog.Warn(fmt.Sprintf("the engine option %q is called %q now; the old name will not be understood by the next version", n.old, n.now))
+			})
+			return n.now
+		}
+	}
+	return name
 }
 
 // OptionHelp describes one option of the back end.
@@ -77,7 +101,8 @@ func Options() []OptionHelp {
 func parseOptions(all []ipu.Option) (options, error) {
 	o := defaultOptions()
 	for _, opt := range all {
-		i := slices.IndexFunc(knownOptions, func(k option) bool { return k.name == opt.Name })
+		name := current(opt.Name)
+		i := slices.IndexFunc(knownOptions, func(k option) bool { return k.name == name })
 		if i < 0 {
 			names := make([]string, len(knownOptions))
 			for i, k := range knownOptions {

@@ -23,9 +23,9 @@ import (
 
 // mechanisms are the engine's choices, by the options that turn them off.
 var mechanisms = []ipu.Option{
-	{Name: "layout", Value: "off"}, // channels in blocks, and bytes of pixels
-	{Name: "pixels", Value: "off"}, // bytes of pixels alone
-	{Name: "chains", Value: "off"}, // several operators depth first
+	{Name: "layout", Value: "off"}, // NCHWc, and NHWC of int8
+	{Name: "nhwc", Value: "off"},   // NHWC of int8 alone
+	{Name: "tiling", Value: "off"}, // several operators depth-first, tile by tile
 	{Name: "threads", Value: "1"},
 }
 

@@ -43,7 +43,7 @@ func (p *Program) Plainly(memory string) *Program {
 	for _, pass := range pass.Passes {
 		plain.Flags = append(plain.Flags, "--without-pass="+pass.Name)
 	}
-	for _, option := range []string{"alias", "chains", "inplace", "layout", "pixels", "prepack"} {
+	for _, option := range []string{"alias", "inplace", "layout", "nhwc", "prepack", "tiling"} {
 		plain.Flags = append(plain.Flags, "--engine-option="+option+"=off")
 	}
 	// What takes long is ended by the time limit, not by a count.
