@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt/internal/errs"
 )
 
 // The errors of this package, for errors.Is. Those that ipu and back ends
@@ -76,7 +77,7 @@ var (
 	ErrEndOfData = errors.New("end of data")
 	// ErrOption: an option has a value that is out of range, or no meaning
 	// where it was given.
-	ErrOption = errors.New("bad option")
+	ErrOption = errs.Option
 	// ErrGenerated: generated code contradicts itself or the executable. It
 	// was edited, or this is a bug in the generator: generate it again.
 	ErrGenerated = errors.New("generated code is inconsistent")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 )
 
 // QueueGroup enqueues requests to several queues at once: to all of them or to
@@ -168,7 +167,7 @@ func (g *QueueGroup) lacking(newcomer bool) (*ringQueue, error) {
 		if err := q.closed(); err != nil {
 			return nil, err
 		}
-		if newcomer && q.waiting > 0 || q.ring.ahead(flushReserve).Load()&full != 0 {
+		if newcomer && q.waiting > 0 || q.ring.Ahead(flushReserve).Full() {
 			without = q
 		}
 	}
@@ -229,13 +228,13 @@ func (g *QueueGroup) awaitAll(ctx context.Context) error {
 		if q == nil && err == nil {
 			return nil
 		}
-		var last *atomic.Uint32
+		var last Place
 		if q != nil {
-			last = q.ring.ahead(flushReserve)
+			last = q.ring.Ahead(flushReserve)
 		}
 		g.unlock()
 		if err == nil {
-			if err = q.ring.awaitFree(ctx, last); err == nil {
+			if err = q.ring.AwaitFree(ctx, last); err == nil {
 				continue
 			}
 			err = q.errorf(err)

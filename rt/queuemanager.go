@@ -118,7 +118,7 @@ func (s *Session) makeQueues(c QueueConfig) (*QueueManager, error) {
 	if s.queues.Load() != nil {
 		return nil, ErrQueueManager
 	}
-	m := &QueueManager{session: s, loop: loop{parker: make(parker, 1), spin: NewSpinner(c.Spin)}}
+	m := &QueueManager{session: s, loop: loop{parker: make(chan struct{}, 1), spin: NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {
 		return nil, err
 	}
@@ -162,10 +162,10 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		default:
 			return fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
 		}
-		ring := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
+		buffers := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
 		if info.Direction == ipu.DeviceToHost {
 			q := &OutputQueue{}
-			if err := q.init(s.about, a, info, c.Batch(a), ring); err != nil {
+			if err := q.init(s.about, a, info, c.Batch(a), buffers); err != nil {
 				return err
 			}
 			m.outputs = append(m.outputs, q)
@@ -174,10 +174,10 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		}
 		q := &InputQueue{}
 		if c.OnTimeout != nil {
-			ring.Timeout = c.Timeout
-			ring.OnTimeout = func(*Ring[chunk]) { c.OnTimeout(m, q) }
+			buffers.Timeout = c.Timeout
+			buffers.OnTimeout = func(*Ring[chunk]) { c.OnTimeout(m, q) }
 		}
-		if err := q.init(s.about, a, info, c.Batch(a), ring); err != nil {
+		if err := q.init(s.about, a, info, c.Batch(a), buffers); err != nil {
 			return err
 		}
 		m.inputs = append(m.inputs, q)

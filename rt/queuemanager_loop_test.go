@@ -31,7 +31,7 @@ func TestLoopLosesNoWork(t *testing.T) {
 		"the second look fails too": {fails: 2, looks: 2, wantError: failed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &loop{parker: make(parker, 1)}
+			l := &loop{parker: make(chan struct{}, 1)}
 			work, looks := false, 0
 			bring := func(now bool) {
 				if now {

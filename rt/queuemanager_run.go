@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,10 +11,10 @@ import (
 
 // loop is what a run loop and those that enqueue have in common.
 type loop struct {
-	idle   atomic.Bool // the run loop waits, or is about to
-	parker parker      // where it does
-	spin   *Spinner    // of the device side
-	halted atomic.Bool // the session was stopped since the loop began
+	idle   atomic.Bool   // the run loop waits, or is about to
+	parker chan struct{} // capacity 1; where it does
+	spin   *Spinner      // of the device side
+	halted atomic.Bool   // the session was stopped since the loop began
 
 	mu       sync.Mutex
 	ended    chan error // closed when the loop ends; nil if there is none
@@ -25,7 +24,10 @@ type loop struct {
 // wake makes a run loop that waits for requests look again.
 func (l *loop) wake() {
 	if l.idle.Load() && l.idle.CompareAndSwap(true, false) {
-		l.parker.wake(nil)
+		select {
+		case l.parker <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -45,13 +47,8 @@ func (l *loop) search(look func() (work bool, err error)) (work bool, err error)
 
 // await waits until somebody wakes the loop, or ctx ends.
 func (l *loop) await(ctx context.Context) {
-	for i := range l.spin.rounds() {
-		if !l.idle.Load() {
-			return
-		}
-		if i%yieldEvery == yieldEvery-1 {
-			runtime.Gosched()
-		}
+	if l.spin.Watch(&l.idle) {
+		return
 	}
 	select {
 	case <-l.parker:
@@ -300,7 +297,7 @@ func (m *QueueManager) drain() <-chan error {
 	}
 	m.unlock()
 	for _, q := range m.main {
-		q.ring.writer.wake(nil) // who waits for room
+		q.ring.WakeWriter() // who waits for room
 	}
 	ended := m.loop.drain()
 	m.complete() // a program may wait for the rest of a batch

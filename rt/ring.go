@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/popefgen/popefgen/rt/internal/errs"
 )
 
 // The errors of rings, for errors.Is.
@@ -104,10 +106,10 @@ func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
 // NewRing makes a ring. A size that is out of range or a negative timeout is an
-// [ErrOption].
+// rt.ErrOption.
 func NewRing[T any](c RingConfig[T]) (*Ring[T], error) {
 	if c.Size < 1 || c.Size > maxRing || c.Timeout < 0 {
-		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, ErrOption, c.Size, maxRing, c.Timeout)
+		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, errs.Option, c.Size, maxRing, c.Timeout)
 	}
 	if c.OnTimeout == nil {
 		c.Timeout = 0
@@ -139,7 +141,7 @@ func (r *Ring[T]) waitToWrite(ctx context.Context) (*T, error) {
 		if v, err := r.TryWriteLock(); v != nil || err != nil {
 			return v, err
 		}
-		if err := r.awaitFree(ctx, r.ahead(0)); err != nil {
+		if err := r.AwaitFree(ctx, r.Ahead(0)); err != nil {
 			return nil, err
 		}
 	}
@@ -287,10 +289,17 @@ func (r *Ring[T]) peek(i int) *T {
 	return &s.value
 }
 
-// ahead returns the state of the i-th buffer that the producer writes from now,
+// Place is a place for a buffer in a ring.
+type Place struct{ state *atomic.Uint32 }
+
+// Full reports whether the place holds a buffer that was written and not given
+// back. Any goroutine may call it.
+func (p Place) Full() bool { return p.state.Load()&full != 0 }
+
+// Ahead returns the place of the i-th buffer that the producer writes from now,
 // counted from 0. It is for the producer.
-func (r *Ring[T]) ahead(i int) *atomic.Uint32 {
-	return &r.slots[(r.producer.head+i)%len(r.slots)].state
+func (r *Ring[T]) Ahead(i int) Place {
+	return Place{&r.slots[(r.producer.head+i)%len(r.slots)].state}
 }
 
 // drain calls f with every buffer that was written and not given back, oldest
@@ -333,6 +342,10 @@ func (r *Ring[T]) Invalidate() {
 	r.reader.wake(nil)
 }
 
+// WakeWriter makes a goroutine in AwaitFree look again. Any goroutine may call
+// it.
+func (r *Ring[T]) WakeWriter() { r.writer.wake(nil) }
+
 // finish makes a ReadLock that would wait, or waits, fail with
 // [ErrInvalidated]: what was written can still be read. Any goroutine may call
 // it.
@@ -366,10 +379,10 @@ func (r *Ring[T]) Label() string { return r.label }
 // State describes the ring for people, after prefix: its label, how many
 // buffers are full (those that are read-locked included), who waits, whether
 // it is valid. Any goroutine may call it; it counts while others go on.
-func (r *Ring[T]) State(prefix string) string { return r.describe(prefix, r.NumBuffers()) }
+func (r *Ring[T]) State(prefix string) string { return r.stateOf(prefix, r.NumBuffers()) }
 
-// describe is State for a ring of which only so many buffers are for users.
-func (r *Ring[T]) describe(prefix string, buffers int) string {
+// stateOf is State for a ring of which only so many buffers are for users.
+func (r *Ring[T]) stateOf(prefix string, buffers int) string {
 	s, n := "", 0
 	for i := range r.slots {
 		switch state := r.slots[i].state.Load(); state {

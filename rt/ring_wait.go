@@ -47,6 +47,20 @@ func (s *Spinner) rounds() int {
 	return s.limit
 }
 
+// Watch watches flag until it is false, as long as the Spinner's patience
+// lasts, and reports whether it became so.
+func (s *Spinner) Watch(flag *atomic.Bool) bool {
+	for i := range s.rounds() {
+		if !flag.Load() {
+			return true
+		}
+		if i%yieldEvery == yieldEvery-1 {
+			runtime.Gosched()
+		}
+	}
+	return false
+}
+
 // yieldEvery is the number of rounds after which who watches lets others run:
 // there may be no other processor for them.
 const yieldEvery = 1024
@@ -66,9 +80,11 @@ func (p parker) wake(by *Spinner) {
 	by.note()
 }
 
-// awaitFree waits until the buffer of that state is free or the ring is
-// invalid. It may return early: the caller looks again.
-func (r *Ring[T]) awaitFree(ctx context.Context, state *atomic.Uint32) error {
+// AwaitFree waits until a place is free or the ring is invalid. It may return
+// early: the caller looks again. It fails with ctx's error. It is for the
+// producer.
+func (r *Ring[T]) AwaitFree(ctx context.Context, p Place) error {
+	state := p.state
 	if watch(r.producer.spin, state, 0, &r.signals) || !mark(state, full) {
 		return nil
 	}

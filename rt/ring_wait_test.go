@@ -16,11 +16,11 @@ func TestRingMark(t *testing.T) {
 	require.NoError(t, err)
 	state := &r.slots[0].state
 
-	require.NoError(t, r.awaitFree(ended, state), "it is free already")
+	require.NoError(t, r.AwaitFree(ended, Place{state}), "it is free already")
 	require.Zero(t, state.Load(), "nobody waits")
 
 	state.Store(full)
-	require.ErrorIs(t, r.awaitFree(ended, state), context.Canceled)
+	require.ErrorIs(t, r.AwaitFree(ended, Place{state}), context.Canceled)
 	require.Equal(t, full, state.Load(), "nobody waits any more")
 
 	for _, c := range []struct {

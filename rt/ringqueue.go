@@ -178,7 +178,7 @@ func (q *ringQueue) Connected() bool { return q.ring.Valid() }
 
 // State describes the queue for people, after prefix.
 func (q *ringQueue) State(prefix string) string {
-	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.describe(prefix, q.NumBuffers()), q.Enqueued(), q.batch)
+	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.stateOf(prefix, q.NumBuffers()), q.Enqueued(), q.batch)
 }
 
 // reset empties the queue, and connects it again if connect says so.
@@ -308,9 +308,9 @@ func (q *ringQueue) awaitRoom(ctx context.Context, epoch int) (*chunk, error) {
 		if b, err := q.tryRoom(); b != nil || err != nil {
 			return b, err
 		}
-		last := q.ring.ahead(flushReserve)
+		last := q.ring.Ahead(flushReserve)
 		q.mu.Unlock()
-		if err := q.ring.awaitFree(ctx, last); err != nil {
+		if err := q.ring.AwaitFree(ctx, last); err != nil {
 			q.mu.Lock()
 			return nil, q.errorf(ctx.Err())
 		}
@@ -322,7 +322,7 @@ func (q *ringQueue) tryRoom() (*chunk, error) {
 	if err := q.closed(); err != nil {
 		return nil, err
 	}
-	if q.ring.ahead(flushReserve).Load()&full != 0 {
+	if q.ring.Ahead(flushReserve).Full() {
 		return nil, nil
 	}
 	return q.write()
@@ -408,7 +408,7 @@ func (q *ringQueue) flushable() error {
 		return q.errorf(q.disconnected())
 	case q.pending:
 		return q.errorf(ErrEnqueueLocked)
-	case q.ring.ahead(0).Load()&full != 0:
+	case q.ring.Ahead(0).Full():
 		return q.errFull()
 	}
 	return nil

@@ -1,0 +1,9 @@
+// Package errs has the error kinds that several rooms of rt return. Users know
+// them by their names in package rt.
+package errs
+
+import "errors"
+
+// Option is rt.ErrOption: an option has a value that is out of range, or no
+// meaning where it was given.
+var Option = errors.New("bad option")
