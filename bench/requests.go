@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/internal/mapfuture"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // The empty program takes so many float32 and answers with so many, which do
@@ -226,12 +227,12 @@ func spinning(batch int) measure.Runner {
 // rings, both of whose sides look that often before they park.
 func rings(spins int) (ask func() error, stop func(), err error) {
 	ctx := context.Background()
-	caller, server := rt.NewSpinner(spins), rt.NewSpinner(spins)
-	there, err := rt.NewRing(rt.RingConfig[int]{Size: ringSize, Producer: caller, Consumer: server})
+	caller, server := ring.NewSpinner(spins), ring.NewSpinner(spins)
+	there, err := ring.New(ring.Config[int]{Size: ringSize, Producer: caller, Consumer: server})
 	if err != nil {
 		return nil, nil, err
 	}
-	back, err := rt.NewRing(rt.RingConfig[int]{Size: ringSize, Producer: server, Consumer: caller})
+	back, err := ring.New(ring.Config[int]{Size: ringSize, Producer: server, Consumer: caller})
 	if err != nil {
 		return nil, nil, err
 	}

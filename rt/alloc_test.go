@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // steady is something that allocates nothing, however often it is done.
@@ -26,7 +27,7 @@ type steady struct {
 // end, changes and questions: they may allocate.
 const notSteady = `
 	Runner.Close Runner.Shutdown Runner.Config Ticket.Cancel Ticket.Done Runner.Replica Runner.Save Runner.SaveOn Runner.SaveAtClose Runner.Session Runner.UpdateWeights
-	Ring.Invalidate Ring.Label Ring.NumBuffers Ring.Reset Ring.State Ring.Valid
+	Ring.Invalidate Ring.Label Ring.NumBuffers Ring.Reset Ring.State Ring.StateOf Ring.Valid Ring.Finish Ring.WakeWriter Ring.Drain
 	InputQueue.Anchor InputQueue.Batch InputQueue.Connected InputQueue.Disconnect InputQueue.Enqueued InputQueue.Info
 	InputQueue.Name InputQueue.NumBuffers InputQueue.Reset InputQueue.SampleBytes InputQueue.State InputQueue.TransferBytes
 	OutputQueue.Anchor OutputQueue.Batch OutputQueue.Connected OutputQueue.Disconnect OutputQueue.Enqueued OutputQueue.Info
@@ -46,7 +47,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, row := range table {
 		known = append(known, strings.Fields(row.of)...)
 	}
-	for _, v := range []any{&Runner{}, rt.Ticket{}, &rt.Ring[int]{}, &rt.InputQueue{}, &rt.OutputQueue{}, &rt.QueueManager{}, &rt.QueueGroup{}, &rt.RingPool{}, &rt.Blob{}} {
+	for _, v := range []any{&Runner{}, rt.Ticket{}, &ring.Ring[int]{}, &rt.InputQueue{}, &rt.OutputQueue{}, &rt.QueueManager{}, &rt.QueueGroup{}, &rt.RingPool{}, &rt.Blob{}} {
 		typ := reflect.TypeOf(v)
 		name, _, _ := strings.Cut(typ.String()[strings.Index(typ.String(), ".")+1:], "[")
 		for i := range typ.NumMethod() {
@@ -449,11 +450,22 @@ func allocSession(t *testing.T) (*rt.Session, *rt.QueueManager) {
 func ringRows() []steady {
 	ctx := context.Background()
 	return []steady{
-		{"ring/one goroutine", "Ring.Write Ring.WriteLock Ring.WriteComplete Ring.TryWriteLock Ring.ReadLock Ring.TryReadLock Ring.ReadComplete Ring.ReadReset Ring.ReadAvailable",
+		{"ring/one goroutine", "Ring.Write Ring.WriteLock Ring.WriteComplete Ring.TryWriteLock Ring.ReadLock Ring.TryReadLock Ring.ReadComplete Ring.ReadReset Ring.ReadAvailable Ring.Ahead Ring.AwaitFree Ring.NextFree Ring.Peek Ring.Held Ring.Oldest Ring.Unfinished",
 			func(t *testing.T) func() error {
-				r := newRing(t, rt.RingConfig[int]{Size: 4})
+				r, err := ring.New(ring.Config[int]{Size: 4})
+				require.NoError(t, err)
 				return func() error {
-					err := r.Write(ctx, 1)
+					err := r.AwaitFree(ctx, r.Ahead(0))
+					if *r.NextFree() = 1; err == nil {
+						err = r.WriteComplete()
+					}
+					if r.Peek(0) == nil || !r.Unfinished() || r.Held() != 0 || r.Oldest() != nil {
+						return errWrong
+					}
+					if v, _ := r.TryReadLock(); v == nil || err != nil || r.ReadComplete() != nil {
+						return errWrong
+					}
+					err = r.Write(ctx, 1)
 					if v, _ := r.TryWriteLock(); err == nil && v != nil {
 						*v = 2
 						err = r.WriteComplete()
@@ -484,8 +496,11 @@ func ringRows() []steady {
 }
 
 func pingPong(t *testing.T, ctx context.Context, timeout time.Duration) func() error {
-	c := rt.RingConfig[int]{Size: 1, Timeout: timeout, OnTimeout: func(*rt.Ring[int]) {}}
-	there, back := newRing(t, c), newRing(t, c)
+	c := ring.Config[int]{Size: 1, Timeout: timeout, OnTimeout: func(*ring.Ring[int]) {}}
+	there, err := ring.New(c)
+	require.NoError(t, err)
+	back, err := ring.New(c)
+	require.NoError(t, err)
 	t.Cleanup(there.Invalidate)
 	go func() {
 		for {

@@ -77,7 +77,7 @@ var (
 	ErrEndOfData = errors.New("end of data")
 	// ErrOption: an option has a value that is out of range, or no meaning
 	// where it was given.
-	ErrOption = errs.Option
+	ErrOption = errs.ErrOption
 	// ErrGenerated: generated code contradicts itself or the executable. It
 	// was edited, or this is a bug in the generator: generate it again.
 	ErrGenerated = errors.New("generated code is inconsistent")

@@ -26,6 +26,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // subjectOf is what an error's text begins with: the file, and the replica if
@@ -295,12 +296,12 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	model := load(t, v.model)
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	ring := func(size int) *rt.Ring[int] {
-		r, err := rt.NewRing(rt.RingConfig[int]{Size: size, Label: "numbers"})
+	newRing := func(size int) *ring.Ring[int] {
+		r, err := ring.New(ring.Config[int]{Size: size, Label: "numbers"})
 		require.NoError(t, err)
 		return r
 	}
-	invalid := ring(1)
+	invalid := newRing(1)
 	invalid.Invalidate()
 	pool, err := rt.NewRingPool(4, 1)
 	require.NoError(t, err)
@@ -311,7 +312,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	released, err := free.Get()
 	require.NoError(t, err)
 	require.NoError(t, released.Release())
-	queue, err := rt.NewInputQueue(1, 4, 1, nil, rt.RingConfig[struct{}]{})
+	queue, err := rt.NewInputQueue(1, 4, 1, nil, ring.Config[struct{}]{})
 	require.NoError(t, err)
 	system := func(n int) rt.Option {
 		return rt.WithManager(iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, n)}).Manager())
@@ -345,19 +346,20 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 		of  string
 		err error
 	}{
-		"Ring.WriteLock":     {{numbers, second(invalid.WriteLock(ctx))}, {numbers, second(fullRing(t, ring(1)).WriteLock(ended))}},
+		"Ring.WriteLock":     {{numbers, second(invalid.WriteLock(ctx))}, {numbers, second(fullRing(t, newRing(1)).WriteLock(ended))}},
 		"Ring.TryWriteLock":  {{numbers, second(invalid.TryWriteLock())}},
-		"Ring.WriteComplete": {{numbers, ring(1).WriteComplete()}},
-		"Ring.Write":         {{numbers, invalid.Write(ctx, 1)}, {numbers, fullRing(t, ring(2)).Write(ended, 1)}},
-		"Ring.ReadLock":      {{numbers, second(invalid.ReadLock(ctx))}, {numbers, second(ring(1).ReadLock(ended))}},
+		"Ring.WriteComplete": {{numbers, newRing(1).WriteComplete()}},
+		"Ring.Write":         {{numbers, invalid.Write(ctx, 1)}, {numbers, fullRing(t, newRing(2)).Write(ended, 1)}},
+		"Ring.AwaitFree":     {{numbers, awaitFree(fullRing(t, newRing(1)), ended)}},
+		"Ring.ReadLock":      {{numbers, second(invalid.ReadLock(ctx))}, {numbers, second(newRing(1).ReadLock(ended))}},
 		"Ring.TryReadLock":   {{numbers, second(invalid.TryReadLock())}},
-		"Ring.ReadComplete":  {{numbers, ring(1).ReadComplete()}},
+		"Ring.ReadComplete":  {{numbers, newRing(1).ReadComplete()}},
 		"RingPool.Get":       {{poolOf, second(pool.Get())}},
 		"Blob.Release":       {{poolOf, released.Release()}},
 		"RawInput.Bind":      {{`^anchor `, rt.NewRawInput(4).Bind(make([]byte, 3))}},
 		"RawOutput.Bind":     {{`^anchor `, rt.NewRawOutput(4).Bind(make([]byte, 3))}},
 		"NewQueuePool":       {{`^pool for queue of anchor "x": `, second(rt.NewQueuePool(queue, -1))}},
-		"NewRing":            {{numbers, second(rt.NewRing(rt.RingConfig[int]{Label: "numbers"}))}},
+		"NewRing":            {{numbers, second(ring.New(ring.Config[int]{Label: "numbers"}))}},
 		"NewRingPool":        {{poolOf, second(rt.NewRingPool(-1, 1))}},
 		"NewBuffer":          {{`^buffer for stream "h": `, second(rt.NewBuffer(ipu.StreamInfo{Handle: "h", Bytes: 4}, 0))}},
 		"RawSamples":         {{`^wrong number of elements: `, second(rt.RawSamples(make([]byte, 3), 2))}},
@@ -416,7 +418,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 			}
 		}
 	}
-	requireAllFailed(t, failed, (*rt.Ring[int])(nil), (*rt.RingPool)(nil), (*rt.Blob)(nil), (*rt.RawInput)(nil), (*rt.RawOutput)(nil))
+	requireAllFailed(t, failed, (*ring.Ring[int])(nil), (*rt.RingPool)(nil), (*rt.Blob)(nil), (*rt.RawInput)(nil), (*rt.RawOutput)(nil))
 	elsewhere := map[string]string{"FileWeights": "only if the file cannot be read after it was opened"}
 	for _, name := range exportedFunctions(t) {
 		if !failed[name] && elsewhere[name] == "" {
@@ -425,10 +427,12 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	}
 }
 
+func awaitFree(r *ring.Ring[int], ctx context.Context) error { return r.AwaitFree(ctx, r.Ahead(0)) }
+
 func second[T any](_ T, err error) error { return err }
 
 // fullRing fills a ring.
-func fullRing(t *testing.T, r *rt.Ring[int]) *rt.Ring[int] {
+func fullRing(t *testing.T, r *ring.Ring[int]) *ring.Ring[int] {
 	for range r.NumBuffers() {
 		require.NoError(t, r.Write(context.Background(), 1))
 	}

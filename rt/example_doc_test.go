@@ -18,8 +18,12 @@ func TestExamplesDoc(t *testing.T) {
 	for _, name := range regexp.MustCompile("`(Example\\w*)`").FindAllStringSubmatch(string(doc), -1) {
 		listed[name[1]] = true
 	}
-	files, err := filepath.Glob("example_*_test.go")
-	require.NoError(t, err)
+	var files []string
+	for _, pattern := range []string{"example_*_test.go", "*/example_*_test.go"} {
+		some, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		files = append(files, some...)
+	}
 	found := map[string]bool{}
 	for _, path := range files {
 		text, err := os.ReadFile(path)

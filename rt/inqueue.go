@@ -184,7 +184,7 @@ func (q *InputQueue) Prefetch(buf []byte) bool {
 		there = -q.lead
 	}
 	for i := 0; there < q.batch; i++ {
-		c := q.ring.peek(i)
+		c := q.ring.Peek(i)
 		if c == nil {
 			return false
 		}
@@ -201,7 +201,7 @@ func (q *InputQueue) Complete() {
 	}
 	q.moved = true
 	for used := q.batch; used > 0; {
-		c := q.ring.oldest()
+		c := q.ring.Oldest()
 		if c == nil { // disconnected and reset meanwhile
 			return
 		}
@@ -235,7 +235,7 @@ func (q *InputQueue) InvalidatePrefetched() {
 // oldest chunk, and that a device which holds the whole ring would wait for
 // itself.
 func (q *InputQueue) nextInput(ctx context.Context) error {
-	if q.cur == nil && q.ahead > 0 && q.ring.held() >= q.NumBuffers() && !q.ring.ReadAvailable() && q.Connected() {
+	if q.cur == nil && q.ahead > 0 && q.ring.Held() >= q.NumBuffers() && !q.ring.ReadAvailable() && q.Connected() {
 		return fmt.Errorf("anchor %q: %w: %d transfers are not complete and hold all of %d buffers",
 			q.anchor.Name, ErrLookAhead, q.ahead, q.NumBuffers())
 	}

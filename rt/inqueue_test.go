@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // inputQueue makes a queue of batches of four samples of two bytes.
 func inputQueue(t testing.TB, batches int) *rt.InputQueue {
 	t.Helper()
-	q, err := rt.NewInputQueue(4, 2, batches, nil, rt.RingConfig[struct{}]{})
+	q, err := rt.NewInputQueue(4, 2, batches, nil, ring.Config[struct{}]{})
 	require.NoError(t, err)
 	return q
 }
@@ -122,7 +123,7 @@ func TestFeature54_EnqueueErrors(t *testing.T) {
 	require.ErrorIs(t, q.Fetch(context.Background(), make([]byte, 3)), rt.ErrData)
 
 	for _, bad := range [][3]int{{0, 1, 1}, {-1, 1, 1}, {1, 1, 0}, {1, 1, -1}, {1 << 20, 1, 1 << 40}} {
-		_, err := rt.NewInputQueue(bad[0], bad[1], bad[2], nil, rt.RingConfig[struct{}]{})
+		_, err := rt.NewInputQueue(bad[0], bad[1], bad[2], nil, ring.Config[struct{}]{})
 		if bad[0] != 0 { // no samples: a transfer of nothing
 			require.ErrorIs(t, err, rt.ErrOption, "%v", bad)
 		}
@@ -132,7 +133,7 @@ func TestFeature54_EnqueueErrors(t *testing.T) {
 func TestFeature54_EnqueueLock(t *testing.T) {
 	ctx := context.Background()
 	q := inputQueue(t, 1)
-	require.ErrorIs(t, q.EnqueueComplete(), rt.ErrNotLocked)
+	require.ErrorIs(t, q.EnqueueComplete(), ring.ErrNotLocked)
 	d, err := q.EnqueueLock(ctx)
 	require.NoError(t, err)
 	again, err := q.EnqueueLock(ctx)
@@ -145,7 +146,7 @@ func TestFeature54_EnqueueLock(t *testing.T) {
 	require.ErrorIs(t, q.EnqueueComplete(), rt.ErrSampleSize)
 	d.Data = samples(1, 4)
 	require.NoError(t, q.EnqueueComplete())
-	require.ErrorIs(t, q.EnqueueComplete(), rt.ErrNotLocked)
+	require.ErrorIs(t, q.EnqueueComplete(), ring.ErrNotLocked)
 	require.Nil(t, d.Data, "the queue keeps nothing there")
 	require.Equal(t, samples(1, 4), fetch(t, q))
 
@@ -155,7 +156,7 @@ func TestFeature54_EnqueueLock(t *testing.T) {
 	_, err = q.EnqueueLock(ctx)
 	require.ErrorIs(t, err, rt.ErrDisconnected)
 	q.Reset()
-	require.ErrorIs(t, q.EnqueueComplete(), rt.ErrNotLocked)
+	require.ErrorIs(t, q.EnqueueComplete(), ring.ErrNotLocked)
 	enqueue(t, q, samples(3, 4))
 	require.Equal(t, samples(3, 4), fetch(t, q))
 }
@@ -164,7 +165,7 @@ func TestFeature54_EnqueueLock(t *testing.T) {
 // a transfer.
 func TestZeroSized(t *testing.T) {
 	for _, shape := range [][2]int{{0, 2}, {4, 0}} {
-		in, err := rt.NewInputQueue(shape[0], shape[1], 2, nil, rt.RingConfig[struct{}]{})
+		in, err := rt.NewInputQueue(shape[0], shape[1], 2, nil, ring.Config[struct{}]{})
 		require.NoError(t, err)
 		out, err := rt.NewOutputQueue(shape[0], shape[1], 2)
 		require.NoError(t, err)
@@ -346,7 +347,7 @@ func TestFeature51_InputTimeout(t *testing.T) {
 			require.False(t, q.ReadAvailable())
 			require.NoError(t, q.Flush())
 		}
-	}, rt.RingConfig[struct{}]{Timeout: time.Millisecond})
+	}, ring.Config[struct{}]{Timeout: time.Millisecond})
 	require.NoError(t, err)
 	enqueue(t, q, samples(1, 1))
 	require.Equal(t, slices.Concat(samples(1, 1), make([]byte, 6)), fetch(t, q))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
@@ -84,7 +85,7 @@ func TestFeature58_OutputEnqueueLock(t *testing.T) {
 	got := make([]byte, 8)
 	d.Data = got
 	require.NoError(t, q.EnqueueComplete())
-	require.ErrorIs(t, q.EnqueueComplete(), rt.ErrNotLocked)
+	require.ErrorIs(t, q.EnqueueComplete(), ring.ErrNotLocked)
 	deliver(t, q, samples(7, 4))
 	require.Equal(t, samples(7, 4), got)
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // The errors of pools, for errors.Is.
@@ -40,7 +42,7 @@ type Blob struct {
 // NewRingPool allocates count blobs of size bytes each. A number that is out
 // of range is an [ErrOption].
 func NewRingPool(size, count int) (*RingPool, error) {
-	if size < 0 || count < 1 || count > maxRing || size > maxPool/count {
+	if size < 0 || count < 1 || count > ring.MaxSize || size > maxPool/count {
 		return nil, fmt.Errorf("ring pool: %w: %d blobs of %d bytes", ErrOption, count, size)
 	}
 	p := &RingPool{blobs: make([]Blob, count), size: size}

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // pair returns an input and an output queue of batches of four bytes, with room
 // for two batches, and their manager.
 func pair(t *testing.T) (*InputQueue, *OutputQueue, *QueueManager) {
 	t.Helper()
-	in, err := NewInputQueue(4, 1, 2, nil, RingConfig[struct{}]{})
+	in, err := NewInputQueue(4, 1, 2, nil, ring.Config[struct{}]{})
 	require.NoError(t, err)
 	out, err := NewOutputQueue(4, 1, 2)
 	require.NoError(t, err)
@@ -301,8 +302,8 @@ func TestQueuesForget(t *testing.T) {
 
 // TestQueueSizes refuses rings whose number of buffers overflows.
 func TestQueueSizes(t *testing.T) {
-	for _, batches := range []int{0, -1, maxRing, 1 << 62} {
-		_, err := NewInputQueue(4, 1, batches, nil, RingConfig[struct{}]{})
+	for _, batches := range []int{0, -1, ring.MaxSize, 1 << 62} {
+		_, err := NewInputQueue(4, 1, batches, nil, ring.Config[struct{}]{})
 		require.ErrorIs(t, err, ErrOption, "%d", batches)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // QueueGroup enqueues requests to several queues at once: to all of them or to
@@ -228,7 +230,7 @@ func (g *QueueGroup) awaitAll(ctx context.Context) error {
 		if q == nil && err == nil {
 			return nil
 		}
-		var last Place
+		var last ring.Place
 		if q != nil {
 			last = q.ring.Ahead(flushReserve)
 		}
@@ -261,7 +263,7 @@ func (g *QueueGroup) put(parts [][]byte) Ticket {
 	for i := range g.queues {
 		i = len(g.queues) - 1 - i // inputs, which make a run begin, at last
 		q := g.queues[i]
-		q.put(q.ring.next(), chunk{data: parts[i], samples: g.samples(i, parts), done: r.done})
+		q.put(q.ring.NextFree(), chunk{data: parts[i], samples: g.samples(i, parts), done: r.done})
 	}
 	g.unlock()
 	return t

@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // shiftGroup returns a group of the main program's queues.
@@ -63,7 +64,7 @@ func TestQueueGroup(t *testing.T) {
 			require.ErrorIs(t, err, bad.want, name)
 			require.Equal(t, x.Enqueued(), y.Enqueued())
 		}
-		other, err := rt.NewInputQueue(1, 1, 1, nil, rt.RingConfig[struct{}]{})
+		other, err := rt.NewInputQueue(1, 1, 1, nil, ring.Config[struct{}]{})
 		require.NoError(t, err)
 		for _, queues := range [][]rt.Queue{{x, x}, {other}, {x, nil}} {
 			_, err := m.Group(queues...)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // The errors of queue managers, for errors.Is.
@@ -118,7 +119,7 @@ func (s *Session) makeQueues(c QueueConfig) (*QueueManager, error) {
 	if s.queues.Load() != nil {
 		return nil, ErrQueueManager
 	}
-	m := &QueueManager{session: s, loop: loop{parker: make(chan struct{}, 1), spin: NewSpinner(c.Spin)}}
+	m := &QueueManager{session: s, loop: loop{parker: make(chan struct{}, 1), spin: ring.NewSpinner(c.Spin)}}
 	if err := m.make(c); err != nil {
 		return nil, err
 	}
@@ -162,7 +163,7 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		default:
 			return fmt.Errorf("anchor %q: %w: callback policy %d", a.Name, ErrOption, by)
 		}
-		buffers := RingConfig[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
+		buffers := ring.Config[chunk]{Size: c.RingSize(a), Label: a.Name, Consumer: m.loop.spin}
 		if info.Direction == ipu.DeviceToHost {
 			q := &OutputQueue{}
 			if err := q.init(s.about, a, info, c.Batch(a), buffers); err != nil {
@@ -175,7 +176,7 @@ func (m *QueueManager) make(c QueueConfig) (err error) {
 		q := &InputQueue{}
 		if c.OnTimeout != nil {
 			buffers.Timeout = c.Timeout
-			buffers.OnTimeout = func(*Ring[chunk]) { c.OnTimeout(m, q) }
+			buffers.OnTimeout = func(*ring.Ring[chunk]) { c.OnTimeout(m, q) }
 		}
 		if err := q.init(s.about, a, info, c.Batch(a), buffers); err != nil {
 			return err
@@ -396,7 +397,7 @@ func (m *QueueManager) stop() error {
 		if slices.Contains(m.main, q) || q.info.Direction == ipu.HostToDevice {
 			q.Disconnect()
 		} else {
-			q.ring.finish()
+			q.ring.Finish()
 		}
 	}
 	return nil

@@ -7,13 +7,15 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // loop is what a run loop and those that enqueue have in common.
 type loop struct {
 	idle   atomic.Bool   // the run loop waits, or is about to
 	parker chan struct{} // capacity 1; where it does
-	spin   *Spinner      // of the device side
+	spin   *ring.Spinner // of the device side
 	halted atomic.Bool   // the session was stopped since the loop began
 
 	mu       sync.Mutex
@@ -268,7 +270,7 @@ func (m *QueueManager) disconnectMain() {
 // holds the gate.
 func (m *QueueManager) requested() bool {
 	for _, q := range m.main {
-		if q.begins && q.ring.unfinished() {
+		if q.begins && q.ring.Unfinished() {
 			return true
 		}
 	}

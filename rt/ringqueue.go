@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // The errors of queues, for errors.Is.
@@ -78,8 +79,8 @@ type ringQueue struct {
 	info   ipu.StreamInfo
 	batch  int // samples in one transfer, at least 1
 	sample int // bytes of one sample
-	ring   *Ring[chunk]
-	spin   *Spinner // of the device side
+	ring   *ring.Ring[chunk]
+	spin   *ring.Spinner // of the device side
 
 	manager *QueueManager // nil if there is none
 	begins  bool          // what is enqueued makes the manager's Run begin
@@ -110,18 +111,18 @@ type chunk struct {
 }
 
 // init makes the ring. batch must divide the size of a transfer.
-func (q *ringQueue) init(about subject, a Anchor, info ipu.StreamInfo, batch int, c RingConfig[chunk]) error {
+func (q *ringQueue) init(about subject, a Anchor, info ipu.StreamInfo, batch int, c ring.Config[chunk]) error {
 	if info.Bytes == 0 {
 		batch = 1 // whatever the shape: there is nothing to split
 	}
 	if batch < 1 || info.Bytes%batch != 0 {
 		return fmt.Errorf("anchor %q: %w: %d samples in a transfer of %d bytes", a.Name, ErrOption, batch, info.Bytes)
 	}
-	if c.Size < 1 || c.Size > maxRing/batch {
+	if c.Size < 1 || c.Size > ring.MaxSize/batch {
 		return fmt.Errorf("anchor %q: %w: a ring of %d times %d buffers", a.Name, ErrOption, c.Size, batch)
 	}
 	c.Size = c.Size*batch + flushReserve
-	ring, err := NewRing(c)
+	ring, err := ring.New(c)
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
@@ -178,7 +179,7 @@ func (q *ringQueue) Connected() bool { return q.ring.Valid() }
 
 // State describes the queue for people, after prefix.
 func (q *ringQueue) State(prefix string) string {
-	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.stateOf(prefix, q.NumBuffers()), q.Enqueued(), q.batch)
+	return fmt.Sprintf("%s, %d samples enqueued in batches of %d", q.ring.StateOf(prefix, q.NumBuffers()), q.Enqueued(), q.batch)
 }
 
 // reset empties the queue, and connects it again if connect says so.
@@ -186,7 +187,7 @@ func (q *ringQueue) reset(connect bool) error {
 	q.ring.Invalidate() // whoever waits must look
 	q.mu.Lock()
 	var dropped []func(error)
-	q.ring.drain(func(c *chunk) {
+	q.ring.Drain(func(c *chunk) {
 		if c.done != nil {
 			dropped = append(dropped, c.done)
 		}
@@ -375,7 +376,7 @@ func (q *ringQueue) unlock(c chunk) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.pending {
-		return q.errorf(ErrNotLocked)
+		return q.errorf(ring.ErrNotLocked)
 	}
 	if err := q.measure(&c); err != nil {
 		return err
@@ -452,7 +453,7 @@ func (q *ringQueue) ReadAvailable() bool { return q.cur != nil || q.ring.ReadAva
 func (q *ringQueue) next(ctx context.Context) error {
 	switch {
 	case !q.Connected():
-		return ErrInvalidated
+		return ring.ErrInvalidated
 	case q.cur != nil:
 		return nil
 	}
@@ -473,7 +474,7 @@ func (q *ringQueue) release(c *chunk) {
 	}
 	if done != nil {
 		done(nil)
-		q.spin.note()
+		q.spin.Note()
 	}
 }
 
@@ -481,14 +482,14 @@ func (q *ringQueue) release(c *chunk) {
 func (q *ringQueue) call(f func()) {
 	if f != nil {
 		f()
-		q.spin.note()
+		q.spin.Note()
 	}
 }
 
 // unlessDisconnected returns nil if err is only that the queue is
 // disconnected: the device then goes on with dummy data.
 func (q *ringQueue) unlessDisconnected(err error) error {
-	if errors.Is(err, ErrInvalidated) {
+	if errors.Is(err, ring.ErrInvalidated) {
 		return nil
 	}
 	return err

@@ -3,15 +3,16 @@ package rt
 import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // NewInputQueue makes an input queue without a session, for a transfer of that
 // many samples of bytes; there is room for so many batches.
-func NewInputQueue(samples, bytes, batches int, onTimeout func(*InputQueue), c RingConfig[struct{}]) (*InputQueue, error) {
+func NewInputQueue(samples, bytes, batches int, onTimeout func(*InputQueue), c ring.Config[struct{}]) (*InputQueue, error) {
 	q := &InputQueue{}
-	rc := RingConfig[chunk]{Size: batches, Label: "x", Timeout: c.Timeout, Consumer: c.Consumer}
+	rc := ring.Config[chunk]{Size: batches, Label: "x", Timeout: c.Timeout, Consumer: c.Consumer}
 	if onTimeout != nil {
-		rc.OnTimeout = func(*Ring[chunk]) { onTimeout(q) }
+		rc.OnTimeout = func(*ring.Ring[chunk]) { onTimeout(q) }
 	}
 	return q, q.init(subject{model: "test"}, testAnchor("x", samples, bytes), ipu.StreamInfo{Handle: "x", Bytes: samples * bytes}, samples, rc)
 }
@@ -19,7 +20,7 @@ func NewInputQueue(samples, bytes, batches int, onTimeout func(*InputQueue), c R
 // NewOutputQueue makes an output queue without a session.
 func NewOutputQueue(samples, bytes, batches int) (*OutputQueue, error) {
 	q := &OutputQueue{}
-	rc := RingConfig[chunk]{Size: batches, Label: "y"}
+	rc := ring.Config[chunk]{Size: batches, Label: "y"}
 	return q, q.init(subject{model: "test"}, testAnchor("y", samples, bytes), ipu.StreamInfo{Handle: "y", Direction: ipu.DeviceToHost, Bytes: samples * bytes}, samples, rc)
 }
 

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // piece is what a model remembers of enqueued memory.
@@ -86,7 +87,7 @@ func checkInputQueue(t *testing.T) {
 		m := &queueModel{batch: rapid.IntRange(1, 5).Draw(t, "batch")}
 		batches := rapid.IntRange(1, 3).Draw(t, "batches")
 		m.room = m.batch * batches
-		q, err := rt.NewInputQueue(m.batch, 2, batches, nil, rt.RingConfig[struct{}]{})
+		q, err := rt.NewInputQueue(m.batch, 2, batches, nil, ring.Config[struct{}]{})
 		if err != nil {
 			t.Fatal(err)
 		}

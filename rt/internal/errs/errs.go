@@ -4,6 +4,6 @@ package errs
 
 import "errors"
 
-// Option is rt.ErrOption: an option has a value that is out of range, or no
+// ErrOption is rt.ErrOption: an option has a value that is out of range, or no
 // meaning where it was given.
-var Option = errors.New("bad option")
+var ErrOption = errors.New("bad option")

@@ -1,4 +1,4 @@
-package rt_test
+package ring_test
 
 import (
 	"context"
@@ -13,23 +13,24 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
-func newRing[T any](t testing.TB, c rt.RingConfig[T]) *rt.Ring[T] {
+func newRing[T any](t testing.TB, c ring.Config[T]) *ring.Ring[T] {
 	t.Helper()
-	r, err := rt.NewRing(c)
+	r, err := ring.New(c)
 	require.NoError(t, err)
 	return r
 }
 
-func write(t testing.TB, r *rt.Ring[int], values ...int) {
+func write(t testing.TB, r *ring.Ring[int], values ...int) {
 	t.Helper()
 	for _, v := range values {
 		require.NoError(t, r.Write(context.Background(), v))
 	}
 }
 
-func read(t testing.TB, r *rt.Ring[int], want ...int) {
+func read(t testing.TB, r *ring.Ring[int], want ...int) {
 	t.Helper()
 	for _, w := range want {
 		v, err := r.ReadLock(context.Background())
@@ -49,7 +50,7 @@ func eventually(t testing.TB, ok func() bool, what string) {
 }
 
 // waits waits until a side of a ring has parked.
-func waits[T any](t testing.TB, r *rt.Ring[T], side string) {
+func waits[T any](t testing.TB, r *ring.Ring[T], side string) {
 	t.Helper()
 	eventually(t, func() bool { return strings.Contains(r.State(""), side+" waits") }, side+" waits")
 }
@@ -57,9 +58,9 @@ func waits[T any](t testing.TB, r *rt.Ring[T], side string) {
 func TestFeature48_RingWriteSide(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int{1, 2, 3, 5} {
-		r := newRing(t, rt.RingConfig[int]{Size: size, Label: "x"})
+		r := newRing(t, ring.Config[int]{Size: size, Label: "x"})
 		require.Equal(t, size, r.NumBuffers())
-		require.ErrorIs(t, r.WriteComplete(), rt.ErrNotLocked)
+		require.ErrorIs(t, r.WriteComplete(), ring.ErrNotLocked)
 
 		a, err := r.WriteLock(ctx)
 		require.NoError(t, err)
@@ -69,7 +70,7 @@ func TestFeature48_RingWriteSide(t *testing.T) {
 		require.False(t, r.ReadAvailable(), "locked, not yet written")
 		*a = 1
 		require.NoError(t, r.WriteComplete())
-		require.ErrorIs(t, r.WriteComplete(), rt.ErrNotLocked)
+		require.ErrorIs(t, r.WriteComplete(), ring.ErrNotLocked)
 		require.True(t, r.ReadAvailable())
 		for i := 2; i <= size; i++ {
 			c, err := r.WriteLock(ctx)
@@ -109,18 +110,18 @@ func TestFeature48_RingWriteSide(t *testing.T) {
 }
 
 func TestFeature48_RingConfig(t *testing.T) {
-	for name, c := range map[string]rt.RingConfig[int]{
+	for name, c := range map[string]ring.Config[int]{
 		"no buffers": {Size: 0}, "negative": {Size: -1}, "huge": {Size: 1 << 60}, "timeout": {Size: 1, Timeout: -1},
 	} {
-		_, err := rt.NewRing(c)
+		_, err := ring.New(c)
 		require.ErrorIs(t, err, rt.ErrOption, name)
 	}
 }
 
 func TestFeature49_RingReadSide(t *testing.T) {
 	ctx := context.Background()
-	r := newRing(t, rt.RingConfig[int]{Size: 4, Label: "x"})
-	require.ErrorIs(t, r.ReadComplete(), rt.ErrNotLocked)
+	r := newRing(t, ring.Config[int]{Size: 4, Label: "x"})
+	require.ErrorIs(t, r.ReadComplete(), ring.ErrNotLocked)
 	v, err := r.TryReadLock()
 	require.NoError(t, err)
 	require.Nil(t, v)
@@ -136,7 +137,7 @@ func TestFeature49_RingReadSide(t *testing.T) {
 	for range 4 {
 		require.NoError(t, r.ReadComplete())
 	}
-	require.ErrorIs(t, r.ReadComplete(), rt.ErrNotLocked)
+	require.ErrorIs(t, r.ReadComplete(), ring.ErrNotLocked)
 
 	got := make(chan int)
 	go func() {
@@ -158,7 +159,7 @@ func TestFeature49_RingReadSide(t *testing.T) {
 }
 
 func TestFeature50_ReadReset(t *testing.T) {
-	r := newRing(t, rt.RingConfig[int]{Size: 4})
+	r := newRing(t, ring.Config[int]{Size: 4})
 	write(t, r, 1, 2, 3)
 	read(t, r, 1, 2)
 	r.ReadReset()
@@ -168,7 +169,7 @@ func TestFeature50_ReadReset(t *testing.T) {
 	write(t, r, 4, 5)
 	read(t, r, 2, 3, 4, 5)
 	r.ReadReset()
-	require.ErrorIs(t, r.ReadComplete(), rt.ErrNotLocked, "none is locked any more")
+	require.ErrorIs(t, r.ReadComplete(), ring.ErrNotLocked, "none is locked any more")
 	read(t, r, 2, 3, 4, 5)
 
 	// A consumer that waits gets the oldest back, whether it holds every buffer
@@ -196,23 +197,23 @@ func TestFeature50_ReadReset(t *testing.T) {
 func TestFeature51_ReadTimeout(t *testing.T) {
 	const period = 2 * time.Millisecond
 	var calls []time.Time
-	ring := newRing(t, rt.RingConfig[int]{Size: 2, Timeout: period, OnTimeout: func(r *rt.Ring[int]) {
+	r := newRing(t, ring.Config[int]{Size: 2, Timeout: period, OnTimeout: func(r *ring.Ring[int]) {
 		calls = append(calls, time.Now())
 		if len(calls) == 3 {
 			write(t, r, 7)
 		}
 	}})
 	start := time.Now()
-	read(t, ring, 7)
+	read(t, r, 7)
 	require.Len(t, calls, 3, "again and again until there is data")
 	for i, c := range calls {
 		require.GreaterOrEqual(t, c.Sub(start), time.Duration(i+1)*period)
 	}
-	write(t, ring, 8)
-	read(t, ring, 8)
+	write(t, r, 8)
+	read(t, r, 8)
 	require.Len(t, calls, 3, "there was no waiting")
 
-	never := newRing(t, rt.RingConfig[int]{Size: 2, OnTimeout: func(*rt.Ring[int]) { t.Error("called without a timeout") }})
+	never := newRing(t, ring.Config[int]{Size: 2, OnTimeout: func(*ring.Ring[int]) { t.Error("called without a timeout") }})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
 	defer cancel()
 	_, err := never.ReadLock(ctx)
@@ -221,7 +222,7 @@ func TestFeature51_ReadTimeout(t *testing.T) {
 
 func TestFeature52_InvalidateAndReset(t *testing.T) {
 	ctx := context.Background()
-	r := newRing(t, rt.RingConfig[int]{Size: 2, Label: "x"})
+	r := newRing(t, ring.Config[int]{Size: 2, Label: "x"})
 	reader := make(chan error)
 	go func() {
 		_, err := r.ReadLock(ctx)
@@ -229,12 +230,12 @@ func TestFeature52_InvalidateAndReset(t *testing.T) {
 	}()
 	waits(t, r, "consumer")
 	r.Invalidate()
-	require.ErrorIs(t, <-reader, rt.ErrInvalidated)
+	require.ErrorIs(t, <-reader, ring.ErrInvalidated)
 	require.False(t, r.Valid())
 	_, err := r.WriteLock(ctx)
-	require.ErrorIs(t, err, rt.ErrInvalidated)
+	require.ErrorIs(t, err, ring.ErrInvalidated)
 	_, err = r.TryReadLock()
-	require.ErrorIs(t, err, rt.ErrInvalidated)
+	require.ErrorIs(t, err, ring.ErrInvalidated)
 	require.False(t, r.ReadAvailable())
 
 	r.Reset()
@@ -244,9 +245,9 @@ func TestFeature52_InvalidateAndReset(t *testing.T) {
 	go func() { writer <- r.Write(ctx, 3) }()
 	waits(t, r, "producer")
 	r.Invalidate()
-	require.ErrorIs(t, <-writer, rt.ErrInvalidated)
+	require.ErrorIs(t, <-writer, ring.ErrInvalidated)
 	_, err = r.ReadLock(ctx)
-	require.ErrorIs(t, err, rt.ErrInvalidated, "what was written means nothing any more")
+	require.ErrorIs(t, err, ring.ErrInvalidated, "what was written means nothing any more")
 
 	r.Reset()
 	require.False(t, r.ReadAvailable())
@@ -255,7 +256,7 @@ func TestFeature52_InvalidateAndReset(t *testing.T) {
 }
 
 func TestFeature53_StateText(t *testing.T) {
-	r := newRing(t, rt.RingConfig[int]{Size: 3, Label: "input \"image\""})
+	r := newRing(t, ring.Config[int]{Size: 3, Label: "input \"image\""})
 	require.Equal(t, `input "image"`, r.Label())
 	write(t, r, 1, 2)
 	require.Equal(t, `> ring "input \"image\"": 2 of 3 buffers full`, r.State("> "))
@@ -274,7 +275,7 @@ func TestFeature48_RingManyItems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			r := newRing(t, rt.RingConfig[int]{Size: 1000, Producer: rt.NewSpinner(rounds), Consumer: rt.NewSpinner(rounds)})
+			r := newRing(t, ring.Config[int]{Size: 1000, Producer: ring.NewSpinner(rounds), Consumer: ring.NewSpinner(rounds)})
 			failed := make(chan error, 1)
 			go func() {
 				for i := range n {
@@ -321,7 +322,7 @@ func TestFeature48_RingManyItems(t *testing.T) {
 func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 5).Draw(t, "size")
-		r, err := rt.NewRing(rt.RingConfig[int]{Size: size})
+		r, err := ring.New(ring.Config[int]{Size: size})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -375,7 +376,7 @@ func TestRingModel(t *testing.T) {
 			},
 			"reset": func(*rapid.T) {
 				r.Invalidate()
-				if _, err := r.TryReadLock(); !errors.Is(err, rt.ErrInvalidated) {
+				if _, err := r.TryReadLock(); !errors.Is(err, ring.ErrInvalidated) {
 					t.Fatal(err)
 				}
 				r.Reset()
@@ -399,9 +400,9 @@ func TestRingChaos(t *testing.T) {
 	}
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		r := newRing(t, rt.RingConfig[int]{
-			Size: 1 + round%3, Timeout: 20 * time.Microsecond, OnTimeout: func(*rt.Ring[int]) { runtime.Gosched() },
-			Producer: rt.NewSpinner(round % 2 * 500), Consumer: rt.NewSpinner(round % 5 * 300),
+		r := newRing(t, ring.Config[int]{
+			Size: 1 + round%3, Timeout: 20 * time.Microsecond, OnTimeout: func(*ring.Ring[int]) { runtime.Gosched() },
+			Producer: ring.NewSpinner(round % 2 * 500), Consumer: ring.NewSpinner(round % 5 * 300),
 		})
 		var sides sync.WaitGroup
 		sides.Go(func() {

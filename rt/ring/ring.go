@@ -1,4 +1,11 @@
-package rt
+// Package ring hands values from one goroutine to another through a fixed number
+// of buffers, without a lock. [New] makes a [Ring]; the producer locks a buffer,
+// fills it and completes it, the consumer locks, reads and completes them in the
+// same order, several at a time if it likes. A full ring blocks the producer, an
+// empty one the consumer; a [Spinner] makes a side watch before it parks. The
+// queues of package modelrt are built on it: the methods from [Ring.Ahead] on
+// that look at single buffers are for them.
+package ring
 
 import (
 	"context"
@@ -19,8 +26,8 @@ var (
 	ErrNotLocked = errors.New("no buffer is locked")
 )
 
-// RingConfig says how a [Ring] is to be made.
-type RingConfig[T any] struct {
+// Config says how a [Ring] is to be made.
+type Config[T any] struct {
 	Size      int            // number of buffers, at least 1
 	Label     string         // names the ring in messages and in [Ring.State]
 	Timeout   time.Duration  // how long a read waits before OnTimeout is called; 0 = it is never called
@@ -29,8 +36,8 @@ type RingConfig[T any] struct {
 	Consumer  *Spinner       // patience of the goroutine that reads; nil: it parks at once
 }
 
-// maxRing bounds a ring, whose size may come from a file.
-const maxRing = 1 << 24
+// MaxSize bounds a ring, whose size may come from a file.
+const MaxSize = 1 << 24
 
 // Ring is a fixed number of buffers through which one goroutine, the producer,
 // hands values to another, the consumer, without a lock: [Ring.WriteLock] and
@@ -105,11 +112,11 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// NewRing makes a ring. A size that is out of range or a negative timeout is an
+// New makes a ring. A size that is out of range or a negative timeout is an
 // rt.ErrOption.
-func NewRing[T any](c RingConfig[T]) (*Ring[T], error) {
-	if c.Size < 1 || c.Size > maxRing || c.Timeout < 0 {
-		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, errs.Option, c.Size, maxRing, c.Timeout)
+func New[T any](c Config[T]) (*Ring[T], error) {
+	if c.Size < 1 || c.Size > MaxSize || c.Timeout < 0 {
+		return nil, fmt.Errorf("ring %q: %w: %d buffers, want 1 to %d; timeout %v, want 0 or more", c.Label, errs.ErrOption, c.Size, MaxSize, c.Timeout)
 	}
 	if c.OnTimeout == nil {
 		c.Timeout = 0
@@ -162,9 +169,9 @@ func (r *Ring[T]) TryWriteLock() (*T, error) {
 	return &s.value, nil
 }
 
-// next locks the next buffer, which is free, for writing, whether the ring is
+// NextFree locks the next buffer, which is free, for writing, whether the ring is
 // valid or not: what is then written can be drained. It is for the producer.
-func (r *Ring[T]) next() *T {
+func (r *Ring[T]) NextFree() *T {
 	p := &r.producer
 	p.locked = true
 	return &r.slots[p.head].value
@@ -274,12 +281,12 @@ func (r *Ring[T]) ReadReset() {
 
 // ReadAvailable reports whether ReadLock would not have to wait. It is for the
 // consumer, and so for RingConfig.OnTimeout.
-func (r *Ring[T]) ReadAvailable() bool { return r.Valid() && r.peek(0) != nil }
+func (r *Ring[T]) ReadAvailable() bool { return r.Valid() && r.Peek(0) != nil }
 
-// peek returns the buffer that the i-th ReadLock from now would return, nil if
+// Peek returns the buffer that the i-th ReadLock from now would return, nil if
 // it is not there yet. It is for the consumer.
-func (r *Ring[T]) peek(i int) *T {
-	if r.held()+i >= len(r.slots) {
+func (r *Ring[T]) Peek(i int) *T {
+	if r.Held()+i >= len(r.slots) {
 		return nil
 	}
 	s := &r.slots[(r.consumer.next+i)%len(r.slots)]
@@ -302,9 +309,9 @@ func (r *Ring[T]) Ahead(i int) Place {
 	return Place{&r.slots[(r.producer.head+i)%len(r.slots)].state}
 }
 
-// drain calls f with every buffer that was written and not given back, oldest
+// Drain calls f with every buffer that was written and not given back, oldest
 // first. Neither producer nor consumer may be using the ring.
-func (r *Ring[T]) drain(f func(*T)) {
+func (r *Ring[T]) Drain(f func(*T)) {
 	for i := range r.slots {
 		if s := &r.slots[(r.consumer.tail+i)%len(r.slots)]; s.state.Load()&full != 0 {
 			f(&s.value)
@@ -312,24 +319,24 @@ func (r *Ring[T]) drain(f func(*T)) {
 	}
 }
 
-// held returns how many buffers are read-locked. It is for the consumer.
-func (r *Ring[T]) held() int {
+// Held returns how many buffers are read-locked. It is for the consumer.
+func (r *Ring[T]) Held() int {
 	r.settle()
 	return r.consumer.held
 }
 
-// oldest returns the oldest read-locked buffer, nil if none is. It is for the
+// Oldest returns the oldest read-locked buffer, nil if none is. It is for the
 // consumer.
-func (r *Ring[T]) oldest() *T {
-	if r.held() == 0 {
+func (r *Ring[T]) Oldest() *T {
+	if r.Held() == 0 {
 		return nil
 	}
 	return &r.slots[r.consumer.tail].value
 }
 
-// unfinished reports whether a buffer was written and not given back. It is for
+// Unfinished reports whether a buffer was written and not given back. It is for
 // the consumer.
-func (r *Ring[T]) unfinished() bool {
+func (r *Ring[T]) Unfinished() bool {
 	return r.slots[r.consumer.tail].state.Load()&full != 0
 }
 
@@ -346,10 +353,10 @@ func (r *Ring[T]) Invalidate() {
 // it.
 func (r *Ring[T]) WakeWriter() { r.writer.wake(nil) }
 
-// finish makes a ReadLock that would wait, or waits, fail with
+// Finish makes a ReadLock that would wait, or waits, fail with
 // [ErrInvalidated]: what was written can still be read. Any goroutine may call
 // it.
-func (r *Ring[T]) finish() {
+func (r *Ring[T]) Finish() {
 	r.signals.Or(finished)
 	r.reader.wake(nil)
 }
@@ -379,10 +386,10 @@ func (r *Ring[T]) Label() string { return r.label }
 // State describes the ring for people, after prefix: its label, how many
 // buffers are full (those that are read-locked included), who waits, whether
 // it is valid. Any goroutine may call it; it counts while others go on.
-func (r *Ring[T]) State(prefix string) string { return r.stateOf(prefix, r.NumBuffers()) }
+func (r *Ring[T]) State(prefix string) string { return r.StateOf(prefix, r.NumBuffers()) }
 
-// stateOf is State for a ring of which only so many buffers are for users.
-func (r *Ring[T]) stateOf(prefix string, buffers int) string {
+// StateOf is State for a ring of which only so many buffers are for users.
+func (r *Ring[T]) StateOf(prefix string, buffers int) string {
 	s, n := "", 0
 	for i := range r.slots {
 		switch state := r.slots[i].state.Load(); state {

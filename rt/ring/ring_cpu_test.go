@@ -1,6 +1,6 @@
 //go:build unix
 
-package rt_test
+package ring_test
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // processorTime returns how long the process has computed.
@@ -23,9 +23,9 @@ func processorTime(t testing.TB) time.Duration {
 // TestFeature49_ParkedConsumer shows that waiting costs no processor time,
 // also for a consumer that has watched for a while.
 func TestFeature49_ParkedConsumer(t *testing.T) {
-	for name, spin := range map[string]*rt.Spinner{"parking": nil, "spinning": rt.NewSpinner(10_000)} {
+	for name, spin := range map[string]*ring.Spinner{"parking": nil, "spinning": ring.NewSpinner(10_000)} {
 		ctx, cancel := context.WithCancel(context.Background())
-		r := newRing(t, rt.RingConfig[int]{Size: 1, Consumer: spin})
+		r := newRing(t, ring.Config[int]{Size: 1, Consumer: spin})
 		done := make(chan error)
 		go func() {
 			_, err := r.ReadLock(ctx)

@@ -1,4 +1,4 @@
-package rt_test
+package ring_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // TestRingTimeouts waits for longer than a ring's timeout, with a function that is
@@ -16,7 +16,7 @@ import (
 func TestRingTimeouts(t *testing.T) {
 	t.Run("nobody to call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRing(t, rt.RingConfig[int]{Size: 1, Timeout: time.Millisecond})
+			r := newRing(t, ring.Config[int]{Size: 1, Timeout: time.Millisecond})
 			go func() {
 				time.Sleep(time.Second)
 				write(t, r, 3)
@@ -27,7 +27,7 @@ func TestRingTimeouts(t *testing.T) {
 	t.Run("who calls does not wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			calls := 0
-			r := newRing(t, rt.RingConfig[int]{Size: 1, Timeout: time.Millisecond, OnTimeout: func(r *rt.Ring[int]) {
+			r := newRing(t, ring.Config[int]{Size: 1, Timeout: time.Millisecond, OnTimeout: func(r *ring.Ring[int]) {
 				calls++
 				require.NotContains(t, r.State(""), "waits")
 			}})

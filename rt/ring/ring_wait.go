@@ -1,4 +1,4 @@
-package rt
+package ring
 
 import (
 	"context"
@@ -28,8 +28,8 @@ type Spinner struct {
 // nanosecond or so each, at least 0. Less than some ten thousand rarely pay.
 func NewSpinner(rounds int) *Spinner { return &Spinner{limit: max(0, rounds)} }
 
-// note records that this goroutine has, or may have, woken another one.
-func (s *Spinner) note() {
+// Note records that this goroutine has, or may have, woken another one.
+func (s *Spinner) Note() {
 	if s != nil {
 		s.woke.Store(true)
 	}
@@ -77,7 +77,7 @@ func (p parker) wake(by *Spinner) {
 	case p <- struct{}{}:
 	default:
 	}
-	by.note()
+	by.Note()
 }
 
 // AwaitFree waits until a place is free or the ring is invalid. It may return
@@ -117,7 +117,7 @@ func (r *Ring[T]) waitToRead(ctx context.Context) (*T, error) {
 		}
 		if timedOut {
 			r.onTimeout(r)
-			c.spin.note()
+			c.spin.Note()
 		}
 		state, all := &r.slots[c.next].state, c.held == len(r.slots)
 		switch {

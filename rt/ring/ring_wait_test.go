@@ -1,4 +1,4 @@
-package rt
+package ring
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 func TestRingMark(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	r, err := NewRing(RingConfig[int]{Size: 1, Label: "r"})
+	r, err := New(Config[int]{Size: 1, Label: "r"})
 	require.NoError(t, err)
 	state := &r.slots[0].state
 

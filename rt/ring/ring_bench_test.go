@@ -1,4 +1,4 @@
-package rt_test
+package ring_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/ring"
 )
 
 // spinning is long enough that neither side ever parks in these benchmarks.
@@ -85,7 +85,7 @@ func BenchmarkRing(b *testing.B) {
 }
 
 // TestRingAgainstChannel prints the ratios of the duels; see them with
-// go test -v -run TestRingAgainstChannel ./rt. Every push and every pop of a
+// go test -v -run TestRingAgainstChannel ./rt/ring. Every push and every pop of a
 // ring is one atomic exchange at least, so that two of these bound what an
 // uncontended ring can reach on the machine at hand.
 func TestRingAgainstChannel(t *testing.T) {
@@ -134,7 +134,7 @@ func uncontendedChannel() (func(n int), func()) {
 func uncontendedRing(t testing.TB) contestant {
 	return func() (func(n int), func()) {
 		ctx := context.Background()
-		r := newRing(t, rt.RingConfig[int]{Size: benchRing})
+		r := newRing(t, ring.Config[int]{Size: benchRing})
 		return func(n int) {
 			for i := range n {
 				v, err := r.WriteLock(ctx)
@@ -169,7 +169,7 @@ func throughputChannel() (func(n int), func()) {
 func throughputRing(t testing.TB, rounds int) contestant {
 	return func() (func(n int), func()) {
 		ctx := context.Background()
-		r := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: rt.NewSpinner(rounds), Consumer: rt.NewSpinner(rounds)})
+		r := newRing(t, ring.Config[int]{Size: benchRing, Producer: ring.NewSpinner(rounds), Consumer: ring.NewSpinner(rounds)})
 		return func(n int) {
 			go func() {
 				for i := range n {
@@ -206,9 +206,9 @@ func roundTripChannel() (func(n int), func()) {
 func roundTripRing(t testing.TB, rounds int) contestant {
 	return func() (func(n int), func()) {
 		ctx := context.Background()
-		caller, server := rt.NewSpinner(rounds), rt.NewSpinner(rounds)
-		there := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: caller, Consumer: server})
-		back := newRing(t, rt.RingConfig[int]{Size: benchRing, Producer: server, Consumer: caller})
+		caller, server := ring.NewSpinner(rounds), ring.NewSpinner(rounds)
+		there := newRing(t, ring.Config[int]{Size: benchRing, Producer: caller, Consumer: server})
+		back := newRing(t, ring.Config[int]{Size: benchRing, Producer: server, Consumer: caller})
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)

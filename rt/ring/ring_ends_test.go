@@ -1,4 +1,4 @@
-package rt
+package ring
 
 import (
 	"context"
@@ -6,14 +6,12 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/popefgen/popefgen/popef"
 )
 
 // TestRingDrains visits what was written and not read to the end, oldest first,
 // wherever in memory that begins.
 func TestRingDrains(t *testing.T) {
-	r, err := NewRing(RingConfig[int]{Size: 4})
+	r, err := New(Config[int]{Size: 4})
 	require.NoError(t, err)
 	for v := range 3 {
 		require.NoError(t, r.Write(t.Context(), v))
@@ -27,7 +25,7 @@ func TestRingDrains(t *testing.T) {
 	_, err = r.ReadLock(t.Context()) // and not complete
 	require.NoError(t, err)
 	var seen []int
-	r.drain(func(v *int) { seen = append(seen, *v) })
+	r.Drain(func(v *int) { seen = append(seen, *v) })
 	require.Equal(t, []int{10, 11, 12}, seen)
 }
 
@@ -35,7 +33,7 @@ func TestRingDrains(t *testing.T) {
 // nothing.
 func TestRingFinishes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := NewRing(RingConfig[int]{Size: 2})
+		r, err := New(Config[int]{Size: 2})
 		require.NoError(t, err)
 		got := make(chan error, 1)
 		go func() {
@@ -43,7 +41,7 @@ func TestRingFinishes(t *testing.T) {
 			got <- err
 		}()
 		synctest.Wait()
-		r.finish()
+		r.Finish()
 		require.ErrorIs(t, <-got, ErrInvalidated)
 		require.NoError(t, r.Write(t.Context(), 7))
 		v, err := r.ReadLock(t.Context())
@@ -57,7 +55,7 @@ func TestRingFinishes(t *testing.T) {
 // TestRingStates describes rings while their sides wait, and after they gave up.
 func TestRingStates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, err := NewRing(RingConfig[int]{Size: 1, Label: "x"})
+		r, err := New(Config[int]{Size: 1, Label: "x"})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, r.Write(ctx, 1))
@@ -78,21 +76,4 @@ func TestRingStates(t *testing.T) {
 		require.ErrorIs(t, <-wait, context.Canceled)
 		require.Equal(t, `ring "x": 1 of 1 buffers full`, r.State(""))
 	})
-}
-
-// TestPredicatesKeepTheirs changes what predicates were made of.
-func TestPredicatesKeepTheirs(t *testing.T) {
-	a := Anchor{Name: "a", Handle: "h", Programs: []uint32{1}, Info: popef.TensorInfo{Shape: []int64{1}}}
-	programs := []uint32{1}
-	inPrograms := InPrograms(programs, UseUserData, UseFileData)
-	programs[0] = 2
-	require.Equal(t, UseUserData, inPrograms(a))
-	groups := []ProgramsPolicy[DataPolicy]{{Programs: []uint32{1}, Policy: UseUserData}}
-	byPrograms := ByPrograms(groups, UseFileData)
-	groups[0].Programs = []uint32{2}
-	require.Equal(t, UseUserData, byPrograms(a))
-	anchors := []AnchorPolicy[DataPolicy]{{Handle: "h", Policy: UseUserData}}
-	byAnchor := ByAnchor(anchors, UseFileData)
-	anchors[0].Handle = "other"
-	require.Equal(t, UseUserData, byAnchor(a))
 }
