@@ -52,7 +52,8 @@ func (u *user) run(ctx context.Context) error {
 	return nil
 }
 
-func TestFeature13_OneHolderPerDevice(t *testing.T) {
+// Feature 13.
+func TestOneHolderPerDevice(t *testing.T) {
 	ctx := context.Background()
 	var log []string
 	logf := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }

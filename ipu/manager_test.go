@@ -166,7 +166,8 @@ func testWaits(t *testing.T, tests []waitTest) {
 
 const second = time.Second
 
-func TestFeature06_NoWait(t *testing.T) {
+// Feature 6.
+func TestGetDoesNotWait(t *testing.T) {
 	testWaits(t, []waitTest{
 		{"free", Wait{}, 1, 1, nil, true},
 		{"taken", Wait{}, 2, 1, nil, false},
@@ -174,7 +175,8 @@ func TestFeature06_NoWait(t *testing.T) {
 	})
 }
 
-func TestFeature07_WaitWithTimeout(t *testing.T) {
+// Feature 7.
+func TestGetWaitsUntilTimeout(t *testing.T) {
 	const s = second
 	testWaits(t, []waitTest{
 		{"5 s in steps of 1 s", Wait{WaitWithTimeout, 5 * s, s}, 0, 6, []time.Duration{s, s, s, s, s}, false},
@@ -185,7 +187,8 @@ func TestFeature07_WaitWithTimeout(t *testing.T) {
 	})
 }
 
-func TestFeature08_WaitForever(t *testing.T) {
+// Feature 8.
+func TestGetWaitsForever(t *testing.T) {
 	const s = second
 	testWaits(t, []waitTest{
 		{"freed on the seventh attempt", Wait{Strategy: WaitForever, Sleep: s}, 7, 7, []time.Duration{s, s, s, s, s, s}, true},
@@ -199,7 +202,8 @@ func TestFeature08_WaitForever(t *testing.T) {
 	})
 }
 
-func TestFeature08_WaitForeverCancelled(t *testing.T) {
+// Feature 8.
+func TestGetWaitsUntilCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	d := ipuDevice(0, 1, 0)
 	m, clock := manager(d)
@@ -224,7 +228,8 @@ func TestFeature08_WaitForeverCancelled(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestFeature03_ByCountWithOptions(t *testing.T) {
+// Feature 3.
+func TestDeviceByCountWithOptions(t *testing.T) {
 	ctx := context.Background()
 	b := &optionBackend{fakeBackend: fakeBackend{name: "poplar", devices: []*fakeDevice{ipuDevice(0, 1, 1)}}}
 	plain := &fakeBackend{name: "cpu", devices: []*fakeDevice{{info: DeviceInfo{Backend: "cpu"}, freeAt: 1}}}
@@ -241,7 +246,8 @@ func TestFeature03_ByCountWithOptions(t *testing.T) {
 	require.Nil(t, b.got)
 }
 
-func TestFeature12_DeviceOutlivesManager(t *testing.T) {
+// Feature 12.
+func TestDeviceOutlivesManager(t *testing.T) {
 	get := func() Device { // nothing keeps the manager
 		m, _ := manager(ipuDevice(4, 1, 1))
 		d, err := m.Get(context.Background(), Request{})
@@ -258,7 +264,8 @@ func TestFeature12_DeviceOutlivesManager(t *testing.T) {
 	require.NoError(t, d.Detach())
 }
 
-func TestFeature02_DeviceForModel(t *testing.T) {
+// Feature 2.
+func TestDeviceForModel(t *testing.T) {
 	ctx := context.Background()
 	pair := ipuDevice(1, 2, 1)
 	pair.info.RemoteBuffers = true
@@ -281,7 +288,8 @@ func TestFeature02_DeviceForModel(t *testing.T) {
 	require.Equal(t, Request{NumIPUs: 1}, Target{}.Request(), "a model needs one IPU at least")
 }
 
-func TestFeature04_SpecificDevice(t *testing.T) {
+// Feature 4.
+func TestSpecificDevice(t *testing.T) {
 	busy, free := ipuDevice(0, 1, 0), ipuDevice(1, 1, 1)
 	for _, r := range []Request{{ID: new(0)}, Target{}.Request().Specific(0), {ID: new(0), Options: []Option{{"a", "b"}}}} {
 		b := &optionBackend{fakeBackend: fakeBackend{name: "poplar", devices: []*fakeDevice{busy, free}}}
@@ -301,7 +309,8 @@ func TestFeature04_SpecificDevice(t *testing.T) {
 	require.Same(t, free, d)
 }
 
-func TestFeature05_TryVariants(t *testing.T) {
+// Feature 5.
+func TestTryGetOfNoDevice(t *testing.T) {
 	ctx := context.Background()
 	m, clock := manager(ipuDevice(0, 1, 0))
 	for _, r := range []Request{{}, {NumIPUs: 1}, Target{}.Request(), Request{}.Specific(0), {NumIPUs: 64}, {Wait: Wait{WaitWithTimeout, 2 * second, second}}} {
@@ -314,7 +323,8 @@ func TestFeature05_TryVariants(t *testing.T) {
 	require.Error(t, err, "a bad request is an error")
 }
 
-func TestFeature09_RemoteBufferConstraint(t *testing.T) {
+// Feature 9.
+func TestRemoteBufferConstraint(t *testing.T) {
 	plain, capable := ipuDevice(0, 1, 1), ipuDevice(1, 1, 1)
 	capable.info.RemoteBuffers = true
 	m, _ := manager(plain, capable)
@@ -327,7 +337,8 @@ func TestFeature09_RemoteBufferConstraint(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoDevice)
 }
 
-func TestFeature01_HardwareVersionCodes(t *testing.T) {
+// Feature 1.
+func TestHardwareVersionCodes(t *testing.T) {
 	of := func(kind string, version int) *fakeDevice {
 		return &fakeDevice{info: DeviceInfo{Kind: kind, Version: version}}
 	}

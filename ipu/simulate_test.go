@@ -28,7 +28,8 @@ func (b *simulatingBackend) Simulate(_ context.Context, s Simulation) (Device, e
 	return d, b.err
 }
 
-func TestFeature10_SimulatedDevice(t *testing.T) {
+// Feature 10.
+func TestSimulatedDevice(t *testing.T) {
 	ctx := context.Background()
 	b := &simulatingBackend{fakeBackend: fakeBackend{name: "poplar"}}
 	m := &Manager{Backends: []Backend{&fakeBackend{name: "cpu"}, b}}
@@ -52,7 +53,8 @@ func TestFeature10_SimulatedDevice(t *testing.T) {
 	require.Equal(t, 0, m.HardwareVersion(ctx), "simulated devices are no hardware")
 }
 
-func TestFeature11_SmallSimulatedDevice(t *testing.T) {
+// Feature 11.
+func TestSmallSimulatedDevice(t *testing.T) {
 	m := &Manager{Backends: []Backend{&simulatingBackend{fakeBackend: fakeBackend{name: "poplar"}}}}
 	for _, s := range []Simulation{Simulation{NumIPUs: 2}.Small(), Target{NumIPUs: 2}.Simulation().Small()} {
 		d, err := m.Simulate(context.Background(), s)

@@ -1,7 +1,6 @@
 package rt
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -18,11 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// featureLine is the line of a test's comment that says which feature it shows.
+var featureLine = regexp.MustCompile(`(?m)^Feature (\d+)\.$`)
+
 // testFunctions returns the names of all test, example and benchmark functions
-// of the module.
-func testFunctions(t *testing.T) map[string]bool {
+// of the module, with the number of the feature that each shows, or 0.
+func testFunctions(t *testing.T) map[string]int {
 	t.Helper()
-	names := map[string]bool{}
+	names := map[string]int{}
 	is := regexp.MustCompile(`^(Test|Example|Benchmark|Fuzz)`)
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -33,13 +35,20 @@ func testFunctions(t *testing.T) map[string]bool {
 		case d.IsDir() || !strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
 		for _, decl := range file.Decls {
 			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && is.MatchString(f.Name.Name) {
-				names[f.Name.Name] = true
+				if names[f.Name.Name] == 0 {
+					names[f.Name.Name] = 0
+				}
+				if m := featureLine.FindStringSubmatch(f.Doc.Text()); m != nil {
+					if names[f.Name.Name], err = strconv.Atoi(m[1]); err != nil {
+						return err
+					}
+				}
 			}
 		}
 		return nil
@@ -50,7 +59,7 @@ func testFunctions(t *testing.T) map[string]bool {
 
 // tableRows returns the rows of the tables of a section of docs/runtime.md that
 // begin with a number, by number: the tests that the last cell names. In
-// "TestFeature08_WaitForever, …Cancelled" the dots stand for the first name up
+// "TestGetWaitsForever, …Cancelled" the dots stand for the first name up
 // to its underscore.
 func tableRows(t *testing.T, section string) map[int][]string {
 	t.Helper()
@@ -91,7 +100,7 @@ func TestRuntimeDoc(t *testing.T) {
 		t.Helper()
 		for _, n := range slices.Sorted(maps.Keys(rows)) {
 			for _, name := range rows[n] {
-				if !functions[name] {
+				if _, ok := functions[name]; !ok {
 					t.Errorf("row %d names %s, which is no test", n, name)
 				}
 			}
@@ -112,23 +121,20 @@ func TestRuntimeDoc(t *testing.T) {
 	rows := tableRows(t, features.String())
 	require.Equal(t, numbers(1, 88, 90, 121, 122, 123, 124), slices.Sorted(maps.Keys(rows)))
 	check(rows)
-	for name := range functions {
-		rest, ok := strings.CutPrefix(name, "TestFeature")
-		if !ok {
-			continue
+	shown := map[int]bool{}
+	for name, feature := range functions {
+		if m := regexp.MustCompile(`^TestFeature(\d+)_`).FindStringSubmatch(name); m != nil {
+			n, err := strconv.Atoi(m[1])
+			require.NoError(t, err, name)
+			feature = n
 		}
-		number, _, _ := strings.Cut(rest, "_")
-		n, err := strconv.Atoi(number)
-		require.NoError(t, err, name)
-		require.Equal(t, fmt.Sprintf("%02d", n), number, name)
-		if !slices.Contains(rows[n], name) {
-			t.Errorf("%s is not in row %d", name, n)
+		if feature > 0 && !slices.Contains(rows[feature], name) {
+			t.Errorf("%s is not in row %d", name, feature)
 		}
+		shown[feature] = true
 	}
-	for n, names := range rows {
-		require.True(t, slices.ContainsFunc(names, func(name string) bool {
-			return strings.HasPrefix(name, fmt.Sprintf("TestFeature%02d_", n))
-		}), "row %d has no test of its own", n)
+	for n := range rows {
+		require.True(t, shown[n], "row %d has no test of its own: a test whose comment ends with the line Feature %[1]d", n)
 	}
 
 	weaknesses := tableRows(t, sections["What Model Runtime leaves to its users"])
@@ -145,7 +151,7 @@ func TestRuntimeDoc(t *testing.T) {
 	require.Len(t, decisions, 11)
 	check(decisions)
 	for _, name := range regexp.MustCompile(`\b(?:Test|Example|Benchmark)[A-Z][A-Za-z0-9]*(?:_\w+)?`).FindAllString(string(text), -1) {
-		if name != "TestFeatureNN" && !functions[name] {
+		if _, ok := functions[name]; !ok && name != "TestFeatureNN" {
 			t.Errorf("it names %s, which is no test", name)
 		}
 	}

@@ -37,7 +37,8 @@ func TestDevices(t *testing.T) {
 	require.ErrorIs(t, sys.Accepts(ipu.FormatPoplar), ipu.ErrWrongBackend)
 }
 
-func TestFeature12_ManagersShareDevices(t *testing.T) {
+// Feature 12.
+func TestManagersShareDevices(t *testing.T) {
 	ctx := context.Background()
 	sys := New(Config{})
 	a, err := sys.Manager().Get(ctx, ipu.Request{Options: []ipu.Option{{Name: "sync", Value: "full"}}})
@@ -59,7 +60,8 @@ func TestFeature12_ManagersShareDevices(t *testing.T) {
 	require.Equal(t, []string{"device 0: attach", "device 0: attach: busy", "device 0: detach"}, sys.Trace())
 }
 
-func TestFeature08_DeviceFreedByAnother(t *testing.T) {
+// Feature 8.
+func TestGetsDeviceFreedByAnother(t *testing.T) {
 	sys := New(Config{})
 	sys.OccupyFor(0, 7*time.Second)
 	get := func(ctx context.Context, w ipu.Wait) (ipu.Device, error) {
@@ -106,7 +108,8 @@ func TestFeature08_DeviceFreedByAnother(t *testing.T) {
 	require.ErrorIs(t, <-done, context.Canceled)
 }
 
-func TestFeature10_SimulatedTestDevice(t *testing.T) {
+// Feature 10.
+func TestSimulatedTestDevice(t *testing.T) {
 	ctx := context.Background()
 	sys := New(Config{Devices: []ipu.DeviceInfo{}})
 	d, err := sys.Manager().Simulate(ctx, ipu.Simulation{NumIPUs: 2, Version: 21})
@@ -123,7 +126,8 @@ func TestFeature10_SimulatedTestDevice(t *testing.T) {
 	}})
 }
 
-func TestFeature11_ProgramTooBigForSmallDevice(t *testing.T) {
+// Feature 11.
+func TestProgramTooBigForSmallDevice(t *testing.T) {
 	ctx := context.Background()
 	sys := New(Config{})
 	small, err := sys.Manager().Simulate(ctx, ipu.Simulation{}.Small())
@@ -160,7 +164,8 @@ func TestDeviceMustSuitScript(t *testing.T) {
 	require.ErrorIs(t, newEngine(t, sys, SuiteScript()).Load(context.Background(), other), ipu.ErrWrongBackend)
 }
 
-func TestFeature13_LoadingDisplaces(t *testing.T) {
+// Feature 13.
+func TestLoadingDisplaces(t *testing.T) {
 	ctx := context.Background()
 	sys := New(Config{Devices: []ipu.DeviceInfo{{}, {}}})
 	d, d2 := attached(t, sys, 0), attached(t, sys, 1)

@@ -323,7 +323,8 @@ func TestOwnThread(t *testing.T) {
 	require.False(t, mine)
 }
 
-func TestFeature17_PackageHash(t *testing.T) {
+// Feature 17.
+func TestPackageHash(t *testing.T) {
 	s := script1()
 	s.PackageHash = "aaa"
 	config := ipu.EngineConfig{Name: "m", Executable: s.Executable()}
