@@ -9,20 +9,37 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// definition says what an operator is: its operands with the element types
+// Table is what operators a lowering knows.
+type Table struct {
+	// Newest is the newest operator set of ONNX's own domain that the table knows.
+	Newest int64
+	// Operators are those that can be lowered, by name, with the domain in front
+	// where it is not ONNX's own. Versions that changed nothing that matters here
+	// (more element types, wording) are not listed.
+	Operators map[string]*Definition
+}
+
+// LowerFunc lowers one node and returns its results; the list is as long as
+// the operator has results, with nil for those that [Call.wants] does not ask
+// for.
+type LowerFunc func(c *Call) []*value
+
+// Definition says what an operator is: its operands with the element types
 // that each may have, and what it means from which version on.
-type definition struct {
+type Definition struct {
 	operands []operand
+	sized    string // see sizedBy
 	forms    []form // by version
 }
 
 // form is an operator from one version of its operator set on.
 type form struct {
 	version int64
-	lower   lowerFunc   // nil: the version dropped the operator
+	lower   LowerFunc   // nil: the version dropped the operator
 	attrs   []attribute // every one that it has
 	// operands are those of the definition, unless the form takes others.
 	operands []operand
+	sizedBy  string // the operands whose elements decide the sizes of results
 }
 
 // operand is one of the operands of an operator. The last one may stand for
@@ -44,15 +61,22 @@ type attribute struct {
 	def      *Attribute
 }
 
-// takes begins a definition with the operands: "A:T=numbers B:T axes:int64"
+// Takes begins a definition with the operands: "A:T=numbers B:T axes:int64"
 // says that A is of a type T, which is one of [typeSets]' numbers, that B is of
 // the same and axes of int64. A '|' joins sets; '…' after the last name says
 // that there may be several of it.
-func takes(operands string) definition { return definition{operands: parseOperands(operands)} }
+func Takes(operands string) Definition { return Definition{operands: parseOperands(operands)} }
 
 // taking gives the last form other operands than the definition says.
-func (d definition) taking(operands string) definition {
+func (d Definition) taking(operands string) Definition {
 	d.forms[len(d.forms)-1].operands = parseOperands(operands)
+	return d
+}
+
+// sizedBy says that the elements of operands decide the sizes of results: "01" is
+// operand 0 and operand 1.
+func (d Definition) sizedBy(operands string) Definition {
+	d.sized = operands
 	return d
 }
 
@@ -84,8 +108,8 @@ func parseOperands(operands string) (list []operand) {
 // of texts, "axis=-1 mode=linear axes:ints shape:ints!", and say the default,
 // or the type of one without default, with '!' if it must be given. A default
 // with a point is a float.
-func (d definition) since(version int64, lower lowerFunc, attrs ...string) definition {
-	f := form{version: version, lower: lower, operands: d.operands}
+func (d Definition) since(version int64, lower LowerFunc, attrs ...string) Definition {
+	f := form{version: version, lower: lower, operands: d.operands, sizedBy: d.sized}
 	for _, text := range strings.Fields(strings.Join(attrs, " ")) {
 		f.attrs = append(f.attrs, parseAttribute(text))
 	}
@@ -94,7 +118,7 @@ func (d definition) since(version int64, lower lowerFunc, attrs ...string) defin
 }
 
 // droppedIn ends the operator with a version.
-func (d definition) droppedIn(version int64) definition { return d.since(version, nil) }
+func (d Definition) droppedIn(version int64) Definition { return d.since(version, nil) }
 
 func parseAttribute(text string) attribute {
 	if name, def, ok := strings.Cut(text, "="); ok {
@@ -182,7 +206,7 @@ func (f *form) operand(i int) *operand {
 
 // checkOperands checks the element types of the operands that could be
 // lowered.
-func (c *call) checkOperands() {
+func (c *Call) checkOperands() {
 	first := map[string]int{} // by variable, the operand that settled it
 	for i, v := range c.inputs {
 		o := c.form.operand(i)
@@ -219,7 +243,7 @@ func typeNames(types []graph.DType) string {
 // checkAttributes checks that the attributes given are those that the form
 // has, of its types, and that none is missing. Names that begin with two
 // underscores are notes of other compilers.
-func (c *call) checkAttributes() error {
+func (c *Call) checkAttributes() error {
 	for _, a := range c.node.Attributes {
 		if c.attrs[a.Name] == nil || strings.HasPrefix(a.Name, "__") || a.Name == "consumed_inputs" {
 			continue

@@ -9,7 +9,7 @@ import (
 
 // fold computes op on known operands. The results are nil, without an error, if
 // it is better left to the executable.
-func (l *lowerer) fold(op graph.Op, in []*value) ([]graph.TensorType, [][]byte, error) {
+func (c *Call) fold(op graph.Op, in ...*value) ([]graph.TensorType, [][]byte, error) {
 	types := make([]graph.TensorType, len(in))
 	data := make([][]byte, len(in))
 	for i, v := range in {
@@ -17,18 +17,15 @@ func (l *lowerer) fold(op graph.Op, in []*value) ([]graph.TensorType, [][]byte, 
 			types[i], data[i] = v.typ, v.data
 		}
 	}
-	out, results, err := l.folder.Fold(op, types, data)
+	out, results, err := c.l.folder.Fold(op, types, data)
 	if errors.Is(err, cpu.ErrNotFolded) {
 		return nil, nil, nil
 	}
 	return out, results, err
 }
 
-// pickWork bounds the comparisons of boxes that are picked at compile time.
-const pickWork = 1 << 27
-
 // makes counts a constant of n bytes that the call is about to make.
-func (c *call) makes(n int64) {
+func (c *Call) makes(n int64) {
 	if err := c.l.folder.Make(n); err != nil {
 		c.fail("%w", err)
 	}

@@ -18,18 +18,13 @@ const (
 	maxErrs  = 20      // invalid nodes that one error lists
 )
 
-// Lower fixes the model's dimensions and lowers its graph. Values that do not
-// depend on inputs are computed here and now. The error is a [*DimError], an
-// [*UnsupportedError] or a [*NeedValueError] where the model is well-formed
-// and either the caller or this package has to give something more; any other
-// error says what is wrong with the model, node by node.
-func Lower(m *Model, o Options) (*Lowered, error) {
-	return LowerContext(context.Background(), m, o)
-}
-
-// LowerContext is [Lower] until ctx is done, whose error it returns then.
-func LowerContext(ctx context.Context, m *Model, o Options) (*Lowered, error) {
-	l, err := lower(ctx, m, o)
+// lowerWith fixes the model's dimensions and lowers its graph with the operators of t, until ctx
+// is done. Values that do not depend on inputs are computed here and now. The error is a
+// [*DimError], an [*UnsupportedError] or a [*NeedValueError] where the model is
+// well-formed and either the caller or the table has to give something more; any
+// other error says what is wrong with the model, node by node.
+func lowerWith(ctx context.Context, m *Model, o Options, t Table) (*Lowered, error) {
+	l, err := lower(ctx, m, o, t)
 	if ctx.Err() != nil {
 		l, err = nil, fmt.Errorf("lowering: %w", ctx.Err())
 	}
@@ -39,12 +34,12 @@ func LowerContext(ctx context.Context, m *Model, o Options) (*Lowered, error) {
 	return l, err
 }
 
-func lower(ctx context.Context, m *Model, o Options) (*Lowered, error) {
+func lower(ctx context.Context, m *Model, o Options, t Table) (*Lowered, error) {
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("the model has no graph")
 	}
 	l := &lowerer{
-		ctx: ctx, folder: cpu.NewFolder(ctx, o.Memory), opts: o, ops: operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
+		ctx: ctx, folder: cpu.NewFolder(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*Obstacle),
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
@@ -59,8 +54,8 @@ func lower(ctx context.Context, m *Model, o Options) (*Lowered, error) {
 		l.declared[out.Name] = out
 	}
 	env := &environment{opsets: opsetsOf(m.Opsets)}
-	if v := env.opsets[""]; v > newestOpset {
-		l.warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, newestOpset)
+	if v := env.opsets[""]; v > t.Newest {
+		l.warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, t.Newest)
 	}
 	sc := newScope(nil)
 	if err := l.define(sc, m.Graph); err != nil {
@@ -91,7 +86,7 @@ func lower(ctx context.Context, m *Model, o Options) (*Lowered, error) {
 // lowerer is the state of one lowering.
 type lowerer struct {
 	opts      Options
-	ops       map[string]*definition
+	ops       map[string]*Definition
 	functions map[functionKey]*Function
 	exe       *graph.Executable
 	ports     []Port

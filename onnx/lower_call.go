@@ -9,12 +9,12 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// call is one node being lowered. The functions of the operator table read
+// Call is one node being lowered. The functions of the operator table read
 // operands and attributes through it and emit operators of the executable.
 // What goes wrong ends the function by a panic with a failure, which never
 // leaves this package: [lowerer.node] recovers it and reports the error with
 // the node's name.
-type call struct {
+type Call struct {
 	l     *lowerer
 	sc    *scope
 	env   *environment
@@ -35,22 +35,28 @@ type failure struct{ err error }
 // reported already.
 var errPoisoned = errors.New("an operand could not be lowered")
 
-func (c *call) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func (c *Call) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 // unsupported ends the lowering with something that ONNX allows and this
 // package does not.
 // The hint says what to do about it; it may be empty.
-func (c *call) unsupported(hint, format string, args ...any) {
+func (c *Call) unsupported(hint, format string, args ...any) {
 	panic(failure{&obstacle{reason: fmt.Sprintf("operator %s: %s", c.op(), fmt.Sprintf(format, args...)), hint: hint}})
 }
 
 // op names the operator and the operator set it is of.
-func (c *call) op() string {
-	return fmt.Sprintf("%s of operator set %d", c.node.OpType, c.env.opsets[canonicalDomain(c.node.Domain)])
+func (c *Call) op() string {
+	return fmt.Sprintf("%s of operator set %d", c.node.OpType, c.opset())
 }
 
+// opset returns the version of the operator set that the node's operator is of.
+func (c *Call) opset() int64 { return c.env.opsets[canonicalDomain(c.node.Domain)] }
+
+// warn adds a remark about the model that a user should see.
+func (c *Call) warn(format string, args ...any) { c.l.warn(format, args...) }
+
 // in returns operand i, which must be there.
-func (c *call) in(i int) *value {
+func (c *Call) in(i int) *value {
 	v := c.opt(i)
 	if v == nil {
 		c.missing(i)
@@ -58,7 +64,7 @@ func (c *call) in(i int) *value {
 	return v
 }
 
-func (c *call) missing(i int) {
+func (c *Call) missing(i int) {
 	if o := c.form.operand(i); o != nil {
 		c.fail("operand %d (%s) is missing", i, o.name)
 	}
@@ -66,7 +72,7 @@ func (c *call) missing(i int) {
 }
 
 // opt returns operand i, nil if it is left out.
-func (c *call) opt(i int) *value {
+func (c *Call) opt(i int) *value {
 	c.taken = max(c.taken, i+1)
 	if i < len(c.inputs) {
 		return lowered(c.inputs[i])
@@ -87,7 +93,7 @@ func lowered(v *value) *value {
 }
 
 // all returns the operands of an operator that takes any number of them.
-func (c *call) all() []*value {
+func (c *Call) all() []*value {
 	c.taken = len(c.inputs)
 	for i, v := range c.inputs {
 		if lowered(v) == nil {
@@ -100,11 +106,14 @@ func (c *call) all() []*value {
 	return c.inputs
 }
 
+// outputs returns how many results the node has a name or an empty name for.
+func (c *Call) outputs() int { return len(c.node.Outputs) }
+
 // wants reports whether somebody named result i.
-func (c *call) wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
+func (c *Call) wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
 
 // attr returns an attribute or its default, nil if there is neither.
-func (c *call) attr(name string) *Attribute {
+func (c *Call) attr(name string) *Attribute {
 	if a := c.attrs[name]; a != nil {
 		return a
 	}
@@ -116,20 +125,20 @@ func (c *call) attr(name string) *Attribute {
 }
 
 // has reports whether the form has an attribute, and it or a default is given.
-func (c *call) has(name string) bool {
+func (c *Call) has(name string) bool {
 	return c.form.attribute(name) != nil && c.attr(name) != nil
 }
 
 // The following return an attribute that is given, has a default or must be
 // given.
 
-func (c *call) int(name string) int64 { return c.must(name).Int }
+func (c *Call) int(name string) int64 { return c.must(name).Int }
 
-func (c *call) bool(name string) bool { return c.must(name).Int != 0 }
+func (c *Call) bool(name string) bool { return c.must(name).Int != 0 }
 
-func (c *call) float(name string) float64 { return float64(c.must(name).Float) }
+func (c *Call) float(name string) float64 { return float64(c.must(name).Float) }
 
-func (c *call) str(name string) string {
+func (c *Call) str(name string) string {
 	s := c.must(name).String
 	if len(s) > MaxName {
 		c.fail("attribute %q has %d bytes, want at most %d", name, len(s), MaxName)
@@ -137,7 +146,7 @@ func (c *call) str(name string) string {
 	return string(s)
 }
 
-func (c *call) must(name string) *Attribute {
+func (c *Call) must(name string) *Attribute {
 	a := c.attr(name)
 	if a == nil {
 		c.fail("attribute %q is missing", name)
@@ -146,7 +155,7 @@ func (c *call) must(name string) *Attribute {
 }
 
 // ints returns an attribute that is a list, and whether it is given.
-func (c *call) ints(name string) ([]int64, bool) {
+func (c *Call) ints(name string) ([]int64, bool) {
 	if a := c.attr(name); a != nil {
 		return a.Ints, true
 	}
@@ -154,10 +163,10 @@ func (c *call) ints(name string) ([]int64, bool) {
 }
 
 // requireInts returns a list that must be given.
-func (c *call) requireInts(name string) []int64 { return c.must(name).Ints }
+func (c *Call) requireInts(name string) []int64 { return c.must(name).Ints }
 
 // floats returns a list, nil if it is not given.
-func (c *call) floats(name string) []float64 {
+func (c *Call) floats(name string) []float64 {
 	a := c.attr(name)
 	if a == nil {
 		return nil
@@ -170,7 +179,7 @@ func (c *call) floats(name string) []float64 {
 }
 
 // finish checks that the operator knew all operands and results.
-func (c *call) finish(results int) error {
+func (c *Call) finish(results int) error {
 	if n := len(c.inputs); n > c.taken && slices.ContainsFunc(c.inputs[c.taken:], func(v *value) bool { return v != nil }) {
 		return fmt.Errorf("it has %d operands, but %s takes at most %d", n, c.op(), c.taken)
 	}
@@ -183,7 +192,7 @@ func (c *call) finish(results int) error {
 }
 
 // axis returns a as an axis from 0 to n-1; a negative one counts from the end.
-func (c *call) axis(a, n int64) int64 {
+func (c *Call) axis(a, n int64) int64 {
 	if a < -n || a >= n {
 		c.fail("axis %d is out of range, want %d to %d", a, -n, n-1)
 	}
@@ -194,7 +203,7 @@ func (c *call) axis(a, n int64) int64 {
 }
 
 // axes returns distinct axes of a tensor of rank n, in ascending order.
-func (c *call) axes(list []int64, n int64) []int64 {
+func (c *Call) axes(list []int64, n int64) []int64 {
 	out := make([]int64, len(list))
 	for i, a := range list {
 		out[i] = c.axis(a, n)
@@ -210,7 +219,7 @@ func (c *call) axes(list []int64, n int64) []int64 {
 
 // known returns operand i, whose value must be known now; what is its name in
 // ONNX's documentation of the operator. It is nil if it is left out.
-func (c *call) known(i int, what string) *value {
+func (c *Call) known(i int, what string) *value {
 	v := c.opt(i)
 	if v != nil && !v.known {
 		c.want(v, fmt.Sprintf("%d (%s)", i, what))
@@ -219,7 +228,7 @@ func (c *call) known(i int, what string) *value {
 }
 
 // want ends the lowering because v is not known.
-func (c *call) want(v *value, operand string) {
+func (c *Call) want(v *value, operand string) {
 	ins := inputsOf(v)
 	switch {
 	case standsIn(v):
@@ -230,13 +239,13 @@ func (c *call) want(v *value, operand string) {
 		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
 	}
 	// Nobody can bind a value to what every request brings; a mask may be fixed.
-	data := strings.Contains(sizedByData[c.node.OpType], operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
+	data := strings.Contains(c.form.sizedBy, operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
 	panic(failure{&need{operand, ins, data}})
 }
 
 // knownInts returns operand i, a list of integers that must be known now, and
 // whether it is there at all.
-func (c *call) knownInts(i int, what string) ([]int64, bool) {
+func (c *Call) knownInts(i int, what string) ([]int64, bool) {
 	v := c.known(i, what)
 	if v == nil {
 		return nil, false
@@ -252,7 +261,7 @@ func (c *call) knownInts(i int, what string) ([]int64, bool) {
 }
 
 // requireKnownInts is knownInts for an operand that must be there.
-func (c *call) requireKnownInts(i int, what string) []int64 {
+func (c *Call) requireKnownInts(i int, what string) []int64 {
 	c.in(i)
 	list, _ := c.knownInts(i, what)
 	return list
@@ -303,12 +312,12 @@ func ancestors(v *value, visit func(*value)) {
 
 // emit applies an operator with one result, or of whose results only the
 // first is wanted.
-func (c *call) emit(op graph.Op, in ...*value) *value { return c.emitN(op, []bool{true}, in...)[0] }
+func (c *Call) emit(op graph.Op, in ...*value) *value { return c.emitN(op, []bool{true}, in...)[0] }
 
 // emitN applies an operator: now if its operands are known and it is not too
 // much work, otherwise by a node of the executable. Results that want does
 // not ask for are nil.
-func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
+func (c *Call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 	types := make([]graph.TensorType, len(in))
 	known := true
 	for i, v := range in {
@@ -334,7 +343,7 @@ func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 			out[0] = &v
 			return out
 		}
-		types, data, err := c.l.fold(op, in)
+		types, data, err := c.fold(op, in...)
 		if err != nil {
 			c.fail("computing it from constants: %w", err)
 		}
@@ -375,8 +384,17 @@ func (c *call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 	return out
 }
 
+// unfolded returns what stands for x in an operator that is left to the executable where
+// x is an initialiser of bytes in rows, although it is known.
+func (c *Call) unfolded(x *value) *value {
+	if x.quantised {
+		return &value{typ: x.typ, tensor: c.l.materialise(x)}
+	}
+	return x
+}
+
 // name returns the name of the executable's nodes for this one.
-func (c *call) name() string {
+func (c *Call) name() string {
 	if c.node.Name != "" {
 		return c.node.Name
 	}
@@ -384,7 +402,7 @@ func (c *call) name() string {
 }
 
 // base is what the names of the node's intermediate tensors start with.
-func (c *call) base() string {
+func (c *Call) base() string {
 	for _, name := range c.node.Outputs {
 		if name != "" {
 			return name

@@ -18,14 +18,14 @@ const (
 // or, as the body of a loop, several times.
 type subgraph struct {
 	*Graph
-	c     *call
+	c     *Call
 	what  string
 	scope *scope // holds the initialisers
 	env   environment
 }
 
 // subgraph returns the graph that an attribute holds.
-func (c *call) subgraph(name string) *subgraph {
+func (c *Call) subgraph(name string) *subgraph {
 	a := c.must(name)
 	if a.Graph == nil {
 		c.fail("attribute %q is missing", name)
@@ -78,7 +78,7 @@ func (s *subgraph) inline(inputs ...*value) []*value {
 }
 
 // outline makes f's nodes those of a graph of their own.
-func (c *call) outline(name string, f func()) graph.GraphID {
+func (c *Call) outline(name string, f func()) graph.GraphID {
 	l := c.l
 	around := l.current
 	id := graph.GraphID(len(l.exe.Graphs))
@@ -90,7 +90,7 @@ func (c *call) outline(name string, f func()) graph.GraphID {
 }
 
 // results makes values the results of a graph.
-func (c *call) results(g graph.GraphID, values []*value) {
+func (c *Call) results(g graph.GraphID, values []*value) {
 	ids := make([]graph.TensorID, len(values))
 	for i, v := range values {
 		ids[i] = c.l.materialise(v)
@@ -100,7 +100,7 @@ func (c *call) results(g graph.GraphID, values []*value) {
 
 // emitGraphs applies an operator that runs graphs; deps are the values that
 // these graphs' results depend on. It returns all results.
-func (c *call) emitGraphs(op graph.GraphOp, deps []*value, in ...*value) []*value {
+func (c *Call) emitGraphs(op graph.GraphOp, deps []*value, in ...*value) []*value {
 	node := graph.Node{Op: op, Name: c.name()}
 	types := make([]graph.TensorType, len(in))
 	for i, v := range in {
@@ -151,10 +151,10 @@ func (l *lowerer) note(undo func()) {
 
 // try runs f, which may fail in the ways in which a node can, and reports
 // whether it did its work. If not, all is as before.
-func (c *call) try(f func(a *attempt) bool) bool { return c.attempt(f) == nil }
+func (c *Call) try(f func(a *attempt) bool) bool { return c.attempt(f) == nil }
 
 // attempt is try that says what was in the way.
-func (c *call) attempt(f func(a *attempt) bool) (why error) {
+func (c *Call) attempt(f func(a *attempt) bool) (why error) {
 	a := c.l.try()
 	ok := false
 	defer func() {

@@ -18,7 +18,7 @@ var (
 	Interpret = interpret
 	Numbers   = numbers
 	// Supported reports whether the table has an operator.
-	Supported = func(name string) bool { return operators[name] != nil }
+	Supported = func(name string) bool { return table.Operators[name] != nil }
 )
 
 // OperatorModel is a model of one node, which has all results that it can have.

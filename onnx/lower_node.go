@@ -218,7 +218,7 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 		return nil, errPoisoned
 	}
 	l.count++
-	c := &call{l: l, sc: sc, env: env, node: n, index: s.index}
+	c := &Call{l: l, sc: sc, env: env, node: n, index: s.index}
 	defer func() {
 		if errors.Is(err, errPoisoned) && !c.inside {
 			l.scanInside(env, s)
@@ -263,7 +263,7 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 }
 
 // bind looks up a node's operands and attributes.
-func (c *call) bind() error {
+func (c *Call) bind() error {
 	n := c.node
 	c.attrs = make(map[string]*Attribute, len(n.Attributes))
 	for _, a := range n.Attributes {
@@ -299,7 +299,7 @@ func (c *call) bind() error {
 }
 
 // inline lowers the body of a model-local function in place of a node.
-func (l *lowerer) inline(c *call, f *Function) ([]*value, error) {
+func (l *lowerer) inline(c *Call, f *Function) ([]*value, error) {
 	for e := c.env; e != nil; e = e.caller {
 		if e.function == f {
 			return nil, fmt.Errorf("function %s calls itself", printable.Line(f.Name))

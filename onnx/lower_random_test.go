@@ -72,8 +72,8 @@ func TestFormsMakeSense(t *testing.T) {
 			lowered[n] = true
 		}
 	}
-	t.Logf("%d of %d operators", len(lowered), len(operators))
-	require.Greater(t, 2*len(lowered), len(operators), "the forms must make sense for most operators")
+	t.Logf("%d of %d operators", len(lowered), len(table.Operators))
+	require.Greater(t, 2*len(lowered), len(table.Operators), "the forms must make sense for most operators")
 }
 
 func FuzzRandomNodes(f *testing.F) {
@@ -82,7 +82,7 @@ func FuzzRandomNodes(f *testing.F) {
 
 // randomNode lowers one node and returns its operator if that succeeded.
 func randomNode(t *rapid.T) string {
-	n := &Node{OpType: rapid.SampledFrom(slices.Sorted(maps.Keys(operators))).Draw(t, "op"), Name: "n"}
+	n := &Node{OpType: rapid.SampledFrom(slices.Sorted(maps.Keys(table.Operators))).Draw(t, "op"), Name: "n"}
 	g := &Graph{Nodes: []*Node{n}}
 	feeds := map[string][]byte{}
 	bound := map[string]*Tensor{}

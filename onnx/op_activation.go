@@ -72,6 +72,6 @@ func swiglu(c *call) []*value {
 
 // printTensor gives its operand: an executable has nowhere to print to.
 func printTensor(c *call) []*value {
-	c.l.warn("PrintTensor prints nothing: its operand %q is passed on", c.in(0).name)
+	c.warn("PrintTensor prints nothing: its operand %q is passed on", c.in(0).name)
 	return one(c.in(0))
 }

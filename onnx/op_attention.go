@@ -120,7 +120,7 @@ func (c *call) attentionMask(mask *value, t graph.DType, keys int64) *value {
 		return mask
 	}
 	n := mask.typ.Shape[mask.rank()-1]
-	if n >= keys || n == 1 && c.env.opsets[""] < 24 {
+	if n >= keys || n == 1 && c.opset() < 24 {
 		return mask
 	}
 	op := &graph.Pad{Before: make([]int64, mask.rank()), After: make([]int64, mask.rank()), Mode: graph.PadConstant}

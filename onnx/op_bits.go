@@ -37,7 +37,7 @@ func bitShift(c *call) []*value {
 
 func bitwiseNot(c *call) []*value {
 	x := c.in(0)
-	ones := &value{typ: graph.TensorType{DType: x.typ.DType}, known: true, data: encodeInt(x.typ.DType, -1), tensor: graph.None}
+	ones := knownValue(graph.TensorType{DType: x.typ.DType}, encodeInt(x.typ.DType, -1))
 	return one(c.emit(&graph.Bitwise{Fn: graph.BitXor}, x, ones))
 }
 

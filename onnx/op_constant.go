@@ -40,7 +40,7 @@ func constantNode(c *call) []*value {
 		for _, f := range a.Floats {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
 		}
-		add(&value{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, known: true, data: b, tensor: graph.None})
+		add(knownValue(graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, b))
 	}
 	for _, name := range []string{"value_string", "value_strings", "sparse_value"} {
 		if c.has(name) {
@@ -139,12 +139,11 @@ func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) 
 		c.fail("the range has %v elements, want fewer than 2^40", n)
 	}
 	c.makes(int64(n) * int64(t.Size()))
-	v := &value{typ: graph.TensorType{DType: t, Shape: []int64{int64(n)}}, known: true, tensor: graph.None}
-	v.data = make([]byte, 0, int(n)*t.Size())
+	data := make([]byte, 0, int(n)*t.Size())
 	for i := range int64(n) {
-		v.data = append(v.data, element(i)...)
+		data = append(data, element(i)...)
 	}
-	return v
+	return knownValue(graph.TensorType{DType: t, Shape: []int64{int64(n)}}, data)
 }
 
 // castName is Cast before version 6, which names the type in a string.

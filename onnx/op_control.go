@@ -10,18 +10,20 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// controlOps run subgraphs.
-var controlOps = map[string]definition{
-	"If":   takes("cond:bool").since(1, branch, "else_branch:graph! then_branch:graph!"),
-	"Loop": takes("M:int64 cond:bool v_initial…:any").since(1, loop, "body:graph!"),
-	"Scan": takes("").since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
+// controlOps returns the operators that run subgraphs.
+func controlOps() map[string]Definition {
+	return map[string]Definition{
+		"If":   Takes("cond:bool").since(1, branch, "else_branch:graph! then_branch:graph!"),
+		"Loop": Takes("M:int64 cond:bool v_initial…:any").since(1, loop, "body:graph!"),
+		"Scan": Takes("").since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
+	}
 }
 
 // branch lowers If: one branch in its place if the condition is known, else
 // both to graphs of their own. Where one of the branches can't be lowered, such
 // as one for another rate of samples than the sizes at hand are for, the other
 // one takes the If's place, after a check of the condition at run time.
-func branch(c *call) []*value {
+func branch(c *Call) []*value {
 	cond := c.in(0)
 	if cond.typ.DType != graph.Bool || cond.typ.Elements() != 1 {
 		c.fail("operand 0 (cond) is %v, want one bool", cond.typ)
@@ -109,7 +111,7 @@ var branches = [...]string{"then_branch", "else_branch"}
 // only puts one of the branches, lowered as a graph of its own, in place of an
 // If, after a check that the condition asks for it; why is in the way of the
 // other one.
-func (c *call) only(cond *value, i int, id graph.GraphID, out []*value, why error) []*value {
+func (c *Call) only(cond *value, i int, id graph.GraphID, out []*value, why error) []*value {
 	kept, other := branches[i], branches[1-i]
 	where := c.env.where(step{c.node, c.index})
 	reason, _ := strings.CutPrefix(shortened(why), where+": "+other+": ")
@@ -130,7 +132,7 @@ func (c *call) only(cond *value, i int, id graph.GraphID, out []*value, why erro
 }
 
 // check makes the program end with a message unless cond is what it has to be.
-func (c *call) check(cond *value, want bool, message string) {
+func (c *Call) check(cond *value, want bool, message string) {
 	c.l.graph().Nodes = append(c.l.graph().Nodes, graph.Node{Op: &graph.Assert{Want: want, Message: message}, Name: c.name(), Inputs: []graph.TensorID{c.l.materialise(cond)}})
 }
 
@@ -145,7 +147,7 @@ func shortened(err error) string {
 }
 
 // either emits an If that runs one of two graphs.
-func (c *call) either(cond *value, ids [2]graph.GraphID, out [2][]*value) []*value {
+func (c *Call) either(cond *value, ids [2]graph.GraphID, out [2][]*value) []*value {
 	then, otherwise := out[0], out[1]
 	for i, v := range then {
 		if u := otherwise[i]; !v.typ.Equal(u.typ) {

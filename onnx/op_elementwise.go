@@ -144,11 +144,11 @@ func variadic(fn graph.BinaryFn) lowerFunc {
 
 func mean(c *call) []*value {
 	y := variadic(graph.Add)(c)[0]
-	return one(c.emit(&graph.Binary{Fn: graph.Div}, y, scalar(y.typ.DType, float64(len(c.inputs)))))
+	return one(c.emit(&graph.Binary{Fn: graph.Div}, y, scalar(y.typ.DType, float64(len(c.all())))))
 }
 
 // sameShapes refuses broadcasting, which came with version 8.
-func sameShapes(lower lowerFunc) lowerFunc {
+func sameShapes(f lowerFunc) lowerFunc {
 	return func(c *call) []*value {
 		all := c.all()
 		for i, v := range all {
@@ -156,7 +156,7 @@ func sameShapes(lower lowerFunc) lowerFunc {
 				c.fail("operand %d is %v, want the shape of operand 0, %v", i, v.typ, all[0].typ)
 			}
 		}
-		return lower(c)
+		return f(c)
 	}
 }
 
@@ -172,18 +172,7 @@ func clipAttributes(c *call) []*value {
 }
 
 func clipOperands(c *call) []*value {
-	return one(c.emit(&graph.Clip{}, c.in(0), parameter(c.opt(1)), parameter(c.opt(2))))
-}
-
-// parameter returns an operand that parametrises an operator: if it is known,
-// it is a constant and not a weight.
-func parameter(v *value) *value {
-	if v == nil || v.weight == nil {
-		return v
-	}
-	p := *v
-	p.weight, p.tensor = nil, graph.None
-	return &p
+	return one(c.emit(&graph.Clip{}, c.in(0), c.opt(1).constant(), c.opt(2).constant()))
 }
 
 func where(c *call) []*value { return one(c.emit(&graph.Where{}, c.in(0), c.in(1), c.in(2))) }

@@ -58,7 +58,7 @@ func oneHot(c *call) []*value { return one(c.oneHot(c.positions(c.in(0)), c.dept
 
 func (c *call) oneHot(idx *value, depth int64) *value {
 	op := &graph.OneHot{Axis: c.axis(c.int("axis"), idx.rank()+1), Depth: depth}
-	return c.emit(op, idx, parameter(c.in(2)))
+	return c.emit(op, idx, c.in(2).constant())
 }
 
 // depth is operand depth, which may be of any numeric type.

@@ -13,11 +13,14 @@ import (
 //
 // What they cost is bounded here, as no operator of the executable is folded.
 var knownOps = map[string]definition{
-	"Compress":          takes("input:any condition:bool").since(9, compress, "axis:int"),
-	"NonZero":           takes("X:any").since(9, nonZero),
-	"Unique":            takes("X:any").since(11, unique, "axis:int sorted=1"),
-	"NonMaxSuppression": takes("boxes:float scores:float max_output_boxes_per_class:int64 iou_threshold:float score_threshold:float").since(10, nonMaxSuppression, "center_point_box=0"),
+	"Compress":          takes("input:any condition:bool").sizedBy("1").since(9, compress, "axis:int"),
+	"NonZero":           takes("X:any").sizedBy("0").since(9, nonZero),
+	"Unique":            takes("X:any").sizedBy("0").since(11, unique, "axis:int sorted=1"),
+	"NonMaxSuppression": takes("boxes:float scores:float max_output_boxes_per_class:int64 iou_threshold:float score_threshold:float").sizedBy("01").since(10, nonMaxSuppression, "center_point_box=0"),
 }
+
+// pickWork bounds the comparisons of boxes that are picked at compile time.
+const pickWork = 1 << 27
 
 // maxKnown bounds the elements that are sorted or listed at compile time.
 const maxKnown = 16 << 20
@@ -27,10 +30,6 @@ func (c *call) requireKnown(i int, what string) *value {
 	c.in(i)
 	return c.known(i, what+", on which the shape of the result depends")
 }
-
-// sizedByData has the operators whose results have sizes that the elements of
-// these operands decide.
-var sizedByData = map[string]string{"Compress": "1", "NonZero": "0", "Unique": "0", "NonMaxSuppression": "01"}
 
 func compress(c *call) []*value {
 	x, cond := c.in(0), c.requireKnown(1, "condition")

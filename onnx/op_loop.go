@@ -9,7 +9,7 @@ import (
 
 // iteration is a Loop or a Scan: a body that is run again and again.
 type iteration struct {
-	c    *call
+	c    *Call
 	body *subgraph
 	head bool  // the body takes the iteration and the condition and gives a condition
 	trip int64 // how often at most; -1 if that is not known, or if there is no bound
@@ -34,7 +34,7 @@ type collect struct {
 }
 
 // loop lowers Loop.
-func loop(c *call) []*value {
+func loop(c *Call) []*value {
 	it := &iteration{c: c, head: true, trip: -1}
 	count, cond := c.opt(0), c.opt(1)
 	if count != nil && (count.typ.DType != graph.I64 || count.typ.Elements() != 1) {
@@ -219,7 +219,7 @@ func (it *iteration) collected(k int) collect {
 }
 
 // element returns x at one place of an axis, without that axis.
-func (c *call) element(x *value, axis, at int64) *value {
+func (c *Call) element(x *value, axis, at int64) *value {
 	start, size, step := make([]int64, x.rank()), slices.Clone(x.typ.Shape), slices.Repeat([]int64{1}, len(x.typ.Shape))
 	start[axis], size[axis] = at, 1
 	y := c.emit(&graph.Slice{Start: start, Size: size, Step: step}, x)
@@ -355,7 +355,7 @@ func (it *iteration) run() []*value {
 
 // arrange brings collected values, which lie along axis 0, to where they
 // belong.
-func (c *call) arrange(v *value, to collect) *value {
+func (c *Call) arrange(v *value, to collect) *value {
 	if to.reverse {
 		v = c.reversed(v, 0)
 	}
@@ -371,14 +371,14 @@ func (c *call) arrange(v *value, to collect) *value {
 }
 
 // reversed returns x with the order of an axis turned round.
-func (c *call) reversed(x *value, axis int64) *value {
+func (c *Call) reversed(x *value, axis int64) *value {
 	start, step := make([]int64, x.rank()), slices.Repeat([]int64{1}, len(x.typ.Shape))
 	start[axis], step[axis] = max(x.typ.Shape[axis]-1, 0), -1
 	return c.emit(&graph.Slice{Start: start, Size: x.typ.Shape, Step: step}, x)
 }
 
 // scan lowers Scan from version 9 on.
-func scan(c *call) []*value {
+func scan(c *Call) []*value {
 	it := &iteration{c: c, body: c.subgraph("body")}
 	all := c.all()
 	m := c.int("num_scan_inputs")
@@ -411,7 +411,7 @@ func scan(c *call) []*value {
 
 // scanList returns an attribute of Scan that has one number for each of n
 // operands or results, or zeros.
-func (c *call) scanList(name string, n int) []int64 {
+func (c *Call) scanList(name string, n int) []int64 {
 	list, ok := c.ints(name)
 	if !ok {
 		return make([]int64, n)
@@ -424,7 +424,7 @@ func (c *call) scanList(name string, n int) []int64 {
 
 // scanBatches lowers Scan-8: every entry of the batch, which is axis 0, is
 // scanned along axis 1 by itself, as far as its sequence goes.
-func scanBatches(c *call) []*value {
+func scanBatches(c *Call) []*value {
 	lengths, given := c.knownInts(0, "sequence_lens")
 	for i := 1; i < len(c.inputs); i++ {
 		c.in(i)

@@ -119,7 +119,7 @@ func window(start, end, step, dim int64) (first, size, stride int64) {
 // splitAttribute is Split up to version 11; version 1 had an operand too.
 func splitAttribute(c *call) []*value {
 	sizes, ok := c.ints("split")
-	if c.env.opsets[""] < 2 && !ok {
+	if c.opset() < 2 && !ok {
 		sizes, ok = c.knownInts(1, "split")
 	}
 	return c.split(c.in(0), sizes, ok)
@@ -132,7 +132,7 @@ func splitOperand(c *call) []*value {
 	if a == nil {
 		return c.split(x, sizes, ok)
 	}
-	n := int64(len(c.node.Outputs))
+	n := int64(c.outputs())
 	if ok || a.Int != n {
 		c.fail("attribute num_outputs is %d, want the number of results, %d, and no operand 1 (split)", a.Int, n)
 	}
@@ -151,7 +151,7 @@ func splitOperand(c *call) []*value {
 func (c *call) split(x *value, sizes []int64, given bool) []*value {
 	axis := c.axis(c.int("axis"), x.rank())
 	dim := x.typ.Shape[axis]
-	n := int64(len(c.node.Outputs))
+	n := int64(c.outputs())
 	if !given {
 		if n == 0 || dim%n != 0 {
 			c.fail("axis %d of %v can't be split into %d equal parts", axis, x.typ, n)
@@ -196,7 +196,7 @@ func padAttributes(c *call) []*value {
 func padOperands(c *call) []*value {
 	x := c.in(0)
 	pads := c.requireKnownInts(1, "pads")
-	value := parameter(c.opt(2))
+	value := c.opt(2).constant()
 	axes, given := c.knownInts(3, "axes") // from version 18 on
 	return c.pad(x, pads, axes, given, value)
 }

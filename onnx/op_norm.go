@@ -17,7 +17,7 @@ var normOps = map[string]definition{
 // batchNormLegacy is BatchNormalization up to version 6.
 func batchNormLegacy(c *call) []*value {
 	if !c.bool("is_test") {
-		c.l.warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
+		c.warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
 	}
 	return batchNorm(c)
 }
@@ -25,7 +25,7 @@ func batchNormLegacy(c *call) []*value {
 // batchNorm is BatchNormalization from version 7 to 13. It learns when it has
 // more than one result.
 func batchNorm(c *call) []*value {
-	for i := 1; i < len(c.node.Outputs); i++ {
+	for i := 1; i < c.outputs(); i++ {
 		if c.wants(i) {
 			c.unsupported(hintTraining, "training mode")
 		}

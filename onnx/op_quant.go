@@ -85,10 +85,7 @@ func dequantizeLinear(c *call) []*value {
 		y := c.emit(&graph.Binary{Fn: graph.Mul}, c.cast(x, graph.F32), c.cast(c.spread(p, x), graph.F32))
 		return one(c.cast(y, to))
 	}
-	if x.quantised {
-		x = &value{typ: x.typ, tensor: c.l.materialise(x)}
-	}
-	return one(c.emit(&graph.Dequantize{Axis: p.axis, Block: p.block, To: to}, x, p.scale, p.zero))
+	return one(c.emit(&graph.Dequantize{Axis: p.axis, Block: p.block, To: to}, c.unfolded(x), p.scale, p.zero))
 }
 
 // spread returns the scale in a shape that broadcasts to x.

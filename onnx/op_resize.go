@@ -206,7 +206,7 @@ func (c *call) knownFloats(i int, what string) ([]float64, bool) {
 	if v.rank() > 1 || !v.typ.DType.IsFloat() {
 		c.fail("operand %d (%s) is %v, want a list of floats", i, what, v.typ)
 	}
-	_, data, err := c.l.fold(&graph.Cast{To: graph.F64}, []*value{v})
+	_, data, err := c.fold(&graph.Cast{To: graph.F64}, v)
 	if err == nil && data == nil {
 		err = fmt.Errorf("%v has too many elements", v.typ)
 	}

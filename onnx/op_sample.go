@@ -55,16 +55,17 @@ func affineGrid(c *call) []*value {
 	// The places of the elements in homogeneous coordinates, the last axis
 	// first.
 	t := theta.typ.DType
-	base := &value{typ: graph.TensorType{DType: t, Shape: []int64{points, int64(n) + 1}}, known: true, tensor: graph.None}
+	var data []byte
 	for p := range points {
 		rest := p
 		for a := n - 1; a >= 0; a-- {
 			d := spatial.Shape[a]
-			base.data = append(base.data, encodeFloat(t, gridPlace(rest%d, d, align))...)
+			data = append(data, encodeFloat(t, gridPlace(rest%d, d, align))...)
 			rest /= d
 		}
-		base.data = append(base.data, encodeFloat(t, 1)...)
+		data = append(data, encodeFloat(t, 1)...)
 	}
+	base := knownValue(graph.TensorType{DType: t, Shape: []int64{points, int64(n) + 1}}, data)
 	y := c.emit(&graph.MatMul{}, base, c.emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, theta))
 	shape := append([]int64{size[0]}, spatial.Shape...)
 	return one(c.emit(&graph.Reshape{Shape: append(shape, int64(n))}, y))

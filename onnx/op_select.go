@@ -75,8 +75,7 @@ func (c *call) hardmax(x *value, axis int64) *value {
 		return x
 	}
 	t := x.typ.DType
-	values := &value{typ: graph.TensorType{DType: t, Shape: []int64{2}}, known: true, tensor: graph.None,
-		data: append(encodeFloat(t, 0), encodeFloat(t, 1)...)}
+	values := knownValue(graph.TensorType{DType: t, Shape: []int64{2}}, append(encodeFloat(t, 0), encodeFloat(t, 1)...))
 	at := c.emit(&graph.ArgMax{Axis: axis}, c.wide(x))
 	return c.emit(&graph.OneHot{Axis: axis, Depth: x.typ.Shape[axis]}, at, values)
 }

@@ -157,9 +157,9 @@ func identity(c *call) []*value { return one(c.in(0)) }
 // inference, whatever attribute is_test (up to version 6) says.
 func dropoutAttributes(c *call) []*value {
 	test := c.bool("is_test")
-	opset := c.env.opsets[canonicalDomain(c.node.Domain)]
+	opset := c.opset()
 	if opset < 7 && !test {
-		c.l.warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
+		c.warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
 	}
 	x := c.in(0)
 	mask := graph.Bool

@@ -70,11 +70,10 @@ func (f *form) describeAttributes() string {
 	return strings.Join(parts, " ")
 }
 
-// Operators returns every operator that can be lowered, sorted by domain and
-// name.
-func Operators() []Operator {
+// Describe returns every operator of the table, sorted by domain and name.
+func (t Table) Describe() []Operator {
 	var all []Operator
-	for key, def := range operators {
+	for key, def := range t.Operators {
 		o := Operator{Name: key}
 		if i := strings.LastIndexByte(key, '.'); i >= 0 {
 			o.Domain, o.Name = key[:i], key[i+1:]

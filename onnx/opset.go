@@ -4,16 +4,9 @@ package onnx
 // of operators knows.
 const newestOpset = 28
 
-// lowerFunc lowers one node and returns its results; the list is as long as
-// the operator has results, with nil for those that [call.wants] does not ask
-// for.
-type lowerFunc func(c *call) []*value
-
-// operators holds, by name, with the domain in front where it is not ONNX's
-// own, every operator that can be lowered. Versions
-// that changed nothing that matters here (more element types, wording) are
-// not listed.
-var operators = merge(
+// table lists the families of operators.
+var table = Table{Newest: newestOpset, Operators: merge(
+	controlOps(),
 	elementwiseOps,
 	activationOps,
 	attentionOps,
@@ -42,18 +35,17 @@ var operators = merge(
 	einsumOps,
 	knownOps,
 	constantOps,
-	controlOps,
-)
+)}
 
-func merge(families ...map[string]definition) map[string]*definition {
-	all := make(map[string]*definition)
+func merge(control map[string]Definition, families ...map[string]definition) map[string]*Definition {
+	all := make(map[string]*Definition)
+	for name, d := range control {
+		all[name] = &d
+	}
 	for _, f := range families {
 		for name, d := range f {
-			all[name] = &d
+			all[name] = &d.Definition
 		}
 	}
 	return all
 }
-
-// one is the result list of an operator with one result.
-func one(v *value) []*value { return []*value{v} }

@@ -121,8 +121,8 @@ func TestTypes(t *testing.T) {
 // allTypeCases returns a case for each form of each operator, except for those
 // of which TestTypesOfSubgraphs and TestBitCastTypes are.
 func allTypeCases() (cases []typeCase) {
-	for _, name := range slices.Sorted(maps.Keys(operators)) {
-		def := operators[name]
+	for _, name := range slices.Sorted(maps.Keys(table.Operators)) {
+		def := table.Operators[name]
 		for i := range def.forms {
 			f := &def.forms[i]
 			if f.lower == nil {
@@ -357,7 +357,7 @@ func (c *typeCase) model(t testing.TB, tensors []*Tensor) (*Model, map[string][]
 		g.Inputs = append(g.Inputs, v)
 		feeds[name] = x.Data
 	}
-	def := operators[c.name]
+	def := table.Operators[c.name]
 	for _, text := range strings.Fields(c.attrs) {
 		n.Attributes = append(n.Attributes, caseAttribute(t, def, text))
 	}
@@ -397,7 +397,7 @@ func (c *typeCase) lower(t testing.TB, m *Model) *Lowered {
 }
 
 // caseAttribute makes an attribute of the type that some form of def says.
-func caseAttribute(t testing.TB, def *definition, text string) *Attribute {
+func caseAttribute(t testing.TB, def *Definition, text string) *Attribute {
 	name, value, _ := strings.Cut(text, "=")
 	a := parseAttribute(text).def
 	for i := range def.forms {

@@ -89,14 +89,19 @@ func constant(name string, t *Tensor) (*value, error) {
 	return &value{name: name, typ: typ, known: true, data: t.Data, tensor: graph.None}, nil
 }
 
+// knownValue returns a value of the given type whose elements are known.
+func knownValue(t graph.TensorType, data []byte) *value {
+	return &value{typ: t, known: true, data: data, tensor: graph.None}
+}
+
 // knownInts returns a known value of a new int64 tensor of rank 1.
 func knownInts(v ...int64) *value {
-	return &value{typ: graph.TensorType{DType: graph.I64, Shape: []int64{int64(len(v))}}, known: true, data: encodeInts(v), tensor: graph.None}
+	return knownValue(graph.TensorType{DType: graph.I64, Shape: []int64{int64(len(v))}}, encodeInts(v))
 }
 
 // scalar returns a known value of one element without dimensions.
 func scalar(t graph.DType, x float64) *value {
-	return &value{typ: graph.TensorType{DType: t}, known: true, data: encodeFloat(t, x), tensor: graph.None}
+	return knownValue(graph.TensorType{DType: t}, encodeFloat(t, x))
 }
 
 func encodeInts(v []int64) []byte {
@@ -202,5 +207,19 @@ func (v *value) ints() ([]int64, error) {
 	return nil, fmt.Errorf("%w: it is %v", errNotInteger, v.typ)
 }
 
+// constant returns the value of an operand that parametrises an operator: if it is
+// known, it is a constant and not a weight. It is nil for nil.
+func (v *value) constant() *value {
+	if v == nil || v.weight == nil {
+		return v
+	}
+	p := *v
+	p.weight, p.tensor = nil, graph.None
+	return &p
+}
+
 // rank returns the number of dimensions.
 func (v *value) rank() int64 { return int64(len(v.typ.Shape)) }
+
+// one is the result list of an operator with one result.
+func one(v *value) []*value { return []*value{v} }

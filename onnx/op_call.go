@@ -1,0 +1,28 @@
+package onnx
+
+// call is a node being lowered, with what several families do with one.
+type call struct{ *Call }
+
+// lowerFunc lowers one node, as [LowerFunc] does.
+type lowerFunc func(c *call) []*value
+
+// definition is a [Definition] whose forms are lowered by a lowerFunc.
+type definition struct{ Definition }
+
+func takes(operands string) definition { return definition{Takes(operands)} }
+
+func (d definition) since(version int64, f lowerFunc, attrs ...string) definition {
+	return definition{d.Definition.since(version, func(c *Call) []*value { return f(&call{c}) }, attrs...)}
+}
+
+func (d definition) taking(operands string) definition {
+	return definition{d.Definition.taking(operands)}
+}
+
+func (d definition) sizedBy(operands string) definition {
+	return definition{d.Definition.sizedBy(operands)}
+}
+
+func (d definition) droppedIn(version int64) definition {
+	return definition{d.Definition.droppedIn(version)}
+}
