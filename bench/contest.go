@@ -82,7 +82,7 @@ func (o *outcome) latency() string {
 }
 
 // rest is how long an engine's turn waits for the last one's threads to fall
-// asleep. ONNX Runtime's look out for work for 30 ms after a run, in which they
+// asleep. ONNX Runtime's poll for work for 30 ms after a run, in which they
 // keep a processor busy that the next contestant is to have.
 func rest(threads int) time.Duration {
 	if threads == 1 {

@@ -126,7 +126,7 @@ func TestAnyModel(t *testing.T) {
 			}
 			parsed, err := parser.ParseFile(token.NewFileSet(), f.Name, f.Data, parser.ParseComments)
 			require.NoError(t, err)
-			require.True(t, ast.IsGenerated(parsed), "%s does not bear the mark of generated code", f.Name)
+			require.True(t, ast.IsGenerated(parsed), "%s has no mark of generated code", f.Name)
 			for id := range parsed.Scope.Objects {
 				require.False(t, declared[id], "%s is declared twice", id)
 				declared[id] = true

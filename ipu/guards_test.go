@@ -67,7 +67,7 @@ func TestReleaseOfWhoDoesNotHold(t *testing.T) {
 // has ended: its holder must not be made to leave.
 func TestAcquireAfterItsContext(t *testing.T) {
 	d := ipuDevice(0, 1, 1)
-	holder := NewLease(d, func(context.Context) error { t.Error("handed over"); return nil })
+	holder := NewLease(d, func(context.Context) error { t.Error("released"); return nil })
 	_, err := holder.Acquire(t.Context())
 	require.NoError(t, err)
 	ended, cancel := context.WithCancel(t.Context())
@@ -86,7 +86,7 @@ type incomparable struct {
 	_ []int
 }
 
-// TestIncomparableDevice acquires a device that can't be told from others.
+// TestIncomparableDevice acquires a device that is not distinguishable from others.
 func TestIncomparableDevice(t *testing.T) {
 	_, err := NewLease(incomparable{fakeDevice: ipuDevice(3, 1, 1)}, nil).Acquire(t.Context())
 	require.ErrorContains(t, err, "acquire device 3: its type ipu.incomparable can't be compared")

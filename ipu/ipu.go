@@ -48,7 +48,7 @@ type ProgramInfo struct {
 
 // Stream is the host's side of one stream, called by the device side during
 // [Engine.Run]; InvalidatePrefetched also during Connect and Load. An engine
-// never calls one stream concurrently. Buffers handed over are valid only
+// never calls one stream concurrently. Buffers passed to it are valid only
 // during the call, and so is the context, which is that of the run or derived
 // from it: a stream that waits for something must stop when it ends, and return
 // its error. It mirrors poplar::StreamCallback.
@@ -173,8 +173,8 @@ type EngineConfig struct {
 	// Options are engine options in the back end's own words. The cpu back
 	// end knows "threads".
 	Options []Option
-	// Unused, if it is not nil, is told of parts of Executable that the engine
-	// has in a form of its own and hardly ever looks at again: where they are
+	// Unused, if it is not nil, is called with parts of Executable that the engine
+	// holds in a form of its own and hardly ever looks at again: where they are
 	// parts of a mapped file they need take up no memory. They stay valid. It
 	// may be called from any goroutine.
 	Unused func(part []byte)

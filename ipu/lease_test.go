@@ -19,7 +19,7 @@ type user struct {
 	gate  sync.Mutex
 	lease *Lease
 	log   func(format string, args ...any)
-	err   error // of handing over
+	err   error // of releasing the device
 }
 
 func newUser(name string, d Device, log func(string, ...any)) *user {
@@ -101,7 +101,7 @@ func TestOneHolderPerDevice(t *testing.T) {
 
 func TestLeaseSharedDevice(t *testing.T) {
 	d := &fakeDevice{info: DeviceInfo{Kind: "cpu", Shared: true}}
-	never := func(context.Context) error { panic("a shared device is not handed over") }
+	never := func(context.Context) error { panic("a shared device is not released for another") }
 	a, b := NewLease(d, never), NewLease(d, never)
 	for _, l := range []*Lease{a, b} {
 		fresh, err := l.Acquire(context.Background())

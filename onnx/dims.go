@@ -239,7 +239,7 @@ func (b *dimBinder) sizes(all []ValueInfo, given map[string][]int64, sizes map[s
 			continue
 		default:
 			free := slices.Sorted(maps.Keys(known))
-			return fmt.Errorf("a size is given for dimension %q, but no input has it, want one of the free dimensions (%s)%s", name, printable.List(free), nearest.DidYouMean(name, free))
+			return fmt.Errorf("a size is given for dimension %q, which no input has, want one of the free dimensions (%s)%s", name, printable.List(free), nearest.DidYouMean(name, free))
 		}
 		if err := bind(n); err != nil {
 			return err

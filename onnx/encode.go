@@ -54,7 +54,7 @@ func EncodeTensor(t *Tensor) ([]byte, error) {
 }
 
 // message is a protobuf message under construction. Strings and numbers that
-// are empty are left out, as proto3 has it; those of lists are not.
+// are empty are left out, as in proto3; those of lists are not.
 type message []byte
 
 func (p message) int(num protowire.Number, v int64) message {

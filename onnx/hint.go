@@ -10,7 +10,7 @@ const (
 	hintSeries   = "an executable has tensors only: export with Split and Concat in place of sequences, without optionals"
 	hintText     = "an executable has no strings: turn text into numbers before the model"
 	hintRandom   = "an executable gives the same outputs for the same inputs: make the random numbers an input of the model"
-	hintComplex  = "make real and imaginary part a last dimension of 2, as DFT has it"
+	hintComplex  = "make real and imaginary part a last dimension of 2, as DFT takes it"
 	hintFloat8   = "the types of 8 bits that are supported are float8e4m3fnuz and float8e5m2fnuz, without infinities"
 )
 

@@ -170,7 +170,7 @@ hint: give each a size: --dim N=SIZE --dim L=SIZE --dim 'b[1]=SIZE'; --batch SIZ
 		{"place of a size in the model", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "a[1]": 3}, Shapes: c}, "f32[2,3,4] f32[2,5] f32[]"},
 		{"place of another size in the model", Options{Dims: map[string]int64{"a[1]": 4}, Shapes: c}, "dimension a[1] is given the size 4, want 3, which it is in the model (float[N,3,L])"},
 		{"place against symbol", Options{Dims: map[string]int64{"N": 2, "b[0]": 3}, Shapes: c}, `dimension "N" is 2 by the size given for it, but 3 by the size given for b[0]`},
-		{"place that is none", Options{Dims: map[string]int64{"a[3]": 3}, Shapes: c}, `a size is given for dimension "a[3]", but no input has it`},
+		{"place that is none", Options{Dims: map[string]int64{"a[3]": 3}, Shapes: c}, `a size is given for dimension "a[3]", which no input has`},
 		{"places make a shape", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "c[0]": 6, "c[1]": 7}}, "f32[2,3,4] f32[2,5] f32[6,7]"},
 		{"places that miss one", Options{Dims: map[string]int64{"N": 2, "L": 4, "b[1]": 5, "c[0]": 6, "c[2]": 7}}, `input "c" is given 2 sizes, but none for c[1]`},
 		{"places and a shape", Options{Dims: map[string]int64{"c[0]": 6}, Shapes: map[string][]int64{"c": {6}}}, `input "c" is given sizes of dimensions and a shape`},
@@ -179,7 +179,7 @@ hint: give each a size: --dim N=SIZE --dim L=SIZE --dim 'b[1]=SIZE'; --batch SIZ
 		{"conflict", Options{Shapes: map[string][]int64{"a": {6, 3, 1}, "b": {5, 1}}}, `dimension "N" is 6 by the shape [6,3,1] of input "a", but 5 by the shape [5,1] of input "b"`},
 		{"other shape", Options{Shapes: map[string][]int64{"a": {6, 2, 1}}}, `input "a" is given the shape [6,2,1], want one that fits the model's float[N,3,L]`},
 		{"other rank", Options{Shapes: map[string][]int64{"a": {6}}}, "fits the model's float[N,3,L]"},
-		{"no such dimension", Options{Dims: map[string]int64{"M": 1}}, `no input has it, want one of the free dimensions (L, N, b[1])`},
+		{"no such dimension", Options{Dims: map[string]int64{"M": 1}}, `which no input has, want one of the free dimensions (L, N, b[1])`},
 		{"no such input", Options{Shapes: map[string][]int64{"z": {1}}}, `a shape is given for "z", but the model has no such input`},
 		{"no such input to bind", Options{Values: map[string]*Tensor{"z": list1()}}, `a value is bound to "z", but the model has no such input`},
 		{"value binds symbols", Options{Values: map[string]*Tensor{"b": f32s(dims(2, 1), 1, 2)}, Dims: map[string]int64{"L": 1}, Shapes: c}, "f32[2,3,1] f32[]"},
@@ -269,7 +269,7 @@ func TestUnsupported(t *testing.T) {
   operator Dropout of operator set 13: training mode: node 2 (Dropout)
     hint: export the model for inference
   operator Cast of operator set 13: conversion to complex64: node 3 (Cast)
-    hint: make real and imaginary part a last dimension of 2, as DFT has it
+    hint: make real and imaginary part a last dimension of 2, as DFT takes it
   element type complex128 of an initializer: node 5 (Neg)`
 	_, err := Lower(model(13, g), Options{})
 	var u *UnsupportedError
@@ -326,7 +326,7 @@ func TestRefusalIsComplete(t *testing.T) {
   operator Softmax of operator set 15 on int64, operand input: node "typed" (Softmax, number 3)
     hint: Softmax takes bfloat16, double, float, float16 there: cast the operand in the model
   operator Cast of operator set 15: conversion to complex64: node "cast" (Cast, number 4)
-    hint: make real and imaginary part a last dimension of 2, as DFT has it
+    hint: make real and imaginary part a last dimension of 2, as DFT takes it
   operator StringNormalizer of operator set 15: node "if" (If, number 6): then_branch: node 0 (StringNormalizer)
     hint: an executable has no strings: turn text into numbers before the model
   operator SplitToSequence of operator set 15: node "if" (If, number 6): else_branch: node 0 (SplitToSequence)

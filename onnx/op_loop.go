@@ -261,7 +261,7 @@ func (it *iteration) never() []*value {
 				t.Shape = append(t.Shape, dim.Value)
 			}
 			if !known {
-				c.fail("the loop does not run, and the type of its body's output %q can't be told", d.Name)
+				c.fail("the loop does not run, and the type of its body's output %q is not known", d.Name)
 			}
 		}
 		axis := c.axis(it.collected(k).axis, int64(len(t.Shape))+1)

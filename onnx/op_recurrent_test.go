@@ -6,7 +6,7 @@ import (
 )
 
 // TestRecurrent checks versions, defaults and layouts with one hidden unit,
-// whose numbers can be told by hand.
+// whose numbers can be computed by hand.
 func TestRecurrent(t *testing.T) {
 	tanh, sigmoid := math.Tanh, func(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 	x := f32s(dims(2, 1, 1), 0.5, -1)

@@ -185,7 +185,7 @@ func dropoutOperands(c *call) []*value {
 }
 
 // dropsNothing reports whether the ratio of a Dropout is known to be 0. Exporters
-// write F.dropout(x, p=0), as attention has it, in training mode.
+// write F.dropout(x, p=0), as attention does, in training mode.
 func (c *call) dropsNothing() bool {
 	if ratio := c.opt(1); ratio == nil || !ratio.known {
 		return false

@@ -25,5 +25,5 @@ func mapFile(f *os.File, size int64) ([]byte, func() error, error) {
 }
 
 // dropPages tells the system that a part of a mapped file, whole pages, is not
-// needed for now. That it can't be told changes nothing but the use of memory.
+// needed for now. That the system refuses changes nothing but the use of memory.
 func dropPages(mem []byte) { _ = unix.Madvise(mem, unix.MADV_DONTNEED) }

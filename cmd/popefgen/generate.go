@@ -222,7 +222,7 @@ func (j *job) finish(c *cli.Context, r *rendered, check bool, progress string) (
 	return true, nil
 }
 
-// hasLetter reports whether a folder's name can be told from a number.
+// hasLetter reports whether a folder's name is more than a number.
 func hasLetter(s string) bool {
 	return strings.ContainsFunc(strings.ToLower(s), func(r rune) bool { return r >= 'a' && r <= 'z' })
 }

@@ -254,7 +254,7 @@ func namesOf(g *onnx.Graph) *importNames {
 }
 
 // split returns a data set's inputs and outputs, with the model's names as far
-// as they can be told: of tensors none of which has a name of the model's, the
+// as they can be recognised: of tensors none of which has a name of the model's, the
 // numbers tell.
 func (n *importNames) split(d *tensorfile.DataSet) (ins, outs []tensorfile.Stored) {
 	for _, s := range d.Stored {

@@ -30,7 +30,7 @@ type job struct {
 	project bool          // it is of a popefgen.yaml
 	propose bool          // names that say more
 	compile *modelOptions // if the model is an ONNX model
-	popef   string        // where it is compiled to; "" if only the package has it
+	popef   string        // where it is compiled to; "" if it is in the package alone
 }
 
 // defaultPopEF puts the compiled model, which must be somewhere, beside the

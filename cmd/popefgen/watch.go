@@ -206,7 +206,7 @@ func verdict(oldName string, old contract.Published, newName string, new contrac
 	return report(contract.Judge(old, new), diffSide{oldName, old.Hash()}, diffSide{newName, new.Hash()})
 }
 
-// sameFile reports whether a file is what it was, as far as can be told
+// sameFile reports whether a file is what it was, as far as the system says
 // without reading it; nil is a file that is not there.
 func sameFile(a, b os.FileInfo) bool {
 	if a == nil || b == nil {

@@ -52,7 +52,7 @@ func queuesType(f *jen.File, p *plan.Plan) {
 
 	comments(f.Group, "Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or",
 		"until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.",
-		"What is left in the queues then is handed back. rt.QueueManager has the details.")
+		"What is left in the queues then is returned. rt.QueueManager has the details.")
 	method("Run", []jen.Code{ctx}, errType, passOn("RunQueues", jen.Id("ctx")))
 
 	var parts []jen.Code
@@ -69,7 +69,7 @@ func queuesType(f *jen.File, p *plan.Plan) {
 	}
 	comments(f.Group, "Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out",
 		"point to belongs to the queues until then; in and out themselves don't. While a queue has no room",
-		"Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.")
+		"Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.")
 	method("Enqueue", slices.Concat([]jen.Code{ctx}, run), ticket, enqueue("EnqueueParts", jen.Id("ctx")))
 	comments(f.Group, "TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.")
 	method("TryEnqueue", run, ticket, enqueue("TryEnqueueParts"))
@@ -109,7 +109,7 @@ func queuesType(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "Shutdown refuses new requests, lets Run compute those that were accepted, and closes. If ctx ends first",
 		"it closes at once and returns ctx's error.")
 	method("Shutdown", []jen.Code{ctx}, errType, passOn("Shutdown", jen.Id("ctx")))
-	comments(f.Group, "Close ends everything: what is in the queues is handed back with rt.ErrDisconnected. Closing twice is",
+	comments(f.Group, "Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is",
 		"allowed.")
 	method("Close", nil, errType, passOn("Close"))
 	comments(f.Group, "Manager returns the queues themselves, for what has no typed form here.")

@@ -127,7 +127,7 @@ func checkRename(name string) error {
 
 // names is the table of the package's identifiers, filled once per plan.
 type names struct {
-	owner    map[string]string // identifier to who has it, for messages
+	owner    map[string]string // identifier to its owner, for messages
 	wished   map[string]bool   // names that some tensor would like to have
 	next     map[string]int    // the first suffix of a name that may be free
 	families []string          // what a tensor declares, its name being %s

@@ -63,7 +63,7 @@ func TestPropose(t *testing.T) {
 		{"one of several", []string{"image", "input_2"}, []string{"Result497", "scores"}, nil, []Rename{{"input_2", "Input2", "Input"}, {"Result497", "Result497", "Result"}}},
 		{"the name is there", []string{"image"}, []string{"Output", "39", "40"}, nil, []Rename{{"39", "X39", "Output0"}, {"40", "X40", "Output1"}}},
 		{"the names are there", []string{"image"}, []string{"output", "output0", "39"}, nil, []Rename{{"39", "X39", "Output2"}}},
-		{"the package has it", []string{"inputs:0"}, []string{"y2"}, nil, []Rename{{"inputs:0", "Inputs0", "Inputs2"}, {"y2", "Y2", "Output"}}},
+		{"taken in the package", []string{"inputs:0"}, []string{"y2"}, nil, []Rename{{"inputs:0", "Inputs0", "Inputs2"}, {"y2", "Y2", "Output"}}},
 		{"one has another", []string{"1"}, []string{"2"}, map[string]string{"1": "Scan"}, []Rename{{"2", "X2", "Output"}}},
 		{"two of a name", []string{"image"}, []string{"7|a", "7|b"}, nil, []Rename{{"a", "X7", "Output0"}, {"b", "X7_2", "Output1"}}},
 		{"no name", []string{"|1"}, []string{"y_out"}, nil, []Rename{{"1", "X1", "Input"}}},
@@ -73,7 +73,7 @@ func TestPropose(t *testing.T) {
 			opts := Options{ModelBase: "m.popef", Renames: c.renames}
 			got, err := Propose(m, opts, some)
 			require.NoError(t, err)
-			if c.name == "the package has it" {
+			if c.name == "taken in the package" {
 				require.Equal(t, "Inputs2", got[0].To, "Inputs is a type of every package")
 			}
 			require.Empty(t, cmp.Diff(c.want, got))

@@ -22,7 +22,7 @@ import (
 type Memory map[string][][]byte
 
 // Add adds the memory of the next device iteration of a run input or output:
-// its stream handle, or its name if no other run input or output has it.
+// its stream handle, or its name if no other run input or output has the same.
 func (m Memory) Add(key string, data []byte) { m[key] = append(m[key], data) }
 
 // Model is a model that can be run again and again over the same memory.

@@ -30,7 +30,7 @@ type Output struct {
 	WorstULP Worst `json:"worstUlp"`
 
 	// Rows and Agree tell how many rows along the last dimension have their
-	// largest element where the golden has it; 0 rows if it is no scores.
+	// largest element where it is in the golden; 0 rows if it is no scores.
 	Rows  int64 `json:"rows,omitempty"`
 	Agree int64 `json:"agree,omitempty"`
 

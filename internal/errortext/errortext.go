@@ -1,5 +1,5 @@
 // Package errortext says what is wrong with the text of an error, for the tests
-// of all rooms: whoever reads it should be told each thing once, in the words
+// of all rooms: whoever reads it should read each thing once, in the words
 // that it was given in, and what to do.
 package errortext
 

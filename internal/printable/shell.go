@@ -7,7 +7,7 @@ import (
 )
 
 // ShellWord returns s as one word of a command line, for messages that say what
-// to type: as it is if every shell takes it so, else quoted as POSIX has it (zsh
+// to type: as it is if every shell takes it so, else quoted as POSIX does (zsh
 // takes x[0] for a pattern of file names), or in the way of bash and zsh,
 // $'\x1b', if s has characters that must not be printed raw.
 func ShellWord(s string) string {

@@ -103,7 +103,7 @@ func TestOneBudgetOfManyEngines(t *testing.T) {
 	require.NoError(t, loaded)
 	require.EqualValues(t, one, other.Used())
 	require.NoError(t, first.Close())
-	require.EqualValues(t, one, whole.Used(), "the second has it now")
+	require.EqualValues(t, one, whole.Used(), "the second holds it now")
 	require.NoError(t, second.Close())
 	require.Zero(t, whole.Used())
 	require.NoError(t, third.Close())

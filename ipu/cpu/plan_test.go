@@ -44,7 +44,7 @@ func TestPlanSharesMemory(t *testing.T) {
 	b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", double))
 	p := planned(t, b)
 	g0 := &p.Programs[0]
-	require.Equal(t, 0, bufferOf(t, g0, x).Input, "the input is read where the host has it")
+	require.Equal(t, 0, bufferOf(t, g0, x).Input, "the input is read where the host holds it")
 	require.Equal(t, []graph.TensorID{x}, bufferOf(t, g0, x).Tensors, "and so nothing overwrites it")
 	require.Equal(t, []graph.TensorID{relu, flat, neg}, bufferOf(t, g0, relu).Tensors)
 	require.Equal(t, []graph.TensorID{double}, bufferOf(t, g0, double).Tensors, "an operand that is read twice is not overwritten")

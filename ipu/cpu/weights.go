@@ -76,7 +76,7 @@ type held struct {
 	forgotten bool
 }
 
-// errNotFinished is what others are told of work that ended without a result.
+// errNotFinished is what waiters get from work that ended without a result.
 var errNotFinished = errors.New("it was given up")
 
 // groupsOf finds the groups of a plan, one a program at most. It takes programs

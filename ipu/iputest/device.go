@@ -37,7 +37,7 @@ func (d *Device) Info() ipu.DeviceInfo { return d.unit.info }
 // Options returns the device options that the device was enumerated with.
 func (d *Device) Options() []ipu.Option { return slices.Clone(d.options) }
 
-// Attach takes the device unless another Device, or somebody outside, has it.
+// Attach takes the device unless another Device, or somebody outside, holds it.
 func (d *Device) Attach() (bool, error) {
 	u, s := d.unit, d.unit.sys
 	event := Event{Device: u.info.ID, Program: -1}

@@ -51,8 +51,8 @@ func TestManagersShareDevices(t *testing.T) {
 
 	ok, err := a.Attach()
 	require.NoError(t, err)
-	require.True(t, ok, "who has it may attach it again")
-	require.NoError(t, sys.Device(0).Detach(), "who has it not changes nothing")
+	require.True(t, ok, "its holder may attach it again")
+	require.NoError(t, sys.Device(0).Detach(), "who does not hold it changes nothing")
 	require.True(t, sys.Attached(0))
 	require.NoError(t, a.Detach())
 	require.NoError(t, a.Detach())

@@ -21,7 +21,7 @@ const (
 	EventDone       EventKind = "done"       // a program ended, with or without an error
 	EventFetch      EventKind = "fetch"      // an input transfer was asked for
 	EventPrefetch   EventKind = "prefetch"   // an input transfer was asked for ahead of time
-	EventDeliver    EventKind = "deliver"    // an output transfer was handed over
+	EventDeliver    EventKind = "deliver"    // an output transfer was delivered
 	EventComplete   EventKind = "complete"   // a transfer is complete
 	EventInvalidate EventKind = "invalidate" // what was prefetched was thrown away
 	EventCall       EventKind = "call"       // a function computed

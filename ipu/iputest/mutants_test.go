@@ -77,7 +77,7 @@ func (b *broken) Close() error {
 type (
 	forgetful struct{ ipu.Stream } // no Complete
 	doubled   struct{ ipu.Stream } // two of them
-	halved    struct{ ipu.Stream } // hands over half of the buffer
+	halved    struct{ ipu.Stream } // passes half of the buffer
 	deaf      struct{ ipu.Stream } // is not told the run's context
 )
 

@@ -83,7 +83,7 @@ func FindDataSets(path string) ([]string, error) {
 var (
 	protoFile = regexp.MustCompile(`^(input|output)_([0-9]{1,6})\.pb$`)
 	setFolder = regexp.MustCompile(`^(test_data_set)_([0-9]{1,6})$`)
-	// arrayName is the name of an array whose role is told, as popefgen's own goldens and numbered ones have it.
+	// arrayName is the name of an array whose role is given, as popefgen's own goldens and numbered ones have it.
 	arrayName = regexp.MustCompile(`(?s)^(input|output)(?:_([0-9]{1,6})|/(.*))$`)
 )
 

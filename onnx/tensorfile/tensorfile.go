@@ -17,7 +17,7 @@ import (
 // Read reads the tensor in the file at path and checks that it has the type
 // and shape of info, times of them if times is greater than 1: then an extra
 // leading dimension of that size, or a leading dimension multiplied by it, is
-// wanted. The result is row-major and little-endian. The kind of file is told
+// wanted. The result is row-major and little-endian. The kind of file is recognised
 // by its extension: .npy, .pb (a TensorProto) or .bin (raw bytes).
 func Read(path string, info popef.TensorInfo, times int64) ([]byte, error) {
 	one, err := info.SizeInBytes()

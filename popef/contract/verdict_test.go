@@ -86,7 +86,7 @@ var verdictCases = []struct {
 	{name: "batch, and an input without a batch stays", base: []string{`+input "bias" F32 [10] < output`},
 		edits: []string{"[4 1 28 28] => [8 1 28 28]", "[4 10] => [8 10]", `+input "bias" F32 [10] < output`},
 		want:  []string{"breaking shape image", "breaking shape logits"}},
-	{name: "batch, and a new output has it too", edits: []string{"[4 1 28 28] => [8 1 28 28]", "[4 10] => [8 10]", `+output "extra" F32 [8] < load`},
+	{name: "batch, and a new output with the same", edits: []string{"[4 1 28 28] => [8 1 28 28]", "[4 10] => [8 10]", `+output "extra" F32 [8] < load`},
 		want: []string{"breaking batch image", "breaking batch logits", "compatible added extra +"}},
 	{name: "batch, but not of a new output", edits: []string{"[4 1 28 28] => [8 1 28 28]", "[4 10] => [8 10]", `+output "extra" F32 [4] < load`},
 		want: []string{"breaking shape image", "breaking shape logits", "compatible added extra +"}},

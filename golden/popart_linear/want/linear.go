@@ -306,14 +306,14 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
 // until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is handed back. rt.QueueManager has the details.
+// What is left in the queues then is returned. rt.QueueManager has the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
 // Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
 // point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is of no matter. It allocates nothing.
+// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -346,7 +346,7 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is handed back with rt.ErrDisconnected. Closing twice is
+// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
 // allowed.
 func (r *Queues) Close() error {
 	return r.core.Close()

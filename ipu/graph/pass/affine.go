@@ -94,7 +94,7 @@ func (l *linear) byChannel(c graph.TensorType, rank int) bool {
 	return true
 }
 
-// alongWeights gives c, as byChannel has it, the shape that goes with w.
+// alongWeights gives c, as byChannel returns it, the shape that goes with w.
 func (r *rewriter) alongWeights(l *linear, c graph.TensorID) graph.TensorID {
 	if r.Tensors[c].Type.Elements() == 1 {
 		return r.shaped(c)

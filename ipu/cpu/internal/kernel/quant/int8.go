@@ -37,7 +37,7 @@ const (
 )
 
 // int8Args are the arguments of the loops that add up products: rows·vectors
-// sums, of rows of a, each with steps of four bytes, by vectors of b, each with
+// sums, of rows of a, each with steps of four bytes, with vectors of b, each with
 // four bytes in every lane. In a product of matrices a is unsigned and the
 // steps of b follow each other; in a convolution b is unsigned and its steps
 // lie at offsets. By AVX2, a's bytes are numbers of 16 bits, in every step

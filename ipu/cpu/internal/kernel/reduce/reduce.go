@@ -39,7 +39,7 @@ type reduce[T tensor.Number, A int64 | uint64 | float64] struct {
 	pool            tensor.Pool
 }
 
-// fewElements is the most elements of a row that are folded without much ado.
+// fewElements is the most elements of a row that are folded in one loop, without sums side by side.
 const fewElements = 12
 
 // stretchedRow is the most elements of a row of which several are folded in one

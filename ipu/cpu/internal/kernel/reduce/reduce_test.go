@@ -235,7 +235,7 @@ func reduceBounds(fn graph.ReduceFn, t graph.DType, x []float64, size float64) r
 }
 
 // sumError bounds the error of a sum of float32 as a part of the sum of
-// magnitudes, as docs/kernels.md has it.
+// magnitudes, as in docs/kernels.md.
 const sumError = 40. / (1 << 24)
 
 // TestReduceNothing reduces empty sets.

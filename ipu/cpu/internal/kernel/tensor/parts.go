@@ -6,7 +6,7 @@ import (
 )
 
 // Grain is the least work, counted in simple element operations, that is
-// worth handing to another core which looks out for it: some 4 µs. It is a
+// worth handing to another core which polls for it: some 4 µs. It is a
 // variable for the tests, which cut small tensors too.
 var Grain = 16 << 10
 

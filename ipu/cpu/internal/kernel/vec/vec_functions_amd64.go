@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// unaryLoops are the loops of functions without parameters, by vectors of 512
+// unaryLoops are the loops of functions without parameters, with vectors of 512
 // and of 256 bits. docs/kernels.md has their errors.
 var unaryLoops = map[graph.UnaryFn][2]unaryLoop{
 	graph.Relu:       {reluAVX512, reluAVX2},

@@ -78,7 +78,7 @@ func (s *structs) offset(t *types.Named, path string) int {
 	return int(total)
 }
 
-// known reports whether the size of a type can be told: whether nothing of it
+// known reports whether the size of a type can be determined: whether nothing of it
 // is from a package that was not read.
 func known(t types.Type) bool {
 	switch u := t.Underlying().(type) {
