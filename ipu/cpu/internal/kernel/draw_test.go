@@ -47,7 +47,7 @@ func typeOf(d graph.DType, shape ...int64) graph.TensorType {
 	return graph.TensorType{DType: d, Shape: shape}
 }
 
-// blockLanes returns the lanes of blocks; plain Go has none and so no kernels for
+// blockLanes returns the lanes of NCHWc; plain Go has none and so no kernels for
 // them.
 func blockLanes() int64 { return max(8, nchwc.Lanes()) }
 

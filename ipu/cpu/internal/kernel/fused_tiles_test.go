@@ -10,9 +10,9 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// TestChainRowsOfPadding cuts an image into rows of which the last ones read
+// TestFusedTilesOfPadding cuts an image into rows of which the last ones read
 // nothing but padding: there is no part of the image to compute them from.
-func TestChainRowsOfPadding(t *testing.T) {
+func TestFusedTilesOfPadding(t *testing.T) {
 	kerneltest.EachPath(t, func(t *testing.T) {
 		lanes := nchwc.Lanes()
 		if lanes == 0 {
@@ -22,18 +22,18 @@ func TestChainRowsOfPadding(t *testing.T) {
 		w := graph.TensorType{DType: graph.F32, Shape: []int64{lanes, 1, 3, 3}}
 		two := []int64{1, 1}
 		conv := graph.Conv{Strides: two, Dilations: two, PadsBegin: two, PadsEnd: []int64{4, 1}, Group: lanes}
-		chain := func(rows int64) *nchwc.FusedTiles {
+		fused := func(rows int64) *nchwc.FusedTiles {
 			return &nchwc.FusedTiles{Channels: lanes, Lanes: lanes, Blocks: 1, Rows: rows, Members: []nchwc.FusedMember{
 				{Op: &nchwc.ToNCHWc{Lanes: lanes}, In: []int{0}},
 				{Op: &nchwc.Conv{Conv: conv, Lanes: lanes, Channels: lanes, In: true, Out: true}, In: []int{nchwc.OperandPrevious, 1, nchwc.OperandNone}},
 			}}
 		}
 		in := []graph.TensorType{x, w}
-		out, err := chain(1).Infer(in)
+		out, err := fused(1).Infer(in)
 		require.NoError(t, err)
-		_, err = New(chain(1), in, out)
+		_, err = New(fused(1), in, out)
 		require.ErrorContains(t, err, "rows 2 to 3 read nothing but padding")
-		_, err = New(chain(0), in, out)
+		_, err = New(fused(0), in, out)
 		require.NoError(t, err)
 	})
 }

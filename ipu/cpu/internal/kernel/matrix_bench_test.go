@@ -123,7 +123,7 @@ func BenchmarkConv(b *testing.B) {
 	}
 }
 
-// BenchmarkBlockedConv is BenchmarkConv in blocks of channels.
+// BenchmarkBlockedConv is BenchmarkConv on NCHWc.
 func BenchmarkBlockedConv(b *testing.B) {
 	lanes := nchwc.Lanes()
 	if lanes == 0 {

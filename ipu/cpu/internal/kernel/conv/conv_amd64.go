@@ -296,9 +296,9 @@ func (u *convUnit) byMaps(args *convArgs, maps int, y []float32, at int) {
 			continue
 		}
 		args.split = 0
-		pieces := (cols + u.tall - 1) / u.tall
-		for i := range pieces {
-			lo, hi := cols*i/pieces, cols*(i+1)/pieces
+		tiles := (cols + u.tall - 1) / u.tall
+		for i := range tiles {
+			lo, hi := cols*i/tiles, cols*(i+1)/tiles
 			args.x, args.y, store.y = &x[lo], &y[lo], &y[lo]
 			run(hi - lo)
 		}

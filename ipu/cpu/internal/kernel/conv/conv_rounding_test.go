@@ -103,7 +103,7 @@ func (c roundingCase) check(t *testing.T) {
 					px[k] = x[((m/maps*perGroup+k/window)*c.size+iy)*c.size+ix]
 				}
 			}
-			sum := chains(px, pw)
+			sum := fmaSums(px, pw)
 			if perGroup == 1 && maps == 1 {
 				sum = fours(px, pw)
 			}
@@ -115,8 +115,8 @@ func (c roundingCase) check(t *testing.T) {
 	assert.Zero(t, different, "%+v: of %d elements so many differ from sums in the documented order", c, len(y))
 }
 
-// chains sums products in blocks of 128 by fused multiply-adds.
-func chains(x, w []float32) (sum float32) {
+// fmaSums sums products in blocks of 128 by fused multiply-adds.
+func fmaSums(x, w []float32) (sum float32) {
 	for from := 0; from < len(x); from += 128 {
 		block := float32(0)
 		for k := from; k < min(from+128, len(x)); k++ {

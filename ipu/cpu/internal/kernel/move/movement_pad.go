@@ -193,7 +193,7 @@ func (k *pad) Do(part int) {
 	}
 }
 
-// padChunk is how many bytes of the result are made at a time, piece by piece of
+// padChunk is how many bytes of the result are made at a time, strip by strip of
 // its rows.
 const padChunk = 1 << 14
 

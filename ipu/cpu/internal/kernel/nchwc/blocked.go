@@ -9,14 +9,14 @@ import (
 )
 
 // The operators in this file never stand in a file. The engine puts them into
-// its own copy of an executable where activations are better kept in blocks of
-// channels: a tensor [N,C,spatial…] as [N,⌈C/Lanes⌉,spatial…,Lanes] of F32, so
-// that the Lanes channels of one pixel are one vector. Elements of the last
-// block beyond C hold anything. Operators on single elements take such
-// tensors as they are.
+// its own copy of an executable where activations are better kept in NCHWc: a
+// tensor [N,C,spatial…] as [N,⌈C/Lanes⌉,spatial…,Lanes] of F32, so that a block of
+// Lanes channels of one pixel is one vector. Elements of the last block beyond C
+// hold anything. Operators on single elements take such tensors as they are.
 
-// Lanes returns how many channels a block has, the elements of a vector
-// of this machine, or 0 where there are no kernels for blocks.
+// Lanes returns the c of NCHWc: how many channels a block has, the elements of a
+// vector of this machine (16 with AVX-512, 8 with AVX2), or 0 where there are no
+// kernels for NCHWc.
 func Lanes() int64 {
 	if tensor.Path == tensor.PathGo {
 		return 0
@@ -24,8 +24,8 @@ func Lanes() int64 {
 	return int64(tensor.Path.Lanes())
 }
 
-// ThroughPlanes reports whether the kernel of an operator on blocks converts
-// them to planes and back, for want of one that does not.
+// ThroughPlanes reports whether the kernel of an operator on NCHWc converts
+// its operand to NCHW and back, for want of one that does not.
 func ThroughPlanes(k tensor.Kernel) bool {
 	switch k.(type) {
 	case *plainBlockedConv, *throughPlanes:
@@ -35,7 +35,7 @@ func ThroughPlanes(k tensor.Kernel) bool {
 }
 
 // ToNCHWc converts x [N,C,spatial…] of F32 or F16, with one or two spatial
-// axes, to blocks.
+// axes, to NCHWc.
 type ToNCHWc struct{ Lanes int64 }
 
 // Kind returns "ToNCHWc".
@@ -49,8 +49,8 @@ func (o *ToNCHWc) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{nchwcType(in[0].Shape, o.Lanes)}, nil
 }
 
-// FromNCHWc converts blocks of Channels channels to [N,Channels,spatial…] of
-// type To, F32 or F16.
+// FromNCHWc converts a tensor in NCHWc with Channels channels to
+// [N,Channels,spatial…] of type To, F32 or F16.
 type FromNCHWc struct {
 	Channels int64
 	To       graph.DType
@@ -72,16 +72,16 @@ func (o *FromNCHWc) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 }
 
 // Conv is a [graph.Conv] with one or two spatial axes whose operand x,
-// or result, or both, are in blocks. Operands: x, w [M,C/Group,…], b [M] or
+// or result, or both, are in NCHWc. Operands: x, w [M,C/Group,…], b [M] or
 // left out, and r or left out, of the result's type, which is added after b
 // and before the bounds of the Conv apply. With Half all values are those of
 // F16: w and b are F16, so are x, r and the result where they are not in
-// blocks, and the sum with b is rounded to F16, as is that with r.
+// NCHWc, and the sum with b is rounded to F16, as is that with r.
 type Conv struct {
 	graph.Conv
 	Lanes    int64
 	Channels int64 // of x
-	In, Out  bool  // x is, the result and r are, in blocks
+	In, Out  bool  // x is, the result and r are, in NCHWc
 	Half     bool
 
 	// Where x, or the result, is some rows of a larger image: the pixels from
@@ -118,7 +118,7 @@ func (o *Conv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return out, nil
 }
 
-// Pool is a MaxPool without indices, or an AveragePool, of blocks.
+// Pool is a MaxPool without indices, or an AveragePool, on NCHWc.
 type Pool struct{ Pool graph.Op }
 
 // Kind returns "NCHWcPool".
@@ -129,8 +129,8 @@ func (o *Pool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return inferNCHWc(o.Pool, in)
 }
 
-// Resize is a Resize of blocks whose attributes are those for the
-// tensor without blocks; it leaves channels alone.
+// Resize is a [graph.Resize] on NCHWc with the attributes of that on NCHW; it
+// leaves channels alone.
 type Resize struct{ Resize graph.Resize }
 
 // Kind returns "NCHWcResize".
@@ -147,10 +147,10 @@ func (o *Resize) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return inferNCHWc(&resize, in)
 }
 
-// inferNCHWc infers an operator on single channels for a tensor in blocks.
+// inferNCHWc infers an operator on single channels for a tensor in NCHWc.
 func inferNCHWc(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 1 || in[0].Rank() < 4 {
-		return nil, fmt.Errorf("operands are %v, want one in blocks", in)
+		return nil, fmt.Errorf("operands are %v, want one in NCHWc", in)
 	}
 	lanes := in[0].Shape[in[0].Rank()-1]
 	shape, err := planarShape(in[0], in[0].Shape[1]*lanes)
@@ -164,18 +164,18 @@ func inferNCHWc(op graph.Op, in []graph.TensorType) ([]graph.TensorType, error) 
 	return []graph.TensorType{nchwcType(out[0].Shape, lanes)}, nil
 }
 
-// nchwcType returns the type in blocks of a tensor of the given shape.
+// nchwcType returns the type in NCHWc of a tensor of the given shape in NCHW.
 func nchwcType(shape []int64, lanes int64) graph.TensorType {
 	out := append([]int64{shape[0], (shape[1] + lanes - 1) / lanes}, shape[2:]...)
 	return graph.TensorType{DType: graph.F32, Shape: append(out, lanes)}
 }
 
-// planarShape returns the shape of a tensor in blocks of which so many
-// channels count, without blocks.
+// planarShape returns the shape in NCHW of a tensor in NCHWc of which so many
+// channels count.
 func planarShape(x graph.TensorType, channels int64) ([]int64, error) {
 	n := x.Rank() - 1
 	if x.DType != graph.F32 || n < 3 || n > 4 {
-		return nil, fmt.Errorf("type is %v, want f32 with 4 or 5 dimensions: blocks of channels", x)
+		return nil, fmt.Errorf("type is %v, want f32 with 4 or 5 dimensions: NCHWc", x)
 	}
 	if blocks := (channels + x.Shape[n] - 1) / x.Shape[n]; blocks != x.Shape[1] {
 		return nil, fmt.Errorf("type is %v with %d blocks, want %d for %d channels", x, x.Shape[1], blocks, channels)

@@ -3,7 +3,7 @@ package nchwc
 import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 
 // blockedArgs are the arguments of the inner loop of convolutions whose result
-// is in blocks of channels. It computes tiles: a row of pixels by one or two
+// is in NCHWc. It computes tiles: a row of pixels by one or two
 // vectors of output channels, summed in the order of [convArgs].
 //
 // The elements that product i of a pixel multiplies lie offsets[i] bytes from

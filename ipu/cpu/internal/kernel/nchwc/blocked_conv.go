@@ -34,7 +34,7 @@ func bindConv(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
 }
 
 // planarOperands returns the types of operands and result of a blocked
-// convolution without blocks.
+// convolution on NCHW.
 func (o *Conv) planarOperands(in []graph.TensorType) (types []graph.TensorType, out graph.TensorType, err error) {
 	x := in[0]
 	if o.In {
@@ -62,7 +62,7 @@ func (o *Conv) planarOperands(in []graph.TensorType) (types []graph.TensorType, 
 // those that no other kernel takes.
 type plainBlockedConv struct {
 	inner     tensor.Kernel
-	in, out   bool // x is, the result and r are, in blocks
+	in, out   bool // x is, the result and r are, in NCHWc
 	half      bool
 	low, high float32
 	x         blockMove

@@ -11,7 +11,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// blockedDense computes a convolution in blocks of channels by tiles, see
+// blockedDense computes a convolution on NCHWc by register tiles, see
 // [blockedArgs]. Where windows leave the image a band of it is copied and
 // padded; else it is read where it lies.
 type blockedDense struct {
@@ -21,7 +21,7 @@ type blockedDense struct {
 	half      bool
 	low, high float32
 
-	x, y      blockMove // between the operand's, or the result's, planes and blocks
+	x, y      blockMove // between the operand's, or the result's, NCHW and NCHWc
 	decode    bool      // x is planes of F16, and stays planes
 	direct    bool      // no band is copied
 	part      int       // elements of a line of channels: a block's, or one
@@ -489,10 +489,10 @@ func (u *blockedUnit) compute(block int) {
 	at := (u.image*blocksOf+2*block)*plane + (u.oy*t.Out[2]+u.ox)*t.lanes
 	pixel := t.part * t.Stride[2]
 	if t.Out[1] == 1 {
-		pieces := (u.cols + t.tall - 1) / t.tall
-		n, more := u.cols/pieces, u.cols%pieces
+		tiles := (u.cols + t.tall - 1) / t.tall
+		n, more := u.cols/tiles, u.cols%tiles
 		u.tiles(0, at, n+1, more, (n+1)*pixel, (n+1)*t.lanes)
-		u.tiles(more*(n+1)*pixel, at+more*(n+1)*t.lanes, n, pieces-more, n*pixel, n*t.lanes)
+		u.tiles(more*(n+1)*pixel, at+more*(n+1)*t.lanes, n, tiles-more, n*pixel, n*t.lanes)
 		return
 	}
 	down, downY := t.Stride[1]*t.rowPitch, t.Out[2]*t.lanes
@@ -504,11 +504,11 @@ func (u *blockedUnit) compute(block int) {
 		from = rows &^ 1
 	}
 	if from < rows {
-		pieces := (u.cols + t.tall - 1) / t.tall
-		for i := range pieces {
-			lo, hi := u.cols*i/pieces, u.cols*(i+1)/pieces
+		tiles := (u.cols + t.tall - 1) / t.tall
+		for i := range tiles {
+			lo, hi := u.cols*i/tiles, u.cols*(i+1)/tiles
 			if !large {
-				u.fetchAhead(block*pieces+i, t.blocks*pieces, rows-from)
+				u.fetchAhead(block*tiles+i, t.blocks*tiles, rows-from)
 			}
 			u.tiles(from*down+lo*pixel, at+from*downY+lo*t.lanes, hi-lo, rows-from, down, downY)
 		}

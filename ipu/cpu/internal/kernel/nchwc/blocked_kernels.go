@@ -9,7 +9,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-// blockShape is how a tensor lies in blocks of channels.
+// blockShape is the geometry of a tensor in NCHWc.
 type blockShape struct {
 	images, channels int
 	blocks, lanes    int
@@ -30,11 +30,11 @@ func (s *blockShape) of(block int) (planes, channels int) {
 	return (image*s.channels + b*s.lanes) * s.pixels, min(s.lanes, s.channels-b*s.lanes)
 }
 
-// blockMove converts between planes of F32 or F16 and blocks.
+// blockMove converts between NCHW of F32 or F16 and NCHWc.
 type blockMove struct {
 	blockShape
 	half bool // the planes are of F16
-	to   bool // to blocks
+	to   bool // to NCHWc
 
 	// The run in progress.
 	blocked []float32
@@ -137,7 +137,7 @@ func (k *blockMove) move(block, lo, hi int) {
 	}
 }
 
-// throughPlanes runs a kernel for planes of float32 on blocks.
+// throughPlanes runs a kernel for NCHW of float32 on NCHWc.
 type throughPlanes struct {
 	inner   tensor.Kernel
 	x, y    blockMove
@@ -146,7 +146,7 @@ type throughPlanes struct {
 	in, out [1][]byte
 }
 
-// newThroughPlanes returns a kernel for an operand in blocks of op, whose
+// newThroughPlanes returns a kernel for an operand in NCHWc of op, whose
 // kernels take planes.
 func newThroughPlanes(bind tensor.Binder, op graph.Op, in graph.TensorType) (tensor.Kernel, error) {
 	lanes := in.Shape[in.Rank()-1]

@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// blockedPool folds the windows of blocks of channels in the order of the
+// blockedPool folds the windows of a tensor in NCHWc in the order of the
 // kernels for planes: the rows under a window into one, then stretches of that.
 type blockedPool struct {
 	window.PoolShape // of blocks; strip is in pixels
@@ -19,7 +19,7 @@ type blockedPool struct {
 	task             blockedPoolTask
 }
 
-// newBlockedPool returns a kernel for blocks of x, nil if there is none: sums
+// newBlockedPool returns a kernel for x in NCHWc, nil if there is none: sums
 // of whole planes are added in another order.
 func newBlockedPool(op graph.Op, x, y graph.TensorType) tensor.Kernel {
 	last := x.Rank() - 1

@@ -10,8 +10,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// blockedConvTableBytes: the same for blocks of channels, of which a line has as many
-// elements as vectors have lanes.
+// blockedConvTableBytes returns the bytes of the tables of a [Conv]: a line has as
+// many elements as vectors have lanes.
 func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 	w, x := in[1], in[0]
 	line := budget.Mul(max(1, op.(*Conv).Lanes), tensor.AtLeastOne(x.Shape[max(0, x.Rank()-2):]))
@@ -19,9 +19,9 @@ func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 		conv.ConvTableBytes(&op.(*Conv).Conv, in, out))
 }
 
-// FusedTilesTableBytes are those of the kernels of every shape of a piece, for every
-// worker, which tables tells, and what is kept of each piece. Pieces are few where there are chains:
-// one takes as much memory as stays in a cache.
+// FusedTilesTableBytes returns the bytes of the tables of a [FusedTiles]: what is
+// kept of each tile, and what tables returns for the kernels of every shape of a
+// tile, for every worker. Tiles are few: one takes as much memory as a cache holds.
 func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.TensorType) int64 {
 	types, err := o.Types(in)
 	if err != nil || len(types) == 0 {
@@ -32,13 +32,13 @@ func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.Tens
 	if o.Rows > 0 {
 		rows = (tensor.Dimension(result, 2) + o.Rows - 1) / o.Rows
 	}
-	pieces := budget.Mul(max(1, tensor.Dimension(result, 0)), max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
-	perPiece := int64(0)
+	tiles := budget.Mul(max(1, tensor.Dimension(result, 0)), max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
+	perTile := int64(0)
 	for _, t := range types {
-		perPiece += 4<<10 + int64(512*len(t))
+		perTile += 4<<10 + int64(512*len(t))
 	}
-	total := budget.Mul(pieces, perPiece)
-	if total > maxTiles*perPiece {
+	total := budget.Mul(tiles, perTile)
+	if total > maxTiles*perTile {
 		return total
 	}
 	c := &fusedTiles{op: o}
@@ -55,7 +55,7 @@ func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.Tens
 	return total
 }
 
-// maxTiles bounds the pieces of a chain that chainTableBytes looks at one by one.
+// maxTiles is the most tiles that FusedTilesTableBytes looks at one by one.
 const maxTiles = 1 << 16
 
 // blockedPoolTableBytes are those of the pooling.

@@ -31,7 +31,7 @@ func blocked(tt graph.TensorType, x []byte, lanes int64, noise float32) []byte {
 	return out
 }
 
-// planar returns the elements of a tensor in blocks in the order of planes.
+// planar returns the elements of a tensor in NCHWc in the order of NCHW.
 func planar(shape []int64, lanes int64, x []byte) []float32 {
 	s := newBlockShape(shape, int(lanes))
 	y := make([]float32, s.images*s.channels*s.pixels)
@@ -67,7 +67,7 @@ func sameFloats(t kerneltest.Fataler, what any, got, want []float32) {
 	}
 }
 
-// testLanes is [Lanes], 16 where there are no kernels for blocks.
+// testLanes is [Lanes], 16 where there are no kernels for NCHWc.
 func testLanes() int64 {
 	if n := Lanes(); n > 0 {
 		return n
@@ -236,7 +236,7 @@ func TestBlockedDepthwise(t *testing.T) {
 	})
 }
 
-// checkBlocked compares an operator on blocks with that on planes.
+// checkBlocked compares an operator on NCHWc with that on NCHW.
 func checkBlocked(t *rapid.T, op, on graph.Op, size []int64) {
 	t.Helper()
 	lanes := testLanes()
@@ -271,7 +271,7 @@ func TestBlockedResize(t *testing.T) {
 	})
 }
 
-// TestBlockedRunsAllocateNothing runs the kernels for blocks, with a pool that
+// TestBlockedRunsAllocateNothing runs the kernels for NCHWc, with a pool that
 // cuts the work.
 func TestBlockedRunsAllocateNothing(t *testing.T) {
 	kerneltest.EachPath(t, func(t *testing.T) {
@@ -284,10 +284,10 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 		}
 		pool := &graph.MaxPool{Kernel: []int64{3, 3}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: ones, PadsEnd: ones}
 		mean := &graph.AveragePool{Kernel: []int64{2, 2}, Strides: []int64{2, 2}, Dilations: ones, PadsBegin: []int64{0, 0}, PadsEnd: []int64{0, 0}}
-		chain := &FusedTiles{Channels: 40, Lanes: lanes, Blocks: 2, Members: []FusedMember{
+		fused := &FusedTiles{Channels: 40, Lanes: lanes, Blocks: 2, Members: []FusedMember{
 			{Op: conv(1, true, true), In: []int{0, 1, 2}}, {Op: conv(40, true, true), In: []int{OperandPrevious, 3, OperandNone, 4}},
 		}}
-		rows := *chain
+		rows := *fused
 		if rows.Blocks = 1; Lanes() > 0 {
 			rows.Rows = 7
 		}
@@ -299,7 +299,7 @@ func TestBlockedRunsAllocateNothing(t *testing.T) {
 			{Op: conv(1, true, false), In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(1, 40, 20, 20)}},
 			{Op: conv(40, true, true), In: []graph.TensorType{x, of(40, 1, 3, 3), of(40), x}},
 			{Op: conv(10, true, true), In: []graph.TensorType{x, of(40, 4, 3, 3), of(40), x}},
-			{Op: chain, In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
+			{Op: fused, In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
 			{Op: &rows, In: []graph.TensorType{x, of(40, 40, 3, 3), of(40), of(40, 1, 3, 3), x}},
 			{Op: &Pool{Pool: pool}, In: []graph.TensorType{x}},
 			{Op: &Pool{Pool: mean}, In: []graph.TensorType{x}},

@@ -7,31 +7,32 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// FusedTiles is operators on blocks of channels that follow each other, each of
-// which needs, of what the one before computes, nothing but the channels that
-// it computes itself. So they can go through the image depth first: some
-// blocks, and some rows of them, by all operators before the next. What they
-// hand on then stays in the second-level cache, and takes up no other memory.
+// FusedTiles is operators on NCHWc that follow each other and are computed by
+// depth-first tiling: all operators compute a tile, which is some blocks of
+// channels and some rows of them, before the next tile is begun. What they pass
+// on then stays in the second-level cache, and takes up no other memory. For
+// that, an operator reads, of what the one before computes, nothing but the
+// channels that it computes itself; the first one alone may be a convolution of
+// all channels.
 //
-// The first one may be a convolution of all channels. Like the others in this
-// package that are on blocks, the engine alone makes it.
+// Like the other operators of this package, the engine alone makes it.
 type FusedTiles struct {
 	Members  []FusedMember
 	Channels int64 // of every member's result
 	Lanes    int64
-	Blocks   int64 // of channels that are computed at a time
-	Rows     int64 // of the last result that are computed at a time; 0 if all are
+	Blocks   int64 // of channels of a tile
+	Rows     int64 // of the last result that a tile has; 0 if all
 }
 
 // FusedMember is an operator of a [FusedTiles].
 type FusedMember struct {
 	Op graph.Op
-	// In tells its operands: those of the chain by their number, left-out ones
+	// In says what its operands are: those of the FusedTiles by their number, left-out ones
 	// as OperandNone, and the result of the member before as OperandPrevious.
 	In []int
 }
 
-// What a FusedMember's operand may be besides one of the chain's.
+// What a FusedMember's operand may be besides one of the FusedTiles'.
 const (
 	OperandNone     = -1
 	OperandPrevious = -2

@@ -9,8 +9,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// fusedTiles runs a [FusedTiles]. Every worker has kernels of its own, for every shape
-// that a piece can have.
+// fusedTiles is the kernel of a [FusedTiles]. Every worker has kernels of its own,
+// for every shape that a tile can have.
 type fusedTiles struct {
 	op      *FusedTiles
 	shapes  []tileShape
@@ -31,7 +31,7 @@ type fusedTiles struct {
 	next    tensor.Tickets
 }
 
-// tileShape is the shape of a piece.
+// tileShape is the shape of a tile.
 type tileShape struct {
 	types  [][]graph.TensorType // of every member's operands and result
 	ops    []graph.Op
@@ -39,14 +39,14 @@ type tileShape struct {
 	apart  bool  // the last result is copied to where it belongs
 }
 
-// tile is a piece: where in memory the operands of members lie.
+// tile is where in memory the operands of members lie for one tile.
 type tile struct {
 	shape  int
 	group  int        // of blocks
-	places [][]extent // by member and operand; those of the chain alone
-	result extent     // of the chain's
+	places [][]extent // by member and operand; those of the FusedTiles alone
+	result extent     // of the FusedTiles'
 	pitch  int        // bytes from block to block of that, and
-	row    int        // bytes of a block of a piece
+	row    int        // bytes of a block of a tile
 }
 
 // extent is a part of memory.
@@ -75,7 +75,7 @@ type windower interface{ Windows() bool }
 // tileRun is what a worker needs to run members.
 type tileRun struct{ in, out [][]byte }
 
-// NewFusedTiles binds a chain, and its members by bind.
+// NewFusedTiles returns the kernel of o, whose members bind makes.
 func NewFusedTiles(bind tensor.Binder, o *FusedTiles, in []graph.TensorType, out graph.TensorType) (tensor.Kernel, error) {
 	types, err := o.Types(in)
 	if err != nil {
@@ -108,7 +108,7 @@ func windowOf(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, in
 	return &part, max(0, from), min(to, height)
 }
 
-// cut makes the pieces and their shapes.
+// cut makes the tiles and their shapes.
 func (c *fusedTiles) cut(types [][]graph.TensorType, out graph.TensorType) error {
 	o := c.op
 	blocks := (o.Channels + o.Lanes - 1) / o.Lanes
@@ -129,7 +129,7 @@ func (c *fusedTiles) cut(types [][]graph.TensorType, out graph.TensorType) error
 	return nil
 }
 
-// piece adds a piece: blocks [b0, b1) and rows [lo, hi) of the result's image.
+// addTile adds a tile: blocks [b0, b1) and rows [lo, hi) of the result's image.
 func (c *fusedTiles) addTile(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) error {
 	o := c.op
 	c0, c1 := b0*o.Lanes, min(o.Channels, b1*o.Lanes)
@@ -389,15 +389,15 @@ func (c *fusedTiles) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error 
 // Do implements [Task].
 func (c *fusedTiles) Do(part int) {
 	for {
-		piece, ok := c.next.Draw(part)
+		tile, ok := c.next.Draw(part)
 		if !ok {
 			return
 		}
-		c.compute(part, &c.tiles[piece])
+		c.compute(part, &c.tiles[tile])
 	}
 }
 
-// compute computes a piece.
+// compute computes a tile.
 func (c *fusedTiles) compute(slot int, p *tile) {
 	s, r := &c.shapes[p.shape], &c.runs[slot]
 	scratch := c.scratch[slot*c.slot:][:c.slot]

@@ -10,44 +10,44 @@ import (
 )
 
 // The operators in this file never stand in a file. The engine puts them into
-// its own copy of an executable where activations of bytes are better kept
+// its own copy of an executable where int8 activations are better kept in NHWC,
 // with the channels of a pixel side by side: a tensor [N,C,spatial…] of I8 or
-// U8 as "pixels" [N,spatial…,⌈C/4⌉·4] of U8, so that four channels at a time
-// can be multiplied where they lie. The bytes of a tensor of I8 have their
+// U8 as [N,spatial…,⌈C/4⌉·4] of U8, so that four channels at a time can be
+// multiplied where they lie. The bytes of a tensor of I8 have their
 // highest bit flipped there, which keeps their order. Channels beyond C hold
 // anything.
 
-// Supported reports whether there are kernels for pixels that are faster than
-// those for planes.
+// Supported reports whether there are kernels for NHWC that are faster than
+// those for NCHW: on processors with AVX512-VNNI.
 func Supported() bool { return quant.Int8WayOf(tensor.Path) == quant.Int8ByVNNI }
 
-// HasLookup reports whether there are kernels that look bytes of pixels
-// up faster than they can be computed.
+// HasLookup reports whether there are kernels that look bytes up in a table
+// faster than their functions can be computed.
 func HasLookup() bool { return Supported() && vectorTables() }
 
-// pixelBytes returns the bytes of a pixel of so many channels.
+// pixelBytes returns the bytes of a pixel of so many channels, a multiple of four.
 func pixelBytes(channels int64) int64 {
 	return (channels + quant.Int8Step - 1) / quant.Int8Step * quant.Int8Step
 }
 
-// Type returns the type of pixels of a tensor of I8 or U8 of this shape.
+// Type returns the type in NHWC of a tensor of I8 or U8 of this shape in NCHW.
 func Type(shape []int64) graph.TensorType {
 	out := append([]int64{shape[0]}, shape[2:]...)
 	return graph.TensorType{DType: graph.U8, Shape: append(out, pixelBytes(shape[1]))}
 }
 
-// planesOf returns the shape of pixels of which so many channels count, as
-// planes.
+// planesOf returns the shape in NCHW of a tensor in NHWC of which so many
+// channels count.
 func planesOf(x graph.TensorType, channels int64) ([]int64, error) {
 	n := x.Rank() - 1
 	if x.DType != graph.U8 || n < 2 || n > 3 || x.Shape[n] != pixelBytes(channels) {
-		return nil, fmt.Errorf("type is %v, want u8 with 3 or 4 dimensions, the last of %d: pixels of %d channels", x, pixelBytes(channels), channels)
+		return nil, fmt.Errorf("type is %v, want u8 with 3 or 4 dimensions, the last of %d: NHWC with %d channels", x, pixelBytes(channels), channels)
 	}
 	return append([]int64{x.Shape[0], channels}, x.Shape[1:n]...), nil
 }
 
 // byteType returns the type of bytes, of which the highest bit is flipped in
-// pixels if they are signed.
+// NHWC if they are signed.
 func byteType(signed bool) graph.DType {
 	if signed {
 		return graph.I8
@@ -56,7 +56,7 @@ func byteType(signed bool) graph.DType {
 }
 
 // ToNHWC converts x [N,C,spatial…] of I8 or U8, with one or two spatial
-// axes, to pixels.
+// axes, to NHWC.
 type ToNHWC struct{}
 
 // Kind returns "ToNHWC".
@@ -70,7 +70,7 @@ func (*ToNHWC) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{Type(in[0].Shape)}, nil
 }
 
-// FromNHWC converts pixels of Channels channels to [N,Channels,spatial…] of
+// FromNHWC converts a tensor in NHWC to [N,Channels,spatial…] of
 // I8 or U8.
 type FromNHWC struct {
 	Channels int64
@@ -92,8 +92,8 @@ func (o *FromNHWC) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{{DType: byteType(o.Signed), Shape: shape}}, nil
 }
 
-// Conv is an [graph.IntegerConv] to bytes whose operand x, of I8 if
-// Signed, and whose result are pixels. Weights are of I8 without a zero point
+// Conv is a [graph.IntegerConv] to bytes whose operand x, of I8 if
+// Signed, and whose result are in NHWC. Weights are of I8 without a zero point
 // or of U8 with the zero point 128. Either x has one group of channels, or
 // groups of a multiple of four, or every channel is a group of its own with
 // one output channel and windows of few lines: see [ConvFits].
@@ -125,7 +125,7 @@ func (o *Conv) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{Type(out[0].Shape)}, nil
 }
 
-// ConvFits reports whether there is a kernel for pixels of a convolution
+// ConvFits reports whether there is a kernel on NHWC for a convolution
 // of so many channels with weights of the given shape.
 func ConvFits(o *graph.IntegerConv, channels int64, w []int64) bool {
 	for _, p := range append(append([]int64{}, o.PadsBegin...), o.PadsEnd...) {
@@ -150,7 +150,7 @@ func kernelOf(w []int64, axis int) int64 {
 	return w[2+axis]
 }
 
-// MaxPool is a MaxPool, without indices, of pixels.
+// MaxPool is a [graph.MaxPool], without indices, on NHWC.
 type MaxPool struct {
 	graph.MaxPool
 	Channels int64
@@ -175,8 +175,8 @@ func (o *MaxPool) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	return []graph.TensorType{Type(out[0].Shape)}, nil
 }
 
-// Binary adds or multiplies pixels, each the bytes of floats with a
-// scale. Operands:
+// Binary adds or multiplies quantised tensors in NHWC, each with a scale and a
+// zero point. Operands:
 //
 //	0 a
 //	1 b, of a's shape or with one pixel for each image
@@ -205,7 +205,7 @@ func (*Binary) Kind() string { return "NHWCBinary" }
 func (o *Binary) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) < 5 || len(in) > 8 || in[0].DType != graph.U8 || in[1].DType != graph.U8 || in[0].Rank() < 3 ||
 		!in[0].Equal(in[1]) && !slices.Equal(in[1].Shape, onePixel(in[0].Shape)) {
-		return nil, fmt.Errorf("operands are %v, want pixels of two tensors, three scales and up to three zero points", in)
+		return nil, fmt.Errorf("operands are %v, want two tensors in NHWC, three scales and up to three zero points", in)
 	}
 	for i, t := range in[2:] {
 		want := graph.F32
@@ -229,7 +229,8 @@ func onePixel(pixels []int64) []int64 {
 	return s
 }
 
-// Lookup looks bytes of pixels up. Operands: x and a table of 256 bytes, U8.
+// Lookup applies a function of one byte by a lookup table. Operands: x in NHWC
+// and a table of 256 bytes, U8.
 type Lookup struct{}
 
 // Kind returns "NHWCLookup".
@@ -238,15 +239,15 @@ func (*Lookup) Kind() string { return "NHWCLookup" }
 // Infer implements [graph.Op].
 func (*Lookup) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	if len(in) != 2 || in[0].DType != graph.U8 || !in[1].Equal(tableType) {
-		return nil, fmt.Errorf("operands are %v, want pixels and a table", in)
+		return nil, fmt.Errorf("operands are %v, want a tensor in NHWC and a table", in)
 	}
 	return in[:1], nil
 }
 
 var tableType = graph.TensorType{DType: graph.U8, Shape: []int64{256}}
 
-// Concat joins the channels of pixels, of which all but the last have a
-// multiple of four, and looks them up. Operands: what is joined, then as many
+// Concat concatenates the channels of tensors in NHWC, of which all but the last
+// have a multiple of four, and applies a lookup table to each. Operands: what is joined, then as many
 // tables of 256 bytes, U8, or left out, where bytes stay what they are.
 type Concat struct{}
 
@@ -257,14 +258,14 @@ func (*Concat) Kind() string { return "NHWCConcat" }
 func (*Concat) Infer(in []graph.TensorType) ([]graph.TensorType, error) {
 	n := len(in) / 2
 	if n == 0 || len(in)%2 != 0 || in[0].DType != graph.U8 || in[0].Rank() < 3 {
-		return nil, fmt.Errorf("operands are %v, want pixels and as many tables", in)
+		return nil, fmt.Errorf("operands are %v, want tensors in NHWC and as many tables", in)
 	}
 	out := graph.TensorType{DType: graph.U8, Shape: slices.Clone(in[0].Shape)}
 	last := len(out.Shape) - 1
 	out.Shape[last] = 0
 	for i, x := range in[:n] {
 		if x.DType != graph.U8 || x.Rank() != last+1 || !slices.Equal(x.Shape[:last], out.Shape[:last]) {
-			return nil, fmt.Errorf("operand %d is %v, want pixels as many as of %v", i, x, in[0])
+			return nil, fmt.Errorf("operand %d is %v, want as many pixels as of %v", i, x, in[0])
 		}
 		if t := in[n+i]; t.DType != graph.Invalid && !t.Equal(tableType) {
 			return nil, fmt.Errorf("operand %d is %v, want a table", n+i, t)

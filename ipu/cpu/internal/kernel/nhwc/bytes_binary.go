@@ -24,7 +24,7 @@ type bytesAddArgs struct {
 	skip         int // of the result
 }
 
-// nhwcBinary adds or multiplies bytes of pixels.
+// nhwcBinary is the kernel of a [Binary].
 type nhwcBinary struct {
 	op     Binary
 	n      int // bytes of an image, or of all where b has as many

@@ -12,7 +12,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// bytesEnd says how sums become bytes of pixels.
+// bytesEnd is the epilogue of a tile: how sums become bytes of the result.
 type bytesEnd struct {
 	high  float32 // of a result before its zero point is added
 	zero  uint32  // twice, of 16 bits
@@ -42,7 +42,7 @@ type bytesConvArgs struct {
 	outAt        int // bytes from out on, advances
 }
 
-// bytesEndOf returns how sums become bytes of pixels.
+// bytesEndOf returns the epilogue: how sums become bytes of the result.
 func bytesEndOf(e *quant.Int8End) bytesEnd { return newBytesEnd(e.To, e.Zero, e.Minimum, e.Maximum) }
 
 // newBytesEnd returns how numbers become bytes of type to when they are kept
@@ -55,7 +55,7 @@ func newBytesEnd(to graph.DType, zero int32, low, high float32) bytesEnd {
 	return bytesEnd{high, uint32(zero) * 0x00010001, uint32(byte(least)) * 0x01010101}
 }
 
-// nhwcShape is the geometry of a convolution of pixels.
+// nhwcShape is the geometry of a convolution on NHWC.
 type nhwcShape struct {
 	quant.Int8End
 	conv.ConvShape
@@ -77,7 +77,7 @@ type nhwcShape struct {
 const nhwcSlack = 128
 
 func (p *nhwcShape) init(o *Conv, in, out []graph.TensorType) {
-	// Pixels [N,spatial…,C] have the shape of planes [N,C,spatial…].
+	// [N,spatial…,C] has the shape of [N,C,spatial…] in NCHW.
 	planes := func(t graph.TensorType, channels int64) []int64 {
 		n := t.Rank() - 1
 		return append([]int64{t.Shape[0], channels}, t.Shape[1:n]...)
@@ -152,7 +152,7 @@ func (p *nhwcShape) start(pool tensor.Pool, t tensor.Task, x, y, space []byte, w
 	p.copying = 0
 }
 
-// nhwcConv is a dense convolution of pixels.
+// nhwcConv is the kernel of a [Conv] that is not depthwise.
 type nhwcConv struct {
 	nhwcShape
 	rows   int // of a tile

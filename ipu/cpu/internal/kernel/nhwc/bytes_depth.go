@@ -37,7 +37,7 @@ type bytesDepthArgs struct {
 	wrap   uint64 // of the last chunk of a period
 }
 
-// nhwcDepthwise is a convolution of pixels in which every channel is by itself.
+// nhwcDepthwise is the kernel of a depthwise [Conv].
 // Four bytes of a column of the window are multiplied at a time. The lines under
 // a window, with what lies around the image, are copied to where a few of them
 // take turns.

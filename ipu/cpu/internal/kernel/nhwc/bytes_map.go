@@ -32,7 +32,7 @@ func mapRows(dst, src, table []byte, width, apart, rows int) {
 		skip: width - 64*chunks, to: apart - 64*chunks})
 }
 
-// nhwcLookup looks bytes up.
+// nhwcLookup is the kernel of a [Lookup].
 type nhwcLookup struct {
 	n, parts    int
 	x, y, table []byte // of the run in progress
@@ -65,7 +65,7 @@ func (k *nhwcLookup) Do(part int) {
 	}
 }
 
-// nhwcConcat joins the channels of pixels.
+// nhwcConcat is the kernel of a [Concat].
 type nhwcConcat struct {
 	widths  []int // bytes of a pixel of each operand
 	width   int

@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// nhwcMove converts between planes and pixels of bytes.
+// nhwcMove is the kernel of [ToNHWC] and [FromNHWC].
 type nhwcMove struct {
 	images, channels int
 	pixel, positions int // bytes of a pixel, pixels of an image

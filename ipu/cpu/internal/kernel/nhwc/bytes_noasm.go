@@ -2,7 +2,7 @@
 
 package nhwc
 
-// The loops for pixels are never asked for where [Supported] reports false.
+// The loops for NHWC are never asked for where [Supported] reports false.
 
 func bytesConv(*bytesConvArgs) {}
 

@@ -18,7 +18,7 @@ type bytesMostArgs struct {
 	taps, tap   int
 }
 
-// nhwcMaxPool takes the greatest of windows of pixels.
+// nhwcMaxPool is the kernel of a [MaxPool].
 type nhwcMaxPool struct {
 	axes          [2]window.PoolAxis
 	images, pixel int

@@ -6,8 +6,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// convTableBytes: where every pixel of the result and every line of a window
-// lies, and tiles of columns.
+// convTableBytes returns the bytes of the tables of a [Conv]: where every pixel
+// of the result and every line of a window lies, and tiles of columns.
 func convTableBytes(_ graph.Op, in, out []graph.TensorType) int64 {
 	w := in[1]
 	pixels := tensor.AtLeastOne(out[0].Shape[1 : out[0].Rank()-1])

@@ -15,11 +15,11 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// needNHWC skips a test where there are no kernels for pixels.
+// needNHWC skips a test where there are no kernels for NHWC.
 func needNHWC(t *testing.T) {
 	t.Helper()
 	if !Supported() {
-		t.Skip("no kernels for pixels on this path")
+		t.Skip("no kernels for NHWC on this path")
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package nhwc computes on 8-bit activations whose channels lie side by side
-// (NHWC): quantised convolutions by VNNI, pooling, sums and products, tables of
-// functions, joins, and the conversions from and to planes. The engine puts these
-// operators into its own copy of an executable; no file has them.
+// Package nhwc computes on int8 activations in NHWC, the channels of a pixel side
+// by side: quantised convolutions by VNNI, pooling, sums and products, lookup
+// tables of functions, concatenation, and the conversions from and to NCHW. The
+// engine puts these operators into its own copy of an executable; no file has them.
 package nhwc

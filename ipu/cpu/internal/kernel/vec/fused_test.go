@@ -177,7 +177,7 @@ func widenedFrom(t graph.DType, b []byte) []float32 {
 }
 
 // TestPointwiseRepeatedRows spreads short rows that repeat, as those of one
-// number for each channel do in blocks of channels.
+// number for each channel do in NCHWc.
 func TestPointwiseRepeatedRows(t *testing.T) {
 	kerneltest.CheckPaths(t, func(t *rapid.T) {
 		draw := func(hi int, label string) int64 { return int64(rapid.IntRange(1, hi).Draw(t, label)) }

@@ -307,7 +307,7 @@ func VectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 
 // VectorPixels returns the fold of rows of one vector each by sums, in the order
 // in which the fold of a row adds up its elements, nil if there is none: means of
-// planes in blocks of channels have the bits of those of planes.
+// planes in NCHWc have the bits of those in NCHW.
 func VectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float32, rows, step int) {
 	if tensor.Path == tensor.PathGo || columns != tensor.Path.Lanes() || fn != graph.ReduceSum && fn != graph.ReduceMean {
 		return nil

@@ -14,7 +14,7 @@ func bindAveragePool(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, er
 	switch in[0].DType {
 	case graph.F32:
 		if s.Global && tensor.Path != tensor.PathGo {
-			// In blocks of channels it is one too.
+			// In NCHWc it is one too.
 			var axes []int64
 			for axis := 2; axis < in[0].Rank(); axis++ {
 				axes = append(axes, int64(axis))

@@ -143,7 +143,7 @@ func TestGlobalPool(t *testing.T) {
 	require.Equal(t, []int64{62, 125}, slices.Clone(tensor.View[int64](most[1])))
 }
 
-// TestMeansOfBlocks compares means of planes with those of blocks of channels,
+// TestMeansOfBlocks compares means of planes in NCHW with those in NCHWc,
 // bit for bit, on each path, and with means by AveragePool.
 func TestMeansOfBlocks(t *testing.T) {
 	kerneltest.EachPath(t, func(t *testing.T) {

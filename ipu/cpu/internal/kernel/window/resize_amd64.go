@@ -3,7 +3,7 @@ package window
 import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 
 // bilinearArgs are the arguments of the loop that interpolates a row of pixels
-// in blocks of channels. internal/asm finds its fields by name.
+// in NCHWc. internal/asm finds its fields by name.
 type bilinearArgs struct {
 	y                       *float32
 	near, far               *float32 // rows of the operand
