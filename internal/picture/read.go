@@ -125,7 +125,6 @@ var rooms = []string{
 	"onnx",
 	"rt",
 	"golden",
-	"templates",
 	"gen",
 	"cmd/popefgen",
 }
