@@ -2,7 +2,6 @@ package emit
 
 import (
 	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -117,12 +116,9 @@ func skewGuard(f *jen.File) {
 
 // testFile renders the example, the benchmarks and the allocation tests.
 func testFile(p *plan.Plan) ([]byte, error) {
-	text, err := templates.Render("test.tmpl", struct {
-		*plan.Plan
-		Header, RT string
-	}{p, Header, rtPath})
+	text, err := templates.Render(templates.Tests, p)
 	if err != nil {
-		return nil, fmt.Errorf("tests: %w", err)
+		return nil, err
 	}
-	return []byte(text), nil
+	return []byte(strings.Join(heading(p), "\n") + "\n\n" + text), nil
 }

@@ -85,14 +85,20 @@ func emitFile(p *plan.Plan, name string, render func(*plan.Plan) ([]byte, error)
 	return File{Name: name, Data: data}, nil
 }
 
+// heading is what every Go file begins with.
+func heading(p *plan.Plan) []string {
+	return []string{Header, fmt.Sprintf("// Model %s, contract %s.", p.Model, p.ContractHash)}
+}
+
 // newFile begins a Go file with the header, the model and its contract.
 // jennifer turns comments of several lines into block comments, which tools
 // do not take for the mark of generated code, so each line is its own.
 func newFile(p *plan.Plan) *jen.File {
 	f := jen.NewFile(p.Package)
 	f.NoFormat = true // Emit does that
-	f.HeaderComment(Header)
-	f.HeaderComment(fmt.Sprintf("// Model %s, contract %s.", p.Model, p.ContractHash))
+	for _, line := range heading(p) {
+		f.HeaderComment(line)
+	}
 	f.ImportName(rtPath, "rt")
 	return f
 }
@@ -102,6 +108,15 @@ func render(f *jen.File) ([]byte, error) {
 	var b bytes.Buffer
 	err := f.Render(&b)
 	return b.Bytes(), err
+}
+
+// template adds declarations that a template has as text. The packages that it
+// names are imported for what is built beside it: rt and context, in every file.
+func template(f *jen.File, name string, p *plan.Plan) error {
+	text, err := templates.Render(name, p)
+	f.Op(strings.TrimSpace(text))
+	f.Line()
+	return err
 }
 
 // docText renders a documentation template as comment lines. Lines of

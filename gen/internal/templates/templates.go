@@ -1,6 +1,7 @@
-// Package templates holds the text of a generated package that is not built
-// statement by statement: its documentation and its tests. Templates render a
-// plan; what is rendered was decided in package gen.
+// Package templates holds the text of a generated package that is the same for
+// every model but for names and lists of them: its documentation, the methods of
+// its types, its tests. Templates render a plan; what is rendered was decided in
+// package plan.
 package templates
 
 import (
@@ -8,6 +9,14 @@ import (
 	"fmt"
 	"strings"
 	"text/template"
+)
+
+// The templates. What a plan calls Inputs, Outputs and so on, they range over.
+const (
+	Doc    = "package.tmpl"   // documentation of the package
+	Runner = "runner.go.tmpl" // methods of Runner
+	Queues = "queues.go.tmpl" // methods of Queues
+	Tests  = "test.go.tmpl"   // a file: example, benchmarks and allocation tests
 )
 
 //go:embed *.tmpl
@@ -22,7 +31,7 @@ var all = template.Must(template.New("").Funcs(template.FuncMap{
 	},
 }).ParseFS(files, "*.tmpl"))
 
-// Render executes the template of that file name with data.
+// Render executes a template with data, which is a plan.
 func Render(name string, data any) (string, error) {
 	var b strings.Builder
 	if err := all.ExecuteTemplate(&b, name, data); err != nil {
