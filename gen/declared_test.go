@@ -2,6 +2,7 @@ package gen_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/importer"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -192,5 +194,56 @@ func TestPackageNames(t *testing.T) {
 		p, err := gen.Build(m, gen.Options{ModelBase: name + ".popef"})
 		require.NoError(t, err)
 		require.Equal(t, "model"+name, p.Package)
+	}
+}
+
+// planted stands in the environment of TestPlantedDeclarations where templates have
+// the declarations that it plants.
+const planted = "POPEFGEN_PLANTED"
+
+// TestPlantedDeclarations adds declarations to templates, within conditions that no
+// model of the tests fulfils, and gives anchors their names: that they clash must be
+// found, without a word of it anywhere but in the template.
+func TestPlantedDeclarations(t *testing.T) {
+	if os.Getenv(planted) == "" {
+		if testing.Short() {
+			t.Skip("compiles this package with other templates")
+		}
+		overlay := struct{ Replace map[string]string }{map[string]string{}}
+		for name, text := range map[string]string{
+			"test.go.tmpl": "\n{{if gt .DeviceIterations 1000}}{{if .Embed}}func TestShuffle() {}{{else}}var Cut, Deal = 1, 2{{end}}" +
+				"{{range .Inputs}}\nfunc Shuffle{{.Name}}() {}{{end}}{{end}}\n",
+			"queues.go.tmpl": "\n{{if gt .DeviceIterations 1000}}type Riffle int{{end}}\n",
+		} {
+			path, err := filepath.Abs(filepath.Join("internal", "templates", name))
+			require.NoError(t, err)
+			have, err := os.ReadFile(path)
+			require.NoError(t, err)
+			with := filepath.Join(t.TempDir(), name)
+			require.NoError(t, os.WriteFile(with, append(have, text...), 0o644))
+			overlay.Replace[path] = with
+		}
+		file := filepath.Join(t.TempDir(), "overlay.json")
+		text, err := json.Marshal(overlay)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, text, 0o644))
+		c := exec.Command("go", "test", "-vet=off", "-count=1", "-overlay", file, "-run", "^"+t.Name()+"$", ".")
+		c.Env = append(os.Environ(), planted+"=1")
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	m := load(t, hostileModel([]string{"test_shuffle", "cut", "deal", "riffle", "x", "shuffle/x"}))
+	p, err := gen.Build(m, gen.Options{Package: "m", Tests: true})
+	require.NoError(t, err)
+	var names []string
+	for _, tensor := range p.Tensors {
+		names = append(names, tensor.Name)
+	}
+	require.ElementsMatch(t, []string{"TestShuffle2", "Cut2", "Deal2", "Riffle2", "X", "ShuffleX2"}, names)
+	for name, who := range map[string]string{"Deal": "the generated tests", "Riffle": "the generated package itself"} {
+		_, err = gen.Build(m, gen.Options{Package: "m", Renames: map[string]string{"x": name}})
+		require.ErrorIs(t, err, gen.ErrBuild)
+		require.ErrorContains(t, err, "the name "+name+" is taken by "+who)
 	}
 }

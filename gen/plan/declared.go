@@ -22,9 +22,9 @@ func (d *Declared) imports(name string) bool { return d != nil && d.Packages[nam
 // anything else that is generated.
 const ProbeTensor = "PopefgenProbe"
 
-// Probes returns plans of a model that has one tensor in every place. What their
-// files declare is what those of every model do, so that [Declared] can be read
-// from them: an identifier with ProbeTensor in it is of a tensor's family.
+// Probes returns plans of a model that has one tensor in every place, with no list
+// empty, so that [Declared] can be read from their files and from templates: an
+// identifier with ProbeTensor in it is of a tensor's family.
 func Probes() []*Plan {
 	var out []*Plan
 	dim := 0
@@ -37,6 +37,7 @@ func Probes() []*Plan {
 		if err != nil {
 			panic("plan: the model that names are read from has no package: " + err.Error()) // no input leads here
 		}
+		p.Parts = []string{"probe.popef", "more.popef"}
 		out = append(out, p)
 	}
 	return out
