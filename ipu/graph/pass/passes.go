@@ -22,8 +22,8 @@ type Pass struct {
 var Passes = []Pass{
 	{"movement", "merges and removes transposes, reshapes, casts and expansions; selections by known indices become slices", mergeMovement},
 	{"identity", "removes operators that change nothing", removeIdentities},
-	{"common", "computes equal expressions once, keeps equal constants once", shareCommon},
-	{"strength", "replaces powers, divisions by constants and maxima by cheaper operators", reduceStrength},
+	{"common", "common subexpression elimination: computes equal expressions once, keeps equal constants once", shareCommon},
+	{"strength", "strength reduction: replaces powers, divisions by constants and maxima by cheaper operators", reduceStrength},
 	{"norm", "recognises softmax, layer and RMS normalisation written as primitives", recogniseNorms},
 	{"activation", "recognises gelu, swish, mish, hard-sigmoid and hard-swish written as primitives", recogniseActivations},
 	{"integer", "multiplies bytes as bytes where floats were converted from them", useIntegers},
@@ -32,10 +32,10 @@ var Passes = []Pass{
 	{"select", "turns products with one-hot matrices into selections of rows", selectRows},
 	{"affine", "folds factors, addends and batch normalisation into the convolution or product before them", foldAffine},
 	{"transposed", "writes transposed convolutions as convolutions", convolveTransposed},
-	{"bounds", "lets convolutions and products apply the rectifier or limits that follow", fuseBounds},
-	{"load", "computes what depends on weights alone once, after they are loaded, and constants now", hoistToLoad},
-	{"pointwise", "computes chains of elementwise operators in one loop", fusePointwise},
-	{"dead-code", "removes what nobody reads", func(e *graph.Executable, _ *passContext) { removeDead(e) }},
+	{"bounds", "fuses the rectifier or limits that follow into the epilogue of convolutions and products", fuseBounds},
+	{"load", "hoists what depends on weights alone out of requests, to where they are loaded, and folds constants", hoistToLoad},
+	{"pointwise", "fuses elementwise operators that follow each other into one loop", fusePointwise},
+	{"dead-code", "dead code elimination: removes what nobody reads", func(e *graph.Executable, _ *passContext) { removeDead(e) }},
 }
 
 // OptimizeOptions say how [Optimize] works.

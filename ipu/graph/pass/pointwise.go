@@ -55,7 +55,7 @@ func (r *rewriter) elementwise(n *graph.Node) (*graph.Pointwise, bool) {
 	return nil, false
 }
 
-// fuse makes the current node the last of a chain, if there is one.
+// fuse makes the current node the last of a fused operator, if there is one.
 func (r *rewriter) fuse(n *graph.Node) bool {
 	op, ok := r.elementwise(n)
 	if !ok || len(n.Outputs) == 0 || n.Outputs[0] == graph.None {
