@@ -1,9 +1,6 @@
 package cpu
 
-import (
-	"runtime"
-	"unsafe"
-)
+import "unsafe"
 
 // alignment of every block of memory that the engine hands out, in bytes: a
 // cache line, which is also the widest vector register.
@@ -29,15 +26,6 @@ const hugePage = 2 << 20
 // back: they must not make it larger by more than a quarter of one.
 func huge(n int64) int64 { return (n + hugePage/4) / hugePage * hugePage }
 
-// allocate returns n zero bytes for as long as the engine is open, like
-// [alignedBytes]. The first of them, used many, are sure to be used.
-func (e *Engine) allocate(n, used int64) []byte {
-	b, release := allocateBlock(n, used)
-	c := runtime.AddCleanup(e, func(release func()) { release() }, release)
-	e.release = append(e.release, func() { c.Stop(); release() })
-	return b
-}
-
 // allocateBlock returns n zero bytes, of which the first, used many, are sure to
 // be used. Nothing may use the memory once release has been called.
 func allocateBlock(n, used int64) (b []byte, release func()) {
@@ -61,18 +49,4 @@ func overlaps(a, b []byte) bool {
 	}
 	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
 	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
-}
-
-// touched returns how much of the arena, from its start, is used even where the
-// host's memory stands in for all that it can.
-func (p *Plan) touched() int64 {
-	var n int64
-	for i := range p.Programs {
-		for _, u := range p.Programs[i].Buffers {
-			if u.Input < 0 && u.Output < 0 && !u.Part {
-				n = max(n, u.Offset+u.Bytes)
-			}
-		}
-	}
-	return n
 }

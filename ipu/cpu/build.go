@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"unsafe"
 
@@ -387,4 +388,13 @@ func (b *builder) operands(all []Operand, buffers []memory, use func(*persistent
 		}
 	}
 	return out
+}
+
+// allocate returns n zero bytes for as long as the engine is open, like
+// [alignedBytes]. The first of them, used many, are sure to be used.
+func (e *Engine) allocate(n, used int64) []byte {
+	b, release := allocateBlock(n, used)
+	c := runtime.AddCleanup(e, func(release func()) { release() }, release)
+	e.release = append(e.release, func() { c.Stop(); release() })
+	return b
 }

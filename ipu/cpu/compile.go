@@ -3,13 +3,9 @@ package cpu
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -23,12 +19,30 @@ type nodeKey struct {
 // packKey names one operand of a bound kernel.
 type packKey struct{ kernel, operand int }
 
+// planOptions is what a plan depends on.
+type planOptions struct {
+	layoutOptions
+	work    int64 // operations of one run of a program
+	inPlace bool  // a result may be written over an operand
+	alias   bool  // tensors may share memory with each other and with the host
+	prepack bool  // weights may be kept in the layout their kernels prefer
+	layout  bool  // activations may be in other layouts than the model's
+}
+
+// compiled is an executable with its plan.
+type compiled struct {
+	exe     *graph.Executable // with the layouts of activations that the plan is for
+	plan    *Plan
+	kernels []tensor.Kernel // in the order in which the plan's steps first need them
+	bound   map[nodeKey]int // index into kernels
+}
+
 // compiler turns a verified executable into a plan and its bound kernels.
 type compiler struct {
 	ctx  context.Context
 	exe  *graph.Executable // with activations in blocks
 	from origins
-	opts options
+	opts planOptions
 	plan *Plan
 
 	kernels []tensor.Kernel
@@ -47,10 +61,9 @@ type compiler struct {
 	kept        map[graph.TensorID]bool // derived tensors that some kernel wants packed
 }
 
-// compile plans exe. The kernels are in the order in which the plan's steps
-// first need them; bound tells which is whose. Room, which nothing else has taken
+// compile plans exe. Room, which nothing else has taken
 // from yet, counts their tables.
-func compile(ctx context.Context, exe *graph.Executable, opts options, room *budget.Budget) (*compiler, error) {
+func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room *budget.Budget) (*compiled, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -59,31 +72,27 @@ func compile(ctx context.Context, exe *graph.Executable, opts options, room *bud
 		return nil, err
 	}
 	opts.memory = room.Left() // for kernels that are made to see whether they can be
-	planar := exe
+	laid := exe
 	var from origins
+	var summary Layout
 	if opts.layout {
-		var inner origins
-		if opts.pixels {
-			planar, from = inPixels(exe, opts)
-		}
-		exe, inner = inBlocks(planar, nchwc.Lanes(), opts)
-		from = from.through(inner)
+		laid, from, summary = chooseLayout(exe, opts.layoutOptions)
 	}
 	c := &compiler{
 		ctx:    ctx,
 		work:   work,
-		exe:    exe,
+		exe:    laid,
 		from:   from,
 		opts:   opts,
-		plan:   &Plan{Name: exe.Name, Threads: opts.threads, Layout: layoutOf(planar, exe)},
+		plan:   &Plan{Name: exe.Name, Threads: opts.threads, Layout: summary},
 		bound:  map[nodeKey]int{},
 		tables: room,
 		packs:  map[packKey]int{},
 	}
 	c.survey()
 	c.bindDerived()
-	for i := range exe.Programs {
-		p := &exe.Programs[i]
+	for i := range laid.Programs {
+		p := &laid.Programs[i]
 		g, err := c.program(p)
 		if err != nil {
 			return nil, fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
@@ -95,37 +104,12 @@ func compile(ctx context.Context, exe *graph.Executable, opts options, room *bud
 	for _, k := range c.plan.Packed {
 		c.plan.PackedBytes += alignUp(k.Bytes)
 	}
-	for i := range exe.Tensors {
-		c.plan.ConstantBytes += int64(len(exe.Tensors[i].Data))
+	for i := range laid.Tensors {
+		c.plan.ConstantBytes += int64(len(laid.Tensors[i].Data))
 	}
 	c.persistent()
 	c.plan.TableBytes = c.tables.Used()
-	return c, nil
-}
-
-// PlanOf plans an executable for the given number of threads without making
-// an engine for it. The options are those of an engine.
-func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
-	return PlanOfContext(context.Background(), exe, threads, engine...)
-}
-
-// PlanOfContext is [PlanOf] until ctx is done, whose error it then returns.
-func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
-	opts, err := parseOptions(engine)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	opts.threads = max(1, threads)
-	if err := graph.Verify(exe); err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	room := budget.From(ctx).Part(opts.memory)
-	defer room.Release()
-	c, err := compile(ctx, exe, opts, room)
-	if err != nil {
-		return nil, fmt.Errorf("plan: %w", err)
-	}
-	return c.plan, nil
+	return &compiled{c.exe, c.plan, c.kernels, c.bound}, nil
 }
 
 // survey finds out who writes the tensors, over all programs.
@@ -148,7 +132,7 @@ func (c *compiler) survey() {
 		}
 	}
 	for _, p := range c.exe.Programs {
-		walk(p.Steps, func(s *graph.Step) {
+		graph.Walk(p.Steps, func(s *graph.Step) {
 			if s.Kind == graph.CopyIn {
 				c.writers[s.Tensor]++
 			}
@@ -183,7 +167,7 @@ func (c *compiler) survey() {
 				}
 			}
 		}
-		walk(p.Steps, func(s *graph.Step) {
+		graph.Walk(p.Steps, func(s *graph.Step) {
 			switch s.Kind {
 			case graph.CopyIn:
 				in[s.Tensor] = true
@@ -199,14 +183,6 @@ func (c *compiler) survey() {
 		for t := range written {
 			c.derived[t] = c.derived[t] && !read[t]
 		}
-	}
-}
-
-// walk calls visit for every step, those in loops included.
-func walk(steps []graph.Step, visit func(*graph.Step)) {
-	for i := range steps {
-		visit(&steps[i])
-		walk(steps[i].Body, visit)
 	}
 }
 
@@ -295,64 +271,6 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		}
 	}
 	return i, nil
-}
-
-// bind makes a kernel if its tables, which room counts, and each of its results
-// fit into memory. A kernel that panics on types it did not expect gives an
-// error.
-func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
-	return bindSome(op, in, out, out, room)
-}
-
-// bindSome is bind where all are the types of the results, those that are left out
-// included.
-func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
-		}
-	}()
-	for i, t := range out {
-		if t.DType == graph.Invalid {
-			continue
-		}
-		if n := t.Bytes(); n > room.Limit() {
-			return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
-		}
-	}
-	if err := room.Take(kernel.Tables(op, in, all), "operator %s: the tables of its kernel", op.Kind()); err != nil {
-		return nil, tooMuch(err)
-	}
-	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {
-		return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
-	}
-	return k, err
-}
-
-// tooMuch makes a refusal of a budget one of the device.
-func tooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err} }
-
-// bindNode makes a node's kernel and returns how many results it has,
-// left-out ones included.
-func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k tensor.Kernel, results int, err error) {
-	in := make([]graph.TensorType, len(node.Inputs))
-	for i, t := range node.Inputs {
-		if t != graph.None {
-			in[i] = exe.Tensors[t].Type
-		}
-	}
-	out, err := node.Op.Infer(in)
-	if err != nil {
-		return nil, 0, err
-	}
-	all := slices.Clone(out)
-	for i := range out {
-		if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
-			out[i] = graph.TensorType{}
-		}
-	}
-	k, err = bindSome(node.Op, in, out, all, room)
-	return k, len(out), err
 }
 
 // inPlace reports whether kernel k may write its first result over operand i.

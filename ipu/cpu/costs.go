@@ -158,26 +158,6 @@ func ofPixels(field string) bool {
 	return strings.HasPrefix(field, "Pixels") || strings.HasPrefix(field, "Bytes")
 }
 
-// setCosts is the option "costs".
-func setCosts(o *options, v string) error {
-	data := []byte(v)
-	if !strings.HasPrefix(v, "{") {
-		var err error
-		if data, err = readCosts(v); err != nil {
-			return err
-		}
-	}
-	c, err := ParseCosts(data)
-	if err != nil {
-		return err
-	}
-	if here := kernel.CostPath(); c.Path != here {
-		return fmt.Errorf("%w: it was measured with %s on %q, and kernels use %s here; measure it again (popefgen calibrate)", ErrCosts, c.Path, c.Processor, here)
-	}
-	o.costs = c
-	return nil
-}
-
 // readCosts reads a file of costs.
 func readCosts(name string) ([]byte, error) {
 	if st, err := os.Stat(name); err != nil {

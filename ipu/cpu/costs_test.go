@@ -210,7 +210,7 @@ func TestEveryCostDecides(t *testing.T) {
 	plan := func(exe *graph.Executable, c Costs) string {
 		o := defaultOptions()
 		o.threads, o.costs = 1, c
-		p, err := compile(t.Context(), exe, o, budget.New(0))
+		p, err := compile(t.Context(), exe, o.planOptions, budget.New(0))
 		require.NoError(t, err)
 		return fmt.Sprint(p.plan.Programs)
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/graph"
 )
 
 // Name is the back end's name in the registry of package ipu.
@@ -124,4 +125,29 @@ func (d *device) Attach() (bool, error) {
 func (d *device) Detach() error {
 	d.attached.Store(false)
 	return nil
+}
+
+// PlanOf plans an executable for the given number of threads without making
+// an engine for it. The options are those of an engine.
+func PlanOf(exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
+	return PlanOfContext(context.Background(), exe, threads, engine...)
+}
+
+// PlanOfContext is [PlanOf] until ctx is done, whose error it then returns.
+func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engine ...ipu.Option) (*Plan, error) {
+	opts, err := parseOptions(engine)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	opts.threads = max(1, threads)
+	if err := graph.Verify(exe); err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	room := budget.From(ctx).Part(opts.memory)
+	defer room.Release()
+	c, err := compile(ctx, exe, opts.planOptions, room)
+	if err != nil {
+		return nil, fmt.Errorf("plan: %w", err)
+	}
+	return c.plan, nil
 }

@@ -129,7 +129,7 @@ func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []ten
 		m.failure = err
 		return nil
 	}
-	c, err := compile(ctx, decoded, m.key.opts, room)
+	c, err := compile(ctx, decoded, m.key.opts.planOptions, room)
 	if m.failure = err; err != nil {
 		return nil
 	}

@@ -13,28 +13,16 @@ import (
 // all; a convolution takes and gives either. What other operators read or
 // write is converted.
 
-// origins tells, for every node of an executable in blocks, which node of the
-// executable as it was given it comes from.
-type origins [][]int
-
-// of returns the node that node n of graph g comes from.
-func (o origins) of(g graph.GraphID, n int) int {
-	if o == nil {
-		return n
-	}
-	return o[g][n]
-}
-
 // inBlocks returns a copy of exe in which activations are in blocks of so many
 // channels where that saves time, or exe itself. Tensors of exe keep their
 // numbers; those in blocks come after them.
-func inBlocks(exe *graph.Executable, lanes int64, opts options) (*graph.Executable, origins) {
+func inBlocks(exe *graph.Executable, lanes int64, o layoutOptions) (*graph.Executable, origins) {
 	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe, lanes: lanes, options: opts}
+	l := &layout{given: exe, lanes: lanes, layoutOptions: o}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
@@ -49,48 +37,9 @@ func inBlocks(exe *graph.Executable, lanes int64, opts options) (*graph.Executab
 	return &out, from
 }
 
-// layoutOf sums up what of an executable in blocks is so, beside the one as it
-// was given.
-func layoutOf(given, exe *graph.Executable) (l Layout) {
-	if given == exe {
-		return l
-	}
-	l.Channels = nchwc.Lanes()
-	count := func(op graph.Op) {
-		switch op.(type) {
-		case *nchwc.ToNCHWc:
-			l.Tensors++
-			l.Conversions++
-		case *nchwc.FromNCHWc:
-			l.Conversions++
-		default:
-			l.Tensors++
-		}
-	}
-	for g := range exe.Graphs {
-		for _, n := range exe.Graphs[g].Nodes {
-			switch op := n.Op.(type) {
-			case *nchwc.FusedTiles:
-				l.Chains++
-				for _, m := range op.Members {
-					count(m.Op)
-				}
-			case *nchwc.FromNCHWc:
-				count(op)
-			case *graph.Reshape:
-			default:
-				if len(n.Outputs) > 0 && int(n.Outputs[0]) >= len(given.Tensors) {
-					count(op)
-				}
-			}
-		}
-	}
-	return l
-}
-
 // layout is the state of one decision.
 type layout struct {
-	options
+	layoutOptions
 	given, exe *graph.Executable
 	lanes      int64
 	writers    []int           // of every tensor, over all programs; parameters of graphs count twice
@@ -136,7 +85,7 @@ func (l *layout) survey() {
 		}
 	}
 	for i := range l.given.Programs {
-		walk(l.given.Programs[i].Steps, func(s *graph.Step) {
+		graph.Walk(l.given.Programs[i].Steps, func(s *graph.Step) {
 			switch s.Kind {
 			case graph.CopyIn:
 				l.writers[s.Tensor]++
@@ -197,9 +146,9 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 	r.foldPads()
 	r.match()
 	r.tie()
-	decideLayout(r)
+	r.choose()
 	r.write()
-	if l.chains {
+	if l.tiling {
 		r.join()
 	}
 	return r.out, r.from
@@ -258,10 +207,6 @@ func (r *region) inBlocks(t graph.TensorID) bool {
 	g, ok := r.group[t]
 	return ok && r.blocks[g]
 }
-
-// decideLayout is what chooses the groups that are in blocks; a variable for the
-// tests, which choose as they like.
-var decideLayout = (*region).decide
 
 // decide chooses the groups that are in blocks. All of them are at first;
 // those that cost more than they save leave one by one, as long as that helps.

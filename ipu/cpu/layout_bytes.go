@@ -18,13 +18,13 @@ import (
 // inPixels returns a copy of exe in which activations of bytes are pixels
 // where there are kernels for that, or exe itself. Tensors of exe keep their
 // numbers.
-func inPixels(exe *graph.Executable, opts options) (*graph.Executable, origins) {
+func inPixels(exe *graph.Executable, o layoutOptions) (*graph.Executable, origins) {
 	if !nhwc.Supported() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe, options: opts}
+	l := &layout{given: exe, layoutOptions: o}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
@@ -39,21 +39,6 @@ func inPixels(exe *graph.Executable, opts options) (*graph.Executable, origins) 
 		return exe, nil
 	}
 	return &out, from
-}
-
-// through returns the origins of nodes of which inner tells where they come
-// from in an executable of which o tells the same.
-func (o origins) through(inner origins) origins {
-	if o == nil || inner == nil {
-		return append(o, inner...)
-	}
-	all := make(origins, len(inner))
-	for g := range inner {
-		for _, n := range inner[g] {
-			all[g] = append(all[g], o[g][n])
-		}
-	}
-	return all
 }
 
 // pixels is one graph while its activations of bytes become pixels. The
@@ -172,7 +157,7 @@ func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
 	x, w, y := n.Inputs[0], n.Inputs[1], n.Outputs[0]
 	const few = 3 // channels; fewer are better gathered along lines
 	if !p.bytes(x) || !p.bytes(y) || p.typ(x).Shape[1] < few || !p.middle(w, operand(n, 3)) ||
-		!nhwc.ConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) || !decidePixels(p, op, x, w, y) {
+		!nhwc.ConvFits(op, p.typ(x).Shape[1], p.typ(w).Shape) || !p.pays(op, x, w, y) {
 		return false
 	}
 	in := slices.Clone(n.Inputs)

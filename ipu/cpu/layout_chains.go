@@ -57,7 +57,7 @@ func (r *region) join() {
 			}
 			members = append(members, next)
 		}
-		n := decideChain(r, members)
+		n := r.fuse(members)
 		if n == nil {
 			continue
 		}
@@ -139,10 +139,6 @@ func (r *region) channels(i int) int64 {
 	}
 	return r.counts[n.Outputs[0]]
 }
-
-// decideChain decides whether nodes become a chain, and which; a variable for
-// the tests, which choose as they like.
-var decideChain = (*region).chain
 
 // chain returns the chain of nodes, nil if that does not pay.
 func (r *region) chain(members []int) *graph.Node {
@@ -319,6 +315,6 @@ func (r *region) fitsChain(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	_, err = bind(op, in, out, budget.New(r.options.memory))
+	_, err = bind(op, in, out, budget.New(r.memory))
 	return err == nil
 }

@@ -108,8 +108,7 @@ func TestChainsChangeNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
-	layout, chain := decideLayout, decideChain
-	defer func() { decideLayout, decideChain = layout, chain }()
+	defer forceLayout(forcedLayout{})()
 	chains, byRows := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d, exe := drawChainNet(t)
@@ -118,6 +117,14 @@ func TestChainsChangeNothing(t *testing.T) {
 			require.NoError(t, err)
 			defer e.Close()
 			load(t, e)
+			for _, g := range e.exe.Graphs {
+				for _, n := range g.Nodes {
+					if op, ok := n.Op.(*nchwc.FusedTiles); ok {
+						chains++
+						byRows += int(min(1, op.Rows))
+					}
+				}
+			}
 			_, y := d.start(t, e)
 			run(t, e, 1)
 			first := slices.Clone(y)
@@ -126,29 +133,7 @@ func TestChainsChangeNothing(t *testing.T) {
 			return y
 		}
 		want := compute(opt("layout", "off")...)
-		decideLayout = func(r *region) { r.blocks = slices.Repeat([]bool{true}, len(r.members)) }
-		decideChain = func(r *region, members []int) *graph.Node {
-			if len(members) > 1 {
-				members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
-			}
-			n := r.chainOf(members)
-			op := n.Op.(*nchwc.FusedTiles)
-			op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
-			in := r.types(n.Inputs)
-			types, err := op.Types(in)
-			require.NoError(t, err)
-			if r.byRows(op, types) && rapid.Bool().Draw(t, "by rows") {
-				op.Rows = rapid.Int64Range(1, 9).Draw(t, "rows")
-			}
-			if !r.fitsChain(op, in) {
-				return nil
-			}
-			chains++
-			if op.Rows > 0 {
-				byRows++
-			}
-			return n
-		}
+		forceLayout(forcedLayout{nchwc: always, fuse: cutAnywhere(t)})
 		for _, threads := range []string{"1", "2"} {
 			got := compute(opt("threads", threads, "prepack", rapid.SampledFrom([]string{"on", "on", "off"}).Draw(t, "prepack"))...)
 			for i, v := range want {

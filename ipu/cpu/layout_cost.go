@@ -9,10 +9,6 @@ const ShortRow = 4
 // pixelMaps is how many output channels a vector of products of bytes holds.
 const pixelMaps = 16
 
-// decidePixels reports whether a convolution of bytes takes and gives pixels. It
-// is a variable for the tests, in which any may.
-var decidePixels = (*pixels).pay
-
 // pay estimates whether a convolution of x with w to y takes less time on pixels
 // than on planes, where x is converted either way if it is not there already.
 // Whatever reads y may be on pixels too, so that its conversion does not count.

@@ -234,8 +234,7 @@ func TestLayoutChangesNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
-	decide := decideLayout
-	defer func() { decideLayout = decide }()
+	defer forceLayout(forcedLayout{})()
 	inBlocks := 0
 	rapid.Check(t, func(t *rapid.T) {
 		d, exe := drawImageNet(t)
@@ -263,15 +262,10 @@ func TestLayoutChangesNothing(t *testing.T) {
 				}
 			}
 		}
-		decideLayout = decide
+		forceLayout(forcedLayout{})
 		same("as estimated", compute(opt("layout", "on")...))
 		for _, way := range []string{"all in blocks", "some in blocks"} {
-			decideLayout = func(r *region) {
-				r.blocks = make([]bool, len(r.members))
-				for g := range r.blocks {
-					r.blocks[g] = way == "all in blocks" || rapid.Bool().Draw(t, "in blocks")
-				}
-			}
+			forceLayout(forcedLayout{nchwc: func() bool { return way == "all in blocks" || rapid.Bool().Draw(t, "in blocks") }})
 			same(way, compute(opt("layout", "on", "threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"))...))
 		}
 	})

@@ -486,7 +486,7 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
 		return false
 	}
-	k, err := bind(op, in, out, budget.New(r.options.memory))
+	k, err := bind(op, in, out, budget.New(r.memory))
 	u.slow = err == nil && nchwc.ThroughPlanes(k)
 	return err == nil
 }

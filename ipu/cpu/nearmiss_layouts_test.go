@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -31,29 +30,18 @@ var layoutMisses []layoutMiss
 // decideAll lets the engine take all that it can, however little that saves, with
 // chains that are cut anywhere, until the function that it returns is called.
 func decideAll(t *rapid.T) (undo func()) {
-	layout, pay, chain := decideLayout, decidePixels, decideChain
-	decideLayout = func(r *region) { r.blocks = slices.Repeat([]bool{true}, len(r.members)) }
-	decidePixels = func(*pixels, *graph.IntegerConv, graph.TensorID, graph.TensorID, graph.TensorID) bool { return true }
-	decideChain = func(r *region, members []int) *graph.Node {
-		if len(members) < 2 {
-			return nil
+	return forceLayout(forcedLayout{nchwc: always, nhwc: always, fuse: cutAnywhere(t)})
+}
+
+// cutAnywhere draws how many operators become a chain of fused tiles, and which.
+func cutAnywhere(t *rapid.T) func(most int, byRows func(take int) bool) (take int, blocks, rows int64) {
+	return func(most int, byRows func(int) bool) (take int, blocks, rows int64) {
+		take, blocks = rapid.IntRange(2, most).Draw(t, "members"), rapid.Int64Range(1, 3).Draw(t, "blocks")
+		if byRows(take) && rapid.Bool().Draw(t, "by rows") {
+			rows = rapid.Int64Range(1, 9).Draw(t, "rows")
 		}
-		members = members[:rapid.IntRange(2, len(members)).Draw(t, "members")]
-		n := r.chainOf(members)
-		op := n.Op.(*nchwc.FusedTiles)
-		op.Blocks = rapid.Int64Range(1, 3).Draw(t, "blocks")
-		in := r.types(n.Inputs)
-		types, err := op.Types(in)
-		require.NoError(t, err)
-		if r.byRows(op, types) && rapid.Bool().Draw(t, "by rows") {
-			op.Rows = rapid.Int64Range(1, 9).Draw(t, "rows")
-		}
-		if !r.fitsChain(op, in) {
-			return nil
-		}
-		return n
+		return take, blocks, rows
 	}
-	return func() { decideLayout, decidePixels, decideChain = layout, pay, chain }
 }
 
 // check compares one draw of a family in all ways, and returns whether the plan

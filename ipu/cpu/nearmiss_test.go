@@ -349,17 +349,12 @@ func (m *nearMiss) check(t *rapid.T, off string) {
 			others = append(others, p.Name)
 		}
 	}
-	blocks := func(r *region) {
-		r.blocks = slices.Repeat([]bool{true}, len(r.members))
-	}
-	decide := decideLayout
-	defer func() { decideLayout = decide }()
 	threads := rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads")
 	for _, way := range []struct {
 		name     string
 		disabled []string
-		layout   func(*region)
-	}{{"all passes", nil, decide}, {"only " + m.pass, others, decide}, {"all passes, in blocks", nil, blocks}, {"no passes, in blocks", all, blocks}} {
+		nchwc    func() bool
+	}{{"all passes", nil, nil}, {"only " + m.pass, others, nil}, {"all passes, in blocks", nil, always}, {"no passes, in blocks", all, always}} {
 		image := optimized(t, exe, way.disabled)
 		if len(way.disabled) == 0 && m.what != "" {
 			if off == "" {
@@ -368,8 +363,9 @@ func (m *nearMiss) check(t *rapid.T, off string) {
 				require.False(t, m.found(t, image), "pass %s finds %q", m.pass, m.what)
 			}
 		}
-		decideLayout = way.layout
+		restore := forceLayout(forcedLayout{nchwc: way.nchwc})
 		e, err := New(ipu.EngineConfig{Name: way.name, Executable: image, Options: opt("threads", threads)})
+		restore()
 		require.NoError(t, err)
 		load(t, e)
 		for _, factor := range []float32{1, 1.25} {

@@ -12,25 +12,18 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 )
 
 // options are an engine's options, parsed.
 type options struct {
-	threads int
-	memory  int64 // bytes that the model may take; 0: what its budget says
-	work    int64 // operations of one run of a program
-	inPlace bool
-	alias   bool
-	prepack bool
-	layout  bool
-	chains  bool
-	pixels  bool
-	labels  bool
-	costs   Costs
+	planOptions
+	labels bool
 }
 
 func defaultOptions() options {
-	return options{threads: runtime.GOMAXPROCS(0), work: usualWork, inPlace: true, alias: true, prepack: true, layout: true, chains: true, pixels: true, costs: UsualCosts()}
+	return options{planOptions: planOptions{work: usualWork, inPlace: true, alias: true, prepack: true, layout: true,
+		layoutOptions: layoutOptions{threads: runtime.GOMAXPROCS(0), tiling: true, nhwc: true, costs: UsualCosts()}}}
 }
 
 // maxThreads bounds the option "threads".
@@ -54,12 +47,12 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", `the most bytes that a model may take ("8GiB"): decompressed, tables of kernels and the memory of its engines together; default: three quarters of what the machine, its control groups and limits leave`, setMemory},
 	{"nhwc", `"off" keeps int8 activations in NCHW; "on" keeps them in NHWC where that saves time and "layout" is on`,
-		onOff(func(o *options) *bool { return &o.pixels })},
+		onOff(func(o *options) *bool { return &o.nhwc })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
 	{"tiling", `"off" runs operators on NCHWc activations one after the other; "on" runs several of them depth-first, tile by tile, where that saves time`,
-		onOff(func(o *options) *bool { return &o.chains })},
+		onOff(func(o *options) *bool { return &o.tiling })},
 	{"work", "the most operations, about multiplications, that one run of a program may take, loops without a known end included; default: 1125899906842624 (2 to the power of 50)", setWork},
 }
 
@@ -155,5 +148,25 @@ func setWork(o *options, v string) error {
 		return fmt.Errorf("want a number of operations, 1 or more")
 	}
 	o.work = n
+	return nil
+}
+
+// setCosts is the option "costs".
+func setCosts(o *options, v string) error {
+	data := []byte(v)
+	if !strings.HasPrefix(v, "{") {
+		var err error
+		if data, err = readCosts(v); err != nil {
+			return err
+		}
+	}
+	c, err := ParseCosts(data)
+	if err != nil {
+		return err
+	}
+	if here := kernel.CostPath(); c.Path != here {
+		return fmt.Errorf("%w: it was measured with %s on %q, and kernels use %s here; measure it again (popefgen calibrate)", ErrCosts, c.Path, c.Processor, here)
+	}
+	o.costs = c
 	return nil
 }

@@ -27,27 +27,6 @@ type Plan struct {
 	Programs        []Program
 }
 
-// Layout says what is kept in blocks of channels. What is depends on the
-// machine: on how many channels make a vector.
-type Layout struct {
-	Channels    int64 // of a block
-	Tensors     int   // in blocks
-	Conversions int   // to blocks or back
-	Chains      int   // of operators that some blocks at a time go through
-}
-
-// String says it in words.
-func (l Layout) String() string {
-	if l.Tensors == 0 {
-		return "no activation in blocks of channels"
-	}
-	s := fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
-	if l.Chains > 0 {
-		s += fmt.Sprintf(", %d chains of operators", l.Chains)
-	}
-	return s
-}
-
 // Persistent says how a persistent tensor is kept.
 type Persistent struct {
 	Tensor graph.TensorID
@@ -318,4 +297,18 @@ func (p *Plan) Memory() MemoryReport {
 		slices.SortStableFunc(r.Tensors[from:], func(a, b TensorMemory) int { return int(min(1, max(-1, a.Offset-b.Offset))) })
 	}
 	return r
+}
+
+// touched returns how much of the arena, from its start, is used even where the
+// host's memory stands in for all that it can.
+func (p *Plan) touched() int64 {
+	var n int64
+	for i := range p.Programs {
+		for _, u := range p.Programs[i].Buffers {
+			if u.Input < 0 && u.Output < 0 && !u.Part {
+				n = max(n, u.Offset+u.Bytes)
+			}
+		}
+	}
+	return n
 }

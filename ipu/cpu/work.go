@@ -101,13 +101,3 @@ func (w *workOf) check(limit int64) error {
 	}
 	return nil
 }
-
-// spend counts the work of one more iteration of a loop that may go on for ever,
-// and returns why the run ends if that is too much.
-func (e *Engine) spend(in *instruction) error {
-	if e.spent = budget.Add(e.spent, in.work); e.spent <= e.opts.work {
-		return nil
-	}
-	return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(
-		"its loops have taken more than the limit of %.1g operations; %s", float64(e.opts.work), moreWork)}
-}

@@ -208,6 +208,14 @@ type Step struct {
 	Body   []Step   // Repeat
 }
 
+// Walk calls visit for every step, those in loops included.
+func Walk(steps []Step, visit func(*Step)) {
+	for i := range steps {
+		visit(&steps[i])
+		Walk(steps[i].Body, visit)
+	}
+}
+
 // Program is a sequence of steps that the host runs by index.
 type Program struct {
 	Index int // unique, not necessarily dense: PopART's are 0 to 9

@@ -22,7 +22,7 @@ func hoistToLoad(e *graph.Executable, c *passContext) {
 	}
 	r := newRewriter(e, c)
 	skip := make([]bool, len(e.Graphs)) // graphs that the load program runs itself
-	visitSteps(e.Programs[load].Steps, func(s *graph.Step) {
+	graph.Walk(e.Programs[load].Steps, func(s *graph.Step) {
 		if s.Kind == graph.Call {
 			skip[s.Graph] = true
 		}

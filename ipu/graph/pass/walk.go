@@ -5,14 +5,7 @@ import "github.com/popefgen/popefgen/ipu/graph"
 // forSteps visits every step of every program, bodies included.
 func forSteps(e *graph.Executable, visit func(program int, s *graph.Step)) {
 	for i := range e.Programs {
-		visitSteps(e.Programs[i].Steps, func(s *graph.Step) { visit(i, s) })
-	}
-}
-
-func visitSteps(steps []graph.Step, visit func(*graph.Step)) {
-	for i := range steps {
-		visit(&steps[i])
-		visitSteps(steps[i].Body, visit)
+		graph.Walk(e.Programs[i].Steps, func(s *graph.Step) { visit(i, s) })
 	}
 }
 

@@ -1,0 +1,71 @@
+package cpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// bind makes a kernel if its tables, which room counts, and each of its results
+// fit into memory. A kernel that panics on types it did not expect gives an
+// error.
+func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
+	return bindSome(op, in, out, out, room)
+}
+
+// bindSome is bind where all are the types of the results, those that are left out
+// included.
+func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("operator %s: bind kernel: %w", op.Kind(), ipu.NewPanicError(v))
+		}
+	}()
+	for i, t := range out {
+		if t.DType == graph.Invalid {
+			continue
+		}
+		if n := t.Bytes(); n > room.Limit() {
+			return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
+		}
+	}
+	if err := room.Take(kernel.Tables(op, in, all), "operator %s: the tables of its kernel", op.Kind()); err != nil {
+		return nil, tooMuch(err)
+	}
+	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {
+		return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
+	}
+	return k, err
+}
+
+// tooMuch makes a refusal of a budget one of the device.
+func tooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err} }
+
+// bindNode makes a node's kernel and returns how many results it has,
+// left-out ones included.
+func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k tensor.Kernel, results int, err error) {
+	in := make([]graph.TensorType, len(node.Inputs))
+	for i, t := range node.Inputs {
+		if t != graph.None {
+			in[i] = exe.Tensors[t].Type
+		}
+	}
+	out, err := node.Op.Infer(in)
+	if err != nil {
+		return nil, 0, err
+	}
+	all := slices.Clone(out)
+	for i := range out {
+		if i >= len(node.Outputs) || node.Outputs[i] == graph.None {
+			out[i] = graph.TensorType{}
+		}
+	}
+	k, err = bindSome(node.Op, in, out, all, room)
+	return k, len(out), err
+}

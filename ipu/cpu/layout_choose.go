@@ -1,0 +1,117 @@
+package cpu
+
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/graph"
+)
+
+// layoutOptions is what the decisions about layouts depend on.
+type layoutOptions struct {
+	threads int
+	memory  int64 // bytes that the tables of a kernel may take
+	tiling  bool  // operators may become chains of fused tiles
+	nhwc    bool  // int8 activations may be NHWC
+	costs   Costs
+}
+
+// chooseLayout returns a copy of exe in which activations are NHWC int8 or NCHWc where
+// that saves time, with operators fused tile by tile, or exe itself, and for every
+// node the node of exe that it comes from. Tensors of exe keep their numbers.
+func chooseLayout(exe *graph.Executable, o layoutOptions) (*graph.Executable, origins, Layout) {
+	planar := exe
+	var from, inner origins
+	if o.nhwc {
+		planar, from = inPixels(exe, o)
+	}
+	exe, inner = inBlocks(planar, nchwc.Lanes(), o)
+	return exe, from.through(inner), layoutOf(planar, exe)
+}
+
+// origins tells, for every node of an executable in blocks, which node of the
+// executable as it was given it comes from.
+type origins [][]int
+
+// of returns the node that node n of graph g comes from.
+func (o origins) of(g graph.GraphID, n int) int {
+	if o == nil {
+		return n
+	}
+	return o[g][n]
+}
+
+// through returns the origins of nodes of which inner tells where they come
+// from in an executable of which o tells the same.
+func (o origins) through(inner origins) origins {
+	if o == nil || inner == nil {
+		return append(o, inner...)
+	}
+	all := make(origins, len(inner))
+	for g := range inner {
+		for _, n := range inner[g] {
+			all[g] = append(all[g], o[g][n])
+		}
+	}
+	return all
+}
+
+// Layout says what is kept in blocks of channels. What is depends on the
+// machine: on how many channels make a vector.
+type Layout struct {
+	Channels    int64 // of a block
+	Tensors     int   // in blocks
+	Conversions int   // to blocks or back
+	Chains      int   // of operators that some blocks at a time go through
+}
+
+// String says it in words.
+func (l Layout) String() string {
+	if l.Tensors == 0 {
+		return "no activation in blocks of channels"
+	}
+	s := fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
+	if l.Chains > 0 {
+		s += fmt.Sprintf(", %d chains of operators", l.Chains)
+	}
+	return s
+}
+
+// layoutOf sums up what of an executable in blocks is so, beside the one as it
+// was given.
+func layoutOf(given, exe *graph.Executable) (l Layout) {
+	if given == exe {
+		return l
+	}
+	l.Channels = nchwc.Lanes()
+	count := func(op graph.Op) {
+		switch op.(type) {
+		case *nchwc.ToNCHWc:
+			l.Tensors++
+			l.Conversions++
+		case *nchwc.FromNCHWc:
+			l.Conversions++
+		default:
+			l.Tensors++
+		}
+	}
+	for g := range exe.Graphs {
+		for _, n := range exe.Graphs[g].Nodes {
+			switch op := n.Op.(type) {
+			case *nchwc.FusedTiles:
+				l.Chains++
+				for _, m := range op.Members {
+					count(m.Op)
+				}
+			case *nchwc.FromNCHWc:
+				count(op)
+			case *graph.Reshape:
+			default:
+				if len(n.Outputs) > 0 && int(n.Outputs[0]) >= len(given.Tensors) {
+					count(op)
+				}
+			}
+		}
+	}
+	return l
+}
