@@ -41,12 +41,3 @@ func allocateBlock(n, used int64) (b []byte, release func()) {
 func alignedTo(b []byte, size int) bool {
 	return uintptr(unsafe.Pointer(unsafe.SliceData(b)))&uintptr(size-1) == 0
 }
-
-// overlaps reports whether a and b have a byte in common.
-func overlaps(a, b []byte) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return false
-	}
-	pa, pb := uintptr(unsafe.Pointer(unsafe.SliceData(a))), uintptr(unsafe.Pointer(unsafe.SliceData(b)))
-	return pa < pb+uintptr(len(b)) && pb < pa+uintptr(len(a))
-}

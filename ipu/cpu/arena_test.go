@@ -8,9 +8,8 @@ import (
 
 // TestAllocate checks blocks of memory below and above what large pages make up.
 func TestAllocate(t *testing.T) {
-	e := &Engine{}
 	for _, n := range []int64{0, 1, hugePage/4*3 - 1, hugePage / 4 * 3, hugePage, 2*hugePage + 100, 3*hugePage - 1} {
-		b := e.allocate(n+1000, n)
+		b, release := allocateBlock(n+1000, n)
 		require.NotNil(t, b)
 		require.Len(t, b, int(n+1000))
 		require.Equal(t, len(b), cap(b), "nobody can append to it")
@@ -23,8 +22,6 @@ func TestAllocate(t *testing.T) {
 		}
 		require.LessOrEqual(t, huge(n), n+hugePage/4)
 		require.Greater(t, huge(n), n-hugePage)
-	}
-	for _, release := range e.release {
 		release()
 	}
 }

@@ -23,7 +23,7 @@ type chainBytes struct {
 	piece, large, enough int64
 }
 
-func (c *Costs) chainBytes() chainBytes {
+func chainBytesOf(c *Costs) chainBytes {
 	const part = 8
 	return chainBytes{cached: c.CacheBytes, shared: c.CacheBytes / part, piece: c.CacheBytes - c.CacheBytes/part,
 		large: 2 * (c.CacheBytes - c.CacheBytes/part), enough: 2 * c.CacheBytes / part}
@@ -197,7 +197,7 @@ func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	sizes := r.costs.chainBytes()
+	sizes := chainBytesOf(&r.costs)
 	least := sizes.cached
 	if r.threads > 1 {
 		least = sizes.shared
