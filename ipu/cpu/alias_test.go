@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -91,7 +92,7 @@ func TestMisalignedMemoryIsCopied(t *testing.T) {
 	b.AddProgram(0, "main", b.CopyIn("x", x), b.Call(g), b.CopyOut("y", y))
 	e := newLoaded(t, b)
 	for off, aligned := range []bool{true, false, false, false, true} {
-		xm, ym := alignedBytes(16)[off:off+12], alignedBytes(16)[off:off+12]
+		xm, ym := align.Bytes(16)[off:off+12], align.Bytes(16)[off:off+12]
 		connect(t, e, map[string]ipu.Stream{"x": sink{xm}, "y": sink{ym}})
 		run(t, e, 0)
 		node := e.programs[0].code[2]

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -134,7 +135,7 @@ func (e *Engine) build() error {
 	var own int64 // what is packed here and belongs to no group
 	for i := range e.plan.Packed {
 		if t := e.persistent[e.plan.Packed[i].Tensor]; t != nil && t.loader == nil {
-			own += alignUp(e.plan.Packed[i].Bytes)
+			own += align.Up(e.plan.Packed[i].Bytes)
 		}
 	}
 	mem := e.allocate(own+e.plan.ArenaBytes, own+e.plan.touched())
@@ -168,7 +169,7 @@ func (b *builder) pack(mem []byte) {
 		t.packed = append(t.packed, p)
 		if t.loader == nil {
 			p.data = mem[:k.Bytes:k.Bytes]
-			mem = mem[alignUp(k.Bytes):]
+			mem = mem[align.Up(k.Bytes):]
 		}
 	}
 }
@@ -391,9 +392,9 @@ func (b *builder) operands(all []Operand, buffers []memory, use func(*persistent
 }
 
 // allocate returns n zero bytes for as long as the engine is open, like
-// [alignedBytes]. The first of them, used many, are sure to be used.
+// [align.Bytes]. The first of them, used many, are sure to be used.
 func (e *Engine) allocate(n, used int64) []byte {
-	b, release := allocateBlock(n, used)
+	b, release := align.Block(n, used)
 	c := runtime.AddCleanup(e, func(release func()) { release() }, release)
 	e.release = append(e.release, func() { c.Stop(); release() })
 	return b

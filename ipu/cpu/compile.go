@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -102,7 +103,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room 
 		c.plan.ArenaBytes = max(c.plan.ArenaBytes, g.ArenaBytes)
 	}
 	for _, k := range c.plan.Packed {
-		c.plan.PackedBytes += alignUp(k.Bytes)
+		c.plan.PackedBytes += align.Up(k.Bytes)
 	}
 	for i := range laid.Tensors {
 		c.plan.ConstantBytes += int64(len(laid.Tensors[i].Data))
@@ -322,7 +323,7 @@ func (c *compiler) persistent() {
 			Borrowed: stored[i] && !c.nodeWritten[i] && c.opts.alias}
 		c.plan.Persistent = append(c.plan.Persistent, p)
 		if p.Stored {
-			c.plan.PersistentBytes += alignUp(p.Bytes)
+			c.plan.PersistentBytes += align.Up(p.Bytes)
 		}
 	}
 }

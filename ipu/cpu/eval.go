@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -40,8 +41,8 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 			return fail(fmt.Errorf("operand %d of type %v has %d bytes, want %d", i, t, len(data[i]), want))
 		}
 		operands[i] = data[i]
-		if data[i] == nil || !alignedTo(data[i], t.DType.Size()) {
-			operands[i] = alignedBytes(t.Bytes())
+		if data[i] == nil || !align.To(data[i], t.DType.Size()) {
+			operands[i] = align.Bytes(t.Bytes())
 			copy(operands[i], data[i])
 		}
 	}
@@ -61,7 +62,7 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 	}
 	outData = make([][]byte, len(out))
 	for i, t := range out {
-		outData[i] = alignedBytes(t.Bytes())
+		outData[i] = align.Bytes(t.Bytes())
 	}
 	if err := evalKernel(ctx, k, operands, outData); err != nil {
 		return fail(err)
@@ -78,7 +79,7 @@ func evalKernel(ctx context.Context, k tensor.Kernel, in, out [][]byte) (err err
 		}
 	}()
 	p := &alone{ctx: ctx}
-	if err := k.Run(p, in, out, alignedBytes(int64(k.Scratch()))); err != nil {
+	if err := k.Run(p, in, out, align.Bytes(int64(k.Scratch()))); err != nil {
 		return err
 	}
 	if p.ended { // it may have left out what is not done in parts

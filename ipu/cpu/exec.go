@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 )
@@ -264,7 +265,7 @@ func (t *transfer) copyIn(ctx context.Context) error {
 		t.done()
 		return nil
 	}
-	if m != nil && t.inPlace && alignedTo(m, t.stream.elem) {
+	if m != nil && t.inPlace && align.To(m, t.stream.elem) {
 		t.memory.bind(m)
 		t.active = true
 		return nil
@@ -296,7 +297,7 @@ func (t *transfer) claim(ctx context.Context, p *program) error {
 		return err
 	}
 	t.claimed = m
-	if m != nil && alignedTo(m, t.stream.elem) && !p.usesHost(m) {
+	if m != nil && align.To(m, t.stream.elem) && !p.usesHost(m) {
 		t.memory.bind(m)
 		t.active = true
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -74,7 +75,7 @@ func (t *tenancy) charge() error {
 func (m *image) common() (n int64) {
 	for i := range m.plan.Packed {
 		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
-			n = budget.Add(n, alignUp(k.Bytes))
+			n = budget.Add(n, align.Up(k.Bytes))
 		}
 	}
 	grouped := map[graph.TensorID]bool{}
@@ -86,7 +87,7 @@ func (m *image) common() (n int64) {
 	}
 	for i := range m.plan.Persistent {
 		if p := &m.plan.Persistent[i]; p.Stored && grouped[p.Tensor] {
-			n = budget.Add(n, alignUp(p.Bytes))
+			n = budget.Add(n, align.Up(p.Bytes))
 		}
 	}
 	return n

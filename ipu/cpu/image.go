@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -202,10 +203,10 @@ func (m *image) packConstants(e *Engine) (err error) {
 	var size int64
 	for i := range m.plan.Packed {
 		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
-			size += alignUp(k.Bytes)
+			size += align.Up(k.Bytes)
 		}
 	}
-	mem, release := allocateBlock(size, size)
+	mem, release := align.Block(size, size)
 	defer func() {
 		if v := recover(); v != nil {
 			m.packs, err = nil, ipu.NewPanicError(v)
@@ -221,7 +222,7 @@ func (m *image) packConstants(e *Engine) (err error) {
 			continue
 		}
 		m.packs[i] = mem[:k.Bytes:k.Bytes]
-		mem = mem[alignUp(k.Bytes):]
+		mem = mem[align.Up(k.Bytes):]
 		j := packJob{packer: e.packer(i), dst: m.packs[i], src: m.constant(int(k.Tensor))}
 		if e.unused != nil && unused[k.Tensor] {
 			data := m.exe.Tensors[k.Tensor].Data
@@ -269,7 +270,7 @@ func (m *image) spans(of map[graph.TensorID]bool) [][]byte {
 		if n := len(all); n > 0 {
 			last := all[n-1]
 			gap := uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(unsafe.SliceData(last))) - uintptr(len(last))
-			if gap < alignment {
+			if gap < align.Line {
 				all[n-1] = unsafe.Slice(unsafe.SliceData(last), len(last)+int(gap)+len(data))
 				continue
 			}
@@ -283,13 +284,13 @@ func (m *image) spans(of map[graph.TensorID]bool) [][]byte {
 func (m *image) constant(i int) []byte {
 	t := &m.exe.Tensors[i]
 	data := t.Data
-	if data != nil && alignedTo(data, t.Type.DType.Size()) {
+	if data != nil && align.To(data, t.Type.DType.Size()) {
 		return data
 	}
 	if c, ok := m.constants[i]; ok {
 		return c
 	}
-	c := alignedBytes(int64(len(data)))
+	c := align.Bytes(int64(len(data)))
 	copy(c, data)
 	m.constants[i] = c
 	return c

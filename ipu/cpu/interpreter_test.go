@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -25,7 +26,7 @@ type interpreter struct {
 func newInterpreter(exe *graph.Executable) *interpreter {
 	p := &interpreter{exe: exe, values: make([][]byte, len(exe.Tensors)), streams: map[string]ipu.Stream{}}
 	for i, t := range exe.Tensors {
-		p.values[i] = alignedBytes(t.Type.Bytes())
+		p.values[i] = align.Bytes(t.Type.Bytes())
 		copy(p.values[i], t.Data)
 	}
 	return p

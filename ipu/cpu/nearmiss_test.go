@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/num"
@@ -220,7 +221,7 @@ func (d *missDraw) compute(t require.TestingT, exe *graph.Executable, e runner, 
 	for _, s := range exe.Streams {
 		wide := s.Type.DType == graph.F64
 		if s.Direction == graph.DeviceToHost {
-			outs[s.Handle] = alignedBytes(s.Type.Bytes())
+			outs[s.Handle] = align.Bytes(s.Type.Bytes())
 			names = append(names, s.Handle)
 			require.NoError(t, e.Connect(s.Handle, sink{outs[s.Handle]}))
 			continue

@@ -5,6 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 )
 
 // packAhead is after how many bytes of tensors that wait to be packed
@@ -78,7 +79,7 @@ func (e *Engine) set(ctx context.Context, t *transfer, more bool) error {
 			return err
 		}
 	}
-	usable := src != nil && alignedTo(src, s.elem)
+	usable := src != nil && align.To(src, s.elem)
 	switch {
 	case usable && s.constant != nil && p.plan.Borrowed:
 		p.memory.bind(src)
@@ -139,7 +140,7 @@ func (e *Engine) keep(p *persistent, value []byte) {
 func (e *Engine) target(p *persistent) []byte {
 	if !p.plan.Stored {
 		if int64(len(e.staging)) < p.plan.Bytes || e.staging == nil {
-			e.staging = alignedBytes(p.plan.Bytes)
+			e.staging = align.Bytes(p.plan.Bytes)
 		}
 		return e.staging[:p.plan.Bytes]
 	}
@@ -149,7 +150,7 @@ func (e *Engine) target(p *persistent) []byte {
 		own = &u.own
 	}
 	if *own == nil {
-		*own = alignedBytes(p.plan.Bytes)
+		*own = align.Bytes(p.plan.Bytes)
 	}
 	p.memory.bind(*own)
 	p.lender = nil

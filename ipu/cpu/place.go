@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"math/bits"
 	"slices"
 )
@@ -45,14 +46,14 @@ func layOut(ctx context.Context, buffers []Buffer, effort int) (int64, error) {
 		meets = placed.with(u, meets[:0])
 		effort -= 1 + len(meets) + u.Last - u.First
 		slices.SortFunc(meets, func(a, b *Buffer) int { return cmp.Compare(a.Offset, b.Offset) })
-		size := alignUp(u.Bytes)
+		size := align.Up(u.Bytes)
 		best, bestGap := int64(-1), int64(0)
 		end := int64(0) // where the buffers seen so far end
 		for _, o := range meets {
 			if gap := o.Offset - end; gap >= size && (best < 0 || gap < bestGap) {
 				best, bestGap = end, gap
 			}
-			end = max(end, o.Offset+alignUp(o.Bytes))
+			end = max(end, o.Offset+align.Up(o.Bytes))
 		}
 		if best < 0 {
 			best = end
@@ -134,10 +135,10 @@ func behind(buffers []*Buffer, total int64) int64 {
 }
 
 // roundUp returns the least number of at least n that is a multiple of
-// [alignment] and has three significant binary digits, if it is larger than that.
+// [align.Line] and has three significant binary digits, if it is larger than that.
 func roundUp(n int64) int64 {
-	n = alignUp(n)
-	unit := max(alignment, int64(1)<<max(0, bits.Len64(uint64(n))-3))
+	n = align.Up(n)
+	unit := max(align.Line, int64(1)<<max(0, bits.Len64(uint64(n))-3))
 	return (n + unit - 1) / unit * unit
 }
 

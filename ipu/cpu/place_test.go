@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -62,9 +63,9 @@ func TestLayOutManyAtOnce(t *testing.T) {
 func TestRoundUp(t *testing.T) {
 	for n := int64(0); n < 1<<16; n += 61 {
 		r := roundUp(n)
-		require.Zero(t, r%alignment)
+		require.Zero(t, r%align.Line)
 		require.GreaterOrEqual(t, r, n)
-		require.LessOrEqual(t, r, max(alignUp(n), n+n/3))
+		require.LessOrEqual(t, r, max(align.Up(n), n+n/3))
 	}
 }
 

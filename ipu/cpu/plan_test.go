@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -139,9 +140,9 @@ func TestLayOut(t *testing.T) {
 			first := rapid.IntRange(0, 20).Draw(t, "first")
 			u := Buffer{Bytes: int64(rapid.IntRange(0, 1000).Draw(t, "bytes")), First: first, Last: first + rapid.IntRange(0, 8).Draw(t, "steps")}
 			buffers[i] = u
-			sum += alignUp(u.Bytes)
+			sum += align.Up(u.Bytes)
 			for k := u.First; k <= u.Last; k++ {
-				live[k] += alignUp(u.Bytes)
+				live[k] += align.Up(u.Bytes)
 				peak = max(peak, live[k])
 			}
 		}
@@ -154,7 +155,7 @@ func TestLayOut(t *testing.T) {
 		require.GreaterOrEqual(t, total, peak)
 		require.LessOrEqual(t, total, sum)
 		for i, a := range buffers {
-			require.Zero(t, a.Offset%alignment)
+			require.Zero(t, a.Offset%align.Line)
 			require.LessOrEqual(t, a.Offset+a.Bytes, total)
 			for _, b := range buffers[:i] {
 				if a.First <= b.Last && b.First <= a.Last && a.Bytes > 0 && b.Bytes > 0 {

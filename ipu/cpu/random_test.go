@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -321,7 +322,7 @@ func runRandom(t *rapid.T, e runner, m randomModel, kinds map[string]memoryKind,
 	split := func(all []byte, off int) [][]byte {
 		var items [][]byte
 		for i := 0; i < len(all); i += size {
-			mem := alignedBytes(int64(size + off))[off:]
+			mem := align.Bytes(int64(size + off))[off:]
 			copy(mem, all[i:i+size])
 			items = append(items, mem)
 		}

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -169,7 +170,7 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 	for i, k := range p.Packed {
 		if members[k.Tensor] {
 			g.packs = append(g.packs, i)
-			g.bytes += alignUp(k.Bytes)
+			g.bytes += align.Up(k.Bytes)
 		}
 	}
 	// Steps that set other tensors, and what these are made of, are not skipped.
@@ -209,12 +210,12 @@ func (p *Plan) isPersistent(t graph.TensorID) bool {
 // newVersion allocates a version for one engine.
 func (g *group) newVersion(p *Plan) *version {
 	v := &version{users: 1, values: make([]rowMajor, len(g.tensors)), packs: make([][]byte, len(g.packs))}
-	v.packed, v.release = allocateBlock(g.bytes, g.bytes)
+	v.packed, v.release = align.Block(g.bytes, g.bytes)
 	mem := v.packed
 	for i, k := range g.packs {
 		n := p.Packed[k].Bytes
 		v.packs[i] = mem[:n:n]
-		mem = mem[alignUp(n):]
+		mem = mem[align.Up(n):]
 	}
 	return v
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -559,7 +560,7 @@ func TestImageThatCannotBeMade(t *testing.T) {
 // parts of the executable it does not need any more.
 func TestConstantsAreTold(t *testing.T) {
 	exe, w := sharedModel(t), newWeights(1)
-	aligned := alignedBytes(int64(len(exe)))
+	aligned := align.Bytes(int64(len(exe)))
 	copy(aligned, exe)
 	var told atomic.Int64
 	for i := range 2 {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package cpu
+package align
 
 // mapBlock returns nil: only Linux is asked for large pages.
 func mapBlock(int64, int64) (b []byte, release func()) { return nil, nil }

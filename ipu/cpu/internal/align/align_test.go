@@ -1,4 +1,4 @@
-package cpu
+package align
 
 import (
 	"testing"
@@ -9,11 +9,11 @@ import (
 // TestAllocate checks blocks of memory below and above what large pages make up.
 func TestAllocate(t *testing.T) {
 	for _, n := range []int64{0, 1, hugePage/4*3 - 1, hugePage / 4 * 3, hugePage, 2*hugePage + 100, 3*hugePage - 1} {
-		b, release := allocateBlock(n+1000, n)
+		b, release := Block(n+1000, n)
 		require.NotNil(t, b)
 		require.Len(t, b, int(n+1000))
 		require.Equal(t, len(b), cap(b), "nobody can append to it")
-		require.True(t, alignedTo(b, alignment))
+		require.True(t, To(b, Line))
 		for i := range b {
 			if b[i] != 0 {
 				t.Fatalf("byte %d of %d is not zero", i, n)
