@@ -62,10 +62,10 @@ bench: ## kernels by the machine's peak, rings, the path of a request, whole mod
 mechanisms: ## what NCHWc, NHWC, depth-first tiling and threads are worth for every public model; fails if one costs more than 3 %
 	POPEFGEN_MECHANISMS=1 $(GO) test -count=1 -timeout 30m -v -run TestMechanisms ./cmd/popefgen/internal/bench
 
-calibrate: build ## measure the costs that are built in (ipu/cpu/costs), on a machine with AVX-512 and VNNI that does nothing else
-	$(BIN) calibrate -o ipu/cpu/costs/avx512-vnni.json
-	GODEBUG=cpu.avx512vnni=off $(BIN) calibrate -o ipu/cpu/costs/avx512.json
-	POPEFGEN_CPU=avx2 $(BIN) calibrate -o ipu/cpu/costs/avx2.json
+calibrate: build ## measure the costs that are built in (ipu/cpu/internal/costs), on a machine with AVX-512 and VNNI that does nothing else
+	$(BIN) calibrate -o ipu/cpu/internal/costs/avx512-vnni.json
+	GODEBUG=cpu.avx512vnni=off $(BIN) calibrate -o ipu/cpu/internal/costs/avx512.json
+	POPEFGEN_CPU=avx2 $(BIN) calibrate -o ipu/cpu/internal/costs/avx2.json
 
 bench-peers: ## popefgen beside ONNX Runtime and GoMLX, see docs/performance.md
 	@$(MAKE) -C bench run GO="$(GO)" ARGS="$(ARGS)"

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -23,16 +24,16 @@ import (
 
 // usual returns a record for this machine's kernels, or skips the test where
 // they are in plain Go.
-func usual(t testing.TB) Costs {
+func usual(t testing.TB) costs.Record {
 	t.Helper()
 	if nchwc.Lanes() == 0 {
 		t.Skip("nothing is estimated for kernels in plain Go")
 	}
-	return UsualCosts()
+	return costs.Usual()
 }
 
 // changed returns a record's text with one field set, or without it if v is nil.
-func changed(t *testing.T, c Costs, field string, v any) string {
+func changed(t *testing.T, c costs.Record, field string, v any) string {
 	text, err := c.JSON()
 	require.NoError(t, err)
 	fields := map[string]any{}
@@ -97,7 +98,7 @@ func TestCostsRefused(t *testing.T) {
 }
 
 // floatFields returns the numbers of a record.
-func floatFields(c *Costs) map[string]*float64 {
+func floatFields(c *costs.Record) map[string]*float64 {
 	all := map[string]*float64{}
 	v := reflect.ValueOf(c).Elem()
 	for i := range v.NumField() {
@@ -109,8 +110,8 @@ func floatFields(c *Costs) map[string]*float64 {
 }
 
 // drawCosts draws a record for this machine's kernels.
-func drawCosts(t *rapid.T) Costs {
-	c := UsualCosts()
+func drawCosts(t *rapid.T) costs.Record {
+	c := costs.Usual()
 	c.CacheBytes = rapid.Int64Range(4<<10, 4<<20).Draw(t, "cache")
 	all := floatFields(&c)
 	names := make([]string, 0, len(all))
@@ -186,7 +187,7 @@ func TestEveryCostDecides(t *testing.T) {
 			nets = append(nets, exe)
 		}
 	}
-	plan := func(exe *graph.Executable, c Costs) string {
+	plan := func(exe *graph.Executable, c costs.Record) string {
 		o := defaultOptions()
 		o.threads, o.costs = 1, c
 		p, err := compile(t.Context(), exe, o.planOptions, budget.New(0))
@@ -197,7 +198,7 @@ func TestEveryCostDecides(t *testing.T) {
 	for i, exe := range nets {
 		want[i] = plan(exe, base)
 	}
-	decides := func(c Costs) bool {
+	decides := func(c costs.Record) bool {
 		for i, exe := range nets {
 			if plan(exe, c) != want[i] {
 				return true

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -23,7 +24,7 @@ type chainBytes struct {
 	piece, large, enough int64
 }
 
-func chainBytesOf(c *Costs) chainBytes {
+func chainBytesOf(c *costs.Record) chainBytes {
 	const part = 8
 	return chainBytes{cached: c.CacheBytes, shared: c.CacheBytes / part, piece: c.CacheBytes - c.CacheBytes/part,
 		large: 2 * (c.CacheBytes - c.CacheBytes/part), enough: 2 * c.CacheBytes / part}

@@ -3,6 +3,7 @@ package cpu
 import (
 	"fmt"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -13,7 +14,7 @@ type layoutOptions struct {
 	memory  int64 // bytes that the tables of a kernel may take
 	tiling  bool  // operators may become chains of fused tiles
 	nhwc    bool  // int8 activations may be NHWC
-	costs   Costs
+	costs   costs.Record
 }
 
 // chooseLayout returns a copy of exe in which activations are NHWC int8 or NCHWc where

@@ -12,6 +12,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 )
 
@@ -23,7 +24,7 @@ type options struct {
 
 func defaultOptions() options {
 	return options{planOptions: planOptions{work: usualWork, inPlace: true, alias: true, prepack: true, layout: true,
-		layoutOptions: layoutOptions{threads: runtime.GOMAXPROCS(0), tiling: true, nhwc: true, costs: UsualCosts()}}}
+		layoutOptions: layoutOptions{threads: runtime.GOMAXPROCS(0), tiling: true, nhwc: true, costs: costs.Usual()}}}
 }
 
 // maxThreads bounds the option "threads".
@@ -156,16 +157,16 @@ func setCosts(o *options, v string) error {
 	data := []byte(v)
 	if !strings.HasPrefix(v, "{") {
 		var err error
-		if data, err = readCosts(v); err != nil {
+		if data, err = costs.ReadFile(v); err != nil {
 			return err
 		}
 	}
-	c, err := ParseCosts(data)
+	c, err := costs.Parse(data)
 	if err != nil {
 		return err
 	}
 	if here := kernel.CostPath(); c.Path != here {
-		return fmt.Errorf("%w: it was measured with %s on %q, and kernels use %s here; measure it again (popefgen calibrate)", ErrCosts, c.Path, c.Processor, here)
+		return fmt.Errorf("%w: it was measured with %s on %q, and kernels use %s here; measure it again (popefgen calibrate)", costs.ErrRecord, c.Path, c.Processor, here)
 	}
 	o.costs = c
 	return nil

@@ -1,8 +1,7 @@
-package cpu
+package costs
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,15 +19,15 @@ func TestUsualCosts(t *testing.T) {
 		require.NotEmpty(t, c.Processor)
 		text, err := c.JSON()
 		require.NoError(t, err)
-		file, err := os.ReadFile(filepath.Join("costs", path+".json"))
+		file, err := os.ReadFile(path + ".json")
 		require.NoError(t, err)
 		require.Equal(t, string(file), string(text), "the file is not as popefgen calibrate writes it")
-		again, err := ParseCosts(text)
+		again, err := Parse(text)
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(c, again))
 	}
 	if nchwc.Lanes() > 0 {
-		require.Equal(t, kernel.CostPath(), UsualCosts().Path)
+		require.Equal(t, kernel.CostPath(), Usual().Path)
 	}
 }
 
@@ -42,14 +41,14 @@ func FuzzParseCosts(f *testing.F) {
 	f.Add([]byte(`{"format":1,"path":"avx2","node_ns":-0}`))
 	f.Add([]byte(`null`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, err := ParseCosts(data)
+		c, err := Parse(data)
 		if err != nil {
-			require.ErrorIs(t, err, ErrCosts)
+			require.ErrorIs(t, err, ErrRecord)
 			return
 		}
 		text, err := c.JSON()
 		require.NoError(t, err)
-		again, err := ParseCosts(text)
+		again, err := Parse(text)
 		require.NoError(t, err)
 		require.Equal(t, c, again)
 	})

@@ -1,4 +1,7 @@
-package cpu
+// Package costs has the records of what operators take on a machine, which the
+// engine estimates layouts and depth-first tiles from: their JSON form and what is
+// built in.
+package costs
 
 import (
 	"bytes"
@@ -16,15 +19,15 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 )
 
-// Costs is what steps of a plan take on one machine: plain data, from which
+// Record is what steps of a plan take on one machine: plain data, from which
 // the engine estimates which activations are kept in blocks of channels or as
 // pixels, and where operators become chains. No result depends on it. Times are
 // nanoseconds of one thread, as package calibrate measures them; only their
 // ratios matter.
 //
 // In JSON the fields have the names of their tags, and "format" says which
-// version of them ([CostsFormat]) they are.
-type Costs struct {
+// version of them ([Format]) they are.
+type Record struct {
 	Path      string `json:"path"`      // the instructions that they hold for, see [kernel.CostPath]
 	Processor string `json:"processor"` // on which they were measured
 
@@ -69,13 +72,13 @@ type Costs struct {
 	PixelsConvert float64 `json:"pixels_convert_ns"`
 }
 
-// CostsFormat is the version of the JSON form of [Costs].
-const CostsFormat = 1
+// Format is the version of the JSON form of [Record].
+const Format = 1
 
 // costsFile is the JSON form of costs.
 type costsFile struct {
 	Format int `json:"format"`
-	Costs
+	Record
 }
 
 // What a record may hold at most and at least.
@@ -86,49 +89,49 @@ const (
 	leastCache, mostC = 4 << 10, 1 << 30
 )
 
-// ErrCosts is what errors about records of costs wrap.
-var ErrCosts = errors.New("unusable record of costs")
+// ErrRecord is what errors about records of costs wrap.
+var ErrRecord = errors.New("unusable record of costs")
 
 // JSON returns the record as JSON, with a line for each field.
-func (c Costs) JSON() ([]byte, error) {
+func (c Record) JSON() ([]byte, error) {
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
-	b, err := json.MarshalIndent(costsFile{CostsFormat, c}, "", "  ")
+	b, err := json.MarshalIndent(costsFile{Format, c}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write a record of costs: %w", err)
 	}
 	return append(b, '\n'), nil
 }
 
-// ParseCosts reads a record of costs from its JSON form and checks it. Errors
-// wrap [ErrCosts].
-func ParseCosts(data []byte) (Costs, error) {
+// Parse reads a record of costs from its JSON form and checks it. Errors
+// wrap [ErrRecord].
+func Parse(data []byte) (Record, error) {
 	var f costsFile
 	if len(data) > costsBytes {
-		return Costs{}, fmt.Errorf("%w: it has %d bytes, want %d at most", ErrCosts, len(data), costsBytes)
+		return Record{}, fmt.Errorf("%w: it has %d bytes, want %d at most", ErrRecord, len(data), costsBytes)
 	}
 	var version struct {
 		Format *int `json:"format"`
 	}
 	switch err := json.Unmarshal(data, &version); {
 	case err != nil:
-		return Costs{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrCosts, err)
-	case version.Format == nil || *version.Format != CostsFormat:
-		return Costs{}, fmt.Errorf(`%w: it has no "format": %d; measure it again (popefgen calibrate)`, ErrCosts, CostsFormat)
+		return Record{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrRecord, err)
+	case version.Format == nil || *version.Format != Format:
+		return Record{}, fmt.Errorf(`%w: it has no "format": %d; measure it again (popefgen calibrate)`, ErrRecord, Format)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
-		return Costs{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrCosts, err)
+		return Record{}, fmt.Errorf("%w: %v; want what popefgen calibrate writes", ErrRecord, err)
 	}
-	return f.Costs, f.Check()
+	return f.Record, f.Check()
 }
 
-// Check reports what of the record can't be. Errors wrap [ErrCosts].
-func (c Costs) Check() error {
+// Check reports what of the record can't be. Errors wrap [ErrRecord].
+func (c Record) Check() error {
 	wrong := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{ErrCosts}, args...)...)
+		return fmt.Errorf("%w: "+format, append([]any{ErrRecord}, args...)...)
 	}
 	if !kernel.IsCostPath(c.Path) {
 		return wrong("its path is %q, want one of %s", c.Path, strings.Join(kernel.CostPaths(), ", "))
@@ -158,15 +161,15 @@ func ofPixels(field string) bool {
 	return strings.HasPrefix(field, "Pixels") || strings.HasPrefix(field, "Bytes")
 }
 
-// readCosts reads a file of costs.
-func readCosts(name string) ([]byte, error) {
+// ReadFile reads a file of costs.
+func ReadFile(name string) ([]byte, error) {
 	if st, err := os.Stat(name); err != nil {
 		if e := (*fs.PathError)(nil); errors.As(err, &e) { // whose file the option names
 			err = e.Err
 		}
 		return nil, err
 	} else if !st.Mode().IsRegular() {
-		return nil, fmt.Errorf("%w: it is no regular file", ErrCosts)
+		return nil, fmt.Errorf("%w: it is no regular file", ErrRecord)
 	}
 	f, err := os.Open(name)
 	if err != nil {
@@ -178,7 +181,7 @@ func readCosts(name string) ([]byte, error) {
 		return nil, err
 	}
 	if len(data) > costsBytes {
-		return nil, fmt.Errorf("%w: it has more than %s", ErrCosts, budget.Text(costsBytes))
+		return nil, fmt.Errorf("%w: it has more than %s", ErrRecord, budget.Text(costsBytes))
 	}
 	return data, nil
 }
