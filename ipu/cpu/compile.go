@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -246,7 +247,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		return k, nil
 	}
 	node := &c.exe.Graphs[g].Nodes[n]
-	k, results, err := bindNode(c.exe, node, c.tables)
+	k, results, err := bind.Node(c.exe, node, c.tables)
 	if err != nil {
 		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.of(g, n), node.Name, c.exe.Graphs[g].Name, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -49,7 +50,7 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 	if out, err = op.Infer(in); err != nil {
 		return fail(err)
 	}
-	k, err := bind(op, in, out, room)
+	k, err := bind.Op(op, in, out, room)
 	if err != nil {
 		return fail(err)
 	}
@@ -58,7 +59,7 @@ func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.Tens
 		need = budget.Add(need, t.Bytes())
 	}
 	if err := room.Take(need, "results and scratch memory"); err != nil {
-		return fail(tooMuch(err))
+		return fail(bind.TooMuch(err))
 	}
 	outData = make([][]byte, len(out))
 	for i, t := range out {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -115,7 +116,7 @@ func (t *tenancy) refusal(tables, need, others int64) error {
 	if others > 0 {
 		beside = fmt.Sprintf(" beside the %s that the model's files and other engines have taken", budget.Text(others))
 	}
-	return tooMuch(refused(fmt.Sprintf("it needs %s (%s)%s, more than the limit of %s; %s",
+	return bind.TooMuch(refused(fmt.Sprintf("it needs %s (%s)%s, more than the limit of %s; %s",
 		budget.Text(need), what, beside, budget.Text(t.room.Limit()), budget.Advice)))
 }
 

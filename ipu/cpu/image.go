@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -151,7 +152,7 @@ func (m *image) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel,
 		if err != nil {
 			return nil, err
 		}
-		if kernels[i], _, err = bindNode(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
+		if kernels[i], _, err = bind.Node(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
 			n := &m.exe.Graphs[key.graph]
 			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.node, n.Nodes[key.node].Name, n.Name, err) // of memory: it could be bound before
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -316,6 +317,6 @@ func (r *region) fitsChain(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	_, err = bind(op, in, out, budget.New(r.memory))
+	_, err = bind.Op(op, in, out, budget.New(r.memory))
 	return err == nil
 }

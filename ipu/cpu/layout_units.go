@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -486,7 +487,7 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
 		return false
 	}
-	k, err := bind(op, in, out, budget.New(r.memory))
+	k, err := bind.Op(op, in, out, budget.New(r.memory))
 	u.slow = err == nil && nchwc.ThroughPlanes(k)
 	return err == nil
 }

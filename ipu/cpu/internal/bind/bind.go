@@ -1,4 +1,6 @@
-package cpu
+// Package bind makes the kernels of operators and of nodes, within a budget: what
+// their tables and results take is checked before a kernel is made.
+package bind
 
 import (
 	"fmt"
@@ -12,14 +14,14 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// bind makes a kernel if its tables, which room counts, and each of its results
+// Op makes a kernel if its tables, which room counts, and each of its results
 // fit into memory. A kernel that panics on types it did not expect gives an
 // error.
-func bind(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
+func Op(op graph.Op, in, out []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
 	return bindSome(op, in, out, out, room)
 }
 
-// bindSome is bind where all are the types of the results, those that are left out
+// bindSome is [Op] where all are the types of the results, those that are left out
 // included.
 func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget) (k tensor.Kernel, err error) {
 	defer func() {
@@ -32,24 +34,24 @@ func bindSome(op graph.Op, in, out, all []graph.TensorType, room *budget.Budget)
 			continue
 		}
 		if n := t.Bytes(); n > room.Limit() {
-			return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
+			return nil, TooMuch(&budget.Error{What: fmt.Sprintf("operator %s: result %d of type %v", op.Kind(), i, t), Need: n, Limit: room.Limit()})
 		}
 	}
 	if err := room.Take(kernel.Tables(op, in, all), "operator %s: the tables of its kernel", op.Kind()); err != nil {
-		return nil, tooMuch(err)
+		return nil, TooMuch(err)
 	}
 	if k, err = kernel.New(op, in, out); err == nil && k.Scratch() < 0 {
-		return nil, tooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
+		return nil, TooMuch(&budget.Error{What: fmt.Sprintf("operator %s: scratch memory", op.Kind()), Need: math.MaxInt64, Limit: room.Limit()})
 	}
 	return k, err
 }
 
-// tooMuch makes a refusal of a budget one of the device.
-func tooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err} }
+// TooMuch makes a refusal of a budget one of the device.
+func TooMuch(err error) error { return &ipu.Error{Kind: ipu.KindMemory, Err: err} }
 
-// bindNode makes a node's kernel and returns how many results it has,
+// Node makes a node's kernel and returns how many results it has,
 // left-out ones included.
-func bindNode(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k tensor.Kernel, results int, err error) {
+func Node(exe *graph.Executable, node *graph.Node, room *budget.Budget) (k tensor.Kernel, results int, err error) {
 	in := make([]graph.TensorType, len(node.Inputs))
 	for i, t := range node.Inputs {
 		if t != graph.None {
