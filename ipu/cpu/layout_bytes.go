@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -526,7 +527,7 @@ func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.
 		case *graph.Quantize:
 			op = &graph.Quantize{To: o.To, Precision: o.Precision}
 		}
-		out, results, err := Eval(op, types, in)
+		out, results, err := eval.Op(op, types, in)
 		if err != nil || len(out) != 1 || out[0].Elements() != all {
 			return graph.None
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -135,7 +136,7 @@ func (r *region) number(t graph.TensorID) (float64, bool) {
 	if !e.Const || e.Type.Elements() != 1 || !e.Type.DType.IsFloat() {
 		return 0, false
 	}
-	_, data, err := Eval(&graph.Cast{To: graph.F64}, []graph.TensorType{e.Type}, [][]byte{e.Data})
+	_, data, err := eval.Op(&graph.Cast{To: graph.F64}, []graph.TensorType{e.Type}, [][]byte{e.Data})
 	if err != nil {
 		return 0, false
 	}

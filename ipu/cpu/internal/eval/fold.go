@@ -1,4 +1,4 @@
-package cpu
+package eval
 
 import (
 	"context"
@@ -52,7 +52,7 @@ func NewFolder(ctx context.Context, memory int64) *Folder {
 // some times as much.
 func (f *Folder) Hold(n int64) { f.held = budget.Add(f.held, n) }
 
-// Fold computes one operator as [Eval] does. The error wraps [ErrNotFolded]
+// Fold computes one operator as [Op] does. The error wraps [ErrNotFolded]
 // where it is not worth it, and the context's where that is done.
 func (f *Folder) Fold(op graph.Op, in []graph.TensorType, data [][]byte) ([]graph.TensorType, [][]byte, error) {
 	if err := f.ctx.Err(); err != nil {

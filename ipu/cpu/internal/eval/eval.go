@@ -1,4 +1,6 @@
-package cpu
+// Package eval computes single operators: one of which everything is known (Op), or
+// many at compile time within bounds (Folder).
+package eval
 
 import (
 	"context"
@@ -13,16 +15,16 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Eval computes one operator: in are the types of its operands, of which a
+// Op computes one operator: in are the types of its operands, of which a
 // left-out one has the zero type, and data their elements, row-major and
 // little-endian. It returns the types and elements of all results. It is
 // meant for computing single operators; a [Folder] has bounds besides, and an
 // engine plans whole graphs.
-func Eval(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
+func Op(op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
 	return eval(context.Background(), budget.New(0), op, in, data)
 }
 
-// eval is Eval within the given memory, until ctx is done.
+// eval is [Op] within the given memory, until ctx is done.
 func eval(ctx context.Context, room *budget.Budget, op graph.Op, in []graph.TensorType, data [][]byte) (out []graph.TensorType, outData [][]byte, err error) {
 	fail := func(err error) ([]graph.TensorType, [][]byte, error) {
 		return nil, nil, fmt.Errorf("evaluate %s: %w", op.Kind(), err)
