@@ -3,15 +3,116 @@
 #include "textflag.h"
 
 // func convMapsAVX2(args *uint8)
-// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·convMapsAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 56(AX), $0x02
+	JNE  next1
+	CMPQ 64(AX), $0x00
+	JNE  next2
+	CMPQ 48(AX), $0x06
+	JNE  next3
+	JMP  ·convMaps_6x16_avx2(SB)
+
+next3:
+	CMPQ 48(AX), $0x05
+	JNE  next4
+	JMP  ·convMaps_5x16_avx2(SB)
+
+next4:
+	CMPQ 48(AX), $0x04
+	JNE  next5
+	JMP  ·convMaps_4x16_avx2(SB)
+
+next5:
+	CMPQ 48(AX), $0x03
+	JNE  next6
+	JMP  ·convMaps_3x16_avx2(SB)
+
+next6:
+	CMPQ 48(AX), $0x02
+	JNE  next7
+	JMP  ·convMaps_2x16_avx2(SB)
+
+next7:
+	CMPQ 48(AX), $0x01
+	JNE  next8
+	JMP  ·convMaps_1x16_avx2(SB)
+
+next8:
+next2:
+	CMPQ 48(AX), $0x06
+	JNE  next9
+	JMP  ·convMaps_2x3x16_avx2(SB)
+
+next9:
+	CMPQ 48(AX), $0x04
+	JNE  next10
+	JMP  ·convMaps_2x2x16_avx2(SB)
+
+next10:
+	CMPQ 48(AX), $0x02
+	JNE  next11
+	JMP  ·convMaps_2x1x16_avx2(SB)
+
+next11:
+next1:
+	CMPQ 56(AX), $0x01
+	JNE  next12
+	CMPQ 64(AX), $0x00
+	JNE  next13
+	CMPQ 48(AX), $0x06
+	JNE  next14
+	JMP  ·convMaps_6x8_avx2(SB)
+
+next14:
+	CMPQ 48(AX), $0x05
+	JNE  next15
+	JMP  ·convMaps_5x8_avx2(SB)
+
+next15:
+	CMPQ 48(AX), $0x04
+	JNE  next16
+	JMP  ·convMaps_4x8_avx2(SB)
+
+next16:
+	CMPQ 48(AX), $0x03
+	JNE  next17
+	JMP  ·convMaps_3x8_avx2(SB)
+
+next17:
+	CMPQ 48(AX), $0x02
+	JNE  next18
+	JMP  ·convMaps_2x8_avx2(SB)
+
+next18:
+	CMPQ 48(AX), $0x01
+	JNE  next19
+	JMP  ·convMaps_1x8_avx2(SB)
+
+next19:
+next13:
+	CMPQ 48(AX), $0x06
+	JNE  next20
+	JMP  ·convMaps_2x3x8_avx2(SB)
+
+next20:
+	CMPQ 48(AX), $0x04
+	JNE  next21
+	JMP  ·convMaps_2x2x8_avx2(SB)
+
+next21:
+	CMPQ 48(AX), $0x02
+	JNE  next22
+	JMP  ·convMaps_2x1x8_avx2(SB)
+
+next22:
+next12:
+	RET
+
+// func convMaps_6x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_6x16_avx2(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	CMPQ       56(AX), $0x02
-	JNE        next1
-	CMPQ       64(AX), $0x00
-	JNE        halves3
-	CMPQ       48(AX), $0x06
-	JNE        next4
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -52,7 +153,7 @@ TEXT ·convMapsAVX2(SB), NOSPLIT, $0-8
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block5:
+block23:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -70,7 +171,7 @@ block5:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop6:
+loop24:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y12
@@ -95,9 +196,9 @@ loop6:
 	VFMADD231PS  Y14, Y13, Y11
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop6
+	JNZ          loop24
 	TESTQ        AX, AX
-	JEQ          sum7
+	JEQ          sum25
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -111,7 +212,7 @@ loop6:
 	VADDPS       320(DI), Y10, Y10
 	VADDPS       352(DI), Y11, Y11
 
-sum7:
+sum25:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -126,13 +227,14 @@ sum7:
 	VMOVUPS Y11, 352(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block5
+	JNE     block23
 	VZEROUPPER
 	RET
 
-next4:
-	CMPQ       48(AX), $0x05
-	JNE        next9
+// func convMaps_5x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -173,7 +275,7 @@ next4:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block10:
+block27:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -189,7 +291,7 @@ block10:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop11:
+loop28:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y10
@@ -211,9 +313,9 @@ loop11:
 	VFMADD231PS  Y12, Y11, Y9
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop11
+	JNZ          loop28
 	TESTQ        AX, AX
-	JEQ          sum12
+	JEQ          sum29
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -225,7 +327,7 @@ loop11:
 	VADDPS       256(DI), Y8, Y8
 	VADDPS       288(DI), Y9, Y9
 
-sum12:
+sum29:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -238,13 +340,14 @@ sum12:
 	VMOVUPS Y9, 288(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block10
+	JNE     block27
 	VZEROUPPER
 	RET
 
-next9:
-	CMPQ       48(AX), $0x04
-	JNE        next14
+// func convMaps_4x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -285,7 +388,7 @@ next9:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block15:
+block31:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -299,7 +402,7 @@ block15:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop16:
+loop32:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y8
@@ -318,9 +421,9 @@ loop16:
 	VFMADD231PS  Y10, Y9, Y7
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop16
+	JNZ          loop32
 	TESTQ        AX, AX
-	JEQ          sum17
+	JEQ          sum33
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -330,7 +433,7 @@ loop16:
 	VADDPS       192(DI), Y6, Y6
 	VADDPS       224(DI), Y7, Y7
 
-sum17:
+sum33:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -341,13 +444,14 @@ sum17:
 	VMOVUPS Y7, 224(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block15
+	JNE     block31
 	VZEROUPPER
 	RET
 
-next14:
-	CMPQ       48(AX), $0x03
-	JNE        next19
+// func convMaps_3x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -388,7 +492,7 @@ next14:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block20:
+block35:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -400,7 +504,7 @@ block20:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop21:
+loop36:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y6
@@ -416,9 +520,9 @@ loop21:
 	VFMADD231PS  Y8, Y7, Y5
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop21
+	JNZ          loop36
 	TESTQ        AX, AX
-	JEQ          sum22
+	JEQ          sum37
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -426,7 +530,7 @@ loop21:
 	VADDPS       128(DI), Y4, Y4
 	VADDPS       160(DI), Y5, Y5
 
-sum22:
+sum37:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -435,13 +539,14 @@ sum22:
 	VMOVUPS Y5, 160(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block20
+	JNE     block35
 	VZEROUPPER
 	RET
 
-next19:
-	CMPQ       48(AX), $0x02
-	JNE        next24
+// func convMaps_2x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -482,7 +587,7 @@ next19:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block25:
+block39:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -492,7 +597,7 @@ block25:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop26:
+loop40:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y4
@@ -505,28 +610,29 @@ loop26:
 	VFMADD231PS  Y6, Y5, Y3
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop26
+	JNZ          loop40
 	TESTQ        AX, AX
-	JEQ          sum27
+	JEQ          sum41
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 	VADDPS       96(DI), Y3, Y3
 
-sum27:
+sum41:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block25
+	JNE     block39
 	VZEROUPPER
 	RET
 
-next24:
-	CMPQ       48(AX), $0x01
-	JNE        next29
+// func convMaps_1x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -567,7 +673,7 @@ next24:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block30:
+block43:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R8
@@ -575,7 +681,7 @@ block30:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop31:
+loop44:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y2
@@ -585,25 +691,25 @@ loop31:
 	VFMADD231PS  Y4, Y3, Y1
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          loop31
+	JNZ          loop44
 	TESTQ        AX, AX
-	JEQ          sum32
+	JEQ          sum45
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 
-sum32:
+sum45:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block30
+	JNE     block43
 	VZEROUPPER
 	RET
 
-next29:
-halves3:
-	CMPQ       48(AX), $0x06
-	JNE        next34
+// func convMaps_2x3x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -645,7 +751,7 @@ halves3:
 	PREFETCHT0 (R9)
 	XORQ       AX, AX
 
-block35:
+block47:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -663,7 +769,7 @@ block35:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 
-loop36:
+loop48:
 	MOVLQSX      (SI), R10
 	ADDQ         $0x04, SI
 	VMOVUPS      (BX), Y12
@@ -688,9 +794,9 @@ loop36:
 	VFMADD231PS  Y14, Y13, Y11
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          loop36
+	JNZ          loop48
 	TESTQ        AX, AX
-	JEQ          sum37
+	JEQ          sum49
 	VADDPS       (R8), Y0, Y0
 	VADDPS       32(R8), Y1, Y1
 	VADDPS       64(R8), Y2, Y2
@@ -704,7 +810,7 @@ loop36:
 	VADDPS       320(R8), Y10, Y10
 	VADDPS       352(R8), Y11, Y11
 
-sum37:
+sum49:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -719,13 +825,14 @@ sum37:
 	VMOVUPS Y11, 352(R8)
 	INCQ    AX
 	TESTQ   DI, DI
-	JNE     block35
+	JNE     block47
 	VZEROUPPER
 	RET
 
-next34:
-	CMPQ       48(AX), $0x04
-	JNE        next39
+// func convMaps_2x2x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -767,7 +874,7 @@ next34:
 	PREFETCHT0 (R9)
 	XORQ       AX, AX
 
-block40:
+block51:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -781,7 +888,7 @@ block40:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 
-loop41:
+loop52:
 	MOVLQSX      (SI), R10
 	ADDQ         $0x04, SI
 	VMOVUPS      (BX), Y8
@@ -800,9 +907,9 @@ loop41:
 	VFMADD231PS  Y10, Y9, Y7
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          loop41
+	JNZ          loop52
 	TESTQ        AX, AX
-	JEQ          sum42
+	JEQ          sum53
 	VADDPS       (R8), Y0, Y0
 	VADDPS       32(R8), Y1, Y1
 	VADDPS       64(R8), Y2, Y2
@@ -812,7 +919,7 @@ loop41:
 	VADDPS       192(R8), Y6, Y6
 	VADDPS       224(R8), Y7, Y7
 
-sum42:
+sum53:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
@@ -823,13 +930,14 @@ sum42:
 	VMOVUPS Y7, 224(R8)
 	INCQ    AX
 	TESTQ   DI, DI
-	JNE     block40
+	JNE     block51
 	VZEROUPPER
 	RET
 
-next39:
-	CMPQ       48(AX), $0x02
-	JNE        next44
+// func convMaps_2x1x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -871,7 +979,7 @@ next39:
 	PREFETCHT0 (R9)
 	XORQ       AX, AX
 
-block45:
+block55:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -881,7 +989,7 @@ block45:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 
-loop46:
+loop56:
 	MOVLQSX      (SI), R10
 	ADDQ         $0x04, SI
 	VMOVUPS      (BX), Y4
@@ -894,36 +1002,29 @@ loop46:
 	VFMADD231PS  Y6, Y5, Y3
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          loop46
+	JNZ          loop56
 	TESTQ        AX, AX
-	JEQ          sum47
+	JEQ          sum57
 	VADDPS       (R8), Y0, Y0
 	VADDPS       32(R8), Y1, Y1
 	VADDPS       64(R8), Y2, Y2
 	VADDPS       96(R8), Y3, Y3
 
-sum47:
+sum57:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
 	VMOVUPS Y3, 96(R8)
 	INCQ    AX
 	TESTQ   DI, DI
-	JNE     block45
+	JNE     block55
 	VZEROUPPER
 	RET
 
-next44:
-	VZEROUPPER
-	RET
-
-next1:
-	CMPQ       56(AX), $0x01
-	JNE        next49
-	CMPQ       64(AX), $0x00
-	JNE        halves51
-	CMPQ       48(AX), $0x06
-	JNE        next52
+// func convMaps_6x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_6x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -948,7 +1049,7 @@ next1:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block53:
+block59:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -960,7 +1061,7 @@ block53:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop54:
+loop60:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y6
@@ -978,9 +1079,9 @@ loop54:
 	VFMADD231PS  Y7, Y6, Y5
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          loop54
+	JNZ          loop60
 	TESTQ        AX, AX
-	JEQ          sum55
+	JEQ          sum61
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -988,7 +1089,7 @@ loop54:
 	VADDPS       128(DI), Y4, Y4
 	VADDPS       160(DI), Y5, Y5
 
-sum55:
+sum61:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -997,88 +1098,14 @@ sum55:
 	VMOVUPS Y5, 160(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block53
+	JNE     block59
 	VZEROUPPER
 	RET
 
-next52:
-	CMPQ       48(AX), $0x05
-	JNE        next57
-	MOVQ       (AX), CX
-	MOVQ       16(AX), DX
-	MOVQ       24(AX), BX
-	MOVQ       32(AX), SI
-	MOVQ       40(AX), DI
-	MOVQ       72(AX), R8
-	MOVQ       80(AX), AX
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	ADDQ       AX, R8
-	PREFETCHT0 (R8)
-	XORQ       AX, AX
-
-block58:
-	VXORPS  X0, X0, X0
-	VXORPS  X1, X1, X1
-	VXORPS  X2, X2, X2
-	VXORPS  X3, X3, X3
-	VXORPS  X4, X4, X4
-	MOVQ    $0x00000080, R8
-	CMPQ    SI, R8
-	CMOVQLT SI, R8
-	SUBQ    R8, SI
-
-loop59:
-	MOVLQSX      (BX), R9
-	ADDQ         $0x04, BX
-	VMOVUPS      (DX), Y5
-	VBROADCASTSS (CX)(R9*1), Y6
-	VFMADD231PS  Y6, Y5, Y0
-	VBROADCASTSS 4(CX)(R9*1), Y6
-	VFMADD231PS  Y6, Y5, Y1
-	VBROADCASTSS 8(CX)(R9*1), Y6
-	VFMADD231PS  Y6, Y5, Y2
-	VBROADCASTSS 12(CX)(R9*1), Y6
-	VFMADD231PS  Y6, Y5, Y3
-	VBROADCASTSS 16(CX)(R9*1), Y6
-	VFMADD231PS  Y6, Y5, Y4
-	ADDQ         $0x00000020, DX
-	DECQ         R8
-	JNZ          loop59
-	TESTQ        AX, AX
-	JEQ          sum60
-	VADDPS       (DI), Y0, Y0
-	VADDPS       32(DI), Y1, Y1
-	VADDPS       64(DI), Y2, Y2
-	VADDPS       96(DI), Y3, Y3
-	VADDPS       128(DI), Y4, Y4
-
-sum60:
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
-	VMOVUPS Y4, 128(DI)
-	INCQ    AX
-	TESTQ   SI, SI
-	JNE     block58
-	VZEROUPPER
-	RET
-
-next57:
-	CMPQ       48(AX), $0x04
-	JNE        next62
+// func convMaps_5x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_5x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1108,12 +1135,88 @@ block63:
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
 	VXORPS  X3, X3, X3
+	VXORPS  X4, X4, X4
 	MOVQ    $0x00000080, R8
 	CMPQ    SI, R8
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
 loop64:
+	MOVLQSX      (BX), R9
+	ADDQ         $0x04, BX
+	VMOVUPS      (DX), Y5
+	VBROADCASTSS (CX)(R9*1), Y6
+	VFMADD231PS  Y6, Y5, Y0
+	VBROADCASTSS 4(CX)(R9*1), Y6
+	VFMADD231PS  Y6, Y5, Y1
+	VBROADCASTSS 8(CX)(R9*1), Y6
+	VFMADD231PS  Y6, Y5, Y2
+	VBROADCASTSS 12(CX)(R9*1), Y6
+	VFMADD231PS  Y6, Y5, Y3
+	VBROADCASTSS 16(CX)(R9*1), Y6
+	VFMADD231PS  Y6, Y5, Y4
+	ADDQ         $0x00000020, DX
+	DECQ         R8
+	JNZ          loop64
+	TESTQ        AX, AX
+	JEQ          sum65
+	VADDPS       (DI), Y0, Y0
+	VADDPS       32(DI), Y1, Y1
+	VADDPS       64(DI), Y2, Y2
+	VADDPS       96(DI), Y3, Y3
+	VADDPS       128(DI), Y4, Y4
+
+sum65:
+	VMOVUPS Y0, (DI)
+	VMOVUPS Y1, 32(DI)
+	VMOVUPS Y2, 64(DI)
+	VMOVUPS Y3, 96(DI)
+	VMOVUPS Y4, 128(DI)
+	INCQ    AX
+	TESTQ   SI, SI
+	JNE     block63
+	VZEROUPPER
+	RET
+
+// func convMaps_4x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_4x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
+	MOVQ       (AX), CX
+	MOVQ       16(AX), DX
+	MOVQ       24(AX), BX
+	MOVQ       32(AX), SI
+	MOVQ       40(AX), DI
+	MOVQ       72(AX), R8
+	MOVQ       80(AX), AX
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	ADDQ       AX, R8
+	PREFETCHT0 (R8)
+	XORQ       AX, AX
+
+block67:
+	VXORPS  X0, X0, X0
+	VXORPS  X1, X1, X1
+	VXORPS  X2, X2, X2
+	VXORPS  X3, X3, X3
+	MOVQ    $0x00000080, R8
+	CMPQ    SI, R8
+	CMOVQLT SI, R8
+	SUBQ    R8, SI
+
+loop68:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y4
@@ -1127,28 +1230,29 @@ loop64:
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          loop64
+	JNZ          loop68
 	TESTQ        AX, AX
-	JEQ          sum65
+	JEQ          sum69
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 	VADDPS       96(DI), Y3, Y3
 
-sum65:
+sum69:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block63
+	JNE     block67
 	VZEROUPPER
 	RET
 
-next62:
-	CMPQ       48(AX), $0x03
-	JNE        next67
+// func convMaps_3x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_3x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1173,7 +1277,7 @@ next62:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block68:
+block71:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -1182,7 +1286,7 @@ block68:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop69:
+loop72:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y3
@@ -1194,26 +1298,27 @@ loop69:
 	VFMADD231PS  Y4, Y3, Y2
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          loop69
+	JNZ          loop72
 	TESTQ        AX, AX
-	JEQ          sum70
+	JEQ          sum73
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 
-sum70:
+sum73:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block68
+	JNE     block71
 	VZEROUPPER
 	RET
 
-next67:
-	CMPQ       48(AX), $0x02
-	JNE        next72
+// func convMaps_2x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1238,7 +1343,7 @@ next67:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block73:
+block75:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R8
@@ -1246,7 +1351,7 @@ block73:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop74:
+loop76:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y2
@@ -1256,24 +1361,25 @@ loop74:
 	VFMADD231PS  Y3, Y2, Y1
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          loop74
+	JNZ          loop76
 	TESTQ        AX, AX
-	JEQ          sum75
+	JEQ          sum77
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 
-sum75:
+sum77:
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block73
+	JNE     block75
 	VZEROUPPER
 	RET
 
-next72:
-	CMPQ       48(AX), $0x01
-	JNE        next77
+// func convMaps_1x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_1x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1298,14 +1404,14 @@ next72:
 	PREFETCHT0 (R8)
 	XORQ       AX, AX
 
-block78:
+block79:
 	VXORPS  X0, X0, X0
 	MOVQ    $0x00000080, R8
 	CMPQ    SI, R8
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 
-loop79:
+loop80:
 	MOVLQSX      (BX), R9
 	ADDQ         $0x04, BX
 	VMOVUPS      (DX), Y1
@@ -1313,23 +1419,23 @@ loop79:
 	VFMADD231PS  Y2, Y1, Y0
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          loop79
+	JNZ          loop80
 	TESTQ        AX, AX
-	JEQ          sum80
+	JEQ          sum81
 	VADDPS       (DI), Y0, Y0
 
-sum80:
+sum81:
 	VMOVUPS Y0, (DI)
 	INCQ    AX
 	TESTQ   SI, SI
-	JNE     block78
+	JNE     block79
 	VZEROUPPER
 	RET
 
-next77:
-halves51:
-	CMPQ       48(AX), $0x06
-	JNE        next82
+// func convMaps_2x3x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x3x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -1408,9 +1514,10 @@ sum85:
 	VZEROUPPER
 	RET
 
-next82:
-	CMPQ       48(AX), $0x04
-	JNE        next87
+// func convMaps_2x2x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x2x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -1436,7 +1543,7 @@ next82:
 	PREFETCHT0 (R9)
 	XORQ       AX, AX
 
-block88:
+block87:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -1446,7 +1553,7 @@ block88:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 
-loop89:
+loop88:
 	MOVLQSX      (SI), R10
 	ADDQ         $0x04, SI
 	VMOVUPS      (BX), Y4
@@ -1460,28 +1567,29 @@ loop89:
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $0x00000020, BX
 	DECQ         R9
-	JNZ          loop89
+	JNZ          loop88
 	TESTQ        AX, AX
-	JEQ          sum90
+	JEQ          sum89
 	VADDPS       (R8), Y0, Y0
 	VADDPS       32(R8), Y1, Y1
 	VADDPS       64(R8), Y2, Y2
 	VADDPS       96(R8), Y3, Y3
 
-sum90:
+sum89:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	VMOVUPS Y2, 64(R8)
 	VMOVUPS Y3, 96(R8)
 	INCQ    AX
 	TESTQ   DI, DI
-	JNE     block88
+	JNE     block87
 	VZEROUPPER
 	RET
 
-next87:
-	CMPQ       48(AX), $0x02
-	JNE        next92
+// func convMaps_2x1x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convMaps_2x1x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       8(AX), DX
 	MOVQ       16(AX), BX
@@ -1507,7 +1615,7 @@ next87:
 	PREFETCHT0 (R9)
 	XORQ       AX, AX
 
-block93:
+block91:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -1515,7 +1623,7 @@ block93:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 
-loop94:
+loop92:
 	MOVLQSX      (SI), R10
 	ADDQ         $0x04, SI
 	VMOVUPS      (BX), Y2
@@ -1525,37 +1633,96 @@ loop94:
 	VFMADD231PS  Y3, Y2, Y1
 	ADDQ         $0x00000020, BX
 	DECQ         R9
-	JNZ          loop94
+	JNZ          loop92
 	TESTQ        AX, AX
-	JEQ          sum95
+	JEQ          sum93
 	VADDPS       (R8), Y0, Y0
 	VADDPS       32(R8), Y1, Y1
 
-sum95:
+sum93:
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
 	INCQ    AX
 	TESTQ   DI, DI
-	JNE     block93
-	VZEROUPPER
-	RET
-
-next92:
-	VZEROUPPER
-	RET
-
-next49:
+	JNE     block91
 	VZEROUPPER
 	RET
 
 // func convPixelsAVX2(args *uint8)
-// Requires: AVX, CMOV, FMA3, MMX+
 TEXT ·convPixelsAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 56(AX), $0x02
+	JNE  next95
+	CMPQ 48(AX), $0x06
+	JNE  next96
+	JMP  ·convPixels_6x16_avx2(SB)
+
+next96:
+	CMPQ 48(AX), $0x05
+	JNE  next97
+	JMP  ·convPixels_5x16_avx2(SB)
+
+next97:
+	CMPQ 48(AX), $0x04
+	JNE  next98
+	JMP  ·convPixels_4x16_avx2(SB)
+
+next98:
+	CMPQ 48(AX), $0x03
+	JNE  next99
+	JMP  ·convPixels_3x16_avx2(SB)
+
+next99:
+	CMPQ 48(AX), $0x02
+	JNE  next100
+	JMP  ·convPixels_2x16_avx2(SB)
+
+next100:
+	CMPQ 48(AX), $0x01
+	JNE  next101
+	JMP  ·convPixels_1x16_avx2(SB)
+
+next101:
+next95:
+	CMPQ 56(AX), $0x01
+	JNE  next102
+	CMPQ 48(AX), $0x06
+	JNE  next103
+	JMP  ·convPixels_6x8_avx2(SB)
+
+next103:
+	CMPQ 48(AX), $0x05
+	JNE  next104
+	JMP  ·convPixels_5x8_avx2(SB)
+
+next104:
+	CMPQ 48(AX), $0x04
+	JNE  next105
+	JMP  ·convPixels_4x8_avx2(SB)
+
+next105:
+	CMPQ 48(AX), $0x03
+	JNE  next106
+	JMP  ·convPixels_3x8_avx2(SB)
+
+next106:
+	CMPQ 48(AX), $0x02
+	JNE  next107
+	JMP  ·convPixels_2x8_avx2(SB)
+
+next107:
+	CMPQ 48(AX), $0x01
+	JNE  next108
+	JMP  ·convPixels_1x8_avx2(SB)
+
+next108:
+next102:
+	RET
+
+// func convPixels_6x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_6x16_avx2(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	CMPQ       56(AX), $0x02
-	JNE        next97
-	CMPQ       48(AX), $0x06
-	JNE        next98
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1576,7 +1743,7 @@ TEXT ·convPixelsAVX2(SB), NOSPLIT, $0-8
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block99:
+block109:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -1594,7 +1761,7 @@ block99:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop100:
+loop110:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y12
@@ -1619,9 +1786,9 @@ loop100:
 	VFMADD231PS  Y14, Y13, Y11
 	ADDQ         $0x18, DX
 	DECQ         R9
-	JNZ          loop100
+	JNZ          loop110
 	TESTQ        R8, R8
-	JEQ          sum101
+	JEQ          sum111
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -1635,9 +1802,9 @@ loop100:
 	VADDPS       320(DI), Y10, Y10
 	VADDPS       352(DI), Y11, Y11
 
-sum101:
+sum111:
 	TESTQ   SI, SI
-	JEQ     more102
+	JEQ     more112
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -1651,9 +1818,9 @@ sum101:
 	VMOVUPS Y10, 320(DI)
 	VMOVUPS Y11, 352(DI)
 	INCQ    R8
-	JMP     block99
+	JMP     block109
 
-more102:
+more112:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -1733,9 +1900,10 @@ more102:
 	VZEROUPPER
 	RET
 
-next98:
-	CMPQ       48(AX), $0x05
-	JNE        next103
+// func convPixels_5x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1754,7 +1922,7 @@ next98:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block104:
+block113:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -1770,7 +1938,7 @@ block104:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop105:
+loop114:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y10
@@ -1792,9 +1960,9 @@ loop105:
 	VFMADD231PS  Y12, Y11, Y9
 	ADDQ         $0x14, DX
 	DECQ         R9
-	JNZ          loop105
+	JNZ          loop114
 	TESTQ        R8, R8
-	JEQ          sum106
+	JEQ          sum115
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -1806,9 +1974,9 @@ loop105:
 	VADDPS       256(DI), Y8, Y8
 	VADDPS       288(DI), Y9, Y9
 
-sum106:
+sum115:
 	TESTQ   SI, SI
-	JEQ     more107
+	JEQ     more116
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -1820,9 +1988,9 @@ sum106:
 	VMOVUPS Y8, 256(DI)
 	VMOVUPS Y9, 288(DI)
 	INCQ    R8
-	JMP     block104
+	JMP     block113
 
-more107:
+more116:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -1890,9 +2058,10 @@ more107:
 	VZEROUPPER
 	RET
 
-next103:
-	CMPQ       48(AX), $0x04
-	JNE        next108
+// func convPixels_4x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -1909,7 +2078,7 @@ next103:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block109:
+block117:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -1923,7 +2092,7 @@ block109:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop110:
+loop118:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y8
@@ -1942,9 +2111,9 @@ loop110:
 	VFMADD231PS  Y10, Y9, Y7
 	ADDQ         $0x10, DX
 	DECQ         R9
-	JNZ          loop110
+	JNZ          loop118
 	TESTQ        R8, R8
-	JEQ          sum111
+	JEQ          sum119
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -1954,9 +2123,9 @@ loop110:
 	VADDPS       192(DI), Y6, Y6
 	VADDPS       224(DI), Y7, Y7
 
-sum111:
+sum119:
 	TESTQ   SI, SI
-	JEQ     more112
+	JEQ     more120
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -1966,9 +2135,9 @@ sum111:
 	VMOVUPS Y6, 192(DI)
 	VMOVUPS Y7, 224(DI)
 	INCQ    R8
-	JMP     block109
+	JMP     block117
 
-more112:
+more120:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2024,9 +2193,10 @@ more112:
 	VZEROUPPER
 	RET
 
-next108:
-	CMPQ       48(AX), $0x03
-	JNE        next113
+// func convPixels_3x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2041,7 +2211,7 @@ next108:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block114:
+block121:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2053,7 +2223,7 @@ block114:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop115:
+loop122:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y6
@@ -2069,9 +2239,9 @@ loop115:
 	VFMADD231PS  Y8, Y7, Y5
 	ADDQ         $0x0c, DX
 	DECQ         R9
-	JNZ          loop115
+	JNZ          loop122
 	TESTQ        R8, R8
-	JEQ          sum116
+	JEQ          sum123
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -2079,9 +2249,9 @@ loop115:
 	VADDPS       128(DI), Y4, Y4
 	VADDPS       160(DI), Y5, Y5
 
-sum116:
+sum123:
 	TESTQ   SI, SI
-	JEQ     more117
+	JEQ     more124
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -2089,9 +2259,9 @@ sum116:
 	VMOVUPS Y4, 128(DI)
 	VMOVUPS Y5, 160(DI)
 	INCQ    R8
-	JMP     block114
+	JMP     block121
 
-more117:
+more124:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2135,9 +2305,10 @@ more117:
 	VZEROUPPER
 	RET
 
-next113:
-	CMPQ       48(AX), $0x02
-	JNE        next118
+// func convPixels_2x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2150,7 +2321,7 @@ next113:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block119:
+block125:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2160,7 +2331,7 @@ block119:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop120:
+loop126:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y4
@@ -2173,25 +2344,25 @@ loop120:
 	VFMADD231PS  Y6, Y5, Y3
 	ADDQ         $0x08, DX
 	DECQ         R9
-	JNZ          loop120
+	JNZ          loop126
 	TESTQ        R8, R8
-	JEQ          sum121
+	JEQ          sum127
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 	VADDPS       96(DI), Y3, Y3
 
-sum121:
+sum127:
 	TESTQ   SI, SI
-	JEQ     more122
+	JEQ     more128
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	INCQ    R8
-	JMP     block119
+	JMP     block125
 
-more122:
+more128:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2223,9 +2394,10 @@ more122:
 	VZEROUPPER
 	RET
 
-next118:
-	CMPQ       48(AX), $0x01
-	JNE        next123
+// func convPixels_1x16_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2236,7 +2408,7 @@ next118:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block124:
+block129:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -2244,7 +2416,7 @@ block124:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop125:
+loop130:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y2
@@ -2254,21 +2426,21 @@ loop125:
 	VFMADD231PS  Y4, Y3, Y1
 	ADDQ         $0x04, DX
 	DECQ         R9
-	JNZ          loop125
+	JNZ          loop130
 	TESTQ        R8, R8
-	JEQ          sum126
+	JEQ          sum131
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 
-sum126:
+sum131:
 	TESTQ   SI, SI
-	JEQ     more127
+	JEQ     more132
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	INCQ    R8
-	JMP     block124
+	JMP     block129
 
-more127:
+more132:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), DX
@@ -2288,15 +2460,10 @@ more127:
 	VZEROUPPER
 	RET
 
-next123:
-	VZEROUPPER
-	RET
-
-next97:
-	CMPQ       56(AX), $0x01
-	JNE        next128
-	CMPQ       48(AX), $0x06
-	JNE        next129
+// func convPixels_6x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_6x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2317,7 +2484,7 @@ next97:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block130:
+block133:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2329,7 +2496,7 @@ block130:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop131:
+loop134:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y6
@@ -2347,9 +2514,9 @@ loop131:
 	VFMADD231PS  Y7, Y6, Y5
 	ADDQ         $0x18, DX
 	DECQ         R9
-	JNZ          loop131
+	JNZ          loop134
 	TESTQ        R8, R8
-	JEQ          sum132
+	JEQ          sum135
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
@@ -2357,9 +2524,9 @@ loop131:
 	VADDPS       128(DI), Y4, Y4
 	VADDPS       160(DI), Y5, Y5
 
-sum132:
+sum135:
 	TESTQ   SI, SI
-	JEQ     more133
+	JEQ     more136
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
@@ -2367,9 +2534,9 @@ sum132:
 	VMOVUPS Y4, 128(DI)
 	VMOVUPS Y5, 160(DI)
 	INCQ    R8
-	JMP     block130
+	JMP     block133
 
-more133:
+more136:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2419,9 +2586,10 @@ more133:
 	VZEROUPPER
 	RET
 
-next129:
-	CMPQ       48(AX), $0x05
-	JNE        next134
+// func convPixels_5x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_5x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2440,7 +2608,7 @@ next129:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block135:
+block137:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2451,7 +2619,7 @@ block135:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop136:
+loop138:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y5
@@ -2467,27 +2635,27 @@ loop136:
 	VFMADD231PS  Y6, Y5, Y4
 	ADDQ         $0x14, DX
 	DECQ         R9
-	JNZ          loop136
+	JNZ          loop138
 	TESTQ        R8, R8
-	JEQ          sum137
+	JEQ          sum139
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 	VADDPS       96(DI), Y3, Y3
 	VADDPS       128(DI), Y4, Y4
 
-sum137:
+sum139:
 	TESTQ   SI, SI
-	JEQ     more138
+	JEQ     more140
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	VMOVUPS Y4, 128(DI)
 	INCQ    R8
-	JMP     block135
+	JMP     block137
 
-more138:
+more140:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2530,9 +2698,10 @@ more138:
 	VZEROUPPER
 	RET
 
-next134:
-	CMPQ       48(AX), $0x04
-	JNE        next139
+// func convPixels_4x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_4x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2549,7 +2718,7 @@ next134:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block140:
+block141:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2559,7 +2728,7 @@ block140:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop141:
+loop142:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y4
@@ -2573,25 +2742,25 @@ loop141:
 	VFMADD231PS  Y5, Y4, Y3
 	ADDQ         $0x10, DX
 	DECQ         R9
-	JNZ          loop141
+	JNZ          loop142
 	TESTQ        R8, R8
-	JEQ          sum142
+	JEQ          sum143
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 	VADDPS       64(DI), Y2, Y2
 	VADDPS       96(DI), Y3, Y3
 
-sum142:
+sum143:
 	TESTQ   SI, SI
-	JEQ     more143
+	JEQ     more144
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	VMOVUPS Y2, 64(DI)
 	VMOVUPS Y3, 96(DI)
 	INCQ    R8
-	JMP     block140
+	JMP     block141
 
-more143:
+more144:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2627,9 +2796,10 @@ more143:
 	VZEROUPPER
 	RET
 
-next139:
-	CMPQ       48(AX), $0x03
-	JNE        next144
+// func convPixels_3x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_3x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2710,9 +2880,10 @@ more148:
 	VZEROUPPER
 	RET
 
-next144:
-	CMPQ       48(AX), $0x02
-	JNE        next149
+// func convPixels_2x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_2x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2725,7 +2896,7 @@ next144:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block150:
+block149:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -2733,7 +2904,7 @@ block150:
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop151:
+loop150:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y2
@@ -2743,21 +2914,21 @@ loop151:
 	VFMADD231PS  Y3, Y2, Y1
 	ADDQ         $0x08, DX
 	DECQ         R9
-	JNZ          loop151
+	JNZ          loop150
 	TESTQ        R8, R8
-	JEQ          sum152
+	JEQ          sum151
 	VADDPS       (DI), Y0, Y0
 	VADDPS       32(DI), Y1, Y1
 
-sum152:
+sum151:
 	TESTQ   SI, SI
-	JEQ     more153
+	JEQ     more152
 	VMOVUPS Y0, (DI)
 	VMOVUPS Y1, 32(DI)
 	INCQ    R8
-	JMP     block150
+	JMP     block149
 
-more153:
+more152:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), BX
@@ -2779,9 +2950,10 @@ more153:
 	VZEROUPPER
 	RET
 
-next149:
-	CMPQ       48(AX), $0x01
-	JNE        next154
+// func convPixels_1x8_avx2(args *uint8)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·convPixels_1x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       16(AX), DX
 	MOVQ       24(AX), BX
@@ -2792,14 +2964,14 @@ next149:
 	PREFETCHT0 (R8)
 	XORQ       R8, R8
 
-block155:
+block153:
 	VXORPS  X0, X0, X0
 	MOVQ    $0x00000080, R9
 	CMPQ    SI, R9
 	CMOVQLT SI, R9
 	SUBQ    R9, SI
 
-loop156:
+loop154:
 	MOVLQSX      (BX), R10
 	ADDQ         $0x04, BX
 	VMOVUPS      (CX)(R10*1), Y1
@@ -2807,19 +2979,19 @@ loop156:
 	VFMADD231PS  Y2, Y1, Y0
 	ADDQ         $0x04, DX
 	DECQ         R9
-	JNZ          loop156
+	JNZ          loop154
 	TESTQ        R8, R8
-	JEQ          sum157
+	JEQ          sum155
 	VADDPS       (DI), Y0, Y0
 
-sum157:
+sum155:
 	TESTQ   SI, SI
-	JEQ     more158
+	JEQ     more156
 	VMOVUPS Y0, (DI)
 	INCQ    R8
-	JMP     block155
+	JMP     block153
 
-more158:
+more156:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), DX
@@ -2831,14 +3003,6 @@ more158:
 	VMINPS       Y0, Y2, Y0
 	VMOVUPS      112(AX), Y1
 	VMASKMOVPS   Y0, Y1, (CX)
-	VZEROUPPER
-	RET
-
-next154:
-	VZEROUPPER
-	RET
-
-next128:
 	VZEROUPPER
 	RET
 
@@ -2857,7 +3021,7 @@ TEXT ·convStoreAVX2(SB), NOSPLIT, $0-8
 	VBROADCASTSS 108(AX), Y1
 	VMOVUPS      112(AX), Y2
 
-loop159:
+loop157:
 	MOVQ         CX, AX
 	VMOVUPS      (AX), Y3
 	ADDQ         R8, AX
@@ -2904,7 +3068,7 @@ loop159:
 	VMINPS       Y9, Y1, Y9
 	VMASKMOVPS   Y9, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 4(SI), Y7
 	VADDPS       Y7, Y10, Y10
@@ -2912,7 +3076,7 @@ loop159:
 	VMINPS       Y10, Y1, Y10
 	VMASKMOVPS   Y10, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 8(SI), Y7
 	VADDPS       Y7, Y5, Y5
@@ -2920,7 +3084,7 @@ loop159:
 	VMINPS       Y5, Y1, Y5
 	VMASKMOVPS   Y5, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 12(SI), Y5
 	VADDPS       Y5, Y11, Y11
@@ -2928,7 +3092,7 @@ loop159:
 	VMINPS       Y11, Y1, Y11
 	VMASKMOVPS   Y11, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 16(SI), Y5
 	VADDPS       Y5, Y6, Y6
@@ -2936,7 +3100,7 @@ loop159:
 	VMINPS       Y6, Y1, Y6
 	VMASKMOVPS   Y6, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 20(SI), Y5
 	VADDPS       Y5, Y4, Y4
@@ -2944,7 +3108,7 @@ loop159:
 	VMINPS       Y4, Y1, Y4
 	VMASKMOVPS   Y4, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 24(SI), Y4
 	VADDPS       Y4, Y8, Y8
@@ -2952,7 +3116,7 @@ loop159:
 	VMINPS       Y8, Y1, Y8
 	VMASKMOVPS   Y8, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	VBROADCASTSS 28(SI), Y4
 	VADDPS       Y4, Y3, Y3
@@ -2960,22 +3124,35 @@ loop159:
 	VMINPS       Y3, Y1, Y3
 	VMASKMOVPS   Y3, Y2, (DX)
 	DECQ         DI
-	JEQ          done160
+	JEQ          done158
 	ADDQ         BX, DX
 	ADDQ         $0x20, CX
 	ADDQ         $0x20, SI
-	JMP          loop159
+	JMP          loop157
 
-done160:
+done158:
 	VZEROUPPER
 	RET
 
 // func convPlaneAVX2(args *uint8)
-// Requires: AVX
 TEXT ·convPlaneAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 56(AX), $0x02
+	JNE  next159
+	JMP  ·convPlane_16_avx2(SB)
+
+next159:
+	CMPQ 56(AX), $0x01
+	JNE  next160
+	JMP  ·convPlane_8_avx2(SB)
+
+next160:
+	RET
+
+// func convPlane_16_avx2(args *uint8)
+// Requires: AVX
+TEXT ·convPlane_16_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   56(AX), $0x02
-	JNE    next161
 	MOVQ   (AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   24(AX), BX
@@ -2983,9 +3160,9 @@ TEXT ·convPlaneAVX2(SB), NOSPLIT, $0-8
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 	SUBQ   $0x04, SI
-	JL     pair163
+	JL     pair162
 
-loop162:
+loop161:
 	MOVLQSX      (BX), DI
 	VBROADCASTSS (DX), Y3
 	VMULPS       (CX)(DI*1), Y3, Y2
@@ -3013,11 +3190,11 @@ loop162:
 	ADDQ         $0x10, BX
 	ADDQ         $0x10, DX
 	SUBQ         $0x04, SI
-	JGE          loop162
+	JGE          loop161
 
-pair163:
+pair162:
 	TESTQ        $0x00000002, SI
-	JEQ          one164
+	JEQ          one163
 	MOVLQSX      (BX), DI
 	VBROADCASTSS (DX), Y3
 	VMULPS       (CX)(DI*1), Y3, Y2
@@ -3033,9 +3210,9 @@ pair163:
 	ADDQ         $0x08, BX
 	ADDQ         $0x08, DX
 
-one164:
+one163:
 	TESTQ        $0x00000001, SI
-	JEQ          out165
+	JEQ          out164
 	MOVLQSX      (BX), SI
 	VBROADCASTSS (DX), Y3
 	VMULPS       (CX)(SI*1), Y3, Y2
@@ -3045,7 +3222,7 @@ one164:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, DX
 
-out165:
+out164:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), DX
@@ -3065,18 +3242,19 @@ out165:
 	VZEROUPPER
 	RET
 
-next161:
-	CMPQ   56(AX), $0x01
-	JNE    next166
+// func convPlane_8_avx2(args *uint8)
+// Requires: AVX
+TEXT ·convPlane_8_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   16(AX), DX
 	MOVQ   24(AX), BX
 	MOVQ   32(AX), SI
 	VXORPS X0, X0, X0
 	SUBQ   $0x04, SI
-	JL     pair168
+	JL     pair166
 
-loop167:
+loop165:
 	MOVLQSX      (BX), DI
 	VBROADCASTSS (DX), Y1
 	VMULPS       (CX)(DI*1), Y1, Y1
@@ -3096,11 +3274,11 @@ loop167:
 	ADDQ         $0x10, BX
 	ADDQ         $0x10, DX
 	SUBQ         $0x04, SI
-	JGE          loop167
+	JGE          loop165
 
-pair168:
+pair166:
 	TESTQ        $0x00000002, SI
-	JEQ          one169
+	JEQ          one167
 	MOVLQSX      (BX), DI
 	VBROADCASTSS (DX), Y1
 	VMULPS       (CX)(DI*1), Y1, Y1
@@ -3112,9 +3290,9 @@ pair168:
 	ADDQ         $0x08, BX
 	ADDQ         $0x08, DX
 
-one169:
+one167:
 	TESTQ        $0x00000001, SI
-	JEQ          out170
+	JEQ          out168
 	MOVLQSX      (BX), SI
 	VBROADCASTSS (DX), Y1
 	VMULPS       (CX)(SI*1), Y1, Y1
@@ -3122,7 +3300,7 @@ one169:
 	ADDQ         $0x04, BX
 	ADDQ         $0x04, DX
 
-out170:
+out168:
 	MOVQ         72(AX), CX
 	MOVQ         80(AX), DX
 	MOVQ         88(AX), DX
@@ -3134,9 +3312,5 @@ out170:
 	VMINPS       Y0, Y2, Y0
 	VMOVUPS      112(AX), Y1
 	VMASKMOVPS   Y0, Y1, (CX)
-	VZEROUPPER
-	RET
-
-next166:
 	VZEROUPPER
 	RET

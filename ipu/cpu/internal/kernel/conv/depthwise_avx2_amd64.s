@@ -3,11 +3,24 @@
 #include "textflag.h"
 
 // func depthwise3AVX2(args *uint8)
-// Requires: AVX, CMOV, MMX+
 TEXT ·depthwise3AVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x02
+	JNE  next1
+	JMP  ·depthwise3_16_avx2(SB)
+
+next1:
+	CMPQ 80(AX), $0x01
+	JNE  next2
+	JMP  ·depthwise3_8_avx2(SB)
+
+next2:
+	RET
+
+// func depthwise3_16_avx2(args *uint8)
+// Requires: AVX, CMOV, MMX+
+TEXT ·depthwise3_16_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x02
-	JNE    next1
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -37,7 +50,7 @@ TEXT ·depthwise3AVX2(SB), NOSPLIT, $0-8
 	VXORPS X11, X11, X11
 	MOVQ   $0x00000002, R9
 
-loop2:
+loop3:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -100,7 +113,7 @@ loop2:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early4
+	JGE          early5
 	VBROADCASTSS 88(AX), Y0
 	VADDPS       Y0, Y4, Y4
 	VBROADCASTSS 92(AX), Y0
@@ -118,9 +131,9 @@ loop2:
 	VMASKMOVPS   Y5, Y0, 32(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done4
 
-early4:
+early5:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -183,7 +196,7 @@ early4:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early5
+	JGE          early6
 	VBROADCASTSS 88(AX), Y4
 	VADDPS       Y4, Y8, Y8
 	VBROADCASTSS 92(AX), Y4
@@ -201,9 +214,9 @@ early4:
 	VMASKMOVPS   Y9, Y4, 32(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done4
 
-early5:
+early6:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -266,7 +279,7 @@ early5:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early6
+	JGE          early7
 	VBROADCASTSS 88(AX), Y2
 	VADDPS       Y2, Y0, Y0
 	VBROADCASTSS 92(AX), Y2
@@ -284,18 +297,19 @@ early5:
 	VMASKMOVPS   Y1, Y0, 32(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done4
 
-early6:
-	JMP loop2
+early7:
+	JMP loop3
 
-done3:
+done4:
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ   80(AX), $0x01
-	JNE    next7
+// func depthwise3_8_avx2(args *uint8)
+// Requires: AVX, CMOV
+TEXT ·depthwise3_8_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -482,16 +496,20 @@ done9:
 	VZEROUPPER
 	RET
 
-next7:
-	VZEROUPPER
+// func depthwise5AVX2(args *uint8)
+TEXT ·depthwise5AVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x01
+	JNE  next13
+	JMP  ·depthwise5_8_avx2(SB)
+
+next13:
 	RET
 
-// func depthwise5AVX2(args *uint8)
+// func depthwise5_8_avx2(args *uint8)
 // Requires: AVX, CMOV
-TEXT ·depthwise5AVX2(SB), NOSPLIT, $0-8
+TEXT ·depthwise5_8_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x01
-	JNE    next13
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -1046,16 +1064,20 @@ done15:
 	VZEROUPPER
 	RET
 
-next13:
-	VZEROUPPER
+// func depthwise3EvenAVX2(args *uint8)
+TEXT ·depthwise3EvenAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x01
+	JNE  next21
+	JMP  ·depthwise3Even_8_avx2(SB)
+
+next21:
 	RET
 
-// func depthwise3EvenAVX2(args *uint8)
+// func depthwise3Even_8_avx2(args *uint8)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·depthwise3EvenAVX2(SB), NOSPLIT, $0-8
+TEXT ·depthwise3Even_8_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x01
-	JNE    next21
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -1254,16 +1276,20 @@ done23:
 	VZEROUPPER
 	RET
 
-next21:
-	VZEROUPPER
+// func depthwise5EvenAVX2(args *uint8)
+TEXT ·depthwise5EvenAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x01
+	JNE  next26
+	JMP  ·depthwise5Even_8_avx2(SB)
+
+next26:
 	RET
 
-// func depthwise5EvenAVX2(args *uint8)
+// func depthwise5Even_8_avx2(args *uint8)
 // Requires: AVX, AVX2, CMOV, MMX+
-TEXT ·depthwise5EvenAVX2(SB), NOSPLIT, $0-8
+TEXT ·depthwise5Even_8_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x01
-	JNE    next26
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -1738,9 +1764,5 @@ early31:
 	JMP          loop27
 
 done28:
-	VZEROUPPER
-	RET
-
-next26:
 	VZEROUPPER
 	RET

@@ -3,11 +3,34 @@
 #include "textflag.h"
 
 // func depthwise3AVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·depthwise3AVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x04
+	JNE  next1
+	JMP  ·depthwise3_64_avx512(SB)
+
+next1:
+	CMPQ 80(AX), $0x03
+	JNE  next2
+	JMP  ·depthwise3_48_avx512(SB)
+
+next2:
+	CMPQ 80(AX), $0x02
+	JNE  next3
+	JMP  ·depthwise3_32_avx512(SB)
+
+next3:
+	CMPQ 80(AX), $0x01
+	JNE  next4
+	JMP  ·depthwise3_16_avx512(SB)
+
+next4:
+	RET
+
+// func depthwise3_64_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise3_64_avx512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x04
-	JNE    next1
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -49,7 +72,7 @@ TEXT ·depthwise3AVX512(SB), NOSPLIT, $0-8
 	VXORPS X23, X23, X23
 	MOVQ   $0x00000002, R9
 
-loop2:
+loop5:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -161,7 +184,7 @@ loop2:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early4
+	JGE          early7
 	VBROADCASTSS 88(AX), Z0
 	VADDPS       Z0, Z8, Z8
 	VBROADCASTSS 92(AX), Z0
@@ -193,9 +216,9 @@ loop2:
 	VMOVUPS      Z11, K1, 192(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done6
 
-early4:
+early7:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -307,7 +330,7 @@ early4:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early5
+	JGE          early8
 	VBROADCASTSS 88(AX), Z8
 	VADDPS       Z8, Z16, Z16
 	VBROADCASTSS 92(AX), Z8
@@ -339,9 +362,9 @@ early4:
 	VMOVUPS      Z19, K1, 192(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done6
 
-early5:
+early8:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -453,7 +476,7 @@ early5:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early6
+	JGE          early9
 	VBROADCASTSS 88(AX), Z4
 	VADDPS       Z4, Z0, Z0
 	VBROADCASTSS 92(AX), Z4
@@ -485,18 +508,19 @@ early5:
 	VMOVUPS      Z3, K1, 192(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done3
+	JZ           done6
 
-early6:
-	JMP loop2
+early9:
+	JMP loop5
 
-done3:
+done6:
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ   80(AX), $0x03
-	JNE    next7
+// func depthwise3_48_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise3_48_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -532,7 +556,7 @@ next1:
 	VXORPS X17, X17, X17
 	MOVQ   $0x00000002, R9
 
-loop8:
+loop10:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -620,7 +644,7 @@ loop8:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early10
+	JGE          early12
 	VBROADCASTSS 88(AX), Z0
 	VADDPS       Z0, Z6, Z6
 	VBROADCASTSS 92(AX), Z0
@@ -645,9 +669,9 @@ loop8:
 	VMOVUPS      Z8, K1, 128(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done9
+	JZ           done11
 
-early10:
+early12:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -735,7 +759,7 @@ early10:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early11
+	JGE          early13
 	VBROADCASTSS 88(AX), Z6
 	VADDPS       Z6, Z12, Z12
 	VBROADCASTSS 92(AX), Z6
@@ -760,9 +784,9 @@ early10:
 	VMOVUPS      Z14, K1, 128(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done9
+	JZ           done11
 
-early11:
+early13:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -850,7 +874,7 @@ early11:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early12
+	JGE          early14
 	VBROADCASTSS 88(AX), Z3
 	VADDPS       Z3, Z0, Z0
 	VBROADCASTSS 92(AX), Z3
@@ -875,18 +899,19 @@ early11:
 	VMOVUPS      Z2, K1, 128(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done9
+	JZ           done11
 
-early12:
-	JMP loop8
+early14:
+	JMP loop10
 
-done9:
+done11:
 	VZEROUPPER
 	RET
 
-next7:
-	CMPQ   80(AX), $0x02
-	JNE    next13
+// func depthwise3_32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise3_32_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -916,7 +941,7 @@ next7:
 	VXORPS X11, X11, X11
 	MOVQ   $0x00000002, R9
 
-loop14:
+loop15:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -980,7 +1005,7 @@ loop14:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early16
+	JGE          early17
 	VBROADCASTSS 88(AX), Z0
 	VADDPS       Z0, Z4, Z4
 	VBROADCASTSS 92(AX), Z0
@@ -998,9 +1023,9 @@ loop14:
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done15
+	JZ           done16
 
-early16:
+early17:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -1064,7 +1089,7 @@ early16:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early17
+	JGE          early18
 	VBROADCASTSS 88(AX), Z4
 	VADDPS       Z4, Z8, Z8
 	VBROADCASTSS 92(AX), Z4
@@ -1082,9 +1107,9 @@ early16:
 	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done15
+	JZ           done16
 
-early17:
+early18:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -1148,7 +1173,7 @@ early17:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early18
+	JGE          early19
 	VBROADCASTSS 88(AX), Z2
 	VADDPS       Z2, Z0, Z0
 	VBROADCASTSS 92(AX), Z2
@@ -1166,18 +1191,19 @@ early17:
 	VMOVUPS      Z1, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done15
+	JZ           done16
 
-early18:
-	JMP loop14
+early19:
+	JMP loop15
 
-done15:
+done16:
 	VZEROUPPER
 	RET
 
-next13:
-	CMPQ   80(AX), $0x01
-	JNE    next19
+// func depthwise3_16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise3_16_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -1367,16 +1393,25 @@ done21:
 	VZEROUPPER
 	RET
 
-next19:
-	VZEROUPPER
+// func depthwise5AVX512(args *uint8)
+TEXT ·depthwise5AVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x02
+	JNE  next25
+	JMP  ·depthwise5_32_avx512(SB)
+
+next25:
+	CMPQ 80(AX), $0x01
+	JNE  next26
+	JMP  ·depthwise5_16_avx512(SB)
+
+next26:
 	RET
 
-// func depthwise5AVX512(args *uint8)
+// func depthwise5_32_avx512(args *uint8)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·depthwise5AVX512(SB), NOSPLIT, $0-8
+TEXT ·depthwise5_32_avx512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   80(AX), $0x02
-	JNE    next25
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -1414,7 +1449,7 @@ TEXT ·depthwise5AVX512(SB), NOSPLIT, $0-8
 	VXORPS X19, X19, X19
 	MOVQ   $0x00000004, R9
 
-loop26:
+loop27:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -1566,7 +1601,7 @@ loop26:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early28
+	JGE          early29
 	VBROADCASTSS 88(AX), Z6
 	VADDPS       Z6, Z4, Z4
 	VBROADCASTSS 92(AX), Z6
@@ -1584,9 +1619,9 @@ loop26:
 	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done27
+	JZ           done28
 
-early28:
+early29:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -1738,7 +1773,7 @@ early28:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early29
+	JGE          early30
 	VBROADCASTSS 88(AX), Z10
 	VADDPS       Z10, Z8, Z8
 	VBROADCASTSS 92(AX), Z10
@@ -1756,9 +1791,9 @@ early28:
 	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done27
+	JZ           done28
 
-early29:
+early30:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -1910,7 +1945,7 @@ early29:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early30
+	JGE          early31
 	VBROADCASTSS 88(AX), Z14
 	VADDPS       Z14, Z12, Z12
 	VBROADCASTSS 92(AX), Z14
@@ -1928,9 +1963,9 @@ early29:
 	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done27
+	JZ           done28
 
-early30:
+early31:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -2082,7 +2117,7 @@ early30:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early31
+	JGE          early32
 	VBROADCASTSS 88(AX), Z2
 	VADDPS       Z2, Z16, Z16
 	VBROADCASTSS 92(AX), Z2
@@ -2100,9 +2135,9 @@ early30:
 	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done27
+	JZ           done28
 
-early31:
+early32:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -2254,7 +2289,7 @@ early31:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early32
+	JGE          early33
 	VBROADCASTSS 88(AX), Z2
 	VADDPS       Z2, Z0, Z0
 	VBROADCASTSS 92(AX), Z2
@@ -2272,18 +2307,19 @@ early31:
 	VMOVUPS      Z1, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done27
+	JZ           done28
 
-early32:
-	JMP loop26
+early33:
+	JMP loop27
 
-done27:
+done28:
 	VZEROUPPER
 	RET
 
-next25:
-	CMPQ   80(AX), $0x01
-	JNE    next33
+// func depthwise5_16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise5_16_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   8(AX), R13
 	MOVQ   16(AX), CX
 	MOVQ   32(AX), DX
@@ -2843,16 +2879,25 @@ done35:
 	VZEROUPPER
 	RET
 
-next33:
-	VZEROUPPER
+// func depthwise3EvenAVX512(args *uint8)
+TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x02
+	JNE  next41
+	JMP  ·depthwise3Even_32_avx512(SB)
+
+next41:
+	CMPQ 80(AX), $0x01
+	JNE  next42
+	JMP  ·depthwise3Even_16_avx512(SB)
+
+next42:
 	RET
 
-// func depthwise3EvenAVX512(args *uint8)
+// func depthwise3Even_32_avx512(args *uint8)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
+TEXT ·depthwise3Even_32_avx512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
-	CMPQ    80(AX), $0x02
-	JNE     next41
 	MOVQ    8(AX), R13
 	MOVQ    16(AX), CX
 	MOVQ    32(AX), DX
@@ -2880,7 +2925,7 @@ TEXT ·depthwise3EvenAVX512(SB), NOSPLIT, $0-8
 	VXORPS  X7, X7, X7
 	MOVQ    $0x00000001, R9
 
-loop42:
+loop43:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -2949,7 +2994,7 @@ loop42:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early44
+	JGE          early45
 	VBROADCASTSS 88(AX), Z6
 	VADDPS       Z6, Z2, Z2
 	VBROADCASTSS 92(AX), Z6
@@ -2967,9 +3012,9 @@ loop42:
 	VMOVUPS      Z3, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done43
+	JZ           done44
 
-early44:
+early45:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -3088,7 +3133,7 @@ early44:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early45
+	JGE          early46
 	VBROADCASTSS 88(AX), Z4
 	VADDPS       Z4, Z2, Z2
 	VBROADCASTSS 92(AX), Z4
@@ -3106,9 +3151,9 @@ early44:
 	VMOVUPS      Z3, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done43
+	JZ           done44
 
-early45:
+early46:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -3159,15 +3204,82 @@ early45:
 	VADDPS       Z4, Z7, Z7
 	INCQ         DX
 	ADDQ         DI, R11
-	JMP          loop42
+	JMP          loop43
 
-done43:
+done44:
 	VZEROUPPER
 	RET
 
-next41:
-	CMPQ    80(AX), $0x01
-	JNE     next46
+DATA lanes<>+0(SB)/4, $0xffffffff
+DATA lanes<>+4(SB)/4, $0xffffffff
+DATA lanes<>+8(SB)/4, $0xffffffff
+DATA lanes<>+12(SB)/4, $0xffffffff
+DATA lanes<>+16(SB)/4, $0xffffffff
+DATA lanes<>+20(SB)/4, $0xffffffff
+DATA lanes<>+24(SB)/4, $0xffffffff
+DATA lanes<>+28(SB)/4, $0xffffffff
+DATA lanes<>+32(SB)/4, $0xffffffff
+DATA lanes<>+36(SB)/4, $0xffffffff
+DATA lanes<>+40(SB)/4, $0xffffffff
+DATA lanes<>+44(SB)/4, $0xffffffff
+DATA lanes<>+48(SB)/4, $0xffffffff
+DATA lanes<>+52(SB)/4, $0xffffffff
+DATA lanes<>+56(SB)/4, $0xffffffff
+DATA lanes<>+60(SB)/4, $0xffffffff
+DATA lanes<>+64(SB)/4, $0x00000000
+DATA lanes<>+68(SB)/4, $0x00000000
+DATA lanes<>+72(SB)/4, $0x00000000
+DATA lanes<>+76(SB)/4, $0x00000000
+DATA lanes<>+80(SB)/4, $0x00000000
+DATA lanes<>+84(SB)/4, $0x00000000
+DATA lanes<>+88(SB)/4, $0x00000000
+DATA lanes<>+92(SB)/4, $0x00000000
+DATA lanes<>+96(SB)/4, $0x00000000
+DATA lanes<>+100(SB)/4, $0x00000000
+DATA lanes<>+104(SB)/4, $0x00000000
+DATA lanes<>+108(SB)/4, $0x00000000
+DATA lanes<>+112(SB)/4, $0x00000000
+DATA lanes<>+116(SB)/4, $0x00000000
+DATA lanes<>+120(SB)/4, $0x00000000
+DATA lanes<>+124(SB)/4, $0x00000000
+DATA lanes<>+128(SB)/4, $0x00000000
+DATA lanes<>+132(SB)/4, $0x00000002
+DATA lanes<>+136(SB)/4, $0x00000004
+DATA lanes<>+140(SB)/4, $0x00000006
+DATA lanes<>+144(SB)/4, $0x00000008
+DATA lanes<>+148(SB)/4, $0x0000000a
+DATA lanes<>+152(SB)/4, $0x0000000c
+DATA lanes<>+156(SB)/4, $0x0000000e
+DATA lanes<>+160(SB)/4, $0x00000010
+DATA lanes<>+164(SB)/4, $0x00000012
+DATA lanes<>+168(SB)/4, $0x00000014
+DATA lanes<>+172(SB)/4, $0x00000016
+DATA lanes<>+176(SB)/4, $0x00000018
+DATA lanes<>+180(SB)/4, $0x0000001a
+DATA lanes<>+184(SB)/4, $0x0000001c
+DATA lanes<>+188(SB)/4, $0x0000001e
+DATA lanes<>+192(SB)/4, $0x00000001
+DATA lanes<>+196(SB)/4, $0x00000003
+DATA lanes<>+200(SB)/4, $0x00000005
+DATA lanes<>+204(SB)/4, $0x00000007
+DATA lanes<>+208(SB)/4, $0x00000009
+DATA lanes<>+212(SB)/4, $0x0000000b
+DATA lanes<>+216(SB)/4, $0x0000000d
+DATA lanes<>+220(SB)/4, $0x0000000f
+DATA lanes<>+224(SB)/4, $0x00000011
+DATA lanes<>+228(SB)/4, $0x00000013
+DATA lanes<>+232(SB)/4, $0x00000015
+DATA lanes<>+236(SB)/4, $0x00000017
+DATA lanes<>+240(SB)/4, $0x00000019
+DATA lanes<>+244(SB)/4, $0x0000001b
+DATA lanes<>+248(SB)/4, $0x0000001d
+DATA lanes<>+252(SB)/4, $0x0000001f
+GLOBL lanes<>(SB), RODATA|NOPTR, $256
+
+// func depthwise3Even_16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise3Even_16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), R13
 	MOVQ    16(AX), CX
 	MOVQ    32(AX), DX
@@ -3364,82 +3476,25 @@ done48:
 	VZEROUPPER
 	RET
 
-next46:
-	VZEROUPPER
+// func depthwise5EvenAVX512(args *uint8)
+TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 80(AX), $0x02
+	JNE  next51
+	JMP  ·depthwise5Even_32_avx512(SB)
+
+next51:
+	CMPQ 80(AX), $0x01
+	JNE  next52
+	JMP  ·depthwise5Even_16_avx512(SB)
+
+next52:
 	RET
 
-DATA lanes<>+0(SB)/4, $0xffffffff
-DATA lanes<>+4(SB)/4, $0xffffffff
-DATA lanes<>+8(SB)/4, $0xffffffff
-DATA lanes<>+12(SB)/4, $0xffffffff
-DATA lanes<>+16(SB)/4, $0xffffffff
-DATA lanes<>+20(SB)/4, $0xffffffff
-DATA lanes<>+24(SB)/4, $0xffffffff
-DATA lanes<>+28(SB)/4, $0xffffffff
-DATA lanes<>+32(SB)/4, $0xffffffff
-DATA lanes<>+36(SB)/4, $0xffffffff
-DATA lanes<>+40(SB)/4, $0xffffffff
-DATA lanes<>+44(SB)/4, $0xffffffff
-DATA lanes<>+48(SB)/4, $0xffffffff
-DATA lanes<>+52(SB)/4, $0xffffffff
-DATA lanes<>+56(SB)/4, $0xffffffff
-DATA lanes<>+60(SB)/4, $0xffffffff
-DATA lanes<>+64(SB)/4, $0x00000000
-DATA lanes<>+68(SB)/4, $0x00000000
-DATA lanes<>+72(SB)/4, $0x00000000
-DATA lanes<>+76(SB)/4, $0x00000000
-DATA lanes<>+80(SB)/4, $0x00000000
-DATA lanes<>+84(SB)/4, $0x00000000
-DATA lanes<>+88(SB)/4, $0x00000000
-DATA lanes<>+92(SB)/4, $0x00000000
-DATA lanes<>+96(SB)/4, $0x00000000
-DATA lanes<>+100(SB)/4, $0x00000000
-DATA lanes<>+104(SB)/4, $0x00000000
-DATA lanes<>+108(SB)/4, $0x00000000
-DATA lanes<>+112(SB)/4, $0x00000000
-DATA lanes<>+116(SB)/4, $0x00000000
-DATA lanes<>+120(SB)/4, $0x00000000
-DATA lanes<>+124(SB)/4, $0x00000000
-DATA lanes<>+128(SB)/4, $0x00000000
-DATA lanes<>+132(SB)/4, $0x00000002
-DATA lanes<>+136(SB)/4, $0x00000004
-DATA lanes<>+140(SB)/4, $0x00000006
-DATA lanes<>+144(SB)/4, $0x00000008
-DATA lanes<>+148(SB)/4, $0x0000000a
-DATA lanes<>+152(SB)/4, $0x0000000c
-DATA lanes<>+156(SB)/4, $0x0000000e
-DATA lanes<>+160(SB)/4, $0x00000010
-DATA lanes<>+164(SB)/4, $0x00000012
-DATA lanes<>+168(SB)/4, $0x00000014
-DATA lanes<>+172(SB)/4, $0x00000016
-DATA lanes<>+176(SB)/4, $0x00000018
-DATA lanes<>+180(SB)/4, $0x0000001a
-DATA lanes<>+184(SB)/4, $0x0000001c
-DATA lanes<>+188(SB)/4, $0x0000001e
-DATA lanes<>+192(SB)/4, $0x00000001
-DATA lanes<>+196(SB)/4, $0x00000003
-DATA lanes<>+200(SB)/4, $0x00000005
-DATA lanes<>+204(SB)/4, $0x00000007
-DATA lanes<>+208(SB)/4, $0x00000009
-DATA lanes<>+212(SB)/4, $0x0000000b
-DATA lanes<>+216(SB)/4, $0x0000000d
-DATA lanes<>+220(SB)/4, $0x0000000f
-DATA lanes<>+224(SB)/4, $0x00000011
-DATA lanes<>+228(SB)/4, $0x00000013
-DATA lanes<>+232(SB)/4, $0x00000015
-DATA lanes<>+236(SB)/4, $0x00000017
-DATA lanes<>+240(SB)/4, $0x00000019
-DATA lanes<>+244(SB)/4, $0x0000001b
-DATA lanes<>+248(SB)/4, $0x0000001d
-DATA lanes<>+252(SB)/4, $0x0000001f
-GLOBL lanes<>(SB), RODATA|NOPTR, $256
-
-// func depthwise5EvenAVX512(args *uint8)
+// func depthwise5Even_32_avx512(args *uint8)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
+TEXT ·depthwise5Even_32_avx512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
-	CMPQ    80(AX), $0x02
-	JNE     next51
 	MOVQ    8(AX), R13
 	MOVQ    16(AX), CX
 	MOVQ    32(AX), DX
@@ -3471,7 +3526,7 @@ TEXT ·depthwise5EvenAVX512(SB), NOSPLIT, $0-8
 	VXORPS  X13, X13, X13
 	MOVQ    $0x00000002, R9
 
-loop52:
+loop53:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -3595,7 +3650,7 @@ loop52:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early54
+	JGE          early55
 	VBROADCASTSS 88(AX), Z8
 	VADDPS       Z8, Z6, Z6
 	VBROADCASTSS 92(AX), Z8
@@ -3613,9 +3668,9 @@ loop52:
 	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done53
+	JZ           done54
 
-early54:
+early55:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -3842,7 +3897,7 @@ early54:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early55
+	JGE          early56
 	VBROADCASTSS 88(AX), Z12
 	VADDPS       Z12, Z10, Z10
 	VBROADCASTSS 92(AX), Z12
@@ -3860,9 +3915,9 @@ early54:
 	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done53
+	JZ           done54
 
-early55:
+early56:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -4089,7 +4144,7 @@ early55:
 	INCQ         DX
 	ADDQ         DI, R11
 	SUBQ         $0x01, R9
-	JGE          early56
+	JGE          early57
 	VBROADCASTSS 88(AX), Z4
 	VADDPS       Z4, Z2, Z2
 	VBROADCASTSS 92(AX), Z4
@@ -4107,9 +4162,9 @@ early55:
 	VMOVUPS      Z3, K1, 64(CX)
 	ADDQ         R8, CX
 	DECQ         SI
-	JZ           done53
+	JZ           done54
 
-early56:
+early57:
 	MOVQ         R11, R12
 	CMPQ         DX, BX
 	CMOVQCC      R10, R12
@@ -4213,15 +4268,16 @@ early56:
 	VADDPS       Z9, Z7, Z7
 	INCQ         DX
 	ADDQ         DI, R11
-	JMP          loop52
+	JMP          loop53
 
-done53:
+done54:
 	VZEROUPPER
 	RET
 
-next51:
-	CMPQ    80(AX), $0x01
-	JNE     next57
+// func depthwise5Even_16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·depthwise5Even_16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), R13
 	MOVQ    16(AX), CX
 	MOVQ    32(AX), DX
@@ -4686,9 +4742,5 @@ early62:
 	JMP          loop58
 
 done59:
-	VZEROUPPER
-	RET
-
-next57:
 	VZEROUPPER
 	RET

@@ -17,6 +17,276 @@ package conv
 //go:noescape
 func convMapsAVX2(args *convArgs)
 
+// convMaps_6x16_avx2 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_6x16_avx2(args *convArgs)
+
+// convMaps_5x16_avx2 computes
+//
+//	for r := range 5 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_5x16_avx2(args *convArgs)
+
+// convMaps_4x16_avx2 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_4x16_avx2(args *convArgs)
+
+// convMaps_3x16_avx2 computes
+//
+//	for r := range 3 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_3x16_avx2(args *convArgs)
+
+// convMaps_2x16_avx2 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x16_avx2(args *convArgs)
+
+// convMaps_1x16_avx2 computes
+//
+//	for r := range 1 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_1x16_avx2(args *convArgs)
+
+// convMaps_2x3x16_avx2 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x3x16_avx2(args *convArgs)
+
+// convMaps_2x2x16_avx2 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x2x16_avx2(args *convArgs)
+
+// convMaps_2x1x16_avx2 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x1x16_avx2(args *convArgs)
+
+// convMaps_6x8_avx2 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_6x8_avx2(args *convArgs)
+
+// convMaps_5x8_avx2 computes
+//
+//	for r := range 5 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_5x8_avx2(args *convArgs)
+
+// convMaps_4x8_avx2 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_4x8_avx2(args *convArgs)
+
+// convMaps_3x8_avx2 computes
+//
+//	for r := range 3 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_3x8_avx2(args *convArgs)
+
+// convMaps_2x8_avx2 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x8_avx2(args *convArgs)
+
+// convMaps_1x8_avx2 computes
+//
+//	for r := range 1 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_1x8_avx2(args *convArgs)
+
+// convMaps_2x3x8_avx2 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x3x8_avx2(args *convArgs)
+
+// convMaps_2x2x8_avx2 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x2x8_avx2(args *convArgs)
+
+// convMaps_2x1x8_avx2 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 8 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*8+c]
+//			}
+//			tile[r*8+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x1x8_avx2(args *convArgs)
+
 // convPixelsAVX2 computes
 //
 //	for r := range rows { // output channels
@@ -31,6 +301,186 @@ func convMapsAVX2(args *convArgs)
 //
 //go:noescape
 func convPixelsAVX2(args *convArgs)
+
+// convPixels_6x16_avx2 computes
+//
+//	for r := range 6 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*6+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_6x16_avx2(args *convArgs)
+
+// convPixels_5x16_avx2 computes
+//
+//	for r := range 5 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*5+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_5x16_avx2(args *convArgs)
+
+// convPixels_4x16_avx2 computes
+//
+//	for r := range 4 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*4+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_4x16_avx2(args *convArgs)
+
+// convPixels_3x16_avx2 computes
+//
+//	for r := range 3 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*3+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_3x16_avx2(args *convArgs)
+
+// convPixels_2x16_avx2 computes
+//
+//	for r := range 2 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*2+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_2x16_avx2(args *convArgs)
+
+// convPixels_1x16_avx2 computes
+//
+//	for r := range 1 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*1+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_1x16_avx2(args *convArgs)
+
+// convPixels_6x8_avx2 computes
+//
+//	for r := range 6 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*6+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_6x8_avx2(args *convArgs)
+
+// convPixels_5x8_avx2 computes
+//
+//	for r := range 5 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*5+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_5x8_avx2(args *convArgs)
+
+// convPixels_4x8_avx2 computes
+//
+//	for r := range 4 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*4+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_4x8_avx2(args *convArgs)
+
+// convPixels_3x8_avx2 computes
+//
+//	for r := range 3 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*3+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_3x8_avx2(args *convArgs)
+
+// convPixels_2x8_avx2 computes
+//
+//	for r := range 2 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*2+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_2x8_avx2(args *convArgs)
+
+// convPixels_1x8_avx2 computes
+//
+//	for r := range 1 { // output channels
+//		for c := range 8 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*1+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_1x8_avx2(args *convArgs)
 
 // convStoreAVX2 computes
 //
@@ -56,6 +506,32 @@ func convStoreAVX2(args *convArgs)
 //go:noescape
 func convPlaneAVX2(args *convArgs)
 
+// convPlane_16_avx2 computes
+//
+//	for c := range 16 { // pixels
+//		s := float32(0)
+//		for i := range k { // in fours, each product rounded, then their sums
+//			s += w[i] * x[c+offsets[i]/4]
+//		}
+//		y[c] = min(max(s+bias[0], low), high) // of the pixels of mask
+//	}
+//
+//go:noescape
+func convPlane_16_avx2(args *convArgs)
+
+// convPlane_8_avx2 computes
+//
+//	for c := range 8 { // pixels
+//		s := float32(0)
+//		for i := range k { // in fours, each product rounded, then their sums
+//			s += w[i] * x[c+offsets[i]/4]
+//		}
+//		y[c] = min(max(s+bias[0], low), high) // of the pixels of mask
+//	}
+//
+//go:noescape
+func convPlane_8_avx2(args *convArgs)
+
 // convMapsAVX512 computes
 //
 //	for r := range rows { // pixels; those from split on begin at x2
@@ -71,6 +547,636 @@ func convPlaneAVX2(args *convArgs)
 //go:noescape
 func convMapsAVX512(args *convArgs)
 
+// convMaps_14x32_avx512 computes
+//
+//	for r := range 14 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_14x32_avx512(args *convArgs)
+
+// convMaps_13x32_avx512 computes
+//
+//	for r := range 13 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_13x32_avx512(args *convArgs)
+
+// convMaps_12x32_avx512 computes
+//
+//	for r := range 12 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_12x32_avx512(args *convArgs)
+
+// convMaps_11x32_avx512 computes
+//
+//	for r := range 11 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_11x32_avx512(args *convArgs)
+
+// convMaps_10x32_avx512 computes
+//
+//	for r := range 10 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_10x32_avx512(args *convArgs)
+
+// convMaps_9x32_avx512 computes
+//
+//	for r := range 9 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_9x32_avx512(args *convArgs)
+
+// convMaps_8x32_avx512 computes
+//
+//	for r := range 8 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_8x32_avx512(args *convArgs)
+
+// convMaps_7x32_avx512 computes
+//
+//	for r := range 7 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_7x32_avx512(args *convArgs)
+
+// convMaps_6x32_avx512 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_6x32_avx512(args *convArgs)
+
+// convMaps_5x32_avx512 computes
+//
+//	for r := range 5 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_5x32_avx512(args *convArgs)
+
+// convMaps_4x32_avx512 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_4x32_avx512(args *convArgs)
+
+// convMaps_3x32_avx512 computes
+//
+//	for r := range 3 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_3x32_avx512(args *convArgs)
+
+// convMaps_2x32_avx512 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x32_avx512(args *convArgs)
+
+// convMaps_1x32_avx512 computes
+//
+//	for r := range 1 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_1x32_avx512(args *convArgs)
+
+// convMaps_2x7x32_avx512 computes
+//
+//	for r := range 14 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x7x32_avx512(args *convArgs)
+
+// convMaps_2x6x32_avx512 computes
+//
+//	for r := range 12 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x6x32_avx512(args *convArgs)
+
+// convMaps_2x5x32_avx512 computes
+//
+//	for r := range 10 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x5x32_avx512(args *convArgs)
+
+// convMaps_2x4x32_avx512 computes
+//
+//	for r := range 8 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x4x32_avx512(args *convArgs)
+
+// convMaps_2x3x32_avx512 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x3x32_avx512(args *convArgs)
+
+// convMaps_2x2x32_avx512 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x2x32_avx512(args *convArgs)
+
+// convMaps_2x1x32_avx512 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 32 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*32+c]
+//			}
+//			tile[r*32+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x1x32_avx512(args *convArgs)
+
+// convMaps_14x16_avx512 computes
+//
+//	for r := range 14 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_14x16_avx512(args *convArgs)
+
+// convMaps_13x16_avx512 computes
+//
+//	for r := range 13 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_13x16_avx512(args *convArgs)
+
+// convMaps_12x16_avx512 computes
+//
+//	for r := range 12 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_12x16_avx512(args *convArgs)
+
+// convMaps_11x16_avx512 computes
+//
+//	for r := range 11 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_11x16_avx512(args *convArgs)
+
+// convMaps_10x16_avx512 computes
+//
+//	for r := range 10 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_10x16_avx512(args *convArgs)
+
+// convMaps_9x16_avx512 computes
+//
+//	for r := range 9 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_9x16_avx512(args *convArgs)
+
+// convMaps_8x16_avx512 computes
+//
+//	for r := range 8 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_8x16_avx512(args *convArgs)
+
+// convMaps_7x16_avx512 computes
+//
+//	for r := range 7 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_7x16_avx512(args *convArgs)
+
+// convMaps_6x16_avx512 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_6x16_avx512(args *convArgs)
+
+// convMaps_5x16_avx512 computes
+//
+//	for r := range 5 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_5x16_avx512(args *convArgs)
+
+// convMaps_4x16_avx512 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_4x16_avx512(args *convArgs)
+
+// convMaps_3x16_avx512 computes
+//
+//	for r := range 3 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_3x16_avx512(args *convArgs)
+
+// convMaps_2x16_avx512 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x16_avx512(args *convArgs)
+
+// convMaps_1x16_avx512 computes
+//
+//	for r := range 1 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_1x16_avx512(args *convArgs)
+
+// convMaps_2x7x16_avx512 computes
+//
+//	for r := range 14 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x7x16_avx512(args *convArgs)
+
+// convMaps_2x6x16_avx512 computes
+//
+//	for r := range 12 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x6x16_avx512(args *convArgs)
+
+// convMaps_2x5x16_avx512 computes
+//
+//	for r := range 10 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x5x16_avx512(args *convArgs)
+
+// convMaps_2x4x16_avx512 computes
+//
+//	for r := range 8 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x4x16_avx512(args *convArgs)
+
+// convMaps_2x3x16_avx512 computes
+//
+//	for r := range 6 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x3x16_avx512(args *convArgs)
+
+// convMaps_2x2x16_avx512 computes
+//
+//	for r := range 4 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x2x16_avx512(args *convArgs)
+
+// convMaps_2x1x16_avx512 computes
+//
+//	for r := range 2 { // pixels; those from split on begin at x2
+//		for c := range 16 { // output channels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += x[r+offsets[i]/4] * w[i*16+c]
+//			}
+//			tile[r*16+c] = s // of which convStore makes the result
+//		}
+//	}
+//
+//go:noescape
+func convMaps_2x1x16_avx512(args *convArgs)
+
 // convPixelsAVX512 computes
 //
 //	for r := range rows { // output channels
@@ -85,6 +1191,456 @@ func convMapsAVX512(args *convArgs)
 //
 //go:noescape
 func convPixelsAVX512(args *convArgs)
+
+// convPixels_6x64_avx512 computes
+//
+//	for r := range 6 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*6+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_6x64_avx512(args *convArgs)
+
+// convPixels_5x64_avx512 computes
+//
+//	for r := range 5 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*5+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_5x64_avx512(args *convArgs)
+
+// convPixels_4x64_avx512 computes
+//
+//	for r := range 4 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*4+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_4x64_avx512(args *convArgs)
+
+// convPixels_3x64_avx512 computes
+//
+//	for r := range 3 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*3+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_3x64_avx512(args *convArgs)
+
+// convPixels_2x64_avx512 computes
+//
+//	for r := range 2 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*2+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_2x64_avx512(args *convArgs)
+
+// convPixels_1x64_avx512 computes
+//
+//	for r := range 1 { // output channels
+//		for c := range 64 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*1+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_1x64_avx512(args *convArgs)
+
+// convPixels_12x32_avx512 computes
+//
+//	for r := range 12 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*12+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_12x32_avx512(args *convArgs)
+
+// convPixels_11x32_avx512 computes
+//
+//	for r := range 11 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*11+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_11x32_avx512(args *convArgs)
+
+// convPixels_10x32_avx512 computes
+//
+//	for r := range 10 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*10+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_10x32_avx512(args *convArgs)
+
+// convPixels_9x32_avx512 computes
+//
+//	for r := range 9 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*9+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_9x32_avx512(args *convArgs)
+
+// convPixels_8x32_avx512 computes
+//
+//	for r := range 8 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*8+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_8x32_avx512(args *convArgs)
+
+// convPixels_7x32_avx512 computes
+//
+//	for r := range 7 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*7+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_7x32_avx512(args *convArgs)
+
+// convPixels_6x32_avx512 computes
+//
+//	for r := range 6 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*6+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_6x32_avx512(args *convArgs)
+
+// convPixels_5x32_avx512 computes
+//
+//	for r := range 5 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*5+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_5x32_avx512(args *convArgs)
+
+// convPixels_4x32_avx512 computes
+//
+//	for r := range 4 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*4+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_4x32_avx512(args *convArgs)
+
+// convPixels_3x32_avx512 computes
+//
+//	for r := range 3 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*3+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_3x32_avx512(args *convArgs)
+
+// convPixels_2x32_avx512 computes
+//
+//	for r := range 2 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*2+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_2x32_avx512(args *convArgs)
+
+// convPixels_1x32_avx512 computes
+//
+//	for r := range 1 { // output channels
+//		for c := range 32 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*1+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_1x32_avx512(args *convArgs)
+
+// convPixels_12x16_avx512 computes
+//
+//	for r := range 12 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*12+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_12x16_avx512(args *convArgs)
+
+// convPixels_11x16_avx512 computes
+//
+//	for r := range 11 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*11+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_11x16_avx512(args *convArgs)
+
+// convPixels_10x16_avx512 computes
+//
+//	for r := range 10 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*10+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_10x16_avx512(args *convArgs)
+
+// convPixels_9x16_avx512 computes
+//
+//	for r := range 9 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*9+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_9x16_avx512(args *convArgs)
+
+// convPixels_8x16_avx512 computes
+//
+//	for r := range 8 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*8+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_8x16_avx512(args *convArgs)
+
+// convPixels_7x16_avx512 computes
+//
+//	for r := range 7 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*7+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_7x16_avx512(args *convArgs)
+
+// convPixels_6x16_avx512 computes
+//
+//	for r := range 6 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*6+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_6x16_avx512(args *convArgs)
+
+// convPixels_5x16_avx512 computes
+//
+//	for r := range 5 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*5+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_5x16_avx512(args *convArgs)
+
+// convPixels_4x16_avx512 computes
+//
+//	for r := range 4 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*4+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_4x16_avx512(args *convArgs)
+
+// convPixels_3x16_avx512 computes
+//
+//	for r := range 3 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*3+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_3x16_avx512(args *convArgs)
+
+// convPixels_2x16_avx512 computes
+//
+//	for r := range 2 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*2+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_2x16_avx512(args *convArgs)
+
+// convPixels_1x16_avx512 computes
+//
+//	for r := range 1 { // output channels
+//		for c := range 16 { // pixels
+//			s := float32(0)
+//			for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//				s += w[i*1+r] * x[c+offsets[i]/4]
+//			}
+//			y[r*yRow/4+c] = min(max(s+bias[r], low), high) // of the pixels of mask
+//		}
+//	}
+//
+//go:noescape
+func convPixels_1x16_avx512(args *convArgs)
 
 // convStoreAVX512 computes
 //
@@ -109,3 +1665,42 @@ func convStoreAVX512(args *convArgs)
 //
 //go:noescape
 func convPlaneAVX512(args *convArgs)
+
+// convPlane_64_avx512 computes
+//
+//	for c := range 64 { // pixels
+//		s := float32(0)
+//		for i := range k { // in fours, each product rounded, then their sums
+//			s += w[i] * x[c+offsets[i]/4]
+//		}
+//		y[c] = min(max(s+bias[0], low), high) // of the pixels of mask
+//	}
+//
+//go:noescape
+func convPlane_64_avx512(args *convArgs)
+
+// convPlane_32_avx512 computes
+//
+//	for c := range 32 { // pixels
+//		s := float32(0)
+//		for i := range k { // in fours, each product rounded, then their sums
+//			s += w[i] * x[c+offsets[i]/4]
+//		}
+//		y[c] = min(max(s+bias[0], low), high) // of the pixels of mask
+//	}
+//
+//go:noescape
+func convPlane_32_avx512(args *convArgs)
+
+// convPlane_16_avx512 computes
+//
+//	for c := range 16 { // pixels
+//		s := float32(0)
+//		for i := range k { // in fours, each product rounded, then their sums
+//			s += w[i] * x[c+offsets[i]/4]
+//		}
+//		y[c] = min(max(s+bias[0], low), high) // of the pixels of mask
+//	}
+//
+//go:noescape
+func convPlane_16_avx512(args *convArgs)

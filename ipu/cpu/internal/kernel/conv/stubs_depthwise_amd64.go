@@ -19,6 +19,40 @@ package conv
 //go:noescape
 func depthwise3AVX2(args *depthwiseArgs)
 
+// depthwise3_16_avx2 computes
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_16_avx2(args *depthwiseArgs)
+
+// depthwise3_8_avx2 computes
+//
+//	for i := range rows {
+//		for j := range 8 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_8_avx2(args *depthwiseArgs)
+
 // depthwise5AVX2 computes
 //
 //	for i := range rows {
@@ -35,6 +69,23 @@ func depthwise3AVX2(args *depthwiseArgs)
 //
 //go:noescape
 func depthwise5AVX2(args *depthwiseArgs)
+
+// depthwise5_8_avx2 computes
+//
+//	for i := range rows {
+//		for j := range 8 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5_8_avx2(args *depthwiseArgs)
 
 // depthwise3EvenAVX2 computes
 //
@@ -53,6 +104,23 @@ func depthwise5AVX2(args *depthwiseArgs)
 //go:noescape
 func depthwise3EvenAVX2(args *depthwiseArgs)
 
+// depthwise3Even_8_avx2 computes
+//
+//	for i := range rows {
+//		for j := range 8 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3Even_8_avx2(args *depthwiseArgs)
+
 // depthwise5EvenAVX2 computes
 //
 //	for i := range rows {
@@ -69,6 +137,23 @@ func depthwise3EvenAVX2(args *depthwiseArgs)
 //
 //go:noescape
 func depthwise5EvenAVX2(args *depthwiseArgs)
+
+// depthwise5Even_8_avx2 computes
+//
+//	for i := range rows {
+//		for j := range 8 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5Even_8_avx2(args *depthwiseArgs)
 
 // depthwise3AVX512 computes
 //
@@ -87,6 +172,74 @@ func depthwise5EvenAVX2(args *depthwiseArgs)
 //go:noescape
 func depthwise3AVX512(args *depthwiseArgs)
 
+// depthwise3_64_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 64 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_64_avx512(args *depthwiseArgs)
+
+// depthwise3_48_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 48 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_48_avx512(args *depthwiseArgs)
+
+// depthwise3_32_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 32 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_32_avx512(args *depthwiseArgs)
+
+// depthwise3_16_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3_16_avx512(args *depthwiseArgs)
+
 // depthwise5AVX512 computes
 //
 //	for i := range rows {
@@ -103,6 +256,40 @@ func depthwise3AVX512(args *depthwiseArgs)
 //
 //go:noescape
 func depthwise5AVX512(args *depthwiseArgs)
+
+// depthwise5_32_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 32 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5_32_avx512(args *depthwiseArgs)
+
+// depthwise5_16_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+i+p)*xRow/4+offset/4+j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5_16_avx512(args *depthwiseArgs)
 
 // depthwise3EvenAVX512 computes
 //
@@ -121,6 +308,40 @@ func depthwise5AVX512(args *depthwiseArgs)
 //go:noescape
 func depthwise3EvenAVX512(args *depthwiseArgs)
 
+// depthwise3Even_32_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 32 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3Even_32_avx512(args *depthwiseArgs)
+
+// depthwise3Even_16_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			s := float32(0)
+//			for p := range 3 { // in fours, each product rounded, then their sums
+//				for q := range 3 {
+//					s += w[3*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise3Even_16_avx512(args *depthwiseArgs)
+
 // depthwise5EvenAVX512 computes
 //
 //	for i := range rows {
@@ -137,3 +358,37 @@ func depthwise3EvenAVX512(args *depthwiseArgs)
 //
 //go:noescape
 func depthwise5EvenAVX512(args *depthwiseArgs)
+
+// depthwise5Even_32_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 32 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5Even_32_avx512(args *depthwiseArgs)
+
+// depthwise5Even_16_avx512 computes
+//
+//	for i := range rows {
+//		for j := range 16 {
+//			s := float32(0)
+//			for p := range 5 { // in fours, each product rounded, then their sums
+//				for q := range 5 {
+//					s += w[5*p+q] * x[(row+2*i+p)*xRow/4+offset/4+2*j+q] // 0 outside height and masks
+//				}
+//			}
+//			y[i*yRow/4+j] = min(max(s+bias, low), high)
+//		}
+//	}
+//
+//go:noescape
+func depthwise5Even_16_avx512(args *depthwiseArgs)

@@ -3,12 +3,44 @@
 #include "textflag.h"
 
 // func gemmAVX2(args *uint8)
-// Requires: AVX, FMA3, MMX+
 TEXT ·gemmAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 32(AX), $0x06
+	JNE  next1
+	JMP  ·gemm_6x16_avx2(SB)
+
+next1:
+	CMPQ 32(AX), $0x05
+	JNE  next2
+	JMP  ·gemm_5x16_avx2(SB)
+
+next2:
+	CMPQ 32(AX), $0x04
+	JNE  next3
+	JMP  ·gemm_4x16_avx2(SB)
+
+next3:
+	CMPQ 32(AX), $0x03
+	JNE  next4
+	JMP  ·gemm_3x16_avx2(SB)
+
+next4:
+	CMPQ 32(AX), $0x02
+	JNE  next5
+	JMP  ·gemm_2x16_avx2(SB)
+
+next5:
+	CMPQ 32(AX), $0x01
+	JNE  next6
+	JMP  ·gemm_1x16_avx2(SB)
+
+next6:
+	RET
+
+// func gemm_6x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_6x16_avx2(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	MOVQ       32(AX), CX
-	CMPQ       CX, $0x06
-	JNE        not61
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -45,12 +77,12 @@ TEXT ·gemmAVX2(SB), NOSPLIT, $0-8
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one2
+	JNE        one7
 	SUBQ       $0x04, R9
-	JL         rest5
+	JL         rest10
 	LEAQ       (R11)(R11*2), R12
 
-loop4:
+loop9:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Y12
 	VMOVUPS      32(DI), Y13
@@ -138,13 +170,13 @@ loop4:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop4
+	JGE          loop9
 
-rest5:
+rest10:
 	ADDQ $0x04, R9
-	JZ   end3
+	JZ   end8
 
-one2:
+one7:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Y12
@@ -171,16 +203,16 @@ one2:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one2
+	JNZ          one7
 
-end3:
+end8:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Y12
 	CMPB         104(AX), $0x00
-	JNE          column6
+	JNE          column11
 	VFMADD213PS  (DX), Y12, Y0
 	VFMADD213PS  32(DX), Y12, Y1
 	ADDQ         SI, DX
@@ -198,9 +230,9 @@ end3:
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y12, Y10
 	VFMADD213PS  32(DX), Y12, Y11
-	JMP          finish7
+	JMP          finish12
 
-column6:
+column11:
 	VBROADCASTSS (DX), Y13
 	VFMADD213PS  Y13, Y12, Y0
 	VFMADD213PS  Y13, Y12, Y1
@@ -225,9 +257,9 @@ column6:
 	VFMADD213PS  Y13, Y12, Y10
 	VFMADD213PS  Y13, Y12, Y11
 
-finish7:
+finish12:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited8
+	JEQ          unlimited13
 	VBROADCASTSS 172(AX), Y12
 	VBROADCASTSS 176(AX), Y13
 	VBROADCASTSS 180(AX), Y14
@@ -268,7 +300,7 @@ finish7:
 	VADDPS       Y14, Y11, Y11
 	VMINPS       Y11, Y13, Y11
 
-unlimited8:
+unlimited13:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	ADDQ    BX, CX
@@ -289,9 +321,10 @@ unlimited8:
 	VZEROUPPER
 	RET
 
-not61:
-	CMPQ       CX, $0x05
-	JNE        not59
+// func gemm_5x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -322,12 +355,12 @@ not61:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one10
+	JNE        one14
 	SUBQ       $0x04, R8
-	JL         rest13
+	JL         rest17
 	LEAQ       (R10)(R10*2), R11
 
-loop12:
+loop16:
 	PREFETCHT1   (R9)
 	VMOVUPS      (DI), Y10
 	VMOVUPS      32(DI), Y11
@@ -402,13 +435,13 @@ loop12:
 	ADDQ         $0x00000080, R9
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, R8
-	JGE          loop12
+	JGE          loop16
 
-rest13:
+rest17:
 	ADDQ $0x04, R8
-	JZ   end11
+	JZ   end15
 
-one10:
+one14:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      (DI), Y10
@@ -431,16 +464,16 @@ one10:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one10
+	JNZ          one14
 
-end11:
+end15:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Y10
 	CMPB         104(AX), $0x00
-	JNE          column14
+	JNE          column18
 	VFMADD213PS  (DX), Y10, Y0
 	VFMADD213PS  32(DX), Y10, Y1
 	ADDQ         SI, DX
@@ -455,9 +488,9 @@ end11:
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y10, Y8
 	VFMADD213PS  32(DX), Y10, Y9
-	JMP          finish15
+	JMP          finish19
 
-column14:
+column18:
 	VBROADCASTSS (DX), Y11
 	VFMADD213PS  Y11, Y10, Y0
 	VFMADD213PS  Y11, Y10, Y1
@@ -478,9 +511,9 @@ column14:
 	VFMADD213PS  Y11, Y10, Y8
 	VFMADD213PS  Y11, Y10, Y9
 
-finish15:
+finish19:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited16
+	JEQ          unlimited20
 	VBROADCASTSS 172(AX), Y10
 	VBROADCASTSS 176(AX), Y11
 	VBROADCASTSS 180(AX), Y12
@@ -515,7 +548,7 @@ finish15:
 	VADDPS       Y12, Y9, Y9
 	VMINPS       Y9, Y11, Y9
 
-unlimited16:
+unlimited20:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	ADDQ    BX, CX
@@ -533,9 +566,10 @@ unlimited16:
 	VZEROUPPER
 	RET
 
-not59:
-	CMPQ       CX, $0x04
-	JNE        not417
+// func gemm_4x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -562,12 +596,12 @@ not59:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one18
+	JNE        one21
 	SUBQ       $0x04, R8
-	JL         rest21
+	JL         rest24
 	LEAQ       (R10)(R10*2), R11
 
-loop20:
+loop23:
 	PREFETCHT1   (R9)
 	VMOVUPS      (DI), Y8
 	VMOVUPS      32(DI), Y9
@@ -630,13 +664,13 @@ loop20:
 	ADDQ         $0x00000080, R9
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, R8
-	JGE          loop20
+	JGE          loop23
 
-rest21:
+rest24:
 	ADDQ $0x04, R8
-	JZ   end19
+	JZ   end22
 
-one18:
+one21:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      (DI), Y8
@@ -656,16 +690,16 @@ one18:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one18
+	JNZ          one21
 
-end19:
+end22:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Y8
 	CMPB         104(AX), $0x00
-	JNE          column22
+	JNE          column25
 	VFMADD213PS  (DX), Y8, Y0
 	VFMADD213PS  32(DX), Y8, Y1
 	ADDQ         SI, DX
@@ -677,9 +711,9 @@ end19:
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y8, Y6
 	VFMADD213PS  32(DX), Y8, Y7
-	JMP          finish23
+	JMP          finish26
 
-column22:
+column25:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
 	VFMADD213PS  Y9, Y8, Y1
@@ -696,9 +730,9 @@ column22:
 	VFMADD213PS  Y9, Y8, Y6
 	VFMADD213PS  Y9, Y8, Y7
 
-finish23:
+finish26:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited24
+	JEQ          unlimited27
 	VBROADCASTSS 172(AX), Y8
 	VBROADCASTSS 176(AX), Y9
 	VBROADCASTSS 180(AX), Y10
@@ -727,7 +761,7 @@ finish23:
 	VADDPS       Y10, Y7, Y7
 	VMINPS       Y7, Y9, Y7
 
-unlimited24:
+unlimited27:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	ADDQ    BX, CX
@@ -742,9 +776,10 @@ unlimited24:
 	VZEROUPPER
 	RET
 
-not417:
-	CMPQ       CX, $0x03
-	JNE        not325
+// func gemm_3x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -767,12 +802,12 @@ not417:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one26
+	JNE        one28
 	SUBQ       $0x04, DI
-	JL         rest29
+	JL         rest31
 	LEAQ       (R9)(R9*2), R10
 
-loop28:
+loop30:
 	PREFETCHT1   (R8)
 	VMOVUPS      (SI), Y6
 	VMOVUPS      32(SI), Y7
@@ -823,13 +858,13 @@ loop28:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, DI
-	JGE          loop28
+	JGE          loop30
 
-rest29:
+rest31:
 	ADDQ $0x04, DI
-	JZ   end27
+	JZ   end29
 
-one26:
+one28:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      (SI), Y6
@@ -846,16 +881,16 @@ one26:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one26
+	JNZ          one28
 
-end27:
+end29:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Y6
 	CMPB         104(AX), $0x00
-	JNE          column30
+	JNE          column32
 	VFMADD213PS  (DX), Y6, Y0
 	VFMADD213PS  32(DX), Y6, Y1
 	ADDQ         SI, DX
@@ -864,9 +899,9 @@ end27:
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y6, Y4
 	VFMADD213PS  32(DX), Y6, Y5
-	JMP          finish31
+	JMP          finish33
 
-column30:
+column32:
 	VBROADCASTSS (DX), Y7
 	VFMADD213PS  Y7, Y6, Y0
 	VFMADD213PS  Y7, Y6, Y1
@@ -879,9 +914,9 @@ column30:
 	VFMADD213PS  Y7, Y6, Y4
 	VFMADD213PS  Y7, Y6, Y5
 
-finish31:
+finish33:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited32
+	JEQ          unlimited34
 	VBROADCASTSS 172(AX), Y6
 	VBROADCASTSS 176(AX), Y7
 	VBROADCASTSS 180(AX), Y8
@@ -904,7 +939,7 @@ finish31:
 	VADDPS       Y8, Y5, Y5
 	VMINPS       Y5, Y7, Y5
 
-unlimited32:
+unlimited34:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	ADDQ    BX, CX
@@ -916,9 +951,10 @@ unlimited32:
 	VZEROUPPER
 	RET
 
-not325:
-	CMPQ       CX, $0x02
-	JNE        not233
+// func gemm_2x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -937,12 +973,12 @@ not325:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one34
+	JNE        one35
 	SUBQ       $0x04, DI
-	JL         rest37
+	JL         rest38
 	LEAQ       (R9)(R9*2), R10
 
-loop36:
+loop37:
 	PREFETCHT1   (R8)
 	VMOVUPS      (SI), Y4
 	VMOVUPS      32(SI), Y5
@@ -981,13 +1017,13 @@ loop36:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, DI
-	JGE          loop36
+	JGE          loop37
 
-rest37:
+rest38:
 	ADDQ $0x04, DI
-	JZ   end35
+	JZ   end36
 
-one34:
+one35:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      (SI), Y4
@@ -1001,24 +1037,24 @@ one34:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one34
+	JNZ          one35
 
-end35:
+end36:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Y4
 	CMPB         104(AX), $0x00
-	JNE          column38
+	JNE          column39
 	VFMADD213PS  (DX), Y4, Y0
 	VFMADD213PS  32(DX), Y4, Y1
 	ADDQ         SI, DX
 	VFMADD213PS  (DX), Y4, Y2
 	VFMADD213PS  32(DX), Y4, Y3
-	JMP          finish39
+	JMP          finish40
 
-column38:
+column39:
 	VBROADCASTSS (DX), Y5
 	VFMADD213PS  Y5, Y4, Y0
 	VFMADD213PS  Y5, Y4, Y1
@@ -1027,9 +1063,9 @@ column38:
 	VFMADD213PS  Y5, Y4, Y2
 	VFMADD213PS  Y5, Y4, Y3
 
-finish39:
+finish40:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited40
+	JEQ          unlimited41
 	VBROADCASTSS 172(AX), Y4
 	VBROADCASTSS 176(AX), Y5
 	VBROADCASTSS 180(AX), Y6
@@ -1046,7 +1082,7 @@ finish39:
 	VADDPS       Y6, Y3, Y3
 	VMINPS       Y3, Y5, Y3
 
-unlimited40:
+unlimited41:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	ADDQ    BX, CX
@@ -1055,7 +1091,10 @@ unlimited40:
 	VZEROUPPER
 	RET
 
-not233:
+// func gemm_1x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemm_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX
@@ -1158,12 +1197,44 @@ unlimited48:
 	RET
 
 // func gemmMaskedAVX2(args *uint8)
-// Requires: AVX, FMA3, MMX+
 TEXT ·gemmMaskedAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 32(AX), $0x06
+	JNE  next49
+	JMP  ·gemmMasked_6x16_avx2(SB)
+
+next49:
+	CMPQ 32(AX), $0x05
+	JNE  next50
+	JMP  ·gemmMasked_5x16_avx2(SB)
+
+next50:
+	CMPQ 32(AX), $0x04
+	JNE  next51
+	JMP  ·gemmMasked_4x16_avx2(SB)
+
+next51:
+	CMPQ 32(AX), $0x03
+	JNE  next52
+	JMP  ·gemmMasked_3x16_avx2(SB)
+
+next52:
+	CMPQ 32(AX), $0x02
+	JNE  next53
+	JMP  ·gemmMasked_2x16_avx2(SB)
+
+next53:
+	CMPQ 32(AX), $0x01
+	JNE  next54
+	JMP  ·gemmMasked_1x16_avx2(SB)
+
+next54:
+	RET
+
+// func gemmMasked_6x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_6x16_avx2(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	MOVQ       32(AX), CX
-	CMPQ       CX, $0x06
-	JNE        not649
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1200,7 +1271,7 @@ TEXT ·gemmMaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one50:
+one55:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      108(AX), Y12
@@ -1229,7 +1300,7 @@ one50:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one50
+	JNZ          one55
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
@@ -1238,7 +1309,7 @@ one50:
 	VMOVUPS      108(AX), Y13
 	VMOVUPS      140(AX), Y14
 	CMPB         104(AX), $0x00
-	JNE          column52
+	JNE          column57
 	VMASKMOVPS   (DX), Y13, Y15
 	VFMADD213PS  Y15, Y12, Y0
 	VMASKMOVPS   32(DX), Y14, Y15
@@ -1268,9 +1339,9 @@ one50:
 	VFMADD213PS  Y13, Y12, Y10
 	VMASKMOVPS   32(DX), Y14, Y13
 	VFMADD213PS  Y13, Y12, Y11
-	JMP          finish53
+	JMP          finish58
 
-column52:
+column57:
 	VBROADCASTSS (DX), Y13
 	VFMADD213PS  Y13, Y12, Y0
 	VFMADD213PS  Y13, Y12, Y1
@@ -1295,9 +1366,9 @@ column52:
 	VFMADD213PS  Y13, Y12, Y10
 	VFMADD213PS  Y13, Y12, Y11
 
-finish53:
+finish58:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited54
+	JEQ          unlimited59
 	VBROADCASTSS 172(AX), Y12
 	VBROADCASTSS 176(AX), Y13
 	VBROADCASTSS 180(AX), Y14
@@ -1338,7 +1409,7 @@ finish53:
 	VADDPS       Y14, Y11, Y11
 	VMINPS       Y11, Y13, Y11
 
-unlimited54:
+unlimited59:
 	VMOVUPS    108(AX), Y13
 	VMOVUPS    140(AX), Y14
 	VMASKMOVPS Y0, Y13, (CX)
@@ -1361,9 +1432,10 @@ unlimited54:
 	VZEROUPPER
 	RET
 
-not649:
-	CMPQ       CX, $0x05
-	JNE        not555
+// func gemmMasked_5x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1394,7 +1466,7 @@ not649:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one56:
+one60:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      108(AX), Y10
@@ -1419,7 +1491,7 @@ one56:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one56
+	JNZ          one60
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
@@ -1428,7 +1500,7 @@ one56:
 	VMOVUPS      108(AX), Y11
 	VMOVUPS      140(AX), Y12
 	CMPB         104(AX), $0x00
-	JNE          column58
+	JNE          column62
 	VMASKMOVPS   (DX), Y11, Y13
 	VFMADD213PS  Y13, Y10, Y0
 	VMASKMOVPS   32(DX), Y12, Y13
@@ -1453,9 +1525,9 @@ one56:
 	VFMADD213PS  Y11, Y10, Y8
 	VMASKMOVPS   32(DX), Y12, Y11
 	VFMADD213PS  Y11, Y10, Y9
-	JMP          finish59
+	JMP          finish63
 
-column58:
+column62:
 	VBROADCASTSS (DX), Y11
 	VFMADD213PS  Y11, Y10, Y0
 	VFMADD213PS  Y11, Y10, Y1
@@ -1476,9 +1548,9 @@ column58:
 	VFMADD213PS  Y11, Y10, Y8
 	VFMADD213PS  Y11, Y10, Y9
 
-finish59:
+finish63:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited60
+	JEQ          unlimited64
 	VBROADCASTSS 172(AX), Y10
 	VBROADCASTSS 176(AX), Y11
 	VBROADCASTSS 180(AX), Y12
@@ -1513,7 +1585,7 @@ finish59:
 	VADDPS       Y12, Y9, Y9
 	VMINPS       Y9, Y11, Y9
 
-unlimited60:
+unlimited64:
 	VMOVUPS    108(AX), Y11
 	VMOVUPS    140(AX), Y12
 	VMASKMOVPS Y0, Y11, (CX)
@@ -1533,9 +1605,10 @@ unlimited60:
 	VZEROUPPER
 	RET
 
-not555:
-	CMPQ       CX, $0x04
-	JNE        not461
+// func gemmMasked_4x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1562,7 +1635,7 @@ not555:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one62:
+one65:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      108(AX), Y8
@@ -1584,7 +1657,7 @@ one62:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one62
+	JNZ          one65
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
@@ -1593,7 +1666,7 @@ one62:
 	VMOVUPS      108(AX), Y9
 	VMOVUPS      140(AX), Y10
 	CMPB         104(AX), $0x00
-	JNE          column64
+	JNE          column67
 	VMASKMOVPS   (DX), Y9, Y11
 	VFMADD213PS  Y11, Y8, Y0
 	VMASKMOVPS   32(DX), Y10, Y11
@@ -1613,9 +1686,9 @@ one62:
 	VFMADD213PS  Y9, Y8, Y6
 	VMASKMOVPS   32(DX), Y10, Y9
 	VFMADD213PS  Y9, Y8, Y7
-	JMP          finish65
+	JMP          finish68
 
-column64:
+column67:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
 	VFMADD213PS  Y9, Y8, Y1
@@ -1632,9 +1705,9 @@ column64:
 	VFMADD213PS  Y9, Y8, Y6
 	VFMADD213PS  Y9, Y8, Y7
 
-finish65:
+finish68:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited66
+	JEQ          unlimited69
 	VBROADCASTSS 172(AX), Y8
 	VBROADCASTSS 176(AX), Y9
 	VBROADCASTSS 180(AX), Y10
@@ -1663,7 +1736,7 @@ finish65:
 	VADDPS       Y10, Y7, Y7
 	VMINPS       Y7, Y9, Y7
 
-unlimited66:
+unlimited69:
 	VMOVUPS    108(AX), Y9
 	VMOVUPS    140(AX), Y10
 	VMASKMOVPS Y0, Y9, (CX)
@@ -1680,9 +1753,10 @@ unlimited66:
 	VZEROUPPER
 	RET
 
-not461:
-	CMPQ       CX, $0x03
-	JNE        not367
+// func gemmMasked_3x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1705,7 +1779,7 @@ not461:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one68:
+one70:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      108(AX), Y6
@@ -1724,7 +1798,7 @@ one68:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one68
+	JNZ          one70
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
@@ -1733,7 +1807,7 @@ one68:
 	VMOVUPS      108(AX), Y7
 	VMOVUPS      140(AX), Y8
 	CMPB         104(AX), $0x00
-	JNE          column70
+	JNE          column72
 	VMASKMOVPS   (DX), Y7, Y9
 	VFMADD213PS  Y9, Y6, Y0
 	VMASKMOVPS   32(DX), Y8, Y9
@@ -1748,9 +1822,9 @@ one68:
 	VFMADD213PS  Y7, Y6, Y4
 	VMASKMOVPS   32(DX), Y8, Y7
 	VFMADD213PS  Y7, Y6, Y5
-	JMP          finish71
+	JMP          finish73
 
-column70:
+column72:
 	VBROADCASTSS (DX), Y7
 	VFMADD213PS  Y7, Y6, Y0
 	VFMADD213PS  Y7, Y6, Y1
@@ -1763,9 +1837,9 @@ column70:
 	VFMADD213PS  Y7, Y6, Y4
 	VFMADD213PS  Y7, Y6, Y5
 
-finish71:
+finish73:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited72
+	JEQ          unlimited74
 	VBROADCASTSS 172(AX), Y6
 	VBROADCASTSS 176(AX), Y7
 	VBROADCASTSS 180(AX), Y8
@@ -1788,7 +1862,7 @@ finish71:
 	VADDPS       Y8, Y5, Y5
 	VMINPS       Y5, Y7, Y5
 
-unlimited72:
+unlimited74:
 	VMOVUPS    108(AX), Y7
 	VMOVUPS    140(AX), Y8
 	VMASKMOVPS Y0, Y7, (CX)
@@ -1802,9 +1876,10 @@ unlimited72:
 	VZEROUPPER
 	RET
 
-not367:
-	CMPQ       CX, $0x02
-	JNE        not273
+// func gemmMasked_2x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1823,7 +1898,7 @@ not367:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one74:
+one75:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      108(AX), Y4
@@ -1839,7 +1914,7 @@ one74:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one74
+	JNZ          one75
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
@@ -1848,7 +1923,7 @@ one74:
 	VMOVUPS      108(AX), Y5
 	VMOVUPS      140(AX), Y6
 	CMPB         104(AX), $0x00
-	JNE          column76
+	JNE          column77
 	VMASKMOVPS   (DX), Y5, Y7
 	VFMADD213PS  Y7, Y4, Y0
 	VMASKMOVPS   32(DX), Y6, Y7
@@ -1858,9 +1933,9 @@ one74:
 	VFMADD213PS  Y5, Y4, Y2
 	VMASKMOVPS   32(DX), Y6, Y5
 	VFMADD213PS  Y5, Y4, Y3
-	JMP          finish77
+	JMP          finish78
 
-column76:
+column77:
 	VBROADCASTSS (DX), Y5
 	VFMADD213PS  Y5, Y4, Y0
 	VFMADD213PS  Y5, Y4, Y1
@@ -1869,9 +1944,9 @@ column76:
 	VFMADD213PS  Y5, Y4, Y2
 	VFMADD213PS  Y5, Y4, Y3
 
-finish77:
+finish78:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited78
+	JEQ          unlimited79
 	VBROADCASTSS 172(AX), Y4
 	VBROADCASTSS 176(AX), Y5
 	VBROADCASTSS 180(AX), Y6
@@ -1888,7 +1963,7 @@ finish77:
 	VADDPS       Y6, Y3, Y3
 	VMINPS       Y3, Y5, Y3
 
-unlimited78:
+unlimited79:
 	VMOVUPS    108(AX), Y5
 	VMOVUPS    140(AX), Y6
 	VMASKMOVPS Y0, Y5, (CX)
@@ -1899,7 +1974,10 @@ unlimited78:
 	VZEROUPPER
 	RET
 
-not273:
+// func gemmMasked_1x16_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemmMasked_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX

@@ -3,14 +3,137 @@
 #include "textflag.h"
 
 // func gemmAVX512(args *uint8)
-// Requires: AVX, AVX512F, MMX+
 TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
+	MOVQ  args+0(FP), AX
+	TESTL $0xffff0000, 100(AX)
+	JEQ   next1
+	CMPQ  32(AX), $0x0c
+	JNE   next2
+	JMP   ·gemm_12x32_avx512(SB)
+
+next2:
+	CMPQ 32(AX), $0x0b
+	JNE  next3
+	JMP  ·gemm_11x32_avx512(SB)
+
+next3:
+	CMPQ 32(AX), $0x0a
+	JNE  next4
+	JMP  ·gemm_10x32_avx512(SB)
+
+next4:
+	CMPQ 32(AX), $0x09
+	JNE  next5
+	JMP  ·gemm_9x32_avx512(SB)
+
+next5:
+	CMPQ 32(AX), $0x08
+	JNE  next6
+	JMP  ·gemm_8x32_avx512(SB)
+
+next6:
+	CMPQ 32(AX), $0x07
+	JNE  next7
+	JMP  ·gemm_7x32_avx512(SB)
+
+next7:
+	CMPQ 32(AX), $0x06
+	JNE  next8
+	JMP  ·gemm_6x32_avx512(SB)
+
+next8:
+	CMPQ 32(AX), $0x05
+	JNE  next9
+	JMP  ·gemm_5x32_avx512(SB)
+
+next9:
+	CMPQ 32(AX), $0x04
+	JNE  next10
+	JMP  ·gemm_4x32_avx512(SB)
+
+next10:
+	CMPQ 32(AX), $0x03
+	JNE  next11
+	JMP  ·gemm_3x32_avx512(SB)
+
+next11:
+	CMPQ 32(AX), $0x02
+	JNE  next12
+	JMP  ·gemm_2x32_avx512(SB)
+
+next12:
+	CMPQ 32(AX), $0x01
+	JNE  next13
+	JMP  ·gemm_1x32_avx512(SB)
+
+next13:
+next1:
+	CMPQ 32(AX), $0x0c
+	JNE  next14
+	JMP  ·gemm_12x16_avx512(SB)
+
+next14:
+	CMPQ 32(AX), $0x0b
+	JNE  next15
+	JMP  ·gemm_11x16_avx512(SB)
+
+next15:
+	CMPQ 32(AX), $0x0a
+	JNE  next16
+	JMP  ·gemm_10x16_avx512(SB)
+
+next16:
+	CMPQ 32(AX), $0x09
+	JNE  next17
+	JMP  ·gemm_9x16_avx512(SB)
+
+next17:
+	CMPQ 32(AX), $0x08
+	JNE  next18
+	JMP  ·gemm_8x16_avx512(SB)
+
+next18:
+	CMPQ 32(AX), $0x07
+	JNE  next19
+	JMP  ·gemm_7x16_avx512(SB)
+
+next19:
+	CMPQ 32(AX), $0x06
+	JNE  next20
+	JMP  ·gemm_6x16_avx512(SB)
+
+next20:
+	CMPQ 32(AX), $0x05
+	JNE  next21
+	JMP  ·gemm_5x16_avx512(SB)
+
+next21:
+	CMPQ 32(AX), $0x04
+	JNE  next22
+	JMP  ·gemm_4x16_avx512(SB)
+
+next22:
+	CMPQ 32(AX), $0x03
+	JNE  next23
+	JMP  ·gemm_3x16_avx512(SB)
+
+next23:
+	CMPQ 32(AX), $0x02
+	JNE  next24
+	JMP  ·gemm_2x16_avx512(SB)
+
+next24:
+	CMPQ 32(AX), $0x01
+	JNE  next25
+	JMP  ·gemm_1x16_avx512(SB)
+
+next25:
+	RET
+
+// func gemm_12x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_12x32_avx512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	MOVQ       32(AX), CX
-	TESTL      $0xffff0000, 100(AX)
-	JEQ        single1
-	CMPQ       CX, $0x0c
-	JNE        not122
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -87,12 +210,12 @@ TEXT ·gemmAVX512(SB), NOSPLIT, $0-8
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 	CMPQ       SI, $0x04
-	JNE        one3
+	JNE        one26
 	SUBQ       $0x04, R10
-	JL         rest6
+	JL         rest29
 	LEAQ       (R12)(R12*2), R13
 
-loop5:
+loop28:
 	PREFETCHT1   (R11)
 	VMOVUPS      (DI), Z24
 	VMOVUPS      64(DI), Z25
@@ -253,13 +376,13 @@ loop5:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, R10
-	JGE          loop5
+	JGE          loop28
 
-rest6:
+rest29:
 	ADDQ $0x04, R10
-	JZ   end4
+	JZ   end27
 
-one3:
+one26:
 	PREFETCHT1   (R11)
 	ADDQ         $0x20, R11
 	VMOVUPS      (DI), Z24
@@ -305,16 +428,16 @@ one3:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          one3
+	JNZ          one26
 
-end4:
+end27:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z24
 	CMPB         104(AX), $0x00
-	JNE          column7
+	JNE          column30
 	VMOVUPS.Z    (DX), K1, Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VMOVUPS.Z    64(DX), K2, Z25
@@ -374,9 +497,9 @@ end4:
 	VFMADD213PS  Z25, Z24, Z22
 	VMOVUPS.Z    64(DX), K2, Z25
 	VFMADD213PS  Z25, Z24, Z23
-	JMP          finish8
+	JMP          finish31
 
-column7:
+column30:
 	VBROADCASTSS (DX), Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VFMADD213PS  Z25, Z24, Z1
@@ -425,9 +548,9 @@ column7:
 	VFMADD213PS  Z25, Z24, Z22
 	VFMADD213PS  Z25, Z24, Z23
 
-finish8:
+finish31:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited9
+	JEQ          unlimited32
 	VBROADCASTSS 172(AX), Z24
 	VBROADCASTSS 176(AX), Z25
 	VBROADCASTSS 180(AX), Z26
@@ -504,7 +627,7 @@ finish8:
 	VADDPS       Z26, Z23, Z23
 	VMINPS       Z23, Z25, Z23
 
-unlimited9:
+unlimited32:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -543,9 +666,10 @@ unlimited9:
 	VZEROUPPER
 	RET
 
-not122:
-	CMPQ       CX, $0x0b
-	JNE        not1110
+// func gemm_11x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_11x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -617,12 +741,12 @@ not122:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 	CMPQ       SI, $0x04
-	JNE        one11
+	JNE        one33
 	SUBQ       $0x04, R10
-	JL         rest14
+	JL         rest36
 	LEAQ       (R12)(R12*2), R13
 
-loop13:
+loop35:
 	PREFETCHT1   (R11)
 	VMOVUPS      (DI), Z22
 	VMOVUPS      64(DI), Z23
@@ -771,13 +895,13 @@ loop13:
 	ADDQ         $0x10, R8
 	ADDQ         $0x10, R9
 	SUBQ         $0x04, R10
-	JGE          loop13
+	JGE          loop35
 
-rest14:
+rest36:
 	ADDQ $0x04, R10
-	JZ   end12
+	JZ   end34
 
-one11:
+one33:
 	PREFETCHT1   (R11)
 	ADDQ         $0x20, R11
 	VMOVUPS      (DI), Z22
@@ -820,16 +944,16 @@ one11:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          one11
+	JNZ          one33
 
-end12:
+end34:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z22
 	CMPB         104(AX), $0x00
-	JNE          column15
+	JNE          column37
 	VMOVUPS.Z    (DX), K1, Z23
 	VFMADD213PS  Z23, Z22, Z0
 	VMOVUPS.Z    64(DX), K2, Z23
@@ -884,9 +1008,9 @@ end12:
 	VFMADD213PS  Z23, Z22, Z20
 	VMOVUPS.Z    64(DX), K2, Z23
 	VFMADD213PS  Z23, Z22, Z21
-	JMP          finish16
+	JMP          finish38
 
-column15:
+column37:
 	VBROADCASTSS (DX), Z23
 	VFMADD213PS  Z23, Z22, Z0
 	VFMADD213PS  Z23, Z22, Z1
@@ -931,9 +1055,9 @@ column15:
 	VFMADD213PS  Z23, Z22, Z20
 	VFMADD213PS  Z23, Z22, Z21
 
-finish16:
+finish38:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited17
+	JEQ          unlimited39
 	VBROADCASTSS 172(AX), Z22
 	VBROADCASTSS 176(AX), Z23
 	VBROADCASTSS 180(AX), Z24
@@ -1004,7 +1128,7 @@ finish16:
 	VADDPS       Z24, Z21, Z21
 	VMINPS       Z21, Z23, Z21
 
-unlimited17:
+unlimited39:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -1040,9 +1164,10 @@ unlimited17:
 	VZEROUPPER
 	RET
 
-not1110:
-	CMPQ       CX, $0x0a
-	JNE        not1018
+// func gemm_10x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_10x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1107,12 +1232,12 @@ not1110:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one19
+	JNE        one40
 	SUBQ       $0x04, R9
-	JL         rest22
+	JL         rest43
 	LEAQ       (R11)(R11*2), R12
 
-loop21:
+loop42:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Z20
 	VMOVUPS      64(DI), Z21
@@ -1248,13 +1373,13 @@ loop21:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop21
+	JGE          loop42
 
-rest22:
+rest43:
 	ADDQ $0x04, R9
-	JZ   end20
+	JZ   end41
 
-one19:
+one40:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Z20
@@ -1293,16 +1418,16 @@ one19:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one19
+	JNZ          one40
 
-end20:
+end41:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z20
 	CMPB         104(AX), $0x00
-	JNE          column23
+	JNE          column44
 	VMOVUPS.Z    (DX), K1, Z21
 	VFMADD213PS  Z21, Z20, Z0
 	VMOVUPS.Z    64(DX), K2, Z21
@@ -1352,9 +1477,9 @@ end20:
 	VFMADD213PS  Z21, Z20, Z18
 	VMOVUPS.Z    64(DX), K2, Z21
 	VFMADD213PS  Z21, Z20, Z19
-	JMP          finish24
+	JMP          finish45
 
-column23:
+column44:
 	VBROADCASTSS (DX), Z21
 	VFMADD213PS  Z21, Z20, Z0
 	VFMADD213PS  Z21, Z20, Z1
@@ -1395,9 +1520,9 @@ column23:
 	VFMADD213PS  Z21, Z20, Z18
 	VFMADD213PS  Z21, Z20, Z19
 
-finish24:
+finish45:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited25
+	JEQ          unlimited46
 	VBROADCASTSS 172(AX), Z20
 	VBROADCASTSS 176(AX), Z21
 	VBROADCASTSS 180(AX), Z22
@@ -1462,7 +1587,7 @@ finish24:
 	VADDPS       Z22, Z19, Z19
 	VMINPS       Z19, Z21, Z19
 
-unlimited25:
+unlimited46:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -1495,9 +1620,10 @@ unlimited25:
 	VZEROUPPER
 	RET
 
-not1018:
-	CMPQ       CX, $0x09
-	JNE        not926
+// func gemm_9x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_9x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1557,12 +1683,12 @@ not1018:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one27
+	JNE        one47
 	SUBQ       $0x04, R9
-	JL         rest30
+	JL         rest50
 	LEAQ       (R11)(R11*2), R12
 
-loop29:
+loop49:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Z18
 	VMOVUPS      64(DI), Z19
@@ -1686,13 +1812,13 @@ loop29:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop29
+	JGE          loop49
 
-rest30:
+rest50:
 	ADDQ $0x04, R9
-	JZ   end28
+	JZ   end48
 
-one27:
+one47:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Z18
@@ -1728,16 +1854,16 @@ one27:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one27
+	JNZ          one47
 
-end28:
+end48:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z18
 	CMPB         104(AX), $0x00
-	JNE          column31
+	JNE          column51
 	VMOVUPS.Z    (DX), K1, Z19
 	VFMADD213PS  Z19, Z18, Z0
 	VMOVUPS.Z    64(DX), K2, Z19
@@ -1782,9 +1908,9 @@ end28:
 	VFMADD213PS  Z19, Z18, Z16
 	VMOVUPS.Z    64(DX), K2, Z19
 	VFMADD213PS  Z19, Z18, Z17
-	JMP          finish32
+	JMP          finish52
 
-column31:
+column51:
 	VBROADCASTSS (DX), Z19
 	VFMADD213PS  Z19, Z18, Z0
 	VFMADD213PS  Z19, Z18, Z1
@@ -1821,9 +1947,9 @@ column31:
 	VFMADD213PS  Z19, Z18, Z16
 	VFMADD213PS  Z19, Z18, Z17
 
-finish32:
+finish52:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited33
+	JEQ          unlimited53
 	VBROADCASTSS 172(AX), Z18
 	VBROADCASTSS 176(AX), Z19
 	VBROADCASTSS 180(AX), Z20
@@ -1882,7 +2008,7 @@ finish32:
 	VADDPS       Z20, Z17, Z17
 	VMINPS       Z17, Z19, Z17
 
-unlimited33:
+unlimited53:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -1912,9 +2038,10 @@ unlimited33:
 	VZEROUPPER
 	RET
 
-not926:
-	CMPQ       CX, $0x08
-	JNE        not834
+// func gemm_8x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_8x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -1969,12 +2096,12 @@ not926:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one35
+	JNE        one54
 	SUBQ       $0x04, R9
-	JL         rest38
+	JL         rest57
 	LEAQ       (R11)(R11*2), R12
 
-loop37:
+loop56:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Z16
 	VMOVUPS      64(DI), Z17
@@ -2086,13 +2213,13 @@ loop37:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop37
+	JGE          loop56
 
-rest38:
+rest57:
 	ADDQ $0x04, R9
-	JZ   end36
+	JZ   end55
 
-one35:
+one54:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Z16
@@ -2125,16 +2252,16 @@ one35:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one35
+	JNZ          one54
 
-end36:
+end55:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z16
 	CMPB         104(AX), $0x00
-	JNE          column39
+	JNE          column58
 	VMOVUPS.Z    (DX), K1, Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VMOVUPS.Z    64(DX), K2, Z17
@@ -2174,9 +2301,9 @@ end36:
 	VFMADD213PS  Z17, Z16, Z14
 	VMOVUPS.Z    64(DX), K2, Z17
 	VFMADD213PS  Z17, Z16, Z15
-	JMP          finish40
+	JMP          finish59
 
-column39:
+column58:
 	VBROADCASTSS (DX), Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VFMADD213PS  Z17, Z16, Z1
@@ -2209,9 +2336,9 @@ column39:
 	VFMADD213PS  Z17, Z16, Z14
 	VFMADD213PS  Z17, Z16, Z15
 
-finish40:
+finish59:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited41
+	JEQ          unlimited60
 	VBROADCASTSS 172(AX), Z16
 	VBROADCASTSS 176(AX), Z17
 	VBROADCASTSS 180(AX), Z18
@@ -2264,7 +2391,7 @@ finish40:
 	VADDPS       Z18, Z15, Z15
 	VMINPS       Z15, Z17, Z15
 
-unlimited41:
+unlimited60:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -2291,9 +2418,10 @@ unlimited41:
 	VZEROUPPER
 	RET
 
-not834:
-	CMPQ       CX, $0x07
-	JNE        not742
+// func gemm_7x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_7x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -2343,12 +2471,12 @@ not834:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one43
+	JNE        one61
 	SUBQ       $0x04, R9
-	JL         rest46
+	JL         rest64
 	LEAQ       (R11)(R11*2), R12
 
-loop45:
+loop63:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Z14
 	VMOVUPS      64(DI), Z15
@@ -2448,13 +2576,13 @@ loop45:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop45
+	JGE          loop63
 
-rest46:
+rest64:
 	ADDQ $0x04, R9
-	JZ   end44
+	JZ   end62
 
-one43:
+one61:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Z14
@@ -2484,16 +2612,16 @@ one43:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one43
+	JNZ          one61
 
-end44:
+end62:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z14
 	CMPB         104(AX), $0x00
-	JNE          column47
+	JNE          column65
 	VMOVUPS.Z    (DX), K1, Z15
 	VFMADD213PS  Z15, Z14, Z0
 	VMOVUPS.Z    64(DX), K2, Z15
@@ -2528,9 +2656,9 @@ end44:
 	VFMADD213PS  Z15, Z14, Z12
 	VMOVUPS.Z    64(DX), K2, Z15
 	VFMADD213PS  Z15, Z14, Z13
-	JMP          finish48
+	JMP          finish66
 
-column47:
+column65:
 	VBROADCASTSS (DX), Z15
 	VFMADD213PS  Z15, Z14, Z0
 	VFMADD213PS  Z15, Z14, Z1
@@ -2559,9 +2687,9 @@ column47:
 	VFMADD213PS  Z15, Z14, Z12
 	VFMADD213PS  Z15, Z14, Z13
 
-finish48:
+finish66:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited49
+	JEQ          unlimited67
 	VBROADCASTSS 172(AX), Z14
 	VBROADCASTSS 176(AX), Z15
 	VBROADCASTSS 180(AX), Z16
@@ -2608,7 +2736,7 @@ finish48:
 	VADDPS       Z16, Z13, Z13
 	VMINPS       Z13, Z15, Z13
 
-unlimited49:
+unlimited67:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -2632,9 +2760,10 @@ unlimited49:
 	VZEROUPPER
 	RET
 
-not742:
-	CMPQ       CX, $0x06
-	JNE        not650
+// func gemm_6x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_6x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -2679,12 +2808,12 @@ not742:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one51
+	JNE        one68
 	SUBQ       $0x04, R9
-	JL         rest54
+	JL         rest71
 	LEAQ       (R11)(R11*2), R12
 
-loop53:
+loop70:
 	PREFETCHT1   (R10)
 	VMOVUPS      (DI), Z12
 	VMOVUPS      64(DI), Z13
@@ -2772,13 +2901,13 @@ loop53:
 	ADDQ         $0x10, CX
 	ADDQ         $0x10, R8
 	SUBQ         $0x04, R9
-	JGE          loop53
+	JGE          loop70
 
-rest54:
+rest71:
 	ADDQ $0x04, R9
-	JZ   end52
+	JZ   end69
 
-one51:
+one68:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS      (DI), Z12
@@ -2805,16 +2934,16 @@ one51:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one51
+	JNZ          one68
 
-end52:
+end69:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z12
 	CMPB         104(AX), $0x00
-	JNE          column55
+	JNE          column72
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
 	VMOVUPS.Z    64(DX), K2, Z13
@@ -2844,9 +2973,9 @@ end52:
 	VFMADD213PS  Z13, Z12, Z10
 	VMOVUPS.Z    64(DX), K2, Z13
 	VFMADD213PS  Z13, Z12, Z11
-	JMP          finish56
+	JMP          finish73
 
-column55:
+column72:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z0
 	VFMADD213PS  Z13, Z12, Z1
@@ -2871,9 +3000,9 @@ column55:
 	VFMADD213PS  Z13, Z12, Z10
 	VFMADD213PS  Z13, Z12, Z11
 
-finish56:
+finish73:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited57
+	JEQ          unlimited74
 	VBROADCASTSS 172(AX), Z12
 	VBROADCASTSS 176(AX), Z13
 	VBROADCASTSS 180(AX), Z14
@@ -2914,7 +3043,7 @@ finish56:
 	VADDPS       Z14, Z11, Z11
 	VMINPS       Z11, Z13, Z11
 
-unlimited57:
+unlimited74:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -2935,9 +3064,10 @@ unlimited57:
 	VZEROUPPER
 	RET
 
-not650:
-	CMPQ       CX, $0x05
-	JNE        not558
+// func gemm_5x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_5x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -2975,12 +3105,12 @@ not650:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one59
+	JNE        one75
 	SUBQ       $0x04, R8
-	JL         rest62
+	JL         rest78
 	LEAQ       (R10)(R10*2), R11
 
-loop61:
+loop77:
 	PREFETCHT1   (R9)
 	VMOVUPS      (DI), Z10
 	VMOVUPS      64(DI), Z11
@@ -3055,13 +3185,13 @@ loop61:
 	ADDQ         $0x00000080, R9
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, R8
-	JGE          loop61
+	JGE          loop77
 
-rest62:
+rest78:
 	ADDQ $0x04, R8
-	JZ   end60
+	JZ   end76
 
-one59:
+one75:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      (DI), Z10
@@ -3084,16 +3214,16 @@ one59:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one59
+	JNZ          one75
 
-end60:
+end76:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z10
 	CMPB         104(AX), $0x00
-	JNE          column63
+	JNE          column79
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
 	VMOVUPS.Z    64(DX), K2, Z11
@@ -3118,9 +3248,9 @@ end60:
 	VFMADD213PS  Z11, Z10, Z8
 	VMOVUPS.Z    64(DX), K2, Z11
 	VFMADD213PS  Z11, Z10, Z9
-	JMP          finish64
+	JMP          finish80
 
-column63:
+column79:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z0
 	VFMADD213PS  Z11, Z10, Z1
@@ -3141,9 +3271,9 @@ column63:
 	VFMADD213PS  Z11, Z10, Z8
 	VFMADD213PS  Z11, Z10, Z9
 
-finish64:
+finish80:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited65
+	JEQ          unlimited81
 	VBROADCASTSS 172(AX), Z10
 	VBROADCASTSS 176(AX), Z11
 	VBROADCASTSS 180(AX), Z12
@@ -3178,7 +3308,7 @@ finish64:
 	VADDPS       Z12, Z9, Z9
 	VMINPS       Z9, Z11, Z9
 
-unlimited65:
+unlimited81:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -3196,9 +3326,10 @@ unlimited65:
 	VZEROUPPER
 	RET
 
-not558:
-	CMPQ       CX, $0x04
-	JNE        not466
+// func gemm_4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -3231,12 +3362,12 @@ not558:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one67
+	JNE        one82
 	SUBQ       $0x04, R8
-	JL         rest70
+	JL         rest85
 	LEAQ       (R10)(R10*2), R11
 
-loop69:
+loop84:
 	PREFETCHT1   (R9)
 	VMOVUPS      (DI), Z8
 	VMOVUPS      64(DI), Z9
@@ -3299,13 +3430,13 @@ loop69:
 	ADDQ         $0x00000080, R9
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, R8
-	JGE          loop69
+	JGE          loop84
 
-rest70:
+rest85:
 	ADDQ $0x04, R8
-	JZ   end68
+	JZ   end83
 
-one67:
+one82:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS      (DI), Z8
@@ -3325,16 +3456,16 @@ one67:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one67
+	JNZ          one82
 
-end68:
+end83:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z8
 	CMPB         104(AX), $0x00
-	JNE          column71
+	JNE          column86
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VMOVUPS.Z    64(DX), K2, Z9
@@ -3354,9 +3485,9 @@ end68:
 	VFMADD213PS  Z9, Z8, Z6
 	VMOVUPS.Z    64(DX), K2, Z9
 	VFMADD213PS  Z9, Z8, Z7
-	JMP          finish72
+	JMP          finish87
 
-column71:
+column86:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VFMADD213PS  Z9, Z8, Z1
@@ -3373,9 +3504,9 @@ column71:
 	VFMADD213PS  Z9, Z8, Z6
 	VFMADD213PS  Z9, Z8, Z7
 
-finish72:
+finish87:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited73
+	JEQ          unlimited88
 	VBROADCASTSS 172(AX), Z8
 	VBROADCASTSS 176(AX), Z9
 	VBROADCASTSS 180(AX), Z10
@@ -3404,7 +3535,7 @@ finish72:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited73:
+unlimited88:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -3419,9 +3550,10 @@ unlimited73:
 	VZEROUPPER
 	RET
 
-not466:
-	CMPQ       CX, $0x03
-	JNE        not374
+// func gemm_3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -3449,12 +3581,12 @@ not466:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one75
+	JNE        one89
 	SUBQ       $0x04, DI
-	JL         rest78
+	JL         rest92
 	LEAQ       (R9)(R9*2), R10
 
-loop77:
+loop91:
 	PREFETCHT1   (R8)
 	VMOVUPS      (SI), Z6
 	VMOVUPS      64(SI), Z7
@@ -3505,13 +3637,13 @@ loop77:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, DI
-	JGE          loop77
+	JGE          loop91
 
-rest78:
+rest92:
 	ADDQ $0x04, DI
-	JZ   end76
+	JZ   end90
 
-one75:
+one89:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      (SI), Z6
@@ -3528,16 +3660,16 @@ one75:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one75
+	JNZ          one89
 
-end76:
+end90:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z6
 	CMPB         104(AX), $0x00
-	JNE          column79
+	JNE          column93
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
 	VMOVUPS.Z    64(DX), K2, Z7
@@ -3552,9 +3684,9 @@ end76:
 	VFMADD213PS  Z7, Z6, Z4
 	VMOVUPS.Z    64(DX), K2, Z7
 	VFMADD213PS  Z7, Z6, Z5
-	JMP          finish80
+	JMP          finish94
 
-column79:
+column93:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z0
 	VFMADD213PS  Z7, Z6, Z1
@@ -3567,9 +3699,9 @@ column79:
 	VFMADD213PS  Z7, Z6, Z4
 	VFMADD213PS  Z7, Z6, Z5
 
-finish80:
+finish94:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited81
+	JEQ          unlimited95
 	VBROADCASTSS 172(AX), Z6
 	VBROADCASTSS 176(AX), Z7
 	VBROADCASTSS 180(AX), Z8
@@ -3592,7 +3724,7 @@ finish80:
 	VADDPS       Z8, Z5, Z5
 	VMINPS       Z5, Z7, Z5
 
-unlimited81:
+unlimited95:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -3604,9 +3736,10 @@ unlimited81:
 	VZEROUPPER
 	RET
 
-not374:
-	CMPQ       CX, $0x02
-	JNE        not282
+// func gemm_2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -3629,12 +3762,12 @@ not374:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one83
+	JNE        one96
 	SUBQ       $0x04, DI
-	JL         rest86
+	JL         rest99
 	LEAQ       (R9)(R9*2), R10
 
-loop85:
+loop98:
 	PREFETCHT1   (R8)
 	VMOVUPS      (SI), Z4
 	VMOVUPS      64(SI), Z5
@@ -3673,13 +3806,13 @@ loop85:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, DI
-	JGE          loop85
+	JGE          loop98
 
-rest86:
+rest99:
 	ADDQ $0x04, DI
-	JZ   end84
+	JZ   end97
 
-one83:
+one96:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS      (SI), Z4
@@ -3693,16 +3826,16 @@ one83:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one83
+	JNZ          one96
 
-end84:
+end97:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z4
 	CMPB         104(AX), $0x00
-	JNE          column87
+	JNE          column100
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
 	VMOVUPS.Z    64(DX), K2, Z5
@@ -3712,9 +3845,9 @@ end84:
 	VFMADD213PS  Z5, Z4, Z2
 	VMOVUPS.Z    64(DX), K2, Z5
 	VFMADD213PS  Z5, Z4, Z3
-	JMP          finish88
+	JMP          finish101
 
-column87:
+column100:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z0
 	VFMADD213PS  Z5, Z4, Z1
@@ -3723,9 +3856,9 @@ column87:
 	VFMADD213PS  Z5, Z4, Z2
 	VFMADD213PS  Z5, Z4, Z3
 
-finish88:
+finish101:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited89
+	JEQ          unlimited102
 	VBROADCASTSS 172(AX), Z4
 	VBROADCASTSS 176(AX), Z5
 	VBROADCASTSS 180(AX), Z6
@@ -3742,7 +3875,7 @@ finish88:
 	VADDPS       Z6, Z3, Z3
 	VMINPS       Z3, Z5, Z3
 
-unlimited89:
+unlimited102:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -3751,7 +3884,10 @@ unlimited89:
 	VZEROUPPER
 	RET
 
-not282:
+// func gemm_1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX
@@ -3769,12 +3905,12 @@ not282:
 	MOVQ       40(AX), SI
 	MOVQ       88(AX), DI
 	CMPQ       DX, $0x04
-	JNE        one91
+	JNE        one103
 	SUBQ       $0x04, SI
-	JL         rest94
+	JL         rest106
 	LEAQ       (R8)(R8*2), R9
 
-loop93:
+loop105:
 	PREFETCHT1   (DI)
 	VMOVUPS      (BX), Z2
 	VMOVUPS      64(BX), Z3
@@ -3801,13 +3937,13 @@ loop93:
 	ADDQ         $0x00000080, DI
 	ADDQ         $0x10, CX
 	SUBQ         $0x04, SI
-	JGE          loop93
+	JGE          loop105
 
-rest94:
+rest106:
 	ADDQ $0x04, SI
-	JZ   end92
+	JZ   end104
 
-one91:
+one103:
 	PREFETCHT1   (DI)
 	ADDQ         $0x20, DI
 	VMOVUPS      (BX), Z2
@@ -3818,30 +3954,30 @@ one91:
 	ADDQ         R8, BX
 	ADDQ         DX, CX
 	DECQ         SI
-	JNZ          one91
+	JNZ          one103
 
-end92:
+end104:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 96(AX), Z2
 	CMPB         104(AX), $0x00
-	JNE          column95
+	JNE          column107
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
 	VMOVUPS.Z    64(DX), K2, Z3
 	VFMADD213PS  Z3, Z2, Z1
-	JMP          finish96
+	JMP          finish108
 
-column95:
+column107:
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z0
 	VFMADD213PS  Z3, Z2, Z1
 
-finish96:
+finish108:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited97
+	JEQ          unlimited109
 	VBROADCASTSS 172(AX), Z2
 	VBROADCASTSS 176(AX), Z3
 	VBROADCASTSS 180(AX), Z4
@@ -3852,15 +3988,16 @@ finish96:
 	VADDPS       Z4, Z1, Z1
 	VMINPS       Z1, Z3, Z1
 
-unlimited97:
+unlimited109:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	VZEROUPPER
 	RET
 
-single1:
-	CMPQ       CX, $0x0c
-	JNE        not1298
+// func gemm_12x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_12x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -3912,12 +4049,12 @@ single1:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 	CMPQ       SI, $0x04
-	JNE        one99
+	JNE        one110
 	SUBQ       $0x04, R10
-	JL         rest102
+	JL         rest113
 	LEAQ       (R12)(R12*2), R13
 
-loop101:
+loop112:
 	PREFETCHT1       (R11)
 	VMOVUPS          (DI), Z12
 	VFMADD231PS.BCST (CX), Z12, Z0
@@ -3978,13 +4115,13 @@ loop101:
 	ADDQ             $0x10, R8
 	ADDQ             $0x10, R9
 	SUBQ             $0x04, R10
-	JGE              loop101
+	JGE              loop112
 
-rest102:
+rest113:
 	ADDQ $0x04, R10
-	JZ   end100
+	JZ   end111
 
-one99:
+one110:
 	PREFETCHT1       (R11)
 	ADDQ             $0x20, R11
 	VMOVUPS          (DI), Z12
@@ -4005,16 +4142,16 @@ one99:
 	ADDQ             SI, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              one99
+	JNZ              one110
 
-end100:
+end111:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z12
 	CMPB         104(AX), $0x00
-	JNE          column103
+	JNE          column114
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
 	ADDQ         SI, DX
@@ -4050,9 +4187,9 @@ end100:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z11
-	JMP          finish104
+	JMP          finish115
 
-column103:
+column114:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z0
 	ADDQ         SI, DX
@@ -4089,9 +4226,9 @@ column103:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z11
 
-finish104:
+finish115:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited105
+	JEQ          unlimited116
 	VBROADCASTSS 172(AX), Z12
 	VBROADCASTSS 176(AX), Z13
 	VBROADCASTSS 180(AX), Z14
@@ -4132,7 +4269,7 @@ finish104:
 	VADDPS       Z14, Z11, Z11
 	VMINPS       Z11, Z13, Z11
 
-unlimited105:
+unlimited116:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -4159,9 +4296,10 @@ unlimited105:
 	VZEROUPPER
 	RET
 
-not1298:
-	CMPQ       CX, $0x0b
-	JNE        not11106
+// func gemm_11x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_11x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -4210,12 +4348,12 @@ not1298:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 	CMPQ       SI, $0x04
-	JNE        one107
+	JNE        one117
 	SUBQ       $0x04, R10
-	JL         rest110
+	JL         rest120
 	LEAQ       (R12)(R12*2), R13
 
-loop109:
+loop119:
 	PREFETCHT1       (R11)
 	VMOVUPS          (DI), Z11
 	VFMADD231PS.BCST (CX), Z11, Z0
@@ -4272,13 +4410,13 @@ loop109:
 	ADDQ             $0x10, R8
 	ADDQ             $0x10, R9
 	SUBQ             $0x04, R10
-	JGE              loop109
+	JGE              loop119
 
-rest110:
+rest120:
 	ADDQ $0x04, R10
-	JZ   end108
+	JZ   end118
 
-one107:
+one117:
 	PREFETCHT1       (R11)
 	ADDQ             $0x20, R11
 	VMOVUPS          (DI), Z11
@@ -4298,16 +4436,16 @@ one107:
 	ADDQ             SI, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              one107
+	JNZ              one117
 
-end108:
+end118:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z11
 	CMPB         104(AX), $0x00
-	JNE          column111
+	JNE          column121
 	VMOVUPS.Z    (DX), K1, Z12
 	VFMADD213PS  Z12, Z11, Z0
 	ADDQ         SI, DX
@@ -4340,9 +4478,9 @@ end108:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z12
 	VFMADD213PS  Z12, Z11, Z10
-	JMP          finish112
+	JMP          finish122
 
-column111:
+column121:
 	VBROADCASTSS (DX), Z12
 	VFMADD213PS  Z12, Z11, Z0
 	ADDQ         SI, DX
@@ -4376,9 +4514,9 @@ column111:
 	VBROADCASTSS (DX), Z12
 	VFMADD213PS  Z12, Z11, Z10
 
-finish112:
+finish122:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited113
+	JEQ          unlimited123
 	VBROADCASTSS 172(AX), Z11
 	VBROADCASTSS 176(AX), Z12
 	VBROADCASTSS 180(AX), Z13
@@ -4416,7 +4554,7 @@ finish112:
 	VADDPS       Z13, Z10, Z10
 	VMINPS       Z10, Z12, Z10
 
-unlimited113:
+unlimited123:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -4441,9 +4579,10 @@ unlimited113:
 	VZEROUPPER
 	RET
 
-not11106:
-	CMPQ       CX, $0x0a
-	JNE        not10114
+// func gemm_10x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_10x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -4487,12 +4626,12 @@ not11106:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one115
+	JNE        one124
 	SUBQ       $0x04, R9
-	JL         rest118
+	JL         rest127
 	LEAQ       (R11)(R11*2), R12
 
-loop117:
+loop126:
 	PREFETCHT1       (R10)
 	VMOVUPS          (DI), Z10
 	VFMADD231PS.BCST (CX), Z10, Z0
@@ -4544,13 +4683,13 @@ loop117:
 	ADDQ             $0x10, CX
 	ADDQ             $0x10, R8
 	SUBQ             $0x04, R9
-	JGE              loop117
+	JGE              loop126
 
-rest118:
+rest127:
 	ADDQ $0x04, R9
-	JZ   end116
+	JZ   end125
 
-one115:
+one124:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS          (DI), Z10
@@ -4568,16 +4707,16 @@ one115:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one115
+	JNZ              one124
 
-end116:
+end125:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z10
 	CMPB         104(AX), $0x00
-	JNE          column119
+	JNE          column128
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
 	ADDQ         SI, DX
@@ -4607,9 +4746,9 @@ end116:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z9
-	JMP          finish120
+	JMP          finish129
 
-column119:
+column128:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z0
 	ADDQ         SI, DX
@@ -4640,9 +4779,9 @@ column119:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z9
 
-finish120:
+finish129:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited121
+	JEQ          unlimited130
 	VBROADCASTSS 172(AX), Z10
 	VBROADCASTSS 176(AX), Z11
 	VBROADCASTSS 180(AX), Z12
@@ -4677,7 +4816,7 @@ finish120:
 	VADDPS       Z12, Z9, Z9
 	VMINPS       Z9, Z11, Z9
 
-unlimited121:
+unlimited130:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -4700,9 +4839,10 @@ unlimited121:
 	VZEROUPPER
 	RET
 
-not10114:
-	CMPQ       CX, $0x09
-	JNE        not9122
+// func gemm_9x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_9x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -4743,12 +4883,12 @@ not10114:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one123
+	JNE        one131
 	SUBQ       $0x04, R9
-	JL         rest126
+	JL         rest134
 	LEAQ       (R11)(R11*2), R12
 
-loop125:
+loop133:
 	PREFETCHT1       (R10)
 	VMOVUPS          (DI), Z9
 	VFMADD231PS.BCST (CX), Z9, Z0
@@ -4796,13 +4936,13 @@ loop125:
 	ADDQ             $0x10, CX
 	ADDQ             $0x10, R8
 	SUBQ             $0x04, R9
-	JGE              loop125
+	JGE              loop133
 
-rest126:
+rest134:
 	ADDQ $0x04, R9
-	JZ   end124
+	JZ   end132
 
-one123:
+one131:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS          (DI), Z9
@@ -4819,16 +4959,16 @@ one123:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one123
+	JNZ              one131
 
-end124:
+end132:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z9
 	CMPB         104(AX), $0x00
-	JNE          column127
+	JNE          column135
 	VMOVUPS.Z    (DX), K1, Z10
 	VFMADD213PS  Z10, Z9, Z0
 	ADDQ         SI, DX
@@ -4855,9 +4995,9 @@ end124:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z10
 	VFMADD213PS  Z10, Z9, Z8
-	JMP          finish128
+	JMP          finish136
 
-column127:
+column135:
 	VBROADCASTSS (DX), Z10
 	VFMADD213PS  Z10, Z9, Z0
 	ADDQ         SI, DX
@@ -4885,9 +5025,9 @@ column127:
 	VBROADCASTSS (DX), Z10
 	VFMADD213PS  Z10, Z9, Z8
 
-finish128:
+finish136:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited129
+	JEQ          unlimited137
 	VBROADCASTSS 172(AX), Z9
 	VBROADCASTSS 176(AX), Z10
 	VBROADCASTSS 180(AX), Z11
@@ -4919,7 +5059,7 @@ finish128:
 	VADDPS       Z11, Z8, Z8
 	VMINPS       Z8, Z10, Z8
 
-unlimited129:
+unlimited137:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -4940,9 +5080,10 @@ unlimited129:
 	VZEROUPPER
 	RET
 
-not9122:
-	CMPQ       CX, $0x08
-	JNE        not8130
+// func gemm_8x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_8x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -4980,12 +5121,12 @@ not9122:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one131
+	JNE        one138
 	SUBQ       $0x04, R9
-	JL         rest134
+	JL         rest141
 	LEAQ       (R11)(R11*2), R12
 
-loop133:
+loop140:
 	PREFETCHT1       (R10)
 	VMOVUPS          (DI), Z8
 	VFMADD231PS.BCST (CX), Z8, Z0
@@ -5029,13 +5170,13 @@ loop133:
 	ADDQ             $0x10, CX
 	ADDQ             $0x10, R8
 	SUBQ             $0x04, R9
-	JGE              loop133
+	JGE              loop140
 
-rest134:
+rest141:
 	ADDQ $0x04, R9
-	JZ   end132
+	JZ   end139
 
-one131:
+one138:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS          (DI), Z8
@@ -5051,16 +5192,16 @@ one131:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one131
+	JNZ              one138
 
-end132:
+end139:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z8
 	CMPB         104(AX), $0x00
-	JNE          column135
+	JNE          column142
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
 	ADDQ         SI, DX
@@ -5084,9 +5225,9 @@ end132:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z7
-	JMP          finish136
+	JMP          finish143
 
-column135:
+column142:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	ADDQ         SI, DX
@@ -5111,9 +5252,9 @@ column135:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z7
 
-finish136:
+finish143:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited137
+	JEQ          unlimited144
 	VBROADCASTSS 172(AX), Z8
 	VBROADCASTSS 176(AX), Z9
 	VBROADCASTSS 180(AX), Z10
@@ -5142,7 +5283,7 @@ finish136:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited137:
+unlimited144:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5161,9 +5302,10 @@ unlimited137:
 	VZEROUPPER
 	RET
 
-not8130:
-	CMPQ       CX, $0x07
-	JNE        not7138
+// func gemm_7x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_7x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5198,12 +5340,12 @@ not8130:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one139
+	JNE        one145
 	SUBQ       $0x04, R9
-	JL         rest142
+	JL         rest148
 	LEAQ       (R11)(R11*2), R12
 
-loop141:
+loop147:
 	PREFETCHT1       (R10)
 	VMOVUPS          (DI), Z7
 	VFMADD231PS.BCST (CX), Z7, Z0
@@ -5243,13 +5385,13 @@ loop141:
 	ADDQ             $0x10, CX
 	ADDQ             $0x10, R8
 	SUBQ             $0x04, R9
-	JGE              loop141
+	JGE              loop147
 
-rest142:
+rest148:
 	ADDQ $0x04, R9
-	JZ   end140
+	JZ   end146
 
-one139:
+one145:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS          (DI), Z7
@@ -5264,16 +5406,16 @@ one139:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one139
+	JNZ              one145
 
-end140:
+end146:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z7
 	CMPB         104(AX), $0x00
-	JNE          column143
+	JNE          column149
 	VMOVUPS.Z    (DX), K1, Z8
 	VFMADD213PS  Z8, Z7, Z0
 	ADDQ         SI, DX
@@ -5294,9 +5436,9 @@ end140:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z8
 	VFMADD213PS  Z8, Z7, Z6
-	JMP          finish144
+	JMP          finish150
 
-column143:
+column149:
 	VBROADCASTSS (DX), Z8
 	VFMADD213PS  Z8, Z7, Z0
 	ADDQ         SI, DX
@@ -5318,9 +5460,9 @@ column143:
 	VBROADCASTSS (DX), Z8
 	VFMADD213PS  Z8, Z7, Z6
 
-finish144:
+finish150:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited145
+	JEQ          unlimited151
 	VBROADCASTSS 172(AX), Z7
 	VBROADCASTSS 176(AX), Z8
 	VBROADCASTSS 180(AX), Z9
@@ -5346,7 +5488,7 @@ finish144:
 	VADDPS       Z9, Z6, Z6
 	VMINPS       Z6, Z8, Z6
 
-unlimited145:
+unlimited151:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5363,9 +5505,10 @@ unlimited145:
 	VZEROUPPER
 	RET
 
-not7138:
-	CMPQ       CX, $0x06
-	JNE        not6146
+// func gemm_6x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_6x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5397,12 +5540,12 @@ not7138:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 	CMPQ       SI, $0x04
-	JNE        one147
+	JNE        one152
 	SUBQ       $0x04, R9
-	JL         rest150
+	JL         rest155
 	LEAQ       (R11)(R11*2), R12
 
-loop149:
+loop154:
 	PREFETCHT1       (R10)
 	VMOVUPS          (DI), Z6
 	VFMADD231PS.BCST (CX), Z6, Z0
@@ -5438,13 +5581,13 @@ loop149:
 	ADDQ             $0x10, CX
 	ADDQ             $0x10, R8
 	SUBQ             $0x04, R9
-	JGE              loop149
+	JGE              loop154
 
-rest150:
+rest155:
 	ADDQ $0x04, R9
-	JZ   end148
+	JZ   end153
 
-one147:
+one152:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS          (DI), Z6
@@ -5458,16 +5601,16 @@ one147:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one147
+	JNZ              one152
 
-end148:
+end153:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z6
 	CMPB         104(AX), $0x00
-	JNE          column151
+	JNE          column156
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
 	ADDQ         SI, DX
@@ -5485,9 +5628,9 @@ end148:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z5
-	JMP          finish152
+	JMP          finish157
 
-column151:
+column156:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z0
 	ADDQ         SI, DX
@@ -5506,9 +5649,9 @@ column151:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z5
 
-finish152:
+finish157:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited153
+	JEQ          unlimited158
 	VBROADCASTSS 172(AX), Z6
 	VBROADCASTSS 176(AX), Z7
 	VBROADCASTSS 180(AX), Z8
@@ -5531,7 +5674,7 @@ finish152:
 	VADDPS       Z8, Z5, Z5
 	VMINPS       Z5, Z7, Z5
 
-unlimited153:
+unlimited158:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5546,9 +5689,10 @@ unlimited153:
 	VZEROUPPER
 	RET
 
-not6146:
-	CMPQ       CX, $0x05
-	JNE        not5154
+// func gemm_5x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_5x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5575,12 +5719,12 @@ not6146:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one155
+	JNE        one159
 	SUBQ       $0x04, R8
-	JL         rest158
+	JL         rest162
 	LEAQ       (R10)(R10*2), R11
 
-loop157:
+loop161:
 	PREFETCHT1       (R9)
 	VMOVUPS          (DI), Z5
 	VFMADD231PS.BCST (CX), Z5, Z0
@@ -5611,13 +5755,13 @@ loop157:
 	ADDQ             $0x00000080, R9
 	ADDQ             $0x10, CX
 	SUBQ             $0x04, R8
-	JGE              loop157
+	JGE              loop161
 
-rest158:
+rest162:
 	ADDQ $0x04, R8
-	JZ   end156
+	JZ   end160
 
-one155:
+one159:
 	PREFETCHT1       (R9)
 	ADDQ             $0x20, R9
 	VMOVUPS          (DI), Z5
@@ -5629,16 +5773,16 @@ one155:
 	ADDQ             R10, DI
 	ADDQ             SI, CX
 	DECQ             R8
-	JNZ              one155
+	JNZ              one159
 
-end156:
+end160:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z5
 	CMPB         104(AX), $0x00
-	JNE          column159
+	JNE          column163
 	VMOVUPS.Z    (DX), K1, Z6
 	VFMADD213PS  Z6, Z5, Z0
 	ADDQ         SI, DX
@@ -5653,9 +5797,9 @@ end156:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z6
 	VFMADD213PS  Z6, Z5, Z4
-	JMP          finish160
+	JMP          finish164
 
-column159:
+column163:
 	VBROADCASTSS (DX), Z6
 	VFMADD213PS  Z6, Z5, Z0
 	ADDQ         SI, DX
@@ -5671,9 +5815,9 @@ column159:
 	VBROADCASTSS (DX), Z6
 	VFMADD213PS  Z6, Z5, Z4
 
-finish160:
+finish164:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited161
+	JEQ          unlimited165
 	VBROADCASTSS 172(AX), Z5
 	VBROADCASTSS 176(AX), Z6
 	VBROADCASTSS 180(AX), Z7
@@ -5693,7 +5837,7 @@ finish160:
 	VADDPS       Z7, Z4, Z4
 	VMINPS       Z4, Z6, Z4
 
-unlimited161:
+unlimited165:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5706,9 +5850,10 @@ unlimited161:
 	VZEROUPPER
 	RET
 
-not5154:
-	CMPQ       CX, $0x04
-	JNE        not4162
+// func gemm_4x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_4x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5732,12 +5877,12 @@ not5154:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 	CMPQ       SI, $0x04
-	JNE        one163
+	JNE        one166
 	SUBQ       $0x04, R8
-	JL         rest166
+	JL         rest169
 	LEAQ       (R10)(R10*2), R11
 
-loop165:
+loop168:
 	PREFETCHT1       (R9)
 	VMOVUPS          (DI), Z4
 	VFMADD231PS.BCST (CX), Z4, Z0
@@ -5764,13 +5909,13 @@ loop165:
 	ADDQ             $0x00000080, R9
 	ADDQ             $0x10, CX
 	SUBQ             $0x04, R8
-	JGE              loop165
+	JGE              loop168
 
-rest166:
+rest169:
 	ADDQ $0x04, R8
-	JZ   end164
+	JZ   end167
 
-one163:
+one166:
 	PREFETCHT1       (R9)
 	ADDQ             $0x20, R9
 	VMOVUPS          (DI), Z4
@@ -5781,16 +5926,16 @@ one163:
 	ADDQ             R10, DI
 	ADDQ             SI, CX
 	DECQ             R8
-	JNZ              one163
+	JNZ              one166
 
-end164:
+end167:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z4
 	CMPB         104(AX), $0x00
-	JNE          column167
+	JNE          column170
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
 	ADDQ         SI, DX
@@ -5802,9 +5947,9 @@ end164:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z3
-	JMP          finish168
+	JMP          finish171
 
-column167:
+column170:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z0
 	ADDQ         SI, DX
@@ -5817,9 +5962,9 @@ column167:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z3
 
-finish168:
+finish171:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited169
+	JEQ          unlimited172
 	VBROADCASTSS 172(AX), Z4
 	VBROADCASTSS 176(AX), Z5
 	VBROADCASTSS 180(AX), Z6
@@ -5836,7 +5981,7 @@ finish168:
 	VADDPS       Z6, Z3, Z3
 	VMINPS       Z3, Z5, Z3
 
-unlimited169:
+unlimited172:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5847,9 +5992,10 @@ unlimited169:
 	VZEROUPPER
 	RET
 
-not4162:
-	CMPQ       CX, $0x03
-	JNE        not3170
+// func gemm_3x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_3x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5870,12 +6016,12 @@ not4162:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one171
+	JNE        one173
 	SUBQ       $0x04, DI
-	JL         rest174
+	JL         rest176
 	LEAQ       (R9)(R9*2), R10
 
-loop173:
+loop175:
 	PREFETCHT1       (R8)
 	VMOVUPS          (SI), Z3
 	VFMADD231PS.BCST (CX), Z3, Z0
@@ -5898,13 +6044,13 @@ loop173:
 	ADDQ             $0x00000080, R8
 	ADDQ             $0x10, CX
 	SUBQ             $0x04, DI
-	JGE              loop173
+	JGE              loop175
 
-rest174:
+rest176:
 	ADDQ $0x04, DI
-	JZ   end172
+	JZ   end174
 
-one171:
+one173:
 	PREFETCHT1       (R8)
 	ADDQ             $0x20, R8
 	VMOVUPS          (SI), Z3
@@ -5914,16 +6060,16 @@ one171:
 	ADDQ             R9, SI
 	ADDQ             BX, CX
 	DECQ             DI
-	JNZ              one171
+	JNZ              one173
 
-end172:
+end174:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z3
 	CMPB         104(AX), $0x00
-	JNE          column175
+	JNE          column177
 	VMOVUPS.Z    (DX), K1, Z4
 	VFMADD213PS  Z4, Z3, Z0
 	ADDQ         SI, DX
@@ -5932,9 +6078,9 @@ end172:
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z4
 	VFMADD213PS  Z4, Z3, Z2
-	JMP          finish176
+	JMP          finish178
 
-column175:
+column177:
 	VBROADCASTSS (DX), Z4
 	VFMADD213PS  Z4, Z3, Z0
 	ADDQ         SI, DX
@@ -5944,9 +6090,9 @@ column175:
 	VBROADCASTSS (DX), Z4
 	VFMADD213PS  Z4, Z3, Z2
 
-finish176:
+finish178:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited177
+	JEQ          unlimited179
 	VBROADCASTSS 172(AX), Z3
 	VBROADCASTSS 176(AX), Z4
 	VBROADCASTSS 180(AX), Z5
@@ -5960,7 +6106,7 @@ finish176:
 	VADDPS       Z5, Z2, Z2
 	VMINPS       Z2, Z4, Z2
 
-unlimited177:
+unlimited179:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -5969,9 +6115,10 @@ unlimited177:
 	VZEROUPPER
 	RET
 
-not3170:
-	CMPQ       CX, $0x02
-	JNE        not2178
+// func gemm_2x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_2x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -5989,12 +6136,12 @@ not3170:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 	CMPQ       BX, $0x04
-	JNE        one179
+	JNE        one180
 	SUBQ       $0x04, DI
-	JL         rest182
+	JL         rest183
 	LEAQ       (R9)(R9*2), R10
 
-loop181:
+loop182:
 	PREFETCHT1       (R8)
 	VMOVUPS          (SI), Z2
 	VFMADD231PS.BCST (CX), Z2, Z0
@@ -6013,13 +6160,13 @@ loop181:
 	ADDQ             $0x00000080, R8
 	ADDQ             $0x10, CX
 	SUBQ             $0x04, DI
-	JGE              loop181
+	JGE              loop182
 
-rest182:
+rest183:
 	ADDQ $0x04, DI
-	JZ   end180
+	JZ   end181
 
-one179:
+one180:
 	PREFETCHT1       (R8)
 	ADDQ             $0x20, R8
 	VMOVUPS          (SI), Z2
@@ -6028,33 +6175,33 @@ one179:
 	ADDQ             R9, SI
 	ADDQ             BX, CX
 	DECQ             DI
-	JNZ              one179
+	JNZ              one180
 
-end180:
+end181:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z2
 	CMPB         104(AX), $0x00
-	JNE          column183
+	JNE          column184
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
 	ADDQ         SI, DX
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z1
-	JMP          finish184
+	JMP          finish185
 
-column183:
+column184:
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z0
 	ADDQ         SI, DX
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z1
 
-finish184:
+finish185:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited185
+	JEQ          unlimited186
 	VBROADCASTSS 172(AX), Z2
 	VBROADCASTSS 176(AX), Z3
 	VBROADCASTSS 180(AX), Z4
@@ -6065,14 +6212,17 @@ finish184:
 	VADDPS       Z4, Z1, Z1
 	VMINPS       Z1, Z3, Z1
 
-unlimited185:
+unlimited186:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
 	VZEROUPPER
 	RET
 
-not2178:
+// func gemm_1x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemm_1x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX
@@ -6155,14 +6305,137 @@ unlimited193:
 	RET
 
 // func gemmMaskedAVX512(args *uint8)
-// Requires: AVX, AVX512F, MMX+
 TEXT ·gemmMaskedAVX512(SB), NOSPLIT, $0-8
+	MOVQ  args+0(FP), AX
+	TESTL $0xffff0000, 100(AX)
+	JEQ   next194
+	CMPQ  32(AX), $0x0c
+	JNE   next195
+	JMP   ·gemmMasked_12x32_avx512(SB)
+
+next195:
+	CMPQ 32(AX), $0x0b
+	JNE  next196
+	JMP  ·gemmMasked_11x32_avx512(SB)
+
+next196:
+	CMPQ 32(AX), $0x0a
+	JNE  next197
+	JMP  ·gemmMasked_10x32_avx512(SB)
+
+next197:
+	CMPQ 32(AX), $0x09
+	JNE  next198
+	JMP  ·gemmMasked_9x32_avx512(SB)
+
+next198:
+	CMPQ 32(AX), $0x08
+	JNE  next199
+	JMP  ·gemmMasked_8x32_avx512(SB)
+
+next199:
+	CMPQ 32(AX), $0x07
+	JNE  next200
+	JMP  ·gemmMasked_7x32_avx512(SB)
+
+next200:
+	CMPQ 32(AX), $0x06
+	JNE  next201
+	JMP  ·gemmMasked_6x32_avx512(SB)
+
+next201:
+	CMPQ 32(AX), $0x05
+	JNE  next202
+	JMP  ·gemmMasked_5x32_avx512(SB)
+
+next202:
+	CMPQ 32(AX), $0x04
+	JNE  next203
+	JMP  ·gemmMasked_4x32_avx512(SB)
+
+next203:
+	CMPQ 32(AX), $0x03
+	JNE  next204
+	JMP  ·gemmMasked_3x32_avx512(SB)
+
+next204:
+	CMPQ 32(AX), $0x02
+	JNE  next205
+	JMP  ·gemmMasked_2x32_avx512(SB)
+
+next205:
+	CMPQ 32(AX), $0x01
+	JNE  next206
+	JMP  ·gemmMasked_1x32_avx512(SB)
+
+next206:
+next194:
+	CMPQ 32(AX), $0x0c
+	JNE  next207
+	JMP  ·gemmMasked_12x16_avx512(SB)
+
+next207:
+	CMPQ 32(AX), $0x0b
+	JNE  next208
+	JMP  ·gemmMasked_11x16_avx512(SB)
+
+next208:
+	CMPQ 32(AX), $0x0a
+	JNE  next209
+	JMP  ·gemmMasked_10x16_avx512(SB)
+
+next209:
+	CMPQ 32(AX), $0x09
+	JNE  next210
+	JMP  ·gemmMasked_9x16_avx512(SB)
+
+next210:
+	CMPQ 32(AX), $0x08
+	JNE  next211
+	JMP  ·gemmMasked_8x16_avx512(SB)
+
+next211:
+	CMPQ 32(AX), $0x07
+	JNE  next212
+	JMP  ·gemmMasked_7x16_avx512(SB)
+
+next212:
+	CMPQ 32(AX), $0x06
+	JNE  next213
+	JMP  ·gemmMasked_6x16_avx512(SB)
+
+next213:
+	CMPQ 32(AX), $0x05
+	JNE  next214
+	JMP  ·gemmMasked_5x16_avx512(SB)
+
+next214:
+	CMPQ 32(AX), $0x04
+	JNE  next215
+	JMP  ·gemmMasked_4x16_avx512(SB)
+
+next215:
+	CMPQ 32(AX), $0x03
+	JNE  next216
+	JMP  ·gemmMasked_3x16_avx512(SB)
+
+next216:
+	CMPQ 32(AX), $0x02
+	JNE  next217
+	JMP  ·gemmMasked_2x16_avx512(SB)
+
+next217:
+	CMPQ 32(AX), $0x01
+	JNE  next218
+	JMP  ·gemmMasked_1x16_avx512(SB)
+
+next218:
+	RET
+
+// func gemmMasked_12x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_12x32_avx512(SB), NOSPLIT, $0-8
 	MOVQ       args+0(FP), AX
-	MOVQ       32(AX), CX
-	TESTL      $0xffff0000, 100(AX)
-	JEQ        single194
-	CMPQ       CX, $0x0c
-	JNE        not12195
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -6239,7 +6512,7 @@ TEXT ·gemmMaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 
-one196:
+one219:
 	PREFETCHT1   (R11)
 	ADDQ         $0x20, R11
 	VMOVUPS.Z    (DI), K1, Z24
@@ -6285,14 +6558,14 @@ one196:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          one196
+	JNZ          one219
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z24
 	CMPB         104(AX), $0x00
-	JNE          column198
+	JNE          column221
 	VMOVUPS.Z    (DX), K1, Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VMOVUPS.Z    64(DX), K2, Z25
@@ -6352,9 +6625,9 @@ one196:
 	VFMADD213PS  Z25, Z24, Z22
 	VMOVUPS.Z    64(DX), K2, Z25
 	VFMADD213PS  Z25, Z24, Z23
-	JMP          finish199
+	JMP          finish222
 
-column198:
+column221:
 	VBROADCASTSS (DX), Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VFMADD213PS  Z25, Z24, Z1
@@ -6403,9 +6676,9 @@ column198:
 	VFMADD213PS  Z25, Z24, Z22
 	VFMADD213PS  Z25, Z24, Z23
 
-finish199:
+finish222:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited200
+	JEQ          unlimited223
 	VBROADCASTSS 172(AX), Z24
 	VBROADCASTSS 176(AX), Z25
 	VBROADCASTSS 180(AX), Z26
@@ -6482,7 +6755,7 @@ finish199:
 	VADDPS       Z26, Z23, Z23
 	VMINPS       Z23, Z25, Z23
 
-unlimited200:
+unlimited223:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -6521,9 +6794,10 @@ unlimited200:
 	VZEROUPPER
 	RET
 
-not12195:
-	CMPQ       CX, $0x0b
-	JNE        not11201
+// func gemmMasked_11x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_11x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -6595,7 +6869,7 @@ not12195:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 
-one202:
+one224:
 	PREFETCHT1   (R11)
 	ADDQ         $0x20, R11
 	VMOVUPS.Z    (DI), K1, Z22
@@ -6638,14 +6912,14 @@ one202:
 	ADDQ         SI, R8
 	ADDQ         SI, R9
 	DECQ         R10
-	JNZ          one202
+	JNZ          one224
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z22
 	CMPB         104(AX), $0x00
-	JNE          column204
+	JNE          column226
 	VMOVUPS.Z    (DX), K1, Z23
 	VFMADD213PS  Z23, Z22, Z0
 	VMOVUPS.Z    64(DX), K2, Z23
@@ -6700,9 +6974,9 @@ one202:
 	VFMADD213PS  Z23, Z22, Z20
 	VMOVUPS.Z    64(DX), K2, Z23
 	VFMADD213PS  Z23, Z22, Z21
-	JMP          finish205
+	JMP          finish227
 
-column204:
+column226:
 	VBROADCASTSS (DX), Z23
 	VFMADD213PS  Z23, Z22, Z0
 	VFMADD213PS  Z23, Z22, Z1
@@ -6747,9 +7021,9 @@ column204:
 	VFMADD213PS  Z23, Z22, Z20
 	VFMADD213PS  Z23, Z22, Z21
 
-finish205:
+finish227:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited206
+	JEQ          unlimited228
 	VBROADCASTSS 172(AX), Z22
 	VBROADCASTSS 176(AX), Z23
 	VBROADCASTSS 180(AX), Z24
@@ -6820,7 +7094,7 @@ finish205:
 	VADDPS       Z24, Z21, Z21
 	VMINPS       Z21, Z23, Z21
 
-unlimited206:
+unlimited228:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -6856,9 +7130,10 @@ unlimited206:
 	VZEROUPPER
 	RET
 
-not11201:
-	CMPQ       CX, $0x0a
-	JNE        not10207
+// func gemmMasked_10x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_10x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -6923,7 +7198,7 @@ not11201:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one208:
+one229:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS.Z    (DI), K1, Z20
@@ -6962,14 +7237,14 @@ one208:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one208
+	JNZ          one229
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z20
 	CMPB         104(AX), $0x00
-	JNE          column210
+	JNE          column231
 	VMOVUPS.Z    (DX), K1, Z21
 	VFMADD213PS  Z21, Z20, Z0
 	VMOVUPS.Z    64(DX), K2, Z21
@@ -7019,9 +7294,9 @@ one208:
 	VFMADD213PS  Z21, Z20, Z18
 	VMOVUPS.Z    64(DX), K2, Z21
 	VFMADD213PS  Z21, Z20, Z19
-	JMP          finish211
+	JMP          finish232
 
-column210:
+column231:
 	VBROADCASTSS (DX), Z21
 	VFMADD213PS  Z21, Z20, Z0
 	VFMADD213PS  Z21, Z20, Z1
@@ -7062,9 +7337,9 @@ column210:
 	VFMADD213PS  Z21, Z20, Z18
 	VFMADD213PS  Z21, Z20, Z19
 
-finish211:
+finish232:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited212
+	JEQ          unlimited233
 	VBROADCASTSS 172(AX), Z20
 	VBROADCASTSS 176(AX), Z21
 	VBROADCASTSS 180(AX), Z22
@@ -7129,7 +7404,7 @@ finish211:
 	VADDPS       Z22, Z19, Z19
 	VMINPS       Z19, Z21, Z19
 
-unlimited212:
+unlimited233:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -7162,9 +7437,10 @@ unlimited212:
 	VZEROUPPER
 	RET
 
-not10207:
-	CMPQ       CX, $0x09
-	JNE        not9213
+// func gemmMasked_9x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_9x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -7224,7 +7500,7 @@ not10207:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one214:
+one234:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS.Z    (DI), K1, Z18
@@ -7260,14 +7536,14 @@ one214:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one214
+	JNZ          one234
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z18
 	CMPB         104(AX), $0x00
-	JNE          column216
+	JNE          column236
 	VMOVUPS.Z    (DX), K1, Z19
 	VFMADD213PS  Z19, Z18, Z0
 	VMOVUPS.Z    64(DX), K2, Z19
@@ -7312,9 +7588,9 @@ one214:
 	VFMADD213PS  Z19, Z18, Z16
 	VMOVUPS.Z    64(DX), K2, Z19
 	VFMADD213PS  Z19, Z18, Z17
-	JMP          finish217
+	JMP          finish237
 
-column216:
+column236:
 	VBROADCASTSS (DX), Z19
 	VFMADD213PS  Z19, Z18, Z0
 	VFMADD213PS  Z19, Z18, Z1
@@ -7351,9 +7627,9 @@ column216:
 	VFMADD213PS  Z19, Z18, Z16
 	VFMADD213PS  Z19, Z18, Z17
 
-finish217:
+finish237:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited218
+	JEQ          unlimited238
 	VBROADCASTSS 172(AX), Z18
 	VBROADCASTSS 176(AX), Z19
 	VBROADCASTSS 180(AX), Z20
@@ -7412,7 +7688,7 @@ finish217:
 	VADDPS       Z20, Z17, Z17
 	VMINPS       Z17, Z19, Z17
 
-unlimited218:
+unlimited238:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -7442,9 +7718,10 @@ unlimited218:
 	VZEROUPPER
 	RET
 
-not9213:
-	CMPQ       CX, $0x08
-	JNE        not8219
+// func gemmMasked_8x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_8x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -7499,7 +7776,7 @@ not9213:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one220:
+one239:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS.Z    (DI), K1, Z16
@@ -7532,14 +7809,14 @@ one220:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one220
+	JNZ          one239
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z16
 	CMPB         104(AX), $0x00
-	JNE          column222
+	JNE          column241
 	VMOVUPS.Z    (DX), K1, Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VMOVUPS.Z    64(DX), K2, Z17
@@ -7579,9 +7856,9 @@ one220:
 	VFMADD213PS  Z17, Z16, Z14
 	VMOVUPS.Z    64(DX), K2, Z17
 	VFMADD213PS  Z17, Z16, Z15
-	JMP          finish223
+	JMP          finish242
 
-column222:
+column241:
 	VBROADCASTSS (DX), Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VFMADD213PS  Z17, Z16, Z1
@@ -7614,9 +7891,9 @@ column222:
 	VFMADD213PS  Z17, Z16, Z14
 	VFMADD213PS  Z17, Z16, Z15
 
-finish223:
+finish242:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited224
+	JEQ          unlimited243
 	VBROADCASTSS 172(AX), Z16
 	VBROADCASTSS 176(AX), Z17
 	VBROADCASTSS 180(AX), Z18
@@ -7669,7 +7946,7 @@ finish223:
 	VADDPS       Z18, Z15, Z15
 	VMINPS       Z15, Z17, Z15
 
-unlimited224:
+unlimited243:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -7696,9 +7973,10 @@ unlimited224:
 	VZEROUPPER
 	RET
 
-not8219:
-	CMPQ       CX, $0x07
-	JNE        not7225
+// func gemmMasked_7x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_7x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -7748,7 +8026,7 @@ not8219:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one226:
+one244:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS.Z    (DI), K1, Z14
@@ -7778,14 +8056,14 @@ one226:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one226
+	JNZ          one244
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z14
 	CMPB         104(AX), $0x00
-	JNE          column228
+	JNE          column246
 	VMOVUPS.Z    (DX), K1, Z15
 	VFMADD213PS  Z15, Z14, Z0
 	VMOVUPS.Z    64(DX), K2, Z15
@@ -7820,9 +8098,9 @@ one226:
 	VFMADD213PS  Z15, Z14, Z12
 	VMOVUPS.Z    64(DX), K2, Z15
 	VFMADD213PS  Z15, Z14, Z13
-	JMP          finish229
+	JMP          finish247
 
-column228:
+column246:
 	VBROADCASTSS (DX), Z15
 	VFMADD213PS  Z15, Z14, Z0
 	VFMADD213PS  Z15, Z14, Z1
@@ -7851,9 +8129,9 @@ column228:
 	VFMADD213PS  Z15, Z14, Z12
 	VFMADD213PS  Z15, Z14, Z13
 
-finish229:
+finish247:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited230
+	JEQ          unlimited248
 	VBROADCASTSS 172(AX), Z14
 	VBROADCASTSS 176(AX), Z15
 	VBROADCASTSS 180(AX), Z16
@@ -7900,7 +8178,7 @@ finish229:
 	VADDPS       Z16, Z13, Z13
 	VMINPS       Z13, Z15, Z13
 
-unlimited230:
+unlimited248:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -7924,9 +8202,10 @@ unlimited230:
 	VZEROUPPER
 	RET
 
-not7225:
-	CMPQ       CX, $0x06
-	JNE        not6231
+// func gemmMasked_6x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_6x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -7971,7 +8250,7 @@ not7225:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one232:
+one249:
 	PREFETCHT1   (R10)
 	ADDQ         $0x20, R10
 	VMOVUPS.Z    (DI), K1, Z12
@@ -7998,14 +8277,14 @@ one232:
 	ADDQ         SI, CX
 	ADDQ         SI, R8
 	DECQ         R9
-	JNZ          one232
+	JNZ          one249
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z12
 	CMPB         104(AX), $0x00
-	JNE          column234
+	JNE          column251
 	VMOVUPS.Z    (DX), K1, Z13
 	VFMADD213PS  Z13, Z12, Z0
 	VMOVUPS.Z    64(DX), K2, Z13
@@ -8035,9 +8314,9 @@ one232:
 	VFMADD213PS  Z13, Z12, Z10
 	VMOVUPS.Z    64(DX), K2, Z13
 	VFMADD213PS  Z13, Z12, Z11
-	JMP          finish235
+	JMP          finish252
 
-column234:
+column251:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z0
 	VFMADD213PS  Z13, Z12, Z1
@@ -8062,9 +8341,9 @@ column234:
 	VFMADD213PS  Z13, Z12, Z10
 	VFMADD213PS  Z13, Z12, Z11
 
-finish235:
+finish252:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited236
+	JEQ          unlimited253
 	VBROADCASTSS 172(AX), Z12
 	VBROADCASTSS 176(AX), Z13
 	VBROADCASTSS 180(AX), Z14
@@ -8105,7 +8384,7 @@ finish235:
 	VADDPS       Z14, Z11, Z11
 	VMINPS       Z11, Z13, Z11
 
-unlimited236:
+unlimited253:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -8126,9 +8405,10 @@ unlimited236:
 	VZEROUPPER
 	RET
 
-not6231:
-	CMPQ       CX, $0x05
-	JNE        not5237
+// func gemmMasked_5x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_5x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -8166,7 +8446,7 @@ not6231:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one238:
+one254:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS.Z    (DI), K1, Z10
@@ -8189,14 +8469,14 @@ one238:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one238
+	JNZ          one254
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z10
 	CMPB         104(AX), $0x00
-	JNE          column240
+	JNE          column256
 	VMOVUPS.Z    (DX), K1, Z11
 	VFMADD213PS  Z11, Z10, Z0
 	VMOVUPS.Z    64(DX), K2, Z11
@@ -8221,9 +8501,9 @@ one238:
 	VFMADD213PS  Z11, Z10, Z8
 	VMOVUPS.Z    64(DX), K2, Z11
 	VFMADD213PS  Z11, Z10, Z9
-	JMP          finish241
+	JMP          finish257
 
-column240:
+column256:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z0
 	VFMADD213PS  Z11, Z10, Z1
@@ -8244,9 +8524,9 @@ column240:
 	VFMADD213PS  Z11, Z10, Z8
 	VFMADD213PS  Z11, Z10, Z9
 
-finish241:
+finish257:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited242
+	JEQ          unlimited258
 	VBROADCASTSS 172(AX), Z10
 	VBROADCASTSS 176(AX), Z11
 	VBROADCASTSS 180(AX), Z12
@@ -8281,7 +8561,7 @@ finish241:
 	VADDPS       Z12, Z9, Z9
 	VMINPS       Z9, Z11, Z9
 
-unlimited242:
+unlimited258:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -8299,9 +8579,10 @@ unlimited242:
 	VZEROUPPER
 	RET
 
-not5237:
-	CMPQ       CX, $0x04
-	JNE        not4243
+// func gemmMasked_4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -8334,7 +8615,7 @@ not5237:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one244:
+one259:
 	PREFETCHT1   (R9)
 	ADDQ         $0x20, R9
 	VMOVUPS.Z    (DI), K1, Z8
@@ -8354,14 +8635,14 @@ one244:
 	ADDQ         R10, DI
 	ADDQ         SI, CX
 	DECQ         R8
-	JNZ          one244
+	JNZ          one259
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z8
 	CMPB         104(AX), $0x00
-	JNE          column246
+	JNE          column261
 	VMOVUPS.Z    (DX), K1, Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VMOVUPS.Z    64(DX), K2, Z9
@@ -8381,9 +8662,9 @@ one244:
 	VFMADD213PS  Z9, Z8, Z6
 	VMOVUPS.Z    64(DX), K2, Z9
 	VFMADD213PS  Z9, Z8, Z7
-	JMP          finish247
+	JMP          finish262
 
-column246:
+column261:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VFMADD213PS  Z9, Z8, Z1
@@ -8400,9 +8681,9 @@ column246:
 	VFMADD213PS  Z9, Z8, Z6
 	VFMADD213PS  Z9, Z8, Z7
 
-finish247:
+finish262:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited248
+	JEQ          unlimited263
 	VBROADCASTSS 172(AX), Z8
 	VBROADCASTSS 176(AX), Z9
 	VBROADCASTSS 180(AX), Z10
@@ -8431,7 +8712,7 @@ finish247:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited248:
+unlimited263:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -8446,9 +8727,10 @@ unlimited248:
 	VZEROUPPER
 	RET
 
-not4243:
-	CMPQ       CX, $0x03
-	JNE        not3249
+// func gemmMasked_3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -8476,7 +8758,7 @@ not4243:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one250:
+one264:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS.Z    (SI), K1, Z6
@@ -8493,14 +8775,14 @@ one250:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one250
+	JNZ          one264
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z6
 	CMPB         104(AX), $0x00
-	JNE          column252
+	JNE          column266
 	VMOVUPS.Z    (DX), K1, Z7
 	VFMADD213PS  Z7, Z6, Z0
 	VMOVUPS.Z    64(DX), K2, Z7
@@ -8515,9 +8797,9 @@ one250:
 	VFMADD213PS  Z7, Z6, Z4
 	VMOVUPS.Z    64(DX), K2, Z7
 	VFMADD213PS  Z7, Z6, Z5
-	JMP          finish253
+	JMP          finish267
 
-column252:
+column266:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z0
 	VFMADD213PS  Z7, Z6, Z1
@@ -8530,9 +8812,9 @@ column252:
 	VFMADD213PS  Z7, Z6, Z4
 	VFMADD213PS  Z7, Z6, Z5
 
-finish253:
+finish267:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited254
+	JEQ          unlimited268
 	VBROADCASTSS 172(AX), Z6
 	VBROADCASTSS 176(AX), Z7
 	VBROADCASTSS 180(AX), Z8
@@ -8555,7 +8837,7 @@ finish253:
 	VADDPS       Z8, Z5, Z5
 	VMINPS       Z5, Z7, Z5
 
-unlimited254:
+unlimited268:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -8567,9 +8849,10 @@ unlimited254:
 	VZEROUPPER
 	RET
 
-not3249:
-	CMPQ       CX, $0x02
-	JNE        not2255
+// func gemmMasked_2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -8592,7 +8875,7 @@ not3249:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one256:
+one269:
 	PREFETCHT1   (R8)
 	ADDQ         $0x20, R8
 	VMOVUPS.Z    (SI), K1, Z4
@@ -8606,14 +8889,14 @@ one256:
 	ADDQ         R9, SI
 	ADDQ         BX, CX
 	DECQ         DI
-	JNZ          one256
+	JNZ          one269
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 96(AX), Z4
 	CMPB         104(AX), $0x00
-	JNE          column258
+	JNE          column271
 	VMOVUPS.Z    (DX), K1, Z5
 	VFMADD213PS  Z5, Z4, Z0
 	VMOVUPS.Z    64(DX), K2, Z5
@@ -8623,9 +8906,9 @@ one256:
 	VFMADD213PS  Z5, Z4, Z2
 	VMOVUPS.Z    64(DX), K2, Z5
 	VFMADD213PS  Z5, Z4, Z3
-	JMP          finish259
+	JMP          finish272
 
-column258:
+column271:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z0
 	VFMADD213PS  Z5, Z4, Z1
@@ -8634,9 +8917,9 @@ column258:
 	VFMADD213PS  Z5, Z4, Z2
 	VFMADD213PS  Z5, Z4, Z3
 
-finish259:
+finish272:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited260
+	JEQ          unlimited273
 	VBROADCASTSS 172(AX), Z4
 	VBROADCASTSS 176(AX), Z5
 	VBROADCASTSS 180(AX), Z6
@@ -8653,7 +8936,7 @@ finish259:
 	VADDPS       Z6, Z3, Z3
 	VMINPS       Z3, Z5, Z3
 
-unlimited260:
+unlimited273:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	ADDQ    BX, CX
@@ -8662,7 +8945,10 @@ unlimited260:
 	VZEROUPPER
 	RET
 
-not2255:
+// func gemmMasked_1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX
@@ -8680,7 +8966,7 @@ not2255:
 	MOVQ       40(AX), SI
 	MOVQ       88(AX), DI
 
-one262:
+one274:
 	PREFETCHT1   (DI)
 	ADDQ         $0x20, DI
 	VMOVUPS.Z    (BX), K1, Z2
@@ -8691,28 +8977,28 @@ one262:
 	ADDQ         R8, BX
 	ADDQ         DX, CX
 	DECQ         SI
-	JNZ          one262
+	JNZ          one274
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 96(AX), Z2
 	CMPB         104(AX), $0x00
-	JNE          column264
+	JNE          column276
 	VMOVUPS.Z    (DX), K1, Z3
 	VFMADD213PS  Z3, Z2, Z0
 	VMOVUPS.Z    64(DX), K2, Z3
 	VFMADD213PS  Z3, Z2, Z1
-	JMP          finish265
+	JMP          finish277
 
-column264:
+column276:
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z0
 	VFMADD213PS  Z3, Z2, Z1
 
-finish265:
+finish277:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited266
+	JEQ          unlimited278
 	VBROADCASTSS 172(AX), Z2
 	VBROADCASTSS 176(AX), Z3
 	VBROADCASTSS 180(AX), Z4
@@ -8723,15 +9009,16 @@ finish265:
 	VADDPS       Z4, Z1, Z1
 	VMINPS       Z1, Z3, Z1
 
-unlimited266:
+unlimited278:
 	VMOVUPS Z0, K1, (CX)
 	VMOVUPS Z1, K2, 64(CX)
 	VZEROUPPER
 	RET
 
-single194:
-	CMPQ       CX, $0x0c
-	JNE        not12267
+// func gemmMasked_12x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_12x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -8783,7 +9070,7 @@ single194:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 
-one268:
+one279:
 	PREFETCHT1       (R11)
 	ADDQ             $0x20, R11
 	VMOVUPS.Z        (DI), K1, Z12
@@ -8804,14 +9091,14 @@ one268:
 	ADDQ             SI, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              one268
+	JNZ              one279
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z12
 	CMPB             104(AX), $0x00
-	JNE              column270
+	JNE              column281
 	VMOVUPS.Z        (DX), K1, Z13
 	VFMADD213PS      Z13, Z12, Z0
 	ADDQ             SI, DX
@@ -8847,9 +9134,9 @@ one268:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z13
 	VFMADD213PS      Z13, Z12, Z11
-	JMP              finish271
+	JMP              finish282
 
-column270:
+column281:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z0
 	ADDQ         SI, DX
@@ -8886,9 +9173,9 @@ column270:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z11
 
-finish271:
+finish282:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited272
+	JEQ          unlimited283
 	VBROADCASTSS 172(AX), Z12
 	VBROADCASTSS 176(AX), Z13
 	VBROADCASTSS 180(AX), Z14
@@ -8929,7 +9216,7 @@ finish271:
 	VADDPS       Z14, Z11, Z11
 	VMINPS       Z11, Z13, Z11
 
-unlimited272:
+unlimited283:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -8956,9 +9243,10 @@ unlimited272:
 	VZEROUPPER
 	RET
 
-not12267:
-	CMPQ       CX, $0x0b
-	JNE        not11273
+// func gemmMasked_11x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_11x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9007,7 +9295,7 @@ not12267:
 	MOVQ       40(AX), R10
 	MOVQ       88(AX), R11
 
-one274:
+one284:
 	PREFETCHT1       (R11)
 	ADDQ             $0x20, R11
 	VMOVUPS.Z        (DI), K1, Z11
@@ -9027,14 +9315,14 @@ one274:
 	ADDQ             SI, R8
 	ADDQ             SI, R9
 	DECQ             R10
-	JNZ              one274
+	JNZ              one284
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z11
 	CMPB             104(AX), $0x00
-	JNE              column276
+	JNE              column286
 	VMOVUPS.Z        (DX), K1, Z12
 	VFMADD213PS      Z12, Z11, Z0
 	ADDQ             SI, DX
@@ -9067,9 +9355,9 @@ one274:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z12
 	VFMADD213PS      Z12, Z11, Z10
-	JMP              finish277
+	JMP              finish287
 
-column276:
+column286:
 	VBROADCASTSS (DX), Z12
 	VFMADD213PS  Z12, Z11, Z0
 	ADDQ         SI, DX
@@ -9103,9 +9391,9 @@ column276:
 	VBROADCASTSS (DX), Z12
 	VFMADD213PS  Z12, Z11, Z10
 
-finish277:
+finish287:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited278
+	JEQ          unlimited288
 	VBROADCASTSS 172(AX), Z11
 	VBROADCASTSS 176(AX), Z12
 	VBROADCASTSS 180(AX), Z13
@@ -9143,7 +9431,7 @@ finish277:
 	VADDPS       Z13, Z10, Z10
 	VMINPS       Z10, Z12, Z10
 
-unlimited278:
+unlimited288:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9168,9 +9456,10 @@ unlimited278:
 	VZEROUPPER
 	RET
 
-not11273:
-	CMPQ       CX, $0x0a
-	JNE        not10279
+// func gemmMasked_10x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_10x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9214,7 +9503,7 @@ not11273:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one280:
+one289:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS.Z        (DI), K1, Z10
@@ -9232,14 +9521,14 @@ one280:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one280
+	JNZ              one289
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z10
 	CMPB             104(AX), $0x00
-	JNE              column282
+	JNE              column291
 	VMOVUPS.Z        (DX), K1, Z11
 	VFMADD213PS      Z11, Z10, Z0
 	ADDQ             SI, DX
@@ -9269,9 +9558,9 @@ one280:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z11
 	VFMADD213PS      Z11, Z10, Z9
-	JMP              finish283
+	JMP              finish292
 
-column282:
+column291:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z0
 	ADDQ         SI, DX
@@ -9302,9 +9591,9 @@ column282:
 	VBROADCASTSS (DX), Z11
 	VFMADD213PS  Z11, Z10, Z9
 
-finish283:
+finish292:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited284
+	JEQ          unlimited293
 	VBROADCASTSS 172(AX), Z10
 	VBROADCASTSS 176(AX), Z11
 	VBROADCASTSS 180(AX), Z12
@@ -9339,7 +9628,7 @@ finish283:
 	VADDPS       Z12, Z9, Z9
 	VMINPS       Z9, Z11, Z9
 
-unlimited284:
+unlimited293:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9362,9 +9651,10 @@ unlimited284:
 	VZEROUPPER
 	RET
 
-not10279:
-	CMPQ       CX, $0x09
-	JNE        not9285
+// func gemmMasked_9x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_9x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9405,7 +9695,7 @@ not10279:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one286:
+one294:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS.Z        (DI), K1, Z9
@@ -9422,14 +9712,14 @@ one286:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one286
+	JNZ              one294
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z9
 	CMPB             104(AX), $0x00
-	JNE              column288
+	JNE              column296
 	VMOVUPS.Z        (DX), K1, Z10
 	VFMADD213PS      Z10, Z9, Z0
 	ADDQ             SI, DX
@@ -9456,9 +9746,9 @@ one286:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z10
 	VFMADD213PS      Z10, Z9, Z8
-	JMP              finish289
+	JMP              finish297
 
-column288:
+column296:
 	VBROADCASTSS (DX), Z10
 	VFMADD213PS  Z10, Z9, Z0
 	ADDQ         SI, DX
@@ -9486,9 +9776,9 @@ column288:
 	VBROADCASTSS (DX), Z10
 	VFMADD213PS  Z10, Z9, Z8
 
-finish289:
+finish297:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited290
+	JEQ          unlimited298
 	VBROADCASTSS 172(AX), Z9
 	VBROADCASTSS 176(AX), Z10
 	VBROADCASTSS 180(AX), Z11
@@ -9520,7 +9810,7 @@ finish289:
 	VADDPS       Z11, Z8, Z8
 	VMINPS       Z8, Z10, Z8
 
-unlimited290:
+unlimited298:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9541,9 +9831,10 @@ unlimited290:
 	VZEROUPPER
 	RET
 
-not9285:
-	CMPQ       CX, $0x08
-	JNE        not8291
+// func gemmMasked_8x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_8x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9581,7 +9872,7 @@ not9285:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one292:
+one299:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS.Z        (DI), K1, Z8
@@ -9597,14 +9888,14 @@ one292:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one292
+	JNZ              one299
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z8
 	CMPB             104(AX), $0x00
-	JNE              column294
+	JNE              column301
 	VMOVUPS.Z        (DX), K1, Z9
 	VFMADD213PS      Z9, Z8, Z0
 	ADDQ             SI, DX
@@ -9628,9 +9919,9 @@ one292:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z9
 	VFMADD213PS      Z9, Z8, Z7
-	JMP              finish295
+	JMP              finish302
 
-column294:
+column301:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	ADDQ         SI, DX
@@ -9655,9 +9946,9 @@ column294:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z7
 
-finish295:
+finish302:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited296
+	JEQ          unlimited303
 	VBROADCASTSS 172(AX), Z8
 	VBROADCASTSS 176(AX), Z9
 	VBROADCASTSS 180(AX), Z10
@@ -9686,7 +9977,7 @@ finish295:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited296:
+unlimited303:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9705,9 +9996,10 @@ unlimited296:
 	VZEROUPPER
 	RET
 
-not8291:
-	CMPQ       CX, $0x07
-	JNE        not7297
+// func gemmMasked_7x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_7x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9742,7 +10034,7 @@ not8291:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one298:
+one304:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS.Z        (DI), K1, Z7
@@ -9757,14 +10049,14 @@ one298:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one298
+	JNZ              one304
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z7
 	CMPB             104(AX), $0x00
-	JNE              column300
+	JNE              column306
 	VMOVUPS.Z        (DX), K1, Z8
 	VFMADD213PS      Z8, Z7, Z0
 	ADDQ             SI, DX
@@ -9785,9 +10077,9 @@ one298:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z8
 	VFMADD213PS      Z8, Z7, Z6
-	JMP              finish301
+	JMP              finish307
 
-column300:
+column306:
 	VBROADCASTSS (DX), Z8
 	VFMADD213PS  Z8, Z7, Z0
 	ADDQ         SI, DX
@@ -9809,9 +10101,9 @@ column300:
 	VBROADCASTSS (DX), Z8
 	VFMADD213PS  Z8, Z7, Z6
 
-finish301:
+finish307:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited302
+	JEQ          unlimited308
 	VBROADCASTSS 172(AX), Z7
 	VBROADCASTSS 176(AX), Z8
 	VBROADCASTSS 180(AX), Z9
@@ -9837,7 +10129,7 @@ finish301:
 	VADDPS       Z9, Z6, Z6
 	VMINPS       Z6, Z8, Z6
 
-unlimited302:
+unlimited308:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9854,9 +10146,10 @@ unlimited302:
 	VZEROUPPER
 	RET
 
-not7297:
-	CMPQ       CX, $0x06
-	JNE        not6303
+// func gemmMasked_6x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_6x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -9888,7 +10181,7 @@ not7297:
 	MOVQ       40(AX), R9
 	MOVQ       88(AX), R10
 
-one304:
+one309:
 	PREFETCHT1       (R10)
 	ADDQ             $0x20, R10
 	VMOVUPS.Z        (DI), K1, Z6
@@ -9902,14 +10195,14 @@ one304:
 	ADDQ             SI, CX
 	ADDQ             SI, R8
 	DECQ             R9
-	JNZ              one304
+	JNZ              one309
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z6
 	CMPB             104(AX), $0x00
-	JNE              column306
+	JNE              column311
 	VMOVUPS.Z        (DX), K1, Z7
 	VFMADD213PS      Z7, Z6, Z0
 	ADDQ             SI, DX
@@ -9927,9 +10220,9 @@ one304:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z7
 	VFMADD213PS      Z7, Z6, Z5
-	JMP              finish307
+	JMP              finish312
 
-column306:
+column311:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z0
 	ADDQ         SI, DX
@@ -9948,9 +10241,9 @@ column306:
 	VBROADCASTSS (DX), Z7
 	VFMADD213PS  Z7, Z6, Z5
 
-finish307:
+finish312:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited308
+	JEQ          unlimited313
 	VBROADCASTSS 172(AX), Z6
 	VBROADCASTSS 176(AX), Z7
 	VBROADCASTSS 180(AX), Z8
@@ -9973,7 +10266,7 @@ finish307:
 	VADDPS       Z8, Z5, Z5
 	VMINPS       Z5, Z7, Z5
 
-unlimited308:
+unlimited313:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -9988,9 +10281,10 @@ unlimited308:
 	VZEROUPPER
 	RET
 
-not6303:
-	CMPQ       CX, $0x05
-	JNE        not5309
+// func gemmMasked_5x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_5x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -10017,7 +10311,7 @@ not6303:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one310:
+one314:
 	PREFETCHT1       (R9)
 	ADDQ             $0x20, R9
 	VMOVUPS.Z        (DI), K1, Z5
@@ -10029,14 +10323,14 @@ one310:
 	ADDQ             R10, DI
 	ADDQ             SI, CX
 	DECQ             R8
-	JNZ              one310
+	JNZ              one314
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z5
 	CMPB             104(AX), $0x00
-	JNE              column312
+	JNE              column316
 	VMOVUPS.Z        (DX), K1, Z6
 	VFMADD213PS      Z6, Z5, Z0
 	ADDQ             SI, DX
@@ -10051,9 +10345,9 @@ one310:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z6
 	VFMADD213PS      Z6, Z5, Z4
-	JMP              finish313
+	JMP              finish317
 
-column312:
+column316:
 	VBROADCASTSS (DX), Z6
 	VFMADD213PS  Z6, Z5, Z0
 	ADDQ         SI, DX
@@ -10069,9 +10363,9 @@ column312:
 	VBROADCASTSS (DX), Z6
 	VFMADD213PS  Z6, Z5, Z4
 
-finish313:
+finish317:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited314
+	JEQ          unlimited318
 	VBROADCASTSS 172(AX), Z5
 	VBROADCASTSS 176(AX), Z6
 	VBROADCASTSS 180(AX), Z7
@@ -10091,7 +10385,7 @@ finish313:
 	VADDPS       Z7, Z4, Z4
 	VMINPS       Z4, Z6, Z4
 
-unlimited314:
+unlimited318:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -10104,9 +10398,10 @@ unlimited314:
 	VZEROUPPER
 	RET
 
-not5309:
-	CMPQ       CX, $0x04
-	JNE        not4315
+// func gemmMasked_4x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_4x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -10130,7 +10425,7 @@ not5309:
 	MOVQ       40(AX), R8
 	MOVQ       88(AX), R9
 
-one316:
+one319:
 	PREFETCHT1       (R9)
 	ADDQ             $0x20, R9
 	VMOVUPS.Z        (DI), K1, Z4
@@ -10141,14 +10436,14 @@ one316:
 	ADDQ             R10, DI
 	ADDQ             SI, CX
 	DECQ             R8
-	JNZ              one316
+	JNZ              one319
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z4
 	CMPB             104(AX), $0x00
-	JNE              column318
+	JNE              column321
 	VMOVUPS.Z        (DX), K1, Z5
 	VFMADD213PS      Z5, Z4, Z0
 	ADDQ             SI, DX
@@ -10160,9 +10455,9 @@ one316:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z5
 	VFMADD213PS      Z5, Z4, Z3
-	JMP              finish319
+	JMP              finish322
 
-column318:
+column321:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z0
 	ADDQ         SI, DX
@@ -10175,9 +10470,9 @@ column318:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z3
 
-finish319:
+finish322:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited320
+	JEQ          unlimited323
 	VBROADCASTSS 172(AX), Z4
 	VBROADCASTSS 176(AX), Z5
 	VBROADCASTSS 180(AX), Z6
@@ -10194,7 +10489,7 @@ finish319:
 	VADDPS       Z6, Z3, Z3
 	VMINPS       Z3, Z5, Z3
 
-unlimited320:
+unlimited323:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -10205,9 +10500,10 @@ unlimited320:
 	VZEROUPPER
 	RET
 
-not4315:
-	CMPQ       CX, $0x03
-	JNE        not3321
+// func gemmMasked_3x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_3x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -10228,7 +10524,7 @@ not4315:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one322:
+one324:
 	PREFETCHT1       (R8)
 	ADDQ             $0x20, R8
 	VMOVUPS.Z        (SI), K1, Z3
@@ -10238,14 +10534,14 @@ one322:
 	ADDQ             R9, SI
 	ADDQ             BX, CX
 	DECQ             DI
-	JNZ              one322
+	JNZ              one324
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z3
 	CMPB             104(AX), $0x00
-	JNE              column324
+	JNE              column326
 	VMOVUPS.Z        (DX), K1, Z4
 	VFMADD213PS      Z4, Z3, Z0
 	ADDQ             SI, DX
@@ -10254,9 +10550,9 @@ one322:
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z4
 	VFMADD213PS      Z4, Z3, Z2
-	JMP              finish325
+	JMP              finish327
 
-column324:
+column326:
 	VBROADCASTSS (DX), Z4
 	VFMADD213PS  Z4, Z3, Z0
 	ADDQ         SI, DX
@@ -10266,9 +10562,9 @@ column324:
 	VBROADCASTSS (DX), Z4
 	VFMADD213PS  Z4, Z3, Z2
 
-finish325:
+finish327:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited326
+	JEQ          unlimited328
 	VBROADCASTSS 172(AX), Z3
 	VBROADCASTSS 176(AX), Z4
 	VBROADCASTSS 180(AX), Z5
@@ -10282,7 +10578,7 @@ finish325:
 	VADDPS       Z5, Z2, Z2
 	VMINPS       Z2, Z4, Z2
 
-unlimited326:
+unlimited328:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
@@ -10291,9 +10587,10 @@ unlimited326:
 	VZEROUPPER
 	RET
 
-not3321:
-	CMPQ       CX, $0x02
-	JNE        not2327
+// func gemmMasked_2x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_2x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), BX
@@ -10311,7 +10608,7 @@ not3321:
 	MOVQ       40(AX), DI
 	MOVQ       88(AX), R8
 
-one328:
+one329:
 	PREFETCHT1       (R8)
 	ADDQ             $0x20, R8
 	VMOVUPS.Z        (SI), K1, Z2
@@ -10320,31 +10617,31 @@ one328:
 	ADDQ             R9, SI
 	ADDQ             BX, CX
 	DECQ             DI
-	JNZ              one328
+	JNZ              one329
 	MOVQ             16(AX), CX
 	MOVQ             24(AX), DX
 	MOVQ             72(AX), BX
 	MOVQ             80(AX), SI
 	VBROADCASTSS     96(AX), Z2
 	CMPB             104(AX), $0x00
-	JNE              column330
+	JNE              column331
 	VMOVUPS.Z        (DX), K1, Z3
 	VFMADD213PS      Z3, Z2, Z0
 	ADDQ             SI, DX
 	VMOVUPS.Z        (DX), K1, Z3
 	VFMADD213PS      Z3, Z2, Z1
-	JMP              finish331
+	JMP              finish332
 
-column330:
+column331:
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z0
 	ADDQ         SI, DX
 	VBROADCASTSS (DX), Z3
 	VFMADD213PS  Z3, Z2, Z1
 
-finish331:
+finish332:
 	CMPB         184(AX), $0x00
-	JEQ          unlimited332
+	JEQ          unlimited333
 	VBROADCASTSS 172(AX), Z2
 	VBROADCASTSS 176(AX), Z3
 	VBROADCASTSS 180(AX), Z4
@@ -10355,14 +10652,17 @@ finish331:
 	VADDPS       Z4, Z1, Z1
 	VMINPS       Z1, Z3, Z1
 
-unlimited332:
+unlimited333:
 	VMOVUPS Z0, K1, (CX)
 	ADDQ    BX, CX
 	VMOVUPS Z1, K1, (CX)
 	VZEROUPPER
 	RET
 
-not2327:
+// func gemmMasked_1x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemmMasked_1x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ       args+0(FP), AX
 	MOVQ       (AX), CX
 	MOVQ       48(AX), DX
 	LEAQ       (DX)(DX*2), DX

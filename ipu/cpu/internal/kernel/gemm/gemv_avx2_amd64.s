@@ -3,13 +3,43 @@
 #include "textflag.h"
 
 // func gemvAVX2(args *uint8)
-// Requires: AVX, FMA3, MMX+
 TEXT ·gemvAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 32(AX), $0x01
+	JNE  next1
+	CMPQ 96(AX), $0x02
+	JNE  next2
+	JMP  ·gemv_1x64_avx2(SB)
+
+next2:
+	CMPQ 96(AX), $0x01
+	JNE  next3
+	JMP  ·gemv_1x32_avx2(SB)
+
+next3:
+next1:
+	CMPQ 32(AX), $0x02
+	JNE  next4
+	CMPQ 96(AX), $0x01
+	JNE  next5
+	JMP  ·gemv_2x32_avx2(SB)
+
+next5:
+next4:
+	CMPQ 32(AX), $0x03
+	JNE  next6
+	CMPQ 96(AX), $0x01
+	JNE  next7
+	JMP  ·gemv_3x32_avx2(SB)
+
+next7:
+next6:
+	RET
+
+// func gemv_1x64_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemv_1x64_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   32(AX), $0x01
-	JNE    next1
-	CMPQ   96(AX), $0x02
-	JNE    next1
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -26,15 +56,15 @@ TEXT ·gemvAVX2(SB), NOSPLIT, $0-8
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	CMPQ   SI, $0x04
-	JNE    single2
+	JNE    single8
 	CMPQ   DI, $0x00000080
-	JNE    single2
+	JNE    single8
 	CMPB   109(AX), $0x00
-	JEQ    near4
+	JEQ    near10
 	SUBQ   $0x04, BX
-	JL     rest6
+	JL     rest12
 
-loop5:
+loop11:
 	VBROADCASTSS (CX), Y8
 	VMOVUPS      (DX), Y9
 	PREFETCHT0   2048(DX)
@@ -122,18 +152,18 @@ loop5:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop5
+	JGE          loop11
 
-rest6:
+rest12:
 	ADDQ $0x04, BX
-	JZ   end3
-	JMP  single2
+	JZ   end9
+	JMP  single8
 
-near4:
+near10:
 	SUBQ $0x04, BX
-	JL   rest8
+	JL   rest14
 
-loop7:
+loop13:
 	VBROADCASTSS (CX), Y8
 	VMOVUPS      (DX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -205,13 +235,13 @@ loop7:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop7
+	JGE          loop13
 
-rest8:
+rest14:
 	ADDQ $0x04, BX
-	JZ   end3
+	JZ   end9
 
-single2:
+single8:
 	VBROADCASTSS (CX), Y8
 	VMOVUPS      (DX), Y9
 	VFMADD231PS  Y8, Y9, Y0
@@ -232,16 +262,16 @@ single2:
 	ADDQ         SI, CX
 	ADDQ         DI, DX
 	DECQ         BX
-	JNZ          single2
+	JNZ          single8
 
-end3:
+end9:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Y8
 	CMPB         108(AX), $0x00
-	JNE          column9
+	JNE          column15
 	VFMADD213PS  (DX), Y8, Y0
 	VFMADD213PS  32(DX), Y8, Y1
 	VFMADD213PS  64(DX), Y8, Y2
@@ -250,9 +280,9 @@ end3:
 	VFMADD213PS  160(DX), Y8, Y5
 	VFMADD213PS  192(DX), Y8, Y6
 	VFMADD213PS  224(DX), Y8, Y7
-	JMP          finish10
+	JMP          finish16
 
-column9:
+column15:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
 	VFMADD213PS  Y9, Y8, Y1
@@ -263,9 +293,9 @@ column9:
 	VFMADD213PS  Y9, Y8, Y6
 	VFMADD213PS  Y9, Y8, Y7
 
-finish10:
+finish16:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited11
+	JEQ          unlimited17
 	VBROADCASTSS 112(AX), Y8
 	VBROADCASTSS 116(AX), Y9
 	VBROADCASTSS 120(AX), Y10
@@ -294,7 +324,7 @@ finish10:
 	VADDPS       Y10, Y7, Y7
 	VMINPS       Y7, Y9, Y7
 
-unlimited11:
+unlimited17:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -306,11 +336,10 @@ unlimited11:
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ   32(AX), $0x01
-	JNE    next12
-	CMPQ   96(AX), $0x01
-	JNE    next12
+// func gemv_1x32_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemv_1x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -323,15 +352,15 @@ next1:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	CMPQ   SI, $0x04
-	JNE    single13
+	JNE    single18
 	CMPQ   DI, $0x00000080
-	JNE    single13
+	JNE    single18
 	CMPB   109(AX), $0x00
-	JEQ    near15
+	JEQ    near20
 	SUBQ   $0x04, BX
-	JL     rest17
+	JL     rest22
 
-loop16:
+loop21:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	PREFETCHT0   2048(DX)
@@ -379,18 +408,18 @@ loop16:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop16
+	JGE          loop21
 
-rest17:
+rest22:
 	ADDQ $0x04, BX
-	JZ   end14
-	JMP  single13
+	JZ   end19
+	JMP  single18
 
-near15:
+near20:
 	SUBQ $0x04, BX
-	JL   rest19
+	JL   rest24
 
-loop18:
+loop23:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -430,13 +459,13 @@ loop18:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop18
+	JGE          loop23
 
-rest19:
+rest24:
 	ADDQ $0x04, BX
-	JZ   end14
+	JZ   end19
 
-single13:
+single18:
 	VBROADCASTSS (CX), Y4
 	VMOVUPS      (DX), Y5
 	VFMADD231PS  Y4, Y5, Y0
@@ -449,32 +478,32 @@ single13:
 	ADDQ         SI, CX
 	ADDQ         DI, DX
 	DECQ         BX
-	JNZ          single13
+	JNZ          single18
 
-end14:
+end19:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Y4
 	CMPB         108(AX), $0x00
-	JNE          column20
+	JNE          column25
 	VFMADD213PS  (DX), Y4, Y0
 	VFMADD213PS  32(DX), Y4, Y1
 	VFMADD213PS  64(DX), Y4, Y2
 	VFMADD213PS  96(DX), Y4, Y3
-	JMP          finish21
+	JMP          finish26
 
-column20:
+column25:
 	VBROADCASTSS (DX), Y5
 	VFMADD213PS  Y5, Y4, Y0
 	VFMADD213PS  Y5, Y4, Y1
 	VFMADD213PS  Y5, Y4, Y2
 	VFMADD213PS  Y5, Y4, Y3
 
-finish21:
+finish26:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited22
+	JEQ          unlimited27
 	VBROADCASTSS 112(AX), Y4
 	VBROADCASTSS 116(AX), Y5
 	VBROADCASTSS 120(AX), Y6
@@ -491,7 +520,7 @@ finish21:
 	VADDPS       Y6, Y3, Y3
 	VMINPS       Y3, Y5, Y3
 
-unlimited22:
+unlimited27:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -499,11 +528,10 @@ unlimited22:
 	VZEROUPPER
 	RET
 
-next12:
-	CMPQ   32(AX), $0x02
-	JNE    next23
-	CMPQ   96(AX), $0x01
-	JNE    next23
+// func gemv_2x32_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemv_2x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -520,15 +548,15 @@ next12:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	CMPQ   DI, $0x04
-	JNE    single24
+	JNE    single28
 	CMPQ   R8, $0x00000080
-	JNE    single24
+	JNE    single28
 	CMPB   109(AX), $0x00
-	JEQ    near26
+	JEQ    near30
 	SUBQ   $0x04, BX
-	JL     rest28
+	JL     rest32
 
-loop27:
+loop31:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -596,18 +624,18 @@ loop27:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop27
+	JGE          loop31
 
-rest28:
+rest32:
 	ADDQ $0x04, BX
-	JZ   end25
-	JMP  single24
+	JZ   end29
+	JMP  single28
 
-near26:
+near30:
 	SUBQ $0x04, BX
-	JL   rest30
+	JL   rest34
 
-loop29:
+loop33:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -667,13 +695,13 @@ loop29:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop29
+	JGE          loop33
 
-rest30:
+rest34:
 	ADDQ $0x04, BX
-	JZ   end25
+	JZ   end29
 
-single24:
+single28:
 	VBROADCASTSS (CX), Y8
 	VBROADCASTSS (CX)(SI*1), Y9
 	VMOVUPS      (DX), Y10
@@ -691,16 +719,16 @@ single24:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single24
+	JNZ          single28
 
-end25:
+end29:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Y8
 	CMPB         108(AX), $0x00
-	JNE          column31
+	JNE          column35
 	VFMADD213PS  (DX), Y8, Y0
 	VFMADD213PS  32(DX), Y8, Y1
 	VFMADD213PS  64(DX), Y8, Y2
@@ -710,9 +738,9 @@ end25:
 	VFMADD213PS  32(DX), Y8, Y5
 	VFMADD213PS  64(DX), Y8, Y6
 	VFMADD213PS  96(DX), Y8, Y7
-	JMP          finish32
+	JMP          finish36
 
-column31:
+column35:
 	VBROADCASTSS (DX), Y9
 	VFMADD213PS  Y9, Y8, Y0
 	VFMADD213PS  Y9, Y8, Y1
@@ -725,9 +753,9 @@ column31:
 	VFMADD213PS  Y9, Y8, Y6
 	VFMADD213PS  Y9, Y8, Y7
 
-finish32:
+finish36:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited33
+	JEQ          unlimited37
 	VBROADCASTSS 112(AX), Y8
 	VBROADCASTSS 116(AX), Y9
 	VBROADCASTSS 120(AX), Y10
@@ -756,7 +784,7 @@ finish32:
 	VADDPS       Y10, Y7, Y7
 	VMINPS       Y7, Y9, Y7
 
-unlimited33:
+unlimited37:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -769,11 +797,10 @@ unlimited33:
 	VZEROUPPER
 	RET
 
-next23:
-	CMPQ   32(AX), $0x03
-	JNE    next34
-	CMPQ   96(AX), $0x01
-	JNE    next34
+// func gemv_3x32_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gemv_3x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -794,15 +821,15 @@ next23:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	CMPQ   DI, $0x04
-	JNE    single35
+	JNE    single38
 	CMPQ   R8, $0x00000080
-	JNE    single35
+	JNE    single38
 	CMPB   109(AX), $0x00
-	JEQ    near37
+	JEQ    near40
 	SUBQ   $0x02, BX
-	JL     rest39
+	JL     rest42
 
-loop38:
+loop41:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -848,18 +875,18 @@ loop38:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop38
+	JGE          loop41
 
-rest39:
+rest42:
 	ADDQ $0x02, BX
-	JZ   end36
-	JMP  single35
+	JZ   end39
+	JMP  single38
 
-near37:
+near40:
 	SUBQ $0x02, BX
-	JL   rest41
+	JL   rest44
 
-loop40:
+loop43:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -901,13 +928,13 @@ loop40:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop40
+	JGE          loop43
 
-rest41:
+rest44:
 	ADDQ $0x02, BX
-	JZ   end36
+	JZ   end39
 
-single35:
+single38:
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(SI*1), Y13
 	VBROADCASTSS (CX)(SI*2), Y14
@@ -930,16 +957,16 @@ single35:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single35
+	JNZ          single38
 
-end36:
+end39:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Y12
 	CMPB         108(AX), $0x00
-	JNE          column42
+	JNE          column45
 	VFMADD213PS  (DX), Y12, Y0
 	VFMADD213PS  32(DX), Y12, Y1
 	VFMADD213PS  64(DX), Y12, Y2
@@ -954,9 +981,9 @@ end36:
 	VFMADD213PS  32(DX), Y12, Y9
 	VFMADD213PS  64(DX), Y12, Y10
 	VFMADD213PS  96(DX), Y12, Y11
-	JMP          finish43
+	JMP          finish46
 
-column42:
+column45:
 	VBROADCASTSS (DX), Y13
 	VFMADD213PS  Y13, Y12, Y0
 	VFMADD213PS  Y13, Y12, Y1
@@ -975,9 +1002,9 @@ column42:
 	VFMADD213PS  Y13, Y12, Y10
 	VFMADD213PS  Y13, Y12, Y11
 
-finish43:
+finish46:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited44
+	JEQ          unlimited47
 	VBROADCASTSS 112(AX), Y12
 	VBROADCASTSS 116(AX), Y13
 	VBROADCASTSS 120(AX), Y14
@@ -1018,7 +1045,7 @@ finish43:
 	VADDPS       Y14, Y11, Y11
 	VMINPS       Y11, Y13, Y11
 
-unlimited44:
+unlimited47:
 	VMOVUPS Y0, (CX)
 	VMOVUPS Y1, 32(CX)
 	VMOVUPS Y2, 64(CX)
@@ -1036,16 +1063,30 @@ unlimited44:
 	VZEROUPPER
 	RET
 
-next34:
-	VZEROUPPER
+// func dotAVX2(args *uint8)
+TEXT ·dotAVX2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 16(AX), $0x03
+	JNE  next48
+	JMP  ·dot_3x4_avx2(SB)
+
+next48:
+	CMPQ 16(AX), $0x02
+	JNE  next49
+	JMP  ·dot_2x4_avx2(SB)
+
+next49:
+	CMPQ 16(AX), $0x01
+	JNE  next50
+	JMP  ·dot_1x4_avx2(SB)
+
+next50:
 	RET
 
-// func dotAVX2(args *uint8)
+// func dot_3x4_avx2(args *uint8)
 // Requires: AVX, FMA3
-TEXT ·dotAVX2(SB), NOSPLIT, $0-8
+TEXT ·dot_3x4_avx2(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   16(AX), $0x03
-	JNE    next45
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -1065,9 +1106,9 @@ TEXT ·dotAVX2(SB), NOSPLIT, $0-8
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	SUBQ   $0x08, BX
-	JL     tail47
+	JL     tail52
 
-loop46:
+loop51:
 	VMOVUPS     (CX), Y12
 	VMOVUPS     (CX)(SI*1), Y13
 	VMOVUPS     (CX)(SI*2), Y14
@@ -1090,11 +1131,11 @@ loop46:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop46
+	JGE         loop51
 
-tail47:
+tail52:
 	CMPQ        BX, $-8
-	JEQ         end48
+	JEQ         end53
 	VMOVUPS     52(AX), Y12
 	VMASKMOVPS  (CX), Y12, Y12
 	VMOVUPS     52(AX), Y13
@@ -1122,7 +1163,7 @@ tail47:
 	VFMADD231PS Y15, Y13, Y7
 	VFMADD231PS Y15, Y14, Y11
 
-end48:
+end53:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
@@ -1144,9 +1185,10 @@ end48:
 	VZEROUPPER
 	RET
 
-next45:
-	CMPQ   16(AX), $0x02
-	JNE    next49
+// func dot_2x4_avx2(args *uint8)
+// Requires: AVX, FMA3
+TEXT ·dot_2x4_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -1162,9 +1204,9 @@ next45:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	SUBQ   $0x08, BX
-	JL     tail51
+	JL     tail55
 
-loop50:
+loop54:
 	VMOVUPS     (CX), Y8
 	VMOVUPS     (CX)(SI*1), Y9
 	VMOVUPS     (DX), Y10
@@ -1182,11 +1224,11 @@ loop50:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop50
+	JGE         loop54
 
-tail51:
+tail55:
 	CMPQ        BX, $-8
-	JEQ         end52
+	JEQ         end56
 	VMOVUPS     52(AX), Y8
 	VMASKMOVPS  (CX), Y8, Y8
 	VMOVUPS     52(AX), Y9
@@ -1208,7 +1250,7 @@ tail51:
 	VFMADD231PS Y10, Y8, Y3
 	VFMADD231PS Y10, Y9, Y7
 
-end52:
+end56:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0
@@ -1224,7 +1266,10 @@ end52:
 	VZEROUPPER
 	RET
 
-next49:
+// func dot_1x4_avx2(args *uint8)
+// Requires: AVX, FMA3
+TEXT ·dot_1x4_avx2(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -1236,9 +1281,9 @@ next49:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x08, BX
-	JL     tail55
+	JL     tail58
 
-loop54:
+loop57:
 	VMOVUPS     (CX), Y4
 	VMOVUPS     (DX), Y5
 	VFMADD231PS Y5, Y4, Y0
@@ -1251,11 +1296,11 @@ loop54:
 	ADDQ        $0x20, CX
 	ADDQ        $0x20, DX
 	SUBQ        $0x08, BX
-	JGE         loop54
+	JGE         loop57
 
-tail55:
+tail58:
 	CMPQ        BX, $-8
-	JEQ         end56
+	JEQ         end59
 	VMOVUPS     52(AX), Y4
 	VMASKMOVPS  (CX), Y4, Y4
 	VMOVUPS     52(AX), Y5
@@ -1271,7 +1316,7 @@ tail55:
 	VMASKMOVPS  (DX)(DI*1), Y5, Y5
 	VFMADD231PS Y5, Y4, Y3
 
-end56:
+end59:
 	VHADDPS      Y1, Y0, Y0
 	VHADDPS      Y3, Y2, Y2
 	VHADDPS      Y2, Y0, Y0

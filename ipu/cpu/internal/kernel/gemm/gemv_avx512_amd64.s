@@ -3,13 +3,82 @@
 #include "textflag.h"
 
 // func gemvAVX512(args *uint8)
-// Requires: AVX, AVX512F, MMX+
 TEXT ·gemvAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 32(AX), $0x01
+	JNE  next1
+	CMPQ 96(AX), $0x08
+	JNE  next2
+	JMP  ·gemv_1x256_avx512(SB)
+
+next2:
+	CMPQ 96(AX), $0x04
+	JNE  next3
+	JMP  ·gemv_1x128_avx512(SB)
+
+next3:
+	CMPQ 96(AX), $0x02
+	JNE  next4
+	JMP  ·gemv_1x64_avx512(SB)
+
+next4:
+next1:
+	CMPQ 32(AX), $0x02
+	JNE  next5
+	CMPQ 96(AX), $0x04
+	JNE  next6
+	JMP  ·gemv_2x128_avx512(SB)
+
+next6:
+	CMPQ 96(AX), $0x02
+	JNE  next7
+	JMP  ·gemv_2x64_avx512(SB)
+
+next7:
+next5:
+	CMPQ 32(AX), $0x03
+	JNE  next8
+	CMPQ 96(AX), $0x04
+	JNE  next9
+	JMP  ·gemv_3x128_avx512(SB)
+
+next9:
+	CMPQ 96(AX), $0x02
+	JNE  next10
+	JMP  ·gemv_3x64_avx512(SB)
+
+next10:
+next8:
+	CMPQ 32(AX), $0x04
+	JNE  next11
+	CMPQ 96(AX), $0x02
+	JNE  next12
+	JMP  ·gemv_4x64_avx512(SB)
+
+next12:
+next11:
+	CMPQ 32(AX), $0x05
+	JNE  next13
+	CMPQ 96(AX), $0x02
+	JNE  next14
+	JMP  ·gemv_5x64_avx512(SB)
+
+next14:
+next13:
+	CMPQ 32(AX), $0x06
+	JNE  next15
+	CMPQ 96(AX), $0x02
+	JNE  next16
+	JMP  ·gemv_6x64_avx512(SB)
+
+next16:
+next15:
+	RET
+
+// func gemv_1x256_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_1x256_avx512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   32(AX), $0x01
-	JNE    next1
-	CMPQ   96(AX), $0x08
-	JNE    next1
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -37,15 +106,15 @@ TEXT ·gemvAVX512(SB), NOSPLIT, $0-8
 	LEAQ   (DX)(R8*4), R10
 	ADDQ   R8, R10
 	CMPQ   SI, $0x04
-	JNE    single2
+	JNE    single17
 	CMPQ   DI, $0x00000080
-	JNE    single2
+	JNE    single17
 	CMPB   109(AX), $0x00
-	JEQ    near4
+	JEQ    near19
 	SUBQ   $0x02, BX
-	JL     rest6
+	JL     rest21
 
-loop5:
+loop20:
 	VBROADCASTSS (CX), Z16
 	VMOVUPS      (DX), Z17
 	PREFETCHT0   2048(DX)
@@ -148,18 +217,18 @@ loop5:
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x00000100, R10
 	SUBQ         $0x02, BX
-	JGE          loop5
+	JGE          loop20
 
-rest6:
+rest21:
 	ADDQ $0x02, BX
-	JZ   end3
-	JMP  single2
+	JZ   end18
+	JMP  single17
 
-near4:
+near19:
 	SUBQ $0x02, BX
-	JL   rest8
+	JL   rest23
 
-loop7:
+loop22:
 	VBROADCASTSS (CX), Z16
 	VMOVUPS      (DX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -230,13 +299,13 @@ loop7:
 	ADDQ         $0x00000100, DX
 	ADDQ         $0x00000100, R10
 	SUBQ         $0x02, BX
-	JGE          loop7
+	JGE          loop22
 
-rest8:
+rest23:
 	ADDQ $0x02, BX
-	JZ   end3
+	JZ   end18
 
-single2:
+single17:
 	VBROADCASTSS (CX), Z16
 	VMOVUPS      (DX), Z17
 	VFMADD231PS  Z16, Z17, Z0
@@ -274,16 +343,16 @@ single2:
 	ADDQ         DI, DX
 	ADDQ         DI, R10
 	DECQ         BX
-	JNZ          single2
+	JNZ          single17
 
-end3:
+end18:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Z16
 	CMPB         108(AX), $0x00
-	JNE          column9
+	JNE          column24
 	VFMADD213PS  (DX), Z16, Z0
 	VFMADD213PS  64(DX), Z16, Z1
 	VFMADD213PS  128(DX), Z16, Z2
@@ -300,9 +369,9 @@ end3:
 	VFMADD213PS  832(DX), Z16, Z13
 	VFMADD213PS  896(DX), Z16, Z14
 	VFMADD213PS  960(DX), Z16, Z15
-	JMP          finish10
+	JMP          finish25
 
-column9:
+column24:
 	VBROADCASTSS (DX), Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VFMADD213PS  Z17, Z16, Z1
@@ -321,9 +390,9 @@ column9:
 	VFMADD213PS  Z17, Z16, Z14
 	VFMADD213PS  Z17, Z16, Z15
 
-finish10:
+finish25:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited11
+	JEQ          unlimited26
 	VBROADCASTSS 112(AX), Z16
 	VBROADCASTSS 116(AX), Z17
 	VBROADCASTSS 120(AX), Z18
@@ -376,7 +445,7 @@ finish10:
 	VADDPS       Z18, Z15, Z15
 	VMINPS       Z15, Z17, Z15
 
-unlimited11:
+unlimited26:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -396,11 +465,10 @@ unlimited11:
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ   32(AX), $0x01
-	JNE    next12
-	CMPQ   96(AX), $0x04
-	JNE    next12
+// func gemv_1x128_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_1x128_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -418,15 +486,15 @@ next1:
 	VXORPS X7, X7, X7
 	LEAQ   (R8)(R8*2), R9
 	CMPQ   SI, $0x04
-	JNE    single13
+	JNE    single27
 	CMPQ   DI, $0x00000080
-	JNE    single13
+	JNE    single27
 	CMPB   109(AX), $0x00
-	JEQ    near15
+	JEQ    near29
 	SUBQ   $0x04, BX
-	JL     rest17
+	JL     rest31
 
-loop16:
+loop30:
 	VBROADCASTSS (CX), Z8
 	VMOVUPS      (DX), Z9
 	PREFETCHT0   2048(DX)
@@ -530,18 +598,18 @@ loop16:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop16
+	JGE          loop30
 
-rest17:
+rest31:
 	ADDQ $0x04, BX
-	JZ   end14
-	JMP  single13
+	JZ   end28
+	JMP  single27
 
-near15:
+near29:
 	SUBQ $0x04, BX
-	JL   rest19
+	JL   rest33
 
-loop18:
+loop32:
 	VBROADCASTSS (CX), Z8
 	VMOVUPS      (DX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -613,13 +681,13 @@ loop18:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop18
+	JGE          loop32
 
-rest19:
+rest33:
 	ADDQ $0x04, BX
-	JZ   end14
+	JZ   end28
 
-single13:
+single27:
 	VBROADCASTSS (CX), Z8
 	VMOVUPS      (DX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -640,16 +708,16 @@ single13:
 	ADDQ         SI, CX
 	ADDQ         DI, DX
 	DECQ         BX
-	JNZ          single13
+	JNZ          single27
 
-end14:
+end28:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Z8
 	CMPB         108(AX), $0x00
-	JNE          column20
+	JNE          column34
 	VFMADD213PS  (DX), Z8, Z0
 	VFMADD213PS  64(DX), Z8, Z1
 	VFMADD213PS  128(DX), Z8, Z2
@@ -658,9 +726,9 @@ end14:
 	VFMADD213PS  320(DX), Z8, Z5
 	VFMADD213PS  384(DX), Z8, Z6
 	VFMADD213PS  448(DX), Z8, Z7
-	JMP          finish21
+	JMP          finish35
 
-column20:
+column34:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VFMADD213PS  Z9, Z8, Z1
@@ -671,9 +739,9 @@ column20:
 	VFMADD213PS  Z9, Z8, Z6
 	VFMADD213PS  Z9, Z8, Z7
 
-finish21:
+finish35:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited22
+	JEQ          unlimited36
 	VBROADCASTSS 112(AX), Z8
 	VBROADCASTSS 116(AX), Z9
 	VBROADCASTSS 120(AX), Z10
@@ -702,7 +770,7 @@ finish21:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited22:
+unlimited36:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -714,11 +782,10 @@ unlimited22:
 	VZEROUPPER
 	RET
 
-next12:
-	CMPQ   32(AX), $0x01
-	JNE    next23
-	CMPQ   96(AX), $0x02
-	JNE    next23
+// func gemv_1x64_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_1x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -731,15 +798,15 @@ next12:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	CMPQ   SI, $0x04
-	JNE    single24
+	JNE    single37
 	CMPQ   DI, $0x00000080
-	JNE    single24
+	JNE    single37
 	CMPB   109(AX), $0x00
-	JEQ    near26
+	JEQ    near39
 	SUBQ   $0x04, BX
-	JL     rest28
+	JL     rest41
 
-loop27:
+loop40:
 	VBROADCASTSS (CX), Z4
 	VMOVUPS      (DX), Z5
 	PREFETCHT0   2048(DX)
@@ -795,18 +862,18 @@ loop27:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop27
+	JGE          loop40
 
-rest28:
+rest41:
 	ADDQ $0x04, BX
-	JZ   end25
-	JMP  single24
+	JZ   end38
+	JMP  single37
 
-near26:
+near39:
 	SUBQ $0x04, BX
-	JL   rest30
+	JL   rest43
 
-loop29:
+loop42:
 	VBROADCASTSS (CX), Z4
 	VMOVUPS      (DX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -846,13 +913,13 @@ loop29:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop29
+	JGE          loop42
 
-rest30:
+rest43:
 	ADDQ $0x04, BX
-	JZ   end25
+	JZ   end38
 
-single24:
+single37:
 	VBROADCASTSS (CX), Z4
 	VMOVUPS      (DX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -865,32 +932,32 @@ single24:
 	ADDQ         SI, CX
 	ADDQ         DI, DX
 	DECQ         BX
-	JNZ          single24
+	JNZ          single37
 
-end25:
+end38:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), BX
 	VBROADCASTSS 104(AX), Z4
 	CMPB         108(AX), $0x00
-	JNE          column31
+	JNE          column44
 	VFMADD213PS  (DX), Z4, Z0
 	VFMADD213PS  64(DX), Z4, Z1
 	VFMADD213PS  128(DX), Z4, Z2
 	VFMADD213PS  192(DX), Z4, Z3
-	JMP          finish32
+	JMP          finish45
 
-column31:
+column44:
 	VBROADCASTSS (DX), Z5
 	VFMADD213PS  Z5, Z4, Z0
 	VFMADD213PS  Z5, Z4, Z1
 	VFMADD213PS  Z5, Z4, Z2
 	VFMADD213PS  Z5, Z4, Z3
 
-finish32:
+finish45:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited33
+	JEQ          unlimited46
 	VBROADCASTSS 112(AX), Z4
 	VBROADCASTSS 116(AX), Z5
 	VBROADCASTSS 120(AX), Z6
@@ -907,7 +974,7 @@ finish32:
 	VADDPS       Z6, Z3, Z3
 	VMINPS       Z3, Z5, Z3
 
-unlimited33:
+unlimited46:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -915,11 +982,10 @@ unlimited33:
 	VZEROUPPER
 	RET
 
-next23:
-	CMPQ   32(AX), $0x02
-	JNE    next34
-	CMPQ   96(AX), $0x04
-	JNE    next34
+// func gemv_2x128_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_2x128_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -945,15 +1011,15 @@ next23:
 	VXORPS X15, X15, X15
 	LEAQ   (R9)(R9*2), R10
 	CMPQ   DI, $0x04
-	JNE    single35
+	JNE    single47
 	CMPQ   R8, $0x00000080
-	JNE    single35
+	JNE    single47
 	CMPB   109(AX), $0x00
-	JEQ    near37
+	JEQ    near49
 	SUBQ   $0x02, BX
-	JL     rest39
+	JL     rest51
 
-loop38:
+loop50:
 	VBROADCASTSS (CX), Z16
 	VBROADCASTSS (CX)(SI*1), Z17
 	VMOVUPS      (DX), Z18
@@ -1025,18 +1091,18 @@ loop38:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop38
+	JGE          loop50
 
-rest39:
+rest51:
 	ADDQ $0x02, BX
-	JZ   end36
-	JMP  single35
+	JZ   end48
+	JMP  single47
 
-near37:
+near49:
 	SUBQ $0x02, BX
-	JL   rest41
+	JL   rest53
 
-loop40:
+loop52:
 	VBROADCASTSS (CX), Z16
 	VBROADCASTSS (CX)(SI*1), Z17
 	VMOVUPS      (DX), Z18
@@ -1092,13 +1158,13 @@ loop40:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop40
+	JGE          loop52
 
-rest41:
+rest53:
 	ADDQ $0x02, BX
-	JZ   end36
+	JZ   end48
 
-single35:
+single47:
 	VBROADCASTSS (CX), Z16
 	VBROADCASTSS (CX)(SI*1), Z17
 	VMOVUPS      (DX), Z18
@@ -1128,16 +1194,16 @@ single35:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single35
+	JNZ          single47
 
-end36:
+end48:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z16
 	CMPB         108(AX), $0x00
-	JNE          column42
+	JNE          column54
 	VFMADD213PS  (DX), Z16, Z0
 	VFMADD213PS  64(DX), Z16, Z1
 	VFMADD213PS  128(DX), Z16, Z2
@@ -1155,9 +1221,9 @@ end36:
 	VFMADD213PS  320(DX), Z16, Z13
 	VFMADD213PS  384(DX), Z16, Z14
 	VFMADD213PS  448(DX), Z16, Z15
-	JMP          finish43
+	JMP          finish55
 
-column42:
+column54:
 	VBROADCASTSS (DX), Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VFMADD213PS  Z17, Z16, Z1
@@ -1178,9 +1244,9 @@ column42:
 	VFMADD213PS  Z17, Z16, Z14
 	VFMADD213PS  Z17, Z16, Z15
 
-finish43:
+finish55:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited44
+	JEQ          unlimited56
 	VBROADCASTSS 112(AX), Z16
 	VBROADCASTSS 116(AX), Z17
 	VBROADCASTSS 120(AX), Z18
@@ -1233,7 +1299,7 @@ finish43:
 	VADDPS       Z18, Z15, Z15
 	VMINPS       Z15, Z17, Z15
 
-unlimited44:
+unlimited56:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1254,11 +1320,10 @@ unlimited44:
 	VZEROUPPER
 	RET
 
-next34:
-	CMPQ   32(AX), $0x02
-	JNE    next45
-	CMPQ   96(AX), $0x02
-	JNE    next45
+// func gemv_2x64_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_2x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -1275,15 +1340,15 @@ next34:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	CMPQ   DI, $0x04
-	JNE    single46
+	JNE    single57
 	CMPQ   R8, $0x00000080
-	JNE    single46
+	JNE    single57
 	CMPB   109(AX), $0x00
-	JEQ    near48
+	JEQ    near59
 	SUBQ   $0x04, BX
-	JL     rest50
+	JL     rest61
 
-loop49:
+loop60:
 	VBROADCASTSS (CX), Z8
 	VBROADCASTSS (CX)(SI*1), Z9
 	VMOVUPS      (DX), Z10
@@ -1359,18 +1424,18 @@ loop49:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop49
+	JGE          loop60
 
-rest50:
+rest61:
 	ADDQ $0x04, BX
-	JZ   end47
-	JMP  single46
+	JZ   end58
+	JMP  single57
 
-near48:
+near59:
 	SUBQ $0x04, BX
-	JL   rest52
+	JL   rest63
 
-loop51:
+loop62:
 	VBROADCASTSS (CX), Z8
 	VBROADCASTSS (CX)(SI*1), Z9
 	VMOVUPS      (DX), Z10
@@ -1430,13 +1495,13 @@ loop51:
 	ADDQ         $0x10, CX
 	ADDQ         $0x00000200, DX
 	SUBQ         $0x04, BX
-	JGE          loop51
+	JGE          loop62
 
-rest52:
+rest63:
 	ADDQ $0x04, BX
-	JZ   end47
+	JZ   end58
 
-single46:
+single57:
 	VBROADCASTSS (CX), Z8
 	VBROADCASTSS (CX)(SI*1), Z9
 	VMOVUPS      (DX), Z10
@@ -1454,16 +1519,16 @@ single46:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single46
+	JNZ          single57
 
-end47:
+end58:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z8
 	CMPB         108(AX), $0x00
-	JNE          column53
+	JNE          column64
 	VFMADD213PS  (DX), Z8, Z0
 	VFMADD213PS  64(DX), Z8, Z1
 	VFMADD213PS  128(DX), Z8, Z2
@@ -1473,9 +1538,9 @@ end47:
 	VFMADD213PS  64(DX), Z8, Z5
 	VFMADD213PS  128(DX), Z8, Z6
 	VFMADD213PS  192(DX), Z8, Z7
-	JMP          finish54
+	JMP          finish65
 
-column53:
+column64:
 	VBROADCASTSS (DX), Z9
 	VFMADD213PS  Z9, Z8, Z0
 	VFMADD213PS  Z9, Z8, Z1
@@ -1488,9 +1553,9 @@ column53:
 	VFMADD213PS  Z9, Z8, Z6
 	VFMADD213PS  Z9, Z8, Z7
 
-finish54:
+finish65:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited55
+	JEQ          unlimited66
 	VBROADCASTSS 112(AX), Z8
 	VBROADCASTSS 116(AX), Z9
 	VBROADCASTSS 120(AX), Z10
@@ -1519,7 +1584,7 @@ finish54:
 	VADDPS       Z10, Z7, Z7
 	VMINPS       Z7, Z9, Z7
 
-unlimited55:
+unlimited66:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1532,11 +1597,10 @@ unlimited55:
 	VZEROUPPER
 	RET
 
-next45:
-	CMPQ   32(AX), $0x03
-	JNE    next56
-	CMPQ   96(AX), $0x04
-	JNE    next56
+// func gemv_3x128_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_3x128_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -1570,15 +1634,15 @@ next45:
 	VXORPS X23, X23, X23
 	LEAQ   (R9)(R9*2), R10
 	CMPQ   DI, $0x04
-	JNE    single57
+	JNE    single67
 	CMPQ   R8, $0x00000080
-	JNE    single57
+	JNE    single67
 	CMPB   109(AX), $0x00
-	JEQ    near59
+	JEQ    near69
 	SUBQ   $0x01, BX
-	JL     rest61
+	JL     rest71
 
-loop60:
+loop70:
 	VBROADCASTSS (CX), Z24
 	VBROADCASTSS (CX)(SI*1), Z25
 	VBROADCASTSS (CX)(SI*2), Z26
@@ -1625,18 +1689,18 @@ loop60:
 	ADDQ         $0x04, CX
 	ADDQ         $0x00000080, DX
 	SUBQ         $0x01, BX
-	JGE          loop60
+	JGE          loop70
 
-rest61:
+rest71:
 	ADDQ $0x01, BX
-	JZ   end58
-	JMP  single57
+	JZ   end68
+	JMP  single67
 
-near59:
+near69:
 	SUBQ $0x01, BX
-	JL   rest63
+	JL   rest73
 
-loop62:
+loop72:
 	VBROADCASTSS (CX), Z24
 	VBROADCASTSS (CX)(SI*1), Z25
 	VBROADCASTSS (CX)(SI*2), Z26
@@ -1675,13 +1739,13 @@ loop62:
 	ADDQ         $0x04, CX
 	ADDQ         $0x00000080, DX
 	SUBQ         $0x01, BX
-	JGE          loop62
+	JGE          loop72
 
-rest63:
+rest73:
 	ADDQ $0x01, BX
-	JZ   end58
+	JZ   end68
 
-single57:
+single67:
 	VBROADCASTSS (CX), Z24
 	VBROADCASTSS (CX)(SI*1), Z25
 	VBROADCASTSS (CX)(SI*2), Z26
@@ -1720,16 +1784,16 @@ single57:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single57
+	JNZ          single67
 
-end58:
+end68:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z24
 	CMPB         108(AX), $0x00
-	JNE          column64
+	JNE          column74
 	VFMADD213PS  (DX), Z24, Z0
 	VFMADD213PS  64(DX), Z24, Z1
 	VFMADD213PS  128(DX), Z24, Z2
@@ -1756,9 +1820,9 @@ end58:
 	VFMADD213PS  320(DX), Z24, Z21
 	VFMADD213PS  384(DX), Z24, Z22
 	VFMADD213PS  448(DX), Z24, Z23
-	JMP          finish65
+	JMP          finish75
 
-column64:
+column74:
 	VBROADCASTSS (DX), Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VFMADD213PS  Z25, Z24, Z1
@@ -1789,9 +1853,9 @@ column64:
 	VFMADD213PS  Z25, Z24, Z22
 	VFMADD213PS  Z25, Z24, Z23
 
-finish65:
+finish75:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited66
+	JEQ          unlimited76
 	VBROADCASTSS 112(AX), Z24
 	VBROADCASTSS 116(AX), Z25
 	VBROADCASTSS 120(AX), Z26
@@ -1868,7 +1932,7 @@ finish65:
 	VADDPS       Z26, Z23, Z23
 	VMINPS       Z23, Z25, Z23
 
-unlimited66:
+unlimited76:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -1898,11 +1962,10 @@ unlimited66:
 	VZEROUPPER
 	RET
 
-next56:
-	CMPQ   32(AX), $0x03
-	JNE    next67
-	CMPQ   96(AX), $0x02
-	JNE    next67
+// func gemv_3x64_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gemv_3x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -1923,15 +1986,15 @@ next56:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	CMPQ   DI, $0x04
-	JNE    single68
+	JNE    single77
 	CMPQ   R8, $0x00000080
-	JNE    single68
+	JNE    single77
 	CMPB   109(AX), $0x00
-	JEQ    near70
+	JEQ    near79
 	SUBQ   $0x02, BX
-	JL     rest72
+	JL     rest81
 
-loop71:
+loop80:
 	VBROADCASTSS (CX), Z12
 	VBROADCASTSS (CX)(SI*1), Z13
 	VBROADCASTSS (CX)(SI*2), Z14
@@ -1981,18 +2044,18 @@ loop71:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop71
+	JGE          loop80
 
-rest72:
+rest81:
 	ADDQ $0x02, BX
-	JZ   end69
-	JMP  single68
+	JZ   end78
+	JMP  single77
 
-near70:
+near79:
 	SUBQ $0x02, BX
-	JL   rest74
+	JL   rest83
 
-loop73:
+loop82:
 	VBROADCASTSS (CX), Z12
 	VBROADCASTSS (CX)(SI*1), Z13
 	VBROADCASTSS (CX)(SI*2), Z14
@@ -2034,13 +2097,13 @@ loop73:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop73
+	JGE          loop82
 
-rest74:
+rest83:
 	ADDQ $0x02, BX
-	JZ   end69
+	JZ   end78
 
-single68:
+single77:
 	VBROADCASTSS (CX), Z12
 	VBROADCASTSS (CX)(SI*1), Z13
 	VBROADCASTSS (CX)(SI*2), Z14
@@ -2063,16 +2126,16 @@ single68:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single68
+	JNZ          single77
 
-end69:
+end78:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z12
 	CMPB         108(AX), $0x00
-	JNE          column75
+	JNE          column84
 	VFMADD213PS  (DX), Z12, Z0
 	VFMADD213PS  64(DX), Z12, Z1
 	VFMADD213PS  128(DX), Z12, Z2
@@ -2087,9 +2150,9 @@ end69:
 	VFMADD213PS  64(DX), Z12, Z9
 	VFMADD213PS  128(DX), Z12, Z10
 	VFMADD213PS  192(DX), Z12, Z11
-	JMP          finish76
+	JMP          finish85
 
-column75:
+column84:
 	VBROADCASTSS (DX), Z13
 	VFMADD213PS  Z13, Z12, Z0
 	VFMADD213PS  Z13, Z12, Z1
@@ -2108,9 +2171,9 @@ column75:
 	VFMADD213PS  Z13, Z12, Z10
 	VFMADD213PS  Z13, Z12, Z11
 
-finish76:
+finish85:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited77
+	JEQ          unlimited86
 	VBROADCASTSS 112(AX), Z12
 	VBROADCASTSS 116(AX), Z13
 	VBROADCASTSS 120(AX), Z14
@@ -2151,7 +2214,7 @@ finish76:
 	VADDPS       Z14, Z11, Z11
 	VMINPS       Z11, Z13, Z11
 
-unlimited77:
+unlimited86:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -2169,11 +2232,10 @@ unlimited77:
 	VZEROUPPER
 	RET
 
-next67:
-	CMPQ   32(AX), $0x04
-	JNE    next78
-	CMPQ   96(AX), $0x02
-	JNE    next78
+// func gemv_4x64_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gemv_4x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -2199,13 +2261,13 @@ next67:
 	VXORPS X15, X15, X15
 	LEAQ   (SI)(SI*2), R10
 	CMPQ   DI, $0x04
-	JNE    single79
+	JNE    single87
 	CMPQ   R8, $0x00000080
-	JNE    single79
+	JNE    single87
 	SUBQ   $0x02, BX
-	JL     rest82
+	JL     rest90
 
-loop81:
+loop89:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VMOVUPS      (DX)(R9*1), Z18
@@ -2257,13 +2319,13 @@ loop81:
 	ADDQ         $0x08, CX
 	ADDQ         $0x00000100, DX
 	SUBQ         $0x02, BX
-	JGE          loop81
+	JGE          loop89
 
-rest82:
+rest90:
 	ADDQ $0x02, BX
-	JZ   end80
+	JZ   end88
 
-single79:
+single87:
 	VMOVUPS      (DX), Z16
 	VMOVUPS      64(DX), Z17
 	VMOVUPS      (DX)(R9*1), Z18
@@ -2291,16 +2353,16 @@ single79:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single79
+	JNZ          single87
 
-end80:
+end88:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z16
 	CMPB         108(AX), $0x00
-	JNE          column83
+	JNE          column91
 	VFMADD213PS  (DX), Z16, Z0
 	VFMADD213PS  64(DX), Z16, Z1
 	VFMADD213PS  128(DX), Z16, Z2
@@ -2320,9 +2382,9 @@ end80:
 	VFMADD213PS  64(DX), Z16, Z13
 	VFMADD213PS  128(DX), Z16, Z14
 	VFMADD213PS  192(DX), Z16, Z15
-	JMP          finish84
+	JMP          finish92
 
-column83:
+column91:
 	VBROADCASTSS (DX), Z17
 	VFMADD213PS  Z17, Z16, Z0
 	VFMADD213PS  Z17, Z16, Z1
@@ -2347,9 +2409,9 @@ column83:
 	VFMADD213PS  Z17, Z16, Z14
 	VFMADD213PS  Z17, Z16, Z15
 
-finish84:
+finish92:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited85
+	JEQ          unlimited93
 	VBROADCASTSS 112(AX), Z16
 	VBROADCASTSS 116(AX), Z17
 	VBROADCASTSS 120(AX), Z18
@@ -2402,7 +2464,7 @@ finish84:
 	VADDPS       Z18, Z15, Z15
 	VMINPS       Z15, Z17, Z15
 
-unlimited85:
+unlimited93:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -2425,11 +2487,10 @@ unlimited85:
 	VZEROUPPER
 	RET
 
-next78:
-	CMPQ   32(AX), $0x05
-	JNE    next86
-	CMPQ   96(AX), $0x02
-	JNE    next86
+// func gemv_5x64_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gemv_5x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -2459,13 +2520,13 @@ next78:
 	VXORPS X19, X19, X19
 	LEAQ   (SI)(SI*2), R10
 	CMPQ   DI, $0x04
-	JNE    single87
+	JNE    single94
 	CMPQ   R8, $0x00000080
-	JNE    single87
+	JNE    single94
 	SUBQ   $0x01, BX
-	JL     rest90
+	JL     rest97
 
-loop89:
+loop96:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VMOVUPS      (DX)(R9*1), Z22
@@ -2498,13 +2559,13 @@ loop89:
 	ADDQ         $0x04, CX
 	ADDQ         $0x00000080, DX
 	SUBQ         $0x01, BX
-	JGE          loop89
+	JGE          loop96
 
-rest90:
+rest97:
 	ADDQ $0x01, BX
-	JZ   end88
+	JZ   end95
 
-single87:
+single94:
 	VMOVUPS      (DX), Z20
 	VMOVUPS      64(DX), Z21
 	VMOVUPS      (DX)(R9*1), Z22
@@ -2537,16 +2598,16 @@ single87:
 	ADDQ         DI, CX
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single87
+	JNZ          single94
 
-end88:
+end95:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z20
 	CMPB         108(AX), $0x00
-	JNE          column91
+	JNE          column98
 	VFMADD213PS  (DX), Z20, Z0
 	VFMADD213PS  64(DX), Z20, Z1
 	VFMADD213PS  128(DX), Z20, Z2
@@ -2571,9 +2632,9 @@ end88:
 	VFMADD213PS  64(DX), Z20, Z17
 	VFMADD213PS  128(DX), Z20, Z18
 	VFMADD213PS  192(DX), Z20, Z19
-	JMP          finish92
+	JMP          finish99
 
-column91:
+column98:
 	VBROADCASTSS (DX), Z21
 	VFMADD213PS  Z21, Z20, Z0
 	VFMADD213PS  Z21, Z20, Z1
@@ -2604,9 +2665,9 @@ column91:
 	VFMADD213PS  Z21, Z20, Z18
 	VFMADD213PS  Z21, Z20, Z19
 
-finish92:
+finish99:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited93
+	JEQ          unlimited100
 	VBROADCASTSS 112(AX), Z20
 	VBROADCASTSS 116(AX), Z21
 	VBROADCASTSS 120(AX), Z22
@@ -2671,7 +2732,7 @@ finish92:
 	VADDPS       Z22, Z19, Z19
 	VMINPS       Z19, Z21, Z19
 
-unlimited93:
+unlimited100:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -2699,11 +2760,10 @@ unlimited93:
 	VZEROUPPER
 	RET
 
-next86:
-	CMPQ   32(AX), $0x06
-	JNE    next94
-	CMPQ   96(AX), $0x02
-	JNE    next94
+// func gemv_6x64_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gemv_6x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   40(AX), BX
@@ -2739,13 +2799,13 @@ next86:
 	LEAQ   (CX)(SI*4), R11
 	ADDQ   SI, R11
 	CMPQ   DI, $0x04
-	JNE    single95
+	JNE    single101
 	CMPQ   R8, $0x00000080
-	JNE    single95
+	JNE    single101
 	SUBQ   $0x01, BX
-	JL     rest98
+	JL     rest104
 
-loop97:
+loop103:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VMOVUPS      (DX)(R9*1), Z26
@@ -2784,13 +2844,13 @@ loop97:
 	ADDQ         $0x04, R11
 	ADDQ         $0x00000080, DX
 	SUBQ         $0x01, BX
-	JGE          loop97
+	JGE          loop103
 
-rest98:
+rest104:
 	ADDQ $0x01, BX
-	JZ   end96
+	JZ   end102
 
-single95:
+single101:
 	VMOVUPS      (DX), Z24
 	VMOVUPS      64(DX), Z25
 	VMOVUPS      (DX)(R9*1), Z26
@@ -2829,16 +2889,16 @@ single95:
 	ADDQ         DI, R11
 	ADDQ         R8, DX
 	DECQ         BX
-	JNZ          single95
+	JNZ          single101
 
-end96:
+end102:
 	MOVQ         16(AX), CX
 	MOVQ         24(AX), DX
 	MOVQ         72(AX), BX
 	MOVQ         80(AX), SI
 	VBROADCASTSS 104(AX), Z24
 	CMPB         108(AX), $0x00
-	JNE          column99
+	JNE          column105
 	VFMADD213PS  (DX), Z24, Z0
 	VFMADD213PS  64(DX), Z24, Z1
 	VFMADD213PS  128(DX), Z24, Z2
@@ -2868,9 +2928,9 @@ end96:
 	VFMADD213PS  64(DX), Z24, Z21
 	VFMADD213PS  128(DX), Z24, Z22
 	VFMADD213PS  192(DX), Z24, Z23
-	JMP          finish100
+	JMP          finish106
 
-column99:
+column105:
 	VBROADCASTSS (DX), Z25
 	VFMADD213PS  Z25, Z24, Z0
 	VFMADD213PS  Z25, Z24, Z1
@@ -2907,9 +2967,9 @@ column99:
 	VFMADD213PS  Z25, Z24, Z22
 	VFMADD213PS  Z25, Z24, Z23
 
-finish100:
+finish106:
 	CMPB         124(AX), $0x00
-	JEQ          unlimited101
+	JEQ          unlimited107
 	VBROADCASTSS 112(AX), Z24
 	VBROADCASTSS 116(AX), Z25
 	VBROADCASTSS 120(AX), Z26
@@ -2986,7 +3046,7 @@ finish100:
 	VADDPS       Z26, Z23, Z23
 	VMINPS       Z23, Z25, Z23
 
-unlimited101:
+unlimited107:
 	VMOVUPS Z0, (CX)
 	VMOVUPS Z1, 64(CX)
 	VMOVUPS Z2, 128(CX)
@@ -3019,16 +3079,30 @@ unlimited101:
 	VZEROUPPER
 	RET
 
-next94:
-	VZEROUPPER
+// func dotAVX512(args *uint8)
+TEXT ·dotAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 16(AX), $0x03
+	JNE  next108
+	JMP  ·dot_3x4_avx512(SB)
+
+next108:
+	CMPQ 16(AX), $0x02
+	JNE  next109
+	JMP  ·dot_2x4_avx512(SB)
+
+next109:
+	CMPQ 16(AX), $0x01
+	JNE  next110
+	JMP  ·dot_1x4_avx512(SB)
+
+next110:
 	RET
 
-// func dotAVX512(args *uint8)
+// func dot_3x4_avx512(args *uint8)
 // Requires: AVX, AVX512F
-TEXT ·dotAVX512(SB), NOSPLIT, $0-8
+TEXT ·dot_3x4_avx512(SB), NOSPLIT, $0-8
 	MOVQ   args+0(FP), AX
-	CMPQ   16(AX), $0x03
-	JNE    next102
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -3048,9 +3122,9 @@ TEXT ·dotAVX512(SB), NOSPLIT, $0-8
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 	SUBQ   $0x10, BX
-	JL     tail104
+	JL     tail112
 
-loop103:
+loop111:
 	VMOVUPS     (CX), Z12
 	VMOVUPS     (CX)(SI*1), Z13
 	VMOVUPS     (CX)(SI*2), Z14
@@ -3073,11 +3147,11 @@ loop103:
 	ADDQ        $0x40, CX
 	ADDQ        $0x40, DX
 	SUBQ        $0x10, BX
-	JGE         loop103
+	JGE         loop111
 
-tail104:
+tail112:
 	CMPQ        BX, $-16
-	JEQ         end105
+	JEQ         end113
 	KMOVW       48(AX), K1
 	VMOVUPS.Z   (CX), K1, Z12
 	VMOVUPS.Z   (CX)(SI*1), K1, Z13
@@ -3099,7 +3173,7 @@ tail104:
 	VFMADD231PS Z15, Z13, Z7
 	VFMADD231PS Z15, Z14, Z11
 
-end105:
+end113:
 	VEXTRACTF64X4 $0x01, Z0, Y12
 	VADDPS        Y12, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z1, Y12
@@ -3145,9 +3219,10 @@ end105:
 	VZEROUPPER
 	RET
 
-next102:
-	CMPQ   16(AX), $0x02
-	JNE    next106
+// func dot_2x4_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·dot_2x4_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -3163,9 +3238,9 @@ next102:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 	SUBQ   $0x10, BX
-	JL     tail108
+	JL     tail115
 
-loop107:
+loop114:
 	VMOVUPS     (CX), Z8
 	VMOVUPS     (CX)(SI*1), Z9
 	VMOVUPS     (DX), Z10
@@ -3183,11 +3258,11 @@ loop107:
 	ADDQ        $0x40, CX
 	ADDQ        $0x40, DX
 	SUBQ        $0x10, BX
-	JGE         loop107
+	JGE         loop114
 
-tail108:
+tail115:
 	CMPQ        BX, $-16
-	JEQ         end109
+	JEQ         end116
 	KMOVW       48(AX), K1
 	VMOVUPS.Z   (CX), K1, Z8
 	VMOVUPS.Z   (CX)(SI*1), K1, Z9
@@ -3204,7 +3279,7 @@ tail108:
 	VFMADD231PS Z10, Z8, Z3
 	VFMADD231PS Z10, Z9, Z7
 
-end109:
+end116:
 	VEXTRACTF64X4 $0x01, Z0, Y8
 	VADDPS        Y8, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z1, Y8
@@ -3236,7 +3311,10 @@ end109:
 	VZEROUPPER
 	RET
 
-next106:
+// func dot_1x4_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·dot_1x4_avx512(SB), NOSPLIT, $0-8
+	MOVQ   args+0(FP), AX
 	MOVQ   (AX), CX
 	MOVQ   8(AX), DX
 	MOVQ   24(AX), BX
@@ -3248,9 +3326,9 @@ next106:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 	SUBQ   $0x10, BX
-	JL     tail112
+	JL     tail118
 
-loop111:
+loop117:
 	VMOVUPS     (CX), Z4
 	VMOVUPS     (DX), Z5
 	VFMADD231PS Z5, Z4, Z0
@@ -3263,11 +3341,11 @@ loop111:
 	ADDQ        $0x40, CX
 	ADDQ        $0x40, DX
 	SUBQ        $0x10, BX
-	JGE         loop111
+	JGE         loop117
 
-tail112:
+tail118:
 	CMPQ        BX, $-16
-	JEQ         end113
+	JEQ         end119
 	KMOVW       48(AX), K1
 	VMOVUPS.Z   (CX), K1, Z4
 	VMOVUPS.Z   (DX), K1, Z5
@@ -3279,7 +3357,7 @@ tail112:
 	VMOVUPS.Z   (DX)(DI*1), K1, Z5
 	VFMADD231PS Z5, Z4, Z3
 
-end113:
+end119:
 	VEXTRACTF64X4 $0x01, Z0, Y4
 	VADDPS        Y4, Y0, Y0
 	VEXTRACTF64X4 $0x01, Z1, Y4

@@ -18,6 +18,102 @@ package gemm
 //go:noescape
 func gemmAVX2(args *gemmArgs)
 
+// gemm_6x16_avx2 computes
+//
+//	for r := range 6 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_6x16_avx2(args *gemmArgs)
+
+// gemm_5x16_avx2 computes
+//
+//	for r := range 5 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_5x16_avx2(args *gemmArgs)
+
+// gemm_4x16_avx2 computes
+//
+//	for r := range 4 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_4x16_avx2(args *gemmArgs)
+
+// gemm_3x16_avx2 computes
+//
+//	for r := range 3 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_3x16_avx2(args *gemmArgs)
+
+// gemm_2x16_avx2 computes
+//
+//	for r := range 2 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_2x16_avx2(args *gemmArgs)
+
+// gemm_1x16_avx2 computes
+//
+//	for r := range 1 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_1x16_avx2(args *gemmArgs)
+
 // gemmMaskedAVX2 computes
 //
 //	for r := range rows {
@@ -33,6 +129,102 @@ func gemmAVX2(args *gemmArgs)
 //
 //go:noescape
 func gemmMaskedAVX2(args *gemmArgs)
+
+// gemmMasked_6x16_avx2 computes
+//
+//	for r := range 6 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_6x16_avx2(args *gemmArgs)
+
+// gemmMasked_5x16_avx2 computes
+//
+//	for r := range 5 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_5x16_avx2(args *gemmArgs)
+
+// gemmMasked_4x16_avx2 computes
+//
+//	for r := range 4 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_4x16_avx2(args *gemmArgs)
+
+// gemmMasked_3x16_avx2 computes
+//
+//	for r := range 3 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_3x16_avx2(args *gemmArgs)
+
+// gemmMasked_2x16_avx2 computes
+//
+//	for r := range 2 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_2x16_avx2(args *gemmArgs)
+
+// gemmMasked_1x16_avx2 computes
+//
+//	for r := range 1 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_1x16_avx2(args *gemmArgs)
 
 // transposeAVX2 computes
 //
@@ -61,6 +253,390 @@ func transposeAVX2(dst, src *float32, step, blocks int)
 //go:noescape
 func gemmAVX512(args *gemmArgs)
 
+// gemm_12x32_avx512 computes
+//
+//	for r := range 12 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_12x32_avx512(args *gemmArgs)
+
+// gemm_11x32_avx512 computes
+//
+//	for r := range 11 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_11x32_avx512(args *gemmArgs)
+
+// gemm_10x32_avx512 computes
+//
+//	for r := range 10 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_10x32_avx512(args *gemmArgs)
+
+// gemm_9x32_avx512 computes
+//
+//	for r := range 9 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_9x32_avx512(args *gemmArgs)
+
+// gemm_8x32_avx512 computes
+//
+//	for r := range 8 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_8x32_avx512(args *gemmArgs)
+
+// gemm_7x32_avx512 computes
+//
+//	for r := range 7 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_7x32_avx512(args *gemmArgs)
+
+// gemm_6x32_avx512 computes
+//
+//	for r := range 6 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_6x32_avx512(args *gemmArgs)
+
+// gemm_5x32_avx512 computes
+//
+//	for r := range 5 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_5x32_avx512(args *gemmArgs)
+
+// gemm_4x32_avx512 computes
+//
+//	for r := range 4 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_4x32_avx512(args *gemmArgs)
+
+// gemm_3x32_avx512 computes
+//
+//	for r := range 3 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_3x32_avx512(args *gemmArgs)
+
+// gemm_2x32_avx512 computes
+//
+//	for r := range 2 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_2x32_avx512(args *gemmArgs)
+
+// gemm_1x32_avx512 computes
+//
+//	for r := range 1 {
+//		for j := range 32 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_1x32_avx512(args *gemmArgs)
+
+// gemm_12x16_avx512 computes
+//
+//	for r := range 12 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_12x16_avx512(args *gemmArgs)
+
+// gemm_11x16_avx512 computes
+//
+//	for r := range 11 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_11x16_avx512(args *gemmArgs)
+
+// gemm_10x16_avx512 computes
+//
+//	for r := range 10 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_10x16_avx512(args *gemmArgs)
+
+// gemm_9x16_avx512 computes
+//
+//	for r := range 9 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_9x16_avx512(args *gemmArgs)
+
+// gemm_8x16_avx512 computes
+//
+//	for r := range 8 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_8x16_avx512(args *gemmArgs)
+
+// gemm_7x16_avx512 computes
+//
+//	for r := range 7 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_7x16_avx512(args *gemmArgs)
+
+// gemm_6x16_avx512 computes
+//
+//	for r := range 6 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_6x16_avx512(args *gemmArgs)
+
+// gemm_5x16_avx512 computes
+//
+//	for r := range 5 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_5x16_avx512(args *gemmArgs)
+
+// gemm_4x16_avx512 computes
+//
+//	for r := range 4 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_4x16_avx512(args *gemmArgs)
+
+// gemm_3x16_avx512 computes
+//
+//	for r := range 3 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_3x16_avx512(args *gemmArgs)
+
+// gemm_2x16_avx512 computes
+//
+//	for r := range 2 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_2x16_avx512(args *gemmArgs)
+
+// gemm_1x16_avx512 computes
+//
+//	for r := range 1 {
+//		for j := range 16 { // the columns of mask; B has as many as a tile is wide
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemm_1x16_avx512(args *gemmArgs)
+
 // gemmMaskedAVX512 computes
 //
 //	for r := range rows {
@@ -76,3 +652,387 @@ func gemmAVX512(args *gemmArgs)
 //
 //go:noescape
 func gemmMaskedAVX512(args *gemmArgs)
+
+// gemmMasked_12x32_avx512 computes
+//
+//	for r := range 12 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_12x32_avx512(args *gemmArgs)
+
+// gemmMasked_11x32_avx512 computes
+//
+//	for r := range 11 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_11x32_avx512(args *gemmArgs)
+
+// gemmMasked_10x32_avx512 computes
+//
+//	for r := range 10 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_10x32_avx512(args *gemmArgs)
+
+// gemmMasked_9x32_avx512 computes
+//
+//	for r := range 9 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_9x32_avx512(args *gemmArgs)
+
+// gemmMasked_8x32_avx512 computes
+//
+//	for r := range 8 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_8x32_avx512(args *gemmArgs)
+
+// gemmMasked_7x32_avx512 computes
+//
+//	for r := range 7 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_7x32_avx512(args *gemmArgs)
+
+// gemmMasked_6x32_avx512 computes
+//
+//	for r := range 6 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_6x32_avx512(args *gemmArgs)
+
+// gemmMasked_5x32_avx512 computes
+//
+//	for r := range 5 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_5x32_avx512(args *gemmArgs)
+
+// gemmMasked_4x32_avx512 computes
+//
+//	for r := range 4 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_4x32_avx512(args *gemmArgs)
+
+// gemmMasked_3x32_avx512 computes
+//
+//	for r := range 3 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_3x32_avx512(args *gemmArgs)
+
+// gemmMasked_2x32_avx512 computes
+//
+//	for r := range 2 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_2x32_avx512(args *gemmArgs)
+
+// gemmMasked_1x32_avx512 computes
+//
+//	for r := range 1 {
+//		for j := range 32 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_1x32_avx512(args *gemmArgs)
+
+// gemmMasked_12x16_avx512 computes
+//
+//	for r := range 12 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_12x16_avx512(args *gemmArgs)
+
+// gemmMasked_11x16_avx512 computes
+//
+//	for r := range 11 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_11x16_avx512(args *gemmArgs)
+
+// gemmMasked_10x16_avx512 computes
+//
+//	for r := range 10 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_10x16_avx512(args *gemmArgs)
+
+// gemmMasked_9x16_avx512 computes
+//
+//	for r := range 9 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_9x16_avx512(args *gemmArgs)
+
+// gemmMasked_8x16_avx512 computes
+//
+//	for r := range 8 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_8x16_avx512(args *gemmArgs)
+
+// gemmMasked_7x16_avx512 computes
+//
+//	for r := range 7 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_7x16_avx512(args *gemmArgs)
+
+// gemmMasked_6x16_avx512 computes
+//
+//	for r := range 6 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_6x16_avx512(args *gemmArgs)
+
+// gemmMasked_5x16_avx512 computes
+//
+//	for r := range 5 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_5x16_avx512(args *gemmArgs)
+
+// gemmMasked_4x16_avx512 computes
+//
+//	for r := range 4 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_4x16_avx512(args *gemmArgs)
+
+// gemmMasked_3x16_avx512 computes
+//
+//	for r := range 3 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_3x16_avx512(args *gemmArgs)
+
+// gemmMasked_2x16_avx512 computes
+//
+//	for r := range 2 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_2x16_avx512(args *gemmArgs)
+
+// gemmMasked_1x16_avx512 computes
+//
+//	for r := range 1 {
+//		for j := range 16 { // the columns of mask alone
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[i*bStep/4+j], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+j]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+j] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemmMasked_1x16_avx512(args *gemmArgs)

@@ -18,6 +18,70 @@ package gemm
 //go:noescape
 func gemvAVX2(args *gemvArgs)
 
+// gemv_1x64_avx2 computes
+//
+//	for r := range 1 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_1x64_avx2(args *gemvArgs)
+
+// gemv_1x32_avx2 computes
+//
+//	for r := range 1 {
+//		for c := range 32 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_1x32_avx2(args *gemvArgs)
+
+// gemv_2x32_avx2 computes
+//
+//	for r := range 2 {
+//		for c := range 32 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_2x32_avx2(args *gemvArgs)
+
+// gemv_3x32_avx2 computes
+//
+//	for r := range 3 {
+//		for c := range 32 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_3x32_avx2(args *gemvArgs)
+
 // dotAVX2 computes
 //
 //	for r := range rows {
@@ -31,6 +95,48 @@ func gemvAVX2(args *gemvArgs)
 //
 //go:noescape
 func dotAVX2(args *dotArgs)
+
+// dot_3x4_avx2 computes
+//
+//	for r := range 3 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_3x4_avx2(args *dotArgs)
+
+// dot_2x4_avx2 computes
+//
+//	for r := range 2 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_2x4_avx2(args *dotArgs)
+
+// dot_1x4_avx2 computes
+//
+//	for r := range 1 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_1x4_avx2(args *dotArgs)
 
 // gemvAVX512 computes
 //
@@ -48,6 +154,166 @@ func dotAVX2(args *dotArgs)
 //go:noescape
 func gemvAVX512(args *gemvArgs)
 
+// gemv_1x256_avx512 computes
+//
+//	for r := range 1 {
+//		for c := range 256 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_1x256_avx512(args *gemvArgs)
+
+// gemv_1x128_avx512 computes
+//
+//	for r := range 1 {
+//		for c := range 128 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_1x128_avx512(args *gemvArgs)
+
+// gemv_1x64_avx512 computes
+//
+//	for r := range 1 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_1x64_avx512(args *gemvArgs)
+
+// gemv_2x128_avx512 computes
+//
+//	for r := range 2 {
+//		for c := range 128 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_2x128_avx512(args *gemvArgs)
+
+// gemv_2x64_avx512 computes
+//
+//	for r := range 2 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_2x64_avx512(args *gemvArgs)
+
+// gemv_3x128_avx512 computes
+//
+//	for r := range 3 {
+//		for c := range 128 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_3x128_avx512(args *gemvArgs)
+
+// gemv_3x64_avx512 computes
+//
+//	for r := range 3 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_3x64_avx512(args *gemvArgs)
+
+// gemv_4x64_avx512 computes
+//
+//	for r := range 4 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_4x64_avx512(args *gemvArgs)
+
+// gemv_5x64_avx512 computes
+//
+//	for r := range 5 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_5x64_avx512(args *gemvArgs)
+
+// gemv_6x64_avx512 computes
+//
+//	for r := range 6 {
+//		for c := range 64 {
+//			s := float32(0)
+//			for i := range k { // in this order
+//				s = fma(a[r*aRow/4+i*aStep/4], b[c/32*bPanel/4+i*bStep/4+c%32], s)
+//			}
+//			v := fma(alpha, s, d[r*dRow/4+c]) // d[r*dRow/4] if column is set
+//			c[r*cRow/4+c] = min(max(v, limits.low)+limits.zero, limits.high)
+//		}
+//	}
+//
+//go:noescape
+func gemv_6x64_avx512(args *gemvArgs)
+
 // dotAVX512 computes
 //
 //	for r := range rows {
@@ -61,3 +327,45 @@ func gemvAVX512(args *gemvArgs)
 //
 //go:noescape
 func dotAVX512(args *dotArgs)
+
+// dot_3x4_avx512 computes
+//
+//	for r := range 3 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_3x4_avx512(args *dotArgs)
+
+// dot_2x4_avx512 computes
+//
+//	for r := range 2 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_2x4_avx512(args *dotArgs)
+
+// dot_1x4_avx512 computes
+//
+//	for r := range 1 {
+//		for c := range 4 {
+//			out[r][c] = 0
+//			for i := range k {
+//				out[r][c] += a[r*aRow/4+i] * b[c*bRow/4+i]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func dot_1x4_avx512(args *dotArgs)

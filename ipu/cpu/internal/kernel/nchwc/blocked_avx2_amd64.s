@@ -3,27 +3,128 @@
 #include "textflag.h"
 
 // func blockedTilesAVX2(args *uint8)
-// Requires: AVX, CMOV, F16C, FMA3, MMX+
 TEXT ·blockedTilesAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	CMPQ 88(AX), $0x02
 	JNE  next1
 	CMPQ 96(AX), $0x00
-	JNE  halves3
+	JNE  next2
 	CMPQ 80(AX), $0x06
+	JNE  next3
+	JMP  ·blockedTiles_6x16_avx2(SB)
+
+next3:
+	CMPQ 80(AX), $0x05
 	JNE  next4
+	JMP  ·blockedTiles_5x16_avx2(SB)
+
+next4:
+	CMPQ 80(AX), $0x04
+	JNE  next5
+	JMP  ·blockedTiles_4x16_avx2(SB)
+
+next5:
+	CMPQ 80(AX), $0x03
+	JNE  next6
+	JMP  ·blockedTiles_3x16_avx2(SB)
+
+next6:
+	CMPQ 80(AX), $0x02
+	JNE  next7
+	JMP  ·blockedTiles_2x16_avx2(SB)
+
+next7:
+	CMPQ 80(AX), $0x01
+	JNE  next8
+	JMP  ·blockedTiles_1x16_avx2(SB)
+
+next8:
+next2:
+	CMPQ 80(AX), $0x06
+	JNE  next9
+	JMP  ·blockedTiles_2x3x16_avx2(SB)
+
+next9:
+	CMPQ 80(AX), $0x04
+	JNE  next10
+	JMP  ·blockedTiles_2x2x16_avx2(SB)
+
+next10:
+	CMPQ 80(AX), $0x02
+	JNE  next11
+	JMP  ·blockedTiles_2x1x16_avx2(SB)
+
+next11:
+next1:
+	CMPQ 88(AX), $0x01
+	JNE  next12
+	CMPQ 96(AX), $0x00
+	JNE  next13
+	CMPQ 80(AX), $0x06
+	JNE  next14
+	JMP  ·blockedTiles_6x8_avx2(SB)
+
+next14:
+	CMPQ 80(AX), $0x05
+	JNE  next15
+	JMP  ·blockedTiles_5x8_avx2(SB)
+
+next15:
+	CMPQ 80(AX), $0x04
+	JNE  next16
+	JMP  ·blockedTiles_4x8_avx2(SB)
+
+next16:
+	CMPQ 80(AX), $0x03
+	JNE  next17
+	JMP  ·blockedTiles_3x8_avx2(SB)
+
+next17:
+	CMPQ 80(AX), $0x02
+	JNE  next18
+	JMP  ·blockedTiles_2x8_avx2(SB)
+
+next18:
+	CMPQ 80(AX), $0x01
+	JNE  next19
+	JMP  ·blockedTiles_1x8_avx2(SB)
+
+next19:
+next13:
+	CMPQ 80(AX), $0x06
+	JNE  next20
+	JMP  ·blockedTiles_2x3x8_avx2(SB)
+
+next20:
+	CMPQ 80(AX), $0x04
+	JNE  next21
+	JMP  ·blockedTiles_2x2x8_avx2(SB)
+
+next21:
+	CMPQ 80(AX), $0x02
+	JNE  next22
+	JMP  ·blockedTiles_2x1x8_avx2(SB)
+
+next22:
+next12:
+	RET
+
+// func blockedTiles_6x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_6x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile5:
+tile23:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block6:
+block24:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -41,9 +142,9 @@ block6:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest8
+	JL      rest26
 
-run7:
+run25:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -146,13 +247,13 @@ run7:
 	ADDQ         $0x10, DI
 	ADDQ         $+256, SI
 	SUBQ         $0x04, R10
-	JGE          run7
+	JGE          run25
 
-rest8:
+rest26:
 	ADDQ $0x04, R10
-	JZ   ready10
+	JZ   ready28
 
-single9:
+single27:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
@@ -179,14 +280,14 @@ single9:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000040, SI
 	DECQ         R10
-	JNZ          single9
+	JNZ          single27
 
-ready10:
+ready28:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later11
+	JLE    later29
 	VADDPS (R10), Y0, Y0
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 128(R10), Y4, Y4
@@ -200,9 +301,9 @@ ready10:
 	VADDPS 288(R10), Y9, Y9
 	VADDPS 352(R10), Y11, Y11
 
-later11:
+later29:
 	TESTQ   R8, R8
-	JEQ     last12
+	JEQ     last30
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y4, 128(R10)
@@ -215,9 +316,9 @@ later11:
 	VMOVUPS Y7, 224(R10)
 	VMOVUPS Y9, 288(R10)
 	VMOVUPS Y11, 352(R10)
-	JMP     block6
+	JMP     block24
 
-last12:
+last30:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -237,7 +338,7 @@ last12:
 	VADDPS    32(R8), Y9, Y9
 	VADDPS    32(R8), Y11, Y11
 	CMPQ      152(AX), $0x00
-	JEQ       not13
+	JEQ       not31
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -263,9 +364,9 @@ last12:
 	VCVTPS2PH $0x00, Y11, X11
 	VCVTPH2PS X11, Y11
 
-not13:
+not31:
 	CMPQ      144(AX), $0x00
-	JEQ       not14
+	JEQ       not32
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Y0, Y0
@@ -281,7 +382,7 @@ not13:
 	VADDPS    128(R8)(DI*1), Y9, Y9
 	VADDPS    160(R8)(DI*1), Y11, Y11
 	CMPQ      152(AX), $0x00
-	JEQ       not15
+	JEQ       not33
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -307,10 +408,10 @@ not13:
 	VCVTPS2PH $0x00, Y11, X11
 	VCVTPH2PS X11, Y11
 
-not15:
-not14:
+not33:
+not32:
 	CMPQ         160(AX), $0x00
-	JEQ          not16
+	JEQ          not34
 	VBROADCASTSS 168(AX), Y12
 	VBROADCASTSS 172(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -338,7 +439,7 @@ not14:
 	VMAXPS       Y11, Y12, Y11
 	VMINPS       Y11, Y13, Y11
 
-not16:
+not34:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y2, 32(SI)
 	VMOVUPS Y4, 64(SI)
@@ -355,25 +456,26 @@ not16:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile5
+	JNZ     tile23
 	VZEROUPPER
 	RET
 
-next4:
-	CMPQ 80(AX), $0x05
-	JNE  next17
+// func blockedTiles_5x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile18:
+tile35:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block19:
+block36:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -389,9 +491,9 @@ block19:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest21
+	JL      rest38
 
-run20:
+run37:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -482,13 +584,13 @@ run20:
 	ADDQ         $0x10, DI
 	ADDQ         $+256, SI
 	SUBQ         $0x04, R10
-	JGE          run20
+	JGE          run37
 
-rest21:
+rest38:
 	ADDQ $0x04, R10
-	JZ   ready23
+	JZ   ready40
 
-single22:
+single39:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
@@ -512,14 +614,14 @@ single22:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000040, SI
 	DECQ         R10
-	JNZ          single22
+	JNZ          single39
 
-ready23:
+ready40:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later24
+	JLE    later41
 	VADDPS (R10), Y0, Y0
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 128(R10), Y4, Y4
@@ -531,9 +633,9 @@ ready23:
 	VADDPS 224(R10), Y7, Y7
 	VADDPS 288(R10), Y9, Y9
 
-later24:
+later41:
 	TESTQ   R8, R8
-	JEQ     last25
+	JEQ     last42
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y4, 128(R10)
@@ -544,9 +646,9 @@ later24:
 	VMOVUPS Y5, 160(R10)
 	VMOVUPS Y7, 224(R10)
 	VMOVUPS Y9, 288(R10)
-	JMP     block19
+	JMP     block36
 
-last25:
+last42:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -564,7 +666,7 @@ last25:
 	VADDPS    32(R8), Y7, Y7
 	VADDPS    32(R8), Y9, Y9
 	CMPQ      152(AX), $0x00
-	JEQ       not26
+	JEQ       not43
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -586,9 +688,9 @@ last25:
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not26:
+not43:
 	CMPQ      144(AX), $0x00
-	JEQ       not27
+	JEQ       not44
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Y0, Y0
@@ -602,7 +704,7 @@ not26:
 	VADDPS    96(R8)(DI*1), Y7, Y7
 	VADDPS    128(R8)(DI*1), Y9, Y9
 	CMPQ      152(AX), $0x00
-	JEQ       not28
+	JEQ       not45
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -624,10 +726,10 @@ not26:
 	VCVTPS2PH $0x00, Y9, X9
 	VCVTPH2PS X9, Y9
 
-not28:
-not27:
+not45:
+not44:
 	CMPQ         160(AX), $0x00
-	JEQ          not29
+	JEQ          not46
 	VBROADCASTSS 168(AX), Y10
 	VBROADCASTSS 172(AX), Y11
 	VMAXPS       Y0, Y10, Y0
@@ -651,7 +753,7 @@ not27:
 	VMAXPS       Y9, Y10, Y9
 	VMINPS       Y9, Y11, Y9
 
-not29:
+not46:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y2, 32(SI)
 	VMOVUPS Y4, 64(SI)
@@ -666,25 +768,26 @@ not29:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile18
+	JNZ     tile35
 	VZEROUPPER
 	RET
 
-next17:
-	CMPQ 80(AX), $0x04
-	JNE  next30
+// func blockedTiles_4x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile31:
+tile47:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block32:
+block48:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -698,9 +801,9 @@ block32:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest34
+	JL      rest50
 
-run33:
+run49:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -779,13 +882,13 @@ run33:
 	ADDQ         $0x10, DI
 	ADDQ         $+256, SI
 	SUBQ         $0x04, R10
-	JGE          run33
+	JGE          run49
 
-rest34:
+rest50:
 	ADDQ $0x04, R10
-	JZ   ready36
+	JZ   ready52
 
-single35:
+single51:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
@@ -806,14 +909,14 @@ single35:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000040, SI
 	DECQ         R10
-	JNZ          single35
+	JNZ          single51
 
-ready36:
+ready52:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later37
+	JLE    later53
 	VADDPS (R10), Y0, Y0
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 128(R10), Y4, Y4
@@ -823,9 +926,9 @@ ready36:
 	VADDPS 160(R10), Y5, Y5
 	VADDPS 224(R10), Y7, Y7
 
-later37:
+later53:
 	TESTQ   R8, R8
-	JEQ     last38
+	JEQ     last54
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y4, 128(R10)
@@ -834,9 +937,9 @@ later37:
 	VMOVUPS Y3, 96(R10)
 	VMOVUPS Y5, 160(R10)
 	VMOVUPS Y7, 224(R10)
-	JMP     block32
+	JMP     block48
 
-last38:
+last54:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -852,7 +955,7 @@ last38:
 	VADDPS    32(R8), Y5, Y5
 	VADDPS    32(R8), Y7, Y7
 	CMPQ      152(AX), $0x00
-	JEQ       not39
+	JEQ       not55
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -870,9 +973,9 @@ last38:
 	VCVTPS2PH $0x00, Y7, X7
 	VCVTPH2PS X7, Y7
 
-not39:
+not55:
 	CMPQ      144(AX), $0x00
-	JEQ       not40
+	JEQ       not56
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Y0, Y0
@@ -884,7 +987,7 @@ not39:
 	VADDPS    64(R8)(DI*1), Y5, Y5
 	VADDPS    96(R8)(DI*1), Y7, Y7
 	CMPQ      152(AX), $0x00
-	JEQ       not41
+	JEQ       not57
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -902,10 +1005,10 @@ not39:
 	VCVTPS2PH $0x00, Y7, X7
 	VCVTPH2PS X7, Y7
 
-not41:
-not40:
+not57:
+not56:
 	CMPQ         160(AX), $0x00
-	JEQ          not42
+	JEQ          not58
 	VBROADCASTSS 168(AX), Y8
 	VBROADCASTSS 172(AX), Y9
 	VMAXPS       Y0, Y8, Y0
@@ -925,7 +1028,7 @@ not40:
 	VMAXPS       Y7, Y8, Y7
 	VMINPS       Y7, Y9, Y7
 
-not42:
+not58:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y2, 32(SI)
 	VMOVUPS Y4, 64(SI)
@@ -938,25 +1041,26 @@ not42:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile31
+	JNZ     tile47
 	VZEROUPPER
 	RET
 
-next30:
-	CMPQ 80(AX), $0x03
-	JNE  next43
+// func blockedTiles_3x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile44:
+tile59:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block45:
+block60:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -968,9 +1072,9 @@ block45:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest47
+	JL      rest62
 
-run46:
+run61:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -1033,13 +1137,13 @@ run46:
 	ADDQ         $0x10, SI
 	ADDQ         $+256, BX
 	SUBQ         $0x04, R9
-	JGE          run46
+	JGE          run61
 
-rest47:
+rest62:
 	ADDQ $0x04, R9
-	JZ   ready49
+	JZ   ready64
 
-single48:
+single63:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y6
 	VMOVUPS      32(BX), Y7
@@ -1056,14 +1160,14 @@ single48:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          single48
+	JNZ          single63
 
-ready49:
+ready64:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later50
+	JLE    later65
 	VADDPS (R9), Y0, Y0
 	VADDPS 64(R9), Y2, Y2
 	VADDPS 128(R9), Y4, Y4
@@ -1071,18 +1175,18 @@ ready49:
 	VADDPS 96(R9), Y3, Y3
 	VADDPS 160(R9), Y5, Y5
 
-later50:
+later65:
 	TESTQ   DI, DI
-	JEQ     last51
+	JEQ     last66
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y4, 128(R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y3, 96(R9)
 	VMOVUPS Y5, 160(R9)
-	JMP     block45
+	JMP     block60
 
-last51:
+last66:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -1096,7 +1200,7 @@ last51:
 	VADDPS    32(DI), Y3, Y3
 	VADDPS    32(DI), Y5, Y5
 	CMPQ      152(AX), $0x00
-	JEQ       not52
+	JEQ       not67
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1110,9 +1214,9 @@ last51:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPH2PS X5, Y5
 
-not52:
+not67:
 	CMPQ      144(AX), $0x00
-	JEQ       not53
+	JEQ       not68
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -1122,7 +1226,7 @@ not52:
 	VADDPS    32(DI)(SI*1), Y3, Y3
 	VADDPS    64(DI)(SI*1), Y5, Y5
 	CMPQ      152(AX), $0x00
-	JEQ       not54
+	JEQ       not69
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1136,10 +1240,10 @@ not52:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPH2PS X5, Y5
 
-not54:
-not53:
+not69:
+not68:
 	CMPQ         160(AX), $0x00
-	JEQ          not55
+	JEQ          not70
 	VBROADCASTSS 168(AX), Y6
 	VBROADCASTSS 172(AX), Y7
 	VMAXPS       Y0, Y6, Y0
@@ -1155,7 +1259,7 @@ not53:
 	VMAXPS       Y5, Y6, Y5
 	VMINPS       Y5, Y7, Y5
 
-not55:
+not70:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y2, 32(BX)
 	VMOVUPS Y4, 64(BX)
@@ -1166,25 +1270,26 @@ not55:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile44
+	JNZ     tile59
 	VZEROUPPER
 	RET
 
-next43:
-	CMPQ 80(AX), $0x02
-	JNE  next56
+// func blockedTiles_2x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile57:
+tile71:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block58:
+block72:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X1, X1, X1
@@ -1194,9 +1299,9 @@ block58:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest60
+	JL      rest74
 
-run59:
+run73:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -1247,13 +1352,13 @@ run59:
 	ADDQ         $0x10, SI
 	ADDQ         $+256, BX
 	SUBQ         $0x04, R9
-	JGE          run59
+	JGE          run73
 
-rest60:
+rest74:
 	ADDQ $0x04, R9
-	JZ   ready62
+	JZ   ready76
 
-single61:
+single75:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
@@ -1267,29 +1372,29 @@ single61:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          single61
+	JNZ          single75
 
-ready62:
+ready76:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later63
+	JLE    later77
 	VADDPS (R9), Y0, Y0
 	VADDPS 64(R9), Y2, Y2
 	VADDPS 32(R9), Y1, Y1
 	VADDPS 96(R9), Y3, Y3
 
-later63:
+later77:
 	TESTQ   DI, DI
-	JEQ     last64
+	JEQ     last78
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y3, 96(R9)
-	JMP     block58
+	JMP     block72
 
-last64:
+last78:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -1301,7 +1406,7 @@ last64:
 	VADDPS    32(DI), Y1, Y1
 	VADDPS    32(DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not65
+	JEQ       not79
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1311,9 +1416,9 @@ last64:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not65:
+not79:
 	CMPQ      144(AX), $0x00
-	JEQ       not66
+	JEQ       not80
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -1321,7 +1426,7 @@ not65:
 	VADDPS    (DI)(SI*1), Y1, Y1
 	VADDPS    32(DI)(SI*1), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not67
+	JEQ       not81
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1331,10 +1436,10 @@ not65:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not67:
-not66:
+not81:
+not80:
 	CMPQ         160(AX), $0x00
-	JEQ          not68
+	JEQ          not82
 	VBROADCASTSS 168(AX), Y4
 	VBROADCASTSS 172(AX), Y5
 	VMAXPS       Y0, Y4, Y0
@@ -1346,7 +1451,7 @@ not66:
 	VMAXPS       Y3, Y4, Y3
 	VMINPS       Y3, Y5, Y3
 
-not68:
+not82:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y2, 32(BX)
 	VMOVUPS Y1, (BX)(SI*1)
@@ -1355,25 +1460,26 @@ not68:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile57
+	JNZ     tile71
 	VZEROUPPER
 	RET
 
-next56:
-	CMPQ 80(AX), $0x01
-	JNE  next69
+// func blockedTiles_1x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), DX
 
-tile70:
+tile83:
 	MOVQ 32(AX), DX
 	MOVQ 40(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 	ADDQ 176(AX), DI
 
-block71:
+block84:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R8
@@ -1381,9 +1487,9 @@ block71:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 	SUBQ    $0x04, R8
-	JL      rest73
+	JL      rest86
 
-run72:
+run85:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   1152(DX)
@@ -1422,13 +1528,13 @@ run72:
 	ADDQ         $0x10, BX
 	ADDQ         $+256, DX
 	SUBQ         $0x04, R8
-	JGE          run72
+	JGE          run85
 
-rest73:
+rest86:
 	ADDQ $0x04, R8
-	JZ   ready75
+	JZ   ready88
 
-single74:
+single87:
 	MOVLQSX      (BX), R9
 	VMOVUPS      (DX), Y2
 	VMOVUPS      32(DX), Y3
@@ -1439,25 +1545,25 @@ single74:
 	ADDQ         $0x04, BX
 	ADDQ         $0x00000040, DX
 	DECQ         R8
-	JNZ          single74
+	JNZ          single87
 
-ready75:
+ready88:
 	MOVQ   72(AX), R8
 	MOVQ   48(AX), R9
 	SUBQ   SI, R9
 	CMPQ   R9, $0x00000080
-	JLE    later76
+	JLE    later89
 	VADDPS (R8), Y0, Y0
 	VADDPS 32(R8), Y1, Y1
 
-later76:
+later89:
 	TESTQ   SI, SI
-	JEQ     last77
+	JEQ     last90
 	VMOVUPS Y0, (R8)
 	VMOVUPS Y1, 32(R8)
-	JMP     block71
+	JMP     block84
 
-last77:
+last90:
 	SUBQ      56(AX), DI
 	MOVQ      DI, 176(AX)
 	MOVQ      112(AX), DX
@@ -1467,30 +1573,30 @@ last77:
 	VADDPS    (SI), Y0, Y0
 	VADDPS    32(SI), Y1, Y1
 	CMPQ      152(AX), $0x00
-	JEQ       not78
+	JEQ       not91
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
 
-not78:
+not91:
 	CMPQ      144(AX), $0x00
-	JEQ       not79
+	JEQ       not92
 	MOVQ      144(AX), SI
 	ADDQ      184(AX), SI
 	VADDPS    (SI), Y0, Y0
 	VADDPS    (SI)(BX*1), Y1, Y1
 	CMPQ      152(AX), $0x00
-	JEQ       not80
+	JEQ       not93
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
 	VCVTPH2PS X1, Y1
 
-not80:
-not79:
+not93:
+not92:
 	CMPQ         160(AX), $0x00
-	JEQ          not81
+	JEQ          not94
 	VBROADCASTSS 168(AX), Y2
 	VBROADCASTSS 172(AX), Y3
 	VMAXPS       Y0, Y2, Y0
@@ -1498,34 +1604,34 @@ not79:
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
 
-not81:
+not94:
 	VMOVUPS Y0, (DX)
 	VMOVUPS Y1, (DX)(BX*1)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), DX
 	ADDQ    DX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile70
+	JNZ     tile83
 	VZEROUPPER
 	RET
 
-next69:
-halves3:
-	CMPQ 80(AX), $0x06
-	JNE  next82
+// func blockedTiles_2x3x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile83:
+tile95:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block84:
+block96:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -1543,9 +1649,9 @@ block84:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest86
+	JL      rest98
 
-run85:
+run97:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -1648,13 +1754,13 @@ run85:
 	ADDQ         $0x10, DI
 	ADDQ         $+256, SI
 	SUBQ         $0x04, R10
-	JGE          run85
+	JGE          run97
 
-rest86:
+rest98:
 	ADDQ $0x04, R10
-	JZ   ready88
+	JZ   ready100
 
-single87:
+single99:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
@@ -1681,14 +1787,14 @@ single87:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000040, SI
 	DECQ         R10
-	JNZ          single87
+	JNZ          single99
 
-ready88:
+ready100:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later89
+	JLE    later101
 	VADDPS (R10), Y0, Y0
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 128(R10), Y4, Y4
@@ -1702,9 +1808,9 @@ ready88:
 	VADDPS 288(R10), Y9, Y9
 	VADDPS 352(R10), Y11, Y11
 
-later89:
+later101:
 	TESTQ   R8, R8
-	JEQ     last90
+	JEQ     last102
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y4, 128(R10)
@@ -1717,9 +1823,9 @@ later89:
 	VMOVUPS Y7, 224(R10)
 	VMOVUPS Y9, 288(R10)
 	VMOVUPS Y11, 352(R10)
-	JMP     block84
+	JMP     block96
 
-last90:
+last102:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -1739,7 +1845,7 @@ last90:
 	VADDPS    32(R8), Y9, Y9
 	VADDPS    32(R8), Y11, Y11
 	CMPQ      152(AX), $0x00
-	JEQ       not91
+	JEQ       not103
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1765,9 +1871,9 @@ last90:
 	VCVTPS2PH $0x00, Y11, X11
 	VCVTPH2PS X11, Y11
 
-not91:
+not103:
 	CMPQ      144(AX), $0x00
-	JEQ       not92
+	JEQ       not104
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Y0, Y0
@@ -1783,7 +1889,7 @@ not91:
 	VADDPS    128(R8)(DI*1), Y9, Y9
 	VADDPS    160(R8)(DI*1), Y11, Y11
 	CMPQ      152(AX), $0x00
-	JEQ       not93
+	JEQ       not105
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -1809,10 +1915,10 @@ not91:
 	VCVTPS2PH $0x00, Y11, X11
 	VCVTPH2PS X11, Y11
 
-not93:
-not92:
+not105:
+not104:
 	CMPQ         160(AX), $0x00
-	JEQ          not94
+	JEQ          not106
 	VBROADCASTSS 168(AX), Y12
 	VBROADCASTSS 172(AX), Y13
 	VMAXPS       Y0, Y12, Y0
@@ -1840,7 +1946,7 @@ not92:
 	VMAXPS       Y11, Y12, Y11
 	VMINPS       Y11, Y13, Y11
 
-not94:
+not106:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y2, 32(SI)
 	VMOVUPS Y4, 64(SI)
@@ -1858,26 +1964,27 @@ not94:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile83
+	JNZ     tile95
 	VZEROUPPER
 	RET
 
-next82:
-	CMPQ 80(AX), $0x04
-	JNE  next95
+// func blockedTiles_2x2x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile96:
+tile107:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block97:
+block108:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -1891,9 +1998,9 @@ block97:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest99
+	JL      rest110
 
-run98:
+run109:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -1972,13 +2079,13 @@ run98:
 	ADDQ         $0x10, DI
 	ADDQ         $+256, SI
 	SUBQ         $0x04, R10
-	JGE          run98
+	JGE          run109
 
-rest99:
+rest110:
 	ADDQ $0x04, R10
-	JZ   ready101
+	JZ   ready112
 
-single100:
+single111:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
@@ -1999,14 +2106,14 @@ single100:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000040, SI
 	DECQ         R10
-	JNZ          single100
+	JNZ          single111
 
-ready101:
+ready112:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later102
+	JLE    later113
 	VADDPS (R10), Y0, Y0
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 128(R10), Y4, Y4
@@ -2016,9 +2123,9 @@ ready101:
 	VADDPS 160(R10), Y5, Y5
 	VADDPS 224(R10), Y7, Y7
 
-later102:
+later113:
 	TESTQ   R8, R8
-	JEQ     last103
+	JEQ     last114
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y4, 128(R10)
@@ -2027,9 +2134,9 @@ later102:
 	VMOVUPS Y3, 96(R10)
 	VMOVUPS Y5, 160(R10)
 	VMOVUPS Y7, 224(R10)
-	JMP     block97
+	JMP     block108
 
-last103:
+last114:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2045,7 +2152,7 @@ last103:
 	VADDPS    32(R8), Y5, Y5
 	VADDPS    32(R8), Y7, Y7
 	CMPQ      152(AX), $0x00
-	JEQ       not104
+	JEQ       not115
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -2063,9 +2170,9 @@ last103:
 	VCVTPS2PH $0x00, Y7, X7
 	VCVTPH2PS X7, Y7
 
-not104:
+not115:
 	CMPQ      144(AX), $0x00
-	JEQ       not105
+	JEQ       not116
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Y0, Y0
@@ -2077,7 +2184,7 @@ not104:
 	VADDPS    64(R8)(DI*1), Y5, Y5
 	VADDPS    96(R8)(DI*1), Y7, Y7
 	CMPQ      152(AX), $0x00
-	JEQ       not106
+	JEQ       not117
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -2095,10 +2202,10 @@ not104:
 	VCVTPS2PH $0x00, Y7, X7
 	VCVTPH2PS X7, Y7
 
-not106:
-not105:
+not117:
+not116:
 	CMPQ         160(AX), $0x00
-	JEQ          not107
+	JEQ          not118
 	VBROADCASTSS 168(AX), Y8
 	VBROADCASTSS 172(AX), Y9
 	VMAXPS       Y0, Y8, Y0
@@ -2118,7 +2225,7 @@ not105:
 	VMAXPS       Y7, Y8, Y7
 	VMINPS       Y7, Y9, Y7
 
-not107:
+not118:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y2, 32(SI)
 	VMOVUPS Y4, 64(SI)
@@ -2132,26 +2239,27 @@ not107:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile96
+	JNZ     tile107
 	VZEROUPPER
 	RET
 
-next95:
-	CMPQ 80(AX), $0x02
-	JNE  next108
+// func blockedTiles_2x1x16_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), BX
 
-tile109:
+tile119:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block110:
+block120:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X1, X1, X1
@@ -2161,9 +2269,9 @@ block110:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest112
+	JL      rest122
 
-run111:
+run121:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -2218,13 +2326,13 @@ run111:
 	ADDQ         $0x10, SI
 	ADDQ         $+256, BX
 	SUBQ         $0x04, R9
-	JGE          run111
+	JGE          run121
 
-rest112:
+rest122:
 	ADDQ $0x04, R9
-	JZ   ready114
+	JZ   ready124
 
-single113:
+single123:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
@@ -2239,29 +2347,29 @@ single113:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000040, BX
 	DECQ         R9
-	JNZ          single113
+	JNZ          single123
 
-ready114:
+ready124:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later115
+	JLE    later125
 	VADDPS (R9), Y0, Y0
 	VADDPS 64(R9), Y2, Y2
 	VADDPS 32(R9), Y1, Y1
 	VADDPS 96(R9), Y3, Y3
 
-later115:
+later125:
 	TESTQ   DI, DI
-	JEQ     last116
+	JEQ     last126
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y2, 64(R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y3, 96(R9)
-	JMP     block110
+	JMP     block120
 
-last116:
+last126:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -2273,7 +2381,7 @@ last116:
 	VADDPS    32(DI), Y1, Y1
 	VADDPS    32(DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not117
+	JEQ       not127
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -2283,9 +2391,9 @@ last116:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not117:
+not127:
 	CMPQ      144(AX), $0x00
-	JEQ       not118
+	JEQ       not128
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -2293,7 +2401,7 @@ not117:
 	VADDPS    (DI)(SI*1), Y1, Y1
 	VADDPS    32(DI)(SI*1), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not119
+	JEQ       not129
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y2, X2
@@ -2303,10 +2411,10 @@ not117:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not119:
-not118:
+not129:
+not128:
 	CMPQ         160(AX), $0x00
-	JEQ          not120
+	JEQ          not130
 	VBROADCASTSS 168(AX), Y4
 	VBROADCASTSS 172(AX), Y5
 	VMAXPS       Y0, Y4, Y0
@@ -2318,7 +2426,7 @@ not118:
 	VMAXPS       Y3, Y4, Y3
 	VMINPS       Y3, Y5, Y3
 
-not120:
+not130:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y2, 32(BX)
 	VMOVUPS Y1, (BX)(SI*1)
@@ -2328,33 +2436,26 @@ not120:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile109
+	JNZ     tile119
 	VZEROUPPER
 	RET
 
-next108:
-	VZEROUPPER
-	RET
-
-next1:
-	CMPQ 88(AX), $0x01
-	JNE  next121
-	CMPQ 96(AX), $0x00
-	JNE  halves123
-	CMPQ 80(AX), $0x06
-	JNE  next124
+// func blockedTiles_6x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_6x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile125:
+tile131:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block126:
+block132:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2366,9 +2467,9 @@ block126:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest128
+	JL      rest134
 
-run127:
+run133:
 	PREFETCHT1   (R9)
 	PREFETCHT1   64(R9)
 	ADDQ         64(AX), R9
@@ -2439,13 +2540,13 @@ run127:
 	ADDQ         $0x10, DI
 	ADDQ         $+128, SI
 	SUBQ         $0x04, R10
-	JGE          run127
+	JGE          run133
 
-rest128:
+rest134:
 	ADDQ $0x04, R10
-	JZ   ready130
+	JZ   ready136
 
-single129:
+single135:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y6
 	LEAQ         (CX)(R11*1), R11
@@ -2465,14 +2566,14 @@ single129:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000020, SI
 	DECQ         R10
-	JNZ          single129
+	JNZ          single135
 
-ready130:
+ready136:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later131
+	JLE    later137
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
 	VADDPS 64(R10), Y2, Y2
@@ -2480,18 +2581,18 @@ ready130:
 	VADDPS 128(R10), Y4, Y4
 	VADDPS 160(R10), Y5, Y5
 
-later131:
+later137:
 	TESTQ   R8, R8
-	JEQ     last132
+	JEQ     last138
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y3, 96(R10)
 	VMOVUPS Y4, 128(R10)
 	VMOVUPS Y5, 160(R10)
-	JMP     block126
+	JMP     block132
 
-last132:
+last138:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2505,7 +2606,7 @@ last132:
 	VADDPS    (DI), Y4, Y4
 	VADDPS    (DI), Y5, Y5
 	CMPQ      152(AX), $0x00
-	JEQ       not133
+	JEQ       not139
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2519,9 +2620,9 @@ last132:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPH2PS X5, Y5
 
-not133:
+not139:
 	CMPQ      144(AX), $0x00
-	JEQ       not134
+	JEQ       not140
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -2531,7 +2632,7 @@ not133:
 	VADDPS    128(DI), Y4, Y4
 	VADDPS    160(DI), Y5, Y5
 	CMPQ      152(AX), $0x00
-	JEQ       not135
+	JEQ       not141
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2545,10 +2646,10 @@ not133:
 	VCVTPS2PH $0x00, Y5, X5
 	VCVTPH2PS X5, Y5
 
-not135:
-not134:
+not141:
+not140:
 	CMPQ         160(AX), $0x00
-	JEQ          not136
+	JEQ          not142
 	VBROADCASTSS 168(AX), Y6
 	VBROADCASTSS 172(AX), Y7
 	VMAXPS       Y0, Y6, Y0
@@ -2564,7 +2665,7 @@ not134:
 	VMAXPS       Y5, Y6, Y5
 	VMINPS       Y5, Y7, Y5
 
-not136:
+not142:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
@@ -2575,25 +2676,26 @@ not136:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile125
+	JNZ     tile131
 	VZEROUPPER
 	RET
 
-next124:
-	CMPQ 80(AX), $0x05
-	JNE  next137
+// func blockedTiles_5x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_5x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile138:
+tile143:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block139:
+block144:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2604,9 +2706,9 @@ block139:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest141
+	JL      rest146
 
-run140:
+run145:
 	PREFETCHT1   (R9)
 	PREFETCHT1   64(R9)
 	ADDQ         64(AX), R9
@@ -2669,13 +2771,13 @@ run140:
 	ADDQ         $0x10, DI
 	ADDQ         $+128, SI
 	SUBQ         $0x04, R10
-	JGE          run140
+	JGE          run145
 
-rest141:
+rest146:
 	ADDQ $0x04, R10
-	JZ   ready143
+	JZ   ready148
 
-single142:
+single147:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y5
 	LEAQ         (CX)(R11*1), R11
@@ -2693,31 +2795,31 @@ single142:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000020, SI
 	DECQ         R10
-	JNZ          single142
+	JNZ          single147
 
-ready143:
+ready148:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later144
+	JLE    later149
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 96(R10), Y3, Y3
 	VADDPS 128(R10), Y4, Y4
 
-later144:
+later149:
 	TESTQ   R8, R8
-	JEQ     last145
+	JEQ     last150
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y3, 96(R10)
 	VMOVUPS Y4, 128(R10)
-	JMP     block139
+	JMP     block144
 
-last145:
+last150:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2730,7 +2832,7 @@ last145:
 	VADDPS    (DI), Y3, Y3
 	VADDPS    (DI), Y4, Y4
 	CMPQ      152(AX), $0x00
-	JEQ       not146
+	JEQ       not151
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2742,9 +2844,9 @@ last145:
 	VCVTPS2PH $0x00, Y4, X4
 	VCVTPH2PS X4, Y4
 
-not146:
+not151:
 	CMPQ      144(AX), $0x00
-	JEQ       not147
+	JEQ       not152
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -2753,7 +2855,7 @@ not146:
 	VADDPS    96(DI), Y3, Y3
 	VADDPS    128(DI), Y4, Y4
 	CMPQ      152(AX), $0x00
-	JEQ       not148
+	JEQ       not153
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2765,10 +2867,10 @@ not146:
 	VCVTPS2PH $0x00, Y4, X4
 	VCVTPH2PS X4, Y4
 
-not148:
-not147:
+not153:
+not152:
 	CMPQ         160(AX), $0x00
-	JEQ          not149
+	JEQ          not154
 	VBROADCASTSS 168(AX), Y5
 	VBROADCASTSS 172(AX), Y6
 	VMAXPS       Y0, Y5, Y0
@@ -2782,7 +2884,7 @@ not147:
 	VMAXPS       Y4, Y5, Y4
 	VMINPS       Y4, Y6, Y4
 
-not149:
+not154:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
@@ -2792,25 +2894,26 @@ not149:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile138
+	JNZ     tile143
 	VZEROUPPER
 	RET
 
-next137:
-	CMPQ 80(AX), $0x04
-	JNE  next150
+// func blockedTiles_4x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_4x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile151:
+tile155:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block152:
+block156:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -2820,9 +2923,9 @@ block152:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest154
+	JL      rest158
 
-run153:
+run157:
 	PREFETCHT1   (R9)
 	PREFETCHT1   64(R9)
 	ADDQ         64(AX), R9
@@ -2877,13 +2980,13 @@ run153:
 	ADDQ         $0x10, DI
 	ADDQ         $+128, SI
 	SUBQ         $0x04, R10
-	JGE          run153
+	JGE          run157
 
-rest154:
+rest158:
 	ADDQ $0x04, R10
-	JZ   ready156
+	JZ   ready160
 
-single155:
+single159:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y4
 	LEAQ         (CX)(R11*1), R11
@@ -2899,29 +3002,29 @@ single155:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000020, SI
 	DECQ         R10
-	JNZ          single155
+	JNZ          single159
 
-ready156:
+ready160:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later157
+	JLE    later161
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 96(R10), Y3, Y3
 
-later157:
+later161:
 	TESTQ   R8, R8
-	JEQ     last158
+	JEQ     last162
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y3, 96(R10)
-	JMP     block152
+	JMP     block156
 
-last158:
+last162:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2933,7 +3036,7 @@ last158:
 	VADDPS    (DI), Y2, Y2
 	VADDPS    (DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not159
+	JEQ       not163
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2943,9 +3046,9 @@ last158:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not159:
+not163:
 	CMPQ      144(AX), $0x00
-	JEQ       not160
+	JEQ       not164
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -2953,7 +3056,7 @@ not159:
 	VADDPS    64(DI), Y2, Y2
 	VADDPS    96(DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not161
+	JEQ       not165
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -2963,10 +3066,10 @@ not159:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not161:
-not160:
+not165:
+not164:
 	CMPQ         160(AX), $0x00
-	JEQ          not162
+	JEQ          not166
 	VBROADCASTSS 168(AX), Y4
 	VBROADCASTSS 172(AX), Y5
 	VMAXPS       Y0, Y4, Y0
@@ -2978,7 +3081,7 @@ not160:
 	VMAXPS       Y3, Y4, Y3
 	VMINPS       Y3, Y5, Y3
 
-not162:
+not166:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
@@ -2987,25 +3090,26 @@ not162:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile151
+	JNZ     tile155
 	VZEROUPPER
 	RET
 
-next150:
-	CMPQ 80(AX), $0x03
-	JNE  next163
+// func blockedTiles_3x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_3x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile164:
+tile167:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block165:
+block168:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -3014,9 +3118,9 @@ block165:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest167
+	JL      rest170
 
-run166:
+run169:
 	PREFETCHT1   (R8)
 	PREFETCHT1   64(R8)
 	ADDQ         64(AX), R8
@@ -3059,13 +3163,13 @@ run166:
 	ADDQ         $0x10, SI
 	ADDQ         $+128, BX
 	SUBQ         $0x04, R9
-	JGE          run166
+	JGE          run169
 
-rest167:
+rest170:
 	ADDQ $0x04, R9
-	JZ   ready169
+	JZ   ready172
 
-single168:
+single171:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y3
 	LEAQ         (CX)(R10*1), R10
@@ -3078,27 +3182,27 @@ single168:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000020, BX
 	DECQ         R9
-	JNZ          single168
+	JNZ          single171
 
-ready169:
+ready172:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later170
+	JLE    later173
 	VADDPS (R9), Y0, Y0
 	VADDPS 32(R9), Y1, Y1
 	VADDPS 64(R9), Y2, Y2
 
-later170:
+later173:
 	TESTQ   DI, DI
-	JEQ     last171
+	JEQ     last174
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
 	VMOVUPS Y2, 64(R9)
-	JMP     block165
+	JMP     block168
 
-last171:
+last174:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -3109,7 +3213,7 @@ last171:
 	VADDPS    (SI), Y1, Y1
 	VADDPS    (SI), Y2, Y2
 	CMPQ      152(AX), $0x00
-	JEQ       not172
+	JEQ       not175
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -3117,16 +3221,16 @@ last171:
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
 
-not172:
+not175:
 	CMPQ      144(AX), $0x00
-	JEQ       not173
+	JEQ       not176
 	MOVQ      144(AX), SI
 	ADDQ      184(AX), SI
 	VADDPS    (SI), Y0, Y0
 	VADDPS    32(SI), Y1, Y1
 	VADDPS    64(SI), Y2, Y2
 	CMPQ      152(AX), $0x00
-	JEQ       not174
+	JEQ       not177
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -3134,10 +3238,10 @@ not172:
 	VCVTPS2PH $0x00, Y2, X2
 	VCVTPH2PS X2, Y2
 
-not174:
-not173:
+not177:
+not176:
 	CMPQ         160(AX), $0x00
-	JEQ          not175
+	JEQ          not178
 	VBROADCASTSS 168(AX), Y3
 	VBROADCASTSS 172(AX), Y4
 	VMAXPS       Y0, Y3, Y0
@@ -3147,7 +3251,7 @@ not173:
 	VMAXPS       Y2, Y3, Y2
 	VMINPS       Y2, Y4, Y2
 
-not175:
+not178:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
@@ -3155,25 +3259,26 @@ not175:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile164
+	JNZ     tile167
 	VZEROUPPER
 	RET
 
-next163:
-	CMPQ 80(AX), $0x02
-	JNE  next176
+// func blockedTiles_2x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile177:
+tile179:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block178:
+block180:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -3181,9 +3286,9 @@ block178:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest180
+	JL      rest182
 
-run179:
+run181:
 	PREFETCHT1   (R8)
 	PREFETCHT1   64(R8)
 	ADDQ         64(AX), R8
@@ -3218,13 +3323,13 @@ run179:
 	ADDQ         $0x10, SI
 	ADDQ         $+128, BX
 	SUBQ         $0x04, R9
-	JGE          run179
+	JGE          run181
 
-rest180:
+rest182:
 	ADDQ $0x04, R9
-	JZ   ready182
+	JZ   ready184
 
-single181:
+single183:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y2
 	LEAQ         (CX)(R10*1), R10
@@ -3235,25 +3340,25 @@ single181:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000020, BX
 	DECQ         R9
-	JNZ          single181
+	JNZ          single183
 
-ready182:
+ready184:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later183
+	JLE    later185
 	VADDPS (R9), Y0, Y0
 	VADDPS 32(R9), Y1, Y1
 
-later183:
+later185:
 	TESTQ   DI, DI
-	JEQ     last184
+	JEQ     last186
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	JMP     block178
+	JMP     block180
 
-last184:
+last186:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -3263,20 +3368,6 @@ last184:
 	VADDPS    (SI), Y0, Y0
 	VADDPS    (SI), Y1, Y1
 	CMPQ      152(AX), $0x00
-	JEQ       not185
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X0, Y0
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X1, Y1
-
-not185:
-	CMPQ      144(AX), $0x00
-	JEQ       not186
-	MOVQ      144(AX), SI
-	ADDQ      184(AX), SI
-	VADDPS    (SI), Y0, Y0
-	VADDPS    32(SI), Y1, Y1
-	CMPQ      152(AX), $0x00
 	JEQ       not187
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
@@ -3284,9 +3375,23 @@ not185:
 	VCVTPH2PS X1, Y1
 
 not187:
-not186:
+	CMPQ      144(AX), $0x00
+	JEQ       not188
+	MOVQ      144(AX), SI
+	ADDQ      184(AX), SI
+	VADDPS    (SI), Y0, Y0
+	VADDPS    32(SI), Y1, Y1
+	CMPQ      152(AX), $0x00
+	JEQ       not189
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X0, Y0
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X1, Y1
+
+not189:
+not188:
 	CMPQ         160(AX), $0x00
-	JEQ          not188
+	JEQ          not190
 	VBROADCASTSS 168(AX), Y2
 	VBROADCASTSS 172(AX), Y3
 	VMAXPS       Y0, Y2, Y0
@@ -3294,41 +3399,42 @@ not186:
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
 
-not188:
+not190:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile177
+	JNZ     tile179
 	VZEROUPPER
 	RET
 
-next176:
-	CMPQ 80(AX), $0x01
-	JNE  next189
+// func blockedTiles_1x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_1x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), DX
 
-tile190:
+tile191:
 	MOVQ 32(AX), DX
 	MOVQ 40(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 	ADDQ 176(AX), DI
 
-block191:
+block192:
 	VXORPS  X0, X0, X0
 	MOVQ    $0x00000080, R8
 	CMPQ    SI, R8
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 	SUBQ    $0x04, R8
-	JL      rest193
+	JL      rest194
 
-run192:
+run193:
 	PREFETCHT1   (DI)
 	PREFETCHT1   64(DI)
 	ADDQ         64(AX), DI
@@ -3355,13 +3461,13 @@ run192:
 	ADDQ         $0x10, BX
 	ADDQ         $+128, DX
 	SUBQ         $0x04, R8
-	JGE          run192
+	JGE          run193
 
-rest193:
+rest194:
 	ADDQ $0x04, R8
-	JZ   ready195
+	JZ   ready196
 
-single194:
+single195:
 	MOVLQSX      (BX), R9
 	VMOVUPS      (DX), Y1
 	LEAQ         (CX)(R9*1), R9
@@ -3370,23 +3476,23 @@ single194:
 	ADDQ         $0x04, BX
 	ADDQ         $0x00000020, DX
 	DECQ         R8
-	JNZ          single194
+	JNZ          single195
 
-ready195:
+ready196:
 	MOVQ   72(AX), R8
 	MOVQ   48(AX), R9
 	SUBQ   SI, R9
 	CMPQ   R9, $0x00000080
-	JLE    later196
+	JLE    later197
 	VADDPS (R8), Y0, Y0
 
-later196:
+later197:
 	TESTQ   SI, SI
-	JEQ     last197
+	JEQ     last198
 	VMOVUPS Y0, (R8)
-	JMP     block191
+	JMP     block192
 
-last197:
+last198:
 	SUBQ      56(AX), DI
 	MOVQ      DI, 176(AX)
 	MOVQ      112(AX), DX
@@ -3395,44 +3501,44 @@ last197:
 	MOVQ      136(AX), BX
 	VADDPS    (BX), Y0, Y0
 	CMPQ      152(AX), $0x00
-	JEQ       not198
+	JEQ       not199
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
-not198:
+not199:
 	CMPQ      144(AX), $0x00
-	JEQ       not199
+	JEQ       not200
 	MOVQ      144(AX), BX
 	ADDQ      184(AX), BX
 	VADDPS    (BX), Y0, Y0
 	CMPQ      152(AX), $0x00
-	JEQ       not200
+	JEQ       not201
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 
+not201:
 not200:
-not199:
 	CMPQ         160(AX), $0x00
-	JEQ          not201
+	JEQ          not202
 	VBROADCASTSS 168(AX), Y1
 	VBROADCASTSS 172(AX), Y2
 	VMAXPS       Y0, Y1, Y0
 	VMINPS       Y0, Y2, Y0
 
-not201:
+not202:
 	VMOVUPS Y0, (DX)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), DX
 	ADDQ    DX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile190
+	JNZ     tile191
 	VZEROUPPER
 	RET
 
-next189:
-halves123:
-	CMPQ 80(AX), $0x06
-	JNE  next202
+// func blockedTiles_2x3x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x3x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
@@ -3671,22 +3777,23 @@ not214:
 	VZEROUPPER
 	RET
 
-next202:
-	CMPQ 80(AX), $0x04
-	JNE  next215
+// func blockedTiles_2x2x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x2x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile216:
+tile215:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block217:
+block216:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -3696,9 +3803,9 @@ block217:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest219
+	JL      rest218
 
-run218:
+run217:
 	PREFETCHT1   (R9)
 	PREFETCHT1   64(R9)
 	ADDQ         64(AX), R9
@@ -3753,13 +3860,13 @@ run218:
 	ADDQ         $0x10, DI
 	ADDQ         $+128, SI
 	SUBQ         $0x04, R10
-	JGE          run218
+	JGE          run217
 
-rest219:
+rest218:
 	ADDQ $0x04, R10
-	JZ   ready221
+	JZ   ready220
 
-single220:
+single219:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Y4
 	LEAQ         (CX)(R11*1), R12
@@ -3775,29 +3882,29 @@ single220:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000020, SI
 	DECQ         R10
-	JNZ          single220
+	JNZ          single219
 
-ready221:
+ready220:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later222
+	JLE    later221
 	VADDPS (R10), Y0, Y0
 	VADDPS 32(R10), Y1, Y1
 	VADDPS 64(R10), Y2, Y2
 	VADDPS 96(R10), Y3, Y3
 
-later222:
+later221:
 	TESTQ   R8, R8
-	JEQ     last223
+	JEQ     last222
 	VMOVUPS Y0, (R10)
 	VMOVUPS Y1, 32(R10)
 	VMOVUPS Y2, 64(R10)
 	VMOVUPS Y3, 96(R10)
-	JMP     block217
+	JMP     block216
 
-last223:
+last222:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -3809,7 +3916,7 @@ last223:
 	VADDPS    (DI), Y2, Y2
 	VADDPS    (DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not224
+	JEQ       not223
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -3819,9 +3926,9 @@ last223:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not224:
+not223:
 	CMPQ      144(AX), $0x00
-	JEQ       not225
+	JEQ       not224
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Y0, Y0
@@ -3829,7 +3936,7 @@ not224:
 	VADDPS    64(DI), Y2, Y2
 	VADDPS    96(DI), Y3, Y3
 	CMPQ      152(AX), $0x00
-	JEQ       not226
+	JEQ       not225
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
 	VCVTPS2PH $0x00, Y1, X1
@@ -3839,10 +3946,10 @@ not224:
 	VCVTPS2PH $0x00, Y3, X3
 	VCVTPH2PS X3, Y3
 
-not226:
 not225:
+not224:
 	CMPQ         160(AX), $0x00
-	JEQ          not227
+	JEQ          not226
 	VBROADCASTSS 168(AX), Y4
 	VBROADCASTSS 172(AX), Y5
 	VMAXPS       Y0, Y4, Y0
@@ -3854,7 +3961,7 @@ not225:
 	VMAXPS       Y3, Y4, Y3
 	VMINPS       Y3, Y5, Y3
 
-not227:
+not226:
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
@@ -3864,26 +3971,27 @@ not227:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile216
+	JNZ     tile215
 	VZEROUPPER
 	RET
 
-next215:
-	CMPQ 80(AX), $0x02
-	JNE  next228
+// func blockedTiles_2x1x8_avx2(args *uint8)
+// Requires: AVX, CMOV, F16C, FMA3, MMX+
+TEXT ·blockedTiles_2x1x8_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), BX
 
-tile229:
+tile227:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block230:
+block228:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -3891,9 +3999,9 @@ block230:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest232
+	JL      rest230
 
-run231:
+run229:
 	PREFETCHT1   (R8)
 	PREFETCHT1   64(R8)
 	ADDQ         64(AX), R8
@@ -3932,13 +4040,13 @@ run231:
 	ADDQ         $0x10, SI
 	ADDQ         $+128, BX
 	SUBQ         $0x04, R9
-	JGE          run231
+	JGE          run229
 
-rest232:
+rest230:
 	ADDQ $0x04, R9
-	JZ   ready234
+	JZ   ready232
 
-single233:
+single231:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Y2
 	LEAQ         (CX)(R10*1), R11
@@ -3950,25 +4058,25 @@ single233:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000020, BX
 	DECQ         R9
-	JNZ          single233
+	JNZ          single231
 
-ready234:
+ready232:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later235
+	JLE    later233
 	VADDPS (R9), Y0, Y0
 	VADDPS 32(R9), Y1, Y1
 
-later235:
+later233:
 	TESTQ   DI, DI
-	JEQ     last236
+	JEQ     last234
 	VMOVUPS Y0, (R9)
 	VMOVUPS Y1, 32(R9)
-	JMP     block230
+	JMP     block228
 
-last236:
+last234:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -3978,6 +4086,20 @@ last236:
 	VADDPS    (SI), Y0, Y0
 	VADDPS    (SI), Y1, Y1
 	CMPQ      152(AX), $0x00
+	JEQ       not235
+	VCVTPS2PH $0x00, Y0, X0
+	VCVTPH2PS X0, Y0
+	VCVTPS2PH $0x00, Y1, X1
+	VCVTPH2PS X1, Y1
+
+not235:
+	CMPQ      144(AX), $0x00
+	JEQ       not236
+	MOVQ      144(AX), SI
+	ADDQ      184(AX), SI
+	VADDPS    (SI), Y0, Y0
+	VADDPS    32(SI), Y1, Y1
+	CMPQ      152(AX), $0x00
 	JEQ       not237
 	VCVTPS2PH $0x00, Y0, X0
 	VCVTPH2PS X0, Y0
@@ -3985,23 +4107,9 @@ last236:
 	VCVTPH2PS X1, Y1
 
 not237:
-	CMPQ      144(AX), $0x00
-	JEQ       not238
-	MOVQ      144(AX), SI
-	ADDQ      184(AX), SI
-	VADDPS    (SI), Y0, Y0
-	VADDPS    32(SI), Y1, Y1
-	CMPQ      152(AX), $0x00
-	JEQ       not239
-	VCVTPS2PH $0x00, Y0, X0
-	VCVTPH2PS X0, Y0
-	VCVTPS2PH $0x00, Y1, X1
-	VCVTPH2PS X1, Y1
-
-not239:
-not238:
+not236:
 	CMPQ         160(AX), $0x00
-	JEQ          not240
+	JEQ          not238
 	VBROADCASTSS 168(AX), Y2
 	VBROADCASTSS 172(AX), Y3
 	VMAXPS       Y0, Y2, Y0
@@ -4009,7 +4117,7 @@ not238:
 	VMAXPS       Y1, Y2, Y1
 	VMINPS       Y1, Y3, Y1
 
-not240:
+not238:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	ADDQ    24(AX), CX
@@ -4017,14 +4125,6 @@ not240:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile229
-	VZEROUPPER
-	RET
-
-next228:
-	VZEROUPPER
-	RET
-
-next121:
+	JNZ     tile227
 	VZEROUPPER
 	RET

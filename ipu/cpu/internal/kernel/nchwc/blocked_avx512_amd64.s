@@ -3,27 +3,248 @@
 #include "textflag.h"
 
 // func blockedTilesAVX512(args *uint8)
-// Requires: AVX, AVX512F, CMOV, MMX+
 TEXT ·blockedTilesAVX512(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	CMPQ 88(AX), $0x02
 	JNE  next1
 	CMPQ 96(AX), $0x00
-	JNE  halves3
+	JNE  next2
 	CMPQ 80(AX), $0x0e
+	JNE  next3
+	JMP  ·blockedTiles_14x32_avx512(SB)
+
+next3:
+	CMPQ 80(AX), $0x0d
 	JNE  next4
+	JMP  ·blockedTiles_13x32_avx512(SB)
+
+next4:
+	CMPQ 80(AX), $0x0c
+	JNE  next5
+	JMP  ·blockedTiles_12x32_avx512(SB)
+
+next5:
+	CMPQ 80(AX), $0x0b
+	JNE  next6
+	JMP  ·blockedTiles_11x32_avx512(SB)
+
+next6:
+	CMPQ 80(AX), $0x0a
+	JNE  next7
+	JMP  ·blockedTiles_10x32_avx512(SB)
+
+next7:
+	CMPQ 80(AX), $0x09
+	JNE  next8
+	JMP  ·blockedTiles_9x32_avx512(SB)
+
+next8:
+	CMPQ 80(AX), $0x08
+	JNE  next9
+	JMP  ·blockedTiles_8x32_avx512(SB)
+
+next9:
+	CMPQ 80(AX), $0x07
+	JNE  next10
+	JMP  ·blockedTiles_7x32_avx512(SB)
+
+next10:
+	CMPQ 80(AX), $0x06
+	JNE  next11
+	JMP  ·blockedTiles_6x32_avx512(SB)
+
+next11:
+	CMPQ 80(AX), $0x05
+	JNE  next12
+	JMP  ·blockedTiles_5x32_avx512(SB)
+
+next12:
+	CMPQ 80(AX), $0x04
+	JNE  next13
+	JMP  ·blockedTiles_4x32_avx512(SB)
+
+next13:
+	CMPQ 80(AX), $0x03
+	JNE  next14
+	JMP  ·blockedTiles_3x32_avx512(SB)
+
+next14:
+	CMPQ 80(AX), $0x02
+	JNE  next15
+	JMP  ·blockedTiles_2x32_avx512(SB)
+
+next15:
+	CMPQ 80(AX), $0x01
+	JNE  next16
+	JMP  ·blockedTiles_1x32_avx512(SB)
+
+next16:
+next2:
+	CMPQ 80(AX), $0x0e
+	JNE  next17
+	JMP  ·blockedTiles_2x7x32_avx512(SB)
+
+next17:
+	CMPQ 80(AX), $0x0c
+	JNE  next18
+	JMP  ·blockedTiles_2x6x32_avx512(SB)
+
+next18:
+	CMPQ 80(AX), $0x0a
+	JNE  next19
+	JMP  ·blockedTiles_2x5x32_avx512(SB)
+
+next19:
+	CMPQ 80(AX), $0x08
+	JNE  next20
+	JMP  ·blockedTiles_2x4x32_avx512(SB)
+
+next20:
+	CMPQ 80(AX), $0x06
+	JNE  next21
+	JMP  ·blockedTiles_2x3x32_avx512(SB)
+
+next21:
+	CMPQ 80(AX), $0x04
+	JNE  next22
+	JMP  ·blockedTiles_2x2x32_avx512(SB)
+
+next22:
+	CMPQ 80(AX), $0x02
+	JNE  next23
+	JMP  ·blockedTiles_2x1x32_avx512(SB)
+
+next23:
+next1:
+	CMPQ 88(AX), $0x01
+	JNE  next24
+	CMPQ 96(AX), $0x00
+	JNE  next25
+	CMPQ 80(AX), $0x0e
+	JNE  next26
+	JMP  ·blockedTiles_14x16_avx512(SB)
+
+next26:
+	CMPQ 80(AX), $0x0d
+	JNE  next27
+	JMP  ·blockedTiles_13x16_avx512(SB)
+
+next27:
+	CMPQ 80(AX), $0x0c
+	JNE  next28
+	JMP  ·blockedTiles_12x16_avx512(SB)
+
+next28:
+	CMPQ 80(AX), $0x0b
+	JNE  next29
+	JMP  ·blockedTiles_11x16_avx512(SB)
+
+next29:
+	CMPQ 80(AX), $0x0a
+	JNE  next30
+	JMP  ·blockedTiles_10x16_avx512(SB)
+
+next30:
+	CMPQ 80(AX), $0x09
+	JNE  next31
+	JMP  ·blockedTiles_9x16_avx512(SB)
+
+next31:
+	CMPQ 80(AX), $0x08
+	JNE  next32
+	JMP  ·blockedTiles_8x16_avx512(SB)
+
+next32:
+	CMPQ 80(AX), $0x07
+	JNE  next33
+	JMP  ·blockedTiles_7x16_avx512(SB)
+
+next33:
+	CMPQ 80(AX), $0x06
+	JNE  next34
+	JMP  ·blockedTiles_6x16_avx512(SB)
+
+next34:
+	CMPQ 80(AX), $0x05
+	JNE  next35
+	JMP  ·blockedTiles_5x16_avx512(SB)
+
+next35:
+	CMPQ 80(AX), $0x04
+	JNE  next36
+	JMP  ·blockedTiles_4x16_avx512(SB)
+
+next36:
+	CMPQ 80(AX), $0x03
+	JNE  next37
+	JMP  ·blockedTiles_3x16_avx512(SB)
+
+next37:
+	CMPQ 80(AX), $0x02
+	JNE  next38
+	JMP  ·blockedTiles_2x16_avx512(SB)
+
+next38:
+	CMPQ 80(AX), $0x01
+	JNE  next39
+	JMP  ·blockedTiles_1x16_avx512(SB)
+
+next39:
+next25:
+	CMPQ 80(AX), $0x0e
+	JNE  next40
+	JMP  ·blockedTiles_2x7x16_avx512(SB)
+
+next40:
+	CMPQ 80(AX), $0x0c
+	JNE  next41
+	JMP  ·blockedTiles_2x6x16_avx512(SB)
+
+next41:
+	CMPQ 80(AX), $0x0a
+	JNE  next42
+	JMP  ·blockedTiles_2x5x16_avx512(SB)
+
+next42:
+	CMPQ 80(AX), $0x08
+	JNE  next43
+	JMP  ·blockedTiles_2x4x16_avx512(SB)
+
+next43:
+	CMPQ 80(AX), $0x06
+	JNE  next44
+	JMP  ·blockedTiles_2x3x16_avx512(SB)
+
+next44:
+	CMPQ 80(AX), $0x04
+	JNE  next45
+	JMP  ·blockedTiles_2x2x16_avx512(SB)
+
+next45:
+	CMPQ 80(AX), $0x02
+	JNE  next46
+	JMP  ·blockedTiles_2x1x16_avx512(SB)
+
+next46:
+next24:
+	RET
+
+// func blockedTiles_14x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_14x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile5:
+tile47:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block6:
+block48:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -57,9 +278,9 @@ block6:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest8
+	JL      rest50
 
-run7:
+run49:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -274,13 +495,13 @@ run7:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run7
+	JGE          run49
 
-rest8:
+rest50:
 	ADDQ $0x04, R10
-	JZ   ready10
+	JZ   ready52
 
-single9:
+single51:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z28
 	VMOVUPS      64(SI), Z29
@@ -334,14 +555,14 @@ single9:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single9
+	JNZ          single51
 
-ready10:
+ready52:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later11
+	JLE    later53
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -371,9 +592,9 @@ ready10:
 	VADDPS 1600(R10), Z25, Z25
 	VADDPS 1728(R10), Z27, Z27
 
-later11:
+later53:
 	TESTQ   R8, R8
-	JEQ     last12
+	JEQ     last54
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -402,9 +623,9 @@ later11:
 	VMOVUPS Z23, 1472(R10)
 	VMOVUPS Z25, 1600(R10)
 	VMOVUPS Z27, 1728(R10)
-	JMP     block6
+	JMP     block48
 
-last12:
+last54:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -440,7 +661,7 @@ last12:
 	VADDPS    64(R8), Z25, Z25
 	VADDPS    64(R8), Z27, Z27
 	CMPQ      152(AX), $0x00
-	JEQ       not13
+	JEQ       not55
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -498,9 +719,9 @@ last12:
 	VCVTPS2PH $0x00, Z27, Y27
 	VCVTPH2PS Y27, Z27
 
-not13:
+not55:
 	CMPQ      144(AX), $0x00
-	JEQ       not14
+	JEQ       not56
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -532,7 +753,7 @@ not13:
 	VADDPS    768(R8)(DI*1), Z25, Z25
 	VADDPS    832(R8)(DI*1), Z27, Z27
 	CMPQ      152(AX), $0x00
-	JEQ       not15
+	JEQ       not57
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -590,10 +811,10 @@ not13:
 	VCVTPS2PH $0x00, Z27, Y27
 	VCVTPH2PS Y27, Z27
 
-not15:
-not14:
+not57:
+not56:
 	CMPQ         160(AX), $0x00
-	JEQ          not16
+	JEQ          not58
 	VBROADCASTSS 168(AX), Z28
 	VBROADCASTSS 172(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -653,7 +874,7 @@ not14:
 	VMAXPS       Z27, Z28, Z27
 	VMINPS       Z27, Z29, Z27
 
-not16:
+not58:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -686,25 +907,26 @@ not16:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile5
+	JNZ     tile47
 	VZEROUPPER
 	RET
 
-next4:
-	CMPQ 80(AX), $0x0d
-	JNE  next17
+// func blockedTiles_13x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_13x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile18:
+tile59:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block19:
+block60:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -736,9 +958,9 @@ block19:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest21
+	JL      rest62
 
-run20:
+run61:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -941,13 +1163,13 @@ run20:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run20
+	JGE          run61
 
-rest21:
+rest62:
 	ADDQ $0x04, R10
-	JZ   ready23
+	JZ   ready64
 
-single22:
+single63:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z26
 	VMOVUPS      64(SI), Z27
@@ -998,14 +1220,14 @@ single22:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single22
+	JNZ          single63
 
-ready23:
+ready64:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later24
+	JLE    later65
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -1033,9 +1255,9 @@ ready23:
 	VADDPS 1472(R10), Z23, Z23
 	VADDPS 1600(R10), Z25, Z25
 
-later24:
+later65:
 	TESTQ   R8, R8
-	JEQ     last25
+	JEQ     last66
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -1062,9 +1284,9 @@ later24:
 	VMOVUPS Z21, 1344(R10)
 	VMOVUPS Z23, 1472(R10)
 	VMOVUPS Z25, 1600(R10)
-	JMP     block19
+	JMP     block60
 
-last25:
+last66:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -1098,7 +1320,7 @@ last25:
 	VADDPS    64(R8), Z23, Z23
 	VADDPS    64(R8), Z25, Z25
 	CMPQ      152(AX), $0x00
-	JEQ       not26
+	JEQ       not67
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -1152,9 +1374,9 @@ last25:
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not26:
+not67:
 	CMPQ      144(AX), $0x00
-	JEQ       not27
+	JEQ       not68
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -1184,7 +1406,7 @@ not26:
 	VADDPS    704(R8)(DI*1), Z23, Z23
 	VADDPS    768(R8)(DI*1), Z25, Z25
 	CMPQ      152(AX), $0x00
-	JEQ       not28
+	JEQ       not69
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -1238,10 +1460,10 @@ not26:
 	VCVTPS2PH $0x00, Z25, Y25
 	VCVTPH2PS Y25, Z25
 
-not28:
-not27:
+not69:
+not68:
 	CMPQ         160(AX), $0x00
-	JEQ          not29
+	JEQ          not70
 	VBROADCASTSS 168(AX), Z26
 	VBROADCASTSS 172(AX), Z27
 	VMAXPS       Z0, Z26, Z0
@@ -1297,7 +1519,7 @@ not27:
 	VMAXPS       Z25, Z26, Z25
 	VMINPS       Z25, Z27, Z25
 
-not29:
+not70:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -1328,25 +1550,26 @@ not29:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile18
+	JNZ     tile59
 	VZEROUPPER
 	RET
 
-next17:
-	CMPQ 80(AX), $0x0c
-	JNE  next30
+// func blockedTiles_12x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_12x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile31:
+tile71:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block32:
+block72:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -1376,9 +1599,9 @@ block32:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest34
+	JL      rest74
 
-run33:
+run73:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -1565,13 +1788,13 @@ run33:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run33
+	JGE          run73
 
-rest34:
+rest74:
 	ADDQ $0x04, R10
-	JZ   ready36
+	JZ   ready76
 
-single35:
+single75:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z24
 	VMOVUPS      64(SI), Z25
@@ -1618,14 +1841,14 @@ single35:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single35
+	JNZ          single75
 
-ready36:
+ready76:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later37
+	JLE    later77
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -1651,9 +1874,9 @@ ready36:
 	VADDPS 1344(R10), Z21, Z21
 	VADDPS 1472(R10), Z23, Z23
 
-later37:
+later77:
 	TESTQ   R8, R8
-	JEQ     last38
+	JEQ     last78
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -1678,9 +1901,9 @@ later37:
 	VMOVUPS Z19, 1216(R10)
 	VMOVUPS Z21, 1344(R10)
 	VMOVUPS Z23, 1472(R10)
-	JMP     block32
+	JMP     block72
 
-last38:
+last78:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -1712,7 +1935,7 @@ last38:
 	VADDPS    64(R8), Z21, Z21
 	VADDPS    64(R8), Z23, Z23
 	CMPQ      152(AX), $0x00
-	JEQ       not39
+	JEQ       not79
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -1762,9 +1985,9 @@ last38:
 	VCVTPS2PH $0x00, Z23, Y23
 	VCVTPH2PS Y23, Z23
 
-not39:
+not79:
 	CMPQ      144(AX), $0x00
-	JEQ       not40
+	JEQ       not80
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -1792,7 +2015,7 @@ not39:
 	VADDPS    640(R8)(DI*1), Z21, Z21
 	VADDPS    704(R8)(DI*1), Z23, Z23
 	CMPQ      152(AX), $0x00
-	JEQ       not41
+	JEQ       not81
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -1842,10 +2065,10 @@ not39:
 	VCVTPS2PH $0x00, Z23, Y23
 	VCVTPH2PS Y23, Z23
 
-not41:
-not40:
+not81:
+not80:
 	CMPQ         160(AX), $0x00
-	JEQ          not42
+	JEQ          not82
 	VBROADCASTSS 168(AX), Z24
 	VBROADCASTSS 172(AX), Z25
 	VMAXPS       Z0, Z24, Z0
@@ -1897,7 +2120,7 @@ not40:
 	VMAXPS       Z23, Z24, Z23
 	VMINPS       Z23, Z25, Z23
 
-not42:
+not82:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -1926,25 +2149,26 @@ not42:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile31
+	JNZ     tile71
 	VZEROUPPER
 	RET
 
-next30:
-	CMPQ 80(AX), $0x0b
-	JNE  next43
+// func blockedTiles_11x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_11x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile44:
+tile83:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block45:
+block84:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -1972,9 +2196,9 @@ block45:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest47
+	JL      rest86
 
-run46:
+run85:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -2149,13 +2373,13 @@ run46:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run46
+	JGE          run85
 
-rest47:
+rest86:
 	ADDQ $0x04, R10
-	JZ   ready49
+	JZ   ready88
 
-single48:
+single87:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z22
 	VMOVUPS      64(SI), Z23
@@ -2199,14 +2423,14 @@ single48:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single48
+	JNZ          single87
 
-ready49:
+ready88:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later50
+	JLE    later89
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -2230,9 +2454,9 @@ ready49:
 	VADDPS 1216(R10), Z19, Z19
 	VADDPS 1344(R10), Z21, Z21
 
-later50:
+later89:
 	TESTQ   R8, R8
-	JEQ     last51
+	JEQ     last90
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -2255,9 +2479,9 @@ later50:
 	VMOVUPS Z17, 1088(R10)
 	VMOVUPS Z19, 1216(R10)
 	VMOVUPS Z21, 1344(R10)
-	JMP     block45
+	JMP     block84
 
-last51:
+last90:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2287,7 +2511,7 @@ last51:
 	VADDPS    64(R8), Z19, Z19
 	VADDPS    64(R8), Z21, Z21
 	CMPQ      152(AX), $0x00
-	JEQ       not52
+	JEQ       not91
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -2333,9 +2557,9 @@ last51:
 	VCVTPS2PH $0x00, Z21, Y21
 	VCVTPH2PS Y21, Z21
 
-not52:
+not91:
 	CMPQ      144(AX), $0x00
-	JEQ       not53
+	JEQ       not92
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -2361,7 +2585,7 @@ not52:
 	VADDPS    576(R8)(DI*1), Z19, Z19
 	VADDPS    640(R8)(DI*1), Z21, Z21
 	CMPQ      152(AX), $0x00
-	JEQ       not54
+	JEQ       not93
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -2407,10 +2631,10 @@ not52:
 	VCVTPS2PH $0x00, Z21, Y21
 	VCVTPH2PS Y21, Z21
 
-not54:
-not53:
+not93:
+not92:
 	CMPQ         160(AX), $0x00
-	JEQ          not55
+	JEQ          not94
 	VBROADCASTSS 168(AX), Z22
 	VBROADCASTSS 172(AX), Z23
 	VMAXPS       Z0, Z22, Z0
@@ -2458,7 +2682,7 @@ not53:
 	VMAXPS       Z21, Z22, Z21
 	VMINPS       Z21, Z23, Z21
 
-not55:
+not94:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -2485,25 +2709,26 @@ not55:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile44
+	JNZ     tile83
 	VZEROUPPER
 	RET
 
-next43:
-	CMPQ 80(AX), $0x0a
-	JNE  next56
+// func blockedTiles_10x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_10x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile57:
+tile95:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block58:
+block96:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -2529,9 +2754,9 @@ block58:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest60
+	JL      rest98
 
-run59:
+run97:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -2694,13 +2919,13 @@ run59:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run59
+	JGE          run97
 
-rest60:
+rest98:
 	ADDQ $0x04, R10
-	JZ   ready62
+	JZ   ready100
 
-single61:
+single99:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z20
 	VMOVUPS      64(SI), Z21
@@ -2741,14 +2966,14 @@ single61:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single61
+	JNZ          single99
 
-ready62:
+ready100:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later63
+	JLE    later101
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -2770,9 +2995,9 @@ ready62:
 	VADDPS 1088(R10), Z17, Z17
 	VADDPS 1216(R10), Z19, Z19
 
-later63:
+later101:
 	TESTQ   R8, R8
-	JEQ     last64
+	JEQ     last102
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -2793,9 +3018,9 @@ later63:
 	VMOVUPS Z15, 960(R10)
 	VMOVUPS Z17, 1088(R10)
 	VMOVUPS Z19, 1216(R10)
-	JMP     block58
+	JMP     block96
 
-last64:
+last102:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -2823,7 +3048,7 @@ last64:
 	VADDPS    64(R8), Z17, Z17
 	VADDPS    64(R8), Z19, Z19
 	CMPQ      152(AX), $0x00
-	JEQ       not65
+	JEQ       not103
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -2865,9 +3090,9 @@ last64:
 	VCVTPS2PH $0x00, Z19, Y19
 	VCVTPH2PS Y19, Z19
 
-not65:
+not103:
 	CMPQ      144(AX), $0x00
-	JEQ       not66
+	JEQ       not104
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -2891,7 +3116,7 @@ not65:
 	VADDPS    512(R8)(DI*1), Z17, Z17
 	VADDPS    576(R8)(DI*1), Z19, Z19
 	CMPQ      152(AX), $0x00
-	JEQ       not67
+	JEQ       not105
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -2933,10 +3158,10 @@ not65:
 	VCVTPS2PH $0x00, Z19, Y19
 	VCVTPH2PS Y19, Z19
 
-not67:
-not66:
+not105:
+not104:
 	CMPQ         160(AX), $0x00
-	JEQ          not68
+	JEQ          not106
 	VBROADCASTSS 168(AX), Z20
 	VBROADCASTSS 172(AX), Z21
 	VMAXPS       Z0, Z20, Z0
@@ -2980,7 +3205,7 @@ not66:
 	VMAXPS       Z19, Z20, Z19
 	VMINPS       Z19, Z21, Z19
 
-not68:
+not106:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -3005,25 +3230,26 @@ not68:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile57
+	JNZ     tile95
 	VZEROUPPER
 	RET
 
-next56:
-	CMPQ 80(AX), $0x09
-	JNE  next69
+// func blockedTiles_9x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_9x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile70:
+tile107:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block71:
+block108:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -3047,9 +3273,9 @@ block71:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest73
+	JL      rest110
 
-run72:
+run109:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -3196,13 +3422,13 @@ run72:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run72
+	JGE          run109
 
-rest73:
+rest110:
 	ADDQ $0x04, R10
-	JZ   ready75
+	JZ   ready112
 
-single74:
+single111:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z18
 	VMOVUPS      64(SI), Z19
@@ -3239,14 +3465,14 @@ single74:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single74
+	JNZ          single111
 
-ready75:
+ready112:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later76
+	JLE    later113
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -3266,9 +3492,9 @@ ready75:
 	VADDPS 960(R10), Z15, Z15
 	VADDPS 1088(R10), Z17, Z17
 
-later76:
+later113:
 	TESTQ   R8, R8
-	JEQ     last77
+	JEQ     last114
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -3287,9 +3513,9 @@ later76:
 	VMOVUPS Z13, 832(R10)
 	VMOVUPS Z15, 960(R10)
 	VMOVUPS Z17, 1088(R10)
-	JMP     block71
+	JMP     block108
 
-last77:
+last114:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -3315,7 +3541,7 @@ last77:
 	VADDPS    64(R8), Z15, Z15
 	VADDPS    64(R8), Z17, Z17
 	CMPQ      152(AX), $0x00
-	JEQ       not78
+	JEQ       not115
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -3353,9 +3579,9 @@ last77:
 	VCVTPS2PH $0x00, Z17, Y17
 	VCVTPH2PS Y17, Z17
 
-not78:
+not115:
 	CMPQ      144(AX), $0x00
-	JEQ       not79
+	JEQ       not116
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -3377,7 +3603,7 @@ not78:
 	VADDPS    448(R8)(DI*1), Z15, Z15
 	VADDPS    512(R8)(DI*1), Z17, Z17
 	CMPQ      152(AX), $0x00
-	JEQ       not80
+	JEQ       not117
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -3415,10 +3641,10 @@ not78:
 	VCVTPS2PH $0x00, Z17, Y17
 	VCVTPH2PS Y17, Z17
 
-not80:
-not79:
+not117:
+not116:
 	CMPQ         160(AX), $0x00
-	JEQ          not81
+	JEQ          not118
 	VBROADCASTSS 168(AX), Z18
 	VBROADCASTSS 172(AX), Z19
 	VMAXPS       Z0, Z18, Z0
@@ -3458,7 +3684,7 @@ not79:
 	VMAXPS       Z17, Z18, Z17
 	VMINPS       Z17, Z19, Z17
 
-not81:
+not118:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -3481,25 +3707,26 @@ not81:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile70
+	JNZ     tile107
 	VZEROUPPER
 	RET
 
-next69:
-	CMPQ 80(AX), $0x08
-	JNE  next82
+// func blockedTiles_8x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_8x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile83:
+tile119:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block84:
+block120:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -3521,9 +3748,9 @@ block84:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest86
+	JL      rest122
 
-run85:
+run121:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -3658,13 +3885,13 @@ run85:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run85
+	JGE          run121
 
-rest86:
+rest122:
 	ADDQ $0x04, R10
-	JZ   ready88
+	JZ   ready124
 
-single87:
+single123:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z16
 	VMOVUPS      64(SI), Z17
@@ -3698,14 +3925,14 @@ single87:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single87
+	JNZ          single123
 
-ready88:
+ready124:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later89
+	JLE    later125
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -3723,9 +3950,9 @@ ready88:
 	VADDPS 832(R10), Z13, Z13
 	VADDPS 960(R10), Z15, Z15
 
-later89:
+later125:
 	TESTQ   R8, R8
-	JEQ     last90
+	JEQ     last126
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -3742,9 +3969,9 @@ later89:
 	VMOVUPS Z11, 704(R10)
 	VMOVUPS Z13, 832(R10)
 	VMOVUPS Z15, 960(R10)
-	JMP     block84
+	JMP     block120
 
-last90:
+last126:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -3768,7 +3995,7 @@ last90:
 	VADDPS    64(R8), Z13, Z13
 	VADDPS    64(R8), Z15, Z15
 	CMPQ      152(AX), $0x00
-	JEQ       not91
+	JEQ       not127
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -3802,9 +4029,9 @@ last90:
 	VCVTPS2PH $0x00, Z15, Y15
 	VCVTPH2PS Y15, Z15
 
-not91:
+not127:
 	CMPQ      144(AX), $0x00
-	JEQ       not92
+	JEQ       not128
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -3824,7 +4051,7 @@ not91:
 	VADDPS    384(R8)(DI*1), Z13, Z13
 	VADDPS    448(R8)(DI*1), Z15, Z15
 	CMPQ      152(AX), $0x00
-	JEQ       not93
+	JEQ       not129
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -3858,10 +4085,10 @@ not91:
 	VCVTPS2PH $0x00, Z15, Y15
 	VCVTPH2PS Y15, Z15
 
-not93:
-not92:
+not129:
+not128:
 	CMPQ         160(AX), $0x00
-	JEQ          not94
+	JEQ          not130
 	VBROADCASTSS 168(AX), Z16
 	VBROADCASTSS 172(AX), Z17
 	VMAXPS       Z0, Z16, Z0
@@ -3897,7 +4124,7 @@ not92:
 	VMAXPS       Z15, Z16, Z15
 	VMINPS       Z15, Z17, Z15
 
-not94:
+not130:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -3918,25 +4145,26 @@ not94:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile83
+	JNZ     tile119
 	VZEROUPPER
 	RET
 
-next82:
-	CMPQ 80(AX), $0x07
-	JNE  next95
+// func blockedTiles_7x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_7x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile96:
+tile131:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block97:
+block132:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -3956,9 +4184,9 @@ block97:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest99
+	JL      rest134
 
-run98:
+run133:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -4081,13 +4309,13 @@ run98:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run98
+	JGE          run133
 
-rest99:
+rest134:
 	ADDQ $0x04, R10
-	JZ   ready101
+	JZ   ready136
 
-single100:
+single135:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z14
 	VMOVUPS      64(SI), Z15
@@ -4118,14 +4346,14 @@ single100:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single100
+	JNZ          single135
 
-ready101:
+ready136:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later102
+	JLE    later137
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -4141,9 +4369,9 @@ ready101:
 	VADDPS 704(R10), Z11, Z11
 	VADDPS 832(R10), Z13, Z13
 
-later102:
+later137:
 	TESTQ   R8, R8
-	JEQ     last103
+	JEQ     last138
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -4158,9 +4386,9 @@ later102:
 	VMOVUPS Z9, 576(R10)
 	VMOVUPS Z11, 704(R10)
 	VMOVUPS Z13, 832(R10)
-	JMP     block97
+	JMP     block132
 
-last103:
+last138:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -4182,7 +4410,7 @@ last103:
 	VADDPS    64(R8), Z11, Z11
 	VADDPS    64(R8), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not104
+	JEQ       not139
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4212,9 +4440,9 @@ last103:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not104:
+not139:
 	CMPQ      144(AX), $0x00
-	JEQ       not105
+	JEQ       not140
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -4232,7 +4460,7 @@ not104:
 	VADDPS    320(R8)(DI*1), Z11, Z11
 	VADDPS    384(R8)(DI*1), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not106
+	JEQ       not141
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4262,10 +4490,10 @@ not104:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not106:
-not105:
+not141:
+not140:
 	CMPQ         160(AX), $0x00
-	JEQ          not107
+	JEQ          not142
 	VBROADCASTSS 168(AX), Z14
 	VBROADCASTSS 172(AX), Z15
 	VMAXPS       Z0, Z14, Z0
@@ -4297,7 +4525,7 @@ not105:
 	VMAXPS       Z13, Z14, Z13
 	VMINPS       Z13, Z15, Z13
 
-not107:
+not142:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -4316,25 +4544,26 @@ not107:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile96
+	JNZ     tile131
 	VZEROUPPER
 	RET
 
-next95:
-	CMPQ 80(AX), $0x06
-	JNE  next108
+// func blockedTiles_6x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_6x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile109:
+tile143:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block110:
+block144:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -4352,9 +4581,9 @@ block110:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest112
+	JL      rest146
 
-run111:
+run145:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -4461,13 +4690,13 @@ run111:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run111
+	JGE          run145
 
-rest112:
+rest146:
 	ADDQ $0x04, R10
-	JZ   ready114
+	JZ   ready148
 
-single113:
+single147:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
@@ -4494,14 +4723,14 @@ single113:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single113
+	JNZ          single147
 
-ready114:
+ready148:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later115
+	JLE    later149
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -4515,9 +4744,9 @@ ready114:
 	VADDPS 576(R10), Z9, Z9
 	VADDPS 704(R10), Z11, Z11
 
-later115:
+later149:
 	TESTQ   R8, R8
-	JEQ     last116
+	JEQ     last150
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -4530,9 +4759,9 @@ later115:
 	VMOVUPS Z7, 448(R10)
 	VMOVUPS Z9, 576(R10)
 	VMOVUPS Z11, 704(R10)
-	JMP     block110
+	JMP     block144
 
-last116:
+last150:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -4552,7 +4781,7 @@ last116:
 	VADDPS    64(R8), Z9, Z9
 	VADDPS    64(R8), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not117
+	JEQ       not151
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4578,9 +4807,9 @@ last116:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not117:
+not151:
 	CMPQ      144(AX), $0x00
-	JEQ       not118
+	JEQ       not152
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -4596,7 +4825,7 @@ not117:
 	VADDPS    256(R8)(DI*1), Z9, Z9
 	VADDPS    320(R8)(DI*1), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not119
+	JEQ       not153
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4622,10 +4851,10 @@ not117:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not119:
-not118:
+not153:
+not152:
 	CMPQ         160(AX), $0x00
-	JEQ          not120
+	JEQ          not154
 	VBROADCASTSS 168(AX), Z12
 	VBROADCASTSS 172(AX), Z13
 	VMAXPS       Z0, Z12, Z0
@@ -4653,7 +4882,7 @@ not118:
 	VMAXPS       Z11, Z12, Z11
 	VMINPS       Z11, Z13, Z11
 
-not120:
+not154:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -4670,25 +4899,26 @@ not120:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile109
+	JNZ     tile143
 	VZEROUPPER
 	RET
 
-next108:
-	CMPQ 80(AX), $0x05
-	JNE  next121
+// func blockedTiles_5x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_5x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile122:
+tile155:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block123:
+block156:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -4704,9 +4934,9 @@ block123:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest125
+	JL      rest158
 
-run124:
+run157:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -4801,13 +5031,13 @@ run124:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run124
+	JGE          run157
 
-rest125:
+rest158:
 	ADDQ $0x04, R10
-	JZ   ready127
+	JZ   ready160
 
-single126:
+single159:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z10
 	VMOVUPS      64(SI), Z11
@@ -4831,14 +5061,14 @@ single126:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single126
+	JNZ          single159
 
-ready127:
+ready160:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later128
+	JLE    later161
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -4850,9 +5080,9 @@ ready127:
 	VADDPS 448(R10), Z7, Z7
 	VADDPS 576(R10), Z9, Z9
 
-later128:
+later161:
 	TESTQ   R8, R8
-	JEQ     last129
+	JEQ     last162
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -4863,9 +5093,9 @@ later128:
 	VMOVUPS Z5, 320(R10)
 	VMOVUPS Z7, 448(R10)
 	VMOVUPS Z9, 576(R10)
-	JMP     block123
+	JMP     block156
 
-last129:
+last162:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -4883,7 +5113,7 @@ last129:
 	VADDPS    64(R8), Z7, Z7
 	VADDPS    64(R8), Z9, Z9
 	CMPQ      152(AX), $0x00
-	JEQ       not130
+	JEQ       not163
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4905,9 +5135,9 @@ last129:
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not130:
+not163:
 	CMPQ      144(AX), $0x00
-	JEQ       not131
+	JEQ       not164
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -4921,7 +5151,7 @@ not130:
 	VADDPS    192(R8)(DI*1), Z7, Z7
 	VADDPS    256(R8)(DI*1), Z9, Z9
 	CMPQ      152(AX), $0x00
-	JEQ       not132
+	JEQ       not165
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -4943,10 +5173,10 @@ not130:
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not132:
-not131:
+not165:
+not164:
 	CMPQ         160(AX), $0x00
-	JEQ          not133
+	JEQ          not166
 	VBROADCASTSS 168(AX), Z10
 	VBROADCASTSS 172(AX), Z11
 	VMAXPS       Z0, Z10, Z0
@@ -4970,7 +5200,7 @@ not131:
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
 
-not133:
+not166:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -4985,25 +5215,26 @@ not133:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile122
+	JNZ     tile155
 	VZEROUPPER
 	RET
 
-next121:
-	CMPQ 80(AX), $0x04
-	JNE  next134
+// func blockedTiles_4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile135:
+tile167:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block136:
+block168:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -5017,9 +5248,9 @@ block136:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest138
+	JL      rest170
 
-run137:
+run169:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -5102,13 +5333,13 @@ run137:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run137
+	JGE          run169
 
-rest138:
+rest170:
 	ADDQ $0x04, R10
-	JZ   ready140
+	JZ   ready172
 
-single139:
+single171:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
@@ -5129,14 +5360,14 @@ single139:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single139
+	JNZ          single171
 
-ready140:
+ready172:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later141
+	JLE    later173
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -5146,9 +5377,9 @@ ready140:
 	VADDPS 320(R10), Z5, Z5
 	VADDPS 448(R10), Z7, Z7
 
-later141:
+later173:
 	TESTQ   R8, R8
-	JEQ     last142
+	JEQ     last174
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -5157,9 +5388,9 @@ later141:
 	VMOVUPS Z3, 192(R10)
 	VMOVUPS Z5, 320(R10)
 	VMOVUPS Z7, 448(R10)
-	JMP     block136
+	JMP     block168
 
-last142:
+last174:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -5175,7 +5406,7 @@ last142:
 	VADDPS    64(R8), Z5, Z5
 	VADDPS    64(R8), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not143
+	JEQ       not175
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5193,9 +5424,9 @@ last142:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not143:
+not175:
 	CMPQ      144(AX), $0x00
-	JEQ       not144
+	JEQ       not176
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -5207,7 +5438,7 @@ not143:
 	VADDPS    128(R8)(DI*1), Z5, Z5
 	VADDPS    192(R8)(DI*1), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not145
+	JEQ       not177
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5225,10 +5456,10 @@ not143:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not145:
-not144:
+not177:
+not176:
 	CMPQ         160(AX), $0x00
-	JEQ          not146
+	JEQ          not178
 	VBROADCASTSS 168(AX), Z8
 	VBROADCASTSS 172(AX), Z9
 	VMAXPS       Z0, Z8, Z0
@@ -5248,7 +5479,7 @@ not144:
 	VMAXPS       Z7, Z8, Z7
 	VMINPS       Z7, Z9, Z7
 
-not146:
+not178:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -5261,25 +5492,26 @@ not146:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile135
+	JNZ     tile167
 	VZEROUPPER
 	RET
 
-next134:
-	CMPQ 80(AX), $0x03
-	JNE  next147
+// func blockedTiles_3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile148:
+tile179:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block149:
+block180:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -5291,9 +5523,9 @@ block149:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest151
+	JL      rest182
 
-run150:
+run181:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -5360,13 +5592,13 @@ run150:
 	ADDQ         $0x10, SI
 	ADDQ         $+512, BX
 	SUBQ         $0x04, R9
-	JGE          run150
+	JGE          run181
 
-rest151:
+rest182:
 	ADDQ $0x04, R9
-	JZ   ready153
+	JZ   ready184
 
-single152:
+single183:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Z6
 	VMOVUPS      64(BX), Z7
@@ -5383,14 +5615,14 @@ single152:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000080, BX
 	DECQ         R9
-	JNZ          single152
+	JNZ          single183
 
-ready153:
+ready184:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later154
+	JLE    later185
 	VADDPS (R9), Z0, Z0
 	VADDPS 128(R9), Z2, Z2
 	VADDPS 256(R9), Z4, Z4
@@ -5398,18 +5630,18 @@ ready153:
 	VADDPS 192(R9), Z3, Z3
 	VADDPS 320(R9), Z5, Z5
 
-later154:
+later185:
 	TESTQ   DI, DI
-	JEQ     last155
+	JEQ     last186
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z2, 128(R9)
 	VMOVUPS Z4, 256(R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z3, 192(R9)
 	VMOVUPS Z5, 320(R9)
-	JMP     block149
+	JMP     block180
 
-last155:
+last186:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -5423,7 +5655,7 @@ last155:
 	VADDPS    64(DI), Z3, Z3
 	VADDPS    64(DI), Z5, Z5
 	CMPQ      152(AX), $0x00
-	JEQ       not156
+	JEQ       not187
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5437,9 +5669,9 @@ last155:
 	VCVTPS2PH $0x00, Z5, Y5
 	VCVTPH2PS Y5, Z5
 
-not156:
+not187:
 	CMPQ      144(AX), $0x00
-	JEQ       not157
+	JEQ       not188
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -5449,7 +5681,7 @@ not156:
 	VADDPS    64(DI)(SI*1), Z3, Z3
 	VADDPS    128(DI)(SI*1), Z5, Z5
 	CMPQ      152(AX), $0x00
-	JEQ       not158
+	JEQ       not189
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5463,10 +5695,10 @@ not156:
 	VCVTPS2PH $0x00, Z5, Y5
 	VCVTPH2PS Y5, Z5
 
-not158:
-not157:
+not189:
+not188:
 	CMPQ         160(AX), $0x00
-	JEQ          not159
+	JEQ          not190
 	VBROADCASTSS 168(AX), Z6
 	VBROADCASTSS 172(AX), Z7
 	VMAXPS       Z0, Z6, Z0
@@ -5482,7 +5714,7 @@ not157:
 	VMAXPS       Z5, Z6, Z5
 	VMINPS       Z5, Z7, Z5
 
-not159:
+not190:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z2, 64(BX)
 	VMOVUPS Z4, 128(BX)
@@ -5493,25 +5725,26 @@ not159:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile148
+	JNZ     tile179
 	VZEROUPPER
 	RET
 
-next147:
-	CMPQ 80(AX), $0x02
-	JNE  next160
+// func blockedTiles_2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile161:
+tile191:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block162:
+block192:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X1, X1, X1
@@ -5521,9 +5754,9 @@ block162:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest164
+	JL      rest194
 
-run163:
+run193:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -5578,13 +5811,13 @@ run163:
 	ADDQ         $0x10, SI
 	ADDQ         $+512, BX
 	SUBQ         $0x04, R9
-	JGE          run163
+	JGE          run193
 
-rest164:
+rest194:
 	ADDQ $0x04, R9
-	JZ   ready166
+	JZ   ready196
 
-single165:
+single195:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
@@ -5598,29 +5831,29 @@ single165:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000080, BX
 	DECQ         R9
-	JNZ          single165
+	JNZ          single195
 
-ready166:
+ready196:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later167
+	JLE    later197
 	VADDPS (R9), Z0, Z0
 	VADDPS 128(R9), Z2, Z2
 	VADDPS 64(R9), Z1, Z1
 	VADDPS 192(R9), Z3, Z3
 
-later167:
+later197:
 	TESTQ   DI, DI
-	JEQ     last168
+	JEQ     last198
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z2, 128(R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z3, 192(R9)
-	JMP     block162
+	JMP     block192
 
-last168:
+last198:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -5632,7 +5865,7 @@ last168:
 	VADDPS    64(DI), Z1, Z1
 	VADDPS    64(DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not169
+	JEQ       not199
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5642,9 +5875,9 @@ last168:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not169:
+not199:
 	CMPQ      144(AX), $0x00
-	JEQ       not170
+	JEQ       not200
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -5652,7 +5885,7 @@ not169:
 	VADDPS    (DI)(SI*1), Z1, Z1
 	VADDPS    64(DI)(SI*1), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not171
+	JEQ       not201
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -5662,10 +5895,10 @@ not169:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not171:
-not170:
+not201:
+not200:
 	CMPQ         160(AX), $0x00
-	JEQ          not172
+	JEQ          not202
 	VBROADCASTSS 168(AX), Z4
 	VBROADCASTSS 172(AX), Z5
 	VMAXPS       Z0, Z4, Z0
@@ -5677,7 +5910,7 @@ not170:
 	VMAXPS       Z3, Z4, Z3
 	VMINPS       Z3, Z5, Z3
 
-not172:
+not202:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z2, 64(BX)
 	VMOVUPS Z1, (BX)(SI*1)
@@ -5686,25 +5919,26 @@ not172:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile161
+	JNZ     tile191
 	VZEROUPPER
 	RET
 
-next160:
-	CMPQ 80(AX), $0x01
-	JNE  next173
+// func blockedTiles_1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), DX
 
-tile174:
+tile203:
 	MOVQ 32(AX), DX
 	MOVQ 40(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 	ADDQ 176(AX), DI
 
-block175:
+block204:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R8
@@ -5712,9 +5946,9 @@ block175:
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 	SUBQ    $0x04, R8
-	JL      rest177
+	JL      rest206
 
-run176:
+run205:
 	PREFETCHT0   1024(DX)
 	PREFETCHT0   1088(DX)
 	PREFETCHT0   1152(DX)
@@ -5757,13 +5991,13 @@ run176:
 	ADDQ         $0x10, BX
 	ADDQ         $+512, DX
 	SUBQ         $0x04, R8
-	JGE          run176
+	JGE          run205
 
-rest177:
+rest206:
 	ADDQ $0x04, R8
-	JZ   ready179
+	JZ   ready208
 
-single178:
+single207:
 	MOVLQSX      (BX), R9
 	VMOVUPS      (DX), Z2
 	VMOVUPS      64(DX), Z3
@@ -5774,25 +6008,25 @@ single178:
 	ADDQ         $0x04, BX
 	ADDQ         $0x00000080, DX
 	DECQ         R8
-	JNZ          single178
+	JNZ          single207
 
-ready179:
+ready208:
 	MOVQ   72(AX), R8
 	MOVQ   48(AX), R9
 	SUBQ   SI, R9
 	CMPQ   R9, $0x00000080
-	JLE    later180
+	JLE    later209
 	VADDPS (R8), Z0, Z0
 	VADDPS 64(R8), Z1, Z1
 
-later180:
+later209:
 	TESTQ   SI, SI
-	JEQ     last181
+	JEQ     last210
 	VMOVUPS Z0, (R8)
 	VMOVUPS Z1, 64(R8)
-	JMP     block175
+	JMP     block204
 
-last181:
+last210:
 	SUBQ      56(AX), DI
 	MOVQ      DI, 176(AX)
 	MOVQ      112(AX), DX
@@ -5802,30 +6036,30 @@ last181:
 	VADDPS    (SI), Z0, Z0
 	VADDPS    64(SI), Z1, Z1
 	CMPQ      152(AX), $0x00
-	JEQ       not182
+	JEQ       not211
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y1, Z1
 
-not182:
+not211:
 	CMPQ      144(AX), $0x00
-	JEQ       not183
+	JEQ       not212
 	MOVQ      144(AX), SI
 	ADDQ      184(AX), SI
 	VADDPS    (SI), Z0, Z0
 	VADDPS    (SI)(BX*1), Z1, Z1
 	CMPQ      152(AX), $0x00
-	JEQ       not184
+	JEQ       not213
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y1, Z1
 
-not184:
-not183:
+not213:
+not212:
 	CMPQ         160(AX), $0x00
-	JEQ          not185
+	JEQ          not214
 	VBROADCASTSS 168(AX), Z2
 	VBROADCASTSS 172(AX), Z3
 	VMAXPS       Z0, Z2, Z0
@@ -5833,34 +6067,34 @@ not183:
 	VMAXPS       Z1, Z2, Z1
 	VMINPS       Z1, Z3, Z1
 
-not185:
+not214:
 	VMOVUPS Z0, (DX)
 	VMOVUPS Z1, (DX)(BX*1)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), DX
 	ADDQ    DX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile174
+	JNZ     tile203
 	VZEROUPPER
 	RET
 
-next173:
-halves3:
-	CMPQ 80(AX), $0x0e
-	JNE  next186
+// func blockedTiles_2x7x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x7x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile187:
+tile215:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block188:
+block216:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -5894,9 +6128,9 @@ block188:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest190
+	JL      rest218
 
-run189:
+run217:
 	PREFETCHT0   1024(DI)
 	PREFETCHT0   1088(DI)
 	PREFETCHT0   1152(DI)
@@ -6115,13 +6349,13 @@ run189:
 	ADDQ         $0x10, R8
 	ADDQ         $+512, DI
 	SUBQ         $0x04, R11
-	JGE          run189
+	JGE          run217
 
-rest190:
+rest218:
 	ADDQ $0x04, R11
-	JZ   ready192
+	JZ   ready220
 
-single191:
+single219:
 	MOVLQSX      (R8), R12
 	VMOVUPS      (DI), Z28
 	VMOVUPS      64(DI), Z29
@@ -6176,14 +6410,14 @@ single191:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, DI
 	DECQ         R11
-	JNZ          single191
+	JNZ          single219
 
-ready192:
+ready220:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later193
+	JLE    later221
 	VADDPS (R11), Z0, Z0
 	VADDPS 128(R11), Z2, Z2
 	VADDPS 256(R11), Z4, Z4
@@ -6213,9 +6447,9 @@ ready192:
 	VADDPS 1600(R11), Z25, Z25
 	VADDPS 1728(R11), Z27, Z27
 
-later193:
+later221:
 	TESTQ   R9, R9
-	JEQ     last194
+	JEQ     last222
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z2, 128(R11)
 	VMOVUPS Z4, 256(R11)
@@ -6244,9 +6478,9 @@ later193:
 	VMOVUPS Z23, 1472(R11)
 	VMOVUPS Z25, 1600(R11)
 	VMOVUPS Z27, 1728(R11)
-	JMP     block188
+	JMP     block216
 
-last194:
+last222:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -6282,7 +6516,7 @@ last194:
 	VADDPS    64(R9), Z25, Z25
 	VADDPS    64(R9), Z27, Z27
 	CMPQ      152(AX), $0x00
-	JEQ       not195
+	JEQ       not223
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -6340,9 +6574,9 @@ last194:
 	VCVTPS2PH $0x00, Z27, Y27
 	VCVTPH2PS Y27, Z27
 
-not195:
+not223:
 	CMPQ      144(AX), $0x00
-	JEQ       not196
+	JEQ       not224
 	MOVQ      144(AX), R9
 	ADDQ      184(AX), R9
 	VADDPS    (R9), Z0, Z0
@@ -6374,7 +6608,7 @@ not195:
 	VADDPS    768(R9)(R8*1), Z25, Z25
 	VADDPS    832(R9)(R8*1), Z27, Z27
 	CMPQ      152(AX), $0x00
-	JEQ       not197
+	JEQ       not225
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -6432,10 +6666,10 @@ not195:
 	VCVTPS2PH $0x00, Z27, Y27
 	VCVTPH2PS Y27, Z27
 
-not197:
-not196:
+not225:
+not224:
 	CMPQ         160(AX), $0x00
-	JEQ          not198
+	JEQ          not226
 	VBROADCASTSS 168(AX), Z28
 	VBROADCASTSS 172(AX), Z29
 	VMAXPS       Z0, Z28, Z0
@@ -6495,7 +6729,7 @@ not196:
 	VMAXPS       Z27, Z28, Z27
 	VMINPS       Z27, Z29, Z27
 
-not198:
+not226:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z2, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -6529,26 +6763,27 @@ not198:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile187
+	JNZ     tile215
 	VZEROUPPER
 	RET
 
-next186:
-	CMPQ 80(AX), $0x0c
-	JNE  next199
+// func blockedTiles_2x6x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x6x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile200:
+tile227:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block201:
+block228:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -6578,9 +6813,9 @@ block201:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest203
+	JL      rest230
 
-run202:
+run229:
 	PREFETCHT0   1024(DI)
 	PREFETCHT0   1088(DI)
 	PREFETCHT0   1152(DI)
@@ -6767,13 +7002,13 @@ run202:
 	ADDQ         $0x10, R8
 	ADDQ         $+512, DI
 	SUBQ         $0x04, R11
-	JGE          run202
+	JGE          run229
 
-rest203:
+rest230:
 	ADDQ $0x04, R11
-	JZ   ready205
+	JZ   ready232
 
-single204:
+single231:
 	MOVLQSX      (R8), R12
 	VMOVUPS      (DI), Z24
 	VMOVUPS      64(DI), Z25
@@ -6820,14 +7055,14 @@ single204:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, DI
 	DECQ         R11
-	JNZ          single204
+	JNZ          single231
 
-ready205:
+ready232:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later206
+	JLE    later233
 	VADDPS (R11), Z0, Z0
 	VADDPS 128(R11), Z2, Z2
 	VADDPS 256(R11), Z4, Z4
@@ -6853,9 +7088,9 @@ ready205:
 	VADDPS 1344(R11), Z21, Z21
 	VADDPS 1472(R11), Z23, Z23
 
-later206:
+later233:
 	TESTQ   R9, R9
-	JEQ     last207
+	JEQ     last234
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z2, 128(R11)
 	VMOVUPS Z4, 256(R11)
@@ -6880,9 +7115,9 @@ later206:
 	VMOVUPS Z19, 1216(R11)
 	VMOVUPS Z21, 1344(R11)
 	VMOVUPS Z23, 1472(R11)
-	JMP     block201
+	JMP     block228
 
-last207:
+last234:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -6914,7 +7149,7 @@ last207:
 	VADDPS    64(R9), Z21, Z21
 	VADDPS    64(R9), Z23, Z23
 	CMPQ      152(AX), $0x00
-	JEQ       not208
+	JEQ       not235
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -6964,9 +7199,9 @@ last207:
 	VCVTPS2PH $0x00, Z23, Y23
 	VCVTPH2PS Y23, Z23
 
-not208:
+not235:
 	CMPQ      144(AX), $0x00
-	JEQ       not209
+	JEQ       not236
 	MOVQ      144(AX), R9
 	ADDQ      184(AX), R9
 	VADDPS    (R9), Z0, Z0
@@ -6994,7 +7229,7 @@ not208:
 	VADDPS    640(R9)(R8*1), Z21, Z21
 	VADDPS    704(R9)(R8*1), Z23, Z23
 	CMPQ      152(AX), $0x00
-	JEQ       not210
+	JEQ       not237
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -7044,10 +7279,10 @@ not208:
 	VCVTPS2PH $0x00, Z23, Y23
 	VCVTPH2PS Y23, Z23
 
-not210:
-not209:
+not237:
+not236:
 	CMPQ         160(AX), $0x00
-	JEQ          not211
+	JEQ          not238
 	VBROADCASTSS 168(AX), Z24
 	VBROADCASTSS 172(AX), Z25
 	VMAXPS       Z0, Z24, Z0
@@ -7099,7 +7334,7 @@ not209:
 	VMAXPS       Z23, Z24, Z23
 	VMINPS       Z23, Z25, Z23
 
-not211:
+not238:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z2, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -7129,26 +7364,27 @@ not211:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile200
+	JNZ     tile227
 	VZEROUPPER
 	RET
 
-next199:
-	CMPQ 80(AX), $0x0a
-	JNE  next212
+// func blockedTiles_2x5x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x5x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile213:
+tile239:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block214:
+block240:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -7174,9 +7410,9 @@ block214:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest216
+	JL      rest242
 
-run215:
+run241:
 	PREFETCHT0   1024(DI)
 	PREFETCHT0   1088(DI)
 	PREFETCHT0   1152(DI)
@@ -7339,13 +7575,13 @@ run215:
 	ADDQ         $0x10, R8
 	ADDQ         $+512, DI
 	SUBQ         $0x04, R11
-	JGE          run215
+	JGE          run241
 
-rest216:
+rest242:
 	ADDQ $0x04, R11
-	JZ   ready218
+	JZ   ready244
 
-single217:
+single243:
 	MOVLQSX      (R8), R12
 	VMOVUPS      (DI), Z20
 	VMOVUPS      64(DI), Z21
@@ -7386,14 +7622,14 @@ single217:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, DI
 	DECQ         R11
-	JNZ          single217
+	JNZ          single243
 
-ready218:
+ready244:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later219
+	JLE    later245
 	VADDPS (R11), Z0, Z0
 	VADDPS 128(R11), Z2, Z2
 	VADDPS 256(R11), Z4, Z4
@@ -7415,9 +7651,9 @@ ready218:
 	VADDPS 1088(R11), Z17, Z17
 	VADDPS 1216(R11), Z19, Z19
 
-later219:
+later245:
 	TESTQ   R9, R9
-	JEQ     last220
+	JEQ     last246
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z2, 128(R11)
 	VMOVUPS Z4, 256(R11)
@@ -7438,9 +7674,9 @@ later219:
 	VMOVUPS Z15, 960(R11)
 	VMOVUPS Z17, 1088(R11)
 	VMOVUPS Z19, 1216(R11)
-	JMP     block214
+	JMP     block240
 
-last220:
+last246:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -7468,7 +7704,7 @@ last220:
 	VADDPS    64(R9), Z17, Z17
 	VADDPS    64(R9), Z19, Z19
 	CMPQ      152(AX), $0x00
-	JEQ       not221
+	JEQ       not247
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -7510,9 +7746,9 @@ last220:
 	VCVTPS2PH $0x00, Z19, Y19
 	VCVTPH2PS Y19, Z19
 
-not221:
+not247:
 	CMPQ      144(AX), $0x00
-	JEQ       not222
+	JEQ       not248
 	MOVQ      144(AX), R9
 	ADDQ      184(AX), R9
 	VADDPS    (R9), Z0, Z0
@@ -7536,7 +7772,7 @@ not221:
 	VADDPS    512(R9)(R8*1), Z17, Z17
 	VADDPS    576(R9)(R8*1), Z19, Z19
 	CMPQ      152(AX), $0x00
-	JEQ       not223
+	JEQ       not249
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -7578,10 +7814,10 @@ not221:
 	VCVTPS2PH $0x00, Z19, Y19
 	VCVTPH2PS Y19, Z19
 
-not223:
-not222:
+not249:
+not248:
 	CMPQ         160(AX), $0x00
-	JEQ          not224
+	JEQ          not250
 	VBROADCASTSS 168(AX), Z20
 	VBROADCASTSS 172(AX), Z21
 	VMAXPS       Z0, Z20, Z0
@@ -7625,7 +7861,7 @@ not222:
 	VMAXPS       Z19, Z20, Z19
 	VMINPS       Z19, Z21, Z19
 
-not224:
+not250:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z2, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -7651,26 +7887,27 @@ not224:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile213
+	JNZ     tile239
 	VZEROUPPER
 	RET
 
-next212:
-	CMPQ 80(AX), $0x08
-	JNE  next225
+// func blockedTiles_2x4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile226:
+tile251:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block227:
+block252:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -7692,9 +7929,9 @@ block227:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest229
+	JL      rest254
 
-run228:
+run253:
 	PREFETCHT0   1024(DI)
 	PREFETCHT0   1088(DI)
 	PREFETCHT0   1152(DI)
@@ -7833,13 +8070,13 @@ run228:
 	ADDQ         $0x10, R8
 	ADDQ         $+512, DI
 	SUBQ         $0x04, R11
-	JGE          run228
+	JGE          run253
 
-rest229:
+rest254:
 	ADDQ $0x04, R11
-	JZ   ready231
+	JZ   ready256
 
-single230:
+single255:
 	MOVLQSX      (R8), R12
 	VMOVUPS      (DI), Z16
 	VMOVUPS      64(DI), Z17
@@ -7874,14 +8111,14 @@ single230:
 	ADDQ         $0x04, R8
 	ADDQ         $0x00000080, DI
 	DECQ         R11
-	JNZ          single230
+	JNZ          single255
 
-ready231:
+ready256:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later232
+	JLE    later257
 	VADDPS (R11), Z0, Z0
 	VADDPS 128(R11), Z2, Z2
 	VADDPS 256(R11), Z4, Z4
@@ -7899,9 +8136,9 @@ ready231:
 	VADDPS 832(R11), Z13, Z13
 	VADDPS 960(R11), Z15, Z15
 
-later232:
+later257:
 	TESTQ   R9, R9
-	JEQ     last233
+	JEQ     last258
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z2, 128(R11)
 	VMOVUPS Z4, 256(R11)
@@ -7918,9 +8155,9 @@ later232:
 	VMOVUPS Z11, 704(R11)
 	VMOVUPS Z13, 832(R11)
 	VMOVUPS Z15, 960(R11)
-	JMP     block227
+	JMP     block252
 
-last233:
+last258:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -7944,7 +8181,7 @@ last233:
 	VADDPS    64(R9), Z13, Z13
 	VADDPS    64(R9), Z15, Z15
 	CMPQ      152(AX), $0x00
-	JEQ       not234
+	JEQ       not259
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -7978,9 +8215,9 @@ last233:
 	VCVTPS2PH $0x00, Z15, Y15
 	VCVTPH2PS Y15, Z15
 
-not234:
+not259:
 	CMPQ      144(AX), $0x00
-	JEQ       not235
+	JEQ       not260
 	MOVQ      144(AX), R9
 	ADDQ      184(AX), R9
 	VADDPS    (R9), Z0, Z0
@@ -8000,7 +8237,7 @@ not234:
 	VADDPS    384(R9)(R8*1), Z13, Z13
 	VADDPS    448(R9)(R8*1), Z15, Z15
 	CMPQ      152(AX), $0x00
-	JEQ       not236
+	JEQ       not261
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8034,10 +8271,10 @@ not234:
 	VCVTPS2PH $0x00, Z15, Y15
 	VCVTPH2PS Y15, Z15
 
-not236:
-not235:
+not261:
+not260:
 	CMPQ         160(AX), $0x00
-	JEQ          not237
+	JEQ          not262
 	VBROADCASTSS 168(AX), Z16
 	VBROADCASTSS 172(AX), Z17
 	VMAXPS       Z0, Z16, Z0
@@ -8073,7 +8310,7 @@ not235:
 	VMAXPS       Z15, Z16, Z15
 	VMINPS       Z15, Z17, Z15
 
-not237:
+not262:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z2, 64(DI)
 	VMOVUPS Z4, 128(DI)
@@ -8095,26 +8332,27 @@ not237:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile226
+	JNZ     tile251
 	VZEROUPPER
 	RET
 
-next225:
-	CMPQ 80(AX), $0x06
-	JNE  next238
+// func blockedTiles_2x3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile239:
+tile263:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block240:
+block264:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -8132,9 +8370,9 @@ block240:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest242
+	JL      rest266
 
-run241:
+run265:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -8241,13 +8479,13 @@ run241:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run241
+	JGE          run265
 
-rest242:
+rest266:
 	ADDQ $0x04, R10
-	JZ   ready244
+	JZ   ready268
 
-single243:
+single267:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
@@ -8274,14 +8512,14 @@ single243:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single243
+	JNZ          single267
 
-ready244:
+ready268:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later245
+	JLE    later269
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -8295,9 +8533,9 @@ ready244:
 	VADDPS 576(R10), Z9, Z9
 	VADDPS 704(R10), Z11, Z11
 
-later245:
+later269:
 	TESTQ   R8, R8
-	JEQ     last246
+	JEQ     last270
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -8310,9 +8548,9 @@ later245:
 	VMOVUPS Z7, 448(R10)
 	VMOVUPS Z9, 576(R10)
 	VMOVUPS Z11, 704(R10)
-	JMP     block240
+	JMP     block264
 
-last246:
+last270:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -8332,7 +8570,7 @@ last246:
 	VADDPS    64(R8), Z9, Z9
 	VADDPS    64(R8), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not247
+	JEQ       not271
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8358,9 +8596,9 @@ last246:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not247:
+not271:
 	CMPQ      144(AX), $0x00
-	JEQ       not248
+	JEQ       not272
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -8376,7 +8614,7 @@ not247:
 	VADDPS    256(R8)(DI*1), Z9, Z9
 	VADDPS    320(R8)(DI*1), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not249
+	JEQ       not273
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8402,10 +8640,10 @@ not247:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not249:
-not248:
+not273:
+not272:
 	CMPQ         160(AX), $0x00
-	JEQ          not250
+	JEQ          not274
 	VBROADCASTSS 168(AX), Z12
 	VBROADCASTSS 172(AX), Z13
 	VMAXPS       Z0, Z12, Z0
@@ -8433,7 +8671,7 @@ not248:
 	VMAXPS       Z11, Z12, Z11
 	VMINPS       Z11, Z13, Z11
 
-not250:
+not274:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -8451,26 +8689,27 @@ not250:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile239
+	JNZ     tile263
 	VZEROUPPER
 	RET
 
-next238:
-	CMPQ 80(AX), $0x04
-	JNE  next251
+// func blockedTiles_2x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile252:
+tile275:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block253:
+block276:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X4, X4, X4
@@ -8484,9 +8723,9 @@ block253:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest255
+	JL      rest278
 
-run254:
+run277:
 	PREFETCHT0   1024(SI)
 	PREFETCHT0   1088(SI)
 	PREFETCHT0   1152(SI)
@@ -8569,13 +8808,13 @@ run254:
 	ADDQ         $0x10, DI
 	ADDQ         $+512, SI
 	SUBQ         $0x04, R10
-	JGE          run254
+	JGE          run277
 
-rest255:
+rest278:
 	ADDQ $0x04, R10
-	JZ   ready257
+	JZ   ready280
 
-single256:
+single279:
 	MOVLQSX      (DI), R11
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
@@ -8596,14 +8835,14 @@ single256:
 	ADDQ         $0x04, DI
 	ADDQ         $0x00000080, SI
 	DECQ         R10
-	JNZ          single256
+	JNZ          single279
 
-ready257:
+ready280:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later258
+	JLE    later281
 	VADDPS (R10), Z0, Z0
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 256(R10), Z4, Z4
@@ -8613,9 +8852,9 @@ ready257:
 	VADDPS 320(R10), Z5, Z5
 	VADDPS 448(R10), Z7, Z7
 
-later258:
+later281:
 	TESTQ   R8, R8
-	JEQ     last259
+	JEQ     last282
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z4, 256(R10)
@@ -8624,9 +8863,9 @@ later258:
 	VMOVUPS Z3, 192(R10)
 	VMOVUPS Z5, 320(R10)
 	VMOVUPS Z7, 448(R10)
-	JMP     block253
+	JMP     block276
 
-last259:
+last282:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -8642,7 +8881,7 @@ last259:
 	VADDPS    64(R8), Z5, Z5
 	VADDPS    64(R8), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not260
+	JEQ       not283
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8660,9 +8899,9 @@ last259:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not260:
+not283:
 	CMPQ      144(AX), $0x00
-	JEQ       not261
+	JEQ       not284
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -8674,7 +8913,7 @@ not260:
 	VADDPS    128(R8)(DI*1), Z5, Z5
 	VADDPS    192(R8)(DI*1), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not262
+	JEQ       not285
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8692,10 +8931,10 @@ not260:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not262:
-not261:
+not285:
+not284:
 	CMPQ         160(AX), $0x00
-	JEQ          not263
+	JEQ          not286
 	VBROADCASTSS 168(AX), Z8
 	VBROADCASTSS 172(AX), Z9
 	VMAXPS       Z0, Z8, Z0
@@ -8715,7 +8954,7 @@ not261:
 	VMAXPS       Z7, Z8, Z7
 	VMINPS       Z7, Z9, Z7
 
-not263:
+not286:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z2, 64(SI)
 	VMOVUPS Z4, 128(SI)
@@ -8729,26 +8968,27 @@ not263:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile252
+	JNZ     tile275
 	VZEROUPPER
 	RET
 
-next251:
-	CMPQ 80(AX), $0x02
-	JNE  next264
+// func blockedTiles_2x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), BX
 
-tile265:
+tile287:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block266:
+block288:
 	VXORPS  X0, X0, X0
 	VXORPS  X2, X2, X2
 	VXORPS  X1, X1, X1
@@ -8758,9 +8998,9 @@ block266:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest268
+	JL      rest290
 
-run267:
+run289:
 	PREFETCHT0   1024(BX)
 	PREFETCHT0   1088(BX)
 	PREFETCHT0   1152(BX)
@@ -8819,13 +9059,13 @@ run267:
 	ADDQ         $0x10, SI
 	ADDQ         $+512, BX
 	SUBQ         $0x04, R9
-	JGE          run267
+	JGE          run289
 
-rest268:
+rest290:
 	ADDQ $0x04, R9
-	JZ   ready270
+	JZ   ready292
 
-single269:
+single291:
 	MOVLQSX      (SI), R10
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
@@ -8840,29 +9080,29 @@ single269:
 	ADDQ         $0x04, SI
 	ADDQ         $0x00000080, BX
 	DECQ         R9
-	JNZ          single269
+	JNZ          single291
 
-ready270:
+ready292:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later271
+	JLE    later293
 	VADDPS (R9), Z0, Z0
 	VADDPS 128(R9), Z2, Z2
 	VADDPS 64(R9), Z1, Z1
 	VADDPS 192(R9), Z3, Z3
 
-later271:
+later293:
 	TESTQ   DI, DI
-	JEQ     last272
+	JEQ     last294
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z2, 128(R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z3, 192(R9)
-	JMP     block266
+	JMP     block288
 
-last272:
+last294:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -8874,7 +9114,7 @@ last272:
 	VADDPS    64(DI), Z1, Z1
 	VADDPS    64(DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not273
+	JEQ       not295
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8884,9 +9124,9 @@ last272:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not273:
+not295:
 	CMPQ      144(AX), $0x00
-	JEQ       not274
+	JEQ       not296
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -8894,7 +9134,7 @@ not273:
 	VADDPS    (DI)(SI*1), Z1, Z1
 	VADDPS    64(DI)(SI*1), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not275
+	JEQ       not297
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z2, Y2
@@ -8904,10 +9144,10 @@ not273:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not275:
-not274:
+not297:
+not296:
 	CMPQ         160(AX), $0x00
-	JEQ          not276
+	JEQ          not298
 	VBROADCASTSS 168(AX), Z4
 	VBROADCASTSS 172(AX), Z5
 	VMAXPS       Z0, Z4, Z0
@@ -8919,7 +9159,7 @@ not274:
 	VMAXPS       Z3, Z4, Z3
 	VMINPS       Z3, Z5, Z3
 
-not276:
+not298:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z2, 64(BX)
 	VMOVUPS Z1, (BX)(SI*1)
@@ -8929,33 +9169,26 @@ not276:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile265
+	JNZ     tile287
 	VZEROUPPER
 	RET
 
-next264:
-	VZEROUPPER
-	RET
-
-next1:
-	CMPQ 88(AX), $0x01
-	JNE  next277
-	CMPQ 96(AX), $0x00
-	JNE  halves279
-	CMPQ 80(AX), $0x0e
-	JNE  next280
+// func blockedTiles_14x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_14x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile281:
+tile299:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block282:
+block300:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -8975,9 +9208,9 @@ block282:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest284
+	JL      rest302
 
-run283:
+run301:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -9068,13 +9301,13 @@ run283:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run283
+	JGE              run301
 
-rest284:
+rest302:
 	ADDQ $0x04, R10
-	JZ   ready286
+	JZ   ready304
 
-single285:
+single303:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z14
 	LEAQ             (CX)(R11*1), R11
@@ -9099,14 +9332,14 @@ single285:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single285
+	JNZ              single303
 
-ready286:
+ready304:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later287
+	JLE    later305
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -9122,9 +9355,9 @@ ready286:
 	VADDPS 768(R10), Z12, Z12
 	VADDPS 832(R10), Z13, Z13
 
-later287:
+later305:
 	TESTQ   R8, R8
-	JEQ     last288
+	JEQ     last306
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -9139,9 +9372,9 @@ later287:
 	VMOVUPS Z11, 704(R10)
 	VMOVUPS Z12, 768(R10)
 	VMOVUPS Z13, 832(R10)
-	JMP     block282
+	JMP     block300
 
-last288:
+last306:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -9163,7 +9396,7 @@ last288:
 	VADDPS    (DI), Z12, Z12
 	VADDPS    (DI), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not289
+	JEQ       not307
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9193,9 +9426,9 @@ last288:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not289:
+not307:
 	CMPQ      144(AX), $0x00
-	JEQ       not290
+	JEQ       not308
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -9213,7 +9446,7 @@ not289:
 	VADDPS    768(DI), Z12, Z12
 	VADDPS    832(DI), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not291
+	JEQ       not309
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9243,10 +9476,10 @@ not289:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not291:
-not290:
+not309:
+not308:
 	CMPQ         160(AX), $0x00
-	JEQ          not292
+	JEQ          not310
 	VBROADCASTSS 168(AX), Z14
 	VBROADCASTSS 172(AX), Z15
 	VMAXPS       Z0, Z14, Z0
@@ -9278,7 +9511,7 @@ not290:
 	VMAXPS       Z13, Z14, Z13
 	VMINPS       Z13, Z15, Z13
 
-not292:
+not310:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -9297,25 +9530,26 @@ not292:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile281
+	JNZ     tile299
 	VZEROUPPER
 	RET
 
-next280:
-	CMPQ 80(AX), $0x0d
-	JNE  next293
+// func blockedTiles_13x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_13x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile294:
+tile311:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block295:
+block312:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -9334,9 +9568,9 @@ block295:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest297
+	JL      rest314
 
-run296:
+run313:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -9423,13 +9657,13 @@ run296:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run296
+	JGE              run313
 
-rest297:
+rest314:
 	ADDQ $0x04, R10
-	JZ   ready299
+	JZ   ready316
 
-single298:
+single315:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z13
 	LEAQ             (CX)(R11*1), R11
@@ -9453,14 +9687,14 @@ single298:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single298
+	JNZ              single315
 
-ready299:
+ready316:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later300
+	JLE    later317
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -9475,9 +9709,9 @@ ready299:
 	VADDPS 704(R10), Z11, Z11
 	VADDPS 768(R10), Z12, Z12
 
-later300:
+later317:
 	TESTQ   R8, R8
-	JEQ     last301
+	JEQ     last318
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -9491,9 +9725,9 @@ later300:
 	VMOVUPS Z10, 640(R10)
 	VMOVUPS Z11, 704(R10)
 	VMOVUPS Z12, 768(R10)
-	JMP     block295
+	JMP     block312
 
-last301:
+last318:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -9514,7 +9748,7 @@ last301:
 	VADDPS    (DI), Z11, Z11
 	VADDPS    (DI), Z12, Z12
 	CMPQ      152(AX), $0x00
-	JEQ       not302
+	JEQ       not319
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9542,9 +9776,9 @@ last301:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not302:
+not319:
 	CMPQ      144(AX), $0x00
-	JEQ       not303
+	JEQ       not320
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -9561,7 +9795,7 @@ not302:
 	VADDPS    704(DI), Z11, Z11
 	VADDPS    768(DI), Z12, Z12
 	CMPQ      152(AX), $0x00
-	JEQ       not304
+	JEQ       not321
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9589,10 +9823,10 @@ not302:
 	VCVTPS2PH $0x00, Z12, Y12
 	VCVTPH2PS Y12, Z12
 
-not304:
-not303:
+not321:
+not320:
 	CMPQ         160(AX), $0x00
-	JEQ          not305
+	JEQ          not322
 	VBROADCASTSS 168(AX), Z13
 	VBROADCASTSS 172(AX), Z14
 	VMAXPS       Z0, Z13, Z0
@@ -9622,7 +9856,7 @@ not303:
 	VMAXPS       Z12, Z13, Z12
 	VMINPS       Z12, Z14, Z12
 
-not305:
+not322:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -9640,25 +9874,26 @@ not305:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile294
+	JNZ     tile311
 	VZEROUPPER
 	RET
 
-next293:
-	CMPQ 80(AX), $0x0c
-	JNE  next306
+// func blockedTiles_12x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_12x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile307:
+tile323:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block308:
+block324:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -9676,9 +9911,9 @@ block308:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest310
+	JL      rest326
 
-run309:
+run325:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -9757,13 +9992,13 @@ run309:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run309
+	JGE              run325
 
-rest310:
+rest326:
 	ADDQ $0x04, R10
-	JZ   ready312
+	JZ   ready328
 
-single311:
+single327:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z12
 	LEAQ             (CX)(R11*1), R11
@@ -9785,14 +10020,14 @@ single311:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single311
+	JNZ              single327
 
-ready312:
+ready328:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later313
+	JLE    later329
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -9806,9 +10041,9 @@ ready312:
 	VADDPS 640(R10), Z10, Z10
 	VADDPS 704(R10), Z11, Z11
 
-later313:
+later329:
 	TESTQ   R8, R8
-	JEQ     last314
+	JEQ     last330
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -9821,9 +10056,9 @@ later313:
 	VMOVUPS Z9, 576(R10)
 	VMOVUPS Z10, 640(R10)
 	VMOVUPS Z11, 704(R10)
-	JMP     block308
+	JMP     block324
 
-last314:
+last330:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -9843,7 +10078,7 @@ last314:
 	VADDPS    (DI), Z10, Z10
 	VADDPS    (DI), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not315
+	JEQ       not331
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9869,9 +10104,9 @@ last314:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not315:
+not331:
 	CMPQ      144(AX), $0x00
-	JEQ       not316
+	JEQ       not332
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -9887,7 +10122,7 @@ not315:
 	VADDPS    640(DI), Z10, Z10
 	VADDPS    704(DI), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not317
+	JEQ       not333
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -9913,10 +10148,10 @@ not315:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not317:
-not316:
+not333:
+not332:
 	CMPQ         160(AX), $0x00
-	JEQ          not318
+	JEQ          not334
 	VBROADCASTSS 168(AX), Z12
 	VBROADCASTSS 172(AX), Z13
 	VMAXPS       Z0, Z12, Z0
@@ -9944,7 +10179,7 @@ not316:
 	VMAXPS       Z11, Z12, Z11
 	VMINPS       Z11, Z13, Z11
 
-not318:
+not334:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -9961,25 +10196,26 @@ not318:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile307
+	JNZ     tile323
 	VZEROUPPER
 	RET
 
-next306:
-	CMPQ 80(AX), $0x0b
-	JNE  next319
+// func blockedTiles_11x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_11x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile320:
+tile335:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block321:
+block336:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -9996,9 +10232,9 @@ block321:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest323
+	JL      rest338
 
-run322:
+run337:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10073,13 +10309,13 @@ run322:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run322
+	JGE              run337
 
-rest323:
+rest338:
 	ADDQ $0x04, R10
-	JZ   ready325
+	JZ   ready340
 
-single324:
+single339:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z11
 	LEAQ             (CX)(R11*1), R11
@@ -10100,14 +10336,14 @@ single324:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single324
+	JNZ              single339
 
-ready325:
+ready340:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later326
+	JLE    later341
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -10120,9 +10356,9 @@ ready325:
 	VADDPS 576(R10), Z9, Z9
 	VADDPS 640(R10), Z10, Z10
 
-later326:
+later341:
 	TESTQ   R8, R8
-	JEQ     last327
+	JEQ     last342
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -10134,9 +10370,9 @@ later326:
 	VMOVUPS Z8, 512(R10)
 	VMOVUPS Z9, 576(R10)
 	VMOVUPS Z10, 640(R10)
-	JMP     block321
+	JMP     block336
 
-last327:
+last342:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -10155,7 +10391,7 @@ last327:
 	VADDPS    (DI), Z9, Z9
 	VADDPS    (DI), Z10, Z10
 	CMPQ      152(AX), $0x00
-	JEQ       not328
+	JEQ       not343
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10179,9 +10415,9 @@ last327:
 	VCVTPS2PH $0x00, Z10, Y10
 	VCVTPH2PS Y10, Z10
 
-not328:
+not343:
 	CMPQ      144(AX), $0x00
-	JEQ       not329
+	JEQ       not344
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -10196,7 +10432,7 @@ not328:
 	VADDPS    576(DI), Z9, Z9
 	VADDPS    640(DI), Z10, Z10
 	CMPQ      152(AX), $0x00
-	JEQ       not330
+	JEQ       not345
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10220,10 +10456,10 @@ not328:
 	VCVTPS2PH $0x00, Z10, Y10
 	VCVTPH2PS Y10, Z10
 
-not330:
-not329:
+not345:
+not344:
 	CMPQ         160(AX), $0x00
-	JEQ          not331
+	JEQ          not346
 	VBROADCASTSS 168(AX), Z11
 	VBROADCASTSS 172(AX), Z12
 	VMAXPS       Z0, Z11, Z0
@@ -10249,7 +10485,7 @@ not329:
 	VMAXPS       Z10, Z11, Z10
 	VMINPS       Z10, Z12, Z10
 
-not331:
+not346:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -10265,25 +10501,26 @@ not331:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile320
+	JNZ     tile335
 	VZEROUPPER
 	RET
 
-next319:
-	CMPQ 80(AX), $0x0a
-	JNE  next332
+// func blockedTiles_10x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_10x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile333:
+tile347:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block334:
+block348:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -10299,9 +10536,9 @@ block334:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest336
+	JL      rest350
 
-run335:
+run349:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10372,13 +10609,13 @@ run335:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run335
+	JGE              run349
 
-rest336:
+rest350:
 	ADDQ $0x04, R10
-	JZ   ready338
+	JZ   ready352
 
-single337:
+single351:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z10
 	LEAQ             (CX)(R11*1), R11
@@ -10398,14 +10635,14 @@ single337:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single337
+	JNZ              single351
 
-ready338:
+ready352:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later339
+	JLE    later353
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -10417,9 +10654,9 @@ ready338:
 	VADDPS 512(R10), Z8, Z8
 	VADDPS 576(R10), Z9, Z9
 
-later339:
+later353:
 	TESTQ   R8, R8
-	JEQ     last340
+	JEQ     last354
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -10430,9 +10667,9 @@ later339:
 	VMOVUPS Z7, 448(R10)
 	VMOVUPS Z8, 512(R10)
 	VMOVUPS Z9, 576(R10)
-	JMP     block334
+	JMP     block348
 
-last340:
+last354:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -10450,7 +10687,7 @@ last340:
 	VADDPS    (DI), Z8, Z8
 	VADDPS    (DI), Z9, Z9
 	CMPQ      152(AX), $0x00
-	JEQ       not341
+	JEQ       not355
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10472,9 +10709,9 @@ last340:
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not341:
+not355:
 	CMPQ      144(AX), $0x00
-	JEQ       not342
+	JEQ       not356
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -10488,7 +10725,7 @@ not341:
 	VADDPS    512(DI), Z8, Z8
 	VADDPS    576(DI), Z9, Z9
 	CMPQ      152(AX), $0x00
-	JEQ       not343
+	JEQ       not357
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10510,10 +10747,10 @@ not341:
 	VCVTPS2PH $0x00, Z9, Y9
 	VCVTPH2PS Y9, Z9
 
-not343:
-not342:
+not357:
+not356:
 	CMPQ         160(AX), $0x00
-	JEQ          not344
+	JEQ          not358
 	VBROADCASTSS 168(AX), Z10
 	VBROADCASTSS 172(AX), Z11
 	VMAXPS       Z0, Z10, Z0
@@ -10537,7 +10774,7 @@ not342:
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
 
-not344:
+not358:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -10552,25 +10789,26 @@ not344:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile333
+	JNZ     tile347
 	VZEROUPPER
 	RET
 
-next332:
-	CMPQ 80(AX), $0x09
-	JNE  next345
+// func blockedTiles_9x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_9x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile346:
+tile359:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block347:
+block360:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -10585,9 +10823,9 @@ block347:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest349
+	JL      rest362
 
-run348:
+run361:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10650,13 +10888,13 @@ run348:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run348
+	JGE              run361
 
-rest349:
+rest362:
 	ADDQ $0x04, R10
-	JZ   ready351
+	JZ   ready364
 
-single350:
+single363:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z9
 	LEAQ             (CX)(R11*1), R11
@@ -10674,14 +10912,14 @@ single350:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single350
+	JNZ              single363
 
-ready351:
+ready364:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later352
+	JLE    later365
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -10692,9 +10930,9 @@ ready351:
 	VADDPS 448(R10), Z7, Z7
 	VADDPS 512(R10), Z8, Z8
 
-later352:
+later365:
 	TESTQ   R8, R8
-	JEQ     last353
+	JEQ     last366
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -10704,9 +10942,9 @@ later352:
 	VMOVUPS Z6, 384(R10)
 	VMOVUPS Z7, 448(R10)
 	VMOVUPS Z8, 512(R10)
-	JMP     block347
+	JMP     block360
 
-last353:
+last366:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -10723,7 +10961,7 @@ last353:
 	VADDPS    (DI), Z7, Z7
 	VADDPS    (DI), Z8, Z8
 	CMPQ      152(AX), $0x00
-	JEQ       not354
+	JEQ       not367
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10743,9 +10981,9 @@ last353:
 	VCVTPS2PH $0x00, Z8, Y8
 	VCVTPH2PS Y8, Z8
 
-not354:
+not367:
 	CMPQ      144(AX), $0x00
-	JEQ       not355
+	JEQ       not368
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -10758,7 +10996,7 @@ not354:
 	VADDPS    448(DI), Z7, Z7
 	VADDPS    512(DI), Z8, Z8
 	CMPQ      152(AX), $0x00
-	JEQ       not356
+	JEQ       not369
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10778,10 +11016,10 @@ not354:
 	VCVTPS2PH $0x00, Z8, Y8
 	VCVTPH2PS Y8, Z8
 
-not356:
-not355:
+not369:
+not368:
 	CMPQ         160(AX), $0x00
-	JEQ          not357
+	JEQ          not370
 	VBROADCASTSS 168(AX), Z9
 	VBROADCASTSS 172(AX), Z10
 	VMAXPS       Z0, Z9, Z0
@@ -10803,7 +11041,7 @@ not355:
 	VMAXPS       Z8, Z9, Z8
 	VMINPS       Z8, Z10, Z8
 
-not357:
+not370:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -10817,25 +11055,26 @@ not357:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile346
+	JNZ     tile359
 	VZEROUPPER
 	RET
 
-next345:
-	CMPQ 80(AX), $0x08
-	JNE  next358
+// func blockedTiles_8x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_8x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile359:
+tile371:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block360:
+block372:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -10849,9 +11088,9 @@ block360:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest362
+	JL      rest374
 
-run361:
+run373:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -10910,13 +11149,13 @@ run361:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run361
+	JGE              run373
 
-rest362:
+rest374:
 	ADDQ $0x04, R10
-	JZ   ready364
+	JZ   ready376
 
-single363:
+single375:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z8
 	LEAQ             (CX)(R11*1), R11
@@ -10933,14 +11172,14 @@ single363:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single363
+	JNZ              single375
 
-ready364:
+ready376:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later365
+	JLE    later377
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -10950,9 +11189,9 @@ ready364:
 	VADDPS 384(R10), Z6, Z6
 	VADDPS 448(R10), Z7, Z7
 
-later365:
+later377:
 	TESTQ   R8, R8
-	JEQ     last366
+	JEQ     last378
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -10961,9 +11200,9 @@ later365:
 	VMOVUPS Z5, 320(R10)
 	VMOVUPS Z6, 384(R10)
 	VMOVUPS Z7, 448(R10)
-	JMP     block360
+	JMP     block372
 
-last366:
+last378:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -10979,7 +11218,7 @@ last366:
 	VADDPS    (DI), Z6, Z6
 	VADDPS    (DI), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not367
+	JEQ       not379
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -10997,9 +11236,9 @@ last366:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not367:
+not379:
 	CMPQ      144(AX), $0x00
-	JEQ       not368
+	JEQ       not380
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -11011,7 +11250,7 @@ not367:
 	VADDPS    384(DI), Z6, Z6
 	VADDPS    448(DI), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not369
+	JEQ       not381
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11029,10 +11268,10 @@ not367:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not369:
-not368:
+not381:
+not380:
 	CMPQ         160(AX), $0x00
-	JEQ          not370
+	JEQ          not382
 	VBROADCASTSS 168(AX), Z8
 	VBROADCASTSS 172(AX), Z9
 	VMAXPS       Z0, Z8, Z0
@@ -11052,7 +11291,7 @@ not368:
 	VMAXPS       Z7, Z8, Z7
 	VMINPS       Z7, Z9, Z7
 
-not370:
+not382:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -11065,25 +11304,26 @@ not370:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile359
+	JNZ     tile371
 	VZEROUPPER
 	RET
 
-next358:
-	CMPQ 80(AX), $0x07
-	JNE  next371
+// func blockedTiles_7x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_7x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile372:
+tile383:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block373:
+block384:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -11096,9 +11336,9 @@ block373:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest375
+	JL      rest386
 
-run374:
+run385:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11153,13 +11393,13 @@ run374:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run374
+	JGE              run385
 
-rest375:
+rest386:
 	ADDQ $0x04, R10
-	JZ   ready377
+	JZ   ready388
 
-single376:
+single387:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z7
 	LEAQ             (CX)(R11*1), R11
@@ -11175,14 +11415,14 @@ single376:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single376
+	JNZ              single387
 
-ready377:
+ready388:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later378
+	JLE    later389
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -11191,9 +11431,9 @@ ready377:
 	VADDPS 320(R10), Z5, Z5
 	VADDPS 384(R10), Z6, Z6
 
-later378:
+later389:
 	TESTQ   R8, R8
-	JEQ     last379
+	JEQ     last390
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
@@ -11201,9 +11441,9 @@ later378:
 	VMOVUPS Z4, 256(R10)
 	VMOVUPS Z5, 320(R10)
 	VMOVUPS Z6, 384(R10)
-	JMP     block373
+	JMP     block384
 
-last379:
+last390:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -11218,7 +11458,7 @@ last379:
 	VADDPS    (DI), Z5, Z5
 	VADDPS    (DI), Z6, Z6
 	CMPQ      152(AX), $0x00
-	JEQ       not380
+	JEQ       not391
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11234,9 +11474,9 @@ last379:
 	VCVTPS2PH $0x00, Z6, Y6
 	VCVTPH2PS Y6, Z6
 
-not380:
+not391:
 	CMPQ      144(AX), $0x00
-	JEQ       not381
+	JEQ       not392
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -11247,7 +11487,7 @@ not380:
 	VADDPS    320(DI), Z5, Z5
 	VADDPS    384(DI), Z6, Z6
 	CMPQ      152(AX), $0x00
-	JEQ       not382
+	JEQ       not393
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11263,10 +11503,10 @@ not380:
 	VCVTPS2PH $0x00, Z6, Y6
 	VCVTPH2PS Y6, Z6
 
-not382:
-not381:
+not393:
+not392:
 	CMPQ         160(AX), $0x00
-	JEQ          not383
+	JEQ          not394
 	VBROADCASTSS 168(AX), Z7
 	VBROADCASTSS 172(AX), Z8
 	VMAXPS       Z0, Z7, Z0
@@ -11284,7 +11524,7 @@ not381:
 	VMAXPS       Z6, Z7, Z6
 	VMINPS       Z6, Z8, Z6
 
-not383:
+not394:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -11296,25 +11536,26 @@ not383:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile372
+	JNZ     tile383
 	VZEROUPPER
 	RET
 
-next371:
-	CMPQ 80(AX), $0x06
-	JNE  next384
+// func blockedTiles_6x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_6x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile385:
+tile395:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block386:
+block396:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -11326,9 +11567,9 @@ block386:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest388
+	JL      rest398
 
-run387:
+run397:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11375,13 +11616,13 @@ run387:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run387
+	JGE              run397
 
-rest388:
+rest398:
 	ADDQ $0x04, R10
-	JZ   ready390
+	JZ   ready400
 
-single389:
+single399:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z6
 	LEAQ             (CX)(R11*1), R11
@@ -11395,14 +11636,14 @@ single389:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single389
+	JNZ              single399
 
-ready390:
+ready400:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later391
+	JLE    later401
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
@@ -11410,18 +11651,18 @@ ready390:
 	VADDPS 256(R10), Z4, Z4
 	VADDPS 320(R10), Z5, Z5
 
-later391:
+later401:
 	TESTQ   R8, R8
-	JEQ     last392
+	JEQ     last402
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z3, 192(R10)
 	VMOVUPS Z4, 256(R10)
 	VMOVUPS Z5, 320(R10)
-	JMP     block386
+	JMP     block396
 
-last392:
+last402:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -11435,7 +11676,7 @@ last392:
 	VADDPS    (DI), Z4, Z4
 	VADDPS    (DI), Z5, Z5
 	CMPQ      152(AX), $0x00
-	JEQ       not393
+	JEQ       not403
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11449,9 +11690,9 @@ last392:
 	VCVTPS2PH $0x00, Z5, Y5
 	VCVTPH2PS Y5, Z5
 
-not393:
+not403:
 	CMPQ      144(AX), $0x00
-	JEQ       not394
+	JEQ       not404
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -11461,7 +11702,7 @@ not393:
 	VADDPS    256(DI), Z4, Z4
 	VADDPS    320(DI), Z5, Z5
 	CMPQ      152(AX), $0x00
-	JEQ       not395
+	JEQ       not405
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11475,10 +11716,10 @@ not393:
 	VCVTPS2PH $0x00, Z5, Y5
 	VCVTPH2PS Y5, Z5
 
-not395:
-not394:
+not405:
+not404:
 	CMPQ         160(AX), $0x00
-	JEQ          not396
+	JEQ          not406
 	VBROADCASTSS 168(AX), Z6
 	VBROADCASTSS 172(AX), Z7
 	VMAXPS       Z0, Z6, Z0
@@ -11494,7 +11735,7 @@ not394:
 	VMAXPS       Z5, Z6, Z5
 	VMINPS       Z5, Z7, Z5
 
-not396:
+not406:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -11505,25 +11746,26 @@ not396:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile385
+	JNZ     tile395
 	VZEROUPPER
 	RET
 
-next384:
-	CMPQ 80(AX), $0x05
-	JNE  next397
+// func blockedTiles_5x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_5x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile398:
+tile407:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block399:
+block408:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -11534,9 +11776,9 @@ block399:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest401
+	JL      rest410
 
-run400:
+run409:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11579,13 +11821,13 @@ run400:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run400
+	JGE              run409
 
-rest401:
+rest410:
 	ADDQ $0x04, R10
-	JZ   ready403
+	JZ   ready412
 
-single402:
+single411:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z5
 	LEAQ             (CX)(R11*1), R11
@@ -11598,31 +11840,31 @@ single402:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single402
+	JNZ              single411
 
-ready403:
+ready412:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later404
+	JLE    later413
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 192(R10), Z3, Z3
 	VADDPS 256(R10), Z4, Z4
 
-later404:
+later413:
 	TESTQ   R8, R8
-	JEQ     last405
+	JEQ     last414
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z3, 192(R10)
 	VMOVUPS Z4, 256(R10)
-	JMP     block399
+	JMP     block408
 
-last405:
+last414:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -11635,7 +11877,7 @@ last405:
 	VADDPS    (DI), Z3, Z3
 	VADDPS    (DI), Z4, Z4
 	CMPQ      152(AX), $0x00
-	JEQ       not406
+	JEQ       not415
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11647,9 +11889,9 @@ last405:
 	VCVTPS2PH $0x00, Z4, Y4
 	VCVTPH2PS Y4, Z4
 
-not406:
+not415:
 	CMPQ      144(AX), $0x00
-	JEQ       not407
+	JEQ       not416
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -11658,7 +11900,7 @@ not406:
 	VADDPS    192(DI), Z3, Z3
 	VADDPS    256(DI), Z4, Z4
 	CMPQ      152(AX), $0x00
-	JEQ       not408
+	JEQ       not417
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11670,10 +11912,10 @@ not406:
 	VCVTPS2PH $0x00, Z4, Y4
 	VCVTPH2PS Y4, Z4
 
-not408:
-not407:
+not417:
+not416:
 	CMPQ         160(AX), $0x00
-	JEQ          not409
+	JEQ          not418
 	VBROADCASTSS 168(AX), Z5
 	VBROADCASTSS 172(AX), Z6
 	VMAXPS       Z0, Z5, Z0
@@ -11687,7 +11929,7 @@ not407:
 	VMAXPS       Z4, Z5, Z4
 	VMINPS       Z4, Z6, Z4
 
-not409:
+not418:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -11697,25 +11939,26 @@ not409:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile398
+	JNZ     tile407
 	VZEROUPPER
 	RET
 
-next397:
-	CMPQ 80(AX), $0x04
-	JNE  next410
+// func blockedTiles_4x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_4x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile411:
+tile419:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block412:
+block420:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -11725,9 +11968,9 @@ block412:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest414
+	JL      rest422
 
-run413:
+run421:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -11766,13 +12009,13 @@ run413:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run413
+	JGE              run421
 
-rest414:
+rest422:
 	ADDQ $0x04, R10
-	JZ   ready416
+	JZ   ready424
 
-single415:
+single423:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z4
 	LEAQ             (CX)(R11*1), R11
@@ -11784,29 +12027,29 @@ single415:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single415
+	JNZ              single423
 
-ready416:
+ready424:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later417
+	JLE    later425
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 192(R10), Z3, Z3
 
-later417:
+later425:
 	TESTQ   R8, R8
-	JEQ     last418
+	JEQ     last426
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z3, 192(R10)
-	JMP     block412
+	JMP     block420
 
-last418:
+last426:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -11818,7 +12061,7 @@ last418:
 	VADDPS    (DI), Z2, Z2
 	VADDPS    (DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not419
+	JEQ       not427
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11828,9 +12071,9 @@ last418:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not419:
+not427:
 	CMPQ      144(AX), $0x00
-	JEQ       not420
+	JEQ       not428
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -11838,7 +12081,7 @@ not419:
 	VADDPS    128(DI), Z2, Z2
 	VADDPS    192(DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not421
+	JEQ       not429
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11848,10 +12091,10 @@ not419:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not421:
-not420:
+not429:
+not428:
 	CMPQ         160(AX), $0x00
-	JEQ          not422
+	JEQ          not430
 	VBROADCASTSS 168(AX), Z4
 	VBROADCASTSS 172(AX), Z5
 	VMAXPS       Z0, Z4, Z0
@@ -11863,7 +12106,7 @@ not420:
 	VMAXPS       Z3, Z4, Z3
 	VMINPS       Z3, Z5, Z3
 
-not422:
+not430:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -11872,25 +12115,26 @@ not422:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile411
+	JNZ     tile419
 	VZEROUPPER
 	RET
 
-next410:
-	CMPQ 80(AX), $0x03
-	JNE  next423
+// func blockedTiles_3x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_3x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile424:
+tile431:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block425:
+block432:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -11899,9 +12143,9 @@ block425:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest427
+	JL      rest434
 
-run426:
+run433:
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8
@@ -11932,13 +12176,13 @@ run426:
 	ADDQ             $0x10, SI
 	ADDQ             $+256, BX
 	SUBQ             $0x04, R9
-	JGE              run426
+	JGE              run433
 
-rest427:
+rest434:
 	ADDQ $0x04, R9
-	JZ   ready429
+	JZ   ready436
 
-single428:
+single435:
 	MOVLQSX          (SI), R10
 	VMOVUPS          (BX), Z3
 	LEAQ             (CX)(R10*1), R10
@@ -11948,27 +12192,27 @@ single428:
 	ADDQ             $0x04, SI
 	ADDQ             $0x00000040, BX
 	DECQ             R9
-	JNZ              single428
+	JNZ              single435
 
-ready429:
+ready436:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later430
+	JLE    later437
 	VADDPS (R9), Z0, Z0
 	VADDPS 64(R9), Z1, Z1
 	VADDPS 128(R9), Z2, Z2
 
-later430:
+later437:
 	TESTQ   DI, DI
-	JEQ     last431
+	JEQ     last438
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
 	VMOVUPS Z2, 128(R9)
-	JMP     block425
+	JMP     block432
 
-last431:
+last438:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -11979,7 +12223,7 @@ last431:
 	VADDPS    (SI), Z1, Z1
 	VADDPS    (SI), Z2, Z2
 	CMPQ      152(AX), $0x00
-	JEQ       not432
+	JEQ       not439
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -11987,16 +12231,16 @@ last431:
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y2, Z2
 
-not432:
+not439:
 	CMPQ      144(AX), $0x00
-	JEQ       not433
+	JEQ       not440
 	MOVQ      144(AX), SI
 	ADDQ      184(AX), SI
 	VADDPS    (SI), Z0, Z0
 	VADDPS    64(SI), Z1, Z1
 	VADDPS    128(SI), Z2, Z2
 	CMPQ      152(AX), $0x00
-	JEQ       not434
+	JEQ       not441
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -12004,10 +12248,10 @@ not432:
 	VCVTPS2PH $0x00, Z2, Y2
 	VCVTPH2PS Y2, Z2
 
-not434:
-not433:
+not441:
+not440:
 	CMPQ         160(AX), $0x00
-	JEQ          not435
+	JEQ          not442
 	VBROADCASTSS 168(AX), Z3
 	VBROADCASTSS 172(AX), Z4
 	VMAXPS       Z0, Z3, Z0
@@ -12017,7 +12261,7 @@ not433:
 	VMAXPS       Z2, Z3, Z2
 	VMINPS       Z2, Z4, Z2
 
-not435:
+not442:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	VMOVUPS Z2, 128(BX)
@@ -12025,25 +12269,26 @@ not435:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile424
+	JNZ     tile431
 	VZEROUPPER
 	RET
 
-next423:
-	CMPQ 80(AX), $0x02
-	JNE  next436
+// func blockedTiles_2x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), BX
 
-tile437:
+tile443:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block438:
+block444:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -12051,9 +12296,9 @@ block438:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest440
+	JL      rest446
 
-run439:
+run445:
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8
@@ -12080,13 +12325,13 @@ run439:
 	ADDQ             $0x10, SI
 	ADDQ             $+256, BX
 	SUBQ             $0x04, R9
-	JGE              run439
+	JGE              run445
 
-rest440:
+rest446:
 	ADDQ $0x04, R9
-	JZ   ready442
+	JZ   ready448
 
-single441:
+single447:
 	MOVLQSX          (SI), R10
 	VMOVUPS          (BX), Z2
 	LEAQ             (CX)(R10*1), R10
@@ -12095,25 +12340,25 @@ single441:
 	ADDQ             $0x04, SI
 	ADDQ             $0x00000040, BX
 	DECQ             R9
-	JNZ              single441
+	JNZ              single447
 
-ready442:
+ready448:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later443
+	JLE    later449
 	VADDPS (R9), Z0, Z0
 	VADDPS 64(R9), Z1, Z1
 
-later443:
+later449:
 	TESTQ   DI, DI
-	JEQ     last444
+	JEQ     last450
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	JMP     block438
+	JMP     block444
 
-last444:
+last450:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -12123,30 +12368,30 @@ last444:
 	VADDPS    (SI), Z0, Z0
 	VADDPS    (SI), Z1, Z1
 	CMPQ      152(AX), $0x00
-	JEQ       not445
+	JEQ       not451
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y1, Z1
 
-not445:
+not451:
 	CMPQ      144(AX), $0x00
-	JEQ       not446
+	JEQ       not452
 	MOVQ      144(AX), SI
 	ADDQ      184(AX), SI
 	VADDPS    (SI), Z0, Z0
 	VADDPS    64(SI), Z1, Z1
 	CMPQ      152(AX), $0x00
-	JEQ       not447
+	JEQ       not453
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
 	VCVTPH2PS Y1, Z1
 
-not447:
-not446:
+not453:
+not452:
 	CMPQ         160(AX), $0x00
-	JEQ          not448
+	JEQ          not454
 	VBROADCASTSS 168(AX), Z2
 	VBROADCASTSS 172(AX), Z3
 	VMAXPS       Z0, Z2, Z0
@@ -12154,41 +12399,42 @@ not446:
 	VMAXPS       Z1, Z2, Z1
 	VMINPS       Z1, Z3, Z1
 
-not448:
+not454:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile437
+	JNZ     tile443
 	VZEROUPPER
 	RET
 
-next436:
-	CMPQ 80(AX), $0x01
-	JNE  next449
+// func blockedTiles_1x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_1x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 16(AX), DX
 	LEAQ (DX)(DX*2), DX
 
-tile450:
+tile455:
 	MOVQ 32(AX), DX
 	MOVQ 40(AX), BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 	ADDQ 176(AX), DI
 
-block451:
+block456:
 	VXORPS  X0, X0, X0
 	MOVQ    $0x00000080, R8
 	CMPQ    SI, R8
 	CMOVQLT SI, R8
 	SUBQ    R8, SI
 	SUBQ    $0x04, R8
-	JL      rest453
+	JL      rest458
 
-run452:
+run457:
 	PREFETCHT1       (DI)
 	PREFETCHT1       64(DI)
 	ADDQ             64(AX), DI
@@ -12211,13 +12457,13 @@ run452:
 	ADDQ             $0x10, BX
 	ADDQ             $+256, DX
 	SUBQ             $0x04, R8
-	JGE              run452
+	JGE              run457
 
-rest453:
+rest458:
 	ADDQ $0x04, R8
-	JZ   ready455
+	JZ   ready460
 
-single454:
+single459:
 	MOVLQSX          (BX), R9
 	VMOVUPS          (DX), Z1
 	LEAQ             (CX)(R9*1), R9
@@ -12225,23 +12471,23 @@ single454:
 	ADDQ             $0x04, BX
 	ADDQ             $0x00000040, DX
 	DECQ             R8
-	JNZ              single454
+	JNZ              single459
 
-ready455:
+ready460:
 	MOVQ   72(AX), R8
 	MOVQ   48(AX), R9
 	SUBQ   SI, R9
 	CMPQ   R9, $0x00000080
-	JLE    later456
+	JLE    later461
 	VADDPS (R8), Z0, Z0
 
-later456:
+later461:
 	TESTQ   SI, SI
-	JEQ     last457
+	JEQ     last462
 	VMOVUPS Z0, (R8)
-	JMP     block451
+	JMP     block456
 
-last457:
+last462:
 	SUBQ      56(AX), DI
 	MOVQ      DI, 176(AX)
 	MOVQ      112(AX), DX
@@ -12250,57 +12496,57 @@ last457:
 	MOVQ      136(AX), BX
 	VADDPS    (BX), Z0, Z0
 	CMPQ      152(AX), $0x00
-	JEQ       not458
+	JEQ       not463
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 
-not458:
+not463:
 	CMPQ      144(AX), $0x00
-	JEQ       not459
+	JEQ       not464
 	MOVQ      144(AX), BX
 	ADDQ      184(AX), BX
 	VADDPS    (BX), Z0, Z0
 	CMPQ      152(AX), $0x00
-	JEQ       not460
+	JEQ       not465
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 
-not460:
-not459:
+not465:
+not464:
 	CMPQ         160(AX), $0x00
-	JEQ          not461
+	JEQ          not466
 	VBROADCASTSS 168(AX), Z1
 	VBROADCASTSS 172(AX), Z2
 	VMAXPS       Z0, Z1, Z0
 	VMINPS       Z0, Z2, Z0
 
-not461:
+not466:
 	VMOVUPS Z0, (DX)
 	ADDQ    24(AX), CX
 	MOVQ    120(AX), DX
 	ADDQ    DX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile450
+	JNZ     tile455
 	VZEROUPPER
 	RET
 
-next449:
-halves279:
-	CMPQ 80(AX), $0x0e
-	JNE  next462
+// func blockedTiles_2x7x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x7x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile463:
+tile467:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block464:
+block468:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -12320,9 +12566,9 @@ block464:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest466
+	JL      rest470
 
-run465:
+run469:
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -12417,13 +12663,13 @@ run465:
 	ADDQ             $0x10, R8
 	ADDQ             $+256, DI
 	SUBQ             $0x04, R11
-	JGE              run465
+	JGE              run469
 
-rest466:
+rest470:
 	ADDQ $0x04, R11
-	JZ   ready468
+	JZ   ready472
 
-single467:
+single471:
 	MOVLQSX          (R8), R12
 	VMOVUPS          (DI), Z14
 	LEAQ             (CX)(R12*1), R13
@@ -12449,14 +12695,14 @@ single467:
 	ADDQ             $0x04, R8
 	ADDQ             $0x00000040, DI
 	DECQ             R11
-	JNZ              single467
+	JNZ              single471
 
-ready468:
+ready472:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later469
+	JLE    later473
 	VADDPS (R11), Z0, Z0
 	VADDPS 64(R11), Z1, Z1
 	VADDPS 128(R11), Z2, Z2
@@ -12472,9 +12718,9 @@ ready468:
 	VADDPS 768(R11), Z12, Z12
 	VADDPS 832(R11), Z13, Z13
 
-later469:
+later473:
 	TESTQ   R9, R9
-	JEQ     last470
+	JEQ     last474
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -12489,9 +12735,9 @@ later469:
 	VMOVUPS Z11, 704(R11)
 	VMOVUPS Z12, 768(R11)
 	VMOVUPS Z13, 832(R11)
-	JMP     block464
+	JMP     block468
 
-last470:
+last474:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -12513,7 +12759,7 @@ last470:
 	VADDPS    (R8), Z12, Z12
 	VADDPS    (R8), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not471
+	JEQ       not475
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -12543,9 +12789,9 @@ last470:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not471:
+not475:
 	CMPQ      144(AX), $0x00
-	JEQ       not472
+	JEQ       not476
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -12563,7 +12809,7 @@ not471:
 	VADDPS    768(R8), Z12, Z12
 	VADDPS    832(R8), Z13, Z13
 	CMPQ      152(AX), $0x00
-	JEQ       not473
+	JEQ       not477
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -12593,10 +12839,10 @@ not471:
 	VCVTPS2PH $0x00, Z13, Y13
 	VCVTPH2PS Y13, Z13
 
-not473:
-not472:
+not477:
+not476:
 	CMPQ         160(AX), $0x00
-	JEQ          not474
+	JEQ          not478
 	VBROADCASTSS 168(AX), Z14
 	VBROADCASTSS 172(AX), Z15
 	VMAXPS       Z0, Z14, Z0
@@ -12628,7 +12874,7 @@ not472:
 	VMAXPS       Z13, Z14, Z13
 	VMINPS       Z13, Z15, Z13
 
-not474:
+not478:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z1, 64(DI)
 	VMOVUPS Z2, 128(DI)
@@ -12648,26 +12894,27 @@ not474:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile463
+	JNZ     tile467
 	VZEROUPPER
 	RET
 
-next462:
-	CMPQ 80(AX), $0x0c
-	JNE  next475
+// func blockedTiles_2x6x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x6x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile476:
+tile479:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block477:
+block480:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -12685,9 +12932,9 @@ block477:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest479
+	JL      rest482
 
-run478:
+run481:
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -12766,13 +13013,13 @@ run478:
 	ADDQ             $0x10, R8
 	ADDQ             $+256, DI
 	SUBQ             $0x04, R11
-	JGE              run478
+	JGE              run481
 
-rest479:
+rest482:
 	ADDQ $0x04, R11
-	JZ   ready481
+	JZ   ready484
 
-single480:
+single483:
 	MOVLQSX          (R8), R12
 	VMOVUPS          (DI), Z12
 	LEAQ             (CX)(R12*1), R13
@@ -12794,14 +13041,14 @@ single480:
 	ADDQ             $0x04, R8
 	ADDQ             $0x00000040, DI
 	DECQ             R11
-	JNZ              single480
+	JNZ              single483
 
-ready481:
+ready484:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later482
+	JLE    later485
 	VADDPS (R11), Z0, Z0
 	VADDPS 64(R11), Z1, Z1
 	VADDPS 128(R11), Z2, Z2
@@ -12815,9 +13062,9 @@ ready481:
 	VADDPS 640(R11), Z10, Z10
 	VADDPS 704(R11), Z11, Z11
 
-later482:
+later485:
 	TESTQ   R9, R9
-	JEQ     last483
+	JEQ     last486
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -12830,9 +13077,9 @@ later482:
 	VMOVUPS Z9, 576(R11)
 	VMOVUPS Z10, 640(R11)
 	VMOVUPS Z11, 704(R11)
-	JMP     block477
+	JMP     block480
 
-last483:
+last486:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -12852,7 +13099,7 @@ last483:
 	VADDPS    (R8), Z10, Z10
 	VADDPS    (R8), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not484
+	JEQ       not487
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -12878,9 +13125,9 @@ last483:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not484:
+not487:
 	CMPQ      144(AX), $0x00
-	JEQ       not485
+	JEQ       not488
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -12896,7 +13143,7 @@ not484:
 	VADDPS    640(R8), Z10, Z10
 	VADDPS    704(R8), Z11, Z11
 	CMPQ      152(AX), $0x00
-	JEQ       not486
+	JEQ       not489
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -12922,10 +13169,10 @@ not484:
 	VCVTPS2PH $0x00, Z11, Y11
 	VCVTPH2PS Y11, Z11
 
-not486:
-not485:
+not489:
+not488:
 	CMPQ         160(AX), $0x00
-	JEQ          not487
+	JEQ          not490
 	VBROADCASTSS 168(AX), Z12
 	VBROADCASTSS 172(AX), Z13
 	VMAXPS       Z0, Z12, Z0
@@ -12953,7 +13200,7 @@ not485:
 	VMAXPS       Z11, Z12, Z11
 	VMINPS       Z11, Z13, Z11
 
-not487:
+not490:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z1, 64(DI)
 	VMOVUPS Z2, 128(DI)
@@ -12971,26 +13218,27 @@ not487:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile476
+	JNZ     tile479
 	VZEROUPPER
 	RET
 
-next475:
-	CMPQ 80(AX), $0x0a
-	JNE  next488
+// func blockedTiles_2x5x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x5x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile489:
+tile491:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block490:
+block492:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -13006,9 +13254,9 @@ block490:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest492
+	JL      rest494
 
-run491:
+run493:
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -13079,13 +13327,13 @@ run491:
 	ADDQ             $0x10, R8
 	ADDQ             $+256, DI
 	SUBQ             $0x04, R11
-	JGE              run491
+	JGE              run493
 
-rest492:
+rest494:
 	ADDQ $0x04, R11
-	JZ   ready494
+	JZ   ready496
 
-single493:
+single495:
 	MOVLQSX          (R8), R12
 	VMOVUPS          (DI), Z10
 	LEAQ             (CX)(R12*1), R13
@@ -13105,14 +13353,14 @@ single493:
 	ADDQ             $0x04, R8
 	ADDQ             $0x00000040, DI
 	DECQ             R11
-	JNZ              single493
+	JNZ              single495
 
-ready494:
+ready496:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later495
+	JLE    later497
 	VADDPS (R11), Z0, Z0
 	VADDPS 64(R11), Z1, Z1
 	VADDPS 128(R11), Z2, Z2
@@ -13124,9 +13372,9 @@ ready494:
 	VADDPS 512(R11), Z8, Z8
 	VADDPS 576(R11), Z9, Z9
 
-later495:
+later497:
 	TESTQ   R9, R9
-	JEQ     last496
+	JEQ     last498
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -13137,9 +13385,9 @@ later495:
 	VMOVUPS Z7, 448(R11)
 	VMOVUPS Z8, 512(R11)
 	VMOVUPS Z9, 576(R11)
-	JMP     block490
+	JMP     block492
 
-last496:
+last498:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -13156,44 +13404,6 @@ last496:
 	VADDPS    (R8), Z7, Z7
 	VADDPS    (R8), Z8, Z8
 	VADDPS    (R8), Z9, Z9
-	CMPQ      152(AX), $0x00
-	JEQ       not497
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y1, Z1
-	VCVTPS2PH $0x00, Z2, Y2
-	VCVTPH2PS Y2, Z2
-	VCVTPS2PH $0x00, Z3, Y3
-	VCVTPH2PS Y3, Z3
-	VCVTPS2PH $0x00, Z4, Y4
-	VCVTPH2PS Y4, Z4
-	VCVTPS2PH $0x00, Z5, Y5
-	VCVTPH2PS Y5, Z5
-	VCVTPS2PH $0x00, Z6, Y6
-	VCVTPH2PS Y6, Z6
-	VCVTPS2PH $0x00, Z7, Y7
-	VCVTPH2PS Y7, Z7
-	VCVTPS2PH $0x00, Z8, Y8
-	VCVTPH2PS Y8, Z8
-	VCVTPS2PH $0x00, Z9, Y9
-	VCVTPH2PS Y9, Z9
-
-not497:
-	CMPQ      144(AX), $0x00
-	JEQ       not498
-	MOVQ      144(AX), R8
-	ADDQ      184(AX), R8
-	VADDPS    (R8), Z0, Z0
-	VADDPS    64(R8), Z1, Z1
-	VADDPS    128(R8), Z2, Z2
-	VADDPS    192(R8), Z3, Z3
-	VADDPS    256(R8), Z4, Z4
-	VADDPS    320(R8), Z5, Z5
-	VADDPS    384(R8), Z6, Z6
-	VADDPS    448(R8), Z7, Z7
-	VADDPS    512(R8), Z8, Z8
-	VADDPS    576(R8), Z9, Z9
 	CMPQ      152(AX), $0x00
 	JEQ       not499
 	VCVTPS2PH $0x00, Z0, Y0
@@ -13218,9 +13428,47 @@ not497:
 	VCVTPH2PS Y9, Z9
 
 not499:
-not498:
+	CMPQ      144(AX), $0x00
+	JEQ       not500
+	MOVQ      144(AX), R8
+	ADDQ      184(AX), R8
+	VADDPS    (R8), Z0, Z0
+	VADDPS    64(R8), Z1, Z1
+	VADDPS    128(R8), Z2, Z2
+	VADDPS    192(R8), Z3, Z3
+	VADDPS    256(R8), Z4, Z4
+	VADDPS    320(R8), Z5, Z5
+	VADDPS    384(R8), Z6, Z6
+	VADDPS    448(R8), Z7, Z7
+	VADDPS    512(R8), Z8, Z8
+	VADDPS    576(R8), Z9, Z9
+	CMPQ      152(AX), $0x00
+	JEQ       not501
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y0, Z0
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y1, Z1
+	VCVTPS2PH $0x00, Z2, Y2
+	VCVTPH2PS Y2, Z2
+	VCVTPS2PH $0x00, Z3, Y3
+	VCVTPH2PS Y3, Z3
+	VCVTPS2PH $0x00, Z4, Y4
+	VCVTPH2PS Y4, Z4
+	VCVTPS2PH $0x00, Z5, Y5
+	VCVTPH2PS Y5, Z5
+	VCVTPS2PH $0x00, Z6, Y6
+	VCVTPH2PS Y6, Z6
+	VCVTPS2PH $0x00, Z7, Y7
+	VCVTPH2PS Y7, Z7
+	VCVTPS2PH $0x00, Z8, Y8
+	VCVTPH2PS Y8, Z8
+	VCVTPS2PH $0x00, Z9, Y9
+	VCVTPH2PS Y9, Z9
+
+not501:
+not500:
 	CMPQ         160(AX), $0x00
-	JEQ          not500
+	JEQ          not502
 	VBROADCASTSS 168(AX), Z10
 	VBROADCASTSS 172(AX), Z11
 	VMAXPS       Z0, Z10, Z0
@@ -13244,7 +13492,7 @@ not498:
 	VMAXPS       Z9, Z10, Z9
 	VMINPS       Z9, Z11, Z9
 
-not500:
+not502:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z1, 64(DI)
 	VMOVUPS Z2, 128(DI)
@@ -13260,26 +13508,27 @@ not500:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile489
+	JNZ     tile491
 	VZEROUPPER
 	RET
 
-next488:
-	CMPQ 80(AX), $0x08
-	JNE  next501
+// func blockedTiles_2x4x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x4x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile502:
+tile503:
 	MOVQ 32(AX), DI
 	MOVQ 40(AX), R8
 	MOVQ 48(AX), R9
 	MOVQ 56(AX), R10
 	ADDQ 176(AX), R10
 
-block503:
+block504:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -13293,9 +13542,9 @@ block503:
 	CMOVQLT R9, R11
 	SUBQ    R11, R9
 	SUBQ    $0x04, R11
-	JL      rest505
+	JL      rest506
 
-run504:
+run505:
 	PREFETCHT1       (R10)
 	PREFETCHT1       64(R10)
 	ADDQ             64(AX), R10
@@ -13358,13 +13607,13 @@ run504:
 	ADDQ             $0x10, R8
 	ADDQ             $+256, DI
 	SUBQ             $0x04, R11
-	JGE              run504
+	JGE              run505
 
-rest505:
+rest506:
 	ADDQ $0x04, R11
-	JZ   ready507
+	JZ   ready508
 
-single506:
+single507:
 	MOVLQSX          (R8), R12
 	VMOVUPS          (DI), Z8
 	LEAQ             (CX)(R12*1), R13
@@ -13382,14 +13631,14 @@ single506:
 	ADDQ             $0x04, R8
 	ADDQ             $0x00000040, DI
 	DECQ             R11
-	JNZ              single506
+	JNZ              single507
 
-ready507:
+ready508:
 	MOVQ   72(AX), R11
 	MOVQ   48(AX), R12
 	SUBQ   R9, R12
 	CMPQ   R12, $0x00000080
-	JLE    later508
+	JLE    later509
 	VADDPS (R11), Z0, Z0
 	VADDPS 64(R11), Z1, Z1
 	VADDPS 128(R11), Z2, Z2
@@ -13399,9 +13648,9 @@ ready507:
 	VADDPS 384(R11), Z6, Z6
 	VADDPS 448(R11), Z7, Z7
 
-later508:
+later509:
 	TESTQ   R9, R9
-	JEQ     last509
+	JEQ     last510
 	VMOVUPS Z0, (R11)
 	VMOVUPS Z1, 64(R11)
 	VMOVUPS Z2, 128(R11)
@@ -13410,9 +13659,9 @@ later508:
 	VMOVUPS Z5, 320(R11)
 	VMOVUPS Z6, 384(R11)
 	VMOVUPS Z7, 448(R11)
-	JMP     block503
+	JMP     block504
 
-last509:
+last510:
 	SUBQ      56(AX), R10
 	MOVQ      R10, 176(AX)
 	MOVQ      112(AX), DI
@@ -13428,7 +13677,7 @@ last509:
 	VADDPS    (R8), Z6, Z6
 	VADDPS    (R8), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not510
+	JEQ       not511
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -13446,9 +13695,9 @@ last509:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
-not510:
+not511:
 	CMPQ      144(AX), $0x00
-	JEQ       not511
+	JEQ       not512
 	MOVQ      144(AX), R8
 	ADDQ      184(AX), R8
 	VADDPS    (R8), Z0, Z0
@@ -13460,7 +13709,7 @@ not510:
 	VADDPS    384(R8), Z6, Z6
 	VADDPS    448(R8), Z7, Z7
 	CMPQ      152(AX), $0x00
-	JEQ       not512
+	JEQ       not513
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -13478,10 +13727,10 @@ not510:
 	VCVTPS2PH $0x00, Z7, Y7
 	VCVTPH2PS Y7, Z7
 
+not513:
 not512:
-not511:
 	CMPQ         160(AX), $0x00
-	JEQ          not513
+	JEQ          not514
 	VBROADCASTSS 168(AX), Z8
 	VBROADCASTSS 172(AX), Z9
 	VMAXPS       Z0, Z8, Z0
@@ -13501,7 +13750,7 @@ not511:
 	VMAXPS       Z7, Z8, Z7
 	VMINPS       Z7, Z9, Z7
 
-not513:
+not514:
 	VMOVUPS Z0, (DI)
 	VMOVUPS Z1, 64(DI)
 	VMOVUPS Z2, 128(DI)
@@ -13515,13 +13764,14 @@ not513:
 	MOVQ    120(AX), DI
 	ADDQ    DI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile502
+	JNZ     tile503
 	VZEROUPPER
 	RET
 
-next501:
-	CMPQ 80(AX), $0x06
-	JNE  next514
+// func blockedTiles_2x3x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x3x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
@@ -13730,22 +13980,23 @@ not526:
 	VZEROUPPER
 	RET
 
-next514:
-	CMPQ 80(AX), $0x04
-	JNE  next527
+// func blockedTiles_2x2x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x2x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), SI
 
-tile528:
+tile527:
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 	MOVQ 48(AX), R8
 	MOVQ 56(AX), R9
 	ADDQ 176(AX), R9
 
-block529:
+block528:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	VXORPS  X2, X2, X2
@@ -13755,9 +14006,9 @@ block529:
 	CMOVQLT R8, R10
 	SUBQ    R10, R8
 	SUBQ    $0x04, R10
-	JL      rest531
+	JL      rest530
 
-run530:
+run529:
 	PREFETCHT1       (R9)
 	PREFETCHT1       64(R9)
 	ADDQ             64(AX), R9
@@ -13796,13 +14047,13 @@ run530:
 	ADDQ             $0x10, DI
 	ADDQ             $+256, SI
 	SUBQ             $0x04, R10
-	JGE              run530
+	JGE              run529
 
-rest531:
+rest530:
 	ADDQ $0x04, R10
-	JZ   ready533
+	JZ   ready532
 
-single532:
+single531:
 	MOVLQSX          (DI), R11
 	VMOVUPS          (SI), Z4
 	LEAQ             (CX)(R11*1), R12
@@ -13814,29 +14065,29 @@ single532:
 	ADDQ             $0x04, DI
 	ADDQ             $0x00000040, SI
 	DECQ             R10
-	JNZ              single532
+	JNZ              single531
 
-ready533:
+ready532:
 	MOVQ   72(AX), R10
 	MOVQ   48(AX), R11
 	SUBQ   R8, R11
 	CMPQ   R11, $0x00000080
-	JLE    later534
+	JLE    later533
 	VADDPS (R10), Z0, Z0
 	VADDPS 64(R10), Z1, Z1
 	VADDPS 128(R10), Z2, Z2
 	VADDPS 192(R10), Z3, Z3
 
-later534:
+later533:
 	TESTQ   R8, R8
-	JEQ     last535
+	JEQ     last534
 	VMOVUPS Z0, (R10)
 	VMOVUPS Z1, 64(R10)
 	VMOVUPS Z2, 128(R10)
 	VMOVUPS Z3, 192(R10)
-	JMP     block529
+	JMP     block528
 
-last535:
+last534:
 	SUBQ      56(AX), R9
 	MOVQ      R9, 176(AX)
 	MOVQ      112(AX), SI
@@ -13848,7 +14099,7 @@ last535:
 	VADDPS    (DI), Z2, Z2
 	VADDPS    (DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not536
+	JEQ       not535
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -13858,9 +14109,9 @@ last535:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not536:
+not535:
 	CMPQ      144(AX), $0x00
-	JEQ       not537
+	JEQ       not536
 	MOVQ      144(AX), DI
 	ADDQ      184(AX), DI
 	VADDPS    (DI), Z0, Z0
@@ -13868,7 +14119,7 @@ not536:
 	VADDPS    128(DI), Z2, Z2
 	VADDPS    192(DI), Z3, Z3
 	CMPQ      152(AX), $0x00
-	JEQ       not538
+	JEQ       not537
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
 	VCVTPS2PH $0x00, Z1, Y1
@@ -13878,10 +14129,10 @@ not536:
 	VCVTPS2PH $0x00, Z3, Y3
 	VCVTPH2PS Y3, Z3
 
-not538:
 not537:
+not536:
 	CMPQ         160(AX), $0x00
-	JEQ          not539
+	JEQ          not538
 	VBROADCASTSS 168(AX), Z4
 	VBROADCASTSS 172(AX), Z5
 	VMAXPS       Z0, Z4, Z0
@@ -13893,7 +14144,7 @@ not537:
 	VMAXPS       Z3, Z4, Z3
 	VMINPS       Z3, Z5, Z3
 
-not539:
+not538:
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
 	VMOVUPS Z2, 128(SI)
@@ -13903,26 +14154,27 @@ not539:
 	MOVQ    120(AX), SI
 	ADDQ    SI, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile528
+	JNZ     tile527
 	VZEROUPPER
 	RET
 
-next527:
-	CMPQ 80(AX), $0x02
-	JNE  next540
+// func blockedTiles_2x1x16_avx512(args *uint8)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·blockedTiles_2x1x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ (AX), CX
 	MOVQ 8(AX), DX
 	MOVQ 16(AX), BX
 	LEAQ (BX)(BX*2), BX
 
-tile541:
+tile539:
 	MOVQ 32(AX), BX
 	MOVQ 40(AX), SI
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), R8
 	ADDQ 176(AX), R8
 
-block542:
+block540:
 	VXORPS  X0, X0, X0
 	VXORPS  X1, X1, X1
 	MOVQ    $0x00000080, R9
@@ -13930,9 +14182,9 @@ block542:
 	CMOVQLT DI, R9
 	SUBQ    R9, DI
 	SUBQ    $0x04, R9
-	JL      rest544
+	JL      rest542
 
-run543:
+run541:
 	PREFETCHT1       (R8)
 	PREFETCHT1       64(R8)
 	ADDQ             64(AX), R8
@@ -13963,13 +14215,13 @@ run543:
 	ADDQ             $0x10, SI
 	ADDQ             $+256, BX
 	SUBQ             $0x04, R9
-	JGE              run543
+	JGE              run541
 
-rest544:
+rest542:
 	ADDQ $0x04, R9
-	JZ   ready546
+	JZ   ready544
 
-single545:
+single543:
 	MOVLQSX          (SI), R10
 	VMOVUPS          (BX), Z2
 	LEAQ             (CX)(R10*1), R11
@@ -13979,25 +14231,25 @@ single545:
 	ADDQ             $0x04, SI
 	ADDQ             $0x00000040, BX
 	DECQ             R9
-	JNZ              single545
+	JNZ              single543
 
-ready546:
+ready544:
 	MOVQ   72(AX), R9
 	MOVQ   48(AX), R10
 	SUBQ   DI, R10
 	CMPQ   R10, $0x00000080
-	JLE    later547
+	JLE    later545
 	VADDPS (R9), Z0, Z0
 	VADDPS 64(R9), Z1, Z1
 
-later547:
+later545:
 	TESTQ   DI, DI
-	JEQ     last548
+	JEQ     last546
 	VMOVUPS Z0, (R9)
 	VMOVUPS Z1, 64(R9)
-	JMP     block542
+	JMP     block540
 
-last548:
+last546:
 	SUBQ      56(AX), R8
 	MOVQ      R8, 176(AX)
 	MOVQ      112(AX), BX
@@ -14007,6 +14259,20 @@ last548:
 	VADDPS    (SI), Z0, Z0
 	VADDPS    (SI), Z1, Z1
 	CMPQ      152(AX), $0x00
+	JEQ       not547
+	VCVTPS2PH $0x00, Z0, Y0
+	VCVTPH2PS Y0, Z0
+	VCVTPS2PH $0x00, Z1, Y1
+	VCVTPH2PS Y1, Z1
+
+not547:
+	CMPQ      144(AX), $0x00
+	JEQ       not548
+	MOVQ      144(AX), SI
+	ADDQ      184(AX), SI
+	VADDPS    (SI), Z0, Z0
+	VADDPS    64(SI), Z1, Z1
+	CMPQ      152(AX), $0x00
 	JEQ       not549
 	VCVTPS2PH $0x00, Z0, Y0
 	VCVTPH2PS Y0, Z0
@@ -14014,23 +14280,9 @@ last548:
 	VCVTPH2PS Y1, Z1
 
 not549:
-	CMPQ      144(AX), $0x00
-	JEQ       not550
-	MOVQ      144(AX), SI
-	ADDQ      184(AX), SI
-	VADDPS    (SI), Z0, Z0
-	VADDPS    64(SI), Z1, Z1
-	CMPQ      152(AX), $0x00
-	JEQ       not551
-	VCVTPS2PH $0x00, Z0, Y0
-	VCVTPH2PS Y0, Z0
-	VCVTPS2PH $0x00, Z1, Y1
-	VCVTPH2PS Y1, Z1
-
-not551:
-not550:
+not548:
 	CMPQ         160(AX), $0x00
-	JEQ          not552
+	JEQ          not550
 	VBROADCASTSS 168(AX), Z2
 	VBROADCASTSS 172(AX), Z3
 	VMAXPS       Z0, Z2, Z0
@@ -14038,7 +14290,7 @@ not550:
 	VMAXPS       Z1, Z2, Z1
 	VMINPS       Z1, Z3, Z1
 
-not552:
+not550:
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
 	ADDQ    24(AX), CX
@@ -14046,14 +14298,6 @@ not552:
 	MOVQ    120(AX), BX
 	ADDQ    BX, 184(AX)
 	DECQ    104(AX)
-	JNZ     tile541
-	VZEROUPPER
-	RET
-
-next540:
-	VZEROUPPER
-	RET
-
-next277:
+	JNZ     tile539
 	VZEROUPPER
 	RET

@@ -20,6 +20,330 @@ package nchwc
 //go:noescape
 func blockedTilesAVX2(args *blockedArgs)
 
+// blockedTiles_6x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_6x16_avx2(args *blockedArgs)
+
+// blockedTiles_5x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 5 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_5x16_avx2(args *blockedArgs)
+
+// blockedTiles_4x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_4x16_avx2(args *blockedArgs)
+
+// blockedTiles_3x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 3 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_3x16_avx2(args *blockedArgs)
+
+// blockedTiles_2x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x16_avx2(args *blockedArgs)
+
+// blockedTiles_1x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 1 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_1x16_avx2(args *blockedArgs)
+
+// blockedTiles_2x3x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x3x16_avx2(args *blockedArgs)
+
+// blockedTiles_2x2x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x2x16_avx2(args *blockedArgs)
+
+// blockedTiles_2x1x16_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x1x16_avx2(args *blockedArgs)
+
+// blockedTiles_6x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_6x8_avx2(args *blockedArgs)
+
+// blockedTiles_5x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 5 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_5x8_avx2(args *blockedArgs)
+
+// blockedTiles_4x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_4x8_avx2(args *blockedArgs)
+
+// blockedTiles_3x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 3 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_3x8_avx2(args *blockedArgs)
+
+// blockedTiles_2x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x8_avx2(args *blockedArgs)
+
+// blockedTiles_1x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 1 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_1x8_avx2(args *blockedArgs)
+
+// blockedTiles_2x3x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x3x8_avx2(args *blockedArgs)
+
+// blockedTiles_2x2x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x2x8_avx2(args *blockedArgs)
+
+// blockedTiles_2x1x8_avx2 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 8 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*8+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x1x8_avx2(args *blockedArgs)
+
 // blockedTilesAVX512 computes
 //
 //	for t := range tiles {
@@ -37,3 +361,759 @@ func blockedTilesAVX2(args *blockedArgs)
 //
 //go:noescape
 func blockedTilesAVX512(args *blockedArgs)
+
+// blockedTiles_14x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 14 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_14x32_avx512(args *blockedArgs)
+
+// blockedTiles_13x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 13 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_13x32_avx512(args *blockedArgs)
+
+// blockedTiles_12x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 12 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_12x32_avx512(args *blockedArgs)
+
+// blockedTiles_11x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 11 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_11x32_avx512(args *blockedArgs)
+
+// blockedTiles_10x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 10 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_10x32_avx512(args *blockedArgs)
+
+// blockedTiles_9x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 9 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_9x32_avx512(args *blockedArgs)
+
+// blockedTiles_8x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 8 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_8x32_avx512(args *blockedArgs)
+
+// blockedTiles_7x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 7 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_7x32_avx512(args *blockedArgs)
+
+// blockedTiles_6x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_6x32_avx512(args *blockedArgs)
+
+// blockedTiles_5x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 5 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_5x32_avx512(args *blockedArgs)
+
+// blockedTiles_4x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_4x32_avx512(args *blockedArgs)
+
+// blockedTiles_3x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 3 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_3x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x32_avx512(args *blockedArgs)
+
+// blockedTiles_1x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 1 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_1x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x7x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 14 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x7x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x6x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 12 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x6x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x5x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 10 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x5x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x4x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 8 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x4x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x3x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x3x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x2x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x2x32_avx512(args *blockedArgs)
+
+// blockedTiles_2x1x32_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 32 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*32+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x1x32_avx512(args *blockedArgs)
+
+// blockedTiles_14x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 14 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_14x16_avx512(args *blockedArgs)
+
+// blockedTiles_13x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 13 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_13x16_avx512(args *blockedArgs)
+
+// blockedTiles_12x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 12 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_12x16_avx512(args *blockedArgs)
+
+// blockedTiles_11x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 11 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_11x16_avx512(args *blockedArgs)
+
+// blockedTiles_10x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 10 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_10x16_avx512(args *blockedArgs)
+
+// blockedTiles_9x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 9 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_9x16_avx512(args *blockedArgs)
+
+// blockedTiles_8x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 8 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_8x16_avx512(args *blockedArgs)
+
+// blockedTiles_7x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 7 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_7x16_avx512(args *blockedArgs)
+
+// blockedTiles_6x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_6x16_avx512(args *blockedArgs)
+
+// blockedTiles_5x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 5 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_5x16_avx512(args *blockedArgs)
+
+// blockedTiles_4x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_4x16_avx512(args *blockedArgs)
+
+// blockedTiles_3x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 3 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_3x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x16_avx512(args *blockedArgs)
+
+// blockedTiles_1x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 1 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_1x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x7x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 14 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x7x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x6x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 12 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x6x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x5x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 10 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x5x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x4x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 8 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x4x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x3x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 6 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x3x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x2x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 4 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x2x16_avx512(args *blockedArgs)
+
+// blockedTiles_2x1x16_avx512 computes
+//
+//	for t := range tiles {
+//		for p := range 2 { // pixels; those from split on begin at x2
+//			for c := range 16 { // output channels
+//				s := float32(0)
+//				for i := range k { // each multiplied and added with one rounding, 128 at a time, then their sums
+//					s += x[(t*tileX+p*step+offsets[i])/4] * w[i*16+c]
+//				}
+//				at := (t*tileY+c/lanes*block)/4 + p*lanes + c%lanes
+//				y[at] = min(max(s+bias[c]+r[at], low), high) // each sum rounded to half if half is set
+//			}
+//		}
+//	}
+//
+//go:noescape
+func blockedTiles_2x1x16_avx512(args *blockedArgs)

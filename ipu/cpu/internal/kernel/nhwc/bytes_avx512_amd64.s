@@ -3,18 +3,151 @@
 #include "textflag.h"
 
 // func bytesConvAVX512(args *uint8)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·bytesConvAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 104(AX), $0x04
+	JNE  next1
+	CMPQ 96(AX), $0x06
+	JNE  next2
+	JMP  ·bytesConv_6x64_avx512(SB)
+
+next2:
+	CMPQ 96(AX), $0x05
+	JNE  next3
+	JMP  ·bytesConv_5x64_avx512(SB)
+
+next3:
+	CMPQ 96(AX), $0x04
+	JNE  next4
+	JMP  ·bytesConv_4x64_avx512(SB)
+
+next4:
+	CMPQ 96(AX), $0x03
+	JNE  next5
+	JMP  ·bytesConv_3x64_avx512(SB)
+
+next5:
+	CMPQ 96(AX), $0x02
+	JNE  next6
+	JMP  ·bytesConv_2x64_avx512(SB)
+
+next6:
+	CMPQ 96(AX), $0x01
+	JNE  next7
+	JMP  ·bytesConv_1x64_avx512(SB)
+
+next7:
+next1:
+	CMPQ 104(AX), $0x03
+	JNE  next8
+	CMPQ 96(AX), $0x06
+	JNE  next9
+	JMP  ·bytesConv_6x48_avx512(SB)
+
+next9:
+	CMPQ 96(AX), $0x05
+	JNE  next10
+	JMP  ·bytesConv_5x48_avx512(SB)
+
+next10:
+	CMPQ 96(AX), $0x04
+	JNE  next11
+	JMP  ·bytesConv_4x48_avx512(SB)
+
+next11:
+	CMPQ 96(AX), $0x03
+	JNE  next12
+	JMP  ·bytesConv_3x48_avx512(SB)
+
+next12:
+	CMPQ 96(AX), $0x02
+	JNE  next13
+	JMP  ·bytesConv_2x48_avx512(SB)
+
+next13:
+	CMPQ 96(AX), $0x01
+	JNE  next14
+	JMP  ·bytesConv_1x48_avx512(SB)
+
+next14:
+next8:
+	CMPQ 104(AX), $0x02
+	JNE  next15
+	CMPQ 96(AX), $0x06
+	JNE  next16
+	JMP  ·bytesConv_6x32_avx512(SB)
+
+next16:
+	CMPQ 96(AX), $0x05
+	JNE  next17
+	JMP  ·bytesConv_5x32_avx512(SB)
+
+next17:
+	CMPQ 96(AX), $0x04
+	JNE  next18
+	JMP  ·bytesConv_4x32_avx512(SB)
+
+next18:
+	CMPQ 96(AX), $0x03
+	JNE  next19
+	JMP  ·bytesConv_3x32_avx512(SB)
+
+next19:
+	CMPQ 96(AX), $0x02
+	JNE  next20
+	JMP  ·bytesConv_2x32_avx512(SB)
+
+next20:
+	CMPQ 96(AX), $0x01
+	JNE  next21
+	JMP  ·bytesConv_1x32_avx512(SB)
+
+next21:
+next15:
+	CMPQ 104(AX), $0x01
+	JNE  next22
+	CMPQ 96(AX), $0x06
+	JNE  next23
+	JMP  ·bytesConv_6x16_avx512(SB)
+
+next23:
+	CMPQ 96(AX), $0x05
+	JNE  next24
+	JMP  ·bytesConv_5x16_avx512(SB)
+
+next24:
+	CMPQ 96(AX), $0x04
+	JNE  next25
+	JMP  ·bytesConv_4x16_avx512(SB)
+
+next25:
+	CMPQ 96(AX), $0x03
+	JNE  next26
+	JMP  ·bytesConv_3x16_avx512(SB)
+
+next26:
+	CMPQ 96(AX), $0x02
+	JNE  next27
+	JMP  ·bytesConv_2x16_avx512(SB)
+
+next27:
+	CMPQ 96(AX), $0x01
+	JNE  next28
+	JMP  ·bytesConv_1x16_avx512(SB)
+
+next28:
+next22:
+	RET
+
+// func bytesConv_6x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_6x64_avx512(SB), NOSPLIT, $0-8
 	MOVQ    args+0(FP), AX
-	CMPQ    104(AX), $0x04
-	JNE     vectors41
-	CMPQ    96(AX), $0x06
-	JNE     rows62
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile3:
+tile29:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -57,13 +190,13 @@ tile3:
 	MOVQ    24(AX), R11
 	MOVQ    32(AX), R12
 
-run4:
+run30:
 	MOVLQSX (R11), R13
 	ADDQ    $0x04, R11
 	MOVQ    40(AX), R14
 	ADDQ    R13, R14
 
-step5:
+step31:
 	VMOVUPS      (R10), Z25
 	VMOVUPS      64(R10), Z26
 	VMOVUPS      128(R10), Z27
@@ -101,9 +234,9 @@ step5:
 	ADDQ         $0x00000100, R10
 	ADDQ         $0x04, R13
 	CMPQ         R13, R14
-	JNE          step5
+	JNE          step31
 	DECQ         R12
-	JNZ          run4
+	JNZ          run30
 	VBROADCASTSS 120(AX), Z25
 	VPBROADCASTD 124(AX), Z26
 	VPBROADCASTD 128(AX), Z27
@@ -288,18 +421,69 @@ step5:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile3
+	JNZ          tile29
 	VZEROUPPER
 	RET
 
-rows62:
-	CMPQ    96(AX), $0x05
-	JNE     rows56
+DATA lanes<>+0(SB)/4, $0xffffffff
+DATA lanes<>+4(SB)/4, $0xffffffff
+DATA lanes<>+8(SB)/4, $0xffffffff
+DATA lanes<>+12(SB)/4, $0xffffffff
+DATA lanes<>+16(SB)/4, $0xffffffff
+DATA lanes<>+20(SB)/4, $0xffffffff
+DATA lanes<>+24(SB)/4, $0xffffffff
+DATA lanes<>+28(SB)/4, $0xffffffff
+DATA lanes<>+32(SB)/4, $0xffffffff
+DATA lanes<>+36(SB)/4, $0xffffffff
+DATA lanes<>+40(SB)/4, $0xffffffff
+DATA lanes<>+44(SB)/4, $0xffffffff
+DATA lanes<>+48(SB)/4, $0xffffffff
+DATA lanes<>+52(SB)/4, $0xffffffff
+DATA lanes<>+56(SB)/4, $0xffffffff
+DATA lanes<>+60(SB)/4, $0xffffffff
+DATA lanes<>+64(SB)/4, $0x00000000
+DATA lanes<>+68(SB)/4, $0x00000000
+DATA lanes<>+72(SB)/4, $0x00000000
+DATA lanes<>+76(SB)/4, $0x00000000
+DATA lanes<>+80(SB)/4, $0x00000000
+DATA lanes<>+84(SB)/4, $0x00000000
+DATA lanes<>+88(SB)/4, $0x00000000
+DATA lanes<>+92(SB)/4, $0x00000000
+DATA lanes<>+96(SB)/4, $0x00000000
+DATA lanes<>+100(SB)/4, $0x00000000
+DATA lanes<>+104(SB)/4, $0x00000000
+DATA lanes<>+108(SB)/4, $0x00000000
+DATA lanes<>+112(SB)/4, $0x00000000
+DATA lanes<>+116(SB)/4, $0x00000000
+DATA lanes<>+120(SB)/4, $0x00000000
+DATA lanes<>+124(SB)/4, $0x00000000
+DATA lanes<>+128(SB)/4, $0x00000000
+DATA lanes<>+132(SB)/4, $0x00000004
+DATA lanes<>+136(SB)/4, $0x00000008
+DATA lanes<>+140(SB)/4, $0x0000000c
+DATA lanes<>+144(SB)/4, $0x00000001
+DATA lanes<>+148(SB)/4, $0x00000005
+DATA lanes<>+152(SB)/4, $0x00000009
+DATA lanes<>+156(SB)/4, $0x0000000d
+DATA lanes<>+160(SB)/4, $0x00000002
+DATA lanes<>+164(SB)/4, $0x00000006
+DATA lanes<>+168(SB)/4, $0x0000000a
+DATA lanes<>+172(SB)/4, $0x0000000e
+DATA lanes<>+176(SB)/4, $0x00000003
+DATA lanes<>+180(SB)/4, $0x00000007
+DATA lanes<>+184(SB)/4, $0x0000000b
+DATA lanes<>+188(SB)/4, $0x0000000f
+GLOBL lanes<>(SB), RODATA|NOPTR, $192
+
+// func bytesConv_5x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_5x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile7:
+tile32:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -336,13 +520,13 @@ tile7:
 	MOVQ    24(AX), R10
 	MOVQ    32(AX), R11
 
-run8:
+run33:
 	MOVLQSX (R10), R12
 	ADDQ    $0x04, R10
 	MOVQ    40(AX), R13
 	ADDQ    R12, R13
 
-step9:
+step34:
 	VMOVUPS      (R9), Z21
 	VMOVUPS      64(R9), Z22
 	VMOVUPS      128(R9), Z23
@@ -375,9 +559,9 @@ step9:
 	ADDQ         $0x00000100, R9
 	ADDQ         $0x04, R12
 	CMPQ         R12, R13
-	JNE          step9
+	JNE          step34
 	DECQ         R11
-	JNZ          run8
+	JNZ          run33
 	VBROADCASTSS 120(AX), Z21
 	VPBROADCASTD 124(AX), Z22
 	VPBROADCASTD 128(AX), Z23
@@ -533,18 +717,19 @@ step9:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile7
+	JNZ          tile32
 	VZEROUPPER
 	RET
 
-rows56:
-	CMPQ    96(AX), $0x04
-	JNE     rows410
+// func bytesConv_4x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_4x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile11:
+tile35:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -575,13 +760,13 @@ tile11:
 	MOVQ    24(AX), R9
 	MOVQ    32(AX), R10
 
-run12:
+run36:
 	MOVLQSX (R9), R11
 	ADDQ    $0x04, R9
 	MOVQ    40(AX), R12
 	ADDQ    R11, R12
 
-step13:
+step37:
 	VMOVUPS      (R8), Z17
 	VMOVUPS      64(R8), Z18
 	VMOVUPS      128(R8), Z19
@@ -609,9 +794,9 @@ step13:
 	ADDQ         $0x00000100, R8
 	ADDQ         $0x04, R11
 	CMPQ         R11, R12
-	JNE          step13
+	JNE          step37
 	DECQ         R10
-	JNZ          run12
+	JNZ          run36
 	VBROADCASTSS 120(AX), Z17
 	VPBROADCASTD 124(AX), Z18
 	VPBROADCASTD 128(AX), Z19
@@ -738,18 +923,19 @@ step13:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile11
+	JNZ          tile35
 	VZEROUPPER
 	RET
 
-rows410:
-	CMPQ    96(AX), $0x03
-	JNE     rows314
+// func bytesConv_3x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_3x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile15:
+tile38:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -774,13 +960,13 @@ tile15:
 	MOVQ    24(AX), R8
 	MOVQ    32(AX), R9
 
-run16:
+run39:
 	MOVLQSX (R8), R10
 	ADDQ    $0x04, R8
 	MOVQ    40(AX), R11
 	ADDQ    R10, R11
 
-step17:
+step40:
 	VMOVUPS      (DI), Z13
 	VMOVUPS      64(DI), Z14
 	VMOVUPS      128(DI), Z15
@@ -803,9 +989,9 @@ step17:
 	ADDQ         $0x00000100, DI
 	ADDQ         $0x04, R10
 	CMPQ         R10, R11
-	JNE          step17
+	JNE          step40
 	DECQ         R9
-	JNZ          run16
+	JNZ          run39
 	VBROADCASTSS 120(AX), Z13
 	VPBROADCASTD 124(AX), Z14
 	VPBROADCASTD 128(AX), Z15
@@ -903,18 +1089,19 @@ step17:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile15
+	JNZ          tile38
 	VZEROUPPER
 	RET
 
-rows314:
-	CMPQ    96(AX), $0x02
-	JNE     rows218
+// func bytesConv_2x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_2x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile19:
+tile41:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -933,13 +1120,13 @@ tile19:
 	MOVQ    24(AX), DI
 	MOVQ    32(AX), R8
 
-run20:
+run42:
 	MOVLQSX (DI), R9
 	ADDQ    $0x04, DI
 	MOVQ    40(AX), R10
 	ADDQ    R9, R10
 
-step21:
+step43:
 	VMOVUPS      (SI), Z9
 	VMOVUPS      64(SI), Z10
 	VMOVUPS      128(SI), Z11
@@ -957,9 +1144,9 @@ step21:
 	ADDQ         $0x00000100, SI
 	ADDQ         $0x04, R9
 	CMPQ         R9, R10
-	JNE          step21
+	JNE          step43
 	DECQ         R8
-	JNZ          run20
+	JNZ          run42
 	VBROADCASTSS 120(AX), Z9
 	VPBROADCASTD 124(AX), Z10
 	VPBROADCASTD 128(AX), Z11
@@ -1028,16 +1215,19 @@ step21:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile19
+	JNZ          tile41
 	VZEROUPPER
 	RET
 
-rows218:
+// func bytesConv_1x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_1x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile23:
+tile44:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	ADDQ    $0x04, CX
@@ -1050,13 +1240,13 @@ tile23:
 	MOVQ    24(AX), SI
 	MOVQ    32(AX), DI
 
-run24:
+run45:
 	MOVLQSX (SI), R8
 	ADDQ    $0x04, SI
 	MOVQ    40(AX), R9
 	ADDQ    R8, R9
 
-step25:
+step46:
 	VMOVUPS      (BX), Z5
 	VMOVUPS      64(BX), Z6
 	VMOVUPS      128(BX), Z7
@@ -1069,9 +1259,9 @@ step25:
 	ADDQ         $0x00000100, BX
 	ADDQ         $0x04, R8
 	CMPQ         R8, R9
-	JNE          step25
+	JNE          step46
 	DECQ         DI
-	JNZ          run24
+	JNZ          run45
 	VBROADCASTSS 120(AX), Z5
 	VPBROADCASTD 124(AX), Z6
 	VPBROADCASTD 128(AX), Z7
@@ -1111,20 +1301,19 @@ step25:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile23
+	JNZ          tile44
 	VZEROUPPER
 	RET
 
-vectors41:
-	CMPQ    104(AX), $0x03
-	JNE     vectors326
-	CMPQ    96(AX), $0x06
-	JNE     rows627
+// func bytesConv_6x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_6x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile28:
+tile47:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -1161,13 +1350,13 @@ tile28:
 	MOVQ    24(AX), R11
 	MOVQ    32(AX), R12
 
-run29:
+run48:
 	MOVLQSX (R11), R13
 	ADDQ    $0x04, R11
 	MOVQ    40(AX), R14
 	ADDQ    R13, R14
 
-step30:
+step49:
 	VMOVUPS      (R10), Z19
 	VMOVUPS      64(R10), Z20
 	VMOVUPS      128(R10), Z21
@@ -1198,9 +1387,9 @@ step30:
 	ADDQ         $0x000000c0, R10
 	ADDQ         $0x04, R13
 	CMPQ         R13, R14
-	JNE          step30
+	JNE          step49
 	DECQ         R12
-	JNZ          run29
+	JNZ          run48
 	VBROADCASTSS 120(AX), Z19
 	VPBROADCASTD 124(AX), Z20
 	VPBROADCASTD 128(AX), Z21
@@ -1355,18 +1544,19 @@ step30:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile28
+	JNZ          tile47
 	VZEROUPPER
 	RET
 
-rows627:
-	CMPQ    96(AX), $0x05
-	JNE     rows531
+// func bytesConv_5x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_5x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile32:
+tile50:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -1398,13 +1588,13 @@ tile32:
 	MOVQ    24(AX), R10
 	MOVQ    32(AX), R11
 
-run33:
+run51:
 	MOVLQSX (R10), R12
 	ADDQ    $0x04, R10
 	MOVQ    40(AX), R13
 	ADDQ    R12, R13
 
-step34:
+step52:
 	VMOVUPS      (R9), Z16
 	VMOVUPS      64(R9), Z17
 	VMOVUPS      128(R9), Z18
@@ -1431,9 +1621,9 @@ step34:
 	ADDQ         $0x000000c0, R9
 	ADDQ         $0x04, R12
 	CMPQ         R12, R13
-	JNE          step34
+	JNE          step52
 	DECQ         R11
-	JNZ          run33
+	JNZ          run51
 	VBROADCASTSS 120(AX), Z16
 	VPBROADCASTD 124(AX), Z17
 	VPBROADCASTD 128(AX), Z18
@@ -1564,18 +1754,19 @@ step34:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile32
+	JNZ          tile50
 	VZEROUPPER
 	RET
 
-rows531:
-	CMPQ    96(AX), $0x04
-	JNE     rows435
+// func bytesConv_4x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_4x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile36:
+tile53:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -1602,13 +1793,13 @@ tile36:
 	MOVQ    24(AX), R9
 	MOVQ    32(AX), R10
 
-run37:
+run54:
 	MOVLQSX (R9), R11
 	ADDQ    $0x04, R9
 	MOVQ    40(AX), R12
 	ADDQ    R11, R12
 
-step38:
+step55:
 	VMOVUPS      (R8), Z13
 	VMOVUPS      64(R8), Z14
 	VMOVUPS      128(R8), Z15
@@ -1631,9 +1822,9 @@ step38:
 	ADDQ         $0x000000c0, R8
 	ADDQ         $0x04, R11
 	CMPQ         R11, R12
-	JNE          step38
+	JNE          step55
 	DECQ         R10
-	JNZ          run37
+	JNZ          run54
 	VBROADCASTSS 120(AX), Z13
 	VPBROADCASTD 124(AX), Z14
 	VPBROADCASTD 128(AX), Z15
@@ -1740,18 +1931,19 @@ step38:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile36
+	JNZ          tile53
 	VZEROUPPER
 	RET
 
-rows435:
-	CMPQ    96(AX), $0x03
-	JNE     rows339
+// func bytesConv_3x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_3x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile40:
+tile56:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -1773,13 +1965,13 @@ tile40:
 	MOVQ    24(AX), R8
 	MOVQ    32(AX), R9
 
-run41:
+run57:
 	MOVLQSX (R8), R10
 	ADDQ    $0x04, R8
 	MOVQ    40(AX), R11
 	ADDQ    R10, R11
 
-step42:
+step58:
 	VMOVUPS      (DI), Z10
 	VMOVUPS      64(DI), Z11
 	VMOVUPS      128(DI), Z12
@@ -1798,9 +1990,9 @@ step42:
 	ADDQ         $0x000000c0, DI
 	ADDQ         $0x04, R10
 	CMPQ         R10, R11
-	JNE          step42
+	JNE          step58
 	DECQ         R9
-	JNZ          run41
+	JNZ          run57
 	VBROADCASTSS 120(AX), Z10
 	VPBROADCASTD 124(AX), Z11
 	VPBROADCASTD 128(AX), Z12
@@ -1883,18 +2075,19 @@ step42:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile40
+	JNZ          tile56
 	VZEROUPPER
 	RET
 
-rows339:
-	CMPQ    96(AX), $0x02
-	JNE     rows243
+// func bytesConv_2x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_2x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile44:
+tile59:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -1911,13 +2104,13 @@ tile44:
 	MOVQ    24(AX), DI
 	MOVQ    32(AX), R8
 
-run45:
+run60:
 	MOVLQSX (DI), R9
 	ADDQ    $0x04, DI
 	MOVQ    40(AX), R10
 	ADDQ    R9, R10
 
-step46:
+step61:
 	VMOVUPS      (SI), Z7
 	VMOVUPS      64(SI), Z8
 	VMOVUPS      128(SI), Z9
@@ -1932,9 +2125,9 @@ step46:
 	ADDQ         $0x000000c0, SI
 	ADDQ         $0x04, R9
 	CMPQ         R9, R10
-	JNE          step46
+	JNE          step61
 	DECQ         R8
-	JNZ          run45
+	JNZ          run60
 	VBROADCASTSS 120(AX), Z7
 	VPBROADCASTD 124(AX), Z8
 	VPBROADCASTD 128(AX), Z9
@@ -1993,16 +2186,19 @@ step46:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile44
+	JNZ          tile59
 	VZEROUPPER
 	RET
 
-rows243:
+// func bytesConv_1x48_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_1x48_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile48:
+tile62:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	ADDQ    $0x04, CX
@@ -2014,13 +2210,13 @@ tile48:
 	MOVQ    24(AX), SI
 	MOVQ    32(AX), DI
 
-run49:
+run63:
 	MOVLQSX (SI), R8
 	ADDQ    $0x04, SI
 	MOVQ    40(AX), R9
 	ADDQ    R8, R9
 
-step50:
+step64:
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VMOVUPS      128(BX), Z6
@@ -2031,9 +2227,9 @@ step50:
 	ADDQ         $0x000000c0, BX
 	ADDQ         $0x04, R8
 	CMPQ         R8, R9
-	JNE          step50
+	JNE          step64
 	DECQ         DI
-	JNZ          run49
+	JNZ          run63
 	VBROADCASTSS 120(AX), Z4
 	VPBROADCASTD 124(AX), Z5
 	VPBROADCASTD 128(AX), Z6
@@ -2068,20 +2264,19 @@ step50:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile48
+	JNZ          tile62
 	VZEROUPPER
 	RET
 
-vectors326:
-	CMPQ    104(AX), $0x02
-	JNE     vectors251
-	CMPQ    96(AX), $0x06
-	JNE     rows652
+// func bytesConv_6x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_6x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile53:
+tile65:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2112,13 +2307,13 @@ tile53:
 	MOVQ    24(AX), R11
 	MOVQ    32(AX), R12
 
-run54:
+run66:
 	MOVLQSX (R11), R13
 	ADDQ    $0x04, R11
 	MOVQ    40(AX), R14
 	ADDQ    R13, R14
 
-step55:
+step67:
 	VMOVUPS      (R10), Z13
 	VMOVUPS      64(R10), Z14
 	VPBROADCASTD (DX)(R13*1), Z15
@@ -2142,9 +2337,9 @@ step55:
 	ADDQ         $0x00000080, R10
 	ADDQ         $0x04, R13
 	CMPQ         R13, R14
-	JNE          step55
+	JNE          step67
 	DECQ         R12
-	JNZ          run54
+	JNZ          run66
 	VBROADCASTSS 120(AX), Z13
 	VPBROADCASTD 124(AX), Z14
 	VPBROADCASTD 128(AX), Z15
@@ -2257,18 +2452,19 @@ step55:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile53
+	JNZ          tile65
 	VZEROUPPER
 	RET
 
-rows652:
-	CMPQ    96(AX), $0x05
-	JNE     rows556
+// func bytesConv_5x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_5x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile57:
+tile68:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2295,13 +2491,13 @@ tile57:
 	MOVQ    24(AX), R10
 	MOVQ    32(AX), R11
 
-run58:
+run69:
 	MOVLQSX (R10), R12
 	ADDQ    $0x04, R10
 	MOVQ    40(AX), R13
 	ADDQ    R12, R13
 
-step59:
+step70:
 	VMOVUPS      (R9), Z11
 	VMOVUPS      64(R9), Z12
 	VPBROADCASTD (DX)(R12*1), Z13
@@ -2322,9 +2518,9 @@ step59:
 	ADDQ         $0x00000080, R9
 	ADDQ         $0x04, R12
 	CMPQ         R12, R13
-	JNE          step59
+	JNE          step70
 	DECQ         R11
-	JNZ          run58
+	JNZ          run69
 	VBROADCASTSS 120(AX), Z11
 	VPBROADCASTD 124(AX), Z12
 	VPBROADCASTD 128(AX), Z13
@@ -2420,18 +2616,19 @@ step59:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile57
+	JNZ          tile68
 	VZEROUPPER
 	RET
 
-rows556:
-	CMPQ    96(AX), $0x04
-	JNE     rows460
+// func bytesConv_4x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile61:
+tile71:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2454,13 +2651,13 @@ tile61:
 	MOVQ    24(AX), R9
 	MOVQ    32(AX), R10
 
-run62:
+run72:
 	MOVLQSX (R9), R11
 	ADDQ    $0x04, R9
 	MOVQ    40(AX), R12
 	ADDQ    R11, R12
 
-step63:
+step73:
 	VMOVUPS      (R8), Z9
 	VMOVUPS      64(R8), Z10
 	VPBROADCASTD (DX)(R11*1), Z11
@@ -2478,9 +2675,9 @@ step63:
 	ADDQ         $0x00000080, R8
 	ADDQ         $0x04, R11
 	CMPQ         R11, R12
-	JNE          step63
+	JNE          step73
 	DECQ         R10
-	JNZ          run62
+	JNZ          run72
 	VBROADCASTSS 120(AX), Z9
 	VPBROADCASTD 124(AX), Z10
 	VPBROADCASTD 128(AX), Z11
@@ -2559,18 +2756,19 @@ step63:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile61
+	JNZ          tile71
 	VZEROUPPER
 	RET
 
-rows460:
-	CMPQ    96(AX), $0x03
-	JNE     rows364
+// func bytesConv_3x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile65:
+tile74:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2589,13 +2787,13 @@ tile65:
 	MOVQ    24(AX), R8
 	MOVQ    32(AX), R9
 
-run66:
+run75:
 	MOVLQSX (R8), R10
 	ADDQ    $0x04, R8
 	MOVQ    40(AX), R11
 	ADDQ    R10, R11
 
-step67:
+step76:
 	VMOVUPS      (DI), Z7
 	VMOVUPS      64(DI), Z8
 	VPBROADCASTD (DX)(R10*1), Z9
@@ -2610,9 +2808,9 @@ step67:
 	ADDQ         $0x00000080, DI
 	ADDQ         $0x04, R10
 	CMPQ         R10, R11
-	JNE          step67
+	JNE          step76
 	DECQ         R9
-	JNZ          run66
+	JNZ          run75
 	VBROADCASTSS 120(AX), Z7
 	VPBROADCASTD 124(AX), Z8
 	VPBROADCASTD 128(AX), Z9
@@ -2674,18 +2872,19 @@ step67:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile65
+	JNZ          tile74
 	VZEROUPPER
 	RET
 
-rows364:
-	CMPQ    96(AX), $0x02
-	JNE     rows268
+// func bytesConv_2x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile69:
+tile77:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2700,13 +2899,13 @@ tile69:
 	MOVQ    24(AX), DI
 	MOVQ    32(AX), R8
 
-run70:
+run78:
 	MOVLQSX (DI), R9
 	ADDQ    $0x04, DI
 	MOVQ    40(AX), R10
 	ADDQ    R9, R10
 
-step71:
+step79:
 	VMOVUPS      (SI), Z5
 	VMOVUPS      64(SI), Z6
 	VPBROADCASTD (DX)(R9*1), Z7
@@ -2718,9 +2917,9 @@ step71:
 	ADDQ         $0x00000080, SI
 	ADDQ         $0x04, R9
 	CMPQ         R9, R10
-	JNE          step71
+	JNE          step79
 	DECQ         R8
-	JNZ          run70
+	JNZ          run78
 	VBROADCASTSS 120(AX), Z5
 	VPBROADCASTD 124(AX), Z6
 	VPBROADCASTD 128(AX), Z7
@@ -2765,16 +2964,19 @@ step71:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile69
+	JNZ          tile77
 	VZEROUPPER
 	RET
 
-rows268:
+// func bytesConv_1x32_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile73:
+tile80:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	ADDQ    $0x04, CX
@@ -2785,13 +2987,13 @@ tile73:
 	MOVQ    24(AX), SI
 	MOVQ    32(AX), DI
 
-run74:
+run81:
 	MOVLQSX (SI), R8
 	ADDQ    $0x04, SI
 	MOVQ    40(AX), R9
 	ADDQ    R8, R9
 
-step75:
+step82:
 	VMOVUPS      (BX), Z3
 	VMOVUPS      64(BX), Z4
 	VPBROADCASTD (DX)(R8*1), Z5
@@ -2800,9 +3002,9 @@ step75:
 	ADDQ         $0x00000080, BX
 	ADDQ         $0x04, R8
 	CMPQ         R8, R9
-	JNE          step75
+	JNE          step82
 	DECQ         DI
-	JNZ          run74
+	JNZ          run81
 	VBROADCASTSS 120(AX), Z3
 	VPBROADCASTD 124(AX), Z4
 	VPBROADCASTD 128(AX), Z5
@@ -2830,18 +3032,19 @@ step75:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile73
+	JNZ          tile80
 	VZEROUPPER
 	RET
 
-vectors251:
-	CMPQ    96(AX), $0x06
-	JNE     rows677
+// func bytesConv_6x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_6x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile78:
+tile83:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -2866,13 +3069,13 @@ tile78:
 	MOVQ    24(AX), R11
 	MOVQ    32(AX), R12
 
-run79:
+run84:
 	MOVLQSX (R11), R13
 	ADDQ    $0x04, R11
 	MOVQ    40(AX), R14
 	ADDQ    R13, R14
 
-step80:
+step85:
 	VMOVUPS      (R10), Z7
 	VPBROADCASTD (DX)(R13*1), Z8
 	VPDPBUSD     Z7, Z8, Z1
@@ -2889,9 +3092,9 @@ step80:
 	ADDQ         $0x00000040, R10
 	ADDQ         $0x04, R13
 	CMPQ         R13, R14
-	JNE          step80
+	JNE          step85
 	DECQ         R12
-	JNZ          run79
+	JNZ          run84
 	VBROADCASTSS 120(AX), Z7
 	VPBROADCASTD 124(AX), Z8
 	VPBROADCASTD 128(AX), Z9
@@ -2974,18 +3177,19 @@ step80:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile78
+	JNZ          tile83
 	VZEROUPPER
 	RET
 
-rows677:
-	CMPQ    96(AX), $0x05
-	JNE     rows581
+// func bytesConv_5x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_5x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile82:
+tile86:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -3007,13 +3211,13 @@ tile82:
 	MOVQ    24(AX), R10
 	MOVQ    32(AX), R11
 
-run83:
+run87:
 	MOVLQSX (R10), R12
 	ADDQ    $0x04, R10
 	MOVQ    40(AX), R13
 	ADDQ    R12, R13
 
-step84:
+step88:
 	VMOVUPS      (R9), Z6
 	VPBROADCASTD (DX)(R12*1), Z7
 	VPDPBUSD     Z6, Z7, Z1
@@ -3028,9 +3232,9 @@ step84:
 	ADDQ         $0x00000040, R9
 	ADDQ         $0x04, R12
 	CMPQ         R12, R13
-	JNE          step84
+	JNE          step88
 	DECQ         R11
-	JNZ          run83
+	JNZ          run87
 	VBROADCASTSS 120(AX), Z6
 	VPBROADCASTD 124(AX), Z7
 	VPBROADCASTD 128(AX), Z8
@@ -3101,18 +3305,19 @@ step84:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile82
+	JNZ          tile86
 	VZEROUPPER
 	RET
 
-rows581:
-	CMPQ    96(AX), $0x04
-	JNE     rows485
+// func bytesConv_4x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_4x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile86:
+tile89:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -3131,13 +3336,13 @@ tile86:
 	MOVQ    24(AX), R9
 	MOVQ    32(AX), R10
 
-run87:
+run90:
 	MOVLQSX (R9), R11
 	ADDQ    $0x04, R9
 	MOVQ    40(AX), R12
 	ADDQ    R11, R12
 
-step88:
+step91:
 	VMOVUPS      (R8), Z5
 	VPBROADCASTD (DX)(R11*1), Z6
 	VPDPBUSD     Z5, Z6, Z1
@@ -3150,9 +3355,9 @@ step88:
 	ADDQ         $0x00000040, R8
 	ADDQ         $0x04, R11
 	CMPQ         R11, R12
-	JNE          step88
+	JNE          step91
 	DECQ         R10
-	JNZ          run87
+	JNZ          run90
 	VBROADCASTSS 120(AX), Z5
 	VPBROADCASTD 124(AX), Z6
 	VPBROADCASTD 128(AX), Z7
@@ -3211,18 +3416,19 @@ step88:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile86
+	JNZ          tile89
 	VZEROUPPER
 	RET
 
-rows485:
-	CMPQ    96(AX), $0x03
-	JNE     rows389
+// func bytesConv_3x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_3x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile90:
+tile92:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -3238,13 +3444,13 @@ tile90:
 	MOVQ    24(AX), R8
 	MOVQ    32(AX), R9
 
-run91:
+run93:
 	MOVLQSX (R8), R10
 	ADDQ    $0x04, R8
 	MOVQ    40(AX), R11
 	ADDQ    R10, R11
 
-step92:
+step94:
 	VMOVUPS      (DI), Z4
 	VPBROADCASTD (DX)(R10*1), Z5
 	VPDPBUSD     Z4, Z5, Z1
@@ -3255,9 +3461,9 @@ step92:
 	ADDQ         $0x00000040, DI
 	ADDQ         $0x04, R10
 	CMPQ         R10, R11
-	JNE          step92
+	JNE          step94
 	DECQ         R9
-	JNZ          run91
+	JNZ          run93
 	VBROADCASTSS 120(AX), Z4
 	VPBROADCASTD 124(AX), Z5
 	VPBROADCASTD 128(AX), Z6
@@ -3304,18 +3510,19 @@ step92:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile90
+	JNZ          tile92
 	VZEROUPPER
 	RET
 
-rows389:
-	CMPQ    96(AX), $0x02
-	JNE     rows293
+// func bytesConv_2x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_2x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
 
-tile94:
+tile95:
 	MOVLQSX (CX), DX
 	ADDQ    (AX), DX
 	MOVLQSX 4(CX), BX
@@ -3328,13 +3535,13 @@ tile94:
 	MOVQ    24(AX), DI
 	MOVQ    32(AX), R8
 
-run95:
+run96:
 	MOVLQSX (DI), R9
 	ADDQ    $0x04, DI
 	MOVQ    40(AX), R10
 	ADDQ    R9, R10
 
-step96:
+step97:
 	VMOVUPS      (SI), Z3
 	VPBROADCASTD (DX)(R9*1), Z4
 	VPDPBUSD     Z3, Z4, Z1
@@ -3343,9 +3550,9 @@ step96:
 	ADDQ         $0x00000040, SI
 	ADDQ         $0x04, R9
 	CMPQ         R9, R10
-	JNE          step96
+	JNE          step97
 	DECQ         R8
-	JNZ          run95
+	JNZ          run96
 	VBROADCASTSS 120(AX), Z3
 	VPBROADCASTD 124(AX), Z4
 	VPBROADCASTD 128(AX), Z5
@@ -3380,11 +3587,14 @@ step96:
 	SUBQ         80(AX), SI
 	MOVQ         SI, 136(AX)
 	DECQ         16(AX)
-	JNZ          tile94
+	JNZ          tile95
 	VZEROUPPER
 	RET
 
-rows293:
+// func bytesConv_1x16_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesConv_1x16_avx512(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
 	MOVQ    8(AX), CX
 	KMOVQ   112(AX), K1
 	VMOVUPS lanes<>+128(SB), Z0
@@ -3441,64 +3651,41 @@ step100:
 	VZEROUPPER
 	RET
 
-DATA lanes<>+0(SB)/4, $0xffffffff
-DATA lanes<>+4(SB)/4, $0xffffffff
-DATA lanes<>+8(SB)/4, $0xffffffff
-DATA lanes<>+12(SB)/4, $0xffffffff
-DATA lanes<>+16(SB)/4, $0xffffffff
-DATA lanes<>+20(SB)/4, $0xffffffff
-DATA lanes<>+24(SB)/4, $0xffffffff
-DATA lanes<>+28(SB)/4, $0xffffffff
-DATA lanes<>+32(SB)/4, $0xffffffff
-DATA lanes<>+36(SB)/4, $0xffffffff
-DATA lanes<>+40(SB)/4, $0xffffffff
-DATA lanes<>+44(SB)/4, $0xffffffff
-DATA lanes<>+48(SB)/4, $0xffffffff
-DATA lanes<>+52(SB)/4, $0xffffffff
-DATA lanes<>+56(SB)/4, $0xffffffff
-DATA lanes<>+60(SB)/4, $0xffffffff
-DATA lanes<>+64(SB)/4, $0x00000000
-DATA lanes<>+68(SB)/4, $0x00000000
-DATA lanes<>+72(SB)/4, $0x00000000
-DATA lanes<>+76(SB)/4, $0x00000000
-DATA lanes<>+80(SB)/4, $0x00000000
-DATA lanes<>+84(SB)/4, $0x00000000
-DATA lanes<>+88(SB)/4, $0x00000000
-DATA lanes<>+92(SB)/4, $0x00000000
-DATA lanes<>+96(SB)/4, $0x00000000
-DATA lanes<>+100(SB)/4, $0x00000000
-DATA lanes<>+104(SB)/4, $0x00000000
-DATA lanes<>+108(SB)/4, $0x00000000
-DATA lanes<>+112(SB)/4, $0x00000000
-DATA lanes<>+116(SB)/4, $0x00000000
-DATA lanes<>+120(SB)/4, $0x00000000
-DATA lanes<>+124(SB)/4, $0x00000000
-DATA lanes<>+128(SB)/4, $0x00000000
-DATA lanes<>+132(SB)/4, $0x00000004
-DATA lanes<>+136(SB)/4, $0x00000008
-DATA lanes<>+140(SB)/4, $0x0000000c
-DATA lanes<>+144(SB)/4, $0x00000001
-DATA lanes<>+148(SB)/4, $0x00000005
-DATA lanes<>+152(SB)/4, $0x00000009
-DATA lanes<>+156(SB)/4, $0x0000000d
-DATA lanes<>+160(SB)/4, $0x00000002
-DATA lanes<>+164(SB)/4, $0x00000006
-DATA lanes<>+168(SB)/4, $0x0000000a
-DATA lanes<>+172(SB)/4, $0x0000000e
-DATA lanes<>+176(SB)/4, $0x00000003
-DATA lanes<>+180(SB)/4, $0x00000007
-DATA lanes<>+184(SB)/4, $0x0000000b
-DATA lanes<>+188(SB)/4, $0x0000000f
-GLOBL lanes<>(SB), RODATA|NOPTR, $192
-
 // func bytesDepthAVX512(args *uint8)
-// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
 TEXT ·bytesDepthAVX512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
+	CMPQ 104(AX), $0x01
+	JNE  next101
+	CMPQ 112(AX), $0x01
+	JNE  next102
+	JMP  ·bytesDepth_1x4x64_avx512(SB)
+
+next102:
+	CMPQ 112(AX), $0x02
+	JNE  next103
+	JMP  ·bytesDepth_2x4x64_avx512(SB)
+
+next103:
+next101:
+	CMPQ 104(AX), $0x02
+	JNE  next104
+	CMPQ 112(AX), $0x01
+	JNE  next105
+	JMP  ·bytesDepth_1x8x64_avx512(SB)
+
+next105:
+	CMPQ 112(AX), $0x02
+	JNE  next106
+	JMP  ·bytesDepth_2x8x64_avx512(SB)
+
+next106:
+next104:
+	RET
+
+// func bytesDepth_1x4x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesDepth_1x4x64_avx512(SB), NOSPLIT, $0-8
 	MOVQ         args+0(FP), AX
-	CMPQ         104(AX), $0x01
-	JNE          other101
-	CMPQ         112(AX), $0x01
-	JNE          other101
 	MOVQ         8(AX), CX
 	MOVLQSX      (CX), DX
 	ADDQ         (AX), DX
@@ -3512,13 +3699,13 @@ TEXT ·bytesDepthAVX512(SB), NOSPLIT, $0-8
 	VPBROADCASTD 124(AX), Z1
 	VPBROADCASTD 128(AX), Z2
 
-wrap104:
+wrap109:
 	MOVQ 64(AX), DI
 	MOVQ 72(AX), R8
 	MOVQ 24(AX), R9
 	MOVQ R9, 136(AX)
 
-chunk102:
+chunk107:
 	VMOVUPS (DI), Z3
 	VMOVUPS 64(DI), Z4
 	VMOVUPS 128(DI), Z5
@@ -3526,7 +3713,7 @@ chunk102:
 	MOVQ    144(AX), R9
 	MOVQ    48(AX), R10
 
-taps103:
+taps108:
 	VMOVUPS    (DX)(R9*1), Z7
 	VMOVUPS    (BX)(R9*1), Z8
 	VMOVUPS    (SI)(R9*1), Z9
@@ -3546,18 +3733,18 @@ taps103:
 	ADDQ       56(AX), R9
 	ADDQ       $0x00000100, R8
 	DECQ       R10
-	JNZ        taps103
+	JNZ        taps108
 	KXNORQ     K1, K1, K1
 	CMPQ       136(AX), $0x01
-	JNE        inside105
+	JNE        inside110
 	KMOVQ      160(AX), K1
 
-inside105:
+inside110:
 	CMPQ  16(AX), $0x01
-	JNE   last106
+	JNE   last111
 	KMOVQ 96(AX), K1
 
-last106:
+last111:
 	MOVQ      152(AX), R9
 	VCVTDQ2PS Z3, Z3
 	VMULPS    256(DI), Z3, Z3
@@ -3591,24 +3778,23 @@ last106:
 	ADDQ      $0x40, 144(AX)
 	ADDQ      $0x40, 152(AX)
 	DECQ      16(AX)
-	JZ        done107
+	JZ        done112
 	DECQ      136(AX)
-	JNZ       chunk102
+	JNZ       chunk107
 	MOVQ      32(AX), DI
 	ADDQ      DI, 144(AX)
 	MOVQ      40(AX), DI
 	ADDQ      DI, 152(AX)
-	JMP       wrap104
+	JMP       wrap109
 
-done107:
+done112:
 	VZEROUPPER
 	RET
 
-other101:
-	CMPQ         104(AX), $0x01
-	JNE          other108
-	CMPQ         112(AX), $0x02
-	JNE          other108
+// func bytesDepth_2x4x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesDepth_2x4x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
 	MOVQ         8(AX), CX
 	MOVLQSX      (CX), DX
 	ADDQ         (AX), DX
@@ -3622,13 +3808,13 @@ other101:
 	VPBROADCASTD 124(AX), Z1
 	VPBROADCASTD 128(AX), Z2
 
-wrap111:
+wrap115:
 	MOVQ 64(AX), DI
 	MOVQ 72(AX), R8
 	MOVQ 24(AX), R9
 	MOVQ R9, 136(AX)
 
-chunk109:
+chunk113:
 	VMOVUPS (DI), Z3
 	VMOVUPS 64(DI), Z4
 	VMOVUPS 128(DI), Z5
@@ -3640,7 +3826,7 @@ chunk109:
 	MOVQ    144(AX), R9
 	MOVQ    48(AX), R10
 
-taps110:
+taps114:
 	VMOVUPS    (DX)(R9*1), Z11
 	VMOVUPS    (BX)(R9*1), Z12
 	VMOVUPS    (SI)(R9*1), Z13
@@ -3664,18 +3850,18 @@ taps110:
 	ADDQ       56(AX), R9
 	ADDQ       $0x00000200, R8
 	DECQ       R10
-	JNZ        taps110
+	JNZ        taps114
 	KXNORQ     K1, K1, K1
 	CMPQ       136(AX), $0x01
-	JNE        inside112
+	JNE        inside116
 	KMOVQ      160(AX), K1
 
-inside112:
+inside116:
 	CMPQ  16(AX), $0x01
-	JNE   last113
+	JNE   last117
 	KMOVQ 96(AX), K1
 
-last113:
+last117:
 	MOVQ      152(AX), R9
 	VCVTDQ2PS Z3, Z3
 	VMULPS    256(DI), Z3, Z3
@@ -3737,24 +3923,23 @@ last113:
 	ADDQ      $0x40, 144(AX)
 	ADDQ      $0x40, 152(AX)
 	DECQ      16(AX)
-	JZ        done114
+	JZ        done118
 	DECQ      136(AX)
-	JNZ       chunk109
+	JNZ       chunk113
 	MOVQ      32(AX), DI
 	ADDQ      DI, 144(AX)
 	MOVQ      40(AX), DI
 	ADDQ      DI, 152(AX)
-	JMP       wrap111
+	JMP       wrap115
 
-done114:
+done118:
 	VZEROUPPER
 	RET
 
-other108:
-	CMPQ         104(AX), $0x02
-	JNE          other115
-	CMPQ         112(AX), $0x01
-	JNE          other115
+// func bytesDepth_1x8x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesDepth_1x8x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
 	MOVQ         8(AX), CX
 	MOVLQSX      (CX), DX
 	ADDQ         (AX), DX
@@ -3776,13 +3961,13 @@ other108:
 	VPBROADCASTD 124(AX), Z1
 	VPBROADCASTD 128(AX), Z2
 
-wrap118:
+wrap121:
 	MOVQ 64(AX), R11
 	MOVQ 72(AX), R12
 	MOVQ 24(AX), R13
 	MOVQ R13, 136(AX)
 
-chunk116:
+chunk119:
 	VMOVUPS (R11), Z3
 	VMOVUPS 64(R11), Z4
 	VMOVUPS 128(R11), Z5
@@ -3790,7 +3975,7 @@ chunk116:
 	MOVQ    144(AX), R13
 	MOVQ    48(AX), R14
 
-taps117:
+taps120:
 	VMOVUPS    (DX)(R13*1), Z7
 	VMOVUPS    (BX)(R13*1), Z8
 	VMOVUPS    (SI)(R13*1), Z9
@@ -3826,18 +4011,18 @@ taps117:
 	ADDQ       56(AX), R13
 	ADDQ       $0x00000200, R12
 	DECQ       R14
-	JNZ        taps117
+	JNZ        taps120
 	KXNORQ     K1, K1, K1
 	CMPQ       136(AX), $0x01
-	JNE        inside119
+	JNE        inside122
 	KMOVQ      160(AX), K1
 
-inside119:
+inside122:
 	CMPQ  16(AX), $0x01
-	JNE   last120
+	JNE   last123
 	KMOVQ 96(AX), K1
 
-last120:
+last123:
 	MOVQ      152(AX), R13
 	VCVTDQ2PS Z3, Z3
 	VMULPS    256(R11), Z3, Z3
@@ -3871,20 +4056,23 @@ last120:
 	ADDQ      $0x40, 144(AX)
 	ADDQ      $0x40, 152(AX)
 	DECQ      16(AX)
-	JZ        done121
+	JZ        done124
 	DECQ      136(AX)
-	JNZ       chunk116
+	JNZ       chunk119
 	MOVQ      32(AX), R11
 	ADDQ      R11, 144(AX)
 	MOVQ      40(AX), R11
 	ADDQ      R11, 152(AX)
-	JMP       wrap118
+	JMP       wrap121
 
-done121:
+done124:
 	VZEROUPPER
 	RET
 
-other115:
+// func bytesDepth_2x8x64_avx512(args *uint8)
+// Requires: AVX, AVX512BW, AVX512F, AVX512VNNI
+TEXT ·bytesDepth_2x8x64_avx512(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
 	MOVQ         8(AX), CX
 	MOVLQSX      (CX), DX
 	ADDQ         (AX), DX
@@ -3906,13 +4094,13 @@ other115:
 	VPBROADCASTD 124(AX), Z1
 	VPBROADCASTD 128(AX), Z2
 
-wrap125:
+wrap127:
 	MOVQ 64(AX), R11
 	MOVQ 72(AX), R12
 	MOVQ 24(AX), R13
 	MOVQ R13, 136(AX)
 
-chunk123:
+chunk125:
 	VMOVUPS (R11), Z3
 	VMOVUPS 64(R11), Z4
 	VMOVUPS 128(R11), Z5
@@ -3924,7 +4112,7 @@ chunk123:
 	MOVQ    144(AX), R13
 	MOVQ    48(AX), R14
 
-taps124:
+taps126:
 	VMOVUPS    (DX)(R13*1), Z11
 	VMOVUPS    (BX)(R13*1), Z12
 	VMOVUPS    (SI)(R13*1), Z13
@@ -3968,18 +4156,18 @@ taps124:
 	ADDQ       56(AX), R13
 	ADDQ       $0x00000400, R12
 	DECQ       R14
-	JNZ        taps124
+	JNZ        taps126
 	KXNORQ     K1, K1, K1
 	CMPQ       136(AX), $0x01
-	JNE        inside126
+	JNE        inside128
 	KMOVQ      160(AX), K1
 
-inside126:
+inside128:
 	CMPQ  16(AX), $0x01
-	JNE   last127
+	JNE   last129
 	KMOVQ 96(AX), K1
 
-last127:
+last129:
 	MOVQ      152(AX), R13
 	VCVTDQ2PS Z3, Z3
 	VMULPS    256(R11), Z3, Z3
@@ -4041,16 +4229,16 @@ last127:
 	ADDQ      $0x40, 144(AX)
 	ADDQ      $0x40, 152(AX)
 	DECQ      16(AX)
-	JZ        done128
+	JZ        done130
 	DECQ      136(AX)
-	JNZ       chunk123
+	JNZ       chunk125
 	MOVQ      32(AX), R11
 	ADDQ      R11, 144(AX)
 	MOVQ      40(AX), R11
 	ADDQ      R11, 152(AX)
-	JMP       wrap125
+	JMP       wrap127
 
-done128:
+done130:
 	VZEROUPPER
 	RET
 
@@ -4073,16 +4261,16 @@ TEXT ·bytesAddAVX512(SB), NOSPLIT, $0-8
 	MOVQ         16(AX), BX
 	MOVQ         80(AX), DI
 
-row129:
+row131:
 	KXNORQ K1, K1, K1
 	MOVQ   24(AX), SI
 
-loop130:
+loop132:
 	CMPQ  SI, $0x01
-	JNE   last131
+	JNE   last133
 	KMOVQ 32(AX), K1
 
-last131:
+last133:
 	VPMOVZXBD    (CX), Z10
 	VPSUBD       Z6, Z10, Z10
 	VCVTDQ2PS    Z10, Z10
@@ -4151,12 +4339,12 @@ last131:
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, BX
 	DECQ         SI
-	JNZ          loop130
+	JNZ          loop132
 	ADDQ         88(AX), CX
 	ADDQ         96(AX), DX
 	ADDQ         104(AX), BX
 	DECQ         DI
-	JNZ          row129
+	JNZ          row131
 	VZEROUPPER
 	RET
 
@@ -4179,16 +4367,16 @@ TEXT ·bytesMulAVX512(SB), NOSPLIT, $0-8
 	MOVQ         16(AX), BX
 	MOVQ         80(AX), DI
 
-row132:
+row134:
 	KXNORQ K1, K1, K1
 	MOVQ   24(AX), SI
 
-loop133:
+loop135:
 	CMPQ  SI, $0x01
-	JNE   last134
+	JNE   last136
 	KMOVQ 32(AX), K1
 
-last134:
+last136:
 	VPMOVZXBD    (CX), Z10
 	VPSUBD       Z6, Z10, Z10
 	VCVTDQ2PS    Z10, Z10
@@ -4257,12 +4445,12 @@ last134:
 	ADDQ         $0x40, DX
 	ADDQ         $0x40, BX
 	DECQ         SI
-	JNZ          loop133
+	JNZ          loop135
 	ADDQ         88(AX), CX
 	ADDQ         96(AX), DX
 	ADDQ         104(AX), BX
 	DECQ         DI
-	JNZ          row132
+	JNZ          row134
 	VZEROUPPER
 	RET
 
@@ -4279,16 +4467,16 @@ TEXT ·bytesMapAVX512(SB), NOSPLIT, $0-8
 	VMOVUPS 128(BX), Z2
 	VMOVUPS 192(BX), Z3
 
-row135:
+row137:
 	KXNORQ K1, K1, K1
 	MOVQ   32(AX), BX
 
-loop136:
+loop138:
 	CMPQ  BX, $0x01
-	JNE   last137
+	JNE   last139
 	KMOVQ 40(AX), K1
 
-last137:
+last139:
 	VMOVDQU8.Z (CX), K1, Z4
 	VPMOVB2M   Z4, K2
 	VMOVAPS    Z4, Z5
@@ -4299,11 +4487,11 @@ last137:
 	ADDQ       $0x40, CX
 	ADDQ       $0x40, DX
 	DECQ       BX
-	JNZ        loop136
+	JNZ        loop138
 	ADDQ       48(AX), CX
 	ADDQ       56(AX), DX
 	DECQ       SI
-	JNZ        row135
+	JNZ        row137
 	VZEROUPPER
 	RET
 
@@ -4318,33 +4506,33 @@ TEXT ·bytesMostAVX512(SB), NOSPLIT, $0-8
 	MOVQ   56(AX), DI
 	KXNORQ K1, K1, K1
 
-loop138:
+loop140:
 	CMPQ  BX, $0x01
-	JNE   last139
+	JNE   last141
 	KMOVQ 24(AX), K1
 
-last139:
+last141:
 	MOVQ   32(AX), R8
 	VXORPS X0, X0, X0
 	MOVQ   DX, R9
 
-line140:
+line142:
 	MOVQ 48(AX), R11
 	MOVQ R9, R10
 
-tap141:
+tap143:
 	VMOVDQU8.Z (R10), K1, Z1
 	VPMAXUB    Z1, Z0, Z0
 	ADDQ       DI, R10
 	DECQ       R11
-	JNZ        tap141
+	JNZ        tap143
 	ADDQ       SI, R9
 	DECQ       R8
-	JNZ        line140
+	JNZ        line142
 	VMOVDQU8   Z0, K1, (CX)
 	ADDQ       $0x40, DX
 	ADDQ       $0x40, CX
 	DECQ       BX
-	JNZ        loop138
+	JNZ        loop140
 	VZEROUPPER
 	RET

@@ -32,6 +32,462 @@ func bytesTransposeAVX2(dst *uint8, to int, src *uint8, from, groups int, flip u
 //go:noescape
 func bytesConvAVX512(args *bytesConvArgs)
 
+// bytesConv_6x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 6 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*6+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*6+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_6x64_avx512(args *bytesConvArgs)
+
+// bytesConv_5x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 5 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*5+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*5+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_5x64_avx512(args *bytesConvArgs)
+
+// bytesConv_4x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 4 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*4+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*4+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_4x64_avx512(args *bytesConvArgs)
+
+// bytesConv_3x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 3 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*3+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*3+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_3x64_avx512(args *bytesConvArgs)
+
+// bytesConv_2x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 2 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*2+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*2+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_2x64_avx512(args *bytesConvArgs)
+
+// bytesConv_1x64_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 1 { // pixels
+//			for c := range 64 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*1+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*1+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_1x64_avx512(args *bytesConvArgs)
+
+// bytesConv_6x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 6 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*6+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*6+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_6x48_avx512(args *bytesConvArgs)
+
+// bytesConv_5x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 5 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*5+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*5+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_5x48_avx512(args *bytesConvArgs)
+
+// bytesConv_4x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 4 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*4+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*4+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_4x48_avx512(args *bytesConvArgs)
+
+// bytesConv_3x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 3 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*3+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*3+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_3x48_avx512(args *bytesConvArgs)
+
+// bytesConv_2x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 2 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*2+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*2+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_2x48_avx512(args *bytesConvArgs)
+
+// bytesConv_1x48_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 1 { // pixels
+//			for c := range 48 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*1+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*1+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_1x48_avx512(args *bytesConvArgs)
+
+// bytesConv_6x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 6 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*6+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*6+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_6x32_avx512(args *bytesConvArgs)
+
+// bytesConv_5x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 5 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*5+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*5+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_5x32_avx512(args *bytesConvArgs)
+
+// bytesConv_4x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 4 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*4+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*4+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_4x32_avx512(args *bytesConvArgs)
+
+// bytesConv_3x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 3 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*3+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*3+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_3x32_avx512(args *bytesConvArgs)
+
+// bytesConv_2x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 2 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*2+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*2+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_2x32_avx512(args *bytesConvArgs)
+
+// bytesConv_1x32_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 1 { // pixels
+//			for c := range 32 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*1+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*1+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_1x32_avx512(args *bytesConvArgs)
+
+// bytesConv_6x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 6 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*6+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*6+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_6x16_avx512(args *bytesConvArgs)
+
+// bytesConv_5x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 5 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*5+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*5+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_5x16_avx512(args *bytesConvArgs)
+
+// bytesConv_4x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 4 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*4+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*4+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_4x16_avx512(args *bytesConvArgs)
+
+// bytesConv_3x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 3 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*3+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*3+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_3x16_avx512(args *bytesConvArgs)
+
+// bytesConv_2x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 2 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*2+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*2+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_2x16_avx512(args *bytesConvArgs)
+
+// bytesConv_1x16_avx512 computes
+//
+//	for t := range tiles {
+//		for r := range 1 { // pixels
+//			for c := range 16 { // output channels, of those of mask
+//				s := first[c]
+//				for j := range runCount {
+//					for i := range run {
+//						s += int32(x[pixels[t*1+r]+runs[j]+i]) * weight(j, i, c)
+//					}
+//				}
+//				out[outAt+(t*1+r)*outRow+c] = bytesOf(float32(s)*scale[c]+shift[c], end)
+//			}
+//		}
+//	}
+//
+//go:noescape
+func bytesConv_1x16_avx512(args *bytesConvArgs)
+
 // bytesDepthAVX512 computes
 //
 //	for o := range outs { // lines of the result
@@ -48,6 +504,74 @@ func bytesConvAVX512(args *bytesConvArgs)
 //
 //go:noescape
 func bytesDepthAVX512(args *bytesDepthArgs)
+
+// bytesDepth_1x4x64_avx512 computes
+//
+//	for o := range 1 { // lines of the result
+//		for c := range 64 * chunks { // bytes of a line
+//			s := firstOf(params, c)
+//			for g := range 4 { // lines of the window
+//				for t := range taps {
+//					s += int32(x[rows[g]+in(c)+t*tap]) * weight(g, t, c)
+//				}
+//			}
+//			out[o][to(c)] = bytesOf(float32(s)*scaleOf(params, c)+shiftOf(params, c), end)
+//		}
+//	}
+//
+//go:noescape
+func bytesDepth_1x4x64_avx512(args *bytesDepthArgs)
+
+// bytesDepth_2x4x64_avx512 computes
+//
+//	for o := range 2 { // lines of the result
+//		for c := range 64 * chunks { // bytes of a line
+//			s := firstOf(params, c)
+//			for g := range 4 { // lines of the window
+//				for t := range taps {
+//					s += int32(x[rows[g]+in(c)+t*tap]) * weight(g, t, c)
+//				}
+//			}
+//			out[o][to(c)] = bytesOf(float32(s)*scaleOf(params, c)+shiftOf(params, c), end)
+//		}
+//	}
+//
+//go:noescape
+func bytesDepth_2x4x64_avx512(args *bytesDepthArgs)
+
+// bytesDepth_1x8x64_avx512 computes
+//
+//	for o := range 1 { // lines of the result
+//		for c := range 64 * chunks { // bytes of a line
+//			s := firstOf(params, c)
+//			for g := range 8 { // lines of the window
+//				for t := range taps {
+//					s += int32(x[rows[g]+in(c)+t*tap]) * weight(g, t, c)
+//				}
+//			}
+//			out[o][to(c)] = bytesOf(float32(s)*scaleOf(params, c)+shiftOf(params, c), end)
+//		}
+//	}
+//
+//go:noescape
+func bytesDepth_1x8x64_avx512(args *bytesDepthArgs)
+
+// bytesDepth_2x8x64_avx512 computes
+//
+//	for o := range 2 { // lines of the result
+//		for c := range 64 * chunks { // bytes of a line
+//			s := firstOf(params, c)
+//			for g := range 8 { // lines of the window
+//				for t := range taps {
+//					s += int32(x[rows[g]+in(c)+t*tap]) * weight(g, t, c)
+//				}
+//			}
+//			out[o][to(c)] = bytesOf(float32(s)*scaleOf(params, c)+shiftOf(params, c), end)
+//		}
+//	}
+//
+//go:noescape
+func bytesDepth_2x8x64_avx512(args *bytesDepthArgs)
 
 // bytesAddAVX512 computes
 //

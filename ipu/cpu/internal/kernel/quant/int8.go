@@ -52,6 +52,7 @@ type int8Args struct {
 	tile    *int32 // rows of int8Width sums
 	vectors int    // of 16 lanes, 1 or 2
 	first   *int32 // what sums begin with: of columns in a product of matrices, of rows in a convolution
+	done    int    // rows, so far
 }
 
 // int8FinishArgs are the arguments of the loops that make results of a tile.

@@ -76,7 +76,9 @@ func vectorWidenBytes(dst []int16, src []byte, flip byte) int {
 func int8Products(way int8Way, args *int8Args) {
 	switch way {
 	case Int8ByVNNI:
-		int8ProductAVX512(args)
+		for args.done = 0; args.done < args.rows; {
+			int8ProductAVX512(args)
+		}
 	case int8ByAVX2:
 		halves(args, false)
 	default:
@@ -88,7 +90,9 @@ func int8Products(way int8Way, args *int8Args) {
 func int8Convolve(way int8Way, args *int8Args) {
 	switch way {
 	case Int8ByVNNI:
-		int8ConvAVX512(args)
+		for args.done = 0; args.done < args.rows; {
+			int8ConvAVX512(args)
+		}
 	case int8ByAVX2:
 		halves(args, true)
 	default:
@@ -100,10 +104,14 @@ func int8Convolve(way int8Way, args *int8Args) {
 func halves(args *int8Args, conv bool) {
 	half := *args
 	for range args.vectors {
-		if conv {
-			int8ConvAVX2(&half)
-		} else {
-			int8ProductAVX2(&half)
+		for half.done = 0; half.done < half.rows; {
+			if conv {
+				int8ConvAVX2(&half)
+			} else {
+				int8ProductAVX2(&half)
+			}
+		}
+		if !conv {
 			half.first = (*int32)(unsafe.Add(unsafe.Pointer(half.first), 16*4))
 		}
 		half.b = (*byte)(unsafe.Add(unsafe.Pointer(half.b), 16*Int8Step))

@@ -3,50 +3,91 @@
 #include "textflag.h"
 
 // func int8ProductAVX2(args *uint8)
-// Requires: AVX, AVX2
 TEXT ·int8ProductAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
-	MOVQ 24(AX), SI
-	MOVQ 48(AX), DI
-	MOVQ 8(AX), DX
-	LEAQ (DX)(DX*2), R8
-	MOVQ 64(AX), R9
-	MOVQ (AX), CX
-	MOVQ 16(AX), BX
+	MOVQ 16(AX), CX
+	SUBQ 72(AX), CX
+	MOVQ $0x00000006, AX
+	CMPQ CX, $0x0c
+	JGE  take1
+	MOVQ CX, AX
+	CMPQ CX, $0x06
+	JLE  take1
+	INCQ AX
+	SHRQ $0x01, AX
 
-rows1:
-	MOVQ $0x00000006, R10
-	CMPQ BX, $0x0c
-	JGE  take2
-	MOVQ BX, R10
-	CMPQ BX, $0x06
-	JLE  take2
-	INCQ R10
-	SHRQ $0x01, R10
+take1:
+	CMPQ AX, $0x06
+	JNE  next2
+	JMP  ·int8Product_6x16_avx2(SB)
 
-take2:
-	SUBQ    R10, BX
-	CMPQ    R10, $0x06
-	JNE     not63
+next2:
+	CMPQ AX, $0x05
+	JNE  next3
+	JMP  ·int8Product_5x16_avx2(SB)
+
+next3:
+	CMPQ AX, $0x04
+	JNE  next4
+	JMP  ·int8Product_4x16_avx2(SB)
+
+next4:
+	CMPQ AX, $0x03
+	JNE  next5
+	JMP  ·int8Product_3x16_avx2(SB)
+
+next5:
+	CMPQ AX, $0x02
+	JNE  next6
+	JMP  ·int8Product_2x16_avx2(SB)
+
+next6:
+	CMPQ AX, $0x01
+	JNE  next7
+	JMP  ·int8Product_1x16_avx2(SB)
+
+next7:
+	RET
+
+// func int8Product_6x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_6x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ  args+0(FP), AX
+	MOVQ  (AX), CX
+	MOVQ  8(AX), DX
+	MOVQ  24(AX), BX
+	MOVQ  48(AX), SI
+	MOVQ  64(AX), DI
+	MOVQ  16(AX), R8
+	LEAQ  (DX)(DX*2), R9
+	MOVQ  72(AX), R10
+	SUBQ  R10, R8
+	MOVQ  R10, R11
+	IMULQ DX, R11
+	ADDQ  R11, CX
+	SHLQ  $0x07, R10
+	ADDQ  R10, SI
+
+rows8:
 	MOVQ    CX, R10
 	LEAQ    (R10)(DX*4), R11
 	ADDQ    DX, R11
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 32(R9), Y7
-	VMOVUPS (R9), Y8
-	VMOVUPS 32(R9), Y9
-	VMOVUPS (R9), Y10
-	VMOVUPS 32(R9), Y11
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS (DI), Y4
+	VMOVUPS 32(DI), Y5
+	VMOVUPS (DI), Y6
+	VMOVUPS 32(DI), Y7
+	VMOVUPS (DI), Y8
+	VMOVUPS 32(DI), Y9
+	VMOVUPS (DI), Y10
+	VMOVUPS 32(DI), Y11
 	MOVQ    40(AX), R12
-	MOVQ    SI, R13
+	MOVQ    BX, R13
 
-loop4:
+loop9:
 	VMOVUPS      (R13), Y12
 	VPSLLW       $0x08, Y12, Y12
 	VPSRAW       $0x08, Y12, Y12
@@ -68,7 +109,7 @@ loop4:
 	VPADDD       Y15, Y4, Y4
 	VPMADDWD     Y13, Y14, Y15
 	VPADDD       Y15, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y14
+	VPBROADCASTD (R10)(R9*1), Y14
 	VPMADDWD     Y12, Y14, Y15
 	VPADDD       Y15, Y6, Y6
 	VPMADDWD     Y13, Y14, Y15
@@ -102,7 +143,7 @@ loop4:
 	VPADDD       Y15, Y4, Y4
 	VPMADDWD     Y13, Y14, Y15
 	VPADDD       Y15, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y14
+	VPBROADCASTD 4(R10)(R9*1), Y14
 	VPMADDWD     Y12, Y14, Y15
 	VPADDD       Y15, Y6, Y6
 	VPMADDWD     Y13, Y14, Y15
@@ -121,226 +162,254 @@ loop4:
 	ADDQ         $0x08, R11
 	ADDQ         $0x80, R13
 	DECQ         R12
-	JNZ          loop4
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	VMOVUPS      Y8, 512(DI)
-	VMOVUPS      Y9, 544(DI)
-	VMOVUPS      Y10, 640(DI)
-	VMOVUPS      Y11, 672(DI)
-	ADDQ         $0x00000300, DI
+	JNZ          loop9
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 544(SI)
+	VMOVUPS      Y10, 640(SI)
+	VMOVUPS      Y11, 672(SI)
+	ADDQ         $0x00000300, SI
 	IMUL3Q       $0x00000006, DX, R10
 	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows1
+	ADDQ         $0x06, 72(AX)
+	SUBQ         $0x06, R8
+	CMPQ         R8, $0x0c
+	JGE          rows8
 	VZEROUPPER
 	RET
 
-not63:
-	CMPQ    R10, $0x05
-	JNE     not55
-	MOVQ    CX, R10
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 32(R9), Y7
-	VMOVUPS (R9), Y8
-	VMOVUPS 32(R9), Y9
-	MOVQ    40(AX), R11
-	MOVQ    SI, R12
+// func int8Product_5x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    48(AX), SI
+	MOVQ    64(AX), DI
+	LEAQ    (DX)(DX*2), R8
+	MOVQ    72(AX), R9
+	MOVQ    R9, R10
+	IMULQ   DX, R10
+	ADDQ    R10, CX
+	SHLQ    $0x07, R9
+	ADDQ    R9, SI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS (DI), Y4
+	VMOVUPS 32(DI), Y5
+	VMOVUPS (DI), Y6
+	VMOVUPS 32(DI), Y7
+	VMOVUPS (DI), Y8
+	VMOVUPS 32(DI), Y9
+	MOVQ    40(AX), DI
 
-loop6:
-	VMOVUPS      (R12), Y10
+loop11:
+	VMOVUPS      (BX), Y10
 	VPSLLW       $0x08, Y10, Y10
 	VPSRAW       $0x08, Y10, Y10
-	VMOVUPS      32(R12), Y11
+	VMOVUPS      32(BX), Y11
 	VPSLLW       $0x08, Y11, Y11
 	VPSRAW       $0x08, Y11, Y11
-	VPBROADCASTD (R10), Y12
+	VPBROADCASTD (CX), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y0, Y0
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y1, Y1
-	VPBROADCASTD (R10)(DX*1), Y12
+	VPBROADCASTD (CX)(DX*1), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y2, Y2
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y3, Y3
-	VPBROADCASTD (R10)(DX*2), Y12
+	VPBROADCASTD (CX)(DX*2), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y4, Y4
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y12
+	VPBROADCASTD (CX)(R8*1), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y6, Y6
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y7, Y7
-	VPBROADCASTD (R10)(DX*4), Y12
+	VPBROADCASTD (CX)(DX*4), Y12
 	VPMADDWD     Y10, Y12, Y10
 	VPADDD       Y10, Y8, Y8
 	VPMADDWD     Y11, Y12, Y10
 	VPADDD       Y10, Y9, Y9
-	VMOVUPS      (R12), Y10
+	VMOVUPS      (BX), Y10
 	VPSRAW       $0x08, Y10, Y10
-	VMOVUPS      32(R12), Y11
+	VMOVUPS      32(BX), Y11
 	VPSRAW       $0x08, Y11, Y11
-	VPBROADCASTD 4(R10), Y12
+	VPBROADCASTD 4(CX), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y0, Y0
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y1, Y1
-	VPBROADCASTD 4(R10)(DX*1), Y12
+	VPBROADCASTD 4(CX)(DX*1), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y2, Y2
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y3, Y3
-	VPBROADCASTD 4(R10)(DX*2), Y12
+	VPBROADCASTD 4(CX)(DX*2), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y4, Y4
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y12
+	VPBROADCASTD 4(CX)(R8*1), Y12
 	VPMADDWD     Y10, Y12, Y13
 	VPADDD       Y13, Y6, Y6
 	VPMADDWD     Y11, Y12, Y13
 	VPADDD       Y13, Y7, Y7
-	VPBROADCASTD 4(R10)(DX*4), Y12
+	VPBROADCASTD 4(CX)(DX*4), Y12
 	VPMADDWD     Y10, Y12, Y10
 	VPADDD       Y10, Y8, Y8
 	VPMADDWD     Y11, Y12, Y10
 	VPADDD       Y10, Y9, Y9
-	ADDQ         $0x08, R10
-	ADDQ         $0x80, R12
-	DECQ         R11
-	JNZ          loop6
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	VMOVUPS      Y8, 512(DI)
-	VMOVUPS      Y9, 544(DI)
-	ADDQ         $0x00000280, DI
-	IMUL3Q       $0x00000005, DX, R10
-	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows1
+	ADDQ         $0x08, CX
+	ADDQ         $0x80, BX
+	DECQ         DI
+	JNZ          loop11
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 544(SI)
+	ADDQ         $0x05, 72(AX)
 	VZEROUPPER
 	RET
 
-not55:
-	CMPQ    R10, $0x04
-	JNE     not47
-	MOVQ    CX, R10
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS (R9), Y6
-	VMOVUPS 32(R9), Y7
-	MOVQ    40(AX), R11
-	MOVQ    SI, R12
+// func int8Product_4x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    48(AX), SI
+	MOVQ    64(AX), DI
+	LEAQ    (DX)(DX*2), R8
+	MOVQ    72(AX), R9
+	MOVQ    R9, R10
+	IMULQ   DX, R10
+	ADDQ    R10, CX
+	SHLQ    $0x07, R9
+	ADDQ    R9, SI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS (DI), Y4
+	VMOVUPS 32(DI), Y5
+	VMOVUPS (DI), Y6
+	VMOVUPS 32(DI), Y7
+	MOVQ    40(AX), DI
 
-loop8:
-	VMOVUPS      (R12), Y8
+loop13:
+	VMOVUPS      (BX), Y8
 	VPSLLW       $0x08, Y8, Y8
 	VPSRAW       $0x08, Y8, Y8
-	VMOVUPS      32(R12), Y9
+	VMOVUPS      32(BX), Y9
 	VPSLLW       $0x08, Y9, Y9
 	VPSRAW       $0x08, Y9, Y9
-	VPBROADCASTD (R10), Y10
+	VPBROADCASTD (CX), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (R10)(DX*1), Y10
+	VPBROADCASTD (CX)(DX*1), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (R10)(DX*2), Y10
+	VPBROADCASTD (CX)(DX*2), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y10
+	VPBROADCASTD (CX)(R8*1), Y10
 	VPMADDWD     Y8, Y10, Y8
 	VPADDD       Y8, Y6, Y6
 	VPMADDWD     Y9, Y10, Y8
 	VPADDD       Y8, Y7, Y7
-	VMOVUPS      (R12), Y8
+	VMOVUPS      (BX), Y8
 	VPSRAW       $0x08, Y8, Y8
-	VMOVUPS      32(R12), Y9
+	VMOVUPS      32(BX), Y9
 	VPSRAW       $0x08, Y9, Y9
-	VPBROADCASTD 4(R10), Y10
+	VPBROADCASTD 4(CX), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y0, Y0
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 4(R10)(DX*1), Y10
+	VPBROADCASTD 4(CX)(DX*1), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y2, Y2
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 4(R10)(DX*2), Y10
+	VPBROADCASTD 4(CX)(DX*2), Y10
 	VPMADDWD     Y8, Y10, Y11
 	VPADDD       Y11, Y4, Y4
 	VPMADDWD     Y9, Y10, Y11
 	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y10
+	VPBROADCASTD 4(CX)(R8*1), Y10
 	VPMADDWD     Y8, Y10, Y8
 	VPADDD       Y8, Y6, Y6
 	VPMADDWD     Y9, Y10, Y8
 	VPADDD       Y8, Y7, Y7
-	ADDQ         $0x08, R10
-	ADDQ         $0x80, R12
-	DECQ         R11
-	JNZ          loop8
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	ADDQ         $0x00000200, DI
-	IMUL3Q       $0x00000004, DX, R10
-	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows1
+	ADDQ         $0x08, CX
+	ADDQ         $0x80, BX
+	DECQ         DI
+	JNZ          loop13
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	ADDQ         $0x04, 72(AX)
 	VZEROUPPER
 	RET
 
-not47:
-	CMPQ    R10, $0x03
-	JNE     not39
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	MOVQ    40(AX), AX
-	MOVQ    SI, BX
+// func int8Product_3x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    48(AX), SI
+	MOVQ    64(AX), DI
+	LEAQ    (DX)(DX*2), R8
+	MOVQ    72(AX), R8
+	MOVQ    R8, R9
+	IMULQ   DX, R9
+	ADDQ    R9, CX
+	SHLQ    $0x07, R8
+	ADDQ    R8, SI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	VMOVUPS (DI), Y4
+	VMOVUPS 32(DI), Y5
+	MOVQ    40(AX), DI
 
-loop10:
+loop15:
 	VMOVUPS      (BX), Y6
 	VPSLLW       $0x08, Y6, Y6
 	VPSRAW       $0x08, Y6, Y6
@@ -383,29 +452,41 @@ loop10:
 	VPADDD       Y6, Y5, Y5
 	ADDQ         $0x08, CX
 	ADDQ         $0x80, BX
-	DECQ         AX
-	JNZ          loop10
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	ADDQ         $0x00000180, DI
+	DECQ         DI
+	JNZ          loop15
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	ADDQ         $0x03, 72(AX)
 	VZEROUPPER
 	RET
 
-not39:
-	CMPQ    R10, $0x02
-	JNE     not211
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
-	MOVQ    40(AX), AX
-	MOVQ    SI, BX
+// func int8Product_2x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    48(AX), SI
+	MOVQ    64(AX), DI
+	LEAQ    (DX)(DX*2), R8
+	MOVQ    72(AX), R8
+	MOVQ    R8, R9
+	IMULQ   DX, R9
+	ADDQ    R9, CX
+	SHLQ    $0x07, R8
+	ADDQ    R8, SI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	VMOVUPS (DI), Y2
+	VMOVUPS 32(DI), Y3
+	MOVQ    40(AX), DI
 
-loop12:
+loop17:
 	VMOVUPS      (BX), Y4
 	VPSLLW       $0x08, Y4, Y4
 	VPSRAW       $0x08, Y4, Y4
@@ -438,27 +519,41 @@ loop12:
 	VPADDD       Y4, Y3, Y3
 	ADDQ         $0x08, CX
 	ADDQ         $0x80, BX
-	DECQ         AX
-	JNZ          loop12
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	ADDQ         $0x00000100, DI
+	DECQ         DI
+	JNZ          loop17
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	ADDQ         $0x02, 72(AX)
 	VZEROUPPER
 	RET
 
-not211:
-	VMOVUPS (R9), Y0
-	VMOVUPS 32(R9), Y1
-	MOVQ    40(AX), AX
-	MOVQ    SI, DX
+// func int8Product_1x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Product_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ    args+0(FP), AX
+	MOVQ    (AX), CX
+	MOVQ    8(AX), DX
+	MOVQ    24(AX), BX
+	MOVQ    48(AX), SI
+	MOVQ    64(AX), DI
+	LEAQ    (DX)(DX*2), R8
+	MOVQ    72(AX), R8
+	MOVQ    R8, R9
+	IMULQ   DX, R9
+	ADDQ    R9, CX
+	SHLQ    $0x07, R8
+	ADDQ    R8, SI
+	VMOVUPS (DI), Y0
+	VMOVUPS 32(DI), Y1
+	MOVQ    40(AX), DX
 
-loop14:
-	VMOVUPS      (DX), Y2
+loop19:
+	VMOVUPS      (BX), Y2
 	VPSLLW       $0x08, Y2, Y2
 	VPSRAW       $0x08, Y2, Y2
-	VMOVUPS      32(DX), Y3
+	VMOVUPS      32(BX), Y3
 	VPSLLW       $0x08, Y3, Y3
 	VPSRAW       $0x08, Y3, Y3
 	VPBROADCASTD (CX), Y4
@@ -466,9 +561,9 @@ loop14:
 	VPADDD       Y2, Y0, Y0
 	VPMADDWD     Y3, Y4, Y2
 	VPADDD       Y2, Y1, Y1
-	VMOVUPS      (DX), Y2
+	VMOVUPS      (BX), Y2
 	VPSRAW       $0x08, Y2, Y2
-	VMOVUPS      32(DX), Y3
+	VMOVUPS      32(BX), Y3
 	VPSRAW       $0x08, Y3, Y3
 	VPBROADCASTD 4(CX), Y4
 	VPMADDWD     Y2, Y4, Y2
@@ -476,65 +571,107 @@ loop14:
 	VPMADDWD     Y3, Y4, Y2
 	VPADDD       Y2, Y1, Y1
 	ADDQ         $0x08, CX
-	ADDQ         $0x80, DX
-	DECQ         AX
-	JNZ          loop14
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         $0x00000080, DI
+	ADDQ         $0x80, BX
+	DECQ         DX
+	JNZ          loop19
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x01, 72(AX)
 	VZEROUPPER
 	RET
 
 // func int8ConvAVX2(args *uint8)
-// Requires: AVX, AVX2
 TEXT ·int8ConvAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
-	MOVQ 24(AX), SI
-	MOVQ 48(AX), DI
-	MOVQ 8(AX), DX
-	LEAQ (DX)(DX*2), R8
-	MOVQ 64(AX), R9
-	MOVQ (AX), CX
-	MOVQ 16(AX), BX
+	MOVQ 16(AX), CX
+	SUBQ 72(AX), CX
+	MOVQ $0x00000006, AX
+	CMPQ CX, $0x0c
+	JGE  take20
+	MOVQ CX, AX
+	CMPQ CX, $0x06
+	JLE  take20
+	INCQ AX
+	SHRQ $0x01, AX
 
-rows15:
-	MOVQ $0x00000006, R10
-	CMPQ BX, $0x0c
-	JGE  take16
-	MOVQ BX, R10
-	CMPQ BX, $0x06
-	JLE  take16
-	INCQ R10
-	SHRQ $0x01, R10
+take20:
+	CMPQ AX, $0x06
+	JNE  next21
+	JMP  ·int8Conv_6x16_avx2(SB)
 
-take16:
-	SUBQ         R10, BX
-	CMPQ         R10, $0x06
-	JNE          not617
+next21:
+	CMPQ AX, $0x05
+	JNE  next22
+	JMP  ·int8Conv_5x16_avx2(SB)
+
+next22:
+	CMPQ AX, $0x04
+	JNE  next23
+	JMP  ·int8Conv_4x16_avx2(SB)
+
+next23:
+	CMPQ AX, $0x03
+	JNE  next24
+	JMP  ·int8Conv_3x16_avx2(SB)
+
+next24:
+	CMPQ AX, $0x02
+	JNE  next25
+	JMP  ·int8Conv_2x16_avx2(SB)
+
+next25:
+	CMPQ AX, $0x01
+	JNE  next26
+	JMP  ·int8Conv_1x16_avx2(SB)
+
+next26:
+	RET
+
+// func int8Conv_6x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_6x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ  args+0(FP), AX
+	MOVQ  (AX), CX
+	MOVQ  8(AX), DX
+	MOVQ  24(AX), BX
+	MOVQ  48(AX), SI
+	MOVQ  64(AX), DI
+	MOVQ  16(AX), R8
+	LEAQ  (DX)(DX*2), R9
+	MOVQ  72(AX), R10
+	SUBQ  R10, R8
+	MOVQ  R10, R11
+	IMULQ DX, R11
+	ADDQ  R11, CX
+	LEAQ  (DI)(R10*4), DI
+	SHLQ  $0x07, R10
+	ADDQ  R10, SI
+
+rows27:
 	MOVQ         CX, R10
 	LEAQ         (R10)(DX*4), R11
 	ADDQ         DX, R11
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	VPBROADCASTD 4(R9), Y2
-	VPBROADCASTD 4(R9), Y3
-	VPBROADCASTD 8(R9), Y4
-	VPBROADCASTD 8(R9), Y5
-	VPBROADCASTD 12(R9), Y6
-	VPBROADCASTD 12(R9), Y7
-	VPBROADCASTD 16(R9), Y8
-	VPBROADCASTD 16(R9), Y9
-	VPBROADCASTD 20(R9), Y10
-	VPBROADCASTD 20(R9), Y11
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	VPBROADCASTD 4(DI), Y2
+	VPBROADCASTD 4(DI), Y3
+	VPBROADCASTD 8(DI), Y4
+	VPBROADCASTD 8(DI), Y5
+	VPBROADCASTD 12(DI), Y6
+	VPBROADCASTD 12(DI), Y7
+	VPBROADCASTD 16(DI), Y8
+	VPBROADCASTD 16(DI), Y9
+	VPBROADCASTD 20(DI), Y10
+	VPBROADCASTD 20(DI), Y11
 	MOVQ         40(AX), R12
 	MOVQ         32(AX), R13
 
-loop18:
+loop28:
 	MOVQ         (R13), R14
 	ADDQ         $0x08, R13
-	VMOVUPS      (SI)(R14*1), Y12
+	VMOVUPS      (BX)(R14*1), Y12
 	VPAND        lanes<>+64(SB), Y12, Y12
-	VMOVUPS      32(SI)(R14*1), Y13
+	VMOVUPS      32(BX)(R14*1), Y13
 	VPAND        lanes<>+64(SB), Y13, Y13
 	VPBROADCASTD (R10), Y14
 	VPMADDWD     Y12, Y14, Y15
@@ -551,7 +688,7 @@ loop18:
 	VPADDD       Y15, Y4, Y4
 	VPMADDWD     Y13, Y14, Y15
 	VPADDD       Y15, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y14
+	VPBROADCASTD (R10)(R9*1), Y14
 	VPMADDWD     Y12, Y14, Y15
 	VPADDD       Y15, Y6, Y6
 	VPMADDWD     Y13, Y14, Y15
@@ -566,9 +703,9 @@ loop18:
 	VPADDD       Y12, Y10, Y10
 	VPMADDWD     Y13, Y14, Y12
 	VPADDD       Y12, Y11, Y11
-	VMOVUPS      (SI)(R14*1), Y12
+	VMOVUPS      (BX)(R14*1), Y12
 	VPSRLW       $0x08, Y12, Y12
-	VMOVUPS      32(SI)(R14*1), Y13
+	VMOVUPS      32(BX)(R14*1), Y13
 	VPSRLW       $0x08, Y13, Y13
 	VPBROADCASTD 4(R10), Y14
 	VPMADDWD     Y12, Y14, Y15
@@ -585,7 +722,7 @@ loop18:
 	VPADDD       Y15, Y4, Y4
 	VPMADDWD     Y13, Y14, Y15
 	VPADDD       Y15, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y14
+	VPBROADCASTD 4(R10)(R9*1), Y14
 	VPMADDWD     Y12, Y14, Y15
 	VPADDD       Y15, Y6, Y6
 	VPMADDWD     Y13, Y14, Y15
@@ -603,368 +740,27 @@ loop18:
 	ADDQ         $0x08, R10
 	ADDQ         $0x08, R11
 	DECQ         R12
-	JNZ          loop18
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	VMOVUPS      Y8, 512(DI)
-	VMOVUPS      Y9, 544(DI)
-	VMOVUPS      Y10, 640(DI)
-	VMOVUPS      Y11, 672(DI)
-	ADDQ         $0x00000300, DI
-	ADDQ         $0x18, R9
+	JNZ          loop28
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 544(SI)
+	VMOVUPS      Y10, 640(SI)
+	VMOVUPS      Y11, 672(SI)
+	ADDQ         $0x00000300, SI
+	ADDQ         $0x18, DI
 	IMUL3Q       $0x00000006, DX, R10
 	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows15
-	VZEROUPPER
-	RET
-
-not617:
-	CMPQ         R10, $0x05
-	JNE          not519
-	MOVQ         CX, R10
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	VPBROADCASTD 4(R9), Y2
-	VPBROADCASTD 4(R9), Y3
-	VPBROADCASTD 8(R9), Y4
-	VPBROADCASTD 8(R9), Y5
-	VPBROADCASTD 12(R9), Y6
-	VPBROADCASTD 12(R9), Y7
-	VPBROADCASTD 16(R9), Y8
-	VPBROADCASTD 16(R9), Y9
-	MOVQ         40(AX), R11
-	MOVQ         32(AX), R12
-
-loop20:
-	MOVQ         (R12), R13
-	ADDQ         $0x08, R12
-	VMOVUPS      (SI)(R13*1), Y10
-	VPAND        lanes<>+64(SB), Y10, Y10
-	VMOVUPS      32(SI)(R13*1), Y11
-	VPAND        lanes<>+64(SB), Y11, Y11
-	VPBROADCASTD (R10), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y0, Y0
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y1, Y1
-	VPBROADCASTD (R10)(DX*1), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y2, Y2
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y3, Y3
-	VPBROADCASTD (R10)(DX*2), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y4, Y4
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y6, Y6
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y7, Y7
-	VPBROADCASTD (R10)(DX*4), Y12
-	VPMADDWD     Y10, Y12, Y10
-	VPADDD       Y10, Y8, Y8
-	VPMADDWD     Y11, Y12, Y10
-	VPADDD       Y10, Y9, Y9
-	VMOVUPS      (SI)(R13*1), Y10
-	VPSRLW       $0x08, Y10, Y10
-	VMOVUPS      32(SI)(R13*1), Y11
-	VPSRLW       $0x08, Y11, Y11
-	VPBROADCASTD 4(R10), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y0, Y0
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y1, Y1
-	VPBROADCASTD 4(R10)(DX*1), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y2, Y2
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y3, Y3
-	VPBROADCASTD 4(R10)(DX*2), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y4, Y4
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y12
-	VPMADDWD     Y10, Y12, Y13
-	VPADDD       Y13, Y6, Y6
-	VPMADDWD     Y11, Y12, Y13
-	VPADDD       Y13, Y7, Y7
-	VPBROADCASTD 4(R10)(DX*4), Y12
-	VPMADDWD     Y10, Y12, Y10
-	VPADDD       Y10, Y8, Y8
-	VPMADDWD     Y11, Y12, Y10
-	VPADDD       Y10, Y9, Y9
-	ADDQ         $0x08, R10
-	DECQ         R11
-	JNZ          loop20
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	VMOVUPS      Y8, 512(DI)
-	VMOVUPS      Y9, 544(DI)
-	ADDQ         $0x00000280, DI
-	ADDQ         $0x14, R9
-	IMUL3Q       $0x00000005, DX, R10
-	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows15
-	VZEROUPPER
-	RET
-
-not519:
-	CMPQ         R10, $0x04
-	JNE          not421
-	MOVQ         CX, R10
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	VPBROADCASTD 4(R9), Y2
-	VPBROADCASTD 4(R9), Y3
-	VPBROADCASTD 8(R9), Y4
-	VPBROADCASTD 8(R9), Y5
-	VPBROADCASTD 12(R9), Y6
-	VPBROADCASTD 12(R9), Y7
-	MOVQ         40(AX), R11
-	MOVQ         32(AX), R12
-
-loop22:
-	MOVQ         (R12), R13
-	ADDQ         $0x08, R12
-	VMOVUPS      (SI)(R13*1), Y8
-	VPAND        lanes<>+64(SB), Y8, Y8
-	VMOVUPS      32(SI)(R13*1), Y9
-	VPAND        lanes<>+64(SB), Y9, Y9
-	VPBROADCASTD (R10), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD (R10)(DX*1), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD (R10)(DX*2), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD (R10)(R8*1), Y10
-	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y6, Y6
-	VPMADDWD     Y9, Y10, Y8
-	VPADDD       Y8, Y7, Y7
-	VMOVUPS      (SI)(R13*1), Y8
-	VPSRLW       $0x08, Y8, Y8
-	VMOVUPS      32(SI)(R13*1), Y9
-	VPSRLW       $0x08, Y9, Y9
-	VPBROADCASTD 4(R10), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y0, Y0
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y1, Y1
-	VPBROADCASTD 4(R10)(DX*1), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y2, Y2
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y3, Y3
-	VPBROADCASTD 4(R10)(DX*2), Y10
-	VPMADDWD     Y8, Y10, Y11
-	VPADDD       Y11, Y4, Y4
-	VPMADDWD     Y9, Y10, Y11
-	VPADDD       Y11, Y5, Y5
-	VPBROADCASTD 4(R10)(R8*1), Y10
-	VPMADDWD     Y8, Y10, Y8
-	VPADDD       Y8, Y6, Y6
-	VPMADDWD     Y9, Y10, Y8
-	VPADDD       Y8, Y7, Y7
-	ADDQ         $0x08, R10
-	DECQ         R11
-	JNZ          loop22
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	VMOVUPS      Y6, 384(DI)
-	VMOVUPS      Y7, 416(DI)
-	ADDQ         $0x00000200, DI
-	ADDQ         $0x10, R9
-	IMUL3Q       $0x00000004, DX, R10
-	ADDQ         R10, CX
-	TESTQ        BX, BX
-	JNE          rows15
-	VZEROUPPER
-	RET
-
-not421:
-	CMPQ         R10, $0x03
-	JNE          not323
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	VPBROADCASTD 4(R9), Y2
-	VPBROADCASTD 4(R9), Y3
-	VPBROADCASTD 8(R9), Y4
-	VPBROADCASTD 8(R9), Y5
-	MOVQ         40(AX), BX
-	MOVQ         32(AX), AX
-
-loop24:
-	MOVQ         (AX), R8
-	ADDQ         $0x08, AX
-	VMOVUPS      (SI)(R8*1), Y6
-	VPAND        lanes<>+64(SB), Y6, Y6
-	VMOVUPS      32(SI)(R8*1), Y7
-	VPAND        lanes<>+64(SB), Y7, Y7
-	VPBROADCASTD (CX), Y8
-	VPMADDWD     Y6, Y8, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y7, Y8, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD (CX)(DX*1), Y8
-	VPMADDWD     Y6, Y8, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y7, Y8, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD (CX)(DX*2), Y8
-	VPMADDWD     Y6, Y8, Y6
-	VPADDD       Y6, Y4, Y4
-	VPMADDWD     Y7, Y8, Y6
-	VPADDD       Y6, Y5, Y5
-	VMOVUPS      (SI)(R8*1), Y6
-	VPSRLW       $0x08, Y6, Y6
-	VMOVUPS      32(SI)(R8*1), Y7
-	VPSRLW       $0x08, Y7, Y7
-	VPBROADCASTD 4(CX), Y8
-	VPMADDWD     Y6, Y8, Y9
-	VPADDD       Y9, Y0, Y0
-	VPMADDWD     Y7, Y8, Y9
-	VPADDD       Y9, Y1, Y1
-	VPBROADCASTD 4(CX)(DX*1), Y8
-	VPMADDWD     Y6, Y8, Y9
-	VPADDD       Y9, Y2, Y2
-	VPMADDWD     Y7, Y8, Y9
-	VPADDD       Y9, Y3, Y3
-	VPBROADCASTD 4(CX)(DX*2), Y8
-	VPMADDWD     Y6, Y8, Y6
-	VPADDD       Y6, Y4, Y4
-	VPMADDWD     Y7, Y8, Y6
-	VPADDD       Y6, Y5, Y5
-	ADDQ         $0x08, CX
-	DECQ         BX
-	JNZ          loop24
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	VMOVUPS      Y4, 256(DI)
-	VMOVUPS      Y5, 288(DI)
-	ADDQ         $0x00000180, DI
-	ADDQ         $0x0c, R9
-	VZEROUPPER
-	RET
-
-not323:
-	CMPQ         R10, $0x02
-	JNE          not225
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	VPBROADCASTD 4(R9), Y2
-	VPBROADCASTD 4(R9), Y3
-	MOVQ         40(AX), BX
-	MOVQ         32(AX), AX
-
-loop26:
-	MOVQ         (AX), R8
-	ADDQ         $0x08, AX
-	VMOVUPS      (SI)(R8*1), Y4
-	VPAND        lanes<>+64(SB), Y4, Y4
-	VMOVUPS      32(SI)(R8*1), Y5
-	VPAND        lanes<>+64(SB), Y5, Y5
-	VPBROADCASTD (CX), Y6
-	VPMADDWD     Y4, Y6, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y5, Y6, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD (CX)(DX*1), Y6
-	VPMADDWD     Y4, Y6, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     Y5, Y6, Y4
-	VPADDD       Y4, Y3, Y3
-	VMOVUPS      (SI)(R8*1), Y4
-	VPSRLW       $0x08, Y4, Y4
-	VMOVUPS      32(SI)(R8*1), Y5
-	VPSRLW       $0x08, Y5, Y5
-	VPBROADCASTD 4(CX), Y6
-	VPMADDWD     Y4, Y6, Y7
-	VPADDD       Y7, Y0, Y0
-	VPMADDWD     Y5, Y6, Y7
-	VPADDD       Y7, Y1, Y1
-	VPBROADCASTD 4(CX)(DX*1), Y6
-	VPMADDWD     Y4, Y6, Y4
-	VPADDD       Y4, Y2, Y2
-	VPMADDWD     Y5, Y6, Y4
-	VPADDD       Y4, Y3, Y3
-	ADDQ         $0x08, CX
-	DECQ         BX
-	JNZ          loop26
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	VMOVUPS      Y2, 128(DI)
-	VMOVUPS      Y3, 160(DI)
-	ADDQ         $0x00000100, DI
-	ADDQ         $0x08, R9
-	VZEROUPPER
-	RET
-
-not225:
-	VPBROADCASTD (R9), Y0
-	VPBROADCASTD (R9), Y1
-	MOVQ         40(AX), DX
-	MOVQ         32(AX), AX
-
-loop28:
-	MOVQ         (AX), BX
-	ADDQ         $0x08, AX
-	VMOVUPS      (SI)(BX*1), Y2
-	VPAND        lanes<>+64(SB), Y2, Y2
-	VMOVUPS      32(SI)(BX*1), Y3
-	VPAND        lanes<>+64(SB), Y3, Y3
-	VPBROADCASTD (CX), Y4
-	VPMADDWD     Y2, Y4, Y2
-	VPADDD       Y2, Y0, Y0
-	VPMADDWD     Y3, Y4, Y2
-	VPADDD       Y2, Y1, Y1
-	VMOVUPS      (SI)(BX*1), Y2
-	VPSRLW       $0x08, Y2, Y2
-	VMOVUPS      32(SI)(BX*1), Y3
-	VPSRLW       $0x08, Y3, Y3
-	VPBROADCASTD 4(CX), Y4
-	VPMADDWD     Y2, Y4, Y2
-	VPADDD       Y2, Y0, Y0
-	VPMADDWD     Y3, Y4, Y2
-	VPADDD       Y2, Y1, Y1
-	ADDQ         $0x08, CX
-	DECQ         DX
-	JNZ          loop28
-	VMOVUPS      Y0, (DI)
-	VMOVUPS      Y1, 32(DI)
-	ADDQ         $0x00000080, DI
-	ADDQ         $0x04, R9
+	ADDQ         $0x06, 72(AX)
+	SUBQ         $0x06, R8
+	CMPQ         R8, $0x0c
+	JGE          rows27
 	VZEROUPPER
 	RET
 
@@ -1002,6 +798,406 @@ DATA lanes<>+120(SB)/4, $0x0c080400
 DATA lanes<>+124(SB)/4, $0x0c080400
 GLOBL lanes<>(SB), RODATA|NOPTR, $128
 
+// func int8Conv_5x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_5x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         48(AX), SI
+	MOVQ         64(AX), DI
+	LEAQ         (DX)(DX*2), R8
+	MOVQ         72(AX), R9
+	MOVQ         R9, R10
+	IMULQ        DX, R10
+	ADDQ         R10, CX
+	LEAQ         (DI)(R9*4), DI
+	SHLQ         $0x07, R9
+	ADDQ         R9, SI
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	VPBROADCASTD 4(DI), Y2
+	VPBROADCASTD 4(DI), Y3
+	VPBROADCASTD 8(DI), Y4
+	VPBROADCASTD 8(DI), Y5
+	VPBROADCASTD 12(DI), Y6
+	VPBROADCASTD 12(DI), Y7
+	VPBROADCASTD 16(DI), Y8
+	VPBROADCASTD 16(DI), Y9
+	MOVQ         40(AX), DI
+	MOVQ         32(AX), R9
+
+loop30:
+	MOVQ         (R9), R10
+	ADDQ         $0x08, R9
+	VMOVUPS      (BX)(R10*1), Y10
+	VPAND        lanes<>+64(SB), Y10, Y10
+	VMOVUPS      32(BX)(R10*1), Y11
+	VPAND        lanes<>+64(SB), Y11, Y11
+	VPBROADCASTD (CX), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD (CX)(DX*2), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD (CX)(R8*1), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y7, Y7
+	VPBROADCASTD (CX)(DX*4), Y12
+	VPMADDWD     Y10, Y12, Y10
+	VPADDD       Y10, Y8, Y8
+	VPMADDWD     Y11, Y12, Y10
+	VPADDD       Y10, Y9, Y9
+	VMOVUPS      (BX)(R10*1), Y10
+	VPSRLW       $0x08, Y10, Y10
+	VMOVUPS      32(BX)(R10*1), Y11
+	VPSRLW       $0x08, Y11, Y11
+	VPBROADCASTD 4(CX), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y0, Y0
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y2, Y2
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y3, Y3
+	VPBROADCASTD 4(CX)(DX*2), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y4, Y4
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y5, Y5
+	VPBROADCASTD 4(CX)(R8*1), Y12
+	VPMADDWD     Y10, Y12, Y13
+	VPADDD       Y13, Y6, Y6
+	VPMADDWD     Y11, Y12, Y13
+	VPADDD       Y13, Y7, Y7
+	VPBROADCASTD 4(CX)(DX*4), Y12
+	VPMADDWD     Y10, Y12, Y10
+	VPADDD       Y10, Y8, Y8
+	VPMADDWD     Y11, Y12, Y10
+	VPADDD       Y10, Y9, Y9
+	ADDQ         $0x08, CX
+	DECQ         DI
+	JNZ          loop30
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	VMOVUPS      Y8, 512(SI)
+	VMOVUPS      Y9, 544(SI)
+	ADDQ         $0x05, 72(AX)
+	VZEROUPPER
+	RET
+
+// func int8Conv_4x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_4x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         48(AX), SI
+	MOVQ         64(AX), DI
+	LEAQ         (DX)(DX*2), R8
+	MOVQ         72(AX), R9
+	MOVQ         R9, R10
+	IMULQ        DX, R10
+	ADDQ         R10, CX
+	LEAQ         (DI)(R9*4), DI
+	SHLQ         $0x07, R9
+	ADDQ         R9, SI
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	VPBROADCASTD 4(DI), Y2
+	VPBROADCASTD 4(DI), Y3
+	VPBROADCASTD 8(DI), Y4
+	VPBROADCASTD 8(DI), Y5
+	VPBROADCASTD 12(DI), Y6
+	VPBROADCASTD 12(DI), Y7
+	MOVQ         40(AX), DI
+	MOVQ         32(AX), R9
+
+loop32:
+	MOVQ         (R9), R10
+	ADDQ         $0x08, R9
+	VMOVUPS      (BX)(R10*1), Y8
+	VPAND        lanes<>+64(SB), Y8, Y8
+	VMOVUPS      32(BX)(R10*1), Y9
+	VPAND        lanes<>+64(SB), Y9, Y9
+	VPBROADCASTD (CX), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD (CX)(DX*2), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD (CX)(R8*1), Y10
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y9, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	VMOVUPS      (BX)(R10*1), Y8
+	VPSRLW       $0x08, Y8, Y8
+	VMOVUPS      32(BX)(R10*1), Y9
+	VPSRLW       $0x08, Y9, Y9
+	VPBROADCASTD 4(CX), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y0, Y0
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y2, Y2
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y3, Y3
+	VPBROADCASTD 4(CX)(DX*2), Y10
+	VPMADDWD     Y8, Y10, Y11
+	VPADDD       Y11, Y4, Y4
+	VPMADDWD     Y9, Y10, Y11
+	VPADDD       Y11, Y5, Y5
+	VPBROADCASTD 4(CX)(R8*1), Y10
+	VPMADDWD     Y8, Y10, Y8
+	VPADDD       Y8, Y6, Y6
+	VPMADDWD     Y9, Y10, Y8
+	VPADDD       Y8, Y7, Y7
+	ADDQ         $0x08, CX
+	DECQ         DI
+	JNZ          loop32
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	VMOVUPS      Y6, 384(SI)
+	VMOVUPS      Y7, 416(SI)
+	ADDQ         $0x04, 72(AX)
+	VZEROUPPER
+	RET
+
+// func int8Conv_3x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_3x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         48(AX), SI
+	MOVQ         64(AX), DI
+	LEAQ         (DX)(DX*2), R8
+	MOVQ         72(AX), R8
+	MOVQ         R8, R9
+	IMULQ        DX, R9
+	ADDQ         R9, CX
+	LEAQ         (DI)(R8*4), DI
+	SHLQ         $0x07, R8
+	ADDQ         R8, SI
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	VPBROADCASTD 4(DI), Y2
+	VPBROADCASTD 4(DI), Y3
+	VPBROADCASTD 8(DI), Y4
+	VPBROADCASTD 8(DI), Y5
+	MOVQ         40(AX), DI
+	MOVQ         32(AX), R8
+
+loop34:
+	MOVQ         (R8), R9
+	ADDQ         $0x08, R8
+	VMOVUPS      (BX)(R9*1), Y6
+	VPAND        lanes<>+64(SB), Y6, Y6
+	VMOVUPS      32(BX)(R9*1), Y7
+	VPAND        lanes<>+64(SB), Y7, Y7
+	VPBROADCASTD (CX), Y8
+	VPMADDWD     Y6, Y8, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y8, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y8
+	VPMADDWD     Y6, Y8, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y8, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD (CX)(DX*2), Y8
+	VPMADDWD     Y6, Y8, Y6
+	VPADDD       Y6, Y4, Y4
+	VPMADDWD     Y7, Y8, Y6
+	VPADDD       Y6, Y5, Y5
+	VMOVUPS      (BX)(R9*1), Y6
+	VPSRLW       $0x08, Y6, Y6
+	VMOVUPS      32(BX)(R9*1), Y7
+	VPSRLW       $0x08, Y7, Y7
+	VPBROADCASTD 4(CX), Y8
+	VPMADDWD     Y6, Y8, Y9
+	VPADDD       Y9, Y0, Y0
+	VPMADDWD     Y7, Y8, Y9
+	VPADDD       Y9, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y8
+	VPMADDWD     Y6, Y8, Y9
+	VPADDD       Y9, Y2, Y2
+	VPMADDWD     Y7, Y8, Y9
+	VPADDD       Y9, Y3, Y3
+	VPBROADCASTD 4(CX)(DX*2), Y8
+	VPMADDWD     Y6, Y8, Y6
+	VPADDD       Y6, Y4, Y4
+	VPMADDWD     Y7, Y8, Y6
+	VPADDD       Y6, Y5, Y5
+	ADDQ         $0x08, CX
+	DECQ         DI
+	JNZ          loop34
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	VMOVUPS      Y4, 256(SI)
+	VMOVUPS      Y5, 288(SI)
+	ADDQ         $0x03, 72(AX)
+	VZEROUPPER
+	RET
+
+// func int8Conv_2x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_2x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         48(AX), SI
+	MOVQ         64(AX), DI
+	LEAQ         (DX)(DX*2), R8
+	MOVQ         72(AX), R8
+	MOVQ         R8, R9
+	IMULQ        DX, R9
+	ADDQ         R9, CX
+	LEAQ         (DI)(R8*4), DI
+	SHLQ         $0x07, R8
+	ADDQ         R8, SI
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	VPBROADCASTD 4(DI), Y2
+	VPBROADCASTD 4(DI), Y3
+	MOVQ         40(AX), DI
+	MOVQ         32(AX), R8
+
+loop36:
+	MOVQ         (R8), R9
+	ADDQ         $0x08, R8
+	VMOVUPS      (BX)(R9*1), Y4
+	VPAND        lanes<>+64(SB), Y4, Y4
+	VMOVUPS      32(BX)(R9*1), Y5
+	VPAND        lanes<>+64(SB), Y5, Y5
+	VPBROADCASTD (CX), Y6
+	VPMADDWD     Y4, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y5, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD (CX)(DX*1), Y6
+	VPMADDWD     Y4, Y6, Y4
+	VPADDD       Y4, Y2, Y2
+	VPMADDWD     Y5, Y6, Y4
+	VPADDD       Y4, Y3, Y3
+	VMOVUPS      (BX)(R9*1), Y4
+	VPSRLW       $0x08, Y4, Y4
+	VMOVUPS      32(BX)(R9*1), Y5
+	VPSRLW       $0x08, Y5, Y5
+	VPBROADCASTD 4(CX), Y6
+	VPMADDWD     Y4, Y6, Y7
+	VPADDD       Y7, Y0, Y0
+	VPMADDWD     Y5, Y6, Y7
+	VPADDD       Y7, Y1, Y1
+	VPBROADCASTD 4(CX)(DX*1), Y6
+	VPMADDWD     Y4, Y6, Y4
+	VPADDD       Y4, Y2, Y2
+	VPMADDWD     Y5, Y6, Y4
+	VPADDD       Y4, Y3, Y3
+	ADDQ         $0x08, CX
+	DECQ         DI
+	JNZ          loop36
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 128(SI)
+	VMOVUPS      Y3, 160(SI)
+	ADDQ         $0x02, 72(AX)
+	VZEROUPPER
+	RET
+
+// func int8Conv_1x16_avx2(args *uint8)
+// Requires: AVX, AVX2
+TEXT ·int8Conv_1x16_avx2(SB), NOSPLIT, $0-8
+	MOVQ         args+0(FP), AX
+	MOVQ         (AX), CX
+	MOVQ         8(AX), DX
+	MOVQ         24(AX), BX
+	MOVQ         48(AX), SI
+	MOVQ         64(AX), DI
+	LEAQ         (DX)(DX*2), R8
+	MOVQ         72(AX), R8
+	MOVQ         R8, R9
+	IMULQ        DX, R9
+	ADDQ         R9, CX
+	LEAQ         (DI)(R8*4), DI
+	SHLQ         $0x07, R8
+	ADDQ         R8, SI
+	VPBROADCASTD (DI), Y0
+	VPBROADCASTD (DI), Y1
+	MOVQ         40(AX), DX
+	MOVQ         32(AX), DI
+
+loop38:
+	MOVQ         (DI), R8
+	ADDQ         $0x08, DI
+	VMOVUPS      (BX)(R8*1), Y2
+	VPAND        lanes<>+64(SB), Y2, Y2
+	VMOVUPS      32(BX)(R8*1), Y3
+	VPAND        lanes<>+64(SB), Y3, Y3
+	VPBROADCASTD (CX), Y4
+	VPMADDWD     Y2, Y4, Y2
+	VPADDD       Y2, Y0, Y0
+	VPMADDWD     Y3, Y4, Y2
+	VPADDD       Y2, Y1, Y1
+	VMOVUPS      (BX)(R8*1), Y2
+	VPSRLW       $0x08, Y2, Y2
+	VMOVUPS      32(BX)(R8*1), Y3
+	VPSRLW       $0x08, Y3, Y3
+	VPBROADCASTD 4(CX), Y4
+	VPMADDWD     Y2, Y4, Y2
+	VPADDD       Y2, Y0, Y0
+	VPMADDWD     Y3, Y4, Y2
+	VPADDD       Y2, Y1, Y1
+	ADDQ         $0x08, CX
+	DECQ         DX
+	JNZ          loop38
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	ADDQ         $0x01, 72(AX)
+	VZEROUPPER
+	RET
+
 // func int8ColumnsIntsAVX2(args *uint8)
 // Requires: AVX, AVX2
 TEXT ·int8ColumnsIntsAVX2(SB), NOSPLIT, $0-8
@@ -1015,13 +1211,13 @@ TEXT ·int8ColumnsIntsAVX2(SB), NOSPLIT, $0-8
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), AX
 
-loop29:
+loop39:
 	VMOVUPS      (CX), Y0
 	VMOVUPS      32(CX), Y1
 	VMOVUPS      64(CX), Y2
 	VMOVUPS      96(CX), Y3
 	TESTQ        DI, DI
-	JEQ          plain30
+	JEQ          plain40
 	VPBROADCASTD (DI), Y4
 	ADDQ         $0x04, DI
 	VPMULLD      (AX), Y4, Y5
@@ -1033,7 +1229,7 @@ loop29:
 	VPMULLD      96(AX), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 
-plain30:
+plain40:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
@@ -1041,7 +1237,7 @@ plain30:
 	ADDQ    $0x00000080, CX
 	ADDQ    SI, BX
 	DECQ    DX
-	JNZ     loop29
+	JNZ     loop39
 	VZEROUPPER
 	RET
 
@@ -1058,13 +1254,13 @@ TEXT ·int8RowsIntsAVX2(SB), NOSPLIT, $0-8
 	MOVQ 48(AX), DI
 	MOVQ 56(AX), AX
 
-loop31:
+loop41:
 	VMOVUPS      (CX), Y0
 	VMOVUPS      32(CX), Y1
 	VMOVUPS      64(CX), Y2
 	VMOVUPS      96(CX), Y3
 	TESTQ        DI, DI
-	JEQ          plain32
+	JEQ          plain42
 	VPBROADCASTD (DI), Y4
 	ADDQ         $0x04, DI
 	VPMULLD      (AX), Y4, Y5
@@ -1076,7 +1272,7 @@ loop31:
 	VPMULLD      96(AX), Y4, Y4
 	VPADDD       Y4, Y3, Y3
 
-plain32:
+plain42:
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
@@ -1084,7 +1280,7 @@ plain32:
 	ADDQ    $0x00000080, CX
 	ADDQ    SI, BX
 	DECQ    DX
-	JNZ     loop31
+	JNZ     loop41
 	VZEROUPPER
 	RET
 
@@ -1098,7 +1294,7 @@ TEXT ·int8PlaneIntsAVX2(SB), NOSPLIT, $0-8
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 
-block33:
+block43:
 	VPBROADCASTD 48(AX), Y0
 	VPBROADCASTD 48(AX), Y1
 	VPBROADCASTD 48(AX), Y2
@@ -1107,7 +1303,7 @@ block33:
 	MOVQ         BX, R9
 	MOVQ         16(AX), R10
 
-loop34:
+loop44:
 	MOVQ         (R8), R11
 	ADDQ         CX, R11
 	VPBROADCASTD (R9), Y4
@@ -1147,7 +1343,7 @@ loop34:
 	ADDQ         $0x08, R8
 	ADDQ         $0x08, R9
 	DECQ         R10
-	JNZ          loop34
+	JNZ          loop44
 	VMOVUPS      Y0, (DI)
 	VMOVUPS      Y1, 32(DI)
 	VMOVUPS      Y2, 64(DI)
@@ -1155,7 +1351,7 @@ loop34:
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x00000080, DI
 	DECQ         SI
-	JNZ          block33
+	JNZ          block43
 	VZEROUPPER
 	RET
 
@@ -1174,13 +1370,13 @@ TEXT ·int8ColumnsFloatsAVX2(SB), NOSPLIT, $0-8
 	VBROADCASTSS 72(AX), Y0
 	VBROADCASTSS 76(AX), Y1
 
-loop35:
+loop45:
 	VMOVUPS      (CX), Y2
 	VMOVUPS      32(CX), Y3
 	VMOVUPS      64(CX), Y4
 	VMOVUPS      96(CX), Y5
 	TESTQ        R9, R9
-	JEQ          plain36
+	JEQ          plain46
 	VPBROADCASTD (R9), Y6
 	ADDQ         $0x04, R9
 	VPMULLD      (R10), Y6, Y7
@@ -1192,7 +1388,7 @@ loop35:
 	VPMULLD      96(R10), Y6, Y6
 	VPADDD       Y6, Y5, Y5
 
-plain36:
+plain46:
 	VCVTDQ2PS Y2, Y2
 	VMULPS    (DI), Y2, Y2
 	VADDPS    (R8), Y2, Y2
@@ -1220,7 +1416,7 @@ plain36:
 	ADDQ      $0x00000080, CX
 	ADDQ      SI, BX
 	DECQ      DX
-	JNZ       loop35
+	JNZ       loop45
 	VZEROUPPER
 	RET
 
@@ -1239,13 +1435,13 @@ TEXT ·int8RowsFloatsAVX2(SB), NOSPLIT, $0-8
 	VBROADCASTSS 72(AX), Y0
 	VBROADCASTSS 76(AX), Y1
 
-loop37:
+loop47:
 	VMOVUPS      (CX), Y2
 	VMOVUPS      32(CX), Y3
 	VMOVUPS      64(CX), Y4
 	VMOVUPS      96(CX), Y5
 	TESTQ        R9, R9
-	JEQ          plain38
+	JEQ          plain48
 	VPBROADCASTD (R9), Y6
 	ADDQ         $0x04, R9
 	VPMULLD      (R10), Y6, Y7
@@ -1257,7 +1453,7 @@ loop37:
 	VPMULLD      96(R10), Y6, Y6
 	VPADDD       Y6, Y5, Y5
 
-plain38:
+plain48:
 	VBROADCASTSS (DI), Y6
 	VBROADCASTSS (R8), Y7
 	VCVTDQ2PS    Y2, Y2
@@ -1289,7 +1485,7 @@ plain38:
 	ADDQ         $0x00000080, CX
 	ADDQ         SI, BX
 	DECQ         DX
-	JNZ          loop37
+	JNZ          loop47
 	VZEROUPPER
 	RET
 
@@ -1303,7 +1499,7 @@ TEXT ·int8PlaneFloatsAVX2(SB), NOSPLIT, $0-8
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 
-block39:
+block49:
 	VPBROADCASTD 48(AX), Y0
 	VPBROADCASTD 48(AX), Y1
 	VPBROADCASTD 48(AX), Y2
@@ -1312,7 +1508,7 @@ block39:
 	MOVQ         BX, R9
 	MOVQ         16(AX), R10
 
-loop40:
+loop50:
 	MOVQ         (R8), R11
 	ADDQ         CX, R11
 	VPBROADCASTD (R9), Y4
@@ -1352,7 +1548,7 @@ loop40:
 	ADDQ         $0x08, R8
 	ADDQ         $0x08, R9
 	DECQ         R10
-	JNZ          loop40
+	JNZ          loop50
 	VBROADCASTSS 52(AX), Y4
 	VBROADCASTSS 56(AX), Y5
 	VBROADCASTSS 60(AX), Y6
@@ -1384,7 +1580,7 @@ loop40:
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x00000080, DI
 	DECQ         SI
-	JNZ          block39
+	JNZ          block49
 	VZEROUPPER
 	RET
 
@@ -1405,13 +1601,13 @@ TEXT ·int8ColumnsBytesAVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTD 80(AX), Y2
 	VMOVUPS      lanes<>+96(SB), Y3
 
-loop41:
+loop51:
 	VMOVUPS      (CX), Y4
 	VMOVUPS      32(CX), Y5
 	VMOVUPS      64(CX), Y6
 	VMOVUPS      96(CX), Y7
 	TESTQ        R9, R9
-	JEQ          plain42
+	JEQ          plain52
 	VPBROADCASTD (R9), Y8
 	ADDQ         $0x04, R9
 	VPMULLD      (R10), Y8, Y9
@@ -1423,7 +1619,7 @@ loop41:
 	VPMULLD      96(R10), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 
-plain42:
+plain52:
 	VCVTDQ2PS    Y4, Y4
 	VMULPS       (DI), Y4, Y4
 	VADDPS       (R8), Y4, Y4
@@ -1471,7 +1667,7 @@ plain42:
 	ADDQ         $0x00000080, CX
 	ADDQ         SI, BX
 	DECQ         DX
-	JNZ          loop41
+	JNZ          loop51
 	VZEROUPPER
 	RET
 
@@ -1492,13 +1688,13 @@ TEXT ·int8RowsBytesAVX2(SB), NOSPLIT, $0-8
 	VPBROADCASTD 80(AX), Y2
 	VMOVUPS      lanes<>+96(SB), Y3
 
-loop43:
+loop53:
 	VMOVUPS      (CX), Y4
 	VMOVUPS      32(CX), Y5
 	VMOVUPS      64(CX), Y6
 	VMOVUPS      96(CX), Y7
 	TESTQ        R9, R9
-	JEQ          plain44
+	JEQ          plain54
 	VPBROADCASTD (R9), Y8
 	ADDQ         $0x04, R9
 	VPMULLD      (R10), Y8, Y9
@@ -1510,7 +1706,7 @@ loop43:
 	VPMULLD      96(R10), Y8, Y8
 	VPADDD       Y8, Y7, Y7
 
-plain44:
+plain54:
 	VBROADCASTSS (DI), Y8
 	VBROADCASTSS (R8), Y9
 	VCVTDQ2PS    Y4, Y4
@@ -1562,7 +1758,7 @@ plain44:
 	ADDQ         $0x00000080, CX
 	ADDQ         SI, BX
 	DECQ         DX
-	JNZ          loop43
+	JNZ          loop53
 	VZEROUPPER
 	RET
 
@@ -1576,7 +1772,7 @@ TEXT ·int8PlaneBytesAVX2(SB), NOSPLIT, $0-8
 	MOVQ 32(AX), SI
 	MOVQ 40(AX), DI
 
-block45:
+block55:
 	VPBROADCASTD 48(AX), Y0
 	VPBROADCASTD 48(AX), Y1
 	VPBROADCASTD 48(AX), Y2
@@ -1585,7 +1781,7 @@ block45:
 	MOVQ         BX, R9
 	MOVQ         16(AX), R10
 
-loop46:
+loop56:
 	MOVQ         (R8), R11
 	ADDQ         CX, R11
 	VPBROADCASTD (R9), Y4
@@ -1625,7 +1821,7 @@ loop46:
 	ADDQ         $0x08, R8
 	ADDQ         $0x08, R9
 	DECQ         R10
-	JNZ          loop46
+	JNZ          loop56
 	VBROADCASTSS 52(AX), Y4
 	VBROADCASTSS 56(AX), Y5
 	VBROADCASTSS 60(AX), Y6
@@ -1679,7 +1875,7 @@ loop46:
 	ADDQ         $0x00000080, CX
 	ADDQ         $0x00000020, DI
 	DECQ         SI
-	JNZ          block45
+	JNZ          block55
 	VZEROUPPER
 	RET
 
@@ -1697,7 +1893,7 @@ TEXT ·int8InterleaveAVX2(SB), NOSPLIT, $0-52
 	VPBROADCASTD X0, X0
 	XORQ         R8, R8
 
-loop47:
+loop57:
 	VMOVDQU    (CX)(R8*1), X1
 	VPXOR      X0, X1, X1
 	VMOVDQU    (DX)(R8*1), X3
@@ -1721,7 +1917,7 @@ loop47:
 	ADDQ       $0x10, R8
 	ADDQ       $0x40, AX
 	DECQ       DI
-	JNZ        loop47
+	JNZ        loop57
 	VZEROUPPER
 	RET
 
@@ -1735,7 +1931,7 @@ TEXT ·int8WidenAVX2(SB), NOSPLIT, $0-28
 	VMOVD        BX, X0
 	VPBROADCASTD X0, X0
 
-loop48:
+loop58:
 	VPXOR     (CX), X0, X1
 	VPMOVZXBW X1, Y1
 	VPSHUFLW  $0xd8, Y1, Y1
@@ -1744,7 +1940,7 @@ loop48:
 	ADDQ      $0x10, CX
 	ADDQ      $0x20, AX
 	DECQ      DX
-	JNZ       loop48
+	JNZ       loop58
 	VZEROUPPER
 	RET
 
@@ -1756,7 +1952,7 @@ TEXT ·int8EvenAVX2(SB), NOSPLIT, $0-24
 	MOVQ    groups+16(FP), DX
 	VMOVUPS lanes<>+64(SB), Y0
 
-loop49:
+loop59:
 	VPAND     (CX), X0, X1
 	VPAND     16(CX), X0, X2
 	VPACKUSWB X2, X1, X1
@@ -1764,6 +1960,6 @@ loop49:
 	ADDQ      $0x20, CX
 	ADDQ      $0x10, AX
 	DECQ      DX
-	JNZ       loop49
+	JNZ       loop59
 	VZEROUPPER
 	RET

@@ -4,7 +4,7 @@ package quant
 
 // int8ProductAVX2 computes
 //
-//	for r := range rows {
+//	for r := range rows { // of a tile, after those that are done
 //		for c := range 16 * vectors {
 //			s := first[c]
 //			for i := range 4 * steps {
@@ -17,9 +17,99 @@ package quant
 //go:noescape
 func int8ProductAVX2(args *int8Args)
 
+// int8Product_6x16_avx2 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_6x16_avx2(args *int8Args)
+
+// int8Product_5x16_avx2 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_5x16_avx2(args *int8Args)
+
+// int8Product_4x16_avx2 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_4x16_avx2(args *int8Args)
+
+// int8Product_3x16_avx2 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_3x16_avx2(args *int8Args)
+
+// int8Product_2x16_avx2 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_2x16_avx2(args *int8Args)
+
+// int8Product_1x16_avx2 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_1x16_avx2(args *int8Args)
+
 // int8ConvAVX2 computes
 //
-//	for r := range rows {
+//	for r := range rows { // of a tile, after those that are done
 //		for c := range 16 * vectors {
 //			s := first[r]
 //			for i := range 4 * steps {
@@ -31,6 +121,96 @@ func int8ProductAVX2(args *int8Args)
 //
 //go:noescape
 func int8ConvAVX2(args *int8Args)
+
+// int8Conv_6x16_avx2 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_6x16_avx2(args *int8Args)
+
+// int8Conv_5x16_avx2 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_5x16_avx2(args *int8Args)
+
+// int8Conv_4x16_avx2 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_4x16_avx2(args *int8Args)
+
+// int8Conv_3x16_avx2 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_3x16_avx2(args *int8Args)
+
+// int8Conv_2x16_avx2 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_2x16_avx2(args *int8Args)
+
+// int8Conv_1x16_avx2 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_1x16_avx2(args *int8Args)
 
 // int8ColumnsIntsAVX2 computes
 //
@@ -186,7 +366,7 @@ func int8EvenAVX2(dst, src *uint8, groups int)
 
 // int8ProductAVX512 computes
 //
-//	for r := range rows {
+//	for r := range rows { // of a tile, after those that are done
 //		for c := range 16 * vectors {
 //			s := first[c]
 //			for i := range 4 * steps {
@@ -199,9 +379,369 @@ func int8EvenAVX2(dst, src *uint8, groups int)
 //go:noescape
 func int8ProductAVX512(args *int8Args)
 
+// int8Product_12x32_avx512 computes
+//
+//	for r := range 12 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_12x32_avx512(args *int8Args)
+
+// int8Product_11x32_avx512 computes
+//
+//	for r := range 11 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_11x32_avx512(args *int8Args)
+
+// int8Product_10x32_avx512 computes
+//
+//	for r := range 10 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_10x32_avx512(args *int8Args)
+
+// int8Product_9x32_avx512 computes
+//
+//	for r := range 9 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_9x32_avx512(args *int8Args)
+
+// int8Product_8x32_avx512 computes
+//
+//	for r := range 8 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_8x32_avx512(args *int8Args)
+
+// int8Product_7x32_avx512 computes
+//
+//	for r := range 7 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_7x32_avx512(args *int8Args)
+
+// int8Product_6x32_avx512 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_6x32_avx512(args *int8Args)
+
+// int8Product_5x32_avx512 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_5x32_avx512(args *int8Args)
+
+// int8Product_4x32_avx512 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_4x32_avx512(args *int8Args)
+
+// int8Product_3x32_avx512 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_3x32_avx512(args *int8Args)
+
+// int8Product_2x32_avx512 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_2x32_avx512(args *int8Args)
+
+// int8Product_1x32_avx512 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_1x32_avx512(args *int8Args)
+
+// int8Product_12x16_avx512 computes
+//
+//	for r := range 12 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_12x16_avx512(args *int8Args)
+
+// int8Product_11x16_avx512 computes
+//
+//	for r := range 11 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_11x16_avx512(args *int8Args)
+
+// int8Product_10x16_avx512 computes
+//
+//	for r := range 10 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_10x16_avx512(args *int8Args)
+
+// int8Product_9x16_avx512 computes
+//
+//	for r := range 9 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_9x16_avx512(args *int8Args)
+
+// int8Product_8x16_avx512 computes
+//
+//	for r := range 8 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_8x16_avx512(args *int8Args)
+
+// int8Product_7x16_avx512 computes
+//
+//	for r := range 7 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_7x16_avx512(args *int8Args)
+
+// int8Product_6x16_avx512 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_6x16_avx512(args *int8Args)
+
+// int8Product_5x16_avx512 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_5x16_avx512(args *int8Args)
+
+// int8Product_4x16_avx512 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_4x16_avx512(args *int8Args)
+
+// int8Product_3x16_avx512 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_3x16_avx512(args *int8Args)
+
+// int8Product_2x16_avx512 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_2x16_avx512(args *int8Args)
+
+// int8Product_1x16_avx512 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[c]
+//			for i := range 4 * steps {
+//				s += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Product_1x16_avx512(args *int8Args)
+
 // int8ConvAVX512 computes
 //
-//	for r := range rows {
+//	for r := range rows { // of a tile, after those that are done
 //		for c := range 16 * vectors {
 //			s := first[r]
 //			for i := range 4 * steps {
@@ -213,6 +753,366 @@ func int8ProductAVX512(args *int8Args)
 //
 //go:noescape
 func int8ConvAVX512(args *int8Args)
+
+// int8Conv_12x32_avx512 computes
+//
+//	for r := range 12 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_12x32_avx512(args *int8Args)
+
+// int8Conv_11x32_avx512 computes
+//
+//	for r := range 11 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_11x32_avx512(args *int8Args)
+
+// int8Conv_10x32_avx512 computes
+//
+//	for r := range 10 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_10x32_avx512(args *int8Args)
+
+// int8Conv_9x32_avx512 computes
+//
+//	for r := range 9 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_9x32_avx512(args *int8Args)
+
+// int8Conv_8x32_avx512 computes
+//
+//	for r := range 8 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_8x32_avx512(args *int8Args)
+
+// int8Conv_7x32_avx512 computes
+//
+//	for r := range 7 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_7x32_avx512(args *int8Args)
+
+// int8Conv_6x32_avx512 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_6x32_avx512(args *int8Args)
+
+// int8Conv_5x32_avx512 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_5x32_avx512(args *int8Args)
+
+// int8Conv_4x32_avx512 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_4x32_avx512(args *int8Args)
+
+// int8Conv_3x32_avx512 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_3x32_avx512(args *int8Args)
+
+// int8Conv_2x32_avx512 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_2x32_avx512(args *int8Args)
+
+// int8Conv_1x32_avx512 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 32 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_1x32_avx512(args *int8Args)
+
+// int8Conv_12x16_avx512 computes
+//
+//	for r := range 12 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_12x16_avx512(args *int8Args)
+
+// int8Conv_11x16_avx512 computes
+//
+//	for r := range 11 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_11x16_avx512(args *int8Args)
+
+// int8Conv_10x16_avx512 computes
+//
+//	for r := range 10 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_10x16_avx512(args *int8Args)
+
+// int8Conv_9x16_avx512 computes
+//
+//	for r := range 9 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_9x16_avx512(args *int8Args)
+
+// int8Conv_8x16_avx512 computes
+//
+//	for r := range 8 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_8x16_avx512(args *int8Args)
+
+// int8Conv_7x16_avx512 computes
+//
+//	for r := range 7 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_7x16_avx512(args *int8Args)
+
+// int8Conv_6x16_avx512 computes
+//
+//	for r := range 6 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_6x16_avx512(args *int8Args)
+
+// int8Conv_5x16_avx512 computes
+//
+//	for r := range 5 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_5x16_avx512(args *int8Args)
+
+// int8Conv_4x16_avx512 computes
+//
+//	for r := range 4 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_4x16_avx512(args *int8Args)
+
+// int8Conv_3x16_avx512 computes
+//
+//	for r := range 3 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_3x16_avx512(args *int8Args)
+
+// int8Conv_2x16_avx512 computes
+//
+//	for r := range 2 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_2x16_avx512(args *int8Args)
+
+// int8Conv_1x16_avx512 computes
+//
+//	for r := range 1 { // of a tile, after those that are done
+//		for c := range 16 {
+//			s := first[r]
+//			for i := range 4 * steps {
+//				s += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits
+//			}
+//			tile[32*r+c] = s
+//		}
+//	}
+//
+//go:noescape
+func int8Conv_1x16_avx512(args *int8Args)
 
 // int8ColumnsIntsAVX512 computes
 //

@@ -3,13 +3,43 @@
 #include "textflag.h"
 
 // func gatesAVX2(args *uint8)
-// Requires: AVX, FMA3, MMX+
 TEXT ·gatesAVX2(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	CMPQ 16(AX), $0x01
 	JNE  next1
 	CMPQ 24(AX), $0x02
-	JNE  next1
+	JNE  next2
+	JMP  ·gates_1x2x32_avx2(SB)
+
+next2:
+	CMPQ 24(AX), $0x01
+	JNE  next3
+	JMP  ·gates_1x1x32_avx2(SB)
+
+next3:
+next1:
+	CMPQ 16(AX), $0x02
+	JNE  next4
+	CMPQ 24(AX), $0x01
+	JNE  next5
+	JMP  ·gates_2x1x32_avx2(SB)
+
+next5:
+next4:
+	CMPQ 16(AX), $0x03
+	JNE  next6
+	CMPQ 24(AX), $0x01
+	JNE  next7
+	JMP  ·gates_3x1x32_avx2(SB)
+
+next7:
+next6:
+	RET
+
+// func gates_1x2x32_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gates_1x2x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -18,13 +48,13 @@ TEXT ·gatesAVX2(SB), NOSPLIT, $0-8
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask2:
+ask8:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask2
+	JG         ask8
 
-panel3:
+panel9:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -37,7 +67,7 @@ panel3:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop4:
+loop10:
 	VBROADCASTSS (DI), Y8
 	VFMADD231PS  (R8), Y8, Y0
 	VFMADD231PS  32(R8), Y8, Y1
@@ -50,7 +80,7 @@ loop4:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop4
+	JNZ          loop10
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -78,15 +108,14 @@ loop4:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel3
+	JNZ          panel9
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ 16(AX), $0x01
-	JNE  next5
-	CMPQ 24(AX), $0x01
-	JNE  next5
+// func gates_1x1x32_avx2(args *uint8)
+// Requires: AVX, FMA3, MMX+
+TEXT ·gates_1x1x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -95,13 +124,13 @@ next1:
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask6:
+ask11:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask6
+	JG         ask11
 
-panel7:
+panel12:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -110,7 +139,7 @@ panel7:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 
-loop8:
+loop13:
 	VBROADCASTSS (DI), Y4
 	VFMADD231PS  (R8), Y4, Y0
 	VFMADD231PS  32(R8), Y4, Y1
@@ -119,7 +148,7 @@ loop8:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop8
+	JNZ          loop13
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -135,22 +164,21 @@ loop8:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel7
+	JNZ          panel12
 	VZEROUPPER
 	RET
 
-next5:
-	CMPQ 16(AX), $0x02
-	JNE  next9
-	CMPQ 24(AX), $0x01
-	JNE  next9
+// func gates_2x1x32_avx2(args *uint8)
+// Requires: AVX, FMA3
+TEXT ·gates_2x1x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel10:
+panel14:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -163,7 +191,7 @@ panel10:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop11:
+loop15:
 	VBROADCASTSS (R8), Y8
 	VBROADCASTSS (R8)(SI*1), Y9
 	VMOVUPS      (R9), Y10
@@ -181,7 +209,7 @@ loop11:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop11
+	JNZ          loop15
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -207,22 +235,21 @@ loop11:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel10
+	JNZ          panel14
 	VZEROUPPER
 	RET
 
-next9:
-	CMPQ 16(AX), $0x03
-	JNE  next12
-	CMPQ 24(AX), $0x01
-	JNE  next12
+// func gates_3x1x32_avx2(args *uint8)
+// Requires: AVX, FMA3
+TEXT ·gates_3x1x32_avx2(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel13:
+panel16:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -239,7 +266,7 @@ panel13:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 
-loop14:
+loop17:
 	VBROADCASTSS (R8), Y12
 	VBROADCASTSS (R8)(SI*1), Y13
 	VBROADCASTSS (R8)(SI*2), Y14
@@ -262,7 +289,7 @@ loop14:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop14
+	JNZ          loop17
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -298,10 +325,6 @@ loop14:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel13
-	VZEROUPPER
-	RET
-
-next12:
+	JNZ          panel16
 	VZEROUPPER
 	RET

@@ -3,13 +3,122 @@
 #include "textflag.h"
 
 // func gatesAVX512(args *uint8)
-// Requires: AVX, AVX512F, MMX+
 TEXT ·gatesAVX512(SB), NOSPLIT, $0-8
 	MOVQ args+0(FP), AX
 	CMPQ 16(AX), $0x01
 	JNE  next1
 	CMPQ 24(AX), $0x04
-	JNE  next1
+	JNE  next2
+	JMP  ·gates_1x4x32_avx512(SB)
+
+next2:
+	CMPQ 24(AX), $0x03
+	JNE  next3
+	JMP  ·gates_1x3x32_avx512(SB)
+
+next3:
+	CMPQ 24(AX), $0x02
+	JNE  next4
+	JMP  ·gates_1x2x32_avx512(SB)
+
+next4:
+	CMPQ 24(AX), $0x01
+	JNE  next5
+	JMP  ·gates_1x1x32_avx512(SB)
+
+next5:
+next1:
+	CMPQ 16(AX), $0x02
+	JNE  next6
+	CMPQ 24(AX), $0x04
+	JNE  next7
+	JMP  ·gates_2x4x32_avx512(SB)
+
+next7:
+	CMPQ 24(AX), $0x03
+	JNE  next8
+	JMP  ·gates_2x3x32_avx512(SB)
+
+next8:
+	CMPQ 24(AX), $0x02
+	JNE  next9
+	JMP  ·gates_2x2x32_avx512(SB)
+
+next9:
+	CMPQ 24(AX), $0x01
+	JNE  next10
+	JMP  ·gates_2x1x32_avx512(SB)
+
+next10:
+next6:
+	CMPQ 16(AX), $0x03
+	JNE  next11
+	CMPQ 24(AX), $0x04
+	JNE  next12
+	JMP  ·gates_3x4x32_avx512(SB)
+
+next12:
+	CMPQ 24(AX), $0x03
+	JNE  next13
+	JMP  ·gates_3x3x32_avx512(SB)
+
+next13:
+	CMPQ 24(AX), $0x02
+	JNE  next14
+	JMP  ·gates_3x2x32_avx512(SB)
+
+next14:
+	CMPQ 24(AX), $0x01
+	JNE  next15
+	JMP  ·gates_3x1x32_avx512(SB)
+
+next15:
+next11:
+	CMPQ 16(AX), $0x04
+	JNE  next16
+	CMPQ 24(AX), $0x02
+	JNE  next17
+	JMP  ·gates_4x2x32_avx512(SB)
+
+next17:
+	CMPQ 24(AX), $0x01
+	JNE  next18
+	JMP  ·gates_4x1x32_avx512(SB)
+
+next18:
+next16:
+	CMPQ 16(AX), $0x05
+	JNE  next19
+	CMPQ 24(AX), $0x02
+	JNE  next20
+	JMP  ·gates_5x2x32_avx512(SB)
+
+next20:
+	CMPQ 24(AX), $0x01
+	JNE  next21
+	JMP  ·gates_5x1x32_avx512(SB)
+
+next21:
+next19:
+	CMPQ 16(AX), $0x06
+	JNE  next22
+	CMPQ 24(AX), $0x02
+	JNE  next23
+	JMP  ·gates_6x2x32_avx512(SB)
+
+next23:
+	CMPQ 24(AX), $0x01
+	JNE  next24
+	JMP  ·gates_6x1x32_avx512(SB)
+
+next24:
+next22:
+	RET
+
+// func gates_1x4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gates_1x4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -18,13 +127,13 @@ TEXT ·gatesAVX512(SB), NOSPLIT, $0-8
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask2:
+ask25:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask2
+	JG         ask25
 
-panel3:
+panel26:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -37,7 +146,7 @@ panel3:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop4:
+loop27:
 	VBROADCASTSS (DI), Z8
 	VFMADD231PS  (R8), Z8, Z0
 	VFMADD231PS  64(R8), Z8, Z1
@@ -50,7 +159,7 @@ loop4:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop4
+	JNZ          loop27
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -86,15 +195,14 @@ loop4:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel3
+	JNZ          panel26
 	VZEROUPPER
 	RET
 
-next1:
-	CMPQ 16(AX), $0x01
-	JNE  next5
-	CMPQ 24(AX), $0x03
-	JNE  next5
+// func gates_1x3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gates_1x3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -103,13 +211,13 @@ next1:
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask6:
+ask28:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask6
+	JG         ask28
 
-panel7:
+panel29:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -120,7 +228,7 @@ panel7:
 	VXORPS X4, X4, X4
 	VXORPS X5, X5, X5
 
-loop8:
+loop30:
 	VBROADCASTSS (DI), Z6
 	VFMADD231PS  (R8), Z6, Z0
 	VFMADD231PS  64(R8), Z6, Z1
@@ -131,7 +239,7 @@ loop8:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop8
+	JNZ          loop30
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -159,15 +267,14 @@ loop8:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel7
+	JNZ          panel29
 	VZEROUPPER
 	RET
 
-next5:
-	CMPQ 16(AX), $0x01
-	JNE  next9
-	CMPQ 24(AX), $0x02
-	JNE  next9
+// func gates_1x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gates_1x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -176,13 +283,13 @@ next5:
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask10:
+ask31:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask10
+	JG         ask31
 
-panel11:
+panel32:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
@@ -191,7 +298,7 @@ panel11:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 
-loop12:
+loop33:
 	VBROADCASTSS (DI), Z4
 	VFMADD231PS  (R8), Z4, Z0
 	VFMADD231PS  64(R8), Z4, Z1
@@ -200,7 +307,7 @@ loop12:
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop12
+	JNZ          loop33
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -220,15 +327,14 @@ loop12:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel11
+	JNZ          panel32
 	VZEROUPPER
 	RET
 
-next9:
-	CMPQ 16(AX), $0x01
-	JNE  next13
-	CMPQ 24(AX), $0x01
-	JNE  next13
+// func gates_1x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gates_1x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
@@ -237,27 +343,27 @@ next9:
 	MOVQ (AX), DI
 	MOVQ 32(AX), R9
 
-ask14:
+ask34:
 	PREFETCHT0 (DI)
 	ADDQ       $0x40, DI
 	SUBQ       $0x10, R9
-	JG         ask14
+	JG         ask34
 
-panel15:
+panel35:
 	MOVQ   (AX), DI
 	MOVQ   CX, R8
 	MOVQ   32(AX), R9
 	VXORPS X0, X0, X0
 	VXORPS X1, X1, X1
 
-loop16:
+loop36:
 	VBROADCASTSS (DI), Z2
 	VFMADD231PS  (R8), Z2, Z0
 	VFMADD231PS  64(R8), Z2, Z1
 	ADDQ         SI, R8
 	ADDQ         $0x04, DI
 	DECQ         R9
-	JNZ          loop16
+	JNZ          loop36
 	MOVQ         80(AX), DI
 	ADDQ         BX, DI
 	MOVQ         112(AX), R8
@@ -269,22 +375,21 @@ loop16:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel15
+	JNZ          panel35
 	VZEROUPPER
 	RET
 
-next13:
-	CMPQ 16(AX), $0x02
-	JNE  next17
-	CMPQ 24(AX), $0x04
-	JNE  next17
+// func gates_2x4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_2x4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel18:
+panel37:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -305,7 +410,7 @@ panel18:
 	VXORPS X14, X14, X14
 	VXORPS X15, X15, X15
 
-loop19:
+loop38:
 	VBROADCASTSS (R8), Z16
 	VBROADCASTSS (R8)(SI*1), Z17
 	VMOVUPS      (R9), Z18
@@ -335,7 +440,7 @@ loop19:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop19
+	JNZ          loop38
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -395,22 +500,21 @@ loop19:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel18
+	JNZ          panel37
 	VZEROUPPER
 	RET
 
-next17:
-	CMPQ 16(AX), $0x02
-	JNE  next20
-	CMPQ 24(AX), $0x03
-	JNE  next20
+// func gates_2x3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_2x3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel21:
+panel39:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -427,7 +531,7 @@ panel21:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 
-loop22:
+loop40:
 	VBROADCASTSS (R8), Z12
 	VBROADCASTSS (R8)(SI*1), Z13
 	VMOVUPS      (R9), Z14
@@ -451,7 +555,7 @@ loop22:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop22
+	JNZ          loop40
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -497,22 +601,21 @@ loop22:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel21
+	JNZ          panel39
 	VZEROUPPER
 	RET
 
-next20:
-	CMPQ 16(AX), $0x02
-	JNE  next23
-	CMPQ 24(AX), $0x02
-	JNE  next23
+// func gates_2x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_2x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel24:
+panel41:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -525,7 +628,7 @@ panel24:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop25:
+loop42:
 	VBROADCASTSS (R8), Z8
 	VBROADCASTSS (R8)(SI*1), Z9
 	VMOVUPS      (R9), Z10
@@ -543,7 +646,7 @@ loop25:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop25
+	JNZ          loop42
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -575,22 +678,21 @@ loop25:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel24
+	JNZ          panel41
 	VZEROUPPER
 	RET
 
-next23:
-	CMPQ 16(AX), $0x02
-	JNE  next26
-	CMPQ 24(AX), $0x01
-	JNE  next26
+// func gates_2x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_2x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel27:
+panel43:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -599,7 +701,7 @@ panel27:
 	VXORPS X2, X2, X2
 	VXORPS X3, X3, X3
 
-loop28:
+loop44:
 	VBROADCASTSS (R8), Z4
 	VBROADCASTSS (R8)(SI*1), Z5
 	VMOVUPS      (R9), Z6
@@ -611,7 +713,7 @@ loop28:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop28
+	JNZ          loop44
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -629,22 +731,21 @@ loop28:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel27
+	JNZ          panel43
 	VZEROUPPER
 	RET
 
-next26:
-	CMPQ 16(AX), $0x03
-	JNE  next29
-	CMPQ 24(AX), $0x04
-	JNE  next29
+// func gates_3x4x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_3x4x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel30:
+panel45:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -673,7 +774,7 @@ panel30:
 	VXORPS X22, X22, X22
 	VXORPS X23, X23, X23
 
-loop31:
+loop46:
 	VBROADCASTSS (R8), Z24
 	VBROADCASTSS (R8)(SI*1), Z25
 	VBROADCASTSS (R8)(SI*2), Z26
@@ -712,7 +813,7 @@ loop31:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop31
+	JNZ          loop46
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -796,22 +897,21 @@ loop31:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel30
+	JNZ          panel45
 	VZEROUPPER
 	RET
 
-next29:
-	CMPQ 16(AX), $0x03
-	JNE  next32
-	CMPQ 24(AX), $0x03
-	JNE  next32
+// func gates_3x3x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_3x3x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel33:
+panel47:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -834,7 +934,7 @@ panel33:
 	VXORPS X16, X16, X16
 	VXORPS X17, X17, X17
 
-loop34:
+loop48:
 	VBROADCASTSS (R8), Z18
 	VBROADCASTSS (R8)(SI*1), Z19
 	VBROADCASTSS (R8)(SI*2), Z20
@@ -865,7 +965,7 @@ loop34:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop34
+	JNZ          loop48
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -929,22 +1029,21 @@ loop34:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel33
+	JNZ          panel47
 	VZEROUPPER
 	RET
 
-next32:
-	CMPQ 16(AX), $0x03
-	JNE  next35
-	CMPQ 24(AX), $0x02
-	JNE  next35
+// func gates_3x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_3x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel36:
+panel49:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -961,7 +1060,7 @@ panel36:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 
-loop37:
+loop50:
 	VBROADCASTSS (R8), Z12
 	VBROADCASTSS (R8)(SI*1), Z13
 	VBROADCASTSS (R8)(SI*2), Z14
@@ -984,7 +1083,7 @@ loop37:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop37
+	JNZ          loop50
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1028,22 +1127,21 @@ loop37:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel36
+	JNZ          panel49
 	VZEROUPPER
 	RET
 
-next35:
-	CMPQ 16(AX), $0x03
-	JNE  next38
-	CMPQ 24(AX), $0x01
-	JNE  next38
+// func gates_3x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_3x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel39:
+panel51:
 	MOVQ   (AX), R8
 	MOVQ   CX, R9
 	MOVQ   32(AX), R10
@@ -1054,7 +1152,7 @@ panel39:
 	VXORPS X4, X4, X4
 	VXORPS X5, X5, X5
 
-loop40:
+loop52:
 	VBROADCASTSS (R8), Z6
 	VBROADCASTSS (R8)(SI*1), Z7
 	VBROADCASTSS (R8)(SI*2), Z8
@@ -1069,7 +1167,7 @@ loop40:
 	ADDQ         DI, R9
 	ADDQ         $0x04, R8
 	DECQ         R10
-	JNZ          loop40
+	JNZ          loop52
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1093,22 +1191,21 @@ loop40:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel39
+	JNZ          panel51
 	VZEROUPPER
 	RET
 
-next38:
-	CMPQ 16(AX), $0x04
-	JNE  next41
-	CMPQ 24(AX), $0x02
-	JNE  next41
+// func gates_4x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_4x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel42:
+panel53:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1131,7 +1228,7 @@ panel42:
 	VXORPS X14, X14, X14
 	VXORPS X15, X15, X15
 
-loop43:
+loop54:
 	VMOVUPS      (R9), Z17
 	VMOVUPS      64(R9), Z18
 	VMOVUPS      128(R9), Z19
@@ -1160,7 +1257,7 @@ loop43:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop43
+	JNZ          loop54
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1216,22 +1313,21 @@ loop43:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel42
+	JNZ          panel53
 	VZEROUPPER
 	RET
 
-next41:
-	CMPQ 16(AX), $0x04
-	JNE  next44
-	CMPQ 24(AX), $0x01
-	JNE  next44
+// func gates_4x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_4x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel45:
+panel55:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1246,7 +1342,7 @@ panel45:
 	VXORPS X6, X6, X6
 	VXORPS X7, X7, X7
 
-loop46:
+loop56:
 	VMOVUPS      (R9), Z9
 	VMOVUPS      64(R9), Z10
 	VBROADCASTSS (R8), Z8
@@ -1265,7 +1361,7 @@ loop46:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop46
+	JNZ          loop56
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1295,22 +1391,21 @@ loop46:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel45
+	JNZ          panel55
 	VZEROUPPER
 	RET
 
-next44:
-	CMPQ 16(AX), $0x05
-	JNE  next47
-	CMPQ 24(AX), $0x02
-	JNE  next47
+// func gates_5x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_5x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel48:
+panel57:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1337,7 +1432,7 @@ panel48:
 	VXORPS X18, X18, X18
 	VXORPS X19, X19, X19
 
-loop49:
+loop58:
 	VMOVUPS      (R9), Z21
 	VMOVUPS      64(R9), Z22
 	VMOVUPS      128(R9), Z23
@@ -1371,7 +1466,7 @@ loop49:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop49
+	JNZ          loop58
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1439,22 +1534,21 @@ loop49:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel48
+	JNZ          panel57
 	VZEROUPPER
 	RET
 
-next47:
-	CMPQ 16(AX), $0x05
-	JNE  next50
-	CMPQ 24(AX), $0x01
-	JNE  next50
+// func gates_5x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_5x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel51:
+panel59:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1471,7 +1565,7 @@ panel51:
 	VXORPS X8, X8, X8
 	VXORPS X9, X9, X9
 
-loop52:
+loop60:
 	VMOVUPS      (R9), Z11
 	VMOVUPS      64(R9), Z12
 	VBROADCASTSS (R8), Z10
@@ -1493,7 +1587,7 @@ loop52:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop52
+	JNZ          loop60
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1529,22 +1623,21 @@ loop52:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel51
+	JNZ          panel59
 	VZEROUPPER
 	RET
 
-next50:
-	CMPQ 16(AX), $0x06
-	JNE  next53
-	CMPQ 24(AX), $0x02
-	JNE  next53
+// func gates_6x2x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_6x2x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel54:
+panel61:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1575,7 +1668,7 @@ panel54:
 	VXORPS X22, X22, X22
 	VXORPS X23, X23, X23
 
-loop55:
+loop62:
 	VMOVUPS      (R9), Z25
 	VMOVUPS      64(R9), Z26
 	VMOVUPS      128(R9), Z27
@@ -1614,7 +1707,7 @@ loop55:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop55
+	JNZ          loop62
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1694,22 +1787,21 @@ loop55:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel54
+	JNZ          panel61
 	VZEROUPPER
 	RET
 
-next53:
-	CMPQ 16(AX), $0x06
-	JNE  next56
-	CMPQ 24(AX), $0x01
-	JNE  next56
+// func gates_6x1x32_avx512(args *uint8)
+// Requires: AVX, AVX512F
+TEXT ·gates_6x1x32_avx512(SB), NOSPLIT, $0-8
+	MOVQ args+0(FP), AX
 	MOVQ 8(AX), CX
 	MOVQ 40(AX), DX
 	XORQ BX, BX
 	MOVQ 48(AX), SI
 	MOVQ 56(AX), DI
 
-panel57:
+panel63:
 	MOVQ   (AX), R8
 	LEAQ   (SI)(SI*2), R11
 	ADDQ   R8, R11
@@ -1728,7 +1820,7 @@ panel57:
 	VXORPS X10, X10, X10
 	VXORPS X11, X11, X11
 
-loop58:
+loop64:
 	VMOVUPS      (R9), Z13
 	VMOVUPS      64(R9), Z14
 	VBROADCASTSS (R8), Z12
@@ -1753,7 +1845,7 @@ loop58:
 	ADDQ         $0x04, R8
 	ADDQ         $0x04, R11
 	DECQ         R10
-	JNZ          loop58
+	JNZ          loop64
 	MOVQ         80(AX), R8
 	ADDQ         BX, R8
 	MOVQ         112(AX), R9
@@ -1795,10 +1887,6 @@ loop58:
 	ADDQ         64(AX), CX
 	ADDQ         72(AX), BX
 	DECQ         DX
-	JNZ          panel57
-	VZEROUPPER
-	RET
-
-next56:
+	JNZ          panel63
 	VZEROUPPER
 	RET

@@ -19,6 +19,74 @@ package recurrent
 //go:noescape
 func gatesAVX2(args *gatesArgs)
 
+// gates_1x2x32_avx2 computes
+//
+//	for g := range 2 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x2x32_avx2(args *gatesArgs)
+
+// gates_1x1x32_avx2 computes
+//
+//	for g := range 1 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x1x32_avx2(args *gatesArgs)
+
+// gates_2x1x32_avx2 computes
+//
+//	for g := range 1 {
+//		for r := range 2 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_2x1x32_avx2(args *gatesArgs)
+
+// gates_3x1x32_avx2 computes
+//
+//	for g := range 1 {
+//		for r := range 3 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_3x1x32_avx2(args *gatesArgs)
+
 // gatesAVX512 computes
 //
 //	for g := range gates {
@@ -35,3 +103,309 @@ func gatesAVX2(args *gatesArgs)
 //
 //go:noescape
 func gatesAVX512(args *gatesArgs)
+
+// gates_1x4x32_avx512 computes
+//
+//	for g := range 4 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x4x32_avx512(args *gatesArgs)
+
+// gates_1x3x32_avx512 computes
+//
+//	for g := range 3 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x3x32_avx512(args *gatesArgs)
+
+// gates_1x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x2x32_avx512(args *gatesArgs)
+
+// gates_1x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 1 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_1x1x32_avx512(args *gatesArgs)
+
+// gates_2x4x32_avx512 computes
+//
+//	for g := range 4 {
+//		for r := range 2 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_2x4x32_avx512(args *gatesArgs)
+
+// gates_2x3x32_avx512 computes
+//
+//	for g := range 3 {
+//		for r := range 2 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_2x3x32_avx512(args *gatesArgs)
+
+// gates_2x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 2 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_2x2x32_avx512(args *gatesArgs)
+
+// gates_2x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 2 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_2x1x32_avx512(args *gatesArgs)
+
+// gates_3x4x32_avx512 computes
+//
+//	for g := range 4 {
+//		for r := range 3 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_3x4x32_avx512(args *gatesArgs)
+
+// gates_3x3x32_avx512 computes
+//
+//	for g := range 3 {
+//		for r := range 3 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_3x3x32_avx512(args *gatesArgs)
+
+// gates_3x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 3 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_3x2x32_avx512(args *gatesArgs)
+
+// gates_3x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 3 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_3x1x32_avx512(args *gatesArgs)
+
+// gates_4x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 4 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_4x2x32_avx512(args *gatesArgs)
+
+// gates_4x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 4 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_4x1x32_avx512(args *gatesArgs)
+
+// gates_5x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 5 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_5x2x32_avx512(args *gatesArgs)
+
+// gates_5x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 5 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_5x1x32_avx512(args *gatesArgs)
+
+// gates_6x2x32_avx512 computes
+//
+//	for g := range 2 {
+//		for r := range 6 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_6x2x32_avx512(args *gatesArgs)
+
+// gates_6x1x32_avx512 computes
+//
+//	for g := range 1 {
+//		for r := range 6 {
+//			for c := range 32 * panels {
+//				s := float32(0)
+//				for i := range k { // in this order
+//					s = fma(h[r*hRow/4+i], r[c/32*rNext/4+i*rStep/4+32*g+c%32], s)
+//				}
+//				to[g][(r*toRow[g]+c/32*next)/4+c%32] = s + from[g][(r*fromRow[g]+c/32*next)/4+c%32]
+//			}
+//		}
+//	}
+//
+//go:noescape
+func gates_6x1x32_avx512(args *gatesArgs)

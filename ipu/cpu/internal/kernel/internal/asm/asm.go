@@ -38,6 +38,7 @@ type asm struct {
 	structs *structs          // of the package that the file belongs to
 	args    *types.Named      // what the current function's argument points to, if that is a struct
 	argsOf  map[string]string // the same by name, by function
+	tiles   map[string]tileOf // by function
 }
 
 // vec returns a new vector register.
@@ -69,15 +70,18 @@ func (a *asm) newLabel(what string) string {
 
 // function starts a function whose argument is a pointer to a struct of the
 // package, and returns that.
-func (a *asm) function(name, args string) reg.Register {
-	a.Function(name + a.name)
+func (a *asm) function(name, args string) reg.Register { return a.begin(name+a.name, args) }
+
+// begin is [asm.function] by the whole name.
+func (a *asm) begin(name, args string) reg.Register {
+	a.Function(name)
 	a.Attributes(attr.NOSPLIT)
 	a.SignatureExpr("func(args *uint8)")
 	a.args = a.structs.named(args)
 	if a.argsOf == nil {
 		a.argsOf = map[string]string{}
 	}
-	a.argsOf[name+a.name] = args
+	a.argsOf[name] = args
 	return a.Load(a.Param("args"), a.GP64())
 }
 

@@ -13,24 +13,7 @@ func writeBlocked(a *asm) {
 	if a.wide() {
 		rows = 14
 	}
-	args := a.function("blockedTiles", "blockedArgs")
-	for _, v := range []int{2, 1} {
-		a.when(args, a.offset("vectors"), v, func() {
-			whole, halves := a.newLabel("whole"), a.newLabel("halves")
-			a.CMPQ(a.field(args, "split"), operand.U8(0))
-			a.JNE(operand.LabelRef(halves))
-			a.Label(whole)
-			for r := rows; r >= 1; r-- {
-				a.when(args, a.offset("rows"), r, func() { a.blockedTile(args, r, 0, v) })
-			}
-			a.Label(halves)
-			for r := rows / 2; r >= 1; r-- {
-				a.when(args, a.offset("rows"), 2*r, func() { a.blockedTile(args, 2*r, r, v) })
-			}
-			a.ret()
-		})
-	}
-	a.ret()
+	a.tiled("blockedTiles", "blockedArgs", a.pixelTiles(rows, a.blockedTile))
 }
 
 // blockedSteps is how many products of every element are computed in one

@@ -68,25 +68,18 @@ type quadOrder struct{}
 // bytesConv writes the loop over tiles of a dense convolution: so many pixels
 // by so many vectors of output channels.
 func (a *asm) bytesConv() {
-	args := a.function("bytesConv", "bytesConvArgs")
+	var all []variant
 	for v := bytesMostVectors; v >= 1; v-- {
-		next := a.newLabel(fmt.Sprintf("vectors%d", v))
-		if v > 1 {
-			a.CMPQ(a.field(args, "vectors"), operand.U8(v))
-			a.JNE(operand.LabelRef(next))
-		}
 		for r := bytesMostRows; r >= 1; r-- {
-			other := a.newLabel(fmt.Sprintf("rows%d", r))
-			if r > 1 {
-				a.CMPQ(a.field(args, "rows"), operand.U8(r))
-				a.JNE(operand.LabelRef(other))
-			}
-			a.bytesTiles(args, r, v)
-			a.ret()
-			a.Label(other)
+			all = append(all, variant{tile: size(r, 16*v), asked: []asked{a.value("vectors", v), a.value("rows", r)},
+				is: map[string]string{"rows": fmt.Sprint(r), "16 * vectors": fmt.Sprint(16 * v)},
+				write: func(args reg.Register) {
+					a.bytesTiles(args, r, v)
+					a.ret()
+				}})
 		}
-		a.Label(next)
 	}
+	a.tiled("bytesConv", "bytesConvArgs", all)
 }
 
 func (a *asm) bytesTiles(args reg.Register, r, v int) {
@@ -175,21 +168,19 @@ func (a *asm) bytesTiles(args reg.Register, r, v int) {
 // bytesDepth writes the loop over a row, or two, of a convolution of single
 // channels: 64 bytes at a time, of which four in a column become a lane.
 func (a *asm) bytesDepth() {
-	args := a.function("bytesDepth", "bytesDepthArgs")
+	var all []variant
 	for _, groups := range []int{1, 2} {
 		for _, outs := range []int{1, 2} {
-			other := a.newLabel("other")
-			if groups*outs < 4 {
-				a.CMPQ(a.field(args, "groups"), operand.U8(groups))
-				a.JNE(operand.LabelRef(other))
-				a.CMPQ(a.field(args, "outs"), operand.U8(outs))
-				a.JNE(operand.LabelRef(other))
-			}
-			a.bytesDepthRow(args, groups, outs)
-			a.ret()
-			a.Label(other)
+			// Lines of the result, of the window, bytes.
+			all = append(all, variant{tile: size(outs, 4*groups, 64), asked: []asked{a.value("groups", groups), a.value("outs", outs)},
+				is: map[string]string{"4 * groups": fmt.Sprint(4 * groups), "outs": fmt.Sprint(outs)},
+				write: func(args reg.Register) {
+					a.bytesDepthRow(args, groups, outs)
+					a.ret()
+				}})
 		}
 	}
+	a.tiled("bytesDepth", "bytesDepthArgs", all)
 }
 
 func (a *asm) bytesDepthRow(args reg.Register, groups, outs int) {

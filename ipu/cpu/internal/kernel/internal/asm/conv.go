@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -20,26 +22,9 @@ func writeConv(a *asm) {
 	if a.wide() {
 		rows, few = 14, 6
 	}
-	args := a.function("convMaps", "convArgs")
-	for _, v := range []int{2, 1} {
-		a.when(args, a.offset("vectors"), v, func() {
-			whole, halves := a.newLabel("whole"), a.newLabel("halves")
-			a.CMPQ(a.field(args, "split"), operand.U8(0))
-			a.JNE(operand.LabelRef(halves))
-			a.Label(whole)
-			for r := rows; r >= 1; r-- {
-				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, true) })
-			}
-			a.Label(halves)
-			for r := rows / 2; r >= 1; r-- {
-				a.when(args, a.offset("rows"), 2*r, func() { a.convTile(args, 2*r, r, v, true) })
-			}
-			a.ret()
-		})
-	}
-	a.ret()
+	a.tiled("convMaps", "convArgs", a.pixelTiles(rows, func(args reg.Register, r, split, v int) { a.convTile(args, r, split, v, true) }))
 
-	args = a.function("convPixels", "convArgs")
+	var all []variant
 	for _, v := range []int{4, 2, 1} {
 		most := rows
 		if v == 4 {
@@ -48,28 +33,45 @@ func writeConv(a *asm) {
 		if a.wide() && v < 4 {
 			most = 12
 		}
-		if most == 0 {
-			continue
+		for r := most; r >= 1; r-- {
+			all = append(all, variant{tile: size(r, v*a.lanes), asked: []asked{a.value("vectors", v), a.value("rows", r)}, is: a.numbers(r, v),
+				write: func(args reg.Register) { a.convTile(args, r, 0, v, false) }})
 		}
-		a.when(args, a.offset("vectors"), v, func() {
-			for r := most; r >= 1; r-- {
-				a.when(args, a.offset("rows"), r, func() { a.convTile(args, r, 0, v, false) })
-			}
-			a.ret()
-		})
 	}
-	a.ret()
+	a.tiled("convPixels", "convArgs", all)
 	a.convStore()
 	a.convPlane()
 }
 
-// when writes code for the case that a field has a value.
-func (a *asm) when(args reg.Register, field, value int, code func()) {
-	next := a.newLabel("next")
-	a.CMPQ(at(args, field), operand.U8(value))
-	a.JNE(operand.LabelRef(next))
-	code()
-	a.Label(next)
+// pixelTiles returns the tiles of at most so many pixels, in one row or half of
+// them in each of two, by one or two vectors of output channels.
+func (a *asm) pixelTiles(most int, write func(args reg.Register, r, split, v int)) []variant {
+	var all []variant
+	for _, v := range []int{2, 1} {
+		vectors := a.value("vectors", v)
+		for r := most; r >= 1; r-- {
+			all = append(all, variant{tile: size(r, v*a.lanes), asked: []asked{vectors, a.value("split", 0), a.value("rows", r)}, is: a.numbers(r, v),
+				write: func(args reg.Register) { write(args, r, 0, v) }})
+		}
+		for r := most / 2; r >= 1; r-- {
+			all = append(all, variant{tile: size(2, r, v*a.lanes), asked: []asked{vectors, a.value("rows", 2*r)}, is: a.numbers(2*r, v),
+				write: func(args reg.Register) { write(args, 2*r, r, v) }})
+		}
+	}
+	return all
+}
+
+// numbers are what a plain loop calls rows and columns, of a tile of so many rows
+// of vectors.
+func (a *asm) numbers(rows, vectors int) map[string]string {
+	is := a.columns(vectors)
+	is["rows"] = fmt.Sprint(rows)
+	return is
+}
+
+// columns is the same of tiles for any number of rows.
+func (a *asm) columns(vectors int) map[string]string {
+	return map[string]string{"lanes * vectors": fmt.Sprint(vectors * a.lanes), "lanes*vectors": fmt.Sprint(vectors * a.lanes)}
 }
 
 // convTile writes the code for one size of tile. The first split rows, if it
@@ -347,14 +349,15 @@ func (a *asm) transposed(in []vec) []vec {
 // convPlane writes the loop for windows over one plane: products are rounded,
 // four of them added up, then those sums.
 func (a *asm) convPlane() {
-	args := a.function("convPlane", "convArgs")
+	var all []variant
 	for _, v := range []int{4, 2, 1} {
 		if v == 4 && !a.wide() {
 			continue
 		}
-		a.when(args, a.offset("vectors"), v, func() { a.convPlaneTile(args, v) })
+		all = append(all, variant{tile: fmt.Sprint(v * a.lanes), asked: []asked{a.value("vectors", v)}, is: a.columns(v),
+			write: func(args reg.Register) { a.convPlaneTile(args, v) }})
 	}
-	a.ret()
+	a.tiled("convPlane", "convArgs", all)
 }
 
 func (a *asm) convPlaneTile(args reg.Register, v int) {

@@ -18,14 +18,14 @@ func writeDepthwise(a *asm) {
 			if stride == 2 {
 				name += "Even"
 			}
-			args := a.function(name, "depthwiseArgs")
+			var all []variant
 			for vectors := a.depthwiseVectors(size, stride); vectors >= 1; vectors-- {
-				a.when(args, a.offset("vectors"), vectors, func() {
-					d := depthwise{asm: a, args: args, size: size, stride: stride, vectors: vectors}
-					d.write()
-				})
+				all = append(all, variant{tile: fmt.Sprint(vectors * a.lanes), asked: []asked{a.value("vectors", vectors)}, is: a.columns(vectors),
+					write: func(args reg.Register) {
+						(&depthwise{asm: a, args: args, size: size, stride: stride, vectors: vectors}).write()
+					}})
 			}
-			a.ret()
+			a.tiled(name, "depthwiseArgs", all)
 		}
 	}
 }

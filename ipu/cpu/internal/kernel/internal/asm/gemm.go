@@ -31,40 +31,29 @@ func writeGemm(a *asm) {
 }
 
 func (a *asm) gemm(name string, mode bMode) {
-	args := a.function(name, "gemmArgs")
-	rows := a.GP64()
-	a.MOVQ(a.field(args, "rows"), rows)
-	if !a.wide() {
-		for r := 6; r >= 1; r-- {
-			a.gemmCase(args, rows, r, 2, mode)
+	most := 6
+	if a.wide() {
+		most = 12
+	}
+	var all []variant
+	for v := 2; v >= 1; v-- {
+		for r := most; r >= 1; r-- {
+			t := variant{tile: size(r, v*a.lanes), is: map[string]string{"rows": fmt.Sprint(r), "columns": fmt.Sprint(v * a.lanes)},
+				write: func(args reg.Register) { (&tile{asm: a, args: args, r: r, v: v, mode: mode}).write() }}
+			if a.wide() && v == 2 {
+				t.asked = append(t.asked, asked{"second", func(args reg.Register, next operand.LabelRef) {
+					a.TESTL(operand.U32(0xffff0000), a.field(args, "mask"))
+					a.JEQ(next)
+				}})
+			}
+			t.asked = append(t.asked, a.value("rows", r))
+			all = append(all, t)
 		}
-		return
+		if !a.wide() {
+			break // two vectors always
+		}
 	}
-	single := a.newLabel("single")
-	a.TESTL(operand.U32(0xffff0000), a.field(args, "mask"))
-	a.JEQ(operand.LabelRef(single))
-	for r := 12; r >= 1; r-- {
-		a.gemmCase(args, rows, r, 2, mode)
-	}
-	a.Label(single)
-	for r := 12; r >= 1; r-- {
-		a.gemmCase(args, rows, r, 1, mode)
-	}
-}
-
-// gemmCase writes the code for r rows and v vectors of columns, which is
-// skipped for other numbers of rows.
-func (a *asm) gemmCase(args, rows reg.Register, r, v int, mode bMode) {
-	next := a.newLabel(fmt.Sprintf("not%d", r))
-	if r > 1 {
-		a.CMPQ(rows, operand.U8(r))
-		a.JNE(operand.LabelRef(next))
-	}
-	t := tile{asm: a, args: args, r: r, v: v, mode: mode}
-	t.write()
-	if r > 1 {
-		a.Label(next)
-	}
+	a.tiled(name, "gemmArgs", all)
 }
 
 // tile is one block of C in registers.

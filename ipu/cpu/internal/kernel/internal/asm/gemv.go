@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
 )
@@ -9,23 +11,19 @@ import (
 // Those of one to three rows go as fast as the second matrix is read; more of
 // them have enough sums that do not wait for each other.
 func writeGemv(a *asm) {
-	args := a.function("gemv", "gemvArgs")
 	cases := [][]int{{8, 4, 2}, {4, 2}, {4, 2}, {2}, {2}, {2}}
 	if !a.wide() {
 		cases = [][]int{{2, 1}, {1}, {1}}
 	}
+	var all []variant
 	for i, panels := range cases {
 		for _, p := range panels {
-			next := a.newLabel("next")
-			a.CMPQ(a.field(args, "rows"), operand.U8(i+1))
-			a.JNE(operand.LabelRef(next))
-			a.CMPQ(a.field(args, "panels"), operand.U8(p))
-			a.JNE(operand.LabelRef(next))
-			a.gemv(args, i+1, p)
-			a.Label(next)
+			all = append(all, variant{tile: size(i+1, 32*p), asked: []asked{a.value("rows", i+1), a.value("panels", p)},
+				is:    map[string]string{"rows": fmt.Sprint(i + 1), "32 * panels": fmt.Sprint(32 * p)},
+				write: func(args reg.Register) { a.gemv(args, i+1, p) }})
 		}
 	}
-	a.ret()
+	a.tiled("gemv", "gemvArgs", all)
 	a.dot()
 }
 
@@ -208,18 +206,12 @@ func (a *asm) gemv(args reg.Register, r, panels int) {
 
 // dot writes inner products of one to three rows of A with four rows of B.
 func (a *asm) dot() {
-	args := a.function("dot", "dotArgs")
+	var all []variant
 	for r := 3; r >= 1; r-- {
-		next := a.newLabel("next")
-		if r > 1 {
-			a.CMPQ(a.field(args, "rows"), operand.U8(r))
-			a.JNE(operand.LabelRef(next))
-		}
-		a.dotRows(args, r)
-		if r > 1 {
-			a.Label(next)
-		}
+		all = append(all, variant{tile: size(r, 4), asked: []asked{a.value("rows", r)}, is: map[string]string{"rows": fmt.Sprint(r)},
+			write: func(args reg.Register) { a.dotRows(args, r) }})
 	}
+	a.tiled("dot", "dotArgs", all)
 }
 
 func (a *asm) dotRows(args reg.Register, r int) {
@@ -306,23 +298,19 @@ func (a *asm) dotRows(args reg.Register, r int) {
 // writeGates writes products of few rows of H by panels of R in which the rows of
 // several gates take turns, so that all of it is read in one go.
 func writeGates(a *asm) {
-	args := a.function("gates", "gatesArgs")
+	var all []variant
 	cases := [][]int{{4, 3, 2, 1}, {4, 3, 2, 1}, {4, 3, 2, 1}, {2, 1}, {2, 1}, {2, 1}}
 	if !a.wide() {
 		cases = [][]int{{2, 1}, {1}, {1}}
 	}
 	for i, counts := range cases {
 		for _, n := range counts {
-			next := a.newLabel("next")
-			a.CMPQ(a.field(args, "rows"), operand.U8(i+1))
-			a.JNE(operand.LabelRef(next))
-			a.CMPQ(a.field(args, "gates"), operand.U8(n))
-			a.JNE(operand.LabelRef(next))
-			a.gatesOf(args, i+1, n)
-			a.Label(next)
+			all = append(all, variant{tile: size(i+1, n, 32), asked: []asked{a.value("rows", i+1), a.value("gates", n)},
+				is:    map[string]string{"rows": fmt.Sprint(i + 1), "gates": fmt.Sprint(n)},
+				write: func(args reg.Register) { a.gatesOf(args, i+1, n) }})
 		}
 	}
-	a.ret()
+	a.tiled("gates", "gatesArgs", all)
 }
 
 func (a *asm) gatesOf(args reg.Register, rows, gates int) {

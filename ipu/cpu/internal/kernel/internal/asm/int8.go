@@ -47,32 +47,92 @@ func (a *asm) int8Most() int {
 	return 6
 }
 
-// int8Sums writes the loops over tiles of rows, of one or two vectors. In a convolution the vectors
-// are unsigned and lie at listed offsets; in a product of matrices they are
-// signed and follow each other.
+// int8Sums writes products of rows by one or two vectors, by tiles of as many
+// rows as have sums in registers: those that come after the rows that are done.
+// The last rows that do not fit in one tile, but in two, are divided evenly. In
+// a convolution the vectors are unsigned and lie at listed offsets; in a product
+// of matrices they are signed and follow each other.
 func (a *asm) int8Sums(name string, conv bool) {
-	args := a.function(name, "int8Args")
-	pa, row, rows, b, tile := a.GP64(), a.GP64(), a.GP64(), a.GP64(), a.GP64()
-	a.MOVQ(a.field(args, "b"), b)
-	a.MOVQ(a.field(args, "tile"), tile)
-	a.MOVQ(a.field(args, "aRow"), row)
-	row3 := a.GP64()
-	a.LEAQ(indexed(row, row, 2, 0), row3)
-	first := a.GP64()
-	a.MOVQ(a.field(args, "first"), first)
-	t := int8Loop{asm: a, args: args, pa: pa, row: row, row3: row3, rows: rows, b: b, tile: tile, first: first, conv: conv}
-	a.MOVQ(a.field(args, "a"), pa)
-	a.MOVQ(a.field(args, "rows"), rows)
+	most, vectors := a.int8Most(), []int{2}
 	if a.wide() {
-		single := a.newLabel("single")
-		a.CMPQ(a.field(args, "vectors"), operand.U8(1))
-		a.JEQ(operand.LabelRef(single))
-		t.all(2)
-		a.Label(single)
-		t.all(1)
-		return
+		vectors = []int{2, 1}
 	}
-	t.all(2)
+	args := a.function(name, "int8Args")
+	rows, r := a.GP64(), a.GP64()
+	a.MOVQ(a.field(args, "rows"), rows)
+	a.SUBQ(a.field(args, "done"), rows)
+	take := a.newLabel("take")
+	a.MOVQ(operand.U32(most), r)
+	a.CMPQ(rows, operand.U8(2*most))
+	a.JGE(operand.LabelRef(take))
+	a.MOVQ(rows, r)
+	a.CMPQ(rows, operand.U8(most))
+	a.JLE(operand.LabelRef(take))
+	a.INCQ(r)
+	a.SHRQ(operand.U8(1), r)
+	a.Label(take)
+	var all []variant
+	for _, v := range vectors {
+		for n := most; n >= 1; n-- {
+			t := variant{tile: size(n, v*a.lanes), is: map[string]string{"rows": fmt.Sprint(n), "16 * vectors": fmt.Sprint(v * a.lanes)},
+				write: func(args reg.Register) { a.int8Tile(args, n, v, conv) }}
+			if len(vectors) > 1 {
+				t.asked = append(t.asked, a.value("vectors", v))
+			}
+			t.asked = append(t.asked, asked{fmt.Sprint("r", n), func(_ reg.Register, next operand.LabelRef) {
+				a.CMPQ(r, operand.U8(n))
+				a.JNE(next)
+			}})
+			all = append(all, t)
+		}
+	}
+	a.dispatch(name, args, all, 0)
+	a.RET()
+	a.writeTiles(name, "int8Args", all)
+}
+
+// int8Tile writes the function of n rows and v vectors. That of the most rows
+// goes on as long as it is the right one.
+func (a *asm) int8Tile(args reg.Register, n, v int, conv bool) {
+	t := int8Loop{asm: a, args: args, conv: conv}
+	for _, f := range []struct {
+		name string
+		to   *reg.Register
+	}{{"a", &t.pa}, {"aRow", &t.row}, {"b", &t.b}, {"tile", &t.tile}, {"first", &t.first}} {
+		*f.to = a.GP64()
+		a.MOVQ(a.field(args, f.name), *f.to)
+	}
+	if n == a.int8Most() {
+		t.rows = a.GP64()
+		a.MOVQ(a.field(args, "rows"), t.rows)
+	}
+	t.row3 = a.GP64()
+	a.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
+	done, from, most := a.GP64(), a.GP64(), a.int8Most()
+	a.MOVQ(a.field(args, "done"), done)
+	if n == most {
+		a.SUBQ(done, t.rows)
+	}
+	a.MOVQ(done, from)
+	a.IMULQ(t.row, from)
+	a.ADDQ(from, t.pa)
+	if conv {
+		a.LEAQ(indexed(t.first, done, 4, 0), t.first)
+	}
+	a.SHLQ(operand.U8(7), done)
+	a.ADDQ(done, t.tile)
+	again := a.newLabel("rows")
+	if n == most {
+		a.Label(again)
+	}
+	t.tileOf(n, v)
+	a.ADDQ(operand.U8(n), a.field(args, "done"))
+	if n == most {
+		a.SUBQ(operand.U8(n), t.rows)
+		a.CMPQ(t.rows, operand.U8(2*most))
+		a.JGE(operand.LabelRef(again))
+	}
+	a.ret()
 }
 
 // int8Loop is a loop over rows.
@@ -80,39 +140,6 @@ type int8Loop struct {
 	*asm
 	args, pa, row, row3, rows, b, tile, first reg.Register
 	conv                                      bool
-}
-
-// all writes the loop for v vectors, which ends the function. The last rows
-// that do not fit in one tile, but in two, are divided evenly.
-func (t *int8Loop) all(v int) {
-	most := t.int8Most()
-	again, take := t.newLabel("rows"), t.newLabel("take")
-	t.Label(again)
-	r := t.GP64()
-	t.MOVQ(operand.U32(most), r)
-	t.CMPQ(t.rows, operand.U8(2*most))
-	t.JGE(operand.LabelRef(take))
-	t.MOVQ(t.rows, r)
-	t.CMPQ(t.rows, operand.U8(most))
-	t.JLE(operand.LabelRef(take))
-	t.INCQ(r)
-	t.SHRQ(operand.U8(1), r)
-	t.Label(take)
-	t.SUBQ(r, t.rows)
-	for n := most; n >= 1; n-- {
-		next := t.newLabel(fmt.Sprintf("not%d", n))
-		if n > 1 {
-			t.CMPQ(r, operand.U8(n))
-			t.JNE(operand.LabelRef(next))
-		}
-		t.tileOf(n, v)
-		if n > most/2 {
-			t.TESTQ(t.rows, t.rows)
-			t.JNE(operand.LabelRef(again))
-		}
-		t.ret()
-		t.Label(next)
-	}
 }
 
 // tileOf writes the sums of r rows and v vectors.
@@ -209,11 +236,11 @@ func (t *int8Loop) tileOf(r, v int) {
 			a.VMOVUPS(acc[i][j], at(t.tile, i*int8TileRow+j*a.bytes()))
 		}
 	}
-	a.ADDQ(operand.U32(r*int8TileRow), t.tile)
-	if t.conv {
-		a.ADDQ(operand.U8(4*r), t.first)
-	}
-	if r > a.int8Most()/2 {
+	if r == a.int8Most() { // more may follow
+		a.ADDQ(operand.U32(r*int8TileRow), t.tile)
+		if t.conv {
+			a.ADDQ(operand.U8(4*r), t.first)
+		}
 		skip := a.GP64()
 		a.IMUL3Q(operand.U32(r), t.row, skip)
 		a.ADDQ(skip, t.pa)

@@ -100,6 +100,9 @@ func assemble(write func(*asm), set isa, s *structs) ([]byte, []stub, error) {
 	if err := pass.Compile.Execute(file); err != nil {
 		return nil, nil, err
 	}
+	if err := checkJumps(file); err != nil {
+		return nil, nil, err
+	}
 	text, err := printer.NewGoAsm(printer.Config{Name: generator}).Print(file)
 	if err != nil {
 		return nil, nil, err

@@ -73,9 +73,9 @@ func blockedWindow(size, stride int) string {
 
 // bytePlains are the loops on bytes.
 var bytePlains = map[string]string{
-	"int8Product": "for r := range rows {\n\tfor c := range 16 * vectors {\n\t\ts := first[c]\n\t\tfor i := range 4 * steps {\n" +
+	"int8Product": "for r := range rows { // of a tile, after those that are done\n\tfor c := range 16 * vectors {\n\t\ts := first[c]\n\t\tfor i := range 4 * steps {\n" +
 		"\t\t\ts += int32(a[r*aRow+i]) * int32(int8(b[i/4*128+4*c+i%4])) // by AVX2, a is numbers of 16 bits\n\t\t}\n\t\ttile[32*r+c] = s\n\t}\n}",
-	"int8Conv": "for r := range rows {\n\tfor c := range 16 * vectors {\n\t\ts := first[r]\n\t\tfor i := range 4 * steps {\n" +
+	"int8Conv": "for r := range rows { // of a tile, after those that are done\n\tfor c := range 16 * vectors {\n\t\ts := first[r]\n\t\tfor i := range 4 * steps {\n" +
 		"\t\t\ts += int32(int8(a[r*aRow+i])) * int32(b[offsets[i/4]+4*c+i%4]) // by AVX2, a is numbers of 16 bits\n\t\t}\n\t\ttile[32*r+c] = s\n\t}\n}",
 	"int8ColumnsInts":   finish("c", "int32", "v"),
 	"int8ColumnsFloats": finish("c", "float32", "min(max(float32(v)*scale[c]+shift[c], low), high)"),

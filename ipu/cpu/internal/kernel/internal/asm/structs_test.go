@@ -146,7 +146,10 @@ func TestGrouped(t *testing.T) {
 }
 
 func TestDeclare(t *testing.T) {
-	got, err := declare("room", []stub{{"addAVX2", "add", "(dst, x, y *float32, n int)"}, {"peakAVX2", "peak", "(n int)"}})
+	got, err := declare("room", []stub{
+		{name: "addAVX2", operation: "add", signature: "(dst, x, y *float32, n int)"},
+		{name: "peakAVX2", operation: "peak", signature: "(n int)"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +177,7 @@ func peakAVX2(n int)
 	if d := cmp.Diff(want, string(got)); d != "" {
 		t.Error(d)
 	}
-	if _, err := declare("room", []stub{{"unknownAVX2", "unknown", "()"}}); err == nil || !strings.Contains(err.Error(), "unknown has no plain loop") {
+	if _, err := declare("room", []stub{{name: "unknownAVX2", operation: "unknown", signature: "()"}}); err == nil || !strings.Contains(err.Error(), "unknown has no plain loop") {
 		t.Errorf("a function without a plain loop: %v", err)
 	}
 }

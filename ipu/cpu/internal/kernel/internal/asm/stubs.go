@@ -12,7 +12,8 @@ import (
 // stub is the Go declaration of a function in assembly.
 type stub struct {
 	name      string
-	operation string // the name without the instruction set
+	operation string // which has the plain loop
+	tile      tileOf // if the operation has several
 	signature string // after the name
 }
 
@@ -24,7 +25,11 @@ func (a *asm) stubsOf(file *ir.File) []stub {
 		if args, ok := a.argsOf[f.Name]; ok {
 			signature = "(args *" + args + ")"
 		}
-		s = append(s, stub{f.Name, strings.TrimSuffix(f.Name, a.name), grouped(signature)})
+		one := stub{name: f.Name, operation: strings.TrimSuffix(f.Name, a.name), signature: grouped(signature)}
+		if t, ok := a.tiles[f.Name]; ok {
+			one.operation, one.tile = t.operation, t
+		}
+		s = append(s, one)
 	}
 	return s
 }
@@ -54,7 +59,7 @@ func declare(pkg string, stubs []stub) ([]byte, error) {
 			return nil, fmt.Errorf("%s has no plain loop that says what it computes (plain.go)", s.operation)
 		}
 		fmt.Fprintf(&b, "\n// %s computes\n//\n", s.name)
-		for line := range strings.SplitSeq(plain, "\n") {
+		for line := range strings.SplitSeq(s.tile.plainOf(plain), "\n") {
 			fmt.Fprintf(&b, "//\t%s\n", line)
 		}
 		if strings.Contains(s.signature, "*") {
