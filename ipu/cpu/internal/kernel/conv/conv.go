@@ -22,7 +22,7 @@ type ConvShape struct {
 	low, high        float32
 }
 
-// Bounds returns what the result is kept within.
+// Bounds returns the limits of the result, infinite if it has none.
 func (s *ConvShape) Bounds() (low, high float32) {
 	if !s.Bounded {
 		return float32(math.Inf(-1)), float32(math.Inf(1))
@@ -30,6 +30,7 @@ func (s *ConvShape) Bounds() (low, high float32) {
 	return s.low, s.high
 }
 
+// NewConvShape returns the geometry of a convolution of x and w to y.
 func NewConvShape(o *graph.Conv, x, w, y []int64) ConvShape {
 	s := ConvShape{
 		Batch: int(x[0]), Group: int(o.Group), Channels: int(w[1]), Maps: int(w[0] / o.Group),
@@ -45,6 +46,7 @@ func NewConvShape(o *graph.Conv, x, w, y []int64) ConvShape {
 	return s
 }
 
+// Product3 returns the product of three sizes.
 func Product3(d [3]int) int { return d[0] * d[1] * d[2] }
 
 // Inside returns the outputs [lo, hi) along an axis for which kernel element
@@ -53,8 +55,8 @@ func (s *ConvShape) Inside(axis, k int) (lo, hi int) {
 	return tensor.WindowRange(s.In[axis], s.Out[axis], s.Stride[axis], s.Pad[axis]-k*s.Dilation[axis])
 }
 
-// FewMaps is the most output channels of a group for which gathering windows
-// into a matrix costs more than it saves.
+// FewMaps is the most output channels of a group for which im2col, gathering windows
+// into a matrix, costs more than it saves.
 const FewMaps = 2
 
 func bindConv(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
@@ -88,8 +90,8 @@ func newConv[T tensor.Float](s ConvShape) tensor.Kernel {
 	return k
 }
 
-// gemmConv computes a convolution as W·X, where column j of X holds the window
-// of output position j. X is never whole: a panel of it is gathered, for a
+// gemmConv is the kernel by im2col and GEMM: a convolution is W·X, where column j of
+// X holds the window of output position j. X is never whole: a panel of it is gathered, for a
 // block of channels, into memory that stays in the first-level cache while
 // all rows of W pass over it.
 type gemmConv[T tensor.Float] struct {

@@ -9,8 +9,9 @@ import (
 // WindowElements returns the elements of a convolution's window over all channels.
 func WindowElements(w graph.TensorType) int64 { return tensor.AtLeastOne(w.Shape[1:]) }
 
-// convTableBytes: where every element of a window lies in a band of the image, the
-// phases of a line, a strip for every few columns, and a row of zeros.
+// ConvTableBytes returns the bytes of the tables of a convolution: where every
+// element of a window lies in a band of the image, the phases of a line, a strip for
+// every few columns, and a row of zeros.
 func ConvTableBytes(_ graph.Op, in, out []graph.TensorType) int64 {
 	w, last := in[1], in[1].Rank()-1
 	return budget.Add(budget.Mul(4, WindowElements(w)), budget.Mul(8, w.Shape[last]), budget.Mul(4, w.Shape[1]),

@@ -19,13 +19,13 @@ const blockBytes = 32 << 10
 // than it saves.
 const Narrow = 3
 
-// Block returns how many of the K rows of a panel make one block.
+// Block returns the rows of a panel that make one block, of its K rows.
 func Block[T tensor.Number]() int {
 	var zero T
 	return blockBytes / (Panel * int(unsafe.Sizeof(zero)))
 }
 
-// Matrix is a matrix in somebody's memory: element (i, j) is at i·row + j·col.
+// Matrix is a strided view of a matrix in memory: element (i, j) is at i·row + j·col.
 type Matrix[T tensor.Number] struct {
 	Data     []T
 	Row, Col int
@@ -36,10 +36,10 @@ func (m Matrix[T]) At(i, j int) Matrix[T] {
 	return Matrix[T]{m.Data[min(i*m.Row+j*m.Col, len(m.Data)):], m.Row, m.Col}
 }
 
-// PackedLen returns how many elements a K×N matrix takes in panels.
+// PackedLen returns the elements of a packed K×N matrix: of its panels.
 func PackedLen(k, n int) int { return (n + Panel - 1) / Panel * Panel * k }
 
-// PackPanels writes a K×N matrix as panels; columns beyond N are zero.
+// PackPanels packs a K×N matrix: it writes it as panels; columns beyond N are zero.
 func PackPanels[T tensor.Number](dst []T, b Matrix[T], k, n int) {
 	for j := 0; j < n; j += Panel {
 		PackBlock(dst[j*k:][:k*Panel], b.At(0, j), k, min(Panel, n-j))
@@ -72,7 +72,7 @@ func PackBlock[T tensor.Number](dst []T, b Matrix[T], k, cols int) {
 	}
 }
 
-// PackedAtOnce is how many rows are packed before the next ones: while a column
+// PackedAtOnce is the number of rows that are packed before the next ones: while a column
 // follows the other they stay in the first-level cache.
 const PackedAtOnce = 64
 

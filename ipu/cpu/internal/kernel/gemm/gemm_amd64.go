@@ -70,10 +70,11 @@ func (l *limits) apply(y []float32) {
 	}
 }
 
-// LaneMask is a mask as AVX2 wants it, of its two vectors' columns: -1 for
+// LaneMask is a mask in the form of AVX2, for the columns of two vectors: -1 for
 // those that take part.
 type LaneMask [16]int32
 
+// Set sets the mask to the lowest 16 bits of bits.
 func (m *LaneMask) Set(bits uint32) { SetLanes(m[:], bits) }
 
 // The most rows and columns of a tile.
@@ -108,8 +109,9 @@ func runGemm(p tensor.VectorPath, args *gemmArgs, cols int, whole bool) {
 	}
 }
 
-// Addend is what a product is added to: row i of the result begins at i·row,
-// and all of it is one element if column is set. The sum is kept within limits.
+// Addend is the epilogue of a product: the operand that is added to it, of which
+// row i begins at i·Row, or all of row i is one element if Column is set, and the
+// limits of the sum.
 type Addend struct {
 	Data   []float32
 	Row    int

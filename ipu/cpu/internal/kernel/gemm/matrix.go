@@ -392,8 +392,8 @@ func bindGemmOf[T tensor.Number](o *graph.Gemm, in, out []graph.TensorType, alph
 	return newProduct(product[T]{m: m, n: n, k: k, a: a, b: b, c: c, alpha: alpha, beta: beta, bounds: limits})
 }
 
-// matMulTableBytes: where the matrices of every index of the batch begin, found axis
-// by axis, and a row that adds up bytes.
+// MatMulTableBytes returns the bytes of the tables of a product: where the matrices
+// of every index of the batch begin, found axis by axis, and a row that adds up bytes.
 func MatMulTableBytes(_ graph.Op, in, out []graph.TensorType) int64 {
 	batch := int64(1)
 	for _, t := range in[:2] {

@@ -6,7 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
-// The sizes of the blocks of a product: rowBlock rows of A, depthBlock
+// The sizes of the blocks of a product (cache blocking): rowBlock rows of A, DepthBlock
 // elements of each, stay in the second-level cache while they pass over all
 // panels. The block of a panel needs no more than that cache either; shorter
 // ones cost more, for passing over the result more often.

@@ -69,6 +69,7 @@ type Source struct {
 	special bool
 }
 
+// DrawSource draws a Source.
 func DrawSource(t *rapid.T) *Source {
 	return &Source{Seeded(rapid.Uint64().Draw(t, "data")), rapid.IntRange(0, 4).Draw(t, "special") == 0}
 }
@@ -76,6 +77,7 @@ func DrawSource(t *rapid.T) *Source {
 // Seeded returns a generator of random numbers.
 func Seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
 
+// Tensor returns the memory of a tensor of random elements.
 func (s *Source) Tensor(tt graph.TensorType) []byte {
 	if tt.DType == graph.Invalid {
 		return nil
@@ -169,6 +171,7 @@ func Wrapped(v *big.Int) Elem {
 	return Elem{I: int64(new(big.Int).And(v, new(big.Int).SetUint64(math.MaxUint64)).Uint64())}
 }
 
+// UnaryFns are the functions of [graph.Unary] that tests draw.
 var UnaryFns = []graph.UnaryFn{graph.Abs, graph.Neg, graph.Sign, graph.Reciprocal, graph.Floor, graph.Ceil, graph.Round, graph.Sqrt,
 	graph.Exp, graph.Log, graph.Erf, graph.Sin, graph.Cos, graph.Tan, graph.Asin, graph.Acos, graph.Atan, graph.Sinh, graph.Cosh,
 	graph.Tanh, graph.Asinh, graph.Acosh, graph.Atanh, graph.Sigmoid, graph.Relu, graph.LeakyRelu, graph.HardSigmoid, graph.Softplus,
@@ -182,6 +185,7 @@ func FromTruth(b bool) Elem {
 	return Elem{}
 }
 
+// ReduceFns are the functions of [graph.Reduce].
 var ReduceFns = []graph.ReduceFn{graph.ReduceSum, graph.ReduceMean, graph.ReduceMax, graph.ReduceMin, graph.ReduceProd,
 	graph.ReduceL1, graph.ReduceL2, graph.ReduceLogSum, graph.ReduceLogSumExp, graph.ReduceSumSquare}
 

@@ -27,6 +27,7 @@ func Aligned(n int) []byte {
 	return b[64-int(uintptr(unsafe.Pointer(&b[0]))%64):][:n:n]
 }
 
+// Load returns the elements of the memory b of a tensor of type t.
 func Load(t graph.DType, b []byte) []Elem {
 	out := make([]Elem, len(b)/t.Size())
 	for i := range out {
@@ -63,6 +64,7 @@ func Load(t graph.DType, b []byte) []Elem {
 	return out
 }
 
+// Store returns the memory of a tensor of type t with these elements.
 func Store(t graph.DType, elems []Elem) []byte {
 	b := Aligned(len(elems) * t.Size())
 	for i, e := range elems {
@@ -100,9 +102,10 @@ func Store(t graph.DType, elems []Elem) []byte {
 	return b
 }
 
-// Normal gives e the range of t.
+// Normal returns e as an element of type t.
 func Normal(t graph.DType, e Elem) Elem { return Load(t, Store(t, []Elem{e}))[0] }
 
+// The element types, by kind.
 var (
 	IntTypes   = []graph.DType{graph.I8, graph.U8, graph.I16, graph.U16, graph.I32, graph.U32, graph.I64, graph.U64}
 	FloatTypes = []graph.DType{graph.F16, graph.BF16, graph.F32, graph.F64}
@@ -227,6 +230,8 @@ func CheckMoved(t Fataler, what any, in, out graph.TensorType, x, got, value []b
 	})
 }
 
+// Distinct returns the memory of a tensor whose elements differ as far as its type
+// allows.
 func Distinct(tt graph.TensorType) []byte {
 	size := tt.DType.Size()
 	x := Aligned(tensor.Elements(tt.Shape) * size)
@@ -238,6 +243,7 @@ func Distinct(tt graph.TensorType) []byte {
 	return x
 }
 
+// RandomBytes returns n random bytes, with the extreme ones more often.
 func RandomBytes(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

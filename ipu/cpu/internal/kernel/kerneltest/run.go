@@ -16,12 +16,16 @@ import (
 // Threads is a Pool that runs every part in a goroutine of its own.
 type Threads int
 
+// Workers returns the number of workers.
 func (n Threads) Workers() int { return int(n) }
 
+// Pays returns true: all work is shared.
 func (n Threads) Pays(int) bool { return true }
 
+// Ended returns false.
 func (n Threads) Ended() bool { return false }
 
+// Run runs the parts of t.
 func (n Threads) Run(t tensor.Task, parts int) {
 	var wg sync.WaitGroup
 	for i := range parts {
@@ -30,6 +34,7 @@ func (n Threads) Run(t tensor.Task, parts int) {
 	wg.Wait()
 }
 
+// RunRounds runs the rounds of t, one after the other.
 func (n Threads) RunRounds(t tensor.RoundTask, rounds, items int) {
 	for r := range rounds {
 		var wg sync.WaitGroup
@@ -121,14 +126,19 @@ func Run(t Fataler, bind tensor.Binder, op graph.Op, in []graph.TensorType, data
 // goroutines, which would be counted as allocations.
 type InTurn int
 
+// Workers returns the number of workers.
 func (n InTurn) Workers() int { return int(n) }
 
+// Pays returns true: all work is shared.
 func (n InTurn) Pays(int) bool { return true }
 
+// Ended returns false.
 func (n InTurn) Ended() bool { return false }
 
+// Run runs the parts of t.
 func (n InTurn) Run(t tensor.Task, parts int) { tensor.Serial{}.Run(t, parts) }
 
+// RunRounds runs the rounds of t, one after the other.
 func (n InTurn) RunRounds(t tensor.RoundTask, rounds, items int) {
 	tensor.Serial{}.RunRounds(t, rounds, items)
 }

@@ -23,17 +23,19 @@ var int8Zeros [int8Width]int32
 // int8Way is how products of bytes are computed.
 type int8Way uint8
 
+// The ways to compute products of bytes.
 const (
-	Int8ByGo   int8Way = iota
-	int8ByAVX2         // in numbers of 16 bits
-	Int8ByVNNI         // AVX-512 with VNNI
+	Int8ByGo   int8Way = iota // plain Go
+	int8ByAVX2                // AVX2 or AVX-512, in numbers of 16 bits
+	Int8ByVNNI                // AVX-512 with VNNI
 )
 
+// The sizes of the loops for products of bytes.
 const (
-	Int8Step   = 4  // products that are added up at a time
-	int8Width  = 32 // columns of a tile
-	int8Height = 48 // the most rows of a tile
-	Int8Flip   = 0x80
+	Int8Step   = 4    // products that are added up at a time
+	int8Width  = 32   // columns of a tile
+	int8Height = 48   // the most rows of a tile
+	Int8Flip   = 0x80 // what turns a signed byte into an unsigned one 128 larger
 )
 
 // int8Args are the arguments of the loops that add up products: rows·vectors
@@ -97,8 +99,9 @@ const (
 	int8ToBytes
 )
 
-// Int8End says what becomes of sums. The operands from 2 on are those of
-// [graph.IntegerMatMul].
+// Int8End is the epilogue of a quantised product: how its sums of int32 become the
+// result, by zero points, scales (per tensor or per channel), shifts and limits. The
+// operands from 2 on are those of [graph.IntegerMatMul].
 type Int8End struct {
 	kind      int8Kind
 	size      int // bytes of a result
@@ -123,6 +126,8 @@ type int8Parameters struct {
 	scale, shift []float32
 }
 
+// NewInt8End returns the epilogue of a product of so many columns, each a sum of so
+// many products, with operands of types in and a result of type to.
 func NewInt8End(in []graph.TensorType, to graph.DType, bounded bool, low, high float64, columns, products int) Int8End {
 	e := Int8End{To: to, types: make([]graph.TensorType, 8), Columns: columns, products: products,
 		low: float32(math.Inf(-1)), high: float32(math.Inf(1)), size: to.Size()}
@@ -145,7 +150,8 @@ func (e *Int8End) padded() int { return tensor.RoundUp(e.Columns, int8Width) }
 // parameterBytes returns the scratch memory that prepare wants.
 func (e *Int8End) parameterBytes() int { return 3 * 4 * e.padded() }
 
-// Flips returns what makes a unsigned and b signed.
+// Flips returns the bits to flip in every byte of a to make it unsigned, and of b to
+// make it signed.
 func (e *Int8End) Flips() (a, b byte) {
 	if e.types[0].DType == graph.I8 {
 		a = Int8Flip

@@ -4,6 +4,7 @@ package quant
 
 import "github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 
+// Int8WayOf returns Int8ByGo: there is no assembly for this processor.
 func Int8WayOf(tensor.VectorPath) int8Way { return Int8ByGo }
 
 func vectorInterleave(int8Way, []byte, [4][]byte, int, byte) bool { return false }

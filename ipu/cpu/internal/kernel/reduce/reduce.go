@@ -94,6 +94,8 @@ func newIntReduce[T tensor.Integer, A int64 | uint64](o *graph.Reduce, x, out gr
 	return NewReduce[T, A](o, x, out)
 }
 
+// NewReduce returns the kernel of a reduction of elements of type T that adds up in
+// type A.
 func NewReduce[T tensor.Number, A int64 | uint64 | float64](o *graph.Reduce, x, out graph.TensorType) (tensor.Kernel, error) {
 	own := tensor.Strides(x.Shape)
 	var shape, steps [2][]int // kept, reduced

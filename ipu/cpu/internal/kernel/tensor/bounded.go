@@ -11,6 +11,8 @@ type boundedKernel struct {
 	parts int
 }
 
+// NewBoundedKernel returns a kernel that runs k, then limits its result, of F32, to
+// low and high.
 func NewBoundedKernel(k Kernel, low, high float32) Kernel {
 	return &boundedKernel{Kernel: k, low: low, high: high}
 }

@@ -2,21 +2,22 @@ package tensor
 
 import "os"
 
-// VectorPath says with which instructions the heavy kernels for float32
-// compute: in plain Go, or in assembly that needs vectors of a kind.
+// VectorPath is the set of instructions that the heavy kernels for float32 use:
+// those of plain Go, or SIMD instructions in assembly.
 type VectorPath uint8
 
+// The sets of instructions, each with those before it.
 const (
-	PathGo     VectorPath = iota
-	PathAVX2              // AVX2, FMA and F16C
-	PathAVX512            // AVX-512 F, VL, BW and DQ as well
+	PathGo     VectorPath = iota // plain Go
+	PathAVX2                     // AVX2, FMA and F16C
+	PathAVX512                   // AVX-512 F, VL, BW and DQ as well
 )
 
 // String returns the name that POPEFGEN_CPU takes.
 func (p VectorPath) String() string { return [...]string{"go", "avx2", "avx512"}[p] }
 
-// Path is how kernels compute that are bound from now on. It is a variable
-// for the tests.
+// Path is the set of instructions of kernels that are bound from now on: the
+// dispatch at run time, by CPUID and POPEFGEN_CPU. It is a variable for the tests.
 var Path = choosePath(os.Getenv("POPEFGEN_CPU"), FastestPath())
 
 // choosePath returns the path that a value of POPEFGEN_CPU asks for, or the
@@ -30,7 +31,7 @@ func choosePath(want string, fastest VectorPath) VectorPath {
 	return fastest
 }
 
-// Lanes is the number of elements of a vector, where there are some.
+// Lanes returns the float32 elements of a vector: 16 for AVX-512, else 8.
 func (p VectorPath) Lanes() int {
 	if p == PathAVX512 {
 		return 16

@@ -2,8 +2,8 @@ package tensor
 
 import "golang.org/x/sys/cpu"
 
-// FastestPath returns the best that the processor and the operating system
-// support.
+// FastestPath returns the widest instructions that the processor and the operating
+// system support, by CPUID.
 func FastestPath() VectorPath {
 	x := &cpu.X86
 	switch {

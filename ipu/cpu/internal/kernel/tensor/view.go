@@ -7,21 +7,25 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Signed, unsigned, integer, float and number are the element types that Go
-// computes with by itself.
+// The element types that Go has arithmetic for.
 type (
+	// Signed is the signed integers.
 	Signed interface {
 		~int8 | ~int16 | ~int32 | ~int64
 	}
+	// Unsigned is the unsigned integers.
 	Unsigned interface {
 		~uint8 | ~uint16 | ~uint32 | ~uint64
 	}
+	// Integer is all integers.
 	Integer interface{ Signed | Unsigned }
-	Float   interface{ ~float32 | ~float64 }
-	Number  interface{ Integer | Float }
+	// Float is single and double precision.
+	Float interface{ ~float32 | ~float64 }
+	// Number is all of them.
+	Number interface{ Integer | Float }
 )
 
-// View gives the memory of a tensor its element type. b must be aligned to
+// View returns the memory of a tensor as a slice of its element type. b must be aligned to
 // T's size, as Kernel.Run promises; nothing is copied.
 func View[T any](b []byte) []T {
 	var zero T
@@ -32,7 +36,10 @@ func View[T any](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), n)
 }
 
+// F32s returns the memory of a tensor of F32 as a slice.
 func F32s(b []byte) []float32 { return View[float32](b) }
+
+// F64s returns the memory of a tensor of F64 as a slice.
 func F64s(b []byte) []float64 { return View[float64](b) }
 
 // Elements returns how many elements a verified shape has.
@@ -55,7 +62,7 @@ func Strides(shape []int64) []int {
 	return s
 }
 
-// Ints converts a shape.
+// Ints returns a shape as ints.
 func Ints(shape []int64) []int {
 	s := make([]int, len(shape))
 	for i, d := range shape {
@@ -109,13 +116,15 @@ func RawBytes[T any](s []T) []byte {
 // Lanes are the vectors along one axis: a tensor seen as [outer, dim, inner].
 type Lanes struct{ Outer, Dim, Inner int }
 
+// LanesOf returns the lanes of a tensor of this shape along an axis.
 func LanesOf(shape []int64, axis int64) Lanes {
 	return Lanes{Elements(shape[:axis]), int(shape[axis]), Elements(shape[axis+1:])}
 }
 
-// Typed picks a function by the element type that Go computes with.
+// Typed is a function for each element type that Go has arithmetic for.
 type Typed[F any] struct{ I8, U8, I16, U16, I32, U32, I64, U64, F32, F64 F }
 
+// Of returns the function for elements of type d; ok is false if there is none.
 func (t *Typed[F]) Of(d graph.DType) (F, bool) {
 	switch d {
 	case graph.I8:

@@ -325,6 +325,7 @@ func FillOf(size int) func(dst, element []byte) {
 	return Fill[uint64]
 }
 
+// Fill sets all elements of dst to element, both of as many bytes as an E.
 func Fill[E tensor.Unsigned](dst, element []byte) {
 	if len(dst) > 256 {
 		Repeat(dst, element)
@@ -480,6 +481,7 @@ func where[E tensor.Unsigned](dst, cond, a, b, _ []byte) {
 	}
 }
 
+// FillWith sets all elements of x to v.
 func FillWith[T any](x []T, v T) {
 	for i := range x {
 		x[i] = v

@@ -192,6 +192,7 @@ func logical(fn graph.BinaryFn) func(dst, a, b []uint8) {
 	return nil
 }
 
+// Add sets dst to a + b.
 func Add[T tensor.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -206,6 +207,7 @@ func subtract[T tensor.Number](dst, a, b []T) {
 	}
 }
 
+// Multiply sets dst to a · b.
 func Multiply[T tensor.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -231,6 +233,7 @@ func divideInt[T tensor.Integer](dst, a, b []T) {
 	}
 }
 
+// Maximum sets dst to the larger of a and b, NaN if one is.
 func Maximum[T tensor.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {
@@ -238,6 +241,7 @@ func Maximum[T tensor.Number](dst, a, b []T) {
 	}
 }
 
+// Minimum sets dst to the smaller of a and b, NaN if one is.
 func Minimum[T tensor.Number](dst, a, b []T) {
 	a, b = a[:len(dst)], b[:len(dst)]
 	for i := range dst {

@@ -35,7 +35,7 @@ func ExpSplit(y float64) (p, s float64) {
 	return p, math.Float64frombits((math.Float64bits(k) + 1023) << 52)
 }
 
-// Limit brings y within ±expLimit; NaN stays NaN.
+// Limit returns y limited to ±expLimit; NaN stays NaN.
 func Limit(y float64) float64 {
 	if y > -expLimit && y < expLimit {
 		return y
@@ -43,6 +43,7 @@ func Limit(y float64) float64 {
 	return min(max(y, -expLimit), expLimit)
 }
 
+// ExpF32 sets dst to the exponentials of x, in plain Go.
 func ExpF32(dst, x []float32) {
 	dst = dst[:len(x)]
 	for i, v := range x {

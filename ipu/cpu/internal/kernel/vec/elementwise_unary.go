@@ -275,6 +275,7 @@ func unaryFloat[T tensor.Float](o *graph.Unary) func(dst, x []T) {
 	return activationFloat[T](o)
 }
 
+// UnaryF32 returns the loop for a function of float32, vectorised where there is one.
 func UnaryF32(o *graph.Unary) func(dst, x []float32) {
 	if f := vectorUnary(o); f != nil {
 		return f

@@ -47,6 +47,7 @@ func loopDivideOne(dst, x *float32, n int, y, reciprocal float32) {
 	}
 }
 
+// LoopMaximumOne sets n elements of dst to the larger of those of x and y.
 func LoopMaximumOne(dst, x *float32, n int, y float32) {
 	if tensor.Path == tensor.PathAVX512 {
 		maximumOneAVX512(dst, x, n, y)
@@ -55,6 +56,7 @@ func LoopMaximumOne(dst, x *float32, n int, y float32) {
 	}
 }
 
+// LoopMinimumOne sets n elements of dst to the smaller of those of x and y.
 func LoopMinimumOne(dst, x *float32, n int, y float32) {
 	if tensor.Path == tensor.PathAVX512 {
 		minimumOneAVX512(dst, x, n, y)
@@ -63,6 +65,7 @@ func LoopMinimumOne(dst, x *float32, n int, y float32) {
 	}
 }
 
+// LoopMost returns the largest of n elements.
 func LoopMost(x *float32, n int) float32 {
 	if tensor.Path == tensor.PathAVX512 {
 		return mostAVX512(x, n)
@@ -147,6 +150,7 @@ func loopLogSoftmaxRows(dst, x *float32, n, rows int) {
 	}
 }
 
+// LoopSum returns the sum of n elements, added in lanes.
 func LoopSum(x *float32, n int) float32 {
 	if tensor.Path == tensor.PathAVX512 {
 		return sumAVX512(x, n)
@@ -225,6 +229,7 @@ func loopDeal2(d0, d1, x *uint32, n, rows, to, from int) {
 	}
 }
 
+// LoopTanh sets n elements of dst to the hyperbolic tangents of those of x.
 func LoopTanh(dst, x *float32, n int) {
 	if tensor.Path == tensor.PathAVX512 {
 		tanhAVX512(dst, x, n)

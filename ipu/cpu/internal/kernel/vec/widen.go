@@ -173,7 +173,7 @@ type WidenTask struct {
 	parts int
 }
 
-// Run does the conversion that v describes.
+// Run runs the conversion v on the workers of p.
 func (t *WidenTask) Run(p tensor.Pool, v WidenTask) {
 	v.parts = tensor.Cut(p, len(v.Wide), 3)
 	*t = v

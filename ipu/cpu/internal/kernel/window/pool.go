@@ -60,15 +60,16 @@ type PoolShape struct {
 	many    *planePool // folds many rows of windows in a call; may be nil
 }
 
-// PoolFold is how a window becomes one element.
+// PoolFold is the operation that makes one element of a window.
 type PoolFold uint8
 
+// The operations.
 const (
-	maxWindow PoolFold = iota
-	AddWindow
+	maxWindow PoolFold = iota // the largest element
+	AddWindow                 // the sum
 )
 
-// Identity is what changes nothing.
+// Identity returns the identity element of the operation: 0, or -Inf.
 func (f PoolFold) Identity() float32 {
 	if f == AddWindow {
 		return 0
@@ -96,11 +97,11 @@ func (s *PoolShape) useVectors(fold PoolFold, counts []float32, countPad bool) {
 	s.vectors = tensor.Path != tensor.PathGo && s.Strip < LongestStrip
 }
 
-// LongestRow is how many elements of windows a row of the output has at most for
-// vectorised loops, which nothing can end before.
+// LongestRow is the most elements of windows that a row of the output has for
+// vectorised loops, which can not be ended early.
 const LongestRow = 1 << 28
 
-// LongestStrip bounds the scratch memory of a part, in elements.
+// LongestStrip is the most scratch memory of a part, in elements.
 const LongestStrip = 1 << 20
 
 // parts is into how many parts the rows of the output are cut, at most, and
@@ -136,6 +137,7 @@ func (s *PoolShape) stripOf(scratch []float32, part int, fold PoolFold) []float3
 	return strip
 }
 
+// NewPoolShape returns the geometry of a pooling of x to y, both [N,C,spatial…].
 func NewPoolShape(x, y, kernel, strides, dilations, begin, end []int64) PoolShape {
 	s := PoolShape{Planes: int(x[0] * x[1]), Rows: 1, Plane: 1, Window: 1, Global: true}
 	for i := range kernel {

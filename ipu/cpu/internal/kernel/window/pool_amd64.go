@@ -14,6 +14,7 @@ type WindowLoops struct {
 	slides [2]windowLoop // fold stretches that begin at every and at every second element
 }
 
+// The loops for AVX-512 (Wide) and AVX2 (Narrow), for maxima and sums.
 var (
 	WideMost   = WindowLoops{mostRowsAVX512, [2]windowLoop{mostSlideAVX512, mostSlide2AVX512}}
 	NarrowMost = WindowLoops{mostRowsAVX2, [2]windowLoop{mostSlideAVX2, mostSlide2AVX2}}

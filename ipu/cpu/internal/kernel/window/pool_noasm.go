@@ -8,4 +8,5 @@ func foldWindows[T tensor.Number](*PoolShape, PoolFold, []T, []T, []float32, *Wi
 	return false
 }
 
+// DivideWindows does nothing: there is no assembly for this processor.
 func DivideWindows[T tensor.Float]([]T, []T, int) {}

@@ -8,7 +8,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// poolTableBytes: how many elements of a window count at every position of the last
+// PoolTableBytes returns the bytes of the tables of a pooling: how many elements of a window count at every position of the last
 // axis, in every lane of a block; the rows of the input under each row of windows;
 // divisors by how many rows these are; and ones for windows at every place.
 func PoolTableBytes(op graph.Op, _, out []graph.TensorType) int64 {
@@ -34,8 +34,8 @@ func PoolTableBytes(op graph.Op, _, out []graph.TensorType) int64 {
 		budget.Mul(8, columns, strides[last]))
 }
 
-// resizeTableBytes: an offset for every position of an axis, or elements and their
-// weights.
+// ResizeTableBytes returns the bytes of the tables of a Resize: an offset for every
+// position of an axis, or elements and their weights.
 func ResizeTableBytes(op graph.Op, in, _ []graph.TensorType) int64 {
 	o := op.(*graph.Resize)
 	total := int64(0)

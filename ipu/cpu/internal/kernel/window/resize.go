@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
+// BindResize binds a [graph.Resize].
 func BindResize(op graph.Op, in, out []graph.TensorType) (tensor.Kernel, error) {
 	o := op.(*graph.Resize)
 	if o.Mode == graph.ResizeNearest && o.Coordinates != graph.CropAndResize {
