@@ -22,7 +22,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/gen"
-	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/popef"
 )
 

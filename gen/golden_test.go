@@ -16,14 +16,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen"
-	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/popef"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files, if what is to be written compiles, vets and passes its tests")
 
 // goldenDir holds the cases.
-const goldenDir = "../golden"
+const goldenDir = "../golden/internal"
 
 // goldenCase is one directory of the golden cases.
 type goldenCase struct {

@@ -28,7 +28,7 @@ import (
 // of the standard library included.
 func exports(t *testing.T, fset *token.FileSet) types.Importer {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "github.com/popefgen/popefgen/golden/affine/want",
+	out, err := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", "github.com/popefgen/popefgen/golden/internal/affine/want",
 		"github.com/popefgen/popefgen/golden/outputs", "github.com/popefgen/popefgen/ipu/cpu", "testing", "embed", "log", "path/filepath", "errors").Output()
 	require.NoError(t, err)
 	files := map[string]string{}

@@ -27,7 +27,7 @@ import (
 // generated package that Model Runtime would check when they are made, every
 // time.
 func TestFeature73_CompilerChecks(t *testing.T) {
-	const generated = "github.com/popefgen/popefgen/golden/affine/want"
+	const generated = "github.com/popefgen/popefgen/golden/internal/affine/want"
 	var stderr bytes.Buffer
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", generated)
 	list.Stderr = &stderr

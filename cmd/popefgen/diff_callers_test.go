@@ -13,7 +13,7 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/gen/plan"
-	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )

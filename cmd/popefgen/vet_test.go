@@ -17,8 +17,9 @@ func TestVet(t *testing.T) {
 	tool := filepath.Join(t.TempDir(), "popefgen")
 	out, err := exec.Command("go", "build", "-o", tool, ".").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	const copies = "../../golden/internal/poptorch_resnet50/testdata/copies"
 	const want = "copies.go:7:22: range over out.FcFcModelFcFcGemm0[0].Data copies the array, and each row again (8000 bytes); range over out.FcFcModelFcFcGemm0[0].Rows(), whose rows are pointers"
-	for _, args := range [][]string{{tool, "vet", "./testdata/copies"}, {"go", "vet", "-vettool=" + tool, "./testdata/copies"}} {
+	for _, args := range [][]string{{tool, "vet", copies}, {"go", "vet", "-vettool=" + tool, copies}} {
 		out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 		var exit *exec.ExitError
 		require.ErrorAs(t, err, &exit, "%s", out)

@@ -30,7 +30,7 @@ func TestFormatInPieces(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
-	golden, err := filepath.Glob(filepath.Join("..", "..", "golden", "*", "want", "*.go"))
+	golden, err := filepath.Glob(filepath.Join("..", "..", "golden", "internal", "*", "want", "*.go"))
 	require.NoError(t, err)
 	require.NotEmpty(t, golden)
 	for _, path := range golden {

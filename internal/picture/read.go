@@ -125,6 +125,7 @@ var rooms = []string{
 	"onnx",
 	"rt",
 	"golden",
+	"internal/golden",
 	"gen",
 	"cmd/popefgen",
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/golden"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -171,7 +171,7 @@ func TestPublicModelsAllocateNothing(t *testing.T) {
 	if cpu.Path() != "go" {
 		require.GreaterOrEqual(t, kinds, 22*3, "kinds of requests: samplesOf lacks the sizes of some model")
 	}
-	models, err := filepath.Glob(filepath.Join("..", "..", "golden", "*", "model.yaml"))
+	models, err := filepath.Glob(filepath.Join("..", "..", "golden", "internal", "*", "model.yaml"))
 	require.NoError(t, err)
 	opened := 0
 	for _, file := range models {

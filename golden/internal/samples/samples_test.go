@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	samples "github.com/popefgen/popefgen/golden/samples/want"
+	samples "github.com/popefgen/popefgen/golden/internal/samples/want"
 	"github.com/popefgen/popefgen/rt"
 )
 

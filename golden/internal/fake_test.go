@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	affine "github.com/popefgen/popefgen/golden/affine/want"
-	reexport "github.com/popefgen/popefgen/golden/reexport/want"
-	samples "github.com/popefgen/popefgen/golden/samples/want"
+	affine "github.com/popefgen/popefgen/golden/internal/affine/want"
+	reexport "github.com/popefgen/popefgen/golden/internal/reexport/want"
+	samples "github.com/popefgen/popefgen/golden/internal/samples/want"
 	"github.com/popefgen/popefgen/rt"
 )
 

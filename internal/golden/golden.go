@@ -1,5 +1,5 @@
 // Package golden turns the readable model descriptions of the golden cases
-// into PopEF files. README.md beside it is the reference of the format.
+// into PopEF files. README.md of the folder golden is the reference of the format.
 package golden
 
 import (
