@@ -11,13 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/internal/golden"
 	affine "github.com/popefgen/popefgen/golden/internal/affine/want"
 	empty "github.com/popefgen/popefgen/golden/internal/empty/want"
 	iterations "github.com/popefgen/popefgen/golden/internal/iterations/want"
 	loadinputs "github.com/popefgen/popefgen/golden/internal/load_inputs/want"
 	linear "github.com/popefgen/popefgen/golden/internal/popart_linear/want"
 	training "github.com/popefgen/popefgen/golden/internal/popart_training/want"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
 )

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/popefgen/popefgen/internal/golden"
 	affine "github.com/popefgen/popefgen/golden/internal/affine/want"
 	iterations "github.com/popefgen/popefgen/golden/internal/iterations/want"
 	loadinputs "github.com/popefgen/popefgen/golden/internal/load_inputs/want"
 	samples "github.com/popefgen/popefgen/golden/internal/samples/want"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/rt"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/gen"
-	"github.com/popefgen/popefgen/internal/golden"
 	reexport "github.com/popefgen/popefgen/golden/internal/reexport/want"
 	samples "github.com/popefgen/popefgen/golden/internal/samples/want"
+	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
