@@ -73,7 +73,7 @@ func TestQuestionsHaveOnePath(t *testing.T) {
 	require.NoError(t, err)
 	_, table, ok := strings.Cut(string(text), "## Where things are")
 	require.True(t, ok)
-	asked := regexp.MustCompile("(?m)^\\| (.*\\?) \\| (.*?) \\| .* \\|$").FindAllStringSubmatch(table, -1)
+	asked := regexp.MustCompile(`(?m)^\| (.*\?) \| (.*?) \| .* \|$`).FindAllStringSubmatch(table, -1)
 	require.GreaterOrEqual(t, len(asked), 10)
 	for _, m := range asked {
 		info, err := os.Stat(filepath.Join(root, strings.Trim(m[2], "`")))
