@@ -349,7 +349,7 @@ func (p *program) find(s step) (*function, error) {
 			return nil, fmt.Errorf("%s:%d: %s is not in %s", page, s.line, s.name, s.file)
 		}
 	case f.file != s.file:
-		return nil, fmt.Errorf("%s:%d: %s is in %s, not in %s: change the link", page, s.line, s.name, f.file, s.file)
+		return nil, fmt.Errorf("%s:%d: %s is in %s, not in %s: go run ./internal/walks -w changes the link", page, s.line, s.name, f.file, s.file)
 	}
 	return f, nil
 }

@@ -92,3 +92,19 @@ func directories(walks []walk) []string {
 	slices.Sort(dirs)
 	return slices.Compact(dirs)
 }
+
+// relinked returns the text of the page with the links of walks to the files that
+// their functions are in. One whose function is not found stays.
+func (p *program) relinked(text string, walks []walk) string {
+	lines := strings.SplitAfter(text, "\n")
+	for _, w := range walks {
+		for _, s := range w.steps {
+			_, name, _ := strings.Cut(s.name, ".")
+			f, ok := p.functions[key{importPath(path.Dir(s.file)), name}]
+			if ok && path.Ext(s.file) == ".go" {
+				lines[s.line-1] = strings.Replace(lines[s.line-1], "](../"+s.file+")", "](../"+f.file+")", 1)
+			}
+		}
+	}
+	return strings.Join(lines, "")
+}

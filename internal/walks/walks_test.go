@@ -178,3 +178,11 @@ func TestParse(t *testing.T) {
 	_, err = parse("## Down\n1. [`a.F`](../a/a.go)\n3. [`a.F`](../a/a.go)\n")
 	require.ErrorContains(t, err, "item 3 is the 2th of the list")
 }
+
+func TestRelinked(t *testing.T) {
+	code, _ := fixtureCode(t)
+	text := "## Down\n\n1. [`f.start`](../f/old.go): [`f.start`](../f/old.go)\n2. [`f.gone`](../f/old.go)\n3. [`f.tile`](../f/f_amd64.s)\n"
+	walks, err := parse(text)
+	require.NoError(t, err)
+	require.Equal(t, strings.Replace(text, "f/old.go", "f/f.go", 1), code.relinked(text, walks))
+}
