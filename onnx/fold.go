@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// fold computes op on known operands. The results are nil, without an error, if
+// fold is constant folding: it computes op on known operands. The results are nil, without an error, if
 // it is better left to the executable.
 func (c *Call) fold(op graph.Op, in ...*value) ([]graph.TensorType, [][]byte, error) {
 	types := make([]graph.TensorType, len(in))

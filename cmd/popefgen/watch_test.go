@@ -63,7 +63,7 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, os.Rename(filepath.Join(dir, "new.popef"), model))
 	out.waitFor(t, "breaking: 2 breaking")
 
-	// What is being written is left alone until it is whole; trouble is told
+	// What is being written is left alone until it is whole; trouble is reported
 	// and does not end anything.
 	data, err := os.ReadFile(model)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ import (
 // imageOperators match public tests of operators that know layouts of images.
 var imageOperators = regexp.MustCompile("(?i)conv|pool|resize|upsample|norm|depth|shuffle|reduce_mean|concat|pad|qlinear")
 
-// TestLayoutOnPublicModels shows that blocks of channels change no bit of what
+// TestLayoutOnPublicModels shows that NCHWc and NHWC change no bit of what
 // public models answer. Of the tests of operators that know no images it takes
 // an eighth.
 func TestLayoutOnPublicModels(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLayoutOnPublicModels(t *testing.T) {
 		got, err := executeWith(ctx, m, inputs, rt.WithEngineOption("layout", "on"))
 		for name := range want {
 			if err == nil && !bytes.Equal(got[name], want[name]) {
-				err = fmt.Errorf("output %q differs in blocks of channels", name)
+				err = fmt.Errorf("output %q differs with NCHWc or NHWC", name)
 			}
 		}
 		return got, err

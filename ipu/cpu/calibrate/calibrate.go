@@ -1,5 +1,5 @@
-// Package calibrate measures what steps of a plan take on this machine, for
-// the engine's estimates: a record of [cpu.Costs]. It runs the kernels
+// Package calibrate is the calibration of the engine's cost model: it measures what
+// steps of a plan take on this machine and makes a record, [cpu.Costs]. It runs the kernels
 // themselves, on operators of sizes that models have, in one thread.
 package calibrate
 

@@ -1,6 +1,6 @@
-// Package costs has the records of what operators take on a machine, which the
-// engine estimates layouts and depth-first tiles from: their JSON form and what is
-// built in.
+// Package costs holds the numbers of the cost model: records of what operators take
+// on a machine, from which the engine estimates layouts and depth-first tiles, in
+// their JSON form, and those that are built in.
 package costs
 
 import (
@@ -20,8 +20,8 @@ import (
 )
 
 // Record is what steps of a plan take on one machine: plain data, from which
-// the engine estimates which activations are kept in blocks of channels or as
-// pixels, and where operators become chains. No result depends on it. Times are
+// the engine estimates which activations are kept in NCHWc or NHWC,
+// and where operators are tiled depth-first. No result depends on it. Times are
 // nanoseconds of one thread, as package calibrate measures them; only their
 // ratios matter.
 //

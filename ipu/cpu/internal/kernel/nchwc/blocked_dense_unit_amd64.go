@@ -68,7 +68,7 @@ func (u *blockedUnit) expect(image []float32, top int) {
 	}
 }
 
-// fetchAhead lets a call of the inner loop that computes so many tiles fetch what
+// fetchAhead lets a call of the inner loop that computes so many tiles prefetch what
 // the next band copies: its share, if it is number call of so many.
 func (u *blockedUnit) fetchAhead(call, calls, tiles int) {
 	t := u.blockedDenseTask

@@ -6,8 +6,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
-// blockMoveArgs are the arguments of the loops that convert planes to blocks
-// of channels and back, vectors of pixels at a time. internal/asm finds
+// blockMoveArgs are the arguments of the loops that convert NCHW to NCHWc
+// and back, vectors of pixels at a time. internal/asm finds
 // its fields by name.
 type blockMoveArgs struct {
 	planar   unsafe.Pointer // the first channel

@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// FusedTiles is operators on NCHWc that follow each other and are computed by
+// FusedTiles is fused tiles: operators on NCHWc that follow each other, computed by
 // depth-first tiling: all operators compute a tile, which is some blocks of
 // channels and some rows of them, before the next tile is begun. What they pass
 // on then stays in the second-level cache, and takes up no other memory. For

@@ -152,7 +152,7 @@ func int8Finish(way int8Way, kind int8Kind, byRows bool, args *int8FinishArgs) {
 	}
 }
 
-// int8Plane computes n results of one output channel. By vectors it computes
+// int8Plane computes n results of one output channel. Vectorised, it computes
 // whole blocks.
 func int8Plane(way int8Way, kind int8Kind, args *int8PlaneArgs, n int) {
 	wide := way == Int8ByVNNI

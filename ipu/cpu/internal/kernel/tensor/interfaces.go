@@ -33,7 +33,8 @@ type Packer interface {
 	UsePacked(i int)
 }
 
-// InPlacer is a Kernel that may write result 0 over the memory of an operand.
+// InPlacer is a Kernel that may compute in place: write result 0 over the memory of
+// an operand.
 type InPlacer interface {
 	// InPlace reports whether operand i may share memory with result 0.
 	InPlace(i int) bool

@@ -53,8 +53,8 @@ func vectorCast[T tensor.Number](dst []byte, to graph.DType, src []T) int {
 	return n
 }
 
-// vectorDecodeBfloat and vectorEncodeBfloat convert the first elements by
-// vectors, if there are any, and return how many.
+// vectorDecodeBfloat and vectorEncodeBfloat convert the first elements with
+// SIMD instructions, if there are any, and return how many.
 func vectorDecodeBfloat(dst []float32, src []num.BFloat16) int {
 	if tensor.Path == tensor.PathGo {
 		return 0

@@ -57,8 +57,8 @@ func VectorScale[T tensor.Float](y, x, scale, bias []T, mean, factor T) bool {
 	return true
 }
 
-// VectorLayerNorm normalises rows of len(scale) elements, as many as x has, by
-// vectors, if there are any for T and the rows are short enough to be added up
+// VectorLayerNorm normalises rows of len(scale) elements, as many as x has, with
+// SIMD instructions, if there are any for T and the rows are short enough to be added up
 // in float32; it reports whether it did it.
 func VectorLayerNorm[T tensor.Float](y, x, scale, bias []T, epsilon float64) bool {
 	n := len(scale)
@@ -265,8 +265,8 @@ func GreatestBeside[T tensor.Number](out []int64, x []T, dim, inner int) bool {
 // 32 sums.
 const shortSum = 1 << 10
 
-// VectorAcross returns the fold of a row of float32 into one accumulator by
-// vectors, nil if there is none. It computes in float64 where it can't be
+// VectorAcross returns the fold of a row of float32 into one accumulator with
+// SIMD instructions, nil if there is none. It computes in float64 where it can't be
 // exact.
 func VectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float64) float64 {
 	if tensor.Path == tensor.PathGo {

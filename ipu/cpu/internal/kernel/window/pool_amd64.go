@@ -22,8 +22,8 @@ var (
 	NarrowSum  = WindowLoops{sumRowsAVX2, [2]windowLoop{sumSlideAVX2, sumSlide2AVX2}}
 )
 
-// foldWindows folds the windows of an output row, to, of a plane, from, by
-// vectors; strip is as long as s.strip. It reports whether it can.
+// foldWindows folds the windows of an output row, to, of a plane, from, with
+// SIMD instructions; strip is as long as s.strip. It reports whether it can.
 func foldWindows[T tensor.Number](s *PoolShape, fold PoolFold, to, from []T, strip []float32, w *WindowRows) bool {
 	if !s.vectors {
 		return false
@@ -82,8 +82,8 @@ func foldWindows[T tensor.Number](s *PoolShape, fold PoolFold, to, from []T, str
 	return true
 }
 
-// DivideWindows divides x by the counts of the columns, each times rows, by
-// vectors.
+// DivideWindows divides x by the counts of the columns, each times rows,
+// with SIMD instructions.
 func DivideWindows[T tensor.Float](x, counts []T, rows int) {
 	y, n := tensor.AsFloat32(x), tensor.AsFloat32(counts)[:len(x)]
 	if tensor.Path == tensor.PathAVX512 {
