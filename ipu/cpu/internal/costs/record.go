@@ -34,21 +34,21 @@ type Record struct {
 	CacheBytes int64 `json:"cache_bytes"` // the size of a core's second-level cache
 
 	Node    float64 `json:"node_ns"`    // a step of a plan more
-	Convert float64 `json:"convert_ns"` // an element that is moved to or from blocks
+	Convert float64 `json:"convert_ns"` // an element that is moved to or from NCHWc
 	Element float64 `json:"element_ns"` // an element that an operator on single elements computes, or pooling reads
 
 	// An element that is read by a reduction over all positions and by resizing,
-	// in planes and in blocks.
+	// in NCHW and in NCHWc.
 	Mean         float64 `json:"mean_ns"`
 	MeanBlocks   float64 `json:"mean_blocks_ns"`
 	Resize       float64 `json:"resize_ns"`
 	ResizeBlocks float64 `json:"resize_blocks_ns"`
 
-	Half float64 `json:"half_ns"` // an element of half precision that a convolution reads or writes in planes, besides
+	Half float64 `json:"half_ns"` // an element of half precision that a convolution reads or writes in NCHW, besides
 
-	// A product of a convolution in planes, with windows of several elements and
-	// of one; in blocks; in blocks of which one holds all output channels; in
-	// blocks with windows of several elements where rows are very short.
+	// A product of a convolution in NCHW, with windows of several elements and
+	// of one; in NCHWc; in NCHWc of which one holds all output channels; in
+	// NCHWc with windows of several elements where rows are very short.
 	Product       float64 `json:"product_ns"`
 	PointProduct  float64 `json:"point_product_ns"`
 	BlockProduct  float64 `json:"block_product_ns"`
@@ -56,15 +56,15 @@ type Record struct {
 	ShortProduct  float64 `json:"short_product_ns"`
 
 	// A product of a convolution of single channels, in rows of whole vectors and
-	// in blocks, with strides of 1 and with others.
+	// in NCHWc, with strides of 1 and with others.
 	Depth             float64 `json:"depth_ns"`
 	DepthStrided      float64 `json:"depth_strided_ns"`
 	BlockDepth        float64 `json:"block_depth_ns"`
 	BlockDepthStrided float64 `json:"block_depth_strided_ns"`
 
-	// A product of bytes in planes and as pixels, the same of a convolution of
+	// A product of bytes in NCHW and in NHWC, the same of a convolution of
 	// single channels, and a byte that is converted. All are 0 where there are no
-	// kernels for pixels.
+	// kernels for NHWC.
 	BytesProduct  float64 `json:"bytes_product_ns"`
 	PixelsProduct float64 `json:"pixels_product_ns"`
 	BytesDepth    float64 `json:"bytes_depth_ns"`
