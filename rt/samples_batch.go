@@ -8,7 +8,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 )
 
-// batch is one run's worth of samples. Fields are guarded by batcher.mu, and
+// batch is one run's worth of samples, the unit of dynamic batching. Fields are guarded by batcher.mu, and
 // mem by who copies, runs or reads its part of it.
 type batch struct {
 	next    *batch

@@ -344,7 +344,7 @@ func joinSets(code []instruction) {
 }
 
 // remainder is the code of a program without the steps to skip. Streams are
-// told of their transfers all the same.
+// called for their transfers all the same.
 func remainder(code []instruction, skip []bool) []instruction {
 	rest := slices.Clone(code)
 	computes := false

@@ -40,7 +40,7 @@ type Engine struct {
 	plan    *Plan
 	bound   map[nodeKey]int // index into kernels
 	kernels []tensor.Kernel
-	unused  func(part []byte) // told of parts of the executable; may be nil
+	unused  func(part []byte) // called with parts of the executable; may be nil
 
 	state   atomic.Int32
 	busy    atomic.Bool

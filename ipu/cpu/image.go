@@ -17,8 +17,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// image is what all engines of one executable with equal options have in
-// common, for as long as one of them is open: the plan, constants in their
+// image is a shared executable: what all engines of one executable with equal
+// options have in common, counted by their number (a reference count): the plan, constants in their
 // kernels' layouts, and the weights (see group). Kernels are not part of it,
 // since they keep the state of a run.
 type image struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// group is the persistent tensors that one program gives their values and that
+// group is a weight set: the persistent tensors that one program gives their values and that
 // nothing changes afterwards: weights, what is computed from them, and what
 // kernels make of both. The values depend on nothing but the executable and on
 // what the program's streams deliver. Where each of these streams lends memory
@@ -35,7 +35,7 @@ type member struct {
 	stored bool           // a node writes it row-major
 }
 
-// version is one set of values of a group. Engines hold it until they get
+// version is a weight version: one state of the values of a group. Engines hold it until they get
 // another, and only a single holder changes it.
 type version struct {
 	sources []*byte // memory of the group's streams; nil if some stream lends none
