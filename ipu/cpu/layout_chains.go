@@ -59,7 +59,7 @@ func (r *region) join() {
 			}
 			members = append(members, next)
 		}
-		n := r.fuse(members)
+		n := r.fuseNodes(members)
 		if n == nil {
 			continue
 		}

@@ -47,8 +47,8 @@ func (p *pixels) pays(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	return forced.nhwc()
 }
 
-// fuse returns a chain of as many of some nodes as are worth it, nil if none are.
-func (r *region) fuse(members []int) *graph.Node {
+// fuseNodes returns a chain of as many of some nodes as are worth it, nil if none are.
+func (r *region) fuseNodes(members []int) *graph.Node {
 	if forced.fuse == nil {
 		return r.chain(members)
 	}
