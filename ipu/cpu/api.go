@@ -5,6 +5,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -25,6 +26,9 @@ func ParseCosts(data []byte) (Costs, error) { return costs.Parse(data) }
 // gives no others: those of one machine for each path of the kernels, zero where
 // kernels are in plain Go.
 func UsualCosts() Costs { return costs.Usual() }
+
+// Layout sums up which activations of a plan have another layout than the model's.
+type Layout = layout.Summary
 
 // ErrNotFolded is wrapped by the error of [Folder.Fold] where an operator is
 // better left to the executable: it would take too long, give too much, or

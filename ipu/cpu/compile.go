@@ -9,6 +9,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -23,7 +24,7 @@ type packKey struct{ kernel, operand int }
 
 // planOptions is what a plan depends on.
 type planOptions struct {
-	layoutOptions
+	layout.Options
 	work    int64 // operations of one run of a program
 	inPlace bool  // a result may be written over an operand
 	alias   bool  // tensors may share memory with each other and with the host
@@ -43,7 +44,7 @@ type compiled struct {
 type compiler struct {
 	ctx  context.Context
 	exe  *graph.Executable // with activations in blocks
-	from origins
+	from layout.Origins
 	opts planOptions
 	plan *Plan
 
@@ -73,12 +74,12 @@ func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room 
 	if err := work.check(opts.work); err != nil {
 		return nil, err
 	}
-	opts.memory = room.Left() // for kernels that are made to see whether they can be
+	opts.Memory = room.Left() // for kernels that are made to see whether they can be
 	laid := exe
-	var from origins
-	var summary Layout
+	var from layout.Origins
+	var summary layout.Summary
 	if opts.layout {
-		laid, from, summary = chooseLayout(exe, opts.layoutOptions)
+		laid, from, summary = layout.Choose(exe, opts.Options)
 	}
 	c := &compiler{
 		ctx:    ctx,
@@ -86,7 +87,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room 
 		exe:    laid,
 		from:   from,
 		opts:   opts,
-		plan:   &Plan{Name: exe.Name, Threads: opts.threads, Layout: summary},
+		plan:   &Plan{Name: exe.Name, Threads: opts.Threads, Layout: summary},
 		bound:  map[nodeKey]int{},
 		tables: room,
 		packs:  map[packKey]int{},
@@ -249,7 +250,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	node := &c.exe.Graphs[g].Nodes[n]
 	k, results, err := bind.Node(c.exe, node, c.tables)
 	if err != nil {
-		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.of(g, n), node.Name, c.exe.Graphs[g].Name, err)
+		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.Of(g, n), node.Name, c.exe.Graphs[g].Name, err)
 	}
 	i := len(c.kernels)
 	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
@@ -269,7 +270,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		if bytes := packer.Packed(operand); bytes > 0 {
 			packer.UsePacked(operand)
 			c.packs[packKey{i, operand}] = len(c.plan.Packed)
-			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Source: c.from.of(g, n), Operand: operand, Bytes: int64(bytes)})
+			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Source: c.from.Of(g, n), Operand: operand, Bytes: int64(bytes)})
 		}
 	}
 	return i, nil

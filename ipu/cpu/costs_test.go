@@ -93,7 +93,7 @@ func TestCostsRefused(t *testing.T) {
 	require.NoError(t, err)
 	inline, err := parseOptions(opt("costs", whole))
 	require.NoError(t, err)
-	require.Equal(t, "x", o.costs.Processor)
+	require.Equal(t, "x", o.Costs.Processor)
 	require.Equal(t, o, inline)
 }
 
@@ -189,7 +189,7 @@ func TestEveryCostDecides(t *testing.T) {
 	}
 	plan := func(exe *graph.Executable, c costs.Record) string {
 		o := defaultOptions()
-		o.threads, o.costs = 1, c
+		o.Threads, o.Costs = 1, c
 		p, err := compile(t.Context(), exe, o.planOptions, budget.New(0))
 		require.NoError(t, err)
 		return fmt.Sprint(p.plan.Programs)

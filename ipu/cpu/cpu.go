@@ -89,7 +89,7 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := budget.From(c.Context).Part(opts.memory)
+	room := budget.From(c.Context).Part(opts.Memory)
 	m, kernels, err := openImage(c.Context, c.Executable, opts, room)
 	if err != nil {
 		room.Release()
@@ -139,11 +139,11 @@ func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engi
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	opts.threads = max(1, threads)
+	opts.Threads = max(1, threads)
 	if err := graph.Verify(exe); err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	room := budget.From(ctx).Part(opts.memory)
+	room := budget.From(ctx).Part(opts.Memory)
 	defer room.Release()
 	c, err := compile(ctx, exe, opts.planOptions, room)
 	if err != nil {

@@ -113,7 +113,7 @@ func assemble(c ipu.EngineConfig, m *image, kernels []tensor.Kernel, room *budge
 		kernels: kernels,
 		bound:   m.bound,
 		unused:  c.Unused,
-		pool:    workers.New(m.key.opts.threads),
+		pool:    workers.New(m.key.opts.Threads),
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}

@@ -88,7 +88,7 @@ func (f *flow) add(s Step) error {
 	}
 	s.Scratch = -1
 	if s.Op != "" {
-		s.Source = f.c.from.of(s.Graph, s.Node)
+		s.Source = f.c.from.Of(s.Graph, s.Node)
 	}
 	f.steps = append(f.steps, s)
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 )
@@ -179,7 +180,7 @@ func TestPixelsChangeNothing(t *testing.T) {
 	if !nhwc.Supported() {
 		t.Skip("there are no kernels for pixels here")
 	}
-	defer forceLayout(forcedLayout{nhwc: always})()
+	defer layout.Force(layout.Forced{NHWC: always})()
 	seen := map[string]int{}
 	property := func(t *rapid.T) {
 		d, exe := drawByteNet(t)

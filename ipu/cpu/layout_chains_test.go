@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -108,7 +109,7 @@ func TestChainsChangeNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
-	defer forceLayout(forcedLayout{})()
+	defer layout.Force(layout.Forced{})()
 	chains, byRows := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d, exe := drawChainNet(t)
@@ -133,7 +134,7 @@ func TestChainsChangeNothing(t *testing.T) {
 			return y
 		}
 		want := compute(opt("layout", "off")...)
-		forceLayout(forcedLayout{nchwc: always, fuse: cutAnywhere(t)})
+		layout.Force(layout.Forced{NCHWc: always, Fuse: cutAnywhere(t)})
 		for _, threads := range []string{"1", "2"} {
 			got := compute(opt("threads", threads, "prepack", rapid.SampledFrom([]string{"on", "on", "off"}).Draw(t, "prepack"))...)
 			for i, v := range want {

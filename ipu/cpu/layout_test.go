@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
 )
@@ -234,7 +235,7 @@ func TestLayoutChangesNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
-	defer forceLayout(forcedLayout{})()
+	defer layout.Force(layout.Forced{})()
 	inBlocks := 0
 	rapid.Check(t, func(t *rapid.T) {
 		d, exe := drawImageNet(t)
@@ -262,10 +263,10 @@ func TestLayoutChangesNothing(t *testing.T) {
 				}
 			}
 		}
-		forceLayout(forcedLayout{})
+		layout.Force(layout.Forced{})
 		same("as estimated", compute(opt("layout", "on")...))
 		for _, way := range []string{"all in blocks", "some in blocks"} {
-			forceLayout(forcedLayout{nchwc: func() bool { return way == "all in blocks" || rapid.Bool().Draw(t, "in blocks") }})
+			layout.Force(layout.Forced{NCHWc: func() bool { return way == "all in blocks" || rapid.Bool().Draw(t, "in blocks") }})
 			same(way, compute(opt("layout", "on", "threads", rapid.SampledFrom([]string{"1", "2"}).Draw(t, "threads"))...))
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -30,7 +31,7 @@ var layoutMisses []layoutMiss
 // decideAll lets the engine take all that it can, however little that saves, with
 // chains that are cut anywhere, until the function that it returns is called.
 func decideAll(t *rapid.T) (undo func()) {
-	return forceLayout(forcedLayout{nchwc: always, nhwc: always, fuse: cutAnywhere(t)})
+	return layout.Force(layout.Forced{NCHWc: always, NHWC: always, Fuse: cutAnywhere(t)})
 }
 
 // cutAnywhere draws how many operators become a chain of fused tiles, and which.

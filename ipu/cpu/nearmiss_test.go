@@ -14,6 +14,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/ipu/num"
@@ -364,7 +365,7 @@ func (m *nearMiss) check(t *rapid.T, off string) {
 				require.False(t, m.found(t, image), "pass %s finds %q", m.pass, m.what)
 			}
 		}
-		restore := forceLayout(forcedLayout{nchwc: way.nchwc})
+		restore := layout.Force(layout.Forced{NCHWc: way.nchwc})
 		e, err := New(ipu.EngineConfig{Name: way.name, Executable: image, Options: opt("threads", threads)})
 		restore()
 		require.NoError(t, err)

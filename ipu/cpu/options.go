@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 )
 
 // options are an engine's options, parsed.
@@ -24,7 +25,7 @@ type options struct {
 
 func defaultOptions() options {
 	return options{planOptions: planOptions{work: usualWork, inPlace: true, alias: true, prepack: true, layout: true,
-		layoutOptions: layoutOptions{threads: runtime.GOMAXPROCS(0), tiling: true, nhwc: true, costs: costs.Usual()}}}
+		Options: layout.Options{Threads: runtime.GOMAXPROCS(0), Tiling: true, NHWC: true, Costs: costs.Usual()}}}
 }
 
 // maxThreads bounds the option "threads".
@@ -48,12 +49,12 @@ var knownOptions = []option{
 		onOff(func(o *options) *bool { return &o.layout })},
 	{"memory", `the most bytes that a model may take ("8GiB"): decompressed, tables of kernels and the memory of its engines together; default: three quarters of what the machine, its control groups and limits leave`, setMemory},
 	{"nhwc", `"off" keeps int8 activations in NCHW; "on" keeps them in NHWC where that saves time and "layout" is on`,
-		onOff(func(o *options) *bool { return &o.nhwc })},
+		onOff(func(o *options) *bool { return &o.NHWC })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
 		onOff(func(o *options) *bool { return &o.prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
 	{"tiling", `"off" runs operators on NCHWc activations one after the other; "on" runs several of them depth-first, tile by tile, where that saves time`,
-		onOff(func(o *options) *bool { return &o.tiling })},
+		onOff(func(o *options) *bool { return &o.Tiling })},
 	{"work", "the most operations, about multiplications, that one run of a program may take, loops without a known end included; default: 1125899906842624 (2 to the power of 50)", setWork},
 }
 
@@ -130,7 +131,7 @@ func setThreads(o *options, v string) error {
 	if err != nil || n < 1 || n > maxThreads {
 		return fmt.Errorf("want a number from 1 to %d", maxThreads)
 	}
-	o.threads = n
+	o.Threads = n
 	return nil
 }
 
@@ -139,7 +140,7 @@ func setMemory(o *options, v string) error {
 	if err != nil {
 		return err
 	}
-	o.memory = max(1, min(n, math.MaxInt/2))
+	o.Memory = max(1, min(n, math.MaxInt/2))
 	return nil
 }
 
@@ -168,6 +169,6 @@ func setCosts(o *options, v string) error {
 	if here := kernel.CostPath(); c.Path != here {
 		return fmt.Errorf("%w: it was measured with %s on %q, and kernels use %s here; measure it again (popefgen calibrate)", costs.ErrRecord, c.Path, c.Processor, here)
 	}
-	o.costs = c
+	o.Costs = c
 	return nil
 }

@@ -28,8 +28,8 @@ func TestOldNamesOfOptions(t *testing.T) {
 		old, now string
 		field    func(options) bool
 	}{
-		{"chains", "tiling", func(o options) bool { return o.tiling }},
-		{"pixels", "nhwc", func(o options) bool { return o.nhwc }},
+		{"chains", "tiling", func(o options) bool { return o.Tiling }},
+		{"pixels", "nhwc", func(o options) bool { return o.NHWC }},
 	} {
 		for _, value := range []string{"on", "off"} {
 			log.Reset()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -21,7 +22,7 @@ type Plan struct {
 	PackedBytes     int64  // operands kept in a kernel's own layout, besides any row-major copy
 	ConstantBytes   int64  // constants, used in place in the executable
 	TableBytes      int64  // tables of kernels, at most
-	Layout          Layout
+	Layout          layout.Summary
 	Persistent      []Persistent
 	Packed          []Packed
 	Programs        []Program

@@ -13,6 +13,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/num"
 )
@@ -275,7 +276,7 @@ func (m *maker) dense(s shape, maps, k int64) {
 	if maps <= m.lanes {
 		blocks = "NarrowProduct"
 	}
-	if s.size < cpu.ShortRow {
+	if s.size < layout.ShortRow {
 		planar, blocks = "", "ShortProduct"
 	}
 	if planar != "" {

@@ -1,4 +1,4 @@
-package cpu
+package layout
 
 import (
 	"slices"
@@ -16,18 +16,18 @@ import (
 // inBlocks returns a copy of exe in which activations are in blocks of so many
 // channels where that saves time, or exe itself. Tensors of exe keep their
 // numbers; those in blocks come after them.
-func inBlocks(exe *graph.Executable, lanes int64, o layoutOptions) (*graph.Executable, origins) {
+func inBlocks(exe *graph.Executable, lanes int64, o Options) (*graph.Executable, Origins) {
 	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe, lanes: lanes, layoutOptions: o}
+	l := &layout{given: exe, lanes: lanes, Options: o}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
 	l.exe = &out
-	from := make(origins, len(exe.Graphs))
+	from := make(Origins, len(exe.Graphs))
 	for g := range exe.Graphs {
 		out.Graphs[g].Nodes, from[g] = l.graph(graph.GraphID(g))
 	}
@@ -39,7 +39,7 @@ func inBlocks(exe *graph.Executable, lanes int64, o layoutOptions) (*graph.Execu
 
 // layout is the state of one decision.
 type layout struct {
-	layoutOptions
+	Options
 	given, exe *graph.Executable
 	lanes      int64
 	writers    []int           // of every tensor, over all programs; parameters of graphs count twice
@@ -148,7 +148,7 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 	r.tie()
 	r.choose()
 	r.write()
-	if l.tiling {
+	if l.Tiling {
 		r.join()
 	}
 	return r.out, r.from

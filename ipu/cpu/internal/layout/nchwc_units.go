@@ -1,4 +1,4 @@
-package cpu
+package layout
 
 import (
 	"encoding/binary"
@@ -488,7 +488,7 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
 		return false
 	}
-	k, err := bind.Op(op, in, out, budget.New(r.memory))
+	k, err := bind.Op(op, in, out, budget.New(r.Memory))
 	u.slow = err == nil && nchwc.ThroughPlanes(k)
 	return err == nil
 }

@@ -1,27 +1,27 @@
-package cpu
+package layout
 
 import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// forcedLayout stands in for the cost model, so that tests try what it would not choose.
-type forcedLayout struct {
-	nchwc func() bool // reports whether a group of tensors is NCHWc
-	nhwc  func() bool // reports whether a convolution of bytes is NHWC
+// Forced stands in for the cost model, so that tests try what it would not choose.
+type Forced struct {
+	NCHWc func() bool // reports whether a group of tensors is NCHWc
+	NHWC  func() bool // reports whether a convolution of bytes is NHWC
 	// fuse takes of at least two operators that may be fused the first so many, and
 	// cuts them into tiles of so many blocks of channels and rows. Rows may be
 	// other than 0 where byRows is true of what is taken. None are fused if take
 	// is 0 or there is no kernel for them.
-	fuse func(most int, byRows func(take int) bool) (take int, blocks, rows int64)
+	Fuse func(most int, byRows func(take int) bool) (take int, blocks, rows int64)
 }
 
 // forced is what [forceLayout] was given last.
-var forced forcedLayout
+var forced Forced
 
-// forceLayout makes what follows decide as f says, where that is not nil, until
+// Force makes what follows decide as f says, where that is not nil, until
 // restore is called. It is for tests, one at a time.
-func forceLayout(f forcedLayout) (restore func()) {
+func Force(f Forced) (restore func()) {
 	was := forced
 	forced = f
 	return func() { forced = was }
@@ -29,27 +29,27 @@ func forceLayout(f forcedLayout) (restore func()) {
 
 // choose decides which groups are NCHWc.
 func (r *region) choose() {
-	if forced.nchwc == nil {
+	if forced.NCHWc == nil {
 		r.decide()
 		return
 	}
 	r.blocks = make([]bool, len(r.members))
 	for g := range r.blocks {
-		r.blocks[g] = forced.nchwc()
+		r.blocks[g] = forced.NCHWc()
 	}
 }
 
 // pays reports whether a convolution of x with w to y is better NHWC.
 func (p *pixels) pays(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
-	if forced.nhwc == nil {
+	if forced.NHWC == nil {
 		return p.pay(op, x, w, y)
 	}
-	return forced.nhwc()
+	return forced.NHWC()
 }
 
 // fuseNodes returns a chain of as many of some nodes as are worth it, nil if none are.
 func (r *region) fuseNodes(members []int) *graph.Node {
-	if forced.fuse == nil {
+	if forced.Fuse == nil {
 		return r.chain(members)
 	}
 	if len(members) < 2 {
@@ -64,7 +64,7 @@ func (r *region) fuseNodes(members []int) *graph.Node {
 		}
 		return op, n, types
 	}
-	take, blocks, rows := forced.fuse(len(members), func(take int) bool {
+	take, blocks, rows := forced.Fuse(len(members), func(take int) bool {
 		op, _, all := types(take)
 		return all != nil && r.byRows(op, all)
 	})

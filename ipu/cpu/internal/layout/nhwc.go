@@ -1,4 +1,4 @@
-package cpu
+package layout
 
 import (
 	"math"
@@ -19,18 +19,18 @@ import (
 // inPixels returns a copy of exe in which activations of bytes are pixels
 // where there are kernels for that, or exe itself. Tensors of exe keep their
 // numbers.
-func inPixels(exe *graph.Executable, o layoutOptions) (*graph.Executable, origins) {
+func inPixels(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
 	if !nhwc.Supported() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
 	}) {
 		return exe, nil
 	}
-	l := &layout{given: exe, layoutOptions: o}
+	l := &layout{given: exe, Options: o}
 	l.survey()
 	out := *exe
 	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
 	l.exe = &out
-	from := make(origins, len(exe.Graphs))
+	from := make(Origins, len(exe.Graphs))
 	for g := range exe.Graphs {
 		p := pixels{region: l.region(graph.GraphID(g)), maxima: map[graph.TensorID]*graph.Node{}}
 		p.write()

@@ -1,4 +1,4 @@
-package cpu
+package layout
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
@@ -16,11 +16,11 @@ func (p *pixels) pay(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	maps := p.typ(y).Shape[1]
 	filled := float64((maps+pixelMaps-1)/pixelMaps*pixelMaps) / float64(maps)
 	products := float64(p.typ(y).Elements()) * float64(p.typ(w).Elements()/p.typ(w).Shape[0])
-	planes, pixels := p.costs.BytesProduct*products, p.costs.PixelsProduct*products*filled
+	planes, pixels := p.Costs.BytesProduct*products, p.Costs.PixelsProduct*products*filled
 	if op.Group > 1 {
-		planes, pixels = p.costs.BytesDepth*products, p.costs.PixelsDepth*products*filled
+		planes, pixels = p.Costs.BytesDepth*products, p.Costs.PixelsDepth*products*filled
 	}
-	convert := p.costs.PixelsConvert * float64(p.typ(x).Elements())
+	convert := p.Costs.PixelsConvert * float64(p.typ(x).Elements())
 	if p.have(x) {
 		planes += convert
 	} else {
@@ -36,7 +36,7 @@ func (r *region) conversions(t graph.TensorID) (ns float64) {
 	if made := here && r.at[def] != nil; made && !r.readPlanar(t) {
 		return 0
 	}
-	return r.costs.Node + r.costs.Convert*float64(r.typ(t).Elements())*r.filled(r.typ(t))
+	return r.Costs.Node + r.Costs.Convert*float64(r.typ(t).Elements())*r.filled(r.typ(t))
 }
 
 // readPlanar reports whether something reads a tensor otherwise than in blocks.
@@ -74,26 +74,26 @@ func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
 	read := float64(x.Elements())
 	switch u.op.Kind() {
 	case "Reduce":
-		ns = r.costs.Mean * read
+		ns = r.Costs.Mean * read
 		if out {
-			ns = r.costs.MeanBlocks * read
+			ns = r.Costs.MeanBlocks * read
 		}
 	case "NCHWcPool":
-		ns = r.costs.Element * read
+		ns = r.Costs.Element * read
 	case "NCHWcResize":
-		ns = r.costs.Resize * read
+		ns = r.Costs.Resize * read
 		if out {
-			ns = r.costs.ResizeBlocks * read
+			ns = r.Costs.ResizeBlocks * read
 		}
 	default:
-		ns = r.costs.Element * float64(y.Elements()) * float64(max(1, len(u.tied)))
+		ns = r.Costs.Element * float64(y.Elements()) * float64(max(1, len(u.tied)))
 	}
 	if out {
 		if u.slow {
-			ns += r.costs.Convert * float64(x.Elements()+y.Elements())
+			ns += r.Costs.Convert * float64(x.Elements()+y.Elements())
 		}
 		ns *= r.filled(y)
-		ns += r.costs.Node * float64(len(u.spread))
+		ns += r.Costs.Node * float64(len(u.spread))
 	}
 	return ns
 }
@@ -104,7 +104,7 @@ func (r *region) convolutionCost(u *unit, in, out bool) (ns float64) {
 	products := float64(y.Elements()) * float64(w.Elements()/w.Shape[0])
 	planar := !in && !out
 	if u.slow && !planar {
-		return r.convolutionCost(u, false, false) + r.costs.Convert*float64(x.Elements()+y.Elements())*r.filled(y)
+		return r.convolutionCost(u, false, false) + r.Costs.Convert*float64(x.Elements()+y.Elements())*r.filled(y)
 	}
 	strided := false
 	for _, s := range u.conv.Strides {
@@ -113,44 +113,44 @@ func (r *region) convolutionCost(u *unit, in, out bool) (ns float64) {
 	row := y.Shape[y.Rank()-1]
 	switch {
 	case u.conv.Group > 1 && planar:
-		ns = r.costs.Depth
+		ns = r.Costs.Depth
 		if strided {
-			ns = r.costs.DepthStrided
+			ns = r.Costs.DepthStrided
 		}
 		ns *= products * float64((row+r.lanes-1)/r.lanes*r.lanes) / float64(row)
 	case u.conv.Group > 1:
-		ns = r.costs.BlockDepth
+		ns = r.Costs.BlockDepth
 		if strided {
-			ns = r.costs.BlockDepthStrided
+			ns = r.Costs.BlockDepthStrided
 		}
 		ns *= products * r.filled(y)
 	case planar && positions(w.Shape) == 1:
-		ns = r.costs.PointProduct * products
+		ns = r.Costs.PointProduct * products
 	case planar:
-		ns = r.costs.Product * products
+		ns = r.Costs.Product * products
 	case row < ShortRow && positions(w.Shape) > 1:
-		ns = r.costs.ShortProduct * products * r.filled(y)
+		ns = r.Costs.ShortProduct * products * r.filled(y)
 	case y.Shape[1] <= r.lanes:
-		ns = r.costs.NarrowProduct * products * r.filled(y)
+		ns = r.Costs.NarrowProduct * products * r.filled(y)
 	default:
-		ns = r.costs.BlockProduct * products * r.filled(y)
+		ns = r.Costs.BlockProduct * products * r.filled(y)
 	}
 	// A few channels are gathered in no time.
 	const few = 4
 	if !planar && !in && x.Shape[1] > few {
-		ns += r.costs.Convert * float64(x.Elements())
+		ns += r.Costs.Convert * float64(x.Elements())
 	}
 	if !planar && !out {
-		ns += r.costs.Convert * float64(y.Elements())
+		ns += r.Costs.Convert * float64(y.Elements())
 	}
 	if u.conv.Half && !in {
-		ns += r.costs.Half * float64(x.Elements())
+		ns += r.Costs.Half * float64(x.Elements())
 	}
 	if u.conv.Half && !out {
-		ns += r.costs.Half * float64(y.Elements())
+		ns += r.Costs.Half * float64(y.Elements())
 	}
 	if planar && len(u.nodes) > 1 {
-		ns += r.costs.Node + 2*r.costs.Element*float64(y.Elements())
+		ns += r.Costs.Node + 2*r.Costs.Element*float64(y.Elements())
 	}
 	return ns
 }

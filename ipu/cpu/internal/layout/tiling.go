@@ -1,4 +1,4 @@
-package cpu
+package layout
 
 import (
 	"slices"
@@ -199,9 +199,9 @@ func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	sizes := chainBytesOf(&r.costs)
+	sizes := chainBytesOf(&r.Costs)
 	least := sizes.cached
-	if r.threads > 1 {
+	if r.Threads > 1 {
 		least = sizes.shared
 	}
 	large := false
@@ -222,7 +222,7 @@ func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	last := types[len(types)-1]
 	out := last[len(last)-1]
 	all := (op.Channels + op.Lanes - 1) / op.Lanes
-	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= sizes.enough/2 && pieces/(2*op.Blocks) >= 4*int64(r.threads); {
+	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= sizes.enough/2 && pieces/(2*op.Blocks) >= 4*int64(r.Threads); {
 		op.Blocks *= 2
 	}
 	if r.pieceBytes(op, types) > sizes.piece && r.byRows(op, types) {
@@ -317,6 +317,6 @@ func (r *region) fitsChain(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	if err != nil {
 		return false
 	}
-	_, err = bind.Op(op, in, out, budget.New(r.memory))
+	_, err = bind.Op(op, in, out, budget.New(r.Memory))
 	return err == nil
 }

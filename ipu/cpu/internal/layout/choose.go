@@ -1,4 +1,9 @@
-package cpu
+// Package layout decides how activations lie in memory: in NCHWc, blocks of channels
+// side by side, in NHWC where they are int8, or in the NCHW of the model, and which
+// operators are fused and run depth-first, tile by tile. Its decisions follow a
+// cost model (cost.go) over a record of what operators take on a machine. No bit of a
+// result depends on them.
+package layout
 
 import (
 	"fmt"
@@ -8,34 +13,34 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// layoutOptions is what the decisions about layouts depend on.
-type layoutOptions struct {
-	threads int
-	memory  int64 // bytes that the tables of a kernel may take
-	tiling  bool  // operators may become chains of fused tiles
-	nhwc    bool  // int8 activations may be NHWC
-	costs   costs.Record
+// Options is what the decisions about layouts depend on.
+type Options struct {
+	Threads int
+	Memory  int64 // bytes that the tables of a kernel may take
+	Tiling  bool  // operators may become chains of fused tiles
+	NHWC    bool  // int8 activations may be NHWC
+	Costs   costs.Record
 }
 
-// chooseLayout returns a copy of exe in which activations are NHWC int8 or NCHWc where
+// Choose returns a copy of exe in which activations are NHWC int8 or NCHWc where
 // that saves time, with operators fused tile by tile, or exe itself, and for every
 // node the node of exe that it comes from. Tensors of exe keep their numbers.
-func chooseLayout(exe *graph.Executable, o layoutOptions) (*graph.Executable, origins, Layout) {
+func Choose(exe *graph.Executable, o Options) (*graph.Executable, Origins, Summary) {
 	planar := exe
-	var from, inner origins
-	if o.nhwc {
+	var from, inner Origins
+	if o.NHWC {
 		planar, from = inPixels(exe, o)
 	}
 	exe, inner = inBlocks(planar, nchwc.Lanes(), o)
 	return exe, from.through(inner), layoutOf(planar, exe)
 }
 
-// origins tells, for every node of an executable in blocks, which node of the
+// Origins tells, for every node of an executable in blocks, which node of the
 // executable as it was given it comes from.
-type origins [][]int
+type Origins [][]int
 
-// of returns the node that node n of graph g comes from.
-func (o origins) of(g graph.GraphID, n int) int {
+// Of returns the node that node n of graph g comes from.
+func (o Origins) Of(g graph.GraphID, n int) int {
 	if o == nil {
 		return n
 	}
@@ -44,11 +49,11 @@ func (o origins) of(g graph.GraphID, n int) int {
 
 // through returns the origins of nodes of which inner tells where they come
 // from in an executable of which o tells the same.
-func (o origins) through(inner origins) origins {
+func (o Origins) through(inner Origins) Origins {
 	if o == nil || inner == nil {
 		return append(o, inner...)
 	}
-	all := make(origins, len(inner))
+	all := make(Origins, len(inner))
 	for g := range inner {
 		for _, n := range inner[g] {
 			all[g] = append(all[g], o[g][n])
@@ -57,9 +62,9 @@ func (o origins) through(inner origins) origins {
 	return all
 }
 
-// Layout says what is kept in blocks of channels. What is depends on the
+// Summary says what is kept in blocks of channels. What is depends on the
 // machine: on how many channels make a vector.
-type Layout struct {
+type Summary struct {
 	Channels    int64 // of a block
 	Tensors     int   // in blocks
 	Conversions int   // to blocks or back
@@ -67,7 +72,7 @@ type Layout struct {
 }
 
 // String says it in words.
-func (l Layout) String() string {
+func (l Summary) String() string {
 	if l.Tensors == 0 {
 		return "no activation in blocks of channels"
 	}
@@ -80,7 +85,7 @@ func (l Layout) String() string {
 
 // layoutOf sums up what of an executable in blocks is so, beside the one as it
 // was given.
-func layoutOf(given, exe *graph.Executable) (l Layout) {
+func layoutOf(given, exe *graph.Executable) (l Summary) {
 	if given == exe {
 		return l
 	}
