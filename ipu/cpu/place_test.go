@@ -4,70 +4,10 @@ import (
 	"context"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
 )
-
-// TestInUse compares what the index finds with what a look at every buffer does.
-func TestInUse(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		const steps = 40
-		draw := func() *Buffer {
-			first := rapid.IntRange(0, steps-1).Draw(t, "first")
-			return &Buffer{First: first, Last: rapid.IntRange(first, steps-1).Draw(t, "last")}
-		}
-		index, all := newInUse(steps), map[*Buffer]bool{}
-		for range rapid.IntRange(0, 30).Draw(t, "buffers") {
-			u := draw()
-			index.add(u)
-			all[u] = true
-		}
-		u := draw()
-		found := map[*Buffer]bool{}
-		for _, o := range index.with(u, nil) {
-			require.False(t, found[o], "found twice")
-			found[o] = true
-		}
-		for o := range all {
-			require.Equal(t, o.First <= u.Last && u.First <= o.Last, found[o], "%+v beside %+v", o, u)
-		}
-	})
-}
-
-// TestLayOutManyAtOnce lays out as many buffers as a plan may have steps, all of
-// them in use at the end: to compare each with all others would take minutes.
-func TestLayOutManyAtOnce(t *testing.T) {
-	buffers := make([]Buffer, maxSteps)
-	for i := range buffers {
-		buffers[i] = Buffer{Bytes: 64, First: i, Last: maxSteps}
-	}
-	total, err := layOut(context.Background(), buffers, 1<<20)
-	require.NoError(t, err)
-	require.EqualValues(t, 64*maxSteps, total)
-	taken := map[int64]bool{}
-	for _, u := range buffers {
-		require.False(t, taken[u.Offset], "two at %d", u.Offset)
-		taken[u.Offset] = true
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	_, err = layOut(ctx, buffers, placeEffort)
-	require.ErrorIs(t, err, context.Canceled)
-}
-
-// TestRoundUp bounds what rounding adds.
-func TestRoundUp(t *testing.T) {
-	for n := int64(0); n < 1<<16; n += 61 {
-		r := roundUp(n)
-		require.Zero(t, r%align.Line)
-		require.GreaterOrEqual(t, r, n)
-		require.LessOrEqual(t, r, max(align.Up(n), n+n/3))
-	}
-}
 
 // endsLater is a context that is done from the second question on, before whose
 // answer it waits.

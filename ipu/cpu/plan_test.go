@@ -1,17 +1,13 @@
 package cpu
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/graph"
+	"github.com/stretchr/testify/require"
 )
 
 // planned plans what b built.
@@ -129,48 +125,6 @@ func TestHugeProgramsAreRefused(t *testing.T) {
 	b.AddProgram(0, "main", steps...)
 	_, err := New(ipu.EngineConfig{Executable: executable(t, b)})
 	require.ErrorContains(t, err, "more than 131072 steps")
-}
-
-func TestLayOut(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		buffers := make([]Buffer, rapid.IntRange(0, 40).Draw(t, "buffers"))
-		live := map[int]int64{}
-		var sum, peak int64
-		for i := range buffers {
-			first := rapid.IntRange(0, 20).Draw(t, "first")
-			u := Buffer{Bytes: int64(rapid.IntRange(0, 1000).Draw(t, "bytes")), First: first, Last: first + rapid.IntRange(0, 8).Draw(t, "steps")}
-			buffers[i] = u
-			sum += align.Up(u.Bytes)
-			for k := u.First; k <= u.Last; k++ {
-				live[k] += align.Up(u.Bytes)
-				peak = max(peak, live[k])
-			}
-		}
-		effort := rapid.SampledFrom([]int{placeEffort, 100, 0}).Draw(t, "effort")
-		total, err := layOut(context.Background(), buffers, effort)
-		require.NoError(t, err)
-		if effort < placeEffort {
-			sum += sum / 3 // rounded up
-		}
-		require.GreaterOrEqual(t, total, peak)
-		require.LessOrEqual(t, total, sum)
-		for i, a := range buffers {
-			require.Zero(t, a.Offset%align.Line)
-			require.LessOrEqual(t, a.Offset+a.Bytes, total)
-			for _, b := range buffers[:i] {
-				if a.First <= b.Last && b.First <= a.Last && a.Bytes > 0 && b.Bytes > 0 {
-					require.True(t, a.Offset+a.Bytes <= b.Offset || b.Offset+b.Bytes <= a.Offset, "%+v and %+v overlap", a, b)
-				}
-			}
-		}
-	})
-}
-
-func TestLayOutReusesMemory(t *testing.T) {
-	buffers := []Buffer{{Bytes: 64, First: 0, Last: 1}, {Bytes: 128, First: 1, Last: 2}, {Bytes: 64, First: 2, Last: 3}, {Bytes: 100, First: 3, Last: 4}}
-	total, err := layOut(t.Context(), buffers, placeEffort)
-	require.NoError(t, err)
-	require.Equal(t, int64(192), total)
 }
 
 // Operands of a Concat are computed where the result lies, which may be the
