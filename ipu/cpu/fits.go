@@ -2,7 +2,6 @@ package cpu
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 
 	"github.com/popefgen/popefgen/internal/budget"
@@ -118,34 +117,4 @@ func (t *tenancy) refusal(tables, need, others int64) error {
 	}
 	return bind.TooMuch(refused(fmt.Sprintf("it needs %s (%s)%s, more than the limit of %s; %s",
 		budget.Text(need), what, beside, budget.Text(t.room.Limit()), budget.Advice)))
-}
-
-// greatest names the greatest block of memory and the step that needs it first.
-func (p *Plan) greatest() string {
-	size, text := int64(0), ""
-	for i := range p.Programs {
-		g := &p.Programs[i]
-		for k := range g.Buffers {
-			b := &g.Buffers[k]
-			if b.Part || b.Bytes <= size {
-				continue
-			}
-			size = b.Bytes
-			what := "scratch memory"
-			if len(b.Names) > 0 {
-				what = fmt.Sprintf("tensor %q", b.Names[0])
-			}
-			s := &g.Steps[b.First]
-			text = strings.TrimSpace(fmt.Sprintf("%s of %s", budget.Text(size), what))
-			if s.Op != "" {
-				text += fmt.Sprintf(" of node %q (%s)", s.Name, s.Op)
-			}
-		}
-	}
-	for i := range p.Persistent {
-		if t := &p.Persistent[i]; t.Stored && t.Bytes > size {
-			size, text = t.Bytes, fmt.Sprintf("%s of persistent tensor %q", budget.Text(t.Bytes), t.Name)
-		}
-	}
-	return text
 }

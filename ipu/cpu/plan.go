@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -312,4 +313,39 @@ func (p *Plan) touched() int64 {
 		}
 	}
 	return n
+}
+
+// greatest names the greatest block of memory and the step that needs it first.
+func (p *Plan) greatest() string {
+	size, text := int64(0), ""
+	for i := range p.Programs {
+		g := &p.Programs[i]
+		for k := range g.Buffers {
+			b := &g.Buffers[k]
+			if b.Part || b.Bytes <= size {
+				continue
+			}
+			size = b.Bytes
+			what := "scratch memory"
+			if len(b.Names) > 0 {
+				what = fmt.Sprintf("tensor %q", b.Names[0])
+			}
+			s := &g.Steps[b.First]
+			text = strings.TrimSpace(fmt.Sprintf("%s of %s", budget.Text(size), what))
+			if s.Op != "" {
+				text += fmt.Sprintf(" of node %q (%s)", s.Name, s.Op)
+			}
+		}
+	}
+	for i := range p.Persistent {
+		if t := &p.Persistent[i]; t.Stored && t.Bytes > size {
+			size, text = t.Bytes, fmt.Sprintf("%s of persistent tensor %q", budget.Text(t.Bytes), t.Name)
+		}
+	}
+	return text
+}
+
+// isPersistent reports whether a tensor that is kept packed is a persistent one.
+func (p *Plan) isPersistent(t graph.TensorID) bool {
+	return slices.ContainsFunc(p.Persistent, func(k Persistent) bool { return k.Tensor == t })
 }

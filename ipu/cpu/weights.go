@@ -202,11 +202,6 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 	return g
 }
 
-// isPersistent reports whether a tensor that is kept packed is a persistent one.
-func (p *Plan) isPersistent(t graph.TensorID) bool {
-	return slices.ContainsFunc(p.Persistent, func(k Persistent) bool { return k.Tensor == t })
-}
-
 // newVersion allocates a version for one engine.
 func (g *group) newVersion(p *Plan) *version {
 	v := &version{users: 1, values: make([]rowMajor, len(g.tensors)), packs: make([][]byte, len(g.packs))}
