@@ -6,6 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -26,6 +27,69 @@ func ParseCosts(data []byte) (Costs, error) { return costs.Parse(data) }
 // gives no others: those of one machine for each path of the kernels, zero where
 // kernels are in plain Go.
 func UsualCosts() Costs { return costs.Usual() }
+
+// Plan is all that the engine decides about an executable before it runs: plain data,
+// from [PlanOf] or [Engine.Plan]. Program, Step, Operand, Buffer, Persistent and Packed
+// are its parts.
+type Plan = plan.Plan
+
+// Program is the plan of one program: its steps in order and the memory they use.
+type Program = plan.Program
+
+// Step is one step of a program with its calls inlined.
+type Step = plan.Step
+
+// StepKind says what a [Step] does.
+type StepKind = plan.StepKind
+
+// The kinds of step.
+const (
+	CopyIn    = plan.CopyIn    // stream to Out[0]
+	CopyOut   = plan.CopyOut   // In[0] to stream
+	Compute   = plan.Compute   // run the kernel of a node
+	Move      = plan.Move      // copy In[0] to Out[0]
+	Share     = plan.Share     // Out[0] is In[0] seen with another shape: nothing to do
+	LoopStart = plan.LoopStart // what follows, up to Match, runs several times
+	LoopEnd   = plan.LoopEnd   // back to Match
+	Begin     = plan.Begin     // where the memory of Out begins to be in use: nothing to do
+	Collect   = plan.Collect   // copy In[0] to place In[1] of Out[0]
+	IfStart   = plan.IfStart   // what follows runs if In[0] is true, up to the Else step
+	Else      = plan.Else      // between the branches of the IfStart at Match
+	IfEnd     = plan.IfEnd     // after the branches of the IfStart at Match
+	Keep      = plan.Keep      // copy In[0] to the persistent tensor Out[0] and its packed copies
+)
+
+// Operand is one operand or result of a step, and where it lies.
+type Operand = plan.Operand
+
+// Place says what kind of memory an operand lies in.
+type Place = plan.Place
+
+// The places.
+const (
+	LeftOut      = plan.LeftOut      // no such operand
+	InConstant   = plan.InConstant   // Index is a tensor of the executable
+	InPersistent = plan.InPersistent // Index is a tensor of the executable
+	InBuffer     = plan.InBuffer     // Index into Program.Buffers
+	InPacked     = plan.InPacked     // Index into Plan.Packed
+)
+
+// Buffer is a part of the arena: one or more tensors that share memory, or
+// the scratch memory of one step.
+type Buffer = plan.Buffer
+
+// Persistent says how a persistent tensor is kept.
+type Persistent = plan.Persistent
+
+// Packed is one operand of one node, kept in the layout its kernel asks for.
+type Packed = plan.Packed
+
+// MemoryReport sums up the memory of an engine in bytes, all known before the
+// first run.
+type MemoryReport = plan.MemoryReport
+
+// TensorMemory is where one local tensor of one program lies and how long.
+type TensorMemory = plan.TensorMemory
 
 // Layout sums up which activations of a plan have another layout than the model's.
 type Layout = layout.Summary

@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -41,7 +42,7 @@ func (m *memory) rebind(b []byte) {
 
 // persistent is a persistent tensor as it is kept.
 type persistent struct {
-	plan    *Persistent
+	plan    *plan.Persistent
 	memory  memory
 	packed  []*packed
 	defined bool
@@ -89,7 +90,7 @@ func (b *builder) survey() {
 		steps := b.e.plan.Programs[n].Steps
 		for i := range steps {
 			for _, o := range steps[i].In {
-				if o.Place != InPersistent {
+				if o.Place != plan.InPersistent {
 					continue
 				}
 				r := reader{n, i}
@@ -138,7 +139,7 @@ func (e *Engine) build() error {
 			own += align.Up(e.plan.Packed[i].Bytes)
 		}
 	}
-	mem := e.allocate(own+e.plan.ArenaBytes, own+e.plan.touched())
+	mem := e.allocate(own+e.plan.ArenaBytes, own+e.plan.Touched())
 	b := &builder{e: e, arena: mem[own:]}
 	b.pack(mem[:own])
 	b.survey()
@@ -177,7 +178,7 @@ func (b *builder) pack(mem []byte) {
 // packer returns the kernel that wants an operand packed.
 func (e *Engine) packer(i int) packer {
 	k := &e.plan.Packed[i]
-	return packer{e.kernels[e.bound[nodeKey{k.Graph, k.Node}]].(tensor.Packer), k.Operand}
+	return packer{e.kernels[e.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
 }
 
 // program makes the instructions of one program. A transfer that may use the
@@ -200,9 +201,9 @@ func (b *builder) program(p *program) {
 	for i := range p.plan.Steps {
 		s := &p.plan.Steps[i]
 		switch s.Kind {
-		case CopyIn:
+		case plan.CopyIn:
 			transfers[i] = &transfer{step: i, stream: &b.e.streams[s.Stream]}
-			if o := s.Out[0]; o.Place == InPersistent {
+			if o := s.Out[0]; o.Place == plan.InPersistent {
 				transfers[i].persistent = b.e.persistent[o.Tensor]
 				if r, ok := b.readers[o.Tensor]; ok && r.program == p.number && r.last > i {
 					releases[r.last] = append(releases[r.last], transfers[i])
@@ -210,9 +211,9 @@ func (b *builder) program(p *program) {
 			} else {
 				transfers[i].memory = &buffers[o.Index]
 			}
-		case CopyOut:
+		case plan.CopyOut:
 			transfers[i] = &transfer{step: i, stream: &b.e.streams[s.Stream]}
-			if o := s.In[0]; o.Place == InBuffer {
+			if o := s.In[0]; o.Place == plan.InBuffer {
 				transfers[i].memory = &buffers[o.Index]
 			}
 		}
@@ -255,44 +256,44 @@ func (b *builder) program(p *program) {
 			p.code = append(p.code, instruction{op: opClaim, step: t.step, transfer: t})
 		}
 		in := instruction{step: i, transfer: transfers[i]}
-		if (s.Kind == CopyIn || s.Kind == Keep) && s.Loop < 0 && s.Out[0].Place == InPersistent {
+		if (s.Kind == plan.CopyIn || s.Kind == plan.Keep) && s.Loop < 0 && s.Out[0].Place == plan.InPersistent {
 			used[b.e.persistent[s.Out[0].Tensor]] = true
 		}
 		emit := true
 		switch s.Kind {
-		case CopyIn:
+		case plan.CopyIn:
 			in.op = opCopyIn
 			if in.transfer.persistent != nil {
 				in.op = opSet
 			}
-		case CopyOut:
+		case plan.CopyOut:
 			in.op = opCopyOut
-		case Compute:
+		case plan.Compute:
 			in.op = opCompute
-			in.kernel = b.e.kernels[b.e.bound[nodeKey{s.Graph, s.Node}]]
-		case Move:
+			in.kernel = b.e.kernels[b.e.bound[plan.NodeKey{Graph: s.Graph, Node: s.Node}]]
+		case plan.Move:
 			in.op = opMove
-		case Keep:
+		case plan.Keep:
 			in.op = opKeep
 			in.kept = b.e.persistent[s.Out[0].Tensor]
-		case Share, Begin:
+		case plan.Share, plan.Begin:
 			emit = false
-		case Collect:
+		case plan.Collect:
 			in.op = opCollect
-		case IfStart:
+		case plan.IfStart:
 			in.op = opIf
 			starts[i] = len(p.code)
-		case Else:
+		case plan.Else:
 			in.op = opJump
 			p.code[starts[s.Match]].target = len(p.code)
 			elses[s.Match] = len(p.code)
-		case IfEnd:
+		case plan.IfEnd:
 			emit = false
 			p.code[elses[s.Match]].target = len(p.code) - 1
-		case LoopStart:
+		case plan.LoopStart:
 			in.op, in.count = opLoopStart, s.Count
 			starts[i] = len(p.code)
-		case LoopEnd:
+		case plan.LoopEnd:
 			in.op, in.target, in.work = opLoopEnd, starts[s.Match], s.Work
 			p.code[in.target].target = len(p.code)
 		}
@@ -300,7 +301,7 @@ func (b *builder) program(p *program) {
 			in.scratch = buffers[s.Scratch].own
 		}
 		if emit {
-			if s.Kind != CopyIn {
+			if s.Kind != plan.CopyIn {
 				in.in, in.out = b.operands(s.In, buffers, use), b.operands(s.Out, buffers, use)
 			}
 			p.code = append(p.code, in)
@@ -369,19 +370,19 @@ func remainder(code []instruction, skip []bool) []instruction {
 
 // operands makes the slices that an instruction works on and registers them
 // with the memory they point to.
-func (b *builder) operands(all []Operand, buffers []memory, use func(*persistent)) [][]byte {
+func (b *builder) operands(all []plan.Operand, buffers []memory, use func(*persistent)) [][]byte {
 	out := make([][]byte, len(all))
 	for i, o := range all {
 		switch o.Place {
-		case InConstant:
+		case plan.InConstant:
 			out[i] = b.e.image.constant(o.Index)
-		case InPersistent:
+		case plan.InPersistent:
 			t := b.e.persistent[graph.TensorID(o.Index)]
 			use(t)
 			t.memory.refs = append(t.memory.refs, &out[i])
-		case InBuffer:
+		case plan.InBuffer:
 			buffers[o.Index].refs = append(buffers[o.Index].refs, &out[i])
-		case InPacked:
+		case plan.InPacked:
 			p := &b.e.packs[o.Index]
 			p.refs = append(p.refs, &out[i])
 			out[i] = p.data

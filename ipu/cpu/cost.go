@@ -3,6 +3,7 @@ package cpu
 import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -23,9 +24,9 @@ type cost struct {
 // a recurrence are read again for every element of the sequence. Where the
 // host's memory stands in for a tensor, or a program shares the memory of two,
 // nothing moves.
-func (e *Engine) costOf(p *Program, s *Step) cost {
+func (e *Engine) costOf(p *plan.Program, s *plan.Step) cost {
 	switch s.Kind {
-	case Compute:
+	case plan.Compute:
 		node := &e.exe.Graphs[s.Graph].Nodes[s.Node]
 		in, out := e.types(node.Inputs), e.types(node.Outputs)
 		c := cost{flops: FLOPs(node.Op, in, out)}
@@ -46,16 +47,16 @@ func (e *Engine) costOf(p *Program, s *Step) cost {
 		c.bytes += written
 		c.size += written
 		return c
-	case CopyIn, CopyOut:
+	case plan.CopyIn, plan.CopyOut:
 		t := s.In
-		if s.Kind == CopyIn {
+		if s.Kind == plan.CopyIn {
 			t = s.Out
 		}
 		if len(t) == 0 || e.standsIn(p, t[0]) {
 			return cost{}
 		}
 		return copyCost(e.exe.Tensors[t[0].Tensor].Type)
-	case Move, Collect:
+	case plan.Move, plan.Collect:
 		if o := s.Out[0]; int(o.Tensor) < len(e.exe.Tensors) {
 			return copyCost(e.exe.Tensors[o.Tensor].Type)
 		}
@@ -68,12 +69,12 @@ func copyCost(t graph.TensorType) cost { return cost{bytes: 2 * t.Bytes(), size:
 
 // standsIn reports whether the host's memory may stand in for a transfer's
 // tensor.
-func (e *Engine) standsIn(p *Program, o Operand) bool {
+func (e *Engine) standsIn(p *plan.Program, o plan.Operand) bool {
 	switch o.Place {
-	case InBuffer:
+	case plan.InBuffer:
 		b := &p.Buffers[o.Index]
 		return b.Input >= 0 || b.Output >= 0
-	case InPersistent:
+	case plan.InPersistent:
 		for i := range e.plan.Persistent {
 			if t := &e.plan.Persistent[i]; t.Tensor == o.Tensor {
 				return t.Borrowed
@@ -95,11 +96,11 @@ func (e *Engine) types(tensors []graph.TensorID) []graph.TensorType {
 
 // operandBytes returns the bytes of a step's operand or result i, of which the
 // node has these types.
-func (e *Engine) operandBytes(o Operand, types []graph.TensorType, i int) int64 {
+func (e *Engine) operandBytes(o plan.Operand, types []graph.TensorType, i int) int64 {
 	switch {
-	case o.Place == LeftOut:
+	case o.Place == plan.LeftOut:
 		return 0
-	case o.Place == InPacked:
+	case o.Place == plan.InPacked:
 		return e.plan.Packed[o.Index].Bytes
 	case i < len(types) && types[i].DType != graph.Invalid:
 		return types[i].Bytes()

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -144,7 +145,7 @@ func TestCostsChangeNoResult(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				d, half, exe := draw(t)
-				compute := func(options ...ipu.Option) ([]float32, []Program) {
+				compute := func(options ...ipu.Option) ([]float32, []plan.Program) {
 					e, err := New(ipu.EngineConfig{Name: "costs", Executable: exe, Options: options})
 					require.NoError(t, err)
 					defer e.Close()
@@ -190,9 +191,9 @@ func TestEveryCostDecides(t *testing.T) {
 	plan := func(exe *graph.Executable, c costs.Record) string {
 		o := defaultOptions()
 		o.Threads, o.Costs = 1, c
-		p, err := compile(t.Context(), exe, o.planOptions, budget.New(0))
+		p, err := plan.Compile(t.Context(), exe, o.Options, budget.New(0))
 		require.NoError(t, err)
-		return fmt.Sprint(p.plan.Programs)
+		return fmt.Sprint(p.Plan.Programs)
 	}
 	want := make([]string, len(nets))
 	for i, exe := range nets {

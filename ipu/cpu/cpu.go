@@ -26,6 +26,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -145,9 +146,9 @@ func PlanOfContext(ctx context.Context, exe *graph.Executable, threads int, engi
 	}
 	room := budget.From(ctx).Part(opts.Memory)
 	defer room.Release()
-	c, err := compile(ctx, exe, opts.planOptions, room)
+	c, err := plan.Compile(ctx, exe, opts.Options, room)
 	if err != nil {
 		return nil, fmt.Errorf("plan: %w", err)
 	}
-	return c.plan, nil
+	return c.Plan, nil
 }

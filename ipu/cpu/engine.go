@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -37,8 +38,8 @@ type Engine struct {
 	tenancy *tenancy          // in image
 	exe     *graph.Executable // these are the image's
 	opts    options
-	plan    *Plan
-	bound   map[nodeKey]int // index into kernels
+	plan    *plan.Plan
+	bound   map[plan.NodeKey]int // index into kernels
 	kernels []tensor.Kernel
 	unused  func(part []byte) // called with parts of the executable; may be nil
 
@@ -84,7 +85,7 @@ type stream struct {
 // program is one program as it runs.
 type program struct {
 	engine  *Engine
-	plan    *Program
+	plan    *plan.Program
 	number  int   // index into Plan.Programs
 	streams []int // that it moves
 	code    []instruction
@@ -137,7 +138,7 @@ func assemble(c ipu.EngineConfig, m *image, kernels []tensor.Kernel, room *budge
 		moved := map[graph.StreamID]bool{}
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
-			if (s.Kind == CopyIn || s.Kind == CopyOut) && !moved[s.Stream] {
+			if (s.Kind == plan.CopyIn || s.Kind == plan.CopyOut) && !moved[s.Stream] {
 				moved[s.Stream] = true
 				p.streams = append(p.streams, int(s.Stream))
 				info := &e.streams[s.Stream].info

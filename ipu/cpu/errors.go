@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 )
 
 // failed ends a program with an error of the instruction at, which it
@@ -24,9 +25,9 @@ func (e *Engine) failed(p *program, at int, err error) error {
 	}
 	s := &p.plan.Steps[p.code[at].step]
 	switch s.Kind {
-	case CopyIn, CopyOut:
+	case plan.CopyIn, plan.CopyOut:
 		return fmt.Errorf("%s: stream %q: %w: %w", where, s.Name, ipu.ErrCallback, err)
-	case Compute:
+	case plan.Compute:
 		var assertion *ipu.AssertionError
 		if errors.As(err, &assertion) { // of the values, not of the device
 			return fmt.Errorf("%s: node %q: %w", where, s.Name, err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 )
 
 // holds reports whether operand i of an instruction is true or left out.
@@ -50,9 +51,9 @@ func (in *instruction) collect() {
 // spend counts the work of one more iteration of a loop that may go on for ever,
 // and returns why the run ends if that is too much.
 func (e *Engine) spend(in *instruction) error {
-	if e.spent = budget.Add(e.spent, in.work); e.spent <= e.opts.work {
+	if e.spent = budget.Add(e.spent, in.work); e.spent <= e.opts.Work {
 		return nil
 	}
 	return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(
-		"its loops have taken more than the limit of %.1g operations; %s", float64(e.opts.work), moreWork)}
+		"its loops have taken more than the limit of %.1g operations; %s", float64(e.opts.Work), plan.MoreWork)}
 }

@@ -108,7 +108,7 @@ func (t *tenancy) refusal(tables, need, others int64) error {
 	p := t.image.plan
 	what := fmt.Sprintf("%s for local tensors, %s for persistent ones, %s for packed weights, %s for tables of kernels",
 		budget.Text(p.ArenaBytes), budget.Text(p.PersistentBytes), budget.Text(p.PackedBytes), budget.Text(tables))
-	if most := p.greatest(); most != "" {
+	if most := p.Greatest(); most != "" {
 		what += "; most of all " + most
 	}
 	beside := ""

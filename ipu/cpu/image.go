@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -29,10 +30,10 @@ type image struct {
 	failure error
 	ended   bool // who made it failed for its context's or its budget's sake
 	exe     *graph.Executable
-	plan    *Plan
-	bound   map[nodeKey]int // index into nodes
-	nodes   []nodeKey       // that have kernels
-	groups  []group         // of weights
+	plan    *plan.Plan
+	bound   map[plan.NodeKey]int // index into nodes
+	nodes   []plan.NodeKey       // that have kernels
+	groups  []group              // of weights
 
 	packing   sync.Mutex     // guards what follows
 	packed    bool           // constants are where their kernels want them
@@ -131,17 +132,17 @@ func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []ten
 		m.failure = err
 		return nil
 	}
-	c, err := compile(ctx, decoded, m.key.opts.planOptions, room)
+	c, err := plan.Compile(ctx, decoded, m.key.opts.Options, room)
 	if m.failure = err; err != nil {
 		return nil
 	}
-	m.exe, m.plan, m.bound = c.exe, c.plan, c.bound
-	m.nodes = make([]nodeKey, len(c.kernels))
-	for node, i := range c.bound {
+	m.exe, m.plan, m.bound = c.Exe, c.Plan, c.Bound
+	m.nodes = make([]plan.NodeKey, len(c.Kernels))
+	for node, i := range c.Bound {
 		m.nodes[i] = node
 	}
-	m.groups = groupsOf(c.plan)
-	return c.kernels
+	m.groups = groupsOf(c.Plan)
+	return c.Kernels
 }
 
 // bind makes the kernels of one more engine, whose tables room counts.
@@ -152,14 +153,14 @@ func (m *image) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel,
 		if err != nil {
 			return nil, err
 		}
-		if kernels[i], _, err = bind.Node(m.exe, &m.exe.Graphs[key.graph].Nodes[key.node], room); err != nil {
-			n := &m.exe.Graphs[key.graph]
-			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.node, n.Nodes[key.node].Name, n.Name, err) // of memory: it could be bound before
+		if kernels[i], _, err = bind.Node(m.exe, &m.exe.Graphs[key.Graph].Nodes[key.Node], room); err != nil {
+			n := &m.exe.Graphs[key.Graph]
+			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.Node, n.Nodes[key.Node].Name, n.Name, err) // of memory: it could be bound before
 		}
 	}
 	for i := range m.plan.Packed {
 		k := &m.plan.Packed[i]
-		kernels[m.bound[nodeKey{k.Graph, k.Node}]].(tensor.Packer).UsePacked(k.Operand)
+		kernels[m.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer).UsePacked(k.Operand)
 	}
 	return kernels, nil
 }
@@ -250,7 +251,7 @@ func (m *image) packedOnly() map[graph.TensorID]bool {
 	for i := range m.plan.Programs {
 		for _, s := range m.plan.Programs[i].Steps {
 			for _, o := range slices.Concat(s.In, s.Out) {
-				if o.Place == InConstant {
+				if o.Place == plan.InConstant {
 					delete(only, graph.TensorID(o.Index))
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"runtime/pprof"
 
 	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 )
 
@@ -24,12 +25,12 @@ func (e *Engine) labelSteps() {
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
 			switch s.Kind {
-			case Compute, Move, Keep, Collect:
+			case plan.Compute, plan.Move, plan.Keep, plan.Collect:
 			default:
 				continue
 			}
 			op := s.Op
-			if s.Kind == Compute {
+			if s.Kind == plan.Compute {
 				if f := function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op); f != "" {
 					op += " " + f
 				}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -85,7 +86,7 @@ func (m *layoutMiss) check(t *rapid.T, off string) (taken bool) {
 	compute("all taken but NHWC", "nhwc", "off", "threads", threads)
 	compute("all taken but tiling", "tiling", "off", "threads", "1")
 	for _, p := range e.plan.Programs {
-		taken = taken || slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Op == m.takes })
+		taken = taken || slices.ContainsFunc(p.Steps, func(s plan.Step) bool { return s.Op == m.takes })
 	}
 	return taken
 }

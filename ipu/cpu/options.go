@@ -15,16 +15,17 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 )
 
 // options are an engine's options, parsed.
 type options struct {
-	planOptions
+	plan.Options
 	labels bool
 }
 
 func defaultOptions() options {
-	return options{planOptions: planOptions{work: usualWork, inPlace: true, alias: true, prepack: true, layout: true,
+	return options{Options: plan.Options{Work: plan.UsualWork, InPlace: true, Alias: true, Prepack: true, Layout: true,
 		Options: layout.Options{Threads: runtime.GOMAXPROCS(0), Tiling: true, NHWC: true, Costs: costs.Usual()}}}
 }
 
@@ -39,19 +40,19 @@ type option struct {
 
 var knownOptions = []option{
 	{"alias", `"off" copies every reshaped tensor and every transfer; "on" lets them share memory`,
-		onOff(func(o *options) *bool { return &o.alias })},
+		onOff(func(o *options) *bool { return &o.Alias })},
 	{"costs", `what the engine estimates the times of operators from: a file, or the text, that "popefgen calibrate" writes on a machine; default: built in`, setCosts},
 	{"inplace", `"off" never writes a result over an operand; "on" does where it is safe`,
-		onOff(func(o *options) *bool { return &o.inPlace })},
+		onOff(func(o *options) *bool { return &o.InPlace })},
 	{"labels", `"on" labels goroutines with model, operator and node while they compute, for CPU profiles (go tool pprof -tagfocus); "off" does not`,
 		onOff(func(o *options) *bool { return &o.labels })},
 	{"layout", `"off" keeps activations as they are in the model, in NCHW; "on" keeps them in NCHWc where that saves time`,
-		onOff(func(o *options) *bool { return &o.layout })},
+		onOff(func(o *options) *bool { return &o.Layout })},
 	{"memory", `the most bytes that a model may take ("8GiB"): decompressed, tables of kernels and the memory of its engines together; default: three quarters of what the machine, its control groups and limits leave`, setMemory},
 	{"nhwc", `"off" keeps int8 activations in NCHW; "on" keeps them in NHWC where that saves time and "layout" is on`,
 		onOff(func(o *options) *bool { return &o.NHWC })},
 	{"prepack", `"off" keeps weights row-major; "on" keeps them in the layout their kernels prefer`,
-		onOff(func(o *options) *bool { return &o.prepack })},
+		onOff(func(o *options) *bool { return &o.Prepack })},
 	{"threads", "goroutines that compute, the caller of Run included; default: GOMAXPROCS", setThreads},
 	{"tiling", `"off" runs operators on NCHWc activations one after the other; "on" runs several of them depth-first, tile by tile, where that saves time`,
 		onOff(func(o *options) *bool { return &o.Tiling })},
@@ -149,7 +150,7 @@ func setWork(o *options, v string) error {
 	if err != nil || n < 1 {
 		return fmt.Errorf("want a number of operations, 1 or more")
 	}
-	o.work = n
+	o.Work = n
 	return nil
 }
 

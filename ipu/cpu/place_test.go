@@ -74,7 +74,7 @@ func TestPlanningEndsWithContext(t *testing.T) {
 func TestEndlessLoopIsBounded(t *testing.T) {
 	e := endless(t)
 	y := make([]float32, 2)
-	e.opts.work = 1 << 20
+	e.opts.Work = 1 << 20
 	connect(t, e, map[string]ipu.Stream{"x": in(t, []float32{1, 1}), "y": out(t, y)})
 	err := e.Run(context.Background(), 0)
 	require.ErrorIs(t, err, ipu.ErrApplication)

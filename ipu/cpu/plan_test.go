@@ -6,12 +6,13 @@ import (
 	"testing"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 )
 
 // planned plans what b built.
-func planned(t require.TestingT, b *graph.Builder) *Plan {
+func planned(t require.TestingT, b *graph.Builder) *plan.Plan {
 	exe, err := graph.Decode(executable(t, b))
 	require.NoError(t, err)
 	p, err := PlanOf(exe, 2)
@@ -20,7 +21,7 @@ func planned(t require.TestingT, b *graph.Builder) *Plan {
 }
 
 // bufferOf returns the buffer of a program that holds a tensor.
-func bufferOf(t require.TestingT, p *Program, tensor graph.TensorID) *Buffer {
+func bufferOf(t require.TestingT, p *plan.Program, tensor graph.TensorID) *plan.Buffer {
 	for i := range p.Buffers {
 		if slices.Contains(p.Buffers[i].Tensors, tensor) {
 			return &p.Buffers[i]
@@ -47,7 +48,7 @@ func TestPlanSharesMemory(t *testing.T) {
 	require.Equal(t, []graph.TensorID{double}, bufferOf(t, g0, double).Tensors, "an operand that is read twice is not overwritten")
 	require.Equal(t, 5, bufferOf(t, g0, double).Output, "the output is written where the host wants it")
 	require.Equal(t, int64(128), p.ArenaBytes)
-	require.Equal(t, Share, g0.Steps[2].Kind)
+	require.Equal(t, plan.Share, g0.Steps[2].Kind)
 }
 
 func TestPlanIsPrintedAndDeterministic(t *testing.T) {
@@ -80,7 +81,7 @@ func TestMemoryReport(t *testing.T) {
 }
 
 func TestOperandsPackedOnlyIfTheySeldomChange(t *testing.T) {
-	build := func(streamed bool) *Plan {
+	build := func(streamed bool) *plan.Plan {
 		b := graph.NewBuilder("mm")
 		x, w := b.AddLocal("x", f32(16, 16)), b.AddPersistent("w", f32(256))
 		g := b.BeginGraph("main")
@@ -108,7 +109,7 @@ func TestResultWaitsForOperandsReadTwice(t *testing.T) {
 	require.NoError(t, b.NodeTo(&graph.Binary{Fn: graph.Add}, "add", []graph.TensorID{s}, s, s))
 	b.AddProgram(0, "main", b.Call(g))
 	p := planned(t, b)
-	require.Equal(t, []StepKind{Compute, Move}, []StepKind{p.Programs[0].Steps[0].Kind, p.Programs[0].Steps[1].Kind})
+	require.Equal(t, []plan.StepKind{plan.Compute, plan.Move}, []plan.StepKind{p.Programs[0].Steps[0].Kind, p.Programs[0].Steps[1].Kind})
 }
 
 func TestHugeProgramsAreRefused(t *testing.T) {
@@ -147,7 +148,7 @@ func TestPlanMovesNothing(t *testing.T) {
 	g0 := &p.Programs[0]
 	for _, s := range g0.Steps {
 		if s.Op == "Slice" || s.Op == "Concat" || s.Op == "Reshape" {
-			require.Equal(t, Share, s.Kind, "%s\n%v", s.Name, p)
+			require.Equal(t, plan.Share, s.Kind, "%s\n%v", s.Name, p)
 		}
 	}
 	y := bufferOf(t, g0, all)

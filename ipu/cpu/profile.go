@@ -1,6 +1,7 @@
 package cpu
 
 import (
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"sync/atomic"
 	"time"
 )
@@ -80,7 +81,7 @@ func (e *Engine) Profile() []NodeProfile {
 			c := e.costOf(g, s)
 			n := NodeProfile{Program: g.Index, Step: k, Name: s.Name, Op: s.Op, Kind: s.Kind,
 				Calls: calls, Total: time.Duration(steps[k].nanoseconds.Load()), FLOPs: c.flops, Bytes: c.bytes, Size: c.size}
-			if s.Kind == Compute {
+			if s.Kind == plan.Compute {
 				n.Function = function(e.exe.Graphs[s.Graph].Nodes[s.Node].Op)
 			}
 			out = append(out, n)

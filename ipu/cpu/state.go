@@ -3,6 +3,7 @@ package cpu
 import (
 	"slices"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -16,7 +17,7 @@ func (e *Engine) State(load []int) []string {
 		}
 		for _, s := range p.Programs[i].Steps {
 			for _, o := range s.Out {
-				if s.Kind != CopyIn && o.Place == InPersistent {
+				if s.Kind != plan.CopyIn && o.Place == plan.InPersistent {
 					changed[graph.TensorID(o.Index)] = true
 				}
 			}
@@ -29,7 +30,7 @@ func (e *Engine) State(load []int) []string {
 		}
 		for _, s := range p.Programs[i].Steps {
 			for _, o := range s.Out {
-				if s.Kind == CopyIn && o.Place == InPersistent && changed[graph.TensorID(o.Index)] {
+				if s.Kind == plan.CopyIn && o.Place == plan.InPersistent && changed[graph.TensorID(o.Index)] {
 					set[s.Stream] = true
 				}
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -82,12 +83,12 @@ var errNotFinished = errors.New("it was given up")
 
 // groupsOf finds the groups of a plan, one a program at most. It takes programs
 // that only load: without loops, branches and outputs.
-func groupsOf(p *Plan) []group {
+func groupsOf(p *plan.Plan) []group {
 	writers := map[graph.TensorID]int{}
 	for i := range p.Programs {
 		for _, s := range p.Programs[i].Steps {
 			for _, o := range s.Out {
-				if o.Place == InPersistent {
+				if o.Place == plan.InPersistent {
 					writers[graph.TensorID(o.Index)]++
 				}
 			}
@@ -105,7 +106,7 @@ func groupsOf(p *Plan) []group {
 // groupOf finds the group of a program: tensors that nothing else writes, and
 // the program once, before it reads them, with what follows from its streams
 // and constants.
-func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
+func groupOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *group {
 	prog := &p.Programs[n]
 	g := &group{program: n, skip: make([]bool, len(prog.Steps))}
 	members, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
@@ -119,19 +120,19 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 	for i := range prog.Steps {
 		s := &prog.Steps[i]
 		switch s.Kind {
-		case CopyIn, Compute, Move, Keep, Share, Begin:
+		case plan.CopyIn, plan.Compute, plan.Move, plan.Keep, plan.Share, plan.Begin:
 		default:
 			return nil
 		}
 		strange := false
 		for _, o := range s.In {
 			switch o.Place {
-			case InBuffer:
+			case plan.InBuffer:
 				strange = strange || foreign[whole(o.Index)]
-			case InPersistent, InPacked:
+			case plan.InPersistent, plan.InPacked:
 				t := graph.TensorID(o.Index)
-				if o.Place == InPacked {
-					if t = p.Packed[o.Index].Tensor; !p.isPersistent(t) {
+				if o.Place == plan.InPacked {
+					if t = p.Packed[o.Index].Tensor; !p.IsPersistent(t) {
 						continue
 					}
 				}
@@ -141,20 +142,20 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 		}
 		for _, o := range s.Out {
 			switch o.Place {
-			case InBuffer:
+			case plan.InBuffer:
 				b := whole(o.Index)
 				foreign[b] = foreign[b] || strange
-				if s.Kind == CopyIn {
+				if s.Kind == plan.CopyIn {
 					g.streams = append(g.streams, s.Stream)
 				}
-			case InPersistent:
+			case plan.InPersistent:
 				t := graph.TensorID(o.Index)
 				if writers[t] != 1 || strange || read[t] {
 					continue
 				}
 				members[t] = true
-				m := member{tensor: t, stream: -1, stored: s.Kind != CopyIn && s.Kind != Keep}
-				if s.Kind == CopyIn {
+				m := member{tensor: t, stream: -1, stored: s.Kind != plan.CopyIn && s.Kind != plan.Keep}
+				if s.Kind == plan.CopyIn {
 					m.stream = s.Stream
 					g.streams = append(g.streams, s.Stream)
 				}
@@ -181,9 +182,9 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 		both := false
 		for _, o := range s.Out {
 			switch {
-			case o.Place == InPersistent && members[graph.TensorID(o.Index)]:
+			case o.Place == plan.InPersistent && members[graph.TensorID(o.Index)]:
 				both = true
-			case o.Place == InPersistent, o.Place == InBuffer && needed[whole(o.Index)]:
+			case o.Place == plan.InPersistent, o.Place == plan.InBuffer && needed[whole(o.Index)]:
 				g.skip[i] = false
 			}
 		}
@@ -194,7 +195,7 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 			return nil // to compute the one again would be to write the other
 		}
 		for _, o := range s.In {
-			if o.Place == InBuffer {
+			if o.Place == plan.InBuffer {
 				needed[whole(o.Index)] = true
 			}
 		}
@@ -203,7 +204,7 @@ func groupOf(p *Plan, n int, writers map[graph.TensorID]int) *group {
 }
 
 // newVersion allocates a version for one engine.
-func (g *group) newVersion(p *Plan) *version {
+func (g *group) newVersion(p *plan.Plan) *version {
 	v := &version{users: 1, values: make([]rowMajor, len(g.tensors)), packs: make([][]byte, len(g.packs))}
 	v.packed, v.release = align.Block(g.bytes, g.bytes)
 	mem := v.packed

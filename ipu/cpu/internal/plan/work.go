@@ -1,4 +1,4 @@
-package cpu
+package plan
 
 import (
 	"fmt"
@@ -9,17 +9,17 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph/work"
 )
 
-// usualWork is how many operations one run of a program may take at most unless
+// UsualWork is how many operations one run of a program may take at most unless
 // the option "work" says otherwise: days on one core. The greatest models take
 // a thousandth of it.
-const usualWork = 1 << 50
+const UsualWork = 1 << 50
 
 // nodeWork is what it takes to run any node, in operations: a loop around next to
 // nothing is work too.
 const nodeWork = 64
 
-// moreWork says what to do about a refusal for the work that it takes.
-const moreWork = `if the file is to be trusted, raise the limit: the engine option "work" (--engine-option work=N)`
+// MoreWork says what to do about a refusal for the work that it takes.
+const MoreWork = `if the file is to be trusted, raise the limit: the engine option "work" (--engine-option work=N)`
 
 // workOf returns how many operations a run of a program takes, loops whose end is
 // not known counted once.
@@ -97,7 +97,7 @@ func (w *workOf) check(limit int64) error {
 			text = "more than 9e18 operations"
 		}
 		return &ipu.Error{Kind: ipu.KindApplication, Message: fmt.Sprintf(
-			"program %d %q takes %s, more than the limit of %.1g; %s", p.Index, p.Name, text, float64(limit), moreWork)}
+			"program %d %q takes %s, more than the limit of %.1g; %s", p.Index, p.Name, text, float64(limit), MoreWork)}
 	}
 	return nil
 }

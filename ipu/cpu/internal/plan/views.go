@@ -1,4 +1,4 @@
-package cpu
+package plan
 
 import "github.com/popefgen/popefgen/ipu/graph"
 
@@ -14,7 +14,7 @@ type part struct {
 // parts find the outermost result.
 func (f *flow) joinParts() {
 	f.parts = map[int]part{}
-	if !f.c.opts.alias {
+	if !f.c.opts.Alias {
 		return
 	}
 	shares := map[int]int{} // the operand that a value shows in another shape
@@ -103,7 +103,7 @@ func (f *flow) window(s *Step) (at int64, ok bool) {
 // lie, and where. Nothing may write that memory while u is needed.
 func (f *flow) viewed(i int, u *value, all []storage) (p part, ok bool) {
 	s := &f.steps[i]
-	if s.Kind != Compute || u.bytes == 0 || !f.c.opts.alias {
+	if s.Kind != Compute || u.bytes == 0 || !f.c.opts.Alias {
 		return p, false
 	}
 	a := f.in[i][0]

@@ -1,4 +1,9 @@
-package cpu
+// Package plan decides all about an executable that can be known before it runs: the
+// order of its steps, which tensors share memory, the place of each in one arena, and
+// which operands are kept packed for their kernels. What a file asks for (operations,
+// steps, bytes of results and of kernels' tables) is checked here, before a kernel is
+// made.
+package plan
 
 import (
 	"fmt"
@@ -301,9 +306,9 @@ func (p *Plan) Memory() MemoryReport {
 	return r
 }
 
-// touched returns how much of the arena, from its start, is used even where the
+// Touched returns how much of the arena, from its start, is used even where the
 // host's memory stands in for all that it can.
-func (p *Plan) touched() int64 {
+func (p *Plan) Touched() int64 {
 	var n int64
 	for i := range p.Programs {
 		for _, u := range p.Programs[i].Buffers {
@@ -315,8 +320,8 @@ func (p *Plan) touched() int64 {
 	return n
 }
 
-// greatest names the greatest block of memory and the step that needs it first.
-func (p *Plan) greatest() string {
+// Greatest names the greatest block of memory and the step that needs it first.
+func (p *Plan) Greatest() string {
 	size, text := int64(0), ""
 	for i := range p.Programs {
 		g := &p.Programs[i]
@@ -345,7 +350,7 @@ func (p *Plan) greatest() string {
 	return text
 }
 
-// isPersistent reports whether a tensor that is kept packed is a persistent one.
-func (p *Plan) isPersistent(t graph.TensorID) bool {
+// IsPersistent reports whether a tensor that is kept packed is a persistent one.
+func (p *Plan) IsPersistent(t graph.TensorID) bool {
 	return slices.ContainsFunc(p.Persistent, func(k Persistent) bool { return k.Tensor == t })
 }

@@ -1,4 +1,4 @@
-package cpu
+package plan
 
 import (
 	"context"
@@ -13,31 +13,31 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// nodeKey names one node of an executable.
-type nodeKey struct {
-	graph graph.GraphID
-	node  int
+// NodeKey names one node of an executable.
+type NodeKey struct {
+	Graph graph.GraphID
+	Node  int
 }
 
 // packKey names one operand of a bound kernel.
 type packKey struct{ kernel, operand int }
 
-// planOptions is what a plan depends on.
-type planOptions struct {
+// Options is what a plan depends on.
+type Options struct {
 	layout.Options
-	work    int64 // operations of one run of a program
-	inPlace bool  // a result may be written over an operand
-	alias   bool  // tensors may share memory with each other and with the host
-	prepack bool  // weights may be kept in the layout their kernels prefer
-	layout  bool  // activations may be in other layouts than the model's
+	Work    int64 // operations of one run of a program
+	InPlace bool  // a result may be written over an operand
+	Alias   bool  // tensors may share memory with each other and with the host
+	Prepack bool  // weights may be kept in the layout their kernels prefer
+	Layout  bool  // activations may be in other layouts than the model's
 }
 
-// compiled is an executable with its plan.
-type compiled struct {
-	exe     *graph.Executable // with the layouts of activations that the plan is for
-	plan    *Plan
-	kernels []tensor.Kernel // in the order in which the plan's steps first need them
-	bound   map[nodeKey]int // index into kernels
+// Compiled is an executable with its plan.
+type Compiled struct {
+	Exe     *graph.Executable // with the layouts of activations that the plan is for
+	Plan    *Plan
+	Kernels []tensor.Kernel // in the order in which the plan's steps first need them
+	Bound   map[NodeKey]int // index into kernels
 }
 
 // compiler turns a verified executable into a plan and its bound kernels.
@@ -45,12 +45,12 @@ type compiler struct {
 	ctx  context.Context
 	exe  *graph.Executable // with activations in blocks
 	from layout.Origins
-	opts planOptions
+	opts Options
 	plan *Plan
 
 	kernels []tensor.Kernel
 	results []int // results of each kernel, left-out ones included
-	bound   map[nodeKey]int
+	bound   map[NodeKey]int
 	packs   map[packKey]int // index into plan.Packed
 	steps   int             // of all programs so far
 	tables  *budget.Budget  // of kernels so far
@@ -64,21 +64,21 @@ type compiler struct {
 	kept        map[graph.TensorID]bool // derived tensors that some kernel wants packed
 }
 
-// compile plans exe. Room, which nothing else has taken
+// Compile plans exe. Room, which nothing else has taken
 // from yet, counts their tables.
-func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room *budget.Budget) (*compiled, error) {
+func Compile(ctx context.Context, exe *graph.Executable, opts Options, room *budget.Budget) (*Compiled, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	work := newWorkOf(exe)
-	if err := work.check(opts.work); err != nil {
+	if err := work.check(opts.Work); err != nil {
 		return nil, err
 	}
 	opts.Memory = room.Left() // for kernels that are made to see whether they can be
 	laid := exe
 	var from layout.Origins
 	var summary layout.Summary
-	if opts.layout {
+	if opts.Layout {
 		laid, from, summary = layout.Choose(exe, opts.Options)
 	}
 	c := &compiler{
@@ -88,7 +88,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room 
 		from:   from,
 		opts:   opts,
 		plan:   &Plan{Name: exe.Name, Threads: opts.Threads, Layout: summary},
-		bound:  map[nodeKey]int{},
+		bound:  map[NodeKey]int{},
 		tables: room,
 		packs:  map[packKey]int{},
 	}
@@ -112,7 +112,7 @@ func compile(ctx context.Context, exe *graph.Executable, opts planOptions, room 
 	}
 	c.persistent()
 	c.plan.TableBytes = c.tables.Used()
-	return &compiled{c.exe, c.plan, c.kernels, c.bound}, nil
+	return &Compiled{c.exe, c.plan, c.kernels, c.bound}, nil
 }
 
 // survey finds out who writes the tensors, over all programs.
@@ -243,7 +243,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	if err := c.ctx.Err(); err != nil {
 		return 0, err
 	}
-	key := nodeKey{g, n}
+	key := NodeKey{g, n}
 	if k, ok := c.bound[key]; ok {
 		return k, nil
 	}
@@ -256,7 +256,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
 	c.bound[key] = i
 	packer, ok := k.(tensor.Packer)
-	if !ok || !c.opts.prepack {
+	if !ok || !c.opts.Prepack {
 		return i, nil
 	}
 	for operand, t := range node.Inputs {
@@ -278,7 +278,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 
 // inPlace reports whether kernel k may write its first result over operand i.
 func (c *compiler) inPlace(k, i int) bool {
-	if _, packed := c.packs[packKey{k, i}]; packed || !c.opts.inPlace {
+	if _, packed := c.packs[packKey{k, i}]; packed || !c.opts.InPlace {
 		return false
 	}
 	p, ok := c.kernels[k].(tensor.InPlacer)
@@ -290,7 +290,7 @@ func (c *compiler) isPacked(s *Step, k int) bool {
 	if s.Kind != Compute {
 		return false
 	}
-	_, ok := c.packs[packKey{c.bound[nodeKey{s.Graph, s.Node}], k}]
+	_, ok := c.packs[packKey{c.bound[NodeKey{s.Graph, s.Node}], k}]
 	return ok
 }
 
@@ -322,7 +322,7 @@ func (c *compiler) persistent() {
 			continue
 		}
 		p := Persistent{Tensor: graph.TensorID(i), Name: t.Name, Type: t.Type.String(), Bytes: t.Type.Bytes(), Stored: stored[i],
-			Borrowed: stored[i] && !c.nodeWritten[i] && c.opts.alias}
+			Borrowed: stored[i] && !c.nodeWritten[i] && c.opts.Alias}
 		c.plan.Persistent = append(c.plan.Persistent, p)
 		if p.Stored {
 			c.plan.PersistentBytes += align.Up(p.Bytes)

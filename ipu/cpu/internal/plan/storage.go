@@ -1,4 +1,4 @@
-package cpu
+package plan
 
 import (
 	"slices"
@@ -53,7 +53,7 @@ func (c *compiler) program(p *graph.Program) (*Program, error) {
 		if s.Kind != Compute {
 			continue
 		}
-		if n := c.kernels[c.bound[nodeKey{s.Graph, s.Node}]].Scratch(); n > 0 {
+		if n := c.kernels[c.bound[NodeKey{s.Graph, s.Node}]].Scratch(); n > 0 {
 			s.Scratch = len(g.Buffers)
 			g.Buffers = append(g.Buffers, Buffer{Bytes: int64(n), First: i, Last: i, Input: -1, Output: -1})
 		}
@@ -72,7 +72,7 @@ func (f *flow) place(i int, s *Step, all []storage) {
 		switch {
 		case o.Tensor == graph.None:
 		case read && f.c.isPacked(s, k):
-			o.Place, o.Index = InPacked, f.c.packs[packKey{f.c.bound[nodeKey{s.Graph, s.Node}], k}]
+			o.Place, o.Index = InPacked, f.c.packs[packKey{f.c.bound[NodeKey{s.Graph, s.Node}], k}]
 		case v >= 0:
 			o.Place, o.Index = all[f.values[v].storage].place, all[f.values[v].storage].index
 		case f.c.exe.Tensors[o.Tensor].Const:
@@ -139,7 +139,7 @@ func (f *flow) assign() []storage {
 					views = append(views, i)
 					continue
 				}
-				if s.Kind == Share && f.c.opts.alias {
+				if s.Kind == Share && f.c.opts.Alias {
 					if to, fresh, ok := f.shared(i, u, all); ok {
 						if fresh != nil {
 							to = add(*fresh)
@@ -220,14 +220,14 @@ func (f *flow) overwritten(i int, u *value, all []storage) int {
 	if s.Kind != Compute || u.bytes == 0 {
 		return -1
 	}
-	k := f.c.bound[nodeKey{s.Graph, s.Node}]
+	k := f.c.bound[NodeKey{s.Graph, s.Node}]
 	for operand, a := range f.in[i] {
 		if a < 0 || !f.c.inPlace(k, operand) {
 			continue
 		}
 		to := f.values[a].storage
 		st := &all[to]
-		if st.place != InBuffer || st.parent >= 0 || st.bytes != u.bytes || st.streamed && f.c.opts.alias || !f.diesAt(i, to, st) {
+		if st.place != InBuffer || st.parent >= 0 || st.bytes != u.bytes || st.streamed && f.c.opts.Alias || !f.diesAt(i, to, st) {
 			continue
 		}
 		if !slices.ContainsFunc(st.parts, func(p int) bool { return all[p].last >= i }) {
@@ -259,7 +259,7 @@ func (f *flow) diesAt(i, to int, st *storage) bool {
 // transfer, and before any output arrives at the host, which might share
 // that memory.
 func (f *flow) input(st *storage) int {
-	if !st.streamed || !f.c.opts.alias || st.bytes == 0 || st.parent >= 0 {
+	if !st.streamed || !f.c.opts.Alias || st.bytes == 0 || st.parent >= 0 {
 		return -1
 	}
 	first := f.values[st.values[0]].writes[0]
@@ -297,7 +297,7 @@ func (f *flow) writesOf(st *storage) int {
 // from the same memory.
 func (f *flow) output(st *storage) int {
 	last := &f.steps[st.last]
-	if last.Kind != CopyOut || st.parent >= 0 || !slices.Contains(st.values, f.in[st.last][0]) || st.streamed || !f.c.opts.alias || st.bytes == 0 || last.Loop != f.steps[st.first].Loop {
+	if last.Kind != CopyOut || st.parent >= 0 || !slices.Contains(st.values, f.in[st.last][0]) || st.streamed || !f.c.opts.Alias || st.bytes == 0 || last.Loop != f.steps[st.first].Loop {
 		return -1
 	}
 	for _, v := range st.values {
