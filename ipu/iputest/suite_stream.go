@@ -173,21 +173,21 @@ func (s *suiteConstant) Complete() {
 	s.suiteDirect.Complete()
 }
 
-// quiet is a direct stream that allocates and checks nothing.
-type quiet struct{ memory []byte }
+// noop is a direct stream that allocates and checks nothing.
+type noop struct{ memory []byte }
 
-func (s quiet) Fetch(context.Context, []byte) error {
+func (s noop) Fetch(context.Context, []byte) error {
 	return fmt.Errorf("fetch of a stream that has memory")
 }
-func (s quiet) Memory(ctx context.Context) ([]byte, error) { return s.memory, nil }
-func (s quiet) Prefetch([]byte) bool                       { return false }
-func (s quiet) Complete()                                  {}
-func (s quiet) InvalidatePrefetched()                      {}
+func (s noop) Memory(ctx context.Context) ([]byte, error) { return s.memory, nil }
+func (s noop) Prefetch([]byte) bool                       { return false }
+func (s noop) Complete()                                  {}
+func (s noop) InvalidatePrefetched()                      {}
 
 var (
 	_ ipu.Direct   = (*suiteDirect)(nil)
 	_ ipu.Constant = (*suiteConstant)(nil)
-	_ ipu.Direct   = quiet{}
+	_ ipu.Direct   = noop{}
 )
 
 // vector is the memory of four float32 elements, aligned to them.

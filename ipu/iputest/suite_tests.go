@@ -480,7 +480,7 @@ func testAllocations(r *suiteRun) {
 		r.Skip("the engine does not compute in the caller's goroutine")
 	}
 	for handle, m := range map[string][]byte{"w": suiteW, "a": suiteA, "b": suiteB, "sum": vector(), "state": vector()} {
-		r.ok(e.Connect(handle, quiet{m}), "connect")
+		r.ok(e.Connect(handle, noop{m}), "connect")
 	}
 	r.run(e, 0)
 	for _, p := range []int{0, 1, 2, 3} {

@@ -251,8 +251,8 @@ func sign(b *box) string {
 	return s.String()
 }
 
-// quietKinds are operators that only say how a tensor is looked at.
-var quietKinds = map[string]bool{"Reshape": true, "Transpose": true, "Expand": true, "Cast": true, "Slice": true, "BitCast": true}
+// viewKinds are operators that give a view of a tensor, or another type.
+var viewKinds = map[string]bool{"Reshape": true, "Transpose": true, "Expand": true, "Cast": true, "Slice": true, "BitCast": true}
 
 // leaves are the operators in boxes, innermost ones.
 func leaves(boxes []*box) (all []*box) {
@@ -313,7 +313,7 @@ func summary(group []*box) string {
 	var titles []string
 	for _, b := range leaves(group) {
 		title, _, _ := strings.Cut(b.Title, " + ")
-		if quietKinds[title] {
+		if viewKinds[title] {
 			continue
 		}
 		if count[title] == 0 {

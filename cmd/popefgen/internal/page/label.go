@@ -86,7 +86,7 @@ func (b *box) shows() (title string, lines []string, name string) {
 	for _, l := range b.lines {
 		lines = append(lines, elide(l))
 	}
-	if !quietKinds[b.Title] {
+	if !viewKinds[b.Title] {
 		name = elide(b.shortName())
 	}
 	return elide(b.Title), lines, name

@@ -143,7 +143,7 @@ func inherit(d *drawing) {
 			after := module(next)
 			n := common(before, after)
 			k.path = before[:n]
-			if (n == 0 || n < min(len(before), len(after))) && quietKinds[k.Title] && from[k] != nil { // between two modules
+			if (n == 0 || n < min(len(before), len(after))) && viewKinds[k.Title] && from[k] != nil { // between two modules
 				k.path = after
 			}
 		}

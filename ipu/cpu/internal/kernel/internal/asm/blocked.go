@@ -6,7 +6,7 @@ import (
 )
 
 // writeBlocked writes the inner loops of convolutions whose result is in
-// blocks of channels: tiles of some pixels by one or two vectors of output
+// NCHWc: tiles of some pixels by one or two vectors of output
 // channels, that stay in registers.
 func writeBlocked(a *asm) {
 	rows := 6

@@ -4,7 +4,7 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// writeBlockMoves writes the loops that convert planes to blocks of channels
+// writeBlockMoves writes the loops that convert NCHW to NCHWc
 // and back, a vector of pixels at a time.
 func writeBlockMoves(a *asm) {
 	for _, half := range []bool{false, true} {

@@ -5,7 +5,7 @@ import (
 	"github.com/mmcloughlin/avo/operand"
 )
 
-// writeBlockedPool writes the loops of pooling over pixels in blocks of channels:
+// writeBlockedPool writes the loops of pooling over pixels in NCHWc:
 // they fold stretches of pixels.
 func writeBlockedPool(a *asm) {
 	fold{name: "sum", step: func(a *asm, acc, x vec, _ []vec) vec { return a.add(acc, x) }}.pixels(a)

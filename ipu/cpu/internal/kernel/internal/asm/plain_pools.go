@@ -35,7 +35,7 @@ func slide(step, end string, every int) string {
 		"\n\t}\n\tdst[i] = s" + end + "\n}"
 }
 
-// pixelsOf is the loop that folds stretches of pixels in blocks of channels.
+// pixelsOf is the loop that folds stretches of pixels in NCHWc.
 func pixelsOf(step string) string {
 	return "for p := range pixels {\n\tfor c := range lanes {\n\t\ts := x[p*step/4+c]\n\t\tfor t := 1; t < taps; t++ {\n\t\t\tv := x[p*step/4+t*stride/4+c]\n\t\t\t" +
 		step + "\n\t\t}\n\t\tdst[p*lanes+c] = s\n\t}\n}"

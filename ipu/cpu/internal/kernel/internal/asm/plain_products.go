@@ -62,7 +62,7 @@ func window(size, stride int) string {
 		"\t\ty[i*yRow/4+j] = min(max(s+bias, low), high)\n\t}\n}"
 }
 
-// blockedWindow is the same for planes in blocks of channels.
+// blockedWindow is the same for planes in NCHWc.
 func blockedWindow(size, stride int) string {
 	n, s := string(rune('0'+size)), number(stride)
 	return "for i := range rows {\n\tfor j := range before + inside + after {\n\t\tfor c := range lanes {\n\t\t\ts := float32(0)\n\t\t\tfor p := range " + n +
