@@ -18,10 +18,10 @@ import (
 func contractFile(p *plan.Plan) ([]byte, error) {
 	f := newFile(p)
 	skewGuard(f)
-	comments(f.Group, "contract is the canonical text that ContractHash is the hash of.")
+	comments(f.Group, "contract is the text whose SHA-256 hash is ContractHash.")
 	f.Const().Id("contract").Op("=").Lit(contractMark)
 	f.Line()
-	comments(f.Group, "spec is what the runtime knows of this package.")
+	comments(f.Group, "spec describes this package to the runtime.")
 	f.Var().Id("spec").Op("=").Qual(rtPath, "Spec").Values(
 		jen.Line().Id("Package").Op(":").Lit(p.Package),
 		jen.Line().Id("Contract").Op(":").Id("contract"),

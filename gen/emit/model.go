@@ -79,8 +79,8 @@ func modelFile(p *plan.Plan, main []byte) ([]byte, error) {
 		return nil, err
 	}
 	f := newFile(p)
-	comments(f.Group, "Model is what a Runner does, for code that is to be tested without the model: a *Runner satisfies",
-		"it, and so does a *Fake. Code that needs less had better ask for an interface of its own.")
+	comments(f.Group, "Model is the interface of a Runner, so that code can be tested without the model: *Runner and *Fake",
+		"implement it. Code that needs few of its methods should declare an interface of its own.")
 	f.Type().Id("Model").InterfaceFunc(func(g *jen.Group) {
 		for _, m := range methods {
 			g.Id(m.name).Params(m.parameters()...).Params(sources(m.results)...)
@@ -92,10 +92,10 @@ func modelFile(p *plan.Plan, main []byte) ([]byte, error) {
 		jen.Id("_").Id("Model").Op("=").Parens(jen.Op("*").Id("Fake")).Call(jen.Nil()),
 	)
 	f.Line()
-	comments(f.Group, "Fake is a Model without a model, for tests. Each method calls the function that is named after it.",
-		"Where that is nil, a method for one replica calls its counterpart for any, Close and Shutdown do",
-		"nothing, and others fail with rt.ErrNotFaked. The zero Fake is ready; nothing of it is in a program",
-		"that does not use it.")
+	comments(f.Group, "Fake implements Model without a model, for tests. Each method calls the function in the field that is",
+		"named after it. Where that is nil, a method for one replica calls its counterpart for any (RunOn calls",
+		"Run), Close and Shutdown do nothing, and the others fail with rt.ErrNotFaked. The zero Fake is ready",
+		"to use, and programs that do not use it do not contain it.")
 	f.Type().Id("Fake").StructFunc(func(g *jen.Group) {
 		for _, m := range methods {
 			g.Id(m.name + "Func").Func().Params(m.parameters()...).Params(sources(m.results)...)

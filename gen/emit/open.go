@@ -103,16 +103,16 @@ func openDoc(p *plan.Plan) []string {
 			"rt.WithModelBytes it takes another model instead, which must have the same inputs and outputs.")
 	} else {
 		out = append(out, "Open loads the model at path and runs its load programs once. With rt.WithModelFile or",
-			"rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not",
-			"be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.")
+			"rt.WithModelBytes it takes the model from there instead. The file is mapped into memory: until Close",
+			"nobody may write into it (replacing it by a rename is harmless), unless rt.WithPrivateCopy is given.")
 	}
 	if len(p.LoadInputs) > 0 {
-		out = append(out, "What load points to must not change until Close.")
+		out = append(out, "The tensors that load points to must not change until Close.")
 	}
-	out = append(out, "", "Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of",
-		"the differences; ipu.ErrWrongBackend if the model was compiled for other devices.")
+	out = append(out, "", "It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs",
+		"than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.")
 	if p.Replicas != 1 {
-		out = append(out, "", fmt.Sprintf("This model was compiled for %d replicas, which Open refuses.", p.Replicas))
+		out = append(out, "", fmt.Sprintf("This model was compiled for %d replicas, which Open refuses with rt.ErrReplication.", p.Replicas))
 	}
 	return out
 }

@@ -8,10 +8,9 @@ import (
 
 // queuesType adds the type Queues.
 func queuesType(f *jen.File, p *plan.Plan) {
-	comments(f.Group, "Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,",
-		"that goes on as long as there are any. A Runner is what most programs need; this is for a stream of",
-		"requests, whose samples share batches whatever their number. Its methods may be called from any",
-		"goroutine.")
+	comments(f.Group, "Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes",
+		"them one after the other. Requests of any number of samples can share batches. Most programs are better",
+		"served by a Runner. The methods may be called from any goroutine.")
 	f.Type().Id("Queues").StructFunc(func(g *jen.Group) {
 		g.Id("core").Qual(rtPath, "Core")
 		for _, s := range streams(p) {
@@ -28,8 +27,8 @@ func queuesType(f *jen.File, p *plan.Plan) {
 
 // openQueues adds OpenQueues.
 func openQueues(f *jen.File, p *plan.Plan) {
-	comments(f.Group, "OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what",
-		"happens when the device waits for data; the rest of it follows from the model and is to be left out.")
+	comments(f.Group, "OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and",
+		"what happens while the device waits for data; leave out its other fields, which follow from the model.")
 	f.Func().Id("OpenQueues").ParamsFunc(func(g *jen.Group) {
 		g.Id("ctx").Qual("context", "Context")
 		if len(p.LoadInputs) > 0 {

@@ -47,20 +47,20 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 // of its anchors.
 func constants(f *jen.File, p *plan.Plan) {
 	f.Const().DefsFunc(func(g *jen.Group) {
-		comments(g, "ContractHash identifies what callers see of the model: the inputs and outputs with their names,",
-			"types, shapes and order. Open refuses a model that lacks any of it.")
+		comments(g, "ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes",
+			"and order of its inputs and outputs. Open refuses a model that lacks any of them.")
 		g.Id("ContractHash").Op("=").Lit(p.ContractHash)
 		comments(g, fmt.Sprintf("%s pins the contract: code with the line", p.Pin), "",
 			fmt.Sprintf("\tconst _ = %s.%s", p.Package, p.Pin), "",
-			"stops building when the package is generated from a model with other inputs or outputs. Then read",
-			"what changed, adapt the code and put the new name there.")
+			"stops building when the package is generated from a model with other inputs or outputs. Then see",
+			"what changed, adapt the code, and put the new name there.")
 		g.Id(p.Pin).Op("=").True()
-		comments(g, "DeviceIterations is the number of transfers of every input and output in one run.")
+		comments(g, "DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.")
 		g.Id("DeviceIterations").Op("=").Lit(p.DeviceIterations)
-		comments(g, "QueueDepth is the number of requests that may be submitted and have not ended.")
+		comments(g, "QueueDepth is how many submitted requests may be pending at a time.")
 		g.Id("QueueDepth").Op("=").Lit(p.QueueDepth)
 		if p.BatchSize > 0 {
-			comments(g, "BatchSize is the number of samples in every input and output.")
+			comments(g, "BatchSize is the number of samples in every input and output tensor.")
 			g.Id("BatchSize").Op("=").Lit(int(p.BatchSize))
 		}
 	})
@@ -68,7 +68,7 @@ func constants(f *jen.File, p *plan.Plan) {
 	if len(p.Tensors) == 0 {
 		return
 	}
-	comments(f.Group, "The anchors' names, as the model file has them.")
+	comments(f.Group, "The tensors' names in the model file, where they are called anchors.")
 	f.Const().DefsFunc(func(g *jen.Group) {
 		for _, t := range p.Tensors {
 			g.Id(t.NameConst).Op("=").Lit(t.Anchor)
@@ -117,7 +117,7 @@ func runnerType(f *jen.File, p *plan.Plan) {
 		g.Id("queue").Index(jen.Id("QueueDepth")).Id("request")
 	})
 	f.Line()
-	comments(f.Group, "ports are the ends of the streams of one replica.")
+	comments(f.Group, "ports are the host's ends of the streams of one replica.")
 	f.Type().Id("ports").StructFunc(func(g *jen.Group) {
 		for _, s := range streams(p) {
 			if s.id != "load" {
@@ -126,7 +126,7 @@ func runnerType(f *jen.File, p *plan.Plan) {
 		}
 	})
 	f.Line()
-	comments(f.Group, "request is what a submitted request works on.")
+	comments(f.Group, "request holds what a submitted request reads and fills.")
 	f.Type().Id("request").Struct(
 		jen.Id("in").Id("Inputs"),
 		jen.Id("out").Id("Outputs"),
@@ -143,7 +143,7 @@ func freezers(f *jen.File, p *plan.Plan) {
 		if handle := p.Anchors[field.Anchor].Handle; handle != "" {
 			key = jen.Lit(handle)
 		}
-		comments(f.Group, wrap("Freeze"+t.Name+" makes every request read t, which must not change until Close: Inputs."+
+		comments(f.Group, wrap("Freeze"+t.Name+" returns an option with which every request reads t, which must not change until Close: Inputs."+
 			field.Name+" may then be nil.")...)
 		f.Func().Id("Freeze"+t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
 			jen.Return(jen.Qual(rtPath, "Freeze").Call(key, jen.Id("t"))),
@@ -159,7 +159,7 @@ func run() []jen.Code {
 
 // streamFuncs adds what the methods of a Runner do with each of its streams.
 func streamFuncs(f *jen.File, p *plan.Plan) {
-	comments(f.Group, "bind makes the streams read in and fill out.")
+	comments(f.Group, "bind points the streams at in and out.")
 	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bind").Params(run()...).BlockFunc(func(g *jen.Group) {
 		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
 			for _, field := range s.fields {
@@ -169,7 +169,7 @@ func streamFuncs(f *jen.File, p *plan.Plan) {
 	})
 	f.Line()
 	if len(p.SaveOutputs) > 0 {
-		comments(f.Group, "bindSave makes the streams of the save programs fill out.")
+		comments(f.Group, "bindSave points the streams of the save programs at out.")
 		f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bindSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).BlockFunc(func(g *jen.Group) {
 			for _, field := range p.SaveOutputs {
 				g.Id("p").Dot("save").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
@@ -180,6 +180,7 @@ func streamFuncs(f *jen.File, p *plan.Plan) {
 
 	checkFunc(f, p, "Runner")
 	if len(p.SaveOutputs) > 0 {
+		comments(f.Group, "checkSave returns an error that says which pointer is nil.")
 		f.Func().Id("checkSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).Error().BlockFunc(func(g *jen.Group) {
 			nilChecks(g, p, "out", "SaveOutputs", p.SaveOutputs)
 			g.Return(jen.Nil())
@@ -190,7 +191,7 @@ func streamFuncs(f *jen.File, p *plan.Plan) {
 
 // checkFunc adds a method that looks for nil in what a request was given.
 func checkFunc(f *jen.File, p *plan.Plan, receiver string) {
-	comments(f.Group, "check returns an error that names what is nil.")
+	comments(f.Group, "check returns an error that says which pointer is nil.")
 	f.Func().Params(jen.Id("r").Op("*").Id(receiver)).Id("check").Params(run()...).Error().BlockFunc(func(g *jen.Group) {
 		nilChecks(g, p, "in", "Inputs", p.Inputs)
 		nilChecks(g, p, "out", "Outputs", p.Outputs)

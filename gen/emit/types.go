@@ -19,7 +19,7 @@ func tensorTypes(f *jen.File, p *plan.Plan) {
 		comments(f.Group, wrap(t.Doc)...)
 		f.Type().Id(t.Name).Op("struct").Custom(braces, data.Add(elemType(t)))
 		f.Line()
-		comments(f.Group, "Flat views the tensor as a slice in row-major order, without copying.")
+		comments(f.Group, "Flat returns the tensor's elements in row-major order, as a slice of its memory.")
 		f.Func().Params(jen.Id("t").Op("*").Id(t.Name)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
 			jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 		f.Line()
@@ -44,7 +44,7 @@ func sampleType(f *jen.File, t plan.Tensor) {
 	comments(f.Group, fmt.Sprintf("%s is one of the BatchSize samples of %s.", t.Sample, t.Name))
 	f.Type().Id(t.Sample).Op("struct").Custom(braces, data.Add(elemType(t)))
 	f.Line()
-	comments(f.Group, "Flat views the sample as a slice in row-major order, without copying.")
+	comments(f.Group, "Flat returns the sample's elements in row-major order, as a slice of its memory.")
 	f.Func().Params(jen.Id("t").Op("*").Id(t.Sample)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
 		jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 	f.Line()
@@ -61,8 +61,8 @@ func rows(f *jen.File, name string, t plan.Tensor, shape []int64) {
 	for _, n := range shape[1:] {
 		row.Index(jen.Lit(int(n)))
 	}
-	comments(f.Group, "Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the",
-		"tensor; for _, row := range t.Data would copy it.")
+	comments(f.Group, "Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer",
+		"into the tensor, where for _, row := range t.Data would copy it.")
 	f.Func().Params(jen.Id("t").Op("*").Id(name)).Id("Rows").Params().Qual("iter", "Seq2").Types(jen.Int(), row.Add(elemType(t))).Custom(braces,
 		jen.Return(jen.Qual(rtPath, "Rows").Call(jen.Id("t").Dot("Data").Index(jen.Op(":")))))
 	f.Line()
@@ -97,11 +97,11 @@ type structure struct {
 
 // structures adds the structs that a caller fills, with their constructors.
 func structures(f *jen.File, p *plan.Plan) {
-	inputs := []string{"Inputs is the memory that a run reads. No field may be nil."}
-	outputs := []string{"Outputs is the memory that a run fills. No field may be nil."}
+	inputs := []string{"Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it."}
+	outputs := []string{"Outputs points to the tensors that a run fills. No field may be nil."}
 	if p.DeviceIterations > 1 {
-		inputs = append(inputs, "Element i of each field is the transfer of device iteration i.")
-		outputs = append(outputs, "Element i of each field is the transfer of device iteration i.")
+		inputs = append(inputs, "Element i of each field belongs to device iteration i.")
+		outputs = append(outputs, "Element i of each field belongs to device iteration i.")
 	}
 	all := []structure{
 		{"Inputs", inputs, p.Inputs},
@@ -109,13 +109,13 @@ func structures(f *jen.File, p *plan.Plan) {
 	}
 	if len(p.LoadInputs) > 0 {
 		all = append(all, structure{"LoadInputs", []string{
-			"LoadInputs is the memory that the load programs read and the model file has no data for.",
+			"LoadInputs points to the tensors that the load programs read and the model file has no data for.",
 			"No field may be nil.",
 		}, p.LoadInputs})
 	}
 	if len(p.SaveOutputs) > 0 {
 		all = append(all, structure{"SaveOutputs", []string{
-			"SaveOutputs is the memory that Save fills. No field may be nil.",
+			"SaveOutputs points to the tensors that Save fills. No field may be nil.",
 		}, p.SaveOutputs})
 	}
 	for _, s := range all {
@@ -126,7 +126,7 @@ func structures(f *jen.File, p *plan.Plan) {
 			}
 		})
 		f.Line()
-		comments(f.Group, "New"+s.name+" allocates "+s.name+" with all its tensors, zeroed.")
+		comments(f.Group, "New"+s.name+" returns "+s.name+" with new tensors, all zeros.")
 		f.Func().Id("New" + s.name).Params().Op("*").Id(s.name).Block(
 			jen.Return(jen.Op("&").Id(s.name).ValuesFunc(func(g *jen.Group) {
 				for _, field := range s.fields {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/popefgen/popefgen/popef/contract"
@@ -12,16 +13,15 @@ import (
 // same contract gives the same text.
 func (b *builder) document() {
 	p := &b.plan
-	uses := make([][]string, len(p.Tensors))
+	uses, handles := make([][]string, len(p.Tensors)), make([][]string, len(p.Tensors))
 	for _, g := range []*[]Field{&p.LoadInputs, &p.Inputs, &p.Outputs, &p.SaveOutputs} {
 		for i := range *g {
 			f := &(*g)[i]
 			a := p.Anchors[f.Anchor]
-			use := roleNoun(a.Role)
+			uses[f.Tensor] = append(uses[f.Tensor], roleNoun(a.Role))
 			if a.Handle != "" { // else the name says which it is
-				use += fmt.Sprintf(" of stream handle %q", a.Handle)
+				handles[f.Tensor] = append(handles[f.Tensor], strconv.Quote(a.Handle))
 			}
-			uses[f.Tensor] = append(uses[f.Tensor], use)
 			f.Doc = fmt.Sprintf("%q: %s", a.Name, a.Info)
 			if f.Iterated {
 				f.Doc += ", once per device iteration"
@@ -29,11 +29,14 @@ func (b *builder) document() {
 		}
 	}
 	for i := range p.Tensors {
-		t, u := &p.Tensors[i], uses[i]
-		t.FromDoc = fmt.Sprintf("%s views flat, which must have exactly %s, as *%s, without copying.",
+		t, name := &p.Tensors[i], strconv.Quote(p.Tensors[i].Anchor)
+		if len(handles[i]) > 0 {
+			name += fmt.Sprintf(" (stream handle %s)", strings.Join(handles[i], " and "))
+		}
+		t.FromDoc = fmt.Sprintf("%s returns flat, which must have exactly %s, as a *%s that shares its memory.",
 			t.From, counted(t.Elements, "element", "elements"), t.Name)
 		info := fmt.Sprintf("%s, %s", b.infoOf(i), counted(t.Bytes, "byte", "bytes"))
-		t.Doc = fmt.Sprintf("%s is the %s %q: %s.", t.Name, strings.Join(u, " and the "), t.Anchor, info)
+		t.Doc = fmt.Sprintf("%s is the %s %s: %s.", t.Name, strings.Join(uses[i], " and the "), name, info)
 	}
 }
 
@@ -51,11 +54,11 @@ func (b *builder) infoOf(t int) string {
 func roleNoun(r contract.Role) string {
 	switch r {
 	case contract.RunInput:
-		return "run input"
+		return "input"
 	case contract.RunOutput:
-		return "run output"
+		return "output"
 	case contract.LoadInput, contract.Seed:
-		return "load-time input"
+		return "load input"
 	case contract.SaveOutput:
 		return "save output"
 	}

@@ -17,16 +17,15 @@
 //
 // # The model
 //
-// The model is part of the program: diabetes.popef is embedded. Any other model with the same
-// inputs and outputs can be opened in its place, whatever its weights are and however they are
-// named.
+// The model is part of the program: diabetes.popef is embedded. Any model with the same inputs and
+// outputs can be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package progression
 
 import (
@@ -39,23 +38,23 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "d189f19dbb6643bd6ba863aae06071430e7438c5a7ee39a9036641f3ebb15abc"
 	// Contractd189f19d pins the contract: code with the line
 	//
 	//	const _ = progression.Contractd189f19d
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contractd189f19d = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorAge          = "age"
 	AnchorSex          = "sex"
@@ -63,71 +62,72 @@ const (
 	AnchorProgression  = "progression"
 )
 
-// Age is the run input "age": S32 [1 1], 4 bytes.
+// Age is the input "age": S32 [1 1], 4 bytes.
 type Age struct{ Data [1][1]int32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Age) Flat() []int32 { return rt.Flat[int32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Age) Rows() iter.Seq2[int, *[1]int32] { return rt.Rows(t.Data[:]) }
 
-// AgeFrom views flat, which must have exactly 1 element, as *Age, without copying.
+// AgeFrom returns flat, which must have exactly 1 element, as a *Age that shares its memory.
 func AgeFrom(flat []int32) (*Age, error) {
 	return rt.From[Age](AnchorAge, flat)
 }
 
-// Sex is the run input "sex": S64 [1], 8 bytes.
+// Sex is the input "sex": S64 [1], 8 bytes.
 type Sex struct{ Data [1]int64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Sex) Flat() []int64 { return rt.Flat[int64](t) }
 
-// SexFrom views flat, which must have exactly 1 element, as *Sex, without copying.
+// SexFrom returns flat, which must have exactly 1 element, as a *Sex that shares its memory.
 func SexFrom(flat []int64) (*Sex, error) {
 	return rt.From[Sex](AnchorSex, flat)
 }
 
-// Measurements is the run input "measurements": F32 [1 8], 32 bytes.
+// Measurements is the input "measurements": F32 [1 8], 32 bytes.
 type Measurements struct{ Data [1][8]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Measurements) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Measurements) Rows() iter.Seq2[int, *[8]float32] { return rt.Rows(t.Data[:]) }
 
-// MeasurementsFrom views flat, which must have exactly 8 elements, as *Measurements, without
-// copying.
+// MeasurementsFrom returns flat, which must have exactly 8 elements, as a *Measurements that
+// shares its memory.
 func MeasurementsFrom(flat []float32) (*Measurements, error) {
 	return rt.From[Measurements](AnchorMeasurements, flat)
 }
 
-// Progression is the run output "progression": F32 [1 1], 4 bytes.
+// Progression is the output "progression": F32 [1 1], 4 bytes.
 type Progression struct{ Data [1][1]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Progression) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Progression) Rows() iter.Seq2[int, *[1]float32] { return rt.Rows(t.Data[:]) }
 
-// ProgressionFrom views flat, which must have exactly 1 element, as *Progression, without copying.
+// ProgressionFrom returns flat, which must have exactly 1 element, as a *Progression that shares
+// its memory.
 func ProgressionFrom(flat []float32) (*Progression, error) {
 	return rt.From[Progression](AnchorProgression, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	Age          *Age          // "age": S32 [1 1]
 	Sex          *Sex          // "sex": S64 [1]
 	Measurements *Measurements // "measurements": F32 [1 8]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		Age:          new(Age),
@@ -136,12 +136,12 @@ func NewInputs() *Inputs {
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	Progression *Progression // "progression": F32 [1 1]
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		Progression: new(Progression),
@@ -155,7 +155,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		Age          rt.Input[Age]
@@ -167,26 +167,26 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeAge makes every request read t, which must not change until Close: Inputs.Age may then be
-// nil.
+// FreezeAge returns an option with which every request reads t, which must not change until Close:
+// Inputs.Age may then be nil.
 func FreezeAge(t *Age) rt.Option {
 	return rt.Freeze(AnchorAge, t)
 }
 
-// FreezeSex makes every request read t, which must not change until Close: Inputs.Sex may then be
-// nil.
+// FreezeSex returns an option with which every request reads t, which must not change until Close:
+// Inputs.Sex may then be nil.
 func FreezeSex(t *Sex) rt.Option {
 	return rt.Freeze(AnchorSex, t)
 }
 
-// FreezeMeasurements makes every request read t, which must not change until Close:
-// Inputs.Measurements may then be nil.
+// FreezeMeasurements returns an option with which every request reads t, which must not change
+// until Close: Inputs.Measurements may then be nil.
 func FreezeMeasurements(t *Measurements) rt.Option {
 	return rt.Freeze(AnchorMeasurements, t)
 }
@@ -197,8 +197,8 @@ var model []byte
 // Open loads the embedded model and runs its load programs once. With rt.WithModelFile or
 // rt.WithModelBytes it takes another model instead, which must have the same inputs and outputs.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Name: "diabetes.popef", Bytes: model}
@@ -230,7 +230,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -243,15 +243,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -264,12 +264,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -282,8 +282,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -294,28 +294,27 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() *rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) *rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Age.Bind(in.Age)
 	p.in.Sex.Bind(in.Sex)
@@ -323,7 +322,7 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.out.Progression.Bind(out.Progression)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
@@ -346,16 +345,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
-// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
-// requests, whose samples share batches whatever their number. Its methods may be called from any
-// goroutine.
+// Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes
+// them one after the other. Requests of any number of samples can share batches. Most programs are better
+// served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
 	core rt.Core
 }
 
-// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
-// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+// OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
+// what happens while the device waits for data; leave out its other fields, which follow from the model.
 func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
 	source := rt.Source{Name: "diabetes.popef", Bytes: model}
@@ -365,16 +363,17 @@ func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOpt
 	return r, nil
 }
 
-// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
-// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is returned. rt.QueueManager has the details.
+// Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
+// the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
+// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
-// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
-// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
+// Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
+// also be dropped. The tensors that in and out point to belong to the queues until the request has ended; in
+// and out themselves do not. While a queue is full Enqueue waits, until ctx ends; what is enqueued no longer
+// depends on ctx. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -382,7 +381,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Age), rt.Bytes(in.Sex), rt.Bytes(in.Measurements), rt.Bytes(out.Progression))
 }
 
-// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+// TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -390,13 +389,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.core.TryEnqueueParts(rt.Bytes(in.Age), rt.Bytes(in.Sex), rt.Bytes(in.Measurements), rt.Bytes(out.Progression))
 }
 
-// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
-// if none is enqueued in part.
+// Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
+// it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
 	return r.core.FlushQueues()
 }
 
-// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+// UpdateWeights replaces weights, or other data that load programs read, between two runs.
 func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -407,18 +406,18 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
-// allowed.
+// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
-// Manager returns the queues themselves, for what has no typed form here.
+// Manager returns the queues themselves, for what this package has no method for.
 func (r *Queues) Manager() *rt.QueueManager {
 	return r.core.Queues()
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"age\" S32 [1 1]\n" +
@@ -21,7 +21,7 @@ const contract = "popefgen contract 2\n" +
 	"input \"measurements\" F32 [1 8]\n" +
 	"output \"progression\" F32 [1 1]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "progression",
 	Contract:   contract,

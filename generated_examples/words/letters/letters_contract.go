@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"letter\" S32 [1 1]\n" +
@@ -23,7 +23,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"hidden_out\" F32 [1 1 128]\n" +
 	"output \"cell_out\" F32 [1 1 128]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "letters",
 	Contract:   contract,

@@ -13,14 +13,14 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 4\n" +
 	"input \"x\" F32 [2]\n" +
 	"output \"y\" F32 [2]\n" +
 	"save \"sum\" F32 [2]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "iterations",
 	Contract:   contract,

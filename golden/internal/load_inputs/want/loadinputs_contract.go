@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"x\" F32 [3]\n" +
@@ -23,7 +23,7 @@ const contract = "popefgen contract 2\n" +
 	"load \"randomSeed___fromHost\" U32 [2]\n" +
 	"save \"w\" F32 [3]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "loadinputs",
 	Contract:   contract,

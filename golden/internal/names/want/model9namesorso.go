@@ -17,15 +17,15 @@
 //
 // # The model
 //
-// The model is a file that Open maps into memory. Any other model with the same inputs and outputs
-// can be opened in its place, whatever its weights are and however they are named.
+// The model is a file that Open maps into memory. Any model with the same inputs and outputs can
+// be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package model9namesorso
 
 import (
@@ -36,23 +36,23 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "baa86725160521dbfc4eb404420ea80300aadbaa3f9fd3be5d68a3e170cbb591"
 	// Contractbaa86725 pins the contract: code with the line
 	//
 	//	const _ = model9namesorso.Contractbaa86725
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contractbaa86725 = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorType                     = "type"
 	AnchorRange                    = "range"
@@ -121,728 +121,751 @@ const (
 	AnchorX2                       = "x2"
 )
 
-// Type is the run input "type": U8 [1], 1 byte.
+// Type is the input "type": U8 [1], 1 byte.
 type Type struct{ Data [1]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Type) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// TypeFrom views flat, which must have exactly 1 element, as *Type, without copying.
+// TypeFrom returns flat, which must have exactly 1 element, as a *Type that shares its memory.
 func TypeFrom(flat []uint8) (*Type, error) {
 	return rt.From[Type](AnchorType, flat)
 }
 
-// Range is the run input "range": U8 [2], 2 bytes.
+// Range is the input "range": U8 [2], 2 bytes.
 type Range struct{ Data [2]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Range) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// RangeFrom views flat, which must have exactly 2 elements, as *Range, without copying.
+// RangeFrom returns flat, which must have exactly 2 elements, as a *Range that shares its memory.
 func RangeFrom(flat []uint8) (*Range, error) {
 	return rt.From[Range](AnchorRange, flat)
 }
 
-// Func is the run input "func": U8 [3], 3 bytes.
+// Func is the input "func": U8 [3], 3 bytes.
 type Func struct{ Data [3]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Func) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// FuncFrom views flat, which must have exactly 3 elements, as *Func, without copying.
+// FuncFrom returns flat, which must have exactly 3 elements, as a *Func that shares its memory.
 func FuncFrom(flat []uint8) (*Func, error) {
 	return rt.From[Func](AnchorFunc, flat)
 }
 
-// Nil is the run input "nil": U8 [4], 4 bytes.
+// Nil is the input "nil": U8 [4], 4 bytes.
 type Nil struct{ Data [4]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Nil) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// NilFrom views flat, which must have exactly 4 elements, as *Nil, without copying.
+// NilFrom returns flat, which must have exactly 4 elements, as a *Nil that shares its memory.
 func NilFrom(flat []uint8) (*Nil, error) {
 	return rt.From[Nil](AnchorNil, flat)
 }
 
-// Int is the run input "int": U8 [5], 5 bytes.
+// Int is the input "int": U8 [5], 5 bytes.
 type Int struct{ Data [5]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Int) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// IntFrom views flat, which must have exactly 5 elements, as *Int, without copying.
+// IntFrom returns flat, which must have exactly 5 elements, as a *Int that shares its memory.
 func IntFrom(flat []uint8) (*Int, error) {
 	return rt.From[Int](AnchorInt, flat)
 }
 
-// Rt is the run input and the run output "rt": U8 [6], 6 bytes.
+// Rt is the input and the output "rt": U8 [6], 6 bytes.
 type Rt struct{ Data [6]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Rt) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// RtFrom views flat, which must have exactly 6 elements, as *Rt, without copying.
+// RtFrom returns flat, which must have exactly 6 elements, as a *Rt that shares its memory.
 func RtFrom(flat []uint8) (*Rt, error) {
 	return rt.From[Rt](AnchorRt, flat)
 }
 
-// Context is the run input "context": U8 [7], 7 bytes.
+// Context is the input "context": U8 [7], 7 bytes.
 type Context struct{ Data [7]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Context) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ContextFrom views flat, which must have exactly 7 elements, as *Context, without copying.
+// ContextFrom returns flat, which must have exactly 7 elements, as a *Context that shares its
+// memory.
 func ContextFrom(flat []uint8) (*Context, error) {
 	return rt.From[Context](AnchorContext, flat)
 }
 
-// Init is the run input "init": U8 [8], 8 bytes.
+// Init is the input "init": U8 [8], 8 bytes.
 type Init struct{ Data [8]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Init) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// InitFrom views flat, which must have exactly 8 elements, as *Init, without copying.
+// InitFrom returns flat, which must have exactly 8 elements, as a *Init that shares its memory.
 func InitFrom(flat []uint8) (*Init, error) {
 	return rt.From[Init](AnchorInit, flat)
 }
 
-// Inputs2 is the run input "Inputs": U8 [9], 9 bytes.
+// Inputs2 is the input "Inputs": U8 [9], 9 bytes.
 type Inputs2 struct{ Data [9]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Inputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Inputs2From views flat, which must have exactly 9 elements, as *Inputs2, without copying.
+// Inputs2From returns flat, which must have exactly 9 elements, as a *Inputs2 that shares its
+// memory.
 func Inputs2From(flat []uint8) (*Inputs2, error) {
 	return rt.From[Inputs2](AnchorInputs2, flat)
 }
 
-// Outputs2 is the run input "outputs": U8 [10], 10 bytes.
+// Outputs2 is the input "outputs": U8 [10], 10 bytes.
 type Outputs2 struct{ Data [10]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Outputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Outputs2From views flat, which must have exactly 10 elements, as *Outputs2, without copying.
+// Outputs2From returns flat, which must have exactly 10 elements, as a *Outputs2 that shares its
+// memory.
 func Outputs2From(flat []uint8) (*Outputs2, error) {
 	return rt.From[Outputs2](AnchorOutputs2, flat)
 }
 
-// NewInputs2 is the run input "New Inputs": U8 [11], 11 bytes.
+// NewInputs2 is the input "New Inputs": U8 [11], 11 bytes.
 type NewInputs2 struct{ Data [11]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *NewInputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// NewInputs2From views flat, which must have exactly 11 elements, as *NewInputs2, without copying.
+// NewInputs2From returns flat, which must have exactly 11 elements, as a *NewInputs2 that shares
+// its memory.
 func NewInputs2From(flat []uint8) (*NewInputs2, error) {
 	return rt.From[NewInputs2](AnchorNewInputs2, flat)
 }
 
-// Runner2 is the run input "runner": U8 [12], 12 bytes.
+// Runner2 is the input "runner": U8 [12], 12 bytes.
 type Runner2 struct{ Data [12]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Runner2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Runner2From views flat, which must have exactly 12 elements, as *Runner2, without copying.
+// Runner2From returns flat, which must have exactly 12 elements, as a *Runner2 that shares its
+// memory.
 func Runner2From(flat []uint8) (*Runner2, error) {
 	return rt.From[Runner2](AnchorRunner2, flat)
 }
 
-// Open2 is the run input "open": U8 [13], 13 bytes.
+// Open2 is the input "open": U8 [13], 13 bytes.
 type Open2 struct{ Data [13]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Open2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Open2From views flat, which must have exactly 13 elements, as *Open2, without copying.
+// Open2From returns flat, which must have exactly 13 elements, as a *Open2 that shares its memory.
 func Open2From(flat []uint8) (*Open2, error) {
 	return rt.From[Open2](AnchorOpen2, flat)
 }
 
-// ContractHash2 is the run input "Contract hash": U8 [14], 14 bytes.
+// ContractHash2 is the input "Contract hash": U8 [14], 14 bytes.
 type ContractHash2 struct{ Data [14]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *ContractHash2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ContractHash2From views flat, which must have exactly 14 elements, as *ContractHash2, without
-// copying.
+// ContractHash2From returns flat, which must have exactly 14 elements, as a *ContractHash2 that
+// shares its memory.
 func ContractHash2From(flat []uint8) (*ContractHash2, error) {
 	return rt.From[ContractHash2](AnchorContractHash2, flat)
 }
 
-// DeviceIterations2 is the run input "device_iterations": U8 [15], 15 bytes.
+// DeviceIterations2 is the input "device_iterations": U8 [15], 15 bytes.
 type DeviceIterations2 struct{ Data [15]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *DeviceIterations2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// DeviceIterations2From views flat, which must have exactly 15 elements, as *DeviceIterations2,
-// without copying.
+// DeviceIterations2From returns flat, which must have exactly 15 elements, as a *DeviceIterations2
+// that shares its memory.
 func DeviceIterations2From(flat []uint8) (*DeviceIterations2, error) {
 	return rt.From[DeviceIterations2](AnchorDeviceIterations2, flat)
 }
 
-// QueueDepth2 is the run input "queue-depth": U8 [16], 16 bytes.
+// QueueDepth2 is the input "queue-depth": U8 [16], 16 bytes.
 type QueueDepth2 struct{ Data [16]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *QueueDepth2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// QueueDepth2From views flat, which must have exactly 16 elements, as *QueueDepth2, without
-// copying.
+// QueueDepth2From returns flat, which must have exactly 16 elements, as a *QueueDepth2 that shares
+// its memory.
 func QueueDepth2From(flat []uint8) (*QueueDepth2, error) {
 	return rt.From[QueueDepth2](AnchorQueueDepth2, flat)
 }
 
-// Run is the run input "Run": U8 [17], 17 bytes.
+// Run is the input "Run": U8 [17], 17 bytes.
 type Run struct{ Data [17]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Run) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// RunFrom views flat, which must have exactly 17 elements, as *Run, without copying.
+// RunFrom returns flat, which must have exactly 17 elements, as a *Run that shares its memory.
 func RunFrom(flat []uint8) (*Run, error) {
 	return rt.From[Run](AnchorRun, flat)
 }
 
-// Submit is the run input "Submit": U8 [18], 18 bytes.
+// Submit is the input "Submit": U8 [18], 18 bytes.
 type Submit struct{ Data [18]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Submit) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// SubmitFrom views flat, which must have exactly 18 elements, as *Submit, without copying.
+// SubmitFrom returns flat, which must have exactly 18 elements, as a *Submit that shares its
+// memory.
 func SubmitFrom(flat []uint8) (*Submit, error) {
 	return rt.From[Submit](AnchorSubmit, flat)
 }
 
-// Close is the run input "close": U8 [19], 19 bytes.
+// Close is the input "close": U8 [19], 19 bytes.
 type Close struct{ Data [19]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Close) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// CloseFrom views flat, which must have exactly 19 elements, as *Close, without copying.
+// CloseFrom returns flat, which must have exactly 19 elements, as a *Close that shares its memory.
 func CloseFrom(flat []uint8) (*Close, error) {
 	return rt.From[Close](AnchorClose, flat)
 }
 
-// Save is the run input "save": U8 [20], 20 bytes.
+// Save is the input "save": U8 [20], 20 bytes.
 type Save struct{ Data [20]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Save) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// SaveFrom views flat, which must have exactly 20 elements, as *Save, without copying.
+// SaveFrom returns flat, which must have exactly 20 elements, as a *Save that shares its memory.
 func SaveFrom(flat []uint8) (*Save, error) {
 	return rt.From[Save](AnchorSave, flat)
 }
 
-// Bind is the run input "bind": U8 [21], 21 bytes.
+// Bind is the input "bind": U8 [21], 21 bytes.
 type Bind struct{ Data [21]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Bind) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// BindFrom views flat, which must have exactly 21 elements, as *Bind, without copying.
+// BindFrom returns flat, which must have exactly 21 elements, as a *Bind that shares its memory.
 func BindFrom(flat []uint8) (*Bind, error) {
 	return rt.From[Bind](AnchorBind, flat)
 }
 
-// Check is the run input "check": U8 [22], 22 bytes.
+// Check is the input "check": U8 [22], 22 bytes.
 type Check struct{ Data [22]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Check) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// CheckFrom views flat, which must have exactly 22 elements, as *Check, without copying.
+// CheckFrom returns flat, which must have exactly 22 elements, as a *Check that shares its memory.
 func CheckFrom(flat []uint8) (*Check, error) {
 	return rt.From[Check](AnchorCheck, flat)
 }
 
-// Core is the run input "core": U8 [23], 23 bytes.
+// Core is the input "core": U8 [23], 23 bytes.
 type Core struct{ Data [23]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Core) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// CoreFrom views flat, which must have exactly 23 elements, as *Core, without copying.
+// CoreFrom returns flat, which must have exactly 23 elements, as a *Core that shares its memory.
 func CoreFrom(flat []uint8) (*Core, error) {
 	return rt.From[Core](AnchorCore, flat)
 }
 
-// Queue is the run input "queue": U8 [24], 24 bytes.
+// Queue is the input "queue": U8 [24], 24 bytes.
 type Queue struct{ Data [24]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Queue) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// QueueFrom views flat, which must have exactly 24 elements, as *Queue, without copying.
+// QueueFrom returns flat, which must have exactly 24 elements, as a *Queue that shares its memory.
 func QueueFrom(flat []uint8) (*Queue, error) {
 	return rt.From[Queue](AnchorQueue, flat)
 }
 
-// Image is the run input "image": U8 [25], 25 bytes.
+// Image is the input "image": U8 [25], 25 bytes.
 type Image struct{ Data [25]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ImageFrom views flat, which must have exactly 25 elements, as *Image, without copying.
+// ImageFrom returns flat, which must have exactly 25 elements, as a *Image that shares its memory.
 func ImageFrom(flat []uint8) (*Image, error) {
 	return rt.From[Image](AnchorImage, flat)
 }
 
-// Image3 is the run input "Image": U8 [26], 26 bytes.
+// Image3 is the input "Image": U8 [26], 26 bytes.
 type Image3 struct{ Data [26]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image3) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image3From views flat, which must have exactly 26 elements, as *Image3, without copying.
+// Image3From returns flat, which must have exactly 26 elements, as a *Image3 that shares its
+// memory.
 func Image3From(flat []uint8) (*Image3, error) {
 	return rt.From[Image3](AnchorImage3, flat)
 }
 
-// IMAGE is the run input "IMAGE": U8 [27], 27 bytes.
+// IMAGE is the input "IMAGE": U8 [27], 27 bytes.
 type IMAGE struct{ Data [27]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *IMAGE) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// IMAGEFrom views flat, which must have exactly 27 elements, as *IMAGE, without copying.
+// IMAGEFrom returns flat, which must have exactly 27 elements, as a *IMAGE that shares its memory.
 func IMAGEFrom(flat []uint8) (*IMAGE, error) {
 	return rt.From[IMAGE](AnchorIMAGE, flat)
 }
 
-// Image1 is the run input "image/1": U8 [28], 28 bytes.
+// Image1 is the input "image/1": U8 [28], 28 bytes.
 type Image1 struct{ Data [28]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image1) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image1From views flat, which must have exactly 28 elements, as *Image1, without copying.
+// Image1From returns flat, which must have exactly 28 elements, as a *Image1 that shares its
+// memory.
 func Image1From(flat []uint8) (*Image1, error) {
 	return rt.From[Image1](AnchorImage1, flat)
 }
 
-// Image1_2 is the run input "image_1": U8 [29], 29 bytes.
+// Image1_2 is the input "image_1": U8 [29], 29 bytes.
 type Image1_2 struct{ Data [29]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image1_2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image1_2From views flat, which must have exactly 29 elements, as *Image1_2, without copying.
+// Image1_2From returns flat, which must have exactly 29 elements, as a *Image1_2 that shares its
+// memory.
 func Image1_2From(flat []uint8) (*Image1_2, error) {
 	return rt.From[Image1_2](AnchorImage1_2, flat)
 }
 
-// Image1_3 is the run input "image.1": U8 [30], 30 bytes.
+// Image1_3 is the input "image.1": U8 [30], 30 bytes.
 type Image1_3 struct{ Data [30]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image1_3) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image1_3From views flat, which must have exactly 30 elements, as *Image1_3, without copying.
+// Image1_3From returns flat, which must have exactly 30 elements, as a *Image1_3 that shares its
+// memory.
 func Image1_3From(flat []uint8) (*Image1_3, error) {
 	return rt.From[Image1_3](AnchorImage1_3, flat)
 }
 
-// Image2 is the run input "image2": U8 [31], 31 bytes.
+// Image2 is the input "image2": U8 [31], 31 bytes.
 type Image2 struct{ Data [31]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image2From views flat, which must have exactly 31 elements, as *Image2, without copying.
+// Image2From returns flat, which must have exactly 31 elements, as a *Image2 that shares its
+// memory.
 func Image2From(flat []uint8) (*Image2, error) {
 	return rt.From[Image2](AnchorImage2, flat)
 }
 
-// ImageFrom2 is the run input "image_from": U8 [32], 32 bytes.
+// ImageFrom2 is the input "image_from": U8 [32], 32 bytes.
 type ImageFrom2 struct{ Data [32]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *ImageFrom2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ImageFrom2From views flat, which must have exactly 32 elements, as *ImageFrom2, without copying.
+// ImageFrom2From returns flat, which must have exactly 32 elements, as a *ImageFrom2 that shares
+// its memory.
 func ImageFrom2From(flat []uint8) (*ImageFrom2, error) {
 	return rt.From[ImageFrom2](AnchorImageFrom2, flat)
 }
 
-// AnchorImage4 is the run input "anchor_image": U8 [33], 33 bytes.
+// AnchorImage4 is the input "anchor_image": U8 [33], 33 bytes.
 type AnchorImage4 struct{ Data [33]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *AnchorImage4) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// AnchorImage4From views flat, which must have exactly 33 elements, as *AnchorImage4, without
-// copying.
+// AnchorImage4From returns flat, which must have exactly 33 elements, as a *AnchorImage4 that
+// shares its memory.
 func AnchorImage4From(flat []uint8) (*AnchorImage4, error) {
 	return rt.From[AnchorImage4](AnchorAnchorImage4, flat)
 }
 
-// X2dConv is the run input "2d/conv": U8 [34], 34 bytes.
+// X2dConv is the input "2d/conv": U8 [34], 34 bytes.
 type X2dConv struct{ Data [34]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X2dConv) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X2dConvFrom views flat, which must have exactly 34 elements, as *X2dConv, without copying.
+// X2dConvFrom returns flat, which must have exactly 34 elements, as a *X2dConv that shares its
+// memory.
 func X2dConvFrom(flat []uint8) (*X2dConv, error) {
 	return rt.From[X2dConv](AnchorX2dConv, flat)
 }
 
-// X10_0 is the run input "10.0": U8 [35], 35 bytes.
+// X10_0 is the input "10.0": U8 [35], 35 bytes.
 type X10_0 struct{ Data [35]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X10_0) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X10_0From views flat, which must have exactly 35 elements, as *X10_0, without copying.
+// X10_0From returns flat, which must have exactly 35 elements, as a *X10_0 that shares its memory.
 func X10_0From(flat []uint8) (*X10_0, error) {
 	return rt.From[X10_0](AnchorX10_0, flat)
 }
 
-// X1_00 is the run input "1.00": U8 [36], 36 bytes.
+// X1_00 is the input "1.00": U8 [36], 36 bytes.
 type X1_00 struct{ Data [36]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X1_00) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X1_00From views flat, which must have exactly 36 elements, as *X1_00, without copying.
+// X1_00From returns flat, which must have exactly 36 elements, as a *X1_00 that shares its memory.
 func X1_00From(flat []uint8) (*X1_00, error) {
 	return rt.From[X1_00](AnchorX1_00, flat)
 }
 
-// X画像 is the run input "画像": U8 [37], 37 bytes.
+// X画像 is the input "画像": U8 [37], 37 bytes.
 type X画像 struct{ Data [37]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X画像) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X画像From views flat, which must have exactly 37 elements, as *X画像, without copying.
+// X画像From returns flat, which must have exactly 37 elements, as a *X画像 that shares its
+// memory.
 func X画像From(flat []uint8) (*X画像, error) {
 	return rt.From[X画像](AnchorX画像, flat)
 }
 
-// Größe is the run input "größe": U8 [38], 38 bytes.
+// Größe is the input "größe": U8 [38], 38 bytes.
 type Größe struct{ Data [38]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Größe) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// GrößeFrom views flat, which must have exactly 38 elements, as *Größe, without copying.
+// GrößeFrom returns flat, which must have exactly 38 elements, as a *Größe that shares its
+// memory.
 func GrößeFrom(flat []uint8) (*Größe, error) {
 	return rt.From[Größe](AnchorGröße, flat)
 }
 
-// H2d38 is the run input "_": U8 [39], 39 bytes.
+// H2d38 is the input "_": U8 [39], 39 bytes.
 type H2d38 struct{ Data [39]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *H2d38) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// H2d38From views flat, which must have exactly 39 elements, as *H2d38, without copying.
+// H2d38From returns flat, which must have exactly 39 elements, as a *H2d38 that shares its memory.
 func H2d38From(flat []uint8) (*H2d38, error) {
 	return rt.From[H2d38](AnchorH2d38, flat)
 }
 
-// H2d39 is the run input "": U8 [40], 40 bytes.
+// H2d39 is the input "": U8 [40], 40 bytes.
 type H2d39 struct{ Data [40]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *H2d39) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// H2d39From views flat, which must have exactly 40 elements, as *H2d39, without copying.
+// H2d39From returns flat, which must have exactly 40 elements, as a *H2d39 that shares its memory.
 func H2d39From(flat []uint8) (*H2d39, error) {
 	return rt.From[H2d39](AnchorH2d39, flat)
 }
 
-// H2d40 is the run input "///": U8 [41], 41 bytes.
+// H2d40 is the input "///": U8 [41], 41 bytes.
 type H2d40 struct{ Data [41]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *H2d40) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// H2d40From views flat, which must have exactly 41 elements, as *H2d40, without copying.
+// H2d40From returns flat, which must have exactly 41 elements, as a *H2d40 that shares its memory.
 func H2d40From(flat []uint8) (*H2d40, error) {
 	return rt.From[H2d40](AnchorH2d40, flat)
 }
 
-// Émoji is the run input "émoji 🚀": U8 [42], 42 bytes.
+// Émoji is the input "émoji 🚀": U8 [42], 42 bytes.
 type Émoji struct{ Data [42]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Émoji) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ÉmojiFrom views flat, which must have exactly 42 elements, as *Émoji, without copying.
+// ÉmojiFrom returns flat, which must have exactly 42 elements, as a *Émoji that shares its
+// memory.
 func ÉmojiFrom(flat []uint8) (*Émoji, error) {
 	return rt.From[Émoji](AnchorÉmoji, flat)
 }
 
-// ABC is the run input "a\tb\nc": U8 [43], 43 bytes.
+// ABC is the input "a\tb\nc": U8 [43], 43 bytes.
 type ABC struct{ Data [43]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *ABC) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ABCFrom views flat, which must have exactly 43 elements, as *ABC, without copying.
+// ABCFrom returns flat, which must have exactly 43 elements, as a *ABC that shares its memory.
 func ABCFrom(flat []uint8) (*ABC, error) {
 	return rt.From[ABC](AnchorABC, flat)
 }
 
-// Example2 is the run input "example": U8 [44], 44 bytes.
+// Example2 is the input "example": U8 [44], 44 bytes.
 type Example2 struct{ Data [44]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Example2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Example2From views flat, which must have exactly 44 elements, as *Example2, without copying.
+// Example2From returns flat, which must have exactly 44 elements, as a *Example2 that shares its
+// memory.
 func Example2From(flat []uint8) (*Example2, error) {
 	return rt.From[Example2](AnchorExample2, flat)
 }
 
-// TestRunAllocatesNothing2 is the run input "TestRunAllocatesNothing": U8 [45], 45 bytes.
+// TestRunAllocatesNothing2 is the input "TestRunAllocatesNothing": U8 [45], 45 bytes.
 type TestRunAllocatesNothing2 struct{ Data [45]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *TestRunAllocatesNothing2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// TestRunAllocatesNothing2From views flat, which must have exactly 45 elements, as
-// *TestRunAllocatesNothing2, without copying.
+// TestRunAllocatesNothing2From returns flat, which must have exactly 45 elements, as a
+// *TestRunAllocatesNothing2 that shares its memory.
 func TestRunAllocatesNothing2From(flat []uint8) (*TestRunAllocatesNothing2, error) {
 	return rt.From[TestRunAllocatesNothing2](AnchorTestRunAllocatesNothing2, flat)
 }
 
-// Data is the run input "data": U8 [46], 46 bytes.
+// Data is the input "data": U8 [46], 46 bytes.
 type Data struct{ Data [46]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Data) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// DataFrom views flat, which must have exactly 46 elements, as *Data, without copying.
+// DataFrom returns flat, which must have exactly 46 elements, as a *Data that shares its memory.
 func DataFrom(flat []uint8) (*Data, error) {
 	return rt.From[Data](AnchorData, flat)
 }
 
-// Flat is the run input "flat": U8 [47], 47 bytes.
+// Flat is the input "flat": U8 [47], 47 bytes.
 type Flat struct{ Data [47]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Flat) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// FlatFrom views flat, which must have exactly 47 elements, as *Flat, without copying.
+// FlatFrom returns flat, which must have exactly 47 elements, as a *Flat that shares its memory.
 func FlatFrom(flat []uint8) (*Flat, error) {
 	return rt.From[Flat](AnchorFlat, flat)
 }
 
-// LoadInputs2 is the run input "load inputs": U8 [48], 48 bytes.
+// LoadInputs2 is the input "load inputs": U8 [48], 48 bytes.
 type LoadInputs2 struct{ Data [48]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *LoadInputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// LoadInputs2From views flat, which must have exactly 48 elements, as *LoadInputs2, without
-// copying.
+// LoadInputs2From returns flat, which must have exactly 48 elements, as a *LoadInputs2 that shares
+// its memory.
 func LoadInputs2From(flat []uint8) (*LoadInputs2, error) {
 	return rt.From[LoadInputs2](AnchorLoadInputs2, flat)
 }
 
-// Spec is the run input "spec": U8 [49], 49 bytes.
+// Spec is the input "spec": U8 [49], 49 bytes.
 type Spec struct{ Data [49]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Spec) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// SpecFrom views flat, which must have exactly 49 elements, as *Spec, without copying.
+// SpecFrom returns flat, which must have exactly 49 elements, as a *Spec that shares its memory.
 func SpecFrom(flat []uint8) (*Spec, error) {
 	return rt.From[Spec](AnchorSpec, flat)
 }
 
-// Model2 is the run input "model": U8 [50], 50 bytes.
+// Model2 is the input "model": U8 [50], 50 bytes.
 type Model2 struct{ Data [50]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Model2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Model2From views flat, which must have exactly 50 elements, as *Model2, without copying.
+// Model2From returns flat, which must have exactly 50 elements, as a *Model2 that shares its
+// memory.
 func Model2From(flat []uint8) (*Model2, error) {
 	return rt.From[Model2](AnchorModel2, flat)
 }
 
-// Err is the run input "err": U8 [51], 51 bytes.
+// Err is the input "err": U8 [51], 51 bytes.
 type Err struct{ Data [51]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Err) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// ErrFrom views flat, which must have exactly 51 elements, as *Err, without copying.
+// ErrFrom returns flat, which must have exactly 51 elements, as a *Err that shares its memory.
 func ErrFrom(flat []uint8) (*Err, error) {
 	return rt.From[Err](AnchorErr, flat)
 }
 
-// Ctx is the run input "ctx": U8 [52], 52 bytes.
+// Ctx is the input "ctx": U8 [52], 52 bytes.
 type Ctx struct{ Data [52]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Ctx) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// CtxFrom views flat, which must have exactly 52 elements, as *Ctx, without copying.
+// CtxFrom returns flat, which must have exactly 52 elements, as a *Ctx that shares its memory.
 func CtxFrom(flat []uint8) (*Ctx, error) {
 	return rt.From[Ctx](AnchorCtx, flat)
 }
 
-// True is the run input "true": U8 [53], 53 bytes.
+// True is the input "true": U8 [53], 53 bytes.
 type True struct{ Data [53]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *True) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// TrueFrom views flat, which must have exactly 53 elements, as *True, without copying.
+// TrueFrom returns flat, which must have exactly 53 elements, as a *True that shares its memory.
 func TrueFrom(flat []uint8) (*True, error) {
 	return rt.From[True](AnchorTrue, flat)
 }
 
-// In is the run input "in": U8 [54], 54 bytes.
+// In is the input "in": U8 [54], 54 bytes.
 type In struct{ Data [54]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *In) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// InFrom views flat, which must have exactly 54 elements, as *In, without copying.
+// InFrom returns flat, which must have exactly 54 elements, as a *In that shares its memory.
 func InFrom(flat []uint8) (*In, error) {
 	return rt.From[In](AnchorIn, flat)
 }
 
-// Out is the run input "out": U8 [55], 55 bytes.
+// Out is the input "out": U8 [55], 55 bytes.
 type Out struct{ Data [55]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Out) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// OutFrom views flat, which must have exactly 55 elements, as *Out, without copying.
+// OutFrom returns flat, which must have exactly 55 elements, as a *Out that shares its memory.
 func OutFrom(flat []uint8) (*Out, error) {
 	return rt.From[Out](AnchorOut, flat)
 }
 
-// String is the run input "string": U8 [56], 56 bytes.
+// String is the input "string": U8 [56], 56 bytes.
 type String struct{ Data [56]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *String) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// StringFrom views flat, which must have exactly 56 elements, as *String, without copying.
+// StringFrom returns flat, which must have exactly 56 elements, as a *String that shares its
+// memory.
 func StringFrom(flat []uint8) (*String, error) {
 	return rt.From[String](AnchorString, flat)
 }
 
-// GoEmbedX is the run input "//go:embed x": U8 [57], 57 bytes.
+// GoEmbedX is the input "//go:embed x": U8 [57], 57 bytes.
 type GoEmbedX struct{ Data [57]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *GoEmbedX) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// GoEmbedXFrom views flat, which must have exactly 57 elements, as *GoEmbedX, without copying.
+// GoEmbedXFrom returns flat, which must have exactly 57 elements, as a *GoEmbedX that shares its
+// memory.
 func GoEmbedXFrom(flat []uint8) (*GoEmbedX, error) {
 	return rt.From[GoEmbedX](AnchorGoEmbedX, flat)
 }
 
-// X is the run input "x": U8 [58], 58 bytes.
+// X is the input "x": U8 [58], 58 bytes.
 type X struct{ Data [58]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// XFrom views flat, which must have exactly 58 elements, as *X, without copying.
+// XFrom returns flat, which must have exactly 58 elements, as a *X that shares its memory.
 func XFrom(flat []uint8) (*X, error) {
 	return rt.From[X](AnchorX, flat)
 }
 
-// X3 is the run input "X": U8 [59], 59 bytes.
+// X3 is the input "X": U8 [59], 59 bytes.
 type X3 struct{ Data [59]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X3) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X3From views flat, which must have exactly 59 elements, as *X3, without copying.
+// X3From returns flat, which must have exactly 59 elements, as a *X3 that shares its memory.
 func X3From(flat []uint8) (*X3, error) {
 	return rt.From[X3](AnchorX3, flat)
 }
 
-// Image5 is the run output "image": U8 [1], 1 byte.
+// Image5 is the output "image": U8 [1], 1 byte.
 type Image5 struct{ Data [1]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Image5) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Image5From views flat, which must have exactly 1 element, as *Image5, without copying.
+// Image5From returns flat, which must have exactly 1 element, as a *Image5 that shares its memory.
 func Image5From(flat []uint8) (*Image5, error) {
 	return rt.From[Image5](AnchorImage5, flat)
 }
 
-// X4 is the run output "x": U8 [56], 56 bytes.
+// X4 is the output "x": U8 [56], 56 bytes.
 type X4 struct{ Data [56]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X4) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X4From views flat, which must have exactly 56 elements, as *X4, without copying.
+// X4From returns flat, which must have exactly 56 elements, as a *X4 that shares its memory.
 func X4From(flat []uint8) (*X4, error) {
 	return rt.From[X4](AnchorX4, flat)
 }
 
-// Logits is the run output "logits": U8 [3], 3 bytes.
+// Logits is the output "logits": U8 [3], 3 bytes.
 type Logits struct{ Data [3]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Logits) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// LogitsFrom views flat, which must have exactly 3 elements, as *Logits, without copying.
+// LogitsFrom returns flat, which must have exactly 3 elements, as a *Logits that shares its
+// memory.
 func LogitsFrom(flat []uint8) (*Logits, error) {
 	return rt.From[Logits](AnchorLogits, flat)
 }
 
-// Logits2 is the run output "Logits": U8 [4], 4 bytes.
+// Logits2 is the output "Logits": U8 [4], 4 bytes.
 type Logits2 struct{ Data [4]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Logits2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Logits2From views flat, which must have exactly 4 elements, as *Logits2, without copying.
+// Logits2From returns flat, which must have exactly 4 elements, as a *Logits2 that shares its
+// memory.
 func Logits2From(flat []uint8) (*Logits2, error) {
 	return rt.From[Logits2](AnchorLogits2, flat)
 }
 
-// Inputs3 is the run output "inputs": U8 [5], 5 bytes.
+// Inputs3 is the output "inputs": U8 [5], 5 bytes.
 type Inputs3 struct{ Data [5]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Inputs3) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Inputs3From views flat, which must have exactly 5 elements, as *Inputs3, without copying.
+// Inputs3From returns flat, which must have exactly 5 elements, as a *Inputs3 that shares its
+// memory.
 func Inputs3From(flat []uint8) (*Inputs3, error) {
 	return rt.From[Inputs3](AnchorInputs3, flat)
 }
 
-// X2 is the run output "x2": U8 [7], 7 bytes.
+// X2 is the output "x2": U8 [7], 7 bytes.
 type X2 struct{ Data [7]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X2) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// X2From views flat, which must have exactly 7 elements, as *X2, without copying.
+// X2From returns flat, which must have exactly 7 elements, as a *X2 that shares its memory.
 func X2From(flat []uint8) (*X2, error) {
 	return rt.From[X2](AnchorX2, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	Type                     *Type                     // "type": U8 [1]
 	Range                    *Range                    // "range": U8 [2]
@@ -905,7 +928,7 @@ type Inputs struct {
 	X3                       *X3                       // "X": U8 [59]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		Type:                     new(Type),
@@ -970,7 +993,7 @@ func NewInputs() *Inputs {
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	Image5  *Image5  // "image": U8 [1]
 	X4      *X4      // "x": U8 [56]
@@ -981,7 +1004,7 @@ type Outputs struct {
 	X2      *X2      // "x2": U8 [7]
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		Image5:  new(Image5),
@@ -1001,7 +1024,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		Type                     rt.Input[Type]
@@ -1075,371 +1098,372 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeType makes every request read t, which must not change until Close: Inputs.Type may then
-// be nil.
+// FreezeType returns an option with which every request reads t, which must not change until
+// Close: Inputs.Type may then be nil.
 func FreezeType(t *Type) rt.Option {
 	return rt.Freeze(AnchorType, t)
 }
 
-// FreezeRange makes every request read t, which must not change until Close: Inputs.Range may then
-// be nil.
+// FreezeRange returns an option with which every request reads t, which must not change until
+// Close: Inputs.Range may then be nil.
 func FreezeRange(t *Range) rt.Option {
 	return rt.Freeze(AnchorRange, t)
 }
 
-// FreezeFunc makes every request read t, which must not change until Close: Inputs.Func may then
-// be nil.
+// FreezeFunc returns an option with which every request reads t, which must not change until
+// Close: Inputs.Func may then be nil.
 func FreezeFunc(t *Func) rt.Option {
 	return rt.Freeze(AnchorFunc, t)
 }
 
-// FreezeNil makes every request read t, which must not change until Close: Inputs.Nil may then be
-// nil.
+// FreezeNil returns an option with which every request reads t, which must not change until Close:
+// Inputs.Nil may then be nil.
 func FreezeNil(t *Nil) rt.Option {
 	return rt.Freeze(AnchorNil, t)
 }
 
-// FreezeInt makes every request read t, which must not change until Close: Inputs.Int may then be
-// nil.
+// FreezeInt returns an option with which every request reads t, which must not change until Close:
+// Inputs.Int may then be nil.
 func FreezeInt(t *Int) rt.Option {
 	return rt.Freeze(AnchorInt, t)
 }
 
-// FreezeRt makes every request read t, which must not change until Close: Inputs.Rt may then be
-// nil.
+// FreezeRt returns an option with which every request reads t, which must not change until Close:
+// Inputs.Rt may then be nil.
 func FreezeRt(t *Rt) rt.Option {
 	return rt.Freeze(AnchorRt, t)
 }
 
-// FreezeContext makes every request read t, which must not change until Close: Inputs.Context may
-// then be nil.
+// FreezeContext returns an option with which every request reads t, which must not change until
+// Close: Inputs.Context may then be nil.
 func FreezeContext(t *Context) rt.Option {
 	return rt.Freeze(AnchorContext, t)
 }
 
-// FreezeInit makes every request read t, which must not change until Close: Inputs.Init may then
-// be nil.
+// FreezeInit returns an option with which every request reads t, which must not change until
+// Close: Inputs.Init may then be nil.
 func FreezeInit(t *Init) rt.Option {
 	return rt.Freeze(AnchorInit, t)
 }
 
-// FreezeInputs2 makes every request read t, which must not change until Close: Inputs.Inputs2 may
-// then be nil.
+// FreezeInputs2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Inputs2 may then be nil.
 func FreezeInputs2(t *Inputs2) rt.Option {
 	return rt.Freeze(AnchorInputs2, t)
 }
 
-// FreezeOutputs2 makes every request read t, which must not change until Close: Inputs.Outputs2
-// may then be nil.
+// FreezeOutputs2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Outputs2 may then be nil.
 func FreezeOutputs2(t *Outputs2) rt.Option {
 	return rt.Freeze(AnchorOutputs2, t)
 }
 
-// FreezeNewInputs2 makes every request read t, which must not change until Close:
-// Inputs.NewInputs2 may then be nil.
+// FreezeNewInputs2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.NewInputs2 may then be nil.
 func FreezeNewInputs2(t *NewInputs2) rt.Option {
 	return rt.Freeze(AnchorNewInputs2, t)
 }
 
-// FreezeRunner2 makes every request read t, which must not change until Close: Inputs.Runner2 may
-// then be nil.
+// FreezeRunner2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Runner2 may then be nil.
 func FreezeRunner2(t *Runner2) rt.Option {
 	return rt.Freeze(AnchorRunner2, t)
 }
 
-// FreezeOpen2 makes every request read t, which must not change until Close: Inputs.Open2 may then
-// be nil.
+// FreezeOpen2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Open2 may then be nil.
 func FreezeOpen2(t *Open2) rt.Option {
 	return rt.Freeze(AnchorOpen2, t)
 }
 
-// FreezeContractHash2 makes every request read t, which must not change until Close:
-// Inputs.ContractHash2 may then be nil.
+// FreezeContractHash2 returns an option with which every request reads t, which must not change
+// until Close: Inputs.ContractHash2 may then be nil.
 func FreezeContractHash2(t *ContractHash2) rt.Option {
 	return rt.Freeze(AnchorContractHash2, t)
 }
 
-// FreezeDeviceIterations2 makes every request read t, which must not change until Close:
-// Inputs.DeviceIterations2 may then be nil.
+// FreezeDeviceIterations2 returns an option with which every request reads t, which must not
+// change until Close: Inputs.DeviceIterations2 may then be nil.
 func FreezeDeviceIterations2(t *DeviceIterations2) rt.Option {
 	return rt.Freeze(AnchorDeviceIterations2, t)
 }
 
-// FreezeQueueDepth2 makes every request read t, which must not change until Close:
-// Inputs.QueueDepth2 may then be nil.
+// FreezeQueueDepth2 returns an option with which every request reads t, which must not change
+// until Close: Inputs.QueueDepth2 may then be nil.
 func FreezeQueueDepth2(t *QueueDepth2) rt.Option {
 	return rt.Freeze(AnchorQueueDepth2, t)
 }
 
-// FreezeRun makes every request read t, which must not change until Close: Inputs.Run may then be
-// nil.
+// FreezeRun returns an option with which every request reads t, which must not change until Close:
+// Inputs.Run may then be nil.
 func FreezeRun(t *Run) rt.Option {
 	return rt.Freeze(AnchorRun, t)
 }
 
-// FreezeSubmit makes every request read t, which must not change until Close: Inputs.Submit may
-// then be nil.
+// FreezeSubmit returns an option with which every request reads t, which must not change until
+// Close: Inputs.Submit may then be nil.
 func FreezeSubmit(t *Submit) rt.Option {
 	return rt.Freeze(AnchorSubmit, t)
 }
 
-// FreezeClose makes every request read t, which must not change until Close: Inputs.Close may then
-// be nil.
+// FreezeClose returns an option with which every request reads t, which must not change until
+// Close: Inputs.Close may then be nil.
 func FreezeClose(t *Close) rt.Option {
 	return rt.Freeze(AnchorClose, t)
 }
 
-// FreezeSave makes every request read t, which must not change until Close: Inputs.Save may then
-// be nil.
+// FreezeSave returns an option with which every request reads t, which must not change until
+// Close: Inputs.Save may then be nil.
 func FreezeSave(t *Save) rt.Option {
 	return rt.Freeze(AnchorSave, t)
 }
 
-// FreezeBind makes every request read t, which must not change until Close: Inputs.Bind may then
-// be nil.
+// FreezeBind returns an option with which every request reads t, which must not change until
+// Close: Inputs.Bind may then be nil.
 func FreezeBind(t *Bind) rt.Option {
 	return rt.Freeze(AnchorBind, t)
 }
 
-// FreezeCheck makes every request read t, which must not change until Close: Inputs.Check may then
-// be nil.
+// FreezeCheck returns an option with which every request reads t, which must not change until
+// Close: Inputs.Check may then be nil.
 func FreezeCheck(t *Check) rt.Option {
 	return rt.Freeze(AnchorCheck, t)
 }
 
-// FreezeCore makes every request read t, which must not change until Close: Inputs.Core may then
-// be nil.
+// FreezeCore returns an option with which every request reads t, which must not change until
+// Close: Inputs.Core may then be nil.
 func FreezeCore(t *Core) rt.Option {
 	return rt.Freeze(AnchorCore, t)
 }
 
-// FreezeQueue makes every request read t, which must not change until Close: Inputs.Queue may then
-// be nil.
+// FreezeQueue returns an option with which every request reads t, which must not change until
+// Close: Inputs.Queue may then be nil.
 func FreezeQueue(t *Queue) rt.Option {
 	return rt.Freeze(AnchorQueue, t)
 }
 
-// FreezeImage makes every request read t, which must not change until Close: Inputs.Image may then
-// be nil.
+// FreezeImage returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image may then be nil.
 func FreezeImage(t *Image) rt.Option {
 	return rt.Freeze(AnchorImage, t)
 }
 
-// FreezeImage3 makes every request read t, which must not change until Close: Inputs.Image3 may
-// then be nil.
+// FreezeImage3 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image3 may then be nil.
 func FreezeImage3(t *Image3) rt.Option {
 	return rt.Freeze(AnchorImage3, t)
 }
 
-// FreezeIMAGE makes every request read t, which must not change until Close: Inputs.IMAGE may then
-// be nil.
+// FreezeIMAGE returns an option with which every request reads t, which must not change until
+// Close: Inputs.IMAGE may then be nil.
 func FreezeIMAGE(t *IMAGE) rt.Option {
 	return rt.Freeze(AnchorIMAGE, t)
 }
 
-// FreezeImage1 makes every request read t, which must not change until Close: Inputs.Image1 may
-// then be nil.
+// FreezeImage1 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image1 may then be nil.
 func FreezeImage1(t *Image1) rt.Option {
 	return rt.Freeze(AnchorImage1, t)
 }
 
-// FreezeImage1_2 makes every request read t, which must not change until Close: Inputs.Image1_2
-// may then be nil.
+// FreezeImage1_2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image1_2 may then be nil.
 func FreezeImage1_2(t *Image1_2) rt.Option {
 	return rt.Freeze(AnchorImage1_2, t)
 }
 
-// FreezeImage1_3 makes every request read t, which must not change until Close: Inputs.Image1_3
-// may then be nil.
+// FreezeImage1_3 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image1_3 may then be nil.
 func FreezeImage1_3(t *Image1_3) rt.Option {
 	return rt.Freeze(AnchorImage1_3, t)
 }
 
-// FreezeImage2 makes every request read t, which must not change until Close: Inputs.Image2 may
-// then be nil.
+// FreezeImage2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Image2 may then be nil.
 func FreezeImage2(t *Image2) rt.Option {
 	return rt.Freeze(AnchorImage2, t)
 }
 
-// FreezeImageFrom2 makes every request read t, which must not change until Close:
-// Inputs.ImageFrom2 may then be nil.
+// FreezeImageFrom2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.ImageFrom2 may then be nil.
 func FreezeImageFrom2(t *ImageFrom2) rt.Option {
 	return rt.Freeze(AnchorImageFrom2, t)
 }
 
-// FreezeAnchorImage4 makes every request read t, which must not change until Close:
-// Inputs.AnchorImage4 may then be nil.
+// FreezeAnchorImage4 returns an option with which every request reads t, which must not change
+// until Close: Inputs.AnchorImage4 may then be nil.
 func FreezeAnchorImage4(t *AnchorImage4) rt.Option {
 	return rt.Freeze(AnchorAnchorImage4, t)
 }
 
-// FreezeX2dConv makes every request read t, which must not change until Close: Inputs.X2dConv may
-// then be nil.
+// FreezeX2dConv returns an option with which every request reads t, which must not change until
+// Close: Inputs.X2dConv may then be nil.
 func FreezeX2dConv(t *X2dConv) rt.Option {
 	return rt.Freeze(AnchorX2dConv, t)
 }
 
-// FreezeX10_0 makes every request read t, which must not change until Close: Inputs.X10_0 may then
-// be nil.
+// FreezeX10_0 returns an option with which every request reads t, which must not change until
+// Close: Inputs.X10_0 may then be nil.
 func FreezeX10_0(t *X10_0) rt.Option {
 	return rt.Freeze(AnchorX10_0, t)
 }
 
-// FreezeX1_00 makes every request read t, which must not change until Close: Inputs.X1_00 may then
-// be nil.
+// FreezeX1_00 returns an option with which every request reads t, which must not change until
+// Close: Inputs.X1_00 may then be nil.
 func FreezeX1_00(t *X1_00) rt.Option {
 	return rt.Freeze(AnchorX1_00, t)
 }
 
-// FreezeX画像 makes every request read t, which must not change until Close: Inputs.X画像 may
-// then be nil.
+// FreezeX画像 returns an option with which every request reads t, which must not change until
+// Close: Inputs.X画像 may then be nil.
 func FreezeX画像(t *X画像) rt.Option {
 	return rt.Freeze(AnchorX画像, t)
 }
 
-// FreezeGröße makes every request read t, which must not change until Close: Inputs.Größe may
-// then be nil.
+// FreezeGröße returns an option with which every request reads t, which must not change until
+// Close: Inputs.Größe may then be nil.
 func FreezeGröße(t *Größe) rt.Option {
 	return rt.Freeze(AnchorGröße, t)
 }
 
-// FreezeH2d38 makes every request read t, which must not change until Close: Inputs.H2d38 may then
-// be nil.
+// FreezeH2d38 returns an option with which every request reads t, which must not change until
+// Close: Inputs.H2d38 may then be nil.
 func FreezeH2d38(t *H2d38) rt.Option {
 	return rt.Freeze(AnchorH2d38, t)
 }
 
-// FreezeH2d39 makes every request read t, which must not change until Close: Inputs.H2d39 may then
-// be nil.
+// FreezeH2d39 returns an option with which every request reads t, which must not change until
+// Close: Inputs.H2d39 may then be nil.
 func FreezeH2d39(t *H2d39) rt.Option {
 	return rt.Freeze(AnchorH2d39, t)
 }
 
-// FreezeH2d40 makes every request read t, which must not change until Close: Inputs.H2d40 may then
-// be nil.
+// FreezeH2d40 returns an option with which every request reads t, which must not change until
+// Close: Inputs.H2d40 may then be nil.
 func FreezeH2d40(t *H2d40) rt.Option {
 	return rt.Freeze(AnchorH2d40, t)
 }
 
-// FreezeÉmoji makes every request read t, which must not change until Close: Inputs.Émoji may
-// then be nil.
+// FreezeÉmoji returns an option with which every request reads t, which must not change until
+// Close: Inputs.Émoji may then be nil.
 func FreezeÉmoji(t *Émoji) rt.Option {
 	return rt.Freeze(AnchorÉmoji, t)
 }
 
-// FreezeABC makes every request read t, which must not change until Close: Inputs.ABC may then be
-// nil.
+// FreezeABC returns an option with which every request reads t, which must not change until Close:
+// Inputs.ABC may then be nil.
 func FreezeABC(t *ABC) rt.Option {
 	return rt.Freeze(AnchorABC, t)
 }
 
-// FreezeExample2 makes every request read t, which must not change until Close: Inputs.Example2
-// may then be nil.
+// FreezeExample2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Example2 may then be nil.
 func FreezeExample2(t *Example2) rt.Option {
 	return rt.Freeze(AnchorExample2, t)
 }
 
-// FreezeTestRunAllocatesNothing2 makes every request read t, which must not change until Close:
-// Inputs.TestRunAllocatesNothing2 may then be nil.
+// FreezeTestRunAllocatesNothing2 returns an option with which every request reads t, which must
+// not change until Close: Inputs.TestRunAllocatesNothing2 may then be nil.
 func FreezeTestRunAllocatesNothing2(t *TestRunAllocatesNothing2) rt.Option {
 	return rt.Freeze(AnchorTestRunAllocatesNothing2, t)
 }
 
-// FreezeData makes every request read t, which must not change until Close: Inputs.Data may then
-// be nil.
+// FreezeData returns an option with which every request reads t, which must not change until
+// Close: Inputs.Data may then be nil.
 func FreezeData(t *Data) rt.Option {
 	return rt.Freeze(AnchorData, t)
 }
 
-// FreezeFlat makes every request read t, which must not change until Close: Inputs.Flat may then
-// be nil.
+// FreezeFlat returns an option with which every request reads t, which must not change until
+// Close: Inputs.Flat may then be nil.
 func FreezeFlat(t *Flat) rt.Option {
 	return rt.Freeze(AnchorFlat, t)
 }
 
-// FreezeLoadInputs2 makes every request read t, which must not change until Close:
-// Inputs.LoadInputs2 may then be nil.
+// FreezeLoadInputs2 returns an option with which every request reads t, which must not change
+// until Close: Inputs.LoadInputs2 may then be nil.
 func FreezeLoadInputs2(t *LoadInputs2) rt.Option {
 	return rt.Freeze(AnchorLoadInputs2, t)
 }
 
-// FreezeSpec makes every request read t, which must not change until Close: Inputs.Spec may then
-// be nil.
+// FreezeSpec returns an option with which every request reads t, which must not change until
+// Close: Inputs.Spec may then be nil.
 func FreezeSpec(t *Spec) rt.Option {
 	return rt.Freeze(AnchorSpec, t)
 }
 
-// FreezeModel2 makes every request read t, which must not change until Close: Inputs.Model2 may
-// then be nil.
+// FreezeModel2 returns an option with which every request reads t, which must not change until
+// Close: Inputs.Model2 may then be nil.
 func FreezeModel2(t *Model2) rt.Option {
 	return rt.Freeze(AnchorModel2, t)
 }
 
-// FreezeErr makes every request read t, which must not change until Close: Inputs.Err may then be
-// nil.
+// FreezeErr returns an option with which every request reads t, which must not change until Close:
+// Inputs.Err may then be nil.
 func FreezeErr(t *Err) rt.Option {
 	return rt.Freeze(AnchorErr, t)
 }
 
-// FreezeCtx makes every request read t, which must not change until Close: Inputs.Ctx may then be
-// nil.
+// FreezeCtx returns an option with which every request reads t, which must not change until Close:
+// Inputs.Ctx may then be nil.
 func FreezeCtx(t *Ctx) rt.Option {
 	return rt.Freeze(AnchorCtx, t)
 }
 
-// FreezeTrue makes every request read t, which must not change until Close: Inputs.True may then
-// be nil.
+// FreezeTrue returns an option with which every request reads t, which must not change until
+// Close: Inputs.True may then be nil.
 func FreezeTrue(t *True) rt.Option {
 	return rt.Freeze(AnchorTrue, t)
 }
 
-// FreezeIn makes every request read t, which must not change until Close: Inputs.In may then be
-// nil.
+// FreezeIn returns an option with which every request reads t, which must not change until Close:
+// Inputs.In may then be nil.
 func FreezeIn(t *In) rt.Option {
 	return rt.Freeze(AnchorIn, t)
 }
 
-// FreezeOut makes every request read t, which must not change until Close: Inputs.Out may then be
-// nil.
+// FreezeOut returns an option with which every request reads t, which must not change until Close:
+// Inputs.Out may then be nil.
 func FreezeOut(t *Out) rt.Option {
 	return rt.Freeze(AnchorOut, t)
 }
 
-// FreezeString makes every request read t, which must not change until Close: Inputs.String may
-// then be nil.
+// FreezeString returns an option with which every request reads t, which must not change until
+// Close: Inputs.String may then be nil.
 func FreezeString(t *String) rt.Option {
 	return rt.Freeze(AnchorString, t)
 }
 
-// FreezeGoEmbedX makes every request read t, which must not change until Close: Inputs.GoEmbedX
-// may then be nil.
+// FreezeGoEmbedX returns an option with which every request reads t, which must not change until
+// Close: Inputs.GoEmbedX may then be nil.
 func FreezeGoEmbedX(t *GoEmbedX) rt.Option {
 	return rt.Freeze(AnchorGoEmbedX, t)
 }
 
-// FreezeX makes every request read t, which must not change until Close: Inputs.X may then be nil.
+// FreezeX returns an option with which every request reads t, which must not change until Close:
+// Inputs.X may then be nil.
 func FreezeX(t *X) rt.Option {
 	return rt.Freeze(AnchorX, t)
 }
 
-// FreezeX3 makes every request read t, which must not change until Close: Inputs.X3 may then be
-// nil.
+// FreezeX3 returns an option with which every request reads t, which must not change until Close:
+// Inputs.X3 may then be nil.
 func FreezeX3(t *X3) rt.Option {
 	return rt.Freeze(AnchorX3, t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
-// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
+// rt.WithModelBytes it takes the model from there instead. The file is mapped into memory: until Close
+// nobody may write into it (replacing it by a rename is harmless), unless rt.WithPrivateCopy is given.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
@@ -1533,7 +1557,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -1546,15 +1570,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1567,12 +1591,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1585,8 +1609,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -1597,28 +1621,27 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() *rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) *rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Type.Bind(in.Type)
 	p.in.Range.Bind(in.Range)
@@ -1688,7 +1711,7 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.out.X2.Bind(out.X2)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
@@ -1897,16 +1920,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
-// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
-// requests, whose samples share batches whatever their number. Its methods may be called from any
-// goroutine.
+// Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes
+// them one after the other. Requests of any number of samples can share batches. Most programs are better
+// served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
 	core rt.Core
 }
 
-// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
-// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+// OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
+// what happens while the device waits for data; leave out its other fields, which follow from the model.
 func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
 	source := rt.Source{Path: path}
@@ -1916,16 +1938,17 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 	return r, nil
 }
 
-// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
-// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is returned. rt.QueueManager has the details.
+// Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
+// the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
+// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
-// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
-// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
+// Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
+// also be dropped. The tensors that in and out point to belong to the queues until the request has ended; in
+// and out themselves do not. While a queue is full Enqueue waits, until ctx ends; what is enqueued no longer
+// depends on ctx. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1933,7 +1956,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
 }
 
-// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+// TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1941,13 +1964,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.core.TryEnqueueParts(rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
 }
 
-// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
-// if none is enqueued in part.
+// Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
+// it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
 	return r.core.FlushQueues()
 }
 
-// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+// UpdateWeights replaces weights, or other data that load programs read, between two runs.
 func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -1958,18 +1981,18 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
-// allowed.
+// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
-// Manager returns the queues themselves, for what has no typed form here.
+// Manager returns the queues themselves, for what this package has no method for.
 func (r *Queues) Manager() *rt.QueueManager {
 	return r.core.Queues()
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

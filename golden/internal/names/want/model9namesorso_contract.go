@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"type\" U8 [1]\n" +
@@ -83,7 +83,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"rt\" U8 [6]\n" +
 	"output \"x2\" U8 [7]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "model9namesorso",
 	Contract:   contract,

@@ -17,15 +17,15 @@
 //
 // # The model
 //
-// The model is a file that Open maps into memory. Any other model with the same inputs and outputs
-// can be opened in its place, whatever its weights are and however they are named.
+// The model is a file that Open maps into memory. Any model with the same inputs and outputs can
+// be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package linear
 
 import (
@@ -37,76 +37,76 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "73bb3a47249c8efe743f651f9e75e87094d9bf024a01a64c4880501912cc73d8"
 	// Contract73bb3a47 pins the contract: code with the line
 	//
 	//	const _ = linear.Contract73bb3a47
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contract73bb3a47 = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorInput = "input"
 	AnchorGemm0 = "Gemm:0"
 )
 
-// Input is the run input "input": F32 [4 16], 256 bytes.
+// Input is the input "input": F32 [4 16], 256 bytes.
 type Input struct{ Data [4][16]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Input) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Input) Rows() iter.Seq2[int, *[16]float32] { return rt.Rows(t.Data[:]) }
 
-// InputFrom views flat, which must have exactly 64 elements, as *Input, without copying.
+// InputFrom returns flat, which must have exactly 64 elements, as a *Input that shares its memory.
 func InputFrom(flat []float32) (*Input, error) {
 	return rt.From[Input](AnchorInput, flat)
 }
 
-// Gemm0 is the run output "Gemm:0": F32 [4 8], 128 bytes.
+// Gemm0 is the output "Gemm:0": F32 [4 8], 128 bytes.
 type Gemm0 struct{ Data [4][8]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Gemm0) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Gemm0) Rows() iter.Seq2[int, *[8]float32] { return rt.Rows(t.Data[:]) }
 
-// Gemm0From views flat, which must have exactly 32 elements, as *Gemm0, without copying.
+// Gemm0From returns flat, which must have exactly 32 elements, as a *Gemm0 that shares its memory.
 func Gemm0From(flat []float32) (*Gemm0, error) {
 	return rt.From[Gemm0](AnchorGemm0, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	Input *Input // "input": F32 [4 16]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		Input: new(Input),
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	Gemm0 *Gemm0 // "Gemm:0": F32 [4 8]
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		Gemm0: new(Gemm0),
@@ -120,7 +120,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		Input rt.Input[Input]
@@ -130,24 +130,24 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeInput makes every request read t, which must not change until Close: Inputs.Input may then
-// be nil.
+// FreezeInput returns an option with which every request reads t, which must not change until
+// Close: Inputs.Input may then be nil.
 func FreezeInput(t *Input) rt.Option {
 	return rt.Freeze(AnchorInput, t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
-// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
+// rt.WithModelBytes it takes the model from there instead. The file is mapped into memory: until Close
+// nobody may write into it (replacing it by a rename is harmless), unless rt.WithPrivateCopy is given.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
@@ -177,7 +177,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -190,15 +190,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -211,12 +211,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -229,8 +229,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -241,34 +241,33 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() *rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) *rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Input.Bind(in.Input)
 	p.out.Gemm0.Bind(out.Gemm0)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
@@ -285,16 +284,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
-// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
-// requests, whose samples share batches whatever their number. Its methods may be called from any
-// goroutine.
+// Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes
+// them one after the other. Requests of any number of samples can share batches. Most programs are better
+// served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
 	core rt.Core
 }
 
-// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
-// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+// OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
+// what happens while the device waits for data; leave out its other fields, which follow from the model.
 func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
 	source := rt.Source{Path: path}
@@ -304,16 +302,17 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 	return r, nil
 }
 
-// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
-// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is returned. rt.QueueManager has the details.
+// Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
+// the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
+// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
-// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
-// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
+// Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
+// also be dropped. The tensors that in and out point to belong to the queues until the request has ended; in
+// and out themselves do not. While a queue is full Enqueue waits, until ctx ends; what is enqueued no longer
+// depends on ctx. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -321,7 +320,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Input), rt.Bytes(out.Gemm0))
 }
 
-// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+// TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -329,13 +328,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.core.TryEnqueueParts(rt.Bytes(in.Input), rt.Bytes(out.Gemm0))
 }
 
-// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
-// if none is enqueued in part.
+// Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
+// it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
 	return r.core.FlushQueues()
 }
 
-// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+// UpdateWeights replaces weights, or other data that load programs read, between two runs.
 func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -346,18 +345,18 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
-// allowed.
+// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
-// Manager returns the queues themselves, for what has no typed form here.
+// Manager returns the queues themselves, for what this package has no method for.
 func (r *Queues) Manager() *rt.QueueManager {
 	return r.core.Queues()
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"replicas 2\n" +
 	"iterations 10\n" +
@@ -25,7 +25,7 @@ const contract = "popefgen contract 2\n" +
 	"save \"randomSeed___fromHost\" U32 [2]\n" +
 	"save \"rngStateTensor\" U32 [2 2 1472 6 4]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "training",
 	Contract:   contract,

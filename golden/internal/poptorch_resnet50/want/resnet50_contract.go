@@ -13,13 +13,13 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 8\n" +
 	"input \"input\" U8 [4 3 224 224]\n" +
 	"output \"fc/fc/model/fc/fc/Gemm:0\" F16 [4 1000]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "resnet50",
 	Contract:   contract,

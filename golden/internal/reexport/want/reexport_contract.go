@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"x\" F32 [2 3]\n" +
@@ -24,7 +24,7 @@ const contract = "popefgen contract 2\n" +
 	"load \"seed\" U32 [2]\n" +
 	"save \"seen\" F32 [2]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "reexport",
 	Contract:   contract,

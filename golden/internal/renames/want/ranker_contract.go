@@ -13,14 +13,14 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"input/1\" F32 [4]\n" +
 	"input \"input/2\" F32 [4]\n" +
 	"output \"Gemm:0\" F32 [4]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "ranker",
 	Contract:   contract,

@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"x\" F32 [4 3]\n" +
@@ -21,7 +21,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"y\" F32 [4 2]\n" +
 	"output \"twice\" F32 [4]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "samples",
 	Contract:   contract,

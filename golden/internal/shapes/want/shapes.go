@@ -17,15 +17,15 @@
 //
 // # The model
 //
-// The model is a file that Open maps into memory. Any other model with the same inputs and outputs
-// can be opened in its place, whatever its weights are and however they are named.
+// The model is a file that Open maps into memory. Any model with the same inputs and outputs can
+// be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package shapes
 
 import (
@@ -37,23 +37,23 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "4271d9d28781e64a37d55c2ffc63b52d4214708c9d696fbb4a46a5ed6ce360a3"
 	// Contract4271d9d2 pins the contract: code with the line
 	//
 	//	const _ = shapes.Contract4271d9d2
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contract4271d9d2 = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorScalar        = "scalar"
 	AnchorFlag          = "flag"
@@ -65,112 +65,114 @@ const (
 	AnchorTotal         = "total"
 )
 
-// Scalar is the run input "scalar": F32 [], 4 bytes.
+// Scalar is the input "scalar": F32 [], 4 bytes.
 type Scalar struct{ Data float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Scalar) Flat() []float32 { return rt.Flat[float32](t) }
 
-// ScalarFrom views flat, which must have exactly 1 element, as *Scalar, without copying.
+// ScalarFrom returns flat, which must have exactly 1 element, as a *Scalar that shares its memory.
 func ScalarFrom(flat []float32) (*Scalar, error) {
 	return rt.From[Scalar](AnchorScalar, flat)
 }
 
-// Flag is the run input "flag": Bool [], 1 byte.
+// Flag is the input "flag": Bool [], 1 byte.
 type Flag struct{ Data bool }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Flag) Flat() []bool { return rt.Flat[bool](t) }
 
-// FlagFrom views flat, which must have exactly 1 element, as *Flag, without copying.
+// FlagFrom returns flat, which must have exactly 1 element, as a *Flag that shares its memory.
 func FlagFrom(flat []bool) (*Flag, error) {
 	return rt.From[Flag](AnchorFlag, flat)
 }
 
-// One is the run input "one": F16 [1], 2 bytes.
+// One is the input "one": F16 [1], 2 bytes.
 type One struct{ Data [1]rt.Float16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *One) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
 
-// OneFrom views flat, which must have exactly 1 element, as *One, without copying.
+// OneFrom returns flat, which must have exactly 1 element, as a *One that shares its memory.
 func OneFrom(flat []rt.Float16) (*One, error) {
 	return rt.From[One](AnchorOne, flat)
 }
 
-// Nothing is the run input "nothing": F32 [0 4], 0 bytes.
+// Nothing is the input "nothing": F32 [0 4], 0 bytes.
 type Nothing struct{ Data [0][4]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Nothing) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Nothing) Rows() iter.Seq2[int, *[4]float32] { return rt.Rows(t.Data[:]) }
 
-// NothingFrom views flat, which must have exactly 0 elements, as *Nothing, without copying.
+// NothingFrom returns flat, which must have exactly 0 elements, as a *Nothing that shares its
+// memory.
 func NothingFrom(flat []float32) (*Nothing, error) {
 	return rt.From[Nothing](AnchorNothing, flat)
 }
 
-// NothingInside is the run input "nothing inside": F32 [4 0], 0 bytes.
+// NothingInside is the input "nothing inside": F32 [4 0], 0 bytes.
 type NothingInside struct{ Data [4][0]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *NothingInside) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *NothingInside) Rows() iter.Seq2[int, *[0]float32] { return rt.Rows(t.Data[:]) }
 
-// NothingInsideFrom views flat, which must have exactly 0 elements, as *NothingInside, without
-// copying.
+// NothingInsideFrom returns flat, which must have exactly 0 elements, as a *NothingInside that
+// shares its memory.
 func NothingInsideFrom(flat []float32) (*NothingInside, error) {
 	return rt.From[NothingInside](AnchorNothingInside, flat)
 }
 
-// Axes is the run input "axes": S8 [1 2 1 2 1 2 1 2 1 2 1 2], 64 bytes.
+// Axes is the input "axes": S8 [1 2 1 2 1 2 1 2 1 2 1 2], 64 bytes.
 type Axes struct {
 	Data [1][2][1][2][1][2][1][2][1][2][1][2]int8
 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Axes) Flat() []int8 { return rt.Flat[int8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Axes) Rows() iter.Seq2[int, *[2][1][2][1][2][1][2][1][2][1][2]int8] {
 	return rt.Rows(t.Data[:])
 }
 
-// AxesFrom views flat, which must have exactly 64 elements, as *Axes, without copying.
+// AxesFrom returns flat, which must have exactly 64 elements, as a *Axes that shares its memory.
 func AxesFrom(flat []int8) (*Axes, error) {
 	return rt.From[Axes](AnchorAxes, flat)
 }
 
-// Huge is the run output "huge": F32 [35184372088832], 140737488355328 bytes.
+// Huge is the output "huge": F32 [35184372088832], 140737488355328 bytes.
 type Huge struct{ Data [35184372088832]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Huge) Flat() []float32 { return rt.Flat[float32](t) }
 
-// HugeFrom views flat, which must have exactly 35184372088832 elements, as *Huge, without copying.
+// HugeFrom returns flat, which must have exactly 35184372088832 elements, as a *Huge that shares
+// its memory.
 func HugeFrom(flat []float32) (*Huge, error) {
 	return rt.From[Huge](AnchorHuge, flat)
 }
 
-// Total is the run output "total": F64 [], 8 bytes.
+// Total is the output "total": F64 [], 8 bytes.
 type Total struct{ Data float64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Total) Flat() []float64 { return rt.Flat[float64](t) }
 
-// TotalFrom views flat, which must have exactly 1 element, as *Total, without copying.
+// TotalFrom returns flat, which must have exactly 1 element, as a *Total that shares its memory.
 func TotalFrom(flat []float64) (*Total, error) {
 	return rt.From[Total](AnchorTotal, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	Scalar        *Scalar        // "scalar": F32 []
 	Flag          *Flag          // "flag": Bool []
@@ -180,7 +182,7 @@ type Inputs struct {
 	Axes          *Axes          // "axes": S8 [1 2 1 2 1 2 1 2 1 2 1 2]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		Scalar:        new(Scalar),
@@ -192,13 +194,13 @@ func NewInputs() *Inputs {
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	Huge  *Huge  // "huge": F32 [35184372088832]
 	Total *Total // "total": F64 []
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		Huge:  new(Huge),
@@ -213,7 +215,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		Scalar        rt.Input[Scalar]
@@ -229,54 +231,54 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeScalar makes every request read t, which must not change until Close: Inputs.Scalar may
-// then be nil.
+// FreezeScalar returns an option with which every request reads t, which must not change until
+// Close: Inputs.Scalar may then be nil.
 func FreezeScalar(t *Scalar) rt.Option {
 	return rt.Freeze(AnchorScalar, t)
 }
 
-// FreezeFlag makes every request read t, which must not change until Close: Inputs.Flag may then
-// be nil.
+// FreezeFlag returns an option with which every request reads t, which must not change until
+// Close: Inputs.Flag may then be nil.
 func FreezeFlag(t *Flag) rt.Option {
 	return rt.Freeze(AnchorFlag, t)
 }
 
-// FreezeOne makes every request read t, which must not change until Close: Inputs.One may then be
-// nil.
+// FreezeOne returns an option with which every request reads t, which must not change until Close:
+// Inputs.One may then be nil.
 func FreezeOne(t *One) rt.Option {
 	return rt.Freeze(AnchorOne, t)
 }
 
-// FreezeNothing makes every request read t, which must not change until Close: Inputs.Nothing may
-// then be nil.
+// FreezeNothing returns an option with which every request reads t, which must not change until
+// Close: Inputs.Nothing may then be nil.
 func FreezeNothing(t *Nothing) rt.Option {
 	return rt.Freeze(AnchorNothing, t)
 }
 
-// FreezeNothingInside makes every request read t, which must not change until Close:
-// Inputs.NothingInside may then be nil.
+// FreezeNothingInside returns an option with which every request reads t, which must not change
+// until Close: Inputs.NothingInside may then be nil.
 func FreezeNothingInside(t *NothingInside) rt.Option {
 	return rt.Freeze(AnchorNothingInside, t)
 }
 
-// FreezeAxes makes every request read t, which must not change until Close: Inputs.Axes may then
-// be nil.
+// FreezeAxes returns an option with which every request reads t, which must not change until
+// Close: Inputs.Axes may then be nil.
 func FreezeAxes(t *Axes) rt.Option {
 	return rt.Freeze(AnchorAxes, t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
-// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
+// rt.WithModelBytes it takes the model from there instead. The file is mapped into memory: until Close
+// nobody may write into it (replacing it by a rename is harmless), unless rt.WithPrivateCopy is given.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
@@ -312,7 +314,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -325,15 +327,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -346,12 +348,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -364,8 +366,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -376,28 +378,27 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() *rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) *rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Scalar.Bind(in.Scalar)
 	p.in.Flag.Bind(in.Flag)
@@ -409,7 +410,7 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.out.Total.Bind(out.Total)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
@@ -444,16 +445,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
-// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
-// requests, whose samples share batches whatever their number. Its methods may be called from any
-// goroutine.
+// Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes
+// them one after the other. Requests of any number of samples can share batches. Most programs are better
+// served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
 	core rt.Core
 }
 
-// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
-// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+// OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
+// what happens while the device waits for data; leave out its other fields, which follow from the model.
 func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
 	source := rt.Source{Path: path}
@@ -463,16 +463,17 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 	return r, nil
 }
 
-// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
-// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is returned. rt.QueueManager has the details.
+// Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
+// the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
+// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
-// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
-// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
+// Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
+// also be dropped. The tensors that in and out point to belong to the queues until the request has ended; in
+// and out themselves do not. While a queue is full Enqueue waits, until ctx ends; what is enqueued no longer
+// depends on ctx. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -480,7 +481,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
 }
 
-// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+// TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -488,13 +489,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.core.TryEnqueueParts(rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
 }
 
-// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
-// if none is enqueued in part.
+// Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
+// it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
 	return r.core.FlushQueues()
 }
 
-// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+// UpdateWeights replaces weights, or other data that load programs read, between two runs.
 func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -505,18 +506,18 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
-// allowed.
+// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
-// Manager returns the queues themselves, for what has no typed form here.
+// Manager returns the queues themselves, for what this package has no method for.
 func (r *Queues) Manager() *rt.QueueManager {
 	return r.core.Queues()
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

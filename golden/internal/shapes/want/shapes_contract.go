@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"scalar\" F32 []\n" +
@@ -25,7 +25,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"huge\" F32 [35184372088832]\n" +
 	"output \"total\" F64 []\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "shapes",
 	Contract:   contract,

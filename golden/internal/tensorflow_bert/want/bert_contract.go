@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"infeed_0.0\" S32 [2 384]\n" +
@@ -22,7 +22,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"outfeed_0.0\" F32 [2 384]\n" +
 	"output \"outfeed_0.1\" F32 [2 384]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "bert",
 	Contract:   contract,

@@ -17,15 +17,15 @@
 //
 // # The model
 //
-// The model is a file that Open maps into memory. Any other model with the same inputs and outputs
-// can be opened in its place, whatever its weights are and however they are named.
+// The model is a file that Open maps into memory. Any model with the same inputs and outputs can
+// be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package types
 
 import (
@@ -37,23 +37,23 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "52f2be45ee6d38ae8c7dc1f1a6cea94b918051444b454905d163d52344e6dc7e"
 	// Contract52f2be45 pins the contract: code with the line
 	//
 	//	const _ = types.Contract52f2be45
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contract52f2be45 = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorInBool   = "in Bool"
 	AnchorInF8     = "in F8"
@@ -87,457 +87,472 @@ const (
 	AnchorOutF8152 = "out F8152"
 )
 
-// InBool is the run input "in Bool": Bool [2 3], 6 bytes.
+// InBool is the input "in Bool": Bool [2 3], 6 bytes.
 type InBool struct{ Data [2][3]bool }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InBool) Flat() []bool { return rt.Flat[bool](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
 
-// InBoolFrom views flat, which must have exactly 6 elements, as *InBool, without copying.
+// InBoolFrom returns flat, which must have exactly 6 elements, as a *InBool that shares its
+// memory.
 func InBoolFrom(flat []bool) (*InBool, error) {
 	return rt.From[InBool](AnchorInBool, flat)
 }
 
-// InF8 is the run input "in F8": F8 [2 3], 6 bytes.
+// InF8 is the input "in F8": F8 [2 3], 6 bytes.
 type InF8 struct{ Data [2][3]rt.Float8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
 
-// InF8From views flat, which must have exactly 6 elements, as *InF8, without copying.
+// InF8From returns flat, which must have exactly 6 elements, as a *InF8 that shares its memory.
 func InF8From(flat []rt.Float8) (*InF8, error) {
 	return rt.From[InF8](AnchorInF8, flat)
 }
 
-// InF16 is the run input "in F16": F16 [2 3], 12 bytes.
+// InF16 is the input "in F16": F16 [2 3], 12 bytes.
 type InF16 struct{ Data [2][3]rt.Float16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
 
-// InF16From views flat, which must have exactly 6 elements, as *InF16, without copying.
+// InF16From returns flat, which must have exactly 6 elements, as a *InF16 that shares its memory.
 func InF16From(flat []rt.Float16) (*InF16, error) {
 	return rt.From[InF16](AnchorInF16, flat)
 }
 
-// InF32 is the run input "in F32": F32 [2 3], 24 bytes.
+// InF32 is the input "in F32": F32 [2 3], 24 bytes.
 type InF32 struct{ Data [2][3]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF32) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
 
-// InF32From views flat, which must have exactly 6 elements, as *InF32, without copying.
+// InF32From returns flat, which must have exactly 6 elements, as a *InF32 that shares its memory.
 func InF32From(flat []float32) (*InF32, error) {
 	return rt.From[InF32](AnchorInF32, flat)
 }
 
-// InF64 is the run input "in F64": F64 [2 3], 48 bytes.
+// InF64 is the input "in F64": F64 [2 3], 48 bytes.
 type InF64 struct{ Data [2][3]float64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF64) Flat() []float64 { return rt.Flat[float64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
 
-// InF64From views flat, which must have exactly 6 elements, as *InF64, without copying.
+// InF64From returns flat, which must have exactly 6 elements, as a *InF64 that shares its memory.
 func InF64From(flat []float64) (*InF64, error) {
 	return rt.From[InF64](AnchorInF64, flat)
 }
 
-// InS8 is the run input "in S8": S8 [2 3], 6 bytes.
+// InS8 is the input "in S8": S8 [2 3], 6 bytes.
 type InS8 struct{ Data [2][3]int8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InS8) Flat() []int8 { return rt.Flat[int8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
 
-// InS8From views flat, which must have exactly 6 elements, as *InS8, without copying.
+// InS8From returns flat, which must have exactly 6 elements, as a *InS8 that shares its memory.
 func InS8From(flat []int8) (*InS8, error) {
 	return rt.From[InS8](AnchorInS8, flat)
 }
 
-// InU8 is the run input "in U8": U8 [2 3], 6 bytes.
+// InU8 is the input "in U8": U8 [2 3], 6 bytes.
 type InU8 struct{ Data [2][3]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InU8) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
 
-// InU8From views flat, which must have exactly 6 elements, as *InU8, without copying.
+// InU8From returns flat, which must have exactly 6 elements, as a *InU8 that shares its memory.
 func InU8From(flat []uint8) (*InU8, error) {
 	return rt.From[InU8](AnchorInU8, flat)
 }
 
-// InS16 is the run input "in S16": S16 [2 3], 12 bytes.
+// InS16 is the input "in S16": S16 [2 3], 12 bytes.
 type InS16 struct{ Data [2][3]int16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InS16) Flat() []int16 { return rt.Flat[int16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
 
-// InS16From views flat, which must have exactly 6 elements, as *InS16, without copying.
+// InS16From returns flat, which must have exactly 6 elements, as a *InS16 that shares its memory.
 func InS16From(flat []int16) (*InS16, error) {
 	return rt.From[InS16](AnchorInS16, flat)
 }
 
-// InU16 is the run input "in U16": U16 [2 3], 12 bytes.
+// InU16 is the input "in U16": U16 [2 3], 12 bytes.
 type InU16 struct{ Data [2][3]uint16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InU16) Flat() []uint16 { return rt.Flat[uint16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
 
-// InU16From views flat, which must have exactly 6 elements, as *InU16, without copying.
+// InU16From returns flat, which must have exactly 6 elements, as a *InU16 that shares its memory.
 func InU16From(flat []uint16) (*InU16, error) {
 	return rt.From[InU16](AnchorInU16, flat)
 }
 
-// InS32 is the run input "in S32": S32 [2 3], 24 bytes.
+// InS32 is the input "in S32": S32 [2 3], 24 bytes.
 type InS32 struct{ Data [2][3]int32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InS32) Flat() []int32 { return rt.Flat[int32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
 
-// InS32From views flat, which must have exactly 6 elements, as *InS32, without copying.
+// InS32From returns flat, which must have exactly 6 elements, as a *InS32 that shares its memory.
 func InS32From(flat []int32) (*InS32, error) {
 	return rt.From[InS32](AnchorInS32, flat)
 }
 
-// InU32 is the run input "in U32": U32 [2 3], 24 bytes.
+// InU32 is the input "in U32": U32 [2 3], 24 bytes.
 type InU32 struct{ Data [2][3]uint32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InU32) Flat() []uint32 { return rt.Flat[uint32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
 
-// InU32From views flat, which must have exactly 6 elements, as *InU32, without copying.
+// InU32From returns flat, which must have exactly 6 elements, as a *InU32 that shares its memory.
 func InU32From(flat []uint32) (*InU32, error) {
 	return rt.From[InU32](AnchorInU32, flat)
 }
 
-// InS64 is the run input "in S64": S64 [2 3], 48 bytes.
+// InS64 is the input "in S64": S64 [2 3], 48 bytes.
 type InS64 struct{ Data [2][3]int64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InS64) Flat() []int64 { return rt.Flat[int64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
 
-// InS64From views flat, which must have exactly 6 elements, as *InS64, without copying.
+// InS64From returns flat, which must have exactly 6 elements, as a *InS64 that shares its memory.
 func InS64From(flat []int64) (*InS64, error) {
 	return rt.From[InS64](AnchorInS64, flat)
 }
 
-// InU64 is the run input "in U64": U64 [2 3], 48 bytes.
+// InU64 is the input "in U64": U64 [2 3], 48 bytes.
 type InU64 struct{ Data [2][3]uint64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InU64) Flat() []uint64 { return rt.Flat[uint64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
 
-// InU64From views flat, which must have exactly 6 elements, as *InU64, without copying.
+// InU64From returns flat, which must have exactly 6 elements, as a *InU64 that shares its memory.
 func InU64From(flat []uint64) (*InU64, error) {
 	return rt.From[InU64](AnchorInU64, flat)
 }
 
-// InF8143 is the run input "in F8143": F8143 [2 3], 6 bytes.
+// InF8143 is the input "in F8143": F8143 [2 3], 6 bytes.
 type InF8143 struct{ Data [2][3]rt.Float8E4M3 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
 
-// InF8143From views flat, which must have exactly 6 elements, as *InF8143, without copying.
+// InF8143From returns flat, which must have exactly 6 elements, as a *InF8143 that shares its
+// memory.
 func InF8143From(flat []rt.Float8E4M3) (*InF8143, error) {
 	return rt.From[InF8143](AnchorInF8143, flat)
 }
 
-// InF8152 is the run input "in F8152": F8152 [2 3], 6 bytes.
+// InF8152 is the input "in F8152": F8152 [2 3], 6 bytes.
 type InF8152 struct{ Data [2][3]rt.Float8E5M2 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *InF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *InF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
 
-// InF8152From views flat, which must have exactly 6 elements, as *InF8152, without copying.
+// InF8152From returns flat, which must have exactly 6 elements, as a *InF8152 that shares its
+// memory.
 func InF8152From(flat []rt.Float8E5M2) (*InF8152, error) {
 	return rt.From[InF8152](AnchorInF8152, flat)
 }
 
-// OutBool is the run output "out Bool": Bool [2 3], 6 bytes.
+// OutBool is the output "out Bool": Bool [2 3], 6 bytes.
 type OutBool struct{ Data [2][3]bool }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutBool) Flat() []bool { return rt.Flat[bool](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
 
-// OutBoolFrom views flat, which must have exactly 6 elements, as *OutBool, without copying.
+// OutBoolFrom returns flat, which must have exactly 6 elements, as a *OutBool that shares its
+// memory.
 func OutBoolFrom(flat []bool) (*OutBool, error) {
 	return rt.From[OutBool](AnchorOutBool, flat)
 }
 
-// OutF8 is the run output "out F8": F8 [2 3], 6 bytes.
+// OutF8 is the output "out F8": F8 [2 3], 6 bytes.
 type OutF8 struct{ Data [2][3]rt.Float8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
 
-// OutF8From views flat, which must have exactly 6 elements, as *OutF8, without copying.
+// OutF8From returns flat, which must have exactly 6 elements, as a *OutF8 that shares its memory.
 func OutF8From(flat []rt.Float8) (*OutF8, error) {
 	return rt.From[OutF8](AnchorOutF8, flat)
 }
 
-// OutF16 is the run output "out F16": F16 [2 3], 12 bytes.
+// OutF16 is the output "out F16": F16 [2 3], 12 bytes.
 type OutF16 struct{ Data [2][3]rt.Float16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
 
-// OutF16From views flat, which must have exactly 6 elements, as *OutF16, without copying.
+// OutF16From returns flat, which must have exactly 6 elements, as a *OutF16 that shares its
+// memory.
 func OutF16From(flat []rt.Float16) (*OutF16, error) {
 	return rt.From[OutF16](AnchorOutF16, flat)
 }
 
-// OutF32 is the run output "out F32": F32 [2 3], 24 bytes.
+// OutF32 is the output "out F32": F32 [2 3], 24 bytes.
 type OutF32 struct{ Data [2][3]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF32) Flat() []float32 { return rt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
 
-// OutF32From views flat, which must have exactly 6 elements, as *OutF32, without copying.
+// OutF32From returns flat, which must have exactly 6 elements, as a *OutF32 that shares its
+// memory.
 func OutF32From(flat []float32) (*OutF32, error) {
 	return rt.From[OutF32](AnchorOutF32, flat)
 }
 
-// OutF64 is the run output "out F64": F64 [2 3], 48 bytes.
+// OutF64 is the output "out F64": F64 [2 3], 48 bytes.
 type OutF64 struct{ Data [2][3]float64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF64) Flat() []float64 { return rt.Flat[float64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
 
-// OutF64From views flat, which must have exactly 6 elements, as *OutF64, without copying.
+// OutF64From returns flat, which must have exactly 6 elements, as a *OutF64 that shares its
+// memory.
 func OutF64From(flat []float64) (*OutF64, error) {
 	return rt.From[OutF64](AnchorOutF64, flat)
 }
 
-// OutS8 is the run output "out S8": S8 [2 3], 6 bytes.
+// OutS8 is the output "out S8": S8 [2 3], 6 bytes.
 type OutS8 struct{ Data [2][3]int8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutS8) Flat() []int8 { return rt.Flat[int8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
 
-// OutS8From views flat, which must have exactly 6 elements, as *OutS8, without copying.
+// OutS8From returns flat, which must have exactly 6 elements, as a *OutS8 that shares its memory.
 func OutS8From(flat []int8) (*OutS8, error) {
 	return rt.From[OutS8](AnchorOutS8, flat)
 }
 
-// OutU8 is the run output "out U8": U8 [2 3], 6 bytes.
+// OutU8 is the output "out U8": U8 [2 3], 6 bytes.
 type OutU8 struct{ Data [2][3]uint8 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutU8) Flat() []uint8 { return rt.Flat[uint8](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
 
-// OutU8From views flat, which must have exactly 6 elements, as *OutU8, without copying.
+// OutU8From returns flat, which must have exactly 6 elements, as a *OutU8 that shares its memory.
 func OutU8From(flat []uint8) (*OutU8, error) {
 	return rt.From[OutU8](AnchorOutU8, flat)
 }
 
-// OutS16 is the run output "out S16": S16 [2 3], 12 bytes.
+// OutS16 is the output "out S16": S16 [2 3], 12 bytes.
 type OutS16 struct{ Data [2][3]int16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutS16) Flat() []int16 { return rt.Flat[int16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
 
-// OutS16From views flat, which must have exactly 6 elements, as *OutS16, without copying.
+// OutS16From returns flat, which must have exactly 6 elements, as a *OutS16 that shares its
+// memory.
 func OutS16From(flat []int16) (*OutS16, error) {
 	return rt.From[OutS16](AnchorOutS16, flat)
 }
 
-// OutU16 is the run output "out U16": U16 [2 3], 12 bytes.
+// OutU16 is the output "out U16": U16 [2 3], 12 bytes.
 type OutU16 struct{ Data [2][3]uint16 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutU16) Flat() []uint16 { return rt.Flat[uint16](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
 
-// OutU16From views flat, which must have exactly 6 elements, as *OutU16, without copying.
+// OutU16From returns flat, which must have exactly 6 elements, as a *OutU16 that shares its
+// memory.
 func OutU16From(flat []uint16) (*OutU16, error) {
 	return rt.From[OutU16](AnchorOutU16, flat)
 }
 
-// OutS32 is the run output "out S32": S32 [2 3], 24 bytes.
+// OutS32 is the output "out S32": S32 [2 3], 24 bytes.
 type OutS32 struct{ Data [2][3]int32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutS32) Flat() []int32 { return rt.Flat[int32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
 
-// OutS32From views flat, which must have exactly 6 elements, as *OutS32, without copying.
+// OutS32From returns flat, which must have exactly 6 elements, as a *OutS32 that shares its
+// memory.
 func OutS32From(flat []int32) (*OutS32, error) {
 	return rt.From[OutS32](AnchorOutS32, flat)
 }
 
-// OutU32 is the run output "out U32": U32 [2 3], 24 bytes.
+// OutU32 is the output "out U32": U32 [2 3], 24 bytes.
 type OutU32 struct{ Data [2][3]uint32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutU32) Flat() []uint32 { return rt.Flat[uint32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
 
-// OutU32From views flat, which must have exactly 6 elements, as *OutU32, without copying.
+// OutU32From returns flat, which must have exactly 6 elements, as a *OutU32 that shares its
+// memory.
 func OutU32From(flat []uint32) (*OutU32, error) {
 	return rt.From[OutU32](AnchorOutU32, flat)
 }
 
-// OutS64 is the run output "out S64": S64 [2 3], 48 bytes.
+// OutS64 is the output "out S64": S64 [2 3], 48 bytes.
 type OutS64 struct{ Data [2][3]int64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutS64) Flat() []int64 { return rt.Flat[int64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
 
-// OutS64From views flat, which must have exactly 6 elements, as *OutS64, without copying.
+// OutS64From returns flat, which must have exactly 6 elements, as a *OutS64 that shares its
+// memory.
 func OutS64From(flat []int64) (*OutS64, error) {
 	return rt.From[OutS64](AnchorOutS64, flat)
 }
 
-// OutU64 is the run output "out U64": U64 [2 3], 48 bytes.
+// OutU64 is the output "out U64": U64 [2 3], 48 bytes.
 type OutU64 struct{ Data [2][3]uint64 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutU64) Flat() []uint64 { return rt.Flat[uint64](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
 
-// OutU64From views flat, which must have exactly 6 elements, as *OutU64, without copying.
+// OutU64From returns flat, which must have exactly 6 elements, as a *OutU64 that shares its
+// memory.
 func OutU64From(flat []uint64) (*OutU64, error) {
 	return rt.From[OutU64](AnchorOutU64, flat)
 }
 
-// OutF8143 is the run output "out F8143": F8143 [2 3], 6 bytes.
+// OutF8143 is the output "out F8143": F8143 [2 3], 6 bytes.
 type OutF8143 struct{ Data [2][3]rt.Float8E4M3 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
 
-// OutF8143From views flat, which must have exactly 6 elements, as *OutF8143, without copying.
+// OutF8143From returns flat, which must have exactly 6 elements, as a *OutF8143 that shares its
+// memory.
 func OutF8143From(flat []rt.Float8E4M3) (*OutF8143, error) {
 	return rt.From[OutF8143](AnchorOutF8143, flat)
 }
 
-// OutF8152 is the run output "out F8152": F8152 [2 3], 6 bytes.
+// OutF8152 is the output "out F8152": F8152 [2 3], 6 bytes.
 type OutF8152 struct{ Data [2][3]rt.Float8E5M2 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *OutF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *OutF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
 
-// OutF8152From views flat, which must have exactly 6 elements, as *OutF8152, without copying.
+// OutF8152From returns flat, which must have exactly 6 elements, as a *OutF8152 that shares its
+// memory.
 func OutF8152From(flat []rt.Float8E5M2) (*OutF8152, error) {
 	return rt.From[OutF8152](AnchorOutF8152, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	InBool  *InBool  // "in Bool": Bool [2 3]
 	InF8    *InF8    // "in F8": F8 [2 3]
@@ -556,7 +571,7 @@ type Inputs struct {
 	InF8152 *InF8152 // "in F8152": F8152 [2 3]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		InBool:  new(InBool),
@@ -577,7 +592,7 @@ func NewInputs() *Inputs {
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	OutBool  *OutBool  // "out Bool": Bool [2 3]
 	OutF8    *OutF8    // "out F8": F8 [2 3]
@@ -596,7 +611,7 @@ type Outputs struct {
 	OutF8152 *OutF8152 // "out F8152": F8152 [2 3]
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		OutBool:  new(OutBool),
@@ -624,7 +639,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		InBool  rt.Input[InBool]
@@ -662,108 +677,108 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeInBool makes every request read t, which must not change until Close: Inputs.InBool may
-// then be nil.
+// FreezeInBool returns an option with which every request reads t, which must not change until
+// Close: Inputs.InBool may then be nil.
 func FreezeInBool(t *InBool) rt.Option {
 	return rt.Freeze(AnchorInBool, t)
 }
 
-// FreezeInF8 makes every request read t, which must not change until Close: Inputs.InF8 may then
-// be nil.
+// FreezeInF8 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF8 may then be nil.
 func FreezeInF8(t *InF8) rt.Option {
 	return rt.Freeze(AnchorInF8, t)
 }
 
-// FreezeInF16 makes every request read t, which must not change until Close: Inputs.InF16 may then
-// be nil.
+// FreezeInF16 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF16 may then be nil.
 func FreezeInF16(t *InF16) rt.Option {
 	return rt.Freeze(AnchorInF16, t)
 }
 
-// FreezeInF32 makes every request read t, which must not change until Close: Inputs.InF32 may then
-// be nil.
+// FreezeInF32 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF32 may then be nil.
 func FreezeInF32(t *InF32) rt.Option {
 	return rt.Freeze(AnchorInF32, t)
 }
 
-// FreezeInF64 makes every request read t, which must not change until Close: Inputs.InF64 may then
-// be nil.
+// FreezeInF64 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF64 may then be nil.
 func FreezeInF64(t *InF64) rt.Option {
 	return rt.Freeze(AnchorInF64, t)
 }
 
-// FreezeInS8 makes every request read t, which must not change until Close: Inputs.InS8 may then
-// be nil.
+// FreezeInS8 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InS8 may then be nil.
 func FreezeInS8(t *InS8) rt.Option {
 	return rt.Freeze(AnchorInS8, t)
 }
 
-// FreezeInU8 makes every request read t, which must not change until Close: Inputs.InU8 may then
-// be nil.
+// FreezeInU8 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InU8 may then be nil.
 func FreezeInU8(t *InU8) rt.Option {
 	return rt.Freeze(AnchorInU8, t)
 }
 
-// FreezeInS16 makes every request read t, which must not change until Close: Inputs.InS16 may then
-// be nil.
+// FreezeInS16 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InS16 may then be nil.
 func FreezeInS16(t *InS16) rt.Option {
 	return rt.Freeze(AnchorInS16, t)
 }
 
-// FreezeInU16 makes every request read t, which must not change until Close: Inputs.InU16 may then
-// be nil.
+// FreezeInU16 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InU16 may then be nil.
 func FreezeInU16(t *InU16) rt.Option {
 	return rt.Freeze(AnchorInU16, t)
 }
 
-// FreezeInS32 makes every request read t, which must not change until Close: Inputs.InS32 may then
-// be nil.
+// FreezeInS32 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InS32 may then be nil.
 func FreezeInS32(t *InS32) rt.Option {
 	return rt.Freeze(AnchorInS32, t)
 }
 
-// FreezeInU32 makes every request read t, which must not change until Close: Inputs.InU32 may then
-// be nil.
+// FreezeInU32 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InU32 may then be nil.
 func FreezeInU32(t *InU32) rt.Option {
 	return rt.Freeze(AnchorInU32, t)
 }
 
-// FreezeInS64 makes every request read t, which must not change until Close: Inputs.InS64 may then
-// be nil.
+// FreezeInS64 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InS64 may then be nil.
 func FreezeInS64(t *InS64) rt.Option {
 	return rt.Freeze(AnchorInS64, t)
 }
 
-// FreezeInU64 makes every request read t, which must not change until Close: Inputs.InU64 may then
-// be nil.
+// FreezeInU64 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InU64 may then be nil.
 func FreezeInU64(t *InU64) rt.Option {
 	return rt.Freeze(AnchorInU64, t)
 }
 
-// FreezeInF8143 makes every request read t, which must not change until Close: Inputs.InF8143 may
-// then be nil.
+// FreezeInF8143 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF8143 may then be nil.
 func FreezeInF8143(t *InF8143) rt.Option {
 	return rt.Freeze(AnchorInF8143, t)
 }
 
-// FreezeInF8152 makes every request read t, which must not change until Close: Inputs.InF8152 may
-// then be nil.
+// FreezeInF8152 returns an option with which every request reads t, which must not change until
+// Close: Inputs.InF8152 may then be nil.
 func FreezeInF8152(t *InF8152) rt.Option {
 	return rt.Freeze(AnchorInF8152, t)
 }
 
 // Open loads the model at path and runs its load programs once. With rt.WithModelFile or
-// rt.WithModelBytes it takes the model from there instead. The file is used in place: it must not
-// be written over until Close (replacing it by a rename is harmless), or rt.WithPrivateCopy given.
+// rt.WithModelBytes it takes the model from there instead. The file is mapped into memory: until Close
+// nobody may write into it (replacing it by a rename is harmless), unless rt.WithPrivateCopy is given.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := rt.Source{Path: path}
@@ -821,7 +836,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -834,15 +849,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -855,12 +870,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -873,8 +888,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -885,28 +900,27 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() *rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) *rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.InBool.Bind(in.InBool)
 	p.in.InF8.Bind(in.InF8)
@@ -940,7 +954,7 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.out.OutF8152.Bind(out.OutF8152)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}
@@ -1041,16 +1055,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	return nil
 }
 
-// Queues runs the model over queues: requests of any number of goroutines line up for a device side, Run,
-// that goes on as long as there are any. A Runner is what most programs need; this is for a stream of
-// requests, whose samples share batches whatever their number. Its methods may be called from any
-// goroutine.
+// Queues runs the model on a stream of requests: any number of goroutines enqueue them, and Run computes
+// them one after the other. Requests of any number of samples can share batches. Most programs are better
+// served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
 	core rt.Core
 }
 
-// OpenQueues opens the model as Open does, for requests over queues. config says how large they are and what
-// happens when the device waits for data; the rest of it follows from the model and is to be left out.
+// OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
+// what happens while the device waits for data; leave out its other fields, which follow from the model.
 func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
 	source := rt.Source{Path: path}
@@ -1060,16 +1073,17 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 	return r, nil
 }
 
-// Run is the device side: it computes what is enqueued until ctx ends, whose error it then returns, or
-// until Shutdown or Close, when it returns nil, or until something fails. Call it in a goroutine of its own.
-// What is left in the queues then is returned. rt.QueueManager has the details.
+// Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
+// the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
+// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
 	return r.core.RunQueues(ctx)
 }
 
-// Enqueue lines a request up and returns a ticket, which tells its end and may be dropped. What in and out
-// point to belongs to the queues until then; in and out themselves don't. While a queue has no room
-// Enqueue waits, until ctx ends; afterwards ctx is not used. It allocates nothing.
+// Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
+// also be dropped. The tensors that in and out point to belong to the queues until the request has ended; in
+// and out themselves do not. While a queue is full Enqueue waits, until ctx ends; what is enqueued no longer
+// depends on ctx. It allocates nothing.
 func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1077,7 +1091,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	return r.core.EnqueueParts(ctx, rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
 }
 
-// TryEnqueue is Enqueue that never waits: rt.ErrQueueFull means that there is no room.
+// TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
 func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -1085,13 +1099,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.core.TryEnqueueParts(rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
 }
 
-// Flush fills a batch that is not full up with zeros, whose results nobody sees, and adds a batch of them
-// if none is enqueued in part.
+// Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
+// it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
 	return r.core.FlushQueues()
 }
 
-// UpdateWeights gives the model other data for inputs that are no run inputs, between two runs.
+// UpdateWeights replaces weights, or other data that load programs read, between two runs.
 func (r *Queues) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -1102,18 +1116,18 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends everything: what is in the queues is returned with rt.ErrDisconnected. Closing twice is
-// allowed.
+// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
-// Manager returns the queues themselves, for what has no typed form here.
+// Manager returns the queues themselves, for what this package has no method for.
 func (r *Queues) Manager() *rt.QueueManager {
 	return r.core.Queues()
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

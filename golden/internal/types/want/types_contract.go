@@ -13,7 +13,7 @@ const (
 	_ = uint(2 - rt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"in Bool\" Bool [2 3]\n" +
@@ -47,7 +47,7 @@ const contract = "popefgen contract 2\n" +
 	"output \"out F8143\" F8143 [2 3]\n" +
 	"output \"out F8152\" F8152 [2 3]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = rt.Spec{
 	Package:    "types",
 	Contract:   contract,
