@@ -22,30 +22,30 @@ type Table struct {
 // LowerFunc lowers one node and returns its results; the list is as long as
 // the operator has results, with nil for those that [Call.wants] does not ask
 // for.
-type LowerFunc func(c *Call) []*value
+type LowerFunc func(c *Call) []*Value
 
 // Definition says what an operator is: its operands with the element types
 // that each may have, and what it means from which version on.
 type Definition struct {
 	operands []operand
 	sized    string // see sizedBy
-	forms    []form // by version
+	Forms    []form // by version
 }
 
 // form is an operator from one version of its operator set on.
 type form struct {
-	version int64
+	Version int64
 	lower   LowerFunc   // nil: the version dropped the operator
 	attrs   []attribute // every one that it has
 	// operands are those of the definition, unless the form takes others.
 	operands []operand
-	sizedBy  string // the operands whose elements decide the sizes of results
+	SizedBy  string // the operands whose elements decide the sizes of results
 }
 
 // operand is one of the operands of an operator. The last one may stand for
 // any number of them.
 type operand struct {
-	name     string
+	Name     string
 	variable string // operands of the same variable have the same type; "" for none
 	words    string // the types in the words of the definition
 	types    []graph.DType
@@ -55,8 +55,8 @@ type operand struct {
 // attribute is one of the attributes of a form. Without a default, the form
 // means something when it is left out, unless it is required.
 type attribute struct {
-	name     string
-	typ      AttributeType
+	Name     string
+	Type     AttributeType
 	required bool
 	def      *Attribute
 }
@@ -68,14 +68,14 @@ type attribute struct {
 func Takes(operands string) Definition { return Definition{operands: parseOperands(operands)} }
 
 // taking gives the last form other operands than the definition says.
-func (d Definition) taking(operands string) Definition {
-	d.forms[len(d.forms)-1].operands = parseOperands(operands)
+func (d Definition) Taking(operands string) Definition {
+	d.Forms[len(d.Forms)-1].operands = parseOperands(operands)
 	return d
 }
 
 // sizedBy says that the elements of operands decide the sizes of results: "01" is
 // operand 0 and operand 1.
-func (d Definition) sizedBy(operands string) Definition {
+func (d Definition) SizedBy(operands string) Definition {
 	d.sized = operands
 	return d
 }
@@ -98,7 +98,7 @@ func parseOperands(operands string) (list []operand) {
 		default:
 			o = operand{words: types, types: setOf(types)}
 		}
-		o.name, o.repeats = strings.CutSuffix(name, "…")
+		o.Name, o.repeats = strings.CutSuffix(name, "…")
 		list = append(list, o)
 	}
 	return list
@@ -108,17 +108,17 @@ func parseOperands(operands string) (list []operand) {
 // of texts, "axis=-1 mode=linear axes:ints shape:ints!", and say the default,
 // or the type of one without default, with '!' if it must be given. A default
 // with a point is a float.
-func (d Definition) since(version int64, lower LowerFunc, attrs ...string) Definition {
-	f := form{version: version, lower: lower, operands: d.operands, sizedBy: d.sized}
+func (d Definition) Since(version int64, lower LowerFunc, attrs ...string) Definition {
+	f := form{Version: version, lower: lower, operands: d.operands, SizedBy: d.sized}
 	for _, text := range strings.Fields(strings.Join(attrs, " ")) {
 		f.attrs = append(f.attrs, parseAttribute(text))
 	}
-	d.forms = append(slices.Clip(d.forms), f)
+	d.Forms = append(slices.Clip(d.Forms), f)
 	return d
 }
 
 // droppedIn ends the operator with a version.
-func (d Definition) droppedIn(version int64) Definition { return d.since(version, nil) }
+func (d Definition) DroppedIn(version int64) Definition { return d.Since(version, nil) }
 
 func parseAttribute(text string) attribute {
 	if name, def, ok := strings.Cut(text, "="); ok {
@@ -128,13 +128,13 @@ func parseAttribute(text string) attribute {
 		} else if f, err := strconv.ParseFloat(def, 32); err == nil {
 			*a = Attribute{Name: name, Type: AttrFloat, Float: float32(f)}
 		}
-		return attribute{name: name, typ: a.Type, def: a}
+		return attribute{Name: name, Type: a.Type, def: a}
 	}
 	name, typ, _ := strings.Cut(text, ":")
 	typ, required := strings.CutSuffix(typ, "!")
 	for t := AttrFloat; t <= AttrSparse; t++ {
 		if t.String() == typ {
-			return attribute{name: name, typ: t, required: required}
+			return attribute{Name: name, Type: t, required: required}
 		}
 	}
 	panic("attribute without a type or default: " + text)
@@ -143,7 +143,7 @@ func parseAttribute(text string) attribute {
 // attribute returns the attribute of the given name, nil if there is none.
 func (f *form) attribute(name string) *attribute {
 	for i := range f.attrs {
-		if f.attrs[i].name == name {
+		if f.attrs[i].Name == name {
 			return &f.attrs[i]
 		}
 	}
@@ -213,9 +213,9 @@ func (c *Call) checkOperands() {
 		if o == nil || v == nil || v.bad {
 			continue
 		}
-		if !slices.Contains(o.types, v.typ.DType) {
+		if !slices.Contains(o.types, v.Type.DType) {
 			panic(failure{&obstacle{
-				reason: fmt.Sprintf("operator %s on %v, operand %s", c.op(), ElemTypeOf(v.typ.DType), o.name),
+				reason: fmt.Sprintf("operator %s on %v, operand %s", c.op(), ElemTypeOf(v.Type.DType), o.Name),
 				hint:   fmt.Sprintf("%s takes %s there: cast the operand in the model", c.node.OpType, typeNames(o.types)),
 			}})
 		}
@@ -224,8 +224,8 @@ func (c *Call) checkOperands() {
 		}
 		if k, ok := first[o.variable]; !ok {
 			first[o.variable] = i
-		} else if want := c.inputs[k]; want.typ.DType != v.typ.DType {
-			c.fail("operand %d (%s) is %v, want the element type of operand %d (%s), %v", i, o.name, v.typ, k, c.form.operand(k).name, want.typ)
+		} else if want := c.inputs[k]; want.Type.DType != v.Type.DType {
+			c.Fail("operand %d (%s) is %v, want the element type of operand %d (%s), %v", i, o.Name, v.Type, k, c.form.operand(k).Name, want.Type)
 		}
 	}
 }
@@ -252,13 +252,13 @@ func (c *Call) checkAttributes() error {
 		if known == nil {
 			return fmt.Errorf("%s has no attribute %q", c.op(), a.Name)
 		}
-		if got := c.attrs[a.Name].Type; got != known.typ {
-			return fmt.Errorf("attribute %q is of type %v, want %v", a.Name, got, known.typ)
+		if got := c.attrs[a.Name].Type; got != known.Type {
+			return fmt.Errorf("attribute %q is of type %v, want %v", a.Name, got, known.Type)
 		}
 	}
 	for _, a := range c.form.attrs {
-		if a.required && c.attrs[a.name] == nil {
-			return fmt.Errorf("attribute %q is missing", a.name)
+		if a.required && c.attrs[a.Name] == nil {
+			return fmt.Errorf("attribute %q is missing", a.Name)
 		}
 	}
 	return nil

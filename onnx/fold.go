@@ -9,12 +9,12 @@ import (
 
 // fold is constant folding: it computes op on known operands. The results are nil, without an error, if
 // it is better left to the executable.
-func (c *Call) fold(op graph.Op, in ...*value) ([]graph.TensorType, [][]byte, error) {
+func (c *Call) Fold(op graph.Op, in ...*Value) ([]graph.TensorType, [][]byte, error) {
 	types := make([]graph.TensorType, len(in))
 	data := make([][]byte, len(in))
 	for i, v := range in {
 		if v != nil {
-			types[i], data[i] = v.typ, v.data
+			types[i], data[i] = v.Type, v.Data
 		}
 	}
 	out, results, err := c.l.folder.Fold(op, types, data)
@@ -25,8 +25,8 @@ func (c *Call) fold(op graph.Op, in ...*value) ([]graph.TensorType, [][]byte, er
 }
 
 // makes counts a constant of n bytes that the call is about to make.
-func (c *Call) makes(n int64) {
+func (c *Call) Makes(n int64) {
 	if err := c.l.folder.Make(n); err != nil {
-		c.fail("%w", err)
+		c.Fail("%w", err)
 	}
 }

@@ -4,11 +4,11 @@ import "strings"
 
 // Hints say what to do about something that is not supported.
 const (
-	hintTraining = "export the model for inference"
+	HintTraining = "export the model for inference"
 	hintLoop     = "give the loop a trip count that is known when the model is compiled, with --bind if it is an input"
-	hintFold     = "compute it where the model is exported, and put the result into the model"
+	HintFold     = "compute it where the model is exported, and put the result into the model"
 	hintSeries   = "an executable has tensors only: export with Split and Concat in place of sequences, without optionals"
-	hintText     = "an executable has no strings: turn text into numbers before the model"
+	HintText     = "an executable has no strings: turn text into numbers before the model"
 	hintRandom   = "an executable gives the same outputs for the same inputs: make the random numbers an input of the model"
 	hintComplex  = "make real and imaginary part a last dimension of 2, as DFT takes it"
 	hintFloat8   = "the types of 8 bits that are supported are float8e4m3fnuz and float8e5m2fnuz, without infinities"
@@ -30,13 +30,13 @@ func hintFor(domain, op string) string {
 	case domain == "ai.onnx.ml":
 		return "export trees and linear models as tensor operators, or keep this part outside of the model"
 	case strings.HasSuffix(domain, ".training"):
-		return hintTraining
+		return HintTraining
 	case domain != "" && domain != "ai.graphcore" && domain != "ai.onnx.preview":
 		return "a custom operator can be lowered if the model defines it as a function"
 	case has("Sequence", "Optional"):
 		return hintSeries
 	case has("String", "Regex"):
-		return hintText
+		return HintText
 	case has("Random", "Bernoulli", "Multinomial"):
 		return hintRandom
 	case has("ImageDecoder"):
@@ -65,10 +65,10 @@ func hintMicrosoft(op string) string {
 }
 
 // hintOf returns a hint for an element type that is not supported.
-func hintOf(t ElemType) string {
+func HintOf(t ElemType) string {
 	switch t {
 	case String:
-		return hintText
+		return HintText
 	case Complex64, Complex128:
 		return hintComplex
 	case F8E4M3FN, F8E5M2, F8E8M0, F4E2M1:

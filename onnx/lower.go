@@ -55,7 +55,7 @@ func lower(ctx context.Context, m *Model, o Options, t Table) (*Lowered, error) 
 	}
 	env := &environment{opsets: opsetsOf(m.Opsets)}
 	if v := env.opsets[""]; v > t.Newest {
-		l.warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, t.Newest)
+		l.Warn("operator set %d is newer than %d, the newest known: operators are taken at their newest known versions", v, t.Newest)
 	}
 	sc := newScope(nil)
 	if err := l.define(sc, m.Graph); err != nil {
@@ -74,7 +74,7 @@ func lower(ctx context.Context, m *Model, o Options, t Table) (*Lowered, error) 
 	l.standIns(m.Graph, ins)
 	l.inputs(sc, ins)
 	l.nodes(sc, env, order)
-	outs := l.outputs(sc, m.Graph.Outputs)
+	outs := l.Outputs(sc, m.Graph.Outputs)
 	if err := l.result(); err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ type lowerer struct {
 	errs      []error
 }
 
-func (l *lowerer) warn(format string, args ...any) {
+func (l *lowerer) Warn(format string, args ...any) {
 	if s := fmt.Sprintf(format, args...); !slices.Contains(l.warnings, s) && len(l.warnings) < 100 {
 		l.warnings = append(l.warnings, s)
 	}
@@ -143,13 +143,13 @@ func (l *lowerer) define(sc *scope, g *Graph) error {
 			if in.Elem != Undefined && in.Elem != bound.Elem {
 				return fmt.Errorf("the value bound to input %q is of type %v, want %v", in.Name, bound.Elem, in.Elem)
 			}
-			v, err := constant(in.Name, bound)
+			v, err := Constant(in.Name, bound)
 			if err != nil {
 				return fmt.Errorf("the value bound to input %q: %w", in.Name, err)
 			}
 			sc.values[in.Name] = v
 		} else if sc.values[in.Name] == nil {
-			sc.values[in.Name] = &value{name: in.Name, tensor: graph.None, bad: true}
+			sc.values[in.Name] = &Value{Name: in.Name, tensor: graph.None, bad: true}
 		}
 	}
 	return l.opts.Check(g)
@@ -165,18 +165,18 @@ func (l *lowerer) initializers(sc *scope, g *Graph) error {
 			return fmt.Errorf("initializer %q is defined twice", t.Name)
 		}
 		if !t.Elem.DType().Valid() {
-			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), hint: hintOf(t.Elem)}
-			sc.values[t.Name] = &value{name: t.Name, tensor: graph.None, bad: true, why: why}
+			why := &obstacle{reason: fmt.Sprintf("element type %v of an initializer", t.Elem), hint: HintOf(t.Elem)}
+			sc.values[t.Name] = &Value{Name: t.Name, tensor: graph.None, bad: true, why: why}
 			continue
 		}
-		v, err := constant(t.Name, t)
+		v, err := Constant(t.Name, t)
 		if err != nil {
 			return fmt.Errorf("initializer %q: %w", t.Name, err)
 		}
-		if isWeight(g, t, v.typ) && !l.opts.FoldWeights {
-			v.weight = &weight{name: t.Name, typ: v.typ, data: v.data, tensor: graph.None}
+		if isWeight(g, t, v.Type) && !l.opts.FoldWeights {
+			v.weight = &weight{Name: t.Name, Type: v.Type, Data: v.Data, tensor: graph.None}
 		}
-		v.quantised = (v.typ.DType == graph.I8 || v.typ.DType == graph.U8) && v.rank() > 1
+		v.quantised = (v.Type.DType == graph.I8 || v.Type.DType == graph.U8) && v.Rank() > 1
 		sc.values[t.Name] = v
 		l.folder.Hold(int64(len(t.Data)))
 	}
@@ -193,17 +193,17 @@ func (l *lowerer) inputs(sc *scope, ins []ValueInfo) {
 		}
 		dt := in.Elem.DType()
 		if !dt.Valid() {
-			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name, hint: hintOf(in.Elem)})
+			l.obstruct(&obstacle{reason: fmt.Sprintf("element type %v of a graph input", in.Elem), node: in.Name, hint: HintOf(in.Elem)})
 			continue
 		}
-		v.typ = graph.TensorType{DType: dt, Shape: staticShape(in)}
-		if err := v.typ.Check(); err != nil {
-			l.fail(fmt.Errorf("graph input %q: %w", in.Name, err))
+		v.Type = graph.TensorType{DType: dt, Shape: staticShape(in)}
+		if err := v.Type.Check(); err != nil {
+			l.Fail(fmt.Errorf("graph input %q: %w", in.Name, err))
 			continue
 		}
 		v.bad, v.input = false, in.Name
 		l.used[in.Name] = true // no weight may have the name of an input
-		v.tensor = l.tensor(graph.Tensor{Name: in.Name, Type: v.typ})
+		v.tensor = l.tensor(graph.Tensor{Name: in.Name, Type: v.Type})
 		l.ports = append(l.ports, Port{Name: in.Name, Elem: in.Elem, Tensor: v.tensor})
 	}
 }
@@ -218,15 +218,15 @@ func staticShape(in ValueInfo) []int64 {
 }
 
 // outputs makes the ports of the graph outputs.
-func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
+func (l *lowerer) Outputs(sc *scope, outs []ValueInfo) []Port {
 	if len(outs) == 0 {
-		l.fail(errors.New("the graph has no outputs"))
+		l.Fail(errors.New("the graph has no outputs"))
 	}
 	var ports []Port
 	seen := make(map[string]bool, len(outs))
 	for _, out := range outs {
 		if seen[out.Name] {
-			l.fail(fmt.Errorf("graph output %q is declared twice", out.Name))
+			l.Fail(fmt.Errorf("graph output %q is declared twice", out.Name))
 			continue
 		}
 		seen[out.Name] = true
@@ -240,9 +240,9 @@ func (l *lowerer) outputs(sc *scope, outs []ValueInfo) []Port {
 		if v == nil || v.bad {
 			continue // reported where it should have been computed
 		}
-		elem := ElemTypeOf(v.typ.DType)
+		elem := ElemTypeOf(v.Type.DType)
 		if out.Elem != Undefined && out.Elem != elem {
-			l.fail(fmt.Errorf("graph output %q is declared as %v, but its value is %v", out.Name, out.Elem, elem))
+			l.Fail(fmt.Errorf("graph output %q is declared as %v, but its value is %v", out.Name, out.Elem, elem))
 			continue
 		}
 		ports = append(ports, Port{Name: out.Name, Elem: elem, Tensor: l.materialise(v)})
@@ -258,30 +258,30 @@ func (l *lowerer) tensor(t graph.Tensor) graph.TensorID {
 
 // materialise returns the tensor that holds v, which is made if v was a mere
 // known value so far.
-func (l *lowerer) materialise(v *value) graph.TensorID {
+func (l *lowerer) materialise(v *Value) graph.TensorID {
 	if v.tensor != graph.None {
 		return v.tensor
 	}
 	l.note(func() { v.tensor = graph.None })
 	w := v.weight
 	if w == nil {
-		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ, Const: true, Data: v.data})
+		v.tensor = l.tensor(graph.Tensor{Name: v.Name, Type: v.Type, Const: true, Data: v.Data})
 		return v.tensor
 	}
 	if w.tensor == graph.None {
-		name := l.unique(w.name)
-		w.tensor = l.tensor(graph.Tensor{Name: name, Type: w.typ, Persistent: true})
+		name := l.unique(w.Name)
+		w.tensor = l.tensor(graph.Tensor{Name: name, Type: w.Type, Persistent: true})
 		l.note(func() { w.tensor = graph.None })
-		l.weights = append(l.weights, Weight{Name: name, Tensor: w.tensor, Data: w.data})
+		l.weights = append(l.weights, Weight{Name: name, Tensor: w.tensor, Data: w.Data})
 	}
 	v.tensor = w.tensor
-	if !v.typ.Equal(w.typ) {
-		v.tensor = l.tensor(graph.Tensor{Name: v.name, Type: v.typ})
+	if !v.Type.Equal(w.Type) {
+		v.tensor = l.tensor(graph.Tensor{Name: v.Name, Type: v.Type})
 		// In the main graph, whose node that runs the current one comes later:
 		// others may use the value too.
 		main := &l.exe.Graphs[0]
 		main.Nodes = append(main.Nodes, graph.Node{
-			Op: &graph.Reshape{Shape: v.typ.Shape}, Name: v.name, Inputs: []graph.TensorID{w.tensor}, Outputs: []graph.TensorID{v.tensor},
+			Op: &graph.Reshape{Shape: v.Type.Shape}, Name: v.Name, Inputs: []graph.TensorID{w.tensor}, Outputs: []graph.TensorID{v.tensor},
 		})
 	}
 	return v.tensor

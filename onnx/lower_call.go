@@ -22,7 +22,7 @@ type Call struct {
 	index int   // of the node in its list
 	form  *form // of the operator set that the model imports
 
-	inputs []*value // nil where left out, bad where it could not be lowered
+	inputs []*Value // nil where left out, bad where it could not be lowered
 	taken  int      // operands that the form knows
 	inside bool     // nodes of its graphs or its function are being lowered
 	attrs  map[string]*Attribute
@@ -35,29 +35,29 @@ type failure struct{ err error }
 // reported already.
 var errPoisoned = errors.New("an operand could not be lowered")
 
-func (c *Call) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+func (c *Call) Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 // unsupported ends the lowering with something that ONNX allows and this
 // package does not.
 // The hint says what to do about it; it may be empty.
-func (c *Call) unsupported(hint, format string, args ...any) {
+func (c *Call) Unsupported(hint, format string, args ...any) {
 	panic(failure{&obstacle{reason: fmt.Sprintf("operator %s: %s", c.op(), fmt.Sprintf(format, args...)), hint: hint}})
 }
 
 // op names the operator and the operator set it is of.
 func (c *Call) op() string {
-	return fmt.Sprintf("%s of operator set %d", c.node.OpType, c.opset())
+	return fmt.Sprintf("%s of operator set %d", c.node.OpType, c.Opset())
 }
 
 // opset returns the version of the operator set that the node's operator is of.
-func (c *Call) opset() int64 { return c.env.opsets[canonicalDomain(c.node.Domain)] }
+func (c *Call) Opset() int64 { return c.env.opsets[canonicalDomain(c.node.Domain)] }
 
 // warn adds a remark about the model that a user should see.
-func (c *Call) warn(format string, args ...any) { c.l.warn(format, args...) }
+func (c *Call) Warn(format string, args ...any) { c.l.Warn(format, args...) }
 
 // in returns operand i, which must be there.
-func (c *Call) in(i int) *value {
-	v := c.opt(i)
+func (c *Call) In(i int) *Value {
+	v := c.Opt(i)
 	if v == nil {
 		c.missing(i)
 	}
@@ -66,13 +66,13 @@ func (c *Call) in(i int) *value {
 
 func (c *Call) missing(i int) {
 	if o := c.form.operand(i); o != nil {
-		c.fail("operand %d (%s) is missing", i, o.name)
+		c.Fail("operand %d (%s) is missing", i, o.Name)
 	}
-	c.fail("operand %d is missing", i)
+	c.Fail("operand %d is missing", i)
 }
 
 // opt returns operand i, nil if it is left out.
-func (c *Call) opt(i int) *value {
+func (c *Call) Opt(i int) *Value {
 	c.taken = max(c.taken, i+1)
 	if i < len(c.inputs) {
 		return lowered(c.inputs[i])
@@ -81,7 +81,7 @@ func (c *Call) opt(i int) *value {
 }
 
 // lowered ends the lowering if v is a value that could not be lowered.
-func lowered(v *value) *value {
+func lowered(v *Value) *Value {
 	switch {
 	case v == nil:
 	case v.why != nil:
@@ -93,7 +93,7 @@ func lowered(v *value) *value {
 }
 
 // all returns the operands of an operator that takes any number of them.
-func (c *Call) all() []*value {
+func (c *Call) All() []*Value {
 	c.taken = len(c.inputs)
 	for i, v := range c.inputs {
 		if lowered(v) == nil {
@@ -101,73 +101,73 @@ func (c *Call) all() []*value {
 		}
 	}
 	if len(c.inputs) == 0 {
-		c.fail("no operands, want at least 1")
+		c.Fail("no operands, want at least 1")
 	}
 	return c.inputs
 }
 
 // outputs returns how many results the node has a name or an empty name for.
-func (c *Call) outputs() int { return len(c.node.Outputs) }
+func (c *Call) Outputs() int { return len(c.node.Outputs) }
 
 // wants reports whether somebody named result i.
-func (c *Call) wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
+func (c *Call) Wants(i int) bool { return i < len(c.node.Outputs) && c.node.Outputs[i] != "" }
 
 // attr returns an attribute or its default, nil if there is neither.
-func (c *Call) attr(name string) *Attribute {
+func (c *Call) Attr(name string) *Attribute {
 	if a := c.attrs[name]; a != nil {
 		return a
 	}
 	a := c.form.attribute(name)
 	if a == nil {
-		c.fail("the definition of %s has no attribute %q", c.op(), name)
+		c.Fail("the definition of %s has no attribute %q", c.op(), name)
 	}
 	return a.def
 }
 
 // has reports whether the form has an attribute, and it or a default is given.
-func (c *Call) has(name string) bool {
-	return c.form.attribute(name) != nil && c.attr(name) != nil
+func (c *Call) Has(name string) bool {
+	return c.form.attribute(name) != nil && c.Attr(name) != nil
 }
 
 // The following return an attribute that is given, has a default or must be
 // given.
 
-func (c *Call) int(name string) int64 { return c.must(name).Int }
+func (c *Call) Int(name string) int64 { return c.must(name).Int }
 
-func (c *Call) bool(name string) bool { return c.must(name).Int != 0 }
+func (c *Call) Bool(name string) bool { return c.must(name).Int != 0 }
 
-func (c *Call) float(name string) float64 { return float64(c.must(name).Float) }
+func (c *Call) Float(name string) float64 { return float64(c.must(name).Float) }
 
-func (c *Call) str(name string) string {
+func (c *Call) Str(name string) string {
 	s := c.must(name).String
 	if len(s) > MaxName {
-		c.fail("attribute %q has %d bytes, want at most %d", name, len(s), MaxName)
+		c.Fail("attribute %q has %d bytes, want at most %d", name, len(s), MaxName)
 	}
 	return string(s)
 }
 
 func (c *Call) must(name string) *Attribute {
-	a := c.attr(name)
+	a := c.Attr(name)
 	if a == nil {
-		c.fail("attribute %q is missing", name)
+		c.Fail("attribute %q is missing", name)
 	}
 	return a
 }
 
 // ints returns an attribute that is a list, and whether it is given.
-func (c *Call) ints(name string) ([]int64, bool) {
-	if a := c.attr(name); a != nil {
+func (c *Call) Ints(name string) ([]int64, bool) {
+	if a := c.Attr(name); a != nil {
 		return a.Ints, true
 	}
 	return nil, false
 }
 
 // requireInts returns a list that must be given.
-func (c *Call) requireInts(name string) []int64 { return c.must(name).Ints }
+func (c *Call) RequireInts(name string) []int64 { return c.must(name).Ints }
 
 // floats returns a list, nil if it is not given.
-func (c *Call) floats(name string) []float64 {
-	a := c.attr(name)
+func (c *Call) Floats(name string) []float64 {
+	a := c.Attr(name)
 	if a == nil {
 		return nil
 	}
@@ -180,11 +180,11 @@ func (c *Call) floats(name string) []float64 {
 
 // finish checks that the operator knew all operands and results.
 func (c *Call) finish(results int) error {
-	if n := len(c.inputs); n > c.taken && slices.ContainsFunc(c.inputs[c.taken:], func(v *value) bool { return v != nil }) {
+	if n := len(c.inputs); n > c.taken && slices.ContainsFunc(c.inputs[c.taken:], func(v *Value) bool { return v != nil }) {
 		return fmt.Errorf("it has %d operands, but %s takes at most %d", n, c.op(), c.taken)
 	}
 	for i := results; i < len(c.node.Outputs); i++ {
-		if c.wants(i) {
+		if c.Wants(i) {
 			return fmt.Errorf("it has %d results, but %s gives at most %d", len(c.node.Outputs), c.op(), results)
 		}
 	}
@@ -192,9 +192,9 @@ func (c *Call) finish(results int) error {
 }
 
 // axis returns a as an axis from 0 to n-1; a negative one counts from the end.
-func (c *Call) axis(a, n int64) int64 {
+func (c *Call) Axis(a, n int64) int64 {
 	if a < -n || a >= n {
-		c.fail("axis %d is out of range, want %d to %d", a, -n, n-1)
+		c.Fail("axis %d is out of range, want %d to %d", a, -n, n-1)
 	}
 	if a < 0 {
 		return a + n
@@ -203,15 +203,15 @@ func (c *Call) axis(a, n int64) int64 {
 }
 
 // axes returns distinct axes of a tensor of rank n, in ascending order.
-func (c *Call) axes(list []int64, n int64) []int64 {
+func (c *Call) Axes(list []int64, n int64) []int64 {
 	out := make([]int64, len(list))
 	for i, a := range list {
-		out[i] = c.axis(a, n)
+		out[i] = c.Axis(a, n)
 	}
 	slices.Sort(out)
 	for i := 1; i < len(out); i++ {
 		if out[i] == out[i-1] {
-			c.fail("axis %d is named twice in %s", out[i], graph.ShapeString(list))
+			c.Fail("axis %d is named twice in %s", out[i], graph.ShapeString(list))
 		}
 	}
 	return out
@@ -219,58 +219,58 @@ func (c *Call) axes(list []int64, n int64) []int64 {
 
 // known returns operand i, whose value must be known now; what is its name in
 // ONNX's documentation of the operator. It is nil if it is left out.
-func (c *Call) known(i int, what string) *value {
-	v := c.opt(i)
-	if v != nil && !v.known {
-		c.want(v, fmt.Sprintf("%d (%s)", i, what))
+func (c *Call) Known(i int, what string) *Value {
+	v := c.Opt(i)
+	if v != nil && !v.Known {
+		c.Want(v, fmt.Sprintf("%d (%s)", i, what))
 	}
 	return v
 }
 
 // want ends the lowering because v is not known.
-func (c *Call) want(v *value, operand string) {
+func (c *Call) Want(v *Value, operand string) {
 	ins := inputsOf(v)
 	switch {
 	case standsIn(v):
 		panic(failure{errPoisoned})
 	case inLoop(v):
-		c.unsupported(hintLoop, "operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
+		c.Unsupported(hintLoop, "operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
 	case len(ins) == 0:
-		c.fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.typ)
+		c.Fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.Type)
 	}
 	// Nobody can bind a value to what every request brings; a mask may be fixed.
-	data := strings.Contains(c.form.sizedBy, operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
+	data := strings.Contains(c.form.SizedBy, operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
 	panic(failure{&need{operand, ins, data}})
 }
 
 // knownInts returns operand i, a list of integers that must be known now, and
 // whether it is there at all.
-func (c *Call) knownInts(i int, what string) ([]int64, bool) {
-	v := c.known(i, what)
+func (c *Call) KnownInts(i int, what string) ([]int64, bool) {
+	v := c.Known(i, what)
 	if v == nil {
 		return nil, false
 	}
-	if v.rank() > 1 {
-		c.fail("operand %d (%s) is %v, want a list of int64", i, what, v.typ)
+	if v.Rank() > 1 {
+		c.Fail("operand %d (%s) is %v, want a list of int64", i, what, v.Type)
 	}
-	list, err := v.ints()
+	list, err := v.Ints()
 	if err != nil {
-		c.fail("operand %d (%s): %w", i, what, err)
+		c.Fail("operand %d (%s): %w", i, what, err)
 	}
 	return list, true
 }
 
 // requireKnownInts is knownInts for an operand that must be there.
-func (c *Call) requireKnownInts(i int, what string) []int64 {
-	c.in(i)
-	list, _ := c.knownInts(i, what)
+func (c *Call) RequireKnownInts(i int, what string) []int64 {
+	c.In(i)
+	list, _ := c.KnownInts(i, what)
 	return list
 }
 
 // inputsOf returns the graph inputs that a value depends on.
-func inputsOf(v *value) []string {
+func inputsOf(v *Value) []string {
 	var ins []string
-	ancestors(v, func(v *value) {
+	ancestors(v, func(v *Value) {
 		if v.input != "" {
 			ins = append(ins, v.input)
 		}
@@ -281,28 +281,28 @@ func inputsOf(v *value) []string {
 
 // inLoop reports whether a value changes with the iteration of a loop whose
 // trip count is known: to know more of what is fed would not help.
-func inLoop(v *value) bool {
+func inLoop(v *Value) bool {
 	found := false
-	ancestors(v, func(v *value) { found = found || v.iterated })
+	ancestors(v, func(v *Value) { found = found || v.iterated })
 	return found
 }
 
 // standsIn reports whether a value depends on one that could not be lowered.
-func standsIn(v *value) bool {
+func standsIn(v *Value) bool {
 	found := false
-	ancestors(v, func(v *value) { found = found || v.standIn })
+	ancestors(v, func(v *Value) { found = found || v.standIn })
 	return found
 }
 
 // ancestors visits a value that is not known and all such that it was computed
 // from.
-func ancestors(v *value, visit func(*value)) {
-	seen := map[*value]bool{v: true}
-	for stack := []*value{v}; len(stack) > 0; {
+func ancestors(v *Value, visit func(*Value)) {
+	seen := map[*Value]bool{v: true}
+	for stack := []*Value{v}; len(stack) > 0; {
 		v, stack = stack[len(stack)-1], stack[:len(stack)-1]
 		visit(v)
 		for _, d := range v.deps {
-			if !d.known && !seen[d] {
+			if !d.Known && !seen[d] {
 				seen[d] = true
 				stack = append(stack, d)
 			}
@@ -312,18 +312,18 @@ func ancestors(v *value, visit func(*value)) {
 
 // emit applies an operator with one result, or of whose results only the
 // first is wanted.
-func (c *Call) emit(op graph.Op, in ...*value) *value { return c.emitN(op, []bool{true}, in...)[0] }
+func (c *Call) Emit(op graph.Op, in ...*Value) *Value { return c.EmitN(op, []bool{true}, in...)[0] }
 
 // emitN applies an operator: now if its operands are known and it is not too
 // much work, otherwise by a node of the executable. Results that want does
 // not ask for are nil.
-func (c *Call) emitN(op graph.Op, want []bool, in ...*value) []*value {
+func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 	types := make([]graph.TensorType, len(in))
 	known := true
 	for i, v := range in {
 		if v != nil {
-			types[i] = v.typ
-			known = known && v.known
+			types[i] = v.Type
+			known = known && v.Known
 		}
 	}
 	results, err := op.Infer(types)
@@ -332,49 +332,49 @@ func (c *Call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 	}
 	for _, t := range results {
 		if err := t.Check(); err != nil {
-			c.fail("result: %w", err)
+			c.Fail("result: %w", err)
 		}
 	}
-	out := make([]*value, len(want))
+	out := make([]*Value, len(want))
 	if known {
 		if _, ok := op.(*graph.Reshape); ok {
 			v := *in[0]
-			v.name, v.typ, v.tensor = "", results[0], graph.None
+			v.Name, v.Type, v.tensor = "", results[0], graph.None
 			out[0] = &v
 			return out
 		}
-		types, data, err := c.fold(op, in...)
+		types, data, err := c.Fold(op, in...)
 		if err != nil {
-			c.fail("computing it from constants: %w", err)
+			c.Fail("computing it from constants: %w", err)
 		}
 		if types != nil {
 			for i := range out {
 				if want[i] {
-					out[i] = &value{typ: types[i], known: true, data: data[i], tensor: graph.None}
+					out[i] = &Value{Type: types[i], Known: true, Data: data[i], tensor: graph.None}
 				}
 			}
 			return out
 		}
 	}
-	node := graph.Node{Op: op, Name: c.name(), Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
-	var deps []*value
+	node := graph.Node{Op: op, Name: c.Name(), Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
+	var deps []*Value
 	for i, v := range in {
 		if v == nil {
 			node.Inputs[i] = graph.None
 			continue
 		}
-		if v.name == "" && v.tensor == graph.None {
-			v.name = c.base() + "/constant"
+		if v.Name == "" && v.tensor == graph.None {
+			v.Name = c.base() + "/constant"
 		}
 		node.Inputs[i] = c.l.materialise(v)
-		if !v.known {
+		if !v.Known {
 			deps = append(deps, v)
 		}
 	}
 	for i := range out {
 		node.Outputs[i] = graph.None
 		if want[i] {
-			out[i] = &value{typ: results[i], deps: deps}
+			out[i] = &Value{Type: results[i], deps: deps}
 			out[i].tensor = c.l.tensor(graph.Tensor{Name: c.base() + "/" + op.Kind(), Type: results[i]})
 			node.Outputs[i] = out[i].tensor
 		}
@@ -386,15 +386,15 @@ func (c *Call) emitN(op graph.Op, want []bool, in ...*value) []*value {
 
 // unfolded returns what stands for x in an operator that is left to the executable where
 // x is an initialiser of bytes in rows, although it is known.
-func (c *Call) unfolded(x *value) *value {
+func (c *Call) Unfolded(x *Value) *Value {
 	if x.quantised {
-		return &value{typ: x.typ, tensor: c.l.materialise(x)}
+		return &Value{Type: x.Type, tensor: c.l.materialise(x)}
 	}
 	return x
 }
 
 // name returns the name of the executable's nodes for this one.
-func (c *Call) name() string {
+func (c *Call) Name() string {
 	if c.node.Name != "" {
 		return c.node.Name
 	}

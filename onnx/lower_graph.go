@@ -16,7 +16,7 @@ const (
 
 // subgraph is a graph that a node has as attribute, ready to be lowered once
 // or, as the body of a loop, several times.
-type subgraph struct {
+type Subgraph struct {
 	*Graph
 	c     *Call
 	what  string
@@ -25,17 +25,17 @@ type subgraph struct {
 }
 
 // subgraph returns the graph that an attribute holds.
-func (c *Call) subgraph(name string) *subgraph {
+func (c *Call) Subgraph(name string) *Subgraph {
 	a := c.must(name)
 	if a.Graph == nil {
-		c.fail("attribute %q is missing", name)
+		c.Fail("attribute %q is missing", name)
 	}
 	if c.env.depth >= MaxDepth {
-		c.fail("%w", ErrDepth)
+		c.Fail("%w", ErrDepth)
 	}
-	s := &subgraph{Graph: a.Graph, c: c, what: name, scope: newScope(c.sc), env: *c.env}
+	s := &Subgraph{Graph: a.Graph, c: c, what: name, scope: newScope(c.sc), env: *c.env}
 	if err := c.l.initializers(s.scope, s.Graph); err != nil {
-		c.fail("%s: %w", name, err)
+		c.Fail("%s: %w", name, err)
 	}
 	s.env.caller, s.env.node, s.env.what, s.env.depth = c.env, step{c.node, c.index}, name, c.env.depth+1
 	return s
@@ -43,29 +43,29 @@ func (c *Call) subgraph(name string) *subgraph {
 
 // inline lowers the nodes of a subgraph at this place, with the given values
 // for its inputs, and returns its outputs.
-func (s *subgraph) inline(inputs ...*value) []*value {
+func (s *Subgraph) Inline(inputs ...*Value) []*Value {
 	c := s.c
 	if len(inputs) != len(s.Inputs) {
-		c.fail("%s has %d inputs, want %d", s.what, len(s.Inputs), len(inputs))
+		c.Fail("%s has %d inputs, want %d", s.what, len(s.Inputs), len(inputs))
 	}
 	sc := newScope(s.scope)
 	for i, in := range s.Inputs {
 		if sc.values[in.Name] != nil {
-			c.fail("%s: input %q is declared twice", s.what, in.Name)
+			c.Fail("%s: input %q is declared twice", s.what, in.Name)
 		}
-		if in.Elem != Undefined && in.Elem.DType() != inputs[i].typ.DType {
-			c.fail("%s: input %q is declared as %v, but its value is %v", s.what, in.Name, in.Elem, inputs[i].typ)
+		if in.Elem != Undefined && in.Elem.DType() != inputs[i].Type.DType {
+			c.Fail("%s: input %q is declared as %v, but its value is %v", s.what, in.Name, in.Elem, inputs[i].Type)
 		}
 		sc.values[in.Name] = inputs[i]
 	}
 	names := s.Graph.OutputNames()
 	order, err := schedule(s.Nodes, names, sc)
 	if err != nil {
-		c.fail("%s: %w", s.what, err)
+		c.Fail("%s: %w", s.what, err)
 	}
 	c.inside = true
 	c.l.nodes(sc, &s.env, order)
-	out := make([]*value, len(names))
+	out := make([]*Value, len(names))
 	for i, n := range names {
 		if out[i] = sc.lookup(n); out[i].why != nil {
 			panic(failure{out[i].why})
@@ -90,7 +90,7 @@ func (c *Call) outline(name string, f func()) graph.GraphID {
 }
 
 // results makes values the results of a graph.
-func (c *Call) results(g graph.GraphID, values []*value) {
+func (c *Call) results(g graph.GraphID, values []*Value) {
 	ids := make([]graph.TensorID, len(values))
 	for i, v := range values {
 		ids[i] = c.l.materialise(v)
@@ -100,13 +100,13 @@ func (c *Call) results(g graph.GraphID, values []*value) {
 
 // emitGraphs applies an operator that runs graphs; deps are the values that
 // these graphs' results depend on. It returns all results.
-func (c *Call) emitGraphs(op graph.GraphOp, deps []*value, in ...*value) []*value {
-	node := graph.Node{Op: op, Name: c.name()}
+func (c *Call) emitGraphs(op graph.GraphOp, deps []*Value, in ...*Value) []*Value {
+	node := graph.Node{Op: op, Name: c.Name()}
 	types := make([]graph.TensorType, len(in))
 	for i, v := range in {
 		id := graph.None
 		if v != nil {
-			id, types[i] = c.l.materialise(v), v.typ
+			id, types[i] = c.l.materialise(v), v.Type
 			deps = append(deps, v)
 		}
 		node.Inputs = append(node.Inputs, id)
@@ -115,10 +115,10 @@ func (c *Call) emitGraphs(op graph.GraphOp, deps []*value, in ...*value) []*valu
 	if err != nil {
 		panic(failure{err})
 	}
-	out := make([]*value, len(results))
+	out := make([]*Value, len(results))
 	for i, t := range results {
 		id := c.l.tensor(graph.Tensor{Name: c.base() + "/" + op.Kind(), Type: t})
-		out[i] = &value{typ: t, tensor: id, deps: deps}
+		out[i] = &Value{Type: t, tensor: id, deps: deps}
 		node.Outputs = append(node.Outputs, id)
 	}
 	g := c.l.graph()

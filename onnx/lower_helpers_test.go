@@ -46,7 +46,7 @@ func OperatorModels(t testing.TB) (models []OperatorModel) {
 			}
 			m, feeds := c.model(t, c.tensors(t, types))
 			require.NotNil(t, c.lower(t, m))
-			models = append(models, OperatorModel{fmt.Sprintf("%s-%d %v", c.name, c.form.version, typ), m, feeds})
+			models = append(models, OperatorModel{fmt.Sprintf("%s-%d %v", c.name, c.form.Version, typ), m, feeds})
 		}
 	}
 	return models
@@ -199,7 +199,7 @@ func checkValid(t require.TestingT, low *Lowered) {
 func tensor(elem ElemType, shape []int64, values ...float64) *Tensor {
 	t := &Tensor{Elem: elem, Dims: shape, Data: []byte{}}
 	for _, v := range values {
-		t.Data = append(t.Data, encodeFloat(elem.DType(), v)...)
+		t.Data = append(t.Data, EncodeFloat(elem.DType(), v)...)
 	}
 	return t
 }

@@ -85,17 +85,17 @@ func (l *lowerer) operator(env *environment, n *Node) (*form, error) {
 		return nil, fmt.Errorf("the model imports no operator set of domain %q", n.Domain)
 	}
 	// The newest form that is not newer than the operator set.
-	for i := len(def.forms) - 1; i >= 0; i-- {
-		f := &def.forms[i]
-		if f.version > opset {
+	for i := len(def.Forms) - 1; i >= 0; i-- {
+		f := &def.Forms[i]
+		if f.Version > opset {
 			continue
 		}
 		if f.lower == nil {
-			return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (ONNX dropped it in %d)", name, opset, f.version)}
+			return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (ONNX dropped it in %d)", name, opset, f.Version)}
 		}
 		return f, nil
 	}
-	return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (the oldest known is of %d)", name, opset, def.forms[0].version)}
+	return nil, &obstacle{reason: fmt.Sprintf("operator %s of operator set %d (the oldest known is of %d)", name, opset, def.Forms[0].Version)}
 }
 
 // standIns notes the types that the model declares for values of its main
@@ -136,12 +136,12 @@ func (l *lowerer) standIns(g *Graph, static []ValueInfo) {
 
 // standIn returns what stands for a value that could not be lowered: nothing,
 // or a tensor of the type that the model declares.
-func (l *lowerer) standIn(env *environment, name string) *value {
+func (l *lowerer) standIn(env *environment, name string) *Value {
 	t, ok := l.types[name]
 	if env.caller != nil || !ok {
-		return &value{name: name, tensor: graph.None, bad: true}
+		return &Value{Name: name, tensor: graph.None, bad: true}
 	}
-	return &value{name: name, typ: t, tensor: l.tensor(graph.Tensor{Name: name, Type: t}), standIn: true}
+	return &Value{Name: name, Type: t, tensor: l.tensor(graph.Tensor{Name: name, Type: t}), standIn: true}
 }
 
 // scanInside lists the operators that are not supported at all in the graphs
@@ -194,8 +194,8 @@ func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 				continue
 			}
 			sc.values[name] = out[i]
-			if v := out[i]; v.name == "" && !v.bad {
-				v.name = name
+			if v := out[i]; v.Name == "" && !v.bad {
+				v.Name = name
 				if v.tensor != graph.None {
 					l.exe.Tensors[v.tensor].Name = name
 				}
@@ -205,7 +205,7 @@ func (l *lowerer) nodes(sc *scope, env *environment, steps []step) {
 }
 
 // node lowers one node and returns a value for each of its named results.
-func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err error) {
+func (l *lowerer) node(sc *scope, env *environment, s step) (out []*Value, err error) {
 	n := s.node
 	if l.ctx.Err() != nil {
 		return nil, errPoisoned // LowerContext says so
@@ -228,7 +228,7 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 		return nil, err
 	}
 	if f := l.functionOf(n); f != nil {
-		return l.inline(c, f)
+		return l.Inline(c, f)
 	}
 	c.form, err = l.operator(env, n)
 	if err != nil {
@@ -255,7 +255,7 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*value, err e
 		return nil, err
 	}
 	for i := range n.Outputs {
-		if c.wants(i) && (out[i] == nil || out[i].bad) {
+		if c.Wants(i) && (out[i] == nil || out[i].bad) {
 			return nil, errPoisoned
 		}
 	}
@@ -283,7 +283,7 @@ func (c *Call) bind() error {
 			c.attrs[a.Name] = &bound
 		}
 	}
-	c.inputs = make([]*value, len(n.Inputs))
+	c.inputs = make([]*Value, len(n.Inputs))
 	for i, name := range n.Inputs {
 		if name == "" {
 			continue
@@ -299,7 +299,7 @@ func (c *Call) bind() error {
 }
 
 // inline lowers the body of a model-local function in place of a node.
-func (l *lowerer) inline(c *Call, f *Function) ([]*value, error) {
+func (l *lowerer) Inline(c *Call, f *Function) ([]*Value, error) {
 	for e := c.env; e != nil; e = e.caller {
 		if e.function == f {
 			return nil, fmt.Errorf("function %s calls itself", printable.Line(f.Name))
@@ -357,7 +357,7 @@ func (l *lowerer) inline(c *Call, f *Function) ([]*value, error) {
 	// Only the results that the caller names are computed.
 	var wanted []string
 	for i := range c.node.Outputs {
-		if c.wants(i) {
+		if c.Wants(i) {
 			wanted = append(wanted, f.Outputs[i])
 		}
 	}
@@ -367,9 +367,9 @@ func (l *lowerer) inline(c *Call, f *Function) ([]*value, error) {
 	}
 	c.inside = true
 	l.nodes(sc, env, order)
-	out := make([]*value, len(c.node.Outputs))
+	out := make([]*Value, len(c.node.Outputs))
 	for i := range out {
-		if c.wants(i) {
+		if c.Wants(i) {
 			if out[i] = sc.lookup(f.Outputs[i]); out[i] == nil || out[i].bad {
 				return nil, errPoisoned
 			}

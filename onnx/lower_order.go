@@ -11,13 +11,13 @@ import (
 // of the graphs around it.
 type scope struct {
 	parent *scope
-	values map[string]*value
+	values map[string]*Value
 }
 
-func newScope(parent *scope) *scope { return &scope{parent, make(map[string]*value)} }
+func newScope(parent *scope) *scope { return &scope{parent, make(map[string]*Value)} }
 
 // lookup returns the value of a name, nil if there is none.
-func (s *scope) lookup(name string) *value {
+func (s *scope) lookup(name string) *Value {
 	for ; s != nil; s = s.parent {
 		if v := s.values[name]; v != nil {
 			return v

@@ -188,7 +188,7 @@ func randomOperand(t *rapid.T, form string, sizes map[rune]int64) *Tensor {
 		if x.Elem == Int64 {
 			x.Data = append(x.Data, encodeInts([]int64{v})...)
 		} else {
-			x.Data = append(x.Data, encodeFloat(x.Elem.DType(), float64(v))...)
+			x.Data = append(x.Data, EncodeFloat(x.Elem.DType(), float64(v))...)
 		}
 	}
 	return x

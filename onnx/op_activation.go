@@ -27,51 +27,51 @@ var activationOps = map[string]definition{
 
 // preluLegacy is PRelu up to version 6, whose slope has one element or one for
 // each channel, which is axis 1.
-func preluLegacy(c *call) []*value {
-	x, slope := c.in(0), c.in(1)
-	n := slope.typ.Elements()
-	if n != 1 && (x.rank() < 2 || x.typ.Shape[1] != n) {
-		c.fail("operand 1 (slope) is %v, want one element or one for each channel of operand 0, %v", slope.typ, x.typ)
+func preluLegacy(c *call) []*Value {
+	x, slope := c.In(0), c.In(1)
+	n := slope.Type.Elements()
+	if n != 1 && (x.Rank() < 2 || x.Type.Shape[1] != n) {
+		c.Fail("operand 1 (slope) is %v, want one element or one for each channel of operand 0, %v", slope.Type, x.Type)
 	}
-	shape := slices.Repeat([]int64{1}, len(x.typ.Shape))
+	shape := slices.Repeat([]int64{1}, len(x.Type.Shape))
 	if n != 1 {
 		shape[1] = n
 	}
-	return one(c.emit(&graph.Binary{Fn: graph.PRelu}, x, c.emit(&graph.Reshape{Shape: shape}, slope)))
+	return One(c.Emit(&graph.Binary{Fn: graph.PRelu}, x, c.Emit(&graph.Reshape{Shape: shape}, slope)))
 }
 
-func selu(c *call) []*value {
-	return one(c.emit(&graph.Unary{Fn: graph.Selu, Alpha: c.float("alpha"), Beta: c.float("gamma")}, c.in(0)))
+func selu(c *call) []*Value {
+	return One(c.Emit(&graph.Unary{Fn: graph.Selu, Alpha: c.Float("alpha"), Beta: c.Float("gamma")}, c.In(0)))
 }
 
-func celu(c *call) []*value {
-	alpha := c.float("alpha")
+func celu(c *call) []*Value {
+	alpha := c.Float("alpha")
 	if alpha == 0 {
-		c.fail("attribute \"alpha\" is 0")
+		c.Fail("attribute \"alpha\" is 0")
 	}
-	return one(c.emit(&graph.Unary{Fn: graph.Celu, Alpha: alpha}, c.in(0)))
+	return One(c.Emit(&graph.Unary{Fn: graph.Celu, Alpha: alpha}, c.In(0)))
 }
 
-func gelu(c *call) []*value {
-	switch approximate := c.str("approximate"); approximate {
+func gelu(c *call) []*Value {
+	switch approximate := c.Str("approximate"); approximate {
 	case "none":
-		return one(c.emit(&graph.Unary{Fn: graph.Gelu}, c.in(0)))
+		return One(c.Emit(&graph.Unary{Fn: graph.Gelu}, c.In(0)))
 	case "tanh":
-		return one(c.emit(&graph.Unary{Fn: graph.GeluTanh}, c.in(0)))
+		return One(c.Emit(&graph.Unary{Fn: graph.GeluTanh}, c.In(0)))
 	default:
-		c.fail("attribute \"approximate\" is %q, want none or tanh", approximate)
+		c.Fail("attribute \"approximate\" is %q, want none or tanh", approximate)
 		return nil
 	}
 }
 
 // swiglu is the gated linear unit Swish(a)·b.
-func swiglu(c *call) []*value {
-	gate := c.emit(&graph.Unary{Fn: graph.Swish, Alpha: c.float("alpha")}, c.in(0))
-	return one(c.emit(&graph.Binary{Fn: graph.Mul}, gate, c.in(1)))
+func swiglu(c *call) []*Value {
+	gate := c.Emit(&graph.Unary{Fn: graph.Swish, Alpha: c.Float("alpha")}, c.In(0))
+	return One(c.Emit(&graph.Binary{Fn: graph.Mul}, gate, c.In(1)))
 }
 
 // printTensor gives its operand: an executable has nowhere to print to.
-func printTensor(c *call) []*value {
-	c.warn("PrintTensor prints nothing: its operand %q is passed on", c.in(0).name)
-	return one(c.in(0))
+func printTensor(c *call) []*Value {
+	c.Warn("PrintTensor prints nothing: its operand %q is passed on", c.In(0).Name)
+	return One(c.In(0))
 }

@@ -17,39 +17,39 @@ var attentionOps = map[string]definition{
 
 // attention lowers Attention. Its operands have 4 dimensions, or 3 with all
 // heads in the last.
-func attention(c *call) []*value {
-	q, k, v := c.in(0), c.in(1), c.in(2)
-	mask, pastK, pastV, lengths := c.opt(3), c.opt(4), c.opt(5), c.opt(6) // the last from version 24 on
+func attention(c *call) []*Value {
+	q, k, v := c.In(0), c.In(1), c.In(2)
+	mask, pastK, pastV, lengths := c.Opt(3), c.Opt(4), c.Opt(5), c.Opt(6) // the last from version 24 on
 	op := &graph.Attention{
 		Heads: c.headCount("q_num_heads", q), KVHeads: c.headCount("kv_num_heads", k),
-		Causal: c.bool("is_causal"), Softcap: c.float("softcap"),
+		Causal: c.Bool("is_causal"), Softcap: c.Float("softcap"),
 	}
 	if (pastK == nil) != (pastV == nil) {
-		c.fail("operands 4 (past_key) and 5 (past_value) must be given together")
+		c.Fail("operands 4 (past_key) and 5 (past_value) must be given together")
 	}
-	valueType := v.typ.DType
-	if pastK != nil || c.wants(1) || c.wants(2) {
+	valueType := v.Type.DType
+	if pastK != nil || c.Wants(1) || c.Wants(2) {
 		k, v = c.byHeads(k, op.KVHeads), c.byHeads(v, op.KVHeads)
 	}
 	if pastK != nil {
-		if pastK.rank() != 4 {
-			c.fail("operand 4 (past_key) is %v, want 4 dimensions", pastK.typ)
+		if pastK.Rank() != 4 {
+			c.Fail("operand 4 (past_key) is %v, want 4 dimensions", pastK.Type)
 		}
-		op.Past = pastK.typ.Shape[2]
-		k, v = c.emit(&graph.Concat{Axis: 2}, pastK, k), c.emit(&graph.Concat{Axis: 2}, pastV, v)
+		op.Past = pastK.Type.Shape[2]
+		k, v = c.Emit(&graph.Concat{Axis: 2}, pastK, k), c.Emit(&graph.Concat{Axis: 2}, pastV, v)
 	}
 	presentK, presentV := k, v
-	if valueType != q.typ.DType {
-		v = c.cast(v, q.typ.DType)
+	if valueType != q.Type.DType {
+		v = c.cast(v, q.Type.DType)
 	}
 	op.Scale = c.attentionScale(q, op.Heads)
 	if mask != nil {
-		mask = c.attentionMask(mask, q.typ.DType, sequenceOf(k))
+		mask = c.attentionMask(mask, q.Type.DType, sequenceOf(k))
 	}
 	if lengths != nil {
 		lengths = c.cast(lengths, graph.I64)
 	}
-	switch mode := c.int("qk_matmul_output_mode"); mode {
+	switch mode := c.Int("qk_matmul_output_mode"); mode {
 	case 0:
 		op.Scores = graph.ScoresRaw
 	case 1:
@@ -59,51 +59,51 @@ func attention(c *call) []*value {
 	case 3:
 		op.Scores = graph.ScoresProbabilities
 	default:
-		c.fail("attribute \"qk_matmul_output_mode\" is %d, want 0 to 3", mode)
+		c.Fail("attribute \"qk_matmul_output_mode\" is %d, want 0 to 3", mode)
 	}
-	out := c.emitN(op, []bool{c.wants(0), c.wants(3)}, q, k, v, mask, lengths)
-	return []*value{out[0], presentK, presentV, out[1]}
+	out := c.EmitN(op, []bool{c.Wants(0), c.Wants(3)}, q, k, v, mask, lengths)
+	return []*Value{out[0], presentK, presentV, out[1]}
 }
 
 // headCount returns the number of heads of an operand: an attribute, or one
 // of its 4 dimensions.
-func (c *call) headCount(name string, x *value) int64 {
-	n := c.int(name)
+func (c *call) headCount(name string, x *Value) int64 {
+	n := c.Int(name)
 	switch {
-	case x.rank() == 4:
-		return x.typ.Shape[1]
-	case x.rank() != 3:
-		c.fail("an operand of attention is %v, want 3 or 4 dimensions", x.typ)
-	case n < 1 || x.typ.Shape[2]%n != 0:
-		c.fail("attribute %q is %d, want a divisor of the last dimension of %v", name, n, x.typ)
+	case x.Rank() == 4:
+		return x.Type.Shape[1]
+	case x.Rank() != 3:
+		c.Fail("an operand of attention is %v, want 3 or 4 dimensions", x.Type)
+	case n < 1 || x.Type.Shape[2]%n != 0:
+		c.Fail("attribute %q is %d, want a divisor of the last dimension of %v", name, n, x.Type)
 	}
 	return n
 }
 
 // sequenceOf returns the length of the sequences of an operand of attention.
-func sequenceOf(x *value) int64 { return x.typ.Shape[x.rank()-2] }
+func sequenceOf(x *Value) int64 { return x.Type.Shape[x.Rank()-2] }
 
 // byHeads gives an operand of attention 4 dimensions: batch, heads, sequence
 // and size.
-func (c *call) byHeads(x *value, heads int64) *value {
-	if x.rank() != 3 {
+func (c *call) byHeads(x *Value, heads int64) *Value {
+	if x.Rank() != 3 {
 		return x
 	}
-	s := x.typ.Shape
+	s := x.Type.Shape
 	if s[2]%heads != 0 {
-		c.fail("%v has a last dimension that is not divisible by the %d heads", x.typ, heads)
+		c.Fail("%v has a last dimension that is not divisible by the %d heads", x.Type, heads)
 	}
-	y := c.emit(&graph.Reshape{Shape: []int64{s[0], s[1], heads, s[2] / heads}}, x)
-	return c.emit(&graph.Transpose{Perm: []int64{0, 2, 1, 3}}, y)
+	y := c.Emit(&graph.Reshape{Shape: []int64{s[0], s[1], heads, s[2] / heads}}, x)
+	return c.Emit(&graph.Transpose{Perm: []int64{0, 2, 1, 3}}, y)
 }
 
 // attentionScale returns what the products of Q and K are multiplied with.
-func (c *call) attentionScale(q *value, heads int64) float64 {
-	size := q.typ.Shape[q.rank()-1]
-	if q.rank() == 3 {
+func (c *call) attentionScale(q *Value, heads int64) float64 {
+	size := q.Type.Shape[q.Rank()-1]
+	if q.Rank() == 3 {
 		size /= heads
 	}
-	if a := c.attr("scale"); a != nil {
+	if a := c.Attr("scale"); a != nil {
 		return float64(a.Float)
 	}
 	return 1 / math.Sqrt(float64(size))
@@ -111,55 +111,55 @@ func (c *call) attentionScale(q *value, heads int64) float64 {
 
 // attentionMask makes a mask of bools or of scores of type t. Where it is too
 // short for the keys, from version 24 on, there is nothing to look at.
-func (c *call) attentionMask(mask *value, t graph.DType, keys int64) *value {
-	beyond := scalar(graph.Bool, 0)
-	if mask.typ.DType != graph.Bool {
-		mask, beyond = c.cast(mask, t), scalar(t, math.Inf(-1))
+func (c *call) attentionMask(mask *Value, t graph.DType, keys int64) *Value {
+	beyond := Scalar(graph.Bool, 0)
+	if mask.Type.DType != graph.Bool {
+		mask, beyond = c.cast(mask, t), Scalar(t, math.Inf(-1))
 	}
-	if mask.rank() == 0 {
+	if mask.Rank() == 0 {
 		return mask
 	}
-	n := mask.typ.Shape[mask.rank()-1]
-	if n >= keys || n == 1 && c.opset() < 24 {
+	n := mask.Type.Shape[mask.Rank()-1]
+	if n >= keys || n == 1 && c.Opset() < 24 {
 		return mask
 	}
-	op := &graph.Pad{Before: make([]int64, mask.rank()), After: make([]int64, mask.rank()), Mode: graph.PadConstant}
-	op.After[mask.rank()-1] = keys - n
-	return c.emit(op, mask, beyond)
+	op := &graph.Pad{Before: make([]int64, mask.Rank()), After: make([]int64, mask.Rank()), Mode: graph.PadConstant}
+	op.After[mask.Rank()-1] = keys - n
+	return c.Emit(op, mask, beyond)
 }
 
 // flexAttention lowers FlexAttention, which has subgraphs that change the
 // scores and the probabilities.
-func flexAttention(c *call) []*value {
-	q, k, v := c.in(0), c.in(1), c.in(2)
-	for i, x := range []*value{q, k, v} {
-		if x.rank() != 4 {
-			c.fail("operand %d is %v, want 4 dimensions", i, x.typ)
+func flexAttention(c *call) []*Value {
+	q, k, v := c.In(0), c.In(1), c.In(2)
+	for i, x := range []*Value{q, k, v} {
+		if x.Rank() != 4 {
+			c.Fail("operand %d is %v, want 4 dimensions", i, x.Type)
 		}
 	}
-	heads, kv := q.typ.Shape[1], k.typ.Shape[1]
-	if kv < 1 || heads%kv != 0 || v.typ.Shape[1] != kv {
-		c.fail("operands are %v, %v and %v, want a number of heads in Q that is a multiple of that in K and V", q.typ, k.typ, v.typ)
+	heads, kv := q.Type.Shape[1], k.Type.Shape[1]
+	if kv < 1 || heads%kv != 0 || v.Type.Shape[1] != kv {
+		c.Fail("operands are %v, %v and %v, want a number of heads in Q that is a multiple of that in K and V", q.Type, k.Type, v.Type)
 	}
 	scale := c.attentionScale(q, heads)
-	t := q.typ.DType
+	t := q.Type.DType
 	precision := graph.F32
 	if t == graph.F64 {
 		precision = graph.F64
 	}
-	if p := ElemType(c.int("softmax_precision")); p != Undefined {
+	if p := ElemType(c.Int("softmax_precision")); p != Undefined {
 		if precision = p.DType(); !precision.IsFloat() || precision.Size() < 2 {
-			c.fail("attribute \"softmax_precision\" is %v, want a type of floats", p)
+			c.Fail("attribute \"softmax_precision\" is %v, want a type of floats", p)
 		}
 	}
-	scoreMod, probMod := c.attr("score_mod"), c.attr("prob_mod")
+	scoreMod, probMod := c.Attr("score_mod"), c.Attr("prob_mod")
 	if scoreMod == nil && probMod == nil {
 		op := &graph.Attention{Heads: heads, KVHeads: kv, Scale: scale, Scores: graph.ScoresRaw}
-		return one(c.emit(op, q, k, v))
+		return One(c.Emit(op, q, k, v))
 	}
 	// Heads that share one of K and V are taken for one with longer sequences.
-	rows, columns, size, width := q.typ.Shape[2], k.typ.Shape[2], q.typ.Shape[3], v.typ.Shape[3]
-	batch := q.typ.Shape[0]
+	rows, columns, size, width := q.Type.Shape[2], k.Type.Shape[2], q.Type.Shape[3], v.Type.Shape[3]
+	batch := q.Type.Shape[0]
 	compute := precision // no narrower than the operands
 	if compute.Size() < 4 {
 		compute = graph.F32
@@ -168,30 +168,30 @@ func flexAttention(c *call) []*value {
 		compute = t
 	}
 	joined := func(last int64) []int64 { return []int64{batch, kv, heads / kv * rows, last} }
-	scores := c.emit(&graph.MatMul{}, c.emit(&graph.Reshape{Shape: joined(size)}, c.cast(q, compute)),
-		c.emit(&graph.Transpose{Perm: []int64{0, 1, 3, 2}}, c.cast(k, compute)))
-	scores = c.emit(&graph.Binary{Fn: graph.Mul}, scores, scalar(compute, scale))
-	scores = c.cast(c.emit(&graph.Reshape{Shape: []int64{batch, heads, rows, columns}}, scores), precision)
-	mod := func(name string, a *Attribute, x *value) *value {
+	scores := c.Emit(&graph.MatMul{}, c.Emit(&graph.Reshape{Shape: joined(size)}, c.cast(q, compute)),
+		c.Emit(&graph.Transpose{Perm: []int64{0, 1, 3, 2}}, c.cast(k, compute)))
+	scores = c.Emit(&graph.Binary{Fn: graph.Mul}, scores, Scalar(compute, scale))
+	scores = c.cast(c.Emit(&graph.Reshape{Shape: []int64{batch, heads, rows, columns}}, scores), precision)
+	mod := func(name string, a *Attribute, x *Value) *Value {
 		if a == nil {
 			return x
 		}
-		y := c.subgraph(name).inline(x)
-		if len(y) != 1 || !y[0].typ.Equal(x.typ) {
-			c.fail("%s does not give one result of its input's type, %v", name, x.typ)
+		y := c.Subgraph(name).Inline(x)
+		if len(y) != 1 || !y[0].Type.Equal(x.Type) {
+			c.Fail("%s does not give one result of its input's type, %v", name, x.Type)
 		}
 		return y[0]
 	}
 	scores = mod("score_mod", scoreMod, scores)
-	probabilities := mod("prob_mod", probMod, c.emit(&graph.Softmax{Axis: 3}, scores))
-	y := c.emit(&graph.MatMul{}, c.emit(&graph.Reshape{Shape: joined(columns)}, c.cast(probabilities, compute)), c.cast(v, compute))
-	return one(c.cast(c.emit(&graph.Reshape{Shape: []int64{batch, heads, rows, width}}, y), t))
+	probabilities := mod("prob_mod", probMod, c.Emit(&graph.Softmax{Axis: 3}, scores))
+	y := c.Emit(&graph.MatMul{}, c.Emit(&graph.Reshape{Shape: joined(columns)}, c.cast(probabilities, compute)), c.cast(v, compute))
+	return One(c.cast(c.Emit(&graph.Reshape{Shape: []int64{batch, heads, rows, width}}, y), t))
 }
 
-func linearAttention(c *call) []*value {
-	q, k := c.in(0), c.in(1)
-	op := &graph.LinearAttention{Heads: c.int("q_num_heads"), KVHeads: c.int("kv_num_heads"), Scale: c.float("scale")}
-	switch rule := c.str("update_rule"); rule {
+func linearAttention(c *call) []*Value {
+	q, k := c.In(0), c.In(1)
+	op := &graph.LinearAttention{Heads: c.Int("q_num_heads"), KVHeads: c.Int("kv_num_heads"), Scale: c.Float("scale")}
+	switch rule := c.Str("update_rule"); rule {
 	case "linear":
 	case "gated":
 		op.Gated = true
@@ -200,83 +200,83 @@ func linearAttention(c *call) []*value {
 	case "gated_delta":
 		op.Gated, op.Delta = true, true
 	default:
-		c.fail("attribute \"update_rule\" is %q, want linear, gated, delta or gated_delta", rule)
+		c.Fail("attribute \"update_rule\" is %q, want linear, gated, delta or gated_delta", rule)
 	}
-	if op.KVHeads < 1 || k.rank() != 3 {
-		c.fail("operand 1 (key) is %v with %d heads, want 3 dimensions and at least one head", k.typ, op.KVHeads)
+	if op.KVHeads < 1 || k.Rank() != 3 {
+		c.Fail("operand 1 (key) is %v with %d heads, want 3 dimensions and at least one head", k.Type, op.KVHeads)
 	}
 	if op.Scale == 0 {
-		op.Scale = 1 / math.Sqrt(float64(k.typ.Shape[2]/op.KVHeads))
+		op.Scale = 1 / math.Sqrt(float64(k.Type.Shape[2]/op.KVHeads))
 	}
-	in := []*value{q, k, c.in(2), c.opt(3), c.opt(4), c.opt(5), c.opt(6)}
+	in := []*Value{q, k, c.In(2), c.Opt(3), c.Opt(4), c.Opt(5), c.Opt(6)}
 	for _, i := range []int{4, 5, 6} {
 		if in[i] != nil {
-			in[i] = c.cast(in[i], q.typ.DType)
+			in[i] = c.cast(in[i], q.Type.DType)
 		}
 	}
-	return c.emitN(op, []bool{c.wants(0), c.wants(1)}, in...)
+	return c.EmitN(op, []bool{c.Wants(0), c.Wants(1)}, in...)
 }
 
 // rotaryEmbedding rotates pairs of elements of every head by angles that
 // depend on the position in the sequence.
-func rotaryEmbedding(c *call) []*value {
-	input, cos, sin, positions := c.in(0), c.in(1), c.in(2), c.opt(3)
+func rotaryEmbedding(c *call) []*Value {
+	input, cos, sin, positions := c.In(0), c.In(1), c.In(2), c.Opt(3)
 	x := input
 	axis := int64(1) // of the heads
-	if x.rank() == 3 {
+	if x.Rank() == 3 {
 		n := c.headCount("num_heads", x)
-		s := x.typ.Shape
-		x = c.emit(&graph.Reshape{Shape: []int64{s[0], s[1], n, s[2] / n}}, x)
+		s := x.Type.Shape
+		x = c.Emit(&graph.Reshape{Shape: []int64{s[0], s[1], n, s[2] / n}}, x)
 		axis = 2
 	} else {
 		c.headCount("num_heads", x)
 	}
-	size := x.typ.Shape[3]
-	rotated := c.int("rotary_embedding_dim")
+	size := x.Type.Shape[3]
+	rotated := c.Int("rotary_embedding_dim")
 	if rotated == 0 {
 		rotated = size
 	}
 	if rotated < 0 || rotated%2 != 0 || rotated > size {
-		c.fail("attribute \"rotary_embedding_dim\" is %d, want an even number up to the heads' size, %d", rotated, size)
+		c.Fail("attribute \"rotary_embedding_dim\" is %d, want an even number up to the heads' size, %d", rotated, size)
 	}
-	angle := func(cache *value) *value {
+	angle := func(cache *Value) *Value {
 		if positions != nil {
-			cache = c.emit(&graph.Gather{}, cache, positions)
+			cache = c.Emit(&graph.Gather{}, cache, positions)
 		}
-		if cache.rank() != 3 || cache.typ.Shape[2] != rotated/2 {
-			c.fail("the caches give %v, want [batch,sequence,%d]", cache.typ, rotated/2)
+		if cache.Rank() != 3 || cache.Type.Shape[2] != rotated/2 {
+			c.Fail("the caches give %v, want [batch,sequence,%d]", cache.Type, rotated/2)
 		}
-		return c.emit(&graph.Reshape{Shape: slices.Insert(slices.Clone(cache.typ.Shape), int(axis), 1)}, cache)
+		return c.Emit(&graph.Reshape{Shape: slices.Insert(slices.Clone(cache.Type.Shape), int(axis), 1)}, cache)
 	}
 	cos, sin = angle(cos), angle(sin)
-	part := func(start, n, step int64) *value {
+	part := func(start, n, step int64) *Value {
 		op := whole(x)
 		op.Start[3], op.Size[3], op.Step[3] = start, n, step
-		return c.emit(op, x)
+		return c.Emit(op, x)
 	}
-	interleaved := c.bool("interleaved")
-	var a, b *value
+	interleaved := c.Bool("interleaved")
+	var a, b *Value
 	if interleaved {
 		a, b = part(0, rotated/2, 2), part(min(1, size), rotated/2, 2)
 	} else {
 		a, b = part(0, rotated/2, 1), part(rotated/2, rotated/2, 1)
 	}
-	binary := func(fn graph.BinaryFn, a, b *value) *value { return c.emit(&graph.Binary{Fn: fn}, a, b) }
-	mul := func(a, b *value) *value { return binary(graph.Mul, a, b) }
-	parts := []*value{binary(graph.Sub, mul(a, cos), mul(b, sin)), binary(graph.Add, mul(a, sin), mul(b, cos))}
+	binary := func(fn graph.BinaryFn, a, b *Value) *Value { return c.Emit(&graph.Binary{Fn: fn}, a, b) }
+	mul := func(a, b *Value) *Value { return binary(graph.Mul, a, b) }
+	parts := []*Value{binary(graph.Sub, mul(a, cos), mul(b, sin)), binary(graph.Add, mul(a, sin), mul(b, cos))}
 	if interleaved {
-		column := append(slices.Clone(parts[0].typ.Shape), 1)
+		column := append(slices.Clone(parts[0].Type.Shape), 1)
 		for i, p := range parts {
-			parts[i] = c.emit(&graph.Reshape{Shape: column}, p)
+			parts[i] = c.Emit(&graph.Reshape{Shape: column}, p)
 		}
-		y := c.emit(&graph.Concat{Axis: 4}, parts...)
-		shape := slices.Clone(x.typ.Shape)
+		y := c.Emit(&graph.Concat{Axis: 4}, parts...)
+		shape := slices.Clone(x.Type.Shape)
 		shape[3] = rotated
-		parts = []*value{c.emit(&graph.Reshape{Shape: shape}, y)}
+		parts = []*Value{c.Emit(&graph.Reshape{Shape: shape}, y)}
 	}
 	if rotated < size {
 		parts = append(parts, part(rotated, size-rotated, 1))
 	}
-	y := c.emit(&graph.Concat{Axis: 3}, parts...)
-	return one(c.emit(&graph.Reshape{Shape: input.typ.Shape}, y))
+	y := c.Emit(&graph.Concat{Axis: 3}, parts...)
+	return One(c.Emit(&graph.Reshape{Shape: input.Type.Shape}, y))
 }

@@ -20,51 +20,51 @@ var bitsOps = map[string]definition{
 }
 
 func bitwise(fn graph.BitwiseFn) lowerFunc {
-	return func(c *call) []*value { return one(c.emit(&graph.Bitwise{Fn: fn}, c.in(0), c.in(1))) }
+	return func(c *call) []*Value { return One(c.Emit(&graph.Bitwise{Fn: fn}, c.In(0), c.In(1))) }
 }
 
-func bitShift(c *call) []*value {
-	switch direction := c.str("direction"); direction {
+func bitShift(c *call) []*Value {
+	switch direction := c.Str("direction"); direction {
 	case "LEFT":
 		return bitwise(graph.ShiftLeft)(c)
 	case "RIGHT":
 		return bitwise(graph.ShiftRight)(c)
 	default:
-		c.fail("attribute \"direction\" is %q, want LEFT or RIGHT", direction)
+		c.Fail("attribute \"direction\" is %q, want LEFT or RIGHT", direction)
 		return nil
 	}
 }
 
-func bitwiseNot(c *call) []*value {
-	x := c.in(0)
-	ones := knownValue(graph.TensorType{DType: x.typ.DType}, encodeInt(x.typ.DType, -1))
-	return one(c.emit(&graph.Bitwise{Fn: graph.BitXor}, x, ones))
+func bitwiseNot(c *call) []*Value {
+	x := c.In(0)
+	ones := Known(graph.TensorType{DType: x.Type.DType}, EncodeInt(x.Type.DType, -1))
+	return One(c.Emit(&graph.Bitwise{Fn: graph.BitXor}, x, ones))
 }
 
-func bitCast(c *call) []*value {
-	x, to := c.in(0), ElemType(c.int("to"))
+func bitCast(c *call) []*Value {
+	x, to := c.In(0), ElemType(c.Int("to"))
 	if !to.DType().Valid() {
-		c.unsupported(hintOf(to), "element type %v", to)
+		c.Unsupported(HintOf(to), "element type %v", to)
 	}
-	from := x.typ.DType
+	from := x.Type.DType
 	if bits(from) != bits(to.DType()) {
-		c.fail("operand 0 is %v and attribute \"to\" is %v, want types of as many bits", x.typ, to)
+		c.Fail("operand 0 is %v and attribute \"to\" is %v, want types of as many bits", x.Type, to)
 	}
 	// Converting narrow integers and bools to others of their size keeps the
 	// bits that count.
 	if bits(from) < 8 || from == graph.Bool || to.DType() == graph.Bool {
 		if from.IsFloat() {
-			x = c.emit(&graph.BitCast{To: graph.U8}, x)
+			x = c.Emit(&graph.BitCast{To: graph.U8}, x)
 		}
 		if to.DType().IsFloat() {
-			return one(c.emit(&graph.BitCast{To: to.DType()}, c.cast(x, graph.U8)))
+			return One(c.Emit(&graph.BitCast{To: to.DType()}, c.cast(x, graph.U8)))
 		}
-		return one(c.cast(x, to.DType()))
+		return One(c.cast(x, to.DType()))
 	}
 	if from == to.DType() {
-		return one(x)
+		return One(x)
 	}
-	return one(c.emit(&graph.BitCast{To: to.DType()}, x))
+	return One(c.Emit(&graph.BitCast{To: to.DType()}, x))
 }
 
 // bits returns how many bits an element of ONNX's type t has.
@@ -78,45 +78,45 @@ func bits(t graph.DType) int {
 	return 8 * t.Size()
 }
 
-func mod(c *call) []*value {
-	return one(c.emit(&graph.Mod{Truncated: c.bool("fmod")}, c.in(0), c.in(1)))
+func mod(c *call) []*Value {
+	return One(c.Emit(&graph.Mod{Truncated: c.Bool("fmod")}, c.In(0), c.In(1)))
 }
 
 // tested returns an operand whose numbers can be compared.
-func (c *call) tested() *value {
-	x := c.in(0)
-	if t := x.typ.DType; t.IsFloat() && t.Size() == 1 {
+func (c *call) tested() *Value {
+	x := c.In(0)
+	if t := x.Type.DType; t.IsFloat() && t.Size() == 1 {
 		return c.cast(x, graph.F32)
 	}
 	return x
 }
 
-func isNaN(c *call) []*value {
+func isNaN(c *call) []*Value {
 	x := c.tested()
-	return one(c.emit(&graph.Unary{Fn: graph.Not}, c.emit(&graph.Binary{Fn: graph.Equal}, x, x)))
+	return One(c.Emit(&graph.Unary{Fn: graph.Not}, c.Emit(&graph.Binary{Fn: graph.Equal}, x, x)))
 }
 
-func isInf(c *call) []*value {
+func isInf(c *call) []*Value {
 	x := c.tested()
-	if !x.typ.DType.IsFloat() {
-		c.fail("operand 0 is %v, want floats", x.typ)
+	if !x.Type.DType.IsFloat() {
+		c.Fail("operand 0 is %v, want floats", x.Type)
 	}
-	var found *value
+	var found *Value
 	for _, side := range []struct {
 		attr string
 		sign int
 	}{{"detect_negative", -1}, {"detect_positive", 1}} {
-		if !c.bool(side.attr) {
+		if !c.Bool(side.attr) {
 			continue
 		}
-		is := c.emit(&graph.Binary{Fn: graph.Equal}, x, scalar(x.typ.DType, math.Inf(side.sign)))
+		is := c.Emit(&graph.Binary{Fn: graph.Equal}, x, Scalar(x.Type.DType, math.Inf(side.sign)))
 		if found != nil {
-			is = c.emit(&graph.Binary{Fn: graph.Or}, found, is)
+			is = c.Emit(&graph.Binary{Fn: graph.Or}, found, is)
 		}
 		found = is
 	}
 	if found == nil {
-		found = c.expand(scalar(graph.Bool, 0), x.typ.Shape)
+		found = c.expand(Scalar(graph.Bool, 0), x.Type.Shape)
 	}
-	return one(found)
+	return One(found)
 }

@@ -4,7 +4,7 @@ package onnx
 type call struct{ *Call }
 
 // lowerFunc lowers one node, as [LowerFunc] does.
-type lowerFunc func(c *call) []*value
+type lowerFunc func(c *call) []*Value
 
 // definition is a [Definition] whose forms are lowered by a lowerFunc.
 type definition struct{ Definition }
@@ -12,17 +12,17 @@ type definition struct{ Definition }
 func takes(operands string) definition { return definition{Takes(operands)} }
 
 func (d definition) since(version int64, f lowerFunc, attrs ...string) definition {
-	return definition{d.Definition.since(version, func(c *Call) []*value { return f(&call{c}) }, attrs...)}
+	return definition{d.Definition.Since(version, func(c *Call) []*Value { return f(&call{c}) }, attrs...)}
 }
 
 func (d definition) taking(operands string) definition {
-	return definition{d.Definition.taking(operands)}
+	return definition{d.Definition.Taking(operands)}
 }
 
 func (d definition) sizedBy(operands string) definition {
-	return definition{d.Definition.sizedBy(operands)}
+	return definition{d.Definition.SizedBy(operands)}
 }
 
 func (d definition) droppedIn(version int64) definition {
-	return definition{d.Definition.droppedIn(version)}
+	return definition{d.Definition.DroppedIn(version)}
 }

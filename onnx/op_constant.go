@@ -18,93 +18,93 @@ var constantOps = map[string]definition{
 	"CastLike":        takes("input:any target_type:any").since(15, castLike, "round_mode:string saturate=1"),
 }
 
-func constantNode(c *call) []*value {
-	var found []*value
-	add := func(v *value) { found = append(found, v) }
-	if a := c.attr("value"); a != nil {
+func constantNode(c *call) []*Value {
+	var found []*Value
+	add := func(v *Value) { found = append(found, v) }
+	if a := c.Attr("value"); a != nil {
 		add(c.tensorValue(a))
 	}
-	if a := c.attr("value_float"); a != nil {
-		add(scalar(graph.F32, float64(a.Float)))
+	if a := c.Attr("value_float"); a != nil {
+		add(Scalar(graph.F32, float64(a.Float)))
 	}
-	if a := c.attr("value_int"); a != nil {
-		v := knownInts(a.Int)
-		v.typ.Shape = nil
+	if a := c.Attr("value_int"); a != nil {
+		v := KnownInts(a.Int)
+		v.Type.Shape = nil
 		add(v)
 	}
-	if a := c.attr("value_ints"); a != nil {
-		add(knownInts(a.Ints...))
+	if a := c.Attr("value_ints"); a != nil {
+		add(KnownInts(a.Ints...))
 	}
-	if a := c.attr("value_floats"); a != nil {
+	if a := c.Attr("value_floats"); a != nil {
 		b := make([]byte, 0, 4*len(a.Floats))
 		for _, f := range a.Floats {
 			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
 		}
-		add(knownValue(graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, b))
+		add(Known(graph.TensorType{DType: graph.F32, Shape: []int64{int64(len(a.Floats))}}, b))
 	}
 	for _, name := range []string{"value_string", "value_strings", "sparse_value"} {
-		if c.has(name) {
-			c.unsupported(hintConstant[name], "attribute %s", name)
+		if c.Has(name) {
+			c.Unsupported(hintConstant[name], "attribute %s", name)
 		}
 	}
 	if len(found) != 1 {
-		c.fail("%d of the attributes that give the value are set, want one", len(found))
+		c.Fail("%d of the attributes that give the value are set, want one", len(found))
 	}
 	return found
 }
 
 // hintConstant says what to do about attributes of Constant.
-var hintConstant = map[string]string{"value_string": hintText, "value_strings": hintText, "sparse_value": "convert it to a dense tensor"}
+var hintConstant = map[string]string{"value_string": HintText, "value_strings": HintText, "sparse_value": "convert it to a dense tensor"}
 
 // tensorValue returns the value of the attribute "value", a tensor.
-func (c *call) tensorValue(a *Attribute) *value {
+func (c *call) tensorValue(a *Attribute) *Value {
 	if !a.Tensor.Elem.DType().Valid() {
-		c.unsupported(hintOf(a.Tensor.Elem), "element type %v", a.Tensor.Elem)
+		c.Unsupported(HintOf(a.Tensor.Elem), "element type %v", a.Tensor.Elem)
 	}
-	v, err := constant("", a.Tensor)
+	v, err := Constant("", a.Tensor)
 	if err != nil {
-		c.fail("attribute \"value\": %w", err)
+		c.Fail("attribute \"value\": %w", err)
 	}
 	return v
 }
 
-func constantOfShape(c *call) []*value {
-	shape := c.requireKnownInts(0, "input")
-	fill := scalar(graph.F32, 0)
-	if a := c.attr("value"); a != nil {
+func constantOfShape(c *call) []*Value {
+	shape := c.RequireKnownInts(0, "input")
+	fill := Scalar(graph.F32, 0)
+	if a := c.Attr("value"); a != nil {
 		v := c.tensorValue(a)
-		if v.typ.Elements() != 1 {
-			c.fail("attribute \"value\" is %v, want one element", v.typ)
+		if v.Type.Elements() != 1 {
+			c.Fail("attribute \"value\" is %v, want one element", v.Type)
 		}
-		v.typ.Shape = nil
+		v.Type.Shape = nil
 		fill = v
 	}
-	return one(c.expand(fill, shape))
+	return One(c.expand(fill, shape))
 }
 
 // rangeNode computes Range, whose operands must be known as they determine
 // the shape of the result.
-func rangeNode(c *call) []*value {
+func rangeNode(c *call) []*Value {
 	names := [...]string{"start", "limit", "delta"}
-	t := c.in(0).typ.DType
+	t := c.In(0).Type.DType
 	for i, name := range names {
-		c.in(i)
-		if v := c.known(i, name); v.typ.DType != t || v.typ.Elements() != 1 {
-			c.fail("operand %d (%s) is %v, want one element of type %v", i, name, v.typ, t)
+		c.In(i)
+		if v := c.Known(i, name); v.Type.DType != t || v.Type.Elements() != 1 {
+			c.Fail("operand %d (%s) is %v, want one element of type %v", i, name, v.Type, t)
 		}
 	}
 	if t.IsFloat() {
-		return one(c.floatRange(t))
+		return One(c.floatRange(t))
 	}
-	return one(c.intRange(t))
+	return One(c.intRange(t))
 }
 
-func (c *call) intRange(t graph.DType) *value {
+func (c *call) intRange(t graph.DType) *Value {
 	var in [3]int64
 	for i := range in {
-		v, err := c.emit(&graph.Cast{To: graph.I64}, c.in(i)).ints()
+		v, err := c.Emit(&graph.Cast{To: graph.I64}, c.In(i)).Ints()
 		if err != nil {
-			c.fail("operand %d: %w", i, err)
+			c.Fail("operand %d: %w", i, err)
 		}
 		in[i] = v[0]
 	}
@@ -112,70 +112,70 @@ func (c *call) intRange(t graph.DType) *value {
 	n := uint64(0)
 	switch { // distances are below 2^64 and may be above 2^63
 	case delta == 0:
-		c.fail("operand 2 (delta) is 0")
+		c.Fail("operand 2 (delta) is 0")
 	case delta > 0 && limit > start:
 		n = (uint64(limit)-uint64(start)-1)/uint64(delta) + 1
 	case delta < 0 && limit < start:
 		n = (uint64(start)-uint64(limit)-1)/-uint64(delta) + 1
 	}
-	return c.sequence(t, float64(n), func(i int64) []byte { return encodeInt(t, start+i*delta) })
+	return c.sequence(t, float64(n), func(i int64) []byte { return EncodeInt(t, start+i*delta) })
 }
 
-func (c *call) floatRange(t graph.DType) *value {
+func (c *call) floatRange(t graph.DType) *Value {
 	var in [3]float64
 	for i := range in {
-		in[i] = math.Float64frombits(binary.LittleEndian.Uint64(c.emit(&graph.Cast{To: graph.F64}, c.in(i)).data))
+		in[i] = math.Float64frombits(binary.LittleEndian.Uint64(c.Emit(&graph.Cast{To: graph.F64}, c.In(i)).Data))
 	}
 	if in[2] == 0 {
-		c.fail("operand 2 (delta) is 0")
+		c.Fail("operand 2 (delta) is 0")
 	}
-	return c.sequence(t, math.Ceil((in[1]-in[0])/in[2]), func(i int64) []byte { return encodeFloat(t, in[0]+float64(i)*in[2]) })
+	return c.sequence(t, math.Ceil((in[1]-in[0])/in[2]), func(i int64) []byte { return EncodeFloat(t, in[0]+float64(i)*in[2]) })
 }
 
 // sequence returns a known value of n elements, none if n is below 0.
-func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) *value {
+func (c *call) sequence(t graph.DType, n float64, element func(i int64) []byte) *Value {
 	n = max(n, 0)
 	if !(n < graph.MaxTensorBytes) {
-		c.fail("the range has %v elements, want fewer than 2^40", n)
+		c.Fail("the range has %v elements, want fewer than 2^40", n)
 	}
-	c.makes(int64(n) * int64(t.Size()))
+	c.Makes(int64(n) * int64(t.Size()))
 	data := make([]byte, 0, int(n)*t.Size())
 	for i := range int64(n) {
 		data = append(data, element(i)...)
 	}
-	return knownValue(graph.TensorType{DType: t, Shape: []int64{int64(n)}}, data)
+	return Known(graph.TensorType{DType: t, Shape: []int64{int64(n)}}, data)
 }
 
 // castName is Cast before version 6, which names the type in a string.
-func castName(c *call) []*value {
-	to := c.str("to")
+func castName(c *call) []*Value {
+	to := c.Str("to")
 	all := ElemTypes()
 	i := slices.IndexFunc(all, func(e ElemType) bool { return strings.EqualFold(e.String(), to) })
 	if i < 0 {
-		c.fail("attribute \"to\" is %q, want the name of an element type", to)
+		c.Fail("attribute \"to\" is %q, want the name of an element type", to)
 	}
-	return one(c.castTo(all[i]))
+	return One(c.castTo(all[i]))
 }
 
-func castType(c *call) []*value { return one(c.castTo(ElemType(c.int("to")))) }
+func castType(c *call) []*Value { return One(c.castTo(ElemType(c.Int("to")))) }
 
 // castTo converts operand 0.
-func (c *call) castTo(to ElemType) *value {
+func (c *call) castTo(to ElemType) *Value {
 	if !to.DType().Valid() {
-		c.unsupported(hintOf(to), "conversion to %v", to)
+		c.Unsupported(HintOf(to), "conversion to %v", to)
 	}
-	if saturate := c.bool("saturate"); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
-		c.unsupported("set attribute saturate to 1", "conversion to %v without saturation", to)
+	if saturate := c.Bool("saturate"); !saturate && to.DType().Size() == 1 && to.DType().IsFloat() {
+		c.Unsupported("set attribute saturate to 1", "conversion to %v without saturation", to)
 	}
-	return c.cast(c.in(0), to.DType())
+	return c.cast(c.In(0), to.DType())
 }
 
-func castLike(c *call) []*value { return one(c.castTo(ElemTypeOf(c.in(1).typ.DType))) }
+func castLike(c *call) []*Value { return One(c.castTo(ElemTypeOf(c.In(1).Type.DType))) }
 
 // cast converts x, which is returned itself if it has the type already.
-func (c *call) cast(x *value, to graph.DType) *value {
-	if x.typ.DType == to {
+func (c *call) cast(x *Value, to graph.DType) *Value {
+	if x.Type.DType == to {
 		return x
 	}
-	return c.emit(&graph.Cast{To: to}, x)
+	return c.Emit(&graph.Cast{To: to}, x)
 }

@@ -13,9 +13,9 @@ import (
 // controlOps returns the operators that run subgraphs.
 func controlOps() map[string]Definition {
 	return map[string]Definition{
-		"If":   Takes("cond:bool").since(1, branch, "else_branch:graph! then_branch:graph!"),
-		"Loop": Takes("M:int64 cond:bool v_initial…:any").since(1, loop, "body:graph!"),
-		"Scan": Takes("").since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
+		"If":   Takes("cond:bool").Since(1, branch, "else_branch:graph! then_branch:graph!"),
+		"Loop": Takes("M:int64 cond:bool v_initial…:any").Since(1, loop, "body:graph!"),
+		"Scan": Takes("").Since(8, scanBatches, "body:graph! directions:ints num_scan_inputs:int!").Since(9, scan, "body:graph! num_scan_inputs:int! scan_input_axes:ints scan_input_directions:ints scan_output_axes:ints scan_output_directions:ints"),
 	}
 }
 
@@ -23,33 +23,33 @@ func controlOps() map[string]Definition {
 // both to graphs of their own. Where one of the branches can't be lowered, such
 // as one for another rate of samples than the sizes at hand are for, the other
 // one takes the If's place, after a check of the condition at run time.
-func branch(c *Call) []*value {
-	cond := c.in(0)
-	if cond.typ.DType != graph.Bool || cond.typ.Elements() != 1 {
-		c.fail("operand 0 (cond) is %v, want one bool", cond.typ)
+func branch(c *Call) []*Value {
+	cond := c.In(0)
+	if cond.Type.DType != graph.Bool || cond.Type.Elements() != 1 {
+		c.Fail("operand 0 (cond) is %v, want one bool", cond.Type)
 	}
-	if cond.known {
+	if cond.Known {
 		i := 1
-		if cond.data[0] != 0 {
+		if cond.Data[0] != 0 {
 			i = 0
 		}
-		return c.subgraph(branches[i]).inline()
+		return c.Subgraph(branches[i]).Inline()
 	}
 	outputs := make([]int, len(branches))
 	for i, name := range branches { // whatever the sizes are
-		s := c.subgraph(name)
+		s := c.Subgraph(name)
 		if len(s.Inputs) > 0 {
-			c.fail("%s has %d inputs, want 0", name, len(s.Inputs))
+			c.Fail("%s has %d inputs, want 0", name, len(s.Inputs))
 		}
 		outputs[i] = len(s.Outputs)
 	}
 	if outputs[0] != outputs[1] {
-		c.fail("then_branch has %d outputs and else_branch %d, want as many", outputs[0], outputs[1])
+		c.Fail("then_branch has %d outputs and else_branch %d, want as many", outputs[0], outputs[1])
 	}
 	var ids [2]graph.GraphID
-	var out [2][]*value
+	var out [2][]*Value
 	lower := func(i int) {
-		ids[i] = c.outline(branches[i], func() { out[i] = c.subgraph(branches[i]).inline() })
+		ids[i] = c.outline(branches[i], func() { out[i] = c.Subgraph(branches[i]).Inline() })
 	}
 	var in [2]error // what is in the way of each
 	for i := range branches {
@@ -111,7 +111,7 @@ var branches = [...]string{"then_branch", "else_branch"}
 // only puts one of the branches, lowered as a graph of its own, in place of an
 // If, after a check that the condition asks for it; why is in the way of the
 // other one.
-func (c *Call) only(cond *value, i int, id graph.GraphID, out []*value, why error) []*value {
+func (c *Call) only(cond *Value, i int, id graph.GraphID, out []*Value, why error) []*Value {
 	kept, other := branches[i], branches[1-i]
 	where := c.env.where(step{c.node, c.index})
 	reason, _ := strings.CutPrefix(shortened(why), where+": "+other+": ")
@@ -121,7 +121,7 @@ func (c *Call) only(cond *value, i int, id graph.GraphID, out []*value, why erro
 		remedy = fmt.Sprintf("the condition depends on input %s: feed what asks for %s, or compile the model for what you feed (--bind %s=VALUE, and the sizes that go with it)",
 			printable.Quoted(ins), kept, ins[0])
 	}
-	c.l.warn("%s: a run with another condition is an error", what)
+	c.l.Warn("%s: a run with another condition is an error", what)
 	c.check(cond, i == 0, what+": "+remedy)
 	g, own := c.l.graph(), &c.l.exe.Graphs[id]
 	g.Nodes = append(g.Nodes, own.Nodes...)
@@ -132,8 +132,8 @@ func (c *Call) only(cond *value, i int, id graph.GraphID, out []*value, why erro
 }
 
 // check makes the program end with a message unless cond is what it has to be.
-func (c *Call) check(cond *value, want bool, message string) {
-	c.l.graph().Nodes = append(c.l.graph().Nodes, graph.Node{Op: &graph.Assert{Want: want, Message: message}, Name: c.name(), Inputs: []graph.TensorID{c.l.materialise(cond)}})
+func (c *Call) check(cond *Value, want bool, message string) {
+	c.l.graph().Nodes = append(c.l.graph().Nodes, graph.Node{Op: &graph.Assert{Want: want, Message: message}, Name: c.Name(), Inputs: []graph.TensorID{c.l.materialise(cond)}})
 }
 
 // shortened returns an error on one line of bounded length.
@@ -147,19 +147,19 @@ func shortened(err error) string {
 }
 
 // either emits an If that runs one of two graphs.
-func (c *Call) either(cond *value, ids [2]graph.GraphID, out [2][]*value) []*value {
+func (c *Call) either(cond *Value, ids [2]graph.GraphID, out [2][]*Value) []*Value {
 	then, otherwise := out[0], out[1]
 	for i, v := range then {
-		if u := otherwise[i]; !v.typ.Equal(u.typ) {
-			c.want(cond, "0 (cond)") // or else the result's type is not known
+		if u := otherwise[i]; !v.Type.Equal(u.Type) {
+			c.Want(cond, "0 (cond)") // or else the result's type is not known
 		}
 	}
 	for i, id := range ids {
 		c.results(id, out[i])
 	}
-	all := c.emitGraphs(&graph.If{Then: ids[0], Else: ids[1]}, append(append([]*value(nil), then...), otherwise...), cond)
+	all := c.emitGraphs(&graph.If{Then: ids[0], Else: ids[1]}, append(append([]*Value(nil), then...), otherwise...), cond)
 	for i, v := range then {
-		if u := otherwise[i]; v == u || v.known && u.known && bytes.Equal(v.data, u.data) {
+		if u := otherwise[i]; v == u || v.Known && u.Known && bytes.Equal(v.Data, u.Data) {
 			all[i] = v
 		}
 	}

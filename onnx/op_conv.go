@@ -24,21 +24,21 @@ type windows struct {
 }
 
 // windows reads the attributes for a window of the given kernel over x.
-func (c *call) windows(x *value, kernel []int64) *windows {
-	if x.rank() < 3 {
-		c.fail("operand 0 is %v, want at least 3 dimensions: batch, channels and spatial axes", x.typ)
+func (c *call) windows(x *Value, kernel []int64) *windows {
+	if x.Rank() < 3 {
+		c.Fail("operand 0 is %v, want at least 3 dimensions: batch, channels and spatial axes", x.Type)
 	}
-	size := x.typ.Shape[2:]
+	size := x.Type.Shape[2:]
 	n := len(size)
 	w := &windows{kernel: kernel, strides: c.perAxis("strides", n), dilations: c.perAxis("dilations", n), begin: make([]int64, n), end: make([]int64, n)}
 	c.checkPerAxis("kernel_shape", kernel, n)
-	w.ceil = c.has("ceil_mode") && c.bool("ceil_mode")
-	pads, given := c.ints("pads")
-	auto := c.str("auto_pad")
+	w.ceil = c.Has("ceil_mode") && c.Bool("ceil_mode")
+	pads, given := c.Ints("pads")
+	auto := c.Str("auto_pad")
 	switch auto {
 	case "NOTSET", "":
 		if given && len(pads) != 2*n {
-			c.fail("attribute \"pads\" has %d numbers, want 2 for each of %d spatial axes", len(pads), n)
+			c.Fail("attribute \"pads\" has %d numbers, want 2 for each of %d spatial axes", len(pads), n)
 		}
 		if given {
 			w.begin, w.end = pads[:n], pads[n:]
@@ -57,7 +57,7 @@ func (c *call) windows(x *value, kernel []int64) *windows {
 			}
 		}
 	default:
-		c.fail("attribute \"auto_pad\" is %q, want NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto)
+		c.Fail("attribute \"auto_pad\" is %q, want NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto)
 	}
 	return w
 }
@@ -65,7 +65,7 @@ func (c *call) windows(x *value, kernel []int64) *windows {
 // perAxis reads an attribute with a number for each spatial axis; all are 1 if
 // it is not given.
 func (c *call) perAxis(name string, n int) []int64 {
-	v, ok := c.ints(name)
+	v, ok := c.Ints(name)
 	if !ok {
 		return slices.Repeat([]int64{1}, n)
 	}
@@ -75,66 +75,66 @@ func (c *call) perAxis(name string, n int) []int64 {
 
 func (c *call) checkPerAxis(name string, v []int64, n int) {
 	if len(v) != n {
-		c.fail("attribute %q is %s, want one number for each of %d spatial axes", name, graph.ShapeString(v), n)
+		c.Fail("attribute %q is %s, want one number for each of %d spatial axes", name, graph.ShapeString(v), n)
 	}
 	for _, x := range v {
 		if x < 1 || x > math.MaxInt32 { // products of two fit into an int64
-			c.fail("attribute %q is %s, want numbers from 1 to %d", name, graph.ShapeString(v), math.MaxInt32)
+			c.Fail("attribute %q is %s, want numbers from 1 to %d", name, graph.ShapeString(v), math.MaxInt32)
 		}
 	}
 }
 
-func conv(c *call) []*value { return one(c.conv(c.in(0), c.in(1), c.opt(2))) }
+func conv(c *call) []*Value { return One(c.conv(c.In(0), c.In(1), c.Opt(2))) }
 
 // conv convolves with the node's attributes.
-func (c *call) conv(x, w, bias *value) *value { return c.emit(c.convOp(x, w), x, w, bias) }
+func (c *call) conv(x, w, bias *Value) *Value { return c.Emit(c.convOp(x, w), x, w, bias) }
 
 // convOp reads the node's attributes for a convolution of x.
-func (c *call) convOp(x, w *value) *graph.Conv {
-	if w.rank() != x.rank() {
-		c.fail("the weights are %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
+func (c *call) convOp(x, w *Value) *graph.Conv {
+	if w.Rank() != x.Rank() {
+		c.Fail("the weights are %v, want as many dimensions as operand 0 (X), %v", w.Type, x.Type)
 	}
-	kernel := w.typ.Shape[min(2, w.rank()):]
-	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
-		c.fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.typ)
+	kernel := w.Type.Shape[min(2, w.Rank()):]
+	if k, ok := c.Ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
+		c.Fail("attribute \"kernel_shape\" is %s, but the weights are %v", graph.ShapeString(k), w.Type)
 	}
 	win := c.windows(x, kernel)
 	return &graph.Conv{
-		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.int("group"),
+		Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end, Group: c.Int("group"),
 	}
 }
 
-func maxPool(c *call) []*value {
-	x := c.in(0)
-	win := c.windows(x, c.requireInts("kernel_shape"))
+func maxPool(c *call) []*Value {
+	x := c.In(0)
+	win := c.windows(x, c.RequireInts("kernel_shape"))
 	op := &graph.MaxPool{
 		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
-		Ceil: win.ceil, ColumnMajor: c.bool("storage_order"),
+		Ceil: win.ceil, ColumnMajor: c.Bool("storage_order"),
 	}
-	return c.emitN(op, []bool{true, c.wants(1)}, x)
+	return c.EmitN(op, []bool{true, c.Wants(1)}, x)
 }
 
-func averagePool(c *call) []*value {
-	x := c.in(0)
-	win := c.windows(x, c.requireInts("kernel_shape"))
+func averagePool(c *call) []*Value {
+	x := c.In(0)
+	win := c.windows(x, c.RequireInts("kernel_shape"))
 	op := &graph.AveragePool{
 		Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
-		Ceil: win.ceil, CountIncludePad: c.bool("count_include_pad"),
+		Ceil: win.ceil, CountIncludePad: c.Bool("count_include_pad"),
 	}
-	return one(c.emit(op, x))
+	return One(c.Emit(op, x))
 }
 
 // globalPool reduces all spatial axes.
 func globalPool(fn graph.ReduceFn) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		if x.rank() < 2 {
-			c.fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.typ)
+	return func(c *call) []*Value {
+		x := c.In(0)
+		if x.Rank() < 2 {
+			c.Fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.Type)
 		}
 		op := &graph.Reduce{Fn: fn, KeepDims: true}
-		for a := int64(2); a < x.rank(); a++ {
+		for a := int64(2); a < x.Rank(); a++ {
 			op.Axes = append(op.Axes, a)
 		}
-		return one(c.emit(op, x))
+		return One(c.Emit(op, x))
 	}
 }

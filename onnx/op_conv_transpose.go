@@ -15,24 +15,24 @@ var convTransposeOps = map[string]definition{
 	"CausalConvWithState": takes("input:T=floats weight:T bias:T past_state:T").since(27, causalConv, "activation=none"),
 }
 
-func convTranspose(c *call) []*value {
-	x, w := c.in(0), c.in(1)
-	if x.rank() < 3 || w.rank() != x.rank() {
-		c.fail("operands 0 (X) and 1 (W) are %v and %v, want as many dimensions each: batch, channels and spatial axes", x.typ, w.typ)
+func convTranspose(c *call) []*Value {
+	x, w := c.In(0), c.In(1)
+	if x.Rank() < 3 || w.Rank() != x.Rank() {
+		c.Fail("operands 0 (X) and 1 (W) are %v and %v, want as many dimensions each: batch, channels and spatial axes", x.Type, w.Type)
 	}
-	n := int(x.rank()) - 2
-	size, kernel := x.typ.Shape[2:], w.typ.Shape[2:]
-	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
-		c.fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.typ)
+	n := int(x.Rank()) - 2
+	size, kernel := x.Type.Shape[2:], w.Type.Shape[2:]
+	if k, ok := c.Ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
+		c.Fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.Type)
 	}
 	op := &graph.ConvTranspose{
-		Strides: c.perAxis("strides", n), Dilations: c.perAxis("dilations", n), Group: c.int("group"),
+		Strides: c.perAxis("strides", n), Dilations: c.perAxis("dilations", n), Group: c.Int("group"),
 		PadsBegin: make([]int64, n), Output: make([]int64, n),
 	}
 	extra, _ := c.listPerAxis("output_padding", n, 1)
 	pads, _ := c.listPerAxis("pads", n, 2)
-	auto := c.str("auto_pad")
-	want, fixed := c.ints("output_shape")
+	auto := c.Str("auto_pad")
+	want, fixed := c.Ints("output_shape")
 	if len(want) == n+2 {
 		want = want[2:] // some exporters give all of the shape
 	}
@@ -41,14 +41,14 @@ func convTranspose(c *call) []*value {
 	case "VALID":
 		pads = make([]int64, 2*n)
 	default:
-		c.fail("attribute \"auto_pad\" is %q, want NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto)
+		c.Fail("attribute \"auto_pad\" is %q, want NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto)
 	}
 	if fixed && len(want) != n {
-		c.fail("attribute \"output_shape\" has %d numbers, want one for each of %d spatial axes", len(want), n)
+		c.Fail("attribute \"output_shape\" has %d numbers, want one for each of %d spatial axes", len(want), n)
 	}
 	for i, dim := range size {
 		if op.Strides[i] > math.MaxInt32 || kernel[i] > math.MaxInt32 {
-			c.fail("attribute \"strides\" is %s, want numbers below 2^31", graph.ShapeString(op.Strides))
+			c.Fail("attribute \"strides\" is %s, want numbers below 2^31", graph.ShapeString(op.Strides))
 		}
 		full := satProduct(dim-1, op.Strides[i]) + extra[i] + satProduct(kernel[i]-1, op.Dilations[i]) + 1
 		switch {
@@ -68,22 +68,22 @@ func convTranspose(c *call) []*value {
 			op.PadsBegin[i] = over / 2
 		}
 	}
-	return one(c.emit(op, x, w, c.opt(2)))
+	return One(c.Emit(op, x, w, c.Opt(2)))
 }
 
 // listPerAxis reads an attribute with a number of numbers, not too great, for
 // each of n axes. They are 0 if it is not given.
 func (c *call) listPerAxis(name string, n, each int) (list []int64, given bool) {
-	list, given = c.ints(name)
+	list, given = c.Ints(name)
 	if !given {
 		return make([]int64, n*each), false
 	}
 	if len(list) != n*each {
-		c.fail("attribute %q has %d numbers, want %d for each of %d spatial axes", name, len(list), each, n)
+		c.Fail("attribute %q has %d numbers, want %d for each of %d spatial axes", name, len(list), each, n)
 	}
 	for _, v := range list {
 		if v < math.MinInt32 || v > math.MaxInt32 {
-			c.fail("attribute %q is %s, want numbers of 32 bits", name, graph.ShapeString(list))
+			c.Fail("attribute %q is %s, want numbers of 32 bits", name, graph.ShapeString(list))
 		}
 	}
 	return list, true
@@ -99,79 +99,79 @@ func satProduct(a, b int64) int64 {
 	return a * b
 }
 
-func deformConv(c *call) []*value {
-	x, w := c.in(0), c.in(1)
-	if w.rank() != x.rank() {
-		c.fail("operand 1 (W) is %v, want as many dimensions as operand 0 (X), %v", w.typ, x.typ)
+func deformConv(c *call) []*Value {
+	x, w := c.In(0), c.In(1)
+	if w.Rank() != x.Rank() {
+		c.Fail("operand 1 (W) is %v, want as many dimensions as operand 0 (X), %v", w.Type, x.Type)
 	}
-	if x.rank() != 4 {
-		c.unsupported("", "operand 0 (X) of type %v, only images with 2 spatial axes are", x.typ)
+	if x.Rank() != 4 {
+		c.Unsupported("", "operand 0 (X) of type %v, only images with 2 spatial axes are", x.Type)
 	}
-	kernel := w.typ.Shape[2:]
-	if k, ok := c.ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
-		c.fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.typ)
+	kernel := w.Type.Shape[2:]
+	if k, ok := c.Ints("kernel_shape"); ok && !slices.Equal(k, kernel) {
+		c.Fail("attribute \"kernel_shape\" is %s, but operand 1 (W) is %v", graph.ShapeString(k), w.Type)
 	}
 	pads, _ := c.listPerAxis("pads", 2, 2)
 	op := &graph.DeformConv{
 		Strides: c.perAxis("strides", 2), Dilations: c.perAxis("dilations", 2), PadsBegin: pads[:2], PadsEnd: pads[2:],
-		Group: c.int("group"), OffsetGroup: c.int("offset_group"),
+		Group: c.Int("group"), OffsetGroup: c.Int("offset_group"),
 	}
-	return one(c.emit(op, x, w, c.in(2), c.opt(3), c.opt(4)))
+	return One(c.Emit(op, x, w, c.In(2), c.Opt(3), c.Opt(4)))
 }
 
-func col2im(c *call) []*value {
-	x := c.in(0)
-	image, block := c.requireKnownInts(1, "image_shape"), c.requireKnownInts(2, "block_shape")
+func col2im(c *call) []*Value {
+	x := c.In(0)
+	image, block := c.RequireKnownInts(1, "image_shape"), c.RequireKnownInts(2, "block_shape")
 	n := len(image)
 	pads, _ := c.listPerAxis("pads", n, 2)
 	op := &graph.Col2Im{
 		Image: image, Block: block, Strides: c.perAxis("strides", n), Dilations: c.perAxis("dilations", n),
 		PadsBegin: pads[:n], PadsEnd: pads[n:],
 	}
-	return one(c.emit(op, x))
+	return One(c.Emit(op, x))
 }
 
 // causalConv is a convolution of every channel with its own kernel over the
 // past and the present of a sequence.
-func causalConv(c *call) []*value {
-	x, w, bias, past := c.in(0), c.in(1), c.opt(2), c.opt(3)
-	if x.rank() != 3 || w.rank() != 3 || w.typ.Shape[1] != 1 || w.typ.Shape[2] < 1 {
-		c.fail("operands 0 (input) and 1 (weight) are %v and %v, want [batch, channels, length] and [channels, 1, k]", x.typ, w.typ)
+func causalConv(c *call) []*Value {
+	x, w, bias, past := c.In(0), c.In(1), c.Opt(2), c.Opt(3)
+	if x.Rank() != 3 || w.Rank() != 3 || w.Type.Shape[1] != 1 || w.Type.Shape[2] < 1 {
+		c.Fail("operands 0 (input) and 1 (weight) are %v and %v, want [batch, channels, length] and [channels, 1, k]", x.Type, w.Type)
 	}
-	batch, channels, back := x.typ.Shape[0], x.typ.Shape[1], w.typ.Shape[2]-1
+	batch, channels, back := x.Type.Shape[0], x.Type.Shape[1], w.Type.Shape[2]-1
 	state := []int64{batch, channels, back}
-	if past != nil && !slices.Equal(past.typ.Shape, state) {
-		c.fail("operand 3 (past_state) is %v, want shape %s", past.typ, graph.ShapeString(state))
+	if past != nil && !slices.Equal(past.Type.Shape, state) {
+		c.Fail("operand 3 (past_state) is %v, want shape %s", past.Type, graph.ShapeString(state))
 	}
 	before := past
 	if past == nil {
-		before = c.expand(scalar(x.typ.DType, 0), state)
+		before = c.expand(Scalar(x.Type.DType, 0), state)
 	}
-	all := c.emit(&graph.Concat{Axis: 2}, before, x)
+	all := c.Emit(&graph.Concat{Axis: 2}, before, x)
 	one, zero := []int64{1}, []int64{0}
-	y := c.emit(&graph.Conv{Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero, Group: channels}, all, w, bias)
-	switch a := c.str("activation"); a {
+	y := c.Emit(&graph.Conv{Strides: one, Dilations: one, PadsBegin: zero, PadsEnd: zero, Group: channels}, all, w, bias)
+	switch a := c.Str("activation"); a {
 	case "none", "":
 	case "silu", "swish":
 		wide := c.wide(y)
-		s := c.emit(&graph.Unary{Fn: graph.Sigmoid}, wide)
-		y = c.cast(c.emit(&graph.Binary{Fn: graph.Mul}, wide, s), y.typ.DType)
+		s := c.Emit(&graph.Unary{Fn: graph.Sigmoid}, wide)
+		y = c.cast(c.Emit(&graph.Binary{Fn: graph.Mul}, wide, s), y.Type.DType)
 	default:
-		c.fail("attribute \"activation\" is %q, want none, silu or swish", a)
+		c.Fail("attribute \"activation\" is %q, want none, silu or swish", a)
 	}
-	out := []*value{y, nil}
-	if c.wants(1) {
+	out := []*Value{y, nil}
+	if c.Wants(1) {
 		op := whole(all)
-		op.Start[2], op.Size[2] = x.typ.Shape[2], back
-		out[1] = c.emit(op, all)
+		op.Start[2], op.Size[2] = x.Type.Shape[2], back
+		out[1] = c.Emit(op, all)
 	}
 	return out
 }
 
 // wide returns a float in single precision, or in double precision if it is
 // that already.
-func (c *call) wide(x *value) *value {
-	switch x.typ.DType {
+func (c *call) wide(x *Value) *Value {
+	switch x.Type.DType {
 	case graph.F16, graph.BF16:
 		return c.cast(x, graph.F32)
 	}

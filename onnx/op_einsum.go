@@ -16,7 +16,7 @@ var einsumOps = map[string]definition{
 // Letters stand for themselves; the axes of an ellipsis are numbered from the
 // last one on, from -1 down.
 type indexed struct {
-	v    *value
+	v    *Value
 	axes []rune
 }
 
@@ -28,11 +28,11 @@ type einsumSum struct {
 	size     map[rune]int64
 }
 
-func einsum(c *call) []*value {
-	all := c.all()
-	t := all[0].typ.DType
+func einsum(c *call) []*Value {
+	all := c.All()
+	t := all[0].Type.DType
 	s := &einsumSum{c: c, size: make(map[rune]int64)}
-	s.parse(c.str("equation"), all)
+	s.parse(c.Str("equation"), all)
 	wide := t
 	switch t { // which products know
 	case graph.I8, graph.I16:
@@ -42,8 +42,8 @@ func einsum(c *call) []*value {
 	}
 	for i := range s.operands {
 		o := &s.operands[i]
-		if o.v.typ.DType != t {
-			c.fail("operand %d is %v, want elements of type %v", i, o.v.typ, t)
+		if o.v.Type.DType != t {
+			c.Fail("operand %d is %v, want elements of type %v", i, o.v.Type, t)
 		}
 		o.v = c.cast(o.v, wide)
 		s.simplify(o)
@@ -54,25 +54,25 @@ func einsum(c *call) []*value {
 	}
 	y = s.sum(y, s.result)
 	y.v = s.arrange(y, s.result)
-	return one(c.cast(y.v, t))
+	return One(c.cast(y.v, t))
 }
 
 // parse reads the equation.
-func (s *einsumSum) parse(equation string, all []*value) {
+func (s *einsumSum) parse(equation string, all []*Value) {
 	c := s.c
 	equation = strings.ReplaceAll(equation, " ", "")
 	left, right, explicit := strings.Cut(equation, "->")
 	terms := strings.Split(left, ",")
 	if len(terms) != len(all) {
-		c.fail("attribute \"equation\" is %q with %d terms, want one for each of %d operands", equation, len(terms), len(all))
+		c.Fail("attribute \"equation\" is %q with %d terms, want one for each of %d operands", equation, len(terms), len(all))
 	}
 	most := 0 // axes of the longest ellipsis
 	uses := make(map[rune]int)
 	for i, v := range all {
 		letters := len(strings.ReplaceAll(terms[i], "...", ""))
-		axes := s.indices(equation, terms[i], int(v.rank())-letters)
-		if len(axes) != len(v.typ.Shape) {
-			c.fail("attribute \"equation\" is %q, whose term %q does not fit operand %d, %v", equation, terms[i], i, v.typ)
+		axes := s.indices(equation, terms[i], int(v.Rank())-letters)
+		if len(axes) != len(v.Type.Shape) {
+			c.Fail("attribute \"equation\" is %q, whose term %q does not fit operand %d, %v", equation, terms[i], i, v.Type)
 		}
 		for k, a := range axes {
 			if a < 0 {
@@ -80,12 +80,12 @@ func (s *einsumSum) parse(equation string, all []*value) {
 			} else {
 				uses[a]++
 			}
-			d, old := v.typ.Shape[k], int64(1)
+			d, old := v.Type.Shape[k], int64(1)
 			if n, ok := s.size[a]; ok {
 				old = n
 			}
 			if d != old && d != 1 && old != 1 {
-				c.fail("attribute \"equation\" is %q: axis %d of operand %d, %v, has %d elements where another has %d", equation, k, i, v.typ, d, old)
+				c.Fail("attribute \"equation\" is %q: axis %d of operand %d, %v, has %d elements where another has %d", equation, k, i, v.Type, d, old)
 			}
 			if s.size[a] = d; d == 1 {
 				s.size[a] = old
@@ -97,7 +97,7 @@ func (s *einsumSum) parse(equation string, all []*value) {
 		s.result = s.indices(equation, right, most)
 		for i, a := range s.result {
 			if _, ok := s.size[a]; !ok || slices.Contains(s.result[:i], a) {
-				c.fail("attribute \"equation\" is %q, want every index of the result once, and in an operand", equation)
+				c.Fail("attribute \"equation\" is %q, want every index of the result once, and in an operand", equation)
 			}
 		}
 		return
@@ -120,7 +120,7 @@ func (s *einsumSum) indices(equation, term string, n int) []rune {
 	add := func(letters string) {
 		for _, a := range letters {
 			if !(a >= 'a' && a <= 'z' || a >= 'A' && a <= 'Z') {
-				s.c.fail("attribute \"equation\" is %q, want letters, one \"...\" in a term, commas and one \"->\"", equation)
+				s.c.Fail("attribute \"equation\" is %q, want letters, one \"...\" in a term, commas and one \"->\"", equation)
 			}
 			axes = append(axes, a)
 		}
@@ -141,7 +141,7 @@ func (s *einsumSum) simplify(o *indexed) {
 	var shape []int64
 	var axes []rune
 	for i, a := range o.axes {
-		if d := o.v.typ.Shape[i]; d != 1 || s.size[a] == 1 {
+		if d := o.v.Type.Shape[i]; d != 1 || s.size[a] == 1 {
 			shape, axes = append(shape, d), append(axes, a)
 		}
 	}
@@ -159,7 +159,7 @@ func (s *einsumSum) simplify(o *indexed) {
 
 // diagonal makes axes i and j, of the same size, one.
 func (s *einsumSum) diagonal(o *indexed, i, j int) {
-	n := o.v.typ.Shape[i]
+	n := o.v.Type.Shape[i]
 	perm := make([]int64, 0, len(o.axes))
 	var axes []rune
 	for k, a := range o.axes {
@@ -168,12 +168,12 @@ func (s *einsumSum) diagonal(o *indexed, i, j int) {
 		}
 	}
 	y := s.transpose(o.v, append(perm, int64(i), int64(j)))
-	shape := slices.Clone(y.typ.Shape[:len(perm)])
+	shape := slices.Clone(y.Type.Shape[:len(perm)])
 	y = s.reshape(y, append(slices.Clone(shape), n*n))
 	cut := whole(y)
 	last := len(shape)
 	cut.Size[last], cut.Step[last] = n, n+1
-	o.v, o.axes = s.c.emit(cut, y), append(axes, o.axes[i])
+	o.v, o.axes = s.c.Emit(cut, y), append(axes, o.axes[i])
 }
 
 // sum sums over the indices of o that are not kept.
@@ -190,7 +190,7 @@ func (s *einsumSum) sum(o indexed, kept ...[]rune) indexed {
 	if over == nil {
 		return o
 	}
-	return indexed{s.c.emit(&graph.Reduce{Fn: graph.ReduceSum, Axes: over}, o.v), axes}
+	return indexed{s.c.Emit(&graph.Reduce{Fn: graph.ReduceSum, Axes: over}, o.v), axes}
 }
 
 // product multiplies a and b and sums over the indices that neither the result
@@ -230,7 +230,7 @@ func (s *einsumSum) product(a, b indexed, later []indexed) indexed {
 	if batch != nil {
 		lead = []int64{n}
 	}
-	z := s.c.emit(op, s.reshape(x, slices.Concat(lead, []int64{m, k})), s.reshape(y, slices.Concat(lead, []int64{k, c})))
+	z := s.c.Emit(op, s.reshape(x, slices.Concat(lead, []int64{m, k})), s.reshape(y, slices.Concat(lead, []int64{k, c})))
 	shape := make([]int64, len(axes))
 	for i, a := range axes {
 		shape[i] = s.size[a]
@@ -246,13 +246,13 @@ func (s *einsumSum) elements(axes []rune) int64 {
 	}
 	n := graph.TensorType{Shape: shape}.Elements()
 	if n < 0 {
-		s.c.fail("the product of %d axes has 2^40 elements or more", len(axes))
+		s.c.Fail("the product of %d axes has 2^40 elements or more", len(axes))
 	}
 	return n
 }
 
 // arrange returns o with its axes in the given order.
-func (s *einsumSum) arrange(o indexed, axes []rune) *value {
+func (s *einsumSum) arrange(o indexed, axes []rune) *Value {
 	perm := make([]int64, len(axes))
 	for i, a := range axes {
 		perm[i] = int64(slices.Index(o.axes, a))
@@ -260,18 +260,18 @@ func (s *einsumSum) arrange(o indexed, axes []rune) *value {
 	return s.transpose(o.v, perm)
 }
 
-func (s *einsumSum) transpose(v *value, perm []int64) *value {
+func (s *einsumSum) transpose(v *Value, perm []int64) *Value {
 	for i, p := range perm {
 		if p != int64(i) {
-			return s.c.emit(&graph.Transpose{Perm: perm}, v)
+			return s.c.Emit(&graph.Transpose{Perm: perm}, v)
 		}
 	}
 	return v
 }
 
-func (s *einsumSum) reshape(v *value, shape []int64) *value {
-	if slices.Equal(v.typ.Shape, shape) {
+func (s *einsumSum) reshape(v *Value, shape []int64) *Value {
+	if slices.Equal(v.Type.Shape, shape) {
 		return v
 	}
-	return s.c.emit(&graph.Reshape{Shape: shape}, v)
+	return s.c.Emit(&graph.Reshape{Shape: shape}, v)
 }

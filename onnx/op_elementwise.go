@@ -64,115 +64,115 @@ var elementwiseOps = map[string]definition{
 }
 
 func unary(fn graph.UnaryFn) lowerFunc {
-	return func(c *call) []*value { return one(c.emit(&graph.Unary{Fn: fn}, c.in(0))) }
+	return func(c *call) []*Value { return One(c.Emit(&graph.Unary{Fn: fn}, c.In(0))) }
 }
 
 func unaryAlpha(fn graph.UnaryFn) lowerFunc {
-	return func(c *call) []*value {
-		return one(c.emit(&graph.Unary{Fn: fn, Alpha: c.float("alpha")}, c.in(0)))
+	return func(c *call) []*Value {
+		return One(c.Emit(&graph.Unary{Fn: fn, Alpha: c.Float("alpha")}, c.In(0)))
 	}
 }
 
 // erf has a meaning for integers in ONNX, which cuts the result off.
-func erf(c *call) []*value {
-	x, op := c.in(0), &graph.Unary{Fn: graph.Erf}
-	if x.typ.DType.IsFloat() {
-		return one(c.emit(op, x))
+func erf(c *call) []*Value {
+	x, op := c.In(0), &graph.Unary{Fn: graph.Erf}
+	if x.Type.DType.IsFloat() {
+		return One(c.Emit(op, x))
 	}
-	return one(c.cast(c.emit(op, c.cast(x, graph.F64)), x.typ.DType))
+	return One(c.cast(c.Emit(op, c.cast(x, graph.F64)), x.Type.DType))
 }
 
-func hardSigmoid(c *call) []*value {
-	op := &graph.Unary{Fn: graph.HardSigmoid, Alpha: c.float("alpha"), Beta: c.float("beta")}
-	return one(c.emit(op, c.in(0)))
+func hardSigmoid(c *call) []*Value {
+	op := &graph.Unary{Fn: graph.HardSigmoid, Alpha: c.Float("alpha"), Beta: c.Float("beta")}
+	return One(c.Emit(op, c.In(0)))
 }
 
 // numpyBinary broadcasts by numpy's rules.
 func numpyBinary(fn graph.BinaryFn) lowerFunc {
-	return func(c *call) []*value { return one(c.emit(&graph.Binary{Fn: fn}, c.in(0), c.in(1))) }
+	return func(c *call) []*Value { return One(c.Emit(&graph.Binary{Fn: fn}, c.In(0), c.In(1))) }
 }
 
 // legacyBinary broadcasts as operators did before version 7: the second
 // operand only, only if attribute broadcast says so, and with its dimensions
 // aligned at attribute axis, or else at the last axis.
 func legacyBinary(fn graph.BinaryFn) lowerFunc {
-	return func(c *call) []*value {
-		a, b := c.in(0), c.in(1)
-		axis := max(a.rank()-b.rank(), 0)
-		if set := c.attr("axis"); set != nil {
+	return func(c *call) []*Value {
+		a, b := c.In(0), c.In(1)
+		axis := max(a.Rank()-b.Rank(), 0)
+		if set := c.Attr("axis"); set != nil {
 			axis = set.Int
 		}
-		if !c.bool("broadcast") {
-			if !slices.Equal(a.typ.Shape, b.typ.Shape) {
-				c.fail("operands are %v and %v, want equal shapes, as attribute broadcast is not set", a.typ, b.typ)
+		if !c.Bool("broadcast") {
+			if !slices.Equal(a.Type.Shape, b.Type.Shape) {
+				c.Fail("operands are %v and %v, want equal shapes, as attribute broadcast is not set", a.Type, b.Type)
 			}
-			return one(c.emit(&graph.Binary{Fn: fn}, a, b))
+			return One(c.Emit(&graph.Binary{Fn: fn}, a, b))
 		}
 		if axis < 0 {
-			axis += a.rank()
+			axis += a.Rank()
 		}
-		after := a.rank() - b.rank() - axis
-		if axis < 0 || axis > a.rank() || after < 0 {
-			c.fail("operand 1 is %v, want a shape that fits into operand 0, %v, from axis %d on", b.typ, a.typ, axis)
+		after := a.Rank() - b.Rank() - axis
+		if axis < 0 || axis > a.Rank() || after < 0 {
+			c.Fail("operand 1 is %v, want a shape that fits into operand 0, %v, from axis %d on", b.Type, a.Type, axis)
 		}
 		if after > 0 {
-			shape := slices.Clone(b.typ.Shape)
+			shape := slices.Clone(b.Type.Shape)
 			for range after {
 				shape = append(shape, 1)
 			}
-			b = c.emit(&graph.Reshape{Shape: shape}, b)
+			b = c.Emit(&graph.Reshape{Shape: shape}, b)
 		}
-		y := c.emit(&graph.Binary{Fn: fn}, a, b)
-		if !slices.Equal(y.typ.Shape, a.typ.Shape) {
-			c.fail("operand 1 is %v, want a shape that broadcasts to operand 0, %v", b.typ, a.typ)
+		y := c.Emit(&graph.Binary{Fn: fn}, a, b)
+		if !slices.Equal(y.Type.Shape, a.Type.Shape) {
+			c.Fail("operand 1 is %v, want a shape that broadcasts to operand 0, %v", b.Type, a.Type)
 		}
-		return one(y)
+		return One(y)
 	}
 }
 
 // variadic applies fn from left to right.
 func variadic(fn graph.BinaryFn) lowerFunc {
-	return func(c *call) []*value {
-		all := c.all()
+	return func(c *call) []*Value {
+		all := c.All()
 		y := all[0]
 		for _, v := range all[1:] {
-			y = c.emit(&graph.Binary{Fn: fn}, y, v)
+			y = c.Emit(&graph.Binary{Fn: fn}, y, v)
 		}
-		return one(y)
+		return One(y)
 	}
 }
 
-func mean(c *call) []*value {
+func mean(c *call) []*Value {
 	y := variadic(graph.Add)(c)[0]
-	return one(c.emit(&graph.Binary{Fn: graph.Div}, y, scalar(y.typ.DType, float64(len(c.all())))))
+	return One(c.Emit(&graph.Binary{Fn: graph.Div}, y, Scalar(y.Type.DType, float64(len(c.All())))))
 }
 
 // sameShapes refuses broadcasting, which came with version 8.
 func sameShapes(f lowerFunc) lowerFunc {
-	return func(c *call) []*value {
-		all := c.all()
+	return func(c *call) []*Value {
+		all := c.All()
 		for i, v := range all {
-			if !slices.Equal(v.typ.Shape, all[0].typ.Shape) {
-				c.fail("operand %d is %v, want the shape of operand 0, %v", i, v.typ, all[0].typ)
+			if !slices.Equal(v.Type.Shape, all[0].Type.Shape) {
+				c.Fail("operand %d is %v, want the shape of operand 0, %v", i, v.Type, all[0].Type)
 			}
 		}
 		return f(c)
 	}
 }
 
-func clipAttributes(c *call) []*value {
-	x := c.in(0)
-	var limit [2]*value
+func clipAttributes(c *call) []*Value {
+	x := c.In(0)
+	var limit [2]*Value
 	for i, name := range []string{"min", "max"} {
-		if a := c.attr(name); a != nil {
-			limit[i] = scalar(x.typ.DType, float64(a.Float))
+		if a := c.Attr(name); a != nil {
+			limit[i] = Scalar(x.Type.DType, float64(a.Float))
 		}
 	}
-	return one(c.emit(&graph.Clip{}, x, limit[0], limit[1]))
+	return One(c.Emit(&graph.Clip{}, x, limit[0], limit[1]))
 }
 
-func clipOperands(c *call) []*value {
-	return one(c.emit(&graph.Clip{}, c.in(0), c.opt(1).constant(), c.opt(2).constant()))
+func clipOperands(c *call) []*Value {
+	return One(c.Emit(&graph.Clip{}, c.In(0), c.Opt(1).Constant(), c.Opt(2).Constant()))
 }
 
-func where(c *call) []*value { return one(c.emit(&graph.Where{}, c.in(0), c.in(1), c.in(2))) }
+func where(c *call) []*Value { return One(c.Emit(&graph.Where{}, c.In(0), c.In(1), c.In(2))) }

@@ -17,14 +17,14 @@ var graphcoreOps = map[string]definition{
 
 // graphcoreGroupNorm gives the mean and the inverse standard deviation of
 // every group of every sample, too.
-func graphcoreGroupNorm(c *call) []*value {
-	x := c.in(0)
-	op := &graph.GroupNorm{Groups: c.int("num_groups"), Epsilon: c.float("epsilon")}
-	out := c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, c.in(1), c.in(2))
+func graphcoreGroupNorm(c *call) []*Value {
+	x := c.In(0)
+	op := &graph.GroupNorm{Groups: c.Int("num_groups"), Epsilon: c.Float("epsilon")}
+	out := c.EmitN(op, []bool{true, c.Wants(1), c.Wants(2)}, x, c.In(1), c.In(2))
 	for i, v := range out[1:] {
 		if v != nil {
-			v = c.emit(&graph.Reshape{Shape: []int64{v.typ.Elements()}}, v)
-			out[1+i] = c.cast(v, x.typ.DType)
+			v = c.Emit(&graph.Reshape{Shape: []int64{v.Type.Elements()}}, v)
+			out[1+i] = c.cast(v, x.Type.DType)
 		}
 	}
 	return out
@@ -32,49 +32,49 @@ func graphcoreGroupNorm(c *call) []*value {
 
 // convFlipWeights makes the weights of a convolution those of its gradient:
 // input and output channels change places, the kernel is turned around.
-func convFlipWeights(c *call) []*value {
-	x := c.in(0)
-	if x.rank() < 3 {
-		c.fail("operand 0 is %v, want at least 3 dimensions: two of channels and spatial axes", x.typ)
+func convFlipWeights(c *call) []*Value {
+	x := c.In(0)
+	if x.Rank() < 3 {
+		c.Fail("operand 0 is %v, want at least 3 dimensions: two of channels and spatial axes", x.Type)
 	}
 	perm := []int64{1, 0}
 	flip := whole(x)
-	for a := int64(2); a < x.rank(); a++ {
+	for a := int64(2); a < x.Rank(); a++ {
 		perm = append(perm, a)
-		if d := x.typ.Shape[a]; d > 0 {
+		if d := x.Type.Shape[a]; d > 0 {
 			flip.Start[a], flip.Step[a] = d-1, -1
 		}
 	}
-	return one(c.emit(&graph.Transpose{Perm: perm}, c.emit(flip, x)))
+	return One(c.Emit(&graph.Transpose{Perm: perm}, c.Emit(flip, x)))
 }
 
 // subsample takes every so many elements of each axis.
-func subsample(c *call) []*value {
-	x := c.in(0)
-	strides := c.requireInts("strides")
-	if int64(len(strides)) != x.rank() {
-		c.fail("attribute \"strides\" is %s, want one number for each axis of %v", graph.ShapeString(strides), x.typ)
+func subsample(c *call) []*Value {
+	x := c.In(0)
+	strides := c.RequireInts("strides")
+	if int64(len(strides)) != x.Rank() {
+		c.Fail("attribute \"strides\" is %s, want one number for each axis of %v", graph.ShapeString(strides), x.Type)
 	}
 	op := whole(x)
 	for i, s := range strides {
 		if s < 1 {
-			c.fail("attribute \"strides\" is %s, want numbers above 0", graph.ShapeString(strides))
+			c.Fail("attribute \"strides\" is %s, want numbers above 0", graph.ShapeString(strides))
 		}
-		_, op.Size[i], op.Step[i] = window(0, math.MaxInt64, s, x.typ.Shape[i])
+		_, op.Size[i], op.Step[i] = window(0, math.MaxInt64, s, x.Type.Shape[i])
 	}
-	return one(c.emit(op, x))
+	return One(c.Emit(op, x))
 }
 
-func scale(c *call) []*value {
-	x := c.in(0)
-	factor := c.float("scale")
-	mul := func(v *value) *value {
-		return c.emit(&graph.Binary{Fn: graph.Mul}, v, scalar(v.typ.DType, factor))
+func scale(c *call) []*Value {
+	x := c.In(0)
+	factor := c.Float("scale")
+	mul := func(v *Value) *Value {
+		return c.Emit(&graph.Binary{Fn: graph.Mul}, v, Scalar(v.Type.DType, factor))
 	}
-	if x.typ.DType.IsFloat() {
-		return one(mul(x))
+	if x.Type.DType.IsFloat() {
+		return One(mul(x))
 	}
-	return one(c.throughFloats(x, mul))
+	return One(c.throughFloats(x, mul))
 }
 
-func square(c *call) []*value { return one(c.emit(&graph.Binary{Fn: graph.Mul}, c.in(0), c.in(0))) }
+func square(c *call) []*Value { return One(c.Emit(&graph.Binary{Fn: graph.Mul}, c.In(0), c.In(0))) }

@@ -15,73 +15,73 @@ var groupNormOps = map[string]definition{
 	"Det":                       takes("X:floats").since(11, det),
 }
 
-func instanceNorm(c *call) []*value {
-	x := c.in(0)
-	if x.rank() < 2 {
-		c.fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.typ)
+func instanceNorm(c *call) []*Value {
+	x := c.In(0)
+	if x.Rank() < 2 {
+		c.Fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.Type)
 	}
-	op := &graph.GroupNorm{Groups: max(x.typ.Shape[1], 1), Epsilon: c.float("epsilon")}
-	return one(c.emit(op, x, c.in(1), c.in(2)))
+	op := &graph.GroupNorm{Groups: max(x.Type.Shape[1], 1), Epsilon: c.Float("epsilon")}
+	return One(c.Emit(op, x, c.In(1), c.In(2)))
 }
 
 // groupNormPerGroup is GroupNormalization-18, whose scale and bias have a
 // number for each group.
-func groupNormPerGroup(c *call) []*value {
-	x, scale, bias := c.in(0), c.in(1), c.in(2)
-	n := c.int("num_groups")
-	if x.rank() < 2 || n < 1 || x.typ.Shape[1]%n != 0 {
-		c.fail("attribute \"num_groups\" is %d, want a number that divides the channels of %v", n, x.typ)
+func groupNormPerGroup(c *call) []*Value {
+	x, scale, bias := c.In(0), c.In(1), c.In(2)
+	n := c.Int("num_groups")
+	if x.Rank() < 2 || n < 1 || x.Type.Shape[1]%n != 0 {
+		c.Fail("attribute \"num_groups\" is %d, want a number that divides the channels of %v", n, x.Type)
 	}
-	for i, v := range []*value{scale, bias} {
-		if !slices.Equal(v.typ.Shape, []int64{n}) {
-			c.fail("operand %d is %v, want a number for each of %d groups", i+1, v.typ, n)
+	for i, v := range []*Value{scale, bias} {
+		if !slices.Equal(v.Type.Shape, []int64{n}) {
+			c.Fail("operand %d is %v, want a number for each of %d groups", i+1, v.Type, n)
 		}
 	}
-	channels := x.typ.Shape[1]
-	each := func(v *value) *value {
-		v = c.emit(&graph.Reshape{Shape: []int64{n, 1}}, v)
-		return c.emit(&graph.Reshape{Shape: []int64{channels}}, c.expand(v, []int64{n, channels / n}))
+	channels := x.Type.Shape[1]
+	each := func(v *Value) *Value {
+		v = c.Emit(&graph.Reshape{Shape: []int64{n, 1}}, v)
+		return c.Emit(&graph.Reshape{Shape: []int64{channels}}, c.expand(v, []int64{n, channels / n}))
 	}
-	return one(c.emit(&graph.GroupNorm{Groups: n, Epsilon: c.float("epsilon")}, x, each(scale), each(bias)))
+	return One(c.Emit(&graph.GroupNorm{Groups: n, Epsilon: c.Float("epsilon")}, x, each(scale), each(bias)))
 }
 
-func groupNorm(c *call) []*value {
-	op := &graph.GroupNorm{Groups: c.int("num_groups"), Epsilon: c.float("epsilon")}
-	in := []*value{c.in(0), c.in(1), c.in(2)}
-	t := in[0].typ.DType
-	switch stash := ElemType(c.int("stash_type")); stash {
+func groupNorm(c *call) []*Value {
+	op := &graph.GroupNorm{Groups: c.Int("num_groups"), Epsilon: c.Float("epsilon")}
+	in := []*Value{c.In(0), c.In(1), c.In(2)}
+	t := in[0].Type.DType
+	switch stash := ElemType(c.Int("stash_type")); stash {
 	case Float, Float16, BFloat16: // statistics are computed in single precision at least
 	case Double:
 		for i, v := range in {
 			in[i] = c.cast(v, graph.F64)
 		}
 	default:
-		c.unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
+		c.Unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
 	}
-	return one(c.cast(c.emit(op, in...), t))
+	return One(c.cast(c.Emit(op, in...), t))
 }
 
 // meanVarianceNorm subtracts the mean and divides by the standard deviation.
-func meanVarianceNorm(c *call) []*value {
-	x := c.in(0)
-	axes, given := c.ints("axes")
+func meanVarianceNorm(c *call) []*Value {
+	x := c.In(0)
+	axes, given := c.Ints("axes")
 	if !given {
 		axes = []int64{0, 2, 3}
 	}
 	v := c.wide(x)
-	binary := func(fn graph.BinaryFn, a, b *value) *value { return c.emit(&graph.Binary{Fn: fn}, a, b) }
-	mean := func(v *value) *value {
-		return c.emit(&graph.Reduce{Fn: graph.ReduceMean, Axes: c.axes(axes, x.rank()), KeepDims: true}, v)
+	binary := func(fn graph.BinaryFn, a, b *Value) *Value { return c.Emit(&graph.Binary{Fn: fn}, a, b) }
+	mean := func(v *Value) *Value {
+		return c.Emit(&graph.Reduce{Fn: graph.ReduceMean, Axes: c.Axes(axes, x.Rank()), KeepDims: true}, v)
 	}
 	v = binary(graph.Sub, v, mean(v))
-	deviation := c.emit(&graph.Unary{Fn: graph.Sqrt}, mean(binary(graph.Mul, v, v)))
-	y := binary(graph.Div, v, binary(graph.Add, deviation, scalar(v.typ.DType, 1e-9)))
-	return one(c.cast(y, x.typ.DType))
+	deviation := c.Emit(&graph.Unary{Fn: graph.Sqrt}, mean(binary(graph.Mul, v, v)))
+	y := binary(graph.Div, v, binary(graph.Add, deviation, Scalar(v.Type.DType, 1e-9)))
+	return One(c.cast(y, x.Type.DType))
 }
 
-func lrn(c *call) []*value {
-	op := &graph.LRN{Size: c.int("size"), Alpha: c.float("alpha"), Beta: c.float("beta"), Bias: c.float("bias")}
-	return one(c.emit(op, c.in(0)))
+func lrn(c *call) []*Value {
+	op := &graph.LRN{Size: c.Int("size"), Alpha: c.Float("alpha"), Beta: c.Float("beta"), Bias: c.Float("bias")}
+	return One(c.Emit(op, c.In(0)))
 }
 
-func det(c *call) []*value { return one(c.emit(&graph.Det{}, c.in(0))) }
+func det(c *call) []*Value { return One(c.Emit(&graph.Det{}, c.In(0))) }

@@ -26,90 +26,90 @@ const pickWork = 1 << 27
 const maxKnown = 16 << 20
 
 // requireKnown returns operand i, which decides on the shape of a result.
-func (c *call) requireKnown(i int, what string) *value {
-	c.in(i)
-	return c.known(i, what+", on which the shape of the result depends")
+func (c *call) requireKnown(i int, what string) *Value {
+	c.In(i)
+	return c.Known(i, what+", on which the shape of the result depends")
 }
 
-func compress(c *call) []*value {
-	x, cond := c.in(0), c.requireKnown(1, "condition")
-	if cond.typ.DType != graph.Bool || cond.rank() != 1 {
-		c.fail("operand 1 (condition) is %v, want a list of bools", cond.typ)
+func compress(c *call) []*Value {
+	x, cond := c.In(0), c.requireKnown(1, "condition")
+	if cond.Type.DType != graph.Bool || cond.Rank() != 1 {
+		c.Fail("operand 1 (condition) is %v, want a list of bools", cond.Type)
 	}
 	axis := int64(0)
-	if a := c.attr("axis"); a != nil {
-		axis = c.axis(a.Int, x.rank())
+	if a := c.Attr("axis"); a != nil {
+		axis = c.Axis(a.Int, x.Rank())
 	} else {
-		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
+		x = c.Emit(&graph.Reshape{Shape: []int64{x.Type.Elements()}}, x)
 	}
-	if n := int64(len(cond.data)); n > x.typ.Shape[axis] {
-		c.fail("operand 1 (condition) has %d elements, want at most the %d of axis %d of %v", n, x.typ.Shape[axis], axis, x.typ)
+	if n := int64(len(cond.Data)); n > x.Type.Shape[axis] {
+		c.Fail("operand 1 (condition) has %d elements, want at most the %d of axis %d of %v", n, x.Type.Shape[axis], axis, x.Type)
 	}
 	var at []int64
-	for i, b := range cond.data {
+	for i, b := range cond.Data {
 		if b != 0 {
 			at = append(at, int64(i))
 		}
 	}
-	return one(c.emit(&graph.Gather{Axis: axis}, x, knownInts(at...)))
+	return One(c.Emit(&graph.Gather{Axis: axis}, x, KnownInts(at...)))
 }
 
-func nonZero(c *call) []*value {
+func nonZero(c *call) []*Value {
 	x := c.requireKnown(0, "X")
 	set := c.cast(x, graph.Bool)
-	if !set.known {
-		c.want(set, "0 (X)")
+	if !set.Known {
+		c.Want(set, "0 (X)")
 	}
 	var found []int64
-	for i, b := range set.data {
+	for i, b := range set.Data {
 		if b != 0 {
 			found = append(found, int64(i))
 		}
 	}
-	if int64(len(found))*x.rank() > maxKnown {
-		c.unsupported(hintFold, "the places of %d elements of %v at compile time", len(found), x.typ)
+	if int64(len(found))*x.Rank() > maxKnown {
+		c.Unsupported(HintFold, "the places of %d elements of %v at compile time", len(found), x.Type)
 	}
 	// Row k of the result holds coordinate k of every element found.
-	out := make([]int64, len(found)*int(x.rank()))
+	out := make([]int64, len(found)*int(x.Rank()))
 	left := slices.Clone(found)
-	for k := int(x.rank()) - 1; k >= 0; k-- {
+	for k := int(x.Rank()) - 1; k >= 0; k-- {
 		for i := range left {
-			out[k*len(left)+i] = left[i] % x.typ.Shape[k]
-			left[i] /= x.typ.Shape[k]
+			out[k*len(left)+i] = left[i] % x.Type.Shape[k]
+			left[i] /= x.Type.Shape[k]
 		}
 	}
-	y := knownInts(out...)
-	y.typ.Shape = []int64{x.rank(), int64(len(found))}
-	return one(y)
+	y := KnownInts(out...)
+	y.Type.Shape = []int64{x.Rank(), int64(len(found))}
+	return One(y)
 }
 
 // unique finds the different elements, or the different slices along an axis.
-func unique(c *call) []*value {
+func unique(c *call) []*Value {
 	x := c.requireKnown(0, "X")
-	if x.typ.Elements() > maxKnown {
-		c.unsupported(hintFold, "sorting %v at compile time", x.typ)
+	if x.Type.Elements() > maxKnown {
+		c.Unsupported(HintFold, "sorting %v at compile time", x.Type)
 	}
-	sorted := c.bool("sorted")
+	sorted := c.Bool("sorted")
 	axis := int64(0)
-	if a := c.attr("axis"); a != nil {
-		axis = c.axis(a.Int, x.rank())
+	if a := c.Attr("axis"); a != nil {
+		axis = c.Axis(a.Int, x.Rank())
 	} else {
-		x = c.emit(&graph.Reshape{Shape: []int64{x.typ.Elements()}}, x)
+		x = c.Emit(&graph.Reshape{Shape: []int64{x.Type.Elements()}}, x)
 	}
 	// A row for each slice.
-	n := x.typ.Shape[axis]
+	n := x.Type.Shape[axis]
 	perm := []int64{axis}
-	for a := range x.rank() {
+	for a := range x.Rank() {
 		if a != axis {
 			perm = append(perm, a)
 		}
 	}
-	rows := c.emit(&graph.Transpose{Perm: perm}, x)
-	if rows.typ.DType.IsFloat() {
+	rows := c.Emit(&graph.Transpose{Perm: perm}, x)
+	if rows.Type.DType.IsFloat() {
 		rows = c.cast(rows, graph.F64)
 	}
-	if !rows.known {
-		c.want(rows, "0 (X)")
+	if !rows.Known {
+		c.Want(rows, "0 (X)")
 	}
 	keys := sortKeys(rows)
 	width := 0
@@ -142,25 +142,25 @@ func unique(c *call) []*value {
 			inverse[at] = int64(g)
 		}
 	}
-	indices := knownInts(first...)
-	return []*value{c.emit(&graph.Gather{Axis: axis}, x, indices), indices, knownInts(inverse...), knownInts(counts...)}
+	indices := KnownInts(first...)
+	return []*Value{c.Emit(&graph.Gather{Axis: axis}, x, indices), indices, KnownInts(inverse...), KnownInts(counts...)}
 }
 
 // sortKeys returns, for each element of a known value of bools, integers or
 // float64, a number that orders as the elements do. All NaN are equal and
 // greatest.
-func sortKeys(v *value) []uint64 {
-	size := v.typ.DType.Size()
-	keys := make([]uint64, len(v.data)/size)
+func sortKeys(v *Value) []uint64 {
+	size := v.Type.DType.Size()
+	keys := make([]uint64, len(v.Data)/size)
 	for i := range keys {
 		var b [8]byte
-		copy(b[:], v.data[i*size:(i+1)*size])
+		copy(b[:], v.Data[i*size:(i+1)*size])
 		k := binary.LittleEndian.Uint64(b[:])
 		top := uint64(1) << (8*size - 1)
 		switch {
-		case v.typ.DType.IsSigned():
+		case v.Type.DType.IsSigned():
 			k ^= top
-		case v.typ.DType == graph.F64:
+		case v.Type.DType == graph.F64:
 			switch f := math.Float64frombits(k); {
 			case f != f:
 				k = math.MaxUint64
@@ -179,33 +179,33 @@ func sortKeys(v *value) []uint64 {
 
 // nonMaxSuppression picks boxes by score that do not overlap too much with
 // those picked before.
-func nonMaxSuppression(c *call) []*value {
+func nonMaxSuppression(c *call) []*Value {
 	boxes, scores := c.requireKnown(0, "boxes"), c.requireKnown(1, "scores")
-	if boxes.typ.DType != graph.F32 || scores.typ.DType != graph.F32 || boxes.rank() != 3 || scores.rank() != 3 ||
-		boxes.typ.Shape[2] != 4 || boxes.typ.Shape[0] != scores.typ.Shape[0] || boxes.typ.Shape[1] != scores.typ.Shape[2] {
-		c.fail("operands 0 (boxes) and 1 (scores) are %v and %v, want floats of the shapes [batch,boxes,4] and [batch,classes,boxes]", boxes.typ, scores.typ)
+	if boxes.Type.DType != graph.F32 || scores.Type.DType != graph.F32 || boxes.Rank() != 3 || scores.Rank() != 3 ||
+		boxes.Type.Shape[2] != 4 || boxes.Type.Shape[0] != scores.Type.Shape[0] || boxes.Type.Shape[1] != scores.Type.Shape[2] {
+		c.Fail("operands 0 (boxes) and 1 (scores) are %v and %v, want floats of the shapes [batch,boxes,4] and [batch,classes,boxes]", boxes.Type, scores.Type)
 	}
-	s := suppression{boxes: floats32(boxes.data), centred: c.bool("center_point_box")}
+	s := suppression{boxes: floats32(boxes.Data), centred: c.Bool("center_point_box")}
 	most := int64(0)
-	if c.opt(2) != nil {
+	if c.Opt(2) != nil {
 		most = c.knownInt(2, "max_output_boxes_per_class")
 	}
 	limit := func(i int, what string, def float64) float64 {
-		v := c.known(i, what)
-		if v == nil || v.typ.Elements() == 0 {
+		v := c.Known(i, what)
+		if v == nil || v.Type.Elements() == 0 {
 			return def
 		}
-		if v.typ.DType != graph.F32 || v.typ.Elements() != 1 {
-			c.fail("operand %d (%s) is %v, want one float", i, what, v.typ)
+		if v.Type.DType != graph.F32 || v.Type.Elements() != 1 {
+			c.Fail("operand %d (%s) is %v, want one float", i, what, v.Type)
 		}
-		return float64(floats32(v.data)[0])
+		return float64(floats32(v.Data)[0])
 	}
 	s.overlap = limit(3, "iou_threshold", 0)
 	least := limit(4, "score_threshold", math.Inf(-1))
-	all := floats32(scores.data)
-	batches, classes, n := scores.typ.Shape[0], scores.typ.Shape[1], scores.typ.Shape[2]
+	all := floats32(scores.Data)
+	batches, classes, n := scores.Type.Shape[0], scores.Type.Shape[1], scores.Type.Shape[2]
 	if work := float64(batches) * float64(classes) * float64(n) * float64(min(max(most, 0), n)); work > pickWork {
-		c.unsupported("keep the suppression outside of the model: give it scores and boxes as outputs", "picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
+		c.Unsupported("keep the suppression outside of the model: give it scores and boxes as outputs", "picking up to %d of %d boxes in %d batches and %d classes at compile time", most, n, batches, classes)
 	}
 	var out []int64
 	for b := range batches {
@@ -216,9 +216,9 @@ func nonMaxSuppression(c *call) []*value {
 			}
 		}
 	}
-	y := knownInts(out...)
-	y.typ.Shape = []int64{int64(len(out) / 3), 3}
-	return one(y)
+	y := KnownInts(out...)
+	y.Type.Shape = []int64{int64(len(out) / 3), 3}
+	return One(y)
 }
 
 type suppression struct {

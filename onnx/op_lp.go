@@ -19,37 +19,37 @@ var lpOps = map[string]definition{
 func (c *call) order(fraction bool) float64 {
 	p := 2.0
 	if fraction {
-		p = c.float("p")
+		p = c.Float("p")
 	} else {
-		p = float64(c.int("p"))
+		p = float64(c.Int("p"))
 	}
 	if !(p > 0) || math.IsInf(p, 0) {
-		c.fail("attribute \"p\" is %v, want a number above 0", p)
+		c.Fail("attribute \"p\" is %v, want a number above 0", p)
 	}
 	return p
 }
 
 func lpPool(fraction bool) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		win := c.windows(x, c.requireInts("kernel_shape"))
+	return func(c *call) []*Value {
+		x := c.In(0)
+		win := c.windows(x, c.RequireInts("kernel_shape"))
 		op := &graph.LpPool{
 			Kernel: win.kernel, Strides: win.strides, Dilations: win.dilations, PadsBegin: win.begin, PadsEnd: win.end,
 			Ceil: win.ceil, P: c.order(fraction),
 		}
-		return one(c.emit(op, x))
+		return One(c.Emit(op, x))
 	}
 }
 
 func globalLpPool(fraction bool) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
+	return func(c *call) []*Value {
+		x := c.In(0)
 		p := c.order(fraction)
-		if x.rank() < 2 {
-			c.fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.typ)
+		if x.Rank() < 2 {
+			c.Fail("operand 0 is %v, want at least 2 dimensions: batch and channels", x.Type)
 		}
 		reduce := &graph.Reduce{Fn: graph.ReduceL2, KeepDims: true}
-		for a := int64(2); a < x.rank(); a++ {
+		for a := int64(2); a < x.Rank(); a++ {
 			reduce.Axes = append(reduce.Axes, a)
 		}
 		switch p {
@@ -57,76 +57,76 @@ func globalLpPool(fraction bool) lowerFunc {
 			reduce.Fn = graph.ReduceL1
 			fallthrough
 		case 2:
-			return one(c.emit(reduce, x))
+			return One(c.Emit(reduce, x))
 		}
 		reduce.Fn = graph.ReduceSum
 		wide := c.wide(x)
-		pow := func(v *value, e float64) *value {
-			return c.emit(&graph.Binary{Fn: graph.Pow}, v, scalar(wide.typ.DType, e))
+		pow := func(v *Value, e float64) *Value {
+			return c.Emit(&graph.Binary{Fn: graph.Pow}, v, Scalar(wide.Type.DType, e))
 		}
-		y := c.emit(reduce, pow(c.emit(&graph.Unary{Fn: graph.Abs}, wide), p))
-		return one(c.cast(pow(y, 1/p), x.typ.DType))
+		y := c.Emit(reduce, pow(c.Emit(&graph.Unary{Fn: graph.Abs}, wide), p))
+		return One(c.cast(pow(y, 1/p), x.Type.DType))
 	}
 }
 
 // lpNormalization divides by a norm. The elements are divided by the greatest
 // of them first, so that no square overflows.
-func lpNormalization(c *call) []*value {
-	x := c.in(0)
-	axis := c.axis(c.int("axis"), x.rank())
+func lpNormalization(c *call) []*Value {
+	x := c.In(0)
+	axis := c.Axis(c.Int("axis"), x.Rank())
 	fn := graph.ReduceL2
-	switch p := c.int("p"); p {
+	switch p := c.Int("p"); p {
 	case 1:
 		fn = graph.ReduceL1
 	case 2:
 	default:
-		c.fail("attribute \"p\" is %d, want 1 or 2", p)
+		c.Fail("attribute \"p\" is %d, want 1 or 2", p)
 	}
-	if x.typ.Elements() == 0 {
-		return one(x)
+	if x.Type.Elements() == 0 {
+		return One(x)
 	}
 	v := c.wide(x)
-	t := v.typ.DType
-	binary := func(fn graph.BinaryFn, a, b *value) *value { return c.emit(&graph.Binary{Fn: fn}, a, b) }
-	reduce := func(fn graph.ReduceFn, v *value) *value {
-		return c.emit(&graph.Reduce{Fn: fn, Axes: []int64{axis}, KeepDims: true}, v)
+	t := v.Type.DType
+	binary := func(fn graph.BinaryFn, a, b *Value) *Value { return c.Emit(&graph.Binary{Fn: fn}, a, b) }
+	reduce := func(fn graph.ReduceFn, v *Value) *Value {
+		return c.Emit(&graph.Reduce{Fn: fn, Axes: []int64{axis}, KeepDims: true}, v)
 	}
-	most := reduce(graph.ReduceMax, c.emit(&graph.Unary{Fn: graph.Abs}, v))
-	usable := binary(graph.And, binary(graph.Greater, most, scalar(t, 0)), binary(graph.Less, most, scalar(t, math.Inf(1))))
-	v = binary(graph.Div, v, c.emit(&graph.Where{}, usable, most, scalar(t, 1)))
+	most := reduce(graph.ReduceMax, c.Emit(&graph.Unary{Fn: graph.Abs}, v))
+	usable := binary(graph.And, binary(graph.Greater, most, Scalar(t, 0)), binary(graph.Less, most, Scalar(t, math.Inf(1))))
+	v = binary(graph.Div, v, c.Emit(&graph.Where{}, usable, most, Scalar(t, 1)))
 	norm := reduce(fn, v)
 	// A norm of zero leaves zeros.
-	norm = c.emit(&graph.Where{}, binary(graph.Equal, norm, scalar(t, 0)), scalar(t, 1), norm)
-	return one(c.cast(binary(graph.Div, v, norm), x.typ.DType))
+	norm = c.Emit(&graph.Where{}, binary(graph.Equal, norm, Scalar(t, 0)), Scalar(t, 1), norm)
+	return One(c.cast(binary(graph.Div, v, norm), x.Type.DType))
 }
 
 // maxUnpool puts elements back to where MaxPool took them from. The indices
 // are those of the shape that the attributes give; if another one is asked for,
 // that is cut or filled up with zeros.
-func maxUnpool(c *call) []*value {
-	x, indices := c.in(0), c.in(1)
-	win := c.windows(x, c.requireInts("kernel_shape"))
-	shape := slices.Clone(x.typ.Shape)
+func maxUnpool(c *call) []*Value {
+	x, indices := c.In(0), c.In(1)
+	win := c.windows(x, c.RequireInts("kernel_shape"))
+	shape := slices.Clone(x.Type.Shape)
 	for i := range win.kernel {
 		shape[2+i] = max(satProduct(shape[2+i]-1, win.strides[i])-win.begin[i]-win.end[i]+win.kernel[i], 0)
 	}
-	y := c.emit(&graph.MaxUnpool{Shape: shape}, x, indices)
-	want, given := c.knownInts(2, "output_shape")
+	y := c.Emit(&graph.MaxUnpool{Shape: shape}, x, indices)
+	want, given := c.KnownInts(2, "output_shape")
 	if !given {
-		return one(y)
+		return One(y)
 	}
 	if len(want) != len(shape) {
-		c.fail("operand 2 (output_shape) is %s, want %d numbers", graph.ShapeString(want), len(shape))
+		c.Fail("operand 2 (output_shape) is %s, want %d numbers", graph.ShapeString(want), len(shape))
 	}
 	pad := &graph.Pad{Before: make([]int64, len(shape)), After: make([]int64, len(shape)), Mode: graph.PadConstant}
 	for i, d := range want {
 		if d < 0 || d >= graph.MaxTensorBytes {
-			c.fail("operand 2 (output_shape) is %s, want sizes", graph.ShapeString(want))
+			c.Fail("operand 2 (output_shape) is %s, want sizes", graph.ShapeString(want))
 		}
 		pad.After[i] = d - shape[i]
 	}
 	if slices.Equal(want, shape) {
-		return one(y)
+		return One(y)
 	}
-	return one(c.emit(pad, y))
+	return One(c.Emit(pad, y))
 }

@@ -17,73 +17,73 @@ var movementOps = map[string]definition{
 	"Gather":    takes("data:any indices:indices").since(1, gather, "axis=0"),
 }
 
-func transpose(c *call) []*value {
-	x := c.in(0)
-	perm, ok := c.ints("perm")
+func transpose(c *call) []*Value {
+	x := c.In(0)
+	perm, ok := c.Ints("perm")
 	if !ok {
-		perm = make([]int64, x.rank())
+		perm = make([]int64, x.Rank())
 		for i := range perm {
-			perm[i] = x.rank() - 1 - int64(i)
+			perm[i] = x.Rank() - 1 - int64(i)
 		}
 	}
-	return one(c.emit(&graph.Transpose{Perm: perm}, x))
+	return One(c.Emit(&graph.Transpose{Perm: perm}, x))
 }
 
 // concatDefault is Concat-1, whose axis has a default.
-func concatDefault(c *call) []*value { return c.concat(c.int("axis")) }
+func concatDefault(c *call) []*Value { return c.concat(c.Int("axis")) }
 
-func concat(c *call) []*value { return c.concat(c.int("axis")) }
+func concat(c *call) []*Value { return c.concat(c.Int("axis")) }
 
-func (c *call) concat(axis int64) []*value {
-	all := c.all()
-	return one(c.emit(&graph.Concat{Axis: c.axis(axis, all[0].rank())}, all...))
+func (c *call) concat(axis int64) []*Value {
+	all := c.All()
+	return One(c.Emit(&graph.Concat{Axis: c.Axis(axis, all[0].Rank())}, all...))
 }
 
-func sliceAttributes(c *call) []*value {
-	starts, ends := c.requireInts("starts"), c.requireInts("ends")
-	axes, given := c.ints("axes")
-	return c.slice(c.in(0), starts, ends, axes, nil, given, false)
+func sliceAttributes(c *call) []*Value {
+	starts, ends := c.RequireInts("starts"), c.RequireInts("ends")
+	axes, given := c.Ints("axes")
+	return c.slice(c.In(0), starts, ends, axes, nil, given, false)
 }
 
-func sliceOperands(c *call) []*value {
-	x := c.in(0)
-	starts, ends := c.requireKnownInts(1, "starts"), c.requireKnownInts(2, "ends")
-	axes, axesGiven := c.knownInts(3, "axes")
-	steps, stepsGiven := c.knownInts(4, "steps")
+func sliceOperands(c *call) []*Value {
+	x := c.In(0)
+	starts, ends := c.RequireKnownInts(1, "starts"), c.RequireKnownInts(2, "ends")
+	axes, axesGiven := c.KnownInts(3, "axes")
+	steps, stepsGiven := c.KnownInts(4, "steps")
 	return c.slice(x, starts, ends, axes, steps, axesGiven, stepsGiven)
 }
 
-func (c *call) slice(x *value, starts, ends, axes, steps []int64, axesGiven, stepsGiven bool) []*value {
+func (c *call) slice(x *Value, starts, ends, axes, steps []int64, axesGiven, stepsGiven bool) []*Value {
 	if len(ends) != len(starts) || axesGiven && len(axes) != len(starts) || stepsGiven && len(steps) != len(starts) {
-		c.fail("starts, ends, axes and steps have %d, %d, %d and %d numbers, want as many each", len(starts), len(ends), len(axes), len(steps))
+		c.Fail("starts, ends, axes and steps have %d, %d, %d and %d numbers, want as many each", len(starts), len(ends), len(axes), len(steps))
 	}
-	if int64(len(starts)) > x.rank() {
-		c.fail("starts has %d numbers, want at most one for each axis of %v", len(starts), x.typ)
+	if int64(len(starts)) > x.Rank() {
+		c.Fail("starts has %d numbers, want at most one for each axis of %v", len(starts), x.Type)
 	}
 	if axesGiven {
-		c.axes(axes, x.rank()) // refuses axes named twice
+		c.Axes(axes, x.Rank()) // refuses axes named twice
 	}
 	op := whole(x)
 	for i := range starts {
 		axis := int64(i)
 		if axesGiven {
-			axis = c.axis(axes[i], x.rank())
+			axis = c.Axis(axes[i], x.Rank())
 		}
 		step := int64(1)
 		if stepsGiven {
 			step = steps[i]
 		}
 		if step == 0 {
-			c.fail("the step of axis %d is 0", axis)
+			c.Fail("the step of axis %d is 0", axis)
 		}
-		op.Start[axis], op.Size[axis], op.Step[axis] = window(starts[i], ends[i], step, x.typ.Shape[axis])
+		op.Start[axis], op.Size[axis], op.Step[axis] = window(starts[i], ends[i], step, x.Type.Shape[axis])
 	}
-	return one(c.emit(op, x))
+	return One(c.Emit(op, x))
 }
 
 // whole returns a Slice that takes all of x.
-func whole(x *value) *graph.Slice {
-	op := &graph.Slice{Start: make([]int64, x.rank()), Size: slices.Clone(x.typ.Shape), Step: make([]int64, x.rank())}
+func whole(x *Value) *graph.Slice {
+	op := &graph.Slice{Start: make([]int64, x.Rank()), Size: slices.Clone(x.Type.Shape), Step: make([]int64, x.Rank())}
 	for i := range op.Step {
 		op.Step[i] = 1
 	}
@@ -117,27 +117,27 @@ func window(start, end, step, dim int64) (first, size, stride int64) {
 }
 
 // splitAttribute is Split up to version 11; version 1 had an operand too.
-func splitAttribute(c *call) []*value {
-	sizes, ok := c.ints("split")
-	if c.opset() < 2 && !ok {
-		sizes, ok = c.knownInts(1, "split")
+func splitAttribute(c *call) []*Value {
+	sizes, ok := c.Ints("split")
+	if c.Opset() < 2 && !ok {
+		sizes, ok = c.KnownInts(1, "split")
 	}
-	return c.split(c.in(0), sizes, ok)
+	return c.split(c.In(0), sizes, ok)
 }
 
-func splitOperand(c *call) []*value {
-	x := c.in(0)
-	sizes, ok := c.knownInts(1, "split")
-	a := c.attr("num_outputs") // from version 18 on
+func splitOperand(c *call) []*Value {
+	x := c.In(0)
+	sizes, ok := c.KnownInts(1, "split")
+	a := c.Attr("num_outputs") // from version 18 on
 	if a == nil {
 		return c.split(x, sizes, ok)
 	}
-	n := int64(c.outputs())
+	n := int64(c.Outputs())
 	if ok || a.Int != n {
-		c.fail("attribute num_outputs is %d, want the number of results, %d, and no operand 1 (split)", a.Int, n)
+		c.Fail("attribute num_outputs is %d, want the number of results, %d, and no operand 1 (split)", a.Int, n)
 	}
 	// All parts have the size rounded up, except the last ones.
-	left := x.typ.Shape[c.axis(c.int("axis"), x.rank())]
+	left := x.Type.Shape[c.Axis(c.Int("axis"), x.Rank())]
 	part := (left + n - 1) / n
 	for range n {
 		size := min(part, left)
@@ -148,13 +148,13 @@ func splitOperand(c *call) []*value {
 }
 
 // split cuts x into parts of the given sizes, or else into equal parts.
-func (c *call) split(x *value, sizes []int64, given bool) []*value {
-	axis := c.axis(c.int("axis"), x.rank())
-	dim := x.typ.Shape[axis]
-	n := int64(c.outputs())
+func (c *call) split(x *Value, sizes []int64, given bool) []*Value {
+	axis := c.Axis(c.Int("axis"), x.Rank())
+	dim := x.Type.Shape[axis]
+	n := int64(c.Outputs())
 	if !given {
 		if n == 0 || dim%n != 0 {
-			c.fail("axis %d of %v can't be split into %d equal parts", axis, x.typ, n)
+			c.Fail("axis %d of %v can't be split into %d equal parts", axis, x.Type, n)
 		}
 		sizes = slices.Repeat([]int64{dim / n}, int(n))
 	}
@@ -167,15 +167,15 @@ func (c *call) split(x *value, sizes []int64, given bool) []*value {
 		left -= s
 	}
 	if left != 0 || int64(len(sizes)) != n {
-		c.fail("split is %s for %d results, want sizes that add up to the %d of axis %d of %v", graph.ShapeString(sizes), n, dim, axis, x.typ)
+		c.Fail("split is %s for %d results, want sizes that add up to the %d of axis %d of %v", graph.ShapeString(sizes), n, dim, axis, x.Type)
 	}
-	out := make([]*value, n)
+	out := make([]*Value, n)
 	at := int64(0)
 	for i, s := range sizes {
-		if c.wants(i) {
+		if c.Wants(i) {
 			op := whole(x)
 			op.Start[axis], op.Size[axis] = at, s
-			out[i] = c.emit(op, x)
+			out[i] = c.Emit(op, x)
 		}
 		at += s
 	}
@@ -183,48 +183,48 @@ func (c *call) split(x *value, sizes []int64, given bool) []*value {
 }
 
 // padAttributes is Pad-1 and Pad-2.
-func padAttributes(c *call) []*value {
-	x := c.in(0)
-	pads, ok := c.ints("pads")
+func padAttributes(c *call) []*Value {
+	x := c.In(0)
+	pads, ok := c.Ints("pads")
 	if !ok {
-		pads = c.requireInts("paddings")
+		pads = c.RequireInts("paddings")
 	}
-	value := scalar(x.typ.DType, c.float("value"))
+	value := Scalar(x.Type.DType, c.Float("value"))
 	return c.pad(x, pads, nil, false, value)
 }
 
-func padOperands(c *call) []*value {
-	x := c.in(0)
-	pads := c.requireKnownInts(1, "pads")
-	value := c.opt(2).constant()
-	axes, given := c.knownInts(3, "axes") // from version 18 on
+func padOperands(c *call) []*Value {
+	x := c.In(0)
+	pads := c.RequireKnownInts(1, "pads")
+	value := c.Opt(2).Constant()
+	axes, given := c.KnownInts(3, "axes") // from version 18 on
 	return c.pad(x, pads, axes, given, value)
 }
 
-func (c *call) pad(x *value, pads, axes []int64, given bool, fill *value) []*value {
-	n := int(x.rank())
+func (c *call) pad(x *Value, pads, axes []int64, given bool, fill *Value) []*Value {
+	n := int(x.Rank())
 	if given {
 		n = len(axes)
-		c.axes(axes, x.rank()) // refuses axes named twice
+		c.Axes(axes, x.Rank()) // refuses axes named twice
 	}
 	if len(pads) != 2*n {
-		c.fail("pads has %d numbers, want 2 for each of %d axes", len(pads), n)
+		c.Fail("pads has %d numbers, want 2 for each of %d axes", len(pads), n)
 	}
-	op := &graph.Pad{Before: make([]int64, x.rank()), After: make([]int64, x.rank()), Mode: graph.PadMode(c.str("mode"))}
+	op := &graph.Pad{Before: make([]int64, x.Rank()), After: make([]int64, x.Rank()), Mode: graph.PadMode(c.Str("mode"))}
 	for i := range n {
 		axis := int64(i)
 		if given {
-			axis = c.axis(axes[i], x.rank())
+			axis = c.Axis(axes[i], x.Rank())
 		}
 		op.Before[axis], op.After[axis] = pads[i], pads[n+i]
 	}
 	if op.Mode != graph.PadConstant {
-		return one(c.emit(op, x))
+		return One(c.Emit(op, x))
 	}
-	return one(c.emit(op, x, fill))
+	return One(c.Emit(op, x, fill))
 }
 
-func gather(c *call) []*value {
-	x := c.in(0)
-	return one(c.emit(&graph.Gather{Axis: c.axis(c.int("axis"), x.rank())}, x, c.in(1)))
+func gather(c *call) []*Value {
+	x := c.In(0)
+	return One(c.Emit(&graph.Gather{Axis: c.Axis(c.Int("axis"), x.Rank())}, x, c.In(1)))
 }

@@ -15,42 +15,42 @@ var normOps = map[string]definition{
 }
 
 // batchNormLegacy is BatchNormalization up to version 6.
-func batchNormLegacy(c *call) []*value {
-	if !c.bool("is_test") {
-		c.warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
+func batchNormLegacy(c *call) []*Value {
+	if !c.Bool("is_test") {
+		c.Warn("BatchNormalization uses the given mean and variance, though its attribute is_test is not set: what is compiled is inference")
 	}
 	return batchNorm(c)
 }
 
 // batchNorm is BatchNormalization from version 7 to 13. It learns when it has
 // more than one result.
-func batchNorm(c *call) []*value {
-	for i := 1; i < c.outputs(); i++ {
-		if c.wants(i) {
-			c.unsupported(hintTraining, "training mode")
+func batchNorm(c *call) []*Value {
+	for i := 1; i < c.Outputs(); i++ {
+		if c.Wants(i) {
+			c.Unsupported(HintTraining, "training mode")
 		}
 	}
 	return c.batchNorm()
 }
 
-func batchNormTraining(c *call) []*value {
-	if c.bool("training_mode") {
-		c.unsupported(hintTraining, "training mode")
+func batchNormTraining(c *call) []*Value {
+	if c.Bool("training_mode") {
+		c.Unsupported(HintTraining, "training mode")
 	}
 	return c.batchNorm()
 }
 
-func (c *call) batchNorm() []*value {
-	eps := c.float("epsilon")
-	perElement := c.has("spatial") && !c.bool("spatial") // up to version 8
-	x := c.in(0)
-	params := []*value{c.in(1), c.in(2), c.in(3), c.in(4)} // scale, bias, mean, variance
+func (c *call) batchNorm() []*Value {
+	eps := c.Float("epsilon")
+	perElement := c.Has("spatial") && !c.Bool("spatial") // up to version 8
+	x := c.In(0)
+	params := []*Value{c.In(1), c.In(2), c.In(3), c.In(4)} // scale, bias, mean, variance
 	// From version 15 on types may differ. Statistics of a narrower x are kept
 	// in the wider type.
-	wide := x.typ.DType
+	wide := x.Type.DType
 	for _, p := range params {
-		if p.typ.DType.Size() > wide.Size() {
-			wide = p.typ.DType
+		if p.Type.DType.Size() > wide.Size() {
+			wide = p.Type.DType
 		}
 	}
 	y := c.cast(x, wide)
@@ -60,21 +60,21 @@ func (c *call) batchNorm() []*value {
 	if perElement {
 		y = c.normalise(y, params, eps)
 	} else {
-		y = c.emit(&graph.BatchNorm{Epsilon: eps}, append([]*value{y}, params...)...)
+		y = c.Emit(&graph.BatchNorm{Epsilon: eps}, append([]*Value{y}, params...)...)
 	}
-	return one(c.cast(y, x.typ.DType))
+	return One(c.cast(y, x.Type.DType))
 }
 
 // normalise is batch normalisation whose parameters have a value for each
 // element of a sample.
-func (c *call) normalise(x *value, params []*value, eps float64) *value {
+func (c *call) normalise(x *Value, params []*Value, eps float64) *Value {
 	for i, p := range params {
-		if x.rank() < 2 || !slices.Equal(p.typ.Shape, x.typ.Shape[1:]) {
-			c.fail("operand %d is %v, want the shape of one sample of operand 0, %v, as attribute spatial is 0", i+1, p.typ, x.typ)
+		if x.Rank() < 2 || !slices.Equal(p.Type.Shape, x.Type.Shape[1:]) {
+			c.Fail("operand %d is %v, want the shape of one sample of operand 0, %v, as attribute spatial is 0", i+1, p.Type, x.Type)
 		}
 	}
-	binary := func(fn graph.BinaryFn, a, b *value) *value { return c.emit(&graph.Binary{Fn: fn}, a, b) }
-	dev := c.emit(&graph.Unary{Fn: graph.Sqrt}, binary(graph.Add, params[3], scalar(x.typ.DType, eps)))
+	binary := func(fn graph.BinaryFn, a, b *Value) *Value { return c.Emit(&graph.Binary{Fn: fn}, a, b) }
+	dev := c.Emit(&graph.Unary{Fn: graph.Sqrt}, binary(graph.Add, params[3], Scalar(x.Type.DType, eps)))
 	y := binary(graph.Div, binary(graph.Sub, x, params[2]), dev)
 	return binary(graph.Add, binary(graph.Mul, y, params[0]), params[1])
 }
@@ -82,36 +82,36 @@ func (c *call) normalise(x *value, params []*value, eps float64) *value {
 // softmaxFlat is Softmax before version 13: over all axes from attribute axis
 // on, as if they were one.
 func softmaxFlat(log bool) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		axis := c.int("axis")
-		if axis != x.rank() {
-			axis = c.axis(axis, x.rank())
+	return func(c *call) []*Value {
+		x := c.In(0)
+		axis := c.Int("axis")
+		if axis != x.Rank() {
+			axis = c.Axis(axis, x.Rank())
 		}
-		if axis == x.rank()-1 {
-			return one(c.emit(&graph.Softmax{Axis: axis, Log: log}, x))
+		if axis == x.Rank()-1 {
+			return One(c.Emit(&graph.Softmax{Axis: axis, Log: log}, x))
 		}
-		y := c.emit(&graph.Softmax{Axis: 1, Log: log}, c.flatten(x, axis))
-		return one(c.emit(&graph.Reshape{Shape: x.typ.Shape}, y))
+		y := c.Emit(&graph.Softmax{Axis: 1, Log: log}, c.flatten(x, axis))
+		return One(c.Emit(&graph.Reshape{Shape: x.Type.Shape}, y))
 	}
 }
 
 func softmax(log bool) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		return one(c.emit(&graph.Softmax{Axis: c.axis(c.int("axis"), x.rank()), Log: log}, x))
+	return func(c *call) []*Value {
+		x := c.In(0)
+		return One(c.Emit(&graph.Softmax{Axis: c.Axis(c.Int("axis"), x.Rank()), Log: log}, x))
 	}
 }
 
-func layerNorm(c *call) []*value {
-	x, scale, bias := c.in(0), c.in(1), c.opt(2)
-	op := &graph.LayerNorm{Axis: c.axis(c.int("axis"), x.rank()), Epsilon: c.float("epsilon")}
-	stash := ElemType(c.int("stash_type"))
+func layerNorm(c *call) []*Value {
+	x, scale, bias := c.In(0), c.In(1), c.Opt(2)
+	op := &graph.LayerNorm{Axis: c.Axis(c.Int("axis"), x.Rank()), Epsilon: c.Float("epsilon")}
+	stash := ElemType(c.Int("stash_type"))
 	if stash != Float && stash != BFloat16 {
-		c.unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
+		c.Unsupported("set stash_type to 1 (float)", "stash_type %v", stash)
 	}
 	// Statistics are computed in single precision at least.
-	out := c.emitN(op, []bool{true, c.wants(1), c.wants(2)}, x, scale, bias)
+	out := c.EmitN(op, []bool{true, c.Wants(1), c.Wants(2)}, x, scale, bias)
 	for i, v := range out[1:] {
 		if v != nil && stash == BFloat16 {
 			out[1+i] = c.cast(v, graph.BF16)

@@ -16,23 +16,23 @@ var recurrentOps = map[string]definition{
 	"ai.graphcore.LSTM": takes("X:T=floats W:T B:T S:T sequence_lens:integers").since(1, graphcoreLSTM, "output_full_sequence=1 availableMemoryProportion:float partialsType:string"),
 }
 
-func lstm(c *call) []*value {
-	op := &graph.LSTM{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
-		InputForget: c.bool("input_forget"), BatchFirst: c.bool("layout")}
+func lstm(c *call) []*Value {
+	op := &graph.LSTM{Hidden: c.hidden(), Direction: c.Str("direction"), Clip: c.Float("clip"),
+		InputForget: c.Bool("input_forget"), BatchFirst: c.Bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh", "Tanh")
 	return c.recurrent(op, 8, 3)
 }
 
-func gru(c *call) []*value {
-	op := &graph.GRU{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
-		LinearBeforeReset: c.bool("linear_before_reset"), BatchFirst: c.bool("layout")}
+func gru(c *call) []*Value {
+	op := &graph.GRU{Hidden: c.hidden(), Direction: c.Str("direction"), Clip: c.Float("clip"),
+		LinearBeforeReset: c.Bool("linear_before_reset"), BatchFirst: c.Bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Sigmoid", "Tanh")
 	return c.recurrent(op, 6, 2)
 }
 
-func rnn(c *call) []*value {
-	op := &graph.RNN{Hidden: c.hidden(), Direction: c.str("direction"), Clip: c.float("clip"),
-		BatchFirst: c.bool("layout")}
+func rnn(c *call) []*Value {
+	op := &graph.RNN{Hidden: c.hidden(), Direction: c.Str("direction"), Clip: c.Float("clip"),
+		BatchFirst: c.Bool("layout")}
 	op.Activations, op.ActAlpha, op.ActBeta = c.activations(op.Direction, "Tanh")
 	return c.recurrent(op, 6, 2)
 }
@@ -40,69 +40,69 @@ func rnn(c *call) []*value {
 // hidden returns the number of hidden units: the attribute, or else the depth
 // of operand R.
 func (c *call) hidden() int64 {
-	if c.has("hidden_size") {
-		return c.int("hidden_size")
+	if c.Has("hidden_size") {
+		return c.Int("hidden_size")
 	}
-	if r := c.in(2); r.rank() > 0 {
-		return r.typ.Shape[r.rank()-1]
+	if r := c.In(2); r.Rank() > 0 {
+		return r.Type.Shape[r.Rank()-1]
 	}
 	return 0
 }
 
 // recurrent applies a recurrent operator to its operands.
-func (c *call) recurrent(op graph.Op, operands, results int) []*value {
-	in := make([]*value, operands)
+func (c *call) recurrent(op graph.Op, operands, results int) []*Value {
+	in := make([]*Value, operands)
 	for i := range in {
-		in[i] = c.opt(i)
+		in[i] = c.Opt(i)
 	}
 	want := make([]bool, results)
 	for i := range want {
-		want[i] = c.wants(i)
+		want[i] = c.Wants(i)
 	}
-	return c.emitN(op, want, in...)
+	return c.EmitN(op, want, in...)
 }
 
 // graphcoreLSTM is PopART's LSTM. Its weights are [4, input+hidden, hidden],
 // those of X first, its biases [4, hidden], gates in the order forget, input,
 // candidate, output; its initial state is [2, batch, hidden], H before C.
-func graphcoreLSTM(c *call) []*value {
-	x, weights, biases, state, lengths := c.in(0), c.in(1), c.opt(2), c.opt(3), c.opt(4)
-	if x.rank() != 3 || weights.rank() != 3 || weights.typ.Shape[0] != 4 || weights.typ.Shape[1] != x.typ.Shape[2]+weights.typ.Shape[2] {
-		c.fail("operands 0 and 1 are %v and %v, want [sequence,batch,input] and [4,input+hidden,hidden]", x.typ, weights.typ)
+func graphcoreLSTM(c *call) []*Value {
+	x, weights, biases, state, lengths := c.In(0), c.In(1), c.Opt(2), c.Opt(3), c.Opt(4)
+	if x.Rank() != 3 || weights.Rank() != 3 || weights.Type.Shape[0] != 4 || weights.Type.Shape[1] != x.Type.Shape[2]+weights.Type.Shape[2] {
+		c.Fail("operands 0 and 1 are %v and %v, want [sequence,batch,input] and [4,input+hidden,hidden]", x.Type, weights.Type)
 	}
-	steps, batch, input, hidden := x.typ.Shape[0], x.typ.Shape[1], x.typ.Shape[2], weights.typ.Shape[2]
-	reshape := func(v *value, shape ...int64) *value { return c.emit(&graph.Reshape{Shape: shape}, v) }
-	part := func(v *value, axis, start, size int64) *value {
+	steps, batch, input, hidden := x.Type.Shape[0], x.Type.Shape[1], x.Type.Shape[2], weights.Type.Shape[2]
+	reshape := func(v *Value, shape ...int64) *Value { return c.Emit(&graph.Reshape{Shape: shape}, v) }
+	part := func(v *Value, axis, start, size int64) *Value {
 		op := whole(v)
 		op.Start[axis], op.Size[axis] = start, size
-		return c.emit(op, v)
+		return c.Emit(op, v)
 	}
-	order := knownInts(1, 3, 0, 2) // of PopART's gates in ONNX's
-	all := c.emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, c.emit(&graph.Gather{}, weights, order))
-	in := make([]*value, 8)
+	order := KnownInts(1, 3, 0, 2) // of PopART's gates in ONNX's
+	all := c.Emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, c.Emit(&graph.Gather{}, weights, order))
+	in := make([]*Value, 8)
 	in[0] = x
 	in[1] = reshape(part(all, 2, 0, input), 1, 4*hidden, input)
 	in[2] = reshape(part(all, 2, input, hidden), 1, 4*hidden, hidden)
 	if biases != nil {
-		if biases.rank() != 2 || biases.typ.Shape[0] != 4 || biases.typ.Shape[1] != hidden {
-			c.fail("operand 2 (biases) is %v, want [4,%d]", biases.typ, hidden)
+		if biases.Rank() != 2 || biases.Type.Shape[0] != 4 || biases.Type.Shape[1] != hidden {
+			c.Fail("operand 2 (biases) is %v, want [4,%d]", biases.Type, hidden)
 		}
-		b := reshape(c.emit(&graph.Gather{}, biases, order), 1, 4*hidden)
-		in[3] = c.emit(&graph.Pad{Before: []int64{0, 0}, After: []int64{0, 4 * hidden}, Mode: graph.PadConstant}, b)
+		b := reshape(c.Emit(&graph.Gather{}, biases, order), 1, 4*hidden)
+		in[3] = c.Emit(&graph.Pad{Before: []int64{0, 0}, After: []int64{0, 4 * hidden}, Mode: graph.PadConstant}, b)
 	}
 	if lengths != nil {
 		in[4] = c.cast(lengths, graph.I32)
 	}
 	if state != nil {
-		if state.rank() != 3 || state.typ.Shape[0] != 2 {
-			c.fail("operand 3 (initial state) is %v, want [2,%d,%d]", state.typ, batch, hidden)
+		if state.Rank() != 3 || state.Type.Shape[0] != 2 {
+			c.Fail("operand 3 (initial state) is %v, want [2,%d,%d]", state.Type, batch, hidden)
 		}
 		in[5], in[6] = part(state, 0, 0, 1), part(state, 0, 1, 1)
 	}
 	op := &graph.LSTM{Hidden: hidden, Direction: "forward", Activations: []string{"Sigmoid", "Tanh", "Tanh"},
 		ActAlpha: make([]float64, 3), ActBeta: make([]float64, 3)}
-	full := c.bool("output_full_sequence")
-	out := c.emitN(op, []bool{full, !full, c.wants(1)}, in...)
+	full := c.Bool("output_full_sequence")
+	out := c.EmitN(op, []bool{full, !full, c.Wants(1)}, in...)
 	y := out[0]
 	if full {
 		y = reshape(y, steps, batch, hidden)
@@ -113,7 +113,7 @@ func graphcoreLSTM(c *call) []*value {
 	if cell != nil {
 		cell = reshape(cell, batch, hidden)
 	}
-	return []*value{y, cell}
+	return []*Value{y, cell}
 }
 
 // activationParams tells which parameters an activation has and what they
@@ -140,15 +140,15 @@ func (c *call) activations(direction string, defaults ...string) (acts []string,
 	if direction == "bidirectional" {
 		names = append(names, defaults...)
 	}
-	if a := c.attr("activations"); a != nil {
+	if a := c.Attr("activations"); a != nil {
 		if len(a.Strings) != len(names) {
-			c.fail("attribute \"activations\" has %d names, want %d", len(a.Strings), len(names))
+			c.Fail("attribute \"activations\" has %d names, want %d", len(a.Strings), len(names))
 		}
 		for i, s := range a.Strings {
 			names[i] = string(s)
 		}
 	}
-	alphas, betas := c.floats("activation_alpha"), c.floats("activation_beta")
+	alphas, betas := c.Floats("activation_alpha"), c.Floats("activation_beta")
 	next := func(list *[]float64, takes bool, def float64) float64 {
 		if !takes || len(*list) == 0 {
 			return def
@@ -163,7 +163,7 @@ func (c *call) activations(direction string, defaults ...string) (acts []string,
 			i++
 		}
 		if i == len(activationParams) {
-			c.fail("attribute \"activations\" names %q, which is no activation", name)
+			c.Fail("attribute \"activations\" names %q, which is no activation", name)
 		}
 		p := activationParams[i]
 		acts = append(acts, p.name)

@@ -19,25 +19,25 @@ var reduceOps = map[string]definition{
 
 // reductions defines a reduction whose axes are an operand from a version on.
 func reductions(operands string, fn graph.ReduceFn, operand int64) definition {
-	attribute := func(c *call) []*value {
-		axes, _ := c.ints("axes")
+	attribute := func(c *call) []*Value {
+		axes, _ := c.Ints("axes")
 		return c.reduce(fn, axes, false)
 	}
-	known := func(c *call) []*value {
-		axes, _ := c.knownInts(1, "axes")
-		return c.reduce(fn, axes, c.bool("noop_with_empty_axes"))
+	known := func(c *call) []*Value {
+		axes, _ := c.KnownInts(1, "axes")
+		return c.reduce(fn, axes, c.Bool("noop_with_empty_axes"))
 	}
 	return takes(operands).since(1, attribute, "axes:ints keepdims=1").since(operand, known, "keepdims=1 noop_with_empty_axes=0")
 }
 
 // reduce reduces over axes. Without any it reduces over all, or over none.
-func (c *call) reduce(fn graph.ReduceFn, axes []int64, noneIfEmpty bool) []*value {
-	x := c.in(0)
-	op := &graph.Reduce{Fn: fn, Axes: c.axes(axes, x.rank()), KeepDims: c.bool("keepdims")}
+func (c *call) reduce(fn graph.ReduceFn, axes []int64, noneIfEmpty bool) []*Value {
+	x := c.In(0)
+	op := &graph.Reduce{Fn: fn, Axes: c.Axes(axes, x.Rank()), KeepDims: c.Bool("keepdims")}
 	if len(axes) == 0 && !noneIfEmpty {
-		for a := range x.rank() {
+		for a := range x.Rank() {
 			op.Axes = append(op.Axes, a)
 		}
 	}
-	return one(c.emit(op, x))
+	return One(c.Emit(op, x))
 }

@@ -7,15 +7,15 @@ var rmsNormOps = map[string]definition{"RMSNormalization": takes("X:floats scale
 
 // rmsNorm lowers RMSNormalization, whose result has the type of the scale. It
 // is computed in single precision at least, whatever stash_type says.
-func rmsNorm(c *call) []*value {
-	x, scale := c.in(0), c.in(1)
-	op := &graph.RMSNorm{Axis: c.axis(c.int("axis"), x.rank()), Epsilon: c.float("epsilon")}
-	to := scale.typ.DType
-	if x.typ.DType != to {
+func rmsNorm(c *call) []*Value {
+	x, scale := c.In(0), c.In(1)
+	op := &graph.RMSNorm{Axis: c.Axis(c.Int("axis"), x.Rank()), Epsilon: c.Float("epsilon")}
+	to := scale.Type.DType
+	if x.Type.DType != to {
 		x, scale = c.wide(x), c.wide(scale)
-		if x.typ.DType == graph.F64 || scale.typ.DType == graph.F64 {
+		if x.Type.DType == graph.F64 || scale.Type.DType == graph.F64 {
 			x, scale = c.cast(x, graph.F64), c.cast(scale, graph.F64)
 		}
 	}
-	return one(c.cast(c.emit(op, x, scale), to))
+	return One(c.cast(c.Emit(op, x, scale), to))
 }

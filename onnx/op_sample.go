@@ -12,12 +12,12 @@ var sampleOps = map[string]definition{
 	"MaxRoiPool": takes("X:T=floats rois:T").since(1, maxRoiPool, "pooled_shape:ints! spatial_scale=1.0"),
 }
 
-func gridSample(c *call) []*value {
-	x, grid := c.in(0), c.in(1)
+func gridSample(c *call) []*Value {
+	x, grid := c.In(0), c.In(1)
 	op := &graph.GridSample{
-		Padding: graph.SamplePadding(c.str("padding_mode")), AlignCorners: c.bool("align_corners"),
+		Padding: graph.SamplePadding(c.Str("padding_mode")), AlignCorners: c.Bool("align_corners"),
 	}
-	switch mode := c.str("mode"); mode {
+	switch mode := c.Str("mode"); mode {
 	case "bilinear", "linear": // up to version 16, from version 20 on
 		op.Mode = graph.ResizeLinear
 	case "bicubic", "cubic":
@@ -25,50 +25,50 @@ func gridSample(c *call) []*value {
 	case "nearest":
 		op.Mode = graph.ResizeNearest
 	default:
-		c.fail("attribute \"mode\" is %q, want linear, nearest or cubic", mode)
+		c.Fail("attribute \"mode\" is %q, want linear, nearest or cubic", mode)
 	}
-	if t := x.typ.DType; t.IsFloat() && t.Size() > 1 {
-		return one(c.emit(op, x, grid))
+	if t := x.Type.DType; t.IsFloat() && t.Size() > 1 {
+		return One(c.Emit(op, x, grid))
 	}
-	return one(c.throughFloats(x, func(f *value) *value { return c.emit(op, f, grid) }))
+	return One(c.throughFloats(x, func(f *Value) *Value { return c.Emit(op, f, grid) }))
 }
 
 // affineGrid computes, for every element of an image, where a matrix moves its
 // place to.
-func affineGrid(c *call) []*value {
-	theta := c.in(0)
-	size := c.requireKnownInts(1, "size")
-	align := c.bool("align_corners")
+func affineGrid(c *call) []*Value {
+	theta := c.In(0)
+	size := c.RequireKnownInts(1, "size")
+	align := c.Bool("align_corners")
 	n := len(size) - 2 // spatial axes
 	if n != 2 && n != 3 {
-		c.fail("operand 1 (size) is %s, want 4 or 5 numbers: batch, channels and 2 or 3 spatial axes", graph.ShapeString(size))
+		c.Fail("operand 1 (size) is %s, want 4 or 5 numbers: batch, channels and 2 or 3 spatial axes", graph.ShapeString(size))
 	}
 	spatial := graph.TensorType{DType: graph.F64, Shape: size[2:]}
 	if err := spatial.Check(); err != nil {
-		c.fail("operand 1 (size) is %s: %w", graph.ShapeString(size), err)
+		c.Fail("operand 1 (size) is %s: %w", graph.ShapeString(size), err)
 	}
 	points := spatial.Elements()
-	if s := theta.typ.Shape; len(s) != 3 || s[0] != size[0] || s[1] != int64(n) || s[2] != int64(n)+1 {
-		c.fail("operand 0 (theta) is %v, want shape %s", theta.typ, graph.ShapeString([]int64{size[0], int64(n), int64(n) + 1}))
+	if s := theta.Type.Shape; len(s) != 3 || s[0] != size[0] || s[1] != int64(n) || s[2] != int64(n)+1 {
+		c.Fail("operand 0 (theta) is %v, want shape %s", theta.Type, graph.ShapeString([]int64{size[0], int64(n), int64(n) + 1}))
 	}
-	c.makes(points * (8*int64(n) + 8))
+	c.Makes(points * (8*int64(n) + 8))
 	// The places of the elements in homogeneous coordinates, the last axis
 	// first.
-	t := theta.typ.DType
+	t := theta.Type.DType
 	var data []byte
 	for p := range points {
 		rest := p
 		for a := n - 1; a >= 0; a-- {
 			d := spatial.Shape[a]
-			data = append(data, encodeFloat(t, gridPlace(rest%d, d, align))...)
+			data = append(data, EncodeFloat(t, gridPlace(rest%d, d, align))...)
 			rest /= d
 		}
-		data = append(data, encodeFloat(t, 1)...)
+		data = append(data, EncodeFloat(t, 1)...)
 	}
-	base := knownValue(graph.TensorType{DType: t, Shape: []int64{points, int64(n) + 1}}, data)
-	y := c.emit(&graph.MatMul{}, base, c.emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, theta))
+	base := Known(graph.TensorType{DType: t, Shape: []int64{points, int64(n) + 1}}, data)
+	y := c.Emit(&graph.MatMul{}, base, c.Emit(&graph.Transpose{Perm: []int64{0, 2, 1}}, theta))
 	shape := append([]int64{size[0]}, spatial.Shape...)
-	return one(c.emit(&graph.Reshape{Shape: append(shape, int64(n))}, y))
+	return One(c.Emit(&graph.Reshape{Shape: append(shape, int64(n))}, y))
 }
 
 // gridPlace returns the coordinate, from -1 to 1, of element i of d.
@@ -83,26 +83,26 @@ func gridPlace(i, d int64, align bool) float64 {
 }
 
 func roiAlign(coordinates string) lowerFunc {
-	return func(c *call) []*value {
+	return func(c *call) []*Value {
 		mode := coordinates
-		if c.has("coordinate_transformation_mode") {
-			mode = c.str("coordinate_transformation_mode")
+		if c.Has("coordinate_transformation_mode") {
+			mode = c.Str("coordinate_transformation_mode")
 		}
 		if mode != "half_pixel" && mode != "output_half_pixel" {
-			c.fail("attribute \"coordinate_transformation_mode\" is %q, want half_pixel or output_half_pixel", mode)
+			c.Fail("attribute \"coordinate_transformation_mode\" is %q, want half_pixel or output_half_pixel", mode)
 		}
 		op := &graph.RoiAlign{
-			Mode: graph.RoiMode(c.str("mode")), Height: c.int("output_height"), Width: c.int("output_width"),
-			SamplingRatio: max(c.int("sampling_ratio"), 0), SpatialScale: c.float("spatial_scale"), HalfPixel: mode == "half_pixel",
+			Mode: graph.RoiMode(c.Str("mode")), Height: c.Int("output_height"), Width: c.Int("output_width"),
+			SamplingRatio: max(c.Int("sampling_ratio"), 0), SpatialScale: c.Float("spatial_scale"), HalfPixel: mode == "half_pixel",
 		}
-		return one(c.emit(op, c.in(0), c.in(1), c.in(2)))
+		return One(c.Emit(op, c.In(0), c.In(1), c.In(2)))
 	}
 }
 
-func maxRoiPool(c *call) []*value {
-	size := c.requireInts("pooled_shape")
+func maxRoiPool(c *call) []*Value {
+	size := c.RequireInts("pooled_shape")
 	if len(size) != 2 {
-		c.fail("attribute \"pooled_shape\" is %s, want a height and a width", graph.ShapeString(size))
+		c.Fail("attribute \"pooled_shape\" is %s, want a height and a width", graph.ShapeString(size))
 	}
-	return one(c.emit(&graph.MaxRoiPool{Height: size[0], Width: size[1], SpatialScale: c.float("spatial_scale")}, c.in(0), c.in(1)))
+	return One(c.Emit(&graph.MaxRoiPool{Height: size[0], Width: size[1], SpatialScale: c.Float("spatial_scale")}, c.In(0), c.In(1)))
 }

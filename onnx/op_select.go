@@ -14,89 +14,89 @@ var selectOps = map[string]definition{
 }
 
 func argMax(least bool) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		return one(c.emit(&graph.ArgMax{
-			Axis: c.axis(c.int("axis"), x.rank()), KeepDims: c.bool("keepdims"),
-			Min: least, Last: c.bool("select_last_index"), // from version 12 on
+	return func(c *call) []*Value {
+		x := c.In(0)
+		return One(c.Emit(&graph.ArgMax{
+			Axis: c.Axis(c.Int("axis"), x.Rank()), KeepDims: c.Bool("keepdims"),
+			Min: least, Last: c.Bool("select_last_index"), // from version 12 on
 		}, c.wide(x)))
 	}
 }
 
-func topKAttribute(c *call) []*value { return c.topK(c.int("k"), true) }
+func topKAttribute(c *call) []*Value { return c.topK(c.Int("k"), true) }
 
-func topKOperand(c *call) []*value {
-	c.in(1)
+func topKOperand(c *call) []*Value {
+	c.In(1)
 	k := c.knownInt(1, "K")
-	return c.topK(k, c.bool("largest")) // from version 11 on, like sorted: sorted is fine where no order is asked for
+	return c.topK(k, c.Bool("largest")) // from version 11 on, like sorted: sorted is fine where no order is asked for
 }
 
-func (c *call) topK(k int64, largest bool) []*value {
-	x := c.in(0)
-	op := &graph.TopK{Axis: c.axis(c.int("axis"), x.rank()), K: k, Least: !largest}
-	out := c.emitN(op, []bool{c.wants(0), c.wants(1)}, c.wide(x))
+func (c *call) topK(k int64, largest bool) []*Value {
+	x := c.In(0)
+	op := &graph.TopK{Axis: c.Axis(c.Int("axis"), x.Rank()), K: k, Least: !largest}
+	out := c.EmitN(op, []bool{c.Wants(0), c.Wants(1)}, c.wide(x))
 	if out[0] != nil {
-		out[0] = c.cast(out[0], x.typ.DType)
+		out[0] = c.cast(out[0], x.Type.DType)
 	}
 	return out
 }
 
 func cumulate(fn graph.CumulateFn) lowerFunc {
-	return func(c *call) []*value {
-		x := c.in(0)
-		c.in(1)
+	return func(c *call) []*Value {
+		x := c.In(0)
+		c.In(1)
 		op := &graph.Cumulate{
-			Fn: fn, Axis: c.axis(c.knownInt(1, "axis"), x.rank()), Exclusive: c.bool("exclusive"), Reverse: c.bool("reverse"),
+			Fn: fn, Axis: c.Axis(c.knownInt(1, "axis"), x.Rank()), Exclusive: c.Bool("exclusive"), Reverse: c.Bool("reverse"),
 		}
-		return one(c.cast(c.emit(op, c.wide(x)), x.typ.DType))
+		return One(c.cast(c.Emit(op, c.wide(x)), x.Type.DType))
 	}
 }
 
 // hardmaxFlat is Hardmax before version 13: over all axes from attribute axis
 // on, as if they were one.
-func hardmaxFlat(c *call) []*value {
-	x := c.in(0)
-	axis := c.int("axis")
-	if axis != x.rank() {
-		axis = c.axis(axis, x.rank())
+func hardmaxFlat(c *call) []*Value {
+	x := c.In(0)
+	axis := c.Int("axis")
+	if axis != x.Rank() {
+		axis = c.Axis(axis, x.Rank())
 	}
 	y := c.hardmax(c.flatten(x, axis), 1)
-	return one(c.emit(&graph.Reshape{Shape: x.typ.Shape}, y))
+	return One(c.Emit(&graph.Reshape{Shape: x.Type.Shape}, y))
 }
 
-func hardmax(c *call) []*value {
-	x := c.in(0)
-	return one(c.hardmax(x, c.axis(c.int("axis"), x.rank())))
+func hardmax(c *call) []*Value {
+	x := c.In(0)
+	return One(c.hardmax(x, c.Axis(c.Int("axis"), x.Rank())))
 }
 
 // hardmax is 1 at the first greatest element along axis and 0 elsewhere.
-func (c *call) hardmax(x *value, axis int64) *value {
-	if x.typ.Elements() == 0 {
+func (c *call) hardmax(x *Value, axis int64) *Value {
+	if x.Type.Elements() == 0 {
 		return x
 	}
-	t := x.typ.DType
-	values := knownValue(graph.TensorType{DType: t, Shape: []int64{2}}, append(encodeFloat(t, 0), encodeFloat(t, 1)...))
-	at := c.emit(&graph.ArgMax{Axis: axis}, c.wide(x))
-	return c.emit(&graph.OneHot{Axis: axis, Depth: x.typ.Shape[axis]}, at, values)
+	t := x.Type.DType
+	values := Known(graph.TensorType{DType: t, Shape: []int64{2}}, append(EncodeFloat(t, 0), EncodeFloat(t, 1)...))
+	at := c.Emit(&graph.ArgMax{Axis: axis}, c.wide(x))
+	return c.Emit(&graph.OneHot{Axis: axis, Depth: x.Type.Shape[axis]}, at, values)
 }
 
-func tfIdf(c *call) []*value {
-	if c.has("pool_strings") {
-		c.unsupported(hintText, "attribute pool_strings")
+func tfIdf(c *call) []*Value {
+	if c.Has("pool_strings") {
+		c.Unsupported(HintText, "attribute pool_strings")
 	}
 	op := &graph.TfIdf{
-		MinGram: c.int("min_gram_length"), MaxGram: c.int("max_gram_length"), MaxSkip: c.int("max_skip_count"),
-		Counts: c.requireInts("ngram_counts"), Columns: c.requireInts("ngram_indexes"), Pool: c.requireInts("pool_int64s"),
+		MinGram: c.Int("min_gram_length"), MaxGram: c.Int("max_gram_length"), MaxSkip: c.Int("max_skip_count"),
+		Counts: c.RequireInts("ngram_counts"), Columns: c.RequireInts("ngram_indexes"), Pool: c.RequireInts("pool_int64s"),
 	}
-	weights := c.floats("weights")
-	switch mode := c.str("mode"); mode {
+	weights := c.Floats("weights")
+	switch mode := c.Str("mode"); mode {
 	case "TF":
 		weights = nil
 	case "IDF":
 		op.Presence = true
 	case "TFIDF":
 	default:
-		c.fail("attribute \"mode\" is %q, want TF, IDF or TFIDF", mode)
+		c.Fail("attribute \"mode\" is %q, want TF, IDF or TFIDF", mode)
 	}
 	columns := int64(0)
 	for _, n := range op.Columns {
@@ -106,5 +106,5 @@ func tfIdf(c *call) []*value {
 		weights = weights[:columns] // several n-grams share a column
 	}
 	op.Weights = weights
-	return one(c.emit(op, c.in(0)))
+	return One(c.Emit(op, c.In(0)))
 }

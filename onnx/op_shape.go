@@ -19,18 +19,18 @@ var shapeOps = map[string]definition{
 	"Size":      takes("data:any").since(1, sizeOf),
 }
 
-func reshapeAttribute(c *call) []*value {
-	return one(c.reshape(c.in(0), c.requireInts("shape"), false))
+func reshapeAttribute(c *call) []*Value {
+	return One(c.reshape(c.In(0), c.RequireInts("shape"), false))
 }
 
-func reshape(c *call) []*value {
-	allowZero := c.bool("allowzero") // from version 14 on
-	return one(c.reshape(c.in(0), c.requireKnownInts(1, "shape"), allowZero))
+func reshape(c *call) []*Value {
+	allowZero := c.Bool("allowzero") // from version 14 on
+	return One(c.reshape(c.In(0), c.RequireKnownInts(1, "shape"), allowZero))
 }
 
 // reshape gives x the shape that want stands for: a 0 copies x's dimension
 // unless allowZero, one -1 takes what is left.
-func (c *call) reshape(x *value, want []int64, allowZero bool) *value {
+func (c *call) reshape(x *Value, want []int64, allowZero bool) *Value {
 	shape := slices.Clone(want)
 	left := -1
 	rest := int64(1)
@@ -38,17 +38,17 @@ func (c *call) reshape(x *value, want []int64, allowZero bool) *value {
 	for i, d := range shape {
 		switch {
 		case d == -1 && left >= 0:
-			c.fail("shape %s has more than one -1", graph.ShapeString(want))
+			c.Fail("shape %s has more than one -1", graph.ShapeString(want))
 		case d == -1:
 			left = i
 			continue
 		case d < 0:
-			c.fail("shape %s has the dimension %d, want -1, 0 or more", graph.ShapeString(want), d)
+			c.Fail("shape %s has the dimension %d, want -1, 0 or more", graph.ShapeString(want), d)
 		case d == 0 && !allowZero:
-			if i >= len(x.typ.Shape) {
-				c.fail("shape %s copies dimension %d of %v, which has none", graph.ShapeString(want), i, x.typ)
+			if i >= len(x.Type.Shape) {
+				c.Fail("shape %s copies dimension %d of %v, which has none", graph.ShapeString(want), i, x.Type)
 			}
-			shape[i] = x.typ.Shape[i]
+			shape[i] = x.Type.Shape[i]
 		}
 		zero = zero || shape[i] == 0
 		if rest < graph.MaxTensorBytes && shape[i] < graph.MaxTensorBytes {
@@ -58,136 +58,136 @@ func (c *call) reshape(x *value, want []int64, allowZero bool) *value {
 		}
 	}
 	if left >= 0 {
-		n := x.typ.Elements()
+		n := x.Type.Elements()
 		if zero || rest >= graph.MaxTensorBytes || n%rest != 0 {
-			c.fail("%v can't take the shape %s: there is no size for its -1", x.typ, graph.ShapeString(want))
+			c.Fail("%v can't take the shape %s: there is no size for its -1", x.Type, graph.ShapeString(want))
 		}
 		shape[left] = n / rest
 	}
-	return c.emit(&graph.Reshape{Shape: shape}, x)
+	return c.Emit(&graph.Reshape{Shape: shape}, x)
 }
 
-func flatten(c *call) []*value {
-	x := c.in(0)
-	axis := c.int("axis")
-	if axis != x.rank() {
-		axis = c.axis(axis, x.rank())
+func flatten(c *call) []*Value {
+	x := c.In(0)
+	axis := c.Int("axis")
+	if axis != x.Rank() {
+		axis = c.Axis(axis, x.Rank())
 	}
-	return one(c.flatten(x, axis))
+	return One(c.flatten(x, axis))
 }
 
 // flatten makes x a matrix whose rows are the axes before axis.
-func (c *call) flatten(x *value, axis int64) *value {
-	rows := graph.TensorType{Shape: x.typ.Shape[:axis]}.Elements()
-	columns := graph.TensorType{Shape: x.typ.Shape[axis:]}.Elements()
-	return c.emit(&graph.Reshape{Shape: []int64{rows, columns}}, x)
+func (c *call) flatten(x *Value, axis int64) *Value {
+	rows := graph.TensorType{Shape: x.Type.Shape[:axis]}.Elements()
+	columns := graph.TensorType{Shape: x.Type.Shape[axis:]}.Elements()
+	return c.Emit(&graph.Reshape{Shape: []int64{rows, columns}}, x)
 }
 
-func squeezeAttribute(c *call) []*value {
-	axes, ok := c.ints("axes")
+func squeezeAttribute(c *call) []*Value {
+	axes, ok := c.Ints("axes")
 	return squeeze(c, axes, ok)
 }
 
-func squeezeOperand(c *call) []*value {
-	axes, ok := c.knownInts(1, "axes")
+func squeezeOperand(c *call) []*Value {
+	axes, ok := c.KnownInts(1, "axes")
 	return squeeze(c, axes, ok)
 }
 
-func squeeze(c *call, axes []int64, given bool) []*value {
-	x := c.in(0)
-	drop := make([]bool, len(x.typ.Shape))
-	for _, a := range c.axes(axes, x.rank()) {
-		if x.typ.Shape[a] != 1 {
-			c.fail("axis %d of %v can't be squeezed: its size is not 1", a, x.typ)
+func squeeze(c *call, axes []int64, given bool) []*Value {
+	x := c.In(0)
+	drop := make([]bool, len(x.Type.Shape))
+	for _, a := range c.Axes(axes, x.Rank()) {
+		if x.Type.Shape[a] != 1 {
+			c.Fail("axis %d of %v can't be squeezed: its size is not 1", a, x.Type)
 		}
 		drop[a] = true
 	}
 	shape := []int64{}
-	for i, d := range x.typ.Shape {
+	for i, d := range x.Type.Shape {
 		if !drop[i] && (given || d != 1) {
 			shape = append(shape, d)
 		}
 	}
-	return one(c.emit(&graph.Reshape{Shape: shape}, x))
+	return One(c.Emit(&graph.Reshape{Shape: shape}, x))
 }
 
-func unsqueezeAttribute(c *call) []*value { return unsqueeze(c, c.requireInts("axes")) }
+func unsqueezeAttribute(c *call) []*Value { return unsqueeze(c, c.RequireInts("axes")) }
 
-func unsqueezeOperand(c *call) []*value { return unsqueeze(c, c.requireKnownInts(1, "axes")) }
+func unsqueezeOperand(c *call) []*Value { return unsqueeze(c, c.RequireKnownInts(1, "axes")) }
 
-func unsqueeze(c *call, axes []int64) []*value {
-	x := c.in(0)
-	if x.rank()+int64(len(axes)) > graph.MaxRank {
-		c.fail("%v with %d more dimensions has more than %d", x.typ, len(axes), graph.MaxRank)
+func unsqueeze(c *call, axes []int64) []*Value {
+	x := c.In(0)
+	if x.Rank()+int64(len(axes)) > graph.MaxRank {
+		c.Fail("%v with %d more dimensions has more than %d", x.Type, len(axes), graph.MaxRank)
 	}
-	shape := slices.Clone(x.typ.Shape)
-	for _, a := range c.axes(axes, x.rank()+int64(len(axes))) { // ascending
+	shape := slices.Clone(x.Type.Shape)
+	for _, a := range c.Axes(axes, x.Rank()+int64(len(axes))) { // ascending
 		shape = slices.Insert(shape, int(a), 1)
 	}
-	return one(c.emit(&graph.Reshape{Shape: shape}, x))
+	return One(c.Emit(&graph.Reshape{Shape: shape}, x))
 }
 
-func expand(c *call) []*value {
-	x := c.in(0)
-	shape := c.requireKnownInts(1, "shape")
+func expand(c *call) []*Value {
+	x := c.In(0)
+	shape := c.RequireKnownInts(1, "shape")
 	for _, d := range shape {
 		if d < 0 {
-			c.fail("operand 1 (shape) is %s, want no negative dimension", graph.ShapeString(shape))
+			c.Fail("operand 1 (shape) is %s, want no negative dimension", graph.ShapeString(shape))
 		}
 	}
 	// ONNX broadcasts both ways: a 1 in shape leaves x's dimension.
-	both, err := graph.Broadcast(x.typ.Shape, shape)
+	both, err := graph.Broadcast(x.Type.Shape, shape)
 	if err != nil {
-		c.fail("%w", err)
+		c.Fail("%w", err)
 	}
-	return one(c.expand(x, both))
+	return One(c.expand(x, both))
 }
 
 // expand broadcasts x one way to shape.
-func (c *call) expand(x *value, shape []int64) *value {
-	if slices.Equal(x.typ.Shape, shape) {
+func (c *call) expand(x *Value, shape []int64) *Value {
+	if slices.Equal(x.Type.Shape, shape) {
 		return x
 	}
-	return c.emit(&graph.Expand{Shape: shape}, x)
+	return c.Emit(&graph.Expand{Shape: shape}, x)
 }
 
-func identity(c *call) []*value { return one(c.in(0)) }
+func identity(c *call) []*Value { return One(c.In(0)) }
 
 // dropoutAttributes is Dropout up to version 11. What the executable does is
 // inference, whatever attribute is_test (up to version 6) says.
-func dropoutAttributes(c *call) []*value {
-	test := c.bool("is_test")
-	opset := c.opset()
+func dropoutAttributes(c *call) []*Value {
+	test := c.Bool("is_test")
+	opset := c.Opset()
 	if opset < 7 && !test {
-		c.warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
+		c.Warn("Dropout drops nothing, though its attribute is_test is not set: what is compiled is inference")
 	}
-	x := c.in(0)
+	x := c.In(0)
 	mask := graph.Bool
 	if opset < 10 {
-		mask = x.typ.DType
+		mask = x.Type.DType
 	}
 	return c.kept(x, mask)
 }
 
-func dropoutOperands(c *call) []*value {
-	x := c.in(0)
-	if t := c.opt(2); t != nil {
-		c.known(2, "training_mode")
-		if t.typ.DType != graph.Bool || len(t.data) != 1 {
-			c.fail("operand 2 (training_mode) is %v, want one bool", t.typ)
+func dropoutOperands(c *call) []*Value {
+	x := c.In(0)
+	if t := c.Opt(2); t != nil {
+		c.Known(2, "training_mode")
+		if t.Type.DType != graph.Bool || len(t.Data) != 1 {
+			c.Fail("operand 2 (training_mode) is %v, want one bool", t.Type)
 		}
-		if t.data[0] != 0 && !c.dropsNothing() {
-			c.unsupported(hintTraining, "training mode")
+		if t.Data[0] != 0 && !c.dropsNothing() {
+			c.Unsupported(HintTraining, "training mode")
 		}
 	}
-	c.opt(1) // ratio
+	c.Opt(1) // ratio
 	return c.kept(x, graph.Bool)
 }
 
 // dropsNothing reports whether the ratio of a Dropout is known to be 0. Exporters
 // write F.dropout(x, p=0), as attention does, in training mode.
 func (c *call) dropsNothing() bool {
-	if ratio := c.opt(1); ratio == nil || !ratio.known {
+	if ratio := c.Opt(1); ratio == nil || !ratio.Known {
 		return false
 	}
 	r, _ := c.knownFloats(1, "ratio")
@@ -195,20 +195,20 @@ func (c *call) dropsNothing() bool {
 }
 
 // kept returns the results of a Dropout that drops nothing.
-func (c *call) kept(x *value, mask graph.DType) []*value {
-	out := []*value{x, nil}
-	if c.wants(1) {
-		out[1] = c.expand(scalar(mask, 1), x.typ.Shape)
+func (c *call) kept(x *Value, mask graph.DType) []*Value {
+	out := []*Value{x, nil}
+	if c.Wants(1) {
+		out[1] = c.expand(Scalar(mask, 1), x.Type.Shape)
 	}
 	return out
 }
 
-func shapeOf(c *call) []*value {
-	x := c.in(0)
-	n := x.rank()
+func shapeOf(c *call) []*Value {
+	x := c.In(0)
+	n := x.Rank()
 	bound := func(name string, def int64) int64 { // from version 15 on
 		b := def
-		if a := c.attr(name); a != nil {
+		if a := c.Attr(name); a != nil {
 			b = a.Int
 		}
 		if b < 0 {
@@ -217,11 +217,11 @@ func shapeOf(c *call) []*value {
 		return min(max(b, 0), n)
 	}
 	start, end := bound("start", 0), bound("end", n)
-	return one(knownInts(x.typ.Shape[start:max(start, end)]...))
+	return One(KnownInts(x.Type.Shape[start:max(start, end)]...))
 }
 
-func sizeOf(c *call) []*value {
-	v := knownInts(c.in(0).typ.Elements())
-	v.typ.Shape = nil
-	return one(v)
+func sizeOf(c *call) []*Value {
+	v := KnownInts(c.In(0).Type.Elements())
+	v.Type.Shape = nil
+	return One(v)
 }

@@ -17,73 +17,73 @@ var signalOps = map[string]definition{
 	"MelWeightMatrix": takes("num_mel_bins:indices dft_length:indices sample_rate:indices lower_edge_hertz:floats upper_edge_hertz:floats").since(17, melWeights, "output_datatype=1"),
 }
 
-func dftAttribute(c *call) []*value { return one(c.dft(c.in(0), c.int("axis"))) }
+func dftAttribute(c *call) []*Value { return One(c.dft(c.In(0), c.Int("axis"))) }
 
-func dftOperand(c *call) []*value {
+func dftOperand(c *call) []*Value {
 	axis := int64(-2)
-	if c.opt(2) != nil {
+	if c.Opt(2) != nil {
 		axis = c.knownInt(2, "axis")
 	}
-	return one(c.dft(c.in(0), axis))
+	return One(c.dft(c.In(0), axis))
 }
 
 // dft transforms x along an axis that is not the last.
-func (c *call) dft(x *value, axis int64) *value {
-	op := &graph.DFT{Axis: c.axis(axis, x.rank()), Inverse: c.bool("inverse"), OneSided: c.bool("onesided")}
-	if op.Length = x.typ.Shape[op.Axis]; op.Inverse && op.OneSided {
+func (c *call) dft(x *Value, axis int64) *Value {
+	op := &graph.DFT{Axis: c.Axis(axis, x.Rank()), Inverse: c.Bool("inverse"), OneSided: c.Bool("onesided")}
+	if op.Length = x.Type.Shape[op.Axis]; op.Inverse && op.OneSided {
 		op.Length = 2 * (op.Length - 1)
 	}
-	if c.opt(1) != nil {
+	if c.Opt(1) != nil {
 		op.Length = c.knownInt(1, "dft_length")
 	}
-	return c.emit(op, x)
+	return c.Emit(op, x)
 }
 
 // stft transforms overlapping frames of a signal.
-func stft(c *call) []*value {
-	x, window := c.in(0), c.opt(2)
-	c.in(1)
+func stft(c *call) []*Value {
+	x, window := c.In(0), c.Opt(2)
+	c.In(1)
 	step := c.knownInt(1, "frame_step")
-	if x.rank() == 2 {
-		x = c.emit(&graph.Reshape{Shape: append(append([]int64(nil), x.typ.Shape...), 1)}, x)
+	if x.Rank() == 2 {
+		x = c.Emit(&graph.Reshape{Shape: append(append([]int64(nil), x.Type.Shape...), 1)}, x)
 	}
-	if x.rank() != 3 || x.typ.Shape[2] < 1 || x.typ.Shape[2] > 2 {
-		c.fail("operand 0 (signal) is %v, want [batch,length,1] or [batch,length,2]", x.typ)
+	if x.Rank() != 3 || x.Type.Shape[2] < 1 || x.Type.Shape[2] > 2 {
+		c.Fail("operand 0 (signal) is %v, want [batch,length,1] or [batch,length,2]", x.Type)
 	}
-	samples := x.typ.Shape[1]
+	samples := x.Type.Shape[1]
 	length := samples
 	if window != nil {
-		if window.rank() != 1 {
-			c.fail("operand 2 (window) is %v, want 1 dimension", window.typ)
+		if window.Rank() != 1 {
+			c.Fail("operand 2 (window) is %v, want 1 dimension", window.Type)
 		}
-		length = window.typ.Shape[0]
+		length = window.Type.Shape[0]
 	}
 	taken := length
-	if c.opt(3) != nil {
+	if c.Opt(3) != nil {
 		length = c.knownInt(3, "frame_length")
 		if window == nil {
 			taken = length
 		}
 	}
 	if step < 1 || length < 1 || length > samples || taken > length {
-		c.fail("frames of %d samples (%d of them in the window), %d apart, do not fit a signal of %d", length, taken, step, samples)
+		c.Fail("frames of %d samples (%d of them in the window), %d apart, do not fit a signal of %d", length, taken, step, samples)
 	}
 	frames := (samples-length)/step + 1
-	c.makes(budget.Mul(8, frames, max(taken, 1)))
+	c.Makes(budget.Mul(8, frames, max(taken, 1)))
 	at := make([]int64, 0, frames*taken)
 	for f := range frames {
 		for i := range taken {
 			at = append(at, f*step+i)
 		}
 	}
-	index := knownInts(at...)
-	index.typ.Shape = []int64{frames, taken}
-	y := c.wide(c.emit(&graph.Gather{Axis: 1}, x, index))
+	index := KnownInts(at...)
+	index.Type.Shape = []int64{frames, taken}
+	y := c.wide(c.Emit(&graph.Gather{Axis: 1}, x, index))
 	if window != nil {
-		y = c.emit(&graph.Binary{Fn: graph.Mul}, y, c.emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, y.typ.DType)))
+		y = c.Emit(&graph.Binary{Fn: graph.Mul}, y, c.Emit(&graph.Reshape{Shape: []int64{taken, 1}}, c.cast(window, y.Type.DType)))
 	}
-	y = c.emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.bool("onesided")}, y)
-	return one(c.cast(y, x.typ.DType))
+	y = c.Emit(&graph.DFT{Axis: 2, Length: length, OneSided: c.Bool("onesided")}, y)
+	return One(c.cast(y, x.Type.DType))
 }
 
 // The windows as functions of a phase that goes from 0 to 2π.
@@ -95,47 +95,47 @@ func blackman(phase float64) float64 {
 
 // windowOf lowers an operator that makes a window, whose size must be known.
 func windowOf(f func(phase float64) float64) lowerFunc {
-	return func(c *call) []*value {
-		c.in(0)
+	return func(c *call) []*Value {
+		c.In(0)
 		n := c.knownInt(0, "size")
-		t := ElemType(c.int("output_datatype")).DType()
+		t := ElemType(c.Int("output_datatype")).DType()
 		if !t.IsFloat() && !t.IsInteger() || t.Size() == 0 {
-			c.unsupported("", "attribute output_datatype %v", ElemType(c.int("output_datatype")))
+			c.Unsupported("", "attribute output_datatype %v", ElemType(c.Int("output_datatype")))
 		}
 		if n < 0 {
-			c.fail("operand 0 (size) is %d, want 0 or more", n)
+			c.Fail("operand 0 (size) is %d, want 0 or more", n)
 		}
 		last := float64(n)
-		if !c.bool("periodic") {
+		if !c.Bool("periodic") {
 			last = max(last-1, 1) // a window of one element is like the first of others
 		}
-		return one(c.sequence(t, float64(n), func(i int64) []byte { return encodeFloat(t, f(2*math.Pi*float64(i)/last)) }))
+		return One(c.sequence(t, float64(n), func(i int64) []byte { return EncodeFloat(t, f(2*math.Pi*float64(i)/last)) }))
 	}
 }
 
 // melWeights makes the matrix that sums up frequencies to bands of the mel
 // scale; all operands must be known.
-func melWeights(c *call) []*value {
+func melWeights(c *call) []*Value {
 	for i := range 5 {
-		c.in(i)
+		c.In(i)
 	}
 	bands, length, rate := c.knownInt(0, "num_mel_bins"), c.knownInt(1, "dft_length"), c.knownInt(2, "sample_rate")
-	t := ElemType(c.int("output_datatype")).DType()
+	t := ElemType(c.Int("output_datatype")).DType()
 	if !t.IsFloat() && !t.IsInteger() {
-		c.unsupported("", "attribute output_datatype %v", ElemType(c.int("output_datatype")))
+		c.Unsupported("", "attribute output_datatype %v", ElemType(c.Int("output_datatype")))
 	}
 	edge := func(i int, what string) float32 {
 		v, _ := c.knownFloats(i, what)
 		if len(v) != 1 {
-			c.fail("operand %d (%s) is %v, want one number", i, what, c.in(i).typ)
+			c.Fail("operand %d (%s) is %v, want one number", i, what, c.In(i).Type)
 		}
 		return float32(2595 * math.Log10(float64(1+float32(v[0])/700)))
 	}
 	low, high := edge(3, "lower_edge_hertz"), edge(4, "upper_edge_hertz")
 	if bands < 1 || length < 1 || rate < 1 || bands > math.MaxInt32 || length > math.MaxInt32 {
-		c.fail("%d bands, a transform of length %d and a sample rate of %d do not make a matrix that is of use", bands, length, rate)
+		c.Fail("%d bands, a transform of length %d and a sample rate of %d do not make a matrix that is of use", bands, length, rate)
 	}
-	c.makes(budget.Mul(8, bands+2, length/2+1))
+	c.Makes(budget.Mul(8, bands+2, length/2+1))
 	// ONNX's reference spaces the bands' edges by a step of single precision.
 	step := float64((high - low) / float32(bands+2))
 	edges := make([]int64, bands+2)
@@ -145,7 +145,7 @@ func melWeights(c *call) []*value {
 	}
 	bins := length/2 + 1
 	if edges[0] < 0 || edges[bands+1] > bins {
-		c.fail("the bands reach from frequency %d to %d, but there are those from 0 to %d", edges[0], edges[bands+1], bins-1)
+		c.Fail("the bands reach from frequency %d to %d, but there are those from 0 to %d", edges[0], edges[bands+1], bins-1)
 	}
 	weights := make([]float64, bins*bands)
 	for b := range bands {
@@ -160,7 +160,7 @@ func melWeights(c *call) []*value {
 			weights[j*bands+b] = float64(to-j) / float64(to-middle)
 		}
 	}
-	v := c.sequence(t, float64(len(weights)), func(i int64) []byte { return encodeFloat(t, weights[i]) })
-	v.typ.Shape = []int64{bins, bands}
-	return one(v)
+	v := c.sequence(t, float64(len(weights)), func(i int64) []byte { return EncodeFloat(t, weights[i]) })
+	v.Type.Shape = []int64{bins, bands}
+	return One(v)
 }

@@ -25,13 +25,13 @@ func (f *form) describe() string {
 	at := make(map[string]int) // of a variable in parts
 	var words []string
 	for _, o := range f.operands {
-		name := o.name
+		name := o.Name
 		if o.repeats {
 			name += " …"
 		}
 		key := o.variable
 		if key == "" {
-			key = "operand " + o.name
+			key = "operand " + o.Name
 		}
 		if i, ok := at[key]; ok {
 			parts[i] += ", " + name
@@ -52,19 +52,19 @@ func (f *form) describeAttributes() string {
 	for _, a := range f.attrs {
 		switch {
 		case a.def == nil && a.required:
-			parts = append(parts, fmt.Sprintf("%s:%v!", a.name, a.typ))
+			parts = append(parts, fmt.Sprintf("%s:%v!", a.Name, a.Type))
 		case a.def == nil:
-			parts = append(parts, fmt.Sprintf("%s:%v", a.name, a.typ))
-		case a.typ == AttrInt:
-			parts = append(parts, fmt.Sprintf("%s=%d", a.name, a.def.Int))
-		case a.typ == AttrFloat:
+			parts = append(parts, fmt.Sprintf("%s:%v", a.Name, a.Type))
+		case a.Type == AttrInt:
+			parts = append(parts, fmt.Sprintf("%s=%d", a.Name, a.def.Int))
+		case a.Type == AttrFloat:
 			text := fmt.Sprint(a.def.Float)
 			if !strings.ContainsAny(text, ".e") {
 				text += ".0"
 			}
-			parts = append(parts, a.name+"="+text)
+			parts = append(parts, a.Name+"="+text)
 		default:
-			parts = append(parts, fmt.Sprintf("%s=%s", a.name, a.def.String))
+			parts = append(parts, fmt.Sprintf("%s=%s", a.Name, a.def.String))
 		}
 	}
 	return strings.Join(parts, " ")
@@ -78,11 +78,11 @@ func (t Table) Describe() []Operator {
 		if i := strings.LastIndexByte(key, '.'); i >= 0 {
 			o.Domain, o.Name = key[:i], key[i+1:]
 		}
-		for i := range def.forms {
-			if f := &def.forms[i]; f.lower == nil {
-				o.Dropped = f.version
+		for i := range def.Forms {
+			if f := &def.Forms[i]; f.lower == nil {
+				o.Dropped = f.Version
 			} else {
-				o.Forms = append(o.Forms, Form{f.version, f.describe(), f.describeAttributes()})
+				o.Forms = append(o.Forms, Form{f.Version, f.describe(), f.describeAttributes()})
 			}
 		}
 		all = append(all, o)

@@ -17,12 +17,12 @@ func (o *obstacle) Error() string { return o.reason + " is not supported" }
 type need struct {
 	operand string
 	inputs  []string
-	data    bool // see [Need]
+	Data    bool // see [Need]
 }
 
 // Error names the operand.
 func (n *need) Error() string {
-	if n.data {
+	if n.Data {
 		return fmt.Sprintf("the size of its result depends on the elements of operand %s, which come from input %s", n.operand, printable.Quoted(n.inputs))
 	}
 	return fmt.Sprintf("operand %s must be known, but depends on input %s", n.operand, printable.Quoted(n.inputs))
@@ -46,7 +46,7 @@ func (l *lowerer) obstruct(o *obstacle) {
 }
 
 // fail records something wrong with the model.
-func (l *lowerer) fail(err error) {
+func (l *lowerer) Fail(err error) {
 	l.problems++
 	if len(l.errs) < maxErrs {
 		l.errs = append(l.errs, err)
@@ -63,10 +63,10 @@ func (l *lowerer) report(where string, err error) {
 	case errors.As(err, &n):
 		l.problems++
 		if len(l.needs) < maxNeeds {
-			l.needs = append(l.needs, Need{where, n.operand, n.inputs, n.data})
+			l.needs = append(l.needs, Need{where, n.operand, n.inputs, n.Data})
 		}
 	default:
-		l.fail(fmt.Errorf("%s: %w", where, err))
+		l.Fail(fmt.Errorf("%s: %w", where, err))
 	}
 }
 

@@ -85,7 +85,7 @@ func slotsOf(f *form, operands []string) []typeSlot {
 			continue
 		}
 		byVariable[o.variable] = len(slots)
-		slots = append(slots, typeSlot{o.name, o.types, []int{i}})
+		slots = append(slots, typeSlot{o.Name, o.types, []int{i}})
 	}
 	return slots
 }
@@ -108,7 +108,7 @@ func TestTypes(t *testing.T) {
 		slots := slotsOf(c.form, c.operands)
 		for k, slot := range slots {
 			for _, typ := range slot.types {
-				t.Run(fmt.Sprintf("%s-%d/%s %v", c.name, c.form.version, slot.name, typ), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s-%d/%s %v", c.name, c.form.Version, slot.name, typ), func(t *testing.T) {
 					c.check(t, slots, k, typ)
 					tried++
 				})
@@ -123,12 +123,12 @@ func TestTypes(t *testing.T) {
 func allTypeCases() (cases []typeCase) {
 	for _, name := range slices.Sorted(maps.Keys(table.Operators)) {
 		def := table.Operators[name]
-		for i := range def.forms {
-			f := &def.forms[i]
+		for i := range def.Forms {
+			f := &def.Forms[i]
 			if f.lower == nil {
 				continue
 			}
-			text, ok := typeCases[fmt.Sprintf("%s@%d", name, f.version)]
+			text, ok := typeCases[fmt.Sprintf("%s@%d", name, f.Version)]
 			if !ok {
 				text, ok = typeCases[name]
 			}
@@ -139,8 +139,8 @@ func allTypeCases() (cases []typeCase) {
 			}
 			operands, attrs, _ := strings.Cut(text, "|")
 			c := typeCase{name: name, form: f, opset: int64(newestOpset), operands: strings.Fields(operands), attrs: attrs}
-			if i+1 < len(def.forms) {
-				c.opset = def.forms[i+1].version - 1
+			if i+1 < len(def.Forms) {
+				c.opset = def.Forms[i+1].Version - 1
 			}
 			cases = append(cases, c)
 		}
@@ -308,7 +308,7 @@ func (c *typeCase) tensors(t testing.TB, types []graph.DType) []*Tensor {
 				v, err = strconv.ParseFloat(list[j%int64(len(list))], 64)
 			}
 			require.NoError(t, err)
-			x.Data = append(x.Data, encodeFloat(types[i], v)...)
+			x.Data = append(x.Data, EncodeFloat(types[i], v)...)
 		}
 		out = append(out, x)
 	}
@@ -400,13 +400,13 @@ func (c *typeCase) lower(t testing.TB, m *Model) *Lowered {
 func caseAttribute(t testing.TB, def *Definition, text string) *Attribute {
 	name, value, _ := strings.Cut(text, "=")
 	a := parseAttribute(text).def
-	for i := range def.forms {
-		known := def.forms[i].attribute(name)
+	for i := range def.Forms {
+		known := def.Forms[i].attribute(name)
 		switch {
 		case known == nil:
-		case known.typ == AttrInts:
+		case known.Type == AttrInts:
 			return aInts(name, numberList(t, strings.Split(value, ";"))...)
-		case known.typ == AttrFloats:
+		case known.Type == AttrFloats:
 			a = &Attribute{Name: name, Type: AttrFloats}
 			for _, s := range strings.Split(value, ";") {
 				f, err := strconv.ParseFloat(s, 32)

@@ -13,11 +13,11 @@ import (
 
 // value is an ONNX value while a model is lowered: a known constant, a tensor
 // of the graph under construction, or both.
-type value struct {
-	name   string
-	typ    graph.TensorType
-	known  bool
-	data   []byte         // if known
+type Value struct {
+	Name   string
+	Type   graph.TensorType
+	Known  bool
+	Data   []byte         // if known
 	tensor graph.TensorID // None until a node or an output needs it
 	weight *weight        // the initialiser whose data this is, perhaps reshaped
 	// quantised: it is an initialiser of bytes in rows, which is not converted
@@ -31,15 +31,15 @@ type value struct {
 
 	// Where it comes from, for values that are not known.
 	input    string   // the graph input that it is
-	deps     []*value // the operands it was computed from
+	deps     []*Value // the operands it was computed from
 	iterated bool     // it is what a loop of known trip count carries or counts
 }
 
 // weight is an initialiser that stays a tensor of its own.
 type weight struct {
-	name   string
-	typ    graph.TensorType
-	data   []byte
+	Name   string
+	Type   graph.TensorType
+	Data   []byte
 	tensor graph.TensorID // None until used
 }
 
@@ -75,7 +75,7 @@ func isWeight(g *Graph, t *Tensor, typ graph.TensorType) bool {
 }
 
 // constant returns the known value of a tensor.
-func constant(name string, t *Tensor) (*value, error) {
+func Constant(name string, t *Tensor) (*Value, error) {
 	typ := graph.TensorType{DType: t.Elem.DType(), Shape: t.Dims}
 	if !typ.DType.Valid() {
 		return nil, fmt.Errorf("element type %v is not supported", t.Elem)
@@ -86,22 +86,22 @@ func constant(name string, t *Tensor) (*value, error) {
 	if got, want := int64(len(t.Data)), typ.Bytes(); got != want {
 		return nil, fmt.Errorf("%v holds %d bytes, want %d", typ, got, want)
 	}
-	return &value{name: name, typ: typ, known: true, data: t.Data, tensor: graph.None}, nil
+	return &Value{Name: name, Type: typ, Known: true, Data: t.Data, tensor: graph.None}, nil
 }
 
 // knownValue returns a value of the given type whose elements are known.
-func knownValue(t graph.TensorType, data []byte) *value {
-	return &value{typ: t, known: true, data: data, tensor: graph.None}
+func Known(t graph.TensorType, data []byte) *Value {
+	return &Value{Type: t, Known: true, Data: data, tensor: graph.None}
 }
 
 // knownInts returns a known value of a new int64 tensor of rank 1.
-func knownInts(v ...int64) *value {
-	return knownValue(graph.TensorType{DType: graph.I64, Shape: []int64{int64(len(v))}}, encodeInts(v))
+func KnownInts(v ...int64) *Value {
+	return Known(graph.TensorType{DType: graph.I64, Shape: []int64{int64(len(v))}}, encodeInts(v))
 }
 
 // scalar returns a known value of one element without dimensions.
-func scalar(t graph.DType, x float64) *value {
-	return knownValue(graph.TensorType{DType: t}, encodeFloat(t, x))
+func Scalar(t graph.DType, x float64) *Value {
+	return Known(graph.TensorType{DType: t}, EncodeFloat(t, x))
 }
 
 func encodeInts(v []int64) []byte {
@@ -114,7 +114,7 @@ func encodeInts(v []int64) []byte {
 
 // encodeFloat returns x as one element of type t; integer types take the
 // value with its fraction cut off and limited to their range.
-func encodeFloat(t graph.DType, x float64) []byte {
+func EncodeFloat(t graph.DType, x float64) []byte {
 	le := binary.LittleEndian
 	switch t {
 	case graph.F64:
@@ -137,11 +137,11 @@ func encodeFloat(t graph.DType, x float64) []byte {
 	case graph.U64:
 		return le.AppendUint64(nil, limitUint(x))
 	}
-	return encodeInt(t, limitInt(t, x))
+	return EncodeInt(t, limitInt(t, x))
 }
 
 // encodeInt returns x as one element of the integer type t, wrapped around.
-func encodeInt(t graph.DType, x int64) []byte {
+func EncodeInt(t graph.DType, x int64) []byte {
 	return binary.LittleEndian.AppendUint64(nil, uint64(x))[:t.Size()]
 }
 
@@ -158,7 +158,7 @@ func limitUint(x float64) uint64 {
 // limitInt converts x to the nearest number in the range of an integer type
 // of at most 63 bits.
 func limitInt(t graph.DType, x float64) int64 {
-	lo, hi := intRange(t)
+	lo, hi := IntRange(t)
 	switch {
 	case x != x:
 		return 0
@@ -172,7 +172,7 @@ func limitInt(t graph.DType, x float64) int64 {
 
 // intRange returns the least and greatest numbers of an integer type, those
 // of int64 at most.
-func intRange(t graph.DType) (lo, hi int64) {
+func IntRange(t graph.DType) (lo, hi int64) {
 	bits := 8 * t.Size()
 	switch t {
 	case graph.I4, graph.U4:
@@ -189,27 +189,27 @@ func intRange(t graph.DType) (lo, hi int64) {
 var errNotInteger = errors.New("its element type is not int32 or int64")
 
 // ints returns the elements of a known int32 or int64 value.
-func (v *value) ints() ([]int64, error) {
-	switch v.typ.DType {
+func (v *Value) Ints() ([]int64, error) {
+	switch v.Type.DType {
 	case graph.I64:
-		out := make([]int64, len(v.data)/8)
+		out := make([]int64, len(v.Data)/8)
 		for i := range out {
-			out[i] = int64(binary.LittleEndian.Uint64(v.data[8*i:]))
+			out[i] = int64(binary.LittleEndian.Uint64(v.Data[8*i:]))
 		}
 		return out, nil
 	case graph.I32:
-		out := make([]int64, len(v.data)/4)
+		out := make([]int64, len(v.Data)/4)
 		for i := range out {
-			out[i] = int64(int32(binary.LittleEndian.Uint32(v.data[4*i:])))
+			out[i] = int64(int32(binary.LittleEndian.Uint32(v.Data[4*i:])))
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("%w: it is %v", errNotInteger, v.typ)
+	return nil, fmt.Errorf("%w: it is %v", errNotInteger, v.Type)
 }
 
 // constant returns the value of an operand that parametrises an operator: if it is
 // known, it is a constant and not a weight. It is nil for nil.
-func (v *value) constant() *value {
+func (v *Value) Constant() *Value {
 	if v == nil || v.weight == nil {
 		return v
 	}
@@ -219,7 +219,7 @@ func (v *value) constant() *value {
 }
 
 // rank returns the number of dimensions.
-func (v *value) rank() int64 { return int64(len(v.typ.Shape)) }
+func (v *Value) Rank() int64 { return int64(len(v.Type.Shape)) }
 
 // one is the result list of an operator with one result.
-func one(v *value) []*value { return []*value{v} }
+func One(v *Value) []*Value { return []*Value{v} }
