@@ -1,7 +1,6 @@
-// Package onnx is the ONNX front end: it reads ONNX models (protobuf wire
-// format), fixes their symbolic dimensions, infers shapes, folds constants and
-// lowers every operator to the operators of the portable executable (package
-// ipu/graph).
+// Package onnx reads and writes ONNX models (protobuf wire format) and gives their
+// symbolic dimensions sizes. Package onnx/compile lowers them to the operators of the
+// portable executable (package ipu/graph) and makes PopEF models of them.
 package onnx
 
 import (

@@ -16,7 +16,7 @@ type Form struct {
 	Version int64
 	// Operands names the operands with the sets of element types that they may
 	// have, as in "data, updates: any; indices: int32, int64". Those named
-	// together have the same type. The sets are those of [TypeSets]. It is empty
+	// together have the same type. The sets are those of package onnx/compile's TypeSets. It is empty
 	// if there are none.
 	Operands string
 	// Attributes names the attributes with their defaults or types, as in

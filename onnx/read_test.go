@@ -1,10 +1,9 @@
-package onnx
+package onnx_test
 
 import (
 	"bytes"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,64 +11,28 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/onnx"
+	"github.com/popefgen/popefgen/onnx/internal/onnxtest"
 )
 
-// pb builds protobuf messages for tests.
-type pb []byte
-
-func (p pb) int(num protowire.Number, v int64) pb {
-	return protowire.AppendVarint(protowire.AppendTag(p, num, protowire.VarintType), uint64(v))
-}
-
-func (p pb) bytes(num protowire.Number, b []byte) pb {
-	return protowire.AppendBytes(protowire.AppendTag(p, num, protowire.BytesType), b)
-}
-
-func (p pb) str(num protowire.Number, s string) pb { return p.bytes(num, []byte(s)) }
-
-func (p pb) packed(num protowire.Number, vs ...int64) pb {
-	var b []byte
-	for _, v := range vs {
-		b = protowire.AppendVarint(b, uint64(v))
-	}
-	return p.bytes(num, b)
-}
-
-func (p pb) float(num protowire.Number, v float32) pb {
-	return protowire.AppendFixed32(protowire.AppendTag(p, num, protowire.Fixed32Type), math.Float32bits(v))
-}
-
-// testModel is a small model with most kinds of field.
-func testModel() []byte {
-	attr := pb{}.str(1, "axis").int(3, -1).int(20, 2)
-	old := pb{}.str(1, "alpha").float(2, 0.5) // no type field, as before IR 2
-	node := pb{}.str(1, "x").str(1, "w").str(2, "y").str(3, "n0").str(4, "Foo").bytes(5, attr).bytes(5, old).str(7, "ai.onnx")
-	w := pb{}.packed(1, 2).int(2, 1).str(8, "w").bytes(9, []byte{0, 0, 128, 63, 0, 0, 0, 64})
-	dim := func(v int64) pb { return pb{}.bytes(1, pb{}.int(1, v)) }
-	shape := append(pb{}.bytes(1, pb{}.str(2, "N")), dim(3)...)
-	input := pb{}.str(1, "x").bytes(2, pb{}.bytes(1, pb{}.int(1, 1).bytes(2, shape)))
-	output := pb{}.str(1, "y").bytes(2, pb{}.bytes(4, nil))
-	g := pb{}.bytes(1, node).str(2, "g").bytes(5, w).bytes(11, input).bytes(12, output)
-	return pb{}.int(1, 8).str(2, "test").bytes(7, g).bytes(8, pb{}.int(2, 13)).bytes(8, pb{}.str(1, "com.x").int(2, 1))
-}
+type pb = onnxtest.Message
 
 func TestDecode(t *testing.T) {
-	got, err := Decode(testModel(), "")
+	got, err := onnx.Decode(onnxtest.Example(), "")
 	require.NoError(t, err)
-	want := &Model{
-		Size: int64(len(testModel())), IRVersion: 8, ProducerName: "test",
-		Opsets: []Opset{{Version: 13}, {Domain: "com.x", Version: 1}},
-		Graph: &Graph{
+	want := &onnx.Model{
+		Size: int64(len(onnxtest.Example())), IRVersion: 8, ProducerName: "test",
+		Opsets: []onnx.Opset{{Version: 13}, {Domain: "com.x", Version: 1}},
+		Graph: &onnx.Graph{
 			Name: "g",
-			Nodes: []*Node{{OpType: "Foo", Name: "n0", Inputs: []string{"x", "w"}, Outputs: []string{"y"}, Attributes: []*Attribute{
-				{Name: "axis", Type: AttrInt, Int: -1}, {Name: "alpha", Type: AttrFloat, Float: 0.5},
+			Nodes: []*onnx.Node{{OpType: "Foo", Name: "n0", Inputs: []string{"x", "w"}, Outputs: []string{"y"}, Attributes: []*onnx.Attribute{
+				{Name: "axis", Type: onnx.AttrInt, Int: -1}, {Name: "alpha", Type: onnx.AttrFloat, Float: 0.5},
 			}}},
-			Initializers: []*Tensor{{Name: "w", Elem: Float, Dims: []int64{2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}}},
-			Inputs:       []ValueInfo{{Name: "x", Elem: Float, HasShape: true, Dims: []Dim{{Symbol: "N"}, {Known: true, Value: 3}}}},
-			Outputs:      []ValueInfo{{Name: "y", NotDense: "sequence"}},
+			Initializers: []*onnx.Tensor{{Name: "w", Elem: onnx.Float, Dims: []int64{2}, Data: []byte{0, 0, 128, 63, 0, 0, 0, 64}}},
+			Inputs:       []onnx.ValueInfo{{Name: "x", Elem: onnx.Float, HasShape: true, Dims: []onnx.Dim{{Symbol: "N"}, {Known: true, Value: 3}}}},
+			Outputs:      []onnx.ValueInfo{{Name: "y", NotDense: "sequence"}},
 		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
@@ -84,24 +47,24 @@ func TestDecodeTensor(t *testing.T) {
 		want []byte
 		err  string
 	}{
-		{"raw", pb{}.packed(1, 2).int(2, 6).bytes(9, []byte{1, 0, 0, 0, 2, 0, 0, 0}), []byte{1, 0, 0, 0, 2, 0, 0, 0}, ""},
-		{"unpacked dims and int32_data", pb{}.int(1, 2).int(1, 1).int(2, 3).int(5, -1).int(5, 7), []byte{255, 7}, ""},
-		{"float16 as bit patterns", pb{}.packed(1, 1).int(2, 10).packed(5, 0x3c00), []byte{0, 0x3c}, ""},
-		{"int4 raw, low nibble first", pb{}.packed(1, 3).int(2, 22).bytes(9, []byte{0x2f, 0x08}), []byte{255, 2, 0xf8}, ""},
-		{"uint2 in int32_data", pb{}.packed(1, 5).int(2, 25).packed(5, 0b11100100, 1), []byte{0, 1, 2, 3, 1}, ""},
-		{"uint64_data", pb{}.packed(1, 1).int(2, 12).packed(11, 0xffffffff), []byte{255, 255, 255, 255}, ""},
-		{"scalar", pb{}.int(2, 9).bytes(9, []byte{1}), []byte{1}, ""},
-		{"no elements, no data", pb{}.packed(1, 0, 4).int(2, 1), []byte{}, ""},
-		{"short", pb{}.packed(1, 3).int(2, 1).bytes(9, make([]byte, 8)), nil, "found 8 bytes of data, want 12"},
-		{"no data", pb{}.packed(1, 1<<40).int(2, 1), nil, "found 0 numbers in float_data, want 1099511627776"},
-		{"overflow", pb{}.packed(1, 1<<40, 1<<40).int(2, 1), nil, "more elements than 64 bits count"},
-		{"negative", pb{}.packed(1, -1).int(2, 1), nil, "dimension -1 is negative"},
-		{"cut", pb{}.packed(1, 1).int(2, 1).bytes(9, make([]byte, 4))[:8], nil, "field 9"},
-		{"no type", pb{}.packed(1, 1), nil, "no element type"},
-		{"external without a directory", pb{}.packed(1, 1).int(2, 1).int(14, 1).bytes(13, pb{}.str(1, "location").str(2, "w.bin")), nil, "has no directory"},
+		{"raw", pb{}.Packed(1, 2).Int(2, 6).Bytes(9, []byte{1, 0, 0, 0, 2, 0, 0, 0}), []byte{1, 0, 0, 0, 2, 0, 0, 0}, ""},
+		{"unpacked dims and int32_data", pb{}.Int(1, 2).Int(1, 1).Int(2, 3).Int(5, -1).Int(5, 7), []byte{255, 7}, ""},
+		{"float16 as bit patterns", pb{}.Packed(1, 1).Int(2, 10).Packed(5, 0x3c00), []byte{0, 0x3c}, ""},
+		{"int4 raw, low nibble first", pb{}.Packed(1, 3).Int(2, 22).Bytes(9, []byte{0x2f, 0x08}), []byte{255, 2, 0xf8}, ""},
+		{"uint2 in int32_data", pb{}.Packed(1, 5).Int(2, 25).Packed(5, 0b11100100, 1), []byte{0, 1, 2, 3, 1}, ""},
+		{"uint64_data", pb{}.Packed(1, 1).Int(2, 12).Packed(11, 0xffffffff), []byte{255, 255, 255, 255}, ""},
+		{"scalar", pb{}.Int(2, 9).Bytes(9, []byte{1}), []byte{1}, ""},
+		{"no elements, no data", pb{}.Packed(1, 0, 4).Int(2, 1), []byte{}, ""},
+		{"short", pb{}.Packed(1, 3).Int(2, 1).Bytes(9, make([]byte, 8)), nil, "found 8 bytes of data, want 12"},
+		{"no data", pb{}.Packed(1, 1<<40).Int(2, 1), nil, "found 0 numbers in float_data, want 1099511627776"},
+		{"overflow", pb{}.Packed(1, 1<<40, 1<<40).Int(2, 1), nil, "more elements than 64 bits count"},
+		{"negative", pb{}.Packed(1, -1).Int(2, 1), nil, "dimension -1 is negative"},
+		{"cut", pb{}.Packed(1, 1).Int(2, 1).Bytes(9, make([]byte, 4))[:8], nil, "field 9"},
+		{"no type", pb{}.Packed(1, 1), nil, "no element type"},
+		{"external without a directory", pb{}.Packed(1, 1).Int(2, 1).Int(14, 1).Bytes(13, pb{}.Str(1, "location").Str(2, "w.bin")), nil, "has no directory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := DecodeTensor(c.in)
+			got, err := onnx.DecodeTensor(c.in)
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
 				return
@@ -119,16 +82,16 @@ func TestExternalData(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(outer, "secret"), make([]byte, 64), 0o666))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "w.bin"), []byte("....\x00\x00\x80\x3f"), 0o666))
 	require.NoError(t, os.Symlink(filepath.Join(outer, "secret"), filepath.Join(dir, "link")))
-	entry := func(k, v string) []byte { return pb{}.str(1, k).str(2, v) }
+	entry := func(k, v string) []byte { return pb{}.Str(1, k).Str(2, v) }
 	model := func(loc, off, length string) []byte {
-		w := pb{}.packed(1, 1).int(2, 1).str(8, "w").int(14, 1).bytes(13, entry("location", loc))
+		w := pb{}.Packed(1, 1).Int(2, 1).Str(8, "w").Int(14, 1).Bytes(13, entry("location", loc))
 		if off != "" {
-			w = w.bytes(13, entry("offset", off))
+			w = w.Bytes(13, entry("offset", off))
 		}
 		if length != "" {
-			w = w.bytes(13, entry("length", length))
+			w = w.Bytes(13, entry("length", length))
 		}
-		return pb{}.int(1, 8).bytes(7, pb{}.bytes(5, w)).bytes(8, pb{}.int(2, 13))
+		return pb{}.Int(1, 8).Bytes(7, pb{}.Bytes(5, w)).Bytes(8, pb{}.Int(2, 13))
 	}
 	for _, c := range []struct{ name, loc, off, length, err string }{
 		{"with offset", "w.bin", "4", "4", ""},
@@ -146,7 +109,7 @@ func TestExternalData(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := filepath.Join(dir, "m.onnx")
 			require.NoError(t, os.WriteFile(path, model(c.loc, c.off, c.length), 0o666))
-			m, err := ReadFile(path)
+			m, err := onnx.ReadFile(path)
 			if c.err != "" {
 				require.ErrorContains(t, err, c.err)
 				require.ErrorContains(t, err, `tensor "w"`)
@@ -159,25 +122,25 @@ func TestExternalData(t *testing.T) {
 }
 
 func TestDecodeDeep(t *testing.T) {
-	g := pb{}.str(2, "leaf")
+	g := pb{}.Str(2, "leaf")
 	for range 200 {
-		g = pb{}.bytes(1, pb{}.str(4, "If").bytes(5, pb{}.str(1, "then_branch").bytes(6, g)))
+		g = pb{}.Bytes(1, pb{}.Str(4, "If").Bytes(5, pb{}.Str(1, "then_branch").Bytes(6, g)))
 	}
-	_, err := Decode(pb{}.bytes(7, g), "")
+	_, err := onnx.Decode(pb{}.Bytes(7, g), "")
 	require.ErrorContains(t, err, "nested more than 64 deep")
 }
 
 func TestDecodeNotAModel(t *testing.T) {
-	for _, in := range [][]byte{nil, []byte("hello"), pb{}.int(1, 3), {0xff}} {
-		_, err := Decode(in, "")
-		require.ErrorIs(t, err, ErrFormat, "%q", in)
+	for _, in := range [][]byte{nil, []byte("hello"), pb{}.Int(1, 3), {0xff}} {
+		_, err := onnx.Decode(in, "")
+		require.ErrorIs(t, err, onnx.ErrFormat, "%q", in)
 	}
 }
 
 // TestReadPublicData reads every model and tensor of the public test data.
 func TestReadPublicData(t *testing.T) {
 	n := 0
-	dir, err := filepath.EvalSymlinks(testData(t))
+	dir, err := filepath.EvalSymlinks(onnxtest.Data(t))
 	require.NoError(t, err)
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -186,10 +149,10 @@ func TestReadPublicData(t *testing.T) {
 		switch {
 		case strings.HasSuffix(path, ".onnx"):
 			n++
-			_, err = ReadFile(path)
+			_, err = onnx.ReadFile(path)
 		case strings.HasSuffix(path, ".pb"):
 			n++
-			_, err = ReadTensor(path)
+			_, err = onnx.ReadTensor(path)
 		}
 		return err
 	})
@@ -197,48 +160,36 @@ func TestReadPublicData(t *testing.T) {
 	require.Positive(t, n)
 }
 
-// testData returns the folder of public test data or skips.
-func testData(t testing.TB) string {
-	dir := os.Getenv("POPEFGEN_TESTDATA")
-	if dir == "" {
-		dir = filepath.Join("..", "..", "shared")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "data")); err != nil {
-		t.Skipf("no public test data in %s (set POPEFGEN_TESTDATA)", dir)
-	}
-	return dir
-}
-
 func FuzzDecode(f *testing.F) {
-	f.Add(testModel())
-	f.Add([]byte(pb{}.bytes(7, pb{}.bytes(5, pb{}.packed(1, 3).int(2, 22).bytes(9, []byte{0x2f, 0x08})))))
+	f.Add(onnxtest.Example())
+	f.Add([]byte(pb{}.Bytes(7, pb{}.Bytes(5, pb{}.Packed(1, 3).Int(2, 22).Bytes(9, []byte{0x2f, 0x08})))))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := Decode(b, "")
+		m, err := onnx.Decode(b, "")
 		if err == nil && m.Graph == nil {
 			t.Error("a model without a graph and without an error")
 		}
 		if err == nil {
-			if _, err := Encode(m); err == nil {
+			if _, err := onnx.Encode(m); err == nil {
 				requireRoundTrip(t, "what was read", m)
 			}
 		}
-		DecodeTensor(b)
+		onnx.DecodeTensor(b)
 	})
 }
 
 // TestReadIsBounded reads files whose messages or external files would take far
 // more memory than they are worth.
 func TestReadIsBounded(t *testing.T) {
-	file := func(g pb) []byte { return pb{}.int(1, 8).bytes(8, pb{}.int(2, 13)).bytes(7, g) }
+	file := func(g pb) []byte { return pb{}.Int(1, 8).Bytes(8, pb{}.Int(2, 13)).Bytes(7, g) }
 	many := func(n int, unit pb) pb { return bytes.Repeat(unit, n) }
 	external := func(name, file string, length int64) pb {
-		entry := func(k, v string) pb { return pb{}.bytes(13, pb{}.str(1, k).str(2, v)) }
-		p := pb{}.str(8, name).int(2, 1).packed(1, length/4).int(14, 1)
+		entry := func(k, v string) pb { return pb{}.Bytes(13, pb{}.Str(1, k).Str(2, v)) }
+		p := pb{}.Str(8, name).Int(2, 1).Packed(1, length/4).Int(14, 1)
 		return append(append(append(p, entry("location", file)...), entry("offset", "0")...), entry("length", fmt.Sprint(length))...)
 	}
 	t.Run("empty attributes", func(t *testing.T) {
-		empty := pb{}.bytes(5, pb{})
-		_, err := Decode(file(pb{}.bytes(1, append(pb{}.str(4, "Neg"), many(4<<20, empty)...))), "")
+		empty := pb{}.Bytes(5, pb{})
+		_, err := onnx.Decode(file(pb{}.Bytes(1, append(pb{}.Str(4, "Neg"), many(4<<20, empty)...))), "")
 		require.ErrorIs(t, err, budget.ErrExceeded)
 		require.ErrorContains(t, err, "the messages of the file, up to offset")
 	})
@@ -248,17 +199,17 @@ func TestReadIsBounded(t *testing.T) {
 		require.NoError(t, os.Truncate(filepath.Join(dir, "big"), 1<<24))
 		g := pb{}
 		for i := range 64 {
-			g = g.bytes(5, external(fmt.Sprint("w", i), "big", 1<<24))
+			g = g.Bytes(5, external(fmt.Sprint("w", i), "big", 1<<24))
 		}
 		budget.SetDefault(64 << 20)
 		defer budget.SetDefault(0)
-		m, err := Decode(file(g), dir)
+		m, err := onnx.Decode(file(g), dir)
 		require.NoError(t, err)
 		for _, w := range m.Graph.Initializers {
 			require.Same(t, &m.Graph.Initializers[0].Data[0], &w.Data[0])
 		}
 		budget.SetDefault(8 << 20)
-		_, err = Decode(file(g), dir)
+		_, err = onnx.Decode(file(g), dir)
 		require.ErrorIs(t, err, budget.ErrExceeded)
 		require.ErrorContains(t, err, `external data of file "big": it needs 16 MiB beside the 2 KiB in use, more than the limit of 8 MiB`)
 	})

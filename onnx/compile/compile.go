@@ -62,14 +62,14 @@ type Weight struct {
 	Data []byte
 }
 
-// Compile lowers and optimises m. The errors are those of [onnx.Lower].
+// Compile lowers and optimises m. The errors are those of [Lower].
 func Compile(m *onnx.Model, o Options) (*Result, error) {
 	return CompileContext(context.Background(), m, o)
 }
 
 // CompileContext is [Compile] until ctx is done, whose error it returns then.
 func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
-	low, err := onnx.LowerContext(ctx, m, o.Options)
+	low, err := LowerContext(ctx, m, o.Options)
 	if err != nil {
 		return nil, err
 	}

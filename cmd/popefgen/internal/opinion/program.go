@@ -216,7 +216,7 @@ func outputs(ctx context.Context, m *onnx.Model) (ports []compile.Port, err erro
 			err = fmt.Errorf("lowering the model: panic: %v", v)
 		}
 	}()
-	low, err := onnx.LowerContext(ctx, m, onnx.Options{})
+	low, err := compile.LowerContext(ctx, m, onnx.Options{})
 	if err != nil {
 		return nil, err
 	}
