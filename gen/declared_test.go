@@ -215,7 +215,7 @@ func TestPlantedDeclarations(t *testing.T) {
 				"{{range .Inputs}}\nfunc Shuffle{{.Name}}() {}{{end}}{{end}}\n",
 			"queues.go.tmpl": "\n{{if gt .DeviceIterations 1000}}type Riffle int{{end}}\n",
 		} {
-			path, err := filepath.Abs(filepath.Join("internal", "templates", name))
+			path, err := filepath.Abs(filepath.Join("..", "templates", name))
 			require.NoError(t, err)
 			have, err := os.ReadFile(path)
 			require.NoError(t, err)

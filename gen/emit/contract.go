@@ -7,9 +7,9 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
-	"github.com/popefgen/popefgen/gen/internal/templates"
 	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/templates"
 )
 
 // contractFile renders the file with what the runtime compares and resolves:

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/popefgen/popefgen/gen/internal/templates"
 	"github.com/popefgen/popefgen/gen/plan"
+	"github.com/popefgen/popefgen/templates"
 )
 
 // Declared returns the names that generated files declare and import, whatever the

@@ -10,9 +10,9 @@ import (
 	"github.com/dave/jennifer/jen"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/popefgen/popefgen/gen/internal/templates"
 	"github.com/popefgen/popefgen/gen/plan"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/templates"
 )
 
 // Import paths of what generated code uses.

@@ -6,8 +6,8 @@ import (
 
 	"github.com/dave/jennifer/jen"
 
-	"github.com/popefgen/popefgen/gen/internal/templates"
 	"github.com/popefgen/popefgen/gen/plan"
+	"github.com/popefgen/popefgen/templates"
 )
 
 // mainFile renders the file that callers read: documentation, constants,
