@@ -126,6 +126,7 @@ var rooms = []string{
 	"rt",
 	"golden",
 	"internal/golden",
+	"templates",
 	"gen",
 	"cmd/popefgen",
 }
