@@ -1,173 +1,164 @@
 package kerneltest
 
 import (
+	"bytes"
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"math"
 	"math/rand/v2"
-	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"testing"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
-
-	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 )
 
-// Stub is a loop over elements in assembly and, in float64, what it computes for
-// one.
-type Stub struct {
-	Wide, Narrow any // for AVX-512 and AVX2, of one of the types of call
-	Low, High    float64
-	Scalars      []float32
-	// Want is the result for one element of each operand. Of what returns a sum or
-	// an extreme it is joined with the result for the elements before.
-	Want func(x []float64) float64
-	Join func(x, y float64) float64
+const (
+	slabBytes = 1 << 18 // of one operand, at most
+	slabs     = 16
+	beside    = 256  // bytes beside an operand that are looked at
+	untouched = 0xa5 // in all of them
+)
+
+// Guarded is memory for the operands of a function in assembly, each of which
+// ends where memory ends that may be touched, or begins where it begins.
+type Guarded struct {
+	*rand.Rand
+	t     testing.TB
+	slabs [slabs][]byte
+	used  int
+	first bool     // operands begin where memory does
+	rest  [][]byte // what must stay as it is
 }
 
-// StubsHaveTests finds functions in assembly, of the package in the working
-// directory, that are neither among the cases nor listed as run elsewhere, by the
-// tests of their kernels.
-func StubsHaveTests(t *testing.T, cases map[string]Stub, elsewhere string) {
-	listed := map[string]bool{}
-	for _, name := range strings.Fields(elsewhere) {
-		listed[name] = true
-	}
-	for name := range cases {
-		require.False(t, listed[name], "%s is listed twice", name)
-		listed[name] = true
-	}
-	files, err := filepath.Glob("stubs_*_amd64.go")
-	require.NoError(t, err)
-	found := map[string]bool{}
-	for _, name := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+// newGuarded returns memory between pages that may not be touched.
+func newGuarded(t testing.TB) *Guarded {
+	m := &Guarded{Rand: rand.New(rand.NewPCG(1, 2)), t: t}
+	page := unix.Getpagesize()
+	for i := range m.slabs {
+		all, err := unix.Mmap(-1, 0, slabBytes+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		require.NoError(t, err)
-		for _, d := range f.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok {
-				operation := strings.TrimSuffix(strings.TrimSuffix(f.Name.Name, "AVX512"), "AVX2")
-				operation, _, _ = strings.Cut(operation, "_") // a tile's
-				found[operation] = true
-				require.True(t, listed[operation], "%s has no test: add a case, or list it among those that the tests of their kernels run", f.Name.Name)
+		t.Cleanup(func() { _ = unix.Munmap(all) })
+		require.NoError(t, unix.Mprotect(all[:page], unix.PROT_NONE))
+		require.NoError(t, unix.Mprotect(all[page+slabBytes:], unix.PROT_NONE))
+		m.slabs[i] = all[page:][:slabBytes]
+	}
+	return m
+}
+
+// At returns guarded memory that holds a copy of an operand's elements.
+func At[T any](m *Guarded, elements []T) []T {
+	m.t.Helper()
+	var one T
+	n := len(elements) * int(unsafe.Sizeof(one))
+	require.Less(m.t, m.used, slabs, "more operands than there is memory for")
+	require.Positive(m.t, n, "an operand of no elements")
+	require.LessOrEqual(m.t, n+beside, slabBytes, "an operand is too long")
+	slab := m.slabs[m.used]
+	m.used++
+	at, rest := slab[slabBytes-n:], slab[slabBytes-n-beside:][:beside]
+	if m.first {
+		at, rest = slab[:n], slab[n:][:beside]
+	}
+	for i := range rest {
+		rest[i] = untouched
+	}
+	m.rest = append(m.rest, rest)
+	to := unsafe.Slice((*T)(unsafe.Pointer(&at[0])), len(elements))
+	copy(to, elements)
+	return to
+}
+
+// Whole returns n small whole numbers, whose sums of products are exact in any
+// order. None is zero.
+func (m *Guarded) Whole(n int) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(1 + m.IntN(4))
+		if m.IntN(2) == 0 {
+			x[i] = -x[i]
+		}
+	}
+	return At(m, x)
+}
+
+// Bytes returns n bytes.
+func (m *Guarded) Bytes(n int) []byte {
+	x := make([]byte, n)
+	for i := range x {
+		x[i] = byte(m.Uint32())
+	}
+	return At(m, x)
+}
+
+// Unset returns memory for n numbers of a result, all the same, and what they
+// are now.
+func (m *Guarded) Unset(n int) (result, now []float32) {
+	now = make([]float32, n)
+	for i := range now {
+		now[i] = -77.25
+	}
+	return At(m, now), now
+}
+
+// UnsetBytes is [Guarded.Unset] of bytes.
+func (m *Guarded) UnsetBytes(n int) (result, now []byte) {
+	now = bytes.Repeat([]byte{0x5a}, n)
+	return At(m, now), now
+}
+
+// run calls f with operands at both ends of memory and reports what it touches
+// beyond them.
+func (m *Guarded) run(what string, f func(m *Guarded)) {
+	m.t.Helper()
+	for _, m.first = range []bool{false, true} {
+		m.used, m.rest = 0, m.rest[:0]
+		if err := caught(func() { f(m) }); err != nil {
+			m.t.Fatalf("%s: %v", what, err)
+		}
+		for _, rest := range m.rest {
+			for _, b := range rest {
+				if b != untouched {
+					m.t.Fatalf("%s writes beside an operand", what)
+				}
 			}
 		}
 	}
-	for name := range listed {
-		require.True(t, found[name], "there is no function %s", name)
-	}
 }
 
-// guarded returns n elements that end where memory ends that may be read, and
-// n that begin where it begins.
-func guarded(t *testing.T, n int) [2][]float32 {
-	page := unix.Getpagesize()
-	size := (4*n + page - 1) / page * page
-	all, err := unix.Mmap(-1, 0, size+2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = unix.Munmap(all) })
-	require.NoError(t, unix.Mprotect(all[:page], unix.PROT_NONE))
-	require.NoError(t, unix.Mprotect(all[page+size:], unix.PROT_NONE))
-	first, last := unsafe.Pointer(&all[page]), unsafe.Pointer(&all[page+size-4*n])
-	return [2][]float32{unsafe.Slice((*float32)(last), n), unsafe.Slice((*float32)(first), n)}
-}
-
-// call calls f with n elements of memory that is guarded: dst and operands are
-// at its end or at its beginning. It returns what f does, if anything.
-func (c *Stub) call(f any, dst []float32, x [][]float32) (result float64, err error) {
+// caught calls f and returns what memory it touches that it may not.
+func caught(f func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("beyond its memory: %v", r)
+			if fault, ok := r.(interface{ Addr() uintptr }); ok {
+				err = fmt.Errorf("beyond its memory, at %#x: %v", fault.Addr(), r)
+				return
+			}
+			panic(r)
 		}
 	}()
-	n, s := len(dst), c.Scalars
-	switch f := f.(type) {
-	case func(dst, x *float32, n int):
-		f(&dst[0], &x[0][0], n)
-	case func(dst, x, y *float32, n int):
-		f(&dst[0], &x[0][0], &x[1][0], n)
-	case func(dst, x, y, z *float32, n int):
-		f(&dst[0], &x[0][0], &x[1][0], &x[2][0], n)
-	case func(dst, x *float32, n int, y float32):
-		f(&dst[0], &x[0][0], n, s[0])
-	case func(dst, x *float32, n int, y, z float32):
-		f(&dst[0], &x[0][0], n, s[0], s[1])
-	case func(dst, x *float32, n int, y, z, w float32):
-		f(&dst[0], &x[0][0], n, s[0], s[1], s[2])
-	case func(dst, x, y *float32, n int, z float32):
-		f(&dst[0], &x[0][0], &x[1][0], n, s[0])
-	case func(dst, x, y *float32, n int, z, w float32):
-		f(&dst[0], &x[0][0], &x[1][0], n, s[0], s[1])
-	case func(dst, x, y, z *float32, n int, u, v float32):
-		f(&dst[0], &x[0][0], &x[1][0], &x[2][0], n, s[0], s[1])
-	case func(dst, x *float32, n int, y float32) float32:
-		result = float64(f(&dst[0], &x[0][0], n, s[0]))
-	case func(x *float32, n int) float32:
-		result = float64(f(&x[0][0], n))
-	case func(x *float32, n int) float64:
-		result = f(&x[0][0], n)
-	case func(x *float32, n int, y float32) float32:
-		result = float64(f(&x[0][0], n, s[0]))
-	default:
-		panic(fmt.Sprintf("no call for %T", f))
-	}
-	return result, nil
+	f()
+	return nil
 }
 
-// Stubs runs loops over elements by themselves, with every remainder, between
-// pages that may not be touched.
-func Stubs(t *testing.T, cases map[string]Stub) {
-	if tensor.Path == tensor.PathGo {
-		t.Skip("no AVX2")
-	}
-	const most = 2*2*16 + 3 // two rounds of two vectors, and some
-	memory := [4][2][]float32{}
-	for i := range memory {
-		memory[i] = guarded(t, most)
-	}
-	for name, c := range cases {
-		functions := map[string]any{"AVX2": c.Narrow}
-		if tensor.Path == tensor.PathAVX512 {
-			functions["AVX512"] = c.Wide
+// Same compares a result with what a loop computed, element by element. All
+// NaN are the same.
+func Same[T comparable](m *Guarded, what string, got, want []T) {
+	m.t.Helper()
+	for i, v := range want {
+		if got[i] != v && (got[i] == got[i] || v == v) {
+			m.t.Fatalf("%s: element %d of %d is %v, want %v", what, i, len(want), got[i], v)
 		}
-		for set, f := range functions {
-			random := rand.New(rand.NewPCG(1, uint64(len(name))))
-			for n := 1; n <= most; n++ {
-				for side := range 2 {
-					of := func(i int) []float32 {
-						if side == 0 {
-							return memory[i][0][most-n:]
-						}
-						return memory[i][1][:n]
-					}
-					dst, x := of(0), [][]float32{of(1), of(2), of(3)}
-					for _, x := range x {
-						for i := range x {
-							x[i] = float32(c.Low + (c.High-c.Low)*random.Float64())
-						}
-					}
-					result, err := c.call(f, dst, x)
-					require.NoError(t, err, "%s%s of %d elements", name, set, n)
-					var total float64
-					for i := range n {
-						want := c.Want([]float64{float64(x[0][i]), float64(x[1][i]), float64(x[2][i])})
-						if c.Join == nil {
-							require.InDelta(t, want, float64(dst[i]), 4e-6*max(1, math.Abs(want)), "%s%s of %d elements: element %d", name, set, n, i)
-						} else if total = c.Join(total, want); i == 0 {
-							total = want
-						}
-					}
-					if c.Join != nil {
-						require.InDelta(t, total, result, 4e-6*max(1, math.Abs(total)), "%s%s of %d elements", name, set, n)
-					}
-				}
-			}
+	}
+}
+
+// Near is [Same] for results that are rounded.
+func Near(m *Guarded, what string, got []float32, want []float64) {
+	m.t.Helper()
+	for i, v := range want {
+		if d := math.Abs(float64(got[i]) - v); !(d <= 4e-6*max(1, math.Abs(v))) {
+			m.t.Fatalf("%s: element %d of %d is %v, want %v", what, i, len(want), got[i], v)
 		}
 	}
 }

@@ -7,18 +7,20 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
 )
 
-// elsewhere are the operations that the tests of their kernels run, by differences
-// from the plain Go path: loops over groups and rows, which have arguments of their
-// own.
-const elsewhere = `
-	choose copyRuns deal2 deal3 dequantiseSigned dequantiseUnsigned equalFloat equalInt floatToBool floatToByte floatToInt floatToLong
-	greater intToFloat layerNormRows lessEqualFloat lessEqualInt lessFloat lessInt logSoftmaxRows longSquaresEach longSquaresRows
-	longSumRows longToFloat narrow narrowBfloat quantise quantiseBy rmsNormRows softmaxRows sumEach sumShort transposeTiles widen
-	widenBfloat`
-
-func TestStubsHaveTests(t *testing.T) { kerneltest.StubsHaveTests(t, stubs, elsewhere) }
-
-func TestStubs(t *testing.T) { kerneltest.Stubs(t, stubs) }
+// TestStubs runs every loop by itself, with every remainder, between pages that
+// may not be touched.
+func TestStubs(t *testing.T) {
+	s := kerneltest.NewStubs(t)
+	s.Loops(stubs)
+	s.Each(func(set kerneltest.Set) {
+		stubsGroups(s, set)
+		stubsHalf(s, set)
+		stubsMoves(s, set)
+		stubsFolds(s, set)
+		stubsRows(s, set)
+	})
+	s.Finish()
+}
 
 func one(wide, narrow any, low, high float64, want func(x float64) float64) kerneltest.Stub {
 	return kerneltest.Stub{Wide: wide, Narrow: narrow, Low: low, High: high, Want: func(x []float64) float64 { return want(x[0]) }}
