@@ -15,7 +15,7 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 	// unmarked is what a heading loses on its way to its anchor.
-	unmarked = regexp.MustCompile("[^\\p{L}\\p{N} _-]")
+	unmarked = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	fenced   = regexp.MustCompile("(?ms)^```.*?^```")
 )
 
