@@ -13,7 +13,7 @@ import (
 // What part of a package's references between files may point up, from the used
 // to its users; small packages have so few that one or two say nothing.
 const (
-	mostUpward = 0.15
+	mostUpward = 0.2
 	fewUpward  = 10
 )
 
