@@ -89,7 +89,10 @@ func TestFiveMinutes(t *testing.T) {
 		require.NotContains(t, said, "FAILED", line)
 	}
 	require.Regexp(t, `^ok `, s.run("go test ./..."))
-	require.Equal(t, "20\n", s.run("grep indirect go.mod | grep -vc popefgen/popefgen"), "as the README says")
+	const modules = "go list -deps -f '{{with .Module}}{{.Path}}{{end}}' ./digits | grep -v example.com | sort -u"
+	require.Equal(t, s.run(modules), s.run("go mod edit -print | sed -n 's/^\\t*\\(require \\)*\\([^ ]*\\) v[0-9].*/\\2/p' | sort"), "go.mod has what the package links")
+	require.Equal(t, "6\n", s.run("grep -c indirect go.mod"), "as the README says")
+	require.Equal(t, "20\n", s.run("grep indirect tools.mod | grep -vc popefgen/popefgen"), "as the README says")
 }
 
 // tutorialDiff compares a tutorial with what typing it gave.
