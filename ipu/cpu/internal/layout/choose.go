@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Threads int
 	Memory  int64 // bytes that the tables of a kernel may take
-	Tiling  bool  // operators may become chains of fused tiles
+	Tiling  bool  // operators may become fused tiles
 	NHWC    bool  // int8 activations may be NHWC
 	Costs   costs.Record
 }
@@ -29,13 +29,13 @@ func Choose(exe *graph.Executable, o Options) (*graph.Executable, Origins, Summa
 	planar := exe
 	var from, inner Origins
 	if o.NHWC {
-		planar, from = inPixels(exe, o)
+		planar, from = inNHWC(exe, o)
 	}
-	exe, inner = inBlocks(planar, nchwc.Lanes(), o)
+	exe, inner = inNCHWc(planar, nchwc.Lanes(), o)
 	return exe, from.through(inner), layoutOf(planar, exe)
 }
 
-// Origins tells, for every node of an executable in blocks, which node of the
+// Origins tells, for every node of an executable in NCHWc, which node of the
 // executable as it was given it comes from.
 type Origins [][]int
 
@@ -62,28 +62,28 @@ func (o Origins) through(inner Origins) Origins {
 	return all
 }
 
-// Summary says what is kept in blocks of channels. What is depends on the
-// machine: on how many channels make a vector.
+// Summary is how much is kept in NCHWc. It depends on the machine: on how many
+// channels make a vector.
 type Summary struct {
-	Channels    int64 // of a block
-	Tensors     int   // in blocks
-	Conversions int   // to blocks or back
-	Chains      int   // of operators that some blocks at a time go through
+	Channels    int64 // of a block: the c of NCHWc
+	Tensors     int   // in NCHWc
+	Conversions int   // to NCHWc or back
+	FusedTiles  int   // nodes that are several operators, tile by tile
 }
 
-// String says it in words.
+// String returns it in words.
 func (l Summary) String() string {
 	if l.Tensors == 0 {
-		return "no activation in blocks of channels"
+		return "no activation in NCHWc"
 	}
-	s := fmt.Sprintf("%d activations in blocks of %d channels, %d conversions", l.Tensors, l.Channels, l.Conversions)
-	if l.Chains > 0 {
-		s += fmt.Sprintf(", %d chains of operators", l.Chains)
+	s := fmt.Sprintf("%d activations in NCHW%dc, %d conversions", l.Tensors, l.Channels, l.Conversions)
+	if l.FusedTiles > 0 {
+		s += fmt.Sprintf(", %d times fused tiles", l.FusedTiles)
 	}
 	return s
 }
 
-// layoutOf sums up what of an executable in blocks is so, beside the one as it
+// layoutOf sums up what of an executable in NCHWc is so, beside the one as it
 // was given.
 func layoutOf(given, exe *graph.Executable) (l Summary) {
 	if given == exe {
@@ -105,7 +105,7 @@ func layoutOf(given, exe *graph.Executable) (l Summary) {
 		for _, n := range exe.Graphs[g].Nodes {
 			switch op := n.Op.(type) {
 			case *nchwc.FusedTiles:
-				l.Chains++
+				l.FusedTiles++
 				for _, m := range op.Members {
 					count(m.Op)
 				}

@@ -3,33 +3,33 @@ package layout
 import "github.com/popefgen/popefgen/ipu/graph"
 
 // ShortRow is how many elements a row has at least for which a vector of outputs
-// in blocks is worth its windows.
+// in NCHWc is worth its windows.
 const ShortRow = 4
 
-// pixelMaps is how many output channels a vector of products of bytes holds.
-const pixelMaps = 16
+// nhwcMaps is how many output channels a vector of products of bytes holds.
+const nhwcMaps = 16
 
-// pay estimates whether a convolution of x with w to y takes less time on pixels
+// pay estimates whether a convolution of x with w to y takes less time on NHWC
 // than on planes, where x is converted either way if it is not there already.
-// Whatever reads y may be on pixels too, so that its conversion does not count.
-func (p *pixels) pay(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
+// Whatever reads y may be on NHWC too, so that its conversion does not count.
+func (p *nhwcRegion) pay(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	maps := p.typ(y).Shape[1]
-	filled := float64((maps+pixelMaps-1)/pixelMaps*pixelMaps) / float64(maps)
+	filled := float64((maps+nhwcMaps-1)/nhwcMaps*nhwcMaps) / float64(maps)
 	products := float64(p.typ(y).Elements()) * float64(p.typ(w).Elements()/p.typ(w).Shape[0])
-	planes, pixels := p.Costs.BytesProduct*products, p.Costs.PixelsProduct*products*filled
+	before, after := p.Costs.BytesProduct*products, p.Costs.PixelsProduct*products*filled
 	if op.Group > 1 {
-		planes, pixels = p.Costs.BytesDepth*products, p.Costs.PixelsDepth*products*filled
+		before, after = p.Costs.BytesDepth*products, p.Costs.PixelsDepth*products*filled
 	}
 	convert := p.Costs.PixelsConvert * float64(p.typ(x).Elements())
 	if p.have(x) {
-		planes += convert
+		before += convert
 	} else {
-		pixels += convert
+		after += convert
 	}
-	return pixels < planes
+	return after < before
 }
 
-// conversions estimates what it takes to convert a tensor of a group in blocks
+// conversions estimates what it takes to convert a tensor of a group in NCHWc
 // where other operators write or read it.
 func (r *region) conversions(t graph.TensorID) (ns float64) {
 	def, here := r.def[t]
@@ -39,7 +39,7 @@ func (r *region) conversions(t graph.TensorID) (ns float64) {
 	return r.Costs.Node + r.Costs.Convert*float64(r.typ(t).Elements())*r.filled(r.typ(t))
 }
 
-// readPlanar reports whether something reads a tensor otherwise than in blocks.
+// readPlanar reports whether something reads a tensor otherwise than in NCHWc.
 func (r *region) readPlanar(t graph.TensorID) bool {
 	if r.outside[t] {
 		return true
@@ -64,7 +64,7 @@ func (r *region) filled(t graph.TensorType) float64 {
 	return float64((c+r.lanes-1)/r.lanes*r.lanes) / float64(c)
 }
 
-// unitCost estimates a unit whose first operand and whose result are in blocks
+// unitCost estimates a unit whose first operand and whose result are in NCHWc
 // or not.
 func (r *region) unitCost(u *unit, in, out bool) (ns float64) {
 	if u.conv != nil {

@@ -33,30 +33,30 @@ func (r *region) choose() {
 		r.decide()
 		return
 	}
-	r.blocks = make([]bool, len(r.members))
-	for g := range r.blocks {
-		r.blocks[g] = forced.NCHWc()
+	r.nchwc = make([]bool, len(r.members))
+	for g := range r.nchwc {
+		r.nchwc[g] = forced.NCHWc()
 	}
 }
 
 // pays reports whether a convolution of x with w to y is better NHWC.
-func (p *pixels) pays(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
+func (p *nhwcRegion) pays(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	if forced.NHWC == nil {
 		return p.pay(op, x, w, y)
 	}
 	return forced.NHWC()
 }
 
-// fuseNodes returns a chain of as many of some nodes as are worth it, nil if none are.
+// fuseNodes returns fused tiles of as many of some nodes as are worth it, nil if none are.
 func (r *region) fuseNodes(members []int) *graph.Node {
 	if forced.Fuse == nil {
-		return r.chain(members)
+		return r.fuse(members)
 	}
 	if len(members) < 2 {
 		return nil
 	}
 	types := func(take int) (op *nchwc.FusedTiles, n *graph.Node, types [][]graph.TensorType) {
-		n = r.chainOf(members[:take])
+		n = r.fusedTiles(members[:take])
 		op = n.Op.(*nchwc.FusedTiles)
 		types, err := op.Types(r.types(n.Inputs))
 		if err != nil {
@@ -73,7 +73,7 @@ func (r *region) fuseNodes(members []int) *graph.Node {
 	}
 	op, n, _ := types(take)
 	op.Blocks, op.Rows = blocks, rows
-	if !r.fitsChain(op, r.types(n.Inputs)) {
+	if !r.hasKernel(op, r.types(n.Inputs)) {
 		return nil
 	}
 	return n

@@ -8,15 +8,15 @@ import (
 )
 
 // The layout is decided before anything else is planned: which activations are
-// kept in blocks of channels (see [nchwc.Conv]). Tensors that an
-// operator on single channels ties together are in blocks together or not at
+// kept in NCHWc (see [nchwc.Conv]). Tensors that an
+// operator on single channels ties together are in NCHWc together or not at
 // all; a convolution takes and gives either. What other operators read or
 // write is converted.
 
-// inBlocks returns a copy of exe in which activations are in blocks of so many
+// inNCHWc returns a copy of exe in which activations are in NCHWc of so many
 // channels where that saves time, or exe itself. Tensors of exe keep their
-// numbers; those in blocks come after them.
-func inBlocks(exe *graph.Executable, lanes int64, o Options) (*graph.Executable, Origins) {
+// numbers; those in NCHWc come after them.
+func inNCHWc(exe *graph.Executable, lanes int64, o Options) (*graph.Executable, Origins) {
 	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
 	}) {
@@ -106,17 +106,17 @@ type region struct {
 	units []*unit
 	at    []*unit // by node
 
-	group   map[graph.TensorID]int // of a tensor that may be in blocks
+	group   map[graph.TensorID]int // of a tensor that may be in NCHWc
 	members [][]graph.TensorID     // of every group
 	near    [][]*unit              // units whose cost depends on a group
-	blocks  []bool                 // groups that are in blocks
+	nchwc   []bool                 // groups that are in NCHWc
 
 	// While nodes are written.
 	out     []graph.Node
 	from    []int
 	blocked map[graph.TensorID]graph.TensorID
-	planar  map[graph.TensorID]bool  // of tensors in blocks, those that were converted back
-	counts  map[graph.TensorID]int64 // the channels of tensors in blocks
+	planar  map[graph.TensorID]bool  // of tensors in NCHWc, those that were converted back
+	counts  map[graph.TensorID]int64 // the channels of tensors in NCHWc
 }
 
 // region returns graph g as it was given, of which nothing is decided yet.
@@ -139,7 +139,7 @@ func (l *layout) region(g graph.GraphID) *region {
 	return r
 }
 
-// graph returns the nodes of graph g with activations in blocks, and the node
+// graph returns the nodes of graph g with activations in NCHWc, and the node
 // that each comes from.
 func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 	r := l.region(g)
@@ -202,15 +202,15 @@ func (r *region) tie() {
 	}
 }
 
-// inBlocks reports whether a tensor is in blocks.
-func (r *region) inBlocks(t graph.TensorID) bool {
+// isNCHWc reports whether a tensor is in NCHWc.
+func (r *region) isNCHWc(t graph.TensorID) bool {
 	g, ok := r.group[t]
-	return ok && r.blocks[g]
+	return ok && r.nchwc[g]
 }
 
-// decide chooses the groups that are in blocks. All of them are at first;
+// decide chooses the groups that are in NCHWc. All of them are at first;
 // those that cost more than they save leave one by one, as long as that helps.
-// What convolutions join stays in blocks only if it saves time as a whole.
+// What convolutions join stays in NCHWc only if it saves time as a whole.
 func (r *region) decide() {
 	own := make([]float64, len(r.members))
 	for g, all := range r.members {
@@ -223,14 +223,14 @@ func (r *region) decide() {
 			}
 		}
 	}
-	r.blocks = slices.Repeat([]bool{true}, len(r.members))
-	cost := func(u *unit) float64 { return r.unitCost(u, r.inBlocks(u.in[0]), r.inBlocks(u.out)) }
+	r.nchwc = slices.Repeat([]bool{true}, len(r.members))
+	cost := func(u *unit) float64 { return r.unitCost(u, r.isNCHWc(u.in[0]), r.isNCHWc(u.out)) }
 	const rounds = 8
 	for range rounds {
 		changed := false
 		for g := range r.members {
 			gain := own[g]
-			if !r.blocks[g] {
+			if !r.nchwc[g] {
 				gain = -gain
 			}
 			for _, u := range r.near[g] {
@@ -238,7 +238,7 @@ func (r *region) decide() {
 					gain += cost(u)
 				}
 			}
-			r.blocks[g] = !r.blocks[g]
+			r.nchwc[g] = !r.nchwc[g]
 			for _, u := range r.near[g] {
 				if u.conv != nil {
 					gain -= cost(u)
@@ -247,7 +247,7 @@ func (r *region) decide() {
 			if gain > 0 {
 				changed = true
 			} else {
-				r.blocks[g] = !r.blocks[g]
+				r.nchwc[g] = !r.nchwc[g]
 			}
 		}
 		if !changed {
@@ -257,7 +257,7 @@ func (r *region) decide() {
 	r.weigh(own, cost)
 }
 
-// weigh takes what convolutions join out of blocks where it costs more than
+// weigh takes what convolutions join out of NCHWc where it costs more than
 // it saves.
 func (r *region) weigh(own []float64, cost func(*unit) float64) {
 	seen := make([]bool, len(r.members))
@@ -270,7 +270,7 @@ func (r *region) weigh(own []float64, cost func(*unit) float64) {
 		counted := map[*unit]bool{}
 		for k := 0; k < len(joined); k++ {
 			g := joined[k]
-			if r.blocks[g] {
+			if r.nchwc[g] {
 				total += own[g]
 			}
 			for _, u := range r.near[g] {
@@ -289,7 +289,7 @@ func (r *region) weigh(own []float64, cost func(*unit) float64) {
 		}
 		if total >= 0 {
 			for _, g := range joined {
-				r.blocks[g] = false
+				r.nchwc[g] = false
 			}
 		}
 	}
@@ -302,7 +302,7 @@ func (r *region) write() {
 			continue
 		}
 		u := r.at[i]
-		if u == nil || !r.inBlocks(u.out) && (u.conv == nil || !r.inBlocks(u.in[0])) {
+		if u == nil || !r.isNCHWc(u.out) && (u.conv == nil || !r.isNCHWc(u.in[0])) {
 			n := r.nodes[i]
 			for _, t := range n.Inputs {
 				r.asPlanar(t, i)
@@ -324,17 +324,17 @@ func (r *region) add(n graph.Node, from int) {
 // writeUnit makes the node of a unit at node i.
 func (r *region) writeUnit(u *unit, i int) {
 	n := graph.Node{Op: u.op, Name: r.nodes[i].Name, Inputs: slices.Clone(u.in), Outputs: []graph.TensorID{u.out}}
-	out := r.inBlocks(u.out)
+	out := r.isNCHWc(u.out)
 	if u.conv != nil {
 		op := *u.conv
-		op.In, op.Out = r.inBlocks(u.in[0]), out
+		op.In, op.Out = r.isNCHWc(u.in[0]), out
 		n.Op = &op
 	}
 	for k, t := range u.in {
 		switch {
 		case t == graph.None:
-		case slices.Contains(u.tied, k) && out, u.conv != nil && k == 0 && r.inBlocks(t):
-			n.Inputs[k] = r.asBlocks(t, i)
+		case slices.Contains(u.tied, k) && out, u.conv != nil && k == 0 && r.isNCHWc(t):
+			n.Inputs[k] = r.asNCHWc(t, i)
 		case slices.Contains(u.spread, k):
 			n.Inputs[k] = r.perChannel(t, u.out, i)
 		default:
@@ -342,7 +342,7 @@ func (r *region) writeUnit(u *unit, i int) {
 		}
 	}
 	if out {
-		n.Outputs[0] = r.tensor(u.out, r.blocksOf(r.typ(u.out)))
+		n.Outputs[0] = r.tensor(u.out, r.nchwcOf(r.typ(u.out)))
 		r.counts[n.Outputs[0]] = r.typ(u.out).Shape[1]
 		r.blocked[u.out] = n.Outputs[0]
 	}
@@ -358,12 +358,12 @@ func (r *region) tensor(t graph.TensorID, typ graph.TensorType) graph.TensorID {
 	return graph.TensorID(len(r.exe.Tensors) - 1)
 }
 
-// asBlocks returns the tensor that holds t in blocks, for node i.
-func (r *region) asBlocks(t graph.TensorID, i int) graph.TensorID {
+// asNCHWc returns the tensor that holds t in NCHWc, for node i.
+func (r *region) asNCHWc(t graph.TensorID, i int) graph.TensorID {
 	if b, ok := r.blocked[t]; ok {
 		return b
 	}
-	b := r.tensor(t, r.blocksOf(r.typ(t)))
+	b := r.tensor(t, r.nchwcOf(r.typ(t)))
 	r.add(graph.Node{Op: &nchwc.ToNCHWc{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
 	r.blocked[t], r.planar[t] = b, true
 	return b
@@ -381,12 +381,12 @@ func (r *region) asPlanar(t graph.TensorID, i int) {
 	r.planar[t] = true
 }
 
-// perChannel returns, in blocks, a tensor with one element per channel of y,
+// perChannel returns, in NCHWc, a tensor with one element per channel of y,
 // for node i.
 func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
 	shape := perChannelShape(r.typ(t).Shape, r.typ(y).Shape)
-	if r.inBlocks(t) && len(shape) == r.typ(t).Rank() { // else its own channels are others
-		return r.asBlocks(t, i)
+	if r.isNCHWc(t) && len(shape) == r.typ(t).Rank() { // else its own channels are others
+		return r.asNCHWc(t, i)
 	}
 	r.asPlanar(t, i)
 	if !slices.Equal(shape, r.typ(t).Shape) {
@@ -394,13 +394,13 @@ func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
 		r.add(graph.Node{Op: &graph.Reshape{Shape: shape}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{whole}}, i)
 		t = whole
 	}
-	b := r.tensor(t, r.blocksOf(r.typ(t)))
+	b := r.tensor(t, r.nchwcOf(r.typ(t)))
 	r.add(graph.Node{Op: &nchwc.ToNCHWc{Lanes: r.lanes}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{b}}, i)
 	return b
 }
 
-// blocksOf returns the type in blocks of a tensor of type t.
-func (l *layout) blocksOf(t graph.TensorType) graph.TensorType {
+// nchwcOf returns the type in NCHWc of a tensor of type t.
+func (l *layout) nchwcOf(t graph.TensorType) graph.TensorType {
 	shape := slices.Concat([]int64{t.Shape[0], (t.Shape[1] + l.lanes - 1) / l.lanes}, t.Shape[2:], []int64{l.lanes})
 	return graph.TensorType{DType: graph.F32, Shape: shape}
 }

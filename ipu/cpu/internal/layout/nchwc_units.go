@@ -13,7 +13,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// unit is one or more nodes that become one node on blocks: a convolution,
+// unit is one or more nodes that become one node on NCHWc: a convolution,
 // whose first operand may have another layout than the result, or an operator
 // on single channels.
 type unit struct {
@@ -92,7 +92,7 @@ func (r *region) match() {
 	}
 }
 
-// movable reports whether a tensor may be in blocks.
+// movable reports whether a tensor may be in NCHWc.
 func (r *region) movable(t graph.TensorID) bool {
 	if t == graph.None {
 		return false
@@ -335,7 +335,7 @@ func (r *region) single(i int) *unit {
 		ok = !half
 		u.op = &nchwc.Pool{Pool: op}
 		if wholePlanes(op, x.Shape) {
-			// Its kernel for planes is that of a mean, which there is in blocks too.
+			// Its kernel for planes is that of a mean, which there is in NCHWc too.
 			u.op = &graph.Reduce{Fn: graph.ReduceMean, Axes: positionAxes(x.Rank()), KeepDims: true}
 		}
 	case *graph.Resize:
@@ -352,7 +352,7 @@ func (r *region) single(i int) *unit {
 	return u
 }
 
-// rounded returns p of numbers of half precision as they stand in blocks.
+// rounded returns p of numbers of half precision as they stand in NCHWc.
 func rounded(p graph.Pointwise) graph.Op {
 	return &vec.RoundedPointwise{Pointwise: p, To: graph.F16}
 }
@@ -416,7 +416,7 @@ func (r *region) slice(op *graph.Slice, shape []int64) graph.Op {
 	return &blocks
 }
 
-// pad returns the padding of positions in blocks that op is, with its
+// pad returns the padding of positions in NCHWc that op is, with its
 // operands, or nil. Half precision is padded with zeros only.
 func (r *region) pad(op *graph.Pad, in []graph.TensorID, half bool) (graph.Op, []graph.TensorID) {
 	if op.Before[1] != 0 || op.After[1] != 0 {
@@ -461,7 +461,7 @@ func overPositions(op *graph.Reduce, rank int) bool {
 	return op.KeepDims && len(op.Axes) == rank-2 && len(op.Axes) > 0 && op.Axes[0] == 2
 }
 
-// fits reports whether a unit's operator takes its operands in blocks.
+// fits reports whether a unit's operator takes its operands in NCHWc.
 func (r *region) fits(u *unit) bool {
 	in := make([]graph.TensorType, len(u.in))
 	for i, t := range u.in {
@@ -473,9 +473,9 @@ func (r *region) fits(u *unit) bool {
 			return false
 		case slices.Contains(u.spread, i):
 			in[i].Shape = perChannelShape(in[i].Shape, r.typ(u.out).Shape)
-			in[i] = r.blocksOf(in[i])
+			in[i] = r.nchwcOf(in[i])
 		case slices.Contains(u.tied, i), u.conv != nil && i == 0:
-			in[i] = r.blocksOf(in[i])
+			in[i] = r.nchwcOf(in[i])
 		}
 	}
 	op := u.op
@@ -485,7 +485,7 @@ func (r *region) fits(u *unit) bool {
 		op = &c
 	}
 	out, err := op.Infer(in)
-	if err != nil || !out[0].Equal(r.blocksOf(r.typ(u.out))) {
+	if err != nil || !out[0].Equal(r.nchwcOf(r.typ(u.out))) {
 		return false
 	}
 	k, err := bind.Op(op, in, out, budget.New(r.Memory))

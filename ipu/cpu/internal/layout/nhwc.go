@@ -10,16 +10,16 @@ import (
 )
 
 // Activations of bytes have a layout of their own, which is decided before
-// that of the others: convolutions to bytes read and write pixels (see
+// that of the others: convolutions to bytes read and write NHWC (see
 // [nhwc.Conv]), and what stands between them does too where it can:
 // additions, maxima and concatenations of floats that were converted from
 // bytes and are made bytes again. What other operators read or write is
 // converted.
 
-// inPixels returns a copy of exe in which activations of bytes are pixels
+// inNHWC returns a copy of exe in which activations of bytes are in NHWC
 // where there are kernels for that, or exe itself. Tensors of exe keep their
 // numbers.
-func inPixels(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
+func inNHWC(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
 	if !nhwc.Supported() || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.IntegerConv); return ok })
 	}) {
@@ -32,7 +32,7 @@ func inPixels(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
 	l.exe = &out
 	from := make(Origins, len(exe.Graphs))
 	for g := range exe.Graphs {
-		p := pixels{region: l.region(graph.GraphID(g)), maxima: map[graph.TensorID]*graph.Node{}}
+		p := nhwcRegion{region: l.region(graph.GraphID(g)), maxima: map[graph.TensorID]*graph.Node{}}
 		p.write()
 		out.Graphs[g].Nodes, from[g] = p.out, p.from
 	}
@@ -42,15 +42,15 @@ func inPixels(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
 	return &out, from
 }
 
-// pixels is one graph while its activations of bytes become pixels. The
-// blocked tensors of the region are the pixels.
-type pixels struct {
+// nhwcRegion is one graph while its activations of bytes become NHWC. The
+// blocked tensors of the region are those in NHWC.
+type nhwcRegion struct {
 	*region
-	maxima map[graph.TensorID]*graph.Node // by maxima of floats, what would convert those of pixels to them
+	maxima map[graph.TensorID]*graph.Node // by maxima of floats, what would convert those on NHWC to them
 }
 
 // write makes the graph's nodes.
-func (p *pixels) write() {
+func (p *nhwcRegion) write() {
 	for i := range p.nodes {
 		n := &p.nodes[i]
 		done := false
@@ -77,7 +77,7 @@ func (p *pixels) write() {
 }
 
 // drop removes nodes whose results nobody reads any more.
-func (p *pixels) drop() {
+func (p *nhwcRegion) drop() {
 	used := map[graph.TensorID]bool{}
 	var nodes []graph.Node
 	var from []int
@@ -106,8 +106,8 @@ func (p *pixels) drop() {
 	p.out, p.from = nodes, from
 }
 
-// bytes reports whether a tensor may be pixels.
-func (p *pixels) bytes(t graph.TensorID) bool {
+// bytes reports whether a tensor may be in NHWC.
+func (p *nhwcRegion) bytes(t graph.TensorID) bool {
 	if t == graph.None {
 		return false
 	}
@@ -116,10 +116,10 @@ func (p *pixels) bytes(t graph.TensorID) bool {
 		e.Type.Rank() >= 3 && e.Type.Rank() <= 4 && e.Type.Elements() > 0 && p.steady(t)
 }
 
-func (p *pixels) signed(t graph.TensorID) bool { return p.typ(t).DType == graph.I8 }
+func (p *nhwcRegion) signed(t graph.TensorID) bool { return p.typ(t).DType == graph.I8 }
 
-// pixels returns the tensor that holds t as pixels, for node i.
-func (p *pixels) pixels(t graph.TensorID, i int) graph.TensorID {
+// asNHWC returns the tensor that holds t in NHWC, for node i.
+func (p *nhwcRegion) asNHWC(t graph.TensorID, i int) graph.TensorID {
 	if b, ok := p.blocked[t]; ok {
 		return b
 	}
@@ -130,7 +130,7 @@ func (p *pixels) pixels(t graph.TensorID, i int) graph.TensorID {
 }
 
 // planes sees to it that t itself holds its value.
-func (p *pixels) planes(t graph.TensorID) {
+func (p *nhwcRegion) planes(t graph.TensorID) {
 	b, ok := p.blocked[t]
 	if !ok || p.planar[t] {
 		return
@@ -141,8 +141,8 @@ func (p *pixels) planes(t graph.TensorID) {
 	p.planar[t] = true
 }
 
-// makes adds a node that makes y as pixels, in place of node i.
-func (p *pixels) makes(y graph.TensorID, op graph.Op, i int, in ...graph.TensorID) bool {
+// makes adds a node that makes y in NHWC, in place of node i.
+func (p *nhwcRegion) makes(y graph.TensorID, op graph.Op, i int, in ...graph.TensorID) bool {
 	b := p.tensor(y, nhwc.Type(p.typ(y).Shape))
 	p.add(graph.Node{Op: op, Name: p.nodes[i].Name, Inputs: in, Outputs: []graph.TensorID{b}}, i)
 	p.blocked[y] = b
@@ -152,8 +152,8 @@ func (p *pixels) makes(y graph.TensorID, op graph.Op, i int, in ...graph.TensorI
 	return true
 }
 
-// convolution makes node i one of pixels.
-func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
+// convolution makes node i one on NHWC.
+func (p *nhwcRegion) convolution(i int, op *graph.IntegerConv) bool {
 	n := &p.nodes[i]
 	x, w, y := n.Inputs[0], n.Inputs[1], n.Outputs[0]
 	const few = 3 // channels; fewer are better gathered along lines
@@ -165,7 +165,7 @@ func (p *pixels) convolution(i int, op *graph.IntegerConv) bool {
 	for _, t := range in[1:] {
 		p.planes(t)
 	}
-	in[0] = p.pixels(x, i)
+	in[0] = p.asNHWC(x, i)
 	return p.makes(y, &nhwc.Conv{IntegerConv: *op, Channels: p.typ(x).Shape[1], Signed: p.signed(x)}, i, in...)
 }
 
@@ -178,7 +178,7 @@ func operand(n *graph.Node, k int) graph.TensorID {
 }
 
 // middle reports whether weights are such that, made signed, they have no zero point.
-func (p *pixels) middle(w, zero graph.TensorID) bool {
+func (p *nhwcRegion) middle(w, zero graph.TensorID) bool {
 	want := byte(0)
 	if p.typ(w).DType == graph.U8 {
 		want = 128
@@ -192,7 +192,7 @@ func (p *pixels) middle(w, zero graph.TensorID) bool {
 
 // step returns the scale of a Quantize or Dequantize, if it is one that is
 // known and far from the ends of what a float holds, and the zero point.
-func (p *pixels) step(n *graph.Node) (scale float32, zero byte, ok bool) {
+func (p *nhwcRegion) step(n *graph.Node) (scale float32, zero byte, ok bool) {
 	const least, most = 1e-9, 1e9
 	s := n.Inputs[1]
 	v, ok := p.number(s)
@@ -211,7 +211,7 @@ func (p *pixels) step(n *graph.Node) (scale float32, zero byte, ok bool) {
 
 // converted returns the Dequantize of bytes that writes t, or would if maxima
 // of what were bytes were taken before they became floats.
-func (p *pixels) converted(t graph.TensorID) *graph.Node {
+func (p *nhwcRegion) converted(t graph.TensorID) *graph.Node {
 	def, ok := p.def[t]
 	if !ok {
 		return nil
@@ -238,7 +238,7 @@ func (p *pixels) converted(t graph.TensorID) *graph.Node {
 }
 
 // maximum is converted for maxima t of windows, which node i takes.
-func (p *pixels) maximum(t graph.TensorID, i int, op *graph.MaxPool) *graph.Node {
+func (p *nhwcRegion) maximum(t graph.TensorID, i int, op *graph.MaxPool) *graph.Node {
 	if n, ok := p.maxima[t]; ok {
 		return n
 	}
@@ -256,26 +256,26 @@ func (p *pixels) maximum(t graph.TensorID, i int, op *graph.MaxPool) *graph.Node
 	return p.maxima[t]
 }
 
-// windows reports whether a MaxPool is one of pixels.
-func (p *pixels) windows(n *graph.Node, op *graph.MaxPool) bool {
+// windows reports whether a MaxPool is one on NHWC.
+func (p *nhwcRegion) windows(n *graph.Node, op *graph.MaxPool) bool {
 	return resultOf(n, 1) == graph.None && slices.Min(slices.Concat(op.PadsBegin, op.PadsEnd)) >= 0
 }
 
 // result reports whether node i, a Quantize, makes bytes of one known scale.
-func (p *pixels) result(i int, op *graph.Quantize) bool {
+func (p *nhwcRegion) result(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	_, _, ok := p.step(n)
 	return ok && op.Block == 0 && op.Precision == graph.F32 && p.bytes(n.Outputs[0]) && p.steady(n.Inputs[0])
 }
 
-// have reports whether one of some tensors is pixels already.
-func (p *pixels) have(t ...graph.TensorID) bool {
+// have reports whether one of some tensors is in NHWC already.
+func (p *nhwcRegion) have(t ...graph.TensorID) bool {
 	return slices.ContainsFunc(t, func(t graph.TensorID) bool { _, ok := p.blocked[t]; return ok })
 }
 
 // binary makes node i, which makes bytes of a sum or a product of what were
-// bytes, one of pixels.
-func (p *pixels) binary(i int, op *graph.Quantize) bool {
+// bytes, one on NHWC.
+func (p *nhwcRegion) binary(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	if !p.result(i, op) {
 		return false
@@ -301,13 +301,13 @@ func (p *pixels) binary(i int, op *graph.Quantize) bool {
 		return false // the one fraction by which quotients may be rounded wrongly
 	}
 	both := &nhwc.Binary{Fn: fn, Bounded: bounded, Low: low, High: high, Signed: [3]bool{p.signed(x[0]), p.signed(x[1]), p.signed(y)}}
-	return p.makes(y, both, i, p.pixels(x[0], i), p.pixels(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
+	return p.makes(y, both, i, p.asNHWC(x[0], i), p.asNHWC(x[1], i), a.Inputs[1], b.Inputs[1], n.Inputs[1],
 		operand(a, 2), operand(b, 2), operand(n, 2))
 }
 
 // operands returns the two tensors of which t is the sum or the product, kept within
 // bounds.
-func (p *pixels) operands(t graph.TensorID) (op graph.BinaryFn, x []graph.TensorID, low, high float64, bounded bool) {
+func (p *nhwcRegion) operands(t graph.TensorID) (op graph.BinaryFn, x []graph.TensorID, low, high float64, bounded bool) {
 	low, high = math.Inf(-1), math.Inf(1)
 	def, ok := p.def[t]
 	if !ok || !p.steady(t) {
@@ -364,8 +364,8 @@ func (p *pixels) operands(t graph.TensorID) (op graph.BinaryFn, x []graph.Tensor
 }
 
 // moved makes node i, which makes bytes of what were bytes and were only compared
-// or joined, one of pixels, or nothing at all.
-func (p *pixels) moved(i int, op *graph.Quantize) bool {
+// or joined, one on NHWC, or nothing at all.
+func (p *nhwcRegion) moved(i int, op *graph.Quantize) bool {
 	n := &p.nodes[i]
 	def, ok := p.def[n.Inputs[0]]
 	if !ok || !p.result(i, op) {
@@ -398,15 +398,15 @@ func (p *pixels) moved(i int, op *graph.Quantize) bool {
 
 // unchanged reports whether a Quantize gives the very bytes that a Dequantize
 // converted.
-func (p *pixels) unchanged(d, q *graph.Node) bool {
+func (p *nhwcRegion) unchanged(d, q *graph.Node) bool {
 	s, z, _ := p.step(d)
 	scale, zero, _ := p.step(q)
 	return s == scale && z == zero && p.typ(d.Inputs[0]).DType == p.typ(q.Outputs[0]).DType
 }
 
 // concat makes node i, which makes bytes y of what joins channels, an operator on
-// pixels.
-func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) bool {
+// NHWC.
+func (p *nhwcRegion) concat(i int, y graph.TensorID, from []*graph.Node, same bool) bool {
 	var x []graph.TensorID
 	for k, d := range from {
 		t := d.Inputs[0]
@@ -419,7 +419,7 @@ func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) 
 		return false
 	}
 	for k, t := range x {
-		x[k] = p.pixels(t, i)
+		x[k] = p.asNHWC(t, i)
 	}
 	if same {
 		return p.makes(y, &graph.Concat{Axis: int64(p.typ(y).Rank() - 1)}, i, x...)
@@ -437,13 +437,13 @@ func (p *pixels) concat(i int, y graph.TensorID, from []*graph.Node, same bool) 
 }
 
 // looked makes node i, which makes bytes of a function of what were bytes, a
-// table in which pixels are looked up.
-func (p *pixels) looked(i int, op *graph.Quantize) bool {
+// table in which bytes are looked up.
+func (p *nhwcRegion) looked(i int, op *graph.Quantize) bool {
 	q := &p.nodes[i]
 	if !nhwc.HasLookup() || !p.result(i, op) {
 		return false
 	}
-	var chain []*graph.Node
+	var nodes []*graph.Node
 	t := q.Inputs[0]
 	d := p.converted(t)
 	for ; d == nil; d = p.converted(t) {
@@ -456,20 +456,20 @@ func (p *pixels) looked(i int, op *graph.Quantize) bool {
 		if x == graph.None || !slices.Equal(p.typ(x).Shape, p.typ(t).Shape) {
 			return false
 		}
-		chain, t = append(chain, n), x
+		nodes, t = append(nodes, n), x
 	}
 	x := d.Inputs[0]
 	if !p.have(x) || !slices.Equal(p.typ(x).Shape, p.typ(q.Outputs[0]).Shape) {
 		return false
 	}
-	slices.Reverse(chain)
-	table := p.table(d, chain, q)
-	return table != graph.None && p.makes(q.Outputs[0], &nhwc.Lookup{}, i, p.pixels(x, i), table)
+	slices.Reverse(nodes)
+	table := p.table(d, nodes, q)
+	return table != graph.None && p.makes(q.Outputs[0], &nhwc.Lookup{}, i, p.asNHWC(x, i), table)
 }
 
 // only returns the one operand of an elementwise operator on floats whose
 // others, if there are any, are constants of one element.
-func (p *pixels) only(n *graph.Node) (x graph.TensorID) {
+func (p *nhwcRegion) only(n *graph.Node) (x graph.TensorID) {
 	switch n.Op.(type) {
 	case *graph.Unary, *graph.Clip, *graph.Binary, *graph.Pointwise:
 	default:
@@ -492,10 +492,10 @@ func (p *pixels) only(n *graph.Node) (x graph.TensorID) {
 	return x
 }
 
-// table returns a constant of what becomes of every byte of pixels that one node
+// table returns a constant of what becomes of every byte of a tensor in NHWC that one node
 // converts to floats, of which others compute a function and of which the last
 // makes bytes, or None.
-func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.TensorID {
+func (p *nhwcRegion) table(d *graph.Node, nodes []*graph.Node, q *graph.Node) graph.TensorID {
 	const all = 256
 	flip := func(t graph.TensorID) byte {
 		if p.signed(t) {
@@ -509,7 +509,7 @@ func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.
 		data[i] = byte(i) ^ flip(d.Inputs[0])
 	}
 	from := d.Inputs[0]
-	for _, n := range slices.Concat([]*graph.Node{d}, chain, []*graph.Node{q}) {
+	for _, n := range slices.Concat([]*graph.Node{d}, nodes, []*graph.Node{q}) {
 		types, in := make([]graph.TensorType, len(n.Inputs)), make([][]byte, len(n.Inputs))
 		for i, t := range n.Inputs {
 			switch {
@@ -542,8 +542,8 @@ func (p *pixels) table(d *graph.Node, chain []*graph.Node, q *graph.Node) graph.
 	return t
 }
 
-// most makes node i, maxima of windows of bytes, those of pixels.
-func (p *pixels) most(i int, op *graph.MaxPool) bool {
+// most makes node i, maxima of windows of bytes, those on NHWC.
+func (p *nhwcRegion) most(i int, op *graph.MaxPool) bool {
 	n := &p.nodes[i]
 	x, y := n.Inputs[0], n.Outputs[0]
 	if !p.windows(n, op) || !p.bytes(x) || !p.bytes(y) || !p.have(x) {

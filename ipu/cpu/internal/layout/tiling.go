@@ -10,28 +10,28 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Operators in blocks of channels are joined to chains, see [nchwc.FusedTiles],
+// Operators in NCHWc are fused to tiles, see [nchwc.FusedTiles],
 // where what they hand on would not stay in the second-level cache.
 
-// chainBytes are the sizes that decide about chains, by that of the second-level
+// tilingBytes are the sizes that decide about tiling, by that of the second-level
 // cache.
-type chainBytes struct {
-	// What an operator's operand and result may take to be worth no chain: they
+type tilingBytes struct {
+	// What an operator's operand and result may take to be worth no tiling: they
 	// are still in the cache for the next operator. Where several workers share
 	// an operator each of them has to wait for the others.
 	cached, shared int64
-	// What a piece of a chain may take of the cache, what it may take where it
+	// What a tile may take of the cache, what it may take where it
 	// can't be any smaller, and what is enough for it.
-	piece, large, enough int64
+	tile, large, enough int64
 }
 
-func chainBytesOf(c *costs.Record) chainBytes {
+func tilingBytesOf(c *costs.Record) tilingBytes {
 	const part = 8
-	return chainBytes{cached: c.CacheBytes, shared: c.CacheBytes / part, piece: c.CacheBytes - c.CacheBytes/part,
+	return tilingBytes{cached: c.CacheBytes, shared: c.CacheBytes / part, tile: c.CacheBytes - c.CacheBytes/part,
 		large: 2 * (c.CacheBytes - c.CacheBytes/part), enough: 2 * c.CacheBytes / part}
 }
 
-// join makes chains of the nodes of a region.
+// join fuses the nodes of a region.
 func (r *region) join() {
 	readers := map[graph.TensorID][]int{}
 	for i := range r.out {
@@ -42,7 +42,7 @@ func (r *region) join() {
 		}
 	}
 	joined := make([]bool, len(r.out))
-	chains := map[int]graph.Node{} // by their last node
+	fused := map[int]graph.Node{} // by their last node
 	for i := range r.out {
 		if joined[i] || !r.linkable(i, true) {
 			continue
@@ -67,15 +67,15 @@ func (r *region) join() {
 		for _, m := range members {
 			joined[m] = true
 		}
-		chains[members[len(members)-1]] = *n
+		fused[members[len(members)-1]] = *n
 	}
-	if len(chains) == 0 {
+	if len(fused) == 0 {
 		return
 	}
 	nodes, from := r.out, r.from
 	r.out, r.from = nil, nil
 	for i := range nodes {
-		if n, ok := chains[i]; ok {
+		if n, ok := fused[i]; ok {
 			r.add(n, from[i])
 		} else if !joined[i] {
 			r.add(nodes[i], from[i])
@@ -83,7 +83,7 @@ func (r *region) join() {
 	}
 }
 
-// linkable reports whether node i may be in a chain, as its first or further
+// linkable reports whether node i may be fused, as its first or further
 // on.
 func (r *region) linkable(i int, first bool) bool {
 	n := &r.out[i]
@@ -113,16 +113,16 @@ func (r *region) linkable(i int, first bool) bool {
 	return false
 }
 
-// follows reports whether node next, which may be further on in a chain, computes
+// follows reports whether node next, which may be further on in fused tiles, computes
 // the images and blocks of channels of t, the result of the node before, each from
 // the same ones of t. Convolutions over all channels are none of those nodes,
-// weights are never in blocks, and where there are as many blocks there are as many
-// channels: a chain's nodes leave them alone.
+// weights are never in NCHWc, and where there are as many blocks there are as many
+// channels: fused nodes leave them alone.
 func (r *region) follows(next int, t graph.TensorID) bool {
 	n := &r.out[next]
 	x, y := r.exe.Tensors[t].Type, r.exe.Tensors[n.Outputs[0]].Type
 	if _, ok := n.Op.(*nchwc.FromNCHWc); ok {
-		y = r.blocksOf(y)
+		y = r.nchwcOf(y)
 	}
 	return x.Shape[0] == y.Shape[0] && x.Shape[1] == y.Shape[1]
 }
@@ -142,10 +142,10 @@ func (r *region) channels(i int) int64 {
 	return r.counts[n.Outputs[0]]
 }
 
-// chain returns the chain of nodes, nil if that does not pay.
-func (r *region) chain(members []int) *graph.Node {
+// fuse returns the fused tiles of nodes, nil if that does not pay.
+func (r *region) fuse(members []int) *graph.Node {
 	for len(members) > 1 {
-		n := r.chainOf(members)
+		n := r.fusedTiles(members)
 		op := n.Op.(*nchwc.FusedTiles)
 		if r.cut(op, r.types(n.Inputs)) {
 			return n
@@ -155,8 +155,8 @@ func (r *region) chain(members []int) *graph.Node {
 	return nil
 }
 
-// chainOf returns the chain of nodes, which is not cut yet.
-func (r *region) chainOf(members []int) *graph.Node {
+// fusedTiles returns the fused tiles of nodes, which is not cut yet.
+func (r *region) fusedTiles(members []int) *graph.Node {
 	first, last := &r.out[members[0]], &r.out[members[len(members)-1]]
 	op := &nchwc.FusedTiles{Channels: r.channels(members[0]), Lanes: r.lanes}
 	n := &graph.Node{Op: op, Name: last.Name, Outputs: last.Outputs}
@@ -193,13 +193,13 @@ func (r *region) types(tensors []graph.TensorID) []graph.TensorType {
 	return out
 }
 
-// cut chooses the pieces of a chain and reports whether it pays.
+// cut chooses the tiles of fused nodes and reports whether it pays.
 func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	types, err := op.Types(in)
 	if err != nil {
 		return false
 	}
-	sizes := chainBytesOf(&r.Costs)
+	sizes := tilingBytesOf(&r.Costs)
 	least := sizes.cached
 	if r.Threads > 1 {
 		least = sizes.shared
@@ -222,26 +222,26 @@ func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	last := types[len(types)-1]
 	out := last[len(last)-1]
 	all := (op.Channels + op.Lanes - 1) / op.Lanes
-	for pieces := out.Shape[0] * all; r.pieceBytes(op, types) <= sizes.enough/2 && pieces/(2*op.Blocks) >= 4*int64(r.Threads); {
+	for tiles := out.Shape[0] * all; r.tileBytes(op, types) <= sizes.enough/2 && tiles/(2*op.Blocks) >= 4*int64(r.Threads); {
 		op.Blocks *= 2
 	}
-	if r.pieceBytes(op, types) > sizes.piece && r.byRows(op, types) {
+	if r.tileBytes(op, types) > sizes.tile && r.byRows(op, types) {
 		height := out.Shape[2]
-		for parts := int64(2); parts <= height && (op.Rows == 0 || r.pieceBytes(op, types) > sizes.piece); parts++ {
+		for parts := int64(2); parts <= height && (op.Rows == 0 || r.tileBytes(op, types) > sizes.tile); parts++ {
 			op.Rows = (height + parts - 1) / parts
 		}
-		// Rows that windows of two pieces share are computed twice.
+		// Rows that windows of two tiles share are computed twice.
 		if r.sharedRows(op, types)*8 > op.Rows {
 			op.Rows = 0
 		}
 	}
-	if r.pieceBytes(op, types) > sizes.large {
+	if r.tileBytes(op, types) > sizes.large {
 		return false
 	}
-	return r.fitsChain(op, in)
+	return r.hasKernel(op, in)
 }
 
-// byRows reports whether a chain can be cut into rows: where all that it reads
+// byRows reports whether tiles may be some rows: where all that it reads
 // or writes but a convolution's operand and a depthwise convolution's result is
 // in scratch memory.
 func (r *region) byRows(op *nchwc.FusedTiles, types [][]graph.TensorType) bool {
@@ -270,7 +270,7 @@ func (r *region) byRows(op *nchwc.FusedTiles, types [][]graph.TensorType) bool {
 }
 
 // sharedRows returns how many rows of the result those that members compute twice
-// for two pieces are worth, on the average of the members.
+// for two tiles are worth, on the average of the members.
 func (r *region) sharedRows(op *nchwc.FusedTiles, types [][]graph.TensorType) int64 {
 	shared, sum, down := int64(0), int64(0), int64(1)
 	for m := len(types) - 1; m > 0; m-- {
@@ -283,9 +283,9 @@ func (r *region) sharedRows(op *nchwc.FusedTiles, types [][]graph.TensorType) in
 	return sum / int64(len(types))
 }
 
-// pieceBytes estimates what a piece of a chain reads and writes between
+// tileBytes estimates what a tile reads and writes between
 // members at a time.
-func (r *region) pieceBytes(op *nchwc.FusedTiles, types [][]graph.TensorType) (most int64) {
+func (r *region) tileBytes(op *nchwc.FusedTiles, types [][]graph.TensorType) (most int64) {
 	for m := range types {
 		n := len(types[m]) - 1
 		x, y := types[m][0], types[m][n]
@@ -311,8 +311,8 @@ func (r *region) pieceBytes(op *nchwc.FusedTiles, types [][]graph.TensorType) (m
 	return most
 }
 
-// fitsChain reports whether there is a kernel for a chain.
-func (r *region) fitsChain(op *nchwc.FusedTiles, in []graph.TensorType) bool {
+// hasKernel reports whether there is a kernel for fused tiles.
+func (r *region) hasKernel(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 	out, err := op.Infer(in)
 	if err != nil {
 		return false
