@@ -261,7 +261,7 @@ func TestRandomModelsAllocateNothing(t *testing.T) {
 		{"model", 50, func(t *rapid.T) []byte { return drawModel(t).exe }},
 		{"network", 40, func(t *rapid.T) []byte { _, exe := drawNet(t); return exe }},
 		{"images", 60, func(t *rapid.T) []byte { _, exe := drawImageNet(t); return exe }},
-		{"chains", 40, func(t *rapid.T) []byte { _, exe := drawChainNet(t); return exe }},
+		{"tiling", 40, func(t *rapid.T) []byte { _, exe := drawTilingNet(t); return exe }},
 		{"bytes", 40, func(t *rapid.T) []byte { _, exe := drawByteNet(t); return exe }},
 	}
 	every := 1

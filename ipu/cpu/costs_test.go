@@ -131,7 +131,7 @@ func drawCosts(t *rapid.T) costs.Record {
 // testNets are networks on which a record can decide something, by kind.
 var testNets = map[string]func(*rapid.T) (*model, bool, []byte){
 	"images": func(t *rapid.T) (*model, bool, []byte) { d, exe := drawImageNet(t); return d.model, d.half, exe },
-	"chains": func(t *rapid.T) (*model, bool, []byte) { d, exe := drawChainNet(t); return d.model, d.half, exe },
+	"tiling": func(t *rapid.T) (*model, bool, []byte) { d, exe := drawTilingNet(t); return d.model, d.half, exe },
 	"bytes":  func(t *rapid.T) (*model, bool, []byte) { d, exe := drawByteNet(t); return d.model, false, exe },
 }
 
@@ -180,7 +180,7 @@ func TestCostsChangeNoResult(t *testing.T) {
 func TestEveryCostDecides(t *testing.T) {
 	base := usual(t)
 	var nets []*graph.Executable
-	for kind, count := range map[string]int{"images": 100, "chains": 20, "bytes": 20} {
+	for kind, count := range map[string]int{"images": 100, "tiling": 20, "bytes": 20} {
 		g := rapid.Custom(func(t *rapid.T) []byte { _, _, exe := testNets[kind](t); return exe })
 		for seed := range count {
 			exe, err := graph.Decode(g.Example(seed))

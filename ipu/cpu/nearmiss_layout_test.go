@@ -18,7 +18,7 @@ func init() {
 		"uneven blocks", "part from within a block", "part to within a block", "channels reduced", "factor by column", "factor of lower rank", "factor of lower rank in blocks", "factor of each image"}})
 }
 
-// missLayout is two convolutions with something between that blocks of channels
+// missLayout is two convolutions with something between that NCHWc
 // may or may not be kept through.
 func missLayout(d *missDraw) []graph.TensorID {
 	const c = 20

@@ -16,7 +16,7 @@ import (
 )
 
 // layoutMiss is a family of graphs around one of the engine's own decisions: what
-// it takes in blocks of channels, as pixels or into chains, and graphs that are
+// it takes in NCHWc, in NHWC or into fused tiles, and graphs that are
 // one step off that. All of them must give the same bits with each mechanism and
 // without it, with one thread and with two, and the numbers of float64.
 type layoutMiss struct {
@@ -110,8 +110,8 @@ func (m *layoutMiss) reference(t *rapid.T, d *missDraw, plain *graph.Executable,
 	}
 }
 
-// TestNearMissesOfLayouts compares what the engine takes in blocks of channels, as
-// pixels or into chains, and what is one step off that, with planes.
+// TestNearMissesOfLayouts compares what the engine takes in NCHWc, in NHWC or
+// into fused tiles, and what is one step off that, with planes.
 func TestNearMissesOfLayouts(t *testing.T) {
 	fewerChecks(t, "5")
 	for i := range layoutMisses {

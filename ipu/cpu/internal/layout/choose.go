@@ -1,5 +1,5 @@
-// Package layout decides how activations lie in memory: in NCHWc, blocks of channels
-// side by side, in NHWC where they are int8, or in the NCHW of the model, and which
+// Package layout decides how activations lie in memory: in NCHWc, the
+// blocked layout, in NHWC where they are int8, or in the NCHW of the model, and which
 // operators are fused and run depth-first, tile by tile. Its decisions follow a
 // cost model (cost.go) over a record of what operators take on a machine. No bit of a
 // result depends on them.

@@ -43,7 +43,7 @@ type Compiled struct {
 // compiler turns a verified executable into a plan and its bound kernels.
 type compiler struct {
 	ctx  context.Context
-	exe  *graph.Executable // with activations in blocks
+	exe  *graph.Executable // with activations in NCHWc or NHWC
 	from layout.Origins
 	opts Options
 	plan *Plan

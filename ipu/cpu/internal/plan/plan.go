@@ -108,7 +108,7 @@ type Step struct {
 	Stream  graph.StreamID // CopyIn, CopyOut
 	Graph   graph.GraphID  // Compute, Move, Share: the node it comes from
 	Node    int            // index into the graph's nodes, as the engine keeps them
-	Source  int            // the node of the executable that it comes from; they differ where activations are in blocks of channels
+	Source  int            // the node of the executable that it comes from; they differ where activations are in NCHWc
 	Name    string         // the node's name, or the stream's handle
 	Op      string         // the node's operator
 	In, Out []Operand

@@ -17,13 +17,13 @@ func init() {
 		"part of two blocks", "joined rows", "joined whole blocks", "joined after a part", "joined with a constant", "places of the largest", "largest padded", "whole planes", "whole planes rounded up", "mean without its axes",
 		"product of planes", "sum over channels", "resized channels", "resized by halves", "factor of the rows", "factor of as many columns", "factor of another image", "factor read as planes", "also a result",
 		"also read as planes", "also transposed", "programme"}
-	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "blocks", tolerance: 1e-4, build: missBlocks, off: slices.Concat(convolutions, between, channelSteps)},
+	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "nchwc", tolerance: 1e-4, build: missNCHWc, off: slices.Concat(convolutions, between, channelSteps)},
 		takes: "NCHWcConv", leaves: []string{"one position", "a volume"}, there: func() bool { return nchwc.Lanes() > 0 }})
 }
 
-// missBlocks is two convolutions of all channels with something between that
-// blocks of channels may or may not be kept through.
-func missBlocks(d *missDraw) []graph.TensorID {
+// missNCHWc is two convolutions of all channels with something between that
+// NCHWc may or may not be kept through.
+func missNCHWc(d *missDraw) []graph.TensorID {
 	if d.is("half precision") {
 		d.dtype = graph.F16
 	}

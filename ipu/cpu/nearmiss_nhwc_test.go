@@ -18,7 +18,7 @@ func init() {
 		"sum of a column", "gate", "gate of one image", "gate of lower rank", "gate of floats", "difference", "larger of two", "three addends", "sum read twice", "fed bounds", "bounded twice",
 		"bounds in half precision", "leaky", "crossed bounds", "places of the largest", "largest to another scale", "largest padded", "mean of windows", "joined rows", "joined after 3 channels", "joined by other scales",
 		"joined floats", "function of two", "function by channel", "function of higher rank", "function along channels", "part of the channels", "padded", "transposed", "the same twice", "another scale", "reshaped"}
-	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "pixels", tolerance: 0.1001, integers: true, build: missPixels, off: slices.Concat(steps, between, channelSteps)},
+	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "nhwc", tolerance: 0.1001, integers: true, build: missNHWC, off: slices.Concat(steps, between, channelSteps)},
 		takes: "NHWCConv", leaves: []string{"1 channel"}, there: nhwc.Supported})
 }
 
@@ -49,8 +49,8 @@ func (d *missDraw) convolvedBytes(m missByte, to graph.DType, c missConv, of gra
 	return d.made(y, to, 0.05)
 }
 
-// missPixels is a convolution of bytes, something between, and another one.
-func missPixels(d *missDraw) []graph.TensorID {
+// missNHWC is a convolution of bytes, something between, and another one.
+func missNHWC(d *missDraw) []graph.TensorID {
 	images, c, h, w := d.between(1, 2, "images"), d.channels(8), int64(6), int64(5)
 	if d.is("gate of one image") {
 		images = 2

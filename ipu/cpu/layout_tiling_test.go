@@ -62,10 +62,10 @@ func (d *imageDraw) follow(x graph.TensorID) graph.TensorID {
 	return d.depthwise(x)
 }
 
-// drawChainNet draws a network of convolutions, each with operators on single
+// drawTilingNet draws a network of convolutions, each with operators on single
 // channels behind it, whose result is some of its activations.
-func drawChainNet(t *rapid.T) (*imageDraw, []byte) {
-	d := &imageDraw{netDraw: netDraw{T: t, model: newModel("chains")}, half: rapid.IntRange(0, 3).Draw(t, "half") == 0, rank: rapid.IntRange(7, 8).Draw(t, "rank") / 2}
+func drawTilingNet(t *rapid.T) (*imageDraw, []byte) {
+	d := &imageDraw{netDraw: netDraw{T: t, model: newModel("tiling")}, half: rapid.IntRange(0, 3).Draw(t, "half") == 0, rank: rapid.IntRange(7, 8).Draw(t, "rank") / 2}
 	shape := slices.Concat([]int64{d.number(1, 2, "batch"), rapid.SampledFrom([]int64{2, 3, 16, 20, 40}).Draw(t, "channels")}, d.axes(1, 24, "size"))
 	x := d.b.AddLocal("x", f32(shape...))
 	g := d.b.BeginGraph("main")
@@ -103,25 +103,25 @@ func drawChainNet(t *rapid.T) (*imageDraw, []byte) {
 	return d, executable(t, d.b)
 }
 
-// TestChainsChangeNothing compares networks whose operators are joined to
-// chains, however they are cut, with those where nothing is in blocks.
-func TestChainsChangeNothing(t *testing.T) {
+// TestTilingChangesNothing compares networks whose operators are fused to
+// tiles, however they are cut, with those where nothing is in NCHWc.
+func TestTilingChangesNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
 		t.Skip("there are no kernels for blocks here")
 	}
 	defer layout.Force(layout.Forced{})()
-	chains, byRows := 0, 0
+	tiled, byRows := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		d, exe := drawChainNet(t)
+		d, exe := drawTilingNet(t)
 		compute := func(options ...ipu.Option) []float32 {
-			e, err := New(ipu.EngineConfig{Name: "chains", Executable: exe, Options: options})
+			e, err := New(ipu.EngineConfig{Name: "tiling", Executable: exe, Options: options})
 			require.NoError(t, err)
 			defer e.Close()
 			load(t, e)
 			for _, g := range e.exe.Graphs {
 				for _, n := range g.Nodes {
 					if op, ok := n.Op.(*nchwc.FusedTiles); ok {
-						chains++
+						tiled++
 						byRows += int(min(1, op.Rows))
 					}
 				}
@@ -144,6 +144,6 @@ func TestChainsChangeNothing(t *testing.T) {
 			}
 		}
 	})
-	require.Positive(t, chains)
+	require.Positive(t, tiled)
 	require.Positive(t, byRows)
 }

@@ -12,13 +12,13 @@ func init() {
 		"of one number", "by column", "by row", "largest of windows", "mean of windows", "twice as large", "gate", "gate of one image", "stride 2", "stride 3", "dilation 2", "window of 5", "window of 7",
 		"one row", "one column", "padded beyond", "cut behind", "joined", "joined rows", "part of the channels", "padded channels", "half precision", "weights written later", "bias written later", "factor written later",
 		"weights computed", "a line", "a volume", "strides twice", "reduced"}
-	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "chains", tolerance: 1e-4, build: missChain, off: slices.Concat(steps, channelSteps)},
+	layoutMisses = append(layoutMisses, layoutMiss{nearMiss: nearMiss{pass: "tiling", tolerance: 1e-4, build: missTiling, off: slices.Concat(steps, channelSteps)},
 		takes: "FusedTiles", leaves: []string{"a volume"}, there: func() bool { return nchwc.Lanes() > 0 }})
 }
 
-// missChain is a convolution of all channels with operators on single channels
+// missTiling is a convolution of all channels with operators on single channels
 // behind it.
-func missChain(d *missDraw) []graph.TensorID {
+func missTiling(d *missDraw) []graph.TensorID {
 	if d.is("half precision") {
 		d.dtype = graph.F16
 	}

@@ -174,9 +174,9 @@ func drawByteNet(t *rapid.T) (*byteDraw, []byte) {
 	return d, exe
 }
 
-// TestPixelsChangeNothing compares quantised networks with activations of
+// TestNHWCChangesNothing compares quantised networks with activations of
 // bytes in pixels and in planes.
-func TestPixelsChangeNothing(t *testing.T) {
+func TestNHWCChangesNothing(t *testing.T) {
 	if !nhwc.Supported() {
 		t.Skip("there are no kernels for pixels here")
 	}
@@ -231,11 +231,11 @@ func passNames() (names []string) {
 	return names
 }
 
-// TestPixelsWherePaid wants convolutions of bytes on pixels where estimates say
+// TestNHWCWherePaid wants convolutions of bytes on NHWC where estimates say
 // that this saves time: not where vectors hold much more output channels than
 // there are, unless what is read is pixels already and would have to be
 // converted back.
-func TestPixelsWherePaid(t *testing.T) {
+func TestNHWCWherePaid(t *testing.T) {
 	if !nhwc.Supported() {
 		t.Skip("there are no kernels for pixels here")
 	}
