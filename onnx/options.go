@@ -1,6 +1,10 @@
 package onnx
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"context"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // Options says how a model is made static.
 type Options struct {
@@ -23,6 +27,10 @@ type Options struct {
 	// Memory is the most bytes that values computed at compile time may take; 0
 	// stands for what a machine like this one can spare.
 	Memory int64
+	// NewEvaluator returns what computes operators on known values for one lowering, in
+	// Memory bytes (0: what ctx's budget has) and until ctx is done. Package onnx/compile takes
+	// the CPU engine's where it is nil.
+	NewEvaluator func(ctx context.Context, memory int64) Evaluator
 }
 
 // Lowered is a model in the operators of the portable executable.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,6 +42,31 @@ func TestImportsPointDown(t *testing.T) {
 		for _, i := range p.imports {
 			require.LessOrEqual(t, roomOf(i), room, "%s imports %s, of a room above its own", p.path, i)
 		}
+	}
+}
+
+// TestLoweringNeedsNoEngine: what computes known values is handed to the lowering by
+// onnx/compile, so that models can be read, and lowered for another engine, without this one.
+func TestLoweringNeedsNoEngine(t *testing.T) {
+	packages, err := read(root)
+	require.NoError(t, err)
+	imports := make(map[string][]string)
+	for _, p := range packages {
+		imports[p.path] = p.imports
+	}
+	for _, from := range []string{"onnx", "onnx/internal/lower", "onnx/internal/op"} {
+		require.Contains(t, imports, from)
+		below := map[string]bool{from: true}
+		for list := []string{from}; len(list) > 0; list = list[1:] {
+			for _, p := range imports[list[0]] {
+				require.False(t, p == "ipu/cpu" || strings.HasPrefix(p, "ipu/cpu/"), "%s needs %s, which %s imports", from, p, list[0])
+				if !below[p] {
+					below[p] = true
+					list = append(list, p)
+				}
+			}
+		}
+		require.Contains(t, below, "ipu/graph")
 	}
 }
 

@@ -1,10 +1,15 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 )
+
+// ErrNotFolded is wrapped by the error of what computes operators at compile time where an
+// operator is better left to the executable.
+var ErrNotFolded = errors.New("not computed at compile time")
 
 // Op is an operator with its attributes: a pointer to one of this package's
 // operator structs. Attributes are the struct's exported fields; their types

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
@@ -79,11 +78,14 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 		return nil, err
 	}
 	load := LoadProgram
-	folder := cpu.NewFolder(ctx, o.Memory)
-	for i := range r.Executable.Tensors {
-		folder.Hold(int64(len(r.Executable.Tensors[i].Data)))
+	if o.NewEvaluator == nil {
+		o.NewEvaluator = NewEvaluator
 	}
-	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: folder.Fold})
+	evaluator := o.NewEvaluator(ctx, o.Memory)
+	for i := range r.Executable.Tensors {
+		evaluator.Hold(int64(len(r.Executable.Tensors[i].Data)))
+	}
+	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: evaluator.Fold})
 	if err != nil {
 		return nil, err
 	}

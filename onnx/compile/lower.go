@@ -3,6 +3,7 @@ package compile
 import (
 	"context"
 
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/internal/lower"
 	"github.com/popefgen/popefgen/onnx/internal/op"
@@ -19,7 +20,16 @@ func Lower(m *onnx.Model, o onnx.Options) (*onnx.Lowered, error) {
 
 // LowerContext is [Lower] until ctx is done, whose error it returns then.
 func LowerContext(ctx context.Context, m *onnx.Model, o onnx.Options) (*onnx.Lowered, error) {
+	if o.NewEvaluator == nil {
+		o.NewEvaluator = NewEvaluator
+	}
 	return lower.Lower(ctx, m, o, op.Table())
+}
+
+// NewEvaluator returns the evaluator of models whose options name none: the CPU engine's
+// kernels, with the bounds of [cpu.Folder].
+func NewEvaluator(ctx context.Context, memory int64) onnx.Evaluator {
+	return cpu.NewFolder(ctx, memory)
 }
 
 // Operators returns every operator that can be lowered, sorted by domain and name.

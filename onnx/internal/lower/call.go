@@ -237,7 +237,7 @@ func (c *Call) Want(v *Value, operand string) {
 	case inLoop(v):
 		c.Unsupported(hintLoop, "operand %s depends on the iteration of a loop that is not written out, but must be known now", operand)
 	case len(ins) == 0:
-		c.Fail("operand %s, %v, must be known now, but computing it is too much work for compile time", operand, v.Type)
+		c.Fail("operand %s, %v, must be known now, but computing it is too much work for compile time: %w", operand, v.Type, leftOf(v))
 	}
 	// Nobody can bind a value to what every request brings; a mask may be fixed.
 	data := strings.Contains(c.form.sizedBy, operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
@@ -295,6 +295,17 @@ func standsIn(v *Value) bool {
 	return found
 }
 
+// leftOf returns why a value that depends on nothing that the host feeds was not computed.
+func leftOf(v *Value) error {
+	err := graph.ErrNotFolded
+	ancestors(v, func(v *Value) {
+		if v.left != nil {
+			err = v.left
+		}
+	})
+	return err
+}
+
 // ancestors visits a value that is not known and all such that it was computed
 // from.
 func ancestors(v *Value, visit func(*Value)) {
@@ -337,6 +348,7 @@ func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 		}
 	}
 	out := make([]*Value, len(want))
+	var left error
 	if known {
 		if _, ok := op.(*graph.Reshape); ok {
 			v := *in[0]
@@ -344,17 +356,17 @@ func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 			out[0] = &v
 			return out
 		}
-		types, data, err := c.Fold(op, in...)
-		if err != nil {
-			c.Fail("computing it from constants: %w", err)
-		}
-		if types != nil {
+		var data [][]byte
+		switch data, left = c.Fold(op, results, in...); {
+		case left == nil:
 			for i := range out {
 				if want[i] {
-					out[i] = &Value{Type: types[i], Known: true, Data: data[i], tensor: graph.None}
+					out[i] = Known(results[i], data[i])
 				}
 			}
 			return out
+		case !errors.Is(left, graph.ErrNotFolded):
+			c.Fail("computing it from constants: %w", left)
 		}
 	}
 	node := graph.Node{Op: op, Name: c.name(), Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
@@ -375,7 +387,7 @@ func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 	for i := range out {
 		node.Outputs[i] = graph.None
 		if want[i] {
-			out[i] = &Value{Type: results[i], deps: deps}
+			out[i] = &Value{Type: results[i], deps: deps, left: left}
 			out[i].tensor = c.l.tensor(graph.Tensor{Name: c.base() + "/" + op.Kind(), Type: results[i]})
 			node.Outputs[i] = out[i].tensor
 		}

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/printable"
-	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 )
@@ -44,8 +43,11 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	if m == nil || m.Graph == nil {
 		return nil, errors.New("the model has no graph")
 	}
+	if o.NewEvaluator == nil {
+		return nil, errNoEvaluator
+	}
 	l := &lowerer{
-		ctx: ctx, folder: cpu.NewFolder(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]onnx.ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*onnx.Function, len(m.Functions)),
+		ctx: ctx, evaluator: o.NewEvaluator(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]onnx.ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*onnx.Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*onnx.Obstacle),
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
@@ -89,6 +91,10 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	}, nil
 }
 
+// errNoEvaluator says what to do where nothing computes known values: shapes depend on them
+// in nearly every model.
+var errNoEvaluator = errors.New("nothing computes what is known when the model is lowered: set onnx.Options.NewEvaluator, or call package onnx/compile, which has one")
+
 // lowerer is the state of one lowering.
 type lowerer struct {
 	opts      onnx.Options
@@ -100,7 +106,7 @@ type lowerer struct {
 	used      map[string]bool // names of weights
 	repeats   map[string]int  // by name, how often it was taken already
 	ctx       context.Context
-	folder    *cpu.Folder
+	evaluator onnx.Evaluator
 	count     int // nodes lowered
 	warnings  []string
 	declared  map[string]onnx.ValueInfo   // the graph's outputs by name
@@ -184,7 +190,7 @@ func (l *lowerer) initializers(sc *scope, g *onnx.Graph) error {
 		}
 		v.quantised = (v.Type.DType == graph.I8 || v.Type.DType == graph.U8) && v.Rank() > 1
 		sc.values[t.Name] = v
-		l.folder.Hold(int64(len(t.Data)))
+		l.evaluator.Hold(int64(len(t.Data)))
 	}
 	return nil
 }

@@ -34,6 +34,7 @@ type Value struct {
 	input    string   // the graph input that it is
 	deps     []*Value // the operands it was computed from
 	iterated bool     // it is what a loop of known trip count carries or counts
+	left     error    // why it was not computed, though all operands were known
 }
 
 // weight is an initialiser that stays a tensor of its own.

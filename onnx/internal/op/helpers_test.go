@@ -55,8 +55,11 @@ func OperatorModels(t testing.TB) (models []OperatorModel) {
 	return models
 }
 
-// Lower lowers a model with all operators.
+// Lower lowers a model with all operators and, unless o has an evaluator, the CPU's.
 func Lower(m *onnx.Model, o onnx.Options) (*onnx.Lowered, error) {
+	if o.NewEvaluator == nil {
+		o.NewEvaluator = func(ctx context.Context, memory int64) onnx.Evaluator { return cpu.NewFolder(ctx, memory) }
+	}
 	return lower.Lower(context.Background(), m, o, table)
 }
 

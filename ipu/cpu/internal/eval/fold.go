@@ -14,8 +14,8 @@ import (
 
 // ErrNotFolded is wrapped by the error of [Folder.Fold] where an operator is
 // better left to the executable: it would take too long, give too much, or
-// nothing says what it takes.
-var ErrNotFolded = errors.New("not computed at compile time")
+// nothing says what it takes. It is [graph.ErrNotFolded].
+var ErrNotFolded = graph.ErrNotFolded
 
 // Bounds on what a [Folder] computes. Beyond them an operator on known operands
 // is left to the executable, which is right as well, only slower. What a model
