@@ -108,8 +108,8 @@ func skewGuard(f *jen.File) {
 		"If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.",
 		"If the second fails, this code is too old for rt: generate it again.")
 	f.Const().Defs(
-		jen.Id("_").Op("=").Uint().Call(jen.Qual(rtPath, "Generation").Op("-").Lit(Generation)),
-		jen.Id("_").Op("=").Uint().Call(jen.Lit(Generation).Op("-").Qual(rtPath, "OldestGeneration")),
+		jen.Id("_").Op("=").Uint().Call(jen.Qual(rtPath, "Generation").Op("-").Lit(generation)),
+		jen.Id("_").Op("=").Uint().Call(jen.Lit(generation).Op("-").Qual(rtPath, "OldestGeneration")),
 	)
 	f.Line()
 }

@@ -140,8 +140,8 @@ func (b *builder) settings() {
 	if p.QueueDepth == 0 {
 		p.QueueDepth = DefaultQueueDepth
 	}
-	if p.QueueDepth < 1 || p.QueueDepth > MaxQueueDepth {
-		b.problem("queue depth %d: want 1 to %d", p.QueueDepth, MaxQueueDepth)
+	if p.QueueDepth < 1 || p.QueueDepth > maxQueueDepth {
+		b.problem("queue depth %d: want 1 to %d", p.QueueDepth, maxQueueDepth)
 	}
 	p.Embed = b.opts.Embed
 	if p.Embed != "" {
@@ -321,16 +321,16 @@ func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
 	size := int64(t.Size())
 	for i := len(shape) - 1; i >= 0; i-- {
 		n := shape[i]
-		if n > MaxBytes || size > 0 && n > MaxBytes/size {
-			b.problem("anchor %q: %s: a Go array of more than %d bytes can't be declared", a.Name, a.Info, int64(MaxBytes))
+		if n > maxBytes || size > 0 && n > maxBytes/size {
+			b.problem("anchor %q: %s: a Go array of more than %d bytes can't be declared", a.Name, a.Info, int64(maxBytes))
 			return
 		}
 		size *= n
 	}
 	n := int64(b.plan.DeviceIterations)
-	if (a.Role == contract.RunInput || a.Role == contract.RunOutput) && size > MaxBytes/n {
+	if (a.Role == contract.RunInput || a.Role == contract.RunOutput) && size > maxBytes/n {
 		b.problem("anchor %q: %s times %d device iterations: a Go array of more than %d bytes can't be declared",
-			a.Name, a.Info, n, int64(MaxBytes))
+			a.Name, a.Info, n, int64(maxBytes))
 	}
 }
 

@@ -14,14 +14,14 @@ import (
 // DefaultQueueDepth is the queue depth where [Options.QueueDepth] is 0.
 const DefaultQueueDepth = 4
 
-// MaxQueueDepth is the largest [Options.QueueDepth].
-const MaxQueueDepth = 1 << 12
+// maxQueueDepth is the largest [Options.QueueDepth].
+const maxQueueDepth = 1 << 12
 
-// MaxBytes is the size of the largest tensor, and of the largest array of all
+// maxBytes is the size of the largest tensor, and of the largest array of all
 // device iterations' tensors, that generated code can hold. It is what the
 // user address space of a 64-bit machine leaves; Go's compiler refuses array
 // types not far above. On 32-bit machines Go's own limit is 2³¹-1 bytes.
-const MaxBytes = 1 << 47
+const maxBytes = 1 << 47
 
 // Options says how a package is to be generated.
 type Options struct {
@@ -38,7 +38,8 @@ type Options struct {
 	// Renames maps anchors to the Go names that their tensors get. A key is
 	// an anchor's name or, where several tensors share it, a stream handle.
 	Renames map[string]string
-	// QueueDepth is how many submitted requests may be pending at a time.
+	// QueueDepth is how many submitted requests may be pending at a time, up
+	// to 4096; DefaultQueueDepth if it is 0.
 	QueueDepth int
 	// BatchDim, if not nil, is the dimension of every run input and output
 	// that counts samples: the package then has a type for one sample of each,

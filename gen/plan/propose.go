@@ -9,8 +9,8 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// MaxProposals is how many names [Propose] proposes at most.
-const MaxProposals = 32
+// maxProposals is how many names [Propose] proposes at most.
+const maxProposals = 32
 
 // Rename is a Go name for a tensor whose own says little.
 type Rename struct {
@@ -21,7 +21,7 @@ type Rename struct {
 
 // Propose returns Go names for the tensors of m's package that are called after
 // what an exporter numbered: X39, Softmax11Tmp0, Identity1_0. It is empty where
-// all names are fine, and has at most MaxProposals. Names come from what is left of the anchor's, else from
+// all names are fine, and has at most 32. Names come from what is left of the anchor's, else from
 // what the tensor is: an input or an output, and of which operator. With all of
 // them, or any, in Options.Renames, [Build] gives a package in which those
 // tensors have these names. Errors are those of Build.
@@ -108,7 +108,7 @@ func (b *builder) choose(poor []proposal) []Rename {
 	var out []Rename
 	given := map[string]int{}
 	for _, q := range poor {
-		if len(out) == MaxProposals {
+		if len(out) == maxProposals {
 			break
 		}
 		key, ok := b.key(q)

@@ -125,7 +125,7 @@ func TestProposeIsTaken(t *testing.T) {
 		opts.Renames = sets[0]
 		again, err := Propose(m, opts, some)
 		require.NoError(t, err)
-		if len(all) < MaxProposals {
+		if len(all) < maxProposals {
 			require.Empty(t, again)
 		}
 	})
