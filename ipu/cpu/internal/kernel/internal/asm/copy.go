@@ -8,7 +8,7 @@ import (
 // writeCopy writes the loops that copy rows of planes, whole vectors at a time,
 // of which only elements in masks are read; the others become zero.
 // convCopyEven separates the elements with even and odd numbers; the latter
-// follow after copyOdd bytes, unless that is 0.
+// follow after Odd bytes, unless that is 0.
 func writeCopy(a *asm) {
 	for _, stride := range []int{1, 2} {
 		name := "convCopy"

@@ -12,9 +12,8 @@ const (
 	quarterLow  = float32(math.Pi/2 - float64(quarterHigh))
 )
 
-// sine returns the sine of x, turned by quarter turns, for |x| up to
-// a million. What
-// is left of x after whole quarter turns is exact but for the last of three
+// sine returns the sine of x, turned by quarter turns, for |x| up to a million.
+// What is left of x after whole quarter turns is exact but for the last of three
 // subtractions.
 func (a *asm) sine(x vec, turned bool) vec {
 	const magic = 3 << 22

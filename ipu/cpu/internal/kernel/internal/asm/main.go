@@ -17,7 +17,7 @@ import (
 // instruction set.
 type source struct {
 	dir   string // of the package, below the directory that the command is given
-	name  string // the file's, before the instruction set
+	name  string // the file's, before the instruction set; what writes it is in the file of this name here
 	write func(*asm)
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -93,6 +95,16 @@ func TestGenerate(t *testing.T) {
 	} {
 		if _, err := generate(root, c.table); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+}
+
+// TestSourcesAreInTheirFiles finds what writes a file by its name.
+func TestSourcesAreInTheirFiles(t *testing.T) {
+	for _, s := range sources {
+		pc := reflect.ValueOf(s.write).Pointer()
+		if file, _ := runtime.FuncForPC(pc).FileLine(pc); filepath.Base(file) != s.name+".go" {
+			t.Errorf("what writes %s_*.s is in %s, not in %s.go", s.name, filepath.Base(file), s.name)
 		}
 	}
 }
