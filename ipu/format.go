@@ -41,7 +41,7 @@ func (f Format) String() string {
 	return fmt.Sprintf("format(%d)", uint8(f))
 }
 
-// Identify tells the format of an executable from its first bytes.
+// Identify returns the format of an executable, by its first bytes.
 func Identify(exe []byte) Format {
 	switch {
 	case bytes.HasPrefix(exe, []byte(PortableMagic)):

@@ -12,7 +12,7 @@ package ipu
 
 import "context"
 
-// Direction tells which way a stream moves data.
+// Direction is the way in which a stream moves data.
 type Direction uint8
 
 const (
@@ -162,7 +162,7 @@ type DeviceInfo struct {
 // Option is one engine or device option, handed to the back end unchanged.
 type Option struct{ Name, Value string }
 
-// EngineConfig says how an engine is to be made.
+// EngineConfig is what an engine is made from.
 type EngineConfig struct {
 	// Name names the model, for logs and the like. Errors of an engine leave it
 	// out: they name the program, stream or node, and the host says of which model.

@@ -58,7 +58,7 @@ func (l *Lease) Device() Device { return l.device }
 // Held reports whether the lease holds its device. It costs one atomic load.
 func (l *Lease) Held() bool { return l.held.Load() }
 
-// Acquire takes the device, after its holder, if another, has handed it over.
+// Acquire takes the device, after its holder, if another, has released it.
 // fresh tells that the lease did not hold it before, so that whatever was on
 // the device is gone and the engine must be loaded. If ctx ends while Acquire
 // waits, it returns ctx's error and the lease is not held. One goroutine at a

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// WaitStrategy says what to do while every device that fits is taken.
+// WaitStrategy is what to do while every device that fits is taken.
 type WaitStrategy uint8
 
 // The wait strategies.
@@ -116,7 +116,7 @@ type DeviceLister interface {
 	DevicesWith(ctx context.Context, options []Option) ([]Device, error)
 }
 
-// Clock tells the time and sleeps.
+// Clock is the time, and what sleeps by it.
 type Clock interface {
 	Now() time.Time
 	// Sleep returns when d has passed, or ctx's error as soon as it ends.

@@ -46,7 +46,7 @@ var (
 	ErrSuperseded = errors.New("blob already ended")
 )
 
-// Location says where in which file something was found.
+// Location is where in which file something was found.
 type Location struct {
 	File   string   // path or name of the file
 	Blob   int      // number of the blob in its file, from 0; -1 for the file as a whole
@@ -94,7 +94,7 @@ func (e *Error) Error() string {
 // Unwrap returns what is wrong.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Warning tells of something odd that did not keep a file from being read.
+// Warning is something odd about a file that did not keep it from being read.
 type Warning struct {
 	Location
 	Text string

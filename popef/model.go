@@ -102,9 +102,9 @@ func (m *Model) ReadTensor(name string) ([]byte, error) {
 	return b.first(m.values[name])
 }
 
-// ReleaseTensor tells that nobody will look at the data of the tensor called
-// name for some time. Views of it stay valid; where the file is mapped it takes
-// up no memory until somebody does look.
+// ReleaseTensor releases the memory of the data of the tensor called name, which
+// nobody will read for some time: where the file is mapped, it takes up none until
+// somebody does read. Views of it stay valid.
 func (m *Model) ReleaseTensor(name string) {
 	if b, ok := m.byName[name]; ok && b.Kind == TensorBlob {
 		b.src.release(b.PayloadOffset, m.values[name])

@@ -143,7 +143,7 @@ func (t TensorInfo) String() string {
 	return b.String()
 }
 
-// TensorType says which way an anchor moves its tensor.
+// TensorType is the way in which an anchor moves its tensor.
 type TensorType uint16
 
 // The kinds of anchor. A weight that lives in remote memory, or whose
@@ -219,7 +219,7 @@ type Metadata struct {
 	DeviceIterations  uint32        // loop count of the main program; 0 = not recorded
 }
 
-// BlobKind tells what a blob holds, with the numbers of the format.
+// BlobKind is what a blob holds, with the numbers of the format.
 type BlobKind uint16
 
 // The kinds of blob. A newer file may hold others; those are listed and

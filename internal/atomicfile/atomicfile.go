@@ -131,7 +131,7 @@ func (f *File) Abort() {
 	}
 }
 
-// Write gives the file at path the content that fill writes, see [Create]. If
+// Write replaces the content of the file at path by what fill writes, see [Create]. If
 // anything fails, the file is as it was.
 func Write(path string, fill func(io.Writer) error) error {
 	f, err := Create(path)

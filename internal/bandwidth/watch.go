@@ -14,7 +14,7 @@ const watched = 512 << 10
 // slow.
 const slower = 1.25
 
-// Watch tells whether a processor reads its second-level cache as fast as it
+// Watch measures whether a processor reads its second-level cache as fast as it
 // can. What else computes on the same core, on a rented machine for somebody
 // else, may halve that and make everything slow that works on memory, for
 // seconds, while multiply-adds in registers run as fast as before.

@@ -23,7 +23,7 @@ import (
 // ErrExceeded is wrapped by every refusal of a [Budget].
 var ErrExceeded = errors.New("more memory than allowed")
 
-// Error says what did not fit into a budget.
+// Error is an allocation that did not fit into a budget.
 type Error struct {
 	What              string // what wanted the memory
 	Need, Used, Limit int64  // bytes: wanted now, taken before, allowed in all
@@ -102,7 +102,7 @@ func (b *Budget) Take(n int64, what string, args ...any) error {
 	}
 }
 
-// Give takes n bytes off the count, which nothing holds any more.
+// Give returns n bytes, which nothing holds any more, to the budget.
 func (b *Budget) Give(n int64) {
 	b.used.Add(-n)
 	if b.whole != nil {
@@ -110,7 +110,7 @@ func (b *Budget) Give(n int64) {
 	}
 }
 
-// Release gives back all that a part has taken. It may be called again.
+// Release returns all that a part has taken. It may be called again.
 func (b *Budget) Release() {
 	n := b.used.Swap(0)
 	if b.whole != nil {

@@ -53,7 +53,7 @@ type Series struct {
 	Err    error             // why an optional contestant has left; there are no times then
 }
 
-// Interleave lets the runners take turns. A turn begins with two runs that do
+// Interleave measures the runners in turns. A turn begins with two runs that do
 // not count. The error is that of a run of a contestant that is not optional.
 func Interleave(c Config, runners ...Runner) ([]Series, error) {
 	out := make([]Series, len(runners))

@@ -147,7 +147,7 @@ type Graph struct {
 	Nodes   []Node
 }
 
-// Direction tells which way a stream moves data.
+// Direction is the way in which a stream moves data.
 type Direction uint8
 
 const (
@@ -173,7 +173,7 @@ type Stream struct {
 	Type      TensorType // of one transfer
 }
 
-// StepKind says what a [Step] does.
+// StepKind is the kind of a [Step].
 type StepKind uint8
 
 const (

@@ -25,7 +25,7 @@ type Bitwise struct{ Fn BitwiseFn }
 // of the divisor, or of the dividend if Truncated. An integer modulo 0 is 0.
 type Mod struct{ Truncated bool }
 
-// BitCast takes the bits of every element for an element of another type that
+// BitCast reinterprets the bits of every element as an element of another type that
 // is equally wide. Bool and the integers of less than 8 bits are left out:
 // their bytes hold more than the elements.
 type BitCast struct{ To DType }

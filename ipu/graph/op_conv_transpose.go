@@ -36,7 +36,7 @@ type Col2Im struct {
 // Kind returns "ConvTranspose".
 func (*ConvTranspose) Kind() string { return "ConvTranspose" }
 
-// MostReach bounds how far apart the elements of a transposed convolution's
+// MostReach is the longest distance at which elements of a transposed convolution's
 // operand may land, so that positions stay far from the ends of an int64.
 const MostReach = 1 << 50
 

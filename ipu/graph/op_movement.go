@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Reshape gives x another shape with as many elements. It moves no data.
+// Reshape is x in another shape with as many elements. It moves no data.
 type Reshape struct{ Shape []int64 }
 
 // Transpose permutes axes: result axis i is operand axis Perm[i].
@@ -20,7 +20,7 @@ type Concat struct{ Axis int64 }
 // between 0 and the axis' size.
 type Slice struct{ Start, Size, Step []int64 }
 
-// PadMode says what [Pad] fills with.
+// PadMode is what [Pad] fills with.
 type PadMode string
 
 // The padding modes of ONNX's Pad.

@@ -115,7 +115,7 @@ func (o *RoiAlign) Infer(in []TensorType) ([]TensorType, error) {
 	return results(out)
 }
 
-// MaxSamples bounds the samples per cell and axis of [RoiAlign].
+// MaxSamples is the most samples per cell and axis of [RoiAlign].
 const MaxSamples = 1 << 10
 
 // roiPool checks what the operators on regions of interest have in common and

@@ -9,7 +9,7 @@ import (
 // half-precision types are to be widened first.
 var comparables = typeSet{"an integer of 8 bits or more, f32 or f64", []DType{I8, U8, I16, U16, I32, U32, I64, U64, F32, F64}}
 
-// ArgMax gives the position of the greatest element along Axis, or of the
+// ArgMax computes the position of the greatest element along Axis, or of the
 // least if Min, as I64; of equal ones the first, or the last if Last. A NaN
 // counts as more extreme than any number. KeepDims leaves the axis as 1.
 type ArgMax struct {
@@ -17,7 +17,7 @@ type ArgMax struct {
 	Min, Last, KeepDims bool
 }
 
-// TopK gives the K greatest elements along Axis, or the least if Least, in
+// TopK computes the K greatest elements along Axis, or the least if Least, in
 // order, and as its second result their positions (I64). Of equal elements the
 // one that comes first goes first. A NaN counts as greater than any number.
 type TopK struct {

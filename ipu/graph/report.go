@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// PassReport tells what a pass did.
+// PassReport is what a pass did.
 type PassReport struct {
 	Name     string    `json:"name"`
 	Before   int64     `json:"before"` // nodes of all graphs

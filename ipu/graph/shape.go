@@ -11,7 +11,7 @@ import (
 // MaxRank is the greatest number of dimensions a tensor may have.
 const MaxRank = 32
 
-// MaxTensorBytes bounds a tensor: every tensor is smaller. It keeps products
+// MaxTensorBytes is the limit of a tensor: every tensor is smaller. It keeps products
 // of dimensions far from the ends of an int64.
 const MaxTensorBytes = 1 << 40
 

@@ -13,7 +13,7 @@ const (
 	// MaxNesting is how deep Repeat bodies, and graphs used by operators of
 	// other graphs, may be nested.
 	MaxNesting = 32
-	// MaxTotalBytes bounds the sum of the bytes of all tensors.
+	// MaxTotalBytes is the limit of the sum of the bytes of all tensors.
 	MaxTotalBytes = 1 << 42
 	// maxVerifyWork bounds the tensor references that Verify follows, so that
 	// a small hostile file can't keep it busy: programs that share graphs

@@ -37,7 +37,7 @@ func (d *Device) Info() ipu.DeviceInfo { return d.unit.info }
 // Options returns the device options that the device was enumerated with.
 func (d *Device) Options() []ipu.Option { return slices.Clone(d.options) }
 
-// Attach takes the device unless another Device, or somebody outside, holds it.
+// Attach attaches to the device unless another Device, or somebody outside, holds it.
 func (d *Device) Attach() (bool, error) {
 	u, s := d.unit, d.unit.sys
 	event := Event{Device: u.info.ID, Program: -1}
@@ -65,7 +65,7 @@ func (u *unit) taken() bool {
 	return u.holder != nil || u.outside || u.sys.clock.Now().Before(u.until)
 }
 
-// Detach gives the device back, and what was loaded is gone. The error wraps
+// Detach releases the device, and what was loaded is gone. The error wraps
 // [ipu.ErrBusy] while a program runs on it.
 func (d *Device) Detach() error {
 	u, s := d.unit, d.unit.sys
@@ -136,7 +136,7 @@ func (s *System) Broken(id int) error {
 	return u.broken
 }
 
-// Repair does to a device what its last error asks for, whatever it is.
+// Repair repairs a device as its last error asks for, whatever it is.
 func (s *System) Repair(id int) {
 	u := s.unit(id)
 	s.mu.Lock()

@@ -122,7 +122,7 @@ func Prefetch(handle string, n int64) Step {
 // Discard throws away what was prefetched of an input.
 func Discard(handle string) Step { return Step{Do: doDiscard, Stream: handle} }
 
-// ErrScript tells that a script is malformed.
+// ErrScript is what errors about malformed scripts wrap.
 var ErrScript = errors.New("bad script")
 
 // Encode checks the script and returns it as an executable. The error wraps

@@ -10,14 +10,14 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 )
 
-// Predicate says what is looked for.
+// Predicate is what is looked for.
 type Predicate interface {
 	// Interesting reports whether a case shows it. Cases that can't be compiled
 	// or run are common, and no errors; an error ends the reduction.
 	Interesting(ctx context.Context, c *Case) (bool, error)
 }
 
-// Source knows what values a model computes on the way.
+// Source computes the values that a model has on the way.
 type Source interface {
 	// Values returns the values of a case with the given names, which nodes of the
 	// graph compute. An error says that some can't be had; the reduction goes on without.

@@ -45,7 +45,7 @@ type Literal struct {
 	List  bool     // it was a list, maybe of one element: 1,2,3 or [1]
 }
 
-// ParseLiteral takes apart one element, such as 16000, or a list of them, such
+// ParseLiteral parses one element, such as 16000, or a list of them, such
 // as 1,2,3 or [1,2,3]. Whether the elements are numbers [Literal.Bytes] says.
 func ParseLiteral(text string) Literal {
 	inner, list := strings.CutPrefix(text, "[")

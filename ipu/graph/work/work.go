@@ -22,7 +22,7 @@ const (
 	workFunction = 24
 )
 
-// Of bounds how many elementary operations an operator takes, each about as
+// Of returns an upper bound of the elementary operations that an operator takes, each about as
 // long as a multiplication with its loads, for given types of its operands and
 // results; a left-out one has the zero [graph.TensorType]. known is false for an
 // operator without a declared cost, which must not be computed before somebody
