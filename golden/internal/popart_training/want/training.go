@@ -376,7 +376,7 @@ func (r *Runner) SaveOn(ctx context.Context, replica int, out *SaveOutputs) erro
 }
 
 // SaveAtClose makes Close run the save programs of a replica, which fill out. It waits until the replica
-// is free to note that, or until ctx ends.
+// is free, or until ctx ends.
 func (r *Runner) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) error {
 	if err := checkSave(out); err != nil {
 		return r.core.NilAnchor(err)
