@@ -90,8 +90,8 @@ func (a *asm) int8Sums(name string, conv bool) {
 	a.writeTiles(name, "int8Args", all)
 }
 
-// int8Tile writes the function of n rows and v vectors. That of the most rows
-// goes on as long as it is the right one.
+// int8Tile writes the function of n rows and v vectors. It goes on as long as it
+// is the right one for the rows that are left, if there may be some.
 func (a *asm) int8Tile(args reg.Register, n, v int, conv bool) {
 	t := int8Loop{asm: a, args: args, conv: conv}
 	for _, f := range []struct {
@@ -101,15 +101,17 @@ func (a *asm) int8Tile(args reg.Register, n, v int, conv bool) {
 		*f.to = a.GP64()
 		a.MOVQ(a.field(args, f.name), *f.to)
 	}
-	if n == a.int8Most() {
+	most := a.int8Most()
+	several := n > most/2 // may be one of several tiles
+	if several {
 		t.rows = a.GP64()
 		a.MOVQ(a.field(args, "rows"), t.rows)
 	}
 	t.row3 = a.GP64()
 	a.LEAQ(indexed(t.row, t.row, 2, 0), t.row3)
-	done, from, most := a.GP64(), a.GP64(), a.int8Most()
+	done, from := a.GP64(), a.GP64()
 	a.MOVQ(a.field(args, "done"), done)
-	if n == most {
+	if several {
 		a.SUBQ(done, t.rows)
 	}
 	a.MOVQ(done, from)
@@ -121,13 +123,17 @@ func (a *asm) int8Tile(args reg.Register, n, v int, conv bool) {
 	a.SHLQ(operand.U8(7), done)
 	a.ADDQ(done, t.tile)
 	again := a.newLabel("rows")
-	if n == most {
+	if several {
 		a.Label(again)
 	}
 	t.tileOf(n, v)
 	a.ADDQ(operand.U8(n), a.field(args, "done"))
-	if n == most {
+	if several {
 		a.SUBQ(operand.U8(n), t.rows)
+		a.CMPQ(t.rows, operand.U8(n))
+		a.JEQ(operand.LabelRef(again))
+	}
+	if n == most {
 		a.CMPQ(t.rows, operand.U8(2*most))
 		a.JGE(operand.LabelRef(again))
 	}
@@ -235,7 +241,7 @@ func (t *int8Loop) tileOf(r, v int) {
 			a.VMOVUPS(acc[i][j], at(t.tile, i*int8TileRow+j*a.bytes()))
 		}
 	}
-	if r == a.int8Most() { // more may follow
+	if r > a.int8Most()/2 { // more may follow
 		a.ADDQ(operand.U32(r*int8TileRow), t.tile)
 		if t.conv {
 			a.ADDQ(operand.U8(4*r), t.first)
