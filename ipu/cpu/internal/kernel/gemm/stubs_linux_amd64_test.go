@@ -3,6 +3,7 @@ package gemm
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
@@ -34,6 +35,27 @@ func TestStubs(t *testing.T) {
 		})
 	}
 	s.Finish()
+}
+
+// TestTracebackNamesTiles lets a tile read beyond a matrix, and looks for it and
+// for who called it in the stack.
+func TestTracebackNamesTiles(t *testing.T) {
+	s := kerneltest.NewStubs(t)
+	s.Each(func(set kerneltest.Set) {
+		call := gemmAVX2
+		if set.Wide() {
+			call = gemmAVX512
+		}
+		stack := s.Fault(func(m *kerneltest.Guarded) {
+			short, c := m.Whole(2*set.Lanes), m.Whole(3*2*set.Lanes)
+			call(&gemmArgs{a: &short[0], b: &c[0], c: &c[0], d: &c[0], rows: 3, k: 1, aRow: 64, aStep: 4, bStep: 4, ahead: &c[0], mask: math.MaxUint32})
+		})
+		for _, want := range []string{fmt.Sprintf("gemm.gemm_3x%d%s(", 2*set.Lanes, set.Tile), "gemm.TestTracebackNamesTiles"} {
+			if !strings.Contains(stack, want) {
+				t.Errorf("the stack has no %s:\n%s", want, stack)
+			}
+		}
+	})
 }
 
 // tileProduct is what a tile of a product multiplies, and what it has to give.

@@ -142,6 +142,19 @@ func caught(f func()) (err error) {
 	return nil
 }
 
+// Fault calls f, which touches memory that it may not, and returns the stack of
+// the goroutine that did.
+func (m *Guarded) Fault(f func(m *Guarded)) (stack string) {
+	m.t.Helper()
+	m.first, m.used, m.rest = false, 0, m.rest[:0]
+	err := caught(func() {
+		defer func() { stack = string(debug.Stack()) }()
+		f(m)
+	})
+	require.Error(m.t, err, "nothing was touched that may not be")
+	return stack
+}
+
 // Same compares a result with what a loop computed, element by element. All
 // NaN are the same.
 func Same[T comparable](m *Guarded, what string, got, want []T) {
