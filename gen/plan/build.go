@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -375,130 +374,6 @@ func (b *builder) samples() {
 	}
 	if first == "" && len(b.problems) == before {
 		b.problem("batch dimension %d: the model has no run inputs and outputs", dim)
-	}
-}
-
-// renames finds the tensors that the caller gave names to.
-func (b *builder) renames() {
-	keys := make([]string, 0, len(b.opts.Renames))
-	for k := range b.opts.Renames {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		name := b.opts.Renames[k]
-		if err := checkRename(name); err != nil {
-			b.problem("rename %q: %v", k, err)
-			continue
-		}
-		found := b.find(k)
-		switch len(found) {
-		case 0:
-			b.problem("rename %q: %s", k, b.unknown(k))
-		case 1:
-			b.renamed[found[0]] = name
-		default:
-			var handles []string
-			for i, t := range b.tensor {
-				if slices.Contains(found, t) {
-					handles = append(handles, fmt.Sprintf("%q", b.metas[i].Handle))
-				}
-			}
-			b.problem("rename %q: %d tensors have this name; choose one by its stream handle: %s", k, len(found), strings.Join(handles, ", "))
-		}
-	}
-}
-
-// find returns the tensors that key means: those of an anchor of that name,
-// else that of the stream handle.
-func (b *builder) find(key string) []int {
-	for _, match := range []func(a *popef.Anchor) bool{
-		func(a *popef.Anchor) bool { return a.Name == key },
-		func(a *popef.Anchor) bool { return a.Handle == key },
-	} {
-		var found []int
-		for i, t := range b.tensor {
-			if match(b.metas[i]) && !slices.Contains(found, t) {
-				found = append(found, t)
-			}
-		}
-		if len(found) > 0 {
-			return found
-		}
-	}
-	return nil
-}
-
-// unknown says why a rename found no tensor.
-func (b *builder) unknown(key string) string {
-	roles := contract.Roles(b.model)
-	for i, a := range b.model.Metadata.Anchors {
-		if a.Name == key || a.Handle == key {
-			return fmt.Sprintf("this anchor (%s) has no Go name", roles[i])
-		}
-	}
-	var names []string
-	for _, t := range b.plan.Tensors {
-		if !slices.Contains(names, t.Anchor) {
-			names = append(names, t.Anchor)
-		}
-	}
-	return "the model has no such anchor" + nearest.DidYouMean(key, names)
-}
-
-// name gives every tensor its Go identifiers: the caller's names first, then
-// names made from the anchors in the file's order. A name that is taken gets
-// the first free number behind it.
-func (b *builder) name() {
-	p := &b.plan
-	n := newNames(b.declared, p.Pin, p.BatchSize > 0)
-	for i := range p.Tensors {
-		t, name := &p.Tensors[i], b.renamed[i]
-		if name == "" {
-			continue
-		}
-		if who := n.holder(name); who != "" {
-			b.problem("rename %q: the name %s is taken by %s; choose another", t.Anchor, name, who)
-			continue
-		}
-		n.take(name, fmt.Sprintf("the rename of %q", t.Anchor))
-		t.setName(name)
-	}
-	wishes := make([]string, len(p.Tensors))
-	for i, t := range p.Tensors {
-		if t.Name == "" {
-			wishes[i] = b.wish(i)
-			n.wished[wishes[i]] = true
-		}
-	}
-	for i := range p.Tensors {
-		t, name := &p.Tensors[i], wishes[i]
-		if t.Name != "" {
-			continue
-		}
-		if n.holder(name) != "" {
-			name = n.suffixed(name)
-		}
-		n.take(name, fmt.Sprintf("%q", t.Anchor))
-		t.setName(name)
-	}
-}
-
-// wish returns the name that tensor t would have if it were alone.
-func (b *builder) wish(t int) string {
-	if name := goName(b.plan.Tensors[t].Anchor); name != "" {
-		return name
-	}
-	if name := goName(b.metas[slices.Index(b.tensor, t)].Handle); name != "" {
-		return name
-	}
-	return "Tensor"
-}
-
-func (t *Tensor) setName(name string) {
-	t.Name, t.From, t.NameConst = name, name+"From", "Anchor"+name
-	if t.Blocks > 0 {
-		t.Sample = name + "Sample"
 	}
 }
 

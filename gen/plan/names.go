@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/token"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -108,23 +109,6 @@ func checkPackage(name string, d *Declared) error {
 	return nil
 }
 
-// checkRename returns why name can't be the Go name of a tensor.
-func checkRename(name string) error {
-	if !token.IsIdentifier(name) {
-		return fmt.Errorf("%q is not a Go identifier, want letters and digits", name)
-	}
-	if strings.ContainsFunc(name, printable.Hidden) {
-		return fmt.Errorf("%q has characters that nobody sees", name)
-	}
-	if !token.IsExported(name) {
-		return fmt.Errorf("%q is not exported: it must start with an upper-case letter", name)
-	}
-	if utf8.RuneCountInString(name) > maxIdent {
-		return fmt.Errorf("%q has more than %d characters", name, maxIdent)
-	}
-	return nil
-}
-
 // names is the table of the package's identifiers, filled once per plan.
 type names struct {
 	owner    map[string]string // identifier to its owner, for messages
@@ -183,5 +167,61 @@ func (n *names) suffixed(name string) string {
 			n.next[name] = i
 			return c
 		}
+	}
+}
+
+// name gives every tensor its Go identifiers: the caller's names first, then
+// names made from the anchors in the file's order. A name that is taken gets
+// the first free number behind it.
+func (b *builder) name() {
+	p := &b.plan
+	n := newNames(b.declared, p.Pin, p.BatchSize > 0)
+	for i := range p.Tensors {
+		t, name := &p.Tensors[i], b.renamed[i]
+		if name == "" {
+			continue
+		}
+		if who := n.holder(name); who != "" {
+			b.problem("rename %q: the name %s is taken by %s; choose another", t.Anchor, name, who)
+			continue
+		}
+		n.take(name, fmt.Sprintf("the rename of %q", t.Anchor))
+		t.setName(name)
+	}
+	wishes := make([]string, len(p.Tensors))
+	for i, t := range p.Tensors {
+		if t.Name == "" {
+			wishes[i] = b.wish(i)
+			n.wished[wishes[i]] = true
+		}
+	}
+	for i := range p.Tensors {
+		t, name := &p.Tensors[i], wishes[i]
+		if t.Name != "" {
+			continue
+		}
+		if n.holder(name) != "" {
+			name = n.suffixed(name)
+		}
+		n.take(name, fmt.Sprintf("%q", t.Anchor))
+		t.setName(name)
+	}
+}
+
+// wish returns the name that tensor t would have if it were alone.
+func (b *builder) wish(t int) string {
+	if name := goName(b.plan.Tensors[t].Anchor); name != "" {
+		return name
+	}
+	if name := goName(b.metas[slices.Index(b.tensor, t)].Handle); name != "" {
+		return name
+	}
+	return "Tensor"
+}
+
+func (t *Tensor) setName(name string) {
+	t.Name, t.From, t.NameConst = name, name+"From", "Anchor"+name
+	if t.Blocks > 0 {
+		t.Sample = name + "Sample"
 	}
 }
