@@ -305,7 +305,7 @@ func (r *region) write() {
 		if u == nil || !r.isNCHWc(u.out) && (u.conv == nil || !r.isNCHWc(u.in[0])) {
 			n := r.nodes[i]
 			for _, t := range n.Inputs {
-				r.asPlanar(t, i)
+				r.asNCHW(t, i)
 			}
 			r.add(n, i)
 			continue
@@ -338,7 +338,7 @@ func (r *region) writeUnit(u *unit, i int) {
 		case slices.Contains(u.spread, k):
 			n.Inputs[k] = r.perChannel(t, u.out, i)
 		default:
-			r.asPlanar(t, i)
+			r.asNCHW(t, i)
 		}
 	}
 	if out {
@@ -348,7 +348,7 @@ func (r *region) writeUnit(u *unit, i int) {
 	}
 	r.add(n, i)
 	if out && r.outside[u.out] {
-		r.asPlanar(u.out, i)
+		r.asNCHW(u.out, i)
 	}
 }
 
@@ -369,8 +369,8 @@ func (r *region) asNCHWc(t graph.TensorID, i int) graph.TensorID {
 	return b
 }
 
-// asPlanar sees to it that t itself holds its value, for node i.
-func (r *region) asPlanar(t graph.TensorID, i int) {
+// asPlanar makes t itself hold its value, for node i.
+func (r *region) asNCHW(t graph.TensorID, i int) {
 	b, ok := r.blocked[t]
 	if !ok || r.planar[t] {
 		return
@@ -388,7 +388,7 @@ func (r *region) perChannel(t, y graph.TensorID, i int) graph.TensorID {
 	if r.isNCHWc(t) && len(shape) == r.typ(t).Rank() { // else its own channels are others
 		return r.asNCHWc(t, i)
 	}
-	r.asPlanar(t, i)
+	r.asNCHW(t, i)
 	if !slices.Equal(shape, r.typ(t).Shape) {
 		whole := r.tensor(t, graph.TensorType{DType: r.typ(t).DType, Shape: shape})
 		r.add(graph.Node{Op: &graph.Reshape{Shape: shape}, Name: r.nodes[i].Name, Inputs: []graph.TensorID{t}, Outputs: []graph.TensorID{whole}}, i)

@@ -66,12 +66,12 @@ func (p *nhwcRegion) write() {
 			continue
 		}
 		for _, t := range n.Inputs {
-			p.planes(t)
+			p.asNCHW(t)
 		}
 		p.add(*n, i)
 	}
 	for _, t := range p.given.Graphs[p.g].Results {
-		p.planes(t)
+		p.asNCHW(t)
 	}
 	p.drop()
 }
@@ -129,8 +129,8 @@ func (p *nhwcRegion) asNHWC(t graph.TensorID, i int) graph.TensorID {
 	return b
 }
 
-// planes sees to it that t itself holds its value.
-func (p *nhwcRegion) planes(t graph.TensorID) {
+// asNCHW makes t itself hold its value.
+func (p *nhwcRegion) asNCHW(t graph.TensorID) {
 	b, ok := p.blocked[t]
 	if !ok || p.planar[t] {
 		return
@@ -147,7 +147,7 @@ func (p *nhwcRegion) makes(y graph.TensorID, op graph.Op, i int, in ...graph.Ten
 	p.add(graph.Node{Op: op, Name: p.nodes[i].Name, Inputs: in, Outputs: []graph.TensorID{b}}, i)
 	p.blocked[y] = b
 	if p.outside[y] {
-		p.planes(y)
+		p.asNCHW(y)
 	}
 	return true
 }
@@ -163,7 +163,7 @@ func (p *nhwcRegion) convolution(i int, op *graph.IntegerConv) bool {
 	}
 	in := slices.Clone(n.Inputs)
 	for _, t := range in[1:] {
-		p.planes(t)
+		p.asNCHW(t)
 	}
 	in[0] = p.asNHWC(x, i)
 	return p.makes(y, &nhwc.Conv{IntegerConv: *op, Channels: p.typ(x).Shape[1], Signed: p.signed(x)}, i, in...)
@@ -375,7 +375,7 @@ func (p *nhwcRegion) moved(i int, op *graph.Quantize) bool {
 	if d := p.converted(n.Inputs[0]); d != nil && p.unchanged(d, n) && p.have(d.Inputs[0]) {
 		p.blocked[y] = p.blocked[d.Inputs[0]]
 		if p.outside[y] {
-			p.planes(y)
+			p.asNCHW(y)
 		}
 		return true
 	}

@@ -172,7 +172,7 @@ func (k *reduce[T, A]) setFold(fn graph.ReduceFn) bool {
 		k.down = f
 	}
 	if !k.along && k.over.Rows == 1 && k.over.Stride(0) == k.kept.Inner {
-		if f, ok := any(vec.VectorPixels(fn, k.kept.Inner)).(func(acc []A, x []T, rows, step int)); ok && f != nil && k.native() {
+		if f, ok := any(vec.VectorNCHWcMeans(fn, k.kept.Inner)).(func(acc []A, x []T, rows, step int)); ok && f != nil && k.native() {
 			k.down = f
 		}
 	}

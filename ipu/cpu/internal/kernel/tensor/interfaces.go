@@ -103,6 +103,6 @@ func (Serial) RunRounds(t RoundTask, rounds, items int) {
 	}
 }
 
-// Binder makes the kernel of an operator for given operand and result types.
+// Binder is a function that returns the kernel of an operator for given operand and result types.
 // A left-out operand or result has the zero TensorType.
 type Binder func(op graph.Op, in, out []graph.TensorType) (Kernel, error)

@@ -23,7 +23,7 @@ type Loop struct {
 	Inner   int     // length of the last axis
 }
 
-// NewLoop makes the loop over shape for operands with the given strides, one
+// NewLoop returns the loop over shape for operands with the given strides, one
 // stride per axis of shape and operand.
 func NewLoop(shape []int, operands ...[]int) (Loop, error) {
 	if len(operands) > MaxOperands {
@@ -71,7 +71,7 @@ func NewLoop(shape []int, operands ...[]int) (Loop, error) {
 	return l, nil
 }
 
-// Broadcast makes the loop over shape for row-major operands of shapes that
+// Broadcast returns the loop over shape for row-major operands of shapes that
 // numpy's rules broadcast to it. On the last axis every stride is 0 or 1.
 func Broadcast(shape []int64, operands ...[]int64) (Loop, error) {
 	all := make([][]int, len(operands))

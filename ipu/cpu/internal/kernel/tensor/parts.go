@@ -14,7 +14,7 @@ var Grain = 16 << 10
 // memory of their own can size it when they are bound.
 const MaxParts = 64
 
-// Long is how much work one part has at most where that can be: some 4 ms, in
+// Long is the most work of one part where that can be: some 4 ms, in
 // simple element operations. Between parts a run may be cancelled.
 const Long = 1 << 24
 

@@ -97,7 +97,7 @@ func IsFloat32[T Number]() bool {
 	return ok
 }
 
-// AsFloat32 gives x, whose elements are float32, that type.
+// AsFloat32 returns x, whose elements are float32, as that type.
 func AsFloat32[T Number](x []T) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/num"
 )
 
-// BlockLen is how many elements are computed at a time where operands have to be
+// BlockLen is the number of elements that are computed at a time where operands have to be
 // spread or converted first: small enough for the first-level cache.
 const BlockLen = 512
 

@@ -305,10 +305,10 @@ func VectorAcross(fn graph.ReduceFn) func(acc float64, x []float32, shift float6
 	return nil
 }
 
-// VectorPixels returns the fold of rows of one vector each by sums, in the order
-// in which the fold of a row adds up its elements, nil if there is none: means of
+// VectorNCHWcMeans returns the loop that sums rows of one vector each, in the
+// order in which that of a row adds up its elements, nil if there is none: means of
 // planes in NCHWc have the bits of those in NCHW.
-func VectorPixels(fn graph.ReduceFn, columns int) func(acc []float64, x []float32, rows, step int) {
+func VectorNCHWcMeans(fn graph.ReduceFn, columns int) func(acc []float64, x []float32, rows, step int) {
 	if tensor.Path == tensor.PathGo || columns != tensor.Path.Lanes() || fn != graph.ReduceSum && fn != graph.ReduceMean {
 		return nil
 	}

@@ -46,5 +46,7 @@ func VectorEach(graph.ReduceFn, int) func(acc []float64, x []float32, count, ste
 // VectorDown returns nil: there is no assembly for this processor.
 func VectorDown(graph.ReduceFn) func(acc []float64, x []float32, rows, step int) { return nil }
 
-// VectorPixels returns nil: there is no assembly for this processor.
-func VectorPixels(graph.ReduceFn, int) func(acc []float64, x []float32, rows, step int) { return nil }
+// VectorNCHWcMeans returns nil: there is no assembly for this processor.
+func VectorNCHWcMeans(graph.ReduceFn, int) func(acc []float64, x []float32, rows, step int) {
+	return nil
+}

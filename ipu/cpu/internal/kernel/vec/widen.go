@@ -7,7 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// Widened makes b bind operators on half precision too: the kernel is bound
+// Widened returns a binder like b for operators on half precision too: the kernel is bound
 // to single precision, operands are converted before it and results rounded,
 // once, after it.
 func Widened(b tensor.Binder) tensor.Binder {

@@ -182,8 +182,8 @@ func reflect(x, lo, hi float64) float64 {
 	return lo + d
 }
 
-// Sample is how an element between four others is made of them. An index
-// below zero is outside of the operand.
+// Sample is an interpolation: the weights by which an element between four others
+// is made of them. An index below zero is outside of the operand.
 type Sample[T tensor.Float] struct {
 	At     [4]int
 	Weight [4]T
