@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -47,8 +46,8 @@ type persistent struct {
 	packed  []*packed
 	defined bool
 	lender  *stream  // whose memory the operands point to
-	loader  *program // whose group it belongs to, or nil
-	member  int      // index into the group's tensors
+	loader  *program // whose weight set it belongs to, or nil
+	member  int      // index into the set's tensors
 }
 
 // packed is one operand in a kernel's own layout.
@@ -113,10 +112,10 @@ func (b *builder) survey() {
 // programs' instructions. Persistent tensors that only streams write get
 // memory of their own when it turns out that they need it.
 func (e *Engine) build() error {
-	if err := e.tenancy.charge(); err != nil {
+	if err := e.lease.charge(); err != nil {
 		return err
 	}
-	if err := e.image.packConstants(e); err != nil {
+	if err := e.shared.packConstants(e.kernels, e.pool, e.unused); err != nil {
 		return fmt.Errorf("pack constants: %w", err)
 	}
 	e.persistent = map[graph.TensorID]*persistent{}
@@ -124,16 +123,16 @@ func (e *Engine) build() error {
 		p := &e.plan.Persistent[i]
 		e.persistent[p.Tensor] = &persistent{plan: p}
 	}
-	for i := range e.image.groups {
-		g := &e.image.groups[i]
+	for i := range e.shared.sets {
+		g := &e.shared.sets[i]
 		p := &e.programs[g.program]
-		p.group, p.held = g, &e.tenancy.held[i]
+		p.set, p.setIndex = g, i
 		for k := range g.tensors {
 			t := e.persistent[g.tensors[k].tensor]
 			t.loader, t.member = p, k
 		}
 	}
-	var own int64 // what is packed here and belongs to no group
+	var own int64 // what is packed here and belongs to no weight set
 	for i := range e.plan.Packed {
 		if t := e.persistent[e.plan.Packed[i].Tensor]; t != nil && t.loader == nil {
 			own += align.Up(e.plan.Packed[i].Bytes)
@@ -143,8 +142,6 @@ func (e *Engine) build() error {
 	b := &builder{e: e, arena: mem[own:]}
 	b.pack(mem[:own])
 	b.survey()
-	e.image.packing.Lock() // for constants
-	defer e.image.packing.Unlock()
 	for i := range e.programs {
 		b.program(&e.programs[i])
 	}
@@ -155,16 +152,16 @@ func (e *Engine) build() error {
 }
 
 // pack gives packed operands their places: in mem where they belong to the
-// engine alone. Those of groups get theirs with a version.
+// engine alone. Those of weight sets get theirs with a version.
 func (b *builder) pack(mem []byte) {
 	e := b.e
 	e.packs = make([]packed, len(e.plan.Packed))
 	for i := range e.plan.Packed {
 		k, p := &e.plan.Packed[i], &e.packs[i]
-		p.packer = e.packer(i)
+		p.packer = e.shared.packer(e.kernels, i)
 		t := e.persistent[k.Tensor]
 		if t == nil {
-			p.data = e.image.packs[i]
+			p.data = e.shared.packedConstant(i)
 			continue
 		}
 		t.packed = append(t.packed, p)
@@ -173,12 +170,6 @@ func (b *builder) pack(mem []byte) {
 			mem = mem[align.Up(k.Bytes):]
 		}
 	}
-}
-
-// packer returns the kernel that wants an operand packed.
-func (e *Engine) packer(i int) packer {
-	k := &e.plan.Packed[i]
-	return packer{e.kernels[e.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
 }
 
 // program makes the instructions of one program. A transfer that may use the
@@ -243,8 +234,8 @@ func (b *builder) program(p *program) {
 			p.persistent = append(p.persistent, t)
 		}
 	}
-	if p.group != nil {
-		for _, m := range p.group.tensors {
+	if p.set != nil {
+		for _, m := range p.set.tensors {
 			used[b.e.persistent[m.tensor]] = true
 		}
 	}
@@ -317,8 +308,8 @@ func (b *builder) program(p *program) {
 		buffers[i].bind(buffers[i].own)
 	}
 	joinSets(p.code)
-	if p.group != nil {
-		p.rest = remainder(p.code, p.group.skip)
+	if p.set != nil {
+		p.rest = remainder(p.code, p.set.skip)
 	}
 }
 
@@ -375,7 +366,7 @@ func (b *builder) operands(all []plan.Operand, buffers []memory, use func(*persi
 	for i, o := range all {
 		switch o.Place {
 		case plan.InConstant:
-			out[i] = b.e.image.constant(o.Index)
+			out[i] = b.e.shared.constant(o.Index)
 		case plan.InPersistent:
 			t := b.e.persistent[graph.TensorID(o.Index)]
 			use(t)

@@ -91,12 +91,15 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 		return nil, err
 	}
 	room := budget.From(c.Context).Part(opts.Memory)
-	m, kernels, err := openImage(c.Context, c.Executable, opts, room)
+	compile := func(ctx context.Context, exe *graph.Executable, room *budget.Budget) (*plan.Compiled, error) {
+		return plan.Compile(ctx, exe, opts.Options, room)
+	}
+	l, kernels, err := openShared(c.Context, c.Executable, opts, compile, room)
 	if err != nil {
 		room.Release()
 		return nil, err
 	}
-	return assemble(c, m, kernels, room), nil
+	return assemble(c, opts, l, kernels), nil
 }
 
 // device implements [ipu.Device]. Any number of holders share the CPU.

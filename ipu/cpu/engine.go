@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
 
-	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
@@ -34,9 +34,9 @@ const (
 // program was to write hold old, new or half-written values.
 type Engine struct {
 	name    string // for profiles
-	image   *image
-	tenancy *tenancy          // in image
-	exe     *graph.Executable // these are the image's
+	shared  *shared
+	lease   *lease            // of shared
+	exe     *graph.Executable // these are the shared executable's
 	opts    options
 	plan    *plan.Plan
 	bound   map[plan.NodeKey]int // index into kernels
@@ -55,7 +55,7 @@ type Engine struct {
 
 	persistent map[graph.TensorID]*persistent
 	packs      []packed        // in the order of Plan.Packed
-	filling    *program        // that sets the values of its group
+	filling    *program        // that sets the values of its weight set
 	later      setTask         // what is to be packed in this run
 	fault      failure         // of the last run that failed
 	wake       chan struct{}   // tells who waits for another engine that this one was stopped
@@ -94,31 +94,36 @@ type program struct {
 	inputs, outputs []*transfer
 	persistent      []*persistent // that steps other than transfers use
 
-	group *group        // of weights that it sets, or nil
-	held  *held         // of the group
-	rest  []instruction // code without what sets values of the group
+	set      *set          // weights that it sets, or nil
+	setIndex int           // of set, for the lease
+	sources  []*byte       // memory to list those of the set in
+	rest     []instruction // code without what sets values of the set
 
 	labels []*workers.Labels // per step of the plan; nil unless the option is on
 
 	ready bool // every stream is connected, and persistent has values
 }
 
-// assemble makes an engine of an image and kernels, whose tables room has counted.
-func assemble(c ipu.EngineConfig, m *image, kernels []tensor.Kernel, room *budget.Budget) *Engine {
+// assemble makes an engine that takes part in a shared executable until it is closed
+// or collected.
+func assemble(c ipu.EngineConfig, opts options, l *lease, kernels []tensor.Kernel) *Engine {
+	m := l.shared
 	e := &Engine{
 		name:    c.Name,
-		image:   m,
+		shared:  m,
+		lease:   l,
 		exe:     m.exe,
-		opts:    m.key.opts,
+		opts:    opts,
 		plan:    m.plan,
 		kernels: kernels,
 		bound:   m.bound,
 		unused:  c.Unused,
-		pool:    workers.New(m.key.opts.Threads),
+		pool:    workers.New(opts.Threads),
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}
-	e.enterImage(m, room)
+	cleanup := runtime.AddCleanup(e, (*lease).end, l)
+	e.release = append(e.release, func() { cleanup.Stop(); l.end() })
 	for i, s := range e.exe.Streams {
 		d := ipu.HostToDevice
 		if s.Direction == graph.DeviceToHost {
@@ -156,6 +161,10 @@ func (e *Engine) Plan() *Plan { return e.plan }
 // MemoryReport returns the engine's use of memory, which is known before it
 // is loaded.
 func (e *Engine) MemoryReport() MemoryReport { return e.plan.Memory() }
+
+// Sharing returns what the engine has in common with others now. It may be
+// called at any time before Close.
+func (e *Engine) Sharing() Sharing { return e.lease.sharing() }
 
 // Inline returns true: Run computes in the caller's goroutine.
 func (e *Engine) Inline() bool { return true }
@@ -265,9 +274,7 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 		p.defined = false
 		p.lender = nil
 	}
-	for i := range e.tenancy.held {
-		e.tenancy.held[i].forgotten = true
-	}
+	e.lease.forget()
 	e.unready()
 	e.state.Store(loaded)
 	return nil

@@ -99,7 +99,7 @@ func (p *program) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if p.group != nil {
+	if p.set != nil {
 		err = e.runLoad(ctx, p)
 	} else {
 		err = e.exec(ctx, p, p.code)

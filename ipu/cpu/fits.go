@@ -10,7 +10,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// shares are the budgets on which the engines of an image count what they have in
+// shares are the budgets on which the engines of a shared executable count what they have in
 // common: packed constants and one version of the weights. On each it is counted
 // once, however many engines count on that one.
 type shares struct {
@@ -18,7 +18,7 @@ type shares struct {
 	of map[*budget.Budget]*share
 }
 
-// share is what an image takes of one budget.
+// share is what a shared executable takes of one budget.
 type share struct {
 	room  *budget.Budget
 	users int // engines
@@ -39,49 +39,49 @@ func (s *shares) leave(room *budget.Budget) {
 // tensors and packed weights; tables of kernels have been counted. What engines
 // share is counted by the first on each budget. It returns why the engine may not
 // be loaded if that does not fit, and then nothing more is counted than before.
-func (t *tenancy) charge() error {
-	p, s := t.image.plan, &t.image.shares
-	all, common := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes), t.image.common()
+func (l *lease) charge() error {
+	p, s := l.shared.plan, &l.shared.shares
+	all, common := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes), l.shared.common()
 	own := all - common
 	s.Lock()
 	defer s.Unlock()
-	u := s.of[t.room.Whole()]
+	u := s.of[l.room.Whole()]
 	if u == nil {
-		u = &share{room: t.room.Part(t.room.Limit())}
+		u = &share{room: l.room.Part(l.room.Limit())}
 	} else {
 		common = 0
 	}
-	tables, used := t.room.Used(), t.room.Whole().Used()
-	err := t.room.Take(own, "an engine")
+	tables, used := l.room.Used(), l.room.Whole().Used()
+	err := l.room.Take(own, "an engine")
 	if err == nil {
 		if err = u.room.Take(common, "weights"); err != nil {
-			t.room.Give(own)
+			l.room.Give(own)
 		}
 	}
 	if err != nil {
-		return t.refusal(tables, budget.Add(own, common, tables), used-tables)
+		return l.refusal(tables, budget.Add(own, common, tables), used-tables)
 	}
 	if u.users++; u.users == 1 {
 		if s.of == nil {
 			s.of = map[*budget.Budget]*share{}
 		}
-		s.of[t.room.Whole()] = u
+		s.of[l.room.Whole()] = u
 	}
-	t.pays = true
+	l.pays = true
 	return nil
 }
 
-// common returns the bytes that all engines of an image have together.
-func (m *image) common() (n int64) {
+// common returns the bytes that all engines of a shared executable have together.
+func (m *shared) common() (n int64) {
 	for i := range m.plan.Packed {
 		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
 			n = budget.Add(n, align.Up(k.Bytes))
 		}
 	}
 	grouped := map[graph.TensorID]bool{}
-	for i := range m.groups {
-		n = budget.Add(n, m.groups[i].bytes)
-		for _, member := range m.groups[i].tensors {
+	for i := range m.sets {
+		n = budget.Add(n, m.sets[i].bytes)
+		for _, member := range m.sets[i].tensors {
 			grouped[member.tensor] = true
 		}
 	}
@@ -104,8 +104,8 @@ func (r refused) Unwrap() error { return budget.ErrExceeded }
 
 // refusal says why an engine may not be loaded that needs so many bytes, tables of
 // its kernels among them, beside what others have taken.
-func (t *tenancy) refusal(tables, need, others int64) error {
-	p := t.image.plan
+func (l *lease) refusal(tables, need, others int64) error {
+	p := l.shared.plan
 	what := fmt.Sprintf("%s for local tensors, %s for persistent ones, %s for packed weights, %s for tables of kernels",
 		budget.Text(p.ArenaBytes), budget.Text(p.PersistentBytes), budget.Text(p.PackedBytes), budget.Text(tables))
 	if most := p.Greatest(); most != "" {
@@ -116,5 +116,5 @@ func (t *tenancy) refusal(tables, need, others int64) error {
 		beside = fmt.Sprintf(" beside the %s that the model's files and other engines have taken", budget.Text(others))
 	}
 	return bind.TooMuch(refused(fmt.Sprintf("it needs %s (%s)%s, more than the limit of %s; %s",
-		budget.Text(need), what, beside, budget.Text(t.room.Limit()), budget.Advice)))
+		budget.Text(need), what, beside, budget.Text(l.room.Limit()), budget.Advice)))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"unsafe"
@@ -15,16 +14,17 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// image is a shared executable: what all engines of one executable with equal
-// options have in common, counted by their number (a reference count): the plan, constants in their
-// kernels' layouts, and the weights (see group). Kernels are not part of it,
-// since they keep the state of a run.
-type image struct {
-	key   imageKey
-	users int           // engines; guarded by images
+// shared is a shared executable: what all engines of one executable with equal options have in common, counted by their number, for
+// as long as one of them is open: the plan, constants in their kernels' layouts, and
+// the weights (see set). Kernels are not part of it, since they keep the state of a
+// run.
+type shared struct {
+	key   sharedKey
+	users int           // engines; guarded by executables
 	made  chan struct{} // closed when what follows up to packing is there, or failure
 
 	failure error
@@ -33,68 +33,74 @@ type image struct {
 	plan    *plan.Plan
 	bound   map[plan.NodeKey]int // index into nodes
 	nodes   []plan.NodeKey       // that have kernels
-	groups  []group              // of weights
+	sets    []set                // of weights
 
 	packing   sync.Mutex     // guards what follows
 	packed    bool           // constants are where their kernels want them
 	packs     [][]byte       // constants, in the order of Plan.Packed; nil for what changes
 	constants map[int][]byte // constants whose data in the executable is not aligned
-	release   func()         // gives back the memory of packs
+	free      func()         // gives back the memory of packs
 
-	weights sync.Mutex // guards the versions of all groups and who holds them
+	weights sync.Mutex // guards the versions of all sets and who holds them
 
 	shares shares // of the budgets that engines count on
 }
 
-// imageKey tells images apart. It keeps the executable's memory from being used
-// for anything else. The head is for callers who break their word and put other
-// bytes there.
-type imageKey struct {
+// sharedKey tells shared executables apart. It keeps the executable's memory from
+// being used for anything else. The head is for callers who break their word and put
+// other bytes there.
+type sharedKey struct {
 	at   *byte
 	size int
 	head [64]byte // with the checksum
-	opts options
+	opts any      // of the engine; comparable
 }
 
-// images are those that engines use.
-var images = struct {
-	sync.Mutex
-	all map[imageKey]*image
-}{all: map[imageKey]*image{}}
+// compileFunc plans a decoded executable.
+type compileFunc func(context.Context, *graph.Executable, *budget.Budget) (*plan.Compiled, error)
 
-// openImage returns the image of an executable for one more engine, and kernels
-// for it, whose tables room counts. The first to ask makes it, the others wait; if
-// its context or its budget ends that, another makes it.
-func openImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []tensor.Kernel, error) {
+// executables are those that engines use.
+var executables = struct {
+	sync.Mutex
+	all map[sharedKey]*shared
+}{all: map[sharedKey]*shared{}}
+
+// openShared returns the shared executable of exe and the engine's options, which tell
+// it from others, for one more engine, and kernels for it, whose tables room counts. The
+// first to ask makes it with compile, the others wait; if its context or its budget
+// ends that, another makes it. The engine takes part until its lease ends.
+func openShared(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*lease, []tensor.Kernel, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
 	for {
-		m, kernels, err := shareImage(ctx, exe, opts, room)
-		if m == nil && err == nil {
-			continue
+		m, kernels, err := joinShared(ctx, exe, opts, compile, room)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case m != nil:
+			return &lease{shared: m, held: make([]held, len(m.sets)), room: room}, kernels, nil
 		}
-		return m, kernels, err
 	}
 }
 
-// shareImage is one attempt of [openImage]. It returns neither an image nor an
+// joinShared is one attempt of [openShared]. It returns neither an executable nor an
 // error if another's context or budget ended it.
-func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budget) (*image, []tensor.Kernel, error) {
-	key := imageKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
+func joinShared(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*shared, []tensor.Kernel, error) {
+	key := sharedKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
 	copy(key.head[:], exe)
-	images.Lock()
-	m, found := images.all[key]
+	executables.Lock()
+	m, found := executables.all[key]
 	if !found {
-		m = &image{key: key, made: make(chan struct{})}
-		images.all[key] = m
+		m = &shared{key: key, made: make(chan struct{})}
+		executables.all[key] = m
 	}
 	m.users++
-	images.Unlock()
+	executables.Unlock()
 	var kernels []tensor.Kernel
 	var err error
 	if !found {
-		kernels = m.make(ctx, exe, room)
+		kernels = m.make(ctx, exe, compile, room)
 	}
 	select {
 	case <-m.made:
@@ -116,14 +122,14 @@ func shareImage(ctx context.Context, exe []byte, opts options, room *budget.Budg
 
 // make fills in what engines have in common, and returns the kernels that it
 // was planned with.
-func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []tensor.Kernel {
+func (m *shared) make(ctx context.Context, exe []byte, compile compileFunc, room *budget.Budget) []tensor.Kernel {
 	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
 	defer func() {
 		if m.failure != nil { // whoever comes now tries again
 			m.ended = ctx.Err() != nil || errors.Is(m.failure, budget.ErrExceeded)
-			images.Lock()
+			executables.Lock()
 			m.forget()
-			images.Unlock()
+			executables.Unlock()
 		}
 		close(m.made)
 	}()
@@ -132,7 +138,7 @@ func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []ten
 		m.failure = err
 		return nil
 	}
-	c, err := plan.Compile(ctx, decoded, m.key.opts.Options, room)
+	c, err := compile(ctx, decoded, room)
 	if m.failure = err; err != nil {
 		return nil
 	}
@@ -141,12 +147,12 @@ func (m *image) make(ctx context.Context, exe []byte, room *budget.Budget) []ten
 	for node, i := range c.Bound {
 		m.nodes[i] = node
 	}
-	m.groups = groupsOf(c.Plan)
+	m.sets = setsOf(c.Plan)
 	return c.Kernels
 }
 
 // bind makes the kernels of one more engine, whose tables room counts.
-func (m *image) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel, error) {
+func (m *shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel, error) {
 	kernels := make([]tensor.Kernel, len(m.nodes))
 	for i, key := range m.nodes {
 		err := ctx.Err()
@@ -165,38 +171,39 @@ func (m *image) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel,
 	return kernels, nil
 }
 
-// leave tells that an engine needs the image no more.
-func (m *image) leave() {
-	images.Lock()
+// leave ends the part of one engine.
+func (m *shared) leave() {
+	executables.Lock()
 	m.users--
 	last := m.users == 0
 	if last {
 		m.forget()
 	}
-	images.Unlock()
+	executables.Unlock()
 	if last && m.packed {
-		m.release()
+		m.free()
 	}
 }
 
-// forget sees to it that nobody else gets the image. images must be locked.
-func (m *image) forget() {
-	if images.all[m.key] == m {
-		delete(images.all, m.key)
+// forget sees to it that nobody else gets the executable. executables must be locked.
+func (m *shared) forget() {
+	if executables.all[m.key] == m {
+		delete(executables.all, m.key)
 	}
 }
 
-// engines returns how many use the image.
-func (m *image) engines() int {
-	images.Lock()
-	defer images.Unlock()
+// engines returns how many take part.
+func (m *shared) engines() int {
+	executables.Lock()
+	defer executables.Unlock()
 	return m.users
 }
 
-// packConstants sees to it that constants are in the layouts of their kernels:
-// e packs them unless an engine has done so before. What nobody looks at from
-// then on is released.
-func (m *image) packConstants(e *Engine) (err error) {
+// packConstants sees to it that constants are in the layouts of their kernels: the
+// kernels of one engine pack them on its thread pool, unless another's have done so
+// before. unused, if it is not nil, is called for the parts of the executable that
+// nobody looks at from then on.
+func (m *shared) packConstants(kernels []tensor.Kernel, pool *workers.Pool, unused func([]byte)) (err error) {
 	m.packing.Lock()
 	defer m.packing.Unlock()
 	if m.packed {
@@ -216,7 +223,7 @@ func (m *image) packConstants(e *Engine) (err error) {
 		}
 	}()
 	m.packs, m.constants = make([][]byte, len(m.plan.Packed)), map[int][]byte{}
-	unused := m.packedOnly()
+	only := m.packedOnly()
 	var task packTask
 	for i := range m.plan.Packed {
 		k := &m.plan.Packed[i]
@@ -225,25 +232,25 @@ func (m *image) packConstants(e *Engine) (err error) {
 		}
 		m.packs[i] = mem[:k.Bytes:k.Bytes]
 		mem = mem[align.Up(k.Bytes):]
-		j := packJob{packer: e.packer(i), dst: m.packs[i], src: m.constant(int(k.Tensor))}
-		if e.unused != nil && unused[k.Tensor] {
+		j := packJob{packer: m.packer(kernels, i), dst: m.packs[i], src: m.aligned(int(k.Tensor))}
+		if unused != nil && only[k.Tensor] {
 			data := m.exe.Tensors[k.Tensor].Data
-			j.after = func() { e.unused(data) }
+			j.after = func() { unused(data) }
 		}
 		task.packs = append(task.packs, j)
 	}
-	e.pool.Run(&task, len(task.packs))
-	if e.unused != nil { // again: to read one constant brings in some of its neighbours
-		for _, data := range m.spans(unused) {
-			e.unused(data)
+	pool.Run(&task, len(task.packs))
+	if unused != nil { // again: to read one constant brings in some of its neighbours
+		for _, data := range m.spans(only) {
+			unused(data)
 		}
 	}
-	m.release, m.packed = release, true
+	m.free, m.packed = release, true
 	return nil
 }
 
 // packedOnly returns the constants that only kernels' own layouts are made from.
-func (m *image) packedOnly() map[graph.TensorID]bool {
+func (m *shared) packedOnly() map[graph.TensorID]bool {
 	only := map[graph.TensorID]bool{}
 	for _, k := range m.plan.Packed {
 		only[k.Tensor] = m.exe.Tensors[k.Tensor].Const
@@ -262,7 +269,7 @@ func (m *image) packedOnly() map[graph.TensorID]bool {
 
 // spans returns the memory of constants, in one piece where they follow each
 // other: neighbours share pages.
-func (m *image) spans(of map[graph.TensorID]bool) [][]byte {
+func (m *shared) spans(of map[graph.TensorID]bool) [][]byte {
 	var all [][]byte
 	for i := range m.exe.Tensors {
 		data := m.exe.Tensors[i].Data
@@ -283,7 +290,27 @@ func (m *image) spans(of map[graph.TensorID]bool) [][]byte {
 }
 
 // constant returns the data of a constant, aligned to its elements.
-func (m *image) constant(i int) []byte {
+func (m *shared) constant(i int) []byte {
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	return m.aligned(i)
+}
+
+// packedConstant returns operand i of Plan.Packed, a constant, as its kernel wants it.
+func (m *shared) packedConstant(i int) []byte {
+	m.packing.Lock()
+	defer m.packing.Unlock()
+	return m.packs[i]
+}
+
+// packer returns, of an engine's kernels, the one that wants operand i of Plan.Packed packed.
+func (m *shared) packer(kernels []tensor.Kernel, i int) packer {
+	k := &m.plan.Packed[i]
+	return packer{kernels[m.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
+}
+
+// aligned is constant with the lock held.
+func (m *shared) aligned(i int) []byte {
 	t := &m.exe.Tensors[i]
 	data := t.Data
 	if data != nil && align.To(data, t.Type.DType.Size()) {
@@ -325,35 +352,42 @@ func (t *packTask) Do(i int) {
 	}
 }
 
-// tenancy is an engine's part in its image. It knows nothing of the engine, so
-// that it can be ended after the engine was forgotten without being closed.
-type tenancy struct {
-	image *image
-	held  []held         // by group
-	room  *budget.Budget // of the engine alone
-	pays  bool           // for a part of what engines share
-	ended sync.Once
+// lease is an engine's part in a shared executable, and in what it computes with. It
+// knows nothing of the engine, so that it can be ended after the engine was forgotten
+// without being closed.
+type lease struct {
+	shared *shared
+	held   []held         // by weight set
+	room   *budget.Budget // of the engine alone
+	pays   bool           // for a part of what engines share
+	ended  sync.Once
 }
 
-// enter makes e a user of its image until it is closed or collected.
-func (e *Engine) enterImage(m *image, room *budget.Budget) {
-	e.tenancy = &tenancy{image: m, held: make([]held, len(m.groups)), room: room}
-	c := runtime.AddCleanup(e, (*tenancy).end, e.tenancy)
-	e.release = append(e.release, func() { c.Stop(); e.tenancy.end() })
-}
-
-// end gives back what the engine had of the image.
-func (t *tenancy) end() {
-	t.ended.Do(func() {
-		t.image.weights.Lock()
-		for i := range t.held {
-			t.image.groups[i].drop(&t.held[i])
+// end gives back what the engine had of the shared executable.
+func (l *lease) end() {
+	l.ended.Do(func() {
+		l.shared.weights.Lock()
+		for i := range l.held {
+			l.shared.sets[i].drop(&l.held[i])
 		}
-		t.image.weights.Unlock()
-		t.image.leave()
-		if t.pays {
-			t.image.shares.leave(t.room)
+		l.shared.weights.Unlock()
+		l.shared.leave()
+		if l.pays {
+			l.shared.shares.leave(l.room)
 		}
-		t.room.Release()
+		l.room.Release()
 	})
+}
+
+// engines returns how many engines of the executable at exe are open or being made,
+// whatever their options.
+func engines(exe []byte) (n int) {
+	executables.Lock()
+	defer executables.Unlock()
+	for key, m := range executables.all {
+		if key.at == unsafe.SliceData(exe) {
+			n += m.users
+		}
+	}
+	return n
 }

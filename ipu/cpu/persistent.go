@@ -84,7 +84,7 @@ func (e *Engine) set(ctx context.Context, t *transfer, more bool) error {
 	case usable && s.constant != nil && p.plan.Borrowed:
 		p.memory.bind(src)
 		p.lender = s
-		if u := e.shared(p); u != nil {
+		if u := e.beingSet(p); u != nil {
 			u.lent = true
 		}
 	case usable && !p.plan.Stored:
@@ -145,7 +145,7 @@ func (e *Engine) target(p *persistent) []byte {
 		return e.staging[:p.plan.Bytes]
 	}
 	own := &p.memory.own
-	if u := e.shared(p); u != nil {
+	if u := e.beingSet(p); u != nil {
 		u.lent = false
 		own = &u.own
 	}
@@ -157,13 +157,13 @@ func (e *Engine) target(p *persistent) []byte {
 	return *own
 }
 
-// shared returns the value of a tensor that engines may have in common while it
+// beingSet returns the value of a tensor that engines may have in common while it
 // is being set, or nil.
-func (e *Engine) shared(p *persistent) *rowMajor {
+func (e *Engine) beingSet(p *persistent) *rowMajor {
 	if p.loader == nil || p.loader != e.filling {
 		return nil
 	}
-	return &p.loader.held.version.values[p.member]
+	return e.lease.version(p.loader.setIndex).value(p.member)
 }
 
 // define gives the value zero to the persistent tensors of a program that

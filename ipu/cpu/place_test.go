@@ -42,17 +42,7 @@ func TestPlanningEndsWithContext(t *testing.T) {
 	_, err := New(ipu.EngineConfig{Executable: exe, Context: done})
 	require.ErrorIs(t, err, context.Canceled)
 
-	opts := defaultOptions()
-	users := func() int {
-		images.Lock()
-		defer images.Unlock()
-		for key, m := range images.all {
-			if key.size == len(exe) && key.at == &exe[0] && key.opts == opts {
-				return m.users
-			}
-		}
-		return 0
-	}
+	users := func() int { return engines(exe) }
 	require.Zero(t, users())
 	second := make(chan error)
 	_, err = New(ipu.EngineConfig{Executable: exe, Context: &endsLater{Context: context.Background(), wait: func() {

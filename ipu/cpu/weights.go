@@ -1,57 +1,39 @@
 package cpu
 
 import (
-	"context"
 	"errors"
 	"slices"
-	"unsafe"
 
-	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
-	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// group is a weight set: the persistent tensors that one program gives their values and that
-// nothing changes afterwards: weights, what is computed from them, and what
-// kernels make of both. The values depend on nothing but the executable and on
-// what the program's streams deliver. Where each of these streams lends memory
-// that does not change (ipu.Constant), engines that were lent the same memory
-// have the values in common.
-type group struct {
-	program int              // index into Plan.Programs
-	streams []graph.StreamID // that decide the values
-	tensors []member
-	packs   []int  // into Plan.Packed
-	bytes   int64  // of packs, aligned
-	skip    []bool // by step of the program: its results are values of the group and what only they are made of
-
-	versions []*version // that engines may join; guarded by image.weights
-}
-
-// member is one tensor of a group.
-type member struct {
-	tensor graph.TensorID
-	stream graph.StreamID // that it is copied from; -1 for one that is computed
-	stored bool           // a node writes it row-major
-}
-
-// version is a weight version: one state of the values of a group. Engines hold it until they get
+// version is one set of values of a weight set. Engines hold it until they get
 // another, and only a single holder changes it.
 type version struct {
-	sources []*byte // memory of the group's streams; nil if some stream lends none
-	users   int     // engines that hold it or wait for it; guarded, like current, by image.weights
+	sources []*byte // memory of the set's streams; nil if some stream lends none
+	users   int     // engines that hold it or wait for it; guarded, like current, by shared.weights
 	current int     // of them, those whose streams have lent the same memory ever since
 
-	filling bool          // a program is setting the values; guarded, like filled, by image.weights
+	filling bool          // a program is setting the values; guarded, like what follows, by shared.weights
 	filled  chan struct{} // for those who wait: closed when it has set all values, or failed to
 	failure *failure      // of that
 
-	packed  []byte
-	packs   [][]byte   // parts of packed, by group.packs
-	release func()     // gives back packed
-	values  []rowMajor // by group.tensors
+	packed []byte
+	packs  [][]byte   // parts of packed, by set.packs
+	free   func()     // gives back packed
+	values []rowMajor // by set.tensors
 }
+
+// pack returns the memory of the set's packed operand i.
+func (v *version) pack(i int) []byte { return v.packs[i] }
+
+// value returns the row-major value of the set's tensor i.
+func (v *version) value(i int) *rowMajor { return &v.values[i] }
+
+// failed returns why the values could not be set, nil if they were. It is for those
+// who waited until the version was filled.
+func (v *version) failed() *failure { return v.failure }
 
 // rowMajor is a tensor's row-major value.
 type rowMajor struct {
@@ -68,11 +50,10 @@ type failure struct {
 	passing bool
 }
 
-// held is the version of a group that an engine holds.
+// held is the version of a set that an engine holds.
 type held struct {
 	version *version
-	current bool    // counted in version.current
-	sources []*byte // memory to list them in
+	current bool // counted in version.current
 	// forgotten says that the engine was loaded since: what it holds are no
 	// values before a program sets them again.
 	forgotten bool
@@ -81,132 +62,10 @@ type held struct {
 // errNotFinished is what waiters get from work that ended without a result.
 var errNotFinished = errors.New("it was given up")
 
-// groupsOf finds the groups of a plan, one a program at most. It takes programs
-// that only load: without loops, branches and outputs.
-func groupsOf(p *plan.Plan) []group {
-	writers := map[graph.TensorID]int{}
-	for i := range p.Programs {
-		for _, s := range p.Programs[i].Steps {
-			for _, o := range s.Out {
-				if o.Place == plan.InPersistent {
-					writers[graph.TensorID(o.Index)]++
-				}
-			}
-		}
-	}
-	var all []group
-	for i := range p.Programs {
-		if g := groupOf(p, i, writers); g != nil {
-			all = append(all, *g)
-		}
-	}
-	return all
-}
-
-// groupOf finds the group of a program: tensors that nothing else writes, and
-// the program once, before it reads them, with what follows from its streams
-// and constants.
-func groupOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *group {
-	prog := &p.Programs[n]
-	g := &group{program: n, skip: make([]bool, len(prog.Steps))}
-	members, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
-	foreign := make([]bool, len(prog.Buffers)) // depends on other persistent tensors
-	whole := func(buffer int) int {
-		for prog.Buffers[buffer].Part {
-			buffer = prog.Buffers[buffer].Within
-		}
-		return buffer
-	}
-	for i := range prog.Steps {
-		s := &prog.Steps[i]
-		switch s.Kind {
-		case plan.CopyIn, plan.Compute, plan.Move, plan.Keep, plan.Share, plan.Begin:
-		default:
-			return nil
-		}
-		strange := false
-		for _, o := range s.In {
-			switch o.Place {
-			case plan.InBuffer:
-				strange = strange || foreign[whole(o.Index)]
-			case plan.InPersistent, plan.InPacked:
-				t := graph.TensorID(o.Index)
-				if o.Place == plan.InPacked {
-					if t = p.Packed[o.Index].Tensor; !p.IsPersistent(t) {
-						continue
-					}
-				}
-				read[t] = true
-				strange = strange || !members[t]
-			}
-		}
-		for _, o := range s.Out {
-			switch o.Place {
-			case plan.InBuffer:
-				b := whole(o.Index)
-				foreign[b] = foreign[b] || strange
-				if s.Kind == plan.CopyIn {
-					g.streams = append(g.streams, s.Stream)
-				}
-			case plan.InPersistent:
-				t := graph.TensorID(o.Index)
-				if writers[t] != 1 || strange || read[t] {
-					continue
-				}
-				members[t] = true
-				m := member{tensor: t, stream: -1, stored: s.Kind != plan.CopyIn && s.Kind != plan.Keep}
-				if s.Kind == plan.CopyIn {
-					m.stream = s.Stream
-					g.streams = append(g.streams, s.Stream)
-				}
-				g.tensors = append(g.tensors, m)
-			}
-		}
-	}
-	if len(g.tensors) == 0 {
-		return nil
-	}
-	slices.Sort(g.streams)
-	g.streams = slices.Compact(g.streams)
-	for i, k := range p.Packed {
-		if members[k.Tensor] {
-			g.packs = append(g.packs, i)
-			g.bytes += align.Up(k.Bytes)
-		}
-	}
-	// Steps that set other tensors, and what these are made of, are not skipped.
-	needed := make([]bool, len(prog.Buffers))
-	for i := len(prog.Steps) - 1; i >= 0; i-- {
-		s := &prog.Steps[i]
-		g.skip[i] = true
-		both := false
-		for _, o := range s.Out {
-			switch {
-			case o.Place == plan.InPersistent && members[graph.TensorID(o.Index)]:
-				both = true
-			case o.Place == plan.InPersistent, o.Place == plan.InBuffer && needed[whole(o.Index)]:
-				g.skip[i] = false
-			}
-		}
-		if g.skip[i] {
-			continue
-		}
-		if both {
-			return nil // to compute the one again would be to write the other
-		}
-		for _, o := range s.In {
-			if o.Place == plan.InBuffer {
-				needed[whole(o.Index)] = true
-			}
-		}
-	}
-	return g
-}
-
 // newVersion allocates a version for one engine.
-func (g *group) newVersion(p *plan.Plan) *version {
+func (g *set) newVersion(p *plan.Plan) *version {
 	v := &version{users: 1, values: make([]rowMajor, len(g.tensors)), packs: make([][]byte, len(g.packs))}
-	v.packed, v.release = align.Block(g.bytes, g.bytes)
+	v.packed, v.free = align.Block(g.bytes, g.bytes)
 	mem := v.packed
 	for i, k := range g.packs {
 		n := p.Packed[k].Bytes
@@ -217,7 +76,7 @@ func (g *group) newVersion(p *plan.Plan) *version {
 }
 
 // find returns the version of what these streams lend, nil if there is none.
-func (g *group) find(sources []*byte) *version {
+func (g *set) find(sources []*byte) *version {
 	for _, v := range g.versions {
 		if slices.Equal(v.sources, sources) {
 			return v
@@ -227,12 +86,12 @@ func (g *group) find(sources []*byte) *version {
 }
 
 // withdraw keeps further engines from joining a version.
-func (g *group) withdraw(v *version) {
+func (g *set) withdraw(v *version) {
 	g.versions = slices.DeleteFunc(g.versions, func(o *version) bool { return o == v })
 }
 
-// outdate tells that the memory that h was made from is not lent any more.
-func (g *group) outdate(h *held) {
+// outdate notes that the memory that h was made from is not lent any more.
+func (g *set) outdate(h *held) {
 	if h.current {
 		h.current = false
 		if h.version.current--; h.version.current == 0 {
@@ -242,7 +101,7 @@ func (g *group) outdate(h *held) {
 }
 
 // drop ends the use of a version.
-func (g *group) drop(h *held) {
+func (g *set) drop(h *held) {
 	if h.version != nil {
 		g.outdate(h)
 		g.abandon(h.version)
@@ -251,15 +110,15 @@ func (g *group) drop(h *held) {
 }
 
 // abandon ends the use of a version that an engine has but waited for.
-func (g *group) abandon(v *version) {
+func (g *set) abandon(v *version) {
 	if v.users--; v.users == 0 {
 		g.withdraw(v)
-		v.release()
+		v.free()
 	}
 }
 
 // take gives h another version, for which it was counted as a user.
-func (g *group) take(h *held, v *version) {
+func (g *set) take(h *held, v *version) {
 	if h.version != v {
 		g.drop(h)
 	}
@@ -270,82 +129,42 @@ func (g *group) take(h *held, v *version) {
 	}
 }
 
-// sources returns the memory that the streams of a group lend, nil if one of
-// them lends none. It is valid until the next call for that group.
-func (e *Engine) sources(g *group, h *held) []*byte {
-	h.sources = h.sources[:0]
-	for _, s := range g.streams {
-		m := e.streams[s].lends()
-		if m == nil {
-			return nil
-		}
-		h.sources = append(h.sources, m)
+// version returns the version of set i that the engine holds, nil if it holds none.
+func (l *lease) version(i int) *version { return l.held[i].version }
+
+// users returns how many engines compute with the engine's version of set i, this one
+// included, or wait for it. Without a version it is 0.
+func (l *lease) users(i int) int {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	if l.held[i].version == nil {
+		return 0
 	}
-	return h.sources
+	return l.held[i].version.users
 }
 
-// lends returns the memory that a stream lends for good, nil if it does not.
-func (s *stream) lends() *byte {
-	if s.constant == nil {
-		return nil
+// waiting returns how many engines wait for versions of set i to be filled.
+func (l *lease) waiting(i int) (n int) {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	for _, v := range l.shared.sets[i].versions {
+		if v.filled != nil {
+			n += v.users - 1
+		}
 	}
-	m := s.constant.Constant()
-	switch {
-	case len(m) != s.info.Bytes:
-		return nil
-	case len(m) == 0:
-		return &nothing
-	}
-	return unsafe.SliceData(m)
+	return n
 }
 
-// nothing stands for all memory of no bytes.
-var nothing byte
-
-// disconnected tells the groups that a stream is about to be another.
-func (e *Engine) disconnected(id graph.StreamID, next *stream) {
-	for i := range e.image.groups {
-		g := &e.image.groups[i]
-		if slices.Contains(g.streams, id) && e.streams[id].lends() != next.lends() {
-			e.image.weights.Lock()
-			g.outdate(&e.tenancy.held[i])
-			e.image.weights.Unlock()
-		}
-	}
-}
-
-// runLoad runs a program that has a group: all of it, or what is left to do
-// where another engine has the values that it would set.
-func (e *Engine) runLoad(ctx context.Context, p *program) error {
-	for {
-		v, mine := e.claim(p)
-		if mine {
-			return e.exec(ctx, p, p.code)
-		}
-		if err := e.await(ctx, v); err != nil {
-			e.leaveVersion(p, v)
-			return e.failed(p, len(p.code), err)
-		}
-		f := v.failure
-		if f == nil {
-			e.adopt(p, v)
-			return e.exec(ctx, p, p.rest)
-		}
-		e.leaveVersion(p, v)
-		if !f.passing {
-			return e.failed(p, f.at, f.err)
-		}
-	}
-}
-
-// claim finds the version for a program to run with. It is e's to fill, or
-// else e was added to its users.
-func (e *Engine) claim(p *program) (v *version, mine bool) {
-	g, h := p.group, p.held
-	sources := e.sources(g, h)
-	lock := &e.image.weights
-	lock.Lock()
-	defer lock.Unlock()
+// claim finds the version of set i for an engine whose streams lend the memory
+// sources, nil if some lend none, and whose program is about to set the values. If
+// mine is true then the version is the engine's to fill, until [lease.finish]; one
+// that is fresh has no values yet. If not then another engine fills it or has filled
+// it, and the engine, which was added to its users, waits ([lease.filled]) and then
+// calls adopt or release.
+func (l *lease) claim(i int, sources []*byte) (v *version, mine, fresh bool) {
+	g, h := &l.shared.sets[i], &l.held[i]
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
 	if sources != nil {
 		w := g.find(sources)
 		// Who runs the program again without a reason wants it run: values of
@@ -355,10 +174,10 @@ func (e *Engine) claim(p *program) (v *version, mine bool) {
 			if w.filling && w.filled == nil {
 				w.filled = make(chan struct{})
 			}
-			return w, false
+			return w, false, false
 		}
 	}
-	v = e.single(p)
+	v, fresh = l.single(i)
 	v.filling, v.filled, v.failure = true, nil, nil
 	if sources == nil || !slices.Equal(sources, v.sources) {
 		v.sources = slices.Clone(sources)
@@ -370,131 +189,90 @@ func (e *Engine) claim(p *program) (v *version, mine bool) {
 		g.versions = append(g.versions, v)
 	}
 	g.take(h, v)
-	e.filling, e.fault = p, failure{at: len(p.code), err: errNotFinished}
-	for i := range g.tensors {
-		if m := &g.tensors[i]; m.stored {
-			t := e.persistent[m.tensor]
-			e.target(t)
-			t.defined = true
-		}
+	return v, true, fresh
+}
+
+// single returns a version of set i that no other engine has and none can join: the
+// one that the engine holds if possible, else a fresh one. The lock must be held.
+func (l *lease) single(i int) (v *version, fresh bool) {
+	g, h := &l.shared.sets[i], &l.held[i]
+	if v := h.version; v != nil && v.users == 1 {
+		g.outdate(h)
+		g.withdraw(v)
+		return v, false
 	}
+	v = g.newVersion(l.shared.plan)
+	g.take(h, v)
 	return v, true
 }
 
-// single returns a version that no other engine has and none can join, the one
-// that e holds if possible. The lock must be held.
-func (e *Engine) single(p *program) *version {
-	g, h := p.group, p.held
-	v := h.version
-	if v != nil && v.users == 1 {
-		g.outdate(h)
-		g.withdraw(v)
-		return v
-	}
-	v = g.newVersion(e.plan)
-	e.bindVersion(p, v)
-	for i := range g.tensors {
-		e.persistent[g.tensors[i].tensor].defined = false
-	}
-	g.take(h, v)
-	return v
+// filled returns what is closed once a version that was claimed is filled, or filling
+// it has failed; nil if it was before anybody had to wait.
+func (l *lease) filled(v *version) <-chan struct{} {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	return v.filled
 }
 
-// bindVersion makes operands point to the values of a version.
-func (e *Engine) bindVersion(p *program, v *version) {
-	g := p.group
-	for i, k := range g.packs {
-		e.packs[k].bind(v.packs[i])
-	}
-	for i := range g.tensors {
-		t := e.persistent[g.tensors[i].tensor]
-		t.memory.own, t.lender = nil, nil
-		switch u := &v.values[i]; {
-		case u.lent:
-			t.lender = &e.streams[g.tensors[i].stream]
-			t.memory.bind(t.lender.constant.Constant())
-		case u.own != nil:
-			t.memory.bind(u.own)
-		}
-	}
-}
-
-// await waits until a version is filled, or filling it has failed.
-func (e *Engine) await(ctx context.Context, v *version) error {
-	e.image.weights.Lock()
-	filled := v.filled // nil if nobody had to wait
-	e.image.weights.Unlock()
-	for filled != nil {
-		if e.state.Load() != loaded {
-			return ipu.ErrStopped
-		}
-		select {
-		case <-filled:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-e.wake:
-		}
-	}
-	return nil
-}
-
-// adopt makes a filled version, which e was counted as a user of, the one that
-// it computes with.
-func (e *Engine) adopt(p *program, v *version) {
-	g := p.group
-	e.bindVersion(p, v)
-	for i := range g.tensors {
-		e.persistent[g.tensors[i].tensor].defined = true
-	}
-	e.image.weights.Lock()
-	defer e.image.weights.Unlock()
-	if p.held.version == v {
+// adopt makes a filled version of set i, which the engine was counted as a user of
+// by claim, the one that it holds.
+func (l *lease) adopt(i int, v *version) {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	if l.held[i].version == v {
 		v.users-- // it is counted already
 	}
-	g.take(p.held, v)
+	l.shared.sets[i].take(&l.held[i], v)
 }
 
-// leaveVersion ends waiting for a version.
-func (e *Engine) leaveVersion(p *program, v *version) {
-	e.image.weights.Lock()
-	defer e.image.weights.Unlock()
-	p.group.abandon(v)
+// release ends waiting for a version of set i.
+func (l *lease) release(i int, v *version) {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	l.shared.sets[i].abandon(v)
 }
 
-// empty makes a program's version one of this engine alone, for zeros in place
-// of what the program has not set. It is being filled then.
-func (e *Engine) empty(p *program) {
-	e.image.weights.Lock()
-	defer e.image.weights.Unlock()
-	v := e.single(p)
+// alone makes the engine's version of set i one that no other engine has and none can
+// join, for values that its streams do not decide.
+func (l *lease) alone(i int) (v *version, fresh bool) {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	v, fresh = l.single(i)
 	v.sources = nil
-	e.filling = p
+	return v, fresh
 }
 
-// endFilling ends the filling of a version that e began: others may use it, or
-// learn why not.
-func (e *Engine) endFilling(ctx context.Context, finished bool) {
-	p := e.filling
-	e.filling = nil
-	v := p.held.version
-	e.image.weights.Lock()
-	defer e.image.weights.Unlock()
-	if finished {
-		for i := range p.group.tensors {
-			e.persistent[p.group.tensors[i].tensor].memory.own = nil // which others read now
-		}
-	} else {
-		f := e.fault
-		f.passing = ctx.Err() != nil || e.state.Load() != loaded
-		v.failure, v.sources = &f, nil
-		p.group.outdate(p.held)
-		p.group.withdraw(v)
+// finish ends the filling of the engine's version of set i. Others may use it if f is
+// nil, or get f, and the next to ask fills another.
+func (l *lease) finish(i int, f *failure) {
+	v := l.held[i].version
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	if f != nil {
+		v.failure, v.sources = f, nil
+		l.shared.sets[i].outdate(&l.held[i])
+		l.shared.sets[i].withdraw(v)
 	}
 	v.filling = false
 	if v.filled != nil {
 		close(v.filled)
 		v.filled = nil
+	}
+}
+
+// outdate notes that the memory that the engine's values of set i were made from is not
+// lent any more.
+func (l *lease) outdate(i int) {
+	l.shared.weights.Lock()
+	defer l.shared.weights.Unlock()
+	l.shared.sets[i].outdate(&l.held[i])
+}
+
+// forget notes that the engine was loaded: what it holds are no values before a
+// program sets them again.
+func (l *lease) forget() {
+	for i := range l.held {
+		l.held[i].forgotten = true
 	}
 }
 
@@ -509,10 +287,9 @@ type Sharing struct {
 	PackedBytes, SharedBytes int64
 }
 
-// Sharing returns what the engine has in common with others now. It may be
-// called at any time before Close.
-func (e *Engine) Sharing() Sharing {
-	m := e.image
+// sharing returns what the engine has in common with others now.
+func (l *lease) sharing() Sharing {
+	m := l.shared
 	s := Sharing{Engines: m.engines()}
 	m.packing.Lock()
 	for _, b := range m.packs {
@@ -524,8 +301,8 @@ func (e *Engine) Sharing() Sharing {
 	}
 	m.weights.Lock()
 	defer m.weights.Unlock()
-	for i := range m.groups {
-		v := e.tenancy.held[i].version
+	for i := range m.sets {
+		v := l.held[i].version
 		if v == nil {
 			continue
 		}

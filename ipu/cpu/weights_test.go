@@ -148,11 +148,7 @@ func (s *sharer) gives(t require.TestingT, w *sharedWeights, i int) {
 
 // unused checks that nothing is left of engines of exe.
 func unused(t require.TestingT, exe []byte) {
-	images.Lock()
-	defer images.Unlock()
-	for k := range images.all {
-		require.NotSame(t, &exe[0], k.at)
-	}
+	require.Zero(t, engines(exe))
 }
 
 func TestEnginesShareWeights(t *testing.T) {
@@ -173,7 +169,7 @@ func TestEnginesShareWeights(t *testing.T) {
 				}
 				require.Equal(t, all[0].plan, e.plan)
 				if i > 0 {
-					require.Same(t, all[0].tenancy.held[0].version, e.tenancy.held[0].version)
+					require.Same(t, all[0].lease.version(0), e.lease.version(0))
 				}
 			}
 			for i := range 3 {
@@ -206,7 +202,7 @@ func TestSharedWeightsAreUpdated(t *testing.T) {
 		run(t, all[i].Engine, 0)
 		all[i].gives(t, old, 0)
 	}
-	version := func(i int) *version { return all[i].tenancy.held[0].version }
+	version := func(i int) *version { return all[i].lease.version(0) }
 	first := version(0)
 	other.connect(t, all[1].Engine)
 	all[1].gives(t, old, 1) // connecting changes nothing yet
@@ -260,12 +256,12 @@ func TestSharedWeightsAreForgotten(t *testing.T) {
 	b.gives(t, w, 0)
 	run(t, a.Engine, 0)
 	a.gives(t, w, 0)
-	require.Same(t, b.tenancy.held[0].version, a.tenancy.held[0].version)
+	require.Same(t, b.lease.version(0), a.lease.version(0))
 
 	load(t, a.Engine)
 	run(t, a.Engine, 0)
 	a.gives(t, w, 0)
-	require.Same(t, b.tenancy.held[0].version, a.tenancy.held[0].version)
+	require.Same(t, b.lease.version(0), a.lease.version(0))
 	b.gives(t, w, 1)
 }
 
@@ -285,7 +281,7 @@ func TestWeightsRunAgain(t *testing.T) {
 		run(t, e.Engine, 0)
 		e.gives(t, w, 0)
 	}
-	require.Same(t, b.tenancy.held[0].version, a.tenancy.held[0].version)
+	require.Same(t, b.lease.version(0), a.lease.version(0))
 }
 
 // TestOnlyConstantWeightsAreShared feeds one weight by a stream that promises
@@ -331,14 +327,7 @@ func TestForgottenEngines(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		images.Lock()
-		defer images.Unlock()
-		for k := range images.all {
-			if k.at == &exe[0] {
-				return false
-			}
-		}
-		return true
+		return engines(exe) == 0
 	}, 20*time.Second, time.Millisecond)
 }
 
@@ -395,14 +384,7 @@ func waits(t *testing.T, e *Engine, ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, 0) }()
 	require.Eventually(t, func() bool {
-		e.image.weights.Lock()
-		defer e.image.weights.Unlock()
-		for _, v := range e.image.groups[0].versions {
-			if v.filled != nil && v.users > 1 {
-				return true
-			}
-		}
-		return false
+		return e.lease.waiting(0) > 0
 	}, 20*time.Second, 100*time.Microsecond)
 	return done
 }
@@ -428,10 +410,7 @@ func TestLoadWaitsForAnother(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	waiting, stopping, giving := waits(t, b.Engine, context.Background()), waits(t, stopped.Engine, context.Background()), waits(t, late.Engine, ctx)
 	for {
-		a.image.weights.Lock()
-		users := a.image.groups[0].versions[0].users
-		a.image.weights.Unlock()
-		if users == 4 {
+		if a.lease.waiting(0) == 3 {
 			break
 		}
 		runtime.Gosched()
@@ -445,13 +424,13 @@ func TestLoadWaitsForAnother(t *testing.T) {
 	require.NoError(t, <-waiting)
 	a.gives(t, w, 0)
 	b.gives(t, w, 0)
-	require.Equal(t, 2, a.tenancy.held[0].version.users)
+	require.Equal(t, 2, a.lease.users(0))
 
 	load(t, stopped.Engine)
 	for _, e := range []*sharer{stopped, late} {
 		run(t, e.Engine, 0)
 		e.gives(t, w, 0)
-		require.Same(t, a.tenancy.held[0].version, e.tenancy.held[0].version)
+		require.Same(t, a.lease.version(0), e.lease.version(0))
 	}
 }
 
@@ -508,7 +487,7 @@ func TestLoadFailsForAll(t *testing.T) {
 				run(t, e.Engine, 0)
 				e.gives(t, w, 0)
 			}
-			require.Same(t, a.tenancy.held[0].version, b.tenancy.held[0].version)
+			require.Same(t, a.lease.version(0), b.lease.version(0))
 		})
 	}
 }
