@@ -7,6 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -93,6 +94,9 @@ type TensorMemory = plan.TensorMemory
 
 // Layout sums up which activations of a plan have another layout than the model's.
 type Layout = layout.Summary
+
+// Sharing says what an engine has in common with others.
+type Sharing = weights.Sharing
 
 // ErrNotFolded is wrapped by the error of [Folder.Fold] where an operator is
 // better left to the executable: it would take too long, give too much, or

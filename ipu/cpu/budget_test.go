@@ -91,7 +91,7 @@ func TestOneBudgetOfManyEngines(t *testing.T) {
 	first, made, loaded := onBudget(exe, whole)
 	require.NoError(t, made)
 	require.NoError(t, loaded)
-	one, common := whole.Used(), first.shared.common()
+	one, common := whole.Used(), first.shared.Common()
 	require.Greater(t, common, int64(3*4*sharedSize*sharedSize), "constant, weight, product")
 	second, made, loaded := onBudget(exe, whole)
 	require.NoError(t, made)

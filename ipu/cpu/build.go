@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -52,13 +53,13 @@ type persistent struct {
 
 // packed is one operand in a kernel's own layout.
 type packed struct {
-	packer
+	weights.Packer
 	data []byte
 	refs []*[]byte // the operands
 }
 
 // set fills the packed memory from row-major data.
-func (p *packed) set(src []byte) { p.pack(p.data, src) }
+func (p *packed) set(src []byte) { p.Pack(p.data, src) }
 
 // bind makes the operands point to b.
 func (p *packed) bind(b []byte) {
@@ -112,10 +113,10 @@ func (b *builder) survey() {
 // programs' instructions. Persistent tensors that only streams write get
 // memory of their own when it turns out that they need it.
 func (e *Engine) build() error {
-	if err := e.lease.charge(); err != nil {
+	if err := e.lease.Charge(); err != nil {
 		return err
 	}
-	if err := e.shared.packConstants(e.kernels, e.pool, e.unused); err != nil {
+	if err := e.shared.PackConstants(e.kernels, e.pool, e.unused); err != nil {
 		return fmt.Errorf("pack constants: %w", err)
 	}
 	e.persistent = map[graph.TensorID]*persistent{}
@@ -123,12 +124,12 @@ func (e *Engine) build() error {
 		p := &e.plan.Persistent[i]
 		e.persistent[p.Tensor] = &persistent{plan: p}
 	}
-	for i := range e.shared.sets {
-		g := &e.shared.sets[i]
-		p := &e.programs[g.program]
+	for i := range e.shared.Sets {
+		g := &e.shared.Sets[i]
+		p := &e.programs[g.Program]
 		p.set, p.setIndex = g, i
-		for k := range g.tensors {
-			t := e.persistent[g.tensors[k].tensor]
+		for k := range g.Tensors {
+			t := e.persistent[g.Tensors[k].Tensor]
 			t.loader, t.member = p, k
 		}
 	}
@@ -158,10 +159,10 @@ func (b *builder) pack(mem []byte) {
 	e.packs = make([]packed, len(e.plan.Packed))
 	for i := range e.plan.Packed {
 		k, p := &e.plan.Packed[i], &e.packs[i]
-		p.packer = e.shared.packer(e.kernels, i)
+		p.Packer = e.shared.Packer(e.kernels, i)
 		t := e.persistent[k.Tensor]
 		if t == nil {
-			p.data = e.shared.packedConstant(i)
+			p.data = e.shared.PackedConstant(i)
 			continue
 		}
 		t.packed = append(t.packed, p)
@@ -235,8 +236,8 @@ func (b *builder) program(p *program) {
 		}
 	}
 	if p.set != nil {
-		for _, m := range p.set.tensors {
-			used[b.e.persistent[m.tensor]] = true
+		for _, m := range p.set.Tensors {
+			used[b.e.persistent[m.Tensor]] = true
 		}
 	}
 	starts := map[int]int{} // instruction of a LoopStart, IfStart or Else step
@@ -309,7 +310,7 @@ func (b *builder) program(p *program) {
 	}
 	joinSets(p.code)
 	if p.set != nil {
-		p.rest = remainder(p.code, p.set.skip)
+		p.rest = remainder(p.code, p.set.Skip)
 	}
 }
 
@@ -366,7 +367,7 @@ func (b *builder) operands(all []plan.Operand, buffers []memory, use func(*persi
 	for i, o := range all {
 		switch o.Place {
 		case plan.InConstant:
-			out[i] = b.e.shared.constant(o.Index)
+			out[i] = b.e.shared.Constant(o.Index)
 		case plan.InPersistent:
 			t := b.e.persistent[graph.TensorID(o.Index)]
 			use(t)

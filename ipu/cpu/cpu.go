@@ -27,6 +27,7 @@ import (
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -94,7 +95,7 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 	compile := func(ctx context.Context, exe *graph.Executable, room *budget.Budget) (*plan.Compiled, error) {
 		return plan.Compile(ctx, exe, opts.Options, room)
 	}
-	l, kernels, err := openShared(c.Context, c.Executable, opts, compile, room)
+	l, kernels, err := weights.Open(c.Context, c.Executable, opts, compile, room)
 	if err != nil {
 		room.Release()
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -34,8 +35,8 @@ const (
 // program was to write hold old, new or half-written values.
 type Engine struct {
 	name    string // for profiles
-	shared  *shared
-	lease   *lease            // of shared
+	shared  *weights.Shared
+	lease   *weights.Lease    // of shared
 	exe     *graph.Executable // these are the shared executable's
 	opts    options
 	plan    *plan.Plan
@@ -57,7 +58,7 @@ type Engine struct {
 	packs      []packed        // in the order of Plan.Packed
 	filling    *program        // that sets the values of its weight set
 	later      setTask         // what is to be packed in this run
-	fault      failure         // of the last run that failed
+	fault      weights.Failure // of the last run that failed
 	wake       chan struct{}   // tells who waits for another engine that this one was stopped
 	staging    []byte          // memory for transfers to tensors that are only kept packed; dropped after each run
 	release    []func()        // give back memory that the garbage collector does not know
@@ -94,7 +95,7 @@ type program struct {
 	inputs, outputs []*transfer
 	persistent      []*persistent // that steps other than transfers use
 
-	set      *set          // weights that it sets, or nil
+	set      *weights.Set  // weights that it sets, or nil
 	setIndex int           // of set, for the lease
 	sources  []*byte       // memory to list those of the set in
 	rest     []instruction // code without what sets values of the set
@@ -106,24 +107,24 @@ type program struct {
 
 // assemble makes an engine that takes part in a shared executable until it is closed
 // or collected.
-func assemble(c ipu.EngineConfig, opts options, l *lease, kernels []tensor.Kernel) *Engine {
-	m := l.shared
+func assemble(c ipu.EngineConfig, opts options, l *weights.Lease, kernels []tensor.Kernel) *Engine {
+	m := l.Shared
 	e := &Engine{
 		name:    c.Name,
 		shared:  m,
 		lease:   l,
-		exe:     m.exe,
+		exe:     m.Exe,
 		opts:    opts,
-		plan:    m.plan,
+		plan:    m.Plan,
 		kernels: kernels,
-		bound:   m.bound,
+		bound:   m.Bound,
 		unused:  c.Unused,
 		pool:    workers.New(opts.Threads),
 		handles: map[string]int{},
 		wake:    make(chan struct{}, 1),
 	}
-	cleanup := runtime.AddCleanup(e, (*lease).end, l)
-	e.release = append(e.release, func() { cleanup.Stop(); l.end() })
+	cleanup := runtime.AddCleanup(e, (*weights.Lease).End, l)
+	e.release = append(e.release, func() { cleanup.Stop(); l.End() })
 	for i, s := range e.exe.Streams {
 		d := ipu.HostToDevice
 		if s.Direction == graph.DeviceToHost {
@@ -138,8 +139,8 @@ func assemble(c ipu.EngineConfig, opts options, l *lease, kernels []tensor.Kerne
 			Shape:     slices.Clone(s.Type.Shape),
 		}})
 	}
-	for i := range m.plan.Programs {
-		p := program{engine: e, plan: &m.plan.Programs[i], number: i}
+	for i := range m.Plan.Programs {
+		p := program{engine: e, plan: &m.Plan.Programs[i], number: i}
 		moved := map[graph.StreamID]bool{}
 		for k := range p.plan.Steps {
 			s := &p.plan.Steps[k]
@@ -164,7 +165,7 @@ func (e *Engine) MemoryReport() MemoryReport { return e.plan.Memory() }
 
 // Sharing returns what the engine has in common with others now. It may be
 // called at any time before Close.
-func (e *Engine) Sharing() Sharing { return e.lease.sharing() }
+func (e *Engine) Sharing() Sharing { return e.lease.Sharing() }
 
 // Inline returns true: Run computes in the caller's goroutine.
 func (e *Engine) Inline() bool { return true }
@@ -274,7 +275,7 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 		p.defined = false
 		p.lender = nil
 	}
-	e.lease.forget()
+	e.lease.Forget()
 	e.unready()
 	e.state.Store(loaded)
 	return nil

@@ -6,13 +6,14 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 )
 
 // failed ends a program with an error of the instruction at, which it
 // describes. An error that came of stopping the engine is [ipu.ErrStopped].
 func (e *Engine) failed(p *program, at int, err error) error {
 	p.abandon()
-	e.fault = failure{at: at, err: err}
+	e.fault = weights.Failure{At: at, Err: err}
 	where := fmt.Sprintf("run program %d %q", p.plan.Index, p.plan.Name)
 	if e.state.Load() != loaded {
 		if errors.Is(err, ipu.ErrStopped) {

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -13,7 +14,7 @@ import (
 // one of them lends none. It is valid until the next call for that program.
 func (e *Engine) sources(p *program) []*byte {
 	p.sources = p.sources[:0]
-	for _, s := range p.set.streams {
+	for _, s := range p.set.Streams {
 		m := e.streams[s].lends()
 		if m == nil {
 			return nil
@@ -44,9 +45,9 @@ var nothing byte
 // disconnected outdates the weights that a stream decides which is about to be
 // another.
 func (e *Engine) disconnected(id graph.StreamID, next *stream) {
-	for i := range e.shared.sets {
-		if slices.Contains(e.shared.sets[i].streams, id) && e.streams[id].lends() != next.lends() {
-			e.lease.outdate(i)
+	for i := range e.shared.Sets {
+		if slices.Contains(e.shared.Sets[i].Streams, id) && e.streams[id].lends() != next.lends() {
+			e.lease.Outdate(i)
 		}
 	}
 }
@@ -60,33 +61,33 @@ func (e *Engine) runLoad(ctx context.Context, p *program) error {
 			return e.exec(ctx, p, p.code)
 		}
 		if err := e.await(ctx, v); err != nil {
-			e.lease.release(p.setIndex, v)
+			e.lease.Release(p.setIndex, v)
 			return e.failed(p, len(p.code), err)
 		}
-		f := v.failed()
+		f := v.Failed()
 		if f == nil {
 			e.adopt(p, v)
 			return e.exec(ctx, p, p.rest)
 		}
-		e.lease.release(p.setIndex, v)
-		if !f.passing {
-			return e.failed(p, f.at, f.err)
+		e.lease.Release(p.setIndex, v)
+		if !f.Passing {
+			return e.failed(p, f.At, f.Err)
 		}
 	}
 }
 
 // claim finds the version for a program to run with. It is e's to fill, or
 // else e was added to its users.
-func (e *Engine) claim(p *program) (v *version, mine bool) {
-	v, mine, fresh := e.lease.claim(p.setIndex, e.sources(p))
+func (e *Engine) claim(p *program) (v *weights.Version, mine bool) {
+	v, mine, fresh := e.lease.Claim(p.setIndex, e.sources(p))
 	if !mine {
 		return v, false
 	}
 	e.fill(p, v, fresh)
-	e.fault = failure{at: len(p.code), err: errNotFinished}
-	for _, m := range p.set.tensors {
-		if m.stored {
-			t := e.persistent[m.tensor]
+	e.fault = weights.Failure{At: len(p.code), Err: weights.ErrNotFinished}
+	for _, m := range p.set.Tensors {
+		if m.Stored {
+			t := e.persistent[m.Tensor]
 			e.target(t)
 			t.defined = true
 		}
@@ -96,38 +97,38 @@ func (e *Engine) claim(p *program) (v *version, mine bool) {
 
 // fill begins to set the values of a version that is p's alone. A fresh one has
 // none yet.
-func (e *Engine) fill(p *program, v *version, fresh bool) {
+func (e *Engine) fill(p *program, v *weights.Version, fresh bool) {
 	e.filling = p
 	if !fresh {
 		return
 	}
 	e.bindVersion(p, v)
-	for _, m := range p.set.tensors {
-		e.persistent[m.tensor].defined = false
+	for _, m := range p.set.Tensors {
+		e.persistent[m.Tensor].defined = false
 	}
 }
 
 // bindVersion makes operands point to the values of a version.
-func (e *Engine) bindVersion(p *program, v *version) {
-	for i, k := range p.set.packs {
-		e.packs[k].bind(v.pack(i))
+func (e *Engine) bindVersion(p *program, v *weights.Version) {
+	for i, k := range p.set.Packs {
+		e.packs[k].bind(v.Pack(i))
 	}
-	for i, m := range p.set.tensors {
-		t := e.persistent[m.tensor]
+	for i, m := range p.set.Tensors {
+		t := e.persistent[m.Tensor]
 		t.memory.own, t.lender = nil, nil
-		switch u := v.value(i); {
-		case u.lent:
-			t.lender = &e.streams[m.stream]
+		switch u := v.Value(i); {
+		case u.Lent:
+			t.lender = &e.streams[m.Stream]
 			t.memory.bind(t.lender.constant.Constant())
-		case u.own != nil:
-			t.memory.bind(u.own)
+		case u.Own != nil:
+			t.memory.bind(u.Own)
 		}
 	}
 }
 
 // await waits until a version is filled, or filling it has failed.
-func (e *Engine) await(ctx context.Context, v *version) error {
-	filled := e.lease.filled(v)
+func (e *Engine) await(ctx context.Context, v *weights.Version) error {
+	filled := e.lease.Filled(v)
 	for filled != nil {
 		if e.state.Load() != loaded {
 			return ipu.ErrStopped
@@ -145,18 +146,18 @@ func (e *Engine) await(ctx context.Context, v *version) error {
 
 // adopt makes a filled version, which e was counted as a user of, the one that
 // it computes with.
-func (e *Engine) adopt(p *program, v *version) {
+func (e *Engine) adopt(p *program, v *weights.Version) {
 	e.bindVersion(p, v)
-	for _, m := range p.set.tensors {
-		e.persistent[m.tensor].defined = true
+	for _, m := range p.set.Tensors {
+		e.persistent[m.Tensor].defined = true
 	}
-	e.lease.adopt(p.setIndex, v)
+	e.lease.Adopt(p.setIndex, v)
 }
 
 // empty makes a program's version one of this engine alone, for zeros in place
 // of what the program has not set. It is being filled then.
 func (e *Engine) empty(p *program) {
-	v, fresh := e.lease.alone(p.setIndex)
+	v, fresh := e.lease.Alone(p.setIndex)
 	e.fill(p, v, fresh)
 }
 
@@ -167,12 +168,12 @@ func (e *Engine) endFilling(ctx context.Context, finished bool) {
 	e.filling = nil
 	if !finished {
 		f := e.fault
-		f.passing = ctx.Err() != nil || e.state.Load() != loaded
-		e.lease.finish(p.setIndex, &f)
+		f.Passing = ctx.Err() != nil || e.state.Load() != loaded
+		e.lease.Finish(p.setIndex, &f)
 		return
 	}
-	for _, m := range p.set.tensors {
-		e.persistent[m.tensor].memory.own = nil // which others read now
+	for _, m := range p.set.Tensors {
+		e.persistent[m.Tensor].memory.own = nil // which others read now
 	}
-	e.lease.finish(p.setIndex, nil)
+	e.lease.Finish(p.setIndex, nil)
 }

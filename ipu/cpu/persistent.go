@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 )
 
 // packAhead is after how many bytes of tensors that wait to be packed
@@ -85,7 +86,7 @@ func (e *Engine) set(ctx context.Context, t *transfer, more bool) error {
 		p.memory.bind(src)
 		p.lender = s
 		if u := e.beingSet(p); u != nil {
-			u.lent = true
+			u.Lent = true
 		}
 	case usable && !p.plan.Stored:
 	default:
@@ -146,8 +147,8 @@ func (e *Engine) target(p *persistent) []byte {
 	}
 	own := &p.memory.own
 	if u := e.beingSet(p); u != nil {
-		u.lent = false
-		own = &u.own
+		u.Lent = false
+		own = &u.Own
 	}
 	if *own == nil {
 		*own = align.Bytes(p.plan.Bytes)
@@ -159,11 +160,11 @@ func (e *Engine) target(p *persistent) []byte {
 
 // beingSet returns the value of a tensor that engines may have in common while it
 // is being set, or nil.
-func (e *Engine) beingSet(p *persistent) *rowMajor {
+func (e *Engine) beingSet(p *persistent) *weights.RowMajor {
 	if p.loader == nil || p.loader != e.filling {
 		return nil
 	}
-	return e.lease.version(p.loader.setIndex).value(p.member)
+	return e.lease.Version(p.loader.setIndex).Value(p.member)
 }
 
 // define gives the value zero to the persistent tensors of a program that

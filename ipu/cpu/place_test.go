@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/stretchr/testify/require"
 )
@@ -42,7 +43,7 @@ func TestPlanningEndsWithContext(t *testing.T) {
 	_, err := New(ipu.EngineConfig{Executable: exe, Context: done})
 	require.ErrorIs(t, err, context.Canceled)
 
-	users := func() int { return engines(exe) }
+	users := func() int { return weights.Engines(exe) }
 	require.Zero(t, users())
 	second := make(chan error)
 	_, err = New(ipu.EngineConfig{Executable: exe, Context: &endsLater{Context: context.Background(), wait: func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/weights"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -148,7 +149,7 @@ func (s *sharer) gives(t require.TestingT, w *sharedWeights, i int) {
 
 // unused checks that nothing is left of engines of exe.
 func unused(t require.TestingT, exe []byte) {
-	require.Zero(t, engines(exe))
+	require.Zero(t, weights.Engines(exe))
 }
 
 func TestEnginesShareWeights(t *testing.T) {
@@ -169,7 +170,7 @@ func TestEnginesShareWeights(t *testing.T) {
 				}
 				require.Equal(t, all[0].plan, e.plan)
 				if i > 0 {
-					require.Same(t, all[0].lease.version(0), e.lease.version(0))
+					require.Same(t, all[0].lease.Version(0), e.lease.Version(0))
 				}
 			}
 			for i := range 3 {
@@ -202,7 +203,7 @@ func TestSharedWeightsAreUpdated(t *testing.T) {
 		run(t, all[i].Engine, 0)
 		all[i].gives(t, old, 0)
 	}
-	version := func(i int) *version { return all[i].lease.version(0) }
+	version := func(i int) *weights.Version { return all[i].lease.Version(0) }
 	first := version(0)
 	other.connect(t, all[1].Engine)
 	all[1].gives(t, old, 1) // connecting changes nothing yet
@@ -219,7 +220,7 @@ func TestSharedWeightsAreUpdated(t *testing.T) {
 		all[i].gives(t, other, 0)
 		require.Same(t, version(1), version(i))
 	}
-	require.Zero(t, first.users, "nobody holds the old values")
+	require.Zero(t, all[1].lease.Users(first), "nobody holds the old values")
 	all[1].gives(t, other, 1)
 
 	// One goes back, alone.
@@ -256,12 +257,12 @@ func TestSharedWeightsAreForgotten(t *testing.T) {
 	b.gives(t, w, 0)
 	run(t, a.Engine, 0)
 	a.gives(t, w, 0)
-	require.Same(t, b.lease.version(0), a.lease.version(0))
+	require.Same(t, b.lease.Version(0), a.lease.Version(0))
 
 	load(t, a.Engine)
 	run(t, a.Engine, 0)
 	a.gives(t, w, 0)
-	require.Same(t, b.lease.version(0), a.lease.version(0))
+	require.Same(t, b.lease.Version(0), a.lease.Version(0))
 	b.gives(t, w, 1)
 }
 
@@ -281,7 +282,7 @@ func TestWeightsRunAgain(t *testing.T) {
 		run(t, e.Engine, 0)
 		e.gives(t, w, 0)
 	}
-	require.Same(t, b.lease.version(0), a.lease.version(0))
+	require.Same(t, b.lease.Version(0), a.lease.Version(0))
 }
 
 // TestOnlyConstantWeightsAreShared feeds one weight by a stream that promises
@@ -327,7 +328,7 @@ func TestForgottenEngines(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		runtime.GC()
-		return engines(exe) == 0
+		return weights.Engines(exe) == 0
 	}, 20*time.Second, time.Millisecond)
 }
 
@@ -384,7 +385,7 @@ func waits(t *testing.T, e *Engine, ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- e.Run(ctx, 0) }()
 	require.Eventually(t, func() bool {
-		return e.lease.waiting(0) > 0
+		return e.lease.Waiting(0) > 0
 	}, 20*time.Second, 100*time.Microsecond)
 	return done
 }
@@ -410,7 +411,7 @@ func TestLoadWaitsForAnother(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	waiting, stopping, giving := waits(t, b.Engine, context.Background()), waits(t, stopped.Engine, context.Background()), waits(t, late.Engine, ctx)
 	for {
-		if a.lease.waiting(0) == 3 {
+		if a.lease.Waiting(0) == 3 {
 			break
 		}
 		runtime.Gosched()
@@ -424,13 +425,13 @@ func TestLoadWaitsForAnother(t *testing.T) {
 	require.NoError(t, <-waiting)
 	a.gives(t, w, 0)
 	b.gives(t, w, 0)
-	require.Equal(t, 2, a.lease.users(0))
+	require.Equal(t, 2, a.lease.Users(a.lease.Version(0)))
 
 	load(t, stopped.Engine)
 	for _, e := range []*sharer{stopped, late} {
 		run(t, e.Engine, 0)
 		e.gives(t, w, 0)
-		require.Same(t, a.lease.version(0), e.lease.version(0))
+		require.Same(t, a.lease.Version(0), e.lease.Version(0))
 	}
 }
 
@@ -487,7 +488,7 @@ func TestLoadFailsForAll(t *testing.T) {
 				run(t, e.Engine, 0)
 				e.gives(t, w, 0)
 			}
-			require.Same(t, a.lease.version(0), b.lease.version(0))
+			require.Same(t, a.lease.Version(0), b.lease.Version(0))
 		})
 	}
 }

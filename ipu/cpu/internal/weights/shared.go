@@ -1,4 +1,10 @@
-package cpu
+// Package weights has what the engines of one executable share: its plan, constants as
+// their kernels want them, and the weights. An engine opens a shared executable and
+// gets a lease on it, with which it claims a version of each weight set before it sets
+// the values, adopts one that another engine has set, and releases it. The store knows
+// of no engine: kernels, streams' memory and thread pool are given to it. What is shared
+// is counted once on each budget.
+package weights
 
 import (
 	"context"
@@ -18,22 +24,21 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// shared is a shared executable: what all engines of one executable with equal options have in common, counted by their number, for
-// as long as one of them is open: the plan, constants in their kernels' layouts, and
-// the weights (see set). Kernels are not part of it, since they keep the state of a
-// run.
-type shared struct {
+// Shared is a shared executable: what all engines of one executable with equal options
+// have in common, counted by their number (a reference count), for as long as one of
+// them is open. Kernels are not part of it, since they keep the state of a run.
+type Shared struct {
 	key   sharedKey
 	users int           // engines; guarded by executables
 	made  chan struct{} // closed when what follows up to packing is there, or failure
 
 	failure error
 	ended   bool // who made it failed for its context's or its budget's sake
-	exe     *graph.Executable
-	plan    *plan.Plan
-	bound   map[plan.NodeKey]int // index into nodes
+	Exe     *graph.Executable
+	Plan    *plan.Plan
+	Bound   map[plan.NodeKey]int // index into nodes and into each engine's kernels
 	nodes   []plan.NodeKey       // that have kernels
-	sets    []set                // of weights
+	Sets    []Set                // of weights
 
 	packing   sync.Mutex     // guards what follows
 	packed    bool           // constants are where their kernels want them
@@ -62,14 +67,14 @@ type compileFunc func(context.Context, *graph.Executable, *budget.Budget) (*plan
 // executables are those that engines use.
 var executables = struct {
 	sync.Mutex
-	all map[sharedKey]*shared
-}{all: map[sharedKey]*shared{}}
+	all map[sharedKey]*Shared
+}{all: map[sharedKey]*Shared{}}
 
-// openShared returns the shared executable of exe and the engine's options, which tell
+// Open returns the shared executable of exe and the engine's options, which tell
 // it from others, for one more engine, and kernels for it, whose tables room counts. The
 // first to ask makes it with compile, the others wait; if its context or its budget
 // ends that, another makes it. The engine takes part until its lease ends.
-func openShared(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*lease, []tensor.Kernel, error) {
+func Open(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*Lease, []tensor.Kernel, error) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -79,20 +84,20 @@ func openShared(ctx context.Context, exe []byte, opts any, compile compileFunc, 
 		case err != nil:
 			return nil, nil, err
 		case m != nil:
-			return &lease{shared: m, held: make([]held, len(m.sets)), room: room}, kernels, nil
+			return &Lease{Shared: m, held: make([]held, len(m.Sets)), room: room}, kernels, nil
 		}
 	}
 }
 
-// joinShared is one attempt of [openShared]. It returns neither an executable nor an
+// joinShared is one attempt of [Open]. It returns neither an executable nor an
 // error if another's context or budget ended it.
-func joinShared(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*shared, []tensor.Kernel, error) {
+func joinShared(ctx context.Context, exe []byte, opts any, compile compileFunc, room *budget.Budget) (*Shared, []tensor.Kernel, error) {
 	key := sharedKey{at: unsafe.SliceData(exe), size: len(exe), opts: opts}
 	copy(key.head[:], exe)
 	executables.Lock()
 	m, found := executables.all[key]
 	if !found {
-		m = &shared{key: key, made: make(chan struct{})}
+		m = &Shared{key: key, made: make(chan struct{})}
 		executables.all[key] = m
 	}
 	m.users++
@@ -122,8 +127,8 @@ func joinShared(ctx context.Context, exe []byte, opts any, compile compileFunc, 
 
 // make fills in what engines have in common, and returns the kernels that it
 // was planned with.
-func (m *shared) make(ctx context.Context, exe []byte, compile compileFunc, room *budget.Budget) []tensor.Kernel {
-	m.failure = fmt.Errorf("plan the executable: %w", errNotFinished)
+func (m *Shared) make(ctx context.Context, exe []byte, compile compileFunc, room *budget.Budget) []tensor.Kernel {
+	m.failure = fmt.Errorf("plan the executable: %w", ErrNotFinished)
 	defer func() {
 		if m.failure != nil { // whoever comes now tries again
 			m.ended = ctx.Err() != nil || errors.Is(m.failure, budget.ErrExceeded)
@@ -142,37 +147,37 @@ func (m *shared) make(ctx context.Context, exe []byte, compile compileFunc, room
 	if m.failure = err; err != nil {
 		return nil
 	}
-	m.exe, m.plan, m.bound = c.Exe, c.Plan, c.Bound
+	m.Exe, m.Plan, m.Bound = c.Exe, c.Plan, c.Bound
 	m.nodes = make([]plan.NodeKey, len(c.Kernels))
 	for node, i := range c.Bound {
 		m.nodes[i] = node
 	}
-	m.sets = setsOf(c.Plan)
+	m.Sets = setsOf(c.Plan)
 	return c.Kernels
 }
 
 // bind makes the kernels of one more engine, whose tables room counts.
-func (m *shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel, error) {
+func (m *Shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel, error) {
 	kernels := make([]tensor.Kernel, len(m.nodes))
 	for i, key := range m.nodes {
 		err := ctx.Err()
 		if err != nil {
 			return nil, err
 		}
-		if kernels[i], _, err = bind.Node(m.exe, &m.exe.Graphs[key.Graph].Nodes[key.Node], room); err != nil {
-			n := &m.exe.Graphs[key.Graph]
+		if kernels[i], _, err = bind.Node(m.Exe, &m.Exe.Graphs[key.Graph].Nodes[key.Node], room); err != nil {
+			n := &m.Exe.Graphs[key.Graph]
 			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.Node, n.Nodes[key.Node].Name, n.Name, err) // of memory: it could be bound before
 		}
 	}
-	for i := range m.plan.Packed {
-		k := &m.plan.Packed[i]
-		kernels[m.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer).UsePacked(k.Operand)
+	for i := range m.Plan.Packed {
+		k := &m.Plan.Packed[i]
+		kernels[m.Bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer).UsePacked(k.Operand)
 	}
 	return kernels, nil
 }
 
 // leave ends the part of one engine.
-func (m *shared) leave() {
+func (m *Shared) leave() {
 	executables.Lock()
 	m.users--
 	last := m.users == 0
@@ -186,32 +191,32 @@ func (m *shared) leave() {
 }
 
 // forget sees to it that nobody else gets the executable. executables must be locked.
-func (m *shared) forget() {
+func (m *Shared) forget() {
 	if executables.all[m.key] == m {
 		delete(executables.all, m.key)
 	}
 }
 
 // engines returns how many take part.
-func (m *shared) engines() int {
+func (m *Shared) engines() int {
 	executables.Lock()
 	defer executables.Unlock()
 	return m.users
 }
 
-// packConstants sees to it that constants are in the layouts of their kernels: the
+// PackConstants sees to it that constants are in the layouts of their kernels: the
 // kernels of one engine pack them on its thread pool, unless another's have done so
 // before. unused, if it is not nil, is called for the parts of the executable that
 // nobody looks at from then on.
-func (m *shared) packConstants(kernels []tensor.Kernel, pool *workers.Pool, unused func([]byte)) (err error) {
+func (m *Shared) PackConstants(kernels []tensor.Kernel, pool *workers.Pool, unused func([]byte)) (err error) {
 	m.packing.Lock()
 	defer m.packing.Unlock()
 	if m.packed {
 		return nil
 	}
 	var size int64
-	for i := range m.plan.Packed {
-		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
+	for i := range m.Plan.Packed {
+		if k := &m.Plan.Packed[i]; m.Exe.Tensors[k.Tensor].Const {
 			size += align.Up(k.Bytes)
 		}
 	}
@@ -222,19 +227,19 @@ func (m *shared) packConstants(kernels []tensor.Kernel, pool *workers.Pool, unus
 			release()
 		}
 	}()
-	m.packs, m.constants = make([][]byte, len(m.plan.Packed)), map[int][]byte{}
+	m.packs, m.constants = make([][]byte, len(m.Plan.Packed)), map[int][]byte{}
 	only := m.packedOnly()
 	var task packTask
-	for i := range m.plan.Packed {
-		k := &m.plan.Packed[i]
-		if !m.exe.Tensors[k.Tensor].Const {
+	for i := range m.Plan.Packed {
+		k := &m.Plan.Packed[i]
+		if !m.Exe.Tensors[k.Tensor].Const {
 			continue
 		}
 		m.packs[i] = mem[:k.Bytes:k.Bytes]
 		mem = mem[align.Up(k.Bytes):]
-		j := packJob{packer: m.packer(kernels, i), dst: m.packs[i], src: m.aligned(int(k.Tensor))}
+		j := packJob{packer: m.Packer(kernels, i), dst: m.packs[i], src: m.aligned(int(k.Tensor))}
 		if unused != nil && only[k.Tensor] {
-			data := m.exe.Tensors[k.Tensor].Data
+			data := m.Exe.Tensors[k.Tensor].Data
 			j.after = func() { unused(data) }
 		}
 		task.packs = append(task.packs, j)
@@ -250,13 +255,13 @@ func (m *shared) packConstants(kernels []tensor.Kernel, pool *workers.Pool, unus
 }
 
 // packedOnly returns the constants that only kernels' own layouts are made from.
-func (m *shared) packedOnly() map[graph.TensorID]bool {
+func (m *Shared) packedOnly() map[graph.TensorID]bool {
 	only := map[graph.TensorID]bool{}
-	for _, k := range m.plan.Packed {
-		only[k.Tensor] = m.exe.Tensors[k.Tensor].Const
+	for _, k := range m.Plan.Packed {
+		only[k.Tensor] = m.Exe.Tensors[k.Tensor].Const
 	}
-	for i := range m.plan.Programs {
-		for _, s := range m.plan.Programs[i].Steps {
+	for i := range m.Plan.Programs {
+		for _, s := range m.Plan.Programs[i].Steps {
 			for _, o := range slices.Concat(s.In, s.Out) {
 				if o.Place == plan.InConstant {
 					delete(only, graph.TensorID(o.Index))
@@ -269,10 +274,10 @@ func (m *shared) packedOnly() map[graph.TensorID]bool {
 
 // spans returns the memory of constants, in one piece where they follow each
 // other: neighbours share pages.
-func (m *shared) spans(of map[graph.TensorID]bool) [][]byte {
+func (m *Shared) spans(of map[graph.TensorID]bool) [][]byte {
 	var all [][]byte
-	for i := range m.exe.Tensors {
-		data := m.exe.Tensors[i].Data
+	for i := range m.Exe.Tensors {
+		data := m.Exe.Tensors[i].Data
 		if !of[graph.TensorID(i)] || len(data) == 0 {
 			continue
 		}
@@ -289,29 +294,29 @@ func (m *shared) spans(of map[graph.TensorID]bool) [][]byte {
 	return all
 }
 
-// constant returns the data of a constant, aligned to its elements.
-func (m *shared) constant(i int) []byte {
+// Constant returns the data of a constant, aligned to its elements.
+func (m *Shared) Constant(i int) []byte {
 	m.packing.Lock()
 	defer m.packing.Unlock()
 	return m.aligned(i)
 }
 
-// packedConstant returns operand i of Plan.Packed, a constant, as its kernel wants it.
-func (m *shared) packedConstant(i int) []byte {
+// PackedConstant returns operand i of Plan.Packed, a constant, as its kernel wants it.
+func (m *Shared) PackedConstant(i int) []byte {
 	m.packing.Lock()
 	defer m.packing.Unlock()
 	return m.packs[i]
 }
 
-// packer returns, of an engine's kernels, the one that wants operand i of Plan.Packed packed.
-func (m *shared) packer(kernels []tensor.Kernel, i int) packer {
-	k := &m.plan.Packed[i]
-	return packer{kernels[m.bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
+// Packer returns, of an engine's kernels, the one that wants operand i of Plan.Packed packed.
+func (m *Shared) Packer(kernels []tensor.Kernel, i int) Packer {
+	k := &m.Plan.Packed[i]
+	return Packer{kernels[m.Bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
 }
 
 // aligned is constant with the lock held.
-func (m *shared) aligned(i int) []byte {
-	t := &m.exe.Tensors[i]
+func (m *Shared) aligned(i int) []byte {
+	t := &m.Exe.Tensors[i]
 	data := t.Data
 	if data != nil && align.To(data, t.Type.DType.Size()) {
 		return data
@@ -330,58 +335,58 @@ type packTask struct{ packs []packJob }
 
 // packJob is one operand to pack.
 type packJob struct {
-	packer   packer
+	packer   Packer
 	dst, src []byte
 	after    func() // may be nil
 }
 
-// packer is a kernel and one of its operands.
-type packer struct {
+// Packer is a kernel and one of its operands.
+type Packer struct {
 	kernel  tensor.Packer
 	operand int
 }
 
-func (p packer) pack(dst, src []byte) { p.kernel.Pack(p.operand, dst, src) }
+func (p Packer) Pack(dst, src []byte) { p.kernel.Pack(p.operand, dst, src) }
 
 // Do packs one operand.
 func (t *packTask) Do(i int) {
 	j := &t.packs[i]
-	j.packer.pack(j.dst, j.src)
+	j.packer.Pack(j.dst, j.src)
 	if j.after != nil {
 		j.after()
 	}
 }
 
-// lease is an engine's part in a shared executable, and in what it computes with. It
+// Lease is an engine's part in a shared executable, and in what it computes with. It
 // knows nothing of the engine, so that it can be ended after the engine was forgotten
 // without being closed.
-type lease struct {
-	shared *shared
+type Lease struct {
+	Shared *Shared
 	held   []held         // by weight set
 	room   *budget.Budget // of the engine alone
 	pays   bool           // for a part of what engines share
 	ended  sync.Once
 }
 
-// end gives back what the engine had of the shared executable.
-func (l *lease) end() {
+// End gives back what the engine had of the shared executable.
+func (l *Lease) End() {
 	l.ended.Do(func() {
-		l.shared.weights.Lock()
+		l.Shared.weights.Lock()
 		for i := range l.held {
-			l.shared.sets[i].drop(&l.held[i])
+			l.Shared.Sets[i].drop(&l.held[i])
 		}
-		l.shared.weights.Unlock()
-		l.shared.leave()
+		l.Shared.weights.Unlock()
+		l.Shared.leave()
 		if l.pays {
-			l.shared.shares.leave(l.room)
+			l.Shared.shares.leave(l.room)
 		}
 		l.room.Release()
 	})
 }
 
-// engines returns how many engines of the executable at exe are open or being made,
+// Engines returns how many engines of the executable at exe are open or being made,
 // whatever their options.
-func engines(exe []byte) (n int) {
+func Engines(exe []byte) (n int) {
 	executables.Lock()
 	defer executables.Unlock()
 	for key, m := range executables.all {

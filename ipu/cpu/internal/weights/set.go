@@ -1,4 +1,4 @@
-package cpu
+package weights
 
 import (
 	"slices"
@@ -8,33 +8,33 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
-// set is a weight set: the persistent tensors that one program gives their values and that
+// Set is a weight set: the persistent tensors that one program gives their values and that
 // nothing changes afterwards: weights, what is computed from them, and what
 // kernels make of both. The values depend on nothing but the executable and on
 // what the program's streams deliver. Where each of these streams lends memory
 // that does not change (ipu.Constant), engines that were lent the same memory
 // have the values in common.
-type set struct {
-	program int              // index into Plan.Programs
-	streams []graph.StreamID // that decide the values
-	tensors []member
-	packs   []int  // into Plan.Packed
+type Set struct {
+	Program int              // index into Plan.Programs
+	Streams []graph.StreamID // that decide the values
+	Tensors []member
+	Packs   []int  // into Plan.Packed
 	bytes   int64  // of packs, aligned
-	skip    []bool // by step of the program: its results are values of the set and what only they are made of
+	Skip    []bool // by step of the program: its results are values of the set and what only they are made of
 
-	versions []*version // that engines may join; guarded by shared.weights
+	versions []*Version // that engines may join; guarded by Shared.weights
 }
 
 // member is one tensor of a set.
 type member struct {
-	tensor graph.TensorID
-	stream graph.StreamID // that it is copied from; -1 for one that is computed
-	stored bool           // a node writes it row-major
+	Tensor graph.TensorID
+	Stream graph.StreamID // that it is copied from; -1 for one that is computed
+	Stored bool           // a node writes it row-major
 }
 
 // setsOf finds the weight sets of a plan, one a program at most. It takes programs
 // that only load: without loops, branches and outputs.
-func setsOf(p *plan.Plan) []set {
+func setsOf(p *plan.Plan) []Set {
 	writers := map[graph.TensorID]int{}
 	for i := range p.Programs {
 		for _, s := range p.Programs[i].Steps {
@@ -45,7 +45,7 @@ func setsOf(p *plan.Plan) []set {
 			}
 		}
 	}
-	var all []set
+	var all []Set
 	for i := range p.Programs {
 		if g := setOf(p, i, writers); g != nil {
 			all = append(all, *g)
@@ -57,9 +57,9 @@ func setsOf(p *plan.Plan) []set {
 // setOf finds the weight set of a program: tensors that nothing else writes, and
 // the program once, before it reads them, with what follows from its streams
 // and constants.
-func setOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *set {
+func setOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *Set {
 	prog := &p.Programs[n]
-	g := &set{program: n, skip: make([]bool, len(prog.Steps))}
+	g := &Set{Program: n, Skip: make([]bool, len(prog.Steps))}
 	members, read := map[graph.TensorID]bool{}, map[graph.TensorID]bool{}
 	foreign := make([]bool, len(prog.Buffers)) // depends on other persistent tensors
 	whole := func(buffer int) int {
@@ -97,7 +97,7 @@ func setOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *set {
 				b := whole(o.Index)
 				foreign[b] = foreign[b] || strange
 				if s.Kind == plan.CopyIn {
-					g.streams = append(g.streams, s.Stream)
+					g.Streams = append(g.Streams, s.Stream)
 				}
 			case plan.InPersistent:
 				t := graph.TensorID(o.Index)
@@ -105,23 +105,23 @@ func setOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *set {
 					continue
 				}
 				members[t] = true
-				m := member{tensor: t, stream: -1, stored: s.Kind != plan.CopyIn && s.Kind != plan.Keep}
+				m := member{Tensor: t, Stream: -1, Stored: s.Kind != plan.CopyIn && s.Kind != plan.Keep}
 				if s.Kind == plan.CopyIn {
-					m.stream = s.Stream
-					g.streams = append(g.streams, s.Stream)
+					m.Stream = s.Stream
+					g.Streams = append(g.Streams, s.Stream)
 				}
-				g.tensors = append(g.tensors, m)
+				g.Tensors = append(g.Tensors, m)
 			}
 		}
 	}
-	if len(g.tensors) == 0 {
+	if len(g.Tensors) == 0 {
 		return nil
 	}
-	slices.Sort(g.streams)
-	g.streams = slices.Compact(g.streams)
+	slices.Sort(g.Streams)
+	g.Streams = slices.Compact(g.Streams)
 	for i, k := range p.Packed {
 		if members[k.Tensor] {
-			g.packs = append(g.packs, i)
+			g.Packs = append(g.Packs, i)
 			g.bytes += align.Up(k.Bytes)
 		}
 	}
@@ -129,17 +129,17 @@ func setOf(p *plan.Plan, n int, writers map[graph.TensorID]int) *set {
 	needed := make([]bool, len(prog.Buffers))
 	for i := len(prog.Steps) - 1; i >= 0; i-- {
 		s := &prog.Steps[i]
-		g.skip[i] = true
+		g.Skip[i] = true
 		both := false
 		for _, o := range s.Out {
 			switch {
 			case o.Place == plan.InPersistent && members[graph.TensorID(o.Index)]:
 				both = true
 			case o.Place == plan.InPersistent, o.Place == plan.InBuffer && needed[whole(o.Index)]:
-				g.skip[i] = false
+				g.Skip[i] = false
 			}
 		}
-		if g.skip[i] {
+		if g.Skip[i] {
 			continue
 		}
 		if both {

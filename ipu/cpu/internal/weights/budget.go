@@ -1,4 +1,4 @@
-package cpu
+package weights
 
 import (
 	"fmt"
@@ -35,13 +35,13 @@ func (s *shares) leave(room *budget.Budget) {
 	}
 }
 
-// charge counts the memory that an engine is about to allocate: arena, persistent
+// Charge counts the memory that an engine is about to allocate: arena, persistent
 // tensors and packed weights; tables of kernels have been counted. What engines
 // share is counted by the first on each budget. It returns why the engine may not
 // be loaded if that does not fit, and then nothing more is counted than before.
-func (l *lease) charge() error {
-	p, s := l.shared.plan, &l.shared.shares
-	all, common := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes), l.shared.common()
+func (l *Lease) Charge() error {
+	p, s := l.Shared.Plan, &l.Shared.shares
+	all, common := budget.Add(p.ArenaBytes, p.PersistentBytes, p.PackedBytes), l.Shared.Common()
 	own := all - common
 	s.Lock()
 	defer s.Unlock()
@@ -71,22 +71,22 @@ func (l *lease) charge() error {
 	return nil
 }
 
-// common returns the bytes that all engines of a shared executable have together.
-func (m *shared) common() (n int64) {
-	for i := range m.plan.Packed {
-		if k := &m.plan.Packed[i]; m.exe.Tensors[k.Tensor].Const {
+// Common returns the bytes that all engines of a shared executable have together.
+func (m *Shared) Common() (n int64) {
+	for i := range m.Plan.Packed {
+		if k := &m.Plan.Packed[i]; m.Exe.Tensors[k.Tensor].Const {
 			n = budget.Add(n, align.Up(k.Bytes))
 		}
 	}
 	grouped := map[graph.TensorID]bool{}
-	for i := range m.sets {
-		n = budget.Add(n, m.sets[i].bytes)
-		for _, member := range m.sets[i].tensors {
-			grouped[member.tensor] = true
+	for i := range m.Sets {
+		n = budget.Add(n, m.Sets[i].bytes)
+		for _, member := range m.Sets[i].Tensors {
+			grouped[member.Tensor] = true
 		}
 	}
-	for i := range m.plan.Persistent {
-		if p := &m.plan.Persistent[i]; p.Stored && grouped[p.Tensor] {
+	for i := range m.Plan.Persistent {
+		if p := &m.Plan.Persistent[i]; p.Stored && grouped[p.Tensor] {
 			n = budget.Add(n, align.Up(p.Bytes))
 		}
 	}
@@ -104,8 +104,8 @@ func (r refused) Unwrap() error { return budget.ErrExceeded }
 
 // refusal says why an engine may not be loaded that needs so many bytes, tables of
 // its kernels among them, beside what others have taken.
-func (l *lease) refusal(tables, need, others int64) error {
-	p := l.shared.plan
+func (l *Lease) refusal(tables, need, others int64) error {
+	p := l.Shared.Plan
 	what := fmt.Sprintf("%s for local tensors, %s for persistent ones, %s for packed weights, %s for tables of kernels",
 		budget.Text(p.ArenaBytes), budget.Text(p.PersistentBytes), budget.Text(p.PackedBytes), budget.Text(tables))
 	if most := p.Greatest(); most != "" {
