@@ -92,10 +92,10 @@ func newEngine(c ipu.EngineConfig) (*Engine, error) {
 		return nil, err
 	}
 	room := budget.From(c.Context).Part(opts.Memory)
-	compile := func(ctx context.Context, exe *graph.Executable, room *budget.Budget) (*plan.Compiled, error) {
-		return plan.Compile(ctx, exe, opts.Options, room)
-	}
-	l, kernels, err := weights.Open(c.Context, c.Executable, opts, compile, room)
+	l, kernels, err := weights.Open(c.Context, c.Executable, opts,
+		func(ctx context.Context, exe *graph.Executable, room *budget.Budget) (*plan.Compiled, error) {
+			return plan.Compile(ctx, exe, opts.Options, room)
+		}, room)
 	if err != nil {
 		room.Release()
 		return nil, err
