@@ -91,6 +91,15 @@ func (v ValueInfo) String() string {
 	return s + "[" + strings.Join(dims, ",") + "]"
 }
 
+// Declare returns the declaration of a graph input or output of a fixed shape.
+func Declare(name string, elem ElemType, shape []int64) ValueInfo {
+	v := ValueInfo{Name: name, Elem: elem, HasShape: true, Dims: make([]Dim, len(shape))}
+	for axis, n := range shape {
+		v.Dims[axis] = Dim{Known: true, Value: n}
+	}
+	return v
+}
+
 // Free reports whether d has no size. Some exporters write -1 for that.
 func (d Dim) Free() bool { return !d.Known || d.Value < 0 }
 

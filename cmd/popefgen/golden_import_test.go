@@ -24,8 +24,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// publicCases returns the public models with their data sets, or skips the test.
-func publicCases(t *testing.T) []verify.Case {
+// publicModels returns the folder of the public models, or skips the test.
+func publicModels(t *testing.T) string {
 	t.Helper()
 	data := os.Getenv("POPEFGEN_TESTDATA")
 	if data == "" {
@@ -35,6 +35,13 @@ func publicCases(t *testing.T) []verify.Case {
 	if _, err := os.Stat(dir); err != nil {
 		t.Skipf("no public models in %s (set POPEFGEN_TESTDATA)", dir)
 	}
+	return dir
+}
+
+// publicCases returns the public models with their data sets, or skips the test.
+func publicCases(t *testing.T) []verify.Case {
+	t.Helper()
+	dir := publicModels(t)
 	cases, err := verify.Find([]string{dir}, true)
 	require.NoError(t, err)
 	return cases

@@ -44,14 +44,7 @@ func TestPublicModels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a package for every public model and data set")
 	}
-	data := os.Getenv("POPEFGEN_TESTDATA")
-	if data == "" {
-		data = filepath.Join("..", "..", "..", "shared")
-	}
-	dir := filepath.Join(data, "models")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no public models in %s (set POPEFGEN_TESTDATA)", dir)
-	}
+	dir := publicModels(t)
 	module := t.TempDir()
 	sets := compilePublic(t, dir, module)
 	runGenerated(t, module, sets)

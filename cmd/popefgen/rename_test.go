@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -107,14 +106,7 @@ func TestProposedForPublicModels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles every public model")
 	}
-	data := os.Getenv("POPEFGEN_TESTDATA")
-	if data == "" {
-		data = filepath.Join("..", "..", "..", "shared")
-	}
-	dir := filepath.Join(data, "models")
-	if _, err := os.Stat(dir); err != nil {
-		t.Skipf("no public models in %s (set POPEFGEN_TESTDATA)", dir)
-	}
+	dir := publicModels(t)
 	want := map[string]string{
 		"basic_pitch":         "ServingDefaultInput2_0=Input StatefulPartitionedCall2=Output2 StatefulPartitionedCall1=Output1 StatefulPartitionedCall0=Output0",
 		"blazeface_front_128": "Input0=Input Identity0=Output0 Identity1_0=Output1 Identity2_0=Output2 Identity3_0=Output3",

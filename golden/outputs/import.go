@@ -3,9 +3,9 @@ package outputs
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -47,29 +47,17 @@ func Match(kind string, ports []Port, stored []Stored) ([][]byte, error) {
 func storedNames(stored []Stored) string {
 	names := make([]string, len(stored))
 	for i, s := range stored {
-		names[i] = fmt.Sprintf("%q", s.Name)
+		names[i] = s.Name
 	}
-	return list(names)
+	return printable.Quoted(names)
 }
 
 func portNames(ports []Port) string {
 	names := make([]string, len(ports))
 	for i, p := range ports {
-		names[i] = fmt.Sprintf("%q", p.Anchor)
+		names[i] = p.Anchor
 	}
-	return list(names)
-}
-
-// list joins the first names of a list.
-func list(names []string) string {
-	const most = 12
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > most:
-		return fmt.Sprintf("%s, … (%d in all)", strings.Join(names[:most], ", "), len(names))
-	}
-	return strings.Join(names, ", ")
+	return printable.Quoted(names)
 }
 
 // Import adds a case to the goldens in dir as [Record] does, without running m:

@@ -170,7 +170,7 @@ func (c *Case) replace(name string, t *onnx.Tensor) {
 	}
 	for i, v := range g.Inputs {
 		if v.Name == name {
-			g.Inputs[i] = info(name, &named)
+			g.Inputs[i] = onnx.Declare(name, named.Elem, named.Dims)
 			if c.Inputs[name] != nil {
 				c.Inputs[name] = &named
 			}

@@ -50,7 +50,7 @@ func (r *reducer) keep(kept []bool, outputs []string) *Case {
 			to.Initializers = append(to.Initializers, &named)
 			continue
 		}
-		to.Inputs = append(to.Inputs, info(name, t))
+		to.Inputs = append(to.Inputs, onnx.Declare(name, t.Elem, t.Dims))
 		c.Inputs[name] = &named
 	}
 	to.Outputs = r.declared(outputs)
@@ -70,7 +70,7 @@ func (r *reducer) declared(names []string) []onnx.ValueInfo {
 			}
 		}
 		if t := r.values[name]; t != nil {
-			v = info(name, t)
+			v = onnx.Declare(name, t.Elem, t.Dims)
 		}
 		out = append(out, v)
 	}

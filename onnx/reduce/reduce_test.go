@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
 )
 
@@ -71,7 +72,7 @@ func validity(c *Case) error {
 		if c.Inputs[v.Name] == nil || c.Inputs[v.Name].Name != v.Name {
 			return fmt.Errorf("input %q has no value", v.Name)
 		}
-		if d := cmp.Diff(info(v.Name, c.Inputs[v.Name]), v); d != "" {
+		if d := cmp.Diff(onnx.Declare(v.Name, c.Inputs[v.Name].Elem, c.Inputs[v.Name].Dims), v); d != "" {
 			return errors.New(d)
 		}
 	}
@@ -110,7 +111,7 @@ func drawCase(t *rapid.T) *Case {
 	for i := range rapid.IntRange(1, 3).Draw(t, "inputs") {
 		name := fmt.Sprint("x", i)
 		c.Inputs[name] = floats("", []int64{2, 3}, 1, 2, 3, 4, 5, 6.5)
-		g.Inputs = append(g.Inputs, info(name, c.Inputs[name]))
+		g.Inputs = append(g.Inputs, onnx.Declare(name, c.Inputs[name].Elem, c.Inputs[name].Dims))
 		names = append(names, name)
 	}
 	for i := range rapid.IntRange(0, 3).Draw(t, "initializers") {
@@ -285,7 +286,7 @@ func TestReduceShrinks(t *testing.T) {
 	p := predicateFunc(func(c *Case) bool {
 		n := c.Model.Graph.Nodes[0]
 		x, w := tensorOf(c, "x"), tensorOf(c, "w")
-		return x != nil && w != nil && len(n.Inputs) > 1 && n.Inputs[1] == "w" && x.Dims[1] == w.Dims[0] && w.Dims[1] == 2 && number(w.Elem.DType(), w.Data[4:]) < 0 &&
+		return x != nil && w != nil && len(n.Inputs) > 1 && n.Inputs[1] == "w" && x.Dims[1] == w.Dims[0] && w.Dims[1] == 2 && graph.Number(w.Elem.DType(), w.Data[4:]) < 0 &&
 			slices.ContainsFunc(n.Attributes, func(a *onnx.Attribute) bool { return a.Name == "needed" && a.Int == 3 })
 	})
 	got, err := Reduce(t.Context(), c, p, anything{}, Options{})

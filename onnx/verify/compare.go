@@ -1,13 +1,11 @@
 package verify
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/ipu/num"
 )
 
 // Tolerance says how far a floating-point element may be off: by at most
@@ -57,7 +55,7 @@ func Compare(t graph.TensorType, got, want []byte, tol Tolerance, others ...[]by
 	at := int64(-1)
 	worstBad := -1.0
 	for i := range n {
-		g, w := element(t.DType, got[i*int64(size):]), element(t.DType, want[i*int64(size):])
+		g, w := graph.Number(t.DType, got[i*int64(size):]), graph.Number(t.DType, want[i*int64(size):])
 		diff, ok := compare(g, w, tol, exact)
 		if exact {
 			// 64-bit integers beyond 2^53 are told apart by their bytes.
@@ -68,7 +66,7 @@ func Compare(t graph.TensorType, got, want []byte, tol Tolerance, others ...[]by
 			if exact {
 				return slices.Equal(o[at:at+int64(size)], want[at:at+int64(size)])
 			}
-			_, ok := compare(element(t.DType, o[at:]), w, tol, false)
+			_, ok := compare(graph.Number(t.DType, o[at:]), w, tol, false)
 			return ok
 		}) {
 			d.Noise++
@@ -102,40 +100,4 @@ func compare(g, w float64, tol Tolerance, exact bool) (float64, bool) {
 		return math.Inf(1), false
 	}
 	return diff, !exact && diff <= tol.Abs+tol.Rel*math.Abs(w)
-}
-
-// element returns one element as a float64, rounded if it has more bits.
-func element(t graph.DType, b []byte) float64 {
-	le := binary.LittleEndian
-	switch t {
-	case graph.Bool, graph.U8, graph.U4, graph.U2:
-		return float64(b[0])
-	case graph.I8, graph.I4, graph.I2:
-		return float64(int8(b[0]))
-	case graph.I16:
-		return float64(int16(le.Uint16(b)))
-	case graph.U16:
-		return float64(le.Uint16(b))
-	case graph.I32:
-		return float64(int32(le.Uint32(b)))
-	case graph.U32:
-		return float64(le.Uint32(b))
-	case graph.I64:
-		return float64(int64(le.Uint64(b)))
-	case graph.U64:
-		return float64(le.Uint64(b))
-	case graph.F16:
-		return float64(num.Float16(le.Uint16(b)).Float32())
-	case graph.BF16:
-		return float64(num.BFloat16(le.Uint16(b)).Float32())
-	case graph.F32:
-		return float64(math.Float32frombits(le.Uint32(b)))
-	case graph.F64:
-		return math.Float64frombits(le.Uint64(b))
-	case graph.F8E4M3:
-		return float64(num.Float8E4M3(b[0]).Float32())
-	case graph.F8E5M2:
-		return float64(num.Float8E5M2(b[0]).Float32())
-	}
-	return math.NaN()
 }

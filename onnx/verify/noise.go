@@ -50,7 +50,7 @@ func rounded(t graph.DType, data []byte, random *rand.Rand) []byte {
 	}
 	le := binary.LittleEndian
 	for i := 0; i < len(out); i += size {
-		v := element(t, out[i:])
+		v := graph.Number(t, out[i:])
 		if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 			continue
 		}
@@ -68,7 +68,7 @@ func rounded(t graph.DType, data []byte, random *rand.Rand) []byte {
 		default:
 			le.PutUint64(out[i:], le.Uint64(out[i:])+step)
 		}
-		if w := element(t, out[i:]); w == 0 || math.IsInf(w, 0) {
+		if w := graph.Number(t, out[i:]); w == 0 || math.IsInf(w, 0) {
 			copy(out[i:i+size], data[i:i+size])
 		}
 	}

@@ -1,11 +1,9 @@
 package pass
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/ipu/num"
 )
 
 // reduceStrength replaces elementwise operators by cheaper ones of the same
@@ -74,11 +72,9 @@ func (r *rewriter) reduceHalf(fn graph.BinaryFn, x, y graph.TensorID) bool {
 // NaN if t is none.
 func (r *rewriter) halfNumber(t graph.TensorID) float64 {
 	if e := &r.Tensors[t]; e.Const && e.Type.Elements() == 1 {
-		switch bits := e.Data; e.Type.DType {
-		case graph.F16:
-			return float64(num.Float16(binary.LittleEndian.Uint16(bits)).Float32())
-		case graph.BF16:
-			return float64(num.BFloat16(binary.LittleEndian.Uint16(bits)).Float32())
+		switch e.Type.DType {
+		case graph.F16, graph.BF16:
+			return graph.Number(e.Type.DType, e.Data)
 		}
 	}
 	return math.NaN()

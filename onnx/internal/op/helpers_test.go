@@ -283,11 +283,7 @@ func (c *opCase) build() (*onnx.Model, map[string][]byte, map[string]*onnx.Tenso
 			g.Initializers = append(g.Initializers, named(x, name))
 			continue
 		}
-		v := onnx.ValueInfo{Name: name, Elem: x.Elem, HasShape: true}
-		for _, d := range x.Dims {
-			v.Dims = append(v.Dims, onnx.Dim{Known: true, Value: d})
-		}
-		g.Inputs = append(g.Inputs, v)
+		g.Inputs = append(g.Inputs, onnx.Declare(name, x.Elem, x.Dims))
 		feeds[name] = x.Data
 		bound[name] = x
 	}

@@ -110,11 +110,7 @@ func randomNode(t *rapid.T) string {
 			g.Initializers = append(g.Initializers, named(x, name))
 			continue
 		}
-		v := onnx.ValueInfo{Name: name, Elem: x.Elem, HasShape: true}
-		for _, d := range x.Dims {
-			v.Dims = append(v.Dims, onnx.Dim{Known: true, Value: d})
-		}
-		g.Inputs = append(g.Inputs, v)
+		g.Inputs = append(g.Inputs, onnx.Declare(name, x.Elem, x.Dims))
 		feeds[name], bound[name] = x.Data, x
 	}
 	for i := range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "results") {

@@ -355,11 +355,7 @@ func (c *typeCase) model(t testing.TB, tensors []*onnx.Tensor) (*onnx.Model, map
 			g.Initializers = append(g.Initializers, named(x, name))
 			continue
 		}
-		v := onnx.ValueInfo{Name: name, Elem: x.Elem, HasShape: true}
-		for _, d := range x.Dims {
-			v.Dims = append(v.Dims, onnx.Dim{Known: true, Value: d})
-		}
-		g.Inputs = append(g.Inputs, v)
+		g.Inputs = append(g.Inputs, onnx.Declare(name, x.Elem, x.Dims))
 		feeds[name] = x.Data
 	}
 	def := table.Operators[c.name]

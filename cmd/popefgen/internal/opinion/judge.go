@@ -285,11 +285,7 @@ func Declared(ctx context.Context, room *Room, c *reduce.Case, r Reference) (*re
 	m, g := *c.Model, *c.Model.Graph
 	g.Outputs = nil
 	for _, p := range ports {
-		v := onnx.ValueInfo{Name: p.Name, Elem: p.Elem, HasShape: true}
-		for _, d := range p.Type.Shape {
-			v.Dims = append(v.Dims, onnx.Dim{Known: true, Value: d})
-		}
-		g.Outputs = append(g.Outputs, v)
+		g.Outputs = append(g.Outputs, onnx.Declare(p.Name, p.Elem, p.Type.Shape))
 	}
 	m.Graph = &g
 	c = &reduce.Case{Model: &m, Inputs: c.Inputs}

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"html/template"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/ipu/num"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -158,37 +156,7 @@ func elements(t graph.DType, data []byte, visit func(float64)) {
 	if size == 0 {
 		return
 	}
-	le := binary.LittleEndian
 	for ; len(data) >= size; data = data[size:] {
-		switch t {
-		case graph.F32:
-			visit(float64(math.Float32frombits(le.Uint32(data))))
-		case graph.F64:
-			visit(math.Float64frombits(le.Uint64(data)))
-		case graph.F16:
-			visit(float64(num.Float16(le.Uint16(data)).Float32()))
-		case graph.BF16:
-			visit(float64(num.BFloat16(le.Uint16(data)).Float32()))
-		case graph.F8E4M3:
-			visit(float64(num.Float8E4M3(data[0]).Float32()))
-		case graph.F8E5M2:
-			visit(float64(num.Float8E5M2(data[0]).Float32()))
-		case graph.I8, graph.I4, graph.I2:
-			visit(float64(int8(data[0])))
-		case graph.I16:
-			visit(float64(int16(le.Uint16(data))))
-		case graph.U16:
-			visit(float64(le.Uint16(data)))
-		case graph.I32:
-			visit(float64(int32(le.Uint32(data))))
-		case graph.U32:
-			visit(float64(le.Uint32(data)))
-		case graph.I64:
-			visit(float64(int64(le.Uint64(data))))
-		case graph.U64:
-			visit(float64(le.Uint64(data)))
-		default: // bool and unsigned bytes
-			visit(float64(data[0]))
-		}
+		visit(graph.Number(t, data))
 	}
 }
