@@ -36,6 +36,7 @@ type failure struct{ err error }
 // reported already.
 var errPoisoned = errors.New("an operand could not be lowered")
 
+// Fail ends the lowering of the node with an error.
 func (c *Call) Fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
 // Unsupported ends the lowering with something that ONNX allows and this
@@ -130,15 +131,16 @@ func (c *Call) Has(name string) bool {
 	return c.form.Attribute(name) != nil && c.Attr(name) != nil
 }
 
-// The following return an attribute that is given, has a default or must be
-// given.
-
+// Int returns an integer attribute that is given, has a default or must be given.
 func (c *Call) Int(name string) int64 { return c.must(name).Int }
 
+// Bool returns an integer attribute as a truth value: whether it is not 0.
 func (c *Call) Bool(name string) bool { return c.must(name).Int != 0 }
 
+// Float returns a float attribute, as Int does.
 func (c *Call) Float(name string) float64 { return float64(c.must(name).Float) }
 
+// Str returns a string attribute, as Int does, of at most [onnx.MaxName] bytes.
 func (c *Call) Str(name string) string {
 	s := c.must(name).String
 	if len(s) > onnx.MaxName {
