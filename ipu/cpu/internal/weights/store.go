@@ -8,7 +8,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu/internal/plan"
 )
 
-// Version is one set of values of a weight set. Engines hold it until they get
+// Version is a weight version: one state of the values of a weight set. Engines hold
+// it until they get
 // another, and only a single holder changes it.
 type Version struct {
 	sources []*byte // memory of the set's streams; nil if some stream lends none
