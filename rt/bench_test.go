@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // noop makes programs do nothing, so that a benchmark measures the runtime.
@@ -79,13 +80,13 @@ func BenchmarkSubmit(b *testing.B) {
 // emptyRunner has the shape of the code that popefgen generates for a model
 // that takes 784 floats, looks at none, and answers with ten that are constant.
 type emptyRunner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*emptyPorts
 }
 
 type emptyPorts struct {
-	in  struct{ X rt.Input[[784]float32] }
-	out struct{ Y rt.Output[[10]float32] }
+	in  struct{ X genrt.Input[[784]float32] }
+	out struct{ Y genrt.Output[[10]float32] }
 }
 
 type emptyInputs struct{ X *[784]float32 }
@@ -119,20 +120,20 @@ func openEmpty(t testing.TB, opts ...rt.RunnerOption) *emptyRunner {
 	m, err := popef.LoadBytes("empty.popef", data)
 	require.NoError(t, err)
 	defer m.Close()
-	spec := &rt.Spec{
+	spec := &genrt.Spec{
 		Package: "empty", Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: QueueDepth,
-		Anchors: []rt.AnchorSpec{
-			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * 784},
-			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * 10},
+		Anchors: []genrt.AnchorSpec{
+			{Name: "x", Handle: "h2d_x", GoName: "X", Role: genrt.RunInput, Bytes: 4 * 784},
+			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: genrt.RunOutput, Bytes: 4 * 10},
 		},
 	}
 	r := &emptyRunner{}
-	bindings := func() []rt.Binding {
+	bindings := func() []genrt.Binding {
 		p := &emptyPorts{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{{Anchor: 0, Stream: &p.in.X}, {Anchor: 1, Stream: &p.out.Y}}
+		return []genrt.Binding{{Anchor: 0, Stream: &p.in.X}, {Anchor: 1, Stream: &p.out.Y}}
 	}
-	err = r.core.Open(context.Background(), spec, rt.Source{Name: "empty.popef", Bytes: data}, bindings, nil, opts...)
+	err = r.core.Open(context.Background(), spec, genrt.Source{Name: "empty.popef", Bytes: data}, bindings, nil, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.core.Close()) })
 	return r

@@ -16,6 +16,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // largeModel is a file whose executable is compressed and has a large constant, tables and
@@ -61,15 +62,15 @@ func largeModel(t testing.TB) string {
 func TestOneBudget(t *testing.T) {
 	path := largeModel(t)
 	whole := budget.New(1 << 40)
-	s, err := rt.OpenSession(budget.Into(context.Background(), whole), []string{path}, rt.WithBackend("cpu"))
+	s, err := modelrt.OpenSession(budget.Into(context.Background(), whole), []string{path}, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	need := whole.Used()
 	require.Greater(t, need, int64(3<<20), "1 MiB decompressed, 1 MiB packed, 1 MiB between the products")
 	require.NoError(t, s.Close())
 	require.Zero(t, whole.Used())
 
-	open := func(n int64) (*rt.Session, error) {
-		return rt.OpenSession(budget.Into(context.Background(), whole), []string{path}, rt.WithBackend("cpu"), rt.WithEngineOption("memory", strconv.FormatInt(n, 10)))
+	open := func(n int64) (rt.Session, error) {
+		return modelrt.OpenSession(budget.Into(context.Background(), whole), []string{path}, rt.WithBackend("cpu"), rt.WithEngineOption("memory", strconv.FormatInt(n, 10)))
 	}
 	s, err = open(need)
 	require.NoError(t, err)
@@ -92,6 +93,6 @@ func TestOneBudget(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err = rt.OpenSession(ctx, []string{path})
+	_, err = modelrt.OpenSession(ctx, []string{path})
 	require.ErrorIs(t, err, context.Canceled)
 }

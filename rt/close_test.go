@@ -3,6 +3,7 @@ package rt_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,16 +14,19 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // closing is a session in some state, with what was under way when it got
 // there.
 type closing struct {
 	sys     *iputest.System // two devices
-	session *rt.Session
-	d       ipu.Device    // of the session, or for it
-	running []chan error  // calls under way, of which Close must end every one
-	others  []*rt.Session // that hold a device
+	session rt.Session
+	d       ipu.Device   // of the session, or for it
+	running []chan error // calls under way, of which Close must end every one
+	others  []rt.Session // that hold a device
 }
 
 // start begins a call and waits until the session, or the device, is at it.
@@ -31,7 +35,7 @@ func (c *closing) start(t *testing.T, call func() error, under func() bool) {
 	result := make(chan error, 1)
 	c.running = append(c.running, result)
 	go func() { result <- call() }()
-	eventually(t, under, "the call is under way")
+	rttest.Eventually(t, under, "the call is under way")
 }
 
 // faults tells how many injected faults came to pass.
@@ -41,7 +45,7 @@ func (c *closing) faults() int { return len(c.sys.Events(iputest.EventFault)) }
 func (c *closing) hang(at iputest.Fault) { c.sys.Inject(at.Always(), iputest.ErrHang) }
 
 // other puts another session of the model on a device.
-func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...rt.SessionOption) *rt.Session {
+func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...modelrt.SessionOption) rt.Session {
 	t.Helper()
 	s := v.session(t, append(opts, rt.WithManager(c.sys.Manager()), rt.WithDevice(d))...)
 	buffers(t, s)
@@ -53,7 +57,7 @@ func (c *closing) other(t *testing.T, v variant, d ipu.Device, opts ...rt.Sessio
 // session that is bound and connected.
 var closingStates = []struct {
 	name string
-	opts []rt.SessionOption
+	opts []modelrt.SessionOption
 	make func(t *testing.T, c *closing, v variant)
 	want error // what calls under way fail with
 }{
@@ -99,13 +103,13 @@ var closingStates = []struct {
 		remove := c.sys.Inject(iputest.OnRun(mainProgram).Always(), iputest.ErrHang)
 		result := make(chan error, 1)
 		go func() { result <- other.Run(context.Background()) }()
-		eventually(t, func() bool { return c.faults() == 1 }, "the other runs")
+		rttest.Eventually(t, func() bool { return c.faults() == 1 }, "the other runs")
 		t.Cleanup(func() { require.ErrorIs(t, <-result, rt.ErrClosed) })
 		t.Cleanup(func() { require.NoError(t, other.Close()) })
 		t.Cleanup(remove)
-		c.start(t, func() error { return c.session.Bind(context.Background(), other.Device()) }, func() bool { return rt.Waiting(other) == 1 })
+		c.start(t, func() error { return c.session.Bind(context.Background(), other.Device()) }, func() bool { return waiting(other) == 1 })
 	}},
-	{name: "running, with callers in line", opts: []rt.SessionOption{}, want: rt.ErrClosed, make: func(t *testing.T, c *closing, v variant) {
+	{name: "running, with callers in line", opts: []modelrt.SessionOption{}, want: rt.ErrClosed, make: func(t *testing.T, c *closing, v variant) {
 		ctx := context.Background()
 		c.hang(iputest.OnRun(mainProgram))
 		c.start(t, func() error { return c.session.Run(ctx) }, func() bool { return c.faults() == 1 })
@@ -118,25 +122,25 @@ var closingStates = []struct {
 			func() error { return c.session.ConnectData(ctx, "h2d_b", floats(0, 0)) },
 			func() error { return c.session.CheckConnected(ctx) },
 		} {
-			c.start(t, call, func() bool { return rt.Waiting(c.session) == i+1 })
+			c.start(t, call, func() bool { return waiting(c.session) == i+1 })
 		}
 	}},
 	{name: "running, with another session that wants the device", want: rt.ErrClosed, make: func(t *testing.T, c *closing, v variant) {
 		c.hang(iputest.OnRun(mainProgram))
 		c.start(t, func() error { return c.session.Run(context.Background()) }, func() bool { return c.faults() == 1 })
-		other := v.session(t, rt.Deferred(), rt.WithManager(c.sys.Manager()))
+		other := v.session(t, modelrt.Deferred(), rt.WithManager(c.sys.Manager()))
 		result := make(chan error, 1)
 		go func() { result <- other.Bind(context.Background(), c.d) }()
-		eventually(t, func() bool { return rt.Waiting(c.session) == 1 }, "the other waits")
+		rttest.Eventually(t, func() bool { return waiting(c.session) == 1 }, "the other waits")
 		t.Cleanup(func() { require.NoError(t, <-result, "it gets the device in the end") })
 	}},
-	{name: "waiting for data in a queue", opts: []rt.SessionOption{rt.WithEngineOption("exchange.enablePrefetch", "false")}, want: rt.ErrClosed,
+	{name: "waiting for data in a queue", opts: []modelrt.SessionOption{rt.WithEngineOption("exchange.enablePrefetch", "false")}, want: rt.ErrClosed,
 		make: func(t *testing.T, c *closing, v variant) {
-			m, err := c.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: rt.InMain(affineMetadata().ProgramFlow, rt.BindUser, rt.SkipBind)})
+			m, err := modelrt.NewQueueManager(context.Background(), c.session, modelrt.QueueConfig{Inputs: modelrt.InMain(affineMetadata().ProgramFlow, modelrt.BindUser, modelrt.SkipBind)})
 			require.NoError(t, err)
 			q, err := m.InputQueue("x")
 			require.NoError(t, err)
-			c.start(t, func() error { return c.session.Run(context.Background()) }, func() bool { return contains(q.State(""), "consumer waits") })
+			c.start(t, func() error { return c.session.Run(context.Background()) }, func() bool { return strings.Contains(q.State(""), "consumer waits") })
 		}},
 }
 
@@ -151,7 +155,7 @@ func atOnce(calls ...func()) {
 }
 
 // everything is every method that may meet Close, and must return.
-func everything(s *rt.Session, d ipu.Device) []func() {
+func everything(s rt.Session, d ipu.Device) []func() {
 	ctx := context.Background()
 	return []func(){
 		func() { s.Run(ctx) }, func() { s.Load(ctx) }, func() { s.Save(ctx) }, func() { s.RunPrograms(ctx, mainProgram) },
@@ -196,7 +200,7 @@ func TestCloseInAnyState(t *testing.T) {
 				t.Cleanup(func() { goleak.VerifyNone(t, before) })
 				sys := iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 2)})
 				v := variant{"device", sys.Name(), file(t, affineMetadata(), affinePortable(t), affineData), nil}
-				s, err := rt.NewSession(context.Background(), load(t, v.model), append(st.opts, rt.WithManager(sys.Manager()), rt.WithDevice(sys.Device(0)))...)
+				s, err := modelrt.NewSession(context.Background(), load(t, v.model), append(st.opts, rt.WithManager(sys.Manager()), rt.WithDevice(sys.Device(0)))...)
 				require.NoError(t, err)
 				x, _, _ := buffers(t, s)
 				copy(x.Bytes(), floats(1, 2, 3, 4))
@@ -237,7 +241,7 @@ func TestCloseInAnyState(t *testing.T) {
 func TestCloseUnbound(t *testing.T) {
 	sys, v := tested(t, 1)
 	for _, calls := range []bool{false, true} {
-		s, _, _ := v.ready(t, rt.Deferred(), rt.WithManager(sys.Manager()))
+		s, _, _ := v.ready(t, modelrt.Deferred(), rt.WithManager(sys.Manager()))
 		all := []func(){func() { s.Close() }, func() { s.Close() }}
 		if calls {
 			all = append(all, everything(s, sys.Device(0))...)
@@ -331,14 +335,14 @@ func TestCloseRunner(t *testing.T) {
 			}
 			do(func() error { return r.Save(ctx, &SaveOutputs{W: new(W)}) })
 			do(func() error { return r.UpdateWeights(ctx, rt.Weight{Anchor: "w", Data: floats(5, 5)}) })
-			eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 2 }, "both replicas run")
+			rttest.Eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 2 }, "both replicas run")
 			return all
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			sys, v := tested(t, 2)
-			r, err := Open(ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: v.model},
+			r, err := Open(ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model},
 				rt.WithManager(sys.Manager()), rt.WithReplicas(2), rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))
 			require.NoError(t, err)
 			results := make(t, sys, r)

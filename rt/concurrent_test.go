@@ -15,6 +15,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // gated is the affine model whose main program waits for permission: it sends
@@ -84,7 +85,7 @@ func isDone(ticket rt.Ticket) bool {
 // queueing waits until n requests are in line behind the one that runs.
 func queueing(t *testing.T, g *gated, n int) {
 	t.Helper()
-	require.Eventually(t, func() bool { return rt.Waiting(g.Session()) == n }, 5*time.Second, 10*time.Microsecond)
+	require.Eventually(t, func() bool { return waiting(g.Session()) == n }, 5*time.Second, 10*time.Microsecond)
 }
 
 func TestConcurrentIsRefused(t *testing.T) {
@@ -407,7 +408,7 @@ func TestStress(t *testing.T) {
 func TestCloseUnderLoad(t *testing.T) {
 	for i := range 50 {
 		v := variants(t)[i%3]
-		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
+		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model},
 			rt.WithBackend(v.backend))
 		require.NoError(t, err)
 		var group sync.WaitGroup

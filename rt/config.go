@@ -2,53 +2,39 @@ package rt
 
 import (
 	"log/slog"
-	"maps"
-	"slices"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
 )
 
 // Config is what options say, of a session or a runner: each as it was given, or
 // as it is by default. Its documentation is that of the option.
 type Config struct {
-	ModelFiles     []string           // [WithModelFile]
-	ModelBytes     []byte             // [WithModelBytes]
-	PrivateCopy    bool               // [WithPrivateCopy]
-	Backend        string             // [WithBackend]; by default the one that was found
-	Device         ipu.Device         // [WithDevice]; nil: found when it is opened
-	Deferred       bool               // [Deferred]
-	Manager        *ipu.Manager       // [WithManager]
-	Wait           ipu.Wait           // [WithWait]
-	DeviceID       *int               // [WithDeviceID]; nil: any
-	DeviceOptions  []ipu.Option       // [WithDeviceOption]
-	EngineOptions  []ipu.Option       // [WithEngineOption], [WithThreads]
-	LookAhead      string             // [WithLookAhead]; "": Poplar decides
-	SingleCaller   bool               // [SingleCaller]
-	MaxWaiting     int                // [WithMaxWaiting]; -1: any number
-	Timed          bool               // [Timed]
-	SkipHashCheck  bool               // [SkipHashCheck]
-	DataPolicy     DataPredicate      // [WithDataPolicy]; nil: all data of the files
-	WrapFeeds      bool               // [WrapFeeds]
-	SaveOnUnbind   bool               // [SaveOnUnbind]
-	AutoReset      bool               // [AutoReset]
-	Replicas       int                // [WithReplicas]; 1 for a session
-	ReplicaDevices map[int]ipu.Device // [WithReplicaDevices]
-	QueueDepth     int                // of the generated package; 0 for a session
-	Frozen         []Weight           // [WithData], [Freeze]
-	Batching       BatchPolicy        // [WithBatching]
-	Observer       Observer           // [WithObserver]
-	Logger         *slog.Logger       // [WithLogger]; nil: nothing is logged
-}
-
-// clone returns a copy that nobody else has slices of, but for data.
-func (c *Config) clone() Config {
-	d := *c
-	d.ModelFiles, d.Frozen = slices.Clone(c.ModelFiles), slices.Clone(c.Frozen)
-	d.DeviceOptions, d.EngineOptions = slices.Clone(c.DeviceOptions), slices.Clone(c.EngineOptions)
-	d.ReplicaDevices = maps.Clone(c.ReplicaDevices)
-	if c.DeviceID != nil {
-		id := *c.DeviceID
-		d.DeviceID = &id
-	}
-	return d
+	ModelFiles     []string                         // [WithModelFile]
+	ModelBytes     []byte                           // [WithModelBytes]
+	PrivateCopy    bool                             // [WithPrivateCopy]
+	Backend        string                           // [WithBackend]; by default the one that was found
+	Device         ipu.Device                       // [WithDevice]; nil: found when it is opened
+	Deferred       bool                             // modelrt.Deferred
+	Manager        *ipu.Manager                     // [WithManager]
+	Wait           ipu.Wait                         // [WithWait]
+	DeviceID       *int                             // [WithDeviceID]; nil: any
+	DeviceOptions  []ipu.Option                     // [WithDeviceOption]
+	EngineOptions  []ipu.Option                     // [WithEngineOption], [WithThreads]
+	LookAhead      string                           // [WithLookAhead]; "": Poplar decides
+	SingleCaller   bool                             // [SingleCaller]
+	MaxWaiting     int                              // [WithMaxWaiting]; -1: any number
+	Timed          bool                             // [Timed]
+	SkipHashCheck  bool                             // [SkipHashCheck]
+	DataPolicy     func(contract.Anchor) DataPolicy // [WithDataPolicy]; nil: all data of the files
+	WrapFeeds      bool                             // [WrapFeeds]
+	SaveOnUnbind   bool                             // [SaveOnUnbind]
+	AutoReset      bool                             // [AutoReset]
+	Replicas       int                              // [WithReplicas]; 1 for a session
+	ReplicaDevices map[int]ipu.Device               // [WithReplicaDevices]
+	QueueDepth     int                              // of the generated package; 0 for a session
+	Frozen         []Weight                         // [WithData], [Freeze]
+	Batching       BatchPolicy                      // [WithBatching]
+	Observer       Observer                         // [WithObserver]
+	Logger         *slog.Logger                     // [WithLogger]; nil: nothing is logged
 }

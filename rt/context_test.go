@@ -2,6 +2,7 @@ package rt_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,32 +10,34 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestContextsEndWaiting has a program wait in a queue that nobody fills. Its
 // run ends with its context, and so does everything that waits for the engine
 // behind it. Nothing was moved, so that the queues are as they were.
 func TestContextsEndWaiting(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		ran := make(chan error, 1)
 		go func() { ran <- s.Run(ctx) }()
-		eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the program waits")
+		rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the program waits")
 
-		none := func(rt.Anchor) ipu.Stream { return nil }
+		none := func(modelrt.Anchor) ipu.Stream { return nil }
 		for name, call := range map[string]func(context.Context) error{
 			"Run":            s.Run,
-			"Connect":        func(ctx context.Context) error { return s.Connect(ctx, "h2d_x", &rt.Callback{}) },
+			"Connect":        func(ctx context.Context) error { return s.Connect(ctx, "h2d_x", &modelrt.Callback{}) },
 			"ConnectData":    func(ctx context.Context) error { return s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)) },
-			"SetCallback":    func(ctx context.Context) error { return s.SetCallback(ctx, "h2d_x", drop) },
-			"HandleInputs":   func(ctx context.Context) error { return s.HandleInputs(ctx, none, nil, false) },
-			"HandleOutputs":  func(ctx context.Context) error { return s.HandleOutputs(ctx, none, nil, false) },
+			"SetCallback":    func(ctx context.Context) error { return modelrt.SetCallback(ctx, s, "h2d_x", drop) },
+			"HandleInputs":   func(ctx context.Context) error { return modelrt.HandleInputs(ctx, s, none, nil, false) },
+			"HandleOutputs":  func(ctx context.Context) error { return modelrt.HandleOutputs(ctx, s, none, nil, false) },
 			"Unconnected":    func(ctx context.Context) error { _, err := s.Unconnected(ctx); return err },
 			"CheckConnected": func(ctx context.Context) error { return s.CheckConnected(ctx) },
 			"NewQueueManager": func(ctx context.Context) error {
-				_, err := s.NewQueueManager(ctx, rt.QueueConfig{})
+				_, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 				return err
 			},
 			"ResetAll":      m.ResetAll,
@@ -50,7 +53,7 @@ func TestContextsEndWaiting(t *testing.T) {
 			require.ErrorIs(t, call(short), context.DeadlineExceeded, name)
 			stop()
 		}
-		require.Zero(t, rt.Waiting(s), "nobody is left in the line")
+		require.Zero(t, waiting(s), "nobody is left in the line")
 		cancel()
 		require.ErrorIs(t, <-ran, context.Canceled)
 
@@ -73,7 +76,7 @@ func TestContextReachesStreams(t *testing.T) {
 		t.Run(v.name, func(t *testing.T) {
 			s, _, _ := v.ready(t)
 			var got any
-			require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(ctx context.Context, buf []byte) error {
+			require.NoError(t, modelrt.SetCallback(context.Background(), s, "h2d_x", func(ctx context.Context, buf []byte) error {
 				got = ctx.Value(key{})
 				return nil
 			}))

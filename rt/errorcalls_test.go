@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // io returns what requests take.
@@ -153,26 +154,26 @@ var failingCalls = map[string][]func(w *walk) error{
 		func(w *walk) error { return w.s.ConnectData(w.ctx, "anchor_d2h_y", floats(1, 2)) },
 	},
 	"Session.SetCallback": {
-		func(w *walk) error { return w.s.SetCallback(w.ctx, "h2d_x", nil) },
+		func(w *walk) error { return modelrt.SetCallback(w.ctx, w.s, "h2d_x", nil) },
 		func(w *walk) error {
-			return w.s.SetCallback(w.ctx, "nobody", func(context.Context, []byte) error { return nil })
+			return modelrt.SetCallback(w.ctx, w.s, "nobody", func(context.Context, []byte) error { return nil })
 		},
 	},
 	"Session.HandleInputs": {
-		func(w *walk) error { return w.s.HandleInputs(w.ctx, nil, nil, false) },
+		func(w *walk) error { return modelrt.HandleInputs(w.ctx, w.s, nil, nil, false) },
 		func(w *walk) error {
-			return w.own.HandleInputs(w.ctx, func(rt.Anchor) ipu.Stream { return nil }, func(rt.Anchor) rt.CallbackPolicy { return 99 }, false)
+			return modelrt.HandleInputs(w.ctx, w.own, func(modelrt.Anchor) ipu.Stream { return nil }, func(modelrt.Anchor) modelrt.CallbackPolicy { return 99 }, false)
 		},
 		func(w *walk) error {
-			return w.own.HandleInputs(w.ctx, func(rt.Anchor) ipu.Stream { panic("ouch") }, nil, false)
+			return modelrt.HandleInputs(w.ctx, w.own, func(modelrt.Anchor) ipu.Stream { panic("ouch") }, nil, false)
 		},
 	},
-	"Session.HandleOutputs": {func(w *walk) error { return w.s.HandleOutputs(w.ctx, nil, nil, false) }},
+	"Session.HandleOutputs": {func(w *walk) error { return modelrt.HandleOutputs(w.ctx, w.s, nil, nil, false) }},
 	"Session.Unconnected":   {func(w *walk) error { _, err := w.s.Unconnected(w.ctx); return err }},
 	"Session.CheckConnected": {
 		func(w *walk) error { return w.s.CheckConnected(w.ctx) },
 		func(w *walk) error {
-			s, err := rt.NewSession(w.ctx, w.own.Model(), rt.WithManager(w.sys.Manager()), rt.Deferred())
+			s, err := modelrt.NewSession(w.ctx, w.own.Model(), rt.WithManager(w.sys.Manager()), modelrt.Deferred())
 			if err != nil {
 				return err
 			}
@@ -181,17 +182,20 @@ var failingCalls = map[string][]func(w *walk) error{
 		},
 	},
 	"Session.NewQueueManager": {
-		func(w *walk) error { _, err := w.own.NewQueueManager(w.ctx, rt.QueueConfig{}); return err },
 		func(w *walk) error {
-			_, err := w.s.NewQueueManager(w.ctx, rt.QueueConfig{RingSize: func(rt.Anchor) int { return 0 }})
+			_, err := modelrt.NewQueueManager(w.ctx, w.own, modelrt.QueueConfig{})
 			return err
 		},
 		func(w *walk) error {
-			_, err := w.s.NewQueueManager(w.ctx, rt.QueueConfig{Batch: func(rt.Anchor) int { return 3 }})
+			_, err := modelrt.NewQueueManager(w.ctx, w.s, modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 0 }})
 			return err
 		},
 		func(w *walk) error {
-			_, err := w.s.NewQueueManager(w.ctx, rt.QueueConfig{Inputs: func(rt.Anchor) rt.CallbackPolicy { return 77 }})
+			_, err := modelrt.NewQueueManager(w.ctx, w.s, modelrt.QueueConfig{Batch: func(modelrt.Anchor) int { return 3 }})
+			return err
+		},
+		func(w *walk) error {
+			_, err := modelrt.NewQueueManager(w.ctx, w.s, modelrt.QueueConfig{Inputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return 77 }})
 			return err
 		},
 	},
@@ -208,7 +212,7 @@ var failingCalls = map[string][]func(w *walk) error{
 			return err
 		},
 		func(w *walk) error {
-			if err := w.m.Inputs()[0].TryEnqueue(rt.InputData{Data: floats(1)}); err != nil {
+			if err := w.m.Inputs()[0].TryEnqueue(modelrt.InputData{Data: floats(1)}); err != nil {
 				return err
 			}
 			return w.m.FlushAll()
@@ -225,7 +229,7 @@ var failingCalls = map[string][]func(w *walk) error{
 			ctx, cancel := context.WithTimeout(w.ctx, 2*time.Millisecond)
 			defer cancel()
 			for _, q := range w.m.Inputs() {
-				if err := q.TryEnqueue(rt.InputData{Data: make([]byte, q.TransferBytes())}); err != nil {
+				if err := q.TryEnqueue(modelrt.InputData{Data: make([]byte, q.TransferBytes())}); err != nil {
 					return err
 				}
 			}
@@ -237,7 +241,7 @@ var failingCalls = map[string][]func(w *walk) error{
 			if err := w.m.Run(ctx); err == nil {
 				return nil
 			}
-			return w.m.Inputs()[0].Enqueue(w.ctx, rt.InputData{Data: floats(1)})
+			return w.m.Inputs()[0].Enqueue(w.ctx, modelrt.InputData{Data: floats(1)})
 		},
 	},
 	"QueueManager.Group": {func(w *walk) error { _, err := w.m.Group(nil); return err }},
@@ -274,7 +278,7 @@ var failingCalls = map[string][]func(w *walk) error{
 		func(w *walk) error { return w.m.ResetAll(w.ctx) },
 		func(w *walk) error {
 			for range 2 {
-				if err := w.m.Inputs()[0].TryEnqueue(rt.InputData{Data: floats(1), OnDone: func(error) { panic("ouch") }}); err != nil {
+				if err := w.m.Inputs()[0].TryEnqueue(modelrt.InputData{Data: floats(1), OnDone: func(error) { panic("ouch") }}); err != nil {
 					return err
 				}
 			}
@@ -282,16 +286,16 @@ var failingCalls = map[string][]func(w *walk) error{
 		},
 	},
 	"InputQueue.Enqueue": {
-		func(w *walk) error { return w.m.Inputs()[0].Enqueue(w.ctx, rt.InputData{Data: make([]byte, 3)}) },
+		func(w *walk) error { return w.m.Inputs()[0].Enqueue(w.ctx, modelrt.InputData{Data: make([]byte, 3)}) },
 		func(w *walk) error {
 			w.m.Inputs()[0].Disconnect()
-			return w.m.Inputs()[0].Enqueue(w.ctx, rt.InputData{Data: floats(1)})
+			return w.m.Inputs()[0].Enqueue(w.ctx, modelrt.InputData{Data: floats(1)})
 		},
 		func(w *walk) error {
 			ctx, cancel := context.WithTimeout(w.ctx, time.Millisecond)
 			defer cancel()
 			for {
-				if err := w.m.Inputs()[0].Enqueue(ctx, rt.InputData{Data: floats(1)}); err != nil {
+				if err := w.m.Inputs()[0].Enqueue(ctx, modelrt.InputData{Data: floats(1)}); err != nil {
 					return err
 				}
 			}
@@ -299,7 +303,7 @@ var failingCalls = map[string][]func(w *walk) error{
 	},
 	"InputQueue.TryEnqueue": {func(w *walk) error {
 		for {
-			if err := w.m.Inputs()[0].TryEnqueue(rt.InputData{Data: floats(1)}); err != nil {
+			if err := w.m.Inputs()[0].TryEnqueue(modelrt.InputData{Data: floats(1)}); err != nil {
 				return err
 			}
 		}
@@ -315,7 +319,7 @@ var failingCalls = map[string][]func(w *walk) error{
 			if _, err := w.m.Inputs()[0].EnqueueLock(w.ctx); err != nil {
 				return err
 			}
-			return w.m.Inputs()[0].Enqueue(w.ctx, rt.InputData{Data: floats(1)})
+			return w.m.Inputs()[0].Enqueue(w.ctx, modelrt.InputData{Data: floats(1)})
 		},
 	},
 	"InputQueue.Flush": {
@@ -329,17 +333,17 @@ var failingCalls = map[string][]func(w *walk) error{
 		},
 	},
 	"InputQueue.Reset": {func(w *walk) error {
-		if err := w.m.Inputs()[0].TryEnqueue(rt.InputData{Data: floats(1), OnDone: func(error) { panic("ouch") }}); err != nil {
+		if err := w.m.Inputs()[0].TryEnqueue(modelrt.InputData{Data: floats(1), OnDone: func(error) { panic("ouch") }}); err != nil {
 			return err
 		}
 		return w.m.Inputs()[0].Reset()
 	}},
 	"OutputQueue.Enqueue": {
-		func(w *walk) error { return w.m.Outputs()[0].Enqueue(w.ctx, rt.OutputData{Data: make([]byte, 3)}) },
+		func(w *walk) error { return w.m.Outputs()[0].Enqueue(w.ctx, modelrt.OutputData{Data: make([]byte, 3)}) },
 	},
 	"OutputQueue.TryEnqueue": {func(w *walk) error {
 		for {
-			if err := w.m.Outputs()[0].TryEnqueue(rt.OutputData{Data: make([]byte, 4)}); err != nil {
+			if err := w.m.Outputs()[0].TryEnqueue(modelrt.OutputData{Data: make([]byte, 4)}); err != nil {
 				return err
 			}
 		}
@@ -352,7 +356,7 @@ var failingCalls = map[string][]func(w *walk) error{
 	"OutputQueue.EnqueueComplete": {func(w *walk) error { return w.m.Outputs()[0].EnqueueComplete() }},
 	"OutputQueue.Flush":           {func(w *walk) error { w.m.Outputs()[0].Disconnect(); return w.m.Outputs()[0].Flush() }},
 	"OutputQueue.Reset": {func(w *walk) error {
-		if err := w.m.Outputs()[0].TryEnqueue(rt.OutputData{Data: make([]byte, 4), OnDone: func(error) { panic("ouch") }}); err != nil {
+		if err := w.m.Outputs()[0].TryEnqueue(modelrt.OutputData{Data: make([]byte, 4), OnDone: func(error) { panic("ouch") }}); err != nil {
 			return err
 		}
 		return w.m.Outputs()[0].Reset()

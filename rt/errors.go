@@ -19,25 +19,25 @@ var (
 	ErrClosed = ipu.ErrClosed
 	// ErrStopped: the session was stopped. [Session.Reload] makes it run again.
 	ErrStopped = ipu.ErrStopped
-	// ErrUnbound: the session is on no device: it was made with [Deferred] and
+	// ErrUnbound: the session is on no device: it was made with modelrt.Deferred and
 	// not bound yet, it was unloaded, or binding or reloading it failed.
 	// [Session.Bind] puts it on one, [Session.Reload] on the one that it was on.
 	ErrUnbound = errors.New("session is bound to no device")
 	// ErrConcurrent: two goroutines called Run, Save or another method that
 	// drives the engine at the same time, in spite of the option [SingleCaller].
 	// Without it they wait for each other.
-	ErrConcurrent = errors.New("called concurrently")
+	ErrConcurrent = errs.ErrConcurrent
 	// ErrQueueFull: as many requests as the queue is deep were submitted and have
 	// not ended. A generated Submit waits for room, TrySubmit does not.
-	ErrQueueFull = errors.New("queue is full")
+	ErrQueueFull = errs.ErrQueueFull
 	// ErrOverloaded: as many calls wait already as [WithMaxWaiting] allows.
 	// Nothing was begun; the caller may come again later, or elsewhere.
-	ErrOverloaded = errors.New("too many calls wait")
+	ErrOverloaded = errs.ErrOverloaded
 	// ErrNotFaked: a generated Fake has no function for a method that was called.
 	ErrNotFaked = errors.New("the fake has no function for this method")
 	// ErrTicketUsed: a ticket was waited for to the end before, another goroutine
 	// waits for it, or it is the zero Ticket.
-	ErrTicketUsed = errors.New("ticket was used already")
+	ErrTicketUsed = errs.ErrTicketUsed
 	// ErrNilAnchor: the memory of an input or output is nil. The error is a
 	// [*NilAnchorError], which names the anchor.
 	ErrNilAnchor = errors.New("anchor without memory")
@@ -198,3 +198,46 @@ func (e *UnconnectedError) Is(target error) bool { return target == ErrUnconnect
 
 // PanicError is a panic of code that the caller gave, see [ErrPanic].
 type PanicError = ipu.PanicError
+
+// DeviceError is why a call failed that met a device failure: the request during
+// which the device failed, those that waited in the queue then, and, unless the
+// session resets the device by itself, every later one until
+// [Session.Reload] or [Session.Bind].
+type DeviceError struct {
+	Request   uint64       // number of the failed request in the session, from 1; 0 if it was another call, such as Save
+	Cause     uint64       // number of the request during which the device failed; 0 if it was another program
+	Replica   int          // of a runner
+	Recovery  ipu.Recovery // what the device says would repair it
+	AutoReset bool         // the session resets the device before its next request
+	Err       error        // what the device said
+}
+
+// Error says which request failed because of which, and what to do.
+func (e *DeviceError) Error() string {
+	var b strings.Builder
+	if e.Request != 0 {
+		fmt.Fprintf(&b, "request %d: ", e.Request)
+	}
+	b.WriteString("the device failed")
+	if e.Cause != e.Request && e.Cause != 0 {
+		fmt.Fprintf(&b, " during request %d", e.Cause)
+	}
+	fmt.Fprintf(&b, ": %v; ", e.Err)
+	switch {
+	case e.AutoReset:
+		b.WriteString("the next request resets it")
+	case ipu.Reloadable(e.Err):
+		b.WriteString("Reload resets it, and the option AutoReset does so by itself")
+	case e.Recovery != ipu.RecoveryNone:
+		fmt.Fprintf(&b, "it needs %v before Reload", e.Recovery)
+	default:
+		b.WriteString("it needs repair before Reload")
+	}
+	return b.String()
+}
+
+// Is reports whether target is [ErrDevice].
+func (e *DeviceError) Is(target error) bool { return target == ErrDevice }
+
+// Unwrap returns what the device said.
+func (e *DeviceError) Unwrap() error { return e.Err }

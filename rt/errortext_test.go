@@ -26,6 +26,9 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 	"github.com/popefgen/popefgen/rt/ring"
 )
 
@@ -74,9 +77,9 @@ type walk struct {
 	ctx     context.Context
 	sys     *iputest.System
 	r       *Runner
-	s       *rt.Session      // of the runner
-	m       *rt.QueueManager // of own; nil for calls that need none
-	own     *rt.Session      // not of the runner
+	s       rt.Session            // of the runner
+	m       *modelrt.QueueManager // of own; nil for calls that need none
+	own     rt.Session            // not of the runner
 	devices []ipu.Device
 	panics  atomic.Bool // of the observer, where there is one
 }
@@ -94,7 +97,7 @@ func panicking(w *walk) []rt.Option {
 func newWalk(t *testing.T, v variant, m *popef.Model, replicas int, opts func(*walk) []rt.Option) *walk {
 	w := &walk{ctx: context.Background(), sys: iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, 4)})}
 	runner := []rt.RunnerOption{rt.WithManager(w.sys.Manager()), rt.WithReplicas(replicas)}
-	session := []rt.SessionOption{rt.WithManager(w.sys.Manager())}
+	session := []modelrt.SessionOption{rt.WithManager(w.sys.Manager())}
 	if opts != nil {
 		for _, o := range opts(w) {
 			runner, session = append(runner, o), append(session, o)
@@ -104,10 +107,10 @@ func newWalk(t *testing.T, v variant, m *popef.Model, replicas int, opts func(*w
 		w.devices = append(w.devices, w.sys.Device(i))
 	}
 	var err error
-	w.r, err = Open(w.ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: v.model}, runner...)
+	w.r, err = Open(w.ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model}, runner...)
 	require.NoError(t, err)
 	w.s = w.r.Replica(replicas - 1)
-	w.own, err = rt.NewSession(w.ctx, m, session...)
+	w.own, err = modelrt.NewSession(w.ctx, m, session...)
 	require.NoError(t, err)
 	buffers(t, w.own)
 	require.NoError(t, w.own.Load(w.ctx))
@@ -120,7 +123,7 @@ func (w *walk) close() {
 	_, _ = w.r.Close(), w.own.Close()
 }
 
-func (w *walk) eachSession(f func(*rt.Session)) {
+func (w *walk) eachSession(f func(rt.Session)) {
 	for i := range w.r.Config().Replicas {
 		f(w.r.Replica(i))
 	}
@@ -131,10 +134,10 @@ func (w *walk) eachSession(f func(*rt.Session)) {
 func (w *walk) hang(t *testing.T) {
 	w.sys.Inject(iputest.OnRun(mainProgram).Always(), iputest.ErrHang)
 	n := 0
-	w.eachSession(func(s *rt.Session) {
+	w.eachSession(func(s rt.Session) {
 		go s.RunPrograms(context.Background(), mainProgram)
 		n++
-		eventually(t, func() bool { return len(w.sys.Events(iputest.EventFault)) == n }, "it hangs")
+		rttest.Eventually(t, func() bool { return len(w.sys.Events(iputest.EventFault)) == n }, "it hangs")
 	})
 	ctx, cancel := context.WithTimeout(w.ctx, 3*time.Millisecond)
 	t.Cleanup(cancel)
@@ -160,34 +163,34 @@ var walkStates = []struct {
 		w.ctx = ctx
 	}},
 	{name: "stopped", is: rt.ErrStopped, make: func(t *testing.T, w *walk) {
-		w.eachSession(func(s *rt.Session) { require.NoError(t, s.Stop()) })
+		w.eachSession(func(s rt.Session) { require.NoError(t, s.Stop()) })
 	}},
 	{name: "unloaded", is: rt.ErrUnbound, make: func(t *testing.T, w *walk) {
-		w.eachSession(func(s *rt.Session) { require.NoError(t, s.Unload(w.ctx)) })
+		w.eachSession(func(s rt.Session) { require.NoError(t, s.Unload(w.ctx)) })
 	}},
 	{name: "device broken", is: rt.ErrDevice, make: func(t *testing.T, w *walk) {
 		w.sys.Inject(iputest.OnRun().Always(), &ipu.Error{Kind: ipu.KindUnrecoverable, Message: "it broke"})
-		w.eachSession(func(s *rt.Session) { require.ErrorIs(t, s.Load(w.ctx), rt.ErrDevice) })
+		w.eachSession(func(s rt.Session) { require.ErrorIs(t, s.Load(w.ctx), rt.ErrDevice) })
 	}},
 	{name: "device fails", is: rt.ErrDevice, make: func(t *testing.T, w *walk) {
 		w.sys.Inject(iputest.OnRun().Always(), &ipu.Error{Kind: ipu.KindApplication, Message: "it broke"})
 	}},
 	{name: "resetting fails", opts: func(*walk) []rt.Option { return []rt.Option{rt.AutoReset()} }, is: ipu.ErrMemory, make: func(t *testing.T, w *walk) {
 		remove := w.sys.Inject(iputest.OnRun().Always(), &ipu.Error{Kind: ipu.KindApplication, Message: "it broke"})
-		w.eachSession(func(s *rt.Session) { require.ErrorIs(t, s.Load(w.ctx), rt.ErrDevice) })
+		w.eachSession(func(s rt.Session) { require.ErrorIs(t, s.Load(w.ctx), rt.ErrDevice) })
 		remove()
 		w.sys.Inject(iputest.OnLoad().Always(), &ipu.Error{Kind: ipu.KindMemory, Message: "it broke"})
 	}},
 	{name: "loading fails", is: rt.ErrUnbound, make: func(t *testing.T, w *walk) {
 		w.sys.Inject(iputest.OnLoad().Always(), &ipu.Error{Kind: ipu.KindMemory, Message: "too little"})
-		w.eachSession(func(s *rt.Session) { require.ErrorIs(t, s.Reload(w.ctx), ipu.ErrMemory) })
+		w.eachSession(func(s rt.Session) { require.ErrorIs(t, s.Reload(w.ctx), ipu.ErrMemory) })
 	}},
 	{name: "attaching fails", is: rt.ErrUnbound, make: func(t *testing.T, w *walk) {
 		w.sys.Inject(iputest.OnAttach().Always(), errors.New("no permission"))
-		w.eachSession(func(s *rt.Session) { require.Error(t, s.Reload(w.ctx)) })
+		w.eachSession(func(s rt.Session) { require.Error(t, s.Reload(w.ctx)) })
 	}},
 	{name: "device taken", is: rt.ErrUnbound, make: func(t *testing.T, w *walk) {
-		w.eachSession(func(s *rt.Session) { require.NoError(t, s.Unload(w.ctx)) })
+		w.eachSession(func(s rt.Session) { require.NoError(t, s.Unload(w.ctx)) })
 		for i := range w.devices {
 			w.sys.Occupy(i)
 		}
@@ -196,16 +199,16 @@ var walkStates = []struct {
 		w.sys.Inject(iputest.OnTransfer("h2d_x").Always(), errors.New("the camera is unplugged"))
 	}},
 	{name: "streams fail", is: ipu.ErrCallback, make: func(t *testing.T, w *walk) {
-		w.eachSession(func(s *rt.Session) {
+		w.eachSession(func(s rt.Session) {
 			for _, handle := range []string{"h2d_x", "h2d_b", "weight_d2h_w"} {
-				require.NoError(t, s.SetCallback(w.ctx, handle, func(context.Context, []byte) error { return errors.New("the camera is unplugged") }))
+				require.NoError(t, modelrt.SetCallback(w.ctx, s, handle, func(context.Context, []byte) error { return errors.New("the camera is unplugged") }))
 			}
 		})
 	}},
 	{name: "streams panic", is: rt.ErrPanic, make: func(t *testing.T, w *walk) {
-		w.eachSession(func(s *rt.Session) {
+		w.eachSession(func(s rt.Session) {
 			for _, handle := range []string{"h2d_x", "h2d_b", "weight_d2h_w"} {
-				require.NoError(t, s.SetCallback(w.ctx, handle, func(context.Context, []byte) error { panic("ouch") }))
+				require.NoError(t, modelrt.SetCallback(w.ctx, s, handle, func(context.Context, []byte) error { panic("ouch") }))
 			}
 		})
 	}},
@@ -238,7 +241,7 @@ func TestErrorsSayEachThingOnce(t *testing.T) {
 					w := newWalk(t, v, model, replicas, state.opts)
 					if strings.Contains(name, "Queue") && !strings.HasPrefix(name, "Session.") {
 						var err error
-						w.m, err = w.own.NewQueueManager(w.ctx, rt.QueueConfig{})
+						w.m, err = modelrt.NewQueueManager(w.ctx, w.own, modelrt.QueueConfig{})
 						require.NoError(t, err)
 					}
 					state.make(t, w)
@@ -261,7 +264,7 @@ func TestErrorsSayEachThingOnce(t *testing.T) {
 			}
 		}
 	}
-	requireAllFailed(t, failed, (*Runner)(nil), (*rt.Session)(nil), (*rt.QueueManager)(nil), (*rt.QueueGroup)(nil), (*rt.InputQueue)(nil), (*rt.OutputQueue)(nil), rt.Ticket{})
+	requireAllFailed(t, failed, (*Runner)(nil), reflect.TypeFor[rt.Session](), (*modelrt.QueueManager)(nil), (*modelrt.QueueGroup)(nil), (*modelrt.InputQueue)(nil), (*modelrt.OutputQueue)(nil), rt.Ticket{})
 }
 
 // requireAllFailed checks that every method that returns an error has failed.
@@ -269,7 +272,10 @@ func requireAllFailed(t *testing.T, failed map[string]bool, values ...any) {
 	t.Helper()
 	skip := map[string]string{"Fetch": "the device side's", "Memory": "the device side's"}
 	for _, value := range values {
-		typ := reflect.TypeOf(value)
+		typ, ok := value.(reflect.Type)
+		if !ok {
+			typ = reflect.TypeOf(value)
+		}
 		for i := range typ.NumMethod() {
 			m := typ.Method(i)
 			n := m.Type.NumOut()
@@ -303,35 +309,34 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	}
 	invalid := newRing(1)
 	invalid.Invalidate()
-	pool, err := rt.NewRingPool(4, 1)
+	pool, err := modelrt.NewRingPool(4, 1)
 	require.NoError(t, err)
 	_, err = pool.Get()
 	require.NoError(t, err)
-	free, err := rt.NewRingPool(4, 1)
+	free, err := modelrt.NewRingPool(4, 1)
 	require.NoError(t, err)
 	released, err := free.Get()
 	require.NoError(t, err)
 	require.NoError(t, released.Release())
-	queue, err := rt.NewInputQueue(1, 4, 1, nil, ring.Config[struct{}]{})
-	require.NoError(t, err)
+	queue := namedQueue{}
 	system := func(n int) rt.Option {
 		return rt.WithManager(iputest.New(iputest.Config{Devices: make([]ipu.DeviceInfo, n)}).Manager())
 	}
-	open := func(source rt.Source, opts ...rt.RunnerOption) error {
+	open := func(source genrt.Source, opts ...rt.RunnerOption) error {
 		r, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, source, append([]rt.RunnerOption{system(1)}, opts...)...)
 		if err == nil {
 			err = r.Close()
 		}
 		return err
 	}
-	session := func(m *popef.Model, opts ...rt.SessionOption) error {
-		s, err := rt.NewSession(ctx, m, append([]rt.SessionOption{system(1)}, opts...)...)
+	session := func(m *popef.Model, opts ...modelrt.SessionOption) error {
+		s, err := modelrt.NewSession(ctx, m, append([]modelrt.SessionOption{system(1)}, opts...)...)
 		if err == nil {
 			err = s.Close()
 		}
 		return err
 	}
-	good := rt.Source{Name: "affine.popef", Bytes: v.model}
+	good := genrt.Source{Name: "affine.popef", Bytes: v.model}
 	other := func(change func(*popef.Metadata)) []byte {
 		meta := affineMetadata()
 		change(&meta)
@@ -356,32 +361,32 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 		"Ring.ReadComplete":  {{numbers, newRing(1).ReadComplete()}},
 		"RingPool.Get":       {{poolOf, second(pool.Get())}},
 		"Blob.Release":       {{poolOf, released.Release()}},
-		"RawInput.Bind":      {{`^anchor `, rt.NewRawInput(4).Bind(make([]byte, 3))}},
-		"RawOutput.Bind":     {{`^anchor `, rt.NewRawOutput(4).Bind(make([]byte, 3))}},
-		"NewQueuePool":       {{`^pool for queue of anchor "x": `, second(rt.NewQueuePool(queue, -1))}},
-		"NewRing":            {{numbers, second(ring.New(ring.Config[int]{Label: "numbers"}))}},
-		"NewRingPool":        {{poolOf, second(rt.NewRingPool(-1, 1))}},
-		"NewBuffer":          {{`^buffer for stream "h": `, second(rt.NewBuffer(ipu.StreamInfo{Handle: "h", Bytes: 4}, 0))}},
-		"RawSamples":         {{`^wrong number of elements: `, second(rt.RawSamples(make([]byte, 3), 2))}},
+		"RawInput.Bind":      {{`^anchor `, genrt.NewRawInput(4).Bind(make([]byte, 3))}},
+		"RawOutput.Bind":     {{`^anchor `, genrt.NewRawOutput(4).Bind(make([]byte, 3))}},
+		"NewQueuePool":       {{`^pool for queue of anchor "x": `, second(modelrt.NewQueuePool(queue, -1))}},
+		"New":                {{numbers, second(ring.New(ring.Config[int]{Label: "numbers"}))}},
+		"NewRingPool":        {{poolOf, second(modelrt.NewRingPool(-1, 1))}},
+		"NewBuffer":          {{`^buffer for stream "h": `, second(modelrt.NewBuffer(ipu.StreamInfo{Handle: "h", Bytes: 4}, 0))}},
+		"RawSamples":         {{`^wrong number of elements: `, second(genrt.RawSamples(make([]byte, 3), 2))}},
 		"From":               {{`^anchor "x": `, second(XFrom(make([]float32, 3)))}},
-		"NotFaked":           {{`^Run: `, rt.NotFaked("Run")}},
+		"NotFaked":           {{`^Run: `, genrt.NotFaked("Run")}},
 		"NewSession": {
 			{"", session(model, rt.WithThreads(0))}, {"", session(model, rt.WithPrivateCopy())}, {"", session(model, rt.WithBackend("none"))},
-			{"", session(model, system(0))}, {"", session(model, rt.Deferred(), rt.WithDevice(mine()))}, {"", second(rt.NewSession(ctx, model, rt.WithBackend("cpu"), rt.WithEngineOption("x", "y")))},
+			{"", session(model, system(0))}, {"", session(model, modelrt.Deferred(), rt.WithDevice(mine()))}, {"", second(modelrt.NewSession(ctx, model, rt.WithBackend("cpu"), rt.WithEngineOption("x", "y")))},
 			{"", session(model, rt.WithData("nobody", nil))}, {"", session(model, rt.WithObserver(func(rt.Event) { panic("ouch") }))},
 			{"", session(load(t, other(func(m *popef.Metadata) { m.ReplicationFactor = 2 })))},
 			{"", session(load(t, other(func(m *popef.Metadata) { m.Anchors[1].Info = tensorInfo(3) })))},
 			{"", session(load(t, other(func(m *popef.Metadata) { m.Anchors[1].Type = popef.Output })))},
 		},
 		"OpenSession": {
-			{file, second(rt.OpenSession(ctx, []string{absent}))}, {file, second(rt.OpenSession(ctx, []string{torn}))},
-			{`^open: WithThreads: `, second(rt.OpenSession(ctx, nil, rt.WithThreads(0)))}, {`^open: `, second(rt.OpenSession(ctx, nil))},
+			{file, second(modelrt.OpenSession(ctx, []string{absent}))}, {file, second(modelrt.OpenSession(ctx, []string{torn}))},
+			{`^open: WithThreads: `, second(modelrt.OpenSession(ctx, nil, rt.WithThreads(0)))}, {`^open: `, second(modelrt.OpenSession(ctx, nil))},
 		},
 		"Open": {
-			{file, open(rt.Source{Path: absent})}, {file, open(rt.Source{Path: torn})}, {"", open(good, rt.WithThreads(0))},
+			{file, open(genrt.Source{Path: absent})}, {file, open(genrt.Source{Path: torn})}, {"", open(good, rt.WithThreads(0))},
 			{"", open(good, rt.WithReplicas(0))}, {"", open(good, rt.WithReplicas(2))}, {"", open(good, rt.WithReplicaDevices(map[int]ipu.Device{3: mine()}))},
 			{"", open(good, rt.WithReplicaDevices(map[int]ipu.Device{0: taken()}))}, {"", open(good, rt.WithModelFile())}, {"", open(good, rt.WithModelBytes(nil))},
-			{"", open(rt.Source{Name: "affine.popef", Bytes: other(func(m *popef.Metadata) { m.Anchors[1].Info = tensorInfo(3) })})},
+			{"", open(genrt.Source{Name: "affine.popef", Bytes: other(func(m *popef.Metadata) { m.Anchors[1].Info = tensorInfo(3) })})},
 			{"", open(good, rt.WithBatching(rt.BatchPolicy{Quiet: -1}))}, {"", open(good, rt.WithData("x", floats(1)))},
 			{"", open(good, rt.WithReplicas(2), rt.SingleCaller())}, {"", open(good, rt.WithObserver(func(rt.Event) { panic("ouch") }))},
 		},
@@ -418,10 +423,16 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 			}
 		}
 	}
-	requireAllFailed(t, failed, (*ring.Ring[int])(nil), (*rt.RingPool)(nil), (*rt.Blob)(nil), (*rt.RawInput)(nil), (*rt.RawOutput)(nil))
+	requireAllFailed(t, failed, (*ring.Ring[int])(nil), (*modelrt.RingPool)(nil), (*modelrt.Blob)(nil), (*genrt.RawInput)(nil), (*genrt.RawOutput)(nil))
+	others := map[string]bool{}
+	for name := range failingCalls {
+		if of, name, ok := strings.Cut(name, "."); ok && of == "Session" {
+			others[name] = true
+		}
+	}
 	elsewhere := map[string]string{"FileWeights": "only if the file cannot be read after it was opened"}
 	for _, name := range exportedFunctions(t) {
-		if !failed[name] && elsewhere[name] == "" {
+		if !failed[name] && elsewhere[name] == "" && !others[name] {
 			t.Errorf("rt.%s has not failed in any way: the table needs it", name)
 		}
 	}
@@ -430,6 +441,14 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 func awaitFree(r *ring.Ring[int], ctx context.Context) error { return r.AwaitFree(ctx, r.Ahead(0)) }
 
 func second[T any](_ T, err error) error { return err }
+
+// namedQueue is a queue for what asks no more of it.
+type namedQueue struct{ modelrt.Queue }
+
+func (namedQueue) Name() string { return "x" }
+func (namedQueue) Info() popef.TensorInfo {
+	return popef.TensorInfo{DataType: popef.U8, Shape: []int64{1, 4}}
+}
 
 // fullRing fills a ring.
 func fullRing(t *testing.T, r *ring.Ring[int]) *ring.Ring[int] {
@@ -449,8 +468,12 @@ func taken() ipu.Device {
 // exportedFunctions returns the functions of package rt that return an error.
 func exportedFunctions(t *testing.T) []string {
 	var out []string
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	var files []string
+	for _, room := range []string{"*.go", "genrt/*.go", "modelrt/*.go", "ring/*.go"} {
+		some, err := filepath.Glob(room)
+		require.NoError(t, err)
+		files = append(files, some...)
+	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

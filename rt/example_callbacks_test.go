@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // The caller's weights in place of those in the model's file: every anchor that
@@ -13,9 +14,9 @@ import (
 func ExampleWithDataPolicy() {
 	ctx := context.Background()
 	model := exampleModel()
-	userDataForLoad := rt.InLoad(model.Metadata.ProgramFlow, rt.UseUserData, rt.UseFileData)
+	userDataForLoad := modelrt.InLoad(model.Metadata.ProgramFlow, rt.UseUserData, rt.UseFileData)
 
-	session, err := rt.NewSession(ctx, model, rt.WithDataPolicy(userDataForLoad))
+	session, err := modelrt.NewSession(ctx, model, rt.WithDataPolicy(userDataForLoad))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,18 +34,18 @@ func ExampleWithDataPolicy() {
 // Functions move the data of single streams, by stream handle: an input's fills
 // the memory that it gets, an output's takes what is in it. That memory is only
 // theirs during the call.
-func ExampleSession_SetCallback() {
+func ExampleSetCallback() {
 	session := exampleSession()
 	defer session.Close()
 
 	input := floats(1, 1, 2, 2, 3, 3, 4, 4)
 	output := make([]byte, len(input))
-	must(session.SetCallback(context.Background(), "h2d_x", func(_ context.Context, dst []byte) error {
+	must(modelrt.SetCallback(context.Background(), session, "h2d_x", func(_ context.Context, dst []byte) error {
 		fmt.Println("copying input from host to IPU")
 		copy(dst, input)
 		return nil
 	}))
-	must(session.SetCallback(context.Background(), "d2h_y", func(_ context.Context, src []byte) error {
+	must(modelrt.SetCallback(context.Background(), session, "d2h_y", func(_ context.Context, src []byte) error {
 		fmt.Println("copying output from IPU to host")
 		copy(output, src)
 		return nil
@@ -72,7 +73,7 @@ func ExampleCallback() {
 		copy(dst, floats(float32(done+ahead)))
 		ahead++
 	}
-	must(session.Connect(ctx, "h2d_x", &rt.Callback{
+	must(session.Connect(ctx, "h2d_x", &modelrt.Callback{
 		OnFetch:      func(_ context.Context, dst []byte) error { fill("fetch", dst); return nil },
 		OnPrefetch:   func(dst []byte) bool { fill("prefetch", dst); return true }, // false if there is none yet
 		OnComplete:   func() { fmt.Println("complete"); done, ahead = done+1, ahead-1 },
@@ -90,28 +91,28 @@ func ExampleCallback() {
 // One factory makes the host's side of every output that the policy wants one
 // for. Here the outputs of save programs get an empty end, and the factory tells
 // the rest apart by name.
-func ExampleSession_HandleOutputs() {
+func ExampleHandleOutputs() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
 	connectExample(session)
 
-	emptyForSave := rt.InSave(session.Contract().Flow, rt.BindEmpty, rt.BindUser)
-	factory := func(a rt.Anchor) ipu.Stream {
+	emptyForSave := modelrt.InSave(session.Contract().Flow, modelrt.BindEmpty, modelrt.BindUser)
+	factory := func(a modelrt.Anchor) ipu.Stream {
 		switch a.Name {
 		case "y":
-			return &rt.Callback{OnFetch: func(_ context.Context, src []byte) error {
+			return &modelrt.Callback{OnFetch: func(_ context.Context, src []byte) error {
 				fmt.Println("y starts with", values(src)[0])
 				return nil
 			}}
 		default:
-			return &rt.Callback{OnFetch: func(context.Context, []byte) error {
+			return &modelrt.Callback{OnFetch: func(context.Context, []byte) error {
 				fmt.Println("callback for", a.Name, "called")
 				return nil
 			}}
 		}
 	}
-	must(session.HandleOutputs(ctx, factory, emptyForSave, false))
+	must(modelrt.HandleOutputs(ctx, session, factory, emptyForSave, false))
 
 	must(session.Run(ctx))
 	must(session.Save(ctx)) // what arrives is dropped
@@ -120,17 +121,17 @@ func ExampleSession_HandleOutputs() {
 
 // With skipConnected the factory is only asked for what nothing is connected
 // to: the weights in the file stay.
-func ExampleSession_HandleInputs() {
+func ExampleHandleInputs() {
 	session := exampleSession()
 	defer session.Close()
 
-	factory := func(a rt.Anchor) ipu.Stream {
+	factory := func(a modelrt.Anchor) ipu.Stream {
 		fmt.Println("asked for", a.Name)
 		return nil // keeps what is connected
 	}
-	must(session.HandleInputs(context.Background(), factory, nil, true))
+	must(modelrt.HandleInputs(context.Background(), session, factory, nil, true))
 	fmt.Println("and without:")
-	must(session.HandleInputs(context.Background(), factory, nil, false))
+	must(modelrt.HandleInputs(context.Background(), session, factory, nil, false))
 	// Output:
 	// asked for x
 	// and without:
@@ -153,9 +154,9 @@ func ExampleSession_UserOutputs() {
 		must(err)
 		memory[a.Handle] = make([]byte, size)
 	}
-	must(session.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream {
+	must(modelrt.HandleOutputs(ctx, session, func(a modelrt.Anchor) ipu.Stream {
 		dst := memory[a.Handle]
-		return &rt.Callback{OnFetch: func(_ context.Context, src []byte) error {
+		return &modelrt.Callback{OnFetch: func(_ context.Context, src []byte) error {
 			copy(dst, src)
 			return nil
 		}}
@@ -176,24 +177,24 @@ func ExamplePredicate() {
 	defer session.Close()
 	flow := session.Contract().Flow
 
-	const user, empty, skip = rt.BindUser, rt.BindEmpty, rt.SkipBind
-	names := map[rt.CallbackPolicy]string{user: "user", empty: "empty", skip: "skip"}
+	const user, empty, skip = modelrt.BindUser, modelrt.BindEmpty, modelrt.SkipBind
+	names := map[modelrt.CallbackPolicy]string{user: "user", empty: "empty", skip: "skip"}
 	for _, p := range []struct {
 		name   string
-		policy rt.CallbackPredicate
+		policy modelrt.CallbackPredicate
 	}{
-		{"load", rt.InLoad(flow, user, empty)},
-		{"main", rt.InMain(flow, user, empty)},
-		{"save", rt.InSave(flow, user, empty)},
-		{"not assigned", rt.NotAssigned(user, empty)},
-		{"not a scalar", rt.NonScalar(user, empty)},
-		{"programs 0 and 2", rt.InPrograms([]uint32{0, 2}, user, empty)},
-		{"by programs", rt.ByPrograms([]rt.ProgramsPolicy[rt.CallbackPolicy]{
+		{"load", modelrt.InLoad(flow, user, empty)},
+		{"main", modelrt.InMain(flow, user, empty)},
+		{"save", modelrt.InSave(flow, user, empty)},
+		{"not assigned", modelrt.NotAssigned(user, empty)},
+		{"not a scalar", modelrt.NonScalar(user, empty)},
+		{"programs 0 and 2", modelrt.InPrograms([]uint32{0, 2}, user, empty)},
+		{"by programs", modelrt.ByPrograms([]modelrt.ProgramsPolicy[modelrt.CallbackPolicy]{
 			{Programs: []uint32{1}, Policy: user}, {Programs: []uint32{2}, Policy: skip},
 		}, empty)},
-		{"by anchor", rt.ByAnchor([]rt.AnchorPolicy[rt.CallbackPolicy]{{Handle: "h2d_w", Policy: user}, {Handle: "d2h_w", Policy: skip}}, empty)},
-		{"load or save", rt.OrBind(user, empty, rt.InLoad(flow, user, empty), rt.InSave(flow, user, empty))},
-		{"load and save", rt.AndBind(user, empty, rt.InLoad(flow, user, empty), rt.InSave(flow, user, empty))},
+		{"by anchor", modelrt.ByAnchor([]modelrt.AnchorPolicy[modelrt.CallbackPolicy]{{Handle: "h2d_w", Policy: user}, {Handle: "d2h_w", Policy: skip}}, empty)},
+		{"load or save", modelrt.OrBind(user, empty, modelrt.InLoad(flow, user, empty), modelrt.InSave(flow, user, empty))},
+		{"load and save", modelrt.AndBind(user, empty, modelrt.InLoad(flow, user, empty), modelrt.InSave(flow, user, empty))},
 	} {
 		var line []string
 		for _, handle := range []string{"h2d_x", "d2h_y", "h2d_w", "d2h_w"} {

@@ -18,6 +18,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // The model of the examples computes y = w·x + b, for batches of four samples
@@ -111,8 +113,8 @@ func exampleModel() *popef.Model {
 
 // exampleSession is a session of the model on the cpu, for examples whose topic
 // comes later.
-func exampleSession(opts ...rt.SessionOption) *rt.Session {
-	s, err := rt.NewSession(context.Background(), exampleModel(), opts...)
+func exampleSession(opts ...modelrt.SessionOption) rt.Session {
+	s, err := modelrt.NewSession(context.Background(), exampleModel(), opts...)
 	must(err)
 	return s
 }
@@ -123,12 +125,12 @@ func exampleSystem(devices int) *iputest.System {
 }
 
 // connectExample connects memory to x and y.
-func connectExample(s *rt.Session) (x, y *rt.Buffer) {
-	var buffers [2]*rt.Buffer
+func connectExample(s rt.Session) (x, y *modelrt.Buffer) {
+	var buffers [2]*modelrt.Buffer
 	for i, handle := range []string{"h2d_x", "d2h_y"} {
 		info, _ := s.Stream(handle)
 		var err error
-		buffers[i], err = rt.NewBuffer(info, s.DeviceIterations())
+		buffers[i], err = modelrt.NewBuffer(info, s.DeviceIterations())
 		must(err)
 		must(s.Connect(context.Background(), handle, buffers[i]))
 	}
@@ -168,7 +170,7 @@ func (exampleTB) FailNow()                        { panic("the example failed") 
 func openExample(opts ...rt.RunnerOption) *Runner {
 	t := exampleTB{}
 	model := file(t, affineMetadata(), affinePortable(t), affineData)
-	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{Data: [2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: model}, opts...)
+	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{Data: [2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: model}, opts...)
 	must(err)
 	return r
 }

@@ -10,15 +10,16 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // Queues for everything that the caller has to give data or memory for. The
 // session owns them.
-func ExampleSession_NewQueueManager() {
+func ExampleNewQueueManager() {
 	session := exampleSession()
 	defer session.Close()
 
-	queues, err := session.NewQueueManager(context.Background(), rt.QueueConfig{})
+	queues, err := modelrt.NewQueueManager(context.Background(), session, modelrt.QueueConfig{})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -39,8 +40,8 @@ func ExampleSession_NewQueueManager() {
 }
 
 // exampleQueues makes the queues of x and y.
-func exampleQueues(session *rt.Session, c rt.QueueConfig) (*rt.QueueManager, *rt.InputQueue, *rt.OutputQueue) {
-	m, err := session.NewQueueManager(context.Background(), c)
+func exampleQueues(session rt.Session, c modelrt.QueueConfig) (*modelrt.QueueManager, *modelrt.InputQueue, *modelrt.OutputQueue) {
+	m, err := modelrt.NewQueueManager(context.Background(), session, c)
 	must(err)
 	x, err := m.InputQueue("x")
 	must(err)
@@ -55,7 +56,7 @@ func ExampleInputQueue() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	_, x, y := exampleQueues(session, rt.QueueConfig{})
+	_, x, y := exampleQueues(session, modelrt.QueueConfig{})
 
 	next := float32(0)
 	for i, n := range []int{1, 2, 5} {
@@ -65,12 +66,12 @@ func ExampleInputQueue() {
 			in = append(in, next, next)
 		}
 		out := make([]byte, n*exampleSample)
-		must(x.Enqueue(ctx, rt.InputData{
+		must(x.Enqueue(ctx, modelrt.InputData{
 			Data:           floats(in...),
 			OnReadStart:    func() { fmt.Println("request", i, "is being read") },
 			OnReadComplete: func() { fmt.Println("request", i, "was read") },
 		}))
-		must(y.Enqueue(ctx, rt.OutputData{
+		must(y.Enqueue(ctx, modelrt.OutputData{
 			Data:            out,
 			OnWriteComplete: func() { fmt.Println("request", i, "gives", values(out)) },
 		}))
@@ -97,9 +98,9 @@ func ExampleInputQueue() {
 func ExampleInputQueue_Enqueue() {
 	session := exampleSession()
 	defer session.Close()
-	_, x, _ := exampleQueues(session, rt.QueueConfig{})
+	_, x, _ := exampleQueues(session, modelrt.QueueConfig{})
 
-	err := x.Enqueue(context.Background(), rt.InputData{Data: make([]byte, 10)})
+	err := x.Enqueue(context.Background(), modelrt.InputData{Data: make([]byte, 10)})
 	fmt.Println(err)
 	// Output: line.popef: enqueue: anchor "x": not a whole number of samples: 10 bytes, want a positive multiple of 8
 }
@@ -109,7 +110,7 @@ func ExampleInputQueue_EnqueueLock() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	_, x, y := exampleQueues(session, rt.QueueConfig{})
+	_, x, y := exampleQueues(session, modelrt.QueueConfig{})
 	in, out := floats(1, 1, 2, 2, 3, 3, 4, 4), make([]byte, exampleBatch*exampleSample)
 
 	src, err := x.EnqueueLock(ctx)
@@ -138,12 +139,12 @@ func ExampleOutputQueue() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	_, x, y := exampleQueues(session, rt.QueueConfig{})
+	_, x, y := exampleQueues(session, modelrt.QueueConfig{})
 
 	one, three := make([]byte, exampleSample), make([]byte, 3*exampleSample)
-	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
-	must(y.Enqueue(ctx, rt.OutputData{Data: one}))
-	must(y.Enqueue(ctx, rt.OutputData{Data: three, OnDone: func(err error) { fmt.Println("three:", err) }}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
+	must(y.Enqueue(ctx, modelrt.OutputData{Data: one}))
+	must(y.Enqueue(ctx, modelrt.OutputData{Data: three, OnDone: func(err error) { fmt.Println("three:", err) }}))
 	must(session.Run(ctx))
 	fmt.Println(values(one), values(three))
 	// Output:
@@ -157,12 +158,12 @@ func ExampleQueueManager_FlushAll() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	queues, x, y := exampleQueues(session, modelrt.QueueConfig{})
 
 	out := make([]byte, 3*exampleSample)
-	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3)}))
-	fmt.Println(errors.Is(queues.FlushAll(), rt.ErrUnbalanced)) // half of a request is there
-	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(1, 1, 2, 2, 3, 3)}))
+	fmt.Println(errors.Is(queues.FlushAll(), modelrt.ErrUnbalanced)) // half of a request is there
+	must(y.Enqueue(ctx, modelrt.OutputData{Data: out}))
 	must(queues.FlushAll())
 	must(session.Run(ctx))
 	fmt.Println(values(out))
@@ -176,11 +177,11 @@ func ExampleFlushOnTimeout() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	_, x, y := exampleQueues(session, rt.QueueConfig{Timeout: time.Millisecond, OnTimeout: rt.FlushOnTimeout})
+	_, x, y := exampleQueues(session, modelrt.QueueConfig{Timeout: time.Millisecond, OnTimeout: modelrt.FlushOnTimeout})
 
 	out := make([]byte, exampleSample)
-	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1)}))
-	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(1, 1)}))
+	must(y.Enqueue(ctx, modelrt.OutputData{Data: out}))
 	must(session.Run(ctx)) // would otherwise wait for three more samples
 	fmt.Println(values(out))
 	// Output: [12 23]
@@ -192,7 +193,7 @@ func ExampleQueueGroup() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	queues, x, y := exampleQueues(session, modelrt.QueueConfig{})
 	request, err := queues.Group(x, y)
 	must(err)
 	go func() { must(queues.Run(ctx)) }()
@@ -217,7 +218,7 @@ func ExampleQueueGroup() {
 func ExampleQueueManager_Run() {
 	session := exampleSession()
 	defer session.Close()
-	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	queues, x, y := exampleQueues(session, modelrt.QueueConfig{})
 	request, err := queues.Group(x, y)
 	must(err)
 
@@ -247,14 +248,14 @@ func ExampleQueueManager_DisconnectAll() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	queues, x, _ := exampleQueues(session, rt.QueueConfig{})
+	queues, x, _ := exampleQueues(session, modelrt.QueueConfig{})
 
 	ended := make(chan error)
 	go func() { ended <- session.Run(ctx) }() // waits: nothing is enqueued
 	time.Sleep(time.Millisecond)
 	queues.DisconnectAll()
 	fmt.Println(<-ended)
-	fmt.Println(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1)}))
+	fmt.Println(x.Enqueue(ctx, modelrt.InputData{Data: floats(1, 1)}))
 	// Output:
 	// <nil>
 	// line.popef: enqueue: anchor "x": queue is disconnected
@@ -266,16 +267,16 @@ func ExampleQueueManager_ResetAll() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	queues, x, y := exampleQueues(session, rt.QueueConfig{})
+	queues, x, y := exampleQueues(session, modelrt.QueueConfig{})
 
-	must(x.Enqueue(ctx, rt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("handed back:", err) }}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("handed back:", err) }}))
 	must(session.Stop())
 	must(session.Reload(ctx))
 	must(queues.ResetAll(ctx))
 
 	out := make([]byte, exampleBatch*exampleSample)
-	must(x.Enqueue(ctx, rt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
-	must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(1, 1, 2, 2, 3, 3, 4, 4)}))
+	must(y.Enqueue(ctx, modelrt.OutputData{Data: out}))
 	must(session.Run(ctx))
 	fmt.Println(values(out))
 	// Output:
@@ -288,13 +289,13 @@ func ExampleQueueManager_ResetAll() {
 func ExampleRingSizeForMain() {
 	session := exampleSession()
 	defer session.Close()
-	main := rt.RingSizeForMain(session.Contract(), 8, 1)
-	save := rt.RingSizeForPrograms([]uint32{2}, 3, 1)
+	main := modelrt.RingSizeForMain(session.Contract(), 8, 1)
+	save := modelrt.RingSizeForPrograms([]uint32{2}, 3, 1)
 	for _, handle := range []string{"h2d_x", "d2h_w"} {
 		a := *session.Contract().Anchor(handle)
 		fmt.Println(handle, main(a), save(a))
 	}
-	_, x, _ := exampleQueues(session, rt.QueueConfig{RingSize: main})
+	_, x, _ := exampleQueues(session, modelrt.QueueConfig{RingSize: main})
 	fmt.Println(x.NumBuffers(), "samples, each on its own, find room")
 	// Output:
 	// h2d_x 8 1
@@ -304,7 +305,7 @@ func ExampleRingSizeForMain() {
 
 // A pool hands out its blobs in turn, and none that is in use.
 func ExampleRingPool() {
-	pool, err := rt.NewRingPool(64, 2)
+	pool, err := modelrt.NewRingPool(64, 2)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -329,8 +330,8 @@ func ExampleNewQueuePool() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
-	_, x, y := exampleQueues(session, rt.QueueConfig{})
-	inputs, err := rt.NewQueuePool(x, 1)
+	_, x, y := exampleQueues(session, modelrt.QueueConfig{})
+	inputs, err := modelrt.NewQueuePool(x, 1)
 	must(err)
 	fmt.Println(inputs.NumBlobs(), "blobs of", inputs.BlobSize(), "bytes")
 
@@ -338,9 +339,9 @@ func ExampleNewQueuePool() {
 		blob, err := inputs.Get()
 		must(err)
 		copy(blob.Bytes(), floats(float32(i), 0))
-		must(x.Enqueue(ctx, rt.InputData{Data: blob.Bytes(), OnDone: blob.Done()}))
+		must(x.Enqueue(ctx, modelrt.InputData{Data: blob.Bytes(), OnDone: blob.Done()}))
 		out := make([]byte, exampleBatch*exampleSample)
-		must(y.Enqueue(ctx, rt.OutputData{Data: out}))
+		must(y.Enqueue(ctx, modelrt.OutputData{Data: out}))
 		must(session.Run(ctx))
 		if i == 19 {
 			fmt.Println(values(out)[0])

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // A request has a context. Submit waits for room until it ends, and a request
@@ -74,7 +75,7 @@ func Example_submitSamples() {
 // copy each. Generated tensors have a method that does this.
 func ExampleRows() {
 	var y struct{ Data [2][3]float32 }
-	for i, row := range rt.Rows(y.Data[:]) {
+	for i, row := range genrt.Rows(y.Data[:]) {
 		row[i] = 1
 	}
 	fmt.Println(y.Data)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // A session of a model that the program has loaded.
@@ -16,7 +17,7 @@ func ExampleNewSession() {
 	model := exampleModel() // as popef.Load returns it
 	defer model.Close()
 
-	session, err := rt.NewSession(ctx, model)
+	session, err := modelrt.NewSession(ctx, model)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -33,7 +34,7 @@ func ExampleOpenSession() {
 	paths, remove := exampleFiles() // line.popef has the executable, weights.popef the weights
 	defer remove()
 
-	session, err := rt.OpenSession(context.Background(), paths)
+	session, err := modelrt.OpenSession(context.Background(), paths)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -56,7 +57,7 @@ func ExampleWithWait() {
 	sys.OccupyFor(0, 3*time.Second) // by somebody else; the test system's clock passes as soon as anybody sleeps
 
 	upTo5s := ipu.Wait{Strategy: ipu.WaitWithTimeout, Timeout: 5 * time.Second, Sleep: time.Second}
-	session, err := rt.NewSession(context.Background(), exampleModel(), rt.WithManager(sys.Manager()), rt.WithWait(upTo5s))
+	session, err := modelrt.NewSession(context.Background(), exampleModel(), rt.WithManager(sys.Manager()), rt.WithWait(upTo5s))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -75,8 +76,8 @@ func ExampleNewSession_options() {
 	model := exampleModel()
 	flow := model.Metadata.ProgramFlow
 
-	session, err := rt.NewSession(ctx, model,
-		rt.WithDataPolicy(rt.InLoad(flow, rt.UseUserData, rt.UseFileData)),
+	session, err := modelrt.NewSession(ctx, model,
+		rt.WithDataPolicy(modelrt.InLoad(flow, rt.UseUserData, rt.UseFileData)),
 		rt.SkipHashCheck(),
 		rt.WithWait(ipu.WaitFor(5*time.Second)),
 		rt.WithLookAhead(0),
@@ -97,7 +98,7 @@ func ExampleNewSession_noDevice() {
 	sys := exampleSystem(1)
 	sys.Occupy(0)
 
-	_, err := rt.NewSession(context.Background(), exampleModel(), rt.WithManager(sys.Manager()))
+	_, err := modelrt.NewSession(context.Background(), exampleModel(), rt.WithManager(sys.Manager()))
 	fmt.Println(errors.Is(err, ipu.ErrNoDevice))
 	// Output: true
 }
@@ -107,7 +108,7 @@ func ExampleNewSession_replicated() {
 	model := exampleModel()
 	model.Metadata.ReplicationFactor = 2
 
-	_, err := rt.NewSession(context.Background(), model)
+	_, err := modelrt.NewSession(context.Background(), model)
 	fmt.Println(err)
 	// Output: line.popef: open: unsupported replication factor 2: only models of one replica can be run; compile it without replication
 }
@@ -118,7 +119,7 @@ func ExampleSession_Bind() {
 	ctx := context.Background()
 	devices := exampleSystem(1).Manager() // with hardware: new(ipu.Manager)
 
-	session, err := rt.NewSession(ctx, exampleModel(), rt.Deferred(), rt.WithBackend("iputest"), rt.WithManager(devices))
+	session, err := modelrt.NewSession(ctx, exampleModel(), modelrt.Deferred(), rt.WithBackend("iputest"), rt.WithManager(devices))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -181,7 +182,7 @@ func ExampleSession_RunPrograms() {
 	session := exampleSession(rt.WithManager(sys.Manager()))
 	defer session.Close()
 	connectExample(session)
-	must(session.SetCallback(ctx, "d2h_w", func(context.Context, []byte) error { return nil }))
+	must(modelrt.SetCallback(ctx, session, "d2h_w", func(context.Context, []byte) error { return nil }))
 	sys.ClearLog()
 
 	must(session.Load(ctx))                 // the load programs
@@ -238,7 +239,7 @@ func ExampleSession_sharedDevice() {
 	first := exampleSession(rt.WithDevice(device), rt.WithManager(sys.Manager()), rt.SaveOnUnbind(), tell("first:"))
 	defer first.Close()
 	connectExample(first)
-	must(first.SetCallback(ctx, "d2h_w", func(context.Context, []byte) error { return nil }))
+	must(modelrt.SetCallback(ctx, first, "d2h_w", func(context.Context, []byte) error { return nil }))
 	must(first.Run(ctx))
 
 	second := exampleSession(rt.WithDevice(device), rt.WithManager(sys.Manager()), tell("second:"))
@@ -266,7 +267,7 @@ func ExampleSaveOnUnbind() {
 	ctx := context.Background()
 	session := exampleSession(rt.SaveOnUnbind())
 	connectExample(session)
-	must(session.SetCallback(ctx, "d2h_w", func(_ context.Context, w []byte) error {
+	must(modelrt.SetCallback(ctx, session, "d2h_w", func(_ context.Context, w []byte) error {
 		fmt.Println("saved:", values(w))
 		return nil
 	}))
@@ -291,7 +292,7 @@ func ExampleSession_Unconnected() {
 		return
 	}
 	for program := range 3 {
-		for _, stream := range rt.ByProgram(missing)[program] {
+		for _, stream := range modelrt.ByProgram(missing)[program] {
 			fmt.Println("program", program, "lacks", stream.Anchor)
 		}
 	}

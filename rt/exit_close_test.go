@@ -14,6 +14,10 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // endings are what code of the caller does where it should return.
@@ -71,7 +75,7 @@ func TestCloseReleasesWhateverItsStepsDo(t *testing.T) {
 				}
 				kinds := map[rt.EventKind]string{rt.EventSaved: "saving", rt.EventUnbound: "unbound", rt.EventClosed: "closed", rt.EventRefused: "refused"}
 				manager := rt.WithManager(&ipu.Manager{Backends: []ipu.Backend{quitting{sys, at("stop"), at("close")}}})
-				r, err := Open(ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: v.model},
+				r, err := Open(ctx, affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model},
 					manager, rt.WithObserver(func(e rt.Event) { at(kinds[e.Kind])() }))
 				require.NoError(t, err)
 				var tickets []rt.Ticket
@@ -83,11 +87,11 @@ func TestCloseReleasesWhateverItsStepsDo(t *testing.T) {
 						require.NoError(t, err)
 						tickets = append(tickets, ticket)
 					}
-					eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 1 }, "it runs")
+					rttest.Eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 1 }, "it runs")
 				} else {
 					require.NoError(t, r.SaveAtClose(ctx, 0, &SaveOutputs{W: new(W)}))
 					if where == "stream" {
-						require.NoError(t, r.Session().SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { at("stream")(); return nil }))
+						require.NoError(t, modelrt.SetCallback(ctx, r.Session(), "weight_d2h_w", func(context.Context, []byte) error { at("stream")(); return nil }))
 					}
 				}
 				armed.Store(true)
@@ -140,7 +144,7 @@ func TestOpenReleasesWhateverItsStepsDo(t *testing.T) {
 						runtime.Goexit()
 					}
 				})
-				source := rt.Source{Name: "affine.popef", Bytes: v.model}
+				source := genrt.Source{Name: "affine.popef", Bytes: v.model}
 				var all sync.WaitGroup
 				returned := false
 				all.Go(func() {
@@ -148,13 +152,13 @@ func TestOpenReleasesWhateverItsStepsDo(t *testing.T) {
 					case "runner":
 						_, _ = Open(ctx, affineSpec(t), &LoadInputs{B: &B{}}, source, rt.WithManager(sys.Manager()), observer)
 					case "session":
-						_, _ = rt.NewSession(ctx, model, rt.WithManager(sys.Manager()), observer)
+						_, _ = modelrt.NewSession(ctx, model, rt.WithManager(sys.Manager()), observer)
 					case "queues":
-						var c rt.Core
-						var b rt.Input[B]
-						var w rt.Output[W]
+						var q genqueues.Core
+						var b genrt.Input[B]
+						var w genrt.Output[W]
 						b.Bind(&B{})
-						_ = c.OpenQueues(ctx, affineSpec(t), source, []rt.Binding{{Anchor: 3, Stream: &b}, {Anchor: 0, Stream: &w}}, rt.QueueConfig{},
+						_ = q.Open(ctx, affineSpec(t), source, []genrt.Binding{{Anchor: 3, Stream: &b}, {Anchor: 0, Stream: &w}}, modelrt.QueueConfig{},
 							rt.WithManager(sys.Manager()), observer)
 					}
 					returned = true
@@ -177,11 +181,11 @@ func TestOpenReleasesWhateverItsStepsDo(t *testing.T) {
 func TestQueuesHandBackWhateverTheirFunctionsDo(t *testing.T) {
 	for how, end := range endings {
 		t.Run(how, func(t *testing.T) {
-			onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+			onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 				x, _ := shiftQueues(t, m)
 				var back atomic.Int32
 				for range 2 {
-					require.NoError(t, x.TryEnqueue(rt.InputData{Data: newShiftRequest(0, 1).in, OnDone: func(err error) {
+					require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: newShiftRequest(0, 1).in, OnDone: func(err error) {
 						if back.Add(1) == 1 {
 							end()
 						}
@@ -201,22 +205,22 @@ func TestQueuesHandBackWhateverTheirFunctionsDo(t *testing.T) {
 // TestQueuesRunExits ends the goroutine of a loop in a function of a stream: what
 // is left in the queues is handed back, and says why.
 func TestQueuesRunExits(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		first, rest := newShiftRequest(0, shiftBatch), newShiftRequest(0, shiftBatch)
-		require.NoError(t, x.Enqueue(ctx, rt.InputData{Data: first.in}))
-		require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: first.out, OnDone: func(error) { runtime.Goexit() }}))
+		require.NoError(t, x.Enqueue(ctx, modelrt.InputData{Data: first.in}))
+		require.NoError(t, y.Enqueue(ctx, modelrt.OutputData{Data: first.out, OnDone: func(error) { runtime.Goexit() }}))
 		require.NoError(t, rest.enqueue(ctx, x, y))
 		var all sync.WaitGroup
 		all.Go(func() { _ = m.Run(ctx) })
 		within(t, &all)
 		err := <-rest.ended
 		if s.Stats().Errors > 0 {
-			require.ErrorIs(t, err, rt.ErrDisconnected)
+			require.ErrorIs(t, err, modelrt.ErrDisconnected)
 			require.ErrorIs(t, err, rt.ErrPanic)
 		}
-		require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
+		require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), modelrt.ErrDisconnected)
 		require.NoError(t, m.ResetAll(ctx))
 		again := runLoop(m)
 		require.NoError(t, rest.enqueue(ctx, x, y))
@@ -235,15 +239,15 @@ func TestQueuesRunGivesUp(t *testing.T) {
 	failure := &ipu.Error{Kind: ipu.KindUnknown, Message: "it broke"}
 	for _, c := range []struct {
 		name string
-		end  func(s *rt.Session, cancel func(), fail chan error) error
+		end  func(s rt.Session, cancel func(), fail chan error) error
 		want error // of the loop
 		left error
 	}{
-		{"by itself", func(_ *rt.Session, _ func(), fail chan error) error { fail <- nil; return nil }, context.Canceled, context.Canceled},
-		{"its context", func(_ *rt.Session, cancel func(), _ chan error) error { cancel(); return nil }, context.Canceled, context.Canceled},
-		{"its device fails", func(_ *rt.Session, _ func(), fail chan error) error { fail <- failure; return nil }, context.Canceled, context.Canceled},
-		{"Stop", func(s *rt.Session, _ func(), _ chan error) error { return s.Stop() }, context.Canceled, context.Canceled},
-		{"Close", func(s *rt.Session, _ func(), _ chan error) error { return s.Close() }, context.Canceled, rt.ErrDisconnected},
+		{"by itself", func(_ rt.Session, _ func(), fail chan error) error { fail <- nil; return nil }, context.Canceled, context.Canceled},
+		{"its context", func(_ rt.Session, cancel func(), _ chan error) error { cancel(); return nil }, context.Canceled, context.Canceled},
+		{"its device fails", func(_ rt.Session, _ func(), fail chan error) error { fail <- failure; return nil }, context.Canceled, context.Canceled},
+		{"Stop", func(s rt.Session, _ func(), _ chan error) error { return s.Stop() }, context.Canceled, context.Canceled},
+		{"Close", func(s rt.Session, _ func(), _ chan error) error { return s.Close() }, context.Canceled, modelrt.ErrDisconnected},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			script := shiftScript()
@@ -260,11 +264,11 @@ func TestQueuesRunGivesUp(t *testing.T) {
 				}
 			}
 			s := shiftSession(t, fakeName, register(t, script))
-			m, err := s.NewQueueManager(ctx, rt.QueueConfig{})
+			m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 			require.NoError(t, err)
 			b, err := m.InputQueue("b")
 			require.NoError(t, err)
-			require.NoError(t, b.TryEnqueue(rt.InputData{Data: floats(10, 20, 30)}))
+			require.NoError(t, b.TryEnqueue(modelrt.InputData{Data: floats(10, 20, 30)}))
 			require.NoError(t, s.Load(ctx))
 			x, y := shiftQueues(t, m)
 			looping, stopLoop := context.WithCancel(ctx)
@@ -283,15 +287,15 @@ func TestQueuesRunGivesUp(t *testing.T) {
 			<-saving
 			rest := newShiftRequest(0, shiftBatch)
 			require.NoError(t, rest.enqueue(ctx, x, y))
-			eventually(t, func() bool { return rt.Waiting(s) == 1 }, "the loop wants the engine")
+			rttest.Eventually(t, func() bool { return waiting(s) == 1 }, "the loop wants the engine")
 			stopLoop()
-			eventually(t, func() bool { return !x.Connected() && rt.Waiting(s) == 1 }, "it has given up, and waits")
+			rttest.Eventually(t, func() bool { return !x.Connected() && waiting(s) == 1 }, "it has given up, and waits")
 			require.Empty(t, loop)
 			require.NoError(t, c.end(s, cancel, fail))
 			within(t, &other)
 			require.ErrorIs(t, <-loop, c.want)
 			require.ErrorIs(t, <-rest.ended, c.left)
-			require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
+			require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), modelrt.ErrDisconnected)
 		})
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestCallersCodeEndsGoroutine lets a stream, and an observer, end the goroutine
@@ -47,7 +49,7 @@ func TestCallersCodeEndsGoroutine(t *testing.T) {
 					}
 					r := v.open(t, append(opts, rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))...)
 					if who == "stream" {
-						require.NoError(t, r.Session().SetCallback(ctx, "anchor_d2h_y", func(context.Context, []byte) error { exit(); return nil }))
+						require.NoError(t, modelrt.SetCallback(ctx, r.Session(), "anchor_d2h_y", func(context.Context, []byte) error { exit(); return nil }))
 					}
 					request := func() error {
 						in, out := NewInputs(), NewOutputs()
@@ -128,7 +130,7 @@ func TestObserverEndsGoroutineOfRefusal(t *testing.T) {
 	first, stop := context.WithCancel(context.Background())
 	running, err := r.Submit(first, NewInputs(), NewOutputs())
 	require.NoError(t, err)
-	eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 1 }, "it runs")
+	rttest.Eventually(t, func() bool { return len(sys.Events(iputest.EventFault)) == 1 }, "it runs")
 	waiting, err := r.Submit(context.Background(), NewInputs(), NewOutputs())
 	require.NoError(t, err)
 	var all sync.WaitGroup

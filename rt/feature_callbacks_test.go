@@ -14,6 +14,8 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func TestFeature33_EmbeddedTensorData(t *testing.T) {
@@ -55,14 +57,14 @@ func TestFeature34_FeedData(t *testing.T) {
 		for _, wrap := range []bool{false, true} {
 			script := affineScript()
 			script.fetching = fetching
-			var opts []rt.SessionOption
+			var opts []modelrt.SessionOption
 			if wrap {
 				opts = append(opts, rt.WrapFeeds())
 			}
 			s := fedModel(t, script, 3).session(t, opts...)
 			require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(0, 0)))
 			info, _ := s.Stream("anchor_d2h_y")
-			y, err := rt.NewBuffer(info, 2)
+			y, err := modelrt.NewBuffer(info, 2)
 			require.NoError(t, err)
 			require.NoError(t, s.Connect(ctx, "anchor_d2h_y", y))
 			require.NoError(t, s.Run(ctx))
@@ -85,14 +87,14 @@ func TestFeature35_DataUsage(t *testing.T) {
 	flow := affineMetadata().ProgramFlow
 	script := affineScript()
 	v := fakeAffine(t, "usage", script)
-	open := func(p rt.DataPredicate) *rt.Session {
+	open := func(p modelrt.DataPredicate) rt.Session {
 		s := v.session(t, rt.WithDataPolicy(p))
 		require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(0, 0)))
 		return s
 	}
 	require.NoError(t, open(nil).Load(ctx), "the file's data")
-	require.NoError(t, open(rt.InMain(flow, rt.UseUserData, rt.UseFileData)).Load(ctx), "w is no anchor of main")
-	own := open(rt.InLoad(flow, rt.UseUserData, rt.UseFileData))
+	require.NoError(t, open(modelrt.InMain(flow, rt.UseUserData, rt.UseFileData)).Load(ctx), "w is no anchor of main")
+	own := open(modelrt.InLoad(flow, rt.UseUserData, rt.UseFileData))
 	require.ErrorIs(t, own.Load(ctx), rt.ErrUnconnected, "w is the caller's now")
 	require.NoError(t, own.ConnectData(ctx, "h2d_w", floats(8, 9)))
 	require.NoError(t, own.Load(ctx))
@@ -105,30 +107,30 @@ func TestFeature36_CallbackPolicies(t *testing.T) {
 	script.fetching = true
 	s, y, _ := fakeAffine(t, "policies", script).ready(t)
 	var called []string
-	factory := func(a rt.Anchor) ipu.Stream {
+	factory := func(a modelrt.Anchor) ipu.Stream {
 		called = append(called, a.Handle)
-		return &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(5, 6)); return nil }}
+		return &modelrt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(5, 6)); return nil }}
 	}
-	policy := rt.ByAnchor([]rt.AnchorPolicy[rt.CallbackPolicy]{
-		{Handle: "h2d_x", Policy: rt.BindUser}, {Handle: "h2d_w", Policy: rt.SkipBind},
-	}, rt.BindEmpty)
-	require.NoError(t, s.HandleInputs(ctx, factory, policy, false))
+	policy := modelrt.ByAnchor([]modelrt.AnchorPolicy[modelrt.CallbackPolicy]{
+		{Handle: "h2d_x", Policy: modelrt.BindUser}, {Handle: "h2d_w", Policy: modelrt.SkipBind},
+	}, modelrt.BindEmpty)
+	require.NoError(t, modelrt.HandleInputs(ctx, s, factory, policy, false))
 	require.Equal(t, []string{"h2d_x"}, called)
-	require.NoError(t, s.HandleOutputs(ctx, factory, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, false))
+	require.NoError(t, modelrt.HandleOutputs(ctx, s, factory, func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindEmpty }, false))
 	clear(y.Bytes())
 	require.NoError(t, s.Run(ctx))
 	require.Equal(t, floats(5, 6), script.engine.moved["h2d_x"], "the user's callback")
 	require.Equal(t, affineData["w"], script.engine.memory["h2d_w"], "left as it was")
 	require.Equal(t, make([]byte, 8), script.engine.memory["h2d_b"], "whatever was in memory")
 	require.Equal(t, make([]byte, 16), y.Bytes(), "dropped")
-	require.ErrorIs(t, s.HandleInputs(ctx, factory, func(rt.Anchor) rt.CallbackPolicy { return 9 }, false), rt.ErrOption)
+	require.ErrorIs(t, modelrt.HandleInputs(ctx, s, factory, func(modelrt.Anchor) modelrt.CallbackPolicy { return 9 }, false), rt.ErrOption)
 }
 
 // truth lists what a predicate says of an anchor of no program, a scalar of
 // load (0), one of main (1), and one of load and save (0 and 2).
-func truth[P rt.Policy](p rt.Predicate[P]) string {
+func truth[P modelrt.Policy](p modelrt.Predicate[P]) string {
 	var out []string
-	for _, a := range []rt.Anchor{
+	for _, a := range []modelrt.Anchor{
 		{Handle: "none", Info: tensorInfo(2)},
 		{Handle: "load", Programs: []uint32{0}, Info: tensorInfo()},
 		{Handle: "main", Programs: []uint32{1}, Info: tensorInfo(2)},
@@ -142,65 +144,65 @@ func truth[P rt.Policy](p rt.Predicate[P]) string {
 var predicateFlow = popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2, 3}}
 
 func TestFeature37_FlowPredicates(t *testing.T) {
-	require.Equal(t, "0 1 0 1", truth(rt.InLoad(predicateFlow, rt.UseUserData, rt.UseFileData)))
-	require.Equal(t, "0 0 1 0", truth(rt.InMain(predicateFlow, rt.UseUserData, rt.UseFileData)))
-	require.Equal(t, "0 0 0 1", truth(rt.InSave(predicateFlow, rt.UseUserData, rt.UseFileData)))
-	require.Equal(t, "1 0 1 0", truth(rt.InLoad(predicateFlow, rt.BindUser, rt.BindEmpty)))
-	require.Equal(t, "1 1 0 1", truth(rt.InMain(predicateFlow, rt.BindUser, rt.BindEmpty)))
-	require.Equal(t, "2 2 2 1", truth(rt.InSave(predicateFlow, rt.BindEmpty, rt.SkipBind)))
+	require.Equal(t, "0 1 0 1", truth(modelrt.InLoad(predicateFlow, rt.UseUserData, rt.UseFileData)))
+	require.Equal(t, "0 0 1 0", truth(modelrt.InMain(predicateFlow, rt.UseUserData, rt.UseFileData)))
+	require.Equal(t, "0 0 0 1", truth(modelrt.InSave(predicateFlow, rt.UseUserData, rt.UseFileData)))
+	require.Equal(t, "1 0 1 0", truth(modelrt.InLoad(predicateFlow, modelrt.BindUser, modelrt.BindEmpty)))
+	require.Equal(t, "1 1 0 1", truth(modelrt.InMain(predicateFlow, modelrt.BindUser, modelrt.BindEmpty)))
+	require.Equal(t, "2 2 2 1", truth(modelrt.InSave(predicateFlow, modelrt.BindEmpty, modelrt.SkipBind)))
 }
 
 func TestFeature38_NotAssignedNonScalar(t *testing.T) {
-	require.Equal(t, "1 0 0 0", truth(rt.NotAssigned(rt.UseUserData, rt.UseFileData)))
-	require.Equal(t, "0 1 1 1", truth(rt.NotAssigned(rt.BindUser, rt.BindEmpty)))
-	require.Equal(t, "0 1 0 0", truth(rt.NonScalar(rt.BindUser, rt.BindEmpty)))
+	require.Equal(t, "1 0 0 0", truth(modelrt.NotAssigned(rt.UseUserData, rt.UseFileData)))
+	require.Equal(t, "0 1 1 1", truth(modelrt.NotAssigned(modelrt.BindUser, modelrt.BindEmpty)))
+	require.Equal(t, "0 1 0 0", truth(modelrt.NonScalar(modelrt.BindUser, modelrt.BindEmpty)))
 }
 
 func TestFeature39_ProgramIndexPredicates(t *testing.T) {
 	list := []uint32{1, 2}
-	p := rt.InPrograms(list, rt.BindUser, rt.BindEmpty)
+	p := modelrt.InPrograms(list, modelrt.BindUser, modelrt.BindEmpty)
 	require.Equal(t, "1 1 0 0", truth(p))
 	list[0] = 0
 	require.Equal(t, "1 1 0 0", truth(p), "the list is copied")
-	require.Equal(t, "1 1 1 1", truth(rt.InPrograms(nil, rt.BindUser, rt.BindEmpty)))
+	require.Equal(t, "1 1 1 1", truth(modelrt.InPrograms(nil, modelrt.BindUser, modelrt.BindEmpty)))
 
-	groups := []rt.ProgramsPolicy[rt.CallbackPolicy]{
-		{Programs: []uint32{2}, Policy: rt.SkipBind},
-		{Programs: []uint32{0, 1}, Policy: rt.BindUser},
+	groups := []modelrt.ProgramsPolicy[modelrt.CallbackPolicy]{
+		{Programs: []uint32{2}, Policy: modelrt.SkipBind},
+		{Programs: []uint32{0, 1}, Policy: modelrt.BindUser},
 	}
-	require.Equal(t, "1 0 0 2", truth(rt.ByPrograms(groups, rt.BindEmpty)), "the first group counts")
+	require.Equal(t, "1 0 0 2", truth(modelrt.ByPrograms(groups, modelrt.BindEmpty)), "the first group counts")
 	slices.Reverse(groups)
-	require.Equal(t, "1 0 0 0", truth(rt.ByPrograms(groups, rt.BindEmpty)))
+	require.Equal(t, "1 0 0 0", truth(modelrt.ByPrograms(groups, modelrt.BindEmpty)))
 }
 
 func TestFeature40_AnchorPolicies(t *testing.T) {
-	p := rt.ByAnchor([]rt.AnchorPolicy[rt.CallbackPolicy]{
-		{Handle: "main", Policy: rt.SkipBind}, {Handle: "load", Policy: rt.BindUser}, {Handle: "main", Policy: rt.BindUser},
-	}, rt.BindEmpty)
+	p := modelrt.ByAnchor([]modelrt.AnchorPolicy[modelrt.CallbackPolicy]{
+		{Handle: "main", Policy: modelrt.SkipBind}, {Handle: "load", Policy: modelrt.BindUser}, {Handle: "main", Policy: modelrt.BindUser},
+	}, modelrt.BindEmpty)
 	require.Equal(t, "1 0 2 1", truth(p))
 }
 
 func TestFeature41_OrAnd(t *testing.T) {
-	yes := func(rt.Anchor) rt.CallbackPolicy { return rt.BindUser }
-	no := func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }
-	for _, c := range []struct{ a, b, or, and rt.CallbackPolicy }{
-		{rt.BindEmpty, rt.BindEmpty, rt.SkipBind, rt.SkipBind},
-		{rt.BindEmpty, rt.BindUser, rt.BindUser, rt.SkipBind},
-		{rt.BindUser, rt.BindEmpty, rt.BindUser, rt.SkipBind},
-		{rt.BindUser, rt.BindUser, rt.BindUser, rt.BindUser},
+	yes := func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindUser }
+	no := func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindEmpty }
+	for _, c := range []struct{ a, b, or, and modelrt.CallbackPolicy }{
+		{modelrt.BindEmpty, modelrt.BindEmpty, modelrt.SkipBind, modelrt.SkipBind},
+		{modelrt.BindEmpty, modelrt.BindUser, modelrt.BindUser, modelrt.SkipBind},
+		{modelrt.BindUser, modelrt.BindEmpty, modelrt.BindUser, modelrt.SkipBind},
+		{modelrt.BindUser, modelrt.BindUser, modelrt.BindUser, modelrt.BindUser},
 	} {
-		pick := func(p rt.CallbackPolicy) rt.CallbackPredicate {
-			if p == rt.BindUser {
+		pick := func(p modelrt.CallbackPolicy) modelrt.CallbackPredicate {
+			if p == modelrt.BindUser {
 				return yes
 			}
 			return no
 		}
 		a, b := pick(c.a), pick(c.b)
-		require.Equal(t, c.or, rt.OrBind(rt.BindUser, rt.SkipBind, a, b)(rt.Anchor{}))
-		require.Equal(t, c.and, rt.AndBind(rt.BindUser, rt.SkipBind, a, b)(rt.Anchor{}))
+		require.Equal(t, c.or, modelrt.OrBind(modelrt.BindUser, modelrt.SkipBind, a, b)(modelrt.Anchor{}))
+		require.Equal(t, c.and, modelrt.AndBind(modelrt.BindUser, modelrt.SkipBind, a, b)(modelrt.Anchor{}))
 	}
-	both := rt.AndBind(rt.UseUserData, rt.UseFileData,
-		rt.InLoad(predicateFlow, rt.UseUserData, rt.UseFileData), rt.InSave(predicateFlow, rt.UseUserData, rt.UseFileData))
+	both := modelrt.AndBind(rt.UseUserData, rt.UseFileData,
+		modelrt.InLoad(predicateFlow, rt.UseUserData, rt.UseFileData), modelrt.InSave(predicateFlow, rt.UseUserData, rt.UseFileData))
 	require.Equal(t, "0 0 0 1", truth(both))
 }
 
@@ -210,7 +212,7 @@ func TestFeature42_CallbackByHandle(t *testing.T) {
 	s, y, _ := fakeAffine(t, "handle", script).ready(t)
 	calls := 0
 	var kept []byte
-	require.NoError(t, s.SetCallback(ctx, "h2d_x", func(_ context.Context, buf []byte) error {
+	require.NoError(t, modelrt.SetCallback(ctx, s, "h2d_x", func(_ context.Context, buf []byte) error {
 		calls++
 		kept = buf
 		copy(buf, floats(float32(calls), 0))
@@ -221,35 +223,35 @@ func TestFeature42_CallbackByHandle(t *testing.T) {
 	require.Equal(t, floats(12, 20, 14, 20), y.Bytes())
 	require.Len(t, kept, 8)
 	failing := errors.New("no data")
-	require.NoError(t, s.SetCallback(ctx, "h2d_x", func(context.Context, []byte) error { return failing }))
+	require.NoError(t, modelrt.SetCallback(ctx, s, "h2d_x", func(context.Context, []byte) error { return failing }))
 	require.ErrorIs(t, s.Run(ctx), failing, "it replaces the earlier one")
 	require.Equal(t, 2, calls)
-	require.ErrorIs(t, s.SetCallback(ctx, "x", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream, "the handle counts, not the name")
+	require.ErrorIs(t, modelrt.SetCallback(ctx, s, "x", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream, "the handle counts, not the name")
 }
 
 func TestFeature43_Factories(t *testing.T) {
 	ctx := context.Background()
 	s, y, _ := fakeAffine(t, "factories", affineScript()).ready(t)
 	var asked []string
-	require.NoError(t, s.HandleInputs(ctx, func(a rt.Anchor) ipu.Stream {
+	require.NoError(t, modelrt.HandleInputs(ctx, s, func(a modelrt.Anchor) ipu.Stream {
 		asked = append(asked, a.Handle)
 		if a.Name != "x" {
 			return nil
 		}
-		return &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(1, 1)); return nil }}
+		return &modelrt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(1, 1)); return nil }}
 	}, nil, false))
 	require.Equal(t, []string{"h2d_x", "h2d_w", "h2d_b"}, asked, "once for each input")
 	require.NoError(t, s.Run(ctx))
 	require.Equal(t, floats(12, 23, 12, 23), y.Bytes(), "nil keeps w and b")
 	asked = nil
-	require.NoError(t, s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream { asked = append(asked, a.Handle); return nil }, nil, false))
+	require.NoError(t, modelrt.HandleOutputs(ctx, s, func(a modelrt.Anchor) ipu.Stream { asked = append(asked, a.Handle); return nil }, nil, false))
 	require.Equal(t, []string{"anchor_d2h_y", "weight_d2h_w"}, asked)
 }
 
 func TestFeature44_SkipConnected(t *testing.T) {
 	s := fakeAffine(t, "skip", affineScript()).session(t)
 	asked := func(skip bool) (handles []string) {
-		require.NoError(t, s.HandleInputs(context.Background(), func(a rt.Anchor) ipu.Stream { handles = append(handles, a.Handle); return nil }, nil, skip))
+		require.NoError(t, modelrt.HandleInputs(context.Background(), s, func(a modelrt.Anchor) ipu.Stream { handles = append(handles, a.Handle); return nil }, nil, skip))
 		return handles
 	}
 	require.Equal(t, []string{"h2d_x", "h2d_b"}, asked(true), "the file has data for w")
@@ -257,7 +259,7 @@ func TestFeature44_SkipConnected(t *testing.T) {
 	require.NoError(t, s.ConnectData(context.Background(), "h2d_b", floats(0, 0)))
 	require.Equal(t, []string{"h2d_x"}, asked(true))
 	// What is connected stays so, whatever the policy says.
-	require.NoError(t, s.HandleInputs(context.Background(), func(rt.Anchor) ipu.Stream { return nil }, func(rt.Anchor) rt.CallbackPolicy { return rt.BindEmpty }, true))
+	require.NoError(t, modelrt.HandleInputs(context.Background(), s, func(modelrt.Anchor) ipu.Stream { return nil }, func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindEmpty }, true))
 	require.NoError(t, s.Load(context.Background()))
 	require.Empty(t, asked(true))
 }
@@ -297,7 +299,7 @@ func drive(t *testing.T, s ipu.Stream, calls string) string {
 // and one transfer after the other of a generated runner's memory.
 func counting(t *testing.T) map[string]ipu.Stream {
 	t.Helper()
-	b, err := rt.NewBuffer(ipu.StreamInfo{Handle: "x", Bytes: 8}, 3)
+	b, err := modelrt.NewBuffer(ipu.StreamInfo{Handle: "x", Bytes: 8}, 3)
 	require.NoError(t, err)
 	copy(b.Bytes(), floats(1, 1, 2, 2, 3, 3))
 
@@ -307,8 +309,8 @@ func counting(t *testing.T) map[string]ipu.Stream {
 	require.Equal(t, "0", drive(t, feed, "F C"), "skip the first")
 	require.NoError(t, s.Close())
 
-	in := &rt.Input[[3]X]{}
-	rt.Prepare(in, "x", 8, 3)
+	in := &genrt.Input[[3]X]{}
+	prepare(in, "x", 8, 3)
 	in.Bind(&[3]X{{Data: [2]float32{1, 1}}, {Data: [2]float32{2, 2}}, {Data: [2]float32{3, 3}}})
 	return map[string]ipu.Stream{"buffer": b, "feed": feed, "input": in}
 }
@@ -319,7 +321,7 @@ func TestFeature45_FetchAndComplete(t *testing.T) {
 	}
 	// Functions are called in the device's order.
 	var log []string
-	c := &rt.Callback{
+	c := &modelrt.Callback{
 		OnFetch:      func(_ context.Context, buf []byte) error { log = append(log, "F"); return nil },
 		OnComplete:   func() { log = append(log, "C") },
 		OnPrefetch:   func(buf []byte) bool { log = append(log, "P"); return true },
@@ -327,9 +329,9 @@ func TestFeature45_FetchAndComplete(t *testing.T) {
 	}
 	drive(t, c, "F C P I P C")
 	require.Equal(t, []string{"F", "C", "P", "I", "P", "C"}, log)
-	require.ErrorIs(t, (&rt.Callback{}).Fetch(context.Background(), nil), rt.ErrUnconnected)
-	(&rt.Callback{}).Complete()
-	(&rt.Callback{}).InvalidatePrefetched()
+	require.ErrorIs(t, (&modelrt.Callback{}).Fetch(context.Background(), nil), rt.ErrUnconnected)
+	(&modelrt.Callback{}).Complete()
+	(&modelrt.Callback{}).InvalidatePrefetched()
 }
 
 func TestFeature46_Prefetch(t *testing.T) {
@@ -337,7 +339,7 @@ func TestFeature46_Prefetch(t *testing.T) {
 		require.Equal(t, "1 2 3 none end", drive(t, s, "P P P P F C C C"), name)
 	}
 	// Nothing is available ahead of time from a plain callback: fetch follows.
-	c := &rt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(4, 4)); return nil }}
+	c := &modelrt.Callback{OnFetch: func(_ context.Context, buf []byte) error { copy(buf, floats(4, 4)); return nil }}
 	require.Equal(t, "none 4", drive(t, c, "P F C"))
 }
 

@@ -11,12 +11,14 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func TestFeature15_DeferredPolicy(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "deferred", affineScript())
-	s, y, _ := v.ready(t, rt.Deferred())
+	s, y, _ := v.ready(t, modelrt.Deferred())
 	require.Nil(t, s.Device())
 	require.False(t, s.Bound())
 	require.ErrorIs(t, s.Run(ctx), rt.ErrUnbound)
@@ -34,14 +36,14 @@ func TestFeature15_DeferredPolicy(t *testing.T) {
 	// A manager finds the device that the model needs.
 	sys, tv := tested(t, 2)
 	sys.Occupy(0)
-	other := tv.session(t, rt.Deferred(), rt.WithManager(sys.Manager()))
+	other := tv.session(t, modelrt.Deferred(), rt.WithManager(sys.Manager()))
 	found, err := sys.Manager().Get(ctx, other.Target().Request())
 	require.NoError(t, err)
 	require.NoError(t, other.Bind(ctx, found))
 	require.Equal(t, 1, other.Device().Info().ID)
 
-	for _, opt := range []rt.SessionOption{rt.WithDevice(d), rt.WithWait(ipu.WaitFor(1)), rt.WithDeviceID(1), rt.WithDeviceOption("a", "b")} {
-		_, err := rt.NewSession(ctx, load(t, v.model), rt.Deferred(), opt)
+	for _, opt := range []modelrt.SessionOption{rt.WithDevice(d), rt.WithWait(ipu.WaitFor(1)), rt.WithDeviceID(1), rt.WithDeviceOption("a", "b")} {
+		_, err := modelrt.NewSession(ctx, load(t, v.model), modelrt.Deferred(), opt)
 		require.ErrorIs(t, err, rt.ErrOption)
 	}
 }
@@ -69,21 +71,21 @@ func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
 	v := fakeAffine(t, "immediate", affineScript())
 	// The only device of that id is busy.
 	clock := &steps{now: time.Now()}
-	opts := []rt.SessionOption{rt.WithBackend(fakeName), rt.WithDeviceID(0), rt.WithManager(&ipu.Manager{Clock: clock})}
-	s, err := rt.NewSession(ctx, load(t, v.model), opts...)
+	opts := []modelrt.SessionOption{rt.WithBackend(fakeName), rt.WithDeviceID(0), rt.WithManager(&ipu.Manager{Clock: clock})}
+	s, err := modelrt.NewSession(ctx, load(t, v.model), opts...)
 	require.Nil(t, s)
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 	require.True(t, v.script.engine.closed, "no half-made session")
 	require.Empty(t, clock.sleeps, "no waiting unless asked for")
 
 	opts = append(opts, rt.WithWait(ipu.Wait{Strategy: ipu.WaitWithTimeout, Timeout: 5 * time.Second, Sleep: time.Second}))
-	_, err = rt.NewSession(ctx, load(t, v.model), opts...)
+	_, err = modelrt.NewSession(ctx, load(t, v.model), opts...)
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 	require.Len(t, clock.sleeps, 5)
 
 	defer func() { fakeDevices[0].busy = true }()
 	clock.then = func(n int) { fakeDevices[0].busy = n < 7 }
-	s, err = rt.NewSession(ctx, load(t, v.model), opts...)
+	s, err = modelrt.NewSession(ctx, load(t, v.model), opts...)
 	require.NoError(t, err)
 	require.True(t, s.Bound())
 	require.Equal(t, 0, s.Device().Info().ID)
@@ -92,7 +94,7 @@ func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
 
 	// A device that can't be loaded is given back.
 	v.script.failLoad = &ipu.Error{Kind: ipu.KindMemory}
-	s, err = rt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName))
+	s, err = modelrt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName))
 	require.Nil(t, s)
 	require.ErrorIs(t, err, ipu.ErrMemory)
 	require.True(t, v.script.engine.closed)
@@ -102,7 +104,7 @@ func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
 func TestFeature20_BindAndRebind(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "rebind", affineScript())
-	s, y, w := v.ready(t, rt.Deferred(), rt.SaveOnUnbind())
+	s, y, w := v.ready(t, modelrt.Deferred(), rt.SaveOnUnbind())
 	e := v.script.engine
 	first, second := mine(), mine()
 	require.NoError(t, s.Bind(ctx, first))
@@ -140,7 +142,7 @@ func TestFeature20_BindAndRebind(t *testing.T) {
 
 	// What can't be saved is not left.
 	failing := errors.New("disk full")
-	require.NoError(t, s.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return failing }))
+	require.NoError(t, modelrt.SetCallback(ctx, s, "weight_d2h_w", func(context.Context, []byte) error { return failing }))
 	require.ErrorIs(t, s.Bind(ctx, second), failing)
 	require.ErrorIs(t, s.Unload(ctx), failing)
 	require.Same(t, first, s.Device())
@@ -180,7 +182,7 @@ func TestFeature22_Reload(t *testing.T) {
 		require.Equal(t, "load, run 0", v.script.engine.took(), "the load programs run again")
 		require.Equal(t, floats(12, 26, 16, 32), y.Bytes())
 	}
-	deferred := v.session(t, rt.Deferred())
+	deferred := v.session(t, modelrt.Deferred())
 	require.ErrorIs(t, deferred.Reload(ctx), rt.ErrUnbound, "no device is remembered")
 }
 
@@ -214,7 +216,7 @@ func TestFeature25_HandOver(t *testing.T) {
 	require.Empty(t, a.script.engine.took(), "and keeps it")
 
 	// A save that fails keeps B out, and A on the device.
-	require.NoError(t, sa.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("disk full") }))
+	require.NoError(t, modelrt.SetCallback(ctx, sa, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("disk full") }))
 	err := sb.Run(ctx)
 	require.ErrorContains(t, err, "disk full")
 	require.NoError(t, sa.Run(ctx))
@@ -229,7 +231,7 @@ func TestFeature25_HandOverUnderLoad(t *testing.T) {
 	ctx := context.Background()
 	d := mine()
 	var running sync.Mutex
-	var outputs []*rt.Buffer
+	var outputs []*modelrt.Buffer
 	var wg sync.WaitGroup
 	for i := range 3 {
 		script := affineScript()
@@ -269,7 +271,7 @@ func TestFeature25_HandOverUnderLoad(t *testing.T) {
 					t.Error(err)
 				}
 				for range 5 { // and runners that come and go
-					r, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: other.model}, rt.WithDevice(d))
+					r, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: other.model}, rt.WithDevice(d))
 					if err != nil {
 						t.Error(err)
 						return
@@ -306,7 +308,7 @@ func TestFeature13_OneActiveSession(t *testing.T) {
 		return main(ctx, e)
 	}
 	a, _, _ := fakeAffine(t, "a", script).ready(t, rt.WithDevice(d), rt.SaveOnUnbind())
-	b, _, _ := fakeAffine(t, "b", affineScript()).ready(t, rt.Deferred())
+	b, _, _ := fakeAffine(t, "b", affineScript()).ready(t, modelrt.Deferred())
 	result := make(chan error, 2)
 	go func() { result <- a.Run(ctx) }()
 	<-started

@@ -36,7 +36,7 @@ func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.R
 		if wait == 0 {
 			<-started
 		} else {
-			require.Eventually(t, func() bool { return rt.Waiting(r.Session()) == wait }, 5*time.Second, 10*time.Microsecond)
+			require.Eventually(t, func() bool { return waiting(r.Session()) == wait }, 5*time.Second, 10*time.Microsecond)
 		}
 		return result
 	}
@@ -45,7 +45,7 @@ func failing(t *testing.T, kind ipu.ErrorKind, action ipu.Recovery, opts ...rt.R
 	require.NoError(t, err)
 	batch := make(chan error)
 	go func() { batch <- r.RunSamples(ctx, make([]XSample, 4), make([]YSample, 4)) }()
-	require.Eventually(t, func() bool { return rt.Waiting(r.Session()) == 3 }, 5*time.Second, 10*time.Microsecond)
+	require.Eventually(t, func() bool { return waiting(r.Session()) == 3 }, 5*time.Second, 10*time.Microsecond)
 	close(proceed)
 	return r, &seen, []error{<-first, <-second, ticket.Wait(ctx), <-batch}
 }

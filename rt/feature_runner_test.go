@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // tested is a system of n test devices and the test model's portable
@@ -45,12 +46,12 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, v.model, 0o644))
 	program, weights := writeParts(t, dir)
 	for _, from := range []struct {
-		source rt.Source
+		source genrt.Source
 		opts   []rt.RunnerOption
 	}{
-		{rt.Source{Path: path}, nil},
-		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelFile(program, weights)}},
-		{rt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelBytes(v.model)}},
+		{genrt.Source{Path: path}, nil},
+		{genrt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelFile(program, weights)}},
+		{genrt.Source{Path: filepath.Join(dir, "absent")}, []rt.RunnerOption{rt.WithModelBytes(v.model)}},
 	} {
 		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, from.source, append(from.opts, rt.WithBackend("cpu"))...)
 		require.NoError(t, err)
@@ -62,7 +63,7 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	sys, v = tested(t, 1)
 	sys.OccupyFor(0, 30*time.Second)
 	open := func(opts ...rt.RunnerOption) error {
-		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
+		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model},
 			append(opts, rt.WithManager(sys.Manager()))...)
 		if err == nil {
 			err = r.Close()
@@ -75,7 +76,7 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	script := affineScript()
 	script.hash = true
 	hashed := fakeAffine(t, "hashed", script)
-	_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: hashed.model}, rt.WithBackend(fakeName))
+	_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: hashed.model}, rt.WithBackend(fakeName))
 	require.ErrorIs(t, err, ipu.ErrPackageHash)
 	hashed.open(t, rt.SkipHashCheck())
 }
@@ -113,7 +114,7 @@ func TestFeature67_Replicas(t *testing.T) {
 	for i := range 3 {
 		require.False(t, sys.Attached(i))
 	}
-	_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model},
+	_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model},
 		rt.WithManager(sys.Manager()), rt.WithReplicas(4))
 	require.ErrorIs(t, err, ipu.ErrNoDevice, "three devices")
 	for i := range 3 {
@@ -170,7 +171,7 @@ func TestFeature68_ReplicaDevices(t *testing.T) {
 		{rt.WithReplicas(2), rt.WithDevice(d)},
 		{rt.WithReplicas(2), rt.WithDeviceID(1)},
 	} {
-		_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
+		_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
 		require.ErrorIs(t, err, rt.ErrOption)
 	}
 }
@@ -234,7 +235,7 @@ func TestFeature70_FrozenInputs(t *testing.T) {
 		{rt.WithData("y", floats(1, 2)), rt.ErrUnknownStream, `"y"`},
 		{rt.WithData("w", floats(1)), rt.ErrData, "4 bytes, want 8"},
 	} {
-		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), c.opt)
+		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), c.opt)
 		require.ErrorIs(t, err, c.is)
 		require.ErrorContains(t, err, c.text)
 	}
@@ -268,7 +269,7 @@ func TestFeature71_SaveAtClose(t *testing.T) {
 	require.NoError(t, r.Session().Stop())
 	err := r.core.Close()
 	require.ErrorIs(t, err, rt.ErrStopped)
-	r.core = rt.Core{}
+	r.core = genrt.Core{}
 }
 
 func TestFeature73_InputValidation(t *testing.T) {
@@ -326,7 +327,7 @@ func TestFeature81_Descriptions(t *testing.T) {
 	slices.Sort(got)
 	require.Equal(t, []string{"b load input F32 [2]", "w load data F32 [2] in file", "w save output F32 [2]",
 		"x run input F32 [2]", "y run output F32 [2]"}, got)
-	require.Equal(t, contract.RunInput, rt.RunInput)
+	require.Equal(t, contract.RunInput, genrt.RunInput)
 }
 
 func TestFeature82_MemoryViews(t *testing.T) {
@@ -385,7 +386,7 @@ func TestFeature84_Percentiles(t *testing.T) {
 	for i := range d {
 		d[i] = time.Duration(i+1) * time.Microsecond
 	}
-	got := rt.Describe(d[:]...)
+	got := describe(d[:]...)
 	require.EqualValues(t, 1000, got.Count)
 	require.Equal(t, 500500*time.Nanosecond, got.Mean)
 	require.Equal(t, time.Microsecond, got.Min)
@@ -394,9 +395,9 @@ func TestFeature84_Percentiles(t *testing.T) {
 		require.InEpsilon(t, want*time.Microsecond, got.Percentile(q), 0.016, "%v", q)
 	}
 	require.Equal(t, got.P90, got.Percentile(0.9))
-	require.Equal(t, rt.Distribution{}.Count, rt.Describe().Count)
+	require.Equal(t, rt.Distribution{}.Count, describe().Count)
 	for _, one := range []time.Duration{0, 1, 31, 32, 33, 63, 64, 1 << 40, 1<<62 - 1} {
-		got := rt.Describe(one)
+		got := describe(one)
 		require.Equal(t, one, got.P50, "exact at the ends")
 		require.Equal(t, one, got.Mean)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // The model computes group samples in one run: two in each of two transfers.
@@ -88,7 +89,7 @@ func TestFeature75_Merge(t *testing.T) {
 				checkSamples(t, x, y, from)
 			})
 			sum += n
-			require.Eventually(t, func() bool { return rt.Gathered(&r.core) == sum%group }, 5*time.Second, 10*time.Microsecond)
+			require.Eventually(t, func() bool { return gathered(&r.core) == sum%group }, 5*time.Second, 10*time.Microsecond)
 		}
 		all.Wait()
 		require.EqualValues(t, 1, r.Session().Stats().Requests)
@@ -155,7 +156,7 @@ func TestFeature74_FixedBatch(t *testing.T) {
 		checkSamples(t, x, y, 0)
 	}
 	for _, p := range []rt.BatchPolicy{{Linger: -2}, {Quiet: -1}} {
-		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{}, rt.WithBatching(p))
+		_, err := Open(ctx, affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{}, rt.WithBatching(p))
 		require.ErrorIs(t, err, rt.ErrOption)
 	}
 }
@@ -253,14 +254,14 @@ func TestSamplesErrors(t *testing.T) {
 		x, y := someSamples(0, 1)
 		waiting <- r.RunSamples(soon, x, y)
 	}()
-	require.Eventually(t, func() bool { return rt.Gathered(&r.core) == 1 }, 5*time.Second, 10*time.Microsecond)
+	require.Eventually(t, func() bool { return gathered(&r.core) == 1 }, 5*time.Second, 10*time.Microsecond)
 	go func() {
 		x, y := someSamples(0, 2)
 		err := r.RunSamples(ctx, x, y)
 		checkSamples(t, x, y, 1)
 		waiting <- err
 	}()
-	require.Eventually(t, func() bool { return rt.Gathered(&r.core) == 3 }, 5*time.Second, 10*time.Microsecond)
+	require.Eventually(t, func() bool { return gathered(&r.core) == 3 }, 5*time.Second, 10*time.Microsecond)
 	cancel()
 	require.ErrorIs(t, <-waiting, context.Canceled)
 	x, y = someSamples(0, 1)
@@ -273,7 +274,7 @@ func TestSamplesErrors(t *testing.T) {
 		x, y := someSamples(0, 1)
 		waiting <- r.RunSamples(ctx, x, y)
 	}()
-	require.Eventually(t, func() bool { return rt.Gathered(&r.core) == 1 }, 5*time.Second, 10*time.Microsecond)
+	require.Eventually(t, func() bool { return gathered(&r.core) == 1 }, 5*time.Second, 10*time.Microsecond)
 	require.NoError(t, r.Close())
 	require.ErrorIs(t, <-waiting, rt.ErrClosed)
 	require.ErrorIs(t, r.RunSamples(ctx, make([]XSample, 4), make([]YSample, 4)), rt.ErrClosed)
@@ -290,30 +291,17 @@ func TestSamplesLayout(t *testing.T) {
 		}
 	}
 	v := variants(t)[2]
-	r, err := Open(context.Background(), spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
+	r, err := Open(context.Background(), spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	defer r.Close()
 	x := []X{{[2]float32{1, 2}}, {[2]float32{3, 4}}, {[2]float32{5, 6}}}
 	y := make([]Y, 3)
-	require.NoError(t, r.core.RunSamples(context.Background(), rt.LeastBusy, rt.SamplesOf(x), rt.SamplesOf(y)))
+	require.NoError(t, r.core.RunSamples(context.Background(), rt.LeastBusy, genrt.SamplesOf(x), genrt.SamplesOf(y)))
 	require.Equal(t, []Y{{[2]float32{12, 26}}, {[2]float32{16, 32}}, {[2]float32{20, 38}}}, y)
 
 	spec.Anchors[1].Blocks = 3
-	_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
+	_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"))
 	require.ErrorIs(t, err, rt.ErrGenerated)
-
-	// Samples with parts far apart, against a plain transposition.
-	const blocks, batch, part, iterations = 3, 4, 2, 2
-	mem := rt.Scatter(blocks, batch, part, 3, []byte("abcdefghijklmnopqr"), iterations)
-	want := make([]byte, blocks*batch*part*iterations)
-	samples := []string{"abcdef", "ghijkl", "mnopqr"}
-	for i, s := range samples { // samples 3, 4 and 5: the last of the first transfer, the first two of the next
-		at := 3 + i
-		for j := range blocks {
-			copy(want[at/batch*blocks*batch*part+j*batch*part+at%batch*part:], s[j*part:(j+1)*part])
-		}
-	}
-	require.Equal(t, want, mem)
 }
 
 // TestFeature79_FlushIsTold tells the observer once of a batch that is run

@@ -16,6 +16,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // fakeAffine is the test model on the fake back end, with an executable of its
@@ -35,7 +36,7 @@ func mine() *device {
 
 // ready makes a session with everything connected, on a device of its own if
 // it is not deferred.
-func (v variant) ready(t *testing.T, opts ...rt.SessionOption) (s *rt.Session, y, w *rt.Buffer) {
+func (v variant) ready(t *testing.T, opts ...modelrt.SessionOption) (s rt.Session, y, w *modelrt.Buffer) {
 	t.Helper()
 	s = v.session(t, opts...)
 	x, y, w := buffers(t, s)
@@ -89,20 +90,20 @@ func TestFeature14_LoadFromPathsOrModel(t *testing.T) {
 	whole, err := popef.Load(program, weights)
 	require.NoError(t, err)
 	defer whole.Close()
-	fromPaths, err := rt.OpenSession(ctx, []string{program, weights}, rt.WithBackend("cpu"))
+	fromPaths, err := modelrt.OpenSession(ctx, []string{program, weights}, rt.WithBackend("cpu"))
 	require.NoError(t, err)
-	fromModel, err := rt.NewSession(ctx, whole, rt.WithBackend("cpu"))
+	fromModel, err := modelrt.NewSession(ctx, whole, rt.WithBackend("cpu"))
 	require.NoError(t, err)
-	for _, s := range []*rt.Session{fromPaths, fromModel} {
+	for _, s := range []rt.Session{fromPaths, fromModel} {
 		x, y, _ := buffers(t, s)
 		copy(x.Bytes(), floats(1, 2, 3, 4))
 		require.NoError(t, s.Run(ctx))
 		require.Equal(t, floats(12, 26, 16, 32), y.Bytes())
 		require.NoError(t, s.Close())
 	}
-	_, err = rt.OpenSession(ctx, []string{program, filepath.Join(t.TempDir(), "none")})
+	_, err = modelrt.OpenSession(ctx, []string{program, filepath.Join(t.TempDir(), "none")})
 	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = rt.OpenSession(ctx, []string{weights})
+	_, err = modelrt.OpenSession(ctx, []string{weights})
 	require.Error(t, err, "a model without metadata")
 }
 
@@ -111,7 +112,7 @@ func TestFeature17_PackageHash(t *testing.T) {
 	script := affineScript()
 	script.hash = true
 	v := fakeAffine(t, "hash", script)
-	_, err := rt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName))
+	_, err := modelrt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName))
 	require.ErrorIs(t, err, ipu.ErrPackageHash)
 	s, _, _ := v.ready(t, rt.SkipHashCheck())
 	require.NoError(t, s.Run(ctx))
@@ -120,7 +121,7 @@ func TestFeature17_PackageHash(t *testing.T) {
 func TestFeature18_ReplicationRefused(t *testing.T) {
 	meta := affineMetadata()
 	meta.ReplicationFactor = 2
-	_, err := rt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)))
+	_, err := modelrt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)))
 	require.ErrorIs(t, err, rt.ErrReplication)
 }
 
@@ -133,13 +134,13 @@ func TestFeature19_RemoteBufferNeedsData(t *testing.T) {
 	require.NoError(t, s.Run(ctx), "it behaves as any other")
 	require.NoError(t, s.Save(ctx))
 	require.Equal(t, floats(2, 3), w.Bytes())
-	_, err := rt.NewSession(ctx, load(t, file(t, meta, exe, nil)))
+	_, err := modelrt.NewSession(ctx, load(t, file(t, meta, exe, nil)))
 	require.ErrorIs(t, err, rt.ErrData)
 	require.Contains(t, err.Error(), `anchor "w"`)
 }
 
 // ordered is a session whose programs 0 to 6 only say that they ran.
-func ordered(t *testing.T, opts ...rt.SessionOption) (*rt.Session, *engine) {
+func ordered(t *testing.T, opts ...modelrt.SessionOption) (rt.Session, *engine) {
 	t.Helper()
 	meta := affineMetadata()
 	meta.ProgramFlow = popef.ProgramFlow{Load: []uint32{2, 1}, Main: []uint32{4, 3, 4}, Save: []uint32{6, 5}}
@@ -238,7 +239,7 @@ func TestFeature27_ProgramList(t *testing.T) {
 func TestFeature28_Preconditions(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "preconditions", affineScript())
-	s := v.session(t, rt.Deferred())
+	s := v.session(t, modelrt.Deferred())
 	calls := map[string]func() error{
 		"Run":         func() error { return s.Run(ctx) },
 		"Load":        func() error { return s.Load(ctx) },
@@ -255,9 +256,9 @@ func TestFeature28_Preconditions(t *testing.T) {
 	require.ErrorIs(t, s.Run(ctx), rt.ErrUnconnected)
 	require.ErrorIs(t, s.Save(ctx), rt.ErrNotLoaded)
 	require.ErrorIs(t, s.RunPrograms(ctx, 99), rt.ErrUnknownProgram)
-	require.ErrorIs(t, s.SetCallback(ctx, "none", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream)
-	require.ErrorIs(t, s.SetCallback(ctx, "h2d_x", nil), rt.ErrOption)
-	require.ErrorIs(t, s.HandleInputs(ctx, nil, nil, false), rt.ErrOption)
+	require.ErrorIs(t, modelrt.SetCallback(ctx, s, "none", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream)
+	require.ErrorIs(t, modelrt.SetCallback(ctx, s, "h2d_x", nil), rt.ErrOption)
+	require.ErrorIs(t, modelrt.HandleInputs(ctx, s, nil, nil, false), rt.ErrOption)
 	buffers(t, s)
 	require.NoError(t, s.Run(ctx))
 	require.NoError(t, s.Stop())
@@ -269,7 +270,7 @@ func TestFeature28_Preconditions(t *testing.T) {
 		require.ErrorIs(t, call(), rt.ErrClosed, name)
 	}
 	require.ErrorIs(t, s.Bind(ctx, mine()), rt.ErrClosed)
-	require.ErrorIs(t, s.HandleOutputs(ctx, func(rt.Anchor) ipu.Stream { return nil }, nil, false), rt.ErrClosed)
+	require.ErrorIs(t, modelrt.HandleOutputs(ctx, s, func(modelrt.Anchor) ipu.Stream { return nil }, nil, false), rt.ErrClosed)
 	errs := []error{rt.ErrUnbound, rt.ErrUnconnected, rt.ErrNotLoaded, rt.ErrUnknownProgram, rt.ErrUnknownStream, rt.ErrOption, rt.ErrStopped, rt.ErrClosed}
 	for i, a := range errs {
 		for _, b := range errs[:i] {
@@ -307,7 +308,7 @@ func TestFeature30_UnconnectedAnchors(t *testing.T) {
 	missing, err := s.Unconnected(context.Background(), loadProgram, mainProgram, saveProgram)
 	require.NoError(t, err)
 	got := map[int][]string{}
-	for program, list := range rt.ByProgram(missing) {
+	for program, list := range modelrt.ByProgram(missing) {
 		for _, u := range list {
 			got[program] = append(got[program], u.Handle)
 		}
@@ -321,10 +322,10 @@ func TestFeature30_UnconnectedAnchors(t *testing.T) {
 
 func TestFeature31_Getters(t *testing.T) {
 	m := load(t, variants(t)[2].model)
-	s, err := rt.NewSession(context.Background(), m, rt.WithBackend("cpu"))
+	s, err := modelrt.NewSession(context.Background(), m, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	defer s.Close()
-	handles := func(anchors []rt.Anchor) (out []string) {
+	handles := func(anchors []modelrt.Anchor) (out []string) {
 		for _, a := range anchors {
 			out = append(out, a.Handle)
 		}
@@ -341,7 +342,7 @@ func TestFeature31_Getters(t *testing.T) {
 // before it delivers this one's output, as far as it may look ahead, and a
 // caller who gives the next input only when he has the output.
 func TestFeature32_LookAhead(t *testing.T) {
-	run := func(t *testing.T, opts ...rt.SessionOption) error {
+	run := func(t *testing.T, opts ...modelrt.SessionOption) error {
 		script := affineScript()
 		script.programs[mainProgram] = func(_ context.Context, e *engine) error {
 			unlimited := !slices.Contains(e.config.Options, ipu.Option{Name: "streamCallbacks.maxLookahead", Value: "0"})
@@ -373,7 +374,7 @@ func TestFeature32_LookAhead(t *testing.T) {
 		buffers(t, s)
 		inputs := make(chan []byte, 2)
 		inputs <- floats(1, 2)
-		require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(_ context.Context, buf []byte) error {
+		require.NoError(t, modelrt.SetCallback(context.Background(), s, "h2d_x", func(_ context.Context, buf []byte) error {
 			select {
 			case data := <-inputs:
 				copy(buf, data)
@@ -382,7 +383,7 @@ func TestFeature32_LookAhead(t *testing.T) {
 				return errors.New("deadlock")
 			}
 		}))
-		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error {
+		require.NoError(t, modelrt.SetCallback(context.Background(), s, "anchor_d2h_y", func(_ context.Context, buf []byte) error {
 			inputs <- floats(3, 4)
 			return nil
 		}))
@@ -455,9 +456,9 @@ func TestLoadOutput(t *testing.T) {
 	buffers(t, s)
 	require.NoError(t, s.Run(ctx), "dropped unless somebody wants it")
 	info, _ := s.Stream("d2h_version")
-	b, err := rt.NewBuffer(info, 1)
+	b, err := modelrt.NewBuffer(info, 1)
 	require.NoError(t, err)
-	require.NoError(t, s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream {
+	require.NoError(t, modelrt.HandleOutputs(ctx, s, func(a modelrt.Anchor) ipu.Stream {
 		require.Equal(t, "version", a.Name, "the only output that is not connected")
 		return b
 	}, nil, true))
@@ -475,7 +476,7 @@ func TestFeature02_TargetOfModel(t *testing.T) {
 	const poplar = "GC_EXE_3 target"
 	scripts.Store(poplar, affineScript())
 	defer scripts.Delete(poplar)
-	s := variant{backend: fakeName, model: file(t, meta, []byte(poplar), affineData)}.session(t, rt.Deferred())
+	s := variant{backend: fakeName, model: file(t, meta, []byte(poplar), affineData)}.session(t, modelrt.Deferred())
 	want := ipu.Target{NumIPUs: 4, Version: 21, RemoteBuffers: true, Options: []ipu.Option{{Name: "syncConfiguration", Value: "ipuAndAll"}}}
 	require.Equal(t, want, s.Target())
 	require.Equal(t, ipu.Request{NumIPUs: 4, Version: 21, RemoteBuffers: true, Options: want.Options}, s.Target().Request(), "it does not wait")
@@ -491,6 +492,6 @@ func TestFeature02_TargetOfModel(t *testing.T) {
 	// One IPU is no device for a model of two.
 	meta.NumIPUs = 2
 	sys = iputest.New(iputest.Config{})
-	_, err := rt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)), rt.WithManager(sys.Manager()))
+	_, err := modelrt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)), rt.WithManager(sys.Manager()))
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // scripted is a session of a model on a test device whose main program copies x
 // to y three times, after the steps in first. x may be prefetched depth
 // transfers ahead.
-func scripted(t *testing.T, depth int, first []iputest.Step, opts ...rt.SessionOption) (*iputest.System, *rt.Session) {
+func scripted(t *testing.T, depth int, first []iputest.Step, opts ...modelrt.SessionOption) (*iputest.System, rt.Session) {
 	t.Helper()
 	in := iputest.In("h2d_x", "f32", 2)
 	in.Depth = depth
@@ -62,7 +63,7 @@ func moves(sys *iputest.System) string {
 func TestFeature45_ScriptedDevice(t *testing.T) {
 	sys, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	x, y, log := 0, 0, ""
-	require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+	require.NoError(t, s.Connect(context.Background(), "h2d_x", &modelrt.Callback{
 		OnFetch: func(_ context.Context, buf []byte) error {
 			x++
 			log += "F"
@@ -71,7 +72,7 @@ func TestFeature45_ScriptedDevice(t *testing.T) {
 		},
 		OnComplete: func() { log += "C" },
 	}))
-	require.NoError(t, s.Connect(context.Background(), "anchor_d2h_y", &rt.Callback{
+	require.NoError(t, s.Connect(context.Background(), "anchor_d2h_y", &modelrt.Callback{
 		OnFetch: func(_ context.Context, buf []byte) error {
 			y++
 			require.Equal(t, floats(float32(y), 0), buf)
@@ -84,7 +85,7 @@ func TestFeature45_ScriptedDevice(t *testing.T) {
 	require.Equal(t, "F1 C1 F2 C2 F3 C3", moves(sys))
 	require.Equal(t, "FCfcFCfcFCfc", log, "each transfer is fetched and then complete, in the program's order")
 	failing := errors.New("no data")
-	require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(context.Context, []byte) error { return failing }))
+	require.NoError(t, modelrt.SetCallback(context.Background(), s, "h2d_x", func(context.Context, []byte) error { return failing }))
 	err := s.Run(context.Background())
 	require.ErrorIs(t, err, failing)
 	require.ErrorIs(t, err, ipu.ErrCallback)
@@ -100,12 +101,12 @@ func TestFeature46_PrefetchOrFetch(t *testing.T) {
 		sys, s := scripted(t, depth, nil)
 		n := 0
 		give := func(buf []byte) error { n++; copy(buf, floats(float32(n), 0)); return nil }
-		require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+		require.NoError(t, s.Connect(context.Background(), "h2d_x", &modelrt.Callback{
 			OnFetch:    func(_ context.Context, buf []byte) error { return give(buf) },
 			OnPrefetch: func(buf []byte) bool { return n < 2 && give(buf) == nil },
 		}))
 		var got []float32
-		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
+		require.NoError(t, modelrt.SetCallback(context.Background(), s, "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
 		require.NoError(t, s.Run(context.Background()))
 		require.Equal(t, []float32{1, 2, 3}, got)
 		require.Equal(t, want, moves(sys))
@@ -118,24 +119,24 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 	for _, host := range []string{"buffer", "queue", "callback"} {
 		sys, s := scripted(t, 3, []iputest.Step{iputest.Prefetch("h2d_x", 3), iputest.Discard("h2d_x")})
 		var got []float32
-		require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
+		require.NoError(t, modelrt.SetCallback(context.Background(), s, "anchor_d2h_y", func(_ context.Context, buf []byte) error { got = append(got, f32s(buf, 0)); return nil }))
 		data := floats(1, 0, 2, 0, 3, 0)
 		var end func()
 		switch host {
 		case "buffer":
 			info, _ := s.Stream("h2d_x")
-			b, err := rt.NewBuffer(info, 3)
+			b, err := modelrt.NewBuffer(info, 3)
 			require.NoError(t, err)
 			copy(b.Bytes(), data)
 			require.NoError(t, s.Connect(context.Background(), "h2d_x", b))
 		case "queue":
-			m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{Outputs: func(rt.Anchor) rt.CallbackPolicy { return rt.SkipBind }})
+			m, err := modelrt.NewQueueManager(context.Background(), s, modelrt.QueueConfig{Outputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.SkipBind }})
 			require.NoError(t, err)
 			q, err := m.InputQueue("x")
 			require.NoError(t, err)
 			starts, dones := 0, 0
 			for i := range 3 {
-				require.NoError(t, q.TryEnqueue(rt.InputData{Data: data[8*i:][:8], OnReadStart: func() { starts++ }, OnDone: func(error) { dones++ }}))
+				require.NoError(t, q.TryEnqueue(modelrt.InputData{Data: data[8*i:][:8], OnReadStart: func() { starts++ }, OnDone: func(error) { dones++ }}))
 			}
 			end = func() {
 				require.Equal(t, 6, starts, "read twice")
@@ -148,7 +149,7 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 				read++
 				return true
 			}
-			require.NoError(t, s.Connect(context.Background(), "h2d_x", &rt.Callback{
+			require.NoError(t, s.Connect(context.Background(), "h2d_x", &modelrt.Callback{
 				OnFetch: func(_ context.Context, buf []byte) error { next(buf); return nil }, OnPrefetch: func(buf []byte) bool { return read < 3 && next(buf) },
 				OnComplete: func() { done++ }, OnInvalidate: func() { read = done },
 			}))
@@ -169,8 +170,8 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 func TestFeature42_BufferIsLent(t *testing.T) {
 	_, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	var kept [2][]byte
-	require.NoError(t, s.SetCallback(context.Background(), "h2d_x", func(_ context.Context, buf []byte) error { kept[0] = buf; copy(buf, floats(1, 2)); return nil }))
-	require.NoError(t, s.SetCallback(context.Background(), "anchor_d2h_y", func(_ context.Context, buf []byte) error {
+	require.NoError(t, modelrt.SetCallback(context.Background(), s, "h2d_x", func(_ context.Context, buf []byte) error { kept[0] = buf; copy(buf, floats(1, 2)); return nil }))
+	require.NoError(t, modelrt.SetCallback(context.Background(), s, "anchor_d2h_y", func(_ context.Context, buf []byte) error {
 		kept[1] = buf
 		require.Equal(t, floats(1, 2), buf)
 		return nil
@@ -193,7 +194,7 @@ func TestFeature33_DataMustFit(t *testing.T) {
 	require.NoError(t, err)
 	_, err = e.Write(affinePortable(t))
 	require.NoError(t, errors.Join(err, e.Close(), w.WriteMetadata(&meta), w.WriteTensor("w", tensorInfo(3), floats(1, 2, 3)), w.Close()))
-	_, err = rt.NewSession(context.Background(), load(t, buf.Bytes()))
+	_, err = modelrt.NewSession(context.Background(), load(t, buf.Bytes()))
 	require.ErrorIs(t, err, rt.ErrData)
 	require.ErrorContains(t, err, `anchor "w"`)
 	require.ErrorContains(t, err, "12 bytes, and the executable's stream moves 8")

@@ -21,6 +21,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // TestFeature73_CompilerChecks has Go's type checker look at requests to a
@@ -79,7 +80,7 @@ func TestProgramsAndIPUs(t *testing.T) {
 	spec := affineSpec(t)
 	spec.Contract = contract.Of(load(t, model)).Callers().Text()
 	open := func(opts ...rt.RunnerOption) (*Runner, error) {
-		return Open(ctx, spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "affine.popef", Bytes: model}, opts...)
+		return Open(ctx, spec, &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "affine.popef", Bytes: model}, opts...)
 	}
 
 	sys := iputest.New(iputest.Config{Devices: []ipu.DeviceInfo{{NumIPUs: 1}, {NumIPUs: 4}, {NumIPUs: 2}, {NumIPUs: 4}}})

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // What follows has the shape of the code that popefgen generates for the model
@@ -21,18 +22,18 @@ const (
 )
 
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 type X struct{ Data [2]float32 }
 
-func (t *X) Flat() []float32           { return rt.Flat[float32](t) }
-func XFrom(flat []float32) (*X, error) { return rt.From[X](NameX, flat) }
+func (t *X) Flat() []float32           { return genrt.Flat[float32](t) }
+func XFrom(flat []float32) (*X, error) { return genrt.From[X](NameX, flat) }
 
 type Y struct{ Data [2]float32 }
 
-func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
 type B struct{ Data [2]float32 }
 
@@ -57,20 +58,20 @@ type YSample struct{ Data float32 }
 func FreezeX(t *X) rt.Option { return rt.Freeze("h2d_x", t) }
 
 type Runner struct {
-	core  rt.Core
-	load  struct{ B rt.Input[B] }
+	core  genrt.Core
+	load  struct{ B genrt.Input[B] }
 	ports []*ports
 	queue [QueueDepth]request
 }
 
 type ports struct {
 	in struct {
-		X rt.Input[[DeviceIterations]X]
+		X genrt.Input[[DeviceIterations]X]
 	}
 	out struct {
-		Y rt.Output[[DeviceIterations]Y]
+		Y genrt.Output[[DeviceIterations]Y]
 	}
-	save struct{ W rt.Output[W] }
+	save struct{ W genrt.Output[W] }
 }
 
 type request struct {
@@ -78,23 +79,23 @@ type request struct {
 	out Outputs
 }
 
-func affineSpec(t testing.TB) *rt.Spec {
-	return &rt.Spec{
+func affineSpec(t testing.TB) *genrt.Spec {
+	return &genrt.Spec{
 		Package:    "affine",
 		Contract:   affineContract(t),
 		Iterations: DeviceIterations,
 		QueueDepth: QueueDepth,
 		Batch:      2,
-		Anchors: []rt.AnchorSpec{
-			{Name: NameW, Handle: "weight_d2h_w", GoName: "W", Role: rt.SaveOutput, Bytes: 8},
-			{Name: NameX, Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 8, Blocks: 1},
-			{Name: NameY, Handle: "anchor_d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 8, Blocks: 1},
-			{Name: NameB, Handle: "h2d_b", GoName: "B", Role: rt.LoadInput, Bytes: 8},
+		Anchors: []genrt.AnchorSpec{
+			{Name: NameW, Handle: "weight_d2h_w", GoName: "W", Role: genrt.SaveOutput, Bytes: 8},
+			{Name: NameX, Handle: "h2d_x", GoName: "X", Role: genrt.RunInput, Bytes: 8, Blocks: 1},
+			{Name: NameY, Handle: "anchor_d2h_y", GoName: "Y", Role: genrt.RunOutput, Bytes: 8, Blocks: 1},
+			{Name: NameB, Handle: "h2d_b", GoName: "B", Role: genrt.LoadInput, Bytes: 8},
 		},
 	}
 }
 
-func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source, opts ...rt.RunnerOption) (*Runner, error) {
+func Open(ctx context.Context, spec *genrt.Spec, load *LoadInputs, source genrt.Source, opts ...rt.RunnerOption) (*Runner, error) {
 	if load == nil {
 		return nil, &rt.NilAnchorError{Model: "package affine", Field: "LoadInputs"}
 	}
@@ -103,10 +104,10 @@ func Open(ctx context.Context, spec *rt.Spec, load *LoadInputs, source rt.Source
 	}
 	r := &Runner{}
 	r.load.B.Bind(load.B)
-	bindings := func() []rt.Binding {
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 3, Stream: &r.load.B},
 			{Anchor: 1, Stream: &p.in.X},
 			{Anchor: 2, Stream: &p.out.Y},
@@ -202,7 +203,7 @@ func (r *Runner) RunSamples(ctx context.Context, inX []XSample, outY []YSample) 
 }
 
 func (r *Runner) RunSamplesOn(ctx context.Context, replica int, inX []XSample, outY []YSample) error {
-	return r.core.RunSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(outY))
+	return r.core.RunSamples(ctx, replica, genrt.SamplesOf(inX), genrt.SamplesOf(outY))
 }
 
 func (r *Runner) SubmitSamples(ctx context.Context, inX []XSample, outY []YSample) (rt.Ticket, error) {
@@ -210,7 +211,7 @@ func (r *Runner) SubmitSamples(ctx context.Context, inX []XSample, outY []YSampl
 }
 
 func (r *Runner) SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, outY []YSample) (rt.Ticket, error) {
-	return r.core.SubmitSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(outY))
+	return r.core.SubmitSamples(ctx, replica, genrt.SamplesOf(inX), genrt.SamplesOf(outY))
 }
 
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
@@ -254,6 +255,6 @@ func (r *Runner) Close() error { return r.core.Close() }
 
 func (r *Runner) Config() rt.Config { return r.core.Config() }
 
-func (r *Runner) Session() *rt.Session { return r.core.Session(0) }
+func (r *Runner) Session() rt.Session { return r.core.Session(0) }
 
-func (r *Runner) Replica(i int) *rt.Session { return r.core.Session(i) }
+func (r *Runner) Replica(i int) rt.Session { return r.core.Session(i) }

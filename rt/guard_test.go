@@ -22,6 +22,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // trap panics once after it was armed, if it gets there.
@@ -46,7 +47,7 @@ func (p *trap) caught(t *testing.T, err error) {
 }
 
 // guardBackends are an engine in the caller's goroutine, and a device.
-func guardBackends(t *testing.T, test func(t *testing.T, v variant, opts ...rt.SessionOption)) {
+func guardBackends(t *testing.T, test func(t *testing.T, v variant, opts ...modelrt.SessionOption)) {
 	t.Run("cpu", func(t *testing.T) {
 		test(t, variant{"cpu", "cpu", file(t, affineMetadata(), affinePortable(t), affineData), nil})
 	})
@@ -115,14 +116,14 @@ func TestStreamPanics(t *testing.T) {
 	ctx := context.Background()
 	doing := map[string]struct {
 		handle string
-		do     func(*rt.Session) error
+		do     func(rt.Session) error
 	}{
-		"load": {"h2d_b", func(s *rt.Session) error { return s.Load(ctx) }},
-		"run":  {"h2d_x", func(s *rt.Session) error { return s.Run(ctx) }},
-		"take": {"anchor_d2h_y", func(s *rt.Session) error { return s.RunPrograms(ctx, mainProgram) }},
-		"save": {"weight_d2h_w", func(s *rt.Session) error { return s.Save(ctx) }},
+		"load": {"h2d_b", func(s rt.Session) error { return s.Load(ctx) }},
+		"run":  {"h2d_x", func(s rt.Session) error { return s.Run(ctx) }},
+		"take": {"anchor_d2h_y", func(s rt.Session) error { return s.RunPrograms(ctx, mainProgram) }},
+		"save": {"weight_d2h_w", func(s rt.Session) error { return s.Save(ctx) }},
 	}
-	guardBackends(t, func(t *testing.T, v variant, opts ...rt.SessionOption) {
+	guardBackends(t, func(t *testing.T, v variant, opts ...modelrt.SessionOption) {
 		sprung := map[string]bool{}
 		for name, d := range doing {
 			for _, method := range []string{"Fetch", "Prefetch", "Complete", "Memory", "InvalidatePrefetched", "Constant", "Release", "connect: Constant"} {
@@ -198,8 +199,8 @@ func TestObserverPanics(t *testing.T) {
 					}
 				}
 				m := load(t, v.model)
-				open := func() *rt.Session {
-					s, err := rt.NewSession(ctx, m, rt.WithManager(sys.Manager()), rt.WithDevice(d), rt.AutoReset(), listener)
+				open := func() rt.Session {
+					s, err := modelrt.NewSession(ctx, m, rt.WithManager(sys.Manager()), rt.WithDevice(d), rt.AutoReset(), listener)
 					no(err)
 					return s
 				}
@@ -219,7 +220,7 @@ func TestObserverPanics(t *testing.T) {
 				}
 				no(s.Stop())
 				no(s.Reload(ctx))
-				other, err := rt.NewSession(ctx, m, rt.WithManager(sys.Manager()), rt.WithDevice(d))
+				other, err := modelrt.NewSession(ctx, m, rt.WithManager(sys.Manager()), rt.WithDevice(d))
 				require.NoError(t, err, "another session is no part of it")
 				require.NoError(t, other.Close())
 				no(s.Run(ctx))
@@ -269,131 +270,131 @@ func (h trapHandler) Handle(_ context.Context, r slog.Record) error {
 // TestCallbackPanics lets every other function panic that callers give.
 func TestCallbackPanics(t *testing.T) {
 	ctx := context.Background()
-	queues := func(t *testing.T, s *rt.Session, c rt.QueueConfig) *rt.QueueManager {
-		m, err := s.NewQueueManager(ctx, c)
+	queues := func(t *testing.T, s rt.Session, c modelrt.QueueConfig) *modelrt.QueueManager {
+		m, err := modelrt.NewQueueManager(ctx, s, c)
 		require.NoError(t, err)
 		return m
 	}
-	only := func(handles ...string) rt.CallbackPredicate {
-		return func(a rt.Anchor) rt.CallbackPolicy {
+	only := func(handles ...string) modelrt.CallbackPredicate {
+		return func(a modelrt.Anchor) modelrt.CallbackPolicy {
 			if slices.Contains(handles, a.Handle) {
-				return rt.BindUser
+				return modelrt.BindUser
 			}
-			return rt.SkipBind
+			return modelrt.SkipBind
 		}
 	}
-	small := rt.QueueConfig{Batch: func(rt.Anchor) int { return 1 }, RingSize: func(rt.Anchor) int { return 4 }, Inputs: only("h2d_x"), Outputs: only("anchor_d2h_y")}
+	small := modelrt.QueueConfig{Batch: func(modelrt.Anchor) int { return 1 }, RingSize: func(modelrt.Anchor) int { return 4 }, Inputs: only("h2d_x"), Outputs: only("anchor_d2h_y")}
 	// feed enqueues what one run takes and gives.
-	feed := func(t *testing.T, m *rt.QueueManager, in rt.InputData, out rt.OutputData) {
+	feed := func(t *testing.T, m *modelrt.QueueManager, in modelrt.InputData, out modelrt.OutputData) {
 		in.Data, out.Data = floats(1, 2, 3, 4), make([]byte, 16)
 		require.NoError(t, m.Inputs()[0].Enqueue(ctx, in))
 		require.NoError(t, m.Outputs()[0].Enqueue(ctx, out))
 	}
-	again := func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	again := func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		require.NoError(t, m.ResetAll(ctx))
-		feed(t, m, rt.InputData{}, rt.OutputData{})
+		feed(t, m, modelrt.InputData{}, modelrt.OutputData{})
 		require.NoError(t, s.Run(ctx))
 	}
-	table := map[string]func(t *testing.T, s *rt.Session, p *trap){
-		"Callback.OnFetch": func(t *testing.T, s *rt.Session, p *trap) {
-			require.NoError(t, s.SetCallback(ctx, "h2d_x", func(context.Context, []byte) error { p.step(); return nil }))
+	table := map[string]func(t *testing.T, s rt.Session, p *trap){
+		"Callback.OnFetch": func(t *testing.T, s rt.Session, p *trap) {
+			require.NoError(t, modelrt.SetCallback(ctx, s, "h2d_x", func(context.Context, []byte) error { p.step(); return nil }))
 			p.caught(t, s.Run(ctx))
 			require.NoError(t, s.Run(ctx))
 		},
-		"Callback.OnPrefetch": func(t *testing.T, s *rt.Session, p *trap) {
-			require.NoError(t, s.Connect(ctx, "h2d_x", &rt.Callback{OnFetch: func(context.Context, []byte) error { p.step(); return nil }, OnPrefetch: func([]byte) bool { p.step(); return false }}))
+		"Callback.OnPrefetch": func(t *testing.T, s rt.Session, p *trap) {
+			require.NoError(t, s.Connect(ctx, "h2d_x", &modelrt.Callback{OnFetch: func(context.Context, []byte) error { p.step(); return nil }, OnPrefetch: func([]byte) bool { p.step(); return false }}))
 			p.caught(t, s.Run(ctx))
 			require.NoError(t, s.Run(ctx))
 		},
-		"Callback.OnComplete": func(t *testing.T, s *rt.Session, p *trap) {
-			require.NoError(t, s.Connect(ctx, "h2d_x", &rt.Callback{OnFetch: func(context.Context, []byte) error { return nil }, OnComplete: p.step}))
+		"Callback.OnComplete": func(t *testing.T, s rt.Session, p *trap) {
+			require.NoError(t, s.Connect(ctx, "h2d_x", &modelrt.Callback{OnFetch: func(context.Context, []byte) error { return nil }, OnComplete: p.step}))
 			p.caught(t, s.Run(ctx))
 			require.NoError(t, s.Run(ctx))
 		},
-		"Callback.OnInvalidate": func(t *testing.T, s *rt.Session, p *trap) {
+		"Callback.OnInvalidate": func(t *testing.T, s rt.Session, p *trap) {
 			// It is called by engines that fetch ahead, and must end nothing else.
-			require.NoError(t, s.Connect(ctx, "h2d_x", &rt.Callback{OnFetch: func(context.Context, []byte) error { return nil }, OnPrefetch: func([]byte) bool { return true }, OnInvalidate: p.step}))
+			require.NoError(t, s.Connect(ctx, "h2d_x", &modelrt.Callback{OnFetch: func(context.Context, []byte) error { return nil }, OnPrefetch: func([]byte) bool { return true }, OnInvalidate: p.step}))
 			require.NoError(t, s.Run(ctx))
 			require.NoError(t, s.Reload(ctx))
 			require.NoError(t, s.Run(ctx))
 		},
-		"Factory": func(t *testing.T, s *rt.Session, p *trap) {
-			factory := func(rt.Anchor) ipu.Stream { p.step(); return nil }
-			p.caught(t, s.HandleInputs(ctx, factory, nil, false))
-			require.NoError(t, s.HandleOutputs(ctx, factory, nil, false))
+		"Factory": func(t *testing.T, s rt.Session, p *trap) {
+			factory := func(modelrt.Anchor) ipu.Stream { p.step(); return nil }
+			p.caught(t, modelrt.HandleInputs(ctx, s, factory, nil, false))
+			require.NoError(t, modelrt.HandleOutputs(ctx, s, factory, nil, false))
 		},
-		"Predicate": func(t *testing.T, s *rt.Session, p *trap) {
-			policy := func(rt.Anchor) rt.CallbackPolicy { p.step(); return rt.SkipBind }
-			p.caught(t, s.HandleOutputs(ctx, func(rt.Anchor) ipu.Stream { return nil }, policy, false))
+		"Predicate": func(t *testing.T, s rt.Session, p *trap) {
+			policy := func(modelrt.Anchor) modelrt.CallbackPolicy { p.step(); return modelrt.SkipBind }
+			p.caught(t, modelrt.HandleOutputs(ctx, s, func(modelrt.Anchor) ipu.Stream { return nil }, policy, false))
 			p.armed.Store(true)
-			data := rt.WithDataPolicy(func(rt.Anchor) rt.DataPolicy { p.step(); return rt.UseFileData })
-			opts := []rt.SessionOption{rt.Deferred(), data}
-			_, err := rt.NewSession(ctx, s.Model(), opts...)
+			data := rt.WithDataPolicy(func(modelrt.Anchor) rt.DataPolicy { p.step(); return rt.UseFileData })
+			opts := []modelrt.SessionOption{modelrt.Deferred(), data}
+			_, err := modelrt.NewSession(ctx, s.Model(), opts...)
 			p.caught(t, err)
 		},
-		"RingSize": func(t *testing.T, s *rt.Session, p *trap) {
+		"RingSize": func(t *testing.T, s rt.Session, p *trap) {
 			c := small
-			c.RingSize = func(rt.Anchor) int { p.step(); return 4 }
-			_, err := s.NewQueueManager(ctx, c)
-			p.caught(t, err)
-			queues(t, s, c)
-		},
-		"QueueConfig.Batch": func(t *testing.T, s *rt.Session, p *trap) {
-			c := small
-			c.Batch = func(rt.Anchor) int { p.step(); return 1 }
-			_, err := s.NewQueueManager(ctx, c)
+			c.RingSize = func(modelrt.Anchor) int { p.step(); return 4 }
+			_, err := modelrt.NewQueueManager(ctx, s, c)
 			p.caught(t, err)
 			queues(t, s, c)
 		},
-		"QueueConfig.OnTimeout": func(t *testing.T, s *rt.Session, p *trap) {
+		"QueueConfig.Batch": func(t *testing.T, s rt.Session, p *trap) {
 			c := small
-			c.Timeout, c.OnTimeout = time.Millisecond, func(m *rt.QueueManager, q *rt.InputQueue) { p.step(); rt.FlushOnTimeout(m, q) }
+			c.Batch = func(modelrt.Anchor) int { p.step(); return 1 }
+			_, err := modelrt.NewQueueManager(ctx, s, c)
+			p.caught(t, err)
+			queues(t, s, c)
+		},
+		"QueueConfig.OnTimeout": func(t *testing.T, s rt.Session, p *trap) {
+			c := small
+			c.Timeout, c.OnTimeout = time.Millisecond, func(m *modelrt.QueueManager, q *modelrt.InputQueue) { p.step(); modelrt.FlushOnTimeout(m, q) }
 			m := queues(t, s, c)
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 		},
-		"InputData.OnReadStart": func(t *testing.T, s *rt.Session, p *trap) {
+		"InputData.OnReadStart": func(t *testing.T, s rt.Session, p *trap) {
 			m := queues(t, s, small)
-			feed(t, m, rt.InputData{OnReadStart: p.step}, rt.OutputData{})
+			feed(t, m, modelrt.InputData{OnReadStart: p.step}, modelrt.OutputData{})
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 		},
-		"InputData.OnReadComplete": func(t *testing.T, s *rt.Session, p *trap) {
+		"InputData.OnReadComplete": func(t *testing.T, s rt.Session, p *trap) {
 			m := queues(t, s, small)
-			feed(t, m, rt.InputData{OnReadComplete: p.step}, rt.OutputData{})
+			feed(t, m, modelrt.InputData{OnReadComplete: p.step}, modelrt.OutputData{})
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 		},
-		"InputData.OnDone": func(t *testing.T, s *rt.Session, p *trap) {
+		"InputData.OnDone": func(t *testing.T, s rt.Session, p *trap) {
 			m := queues(t, s, small)
-			feed(t, m, rt.InputData{OnDone: func(error) { p.step() }}, rt.OutputData{})
+			feed(t, m, modelrt.InputData{OnDone: func(error) { p.step() }}, modelrt.OutputData{})
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 			for _, drop := range []func() error{func() error { return m.ResetAll(ctx) }, m.Inputs()[0].Reset, s.Close} {
 				require.NoError(t, m.ResetAll(ctx))
 				told := 0
 				p.armed.Store(true)
-				feed(t, m, rt.InputData{OnDone: func(error) { told++; p.step() }}, rt.OutputData{})
-				require.NoError(t, m.Inputs()[0].Enqueue(ctx, rt.InputData{Data: floats(1, 2), OnDone: func(error) { told++ }}))
+				feed(t, m, modelrt.InputData{OnDone: func(error) { told++; p.step() }}, modelrt.OutputData{})
+				require.NoError(t, m.Inputs()[0].Enqueue(ctx, modelrt.InputData{Data: floats(1, 2), OnDone: func(error) { told++ }}))
 				p.caught(t, drop())
 				require.Equal(t, 2, told, "the others are told all the same")
 			}
 		},
-		"OutputData.OnWriteComplete": func(t *testing.T, s *rt.Session, p *trap) {
+		"OutputData.OnWriteComplete": func(t *testing.T, s rt.Session, p *trap) {
 			m := queues(t, s, small)
-			feed(t, m, rt.InputData{}, rt.OutputData{OnWriteComplete: p.step})
+			feed(t, m, modelrt.InputData{}, modelrt.OutputData{OnWriteComplete: p.step})
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 		},
-		"OutputData.OnDone": func(t *testing.T, s *rt.Session, p *trap) {
+		"OutputData.OnDone": func(t *testing.T, s rt.Session, p *trap) {
 			m := queues(t, s, small)
-			feed(t, m, rt.InputData{}, rt.OutputData{OnDone: func(error) { p.step() }})
+			feed(t, m, modelrt.InputData{}, modelrt.OutputData{OnDone: func(error) { p.step() }})
 			p.caught(t, s.Run(ctx))
 			again(t, s, m)
 		},
 	}
 	elsewhere := map[string]string{
-		"Observer": "TestObserverPanics", "Option": "made by this package alone", "RingConfig.OnTimeout": "called in the goroutine of who reads the ring",
+		"Observer": "TestObserverPanics", "Option": "made by this package alone", "Config.DataPolicy": "what the predicates give", "Config.OnTimeout": "called in the goroutine of who reads the ring",
 	}
 	var want []string
 	for name := range functionsOfCallers(t) {
@@ -403,10 +404,10 @@ func TestCallbackPanics(t *testing.T) {
 	}
 	slices.Sort(want)
 	require.Empty(t, cmp.Diff(want, slices.Sorted(maps.Keys(table))), "every function that callers give belongs in this table")
-	guardBackends(t, func(t *testing.T, v variant, opts ...rt.SessionOption) {
+	guardBackends(t, func(t *testing.T, v variant, opts ...modelrt.SessionOption) {
 		for name, test := range table {
 			t.Run(name, func(t *testing.T) {
-				s, err := rt.NewSession(ctx, load(t, v.model), append([]rt.SessionOption{rt.WithBackend(v.backend)}, opts...)...)
+				s, err := modelrt.NewSession(ctx, load(t, v.model), append([]modelrt.SessionOption{rt.WithBackend(v.backend)}, opts...)...)
 				require.NoError(t, err)
 				buffers(t, s)
 				require.NoError(t, s.Load(ctx))
@@ -430,8 +431,12 @@ func TestCallbackPanics(t *testing.T) {
 // types.
 func functionsOfCallers(t *testing.T) map[string]bool {
 	all := map[string]bool{}
-	files, err := filepath.Glob("*.go")
-	require.NoError(t, err)
+	var files []string
+	for _, room := range []string{"*.go", "modelrt/*.go", "ring/*.go"} {
+		some, err := filepath.Glob(room)
+		require.NoError(t, err)
+		files = append(files, some...)
+	}
 	for _, name := range files {
 		if strings.HasSuffix(name, "_test.go") {
 			continue

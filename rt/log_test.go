@@ -20,6 +20,10 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/internal/session"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // logged makes a logger of a level, and a function that returns what was logged
@@ -27,7 +31,7 @@ import (
 func logged(level slog.Level) (*slog.Logger, func() []string) {
 	var buf bytes.Buffer
 	var mu sync.Mutex
-	h := rt.NewHandler(writerFunc(func(p []byte) (int, error) {
+	h := session.NewHandler(writerFunc(func(p []byte) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return buf.Write(p)
@@ -114,7 +118,7 @@ func TestLoggerOfHandOver(t *testing.T) {
 		`level=INFO msg=bound` + at, `level=INFO msg=opened` + of + ` data_bytes=8`, `level=INFO msg="handed over"` + at,
 		`level=INFO msg="took back"` + at, `level=INFO msg="weights updated"` + of, `level=INFO msg=stopped` + of,
 	}, lines())
-	_, err := rt.NewSession(ctx, load(t, fakeAffine(t, "c", affineScript()).model), rt.WithDevice(&device{info: d.info, busy: true}), rt.WithLogger(l))
+	_, err := modelrt.NewSession(ctx, load(t, fakeAffine(t, "c", affineScript()).model), rt.WithDevice(&device{info: d.info, busy: true}), rt.WithLogger(l))
 	require.ErrorIs(t, err, ipu.ErrNoDevice)
 	got := lines()
 	require.Len(t, got, 2)
@@ -124,7 +128,7 @@ func TestLoggerOfHandOver(t *testing.T) {
 
 // TestLoggingIsFree checks that what is not logged costs a request no memory.
 func TestLoggingIsFree(t *testing.T) {
-	if raceEnabled {
+	if rttest.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	ctx := context.Background()
@@ -132,7 +136,7 @@ func TestLoggingIsFree(t *testing.T) {
 		"nothing asked for": nil,
 		"off":               {rt.WithLogger(nil)},
 		"discarded":         {rt.WithLogger(slog.New(slog.DiscardHandler))},
-		"above requests":    {rt.WithLogger(slog.New(rt.NewHandler(io.Discard, slog.LevelInfo)))},
+		"above requests":    {rt.WithLogger(slog.New(session.NewHandler(io.Discard, slog.LevelInfo)))},
 	} {
 		for _, v := range variants(t) {
 			r := v.open(t, append(opts, rt.Timed())...)
@@ -159,8 +163,8 @@ func BenchmarkLogging(b *testing.B) {
 		l    *slog.Logger
 	}{
 		{"off", nil},
-		{"info", slog.New(rt.NewHandler(io.Discard, slog.LevelInfo))},
-		{"trace", slog.New(rt.NewHandler(io.Discard, rt.LevelTrace))},
+		{"info", slog.New(session.NewHandler(io.Discard, slog.LevelInfo))},
+		{"trace", slog.New(session.NewHandler(io.Discard, rt.LevelTrace))},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := v.open(b, rt.WithLogger(c.l))
@@ -193,7 +197,7 @@ func TestLoggerOfEnvironment(t *testing.T) {
 		{level: "INFO", dest: t.TempDir(), err: `POPEF_LOG_DEST="`},
 	} {
 		var stderr, stdout bytes.Buffer
-		l, err := rt.NewLogger(c.level, c.dest, &stderr, &stdout)
+		l, err := session.NewLogger(c.level, c.dest, &stderr, &stdout)
 		if c.err != "" {
 			require.ErrorContains(t, err, c.err)
 			continue
@@ -276,7 +280,7 @@ func TestLogShowsAll(t *testing.T) {
 	var all []string
 	logger := slog.New(attrHandler{slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: rt.LevelTrace}), &all})
 	var events []string
-	r, err := Open(t.Context(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{Name: "a\x1b]0;x\a\u202e\n.popef", Bytes: v.model},
+	r, err := Open(t.Context(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{Name: "a\x1b]0;x\a\u202e\n.popef", Bytes: v.model},
 		rt.WithBackend(v.backend), rt.WithManager(sys.Manager()), rt.WithLogger(logger), rt.WithObserver(func(e rt.Event) { events = append(events, e.Model) }))
 	require.NoError(t, err)
 	sys.Inject(iputest.OnRun(mainProgram), &ipu.Error{Kind: ipu.KindRecoverable, Recovery: ipu.IPUReset, Message: "\x1b[2J\u2066"})

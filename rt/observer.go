@@ -1,11 +1,6 @@
 package rt
 
-import (
-	"errors"
-	"time"
-
-	"github.com/popefgen/popefgen/ipu"
-)
+import "time"
 
 // Observer is told what happens to a session and, for a runner, to every
 // replica, so that a program can count, time and report it in its own way; a
@@ -68,97 +63,4 @@ func (k EventKind) String() string {
 		return eventKinds[k]
 	}
 	return "unknown event"
-}
-
-// observe tells the observer and the logger, if there are any, and returns how
-// they panicked.
-func (s *Session) observe(e Event) error {
-	if !s.watched {
-		return nil
-	}
-	e.Model, e.Replica = s.file, s.replica
-	if s.gate.shut() { // whatever they do, Close goes on
-		err := sheltered(func() error { return s.tell(e) })
-		if s.logger != nil {
-			err = join(err, sheltered(func() error { return s.tellLogger(e) }))
-		}
-		return err
-	}
-	err := s.tell(e)
-	if s.logger != nil {
-		err = join(err, s.tellLogger(e))
-	}
-	return err
-}
-
-func (s *Session) tell(e Event) (err error) {
-	defer ipu.Guard(&err)
-	if s.observer != nil {
-		s.observer(e)
-	}
-	return nil
-}
-
-func (s *Session) tellLogger(e Event) (err error) {
-	defer ipu.Guard(&err)
-	s.log(e)
-	return nil
-}
-
-// told tells of what came of doing something that err is the outcome of, and
-// returns the outcome with how somebody panicked who was told.
-func (s *Session) told(doing string, err error, e Event) error {
-	if !s.watched {
-		return err
-	}
-	e.Err = err
-	panicked := s.observe(e)
-	if panicked != nil && err == nil {
-		return s.errorf(doing, also(nil, panicked))
-	}
-	return also(err, panicked)
-}
-
-// astray keeps a panic that belongs to no call of the session, for Close to
-// return; the first one tells enough.
-func (s *Session) astray(panicked error) {
-	if panicked == nil {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stray == nil {
-		s.stray = also(nil, panicked)
-	}
-}
-
-// refused tells of a request that never got the engine, and returns why.
-func (s *Session) refused(err error) error {
-	if !s.watched {
-		return err
-	}
-	e := Event{Kind: EventRefused, Err: err}
-	if d := (*DeviceError)(nil); errors.As(err, &d) {
-		e.Request = d.Request
-	}
-	return also(err, s.observe(e))
-}
-
-// guarded calls f, which is code of the caller or calls some.
-func guarded(f func() error) (err error) {
-	defer ipu.Guard(&err)
-	return f()
-}
-
-// sheltered is guarded for calls that others have to follow whatever comes: f
-// has a goroutine of its own, so that [runtime.Goexit] in it, which nothing can
-// keep from ending a goroutine, is an error too.
-func sheltered(f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		err := errExit
-		defer func() { result <- err }()
-		err = guarded(f)
-	}()
-	return <-result
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // metrics counts what happens to sessions with package expvar; any other
@@ -61,13 +62,13 @@ func ExampleWithObserver() {
 	m.Requests.Init()
 	ctx := context.Background()
 	sys := iputest.New(iputest.Config{})
-	session, err := rt.NewSession(ctx, echoModel(), rt.WithManager(sys.Manager()), rt.WithObserver(m.observe), rt.Timed(), rt.AutoReset())
+	session, err := modelrt.NewSession(ctx, echoModel(), rt.WithManager(sys.Manager()), rt.WithObserver(m.observe), rt.Timed(), rt.AutoReset())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	session.SetCallback(ctx, "h2d_x", func(_ context.Context, buf []byte) error { clear(buf); return nil })
-	session.SetCallback(ctx, "d2h_y", func(context.Context, []byte) error { return nil })
+	modelrt.SetCallback(ctx, session, "h2d_x", func(_ context.Context, buf []byte) error { clear(buf); return nil })
+	modelrt.SetCallback(ctx, session, "d2h_y", func(context.Context, []byte) error { return nil })
 	sys.Inject(iputest.OnRun(1).Nth(3), &ipu.Error{Kind: ipu.KindApplication})
 	for range 5 {
 		session.Run(ctx)

@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // took returns the events so far in words, with their requests and whether
@@ -40,7 +41,7 @@ func TestObserver(t *testing.T) {
 	ctx := context.Background()
 	var seen events
 	v := fakeAffine(t, "observed", affineScript())
-	s, err := rt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName), rt.Deferred(), rt.SaveOnUnbind(), rt.WithObserver(seen.observe))
+	s, err := modelrt.NewSession(ctx, load(t, v.model), rt.WithBackend(fakeName), modelrt.Deferred(), rt.SaveOnUnbind(), rt.WithObserver(seen.observe))
 	require.NoError(t, err)
 	_, _, w := buffers(t, s)
 	require.Equal(t, []string{"opened"}, seen.took())
@@ -60,7 +61,7 @@ func TestObserver(t *testing.T) {
 		{"stop", s.Stop, false, []string{"stopped"}},
 		{"reload", func() error { return s.Reload(ctx) }, false, []string{"bound"}},
 		{"load fails", func() error {
-			require.NoError(t, s.SetCallback(ctx, "h2d_b", func(context.Context, []byte) error { return errors.New("no b") }))
+			require.NoError(t, modelrt.SetCallback(ctx, s, "h2d_b", func(context.Context, []byte) error { return errors.New("no b") }))
 			return s.Load(ctx)
 		}, true, []string{"loaded!"}},
 		{"load", func() error {
@@ -68,7 +69,7 @@ func TestObserver(t *testing.T) {
 			return s.Load(ctx)
 		}, false, []string{"loaded"}},
 		{"save fails", func() error {
-			require.NoError(t, s.SetCallback(ctx, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("no w") }))
+			require.NoError(t, modelrt.SetCallback(ctx, s, "weight_d2h_w", func(context.Context, []byte) error { return errors.New("no w") }))
 			return s.Unload(ctx)
 		}, true, []string{"saved!"}},
 		{"another device", func() error {
@@ -92,7 +93,7 @@ func TestObserver(t *testing.T) {
 	}
 
 	// A session that could not be made.
-	_, err = rt.NewSession(ctx, load(t, v.model), rt.WithDevice(&device{info: ipu.DeviceInfo{Backend: fakeName}, busy: true}), rt.WithObserver(seen.observe))
+	_, err = modelrt.NewSession(ctx, load(t, v.model), rt.WithDevice(&device{info: ipu.DeviceInfo{Backend: fakeName}, busy: true}), rt.WithObserver(seen.observe))
 	require.Error(t, err)
 	require.ErrorIs(t, seen.all[1].Err, ipu.ErrNoDevice)
 	require.Equal(t, []string{"bound!", "opened!"}, seen.took())

@@ -1,93 +1,43 @@
 package rt
 
 import (
-	"fmt"
 	"log/slog"
 	"strconv"
 
 	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt/internal/settings"
+	"github.com/popefgen/popefgen/rt/internal/view"
 )
 
-// Option is an option of sessions and runners alike.
+// Option is an option of runners and of the sessions of package modelrt alike.
 type Option interface {
-	SessionOption
 	RunnerOption
+	Session(*settings.Of[Config])
 }
 
-// SessionOption is an option of [NewSession] and [OpenSession].
-type SessionOption interface{ session(*options) }
+// RunnerOption is an option of a generated package's Open. Its methods are for
+// this module.
+type RunnerOption interface{ Runner(*settings.Of[Config]) }
 
-// RunnerOption is an option of a generated package's Open.
-type RunnerOption interface{ runner(*options) }
-
-// The three kinds of option.
+// The two kinds of option.
 type (
-	forBoth    func(*options)
-	forSession func(*options)
-	forRunner  func(*options)
+	forBoth   func(*settings.Of[Config])
+	forRunner func(*settings.Of[Config])
 )
 
-func (f forBoth) session(o *options)    { f(o) }
-func (f forBoth) runner(o *options)     { f(o) }
-func (f forSession) session(o *options) { f(o) }
-func (f forRunner) runner(o *options)   { f(o) }
-
-type options struct {
-	Config
-	narrowed string // the last option that says how to look for a device
-	read     *content
-	err      error // the first bad value
-}
-
-// content is what has been read of a model's files, so that replicas have it in
-// common where the files are not mapped into memory too.
-type content struct {
-	executable []byte
-	tensors    map[string][]byte
-}
-
-func defaultOptions() *options {
-	return &options{
-		Config: Config{Manager: &ipu.Manager{}, Replicas: 1, MaxWaiting: -1, Logger: environmentLogger()},
-		read:   &content{tensors: map[string][]byte{}},
-	}
-}
-
-func sessionOptions(opts []SessionOption) (*options, error) {
-	o := defaultOptions()
-	for _, opt := range opts {
-		opt.session(o)
-	}
-	return o, o.check()
-}
-
-func runnerOptions(opts []RunnerOption) (*options, error) {
-	o := defaultOptions()
-	for _, opt := range opts {
-		opt.runner(o)
-	}
-	return o, o.check()
-}
-
-// check returns the first bad value, or which options contradict each other.
-func (o *options) check() error {
-	switch {
-	case o.Device != nil && o.Deferred:
-		o.fail("Deferred: %w: it goes with Bind, not with WithDevice", ErrOption)
-	case (o.Device != nil || o.Deferred) && o.narrowed != "":
-		o.fail("%s: %w: no device is looked for", o.narrowed, ErrOption)
-	}
-	return o.err
-}
+func (f forBoth) Session(o *settings.Of[Config])  { f(o) }
+func (f forBoth) Runner(o *settings.Of[Config])   { f(o) }
+func (f forRunner) Runner(o *settings.Of[Config]) { f(o) }
 
 // WithModelFile makes Open load the model from files instead of what the
 // package would take. A model may be spread over several files: one with the
 // executable, one with the weights. It must have the package's contract.
 func WithModelFile(paths ...string) RunnerOption {
-	return forRunner(func(o *options) {
-		o.ModelFiles, o.ModelBytes = paths, nil
+	return forRunner(func(o *settings.Of[Config]) {
+		o.Config.ModelFiles, o.Config.ModelBytes = paths, nil
 		if len(paths) == 0 {
-			o.fail("WithModelFile: %w: no file", ErrOption)
+			o.Fail("WithModelFile: %w: no file", ErrOption)
 		}
 	})
 }
@@ -99,17 +49,17 @@ func WithModelFile(paths ...string) RunnerOption {
 // is harmless either way. The copy takes as much memory as the files have bytes,
 // and the time to read them.
 func WithPrivateCopy() Option {
-	return forBoth(func(o *options) { o.PrivateCopy = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.PrivateCopy = true })
 }
 
 // WithModelBytes makes Open take the model from b instead of what the package
 // would take. b must not change until Close; weights are used in place. The
 // model must have the package's contract.
 func WithModelBytes(b []byte) RunnerOption {
-	return forRunner(func(o *options) {
-		o.ModelFiles, o.ModelBytes = nil, b
+	return forRunner(func(o *settings.Of[Config]) {
+		o.Config.ModelFiles, o.Config.ModelBytes = nil, b
 		if len(b) == 0 {
-			o.fail("WithModelBytes: %w: no bytes", ErrOption)
+			o.Fail("WithModelBytes: %w: no bytes", ErrOption)
 		}
 	})
 }
@@ -118,45 +68,38 @@ func WithModelBytes(b []byte) RunnerOption {
 // it and [WithDevice] it is "cpu" if that is registered, else the only one
 // that is.
 func WithBackend(name string) Option {
-	return forBoth(func(o *options) { o.Backend = name })
-}
-
-// Deferred makes a session without a device, which [Session.Bind] then gives
-// it. Without this option a session takes a device and loads the executable
-// when it is made, and makes no session if that fails.
-func Deferred() SessionOption {
-	return forSession(func(o *options) { o.Deferred = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Backend = name })
 }
 
 // WithWait says how long to wait while every device that fits is taken.
 // Without it there is one attempt.
 func WithWait(w ipu.Wait) Option {
-	return forBoth(func(o *options) { o.Wait, o.narrowed = w, "WithWait" })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Wait, o.Narrowed = w, "WithWait" })
 }
 
 // WithDeviceID takes the device of that id of the back end and no other.
 func WithDeviceID(id int) Option {
-	return forBoth(func(o *options) { o.DeviceID, o.narrowed = &id, "WithDeviceID" })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.DeviceID, o.Narrowed = &id, "WithDeviceID" })
 }
 
 // WithDeviceOption adds a device option, in the back end's own words, to those
 // of the model.
 func WithDeviceOption(name, value string) Option {
-	return forBoth(func(o *options) {
-		o.DeviceOptions = append(o.DeviceOptions, ipu.Option{Name: name, Value: value})
-		o.narrowed = "WithDeviceOption"
+	return forBoth(func(o *settings.Of[Config]) {
+		o.Config.DeviceOptions = append(o.Config.DeviceOptions, ipu.Option{Name: name, Value: value})
+		o.Narrowed = "WithDeviceOption"
 	})
 }
 
 // WithManager makes m find the device and, if it has back ends of its own, the
 // back end.
 func WithManager(m *ipu.Manager) Option {
-	return forBoth(func(o *options) {
+	return forBoth(func(o *settings.Of[Config]) {
 		if m == nil {
-			o.fail("WithManager: %w: nil manager", ErrOption)
+			o.Fail("WithManager: %w: nil manager", ErrOption)
 			return
 		}
-		o.Manager = m
+		o.Config.Manager = m
 	})
 }
 
@@ -165,10 +108,10 @@ func WithManager(m *ipu.Manager) Option {
 // may share a device: each leaves it to the one that runs next, unless it is
 // one that any number can use at a time, as a CPU is.
 func WithDevice(d ipu.Device) Option {
-	return forBoth(func(o *options) {
-		o.Device = d
+	return forBoth(func(o *settings.Of[Config]) {
+		o.Config.Device = d
 		if d == nil {
-			o.fail("WithDevice: %w: nil device", ErrOption)
+			o.Fail("WithDevice: %w: nil device", ErrOption)
 		}
 	})
 }
@@ -176,18 +119,20 @@ func WithDevice(d ipu.Device) Option {
 // WithThreads limits the threads that the cpu back end computes with, 1 or
 // more. It is the engine option "threads".
 func WithThreads(n int) Option {
-	return forBoth(func(o *options) {
+	return forBoth(func(o *settings.Of[Config]) {
 		if n < 1 {
-			o.fail("WithThreads: %w: %d threads, want 1 or more", ErrOption, n)
+			o.Fail("WithThreads: %w: %d threads, want 1 or more", ErrOption, n)
 		}
-		o.EngineOptions = append(o.EngineOptions, ipu.Option{Name: "threads", Value: strconv.Itoa(n)})
+		o.Config.EngineOptions = append(o.Config.EngineOptions, ipu.Option{Name: "threads", Value: strconv.Itoa(n)})
 	})
 }
 
 // WithEngineOption adds an engine option, in the back end's own words. It
 // comes after those of the model and so overrides them.
 func WithEngineOption(name, value string) Option {
-	return forBoth(func(o *options) { o.EngineOptions = append(o.EngineOptions, ipu.Option{Name: name, Value: value}) })
+	return forBoth(func(o *settings.Of[Config]) {
+		o.Config.EngineOptions = append(o.Config.EngineOptions, ipu.Option{Name: name, Value: value})
+	})
 }
 
 // WithLookAhead limits how many points at which host and device meet Poplar
@@ -197,20 +142,20 @@ func WithEngineOption(name, value string) Option {
 // streamCallbacks.maxLookahead; executables of other formats look nowhere
 // ahead, and ignore it.
 func WithLookAhead(points uint) Option {
-	return forBoth(func(o *options) { o.LookAhead = strconv.FormatUint(uint64(points), 10) })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.LookAhead = strconv.FormatUint(uint64(points), 10) })
 }
 
 // WithDataPolicy decides, for each input whose data is in the model's files,
 // whether to use that data or to leave the input to the caller. Without it all
 // data is used.
-func WithDataPolicy(p DataPredicate) Option {
-	return forBoth(func(o *options) { o.DataPolicy = p })
+func WithDataPolicy(p func(contract.Anchor) DataPolicy) Option {
+	return forBoth(func(o *settings.Of[Config]) { o.Config.DataPolicy = p })
 }
 
 // WrapFeeds makes a feed in the model's files start over after its last tensor.
 // Without it the run that asks for more fails with [ErrEndOfData].
 func WrapFeeds() Option {
-	return forBoth(func(o *options) { o.WrapFeeds = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.WrapFeeds = true })
 }
 
 // SaveOnUnbind makes a session run its save programs before it leaves its
@@ -218,12 +163,12 @@ func WrapFeeds() Option {
 // does so if the model has save programs, the load programs have run, and the
 // session was not stopped. Its save outputs must be connected by then.
 func SaveOnUnbind() Option {
-	return forBoth(func(o *options) { o.SaveOnUnbind = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.SaveOnUnbind = true })
 }
 
 // WithObserver makes a session tell f what happens to it, see [Observer].
 func WithObserver(f Observer) Option {
-	return forBoth(func(o *options) { o.Observer = f })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Observer = f })
 }
 
 // WithLogger makes a session log what happens to it, see [Event], with l
@@ -236,7 +181,7 @@ func WithObserver(f Observer) Option {
 // save programs and requests that were refused at [slog.LevelDebug], and every
 // request at [LevelTrace].
 func WithLogger(l *slog.Logger) Option {
-	return forBoth(func(o *options) { o.Logger = l })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Logger = l })
 }
 
 // SingleCaller says that one goroutine at a time makes requests: a call of Run,
@@ -245,7 +190,7 @@ func WithLogger(l *slog.Logger) Option {
 // for programs that want to hear of it if they do not keep to that. Submitted
 // requests and samples are never in the way.
 func SingleCaller() Option {
-	return forBoth(func(o *options) { o.SingleCaller = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.SingleCaller = true })
 }
 
 // WithMaxWaiting bounds how many calls wait: at most n for each engine, at most n
@@ -253,11 +198,11 @@ func SingleCaller() Option {
 // fails at once with [ErrOverloaded]. 0 lets none wait. Without this option there
 // is no bound. Requests in the queue do not count; it has its own.
 func WithMaxWaiting(n int) Option {
-	return forBoth(func(o *options) {
+	return forBoth(func(o *settings.Of[Config]) {
 		if n < 0 {
-			o.fail("WithMaxWaiting: %w: %d calls, want 0 or more", ErrOption, n)
+			o.Fail("WithMaxWaiting: %w: %d calls, want 0 or more", ErrOption, n)
 		}
-		o.MaxWaiting = n
+		o.Config.MaxWaiting = n
 	})
 }
 
@@ -267,11 +212,11 @@ func WithMaxWaiting(n int) Option {
 // load programs set, as one that trains does, is refused ([ErrStateful]): its
 // replicas would drift apart.
 func WithReplicas(n int) RunnerOption {
-	return forRunner(func(o *options) {
+	return forRunner(func(o *settings.Of[Config]) {
 		if n < 1 || n > maxReplicas {
-			o.fail("WithReplicas: %w: %d replicas, want 1 to %d", ErrOption, n, maxReplicas)
+			o.Fail("WithReplicas: %w: %d replicas, want 1 to %d", ErrOption, n, maxReplicas)
 		}
-		o.Replicas = n
+		o.Config.Replicas = n
 	})
 }
 
@@ -281,7 +226,7 @@ const maxReplicas = 1 << 10
 // their numbers from 0. The others find one for themselves. Those given belong
 // to the caller, as with [WithDevice].
 func WithReplicaDevices(devices map[int]ipu.Device) RunnerOption {
-	return forRunner(func(o *options) { o.ReplicaDevices = devices })
+	return forRunner(func(o *settings.Of[Config]) { o.Config.ReplicaDevices = devices })
 }
 
 // AutoReset makes a session load the executable again, before the next request,
@@ -290,7 +235,7 @@ func WithReplicaDevices(devices map[int]ipu.Device) RunnerOption {
 // the queue fail with a [*DeviceError]; later ones wait. Without it they fail
 // too, until [Session.Reload].
 func AutoReset() Option {
-	return forBoth(func(o *options) { o.AutoReset = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.AutoReset = true })
 }
 
 // WithData gives an input the same data at every transfer, in place of the data
@@ -298,18 +243,20 @@ func AutoReset() Option {
 // typed form of this for run inputs. anchor is the input's name or its stream
 // handle. data must not change until Close.
 func WithData(anchor string, data []byte) Option {
-	return forBoth(func(o *options) { o.Frozen = append(o.Frozen, Weight{Anchor: anchor, Data: data}) })
+	return forBoth(func(o *settings.Of[Config]) {
+		o.Config.Frozen = append(o.Config.Frozen, Weight{Anchor: anchor, Data: data})
+	})
 }
 
 // Freeze is [WithData] for generated code.
-func Freeze[T any](anchor string, t *T) Option { return WithData(anchor, bytesOf(t)) }
+func Freeze[T any](anchor string, t *T) Option { return WithData(anchor, view.Bytes(t)) }
 
 // WithBatching says how a generated RunSamples makes up batches.
 func WithBatching(p BatchPolicy) RunnerOption {
-	return forRunner(func(o *options) {
-		o.Batching = p
+	return forRunner(func(o *settings.Of[Config]) {
+		o.Config.Batching = p
 		if err := p.check(); err != nil {
-			o.fail("WithBatching: %w", err)
+			o.Fail("WithBatching: %w", err)
 		}
 	})
 }
@@ -318,17 +265,11 @@ func WithBatching(p BatchPolicy) RunnerOption {
 // where the time went. It costs about 200 ns a request, for reading the clock
 // four times, and about 75 KB for each replica.
 func Timed() Option {
-	return forBoth(func(o *options) { o.Timed = true })
+	return forBoth(func(o *settings.Of[Config]) { o.Config.Timed = true })
 }
 
 // SkipHashCheck makes an engine run an executable that was compiled by another
 // version of Poplar than the one that runs.
 func SkipHashCheck() Option {
-	return forBoth(func(o *options) { o.SkipHashCheck = true })
-}
-
-func (o *options) fail(format string, args ...any) {
-	if o.err == nil {
-		o.err = fmt.Errorf(format, args...)
-	}
+	return forBoth(func(o *settings.Of[Config]) { o.Config.SkipHashCheck = true })
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestOverwrittenModel writes over and cuts off the file of a model that is in
@@ -54,7 +56,7 @@ func overwritten(t *testing.T, how string) {
 		if private {
 			opts = append(opts, rt.WithPrivateCopy())
 		}
-		r, err := Open(t.Context(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, rt.Source{}, opts...)
+		r, err := Open(t.Context(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}}, genrt.Source{}, opts...)
 		require.NoError(t, err)
 		compute(t, r, 1)
 		write()
@@ -72,7 +74,7 @@ func overwritten(t *testing.T, how string) {
 	}
 	// A file that takes its place is harmless.
 	require.NoError(t, os.WriteFile(path, v.model, 0o600))
-	s, err := rt.OpenSession(t.Context(), []string{path}, rt.WithBackend("cpu"))
+	s, err := modelrt.OpenSession(t.Context(), []string{path}, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	buffers(t, s)
 	require.NoError(t, os.WriteFile(path+".new", []byte("other"), 0o600))
@@ -80,6 +82,6 @@ func overwritten(t *testing.T, how string) {
 	require.NoError(t, s.Load(t.Context()))
 	require.NoError(t, s.Run(t.Context()))
 	require.NoError(t, s.Close())
-	_, err = rt.NewSession(t.Context(), load(t, v.model), rt.WithPrivateCopy())
+	_, err = modelrt.NewSession(t.Context(), load(t, v.model), rt.WithPrivateCopy())
 	require.ErrorIs(t, err, rt.ErrOption)
 }

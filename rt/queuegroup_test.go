@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,11 +15,12 @@ import (
 
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
-	"github.com/popefgen/popefgen/rt/ring"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // shiftGroup returns a group of the main program's queues.
-func shiftGroup(t testing.TB, m *rt.QueueManager) *rt.QueueGroup {
+func shiftGroup(t testing.TB, m *modelrt.QueueManager) *modelrt.QueueGroup {
 	g, err := m.Group()
 	require.NoError(t, err)
 	return g
@@ -26,7 +28,7 @@ func shiftGroup(t testing.TB, m *rt.QueueManager) *rt.QueueGroup {
 
 // TestQueueGroup enqueues requests of all sizes, and what is no request.
 func TestQueueGroup(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		g := shiftGroup(t, m)
@@ -52,11 +54,11 @@ func TestQueueGroup(t *testing.T) {
 			parts [][]byte
 			want  error
 		}{
-			"too few":     {[][]byte{r.in}, rt.ErrUnbalanced},
-			"too many":    {[][]byte{r.in, r.out, nil}, rt.ErrUnbalanced},
-			"half sample": {[][]byte{r.in, r.out[1:]}, rt.ErrSampleSize},
-			"nothing":     {[][]byte{nil, r.out}, rt.ErrSampleSize},
-			"fewer":       {[][]byte{r.in, r.out[shiftSample:]}, rt.ErrUnbalanced},
+			"too few":     {[][]byte{r.in}, modelrt.ErrUnbalanced},
+			"too many":    {[][]byte{r.in, r.out, nil}, modelrt.ErrUnbalanced},
+			"half sample": {[][]byte{r.in, r.out[1:]}, modelrt.ErrSampleSize},
+			"nothing":     {[][]byte{nil, r.out}, modelrt.ErrSampleSize},
+			"fewer":       {[][]byte{r.in, r.out[shiftSample:]}, modelrt.ErrUnbalanced},
 		} {
 			_, err := g.Enqueue(ctx, bad.parts...)
 			require.ErrorIs(t, err, bad.want, name)
@@ -64,9 +66,8 @@ func TestQueueGroup(t *testing.T) {
 			require.ErrorIs(t, err, bad.want, name)
 			require.Equal(t, x.Enqueued(), y.Enqueued())
 		}
-		other, err := rt.NewInputQueue(1, 1, 1, nil, ring.Config[struct{}]{})
-		require.NoError(t, err)
-		for _, queues := range [][]rt.Queue{{x, x}, {other}, {x, nil}} {
+		other := &modelrt.InputQueue{} // of no session
+		for _, queues := range [][]modelrt.Queue{{x, x}, {other}, {x, nil}} {
 			_, err := m.Group(queues...)
 			require.ErrorIs(t, err, rt.ErrOption)
 		}
@@ -74,9 +75,9 @@ func TestQueueGroup(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 		require.NoError(t, <-ended)
-		require.ErrorIs(t, left.Wait(ctx), rt.ErrDisconnected)
+		require.ErrorIs(t, left.Wait(ctx), modelrt.ErrDisconnected)
 		_, err = g.Enqueue(ctx, r.in, r.out)
-		require.ErrorIs(t, err, rt.ErrDisconnected)
+		require.ErrorIs(t, err, modelrt.ErrDisconnected)
 	})
 }
 
@@ -86,21 +87,21 @@ func TestQueueGroupAllOrNothing(t *testing.T) {
 	ctx := context.Background()
 	r := newShiftRequest(1, 1)
 	for name, c := range map[string]struct {
-		end  func(cancel func(), m *rt.QueueManager) error
+		end  func(cancel func(), m *modelrt.QueueManager) error
 		want error
 	}{
-		"context":       {func(cancel func(), _ *rt.QueueManager) error { cancel(); return nil }, context.Canceled},
-		"DisconnectAll": {func(_ func(), m *rt.QueueManager) error { m.DisconnectAll(); return nil }, rt.ErrDisconnected},
-		"ResetAll":      {func(_ func(), m *rt.QueueManager) error { return m.ResetAll(ctx) }, rt.ErrDisconnected},
+		"context":       {func(cancel func(), _ *modelrt.QueueManager) error { cancel(); return nil }, context.Canceled},
+		"DisconnectAll": {func(_ func(), m *modelrt.QueueManager) error { m.DisconnectAll(); return nil }, modelrt.ErrDisconnected},
+		"ResetAll":      {func(_ func(), m *modelrt.QueueManager) error { return m.ResetAll(ctx) }, modelrt.ErrDisconnected},
 	} {
 		for _, full := range []string{"x", "y"} {
 			t.Run(name+" "+full, func(t *testing.T) {
-				onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+				onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 					x, y := shiftQueues(t, m)
 					g := shiftGroup(t, m)
-					fill := func() error { return x.TryEnqueue(rt.InputData{Data: r.in}) }
+					fill := func() error { return x.TryEnqueue(modelrt.InputData{Data: r.in}) }
 					if full == "y" {
-						fill = func() error { return y.TryEnqueue(rt.OutputData{Data: r.out}) }
+						fill = func() error { return y.TryEnqueue(modelrt.OutputData{Data: r.out}) }
 					}
 					for range 2 * shiftBatch {
 						require.NoError(t, fill())
@@ -118,19 +119,19 @@ func TestQueueGroupAllOrNothing(t *testing.T) {
 							ended <- err
 						}()
 					}
-					eventually(t, func() bool {
-						return contains(x.State("")+y.State(""), "producer waits") && rt.WaitingToEnqueue(x) == 2
+					rttest.Eventually(t, func() bool {
+						return strings.Contains(x.State("")+y.State(""), "producer waits") && waitingToEnqueue(x) == 2
 					}, "they wait")
 					require.Equal(t, had, [2]int64{x.Enqueued(), y.Enqueued()})
 					require.ErrorIs(t, fill(), rt.ErrQueueFull)
 					if full == "x" { // there is room, but others came first
-						require.ErrorIs(t, y.TryEnqueue(rt.OutputData{Data: r.out}), rt.ErrQueueFull)
+						require.ErrorIs(t, y.TryEnqueue(modelrt.OutputData{Data: r.out}), rt.ErrQueueFull)
 					}
 					require.NoError(t, c.end(cancel, m))
 					for range 2 {
 						require.ErrorIs(t, <-ended, c.want)
 					}
-					require.Zero(t, rt.WaitingToEnqueue(x))
+					require.Zero(t, waitingToEnqueue(x))
 					if name != "ResetAll" {
 						require.Equal(t, had, [2]int64{x.Enqueued(), y.Enqueued()})
 					} else {
@@ -146,18 +147,18 @@ func TestQueueGroupAllOrNothing(t *testing.T) {
 
 // TestQueueGroupLocked meets a buffer that somebody has locked.
 func TestQueueGroupLocked(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		r := newShiftRequest(1, shiftBatch)
 		d, err := y.EnqueueLock(ctx)
 		require.NoError(t, err)
 		_, err = shiftGroup(t, m).Enqueue(ctx, r.in, r.out)
-		require.ErrorIs(t, err, rt.ErrEnqueueLocked)
+		require.ErrorIs(t, err, modelrt.ErrEnqueueLocked)
 		require.Zero(t, x.Enqueued())
 		d.Data = r.out
 		require.NoError(t, y.EnqueueComplete())
-		require.NoError(t, x.TryEnqueue(rt.InputData{Data: r.in}))
+		require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: r.in}))
 		require.NoError(t, s.Run(ctx))
 		require.NoError(t, r.check())
 	})
@@ -169,19 +170,19 @@ func TestQueueGroupLocked(t *testing.T) {
 // everybody gets its own results, and a shutdown loses none.
 func TestQueueGroupTogether(t *testing.T) {
 	requests := 300
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		requests = 80
 	}
 	var flushes, cancelled, full atomic.Int64
-	c := rt.QueueConfig{RingSize: func(rt.Anchor) int { return 1 }, Timeout: time.Microsecond, OnTimeout: func(m *rt.QueueManager, q *rt.InputQueue) {
+	c := modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 1 }, Timeout: time.Microsecond, OnTimeout: func(m *modelrt.QueueManager, q *modelrt.InputQueue) {
 		switch err := m.FlushStarved(q); {
 		case err == nil:
 			flushes.Add(1)
-		case !errors.Is(err, rt.ErrDisconnected) && !errors.Is(err, rt.ErrQueueFull):
+		case !errors.Is(err, modelrt.ErrDisconnected) && !errors.Is(err, rt.ErrQueueFull):
 			panic(err)
 		}
 	}}
-	onShift(t, c, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, c, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		g := shiftGroup(t, m)
@@ -247,9 +248,9 @@ func TestQueueGroupModel(t *testing.T) {
 		s := shiftSession(t, "cpu", shiftPortable())
 		defer s.Close()
 		require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(10, 20, 30)))
-		user := rt.InMain(s.Contract().Flow, rt.BindUser, rt.SkipBind)
+		user := modelrt.InMain(s.Contract().Flow, modelrt.BindUser, modelrt.SkipBind)
 		size := rapid.IntRange(1, 2).Draw(r, "ring")
-		m, err := s.NewQueueManager(ctx, rt.QueueConfig{Inputs: user, Outputs: user, RingSize: func(rt.Anchor) int { return size }})
+		m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Inputs: user, Outputs: user, RingSize: func(modelrt.Anchor) int { return size }})
 		require.NoError(t, err)
 		x, y := shiftQueues(t, m)
 		g := shiftGroup(t, m)
@@ -329,9 +330,9 @@ func TestQueueGroupEmptyTensor(t *testing.T) {
 	}
 	model, err := popef.LoadBytes("shift.popef", file(t, meta, register(t, script), map[string][]byte{"b": floats(10, 20, 30)}))
 	require.NoError(t, err)
-	s, err := rt.NewSession(ctx, model, rt.WithBackend(fakeName))
+	s, err := modelrt.NewSession(ctx, model, rt.WithBackend(fakeName))
 	require.NoError(t, err)
-	m, err := s.NewQueueManager(ctx, rt.QueueConfig{})
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 	require.NoError(t, err)
 	x, y := shiftQueues(t, m)
 	e, err := m.InputQueue("e")
@@ -349,11 +350,11 @@ func TestQueueGroupEmptyTensor(t *testing.T) {
 	require.EqualValues(t, 1+2+3, e.Enqueued())
 	part := newShiftRequest(1, 1)
 	_, err = g.Enqueue(ctx, part.in, nil, part.out)
-	require.ErrorIs(t, err, rt.ErrUnbalanced, "a part of a transfer of nothing")
+	require.ErrorIs(t, err, modelrt.ErrUnbalanced, "a part of a transfer of nothing")
 	alone, err := m.Group(e)
 	require.NoError(t, err)
 	_, err = alone.Enqueue(ctx, part.in)
-	require.ErrorIs(t, err, rt.ErrSampleSize)
+	require.ErrorIs(t, err, modelrt.ErrSampleSize)
 	_, err = alone.Enqueue(ctx, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 7, e.Enqueued())
@@ -363,18 +364,18 @@ func TestQueueGroupEmptyTensor(t *testing.T) {
 // TestQueueGroupOvertakesNobody has one goroutine wait for room in one queue while
 // there is room already: a request of a group that comes then is put behind its.
 func TestQueueGroupOvertakesNobody(t *testing.T) {
-	for name, first := range map[string]func(ctx context.Context, g *rt.QueueGroup, x *rt.InputQueue, r *shiftRequest) error{
-		"a queue's": func(ctx context.Context, _ *rt.QueueGroup, x *rt.InputQueue, r *shiftRequest) error {
-			return x.Enqueue(ctx, rt.InputData{Data: r.in})
+	for name, first := range map[string]func(ctx context.Context, g *modelrt.QueueGroup, x *modelrt.InputQueue, r *shiftRequest) error{
+		"a queue's": func(ctx context.Context, _ *modelrt.QueueGroup, x *modelrt.InputQueue, r *shiftRequest) error {
+			return x.Enqueue(ctx, modelrt.InputData{Data: r.in})
 		},
-		"a group's": func(ctx context.Context, g *rt.QueueGroup, _ *rt.InputQueue, r *shiftRequest) error {
+		"a group's": func(ctx context.Context, g *modelrt.QueueGroup, _ *modelrt.InputQueue, r *shiftRequest) error {
 			_, err := g.Enqueue(ctx, r.in, r.out)
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := rt.QueueConfig{RingSize: func(rt.Anchor) int { return 1 }}
-			onShift(t, c, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+			c := modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 1 }}
+			onShift(t, c, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 				defer cancel()
 				x, y := shiftQueues(t, m)
@@ -390,10 +391,10 @@ func TestQueueGroupOvertakesNobody(t *testing.T) {
 					_, err := g.TryEnqueue(r.in, r.out)
 					require.NoError(t, err)
 				}
-				release := rt.HoldTurn(x)
+				release := holdTurn(x)
 				ended := make(chan error, 2)
 				go func() { ended <- first(ctx, g, x, now[0]) }()
-				eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 1 }, "the first waits")
+				rttest.Eventually(t, func() bool { return waitingToEnqueue(x) == 1 }, "the first waits")
 				require.NoError(t, s.Run(ctx))
 				require.Contains(t, x.State(""), "0 of 4 buffers full", "there is room")
 
@@ -403,17 +404,17 @@ func TestQueueGroupOvertakesNobody(t *testing.T) {
 					_, err := g.Enqueue(ctx, now[1].in, now[1].out)
 					ended <- err
 				}()
-				eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 2 }, "the second waits")
+				rttest.Eventually(t, func() bool { return waitingToEnqueue(x) == 2 }, "the second waits")
 				require.EqualValues(t, shiftBatch, x.Enqueued())
 				require.EqualValues(t, shiftBatch, y.Enqueued())
 				if name == "a queue's" { // the group would be behind it in y too
-					require.ErrorIs(t, y.TryEnqueue(rt.OutputData{Data: now[0].out}), rt.ErrQueueFull)
+					require.ErrorIs(t, y.TryEnqueue(modelrt.OutputData{Data: now[0].out}), rt.ErrQueueFull)
 				}
 				release()
 				require.NoError(t, <-ended)
 				require.NoError(t, <-ended)
 				if name == "a queue's" {
-					require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: now[0].out}))
+					require.NoError(t, y.Enqueue(ctx, modelrt.OutputData{Data: now[0].out}))
 					now[0].out, now[1].out = now[1].out, now[0].out
 				}
 				for _, r := range now[2:] {
@@ -432,16 +433,16 @@ func TestQueueGroupOvertakesNobody(t *testing.T) {
 // reset of all queues has emptied the input and not yet the output: it may not get
 // into one of them alone, or every later request would have another's results.
 func TestResetAllKeepsRequestsTogether(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		g := shiftGroup(t, m)
 		dropped, between := newShiftRequest(1, 1), newShiftRequest(100, shiftBatch)
 		var meanwhile error
-		require.NoError(t, x.Enqueue(ctx, rt.InputData{Data: dropped.in, OnDone: func(error) { _, meanwhile = g.TryEnqueue(between.in, between.out) }}))
-		require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: dropped.out}))
+		require.NoError(t, x.Enqueue(ctx, modelrt.InputData{Data: dropped.in, OnDone: func(error) { _, meanwhile = g.TryEnqueue(between.in, between.out) }}))
+		require.NoError(t, y.Enqueue(ctx, modelrt.OutputData{Data: dropped.out}))
 		require.NoError(t, m.ResetAll(ctx))
-		require.ErrorIs(t, meanwhile, rt.ErrDisconnected)
+		require.ErrorIs(t, meanwhile, modelrt.ErrDisconnected)
 		require.EqualValues(t, 0, x.Enqueued())
 		require.EqualValues(t, 0, y.Enqueued())
 

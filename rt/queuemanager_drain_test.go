@@ -3,17 +3,20 @@ package rt_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // heldShift is the model "shift" with a main program that tells when it has begun
 // and goes on when it may, to end with an error if it is given one.
-func heldShift(t *testing.T) (s *rt.Session, m *rt.QueueManager, begun chan struct{}, goOn chan error) {
+func heldShift(t *testing.T) (s rt.Session, m *modelrt.QueueManager, begun chan struct{}, goOn chan error) {
 	begun, goOn = make(chan struct{}), make(chan error)
 	script := shiftScript()
 	once := script.programs[mainProgram]
@@ -25,11 +28,11 @@ func heldShift(t *testing.T) (s *rt.Session, m *rt.QueueManager, begun chan stru
 		return once(ctx, e)
 	}
 	s = shiftSession(t, fakeName, register(t, script))
-	m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{RingSize: func(rt.Anchor) int { return 1 }})
+	m, err := modelrt.NewQueueManager(context.Background(), s, modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 1 }})
 	require.NoError(t, err)
 	b, err := m.InputQueue("b")
 	require.NoError(t, err)
-	require.NoError(t, b.TryEnqueue(rt.InputData{Data: floats(10, 20, 30)}))
+	require.NoError(t, b.TryEnqueue(modelrt.InputData{Data: floats(10, 20, 30)}))
 	require.NoError(t, s.Load(context.Background()))
 	return s, m, begun, goOn
 }
@@ -49,29 +52,31 @@ func TestShutdownWhileComputing(t *testing.T) {
 		require.NoError(t, r.enqueue(ctx, x, y))
 		<-begun
 		for range shiftBatch - 1 { // so that both are full
-			require.NoError(t, x.TryEnqueue(rt.InputData{Data: rest.in}))
-			require.NoError(t, y.TryEnqueue(rt.OutputData{Data: rest.out}))
+			require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: rest.in}))
+			require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: rest.out}))
 		}
 		waits := make(chan error, 2)
-		go func() { waits <- x.Enqueue(ctx, rt.InputData{Data: late.in}) }()
+		go func() { waits <- x.Enqueue(ctx, modelrt.InputData{Data: late.in}) }()
 		go func() {
 			_, err := g.Enqueue(ctx, late.in, late.out)
 			waits <- err
 		}()
-		eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 2 && contains(x.State("")+y.State(""), "producer waits") }, "they wait")
+		rttest.Eventually(t, func() bool {
+			return waitingToEnqueue(x) == 2 && strings.Contains(x.State("")+y.State(""), "producer waits")
+		}, "they wait")
 		shut := make(chan error, 1)
 		go func() { shut <- s.Shutdown(ctx) }()
 		for range 2 {
 			err := <-waits
-			require.ErrorIs(t, err, rt.ErrDisconnected)
+			require.ErrorIs(t, err, modelrt.ErrDisconnected)
 			require.ErrorIs(t, err, rt.ErrClosed)
 		}
-		eventually(t, func() bool { return rt.Drains(m) }, "the queues drain")
+		rttest.Eventually(t, func() bool { return drains(m) }, "the queues drain")
 		for _, err := range []error{
-			x.TryEnqueue(rt.InputData{Data: late.in}), y.TryEnqueue(rt.OutputData{Data: late.out}),
+			x.TryEnqueue(modelrt.InputData{Data: late.in}), y.TryEnqueue(modelrt.OutputData{Data: late.out}),
 			second(g.TryEnqueue(late.in, late.out)), late.enqueue(ctx, x, y),
 		} {
-			require.ErrorIs(t, err, rt.ErrDisconnected)
+			require.ErrorIs(t, err, modelrt.ErrDisconnected)
 			require.ErrorIs(t, err, rt.ErrClosed)
 		}
 		goOn <- failure
@@ -95,15 +100,15 @@ func TestShutdownWhileComputing(t *testing.T) {
 // TestQueuesRunEndsWhileItWaits ends the context of a loop that waits for the engine, which
 // a program has that waits for data.
 func TestQueuesRunEndsWhileItWaits(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		ran := make(chan error, 1)
 		go func() { ran <- s.Run(context.Background()) }()
-		eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the program waits")
+		rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the program waits")
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- m.Run(ctx) }()
-		eventually(t, func() bool { return rt.Waiting(s) == 1 }, "the loop waits for the engine")
+		rttest.Eventually(t, func() bool { return waiting(s) == 1 }, "the loop waits for the engine")
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled)
 		require.NoError(t, <-ran, "on dummy data")
@@ -115,21 +120,21 @@ func TestQueuesRunEndsWhileItWaits(t *testing.T) {
 // a queue: that is not the loop's, and all queues of the main program are
 // disconnected.
 func TestQueuesRunLeavesOthers(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		saved, err := m.OutputQueue("b")
 		require.NoError(t, err)
 		data := make([]byte, 12)
 		done := make(chan error, 1)
-		require.NoError(t, saved.TryEnqueue(rt.OutputData{Data: data, OnDone: func(err error) { done <- err }}))
+		require.NoError(t, saved.TryEnqueue(modelrt.OutputData{Data: data, OnDone: func(err error) { done <- err }}))
 		load, err := m.InputQueue("b")
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		require.ErrorIs(t, m.Run(ctx), context.Canceled)
 		r := newShiftRequest(1, 1)
-		require.ErrorIs(t, x.TryEnqueue(rt.InputData{Data: r.in}), rt.ErrDisconnected)
-		require.ErrorIs(t, y.TryEnqueue(rt.OutputData{Data: r.out}), rt.ErrDisconnected)
+		require.ErrorIs(t, x.TryEnqueue(modelrt.InputData{Data: r.in}), modelrt.ErrDisconnected)
+		require.ErrorIs(t, y.TryEnqueue(modelrt.OutputData{Data: r.out}), modelrt.ErrDisconnected)
 		require.True(t, load.Connected())
 		require.EqualValues(t, 1, saved.Enqueued())
 		require.NoError(t, s.Save(context.Background()))
@@ -141,16 +146,16 @@ func TestQueuesRunLeavesOthers(t *testing.T) {
 // TestQueueGroupInOrder has a group in another order than the queues': it locks
 // them in the order in which all do, or two would wait for each other.
 func TestQueueGroupInOrder(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		backwards, err := m.Group(y, x)
 		require.NoError(t, err)
 		r := newShiftRequest(1, 1)
-		unlock := rt.LockQueue(x)
+		unlock := lockQueue(x)
 		done := make(chan error, 1)
 		go func() { done <- second(backwards.TryEnqueue(r.out, r.in)) }()
 		for range 1000 {
-			require.False(t, rt.IsLocked(y), "it has y and waits for x, as another has x and waits for y")
+			require.False(t, isLocked(y), "it has y and waits for x, as another has x and waits for y")
 			time.Sleep(10 * time.Microsecond)
 		}
 		unlock()
@@ -161,21 +166,21 @@ func TestQueueGroupInOrder(t *testing.T) {
 // TestQueueGroupGivesUp ends contexts of requests before they are enqueued: one
 // for which there is room, and one that waits behind others.
 func TestQueueGroupGivesUp(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		g := shiftGroup(t, m)
 		r := newShiftRequest(1, 1)
 		ctx, cancel := context.WithCancel(context.Background())
-		defer rt.HoldTurn(x)()
-		for x.TryEnqueue(rt.InputData{Data: r.in}) == nil {
+		defer holdTurn(x)()
+		for x.TryEnqueue(modelrt.InputData{Data: r.in}) == nil {
 		}
 		full := x.Enqueued()
 		ended := make(chan error, 1)
 		go func() { ended <- second(g.Enqueue(ctx, r.in, r.out)) }()
-		eventually(t, func() bool { return rt.WaitingToEnqueue(x) == 1 }, "it waits")
+		rttest.Eventually(t, func() bool { return waitingToEnqueue(x) == 1 }, "it waits")
 		cancel()
 		require.ErrorIs(t, <-ended, context.Canceled, "though it is not its turn")
-		require.Zero(t, rt.WaitingToEnqueue(x))
+		require.Zero(t, waitingToEnqueue(x))
 		require.Equal(t, full, x.Enqueued())
 		require.NoError(t, x.Reset())
 		_, err := g.Enqueue(ctx, r.in, r.out)
@@ -187,7 +192,7 @@ func TestQueueGroupGivesUp(t *testing.T) {
 // TestQueueGroupFailsInPart hands one part of a request back and computes on the
 // other: the request failed, and only ends with its last part.
 func TestQueueGroupFailsInPart(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		_, y := shiftQueues(t, m)
 		r, other := newShiftRequest(1, shiftBatch), newShiftRequest(1, shiftBatch)
@@ -195,10 +200,10 @@ func TestQueueGroupFailsInPart(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, y.Reset())
 		require.False(t, isDone(ticket), "x still needs its part")
-		require.NoError(t, y.TryEnqueue(rt.OutputData{Data: other.out}))
+		require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: other.out}))
 		require.NoError(t, s.Run(ctx))
 		require.NoError(t, other.check())
 		require.True(t, isDone(ticket))
-		require.ErrorIs(t, ticket.Wait(ctx), rt.ErrDisconnected)
+		require.ErrorIs(t, ticket.Wait(ctx), modelrt.ErrDisconnected)
 	})
 }

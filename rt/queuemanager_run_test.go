@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestQueuesRun ends a loop in every way, while it has nothing to do, and while
@@ -26,27 +29,31 @@ func TestQueuesRun(t *testing.T) {
 	cancel()
 	type way struct {
 		name string
-		end  func(t *testing.T, cancel func(), s *rt.Session, m *rt.QueueManager)
+		end  func(t *testing.T, cancel func(), s rt.Session, m *modelrt.QueueManager)
 		want error // of Run
 		left error // of what is in the queues
 	}
 	for _, w := range []way{
-		{"Close", func(t *testing.T, _ func(), s *rt.Session, _ *rt.QueueManager) { require.NoError(t, s.Close()) }, nil, rt.ErrDisconnected},
-		{"Stop", func(t *testing.T, _ func(), s *rt.Session, _ *rt.QueueManager) { require.NoError(t, s.Stop()) }, nil, rt.ErrDisconnected},
-		{"Shutdown", func(t *testing.T, _ func(), s *rt.Session, _ *rt.QueueManager) {
+		{"Close", func(t *testing.T, _ func(), s rt.Session, _ *modelrt.QueueManager) {
+			require.NoError(t, s.Close())
+		}, nil, modelrt.ErrDisconnected},
+		{"Stop", func(t *testing.T, _ func(), s rt.Session, _ *modelrt.QueueManager) {
+			require.NoError(t, s.Stop())
+		}, nil, modelrt.ErrDisconnected},
+		{"Shutdown", func(t *testing.T, _ func(), s rt.Session, _ *modelrt.QueueManager) {
 			require.NoError(t, s.Shutdown(context.Background()))
 		}, nil, nil},
-		{"Shutdown at once", func(t *testing.T, _ func(), s *rt.Session, _ *rt.QueueManager) {
+		{"Shutdown at once", func(t *testing.T, _ func(), s rt.Session, _ *modelrt.QueueManager) {
 			if err := s.Shutdown(over); err != nil { // there may be nothing to wait for
 				require.ErrorIs(t, err, context.Canceled)
 			}
-		}, nil, rt.ErrDisconnected},
-		{"context", func(_ *testing.T, cancel func(), _ *rt.Session, _ *rt.QueueManager) { cancel() }, context.Canceled, context.Canceled},
-		{"DisconnectAll", func(_ *testing.T, _ func(), _ *rt.Session, m *rt.QueueManager) { m.DisconnectAll() }, rt.ErrDisconnected, rt.ErrDisconnected},
+		}, nil, modelrt.ErrDisconnected},
+		{"context", func(_ *testing.T, cancel func(), _ rt.Session, _ *modelrt.QueueManager) { cancel() }, context.Canceled, context.Canceled},
+		{"DisconnectAll", func(_ *testing.T, _ func(), _ rt.Session, m *modelrt.QueueManager) { m.DisconnectAll() }, modelrt.ErrDisconnected, modelrt.ErrDisconnected},
 	} {
 		for _, left := range []int{0, 3} {
 			t.Run(w.name+map[int]string{0: " idle", 3: " busy"}[left], func(t *testing.T) {
-				onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+				onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 					background := context.Background()
 					ctx, cancel := context.WithCancel(background)
 					defer cancel()
@@ -59,7 +66,7 @@ func TestQueuesRun(t *testing.T) {
 					require.NoError(t, first.check())
 					if left > 0 {
 						require.NoError(t, rest.enqueue(background, x, y))
-						eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the program waits")
+						rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the program waits")
 					}
 					w.end(t, cancel, s, m)
 					if w.want == nil {
@@ -75,14 +82,14 @@ func TestQueuesRun(t *testing.T) {
 						if err == nil {
 							require.NoError(t, rest.check())
 						} else {
-							require.ErrorIs(t, err, rt.ErrDisconnected)
+							require.ErrorIs(t, err, modelrt.ErrDisconnected)
 						}
 					}
-					require.ErrorIs(t, newShiftRequest(0, 1).enqueue(background, x, y), rt.ErrDisconnected)
+					require.ErrorIs(t, newShiftRequest(0, 1).enqueue(background, x, y), modelrt.ErrDisconnected)
 					if errors.Is(w.want, context.Canceled) {
-						err := x.Enqueue(background, rt.InputData{Data: rest.in})
+						err := x.Enqueue(background, modelrt.InputData{Data: rest.in})
 						require.ErrorIs(t, err, context.Canceled, "it says why")
-						require.ErrorIs(t, m.Run(background), rt.ErrDisconnected)
+						require.ErrorIs(t, m.Run(background), modelrt.ErrDisconnected)
 						require.NoError(t, m.ResetAll(background))
 						again := runLoop(m)
 						require.NoError(t, first.enqueue(background, x, y))
@@ -99,8 +106,8 @@ func TestQueuesRun(t *testing.T) {
 // TestQueuesRunIdle looks at a loop that has nothing to do: it is in nobody's
 // way, moves no dummy data, and takes up what comes then.
 func TestQueuesRunIdle(t *testing.T) {
-	c := rt.QueueConfig{Timeout: time.Microsecond, OnTimeout: rt.FlushOnTimeout}
-	onShift(t, c, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	c := modelrt.QueueConfig{Timeout: time.Microsecond, OnTimeout: modelrt.FlushOnTimeout}
+	onShift(t, c, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		x, y := shiftQueues(t, m)
@@ -118,7 +125,7 @@ func TestQueuesRunIdle(t *testing.T) {
 			b, err := m.OutputQueue("b")
 			require.NoError(t, err)
 			saved := make([]byte, 12)
-			require.NoError(t, b.TryEnqueue(rt.OutputData{Data: saved}))
+			require.NoError(t, b.TryEnqueue(modelrt.OutputData{Data: saved}))
 			require.NoError(t, s.Save(ctx))
 			require.Equal(t, floats(10, 20, 30), saved)
 			require.ErrorIs(t, m.Run(ctx), rt.ErrConcurrent)
@@ -129,8 +136,8 @@ func TestQueuesRunIdle(t *testing.T) {
 		require.NoError(t, <-ended)
 	})
 	s := shiftSession(t, "cpu", shiftPortable())
-	none := rt.InMain(s.Contract().Flow, rt.SkipBind, rt.SkipBind)
-	m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: none, Outputs: none})
+	none := modelrt.InMain(s.Contract().Flow, modelrt.SkipBind, modelrt.SkipBind)
+	m, err := modelrt.NewQueueManager(context.Background(), s, modelrt.QueueConfig{Inputs: none, Outputs: none})
 	require.NoError(t, err)
 	require.ErrorIs(t, m.Run(context.Background()), rt.ErrOption)
 }
@@ -142,14 +149,14 @@ func TestQueuesRunOutputs(t *testing.T) {
 	s := shiftSession(t, "cpu", shiftPortable())
 	require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)))
 	require.NoError(t, s.ConnectData(ctx, "h2d_x", newShiftRequest(5, shiftBatch).in))
-	m, err := s.NewQueueManager(ctx, rt.QueueConfig{Inputs: func(rt.Anchor) rt.CallbackPolicy { return rt.SkipBind }})
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Inputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.SkipBind }})
 	require.NoError(t, err)
 	y, err := m.OutputQueue("y")
 	require.NoError(t, err)
 	ended := runLoop(m)
 	for range 3 {
 		out, done := make([]byte, shiftBatch*shiftSample), make(chan error, 1)
-		require.NoError(t, y.Enqueue(ctx, rt.OutputData{Data: out, OnDone: func(err error) { done <- err }}))
+		require.NoError(t, y.Enqueue(ctx, modelrt.OutputData{Data: out, OnDone: func(err error) { done <- err }}))
 		require.NoError(t, <-done)
 		require.Equal(t, float32(6), f32s(out, 0))
 	}
@@ -165,10 +172,10 @@ func TestQueuesRunFailure(t *testing.T) {
 	sys := iputest.New(iputest.Config{})
 	model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), shiftPortable(), map[string][]byte{"b": floats(10, 20, 30)}))
 	require.NoError(t, err)
-	s, err := rt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset(), rt.Timed())
+	s, err := modelrt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset(), rt.Timed())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), model.Close())) })
-	m, err := s.NewQueueManager(ctx, rt.QueueConfig{})
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 	require.NoError(t, err)
 	x, y := shiftQueues(t, m)
 	for i, fault := range []iputest.Fault{iputest.OnRun(mainProgram), iputest.OnTransfer("d2h_y"), iputest.OnTransfer("h2d_x")} {
@@ -182,7 +189,7 @@ func TestQueuesRunFailure(t *testing.T) {
 		require.ErrorIs(t, failed, rt.ErrDevice, "fault %d", i)
 		for _, r := range all {
 			err := <-r.ended
-			require.ErrorIs(t, err, rt.ErrDisconnected)
+			require.ErrorIs(t, err, modelrt.ErrDisconnected)
 			require.ErrorIs(t, err, rt.ErrDevice)
 		}
 		require.ErrorIs(t, all[0].enqueue(ctx, x, y), rt.ErrDevice)
@@ -202,17 +209,17 @@ func TestQueuesRunFailure(t *testing.T) {
 // TestQueuesRunPanic has a function of a queue panic while memory is handed
 // back: Run tells that too, and all other memory is handed back.
 func TestQueuesRunPanic(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		ctx, cancel := context.WithCancel(context.Background())
 		r := newShiftRequest(1, 1)
-		require.NoError(t, x.TryEnqueue(rt.InputData{Data: r.in, OnDone: func(error) { panic("ouch") }}))
-		require.NoError(t, y.TryEnqueue(rt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }}))
+		require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: r.in, OnDone: func(error) { panic("ouch") }}))
+		require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }}))
 		cancel()
 		err := m.Run(ctx)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, rt.ErrPanic)
-		require.ErrorIs(t, <-r.ended, rt.ErrDisconnected)
+		require.ErrorIs(t, <-r.ended, modelrt.ErrDisconnected)
 	})
 }
 
@@ -221,12 +228,12 @@ func TestQueuesRunPanic(t *testing.T) {
 // for ever.
 func TestShutdownDrainsQueues(t *testing.T) {
 	rounds := 60
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		rounds = 15
 	}
 	var answered, refused atomic.Int64
 	for round := range rounds {
-		onShift(t, rt.QueueConfig{RingSize: func(rt.Anchor) int { return 1 + round%2 }}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+		onShift(t, modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 1 + round%2 }}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			x, y := shiftQueues(t, m)
@@ -241,13 +248,13 @@ func TestShutdownDrainsQueues(t *testing.T) {
 					for i := 0; ; i++ {
 						r := newShiftRequest(1000*g+i, 1+rand.IntN(2*shiftBatch))
 						serial.Lock()
-						err := x.Enqueue(ctx, rt.InputData{Data: r.in})
+						err := x.Enqueue(ctx, modelrt.InputData{Data: r.in})
 						if err == nil {
-							err = y.Enqueue(ctx, rt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }})
+							err = y.Enqueue(ctx, modelrt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }})
 						}
 						serial.Unlock()
 						if err != nil {
-							if !errors.Is(err, rt.ErrDisconnected) {
+							if !errors.Is(err, modelrt.ErrDisconnected) {
 								t.Errorf("enqueue: %v", err)
 							}
 							refused.Add(1)
@@ -259,7 +266,7 @@ func TestShutdownDrainsQueues(t *testing.T) {
 							if err := r.check(); err != nil {
 								t.Error(err)
 							}
-						case !errors.Is(err, rt.ErrUnbalanced): // another was refused in the middle
+						case !errors.Is(err, modelrt.ErrUnbalanced): // another was refused in the middle
 							t.Errorf("an accepted request: %v", err)
 						}
 					}
@@ -281,25 +288,25 @@ func TestShutdownDrainsQueues(t *testing.T) {
 // part, which nobody can compute any more.
 func TestShutdownHalfEnqueued(t *testing.T) {
 	for _, waits := range []bool{false, true} {
-		onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+		onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 			x, y := shiftQueues(t, m)
 			r := newShiftRequest(1, shiftBatch)
 			done := make(chan error, 1)
-			half := rt.InputData{Data: r.in, OnDone: func(err error) { done <- err }}
+			half := modelrt.InputData{Data: r.in, OnDone: func(err error) { done <- err }}
 			if waits {
 				half.Data = half.Data[:shiftSample]
 			}
 			require.NoError(t, x.TryEnqueue(half))
 			ended := runLoop(m)
 			if waits {
-				eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the program waits")
+				rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the program waits")
 			} else {
-				eventually(t, func() bool { return contains(y.State(""), "consumer waits") }, "the program waits")
+				rttest.Eventually(t, func() bool { return strings.Contains(y.State(""), "consumer waits") }, "the program waits")
 			}
 			require.NoError(t, s.Shutdown(context.Background()))
 			require.NoError(t, <-ended)
 			if waits {
-				require.ErrorIs(t, <-done, rt.ErrUnbalanced)
+				require.ErrorIs(t, <-done, modelrt.ErrUnbalanced)
 			}
 		})
 	}
@@ -322,9 +329,9 @@ func TestShutdownFillsRuns(t *testing.T) {
 	for _, n := range []int{1, shiftBatch, shiftBatch + 1, 3 * shiftBatch, 7*shiftBatch - 1} {
 		model, err := popef.LoadBytes("shift.popef", file(t, meta, register(t, script), map[string][]byte{"b": floats(10, 20, 30)}))
 		require.NoError(t, err)
-		s, err := rt.NewSession(context.Background(), model, rt.WithBackend(fakeName))
+		s, err := modelrt.NewSession(context.Background(), model, rt.WithBackend(fakeName))
 		require.NoError(t, err)
-		m, err := s.NewQueueManager(context.Background(), rt.QueueConfig{})
+		m, err := modelrt.NewQueueManager(context.Background(), s, modelrt.QueueConfig{})
 		require.NoError(t, err)
 		x, y := shiftQueues(t, m)
 		ended := runLoop(m)

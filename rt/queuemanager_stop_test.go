@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,17 +16,19 @@ import (
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // runLoop is the device side of queues; the channel gets what Run returns.
-func runLoop(m *rt.QueueManager) chan error {
+func runLoop(m *modelrt.QueueManager) chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- m.Run(context.Background()) }()
 	return ended
 }
 
 func TestFeature60_CloseDuringBlockedRun(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		ended := runLoop(m)
@@ -34,38 +37,38 @@ func TestFeature60_CloseDuringBlockedRun(t *testing.T) {
 		require.NoError(t, <-whole.ended)
 		require.NoError(t, whole.check())
 		require.NoError(t, part.enqueue(ctx, x, y))
-		eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the device waits for more")
+		rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the device waits for more")
 		require.NoError(t, s.Close())
 		require.NoError(t, <-ended)
-		require.ErrorIs(t, <-part.ended, rt.ErrDisconnected)
+		require.ErrorIs(t, <-part.ended, modelrt.ErrDisconnected)
 	})
 }
 
 // TestFeature60_SaveAtClose closes sessions that save: what is enqueued for the
 // save programs gets their results, and nothing waits for more.
 func TestFeature60_SaveAtClose(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		b, err := m.OutputQueue("b")
 		require.NoError(t, err)
 		saved := make([]byte, 12)
-		require.NoError(t, b.TryEnqueue(rt.OutputData{Data: saved}))
+		require.NoError(t, b.TryEnqueue(modelrt.OutputData{Data: saved}))
 		ended := runLoop(m)
 		x, y := shiftQueues(t, m)
 		part := newShiftRequest(1, 3)
 		require.NoError(t, part.enqueue(context.Background(), x, y))
-		eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the device waits")
+		rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the device waits")
 		require.NoError(t, s.Close())
 		require.NoError(t, <-ended)
-		require.ErrorIs(t, <-part.ended, rt.ErrDisconnected)
+		require.ErrorIs(t, <-part.ended, modelrt.ErrDisconnected)
 		require.Equal(t, floats(10, 20, 30), saved)
 	}, rt.SaveOnUnbind())
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		require.NoError(t, s.Close())
 	}, rt.SaveOnUnbind())
 }
 
 func TestFeature61_ResetAfterStop(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		for range 3 {
@@ -75,21 +78,21 @@ func TestFeature61_ResetAfterStop(t *testing.T) {
 			require.NoError(t, <-r.ended)
 			require.NoError(t, r.check())
 			require.NoError(t, part.enqueue(ctx, x, y))
-			eventually(t, func() bool { return contains(x.State(""), "consumer waits") }, "the device waits for more")
+			rttest.Eventually(t, func() bool { return strings.Contains(x.State(""), "consumer waits") }, "the device waits for more")
 			short, cancel := context.WithTimeout(ctx, time.Millisecond)
 			require.ErrorIs(t, m.ResetAll(short), context.DeadlineExceeded, "a program runs")
 			cancel()
 			require.NoError(t, s.Stop())
 			require.NoError(t, <-ended)
-			require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
+			require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), modelrt.ErrDisconnected)
 
 			require.NoError(t, s.Reload(ctx))
 			require.NoError(t, m.ResetAll(ctx))
-			require.ErrorIs(t, <-part.ended, rt.ErrDisconnected)
+			require.ErrorIs(t, <-part.ended, modelrt.ErrDisconnected)
 			require.Zero(t, x.Enqueued())
 			b, err := m.InputQueue("b")
 			require.NoError(t, err)
-			require.NoError(t, b.TryEnqueue(rt.InputData{Data: floats(10, 20, 30)}))
+			require.NoError(t, b.TryEnqueue(modelrt.InputData{Data: floats(10, 20, 30)}))
 		}
 	})
 }
@@ -99,21 +102,21 @@ func TestFeature61_ResetAfterStop(t *testing.T) {
 // its own results, dummies go nowhere.
 func TestFeature65_FlushVersusEnqueue(t *testing.T) {
 	requests := 400
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		requests = 80
 	}
 	var flushes, refused int
-	c := rt.QueueConfig{Timeout: time.Microsecond, OnTimeout: func(m *rt.QueueManager, q *rt.InputQueue) {
+	c := modelrt.QueueConfig{Timeout: time.Microsecond, OnTimeout: func(m *modelrt.QueueManager, q *modelrt.InputQueue) {
 		switch err := m.FlushStarved(q); {
 		case err == nil:
 			flushes++
-		case errors.Is(err, rt.ErrUnbalanced):
+		case errors.Is(err, modelrt.ErrUnbalanced):
 			refused++
-		case !errors.Is(err, rt.ErrDisconnected):
+		case !errors.Is(err, modelrt.ErrDisconnected):
 			panic(err)
 		}
 	}}
-	onShift(t, c, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, c, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		x, y := shiftQueues(t, m)
@@ -153,7 +156,7 @@ func TestFeature65_FlushVersusEnqueue(t *testing.T) {
 // find room although the rings are full of user data.
 func TestFeature65_PipelinedDevice(t *testing.T) {
 	rounds := 30
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		rounds = 8
 	}
 	for seed := range rounds {
@@ -167,7 +170,7 @@ func pipelined(t *testing.T, random *rand.Rand) {
 	defer cancel()
 	exe := register(t, shiftScript())
 	s := shiftSession(t, fakeName, exe)
-	m, err := s.NewQueueManager(ctx, rt.QueueConfig{Timeout: 10 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Timeout: 10 * time.Microsecond, OnTimeout: modelrt.FlushOnTimeout})
 	require.NoError(t, err)
 	x, y := shiftQueues(t, m)
 
@@ -236,7 +239,7 @@ func pipelined(t *testing.T, random *rand.Rand) {
 	close(stop)
 	m.DisconnectAll()
 	device.Wait()
-	require.True(t, slices.ContainsFunc(m.Inputs(), func(q *rt.InputQueue) bool { return !q.Connected() }))
+	require.True(t, slices.ContainsFunc(m.Inputs(), func(q *modelrt.InputQueue) bool { return !q.Connected() }))
 }
 
 // TestFeature60_FailureDisconnects has a run fail before it moves data, which
@@ -248,10 +251,10 @@ func TestFeature60_FailureDisconnects(t *testing.T) {
 			sys := iputest.New(iputest.Config{})
 			model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), shiftPortable(), map[string][]byte{"b": floats(10, 20, 30)}))
 			require.NoError(t, err)
-			s, err := rt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset())
+			s, err := modelrt.NewSession(ctx, model, rt.WithManager(sys.Manager()), rt.AutoReset())
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, errors.Join(s.Close(), model.Close())) })
-			m, err := s.NewQueueManager(ctx, rt.QueueConfig{})
+			m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 			require.NoError(t, err)
 			x, y := shiftQueues(t, m)
 			first, second := newShiftRequest(100, shiftBatch), newShiftRequest(200, shiftBatch)
@@ -260,10 +263,10 @@ func TestFeature60_FailureDisconnects(t *testing.T) {
 			sys.Inject(fault, &ipu.Error{Kind: ipu.KindApplication})
 			require.ErrorIs(t, s.Run(ctx), ipu.ErrApplication)
 			if name == "between" {
-				require.ErrorIs(t, second.enqueue(ctx, x, y), rt.ErrDisconnected)
+				require.ErrorIs(t, second.enqueue(ctx, x, y), modelrt.ErrDisconnected)
 				require.False(t, first.isEnded(), "its memory is the queue's until it is reset")
 				require.NoError(t, m.ResetAll(ctx))
-				require.ErrorIs(t, <-first.ended, rt.ErrDisconnected)
+				require.ErrorIs(t, <-first.ended, modelrt.ErrDisconnected)
 			}
 			require.NoError(t, second.enqueue(ctx, x, y))
 			if name == "before" {

@@ -10,14 +10,15 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func TestFeature62_QueueManager(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
-		require.Same(t, m, s.QueueManager())
-		_, err := s.NewQueueManager(ctx, rt.QueueConfig{})
-		require.ErrorIs(t, err, rt.ErrQueueManager)
+		require.Same(t, m, modelrt.Queues(s))
+		_, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
+		require.ErrorIs(t, err, modelrt.ErrQueueManager)
 
 		names := func() (all []string) {
 			for _, q := range m.Inputs() {
@@ -34,9 +35,9 @@ func TestFeature62_QueueManager(t *testing.T) {
 		require.NoError(t, err)
 		require.Same(t, x, byHandle)
 		_, err = m.InputQueue("y")
-		var unknown *rt.UnknownQueueError
+		var unknown *modelrt.UnknownQueueError
 		require.ErrorAs(t, err, &unknown)
-		require.ErrorIs(t, err, rt.ErrUnknownQueue)
+		require.ErrorIs(t, err, modelrt.ErrUnknownQueue)
 		require.EqualError(t, err, `shift.popef: find a queue: input queue "y": no such queue; there are ["b" "x"]`)
 		_, err = m.OutputQueue("x")
 		require.EqualError(t, err, `shift.popef: find a queue: output queue "x": no such queue; there are ["b" "y"]`)
@@ -59,7 +60,7 @@ func TestFeature62_QueueManager(t *testing.T) {
 		saved := make([]byte, 12)
 		b, err := m.OutputQueue("b")
 		require.NoError(t, err)
-		require.NoError(t, b.TryEnqueue(rt.OutputData{Data: saved}))
+		require.NoError(t, b.TryEnqueue(modelrt.OutputData{Data: saved}))
 		require.NoError(t, s.Save(ctx))
 		require.Equal(t, floats(10, 20, 30), saved)
 		require.Contains(t, m.State("> "), "> ring \"x\": 0 of 8 buffers full, 8 samples enqueued in batches of 4 (in)\n")
@@ -67,9 +68,9 @@ func TestFeature62_QueueManager(t *testing.T) {
 		left := newShiftRequest(0, 2)
 		require.NoError(t, left.enqueue(ctx, x, y))
 		require.NoError(t, s.Close())
-		require.ErrorIs(t, <-left.ended, rt.ErrDisconnected)
-		require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), rt.ErrDisconnected)
-		require.ErrorIs(t, m.FlushAll(), rt.ErrDisconnected)
+		require.ErrorIs(t, <-left.ended, modelrt.ErrDisconnected)
+		require.ErrorIs(t, newShiftRequest(0, 1).enqueue(ctx, x, y), modelrt.ErrDisconnected)
+		require.ErrorIs(t, m.FlushAll(), modelrt.ErrDisconnected)
 		require.ErrorIs(t, m.ResetAll(ctx), rt.ErrClosed)
 	})
 }
@@ -79,61 +80,61 @@ func TestFeature62_QueuePredicates(t *testing.T) {
 	flow := shiftMetadata().ProgramFlow
 	s := shiftSession(t, "cpu", shiftPortable())
 	require.NoError(t, s.ConnectData(ctx, "h2d_b", floats(1, 2, 3)))
-	m, err := s.NewQueueManager(ctx, rt.QueueConfig{
-		Inputs:  rt.InMain(flow, rt.BindUser, rt.SkipBind),
-		Outputs: rt.InMain(flow, rt.BindUser, rt.BindEmpty),
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{
+		Inputs:  modelrt.InMain(flow, modelrt.BindUser, modelrt.SkipBind),
+		Outputs: modelrt.InMain(flow, modelrt.BindUser, modelrt.BindEmpty),
 	})
 	require.NoError(t, err)
 	require.Len(t, m.Inputs(), 1)
 	require.Len(t, m.Outputs(), 1)
 	x, y := shiftQueues(t, m)
 	in, out := floats(0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3), make([]byte, 48)
-	require.NoError(t, x.TryEnqueue(rt.InputData{Data: in}))
-	require.NoError(t, y.TryEnqueue(rt.OutputData{Data: out}))
+	require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: in}))
+	require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: out}))
 	require.NoError(t, s.Run(ctx))
 	require.Equal(t, floats(1, 2, 3, 2, 3, 4, 3, 4, 5, 4, 5, 6), out)
 	require.NoError(t, s.Save(ctx), "into the empty end")
 
 	s = shiftSession(t, "cpu", shiftPortable())
-	for name, c := range map[string]rt.QueueConfig{
-		"policy":    {Inputs: func(rt.Anchor) rt.CallbackPolicy { return 9 }},
-		"ring size": {RingSize: func(rt.Anchor) int { return 0 }},
-		"huge":      {RingSize: func(rt.Anchor) int { return 1 << 50 }},
-		"batch":     {Batch: func(rt.Anchor) int { return 5 }},
-		"no batch":  {Batch: func(rt.Anchor) int { return -1 }},
-		"timeout":   {Timeout: -1, OnTimeout: rt.FlushOnTimeout},
+	for name, c := range map[string]modelrt.QueueConfig{
+		"policy":    {Inputs: func(modelrt.Anchor) modelrt.CallbackPolicy { return 9 }},
+		"ring size": {RingSize: func(modelrt.Anchor) int { return 0 }},
+		"huge":      {RingSize: func(modelrt.Anchor) int { return 1 << 50 }},
+		"batch":     {Batch: func(modelrt.Anchor) int { return 5 }},
+		"no batch":  {Batch: func(modelrt.Anchor) int { return -1 }},
+		"timeout":   {Timeout: -1, OnTimeout: modelrt.FlushOnTimeout},
 	} {
-		_, err := s.NewQueueManager(ctx, c)
+		_, err := modelrt.NewQueueManager(ctx, s, c)
 		require.ErrorIs(t, err, rt.ErrOption, name)
 	}
-	_, err = s.NewQueueManager(ctx, rt.QueueConfig{Batch: func(rt.Anchor) int { return 1 }})
+	_, err = modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{Batch: func(modelrt.Anchor) int { return 1 }})
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	_, err = s.NewQueueManager(ctx, rt.QueueConfig{})
+	_, err = modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
 	require.ErrorIs(t, err, rt.ErrClosed)
 }
 
 func TestFeature64_RingSizes(t *testing.T) {
 	c := contract.Contract{Flow: popef.ProgramFlow{Load: []uint32{0, 1}, Main: []uint32{2, 3}, Save: []uint32{4}}}
-	weight, image := rt.Anchor{Programs: []uint32{1}, Role: contract.LoadInput}, rt.Anchor{Programs: []uint32{3}, Role: contract.RunInput}
-	both, unknown := rt.Anchor{Programs: []uint32{0, 2}, Role: contract.LoadInput}, rt.Anchor{Role: contract.RunOutput}
-	saved := rt.Anchor{Programs: []uint32{4}, Role: contract.SaveOutput}
+	weight, image := modelrt.Anchor{Programs: []uint32{1}, Role: contract.LoadInput}, modelrt.Anchor{Programs: []uint32{3}, Role: contract.RunInput}
+	both, unknown := modelrt.Anchor{Programs: []uint32{0, 2}, Role: contract.LoadInput}, modelrt.Anchor{Role: contract.RunOutput}
+	saved := modelrt.Anchor{Programs: []uint32{4}, Role: contract.SaveOutput}
 	for _, row := range []struct {
 		name string
-		size rt.RingSize
+		size modelrt.RingSize
 		want []int
 	}{
-		{"main", rt.RingSizeForMain(c, 5, 1), []int{1, 5, 5, 5, 1}},
-		{"programs", rt.RingSizeForPrograms([]uint32{1, 2}, 7, 2), []int{7, 2, 7, 2, 2}},
-		{"no programs", rt.RingSizeForPrograms(nil, 7, 2), []int{2, 2, 2, 2, 2}},
+		{"main", modelrt.RingSizeForMain(c, 5, 1), []int{1, 5, 5, 5, 1}},
+		{"programs", modelrt.RingSizeForPrograms([]uint32{1, 2}, 7, 2), []int{7, 2, 7, 2, 2}},
+		{"no programs", modelrt.RingSizeForPrograms(nil, 7, 2), []int{2, 2, 2, 2, 2}},
 	} {
 		var got []int
-		for _, a := range []rt.Anchor{weight, image, both, unknown, saved} {
+		for _, a := range []modelrt.Anchor{weight, image, both, unknown, saved} {
 			got = append(got, row.size(a))
 		}
 		require.Equal(t, row.want, got, row.name)
 	}
-	onShift(t, rt.QueueConfig{RingSize: rt.RingSizeForPrograms([]uint32{mainProgram}, 3, 2)}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{RingSize: modelrt.RingSizeForPrograms([]uint32{mainProgram}, 3, 2)}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		var got []int
 		for _, q := range m.Inputs() {
 			got = append(got, q.NumBuffers())
@@ -143,16 +144,16 @@ func TestFeature64_RingSizes(t *testing.T) {
 }
 
 func TestFeature59_FlushAll(t *testing.T) {
-	onShift(t, rt.QueueConfig{}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
 		r := newShiftRequest(5, 3)
-		require.NoError(t, x.TryEnqueue(rt.InputData{Data: r.in}))
+		require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: r.in}))
 		err := m.FlushAll()
-		require.ErrorIs(t, err, rt.ErrUnbalanced, "the output is not there yet")
+		require.ErrorIs(t, err, modelrt.ErrUnbalanced, "the output is not there yet")
 		require.ErrorContains(t, err, `"x" has 3 samples in batches of 4; "y" has 0 samples in batches of 4`)
 		require.EqualValues(t, 3, x.Enqueued())
-		require.NoError(t, y.TryEnqueue(rt.OutputData{Data: r.out}))
+		require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: r.out}))
 		require.NoError(t, m.FlushAll())
 		require.NoError(t, s.Run(ctx))
 		require.NoError(t, r.check())
@@ -172,7 +173,7 @@ func TestFeature59_FlushAll(t *testing.T) {
 
 		_, err = y.EnqueueLock(ctx)
 		require.NoError(t, err)
-		require.ErrorIs(t, m.FlushAll(), rt.ErrEnqueueLocked)
+		require.ErrorIs(t, m.FlushAll(), modelrt.ErrEnqueueLocked)
 		require.EqualValues(t, 12, x.Enqueued(), "all or nothing")
 		require.NoError(t, m.ResetAll(ctx))
 		for m.FlushAll() == nil {
@@ -185,13 +186,13 @@ func TestFeature59_FlushAll(t *testing.T) {
 // TestFeature59_FlushAllMixedBatches has an output that does not take part in
 // the batch, as a loss.
 func TestFeature59_FlushAllMixedBatches(t *testing.T) {
-	batch := func(a rt.Anchor) int { return map[string]int{"x": shiftBatch, "y": 1, "b": 1}[a.Name] }
-	onShift(t, rt.QueueConfig{Batch: batch}, func(t *testing.T, s *rt.Session, m *rt.QueueManager) {
+	batch := func(a modelrt.Anchor) int { return map[string]int{"x": shiftBatch, "y": 1, "b": 1}[a.Name] }
+	onShift(t, modelrt.QueueConfig{Batch: batch}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)
 		r := newShiftRequest(5, 4)
-		require.NoError(t, x.TryEnqueue(rt.InputData{Data: r.in[:2*shiftSample]}))
-		require.ErrorIs(t, m.FlushAll(), rt.ErrUnbalanced)
-		require.NoError(t, y.TryEnqueue(rt.OutputData{Data: r.out}))
+		require.NoError(t, x.TryEnqueue(modelrt.InputData{Data: r.in[:2*shiftSample]}))
+		require.ErrorIs(t, m.FlushAll(), modelrt.ErrUnbalanced)
+		require.NoError(t, y.TryEnqueue(modelrt.OutputData{Data: r.out}))
 		require.NoError(t, m.FlushAll())
 		require.EqualValues(t, 4, x.Enqueued())
 		require.EqualValues(t, 1, y.Enqueued(), "it lacked nothing")

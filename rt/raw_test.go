@@ -7,24 +7,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // rawRunner is a runner over bytes, as tools make it.
 type rawRunner struct {
-	core rt.Core
-	x    *rt.RawInput
-	y    *rt.RawOutput
+	core genrt.Core
+	x    *genrt.RawInput
+	y    *genrt.RawOutput
 }
 
 func openRaw(t testing.TB, v variant, b, xBytes int) (*rawRunner, error) {
 	r := &rawRunner{}
-	load := rt.NewRawInput(b)
+	load := genrt.NewRawInput(b)
 	require.NoError(t, load.Bind(make([]byte, b)))
-	bindings := func() []rt.Binding {
-		r.x, r.y = rt.NewRawInput(xBytes), rt.NewRawOutput(16)
-		return []rt.Binding{{Anchor: 3, Stream: load}, {Anchor: 1, Stream: r.x}, {Anchor: 2, Stream: r.y}}
+	bindings := func() []genrt.Binding {
+		r.x, r.y = genrt.NewRawInput(xBytes), genrt.NewRawOutput(16)
+		return []genrt.Binding{{Anchor: 3, Stream: load}, {Anchor: 1, Stream: r.x}, {Anchor: 2, Stream: r.y}}
 	}
-	err := r.core.Open(context.Background(), affineSpec(t), rt.Source{Name: "affine.popef", Bytes: v.model}, bindings, nil, rt.WithBackend(v.backend))
+	err := r.core.Open(context.Background(), affineSpec(t), genrt.Source{Name: "affine.popef", Bytes: v.model}, bindings, nil, rt.WithBackend(v.backend))
 	if err == nil {
 		t.Cleanup(func() { require.NoError(t, r.core.Close()) })
 	}
@@ -49,9 +50,9 @@ func TestRaw(t *testing.T) {
 				require.Equal(t, floats(2, 6, 6, 12), y)
 			}
 			clear(y)
-			in, err := rt.RawSamples(x[:12], 3)
+			in, err := genrt.RawSamples(x[:12], 3)
 			require.NoError(t, err)
-			out, err := rt.RawSamples(y[:12], 3)
+			out, err := genrt.RawSamples(y[:12], 3)
 			require.NoError(t, err)
 			require.NoError(t, r.core.RunSamples(ctx, rt.LeastBusy, in, out))
 			require.Equal(t, floats(2, 6, 6, 0), y)
@@ -67,10 +68,10 @@ func TestRawSizes(t *testing.T) {
 		require.ErrorIs(t, err, rt.ErrGenerated)
 	}
 	for _, c := range []struct{ bytes, n int }{{7, 2}, {1, 0}, {4, -1}} {
-		_, err := rt.RawSamples(make([]byte, c.bytes), c.n)
+		_, err := genrt.RawSamples(make([]byte, c.bytes), c.n)
 		require.ErrorIs(t, err, rt.ErrLength, "%+v", c)
 	}
-	s, err := rt.RawSamples(nil, 0)
+	s, err := genrt.RawSamples(nil, 0)
 	require.NoError(t, err)
-	require.Equal(t, rt.Samples{}, s)
+	require.Equal(t, genrt.Samples{}, s)
 }

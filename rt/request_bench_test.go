@@ -18,6 +18,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // BenchmarkRequest compares ways to make a request to an engine that computes
@@ -36,9 +37,9 @@ func BenchmarkRequest(b *testing.B) {
 			b.Fatal(err)
 		}
 		switch a.Role {
-		case rt.RunInput:
+		case genrt.RunInput:
 			sizes[a.Name], given[a.Name] = int(size), make([]byte, size)
-		case rt.RunOutput:
+		case genrt.RunOutput:
 			answers[a.Name] = int(size)
 		}
 	}
@@ -191,9 +192,9 @@ func BenchmarkCallers(b *testing.B) {
 // negation is a runner of a model that changes the sign of n numbers, several
 // times over.
 type negation struct {
-	core rt.Core
-	x    *rt.RawInput
-	y    *rt.RawOutput
+	core genrt.Core
+	x    *genrt.RawInput
+	y    *genrt.RawOutput
 	typ  graph.TensorType
 }
 
@@ -207,7 +208,7 @@ func openNegation(b *testing.B, n, times int) *negation {
 			{Name: "y", Handle: "d2h_y", Type: popef.Output, Info: tensorInfo(int64(n)), Programs: []uint32{mainProgram}},
 		},
 	}
-	r := &negation{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(n)}}, x: rt.NewRawInput(4 * n), y: rt.NewRawOutput(4 * n)}
+	r := &negation{typ: graph.TensorType{DType: graph.F32, Shape: []int64{int64(n)}}, x: genrt.NewRawInput(4 * n), y: genrt.NewRawOutput(4 * n)}
 	g := graph.NewBuilder("negation")
 	x := g.AddLocal("x", r.typ)
 	main := g.BeginGraph("main")
@@ -226,17 +227,17 @@ func openNegation(b *testing.B, n, times int) *negation {
 	m, err := popef.LoadBytes("negation.popef", data)
 	require.NoError(b, err)
 	defer m.Close()
-	spec := &rt.Spec{
+	spec := &genrt.Spec{
 		Package: "negation", Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: QueueDepth,
-		Anchors: []rt.AnchorSpec{
-			{Name: "x", Handle: "h2d_x", GoName: "X", Role: rt.RunInput, Bytes: 4 * n},
-			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: rt.RunOutput, Bytes: 4 * n},
+		Anchors: []genrt.AnchorSpec{
+			{Name: "x", Handle: "h2d_x", GoName: "X", Role: genrt.RunInput, Bytes: 4 * n},
+			{Name: "y", Handle: "d2h_y", GoName: "Y", Role: genrt.RunOutput, Bytes: 4 * n},
 		},
 	}
-	bindings := func() []rt.Binding {
-		return []rt.Binding{{Anchor: 0, Stream: r.x}, {Anchor: 1, Stream: r.y}}
+	bindings := func() []genrt.Binding {
+		return []genrt.Binding{{Anchor: 0, Stream: r.x}, {Anchor: 1, Stream: r.y}}
 	}
-	require.NoError(b, r.core.Open(context.Background(), spec, rt.Source{Name: "negation.popef", Bytes: data}, bindings, nil,
+	require.NoError(b, r.core.Open(context.Background(), spec, genrt.Source{Name: "negation.popef", Bytes: data}, bindings, nil,
 		rt.WithThreads(1)))
 	b.Cleanup(func() { require.NoError(b, r.core.Close()) })
 	return r

@@ -19,6 +19,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ func (v variant) open(t testing.TB, opts ...rt.RunnerOption) *Runner {
 	t.Helper()
 	opts = append([]rt.RunnerOption{rt.WithBackend(v.backend)}, opts...)
 	r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}},
-		rt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
+		genrt.Source{Name: "affine.popef", Bytes: v.model}, opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	return r
@@ -146,7 +147,7 @@ func TestNilAnchors(t *testing.T) {
 	}
 	require.EqualError(t, r.Save(ctx, nil), "affine.popef: SaveOutputs is nil: NewSaveOutputs allocates one")
 	require.EqualError(t, new(Runner).Run(ctx, nil, nil), "runner: Inputs is nil: NewInputs allocates one")
-	_, err := Open(ctx, affineSpec(t), &LoadInputs{}, rt.Source{})
+	_, err := Open(ctx, affineSpec(t), &LoadInputs{}, genrt.Source{})
 	require.ErrorIs(t, err, rt.ErrNilAnchor)
 	require.EqualError(t, err, `package affine: LoadInputs.B is nil: anchor "b" needs memory`)
 
@@ -174,19 +175,19 @@ func TestFlatAndFrom(t *testing.T) {
 	require.EqualError(t, err, `anchor "x": wrong number of elements: 3, the tensor has 2`)
 
 	type empty struct{ Data [0][4]rt.Float16 }
-	e, err := rt.From[empty]("e", []rt.Float16{})
+	e, err := genrt.From[empty]("e", []rt.Float16{})
 	require.NoError(t, err)
 	require.NotNil(t, e)
-	require.Empty(t, rt.Flat[rt.Float16](e))
+	require.Empty(t, genrt.Flat[rt.Float16](e))
 
 	type scalar struct{ Data int64 }
-	s, err := rt.From[scalar]("s", []int64{-3})
+	s, err := genrt.From[scalar]("s", []int64{-3})
 	require.NoError(t, err)
 	require.EqualValues(t, -3, s.Data)
-	require.Equal(t, []int64{-3}, rt.Flat[int64](s))
+	require.Equal(t, []int64{-3}, genrt.Flat[int64](s))
 
 	type odd struct{ Data [3]uint8 }
-	require.Panics(t, func() { rt.Flat[uint16](&odd{}) })
+	require.Panics(t, func() { genrt.Flat[uint16](&odd{}) })
 	require.Zero(t, testing.AllocsPerRun(10, func() { x, _ = XFrom(flat) }))
 }
 
@@ -198,7 +199,7 @@ func TestContractMismatch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "other.popef")
 	// The contract is compared before anything else: nothing can run this.
 	require.NoError(t, os.WriteFile(path, file(t, meta, []byte("GC_EXE_3"), affineData), 0o666))
-	_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{}, rt.WithModelFile(path))
+	_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{}, rt.WithModelFile(path))
 	require.ErrorIs(t, err, rt.ErrContract)
 	var mismatch *rt.ContractError
 	require.ErrorAs(t, err, &mismatch)
@@ -213,7 +214,7 @@ func TestContractMismatch(t *testing.T) {
 	for i := range 25 {
 		many.Anchors = append(many.Anchors, popef.Anchor{Name: "n" + strings.Repeat("i", i), Type: popef.Input, Info: tensorInfo()})
 	}
-	_, err = Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, rt.Source{}, rt.WithModelBytes(file(t, many, []byte("x"), affineData)))
+	_, err = Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)}, genrt.Source{}, rt.WithModelBytes(file(t, many, []byte("x"), affineData)))
 	require.ErrorIs(t, err, rt.ErrContract)
 	require.Contains(t, err.Error(), "\n  and 5 more differences\n")
 }
@@ -228,11 +229,11 @@ func TestContractMismatchOfSamples(t *testing.T) {
 	require.NoError(t, err)
 	spec := affineSpec(t)
 	spec.Contract = contract.Of(before).Callers().Text()
-	spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: "z", Handle: "d2h_z", GoName: "Z", Role: rt.RunOutput, Bytes: 8, Blocks: 1})
+	spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: "z", Handle: "d2h_z", GoName: "Z", Role: genrt.RunOutput, Bytes: 8, Blocks: 1})
 	meta.Anchors = slices.Clone(meta.Anchors)
 	meta.Anchors[1], meta.Anchors[3] = meta.Anchors[3], meta.Anchors[1]
 	meta.DeviceIterations = 3 // or else Open would go on
-	after := rt.Source{Bytes: file(t, meta, []byte("x"), affineData)}
+	after := genrt.Source{Bytes: file(t, meta, []byte("x"), affineData)}
 	for batch, want := range map[int]contract.Verdict{2: contract.Breaking, 0: contract.Compatible} {
 		spec.Batch = batch
 		_, err = Open(context.Background(), spec, &LoadInputs{B: new(B)}, after)
@@ -252,7 +253,7 @@ func TestOpenErrors(t *testing.T) {
 	notThere := filepath.Join(t.TempDir(), "none.popef")
 	ended, cancel := context.WithCancel(ctx)
 	cancel()
-	change := func(f func(*rt.Spec)) *rt.Spec {
+	change := func(f func(*genrt.Spec)) *genrt.Spec {
 		s := affineSpec(t)
 		f(s)
 		return s
@@ -260,7 +261,7 @@ func TestOpenErrors(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		ctx   context.Context
-		spec  *rt.Spec
+		spec  *genrt.Spec
 		bytes []byte
 		opts  []rt.RunnerOption
 		is    error
@@ -277,18 +278,18 @@ func TestOpenErrors(t *testing.T) {
 		{"no bytes", ctx, nil, good, []rt.RunnerOption{rt.WithModelBytes(nil)}, rt.ErrOption, "WithModelBytes"},
 		{"unknown engine option", ctx, nil, good, []rt.RunnerOption{rt.WithEngineOption("speed", "9")}, ipu.ErrInvalidOption, "speed"},
 		{"context ended", ended, nil, good, nil, context.Canceled, "open: "},
-		{"edited contract", ctx, change(func(s *rt.Spec) { s.Contract = "other" }), good, nil, rt.ErrGenerated, "line 1"},
-		{"edited iterations", ctx, change(func(s *rt.Spec) { s.Iterations = 3 }), good, nil, rt.ErrGenerated, "3 iterations"},
-		{"no queue", ctx, change(func(s *rt.Spec) { s.QueueDepth = 0 }), good, nil, rt.ErrGenerated, "queue depth 0"},
-		{"edited size", ctx, change(func(s *rt.Spec) { s.Anchors[1].Bytes = 4 }), good, nil, rt.ErrGenerated, "X is 16 bytes and 4 a transfer"},
-		{"edited role", ctx, change(func(s *rt.Spec) { s.Anchors[1].Role = rt.SaveOutput }), good, nil, rt.ErrGenerated, `its contract has no save output "x"`},
-		{"unbound anchor", ctx, change(func(s *rt.Spec) { s.Anchors = s.Anchors[:3] }), good, nil, rt.ErrGenerated, "anchor 3 is bound to"},
+		{"edited contract", ctx, change(func(s *genrt.Spec) { s.Contract = "other" }), good, nil, rt.ErrGenerated, "line 1"},
+		{"edited iterations", ctx, change(func(s *genrt.Spec) { s.Iterations = 3 }), good, nil, rt.ErrGenerated, "3 iterations"},
+		{"no queue", ctx, change(func(s *genrt.Spec) { s.QueueDepth = 0 }), good, nil, rt.ErrGenerated, "queue depth 0"},
+		{"edited size", ctx, change(func(s *genrt.Spec) { s.Anchors[1].Bytes = 4 }), good, nil, rt.ErrGenerated, "X is 16 bytes and 4 a transfer"},
+		{"edited role", ctx, change(func(s *genrt.Spec) { s.Anchors[1].Role = genrt.SaveOutput }), good, nil, rt.ErrGenerated, `its contract has no save output "x"`},
+		{"unbound anchor", ctx, change(func(s *genrt.Spec) { s.Anchors = s.Anchors[:3] }), good, nil, rt.ErrGenerated, "anchor 3 is bound to"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.spec == nil {
 				c.spec = affineSpec(t)
 			}
-			r, err := Open(c.ctx, c.spec, &LoadInputs{B: new(B)}, rt.Source{Name: "affine.popef", Bytes: c.bytes}, c.opts...)
+			r, err := Open(c.ctx, c.spec, &LoadInputs{B: new(B)}, genrt.Source{Name: "affine.popef", Bytes: c.bytes}, c.opts...)
 			require.Nil(t, r)
 			require.Error(t, err)
 			if c.is != nil {
@@ -313,7 +314,7 @@ func TestFailedOpenReleasesEverything(t *testing.T) {
 			change(s)
 			exe := register(t, s)
 			_, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: new(B)},
-				rt.Source{Name: "affine.popef", Bytes: file(t, affineMetadata(), exe, affineData)}, rt.WithBackend(fakeName))
+				genrt.Source{Name: "affine.popef", Bytes: file(t, affineMetadata(), exe, affineData)}, rt.WithBackend(fakeName))
 			require.Error(t, err)
 			require.Zero(t, fakeDevices[2].attached.Load())
 			if s.engine != nil {

@@ -3,6 +3,7 @@ package rt_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // results are where samples' results go, filled with something that no run
@@ -79,7 +81,7 @@ func TestSamplesOfFailures(t *testing.T) {
 			ctx := t.Context()
 			g := openGated(t, rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))
 			if indirect {
-				rt.Indirect(&g.core)
+				copyBatches(&g.core)
 			}
 			one, two := g.samples(ctx, 1, results(1)), g.samples(ctx, 3, results(3))
 			<-g.started
@@ -181,7 +183,7 @@ func TestSamplesLeaders(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			synctest.Wait()
-			require.Equal(t, 2, rt.Waiting(g.Session()), "both wait for the engine")
+			require.Equal(t, 2, waiting(g.Session()), "both wait for the engine")
 			g.proceed <- nil
 			require.NoError(t, <-first)
 			for range 2 {
@@ -202,13 +204,13 @@ func TestSamplesArguments(t *testing.T) {
 	require.ErrorIs(t, r.RunSamples(ctx, x[:1], y), rt.ErrSamples)
 	require.ErrorIs(t, r.RunSamples(ctx, x, y[:1]), rt.ErrSamples)
 	require.ErrorIs(t, r.core.RunSamples(ctx, 1), rt.ErrReplica)
-	require.ErrorIs(t, r.core.RunSamples(ctx, rt.LeastBusy, rt.SamplesOf(x), rt.SamplesOf(y), rt.SamplesOf(y)), rt.ErrGenerated)
-	var none rt.Core
-	require.ErrorIs(t, none.RunSamples(ctx, rt.LeastBusy, rt.SamplesOf(x)), rt.ErrClosed)
-	_, err := none.SubmitSamples(ctx, rt.LeastBusy, rt.SamplesOf(x))
+	require.ErrorIs(t, r.core.RunSamples(ctx, rt.LeastBusy, genrt.SamplesOf(x), genrt.SamplesOf(y), genrt.SamplesOf(y)), rt.ErrGenerated)
+	var none genrt.Core
+	require.ErrorIs(t, none.RunSamples(ctx, rt.LeastBusy, genrt.SamplesOf(x)), rt.ErrClosed)
+	_, err := none.SubmitSamples(ctx, rt.LeastBusy, genrt.SamplesOf(x))
 	require.ErrorIs(t, err, rt.ErrClosed)
 
-	list := []rt.Samples{rt.SamplesOf(x), rt.SamplesOf(y)}
+	list := []genrt.Samples{genrt.SamplesOf(x), genrt.SamplesOf(y)}
 	for range 2 { // what callers give stays theirs
 		ticket, err := r.core.SubmitSamples(ctx, rt.LeastBusy, list...)
 		require.NoError(t, err)
@@ -217,4 +219,27 @@ func TestSamplesArguments(t *testing.T) {
 	frozen := variants(t)[2].open(t, rt.WithData("h2d_x", floats(1, 2)))
 	require.NoError(t, frozen.RunSamples(ctx, nil, y))
 	require.ErrorIs(t, frozen.RunSamples(ctx, x[:1], y), rt.ErrSamples)
+}
+
+// TestSubmittedSamplesAreForgotten looks at what a runner keeps of submitted
+// samples that have been computed.
+func TestSubmittedSamplesAreForgotten(t *testing.T) {
+	for _, v := range variants(t) {
+		r := v.open(t)
+		x, y := someSamples(0, group+1)
+		ticket, err := r.SubmitSamples(context.Background(), x, y)
+		require.NoError(t, err)
+		require.NoError(t, ticket.Wait(context.Background()))
+		slots := reflect.ValueOf(&r.core).Elem().FieldByName("submitted")
+		used := 0
+		for i := range slots.Len() {
+			samples := slots.Index(i).FieldByName("samples")
+			for k := range samples.Len() {
+				used++
+				require.True(t, samples.Index(k).FieldByName("data").IsNil(), "slot %d", i)
+			}
+		}
+		require.Equal(t, 2, used, "one slot had x and y")
+		require.NoError(t, r.Close())
+	}
 }

@@ -2,433 +2,155 @@ package rt
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
-	"path/filepath"
-	"slices"
-	"sync"
-	"sync/atomic"
-	"time"
 
-	"github.com/popefgen/popefgen/internal/budget"
-	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/rt/internal/seal"
 )
 
-// Session runs one model on one device, whatever the model is: generated
-// runners are built on it, and tools use it as it is. The package's
-// documentation describes its states and who may call what when.
-type Session struct {
-	about     subject // of its errors
-	file      string  // name of the model's file
-	replica   int     // of a runner
-	model     *popef.Model
-	owned     *popef.Model // model, if Close closes it
-	contract  contract.Contract
-	engine    ipu.Engine
-	observer  Observer
-	logger    *slog.Logger // nil if nothing is logged
-	watched   bool         // there is an observer or a logger
-	poplar    bool         // the executable was compiled by Poplar
-	wrapFeeds bool
-	saving    bool // save programs run when the session leaves its device
-	autoReset bool // a device that failed is loaded again before the next request
-	config    Config
+// Session runs one model on one device, whatever the model is. The Session and
+// Replica methods of a generated Runner return those that it is built on, for
+// what has no typed form there; package modelrt opens sessions of models that are
+// only known at run time. The package's documentation describes a session's states
+// and who may call what when. Only this module implements it.
+type Session interface {
+	// Run runs the main programs in order, once. Before the first time after the
+	// session was bound, reloaded, or got its device back from another session, it
+	// runs the load programs.
+	Run(ctx context.Context) error
+	// Load runs the load programs in order: weights go to the device.
+	Load(ctx context.Context) error
+	// Save runs the save programs in order: weights come from the device. It
+	// fails with [ErrNoSave] if the model has none, and with [ErrNotLoaded] if the
+	// load programs have not run since the session got its device, since there is
+	// nothing to save.
+	Save(ctx context.Context) error
+	// RunPrograms runs the programs with these indices, in this order, and nothing
+	// else: the load programs do not run first.
+	RunPrograms(ctx context.Context, programs ...int) error
+	// UpdateWeights connects other data to inputs that get the same at every
+	// transfer, and runs the load programs if they have run before: requests after
+	// it compute with the new values. Nothing changes if one of the weights does
+	// not fit, or if the load programs would overwrite what the model has made of
+	// inputs that are not among them ([ErrStateful]). If the load programs fail the session has the new data and needs
+	// another Load.
+	UpdateWeights(ctx context.Context, weights ...Weight) error
 
-	// Written while the gate is held or before anybody else knows the session.
-	device ipu.Device // bound or to be bound again; nil if there was none yet; written under mu too
-	lease  *ipu.Lease // of device; written under mu too
-	given  bool       // device is the caller's: it is never detached
-	placed bool       // the engine is loaded on the device, and no other session took it
-	loaded bool       // the load programs have run since then
-	ready  bool       // loaded, and every stream of the main programs is connected
+	// Bind puts the session on a device: it leaves the one that it is on, if any,
+	// attaches d, makes another session that is on it leave, and loads the
+	// executable, also if d is the device that the session is on already. The load
+	// programs run again before the next run. The device stays the caller's, who
+	// detaches it.
+	//
+	// With [SaveOnUnbind], leaving runs the save programs; if they fail the session
+	// stays where it is. If loading fails the session is unbound.
+	Bind(ctx context.Context, d ipu.Device) error
+	// Unload takes the session off its device, which it remembers: see
+	// [Session.Reload]. It fails with [ErrUnbound] if the session is on none. With
+	// [SaveOnUnbind] the save programs run first; if they fail the session stays
+	// where it is. A device that the session found for itself is detached.
+	Unload(ctx context.Context) error
+	// Reload puts the executable onto the remembered device again: what was on the
+	// device is lost, and the load programs run before the next run. It is how a
+	// session that was stopped or unloaded, or whose program failed for good, runs
+	// again. Without a device it fails with [ErrUnbound].
+	Reload(ctx context.Context) error
+	// Stop makes a run that is under way, if any, fail with [ErrStopped], and
+	// every later one until [Session.Reload]. It may be called from any goroutine
+	// at any time, also while Close waits for a run that is to be saved. Stopping a
+	// session that is stopped fails with [ErrStopped], one that is on no device
+	// with [ErrUnbound].
+	Stop() error
+	// Stopped reports whether the session was stopped and not reloaded since.
+	Stopped() bool
+	// Bound reports whether the session is on a device. It stays bound while
+	// another session uses that device, and takes it back for its next run.
+	Bound() bool
+	// Active reports whether the session holds its device now: it is bound, and no
+	// other session has taken the device since. Of a device that any number of
+	// sessions share nobody is ever displaced.
+	Active() bool
 
-	streams []ipu.StreamInfo
-	ends    []end // by index into streams
-	buffers []*Buffer
-	windows []*window // of the buffers and of a runner's streams
-	feeds   []*feed
+	// Connect attaches the host's side of the stream named handle, replacing any
+	// earlier one, also data of the model's files. The stream's methods are called
+	// during runs only, in the goroutine that runs or one of the engine's.
+	// A buffer starts at its first transfer in every run. While a program runs,
+	// Connect waits for it, until ctx ends.
+	Connect(ctx context.Context, handle string, stream ipu.Stream) error
+	// ConnectData feeds the same data to the input stream named handle at every
+	// transfer: a weight, a seed, a frozen input. It replaces data of the model's
+	// files. data must have exactly the stream's size, and must not change as long
+	// as it is connected: an engine uses it in place. ctx is as for
+	// [Session.Connect].
+	ConnectData(ctx context.Context, handle string, data []byte) error
+	// Unconnected returns the streams that the programs with these indices move
+	// and that nothing is connected to, in the executable's order. Without
+	// arguments it looks at the load and main programs. Like Connect, it needs the
+	// session for itself, for which it waits until ctx ends.
+	Unconnected(ctx context.Context, programs ...int) ([]Unconnected, error)
+	// CheckConnected returns an [*UnconnectedError] if the programs with these
+	// indices move streams that nothing is connected to; it takes and looks at what
+	// [Session.Unconnected] does.
+	CheckConnected(ctx context.Context, programs ...int) error
 
-	load, main, save []int // program indices, in order
-	// alone is the main program, if there is one and requests have nobody else
-	// to tell of what they do; nil otherwise.
-	alone ipu.Prepared
+	// Model returns the model.
+	Model() *popef.Model
+	// Contract returns the model's contract.
+	Contract() contract.Contract
+	// DeviceIterations returns how many transfers of every run input and output
+	// one run makes.
+	DeviceIterations() int
+	// Inputs returns every anchor that is an input, in the contract's order.
+	Inputs() []contract.Anchor
+	// UserInputs returns the inputs that the caller must connect, in the
+	// contract's order: run inputs, load inputs and a seed without data.
+	UserInputs() []contract.Anchor
+	// UserOutputs returns the outputs that the caller connects before the programs
+	// that move them run, in the contract's order: run and save outputs, which must
+	// be connected, and load outputs, which are dropped unless they are.
+	UserOutputs() []contract.Anchor
+	// Stream returns the description of the stream with that handle, and whether
+	// the executable has one.
+	Stream(handle string) (ipu.StreamInfo, bool)
+	// Streams returns every stream of the executable, in its order.
+	Streams() []ipu.StreamInfo
+	// Target returns what the model was compiled for: for [ipu.Manager.Get], to
+	// find the device of a session that was made with modelrt.Deferred. Hardware version
+	// and device options are those of Poplar's executables; others do not care.
+	Target() ipu.Target
+	// Device returns the device that the session is on or was on last, nil if there
+	// was none yet. One that the session found for itself is detached when the
+	// session leaves it: another session that is to share it must leave first. A
+	// device that sessions are given is attached for as long as its owner likes.
+	Device() ipu.Device
+	// Engine returns the engine, for what a back end offers beyond ipu.Engine.
+	// Driving it past the session breaks the session's account of its state.
+	Engine() ipu.Engine
+	// Config returns every option of the session, as it was given or by default.
+	Config() Config
+	// Stats returns the session's statistics. It may be called at any time, also
+	// after Close; its numbers may be of different moments.
+	Stats() Stats
+	// Traces returns the traces of the last requests, oldest first: of up to 256,
+	// and of none without the option [Timed].
+	Traces() []Trace
 
-	gate    gate
-	lane    *lane                   // of a runner; nil for a session of its own
-	bound   atomic.Bool             // there is a device, and the session was not unloaded from it
-	stopped atomic.Bool             // and not reloaded since
-	failed  atomic.Pointer[failure] // what the device said, if it failed and was not loaded since
+	// Shutdown lets nobody in any more ([ErrClosed]), waits until those that were let
+	// in before have ended, and what modelrt.QueueManager.Run finds in the queues is
+	// computed, and closes. If ctx ends first it closes all the same, which ends
+	// them, and returns ctx's error.
+	Shutdown(ctx context.Context) error
+	// Close stops what is under way and releases everything: requests that are
+	// computing or waiting fail with [ErrClosed], unless they end before they
+	// notice. It returns when none is left, and may be called from any goroutine,
+	// any number of times; every call returns the same error. It must not be
+	// called by a stream or an [Observer] during a run, for which it would wait.
+	//
+	// If save programs are to run ([SaveOnUnbind], or a generated SaveAtClose), the
+	// request that is computing ends in peace first. [Session.Stop], which may be
+	// called meanwhile, gives that up.
+	Close() error
 
-	mu      sync.Mutex
-	onStop  []func() error // guarded by mu
-	onClose []func() error // guarded by mu
-	stray   error          // a panic that belongs to no call; guarded by mu
-	atClose func()         // binds memory for the save programs at Close; nil if they are not to run; guarded by mu
-
-	queues atomic.Pointer[QueueManager] // nil if there is none
-
-	count           counters
-	room            *budget.Budget // of the executable, if it was decompressed for this session
-	executableBytes int64
-	dataBytes       int64
-
-	closing  sync.Once
-	life     context.Context // ends when Close begins
-	endLife  context.CancelFunc
-	ending   sync.Mutex    // guards ended, and stopping the engine against closing it
-	ended    bool          // the engine is closed
-	closed   chan struct{} // closed at the end of Close
-	closeErr error
-}
-
-// Run runs the main programs in order, once. Before the first time after the
-// session was bound, reloaded, or got its device back from another session, it
-// runs the load programs.
-func (s *Session) Run(ctx context.Context) error {
-	if err := s.beginRequest(ctx); err != nil {
-		return s.errorf("run", err)
-	}
-	defer s.gate.release(1)
-	return s.request(ctx)
-}
-
-// Load runs the load programs in order: weights go to the device.
-func (s *Session) Load(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
-		return s.errorf("load", err)
-	}
-	defer s.gate.release(0)
-	if err := s.activate(ctx, 0); err != nil {
-		return s.errorf("load", err)
-	}
-	return s.runLoad(ctx, 0)
-}
-
-// Save runs the save programs in order: weights come from the device. It
-// fails with [ErrNoSave] if the model has none, and with [ErrNotLoaded] if the
-// load programs have not run since the session got its device, since there is
-// nothing to save.
-func (s *Session) Save(ctx context.Context) error {
-	if err := s.begin(ctx); err != nil {
-		return s.errorf("save", err)
-	}
-	defer s.gate.release(0)
-	return s.runSave(ctx)
-}
-
-// RunPrograms runs the programs with these indices, in this order, and nothing
-// else: the load programs do not run first.
-func (s *Session) RunPrograms(ctx context.Context, programs ...int) error {
-	if err := s.begin(ctx); err != nil {
-		return s.errorf("run programs", err)
-	}
-	defer s.gate.release(0)
-	known := s.engine.Programs()
-	for _, p := range programs {
-		if !slices.ContainsFunc(known, func(k ipu.ProgramInfo) bool { return k.Index == p }) {
-			return s.errorf("run programs", fmt.Errorf("%w %d", ErrUnknownProgram, p))
-		}
-	}
-	if err := s.activate(ctx, 0); err != nil {
-		return s.errorf("run programs", err)
-	}
-	if err := s.check(programs); err != nil {
-		return s.errorf("run programs", err)
-	}
-	return s.flow(ctx, "run programs", programs, 0)
-}
-
-// Close stops what is under way and releases everything: requests that are
-// computing or waiting fail with [ErrClosed], unless they end before they
-// notice. It returns when none is left, and may be called from any goroutine,
-// any number of times; every call returns the same error. It must not be
-// called by a stream or an [Observer] during a run, for which it would wait.
-//
-// If save programs are to run ([SaveOnUnbind], or a generated SaveAtClose), the
-// request that is computing ends in peace first. [Session.Stop], which may be
-// called meanwhile, gives that up.
-func (s *Session) Close() error {
-	s.closing.Do(func() {
-		defer close(s.closed)
-		slots, idle, busy := s.gate.close()
-		s.endLife()
-		for _, slot := range slots {
-			s.lane.queue.complete(slot, s.refused(s.errorf("run", ErrClosed)))
-		}
-		s.mu.Lock()
-		bind := s.atClose
-		s.mu.Unlock()
-		var errs []error
-		if busy {
-			if !s.saving && bind == nil {
-				if err := sheltered(s.stopEngine); err != nil && !errors.Is(err, ErrStopped) && !errors.Is(err, ErrNotLoaded) {
-					errs = append(errs, err)
-				}
-			}
-		}
-		errs = append(errs, s.call(&s.onStop)) // what a stream may wait for
-		<-idle
-		if s.lane != nil {
-			s.lane.close()
-		}
-		errs = append(errs, sheltered(func() error {
-			if bind == nil {
-				return s.saveIfAsked(context.Background())
-			}
-			bind()
-			return s.runSave(context.Background())
-		}))
-		errs = append(errs, s.call(&s.onClose), s.free())
-		s.mu.Lock()
-		errs = append(errs, s.stray)
-		s.mu.Unlock()
-		if err := join(errs...); err != nil {
-			s.closeErr = s.errorf("close", err)
-		}
-		s.closeErr = s.told("close", s.closeErr, Event{Kind: EventClosed})
-	})
-	return s.closeErr
-}
-
-// Shutdown lets nobody in any more ([ErrClosed]), waits until those that were let
-// in before have ended, and what [QueueManager.Run] finds in the queues is
-// computed, and closes. If ctx ends first it closes all the same, which ends
-// them, and returns ctx's error.
-func (s *Session) Shutdown(ctx context.Context) error {
-	for _, drained := range s.drain() {
-		select {
-		case <-drained:
-		case <-s.life.Done(): // somebody else closes
-		case <-ctx.Done():
-			return join(s.errorf("shut down", ctx.Err()), s.Close())
-		}
-	}
-	return s.Close()
-}
-
-// drain lets nobody in any more. The channels are closed once those have ended
-// that were let in before.
-func (s *Session) drain() []<-chan error {
-	all := []<-chan error{s.gate.drain()}
-	if m := s.queues.Load(); m != nil {
-		all = append(all, m.drain())
-	}
-	return all
-}
-
-// stopEngine stops the engine, from any goroutine.
-func (s *Session) stopEngine() error {
-	s.ending.Lock()
-	defer s.ending.Unlock()
-	if s.ended {
-		return ErrClosed
-	}
-	return s.engine.Stop()
-}
-
-// free releases what the session holds, whatever code of the caller and of back
-// ends does meanwhile. Parts may be missing if it could not be made.
-func (s *Session) free() error {
-	var errs []error
-	s.endLife()
-	if s.engine != nil {
-		s.ending.Lock()
-		errs = append(errs, sheltered(s.engine.Close))
-		s.ended = true
-		s.ending.Unlock()
-	}
-	if s.room != nil {
-		s.room.Release()
-	}
-	errs = append(errs, s.leave())
-	if s.owned != nil {
-		errs = append(errs, s.owned.Close())
-	}
-	return join(errs...)
-}
-
-// begin takes the engine.
-func (s *Session) begin(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return s.gate.acquire(ctx)
-}
-
-// beginRequest takes the engine for a request, which counts from now on.
-func (s *Session) beginRequest(ctx context.Context) error {
-	t := s.count.times
-	asked := int64(0)
-	if t != nil {
-		asked = now()
-	}
-	if err := s.begin(ctx); err != nil {
-		return s.refused(err)
-	}
-	if t != nil {
-		t.begin(asked)
-	}
-	return nil
-}
-
-// short reports whether a request is nothing but a run of the program alone.
-func (s *Session) short() bool {
-	return s.alone != nil && s.ready && !s.stopped.Load() && len(s.buffers) == 0 && s.queues.Load() == nil
-}
-
-// missed counts a short request that failed, and says why.
-func (s *Session) missed(err error) error {
-	s.count.errors.Add(1)
-	return s.errorf("run", s.fail(s.gate.requests()+1, s.cause(err)))
-}
-
-// request runs the main programs for who holds the gate, and counts.
-func (s *Session) request(ctx context.Context) (err error) {
-	if s.short() {
-		if err := s.alone.Run(ctx); err != nil {
-			return s.missed(err)
-		}
-		return nil
-	}
-	number := s.gate.requests() + 1
-	defer s.answered(number, &err)
-	if err = s.told("run", nil, Event{Kind: EventRequestBegun, Request: number}); err != nil {
-		return err
-	}
-	err = errExit // unless runMain returns
-	err = s.runMain(ctx, number)
-	return err
-}
-
-// errExit is the error of a request that never returned.
-var errExit = fmt.Errorf("%w: the goroutine was ended by runtime.Goexit", ErrPanic)
-
-// answered is the end of a request.
-func (s *Session) answered(number uint64, err *error) {
-	var took time.Duration
-	if *err != nil {
-		s.count.errors.Add(1)
-	} else if s.count.times != nil {
-		took = s.count.times.end(number)
-	}
-	failed := *err != nil
-	*err = s.told("run", *err, Event{Kind: EventRequestDone, Request: number, Took: took})
-	if !failed && *err != nil {
-		s.count.errors.Add(1)
-	}
-}
-
-func (s *Session) runMain(ctx context.Context, number uint64) error {
-	if !s.ready {
-		if err := s.activate(ctx, number); err != nil {
-			return s.errorf("run", err)
-		}
-		if !s.loaded {
-			if err := s.runLoad(ctx, number); err != nil {
-				return err
-			}
-		}
-		if err := s.check(s.main); err != nil {
-			return s.errorf("run", err)
-		}
-		s.ready = true
-	}
-	if t := s.count.times; t != nil {
-		t.computing = now()
-	}
-	return s.flow(ctx, "run", s.main, number)
-}
-
-// runLoad runs the load programs, for the request of that number or, if it is
-// 0, for none.
-func (s *Session) runLoad(ctx context.Context, request uint64) error {
-	if err := s.check(s.load); err != nil {
-		return s.errorf("load", err)
-	}
-	if err := s.model.CheckUnchanged(); err != nil { // before it is looked at
-		return s.errorf("load", err)
-	}
-	err := s.flow(ctx, "load", s.load, request)
-	s.loaded = err == nil
-	return s.told("load", err, Event{Kind: EventLoaded})
-}
-
-func (s *Session) runSave(ctx context.Context) error {
-	switch {
-	case len(s.save) == 0:
-		return s.errorf("save", ErrNoSave)
-	case !s.bound.Load():
-		return s.errorf("save", ErrUnbound)
-	case s.stopped.Load():
-		return s.errorf("save", ErrStopped)
-	case s.failed.Load() != nil:
-		return s.errorf("save", s.deviceError(0))
-	case !s.loaded:
-		return s.errorf("save", fmt.Errorf("%w: the load programs have not run, there is nothing to save", ErrNotLoaded))
-	}
-	if err := s.check(s.save); err != nil {
-		return s.errorf("save", err)
-	}
-	err := s.flow(ctx, "save", s.save, 0)
-	return s.told("save", err, Event{Kind: EventSaved})
-}
-
-// flow runs programs in order, for the request of that number or, if it is 0,
-// for none. Every buffer starts at its first transfer, and does so again for
-// every program.
-func (s *Session) flow(ctx context.Context, doing string, programs []int, request uint64) error {
-	if s.stopped.Load() {
-		return s.errorf(doing, ErrStopped)
-	}
-	for _, b := range s.buffers {
-		b.rewind()
-	}
-	err := s.runEach(ctx, programs)
-	if m := s.queues.Load(); m != nil {
-		m.ended(err != nil)
-	}
-	if err != nil {
-		return s.errorf(doing, s.fail(request, s.cause(err)))
-	}
-	return nil
-}
-
-func (s *Session) runEach(ctx context.Context, programs []int) (err error) {
-	defer ipu.Guard(&err) // engines guard what they call; not all of them need be ours
-	for i, p := range programs {
-		if i > 0 {
-			for _, w := range s.windows {
-				w.again()
-			}
-		}
-		if err := s.engine.Run(ctx, p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// cause tells what Close stopped from what somebody else did.
-func (s *Session) cause(err error) error {
-	if s.gate.shut() && !errors.Is(err, ErrClosed) {
-		return fmt.Errorf("%w meanwhile: %w", ErrClosed, err)
-	}
-	return err
-}
-
-// errorf says of which model and in doing what an error arose.
-func (s *Session) errorf(doing string, err error) error {
-	return s.about.errorf(doing, err)
-}
-
-// modelName names a model in messages.
-func modelName(m *popef.Model) string {
-	if files := m.Files(); len(files) > 0 {
-		return printable.Line(filepath.Base(files[0]))
-	}
-	return "model"
+	Own(seal.Mark) any
 }

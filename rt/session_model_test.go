@@ -12,12 +12,13 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // sessionModel is what a session should be like, in a few words.
 type sessionModel struct {
-	session   *rt.Session
-	y, w      *rt.Buffer
+	session   rt.Session
+	y, w      *modelrt.Buffer
 	saving    bool // SaveOnUnbind
 	autoReset bool
 
@@ -170,20 +171,20 @@ func TestSessionModel(t *testing.T) {
 		}
 		for i := range 3 {
 			m := &sessionModel{device: -1, saving: i != 1, autoReset: i == 2, weight: 2}
-			opts := []rt.SessionOption{rt.Deferred(), rt.WithManager(w.sys.Manager())}
+			opts := []modelrt.SessionOption{modelrt.Deferred(), rt.WithManager(w.sys.Manager())}
 			if m.saving {
 				opts = append(opts, rt.SaveOnUnbind())
 			}
 			if m.autoReset {
 				opts = append(opts, rt.AutoReset())
 			}
-			s, err := rt.NewSession(ctx, model, opts...)
+			s, err := modelrt.NewSession(ctx, model, opts...)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, s.Close()) }()
 			m.session = s
-			connect := func(handle string, transfers int) *rt.Buffer {
+			connect := func(handle string, transfers int) *modelrt.Buffer {
 				info, _ := s.Stream(handle)
-				b, err := rt.NewBuffer(info, transfers)
+				b, err := modelrt.NewBuffer(info, transfers)
 				require.NoError(t, errors.Join(err, s.Connect(ctx, handle, b)))
 				return b
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/popeftest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // load reads a model from memory and closes it with the test.
@@ -24,10 +25,10 @@ func load(t testing.TB, file []byte) *popef.Model {
 }
 
 // session makes a session of the variant's model.
-func (v variant) session(t testing.TB, opts ...rt.SessionOption) *rt.Session {
+func (v variant) session(t testing.TB, opts ...modelrt.SessionOption) rt.Session {
 	t.Helper()
-	opts = append([]rt.SessionOption{rt.WithBackend(v.backend)}, opts...)
-	s, err := rt.NewSession(context.Background(), load(t, v.model), opts...)
+	opts = append([]modelrt.SessionOption{rt.WithBackend(v.backend)}, opts...)
+	s, err := modelrt.NewSession(context.Background(), load(t, v.model), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
@@ -35,12 +36,12 @@ func (v variant) session(t testing.TB, opts ...rt.SessionOption) *rt.Session {
 
 // buffers connects buffers to everything that the caller must connect, and
 // returns those of x, y and the saved w.
-func buffers(t testing.TB, s *rt.Session) (x, y, w *rt.Buffer) {
+func buffers(t testing.TB, s rt.Session) (x, y, w *modelrt.Buffer) {
 	t.Helper()
-	connect := func(handle string, transfers int) *rt.Buffer {
+	connect := func(handle string, transfers int) *modelrt.Buffer {
 		info, ok := s.Stream(handle)
 		require.True(t, ok)
-		b, err := rt.NewBuffer(info, transfers)
+		b, err := modelrt.NewBuffer(info, transfers)
 		require.NoError(t, err)
 		require.NoError(t, s.Connect(context.Background(), handle, b))
 		return b
@@ -132,7 +133,7 @@ func TestPreconditions(t *testing.T) {
 			}
 			require.ErrorIs(t, s.Save(ctx), rt.ErrNotLoaded)
 			require.ErrorIs(t, s.RunPrograms(ctx, mainProgram, 9), rt.ErrUnknownProgram)
-			require.ErrorIs(t, s.Connect(ctx, "h2d_z", &rt.Buffer{}), rt.ErrUnknownStream)
+			require.ErrorIs(t, s.Connect(ctx, "h2d_z", &modelrt.Buffer{}), rt.ErrUnknownStream)
 			require.ErrorIs(t, s.ConnectData(ctx, "h2d_z", nil), rt.ErrUnknownStream)
 			require.ErrorIs(t, s.ConnectData(ctx, "h2d_x", floats(1)), rt.ErrData)
 			require.ErrorIs(t, s.ConnectData(ctx, "anchor_d2h_y", floats(1, 2)), rt.ErrData)
@@ -262,7 +263,7 @@ func TestNewSessionErrors(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		model *popef.Model
-		opts  []rt.SessionOption
+		opts  []modelrt.SessionOption
 		is    error
 		text  string
 	}{
@@ -274,7 +275,7 @@ func TestNewSessionErrors(t *testing.T) {
 		{"Poplar's executable", popeftest.ModelA().Load(t), nil, ipu.ErrWrongBackend, "A.popef: open: "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := rt.NewSession(ctx, c.model, append([]rt.SessionOption{rt.WithBackend("cpu")}, c.opts...)...)
+			s, err := modelrt.NewSession(ctx, c.model, append([]modelrt.SessionOption{rt.WithBackend("cpu")}, c.opts...)...)
 			require.Nil(t, s)
 			require.ErrorIs(t, err, c.is)
 			require.Contains(t, err.Error(), c.text)
@@ -285,11 +286,11 @@ func TestNewSessionErrors(t *testing.T) {
 func TestDevices(t *testing.T) {
 	ctx := context.Background()
 	exe := register(t, affineScript())
-	open := func(ipus uint32, remote bool, opts ...rt.SessionOption) (*rt.Session, error) {
+	open := func(ipus uint32, remote bool, opts ...modelrt.SessionOption) (rt.Session, error) {
 		meta := affineMetadata()
 		meta.NumIPUs = ipus
 		meta.Anchors[3].RemoteBuffer = remote
-		return rt.NewSession(ctx, load(t, file(t, meta, exe, affineData)), append(opts, rt.WithBackend(fakeName))...)
+		return modelrt.NewSession(ctx, load(t, file(t, meta, exe, affineData)), append(opts, rt.WithBackend(fakeName))...)
 	}
 	for _, c := range []struct {
 		ipus   uint32
@@ -366,7 +367,7 @@ func TestFeed(t *testing.T) {
 		r := variant{backend: fakeName, model: buf.Bytes()}.session(t)
 		require.NoError(t, r.ConnectData(ctx, "h2d_b", floats(0, 0)))
 		info, _ := r.Stream("anchor_d2h_y")
-		y, err := rt.NewBuffer(info, 2)
+		y, err := modelrt.NewBuffer(info, 2)
 		require.NoError(t, err)
 		require.NoError(t, r.Connect(ctx, "anchor_d2h_y", y))
 		for range 2 {
@@ -384,10 +385,10 @@ func TestFeed(t *testing.T) {
 
 func TestNewBuffer(t *testing.T) {
 	for _, c := range []struct{ bytes, transfers int }{{8, 0}, {8, -1}, {-1, 1}, {1 << 40, 1 << 40}} {
-		_, err := rt.NewBuffer(ipu.StreamInfo{Bytes: c.bytes}, c.transfers)
+		_, err := modelrt.NewBuffer(ipu.StreamInfo{Bytes: c.bytes}, c.transfers)
 		require.ErrorIs(t, err, rt.ErrOption)
 	}
-	b, err := rt.NewBuffer(ipu.StreamInfo{Handle: "empty"}, 2)
+	b, err := modelrt.NewBuffer(ipu.StreamInfo{Handle: "empty"}, 2)
 	require.NoError(t, err)
 	mem, err := b.Memory(context.Background())
 	require.NoError(t, err)
@@ -433,7 +434,7 @@ func TestStopDuringRun(t *testing.T) {
 
 func TestDefaultBackend(t *testing.T) {
 	v := variants(t)[2]
-	s, err := rt.NewSession(context.Background(), load(t, v.model))
+	s, err := modelrt.NewSession(context.Background(), load(t, v.model))
 	require.NoError(t, err)
 	require.Equal(t, "cpu", s.Device().Info().Backend, "cpu is preferred where several are registered")
 	require.NoError(t, s.Close())

@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // The test model "shift" computes y = x + b for batches of four samples of
@@ -106,7 +107,7 @@ func shiftPortable() []byte {
 
 // onShift runs a test on the model on every back end, with queues for all of
 // its streams and b loaded.
-func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Session, m *rt.QueueManager), opts ...rt.SessionOption) {
+func onShift(t *testing.T, c modelrt.QueueConfig, test func(t *testing.T, s rt.Session, m *modelrt.QueueManager), opts ...modelrt.SessionOption) {
 	for _, backend := range []string{"cpu", fakeName} {
 		t.Run(backend, func(t *testing.T) {
 			exe := shiftPortable()
@@ -114,21 +115,21 @@ func onShift(t *testing.T, c rt.QueueConfig, test func(t *testing.T, s *rt.Sessi
 				exe = register(t, shiftScript())
 			}
 			s := shiftSession(t, backend, exe, opts...)
-			m, err := s.NewQueueManager(context.Background(), c)
+			m, err := modelrt.NewQueueManager(context.Background(), s, c)
 			require.NoError(t, err)
 			b, err := m.InputQueue("b")
 			require.NoError(t, err)
-			require.NoError(t, b.TryEnqueue(rt.InputData{Data: floats(10, 20, 30)}))
+			require.NoError(t, b.TryEnqueue(modelrt.InputData{Data: floats(10, 20, 30)}))
 			require.NoError(t, s.Load(context.Background()))
 			test(t, s, m)
 		})
 	}
 }
 
-func shiftSession(t testing.TB, backend string, exe []byte, opts ...rt.SessionOption) *rt.Session {
+func shiftSession(t testing.TB, backend string, exe []byte, opts ...modelrt.SessionOption) rt.Session {
 	model, err := popef.LoadBytes("shift.popef", file(t, shiftMetadata(), exe, nil))
 	require.NoError(t, err)
-	s, err := rt.NewSession(context.Background(), model, append(opts, rt.WithBackend(backend))...)
+	s, err := modelrt.NewSession(context.Background(), model, append(opts, rt.WithBackend(backend))...)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		s.Close()
@@ -138,7 +139,7 @@ func shiftSession(t testing.TB, backend string, exe []byte, opts ...rt.SessionOp
 }
 
 // shiftQueues returns the queues of the main program.
-func shiftQueues(t testing.TB, m *rt.QueueManager) (*rt.InputQueue, *rt.OutputQueue) {
+func shiftQueues(t testing.TB, m *modelrt.QueueManager) (*modelrt.InputQueue, *modelrt.OutputQueue) {
 	x, err := m.InputQueue("x")
 	require.NoError(t, err)
 	y, err := m.OutputQueue("y")
@@ -160,11 +161,11 @@ func newShiftRequest(first, n int) *shiftRequest {
 	return r
 }
 
-func (r *shiftRequest) enqueue(ctx context.Context, x *rt.InputQueue, y *rt.OutputQueue) error {
-	if err := x.Enqueue(ctx, rt.InputData{Data: r.in}); err != nil {
+func (r *shiftRequest) enqueue(ctx context.Context, x *modelrt.InputQueue, y *modelrt.OutputQueue) error {
+	if err := x.Enqueue(ctx, modelrt.InputData{Data: r.in}); err != nil {
 		return err
 	}
-	return y.Enqueue(ctx, rt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }})
+	return y.Enqueue(ctx, modelrt.OutputData{Data: r.out, OnDone: func(err error) { r.ended <- err }})
 }
 
 // check compares a result with what the model computes.

@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // soakQueue is a session whose queues any number of goroutines feed, while
@@ -21,9 +22,9 @@ import (
 type soakQueue struct {
 	soak    *soak
 	model   *popef.Model
-	session *rt.Session
-	manager *rt.QueueManager
-	group   *rt.QueueGroup
+	session rt.Session
+	manager *modelrt.QueueManager
+	group   *modelrt.QueueGroup
 	mu      sync.Mutex // one makes it work again at a time
 	running sync.WaitGroup
 	closing atomic.Bool
@@ -36,12 +37,12 @@ func newSoakQueue(s *soak) *soakQueue {
 	var err error
 	q.model, err = popef.LoadBytes("shift.popef", file(s.t, shiftMetadata(), shiftPortable(), nil))
 	require.NoError(s.t, err)
-	q.session, err = rt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.AutoReset())
+	q.session, err = modelrt.NewSession(context.Background(), q.model, rt.WithManager(s.sys.Manager()), rt.WithDeviceID(soakQueueDevice), rt.AutoReset())
 	require.NoError(s.t, err)
 	require.NoError(s.t, q.session.ConnectData(context.Background(), "h2d_b", floats(10, 20, 30)))
-	user := rt.InMain(q.session.Contract().Flow, rt.BindUser, rt.SkipBind)
-	q.manager, err = q.session.NewQueueManager(context.Background(), rt.QueueConfig{Inputs: user, Outputs: user,
-		Timeout: 200 * time.Microsecond, OnTimeout: rt.FlushOnTimeout})
+	user := modelrt.InMain(q.session.Contract().Flow, modelrt.BindUser, modelrt.SkipBind)
+	q.manager, err = modelrt.NewQueueManager(context.Background(), q.session, modelrt.QueueConfig{Inputs: user, Outputs: user,
+		Timeout: 200 * time.Microsecond, OnTimeout: modelrt.FlushOnTimeout})
 	require.NoError(s.t, err)
 	q.group = shiftGroup(s.t, q.manager)
 	q.running.Go(q.run)
@@ -59,7 +60,7 @@ func (q *soakQueue) run() {
 		case errors.As(err, &device), errors.Is(err, errSoak):
 			q.soak.count[soakQueueFailure].Add(1)
 			q.again()
-		case errors.Is(err, rt.ErrDisconnected): // by who makes it work again
+		case errors.Is(err, modelrt.ErrDisconnected): // by who makes it work again
 			runtime.Gosched()
 		case !errors.Is(err, rt.ErrClosed):
 			q.soak.t.Errorf("queues: run: %v", err)
@@ -83,7 +84,7 @@ func (q *soakQueue) request(ctx context.Context) {
 		if err := req.check(); err != nil {
 			s.t.Errorf("queues: %v", err)
 		}
-	case errors.Is(err, rt.ErrDisconnected): // by a stop or a failure
+	case errors.Is(err, modelrt.ErrDisconnected): // by a stop or a failure
 		s.count[soakStopped].Add(1)
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 		s.count[soakCanceled].Add(1)

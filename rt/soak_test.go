@@ -18,6 +18,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/iputest"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // soakTime is how long TestSoak lasts: what POPEFGEN_SOAK says, as "2m" in
@@ -172,7 +173,7 @@ func (s *soak) open(name string, replicas int, counted bool, sign float32, model
 	}
 	b := r.bias()
 	var err error
-	r.Runner, err = Open(context.Background(), affineSpec(s.t), &LoadInputs{B: &B{[2]float32{b, b}}}, rt.Source{Name: name + ".popef", Bytes: model}, opts...)
+	r.Runner, err = Open(context.Background(), affineSpec(s.t), &LoadInputs{B: &B{[2]float32{b, b}}}, genrt.Source{Name: name + ".popef", Bytes: model}, opts...)
 	require.NoError(s.t, err)
 	require.NoError(s.t, r.UpdateWeights(context.Background(), rt.Weight{Anchor: "h2d_w", Data: r.weights[0]}))
 	s.runners = append(s.runners, r)
@@ -291,7 +292,7 @@ func (s *soak) weather() {
 	s.mend()
 }
 
-func (s *soak) stop(session *rt.Session) {
+func (s *soak) stop(session rt.Session) {
 	s.count[soakStop].Add(1)
 	if err := session.Stop(); err != nil && !errors.Is(err, rt.ErrStopped) && !errors.Is(err, rt.ErrUnbound) {
 		s.t.Errorf("stop: %v", err)

@@ -10,6 +10,8 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // learning is the model "affine" whose main program adds x to w, and y is what
@@ -66,7 +68,7 @@ func TestUpdateBeforeLoading(t *testing.T) {
 	ctx := context.Background()
 	m, err := popef.LoadBytes("learning.popef", learning(t).model)
 	require.NoError(t, err)
-	s, err := rt.NewSession(ctx, m, rt.WithBackend("cpu"))
+	s, err := modelrt.NewSession(ctx, m, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.UpdateWeights(ctx, rt.Weight{Anchor: "b", Data: floats(1, 2)}))
@@ -79,7 +81,7 @@ func TestUpdateBeforeLoading(t *testing.T) {
 func TestReplicasOfALearningModel(t *testing.T) {
 	open := func(v variant) error {
 		r, err := Open(context.Background(), affineSpec(t), &LoadInputs{B: &B{[2]float32{10, 20}}},
-			rt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), rt.WithReplicas(2))
+			genrt.Source{Name: "affine.popef", Bytes: v.model}, rt.WithBackend("cpu"), rt.WithReplicas(2))
 		if err == nil {
 			err = r.Close()
 		}

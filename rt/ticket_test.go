@@ -10,6 +10,8 @@ import (
 
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // answer lets the request that computes go on, which must be that one.
@@ -48,7 +50,7 @@ func TestSubmitWaitsForRoom(t *testing.T) {
 	ticket := <-tickets
 	g.answer(t, 9)
 	require.NoError(t, ticket.Wait(context.Background()))
-	require.Zero(t, rt.Waiting(g.Session()))
+	require.Zero(t, waiting(g.Session()))
 }
 
 // TestCancelledRequests has requests whose context ends, or that are cancelled,
@@ -148,7 +150,7 @@ func TestMaxWaiting(t *testing.T) {
 		_, err := g.Submit(short, NewInputs(), NewOutputs())
 		waits <- err
 	}()
-	eventually(t, func() bool { return rt.WaitForRoom(&g.core) == 1 }, "one may wait for room")
+	rttest.Eventually(t, func() bool { return waitForRoom(&g.core) == 1 }, "one may wait for room")
 	_, err := g.Submit(ctx, NewInputs(), NewOutputs())
 	require.ErrorIs(t, err, rt.ErrOverloaded)
 	cancel()
@@ -174,7 +176,7 @@ func TestShutdown(t *testing.T) {
 		queueing(t, g, 2)
 		over := make(chan error, 1)
 		go func() { over <- g.Shutdown(ctx) }()
-		eventually(t, func() bool { return rt.Draining(g.Session()) }, "nobody gets in")
+		rttest.Eventually(t, func() bool { return draining(g.Session()) }, "nobody gets in")
 		_, err := g.TrySubmit(NewInputs(), NewOutputs())
 		require.ErrorIs(t, err, rt.ErrClosed)
 		x, y := someSamples(0, 1)
@@ -220,7 +222,7 @@ func TestShutdown(t *testing.T) {
 
 func gathers(t *testing.T, r *Runner, n int) {
 	t.Helper()
-	eventually(t, func() bool { return rt.Gathered(&r.core) == n }, "samples gather")
+	rttest.Eventually(t, func() bool { return gathered(&r.core) == n }, "samples gather")
 }
 
 // TestFullBatchWaitsForNobody has a caller whose samples fill one batch and begin
@@ -315,7 +317,7 @@ func TestFeature122_SamplesOnReplica(t *testing.T) {
 func TestFeature123_Active(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 1)
-	s, _, _ := v.ready(t, rt.Deferred(), rt.WithManager(sys.Manager()))
+	s, _, _ := v.ready(t, modelrt.Deferred(), rt.WithManager(sys.Manager()))
 	require.False(t, s.Active())
 	d := sys.Device(0)
 	require.NoError(t, s.Bind(ctx, d))

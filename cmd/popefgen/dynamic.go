@@ -10,11 +10,12 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // dynamic runs a model whose anchors are known only now.
 type dynamic struct {
-	session    *rt.Session
+	session    rt.Session
 	iterations int64
 	inputs     []port
 	outputs    []port
@@ -29,7 +30,7 @@ type port struct {
 
 // openDynamic opens a model, whose files have size bytes, as engineFlags say.
 func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
-	opts := []rt.SessionOption{rt.WithBackend(c.String("backend"))}
+	opts := []modelrt.SessionOption{rt.WithBackend(c.String("backend"))}
 	if threads := c.Int("threads"); threads < 0 {
 		return nil, fmt.Errorf("--threads %d: want 1 or more", threads)
 	} else if threads != 0 {
@@ -42,7 +43,7 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
 	for _, o := range append(boundWork(c.String("backend"), m, size), given...) {
 		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 	}
-	s, err := rt.NewSession(c.Context, m, opts...)
+	s, err := modelrt.NewSession(c.Context, m, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (d *dynamic) connect(to *[]port, a contract.Anchor) error {
 	if a.Role == contract.RunInput || a.Role == contract.RunOutput {
 		transfers = int(d.iterations)
 	}
-	b, err := rt.NewBuffer(info, transfers)
+	b, err := modelrt.NewBuffer(info, transfers)
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}

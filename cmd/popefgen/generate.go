@@ -23,6 +23,7 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
 	&cli.IntFlag{Name: "queue", Usage: "`N` submitted requests may wait", Value: gen.DefaultQueueDepth},
 	&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples, usually 0; the package then has RunSamples", DefaultText: "none does"},
+	&cli.BoolFlag{Name: "no-queues", Usage: "leave out the type Queues, and with it what the package links of queues"},
 	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
 	&cli.StringFlag{Name: "popef", Usage: "`FILE` to which an ONNX model is compiled (default: beside the package's code, unless it is embedded)"},
 	&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the packages of a project (default, if no model is given: " + projectFile + ")"},
@@ -133,7 +134,7 @@ func jobsOf(c *cli.Context) (jobs []job, project string, err error) {
 // jobOf returns the package that the flags name.
 func jobOf(c *cli.Context, models []string) (job, error) {
 	j := job{dir: c.String("output"), models: models, embed: c.Bool("embed")}
-	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), Tests: c.Bool("tests")}
+	j.options = gen.Options{Package: c.String("package"), QueueDepth: c.Int("queue"), NoQueues: c.Bool("no-queues"), Tests: c.Bool("tests")}
 	if c.IsSet("batch-dim") {
 		dim := c.Int("batch-dim")
 		j.options.BatchDim = &dim

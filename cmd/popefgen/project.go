@@ -34,6 +34,7 @@ type projectModel struct {
 	Rename   map[string]string `yaml:"rename"`
 	Queue    *int              `yaml:"queue"`
 	BatchDim *int              `yaml:"batch-dim"`
+	NoQueues bool              `yaml:"no-queues"`
 	Tests    *bool             `yaml:"tests"`
 
 	// For ONNX models.
@@ -127,7 +128,7 @@ func readProject(path string) ([]job, error) {
 
 // job returns what is to be done for a package, of a project in folder base.
 func (m *projectModel) job(base string) (job, error) {
-	j := job{project: true, embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, Tests: true, Renames: m.Rename}}
+	j := job{project: true, embed: m.Embed, options: gen.Options{Package: m.Package, QueueDepth: gen.DefaultQueueDepth, BatchDim: m.BatchDim, NoQueues: m.NoQueues, Tests: true, Renames: m.Rename}}
 	in := func(name string) string {
 		if filepath.IsAbs(name) {
 			return name

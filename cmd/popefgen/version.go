@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 var versionCommand = &cli.Command{
@@ -35,7 +35,7 @@ func version() string {
 
 func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "popefgen %s, %s, %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(w, "writes runners of generation %d; rt runs generations %d to %d\n", rt.Generation, rt.OldestGeneration, rt.Generation)
+	fmt.Fprintf(w, "writes runners of generation %d; rt runs generations %d to %d\n", genrt.Generation, genrt.OldestGeneration, genrt.Generation)
 }
 
 var devicesCommand = &cli.Command{

@@ -22,7 +22,7 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 	f.Const().Id("contract").Op("=").Lit(contractMark)
 	f.Line()
 	comments(f.Group, "spec describes this package to the runtime.")
-	f.Var().Id("spec").Op("=").Qual(rtPath, "Spec").Values(
+	f.Var().Id("spec").Op("=").Qual(genPath, "Spec").Values(
 		jen.Line().Id("Package").Op(":").Lit(p.Package),
 		jen.Line().Id("Contract").Op(":").Id("contract"),
 		jen.Line().Id("Iterations").Op(":").Lit(p.DeviceIterations),
@@ -32,7 +32,7 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 				s.Line().Id("Batch").Op(":").Lit(int(p.BatchSize))
 			}
 		}),
-		jen.Line().Id("Anchors").Op(":").Index().Qual(rtPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
+		jen.Line().Id("Anchors").Op(":").Index().Qual(genPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
 			anchorSpecs(g, p)
 		}),
 		jen.Line(),
@@ -71,7 +71,7 @@ func anchorSpecs(g *jen.Group, p *plan.Plan) {
 			}
 			values = append(values,
 				jen.Id("GoName").Op(":").Lit(t.Name),
-				jen.Id("Role").Op(":").Qual(rtPath, roleConst(a.Role)),
+				jen.Id("Role").Op(":").Qual(genPath, roleConst(a.Role)),
 				jen.Id("Bytes").Op(":").Lit(int(t.Bytes)),
 			)
 			if t.Blocks > 0 && (a.Role == contract.RunInput || a.Role == contract.RunOutput) {
@@ -108,8 +108,8 @@ func skewGuard(f *jen.File) {
 		"If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.",
 		"If the second fails, this code is too old for rt: generate it again.")
 	f.Const().Defs(
-		jen.Id("_").Op("=").Uint().Call(jen.Qual(rtPath, "Generation").Op("-").Lit(generation)),
-		jen.Id("_").Op("=").Uint().Call(jen.Lit(generation).Op("-").Qual(rtPath, "OldestGeneration")),
+		jen.Id("_").Op("=").Uint().Call(jen.Qual(genPath, "Generation").Op("-").Lit(generation)),
+		jen.Id("_").Op("=").Uint().Call(jen.Lit(generation).Op("-").Qual(genPath, "OldestGeneration")),
 	)
 	f.Line()
 }

@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"go/types"
+	"path"
 	"slices"
 	"strings"
 
@@ -152,7 +153,7 @@ func (m runnerMethod) fake(f *jen.File, all []runnerMethod) {
 			case m.name == "Close" || m.name == "Shutdown":
 				values = append(values, jen.Nil())
 			default:
-				values = append(values, jen.Qual(rtPath, "NotFaked").Call(jen.Lit(m.name)))
+				values = append(values, jen.Qual(genPath, "NotFaked").Call(jen.Lit(m.name)))
 			}
 		}
 		g.Return(values...)
@@ -167,8 +168,10 @@ func source(typ string) *jen.Statement {
 			return jen.Op(prefix).Add(source(rest))
 		}
 	}
-	if name, ok := strings.CutPrefix(typ, "rt."); ok {
-		return jen.Qual(rtPath, name)
+	for _, at := range []string{rtPath, modelPath} {
+		if name, ok := strings.CutPrefix(typ, path.Base(at)+"."); ok {
+			return jen.Qual(at, name)
+		}
 	}
 	if name, ok := strings.CutPrefix(typ, "context."); ok {
 		return jen.Qual("context", name)

@@ -37,10 +37,10 @@ func openFunc(f *jen.File, p *plan.Plan) {
 			g.Id("r").Dot("load").Dot(field.Name).Dot("Bind").Call(jen.Id("load").Dot(field.Name))
 		}
 		modelSource(g, p)
-		g.Id("bindings").Op(":=").Func().Params().Index().Qual(rtPath, "Binding").Block(
+		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(
 			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
 			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
-			jen.Return(jen.Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) {
+			jen.Return(jen.Index().Qual(genPath, "Binding").ValuesFunc(func(g *jen.Group) {
 				bindings(g, p, map[string]*jen.Statement{
 					"load": jen.Id("r").Dot("load"), "in": jen.Id("p").Dot("in"), "out": jen.Id("p").Dot("out"), "save": jen.Id("p").Dot("save"),
 				})
@@ -64,7 +64,7 @@ func openFunc(f *jen.File, p *plan.Plan) {
 
 // modelSource says where the model comes from.
 func modelSource(g *jen.Group, p *plan.Plan) {
-	g.Id("source").Op(":=").Qual(rtPath, "Source").ValuesFunc(func(g *jen.Group) {
+	g.Id("source").Op(":=").Qual(genPath, "Source").ValuesFunc(func(g *jen.Group) {
 		if p.Embed != "" {
 			g.Id("Name").Op(":").Lit(p.Embed)
 			g.Id("Bytes").Op(":").Id("model")

@@ -12,7 +12,7 @@ func queuesType(f *jen.File, p *plan.Plan) {
 		"them one after the other. Requests of any number of samples can share batches. Most programs are better",
 		"served by a Runner. The methods may be called from any goroutine.")
 	f.Type().Id("Queues").StructFunc(func(g *jen.Group) {
-		g.Id("core").Qual(rtPath, "Core")
+		g.Id("core").Qual(queuesPath, "Core")
 		for _, s := range streams(p) {
 			if s.id == "load" {
 				s.add(g, p)
@@ -37,7 +37,7 @@ func openQueues(f *jen.File, p *plan.Plan) {
 		if p.Embed == "" {
 			g.Id("path").String()
 		}
-		g.Id("config").Qual(rtPath, "QueueConfig")
+		g.Id("config").Qual(modelPath, "QueueConfig")
 		g.Id("opts").Op("...").Qual(rtPath, "RunnerOption")
 	}).Params(jen.Op("*").Id("Queues"), jen.Error()).BlockFunc(func(g *jen.Group) {
 		if len(p.LoadInputs) > 0 {
@@ -50,12 +50,12 @@ func openQueues(f *jen.File, p *plan.Plan) {
 		modelSource(g, p)
 		bound := jen.Nil()
 		if len(p.LoadInputs)+len(p.SaveOutputs) > 0 {
-			bound = jen.Index().Qual(rtPath, "Binding").ValuesFunc(func(g *jen.Group) {
+			bound = jen.Index().Qual(genPath, "Binding").ValuesFunc(func(g *jen.Group) {
 				bindings(g, p, map[string]*jen.Statement{"load": jen.Id("r").Dot("load"), "save": jen.Id("r").Dot("ports").Dot("save")})
 			})
 		}
 		g.If(
-			jen.Err().Op(":=").Id("r").Dot("core").Dot("OpenQueues").Call(jen.Id("ctx"), jen.Op("&").Id("spec"), jen.Id("source"), bound, jen.Id("config"), jen.Id("opts").Op("...")),
+			jen.Err().Op(":=").Id("r").Dot("core").Dot("Open").Call(jen.Id("ctx"), jen.Op("&").Id("spec"), jen.Id("source"), bound, jen.Id("config"), jen.Id("opts").Op("...")),
 			jen.Err().Op("!=").Nil(),
 		).Block(jen.Return(jen.Nil(), jen.Err()))
 		g.Return(jen.Id("r"), jen.Nil())

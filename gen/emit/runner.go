@@ -32,7 +32,7 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 		return nil, err
 	}
 	streamFuncs(f, p)
-	if len(p.Inputs)+len(p.Outputs) > 0 {
+	if p.Queues {
 		queuesType(f, p)
 		openQueues(f, p)
 		if err := template(f, templates.Queues, p); err != nil {
@@ -80,7 +80,7 @@ func constants(f *jen.File, p *plan.Plan) {
 // ends are the stream ends of one struct.
 type ends struct {
 	id     string // field of Runner ("load") or ports
-	end    string // rt.Input or rt.Output
+	end    string // genrt.Input or genrt.Output
 	fields []plan.Field
 }
 
@@ -99,7 +99,7 @@ func streams(p *plan.Plan) []ends {
 func (s ends) add(g *jen.Group, p *plan.Plan) {
 	g.Id(s.id).StructFunc(func(g *jen.Group) {
 		for _, field := range s.fields {
-			g.Id(field.Name).Qual(rtPath, s.end).Types(fieldType(p, field))
+			g.Id(field.Name).Qual(genPath, s.end).Types(fieldType(p, field))
 		}
 	})
 }
@@ -107,7 +107,7 @@ func (s ends) add(g *jen.Group, p *plan.Plan) {
 func runnerType(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
-		g.Id("core").Qual(rtPath, "Core")
+		g.Id("core").Qual(genPath, "Core")
 		for _, s := range streams(p) {
 			if s.id == "load" {
 				s.add(g, p)

@@ -21,12 +21,12 @@ func tensorTypes(f *jen.File, p *plan.Plan) {
 		f.Line()
 		comments(f.Group, "Flat returns the tensor's elements in row-major order, as a slice of its memory.")
 		f.Func().Params(jen.Id("t").Op("*").Id(t.Name)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
-			jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
+			jen.Return(jen.Qual(genPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 		f.Line()
 		rows(f, t.Name, t, t.Shape)
 		comments(f.Group, wrap(t.FromDoc)...)
 		f.Func().Id(t.From).Params(jen.Id("flat").Index().Add(elemType(t))).Params(jen.Op("*").Id(t.Name), jen.Error()).Block(
-			jen.Return(jen.Qual(rtPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
+			jen.Return(jen.Qual(genPath, "From").Types(jen.Id(t.Name)).Call(jen.Id(t.NameConst), jen.Id("flat"))),
 		)
 		f.Line()
 		if t.Sample != "" {
@@ -46,7 +46,7 @@ func sampleType(f *jen.File, t plan.Tensor) {
 	f.Line()
 	comments(f.Group, "Flat returns the sample's elements in row-major order, as a slice of its memory.")
 	f.Func().Params(jen.Id("t").Op("*").Id(t.Sample)).Id("Flat").Params().Index().Add(elemType(t)).Custom(braces,
-		jen.Return(jen.Qual(rtPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
+		jen.Return(jen.Qual(genPath, "Flat").Types(elemType(t)).Call(jen.Id("t"))))
 	f.Line()
 	rows(f, t.Sample, t, t.SampleShape)
 }
@@ -64,7 +64,7 @@ func rows(f *jen.File, name string, t plan.Tensor, shape []int64) {
 	comments(f.Group, "Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer",
 		"into the tensor, where for _, row := range t.Data would copy it.")
 	f.Func().Params(jen.Id("t").Op("*").Id(name)).Id("Rows").Params().Qual("iter", "Seq2").Types(jen.Int(), row.Add(elemType(t))).Custom(braces,
-		jen.Return(jen.Qual(rtPath, "Rows").Call(jen.Id("t").Dot("Data").Index(jen.Op(":")))))
+		jen.Return(jen.Qual(genPath, "Rows").Call(jen.Id("t").Dot("Data").Index(jen.Op(":")))))
 	f.Line()
 }
 

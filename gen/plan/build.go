@@ -403,6 +403,7 @@ func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
 	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
+	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}

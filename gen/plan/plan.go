@@ -45,6 +45,9 @@ type Options struct {
 	// that counts samples: the package then has a type for one sample of each,
 	// and RunSamples, which computes any number of them.
 	BatchDim *int
+	// NoQueues leaves out the type Queues and OpenQueues: the package then links
+	// nothing of queues.
+	NoQueues bool
 	// Tests adds a file with an example, benchmarks and allocation tests.
 	Tests bool
 }
@@ -75,6 +78,7 @@ type Plan struct {
 	LoadInputs  []Field // of type LoadInputs; if empty, there is no such type
 	SaveOutputs []Field // of type SaveOutputs; if empty, there is no such type
 
+	Queues   bool     // whether there is a type Queues
 	ModelEnv string   // environment variable with the model's directory, for the tests
 	Files    []string // base names of all files: Go files, contract.txt, the model
 	Tests    bool     // whether a test file is among them

@@ -15,6 +15,7 @@ import (
 	samples "github.com/popefgen/popefgen/golden/internal/samples/want"
 	"github.com/popefgen/popefgen/internal/golden"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // running runs the device side of queues until the end of the test.
@@ -33,7 +34,7 @@ func TestQueues(t *testing.T) {
 	r, err := affine.Open(ctx)
 	require.NoError(t, err)
 	closing(t, r)
-	q, err := affine.OpenQueues(ctx, rt.QueueConfig{})
+	q, err := affine.OpenQueues(ctx, modelrt.QueueConfig{})
 	require.NoError(t, err)
 	running(t, q)
 	var all sync.WaitGroup
@@ -65,19 +66,19 @@ func TestQueues(t *testing.T) {
 	require.NoError(t, q.Shutdown(ctx))
 	require.NoError(t, ticket.Wait(ctx), "it was accepted")
 	_, err = q.Enqueue(ctx, in, out)
-	require.ErrorIs(t, err, rt.ErrDisconnected)
+	require.ErrorIs(t, err, modelrt.ErrDisconnected)
 
 	var none affine.Queues
 	_, err = none.Enqueue(ctx, in, out)
 	require.ErrorIs(t, err, rt.ErrClosed)
 	require.ErrorIs(t, errors.Join(none.Run(ctx), none.Flush()), rt.ErrClosed)
 	for name, c := range map[string]struct {
-		config rt.QueueConfig
+		config modelrt.QueueConfig
 		opts   []rt.RunnerOption
 	}{
-		"replicas": {rt.QueueConfig{}, []rt.RunnerOption{rt.WithReplicas(2)}},
-		"batch":    {rt.QueueConfig{Batch: func(rt.Anchor) int { return 1 }}, nil},
-		"ring":     {rt.QueueConfig{RingSize: func(rt.Anchor) int { return 0 }}, nil},
+		"replicas": {modelrt.QueueConfig{}, []rt.RunnerOption{rt.WithReplicas(2)}},
+		"batch":    {modelrt.QueueConfig{Batch: func(modelrt.Anchor) int { return 1 }}, nil},
+		"ring":     {modelrt.QueueConfig{RingSize: func(modelrt.Anchor) int { return 0 }}, nil},
 	} {
 		_, err := affine.OpenQueues(ctx, c.config, c.opts...)
 		require.ErrorIs(t, err, rt.ErrOption, name)
@@ -87,7 +88,7 @@ func TestQueues(t *testing.T) {
 // TestQueuesFrozen freezes the only input: requests are memory for outputs alone.
 func TestQueuesFrozen(t *testing.T) {
 	x := &affine.X{Data: [2][3]float32{{1, 0, 0}, {0, 1, 1}}}
-	q, err := affine.OpenQueues(ctx, rt.QueueConfig{}, affine.FreezeX(x))
+	q, err := affine.OpenQueues(ctx, modelrt.QueueConfig{}, affine.FreezeX(x))
 	require.NoError(t, err)
 	running(t, q)
 	out := affine.NewOutputs()
@@ -100,7 +101,7 @@ func TestQueuesFrozen(t *testing.T) {
 // TestQueuesOfSamples enqueues requests of all sizes, which share batches; what
 // does not fill the last one is flushed.
 func TestQueuesOfSamples(t *testing.T) {
-	q, err := samples.OpenQueues(ctx, rt.QueueConfig{})
+	q, err := samples.OpenQueues(ctx, modelrt.QueueConfig{})
 	require.NoError(t, err)
 	running(t, q)
 	type request struct {
@@ -133,7 +134,7 @@ func TestQueuesOfSamples(t *testing.T) {
 	require.EqualValues(t, 6, q.Manager().Inputs()[0].Enqueued()/samples.BatchSize, "21 samples in 6 batches")
 	r := all[2]
 	_, err = q.EnqueueSamples(ctx, r.x, r.z[1:], r.y, r.twice)
-	require.ErrorIs(t, err, rt.ErrUnbalanced)
+	require.ErrorIs(t, err, modelrt.ErrUnbalanced)
 	if n := testing.AllocsPerRun(10, func() {
 		ticket, err := q.EnqueueSamples(ctx, r.x, r.z, r.y, r.twice)
 		if err = errors.Join(err, q.Flush(), ticket.Wait(ctx)); err != nil {
@@ -147,7 +148,7 @@ func TestQueuesOfSamples(t *testing.T) {
 // TestQueuesKeepState runs models that keep something from run to run, with
 // several device iterations, and with memory given when the model is opened.
 func TestQueuesKeepState(t *testing.T) {
-	q, err := iterations.OpenQueues(ctx, write(t, "iterations", nil)[0], rt.QueueConfig{})
+	q, err := iterations.OpenQueues(ctx, write(t, "iterations", nil)[0], modelrt.QueueConfig{})
 	require.NoError(t, err)
 	running(t, q)
 	in, saved := iterations.NewInputs(), iterations.NewSaveOutputs()
@@ -169,9 +170,9 @@ func TestQueuesKeepState(t *testing.T) {
 	load := loadinputs.NewLoadInputs()
 	load.W.Data = [3]float32{1, 2, 3}
 	path := write(t, "load_inputs", nil)[0]
-	_, err = loadinputs.OpenQueues(ctx, nil, path, rt.QueueConfig{})
+	_, err = loadinputs.OpenQueues(ctx, nil, path, modelrt.QueueConfig{})
 	require.ErrorIs(t, err, rt.ErrNilAnchor)
-	l, err := loadinputs.OpenQueues(ctx, load, path, rt.QueueConfig{})
+	l, err := loadinputs.OpenQueues(ctx, load, path, modelrt.QueueConfig{})
 	require.NoError(t, err)
 	running(t, l)
 	x, y := loadinputs.NewInputs(), loadinputs.NewOutputs()
@@ -195,7 +196,7 @@ func TestQueuesOfTwoPrograms(t *testing.T) {
 	r, err := affine.Open(ctx, rt.WithModelFile(paths...))
 	require.NoError(t, err)
 	closing(t, r)
-	_, err = affine.OpenQueues(ctx, rt.QueueConfig{}, rt.WithModelFile(paths...))
+	_, err = affine.OpenQueues(ctx, modelrt.QueueConfig{}, rt.WithModelFile(paths...))
 	require.ErrorIs(t, err, rt.ErrOption)
 	require.ErrorContains(t, err, `anchor "x"`)
 	require.ErrorContains(t, err, "2 main programs move it")

@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // The verdicts that re-exports may get.
@@ -317,5 +318,5 @@ func TestNearMissesOfNames(t *testing.T) {
 	for _, name := range []string{"x", "z", "w", "b", "scale"} {
 		require.ErrorContains(t, err, fmt.Sprintf("%q", name))
 	}
-	require.ErrorContains(t, r.Session().Connect(ctx, "h2d_ww", &rt.Buffer{}), `did you mean "h2d_w"?`)
+	require.ErrorContains(t, r.Session().Connect(ctx, "h2d_ww", &modelrt.Buffer{}), `did you mean "h2d_w"?`)
 }

@@ -41,7 +41,7 @@ type Port struct {
 
 // ModelOf returns the model of a session whose runs move memory. It fails if a
 // run input or output has no memory, or memory of another size.
-func ModelOf(s *rt.Session, memory Memory, run func(ctx context.Context) error) (*Model, error) {
+func ModelOf(s rt.Session, memory Memory, run func(ctx context.Context) error) (*Model, error) {
 	m := &Model{Contract: s.Contract(), Run: run}
 	for _, a := range m.Contract.Anchors {
 		var to *[]Port

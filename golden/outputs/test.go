@@ -13,7 +13,7 @@ import (
 // session's runs over memory with the goldens in dir. Without goldens it skips
 // the test. With the flag -update, which a package's tests define, it stores
 // the outputs instead.
-func Test(t *testing.T, dir string, s *rt.Session, memory Memory, run func(ctx context.Context) error) {
+func Test(t *testing.T, dir string, s rt.Session, memory Memory, run func(ctx context.Context) error) {
 	t.Helper()
 	set, err := Open(dir)
 	if errors.Is(err, ErrNoGoldens) {

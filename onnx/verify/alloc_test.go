@@ -23,6 +23,7 @@ import (
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // mallocs returns how many times f allocates memory, of several attempts the
@@ -46,7 +47,7 @@ func mallocs(f func()) uint64 {
 func requests(t *testing.T, path string, memory map[string][]byte, options ...rt.RunnerOption) (map[string]func() error, error) {
 	spec := specOf(t, path)
 	spec.Batch = 1
-	slices.SortStableFunc(spec.Anchors, func(a, b rt.AnchorSpec) int { return cmp.Compare(a.Role, b.Role) }) // inputs first
+	slices.SortStableFunc(spec.Anchors, func(a, b genrt.AnchorSpec) int { return cmp.Compare(a.Role, b.Role) }) // inputs first
 	for i := range spec.Anchors {
 		spec.Anchors[i].Blocks = 1
 	}
@@ -55,7 +56,7 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 		data []byte
 	}
 	var ports []port
-	var core rt.Core
+	var core genrt.Core
 	bind := func() {
 		for _, p := range ports {
 			if err := p.bind(p.data); err != nil {
@@ -63,18 +64,18 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 			}
 		}
 	}
-	bindings := func() (all []rt.Binding) {
+	bindings := func() (all []genrt.Binding) {
 		for at, a := range spec.Anchors {
 			data := memory[a.Name]
 			if data == nil {
 				data = make([]byte, a.Bytes*spec.Iterations)
 			}
-			b := rt.Binding{Anchor: at}
-			if a.Role == rt.RunInput {
-				in := rt.NewRawInput(len(data))
+			b := genrt.Binding{Anchor: at}
+			if a.Role == genrt.RunInput {
+				in := genrt.NewRawInput(len(data))
 				b.Stream, ports = in, append(ports, port{in.Bind, data})
 			} else {
-				out := rt.NewRawOutput(len(data))
+				out := genrt.NewRawOutput(len(data))
 				b.Stream, ports = out, append(ports, port{out.Bind, data})
 			}
 			all = append(all, b)
@@ -83,7 +84,7 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); require.NoError(t, core.Close()) })
-	if err := core.Open(ctx, spec, rt.Source{Path: path}, bindings, func(replica, _ int) {
+	if err := core.Open(ctx, spec, genrt.Source{Path: path}, bindings, func(replica, _ int) {
 		if replica >= 0 {
 			bind()
 		}
@@ -107,7 +108,7 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 			return core.Enqueue(ctx, slot, rt.LeastBusy).Wait(ctx)
 		},
 	}
-	var all []rt.Samples
+	var all []genrt.Samples
 	for i, a := range spec.Anchors {
 		view := samplesOf[a.Bytes]
 		if view == nil || spec.Iterations > 1 {
@@ -121,7 +122,7 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 
 // samplesOf view memory as samples of so many bytes, of types such as generated
 // packages declare: those of the public models, as samples of one run each.
-var samplesOf = map[int]func([]byte) rt.Samples{
+var samplesOf = map[int]func([]byte) genrt.Samples{
 	4: samples[[4]byte], 8: samples[[8]byte], 12: samples[[12]byte], 16: samples[[16]byte],
 	24: samples[[24]byte], 40: samples[[40]byte], 52: samples[[52]byte], 64: samples[[64]byte],
 	256: samples[[256]byte], 512: samples[[512]byte], 856: samples[[856]byte], 1024: samples[[1024]byte],
@@ -134,8 +135,8 @@ var samplesOf = map[int]func([]byte) rt.Samples{
 	1486848: samples[[1486848]byte], 1638400: samples[[1638400]byte], 1806336: samples[[1806336]byte], 3906816: samples[[3906816]byte],
 }
 
-func samples[S any](b []byte) rt.Samples {
-	return rt.SamplesOf(unsafe.Slice((*S)(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b))/unsafe.Sizeof(*new(S))))
+func samples[S any](b []byte) genrt.Samples {
+	return genrt.SamplesOf(unsafe.Slice((*S)(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b))/unsafe.Sizeof(*new(S))))
 }
 
 // TestPublicModelsAllocateNothing counts what requests to the public models, to
@@ -241,12 +242,12 @@ func TestConformanceModelsAllocateNothing(t *testing.T) {
 			continue
 		}
 		count := func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
-			request := func(s *rt.Session) {
+			request := func(s rt.Session) {
 				if err := s.Run(ctx); err != nil {
 					t.Fatalf("%s: %v", c.Dir, err)
 				}
 			}
-			return withSession(ctx, m, inputs, func(s *rt.Session) error {
+			return withSession(ctx, m, inputs, func(s rt.Session) error {
 				request(s)
 				if n := mallocs(func() { request(s) }); n != 0 {
 					t.Errorf("%s allocates %d times", c.Dir, n)

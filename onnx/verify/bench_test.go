@@ -10,6 +10,7 @@ import (
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // BenchmarkPublicModels runs the public models on their first data set, with
@@ -43,7 +44,7 @@ func BenchmarkPublicModels(b *testing.B) {
 
 func benchmarkModel(b *testing.B, model *popef.Model, inputs map[string][]byte, threads int) {
 	ctx := context.Background()
-	s, err := rt.NewSession(ctx, model, rt.WithThreads(threads))
+	s, err := modelrt.NewSession(ctx, model, rt.WithThreads(threads))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func benchmarkModel(b *testing.B, model *popef.Model, inputs map[string][]byte, 
 		if !ok {
 			b.Fatalf("no stream %q", a.Handle)
 		}
-		mem, err := rt.NewBuffer(info, s.DeviceIterations())
+		mem, err := modelrt.NewBuffer(info, s.DeviceIterations())
 		if err != nil {
 			b.Fatal(err)
 		}

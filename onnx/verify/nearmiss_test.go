@@ -15,6 +15,7 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestNearMissCases runs models that a guard of a pass or an assumption of the
@@ -68,13 +69,13 @@ func TestIfWithImpossibleBranch(t *testing.T) {
 	model, err := r.Model("if")
 	require.NoError(t, err)
 	defer model.Close()
-	s, err := rt.NewSession(context.Background(), model, rt.WithBackend("cpu"))
+	s, err := modelrt.NewSession(context.Background(), model, rt.WithBackend("cpu"))
 	require.NoError(t, err)
 	defer s.Close()
 	buffers := map[string][]byte{}
 	for _, a := range append(s.UserInputs(), s.UserOutputs()...) {
 		info, _ := s.Stream(a.Handle)
-		b, err := rt.NewBuffer(info, s.DeviceIterations())
+		b, err := modelrt.NewBuffer(info, s.DeviceIterations())
 		require.NoError(t, err)
 		buffers[a.Name] = b.Bytes()
 		require.NoError(t, s.Connect(context.Background(), a.Handle, b))

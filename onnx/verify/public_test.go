@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // execute runs a model on the CPU engine.
@@ -24,14 +25,14 @@ func execute(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map
 	return executeWith(ctx, m, inputs)
 }
 
-func executeWith(ctx context.Context, m *popef.Model, inputs map[string][]byte, options ...rt.SessionOption) (map[string][]byte, error) {
-	return withSession(ctx, m, inputs, func(s *rt.Session) error { return s.Run(ctx) }, options...)
+func executeWith(ctx context.Context, m *popef.Model, inputs map[string][]byte, options ...modelrt.SessionOption) (map[string][]byte, error) {
+	return withSession(ctx, m, inputs, func(s rt.Session) error { return s.Run(ctx) }, options...)
 }
 
 // withSession opens a model on the CPU engine, connects memory for its inputs and
 // outputs and calls use. It returns the outputs.
-func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, use func(*rt.Session) error, options ...rt.SessionOption) (map[string][]byte, error) {
-	s, err := rt.NewSession(ctx, m, append(options, rt.WithBackend("cpu"))...)
+func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, use func(rt.Session) error, options ...modelrt.SessionOption) (map[string][]byte, error) {
+	s, err := modelrt.NewSession(ctx, m, append(options, rt.WithBackend("cpu"))...)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +43,7 @@ func withSession(ctx context.Context, m *popef.Model, inputs map[string][]byte, 
 		if !ok {
 			return nil, fmt.Errorf("no stream %q", a.Handle)
 		}
-		b, err := rt.NewBuffer(info, s.DeviceIterations())
+		b, err := modelrt.NewBuffer(info, s.DeviceIterations())
 		if err != nil {
 			return nil, err
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // TestReplicasShareWeights opens replicas of compiled models and
@@ -57,15 +58,15 @@ func TestReplicasShareWeights(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, c.WriteFile(path, o.compressed))
 			spec := specOf(t, path)
-			var core rt.Core
-			var in []*rt.RawInput
-			var out []*rt.RawOutput
-			bindings := func() []rt.Binding {
-				i, o := rt.NewRawInput(4*rows*n), rt.NewRawOutput(4*rows*n)
+			var core genrt.Core
+			var in []*genrt.RawInput
+			var out []*genrt.RawOutput
+			bindings := func() []genrt.Binding {
+				i, o := genrt.NewRawInput(4*rows*n), genrt.NewRawOutput(4*rows*n)
 				in, out = append(in, i), append(out, o)
-				return []rt.Binding{{Anchor: 0, Stream: i}, {Anchor: 1, Stream: o}}
+				return []genrt.Binding{{Anchor: 0, Stream: i}, {Anchor: 1, Stream: o}}
 			}
-			require.NoError(t, core.Open(ctx, spec, rt.Source{Path: path}, bindings, nil, rt.WithReplicas(3)))
+			require.NoError(t, core.Open(ctx, spec, genrt.Source{Path: path}, bindings, nil, rt.WithReplicas(3)))
 			defer core.Close() //nolint:errcheck // nothing depends on it
 			answer := func(i int) []byte {
 				y := make([]byte, 4*rows*n)
@@ -104,19 +105,19 @@ func TestReplicasShareWeights(t *testing.T) {
 }
 
 // specOf is what generated code would know of a compiled model.
-func specOf(t *testing.T, path string) *rt.Spec {
+func specOf(t *testing.T, path string) *genrt.Spec {
 	m, err := popef.Load(path)
 	require.NoError(t, err)
 	defer m.Close()
 	found := contract.Of(m)
-	spec := &rt.Spec{Package: "model", Contract: found.Callers().Text(), Iterations: found.DeviceIterations(), QueueDepth: 1}
+	spec := &genrt.Spec{Package: "model", Contract: found.Callers().Text(), Iterations: found.DeviceIterations(), QueueDepth: 1}
 	for _, a := range found.Anchors {
-		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
+		if a.Role != genrt.RunInput && a.Role != genrt.RunOutput {
 			continue
 		}
 		size, err := a.Info.SizeInBytes()
 		require.NoError(t, err)
-		spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: int(size)})
+		spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: int(size)})
 	}
 	return spec
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/rt/internal/rttest"
 	"github.com/popefgen/popefgen/rt/ring"
 )
 
@@ -89,7 +90,7 @@ func BenchmarkRing(b *testing.B) {
 // ring is one atomic exchange at least, so that two of these bound what an
 // uncontended ring can reach on the machine at hand.
 func TestRingAgainstChannel(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		t.Skip("it measures")
 	}
 	const n, rounds = 300, 100

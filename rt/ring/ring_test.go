@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/rttest"
 	"github.com/popefgen/popefgen/rt/ring"
 )
 
@@ -39,20 +40,10 @@ func read(t testing.TB, r *ring.Ring[int], want ...int) {
 	}
 }
 
-// eventually waits for something that another goroutine is about to do.
-func eventually(t testing.TB, ok func() bool, what string) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !ok(); time.Sleep(50 * time.Microsecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: still not after 20 s", what)
-		}
-	}
-}
-
 // waits waits until a side of a ring has parked.
 func waits[T any](t testing.TB, r *ring.Ring[T], side string) {
 	t.Helper()
-	eventually(t, func() bool { return strings.Contains(r.State(""), side+" waits") }, side+" waits")
+	rttest.Eventually(t, func() bool { return strings.Contains(r.State(""), side+" waits") }, side+" waits")
 }
 
 func TestFeature48_RingWriteSide(t *testing.T) {
@@ -268,7 +259,7 @@ func TestFeature53_StateText(t *testing.T) {
 // consumer keeps several locked and now and then gives them back.
 func TestFeature48_RingManyItems(t *testing.T) {
 	n := 10_000_000
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		n = 300_000
 	}
 	for name, rounds := range map[string]int{"parking": 0, "spinning": 20_000} {
@@ -395,7 +386,7 @@ func TestRingModel(t *testing.T) {
 // any moment: nobody may be left waiting.
 func TestRingChaos(t *testing.T) {
 	rounds := 300
-	if raceEnabled || testing.Short() {
+	if rttest.RaceEnabled || testing.Short() {
 		rounds = 60
 	}
 	for round := range rounds {

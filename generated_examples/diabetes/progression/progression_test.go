@@ -15,6 +15,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func Example() {
@@ -95,10 +97,10 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("age", rt.Flat[byte](in.Age))
-	memory.Add("sex", rt.Flat[byte](in.Sex))
-	memory.Add("measurements", rt.Flat[byte](in.Measurements))
-	memory.Add("progression", rt.Flat[byte](out.Progression))
+	memory.Add("age", genrt.Flat[byte](in.Age))
+	memory.Add("sex", genrt.Flat[byte](in.Sex))
+	memory.Add("measurements", genrt.Flat[byte](in.Measurements))
+	memory.Add("progression", genrt.Flat[byte](out.Progression))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -137,7 +139,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -15,6 +15,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func Example() {
@@ -97,12 +99,12 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("letter", rt.Flat[byte](in.Letter))
-	memory.Add("hidden", rt.Flat[byte](in.Hidden))
-	memory.Add("cell", rt.Flat[byte](in.Cell))
-	memory.Add("next", rt.Flat[byte](out.Next))
-	memory.Add("hidden_out", rt.Flat[byte](out.HiddenOut))
-	memory.Add("cell_out", rt.Flat[byte](out.CellOut))
+	memory.Add("letter", genrt.Flat[byte](in.Letter))
+	memory.Add("hidden", genrt.Flat[byte](in.Hidden))
+	memory.Add("cell", genrt.Flat[byte](in.Cell))
+	memory.Add("next", genrt.Flat[byte](out.Next))
+	memory.Add("hidden_out", genrt.Flat[byte](out.HiddenOut))
+	memory.Add("cell_out", genrt.Flat[byte](out.CellOut))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -141,7 +143,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

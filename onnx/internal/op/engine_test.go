@@ -14,6 +14,7 @@ import (
 	"github.com/popefgen/popefgen/onnx/internal/op"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // TestOperatorsOnEngine compiles every operator in every form and with every
@@ -63,14 +64,14 @@ func runEngine(t *testing.T, r *compile.Result, feeds map[string][]byte) map[str
 	m, err := r.Model("test")
 	require.NoError(t, err)
 	defer m.Close()
-	s, err := rt.NewSession(context.Background(), m, rt.WithBackend("cpu"), rt.WithThreads(1))
+	s, err := modelrt.NewSession(context.Background(), m, rt.WithBackend("cpu"), rt.WithThreads(1))
 	require.NoError(t, err)
 	defer s.Close()
 	outputs := map[string][]byte{}
 	for _, a := range append(s.UserInputs(), s.UserOutputs()...) {
 		info, ok := s.Stream(a.Handle)
 		require.True(t, ok, a.Handle)
-		b, err := rt.NewBuffer(info, s.DeviceIterations())
+		b, err := modelrt.NewBuffer(info, s.DeviceIterations())
 		require.NoError(t, err)
 		if a.Type == popef.Input {
 			copy(b.Bytes(), feeds[a.Name])

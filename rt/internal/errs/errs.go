@@ -7,3 +7,11 @@ import "errors"
 // ErrOption is rt.ErrOption: an option has a value that is out of range, or no
 // meaning where it was given.
 var ErrOption = errors.New("bad option")
+
+// ErrConcurrent, ErrQueueFull, ErrOverloaded and ErrTicketUsed are those of rt.
+var (
+	ErrConcurrent = errors.New("called concurrently")
+	ErrQueueFull  = errors.New("queue is full")
+	ErrOverloaded = errors.New("too many calls wait")
+	ErrTicketUsed = errors.New("ticket was used already")
+)

@@ -6,6 +6,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // openCallbacks opens a session and connects a callback to every stream that a
@@ -20,22 +21,22 @@ func (t *Target) openCallbacks(ctx context.Context) (*driver, error) {
 	for _, in := range t.Inputs {
 		data[in.Anchor.Handle] = cut(in.Requests, iterations)
 	}
-	only := func(role contract.Role) rt.CallbackPredicate {
-		return func(a rt.Anchor) rt.CallbackPolicy {
+	only := func(role contract.Role) modelrt.CallbackPredicate {
+		return func(a modelrt.Anchor) modelrt.CallbackPolicy {
 			if a.Role == role {
-				return rt.BindUser
+				return modelrt.BindUser
 			}
-			return rt.SkipBind
+			return modelrt.SkipBind
 		}
 	}
-	err = s.HandleInputs(ctx, func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], true) }, only(contract.RunInput), true)
+	err = modelrt.HandleInputs(ctx, s, func(a modelrt.Anchor) ipu.Stream { return callback(data[a.Handle], true) }, only(contract.RunInput), true)
 	if err == nil {
 		var all [][]byte
 		if all, err = memories(s.Contract()); err == nil {
 			for i, a := range outputs(s.Contract()) {
 				data[a.Handle] = cut(all[i:i+1], iterations)
 			}
-			err = s.HandleOutputs(ctx, func(a rt.Anchor) ipu.Stream { return callback(data[a.Handle], false) }, only(contract.RunOutput), true)
+			err = modelrt.HandleOutputs(ctx, s, func(a modelrt.Anchor) ipu.Stream { return callback(data[a.Handle], false) }, only(contract.RunOutput), true)
 		}
 	}
 	if err != nil {
@@ -58,7 +59,7 @@ func cut(requests [][]byte, iterations int) [][]byte {
 }
 
 // callback moves transfers between the engine and memory, which takes turns.
-func callback(memory [][]byte, input bool) *rt.Callback {
+func callback(memory [][]byte, input bool) *modelrt.Callback {
 	done, ahead := 0, 0
 	fetch := func(buf []byte) error {
 		m := memory[(done+ahead)%len(memory)]
@@ -70,7 +71,7 @@ func callback(memory [][]byte, input bool) *rt.Callback {
 		ahead++
 		return nil
 	}
-	return &rt.Callback{
+	return &modelrt.Callback{
 		OnFetch:      func(_ context.Context, buf []byte) error { return fetch(buf) },
 		OnPrefetch:   func(buf []byte) bool { return input && fetch(buf) == nil },
 		OnComplete:   func() { done++; ahead = max(0, ahead-1) },
@@ -81,7 +82,7 @@ func callback(memory [][]byte, input bool) *rt.Callback {
 // caller is a client that runs a session.
 type caller struct {
 	ctx     context.Context
-	session *rt.Session
+	session rt.Session
 }
 
 func (c *caller) start(int) error  { return c.session.Run(c.ctx) }

@@ -7,6 +7,7 @@ import (
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // Opening is what it took from a file to the first answer, step by step. Its
@@ -56,7 +57,7 @@ func Open(ctx context.Context, t *Target) (o Opening, mem Memory, err error) {
 	}
 	defer m.Close()
 	step(&o.Read)
-	s, err := rt.NewSession(ctx, m, t.sessionOptions(rt.Deferred())...)
+	s, err := modelrt.NewSession(ctx, m, t.sessionOptions(modelrt.Deferred())...)
 	if err != nil {
 		return o, mem, err
 	}
@@ -96,9 +97,9 @@ func Open(ctx context.Context, t *Target) (o Opening, mem Memory, err error) {
 }
 
 // connect gives a stream of a run memory, filled with data.
-func connect(s *rt.Session, a rt.Anchor, data []byte) error {
+func connect(s rt.Session, a modelrt.Anchor, data []byte) error {
 	info, _ := s.Stream(a.Handle)
-	b, err := rt.NewBuffer(info, s.DeviceIterations())
+	b, err := modelrt.NewBuffer(info, s.DeviceIterations())
 	if err != nil {
 		return err
 	}
@@ -107,7 +108,7 @@ func connect(s *rt.Session, a rt.Anchor, data []byte) error {
 }
 
 // memoryOf returns what is known of a session's memory.
-func memoryOf(s *rt.Session) Memory {
+func memoryOf(s rt.Session) Memory {
 	stats := s.Stats()
 	m := Memory{Data: stats.DataBytes, Executable: stats.ExecutableBytes, Resident: PeakResident()}
 	if e, ok := s.Engine().(*cpu.Engine); ok {

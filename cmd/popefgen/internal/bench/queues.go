@@ -7,12 +7,13 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // queued is a session whose queues clients fill, and the goroutine that runs it.
 type queued struct {
-	session *rt.Session
-	group   *rt.QueueGroup
+	session rt.Session
+	group   *modelrt.QueueGroup
 
 	ended chan struct{} // closed when the session ran no more
 	err   error         // why; written before
@@ -31,7 +32,7 @@ func (t *Target) openQueues(ctx context.Context, c Config) (*driver, error) {
 	}
 	go func() {
 		defer close(q.ended)
-		q.err = s.QueueManager().Run(ctx)
+		q.err = modelrt.Queues(s).Run(ctx)
 	}()
 	d.close = func() error {
 		err := end() // Run returns
@@ -43,11 +44,11 @@ func (t *Target) openQueues(ctx context.Context, c Config) (*driver, error) {
 
 func (q *queued) open(ctx context.Context, t *Target, c Config) (*driver, error) {
 	contractOf := q.session.Contract()
-	m, err := q.session.NewQueueManager(ctx, rt.QueueConfig{RingSize: rt.RingSizeForMain(contractOf, max(2, c.Clients*c.InFlight), 1)})
+	m, err := modelrt.NewQueueManager(ctx, q.session, modelrt.QueueConfig{RingSize: modelrt.RingSizeForMain(contractOf, max(2, c.Clients*c.InFlight), 1)})
 	if err != nil {
 		return nil, err
 	}
-	var queues []rt.Queue
+	var queues []modelrt.Queue
 	for _, in := range t.Inputs {
 		queue, err := m.InputQueue(in.Anchor.Handle)
 		if err != nil {
@@ -105,7 +106,7 @@ func (c *enqueuer) finish(slot int) error {
 
 // because returns why the device's side ended, if that is why a request failed.
 func (q *queued) because(err error) error {
-	if !errors.Is(err, rt.ErrDisconnected) {
+	if !errors.Is(err, modelrt.ErrDisconnected) {
 		return err
 	}
 	<-q.ended

@@ -5,11 +5,12 @@ import (
 
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // runner is what generated code is, for a model that is only known now.
 type runner struct {
-	core     rt.Core
+	core     genrt.Core
 	contract contract.Contract
 	replicas []*ports
 	slots    []exchange // of submitted requests, by slot
@@ -17,8 +18,8 @@ type runner struct {
 
 // ports are the ends of the streams of one replica.
 type ports struct {
-	in  []*rt.RawInput
-	out []*rt.RawOutput
+	in  []*genrt.RawInput
+	out []*genrt.RawOutput
 }
 
 // exchange is the memory of a request: of its inputs and outputs.
@@ -41,13 +42,13 @@ func (p *ports) bind(e *exchange) error {
 
 // openCore opens a runner with places for so many submitted requests. spec may
 // be changed before.
-func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec), opts ...rt.RunnerOption) (*runner, error) {
+func (t *Target) openCore(ctx context.Context, depth int, change func(*genrt.Spec), opts ...rt.RunnerOption) (*runner, error) {
 	c, err := t.contract()
 	if err != nil {
 		return nil, err
 	}
 	r := &runner{contract: c, slots: make([]exchange, depth)}
-	spec := &rt.Spec{Package: t.base(), Contract: c.Callers().Text(), Iterations: c.DeviceIterations(), QueueDepth: depth}
+	spec := &genrt.Spec{Package: t.base(), Contract: c.Callers().Text(), Iterations: c.DeviceIterations(), QueueDepth: depth}
 	anchors := make([]contract.Anchor, 0, len(t.Inputs))
 	for _, in := range t.Inputs {
 		anchors = append(anchors, in.Anchor)
@@ -57,21 +58,21 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 		if err != nil {
 			return nil, err
 		}
-		spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: n})
+		spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: n})
 	}
 	if change != nil {
 		change(spec)
 	}
-	bindings := func() []rt.Binding {
-		p, all := &ports{}, []rt.Binding{}
+	bindings := func() []genrt.Binding {
+		p, all := &ports{}, []genrt.Binding{}
 		for at, a := range spec.Anchors {
 			n := a.Bytes * spec.Iterations
-			if a.Role == rt.RunInput {
-				p.in = append(p.in, rt.NewRawInput(n))
-				all = append(all, rt.Binding{Anchor: at, Stream: p.in[len(p.in)-1]})
+			if a.Role == genrt.RunInput {
+				p.in = append(p.in, genrt.NewRawInput(n))
+				all = append(all, genrt.Binding{Anchor: at, Stream: p.in[len(p.in)-1]})
 			} else {
-				p.out = append(p.out, rt.NewRawOutput(n))
-				all = append(all, rt.Binding{Anchor: at, Stream: p.out[len(p.out)-1]})
+				p.out = append(p.out, genrt.NewRawOutput(n))
+				all = append(all, genrt.Binding{Anchor: at, Stream: p.out[len(p.out)-1]})
 			}
 		}
 		r.replicas = append(r.replicas, p)
@@ -84,7 +85,7 @@ func (t *Target) openCore(ctx context.Context, depth int, change func(*rt.Spec),
 		// Memory of another size stays unbound, and the request fails with that.
 		_ = r.replicas[replica].bind(&r.slots[slot])
 	}
-	source := rt.Source{Name: t.Name, Bytes: t.Bytes}
+	source := genrt.Source{Name: t.Name, Bytes: t.Bytes}
 	for _, o := range t.options() {
 		opts = append(opts, o)
 	}

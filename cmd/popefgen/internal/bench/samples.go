@@ -6,6 +6,7 @@ import (
 
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // openSamples opens a runner whose requests are samples. Which part of every
@@ -25,7 +26,7 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 		blocks[plan.Contract.Fields[f.Anchor].Stream] = int(plan.Tensors[f.Tensor].Blocks)
 	}
 	batching := rt.WithBatching(rt.BatchPolicy{Linger: c.Linger})
-	r, err := t.openCore(ctx, 1, func(spec *rt.Spec) {
+	r, err := t.openCore(ctx, 1, func(spec *genrt.Spec) {
 		spec.Batch = int(plan.BatchSize)
 		for i := range spec.Anchors {
 			spec.Anchors[i].Blocks = blocks[spec.Anchors[i].Handle]
@@ -45,8 +46,8 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 		for _, a := range outputs(r.contract) {
 			size, err := transferBytes(a)
 			if err == nil {
-				var out rt.Samples
-				out, err = rt.RawSamples(make([]byte, size/batch*c.Samples), c.Samples)
+				var out genrt.Samples
+				out, err = genrt.RawSamples(make([]byte, size/batch*c.Samples), c.Samples)
 				s.out = append(s.out, out)
 			}
 			if err != nil {
@@ -54,7 +55,7 @@ func (t *Target) openSamples(ctx context.Context, c Config) (*driver, error) {
 				return nil, err
 			}
 		}
-		s.all = make([]rt.Samples, len(in)+len(s.out))
+		s.all = make([]genrt.Samples, len(in)+len(s.out))
 		d.clients = append(d.clients, s)
 	}
 	return d, nil
@@ -92,10 +93,10 @@ func (in *Input) samples(batch, blocks, iterations, atLeast int) sampled {
 // sampler is a client that calls RunSamples.
 type sampler struct {
 	ctx  context.Context
-	core *rt.Core
+	core *genrt.Core
 	in   []sampled
-	out  []rt.Samples
-	all  []rt.Samples
+	out  []genrt.Samples
+	all  []genrt.Samples
 	n    int // samples in a request
 	at   int
 }
@@ -104,7 +105,7 @@ func (c *sampler) start(int) error {
 	for i := range c.in {
 		in := &c.in[i]
 		from := c.at % (in.n - c.n + 1)
-		s, err := rt.RawSamples(in.data[from*in.bytes:(from+c.n)*in.bytes], c.n)
+		s, err := genrt.RawSamples(in.data[from*in.bytes:(from+c.n)*in.bytes], c.n)
 		if err != nil {
 			return err
 		}

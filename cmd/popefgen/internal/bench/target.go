@@ -9,6 +9,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // Target is a model and how it is to be run.
@@ -53,8 +54,8 @@ func (t *Target) options() []rt.Option {
 }
 
 // sessionOptions are options and more of a session.
-func (t *Target) sessionOptions(more ...rt.SessionOption) []rt.SessionOption {
-	var all []rt.SessionOption
+func (t *Target) sessionOptions(more ...modelrt.SessionOption) []modelrt.SessionOption {
+	var all []modelrt.SessionOption
 	for _, o := range t.options() {
 		all = append(all, o)
 	}
@@ -62,12 +63,12 @@ func (t *Target) sessionOptions(more ...rt.SessionOption) []rt.SessionOption {
 }
 
 // session opens the model and a session of it, which together are closed.
-func (t *Target) session(ctx context.Context, opts ...rt.SessionOption) (*rt.Session, func() error, error) {
+func (t *Target) session(ctx context.Context, opts ...modelrt.SessionOption) (rt.Session, func() error, error) {
 	m, err := t.Model(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := rt.NewSession(ctx, m, t.sessionOptions(opts...)...)
+	s, err := modelrt.NewSession(ctx, m, t.sessionOptions(opts...)...)
 	if err != nil {
 		m.Close()
 		return nil, nil, err

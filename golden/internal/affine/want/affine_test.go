@@ -15,6 +15,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 func Example() {
@@ -93,8 +95,8 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("x", rt.Flat[byte](in.X))
-	memory.Add("y", rt.Flat[byte](out.Y))
+	memory.Add("x", genrt.Flat[byte](in.X))
+	memory.Add("y", genrt.Flat[byte](out.Y))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -133,7 +135,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

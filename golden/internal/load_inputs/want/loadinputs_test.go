@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -99,9 +101,9 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("x", rt.Flat[byte](in.X))
-	memory.Add("factor", rt.Flat[byte](in.Factor))
-	memory.Add("y", rt.Flat[byte](out.Y))
+	memory.Add("x", genrt.Flat[byte](in.X))
+	memory.Add("factor", genrt.Flat[byte](in.Factor))
+	memory.Add("y", genrt.Flat[byte](out.Y))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -140,7 +142,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, NewLoadInputs(), modelPath("load_inputs.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, NewLoadInputs(), modelPath("load_inputs.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // Model is the interface of a Runner, so that code can be tested without the model: *Runner and *Fake
@@ -51,7 +52,7 @@ func (f *Fake) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	if f.RunFunc != nil {
 		return f.RunFunc(ctx, in, out)
 	}
-	return rt.NotFaked("Run")
+	return genrt.NotFaked("Run")
 }
 
 // RunOn calls RunOnFunc.
@@ -68,7 +69,7 @@ func (f *Fake) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket,
 		return f.SubmitFunc(ctx, in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("Submit")
+	return zero0, genrt.NotFaked("Submit")
 }
 
 // SubmitOn calls SubmitOnFunc.
@@ -85,7 +86,7 @@ func (f *Fake) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 		return f.TrySubmitFunc(in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("TrySubmit")
+	return zero0, genrt.NotFaked("TrySubmit")
 }
 
 // TrySubmitOn calls TrySubmitOnFunc.
@@ -101,7 +102,7 @@ func (f *Fake) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	if f.UpdateWeightsFunc != nil {
 		return f.UpdateWeightsFunc(ctx, weights...)
 	}
-	return rt.NotFaked("UpdateWeights")
+	return genrt.NotFaked("UpdateWeights")
 }
 
 // Shutdown calls ShutdownFunc.

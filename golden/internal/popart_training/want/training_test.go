@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -100,13 +102,13 @@ func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
 	for i := range in.Input {
-		memory.Add("input", rt.Flat[byte](&in.Input[i]))
+		memory.Add("input", genrt.Flat[byte](&in.Input[i]))
 	}
 	for i := range in.Input1 {
-		memory.Add("input/1", rt.Flat[byte](&in.Input1[i]))
+		memory.Add("input/1", genrt.Flat[byte](&in.Input1[i]))
 	}
 	for i := range out.Nll0 {
-		memory.Add("Nll:0", rt.Flat[byte](&out.Nll0[i]))
+		memory.Add("Nll:0", genrt.Flat[byte](&out.Nll0[i]))
 	}
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
@@ -146,7 +148,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, "", rt.QueueConfig{}, rt.WithModelFile(modelPath("executable.popef"), modelPath("variables.popef")))
+	q, err := OpenQueues(ctx, "", modelrt.QueueConfig{}, rt.WithModelFile(modelPath("executable.popef"), modelPath("variables.popef")))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -100,10 +102,10 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("x", rt.Flat[byte](in.X))
-	memory.Add("z", rt.Flat[byte](in.Z))
-	memory.Add("y", rt.Flat[byte](out.Y))
-	memory.Add("twice", rt.Flat[byte](out.Twice))
+	memory.Add("x", genrt.Flat[byte](in.X))
+	memory.Add("z", genrt.Flat[byte](in.Z))
+	memory.Add("y", genrt.Flat[byte](out.Y))
+	memory.Add("twice", genrt.Flat[byte](out.Twice))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -142,7 +144,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, NewLoadInputs(), modelPath("reexport.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, NewLoadInputs(), modelPath("reexport.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

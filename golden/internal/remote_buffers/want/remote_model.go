@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // Model is the interface of a Runner, so that code can be tested without the model: *Runner and *Fake
@@ -57,7 +58,7 @@ func (f *Fake) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	if f.RunFunc != nil {
 		return f.RunFunc(ctx, in, out)
 	}
-	return rt.NotFaked("Run")
+	return genrt.NotFaked("Run")
 }
 
 // RunOn calls RunOnFunc.
@@ -74,7 +75,7 @@ func (f *Fake) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket,
 		return f.SubmitFunc(ctx, in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("Submit")
+	return zero0, genrt.NotFaked("Submit")
 }
 
 // SubmitOn calls SubmitOnFunc.
@@ -91,7 +92,7 @@ func (f *Fake) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 		return f.TrySubmitFunc(in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("TrySubmit")
+	return zero0, genrt.NotFaked("TrySubmit")
 }
 
 // TrySubmitOn calls TrySubmitOnFunc.
@@ -107,7 +108,7 @@ func (f *Fake) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	if f.UpdateWeightsFunc != nil {
 		return f.UpdateWeightsFunc(ctx, weights...)
 	}
-	return rt.NotFaked("UpdateWeights")
+	return genrt.NotFaked("UpdateWeights")
 }
 
 // Save calls SaveFunc.
@@ -115,7 +116,7 @@ func (f *Fake) Save(ctx context.Context, out *SaveOutputs) error {
 	if f.SaveFunc != nil {
 		return f.SaveFunc(ctx, out)
 	}
-	return rt.NotFaked("Save")
+	return genrt.NotFaked("Save")
 }
 
 // SaveOn calls SaveOnFunc.
@@ -131,7 +132,7 @@ func (f *Fake) SaveAtClose(ctx context.Context, replica int, out *SaveOutputs) e
 	if f.SaveAtCloseFunc != nil {
 		return f.SaveAtCloseFunc(ctx, replica, out)
 	}
-	return rt.NotFaked("SaveAtClose")
+	return genrt.NotFaked("SaveAtClose")
 }
 
 // Shutdown calls ShutdownFunc.

@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -98,8 +100,8 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("index", rt.Flat[byte](in.Index))
-	memory.Add("row", rt.Flat[byte](out.Row))
+	memory.Add("index", genrt.Flat[byte](in.Index))
+	memory.Add("row", genrt.Flat[byte](out.Row))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -138,7 +140,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, modelPath("remote.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelPath("remote.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -99,9 +101,9 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("input/1", rt.Flat[byte](in.Query))
-	memory.Add("input/2", rt.Flat[byte](in.Document))
-	memory.Add("Gemm:0", rt.Flat[byte](out.Input1))
+	memory.Add("input/1", genrt.Flat[byte](in.Query))
+	memory.Add("input/2", genrt.Flat[byte](in.Document))
+	memory.Add("Gemm:0", genrt.Flat[byte](out.Input1))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -140,7 +142,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, modelPath("renames.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelPath("renames.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // Model is the interface of a Runner, so that code can be tested without the model: *Runner and *Fake
@@ -59,7 +60,7 @@ func (f *Fake) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	if f.RunFunc != nil {
 		return f.RunFunc(ctx, in, out)
 	}
-	return rt.NotFaked("Run")
+	return genrt.NotFaked("Run")
 }
 
 // RunOn calls RunOnFunc.
@@ -76,7 +77,7 @@ func (f *Fake) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket,
 		return f.SubmitFunc(ctx, in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("Submit")
+	return zero0, genrt.NotFaked("Submit")
 }
 
 // SubmitOn calls SubmitOnFunc.
@@ -93,7 +94,7 @@ func (f *Fake) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 		return f.TrySubmitFunc(in, out)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("TrySubmit")
+	return zero0, genrt.NotFaked("TrySubmit")
 }
 
 // TrySubmitOn calls TrySubmitOnFunc.
@@ -109,7 +110,7 @@ func (f *Fake) RunSamples(ctx context.Context, inX []XSample, inZ []ZSample, out
 	if f.RunSamplesFunc != nil {
 		return f.RunSamplesFunc(ctx, inX, inZ, outY, outTwice)
 	}
-	return rt.NotFaked("RunSamples")
+	return genrt.NotFaked("RunSamples")
 }
 
 // RunSamplesOn calls RunSamplesOnFunc.
@@ -126,7 +127,7 @@ func (f *Fake) SubmitSamples(ctx context.Context, inX []XSample, inZ []ZSample, 
 		return f.SubmitSamplesFunc(ctx, inX, inZ, outY, outTwice)
 	}
 	var zero0 rt.Ticket
-	return zero0, rt.NotFaked("SubmitSamples")
+	return zero0, genrt.NotFaked("SubmitSamples")
 }
 
 // SubmitSamplesOn calls SubmitSamplesOnFunc.
@@ -142,7 +143,7 @@ func (f *Fake) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	if f.UpdateWeightsFunc != nil {
 		return f.UpdateWeightsFunc(ctx, weights...)
 	}
-	return rt.NotFaked("UpdateWeights")
+	return genrt.NotFaked("UpdateWeights")
 }
 
 // Shutdown calls ShutdownFunc.

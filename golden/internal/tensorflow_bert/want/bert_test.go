@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -101,11 +103,11 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("infeed_0.0", rt.Flat[byte](in.Infeed0_0))
-	memory.Add("infeed_0.1", rt.Flat[byte](in.Infeed0_1))
-	memory.Add("infeed_0.2", rt.Flat[byte](in.Infeed0_2))
-	memory.Add("outfeed_0.0", rt.Flat[byte](out.Outfeed0_0))
-	memory.Add("outfeed_0.1", rt.Flat[byte](out.Outfeed0_1))
+	memory.Add("infeed_0.0", genrt.Flat[byte](in.Infeed0_0))
+	memory.Add("infeed_0.1", genrt.Flat[byte](in.Infeed0_1))
+	memory.Add("infeed_0.2", genrt.Flat[byte](in.Infeed0_2))
+	memory.Add("outfeed_0.0", genrt.Flat[byte](out.Outfeed0_0))
+	memory.Add("outfeed_0.1", genrt.Flat[byte](out.Outfeed0_1))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -144,7 +146,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, modelPath("bert.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelPath("bert.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

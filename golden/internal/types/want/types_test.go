@@ -16,6 +16,8 @@ import (
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // modelPath returns where the example and the tests look for a file of the model: in the
@@ -126,36 +128,36 @@ func init() {
 func TestGolden(t *testing.T) {
 	r, in, out := open(t), NewInputs(), NewOutputs()
 	memory := outputs.Memory{}
-	memory.Add("in Bool", rt.Flat[byte](in.InBool))
-	memory.Add("in F8", rt.Flat[byte](in.InF8))
-	memory.Add("in F16", rt.Flat[byte](in.InF16))
-	memory.Add("in F32", rt.Flat[byte](in.InF32))
-	memory.Add("in F64", rt.Flat[byte](in.InF64))
-	memory.Add("in S8", rt.Flat[byte](in.InS8))
-	memory.Add("in U8", rt.Flat[byte](in.InU8))
-	memory.Add("in S16", rt.Flat[byte](in.InS16))
-	memory.Add("in U16", rt.Flat[byte](in.InU16))
-	memory.Add("in S32", rt.Flat[byte](in.InS32))
-	memory.Add("in U32", rt.Flat[byte](in.InU32))
-	memory.Add("in S64", rt.Flat[byte](in.InS64))
-	memory.Add("in U64", rt.Flat[byte](in.InU64))
-	memory.Add("in F8143", rt.Flat[byte](in.InF8143))
-	memory.Add("in F8152", rt.Flat[byte](in.InF8152))
-	memory.Add("out Bool", rt.Flat[byte](out.OutBool))
-	memory.Add("out F8", rt.Flat[byte](out.OutF8))
-	memory.Add("out F16", rt.Flat[byte](out.OutF16))
-	memory.Add("out F32", rt.Flat[byte](out.OutF32))
-	memory.Add("out F64", rt.Flat[byte](out.OutF64))
-	memory.Add("out S8", rt.Flat[byte](out.OutS8))
-	memory.Add("out U8", rt.Flat[byte](out.OutU8))
-	memory.Add("out S16", rt.Flat[byte](out.OutS16))
-	memory.Add("out U16", rt.Flat[byte](out.OutU16))
-	memory.Add("out S32", rt.Flat[byte](out.OutS32))
-	memory.Add("out U32", rt.Flat[byte](out.OutU32))
-	memory.Add("out S64", rt.Flat[byte](out.OutS64))
-	memory.Add("out U64", rt.Flat[byte](out.OutU64))
-	memory.Add("out F8143", rt.Flat[byte](out.OutF8143))
-	memory.Add("out F8152", rt.Flat[byte](out.OutF8152))
+	memory.Add("in Bool", genrt.Flat[byte](in.InBool))
+	memory.Add("in F8", genrt.Flat[byte](in.InF8))
+	memory.Add("in F16", genrt.Flat[byte](in.InF16))
+	memory.Add("in F32", genrt.Flat[byte](in.InF32))
+	memory.Add("in F64", genrt.Flat[byte](in.InF64))
+	memory.Add("in S8", genrt.Flat[byte](in.InS8))
+	memory.Add("in U8", genrt.Flat[byte](in.InU8))
+	memory.Add("in S16", genrt.Flat[byte](in.InS16))
+	memory.Add("in U16", genrt.Flat[byte](in.InU16))
+	memory.Add("in S32", genrt.Flat[byte](in.InS32))
+	memory.Add("in U32", genrt.Flat[byte](in.InU32))
+	memory.Add("in S64", genrt.Flat[byte](in.InS64))
+	memory.Add("in U64", genrt.Flat[byte](in.InU64))
+	memory.Add("in F8143", genrt.Flat[byte](in.InF8143))
+	memory.Add("in F8152", genrt.Flat[byte](in.InF8152))
+	memory.Add("out Bool", genrt.Flat[byte](out.OutBool))
+	memory.Add("out F8", genrt.Flat[byte](out.OutF8))
+	memory.Add("out F16", genrt.Flat[byte](out.OutF16))
+	memory.Add("out F32", genrt.Flat[byte](out.OutF32))
+	memory.Add("out F64", genrt.Flat[byte](out.OutF64))
+	memory.Add("out S8", genrt.Flat[byte](out.OutS8))
+	memory.Add("out U8", genrt.Flat[byte](out.OutU8))
+	memory.Add("out S16", genrt.Flat[byte](out.OutS16))
+	memory.Add("out U16", genrt.Flat[byte](out.OutU16))
+	memory.Add("out S32", genrt.Flat[byte](out.OutS32))
+	memory.Add("out U32", genrt.Flat[byte](out.OutU32))
+	memory.Add("out S64", genrt.Flat[byte](out.OutS64))
+	memory.Add("out U64", genrt.Flat[byte](out.OutU64))
+	memory.Add("out F8143", genrt.Flat[byte](out.OutF8143))
+	memory.Add("out F8152", genrt.Flat[byte](out.OutF8152))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -194,7 +196,7 @@ func BenchmarkSubmit(b *testing.B) {
 // enqueue returns a function that makes one request over queues.
 func enqueue(t testing.TB) func() {
 	ctx, check := context.Background(), checked(t)
-	q, err := OpenQueues(ctx, modelPath("types.popef"), rt.QueueConfig{})
+	q, err := OpenQueues(ctx, modelPath("types.popef"), modelrt.QueueConfig{})
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ipu.ErrWrongBackend) || errors.Is(err, rt.ErrReplication) {
 		t.Skip("no queues: ", err)
 	}

@@ -1,0 +1,249 @@
+package genrt
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/internal/line"
+)
+
+// Samples views consecutive samples of one tensor.
+type Samples struct {
+	data []byte
+	n    int
+}
+
+// SamplesOf views s, whose elements generated code declares.
+func SamplesOf[S any](s []S) Samples {
+	return Samples{data: unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), uintptr(len(s))*unsafe.Sizeof(*new(S))), n: len(s)}
+}
+
+// Bytes returns the memory of the samples.
+func (s Samples) Bytes() []byte { return s.data }
+
+// batcher makes batches of samples and runs them.
+type batcher struct {
+	core    *Core
+	policy  rt.BatchPolicy
+	group   int // samples in one run; 0 if the model's samples are not told apart
+	tensors []batchTensor
+	direct  bool // samples lie behind each other in a run's memory, so that it can be the caller's
+	most    int  // calls that may wait for batches; negative: any number
+
+	batcherState
+}
+
+// batchTensor is a run input or output: in each of its transfers lie blocks, in
+// each block a part of every sample.
+type batchTensor struct {
+	name   string
+	input  bool
+	frozen bool
+	bytes  int // of a run
+	blocks int // in a transfer
+	part   int // bytes of a sample in a block
+	batch  int // samples in a transfer
+}
+
+func (b *batcher) init(c *Core, spec *Spec, policy rt.BatchPolicy) error {
+	b.core, b.policy = c, policy
+	b.copied.L = &b.mu
+	b.open = make([]*batch, len(c.replicas)+1)
+	if spec.Batch == 0 {
+		return nil
+	}
+	b.group, b.direct = spec.Batch*spec.Iterations, true
+	for _, role := range []Role{RunInput, RunOutput} {
+		for _, a := range spec.Anchors {
+			if a.Role != role {
+				continue
+			}
+			t := batchTensor{name: a.Name, input: role == RunInput, bytes: a.Bytes * spec.Iterations, blocks: a.Blocks, batch: spec.Batch}
+			if a.Blocks < 1 || spec.Batch < 0 || a.Bytes%(a.Blocks*spec.Batch) != 0 {
+				return fmt.Errorf("package %s: anchor %q: %w: %d bytes of %d samples in %d blocks", spec.Package, a.Name, rt.ErrGenerated, a.Bytes, spec.Batch, a.Blocks)
+			}
+			t.part = a.Bytes / (a.Blocks * spec.Batch)
+			t.frozen = t.input && c.Frozen(len(b.tensors))
+			b.direct = b.direct && (a.Blocks == 1 || t.frozen)
+			b.tensors = append(b.tensors, t)
+		}
+	}
+	return nil
+}
+
+// sampleRequest has the samples of a submitted request.
+type sampleRequest struct {
+	replica int
+	samples []Samples
+}
+
+// RunSamples computes any number of samples on a replica, or on whichever is
+// the least busy, given for every run input and then for every run output in
+// the order of the generated Inputs and Outputs; an input that is frozen is
+// empty. All have the same length.
+//
+// Whole batches run in the caller's goroutine, over the caller's memory where
+// its layout is that of the model. The rest shares a batch with those of other
+// callers that ask for the same replica, or for none, see [rt.BatchPolicy]. ctx is
+// honoured while the call waits for other samples and for the engine, and while
+// batches run that nobody else has samples in. If it ends, outputs that were not
+// computed yet are not written.
+func (c *Core) RunSamples(ctx context.Context, replica int, samples ...Samples) error {
+	if err := c.runSamples(ctx, replica, samples); err != nil {
+		return c.errorf("run samples", err)
+	}
+	return nil
+}
+
+func (c *Core) runSamples(ctx context.Context, replica int, samples []Samples) error {
+	if err := c.checkReplica(replica); err != nil {
+		return err
+	}
+	b := &c.batcher
+	n, err := b.count(samples)
+	if err == nil {
+		err = b.enter()
+	}
+	if err != nil {
+		return err
+	}
+	defer b.exit()
+	return b.compute(ctx, replica, samples, n)
+}
+
+// SubmitSamples is RunSamples in another goroutine: it waits for a place in the
+// queue as Reserve does, and the ticket tells the end.
+func (c *Core) SubmitSamples(ctx context.Context, replica int, samples ...Samples) (rt.Ticket, error) {
+	err := c.checkReplica(replica)
+	if err == nil {
+		_, err = c.batcher.count(samples)
+	}
+	slot := -1
+	if err == nil {
+		slot, err = c.Reserve(ctx, replica)
+	}
+	if err != nil {
+		return rt.Ticket{}, c.errorf("submit samples", err)
+	}
+	s := &c.submitted[slot]
+	s.replica, s.samples = replica, append(s.samples[:0], samples...)
+	i, _ := c.choose(replica)
+	return rt.Ticket(c.queue.EnqueueSamples(ctx, slot, c.replicas[i].session.Lane)), nil
+}
+
+// compute computes n samples for a call that was let in.
+func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n int) error {
+	start := 0
+	for n-start >= b.group {
+		if err := b.whole(ctx, replica, samples, start); err != nil {
+			return err
+		}
+		start += b.group
+	}
+	if start == n {
+		return nil
+	}
+	return b.rest(ctx, replica, samples, start, n)
+}
+
+// count returns the number of samples.
+func (b *batcher) count(samples []Samples) (int, error) {
+	if b.group == 0 || len(samples) != len(b.tensors) {
+		return 0, fmt.Errorf("%w: %d slices of samples for %d tensors", rt.ErrGenerated, len(samples), len(b.tensors))
+	}
+	n, of := -1, 0
+	for i := range b.tensors {
+		t := &b.tensors[i]
+		switch {
+		case t.frozen && samples[i].n == 0:
+		case n < 0:
+			n, of = samples[i].n, i
+		case samples[i].n != n:
+			return 0, fmt.Errorf("%w: %d of %q, but %d of %q", rt.ErrSamples, n, b.tensors[of].name, samples[i].n, t.name)
+		}
+	}
+	n = max(n, 0)
+	if b.policy.Fixed && n%b.group != 0 {
+		return 0, fmt.Errorf("%w: %d, want a multiple of %d", rt.ErrSamples, n, b.group)
+	}
+	return n, nil
+}
+
+// whole runs the samples of one batch from start on.
+func (b *batcher) whole(ctx context.Context, on int, samples []Samples, start int) error {
+	if b.direct {
+		replica, err := b.core.visit(ctx, on, line.Guest)
+		if err != nil {
+			return err
+		}
+		for i, w := range b.core.replicas[replica].run {
+			if t := &b.tensors[i]; w != nil {
+				sample := t.part * t.blocks
+				w.Over(samples[i].data[start*sample:][:t.bytes:t.bytes])
+			}
+		}
+		return b.core.mainVisit(ctx, replica)
+	}
+	b.mu.Lock()
+	batch := b.newBatch()
+	b.mu.Unlock()
+	b.copyIn(batch, samples, start, 0, b.group)
+	replica, err := b.core.visit(ctx, on, line.Guest)
+	if err == nil {
+		batch.count = b.group
+		err = b.runOn(ctx, batch, replica)
+	}
+	if err == nil {
+		b.copyOut(batch, samples, start, 0, b.group)
+	}
+	b.mu.Lock()
+	b.recycle(batch)
+	b.mu.Unlock()
+	return err
+}
+
+// copyIn copies n input samples from start on into a batch, from sample at on.
+func (b *batcher) copyIn(o *batch, samples []Samples, start, at, n int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; t.input && !t.frozen {
+			t.each(at, n, func(mem, sample int) {
+				copy(o.mem[i][mem:][:t.part], samples[i].data[start*t.part*t.blocks+sample:])
+			})
+		}
+	}
+}
+
+// copyOut is copyIn for outputs, the other way.
+func (b *batcher) copyOut(o *batch, samples []Samples, start, at, n int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; !t.input {
+			t.each(at, n, func(mem, sample int) {
+				copy(samples[i].data[start*t.part*t.blocks+sample:][:t.part], o.mem[i][mem:])
+			})
+		}
+	}
+}
+
+// pad clears the inputs of a batch behind its first count samples.
+func (b *batcher) pad(o *batch, count int) {
+	for i := range b.tensors {
+		if t := &b.tensors[i]; t.input && !t.frozen {
+			t.each(count, b.group-count, func(mem, _ int) { clear(o.mem[i][mem:][:t.part]) })
+		}
+	}
+}
+
+// each calls f for every part of n samples from at on: with its place in a
+// run's memory, and that in memory that has one sample behind the other,
+// beginning with the first of the n.
+func (t *batchTensor) each(at, n int, f func(mem, sample int)) {
+	transfer := t.blocks * t.batch * t.part
+	for k := range n {
+		base := (at+k)/t.batch*transfer + (at+k)%t.batch*t.part
+		for j := range t.blocks {
+			f(base+j*t.batch*t.part, (k*t.blocks+j)*t.part)
+		}
+	}
+}

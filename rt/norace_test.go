@@ -1,5 +1,0 @@
-//go:build !race
-
-package rt_test
-
-const raceEnabled = false
