@@ -35,6 +35,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -66,58 +69,58 @@ const (
 type Age struct{ Data [1][1]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Age) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Age) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Age) Rows() iter.Seq2[int, *[1]int32] { return rt.Rows(t.Data[:]) }
+func (t *Age) Rows() iter.Seq2[int, *[1]int32] { return genrt.Rows(t.Data[:]) }
 
 // AgeFrom returns flat, which must have exactly 1 element, as a *Age that shares its memory.
 func AgeFrom(flat []int32) (*Age, error) {
-	return rt.From[Age](AnchorAge, flat)
+	return genrt.From[Age](AnchorAge, flat)
 }
 
 // Sex is the input "sex": S64 [1], 8 bytes.
 type Sex struct{ Data [1]int64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Sex) Flat() []int64 { return rt.Flat[int64](t) }
+func (t *Sex) Flat() []int64 { return genrt.Flat[int64](t) }
 
 // SexFrom returns flat, which must have exactly 1 element, as a *Sex that shares its memory.
 func SexFrom(flat []int64) (*Sex, error) {
-	return rt.From[Sex](AnchorSex, flat)
+	return genrt.From[Sex](AnchorSex, flat)
 }
 
 // Measurements is the input "measurements": F32 [1 8], 32 bytes.
 type Measurements struct{ Data [1][8]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Measurements) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Measurements) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Measurements) Rows() iter.Seq2[int, *[8]float32] { return rt.Rows(t.Data[:]) }
+func (t *Measurements) Rows() iter.Seq2[int, *[8]float32] { return genrt.Rows(t.Data[:]) }
 
 // MeasurementsFrom returns flat, which must have exactly 8 elements, as a *Measurements that
 // shares its memory.
 func MeasurementsFrom(flat []float32) (*Measurements, error) {
-	return rt.From[Measurements](AnchorMeasurements, flat)
+	return genrt.From[Measurements](AnchorMeasurements, flat)
 }
 
 // Progression is the output "progression": F32 [1 1], 4 bytes.
 type Progression struct{ Data [1][1]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Progression) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Progression) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Progression) Rows() iter.Seq2[int, *[1]float32] { return rt.Rows(t.Data[:]) }
+func (t *Progression) Rows() iter.Seq2[int, *[1]float32] { return genrt.Rows(t.Data[:]) }
 
 // ProgressionFrom returns flat, which must have exactly 1 element, as a *Progression that shares
 // its memory.
 func ProgressionFrom(flat []float32) (*Progression, error) {
-	return rt.From[Progression](AnchorProgression, flat)
+	return genrt.From[Progression](AnchorProgression, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -150,7 +153,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -158,12 +161,12 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Age          rt.Input[Age]
-		Sex          rt.Input[Sex]
-		Measurements rt.Input[Measurements]
+		Age          genrt.Input[Age]
+		Sex          genrt.Input[Sex]
+		Measurements genrt.Input[Measurements]
 	}
 	out struct {
-		Progression rt.Output[Progression]
+		Progression genrt.Output[Progression]
 	}
 }
 
@@ -201,11 +204,11 @@ var model []byte
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Name: "diabetes.popef", Bytes: model}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Name: "diabetes.popef", Bytes: model}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Age},
 			{Anchor: 1, Stream: &p.in.Sex},
 			{Anchor: 2, Stream: &p.in.Measurements},
@@ -305,12 +308,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -349,15 +352,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Name: "diabetes.popef", Bytes: model}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Name: "diabetes.popef", Bytes: model}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -365,9 +368,9 @@ func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOpt
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -378,7 +381,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Age), rt.Bytes(in.Sex), rt.Bytes(in.Measurements), rt.Bytes(out.Progression))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Age), genrt.Bytes(in.Sex), genrt.Bytes(in.Measurements), genrt.Bytes(out.Progression))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -386,13 +389,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Age), rt.Bytes(in.Sex), rt.Bytes(in.Measurements), rt.Bytes(out.Progression))
+	return r.core.TryEnqueue(genrt.Bytes(in.Age), genrt.Bytes(in.Sex), genrt.Bytes(in.Measurements), genrt.Bytes(out.Progression))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -406,15 +409,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

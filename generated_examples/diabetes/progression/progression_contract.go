@@ -3,14 +3,14 @@
 
 package progression
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -22,15 +22,15 @@ const contract = "popefgen contract 2\n" +
 	"output \"progression\" F32 [1 1]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "progression",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "age", GoName: "Age", Role: rt.RunInput, Bytes: 4},
-		{Name: "sex", GoName: "Sex", Role: rt.RunInput, Bytes: 8},
-		{Name: "measurements", GoName: "Measurements", Role: rt.RunInput, Bytes: 32},
-		{Name: "progression", GoName: "Progression", Role: rt.RunOutput, Bytes: 4},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "age", GoName: "Age", Role: genrt.RunInput, Bytes: 4},
+		{Name: "sex", GoName: "Sex", Role: genrt.RunInput, Bytes: 8},
+		{Name: "measurements", GoName: "Measurements", Role: genrt.RunInput, Bytes: 32},
+		{Name: "progression", GoName: "Progression", Role: genrt.RunOutput, Bytes: 4},
 	},
 }

@@ -35,6 +35,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -68,93 +71,93 @@ const (
 type Letter struct{ Data [1][1]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Letter) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Letter) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Letter) Rows() iter.Seq2[int, *[1]int32] { return rt.Rows(t.Data[:]) }
+func (t *Letter) Rows() iter.Seq2[int, *[1]int32] { return genrt.Rows(t.Data[:]) }
 
 // LetterFrom returns flat, which must have exactly 1 element, as a *Letter that shares its memory.
 func LetterFrom(flat []int32) (*Letter, error) {
-	return rt.From[Letter](AnchorLetter, flat)
+	return genrt.From[Letter](AnchorLetter, flat)
 }
 
 // Hidden is the input "hidden": F32 [1 1 128], 512 bytes.
 type Hidden struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Hidden) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Hidden) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Hidden) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+func (t *Hidden) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
 
 // HiddenFrom returns flat, which must have exactly 128 elements, as a *Hidden that shares its
 // memory.
 func HiddenFrom(flat []float32) (*Hidden, error) {
-	return rt.From[Hidden](AnchorHidden, flat)
+	return genrt.From[Hidden](AnchorHidden, flat)
 }
 
 // Cell is the input "cell": F32 [1 1 128], 512 bytes.
 type Cell struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Cell) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Cell) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Cell) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+func (t *Cell) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
 
 // CellFrom returns flat, which must have exactly 128 elements, as a *Cell that shares its memory.
 func CellFrom(flat []float32) (*Cell, error) {
-	return rt.From[Cell](AnchorCell, flat)
+	return genrt.From[Cell](AnchorCell, flat)
 }
 
 // Next is the output "next": F32 [1 1 27], 108 bytes.
 type Next struct{ Data [1][1][27]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Next) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Next) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Next) Rows() iter.Seq2[int, *[1][27]float32] { return rt.Rows(t.Data[:]) }
+func (t *Next) Rows() iter.Seq2[int, *[1][27]float32] { return genrt.Rows(t.Data[:]) }
 
 // NextFrom returns flat, which must have exactly 27 elements, as a *Next that shares its memory.
 func NextFrom(flat []float32) (*Next, error) {
-	return rt.From[Next](AnchorNext, flat)
+	return genrt.From[Next](AnchorNext, flat)
 }
 
 // HiddenOut is the output "hidden_out": F32 [1 1 128], 512 bytes.
 type HiddenOut struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *HiddenOut) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *HiddenOut) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *HiddenOut) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+func (t *HiddenOut) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
 
 // HiddenOutFrom returns flat, which must have exactly 128 elements, as a *HiddenOut that shares
 // its memory.
 func HiddenOutFrom(flat []float32) (*HiddenOut, error) {
-	return rt.From[HiddenOut](AnchorHiddenOut, flat)
+	return genrt.From[HiddenOut](AnchorHiddenOut, flat)
 }
 
 // CellOut is the output "cell_out": F32 [1 1 128], 512 bytes.
 type CellOut struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *CellOut) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *CellOut) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *CellOut) Rows() iter.Seq2[int, *[1][128]float32] { return rt.Rows(t.Data[:]) }
+func (t *CellOut) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
 
 // CellOutFrom returns flat, which must have exactly 128 elements, as a *CellOut that shares its
 // memory.
 func CellOutFrom(flat []float32) (*CellOut, error) {
-	return rt.From[CellOut](AnchorCellOut, flat)
+	return genrt.From[CellOut](AnchorCellOut, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -191,7 +194,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -199,14 +202,14 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Letter rt.Input[Letter]
-		Hidden rt.Input[Hidden]
-		Cell   rt.Input[Cell]
+		Letter genrt.Input[Letter]
+		Hidden genrt.Input[Hidden]
+		Cell   genrt.Input[Cell]
 	}
 	out struct {
-		Next      rt.Output[Next]
-		HiddenOut rt.Output[HiddenOut]
-		CellOut   rt.Output[CellOut]
+		Next      genrt.Output[Next]
+		HiddenOut genrt.Output[HiddenOut]
+		CellOut   genrt.Output[CellOut]
 	}
 }
 
@@ -244,11 +247,11 @@ var model []byte
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Name: "words.popef", Bytes: model}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Name: "words.popef", Bytes: model}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Letter},
 			{Anchor: 1, Stream: &p.in.Hidden},
 			{Anchor: 2, Stream: &p.in.Cell},
@@ -350,12 +353,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -402,15 +405,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Name: "words.popef", Bytes: model}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Name: "words.popef", Bytes: model}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -418,9 +421,9 @@ func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOpt
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -431,7 +434,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Letter), rt.Bytes(in.Hidden), rt.Bytes(in.Cell), rt.Bytes(out.Next), rt.Bytes(out.HiddenOut), rt.Bytes(out.CellOut))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.HiddenOut), genrt.Bytes(out.CellOut))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -439,13 +442,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Letter), rt.Bytes(in.Hidden), rt.Bytes(in.Cell), rt.Bytes(out.Next), rt.Bytes(out.HiddenOut), rt.Bytes(out.CellOut))
+	return r.core.TryEnqueue(genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.HiddenOut), genrt.Bytes(out.CellOut))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -459,15 +462,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

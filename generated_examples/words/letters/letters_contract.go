@@ -3,14 +3,14 @@
 
 package letters
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -24,17 +24,17 @@ const contract = "popefgen contract 2\n" +
 	"output \"cell_out\" F32 [1 1 128]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "letters",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "letter", GoName: "Letter", Role: rt.RunInput, Bytes: 4},
-		{Name: "hidden", GoName: "Hidden", Role: rt.RunInput, Bytes: 512},
-		{Name: "cell", GoName: "Cell", Role: rt.RunInput, Bytes: 512},
-		{Name: "next", GoName: "Next", Role: rt.RunOutput, Bytes: 108},
-		{Name: "hidden_out", GoName: "HiddenOut", Role: rt.RunOutput, Bytes: 512},
-		{Name: "cell_out", GoName: "CellOut", Role: rt.RunOutput, Bytes: 512},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "letter", GoName: "Letter", Role: genrt.RunInput, Bytes: 4},
+		{Name: "hidden", GoName: "Hidden", Role: genrt.RunInput, Bytes: 512},
+		{Name: "cell", GoName: "Cell", Role: genrt.RunInput, Bytes: 512},
+		{Name: "next", GoName: "Next", Role: genrt.RunOutput, Bytes: 108},
+		{Name: "hidden_out", GoName: "HiddenOut", Role: genrt.RunOutput, Bytes: 512},
+		{Name: "cell_out", GoName: "CellOut", Role: genrt.RunOutput, Bytes: 512},
 	},
 }

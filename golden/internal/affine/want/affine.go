@@ -35,6 +35,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -64,30 +67,30 @@ const (
 type X struct{ Data [2][3]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *X) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *X) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+func (t *X) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
 // XFrom returns flat, which must have exactly 6 elements, as a *X that shares its memory.
 func XFrom(flat []float32) (*X, error) {
-	return rt.From[X](AnchorX, flat)
+	return genrt.From[X](AnchorX, flat)
 }
 
 // Y is the output "y": F32 [2 2], 16 bytes.
 type Y struct{ Data [2][2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return rt.Rows(t.Data[:]) }
+func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return genrt.Rows(t.Data[:]) }
 
 // YFrom returns flat, which must have exactly 4 elements, as a *Y that shares its memory.
 func YFrom(flat []float32) (*Y, error) {
-	return rt.From[Y](AnchorY, flat)
+	return genrt.From[Y](AnchorY, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -116,7 +119,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -124,10 +127,10 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		X rt.Input[X]
+		X genrt.Input[X]
 	}
 	out struct {
-		Y rt.Output[Y]
+		Y genrt.Output[Y]
 	}
 }
 
@@ -153,11 +156,11 @@ var model []byte
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Name: "affine.popef", Bytes: model}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Name: "affine.popef", Bytes: model}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.X},
 			{Anchor: 1, Stream: &p.out.Y},
 		}
@@ -255,12 +258,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -291,15 +294,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Name: "affine.popef", Bytes: model}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Name: "affine.popef", Bytes: model}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -307,9 +310,9 @@ func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOpt
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -320,7 +323,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.X), rt.Bytes(out.Y))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.X), genrt.Bytes(out.Y))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -328,13 +331,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.X), rt.Bytes(out.Y))
+	return r.core.TryEnqueue(genrt.Bytes(in.X), genrt.Bytes(out.Y))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -348,15 +351,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -31,6 +31,7 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 const (
@@ -68,7 +69,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -90,11 +91,11 @@ type request struct {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{}
+		return []genrt.Binding{}
 	}
 	bind := func(replica, slot int) {
 		q := &r.queue[slot]
@@ -189,12 +190,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 

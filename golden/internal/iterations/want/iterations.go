@@ -36,6 +36,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -66,33 +69,33 @@ const (
 type X struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *X) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // XFrom returns flat, which must have exactly 2 elements, as a *X that shares its memory.
 func XFrom(flat []float32) (*X, error) {
-	return rt.From[X](AnchorX, flat)
+	return genrt.From[X](AnchorX, flat)
 }
 
 // Y is the output "y": F32 [2], 8 bytes.
 type Y struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // YFrom returns flat, which must have exactly 2 elements, as a *Y that shares its memory.
 func YFrom(flat []float32) (*Y, error) {
-	return rt.From[Y](AnchorY, flat)
+	return genrt.From[Y](AnchorY, flat)
 }
 
 // Sum is the save output "sum": F32 [2], 8 bytes.
 type Sum struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Sum) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Sum) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // SumFrom returns flat, which must have exactly 2 elements, as a *Sum that shares its memory.
 func SumFrom(flat []float32) (*Sum, error) {
-	return rt.From[Sum](AnchorSum, flat)
+	return genrt.From[Sum](AnchorSum, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -135,7 +138,7 @@ func NewSaveOutputs() *SaveOutputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -143,13 +146,13 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		X rt.Input[[DeviceIterations]X]
+		X genrt.Input[[DeviceIterations]X]
 	}
 	out struct {
-		Y rt.Output[[DeviceIterations]Y]
+		Y genrt.Output[[DeviceIterations]Y]
 	}
 	save struct {
-		Sum rt.Output[Sum]
+		Sum genrt.Output[Sum]
 	}
 }
 
@@ -173,11 +176,11 @@ func FreezeX(t *X) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.X},
 			{Anchor: 1, Stream: &p.out.Y},
 			{Anchor: 2, Stream: &p.save.Sum},
@@ -306,12 +309,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -358,16 +361,16 @@ func checkSave(out *SaveOutputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core  rt.Core
+	core  genqueues.Core
 	ports ports
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, []rt.Binding{
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, []genrt.Binding{
 		{Anchor: 2, Stream: &r.ports.save.Sum},
 	}, config, opts...); err != nil {
 		return nil, err
@@ -377,9 +380,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -390,7 +393,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.X), rt.Bytes(out.Y))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.X), genrt.Bytes(out.Y))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -398,13 +401,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.X), rt.Bytes(out.Y))
+	return r.core.TryEnqueue(genrt.Bytes(in.X), genrt.Bytes(out.Y))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // Save runs the save programs, which fill out with the model's state, between two runs.
@@ -431,15 +434,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package loadinputs
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -24,17 +24,17 @@ const contract = "popefgen contract 2\n" +
 	"save \"w\" F32 [3]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "loadinputs",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "w", GoName: "W", Role: rt.LoadInput, Bytes: 12},
-		{Name: "randomSeed___fromHost", GoName: "RandomSeedFromHost", Role: rt.LoadInput, Bytes: 8},
-		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 12},
-		{Name: "factor", GoName: "Factor", Role: rt.RunInput, Bytes: 4},
-		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 12},
-		{Name: "w", GoName: "W", Role: rt.SaveOutput, Bytes: 12},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "w", GoName: "W", Role: genrt.LoadInput, Bytes: 12},
+		{Name: "randomSeed___fromHost", GoName: "RandomSeedFromHost", Role: genrt.LoadInput, Bytes: 8},
+		{Name: "x", GoName: "X", Role: genrt.RunInput, Bytes: 12},
+		{Name: "factor", GoName: "Factor", Role: genrt.RunInput, Bytes: 4},
+		{Name: "y", GoName: "Y", Role: genrt.RunOutput, Bytes: 12},
+		{Name: "w", GoName: "W", Role: genrt.SaveOutput, Bytes: 12},
 	},
 }

@@ -33,6 +33,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -125,744 +128,744 @@ const (
 type Type struct{ Data [1]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Type) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Type) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // TypeFrom returns flat, which must have exactly 1 element, as a *Type that shares its memory.
 func TypeFrom(flat []uint8) (*Type, error) {
-	return rt.From[Type](AnchorType, flat)
+	return genrt.From[Type](AnchorType, flat)
 }
 
 // Range is the input "range": U8 [2], 2 bytes.
 type Range struct{ Data [2]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Range) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Range) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // RangeFrom returns flat, which must have exactly 2 elements, as a *Range that shares its memory.
 func RangeFrom(flat []uint8) (*Range, error) {
-	return rt.From[Range](AnchorRange, flat)
+	return genrt.From[Range](AnchorRange, flat)
 }
 
 // Func is the input "func": U8 [3], 3 bytes.
 type Func struct{ Data [3]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Func) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Func) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // FuncFrom returns flat, which must have exactly 3 elements, as a *Func that shares its memory.
 func FuncFrom(flat []uint8) (*Func, error) {
-	return rt.From[Func](AnchorFunc, flat)
+	return genrt.From[Func](AnchorFunc, flat)
 }
 
 // Nil is the input "nil": U8 [4], 4 bytes.
 type Nil struct{ Data [4]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Nil) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Nil) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // NilFrom returns flat, which must have exactly 4 elements, as a *Nil that shares its memory.
 func NilFrom(flat []uint8) (*Nil, error) {
-	return rt.From[Nil](AnchorNil, flat)
+	return genrt.From[Nil](AnchorNil, flat)
 }
 
 // Int is the input "int": U8 [5], 5 bytes.
 type Int struct{ Data [5]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Int) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Int) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // IntFrom returns flat, which must have exactly 5 elements, as a *Int that shares its memory.
 func IntFrom(flat []uint8) (*Int, error) {
-	return rt.From[Int](AnchorInt, flat)
+	return genrt.From[Int](AnchorInt, flat)
 }
 
 // Rt is the input and the output "rt": U8 [6], 6 bytes.
 type Rt struct{ Data [6]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Rt) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Rt) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // RtFrom returns flat, which must have exactly 6 elements, as a *Rt that shares its memory.
 func RtFrom(flat []uint8) (*Rt, error) {
-	return rt.From[Rt](AnchorRt, flat)
+	return genrt.From[Rt](AnchorRt, flat)
 }
 
 // Context is the input "context": U8 [7], 7 bytes.
 type Context struct{ Data [7]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Context) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Context) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ContextFrom returns flat, which must have exactly 7 elements, as a *Context that shares its
 // memory.
 func ContextFrom(flat []uint8) (*Context, error) {
-	return rt.From[Context](AnchorContext, flat)
+	return genrt.From[Context](AnchorContext, flat)
 }
 
 // Init is the input "init": U8 [8], 8 bytes.
 type Init struct{ Data [8]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Init) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Init) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // InitFrom returns flat, which must have exactly 8 elements, as a *Init that shares its memory.
 func InitFrom(flat []uint8) (*Init, error) {
-	return rt.From[Init](AnchorInit, flat)
+	return genrt.From[Init](AnchorInit, flat)
 }
 
 // Inputs2 is the input "Inputs": U8 [9], 9 bytes.
 type Inputs2 struct{ Data [9]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Inputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Inputs2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Inputs2From returns flat, which must have exactly 9 elements, as a *Inputs2 that shares its
 // memory.
 func Inputs2From(flat []uint8) (*Inputs2, error) {
-	return rt.From[Inputs2](AnchorInputs2, flat)
+	return genrt.From[Inputs2](AnchorInputs2, flat)
 }
 
 // Outputs2 is the input "outputs": U8 [10], 10 bytes.
 type Outputs2 struct{ Data [10]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Outputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Outputs2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Outputs2From returns flat, which must have exactly 10 elements, as a *Outputs2 that shares its
 // memory.
 func Outputs2From(flat []uint8) (*Outputs2, error) {
-	return rt.From[Outputs2](AnchorOutputs2, flat)
+	return genrt.From[Outputs2](AnchorOutputs2, flat)
 }
 
 // NewInputs2 is the input "New Inputs": U8 [11], 11 bytes.
 type NewInputs2 struct{ Data [11]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *NewInputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *NewInputs2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // NewInputs2From returns flat, which must have exactly 11 elements, as a *NewInputs2 that shares
 // its memory.
 func NewInputs2From(flat []uint8) (*NewInputs2, error) {
-	return rt.From[NewInputs2](AnchorNewInputs2, flat)
+	return genrt.From[NewInputs2](AnchorNewInputs2, flat)
 }
 
 // Runner2 is the input "runner": U8 [12], 12 bytes.
 type Runner2 struct{ Data [12]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Runner2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Runner2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Runner2From returns flat, which must have exactly 12 elements, as a *Runner2 that shares its
 // memory.
 func Runner2From(flat []uint8) (*Runner2, error) {
-	return rt.From[Runner2](AnchorRunner2, flat)
+	return genrt.From[Runner2](AnchorRunner2, flat)
 }
 
 // Open2 is the input "open": U8 [13], 13 bytes.
 type Open2 struct{ Data [13]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Open2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Open2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Open2From returns flat, which must have exactly 13 elements, as a *Open2 that shares its memory.
 func Open2From(flat []uint8) (*Open2, error) {
-	return rt.From[Open2](AnchorOpen2, flat)
+	return genrt.From[Open2](AnchorOpen2, flat)
 }
 
 // ContractHash2 is the input "Contract hash": U8 [14], 14 bytes.
 type ContractHash2 struct{ Data [14]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *ContractHash2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *ContractHash2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ContractHash2From returns flat, which must have exactly 14 elements, as a *ContractHash2 that
 // shares its memory.
 func ContractHash2From(flat []uint8) (*ContractHash2, error) {
-	return rt.From[ContractHash2](AnchorContractHash2, flat)
+	return genrt.From[ContractHash2](AnchorContractHash2, flat)
 }
 
 // DeviceIterations2 is the input "device_iterations": U8 [15], 15 bytes.
 type DeviceIterations2 struct{ Data [15]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *DeviceIterations2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *DeviceIterations2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // DeviceIterations2From returns flat, which must have exactly 15 elements, as a *DeviceIterations2
 // that shares its memory.
 func DeviceIterations2From(flat []uint8) (*DeviceIterations2, error) {
-	return rt.From[DeviceIterations2](AnchorDeviceIterations2, flat)
+	return genrt.From[DeviceIterations2](AnchorDeviceIterations2, flat)
 }
 
 // QueueDepth2 is the input "queue-depth": U8 [16], 16 bytes.
 type QueueDepth2 struct{ Data [16]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *QueueDepth2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *QueueDepth2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // QueueDepth2From returns flat, which must have exactly 16 elements, as a *QueueDepth2 that shares
 // its memory.
 func QueueDepth2From(flat []uint8) (*QueueDepth2, error) {
-	return rt.From[QueueDepth2](AnchorQueueDepth2, flat)
+	return genrt.From[QueueDepth2](AnchorQueueDepth2, flat)
 }
 
 // Run is the input "Run": U8 [17], 17 bytes.
 type Run struct{ Data [17]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Run) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Run) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // RunFrom returns flat, which must have exactly 17 elements, as a *Run that shares its memory.
 func RunFrom(flat []uint8) (*Run, error) {
-	return rt.From[Run](AnchorRun, flat)
+	return genrt.From[Run](AnchorRun, flat)
 }
 
 // Submit is the input "Submit": U8 [18], 18 bytes.
 type Submit struct{ Data [18]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Submit) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Submit) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // SubmitFrom returns flat, which must have exactly 18 elements, as a *Submit that shares its
 // memory.
 func SubmitFrom(flat []uint8) (*Submit, error) {
-	return rt.From[Submit](AnchorSubmit, flat)
+	return genrt.From[Submit](AnchorSubmit, flat)
 }
 
 // Close is the input "close": U8 [19], 19 bytes.
 type Close struct{ Data [19]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Close) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Close) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // CloseFrom returns flat, which must have exactly 19 elements, as a *Close that shares its memory.
 func CloseFrom(flat []uint8) (*Close, error) {
-	return rt.From[Close](AnchorClose, flat)
+	return genrt.From[Close](AnchorClose, flat)
 }
 
 // Save is the input "save": U8 [20], 20 bytes.
 type Save struct{ Data [20]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Save) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Save) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // SaveFrom returns flat, which must have exactly 20 elements, as a *Save that shares its memory.
 func SaveFrom(flat []uint8) (*Save, error) {
-	return rt.From[Save](AnchorSave, flat)
+	return genrt.From[Save](AnchorSave, flat)
 }
 
 // Bind is the input "bind": U8 [21], 21 bytes.
 type Bind struct{ Data [21]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Bind) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Bind) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // BindFrom returns flat, which must have exactly 21 elements, as a *Bind that shares its memory.
 func BindFrom(flat []uint8) (*Bind, error) {
-	return rt.From[Bind](AnchorBind, flat)
+	return genrt.From[Bind](AnchorBind, flat)
 }
 
 // Check is the input "check": U8 [22], 22 bytes.
 type Check struct{ Data [22]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Check) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Check) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // CheckFrom returns flat, which must have exactly 22 elements, as a *Check that shares its memory.
 func CheckFrom(flat []uint8) (*Check, error) {
-	return rt.From[Check](AnchorCheck, flat)
+	return genrt.From[Check](AnchorCheck, flat)
 }
 
 // Core is the input "core": U8 [23], 23 bytes.
 type Core struct{ Data [23]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Core) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Core) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // CoreFrom returns flat, which must have exactly 23 elements, as a *Core that shares its memory.
 func CoreFrom(flat []uint8) (*Core, error) {
-	return rt.From[Core](AnchorCore, flat)
+	return genrt.From[Core](AnchorCore, flat)
 }
 
 // Queue is the input "queue": U8 [24], 24 bytes.
 type Queue struct{ Data [24]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Queue) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Queue) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // QueueFrom returns flat, which must have exactly 24 elements, as a *Queue that shares its memory.
 func QueueFrom(flat []uint8) (*Queue, error) {
-	return rt.From[Queue](AnchorQueue, flat)
+	return genrt.From[Queue](AnchorQueue, flat)
 }
 
 // Image is the input "image": U8 [25], 25 bytes.
 type Image struct{ Data [25]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ImageFrom returns flat, which must have exactly 25 elements, as a *Image that shares its memory.
 func ImageFrom(flat []uint8) (*Image, error) {
-	return rt.From[Image](AnchorImage, flat)
+	return genrt.From[Image](AnchorImage, flat)
 }
 
 // Image3 is the input "Image": U8 [26], 26 bytes.
 type Image3 struct{ Data [26]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image3) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image3) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image3From returns flat, which must have exactly 26 elements, as a *Image3 that shares its
 // memory.
 func Image3From(flat []uint8) (*Image3, error) {
-	return rt.From[Image3](AnchorImage3, flat)
+	return genrt.From[Image3](AnchorImage3, flat)
 }
 
 // IMAGE is the input "IMAGE": U8 [27], 27 bytes.
 type IMAGE struct{ Data [27]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *IMAGE) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *IMAGE) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // IMAGEFrom returns flat, which must have exactly 27 elements, as a *IMAGE that shares its memory.
 func IMAGEFrom(flat []uint8) (*IMAGE, error) {
-	return rt.From[IMAGE](AnchorIMAGE, flat)
+	return genrt.From[IMAGE](AnchorIMAGE, flat)
 }
 
 // Image1 is the input "image/1": U8 [28], 28 bytes.
 type Image1 struct{ Data [28]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image1) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image1) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image1From returns flat, which must have exactly 28 elements, as a *Image1 that shares its
 // memory.
 func Image1From(flat []uint8) (*Image1, error) {
-	return rt.From[Image1](AnchorImage1, flat)
+	return genrt.From[Image1](AnchorImage1, flat)
 }
 
 // Image1_2 is the input "image_1": U8 [29], 29 bytes.
 type Image1_2 struct{ Data [29]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image1_2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image1_2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image1_2From returns flat, which must have exactly 29 elements, as a *Image1_2 that shares its
 // memory.
 func Image1_2From(flat []uint8) (*Image1_2, error) {
-	return rt.From[Image1_2](AnchorImage1_2, flat)
+	return genrt.From[Image1_2](AnchorImage1_2, flat)
 }
 
 // Image1_3 is the input "image.1": U8 [30], 30 bytes.
 type Image1_3 struct{ Data [30]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image1_3) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image1_3) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image1_3From returns flat, which must have exactly 30 elements, as a *Image1_3 that shares its
 // memory.
 func Image1_3From(flat []uint8) (*Image1_3, error) {
-	return rt.From[Image1_3](AnchorImage1_3, flat)
+	return genrt.From[Image1_3](AnchorImage1_3, flat)
 }
 
 // Image2 is the input "image2": U8 [31], 31 bytes.
 type Image2 struct{ Data [31]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image2From returns flat, which must have exactly 31 elements, as a *Image2 that shares its
 // memory.
 func Image2From(flat []uint8) (*Image2, error) {
-	return rt.From[Image2](AnchorImage2, flat)
+	return genrt.From[Image2](AnchorImage2, flat)
 }
 
 // ImageFrom2 is the input "image_from": U8 [32], 32 bytes.
 type ImageFrom2 struct{ Data [32]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *ImageFrom2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *ImageFrom2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ImageFrom2From returns flat, which must have exactly 32 elements, as a *ImageFrom2 that shares
 // its memory.
 func ImageFrom2From(flat []uint8) (*ImageFrom2, error) {
-	return rt.From[ImageFrom2](AnchorImageFrom2, flat)
+	return genrt.From[ImageFrom2](AnchorImageFrom2, flat)
 }
 
 // AnchorImage4 is the input "anchor_image": U8 [33], 33 bytes.
 type AnchorImage4 struct{ Data [33]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *AnchorImage4) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *AnchorImage4) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // AnchorImage4From returns flat, which must have exactly 33 elements, as a *AnchorImage4 that
 // shares its memory.
 func AnchorImage4From(flat []uint8) (*AnchorImage4, error) {
-	return rt.From[AnchorImage4](AnchorAnchorImage4, flat)
+	return genrt.From[AnchorImage4](AnchorAnchorImage4, flat)
 }
 
 // X2dConv is the input "2d/conv": U8 [34], 34 bytes.
 type X2dConv struct{ Data [34]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X2dConv) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X2dConv) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X2dConvFrom returns flat, which must have exactly 34 elements, as a *X2dConv that shares its
 // memory.
 func X2dConvFrom(flat []uint8) (*X2dConv, error) {
-	return rt.From[X2dConv](AnchorX2dConv, flat)
+	return genrt.From[X2dConv](AnchorX2dConv, flat)
 }
 
 // X10_0 is the input "10.0": U8 [35], 35 bytes.
 type X10_0 struct{ Data [35]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X10_0) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X10_0) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X10_0From returns flat, which must have exactly 35 elements, as a *X10_0 that shares its memory.
 func X10_0From(flat []uint8) (*X10_0, error) {
-	return rt.From[X10_0](AnchorX10_0, flat)
+	return genrt.From[X10_0](AnchorX10_0, flat)
 }
 
 // X1_00 is the input "1.00": U8 [36], 36 bytes.
 type X1_00 struct{ Data [36]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X1_00) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X1_00) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X1_00From returns flat, which must have exactly 36 elements, as a *X1_00 that shares its memory.
 func X1_00From(flat []uint8) (*X1_00, error) {
-	return rt.From[X1_00](AnchorX1_00, flat)
+	return genrt.From[X1_00](AnchorX1_00, flat)
 }
 
 // X画像 is the input "画像": U8 [37], 37 bytes.
 type X画像 struct{ Data [37]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X画像) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X画像) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X画像From returns flat, which must have exactly 37 elements, as a *X画像 that shares its
 // memory.
 func X画像From(flat []uint8) (*X画像, error) {
-	return rt.From[X画像](AnchorX画像, flat)
+	return genrt.From[X画像](AnchorX画像, flat)
 }
 
 // Größe is the input "größe": U8 [38], 38 bytes.
 type Größe struct{ Data [38]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Größe) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Größe) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // GrößeFrom returns flat, which must have exactly 38 elements, as a *Größe that shares its
 // memory.
 func GrößeFrom(flat []uint8) (*Größe, error) {
-	return rt.From[Größe](AnchorGröße, flat)
+	return genrt.From[Größe](AnchorGröße, flat)
 }
 
 // H2d38 is the input "_": U8 [39], 39 bytes.
 type H2d38 struct{ Data [39]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *H2d38) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *H2d38) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // H2d38From returns flat, which must have exactly 39 elements, as a *H2d38 that shares its memory.
 func H2d38From(flat []uint8) (*H2d38, error) {
-	return rt.From[H2d38](AnchorH2d38, flat)
+	return genrt.From[H2d38](AnchorH2d38, flat)
 }
 
 // H2d39 is the input "": U8 [40], 40 bytes.
 type H2d39 struct{ Data [40]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *H2d39) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *H2d39) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // H2d39From returns flat, which must have exactly 40 elements, as a *H2d39 that shares its memory.
 func H2d39From(flat []uint8) (*H2d39, error) {
-	return rt.From[H2d39](AnchorH2d39, flat)
+	return genrt.From[H2d39](AnchorH2d39, flat)
 }
 
 // H2d40 is the input "///": U8 [41], 41 bytes.
 type H2d40 struct{ Data [41]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *H2d40) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *H2d40) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // H2d40From returns flat, which must have exactly 41 elements, as a *H2d40 that shares its memory.
 func H2d40From(flat []uint8) (*H2d40, error) {
-	return rt.From[H2d40](AnchorH2d40, flat)
+	return genrt.From[H2d40](AnchorH2d40, flat)
 }
 
 // Émoji is the input "émoji 🚀": U8 [42], 42 bytes.
 type Émoji struct{ Data [42]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Émoji) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Émoji) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ÉmojiFrom returns flat, which must have exactly 42 elements, as a *Émoji that shares its
 // memory.
 func ÉmojiFrom(flat []uint8) (*Émoji, error) {
-	return rt.From[Émoji](AnchorÉmoji, flat)
+	return genrt.From[Émoji](AnchorÉmoji, flat)
 }
 
 // ABC is the input "a\tb\nc": U8 [43], 43 bytes.
 type ABC struct{ Data [43]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *ABC) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *ABC) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ABCFrom returns flat, which must have exactly 43 elements, as a *ABC that shares its memory.
 func ABCFrom(flat []uint8) (*ABC, error) {
-	return rt.From[ABC](AnchorABC, flat)
+	return genrt.From[ABC](AnchorABC, flat)
 }
 
 // Example2 is the input "example": U8 [44], 44 bytes.
 type Example2 struct{ Data [44]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Example2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Example2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Example2From returns flat, which must have exactly 44 elements, as a *Example2 that shares its
 // memory.
 func Example2From(flat []uint8) (*Example2, error) {
-	return rt.From[Example2](AnchorExample2, flat)
+	return genrt.From[Example2](AnchorExample2, flat)
 }
 
 // TestRunAllocatesNothing2 is the input "TestRunAllocatesNothing": U8 [45], 45 bytes.
 type TestRunAllocatesNothing2 struct{ Data [45]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *TestRunAllocatesNothing2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *TestRunAllocatesNothing2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // TestRunAllocatesNothing2From returns flat, which must have exactly 45 elements, as a
 // *TestRunAllocatesNothing2 that shares its memory.
 func TestRunAllocatesNothing2From(flat []uint8) (*TestRunAllocatesNothing2, error) {
-	return rt.From[TestRunAllocatesNothing2](AnchorTestRunAllocatesNothing2, flat)
+	return genrt.From[TestRunAllocatesNothing2](AnchorTestRunAllocatesNothing2, flat)
 }
 
 // Data is the input "data": U8 [46], 46 bytes.
 type Data struct{ Data [46]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Data) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Data) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // DataFrom returns flat, which must have exactly 46 elements, as a *Data that shares its memory.
 func DataFrom(flat []uint8) (*Data, error) {
-	return rt.From[Data](AnchorData, flat)
+	return genrt.From[Data](AnchorData, flat)
 }
 
 // Flat is the input "flat": U8 [47], 47 bytes.
 type Flat struct{ Data [47]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Flat) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Flat) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // FlatFrom returns flat, which must have exactly 47 elements, as a *Flat that shares its memory.
 func FlatFrom(flat []uint8) (*Flat, error) {
-	return rt.From[Flat](AnchorFlat, flat)
+	return genrt.From[Flat](AnchorFlat, flat)
 }
 
 // LoadInputs2 is the input "load inputs": U8 [48], 48 bytes.
 type LoadInputs2 struct{ Data [48]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *LoadInputs2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *LoadInputs2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // LoadInputs2From returns flat, which must have exactly 48 elements, as a *LoadInputs2 that shares
 // its memory.
 func LoadInputs2From(flat []uint8) (*LoadInputs2, error) {
-	return rt.From[LoadInputs2](AnchorLoadInputs2, flat)
+	return genrt.From[LoadInputs2](AnchorLoadInputs2, flat)
 }
 
 // Spec is the input "spec": U8 [49], 49 bytes.
 type Spec struct{ Data [49]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Spec) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Spec) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // SpecFrom returns flat, which must have exactly 49 elements, as a *Spec that shares its memory.
 func SpecFrom(flat []uint8) (*Spec, error) {
-	return rt.From[Spec](AnchorSpec, flat)
+	return genrt.From[Spec](AnchorSpec, flat)
 }
 
 // Model2 is the input "model": U8 [50], 50 bytes.
 type Model2 struct{ Data [50]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Model2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Model2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Model2From returns flat, which must have exactly 50 elements, as a *Model2 that shares its
 // memory.
 func Model2From(flat []uint8) (*Model2, error) {
-	return rt.From[Model2](AnchorModel2, flat)
+	return genrt.From[Model2](AnchorModel2, flat)
 }
 
 // Err is the input "err": U8 [51], 51 bytes.
 type Err struct{ Data [51]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Err) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Err) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // ErrFrom returns flat, which must have exactly 51 elements, as a *Err that shares its memory.
 func ErrFrom(flat []uint8) (*Err, error) {
-	return rt.From[Err](AnchorErr, flat)
+	return genrt.From[Err](AnchorErr, flat)
 }
 
 // Ctx is the input "ctx": U8 [52], 52 bytes.
 type Ctx struct{ Data [52]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Ctx) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Ctx) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // CtxFrom returns flat, which must have exactly 52 elements, as a *Ctx that shares its memory.
 func CtxFrom(flat []uint8) (*Ctx, error) {
-	return rt.From[Ctx](AnchorCtx, flat)
+	return genrt.From[Ctx](AnchorCtx, flat)
 }
 
 // True is the input "true": U8 [53], 53 bytes.
 type True struct{ Data [53]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *True) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *True) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // TrueFrom returns flat, which must have exactly 53 elements, as a *True that shares its memory.
 func TrueFrom(flat []uint8) (*True, error) {
-	return rt.From[True](AnchorTrue, flat)
+	return genrt.From[True](AnchorTrue, flat)
 }
 
 // In is the input "in": U8 [54], 54 bytes.
 type In struct{ Data [54]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *In) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *In) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // InFrom returns flat, which must have exactly 54 elements, as a *In that shares its memory.
 func InFrom(flat []uint8) (*In, error) {
-	return rt.From[In](AnchorIn, flat)
+	return genrt.From[In](AnchorIn, flat)
 }
 
 // Out is the input "out": U8 [55], 55 bytes.
 type Out struct{ Data [55]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Out) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Out) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // OutFrom returns flat, which must have exactly 55 elements, as a *Out that shares its memory.
 func OutFrom(flat []uint8) (*Out, error) {
-	return rt.From[Out](AnchorOut, flat)
+	return genrt.From[Out](AnchorOut, flat)
 }
 
 // String is the input "string": U8 [56], 56 bytes.
 type String struct{ Data [56]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *String) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *String) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // StringFrom returns flat, which must have exactly 56 elements, as a *String that shares its
 // memory.
 func StringFrom(flat []uint8) (*String, error) {
-	return rt.From[String](AnchorString, flat)
+	return genrt.From[String](AnchorString, flat)
 }
 
 // GoEmbedX is the input "//go:embed x": U8 [57], 57 bytes.
 type GoEmbedX struct{ Data [57]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *GoEmbedX) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *GoEmbedX) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // GoEmbedXFrom returns flat, which must have exactly 57 elements, as a *GoEmbedX that shares its
 // memory.
 func GoEmbedXFrom(flat []uint8) (*GoEmbedX, error) {
-	return rt.From[GoEmbedX](AnchorGoEmbedX, flat)
+	return genrt.From[GoEmbedX](AnchorGoEmbedX, flat)
 }
 
 // X is the input "x": U8 [58], 58 bytes.
 type X struct{ Data [58]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // XFrom returns flat, which must have exactly 58 elements, as a *X that shares its memory.
 func XFrom(flat []uint8) (*X, error) {
-	return rt.From[X](AnchorX, flat)
+	return genrt.From[X](AnchorX, flat)
 }
 
 // X3 is the input "X": U8 [59], 59 bytes.
 type X3 struct{ Data [59]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X3) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X3) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X3From returns flat, which must have exactly 59 elements, as a *X3 that shares its memory.
 func X3From(flat []uint8) (*X3, error) {
-	return rt.From[X3](AnchorX3, flat)
+	return genrt.From[X3](AnchorX3, flat)
 }
 
 // Image5 is the output "image": U8 [1], 1 byte.
 type Image5 struct{ Data [1]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Image5) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Image5) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Image5From returns flat, which must have exactly 1 element, as a *Image5 that shares its memory.
 func Image5From(flat []uint8) (*Image5, error) {
-	return rt.From[Image5](AnchorImage5, flat)
+	return genrt.From[Image5](AnchorImage5, flat)
 }
 
 // X4 is the output "x": U8 [56], 56 bytes.
 type X4 struct{ Data [56]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X4) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X4) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X4From returns flat, which must have exactly 56 elements, as a *X4 that shares its memory.
 func X4From(flat []uint8) (*X4, error) {
-	return rt.From[X4](AnchorX4, flat)
+	return genrt.From[X4](AnchorX4, flat)
 }
 
 // Logits is the output "logits": U8 [3], 3 bytes.
 type Logits struct{ Data [3]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Logits) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Logits) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // LogitsFrom returns flat, which must have exactly 3 elements, as a *Logits that shares its
 // memory.
 func LogitsFrom(flat []uint8) (*Logits, error) {
-	return rt.From[Logits](AnchorLogits, flat)
+	return genrt.From[Logits](AnchorLogits, flat)
 }
 
 // Logits2 is the output "Logits": U8 [4], 4 bytes.
 type Logits2 struct{ Data [4]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Logits2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Logits2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Logits2From returns flat, which must have exactly 4 elements, as a *Logits2 that shares its
 // memory.
 func Logits2From(flat []uint8) (*Logits2, error) {
-	return rt.From[Logits2](AnchorLogits2, flat)
+	return genrt.From[Logits2](AnchorLogits2, flat)
 }
 
 // Inputs3 is the output "inputs": U8 [5], 5 bytes.
 type Inputs3 struct{ Data [5]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Inputs3) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *Inputs3) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Inputs3From returns flat, which must have exactly 5 elements, as a *Inputs3 that shares its
 // memory.
 func Inputs3From(flat []uint8) (*Inputs3, error) {
-	return rt.From[Inputs3](AnchorInputs3, flat)
+	return genrt.From[Inputs3](AnchorInputs3, flat)
 }
 
 // X2 is the output "x2": U8 [7], 7 bytes.
 type X2 struct{ Data [7]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X2) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *X2) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // X2From returns flat, which must have exactly 7 elements, as a *X2 that shares its memory.
 func X2From(flat []uint8) (*X2, error) {
-	return rt.From[X2](AnchorX2, flat)
+	return genrt.From[X2](AnchorX2, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -1019,7 +1022,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -1027,74 +1030,74 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Type                     rt.Input[Type]
-		Range                    rt.Input[Range]
-		Func                     rt.Input[Func]
-		Nil                      rt.Input[Nil]
-		Int                      rt.Input[Int]
-		Rt                       rt.Input[Rt]
-		Context                  rt.Input[Context]
-		Init                     rt.Input[Init]
-		Inputs2                  rt.Input[Inputs2]
-		Outputs2                 rt.Input[Outputs2]
-		NewInputs2               rt.Input[NewInputs2]
-		Runner2                  rt.Input[Runner2]
-		Open2                    rt.Input[Open2]
-		ContractHash2            rt.Input[ContractHash2]
-		DeviceIterations2        rt.Input[DeviceIterations2]
-		QueueDepth2              rt.Input[QueueDepth2]
-		Run                      rt.Input[Run]
-		Submit                   rt.Input[Submit]
-		Close                    rt.Input[Close]
-		Save                     rt.Input[Save]
-		Bind                     rt.Input[Bind]
-		Check                    rt.Input[Check]
-		Core                     rt.Input[Core]
-		Queue                    rt.Input[Queue]
-		Image                    rt.Input[Image]
-		Image3                   rt.Input[Image3]
-		IMAGE                    rt.Input[IMAGE]
-		Image1                   rt.Input[Image1]
-		Image1_2                 rt.Input[Image1_2]
-		Image1_3                 rt.Input[Image1_3]
-		Image2                   rt.Input[Image2]
-		ImageFrom2               rt.Input[ImageFrom2]
-		AnchorImage4             rt.Input[AnchorImage4]
-		X2dConv                  rt.Input[X2dConv]
-		X10_0                    rt.Input[X10_0]
-		X1_00                    rt.Input[X1_00]
-		X画像                      rt.Input[X画像]
-		Größe                    rt.Input[Größe]
-		H2d38                    rt.Input[H2d38]
-		H2d39                    rt.Input[H2d39]
-		H2d40                    rt.Input[H2d40]
-		Émoji                    rt.Input[Émoji]
-		ABC                      rt.Input[ABC]
-		Example2                 rt.Input[Example2]
-		TestRunAllocatesNothing2 rt.Input[TestRunAllocatesNothing2]
-		Data                     rt.Input[Data]
-		Flat                     rt.Input[Flat]
-		LoadInputs2              rt.Input[LoadInputs2]
-		Spec                     rt.Input[Spec]
-		Model2                   rt.Input[Model2]
-		Err                      rt.Input[Err]
-		Ctx                      rt.Input[Ctx]
-		True                     rt.Input[True]
-		In                       rt.Input[In]
-		Out                      rt.Input[Out]
-		String                   rt.Input[String]
-		GoEmbedX                 rt.Input[GoEmbedX]
-		X                        rt.Input[X]
-		X3                       rt.Input[X3]
+		Type                     genrt.Input[Type]
+		Range                    genrt.Input[Range]
+		Func                     genrt.Input[Func]
+		Nil                      genrt.Input[Nil]
+		Int                      genrt.Input[Int]
+		Rt                       genrt.Input[Rt]
+		Context                  genrt.Input[Context]
+		Init                     genrt.Input[Init]
+		Inputs2                  genrt.Input[Inputs2]
+		Outputs2                 genrt.Input[Outputs2]
+		NewInputs2               genrt.Input[NewInputs2]
+		Runner2                  genrt.Input[Runner2]
+		Open2                    genrt.Input[Open2]
+		ContractHash2            genrt.Input[ContractHash2]
+		DeviceIterations2        genrt.Input[DeviceIterations2]
+		QueueDepth2              genrt.Input[QueueDepth2]
+		Run                      genrt.Input[Run]
+		Submit                   genrt.Input[Submit]
+		Close                    genrt.Input[Close]
+		Save                     genrt.Input[Save]
+		Bind                     genrt.Input[Bind]
+		Check                    genrt.Input[Check]
+		Core                     genrt.Input[Core]
+		Queue                    genrt.Input[Queue]
+		Image                    genrt.Input[Image]
+		Image3                   genrt.Input[Image3]
+		IMAGE                    genrt.Input[IMAGE]
+		Image1                   genrt.Input[Image1]
+		Image1_2                 genrt.Input[Image1_2]
+		Image1_3                 genrt.Input[Image1_3]
+		Image2                   genrt.Input[Image2]
+		ImageFrom2               genrt.Input[ImageFrom2]
+		AnchorImage4             genrt.Input[AnchorImage4]
+		X2dConv                  genrt.Input[X2dConv]
+		X10_0                    genrt.Input[X10_0]
+		X1_00                    genrt.Input[X1_00]
+		X画像                      genrt.Input[X画像]
+		Größe                    genrt.Input[Größe]
+		H2d38                    genrt.Input[H2d38]
+		H2d39                    genrt.Input[H2d39]
+		H2d40                    genrt.Input[H2d40]
+		Émoji                    genrt.Input[Émoji]
+		ABC                      genrt.Input[ABC]
+		Example2                 genrt.Input[Example2]
+		TestRunAllocatesNothing2 genrt.Input[TestRunAllocatesNothing2]
+		Data                     genrt.Input[Data]
+		Flat                     genrt.Input[Flat]
+		LoadInputs2              genrt.Input[LoadInputs2]
+		Spec                     genrt.Input[Spec]
+		Model2                   genrt.Input[Model2]
+		Err                      genrt.Input[Err]
+		Ctx                      genrt.Input[Ctx]
+		True                     genrt.Input[True]
+		In                       genrt.Input[In]
+		Out                      genrt.Input[Out]
+		String                   genrt.Input[String]
+		GoEmbedX                 genrt.Input[GoEmbedX]
+		X                        genrt.Input[X]
+		X3                       genrt.Input[X3]
 	}
 	out struct {
-		Image5  rt.Output[Image5]
-		X4      rt.Output[X4]
-		Logits  rt.Output[Logits]
-		Logits2 rt.Output[Logits2]
-		Inputs3 rt.Output[Inputs3]
-		Rt      rt.Output[Rt]
-		X2      rt.Output[X2]
+		Image5  genrt.Output[Image5]
+		X4      genrt.Output[X4]
+		Logits  genrt.Output[Logits]
+		Logits2 genrt.Output[Logits2]
+		Inputs3 genrt.Output[Inputs3]
+		Rt      genrt.Output[Rt]
+		X2      genrt.Output[X2]
 	}
 }
 
@@ -1466,11 +1469,11 @@ func FreezeX3(t *X3) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Type},
 			{Anchor: 1, Stream: &p.in.Range},
 			{Anchor: 2, Stream: &p.in.Func},
@@ -1632,12 +1635,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -1924,15 +1927,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -1940,9 +1943,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -1953,7 +1956,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Type), genrt.Bytes(in.Range), genrt.Bytes(in.Func), genrt.Bytes(in.Nil), genrt.Bytes(in.Int), genrt.Bytes(in.Rt), genrt.Bytes(in.Context), genrt.Bytes(in.Init), genrt.Bytes(in.Inputs2), genrt.Bytes(in.Outputs2), genrt.Bytes(in.NewInputs2), genrt.Bytes(in.Runner2), genrt.Bytes(in.Open2), genrt.Bytes(in.ContractHash2), genrt.Bytes(in.DeviceIterations2), genrt.Bytes(in.QueueDepth2), genrt.Bytes(in.Run), genrt.Bytes(in.Submit), genrt.Bytes(in.Close), genrt.Bytes(in.Save), genrt.Bytes(in.Bind), genrt.Bytes(in.Check), genrt.Bytes(in.Core), genrt.Bytes(in.Queue), genrt.Bytes(in.Image), genrt.Bytes(in.Image3), genrt.Bytes(in.IMAGE), genrt.Bytes(in.Image1), genrt.Bytes(in.Image1_2), genrt.Bytes(in.Image1_3), genrt.Bytes(in.Image2), genrt.Bytes(in.ImageFrom2), genrt.Bytes(in.AnchorImage4), genrt.Bytes(in.X2dConv), genrt.Bytes(in.X10_0), genrt.Bytes(in.X1_00), genrt.Bytes(in.X画像), genrt.Bytes(in.Größe), genrt.Bytes(in.H2d38), genrt.Bytes(in.H2d39), genrt.Bytes(in.H2d40), genrt.Bytes(in.Émoji), genrt.Bytes(in.ABC), genrt.Bytes(in.Example2), genrt.Bytes(in.TestRunAllocatesNothing2), genrt.Bytes(in.Data), genrt.Bytes(in.Flat), genrt.Bytes(in.LoadInputs2), genrt.Bytes(in.Spec), genrt.Bytes(in.Model2), genrt.Bytes(in.Err), genrt.Bytes(in.Ctx), genrt.Bytes(in.True), genrt.Bytes(in.In), genrt.Bytes(in.Out), genrt.Bytes(in.String), genrt.Bytes(in.GoEmbedX), genrt.Bytes(in.X), genrt.Bytes(in.X3), genrt.Bytes(out.Image5), genrt.Bytes(out.X4), genrt.Bytes(out.Logits), genrt.Bytes(out.Logits2), genrt.Bytes(out.Inputs3), genrt.Bytes(out.Rt), genrt.Bytes(out.X2))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -1961,13 +1964,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Type), rt.Bytes(in.Range), rt.Bytes(in.Func), rt.Bytes(in.Nil), rt.Bytes(in.Int), rt.Bytes(in.Rt), rt.Bytes(in.Context), rt.Bytes(in.Init), rt.Bytes(in.Inputs2), rt.Bytes(in.Outputs2), rt.Bytes(in.NewInputs2), rt.Bytes(in.Runner2), rt.Bytes(in.Open2), rt.Bytes(in.ContractHash2), rt.Bytes(in.DeviceIterations2), rt.Bytes(in.QueueDepth2), rt.Bytes(in.Run), rt.Bytes(in.Submit), rt.Bytes(in.Close), rt.Bytes(in.Save), rt.Bytes(in.Bind), rt.Bytes(in.Check), rt.Bytes(in.Core), rt.Bytes(in.Queue), rt.Bytes(in.Image), rt.Bytes(in.Image3), rt.Bytes(in.IMAGE), rt.Bytes(in.Image1), rt.Bytes(in.Image1_2), rt.Bytes(in.Image1_3), rt.Bytes(in.Image2), rt.Bytes(in.ImageFrom2), rt.Bytes(in.AnchorImage4), rt.Bytes(in.X2dConv), rt.Bytes(in.X10_0), rt.Bytes(in.X1_00), rt.Bytes(in.X画像), rt.Bytes(in.Größe), rt.Bytes(in.H2d38), rt.Bytes(in.H2d39), rt.Bytes(in.H2d40), rt.Bytes(in.Émoji), rt.Bytes(in.ABC), rt.Bytes(in.Example2), rt.Bytes(in.TestRunAllocatesNothing2), rt.Bytes(in.Data), rt.Bytes(in.Flat), rt.Bytes(in.LoadInputs2), rt.Bytes(in.Spec), rt.Bytes(in.Model2), rt.Bytes(in.Err), rt.Bytes(in.Ctx), rt.Bytes(in.True), rt.Bytes(in.In), rt.Bytes(in.Out), rt.Bytes(in.String), rt.Bytes(in.GoEmbedX), rt.Bytes(in.X), rt.Bytes(in.X3), rt.Bytes(out.Image5), rt.Bytes(out.X4), rt.Bytes(out.Logits), rt.Bytes(out.Logits2), rt.Bytes(out.Inputs3), rt.Bytes(out.Rt), rt.Bytes(out.X2))
+	return r.core.TryEnqueue(genrt.Bytes(in.Type), genrt.Bytes(in.Range), genrt.Bytes(in.Func), genrt.Bytes(in.Nil), genrt.Bytes(in.Int), genrt.Bytes(in.Rt), genrt.Bytes(in.Context), genrt.Bytes(in.Init), genrt.Bytes(in.Inputs2), genrt.Bytes(in.Outputs2), genrt.Bytes(in.NewInputs2), genrt.Bytes(in.Runner2), genrt.Bytes(in.Open2), genrt.Bytes(in.ContractHash2), genrt.Bytes(in.DeviceIterations2), genrt.Bytes(in.QueueDepth2), genrt.Bytes(in.Run), genrt.Bytes(in.Submit), genrt.Bytes(in.Close), genrt.Bytes(in.Save), genrt.Bytes(in.Bind), genrt.Bytes(in.Check), genrt.Bytes(in.Core), genrt.Bytes(in.Queue), genrt.Bytes(in.Image), genrt.Bytes(in.Image3), genrt.Bytes(in.IMAGE), genrt.Bytes(in.Image1), genrt.Bytes(in.Image1_2), genrt.Bytes(in.Image1_3), genrt.Bytes(in.Image2), genrt.Bytes(in.ImageFrom2), genrt.Bytes(in.AnchorImage4), genrt.Bytes(in.X2dConv), genrt.Bytes(in.X10_0), genrt.Bytes(in.X1_00), genrt.Bytes(in.X画像), genrt.Bytes(in.Größe), genrt.Bytes(in.H2d38), genrt.Bytes(in.H2d39), genrt.Bytes(in.H2d40), genrt.Bytes(in.Émoji), genrt.Bytes(in.ABC), genrt.Bytes(in.Example2), genrt.Bytes(in.TestRunAllocatesNothing2), genrt.Bytes(in.Data), genrt.Bytes(in.Flat), genrt.Bytes(in.LoadInputs2), genrt.Bytes(in.Spec), genrt.Bytes(in.Model2), genrt.Bytes(in.Err), genrt.Bytes(in.Ctx), genrt.Bytes(in.True), genrt.Bytes(in.In), genrt.Bytes(in.Out), genrt.Bytes(in.String), genrt.Bytes(in.GoEmbedX), genrt.Bytes(in.X), genrt.Bytes(in.X3), genrt.Bytes(out.Image5), genrt.Bytes(out.X4), genrt.Bytes(out.Logits), genrt.Bytes(out.Logits2), genrt.Bytes(out.Inputs3), genrt.Bytes(out.Rt), genrt.Bytes(out.X2))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -1981,15 +1984,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -40,6 +40,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -74,98 +77,98 @@ const (
 type Input struct{ Data [2][8][6]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Input) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Input) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Input) Rows() iter.Seq2[int, *[8][6]float32] { return rt.Rows(t.Data[:]) }
+func (t *Input) Rows() iter.Seq2[int, *[8][6]float32] { return genrt.Rows(t.Data[:]) }
 
 // InputFrom returns flat, which must have exactly 96 elements, as a *Input that shares its memory.
 func InputFrom(flat []float32) (*Input, error) {
-	return rt.From[Input](AnchorInput, flat)
+	return genrt.From[Input](AnchorInput, flat)
 }
 
 // Input1 is the input "input/1": S32 [2 8], 64 bytes.
 type Input1 struct{ Data [2][8]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Input1) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Input1) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Input1) Rows() iter.Seq2[int, *[8]int32] { return rt.Rows(t.Data[:]) }
+func (t *Input1) Rows() iter.Seq2[int, *[8]int32] { return genrt.Rows(t.Data[:]) }
 
 // Input1From returns flat, which must have exactly 16 elements, as a *Input1 that shares its
 // memory.
 func Input1From(flat []int32) (*Input1, error) {
-	return rt.From[Input1](AnchorInput1, flat)
+	return genrt.From[Input1](AnchorInput1, flat)
 }
 
 // Nll0 is the output "Nll:0": F32 [2], 8 bytes.
 type Nll0 struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Nll0) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Nll0) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Nll0From returns flat, which must have exactly 2 elements, as a *Nll0 that shares its memory.
 func Nll0From(flat []float32) (*Nll0, error) {
-	return rt.From[Nll0](AnchorNll0, flat)
+	return genrt.From[Nll0](AnchorNll0, flat)
 }
 
 // InitInput is the save output "init_input": F32 [6 4], 96 bytes.
 type InitInput struct{ Data [6][4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InitInput) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *InitInput) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InitInput) Rows() iter.Seq2[int, *[4]float32] { return rt.Rows(t.Data[:]) }
+func (t *InitInput) Rows() iter.Seq2[int, *[4]float32] { return genrt.Rows(t.Data[:]) }
 
 // InitInputFrom returns flat, which must have exactly 24 elements, as a *InitInput that shares its
 // memory.
 func InitInputFrom(flat []float32) (*InitInput, error) {
-	return rt.From[InitInput](AnchorInitInput, flat)
+	return genrt.From[InitInput](AnchorInitInput, flat)
 }
 
 // InitInput1 is the save output "init_input/1": F32 [4], 16 bytes.
 type InitInput1 struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InitInput1) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *InitInput1) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // InitInput1From returns flat, which must have exactly 4 elements, as a *InitInput1 that shares
 // its memory.
 func InitInput1From(flat []float32) (*InitInput1, error) {
-	return rt.From[InitInput1](AnchorInitInput1, flat)
+	return genrt.From[InitInput1](AnchorInitInput1, flat)
 }
 
 // RandomSeedFromHost is the save output "randomSeed___fromHost": U32 [2], 8 bytes.
 type RandomSeedFromHost struct{ Data [2]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *RandomSeedFromHost) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *RandomSeedFromHost) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // RandomSeedFromHostFrom returns flat, which must have exactly 2 elements, as a
 // *RandomSeedFromHost that shares its memory.
 func RandomSeedFromHostFrom(flat []uint32) (*RandomSeedFromHost, error) {
-	return rt.From[RandomSeedFromHost](AnchorRandomSeedFromHost, flat)
+	return genrt.From[RandomSeedFromHost](AnchorRandomSeedFromHost, flat)
 }
 
 // RngStateTensor is the save output "rngStateTensor": U32 [2 2 1472 6 4], 565248 bytes.
 type RngStateTensor struct{ Data [2][2][1472][6][4]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *RngStateTensor) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *RngStateTensor) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *RngStateTensor) Rows() iter.Seq2[int, *[2][1472][6][4]uint32] { return rt.Rows(t.Data[:]) }
+func (t *RngStateTensor) Rows() iter.Seq2[int, *[2][1472][6][4]uint32] { return genrt.Rows(t.Data[:]) }
 
 // RngStateTensorFrom returns flat, which must have exactly 141312 elements, as a *RngStateTensor
 // that shares its memory.
 func RngStateTensorFrom(flat []uint32) (*RngStateTensor, error) {
-	return rt.From[RngStateTensor](AnchorRngStateTensor, flat)
+	return genrt.From[RngStateTensor](AnchorRngStateTensor, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -216,7 +219,7 @@ func NewSaveOutputs() *SaveOutputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -224,17 +227,17 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Input  rt.Input[[DeviceIterations]Input]
-		Input1 rt.Input[[DeviceIterations]Input1]
+		Input  genrt.Input[[DeviceIterations]Input]
+		Input1 genrt.Input[[DeviceIterations]Input1]
 	}
 	out struct {
-		Nll0 rt.Output[[DeviceIterations]Nll0]
+		Nll0 genrt.Output[[DeviceIterations]Nll0]
 	}
 	save struct {
-		InitInput          rt.Output[InitInput]
-		InitInput1         rt.Output[InitInput1]
-		RandomSeedFromHost rt.Output[RandomSeedFromHost]
-		RngStateTensor     rt.Output[RngStateTensor]
+		InitInput          genrt.Output[InitInput]
+		InitInput1         genrt.Output[InitInput1]
+		RandomSeedFromHost genrt.Output[RandomSeedFromHost]
+		RngStateTensor     genrt.Output[RngStateTensor]
 	}
 }
 
@@ -266,11 +269,11 @@ func FreezeInput1(t *Input1) rt.Option {
 // This model was compiled for 2 replicas, which Open refuses with rt.ErrReplication.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Input},
 			{Anchor: 1, Stream: &p.in.Input1},
 			{Anchor: 2, Stream: &p.out.Nll0},
@@ -403,12 +406,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -471,16 +474,16 @@ func checkSave(out *SaveOutputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core  rt.Core
+	core  genqueues.Core
 	ports ports
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, []rt.Binding{
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, []genrt.Binding{
 		{Anchor: 3, Stream: &r.ports.save.InitInput},
 		{Anchor: 4, Stream: &r.ports.save.InitInput1},
 		{Anchor: 5, Stream: &r.ports.save.RandomSeedFromHost},
@@ -493,9 +496,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -506,7 +509,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Input), rt.Bytes(in.Input1), rt.Bytes(out.Nll0))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Input), genrt.Bytes(in.Input1), genrt.Bytes(out.Nll0))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -514,13 +517,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Input), rt.Bytes(in.Input1), rt.Bytes(out.Nll0))
+	return r.core.TryEnqueue(genrt.Bytes(in.Input), genrt.Bytes(in.Input1), genrt.Bytes(out.Nll0))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // Save runs the save programs, which fill out with the model's state, between two runs.
@@ -547,15 +550,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package training
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -26,18 +26,18 @@ const contract = "popefgen contract 2\n" +
 	"save \"rngStateTensor\" U32 [2 2 1472 6 4]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "training",
 	Contract:   contract,
 	Iterations: 10,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "input", GoName: "Input", Role: rt.RunInput, Bytes: 384},
-		{Name: "input/1", GoName: "Input1", Role: rt.RunInput, Bytes: 64},
-		{Name: "Nll:0", GoName: "Nll0", Role: rt.RunOutput, Bytes: 8},
-		{Name: "init_input", GoName: "InitInput", Role: rt.SaveOutput, Bytes: 96},
-		{Name: "init_input/1", GoName: "InitInput1", Role: rt.SaveOutput, Bytes: 16},
-		{Name: "randomSeed___fromHost", GoName: "RandomSeedFromHost", Role: rt.SaveOutput, Bytes: 8},
-		{Name: "rngStateTensor", GoName: "RngStateTensor", Role: rt.SaveOutput, Bytes: 565248},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "input", GoName: "Input", Role: genrt.RunInput, Bytes: 384},
+		{Name: "input/1", GoName: "Input1", Role: genrt.RunInput, Bytes: 64},
+		{Name: "Nll:0", GoName: "Nll0", Role: genrt.RunOutput, Bytes: 8},
+		{Name: "init_input", GoName: "InitInput", Role: genrt.SaveOutput, Bytes: 96},
+		{Name: "init_input/1", GoName: "InitInput1", Role: genrt.SaveOutput, Bytes: 16},
+		{Name: "randomSeed___fromHost", GoName: "RandomSeedFromHost", Role: genrt.SaveOutput, Bytes: 8},
+		{Name: "rngStateTensor", GoName: "RngStateTensor", Role: genrt.SaveOutput, Bytes: 565248},
 	},
 }

@@ -3,14 +3,14 @@
 
 package resnet50
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -20,13 +20,13 @@ const contract = "popefgen contract 2\n" +
 	"output \"fc/fc/model/fc/fc/Gemm:0\" F16 [4 1000]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "resnet50",
 	Contract:   contract,
 	Iterations: 8,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "input", GoName: "Input", Role: rt.RunInput, Bytes: 602112},
-		{Name: "fc/fc/model/fc/fc/Gemm:0", GoName: "FcFcModelFcFcGemm0", Role: rt.RunOutput, Bytes: 8000},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "input", GoName: "Input", Role: genrt.RunInput, Bytes: 602112},
+		{Name: "fc/fc/model/fc/fc/Gemm:0", GoName: "FcFcModelFcFcGemm0", Role: genrt.RunOutput, Bytes: 8000},
 	},
 }

@@ -35,6 +35,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -69,85 +72,85 @@ const (
 type X struct{ Data [2][3]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *X) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *X) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+func (t *X) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
 // XFrom returns flat, which must have exactly 6 elements, as a *X that shares its memory.
 func XFrom(flat []float32) (*X, error) {
-	return rt.From[X](AnchorX, flat)
+	return genrt.From[X](AnchorX, flat)
 }
 
 // Z is the input "z": F32 [2], 8 bytes.
 type Z struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Z) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Z) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // ZFrom returns flat, which must have exactly 2 elements, as a *Z that shares its memory.
 func ZFrom(flat []float32) (*Z, error) {
-	return rt.From[Z](AnchorZ, flat)
+	return genrt.From[Z](AnchorZ, flat)
 }
 
 // Y is the output "y": F32 [2 2], 16 bytes.
 type Y struct{ Data [2][2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return rt.Rows(t.Data[:]) }
+func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return genrt.Rows(t.Data[:]) }
 
 // YFrom returns flat, which must have exactly 4 elements, as a *Y that shares its memory.
 func YFrom(flat []float32) (*Y, error) {
-	return rt.From[Y](AnchorY, flat)
+	return genrt.From[Y](AnchorY, flat)
 }
 
 // Twice is the output "twice": F32 [2], 8 bytes.
 type Twice struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Twice) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Twice) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // TwiceFrom returns flat, which must have exactly 2 elements, as a *Twice that shares its memory.
 func TwiceFrom(flat []float32) (*Twice, error) {
-	return rt.From[Twice](AnchorTwice, flat)
+	return genrt.From[Twice](AnchorTwice, flat)
 }
 
 // Scale is the load input "scale": F32 [], 4 bytes.
 type Scale struct{ Data float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Scale) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Scale) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // ScaleFrom returns flat, which must have exactly 1 element, as a *Scale that shares its memory.
 func ScaleFrom(flat []float32) (*Scale, error) {
-	return rt.From[Scale](AnchorScale, flat)
+	return genrt.From[Scale](AnchorScale, flat)
 }
 
 // Seed is the load input "seed": U32 [2], 8 bytes.
 type Seed struct{ Data [2]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Seed) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *Seed) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // SeedFrom returns flat, which must have exactly 2 elements, as a *Seed that shares its memory.
 func SeedFrom(flat []uint32) (*Seed, error) {
-	return rt.From[Seed](AnchorSeed, flat)
+	return genrt.From[Seed](AnchorSeed, flat)
 }
 
 // Seen is the save output "seen": F32 [2], 8 bytes.
 type Seen struct{ Data [2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Seen) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Seen) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // SeenFrom returns flat, which must have exactly 2 elements, as a *Seen that shares its memory.
 func SeenFrom(flat []float32) (*Seen, error) {
-	return rt.From[Seen](AnchorSeen, flat)
+	return genrt.From[Seen](AnchorSeen, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -207,10 +210,10 @@ func NewSaveOutputs() *SaveOutputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core rt.Core
+	core genrt.Core
 	load struct {
-		Scale rt.Input[Scale]
-		Seed  rt.Input[Seed]
+		Scale genrt.Input[Scale]
+		Seed  genrt.Input[Seed]
 	}
 	ports []*ports // of each replica
 	queue [QueueDepth]request
@@ -219,15 +222,15 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		X rt.Input[X]
-		Z rt.Input[Z]
+		X genrt.Input[X]
+		Z genrt.Input[Z]
 	}
 	out struct {
-		Y     rt.Output[Y]
-		Twice rt.Output[Twice]
+		Y     genrt.Output[Y]
+		Twice genrt.Output[Twice]
 	}
 	save struct {
-		Seen rt.Output[Seen]
+		Seen genrt.Output[Seen]
 	}
 }
 
@@ -269,11 +272,11 @@ func Open(ctx context.Context, load *LoadInputs, path string, opts ...rt.RunnerO
 	r := &Runner{}
 	r.load.Scale.Bind(load.Scale)
 	r.load.Seed.Bind(load.Seed)
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &r.load.Scale},
 			{Anchor: 1, Stream: &r.load.Seed},
 			{Anchor: 2, Stream: &p.in.X},
@@ -406,12 +409,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -466,17 +469,17 @@ func checkSave(out *SaveOutputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 	load struct {
-		Scale rt.Input[Scale]
-		Seed  rt.Input[Seed]
+		Scale genrt.Input[Scale]
+		Seed  genrt.Input[Seed]
 	}
 	ports ports
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, load *LoadInputs, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, load *LoadInputs, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	if load == nil {
 		return nil, &rt.NilAnchorError{Model: "package reexport", Field: "LoadInputs"}
 	}
@@ -489,8 +492,8 @@ func OpenQueues(ctx context.Context, load *LoadInputs, path string, config rt.Qu
 	r := &Queues{}
 	r.load.Scale.Bind(load.Scale)
 	r.load.Seed.Bind(load.Seed)
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, []rt.Binding{
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, []genrt.Binding{
 		{Anchor: 0, Stream: &r.load.Scale},
 		{Anchor: 1, Stream: &r.load.Seed},
 		{Anchor: 6, Stream: &r.ports.save.Seen},
@@ -502,9 +505,9 @@ func OpenQueues(ctx context.Context, load *LoadInputs, path string, config rt.Qu
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -515,7 +518,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.X), genrt.Bytes(in.Z), genrt.Bytes(out.Y), genrt.Bytes(out.Twice))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -523,13 +526,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
+	return r.core.TryEnqueue(genrt.Bytes(in.X), genrt.Bytes(in.Z), genrt.Bytes(out.Y), genrt.Bytes(out.Twice))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // Save runs the save programs, which fill out with the model's state, between two runs.
@@ -556,15 +559,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package reexport
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -25,18 +25,18 @@ const contract = "popefgen contract 2\n" +
 	"save \"seen\" F32 [2]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "reexport",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "scale", GoName: "Scale", Role: rt.LoadInput, Bytes: 4},
-		{Name: "seed", GoName: "Seed", Role: rt.LoadInput, Bytes: 8},
-		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 24},
-		{Name: "z", GoName: "Z", Role: rt.RunInput, Bytes: 8},
-		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 16},
-		{Name: "twice", GoName: "Twice", Role: rt.RunOutput, Bytes: 8},
-		{Name: "seen", GoName: "Seen", Role: rt.SaveOutput, Bytes: 8},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "scale", GoName: "Scale", Role: genrt.LoadInput, Bytes: 4},
+		{Name: "seed", GoName: "Seed", Role: genrt.LoadInput, Bytes: 8},
+		{Name: "x", GoName: "X", Role: genrt.RunInput, Bytes: 24},
+		{Name: "z", GoName: "Z", Role: genrt.RunInput, Bytes: 8},
+		{Name: "y", GoName: "Y", Role: genrt.RunOutput, Bytes: 16},
+		{Name: "twice", GoName: "Twice", Role: genrt.RunOutput, Bytes: 8},
+		{Name: "seen", GoName: "Seen", Role: genrt.SaveOutput, Bytes: 8},
 	},
 }

@@ -34,6 +34,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -64,42 +67,42 @@ const (
 type Index struct{ Data [4]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Index) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *Index) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // IndexFrom returns flat, which must have exactly 4 elements, as a *Index that shares its memory.
 func IndexFrom(flat []uint32) (*Index, error) {
-	return rt.From[Index](AnchorIndex, flat)
+	return genrt.From[Index](AnchorIndex, flat)
 }
 
 // Row is the output "row": F16 [4 8], 64 bytes.
 type Row struct{ Data [4][8]rt.Float16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Row) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+func (t *Row) Flat() []rt.Float16 { return genrt.Flat[rt.Float16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Row) Rows() iter.Seq2[int, *[8]rt.Float16] { return rt.Rows(t.Data[:]) }
+func (t *Row) Rows() iter.Seq2[int, *[8]rt.Float16] { return genrt.Rows(t.Data[:]) }
 
 // RowFrom returns flat, which must have exactly 32 elements, as a *Row that shares its memory.
 func RowFrom(flat []rt.Float16) (*Row, error) {
-	return rt.From[Row](AnchorRow, flat)
+	return genrt.From[Row](AnchorRow, flat)
 }
 
 // Cache is the save output "cache": F16 [16 8] repeated 4 times, 1024 bytes.
 type Cache struct{ Data [4][16][8]rt.Float16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Cache) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+func (t *Cache) Flat() []rt.Float16 { return genrt.Flat[rt.Float16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Cache) Rows() iter.Seq2[int, *[16][8]rt.Float16] { return rt.Rows(t.Data[:]) }
+func (t *Cache) Rows() iter.Seq2[int, *[16][8]rt.Float16] { return genrt.Rows(t.Data[:]) }
 
 // CacheFrom returns flat, which must have exactly 512 elements, as a *Cache that shares its
 // memory.
 func CacheFrom(flat []rt.Float16) (*Cache, error) {
-	return rt.From[Cache](AnchorCache, flat)
+	return genrt.From[Cache](AnchorCache, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -140,7 +143,7 @@ func NewSaveOutputs() *SaveOutputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -148,13 +151,13 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Index rt.Input[Index]
+		Index genrt.Input[Index]
 	}
 	out struct {
-		Row rt.Output[Row]
+		Row genrt.Output[Row]
 	}
 	save struct {
-		Cache rt.Output[Cache]
+		Cache genrt.Output[Cache]
 	}
 }
 
@@ -178,11 +181,11 @@ func FreezeIndex(t *Index) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Index},
 			{Anchor: 1, Stream: &p.out.Row},
 			{Anchor: 2, Stream: &p.save.Cache},
@@ -311,12 +314,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -363,16 +366,16 @@ func checkSave(out *SaveOutputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core  rt.Core
+	core  genqueues.Core
 	ports ports
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, []rt.Binding{
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, []genrt.Binding{
 		{Anchor: 2, Stream: &r.ports.save.Cache},
 	}, config, opts...); err != nil {
 		return nil, err
@@ -382,9 +385,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -395,7 +398,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Index), rt.Bytes(out.Row))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Index), genrt.Bytes(out.Row))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -403,13 +406,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Index), rt.Bytes(out.Row))
+	return r.core.TryEnqueue(genrt.Bytes(in.Index), genrt.Bytes(out.Row))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // Save runs the save programs, which fill out with the model's state, between two runs.
@@ -436,15 +439,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package remote
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -21,14 +21,14 @@ const contract = "popefgen contract 2\n" +
 	"save \"cache\" F16 [16 8] repeats 4\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "remote",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "index", GoName: "Index", Role: rt.RunInput, Bytes: 16},
-		{Name: "row", GoName: "Row", Role: rt.RunOutput, Bytes: 64},
-		{Name: "cache", GoName: "Cache", Role: rt.SaveOutput, Bytes: 1024},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "index", GoName: "Index", Role: genrt.RunInput, Bytes: 16},
+		{Name: "row", GoName: "Row", Role: genrt.RunOutput, Bytes: 64},
+		{Name: "cache", GoName: "Cache", Role: genrt.SaveOutput, Bytes: 1024},
 	},
 }

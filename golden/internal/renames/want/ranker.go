@@ -33,6 +33,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -63,35 +66,35 @@ const (
 type Query struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Query) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Query) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // QueryFrom returns flat, which must have exactly 4 elements, as a *Query that shares its memory.
 func QueryFrom(flat []float32) (*Query, error) {
-	return rt.From[Query](AnchorQuery, flat)
+	return genrt.From[Query](AnchorQuery, flat)
 }
 
 // Document is the input "input/2": F32 [4], 16 bytes.
 type Document struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Document) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Document) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // DocumentFrom returns flat, which must have exactly 4 elements, as a *Document that shares its
 // memory.
 func DocumentFrom(flat []float32) (*Document, error) {
-	return rt.From[Document](AnchorDocument, flat)
+	return genrt.From[Document](AnchorDocument, flat)
 }
 
 // Input1 is the output "Gemm:0": F32 [4], 16 bytes.
 type Input1 struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Input1) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Input1) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Input1From returns flat, which must have exactly 4 elements, as a *Input1 that shares its
 // memory.
 func Input1From(flat []float32) (*Input1, error) {
-	return rt.From[Input1](AnchorInput1, flat)
+	return genrt.From[Input1](AnchorInput1, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -122,7 +125,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -130,11 +133,11 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Query    rt.Input[Query]
-		Document rt.Input[Document]
+		Query    genrt.Input[Query]
+		Document genrt.Input[Document]
 	}
 	out struct {
-		Input1 rt.Output[Input1]
+		Input1 genrt.Output[Input1]
 	}
 }
 
@@ -164,11 +167,11 @@ func FreezeDocument(t *Document) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Query},
 			{Anchor: 1, Stream: &p.in.Document},
 			{Anchor: 2, Stream: &p.out.Input1},
@@ -267,12 +270,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -307,15 +310,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -323,9 +326,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -336,7 +339,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Query), rt.Bytes(in.Document), rt.Bytes(out.Input1))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Query), genrt.Bytes(in.Document), genrt.Bytes(out.Input1))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -344,13 +347,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Query), rt.Bytes(in.Document), rt.Bytes(out.Input1))
+	return r.core.TryEnqueue(genrt.Bytes(in.Query), genrt.Bytes(in.Document), genrt.Bytes(out.Input1))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -364,15 +367,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

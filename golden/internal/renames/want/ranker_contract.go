@@ -3,14 +3,14 @@
 
 package ranker
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -21,14 +21,14 @@ const contract = "popefgen contract 2\n" +
 	"output \"Gemm:0\" F32 [4]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "ranker",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "input/1", GoName: "Query", Role: rt.RunInput, Bytes: 16},
-		{Name: "input/2", GoName: "Document", Role: rt.RunInput, Bytes: 16},
-		{Name: "Gemm:0", GoName: "Input1", Role: rt.RunOutput, Bytes: 16},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "input/1", GoName: "Query", Role: genrt.RunInput, Bytes: 16},
+		{Name: "input/2", GoName: "Document", Role: genrt.RunInput, Bytes: 16},
+		{Name: "Gemm:0", GoName: "Input1", Role: genrt.RunOutput, Bytes: 16},
 	},
 }

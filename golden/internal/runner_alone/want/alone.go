@@ -17,15 +17,15 @@
 //
 // # The model
 //
-// The model is part of the program: alone.popef is embedded. Any other model with the same inputs
-// and outputs can be opened in its place, whatever its weights are and however they are named.
+// The model is part of the program: alone.popef is embedded. Any model with the same inputs and
+// outputs can be opened in its place: its weights, and what they are called, may differ.
 //
 // # Memory and goroutines
 //
-// A run reads and writes the memory that the inputs and outputs point to in place. It belongs to
-// the runner until Run returns or the ticket of Submit is done. All methods may be called from any
-// goroutine; calls wait for each other. With rt.WithReplicas the model is opened several times,
-// and requests are spread. Several Runners are independent of each other.
+// A run reads its inputs and writes its outputs in place, without a copy. Their memory belongs to
+// the runner until Run returns or the ticket of Submit is done: do not touch it before. All
+// methods may be called from any goroutine; calls wait for each other. rt.WithReplicas opens the
+// model several times and spreads requests over the copies. Runners are independent of each other.
 package alone
 
 import (
@@ -39,76 +39,76 @@ import (
 )
 
 const (
-	// ContractHash identifies what callers see of the model: the inputs and outputs with their names,
-	// types, shapes and order. Open refuses a model that lacks any of it.
+	// ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes
+	// and order of its inputs and outputs. Open refuses a model that lacks any of them.
 	ContractHash = "c6e0b9e8e52aae1d14c8ab08e17660512db67c05cc16897fec3d807f391ea0ca"
 	// Contractc6e0b9e8 pins the contract: code with the line
 	//
 	//	const _ = alone.Contractc6e0b9e8
 	//
-	// stops building when the package is generated from a model with other inputs or outputs. Then read
-	// what changed, adapt the code and put the new name there.
+	// stops building when the package is generated from a model with other inputs or outputs. Then see
+	// what changed, adapt the code, and put the new name there.
 	Contractc6e0b9e8 = true
-	// DeviceIterations is the number of transfers of every input and output in one run.
+	// DeviceIterations is how often one run repeats the model, each time with other inputs and outputs.
 	DeviceIterations = 1
-	// QueueDepth is the number of requests that may be submitted and have not ended.
+	// QueueDepth is how many submitted requests may be pending at a time.
 	QueueDepth = 4
 )
 
-// The anchors' names, as the model file has them.
+// The tensors' names in the model file, where they are called anchors.
 const (
 	AnchorX = "x"
 	AnchorY = "y"
 )
 
-// X is the run input "x": F32 [2 3], 24 bytes.
+// X is the input "x": F32 [2 3], 24 bytes.
 type X struct{ Data [2][3]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *X) Flat() []float32 { return genrt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *X) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
-// XFrom views flat, which must have exactly 6 elements, as *X, without copying.
+// XFrom returns flat, which must have exactly 6 elements, as a *X that shares its memory.
 func XFrom(flat []float32) (*X, error) {
 	return genrt.From[X](AnchorX, flat)
 }
 
-// Y is the run output "y": F32 [2 2], 16 bytes.
+// Y is the output "y": F32 [2 2], 16 bytes.
 type Y struct{ Data [2][2]float32 }
 
-// Flat views the tensor as a slice in row-major order, without copying.
+// Flat returns the tensor's elements in row-major order, as a slice of its memory.
 func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
-// Rows ranges over the first dimension: for i, row := range t.Rows(). Each row is a pointer into the
-// tensor; for _, row := range t.Data would copy it.
+// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
+// into the tensor, where for _, row := range t.Data would copy it.
 func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return genrt.Rows(t.Data[:]) }
 
-// YFrom views flat, which must have exactly 4 elements, as *Y, without copying.
+// YFrom returns flat, which must have exactly 4 elements, as a *Y that shares its memory.
 func YFrom(flat []float32) (*Y, error) {
 	return genrt.From[Y](AnchorY, flat)
 }
 
-// Inputs is the memory that a run reads. No field may be nil.
+// Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	X *X // "x": F32 [2 3]
 }
 
-// NewInputs allocates Inputs with all its tensors, zeroed.
+// NewInputs returns Inputs with new tensors, all zeros.
 func NewInputs() *Inputs {
 	return &Inputs{
 		X: new(X),
 	}
 }
 
-// Outputs is the memory that a run fills. No field may be nil.
+// Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
 	Y *Y // "y": F32 [2 2]
 }
 
-// NewOutputs allocates Outputs with all its tensors, zeroed.
+// NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
 		Y: new(Y),
@@ -122,7 +122,7 @@ type Runner struct {
 	queue [QueueDepth]request
 }
 
-// ports are the ends of the streams of one replica.
+// ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
 		X genrt.Input[X]
@@ -132,13 +132,14 @@ type ports struct {
 	}
 }
 
-// request is what a submitted request works on.
+// request holds what a submitted request reads and fills.
 type request struct {
 	in  Inputs
 	out Outputs
 }
 
-// FreezeX makes every request read t, which must not change until Close: Inputs.X may then be nil.
+// FreezeX returns an option with which every request reads t, which must not change until Close:
+// Inputs.X may then be nil.
 func FreezeX(t *X) rt.Option {
 	return rt.Freeze(AnchorX, t)
 }
@@ -149,8 +150,8 @@ var model []byte
 // Open loads the embedded model and runs its load programs once. With rt.WithModelFile or
 // rt.WithModelBytes it takes another model instead, which must have the same inputs and outputs.
 //
-// Errors: rt.ErrContract if the model has other inputs or outputs than this package, with a list of
-// the differences; ipu.ErrWrongBackend if the model was compiled for other devices.
+// It returns rt.ErrContract, with a list of the differences, if the model has other inputs or outputs
+// than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
 	source := genrt.Source{Name: "alone.popef", Bytes: model}
@@ -180,7 +181,7 @@ func (r *Runner) Run(ctx context.Context, in *Inputs, out *Outputs) error {
 	return r.RunOn(ctx, rt.LeastBusy, in, out)
 }
 
-// RunOn is Run on one replica. rt.ErrReplica means that there is no such replica.
+// RunOn is Run on one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error {
 	if err := r.check(in, out); err != nil {
 		return r.core.NilAnchor(err)
@@ -193,15 +194,15 @@ func (r *Runner) RunOn(ctx context.Context, replica int, in *Inputs, out *Output
 	return r.core.Main(ctx, replica)
 }
 
-// Submit queues a request and returns a ticket, which tells its end and may be dropped. What in and
-// out point to belongs to the runner until then; in and out themselves don't. While QueueDepth
-// requests are pending Submit waits for room, until ctx ends. The request itself has ctx too: if it
-// ends first, the request never reaches the engine. Submit and Wait allocate nothing.
+// Submit queues a request and returns a ticket, with which to wait for its end; the ticket may also be
+// dropped. The tensors that in and out point to belong to the runner until the request has ended; in and
+// out themselves do not. While QueueDepth requests are pending Submit waits for room, until ctx ends. A
+// request is not run if its ctx ends before its turn comes. Submit and Wait allocate nothing.
 func (r *Runner) Submit(ctx context.Context, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.SubmitOn(ctx, rt.LeastBusy, in, out)
 }
 
-// SubmitOn is Submit to one replica. rt.ErrReplica means that there is no such replica.
+// SubmitOn is Submit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -214,12 +215,12 @@ func (r *Runner) SubmitOn(ctx context.Context, replica int, in *Inputs, out *Out
 	return r.core.Enqueue(ctx, slot, replica), nil
 }
 
-// TrySubmit is Submit that never waits: rt.ErrQueueFull means that QueueDepth requests are pending.
+// TrySubmit is Submit without waiting: it returns rt.ErrQueueFull while QueueDepth requests are pending.
 func (r *Runner) TrySubmit(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	return r.TrySubmitOn(rt.LeastBusy, in, out)
 }
 
-// TrySubmitOn is TrySubmit to one replica. rt.ErrReplica means that there is no such replica.
+// TrySubmitOn is TrySubmit to one replica. It returns rt.ErrReplica if there is no such replica.
 func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
@@ -232,8 +233,8 @@ func (r *Runner) TrySubmitOn(replica int, in *Inputs, out *Outputs) (rt.Ticket, 
 	return r.core.Enqueue(context.Background(), slot, replica), nil
 }
 
-// UpdateWeights gives every replica other data for inputs that are no run inputs, and runs the load
-// programs again. Requests go on meanwhile.
+// UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
+// load programs again. Requests go on meanwhile.
 func (r *Runner) UpdateWeights(ctx context.Context, weights ...rt.Weight) error {
 	return r.core.UpdateWeights(ctx, weights...)
 }
@@ -244,34 +245,33 @@ func (r *Runner) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends the runner. Requests that are pending fail with rt.ErrClosed. Closing twice is
-// allowed.
+// Close ends the runner. Pending requests fail with rt.ErrClosed. It may be called twice.
 func (r *Runner) Close() error {
 	return r.core.Close()
 }
 
-// Config returns every option of the runner, as it was given or by default.
+// Config returns every option of the runner, as given or by default.
 func (r *Runner) Config() rt.Config {
 	return r.core.Config()
 }
 
-// Session returns the session of the first replica, for what has no typed form here.
+// Session returns the session of the first replica, for what this package has no method for.
 func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
-// Replica returns the session of a replica, nil if there is no such replica.
+// Replica returns the session of replica i, nil if there is no such replica.
 func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
-// bind makes the streams read in and fill out.
+// bind points the streams at in and out.
 func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.X.Bind(in.X)
 	p.out.Y.Bind(out.Y)
 }
 
-// check returns an error that names what is nil.
+// check returns an error that says which pointer is nil.
 func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if in == nil {
 		return &rt.NilAnchorError{Field: "Inputs"}

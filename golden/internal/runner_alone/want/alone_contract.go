@@ -13,13 +13,13 @@ const (
 	_ = uint(3 - genrt.OldestGeneration)
 )
 
-// contract is the canonical text that ContractHash is the hash of.
+// contract is the text whose SHA-256 hash is ContractHash.
 const contract = "popefgen contract 2\n" +
 	"iterations 1\n" +
 	"input \"x\" F32 [2 3]\n" +
 	"output \"y\" F32 [2 2]\n"
 
-// spec is what the runtime knows of this package.
+// spec describes this package to the runtime.
 var spec = genrt.Spec{
 	Package:    "alone",
 	Contract:   contract,

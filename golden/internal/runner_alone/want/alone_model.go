@@ -10,8 +10,8 @@ import (
 	"github.com/popefgen/popefgen/rt/genrt"
 )
 
-// Model is what a Runner does, for code that is to be tested without the model: a *Runner satisfies
-// it, and so does a *Fake. Code that needs less had better ask for an interface of its own.
+// Model is the interface of a Runner, so that code can be tested without the model: *Runner and *Fake
+// implement it. Code that needs few of its methods should declare an interface of its own.
 type Model interface {
 	Run(ctx context.Context, in *Inputs, out *Outputs) error
 	RunOn(ctx context.Context, replica int, in *Inputs, out *Outputs) error
@@ -30,10 +30,10 @@ var (
 	_ Model = (*Fake)(nil)
 )
 
-// Fake is a Model without a model, for tests. Each method calls the function that is named after it.
-// Where that is nil, a method for one replica calls its counterpart for any, Close and Shutdown do
-// nothing, and others fail with rt.ErrNotFaked. The zero Fake is ready; nothing of it is in a program
-// that does not use it.
+// Fake implements Model without a model, for tests. Each method calls the function in the field that is
+// named after it. Where that is nil, a method for one replica calls its counterpart for any (RunOn calls
+// Run), Close and Shutdown do nothing, and the others fail with rt.ErrNotFaked. The zero Fake is ready
+// to use, and programs that do not use it do not contain it.
 type Fake struct {
 	RunFunc           func(ctx context.Context, in *Inputs, out *Outputs) error
 	RunOnFunc         func(ctx context.Context, replica int, in *Inputs, out *Outputs) error

@@ -37,6 +37,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -70,77 +73,77 @@ const (
 type X struct{ Data [4][3]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *X) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *X) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *X) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+func (t *X) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
 // XFrom returns flat, which must have exactly 12 elements, as a *X that shares its memory.
 func XFrom(flat []float32) (*X, error) {
-	return rt.From[X](AnchorX, flat)
+	return genrt.From[X](AnchorX, flat)
 }
 
 // XSample is one of the BatchSize samples of X.
 type XSample struct{ Data [3]float32 }
 
 // Flat returns the sample's elements in row-major order, as a slice of its memory.
-func (t *XSample) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *XSample) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Z is the input "z": F32 [4], 16 bytes.
 type Z struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Z) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Z) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // ZFrom returns flat, which must have exactly 4 elements, as a *Z that shares its memory.
 func ZFrom(flat []float32) (*Z, error) {
-	return rt.From[Z](AnchorZ, flat)
+	return genrt.From[Z](AnchorZ, flat)
 }
 
 // ZSample is one of the BatchSize samples of Z.
 type ZSample struct{ Data float32 }
 
 // Flat returns the sample's elements in row-major order, as a slice of its memory.
-func (t *ZSample) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *ZSample) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Y is the output "y": F32 [4 2], 32 bytes.
 type Y struct{ Data [4][2]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Y) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Y) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return rt.Rows(t.Data[:]) }
+func (t *Y) Rows() iter.Seq2[int, *[2]float32] { return genrt.Rows(t.Data[:]) }
 
 // YFrom returns flat, which must have exactly 8 elements, as a *Y that shares its memory.
 func YFrom(flat []float32) (*Y, error) {
-	return rt.From[Y](AnchorY, flat)
+	return genrt.From[Y](AnchorY, flat)
 }
 
 // YSample is one of the BatchSize samples of Y.
 type YSample struct{ Data [2]float32 }
 
 // Flat returns the sample's elements in row-major order, as a slice of its memory.
-func (t *YSample) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *YSample) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Twice is the output "twice": F32 [4], 16 bytes.
 type Twice struct{ Data [4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Twice) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Twice) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // TwiceFrom returns flat, which must have exactly 4 elements, as a *Twice that shares its memory.
 func TwiceFrom(flat []float32) (*Twice, error) {
-	return rt.From[Twice](AnchorTwice, flat)
+	return genrt.From[Twice](AnchorTwice, flat)
 }
 
 // TwiceSample is one of the BatchSize samples of Twice.
 type TwiceSample struct{ Data float32 }
 
 // Flat returns the sample's elements in row-major order, as a slice of its memory.
-func (t *TwiceSample) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *TwiceSample) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
@@ -172,7 +175,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -180,12 +183,12 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		X rt.Input[X]
-		Z rt.Input[Z]
+		X genrt.Input[X]
+		Z genrt.Input[Z]
 	}
 	out struct {
-		Y     rt.Output[Y]
-		Twice rt.Output[Twice]
+		Y     genrt.Output[Y]
+		Twice genrt.Output[Twice]
 	}
 }
 
@@ -217,11 +220,11 @@ var model []byte
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Name: "samples.popef", Bytes: model}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Name: "samples.popef", Bytes: model}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.X},
 			{Anchor: 1, Stream: &p.in.Z},
 			{Anchor: 2, Stream: &p.out.Y},
@@ -307,7 +310,7 @@ func (r *Runner) RunSamples(ctx context.Context, inX []XSample, inZ []ZSample, o
 
 // RunSamplesOn is RunSamples on one replica, which computes all of them.
 func (r *Runner) RunSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) error {
-	return r.core.RunSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(inZ), rt.SamplesOf(outY), rt.SamplesOf(outTwice))
+	return r.core.RunSamples(ctx, replica, genrt.SamplesOf(inX), genrt.SamplesOf(inZ), genrt.SamplesOf(outY), genrt.SamplesOf(outTwice))
 }
 
 // SubmitSamples queues what RunSamples computes and returns a ticket; the slices belong to the runner
@@ -318,7 +321,7 @@ func (r *Runner) SubmitSamples(ctx context.Context, inX []XSample, inZ []ZSample
 
 // SubmitSamplesOn is SubmitSamples to one replica, which computes all of them.
 func (r *Runner) SubmitSamplesOn(ctx context.Context, replica int, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
-	return r.core.SubmitSamples(ctx, replica, rt.SamplesOf(inX), rt.SamplesOf(inZ), rt.SamplesOf(outY), rt.SamplesOf(outTwice))
+	return r.core.SubmitSamples(ctx, replica, genrt.SamplesOf(inX), genrt.SamplesOf(inZ), genrt.SamplesOf(outY), genrt.SamplesOf(outTwice))
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, in every replica and runs the
@@ -344,12 +347,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -388,15 +391,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Name: "samples.popef", Bytes: model}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Name: "samples.popef", Bytes: model}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -404,9 +407,9 @@ func OpenQueues(ctx context.Context, config rt.QueueConfig, opts ...rt.RunnerOpt
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -417,7 +420,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.X), genrt.Bytes(in.Z), genrt.Bytes(out.Y), genrt.Bytes(out.Twice))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -425,20 +428,20 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.X), rt.Bytes(in.Z), rt.Bytes(out.Y), rt.Bytes(out.Twice))
+	return r.core.TryEnqueue(genrt.Bytes(in.X), genrt.Bytes(in.Z), genrt.Bytes(out.Y), genrt.Bytes(out.Twice))
 }
 
 // EnqueueSamples is Enqueue of one sample or more; all slices must have the same length. They share batches
 // with what is enqueued before and after. An incomplete batch waits for more samples, for Flush, or for
-// rt.QueueConfig.OnTimeout.
+// modelrt.QueueConfig.OnTimeout.
 func (r *Queues) EnqueueSamples(ctx context.Context, inX []XSample, inZ []ZSample, outY []YSample, outTwice []TwiceSample) (rt.Ticket, error) {
-	return r.core.EnqueueParts(ctx, rt.SamplesOf(inX).Bytes(), rt.SamplesOf(inZ).Bytes(), rt.SamplesOf(outY).Bytes(), rt.SamplesOf(outTwice).Bytes())
+	return r.core.Enqueue(ctx, genrt.SamplesOf(inX).Bytes(), genrt.SamplesOf(inZ).Bytes(), genrt.SamplesOf(outY).Bytes(), genrt.SamplesOf(outTwice).Bytes())
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -452,15 +455,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package samples
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -22,16 +22,16 @@ const contract = "popefgen contract 2\n" +
 	"output \"twice\" F32 [4]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "samples",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
 	Batch:      4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "x", GoName: "X", Role: rt.RunInput, Bytes: 48, Blocks: 1},
-		{Name: "z", GoName: "Z", Role: rt.RunInput, Bytes: 16, Blocks: 1},
-		{Name: "y", GoName: "Y", Role: rt.RunOutput, Bytes: 32, Blocks: 1},
-		{Name: "twice", GoName: "Twice", Role: rt.RunOutput, Bytes: 16, Blocks: 1},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "x", GoName: "X", Role: genrt.RunInput, Bytes: 48, Blocks: 1},
+		{Name: "z", GoName: "Z", Role: genrt.RunInput, Bytes: 16, Blocks: 1},
+		{Name: "y", GoName: "Y", Role: genrt.RunOutput, Bytes: 32, Blocks: 1},
+		{Name: "twice", GoName: "Twice", Role: genrt.RunOutput, Bytes: 16, Blocks: 1},
 	},
 }

@@ -34,6 +34,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -69,65 +72,65 @@ const (
 type Scalar struct{ Data float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Scalar) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Scalar) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // ScalarFrom returns flat, which must have exactly 1 element, as a *Scalar that shares its memory.
 func ScalarFrom(flat []float32) (*Scalar, error) {
-	return rt.From[Scalar](AnchorScalar, flat)
+	return genrt.From[Scalar](AnchorScalar, flat)
 }
 
 // Flag is the input "flag": Bool [], 1 byte.
 type Flag struct{ Data bool }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Flag) Flat() []bool { return rt.Flat[bool](t) }
+func (t *Flag) Flat() []bool { return genrt.Flat[bool](t) }
 
 // FlagFrom returns flat, which must have exactly 1 element, as a *Flag that shares its memory.
 func FlagFrom(flat []bool) (*Flag, error) {
-	return rt.From[Flag](AnchorFlag, flat)
+	return genrt.From[Flag](AnchorFlag, flat)
 }
 
 // One is the input "one": F16 [1], 2 bytes.
 type One struct{ Data [1]rt.Float16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *One) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+func (t *One) Flat() []rt.Float16 { return genrt.Flat[rt.Float16](t) }
 
 // OneFrom returns flat, which must have exactly 1 element, as a *One that shares its memory.
 func OneFrom(flat []rt.Float16) (*One, error) {
-	return rt.From[One](AnchorOne, flat)
+	return genrt.From[One](AnchorOne, flat)
 }
 
 // Nothing is the input "nothing": F32 [0 4], 0 bytes.
 type Nothing struct{ Data [0][4]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Nothing) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Nothing) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Nothing) Rows() iter.Seq2[int, *[4]float32] { return rt.Rows(t.Data[:]) }
+func (t *Nothing) Rows() iter.Seq2[int, *[4]float32] { return genrt.Rows(t.Data[:]) }
 
 // NothingFrom returns flat, which must have exactly 0 elements, as a *Nothing that shares its
 // memory.
 func NothingFrom(flat []float32) (*Nothing, error) {
-	return rt.From[Nothing](AnchorNothing, flat)
+	return genrt.From[Nothing](AnchorNothing, flat)
 }
 
 // NothingInside is the input "nothing inside": F32 [4 0], 0 bytes.
 type NothingInside struct{ Data [4][0]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *NothingInside) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *NothingInside) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *NothingInside) Rows() iter.Seq2[int, *[0]float32] { return rt.Rows(t.Data[:]) }
+func (t *NothingInside) Rows() iter.Seq2[int, *[0]float32] { return genrt.Rows(t.Data[:]) }
 
 // NothingInsideFrom returns flat, which must have exactly 0 elements, as a *NothingInside that
 // shares its memory.
 func NothingInsideFrom(flat []float32) (*NothingInside, error) {
-	return rt.From[NothingInside](AnchorNothingInside, flat)
+	return genrt.From[NothingInside](AnchorNothingInside, flat)
 }
 
 // Axes is the input "axes": S8 [1 2 1 2 1 2 1 2 1 2 1 2], 64 bytes.
@@ -136,40 +139,40 @@ type Axes struct {
 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Axes) Flat() []int8 { return rt.Flat[int8](t) }
+func (t *Axes) Flat() []int8 { return genrt.Flat[int8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
 func (t *Axes) Rows() iter.Seq2[int, *[2][1][2][1][2][1][2][1][2][1][2]int8] {
-	return rt.Rows(t.Data[:])
+	return genrt.Rows(t.Data[:])
 }
 
 // AxesFrom returns flat, which must have exactly 64 elements, as a *Axes that shares its memory.
 func AxesFrom(flat []int8) (*Axes, error) {
-	return rt.From[Axes](AnchorAxes, flat)
+	return genrt.From[Axes](AnchorAxes, flat)
 }
 
 // Huge is the output "huge": F32 [35184372088832], 140737488355328 bytes.
 type Huge struct{ Data [35184372088832]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Huge) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Huge) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // HugeFrom returns flat, which must have exactly 35184372088832 elements, as a *Huge that shares
 // its memory.
 func HugeFrom(flat []float32) (*Huge, error) {
-	return rt.From[Huge](AnchorHuge, flat)
+	return genrt.From[Huge](AnchorHuge, flat)
 }
 
 // Total is the output "total": F64 [], 8 bytes.
 type Total struct{ Data float64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Total) Flat() []float64 { return rt.Flat[float64](t) }
+func (t *Total) Flat() []float64 { return genrt.Flat[float64](t) }
 
 // TotalFrom returns flat, which must have exactly 1 element, as a *Total that shares its memory.
 func TotalFrom(flat []float64) (*Total, error) {
-	return rt.From[Total](AnchorTotal, flat)
+	return genrt.From[Total](AnchorTotal, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -210,7 +213,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -218,16 +221,16 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Scalar        rt.Input[Scalar]
-		Flag          rt.Input[Flag]
-		One           rt.Input[One]
-		Nothing       rt.Input[Nothing]
-		NothingInside rt.Input[NothingInside]
-		Axes          rt.Input[Axes]
+		Scalar        genrt.Input[Scalar]
+		Flag          genrt.Input[Flag]
+		One           genrt.Input[One]
+		Nothing       genrt.Input[Nothing]
+		NothingInside genrt.Input[NothingInside]
+		Axes          genrt.Input[Axes]
 	}
 	out struct {
-		Huge  rt.Output[Huge]
-		Total rt.Output[Total]
+		Huge  genrt.Output[Huge]
+		Total genrt.Output[Total]
 	}
 }
 
@@ -281,11 +284,11 @@ func FreezeAxes(t *Axes) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Scalar},
 			{Anchor: 1, Stream: &p.in.Flag},
 			{Anchor: 2, Stream: &p.in.One},
@@ -389,12 +392,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -449,15 +452,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -465,9 +468,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -478,7 +481,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Scalar), genrt.Bytes(in.Flag), genrt.Bytes(in.One), genrt.Bytes(in.Nothing), genrt.Bytes(in.NothingInside), genrt.Bytes(in.Axes), genrt.Bytes(out.Huge), genrt.Bytes(out.Total))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -486,13 +489,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Scalar), rt.Bytes(in.Flag), rt.Bytes(in.One), rt.Bytes(in.Nothing), rt.Bytes(in.NothingInside), rt.Bytes(in.Axes), rt.Bytes(out.Huge), rt.Bytes(out.Total))
+	return r.core.TryEnqueue(genrt.Bytes(in.Scalar), genrt.Bytes(in.Flag), genrt.Bytes(in.One), genrt.Bytes(in.Nothing), genrt.Bytes(in.NothingInside), genrt.Bytes(in.Axes), genrt.Bytes(out.Huge), genrt.Bytes(out.Total))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -506,15 +509,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

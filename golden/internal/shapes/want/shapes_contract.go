@@ -3,14 +3,14 @@
 
 package shapes
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -26,19 +26,19 @@ const contract = "popefgen contract 2\n" +
 	"output \"total\" F64 []\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "shapes",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "scalar", GoName: "Scalar", Role: rt.RunInput, Bytes: 4},
-		{Name: "flag", GoName: "Flag", Role: rt.RunInput, Bytes: 1},
-		{Name: "one", GoName: "One", Role: rt.RunInput, Bytes: 2},
-		{Name: "nothing", GoName: "Nothing", Role: rt.RunInput, Bytes: 0},
-		{Name: "nothing inside", GoName: "NothingInside", Role: rt.RunInput, Bytes: 0},
-		{Name: "axes", GoName: "Axes", Role: rt.RunInput, Bytes: 64},
-		{Name: "huge", GoName: "Huge", Role: rt.RunOutput, Bytes: 140737488355328},
-		{Name: "total", GoName: "Total", Role: rt.RunOutput, Bytes: 8},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "scalar", GoName: "Scalar", Role: genrt.RunInput, Bytes: 4},
+		{Name: "flag", GoName: "Flag", Role: genrt.RunInput, Bytes: 1},
+		{Name: "one", GoName: "One", Role: genrt.RunInput, Bytes: 2},
+		{Name: "nothing", GoName: "Nothing", Role: genrt.RunInput, Bytes: 0},
+		{Name: "nothing inside", GoName: "NothingInside", Role: genrt.RunInput, Bytes: 0},
+		{Name: "axes", GoName: "Axes", Role: genrt.RunInput, Bytes: 64},
+		{Name: "huge", GoName: "Huge", Role: genrt.RunOutput, Bytes: 140737488355328},
+		{Name: "total", GoName: "Total", Role: genrt.RunOutput, Bytes: 8},
 	},
 }

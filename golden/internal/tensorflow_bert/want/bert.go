@@ -34,6 +34,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -66,80 +69,80 @@ const (
 type Infeed0_0 struct{ Data [2][384]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Infeed0_0) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Infeed0_0) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Infeed0_0) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
+func (t *Infeed0_0) Rows() iter.Seq2[int, *[384]int32] { return genrt.Rows(t.Data[:]) }
 
 // Infeed0_0From returns flat, which must have exactly 768 elements, as a *Infeed0_0 that shares
 // its memory.
 func Infeed0_0From(flat []int32) (*Infeed0_0, error) {
-	return rt.From[Infeed0_0](AnchorInfeed0_0, flat)
+	return genrt.From[Infeed0_0](AnchorInfeed0_0, flat)
 }
 
 // Infeed0_1 is the input "infeed_0.1": S32 [2 384], 3072 bytes.
 type Infeed0_1 struct{ Data [2][384]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Infeed0_1) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Infeed0_1) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Infeed0_1) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
+func (t *Infeed0_1) Rows() iter.Seq2[int, *[384]int32] { return genrt.Rows(t.Data[:]) }
 
 // Infeed0_1From returns flat, which must have exactly 768 elements, as a *Infeed0_1 that shares
 // its memory.
 func Infeed0_1From(flat []int32) (*Infeed0_1, error) {
-	return rt.From[Infeed0_1](AnchorInfeed0_1, flat)
+	return genrt.From[Infeed0_1](AnchorInfeed0_1, flat)
 }
 
 // Infeed0_2 is the input "infeed_0.2": S32 [2 384], 3072 bytes.
 type Infeed0_2 struct{ Data [2][384]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Infeed0_2) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *Infeed0_2) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Infeed0_2) Rows() iter.Seq2[int, *[384]int32] { return rt.Rows(t.Data[:]) }
+func (t *Infeed0_2) Rows() iter.Seq2[int, *[384]int32] { return genrt.Rows(t.Data[:]) }
 
 // Infeed0_2From returns flat, which must have exactly 768 elements, as a *Infeed0_2 that shares
 // its memory.
 func Infeed0_2From(flat []int32) (*Infeed0_2, error) {
-	return rt.From[Infeed0_2](AnchorInfeed0_2, flat)
+	return genrt.From[Infeed0_2](AnchorInfeed0_2, flat)
 }
 
 // Outfeed0_0 is the output "outfeed_0.0": F32 [2 384], 3072 bytes.
 type Outfeed0_0 struct{ Data [2][384]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Outfeed0_0) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Outfeed0_0) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Outfeed0_0) Rows() iter.Seq2[int, *[384]float32] { return rt.Rows(t.Data[:]) }
+func (t *Outfeed0_0) Rows() iter.Seq2[int, *[384]float32] { return genrt.Rows(t.Data[:]) }
 
 // Outfeed0_0From returns flat, which must have exactly 768 elements, as a *Outfeed0_0 that shares
 // its memory.
 func Outfeed0_0From(flat []float32) (*Outfeed0_0, error) {
-	return rt.From[Outfeed0_0](AnchorOutfeed0_0, flat)
+	return genrt.From[Outfeed0_0](AnchorOutfeed0_0, flat)
 }
 
 // Outfeed0_1 is the output "outfeed_0.1": F32 [2 384], 3072 bytes.
 type Outfeed0_1 struct{ Data [2][384]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *Outfeed0_1) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *Outfeed0_1) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *Outfeed0_1) Rows() iter.Seq2[int, *[384]float32] { return rt.Rows(t.Data[:]) }
+func (t *Outfeed0_1) Rows() iter.Seq2[int, *[384]float32] { return genrt.Rows(t.Data[:]) }
 
 // Outfeed0_1From returns flat, which must have exactly 768 elements, as a *Outfeed0_1 that shares
 // its memory.
 func Outfeed0_1From(flat []float32) (*Outfeed0_1, error) {
-	return rt.From[Outfeed0_1](AnchorOutfeed0_1, flat)
+	return genrt.From[Outfeed0_1](AnchorOutfeed0_1, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -174,7 +177,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -182,13 +185,13 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		Infeed0_0 rt.Input[Infeed0_0]
-		Infeed0_1 rt.Input[Infeed0_1]
-		Infeed0_2 rt.Input[Infeed0_2]
+		Infeed0_0 genrt.Input[Infeed0_0]
+		Infeed0_1 genrt.Input[Infeed0_1]
+		Infeed0_2 genrt.Input[Infeed0_2]
 	}
 	out struct {
-		Outfeed0_0 rt.Output[Outfeed0_0]
-		Outfeed0_1 rt.Output[Outfeed0_1]
+		Outfeed0_0 genrt.Output[Outfeed0_0]
+		Outfeed0_1 genrt.Output[Outfeed0_1]
 	}
 }
 
@@ -224,11 +227,11 @@ func FreezeInfeed0_2(t *Infeed0_2) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.Infeed0_0},
 			{Anchor: 1, Stream: &p.in.Infeed0_1},
 			{Anchor: 2, Stream: &p.in.Infeed0_2},
@@ -329,12 +332,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -377,15 +380,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -393,9 +396,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -406,7 +409,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.Infeed0_0), rt.Bytes(in.Infeed0_1), rt.Bytes(in.Infeed0_2), rt.Bytes(out.Outfeed0_0), rt.Bytes(out.Outfeed0_1))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Infeed0_0), genrt.Bytes(in.Infeed0_1), genrt.Bytes(in.Infeed0_2), genrt.Bytes(out.Outfeed0_0), genrt.Bytes(out.Outfeed0_1))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -414,13 +417,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.Infeed0_0), rt.Bytes(in.Infeed0_1), rt.Bytes(in.Infeed0_2), rt.Bytes(out.Outfeed0_0), rt.Bytes(out.Outfeed0_1))
+	return r.core.TryEnqueue(genrt.Bytes(in.Infeed0_0), genrt.Bytes(in.Infeed0_1), genrt.Bytes(in.Infeed0_2), genrt.Bytes(out.Outfeed0_0), genrt.Bytes(out.Outfeed0_1))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -434,15 +437,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

@@ -3,14 +3,14 @@
 
 package bert
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -23,16 +23,16 @@ const contract = "popefgen contract 2\n" +
 	"output \"outfeed_0.1\" F32 [2 384]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "bert",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "infeed_0.0", GoName: "Infeed0_0", Role: rt.RunInput, Bytes: 3072},
-		{Name: "infeed_0.1", GoName: "Infeed0_1", Role: rt.RunInput, Bytes: 3072},
-		{Name: "infeed_0.2", GoName: "Infeed0_2", Role: rt.RunInput, Bytes: 3072},
-		{Name: "outfeed_0.0", GoName: "Outfeed0_0", Role: rt.RunOutput, Bytes: 3072},
-		{Name: "outfeed_0.1", GoName: "Outfeed0_1", Role: rt.RunOutput, Bytes: 3072},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "infeed_0.0", GoName: "Infeed0_0", Role: genrt.RunInput, Bytes: 3072},
+		{Name: "infeed_0.1", GoName: "Infeed0_1", Role: genrt.RunInput, Bytes: 3072},
+		{Name: "infeed_0.2", GoName: "Infeed0_2", Role: genrt.RunInput, Bytes: 3072},
+		{Name: "outfeed_0.0", GoName: "Outfeed0_0", Role: genrt.RunOutput, Bytes: 3072},
+		{Name: "outfeed_0.1", GoName: "Outfeed0_1", Role: genrt.RunOutput, Bytes: 3072},
 	},
 }

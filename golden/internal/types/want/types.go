@@ -34,6 +34,9 @@ import (
 
 	_ "github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+	"github.com/popefgen/popefgen/rt/genrt/genqueues"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 const (
@@ -91,465 +94,465 @@ const (
 type InBool struct{ Data [2][3]bool }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InBool) Flat() []bool { return rt.Flat[bool](t) }
+func (t *InBool) Flat() []bool { return genrt.Flat[bool](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
+func (t *InBool) Rows() iter.Seq2[int, *[3]bool] { return genrt.Rows(t.Data[:]) }
 
 // InBoolFrom returns flat, which must have exactly 6 elements, as a *InBool that shares its
 // memory.
 func InBoolFrom(flat []bool) (*InBool, error) {
-	return rt.From[InBool](AnchorInBool, flat)
+	return genrt.From[InBool](AnchorInBool, flat)
 }
 
 // InF8 is the input "in F8": F8 [2 3], 6 bytes.
 type InF8 struct{ Data [2][3]rt.Float8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
+func (t *InF8) Flat() []rt.Float8 { return genrt.Flat[rt.Float8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
+func (t *InF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return genrt.Rows(t.Data[:]) }
 
 // InF8From returns flat, which must have exactly 6 elements, as a *InF8 that shares its memory.
 func InF8From(flat []rt.Float8) (*InF8, error) {
-	return rt.From[InF8](AnchorInF8, flat)
+	return genrt.From[InF8](AnchorInF8, flat)
 }
 
 // InF16 is the input "in F16": F16 [2 3], 12 bytes.
 type InF16 struct{ Data [2][3]rt.Float16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+func (t *InF16) Flat() []rt.Float16 { return genrt.Flat[rt.Float16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
+func (t *InF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return genrt.Rows(t.Data[:]) }
 
 // InF16From returns flat, which must have exactly 6 elements, as a *InF16 that shares its memory.
 func InF16From(flat []rt.Float16) (*InF16, error) {
-	return rt.From[InF16](AnchorInF16, flat)
+	return genrt.From[InF16](AnchorInF16, flat)
 }
 
 // InF32 is the input "in F32": F32 [2 3], 24 bytes.
 type InF32 struct{ Data [2][3]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF32) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *InF32) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+func (t *InF32) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
 // InF32From returns flat, which must have exactly 6 elements, as a *InF32 that shares its memory.
 func InF32From(flat []float32) (*InF32, error) {
-	return rt.From[InF32](AnchorInF32, flat)
+	return genrt.From[InF32](AnchorInF32, flat)
 }
 
 // InF64 is the input "in F64": F64 [2 3], 48 bytes.
 type InF64 struct{ Data [2][3]float64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF64) Flat() []float64 { return rt.Flat[float64](t) }
+func (t *InF64) Flat() []float64 { return genrt.Flat[float64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
+func (t *InF64) Rows() iter.Seq2[int, *[3]float64] { return genrt.Rows(t.Data[:]) }
 
 // InF64From returns flat, which must have exactly 6 elements, as a *InF64 that shares its memory.
 func InF64From(flat []float64) (*InF64, error) {
-	return rt.From[InF64](AnchorInF64, flat)
+	return genrt.From[InF64](AnchorInF64, flat)
 }
 
 // InS8 is the input "in S8": S8 [2 3], 6 bytes.
 type InS8 struct{ Data [2][3]int8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InS8) Flat() []int8 { return rt.Flat[int8](t) }
+func (t *InS8) Flat() []int8 { return genrt.Flat[int8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
+func (t *InS8) Rows() iter.Seq2[int, *[3]int8] { return genrt.Rows(t.Data[:]) }
 
 // InS8From returns flat, which must have exactly 6 elements, as a *InS8 that shares its memory.
 func InS8From(flat []int8) (*InS8, error) {
-	return rt.From[InS8](AnchorInS8, flat)
+	return genrt.From[InS8](AnchorInS8, flat)
 }
 
 // InU8 is the input "in U8": U8 [2 3], 6 bytes.
 type InU8 struct{ Data [2][3]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InU8) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *InU8) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
+func (t *InU8) Rows() iter.Seq2[int, *[3]uint8] { return genrt.Rows(t.Data[:]) }
 
 // InU8From returns flat, which must have exactly 6 elements, as a *InU8 that shares its memory.
 func InU8From(flat []uint8) (*InU8, error) {
-	return rt.From[InU8](AnchorInU8, flat)
+	return genrt.From[InU8](AnchorInU8, flat)
 }
 
 // InS16 is the input "in S16": S16 [2 3], 12 bytes.
 type InS16 struct{ Data [2][3]int16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InS16) Flat() []int16 { return rt.Flat[int16](t) }
+func (t *InS16) Flat() []int16 { return genrt.Flat[int16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
+func (t *InS16) Rows() iter.Seq2[int, *[3]int16] { return genrt.Rows(t.Data[:]) }
 
 // InS16From returns flat, which must have exactly 6 elements, as a *InS16 that shares its memory.
 func InS16From(flat []int16) (*InS16, error) {
-	return rt.From[InS16](AnchorInS16, flat)
+	return genrt.From[InS16](AnchorInS16, flat)
 }
 
 // InU16 is the input "in U16": U16 [2 3], 12 bytes.
 type InU16 struct{ Data [2][3]uint16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InU16) Flat() []uint16 { return rt.Flat[uint16](t) }
+func (t *InU16) Flat() []uint16 { return genrt.Flat[uint16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
+func (t *InU16) Rows() iter.Seq2[int, *[3]uint16] { return genrt.Rows(t.Data[:]) }
 
 // InU16From returns flat, which must have exactly 6 elements, as a *InU16 that shares its memory.
 func InU16From(flat []uint16) (*InU16, error) {
-	return rt.From[InU16](AnchorInU16, flat)
+	return genrt.From[InU16](AnchorInU16, flat)
 }
 
 // InS32 is the input "in S32": S32 [2 3], 24 bytes.
 type InS32 struct{ Data [2][3]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InS32) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *InS32) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
+func (t *InS32) Rows() iter.Seq2[int, *[3]int32] { return genrt.Rows(t.Data[:]) }
 
 // InS32From returns flat, which must have exactly 6 elements, as a *InS32 that shares its memory.
 func InS32From(flat []int32) (*InS32, error) {
-	return rt.From[InS32](AnchorInS32, flat)
+	return genrt.From[InS32](AnchorInS32, flat)
 }
 
 // InU32 is the input "in U32": U32 [2 3], 24 bytes.
 type InU32 struct{ Data [2][3]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InU32) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *InU32) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
+func (t *InU32) Rows() iter.Seq2[int, *[3]uint32] { return genrt.Rows(t.Data[:]) }
 
 // InU32From returns flat, which must have exactly 6 elements, as a *InU32 that shares its memory.
 func InU32From(flat []uint32) (*InU32, error) {
-	return rt.From[InU32](AnchorInU32, flat)
+	return genrt.From[InU32](AnchorInU32, flat)
 }
 
 // InS64 is the input "in S64": S64 [2 3], 48 bytes.
 type InS64 struct{ Data [2][3]int64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InS64) Flat() []int64 { return rt.Flat[int64](t) }
+func (t *InS64) Flat() []int64 { return genrt.Flat[int64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
+func (t *InS64) Rows() iter.Seq2[int, *[3]int64] { return genrt.Rows(t.Data[:]) }
 
 // InS64From returns flat, which must have exactly 6 elements, as a *InS64 that shares its memory.
 func InS64From(flat []int64) (*InS64, error) {
-	return rt.From[InS64](AnchorInS64, flat)
+	return genrt.From[InS64](AnchorInS64, flat)
 }
 
 // InU64 is the input "in U64": U64 [2 3], 48 bytes.
 type InU64 struct{ Data [2][3]uint64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InU64) Flat() []uint64 { return rt.Flat[uint64](t) }
+func (t *InU64) Flat() []uint64 { return genrt.Flat[uint64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
+func (t *InU64) Rows() iter.Seq2[int, *[3]uint64] { return genrt.Rows(t.Data[:]) }
 
 // InU64From returns flat, which must have exactly 6 elements, as a *InU64 that shares its memory.
 func InU64From(flat []uint64) (*InU64, error) {
-	return rt.From[InU64](AnchorInU64, flat)
+	return genrt.From[InU64](AnchorInU64, flat)
 }
 
 // InF8143 is the input "in F8143": F8143 [2 3], 6 bytes.
 type InF8143 struct{ Data [2][3]rt.Float8E4M3 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
+func (t *InF8143) Flat() []rt.Float8E4M3 { return genrt.Flat[rt.Float8E4M3](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
+func (t *InF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return genrt.Rows(t.Data[:]) }
 
 // InF8143From returns flat, which must have exactly 6 elements, as a *InF8143 that shares its
 // memory.
 func InF8143From(flat []rt.Float8E4M3) (*InF8143, error) {
-	return rt.From[InF8143](AnchorInF8143, flat)
+	return genrt.From[InF8143](AnchorInF8143, flat)
 }
 
 // InF8152 is the input "in F8152": F8152 [2 3], 6 bytes.
 type InF8152 struct{ Data [2][3]rt.Float8E5M2 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *InF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
+func (t *InF8152) Flat() []rt.Float8E5M2 { return genrt.Flat[rt.Float8E5M2](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *InF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
+func (t *InF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return genrt.Rows(t.Data[:]) }
 
 // InF8152From returns flat, which must have exactly 6 elements, as a *InF8152 that shares its
 // memory.
 func InF8152From(flat []rt.Float8E5M2) (*InF8152, error) {
-	return rt.From[InF8152](AnchorInF8152, flat)
+	return genrt.From[InF8152](AnchorInF8152, flat)
 }
 
 // OutBool is the output "out Bool": Bool [2 3], 6 bytes.
 type OutBool struct{ Data [2][3]bool }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutBool) Flat() []bool { return rt.Flat[bool](t) }
+func (t *OutBool) Flat() []bool { return genrt.Flat[bool](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutBool) Rows() iter.Seq2[int, *[3]bool] { return rt.Rows(t.Data[:]) }
+func (t *OutBool) Rows() iter.Seq2[int, *[3]bool] { return genrt.Rows(t.Data[:]) }
 
 // OutBoolFrom returns flat, which must have exactly 6 elements, as a *OutBool that shares its
 // memory.
 func OutBoolFrom(flat []bool) (*OutBool, error) {
-	return rt.From[OutBool](AnchorOutBool, flat)
+	return genrt.From[OutBool](AnchorOutBool, flat)
 }
 
 // OutF8 is the output "out F8": F8 [2 3], 6 bytes.
 type OutF8 struct{ Data [2][3]rt.Float8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF8) Flat() []rt.Float8 { return rt.Flat[rt.Float8](t) }
+func (t *OutF8) Flat() []rt.Float8 { return genrt.Flat[rt.Float8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return rt.Rows(t.Data[:]) }
+func (t *OutF8) Rows() iter.Seq2[int, *[3]rt.Float8] { return genrt.Rows(t.Data[:]) }
 
 // OutF8From returns flat, which must have exactly 6 elements, as a *OutF8 that shares its memory.
 func OutF8From(flat []rt.Float8) (*OutF8, error) {
-	return rt.From[OutF8](AnchorOutF8, flat)
+	return genrt.From[OutF8](AnchorOutF8, flat)
 }
 
 // OutF16 is the output "out F16": F16 [2 3], 12 bytes.
 type OutF16 struct{ Data [2][3]rt.Float16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF16) Flat() []rt.Float16 { return rt.Flat[rt.Float16](t) }
+func (t *OutF16) Flat() []rt.Float16 { return genrt.Flat[rt.Float16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return rt.Rows(t.Data[:]) }
+func (t *OutF16) Rows() iter.Seq2[int, *[3]rt.Float16] { return genrt.Rows(t.Data[:]) }
 
 // OutF16From returns flat, which must have exactly 6 elements, as a *OutF16 that shares its
 // memory.
 func OutF16From(flat []rt.Float16) (*OutF16, error) {
-	return rt.From[OutF16](AnchorOutF16, flat)
+	return genrt.From[OutF16](AnchorOutF16, flat)
 }
 
 // OutF32 is the output "out F32": F32 [2 3], 24 bytes.
 type OutF32 struct{ Data [2][3]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF32) Flat() []float32 { return rt.Flat[float32](t) }
+func (t *OutF32) Flat() []float32 { return genrt.Flat[float32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF32) Rows() iter.Seq2[int, *[3]float32] { return rt.Rows(t.Data[:]) }
+func (t *OutF32) Rows() iter.Seq2[int, *[3]float32] { return genrt.Rows(t.Data[:]) }
 
 // OutF32From returns flat, which must have exactly 6 elements, as a *OutF32 that shares its
 // memory.
 func OutF32From(flat []float32) (*OutF32, error) {
-	return rt.From[OutF32](AnchorOutF32, flat)
+	return genrt.From[OutF32](AnchorOutF32, flat)
 }
 
 // OutF64 is the output "out F64": F64 [2 3], 48 bytes.
 type OutF64 struct{ Data [2][3]float64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF64) Flat() []float64 { return rt.Flat[float64](t) }
+func (t *OutF64) Flat() []float64 { return genrt.Flat[float64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF64) Rows() iter.Seq2[int, *[3]float64] { return rt.Rows(t.Data[:]) }
+func (t *OutF64) Rows() iter.Seq2[int, *[3]float64] { return genrt.Rows(t.Data[:]) }
 
 // OutF64From returns flat, which must have exactly 6 elements, as a *OutF64 that shares its
 // memory.
 func OutF64From(flat []float64) (*OutF64, error) {
-	return rt.From[OutF64](AnchorOutF64, flat)
+	return genrt.From[OutF64](AnchorOutF64, flat)
 }
 
 // OutS8 is the output "out S8": S8 [2 3], 6 bytes.
 type OutS8 struct{ Data [2][3]int8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutS8) Flat() []int8 { return rt.Flat[int8](t) }
+func (t *OutS8) Flat() []int8 { return genrt.Flat[int8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutS8) Rows() iter.Seq2[int, *[3]int8] { return rt.Rows(t.Data[:]) }
+func (t *OutS8) Rows() iter.Seq2[int, *[3]int8] { return genrt.Rows(t.Data[:]) }
 
 // OutS8From returns flat, which must have exactly 6 elements, as a *OutS8 that shares its memory.
 func OutS8From(flat []int8) (*OutS8, error) {
-	return rt.From[OutS8](AnchorOutS8, flat)
+	return genrt.From[OutS8](AnchorOutS8, flat)
 }
 
 // OutU8 is the output "out U8": U8 [2 3], 6 bytes.
 type OutU8 struct{ Data [2][3]uint8 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutU8) Flat() []uint8 { return rt.Flat[uint8](t) }
+func (t *OutU8) Flat() []uint8 { return genrt.Flat[uint8](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutU8) Rows() iter.Seq2[int, *[3]uint8] { return rt.Rows(t.Data[:]) }
+func (t *OutU8) Rows() iter.Seq2[int, *[3]uint8] { return genrt.Rows(t.Data[:]) }
 
 // OutU8From returns flat, which must have exactly 6 elements, as a *OutU8 that shares its memory.
 func OutU8From(flat []uint8) (*OutU8, error) {
-	return rt.From[OutU8](AnchorOutU8, flat)
+	return genrt.From[OutU8](AnchorOutU8, flat)
 }
 
 // OutS16 is the output "out S16": S16 [2 3], 12 bytes.
 type OutS16 struct{ Data [2][3]int16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutS16) Flat() []int16 { return rt.Flat[int16](t) }
+func (t *OutS16) Flat() []int16 { return genrt.Flat[int16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutS16) Rows() iter.Seq2[int, *[3]int16] { return rt.Rows(t.Data[:]) }
+func (t *OutS16) Rows() iter.Seq2[int, *[3]int16] { return genrt.Rows(t.Data[:]) }
 
 // OutS16From returns flat, which must have exactly 6 elements, as a *OutS16 that shares its
 // memory.
 func OutS16From(flat []int16) (*OutS16, error) {
-	return rt.From[OutS16](AnchorOutS16, flat)
+	return genrt.From[OutS16](AnchorOutS16, flat)
 }
 
 // OutU16 is the output "out U16": U16 [2 3], 12 bytes.
 type OutU16 struct{ Data [2][3]uint16 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutU16) Flat() []uint16 { return rt.Flat[uint16](t) }
+func (t *OutU16) Flat() []uint16 { return genrt.Flat[uint16](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutU16) Rows() iter.Seq2[int, *[3]uint16] { return rt.Rows(t.Data[:]) }
+func (t *OutU16) Rows() iter.Seq2[int, *[3]uint16] { return genrt.Rows(t.Data[:]) }
 
 // OutU16From returns flat, which must have exactly 6 elements, as a *OutU16 that shares its
 // memory.
 func OutU16From(flat []uint16) (*OutU16, error) {
-	return rt.From[OutU16](AnchorOutU16, flat)
+	return genrt.From[OutU16](AnchorOutU16, flat)
 }
 
 // OutS32 is the output "out S32": S32 [2 3], 24 bytes.
 type OutS32 struct{ Data [2][3]int32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutS32) Flat() []int32 { return rt.Flat[int32](t) }
+func (t *OutS32) Flat() []int32 { return genrt.Flat[int32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutS32) Rows() iter.Seq2[int, *[3]int32] { return rt.Rows(t.Data[:]) }
+func (t *OutS32) Rows() iter.Seq2[int, *[3]int32] { return genrt.Rows(t.Data[:]) }
 
 // OutS32From returns flat, which must have exactly 6 elements, as a *OutS32 that shares its
 // memory.
 func OutS32From(flat []int32) (*OutS32, error) {
-	return rt.From[OutS32](AnchorOutS32, flat)
+	return genrt.From[OutS32](AnchorOutS32, flat)
 }
 
 // OutU32 is the output "out U32": U32 [2 3], 24 bytes.
 type OutU32 struct{ Data [2][3]uint32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutU32) Flat() []uint32 { return rt.Flat[uint32](t) }
+func (t *OutU32) Flat() []uint32 { return genrt.Flat[uint32](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutU32) Rows() iter.Seq2[int, *[3]uint32] { return rt.Rows(t.Data[:]) }
+func (t *OutU32) Rows() iter.Seq2[int, *[3]uint32] { return genrt.Rows(t.Data[:]) }
 
 // OutU32From returns flat, which must have exactly 6 elements, as a *OutU32 that shares its
 // memory.
 func OutU32From(flat []uint32) (*OutU32, error) {
-	return rt.From[OutU32](AnchorOutU32, flat)
+	return genrt.From[OutU32](AnchorOutU32, flat)
 }
 
 // OutS64 is the output "out S64": S64 [2 3], 48 bytes.
 type OutS64 struct{ Data [2][3]int64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutS64) Flat() []int64 { return rt.Flat[int64](t) }
+func (t *OutS64) Flat() []int64 { return genrt.Flat[int64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutS64) Rows() iter.Seq2[int, *[3]int64] { return rt.Rows(t.Data[:]) }
+func (t *OutS64) Rows() iter.Seq2[int, *[3]int64] { return genrt.Rows(t.Data[:]) }
 
 // OutS64From returns flat, which must have exactly 6 elements, as a *OutS64 that shares its
 // memory.
 func OutS64From(flat []int64) (*OutS64, error) {
-	return rt.From[OutS64](AnchorOutS64, flat)
+	return genrt.From[OutS64](AnchorOutS64, flat)
 }
 
 // OutU64 is the output "out U64": U64 [2 3], 48 bytes.
 type OutU64 struct{ Data [2][3]uint64 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutU64) Flat() []uint64 { return rt.Flat[uint64](t) }
+func (t *OutU64) Flat() []uint64 { return genrt.Flat[uint64](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutU64) Rows() iter.Seq2[int, *[3]uint64] { return rt.Rows(t.Data[:]) }
+func (t *OutU64) Rows() iter.Seq2[int, *[3]uint64] { return genrt.Rows(t.Data[:]) }
 
 // OutU64From returns flat, which must have exactly 6 elements, as a *OutU64 that shares its
 // memory.
 func OutU64From(flat []uint64) (*OutU64, error) {
-	return rt.From[OutU64](AnchorOutU64, flat)
+	return genrt.From[OutU64](AnchorOutU64, flat)
 }
 
 // OutF8143 is the output "out F8143": F8143 [2 3], 6 bytes.
 type OutF8143 struct{ Data [2][3]rt.Float8E4M3 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF8143) Flat() []rt.Float8E4M3 { return rt.Flat[rt.Float8E4M3](t) }
+func (t *OutF8143) Flat() []rt.Float8E4M3 { return genrt.Flat[rt.Float8E4M3](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return rt.Rows(t.Data[:]) }
+func (t *OutF8143) Rows() iter.Seq2[int, *[3]rt.Float8E4M3] { return genrt.Rows(t.Data[:]) }
 
 // OutF8143From returns flat, which must have exactly 6 elements, as a *OutF8143 that shares its
 // memory.
 func OutF8143From(flat []rt.Float8E4M3) (*OutF8143, error) {
-	return rt.From[OutF8143](AnchorOutF8143, flat)
+	return genrt.From[OutF8143](AnchorOutF8143, flat)
 }
 
 // OutF8152 is the output "out F8152": F8152 [2 3], 6 bytes.
 type OutF8152 struct{ Data [2][3]rt.Float8E5M2 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *OutF8152) Flat() []rt.Float8E5M2 { return rt.Flat[rt.Float8E5M2](t) }
+func (t *OutF8152) Flat() []rt.Float8E5M2 { return genrt.Flat[rt.Float8E5M2](t) }
 
 // Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
 // into the tensor, where for _, row := range t.Data would copy it.
-func (t *OutF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return rt.Rows(t.Data[:]) }
+func (t *OutF8152) Rows() iter.Seq2[int, *[3]rt.Float8E5M2] { return genrt.Rows(t.Data[:]) }
 
 // OutF8152From returns flat, which must have exactly 6 elements, as a *OutF8152 that shares its
 // memory.
 func OutF8152From(flat []rt.Float8E5M2) (*OutF8152, error) {
-	return rt.From[OutF8152](AnchorOutF8152, flat)
+	return genrt.From[OutF8152](AnchorOutF8152, flat)
 }
 
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
@@ -634,7 +637,7 @@ func NewOutputs() *Outputs {
 
 // Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.
 type Runner struct {
-	core  rt.Core
+	core  genrt.Core
 	ports []*ports // of each replica
 	queue [QueueDepth]request
 }
@@ -642,38 +645,38 @@ type Runner struct {
 // ports are the host's ends of the streams of one replica.
 type ports struct {
 	in struct {
-		InBool  rt.Input[InBool]
-		InF8    rt.Input[InF8]
-		InF16   rt.Input[InF16]
-		InF32   rt.Input[InF32]
-		InF64   rt.Input[InF64]
-		InS8    rt.Input[InS8]
-		InU8    rt.Input[InU8]
-		InS16   rt.Input[InS16]
-		InU16   rt.Input[InU16]
-		InS32   rt.Input[InS32]
-		InU32   rt.Input[InU32]
-		InS64   rt.Input[InS64]
-		InU64   rt.Input[InU64]
-		InF8143 rt.Input[InF8143]
-		InF8152 rt.Input[InF8152]
+		InBool  genrt.Input[InBool]
+		InF8    genrt.Input[InF8]
+		InF16   genrt.Input[InF16]
+		InF32   genrt.Input[InF32]
+		InF64   genrt.Input[InF64]
+		InS8    genrt.Input[InS8]
+		InU8    genrt.Input[InU8]
+		InS16   genrt.Input[InS16]
+		InU16   genrt.Input[InU16]
+		InS32   genrt.Input[InS32]
+		InU32   genrt.Input[InU32]
+		InS64   genrt.Input[InS64]
+		InU64   genrt.Input[InU64]
+		InF8143 genrt.Input[InF8143]
+		InF8152 genrt.Input[InF8152]
 	}
 	out struct {
-		OutBool  rt.Output[OutBool]
-		OutF8    rt.Output[OutF8]
-		OutF16   rt.Output[OutF16]
-		OutF32   rt.Output[OutF32]
-		OutF64   rt.Output[OutF64]
-		OutS8    rt.Output[OutS8]
-		OutU8    rt.Output[OutU8]
-		OutS16   rt.Output[OutS16]
-		OutU16   rt.Output[OutU16]
-		OutS32   rt.Output[OutS32]
-		OutU32   rt.Output[OutU32]
-		OutS64   rt.Output[OutS64]
-		OutU64   rt.Output[OutU64]
-		OutF8143 rt.Output[OutF8143]
-		OutF8152 rt.Output[OutF8152]
+		OutBool  genrt.Output[OutBool]
+		OutF8    genrt.Output[OutF8]
+		OutF16   genrt.Output[OutF16]
+		OutF32   genrt.Output[OutF32]
+		OutF64   genrt.Output[OutF64]
+		OutS8    genrt.Output[OutS8]
+		OutU8    genrt.Output[OutU8]
+		OutS16   genrt.Output[OutS16]
+		OutU16   genrt.Output[OutU16]
+		OutS32   genrt.Output[OutS32]
+		OutU32   genrt.Output[OutU32]
+		OutS64   genrt.Output[OutS64]
+		OutU64   genrt.Output[OutU64]
+		OutF8143 genrt.Output[OutF8143]
+		OutF8152 genrt.Output[OutF8152]
 	}
 }
 
@@ -781,11 +784,11 @@ func FreezeInF8152(t *InF8152) rt.Option {
 // than this package, and ipu.ErrWrongBackend if the model was compiled for other devices.
 func Open(ctx context.Context, path string, opts ...rt.RunnerOption) (*Runner, error) {
 	r := &Runner{}
-	source := rt.Source{Path: path}
-	bindings := func() []rt.Binding {
+	source := genrt.Source{Path: path}
+	bindings := func() []genrt.Binding {
 		p := &ports{}
 		r.ports = append(r.ports, p)
-		return []rt.Binding{
+		return []genrt.Binding{
 			{Anchor: 0, Stream: &p.in.InBool},
 			{Anchor: 1, Stream: &p.in.InF8},
 			{Anchor: 2, Stream: &p.in.InF16},
@@ -911,12 +914,12 @@ func (r *Runner) Config() rt.Config {
 }
 
 // Session returns the session of the first replica, for what this package has no method for.
-func (r *Runner) Session() *rt.Session {
+func (r *Runner) Session() rt.Session {
 	return r.core.Session(0)
 }
 
 // Replica returns the session of replica i, nil if there is no such replica.
-func (r *Runner) Replica(i int) *rt.Session {
+func (r *Runner) Replica(i int) rt.Session {
 	return r.core.Session(i)
 }
 
@@ -1059,15 +1062,15 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 // them one after the other. Requests of any number of samples can share batches. Most programs are better
 // served by a Runner. The methods may be called from any goroutine.
 type Queues struct {
-	core rt.Core
+	core genqueues.Core
 }
 
 // OpenQueues opens the model as Open does, with queues for its requests. config says how large they are and
 // what happens while the device waits for data; leave out its other fields, which follow from the model.
-func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
+func OpenQueues(ctx context.Context, path string, config modelrt.QueueConfig, opts ...rt.RunnerOption) (*Queues, error) {
 	r := &Queues{}
-	source := rt.Source{Path: path}
-	if err := r.core.OpenQueues(ctx, &spec, source, nil, config, opts...); err != nil {
+	source := genrt.Source{Path: path}
+	if err := r.core.Open(ctx, &spec, source, nil, config, opts...); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -1075,9 +1078,9 @@ func OpenQueues(ctx context.Context, path string, config rt.QueueConfig, opts ..
 
 // Run computes what is enqueued; call it in a goroutine of its own. It returns nil after Shutdown or Close,
 // the error of ctx if that ends, and otherwise the first failure. Requests that are still in the queues then
-// fail with rt.ErrDisconnected. See rt.QueueManager for the details.
+// fail with modelrt.ErrDisconnected. See modelrt.QueueManager for the details.
 func (r *Queues) Run(ctx context.Context) error {
-	return r.core.RunQueues(ctx)
+	return r.core.Run(ctx)
 }
 
 // Enqueue adds a request to the queues and returns a ticket, with which to wait for its end; the ticket may
@@ -1088,7 +1091,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.EnqueueParts(ctx, rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.InBool), genrt.Bytes(in.InF8), genrt.Bytes(in.InF16), genrt.Bytes(in.InF32), genrt.Bytes(in.InF64), genrt.Bytes(in.InS8), genrt.Bytes(in.InU8), genrt.Bytes(in.InS16), genrt.Bytes(in.InU16), genrt.Bytes(in.InS32), genrt.Bytes(in.InU32), genrt.Bytes(in.InS64), genrt.Bytes(in.InU64), genrt.Bytes(in.InF8143), genrt.Bytes(in.InF8152), genrt.Bytes(out.OutBool), genrt.Bytes(out.OutF8), genrt.Bytes(out.OutF16), genrt.Bytes(out.OutF32), genrt.Bytes(out.OutF64), genrt.Bytes(out.OutS8), genrt.Bytes(out.OutU8), genrt.Bytes(out.OutS16), genrt.Bytes(out.OutU16), genrt.Bytes(out.OutS32), genrt.Bytes(out.OutU32), genrt.Bytes(out.OutS64), genrt.Bytes(out.OutU64), genrt.Bytes(out.OutF8143), genrt.Bytes(out.OutF8152))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -1096,13 +1099,13 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueueParts(rt.Bytes(in.InBool), rt.Bytes(in.InF8), rt.Bytes(in.InF16), rt.Bytes(in.InF32), rt.Bytes(in.InF64), rt.Bytes(in.InS8), rt.Bytes(in.InU8), rt.Bytes(in.InS16), rt.Bytes(in.InU16), rt.Bytes(in.InS32), rt.Bytes(in.InU32), rt.Bytes(in.InS64), rt.Bytes(in.InU64), rt.Bytes(in.InF8143), rt.Bytes(in.InF8152), rt.Bytes(out.OutBool), rt.Bytes(out.OutF8), rt.Bytes(out.OutF16), rt.Bytes(out.OutF32), rt.Bytes(out.OutF64), rt.Bytes(out.OutS8), rt.Bytes(out.OutU8), rt.Bytes(out.OutS16), rt.Bytes(out.OutU16), rt.Bytes(out.OutS32), rt.Bytes(out.OutU32), rt.Bytes(out.OutS64), rt.Bytes(out.OutU64), rt.Bytes(out.OutF8143), rt.Bytes(out.OutF8152))
+	return r.core.TryEnqueue(genrt.Bytes(in.InBool), genrt.Bytes(in.InF8), genrt.Bytes(in.InF16), genrt.Bytes(in.InF32), genrt.Bytes(in.InF64), genrt.Bytes(in.InS8), genrt.Bytes(in.InU8), genrt.Bytes(in.InS16), genrt.Bytes(in.InU16), genrt.Bytes(in.InS32), genrt.Bytes(in.InU32), genrt.Bytes(in.InS64), genrt.Bytes(in.InU64), genrt.Bytes(in.InF8143), genrt.Bytes(in.InF8152), genrt.Bytes(out.OutBool), genrt.Bytes(out.OutF8), genrt.Bytes(out.OutF16), genrt.Bytes(out.OutF32), genrt.Bytes(out.OutF64), genrt.Bytes(out.OutS8), genrt.Bytes(out.OutU8), genrt.Bytes(out.OutS16), genrt.Bytes(out.OutU16), genrt.Bytes(out.OutS32), genrt.Bytes(out.OutU32), genrt.Bytes(out.OutS64), genrt.Bytes(out.OutU64), genrt.Bytes(out.OutF8143), genrt.Bytes(out.OutF8152))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
 // it enqueues a batch of zeros.
 func (r *Queues) Flush() error {
-	return r.core.FlushQueues()
+	return r.core.Flush()
 }
 
 // UpdateWeights replaces weights, or other data that load programs read, between two runs.
@@ -1116,15 +1119,15 @@ func (r *Queues) Shutdown(ctx context.Context) error {
 	return r.core.Shutdown(ctx)
 }
 
-// Close ends Run and the model. Requests that are still in the queues fail with rt.ErrDisconnected. It may
+// Close ends Run and the model. Requests that are still in the queues fail with modelrt.ErrDisconnected. It may
 // be called twice.
 func (r *Queues) Close() error {
 	return r.core.Close()
 }
 
 // Manager returns the queues themselves, for what this package has no method for.
-func (r *Queues) Manager() *rt.QueueManager {
-	return r.core.Queues()
+func (r *Queues) Manager() *modelrt.QueueManager {
+	return r.core.Manager()
 }
 
 // check returns an error that says which pointer is nil.

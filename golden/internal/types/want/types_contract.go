@@ -3,14 +3,14 @@
 
 package types
 
-import "github.com/popefgen/popefgen/rt"
+import "github.com/popefgen/popefgen/rt/genrt"
 
 // These lines stop the build where this code and package rt do not fit each other.
 // If the first fails, rt is too old for this code: go get github.com/popefgen/popefgen@latest.
 // If the second fails, this code is too old for rt: generate it again.
 const (
-	_ = uint(rt.Generation - 2)
-	_ = uint(2 - rt.OldestGeneration)
+	_ = uint(genrt.Generation - 3)
+	_ = uint(3 - genrt.OldestGeneration)
 )
 
 // contract is the text whose SHA-256 hash is ContractHash.
@@ -48,41 +48,41 @@ const contract = "popefgen contract 2\n" +
 	"output \"out F8152\" F8152 [2 3]\n"
 
 // spec describes this package to the runtime.
-var spec = rt.Spec{
+var spec = genrt.Spec{
 	Package:    "types",
 	Contract:   contract,
 	Iterations: 1,
 	QueueDepth: 4,
-	Anchors: []rt.AnchorSpec{
-		{Name: "in Bool", GoName: "InBool", Role: rt.RunInput, Bytes: 6},
-		{Name: "in F8", GoName: "InF8", Role: rt.RunInput, Bytes: 6},
-		{Name: "in F16", GoName: "InF16", Role: rt.RunInput, Bytes: 12},
-		{Name: "in F32", GoName: "InF32", Role: rt.RunInput, Bytes: 24},
-		{Name: "in F64", GoName: "InF64", Role: rt.RunInput, Bytes: 48},
-		{Name: "in S8", GoName: "InS8", Role: rt.RunInput, Bytes: 6},
-		{Name: "in U8", GoName: "InU8", Role: rt.RunInput, Bytes: 6},
-		{Name: "in S16", GoName: "InS16", Role: rt.RunInput, Bytes: 12},
-		{Name: "in U16", GoName: "InU16", Role: rt.RunInput, Bytes: 12},
-		{Name: "in S32", GoName: "InS32", Role: rt.RunInput, Bytes: 24},
-		{Name: "in U32", GoName: "InU32", Role: rt.RunInput, Bytes: 24},
-		{Name: "in S64", GoName: "InS64", Role: rt.RunInput, Bytes: 48},
-		{Name: "in U64", GoName: "InU64", Role: rt.RunInput, Bytes: 48},
-		{Name: "in F8143", GoName: "InF8143", Role: rt.RunInput, Bytes: 6},
-		{Name: "in F8152", GoName: "InF8152", Role: rt.RunInput, Bytes: 6},
-		{Name: "out Bool", GoName: "OutBool", Role: rt.RunOutput, Bytes: 6},
-		{Name: "out F8", GoName: "OutF8", Role: rt.RunOutput, Bytes: 6},
-		{Name: "out F16", GoName: "OutF16", Role: rt.RunOutput, Bytes: 12},
-		{Name: "out F32", GoName: "OutF32", Role: rt.RunOutput, Bytes: 24},
-		{Name: "out F64", GoName: "OutF64", Role: rt.RunOutput, Bytes: 48},
-		{Name: "out S8", GoName: "OutS8", Role: rt.RunOutput, Bytes: 6},
-		{Name: "out U8", GoName: "OutU8", Role: rt.RunOutput, Bytes: 6},
-		{Name: "out S16", GoName: "OutS16", Role: rt.RunOutput, Bytes: 12},
-		{Name: "out U16", GoName: "OutU16", Role: rt.RunOutput, Bytes: 12},
-		{Name: "out S32", GoName: "OutS32", Role: rt.RunOutput, Bytes: 24},
-		{Name: "out U32", GoName: "OutU32", Role: rt.RunOutput, Bytes: 24},
-		{Name: "out S64", GoName: "OutS64", Role: rt.RunOutput, Bytes: 48},
-		{Name: "out U64", GoName: "OutU64", Role: rt.RunOutput, Bytes: 48},
-		{Name: "out F8143", GoName: "OutF8143", Role: rt.RunOutput, Bytes: 6},
-		{Name: "out F8152", GoName: "OutF8152", Role: rt.RunOutput, Bytes: 6},
+	Anchors: []genrt.AnchorSpec{
+		{Name: "in Bool", GoName: "InBool", Role: genrt.RunInput, Bytes: 6},
+		{Name: "in F8", GoName: "InF8", Role: genrt.RunInput, Bytes: 6},
+		{Name: "in F16", GoName: "InF16", Role: genrt.RunInput, Bytes: 12},
+		{Name: "in F32", GoName: "InF32", Role: genrt.RunInput, Bytes: 24},
+		{Name: "in F64", GoName: "InF64", Role: genrt.RunInput, Bytes: 48},
+		{Name: "in S8", GoName: "InS8", Role: genrt.RunInput, Bytes: 6},
+		{Name: "in U8", GoName: "InU8", Role: genrt.RunInput, Bytes: 6},
+		{Name: "in S16", GoName: "InS16", Role: genrt.RunInput, Bytes: 12},
+		{Name: "in U16", GoName: "InU16", Role: genrt.RunInput, Bytes: 12},
+		{Name: "in S32", GoName: "InS32", Role: genrt.RunInput, Bytes: 24},
+		{Name: "in U32", GoName: "InU32", Role: genrt.RunInput, Bytes: 24},
+		{Name: "in S64", GoName: "InS64", Role: genrt.RunInput, Bytes: 48},
+		{Name: "in U64", GoName: "InU64", Role: genrt.RunInput, Bytes: 48},
+		{Name: "in F8143", GoName: "InF8143", Role: genrt.RunInput, Bytes: 6},
+		{Name: "in F8152", GoName: "InF8152", Role: genrt.RunInput, Bytes: 6},
+		{Name: "out Bool", GoName: "OutBool", Role: genrt.RunOutput, Bytes: 6},
+		{Name: "out F8", GoName: "OutF8", Role: genrt.RunOutput, Bytes: 6},
+		{Name: "out F16", GoName: "OutF16", Role: genrt.RunOutput, Bytes: 12},
+		{Name: "out F32", GoName: "OutF32", Role: genrt.RunOutput, Bytes: 24},
+		{Name: "out F64", GoName: "OutF64", Role: genrt.RunOutput, Bytes: 48},
+		{Name: "out S8", GoName: "OutS8", Role: genrt.RunOutput, Bytes: 6},
+		{Name: "out U8", GoName: "OutU8", Role: genrt.RunOutput, Bytes: 6},
+		{Name: "out S16", GoName: "OutS16", Role: genrt.RunOutput, Bytes: 12},
+		{Name: "out U16", GoName: "OutU16", Role: genrt.RunOutput, Bytes: 12},
+		{Name: "out S32", GoName: "OutS32", Role: genrt.RunOutput, Bytes: 24},
+		{Name: "out U32", GoName: "OutU32", Role: genrt.RunOutput, Bytes: 24},
+		{Name: "out S64", GoName: "OutS64", Role: genrt.RunOutput, Bytes: 48},
+		{Name: "out U64", GoName: "OutU64", Role: genrt.RunOutput, Bytes: 48},
+		{Name: "out F8143", GoName: "OutF8143", Role: genrt.RunOutput, Bytes: 6},
+		{Name: "out F8152", GoName: "OutF8152", Role: genrt.RunOutput, Bytes: 6},
 	},
 }
