@@ -17,6 +17,7 @@ import (
 	"github.com/popefgen/popefgen/internal/mapfuture"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 	"github.com/popefgen/popefgen/rt/ring"
 )
 
@@ -127,9 +128,9 @@ func requests(cfg measure.Config) (_ []pathResult, err error) {
 // check that there is memory at all.
 type emptyRunner struct {
 	ctx  context.Context
-	core rt.Core
-	x    rt.Input[[emptyInputs]float32]
-	y    rt.Output[[emptyOutputs]float32]
+	core genrt.Core
+	x    genrt.Input[[emptyInputs]float32]
+	y    genrt.Output[[emptyOutputs]float32]
 	in   *[emptyInputs]float32
 	out  *[emptyOutputs]float32
 }
@@ -140,14 +141,14 @@ func openEmpty(c *peer.Case) (*emptyRunner, error) {
 		return nil, err
 	}
 	r := &emptyRunner{ctx: context.Background(), in: new([emptyInputs]float32), out: new([emptyOutputs]float32)}
-	bindings := make([]rt.Binding, len(spec.Anchors))
+	bindings := make([]genrt.Binding, len(spec.Anchors))
 	for i, a := range spec.Anchors {
-		bindings[i] = rt.Binding{Anchor: i, Stream: &r.x}
-		if a.Role == rt.RunOutput {
+		bindings[i] = genrt.Binding{Anchor: i, Stream: &r.x}
+		if a.Role == genrt.RunOutput {
 			bindings[i].Stream = &r.y
 		}
 	}
-	return r, r.core.Open(r.ctx, spec, rt.Source{Name: c.Name, Bytes: c.PopEF}, func() []rt.Binding { return bindings },
+	return r, r.core.Open(r.ctx, spec, genrt.Source{Name: c.Name, Bytes: c.PopEF}, func() []genrt.Binding { return bindings },
 		func(replica, _ int) {
 			if replica >= 0 {
 				r.bind()

@@ -9,15 +9,15 @@ import (
 	"github.com/popefgen/popefgen/bench/oneshot"
 	"github.com/popefgen/popefgen/bench/peer"
 	"github.com/popefgen/popefgen/bench/peer/popefgen"
-	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 func main() {
 	oneshot.Main(func(j *oneshot.Job) (peer.Session, error) {
-		var spec rt.Spec
+		var spec genrt.Spec
 		if err := json.Unmarshal(j.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("the specification: %w", err)
 		}
-		return popefgen.OpenSource(&j.Case, &spec, rt.Source{Path: j.Model}, j.Threads)
+		return popefgen.OpenSource(&j.Case, &spec, genrt.Source{Path: j.Model}, j.Threads)
 	})
 }

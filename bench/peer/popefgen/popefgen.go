@@ -12,6 +12,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
 )
 
 // Engine is this project: the model goes through a PopEF file, and a request
@@ -28,13 +29,13 @@ func (Engine) Open(c *peer.Case, threads int) (peer.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return OpenSource(c, spec, rt.Source{Name: c.Name, Bytes: c.PopEF}, threads)
+	return OpenSource(c, spec, genrt.Source{Name: c.Name, Bytes: c.PopEF}, threads)
 }
 
 // Session stands in for a generated Runner.
 type Session struct {
 	ctx     context.Context
-	core    rt.Core
+	core    genrt.Core
 	inputs  []input
 	outputs []output
 	results [][]byte // the outputs' memory in the case's order
@@ -42,67 +43,67 @@ type Session struct {
 
 // input is a stream and the memory that it reads.
 type input struct {
-	stream *rt.RawInput
+	stream *genrt.RawInput
 	memory []byte
 }
 
 // output is a stream and the memory that it fills.
 type output struct {
-	stream *rt.RawOutput
+	stream *genrt.RawOutput
 	memory []byte
 }
 
 // Spec returns what generated code would know of the case's compiled model.
-func Spec(c *peer.Case) (*rt.Spec, error) {
+func Spec(c *peer.Case) (*genrt.Spec, error) {
 	m, err := popef.LoadBytes(c.Name, c.PopEF)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
 	found := contract.Of(m)
-	spec := &rt.Spec{Package: c.Name, Contract: found.Callers().Text(), Iterations: 1, QueueDepth: 1}
+	spec := &genrt.Spec{Package: c.Name, Contract: found.Callers().Text(), Iterations: 1, QueueDepth: 1}
 	for _, a := range found.Anchors {
-		if a.Role != rt.RunInput && a.Role != rt.RunOutput {
+		if a.Role != genrt.RunInput && a.Role != genrt.RunOutput {
 			continue
 		}
 		size, err := a.Info.SizeInBytes()
 		if err != nil {
 			return nil, err
 		}
-		spec.Anchors = append(spec.Anchors, rt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: int(size)})
+		spec.Anchors = append(spec.Anchors, genrt.AnchorSpec{Name: a.Name, Handle: a.Handle, GoName: a.Name, Role: a.Role, Bytes: int(size)})
 	}
 	return spec, nil
 }
 
 // OpenSource is Open for a model wherever it lies, whose [Spec] is known.
-func OpenSource(c *peer.Case, spec *rt.Spec, source rt.Source, threads int) (*Session, error) {
+func OpenSource(c *peer.Case, spec *genrt.Spec, source genrt.Source, threads int) (*Session, error) {
 	s := &Session{ctx: context.Background(), results: make([][]byte, len(c.Outputs))}
-	var bindings []rt.Binding
+	var bindings []genrt.Binding
 	for at, a := range spec.Anchors {
-		if a.Role == rt.RunInput {
+		if a.Role == genrt.RunInput {
 			i := slices.IndexFunc(c.Inputs, func(t peer.Tensor) bool { return t.Name == a.Name })
 			if i < 0 || len(c.Inputs[i].Data) != a.Bytes {
 				return nil, fmt.Errorf("%s: the case has no %d bytes for input %q", c.Name, a.Bytes, a.Name)
 			}
-			stream := rt.NewRawInput(a.Bytes)
+			stream := genrt.NewRawInput(a.Bytes)
 			s.inputs = append(s.inputs, input{stream, slices.Clone(c.Inputs[i].Data)})
-			bindings = append(bindings, rt.Binding{Anchor: at, Stream: stream})
+			bindings = append(bindings, genrt.Binding{Anchor: at, Stream: stream})
 			continue
 		}
 		i := slices.IndexFunc(c.Outputs, func(t peer.Tensor) bool { return t.Name == a.Name })
 		if i < 0 || c.Outputs[i].Size != a.Bytes {
 			return nil, fmt.Errorf("%s: the case has no output %q of %d bytes", c.Name, a.Name, a.Bytes)
 		}
-		stream, mem := rt.NewRawOutput(a.Bytes), make([]byte, a.Bytes)
+		stream, mem := genrt.NewRawOutput(a.Bytes), make([]byte, a.Bytes)
 		s.outputs, s.results[i] = append(s.outputs, output{stream, mem}), mem
-		bindings = append(bindings, rt.Binding{Anchor: at, Stream: stream})
+		bindings = append(bindings, genrt.Binding{Anchor: at, Stream: stream})
 	}
 	bind := func(replica, _ int) {
 		if replica >= 0 {
 			s.bind()
 		}
 	}
-	if err := s.core.Open(s.ctx, spec, source, func() []rt.Binding { return bindings }, bind, rt.WithThreads(threads)); err != nil {
+	if err := s.core.Open(s.ctx, spec, source, func() []genrt.Binding { return bindings }, bind, rt.WithThreads(threads)); err != nil {
 		return nil, err
 	}
 	return s, nil

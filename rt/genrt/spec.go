@@ -1,0 +1,63 @@
+package genrt
+
+import (
+	"github.com/popefgen/popefgen/ipu"
+	"github.com/popefgen/popefgen/popef/contract"
+)
+
+// Spec is what generated code knows of its model.
+type Spec struct {
+	Package    string       // name of the generated package, for messages
+	Contract   string       // the canonical text of what callers see, see [contract.Callers]
+	Iterations int          // transfers of every run input and output in one run, at least 1
+	QueueDepth int          // places for submitted requests, at least 1
+	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
+	Anchors    []AnchorSpec // those that memory is bound to
+}
+
+// AnchorSpec is what generated code knows of one anchor.
+type AnchorSpec struct {
+	Name   string // name in the model
+	Handle string // stream handle where several anchors of the role have this name; no matter elsewhere
+	GoName string // name of its Go type and fields
+	Role   Role
+	Bytes  int // size of one transfer
+	Blocks int // of a run input or output with samples: equal blocks of a transfer that have a part of every sample
+}
+
+// Source says where a model comes from: bytes, which must not change until
+// Close, or a file.
+type Source struct {
+	Name  string // names Bytes in messages
+	Bytes []byte
+	Path  string // used if Bytes is nil
+}
+
+// Binding is the stream of generated code, an [*Input] or [*Output], of an
+// anchor.
+type Binding struct {
+	Anchor int // index in [Spec.Anchors]
+	Stream ipu.Stream
+}
+
+// inputs returns the number of run inputs.
+func (spec *Spec) inputs() int {
+	n := 0
+	for _, a := range spec.Anchors {
+		if a.Role == RunInput {
+			n++
+		}
+	}
+	return n
+}
+
+// Role says what an anchor is to a program, see package contract.
+type Role = contract.Role
+
+// The roles of anchors that generated code binds memory to.
+const (
+	RunInput   = contract.RunInput
+	RunOutput  = contract.RunOutput
+	LoadInput  = contract.LoadInput
+	SaveOutput = contract.SaveOutput
+)
