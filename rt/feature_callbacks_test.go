@@ -18,7 +18,8 @@ import (
 	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
-func TestFeature33_EmbeddedTensorData(t *testing.T) {
+// Feature 33.
+func TestEmbeddedTensorData(t *testing.T) {
 	for _, fetching := range []bool{false, true} {
 		script := affineScript()
 		script.fetching = fetching
@@ -51,7 +52,8 @@ func fedModel(t *testing.T, s *script, n int) variant {
 	return variant{backend: fakeName, model: buf.Bytes()}
 }
 
-func TestFeature34_FeedData(t *testing.T) {
+// Feature 34.
+func TestFeedEnds(t *testing.T) {
 	ctx := context.Background()
 	for _, fetching := range []bool{false, true} {
 		for _, wrap := range []bool{false, true} {
@@ -82,7 +84,8 @@ func TestFeature34_FeedData(t *testing.T) {
 	}
 }
 
-func TestFeature35_DataUsage(t *testing.T) {
+// Feature 35.
+func TestDataUsage(t *testing.T) {
 	ctx := context.Background()
 	flow := affineMetadata().ProgramFlow
 	script := affineScript()
@@ -101,7 +104,8 @@ func TestFeature35_DataUsage(t *testing.T) {
 	require.Equal(t, floats(8, 9), script.engine.memory["h2d_w"])
 }
 
-func TestFeature36_CallbackPolicies(t *testing.T) {
+// Feature 36.
+func TestCallbackPolicies(t *testing.T) {
 	ctx := context.Background()
 	script := affineScript()
 	script.fetching = true
@@ -143,7 +147,8 @@ func truth[P modelrt.Policy](p modelrt.Predicate[P]) string {
 
 var predicateFlow = popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2, 3}}
 
-func TestFeature37_FlowPredicates(t *testing.T) {
+// Feature 37.
+func TestFlowPredicates(t *testing.T) {
 	require.Equal(t, "0 1 0 1", truth(modelrt.InLoad(predicateFlow, rt.UseUserData, rt.UseFileData)))
 	require.Equal(t, "0 0 1 0", truth(modelrt.InMain(predicateFlow, rt.UseUserData, rt.UseFileData)))
 	require.Equal(t, "0 0 0 1", truth(modelrt.InSave(predicateFlow, rt.UseUserData, rt.UseFileData)))
@@ -152,13 +157,15 @@ func TestFeature37_FlowPredicates(t *testing.T) {
 	require.Equal(t, "2 2 2 1", truth(modelrt.InSave(predicateFlow, modelrt.BindEmpty, modelrt.SkipBind)))
 }
 
-func TestFeature38_NotAssignedNonScalar(t *testing.T) {
+// Feature 38.
+func TestNotAssignedNonScalar(t *testing.T) {
 	require.Equal(t, "1 0 0 0", truth(modelrt.NotAssigned(rt.UseUserData, rt.UseFileData)))
 	require.Equal(t, "0 1 1 1", truth(modelrt.NotAssigned(modelrt.BindUser, modelrt.BindEmpty)))
 	require.Equal(t, "0 1 0 0", truth(modelrt.NonScalar(modelrt.BindUser, modelrt.BindEmpty)))
 }
 
-func TestFeature39_ProgramIndexPredicates(t *testing.T) {
+// Feature 39.
+func TestProgramIndexPredicates(t *testing.T) {
 	list := []uint32{1, 2}
 	p := modelrt.InPrograms(list, modelrt.BindUser, modelrt.BindEmpty)
 	require.Equal(t, "1 1 0 0", truth(p))
@@ -175,14 +182,16 @@ func TestFeature39_ProgramIndexPredicates(t *testing.T) {
 	require.Equal(t, "1 0 0 0", truth(modelrt.ByPrograms(groups, modelrt.BindEmpty)))
 }
 
-func TestFeature40_AnchorPolicies(t *testing.T) {
+// Feature 40.
+func TestAnchorPolicies(t *testing.T) {
 	p := modelrt.ByAnchor([]modelrt.AnchorPolicy[modelrt.CallbackPolicy]{
 		{Handle: "main", Policy: modelrt.SkipBind}, {Handle: "load", Policy: modelrt.BindUser}, {Handle: "main", Policy: modelrt.BindUser},
 	}, modelrt.BindEmpty)
 	require.Equal(t, "1 0 2 1", truth(p))
 }
 
-func TestFeature41_OrAnd(t *testing.T) {
+// Feature 41.
+func TestPredicatesOrAnd(t *testing.T) {
 	yes := func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindUser }
 	no := func(modelrt.Anchor) modelrt.CallbackPolicy { return modelrt.BindEmpty }
 	for _, c := range []struct{ a, b, or, and modelrt.CallbackPolicy }{
@@ -206,7 +215,8 @@ func TestFeature41_OrAnd(t *testing.T) {
 	require.Equal(t, "0 0 0 1", truth(both))
 }
 
-func TestFeature42_CallbackByHandle(t *testing.T) {
+// Feature 42.
+func TestCallbackByHandle(t *testing.T) {
 	ctx := context.Background()
 	script := affineScript()
 	s, y, _ := fakeAffine(t, "handle", script).ready(t)
@@ -229,7 +239,8 @@ func TestFeature42_CallbackByHandle(t *testing.T) {
 	require.ErrorIs(t, modelrt.SetCallback(ctx, s, "x", func(context.Context, []byte) error { return nil }), rt.ErrUnknownStream, "the handle counts, not the name")
 }
 
-func TestFeature43_Factories(t *testing.T) {
+// Feature 43.
+func TestCallbackFactories(t *testing.T) {
 	ctx := context.Background()
 	s, y, _ := fakeAffine(t, "factories", affineScript()).ready(t)
 	var asked []string
@@ -248,7 +259,8 @@ func TestFeature43_Factories(t *testing.T) {
 	require.Equal(t, []string{"anchor_d2h_y", "weight_d2h_w"}, asked)
 }
 
-func TestFeature44_SkipConnected(t *testing.T) {
+// Feature 44.
+func TestSkipConnectedAnchors(t *testing.T) {
 	s := fakeAffine(t, "skip", affineScript()).session(t)
 	asked := func(skip bool) (handles []string) {
 		require.NoError(t, modelrt.HandleInputs(context.Background(), s, func(a modelrt.Anchor) ipu.Stream { handles = append(handles, a.Handle); return nil }, nil, skip))
@@ -315,7 +327,8 @@ func counting(t *testing.T) map[string]ipu.Stream {
 	return map[string]ipu.Stream{"buffer": b, "feed": feed, "input": in}
 }
 
-func TestFeature45_FetchAndComplete(t *testing.T) {
+// Feature 45.
+func TestFetchAndComplete(t *testing.T) {
 	for name, s := range counting(t) {
 		require.Equal(t, "1 2 3 end", drive(t, s, "F C F F C C F"), name)
 	}
@@ -334,7 +347,8 @@ func TestFeature45_FetchAndComplete(t *testing.T) {
 	(&modelrt.Callback{}).InvalidatePrefetched()
 }
 
-func TestFeature46_Prefetch(t *testing.T) {
+// Feature 46.
+func TestPrefetchIsAsked(t *testing.T) {
 	for name, s := range counting(t) {
 		require.Equal(t, "1 2 3 none end", drive(t, s, "P P P P F C C C"), name)
 	}
@@ -343,7 +357,8 @@ func TestFeature46_Prefetch(t *testing.T) {
 	require.Equal(t, "none 4", drive(t, c, "P F C"))
 }
 
-func TestFeature47_InvalidatePrefetched(t *testing.T) {
+// Feature 47.
+func TestInvalidatePrefetched(t *testing.T) {
 	for name, s := range counting(t) {
 		require.Equal(t, "1 2 3 1 2 2 3 end", drive(t, s, "P P P I F C P I F C P C F"), name)
 	}

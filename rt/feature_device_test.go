@@ -15,7 +15,8 @@ import (
 	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
-func TestFeature15_DeferredPolicy(t *testing.T) {
+// Feature 15.
+func TestDeferredSession(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "deferred", affineScript())
 	s, y, _ := v.ready(t, modelrt.Deferred())
@@ -66,7 +67,8 @@ func (c *steps) Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
+// Feature 16.
+func TestSessionWithoutDeviceIsNotMade(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "immediate", affineScript())
 	// The only device of that id is busy.
@@ -101,7 +103,8 @@ func TestFeature16_ImmediatePolicyFailsWhole(t *testing.T) {
 	require.Zero(t, fakeDevices[2].attached.Load())
 }
 
-func TestFeature20_BindAndRebind(t *testing.T) {
+// Feature 20.
+func TestBindAndRebind(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "rebind", affineScript())
 	s, y, w := v.ready(t, modelrt.Deferred(), rt.SaveOnUnbind())
@@ -150,7 +153,8 @@ func TestFeature20_BindAndRebind(t *testing.T) {
 	require.NoError(t, s.Connect(ctx, "weight_d2h_w", w))
 }
 
-func TestFeature21_Unload(t *testing.T) {
+// Feature 21.
+func TestUnload(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "unload", affineScript())
 	s, _, w := v.ready(t, rt.SaveOnUnbind())
@@ -165,7 +169,8 @@ func TestFeature21_Unload(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestFeature22_Reload(t *testing.T) {
+// Feature 22.
+func TestReload(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "reload", affineScript())
 	s, y, _ := v.ready(t)
@@ -186,8 +191,10 @@ func TestFeature22_Reload(t *testing.T) {
 	require.ErrorIs(t, deferred.Reload(ctx), rt.ErrUnbound, "no device is remembered")
 }
 
-// TestFeature25_HandOver runs sessions A, B and A on one device.
-func TestFeature25_HandOver(t *testing.T) {
+// TestHandOver runs sessions A, B and A on one device.
+//
+// Feature 25.
+func TestHandOver(t *testing.T) {
 	ctx := context.Background()
 	d := mine()
 	var seen events
@@ -226,8 +233,10 @@ func TestFeature25_HandOver(t *testing.T) {
 	require.NoError(t, sb.Run(ctx))
 }
 
-// TestFeature25_HandOverUnderLoad lets three sessions fight for one device.
-func TestFeature25_HandOverUnderLoad(t *testing.T) {
+// TestHandOverUnderLoad lets three sessions fight for one device.
+//
+// Feature 25.
+func TestHandOverUnderLoad(t *testing.T) {
 	ctx := context.Background()
 	d := mine()
 	var running sync.Mutex
@@ -294,9 +303,11 @@ func TestFeature25_HandOverUnderLoad(t *testing.T) {
 	}
 }
 
-// TestFeature13_OneActiveSession binds a second session to a device of which
+// TestOneActiveSession binds a second session to a device of which
 // the first computes: it waits.
-func TestFeature13_OneActiveSession(t *testing.T) {
+//
+// Feature 13.
+func TestOneActiveSession(t *testing.T) {
 	ctx := context.Background()
 	d := mine()
 	script := affineScript()

@@ -66,7 +66,8 @@ func checkFailed(t *testing.T, errs []error, is error, action ipu.Recovery, rese
 	}
 }
 
-func TestFeature85_ApplicationError(t *testing.T) {
+// Feature 85.
+func TestApplicationError(t *testing.T) {
 	for _, reset := range []bool{false, true} {
 		var opts []rt.RunnerOption
 		if reset {
@@ -95,8 +96,10 @@ func TestFeature85_ApplicationError(t *testing.T) {
 	}
 }
 
-// TestFeature85_SharedDevice has an error on a device that has nothing to reset.
-func TestFeature85_SharedDevice(t *testing.T) {
+// TestApplicationErrorOnSharedDevice has an error on a device that has nothing to reset.
+//
+// Feature 85.
+func TestApplicationErrorOnSharedDevice(t *testing.T) {
 	script := affineScript()
 	main := script.programs[mainProgram]
 	script.programs[mainProgram] = func(context.Context, *engine) error { return &ipu.Error{Kind: ipu.KindApplication} }
@@ -112,7 +115,8 @@ func TestFeature85_SharedDevice(t *testing.T) {
 	}
 }
 
-func TestFeature86_RecoverableError(t *testing.T) {
+// Feature 86.
+func TestRecoverableError(t *testing.T) {
 	for _, action := range []ipu.Recovery{ipu.IPUReset, ipu.LinkReset, ipu.PartitionReset, ipu.FullReset} {
 		r, _, errs := failing(t, ipu.KindRecoverable, action, rt.AutoReset())
 		checkFailed(t, errs, ipu.ErrRecoverable, action, action == ipu.IPUReset)
@@ -142,7 +146,8 @@ func TestFeature86_RecoverableError(t *testing.T) {
 	compute(t, r, 4)
 }
 
-func TestFeature87_OtherErrors(t *testing.T) {
+// Feature 87.
+func TestOtherDeviceErrors(t *testing.T) {
 	for _, kind := range []ipu.ErrorKind{ipu.KindUnknown, ipu.KindUnrecoverable, ipu.KindOther} {
 		r, seen, errs := failing(t, kind, ipu.RecoveryNone, rt.AutoReset())
 		for _, err := range append(errs, r.Run(context.Background(), NewInputs(), NewOutputs())) {
@@ -161,7 +166,8 @@ func TestFeature87_OtherErrors(t *testing.T) {
 	require.EqualValues(t, 5, r.Replica(0).Stats().Requests)
 }
 
-func TestFeature88_Close(t *testing.T) {
+// Feature 88.
+func TestCloseFailsPendingRequests(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 2)
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
@@ -183,7 +189,8 @@ func TestFeature88_Close(t *testing.T) {
 	require.False(t, sys.Attached(0) || sys.Attached(1))
 }
 
-func TestFeature90_UpdateWeights(t *testing.T) {
+// Feature 90.
+func TestUpdateWeights(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range variants(t) {
 		r := v.open(t, rt.WithReplicas(2), rt.WithReplicaDevices(twoDevices(v)))
@@ -223,7 +230,8 @@ func twoDevices(v variant) map[int]ipu.Device {
 	return nil
 }
 
-func TestFeature90_WhileRequestsGoOn(t *testing.T) {
+// Feature 90.
+func TestUpdateWeightsWhileRequestsGoOn(t *testing.T) {
 	ctx := context.Background()
 	r := variants(t)[2].open(t)
 	var group sync.WaitGroup
@@ -256,9 +264,11 @@ func TestFeature90_WhileRequestsGoOn(t *testing.T) {
 	group.Wait()
 }
 
-// TestFeature90_TwoRunners lets two runners of one model, with weights of their
+// TestTwoRunnersOnOneDevice lets two runners of one model, with weights of their
 // own, take turns on one device: each gets its weights back with it.
-func TestFeature90_TwoRunners(t *testing.T) {
+//
+// Feature 90.
+func TestTwoRunnersOnOneDevice(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 1)
 	d := sys.Device(0)
@@ -291,9 +301,11 @@ func TestFeature90_TwoRunners(t *testing.T) {
 	require.Len(t, sys.Engines(), 2, "nothing was built again")
 }
 
-// TestFeature85_WhileLoading has the device fail while load programs run, for a
+// TestApplicationErrorWhileLoading has the device fail while load programs run, for a
 // request and for nobody's.
-func TestFeature85_WhileLoading(t *testing.T) {
+//
+// Feature 85.
+func TestApplicationErrorWhileLoading(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 1)
 	r := v.open(t, rt.WithManager(sys.Manager()))

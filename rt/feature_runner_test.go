@@ -36,7 +36,8 @@ func compute(t *testing.T, r *Runner, seed float32) {
 	require.Equal(t, want(seed), out.Y)
 }
 
-func TestFeature66_OneCallConstruction(t *testing.T) {
+// Feature 66.
+func TestOpenFindsDeviceAndLoads(t *testing.T) {
 	sys, v := tested(t, 1)
 	compute(t, v.open(t, rt.WithManager(sys.Manager())), 1)
 
@@ -81,7 +82,8 @@ func TestFeature66_OneCallConstruction(t *testing.T) {
 	hashed.open(t, rt.SkipHashCheck())
 }
 
-func TestFeature67_Replicas(t *testing.T) {
+// Feature 67.
+func TestReplicas(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 3)
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(3))
@@ -122,9 +124,11 @@ func TestFeature67_Replicas(t *testing.T) {
 	}
 }
 
-// TestFeature67_LeastBusy blocks replicas one after the other: each request
+// TestLeastBusy blocks replicas one after the other: each request
 // goes to one that is free.
-func TestFeature67_LeastBusy(t *testing.T) {
+//
+// Feature 67.
+func TestLeastBusy(t *testing.T) {
 	ctx := context.Background()
 	const n = 3
 	script := affineScript()
@@ -154,7 +158,8 @@ func TestFeature67_LeastBusy(t *testing.T) {
 	}
 }
 
-func TestFeature68_ReplicaDevices(t *testing.T) {
+// Feature 68.
+func TestReplicaDevices(t *testing.T) {
 	sys, v := tested(t, 3)
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(3), rt.WithReplicaDevices(map[int]ipu.Device{0: sys.Device(2), 2: sys.Device(0)}))
 	for i, id := range []int{2, 1, 0} {
@@ -176,7 +181,8 @@ func TestFeature68_ReplicaDevices(t *testing.T) {
 	}
 }
 
-func TestFeature69_ThreadSafety(t *testing.T) {
+// Feature 69.
+func TestThreadSafety(t *testing.T) {
 	for _, opts := range [][]rt.RunnerOption{{}, {rt.WithReplicas(2)}} {
 		sys, v := tested(t, 2)
 		r := v.open(t, append(opts, rt.WithManager(sys.Manager()))...)
@@ -203,7 +209,8 @@ func TestFeature69_ThreadSafety(t *testing.T) {
 	// Off, overlapping calls are refused: see TestConcurrentIsRefused.
 }
 
-func TestFeature70_FrozenInputs(t *testing.T) {
+// Feature 70.
+func TestFrozenInputs(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range variants(t) {
 		r := v.open(t, rt.WithData("h2d_w", floats(-1, 1)), FreezeX(&X{[2]float32{4, 5}}))
@@ -241,7 +248,8 @@ func TestFeature70_FrozenInputs(t *testing.T) {
 	}
 }
 
-func TestFeature71_SaveAtClose(t *testing.T) {
+// Feature 71.
+func TestSaveAtClose(t *testing.T) {
 	sys, v := tested(t, 2)
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
 	var w [2]W
@@ -272,7 +280,8 @@ func TestFeature71_SaveAtClose(t *testing.T) {
 	r.core = genrt.Core{}
 }
 
-func TestFeature73_InputValidation(t *testing.T) {
+// Feature 73.
+func TestCallsCheckInputs(t *testing.T) {
 	// Names, types and sizes are Go's to check. What is left is nil memory, in
 	// TestNilAnchors, and slices of any length:
 	_, err := XFrom(make([]float32, 3))
@@ -283,7 +292,8 @@ func TestFeature73_InputValidation(t *testing.T) {
 	require.ErrorContains(t, err, `3 of "x", but 2 of "y"`)
 }
 
-func TestFeature76_BackPressure(t *testing.T) {
+// Feature 76.
+func TestBackPressure(t *testing.T) {
 	g := openGated(t)
 	for i := range QueueDepth {
 		g.submit(t, float32(i))
@@ -294,7 +304,8 @@ func TestFeature76_BackPressure(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-func TestFeature80_FourFlavours(t *testing.T) {
+// Feature 80.
+func TestFlavoursOfRequest(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range variants(t) {
 		r := v.open(t)
@@ -315,7 +326,8 @@ func TestFeature80_FourFlavours(t *testing.T) {
 	}
 }
 
-func TestFeature81_Descriptions(t *testing.T) {
+// Feature 81.
+func TestAnchorDescriptions(t *testing.T) {
 	r := variants(t)[2].open(t)
 	var got []string
 	for _, a := range r.Session().Contract().Anchors {
@@ -330,7 +342,8 @@ func TestFeature81_Descriptions(t *testing.T) {
 	require.Equal(t, contract.RunInput, genrt.RunInput)
 }
 
-func TestFeature82_MemoryViews(t *testing.T) {
+// Feature 82.
+func TestMemoryViews(t *testing.T) {
 	mem := []float32{1, 2}
 	x, err := XFrom(mem)
 	require.NoError(t, err)
@@ -341,7 +354,8 @@ func TestFeature82_MemoryViews(t *testing.T) {
 	require.Equal(t, [2]float32{1, 9}, copied.Data, "a value of its own outlives what it came from")
 }
 
-func TestFeature83_TimeTrace(t *testing.T) {
+// Feature 83.
+func TestTimeTrace(t *testing.T) {
 	script := affineScript()
 	const slow = 5 * time.Millisecond
 	main := script.programs[mainProgram]
@@ -381,7 +395,8 @@ func TestFeature83_TimeTrace(t *testing.T) {
 	require.Empty(t, variants(t)[2].open(t).Session().Traces(), "nothing without Timed")
 }
 
-func TestFeature84_Percentiles(t *testing.T) {
+// Feature 84.
+func TestPercentiles(t *testing.T) {
 	var d [1000]time.Duration
 	for i := range d {
 		d[i] = time.Duration(i+1) * time.Microsecond

@@ -41,7 +41,8 @@ func checkSamples(t *testing.T, x []XSample, y []YSample, from int) {
 	}
 }
 
-func TestFeature75_DynamicBatch(t *testing.T) {
+// Feature 75.
+func TestDynamicBatch(t *testing.T) {
 	ctx := context.Background()
 	_, device := tested(t, 1)
 	for _, v := range append(variants(t), device) {
@@ -72,8 +73,10 @@ func TestFeature75_DynamicBatch(t *testing.T) {
 	}
 }
 
-// TestFeature75_Merge makes one run of the samples of several callers.
-func TestFeature75_Merge(t *testing.T) {
+// TestSamplesOfCallersMerge makes one run of the samples of several callers.
+//
+// Feature 75.
+func TestSamplesOfCallersMerge(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range variants(t) {
 		r := v.open(t, rt.WithBatching(rt.BatchPolicy{Linger: rt.Forever}))
@@ -97,8 +100,10 @@ func TestFeature75_Merge(t *testing.T) {
 	}
 }
 
-// TestFeature75_Stress lets many callers give any number of samples at a time.
-func TestFeature75_Stress(t *testing.T) {
+// TestSamplesStress lets many callers give any number of samples at a time.
+//
+// Feature 75.
+func TestSamplesStress(t *testing.T) {
 	for name, policy := range map[string]rt.BatchPolicy{
 		"at once": {},
 		"linger":  {Linger: 200 * time.Microsecond},
@@ -141,7 +146,8 @@ func TestFeature75_Stress(t *testing.T) {
 	}
 }
 
-func TestFeature74_FixedBatch(t *testing.T) {
+// Feature 74.
+func TestFixedBatch(t *testing.T) {
 	ctx := context.Background()
 	r := variants(t)[2].open(t, rt.WithBatching(rt.BatchPolicy{Fixed: true}))
 	for n := range 3*group + 1 {
@@ -161,7 +167,8 @@ func TestFeature74_FixedBatch(t *testing.T) {
 	}
 }
 
-func TestFeature72_InputTimeout(t *testing.T) {
+// Feature 72.
+func TestBatchLinger(t *testing.T) {
 	const linger = 30 * time.Millisecond
 	r := variants(t)[2].open(t, rt.WithBatching(rt.BatchPolicy{Linger: linger}))
 	x, y := someSamples(5, 3)
@@ -183,7 +190,8 @@ func TestFeature72_InputTimeout(t *testing.T) {
 	checkSamples(t, x, y, 0)
 }
 
-func TestFeature77_IdleIsQuiet(t *testing.T) {
+// Feature 77.
+func TestIdleIsQuiet(t *testing.T) {
 	r := variants(t)[2].open(t, rt.WithBatching(rt.BatchPolicy{Linger: time.Millisecond}))
 	time.Sleep(20 * time.Millisecond)
 	require.Zero(t, r.Session().Stats().Requests)
@@ -193,9 +201,11 @@ func TestFeature77_IdleIsQuiet(t *testing.T) {
 	require.EqualValues(t, 1, r.Session().Stats().Requests, "a batch is run for who waits for it, and no other")
 }
 
-// TestFeature78_TwoTimeouts has samples come every 10 ms: the batch ends when
+// TestLingerAndQuiet has samples come every 10 ms: the batch ends when
 // none has come for Quiet, or Linger after the first.
-func TestFeature78_TwoTimeouts(t *testing.T) {
+//
+// Feature 78.
+func TestLingerAndQuiet(t *testing.T) {
 	const pause = 10 * time.Millisecond
 	for _, c := range []struct {
 		policy rt.BatchPolicy
@@ -304,9 +314,11 @@ func TestSamplesLayout(t *testing.T) {
 	require.ErrorIs(t, err, rt.ErrGenerated)
 }
 
-// TestFeature79_FlushIsTold tells the observer once of a batch that is run
+// TestFlushIsReported tells the observer once of a batch that is run
 // before it is full; which tensors are padded follows from the model.
-func TestFeature79_FlushIsTold(t *testing.T) {
+//
+// Feature 79.
+func TestFlushIsReported(t *testing.T) {
 	var seen events
 	r := variants(t)[2].open(t, rt.WithObserver(seen.observe), rt.WithBatching(rt.BatchPolicy{Linger: time.Millisecond}))
 	seen.kinds()

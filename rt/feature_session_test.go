@@ -84,7 +84,8 @@ func writeParts(t *testing.T, dir string) (program, weights string) {
 	return program, weights
 }
 
-func TestFeature14_LoadFromPathsOrModel(t *testing.T) {
+// Feature 14.
+func TestSessionOfPathsOrModel(t *testing.T) {
 	ctx := context.Background()
 	program, weights := writeParts(t, t.TempDir())
 	whole, err := popef.Load(program, weights)
@@ -107,7 +108,8 @@ func TestFeature14_LoadFromPathsOrModel(t *testing.T) {
 	require.Error(t, err, "a model without metadata")
 }
 
-func TestFeature17_PackageHash(t *testing.T) {
+// Feature 17.
+func TestSessionChecksPackageHash(t *testing.T) {
 	ctx := context.Background()
 	script := affineScript()
 	script.hash = true
@@ -118,14 +120,16 @@ func TestFeature17_PackageHash(t *testing.T) {
 	require.NoError(t, s.Run(ctx))
 }
 
-func TestFeature18_ReplicationRefused(t *testing.T) {
+// Feature 18.
+func TestReplicationRefused(t *testing.T) {
 	meta := affineMetadata()
 	meta.ReplicationFactor = 2
 	_, err := modelrt.NewSession(context.Background(), load(t, file(t, meta, affinePortable(t), affineData)))
 	require.ErrorIs(t, err, rt.ErrReplication)
 }
 
-func TestFeature19_RemoteBufferNeedsData(t *testing.T) {
+// Feature 19.
+func TestRemoteBufferNeedsData(t *testing.T) {
 	ctx := context.Background()
 	meta := affineMetadata()
 	meta.Anchors[3].RemoteBuffer = true // w
@@ -158,7 +162,8 @@ func ordered(t *testing.T, opts ...modelrt.SessionOption) (rt.Session, *engine) 
 	return r, s.engine
 }
 
-func TestFeature23_LoadPrograms(t *testing.T) {
+// Feature 23.
+func TestLoadPrograms(t *testing.T) {
 	s, e := ordered(t)
 	require.NoError(t, s.Load(context.Background()))
 	require.Equal(t, "2, 1", e.took(), "in the file's order")
@@ -173,7 +178,8 @@ func TestFeature23_LoadPrograms(t *testing.T) {
 	require.ErrorContains(t, err, `input "b"`)
 }
 
-func TestFeature24_ImplicitLoadOncePerBind(t *testing.T) {
+// Feature 24.
+func TestImplicitLoadOncePerBind(t *testing.T) {
 	ctx := context.Background()
 	s, e := ordered(t)
 	require.NoError(t, s.Run(ctx))
@@ -189,7 +195,8 @@ func TestFeature24_ImplicitLoadOncePerBind(t *testing.T) {
 	require.Equal(t, "load, 2, 1, 4, 3, 4", e.took(), "not again after an explicit one")
 }
 
-func TestFeature26_SavePrograms(t *testing.T) {
+// Feature 26.
+func TestSavePrograms(t *testing.T) {
 	ctx := context.Background()
 	s, e := ordered(t, rt.SaveOnUnbind())
 	require.ErrorIs(t, s.Save(ctx), rt.ErrNotLoaded)
@@ -225,7 +232,8 @@ func TestFeature26_SavePrograms(t *testing.T) {
 	require.Equal(t, floats(0, 0), w.Bytes(), "a stopped device is in no state to save")
 }
 
-func TestFeature27_ProgramList(t *testing.T) {
+// Feature 27.
+func TestProgramList(t *testing.T) {
 	ctx := context.Background()
 	s, e := ordered(t)
 	require.NoError(t, s.RunPrograms(ctx, 6, 0, 6, 3))
@@ -236,7 +244,8 @@ func TestFeature27_ProgramList(t *testing.T) {
 	require.Empty(t, e.took(), "nothing ran")
 }
 
-func TestFeature28_Preconditions(t *testing.T) {
+// Feature 28.
+func TestErrorOfEachPrecondition(t *testing.T) {
 	ctx := context.Background()
 	v := fakeAffine(t, "preconditions", affineScript())
 	s := v.session(t, modelrt.Deferred())
@@ -279,7 +288,8 @@ func TestFeature28_Preconditions(t *testing.T) {
 	}
 }
 
-func TestFeature29_Stop(t *testing.T) {
+// Feature 29.
+func TestStopEndsBlockedRun(t *testing.T) {
 	ctx := context.Background()
 	script := affineScript()
 	started := make(chan struct{})
@@ -303,7 +313,8 @@ func TestFeature29_Stop(t *testing.T) {
 	require.NoError(t, s.Run(ctx))
 }
 
-func TestFeature30_UnconnectedAnchors(t *testing.T) {
+// Feature 30.
+func TestUnconnectedAnchors(t *testing.T) {
 	s := fakeAffine(t, "unconnected", affineScript()).session(t)
 	missing, err := s.Unconnected(context.Background(), loadProgram, mainProgram, saveProgram)
 	require.NoError(t, err)
@@ -320,7 +331,8 @@ func TestFeature30_UnconnectedAnchors(t *testing.T) {
 	require.NoError(t, s.CheckConnected(context.Background(), loadProgram, mainProgram, saveProgram))
 }
 
-func TestFeature31_Getters(t *testing.T) {
+// Feature 31.
+func TestInputsOutputsAndModel(t *testing.T) {
 	m := load(t, variants(t)[2].model)
 	s, err := modelrt.NewSession(context.Background(), m, rt.WithBackend("cpu"))
 	require.NoError(t, err)
@@ -338,10 +350,12 @@ func TestFeature31_Getters(t *testing.T) {
 	require.Same(t, m, s.Model())
 }
 
-// TestFeature32_LookAhead has a device that wants the next iteration's input
+// TestLookAhead has a device that wants the next iteration's input
 // before it delivers this one's output, as far as it may look ahead, and a
 // caller who gives the next input only when he has the output.
-func TestFeature32_LookAhead(t *testing.T) {
+//
+// Feature 32.
+func TestLookAhead(t *testing.T) {
 	run := func(t *testing.T, opts ...modelrt.SessionOption) error {
 		script := affineScript()
 		script.programs[mainProgram] = func(_ context.Context, e *engine) error {
@@ -466,9 +480,11 @@ func TestLoadOutput(t *testing.T) {
 	require.Equal(t, floats(7, 8), b.Bytes())
 }
 
-// TestFeature02_TargetOfModel looks at what a model says of its device, and at
+// TestTargetOfModel looks at what a model says of its device, and at
 // the device that a session finds for it.
-func TestFeature02_TargetOfModel(t *testing.T) {
+//
+// Feature 2.
+func TestTargetOfModel(t *testing.T) {
 	meta := affineMetadata()
 	meta.NumIPUs, meta.IPUVersion = 4, 21
 	meta.DeviceOptions = []popef.Option{{Name: "syncConfiguration", Value: "ipuAndAll"}}

@@ -59,8 +59,10 @@ func moves(sys *iputest.System) string {
 	return strings.Join(words, " ")
 }
 
-// TestFeature45_ScriptedDevice fetches one transfer after the other.
-func TestFeature45_ScriptedDevice(t *testing.T) {
+// TestScriptedDevice fetches one transfer after the other.
+//
+// Feature 45.
+func TestScriptedDevice(t *testing.T) {
 	sys, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	x, y, log := 0, 0, ""
 	require.NoError(t, s.Connect(context.Background(), "h2d_x", &modelrt.Callback{
@@ -91,9 +93,11 @@ func TestFeature45_ScriptedDevice(t *testing.T) {
 	require.ErrorIs(t, err, ipu.ErrCallback)
 }
 
-// TestFeature46_PrefetchOrFetch has a host that has the first two transfers
+// TestPrefetchOrFetch has a host that has the first two transfers
 // ahead of time and must be asked for the third.
-func TestFeature46_PrefetchOrFetch(t *testing.T) {
+//
+// Feature 46.
+func TestPrefetchOrFetch(t *testing.T) {
 	for depth, want := range map[int]string{
 		1: "P1 C1 P2 C2 P3- P3- F3 C3", // refused, and asked again, until it is time to fetch
 		2: "P1 P2 C1 P3- P3- C2 P3- P3- F3 C3",
@@ -113,9 +117,11 @@ func TestFeature46_PrefetchOrFetch(t *testing.T) {
 	}
 }
 
-// TestFeature47_DiscardedByDevice prefetches three transfers, throws them away,
+// TestDiscardedByDevice prefetches three transfers, throws them away,
 // and gets all of them again: from memory, from a queue, and from functions.
-func TestFeature47_DiscardedByDevice(t *testing.T) {
+//
+// Feature 47.
+func TestDiscardedByDevice(t *testing.T) {
 	for _, host := range []string{"buffer", "queue", "callback"} {
 		sys, s := scripted(t, 3, []iputest.Step{iputest.Prefetch("h2d_x", 3), iputest.Discard("h2d_x")})
 		var got []float32
@@ -165,9 +171,11 @@ func TestFeature47_DiscardedByDevice(t *testing.T) {
 	}
 }
 
-// TestFeature42_BufferIsLent keeps a buffer after the call that lent it: the
+// TestBufferIsLent keeps a buffer after the call that lent it: the
 // device has taken it back.
-func TestFeature42_BufferIsLent(t *testing.T) {
+//
+// Feature 42.
+func TestBufferIsLent(t *testing.T) {
 	_, s := scripted(t, 1, nil, rt.WithEngineOption("exchange.enablePrefetch", "false"))
 	var kept [2][]byte
 	require.NoError(t, modelrt.SetCallback(context.Background(), s, "h2d_x", func(_ context.Context, buf []byte) error { kept[0] = buf; copy(buf, floats(1, 2)); return nil }))
@@ -183,9 +191,11 @@ func TestFeature42_BufferIsLent(t *testing.T) {
 	}
 }
 
-// TestFeature33_DataMustFit has a file whose tensor is not what the program
+// TestDataMustFit has a file whose tensor is not what the program
 // moves.
-func TestFeature33_DataMustFit(t *testing.T) {
+//
+// Feature 33.
+func TestDataMustFit(t *testing.T) {
 	var buf popeftest.Buffer
 	w := popef.NewWriter(&buf)
 	meta := affineMetadata()

@@ -24,10 +24,12 @@ import (
 	"github.com/popefgen/popefgen/rt/genrt"
 )
 
-// TestFeature73_CompilerChecks has Go's type checker look at requests to a
+// TestCompilerChecksInputs has Go's type checker look at requests to a
 // generated package that Model Runtime would check when they are made, every
 // time.
-func TestFeature73_CompilerChecks(t *testing.T) {
+//
+// Feature 73.
+func TestCompilerChecksInputs(t *testing.T) {
 	const generated = "github.com/popefgen/popefgen/golden/internal/affine/want"
 	var stderr bytes.Buffer
 	list := exec.Command("go", "list", "-export", "-deps", "-f", "{{.ImportPath}}\t{{.Export}}", generated)

@@ -27,7 +27,8 @@ func runLoop(m *modelrt.QueueManager) chan error {
 	return ended
 }
 
-func TestFeature60_CloseDuringBlockedRun(t *testing.T) {
+// Feature 60.
+func TestCloseDuringBlockedRun(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
@@ -44,9 +45,11 @@ func TestFeature60_CloseDuringBlockedRun(t *testing.T) {
 	})
 }
 
-// TestFeature60_SaveAtClose closes sessions that save: what is enqueued for the
+// TestQueuesSaveAtClose closes sessions that save: what is enqueued for the
 // save programs gets their results, and nothing waits for more.
-func TestFeature60_SaveAtClose(t *testing.T) {
+//
+// Feature 60.
+func TestQueuesSaveAtClose(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		b, err := m.OutputQueue("b")
 		require.NoError(t, err)
@@ -67,7 +70,8 @@ func TestFeature60_SaveAtClose(t *testing.T) {
 	}, rt.SaveOnUnbind())
 }
 
-func TestFeature61_ResetAfterStop(t *testing.T) {
+// Feature 61.
+func TestQueuesResetAfterStop(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
@@ -97,10 +101,12 @@ func TestFeature61_ResetAfterStop(t *testing.T) {
 	})
 }
 
-// TestFeature65_FlushVersusEnqueue has many goroutines enqueue requests of all
+// TestFlushVersusEnqueue has many goroutines enqueue requests of all
 // sizes while the device's wait times out as fast as it can: every request gets
 // its own results, dummies go nowhere.
-func TestFeature65_FlushVersusEnqueue(t *testing.T) {
+//
+// Feature 65.
+func TestFlushVersusEnqueue(t *testing.T) {
 	requests := 400
 	if rttest.RaceEnabled || testing.Short() {
 		requests = 80
@@ -151,10 +157,12 @@ func TestFeature65_FlushVersusEnqueue(t *testing.T) {
 	t.Logf("%d flushes, %d refused since a request was enqueued in part", flushes, refused)
 }
 
-// TestFeature65_PipelinedDevice is FlushVersusEnqueue on a device that looks
+// TestPipelinedDevice is FlushVersusEnqueue on a device that looks
 // ahead, throws away what it prefetched, and delivers outputs late: dummies
 // find room although the rings are full of user data.
-func TestFeature65_PipelinedDevice(t *testing.T) {
+//
+// Feature 65.
+func TestPipelinedDevice(t *testing.T) {
 	rounds := 30
 	if rttest.RaceEnabled || testing.Short() {
 		rounds = 8
@@ -242,9 +250,11 @@ func pipelined(t *testing.T, random *rand.Rand) {
 	require.True(t, slices.ContainsFunc(m.Inputs(), func(q *modelrt.InputQueue) bool { return !q.Connected() }))
 }
 
-// TestFeature60_FailureDisconnects has a run fail before it moves data, which
+// TestFailureDisconnectsQueues has a run fail before it moves data, which
 // changes nothing, and after it, when results would go to the wrong requests.
-func TestFeature60_FailureDisconnects(t *testing.T) {
+//
+// Feature 60.
+func TestFailureDisconnectsQueues(t *testing.T) {
 	ctx := context.Background()
 	for name, fault := range map[string]iputest.Fault{"before": iputest.OnRun(mainProgram), "between": iputest.OnTransfer("d2h_y")} {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
-func TestFeature62_QueueManager(t *testing.T) {
+// Feature 62.
+func TestQueueManager(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		require.Same(t, m, modelrt.Queues(s))
@@ -75,7 +76,8 @@ func TestFeature62_QueueManager(t *testing.T) {
 	})
 }
 
-func TestFeature62_QueuePredicates(t *testing.T) {
+// Feature 62.
+func TestQueuePredicates(t *testing.T) {
 	ctx := context.Background()
 	flow := shiftMetadata().ProgramFlow
 	s := shiftSession(t, "cpu", shiftPortable())
@@ -114,7 +116,8 @@ func TestFeature62_QueuePredicates(t *testing.T) {
 	require.ErrorIs(t, err, rt.ErrClosed)
 }
 
-func TestFeature64_RingSizes(t *testing.T) {
+// Feature 64.
+func TestRingSizes(t *testing.T) {
 	c := contract.Contract{Flow: popef.ProgramFlow{Load: []uint32{0, 1}, Main: []uint32{2, 3}, Save: []uint32{4}}}
 	weight, image := modelrt.Anchor{Programs: []uint32{1}, Role: contract.LoadInput}, modelrt.Anchor{Programs: []uint32{3}, Role: contract.RunInput}
 	both, unknown := modelrt.Anchor{Programs: []uint32{0, 2}, Role: contract.LoadInput}, modelrt.Anchor{Role: contract.RunOutput}
@@ -143,7 +146,8 @@ func TestFeature64_RingSizes(t *testing.T) {
 	})
 }
 
-func TestFeature59_FlushAll(t *testing.T) {
+// Feature 59.
+func TestFlushAll(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()
 		x, y := shiftQueues(t, m)
@@ -183,9 +187,11 @@ func TestFeature59_FlushAll(t *testing.T) {
 	})
 }
 
-// TestFeature59_FlushAllMixedBatches has an output that does not take part in
+// TestFlushAllMixedBatches has an output that does not take part in
 // the batch, as a loss.
-func TestFeature59_FlushAllMixedBatches(t *testing.T) {
+//
+// Feature 59.
+func TestFlushAllMixedBatches(t *testing.T) {
 	batch := func(a modelrt.Anchor) int { return map[string]int{"x": shiftBatch, "y": 1, "b": 1}[a.Name] }
 	onShift(t, modelrt.QueueConfig{Batch: batch}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)

@@ -58,9 +58,7 @@ func testFunctions(t *testing.T) map[string]int {
 }
 
 // tableRows returns the rows of the tables of a section of docs/runtime.md that
-// begin with a number, by number: the tests that the last cell names. In
-// "TestGetWaitsForever, …Cancelled" the dots stand for the first name up
-// to its underscore.
+// begin with a number, by number: the tests that the last cell names.
 func tableRows(t *testing.T, section string) map[int][]string {
 	t.Helper()
 	rows := map[int][]string{}
@@ -71,15 +69,8 @@ func tableRows(t *testing.T, section string) map[int][]string {
 			continue
 		}
 		require.NotContains(t, rows, number, "row %d stands there twice", number)
-		prefix := ""
 		for name := range strings.SplitSeq(cells[len(cells)-1], ",") {
-			name = strings.TrimSpace(name)
-			if rest, ok := strings.CutPrefix(name, "…"); ok {
-				name = prefix + rest
-			}
-			prefix, _, _ = strings.Cut(name, "_")
-			prefix += "_"
-			rows[number] = append(rows[number], name)
+			rows[number] = append(rows[number], strings.TrimSpace(name))
 		}
 	}
 	return rows
@@ -123,11 +114,6 @@ func TestRuntimeDoc(t *testing.T) {
 	check(rows)
 	shown := map[int]bool{}
 	for name, feature := range functions {
-		if m := regexp.MustCompile(`^TestFeature(\d+)_`).FindStringSubmatch(name); m != nil {
-			n, err := strconv.Atoi(m[1])
-			require.NoError(t, err, name)
-			feature = n
-		}
 		if feature > 0 && !slices.Contains(rows[feature], name) {
 			t.Errorf("%s is not in row %d", name, feature)
 		}
@@ -151,7 +137,7 @@ func TestRuntimeDoc(t *testing.T) {
 	require.Len(t, decisions, 11)
 	check(decisions)
 	for _, name := range regexp.MustCompile(`\b(?:Test|Example|Benchmark)[A-Z][A-Za-z0-9]*(?:_\w+)?`).FindAllString(string(text), -1) {
-		if _, ok := functions[name]; !ok && name != "TestFeatureNN" {
+		if _, ok := functions[name]; !ok {
 			t.Errorf("it names %s, which is no test", name)
 		}
 	}

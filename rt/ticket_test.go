@@ -265,7 +265,8 @@ func TestFullBatchWaitsForNobody(t *testing.T) {
 	require.ErrorIs(t, <-spans, context.Canceled)
 }
 
-func TestFeature121_SubmitSamples(t *testing.T) {
+// Feature 121.
+func TestSubmitSamples(t *testing.T) {
 	ctx := context.Background()
 	for _, v := range variants(t) {
 		t.Run(v.name, func(t *testing.T) {
@@ -296,7 +297,8 @@ func TestFeature121_SubmitSamples(t *testing.T) {
 	}
 }
 
-func TestFeature122_SamplesOnReplica(t *testing.T) {
+// Feature 122.
+func TestSamplesOnReplica(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 2)
 	r := v.open(t, rt.WithManager(sys.Manager()), rt.WithReplicas(2))
@@ -314,7 +316,8 @@ func TestFeature122_SamplesOnReplica(t *testing.T) {
 	require.ErrorIs(t, err, rt.ErrReplica)
 }
 
-func TestFeature123_Active(t *testing.T) {
+// Feature 123.
+func TestSessionActive(t *testing.T) {
 	ctx := context.Background()
 	sys, v := tested(t, 1)
 	s, _, _ := v.ready(t, modelrt.Deferred(), rt.WithManager(sys.Manager()))
@@ -333,7 +336,8 @@ func TestFeature123_Active(t *testing.T) {
 	require.False(t, s.Active())
 }
 
-func TestFeature124_Config(t *testing.T) {
+// Feature 124.
+func TestConfigTellsEveryOption(t *testing.T) {
 	v := variants(t)[2]
 	c := v.open(t).Config()
 	require.Equal(t, 1, c.Replicas)

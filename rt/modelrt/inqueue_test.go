@@ -49,7 +49,8 @@ func fetch(t testing.TB, q *modelrt.InputQueue) []byte {
 	return buf
 }
 
-func TestFeature54_ZeroCopyEnqueue(t *testing.T) {
+// Feature 54.
+func TestZeroCopyEnqueue(t *testing.T) {
 	ctx := context.Background()
 	q := inputQueue(t, 2)
 	data := samples(1, 4)
@@ -103,7 +104,8 @@ func TestFeature54_ZeroCopyEnqueue(t *testing.T) {
 	}))
 }
 
-func TestFeature54_EnqueueErrors(t *testing.T) {
+// Feature 54.
+func TestEnqueueErrors(t *testing.T) {
 	q := inputQueue(t, 1)
 	for _, n := range []int{0, 1, 3, 9} {
 		err := q.TryEnqueue(modelrt.InputData{Data: make([]byte, n)})
@@ -132,7 +134,8 @@ func TestFeature54_EnqueueErrors(t *testing.T) {
 	}
 }
 
-func TestFeature54_EnqueueLock(t *testing.T) {
+// Feature 54.
+func TestEnqueueLock(t *testing.T) {
 	ctx := context.Background()
 	q := inputQueue(t, 1)
 	require.ErrorIs(t, q.EnqueueComplete(), ring.ErrNotLocked)
@@ -186,7 +189,8 @@ func TestZeroSized(t *testing.T) {
 	}
 }
 
-func TestFeature55_RegroupSmallRequests(t *testing.T) {
+// Feature 55.
+func TestRegroupSmallRequests(t *testing.T) {
 	q := inputQueue(t, 2)
 	enqueue(t, q, samples(0, 1), samples(1, 2), samples(3, 5))
 	require.Equal(t, samples(0, 4), fetch(t, q), "one and two and the first of five")
@@ -204,7 +208,8 @@ func TestFeature55_RegroupSmallRequests(t *testing.T) {
 	require.Equal(t, samples(8, 4), fetch(t, q))
 }
 
-func TestFeature56_SplitLargeRequests(t *testing.T) {
+// Feature 56.
+func TestSplitLargeRequests(t *testing.T) {
 	q := inputQueue(t, 1)
 	ended := 0
 	require.NoError(t, q.TryEnqueue(modelrt.InputData{Data: samples(0, 11), OnDone: func(error) { ended++ }}))
@@ -219,7 +224,8 @@ func TestFeature56_SplitLargeRequests(t *testing.T) {
 	require.Equal(t, samples(12, 4), fetch(t, q))
 }
 
-func TestFeature57_ReadCallbacks(t *testing.T) {
+// Feature 57.
+func TestReadCallbacks(t *testing.T) {
 	var log []string
 	note := func(s string) func() { return func() { log = append(log, s) } }
 	expect := func(want ...string) {
@@ -267,9 +273,11 @@ func TestFeature57_ReadCallbacks(t *testing.T) {
 	expect("d done")
 }
 
-// TestFeature47_LookAheadCounter is the reference script: prefetch three,
+// TestLookAheadCounter is the reference script: prefetch three,
 // throw them away, and the first comes again.
-func TestFeature47_LookAheadCounter(t *testing.T) {
+//
+// Feature 47.
+func TestLookAheadCounter(t *testing.T) {
 	q := inputQueue(t, 4)
 	enqueue(t, q, samples(0, 4), samples(4, 4), samples(8, 2), samples(10, 2))
 	buf := make([]byte, 8)
@@ -310,7 +318,8 @@ func TestLookAheadTooFar(t *testing.T) {
 	require.Equal(t, samples(0, 4), buf)
 }
 
-func TestFeature59_FlushInput(t *testing.T) {
+// Feature 59.
+func TestFlushInput(t *testing.T) {
 	zeros := make([]byte, 8)
 	q := inputQueue(t, 2)
 	require.NoError(t, q.Flush())
@@ -341,8 +350,10 @@ func TestFeature59_FlushInput(t *testing.T) {
 	require.ErrorIs(t, q.Flush(), modelrt.ErrDisconnected)
 }
 
-// TestFeature51_InputTimeout lets the device's wait end with a flush.
-func TestFeature51_InputTimeout(t *testing.T) {
+// TestInputQueueTimeout lets the device's wait end with a flush.
+//
+// Feature 51.
+func TestInputQueueTimeout(t *testing.T) {
 	calls := 0
 	q, err := modelrt.NewInputQueue(4, 2, 2, func(q *modelrt.InputQueue) {
 		if calls++; calls == 3 {
@@ -356,7 +367,8 @@ func TestFeature51_InputTimeout(t *testing.T) {
 	require.Equal(t, 3, calls)
 }
 
-func TestFeature60_DisconnectInput(t *testing.T) {
+// Feature 60.
+func TestDisconnectInput(t *testing.T) {
 	ctx := context.Background()
 	q := inputQueue(t, 1)
 	var ends []error
@@ -388,9 +400,11 @@ func TestFeature60_DisconnectInput(t *testing.T) {
 	require.Equal(t, samples(5, 4), fetch(t, q))
 }
 
-// TestFeature61_ResetWakesWaiters fails those that wait for room, in the order
+// TestQueuesResetWakesWaiters fails those that wait for room, in the order
 // in which they came or not.
-func TestFeature61_ResetWakesWaiters(t *testing.T) {
+//
+// Feature 61.
+func TestQueuesResetWakesWaiters(t *testing.T) {
 	ctx := context.Background()
 	q := inputQueue(t, 1)
 	for i := range 4 {

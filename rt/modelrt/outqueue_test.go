@@ -32,7 +32,8 @@ func deliver(t testing.TB, q *modelrt.OutputQueue, data []byte) {
 	q.Complete()
 }
 
-func TestFeature58_OutputScatter(t *testing.T) {
+// Feature 58.
+func TestOutputScatter(t *testing.T) {
 	q := outputQueue(t, 2)
 	var log []string
 	var got [3][]byte
@@ -74,7 +75,8 @@ func TestFeature58_OutputScatter(t *testing.T) {
 	require.ErrorIs(t, q.Fetch(context.Background(), make([]byte, 6)), rt.ErrData)
 }
 
-func TestFeature58_OutputEnqueueLock(t *testing.T) {
+// Feature 58.
+func TestOutputEnqueueLock(t *testing.T) {
 	ctx := context.Background()
 	q := outputQueue(t, 2)
 	d, err := q.EnqueueLock(ctx)
@@ -108,8 +110,10 @@ func TestFeature58_OutputEnqueueLock(t *testing.T) {
 	}))
 }
 
-// TestFeature58_OutputWaits lets the device wait until there is memory.
-func TestFeature58_OutputWaits(t *testing.T) {
+// TestOutputWaits lets the device wait until there is memory.
+//
+// Feature 58.
+func TestOutputWaits(t *testing.T) {
 	q := outputQueue(t, 1)
 	written := make(chan error)
 	go func() { written <- q.Fetch(context.Background(), samples(1, 4)) }()
@@ -122,7 +126,8 @@ func TestFeature58_OutputWaits(t *testing.T) {
 	require.Equal(t, samples(1, 4), got)
 }
 
-func TestFeature59_FlushOutput(t *testing.T) {
+// Feature 59.
+func TestFlushOutput(t *testing.T) {
 	q := outputQueue(t, 2)
 	require.NoError(t, q.Flush())
 	got := make([]byte, 6)
@@ -137,7 +142,8 @@ func TestFeature59_FlushOutput(t *testing.T) {
 	require.Equal(t, samples(5, 4), last)
 }
 
-func TestFeature60_DisconnectOutput(t *testing.T) {
+// Feature 60.
+func TestDisconnectOutput(t *testing.T) {
 	q := outputQueue(t, 1)
 	written := make(chan error)
 	go func() { written <- q.Fetch(context.Background(), samples(1, 4)) }()

@@ -10,7 +10,8 @@ import (
 	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
-func TestFeature63_RingPool(t *testing.T) {
+// Feature 63.
+func TestRingPool(t *testing.T) {
 	p, err := modelrt.NewRingPool(8, 3)
 	require.NoError(t, err)
 	require.Equal(t, 3, p.NumBlobs())
@@ -46,7 +47,8 @@ func TestFeature63_RingPool(t *testing.T) {
 	}
 }
 
-func TestFeature63_QueueStorage(t *testing.T) {
+// Feature 63.
+func TestQueueStorage(t *testing.T) {
 	q := inputQueue(t, 3)
 	p, err := modelrt.NewQueuePool(q, 2)
 	require.NoError(t, err)
@@ -67,7 +69,8 @@ func TestFeature63_QueueStorage(t *testing.T) {
 	}
 }
 
-func TestFeature63_RingPoolConcurrent(t *testing.T) {
+// Feature 63.
+func TestRingPoolConcurrent(t *testing.T) {
 	p, err := modelrt.NewRingPool(8, 4)
 	require.NoError(t, err)
 	var all sync.WaitGroup

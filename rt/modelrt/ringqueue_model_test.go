@@ -75,9 +75,11 @@ func (m *queueModel) read(at int) []byte {
 	return m.bytes(at, at+m.batch)
 }
 
-// TestFeature57_InputQueueModel compares an input queue with a list of samples,
+// TestInputQueueModel compares an input queue with a list of samples,
 // over random sizes of requests and random devices.
-func TestFeature57_InputQueueModel(t *testing.T) {
+//
+// Feature 57.
+func TestInputQueueModel(t *testing.T) {
 	for range 10 { // a prefetch in the middle of a piece takes several steps
 		checkInputQueue(t)
 	}
@@ -211,9 +213,11 @@ func checkInputQueue(t *testing.T) {
 	})
 }
 
-// TestFeature58_OutputQueueModel compares an output queue with a list of
+// TestOutputQueueModel compares an output queue with a list of
 // samples.
-func TestFeature58_OutputQueueModel(t *testing.T) {
+//
+// Feature 58.
+func TestOutputQueueModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &queueModel{batch: rapid.IntRange(1, 5).Draw(t, "batch")}
 		batches := rapid.IntRange(1, 3).Draw(t, "batches")

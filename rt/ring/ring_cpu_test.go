@@ -20,9 +20,11 @@ func processorTime(t testing.TB) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestFeature49_ParkedConsumer shows that waiting costs no processor time,
+// TestParkedConsumer shows that waiting costs no processor time,
 // also for a consumer that has watched for a while.
-func TestFeature49_ParkedConsumer(t *testing.T) {
+//
+// Feature 49.
+func TestParkedConsumer(t *testing.T) {
 	for name, spin := range map[string]*ring.Spinner{"parking": nil, "spinning": ring.NewSpinner(10_000)} {
 		ctx, cancel := context.WithCancel(context.Background())
 		r := newRing(t, ring.Config[int]{Size: 1, Consumer: spin})

@@ -46,7 +46,8 @@ func waits[T any](t testing.TB, r *ring.Ring[T], side string) {
 	rttest.Eventually(t, func() bool { return strings.Contains(r.State(""), side+" waits") }, side+" waits")
 }
 
-func TestFeature48_RingWriteSide(t *testing.T) {
+// Feature 48.
+func TestRingWriteSide(t *testing.T) {
 	ctx := context.Background()
 	for _, size := range []int{1, 2, 3, 5} {
 		r := newRing(t, ring.Config[int]{Size: size, Label: "x"})
@@ -100,7 +101,8 @@ func TestFeature48_RingWriteSide(t *testing.T) {
 	}
 }
 
-func TestFeature48_RingConfig(t *testing.T) {
+// Feature 48.
+func TestRingConfig(t *testing.T) {
 	for name, c := range map[string]ring.Config[int]{
 		"no buffers": {Size: 0}, "negative": {Size: -1}, "huge": {Size: 1 << 60}, "timeout": {Size: 1, Timeout: -1},
 	} {
@@ -109,7 +111,8 @@ func TestFeature48_RingConfig(t *testing.T) {
 	}
 }
 
-func TestFeature49_RingReadSide(t *testing.T) {
+// Feature 49.
+func TestRingReadSide(t *testing.T) {
 	ctx := context.Background()
 	r := newRing(t, ring.Config[int]{Size: 4, Label: "x"})
 	require.ErrorIs(t, r.ReadComplete(), ring.ErrNotLocked)
@@ -149,7 +152,8 @@ func TestFeature49_RingReadSide(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestFeature50_ReadReset(t *testing.T) {
+// Feature 50.
+func TestRingReadReset(t *testing.T) {
 	r := newRing(t, ring.Config[int]{Size: 4})
 	write(t, r, 1, 2, 3)
 	read(t, r, 1, 2)
@@ -185,7 +189,8 @@ func TestFeature50_ReadReset(t *testing.T) {
 	}
 }
 
-func TestFeature51_ReadTimeout(t *testing.T) {
+// Feature 51.
+func TestRingReadTimeout(t *testing.T) {
 	const period = 2 * time.Millisecond
 	var calls []time.Time
 	r := newRing(t, ring.Config[int]{Size: 2, Timeout: period, OnTimeout: func(r *ring.Ring[int]) {
@@ -211,7 +216,8 @@ func TestFeature51_ReadTimeout(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestFeature52_InvalidateAndReset(t *testing.T) {
+// Feature 52.
+func TestRingInvalidateAndReset(t *testing.T) {
 	ctx := context.Background()
 	r := newRing(t, ring.Config[int]{Size: 2, Label: "x"})
 	reader := make(chan error)
@@ -246,7 +252,8 @@ func TestFeature52_InvalidateAndReset(t *testing.T) {
 	read(t, r, 4, 5)
 }
 
-func TestFeature53_StateText(t *testing.T) {
+// Feature 53.
+func TestRingStateText(t *testing.T) {
 	r := newRing(t, ring.Config[int]{Size: 3, Label: "input \"image\""})
 	require.Equal(t, `input "image"`, r.Label())
 	write(t, r, 1, 2)
@@ -255,9 +262,11 @@ func TestFeature53_StateText(t *testing.T) {
 	require.Equal(t, `ring "input \"image\"": 2 of 3 buffers full, invalid`, r.State(""))
 }
 
-// TestFeature48_RingManyItems sends items from one goroutine to another; the
+// TestRingManyItems sends items from one goroutine to another; the
 // consumer keeps several locked and now and then gives them back.
-func TestFeature48_RingManyItems(t *testing.T) {
+//
+// Feature 48.
+func TestRingManyItems(t *testing.T) {
 	n := 10_000_000
 	if rttest.RaceEnabled || testing.Short() {
 		n = 300_000
