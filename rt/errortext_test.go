@@ -235,7 +235,7 @@ func TestErrorsSayEachThingOnce(t *testing.T) {
 		for _, state := range walkStates {
 			for _, name := range slices.Sorted(maps.Keys(failingCalls)) {
 				if state.name == "overloaded" && name == "QueueManager.Run" {
-					continue // it hands back only once the program that hangs has ended
+					continue // it returns only once the program that hangs has ended
 				}
 				for i, call := range failingCalls[name] {
 					w := newWalk(t, v, model, replicas, state.opts)

@@ -262,14 +262,14 @@ func ExampleQueueManager_DisconnectAll() {
 }
 
 // After a stop, queues are empty and connected again. What was enqueued and not
-// used up is handed back.
+// used up is returned.
 func ExampleQueueManager_ResetAll() {
 	ctx := context.Background()
 	session := exampleSession()
 	defer session.Close()
 	queues, x, y := exampleQueues(session, modelrt.QueueConfig{})
 
-	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("handed back:", err) }}))
+	must(x.Enqueue(ctx, modelrt.InputData{Data: floats(9, 9), OnDone: func(err error) { fmt.Println("returned:", err) }}))
 	must(session.Stop())
 	must(session.Reload(ctx))
 	must(queues.ResetAll(ctx))
@@ -280,7 +280,7 @@ func ExampleQueueManager_ResetAll() {
 	must(session.Run(ctx))
 	fmt.Println(values(out))
 	// Output:
-	// handed back: line.popef: hand back memory: anchor "x": before it was used up: queue is disconnected
+	// returned: line.popef: return memory: anchor "x": before it was used up: queue is disconnected
 	// [12 23 14 26 16 29 18 32]
 }
 

@@ -280,7 +280,7 @@ func ExampleSaveOnUnbind() {
 	// saved: [5 7]
 }
 
-// What would run without a host's side for its streams is told before it is
+// What would run without a host's side for its streams is reported before it is
 // run, or by the run.
 func ExampleSession_Unconnected() {
 	session := exampleSession()

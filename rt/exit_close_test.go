@@ -177,7 +177,7 @@ func TestOpenReleasesWhateverItsStepsDo(t *testing.T) {
 }
 
 // TestQueuesHandBackWhateverTheirFunctionsDo has a function of a queue that ends
-// its goroutine when memory is handed back: all other memory is handed back too.
+// its goroutine when memory is returned: all other memory is returned too.
 func TestQueuesHandBackWhateverTheirFunctionsDo(t *testing.T) {
 	for how, end := range endings {
 		t.Run(how, func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestQueuesHandBackWhateverTheirFunctionsDo(t *testing.T) {
 }
 
 // TestQueuesRunExits ends the goroutine of a loop in a function of a stream: what
-// is left in the queues is handed back, and says why.
+// is left in the queues is returned, and says why.
 func TestQueuesRunExits(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		ctx := context.Background()

@@ -271,7 +271,7 @@ func TestSaveAtClose(t *testing.T) {
 		require.NotEqual(t, saveProgram, e.Program)
 	}
 
-	// What can't be saved is told.
+	// What can't be saved is reported.
 	r = variants(t)[2].open(t)
 	require.NoError(t, r.SaveAtClose(context.Background(), 0, &SaveOutputs{W: new(W)}))
 	require.NoError(t, r.Session().Stop())

@@ -44,7 +44,7 @@ func (v variant) ready(t *testing.T, opts ...modelrt.SessionOption) (s rt.Sessio
 	return s, y, w
 }
 
-// events collects what an observer is told.
+// events collects the events that an observer gets.
 type events struct {
 	mu  sync.Mutex
 	all []rt.Event

@@ -16,7 +16,7 @@ import (
 const features = 124
 
 // TestFeatures keeps docs/features.md: every row of the inventory stands there once;
-// one of Model Runtime's points to the section of docs/runtime.md that has it,
+// one of Model Runtime's points to its section of docs/runtime.md,
 // with its tests; every other one that claims something names tests that exist.
 func TestFeatures(t *testing.T) {
 	read := func(name string) string {

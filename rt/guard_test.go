@@ -377,7 +377,7 @@ func TestCallbackPanics(t *testing.T) {
 				feed(t, m, modelrt.InputData{OnDone: func(error) { told++; p.step() }}, modelrt.OutputData{})
 				require.NoError(t, m.Inputs()[0].Enqueue(ctx, modelrt.InputData{Data: floats(1, 2), OnDone: func(error) { told++ }}))
 				p.caught(t, drop())
-				require.Equal(t, 2, told, "the others are told all the same")
+				require.Equal(t, 2, told, "the others are called all the same")
 			}
 		},
 		"OutputData.OnWriteComplete": func(t *testing.T, s rt.Session, p *trap) {

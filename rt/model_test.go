@@ -69,7 +69,7 @@ func file(t testing.TB, meta popef.Metadata, exe []byte, data map[string][]byte)
 
 var affineData = map[string][]byte{"w": floats(2, 3)}
 
-// affineContract is the model's contract, as generated code has it.
+// affineContract is the model's contract, as in generated code.
 func affineContract(t testing.TB) string {
 	m, err := popef.LoadBytes("affine.popef", file(t, affineMetadata(), []byte("x"), affineData))
 	require.NoError(t, err)

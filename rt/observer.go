@@ -2,7 +2,7 @@ package rt
 
 import "time"
 
-// Observer is told what happens to a session and, for a runner, to every
+// Observer is a function that is called for what happens to a session and, for a runner, to every
 // replica, so that a program can count, time and report it in its own way; a
 // logger is another such listener, see [WithLogger].
 //
@@ -11,8 +11,8 @@ import "time"
 // overlap, and EventRefused and EventStopped with any other. It must not drive
 // or close the session; [Session.Stats] and what else only tells may be called.
 // Telling an observer allocates nothing. If it panics, the call during which it
-// was told fails with [ErrPanic]; what that call did stays done. From Close on it
-// is told in goroutines of its own, so that [runtime.Goexit] in it ends but these.
+// called it fails with [ErrPanic]; what that call did stays done. From Close on it
+// is called in goroutines of its own, so that [runtime.Goexit] in it ends but these.
 type Observer func(Event)
 
 // Event is something that happened. Fields that a kind does not name are zero.

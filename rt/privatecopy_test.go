@@ -18,7 +18,7 @@ import (
 )
 
 // TestOverwrittenModel writes over and cuts off the file of a model that is in
-// use, in a process of its own: it would end one that has it mapped.
+// use, in a process of its own: it would end one that maps it.
 func TestOverwrittenModel(t *testing.T) {
 	if how := os.Getenv("POPEFGEN_TEST_OVERWRITE"); how != "" {
 		overwritten(t, how)

@@ -39,7 +39,7 @@ func heldShift(t *testing.T) (s rt.Session, m *modelrt.QueueManager, begun chan 
 
 // TestShutdownWhileComputing shuts a session down while its queues compute. Who
 // enqueues from then on is refused at once, and so is who waits for room; what was
-// enqueued before is computed, and a failure is told.
+// enqueued before is computed, and a failure is reported.
 func TestShutdownWhileComputing(t *testing.T) {
 	ctx := context.Background()
 	failed := errors.New("failed")

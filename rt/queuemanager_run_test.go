@@ -165,7 +165,7 @@ func TestQueuesRunOutputs(t *testing.T) {
 }
 
 // TestQueuesRunFailure has the device fail in the middle of a run, with requests
-// behind it: Run says what failed, all get their memory back and are told so,
+// behind it: Run says what failed, all get their memory back and the reason,
 // and after a reset everything works.
 func TestQueuesRunFailure(t *testing.T) {
 	ctx := context.Background()
@@ -206,8 +206,8 @@ func TestQueuesRunFailure(t *testing.T) {
 	require.NotZero(t, s.Stats().Computation.Count)
 }
 
-// TestQueuesRunPanic has a function of a queue panic while memory is handed
-// back: Run tells that too, and all other memory is handed back.
+// TestQueuesRunPanic has a function of a queue panic while memory is
+// returned: Run reports that too, and all other memory is returned.
 func TestQueuesRunPanic(t *testing.T) {
 	onShift(t, modelrt.QueueConfig{}, func(t *testing.T, s rt.Session, m *modelrt.QueueManager) {
 		x, y := shiftQueues(t, m)

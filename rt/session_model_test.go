@@ -96,7 +96,7 @@ func (w *world) leaves(i int) {
 	}
 }
 
-// takes has a session take its device from whoever has it, and load.
+// takes has a session take its device from its holder, and load.
 func (w *world) takes(i int) error {
 	m := w.sessions[i]
 	if h := w.holder[m.device]; h >= 0 && h != i {

@@ -28,7 +28,7 @@ func sources(t *testing.T, f func(path, text string)) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata"):
+		case d.IsDir() && path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "build"):
 			return filepath.SkipDir
 		case d.IsDir(), name == "CHANGELOG.md", name == "private_test.go":
 			return nil

@@ -194,7 +194,7 @@ func (q *InputQueue) Prefetch(buf []byte) bool {
 }
 
 // Complete ends the oldest transfer: the memory that it was read from is
-// handed back.
+// returned.
 func (q *InputQueue) Complete() {
 	if !q.Connected() || q.ahead == 0 && !q.direct {
 		return

@@ -393,7 +393,7 @@ func (m *QueueManager) backwards() []*ringQueue {
 	return slices.Concat(m.all[len(m.inputs):], m.all[:len(m.inputs)])
 }
 
-// stop is told that the session stops or closes. Before it closes, the save
+// stop is called when the session stops or closes. Before it closes, the save
 // programs may still run: they deliver to what is enqueued for them, and wait
 // for nothing.
 func (m *QueueManager) stop() error {
@@ -413,7 +413,7 @@ func (m *QueueManager) stop() error {
 	return nil
 }
 
-// ended is told that programs have run, for who holds the gate.
+// ended is called when programs have run, by who holds the gate.
 func (m *QueueManager) ended(failed bool) {
 	moved := false
 	for _, q := range m.all {
@@ -428,7 +428,7 @@ func (m *QueueManager) ended(failed bool) {
 // ResetAll empties every queue and connects it again, as is needed after the
 // session was stopped, before or after it is reloaded, and after a run that
 // failed in the middle. Memory that was not used
-// up is handed back: its OnDone is called with [ErrDisconnected]. Like Connect,
+// up is returned: its OnDone is called with [ErrDisconnected]. Like Connect,
 // ResetAll needs the session for itself: while a program runs, it waits for it,
 // until ctx ends.
 func (m *QueueManager) ResetAll(ctx context.Context) error {
@@ -472,7 +472,7 @@ func (m *QueueManager) reset(connect bool) error {
 	return callerr.Join(errs...)
 }
 
-// close hands back all memory and leaves every queue disconnected. No program
+// close returns all memory and leaves every queue disconnected. No program
 // runs any more.
 func (m *QueueManager) close() error { return m.reset(false) }
 

@@ -119,7 +119,7 @@ func (l *loop) drains() bool {
 //   - else the first failure: of a program, the device, a function of a stream.
 //
 // Unless Run never began, everything that is left in the queues of the main
-// programs has then been handed back with [ErrDisconnected] and the failure,
+// programs has then been returned with [ErrDisconnected] and the failure,
 // and so fails what is enqueued later: nobody waits for results that never come.
 // Run waits for that until nobody else drives the engine: another call that
 // computes at that moment ends first, by itself, by its context, Stop or Close.
@@ -176,7 +176,7 @@ func (m *QueueManager) step(ctx context.Context) (idle bool, err error) {
 	}
 	if err := s.Gate.Visit(ctx, line.Leader); err != nil {
 		err = s.Errorf(doing, s.Cause(err))
-		if !s.Gate.Shut() { // else Close hands back
+		if !s.Gate.Shut() { // else Close returns it
 			err = m.giveUp(err)
 		}
 		return false, err
@@ -227,7 +227,7 @@ func (m *QueueManager) look(ctx context.Context) (work bool, err error) {
 // giveUp is handBack for who does not hold the gate. It waits for whoever does: a
 // program that waits for data of the queues comes to its end now, any other one
 // with its context, Stop or Close, as ever. Nothing but Close turns a stayer
-// away, and Close hands back.
+// away, and Close returns it.
 func (m *QueueManager) giveUp(why error) error {
 	m.disconnectMain()
 	if m.session.Gate.Visit(context.Background(), line.Stayer) != nil {
@@ -238,7 +238,7 @@ func (m *QueueManager) giveUp(why error) error {
 }
 
 // handBack leaves the queues of the main programs empty and disconnected, for
-// who holds the gate. It returns why, and how functions panicked that were told.
+// who holds the gate. It returns why, and the panics of functions that were called.
 func (m *QueueManager) handBack(why error) error {
 	if !errors.Is(why, ErrDisconnected) {
 		m.why.Store(&why)

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrDisconnected: the queue was disconnected, by itself or because its
 	// session stopped, closed, or failed in the middle. [QueueManager.ResetAll] connects it again once
-	// no program runs. Data that was not used up by then is handed back with
+	// no program runs. Data that was not used up by then is returned with
 	// this error.
 	ErrDisconnected = errors.New("queue is disconnected")
 	// ErrSampleSize: memory to be enqueued is not a whole number of samples.
@@ -205,7 +205,7 @@ func (q *ringQueue) reset(connect bool) error {
 	var errs []error
 	for _, done := range dropped {
 		errs = append(errs, callerr.Sheltered(func() error {
-			done(q.about.Errorf("hand back memory", fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected())))
+			done(q.about.Errorf("return memory", fmt.Errorf("anchor %q: before it was used up: %w", q.anchor.Name, q.disconnected())))
 			return nil
 		}))
 	}

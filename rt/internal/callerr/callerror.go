@@ -162,7 +162,7 @@ func (e *severalErrors) Error() string {
 // Unwrap returns the errors.
 func (e *severalErrors) Unwrap() []error { return e.errs }
 
-// Also returns err and how somebody panicked who was told of it.
+// Also returns err and the panic of an observer that was called for it.
 func Also(err, panicked error) error {
 	if panicked == nil {
 		return err

@@ -92,7 +92,7 @@ const (
 	caller Kind = iota
 	Guest       // the samples of one caller
 	Leader      // a batch of several callers' samples, or the loop that runs queues: they were let in before
-	Stayer      // another session that wants the device, or who hands back what is left in queues: not turned away when the device fails
+	Stayer      // another session that wants the device, or who returns what is left in queues: not turned away when the device fails
 )
 
 // Acquire takes the gate for a caller, who leaves it with release. It fails with
@@ -305,7 +305,7 @@ func (g *Gate) handOn() int {
 		s := g.state.Load()
 		t := g.head
 		switch {
-		case s&Held != 0: // who has it comes here in leaving
+		case s&Held != 0: // its holder comes here in leaving
 			return -1
 		case s&closed != 0:
 			if !g.idled {

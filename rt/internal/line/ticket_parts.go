@@ -29,7 +29,7 @@ func (r *parted) Begin(parts int) Ticket {
 	return Ticket{pending: &r.pending, generation: r.generation}
 }
 
-// partDone is told that a queue is done with one part.
+// partDone is called when a queue is done with one part.
 func (r *parted) partDone(err error) {
 	r.mu.Lock()
 	r.left--

@@ -92,7 +92,7 @@ type Session struct {
 
 // Feeder is a queue manager as its session sees it.
 type Feeder struct {
-	Ended func(failed bool)   // is told that programs have run
+	Ended func(failed bool)   // is called when programs have run
 	Drain func() <-chan error // lets nobody enqueue; closed when what was enqueued is computed
 	Owner any
 }

@@ -44,7 +44,7 @@ func (s *Session) tellLogger(e rt.Event) (err error) {
 }
 
 // told tells of what came of doing something that err is the outcome of, and
-// returns the outcome with how somebody panicked who was told.
+// returns the outcome with the panic of an observer that was called.
 func (s *Session) told(doing string, err error, e rt.Event) error {
 	if !s.watched {
 		return err
