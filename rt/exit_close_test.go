@@ -231,8 +231,8 @@ func TestQueuesRunExits(t *testing.T) {
 	})
 }
 
-// TestQueuesRunGivesUp ends the context of a loop that has to wait, in handing
-// back, for another call that computes. Whatever ends that one, Run returns and
+// TestQueuesRunGivesUp ends the context of a loop that has to wait, while it
+// returns memory, for another call that computes. Whatever ends that one, Run returns and
 // nothing is left in the queues.
 func TestQueuesRunGivesUp(t *testing.T) {
 	ctx := context.Background()
