@@ -95,77 +95,99 @@ func parseCommand(args []string) (command, error) {
 	return c, nil
 }
 
-// plan returns the clone of a mutant and the package whose tests must notice it,
-// or an error that says why it must be compiled by itself.
-func (mod *module) plan(ctx context.Context, number int, m *mutant) (*clone, target, error) {
-	var t target
+// plan returns the clone of a mutant and the packages whose tests must notice it,
+// that of its file first, or an error that says why it must be compiled by itself.
+func (mod *module) plan(ctx context.Context, number int, m *mutant) (*clone, []target, error) {
 	c, err := parseCommand(m.test)
 	if err != nil {
-		return nil, t, err
+		return nil, nil, err
 	}
-	targets, err := mod.expand(ctx, c.patterns)
+	all, err := mod.expand(ctx, c.patterns)
 	if err != nil {
-		return nil, t, err
-	}
-	if len(targets) != 1 {
-		return nil, t, errors.New("the tests of several packages")
+		return nil, nil, err
 	}
 	full := filepath.Join(mod.dir, filepath.FromSlash(m.file))
+	var targets []target
+	for _, t := range all {
+		switch {
+		case t.dir == filepath.Dir(full):
+			targets = slices.Insert(targets, 0, t)
+		case t.needs(path.Dir(m.file)):
+			targets = append(targets, t)
+		}
+	}
+	if len(targets) == 0 {
+		return nil, nil, errors.New("no package with those tests contains its file")
+	}
 	if path.Ext(m.file) != ".go" || strings.HasSuffix(m.file, "_test.go") {
-		return nil, t, errors.New("not a file of the package itself")
+		return nil, nil, errors.New("not a file of the package itself")
 	}
 	if ok, err := build.Default.MatchFile(filepath.Dir(full), filepath.Base(full)); err != nil || !ok {
-		return nil, t, errors.New("a file that is not compiled here")
+		return nil, nil, errors.New("a file that is not compiled here")
 	}
 	source, err := os.ReadFile(full)
 	if err != nil {
-		return nil, t, err
+		return nil, nil, err
 	}
 	mutated, err := m.apply(source)
 	if err != nil {
-		return nil, t, err
+		return nil, nil, err
 	}
 	cl, err := newClone(number, m.file, source, mutated)
-	return cl, targets[0], err
+	return cl, targets, err
 }
 
 // compile compiles the mutants that can be compiled together, and returns the
-// binary of each, nil for those that must be tried by themselves, with why.
-func (mod *module) compile(ctx context.Context, mutants []mutant, stdout io.Writer) (in []*binary, alone []string) {
-	in, alone = make([]*binary, len(mutants)), make([]string, len(mutants))
+// binaries of each, one for each package of tests, none for those that must be
+// tried by themselves, with why.
+func (mod *module) compile(ctx context.Context, mutants []mutant, stdout io.Writer) (in [][]*binary, alone []string) {
+	in, alone = make([][]*binary, len(mutants)), make([]string, len(mutants))
 	clones := map[string][]*clone{}
 	targets := map[string]target{}
+	of := make([][]string, len(mutants)) // packages of tests, in the order in which they are run
 	var order []string
 	for i := range mutants {
-		c, t, err := mod.plan(ctx, i+1, &mutants[i])
+		c, ts, err := mod.plan(ctx, i+1, &mutants[i])
 		if err != nil {
 			alone[i] = err.Error()
 			continue
 		}
-		if clones[t.path] == nil {
-			order = append(order, t.path)
+		for _, t := range ts {
+			if clones[t.path] == nil {
+				order = append(order, t.path)
+			}
+			clones[t.path], targets[t.path] = append(clones[t.path], c), t
+			of[i] = append(of[i], t.path)
 		}
-		clones[t.path], targets[t.path] = append(clones[t.path], c), t
 	}
+	linked := map[string]map[int]*binary{} // by package of tests and number
 	for n, p := range order {
 		list := clones[p]
 		if len(list) < 2 {
 			continue // a binary for one is no quicker
 		}
 		begin := time.Now()
-		for _, c := range list {
-			alone[c.number-1] = "it does not compile together with others"
-		}
-		together := 0
+		linked[p] = map[int]*binary{}
 		for b, compiled := range mod.link(ctx, strconv.Itoa(n), targets[p], list) {
 			for _, c := range compiled {
-				i := c.number - 1
-				in[i], alone[i] = b, ""
-				together++
-				b.needs(&mutants[i])
+				linked[p][c.number] = b
+				b.needs(&mutants[c.number-1])
 			}
 		}
-		fmt.Fprintf(stdout, "%d of %d mutants of the tests of %s compiled together in %.0fs\n", together, len(list), p, time.Since(begin).Seconds())
+		fmt.Fprintf(stdout, "%d of %d mutants of the tests of %s compiled together in %.0fs\n", len(linked[p]), len(list), p, time.Since(begin).Seconds())
+	}
+	for i := range mutants {
+		for _, p := range of[i] {
+			switch b := linked[p][i+1]; {
+			case b != nil:
+				in[i] = append(in[i], b)
+			case len(clones[p]) > 1:
+				alone[i] = "it does not compile together with others"
+			}
+		}
+		if len(in[i]) < len(of[i]) {
+			in[i] = nil
+		}
 	}
 	return in, alone
 }

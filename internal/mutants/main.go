@@ -147,15 +147,22 @@ func tryAll(ctx context.Context, mod *module, jobs int, mutants []mutant, stdout
 	return results
 }
 
-// tryEither tries a mutant in the binary with many, if it is in one, and by
-// itself where that does not say enough.
-func (mod *module) tryEither(ctx context.Context, turn *turn, slot, number int, m *mutant, b *binary, alone string) result {
+// tryEither tries a mutant in the binaries with many, if it is in any, until one
+// notices it, and by itself where that does not say enough.
+func (mod *module) tryEither(ctx context.Context, turn *turn, slot, number int, m *mutant, in []*binary, alone string) result {
 	begin := time.Now()
-	if b != nil {
-		var v verdict
-		if v, alone = b.tryTogether(ctx, turn, number, m); alone == "" {
-			return result{verdict: v, took: time.Since(begin)}
+	excused := len(in) > 0
+	for _, b := range in {
+		v, why := b.tryTogether(ctx, turn, number, m)
+		if why == "" && v == killed {
+			return result{verdict: killed, took: time.Since(begin)}
 		}
+		if why != "" {
+			excused, alone = false, why
+		}
+	}
+	if excused {
+		return result{verdict: survived, took: time.Since(begin)}
 	}
 	turn.take()
 	r := mod.try(ctx, slot, m)

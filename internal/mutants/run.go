@@ -57,7 +57,14 @@ type module struct {
 type target struct {
 	path  string
 	dir   string
-	rapid bool // its tests have the flags of pgregory.net/rapid
+	deps  []string // import paths of the packages that its tests are linked with
+	rapid bool     // its tests have the flags of pgregory.net/rapid
+}
+
+// needs reports whether the tests are linked with the package of a folder of the
+// module.
+func (t *target) needs(folder string) bool {
+	return folder == "." || slices.ContainsFunc(t.deps, func(p string) bool { return strings.HasSuffix(p, "/"+folder) })
 }
 
 // baseline says whether tests pass without a mistake. It is found out once for
@@ -288,7 +295,7 @@ func (mod *module) expand(ctx context.Context, patterns []string) ([]target, err
 		path, rest, _ := strings.Cut(strings.TrimSpace(line), "\t")
 		dir, deps, _ := strings.Cut(rest, "\t")
 		if path, ok := strings.CutSuffix(path, ".test"); ok {
-			list = append(list, target{path: path, dir: dir, rapid: strings.Contains(deps, "pgregory.net/rapid")})
+			list = append(list, target{path: path, dir: dir, deps: strings.Fields(strings.Trim(deps, "[]")), rapid: strings.Contains(deps, "pgregory.net/rapid")})
 		}
 	}
 	if len(list) == 0 {

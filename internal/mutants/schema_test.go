@@ -200,15 +200,17 @@ func TestParseCommand(t *testing.T) {
 	require.Equal(t, time.Minute, mod.limit(&command{}, time.Hour))
 }
 
-// TestTogether tries mutants of a module of two packages: those that compile
+// TestTogether tries mutants of a module of three packages: those that compile
 // together do not need to be compiled by themselves, those that do not are, a
 // survivor is reported, and tests that fail only in the binary with all mutants
 // accuse none of them.
 func TestTogether(t *testing.T) {
 	root := t.TempDir()
 	for name, text := range map[string]string{
-		"go.mod":     "module example.com/two\n\ngo 1.26\n",
-		"low/low.go": "package low\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n",
+		"go.mod":              "module example.com/two\n\ngo 1.26\n",
+		"low/low.go":          "package low\n\nfunc Add(a, b int) int {\n\treturn a + b\n}\n\nfunc Sub(a, b int) int {\n\treturn a - b\n}\n",
+		"low/low_test.go":     "package low\n\nimport \"testing\"\n\nfunc TestSub(t *testing.T) {\n\tif Sub(3, 1) != 2 {\n\t\tt.Fatal()\n\t}\n}\n",
+		"other/other_test.go": "package other\n\nimport \"testing\"\n\nfunc TestNothing(t *testing.T) {}\n",
 		"high.go": "package two\n\nimport \"example.com/two/low\"\n\nvar zero = 0\n\nfunc twice(x int) int {\n\ty := low.Add(x, x)\n\treturn y\n}\n\n" +
 			"func half(x int) int {\n\treturn x / 2\n}\n",
 		"high_test.go": "package two\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\n" +
@@ -262,6 +264,16 @@ test: . -run TestTwice
 survives: addition commutes
 - 	return a + b
 + 	return b + a
+== its-own
+file: low/low.go
+test: ./... -run 'TestTwice|TestSub|TestNothing'
+- 	return a - b
++ 	return b - a
+== of-another
+file: low/low.go
+test: ./... -run 'TestTwice|TestSub|TestNothing'
+- 	return a + b
++ 	return a * b
 `,
 	} {
 		path := filepath.Join(root, name)
@@ -274,14 +286,15 @@ survives: addition commutes
 	text := stdout.String() + stderr.String()
 	require.Equal(t, 1, code, text)
 	for _, want := range []string{
-		"7 of 8 mutants of the tests of example.com/two compiled together",
+		"9 of 10 mutants of the tests of example.com/two compiled together", "2 of 2 mutants of the tests of example.com/two/low compiled together",
 		"low (low/low.go)\n", "unused (high.go)\n", "folder (high.go)\n", "endless (high.go)\n",
 		"outside (high.go), by itself: not inside one function\n",
 		"by-itself (high.go), by itself: its tests fail in the binary with all mutants\n",
 		"planted (high.go), by itself: it survives among others\n", "planted: SURVIVED: go test . -run TestFolder",
 		"no-go (high.go), by itself: it does not compile together with others\n", "no-go: INVALID: it does not compile",
 		"excused (low/low.go) survives, and may: addition commutes",
-		"9 mutants: 6 noticed, 1 survive with a reason, 2 to mend",
+		"its-own (low/low.go)\n", "of-another (low/low.go)\n",
+		"11 mutants: 8 noticed, 1 survive with a reason, 2 to mend",
 	} {
 		require.Contains(t, text, want)
 	}
