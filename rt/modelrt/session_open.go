@@ -1,10 +1,3 @@
-// Package modelrt runs models that are only known at run time, as Model Runtime
-// does: [OpenSession] and [NewSession] make an [rt.Session]; a [Buffer], a [Callback],
-// or what [HandleInputs] and [HandleOutputs] get from a [Factory] is connected to its
-// streams, and a [Predicate] says which anchor gets what. [NewQueueManager] makes
-// queues, an [InputQueue] or [OutputQueue] for each stream, which join and split
-// requests; a [QueueGroup] enqueues a request to several at once, a [RingPool] is
-// memory for them. Generated packages with a type Queues link it too.
 package modelrt
 
 import (
