@@ -5,9 +5,13 @@ import (
 	"context"
 	"go/parser"
 	"go/token"
+	"go/types"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,13 +177,19 @@ test: .
 }
 
 // TestListsFit applies every mutant of the committed lists: its lines must stand
-// in the source as it is, and what takes their place must be Go.
+// in the source as it is, what takes their place must be Go of names that there
+// are, and every alternative of -run must choose a test.
 func TestListsFit(t *testing.T) {
 	list, err := readLists("list")
 	require.NoError(t, err)
+	tests, names := map[string][]string{}, map[string]map[string]bool{}
 	for i := range list {
 		m := &list[i]
-		source, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(m.file)))
+		for _, run := range idle(t, m, tests) {
+			t.Errorf("%s: %s: no test of %v is called %s", m.at, m.name, m.test[0], run)
+		}
+		path := filepath.Join("..", "..", filepath.FromSlash(m.file))
+		source, err := os.ReadFile(path)
 		if err != nil {
 			t.Errorf("%s: %s: %v", m.at, m.name, err)
 			continue
@@ -192,8 +202,129 @@ func TestListsFit(t *testing.T) {
 		if filepath.Ext(m.file) != ".go" {
 			continue
 		}
-		if _, err := parser.ParseFile(token.NewFileSet(), m.file, mutated, parser.SkipObjectResolution); err != nil {
+		unknown, err := unresolved(mutated)
+		if err != nil {
 			t.Errorf("%s: %s: %v", m.at, m.name, err)
+			continue
+		}
+		dir := filepath.Dir(path)
+		if names[dir] == nil {
+			names[dir] = declared(t, dir)
+		}
+		for _, n := range unknown {
+			if !names[dir][n] && types.Universe.Lookup(n) == nil {
+				t.Errorf("%s: %s: %s says nothing in %s", m.at, m.name, n, m.file)
+			}
 		}
 	}
+}
+
+// unresolved returns the names that a source uses and does not declare.
+func unresolved(source []byte) ([]string, error) {
+	f, err := parser.ParseFile(token.NewFileSet(), "", source, 0)
+	if err != nil {
+		return nil, err
+	}
+	imported := map[string]bool{}
+	for _, s := range f.Imports {
+		p := strings.Trim(s.Path.Value, `"`)
+		for _, part := range strings.Split(p, "/") { // math/rand/v2, yaml.v3
+			name, _, _ := strings.Cut(part, ".")
+			imported[name] = true
+		}
+		if s.Name != nil {
+			imported[s.Name.Name] = true
+		}
+	}
+	var out []string
+	for _, id := range f.Unresolved {
+		if !imported[id.Name] {
+			out = append(out, id.Name)
+		}
+	}
+	return out, nil
+}
+
+// declared returns the names that the files of a folder declare outside functions.
+func declared(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	names := map[string]bool{}
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	require.NoError(t, err)
+	for _, path := range files {
+		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		require.NoError(t, err)
+		for n := range f.Scope.Objects {
+			names[n] = true
+		}
+	}
+	return names
+}
+
+// idle returns the alternatives of a mutant's -run that choose no test. tests
+// remembers the names of each folder's.
+func idle(t *testing.T, m *mutant, tests map[string][]string) (out []string) {
+	t.Helper()
+	c, err := parseCommand(m.test)
+	if err != nil || c.run == "" {
+		return nil
+	}
+	var all []string
+	for _, p := range c.patterns {
+		dir, below := strings.CutSuffix(filepath.Join("..", "..", filepath.FromSlash(p)), string(filepath.Separator)+"...")
+		folders := []string{dir}
+		if below {
+			folders = nil
+			require.NoError(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					folders = append(folders, path)
+				}
+				return err
+			}))
+		}
+		for _, dir := range folders {
+			if _, ok := tests[dir]; !ok {
+				tests[dir] = []string{}
+				files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+				require.NoError(t, err)
+				for _, path := range files {
+					text, err := os.ReadFile(path)
+					require.NoError(t, err)
+					for _, f := range testHead.FindAllSubmatch(text, -1) {
+						tests[dir] = append(tests[dir], string(f[1]))
+					}
+				}
+			}
+			all = append(all, tests[dir]...)
+		}
+	}
+	for _, run := range alternatives(wholeTests(c.run)) {
+		match, err := regexp.Compile(run)
+		require.NoError(t, err, m.name)
+		if !slices.ContainsFunc(all, match.MatchString) {
+			out = append(out, run)
+		}
+	}
+	return out
+}
+
+var testHead = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Example)\w*)\(`)
+
+// alternatives divides an expression at the bars that are in no parentheses.
+func alternatives(run string) []string {
+	var out []string
+	depth, from := 0, 0
+	for i, r := range run {
+		switch r {
+		case '(', '[':
+			depth++
+		case ')', ']':
+			depth--
+		case '|':
+			if depth == 0 {
+				out, from = append(out, run[from:i]), i+1
+			}
+		}
+	}
+	return append(out, run[from:])
 }
