@@ -35,7 +35,7 @@ var rows = []row{
 	{"the same through `popefgen run` and through generated runners", "`go test ./cmd/popefgen -run PublicModels`", tests("data sets", "./cmd/popefgen", "TestPublicModels")},
 	{"one digits request, one thread", "`popefgen bench digits.popef --threads 1`", digitsRequest},
 	{"public real models, time by ONNX Runtime 1.30's in the same process: geometric mean, worst", "`make bench-peers ARGS='-sections models'`", peers},
-	{"public real models in plain Go (`POPEFGEN_CPU=go`), time by that with this machine's vectors: least, median, most", "`go test ./onnx/verify -run '^$' -bench PublicModels`, with and without `POPEFGEN_CPU=go`", plainPath},
+	{"public real models in plain Go (`POPEFGEN_CPU=go`), time by that with this machine's SIMD instructions: least, median, most", "`go test ./onnx/verify -run '^$' -bench PublicModels`, with and without `POPEFGEN_CPU=go`", plainPath},
 }
 
 // machine has what several rows need: the command, built, and a folder for what
