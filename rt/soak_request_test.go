@@ -93,7 +93,13 @@ func (k *soaker) submit(ctx context.Context, r *soaked) {
 	if rand.IntN(2) == 0 {
 		own = context.Background()
 	}
-	ticket, err := r.SubmitOn(own, k.replica(r), k.in, k.out)
+	var ticket rt.Ticket
+	var err error
+	if rand.IntN(4) == 0 {
+		ticket, err = r.TrySubmitOn(k.replica(r), k.in, k.out)
+	} else {
+		ticket, err = r.SubmitOn(own, k.replica(r), k.in, k.out)
+	}
 	if err == nil {
 		err = k.end(ctx, ticket)
 		if errors.Is(err, errDropped) { // it goes on, with its memory
