@@ -231,9 +231,58 @@ func TestQueuesRunExits(t *testing.T) {
 	})
 }
 
+// TestQueuesRunGivesUpAfterReset ends the context of a loop that has to wait for
+// another call that computes, behind a reset of the queues. The queues are then
+// those of the reset: connected, for the next Run.
+func TestQueuesRunGivesUpAfterReset(t *testing.T) {
+	ctx := context.Background()
+	script := shiftScript()
+	saving, fail := make(chan bool, 1), make(chan error, 1)
+	script.programs[saveProgram] = func(context.Context, *engine) error {
+		saving <- true
+		return <-fail
+	}
+	s := shiftSession(t, fakeName, register(t, script))
+	m, err := modelrt.NewQueueManager(ctx, s, modelrt.QueueConfig{})
+	require.NoError(t, err)
+	b, err := m.InputQueue("b")
+	require.NoError(t, err)
+	require.NoError(t, b.TryEnqueue(modelrt.InputData{Data: floats(10, 20, 30)}))
+	require.NoError(t, s.Load(ctx))
+	x, y := shiftQueues(t, m)
+	looping, stopLoop := context.WithCancel(ctx)
+	loop := make(chan error, 1)
+	go func() { loop <- m.Run(looping) }()
+	first := newShiftRequest(0, shiftBatch)
+	require.NoError(t, first.enqueue(ctx, x, y))
+	require.NoError(t, <-first.ended)
+
+	var other, reset sync.WaitGroup
+	other.Go(func() { _ = s.RunPrograms(ctx, saveProgram) })
+	<-saving
+	failed := make(chan error, 1)
+	reset.Go(func() { failed <- m.ResetAll(ctx) })
+	rttest.Eventually(t, func() bool { return waiting(s) == 1 }, "the reset waits")
+	stopLoop()
+	rttest.Eventually(t, func() bool { return waiting(s) == 2 }, "the loop has given up, and waits behind it")
+	fail <- nil
+	within(t, &other)
+	within(t, &reset)
+	require.NoError(t, <-failed)
+	require.ErrorIs(t, <-loop, context.Canceled)
+
+	again := runLoop(m)
+	next := newShiftRequest(0, shiftBatch)
+	require.NoError(t, next.enqueue(ctx, x, y))
+	require.NoError(t, <-next.ended)
+	require.NoError(t, next.check())
+	require.NoError(t, s.Close())
+	require.NoError(t, <-again)
+}
+
 // TestQueuesRunGivesUp ends the context of a loop that has to wait, while it
-// returns memory, for another call that computes. Whatever ends that one, Run returns and
-// nothing is left in the queues.
+// returns memory, for another call that computes. Whatever ends that one, Run
+// returns and nothing is left in the queues.
 func TestQueuesRunGivesUp(t *testing.T) {
 	ctx := context.Background()
 	failure := &ipu.Error{Kind: ipu.KindUnknown, Message: "it broke"}

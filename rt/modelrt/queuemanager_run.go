@@ -234,6 +234,9 @@ func (m *QueueManager) giveUp(why error) error {
 		return why
 	}
 	defer m.session.Gate.Depart(0)
+	if m.connected() { // somebody has reset the queues meanwhile: what is in them is for the next Run
+		return why
+	}
 	return m.handBack(why)
 }
 
