@@ -233,7 +233,7 @@ func sameBits(half bool, a, b float32) bool {
 // not, whatever is chosen to be in blocks.
 func TestLayoutChangesNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
-		t.Skip("there are no kernels for blocks here")
+		t.Skip("this path has no kernels for NCHWc")
 	}
 	defer layout.Force(layout.Forced{})()
 	inBlocks := 0

@@ -107,7 +107,7 @@ func drawTilingNet(t *rapid.T) (*imageDraw, []byte) {
 // tiles, however they are cut, with those where nothing is in NCHWc.
 func TestTilingChangesNothing(t *testing.T) {
 	if nchwc.Lanes() == 0 {
-		t.Skip("there are no kernels for blocks here")
+		t.Skip("this path has no kernels for NCHWc")
 	}
 	defer layout.Force(layout.Forced{})()
 	tiled, byRows := 0, 0

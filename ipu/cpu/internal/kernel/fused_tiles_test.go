@@ -16,7 +16,7 @@ func TestFusedTilesOfPadding(t *testing.T) {
 	kerneltest.EachPath(t, func(t *testing.T) {
 		lanes := nchwc.Lanes()
 		if lanes == 0 {
-			t.Skip("there are no kernels for blocks here")
+			t.Skip("this path has no kernels for NCHWc")
 		}
 		x := graph.TensorType{DType: graph.F32, Shape: []int64{1, lanes, 1, 2}}
 		w := graph.TensorType{DType: graph.F32, Shape: []int64{lanes, 1, 3, 3}}
