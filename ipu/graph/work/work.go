@@ -226,6 +226,17 @@ var declaredWork = map[string]workOf{
 	"TopK": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
 		s.add(workSimple, size(in[0]), int64(bits.Len64(uint64(size(in[0]))))+workSimple)
 	},
+	"NonZero": perElement(workSimple),
+	"NonMaxSuppression": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
+		o := op.(*graph.NonMaxSuppression)
+		lists, boxes := product(in[1].Shape[:2]), in[1].Shape[2]
+		s.add(workFunction, lists, boxes)                              // sorting
+		s.add(workSimple, lists, boxes, min(o.Most, boxes, o.Bound+1)) // each box beside those picked
+	},
+	"Unique": func(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
+		s.add(workSimple, size(in[0]), int64(bits.Len64(uint64(in[0].Shape[0])))+workSimple)
+		s.add(workFunction, in[0].Shape[0], int64(bits.Len64(uint64(in[0].Shape[0])))+workSimple)
+	},
 	"TfIdf": func(s *workSum, op graph.Op, in, _ []graph.TensorType) {
 		o := op.(*graph.TfIdf)
 		n := max(size(in[0]), 1) // items, each of which begins n-grams at every distance

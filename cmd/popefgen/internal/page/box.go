@@ -91,7 +91,7 @@ var families = []struct{ ID, Name, kinds string }{
 	{"conv", "convolution", "Conv NCHWcConv NHWCConv ConvTranspose DeformConv IntegerConv Col2Im"},
 	{"matrix", "matrix product, attention", "Gemm MatMul IntegerMatMul Attention ViewedAttention LinearAttention"},
 	{"recurrent", "recurrence", "LSTM GRU RNN"},
-	{"reduce", "pooling, reduction, search", "AveragePool MaxPool NCHWcPool NHWCMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate"},
+	{"reduce", "pooling, reduction, search", "AveragePool MaxPool NCHWcPool NHWCMaxPool LpPool MaxUnpool MaxRoiPool RoiAlign Reduce ArgMax TopK Cumulate NonMaxSuppression NonZero Unique"},
 	{"norm", "normalisation, softmax", "BatchNorm GroupNorm LayerNorm RMSNorm LRN Softmax"},
 	{"element", "elementwise", "Unary Binary Pointwise NHWCBinary NHWCLookup Clip Where Cast BitCast Bitwise Mod"},
 	{"move", "movement of data", "Concat Expand Gather GatherElements GatherND Pad Reshape Resize NCHWcResize ToNCHWc FromNCHWc ToNHWC FromNHWC NHWCConcat ScatterElements ScatterND Slice Transpose GridSample OneHot"},

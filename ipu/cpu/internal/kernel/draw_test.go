@@ -422,6 +422,16 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		n := s.upTo(3000)
 		return &graph.TopK{Axis: 1, K: s.upTo(n)}, []graph.TensorType{floatsOf(9, n)}
 	},
+	"NonMaxSuppression": func(s sizes) (graph.Op, []graph.TensorType) {
+		batch, n := s.upTo(3), s.upTo(3000)
+		return &graph.NonMaxSuppression{Most: s.upTo(n), Bound: s.upTo(3000)}, []graph.TensorType{floatsOf(batch, n, 4), floatsOf(batch, s.upTo(30), n)}
+	},
+	"NonZero": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &graph.NonZero{Bound: s.upTo(3000)}, []graph.TensorType{typeOf(graph.Bool, s.shape()...)}
+	},
+	"Unique": func(s sizes) (graph.Op, []graph.TensorType) {
+		return &graph.Unique{Sorted: s.yes()}, []graph.TensorType{floatsOf(s.shape()...)}
+	},
 	"Transpose": func(s sizes) (graph.Op, []graph.TensorType) {
 		return &graph.Transpose{Perm: []int64{2, 0, 1}}, []graph.TensorType{floatsOf(s.each(3, 99)...)}
 	},

@@ -57,6 +57,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 		add(&graph.ArgMax{Axis: 2, Min: true, Last: true}, of(d, shape))
 		add(&graph.TopK{Axis: 1, K: 7}, of(d, shape))
 		add(&graph.Cumulate{Fn: graph.CumulateProd, Axis: 1}, of(d, shape))
+		add(&graph.Unique{}, of(d, shape))
 	}
 	for _, d := range []graph.DType{graph.F16, graph.F32, graph.U8} {
 		index := of(graph.I64, shape)[0]
@@ -68,6 +69,8 @@ func TestRunAllocatesNothing(t *testing.T) {
 		add(&graph.OneHot{Axis: 1, Depth: 5}, append(of(graph.I32, shape), of(d, []int64{2})...))
 		add(&graph.Mod{}, of(d, shape, row))
 	}
+	add(&graph.NonZero{Bound: 700}, of(graph.Bool, shape))
+	add(&graph.NonMaxSuppression{Most: 20, Bound: 500}, of(graph.F32, []int64{2, 500, 4}, []int64{2, 9, 500}))
 	add(&graph.Bitwise{Fn: graph.BitXor}, of(graph.U8, shape, row))
 	add(&graph.BitCast{To: graph.I32}, of(graph.F32, shape))
 	add(&graph.TfIdf{MinGram: 1, MaxGram: 1, Counts: []int64{0}, Columns: []int64{0}, Pool: []int64{0}}, of(graph.I32, []int64{40, 30}))
