@@ -18,6 +18,11 @@ type analysis struct {
 	// decided is why what is being looked at runs, or how often, follows from rows;
 	// nil if it does not.
 	decided *Finding
+	steps   []graph.Step // of the program
+}
+
+func newAnalysis(e *graph.Executable, n int64, axes map[string]int) *analysis {
+	return &analysis{e: e, n: n, axes: axes, values: make([]value, len(e.Tensors)), told: map[told]bool{}}
 }
 
 // told is what findings are told apart by: one is enough for each node, or for each
@@ -43,6 +48,7 @@ func (a *analysis) program(index int) error {
 		return fmt.Errorf("rows of program %d: there is no such program", index)
 	}
 	steps := a.e.Programs[p].Steps
+	a.steps = steps
 	if a.n < 1 {
 		return fmt.Errorf("rows of program %d: %d rows, want at least 1", index, a.n)
 	}
@@ -74,7 +80,7 @@ func (a *analysis) program(index int) error {
 	}
 	// What the program writes to persistent tensors is there when it runs the next time.
 	a.keep(a.written(steps), true)
-	a.steps(steps)
+	a.run(steps)
 	return nil
 }
 
@@ -119,7 +125,7 @@ func (a *analysis) keep(written map[graph.TensorID]bool, persistentOnly bool) {
 	}
 }
 
-func (a *analysis) steps(steps []graph.Step) {
+func (a *analysis) run(steps []graph.Step) {
 	for i := range steps {
 		s := &steps[i]
 		switch s.Kind {
@@ -133,7 +139,7 @@ func (a *analysis) steps(steps []graph.Step) {
 			if s.Count > 1 {
 				a.keep(a.written(s.Body), false)
 			}
-			a.steps(s.Body)
+			a.run(s.Body)
 		}
 	}
 }
