@@ -42,8 +42,12 @@ func (g Group) String() string {
 	return fmt.Sprintf("group(%d)", uint8(g))
 }
 
-// Group returns where callers of generated code see the anchor.
+// Group returns where callers of generated code see the anchor, or what it is to
+// another member of its family. A run output that counts is [Hidden].
 func (a *Anchor) Group() Group {
+	if a.Counts {
+		return Hidden
+	}
 	switch a.Role {
 	case RunInput:
 		return Inputs
@@ -69,22 +73,29 @@ type Callers struct {
 	Replicas   uint32  // replication factor of the executable; generated code opens only 1
 	Iterations int     // transfers of every run input and output in one run, at least 1
 	Fields     []Field // by group, and in the file's order within one
+
+	// Of a family, else nil:
+	Dims    []Dim    // open dimensions; nil if only data decides sizes
+	Members []Member // sizes that there are, in ascending order: first by the first dimension
 }
 
 // Field is an anchor that callers see.
 type Field struct {
 	Group   Group
 	Name    string           // of the anchor
-	Info    popef.TensorInfo // element type and shape of one transfer
+	Info    popef.TensorInfo // element type and shape of one transfer; of a family that in the first of its members
+	Axes    []Axis           // of the shape, if one of them is open; else nil
 	Repeats uint32           // equal blocks in a remote buffer, at least 1
 	Handle  string           // stream handle where several fields of the group have the name, else ""
 	Stream  string           // stream handle in the model; "" if the field was read from a text
+	Streams []string         // of a run input or output of a family: stream handles in the model, by index in [Callers.Members]; else nil
 }
 
 // Visible returns the anchors that callers of generated code see: by group, and
-// in the file's order within one.
+// in the file's order within one. Of a tensor of a family it is the first
+// member's.
 func (c Contract) Visible() []Anchor {
-	out := slices.DeleteFunc(slices.Clone(c.Anchors), func(a Anchor) bool { return a.Group() == Hidden })
+	out := slices.DeleteFunc(slices.Clone(c.Anchors), func(a Anchor) bool { return a.Group() == Hidden || a.Member > 0 })
 	slices.SortFunc(out, func(a, b Anchor) int { return cmp.Or(cmp.Compare(a.Group(), b.Group()), cmp.Compare(a.Index, b.Index)) })
 	return out
 }
@@ -93,7 +104,8 @@ func (c Contract) Visible() []Anchor {
 // fields are the anchors of [Contract.Visible].
 func (c Contract) Callers() Callers {
 	out := Callers{Replicas: c.Replicas, Iterations: c.DeviceIterations()}
-	for _, a := range c.Visible() {
+	visible := c.Visible()
+	for _, a := range visible {
 		out.Fields = append(out.Fields, Field{Group: a.Group(), Name: a.Name, Info: a.Info, Repeats: a.Repeats, Stream: a.Handle})
 	}
 	type key struct {
@@ -109,11 +121,18 @@ func (c Contract) Callers() Callers {
 			f.Handle = f.Stream
 		}
 	}
+	if c.Family != nil {
+		out.family(c.Family, visible, c.Anchors)
+	}
 	return out
 }
 
-// header is the first line of the canonical text.
-const header = "popefgen contract 2"
+// header is the first line of the canonical text, headerFamily that of a
+// family's.
+const (
+	header       = "popefgen contract 2"
+	headerFamily = "popefgen contract 3"
+)
 
 // Text returns the canonical text: the header, the device iterations, one line
 // for each field. The number of replicas stands there if it is not 1, the
@@ -129,22 +148,56 @@ const header = "popefgen contract 2"
 //	output "logits" F32 [4 10]
 //	load "rate" F32 []
 //	save "w" F16 [10] repeats 2
+//
+// The text of a family is of format 3. It names the open dimensions, in whose
+// place shapes have their names or what follows from them; behind the fields are
+// the dimensions along which rows are independent, what is padded, and the
+// members:
+//
+//	popefgen contract 3
+//	iterations 1
+//	dims batch seq
+//	input "tokens" S64 [batch seq]
+//	output "logits" F32 [batch (seq+1)/2 30]
+//	output "boxes" F32 [batch <=300 4]
+//	output "flat" F32 [?]
+//	rows batch
+//	pad seq "tokens" "0"
+//	member 1 16 loose 480
+//	member 4 32 loose 1920
+//
+// A length <=300 is one that data decides, at most 300; a ? is one that follows
+// from no single dimension, which members list behind the word loose.
 func (c Callers) Text() string {
+	if c.Family() {
+		return c.pinned() + c.membersText()
+	}
+	return c.pinned()
+}
+
+// pinned is the part of the text whose hash is the contract's: all but how many
+// sizes a family has, and what of them may be padded.
+func (c *Callers) pinned() string {
 	var b strings.Builder
-	b.WriteString(header + "\n")
+	if c.Family() {
+		b.WriteString(headerFamily + "\n")
+	} else {
+		b.WriteString(header + "\n")
+	}
 	if c.Replicas != 1 {
 		fmt.Fprintf(&b, "replicas %d\n", c.Replicas)
 	}
 	fmt.Fprintf(&b, "iterations %d\n", c.Iterations)
+	b.WriteString(c.dimsLine())
 	for i := range c.Fields {
-		b.WriteString(c.Fields[i].line() + "\n")
+		b.WriteString(c.line(&c.Fields[i]) + "\n")
 	}
 	return b.String()
 }
 
-// line returns the field's line of the text, without the newline.
-func (f *Field) line() string {
-	s := fmt.Sprintf("%s %+q %v", groupWords[f.Group], f.Name, f.Info)
+// line returns a field's line of the text, without the newline.
+func (c *Callers) line(f *Field) string {
+	s := fmt.Sprintf("%s %+q %s", groupWords[f.Group], f.Name, c.info(f))
 	if f.Repeats != 1 {
 		s += fmt.Sprintf(" repeats %d", f.Repeats)
 	}
@@ -154,8 +207,9 @@ func (f *Field) line() string {
 	return s
 }
 
-// Hash returns the SHA-256 of the canonical text, in 64 hexadecimal digits.
-func (c Callers) Hash() string { return hashText(c.Text()) }
+// Hash returns the SHA-256 of the canonical text, in 64 hexadecimal digits: of a
+// family's text down to the last field, so that members may be added.
+func (c Callers) Hash() string { return hashText(c.pinned()) }
 
 func hashText(text string) string {
 	sum := sha256.Sum256([]byte(text))
@@ -167,7 +221,10 @@ func hashText(text string) string {
 func Parse(text string) (Callers, error) {
 	p := parser{rest: text, line: 1}
 	c := Callers{Replicas: 1}
-	p.word(header)
+	of := p.skip(headerFamily)
+	if !of {
+		p.word(header)
+	}
 	p.newline()
 	if p.skip("replicas ") {
 		c.Replicas = p.number()
@@ -176,8 +233,11 @@ func Parse(text string) (Callers, error) {
 	p.word("iterations ")
 	c.Iterations = int(p.number())
 	p.newline()
-	for p.err == nil && p.rest != "" {
-		c.Fields = append(c.Fields, p.field())
+	if of {
+		p.family(&c)
+	}
+	for !of && p.err == nil && p.rest != "" {
+		c.Fields = append(c.Fields, p.field(nil))
 		p.newline()
 	}
 	if p.err != nil {
@@ -194,7 +254,9 @@ func Parse(text string) (Callers, error) {
 	return c, nil
 }
 
-func (p *parser) field() Field {
+// field reads a field; axes reads the shape of a family's, nil that of a model
+// of one size.
+func (p *parser) field(axes func(f *Field)) Field {
 	f := Field{Repeats: 1}
 	for g := Inputs; g < numGroups && f.Group == Hidden; g++ {
 		if p.skip(groupWords[g] + " ") {
@@ -206,7 +268,13 @@ func (p *parser) field() Field {
 	}
 	f.Name = p.quoted()
 	p.word(" ")
-	f.Info = p.info()
+	f.Info.DataType = p.elem()
+	p.word(" ")
+	if axes == nil {
+		p.list(func() { f.Info.Shape = append(f.Info.Shape, p.dimension()) })
+	} else {
+		p.list(func() { axes(&f) })
+	}
 	if p.skip(" repeats ") {
 		f.Repeats = p.number()
 	}

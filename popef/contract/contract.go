@@ -6,6 +6,10 @@
 // it opens every model whose part for callers [Judge] finds no fault with,
 // whatever its weights are called.
 //
+// A model of several sizes ([family.Family]) has each tensor once in the part for
+// callers, with the names of its open dimensions, and the sizes of its members
+// behind the fields.
+//
 // The part for callers has one canonical text ([Callers.Text]), and its hash
 // identifies it. The package also decides the [Role] of every anchor, once for
 // the generator and the runtime alike.
@@ -16,6 +20,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // Contract is what a program and a model agree on. Its anchors are sorted by
@@ -28,6 +33,8 @@ type Contract struct {
 	SeedHandle string // stream handle of the random seed; empty if there is none
 	Flow       popef.ProgramFlow
 	Anchors    []Anchor
+	Family     *family.Family // what its main programs have in common; nil for a model of one size without counts
+	Refused    error          // why the files hold no family although they claim one: wraps [family.ErrFamily]. Nobody may run such a model
 }
 
 // Anchor is one anchor of a contract.
@@ -43,11 +50,45 @@ type Anchor struct {
 	HasData      bool             // the files carry tensor or feed data for it
 	Role         Role             // what it is to a program; follows from everything else
 	Index        int              // its place among the anchors in the file
+	// Member is the index of the member of the family whose run moves it; 0 if
+	// there is no family, and for anchors that no run moves.
+	Member int
+	// Counts says that it is a run output that says how much of another is
+	// filled ([family.Axis.Count]). Callers see it as the length of that.
+	Counts bool
 }
 
 // Of returns the contract of a model.
 func Of(m *popef.Model) Contract {
-	return of(&m.Metadata, func(name string) bool { return carries(m, name) })
+	c := of(&m.Metadata, func(name string) bool { return carries(m, name) })
+	c.Family, c.Refused = family.Of(m)
+	c.members()
+	return c
+}
+
+// members says of every anchor of a family whose it is.
+func (c *Contract) members() {
+	if c.Family == nil {
+		return
+	}
+	type place struct {
+		member int
+		counts bool
+	}
+	at := map[int]place{}
+	for i := range c.Family.Tensors {
+		t := &c.Family.Tensors[i]
+		counts := t.Type == popef.Output && slices.ContainsFunc(c.Family.Tensors, func(o family.Tensor) bool {
+			return slices.ContainsFunc(o.Axes, func(a family.Axis) bool { return a.Count != "" && a.Count == t.Name })
+		})
+		for m, index := range t.Anchors {
+			at[index] = place{m, counts}
+		}
+	}
+	for i := range c.Anchors {
+		a := &c.Anchors[i]
+		a.Member, a.Counts = at[a.Index].member, at[a.Index].counts
+	}
 }
 
 // carries reports whether the model's files carry data of that name.

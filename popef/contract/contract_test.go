@@ -219,6 +219,9 @@ func FuzzParse(f *testing.F) {
 		f.Add(contract.Of(m).Callers().Text())
 	}
 	f.Add("popefgen contract 2\nreplicas 0\niterations 3\ninput \"\" DataType(99) [-1 0] repeats 2 handle \"\\xff\"\n")
+	f.Add(familyBase)
+	f.Add(countedBase)
+	f.Add(looseBase)
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := contract.Parse(text)
 		if err != nil {

@@ -13,18 +13,22 @@ import (
 // same. The latter two are compared only if both sides have Go names.
 //
 // The rules are those of docs/contract.md.
-func Judge(old, new Published) []Finding {
-	found, _ := Compare(old, new)
-	return found
+func Judge(old, new Published) []Finding { return Compare(old, new).Findings }
+
+// Comparison is what [Compare] finds out about an old and a new contract.
+type Comparison struct {
+	Findings []Finding // as of [Judge]
+	Fields   []int     // by index of an old field, that of the new one that it became; -1 if it is gone
+	Members  []int     // by index of an old member, that of the new one of the same sizes; -1 if it is gone
 }
 
-// Compare is [Judge] that also says which new field each old one is: its index,
-// or -1 if it is gone.
-func Compare(old, new Published) (findings []Finding, pairs []int) {
+// Compare is [Judge] that also says what became of every field and member.
+func Compare(old, new Published) Comparison {
 	j := &judge{old: old, new: new}
 	var added []int
 	j.pairs, added = pair(old.Fields, new.Fields)
 	j.batched = j.findBatch()
+	j.members = j.pairMembers()
 	j.model()
 	added = j.renames(added)
 	for i, at := range j.pairs {
@@ -37,14 +41,16 @@ func Compare(old, new Published) (findings []Finding, pairs []int) {
 	for _, at := range added {
 		j.added(at)
 	}
+	j.sizes()
 	slices.SortStableFunc(j.found, func(a, b Finding) int { return cmp.Compare(b.Verdict, a.Verdict) })
-	return j.found, j.pairs
+	return Comparison{j.found, j.pairs, j.members}
 }
 
 // judge is the state of one Judge. Fields go by their indices.
 type judge struct {
 	old, new Published
 	pairs    []int
+	members  []int
 	batched  *batchChange
 	found    []Finding
 }
@@ -114,7 +120,9 @@ func (j *judge) model() {
 		j.add(KindSamples, r, "samples", "", yesNo(old.Samples), yesNo(new.Samples))
 	}
 	r = ruling{Compatible, false, "it was written by an older popefgen, whose packages compare all of a model", again}
-	j.add(KindFormat, r, "format of the contract", "", old.format(), new.format())
+	if old.hash1 != "" || new.hash1 != "" { // what 2 and 3 differ in has findings of its own
+		j.add(KindFormat, r, "format of the contract", "", old.format(), new.format())
+	}
 	j.order()
 }
 
@@ -167,6 +175,20 @@ func (j *judge) field(i, at int) {
 	j.addField(KindType, ruling{Breaking, false, fmt.Sprintf("the elements of %s have another Go type", j.old.place(i)),
 		fmt.Sprintf("convert at the callers, or compile the model with %v", a.Info.DataType)}, a, a.Info.DataType.String(), b.Info.DataType.String())
 
+	if a.Axes != nil || b.Axes != nil {
+		j.shape(i, at)
+	} else {
+		j.array(i, at)
+	}
+	j.addField(KindRepeats, ruling{Breaking, false, fmt.Sprintf("they are the first dimension of the array in %s", j.old.place(i)), adapt}, a,
+		fmt.Sprint(a.Repeats), fmt.Sprint(b.Repeats))
+	j.addField(KindHandle, ruling{Breaking, false, "several anchors have this name, and nothing but the stream handle tells which of them it is",
+		"see which is which, generate the package again and adapt the callers"}, a, quote(a.Handle), quote(b.Handle))
+}
+
+// array judges the shape of a field that is an array in both.
+func (j *judge) array(i, at int) {
+	a, b := &j.old.Fields[i], &j.new.Fields[at]
 	kind, r := KindShape, ruling{Breaking, false, fmt.Sprintf("the array in %s has another Go type", j.old.place(i)),
 		"adapt the callers, or compile the model with the old shape"}
 	if j.batched != nil && leads(a, b, j.batched) {
@@ -176,10 +198,6 @@ func (j *judge) field(i, at int) {
 		r.do = fmt.Sprintf("adapt whole-batch callers or let them call RunSamples (generate with --batch-dim 0), or compile with --batch %d", j.batched.was)
 	}
 	j.addField(kind, r, a, fmt.Sprint(a.Info.Shape), fmt.Sprint(b.Info.Shape))
-	j.addField(KindRepeats, ruling{Breaking, false, fmt.Sprintf("they are the first dimension of the array in %s", j.old.place(i)), adapt}, a,
-		fmt.Sprint(a.Repeats), fmt.Sprint(b.Repeats))
-	j.addField(KindHandle, ruling{Breaking, false, "several anchors have this name, and nothing but the stream handle tells which of them it is",
-		"see which is which, generate the package again and adapt the callers"}, a, quote(a.Handle), quote(b.Handle))
 }
 
 // name judges the names of a field, in the model and in Go.
@@ -213,7 +231,7 @@ func (j *judge) removed(i int) {
 	if h := j.new.hidden(f.Name); h != nil {
 		r.why += fmt.Sprintf("; the model has an anchor of this name that callers do not see: %v, %s", h.Role, inFile(h.HasData))
 	}
-	j.addField(KindRemoved, r, f, f.summary(), "")
+	j.addField(KindRemoved, r, f, j.old.summary(f), "")
 }
 
 // added judges a field that is new.
@@ -238,7 +256,7 @@ func (j *judge) added(at int) {
 	if h := j.old.hidden(f.Name); h != nil {
 		r.why += fmt.Sprintf("; before, callers did not see the anchor of this name: %v, %s", h.Role, inFile(h.HasData))
 	}
-	j.addField(KindAdded, r, f, "", f.summary())
+	j.addField(KindAdded, r, f, "", j.new.summary(f))
 }
 
 // lastOf says what else goes with the last field of a struct.
@@ -268,9 +286,9 @@ func (p *Published) hidden(name string) *Anchor {
 	return &p.Hidden[i]
 }
 
-// summary returns the field's type and shape, with what else the text has.
-func (f *Field) summary() string {
-	s := f.Info.String()
+// summary returns a field's type and shape, with what else the text has.
+func (c *Callers) summary(f *Field) string {
+	s := c.info(f)
 	if f.Repeats != 1 {
 		s += fmt.Sprintf(" repeated %d times", f.Repeats)
 	}

@@ -152,12 +152,16 @@ func (p *parser) enumerated(what string, name func(uint16) string, valid func(ui
 	return 0
 }
 
-// info reads an element type and a shape.
-func (p *parser) info() popef.TensorInfo {
-	var info popef.TensorInfo
-	info.DataType = popef.DataType(p.enumerated("an element type",
+// elem reads an element type.
+func (p *parser) elem() popef.DataType {
+	return popef.DataType(p.enumerated("an element type",
 		func(v uint16) string { return popef.DataType(v).String() },
 		func(v uint16) bool { return popef.DataType(v).Valid() }))
+}
+
+// info reads an element type and a shape.
+func (p *parser) info() popef.TensorInfo {
+	info := popef.TensorInfo{DataType: p.elem()}
 	p.word(" ")
 	p.list(func() { info.Shape = append(info.Shape, p.dimension()) })
 	return info

@@ -55,6 +55,17 @@ const (
 	KindSamples    Kind = "samples" // whether the package has RunSamples
 	KindFormat     Kind = "format"  // of the contract's text
 
+	// Kinds of families.
+	KindOpened        Kind = "opened"         // a length that was fixed follows from an open dimension, or is counted
+	KindFixed         Kind = "fixed"          // the other way around
+	KindBound         Kind = "bound"          // the most that a length may be that data decides
+	KindDims          Kind = "dimensions"     // which dimensions are open, and their order
+	KindMemberRemoved Kind = "member-removed" // a size is gone
+	KindMemberAdded   Kind = "member-added"   // a size is new
+	KindMemberName    Kind = "member-name"    // the same size makes another Go identifier
+	KindRows          Kind = "rows"           // whether rows along a dimension are proven independent
+	KindPad           Kind = "pad"            // what an input may be padded with
+
 	// Kinds outside the contract, see [Notes].
 	KindWeights    Kind = "weights"
 	KindStreams    Kind = "streams"
@@ -94,6 +105,12 @@ func (f Finding) Change() string {
 	switch f.Kind {
 	case KindRemoved:
 		return fmt.Sprintf("%s is gone; it was %s", f.What, f.Old)
+	case KindMemberRemoved:
+		return fmt.Sprintf("%s is gone", f.What)
+	case KindMemberAdded:
+		return fmt.Sprintf("%s is new", f.What)
+	case KindMemberName:
+		return fmt.Sprintf("%s: the Go name was %s, is %s", f.What, f.Old, f.New)
 	case KindAdded:
 		return fmt.Sprintf("%s is new: %s", f.What, f.New)
 	case KindRenamed:
@@ -109,6 +126,7 @@ func (f Finding) Change() string {
 
 var kindWords = map[Kind]string{
 	KindRole: "its role", KindType: "type", KindShape: "shape", KindBatch: "shape", KindHandle: "stream handle", KindRepeats: "repeats",
+	KindOpened: "shape", KindFixed: "shape", KindBound: "shape",
 }
 
 // String returns the finding on one line.

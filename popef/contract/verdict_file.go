@@ -18,6 +18,9 @@ type Published struct {
 	// GoNames holds the Go name of every field. It is nil if the names are not
 	// known.
 	GoNames []string
+	// SizeNames holds the Go name of the constant of every member of a family,
+	// such as Batch1Seq16. It is nil if the names are not known.
+	SizeNames []string
 	// Samples says that the package is known to have RunSamples, which takes
 	// a slice for every run input and output.
 	Samples bool
@@ -55,6 +58,9 @@ func (p *Published) format() string {
 	if p.hash1 != "" {
 		return fmt.Sprintf("1 (hash %.8s)", p.hash1)
 	}
+	if p.Family() {
+		return "3"
+	}
 	return "2"
 }
 
@@ -67,16 +73,25 @@ func (p *Published) format() string {
 //	# hash 46d4026131652f138b540d98c0eeb399b3b5b9be49a89c9d8803c1332d9d41b0
 //	# samples
 //	# go "image" Image
+//
+// That of a family also has the hash of all of the text, in a line # text, and the Go
+// names of its members, in lines such as # size Batch1Seq16.
 func (p Published) FileText() string {
 	var b strings.Builder
 	text := p.Text()
 	b.WriteString(text)
-	fmt.Fprintf(&b, "# hash %s\n", hashText(text))
+	fmt.Fprintf(&b, "# hash %s\n", p.Callers.Hash())
+	if p.Family() {
+		fmt.Fprintf(&b, "# text %s\n", hashText(text))
+	}
 	if p.Samples {
 		b.WriteString("# samples\n")
 	}
 	for i, name := range p.GoNames {
 		fmt.Fprintf(&b, "# go %+q %s\n", p.Fields[i].Name, name)
+	}
+	for _, name := range p.SizeNames {
+		fmt.Fprintf(&b, "# size %s\n", name)
 	}
 	return b.String()
 }
@@ -86,7 +101,7 @@ func (p Published) FileText() string {
 func IsFile(data []byte) bool {
 	line, _, _ := strings.Cut(string(data[:min(len(data), len(header)+2)]), "\n")
 	line = strings.TrimSuffix(line, "\r")
-	return line == header || line == header1
+	return line == header || line == headerFamily || line == header1
 }
 
 // ParseFile reads the content of a contract.txt. Line ends may be those of
@@ -121,8 +136,24 @@ func ParseFile(text string) (Published, error) {
 	if !ok || !end {
 		return fail("want the line # hash and the contract's hash")
 	}
-	if want := hashText(body); hash != want {
-		return fail("the hash is %.80q, that of the lines above is %s; generate the package again instead of editing this file", hash, want)
+	const edited = "the hash is %.80q, that of the lines above is %s; generate the package again instead of editing this file"
+	want := hashText(body)
+	if p.Family() {
+		want = p.Callers.Hash()
+	}
+	if hash != want {
+		return fail(edited, hash, want)
+	}
+	if p.Family() {
+		number++
+		rest, ok = strings.CutPrefix(rest, "# text ")
+		hash, rest, end = strings.Cut(rest, "\n")
+		if !ok || !end {
+			return fail("want the line # text and the hash of all lines above it")
+		}
+		if want := hashText(body); hash != want {
+			return fail(edited, hash, want)
+		}
 	}
 	if rest, p.Samples = strings.CutPrefix(rest, "# samples\n"); p.Samples {
 		number++
@@ -132,6 +163,13 @@ func ParseFile(text string) (Published, error) {
 		number++
 		var line string
 		line, rest, end = strings.Cut(rest, "\n")
+		if size, ok := strings.CutPrefix(line, "# size "); ok && p.Family() {
+			if !end || size == "" || strings.ContainsAny(size, " \t") {
+				return fail("found %.80q, want the like of # size Batch1Seq16", line)
+			}
+			p.SizeNames = append(p.SizeNames, size)
+			continue
+		}
 		quoted, ok := strings.CutPrefix(line, "# go ")
 		prefix, err := strconv.QuotedPrefix(quoted)
 		if !ok || !end || err != nil {
@@ -152,6 +190,9 @@ func ParseFile(text string) (Published, error) {
 	p.GoNames = names
 	if names != nil && len(names) != len(p.Fields) {
 		return fail("there are %d Go names for %d fields", len(names), len(p.Fields))
+	}
+	if p.SizeNames != nil && len(p.SizeNames) != len(p.Members) {
+		return fail("there are %d Go names for %d sizes", len(p.SizeNames), len(p.Members))
 	}
 	if p.FileText() != text {
 		return fail("the Go names above are out of order or written in another way")

@@ -54,6 +54,9 @@ func pair(old, new []Field) (pairs, added []int) {
 // another, and that is all that changed of their shapes. It is what a package
 // with samples in dimension 0 asks of a model.
 func (j *judge) findBatch() *batchChange {
+	if j.old.Family() || j.new.Family() {
+		return nil
+	}
 	var c *batchChange
 	for i, at := range j.pairs {
 		a := &j.old.Fields[i]
@@ -92,15 +95,16 @@ func leads(a, b *Field, c *batchChange) bool {
 // candidates the name that has most in common decides. It returns the new
 // fields that are left.
 func (j *judge) renames(added []int) []int {
-	sign := func(f *Field) string { return fmt.Sprint(f.Group, f.Info, f.Repeats) }
+	sign := func(c *Callers, f *Field) string { return fmt.Sprint(f.Group, c.info(f), f.Repeats) }
 	free := map[string][]int{}
 	for _, at := range added {
-		s := sign(&j.new.Fields[at])
+		s := sign(&j.new.Callers, &j.new.Fields[at])
 		free[s] = append(free[s], at)
 	}
 	for i, at := range j.pairs {
 		a := &j.old.Fields[i]
-		list := free[sign(a)]
+		key := sign(&j.old.Callers, a)
+		list := free[key]
 		if at >= 0 || len(list) == 0 {
 			continue
 		}
@@ -112,7 +116,7 @@ func (j *judge) renames(added []int) []int {
 		}
 		j.pairs[i] = list[best]
 		added = slices.DeleteFunc(added, func(at int) bool { return at == j.pairs[i] })
-		free[sign(a)] = slices.Delete(list, best, best+1)
+		free[key] = slices.Delete(list, best, best+1)
 	}
 	return added
 }

@@ -272,7 +272,7 @@ func TestJudgeAny(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, a.FileText(), back.FileText())
 		require.Empty(t, contract.Judge(a, back))
-		_, pairs := contract.Compare(a, b)
+		pairs := contract.Compare(a, b).Fields
 		if contract.Opens(found) {
 			seen := map[int]bool{}
 			for i, at := range pairs {
@@ -321,7 +321,8 @@ func TestParseFile(t *testing.T) {
 		{"other comment", good + "# hello\n", "line 15: found"},
 		{"cut name", good[:len(good)-1], "line 14: found"},
 		{"damaged contract", strings.Replace(good, "F32", "F33", 1), "line 3: "},
-		{"a newer format", strings.Replace(good, "contract 2", "contract 3", 1), `line 1: found "popefgen contract 3"`},
+		{"a newer format", strings.Replace(good, "contract 2", "contract 4", 1), `line 1: found "popefgen contract 4"`},
+		{"that of families", strings.Replace(good, "contract 2", "contract 3", 1), "neither a dimension nor a length is open"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := contract.ParseFile(c.text)
@@ -329,9 +330,9 @@ func TestParseFile(t *testing.T) {
 			require.ErrorContains(t, err, c.want)
 		})
 	}
-	for _, text := range []string{"", "popefgen contract 1", "popefgen contract 2\r\n", "popefgen contract 1\n", "popefgen contract 10\n", " popefgen contract 1\n", "popefgen contract 3\n"} {
+	for _, text := range []string{"", "popefgen contract 1", "popefgen contract 2\r\n", "popefgen contract 1\n", "popefgen contract 10\n", " popefgen contract 1\n", "popefgen contract 3\n", "popefgen contract 4\n"} {
 		line := strings.TrimRight(text, "\r\n")
-		require.Equal(t, line == "popefgen contract 1" || line == "popefgen contract 2", contract.IsFile([]byte(text)), "%q", text)
+		require.Equal(t, slices.Contains([]string{"popefgen contract 1", "popefgen contract 2", "popefgen contract 3"}, line), contract.IsFile([]byte(text)), "%q", text)
 	}
 }
 
@@ -396,6 +397,9 @@ func FuzzParseFile(f *testing.F) {
 	f.Add(p.FileText())
 	f.Add(p.Text())
 	f.Add(format1)
+	of := edited(f, familyBase)
+	of.SizeNames = strings.Fields("Batch1Seq16 Batch4Seq16 Batch4Seq32")
+	f.Add(of.FileText())
 	f.Add("popefgen contract 1\n# hash \n# go \"\" X")
 	f.Fuzz(func(t *testing.T, text string) {
 		p, err := contract.ParseFile(text)

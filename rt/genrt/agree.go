@@ -46,7 +46,8 @@ func agree(spec *Spec, m *popef.Model) (*agreement, error) {
 	}
 	a := &agreement{contract: contract.Of(m)}
 	found := a.contract.Published()
-	findings, pairs := contract.Compare(want, found)
+	compared := contract.Compare(want, found)
+	findings, pairs := compared.Findings, compared.Fields
 	if !contract.Opens(findings) {
 		return nil, &rt.ContractError{
 			Package: spec.Package, Model: callerr.ModelName(m), Want: want.Hash(), Found: found.Hash(), Findings: findings,
