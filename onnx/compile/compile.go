@@ -1,6 +1,8 @@
 // Package compile turns an ONNX model into a PopEF model: the lowered graph
 // becomes a portable executable with streams and programs, laid out as PopART
 // exports its models, and the weights become tensor data of load-time anchors.
+// A model of several sizes becomes a family: a main program for each size, over
+// one set of weights.
 package compile
 
 import (
@@ -8,6 +10,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // The programs of a compiled model, with PopART's indices and names.
@@ -31,6 +35,17 @@ type Options struct {
 	Iterations int64
 	// DisablePasses names passes of package graph that are left out.
 	DisablePasses []string
+
+	// Members are the sizes of a family: the model is compiled once for each, over
+	// one set of weights. nil is a model of one size, that of Options.Options.
+	Members []Sizes
+	// Pads declares, by the name of an open dimension of the family, numbers with which inputs may be
+	// filled up along it: what was there before is computed as without them. All inputs of that dimension
+	// have to be named.
+	Pads map[string][]family.Pad
+	// Progress is called whenever a member of a family is compiled, one call at a time; nil
+	// if nobody wants to know.
+	Progress func(Progress)
 }
 
 // Result is a compiled model.
@@ -43,6 +58,9 @@ type Result struct {
 	Warnings   []string
 	Source     Source
 	Size       int64 // bytes of the ONNX model, external data included; 0 if it was not read from any
+	// Family says what the main programs of a model of several sizes are; nil for one
+	// size. Inputs and Outputs are those of its first member then.
+	Family *family.Family
 
 	encoded []byte
 }
@@ -68,10 +86,33 @@ func Compile(m *onnx.Model, o Options) (*Result, error) {
 
 // CompileContext is [Compile] until ctx is done, whose error it returns then.
 func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
+	var r *Result
+	var err error
+	if o.Members == nil {
+		if len(o.Pads) > 0 {
+			return nil, &FamilyError{errors.New("padding is declared for a model of one size, want several sizes of the dimension")}
+		}
+		r, err = compileOne(ctx, m, o)
+	} else {
+		r, err = compileFamily(ctx, m, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, r.encode()
+}
+
+// compileOne compiles m for one size, up to its encoding.
+func compileOne(ctx context.Context, m *onnx.Model, o Options) (*Result, error) {
 	low, err := LowerContext(ctx, m, o.Options)
 	if err != nil {
 		return nil, err
 	}
+	return finish(ctx, m, low, o)
+}
+
+// finish adds programs to a lowered model and optimises it.
+func finish(ctx context.Context, m *onnx.Model, low *onnx.Lowered, o Options) (*Result, error) {
 	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings, Source: SourceOf(m), Size: m.Size}
 	iterations := max(o.Iterations, 1)
 	if err := r.layOut(low, iterations); err != nil {
@@ -85,19 +126,24 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	for i := range r.Executable.Tensors {
 		evaluator.Hold(int64(len(r.Executable.Tensors[i].Data)))
 	}
-	err = pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: evaluator.Fold})
+	err := pass.OptimizeContext(ctx, r.Executable, pass.OptimizeOptions{Disabled: o.DisablePasses, Load: &load, Evaluate: evaluator.Fold})
 	if err != nil {
 		return nil, err
 	}
+	return r, nil
+}
+
+// encode encodes the executable and gives it its name.
+func (r *Result) encode() error {
 	var b bytes.Buffer
 	if err := r.Executable.Encode(&b); err != nil {
-		return nil, fmt.Errorf("encoding executable %q: %w", r.Executable.Name, err)
+		return fmt.Errorf("encoding executable %q: %w", r.Executable.Name, err)
 	}
 	r.encoded = b.Bytes()
 	// PopART names an executable by a hash, in decimal.
 	sum := sha256.Sum256(r.encoded)
 	r.Metadata.Executable = strconv.FormatUint(binary.BigEndian.Uint64(sum[:]), 10)
-	return r, nil
+	return nil
 }
 
 func ports(low *onnx.Lowered, from []onnx.Port) []Port {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // WriteFile writes the model as a PopEF file: metadata, weights, the executable,
@@ -91,16 +92,19 @@ func (r *Result) write(w *popef.Writer, compress bool) error {
 			}
 		}
 	}
-	return r.writeSource(w)
-}
-
-// writeSource attaches what the model was compiled of to its executable.
-func (r *Result) writeSource(w *popef.Writer) error {
 	data, err := r.Source.encode()
 	if err != nil {
 		return err
 	}
-	b, err := w.CreateOpaque(SourceBlob, r.Metadata.Executable)
+	if err := r.attach(w, SourceBlob, data); err != nil || r.Family == nil {
+		return err
+	}
+	return r.attach(w, family.BlobName, r.Family.Encode())
+}
+
+// attach writes an opaque blob of the executable.
+func (r *Result) attach(w *popef.Writer, name string, data []byte) error {
+	b, err := w.CreateOpaque(name, r.Metadata.Executable)
 	if err != nil {
 		return err
 	}
