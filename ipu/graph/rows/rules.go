@@ -22,11 +22,12 @@ var rules = map[string]rule{
 	"Gather": ruleGather, "GatherElements": ruleGatherElements, "GatherND": ruleGatherND, "Gemm": ruleGemm, "GridSample": ruleGridSample,
 	"GroupNorm": ruleGroupNorm, "IntegerConv": ruleConv, "IntegerMatMul": ruleMatMul, "LRN": ruleLRN, "LSTM": ruleRecurrent,
 	"LayerNorm": ruleNorm, "LinearAttention": ruleLinearAttention, "LpPool": rulePool, "MatMul": ruleMatMul,
-	"MaxPool": rulePool, "MaxRoiPool": ruleRoi, "MaxUnpool": whole, "Mod": elementwise, "OneHot": ruleOneHot, "Pad": rulePad,
+	"MaxPool": rulePool, "MaxRoiPool": ruleRoi, "MaxUnpool": whole, "Mod": elementwise,
+	"NonMaxSuppression": whole, "NonZero": whole, "OneHot": ruleOneHot, "Pad": rulePad,
 	"Pointwise": elementwise, "Quantize": ruleQuantize, "RMSNorm": ruleNorm, "RNN": ruleRecurrent, "Reduce": ruleReduce,
 	"Reshape": ruleReshape, "Resize": ruleResize, "RoiAlign": ruleRoi, "ScatterElements": ruleScatterElements,
 	"ScatterND": ruleScatterND, "Slice": ruleSlice, "Softmax": ruleSoftmax, "TfIdf": ruleTfIdf, "TopK": ruleTopK,
-	"Transpose": ruleTranspose, "Unary": elementwise, "ViewedAttention": ruleViewedAttention, "Where": elementwise,
+	"Transpose": ruleTranspose, "Unary": elementwise, "Unique": whole, "ViewedAttention": ruleViewedAttention, "Where": elementwise,
 }
 
 func init() {
