@@ -35,6 +35,7 @@ type Config struct {
 	QueueDepth     int                              // of the generated package; 0 for a session
 	Frozen         []Weight                         // [WithData], [Freeze]
 	Batching       BatchPolicy                      // [WithBatching]
+	Packing        PackPolicy                       // [WithPacking]; no timeout: it was not given
 	Observer       Observer                         // [WithObserver]
 	Logger         *slog.Logger                     // [WithLogger]; nil: nothing is logged
 }

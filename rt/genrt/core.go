@@ -42,6 +42,7 @@ type Core struct {
 	frozen    []bool        // by run input
 	next      atomic.Uint32 // where the search for the least busy replica starts
 	batcher   batcher
+	packer    packer
 	submitted []sampleRequest // samples, by slot of the queue
 
 	closing  sync.Once
@@ -143,7 +144,10 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	for _, w := range c.replicas[0].run[:spec.inputs()] {
 		c.frozen = append(c.frozen, w == nil)
 	}
-	c.config, c.batcher.most = o.Config, o.MaxWaiting
+	c.config, c.batcher.most, c.packer.most = o.Config, o.MaxWaiting, o.MaxWaiting
+	if err := c.packer.init(c, spec, o.Packing); err != nil {
+		return err
+	}
 	return c.batcher.init(c, spec, o.Batching)
 }
 
@@ -503,7 +507,7 @@ func (c *Core) Shutdown(ctx context.Context) error {
 
 // drained waits until every request has ended.
 func (c *Core) drained(ctx context.Context) error {
-	waits := []<-chan error{c.queue.Drain(), c.batcher.drain()}
+	waits := []<-chan error{c.queue.Drain(), c.batcher.drain(), c.packer.drain()}
 	for _, r := range c.replicas {
 		waits = append(waits, r.session.Drain()...)
 	}

@@ -13,6 +13,7 @@ type Spec struct {
 	QueueDepth int          // places for submitted requests, at least 1
 	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
 	Anchors    []AnchorSpec // those that memory is bound to
+	Pack       *PackSpec    // of a package with RunPacked
 }
 
 // AnchorSpec is what generated code knows of one anchor.
