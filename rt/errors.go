@@ -25,7 +25,8 @@ var (
 	ErrUnbound = errors.New("session is bound to no device")
 	// ErrConcurrent: two goroutines called Run, Save or another method that
 	// drives the engine at the same time, in spite of the option [SingleCaller].
-	// Without it they wait for each other.
+	// Without it they wait for each other. A stream of a generated package, which
+	// keeps a state, always is for one caller at a time.
 	ErrConcurrent = errs.ErrConcurrent
 	// ErrQueueFull: as many requests as the queue is deep were submitted and have
 	// not ended. A generated Submit waits for room, TrySubmit does not.
