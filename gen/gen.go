@@ -17,6 +17,10 @@ import (
 type (
 	// Options says how a package is to be generated.
 	Options = plan.Options
+	// PackOptions say how sequences of different lengths share a run.
+	PackOptions = plan.PackOptions
+	// StatePair is an output that is the input of the next request.
+	StatePair = plan.StatePair
 	// Plan holds every decision about a generated package.
 	Plan = plan.Plan
 	// Rename is a Go name for a tensor whose own says little.

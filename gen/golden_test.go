@@ -80,6 +80,23 @@ func arguments(t *testing.T, dir, file string) gen.Options {
 		opts.BatchDim = &dim
 		return err
 	})
+	pair := func(name string, add func(from, to string)) {
+		flags.Func(name, "", func(s string) error {
+			from, to, _ := strings.Cut(s, "=")
+			add(from, to)
+			return nil
+		})
+	}
+	pack := &gen.PackOptions{Fill: map[string]string{}, Unpack: map[string]string{}}
+	flags.Func("pack", "", func(s string) error {
+		opts.Pack, pack.Inputs = pack, strings.Split(s, ",")
+		return nil
+	})
+	flags.IntVar(&pack.Axis, "pack-axis", 1, "")
+	flags.StringVar(&pack.Mask, "pack-mask", "", "")
+	pair("pack-fill", func(what, input string) { pack.Fill[what] = input })
+	pair("unpack", func(out, input string) { pack.Unpack[out] = input })
+	pair("state", func(out, in string) { opts.State = append(opts.State, gen.StatePair{Out: out, In: in}) })
 	flags.Func("rename", "", func(s string) error {
 		anchor, name, ok := strings.Cut(s, "=")
 		if !ok {

@@ -17,6 +17,11 @@ const (
 	Runner = "runner.go.tmpl" // methods of Runner
 	Queues = "queues.go.tmpl" // methods of Queues
 	Tests  = "test.go.tmpl"   // a file: example, benchmarks and allocation tests
+
+	Packed      = "packed.go.tmpl"      // RunPacked, of a package that packs sequences
+	PackedTests = "packed_test.go.tmpl" // for the file of tests
+	Stream      = "stream.go.tmpl"      // methods of Stream, of a package that keeps a state
+	StreamTests = "stream_test.go.tmpl" // for the file of tests
 )
 
 //go:embed *.tmpl

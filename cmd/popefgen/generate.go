@@ -23,6 +23,12 @@ var packageFlags = append([]cli.Flag{
 	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
 	&cli.IntFlag{Name: "queue", Usage: "`N` submitted requests may wait", Value: gen.DefaultQueueDepth},
 	&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples, usually 0; the package then has RunSamples", DefaultText: "none does"},
+	&cli.StringFlag{Name: "pack", Usage: "`INPUTS`, comma-separated, in whose rows sequences of different lengths share a run; the package then has RunPacked"},
+	&cli.IntFlag{Name: "pack-axis", Usage: "dimension `N` of them that counts positions; those before it count rows", Value: 1},
+	&cli.StringFlag{Name: "pack-mask", Usage: "the `INPUT` of --pack that is zero where a sequence is padding"},
+	&cli.StringSliceFlag{Name: "pack-fill", Usage: "what the runner fills inputs with so that sequences stay apart, `WHAT=INPUT`: segments, positions, first, blocks or bias; or none"},
+	&cli.StringSliceFlag{Name: "unpack", Usage: "an output with a part for each sequence, by the input that counts them, `OUTPUT=INPUT`"},
+	&cli.StringSliceFlag{Name: "state", Usage: "an output that is an input of the next request, `OUTPUT=INPUT`; the package then has streams, which keep it"},
 	&cli.BoolFlag{Name: "no-queues", Usage: "leave out the type Queues, and with it what the package links of queues"},
 	&cli.BoolFlag{Name: "tests", Usage: "write the package's own example, benchmarks and allocation tests; --tests=false leaves them out", Value: true},
 	&cli.StringFlag{Name: "popef", Usage: "`FILE` to which an ONNX model is compiled (default: beside the package's code, unless it is embedded)"},
@@ -139,10 +145,16 @@ func jobOf(c *cli.Context, models []string) (job, error) {
 		dim := c.Int("batch-dim")
 		j.options.BatchDim = &dim
 	}
+	var err error
+	if j.options.Pack, err = packOf(c); err != nil {
+		return j, err
+	}
+	if j.options.State, err = statesOf(c.StringSlice("state")); err != nil {
+		return j, err
+	}
 	if c.IsSet("queue") && j.options.QueueDepth < 1 {
 		return j, fmt.Errorf("--queue %d: want at least 1", j.options.QueueDepth)
 	}
-	var err error
 	if j.options.Renames, err = renamesOf(c.StringSlice("rename")); err != nil {
 		return j, err
 	}

@@ -37,6 +37,13 @@ type projectModel struct {
 	NoQueues bool              `yaml:"no-queues"`
 	Tests    *bool             `yaml:"tests"`
 
+	Pack     []string          `yaml:"pack"`
+	PackAxis *int              `yaml:"pack-axis"`
+	PackMask string            `yaml:"pack-mask"`
+	PackFill map[string]string `yaml:"pack-fill"`
+	Unpack   map[string]string `yaml:"unpack"`
+	State    map[string]string `yaml:"state"`
+
 	// For ONNX models.
 	PopEF      string           `yaml:"popef"`
 	Batch      int64            `yaml:"batch"`
@@ -152,6 +159,10 @@ func (m *projectModel) job(base string) (job, error) {
 	}
 	if m.Tests != nil {
 		j.options.Tests = *m.Tests
+	}
+	var err error
+	if j.options.Pack, j.options.State, err = m.packing(); err != nil {
+		return j, err
 	}
 	if !slices.ContainsFunc(j.models, isONNX) {
 		if m.PopEF != "" || m.Batch != 0 || m.Dim != nil || m.Bind != nil || m.Iterations != nil || m.Constants {

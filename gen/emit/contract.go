@@ -35,6 +35,7 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 		jen.Line().Id("Anchors").Op(":").Index().Qual(genPath, "AnchorSpec").ValuesFunc(func(g *jen.Group) {
 			anchorSpecs(g, p)
 		}),
+		packSpec(p),
 		jen.Line(),
 	)
 	return render(f)
@@ -64,7 +65,7 @@ func anchorSpecs(g *jen.Group, p *plan.Plan) {
 		for _, field := range s.fields {
 			a, t := p.Anchors[field.Anchor], p.Tensors[field.Tensor]
 			values := []jen.Code{
-				jen.Id("Name").Op(":").Lit(t.Anchor),
+				jen.Id("Name").Op(":").Lit(a.Name),
 			}
 			if a.Handle != "" {
 				values = append(values, jen.Id("Handle").Op(":").Lit(a.Handle))
@@ -119,6 +120,19 @@ func testFile(p *plan.Plan) ([]byte, error) {
 	text, err := templates.Render(templates.Tests, p)
 	if err != nil {
 		return nil, err
+	}
+	for _, more := range []struct {
+		name string
+		has  bool
+	}{{templates.PackedTests, p.Pack != nil}, {templates.StreamTests, len(p.State) > 0}} {
+		if !more.has {
+			continue
+		}
+		tests, err := templates.Render(more.name, p)
+		if err != nil {
+			return nil, err
+		}
+		text += "\n" + strings.TrimSpace(tests) + "\n"
 	}
 	return []byte(strings.Join(heading(p), "\n") + "\n\n" + text), nil
 }

@@ -21,7 +21,7 @@ import (
 func Declared() *plan.Declared { return declared() }
 
 var declared = sync.OnceValue(func() *plan.Declared {
-	d := &plan.Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Families: map[bool][]string{}}
+	d := &plan.Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Families: map[bool][]string{}, Extra: map[string]map[string]string{}}
 	for _, p := range plan.Probes() {
 		if err := declare(d, p); err != nil {
 			panic("emit: the names that files declare: " + err.Error()) // no input leads here
@@ -45,7 +45,7 @@ func declare(d *plan.Declared, p *plan.Plan) error {
 		}
 	}
 	if p.BatchSize == 0 {
-		return nil // the other plan has more that templates can name
+		return nil // another plan has more that templates can name
 	}
 	for _, name := range templates.Go() {
 		texts, err := templates.Arms(name, p)
@@ -96,8 +96,16 @@ func declareFile(d *plan.Declared, p *plan.Plan, f File, samples ...bool) error 
 					d.Families[s] = append(d.Families[s], family)
 				}
 			}
-		case d.Owners[id] == "":
+		case d.Owners[id] != "":
+		case len(p.Extras()) == 0:
 			d.Owners[id] = who
+		default:
+			for _, e := range p.Extras() {
+				if d.Extra[e] == nil {
+					d.Extra[e] = map[string]string{}
+				}
+				d.Extra[e][id] = who
+			}
 		}
 	}
 	for _, i := range parsed.Imports {

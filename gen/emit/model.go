@@ -28,8 +28,9 @@ type runnerMethod struct {
 type runnerParam struct{ name, typ string }
 
 // inner are the methods that reach below what callers can do without: a fake
-// has no sessions.
-var inner = []string{"Session", "Replica"}
+// has no sessions and
+// no streams.
+var inner = []string{"Session", "Replica", "NewStream"}
 
 // runnerMethods reads the methods of Runner from the package's main file, so
 // that the interface has all that it has. It leaves out their bodies and all else, which

@@ -139,6 +139,15 @@ func nilChecks(g *jen.Group, p *plan.Plan, id, structName string, fields []plan.
 		if structName == "Inputs" {
 			isNil.Op("&&").Op("!").Add(core("Frozen").Call(jen.Lit(i)))
 		}
-		g.If(isNil).Block(fail(structName+"."+field.Name, jen.Id(p.Tensors[field.Tensor].NameConst)))
+		g.If(isNil).Block(fail(structName+"."+field.Name, anchorName(p, field)))
 	}
+}
+
+// anchorName is the name of a field's anchor: the constant of its type, which may be
+// called after another anchor.
+func anchorName(p *plan.Plan, f plan.Field) jen.Code {
+	if t, name := p.Tensors[f.Tensor], p.Anchors[f.Anchor].Name; t.Anchor != name {
+		return jen.Lit(name)
+	}
+	return jen.Id(p.Tensors[f.Tensor].NameConst)
 }

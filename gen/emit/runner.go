@@ -32,6 +32,18 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 		return nil, err
 	}
 	streamFuncs(f, p)
+	if p.Pack != nil {
+		sequences(f, p)
+		if err := template(f, templates.Packed, p); err != nil {
+			return nil, err
+		}
+	}
+	if len(p.State) > 0 {
+		stateTypes(f, p)
+		if err := template(f, templates.Stream, p); err != nil {
+			return nil, err
+		}
+	}
 	if p.Queues {
 		queuesType(f, p)
 		openQueues(f, p)

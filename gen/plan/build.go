@@ -71,10 +71,14 @@ func passes() []func(*builder) {
 		(*builder).settings,
 		(*builder).contract,
 		(*builder).tensors,
+		(*builder).states,
 		(*builder).samples,
+		(*builder).packing,
 		(*builder).renames,
 		(*builder).name,
+		(*builder).packedNames,
 		(*builder).fields,
+		(*builder).stateFields,
 		(*builder).document,
 		(*builder).files,
 	}
@@ -91,6 +95,8 @@ type builder struct {
 	metas   []*popef.Anchor // per anchor of the plan, that of the model
 	tensor  []int           // per anchor, its index in plan.Tensors
 	renamed []string        // per tensor, the Go name that the caller gave it
+
+	statePairs [][2]int // anchors of states: input and output
 }
 
 // buildError lists every problem of a model.

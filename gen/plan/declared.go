@@ -13,6 +13,21 @@ type Declared struct {
 	// Families lists what each tensor declares, with %s for its name; by whether
 	// samples are told apart.
 	Families map[bool][]string
+	// Extra holds what only some packages declare, as Owners does, under the
+	// feature that they were generated with: "pack" or "state".
+	Extra map[string]map[string]string
+}
+
+// Extras returns the features of the package that not every package comes with, as keys of
+// [Declared.Extra].
+func (p *Plan) Extras() (out []string) {
+	if p.Pack != nil {
+		out = append(out, "pack")
+	}
+	if len(p.State) > 0 {
+		out = append(out, "state")
+	}
+	return out
 }
 
 // imports reports whether a package of that name is imported.
@@ -31,6 +46,8 @@ func Probes() []*Plan {
 	for _, o := range []Options{
 		{Tests: true, Embed: "probe.popef"},
 		{Tests: true, BatchDim: &dim},
+		{Tests: true, Pack: &PackOptions{Inputs: []string{"in"}, Axis: 1, Fill: map[string]string{"none": ""}}},
+		{Tests: true, State: []StatePair{{Out: "out", In: "in"}}},
 	} {
 		o.Package, o.ModelBase = "probe", "probe.popef"
 		p, err := Build(probeModel(), o, nil)

@@ -119,10 +119,13 @@ type names struct {
 
 // newNames returns a table that holds what generated files declare themselves.
 // pin is the name of the contract constant.
-func newNames(d *Declared, pin string, samples bool) *names {
+func newNames(d *Declared, pin string, samples bool, extras []string) *names {
 	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, next: map[string]int{}, families: []string{"%s"}}
 	if d != nil {
 		maps.Copy(n.owner, d.Owners)
+		for _, e := range extras {
+			maps.Copy(n.owner, d.Extra[e])
+		}
 		n.families = d.Families[samples]
 	}
 	return n
@@ -175,7 +178,7 @@ func (n *names) suffixed(name string) string {
 // the first free number behind it.
 func (b *builder) name() {
 	p := &b.plan
-	n := newNames(b.declared, p.Pin, p.BatchSize > 0)
+	n := newNames(b.declared, p.Pin, p.BatchSize > 0, p.Extras())
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {

@@ -45,6 +45,12 @@ type Options struct {
 	// that counts samples: the package then has a type for one sample of each,
 	// and RunSamples, which computes any number of them.
 	BatchDim *int
+	// Pack, if not nil, gives the package RunPacked, which puts sequences of
+	// different lengths into the rows of one run.
+	Pack *PackOptions
+	// State lists outputs that are inputs of the next request: each has one type
+	// with its input, and the package has streams, which keep them.
+	State []StatePair
 	// NoQueues leaves out the type Queues and OpenQueues: the package then links
 	// nothing of queues.
 	NoQueues bool
@@ -77,6 +83,9 @@ type Plan struct {
 	Outputs     []Field // of type Outputs
 	LoadInputs  []Field // of type LoadInputs; if empty, there is no such type
 	SaveOutputs []Field // of type SaveOutputs; if empty, there is no such type
+
+	Pack  *Pack   // how sequences share a run; nil if they do not
+	State []State // what streams keep; if empty, there are none
 
 	Queues   bool     // whether there is a type Queues
 	ModelEnv string   // environment variable with the model's directory, for the tests
