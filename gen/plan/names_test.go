@@ -104,7 +104,7 @@ func TestNamesAreDistinct(t *testing.T) {
 			"X", "XFrom", "XFromFrom", "AnchorX", "Anchor", "AnchorXFrom", "X2", "X2_2", "X22", "Inputs", "Inputs2", "From",
 			"Open", "Runner", "AnchorAnchor", "AnchorAnchorX", "Example", "Contract00000000",
 		}), 0, 40).Draw(t, "wishes")
-		n := newNames(some, "Contract00000000", true)
+		n := newNames(some, "Contract00000000", true, nil)
 		for _, w := range wishes {
 			n.wished[w] = true
 		}
