@@ -102,7 +102,7 @@ type program struct {
 
 	labels []*workers.Labels // per step of the plan; nil unless the option is on
 
-	ready bool // every stream is connected, and persistent has values
+	ready bool // every stream that it moves is connected, and persistent has values
 }
 
 // assemble makes an engine that takes part in a shared executable until it is closed
@@ -228,7 +228,11 @@ func (e *Engine) Connect(handle string, s ipu.Stream) (err error) {
 	e.disconnected(graph.StreamID(i), &next)
 	e.returnBorrowed(t, next.constant)
 	*t = next
-	e.unready()
+	for k := range e.programs {
+		if p := &e.programs[k]; slices.Contains(p.streams, i) {
+			p.ready = false
+		}
+	}
 	return nil
 }
 
@@ -276,16 +280,11 @@ func (e *Engine) Load(ctx context.Context, d ipu.Device) (err error) {
 		p.lender = nil
 	}
 	e.lease.Forget()
-	e.unready()
-	e.state.Store(loaded)
-	return nil
-}
-
-// unready makes every program look again whether it can run.
-func (e *Engine) unready() {
 	for i := range e.programs {
 		e.programs[i].ready = false
 	}
+	e.state.Store(loaded)
+	return nil
 }
 
 // Run runs a program to its end, in the caller's goroutine. ctx is looked at

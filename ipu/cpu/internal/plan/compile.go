@@ -22,6 +22,12 @@ type NodeKey struct {
 // packKey names one operand of a bound kernel.
 type packKey struct{ kernel, operand int }
 
+// layoutKey tells packed copies apart.
+type layoutKey struct {
+	tensor  graph.TensorID
+	packing tensor.Packing
+}
+
 // Options is what a plan depends on.
 type Options struct {
 	layout.Options
@@ -52,9 +58,10 @@ type compiler struct {
 	results []int // results of each kernel, left-out ones included
 	bound   map[NodeKey]int
 	packs   map[packKey]int // index into plan.Packed
-	steps   int             // of all programs so far
-	tables  *budget.Budget  // of kernels so far
-	work    *workOf         // of the executable as it was given
+	layouts map[layoutKey]int
+	steps   int            // of all programs so far
+	tables  *budget.Budget // of kernels so far
+	work    *workOf        // of the executable as it was given
 
 	writers     []int                   // static writers of every tensor
 	nodeWritten []bool                  // tensors that a node writes
@@ -82,15 +89,16 @@ func Compile(ctx context.Context, exe *graph.Executable, opts Options, room *bud
 		laid, from, summary = layout.Choose(exe, opts.Options)
 	}
 	c := &compiler{
-		ctx:    ctx,
-		work:   work,
-		exe:    laid,
-		from:   from,
-		opts:   opts,
-		plan:   &Plan{Name: exe.Name, Threads: opts.Threads, Layout: summary},
-		bound:  map[NodeKey]int{},
-		tables: room,
-		packs:  map[packKey]int{},
+		ctx:     ctx,
+		work:    work,
+		exe:     laid,
+		from:    from,
+		opts:    opts,
+		plan:    &Plan{Name: exe.Name, Threads: opts.Threads, Layout: summary},
+		bound:   map[NodeKey]int{},
+		tables:  room,
+		packs:   map[packKey]int{},
+		layouts: map[layoutKey]int{},
 	}
 	c.survey()
 	c.bindDerived()
@@ -269,8 +277,16 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 		}
 		if bytes := packer.Packed(operand); bytes > 0 {
 			packer.UsePacked(operand)
-			c.packs[packKey{i, operand}] = len(c.plan.Packed)
-			c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Graph: g, Node: n, Source: c.from.Of(g, n), Operand: operand, Bytes: int64(bytes)})
+			layout := layoutKey{t, packer.Packing(operand)}
+			at, ok := c.layouts[layout]
+			if !ok {
+				at = len(c.plan.Packed)
+				c.layouts[layout] = at
+				c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Bytes: int64(bytes)})
+			}
+			c.packs[packKey{i, operand}] = at
+			k := &c.plan.Packed[at]
+			k.Readers = append(k.Readers, PackReader{Graph: g, Node: n, Source: c.from.Of(g, n), Operand: operand})
 		}
 	}
 	return i, nil

@@ -49,14 +49,20 @@ type Persistent struct {
 	Borrowed bool
 }
 
-// Packed is one operand of one node, kept in the layout its kernel asks for.
+// Packed is a copy of a tensor in the layout that kernels ask for. Operands whose
+// kernels want the same layout, in whatever graphs and programs they are, have it in common.
 type Packed struct {
 	Tensor  graph.TensorID // the constant or persistent tensor it is made from
+	Bytes   int64
+	Readers []PackReader // the operands that it is kept for, at least one; the kernel of the first packs it
+}
+
+// PackReader is an operand of a node that comes packed.
+type PackReader struct {
 	Graph   graph.GraphID
 	Node    int // index into the graph's nodes, as the engine keeps them
 	Source  int // the node of the executable that it comes from
 	Operand int
-	Bytes   int64
 }
 
 // Program is the plan of one program.
@@ -178,7 +184,14 @@ func (p *Plan) WriteTo(w io.Writer) (int64, error) {
 		b.WriteByte('\n')
 	}
 	for i, k := range p.Packed {
-		fmt.Fprintf(&b, "packed %d: t%d for operand %d of node %d in graph %d, %d B\n", i, k.Tensor, k.Operand, k.Source, k.Graph, k.Bytes)
+		fmt.Fprintf(&b, "packed %d: t%d, %d B, for", i, k.Tensor, k.Bytes)
+		for n, r := range k.Readers {
+			if n > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, " operand %d of node %d in graph %d", r.Operand, r.Source, r.Graph)
+		}
+		b.WriteByte('\n')
 	}
 	for i := range p.Programs {
 		p.Programs[i].write(&b)

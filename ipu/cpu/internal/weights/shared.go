@@ -170,8 +170,9 @@ func (m *Shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel
 		}
 	}
 	for i := range m.Plan.Packed {
-		k := &m.Plan.Packed[i]
-		kernels[m.Bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer).UsePacked(k.Operand)
+		for _, r := range m.Plan.Packed[i].Readers {
+			kernels[m.Bound[plan.NodeKey{Graph: r.Graph, Node: r.Node}]].(tensor.Packer).UsePacked(r.Operand)
+		}
 	}
 	return kernels, nil
 }
@@ -238,14 +239,14 @@ func (m *Shared) PackConstants(kernels []tensor.Kernel, pool *workers.Pool, unus
 		m.packs[i] = mem[:k.Bytes:k.Bytes]
 		mem = mem[align.Up(k.Bytes):]
 		j := packJob{packer: m.Packer(kernels, i), dst: m.packs[i], src: m.aligned(int(k.Tensor))}
-		if unused != nil && only[k.Tensor] {
+		if unused != nil && only[k.Tensor] == 1 {
 			data := m.Exe.Tensors[k.Tensor].Data
 			j.after = func() { unused(data) }
 		}
 		task.packs = append(task.packs, j)
 	}
 	pool.Run(&task, len(task.packs))
-	if unused != nil { // again: to read one constant brings in some of its neighbours
+	if unused != nil { // again: to read one constant brings in some of its neighbours; and those that are packed twice
 		for _, data := range m.spans(only) {
 			unused(data)
 		}
@@ -254,11 +255,14 @@ func (m *Shared) PackConstants(kernels []tensor.Kernel, pool *workers.Pool, unus
 	return nil
 }
 
-// packedOnly returns the constants that only kernels' own layouts are made from.
-func (m *Shared) packedOnly() map[graph.TensorID]bool {
-	only := map[graph.TensorID]bool{}
+// packedOnly returns the constants that only kernels' own layouts are made from,
+// with the number of these.
+func (m *Shared) packedOnly() map[graph.TensorID]int {
+	only := map[graph.TensorID]int{}
 	for _, k := range m.Plan.Packed {
-		only[k.Tensor] = m.Exe.Tensors[k.Tensor].Const
+		if m.Exe.Tensors[k.Tensor].Const {
+			only[k.Tensor]++
+		}
 	}
 	for i := range m.Plan.Programs {
 		for _, s := range m.Plan.Programs[i].Steps {
@@ -274,11 +278,11 @@ func (m *Shared) packedOnly() map[graph.TensorID]bool {
 
 // spans returns the memory of constants, in one piece where they follow each
 // other: neighbours share pages.
-func (m *Shared) spans(of map[graph.TensorID]bool) [][]byte {
+func (m *Shared) spans(of map[graph.TensorID]int) [][]byte {
 	var all [][]byte
 	for i := range m.Exe.Tensors {
 		data := m.Exe.Tensors[i].Data
-		if !of[graph.TensorID(i)] || len(data) == 0 {
+		if of[graph.TensorID(i)] == 0 || len(data) == 0 {
 			continue
 		}
 		if n := len(all); n > 0 {
@@ -301,17 +305,17 @@ func (m *Shared) Constant(i int) []byte {
 	return m.aligned(i)
 }
 
-// PackedConstant returns operand i of Plan.Packed, a constant, as its kernel wants it.
+// PackedConstant returns copy i of Plan.Packed, of a constant.
 func (m *Shared) PackedConstant(i int) []byte {
 	m.packing.Lock()
 	defer m.packing.Unlock()
 	return m.packs[i]
 }
 
-// Packer returns, of an engine's kernels, the one that wants operand i of Plan.Packed packed.
+// Packer returns, of an engine's kernels, the first that wants copy i of Plan.Packed.
 func (m *Shared) Packer(kernels []tensor.Kernel, i int) Packer {
-	k := &m.Plan.Packed[i]
-	return Packer{kernels[m.Bound[plan.NodeKey{Graph: k.Graph, Node: k.Node}]].(tensor.Packer), k.Operand}
+	r := &m.Plan.Packed[i].Readers[0]
+	return Packer{kernels[m.Bound[plan.NodeKey{Graph: r.Graph, Node: r.Node}]].(tensor.Packer), r.Operand}
 }
 
 // aligned is constant with the lock held.

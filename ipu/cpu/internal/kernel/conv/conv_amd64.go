@@ -93,6 +93,21 @@ func (c *vectorConv) Packed(i int) int {
 	return c.weightBytes()
 }
 
+// Packing implements [Packer].
+func (c *vectorConv) Packing(int) tensor.Packing {
+	if c.form == convByMaps {
+		return MapsPacking(c.lanes, c.Group, c.Maps, c.depth)
+	}
+	return tensor.PackingOf("rows of output channels", c.Group, c.Maps, c.depth, c.blocks)
+}
+
+// MapsPacking describes weights of float32 of which those of two vectors of output
+// channels follow each other by product, those of the channels together: what convolutions
+// of planes and those in blocks read.
+func MapsPacking(lanes, groups, maps, depth int) tensor.Packing {
+	return tensor.PackingOf("vectors of output channels", lanes, groups, maps, depth)
+}
+
 // UsePacked implements [Packer].
 func (c *vectorConv) UsePacked(int) { c.packed = true }
 

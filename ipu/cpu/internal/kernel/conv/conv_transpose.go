@@ -99,6 +99,11 @@ func (k *convTranspose[T]) Pack(_ int, dst, src []byte) {
 	}
 }
 
+// Packing implements [Packer].
+func (k *convTranspose[T]) Packing(int) tensor.Packing {
+	return tensor.PackingOf("transposed", tensor.ElementSize[T](), k.Group, k.Channels, k.Maps*k.window)
+}
+
 // UsePacked implements [Packer].
 func (k *convTranspose[T]) UsePacked(int) { k.packed = true }
 

@@ -146,6 +146,11 @@ func (t *product[T]) Pack(_ int, dst, src []byte) {
 	}
 }
 
+// Packing implements [Packer].
+func (t *product[T]) Packing(int) tensor.Packing {
+	return tensor.PackingOf("panels", tensor.ElementSize[T](), t.matrices(), t.k, t.n, t.b.Row, t.b.Col)
+}
+
 // UsePacked implements [Packer].
 func (t *product[T]) UsePacked(int) { t.packed = true }
 

@@ -111,6 +111,9 @@ func (k *plainBlockedConv) Packed(i int) int {
 // Pack implements [Packer].
 func (k *plainBlockedConv) Pack(i int, dst, src []byte) { k.inner.(tensor.Packer).Pack(i, dst, src) }
 
+// Packing implements [Packer].
+func (k *plainBlockedConv) Packing(i int) tensor.Packing { return k.inner.(tensor.Packer).Packing(i) }
+
 // InPlace implements [InPlacer].
 func (k *plainBlockedConv) InPlace(i int) bool { return i == 3 }
 

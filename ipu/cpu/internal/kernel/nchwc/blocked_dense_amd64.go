@@ -214,6 +214,15 @@ func (d *blockedDense) Windows() bool { return d.xAt < 0 }
 // InPlace implements [InPlacer].
 func (d *blockedDense) InPlace(i int) bool { return i == 3 }
 
+// Packing implements [Packer]: the layout that convolutions of planes want.
+func (d *blockedDense) Packing(int) tensor.Packing {
+	p := conv.MapsPacking(d.lanes, d.Group, d.Maps, d.depth)
+	if d.half {
+		p = vec.HalfPacking(graph.F16, p)
+	}
+	return p
+}
+
 // UsePacked implements [Packer].
 func (d *blockedDense) UsePacked(int) { d.weights = true }
 

@@ -136,6 +136,15 @@ func (d *blockedDepthwise) Windows() bool { return true }
 // InPlace implements [InPlacer].
 func (d *blockedDepthwise) InPlace(i int) bool { return i == 3 }
 
+// Packing implements [Packer].
+func (d *blockedDepthwise) Packing(int) tensor.Packing {
+	p := tensor.PackingOf("taps of blocks", d.lanes, d.Group, d.taps)
+	if d.half {
+		p = vec.HalfPacking(graph.F16, p)
+	}
+	return p
+}
+
 // UsePacked implements [Packer].
 func (d *blockedDepthwise) UsePacked(int) { d.weights = true }
 

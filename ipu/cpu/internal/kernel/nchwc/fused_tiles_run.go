@@ -360,6 +360,25 @@ func (c *fusedTiles) Pack(i int, dst, src []byte) {
 	}
 }
 
+// Packing implements [Packer].
+func (c *fusedTiles) Packing(i int) tensor.Packing {
+	k := &c.packed[i]
+	all := tensor.PackingOf("groups of blocks", k.bytes)
+	done := 0
+	for _, p := range c.tiles {
+		if p.group != done {
+			continue
+		}
+		one := c.kernels[0][p.shape][k.member].(tensor.Packer).Packing(k.operand)
+		if len(k.groups) == 1 {
+			return one
+		}
+		all += tensor.PackingOf("", k.groups[done].at, k.src[done].at, k.src[done].bytes) + " " + one
+		done++
+	}
+	return all
+}
+
 // UsePacked implements [Packer].
 func (c *fusedTiles) UsePacked(i int) {
 	k := &c.packed[i]

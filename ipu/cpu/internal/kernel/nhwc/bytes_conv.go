@@ -269,6 +269,11 @@ func (c *nhwcConv) Packed(i int) int {
 	return c.weightBytes()
 }
 
+// Packing implements [Packer].
+func (c *nhwcConv) Packing(int) tensor.Packing {
+	return tensor.PackingOf("tiles of bytes", c.Group, c.Maps, c.Channels, c.Kernel[1], c.Kernel[2], int(c.wFlip))
+}
+
 // UsePacked implements [Packer].
 func (c *nhwcConv) UsePacked(int) { c.packed = true }
 

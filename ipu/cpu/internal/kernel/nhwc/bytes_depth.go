@@ -150,6 +150,11 @@ func (c *nhwcDepthwise) Packed(i int) int {
 	return c.weightBytes()
 }
 
+// Packing implements [Packer].
+func (c *nhwcDepthwise) Packing(int) tensor.Packing {
+	return tensor.PackingOf("chunks of bytes", c.Columns, c.xPixel, c.Kernel[1], c.Kernel[2], c.Stride[1], c.Stride[2], c.groups, c.outs, int(c.wFlip))
+}
+
 // UsePacked implements [Packer].
 func (c *nhwcDepthwise) UsePacked(int) { c.packed = true }
 

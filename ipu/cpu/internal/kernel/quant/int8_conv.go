@@ -232,6 +232,15 @@ func (c *int8Conv) Packed(i int) int {
 	return c.weightBytes()
 }
 
+// Packing implements [Packer].
+func (c *int8Conv) Packing(int) tensor.Packing {
+	along := 0
+	if c.along {
+		along = 1
+	}
+	return tensor.PackingOf("rows of bytes", int(c.way), c.Columns, c.Channels, c.Kernel[1], c.Kernel[2], along, c.pitch, int(c.wFlip))
+}
+
 // UsePacked implements [Packer].
 func (c *int8Conv) UsePacked(int) { c.packed = true }
 

@@ -113,6 +113,11 @@ func (t *int8MatMul) Pack(_ int, dst, src []byte) {
 	}
 }
 
+// Packing implements [Packer].
+func (t *int8MatMul) Packing(int) tensor.Packing {
+	return tensor.PackingOf("panels of bytes", int(t.way), t.bCount, t.k, t.n, int(t.bFlip))
+}
+
 // UsePacked implements [Packer].
 func (t *int8MatMul) UsePacked(int) { t.packed = true }
 

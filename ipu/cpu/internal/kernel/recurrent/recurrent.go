@@ -224,6 +224,14 @@ func packTurns[T tensor.Float](dst []T, one, of int, b gemm.Matrix[T], k, n int)
 	}
 }
 
+// Packing implements [Packer].
+func (k *recurrent[T]) Packing(i int) tensor.Packing {
+	if i == recurrentW {
+		return tensor.PackingOf("gates of W", tensor.ElementSize[T](), k.gates*k.dirs, k.input, k.hidden)
+	}
+	return tensor.PackingOf("gates of R", tensor.ElementSize[T](), int(k.kind), k.dirs, k.hidden)
+}
+
 // UsePacked implements [Packer].
 func (k *recurrent[T]) UsePacked(i int) {
 	switch i {

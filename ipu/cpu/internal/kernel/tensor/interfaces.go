@@ -1,6 +1,10 @@
 package tensor
 
-import "github.com/popefgen/popefgen/ipu/graph"
+import (
+	"strconv"
+
+	"github.com/popefgen/popefgen/ipu/graph"
+)
 
 // Kernel computes one node. A Kernel belongs to one engine, which runs it at
 // most once at a time, so it may keep state of the current run in its fields.
@@ -29,8 +33,28 @@ type Packer interface {
 	// the same node in other engines use what this one packed, and several
 	// operands may be packed at the same time.
 	Pack(i int, dst, src []byte)
+	// Packing describes the layout of a packed operand i: where two kernels
+	// have equal packings of operands of the same bytes, Pack of either writes
+	// the same bytes, so that one packed copy serves both.
+	Packing(i int) Packing
 	// UsePacked tells, before the first Run, that operand i will come packed.
 	UsePacked(i int)
+}
+
+// Packing is a description of a layout in which a kernel wants an operand, with all
+// that the bytes depend on besides the operand's own: equal descriptions are of
+// equal layouts.
+type Packing string
+
+// PackingOf returns the description of a layout that has a name, which only kernels
+// that pack in the same way use, and depends on some numbers.
+func PackingOf(name string, numbers ...int) Packing {
+	b := make([]byte, 0, len(name)+8*len(numbers))
+	b = append(b, name...)
+	for _, n := range numbers {
+		b = strconv.AppendInt(append(b, ' '), int64(n), 10)
+	}
+	return Packing(b)
 }
 
 // InPlacer is a Kernel that may compute in place: write result 0 over the memory of

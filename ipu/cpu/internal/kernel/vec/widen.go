@@ -122,6 +122,26 @@ func (w *widening) Pack(i int, dst, src []byte) {
 	}
 }
 
+// Packing implements [Packer].
+func (w *widening) Packing(i int) tensor.Packing {
+	p, ok := w.kernel.(tensor.Packer)
+	own := ok && p.Packed(i) > 0
+	t := w.in[i]
+	switch {
+	case !own:
+		return HalfPacking(t.dtype, "")
+	case t.dtype == graph.Invalid:
+		return p.Packing(i)
+	}
+	return HalfPacking(t.dtype, p.Packing(i))
+}
+
+// HalfPacking describes the layout of an operand of half precision that comes converted to
+// float32, in the layout of the operator on float32.
+func HalfPacking(t graph.DType, of tensor.Packing) tensor.Packing {
+	return tensor.PackingOf("widened", int(t)) + " " + of
+}
+
 // UsePacked implements [Packer].
 func (w *widening) UsePacked(i int) {
 	if p, ok := w.kernel.(tensor.Packer); ok && p.Packed(i) > 0 {
