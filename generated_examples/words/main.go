@@ -1,6 +1,6 @@
 // Command words invents English words, letter by letter, with a recurrent
-// network whose state the caller feeds back: hidden and cell state that come
-// out of one request go into the next, without being copied.
+// network whose state a stream keeps: hidden and cell state that come out of one
+// request go into the next, without being copied.
 //
 //	go run ./generated_examples/words                       # twelve words
 //	go run ./generated_examples/words -begin pop -words 5   # five that begin with "pop"
@@ -22,7 +22,7 @@ import (
 )
 
 //go:generate go tool popefgen compile words.onnx -o letters/words.popef --quiet
-//go:generate go tool popefgen generate -m letters/words.popef -o letters -p letters --embed
+//go:generate go tool popefgen generate -m letters/words.popef -o letters -p letters --embed --state hidden_out=hidden --state cell_out=cell
 
 func main() {
 	var o options
@@ -56,7 +56,10 @@ func run(w io.Writer, o options) error {
 		return err
 	}
 	defer r.Close()
-	m := newWriter(r, rand.New(rand.NewPCG(o.seed, 0)), o.temperature)
+	m, err := newWriter(r, rand.New(rand.NewPCG(o.seed, 0)), o.temperature)
+	if err != nil {
+		return err
+	}
 	start := time.Now()
 	for range o.words {
 		word, err := m.word(o.begin)
@@ -71,57 +74,34 @@ func run(w io.Writer, o options) error {
 	return nil
 }
 
-// writer invents words with two sets of state that change places: what one
-// request writes, the next one reads.
+// writer invents words with a stream.
 type writer struct {
-	r           *letters.Runner
+	stream      *letters.Stream
 	rng         *rand.Rand
 	temperature float64
-	in          [2]letters.Inputs
-	out         [2]letters.Outputs
-	turn        int
+	in          *letters.StreamInputs
+	out         *letters.StreamOutputs
 	steps       int
 }
 
-func newWriter(r *letters.Runner, rng *rand.Rand, temperature float64) *writer {
-	m := &writer{r: r, rng: rng, temperature: temperature}
-	letter, next := new(letters.Letter), new(letters.Next)
-	var hidden [2]letters.Hidden
-	var cell [2]letters.Cell
-	for i := range 2 {
-		m.in[i] = letters.Inputs{Letter: letter, Hidden: &hidden[i], Cell: &cell[i]}
-	}
-	for i := range 2 {
-		// The state that goes in and the state that comes out have types of
-		// their own; a flat view of one serves as the other.
-		h, errH := letters.HiddenOutFrom(hidden[1-i].Flat())
-		c, errC := letters.CellOutFrom(cell[1-i].Flat())
-		if errH != nil || errC != nil {
-			panic("the state that comes out is not of the size that goes in")
-		}
-		m.out[i] = letters.Outputs{Next: next, HiddenOut: h, CellOut: c}
-	}
-	return m
+func newWriter(r *letters.Runner, rng *rand.Rand, temperature float64) (*writer, error) {
+	s, err := r.NewStream()
+	return &writer{stream: s, rng: rng, temperature: temperature, in: letters.NewStreamInputs(), out: letters.NewStreamOutputs()}, err
 }
 
 // step feeds one letter (1 to 26; 0 begins a word) and leaves the
-// probabilities of the next one in Next.
+// probabilities of the next one in out.Next.
 func (m *writer) step(letter int32) error {
-	in, out := &m.in[m.turn], &m.out[m.turn]
-	in.Letter.Data[0][0] = letter
-	if err := m.r.Run(context.Background(), in, out); err != nil {
-		return err
-	}
-	m.turn = 1 - m.turn
+	m.in.Letter.Data[0][0] = letter
 	m.steps++
-	return nil
+	return m.stream.Run(context.Background(), m.in, m.out)
 }
 
 // word invents one word that begins with the given letters.
 func (m *writer) word(begin string) (string, error) {
-	in := &m.in[m.turn]
-	clear(in.Hidden.Flat())
-	clear(in.Cell.Flat())
+	if err := m.stream.Reset(); err != nil {
+		return "", err
+	}
 	if err := m.step(0); err != nil {
 		return "", err
 	}
@@ -151,7 +131,7 @@ func (m *writer) word(begin string) (string, error) {
 
 // sample draws the next letter by its probability, sharpened by the temperature.
 func (m *writer) sample() int32 {
-	p := m.out[0].Next.Flat()
+	p := m.out.Next.Flat()
 	var weights [27]float64
 	total := 0.0
 	for i := range weights {

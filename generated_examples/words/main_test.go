@@ -25,20 +25,20 @@ func TestRun(t *testing.T) {
 	require.ErrorContains(t, run(&b, options{words: 1}), "-temperature")
 }
 
-// TestState shows that the state matters and is the caller's: the same
+// TestState shows that the state matters and that Reset ends it: the same
 // letters give the same probabilities again, and without their history others.
 func TestState(t *testing.T) {
 	r, err := letters.Open(context.Background())
 	require.NoError(t, err)
 	defer r.Close()
-	m := newWriter(r, rand.New(rand.NewPCG(1, 1)), 1)
+	m, err := newWriter(r, rand.New(rand.NewPCG(1, 1)), 1)
+	require.NoError(t, err)
 	after := func(letters ...int32) []float32 {
-		clear(m.in[m.turn].Hidden.Flat())
-		clear(m.in[m.turn].Cell.Flat())
+		require.NoError(t, m.stream.Reset())
 		for _, l := range letters {
 			require.NoError(t, m.step(l))
 		}
-		return append([]float32{}, m.out[0].Next.Flat()...)
+		return append([]float32{}, m.out.Next.Flat()...)
 	}
 	qu := after(0, 'q'-'a'+1)
 	require.Equal(t, qu, after(0, 'q'-'a'+1))
@@ -50,7 +50,8 @@ func TestNoAllocation(t *testing.T) {
 	r, err := letters.Open(context.Background())
 	require.NoError(t, err)
 	defer r.Close()
-	m := newWriter(r, rand.New(rand.NewPCG(1, 1)), 1)
+	m, err := newWriter(r, rand.New(rand.NewPCG(1, 1)), 1)
+	require.NoError(t, err)
 	require.Zero(t, testing.AllocsPerRun(100, func() { err = m.step(1) }))
 	require.NoError(t, err)
 }

@@ -59,12 +59,10 @@ const (
 
 // The tensors' names in the model file, where they are called anchors.
 const (
-	AnchorLetter    = "letter"
-	AnchorHidden    = "hidden"
-	AnchorCell      = "cell"
-	AnchorNext      = "next"
-	AnchorHiddenOut = "hidden_out"
-	AnchorCellOut   = "cell_out"
+	AnchorLetter = "letter"
+	AnchorHidden = "hidden"
+	AnchorCell   = "cell"
+	AnchorNext   = "next"
 )
 
 // Letter is the input "letter": S32 [1 1], 4 bytes.
@@ -82,7 +80,7 @@ func LetterFrom(flat []int32) (*Letter, error) {
 	return genrt.From[Letter](AnchorLetter, flat)
 }
 
-// Hidden is the input "hidden": F32 [1 1 128], 512 bytes.
+// Hidden is the input and the output "hidden": F32 [1 1 128], 512 bytes.
 type Hidden struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
@@ -98,7 +96,7 @@ func HiddenFrom(flat []float32) (*Hidden, error) {
 	return genrt.From[Hidden](AnchorHidden, flat)
 }
 
-// Cell is the input "cell": F32 [1 1 128], 512 bytes.
+// Cell is the input and the output "cell": F32 [1 1 128], 512 bytes.
 type Cell struct{ Data [1][1][128]float32 }
 
 // Flat returns the tensor's elements in row-major order, as a slice of its memory.
@@ -128,38 +126,6 @@ func NextFrom(flat []float32) (*Next, error) {
 	return genrt.From[Next](AnchorNext, flat)
 }
 
-// HiddenOut is the output "hidden_out": F32 [1 1 128], 512 bytes.
-type HiddenOut struct{ Data [1][1][128]float32 }
-
-// Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *HiddenOut) Flat() []float32 { return genrt.Flat[float32](t) }
-
-// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
-// into the tensor, where for _, row := range t.Data would copy it.
-func (t *HiddenOut) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
-
-// HiddenOutFrom returns flat, which must have exactly 128 elements, as a *HiddenOut that shares
-// its memory.
-func HiddenOutFrom(flat []float32) (*HiddenOut, error) {
-	return genrt.From[HiddenOut](AnchorHiddenOut, flat)
-}
-
-// CellOut is the output "cell_out": F32 [1 1 128], 512 bytes.
-type CellOut struct{ Data [1][1][128]float32 }
-
-// Flat returns the tensor's elements in row-major order, as a slice of its memory.
-func (t *CellOut) Flat() []float32 { return genrt.Flat[float32](t) }
-
-// Rows returns an iterator over the first dimension: for i, row := range t.Rows(). Each row is a pointer
-// into the tensor, where for _, row := range t.Data would copy it.
-func (t *CellOut) Rows() iter.Seq2[int, *[1][128]float32] { return genrt.Rows(t.Data[:]) }
-
-// CellOutFrom returns flat, which must have exactly 128 elements, as a *CellOut that shares its
-// memory.
-func CellOutFrom(flat []float32) (*CellOut, error) {
-	return genrt.From[CellOut](AnchorCellOut, flat)
-}
-
 // Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it.
 type Inputs struct {
 	Letter *Letter // "letter": S32 [1 1]
@@ -178,17 +144,17 @@ func NewInputs() *Inputs {
 
 // Outputs points to the tensors that a run fills. No field may be nil.
 type Outputs struct {
-	Next      *Next      // "next": F32 [1 1 27]
-	HiddenOut *HiddenOut // "hidden_out": F32 [1 1 128]
-	CellOut   *CellOut   // "cell_out": F32 [1 1 128]
+	Next   *Next   // "next": F32 [1 1 27]
+	Hidden *Hidden // "hidden_out": F32 [1 1 128]
+	Cell   *Cell   // "cell_out": F32 [1 1 128]
 }
 
 // NewOutputs returns Outputs with new tensors, all zeros.
 func NewOutputs() *Outputs {
 	return &Outputs{
-		Next:      new(Next),
-		HiddenOut: new(HiddenOut),
-		CellOut:   new(CellOut),
+		Next:   new(Next),
+		Hidden: new(Hidden),
+		Cell:   new(Cell),
 	}
 }
 
@@ -207,9 +173,9 @@ type ports struct {
 		Cell   genrt.Input[Cell]
 	}
 	out struct {
-		Next      genrt.Output[Next]
-		HiddenOut genrt.Output[HiddenOut]
-		CellOut   genrt.Output[CellOut]
+		Next   genrt.Output[Next]
+		Hidden genrt.Output[Hidden]
+		Cell   genrt.Output[Cell]
 	}
 }
 
@@ -256,8 +222,8 @@ func Open(ctx context.Context, opts ...rt.RunnerOption) (*Runner, error) {
 			{Anchor: 1, Stream: &p.in.Hidden},
 			{Anchor: 2, Stream: &p.in.Cell},
 			{Anchor: 3, Stream: &p.out.Next},
-			{Anchor: 4, Stream: &p.out.HiddenOut},
-			{Anchor: 5, Stream: &p.out.CellOut},
+			{Anchor: 4, Stream: &p.out.Hidden},
+			{Anchor: 5, Stream: &p.out.Cell},
 		}
 	}
 	bind := func(replica, slot int) {
@@ -368,8 +334,8 @@ func (p *ports) bind(in *Inputs, out *Outputs) {
 	p.in.Hidden.Bind(in.Hidden)
 	p.in.Cell.Bind(in.Cell)
 	p.out.Next.Bind(out.Next)
-	p.out.HiddenOut.Bind(out.HiddenOut)
-	p.out.CellOut.Bind(out.CellOut)
+	p.out.Hidden.Bind(out.Hidden)
+	p.out.Cell.Bind(out.Cell)
 }
 
 // check returns an error that says which pointer is nil.
@@ -392,12 +358,168 @@ func (r *Runner) check(in *Inputs, out *Outputs) error {
 	if out.Next == nil {
 		return &rt.NilAnchorError{Field: "Outputs.Next", Anchor: AnchorNext}
 	}
-	if out.HiddenOut == nil {
-		return &rt.NilAnchorError{Field: "Outputs.HiddenOut", Anchor: AnchorHiddenOut}
+	if out.Hidden == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Hidden", Anchor: "hidden_out"}
 	}
-	if out.CellOut == nil {
-		return &rt.NilAnchorError{Field: "Outputs.CellOut", Anchor: AnchorCellOut}
+	if out.Cell == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Cell", Anchor: "cell_out"}
 	}
+	return nil
+}
+
+// State points to what a stream keeps from one request to the next. No field may be nil.
+type State struct {
+	Hidden *Hidden // "hidden_out": F32 [1 1 128]
+	Cell   *Cell   // "cell_out": F32 [1 1 128]
+}
+
+// NewState returns State with new tensors, all zeros.
+func NewState() *State {
+	return &State{
+		Hidden: new(Hidden),
+		Cell:   new(Cell),
+	}
+}
+
+// StreamInputs points to what a request to a stream reads: Inputs without the state.
+type StreamInputs struct {
+	Letter *Letter // "letter": S32 [1 1]
+}
+
+// NewStreamInputs returns StreamInputs with new tensors, all zeros.
+func NewStreamInputs() *StreamInputs {
+	return &StreamInputs{
+		Letter: new(Letter),
+	}
+}
+
+// StreamOutputs points to what a request to a stream fills: Outputs without the state.
+type StreamOutputs struct {
+	Next *Next // "next": F32 [1 1 27]
+}
+
+// NewStreamOutputs returns StreamOutputs with new tensors, all zeros.
+func NewStreamOutputs() *StreamOutputs {
+	return &StreamOutputs{
+		Next: new(Next),
+	}
+}
+
+// Stream runs the model on one request after the other, each of which begins with the state in which the last
+// one ended. It keeps the state in two sets of memory, which change places: nothing is copied. One goroutine
+// at a time may use it; any number of streams of a runner may be used at the same time.
+type Stream struct {
+	r     *Runner
+	turns genrt.Turns
+	state [2]State
+}
+
+// checkState returns an error that says which pointer is nil.
+func checkState(s *State) error {
+	if s == nil {
+		return &rt.NilAnchorError{Field: "State"}
+	}
+	if s.Hidden == nil {
+		return &rt.NilAnchorError{Field: "State.Hidden", Anchor: AnchorHidden}
+	}
+	if s.Cell == nil {
+		return &rt.NilAnchorError{Field: "State.Cell", Anchor: AnchorCell}
+	}
+	return nil
+}
+
+// NewStream returns a stream whose state is all zeros. It needs no device of its own: its requests go to whichever
+// replica is free. Close it when it is no longer needed.
+func (r *Runner) NewStream() (*Stream, error) {
+	s := &Stream{r: r}
+	if err := s.turns.Open(&r.core, 1, 2); err != nil {
+		return nil, err
+	}
+	for i := range s.state {
+		s.state[i] = *NewState()
+	}
+	return s, nil
+}
+
+// Run computes out from in and the stream's state, which is then that in which this request ended. If it fails the
+// state stays as it was: the request can be made again. It returns rt.ErrConcurrent if another call uses the stream
+// at the same time. It allocates nothing.
+func (s *Stream) Run(ctx context.Context, in *StreamInputs, out *StreamOutputs) error {
+	if in == nil {
+		return s.turns.NilAnchor(&rt.NilAnchorError{Field: "StreamInputs"})
+	}
+	if out == nil {
+		return s.turns.NilAnchor(&rt.NilAnchorError{Field: "StreamOutputs"})
+	}
+	now, next, err := s.turns.Begin()
+	if err != nil {
+		return err
+	}
+	defer s.turns.End()
+	err = s.r.Run(ctx, &Inputs{
+		Letter: in.Letter,
+		Hidden: s.state[now].Hidden,
+		Cell:   s.state[now].Cell,
+	}, &Outputs{
+		Next:   out.Next,
+		Hidden: s.state[next].Hidden,
+		Cell:   s.state[next].Cell,
+	})
+	if err == nil {
+		s.turns.Swap()
+	}
+	return err
+}
+
+// Reset makes the state all zeros, as that of a new stream is.
+func (s *Stream) Reset() error {
+	now, _, err := s.turns.Begin()
+	if err != nil {
+		return err
+	}
+	defer s.turns.End()
+	clear(s.state[now].Hidden.Flat())
+	clear(s.state[now].Cell.Flat())
+	return nil
+}
+
+// State copies the state to into, with which SetState can go on later, in any stream.
+func (s *Stream) State(into *State) error {
+	if err := checkState(into); err != nil {
+		return s.turns.NilAnchor(err)
+	}
+	now, _, err := s.turns.Begin()
+	if err != nil {
+		return err
+	}
+	defer s.turns.End()
+	*into.Hidden = *s.state[now].Hidden
+	*into.Cell = *s.state[now].Cell
+	return nil
+}
+
+// SetState copies the state from from, so that the next request begins with it.
+func (s *Stream) SetState(from *State) error {
+	if err := checkState(from); err != nil {
+		return s.turns.NilAnchor(err)
+	}
+	now, _, err := s.turns.Begin()
+	if err != nil {
+		return err
+	}
+	defer s.turns.End()
+	*s.state[now].Hidden = *from.Hidden
+	*s.state[now].Cell = *from.Cell
+	return nil
+}
+
+// Close ends the stream and forgets its state; the runner stays open. It may be called twice. It returns
+// rt.ErrConcurrent while another call uses the stream.
+func (s *Stream) Close() error {
+	if err := s.turns.Close(); err != nil {
+		return err
+	}
+	s.state = [2]State{}
 	return nil
 }
 
@@ -434,7 +556,7 @@ func (r *Queues) Enqueue(ctx context.Context, in *Inputs, out *Outputs) (rt.Tick
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.Enqueue(ctx, genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.HiddenOut), genrt.Bytes(out.CellOut))
+	return r.core.Enqueue(ctx, genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.Hidden), genrt.Bytes(out.Cell))
 }
 
 // TryEnqueue is Enqueue without waiting: it returns rt.ErrQueueFull while a queue is full.
@@ -442,7 +564,7 @@ func (r *Queues) TryEnqueue(in *Inputs, out *Outputs) (rt.Ticket, error) {
 	if err := r.check(in, out); err != nil {
 		return rt.Ticket{}, r.core.NilAnchor(err)
 	}
-	return r.core.TryEnqueue(genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.HiddenOut), genrt.Bytes(out.CellOut))
+	return r.core.TryEnqueue(genrt.Bytes(in.Letter), genrt.Bytes(in.Hidden), genrt.Bytes(in.Cell), genrt.Bytes(out.Next), genrt.Bytes(out.Hidden), genrt.Bytes(out.Cell))
 }
 
 // Flush completes a batch that is enqueued in part with zeros, whose results are dropped; if there is none,
@@ -493,11 +615,11 @@ func (r *Queues) check(in *Inputs, out *Outputs) error {
 	if out.Next == nil {
 		return &rt.NilAnchorError{Field: "Outputs.Next", Anchor: AnchorNext}
 	}
-	if out.HiddenOut == nil {
-		return &rt.NilAnchorError{Field: "Outputs.HiddenOut", Anchor: AnchorHiddenOut}
+	if out.Hidden == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Hidden", Anchor: "hidden_out"}
 	}
-	if out.CellOut == nil {
-		return &rt.NilAnchorError{Field: "Outputs.CellOut", Anchor: AnchorCellOut}
+	if out.Cell == nil {
+		return &rt.NilAnchorError{Field: "Outputs.Cell", Anchor: "cell_out"}
 	}
 	return nil
 }

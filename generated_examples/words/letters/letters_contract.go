@@ -34,7 +34,7 @@ var spec = genrt.Spec{
 		{Name: "hidden", GoName: "Hidden", Role: genrt.RunInput, Bytes: 512},
 		{Name: "cell", GoName: "Cell", Role: genrt.RunInput, Bytes: 512},
 		{Name: "next", GoName: "Next", Role: genrt.RunOutput, Bytes: 108},
-		{Name: "hidden_out", GoName: "HiddenOut", Role: genrt.RunOutput, Bytes: 512},
-		{Name: "cell_out", GoName: "CellOut", Role: genrt.RunOutput, Bytes: 512},
+		{Name: "hidden_out", GoName: "Hidden", Role: genrt.RunOutput, Bytes: 512},
+		{Name: "cell_out", GoName: "Cell", Role: genrt.RunOutput, Bytes: 512},
 	},
 }

@@ -40,8 +40,8 @@ func Example() {
 		return
 	}
 	fmt.Println("Next", len(out.Next.Flat()), "elements")
-	fmt.Println("HiddenOut", len(out.HiddenOut.Flat()), "elements")
-	fmt.Println("CellOut", len(out.CellOut.Flat()), "elements")
+	fmt.Println("Hidden", len(out.Hidden.Flat()), "elements")
+	fmt.Println("Cell", len(out.Cell.Flat()), "elements")
 }
 
 // open returns a runner, and skips the test where there is no model or nothing that can run it.
@@ -103,8 +103,8 @@ func TestGolden(t *testing.T) {
 	memory.Add("hidden", genrt.Flat[byte](in.Hidden))
 	memory.Add("cell", genrt.Flat[byte](in.Cell))
 	memory.Add("next", genrt.Flat[byte](out.Next))
-	memory.Add("hidden_out", genrt.Flat[byte](out.HiddenOut))
-	memory.Add("cell_out", genrt.Flat[byte](out.CellOut))
+	memory.Add("hidden_out", genrt.Flat[byte](out.Hidden))
+	memory.Add("cell_out", genrt.Flat[byte](out.Cell))
 	outputs.Test(t, filepath.Join("testdata", "golden"), r.Session(), memory, func(ctx context.Context) error {
 		return r.Run(ctx, in, out)
 	})
@@ -236,32 +236,64 @@ func TestRowsAllocateNothing(t *testing.T) {
 			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
 		}
 	})
-	t.Run("HiddenOut", func(t *testing.T) {
-		tensor, n := new(HiddenOut), 0
-		allocated := testing.AllocsPerRun(5, func() {
-			n = 0
-			for i, row := range tensor.Rows() {
-				if row == &tensor.Data[i] {
-					n++
-				}
-			}
-		})
-		if n != len(tensor.Data) || allocated != 0 {
-			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+}
+
+// stream returns a new stream.
+func stream(t testing.TB) *Stream {
+	t.Helper()
+	s, err := open(t).NewStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	})
-	t.Run("CellOut", func(t *testing.T) {
-		tensor, n := new(CellOut), 0
-		allocated := testing.AllocsPerRun(5, func() {
-			n = 0
-			for i, row := range tensor.Rows() {
-				if row == &tensor.Data[i] {
-					n++
-				}
+	return s
+}
+
+// TestStream makes two requests, and after Reset, and after SetState, the second again: the
+// answers and states are the same as before.
+func TestStream(t *testing.T) {
+	ctx, s, check := context.Background(), stream(t), checked(t)
+	in := NewStreamInputs()
+	var out [3][2]*StreamOutputs
+	var state [3][2]*State
+	for k := range out {
+		for i := range out[k] {
+			if k == 2 && i == 0 {
+				check(s.SetState(state[0][0])) // in the place of the first request
+				continue
 			}
-		})
-		if n != len(tensor.Data) || allocated != 0 {
-			t.Errorf("Rows gives %d of %d rows and allocates %v times", n, len(tensor.Data), allocated)
+			out[k][i], state[k][i] = NewStreamOutputs(), NewState()
+			check(s.Run(ctx, in, out[k][i]))
+			check(s.State(state[k][i]))
 		}
-	})
+		check(s.Reset())
+	}
+	for k := range out {
+		for i := range out[k] {
+			if k == 2 && i == 0 {
+				continue
+			}
+			if string(genrt.Flat[byte](out[k][i].Next)) != string(genrt.Flat[byte](out[0][i].Next)) {
+				t.Errorf("Next of request %d is another in turn %d", i, k)
+			}
+			if string(genrt.Flat[byte](state[k][i].Hidden)) != string(genrt.Flat[byte](state[0][i].Hidden)) {
+				t.Errorf("Hidden after request %d is another in turn %d", i, k)
+			}
+			if string(genrt.Flat[byte](state[k][i].Cell)) != string(genrt.Flat[byte](state[0][i].Cell)) {
+				t.Errorf("Cell after request %d is another in turn %d", i, k)
+			}
+		}
+	}
+}
+
+func TestStreamAllocatesNothing(t *testing.T) {
+	ctx, s, check := context.Background(), stream(t), checked(t)
+	in, out := NewStreamInputs(), NewStreamOutputs()
+	if n := testing.AllocsPerRun(5, func() { check(s.Run(ctx, in, out)) }); n != 0 {
+		t.Errorf("Run of a stream allocates %v times", n)
+	}
 }
