@@ -22,7 +22,7 @@ var packageFlags = append([]cli.Flag{
 	&cli.BoolFlag{Name: "embed", Usage: "embed the model into the package; otherwise Open takes its path"},
 	&cli.StringSliceFlag{Name: "rename", Usage: "Go name of an anchor, `ANCHOR=GoName`; a stream handle stands for an anchor that shares its name"},
 	&cli.IntFlag{Name: "queue", Usage: "`N` submitted requests may wait", Value: gen.DefaultQueueDepth},
-	&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples, usually 0; the package then has RunSamples", DefaultText: "none does"},
+	&cli.IntFlag{Name: "batch-dim", Usage: "dimension `N` of every input and output counts samples, usually 0; the package then has RunSamples. A model that mixes samples is refused; of a Poplar executable it is your word that it does not", DefaultText: "none does"},
 	&cli.StringFlag{Name: "pack", Usage: "`INPUTS`, comma-separated, in whose rows sequences of different lengths share a run; the package then has RunPacked"},
 	&cli.IntFlag{Name: "pack-axis", Usage: "dimension `N` of them that counts positions; those before it count rows", Value: 1},
 	&cli.StringFlag{Name: "pack-mask", Usage: "the `INPUT` of --pack that is zero where a sequence is padding"},

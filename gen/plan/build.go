@@ -21,8 +21,8 @@ import (
 var ErrBuild = errors.New("no package can be generated")
 
 // Build decides everything about the package of model m, whose files have the
-// names d for themselves. It reads the
-// model's metadata and never its executable or data. Every mistake in the
+// names d for themselves. It reads the model's metadata, its executable only where samples
+// are told apart ([Options.BatchDim]), and never its data. Every mistake in the
 // options and every anchor that Go has no type for is reported in one error
 // that wraps [ErrBuild].
 func Build(m *popef.Model, opts Options, d *Declared) (*Plan, error) {
@@ -336,50 +336,6 @@ func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
 	if (a.Role == contract.RunInput || a.Role == contract.RunOutput) && size > maxBytes/n {
 		b.problem("anchor %q: %s times %d device iterations: a Go array of more than %d bytes can't be declared",
 			a.Name, a.Info, n, int64(maxBytes))
-	}
-}
-
-// samples finds the dimension of run inputs and outputs that counts samples.
-func (b *builder) samples() {
-	if b.opts.BatchDim == nil {
-		return
-	}
-	p, dim, first, before := &b.plan, *b.opts.BatchDim, "", len(b.problems)
-	if dim < 0 {
-		b.problem("batch dimension %d: want 0 or more", dim)
-		return
-	}
-	for i, a := range p.Anchors {
-		if a.Role != contract.RunInput && a.Role != contract.RunOutput {
-			continue
-		}
-		t := &p.Tensors[b.tensor[i]]
-		if dim >= len(t.Shape) {
-			b.problem("anchor %q: %s has no dimension %d to count samples, want one that all inputs and outputs have", a.Name, a.Info, dim)
-			continue
-		}
-		n := t.Shape[dim]
-		switch {
-		case n == 0:
-			b.problem("anchor %q: %s has no samples in dimension %d", a.Name, a.Info, dim)
-			continue
-		case first == "":
-			p.BatchSize, first = n, a.Name
-		case n != p.BatchSize:
-			b.problem("anchor %q: %s has %d samples in dimension %d, and anchor %q has %d", a.Name, a.Info, n, dim, first, p.BatchSize)
-			continue
-		}
-		t.Blocks = 1
-		for _, d := range t.Shape[:dim] {
-			t.Blocks *= d
-		}
-		t.SampleShape = slices.Concat(t.Shape[:dim], t.Shape[dim+1:])
-		if t.Blocks == 0 {
-			b.problem("anchor %q: %s has no elements before dimension %d", a.Name, a.Info, dim)
-		}
-	}
-	if first == "" && len(b.problems) == before {
-		b.problem("batch dimension %d: the model has no run inputs and outputs", dim)
 	}
 }
 

@@ -43,7 +43,8 @@ type Options struct {
 	QueueDepth int
 	// BatchDim, if not nil, is the dimension of every run input and output
 	// that counts samples: the package then has a type for one sample of each,
-	// and RunSamples, which computes any number of them.
+	// and RunSamples, which computes any number of them. It is refused if the portable
+	// executable is not proven to keep samples apart; of others it is the caller's word.
 	BatchDim *int
 	// Pack, if not nil, gives the package RunPacked, which puts sequences of
 	// different lengths into the rows of one run.

@@ -189,7 +189,7 @@ func (c *comparison) constants(s, t *graph.Tensor) bool {
 		}
 		axis = i
 	}
-	if !same(s, counting(s.Type.Shape, axis, c.a.n)) || !same(t, counting(t.Type.Shape, axis, c.b.n)) {
+	if !c.a.same(s, counting(s.Type.Shape, axis, c.a.n)) || !c.b.same(t, counting(t.Type.Shape, axis, c.b.n)) {
 		return false
 	}
 	// The first row of both, block by block.

@@ -173,7 +173,7 @@ func (n *node) levels(view []int64, links []link) layout {
 			}
 			count := plain(l.view)
 			count[j] = []factor{{l.view[j], 1}}
-			if in.data == nil || !same(in.data, count) {
+			if in.data == nil || !n.a.same(in.data, count) {
 				uneven[to] = true
 			}
 		}
@@ -204,7 +204,7 @@ func (n *node) uneven(rows layout, links []link) *Finding {
 			count[j] = rows[to]
 			differs = differs || !ok || !even(at[j])
 		}
-		if differs && (in.data == nil || !same(in.data, count)) {
+		if differs && (in.data == nil || !n.a.same(in.data, count)) {
 			return n.fault(Differs, "operand %d, %v, has numbers of its own for each row", l.operand, n.types[l.operand])
 		}
 	}

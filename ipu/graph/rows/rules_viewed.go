@@ -86,7 +86,7 @@ func (n *node) gather(v *value, l strided) *Finding {
 			for i, d := range v.data.Type.Shape {
 				count[i] = []factor{{d, 1}}
 			}
-			whole = same(v.data, count)
+			whole = n.a.same(v.data, count)
 		}
 		for i := range at {
 			if whole || l.strides[1+i] == 0 {

@@ -42,16 +42,13 @@ func (v *value) equal(w *value) bool {
 	return v.kind == w.kind && v.at.equal(w.at) && v.data == w.data && (v.placed == nil) == (w.placed == nil) && v.zeros == w.zeros
 }
 
-// mostConstant is the number of elements up to which constants are looked at.
-const mostConstant = 1 << 24
-
 // same reports whether a constant's elements are equal along all digits of l, a
 // layout of its elements, that count rows.
-func same(t *graph.Tensor, l layout) bool {
+func (a *analysis) same(t *graph.Tensor, l layout) bool {
 	size := t.Type.DType.Size()
 	fs := canonical(slices.Concat(l...))
 	n := t.Type.Elements()
-	if n > mostConstant {
+	if !a.spend(n >> 4) {
 		return false
 	}
 	// Runs of elements within which no digit counts.

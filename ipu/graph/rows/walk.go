@@ -19,6 +19,17 @@ type analysis struct {
 	// nil if it does not.
 	decided *Finding
 	steps   []graph.Step // of the program
+	work    int64        // tensors that were looked at, and parts of constants
+}
+
+// mostWork bounds the work, so that a small hostile file can't keep it busy: graphs in
+// graphs multiply it.
+const mostWork = 1 << 22
+
+// spend adds to the work and reports whether there is any left.
+func (a *analysis) spend(n int64) bool {
+	a.work = min(a.work+n, 2*mostWork)
+	return a.work <= mostWork
 }
 
 func newAnalysis(e *graph.Executable, n int64, axes map[string]int) *analysis {
@@ -101,6 +112,9 @@ func (a *analysis) written(steps []graph.Step) map[graph.TensorID]bool {
 func (a *analysis) writtenBy(g graph.GraphID, w map[graph.TensorID]bool) {
 	for i := range a.e.Graphs[g].Nodes {
 		n := &a.e.Graphs[g].Nodes[i]
+		if !a.spend(1) {
+			return
+		}
 		for _, t := range n.Outputs {
 			if t != graph.None {
 				w[t] = true
@@ -213,7 +227,9 @@ func (a *analysis) node(gn *graph.Node) {
 	for i := range n.out {
 		n.mix(i, n.fault(Unknown, "nothing is known of how this operator computes rows"))
 	}
-	if r := rules[gn.Op.Kind()]; r != nil && err == nil {
+	if r := rules[gn.Op.Kind()]; !a.spend(1 + int64(len(n.in)+len(n.out))) {
+		a.tell(&Finding{Reason: Unknown, Why: "the program is too big to be looked at: its graphs run each other too often"})
+	} else if r != nil && err == nil {
 		r(n)
 		n.refuse()
 	}
