@@ -1,6 +1,6 @@
 // Package rows proves that the rows of a batch are independent of each other: that row
 // i of every output of a program follows from row i of the inputs, from weights and
-// constants alone, whatever the other rows hold. Only then may a batch be filled up
+// constants alone, whatever the other rows hold. Only with independent rows may a batch be filled up
 // with rows that nobody asked for, cut back, or be put together from several callers'
 // rows. Where that can't be proven it names the node that mixes rows.
 //
