@@ -220,3 +220,14 @@ func (b *Blob) executable(ctx context.Context, limits Limits) ([]byte, error) {
 	}
 	return p, nil
 }
+
+// Select returns the model as one that runs these main programs and no others:
+// anchors that only other programs move mean nothing to who runs it. It has no opaque
+// blobs, which may speak of all programs, and lives until m is closed; its own Close
+// does nothing.
+func (m *Model) Select(main ...uint32) *Model {
+	one := *m
+	one.Metadata.ProgramFlow.Main = main
+	one.opaques, one.owned = nil, nil
+	return &one
+}

@@ -99,6 +99,10 @@ func (c *Callers) info(f *Field) string {
 	return fmt.Sprintf("%v %s", f.Info.DataType, c.shapeText(f))
 }
 
+// ShapeText returns the shape of a field, by index, as it stands in the canonical
+// text: with the names of open dimensions, such as [batch 128].
+func (c Callers) ShapeText(field int) string { return c.shapeText(&c.Fields[field]) }
+
 // shapeText returns the shape of a field, such as [batch 128].
 func (c *Callers) shapeText(f *Field) string {
 	if f.Axes == nil {
