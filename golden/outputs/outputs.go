@@ -30,6 +30,9 @@ type Model struct {
 	Contract        contract.Contract
 	Inputs, Outputs []Port
 	Run             func(ctx context.Context) error
+	// Sized returns the model of the size that takes inputs of these shapes, by
+	// anchor, of a model of several sizes; nil if there is one. What it returned before is not used any more.
+	Sized func(ctx context.Context, shapes map[string][]int64) (*Model, error)
 }
 
 // Port is a run input or output.
@@ -37,6 +40,8 @@ type Port struct {
 	Anchor string
 	Info   popef.TensorInfo // of one run: with device iterations, and blocks, as leading dimensions
 	Data   [][]byte         // one after the other they are the tensor
+	// Counted says that data decides a length of an output: Run sets Info and Data.
+	Counted bool
 }
 
 // ModelOf returns the model of a session whose runs move memory. It fails if a

@@ -198,7 +198,7 @@ func entryOf(folder string, ports []Port, i int) (string, error) {
 
 // load reads a case: inputs go to m's memory, the outputs that are expected
 // are returned, in m's order.
-func (s *Set) load(name string, m *Model) (want [][]byte, err error) {
+func (s *Set) load(name string, m *Model) (want []expected, err error) {
 	z, err := npy.OpenArchive(s.path(name))
 	if err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (s *Set) load(name string, m *Model) (want [][]byte, err error) {
 	for _, entry := range z.Names() {
 		left[entry] = true
 	}
-	read := func(folder string, ports []Port, i int) ([]byte, error) {
+	read := func(folder string, ports []Port, i int, info popef.TensorInfo) ([]byte, error) {
 		entry, err := entryOf(folder, ports, i)
 		if err != nil {
 			return nil, err
@@ -217,21 +217,33 @@ func (s *Set) load(name string, m *Model) (want [][]byte, err error) {
 			return nil, fmt.Errorf("%s: there is no %s %q; record the case again", s.path(name), folder, ports[i].Anchor)
 		}
 		delete(left, entry)
-		return z.Read(entry, folder+" "+ports[i].Anchor, ports[i].Info)
+		return z.Read(entry, folder+" "+ports[i].Anchor, info)
 	}
 	for i := range m.Inputs {
-		data, err := read("input", m.Inputs, i)
+		data, err := read("input", m.Inputs, i, m.Inputs[i].Info)
 		if err != nil {
 			return nil, err
 		}
 		m.Inputs[i].fill(data)
 	}
 	for i := range m.Outputs {
-		data, err := read("output", m.Outputs, i)
+		info := m.Outputs[i].Info
+		if m.Outputs[i].Counted {
+			entry, err := entryOf("output", m.Outputs, i)
+			if err != nil {
+				return nil, err
+			}
+			if left[entry] {
+				if info, err = counted(z, entry, info); err != nil {
+					return nil, err
+				}
+			}
+		}
+		data, err := read("output", m.Outputs, i, info)
 		if err != nil {
 			return nil, err
 		}
-		want = append(want, data)
+		want = append(want, expected{info, data})
 	}
 	for entry := range left {
 		return nil, fmt.Errorf("%s: the model has no anchor for %s; record the case again", s.path(name), entry)
@@ -255,6 +267,12 @@ func (s *Set) verify(ctx context.Context, m *Model, update bool) (*Report, error
 	}
 	r := newReport(m, s.Tolerances)
 	for _, name := range cases {
+		m := m
+		if m.Sized != nil {
+			if m, err = s.sized(ctx, name, m); err != nil {
+				return nil, err
+			}
+		}
 		want, err := s.load(name, m)
 		if err != nil {
 			return nil, err
@@ -264,7 +282,7 @@ func (s *Set) verify(ctx context.Context, m *Model, update bool) (*Report, error
 		}
 		r.Cases++
 		for i := range m.Outputs {
-			r.Outputs[i].compare(name, m.Outputs[i].bytes(), want[i])
+			r.Outputs[i].add(name, &m.Outputs[i], want[i])
 		}
 		if update {
 			if err := s.write(name, m); err != nil {
