@@ -9,6 +9,7 @@ import (
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/modelrt"
 )
@@ -19,17 +20,34 @@ type dynamic struct {
 	iterations int64
 	inputs     []port
 	outputs    []port
+	request    *request // what of a family it computes; nil for a model of one size
+	counts     []port   // outputs of a family that say how much of others is filled
 }
 
 // port is a user's anchor with the memory of one run.
 type port struct {
-	anchor contract.Anchor
+	anchor contract.Anchor // with the shape that the user sees
 	data   []byte
 	given  bool
+
+	// Of a family:
+	tensor *family.Tensor // nil if no run moves it
+	whole  []byte         // memory of the member, where its shape is not the user's
+	shape  []int64        // of that
+	pad    []byte         // element that an input is filled up with
 }
 
-// openDynamic opens a model, whose files have size bytes, as engineFlags say.
-func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
+// openDynamic opens a model, whose files have size bytes, as engineFlags say. Of a
+// family it runs what is asked for.
+func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *request) (*dynamic, error) {
+	if f, err := familyOf(m); err != nil {
+		return nil, err
+	} else if f != nil && asked == nil {
+		return nil, fmt.Errorf("the model has several sizes, and this command runs one: give a model of one size (compile --dim with one number for each dimension)")
+	}
+	if asked != nil {
+		m = asked.family.Single(m, asked.member)
+	}
 	opts := []modelrt.SessionOption{rt.WithBackend(c.String("backend"))}
 	if threads := c.Int("threads"); threads < 0 {
 		return nil, fmt.Errorf("--threads %d: want 1 or more", threads)
@@ -47,7 +65,7 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &dynamic{session: s, iterations: int64(s.DeviceIterations())}
+	d := &dynamic{session: s, iterations: int64(s.DeviceIterations()), request: asked}
 	for _, a := range userInputs(s.Contract()) {
 		if err := d.connect(&d.inputs, a); err != nil {
 			s.Close()
@@ -58,7 +76,11 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64) (*dynamic, error) {
 		if a.Role != contract.RunOutput {
 			continue
 		}
-		if err := d.connect(&d.outputs, a); err != nil {
+		to := &d.outputs
+		if asked != nil && asked.counts(a.Name) {
+			to = &d.counts
+		}
+		if err := d.connect(to, a); err != nil {
 			s.Close()
 			return nil, err
 		}
@@ -79,11 +101,28 @@ func (d *dynamic) connect(to *[]port, a contract.Anchor) error {
 	if err != nil {
 		return fmt.Errorf("anchor %q: %w", a.Name, err)
 	}
-	*to = append(*to, port{anchor: a, data: b.Bytes()})
+	p := port{anchor: a, data: b.Bytes()}
+	if d.request != nil {
+		if err := d.request.cut(&p, d.iterations); err != nil {
+			return err
+		}
+	}
+	*to = append(*to, p)
 	return d.session.Connect(context.Background(), a.Handle, b)
 }
 
-func (d *dynamic) run(ctx context.Context) error { return d.session.Run(ctx) }
+func (d *dynamic) run(ctx context.Context) error {
+	for i := range d.inputs {
+		d.inputs[i].fill(d.iterations)
+	}
+	if err := d.session.Run(ctx); err != nil {
+		return err
+	}
+	for i := range d.outputs {
+		d.outputs[i].take(d)
+	}
+	return nil
+}
 
 func (d *dynamic) close() error { return d.session.Close() }
 
@@ -117,7 +156,7 @@ func unknownInput(flag [2]string, names []string) error {
 // execute runs a model once, whose files have size bytes; it is a verify.Executor
 // with the flags bound.
 func execute(ctx context.Context, c *cli.Context, m *popef.Model, size int64, inputs map[string][]byte) (outputs map[string][]byte, err error) {
-	d, err := openDynamic(c, m, size)
+	d, err := openDynamic(c, m, size, nil)
 	if err != nil {
 		return nil, err
 	}

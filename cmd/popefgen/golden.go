@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/internal/npy"
+	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
@@ -87,30 +91,82 @@ func goldenRecord(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return withDynamic(c, c.Args().First(), func(d *dynamic) error {
-		m, err := goldenModel(d)
+	model, size, err := openModel(c, c.Args().First())
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	all, err := recordedSizes(c, model, files)
+	if err != nil {
+		return err
+	}
+	var ins, outs int
+	for _, asked := range all {
+		err := withDynamic(c, model, size, asked, func(d *dynamic) error {
+			m, err := goldenModel(d)
+			if err != nil {
+				return err
+			}
+			ins, outs = len(m.Inputs), len(m.Outputs)
+			tolerances, err := tolerancesOf(c, m)
+			if err != nil {
+				return err
+			}
+			for i := range cases {
+				if err := fillInputs(d, files, randomSeed(c, i)); err != nil {
+					return err
+				}
+				name := c.String("name")
+				if len(all) > 1 {
+					name += "-" + caseName(asked)
+				}
+				if cases > 1 || !c.IsSet("name") {
+					name = fmt.Sprintf("%s-%03d", name, i)
+				}
+				if err := outputs.Record(c.Context, dir, name, m, tolerances); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		tolerances, err := tolerancesOf(c, m)
-		if err != nil {
-			return err
+	}
+	sizes := ""
+	if len(all) > 1 {
+		sizes = fmt.Sprintf(" in each of %d sizes", len(all))
+	}
+	fmt.Fprintf(c.App.ErrWriter, "%s: recorded %s%s of %s and %s\n", dir, counted(cases, "case"), sizes, counted(ins, "input"), counted(outs, "output"))
+	return nil
+}
+
+// recordedSizes returns what is to be recorded: the size that --size or the inputs
+// say, or every size of a model of several.
+func recordedSizes(c *cli.Context, m *popef.Model, files [][2]string) ([]*request, error) {
+	asked, err := requestOf(c, m, files)
+	if err != nil || asked == nil || c.IsSet("size") {
+		return []*request{asked}, err
+	}
+	for _, f := range files {
+		if _, ok := shapeOf(asked.family, f); ok {
+			return []*request{asked}, nil
 		}
-		for i := range cases {
-			if err := fillInputs(d, files, randomSeed(c, i)); err != nil {
-				return err
-			}
-			name := c.String("name")
-			if cases > 1 || !c.IsSet("name") {
-				name = fmt.Sprintf("%s-%03d", name, i)
-			}
-			if err := outputs.Record(c.Context, dir, name, m, tolerances); err != nil {
-				return err
-			}
-		}
-		fmt.Fprintf(c.App.ErrWriter, "%s: recorded %s of %s and %s\n", dir, counted(cases, "case"), counted(len(m.Inputs), "input"), counted(len(m.Outputs), "output"))
-		return nil
-	})
+	}
+	var all []*request
+	for i, m := range asked.family.Members {
+		all = append(all, &request{asked.family, i, m.Sizes})
+	}
+	return all, nil
+}
+
+// caseName is what the case of a size is called, such as batch4-seq16.
+func caseName(r *request) string {
+	var parts []string
+	for d, n := range r.sizes {
+		parts = append(parts, fmt.Sprintf("%s%d", npy.FileName(r.family.Dims[d].Name, ""), n))
+	}
+	return strings.Join(parts, "-")
 }
 
 func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Tolerance, error) {
@@ -152,7 +208,7 @@ func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Toleranc
 	return tolerances, nil
 }
 
-func goldenVerify(c *cli.Context) error {
+func goldenVerify(c *cli.Context) (err error) {
 	if c.NArg() != 2 {
 		return fmt.Errorf("found %d arguments, want two: the model and the folder of the goldens (usage: popefgen golden verify MODEL DIR)", c.NArg())
 	}
@@ -164,48 +220,102 @@ func goldenVerify(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return withDynamic(c, c.Args().First(), func(d *dynamic) error {
-		m, err := goldenModel(d)
-		if err != nil {
-			return err
-		}
-		// The cases fill the inputs of every run; others are given here.
-		for i := range d.inputs {
-			d.inputs[i].given = d.inputs[i].anchor.Role == contract.RunInput
-		}
-		if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
-			return err
-		}
-		verify := set.Verify
-		if c.Bool("update") {
-			verify = set.Update
-		}
-		r, err := verify(c.Context, m)
-		if err != nil {
-			return err
-		}
-		if c.Bool("json") {
-			e := json.NewEncoder(c.App.Writer)
-			e.SetIndent("", "  ")
-			err = e.Encode(r)
-		} else {
-			_, err = fmt.Fprint(c.App.Writer, r)
-		}
-		if err == nil && !r.OK() && !c.Bool("update") {
-			err = errNo
-		}
-		return err
-	})
-}
-
-// withDynamic opens the model at path, and closes it when do is done.
-func withDynamic(c *cli.Context, path string, do func(*dynamic) error) (err error) {
-	m, size, err := openModel(c, path)
+	model, size, err := openModel(c, c.Args().First())
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	d, err := openDynamic(c, m, size)
+	defer model.Close()
+	first, err := requestOf(c, model, nil)
+	if err != nil {
+		return err
+	}
+	g := &goldens{c: c, model: model, size: size, files: files}
+	defer func() { err = errors.Join(err, g.close()) }()
+	m, err := g.open(first)
+	if err != nil {
+		return err
+	}
+	if first != nil {
+		m.Sized = func(_ context.Context, shapes map[string][]int64) (*outputs.Model, error) {
+			sizes, err := first.family.Sizes(shapes)
+			if err != nil {
+				return nil, err
+			}
+			asked, err := choose(first.family, sizes)
+			if err != nil {
+				return nil, err
+			}
+			return g.open(asked)
+		}
+	}
+	verify := set.Verify
+	if c.Bool("update") {
+		verify = set.Update
+	}
+	r, err := verify(c.Context, m)
+	if err != nil {
+		return err
+	}
+	if c.Bool("json") {
+		e := json.NewEncoder(c.App.Writer)
+		e.SetIndent("", "  ")
+		err = e.Encode(r)
+	} else {
+		_, err = fmt.Fprint(c.App.Writer, r)
+	}
+	if err == nil && !r.OK() && !c.Bool("update") {
+		err = errNo
+	}
+	return err
+}
+
+// goldens opens the sizes of a model that cases are of, one at a time.
+type goldens struct {
+	c     *cli.Context
+	model *popef.Model
+	size  int64 // bytes of its files
+	files [][2]string
+	asked *request
+	d     *dynamic // the one that is open; nil if none is
+	m     *outputs.Model
+}
+
+// open returns the model of a size; the one before is closed.
+func (g *goldens) open(asked *request) (*outputs.Model, error) {
+	if g.d != nil && asked != nil && slices.Equal(asked.sizes, g.asked.sizes) {
+		return g.m, nil
+	}
+	if err := g.close(); err != nil {
+		return nil, err
+	}
+	d, err := openDynamic(g.c, g.model, g.size, asked)
+	if err != nil {
+		return nil, err
+	}
+	g.d, g.asked = d, asked
+	if g.m, err = goldenModel(d); err != nil {
+		return nil, err
+	}
+	// The cases fill the inputs of every run; others are given here.
+	for i := range d.inputs {
+		d.inputs[i].given = d.inputs[i].anchor.Role == contract.RunInput
+	}
+	return g.m, fillInputs(d, g.files, randomSeed(g.c, 0))
+}
+
+// close closes what is open.
+func (g *goldens) close() error {
+	if g.d == nil {
+		return nil
+	}
+	d := g.d
+	g.d = nil
+	return d.close()
+}
+
+// withDynamic opens what is asked of a model, and closes it when do is done.
+func withDynamic(c *cli.Context, m *popef.Model, size int64, asked *request, do func(*dynamic) error) (err error) {
+	d, err := openDynamic(c, m, size, asked)
 	if err != nil {
 		return err
 	}
@@ -215,6 +325,9 @@ func withDynamic(c *cli.Context, path string, do func(*dynamic) error) (err erro
 
 // goldenModel returns the model that runs over d's memory.
 func goldenModel(d *dynamic) (*outputs.Model, error) {
+	if d.request != nil {
+		return sizedModel(d), nil
+	}
 	memory := outputs.Memory{}
 	for _, ports := range [][]port{d.inputs, d.outputs} {
 		for _, p := range ports {
@@ -222,4 +335,29 @@ func goldenModel(d *dynamic) (*outputs.Model, error) {
 		}
 	}
 	return outputs.ModelOf(d.session, memory, d.run)
+}
+
+// sizedModel is [goldenModel] for a size of a model of several: its memory has the
+// shapes that callers see.
+func sizedModel(d *dynamic) *outputs.Model {
+	m := &outputs.Model{Contract: d.session.Contract()}
+	portOf := func(p *port) outputs.Port {
+		return outputs.Port{Anchor: p.anchor.Name, Info: iterated(p.anchor.Info, d.iterations), Data: [][]byte{p.data}, Counted: p.tensor != nil && p.tensor.Counted()}
+	}
+	for i := range d.inputs {
+		if d.inputs[i].anchor.Role == contract.RunInput {
+			m.Inputs = append(m.Inputs, portOf(&d.inputs[i]))
+		}
+	}
+	for i := range d.outputs {
+		m.Outputs = append(m.Outputs, portOf(&d.outputs[i]))
+	}
+	m.Run = func(ctx context.Context) error {
+		err := d.run(ctx)
+		for i := range d.outputs {
+			m.Outputs[i] = portOf(&d.outputs[i])
+		}
+		return err
+	}
+	return m
 }

@@ -79,7 +79,7 @@ func goldenImport(c *cli.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
-	d, err := openDynamic(c, model, given.size)
+	d, err := openDynamic(c, model, given.size, nil)
 	if err != nil {
 		return err
 	}

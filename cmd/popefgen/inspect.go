@@ -123,6 +123,7 @@ type modelInfo struct {
 	Programs          map[uint32]string `json:"programs,omitempty"`
 	Anchors           []anchorInfo      `json:"anchors"`
 	Portable          *portableInfo     `json:"portable,omitempty"`
+	Family            *familyInfo       `json:"family,omitempty"`
 	programs          []popef.ProgramInfo
 }
 
@@ -139,6 +140,7 @@ type anchorInfo struct {
 	PerReplica   bool     `json:"per_replica,omitempty"`
 	RemoteBuffer bool     `json:"remote_buffer,omitempty"`
 	Repeats      uint32   `json:"repeats,omitempty"`
+	other        bool     // it is not printed: of another member of the family
 }
 
 type portableInfo struct {
@@ -152,8 +154,9 @@ type portableInfo struct {
 		Packed     int64 `json:"packed_bytes"`
 		Constants  int64 `json:"constant_bytes"`
 	} `json:"memory"`
-	exe  *graph.Executable
-	plan *cpu.Plan
+	exe    *graph.Executable
+	plan   *cpu.Plan
+	hidden map[int]bool // graphs that are not printed; nil for none
 }
 
 // inspect reads the files and gathers what is to be said.
@@ -189,6 +192,9 @@ func (in *inspection) add(c *cli.Context, r *popef.Reader) error {
 	}
 	for _, m := range models {
 		i, err := inspectModel(c.Context, m, options)
+		if err == nil {
+			err = i.choose(c, m)
+		}
 		if err != nil {
 			return err
 		}
@@ -203,6 +209,9 @@ func (in *inspection) add(c *cli.Context, r *popef.Reader) error {
 func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (modelInfo, error) {
 	md := m.Metadata
 	c := contract.Of(m)
+	if c.Refused != nil {
+		return modelInfo{}, c.Refused
+	}
 	i := modelInfo{Executable: md.Executable, Contract: c.Callers().Hash(), ReplicationFactor: md.ReplicationFactor, IPUs: md.NumIPUs, Processes: md.NumProcesses,
 		IPUVersion: md.IPUVersion, POD: md.IsPOD, Inference: md.IsInference, DeviceIterations: md.DeviceIterations, SeedHandle: md.SeedHandle,
 		EngineOptions: md.EngineOptions, DeviceOptions: md.DeviceOptions, Load: list(md.ProgramFlow.Load), Main: list(md.ProgramFlow.Main),
@@ -228,6 +237,7 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 	f := ipu.Identify(exe)
 	i.Format = f.String()
 	if f != ipu.FormatPortable {
+		i.Family = familyOfContract(c, nil, nil)
 		return i, nil
 	}
 	e, err := graph.Decode(exe)
@@ -251,7 +261,7 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 	}
 	p.Memory.Arena, p.Memory.Persistent = p.plan.ArenaBytes, p.plan.PersistentBytes
 	p.Memory.Packed, p.Memory.Constants = p.plan.PackedBytes, p.plan.ConstantBytes
-	i.Portable = p
+	i.Portable, i.Family = p, familyOfContract(c, e, p.plan)
 	return i, nil
 }
 
@@ -334,12 +344,20 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 		if a.RemoteBuffer {
 			notes = append(notes, fmt.Sprintf("remote buffer × %d", max(1, a.Repeats)))
 		}
+		if a.other {
+			continue
+		}
 		t.row(a.Role, a.Name, a.DataType, shapeText(a.Shape), a.Bytes, a.Handle, fmt.Sprint(a.Programs), strings.Join(notes, ", "))
 	}
 	if err := t.print(w); err != nil {
 		return err
 	}
-	if m.Portable == nil {
+	if m.Family != nil {
+		if err := m.Family.print(w); err != nil {
+			return err
+		}
+	}
+	if m.Portable == nil || m.Family != nil && !m.Family.one && !plan {
 		return nil
 	}
 	return m.Portable.print(w, plan)
@@ -363,7 +381,7 @@ func (m *modelInfo) flow(programs []uint32) string {
 
 func (p *portableInfo) print(w io.Writer, plan bool) error {
 	fmt.Fprintln(w, "\nEXECUTABLE")
-	if err := p.exe.Dump(w); err != nil {
+	if err := p.dump(w); err != nil {
 		return err
 	}
 	if l := p.plan.Layout; l.Tensors > 0 {

@@ -79,10 +79,11 @@ func bindLiteral(in onnx.ValueInfo, l tensorfile.Literal) (*onnx.Tensor, error) 
 	return t, err
 }
 
-// noModelFlags refuses flags that say how an ONNX model is to be compiled.
+// noModelFlags refuses flags that say how an ONNX model is to be compiled; --size also says
+// which size of a family some commands take.
 func noModelFlags(c *cli.Context, path string) error {
 	for _, f := range modelFlags {
-		if n := f.Names()[0]; c.IsSet(n) {
+		if n := f.Names()[0]; c.IsSet(n) && !(n == "size" && takesSize[c.Command.Name]) {
 			return fmt.Errorf("--%s is for .onnx models; %s is compiled already", n, path)
 		}
 	}

@@ -41,7 +41,8 @@ var runCommand = &cli.Command{
 	Name:  "run",
 	Usage: "run a model once on given inputs",
 	UsageText: "popefgen run MODEL.popef|MODEL.onnx [--input NAME=VALUE]… [flags]\n\n" +
-		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1",
+		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1\n" +
+		"example: popefgen run bert.popef --size batch=1,seq=20 --random 1",
 	ArgsUsage: "MODEL.popef|MODEL.onnx",
 	Flags: append(append([]cli.Flag{
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
@@ -70,7 +71,11 @@ func runModel(c *cli.Context, path string) error {
 		return err
 	}
 	defer m.Close()
-	d, err := openDynamic(c, m, size)
+	asked, err := requestOf(c, m, files)
+	if err != nil {
+		return err
+	}
+	d, err := openDynamic(c, m, size, asked)
 	if err != nil {
 		return err
 	}
@@ -86,6 +91,9 @@ func runModel(c *cli.Context, path string) error {
 	}
 	if err := d.run(c.Context); err != nil {
 		return err
+	}
+	if asked != nil {
+		fmt.Fprintln(c.App.ErrWriter, asked)
 	}
 	if dir != "" {
 		if err := os.MkdirAll(dir, 0o777); err != nil {
