@@ -46,10 +46,10 @@ func (e *UnsupportedError) Error() string {
 type Need struct {
 	Node    string   // the node, for messages
 	Operand string   // which of its operands
-	Inputs  []string // the graph inputs that the value depends on; never empty
-	// Data: the elements of the operand, which requests bring, decide the size
-	// of the node's result, as those of NonMaxSuppression do. No executable has that.
-	Data bool
+	Inputs  []string // the graph inputs that the value depends on
+	// Max is the name by which [Options.Max] can say how much there may be of a result whose size
+	// the value decides; "" where only the value itself helps.
+	Max string
 }
 
 // NeedValueError lists the values that must be known at compile time, such as
@@ -79,21 +79,26 @@ func (e *NeedValueError) Error() string {
 			fmt.Fprintf(&b, "\n  and %d more", len(e.Needs)-i)
 			break
 		}
-		if n.Data {
-			fmt.Fprintf(&b, "\n  %s: the size of its result depends on the elements of operand %s, which come from input %s", n.Node, n.Operand, printable.Quoted(n.Inputs))
+		if n.Max != "" {
+			fmt.Fprintf(&b, "\n  %s: data decides the size of its result, and nothing says how much that may be", n.Node)
 			continue
 		}
 		fmt.Fprintf(&b, "\n  %s: operand %s depends on input %s", n.Node, n.Operand, printable.Quoted(n.Inputs))
 	}
-	if slices.ContainsFunc(e.Needs, func(n Need) bool { return n.Data }) {
-		b.WriteString("\nhint: " + hintData)
+	var most []string
+	bind := &NeedValueError{}
+	for _, n := range e.Needs {
+		if n.Max == "" {
+			bind.Needs = append(bind.Needs, n)
+		} else if option := "--max " + printable.Line(n.Max) + "=N"; !slices.Contains(most, option) && len(most) < 20 {
+			most = append(most, option)
+		}
 	}
-	bind := &NeedValueError{slices.DeleteFunc(slices.Clone(e.Needs), func(n Need) bool { return n.Data })}
+	if most != nil {
+		fmt.Fprintf(&b, "\nhint: give the most that there may be of each: %s", strings.Join(most, " "))
+	}
 	if len(bind.Needs) > 0 {
 		fmt.Fprintf(&b, "\nhint: bind a value to input %s", printable.Quoted(bind.Inputs()))
 	}
 	return b.String()
 }
-
-// hintData says what to do where the elements of a tensor decide a size.
-const hintData = "sizes are fixed in an executable, so it can't hold such a result: end the model before this node, so that what the node takes becomes outputs, and compute the rest in the program; Where and TopK have results of fixed size"

@@ -22,6 +22,10 @@ type Options struct {
 	// Values gives the values of graph inputs, which become constants and are
 	// inputs no longer.
 	Values map[string]*Tensor
+	// Max gives the most elements of axes whose size data decides, by the name of the value
+	// that a node makes or by the symbol that the model declares for the axis. Where the graph
+	// says how many there can be, less may be given here; more at run time is an error.
+	Max map[string]int64
 	// FoldWeights makes weights constants of the executable.
 	FoldWeights bool
 	// Memory is the most bytes that values computed at compile time may take; 0
@@ -46,6 +50,9 @@ type Lowered struct {
 	// Outputs are the graph outputs in the model's order. An output's tensor
 	// may be that of an input, a weight, a constant or another output.
 	Outputs []Port
+	// Counts are I64 scalars, named like no output: how much of the axes of outputs that data
+	// decides is filled; [Port.Counts] says which belongs to which.
+	Counts []Port
 	// Weights are the initialisers that stayed tensors of their own: persistent
 	// tensors without data, in the order in which nodes use them.
 	Weights []Weight
@@ -58,6 +65,9 @@ type Port struct {
 	Name   string
 	Elem   ElemType
 	Tensor graph.TensorID
+	// Counts names, for each axis of an output, the port of [Lowered.Counts] that says how much
+	// of it is filled, "" where it always is; nil if all are. What is behind is zero.
+	Counts []string
 }
 
 // Weight is a persistent tensor with the value that the model gives it.

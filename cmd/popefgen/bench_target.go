@@ -49,12 +49,8 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 		return nil, 0, notPopEF(err, t.Files...)
 	}
 	defer m.Close()
-	model := contract.Of(m)
-	if model.Refused != nil {
-		return nil, 0, model.Refused
-	}
 	t.Options = append(boundWork(t.Backend, m, size), t.Options...)
-	return t, compile, benchInputs(c, t, model)
+	return t, compile, benchInputs(c, t, contract.Of(m))
 }
 
 // benchInputs gives every input data from the files or at random.

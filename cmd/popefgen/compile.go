@@ -37,6 +37,7 @@ var modelFlags = []cli.Flag{
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE"},
 	&cli.Int64Flag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
+	maxFlag,
 	&cli.Int64Flag{Category: onnxOnly, Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "without-pass", Usage: "leave out a graph pass, `NAME`, to see what it does or to get around it: " + passNames()},
 	&cli.BoolFlag{Category: onnxOnly, Name: "constants", Usage: "make weights constants of the executable, not data of the file"},
@@ -103,7 +104,8 @@ type modelOptions struct {
 	constants         bool
 	withoutPasses     []string
 	dims              map[string]int64
-	binds             [][2]string // input, value: a literal or a file, see tensorfile.Path
+	most              map[string]int64 // sizes that data decides, by name
+	binds             [][2]string      // input, value: a literal or a file, see tensorfile.Path
 }
 
 // manySizes is a list of sizes, as people write it.
@@ -138,6 +140,9 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 		return o, fmt.Errorf("--batch %d: want at least 1", o.batch)
 	}
 	var err error
+	if o.most, err = maxima(c); err != nil {
+		return o, err
+	}
 	o.binds, err = assignments("bind", c.StringSlice("bind"))
 	return o, err
 }
@@ -217,6 +222,7 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 	}
 	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
 	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
+	to.Max = o.most
 	to.Values, err = bindings(o.binds, m)
 	return to, err
 }

@@ -164,13 +164,9 @@ func modelSide(m *popef.Model, err error) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := contract.Of(m)
-	if c.Refused != nil {
-		return nil, errors.Join(c.Refused, m.Close())
-	}
-	s := &side{model: m, published: c.Published()}
+	s := &side{model: m, published: contract.Of(m).Published()}
 	if plan, err := gen.Build(m, gen.Options{Package: "p", ModelBase: "m"}); err == nil {
-		s.published.GoNames, s.published.SizeNames = plan.Published().GoNames, plan.Published().SizeNames
+		s.published.GoNames = plan.Published().GoNames
 	}
 	return s, nil
 }

@@ -42,7 +42,7 @@ type port struct {
 func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *request) (*dynamic, error) {
 	if f, err := familyOf(m); err != nil {
 		return nil, err
-	} else if f != nil && asked == nil {
+	} else if f != nil && len(f.Members) > 1 && asked == nil {
 		return nil, fmt.Errorf("the model has several sizes, and this command runs one: give a model of one size (compile --dim with one number for each dimension)")
 	}
 	if asked != nil {

@@ -111,8 +111,7 @@ func TestVerifyOfTheCases(t *testing.T) {
 	}
 	_, said := runVerify(t, "--json", filepath.Join(dir, "verify_json_inf"))
 	require.True(t, json.Valid([]byte(said)), said)
-	var out, errOut bytes.Buffer
-	require.Equal(t, exitTrouble, Run(t.Context(), []string{"compile", filepath.Join(dir, "nms_dynamic", "model.onnx"), "-o", filepath.Join(t.TempDir(), "x.popef")}, nil, &out, &errOut))
-	require.NotContains(t, errOut.String(), "bind a value")
-	require.Contains(t, errOut.String(), "end the model before this node")
+	code, said := runVerify(t, filepath.Join(dir, "nms_dynamic"))
+	require.Equal(t, exitOK, code, said)
+	require.NotContains(t, said, "computed when", "data decides how many boxes there are, when it runs")
 }

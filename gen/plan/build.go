@@ -184,9 +184,6 @@ func checkEmbed(name string) error {
 func (b *builder) contract() {
 	p, meta := &b.plan, &b.model.Metadata
 	c := contract.Of(b.model)
-	if c.Refused != nil {
-		b.problem("%v", c.Refused)
-	}
 	p.Contract = c.Callers()
 	p.ContractText = p.Contract.Text()
 	p.ContractHash = p.Contract.Hash()

@@ -171,14 +171,14 @@ func describe(ctx context.Context, m *onnx.Model, o *Options, dims []openDim, me
 	for i, mem := range members {
 		f.Members = append(f.Members, family.Member{Program: r.Metadata.ProgramFlow.Main[i], Sizes: mem.sizes, Cost: mem.cost})
 	}
-	count := len(r.Inputs) + len(r.Outputs)
+	count := r.runAnchors()
 	for k, a := range r.Metadata.Anchors[:count] {
 		t := family.Tensor{Name: a.Name, Type: a.Type, Elem: a.Info.DataType}
 		for i := range members {
 			t.Anchors = append(t.Anchors, i*count+k)
 		}
 		for axis, n := range a.Info.Shape {
-			x := family.Axis{Size: n, Dim: -1}
+			x := family.Axis{Size: n, Dim: -1, Count: r.countOf(k, axis)}
 			sizes := make([]int64, len(members))
 			same := true
 			for i := range members {

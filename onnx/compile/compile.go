@@ -52,14 +52,17 @@ type Options struct {
 type Result struct {
 	Executable *graph.Executable
 	Metadata   popef.Metadata
-	Inputs     []Port   // in the model's order
-	Outputs    []Port   // in the model's order
-	Weights    []Weight // in the model's order
-	Warnings   []string
-	Source     Source
-	Size       int64 // bytes of the ONNX model, external data included; 0 if it was not read from any
-	// Family says what the main programs of a model of several sizes are; nil for one
-	// size. Inputs and Outputs are those of its first member then.
+	Inputs     []Port // in the model's order
+	Outputs    []Port // in the model's order
+	// Counts are run outputs besides: how much is filled of axes of outputs whose sizes data
+	// decides, each an int64 without dimensions.
+	Counts   []Port
+	Weights  []Weight // in the model's order
+	Warnings []string
+	Source   Source
+	Size     int64 // bytes of the ONNX model, external data included; 0 if it was not read from any
+	// Family says what the main programs of a model of several sizes are, and of which outputs data
+	// decides the sizes; nil for one size where it decides none. Inputs and Outputs are those of its first member then.
 	Family *family.Family
 
 	encoded []byte
@@ -70,6 +73,9 @@ type Port struct {
 	Name string
 	Elem onnx.ElemType
 	Type graph.TensorType
+	// Counts names, for each axis of an output, the one of [Result.Counts] that says how much of it
+	// is filled, "" where it always is; nil if no axis has a count.
+	Counts []string
 }
 
 // Weight is a load-time anchor's data.
@@ -108,12 +114,17 @@ func compileOne(ctx context.Context, m *onnx.Model, o Options) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
-	return finish(ctx, m, low, o)
+	r, err := finish(ctx, m, low, o)
+	if err != nil {
+		return nil, err
+	}
+	r.Family = countedFamily(r)
+	return r, nil
 }
 
 // finish adds programs to a lowered model and optimises it.
 func finish(ctx context.Context, m *onnx.Model, low *onnx.Lowered, o Options) (*Result, error) {
-	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Warnings: low.Warnings, Source: SourceOf(m), Size: m.Size}
+	r := &Result{Executable: low.Executable, Inputs: ports(low, low.Inputs), Outputs: ports(low, low.Outputs), Counts: ports(low, low.Counts), Warnings: low.Warnings, Source: SourceOf(m), Size: m.Size}
 	iterations := max(o.Iterations, 1)
 	if err := r.layOut(low, iterations); err != nil {
 		return nil, err
@@ -149,7 +160,7 @@ func (r *Result) encode() error {
 func ports(low *onnx.Lowered, from []onnx.Port) []Port {
 	to := make([]Port, len(from))
 	for i, p := range from {
-		to[i] = Port{p.Name, p.Elem, low.Executable.Tensors[p.Tensor].Type}
+		to[i] = Port{p.Name, p.Elem, low.Executable.Tensors[p.Tensor].Type, p.Counts}
 	}
 	return to
 }
@@ -193,7 +204,7 @@ func (r *Result) layOut(low *onnx.Lowered, iterations int64) error {
 		steps = append(steps, s)
 	}
 	steps = append(steps, graph.Step{Kind: graph.Call, Graph: low.Main})
-	for _, out := range low.Outputs {
+	for _, out := range runOutputs(low) {
 		s, err := anchor(out.Name, "anchor_d2h_", graph.DeviceToHost, out.Tensor, MainProgram)
 		if err != nil {
 			return fmt.Errorf("output %w", err)

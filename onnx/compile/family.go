@@ -237,13 +237,13 @@ func alike(members []*member) error {
 		for _, side := range []struct {
 			what string
 			a, b []Port
-		}{{"input", first.result.Inputs, mem.result.Inputs}, {"output", first.result.Outputs, mem.result.Outputs}} {
+		}{{"input", first.result.Inputs, mem.result.Inputs}, {"output", first.result.Outputs, mem.result.Outputs}, {"count", first.result.Counts, mem.result.Counts}} {
 			if len(side.a) != len(side.b) {
 				return noFamily("the member %s has %d %ss and the member %s has %d: members differ in sizes alone; compile these sizes as models of their own", first.text, len(side.a), side.what, mem.text, len(side.b))
 			}
 			for i, a := range side.a {
 				b := side.b[i]
-				if a.Name != b.Name || a.Elem != b.Elem || len(a.Type.Shape) != len(b.Type.Shape) {
+				if a.Name != b.Name || a.Elem != b.Elem || !slices.Equal(a.Counts, b.Counts) || len(a.Type.Shape) != len(b.Type.Shape) {
 					return noFamily("%s %d is %q, %v, in the member %s and %q, %v, in the member %s: members differ in sizes alone; compile these sizes as models of their own",
 						side.what, i, a.Name, a.Type, first.text, b.Name, b.Type, mem.text)
 				}

@@ -235,22 +235,28 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 	var others []map[string][]byte
 	for i, p := range r.Outputs {
 		want := wants[i]
-		if p.Elem != want.Elem || !slices.Equal(p.Type.Shape, want.Dims) {
-			bad = append(bad, fmt.Sprintf("output %q is %s %v, want %s %v", p.Name, p.Elem, p.Type.Shape, want.Elem, want.Dims))
+		shape, got, err := Cut(p, outs)
+		if err != nil {
+			return err
+		}
+		if p.Elem != want.Elem || !slices.Equal(shape, want.Dims) {
+			bad = append(bad, fmt.Sprintf("output %q is %s %v, want %s %v", p.Name, p.Elem, shape, want.Elem, want.Dims))
 			continue
 		}
-		d, err := Compare(want.Type(), outs[p.Name], want.Data, o.Tolerance)
+		d, err := Compare(want.Type(), got, want.Data, o.Tolerance)
 		if err == nil && d.Bad > 0 && o.Noise > 0 {
 			if others == nil {
 				if others, err = noisy(ctx, model, r, o); err != nil {
 					return err
 				}
 			}
-			runs := make([][]byte, len(others))
-			for k := range others {
-				runs[k] = others[k][p.Name]
+			var runs [][]byte
+			for k := range others { // those of as many elements
+				if s, run, err := Cut(p, others[k]); err == nil && slices.Equal(s, shape) {
+					runs = append(runs, run)
+				}
 			}
-			d, err = Compare(want.Type(), outs[p.Name], want.Data, o.Tolerance, runs...)
+			d, err = Compare(want.Type(), got, want.Data, o.Tolerance, runs...)
 		}
 		if err != nil {
 			return fmt.Errorf("output %q: %w", p.Name, err)

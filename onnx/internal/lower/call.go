@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/onnx"
@@ -241,9 +240,7 @@ func (c *Call) Want(v *Value, operand string) {
 	case len(ins) == 0:
 		c.Fail("operand %s, %v, must be known now, but computing it is too much work for compile time: %w", operand, v.Type, leftOf(v))
 	}
-	// Nobody can bind a value to what every request brings; a mask may be fixed.
-	data := strings.Contains(c.form.sizedBy, operand[:1]) && (v.input == "" || c.node.OpType != "Compress")
-	panic(failure{&need{operand, ins, data}})
+	panic(failure{&need{operand, ins, ""}})
 }
 
 // KnownInts returns operand i, a list of integers that must be known now, and
@@ -331,7 +328,13 @@ func (c *Call) Emit(op graph.Op, in ...*Value) *Value { return c.EmitN(op, []boo
 // EmitN applies an operator: now if its operands are known and it is not too
 // much work, otherwise by a node of the executable. Results that want does
 // not ask for are nil.
+//
+// Operands with counted axes give results with counted axes, where the operator has a rule for them
+// (see [Value.Counted]).
 func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
+	if slices.ContainsFunc(in, (*Value).Counted) {
+		return c.emitCounted(op, want, in)
+	}
 	types := make([]graph.TensorType, len(in))
 	known := true
 	for i, v := range in {
@@ -371,6 +374,17 @@ func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 			c.Fail("computing it from constants: %w", left)
 		}
 	}
+	var elements []Element
+	if len(results) == 1 {
+		if elements = elementsOf(op, in, results[0]); elements != nil && !slices.ContainsFunc(elements, func(e Element) bool { return !e.Known() }) {
+			data := make([]byte, 0, results[0].Bytes())
+			for _, e := range elements {
+				data = append(data, EncodeInt(results[0].DType, e.Low)...)
+			}
+			out[0] = Known(results[0], data)
+			return out
+		}
+	}
 	node := graph.Node{Op: op, Name: c.name(), Inputs: make([]graph.TensorID, len(in)), Outputs: make([]graph.TensorID, len(want))}
 	var deps []*Value
 	for i, v := range in {
@@ -389,7 +403,8 @@ func (c *Call) EmitN(op graph.Op, want []bool, in ...*Value) []*Value {
 	for i := range out {
 		node.Outputs[i] = graph.None
 		if want[i] {
-			out[i] = &Value{Type: results[i], deps: deps, left: left}
+			out[i] = &Value{Type: results[i], deps: deps, left: left, elements: elements}
+			out[i].standsAlone()
 			out[i].tensor = c.l.tensor(graph.Tensor{Name: c.base() + "/" + op.Kind(), Type: results[i]})
 			node.Outputs[i] = out[i].tensor
 		}

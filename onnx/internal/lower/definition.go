@@ -18,6 +18,9 @@ type Table struct {
 	// where it is not ONNX's own. Versions that changed nothing that matters here
 	// (more element types, wording) are not listed.
 	Operators map[string]*Definition
+	// Counted are those of them, by name, that operands with counted axes may be given (see
+	// [Value.Counted]): what they emit honours counts or is refused by [Call.EmitN].
+	Counted map[string]bool
 }
 
 // Func lowers one node and returns its results; the list is as long as
@@ -30,7 +33,6 @@ type Func func(c *Call) []*Value
 type Definition struct {
 	Operands []Operand
 	Forms    []Form // by version
-	sized    string // see SizedBy
 }
 
 // Form is an operator from one version of its operator set on.
@@ -39,7 +41,6 @@ type Form struct {
 	Lower      Func        // nil: the version dropped the operator
 	Attributes []Attribute // every one that it has
 	Operands   []Operand   // those of the definition, unless the form takes others
-	sizedBy    string      // the operands whose elements decide the sizes of results
 }
 
 // Operand is one of the operands of an operator. The last one may stand for
@@ -73,13 +74,6 @@ func (d Definition) Taking(operands string) Definition {
 	return d
 }
 
-// SizedBy says that the elements of operands decide the sizes of results: "01" is
-// operand 0 and operand 1.
-func (d Definition) SizedBy(operands string) Definition {
-	d.sized = operands
-	return d
-}
-
 func parseOperands(operands string) (list []Operand) {
 	sets := map[string]Operand{}
 	for _, text := range strings.Fields(operands) {
@@ -109,7 +103,7 @@ func parseOperands(operands string) (list []Operand) {
 // or the type of one without default, with '!' if it must be given. A default
 // with a point is a float.
 func (d Definition) Since(version int64, lower Func, attrs ...string) Definition {
-	f := Form{Version: version, Lower: lower, Operands: d.Operands, sizedBy: d.sized}
+	f := Form{Version: version, Lower: lower, Operands: d.Operands}
 	for _, text := range strings.Fields(strings.Join(attrs, " ")) {
 		f.Attributes = append(f.Attributes, parseAttribute(text))
 	}

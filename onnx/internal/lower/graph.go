@@ -193,7 +193,7 @@ func (a *attempt) reported() error {
 		return fmt.Errorf("%s is not supported: %s", o.What, strings.Join(o.Nodes, ", "))
 	case len(l.needs) > a.needs:
 		n := l.needs[a.needs]
-		return fmt.Errorf("%s: %w", n.Node, &need{n.Operand, n.Inputs, n.Data})
+		return fmt.Errorf("%s: %w", n.Node, &need{n.Operand, n.Inputs, n.Max})
 	}
 	return nil
 }

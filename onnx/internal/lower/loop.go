@@ -329,7 +329,7 @@ func (it *iteration) run() []*Value {
 	if cond != nil && !(cond.Known && cond.Data[0] != 0) {
 		if len(collected) > 0 {
 			if ins := inputsOf(cond); len(ins) > 0 {
-				panic(failure{&need{"1 (cond), after an iteration,", ins, false}})
+				panic(failure{&need{"1 (cond), after an iteration,", ins, ""}})
 			}
 			c.Unsupported(hintLoop, "values collected by a long loop that may end early")
 		}

@@ -49,6 +49,7 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	l := &lowerer{
 		ctx: ctx, evaluator: o.NewEvaluator(ctx, o.Memory), opts: o, ops: t.Operators, declared: make(map[string]onnx.ValueInfo, len(m.Graph.Outputs)), functions: make(map[functionKey]*onnx.Function, len(m.Functions)),
 		scanned: make(map[any]bool), used: make(map[string]bool), repeats: make(map[string]int), byText: make(map[string]*onnx.Obstacle),
+		infos: make(map[string]onnx.ValueInfo, len(m.Graph.Values)), usedMax: make(map[string]bool), counted: t.Counted,
 		exe: &graph.Executable{Name: m.Graph.Name, Producer: "popefgen compile", Graphs: []graph.Graph{{Name: "main"}}},
 	}
 	for _, f := range m.Functions {
@@ -58,8 +59,11 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 		}
 		l.functions[k] = f
 	}
+	for _, v := range m.Graph.Values {
+		l.infos[v.Name] = v
+	}
 	for _, out := range m.Graph.Outputs {
-		l.declared[out.Name] = out
+		l.declared[out.Name], l.infos[out.Name] = out, out
 	}
 	env := &environment{opsets: opsetsOf(m.Opsets)}
 	if v := env.opsets[""]; v > t.Newest {
@@ -82,12 +86,13 @@ func lower(ctx context.Context, m *onnx.Model, o onnx.Options, t Table) (*onnx.L
 	l.standIns(m.Graph, ins)
 	l.inputs(sc, ins)
 	l.nodes(sc, env, order)
-	outs := l.outputs(sc, m.Graph.Outputs)
+	outs := l.outputs(sc, env, m.Graph.Outputs)
+	l.checkMax()
 	if err := l.result(); err != nil {
 		return nil, err
 	}
 	return &onnx.Lowered{
-		Executable: l.exe, Inputs: l.ports, Outputs: outs, Weights: l.weights, Warnings: l.warnings,
+		Executable: l.exe, Inputs: l.ports, Outputs: outs, Counts: l.counts, Weights: l.weights, Warnings: l.warnings,
 	}, nil
 }
 
@@ -110,6 +115,10 @@ type lowerer struct {
 	count     int // nodes lowered
 	warnings  []string
 	declared  map[string]onnx.ValueInfo   // the graph's outputs by name
+	infos     map[string]onnx.ValueInfo   // values that the model declares, outputs included, by name
+	usedMax   map[string]bool             // the names of Options.Max that bounded something
+	counts    []onnx.Port                 // how much of counted axes of outputs is filled
+	counted   map[string]bool             // see [Table.Counted]
 	types     map[string]graph.TensorType // of values of the main graph, where the model declares them
 	scanned   map[any]bool                // graphs and functions, by address
 	current   graph.GraphID               // the graph under construction: main or, within a node, one that the node runs
@@ -230,7 +239,7 @@ func staticShape(in onnx.ValueInfo) []int64 {
 }
 
 // outputs makes the ports of the graph outputs.
-func (l *lowerer) outputs(sc *scope, outs []onnx.ValueInfo) []onnx.Port {
+func (l *lowerer) outputs(sc *scope, env *environment, outs []onnx.ValueInfo) []onnx.Port {
 	if len(outs) == 0 {
 		l.fail(errors.New("the graph has no outputs"))
 	}
@@ -255,6 +264,10 @@ func (l *lowerer) outputs(sc *scope, outs []onnx.ValueInfo) []onnx.Port {
 		elem := onnx.ElemTypeOf(v.Type.DType)
 		if out.Elem != onnx.Undefined && out.Elem != elem {
 			l.fail(fmt.Errorf("graph output %q is declared as %v, but its value is %v", out.Name, out.Elem, elem))
+			continue
+		}
+		if v.Counted() {
+			ports = append(ports, l.countedOutput(env, out.Name, v, outs))
 			continue
 		}
 		ports = append(ports, onnx.Port{Name: out.Name, Elem: elem, Tensor: l.materialise(v)})

@@ -251,6 +251,7 @@ func (l *lowerer) node(sc *scope, env *environment, s step) (out []*Value, err e
 		}
 	}()
 	c.checkOperands()
+	c.checkCounted()
 	out = c.form.Lower(c)
 	if err := c.finish(len(out)); err != nil {
 		return nil, err

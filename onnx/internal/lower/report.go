@@ -18,13 +18,13 @@ func (o *obstacle) Error() string { return o.reason + " is not supported" }
 type need struct {
 	operand string
 	inputs  []string
-	data    bool // see [Need]
+	most    string // see [onnx.Need.Max]
 }
 
 // Error names the operand.
 func (n *need) Error() string {
-	if n.data {
-		return fmt.Sprintf("the size of its result depends on the elements of operand %s, which come from input %s", n.operand, printable.Quoted(n.inputs))
+	if n.most != "" {
+		return fmt.Sprintf("data decides the size of its result, and nothing says how much that may be: give the most, with --max %s=N", printable.Line(n.most))
 	}
 	return fmt.Sprintf("operand %s must be known, but depends on input %s", n.operand, printable.Quoted(n.inputs))
 }
@@ -64,7 +64,7 @@ func (l *lowerer) report(where string, err error) {
 	case errors.As(err, &n):
 		l.problems++
 		if len(l.needs) < maxNeeds {
-			l.needs = append(l.needs, onnx.Need{Node: where, Operand: n.operand, Inputs: n.inputs, Data: n.data})
+			l.needs = append(l.needs, onnx.Need{Node: where, Operand: n.operand, Inputs: n.inputs, Max: n.most})
 		}
 	default:
 		l.fail(fmt.Errorf("%s: %w", where, err))

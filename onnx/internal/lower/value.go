@@ -30,6 +30,10 @@ type Value struct {
 	// so that whatever depends on it is looked at, too.
 	standIn bool
 
+	counts   []*Value  // by axis: how many elements it has, nil where all; see [Value.Counted]
+	dirty    bool      // what is behind the counts may be other than zero
+	elements []Element // what is known of the elements of a short list, see [Value.Elements]
+
 	// Where it comes from, for values that are not known.
 	input    string   // the graph input that it is
 	deps     []*Value // the operands it was computed from

@@ -21,10 +21,6 @@ func (d definition) taking(operands string) definition {
 	return definition{d.Definition.Taking(operands)}
 }
 
-func (d definition) sizedBy(operands string) definition {
-	return definition{d.Definition.SizedBy(operands)}
-}
-
 func (d definition) droppedIn(version int64) definition {
 	return definition{d.Definition.DroppedIn(version)}
 }

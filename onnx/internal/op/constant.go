@@ -71,7 +71,6 @@ func (c *call) tensorValue(a *onnx.Attribute) *lower.Value {
 }
 
 func constantOfShape(c *call) []*lower.Value {
-	shape := c.RequireKnownInts(0, "input")
 	fill := lower.Scalar(graph.F32, 0)
 	if a := c.Attr("value"); a != nil {
 		v := c.tensorValue(a)
@@ -81,19 +80,26 @@ func constantOfShape(c *call) []*lower.Value {
 		v.Type.Shape = nil
 		fill = v
 	}
-	return lower.One(c.expand(fill, shape))
+	if to := c.In(0); !to.Known && c.decided(to) {
+		return lower.One(c.expandBy(fill, to))
+	}
+	return lower.One(c.expand(fill, c.RequireKnownInts(0, "input")))
 }
 
-// rangeNode computes Range, whose operands must be known as they determine
-// the shape of the result.
+// rangeNode computes Range, whose operands decide the size of the result.
 func rangeNode(c *call) []*lower.Value {
 	names := [...]string{"start", "limit", "delta"}
 	t := c.In(0).Type.DType
+	known := true
 	for i, name := range names {
-		c.In(i)
-		if v := c.Known(i, name); v.Type.DType != t || v.Type.Elements() != 1 {
+		v := c.In(i)
+		known = known && v.Known
+		if v.Type.DType != t || v.Type.Elements() != 1 {
 			c.Fail("operand %d (%s) is %v, want one element of type %v", i, name, v.Type, t)
 		}
+	}
+	if !known {
+		return lower.One(c.rangeBy())
 	}
 	if t.IsFloat() {
 		return lower.One(c.floatRange(t))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ import (
 // What the tests of package onnx_test share with those of this package.
 var (
 	Interpret = interpret
+	Sized     = sized
 	Numbers   = numbers
 	// Supported reports whether the table has an operator.
 	Supported = func(name string) bool { return table.Operators[name] != nil }
@@ -63,8 +65,15 @@ func Lower(m *onnx.Model, o onnx.Options) (*onnx.Lowered, error) {
 	return lower.Lower(context.Background(), m, o, table)
 }
 
-// interpret runs the lowered graph node by node on the given inputs.
+// interpret runs the lowered graph node by node on the given inputs. Outputs are cut to their
+// counts.
 func interpret(low *onnx.Lowered, feeds map[string][]byte) ([][]byte, error) {
+	_, outs, err := sized(low, feeds)
+	return outs, err
+}
+
+// sized is interpret with the types that outputs have.
+func sized(low *onnx.Lowered, feeds map[string][]byte) ([]graph.TensorType, [][]byte, error) {
 	exe := low.Executable
 	data := make([][]byte, len(exe.Tensors))
 	for i, t := range exe.Tensors {
@@ -78,18 +87,59 @@ func interpret(low *onnx.Lowered, feeds map[string][]byte) ([][]byte, error) {
 	for _, in := range low.Inputs {
 		b, ok := feeds[in.Name]
 		if !ok {
-			return nil, fmt.Errorf("no data for input %q", in.Name)
+			return nil, nil, fmt.Errorf("no data for input %q", in.Name)
 		}
 		data[in.Tensor] = b
 	}
 	if err := interpretGraph(exe, low.Main, data); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	outs := make([][]byte, len(low.Outputs))
+	types, outs := make([]graph.TensorType, len(low.Outputs)), make([][]byte, len(low.Outputs))
 	for i, p := range low.Outputs {
-		outs[i] = data[p.Tensor]
+		types[i], outs[i] = cutTo(low, p, data)
 	}
-	return outs, nil
+	return types, outs, nil
+}
+
+// cutTo returns what there is of an output, and its type, and panics where there is more than
+// zeros behind a count.
+func cutTo(low *onnx.Lowered, p onnx.Port, data [][]byte) (graph.TensorType, []byte) {
+	typ, x := low.Executable.Tensors[p.Tensor].Type, data[p.Tensor]
+	if p.Counts == nil {
+		return typ, x
+	}
+	shape := slices.Clone(typ.Shape)
+	for a, name := range p.Counts {
+		if i := slices.IndexFunc(low.Counts, func(c onnx.Port) bool { return c.Name == name }); name != "" {
+			shape[a] = int64(binary.LittleEndian.Uint64(data[low.Counts[i].Tensor]))
+		}
+	}
+	cut := graph.TensorType{DType: typ.DType, Shape: shape}
+	out := []byte{}
+	at := make([]int64, len(shape))
+	size := typ.DType.Size()
+	for i := 0; i < len(x); i += size {
+		inside := true
+		for a := range at {
+			inside = inside && at[a] < shape[a]
+		}
+		if inside {
+			out = append(out, x[i:i+size]...)
+		} else {
+			for _, b := range x[i : i+size] {
+				if b != 0 {
+					panic(fmt.Sprintf("output %s has junk behind its count at %v of %v", p.Name, at, shape))
+				}
+			}
+		}
+		for a := len(at) - 1; a >= 0; a-- {
+			if at[a]++; at[a] < typ.Shape[a] {
+				break
+			}
+			at[a] = 0
+		}
+	}
+	return cut, out
 }
 
 // interpretGraph runs the nodes of one graph on the values of all tensors.
@@ -200,6 +250,9 @@ func checkValid(t require.TestingT, low *onnx.Lowered) {
 	}
 	main.Steps = append(main.Steps, graph.Step{Kind: graph.Call, Graph: low.Main})
 	for _, out := range low.Outputs {
+		main.Steps = append(main.Steps, step(graph.CopyOut, graph.DeviceToHost, "out "+out.Name, out.Tensor))
+	}
+	for _, out := range low.Counts {
 		main.Steps = append(main.Steps, step(graph.CopyOut, graph.DeviceToHost, "out "+out.Name, out.Tensor))
 	}
 	e.Programs = []graph.Program{main}
@@ -318,10 +371,10 @@ func (c *opCase) run(t *testing.T) {
 		if o.Values != nil {
 			require.Empty(t, low.Executable.Graphs[0].Nodes, "everything is known, so nothing is left to run")
 		}
-		outs, err := interpret(low, feeds)
+		types, outs, err := sized(low, feeds)
 		require.NoError(t, err)
 		for i, y := range want {
-			typ := low.Executable.Tensors[low.Outputs[i].Tensor].Type
+			typ := types[i]
 			require.Equal(t, y.Elem, low.Outputs[i].Elem, "element type of result %d", i)
 			require.Equal(t, y.Type().String(), typ.String(), "type of result %d", i)
 			got, exp := numbers(typ.DType, outs[i]), numbers(typ.DType, y.Data)

@@ -48,6 +48,9 @@ func sliceAttributes(c *call) []*lower.Value {
 
 func sliceOperands(c *call) []*lower.Value {
 	x := c.In(0)
+	if !c.In(1).Known || !c.In(2).Known || x.Counted() {
+		return lower.One(c.sliceBy(x))
+	}
 	starts, ends := c.RequireKnownInts(1, "starts"), c.RequireKnownInts(2, "ends")
 	axes, axesGiven := c.KnownInts(3, "axes")
 	steps, stepsGiven := c.KnownInts(4, "steps")

@@ -29,9 +29,11 @@ func argMax(least bool) lowerFunc {
 func topKAttribute(c *call) []*lower.Value { return c.topK(c.Int("k"), true) }
 
 func topKOperand(c *call) []*lower.Value {
-	c.In(1)
-	k := c.knownInt(1, "K")
-	return c.topK(k, c.Bool("largest")) // from version 11 on, like sorted: sorted is fine where no order is asked for
+	k := c.In(1)
+	if !k.Known {
+		return c.topKBy(k, c.Bool("largest"))
+	}
+	return c.topK(c.knownInt(1, "K"), c.Bool("largest")) // from version 11 on, like sorted: sorted is fine where no order is asked for
 }
 
 func (c *call) topK(k int64, largest bool) []*lower.Value {

@@ -26,7 +26,11 @@ func reshapeAttribute(c *call) []*lower.Value {
 
 func reshape(c *call) []*lower.Value {
 	allowZero := c.Bool("allowzero") // from version 14 on
-	return lower.One(c.reshape(c.In(0), c.RequireKnownInts(1, "shape"), allowZero))
+	x, shape := c.In(0), c.In(1)
+	if !shape.Known && c.decided(shape) {
+		return lower.One(c.reshapeBy(x, shape, allowZero))
+	}
+	return lower.One(c.reshape(x, c.RequireKnownInts(1, "shape"), allowZero))
 }
 
 // reshape gives x the shape that want stands for: a 0 copies x's dimension
@@ -98,6 +102,10 @@ func squeeze(c *call, axes []int64, given bool) []*lower.Value {
 	x := c.In(0)
 	drop := make([]bool, len(x.Type.Shape))
 	for _, a := range c.Axes(axes, x.Rank()) {
+		if n := x.Count(a); n != nil {
+			c.Check(c.Binary(graph.Equal, n, lower.Int(1)), "axis %d is to be squeezed, but data gives it another number of elements than 1", a)
+			x = c.Take(x.Uncounted(a), a, 1)
+		}
 		if x.Type.Shape[a] != 1 {
 			c.Fail("axis %d of %v can't be squeezed: its size is not 1", a, x.Type)
 		}
@@ -130,6 +138,9 @@ func unsqueeze(c *call, axes []int64) []*lower.Value {
 
 func expand(c *call) []*lower.Value {
 	x := c.In(0)
+	if to := c.In(1); !to.Known && c.decided(to) {
+		return lower.One(c.expandBy(x, to))
+	}
 	shape := c.RequireKnownInts(1, "shape")
 	for _, d := range shape {
 		if d < 0 {
@@ -199,6 +210,9 @@ func (c *call) dropsNothing() bool {
 func (c *call) kept(x *lower.Value, mask graph.DType) []*lower.Value {
 	out := []*lower.Value{x, nil}
 	if c.Wants(1) {
+		if x.Counted() {
+			c.Unsupported("", "the mask of a tensor whose size data decides")
+		}
 		out[1] = c.expand(lower.Scalar(mask, 1), x.Type.Shape)
 	}
 	return out
@@ -218,11 +232,26 @@ func shapeOf(c *call) []*lower.Value {
 		return min(max(b, 0), n)
 	}
 	start, end := bound("start", 0), bound("end", n)
-	return lower.One(lower.KnownInts(x.Type.Shape[start:max(start, end)]...))
+	sizes := []*lower.Value{}
+	for a := start; a < end; a++ {
+		sizes = append(sizes, c.size(x, a))
+	}
+	return lower.One(c.List(sizes...))
+}
+
+// size returns how many elements an axis has.
+func (c *call) size(x *lower.Value, axis int64) *lower.Value {
+	if n := x.Count(axis); n != nil {
+		return n
+	}
+	return lower.Int(x.Type.Shape[axis])
 }
 
 func sizeOf(c *call) []*lower.Value {
-	v := lower.KnownInts(c.In(0).Type.Elements())
-	v.Type.Shape = nil
-	return lower.One(v)
+	x := c.In(0)
+	n := lower.Int(1)
+	for a := range x.Rank() {
+		n = c.Binary(graph.Mul, n, c.size(x, a))
+	}
+	return lower.One(n)
 }

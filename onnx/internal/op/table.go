@@ -10,7 +10,7 @@ import "github.com/popefgen/popefgen/onnx/internal/lower"
 const newestOpset = 28
 
 // table lists the families of operators. Nothing changes it.
-var table = lower.Table{Newest: newestOpset, Operators: merge(
+var table = lower.Table{Newest: newestOpset, Counted: honours, Operators: merge(
 	lower.ControlOps(),
 	elementwiseOps,
 	activationOps,
@@ -38,7 +38,7 @@ var table = lower.Table{Newest: newestOpset, Operators: merge(
 	quantOps,
 	qlinearOps,
 	einsumOps,
-	knownOps,
+	countedOps,
 	constantOps,
 )}
 

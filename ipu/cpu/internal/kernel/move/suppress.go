@@ -61,8 +61,7 @@ func (k *suppression) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error
 		k.overlap = tensor.F32s(v)[0]
 	}
 	if v := tensor.Memory(in, 4); v != nil {
-		k.least = tensor.F32s(v)[0]
-		k.everything = math.IsInf(float64(k.least), -1)
+		k.least, k.everything = tensor.F32s(v)[0], false
 	}
 	total := 0
 	if k.limit > 0 && k.boxes > 0 && k.lists() > 0 {

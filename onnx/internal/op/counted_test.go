@@ -1,0 +1,310 @@
+package op
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/onnx"
+)
+
+// countedCase is a model whose inputs decide sizes. Its nodes are written "y = Op(a, b) axis=1",
+// with [1 2] for constants of int64.
+type countedCase struct {
+	name  string
+	in    map[string]*onnx.Tensor
+	nodes string
+	out   string
+	max   map[string]int64
+}
+
+// model returns the model of a case.
+func (c *countedCase) model(t testing.TB) *onnx.Model {
+	g := &onnx.Graph{Name: c.name}
+	for _, name := range strings.Fields("x y b s m k f") {
+		if v := c.in[name]; v != nil {
+			g.Inputs = append(g.Inputs, onnx.Declare(name, v.Elem, v.Dims))
+		}
+	}
+	constants := 0
+	for _, line := range strings.Split(strings.TrimSpace(c.nodes), "\n") {
+		left, right, ok := strings.Cut(strings.TrimSpace(line), " = ")
+		require.True(t, ok, line)
+		op, rest, _ := strings.Cut(right, "(")
+		args, attrs, _ := strings.Cut(rest, ")")
+		n := &onnx.Node{OpType: op, Name: op + " of " + left, Outputs: strings.Split(left, " ")}
+		for i, o := range n.Outputs {
+			if o == "_" {
+				n.Outputs[i] = ""
+			}
+		}
+		for _, a := range strings.Split(args, ",") {
+			a = strings.TrimSpace(a)
+			constant := func(x *onnx.Tensor) {
+				constants++
+				a = fmt.Sprintf("c%d", constants)
+				g.Initializers = append(g.Initializers, named(x, a))
+			}
+			if list, ok := strings.CutPrefix(a, "["); ok {
+				var values []float64
+				for _, w := range strings.Fields(strings.TrimSuffix(list, "]")) {
+					var v float64
+					_, err := fmt.Sscan(w, &v)
+					require.NoError(t, err)
+					values = append(values, v)
+				}
+				constant(list1(values...))
+			} else if number, ok := strings.CutPrefix(a, "'"); ok {
+				var v float64
+				_, err := fmt.Sscan(number, &v)
+				require.NoError(t, err)
+				constant(f32s(dims(), v))
+			} else if number, ok := strings.CutPrefix(a, "#"); ok {
+				var v float64
+				_, err := fmt.Sscan(number, &v)
+				require.NoError(t, err)
+				constant(i64s(dims(), v))
+			}
+			if a != "" || len(n.Inputs) > 0 || strings.Contains(args, ",") {
+				n.Inputs = append(n.Inputs, a)
+			}
+		}
+		for _, a := range strings.Fields(attrs) {
+			name, value, _ := strings.Cut(a, "=")
+			if list := strings.Split(value, ";"); len(list) > 1 {
+				var values []int64
+				for _, w := range list {
+					var v int64
+					_, err := fmt.Sscan(w, &v)
+					require.NoError(t, err)
+					values = append(values, v)
+				}
+				n.Attributes = append(n.Attributes, aInts(name, values...))
+				continue
+			}
+			var v int64
+			if _, err := fmt.Sscan(value, &v); err != nil {
+				n.Attributes = append(n.Attributes, aStr(name, value))
+				continue
+			}
+			n.Attributes = append(n.Attributes, aInt(name, v))
+		}
+		g.Nodes = append(g.Nodes, n)
+	}
+	g.Outputs = outputs(strings.Fields(c.out)...)
+	return model(18, g)
+}
+
+// check compares what comes of data at run time with what is computed where all is known when
+// the model is compiled.
+func (c *countedCase) check(t *testing.T) {
+	m := c.model(t)
+	feeds := map[string][]byte{}
+	for name, v := range c.in {
+		feeds[name] = v.Data
+	}
+	known, err := Lower(m, onnx.Options{Values: c.in})
+	require.NoError(t, err)
+	require.Empty(t, known.Counts)
+	wantTypes, want, err := sized(known, feeds)
+	require.NoError(t, err)
+	low, err := Lower(m, onnx.Options{Max: c.max})
+	require.NoError(t, err)
+	verified(t, low)
+	types, got, err := sized(low, feeds)
+	require.NoError(t, err)
+	counted := false
+	for i := range want {
+		counted = counted || low.Outputs[i].Counts != nil
+		require.Equal(t, wantTypes[i].String(), types[i].String(), "output %s", low.Outputs[i].Name)
+		a, b := numbers(types[i].DType, want[i]), numbers(types[i].DType, got[i])
+		for k := range a {
+			if a[k] != b[k] && !(math.IsNaN(a[k]) && math.IsNaN(b[k])) {
+				require.InDelta(t, a[k], b[k], 1e-5*(1+math.Abs(a[k])), "output %s, element %d of %v, want %v", low.Outputs[i].Name, k, b, a)
+			}
+		}
+	}
+	require.NotEmpty(t, low.Executable.Graphs[0].Nodes, "it runs")
+}
+
+// downstream are nodes behind n, places of what is set in x, of which data decides how many there are:
+// [2,n]; r is the rows of y there, [n,4], v their first column.
+var downstream = map[string]string{
+	"elementwise":         "a = Exp(r)\n b = Add(a, r)\n c = Mul(b, '3')\n o = Where(w, c, r)\n w = Less(r, c)",
+	"fixed operand":       "o = Add(r, y1)\n y1 = Slice(y, [0], [1], [0])",
+	"transpose":           "o = Transpose(r) perm=1;0",
+	"cast":                "o = Cast(r) to=6",
+	"reshape":             "o = Reshape(r, [-1 2 2])",
+	"flatten all":         "o = Reshape(r, [-1])",
+	"keep zero":           "o = Reshape(r, [0 2 2])",
+	"there and back":      "a = Reshape(r, [-1])\n o = Reshape(a, [-1 4])",
+	"unsqueeze":           "a = Unsqueeze(r, [0 2])\n b = Squeeze(a, [0])\n o = Squeeze(b, [1])",
+	"shape":               "o = Shape(r)",
+	"part of shape":       "o = Shape(r) end=1",
+	"size":                "o = Size(r)",
+	"reshape by shape":    "a = Shape(r)\n g = Gather(a, [0]) axis=0\n h = Concat(g, [2], [2]) axis=0\n o = Reshape(r, h)",
+	"reshape by product":  "a = Shape(r)\n g = Gather(a, #0) axis=0\n h = Mul(g, #2)\n u = Unsqueeze(h, [0])\n j = Concat(u, [2]) axis=0\n o = Reshape(r, j)",
+	"constant of shape":   "a = Shape(r)\n o = ConstantOfShape(a)",
+	"expand":              "a = Shape(r)\n e = Slice(r, [0], [1], [1])\n o = Expand(e, a)",
+	"expand scalar":       "a = Shape(r)\n o = Expand('7', a)",
+	"range":               "a = Shape(v)\n g = Gather(a, #0)\n o = Range(#0, g, #1)",
+	"range by two":        "a = Shape(v)\n g = Gather(a, #0)\n o = Range(#1, g, #2)",
+	"sum":                 "i = Reciprocal(r)\n e = Exp(i)\n s = Sub(e, e)\n t = Add(s, r)\n o = ReduceSum(t, [0])",
+	"mean":                "o = ReduceMean(e, [0])\n e = Exp(r)",
+	"mean of all":         "o = ReduceMean(e) keepdims=0\n e = Exp(r)",
+	"max":                 "a = Sub(r, '100')\n o = ReduceMax(a, [0]) keepdims=0",
+	"min":                 "a = Add(r, '100')\n o = ReduceMin(a, [0]) keepdims=0",
+	"product":             "o = ReduceProd(r, [0])",
+	"norms":               "o = ReduceL2(e, [0])\n p = ReduceL1(e, [0])\n q = ReduceLogSumExp(e, [0])\n e = Exp(r)",
+	"other axis":          "o = ReduceSum(r, [1])",
+	"arg max":             "a = Sub(r, '100')\n o = ArgMax(a) axis=0 keepdims=0",
+	"arg min":             "a = Add(r, '100')\n o = ArgMin(a) axis=0",
+	"softmax":             "a = Sub(r, '100')\n o = Softmax(a) axis=0",
+	"softmax of others":   "o = Softmax(r) axis=1",
+	"log softmax":         "o = LogSoftmax(r) axis=0",
+	"rows of a product":   "t = Transpose(y) perm=1;0\n o = MatMul(r, t)",
+	"columns of product":  "t = Transpose(r) perm=1;0\n o = MatMul(y, t)",
+	"sum of products":     "e = Reciprocal(r)\n f = Sub(e, e)\n g = Add(f, r)\n t = Transpose(g) perm=1;0\n o = MatMul(t, g)",
+	"gemm":                "o = Gemm(r, y) transB=1",
+	"gather of it":        "o = Gather(r, [0 -1 1]) axis=0",
+	"gather columns":      "o = Gather(r, [3 0]) axis=1",
+	"gather elements":     "a = ArgMax(r) axis=1\n o = GatherElements(r, a) axis=1",
+	"gather slices":       "p = Transpose(n) perm=1;0\n o = GatherND(x, p)",
+	"scatter slices":      "p = Transpose(n) perm=1;0\n e = Exp(v)\n o = ScatterND(x, p, e)",
+	"scatter add":         "p = Transpose(n) perm=1;0\n e = Exp(v)\n o = ScatterND(x, p, e) reduction=add",
+	"scatter elements":    "i = Slice(n, [0], [1], [0])\n j = Squeeze(i, [0])\n u = Slice(y, [0], [4], [0])\n u1 = Slice(u, [0], [1], [1])\n u2 = Squeeze(u1, [1])\n e = Exp(v)\n o = ScatterElements(u2, j, e) axis=0 reduction=add",
+	"scatter into it":     "e = Exp(r)\n iz = Unsqueeze([1], [1])\n z = Slice(e, [0], [1], [0])\n o = ScatterND(e, iz, z)",
+	"top k":               "a = Sub(v, '100')\n o p = TopK(a, [2]) axis=0",
+	"least k":             "a = Add(v, '100')\n o p = TopK(a, [2]) axis=0 largest=0",
+	"top k by count":      "a = Shape(v)\n h = Div(a, [2])\n o p = TopK(v, h) axis=0",
+	"top all":             "a = Shape(v)\n k = Min(a, [1000])\n o p = TopK(v, k) axis=0",
+	"non-zero again":      "a = Sub(v, '1')\n g = Greater(a, '0')\n o = NonZero(g)",
+	"compress":            "g = Greater(v, '0.5')\n o = Compress(r, g) axis=0",
+	"unique":              "g = Cast(v) to=7\n o p q u = Unique(g)",
+	"cumulative sum":      "o = CumSum(r, #0)\n p = CumSum(r, #0) reverse=1",
+	"one hot":             "i = Cast(v) to=7\n o = OneHot(i, #5, z)\n z = Slice(y2, [0], [2])\n y2 = Reshape(y, [-1])",
+	"concat":              "o = Concat(r, y) axis=0",
+	"concat twice":        "o = Concat(y, r, r) axis=0",
+	"concat columns":      "o = Concat(r, r) axis=1",
+	"concat then sum":     "a = Concat(r, r, y) axis=0\n o = ReduceSum(a, [0])",
+	"first rows":          "o = Slice(r, [0], [2], [0])",
+	"last rows":           "o = Slice(r, [-2], [100], [0])",
+	"but the last":        "o = Slice(r, [1], [-1], [0])",
+	"back to front":       "o = Slice(r, [-1], [-100], [0], [-1])",
+	"every other":         "o = Slice(r, [0], [100], [0], [2])",
+	"slice of columns":    "o = Slice(r, [1], [3], [1])",
+	"slice by count":      "a = Shape(v)\n h = Div(a, [2])\n o = Slice(y, [0], h, [0])",
+	"slice from count":    "a = Shape(v)\n h = Div(a, [2])\n o = Slice(y, h, [100], [0])",
+	"split columns":       "o p = Split(r) axis=1 num_outputs=2",
+	"layer norm":          "z = ConstantOfShape([4])\n o = LayerNormalization(r, z)",
+	"quantise":            "o = QuantizeLinear(r, '0.5')",
+	"two counts":          "g = Greater(y, '0')\n n2 = NonZero(g)\n h = Slice(n2, [0], [1], [0])\n j = Squeeze(h, [0])\n a = Unsqueeze(v, [1])\n w0 = Gather(y, j) axis=0\n w1 = Slice(w0, [0], [1], [1])\n w2 = Transpose(w1) perm=1;0\n o = Add(a, w2)",
+	"of both axes":        "g = Greater(y, '0')\n n2 = NonZero(g)\n h = Slice(n2, [0], [1], [0])\n j = Squeeze(h, [0])\n w0 = Gather(y, j) axis=0\n w1 = Transpose(w0) perm=1;0\n e = Exp(r)\n f = Exp(w1)\n a = MatMul(e, f)\n o = ReduceMean(a, [0 1])\n p = Softmax(a) axis=1",
+	"pool":                "a = Reshape(r, [-1 1 2 2])\n o = MaxPool(a) kernel_shape=2;2",
+	"global pool":         "a = Reshape(r, [-1 1 2 2])\n o = GlobalAveragePool(a)",
+	"convolution":         "a = Reshape(r, [-1 1 2 2])\n k = Reshape(y, [-1 1 2 2])\n o = Conv(a, k)",
+	"resize":              "a = Reshape(r, [-1 1 2 2])\n sc = Cast([1 1 2 2]) to=1\n o = Resize(a, , sc)",
+	"regions of interest": "i = Reshape(y, [1 1 -1 4])\n z = Shape(v)\n q = ConstantOfShape(z) \n bi = Cast(q) to=7\n o = RoiAlign(i, r, bi) output_height=2 output_width=2",
+}
+
+func TestCountsDownstream(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	y := f32s(dims(8, 4))
+	for range 32 {
+		y.Data = append(y.Data, f32s(dims(), math.Round(10*(r.Float64()-0.3))/4+0.25).Data...)
+	}
+	for name, nodes := range downstream {
+		t.Run(name, func(t *testing.T) {
+			for _, set := range [][]float64{{0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1}} {
+				c := countedCase{name: name, in: map[string]*onnx.Tensor{"x": f32s(dims(3, 4), set...), "y": y},
+					nodes: "n = NonZero(x)\n i0 = Slice(n, [1], [2], [0])\n i1 = Squeeze(i0, [0])\n r = Gather(y, i1) axis=0\n v0 = Slice(r, [0], [1], [1])\n v = Squeeze(v0, [1])\n" + nodes}
+				for _, o := range []string{"o", "p", "q", "u"} {
+					for _, line := range strings.Split(nodes, "\n") {
+						left, _, _ := strings.Cut(line, " = ")
+						for _, f := range strings.Fields(left) {
+							if f == o {
+								c.out += " " + o
+							}
+						}
+					}
+				}
+				c.check(t)
+			}
+		})
+	}
+}
+
+// TestCountedBounds: what bounds a size, and what happens beyond.
+func TestCountedBounds(t *testing.T) {
+	x := f32s(dims(6), 1, 0, 1, 1, 0, 1)
+	c := countedCase{name: "max", in: map[string]*onnx.Tensor{"x": x}, nodes: "n = NonZero(x)\n o = Transpose(n)", out: "o", max: map[string]int64{"n": 4}}
+	c.check(t)
+	low, err := Lower(c.model(t), onnx.Options{Max: c.max})
+	require.NoError(t, err)
+	require.Equal(t, "i64[4,1]", low.Executable.Tensors[low.Outputs[0].Tensor].Type.String())
+	require.Equal(t, []string{"o_count", ""}, low.Outputs[0].Counts)
+	_, err = interpret(low, map[string][]byte{"x": f32s(dims(6), 1, 1, 1, 1, 1, 0).Data})
+	require.ErrorContains(t, err, "data makes more elements of its result than the 4 that it was compiled for: compile the model for more, with --max n=N")
+
+	_, err = Lower(c.model(t), onnx.Options{Max: map[string]int64{"o": 4}})
+	require.ErrorContains(t, err, `--max o=4: no axis of a value of this name`)
+	_, err = Lower(c.model(t), onnx.Options{Max: map[string]int64{"n": -1}})
+	require.ErrorContains(t, err, "--max n=-1: want a number from 1")
+
+	k := i64s(dims(), 3)
+	c = countedCase{name: "range", in: map[string]*onnx.Tensor{"k": k}, nodes: "o = Range(#0, k, #1)", out: "o"}
+	_, err = Lower(c.model(t), onnx.Options{})
+	var need *onnx.NeedValueError
+	require.True(t, errors.As(err, &need), "%v", err)
+	require.Equal(t, []string{"k"}, need.Inputs())
+	require.ErrorContains(t, err, "give the most that there may be of each: --max o=N")
+	c.max = map[string]int64{"o": 5}
+	c.check(t)
+	c.in["k"] = i64s(dims(), -7)
+	c.check(t)
+	m := c.model(t)
+	m.Graph.Outputs = []onnx.ValueInfo{info("o", onnx.Int64, "steps")}
+	low, err = Lower(m, onnx.Options{Max: map[string]int64{"steps": 5}})
+	require.NoError(t, err)
+	_, err = interpret(low, map[string][]byte{"k": i64s(dims(), 6).Data})
+	require.ErrorContains(t, err, "more elements of its result than the 5")
+}
+
+// TestCountsThatDiffer ends runs in which data gives operands sizes that do not fit.
+func TestCountsThatDiffer(t *testing.T) {
+	c := countedCase{name: "sum", in: map[string]*onnx.Tensor{"x": f32s(dims(4), 1, 0, 1, 0), "y": f32s(dims(4), 0, 1, 0, 1)},
+		nodes: "a = NonZero(x)\n b = NonZero(y)\n o = Add(a, b)", out: "o"}
+	c.check(t)
+	low, err := Lower(c.model(t), onnx.Options{})
+	require.NoError(t, err)
+	_, err = interpret(low, map[string][]byte{"x": c.in["x"].Data, "y": f32s(dims(4), 1, 1, 1, 0).Data})
+	require.ErrorContains(t, err, "data gives axis 1 of its operands different numbers of elements")
+
+	c.nodes = "a = NonZero(x)\n b = Transpose(a)\n o = Gather(b, [2]) axis=0"
+	delete(c.in, "y")
+	low, err = Lower(c.model(t), onnx.Options{})
+	require.NoError(t, err)
+	_, err = interpret(low, map[string][]byte{"x": c.in["x"].Data})
+	require.ErrorContains(t, err, "an index is outside of axis 0 of what it picks from")
+}
+
+// TestCountsRefused names the node and the axis where counts can't be honoured.
+func TestCountsRefused(t *testing.T) {
+	for nodes, want := range map[string]string{
+		"o = Einsum(n) equation=ij->i": "axis 1 of operand \"n\" has as many elements as data decides (6 at most), which operator Einsum can't take there",
+		"o = Reshape(n, [3 -1])":       "do not lie together",
+		"o = Pad(n, [0 1 0 0])":        "and can't be padded",
+		"a = Cast(n) to=1\n b = Reshape(a, [1 2 1 -1])\n d = Transpose(b) perm=3;0;1;2\n o = Resize(d, , , [4 1 4 4])": "but 4 are wanted",
+		"o p = Split(n) axis=1":               "but a part of fixed size is taken of it",
+		"o = Hardmax(n1)\n n1 = Cast(n) to=1": "which operator Hardmax can't take",
+	} {
+		c := countedCase{name: "refused", in: map[string]*onnx.Tensor{"x": f32s(dims(2, 3), 1, 1, 0, 0, 0, 0)}, nodes: "n = NonZero(x)\n" + nodes, out: "o"}
+		_, err := Lower(c.model(t), onnx.Options{})
+		require.ErrorContains(t, err, want, nodes)
+	}
+}
