@@ -124,6 +124,7 @@ type modelInfo struct {
 	Anchors           []anchorInfo      `json:"anchors"`
 	Portable          *portableInfo     `json:"portable,omitempty"`
 	Family            *familyInfo       `json:"family,omitempty"`
+	Rows              *rowsInfo         `json:"rows,omitempty"` // of a portable executable of one size with a batch
 	programs          []popef.ProgramInfo
 }
 
@@ -262,6 +263,9 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 	p.Memory.Arena, p.Memory.Persistent = p.plan.ArenaBytes, p.plan.PersistentBytes
 	p.Memory.Packed, p.Memory.Constants = p.plan.PackedBytes, p.plan.ConstantBytes
 	i.Portable, i.Family = p, familyOfContract(c, e, p.plan)
+	if i.Family == nil {
+		i.Rows = rowsOf(&md, roles, e)
+	}
 	return i, nil
 }
 
@@ -330,6 +334,9 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 		list []uint32
 	}{{"load", m.Load}, {"main", m.Main}, {"save", m.Save}} {
 		fmt.Fprintf(w, "%s programs      %s\n", f.name, m.flow(f.list))
+	}
+	if m.Rows != nil {
+		m.Rows.print(w)
 	}
 	fmt.Fprintln(w, "\nANCHORS")
 	t := newTable("ROLE", "NAME", "TYPE", "SHAPE", "BYTES", "HANDLE", "PROGRAMS", "NOTES")
