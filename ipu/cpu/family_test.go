@@ -120,8 +120,14 @@ type familyEngine struct {
 }
 
 func openFamily(t require.TestingT, f familyDraw, options []ipu.Option, sizes ...int64) *familyEngine {
-	b, weights := f.build(t, sizes...)
-	e, err := New(ipu.EngineConfig{Name: "family", Executable: executable(t, b), Options: options})
+	b, _ := f.build(t, sizes...)
+	return connectFamily(t, f, executable(t, b), options, sizes...)
+}
+
+// connectFamily opens an executable that was built before.
+func connectFamily(t require.TestingT, f familyDraw, exe []byte, options []ipu.Option, sizes ...int64) *familyEngine {
+	_, weights := f.build(t, sizes...)
+	e, err := New(ipu.EngineConfig{Name: "family", Executable: exe, Options: options})
 	require.NoError(t, err)
 	load(t, e)
 	o := &familyEngine{Engine: e}
@@ -163,6 +169,10 @@ func TestFamilies(t *testing.T) {
 			run(t, all, familyStart+m)
 			require.Equal(t, bytesOf(alone.y[0]), bytesOf(all.y[m]), "size %d of %v", size, sizes)
 			require.NoError(t, alone.Close())
+			plain := openFamily(t, f, append(opt("prepack", "off"), options...), size)
+			run(t, plain, familyStart)
+			require.Equal(t, bytesOf(plain.y[0]), bytesOf(all.y[m]), "size %d of %v, nothing packed", size, sizes)
+			require.NoError(t, plain.Close())
 		}
 		require.Equal(t, arena, all.plan.ArenaBytes, "the largest program's")
 		require.LessOrEqual(t, all.plan.PackedBytes, packed)
@@ -175,7 +185,8 @@ func TestFamilySharesPacked(t *testing.T) {
 	for _, from := range []string{"weight", "constant", "derived"} {
 		t.Run(from, func(t *testing.T) {
 			f := familyDraw{layers: []familyLayer{{"matmul", from}, {"relu", ""}, {"matmul", from}}}
-			alone, all := openFamily(t, f, nil, 16), openFamily(t, f, nil, 8, 16, 32, 64)
+			// Few rows are multiplied with rows of a weight where no other size wants it packed.
+			alone, all := openFamily(t, f, nil, 16), openFamily(t, f, nil, 1, 16, 3, 64)
 			defer alone.Close()
 			defer all.Close()
 			require.NotZero(t, alone.plan.PackedBytes)
@@ -216,4 +227,25 @@ func TestFamilyPrograms(t *testing.T) {
 	require.ErrorIs(t, prepared[1].Run(ctx), ipu.ErrUnconnected)
 	require.ErrorContains(t, prepared[1].Run(ctx), `"x#1"`)
 	require.NoError(t, prepared[2].Run(ctx))
+}
+
+// TestFamilyEngines opens an engine beside one that has planned the family: its kernels
+// take what is packed as those do.
+func TestFamilyEngines(t *testing.T) {
+	f := familyDraw{layers: []familyLayer{{"matmul", "weight"}, {"relu", ""}, {"matmul", "derived"}, {"gemm", "constant"}}}
+	b, _ := f.build(t, 1, 9)
+	exe := executable(t, b)
+	first, second := connectFamily(t, f, exe, nil, 1, 9), connectFamily(t, f, exe, nil, 1, 9)
+	defer first.Close()
+	defer second.Close()
+	require.Equal(t, 2, first.Sharing().Engines)
+	for m := range first.x {
+		run(t, first, familyStart+m)
+		run(t, second, familyStart+m)
+		require.Equal(t, first.y[m], second.y[m])
+	}
+	alone := openFamily(t, f, nil, 1)
+	defer alone.Close()
+	run(t, alone, familyStart)
+	require.Equal(t, alone.y[0], first.y[0])
 }

@@ -253,3 +253,50 @@ func TestPackersAreDrawn(t *testing.T) {
 		})
 	}
 }
+
+// TestTakers multiplies few rows with a weight in the layout that products of more rows
+// want it in, and wants the bits that the weight gives as it is.
+func TestTakers(t *testing.T) {
+	kerneltest.EachPath(t, func(t *testing.T) {
+		taken := 0
+		rapid.Check(t, func(t *rapid.T) {
+			s := sizes{t}
+			d := rapid.SampledFrom([]graph.DType{graph.F32, graph.F32, graph.F16, graph.BF16}).Draw(t, "type")
+			m, k, n := s.of(1, 2, 3), s.of(1, 5, 33, 64, 1100), s.of(2, 4, 31, 32, 70, 300)
+			in := []graph.TensorType{typeOf(d, m, k), typeOf(d, k, n), {}}
+			var op graph.Op = &graph.MatMul{}
+			src := kerneltest.DrawSource(t)
+			data := [][]byte{src.Tensor(in[0]), src.Tensor(in[1])}
+			if s.yes() {
+				op, in[2] = &graph.Gemm{Alpha: 1, Beta: 1}, typeOf(d, n)
+				data = append(data, src.Tensor(in[2]))
+			}
+			in = in[:len(data)]
+			out, want := kerneltest.Run(t, New, op, in, data)
+			few, err := New(op, in, out)
+			require.NoError(t, err)
+			taker, ok := few.(tensor.Taker)
+			if !ok || taker.Takes(1) == "" {
+				return
+			}
+			in[0].Shape = []int64{40, k}
+			many, err := New(op, in, []graph.TensorType{typeOf(d, 40, n)})
+			require.NoError(t, err)
+			packer := many.(tensor.Packer)
+			require.Equal(t, packer.Packing(1), taker.Takes(1))
+			packed := kerneltest.Aligned(packer.Packed(1))
+			packer.Pack(1, packed, data[1])
+			data[1] = packed
+			taker.Take(1)
+			for _, pool := range []tensor.Pool{tensor.Serial{}, kerneltest.Threads(3)} {
+				got := kerneltest.Aligned(len(want[0]))
+				require.NoError(t, few.Run(pool, data, [][]byte{got}, kerneltest.Aligned(few.Scratch())))
+				require.Equal(t, want[0], got, "%v of %v", op, in)
+			}
+			taken++
+		})
+		if tensor.Path != tensor.PathGo {
+			require.NotZero(t, taken)
+		}
+	})
+}

@@ -56,6 +56,7 @@ type compiler struct {
 
 	kernels []tensor.Kernel
 	results []int // results of each kernel, left-out ones included
+	nodes   []NodeKey
 	bound   map[NodeKey]int
 	packs   map[packKey]int // index into plan.Packed
 	layouts map[layoutKey]int
@@ -101,7 +102,10 @@ func Compile(ctx context.Context, exe *graph.Executable, opts Options, room *bud
 		layouts: map[layoutKey]int{},
 	}
 	c.survey()
-	c.bindDerived()
+	if err := c.bindAll(); err != nil {
+		return nil, err
+	}
+	c.pack()
 	for i := range laid.Programs {
 		p := &laid.Programs[i]
 		g, err := c.program(p)
@@ -213,30 +217,96 @@ func (c *compiler) origin(t graph.TensorID) graph.TensorID {
 // packable reports whether t's value seldom changes: it is a constant, or
 // only streams or one node write it, in programs that don't use it.
 func (c *compiler) packable(t graph.TensorID) bool {
+	if t == graph.None {
+		return false
+	}
 	e := &c.exe.Tensors[t]
 	return e.Const || c.derived[t] || e.Persistent && !c.nodeWritten[t] && !c.streamed[t]
 }
 
-// bindDerived finds the derived tensors that kernels want packed, which the
-// plan of the program that writes them depends on. Kernels that can't be bound
-// are reported where a program needs them.
-func (c *compiler) bindDerived() {
-	c.kept = map[graph.TensorID]bool{}
-	if !slices.Contains(c.derived, true) {
-		return
-	}
-	for g := range c.exe.Graphs {
+// bindAll binds the kernels of all programs: which of them want packed operands
+// decides how weights are kept, and that the plans of programs.
+func (c *compiler) bindAll() error {
+	bound := map[graph.GraphID]bool{}
+	var all func(g graph.GraphID) error
+	all = func(g graph.GraphID) error {
+		if bound[g] {
+			return nil
+		}
+		bound[g] = true
 		for n := range c.exe.Graphs[g].Nodes {
 			node := &c.exe.Graphs[g].Nodes[n]
-			if _, ok := node.Op.(*graph.Reshape); ok || len(graph.Subgraphs(node.Op)) > 0 {
-				continue
-			}
-			for _, t := range node.Inputs {
-				if t != graph.None && c.derived[c.origin(t)] {
-					c.kernel(graph.GraphID(g), n) //nolint:errcheck // see above
-					break
+			subs := graph.Subgraphs(node.Op)
+			for _, sub := range subs {
+				if err := all(sub); err != nil {
+					return err
 				}
 			}
+			if _, ok := node.Op.(*graph.Reshape); ok || len(subs) > 0 || unwanted(node) {
+				continue
+			}
+			if len(c.kernels) > maxSteps {
+				return nil // more than a plan may have, as it will say
+			}
+			if _, err := c.kernel(g, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for i := range c.exe.Programs {
+		p := &c.exe.Programs[i]
+		var err error
+		graph.Walk(p.Steps, func(s *graph.Step) {
+			if s.Kind == graph.Call && err == nil {
+				err = all(s.Graph)
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
+		}
+	}
+	return nil
+}
+
+// unwanted reports whether a node need not run: it has no effect, and nobody wants
+// its results.
+func unwanted(n *graph.Node) bool {
+	return !graph.HasEffect(n.Op) && !slices.ContainsFunc(n.Outputs, func(t graph.TensorID) bool { return t != graph.None })
+}
+
+// pack decides which operands come packed, and in which layout: what their kernels
+// want, but for those that can do as well with a copy that others want. It notes the
+// derived tensors that are packed, which the plan of the program that writes them
+// depends on.
+func (c *compiler) pack() {
+	c.kept = map[graph.TensorID]bool{}
+	if !c.opts.Prepack {
+		return
+	}
+	var choosers []packKey
+	for i, k := range c.kernels {
+		packer, ok := k.(tensor.Packer)
+		if !ok {
+			continue
+		}
+		for operand := range c.node(i).Inputs {
+			taker, ok := k.(tensor.Taker)
+			switch {
+			case !c.packable(c.operand(i, operand)):
+			case ok && taker.Takes(operand) != "":
+				choosers = append(choosers, packKey{i, operand})
+			case packer.Packed(operand) > 0:
+				c.packed(i, operand, packer.Packing(operand), false)
+			}
+		}
+	}
+	for _, k := range choosers {
+		taker := c.kernels[k.kernel].(tensor.Taker)
+		if p := taker.Takes(k.operand); c.isKept(k, p) {
+			c.packed(k.kernel, k.operand, p, true)
+		} else if taker.Packed(k.operand) > 0 {
+			c.packed(k.kernel, k.operand, taker.Packing(k.operand), false)
 		}
 	}
 	for _, k := range c.plan.Packed {
@@ -244,6 +314,44 @@ func (c *compiler) bindDerived() {
 			c.kept[k.Tensor] = true
 		}
 	}
+}
+
+// node returns the node of a kernel.
+func (c *compiler) node(kernel int) *graph.Node {
+	key := c.nodes[kernel]
+	return &c.exe.Graphs[key.Graph].Nodes[key.Node]
+}
+
+// operand returns the tensor that holds the elements of a kernel's operand, or None.
+func (c *compiler) operand(kernel, operand int) graph.TensorID {
+	t := c.node(kernel).Inputs[operand]
+	if t == graph.None {
+		return t
+	}
+	return c.origin(t)
+}
+
+// isKept reports whether there is a copy of an operand in a layout.
+func (c *compiler) isKept(k packKey, p tensor.Packing) bool {
+	_, ok := c.layouts[layoutKey{c.operand(k.kernel, k.operand), p}]
+	return ok
+}
+
+// packed makes an operand come packed in a layout: in the copy of it that is there, or
+// in another one.
+func (c *compiler) packed(kernel, operand int, p tensor.Packing, taken bool) {
+	t, key := c.operand(kernel, operand), c.nodes[kernel]
+	layout := layoutKey{t, p}
+	at, ok := c.layouts[layout]
+	if !ok {
+		at = len(c.plan.Packed)
+		c.layouts[layout] = at
+		c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Bytes: int64(c.kernels[kernel].(tensor.Packer).Packed(operand))})
+	}
+	r := PackReader{Graph: key.Graph, Node: key.Node, Source: c.from.Of(key.Graph, key.Node), Operand: operand, Taken: taken}
+	r.Use(c.kernels[kernel])
+	c.packs[packKey{kernel, operand}] = at
+	c.plan.Packed[at].Readers = append(c.plan.Packed[at].Readers, r)
 }
 
 // kernel returns the index of a node's kernel, which it binds at first.
@@ -262,33 +370,7 @@ func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
 	}
 	i := len(c.kernels)
 	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
-	c.bound[key] = i
-	packer, ok := k.(tensor.Packer)
-	if !ok || !c.opts.Prepack {
-		return i, nil
-	}
-	for operand, t := range node.Inputs {
-		if t == graph.None {
-			continue
-		}
-		t = c.origin(t)
-		if !c.packable(t) {
-			continue
-		}
-		if bytes := packer.Packed(operand); bytes > 0 {
-			packer.UsePacked(operand)
-			layout := layoutKey{t, packer.Packing(operand)}
-			at, ok := c.layouts[layout]
-			if !ok {
-				at = len(c.plan.Packed)
-				c.layouts[layout] = at
-				c.plan.Packed = append(c.plan.Packed, Packed{Tensor: t, Bytes: int64(bytes)})
-			}
-			c.packs[packKey{i, operand}] = at
-			k := &c.plan.Packed[at]
-			k.Readers = append(k.Readers, PackReader{Graph: g, Node: n, Source: c.from.Of(g, n), Operand: operand})
-		}
-	}
+	c.nodes, c.bound[key] = append(c.nodes, key), i
 	return i, nil
 }
 

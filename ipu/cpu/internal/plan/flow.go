@@ -104,7 +104,7 @@ func (f *flow) addNode(g graph.GraphID, n, loop int) error {
 	}
 	s := Step{Kind: Compute, Graph: g, Node: n, Name: node.Name, Op: node.Op.Kind(),
 		In: tensors(node.Inputs...), Out: tensors(node.Outputs...), Loop: loop}
-	if !graph.HasEffect(node.Op) && !slices.ContainsFunc(node.Outputs, func(t graph.TensorID) bool { return t != graph.None }) {
+	if unwanted(node) {
 		return nil
 	}
 	if _, ok := node.Op.(*graph.Reshape); ok {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/internal/budget"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -63,6 +64,17 @@ type PackReader struct {
 	Node    int // index into the graph's nodes, as the engine keeps them
 	Source  int // the node of the executable that it comes from
 	Operand int
+	// Taken says that the kernel has another choice and takes the copy since others want it.
+	Taken bool
+}
+
+// Use tells the reader's kernel how the operand comes.
+func (r *PackReader) Use(k tensor.Kernel) {
+	if r.Taken {
+		k.(tensor.Taker).Take(r.Operand)
+	} else {
+		k.(tensor.Packer).UsePacked(r.Operand)
+	}
 }
 
 // Program is the plan of one program.

@@ -171,7 +171,7 @@ func (m *Shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel
 	}
 	for i := range m.Plan.Packed {
 		for _, r := range m.Plan.Packed[i].Readers {
-			kernels[m.Bound[plan.NodeKey{Graph: r.Graph, Node: r.Node}]].(tensor.Packer).UsePacked(r.Operand)
+			r.Use(kernels[m.Bound[plan.NodeKey{Graph: r.Graph, Node: r.Node}]])
 		}
 	}
 	return kernels, nil

@@ -86,6 +86,18 @@ func (v *vectorProduct) Packed(i int) int {
 	return v.product.Packed(i)
 }
 
+// Takes implements [tensor.Taker]: few rows are multiplied with the rows of B in place, or
+// with panels that products of more rows want.
+func (v *vectorProduct) Takes(i int) tensor.Packing {
+	if v.method != byRows || i != v.product.b.index || v.m*v.n*v.k <= tiny {
+		return ""
+	}
+	return v.Packing(i)
+}
+
+// Take implements [tensor.Taker].
+func (v *vectorProduct) Take(i int) { v.UsePacked(i) }
+
 // sizeA returns the bytes that a part needs for rows of A.
 func (v *vectorProduct) sizeA() int {
 	if !v.copyA {

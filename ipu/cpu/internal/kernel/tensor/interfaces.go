@@ -41,6 +41,18 @@ type Packer interface {
 	UsePacked(i int)
 }
 
+// Taker is a Packer that reads an operand otherwise than in the layout of other kernels,
+// where it has a choice, but as quickly in that if a copy is there for them already: the
+// engine then keeps no other.
+type Taker interface {
+	Packer
+	// Takes returns that layout of operand i, "" if there is none.
+	Takes(i int) Packing
+	// Take tells, before the first Run and in place of UsePacked, that operand i will
+	// come in that layout. Results are the same.
+	Take(i int)
+}
+
 // Packing is a description of a layout in which a kernel wants an operand, with all
 // that the bytes depend on besides the operand's own: equal descriptions are of
 // equal layouts.

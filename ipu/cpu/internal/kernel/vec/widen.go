@@ -136,6 +136,23 @@ func (w *widening) Packing(i int) tensor.Packing {
 	return HalfPacking(t.dtype, p.Packing(i))
 }
 
+// Takes implements [tensor.Taker].
+func (w *widening) Takes(i int) tensor.Packing {
+	if t, ok := w.kernel.(tensor.Taker); ok && w.in[i].dtype != graph.Invalid {
+		if p := t.Takes(i); p != "" {
+			return HalfPacking(w.in[i].dtype, p)
+		}
+	}
+	return ""
+}
+
+// Take implements [tensor.Taker].
+func (w *widening) Take(i int) {
+	w.kernel.(tensor.Taker).Take(i)
+	w.in[i].packed = true
+	w.place()
+}
+
 // HalfPacking describes the layout of an operand of half precision that comes converted to
 // float32, in the layout of the operator on float32.
 func HalfPacking(t graph.DType, of tensor.Packing) tensor.Packing {
