@@ -1,13 +1,11 @@
 package layout
 
 import (
-	"encoding/binary"
 	"math"
 	"slices"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/eval"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -136,11 +134,7 @@ func (r *region) number(t graph.TensorID) (float64, bool) {
 	if !e.Const || e.Type.Elements() != 1 || !e.Type.DType.IsFloat() {
 		return 0, false
 	}
-	_, data, err := eval.Op(&graph.Cast{To: graph.F64}, []graph.TensorType{e.Type}, [][]byte{e.Data})
-	if err != nil {
-		return 0, false
-	}
-	v := math.Float64frombits(binary.LittleEndian.Uint64(data[0]))
+	v := graph.Number(e.Type.DType, e.Data)
 	return v, !math.IsNaN(v)
 }
 
