@@ -19,7 +19,7 @@ import (
 var mayImport = map[string]string{
 	".":                  "ipu ipu/num popef popef/contract rt/internal/callerr rt/internal/errs rt/internal/histogram rt/internal/line rt/internal/seal rt/internal/settings rt/internal/view",
 	"ring":               "rt/internal/errs",
-	"genrt":              "ipu ipu/num popef popef/contract rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/packing rt/internal/session rt/internal/view",
+	"genrt":              "internal/budget ipu ipu/num popef popef/contract popef/family rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/packing rt/internal/session rt/internal/sizes rt/internal/view",
 	"genrt/genqueues":    "rt rt/genrt rt/internal/callerr rt/modelrt",
 	"modelrt":            "ipu popef popef/contract rt rt/internal/callerr rt/internal/hostmem rt/internal/line rt/internal/session rt/internal/settings rt/ring",
 	"internal/callerr":   "internal/printable ipu popef",
@@ -32,6 +32,7 @@ var mayImport = map[string]string{
 	"internal/seal":      "",
 	"internal/session":   "internal/budget internal/nearest internal/printable ipu popef popef/contract rt rt/internal/callerr rt/internal/histogram rt/internal/hostmem rt/internal/line rt/internal/seal rt/internal/settings",
 	"internal/settings":  "",
+	"internal/sizes":     "popef/family",
 	"internal/view":      "",
 }
 

@@ -28,6 +28,9 @@ const (
 var files embed.FS
 
 var all = template.Must(template.New("").Funcs(template.FuncMap{
+	"numbers": func(all []int64) string {
+		return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(all), "[]")), ", ")
+	},
 	"plural": func(n any, one, many string) string {
 		if fmt.Sprint(n) == "1" {
 			return "1 " + one

@@ -18,7 +18,11 @@ import (
 func contractFile(p *plan.Plan) ([]byte, error) {
 	f := newFile(p)
 	skewGuard(f)
-	comments(f.Group, "contract is the text whose SHA-256 hash is ContractHash.")
+	if p.Family != nil {
+		comments(f.Group, "contract is a text. The SHA-256 hash of what stands in it before the sizes is ContractHash.")
+	} else {
+		comments(f.Group, "contract is the text whose SHA-256 hash is ContractHash.")
+	}
 	f.Const().Id("contract").Op("=").Lit(contractMark)
 	f.Line()
 	comments(f.Group, "spec describes this package to the runtime.")
@@ -77,6 +81,9 @@ func anchorSpecs(g *jen.Group, p *plan.Plan) {
 			)
 			if t.Blocks > 0 && (a.Role == contract.RunInput || a.Role == contract.RunOutput) {
 				values = append(values, jen.Id("Blocks").Op(":").Lit(int(t.Blocks)))
+			}
+			if t.IsOpen() {
+				values = append(values, openAxes(t))
 			}
 			g.Line().Values(values...)
 			lines++

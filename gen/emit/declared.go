@@ -21,7 +21,7 @@ import (
 func Declared() *plan.Declared { return declared() }
 
 var declared = sync.OnceValue(func() *plan.Declared {
-	d := &plan.Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Families: map[bool][]string{}, Extra: map[string]map[string]string{}}
+	d := &plan.Declared{Owners: map[string]string{}, Packages: map[string]bool{}, Tensors: map[plan.Kind][]string{}, Used: map[string]bool{}, Extra: map[string]map[string]string{}}
 	for _, p := range plan.Probes() {
 		if err := declare(d, p); err != nil {
 			panic("emit: the names that files declare: " + err.Error()) // no input leads here
@@ -39,12 +39,12 @@ func declare(d *plan.Declared, p *plan.Plan) error {
 	}
 	for _, f := range files {
 		if path.Ext(f.Name) == ".go" {
-			if err := declareFile(d, p, f, p.BatchSize > 0); err != nil {
+			if err := declareFile(d, p, f, p.Extras(), plan.Kind{Samples: p.BatchSize > 0, Family: p.Family != nil}); err != nil {
 				return err
 			}
 		}
 	}
-	if p.BatchSize == 0 {
+	if p.BatchSize == 0 || p.Family == nil {
 		return nil // another plan has more that templates can name
 	}
 	for _, name := range templates.Go() {
@@ -69,15 +69,15 @@ func declareText(d *plan.Declared, p *plan.Plan, name, text string) error {
 	if name == templates.Tests {
 		name = testSuffix
 	}
-	return declareFile(d, p, File{Name: name, Data: []byte(text)}, false, true)
+	return declareFile(d, p, File{Name: name, Data: []byte(text)}, nil, plan.Kind{}, plan.Kind{Samples: true}, plan.Kind{Family: true}, plan.Kind{Samples: true, Family: true})
 }
 
 // testSuffix ends the names of files with tests.
 const testSuffix = "_test.go"
 
-// declareFile adds what a file declares and imports where samples are told apart, or
-// are not, or both.
-func declareFile(d *plan.Declared, p *plan.Plan, f File, samples ...bool) error {
+// declareFile adds what a file of packages with these features declares and imports; tensors in packages
+// of these kinds.
+func declareFile(d *plan.Declared, p *plan.Plan, f File, extras []string, kinds ...plan.Kind) error {
 	parsed, err := parser.ParseFile(token.NewFileSet(), f.Name, f.Data, parser.SkipObjectResolution)
 	if err != nil {
 		return err
@@ -91,22 +91,28 @@ func declareFile(d *plan.Declared, p *plan.Plan, f File, samples ...bool) error 
 		case id == "_" || id == "init" || id == p.Pin: // the pin is another for every model
 		case strings.Contains(id, plan.ProbeTensor):
 			family := strings.Replace(id, plan.ProbeTensor, "%s", 1)
-			for _, s := range samples {
-				if !slices.Contains(d.Families[s], family) {
-					d.Families[s] = append(d.Families[s], family)
+			for _, k := range kinds {
+				if !slices.Contains(d.Tensors[k], family) {
+					d.Tensors[k] = append(d.Tensors[k], family)
 				}
 			}
+		case strings.Contains(id, plan.ProbeDim): // the constant of a size, which has the names of dimensions
 		case d.Owners[id] != "":
-		case len(p.Extras()) == 0:
-			d.Owners[id] = who
+		case len(extras) == 0:
+			if !extra(d, id) {
+				d.Owners[id] = who
+			}
 		default:
-			for _, e := range p.Extras() {
+			for _, e := range extras {
 				if d.Extra[e] == nil {
 					d.Extra[e] = map[string]string{}
 				}
 				d.Extra[e][id] = who
 			}
 		}
+	}
+	if p.Family != nil {
+		use(d, parsed)
 	}
 	for _, i := range parsed.Imports {
 		at, err := strconv.Unquote(i.Path.Value)
@@ -116,6 +122,34 @@ func declareFile(d *plan.Declared, p *plan.Plan, f File, samples ...bool) error 
 		d.Packages[path.Base(at)] = true
 	}
 	return nil
+}
+
+// extra reports whether packages with some feature declare the identifier.
+func extra(d *plan.Declared, id string) bool {
+	for _, e := range d.Extra {
+		if e[id] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// use notes the methods of a file, whose names no field of a type may have, and all identifiers that
+// are not exported, which parameters would hide; but for those that are called after a probe.
+func use(d *plan.Declared, file *ast.File) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncDecl:
+			if n.Recv != nil && !strings.Contains(n.Name.Name, plan.ProbeDim) {
+				d.Used[n.Name.Name] = true
+			}
+		case *ast.Ident:
+			if !n.IsExported() && !strings.Contains(n.Name, plan.ProbeSize) {
+				d.Used[n.Name] = true
+			}
+		}
+		return true
+	})
 }
 
 // topLevel lists the identifiers that a file declares in its package.

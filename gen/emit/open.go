@@ -37,6 +37,10 @@ func openFunc(f *jen.File, p *plan.Plan) {
 			g.Id("r").Dot("load").Dot(field.Name).Dot("Bind").Call(jen.Id("load").Dot(field.Name))
 		}
 		modelSource(g, p)
+		if p.Family != nil {
+			openFamily(g, p)
+			return
+		}
 		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(
 			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
 			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
@@ -60,6 +64,33 @@ func openFunc(f *jen.File, p *plan.Plan) {
 		g.Return(jen.Id("r"), jen.Nil())
 	})
 	f.Line()
+}
+
+// openFamily is the part of Open that connects streams, where the runtime binds run inputs and
+// outputs itself.
+func openFamily(g *jen.Group, p *plan.Plan) {
+	bindings := func(owners map[string]*jen.Statement) jen.Code {
+		return jen.Index().Qual(genPath, "Binding").ValuesFunc(func(g *jen.Group) { bindings(g, p, owners) })
+	}
+	switch {
+	case len(p.SaveOutputs) > 0:
+		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(
+			jen.Id("p").Op(":=").Op("&").Id("ports").Values(),
+			jen.Id("r").Dot("ports").Op("=").Append(jen.Id("r").Dot("ports"), jen.Id("p")),
+			jen.Return(bindings(map[string]*jen.Statement{"load": jen.Id("r").Dot("load"), "save": jen.Id("p").Dot("save")})),
+		)
+	case len(p.LoadInputs) > 0:
+		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(
+			jen.Return(bindings(map[string]*jen.Statement{"load": jen.Id("r").Dot("load")})),
+		)
+	default:
+		g.Id("bindings").Op(":=").Func().Params().Index().Qual(genPath, "Binding").Block(jen.Return(jen.Nil()))
+	}
+	g.If(
+		jen.Err().Op(":=").Id("r").Dot("core").Dot("OpenFamily").Call(jen.Id("ctx"), jen.Op("&").Id("spec"), jen.Id("source"), jen.Id("bindings"), jen.Id("opts").Op("...")),
+		jen.Err().Op("!=").Nil(),
+	).Block(jen.Return(jen.Nil(), jen.Err()))
+	g.Return(jen.Id("r"), jen.Nil())
 }
 
 // modelSource says where the model comes from.

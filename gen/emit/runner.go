@@ -23,6 +23,9 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 	}
 	f.Anon(cpuPath)
 	constants(f, p)
+	if p.Family != nil && len(p.Family.Members) > 0 {
+		sizeType(f, p)
+	}
 	tensorTypes(f, p)
 	structures(f, p)
 	runnerType(f, p)
@@ -59,8 +62,14 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 // of its anchors.
 func constants(f *jen.File, p *plan.Plan) {
 	f.Const().DefsFunc(func(g *jen.Group) {
-		comments(g, "ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes",
-			"and order of its inputs and outputs. Open refuses a model that lacks any of them.")
+		if p.Family != nil {
+			comments(g, "ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes",
+				"and order of its inputs and outputs, and which dimensions are open. Open refuses a model that lacks any of",
+				"them, or one of the sizes.")
+		} else {
+			comments(g, "ContractHash identifies the contract, which is what callers see of the model: the names, types, shapes",
+				"and order of its inputs and outputs. Open refuses a model that lacks any of them.")
+		}
 		g.Id("ContractHash").Op("=").Lit(p.ContractHash)
 		comments(g, fmt.Sprintf("%s pins the contract: code with the line", p.Pin), "",
 			fmt.Sprintf("\tconst _ = %s.%s", p.Package, p.Pin), "",
@@ -72,7 +81,11 @@ func constants(f *jen.File, p *plan.Plan) {
 		comments(g, "QueueDepth is how many submitted requests may be pending at a time.")
 		g.Id("QueueDepth").Op("=").Lit(p.QueueDepth)
 		if p.BatchSize > 0 {
-			comments(g, "BatchSize is the number of samples in every input and output tensor.")
+			if p.Family != nil {
+				comments(g, "BatchSize is the number of samples that are computed at a time at most.")
+			} else {
+				comments(g, "BatchSize is the number of samples in every input and output tensor.")
+			}
 			g.Id("BatchSize").Op("=").Lit(int(p.BatchSize))
 		}
 	})
@@ -119,25 +132,39 @@ func (s ends) add(g *jen.Group, p *plan.Plan) {
 func runnerType(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
-		g.Id("core").Qual(genPath, "Core")
+		if p.Family != nil {
+			g.Id("core").Qual(genPath, "Family")
+		} else {
+			g.Id("core").Qual(genPath, "Core")
+		}
 		for _, s := range streams(p) {
 			if s.id == "load" {
 				s.add(g, p)
 			}
 		}
-		g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
-		g.Id("queue").Index(jen.Id("QueueDepth")).Id("request")
+		if hasPorts(p) {
+			g.Id("ports").Index().Op("*").Id("ports").Comment("// of each replica")
+		}
+		if p.Family == nil {
+			g.Id("queue").Index(jen.Id("QueueDepth")).Id("request")
+		}
 	})
 	f.Line()
+	if !hasPorts(p) {
+		return
+	}
 	comments(f.Group, "ports are the host's ends of the streams of one replica.")
 	f.Type().Id("ports").StructFunc(func(g *jen.Group) {
 		for _, s := range streams(p) {
-			if s.id != "load" {
+			if s.id != "load" && (p.Family == nil || s.id == "save") {
 				s.add(g, p)
 			}
 		}
 	})
 	f.Line()
+	if p.Family != nil {
+		return
+	}
 	comments(f.Group, "request holds what a submitted request reads and fills.")
 	f.Type().Id("request").Struct(
 		jen.Id("in").Id("Inputs"),
@@ -146,11 +173,18 @@ func runnerType(f *jen.File, p *plan.Plan) {
 	f.Line()
 }
 
+// hasPorts reports whether the streams of a replica are bound by generated code: of a family the
+// runtime binds those of run inputs and outputs.
+func hasPorts(p *plan.Plan) bool { return p.Family == nil || len(p.SaveOutputs) > 0 }
+
 // freezers adds an option for every run input that gives it the same data in
 // every request.
 func freezers(f *jen.File, p *plan.Plan) {
 	for _, field := range p.Inputs {
 		t := p.Tensors[field.Tensor]
+		if t.IsOpen() {
+			continue
+		}
 		key := jen.Id(t.NameConst)
 		if handle := p.Anchors[field.Anchor].Handle; handle != "" {
 			key = jen.Lit(handle)
@@ -171,23 +205,13 @@ func run() []jen.Code {
 
 // streamFuncs adds what the methods of a Runner do with each of its streams.
 func streamFuncs(f *jen.File, p *plan.Plan) {
-	comments(f.Group, "bind points the streams at in and out.")
-	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bind").Params(run()...).BlockFunc(func(g *jen.Group) {
-		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
-			for _, field := range s.fields {
-				g.Id("p").Dot(s.id).Dot(field.Name).Dot("Bind").Call(jen.Id(s.id).Dot(field.Name))
-			}
-		}
-	})
-	f.Line()
+	if p.Family != nil {
+		viewsFunc(f, p)
+	} else {
+		bindFunc(f, p)
+	}
 	if len(p.SaveOutputs) > 0 {
-		comments(f.Group, "bindSave points the streams of the save programs at out.")
-		f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bindSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).BlockFunc(func(g *jen.Group) {
-			for _, field := range p.SaveOutputs {
-				g.Id("p").Dot("save").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
-			}
-		})
-		f.Line()
+		saveFunc(f, p)
 	}
 
 	checkFunc(f, p, "Runner")
@@ -199,6 +223,30 @@ func streamFuncs(f *jen.File, p *plan.Plan) {
 		})
 		f.Line()
 	}
+}
+
+// bindFunc adds what points the streams at a request.
+func bindFunc(f *jen.File, p *plan.Plan) {
+	comments(f.Group, "bind points the streams at in and out.")
+	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bind").Params(run()...).BlockFunc(func(g *jen.Group) {
+		for _, s := range []ends{{"in", "", p.Inputs}, {"out", "", p.Outputs}} {
+			for _, field := range s.fields {
+				g.Id("p").Dot(s.id).Dot(field.Name).Dot("Bind").Call(jen.Id(s.id).Dot(field.Name))
+			}
+		}
+	})
+	f.Line()
+}
+
+// saveFunc adds what points the streams of save programs at what they fill.
+func saveFunc(f *jen.File, p *plan.Plan) {
+	comments(f.Group, "bindSave points the streams of the save programs at out.")
+	f.Func().Params(jen.Id("p").Op("*").Id("ports")).Id("bindSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).BlockFunc(func(g *jen.Group) {
+		for _, field := range p.SaveOutputs {
+			g.Id("p").Dot("save").Dot(field.Name).Dot("Bind").Call(jen.Id("out").Dot(field.Name))
+		}
+	})
+	f.Line()
 }
 
 // checkFunc adds a method that looks for nil in what a request was given.

@@ -12,6 +12,10 @@ import (
 // tensorTypes adds each tensor's type with its flat view and constructor.
 func tensorTypes(f *jen.File, p *plan.Plan) {
 	for _, t := range p.Tensors {
+		if t.IsOpen() {
+			openTensor(f, p, t)
+			continue
+		}
 		data := jen.Id("Data")
 		for _, n := range t.Shape {
 			data.Index(jen.Lit(int(n)))
@@ -41,7 +45,11 @@ func sampleType(f *jen.File, t plan.Tensor) {
 	for _, n := range t.SampleShape {
 		data.Index(jen.Lit(int(n)))
 	}
-	comments(f.Group, fmt.Sprintf("%s is one of the BatchSize samples of %s.", t.Sample, t.Name))
+	what := "the BatchSize samples"
+	if t.IsOpen() {
+		what = "the samples"
+	}
+	comments(f.Group, fmt.Sprintf("%s is one of %s of %s.", t.Sample, what, t.Name))
 	f.Type().Id(t.Sample).Op("struct").Custom(braces, data.Add(elemType(t)))
 	f.Line()
 	comments(f.Group, "Flat returns the sample's elements in row-major order, as a slice of its memory.")
@@ -66,6 +74,17 @@ func rows(f *jen.File, name string, t plan.Tensor, shape []int64) {
 	f.Func().Params(jen.Id("t").Op("*").Id(name)).Id("Rows").Params().Qual("iter", "Seq2").Types(jen.Int(), row.Add(elemType(t))).Custom(braces,
 		jen.Return(jen.Qual(genPath, "Rows").Call(jen.Id("t").Dot("Data").Index(jen.Op(":")))))
 	f.Line()
+}
+
+// newDoc documents the constructor of a struct.
+func newDoc(p *plan.Plan, s structure) []string {
+	switch {
+	case p.Family != nil && s.name == "Outputs":
+		return []string{"NewOutputs returns Outputs with new tensors. Those with open dimensions are empty until a run fills them."}
+	case p.Family != nil && s.name == "Inputs" && len(p.Family.Dims) > 0:
+		return []string{"NewInputs returns Inputs with new tensors for a request of these sizes, all zeros."}
+	}
+	return []string{"New" + s.name + " returns " + s.name + " with new tensors, all zeros."}
 }
 
 // braces puts what is short on one line.
@@ -99,6 +118,10 @@ type structure struct {
 func structures(f *jen.File, p *plan.Plan) {
 	inputs := []string{"Inputs points to the tensors that a run reads. No field may be nil, unless an option freezes it."}
 	outputs := []string{"Outputs points to the tensors that a run fills. No field may be nil."}
+	if p.Family != nil {
+		outputs = []string{"Outputs points to the tensors that a run fills. No field may be nil. A run gives those with open dimensions their",
+			"sizes, and new memory where they have too little."}
+	}
 	if p.DeviceIterations > 1 {
 		inputs = append(inputs, "Element i of each field belongs to device iteration i.")
 		outputs = append(outputs, "Element i of each field belongs to device iteration i.")
@@ -126,11 +149,11 @@ func structures(f *jen.File, p *plan.Plan) {
 			}
 		})
 		f.Line()
-		comments(f.Group, "New"+s.name+" returns "+s.name+" with new tensors, all zeros.")
-		f.Func().Id("New" + s.name).Params().Op("*").Id(s.name).Block(
+		comments(f.Group, newDoc(p, s)...)
+		f.Func().Id("New" + s.name).Params(dimParams(p, s)...).Op("*").Id(s.name).Block(
 			jen.Return(jen.Op("&").Id(s.name).ValuesFunc(func(g *jen.Group) {
 				for _, field := range s.fields {
-					g.Line().Id(field.Name).Op(":").New(fieldType(p, field))
+					g.Line().Id(field.Name).Op(":").Add(newField(p, s, field))
 				}
 				if len(s.fields) > 0 {
 					g.Line()

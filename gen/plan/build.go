@@ -70,8 +70,10 @@ func passes() []func(*builder) {
 	return []func(*builder){
 		(*builder).settings,
 		(*builder).contract,
+		(*builder).family,
 		(*builder).tensors,
 		(*builder).states,
+		(*builder).openInputs,
 		(*builder).samples,
 		(*builder).packing,
 		(*builder).renames,
@@ -91,6 +93,7 @@ type builder struct {
 	plan     Plan
 	problems []string
 	declared *Declared // nil for the plans of Probes
+	probe    func(*contract.Contract)
 
 	metas   []*popef.Anchor // per anchor of the plan, that of the model
 	tensor  []int           // per anchor, its index in plan.Tensors
@@ -184,6 +187,12 @@ func checkEmbed(name string) error {
 func (b *builder) contract() {
 	p, meta := &b.plan, &b.model.Metadata
 	c := contract.Of(b.model)
+	if c.Refused != nil {
+		b.problem("%v", c.Refused)
+	}
+	if b.probe != nil {
+		b.probe(&c)
+	}
 	p.Contract = c.Callers()
 	p.ContractText = p.Contract.Text()
 	p.ContractHash = p.Contract.Hash()
@@ -212,7 +221,7 @@ func (b *builder) anchors(c contract.Contract) {
 			b.problem("anchor %q: its stream handle %q is that of anchor %q too", a.Name, a.Handle, other)
 		}
 		first[a.Handle] = a.Name
-		out := Anchor{Name: a.Name, Handle: p.Contract.Fields[i].Handle, Memory: a.Handle, Role: a.Role, Info: a.Info.String(), Bytes: size}
+		out := Anchor{Name: a.Name, Handle: p.Contract.Fields[i].Handle, Memory: a.Handle, Role: a.Role, Info: p.Contract.InfoText(i), Bytes: size}
 		if a.Repeats > 1 {
 			out.Info += fmt.Sprintf(" repeated %d times", a.Repeats)
 			out.Bytes *= int64(a.Repeats)
@@ -249,6 +258,10 @@ func (b *builder) tensors() {
 		a := p.Anchors[i]
 		g := p.group(i)
 		t := b.newTensor(a, b.metas[i])
+		if p.Contract.Fields[i].Open() {
+			b.open(&t, &p.Contract.Fields[i])
+			t.Bytes = t.Elements * int64(b.metas[i].Info.DataType.Size())
+		}
 		k := key{a.Name, a.Info}
 		if member[g] == nil {
 			member[g] = map[int]bool{}
@@ -262,6 +275,10 @@ func (b *builder) tensors() {
 			p.Tensors = append(p.Tensors, t)
 		}
 		member[g][b.tensor[i]] = true
+		if t.IsOpen() {
+			b.checkOpen(i, &t)
+			continue
+		}
 		b.checkSize(a, b.metas[i].Info.DataType, t.Shape)
 	}
 	b.renamed = make([]string, len(p.Tensors))
@@ -339,6 +356,17 @@ func (b *builder) checkSize(a Anchor, t popef.DataType, shape []int64) {
 	}
 }
 
+// checkOpen is checkSize of a tensor with open dimensions, in each of its sizes.
+func (b *builder) checkOpen(i int, t *Tensor) {
+	a, c := b.plan.Anchors[i], &b.plan.Contract
+	for m := range c.Members {
+		b.checkSize(a, b.metas[i].Info.DataType, c.Shape(i, m))
+	}
+	if t.Bytes == 0 {
+		b.problem("anchor %q: %s has no elements, whatever its open dimensions are", a.Name, a.Info)
+	}
+}
+
 // fields fills the structs.
 func (b *builder) fields() {
 	p := &b.plan
@@ -365,7 +393,7 @@ func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
 	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
-	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues
+	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}

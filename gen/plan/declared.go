@@ -1,6 +1,11 @@
 package plan
 
-import "github.com/popefgen/popefgen/popef"
+import (
+	"fmt"
+
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+)
 
 // Declared are the names that generated files have for themselves, whatever the
 // model: no tensor and no package may have one of them. A nil Declared has none.
@@ -10,11 +15,13 @@ type Declared struct {
 	Owners map[string]string
 	// Packages has the names of the packages that are imported.
 	Packages map[string]bool
-	// Families lists what each tensor declares, with %s for its name; by whether
-	// samples are told apart.
-	Families map[bool][]string
+	// Tensors lists what each tensor declares, with %s for its name; by kind of package.
+	Tensors map[Kind][]string
+	// Used has what a field or parameter that has a size must not be called in packages of
+	// families: their methods, and their identifiers that are not exported.
+	Used map[string]bool
 	// Extra holds what only some packages declare, as Owners does, under the
-	// feature that they were generated with: "pack" or "state".
+	// feature that they were generated with: "pack", "state" or "family".
 	Extra map[string]map[string]string
 }
 
@@ -27,50 +34,91 @@ func (p *Plan) Extras() (out []string) {
 	if len(p.State) > 0 {
 		out = append(out, "state")
 	}
+	if p.Family != nil {
+		out = append(out, "family")
+	}
 	return out
 }
+
+// Kind says what tensors of a package declare.
+type Kind struct {
+	Samples bool // samples are told apart
+	Family  bool // there are several sizes
+}
+
+// kind returns the kind of the package.
+func (p *Plan) kind() Kind { return Kind{p.BatchSize > 0, p.Family != nil} }
+
+// uses reports whether packages of families have that identifier.
+func (d *Declared) uses(name string) bool { return d != nil && d.Used[name] }
 
 // imports reports whether a package of that name is imported.
 func (d *Declared) imports(name string) bool { return d != nil && d.Packages[name] }
 
 // ProbeTensor is the Go name of the tensor of [Probes]. It does not occur in
-// anything else that is generated.
-const ProbeTensor = "PopefgenProbe"
+// anything else that is generated. ProbeDim begins the names of its open dimensions, and
+// ProbeSize those of parameters for them.
+const (
+	ProbeTensor = "PopefgenProbe"
+	ProbeDim    = "PopefgenDim"
+	ProbeSize   = "popefgenDim"
+)
 
 // Probes returns plans of a model that has one tensor in every place, with no list
 // empty, so that [Declared] can be read from their files and from templates: an
-// identifier with ProbeTensor in it is of a tensor's family.
+// identifier with ProbeTensor in it is of a tensor's family. The last one is of a model
+// with several sizes whose samples are told apart, and has all that templates name.
 func Probes() []*Plan {
 	var out []*Plan
 	dim := 0
-	for _, o := range []Options{
-		{Tests: true, Embed: "probe.popef"},
-		{Tests: true, BatchDim: &dim},
-		{Tests: true, Pack: &PackOptions{Inputs: []string{"in"}, Axis: 1, Fill: map[string]string{"none": ""}}},
-		{Tests: true, State: []StatePair{{Out: "out", In: "in"}}},
+	for _, c := range []struct {
+		opts   Options
+		shapes [][]int64 // by main program
+	}{
+		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, BatchDim: &dim}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, Pack: &PackOptions{Inputs: []string{"in0"}, Axis: 1, Fill: map[string]string{"none": ""}}}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
+		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 3}, {2, 3}}},
 	} {
-		o.Package, o.ModelBase = "probe", "probe.popef"
-		p, err := Build(probeModel(), o, nil)
-		if err != nil {
-			panic("plan: the model that names are read from has no package: " + err.Error()) // no input leads here
+		c.opts.Package, c.opts.ModelBase = "probe", "probe.popef"
+		b := &builder{model: probeModel(c.shapes), opts: c.opts}
+		if len(c.shapes) > 1 {
+			b.probe = func(of *contract.Contract) {
+				for d := range of.Family.Dims {
+					of.Family.Dims[d].Name, of.Family.Dims[d].Rows = fmt.Sprint(ProbeDim, string(rune('A'+d))), true
+				}
+			}
 		}
-		p.Parts = []string{"probe.popef", "more.popef"}
-		out = append(out, p)
+		for _, pass := range passes() {
+			pass(b)
+		}
+		if len(b.problems) > 0 {
+			panic("plan: the model that names are read from has no package: " + b.problems[0]) // no input leads here
+		}
+		b.plan.Parts = []string{"probe.popef", "more.popef"}
+		out = append(out, &b.plan)
 	}
 	return out
 }
 
-// probeModel has a tensor of that name in every struct.
-func probeModel() *popef.Model {
-	info := popef.TensorInfo{DataType: popef.F32, Shape: []int64{1, 1}}
+// probeModel has a tensor of that name in every struct, with a main program for each shape of the
+// run inputs and outputs.
+func probeModel(shapes [][]int64) *popef.Model {
+	info := func(shape ...int64) popef.TensorInfo { return popef.TensorInfo{DataType: popef.F32, Shape: shape} }
 	m := &popef.Model{}
-	m.Metadata = popef.Metadata{ReplicationFactor: 1, DeviceIterations: 1, ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{1}, Save: []uint32{2}}}
-	for _, a := range []struct {
-		handle  string
-		typ     popef.TensorType
-		program uint32
-	}{{"in", popef.Input, 1}, {"out", popef.Output, 1}, {"load", popef.Input, 0}, {"save", popef.Output, 2}} {
-		m.Metadata.Anchors = append(m.Metadata.Anchors, popef.Anchor{Name: ProbeTensor, Handle: a.handle, Type: a.typ, Info: info, Programs: []uint32{a.program}})
+	m.Metadata = popef.Metadata{ReplicationFactor: 1, DeviceIterations: 1, ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Save: []uint32{2}}}
+	add := func(handle string, typ popef.TensorType, program uint32, i popef.TensorInfo) {
+		m.Metadata.Anchors = append(m.Metadata.Anchors, popef.Anchor{Name: ProbeTensor, Handle: handle, Type: typ, Info: i, Programs: []uint32{program}})
 	}
+	for i, shape := range shapes {
+		program := uint32(10 + i)
+		m.Metadata.ProgramFlow.Main = append(m.Metadata.ProgramFlow.Main, program)
+		add(fmt.Sprint("in", i), popef.Input, program, info(shape...))
+		add(fmt.Sprint("out", i), popef.Output, program, info(shape...))
+	}
+	add("load", popef.Input, 0, info(1, 1))
+	add("save", popef.Output, 2, info(1, 1))
 	return m
 }

@@ -33,6 +33,10 @@ func (b *builder) document() {
 		if len(handles[i]) > 0 {
 			name += fmt.Sprintf(" (stream handle %s)", strings.Join(handles[i], " and "))
 		}
+		if t.IsOpen() {
+			b.openDoc(t, uses[i], name, b.infoOf(i))
+			continue
+		}
 		t.FromDoc = fmt.Sprintf("%s returns flat, which must have exactly %s, as a *%s that shares its memory.",
 			t.From, counted(t.Elements, "element", "elements"), t.Name)
 		info := fmt.Sprintf("%s, %s", b.infoOf(i), counted(t.Bytes, "byte", "bytes"))

@@ -119,14 +119,14 @@ type names struct {
 
 // newNames returns a table that holds what generated files declare themselves.
 // pin is the name of the contract constant.
-func newNames(d *Declared, pin string, samples bool, extras []string) *names {
+func newNames(d *Declared, pin string, kind Kind, extras []string) *names {
 	n := &names{owner: map[string]string{pin: "the generated package itself"}, wished: map[string]bool{}, next: map[string]int{}, families: []string{"%s"}}
 	if d != nil {
 		maps.Copy(n.owner, d.Owners)
 		for _, e := range extras {
 			maps.Copy(n.owner, d.Extra[e])
 		}
-		n.families = d.Families[samples]
+		n.families = d.Tensors[kind]
 	}
 	return n
 }
@@ -178,7 +178,15 @@ func (n *names) suffixed(name string) string {
 // the first free number behind it.
 func (b *builder) name() {
 	p := &b.plan
-	n := newNames(b.declared, p.Pin, p.BatchSize > 0, p.Extras())
+	n := newNames(b.declared, p.Pin, p.kind(), p.Extras())
+	if p.Family != nil {
+		for _, m := range p.Family.Members {
+			if who := n.owner[m.Name]; who != "" {
+				b.problem("size %v: the name %s of its constant is taken by %s; call the dimension otherwise", m.Sizes, m.Name, who)
+			}
+			n.owner[m.Name] = fmt.Sprintf("the constant of size %v", m.Sizes)
+		}
+	}
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {
@@ -224,6 +232,9 @@ func (b *builder) wish(t int) string {
 
 func (t *Tensor) setName(name string) {
 	t.Name, t.From, t.NameConst = name, name+"From", "Anchor"+name
+	if t.IsOpen() {
+		t.New = "New" + name
+	}
 	if t.Blocks > 0 {
 		t.Sample = name + "Sample"
 	}

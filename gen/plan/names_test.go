@@ -16,7 +16,7 @@ var some = &Declared{
 		"Inputs": "the package", "NewInputs": "the package", "Outputs": "the package", "Open": "the package", "Runner": "the package", "Example": "the tests",
 	},
 	Packages: map[string]bool{"context": true, "rt": true},
-	Families: map[bool][]string{false: {"%s", "%sFrom", "Anchor%s"}, true: {"%s", "%sFrom", "Anchor%s", "%sSample"}},
+	Tensors:  map[Kind][]string{{}: {"%s", "%sFrom", "Anchor%s"}, {Samples: true}: {"%s", "%sFrom", "Anchor%s", "%sSample"}},
 }
 
 func TestGoName(t *testing.T) {
@@ -104,7 +104,7 @@ func TestNamesAreDistinct(t *testing.T) {
 			"X", "XFrom", "XFromFrom", "AnchorX", "Anchor", "AnchorXFrom", "X2", "X2_2", "X22", "Inputs", "Inputs2", "From",
 			"Open", "Runner", "AnchorAnchor", "AnchorAnchorX", "Example", "Contract00000000",
 		}), 0, 40).Draw(t, "wishes")
-		n := newNames(some, "Contract00000000", true, nil)
+		n := newNames(some, "Contract00000000", Kind{Samples: true}, nil)
 		for _, w := range wishes {
 			n.wished[w] = true
 		}

@@ -69,13 +69,15 @@ type Plan struct {
 
 	Contract     contract.Callers // what callers see of the model
 	ContractText string           // its canonical form
-	ContractHash string           // SHA-256 of that, 64 hex digits
+	ContractHash string           // SHA-256 of that, of a family of what members share, 64 hex digits
 	Pin          string           // name of the constant that pins the contract
 
 	QueueDepth       int    // pending requests
 	DeviceIterations int    // transfers of every run input and output per run; at least 1
-	BatchSize        int64  // samples in a transfer; 0 if samples are not told apart
+	BatchSize        int64  // samples in a transfer, of a family in one of the largest member; 0 if samples are not told apart
 	Replicas         uint32 // replication factor that the model was compiled for
+
+	Family *Family // nil for a model of one size
 
 	Anchors []Anchor // every anchor that callers see, in the order of the contract's fields
 	Tensors []Tensor // every Go type of a tensor, in the order of their first anchors
@@ -96,7 +98,7 @@ type Plan struct {
 
 // Published returns what callers see, with Go names.
 func (p *Plan) Published() contract.Published {
-	out := contract.Published{Callers: p.Contract, Samples: p.BatchSize > 0}
+	out := contract.Published{Callers: p.Contract, Samples: p.BatchSize > 0, SizeNames: p.sizeNames()}
 	for _, a := range p.Anchors {
 		out.GoNames = append(out.GoNames, a.GoName)
 	}
@@ -131,7 +133,8 @@ type Anchor struct {
 // that belong to it.
 type Tensor struct {
 	Name      string // Go name of the type
-	From      string // Go name of the constructor
+	From      string // Go name of the constructor from a flat slice
+	New       string // Go name of the constructor of one with open dimensions
 	NameConst string // Go name of the constant that holds the anchor's name
 
 	Anchor      string  // the anchor's name
@@ -142,6 +145,12 @@ type Tensor struct {
 	Sample      string  // Go name of the type of one sample; "" if there is none
 	SampleShape []int64 // its array lengths
 	Blocks      int64   // equal blocks that have a part of every sample
+
+	// Of a tensor with open dimensions, a struct with their sizes and a slice: Shape, Elements and Bytes
+	// are those of an element of the slice, which has all axes behind the last open one.
+	Fields []SizeField // sizes
+	Open   []OpenAxis  // the open axes, in order
+	Lead   []Length    // of all axes up to the last open one
 
 	Doc     string // documentation of the type
 	FromDoc string // documentation of the constructor

@@ -97,7 +97,7 @@ func (b *builder) propose() []Rename {
 // there is.
 func (b *builder) choose(poor []proposal) []Rename {
 	p := &b.plan
-	n := newNames(b.declared, p.Pin, p.BatchSize > 0, p.Extras())
+	n := newNames(b.declared, p.Pin, p.kind(), p.Extras())
 	for _, t := range p.Tensors {
 		n.take(t.Name, t.Anchor)
 	}

@@ -11,6 +11,10 @@ import (
 
 // samples finds the dimension of run inputs and outputs that counts samples.
 func (b *builder) samples() {
+	if b.plan.Family != nil {
+		b.familySamples()
+		return
+	}
 	if b.opts.BatchDim == nil {
 		return
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/popefgen/popefgen/ipu/num"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // Model is a model.yaml.
@@ -43,6 +44,8 @@ type Model struct {
 	Anchors []Anchor `yaml:"anchors"`
 	// Opaques are the names of opaque blobs; they hold a few bytes.
 	Opaques []string `yaml:"opaques"`
+	// Family is the JSON of the blob that says which sizes there are; if empty, there is none.
+	Family string `yaml:"family"`
 }
 
 // Executable describes the executable blob.
@@ -116,6 +119,18 @@ func (m *Model) Write(dir string) ([]string, error) {
 				return err
 			}
 			if _, err := io.WriteString(o, "opaque "+name); err != nil {
+				return err
+			}
+			if err := o.Close(); err != nil {
+				return err
+			}
+		}
+		if m.Family != "" {
+			o, err := w.CreateOpaque(family.BlobName, m.Executable.Name)
+			if err != nil {
+				return err
+			}
+			if _, err := io.WriteString(o, m.Family); err != nil {
 				return err
 			}
 			if err := o.Close(); err != nil {

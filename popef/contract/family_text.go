@@ -91,6 +91,10 @@ func (c *Callers) loose() int {
 	return n
 }
 
+// InfoText returns the type and shape of a field, with the names of its open
+// dimensions, as in the text: "S64 [batch 16]".
+func (c *Callers) InfoText(field int) string { return c.info(&c.Fields[field]) }
+
 // info returns element type and shape of a field.
 func (c *Callers) info(f *Field) string {
 	if f.Axes == nil {

@@ -18,6 +18,7 @@ type agreement struct {
 	contract contract.Contract // the model's
 	handles  []string          // stream handles in the model, by anchor of the spec
 	extra    []string          // stream handles of outputs that the code does not know
+	family   *Family           // that the code is for; nil for a model of one size
 }
 
 // agree compares what the callers of generated code rely on with a model, and
@@ -81,7 +82,15 @@ func (a *agreement) freeze(spec *Spec, o *session.Options) {
 		at := slices.IndexFunc(spec.Anchors, func(s AnchorSpec) bool {
 			return s.Role == RunInput && (s.Handle == name || s.Handle == "" && s.Name == name)
 		})
-		if at >= 0 {
+		switch {
+		case at < 0:
+		case a.family != nil: // each member has a stream of its own
+			handles := a.family.handles(&spec.Anchors[at])
+			o.Frozen[i].Anchor = handles[0]
+			for _, h := range handles[1:] {
+				o.Frozen = append(o.Frozen, rt.Weight{Anchor: h, Data: o.Frozen[i].Data})
+			}
+		default:
 			o.Frozen[i].Anchor = a.handles[at]
 		}
 	}

@@ -43,6 +43,7 @@ type Core struct {
 	next      atomic.Uint32 // where the search for the least busy replica starts
 	batcher   batcher
 	packer    packer
+	family    *Family         // that it is the core of; nil for a model of one size
 	submitted []sampleRequest // samples, by slot of the queue
 
 	closing  sync.Once
@@ -53,9 +54,10 @@ type Core struct {
 // replica is one session of a runner, with the windows of its streams.
 type replica struct {
 	session *session.Session
-	run     []*hostmem.Span // bound to memory during a run; nil for a frozen input
+	run     []*hostmem.Span // bound to memory during a run; nil for a frozen input; of a family those of the member that runs
 	inputs  []int           // streams of the run inputs that are not frozen
 	saved   []*hostmem.Span // bound to memory while saving
+	members *members        // of a family
 }
 
 // Open opens the model of spec: from source, or from where an option says. It
@@ -104,6 +106,11 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 		}
 		if err != nil {
 			return callerr.Subject{Model: c.about.Model, Replica: fmt.Sprintf("replica %d", i)}.Errorf("open", fmt.Errorf("attach %s: %w", session.DescribeDevice(d), err))
+		}
+	}
+	if c.family != nil {
+		if err := c.family.begin(ctx, spec, found, o); err != nil {
+			return err
 		}
 	}
 	found.freeze(spec, o)
@@ -160,6 +167,11 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, found *agreement, bin
 	defer s.Gate.Release(0)
 	for _, b := range bindings {
 		if err := r.attach(spec, found, b); err != nil {
+			return s.Errorf("open", err)
+		}
+	}
+	if f := found.family; f != nil {
+		if err := f.attach(r); err != nil {
 			return s.Errorf("open", err)
 		}
 	}
@@ -372,10 +384,13 @@ func forget(windows []*hostmem.Span) {
 // serve computes the request of a slot, in the worker's goroutine.
 func (c *Core) serve(ctx context.Context, replica, slot int, bind func(replica, slot int)) error {
 	r := c.replicas[replica]
-	defer forget(r.run)
 	if t := r.session.Count.Times; t != nil {
 		t.Begin(c.queue.Slots[slot].Asked)
 	}
+	if c.family != nil {
+		return c.family.serve(ctx, r, slot)
+	}
+	defer forget(r.run)
 	bind(replica, slot)
 	return r.session.Request(ctx)
 }

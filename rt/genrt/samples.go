@@ -51,7 +51,7 @@ func (b *batcher) init(c *Core, spec *Spec, policy rt.BatchPolicy) error {
 	b.core, b.policy = c, policy
 	b.copied.L = &b.mu
 	b.open = make([]*batch, len(c.replicas)+1)
-	if spec.Batch == 0 {
+	if spec.Batch == 0 || c.family != nil {
 		return nil
 	}
 	b.group, b.direct = spec.Batch*spec.Iterations, true

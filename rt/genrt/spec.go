@@ -24,6 +24,16 @@ type AnchorSpec struct {
 	Role   Role
 	Bytes  int // size of one transfer
 	Blocks int // of a run input or output with samples: equal blocks of a transfer that have a part of every sample
+
+	// Of a run input or output with open dimensions Bytes is the size of an element of its slice: all axes
+	// behind the last open one are in that.
+	Open []OpenAxis // its open axes, in order
+}
+
+// OpenAxis is an axis of a tensor whose size is no part of its Go type.
+type OpenAxis struct {
+	Axis int
+	Name string // of the field that has the size; axes of one name share it
 }
 
 // Source says where a model comes from: bytes, which must not change until

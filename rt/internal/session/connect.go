@@ -74,7 +74,7 @@ func (s *Session) Attach(i int, stream ipu.Stream, by End) error {
 	switch stream.(type) {
 	case hostmem.Bound, hostmem.Buffered, hostmem.Fixed, hostmem.FileTensor, *hostmem.Feed, hostmem.Nothing:
 	default: // code of the caller, which may end the goroutine: see Core.Main
-		s.Alone = nil
+		s.Alone, s.members = nil, nil
 	}
 	if b, ok := stream.(hostmem.Buffered); ok && !slices.Contains(s.Buffers, b.Buffer()) {
 		s.Buffers = append(s.Buffers, b.Buffer())

@@ -123,8 +123,26 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 	}
 	s.Infos = s.engine.Streams()
 	s.Ends = make([]End, len(s.Infos))
-	if e, ok := s.engine.(ipu.Preparer); ok && len(s.Main) == 1 && !s.watched && s.Count.Times == nil {
-		s.Alone, _ = e.Prepare(s.Main[0]) // if there is no such program, running it says so
+	s.next = s.Main
+	if e, ok := s.engine.(ipu.Preparer); ok && (len(s.Main) == 1 || o.Members) && !s.watched && s.Count.Times == nil {
+		return s.prepare(e, o.Members)
+	}
+	return nil
+}
+
+// prepare has the main program prepared, or each of them if a request runs one.
+// Of one alone that does not exist, running it says so.
+func (s *Session) prepare(e ipu.Preparer, members bool) error {
+	if !members {
+		s.Alone, _ = e.Prepare(s.Main[0])
+		return nil
+	}
+	for _, p := range s.Main {
+		one, err := e.Prepare(p)
+		if err != nil {
+			return err
+		}
+		s.members = append(s.members, one)
 	}
 	return nil
 }

@@ -12,7 +12,8 @@ import (
 // Options are what a session is made with.
 type Options struct {
 	rt.Config
-	read *content
+	Members bool // a request runs one of the main programs, see [Session.Choose]
+	read    *content
 }
 
 // content is what has been read of a model's files, so that replicas have it in

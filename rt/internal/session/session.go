@@ -58,9 +58,11 @@ type Session struct {
 	feeds   []*hostmem.Feed
 
 	load, Main, save []int // program indices, in order
-	// alone is the main program, if there is one and requests have nobody else
-	// to tell of what they do; nil otherwise.
-	Alone ipu.Prepared
+	next             []int // programs of the next request: the main programs, or the one of them that was chosen
+	// Alone is the program of the next request, if it is one and requests have nobody
+	// else to tell of what they do; nil otherwise.
+	Alone   ipu.Prepared
+	members []ipu.Prepared // by main program, where a request runs one of them; nil where Alone is never set
 
 	Gate   line.Gate
 	Lane   *line.Lane              // of a runner; nil for a session of its own
@@ -357,7 +359,16 @@ func (s *Session) runMain(ctx context.Context, number uint64) error {
 	if t := s.Count.Times; t != nil {
 		t.computing = line.Now()
 	}
-	return s.flow(ctx, "run", s.Main, number)
+	return s.flow(ctx, "run", s.next, number)
+}
+
+// Choose makes the next request run main program i, and no other, for who holds
+// the gate. The session must have been made with [Options.Members].
+func (s *Session) Choose(i int) {
+	s.next = s.Main[i : i+1]
+	if s.members != nil {
+		s.Alone = s.members[i]
+	}
 }
 
 // RunLoad runs the load programs, for the request of that number or, if it is
