@@ -24,6 +24,7 @@ type rowDraw struct {
 	loads   []graph.Step
 	weights map[string][]float32
 	depth   int
+	asserts bool       // of all rows together, by which runs seldom fail
 	rand    *rand.Rand // of weights and constants
 }
 

@@ -75,10 +75,10 @@ func (d *rowDraw) window(kind string, x graph.TensorID) (graph.TensorID, int) {
 		o.Sizes[a], o.Scales[a] = 2*s[a], 2
 		return d.node(o, v), rows
 	case "GridSample":
-		grid := d.node(&graph.Reshape{Shape: []int64{s[0], 1, rowElements / s[0] / 2, 2}}, v)
 		if rowElements/s[0]%2 != 0 {
-			return graph.None, 0
+			return d.window("Conv", x)
 		}
+		grid := d.node(&graph.Reshape{Shape: []int64{s[0], 1, rowElements / s[0] / 2, 2}}, v)
 		return d.node(&graph.GridSample{Mode: graph.ResizeLinear, Padding: graph.SampleBorder}, v, grid), rows
 	case "RoiAlign", "MaxRoiPool":
 		r := d.exactly(x, d.each)
@@ -95,10 +95,10 @@ func (d *rowDraw) window(kind string, x graph.TensorID) (graph.TensorID, int) {
 		images = d.node(&graph.Cast{To: graph.F32}, d.node(&graph.Reshape{Shape: []int64{d.n, 1}}, images))
 		return d.node(&graph.MaxRoiPool{Height: 2, Width: 2, SpatialScale: 1}, features, d.node(&graph.Concat{Axis: 1}, images, rois)), 0
 	case "Col2Im":
-		v = d.exactly(x, d.each/4, 4)
 		if d.each/4%2 != 0 {
-			return graph.None, 0
+			return d.window("Conv", x)
 		}
+		v = d.exactly(x, d.each/4, 4)
 		return d.node(&graph.Col2Im{Image: []int64{1, 5}, Block: []int64{1, 2}, Strides: twice(1), Dilations: twice(1), PadsBegin: twice(0), PadsEnd: twice(0)}, v), 0
 	}
 	v = d.exactly(x, d.each/4, 2, 2)
@@ -214,7 +214,8 @@ func (d *rowDraw) wide(kind string, x graph.TensorID) (graph.TensorID, int) {
 		}
 		return d.node(&graph.DFT{Axis: 1, Length: d.each / 2}, v), 0
 	case "Assert":
-		ok := d.condition(x)
+		ok, all := d.condition(x)
+		d.asserts = d.asserts || all
 		require.NoError(d, d.b.NodeTo(&graph.Assert{Want: true, Message: "assumed"}, "Assert", nil, ok))
 		return x, d.rows[x]
 	case "If", "Loop":
@@ -224,12 +225,13 @@ func (d *rowDraw) wide(kind string, x graph.TensorID) (graph.TensorID, int) {
 		v := d.exactly(x, d.each)
 		if kind == "If" {
 			op := &graph.If{Then: d.inner("then", nil), Else: d.inner("else", nil)}
-			return d.node(op, d.condition(v)), 0
+			c, _ := d.condition(v)
+			return d.node(op, c), 0
 		}
 		op := &graph.Loop{Count: d.int(0, 3, "count")}
 		in := []graph.TensorID{graph.None, graph.None, v}
 		if d.one(3, "conditional") {
-			in[1] = d.condition(x)
+			in[1], _ = d.condition(x)
 		}
 		op.Body = d.inner("body", []graph.TensorID{d.b.AddLocal("i", graph.TensorType{DType: graph.I64}), d.b.AddLocal("carried", f32(d.n, d.each))})
 		return d.node(op, in...), 0
@@ -237,14 +239,14 @@ func (d *rowDraw) wide(kind string, x graph.TensorID) (graph.TensorID, int) {
 	return graph.None, 0
 }
 
-// condition returns one bool: of all rows, or of a weight.
-func (d *rowDraw) condition(x graph.TensorID) graph.TensorID {
+// condition returns one bool: of a weight, or seldom of all rows.
+func (d *rowDraw) condition(x graph.TensorID) (c graph.TensorID, all bool) {
 	y := d.weight(1)
-	if d.slip() {
+	if all = d.slip(); all {
 		y = d.node(&graph.Reduce{Fn: graph.ReduceMax, Axes: []int64{0}}, d.node(&graph.Reshape{Shape: []int64{rowElements}}, x))
 		y = d.node(&graph.Reshape{Shape: []int64{1}}, y)
 	}
-	return d.node(&graph.Binary{Fn: graph.Less}, y, d.b.AddConst("most", f32(1), bytesOf([]float32{d.limit()})))
+	return d.node(&graph.Binary{Fn: graph.Less}, y, d.b.AddConst("most", f32(1), bytesOf([]float32{d.limit()}))), all
 }
 
 func (d *rowDraw) limit() float32 { return float32(d.int(0, 100, "limit")) }

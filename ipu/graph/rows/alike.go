@@ -144,7 +144,7 @@ func (c *comparison) shaped(n *graph.Node, a, b graph.TensorID) *Finding {
 	s, t := c.e.Tensors[a].Type, c.e.Tensors[b].Type
 	bad := differs(n, "what is %v with %d rows is %v with %d, which differs in more than rows", s, c.a.n, t, c.b.n)
 	v, w := &c.a.values[a], &c.b.values[b]
-	if s.DType != t.DType || s.Rank() != t.Rank() || v.at == nil || w.at == nil || (v.kind == mixed) || (w.kind == mixed) {
+	if s.DType != t.DType || s.Rank() != t.Rank() || len(v.at) != s.Rank() || len(w.at) != s.Rank() || (v.kind == mixed) || (w.kind == mixed) {
 		return bad
 	}
 	for i := range s.Shape {

@@ -56,6 +56,10 @@ func (n *node) given(operand int) bool {
 	return operand < len(n.types) && n.types[operand].DType != graph.Invalid
 }
 
+// whole reports whether the rows of an operand, which has some, neither begin nor end
+// within an axis.
+func (n *node) whole(operand int) bool { return len(n.in[operand].at) == n.types[operand].Rank() }
+
 // fault returns a finding about the node.
 func (n *node) fault(r Reason, format string, args ...any) *Finding {
 	return &Finding{Reason: r, Node: n.Name, Kind: n.Op.Kind(), Why: fmt.Sprintf(format, args...)}
@@ -80,10 +84,13 @@ func (n *node) flow(result int, view []int64, links ...link) {
 	from := -1 // the operand whose rows the result has
 	links = slices.DeleteFunc(links, func(l link) bool { return !n.given(l.operand) })
 	for i := range links {
-		l := &links[i]
-		if l.view == nil {
-			l.view = n.types[l.operand].Shape
+		if links[i].view == nil {
+			links[i].view = n.types[links[i].operand].Shape
 		}
+	}
+	view = n.flatten(view, links)
+	for i := range links {
+		l := &links[i]
 		in := &n.in[l.operand]
 		if in.placed != nil {
 			v.placed = in.placed
@@ -115,11 +122,46 @@ func (n *node) flow(result int, view []int64, links ...link) {
 		v.at = at
 	case v.kind == alike:
 		v.at = plain(n.to[result].Shape)
-	default:
-		n.mix(result, n.fault(Mixes, "its result, %v, cuts rows apart", n.to[result]))
-		return
+	default: // they begin or end within an axis
+		v.at = layout{canonical(slices.Concat(v.at...))}
 	}
 	n.out[result] = v
+}
+
+// flatten makes a list of elements of the result, whose view it returns, and of all operands
+// if rows of one begin or end within an axis and every element of the result needs
+// that of the operands at the same place alone. So rows that a reshape cut apart may
+// be joined again by another one.
+func (n *node) flatten(view []int64, links []link) []int64 {
+	cut := false
+	for i := range links {
+		l := &links[i]
+		if n.in[l.operand].kind == mixed {
+			return view
+		}
+		_, ok := n.in[l.operand].at.regroup(l.view)
+		cut = cut || n.in[l.operand].kind == apart && !ok
+	}
+	if !cut {
+		return view
+	}
+	for i := range links {
+		l := &links[i]
+		one := graph.TensorType{Shape: l.view}.Elements() == 1
+		if !one && !(slices.Equal(l.view, view) && slices.Equal(l.axes, straight(len(view)))) {
+			return view
+		}
+	}
+	flat := []int64{graph.TensorType{Shape: view}.Elements()}
+	for i := range links {
+		l := &links[i]
+		if l.axes = []int{0}; slices.Equal(l.view, view) {
+			l.view = flat
+		} else {
+			l.view = []int64{1}
+		}
+	}
+	return flat
 }
 
 // carry returns where the result, of the shape view, has the rows of an operand.
@@ -135,7 +177,7 @@ func (n *node) carry(l *link, in *value, view []int64) (layout, *Finding) {
 		}
 		to := l.axes[i]
 		if to < 0 || view[to] != l.view[i] {
-			return nil, n.fault(Mixes, "it computes along the rows of operand %d, %v: %s", l.operand, n.types[l.operand], in.at.words())
+			return nil, n.fault(Mixes, "it computes along the rows of operand %d, %v: %s", l.operand, n.types[l.operand], in.at.words(n.types[l.operand].Rank()))
 		}
 		out[to] = fs
 	}
@@ -143,10 +185,13 @@ func (n *node) carry(l *link, in *value, view []int64) (layout, *Finding) {
 }
 
 // words says where rows are.
-func (l layout) words() string {
+func (l layout) words(rank int) string {
 	axis := l.axis()
-	if axis < 0 {
+	switch {
+	case axis < 0:
 		return "there is one"
+	case len(l) != rank:
+		return "they begin or end within an axis"
 	}
 	if len(l[axis]) == 1 && !slices.ContainsFunc(l[axis+1:], counts) {
 		return fmt.Sprintf("axis %d", axis)

@@ -115,6 +115,18 @@ func TestRows(t *testing.T) {
 			x = node1(t, b, &graph.Softmax{Axis: 1}, x)
 			return node1(t, b, &graph.Reshape{Shape: []int64{3, 4}}, x)
 		}, Mixes},
+		{"cut apart and joined", f32(3, 4), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
+			x = node1(t, b, &graph.Reshape{Shape: []int64{2, 6}}, x)
+			x = node1(t, b, &graph.Unary{Fn: graph.Exp}, x)
+			x = node1(t, b, &graph.Binary{Fn: graph.Mul}, x, floats(b, nil, 2))
+			x = node1(t, b, &graph.Binary{Fn: graph.Mul}, x, floats(b, []int64{2, 6}, 1, 2, 3, 4, 1, 2, 3, 4, 1, 2, 3, 4))
+			return node1(t, b, &graph.Reshape{Shape: []int64{3, 4}}, x)
+		}, 0},
+		{"a constant of its own while cut apart", f32(3, 4), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
+			x = node1(t, b, &graph.Reshape{Shape: []int64{2, 6}}, x)
+			x = node1(t, b, &graph.Binary{Fn: graph.Mul}, x, floats(b, []int64{2, 6}, 1, 2, 3, 4, 1, 2, 3, 5, 1, 2, 3, 4))
+			return node1(t, b, &graph.Reshape{Shape: []int64{3, 4}}, x)
+		}, Differs},
 		{"a constant of its own for each row", f32(3, 2), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
 			return node1(t, b, &graph.Binary{Fn: graph.Add}, x, b.AddConst("c", f32(3, 1), []byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 128, 63}))
 		}, Differs},

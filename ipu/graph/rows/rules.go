@@ -22,7 +22,7 @@ var rules = map[string]rule{
 	"Gather": ruleGather, "GatherElements": ruleGatherElements, "GatherND": ruleGatherND, "Gemm": ruleGemm, "GridSample": ruleGridSample,
 	"GroupNorm": ruleGroupNorm, "IntegerConv": ruleConv, "IntegerMatMul": ruleMatMul, "LRN": ruleLRN, "LSTM": ruleRecurrent,
 	"LayerNorm": ruleNorm, "LinearAttention": ruleLinearAttention, "LpPool": rulePool, "MatMul": ruleMatMul,
-	"MaxPool": rulePool, "MaxRoiPool": ruleRoi, "MaxUnpool": whole, "Mod": elementwise,
+	"MaxPool": rulePool, "MaxRoiPool": ruleRoi, "MaxUnpool": ruleMaxUnpool, "Mod": elementwise,
 	"NonMaxSuppression": whole, "NonZero": whole, "OneHot": ruleOneHot, "Pad": rulePad,
 	"Pointwise": elementwise, "Quantize": ruleQuantize, "RMSNorm": ruleNorm, "RNN": ruleRecurrent, "Reduce": ruleReduce,
 	"Reshape": ruleReshape, "Resize": ruleResize, "RoiAlign": ruleRoi, "ScatterElements": ruleScatterElements,

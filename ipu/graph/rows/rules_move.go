@@ -35,7 +35,7 @@ func ruleConcat(n *node) {
 			first = k
 		}
 		parts++
-		stacked = stacked || n.in[k].kind == apart && counts(n.in[k].at[axis])
+		stacked = stacked || n.in[k].kind == apart && n.whole(k) && counts(n.in[k].at[axis])
 	}
 	equal := first >= 0
 	for k := range n.in {
@@ -73,7 +73,7 @@ func ruleSlice(n *node) {
 	for i, d := range x.Shape {
 		start, size, step := o.Start[i], o.Size[i], o.Step[i]
 		outer, inner := int64(1), int64(1) // around the digits that count
-		if v := &n.in[0]; v.kind == apart && counts(v.at[i]) {
+		if v := &n.in[0]; v.kind == apart && n.whole(0) && counts(v.at[i]) {
 			fs := v.at[i]
 			if fs[0].weight <= 0 {
 				outer = fs[0].size

@@ -111,7 +111,28 @@ func rulePool(n *node) {
 		} else if v.kind == alike {
 			v.at = plain(n.to[1].Shape)
 		}
+		n.out[1].places = n.types[0].Shape
 	}
+}
+
+// ruleMaxUnpool: places may be anywhere, unless they are where a MaxPool of a tensor of the result's
+// shape found its maxima.
+func ruleMaxUnpool(n *node) {
+	if !n.unpools() {
+		whole(n)
+		return
+	}
+	axes := straight(n.types[0].Rank(), from(2, n.types[0].Rank())...)
+	places := &n.in[1]
+	placed := places.placed
+	places.placed = nil // what they count of rows before, the result is ahead by
+	n.flow(0, nil, link{0, nil, axes}, link{1, nil, axes})
+	places.placed = placed
+}
+
+// unpools reports whether a MaxUnpool puts elements where a MaxPool found them.
+func (n *node) unpools() bool {
+	return n.in[1].kind != mixed && slices.Equal(n.in[1].places, n.Op.(*graph.MaxUnpool).Shape)
 }
 
 func ruleGridSample(n *node) {

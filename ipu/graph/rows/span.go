@@ -174,7 +174,9 @@ func (n *node) refuse() {
 	case *graph.ScatterND:
 		n.wantsCoordinates(n.types[0].Shape)
 	case *graph.MaxUnpool:
-		n.wants(1, 0, n.to[0].Elements()-1)
+		if !n.unpools() {
+			n.wants(1, 0, n.to[0].Elements()-1)
+		}
 	case *graph.RoiAlign:
 		n.wants(2, 0, n.types[0].Shape[0]-1)
 		n.wants(1, -1<<40, 1<<40)

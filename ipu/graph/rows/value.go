@@ -20,10 +20,11 @@ const (
 // value is what is known of a tensor.
 type value struct {
 	kind   kind
-	at     layout        // of alike, with factors that are level where that is known, and of apart
+	at     layout        // of alike, with factors that are level where that is known, and of apart: of all elements in a list if rows begin or end within an axis
 	data   *graph.Tensor // the constant that it is, if it is one
 	fault  *Finding      // of mixed: why
 	placed *Finding      // a row's number decides its value: why; nil if it does not
+	places []int64       // shape of a tensor of which the elements are places, numbered over all of it, each in the part with the element's own first two coordinates; nil if they are not
 	zeros  span          // of the elements in rows that are zeros in the inputs; of all where there are no rows
 }
 
@@ -39,7 +40,7 @@ func (s span) with(t span) span { return span{min(s.lo, t.lo), max(s.hi, t.hi)} 
 func (s span) in(lo, hi int64) bool { return s.lo >= float64(lo) && s.hi <= float64(hi) }
 
 func (v *value) equal(w *value) bool {
-	return v.kind == w.kind && v.at.equal(w.at) && v.data == w.data && (v.placed == nil) == (w.placed == nil) && v.zeros == w.zeros
+	return v.kind == w.kind && v.at.equal(w.at) && v.data == w.data && (v.placed == nil) == (w.placed == nil) && slices.Equal(v.places, w.places) && v.zeros == w.zeros
 }
 
 // same reports whether a constant's elements are equal along all digits of l, a

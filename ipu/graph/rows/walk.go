@@ -164,6 +164,9 @@ func (a *analysis) input(s *graph.Step) value {
 	if !ok || st.Type.Elements() == 0 {
 		return value{at: plain(st.Type.Shape), zeros: anything}
 	}
+	if t := &a.e.Tensors[s.Tensor]; t.Persistent { // the next program may read it, and would take it for a weight
+		a.tell(&Finding{Reason: Keeps, Why: fmt.Sprintf("rows of input %q are copied to %q, which is there in the next run", st.Handle, t.Name)})
+	}
 	return value{kind: apart, at: counting(st.Type.Shape, axis, a.n)}
 }
 
@@ -185,10 +188,10 @@ func (a *analysis) output(s *graph.Step) {
 	axis, ok := a.axes[st.Handle]
 	switch {
 	case !ok && v.kind == apart && a.n > 1:
-		tell(&Finding{Reason: Mixes, Why: fmt.Sprintf("it is %v, with rows in %s, but it is to have none", st.Type, v.at.words())})
+		tell(&Finding{Reason: Mixes, Why: fmt.Sprintf("it is %v, with rows in %s, but it is to have none", st.Type, v.at.words(st.Type.Rank()))})
 	case !ok || st.Type.Elements() == 0:
 	case v.kind == apart && !v.at.equal(counting(st.Type.Shape, axis, a.n)):
-		tell(&Finding{Reason: Mixes, Why: fmt.Sprintf("it is %v, with rows in %s in place of axis %d, or in another order", st.Type, v.at.words(), axis)})
+		tell(&Finding{Reason: Mixes, Why: fmt.Sprintf("it is %v, with rows in %s in place of axis %d, or in another order", st.Type, v.at.words(st.Type.Rank()), axis)})
 	case v.kind == alike:
 		n := &node{Node: &graph.Node{}, a: a, types: []graph.TensorType{st.Type}, in: []value{*v}}
 		rows := counting(st.Type.Shape, axis, a.n)
