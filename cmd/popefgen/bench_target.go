@@ -49,8 +49,12 @@ func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err er
 		return nil, 0, notPopEF(err, t.Files...)
 	}
 	defer m.Close()
+	model := contract.Of(m)
+	if model.Refused != nil {
+		return nil, 0, model.Refused
+	}
 	t.Options = append(boundWork(t.Backend, m, size), t.Options...)
-	return t, compile, benchInputs(c, t, contract.Of(m))
+	return t, compile, benchInputs(c, t, model)
 }
 
 // benchInputs gives every input data from the files or at random.

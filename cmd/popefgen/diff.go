@@ -95,7 +95,7 @@ func compare(c *cli.Context, oldName, newName string) (*diffReport, error) {
 		// A package may have been generated with --rename; a model has not.
 		for _, s := range []*side{old, new} {
 			if s.model != nil {
-				s.published.GoNames = nil
+				s.published.GoNames, s.published.SizeNames = nil, nil
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (r *diffReport) advice() string {
 		again, pin = "once it is generated again, some callers break", fmt.Sprintf("; a pin %s, which does not build then, becomes %s", r.Old.pin(), r.New.pin())
 	}
 	if r.Old.Hash == r.New.Hash {
-		pin = "; a pin stays, as only Go names or options of the generator differ"
+		pin = "; a pin stays, as only Go names, options of the generator or sizes of a family differ"
 	}
 	return opens + "; " + again + pin
 }

@@ -164,9 +164,13 @@ func modelSide(m *popef.Model, err error) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{model: m, published: contract.Of(m).Published()}
+	c := contract.Of(m)
+	if c.Refused != nil {
+		return nil, errors.Join(c.Refused, m.Close())
+	}
+	s := &side{model: m, published: c.Published()}
 	if plan, err := gen.Build(m, gen.Options{Package: "p", ModelBase: "m"}); err == nil {
-		s.published.GoNames = plan.Published().GoNames
+		s.published.GoNames, s.published.SizeNames = plan.Published().GoNames, plan.Published().SizeNames
 	}
 	return s, nil
 }

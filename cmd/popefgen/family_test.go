@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -48,12 +49,15 @@ func openModelOf() *onnx.Model {
 
 // writeFamily writes [openModelOf] compiled for the sizes 1×4, 1×8, 2×4 and 2×8 of
 // batch and seq, where x may be filled up with zeros along seq.
-func writeFamily(path string, padded bool) error {
+func writeFamily(path string, padded, fewer bool) error {
 	o := compile.Options{}
 	for _, batch := range []int64{1, 2} {
 		for _, seq := range []int64{4, 8} {
 			o.Members = append(o.Members, compile.Sizes{Dims: map[string]int64{"batch": batch, "seq": seq}})
 		}
+	}
+	if fewer {
+		o.Members = o.Members[:3]
 	}
 	if padded {
 		o.Pads = map[string][]family.Pad{"seq": {{Input: "x", Value: "0"}}}
@@ -69,9 +73,9 @@ func writeFamily(path string, padded bool) error {
 	return os.WriteFile(path, b, 0o666)
 }
 
-// familyModel FILE [unpadded] writes a PopEF model of four sizes.
+// familyModel FILE [unpadded|fewer] writes a PopEF model of four sizes, or of the first three.
 func familyModel(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(writeFamily(ts.MkAbs(args[0]), len(args) == 1))
+	ts.Check(writeFamily(ts.MkAbs(args[0]), !slices.Contains(args, "unpadded"), slices.Contains(args, "fewer")))
 }
 
 // openModelFile FILE writes the ONNX model that familyModel compiles.
@@ -102,7 +106,7 @@ func refusedFamily(ts *testscript.TestScript, _ bool, args []string) {
 
 func TestFamilyModel(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.popef")
-	require.NoError(t, writeFamily(path, true))
+	require.NoError(t, writeFamily(path, true, false))
 	m, err := popef.Load(path)
 	require.NoError(t, err)
 	defer m.Close()

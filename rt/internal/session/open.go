@@ -74,6 +74,9 @@ func indices(programs []uint32) []int {
 // refuse returns why the model can't be run at all, as far as its metadata
 // tells.
 func (s *Session) refuse(ctx context.Context, _ *Options) error {
+	if err := s.contract.Refused; err != nil {
+		return err
+	}
 	if n := s.contract.Replicas; n != 1 {
 		return fmt.Errorf("%w %d: only models of one replica can be run; compile it without replication", rt.ErrReplication, n)
 	}

@@ -220,6 +220,9 @@ func Write(w io.Writer, o Options) error {
 func newSheet(m Model, label string, both bool) (*sheet, error) {
 	md := &m.Model.Metadata
 	c := contract.Of(m.Model)
+	if c.Refused != nil {
+		return nil, c.Refused
+	}
 	s := &sheet{Label: label, Name: printable(m.Name), Contract: c.Callers().Hash(), Kind: "training"}
 	if md.IsInference {
 		s.Kind = "inference"
