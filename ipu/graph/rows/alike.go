@@ -22,12 +22,20 @@ type Member struct {
 // in another. That takes more than independent rows. A model may multiply by the number
 // of its rows, or have a constant that differs between the sizes.
 //
-// All members are programs of one executable with the same nodes in the same order, and
+// All members are programs of one executable with the same nodes in the same order, but
+// for those that only view a row's elements in another shape, and
 // their streams come in the same order, with the same handles but for what follows a
 // last '#'. What differs otherwise, passes that chose differently included, is not proven:
-// the error is a [*Finding] that names the node of the later member.
+// the error is a [*Finding] that names the node of the later member. A member of one row,
+// in which passes find more to leave out, is compared only where there are not two others.
 func Alike(e *graph.Executable, members ...Member) error {
 	var first *analysis
+	several := 0
+	for _, m := range members {
+		if m.N > 1 {
+			several++
+		}
+	}
 	for _, m := range members {
 		a := newAnalysis(e, m.N, m.Axes)
 		if err := a.program(m.Program); err != nil {
@@ -36,11 +44,14 @@ func Alike(e *graph.Executable, members ...Member) error {
 		if len(a.findings) > 0 {
 			return a.findings[0]
 		}
+		if m.N == 1 && several > 1 {
+			continue
+		}
 		if first == nil {
 			first = a
 			continue
 		}
-		c := &comparison{e: e, a: first, b: a, to: map[graph.TensorID]graph.TensorID{}}
+		c := &comparison{e: e, a: first, b: a, to: map[graph.TensorID]graph.TensorID{}, roots: [2]map[graph.TensorID]graph.TensorID{{}, {}}}
 		if f := c.steps(first.steps, a.steps); f != nil {
 			return f
 		}
@@ -53,6 +64,50 @@ type comparison struct {
 	e    *graph.Executable
 	a, b *analysis
 	to   map[graph.TensorID]graph.TensorID // tensors of b by those of a that they correspond to
+	// roots are, of both programs, what views are views of: tensors with the same elements
+	// of each row, in the same order.
+	roots [2]map[graph.TensorID]graph.TensorID
+}
+
+// root returns what a tensor of a program is a view of.
+func (c *comparison) root(program int, t graph.TensorID) graph.TensorID {
+	if r, ok := c.roots[program][t]; ok {
+		return r
+	}
+	return t
+}
+
+// views notes nodes that only view a row's elements in another shape, and returns the others:
+// reshapes, and transposes that move nothing but rows.
+func (c *comparison) views(program int, a *analysis, nodes []graph.Node) []*graph.Node {
+	var out []*graph.Node
+	for i := range nodes {
+		n := &nodes[i]
+		view := n.Op.Kind() == "Reshape"
+		if t, ok := n.Op.(*graph.Transpose); ok {
+			last := int64(-1)
+			view = true
+			for _, p := range t.Perm {
+				if at := a.values[n.Inputs[0]].at; at == nil || int(p) >= len(at) {
+					view = false
+				} else if len(of(at[p])) > 0 {
+					view, last = view && p > last, p
+				}
+			}
+		}
+		if view && !c.e.Tensors[n.Outputs[0]].Persistent && !c.changes(program, n.Inputs[0]) {
+			c.roots[program][n.Outputs[0]] = c.root(program, n.Inputs[0])
+		} else {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// changes reports whether a tensor may be written while a view of it is read.
+func (c *comparison) changes(program int, t graph.TensorID) bool {
+	r := &c.e.Tensors[c.root(program, t)]
+	return r.Persistent && (c.a.writes[c.root(program, t)] || c.b.writes[c.root(program, t)])
 }
 
 // differs returns a finding about a node of the second program, or about a step.
@@ -126,8 +181,15 @@ func (c *comparison) same(n *graph.Node, a, b graph.TensorID) *Finding {
 		return nil
 	}
 	if a != graph.None && b != graph.None {
-		if to, ok := c.to[a]; ok && to == b {
-			return nil
+		ra, rb := c.root(0, a), c.root(1, b)
+		if to, ok := c.to[ra]; ok && to == rb || ra == rb && (c.e.Tensors[ra].Const || c.e.Tensors[ra].Persistent) {
+			return c.shaped(n, a, b)
+		}
+		if s, t := &c.e.Tensors[ra], &c.e.Tensors[rb]; (ra != a || rb != b) && s.Const && t.Const {
+			if !c.constants(s, t) {
+				return differs(n, "constant %q has other values in programs of %d and %d rows", t.Name, c.a.n, c.b.n)
+			}
+			return c.shaped(n, a, b)
 		}
 		if s, t := &c.e.Tensors[a], &c.e.Tensors[b]; s.Const && t.Const {
 			if !c.constants(s, t) {
@@ -218,17 +280,17 @@ func (c *comparison) graph(g, h graph.GraphID) *Finding {
 			}
 		}
 	}
-	as, bs := c.e.Graphs[g].Nodes, c.e.Graphs[h].Nodes
+	as, bs := c.views(0, c.a, c.e.Graphs[g].Nodes), c.views(1, c.b, c.e.Graphs[h].Nodes)
 	for i := range as {
 		if i >= len(bs) || as[i].Op.Kind() != bs[i].Op.Kind() || len(as[i].Inputs) != len(bs[i].Inputs) || len(as[i].Outputs) != len(bs[i].Outputs) {
-			return differs(&as[i], "it has no counterpart in the program of %d rows, which does something else there", c.b.n)
+			return differs(as[i], "it has no counterpart in the program of %d rows, which does something else there", c.b.n)
 		}
-		if f := c.node(&as[i], &bs[i]); f != nil {
+		if f := c.node(as[i], bs[i]); f != nil {
 			return f
 		}
 	}
 	if len(bs) > len(as) {
-		return differs(&bs[len(as)], "it has no counterpart in the program of %d rows", c.a.n)
+		return differs(bs[len(as)], "it has no counterpart in the program of %d rows", c.a.n)
 	}
 	return nil
 }
@@ -261,7 +323,7 @@ func (c *comparison) node(n, m *graph.Node) *Finding {
 			}
 		}
 	}
-	if name := c.attribute(n.Op, m.Op); name != "" {
+	if name := c.attribute(n, m); name != "" {
 		return differs(m, "its attribute %s is another with %d rows than with %d", name, c.a.n, c.b.n)
 	}
 	for i := range n.Outputs {
@@ -272,12 +334,23 @@ func (c *comparison) node(n, m *graph.Node) *Finding {
 	return nil
 }
 
-// shapes are attributes that follow from the types of operands and results, by kind
-// and name.
-var shapes = map[string]bool{"Reshape.Shape": true, "Expand.Shape": true, "Slice.Size": true, "Resize.Sizes": true, "ViewedAttention.Shape": true}
+// shapes are attributes that follow from the types of operands and results, by kind and
+// name.
+var shapes = map[string]bool{"Reshape.Shape": true, "Expand.Shape": true, "Slice.Size": true, "Resize.Sizes": true,
+	// These are compared by what is in a row.
+	"ViewedAttention.Heads": true, "ViewedAttention.Shape": true, "ViewedAttention.Q": true, "ViewedAttention.K": true,
+	"ViewedAttention.V": true, "ViewedAttention.Bias": true, "ViewedAttention.Y": true}
 
 // attribute returns the name of an attribute that differs in more than numbers of rows.
-func (c *comparison) attribute(op, other graph.Op) string {
+func (c *comparison) attribute(n, m *graph.Node) string {
+	op, other := n.Op, m.Op
+	if op.Kind() == "ViewedAttention" {
+		a, known := c.a.viewed(n)
+		b, knownToo := c.b.viewed(m)
+		if !known || !knownToo || !slices.Equal(a, b) {
+			return "Heads, or one of the views,"
+		}
+	}
 	s, t := reflect.ValueOf(op).Elem(), reflect.ValueOf(other).Elem()
 	for i := range s.NumField() {
 		name := s.Type().Field(i).Name
@@ -285,30 +358,9 @@ func (c *comparison) attribute(op, other graph.Op) string {
 		if _, ok := f.(graph.GraphID); ok || shapes[op.Kind()+"."+name] {
 			continue
 		}
-		if op.Kind() == "ViewedAttention" && name == "Heads" && c.heads(f.([]int64), g.([]int64)) {
-			continue
-		}
 		if !reflect.DeepEqual(f, g) {
 			return name
 		}
 	}
 	return ""
-}
-
-// heads reports whether grids of heads, whose strides are equal, differ in one axis of
-// rows at most.
-func (c *comparison) heads(f, g []int64) bool {
-	if len(f) != len(g) {
-		return false
-	}
-	differ := 0
-	for i := range f {
-		if f[i] == g[i] {
-			continue
-		}
-		if differ++; f[i]*c.b.n != g[i]*c.a.n {
-			return false
-		}
-	}
-	return differ <= 1
 }

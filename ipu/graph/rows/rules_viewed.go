@@ -98,15 +98,7 @@ func (n *node) gather(v *value, l strided) *Finding {
 	}
 	cut := n.fault(Mixes, "the rows of operand %d, %v, lie across the heads that it computes", l.operand, n.types[l.operand])
 	// Digits of memory, cut where axes of the view begin and end.
-	fs := canonical(slices.Concat(v.at...))
-	type digit struct{ stride, size, weight int64 }
-	var digits []digit
-	stride := int64(1)
-	for _, f := range slices.Backward(fs) {
-		digits = append(digits, digit{stride, f.size, f.weight})
-		stride *= f.size
-	}
-	slices.Reverse(digits)
+	digits := v.at.digits()
 	split := func(at int64) bool { // no digit has neighbours of element at in one
 		for i, d := range digits {
 			if at <= d.stride || at >= d.stride*d.size {

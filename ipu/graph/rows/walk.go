@@ -19,7 +19,8 @@ type analysis struct {
 	// nil if it does not.
 	decided *Finding
 	steps   []graph.Step // of the program
-	work    int64        // tensors that were looked at, and parts of constants
+	writes  map[graph.TensorID]bool
+	work    int64 // tensors that were looked at, and parts of constants
 }
 
 // mostWork bounds the work, so that a small hostile file can't keep it busy: graphs in
@@ -90,7 +91,8 @@ func (a *analysis) program(index int) error {
 		}
 	}
 	// What the program writes to persistent tensors is there when it runs the next time.
-	a.keep(a.written(steps), true)
+	a.writes = a.written(steps)
+	a.keep(a.writes, true)
 	a.run(steps)
 	return nil
 }
