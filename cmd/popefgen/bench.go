@@ -21,6 +21,7 @@ var benchCommand = &cli.Command{
 	UsageText: "popefgen bench MODEL.popef… | MODEL.onnx [--mode MODE,…] [--threads N] [flags]\n\n" +
 		"example: popefgen bench digits.popef --threads 1\n" +
 		"example: popefgen bench digits.popef --mode run,submit,callbacks,queues --in-flight 8\n" +
+		"example: popefgen bench family.popef --sizes draw:20\n" +
 		"example: popefgen bench digits.popef --input image=scans.npy --clients 4 --profile --json",
 	ArgsUsage: "MODEL.popef… | MODEL.onnx",
 	Flags: append(append([]cli.Flag{
@@ -35,6 +36,7 @@ var benchCommand = &cli.Command{
 		&cli.DurationFlag{Name: "duration", Usage: "measure each mode for `TIME`; several take turns", Value: 2 * time.Second},
 		&cli.DurationFlag{Name: "warmup", Usage: "make requests for `TIME` before that (default: a tenth of --duration)"},
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a number, a list, or a file with the data of one request or of several, which take turns; others are random"},
+		&cli.StringSliceFlag{Name: "sizes", Usage: "sizes of a family, `NAME=N,NAME=N`, all, or draw:N, which draws N of those that it computes", DefaultText: "all"},
 		&cli.Uint64Flag{Name: "random", Usage: "`SEED` of the random inputs", Value: 1},
 		&cli.StringSliceFlag{Name: "compare", Usage: "also measure pairs of requests with and without the engine option `NAME=VALUE`, as layout=off"},
 		&cli.BoolFlag{Name: "profile", Usage: "show where the time of a request goes, by operator and node"},
@@ -67,6 +69,7 @@ type benchReport struct {
 	Model        string              `json:"model"`
 	Backend      string              `json:"backend"`
 	Threads      int                 `json:"threads"`
+	Sizes        []bench.Size        `json:"sizes,omitempty"` // of a family, which has no other measurements
 	Opening      bench.Opening       `json:"opening"`
 	Memory       bench.Memory        `json:"memory"`
 	Measurements []bench.Measurement `json:"measurements,omitempty"`
@@ -79,11 +82,17 @@ func runBench(c *cli.Context) (*benchReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, compile, err := benchTarget(c)
+	t, f, compile, err := benchTarget(c)
 	if err != nil {
 		return nil, err
 	}
 	r := &benchReport{Model: strings.Join(c.Args().Slice(), " "), Backend: t.Backend, Threads: t.Threads}
+	if f != nil {
+		return r, benchSizes(c, t, f, configs[0], r)
+	}
+	if c.IsSet("sizes") {
+		return nil, fmt.Errorf("--sizes: the model has one size; compile --dim makes several")
+	}
 	if r.Opening, r.Memory, err = opening(c, t, compile); err != nil || c.Bool(firstAnswer) {
 		return r, err
 	}

@@ -17,6 +17,9 @@ func (r *benchReport) print(w io.Writer, top int) error {
 		threads = fmt.Sprintf("%d threads", r.Threads)
 	}
 	fmt.Fprintf(w, "%s on %s, %s\n\n", r.Model, r.Backend, threads)
+	if r.Sizes != nil {
+		return printSizes(w, r.Sizes)
+	}
 	if err := printMeasurements(w, r.Measurements); err != nil {
 		return err
 	}

@@ -14,47 +14,60 @@ import (
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // benchTarget returns the model that the arguments name, with data for its
-// inputs, and how long it took to compile it if it is an ONNX model.
-func benchTarget(c *cli.Context) (t *bench.Target, compile time.Duration, err error) {
+// inputs, and how long it took to compile it if it is an ONNX model. Of a family, which is
+// returned too, its run inputs have no data.
+func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile time.Duration, err error) {
 	t = &bench.Target{Backend: c.String("backend"), Threads: benchThreads(c)}
 	if t.Options, err = engineOptions(c); err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	paths, size := c.Args().Slice(), int64(0)
 	if onnx := slices.IndexFunc(paths, isONNX); onnx >= 0 {
 		if len(paths) > 1 {
-			return nil, 0, fmt.Errorf("found %d files, want one ONNX model, or PopEF files that form one model", len(paths))
+			return nil, nil, 0, fmt.Errorf("found %d files, want one ONNX model, or PopEF files that form one model", len(paths))
 		}
 		start := time.Now()
 		r, err := compileONNX(c, paths[0])
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		if t.Bytes, err = r.Bytes(); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		size = r.Size
 		t.Name, compile = filepath.Base(paths[0]), time.Since(start)
 	} else {
 		if err := noModelFlags(c, paths[0]); err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		t.Files, size = paths, sizeOf(paths...)
 	}
 	m, err := t.Model(c.Context)
 	if err != nil {
-		return nil, 0, notPopEF(err, t.Files...)
+		return nil, nil, 0, notPopEF(err, t.Files...)
 	}
 	defer m.Close()
 	model := contract.Of(m)
 	if model.Refused != nil {
-		return nil, 0, model.Refused
+		return nil, nil, 0, model.Refused
 	}
 	t.Options = append(boundWork(t.Backend, m, size), t.Options...)
-	return t, compile, benchInputs(c, t, model)
+	if model.Family != nil {
+		return t, model.Family, compile, benchInputs(c, t, givenOnce(model))
+	}
+	return t, nil, compile, benchInputs(c, t, model)
+}
+
+// givenOnce returns the contract without what runs move.
+func givenOnce(c contract.Contract) contract.Contract {
+	c.Anchors = slices.DeleteFunc(slices.Clone(c.Anchors), func(a contract.Anchor) bool {
+		return a.Role == contract.RunInput || a.Role == contract.RunOutput
+	})
+	return c
 }
 
 // benchInputs gives every input data from the files or at random.

@@ -73,6 +73,20 @@ func askedSizes(c *cli.Context, f *family.Family) ([]int64, error) {
 		}
 		return nil, nil
 	}
+	var pairs []string
+	for _, g := range given {
+		pairs = append(pairs, g[0]+"="+g[1])
+	}
+	return namedSizes(f, "size", pairs)
+}
+
+// namedSizes reads sizes of dimensions, NAME=N each: -1 for one that is not given. flag is
+// what they are given by.
+func namedSizes(f *family.Family, flag string, pairs []string) ([]int64, error) {
+	given, err := assignments(flag, pairs)
+	if err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, d := range f.Dims {
 		names = append(names, d.Name)
@@ -89,10 +103,10 @@ func askedSizes(c *cli.Context, f *family.Family) ([]int64, error) {
 			}
 		}
 		if d < 0 {
-			return nil, fmt.Errorf("--size %s=%s: the model has no such open dimension%s; it has %s", g[0], g[1], nearest.DidYouMean(g[0], names), strings.Join(names, ", "))
+			return nil, fmt.Errorf("--%s %s=%s: the model has no such open dimension%s; it has %s", flag, g[0], g[1], nearest.DidYouMean(g[0], names), strings.Join(names, ", "))
 		}
 		if sizes[d], err = strconv.ParseInt(g[1], 10, 64); err != nil || sizes[d] < 0 {
-			return nil, fmt.Errorf("--size %s=%s: want a number, 0 or more", g[0], g[1])
+			return nil, fmt.Errorf("--%s %s=%s: want a number, 0 or more", flag, g[0], g[1])
 		}
 	}
 	return sizes, nil
