@@ -63,7 +63,7 @@ func newDepthwise[T tensor.Float](s ConvShape) tensor.Kernel {
 	case size != s.Kernel[1] || size != 3 && size != 5 || stride != s.Stride[1] || stride > 2 || s.In[1]*s.In[2] == 0:
 		return nil
 	}
-	d := &depthwise{ConvShape: s, path: tensor.Path, zeros: make([]float32, s.In[2]+2*beyond)}
+	d := &depthwise{ConvShape: s, path: tensor.Path, zeros: tensor.Zeros(s.In[2] + 2*beyond)}
 	lanes, most := tensor.Path.Lanes(), depthwiseVectors(tensor.Path, size, stride)
 	d.strips = make([]depthwiseStrip, 0, s.Out[2]/(most*lanes)+1)
 	for column := 0; column < s.Out[2]; {

@@ -274,7 +274,7 @@ func newVectorConv[T tensor.Float](s ConvShape) tensor.Kernel {
 	if 4*c.band.total > math.MaxInt32 {
 		return nil
 	}
-	c.zeros = make([]float32, tensor.RoundUp(c.Maps, 2*c.lanes))
+	c.zeros = tensor.Zeros(tensor.RoundUp(c.Maps, 2*c.lanes))
 	c.slots = max(1, min(tensor.MaxParts, runtime.GOMAXPROCS(0), tensor.MostScratch/max(1, c.partBytes())))
 	return c
 }

@@ -98,7 +98,7 @@ func newBlockedDepthwise(o *Conv, types []graph.TensorType, out graph.TensorType
 	if o.YPlane > 0 {
 		d.yPlane = int(o.YPlane) * d.lanes
 	}
-	d.zeros = make([]float32, s.In[2]*d.lanes)
+	d.zeros = tensor.Zeros(s.In[2] * d.lanes)
 	lo, hi := d.Inside(2, 0)
 	lo2, hi2 := d.Inside(2, size-1)
 	lo, hi = max(lo, lo2), min(hi, hi2)
