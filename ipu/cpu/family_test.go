@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/kerneltest"
@@ -248,4 +249,39 @@ func TestFamilyEngines(t *testing.T) {
 	defer alone.Close()
 	run(t, alone, familyStart)
 	require.Equal(t, alone.y[0], first.y[0])
+}
+
+// TestFamilyBudget refuses families whose programs do not fit into memory together: the
+// error names programs and what to do, whatever it is that they don't fit for.
+func TestFamilyBudget(t *testing.T) {
+	f := familyDraw{image: true, layers: []familyLayer{{"conv", "weight"}, {"point", "constant"}}}
+	b, _ := f.build(t, 1, 2, 3, 4, 6, 7, 9)
+	exe := executable(t, b)
+	whole := budget.New(1 << 30)
+	e, made, loaded := onBudget(exe, whole)
+	require.NoError(t, made)
+	require.NoError(t, loaded)
+	tables, all := e.plan.TableBytes, whole.Used()
+	require.NoError(t, e.Close())
+
+	room := budget.New(tables - 1)
+	_, made, _ = onBudget(exe, room)
+	require.ErrorIs(t, made, ipu.ErrMemory)
+	require.ErrorContains(t, made, `plan program 11 "main 9"`)
+	require.ErrorContains(t, made, `program 5 "main 1" `)
+	require.ErrorContains(t, made, "and 2 more have taken")
+	require.ErrorContains(t, made, "compile it with fewer sizes")
+	require.Zero(t, room.Used())
+
+	e, made, loaded = onBudget(exe, budget.New(all-1))
+	require.NoError(t, made)
+	require.ErrorIs(t, loaded, ipu.ErrMemory)
+	require.ErrorContains(t, loaded, `the local tensors are those of program 11 "main 9", the largest of 7`)
+	require.NoError(t, e.Close())
+
+	f.layers = f.layers[:1]
+	b, _ = f.build(t, 9)
+	_, made, _ = onBudget(executable(t, b), budget.New(1000))
+	require.ErrorIs(t, made, ipu.ErrMemory)
+	require.NotContains(t, made.Error(), "fewer sizes")
 }

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
@@ -54,15 +56,16 @@ type compiler struct {
 	opts Options
 	plan *Plan
 
-	kernels []tensor.Kernel
-	results []int // results of each kernel, left-out ones included
-	nodes   []NodeKey
-	bound   map[NodeKey]int
-	packs   map[packKey]int // index into plan.Packed
-	layouts map[layoutKey]int
-	steps   int            // of all programs so far
-	tables  *budget.Budget // of kernels so far
-	work    *workOf        // of the executable as it was given
+	kernels  []tensor.Kernel
+	results  []int // results of each kernel, left-out ones included
+	nodes    []NodeKey
+	bound    map[NodeKey]int
+	packs    map[packKey]int // index into plan.Packed
+	layouts  map[layoutKey]int
+	steps    int            // of all programs so far
+	tables   *budget.Budget // of kernels so far
+	tablesOf []int64        // what was taken of tables after each program that was bound
+	work     *workOf        // of the executable as it was given
 
 	writers     []int                   // static writers of every tensor
 	nodeWritten []bool                  // tensors that a node writes
@@ -263,10 +266,39 @@ func (c *compiler) bindAll() error {
 			}
 		})
 		if err != nil {
-			return fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
+			err = fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
+			if of := c.taken(); of != "" && errors.Is(err, budget.ErrExceeded) {
+				err = fmt.Errorf("%w; %s, or compile it with fewer sizes", err, of)
+			}
+			return err
 		}
+		c.tablesOf = append(c.tablesOf, c.tables.Used())
 	}
 	return nil
+}
+
+// taken says, where several programs have been bound, what their kernels have taken of the
+// budget; "" for fewer.
+func (c *compiler) taken() string {
+	const named = 4
+	var parts []string
+	last, more := int64(0), 0
+	for i, n := range c.tablesOf {
+		if used := n - last; used > 0 && len(parts) < named {
+			parts = append(parts, fmt.Sprintf("program %d %q %s", c.exe.Programs[i].Index, c.exe.Programs[i].Name, budget.Text(used)))
+		} else if used > 0 {
+			more++
+		}
+		last = n
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	text := strings.Join(parts, ", ")
+	if more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return "for the tables of kernels " + text + " have taken " + budget.Text(last) + " before"
 }
 
 // unwanted reports whether a node need not run: it has no effect, and nobody wants

@@ -375,6 +375,25 @@ func (p *Plan) Greatest() string {
 	return text
 }
 
+// Largest names, of several main programs, the one whose local tensors decide how much
+// memory there is for those of all; "" where there are not several.
+func (p *Plan) Largest() string {
+	var most *Program
+	mains := 0
+	for i := range p.Programs {
+		if g := &p.Programs[i]; g.ArenaBytes > 0 {
+			mains++
+			if most == nil || g.ArenaBytes > most.ArenaBytes {
+				most = g
+			}
+		}
+	}
+	if mains < 2 {
+		return ""
+	}
+	return fmt.Sprintf("the local tensors are those of program %d %q, the largest of %d: without its size it takes less", most.Index, most.Name, mains)
+}
+
 // IsPersistent reports whether a tensor that is kept packed is a persistent one.
 func (p *Plan) IsPersistent(t graph.TensorID) bool {
 	return slices.ContainsFunc(p.Persistent, func(k Persistent) bool { return k.Tensor == t })

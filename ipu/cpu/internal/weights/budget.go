@@ -111,6 +111,9 @@ func (l *Lease) refusal(tables, need, others int64) error {
 	if most := p.Greatest(); most != "" {
 		what += "; most of all " + most
 	}
+	if of := p.Largest(); of != "" {
+		what += "; " + of
+	}
 	beside := ""
 	if others > 0 {
 		beside = fmt.Sprintf(" beside the %s that the model's files and other engines have taken", budget.Text(others))
