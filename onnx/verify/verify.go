@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -25,6 +26,9 @@ import (
 type Options struct {
 	Tolerance
 	Compile compile.Options // shapes and values are bound from the data sets on top of it
+	// Open keeps inputs whose values decide how much there is of something: only the most that there may
+	// be is taken from the data set, the largest dimension of its reference outputs.
+	Open    bool
 	Execute Executor
 	// Noise is how often a model that is out of tolerance is run again with inputs
 	// changed by rounding alone; what one of those runs gives within the tolerance
@@ -139,6 +143,12 @@ func Compile(m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
 
 // CompileContext is [Compile] until ctx is done, whose error it returns then.
 func CompileContext(ctx context.Context, m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
+	return compileSet(ctx, m, set, o, 0)
+}
+
+// compileSet compiles m for a data set. What sizes that data decides may be at most, where nothing
+// else says, is most; 0 binds the inputs that decide instead.
+func compileSet(ctx context.Context, m *onnx.Model, set string, o compile.Options, most int64) (*Compiled, error) {
 	if err := tensorsOnly(m); err != nil {
 		return nil, err
 	}
@@ -154,11 +164,26 @@ func CompileContext(ctx context.Context, m *onnx.Model, set string, o compile.Op
 	if err != nil {
 		return nil, err
 	}
-	r, fed, err := compileFor(ctx, m, named, o)
+	r, fed, err := compileFor(ctx, m, named, o, most)
 	if err != nil {
 		return nil, err
 	}
 	return &Compiled{r, named, fed, wants}, nil
+}
+
+// CompileOpen is [CompileContext] as [Options.Open] says.
+func CompileOpen(ctx context.Context, m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
+	wants, err := readTensors(set, "output")
+	if err != nil {
+		return nil, err
+	}
+	most := int64(1)
+	for _, w := range wants {
+		for _, d := range w.Dims {
+			most = max(most, d)
+		}
+	}
+	return compileSet(ctx, m, set, o, most)
 }
 
 // tensorsOnly returns an [*onnx.UnsupportedError] if an input or output is a
@@ -213,7 +238,11 @@ func folded(e *graph.Executable) bool {
 
 // runSet compiles the model for one data set, runs it and compares.
 func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *Result) error {
-	r, err := CompileContext(ctx, m, set, o.Compile)
+	compile := CompileContext
+	if o.Open {
+		compile = CompileOpen
+	}
+	r, err := compile(ctx, m, set, o.Compile)
 	if err != nil {
 		return err
 	}
@@ -275,8 +304,11 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 
 // compileFor compiles m for the given values of its inputs and returns the
 // bytes of those that are still inputs, by name.
-func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options) (*compile.Result, map[string][]byte, error) {
-	o.Shapes, o.Values = map[string][]int64{}, map[string]*onnx.Tensor{}
+func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options, most int64) (*compile.Result, map[string][]byte, error) {
+	o.Shapes, o.Values, o.Max = map[string][]int64{}, map[string]*onnx.Tensor{}, maps.Clone(o.Max)
+	if o.Max == nil {
+		o.Max = map[string]int64{}
+	}
 	for name, t := range named {
 		o.Shapes[name] = t.Dims
 	}
@@ -284,6 +316,9 @@ func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tenso
 		r, err := compile.CompileContext(ctx, m, o)
 		var need *onnx.NeedValueError
 		if errors.As(err, &need) {
+			if most > 0 && bound(o.Max, need, most) {
+				continue
+			}
 			if progress := bind(o.Values, need.Inputs(), named); progress {
 				continue
 			}
@@ -304,6 +339,17 @@ func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tenso
 		}
 		return r, fed, nil
 	}
+}
+
+// bound bounds sizes that data decides and reports whether any had no bound before.
+func bound(to map[string]int64, need *onnx.NeedValueError, most int64) bool {
+	progress := false
+	for _, n := range need.Needs {
+		if n.Max != "" && to[n.Max] == 0 {
+			to[n.Max], progress = most, true
+		}
+	}
+	return progress
 }
 
 // bind gives values to the inputs and reports whether any had none before.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/popefgen/popefgen/internal/printable"
@@ -149,17 +150,50 @@ func shortened(err error) string {
 // either emits an If that runs one of two graphs.
 func (c *Call) either(cond *Value, ids [2]graph.GraphID, out [2][]*Value) []*Value {
 	then, otherwise := out[0], out[1]
+	kept := [2][]*Value{slices.Clone(then), slices.Clone(otherwise)}
+	axes := make([][]int64, len(then)) // whose sizes the branches decide
+	var counts [2][]*Value
 	for i, v := range then {
-		if u := otherwise[i]; !v.Type.Equal(u.Type) {
+		u := otherwise[i]
+		if v.Type.DType != u.Type.DType || v.Rank() != u.Rank() {
 			c.Want(cond, "0 (cond)") // or else the result's type is not known
 		}
+		for a := range v.Rank() {
+			if v.Count(a) == nil && u.Count(a) == nil && v.Type.Shape[a] == u.Type.Shape[a] {
+				continue
+			}
+			axes[i] = append(axes[i], a)
+			bound := c.Bound(i, a, max(v.Type.Shape[a], u.Type.Shape[a]))
+			for b := range out {
+				c.inGraph(ids[b], func() {
+					w := c.Clean(out[b][i])
+					n := w.Count(a)
+					if n == nil {
+						n = Int(w.Type.Shape[a])
+					}
+					c.AtMost(i, n, bound)
+					counts[b] = append(counts[b], n)
+					out[b][i] = c.take(w, a, bound)
+				})
+			}
+		}
+	}
+	for b := range out {
+		out[b] = append(plains(out[b]), counts[b]...)
 	}
 	for i, id := range ids {
 		c.results(id, out[i])
 	}
-	all := c.emitGraphs(&graph.If{Then: ids[0], Else: ids[1]}, append(append([]*Value(nil), then...), otherwise...), cond)
-	for i, v := range then {
-		if u := otherwise[i]; v == u || v.Known && u.Known && bytes.Equal(v.Data, u.Data) {
+	all := c.emitGraphs(&graph.If{Then: ids[0], Else: ids[1]}, slices.Concat(out[0], out[1]), cond)
+	all, sizes := all[:len(then)], all[len(then):]
+	for i := range all {
+		for _, a := range axes[i] {
+			all[i] = c.Counting(all[i], a, sizes[0].Within(0, all[i].Type.Shape[a]), false)
+			sizes = sizes[1:]
+		}
+	}
+	for i, v := range kept[0] {
+		if u := kept[1][i]; v == u || v.Known && u.Known && bytes.Equal(v.Data, u.Data) {
 			all[i] = v
 		}
 	}

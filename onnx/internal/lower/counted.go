@@ -242,7 +242,11 @@ func (c *Call) Bound(i int, axis, natural int64) int64 {
 // unbounded ends the lowering because nothing says how much there may be of a result.
 func (c *Call) unbounded(names []string) {
 	var ins []string
-	for _, v := range c.inputs {
+	deciding := c.inputs
+	if c.node.OpType == "Loop" { // how often it runs
+		deciding = deciding[:min(2, len(deciding))]
+	}
+	for _, v := range deciding {
 		if v == nil || v.Known {
 			continue
 		}

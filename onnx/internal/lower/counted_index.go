@@ -59,6 +59,37 @@ func (c *Call) gathered(o *graph.Gather, x, idx *Value) *Value {
 	return c.Emit(o, plain(x), plain(idx)).with(counts, true)
 }
 
+// coordinates is [Call.indices] for the coordinates on the last axis of indices, of axes of x
+// from first on.
+func (c *Call) coordinates(idx, x *Value, first int64) *Value {
+	idx = c.Clean(idx)
+	last := idx.Rank() - 1
+	k := idx.Type.Shape[last]
+	counted := false
+	for i := range k {
+		counted = counted || x.Count(first+i) != nil
+	}
+	if !counted {
+		return idx
+	}
+	parts := make([]*Value, k)
+	for i := range k {
+		start, size := make([]int64, last+1), slices.Clone(idx.Type.Shape)
+		start[last], size[last] = i, 1
+		parts[i] = idx
+		if k > 1 {
+			parts[i] = c.Emit(&graph.Slice{Start: start, Size: size, Step: slices.Repeat([]int64{1}, int(last)+1)}, idx)
+		}
+		if x.Count(first+i) != nil {
+			parts[i] = c.indices(parts[i], x, first+i)
+		}
+	}
+	if k == 1 {
+		return parts[0]
+	}
+	return c.Emit(&graph.Concat{Axis: last}, parts...)
+}
+
 func (c *Call) gatheredSlices(o *graph.GatherND, x, idx *Value) *Value {
 	last := idx.Rank() - 1
 	k := idx.Type.Shape[last]
@@ -70,19 +101,7 @@ func (c *Call) gatheredSlices(o *graph.GatherND, x, idx *Value) *Value {
 			c.Refuse(x, a, "and the indices' is not the same")
 		}
 	}
-	checked := false
-	for a := o.BatchDims; a < o.BatchDims+k; a++ {
-		if x.Count(a) == nil {
-			continue
-		}
-		if k != 1 {
-			c.Refuse(x, a, "and is one of several that coordinates name")
-		}
-		idx, checked = c.indices(idx, x, a), true
-	}
-	if !checked {
-		idx = c.Clean(idx)
-	}
+	idx = c.coordinates(idx, x, o.BatchDims)
 	for a := o.BatchDims; a < o.BatchDims+k; a++ {
 		if x.Type.Shape[a] == 0 {
 			x = c.take(x, a, 1)
@@ -108,15 +127,7 @@ func (c *Call) scattered(op graph.Op, in []*Value) *Value {
 		if idx.Count(last) != nil {
 			c.Refuse(idx, last, "but it holds coordinates")
 		}
-		for a := range k {
-			if x.Count(a) == nil {
-				continue
-			}
-			if k != 1 {
-				c.Refuse(x, a, "and is one of several that coordinates name")
-			}
-			idx = c.indices(idx, x, a)
-		}
+		idx = c.coordinates(idx, x, 0)
 		if k == 0 {
 			c.countedOnly(in, 0)
 		}

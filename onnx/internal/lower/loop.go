@@ -72,16 +72,13 @@ func loop(c *Call) []*Value {
 // known. If the model declares how many are collected, that decides.
 func (it *iteration) declared() []*Value {
 	c, cond := it.c, it.cond
-	if it.count != nil {
-		c.Want(it.count, "0 (M)")
-	}
 	given := false
 	for i := len(it.init); i < len(c.node.Outputs); i++ {
 		d := c.l.declared[c.node.Outputs[i]]
 		given = given || c.env.depth == 0 && len(d.Dims) > 0 && d.Dims[0].Known && d.Dims[0].Value == it.trip && it.trip > 0
 	}
 	if !given {
-		c.Want(cond, "1 (cond)")
+		return it.lower()
 	}
 	it.cond = nil
 	out := it.lower()
@@ -274,15 +271,9 @@ func (it *iteration) never() []*Value {
 	return out
 }
 
-// run lowers to an operator that runs the body as a graph.
-func (it *iteration) run() []*Value {
+// runWith is run with axes marked as counted; again says that there are more.
+func (it *iteration) runWith(m *marks) (out []*Value, again bool) {
 	c := it.c
-	if len(it.body.Outputs) > len(it.init)+it.heads() && it.trip < 0 {
-		if it.count != nil {
-			c.Want(it.count, "0 (M)")
-		}
-		c.Unsupported(hintLoop, "values collected by a loop whose trip count is not known")
-	}
 	var bounds []*Value
 	for _, v := range []*Value{it.count, it.cond} {
 		if v != nil {
@@ -295,30 +286,76 @@ func (it *iteration) run() []*Value {
 		return v
 	}
 	i := param("iteration", graph.TensorType{DType: graph.I64})
+	i.elements = []Element{{Low: 0, High: math.MaxInt64, at: i}}
+	if it.trip > 0 {
+		i.elements[0].High = it.trip - 1
+	}
+	// What is carried: the values, then their counts, then how many iterations there were and
+	// what they gave.
+	init, counts := make([]*Value, len(it.init)), []*Value(nil)
 	carried := make([]*Value, len(it.init))
 	params := []graph.TensorID{i.tensor}
 	for k, v := range it.init {
-		carried[k] = param(it.body.Inputs[2*it.heads()+k].Name, v.Type, v)
+		fitted, own, ok := it.fit(m, k, v, v.Type)
+		if !ok {
+			return nil, true
+		}
+		init[k], counts = fitted, append(counts, own...)
+		carried[k] = param(it.body.Inputs[2*it.heads()+k].Name, fitted.Type, v)
 		params = append(params, carried[k].tensor)
 	}
+	for _, mk := range m.ordered(len(init)) {
+		n := param("count", graph.TensorType{DType: graph.I64}, it.init[mk.k])
+		params = append(params, n.tensor)
+		carried[mk.k] = c.Counting(carried[mk.k], mk.axis, n.Within(0, mk.bound), false)
+	}
+	first := slices.Concat(init, counts)
+	var buffers []*Value
+	if m.buffers != nil {
+		done := param("done", graph.TensorType{DType: graph.I64})
+		params, first = append(params, done.tensor), append(first, Int(0))
+		for k, t := range m.buffers {
+			t.Shape = slices.Concat([]int64{m.bounds[k]}, t.Shape)
+			b := param("collected", t)
+			params, buffers, first = append(params, b.tensor), append(buffers, b), append(first, c.zeros(t))
+		}
+	}
 	var cond *Value
-	var next, collected []*Value
+	var next, collected, nextCounts []*Value
 	op := &graph.Loop{Count: it.trip}
 	op.Body = c.outline("body", func() {
 		elements := make([]*Value, len(it.scanned))
 		for k, s := range it.scanned {
 			at := i
 			if s.reverse {
-				last := KnownInts(it.trip - 1)
-				last.Type.Shape = nil
-				at = c.Emit(&graph.Binary{Fn: graph.Sub}, last, i)
+				last := Int(it.trip - 1)
+				if it.trip < 0 {
+					last = c.Binary(graph.Sub, c.scalar(it.count), Int(1))
+				}
+				at = c.Binary(graph.Sub, last, i)
 			}
-			elements[k] = c.Emit(&graph.Gather{Axis: s.axis}, s.x, at)
+			elements[k] = c.Emit(&graph.Gather{Axis: s.axis}, s.x.Uncounted(s.axis), at)
 		}
 		cond, next, collected = it.step(i, carried, elements)
+		for k, v := range next {
+			fitted, own, ok := it.fit(m, k, v, carried[k].Type)
+			again = again || !ok
+			next[k], nextCounts = fitted, append(nextCounts, own...)
+		}
+		for k, b := range buffers {
+			collected[k] = it.stored(k, b, i, collected[k], m.bounds[k])
+		}
 	})
+	ends := cond != nil && !(cond.Known && cond.Data[0] != 0)
+	if m.buffers == nil && len(collected) > 0 && (it.trip < 0 || it.cond != nil || ends) {
+		it.bufferAll(m, collected)
+		again = true
+	}
+	if again {
+		return nil, true
+	}
 	for k, v := range next {
-		if !v.Type.Equal(it.init[k].Type) {
+		if !v.Type.Equal(carried[k].Type) {
 			if it.count != nil {
 				c.Want(it.count, "0 (M)")
 			}
@@ -326,31 +363,43 @@ func (it *iteration) run() []*Value {
 		}
 	}
 	var results []*Value
-	if cond != nil && !(cond.Known && cond.Data[0] != 0) {
-		if len(collected) > 0 {
-			if ins := inputsOf(cond); len(ins) > 0 {
-				panic(failure{&need{"1 (cond), after an iteration,", ins, ""}})
-			}
-			c.Unsupported(hintLoop, "values collected by a long loop that may end early")
-		}
+	if ends {
 		op.While = true
 		results = append(results, cond)
 	}
 	count := it.count
-	if op.Count >= graph.MaxTensorBytes && len(collected) == 0 { // as good as endless
+	if op.Count >= graph.MaxTensorBytes && (len(collected) == 0 || m.buffers != nil) { // as good as endless
 		op.Count, count = -1, KnownInts(it.trip)
 	}
 	if op.Count < 0 && count == nil && !op.While {
 		c.Fail("nothing ends the loop: it has no trip count, and its condition is always true")
 	}
-	results = append(append(results, next...), collected...)
+	results = append(append(results, next...), nextCounts...)
+	if m.buffers != nil {
+		var so *Value
+		c.inGraph(op.Body, func() { so = c.Binary(graph.Add, i, Int(1)) })
+		results = append(results, so)
+	}
+	results = append(results, collected...)
 	c.l.exe.Graphs[op.Body].Params = params
 	c.results(op.Body, results)
-	out := c.emitGraphs(op, results, append([]*Value{count, it.cond}, it.init...)...)
-	for k := range collected {
-		out[len(next)+k] = c.arrange(out[len(next)+k], it.collected(k))
+	all := c.emitGraphs(op, results, append([]*Value{count, it.cond}, first...)...)
+	out, rest := all[:len(next):len(next)], all[len(next):]
+	for j, mk := range m.ordered(len(next)) {
+		out[mk.k] = c.Counting(out[mk.k], mk.axis, rest[j].Within(0, mk.bound), false)
 	}
-	return out
+	rest = rest[len(nextCounts):]
+	var done *Value
+	if m.buffers != nil {
+		done, rest = rest[0], rest[1:]
+	}
+	for k, v := range rest {
+		if done != nil {
+			v = c.Counting(v, 0, done.Within(0, m.bounds[k]), false)
+		}
+		out = append(out, c.arrange(v, it.collected(k)))
+	}
+	return out, false
 }
 
 // arrange brings collected values, which lie along axis 0, to where they
@@ -397,8 +446,19 @@ func scan(c *Call) []*Value {
 		axis := c.Axis(inAxes[i], x.Rank())
 		if i == 0 {
 			it.trip = x.Type.Shape[axis]
+			if n := x.Count(axis); n != nil {
+				it.trip, it.count = -1, n
+			}
 		}
-		if d := x.Type.Shape[axis]; d != it.trip {
+		if size := x.Count(axis); size != nil || it.count != nil {
+			if size == nil {
+				size = Int(x.Type.Shape[axis])
+			}
+			if it.count == nil {
+				it.trip, it.count = -1, size
+			}
+			c.same(it.count, size, axis)
+		} else if d := x.Type.Shape[axis]; d != it.trip {
 			c.Fail("operand %d is %v, want %d elements on axis %d, as many as the first scanned one has", n+i, x.Type, it.trip, axis)
 		}
 		it.scanned = append(it.scanned, scanned{x, axis, inReverse[i] != 0})
@@ -425,6 +485,7 @@ func (c *Call) scanList(name string, n int) []int64 {
 // scanBatches lowers Scan-8: every entry of the batch, which is axis 0, is
 // scanned along axis 1 by itself, as far as its sequence goes.
 func scanBatches(c *Call) []*Value {
+	c.countedOnly(c.inputs)
 	lengths, given := c.KnownInts(0, "sequence_lens")
 	for i := 1; i < len(c.inputs); i++ {
 		c.In(i)

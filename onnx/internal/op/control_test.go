@@ -52,13 +52,29 @@ func TestIfAtRunTime(t *testing.T) {
 		require.True(t, low.Executable.Tensors[low.Outputs[1].Tensor].Const, "both branches give the same constant")
 	}
 
-	// Branches of different types need the condition.
+	// The sizes of branches that differ in them are decided by data; Mul wants two elements.
 	otherwise.Nodes = []*onnx.Node{node("Concat", names("x", "x"), names("r"), aInt("axis", 0))}
-	_, err := Lower(m, onnx.Options{})
+	_, out := results(t, m, onnx.Options{}, map[string][]byte{"x": list32(1, 2).Data, "flag": {1}, "flag2": {0}})
+	require.Equal(t, []float64{11, 44}, out[0])
+	low := mustLower(t, m, onnx.Options{})
+	_, err := interpret(low, map[string][]byte{"x": list32(1, 2).Data, "flag": {0}, "flag2": {0}})
+	require.ErrorContains(t, err, "but the other one has 2: want as many")
+	m.Graph.Outputs[0].Name = "a"
+	for flag, want := range map[byte][]float64{1: {11, 22}, 0: {1, 2, 1, 2}} {
+		low, out = results(t, m, onnx.Options{}, map[string][]byte{"x": list32(1, 2).Data, "flag": {flag}, "flag2": {0}})
+		require.Equal(t, want, out[0])
+		require.Equal(t, []string{"a_count"}, low.Outputs[0].Counts)
+	}
+	m.Graph.Outputs[0].Name = "y"
+
+	// Branches of different types need the condition.
+	otherwise.Nodes = []*onnx.Node{node("Unsqueeze", names("x", "axis"), names("r"))}
+	otherwise.Initializers = []*onnx.Tensor{named(list1(0), "axis")}
+	_, err = Lower(m, onnx.Options{})
 	var need *onnx.NeedValueError
 	require.ErrorAs(t, err, &need)
 	require.Equal(t, []string{"flag"}, need.Inputs())
-	low := mustLower(t, m, onnx.Options{Values: map[string]*onnx.Tensor{"flag": bools(dims(1), 1)}})
+	low = mustLower(t, m, onnx.Options{Values: map[string]*onnx.Tensor{"flag": bools(dims(1), 1)}})
 	require.Equal(t, int64(2), low.Executable.Tensors[low.Outputs[0].Tensor].Type.Elements())
 
 	then.Inputs = []onnx.ValueInfo{info("z", onnx.Float, 2)}
@@ -151,10 +167,18 @@ func TestLoop(t *testing.T) {
 		require.Equal(t, [][]float64{{7}, {-1, -3, -7}}, out)
 	})
 	t.Run("while and collected", func(t *testing.T) {
-		_, err := Lower(while(loopModel(names("four", "", "a0"), true)), onnx.Options{})
-		var need *onnx.NeedValueError
-		require.ErrorAs(t, err, &need)
-		require.Equal(t, []string{"a0", "limit"}, need.Inputs())
+		for limit, want := range map[float64][][]float64{100: {{13}, {-1, -3, -7, -13}}, 6: {{7}, {-1, -3, -7}}, 0: {{1}, {-1}}} {
+			low, out := results(t, while(loopModel(names("four", "", "a0"), true)), onnx.Options{}, feeds(1, limit, nil))
+			require.Equal(t, want, out, "as many as there were iterations")
+			require.Equal(t, []string{"all_count", ""}, low.Outputs[1].Counts)
+		}
+		_, err := Lower(while(loopModel(names("", "", "a0"), true)), onnx.Options{})
+		require.ErrorContains(t, err, "--max all=N")
+		m := while(loopModel(names("", "", "a0"), true))
+		low, out := results(t, m, onnx.Options{Max: map[string]int64{"all": 3}}, feeds(1, 6, nil))
+		require.Equal(t, [][]float64{{7}, {-1, -3, -7}}, out)
+		_, err = interpret(low, feeds(1, 100, nil))
+		require.ErrorContains(t, err, "data makes more iterations than the 3 values")
 	})
 	t.Run("never", func(t *testing.T) {
 		low, out := results(t, loopModel(names("four", "no", "a0"), true), onnx.Options{}, feeds(5, 0, nil))
@@ -178,11 +202,17 @@ func TestLoop(t *testing.T) {
 		var need *onnx.NeedValueError
 		require.ErrorAs(t, err, &need)
 		require.Equal(t, []string{"m"}, need.Inputs())
+		for n, want := range map[int64][][]float64{4: {{13}, {-1, -3, -7, -13}}, 1: {{1}, {-1}}, 0: {{1}, {}}} {
+			_, out := results(t, loopModel(names("m", "", "a0"), true, count), onnx.Options{Max: map[string]int64{"all": 4}}, feeds(1, 0, map[string][]byte{"m": lower.KnownInts(n).Data}))
+			require.Equal(t, want, out)
+		}
 	})
 	t.Run("declared", func(t *testing.T) {
 		m := loopModel(names("four", "c", "a0"), true, cond)
-		_, err := Lower(m, onnx.Options{})
-		require.ErrorContains(t, err, `operand 1 (cond) depends on input "c"`)
+		_, out := results(t, m, onnx.Options{}, feeds(1, 0, yes))
+		require.Equal(t, [][]float64{{13}, {-1, -3, -7, -13}}, out)
+		_, out = results(t, m, onnx.Options{}, feeds(1, 0, no))
+		require.Equal(t, [][]float64{{1}, {}}, out)
 		m.Graph.Outputs[1] = info("all", onnx.Float, 4, 1)
 		low, out := results(t, m, onnx.Options{}, feeds(1, 0, yes))
 		require.Equal(t, [][]float64{{13}, {-1, -3, -7, -13}}, out)
@@ -200,7 +230,11 @@ func TestLoop(t *testing.T) {
 		m.Graph.Nodes[0].Inputs[0] = "m"
 		m.Graph.Inputs = append(m.Graph.Inputs, count)
 		_, err := Lower(m, onnx.Options{})
-		require.ErrorContains(t, err, `operand 0 (M) depends on input "m"`)
+		require.ErrorContains(t, err, "--max y=N")
+		low, out := results(t, m, onnx.Options{Max: map[string]int64{"y": 5}}, feeds(1, 0, four))
+		require.Equal(t, [][]float64{{1, 0, 0, 0, 0}}, out)
+		_, err = interpret(low, feeds(1, 0, map[string][]byte{"m": lower.KnownInts(5).Data}))
+		require.ErrorContains(t, err, "more elements of its result than the 5")
 	})
 	t.Run("iteration as a shape", func(t *testing.T) {
 		m := loopModel(names("four", "", "a0"), true)
@@ -209,7 +243,7 @@ func TestLoop(t *testing.T) {
 		body.Nodes = append(body.Nodes, node("Unsqueeze", names("i", "zero"), names("at")), node("Slice", names("three", "at", "end"), names("part")))
 		body.Nodes = append(body.Nodes, node("ReduceSum", names("part"), names("sum"), aInt("keepdims", 0)))
 		body.Outputs[2].Name = "sum"
-		m.Graph.Initializers = append(m.Graph.Initializers, named(list32(1, 2, 3, 4), "three"), named(list1(9), "end"), named(i64s(dims(1), 10000), "many"))
+		m.Graph.Initializers = append(m.Graph.Initializers, named(list32(1, 2, 3, 4), "three"), named(list1(9), "end"), named(i64s(dims(1), 1000), "many"))
 		_, out := results(t, m, onnx.Options{}, feeds(0, 0, nil))
 		require.Equal(t, []float64{10, 9, 7, 4}, out[1])
 		m.Graph.Nodes[0].Inputs[0] = "many"

@@ -29,7 +29,7 @@ var honours = func() map[string]bool {
 	for _, name := range strings.Fields(`ArgMax ArgMin AveragePool BatchNormalization BitCast BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Concat Conv ConvTranspose
 		CumProd CumSum DequantizeLinear Expand Flatten Gather GatherElements GatherND Gemm GlobalAveragePool GlobalMaxPool Identity If IsInf IsNaN LayerNormalization LogSoftmax Loop
 		MatMul MaxPool MaxRoiPool Mod OneHot Pad QuantizeLinear ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
-		ReduceSumSquare Reshape Resize RMSNormalization RoiAlign ScatterElements ScatterND Shape Size Slice Softmax Split Squeeze TopK Transpose Unsqueeze`) {
+		ReduceSumSquare Reshape Resize RMSNormalization RoiAlign Scan ScatterElements ScatterND Shape Size Slice Softmax Split Squeeze TopK Transpose Unsqueeze`) {
 		m[name] = true
 	}
 	return m

@@ -3,8 +3,10 @@ package op
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,18 +23,21 @@ type countedCase struct {
 	nodes string
 	out   string
 	max   map[string]int64
+	// change changes the model, nil for as it is.
+	change func(m *onnx.Model)
 }
 
 // model returns the model of a case.
 func (c *countedCase) model(t testing.TB) *onnx.Model {
 	g := &onnx.Graph{Name: c.name}
-	for _, name := range strings.Fields("x y b s m k f") {
-		if v := c.in[name]; v != nil {
-			g.Inputs = append(g.Inputs, onnx.Declare(name, v.Elem, v.Dims))
-		}
+	for _, name := range slices.Sorted(maps.Keys(c.in)) {
+		g.Inputs = append(g.Inputs, onnx.Declare(name, c.in[name].Elem, c.in[name].Dims))
 	}
 	constants := 0
-	for _, line := range strings.Split(strings.TrimSpace(c.nodes), "\n") {
+	for _, line := range strings.Split(c.nodes, "\n") {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
 		left, right, ok := strings.Cut(strings.TrimSpace(line), " = ")
 		require.True(t, ok, line)
 		op, rest, _ := strings.Cut(right, "(")
@@ -47,7 +52,7 @@ func (c *countedCase) model(t testing.TB) *onnx.Model {
 			a = strings.TrimSpace(a)
 			constant := func(x *onnx.Tensor) {
 				constants++
-				a = fmt.Sprintf("c%d", constants)
+				a = fmt.Sprintf("constant%d", constants)
 				g.Initializers = append(g.Initializers, named(x, a))
 			}
 			if list, ok := strings.CutPrefix(a, "["); ok {
@@ -97,17 +102,27 @@ func (c *countedCase) model(t testing.TB) *onnx.Model {
 		g.Nodes = append(g.Nodes, n)
 	}
 	g.Outputs = outputs(strings.Fields(c.out)...)
-	return model(18, g)
+	m := model(18, g)
+	if c.change != nil {
+		c.change(m)
+	}
+	return m
+}
+
+// feeds returns the inputs' bytes.
+func (c *countedCase) feeds() map[string][]byte {
+	feeds := map[string][]byte{}
+	for name, v := range c.in {
+		feeds[name] = v.Data
+	}
+	return feeds
 }
 
 // check compares what comes of data at run time with what is computed where all is known when
 // the model is compiled.
 func (c *countedCase) check(t *testing.T) {
 	m := c.model(t)
-	feeds := map[string][]byte{}
-	for name, v := range c.in {
-		feeds[name] = v.Data
-	}
+	feeds := c.feeds()
 	known, err := Lower(m, onnx.Options{Values: c.in})
 	require.NoError(t, err)
 	require.Empty(t, known.Counts)
@@ -212,31 +227,49 @@ var downstream = map[string]string{
 	"regions of interest": "i = Reshape(y, [1 1 -1 4])\n z = Shape(v)\n q = ConstantOfShape(z) \n bi = Cast(q) to=7\n o = RoiAlign(i, r, bi) output_height=2 output_width=2",
 }
 
-func TestCountsDownstream(t *testing.T) {
+// downstreamCase is one of them, for one set of data.
+func downstreamCase(name string, set []float64) *countedCase {
 	r := rand.New(rand.NewPCG(3, 4))
 	y := f32s(dims(8, 4))
 	for range 32 {
 		y.Data = append(y.Data, f32s(dims(), math.Round(10*(r.Float64()-0.3))/4+0.25).Data...)
 	}
-	for name, nodes := range downstream {
+	nodes := downstream[name]
+	c := &countedCase{name: name, in: map[string]*onnx.Tensor{"x": f32s(dims(3, 4), set...), "y": y},
+		nodes: "n = NonZero(x)\n i0 = Slice(n, [1], [2], [0])\n i1 = Squeeze(i0, [0])\n r = Gather(y, i1) axis=0\n v0 = Slice(r, [0], [1], [1])\n v = Squeeze(v0, [1])\n" + nodes}
+	for _, line := range strings.Split(nodes, "\n") {
+		left, _, _ := strings.Cut(line, " = ")
+		for _, f := range strings.Fields(left) {
+			if f == "o" || f == "p" || f == "q" || f == "u" {
+				c.out += " " + f
+			}
+		}
+	}
+	return c
+}
+
+func TestCountsDownstream(t *testing.T) {
+	for name := range downstream {
 		t.Run(name, func(t *testing.T) {
 			for _, set := range [][]float64{{0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0}, {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, {0, 0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1}} {
-				c := countedCase{name: name, in: map[string]*onnx.Tensor{"x": f32s(dims(3, 4), set...), "y": y},
-					nodes: "n = NonZero(x)\n i0 = Slice(n, [1], [2], [0])\n i1 = Squeeze(i0, [0])\n r = Gather(y, i1) axis=0\n v0 = Slice(r, [0], [1], [1])\n v = Squeeze(v0, [1])\n" + nodes}
-				for _, o := range []string{"o", "p", "q", "u"} {
-					for _, line := range strings.Split(nodes, "\n") {
-						left, _, _ := strings.Cut(line, " = ")
-						for _, f := range strings.Fields(left) {
-							if f == o {
-								c.out += " " + o
-							}
-						}
-					}
-				}
-				c.check(t)
+				downstreamCase(name, set).check(t)
 			}
 		})
 	}
+}
+
+// CountedModels returns models of which data decides sizes.
+func CountedModels(t testing.TB) (models []OperatorModel) {
+	for _, name := range slices.Sorted(maps.Keys(downstream)) {
+		c := downstreamCase(name, []float64{0, 1, 1, 0, 1, 0, 0, 1, 1, 0, 0, 0})
+		models = append(models, OperatorModel{"counts: " + name, c.model(t), c.feeds()})
+	}
+	return models
+}
+
+// TextModel returns the model that nodes in the form of a [countedCase] make.
+func TextModel(t testing.TB, in map[string]*onnx.Tensor, nodes, out string) *onnx.Model {
+	return (&countedCase{name: "text", in: in, nodes: nodes, out: out}).model(t)
 }
 
 // TestCountedBounds: what bounds a size, and what happens beyond.
@@ -306,5 +339,37 @@ func TestCountsRefused(t *testing.T) {
 		c := countedCase{name: "refused", in: map[string]*onnx.Tensor{"x": f32s(dims(2, 3), 1, 1, 0, 0, 0, 0)}, nodes: "n = NonZero(x)\n" + nodes, out: "o"}
 		_, err := Lower(c.model(t), onnx.Options{})
 		require.ErrorContains(t, err, want, nodes)
+	}
+}
+
+// TestCountsInGraphs: branches and loops that give, carry and scan counted values.
+func TestCountsInGraphs(t *testing.T) {
+	gather := "n = NonZero(x)\n i0 = Slice(n, [0], [1], [0])\n i1 = Squeeze(i0, [0])\n r = Gather(y, i1) axis=0\n"
+	body := func(in []onnx.ValueInfo, nodes []*onnx.Node, out ...string) *onnx.Attribute {
+		return aGraph("body", &onnx.Graph{Inputs: in, Nodes: nodes, Outputs: outputs(out...)})
+	}
+	y := f32s(dims(6, 2), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	for name, add := range map[string]*onnx.Node{
+		"scan": node("Scan", names("zero", "r"), names("o", "p"), aInt("num_scan_inputs", 1),
+			body([]onnx.ValueInfo{info("a", onnx.Float, 2), info("e", onnx.Float, 2)}, []*onnx.Node{node("Add", names("a", "e"), names("b")), node("Neg", names("b"), names("c"))}, "b", "c")),
+		"scan back": node("Scan", names("zero", "r"), names("o"), aInt("num_scan_inputs", 1), aInts("scan_input_directions", 1),
+			body([]onnx.ValueInfo{info("a", onnx.Float, 2), info("e", onnx.Float, 2)}, []*onnx.Node{node("Sub", names("e", "a"), names("b"))}, "b")),
+		"carried": node("Loop", names("many", "", "r"), names("o"),
+			body([]onnx.ValueInfo{info("i", onnx.Int64), info("go", onnx.Bool), info("a", onnx.Float, "n", 2)}, []*onnx.Node{node("Exp", names("a"), names("e")), node("Neg", names("e"), names("b"))}, "go", "b")),
+		"one branch": node("If", names("flag"), names("o"), aGraph("then_branch", &onnx.Graph{Nodes: []*onnx.Node{node("Exp", names("r"), names("e"))}, Outputs: outputs("e")}),
+			aGraph("else_branch", &onnx.Graph{Nodes: []*onnx.Node{node("Identity", names("y"), names("f"))}, Outputs: outputs("f")})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, set := range [][]float64{{1, 0, 1, 1, 0, 0}, {0, 0, 0, 0, 1, 0}, {1, 1, 1, 1, 1, 1}} {
+				for flag := range 2 {
+					c := countedCase{in: map[string]*onnx.Tensor{"x": f32s(dims(6), set...), "y": y, "flag": bools(dims(), float64(flag))}, nodes: gather, out: strings.Join(add.Outputs, " ")}
+					c.change = func(m *onnx.Model) {
+						m.Graph.Nodes = append(m.Graph.Nodes, add)
+						m.Graph.Initializers = append(m.Graph.Initializers, named(list32(0, 0), "zero"), named(i64s(dims(), 3), "many"))
+					}
+					c.check(t)
+				}
+			}
+		})
 	}
 }
