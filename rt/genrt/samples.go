@@ -29,8 +29,9 @@ type batcher struct {
 	policy  rt.BatchPolicy
 	group   int // samples in one run; 0 if the model's samples are not told apart
 	tensors []batchTensor
-	direct  bool // samples lie behind each other in a run's memory, so that it can be the caller's
-	most    int  // calls that may wait for batches; negative: any number
+	direct  bool    // samples lie behind each other in a run's memory, so that it can be the caller's
+	most    int     // calls that may wait for batches; negative: any number
+	family  *Family // whose members compute parts of a batch; nil for a model of one size
 
 	batcherState
 }
@@ -41,7 +42,7 @@ type batchTensor struct {
 	name   string
 	input  bool
 	frozen bool
-	bytes  int // of a run
+	bytes  int // of a run; of a family what a batch takes
 	blocks int // in a transfer
 	part   int // bytes of a sample in a block
 	batch  int // samples in a transfer
@@ -51,8 +52,11 @@ func (b *batcher) init(c *Core, spec *Spec, policy rt.BatchPolicy) error {
 	b.core, b.policy = c, policy
 	b.copied.L = &b.mu
 	b.open = make([]*batch, len(c.replicas)+1)
-	if spec.Batch == 0 || c.family != nil {
+	if spec.Batch == 0 {
 		return nil
+	}
+	if c.family != nil {
+		return b.initFamily(c.family, spec)
 	}
 	b.group, b.direct = spec.Batch*spec.Iterations, true
 	for _, role := range []Role{RunInput, RunOutput} {
@@ -136,6 +140,12 @@ func (c *Core) SubmitSamples(ctx context.Context, replica int, samples ...Sample
 // compute computes n samples for a call that was let in.
 func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n int) error {
 	start := 0
+	for n-start >= b.group && b.family != nil {
+		if err := b.tight(ctx, replica, samples, start); err != nil {
+			return err
+		}
+		start += b.group
+	}
 	for n-start >= b.group {
 		if err := b.whole(ctx, replica, samples, start); err != nil {
 			return err
@@ -144,6 +154,11 @@ func (b *batcher) compute(ctx context.Context, replica int, samples []Samples, n
 	}
 	if start == n {
 		return nil
+	}
+	if b.family != nil {
+		if done, err := b.now(ctx, replica, samples, start, n); done {
+			return err
+		}
 	}
 	return b.rest(ctx, replica, samples, start, n)
 }

@@ -9,18 +9,20 @@ import (
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/callerr"
 	"github.com/popefgen/popefgen/rt/internal/line"
+	"github.com/popefgen/popefgen/rt/internal/sizes"
 )
 
 // batch is one run's worth of samples, the unit of dynamic batching. Fields are guarded by batcher.mu, and
 // mem by who copies, runs or reads its part of it.
 type batch struct {
 	next    *batch
-	replica int      // that it was asked to run on, or LeastBusy
-	mem     [][]byte // of each tensor
-	count   int      // samples that have a place in it
-	copying int      // calls that are still copying theirs
-	users   int      // calls that have not left
-	first   int64    // when the first and the last sample came
+	replica int       // that it was asked to run on, or LeastBusy
+	mem     [][]byte  // of each tensor
+	all     []Samples // the same, of a family
+	count   int       // samples that have a place in it
+	copying int       // calls that are still copying theirs
+	users   int       // calls that have not left
+	first   int64     // when the first and the last sample came
 	last    int64
 	late    bool    // it could run but for those that are copying
 	calls   []*call // that have samples in it and have not left
@@ -307,7 +309,9 @@ func (b *batcher) run(ctx context.Context, c *call, o *batch) error {
 	}()
 	if err == nil {
 		var panicked error
-		if count < b.group {
+		if b.family != nil {
+			panicked = b.padPieces(o, count, replica)
+		} else if count < b.group {
 			s := b.core.replicas[replica].session
 			panicked = s.Observe(rt.Event{Kind: rt.EventFlushed, Samples: count})
 			b.pad(o, count)
@@ -369,6 +373,9 @@ func (b *batcher) leave(c *call, o *batch) {
 
 // runOn runs a batch on a replica, whose engine the caller has.
 func (b *batcher) runOn(ctx context.Context, o *batch, replica int) error {
+	if b.family != nil {
+		return b.inPieces(ctx, replica, o.all, 0, o.count, false)
+	}
 	for i, w := range b.core.replicas[replica].run {
 		if w != nil {
 			w.Over(o.mem[i])
@@ -387,6 +394,11 @@ func (b *batcher) newBatch() *batch {
 	for i, t := range b.tensors {
 		if !t.frozen {
 			o.mem[i] = make([]byte, t.bytes)
+		}
+	}
+	if b.family != nil {
+		for i := range o.mem {
+			o.all = append(o.all, Samples{data: o.mem[i]})
 		}
 	}
 	return o
@@ -470,10 +482,11 @@ type batcherState struct {
 	open     []*batch  // that take samples: of any replica, and of each; nil where there is none
 	batches  *batch    // that can be used again
 	calls    *call
-	waiting  int        // calls with samples in batches
-	active   int        // calls of RunSamples
-	draining bool       // no call is let in any more
-	empty    chan error // made by drain: closed once nobody is inside
+	waiting  int           // calls with samples in batches
+	active   int           // calls of RunSamples
+	draining bool          // no call is let in any more
+	pieces   *sizes.Pieces // of a family
+	empty    chan error    // made by drain: closed once nobody is inside
 }
 
 // visit takes the engine of a replica, of the least busy one unless it is asked

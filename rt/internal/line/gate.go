@@ -115,6 +115,9 @@ func (g *Gate) Visit(ctx context.Context, as Kind) error {
 	return g.line(ctx, as)
 }
 
+// TryVisit is Visit that never waits: it reports whether the gate was free.
+func (g *Gate) TryVisit() bool { return g.Take(Held | byWorker) }
+
 // Take takes the gate if it is free and nobody has to come first. as is held, and
 // byWorker unless it is for a caller.
 func (g *Gate) Take(as uint64) bool {
