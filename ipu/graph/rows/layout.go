@@ -76,11 +76,14 @@ func (l layout) equal(m layout) bool {
 	return slices.EqualFunc(l, m, slices.Equal[[]factor])
 }
 
-// regroup returns the layout of the same elements in another shape with as many, none of
-// whose dimensions is 0. It fails where an axis of the new shape begins or ends within
-// a digit.
+// regroup returns the layout of the same elements in another shape with as many. It fails
+// where an axis of the new shape begins or ends within a digit, and where there are no
+// elements.
 func (l layout) regroup(shape []int64) (layout, bool) {
 	rest := canonical(slices.Concat(l...))
+	if slices.Contains(shape, 0) || slices.ContainsFunc(rest, func(f factor) bool { return f.size == 0 }) {
+		return nil, false
+	}
 	out := make(layout, len(shape))
 	for i, d := range slices.Backward(shape) {
 		var fs []factor // innermost first
