@@ -308,6 +308,7 @@ func (b *builder) program(p *program) {
 	for i := range buffers {
 		buffers[i].bind(buffers[i].own)
 	}
+	p.code = slices.Clone(p.code) // without the room to grow
 	joinSets(p.code)
 	if p.set != nil {
 		p.rest = remainder(p.code, p.set.Skip)

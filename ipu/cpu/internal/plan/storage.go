@@ -58,7 +58,7 @@ func (c *compiler) program(p *graph.Program) (*Program, error) {
 			g.Buffers = append(g.Buffers, Buffer{Bytes: int64(n), First: i, Last: i, Input: -1, Output: -1})
 		}
 	}
-	g.Steps = f.steps
+	g.Steps = slices.Clone(f.steps) // without the room to grow: an executable may have many programs
 	var err error
 	if g.ArenaBytes, err = layOut(c.ctx, g.Buffers, placeEffort); err != nil {
 		return nil, err
