@@ -36,6 +36,7 @@ type Config struct {
 	Frozen         []Weight                         // [WithData], [Freeze]
 	Batching       BatchPolicy                      // [WithBatching]
 	Packing        PackPolicy                       // [WithPacking]; no timeout: it was not given
+	Overlap        int                              // [WithOverlap]; 0: what the model's engine option "overlap" says, or 1
 	Observer       Observer                         // [WithObserver]
 	Logger         *slog.Logger                     // [WithLogger]; nil: nothing is logged
 }

@@ -60,6 +60,7 @@ var compileCommand = &cli.Command{
 	Flags: append([]cli.Flag{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write (default: the model's name with .popef)"},
 		&cli.BoolFlag{Name: "compress", Usage: "compress the executable; it is then not used in place from the file"},
+		&cli.BoolFlag{Name: "overlap", Usage: "ask runners to move data of some requests while others are computed, on devices that gain by it; a CPU does not"},
 		&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "print no summary"},
 	}, modelFlags...),
 	Action: func(c *cli.Context) error {
@@ -83,6 +84,9 @@ var compileCommand = &cli.Command{
 		done()
 		if err != nil {
 			return fmt.Errorf("compile: %w", err)
+		}
+		if c.Bool("overlap") {
+			r.AskOverlap()
 		}
 		if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
 			return fmt.Errorf("compile: %w", err)

@@ -41,6 +41,8 @@ type Engine struct {
 	index    map[string]int // of streams, by handle
 	programs []programPlan
 
+	staged *slot // of the run under way; for who has busy
+
 	prefetch  bool
 	lookahead int
 	dedicated bool
@@ -54,6 +56,10 @@ type Engine struct {
 	cancel  context.CancelCauseFunc // of the call under way
 	device  *Device
 	failure error // what made the engine lost
+
+	slots    []slot
+	steps    context.Context // ends when the engine is loaded, stopped or closed
+	endSteps context.CancelFunc
 }
 
 var _ ipu.Engine = (*Engine)(nil)
@@ -335,6 +341,7 @@ func (e *Engine) load(ctx context.Context, device *Device) error {
 		clear(e.streams[i].tensor)
 		e.streams[i].moved = 0
 	}
+	e.restage()
 	if e.device != nil && e.device.unit != u && e.device.unit.loaded == e {
 		e.device.unit.loaded = nil
 	}
@@ -390,6 +397,7 @@ func (e *Engine) Stop() error {
 	if e.state != created {
 		e.state = stopped
 	}
+	e.endSteps()
 	if e.cancel != nil {
 		e.cancel(ipu.ErrStopped)
 	}
@@ -409,6 +417,7 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state = closed
+	e.endSteps()
 	e.sys.mu.Lock()
 	if e.device != nil && e.device.unit.loaded == e {
 		e.device.unit.loaded = nil

@@ -290,6 +290,10 @@ func (r *run) transfer(i int) error {
 	if r.e.inner != nil {
 		r.moved = append(r.moved, i)
 	}
+	if r.moveStaged(i) {
+		s.moved++
+		return nil
+	}
 	if err := r.move(s); err != nil {
 		return fmt.Errorf("stream %q: %w: %w", s.info.Handle, ipu.ErrCallback, err)
 	}
@@ -336,7 +340,7 @@ func (r *run) move(s *stream) error {
 // of the streams and the engine's options allow. A stream that refuses is not
 // asked again before the next transfer.
 func (r *run) lookAhead() error {
-	if !r.e.prefetch || len(r.order) == 0 {
+	if !r.e.prefetch || len(r.order) == 0 || r.e.staged != nil {
 		return nil
 	}
 	ahead := map[int]int{} // transfers of each stream, on the way

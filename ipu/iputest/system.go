@@ -35,6 +35,9 @@ type Config struct {
 	// copies its only operand to every result; "add" and "mul" are sum and
 	// product of float32 elements, where a shorter operand repeats.
 	Functions map[string]Function
+	// Staging, unless its Slots are 0, makes the devices ones that move data while
+	// they compute.
+	Staging Staging
 }
 
 // System is any number of test devices. It is a back end: [ipu.Backend],
@@ -45,6 +48,7 @@ type System struct {
 	clock     *Clock
 	hash      string
 	functions map[string]Function
+	staging   Staging
 
 	mu         sync.Mutex
 	units      []*unit
@@ -63,7 +67,7 @@ var (
 
 // New makes a system.
 func New(c Config) *System {
-	s := &System{name: c.Name, clock: c.Clock, hash: c.PackageHash, functions: maps.Clone(builtin)}
+	s := &System{name: c.Name, clock: c.Clock, hash: c.PackageHash, staging: c.Staging, functions: maps.Clone(builtin)}
 	if s.name == "" {
 		s.name = "iputest"
 	}
@@ -192,7 +196,8 @@ func (s *System) Accepts(f ipu.Format) error {
 // goroutine of the engine's own). All others are accepted and do nothing.
 func (s *System) NewEngine(c ipu.EngineConfig) (ipu.Engine, error) {
 	doing := fmt.Sprintf("make a test engine for %q", c.Name)
-	e := &Engine{sys: s, config: c}
+	e := &Engine{sys: s, config: c, slots: make([]slot, s.staging.Slots)}
+	e.restage()
 	err := s.strike(context.Background(), atMake, 0, Event{Engine: c.Name, Device: -1, Program: -1}, doing)
 	if err != nil {
 		return nil, err

@@ -44,6 +44,7 @@ type Core struct {
 	batcher   batcher
 	packer    packer
 	family    *Family         // that it is the core of; nil for a model of one size
+	overlap   []*overlap      // by replica; nil where submitted requests do not overlap
 	submitted []sampleRequest // samples, by slot of the queue
 
 	closing  sync.Once
@@ -147,6 +148,24 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	}
 	if len(c.replicas) == 1 {
 		c.only = c.replicas[0].session
+	}
+	depth, err := c.overlapDepth(o)
+	if err != nil {
+		return err
+	}
+	if depth >= 3 && bind != nil {
+		next := len(c.replicas) // the code has ends for every call of bindings, and bind knows them by their number
+		for i := range c.replicas {
+			ends := next
+			v, err := c.overlaps(i, spec, found, depth, bindings, func(slot int) { bind(ends, slot) })
+			if err != nil {
+				return err
+			}
+			if v != nil {
+				next++
+			}
+			c.overlap = append(c.overlap, v)
+		}
 	}
 	for _, w := range c.replicas[0].run[:spec.inputs()] {
 		c.frozen = append(c.frozen, w == nil)
@@ -268,6 +287,9 @@ func (c *Core) choose(asked int) (int, error) {
 		i := (start + k) % n
 		s := c.replicas[i].session
 		load := s.Gate.Load()
+		if o := c.overlapOf(i); o != nil {
+			load += int(o.waiting.Load())
+		}
 		if s.Failed.Load() != nil && !s.AutoReset || s.Gate.Shut() {
 			load += math.MaxInt / 2 // it fails quickly and would draw every request
 		}
@@ -440,7 +462,19 @@ func (c *Core) Enqueue(ctx context.Context, slot, replica int) rt.Ticket {
 	if s.Count.Times != nil {
 		c.queue.Slots[slot].Asked = line.Now()
 	}
+	if o := c.overlapOf(i); o != nil {
+		return rt.Ticket(o.enqueue(ctx, slot))
+	}
 	return rt.Ticket(s.Lane.Enqueue(ctx, slot))
+}
+
+// overlapOf returns what serves the submitted requests of a replica in steps, nil if
+// nothing does.
+func (c *Core) overlapOf(replica int) *overlap {
+	if replica >= len(c.overlap) {
+		return nil
+	}
+	return c.overlap[replica]
 }
 
 // sampled computes submitted samples, which were let in before.
@@ -492,6 +526,11 @@ func (c *Core) Close() error {
 			all.Go(func() { errs[i] = r.session.Close() })
 		}
 		all.Wait()
+		for _, o := range c.overlap {
+			if o != nil {
+				o.close()
+			}
+		}
 		if c.queue != nil {
 			c.queue.Close()
 		}

@@ -64,6 +64,8 @@ type Session struct {
 	Alone   ipu.Prepared
 	members []ipu.Prepared // by main program, where a request runs one of them; nil where Alone is never set
 
+	Staged Staged // of the request under way, of a runner that overlaps; for who holds the gate
+
 	Gate   line.Gate
 	Lane   *line.Lane              // of a runner; nil for a session of its own
 	bound  atomic.Bool             // there is a device, and the session was not unloaded from it
@@ -433,11 +435,37 @@ func (s *Session) runEach(ctx context.Context, programs []int) (err error) {
 				w.Again()
 			}
 		}
+		if s.Staged.On {
+			err := s.Staged.Engine.RunStaged(ctx, p, s.Staged.Slot, s.Staged.Out)
+			if !errors.Is(err, ipu.ErrNotStaged) {
+				return err
+			}
+			s.Staged.On = false // the engine was loaded since: the windows have the same memory
+		}
 		if err := s.engine.Run(ctx, p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Staged says that the only main program runs with data that was moved to the device
+// before, in a slot of it.
+type Staged struct {
+	Engine ipu.Stager
+	On     bool // for the request under way; false after it if the slot's inputs were gone
+	Slot   int
+	Out    []ipu.Staged
+}
+
+// Stager returns the engine if requests may be in flight on it: their number, and 0 if it
+// gains nothing by that, or if a request is more than one program.
+func (s *Session) Stager() (ipu.Stager, int) {
+	e, ok := s.engine.(ipu.Stager)
+	if !ok || len(s.Main) != 1 {
+		return nil, 0
+	}
+	return e, e.Slots()
 }
 
 // Cause tells what Close stopped from what somebody else did.
