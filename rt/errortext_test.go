@@ -346,6 +346,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 	torn := filepath.Join(dir, "affine.popef")
 	require.NoError(t, os.WriteFile(torn, v.model[:len(v.model)/2], 0o644))
 	absent := filepath.Join(dir, "absent.popef")
+	opened := v.open(t)
 	numbers, poolOf, file := `^ring "numbers": `, `^ring pool: `, `^(package affine: open: .*|open: .*)(affine|absent)\.popef`
 	table := map[string][]struct {
 		of  string
@@ -369,6 +370,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 		"NewBuffer":          {{`^buffer for stream "h": `, second(modelrt.NewBuffer(ipu.StreamInfo{Handle: "h", Bytes: 4}, 0))}},
 		"RawSamples":         {{`^wrong number of elements: `, second(genrt.RawSamples(make([]byte, 3), 2))}},
 		"From":               {{`^anchor "x": `, second(XFrom(make([]float32, 3)))}},
+		"RunPacked":          {{`^runner: run packed: `, genrt.RunPacked(ctx, new(genrt.Core), []int{1}, []int{1}, nil)}, {`^affine\.popef: run packed: `, genrt.RunPacked(ctx, &opened.core, []int{1}, []int{1}, nil)}},
 		"NotFaked":           {{`^Run: `, genrt.NotFaked("Run")}},
 		"NewSession": {
 			{"", session(model, rt.WithThreads(0))}, {"", session(model, rt.WithPrivateCopy())}, {"", session(model, rt.WithBackend("none"))},
@@ -388,6 +390,8 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 			{"", open(good, rt.WithReplicaDevices(map[int]ipu.Device{0: taken()}))}, {"", open(good, rt.WithModelFile())}, {"", open(good, rt.WithModelBytes(nil))},
 			{"", open(genrt.Source{Name: "affine.popef", Bytes: other(func(m *popef.Metadata) { m.Anchors[1].Info = tensorInfo(3) })})},
 			{"", open(good, rt.WithBatching(rt.BatchPolicy{Quiet: -1}))}, {"", open(good, rt.WithData("x", floats(1)))},
+			{"", open(good, rt.WithOverlap(0))}, {"", open(good, rt.WithOverlap(9))}, {"", open(good, rt.WithPacking(rt.PackPolicy{}))},
+			{"", open(good, rt.WithPacking(rt.PackPolicy{Timeout: 1}))}, {"", open(good, rt.WithPacking(rt.PackPolicy{Timeout: 1, Algorithm: 7}))},
 			{"", open(good, rt.WithReplicas(2), rt.SingleCaller())}, {"", open(good, rt.WithObserver(func(rt.Event) { panic("ouch") }))},
 		},
 	}
