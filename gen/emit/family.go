@@ -48,7 +48,7 @@ func openTensor(f *jen.File, p *plan.Plan, t plan.Tensor) {
 			for _, s := range t.Fields {
 				g.Id(s.Param)
 			}
-			g.Qual(genPath, "Grow").Types(elementType(t)).Call(append([]jen.Code{jen.Nil()}, given...)...)
+			g.Qual(genPath, "Grow").Types(elementType(t)).Call(jen.Nil(), jen.Qual(genPath, "Length").Call(given...))
 		})),
 	)
 	f.Line()
@@ -76,7 +76,7 @@ func openTensor(f *jen.File, p *plan.Plan, t plan.Tensor) {
 			for _, s := range t.Fields {
 				g.Id(s.Param)
 			}
-			g.Qual(genPath, "Grow").Call(append([]jen.Code{jen.Id("t").Dot("data")}, given...)...)
+			g.Qual(genPath, "Grow").Call(jen.Id("t").Dot("data"), jen.Qual(genPath, "Length").Call(given...))
 		}),
 	)
 	f.Line()

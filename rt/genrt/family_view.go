@@ -56,13 +56,19 @@ func (v *View) bytes(n, bytes int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(*(*[]byte)(v.data)))), n*bytes)
 }
 
-// Grow returns a slice of as many elements as the sizes make, in the memory of s if there is
-// room. It panics if a size is below 0 or they make more than there can be.
-func Grow[E any](s []E, sizes ...int) []E {
+// Length returns how many elements sizes make. It panics if a size is below 0 or they make more than
+// there can be.
+func Length(sizes ...int) int {
 	n, ok := product(sizes)
 	if !ok {
-		panic(fmt.Sprintf("genrt: no tensor has the sizes %d", sizes))
+		panic(fmt.Sprintf("genrt: no tensor has the sizes %d", append([]int(nil), sizes...))) // a copy: sizes does not escape
 	}
+	return n
+}
+
+// Grow returns a slice of n elements, in the memory of s if there is room. The number is not made of sizes here,
+// since the arguments of a generic function that another package inlines are allocated.
+func Grow[E any](s []E, n int) []E {
 	if n > cap(s) || s == nil {
 		return make([]E, n)
 	}

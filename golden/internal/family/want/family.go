@@ -124,7 +124,7 @@ type X struct {
 
 // NewX returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewX(batch, seq int) *X {
-	return &X{batch, seq, genrt.Grow[[3]float32](nil, batch, seq)}
+	return &X{batch, seq, genrt.Grow[[3]float32](nil, genrt.Length(batch, seq))}
 }
 
 // XFrom returns flat, which must have exactly as many elements as the sizes make, as a *X that
@@ -139,7 +139,7 @@ func XFrom(batch, seq int, flat []float32) (*X, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *X) Resize(batch, seq int) {
-	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, batch, seq)
+	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, genrt.Length(batch, seq))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
@@ -171,7 +171,7 @@ type Mask struct {
 
 // NewMask returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewMask(batch, seq int) *Mask {
-	return &Mask{batch, seq, genrt.Grow[[1]float32](nil, batch, seq)}
+	return &Mask{batch, seq, genrt.Grow[[1]float32](nil, genrt.Length(batch, seq))}
 }
 
 // MaskFrom returns flat, which must have exactly as many elements as the sizes make, as a *Mask
@@ -186,7 +186,7 @@ func MaskFrom(batch, seq int, flat []float32) (*Mask, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Mask) Resize(batch, seq int) {
-	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, batch, seq)
+	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, genrt.Length(batch, seq))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
@@ -218,7 +218,7 @@ type Y struct {
 
 // NewY returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewY(batch, seq int) *Y {
-	return &Y{batch, seq, genrt.Grow[[2]float32](nil, batch, seq)}
+	return &Y{batch, seq, genrt.Grow[[2]float32](nil, genrt.Length(batch, seq))}
 }
 
 // YFrom returns flat, which must have exactly as many elements as the sizes make, as a *Y that
@@ -233,7 +233,7 @@ func YFrom(batch, seq int, flat []float32) (*Y, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Y) Resize(batch, seq int) {
-	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, batch, seq)
+	t.Batch, t.Seq, t.data = batch, seq, genrt.Grow(t.data, genrt.Length(batch, seq))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.

@@ -114,7 +114,7 @@ type X struct {
 
 // NewX returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewX(batch int) *X {
-	return &X{batch, genrt.Grow[[3]float32](nil, batch)}
+	return &X{batch, genrt.Grow[[3]float32](nil, genrt.Length(batch))}
 }
 
 // XFrom returns flat, which must have exactly as many elements as the sizes make, as a *X that
@@ -129,7 +129,7 @@ func XFrom(batch int, flat []float32) (*X, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *X) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(batch))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
@@ -166,7 +166,7 @@ type Y struct {
 
 // NewY returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewY(batch int) *Y {
-	return &Y{batch, genrt.Grow[[2]float32](nil, batch)}
+	return &Y{batch, genrt.Grow[[2]float32](nil, genrt.Length(batch))}
 }
 
 // YFrom returns flat, which must have exactly as many elements as the sizes make, as a *Y that
@@ -181,7 +181,7 @@ func YFrom(batch int, flat []float32) (*Y, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Y) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(batch))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.

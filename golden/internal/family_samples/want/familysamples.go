@@ -126,7 +126,7 @@ type X struct {
 
 // NewX returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewX(batch int) *X {
-	return &X{batch, genrt.Grow[[3]float32](nil, batch)}
+	return &X{batch, genrt.Grow[[3]float32](nil, genrt.Length(batch))}
 }
 
 // XFrom returns flat, which must have exactly as many elements as the sizes make, as a *X that
@@ -141,7 +141,7 @@ func XFrom(batch int, flat []float32) (*X, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *X) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(batch))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
@@ -173,7 +173,7 @@ type Z struct {
 
 // NewZ returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewZ(batch int) *Z {
-	return &Z{batch, genrt.Grow[float32](nil, 1, batch)}
+	return &Z{batch, genrt.Grow[float32](nil, genrt.Length(1, batch))}
 }
 
 // ZFrom returns flat, which must have exactly as many elements as the sizes make, as a *Z that
@@ -188,7 +188,7 @@ func ZFrom(batch int, flat []float32) (*Z, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Z) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, 1, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(1, batch))
 }
 
 // At returns a pointer to the element at that place, which must be inside.
@@ -226,7 +226,7 @@ type Y struct {
 
 // NewY returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewY(batch int) *Y {
-	return &Y{batch, genrt.Grow[[2]float32](nil, batch)}
+	return &Y{batch, genrt.Grow[[2]float32](nil, genrt.Length(batch))}
 }
 
 // YFrom returns flat, which must have exactly as many elements as the sizes make, as a *Y that
@@ -241,7 +241,7 @@ func YFrom(batch int, flat []float32) (*Y, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Y) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(batch))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
@@ -273,7 +273,7 @@ type Twice struct {
 
 // NewTwice returns a tensor of these sizes, all zeros. A size below 0 panics.
 func NewTwice(batch int) *Twice {
-	return &Twice{batch, genrt.Grow[float32](nil, 1, batch)}
+	return &Twice{batch, genrt.Grow[float32](nil, genrt.Length(1, batch))}
 }
 
 // TwiceFrom returns flat, which must have exactly as many elements as the sizes make, as a *Twice
@@ -288,7 +288,7 @@ func TwiceFrom(batch int, flat []float32) (*Twice, error) {
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
 func (t *Twice) Resize(batch int) {
-	t.Batch, t.data = batch, genrt.Grow(t.data, 1, batch)
+	t.Batch, t.data = batch, genrt.Grow(t.data, genrt.Length(1, batch))
 }
 
 // At returns a pointer to the element at that place, which must be inside.
