@@ -93,6 +93,10 @@ func TestAlike(t *testing.T) {
 			}
 			return node1(t, b, &graph.Binary{Fn: graph.Sub}, x, y)
 		}},
+		{"as many elements as rows", "more than rows", func(b *graph.Builder, n int64, x, w graph.TensorID) graph.TensorID {
+			some := node1(t, b, &graph.Slice{Start: []int64{0, 0}, Size: []int64{n, n}, Step: []int64{1, 1}}, x)
+			return node1(t, b, &graph.Binary{Fn: graph.Add}, x, node1(t, b, &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{1}, KeepDims: true}, some))
+		}},
 		{"a width of as many as rows", "more than rows", func(b *graph.Builder, n int64, x, w graph.TensorID) graph.TensorID {
 			w = node1(t, b, &graph.Slice{Start: []int64{0, 0}, Size: []int64{4, n}, Step: []int64{1, 1}}, w)
 			y := node1(t, b, &graph.Reduce{Fn: graph.ReduceSum, Axes: []int64{1}, KeepDims: true}, node1(t, b, &graph.MatMul{}, x, w))

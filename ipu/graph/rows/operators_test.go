@@ -101,6 +101,7 @@ func TestOperators(t *testing.T) {
 		{conv(1, 3), []operand{x(2, 1, 2, 3, 4), w(2, 2, 3, 3)}, 0, mixes},
 		{conv(1, 1), []operand{x(2, 1, 2, 3, 4), w(2, 2, 1, 1)}, 0, 2},
 		{conv(1, 1), []operand{x(1, 1, 3, 4, 4), w(2, 3, 1, 1)}, 0, mixes},
+		{conv(1, 1), []operand{x(1, 1, 3, 4, 4), w(3, 3, 1, 1)}, 0, mixes},
 		{conv(3, 1), []operand{x(1, 1, 3, 4, 4), w(3, 1, 1, 1)}, 0, differs},
 		{pool, []operand{x(0, 3, 2, 4, 4)}, 0, 0},
 		{pool, []operand{x(0, 3, 2, 4, 4)}, 1, differs},

@@ -153,6 +153,12 @@ func TestRows(t *testing.T) {
 			require.NoError(t, b.NodeTo(&graph.Unary{Fn: graph.Neg}, "update", []graph.TensorID{s}, y))
 			return y
 		}, Keeps},
+		{"a number that grows from run to run", f32(3, 4), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
+			s := b.AddPersistent("s", f32())
+			y := node1(t, b, &graph.Binary{Fn: graph.Add}, x, s)
+			require.NoError(t, b.NodeTo(&graph.Unary{Fn: graph.Exp}, "update", []graph.TensorID{s}, s))
+			return y
+		}, Keeps},
 		{"branch by rows", f32(3, 4), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
 			main := b.CurrentGraph()
 			s := node1(t, b, &graph.Reduce{Fn: graph.ReduceMax, Axes: []int64{0, 1}}, x)
@@ -187,5 +193,40 @@ func TestRows(t *testing.T) {
 			require.Equal(t, c.reason, f.Reason, "%v", f)
 			t.Log(f)
 		})
+	}
+}
+
+// TestPlaces: rows that are in the declared axis in another order, or in another axis, are
+// no rows of the output; and an output that is declared to have none must not have any.
+func TestPlaces(t *testing.T) {
+	swapped := model(t, f32(6, 2), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
+		x = node1(t, b, &graph.Reshape{Shape: []int64{2, 3, 2}}, x)
+		x = node1(t, b, &graph.Transpose{Perm: []int64{1, 0, 2}}, x)
+		return node1(t, b, &graph.Reshape{Shape: []int64{6, 2}}, x)
+	})
+	require.ErrorContains(t, Independent(swapped, 1, 6, map[string]int{"x": 0, "y": 0}), "in another order")
+	require.ErrorContains(t, Independent(swapped, 1, 2, map[string]int{"x": 0, "y": 0}), "in another order")
+	turned := model(t, f32(3, 3), func(b *graph.Builder, x graph.TensorID) graph.TensorID {
+		return node1(t, b, &graph.Transpose{Perm: []int64{1, 0}}, x)
+	})
+	require.ErrorContains(t, Independent(turned, 1, 3, map[string]int{"x": 0, "y": 0}), "axis 1 in place of axis 0")
+	require.NoError(t, Independent(turned, 1, 3, map[string]int{"x": 0, "y": 1}))
+	require.ErrorContains(t, Independent(turned, 1, 3, map[string]int{"x": 0}), "it is to have none")
+	require.NoError(t, Independent(turned, 1, 3, map[string]int{}))
+
+	// What was asked must make sense.
+	for _, c := range []struct {
+		program int
+		n       int64
+		axes    map[string]int
+		want    string
+	}{
+		{2, 3, nil, "there is no such program"},
+		{1, 0, nil, "want at least 1"},
+		{1, 3, map[string]int{"x": 2}, "has no axis 2"},
+		{1, 2, map[string]int{"x": 0}, "want a multiple of 2"},
+	} {
+		_, err := Findings(turned, c.program, c.n, c.axes)
+		require.ErrorContains(t, err, c.want)
 	}
 }

@@ -289,16 +289,11 @@ func ruleIf(n *node) {
 	a.decided = outer
 }
 
-// decide says that what runs follows from an operand, if that follows from rows.
+// decide says that what runs follows from rows, if an operand of one element does: it is of
+// all rows together then.
 func (n *node) decide(operand int) {
-	if !n.given(operand) || n.a.decided != nil {
-		return
-	}
-	switch v := &n.in[operand]; {
-	case v.kind == mixed:
-		n.a.decided = v.fault
-	case v.kind == apart && n.a.n > 1:
-		n.a.decided = n.fault(Mixes, "what it runs is decided for all rows at once, by operand %d, %v, which follows from rows", operand, n.types[operand])
+	if n.given(operand) && n.a.decided == nil && n.in[operand].kind == mixed {
+		n.a.decided = n.in[operand].fault
 	}
 }
 
@@ -384,7 +379,7 @@ func ruleLoop(n *node) {
 
 // ruleAssert: a condition of rows is for the run as a whole.
 func ruleAssert(n *node) {
-	if v := &n.in[0]; n.a.n > 1 && v.kind != alike {
+	if n.in[0].kind == mixed {
 		n.a.tell(n.fault(Refuses, "it ends the run for all rows by what is in some of them: %s", n.Op.(*graph.Assert).Message))
 	} else if n.a.decided != nil {
 		n.a.tell(n.fault(Refuses, "whether it checks something follows from rows: %s", n.Op.(*graph.Assert).Message))
