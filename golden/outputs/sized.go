@@ -9,7 +9,7 @@ import (
 	"github.com/popefgen/popefgen/popef"
 )
 
-// expected is an output as a case has it.
+// expected is an output that a case stores.
 type expected struct {
 	info popef.TensorInfo
 	data []byte

@@ -23,6 +23,7 @@ import (
 	"github.com/popefgen/popefgen/ipu/graph"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // Model is a model to be shown.
@@ -83,6 +84,8 @@ type sheet struct {
 	drawings                            []*drawing
 	shown                               *drawing // the one that is compared and measured
 	plan                                *cpu.Plan
+	family                              *family.Family // nil if the model has one size
+	callers                             contract.Callers
 }
 
 // passReport is what a pass did to the executable when it was compiled.
@@ -223,7 +226,8 @@ func newSheet(m Model, label string, both bool) (*sheet, error) {
 	if c.Refused != nil {
 		return nil, c.Refused
 	}
-	s := &sheet{Label: label, Name: printable(m.Name), Contract: c.Callers().Hash(), Kind: "training"}
+	callers := c.Callers()
+	s := &sheet{Label: label, Name: printable(m.Name), Contract: callers.Hash(), Kind: "training", family: c.Family, callers: callers}
 	if md.IsInference {
 		s.Kind = "inference"
 	}
@@ -255,6 +259,9 @@ func newSheet(m Model, label string, both bool) (*sheet, error) {
 	}
 	s.WeightTotal = fmt.Sprintf("%d weights, %s", len(all), bytesText(total))
 	s.Weights = all
+	if s.shown != nil {
+		exe = s.shown.exe
+	}
 	s.properties(m, exe)
 	return s, nil
 }
@@ -281,6 +288,26 @@ func (s *sheet) graph(exe, before *graph.Executable, anchors map[string]string, 
 		return g, nil
 	}
 	changed := slices.ContainsFunc(s.Passes, func(p passReport) bool { return p.Changed })
+	if s.family != nil {
+		drawn, others := membersOf(s.family, exe)
+		s.plan = withoutPrograms(s.plan, others)
+		for i, one := range drawn {
+			if i > 0 && !both {
+				break // two models are compared by their first sizes
+			}
+			g, err := add(one.name, one.exe, i > 0)
+			if err != nil {
+				return err
+			}
+			if i == 0 {
+				s.shown = g
+			}
+		}
+		if both && before != nil && changed {
+			_, err = add(drawn[0].name+" before the passes", onlyMember(s.family, before, 0), true)
+		}
+		return err
+	}
 	if !both || before == nil || !changed {
 		s.shown, err = add("the graph", exe, false)
 		return err

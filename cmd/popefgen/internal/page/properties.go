@@ -28,12 +28,20 @@ func (s *sheet) properties(m Model, exe *graph.Executable) {
 			s.Properties = append(s.Properties, property{name, value, more})
 		}
 	}
+	of := "a request"
+	if s.family != nil {
+		number, list := sizesText(s.family)
+		add("sizes", number, list)
+		if of = "a request of the smallest size"; len(s.family.Members) == 1 {
+			of = "a request"
+		}
+	}
 	if exe != nil {
 		n, more := running(exe), ""
 		if m.Before != nil {
 			more = fmt.Sprintf("%d before the passes", running(m.Before))
 		}
-		if rest := operators(exe) - n; rest > 0 {
+		if rest := operators(exe) - n; rest > 0 && s.family == nil {
 			more = strings.TrimPrefix(more+fmt.Sprintf("; %d prepare weights", rest), "; ")
 		}
 		add("operators", fmt.Sprint(n), more)
@@ -45,7 +53,7 @@ func (s *sheet) properties(m Model, exe *graph.Executable) {
 	}
 	add("parameters", amount(float64(parameters)), bytesText(bytes))
 	if exe != nil {
-		add("FLOPs", amount(work(exe)), "a request")
+		add("FLOPs", amount(work(exe)), of)
 		add("memory", bytesText(s.plan.ArenaBytes), "besides weights")
 	}
 	add("file", bytesText(cmp.Or(m.Bytes, fileBytes(m.Model))), "")

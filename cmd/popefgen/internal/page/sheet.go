@@ -90,9 +90,28 @@ func called(exe *graph.Executable, steps []graph.Step) (all []string) {
 
 func (s *sheet) anchors(m *popef.Model) {
 	roles := contract.Roles(m)
+	c := contract.Of(m)
+	other := map[int]bool{} // of other members than the first, by index
+	shapes := map[int]string{}
+	if c.Family != nil {
+		for _, a := range c.Anchors {
+			other[a.Index] = a.Member > 0
+		}
+		for i, a := range c.Visible() {
+			if s.callers.Fields[i].Open() {
+				shapes[a.Index] = strings.ReplaceAll(s.callers.ShapeText(i), " ", ",")
+			}
+		}
+	}
 	for i, a := range m.Metadata.Anchors {
+		if other[i] {
+			continue
+		}
 		out := anchor{Role: roles[i].String(), Name: a.Name, Type: a.Info.DataType.String(), Handle: printable(clip(a.Handle)), Shape: strings.ReplaceAll(fmt.Sprint(a.Info.Shape), " ", ","),
 			Programs: strings.Trim(fmt.Sprint(a.Programs), "[]")}
+		if shape, ok := shapes[i]; ok {
+			out.Shape = printable(shape)
+		}
 		if n, err := a.Info.SizeInBytes(); err == nil {
 			out.Bytes = bytesText(n)
 		}
