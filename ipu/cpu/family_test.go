@@ -285,3 +285,41 @@ func TestFamilyBudget(t *testing.T) {
 	require.ErrorIs(t, made, ipu.ErrMemory)
 	require.NotContains(t, made.Error(), "fewer sizes")
 }
+
+// TestFamilyReleases gives back the memory of a weight that all programs read packed, and
+// keeps that of one which several read as it is, as long as they may.
+func TestFamilyReleases(t *testing.T) {
+	b := graph.NewBuilder("releases")
+	w, shift := b.AddPersistent("w", f32(32, 32)), b.AddPersistent("shift", f32(32))
+	b.AddProgram(0, "load", b.CopyIn("w", w), b.CopyIn("shift", shift))
+	for i, rows := range []int64{5, 8} {
+		x := b.AddLocal("x", f32(rows, 32))
+		g := b.BeginGraph("main")
+		y := node(t, b, &graph.MatMul{}, "product", x, w)
+		y = node(t, b, &graph.Binary{Fn: graph.Add}, "sum", y, shift)
+		b.AddProgram(familyStart+i, "main", b.CopyIn(fmt.Sprint("x", i), x), b.Call(g), b.CopyOut(fmt.Sprint("y", i), y))
+	}
+	e := newLoaded(t, b)
+	releases := map[string]*int{"w": new(int), "shift": new(int)}
+	ones, twos := make([]float32, 32*32), make([]float32, 32)
+	for i := range ones {
+		ones[i], twos[i%32] = 1, 2
+	}
+	connect(t, e, map[string]ipu.Stream{
+		"w": releaser{constant{direct{newHost(t, bytesOf(ones))}}, releases["w"]}, "shift": releaser{constant{direct{newHost(t, bytesOf(twos))}}, releases["shift"]}})
+	run(t, e, 0)
+	for i, rows := range []int{5, 8, 5} {
+		x, y := make([]float32, 32*rows), make([]float32, 32*rows)
+		for k := range x {
+			x[k] = 1
+		}
+		name := fmt.Sprint(i % 2)
+		connect(t, e, map[string]ipu.Stream{"x" + name: sink{bytesOf(x)}, "y" + name: sink{bytesOf(y)}})
+		run(t, e, familyStart+i%2)
+		for _, v := range y {
+			require.EqualValues(t, 34, v)
+		}
+	}
+	require.Equal(t, 1, *releases["w"])
+	require.Zero(t, *releases["shift"])
+}

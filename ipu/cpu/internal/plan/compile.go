@@ -44,7 +44,7 @@ type Options struct {
 type Compiled struct {
 	Exe     *graph.Executable // with the layouts of activations that the plan is for
 	Plan    *Plan
-	Kernels []tensor.Kernel // in the order in which the plan's steps first need them
+	Kernels []tensor.Kernel // in the order of the programs' graphs
 	Bound   map[NodeKey]int // index into kernels
 }
 
