@@ -324,12 +324,16 @@ func (f *Family) pad(r *replica, views []View, a *ask) error {
 			w.Over(views[i].bytes(t.length[a.member], t.elem))
 			continue
 		}
+		b := r.members.boxes[i]
+		b.set(t, &views[i], a)
+		if _, room := views[i].elements(); i >= f.fit.inputs && room >= t.length[a.member] { // cut where it lies
+			w.Over(views[i].bytes(t.length[a.member], t.elem))
+			continue
+		}
 		at = align(at)
 		mem := r.members.mem[at:][:n:n]
 		at += n
 		w.Over(mem)
-		b := r.members.boxes[i]
-		b.set(t, &views[i], a)
 		if i < f.fit.inputs {
 			b.box.Pad(mem, views[i].bytes(t.now(&views[i]), t.elem), t.pad)
 		}
@@ -371,7 +375,7 @@ func (f *Family) filled(r *replica, views []View, a *ask) error {
 		n := t.now(v)
 		b.box.Set(b.small, b.big, t.scalar)
 		b.box.Cut(all[:n*t.elem], all)
-		v.resize(n, t.elem)
+		v.resize(n, n, t.elem)
 	}
 	return nil
 }

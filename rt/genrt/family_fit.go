@@ -280,7 +280,7 @@ func (t *fitting) prepare(views []View, a *ask) {
 			n = out.now(v)
 		}
 		if length, _ := v.elements(); length != n || n == 0 {
-			v.resize(n, out.elem)
+			v.resize(n, out.length[a.member], out.elem) // with room for all that the member computes
 		}
 	}
 }

@@ -30,19 +30,20 @@ func (v *View) size(k int) *int {
 	return (*int)(unsafe.Add(unsafe.Pointer(v.sizes), uintptr(k)*unsafe.Sizeof(0)))
 }
 
-// elements returns how many elements the slice has, and has room for.
+// elements returns how many elements the slice has, and has room for. What lies behind its length is the
+// tensor's own: one over memory of the caller has no more room.
 func (v *View) elements() (length, room int) {
 	s := *(*[]byte)(v.data) // whatever its elements are, its numbers stand in the same place
 	return len(s), cap(s)
 }
 
 // resize makes the slice have n elements of so many bytes: in the memory that it
-// has, if there is room, else in new memory.
-func (v *View) resize(n, bytes int) {
+// has, if there is room, else in new memory with room for most.
+func (v *View) resize(n, most, bytes int) {
 	s := (*[]byte)(v.data)
 	if n > cap(*s) || *s == nil {
-		words := make([]uint64, (n*bytes+7)/8+1) // aligned for any element, and never without memory
-		*s = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), n)
+		words := make([]uint64, (most*bytes+7)/8+1) // aligned for any element, and never without memory
+		*s = unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), most)
 	}
 	*s = (*s)[:n]
 }
