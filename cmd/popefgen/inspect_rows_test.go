@@ -16,7 +16,7 @@ func TestInspectRows(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		shape []int64
-		out   []int64 // of the output as the metadata has it
+		out   []int64 // of the output in the metadata
 		axis  int64
 		want  string
 	}{
