@@ -193,7 +193,7 @@ func (c *Call) either(cond *Value, ids [2]graph.GraphID, out [2][]*Value) []*Val
 		}
 	}
 	for i, v := range kept[0] {
-		if u := kept[1][i]; v == u || v.Known && u.Known && bytes.Equal(v.Data, u.Data) {
+		if u := kept[1][i]; v == u || v.Known && u.Known && v.Type.Equal(u.Type) && bytes.Equal(v.Data, u.Data) {
 			all[i] = v
 		}
 	}

@@ -208,7 +208,7 @@ This page is made from the table of operators: ` + "`go test ./onnx/internal/op 
 A model is refused if it uses an operator that is not below, with the complete list of what is in the way. "Forms" are the versions of an operator set
 in which an operator begins to mean something else; every version in between is taken at the form before it. The types are those that the newest form
 takes, and a test runs every form with each of them; operands that are named together have the same type, and every operand may be a graph input,
-unless its value decides a shape or an axis. The counts are public tests of ONNX's own backend suite about the operator: at the newest versions, at older
+unless its value decides an axis, or a shape that nothing bounds. The counts are public tests of ONNX's own backend suite about the operator: at the newest versions, at older
 versions, and whole small models. ` + "`popefgen verify --recursive DIR`" + ` runs them.
 
 ## How values cross the boundary
@@ -223,8 +223,8 @@ PopEF has neither bfloat16 nor types of less than a byte. A model's input or out
 | float8e4m3fnuz, float8e5m2fnuz | F8143, F8152 | its 8 bits |
 
 All other types are themselves. Integer arithmetic wraps; float16 and bfloat16 operators compute in float32 and round once. Strings, sequences,
-optionals, complex numbers and training mode are not supported. Shapes are static: what decides a shape must be known when the model is compiled, from
-the model itself or through ` + "`--dim`, `--batch` and `--bind`" + `. An If of which
+optionals, complex numbers and training mode are not supported. The number of axes is known when the model is compiled, and so is the most that each can have, from
+the model itself or through ` + "`--dim`, `--batch`, `--bind` and `--max`" + `; how much there is within that, requests may decide ([sizes](sizes.md#sizes-that-data-decides)). An If of which
 one branch is impossible at those sizes runs the other one, and every run checks the condition.
 `
 

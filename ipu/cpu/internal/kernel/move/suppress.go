@@ -31,15 +31,20 @@ type suppression struct {
 	watch      tensor.Watch
 }
 
-// side is how many numbers a box has in corners and among those picked.
-const side = 5
+// side is how many numbers a box has in corners: where it begins and ends on both axes, its area,
+// and the first four again as integers that order as they do. Of those picked the integers are
+// held: subtracting them says without a branch whether boxes are apart, as most are.
+const (
+	side     = 9
+	heldSide = 4
+)
 
 func bindSuppression(op graph.Op, in, _ []graph.TensorType) (tensor.Kernel, error) {
 	o, s := op.(*graph.NonMaxSuppression), tensor.Ints(in[1].Shape)
 	k := &suppression{batches: s[0], classes: s[1], boxes: s[2], bound: int(o.Bound), centred: o.Centred}
 	k.most = min(int(o.Most), k.boxes, k.bound+1)
 	// Keys in order and room to sort them in, and the sides of boxes picked.
-	k.perPart = 2*k.boxes + (side*k.most+1)/2
+	k.perPart = 2*k.boxes + heldSide/2*k.most
 	k.cost = 8*k.boxes + min(k.boxes, 16)*k.most
 	return k, nil
 }
@@ -101,7 +106,18 @@ func (k *suppression) sides(boxes []float32) {
 			s[2*axis], s[2*axis+1] = p, q
 		}
 		s[4] = (s[1] - s[0]) * (s[3] - s[2])
+		places := tensor.View[int32](tensor.RawBytes(s[5:]))
+		for i := range places {
+			places[i] = inOrder(s[i])
+		}
 	}
+}
+
+// inOrder returns an integer that is the greater the greater v is, and the same for both
+// zeros.
+func inOrder(v float32) int32 {
+	b := int32(math.Float32bits(v + 0))
+	return b ^ b>>31&math.MaxInt32
 }
 
 // join writes what all lists have picked, up to the bound, and returns how much that is.
@@ -160,44 +176,43 @@ func (k *suppression) pick(list int, room []uint64) {
 	}
 	keys = sortKeys(keys[:n], other[:n])
 	out := k.picked[list*(1+k.most):][:1+k.most]
-	held := tensor.F32s(tensor.RawBytes(room[2*k.boxes:]))
+	held := tensor.View[int32](tensor.RawBytes(room[2*k.boxes:]))
 	picked := 0
 	pace := tensor.Pace{Pool: k.watch.Pool}
 	for _, key := range keys {
-		if picked == k.limit || pace.Ended(1+picked) {
-			break
+		if picked == k.limit || picked > 0 && k.overlap < 0 || pace.Ended(1+picked) {
+			break // of a limit below 0 even boxes that are apart are too much
 		}
 		i := int(uint32(key))
 		box := corners[side*i:][:side:side]
-		if overlaps(held[:side*picked], box, k.overlap) {
+		places := tensor.View[int32](tensor.RawBytes(box[5:]))
+		if overlaps(out[1:1+picked], held[:heldSide*picked], corners, box, places, k.overlap) {
 			continue
 		}
-		copy(held[side*picked:side*picked+side], box)
+		copy(held[heldSide*picked:heldSide*(picked+1)], places)
 		picked++
 		out[picked] = int32(i)
 	}
 	out[0] = int32(picked)
 }
 
-// overlaps reports whether the part of the union of box and one of those held that is in
-// both is above most. Most boxes are apart, which a comparison or two find.
-func overlaps(held, box []float32, most float32) bool {
-	y1, y2, x1, x2, area := box[0], box[1], box[2], box[3], box[4]
+// overlaps reports whether the part of the union of box and one of those picked that is in
+// both is above most.
+func overlaps(picked, held []int32, corners, box []float32, places []int32, most float32) bool {
+	area := box[4]
 	if !(area > 0) {
-		return most < 0 && len(held) > 0
+		return false
 	}
-	for ; len(held) >= side; held = held[side:] {
-		h := held[:side:side]
-		across := min(x2, h[3]) - max(x1, h[2])
-		down := min(y2, h[1]) - max(y1, h[0])
-		if !(across > 0 && down > 0) {
-			if most < 0 {
-				return true
-			}
+	y1, y2, x1, x2 := int64(places[0]), int64(places[1]), int64(places[2]), int64(places[3])
+	for j := range picked {
+		h := held[heldSide*j:][:heldSide:heldSide]
+		apart := (int64(h[1]) - y1 - 1) | (y2 - int64(h[0]) - 1) | (int64(h[3]) - x1 - 1) | (x2 - int64(h[2]) - 1)
+		if apart < 0 {
 			continue
 		}
-		inter := across * down
-		if union := area + h[4] - inter; h[4] > 0 && union > 0 && inter/union > most {
+		b := corners[side*int(picked[j]):][:side:side]
+		inter := (min(box[1], b[1]) - max(box[0], b[0])) * (min(box[3], b[3]) - max(box[2], b[2]))
+		if union := area + b[4] - inter; b[4] > 0 && union > 0 && inter/union > most {
 			return true
 		}
 	}
