@@ -122,8 +122,12 @@ func identifiers(t *testing.T, into map[string]bool, imports map[string]bool, fi
 func TestHostileNames(t *testing.T) {
 	dim := 0
 	options := []gen.Options{{Package: "m", Tests: true}, {Package: "m", Tests: true, BatchDim: &dim, Embed: "m.popef"}}
+	// Of a model with at least an input and an output.
+	both := append(slices.Clone(options),
+		gen.Options{Package: "m", Tests: true, Pack: &gen.PackOptions{Inputs: []string{"h0"}, Axis: 1, Fill: map[string]string{"none": ""}}},
+		gen.Options{Package: "m", Tests: true, State: []gen.StatePair{{Out: "h1", In: "h0"}}})
 	found, imports := map[string]bool{}, map[string]bool{}
-	for _, o := range options {
+	for _, o := range both {
 		identifiers(t, found, imports, emit(t, load(t, hostileModel([]string{"a", "b", "c", "d"})), o))
 	}
 	for tok := token.BREAK; tok <= token.VAR; tok++ {
@@ -171,8 +175,8 @@ func TestHostileNames(t *testing.T) {
 		for _, w := range words {
 			names = append(names, f(w))
 		}
-		for _, o := range options {
-			t.Run(fmt.Sprintf("spelling %d, samples %v", i, o.BatchDim != nil), func(t *testing.T) {
+		for _, o := range both {
+			t.Run(fmt.Sprintf("spelling %d, samples %v, pack %v, state %v", i, o.BatchDim != nil, o.Pack != nil, o.State != nil), func(t *testing.T) {
 				check(t, load(t, hostileModel(names)), o, nil)
 			})
 		}

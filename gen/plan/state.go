@@ -24,6 +24,10 @@ func (b *builder) states() {
 	if len(b.opts.State) == 0 {
 		return
 	}
+	if p.Family != nil {
+		b.problem("state: the model has several sizes, and a state has one from request to request; compile it with one size of each dimension")
+		return
+	}
 	if p.DeviceIterations > 1 {
 		b.problem("state: the model has %d device iterations, and each would begin with the state before the first; compile it without --iterations", p.DeviceIterations)
 		return
