@@ -56,7 +56,7 @@ type flags struct {
 }
 
 // The sections, in the order in which they are measured.
-var allSections = []string{"tiles", "requests", "operators", "moves", "models", "processes"}
+var allSections = []string{"tiles", "requests", "operators", "moves", "models", "lengths", "processes"}
 
 // results is everything that was measured.
 type results struct {
@@ -66,6 +66,7 @@ type results struct {
 	operators []*operatorResult
 	moves     []*moveResult
 	models    []*model
+	lengths   []*lengths
 	processes []process
 }
 
@@ -163,6 +164,17 @@ func measureAll(f flags) (*results, error) {
 			}
 		}
 	}
+	if has("lengths") {
+		dir, err := modelFolder(f)
+		if err != nil {
+			return nil, err
+		}
+		if dir != "" {
+			if r.lengths, err = measureLengths(f.config, dir, f.only, f.threads); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if has("processes") {
 		progress("processes")
 		commands := [2]string{ours: filepath.Join(f.commands, "popefgen"), ort: filepath.Join(f.commands, "onnxruntime")}
@@ -179,6 +191,15 @@ func progress(what string) { fmt.Fprintln(os.Stderr, "measuring", what) }
 
 // findModels compiles the public models; without the folder there are none.
 func findModels(f flags) ([]*model, error) {
+	dir, err := modelFolder(f)
+	if dir == "" || err != nil {
+		return nil, err
+	}
+	return publicModels(dir, f.only)
+}
+
+// modelFolder returns the folder of public models, "" if there is none.
+func modelFolder(f flags) (string, error) {
 	dir := f.models
 	if dir == "" {
 		dir = filepath.Join("..", "..", "shared", "models")
@@ -187,10 +208,10 @@ func findModels(f flags) ([]*model, error) {
 		}
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			fmt.Fprintf(os.Stderr, "no public models in %s (set POPEFGEN_TESTDATA): only synthetic ones are measured\n", dir)
-			return nil, nil
+			return "", nil
 		}
 	}
-	return publicModels(dir, f.only)
+	return dir, nil
 }
 
 // section is a generated part of the document.
@@ -208,6 +229,9 @@ func (r *results) sections() []section {
 			all = append(all, section{"models, two threads", modelTable(r.models, 2)})
 		}
 		all = append(all, section{"refused", refusals(r.models)})
+	}
+	if len(r.lengths) > 0 {
+		all = append(all, section{"lengths", lengthTable(r.lengths)})
 	}
 	if len(r.tiles) > 0 {
 		all = append(all, section{"tiles", tileTable(r.tiles)})

@@ -63,21 +63,11 @@ func open(c *peer.Case, threads int, open func(*ort.SessionOptions, [2][]string,
 			err = errors.Join(fmt.Errorf("%s: ONNX Runtime: %w", c.Name, err), s.Close())
 		}
 	}()
-	options, err := ort.NewSessionOptions()
+	options, err := sessionOptions(threads)
 	if err != nil {
 		return nil, err
 	}
 	defer options.Destroy()
-	for _, set := range []error{
-		options.SetIntraOpNumThreads(threads),
-		options.SetInterOpNumThreads(1),
-		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll),
-		options.SetLogSeverityLevel(ort.LoggingLevelError),
-	} {
-		if set != nil {
-			return nil, set
-		}
-	}
 	var names [2][]string
 	var values [2][]ort.Value
 	for i, tensors := range [][]peer.Tensor{c.Inputs, c.Outputs} {
@@ -98,6 +88,23 @@ func open(c *peer.Case, threads int, open func(*ort.SessionOptions, [2][]string,
 		return nil, err
 	}
 	return s, nil
+}
+
+// sessionOptions returns those of every session, which the caller destroys.
+func sessionOptions(threads int) (*ort.SessionOptions, error) {
+	options, err := ort.NewSessionOptions()
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(
+		options.SetIntraOpNumThreads(threads),
+		options.SetInterOpNumThreads(1),
+		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll),
+		options.SetLogSeverityLevel(ort.LoggingLevelError),
+	); err != nil {
+		return nil, errors.Join(err, options.Destroy())
+	}
+	return options, nil
 }
 
 // newValue makes a tensor of its own memory, with a copy of t's data if it

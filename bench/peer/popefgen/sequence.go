@@ -1,0 +1,125 @@
+package popefgen
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"github.com/popefgen/popefgen/bench/peer"
+	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/contract"
+	"github.com/popefgen/popefgen/popef/family"
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/genrt"
+)
+
+// sequence stands in for the generated Runner of a model of several sizes.
+type sequence struct {
+	family   genrt.Family
+	requests [][]genrt.View
+	results  [][]byte // memory of the outputs of the last request
+}
+
+// tensor is what generated code has for a tensor with open dimensions.
+type tensor struct {
+	sizes [4]int
+	data  []byte
+}
+
+// OpenSequence makes a compiled family ready to run so many requests, each of whatever sizes its
+// tensors have, one after the other: a run is all of them.
+func OpenSequence(model []byte, requests []peer.Case, threads int) (peer.Session, error) {
+	name := requests[0].Name
+	m, err := popef.LoadBytes(name, model)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	of, err := family.Of(m)
+	if err != nil {
+		return nil, err
+	}
+	if of == nil {
+		return nil, fmt.Errorf("%s: it was compiled for one size", name)
+	}
+	spec := &genrt.Spec{Package: name, Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: 1}
+	for i := range of.Tensors {
+		spec.Anchors = append(spec.Anchors, anchor(of, &of.Tensors[i]))
+	}
+	s := &sequence{}
+	for k := range requests {
+		all := slices.Concat(requests[k].Inputs, requests[k].Outputs)
+		var views []genrt.View
+		s.results = s.results[:0]
+		for i := range of.Tensors {
+			t := &of.Tensors[i]
+			at := slices.IndexFunc(all, func(p peer.Tensor) bool { return p.Name == t.Name })
+			if at < 0 {
+				return nil, fmt.Errorf("%s: request %d has no tensor %q", name, k, t.Name)
+			}
+			own := &tensor{data: slices.Clone(all[at].Data)}
+			open := &spec.Anchors[i]
+			for f, x := range open.Open {
+				own.sizes[f] = int(all[at].Dims[x.Axis])
+			}
+			if t.Type == popef.Output {
+				own.data = make([]byte, all[at].Size)
+				s.results = append(s.results, own.data)
+			}
+			views = append(views, own.view(open))
+		}
+		s.requests = append(s.requests, views)
+	}
+	err = s.family.OpenFamily(context.Background(), spec, genrt.Source{Name: name, Bytes: model}, func() []genrt.Binding { return nil }, rt.WithThreads(threads))
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// anchor is what generated code knows of a tensor of a family.
+func anchor(of *family.Family, t *family.Tensor) genrt.AnchorSpec {
+	a := genrt.AnchorSpec{Name: t.Name, GoName: t.Name, Role: genrt.RunInput, Bytes: t.Elem.Size()}
+	if t.Type == popef.Output {
+		a.Role = genrt.RunOutput
+	}
+	last := -1
+	for i := range t.Axes {
+		if x := &t.Axes[i]; x.Sizes != nil {
+			last = i
+			field := fmt.Sprintf("Axis%d", i)
+			if x.Dim >= 0 {
+				field = of.Dims[x.Dim].Name
+			}
+			a.Open = append(a.Open, genrt.OpenAxis{Axis: i, Name: field})
+		}
+	}
+	for i := last + 1; i < len(t.Axes); i++ {
+		a.Bytes *= int(t.Axes[i].Size)
+	}
+	return a
+}
+
+// view shows a tensor to the runtime.
+func (t *tensor) view(a *genrt.AnchorSpec) genrt.View {
+	if len(a.Open) == 0 {
+		return genrt.Whole(unsafe.SliceData(t.data))
+	}
+	n := len(t.data) / a.Bytes
+	t.data = t.data[:n:n] // the runtime counts in elements, whatever Go's type of them is
+	return genrt.Open(&t.sizes[0], &t.data)
+}
+
+func (s *sequence) Run() error {
+	for _, views := range s.requests {
+		if err := s.family.Run(context.Background(), rt.LeastBusy, views); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sequence) Outputs() ([][]byte, error) { return s.results, nil }
+
+func (s *sequence) Close() error { return s.family.Close() }
