@@ -32,14 +32,14 @@ var goldenCommand = &cli.Command{
 			UsageText: "popefgen golden record MODEL.popef|MODEL.onnx -o DIR [--input NAME=VALUE… | --random SEED --cases N] [flags]\n\n" +
 				"example: popefgen golden record digits.popef -o testdata/golden --random 1 --cases 20",
 			ArgsUsage: "MODEL -o DIR",
-			Flags: append(append([]cli.Flag{
+			Flags: withSize(append(append([]cli.Flag{
 				&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`DIR` of the goldens; cases are added to those there"},
 				&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
 				&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`, the next one for the next case"},
 				&cli.IntFlag{Name: "cases", Usage: "record `N` cases", Value: 1},
 				&cli.StringFlag{Name: "name", Usage: "`NAME` of the case, or what the names of several begin with", Value: "case"},
 				toleranceFlag,
-			}, engineFlags...), modelFlags...),
+			}, engineFlags...), modelFlags...)),
 			Action: func(c *cli.Context) error { return named("golden record", goldenRecord(c)) },
 		},
 		{

@@ -26,11 +26,11 @@ var inspectCommand = &cli.Command{
 	Usage:     "show what is in a model's files, or draw it",
 	UsageText: "popefgen inspect MODEL.popef… | MODEL.onnx [--json] [--plan] [flags]\npopefgen inspect --html FILE | --svg FILE | --dot  MODEL.popef… | MODEL.onnx [flags]\n\nexample: popefgen inspect digits.popef\n         popefgen inspect digits.popef --html digits.html",
 	ArgsUsage: "MODEL.popef… | MODEL.onnx",
-	Flags: append([]cli.Flag{
+	Flags: withSize(append([]cli.Flag{
 		&cli.BoolFlag{Name: "json", Usage: "print JSON"},
 		&cli.BoolFlag{Name: "plan", Usage: "print the CPU engine's plan of every program, step by step"},
 		engineOptionFlag,
-	}, pictureFlags...),
+	}, pictureFlags...)),
 	Action: func(c *cli.Context) error {
 		if c.NArg() == 0 {
 			return fmt.Errorf("inspect: which file? (usage: popefgen inspect MODEL.popef… | MODEL.onnx)")

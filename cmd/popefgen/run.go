@@ -44,11 +44,11 @@ var runCommand = &cli.Command{
 		"example: popefgen run digits.popef --input image=scan.npy --output-dir out\nexample: popefgen run digits.onnx --batch 1 --random 1\n" +
 		"example: popefgen run bert.popef --size batch=1,seq=20 --random 1",
 	ArgsUsage: "MODEL.popef|MODEL.onnx",
-	Flags: append(append([]cli.Flag{
+	Flags: withSize(append(append([]cli.Flag{
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
 		&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`"},
 		&cli.StringFlag{Name: "output-dir", Usage: "write every output to `DIR` as .npy, named after its anchor"},
-	}, engineFlags...), modelFlags...),
+	}, engineFlags...), modelFlags...)),
 	Action: func(c *cli.Context) error {
 		path, err := oneArg(c, "model")
 		if err != nil {

@@ -15,6 +15,17 @@ import (
 	"github.com/popefgen/popefgen/popef/family"
 )
 
+// withSize adds --size to a command's flags, unless it is one of those that say how an ONNX
+// model is compiled.
+func withSize(flags []cli.Flag) []cli.Flag {
+	for _, f := range flags {
+		if f.Names()[0] == "size" {
+			return flags
+		}
+	}
+	return append(flags, &cli.StringSliceFlag{Name: "size", Usage: "size of a model of several that is meant, `NAME=N,NAME=N`"})
+}
+
 // takesSize are the commands that run one size of a family, which --size says.
 var takesSize = map[string]bool{"run": true, "record": true, "inspect": true}
 
