@@ -21,7 +21,9 @@ type fitting struct {
 	table   *sizes.Table
 	tensors []fitted
 	inputs  int // of tensors
+	dims    int // open dimensions
 	checks  []check
+	groups  []group
 	derived bool // an input has an axis that follows from a dimension by a rule
 	counted bool // data decides a size
 }
@@ -38,6 +40,37 @@ type ask struct {
 type check struct {
 	tensor, field, dim int
 	first              bool
+}
+
+// group are the open inputs whose slices have equally many elements, as their sizes make.
+type group struct {
+	fixed   int
+	dims    []int // those whose sizes make the number, each as often as it is an axis; nil if the fields must be asked
+	tensors []int
+}
+
+// grouped puts input i in its group.
+func (t *fitting) grouped(i int) {
+	in := &t.tensors[i]
+	if !in.open {
+		return
+	}
+	g := group{fixed: in.fixed, tensors: []int{i}}
+	for _, k := range in.axes {
+		if x := in.fields[k].axis; x.Same() {
+			g.dims = append(g.dims, x.Dim)
+		}
+	}
+	if len(g.dims) < len(in.axes) {
+		g.dims = nil
+	}
+	for k := range t.groups {
+		if o := &t.groups[k]; g.dims != nil && o.fixed == g.fixed && slices.Equal(o.dims, g.dims) {
+			o.tensors = append(o.tensors, i)
+			return
+		}
+	}
+	t.groups = append(t.groups, g)
 }
 
 // fitted is a run input or output as the code knows it.
@@ -73,7 +106,7 @@ type count struct {
 // fit returns what requests of a spec mean to a family. counters are the names of the outputs
 // that count.
 func fit(spec *Spec, f *family.Family) (*fitting, []string, error) {
-	t := &fitting{family: f, table: sizes.New(f)}
+	t := &fitting{family: f, table: sizes.New(f), dims: len(f.Dims)}
 	var counters []string
 	if len(f.Dims) > maxDims {
 		return nil, nil, fmt.Errorf("package %s: %w: %d open dimensions, want at most %d", spec.Package, rt.ErrGenerated, len(f.Dims), maxDims)
@@ -111,6 +144,9 @@ func fit(spec *Spec, f *family.Family) (*fitting, []string, error) {
 			}
 			t.counted = t.counted || len(out.counts) > 0
 			t.tensors = append(t.tensors, *out)
+			if role == RunInput {
+				t.grouped(len(t.tensors) - 1)
+			}
 		}
 	}
 	for d, ok := range seen {
@@ -205,7 +241,7 @@ func (t *fitting) choose(views []View, a *ask) error {
 			return t.disagree(views, c)
 		}
 	}
-	a.member, a.exact = t.table.Choose(a.sizes[:len(t.family.Dims)])
+	a.member, a.exact = t.table.Choose(a.sizes[:t.dims])
 	if a.member < 0 {
 		return t.refuse(views, a)
 	}
@@ -214,17 +250,19 @@ func (t *fitting) choose(views []View, a *ask) error {
 			return err
 		}
 	}
-	for i := range t.inputs {
-		in := &t.tensors[i]
-		if !in.open {
-			continue
+	for k := range t.groups {
+		g := &t.groups[k]
+		want := g.fixed
+		if g.dims == nil {
+			want = t.tensors[g.tensors[0]].now(&views[g.tensors[0]])
 		}
-		want := in.length[a.member]
-		if !a.exact {
-			want = in.now(&views[i])
+		for _, d := range g.dims {
+			want *= a.sizes[d]
 		}
-		if n, _ := views[i].elements(); n != want {
-			return t.short(views, i, n, want)
+		for _, i := range g.tensors {
+			if n, _ := views[i].elements(); n != want {
+				return t.short(views, i, n, want)
+			}
 		}
 	}
 	return nil
