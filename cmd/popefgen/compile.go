@@ -8,20 +8,17 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
-	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/working"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
-	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph/pass"
 	"github.com/popefgen/popefgen/onnx"
@@ -34,8 +31,10 @@ const onnxOnly = "For ONNX models:"
 
 // modelFlags are the flags that fix an ONNX model's open ends.
 var modelFlags = []cli.Flag{
-	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE"},
-	&cli.Int64Flag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE. Several sizes (16,32,64 or 16..128:*2 or 16..64:+16) make a family: one model for all combinations. NAME=OTHER: always the size of another one"},
+	&cli.StringFlag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input, or several of them"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "size", Usage: "sizes of one member of a family, `NAME=SIZE,NAME=SIZE`, instead of all combinations; once for each member"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "pad", Usage: "what smaller requests may be filled up with along a dimension of a family, `DIM=INPUT:VALUE,INPUT:VALUE`, for every input of that dimension; say so only if results stay the same"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
 	maxFlag,
 	&cli.Int64Flag{Category: onnxOnly, Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
@@ -79,8 +78,9 @@ var compileCommand = &cli.Command{
 			return fmt.Errorf("compile: %s would be written over; choose another file with -o", path)
 		}
 		start := time.Now()
-		done := spin(c.App.ErrWriter, "compiling "+filepath.Base(path))
-		r, err := compileONNX(c, path)
+		what := "compiling " + filepath.Base(path)
+		say, done := working.Show(c.App.ErrWriter, what)
+		r, err := compileWith(c, path, func(p compile.Progress) { say(fmt.Sprintf("%s: %d of %d (%s)", what, p.Done, p.Members, p.Sizes)) })
 		done()
 		if err != nil {
 			return fmt.Errorf("compile: %w", err)
@@ -103,47 +103,39 @@ var compileCommand = &cli.Command{
 
 // modelOptions fix an ONNX model's open ends, see modelFlags.
 type modelOptions struct {
-	ctx               context.Context // until when to compile; nil: without end
-	iterations, batch int64
-	constants         bool
-	withoutPasses     []string
-	dims              map[string]int64
-	most              map[string]int64 // sizes that data decides, by name
-	binds             [][2]string      // input, value: a literal or a file, see tensorfile.Path
+	sizes.Options
+	ctx           context.Context // until when to compile; nil: without end
+	iterations    int64
+	constants     bool
+	withoutPasses []string
+	most          map[string]int64 // sizes that data decides, by name
+	binds         [][2]string      // input, value: a literal or a file, see tensorfile.Path
+	progress      func(compile.Progress)
 }
-
-// manySizes is a list of sizes, as people write it.
-var manySizes = regexp.MustCompile(`^[^=,]+=[0-9]+(,[^=,]+=[0-9]+)+$`)
 
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
-	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), batch: c.Int64("batch"), constants: c.Bool("constants"),
-		withoutPasses: c.StringSlice("without-pass"), dims: map[string]int64{}}
+	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), constants: c.Bool("constants"), withoutPasses: c.StringSlice("without-pass")}
 	for _, name := range o.withoutPasses {
 		if names := strings.Split(passNames(), ", "); !slices.Contains(names, name) {
 			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.DidYouMean(name, names))
 		}
 	}
-	for _, text := range c.StringSlice("dim") {
-		if manySizes.MatchString(text) {
-			return o, fmt.Errorf("--dim %s: want one size; give each its own: --dim %s", text, strings.ReplaceAll(text, ",", " --dim "))
-		}
-		// The size has no "=", other than some names.
-		at := max(strings.LastIndexByte(text, '='), 0)
-		name := text[:at]
-		n, err := strconv.ParseInt(strings.TrimPrefix(text[at:], "="), 10, 64)
-		if name == "" || err != nil {
-			return o, fmt.Errorf("--dim %s: want NAME=SIZE or INPUT[AXIS]=SIZE, one for each --dim", text)
-		}
-		if _, ok := o.dims[name]; ok {
-			return o, fmt.Errorf("--dim: %q is given twice, want it once", name)
-		}
-		o.dims[name] = n
-	}
-	if c.IsSet("batch") && o.batch < 1 {
-		return o, fmt.Errorf("--batch %d: want at least 1", o.batch)
-	}
 	var err error
+	if o.Dims, err = sizes.ParseDims(c.StringSlice("dim")); err != nil {
+		return o, err
+	}
+	if c.IsSet("batch") {
+		if o.Batch, err = sizes.ParseBatch(c.String("batch")); err != nil {
+			return o, err
+		}
+	}
+	if o.Sizes, err = sizes.ParseTuples(c.StringSlice("size")); err != nil {
+		return o, err
+	}
+	if o.Pads, err = sizes.ParsePads(c.StringSlice("pad")); err != nil {
+		return o, err
+	}
 	if o.most, err = maxima(c); err != nil {
 		return o, err
 	}
@@ -154,10 +146,16 @@ func optionsOf(c *cli.Context) (modelOptions, error) {
 // compileONNX reads and compiles the ONNX model at path with the flags in modelFlags,
 // and says what the user should know of it.
 func compileONNX(c *cli.Context, path string) (*compile.Result, error) {
+	return compileWith(c, path, nil)
+}
+
+// compileWith is compileONNX that tells how far a family is.
+func compileWith(c *cli.Context, path string, progress func(compile.Progress)) (*compile.Result, error) {
 	o, err := optionsOf(c)
 	if err != nil {
 		return nil, err
 	}
+	o.progress = progress
 	r, err := compileFile(path, o)
 	if err != nil {
 		return nil, err
@@ -185,6 +183,7 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	to.Progress = o.progress
 	r, err := compile.CompileContext(ctx, m, to)
 	return r, o.hint(err)
 }
@@ -193,20 +192,20 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 // be what it does not like.
 func (o *modelOptions) hint(err error) error {
 	var (
-		sizes       *onnx.SizeError
+		misfit      *onnx.SizeError
 		dims        *onnx.DimError
 		need        *onnx.NeedValueError
 		unsupported *onnx.UnsupportedError
 	)
-	if err == nil || o.batch == 0 && len(o.dims) == 0 || errors.As(err, &sizes) || errors.As(err, &dims) || errors.As(err, &need) || errors.As(err, &unsupported) {
+	if err == nil || o.Several() || len(o.Batch.Sizes) == 0 && len(o.Dims) == 0 || errors.As(err, &misfit) || errors.As(err, &dims) || errors.As(err, &need) || errors.As(err, &unsupported) {
 		return err
 	}
 	var given []string
-	if o.batch > 0 {
-		given = append(given, fmt.Sprintf("--batch %d", o.batch))
+	if len(o.Batch.Sizes) > 0 {
+		given = append(given, "--batch "+o.Batch.Text)
 	}
-	for _, name := range slices.Sorted(maps.Keys(o.dims)) {
-		given = append(given, fmt.Sprintf("--dim %s=%d", name, o.dims[name]))
+	for _, name := range slices.Sorted(maps.Keys(o.Dims)) {
+		given = append(given, fmt.Sprintf("--dim %s=%s", name, o.Dims[name].Text))
 	}
 	return fmt.Errorf("%w\nhint: that is so with %s; the model may be made for other sizes", err, strings.Join(given, " "))
 }
@@ -216,17 +215,17 @@ func (o *modelOptions) compileOptions(m *onnx.Model) (to compile.Options, err er
 	if o.iterations < 1 {
 		return to, fmt.Errorf("--iterations %d: want at least 1", o.iterations)
 	}
-	if o.batch < 0 {
-		return to, fmt.Errorf("--batch %d: want at least 1", o.batch)
+	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses, Pads: o.Pads}
+	to.FoldWeights, to.Max = o.constants, o.most
+	members, err := o.Members(m)
+	if err != nil {
+		return to, err
 	}
-	for name, n := range o.dims {
-		if n < 0 {
-			return to, fmt.Errorf("--dim %s=%d: want a size", name, n)
-		}
+	if len(members) == 1 && len(o.Pads) == 0 {
+		to.Batch, to.Dims = members[0].Batch, members[0].Dims
+	} else {
+		to.Members = members
 	}
-	to = compile.Options{Iterations: o.iterations, DisablePasses: o.withoutPasses}
-	to.Batch, to.FoldWeights, to.Dims = o.batch, o.constants, o.dims
-	to.Max = o.most
 	to.Values, err = bindings(o.binds, m)
 	return to, err
 }
@@ -257,58 +256,35 @@ func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, t
 	if constants >= 1<<10 { // where quantised weights are, and those of exporters that write them as Constant nodes
 		held += fmt.Sprintf(", %s of constants", humanize.IBytes(constants))
 	}
-	fmt.Fprintf(w, "%s: %s, %d operators, %s, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
-		nodes, held, humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	members := ""
+	if r.Family != nil && len(r.Family.Members) > 1 {
+		members = fmt.Sprintf("%d members, ", len(r.Family.Members))
+	}
+	fmt.Fprintf(w, "%s: %s, %s%d operators, %s, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
+		members, nodes, held, humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
+	if r.Family != nil && len(r.Family.Members) > 1 {
+		return summariseFamily(w, r)
+	}
 	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
 	for _, a := range r.Metadata.Anchors {
 		if a.Programs[0] != compile.MainProgram {
 			continue
 		}
-		kind := "input"
-		if a.Type == popef.Output {
-			kind = "output"
-		}
 		size, err := a.Info.SizeInBytes()
 		if err != nil {
 			return err
 		}
-		t.row(kind, a.Name, a.Info.DataType, shapeText(a.Info.Shape), size, a.Handle)
+		t.row(direction(a.Type), a.Name, a.Info.DataType, shapeText(a.Info.Shape), size, a.Handle)
 	}
 	return t.print(w)
 }
 
-// spin shows that work goes on, on a terminal and once it takes a while; the
-// result ends it.
-func spin(w io.Writer, what string) (done func()) {
-	if p, ok := w.(*printable.Writer); ok {
-		w = p.Raw() // the bar moves the cursor
+// direction is what an anchor of a main program is called.
+func direction(t popef.TensorType) string {
+	if t == popef.Output {
+		return "output"
 	}
-	what = printable.Line(what)
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return func() {}
-	}
-	stop, stopped := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(stopped)
-		select {
-		case <-stop:
-			return
-		case <-time.After(500 * time.Millisecond):
-		}
-		bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(f), progressbar.OptionSetDescription(what),
-			progressbar.OptionSetElapsedTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionEnableColorCodes(os.Getenv("NO_COLOR") == ""))
-		for {
-			select {
-			case <-stop:
-				bar.Finish()
-				return
-			case <-time.After(100 * time.Millisecond):
-				bar.Add(1)
-			}
-		}
-	}()
-	return func() { close(stop); <-stopped }
+	return "input"
 }
 
 // shapeText shows a shape as the generated code's comments do.

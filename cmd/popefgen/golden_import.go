@@ -195,6 +195,9 @@ func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.
 	if err != nil {
 		return nil, nil, err
 	}
+	if err := o.One("golden import"); err != nil {
+		return nil, nil, err
+	}
 	to, err := o.compileOptions(m)
 	if err != nil {
 		return nil, nil, err

@@ -12,8 +12,10 @@ import (
 	"strings"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/plainyaml"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
+	"github.com/popefgen/popefgen/popef/family"
 )
 
 // projectFile is what generate, check and watch read if no model is given.
@@ -45,12 +47,14 @@ type projectModel struct {
 	State    map[string]string `yaml:"state"`
 
 	// For ONNX models.
-	PopEF      string           `yaml:"popef"`
-	Batch      int64            `yaml:"batch"`
-	Dim        map[string]int64 `yaml:"dim"`
-	Bind       map[string]any   `yaml:"bind"`
-	Iterations *int64           `yaml:"iterations"`
-	Constants  bool             `yaml:"constants"`
+	PopEF      string                    `yaml:"popef"`
+	Batch      *sizes.List               `yaml:"batch"`
+	Dim        map[string]sizes.List     `yaml:"dim"`
+	Size       []map[string]int64        `yaml:"size"`
+	Pad        map[string]map[string]any `yaml:"pad"`
+	Bind       map[string]any            `yaml:"bind"`
+	Iterations *int64                    `yaml:"iterations"`
+	Constants  bool                      `yaml:"constants"`
 }
 
 // fileList is one file, or a list of them.
@@ -109,7 +113,7 @@ func readProject(path string) ([]job, error) {
 	}
 	var p project
 	file, err := plainyaml.Decode(data, &p, plainyaml.Advice{
-		Fields: "docs/ci.md lists the fields", Wants: map[string]string{"models[].model": "a file or a list of files"}})
+		Fields: "docs/ci.md lists the fields", Wants: map[string]string{"models[].model": "a file or a list of files", "models[].batch": "a size, a list of sizes or text as for --batch"}})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -165,8 +169,8 @@ func (m *projectModel) job(base string) (job, error) {
 		return j, err
 	}
 	if !slices.ContainsFunc(j.models, isONNX) {
-		if m.PopEF != "" || m.Batch != 0 || m.Dim != nil || m.Bind != nil || m.Iterations != nil || m.Constants {
-			return j, fmt.Errorf("popef, batch, dim, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
+		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.Bind != nil || m.Iterations != nil || m.Constants {
+			return j, fmt.Errorf("popef, batch, dim, size, pad, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
 		}
 		return j, nil
 	}
@@ -177,7 +181,11 @@ func (m *projectModel) job(base string) (job, error) {
 		j.popef = in(m.PopEF)
 	}
 	j.defaultPopEF()
-	j.compile = &modelOptions{iterations: 1, batch: m.Batch, constants: m.Constants, dims: m.Dim}
+	given, err := m.sizes()
+	if err != nil {
+		return j, err
+	}
+	j.compile = &modelOptions{Options: given, iterations: 1, constants: m.Constants}
 	if m.Iterations != nil {
 		j.compile.iterations = *m.Iterations
 	}
@@ -192,6 +200,44 @@ func (m *projectModel) job(base string) (job, error) {
 		j.compile.binds = append(j.compile.binds, [2]string{name, value})
 	}
 	return j, nil
+}
+
+// sizes returns the sizes that are given.
+func (m *projectModel) sizes() (o sizes.Options, err error) {
+	if m.Batch != nil {
+		if o.Batch, err = sizes.ParseBatch(m.Batch.Text); err != nil {
+			return o, err
+		}
+	}
+	o.Dims = map[string]sizes.List{}
+	for _, name := range slices.Sorted(maps.Keys(m.Dim)) {
+		l, err := sizes.Parse(m.Dim[name].Text)
+		if err != nil {
+			return o, fmt.Errorf("dim: %s: %w", name, err)
+		}
+		o.Dims[name] = l
+	}
+	for _, tuple := range m.Size {
+		for name, n := range tuple {
+			if n < 0 {
+				return o, fmt.Errorf("size: %s: found %d, want a size", name, n)
+			}
+		}
+		o.Sizes = append(o.Sizes, tuple)
+	}
+	for _, dim := range slices.Sorted(maps.Keys(m.Pad)) {
+		for _, input := range slices.Sorted(maps.Keys(m.Pad[dim])) {
+			value, ok := literalText(m.Pad[dim][input])
+			if !ok {
+				return o, fmt.Errorf("pad: %s: %s: found %v, want a number", dim, input, m.Pad[dim][input])
+			}
+			if o.Pads == nil {
+				o.Pads = map[string][]family.Pad{}
+			}
+			o.Pads[dim] = append(o.Pads[dim], family.Pad{Input: input, Value: value})
+		}
+	}
+	return o, nil
 }
 
 // defaultProject returns the project file of the working directory.

@@ -52,8 +52,9 @@ func TestProjectTypes(t *testing.T) {
 		"models:\n- output: [a]":                    `[2:11] models[0].output: found a list, want text`,
 		"models:\n- {output: a, embed: maybe}":      `[2:22] models[0].embed: found "maybe", want true or false`,
 		"models:\n- rename: [a]":                    `[2:11] models[0].rename: found a list, want keys with values`,
-		"models:\n- dim: {n: x}":                    `[2:12] models[0].dim.n: found "x", want a whole number`,
-		"models:\n- batch: 99999999999999999999999": `[2:10] models[0].batch: found "99999999999999999999999", want a whole number of 64 bits`,
+		"models:\n- dim: {n: {a: 1}}":               `[2:12] models[0].dim.n: found keys with values, want text`,
+		"models:\n- size: [{n: x}]":                 `[2:14] models[0].size[0].n: found "x", want a whole number`,
+		"models:\n- batch: 99999999999999999999999": `[2:10] models[0].batch: found "99999999999999999999999", want a size, a list of sizes or text as for --batch`,
 	} {
 		path := filepath.Join(t.TempDir(), projectFile)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))

@@ -139,6 +139,9 @@ func newReduction(c *cli.Context) (*reduction, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := o.One("reduce"); err != nil {
+		return nil, err
+	}
 	to, err := o.compileOptions(m)
 	if err != nil {
 		return nil, err

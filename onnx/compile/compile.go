@@ -64,6 +64,9 @@ type Result struct {
 	// Family says what the main programs of a model of several sizes are, and of which outputs data
 	// decides the sizes; nil for one size where it decides none. Inputs and Outputs are those of its first member then.
 	Family *family.Family
+	// Mixed says, by open dimension of the family, why rows along it may depend on each other, or on
+	// how many there are: what is missing in the proof that Family.Dims says there is for the others.
+	Mixed map[string]error
 
 	encoded []byte
 }

@@ -70,13 +70,14 @@ func noFamily(format string, args ...any) error {
 
 // member is one size of a family while it is compiled.
 type member struct {
-	ins    []onnx.ValueInfo // with sizes
-	sizes  []int64          // of the open dimensions
-	text   string           // sizes, for people
-	low    *onnx.Lowered
-	result *Result
-	cost   float64 // operations of a run
-	err    error
+	options onnx.Options     // with its sizes
+	ins     []onnx.ValueInfo // likewise
+	sizes   []int64          // of the open dimensions
+	text    string           // sizes, for people
+	low     *onnx.Lowered
+	result  *Result
+	cost    float64 // operations of a run
+	err     error
 }
 
 // compileFamily compiles m for several sizes, up to the encoding.
@@ -106,7 +107,9 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 		return nil, err
 	}
 	r.Family = describe(ctx, m, &o, dims, members, r)
-	return r, nil
+	o.Progress = nil
+	proveRows(budget.Into(ctx, room), m, o, members, r)
+	return r, ctx.Err()
 }
 
 // members finds the open dimensions of the sizes that are asked for.
@@ -119,14 +122,15 @@ func (o *Options) members(m *onnx.Model) ([]openDim, []*member, error) {
 	}
 	members := make([]*member, len(o.Members))
 	for i, s := range o.Members {
-		ins, err := onnx.StaticInputs(m, s.on(o.Options))
+		own := s.on(o.Options)
+		ins, err := onnx.StaticInputs(m, own)
 		if err != nil {
 			if m.Path != "" {
 				err = fmt.Errorf("%s: %w", m.Path, err)
 			}
 			return nil, nil, err
 		}
-		members[i] = &member{ins: ins}
+		members[i] = &member{options: own, ins: ins}
 	}
 	for i := range members {
 		for k := range members[i].ins {
@@ -173,10 +177,10 @@ func compileMembers(ctx context.Context, m *onnx.Model, o Options, members []*me
 			mem.err = room.Take(n, "constants of a family's members")
 		}
 	}
-	each(members, func(i int, mem *member) {
+	each(members, func(mem *member) {
 		alone(mem, func(ctx context.Context) (*graph.Executable, error) {
 			var err error
-			if mem.low, err = LowerContext(ctx, m, o.Members[i].on(o.Options)); err != nil {
+			if mem.low, err = LowerContext(ctx, m, mem.options); err != nil {
 				return nil, err
 			}
 			return mem.low.Executable, nil
@@ -186,7 +190,7 @@ func compileMembers(ctx context.Context, m *onnx.Model, o Options, members []*me
 		return err
 	}
 	done := 0
-	each(members, func(_ int, mem *member) {
+	each(members, func(mem *member) {
 		alone(mem, func(ctx context.Context) (*graph.Executable, error) {
 			var err error
 			if mem.result, err = finish(ctx, m, mem.low, o); err != nil {
@@ -207,15 +211,15 @@ func compileMembers(ctx context.Context, m *onnx.Model, o Options, members []*me
 }
 
 // each calls do for all members, on as many at a time as there are cores.
-func each(members []*member, do func(int, *member)) {
+func each(members []*member, do func(*member)) {
 	var all sync.WaitGroup
 	free := make(chan struct{}, runtime.GOMAXPROCS(0))
-	for i, mem := range members {
+	for _, mem := range members {
 		free <- struct{}{}
 		all.Add(1)
 		go func() {
 			defer func() { <-free; all.Done() }()
-			do(i, mem)
+			do(mem)
 		}()
 	}
 	all.Wait()

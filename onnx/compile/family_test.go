@@ -235,7 +235,7 @@ func TestFamily(t *testing.T) {
 		tensor(6, popef.Output, "half", batch, fixed(1), family.Axis{Sizes: []int64{4, 4, 4, 6}, Dim: 1, Mul: 1, Add: 1, Div: 2}),
 	}
 	require.Equal(t, want, r.Family.Tensors)
-	require.Equal(t, []family.Dim{{Name: "batch"}, {Name: "M", Pads: pads["M"]}, {Name: "K"}}, r.Family.Dims)
+	require.Equal(t, []family.Dim{{Name: "batch", Rows: true}, {Name: "M", Pads: pads["M"]}, {Name: "K"}}, r.Family.Dims)
 	var programs []uint32
 	for i, m := range r.Family.Members {
 		programs = append(programs, m.Program)
@@ -304,6 +304,41 @@ func TestFamilyBranches(t *testing.T) {
 	require.Len(t, r.Weights, 2)
 	require.Equal(t, "w", r.Weights[0].Name)
 	require.Equal(t, "w_2", r.Weights[1].Name)
+}
+
+// TestFamilyRows multiplies by the number of rows, which no member mixes and each does in its own way.
+func TestFamilyRows(t *testing.T) {
+	counted := func(what string) *onnx.Model {
+		return onnxtest.Model(17, &onnx.Graph{
+			Name: "counted", Inputs: []onnx.ValueInfo{onnxtest.Info("x", onnx.Float, "N", 4)}, Outputs: onnxtest.Outputs("y"),
+			Initializers: []*onnx.Tensor{onnxtest.Named(onnxtest.List(0), "first"), onnxtest.Named(onnxtest.List(1), "second")},
+			Nodes: []*onnx.Node{
+				onnxtest.Node("Shape", onnxtest.Names("x"), onnxtest.Names("shape")),
+				onnxtest.Node("Gather", onnxtest.Names("shape", what), onnxtest.Names("n")),
+				onnxtest.Node("Cast", onnxtest.Names("n"), onnxtest.Names("f"), onnxtest.AInt("to", int64(onnx.Float))),
+				onnxtest.Node("Mul", onnxtest.Names("x", "f"), onnxtest.Names("y")),
+			},
+		})
+	}
+	for what, want := range map[string]bool{"first": false, "second": true} {
+		r, err := compile.Compile(counted(what), compile.Options{Members: sizes("N=1", "N=2", "N=4")})
+		require.NoError(t, err)
+		require.Equal(t, want, r.Family.Dims[0].Rows, what)
+		require.Equal(t, want, r.Mixed["N"] == nil, what)
+	}
+	// What is a transpose of several rows is none of a single one.
+	turned := onnxtest.Model(17, &onnx.Graph{
+		Name: "turned", Inputs: []onnx.ValueInfo{onnxtest.Info("x", onnx.Float, "N", 4)}, Outputs: onnxtest.Outputs("y"),
+		Nodes: []*onnx.Node{
+			onnxtest.Node("Transpose", onnxtest.Names("x"), onnxtest.Names("columns"), onnxtest.AInts("perm", 1, 0)),
+			onnxtest.Node("Softmax", onnxtest.Names("columns"), onnxtest.Names("y"), onnxtest.AInt("axis", 0)),
+		},
+	})
+	for _, members := range [][]compile.Sizes{sizes("N=1", "N=4"), sizes("N=2", "N=4")} {
+		r, err := compile.Compile(turned, compile.Options{Members: members})
+		require.NoError(t, err)
+		require.True(t, r.Family.Dims[0].Rows, "%v", r.Mixed)
+	}
 }
 
 // TestNoFamily wants errors that say what is wrong with members and what to do.

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
+	"github.com/popefgen/popefgen/internal/printable"
+	"github.com/popefgen/popefgen/onnx/compile"
+)
+
+// summariseFamily prints the members of a family, what they share, and their anchors.
+func summariseFamily(w io.Writer, r *compile.Result) error {
+	f := r.Family
+	head := []string{"PROGRAM"}
+	for _, d := range f.Dims {
+		head = append(head, printable.Line(d.Name))
+	}
+	members := newTable(append(head, "OPERATORS", "OPERATIONS")...)
+	shared := sizes.Sharing(r.Executable)
+	for i, m := range f.Members {
+		row := []any{m.Program}
+		for _, n := range m.Sizes {
+			row = append(row, n)
+		}
+		members.row(append(row, shared.Operators[i+1], humanize.SIWithDigits(m.Cost, 1, ""))...)
+	}
+	if err := members.print(w); err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "shared by members: %s of %s weights and constants, %d operators on weights\n",
+		humanize.IBytes(uint64(shared.Common)), humanize.IBytes(uint64(shared.Bytes)), shared.Operators[0])
+	for _, d := range f.Dims {
+		name := printable.Line(d.Name)
+		switch {
+		case d.Rows:
+			fmt.Fprintf(w, "%s: smaller requests are filled up: rows do not depend on each other\n", name)
+		case len(d.Pads) > 0:
+			pads := make([]string, len(d.Pads))
+			for i, p := range d.Pads {
+				pads[i] = printable.Line(fmt.Sprintf("%s with %s", p.Input, p.Value))
+			}
+			fmt.Fprintf(w, "%s: smaller requests are filled up: %s\n", name, strings.Join(pads, ", "))
+		default:
+			why := ""
+			if r.Mixed[d.Name] != nil {
+				why = ": " + printable.Line(r.Mixed[d.Name].Error())
+			}
+			fmt.Fprintf(w, "%s: requests have to be of one of these sizes%s\n", name, why)
+		}
+	}
+	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "HANDLES")
+	for i := range f.Tensors {
+		x := &f.Tensors[i]
+		handle := r.Metadata.Anchors[x.Anchors[0]].Handle
+		t.row(direction(x.Type), x.Name, x.Elem, sizes.ShapeText(f, x), handle+" …")
+	}
+	return t.print(w)
+}
