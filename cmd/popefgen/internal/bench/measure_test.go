@@ -26,12 +26,13 @@ func floats(values ...float32) []byte {
 	return b
 }
 
-// scaled is a model of y = w·x over three elements in two device iterations;
+// scaled is a model of y = w·x for three samples of one element, in two device iterations;
 // w is given before the load programs run.
 func scaled(t testing.TB) *Target {
 	b := graph.NewBuilder("scaled")
 	f32 := graph.TensorType{DType: graph.F32, Shape: []int64{3}}
-	x, w, y := b.AddLocal("x", f32), b.AddPersistent("w", f32), b.AddLocal("y", f32)
+	one := graph.TensorType{DType: graph.F32, Shape: []int64{1}}
+	x, w, y := b.AddLocal("x", f32), b.AddPersistent("w", one), b.AddLocal("y", f32)
 	g := b.BeginGraph("main")
 	require.NoError(t, b.NodeTo(&graph.Binary{Fn: graph.Mul}, "mul", []graph.TensorID{y}, x, w))
 	b.AddProgram(0, "load", b.CopyIn("h2d_w", w))
@@ -43,12 +44,14 @@ func scaled(t testing.TB) *Target {
 	anchor := func(k popef.TensorType, name, handle string, program uint32) popef.Anchor {
 		return popef.Anchor{Name: name, Handle: handle, Type: k, Info: info, Programs: []uint32{program}}
 	}
+	weight := anchor(popef.Input, "w", "h2d_w", 0)
+	weight.Info.Shape = one.Shape
 	var file popeftest.Buffer
 	writer := popef.NewWriter(&file)
 	require.NoError(t, writer.WriteMetadata(&popef.Metadata{
 		ReplicationFactor: 1, NumIPUs: 1, NumProcesses: 1, IPUVersion: 2, IsInference: true, Executable: "scaled", DeviceIterations: 2,
 		ProgramFlow: popef.ProgramFlow{Load: []uint32{0}, Main: []uint32{5}},
-		Anchors: []popef.Anchor{anchor(popef.Input, "x", "h2d_x", 5), anchor(popef.Input, "w", "h2d_w", 0),
+		Anchors: []popef.Anchor{anchor(popef.Input, "x", "h2d_x", 5), weight,
 			anchor(popef.Output, "y", "d2h_y", 5)},
 	}))
 	e, err := writer.CreateExecutable("scaled", false)
@@ -61,7 +64,7 @@ func scaled(t testing.TB) *Target {
 	c, err := target.contract()
 	require.NoError(t, err)
 	target.Inputs = []Input{{*c.Anchor("h2d_x"), [][]byte{floats(1, 2, 3, 4, 5, 6), floats(7, 8, 9, 10, 11, 12)}}}
-	target.Given = []Input{{*c.Anchor("h2d_w"), [][]byte{floats(2, 3, 4)}}}
+	target.Given = []Input{{*c.Anchor("h2d_w"), [][]byte{floats(2)}}}
 	return target
 }
 
@@ -69,7 +72,7 @@ func scaled(t testing.TB) *Target {
 // turn and to get the right answers.
 func TestClients(t *testing.T) {
 	ctx := context.Background()
-	want := [][]byte{floats(2, 6, 12, 8, 15, 24), floats(14, 24, 36, 20, 33, 48)}
+	want := [][]byte{floats(2, 4, 6, 8, 10, 12), floats(14, 16, 18, 20, 22, 24)}
 	target := scaled(t)
 	for _, mode := range []Mode{Run, Submit, Queues} {
 		for _, inFlight := range []int{1, 3} {
@@ -327,7 +330,7 @@ func TestProfile(t *testing.T) {
 	for _, s := range p.Nodes {
 		if s.Name == "mul" {
 			require.InEpsilon(t, 2.0, s.Calls, 1e-9, "one for each device iteration")
-			require.InEpsilon(t, 2*3*3*4.0, s.Bytes, 1e-9)
+			require.InEpsilon(t, 2*(3+1+3)*4.0, s.Bytes, 1e-9)
 			return
 		}
 	}
