@@ -20,7 +20,6 @@ type rowDraw struct {
 	careful bool // seldom mixes rows
 	pool    []graph.TensorID
 	rows    map[graph.TensorID]int // the axis of rows, where there is one
-	state   graph.TensorID
 	loads   []graph.Step
 	weights map[string][]float32
 	depth   int

@@ -35,9 +35,6 @@ type Axis struct {
 // open reports whether the axis is no fixed length of an array.
 func (a *Axis) open() bool { return a.Dim >= 0 || a.Loose >= 0 || a.Counted }
 
-// same reports whether the size is that of the dimension.
-func (a *Axis) same() bool { return a.Dim >= 0 && a.Mul == 1 && a.Add == 0 && a.Div == 1 }
-
 // in returns the size of the axis in a member.
 func (a *Axis) in(m *Member) int64 {
 	switch {

@@ -35,15 +35,15 @@ func textFamily(t testing.TB) (*fitting, []View) {
 	}}, f)
 	require.NoError(t, err)
 	type input struct {
-		batch, seq int
-		data       []int64
+		sizes [2]int
+		data  []int64
 	}
 	type output struct {
-		batch, seq int
-		data       [][128]float32
+		sizes [2]int
+		data  [][128]float32
 	}
-	a, b, c := &input{3, 50, make([]int64, 150)}, &input{3, 50, make([]int64, 150)}, &output{}
-	return fit, []View{Open(&a.batch, &a.data), Open(&b.batch, &b.data), Open(&c.batch, &c.data)}
+	a, b, c := &input{[2]int{3, 50}, make([]int64, 150)}, &input{[2]int{3, 50}, make([]int64, 150)}, &output{}
+	return fit, []View{Open(&a.sizes[0], &a.data), Open(&b.sizes[0], &b.data), Open(&c.sizes[0], &c.data)}
 }
 
 // TestChoosingAllocatesNothing finds the member of a request that is smaller than it, and gives the outputs
