@@ -34,7 +34,8 @@ var modelFlags = []cli.Flag{
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "dim", Usage: "size of a dimension, `NAME=SIZE`, or by its place, INPUT[AXIS]=SIZE. Several sizes (16,32,64 or 16..128:*2 or 16..64:+16) make a family: one model for all combinations. NAME=OTHER: always the size of another one"},
 	&cli.StringFlag{Category: onnxOnly, Name: "batch", Usage: "`SIZE` of every open first dimension of an input, or several of them"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "size", Usage: "sizes of one member of a family, `NAME=SIZE,NAME=SIZE`, instead of all combinations; once for each member"},
-	&cli.StringSliceFlag{Category: onnxOnly, Name: "pad", Usage: "what smaller requests may be filled up with along a dimension of a family, `DIM=INPUT:VALUE,INPUT:VALUE`, for every input of that dimension; say so only if results stay the same"},
+	&cli.StringSliceFlag{Category: onnxOnly, Name: "pad", Usage: "what smaller requests may be filled up with along a dimension of a family, `DIM=INPUT:VALUE,INPUT:VALUE`, for every input of that dimension; say so only if results stay the same, which is tried with a request"},
+	&cli.BoolFlag{Category: onnxOnly, Name: "pad-untried", Usage: "do not try whether --pad changes results: for models that take no request of ones and random numbers"},
 	&cli.StringSliceFlag{Category: onnxOnly, Name: "bind", Usage: "fix an input's value, for inputs that decide a shape: `INPUT=VALUE` with a number, a list (1,2,3) or a file (.npy, .pb or @FILE)"},
 	maxFlag,
 	&cli.Int64Flag{Category: onnxOnly, Name: "iterations", Usage: "device iterations: compute `N` times per run", Value: 1},
@@ -108,6 +109,7 @@ type modelOptions struct {
 	iterations    int64
 	constants     bool
 	withoutPasses []string
+	untried       bool             // declared padding is taken as right
 	most          map[string]int64 // sizes that data decides, by name
 	binds         [][2]string      // input, value: a literal or a file, see tensorfile.Path
 	progress      func(compile.Progress)
@@ -115,7 +117,7 @@ type modelOptions struct {
 
 // optionsOf returns what the flags in modelFlags say.
 func optionsOf(c *cli.Context) (modelOptions, error) {
-	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), constants: c.Bool("constants"), withoutPasses: c.StringSlice("without-pass")}
+	o := modelOptions{ctx: c.Context, iterations: c.Int64("iterations"), constants: c.Bool("constants"), withoutPasses: c.StringSlice("without-pass"), untried: c.Bool("pad-untried")}
 	for _, name := range o.withoutPasses {
 		if names := strings.Split(passNames(), ", "); !slices.Contains(names, name) {
 			return o, fmt.Errorf("--without-pass %s: there is no such pass, want one of %s%s", name, passNames(), nearest.DidYouMean(name, names))
@@ -185,7 +187,13 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	}
 	to.Progress = o.progress
 	r, err := compile.CompileContext(ctx, m, to)
-	return r, o.hint(err)
+	if err != nil {
+		return nil, o.hint(err)
+	}
+	if !o.untried {
+		err = tryPads(ctx, path, r)
+	}
+	return r, err
 }
 
 // hint adds to an error of a model's node the sizes that were given, which may

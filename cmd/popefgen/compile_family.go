@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -10,7 +11,24 @@ import (
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/onnx/compile"
+	"github.com/popefgen/popefgen/onnx/verify"
+	"github.com/popefgen/popefgen/popef"
 )
+
+// tryPads tries whether declared padding changes results, see [verify.Padding].
+func tryPads(ctx context.Context, path string, r *compile.Result) error {
+	size := sizeOf(path)
+	unchecked, err := verify.Padding(ctx, r, func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
+		return executeOnCPU(ctx, m, size, inputs)
+	})
+	for _, u := range unchecked {
+		r.Warnings = append(r.Warnings, u.Error())
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w; --pad-untried (pad-untried: true in %s) compiles it as you say", path, err, projectFile)
+	}
+	return nil
+}
 
 // summariseFamily prints the members of a family, what they share, and their anchors.
 func summariseFamily(w io.Writer, r *compile.Result) error {

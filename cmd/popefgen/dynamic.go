@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/internal/nearest"
+	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
 	"github.com/popefgen/popefgen/popef/family"
@@ -61,7 +62,13 @@ func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *request) (*d
 	for _, o := range append(boundWork(c.String("backend"), m, size), given...) {
 		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 	}
-	s, err := modelrt.NewSession(c.Context, m, opts...)
+	return openSession(c.Context, m, asked, opts...)
+}
+
+// openSession opens a model, of a family the size that is asked for, with memory for everything
+// that a run moves.
+func openSession(ctx context.Context, m *popef.Model, asked *request, opts ...modelrt.SessionOption) (*dynamic, error) {
+	s, err := modelrt.NewSession(ctx, m, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +167,24 @@ func execute(ctx context.Context, c *cli.Context, m *popef.Model, size int64, in
 	if err != nil {
 		return nil, err
 	}
+	return d.execute(ctx, inputs)
+}
+
+// executeOnCPU is execute by the default engine, whatever the flags say.
+func executeOnCPU(ctx context.Context, m *popef.Model, size int64, inputs map[string][]byte) (map[string][]byte, error) {
+	opts := []modelrt.SessionOption{rt.WithBackend(cpu.Name)}
+	for _, o := range boundWork(cpu.Name, m, size) {
+		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
+	}
+	d, err := openSession(ctx, m, nil, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return d.execute(ctx, inputs)
+}
+
+// execute runs the model once, and closes it.
+func (d *dynamic) execute(ctx context.Context, inputs map[string][]byte) (outputs map[string][]byte, err error) {
 	defer func() {
 		if e := d.close(); err == nil {
 			err = e

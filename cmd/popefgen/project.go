@@ -52,6 +52,7 @@ type projectModel struct {
 	Dim        map[string]sizes.List     `yaml:"dim"`
 	Size       []map[string]int64        `yaml:"size"`
 	Pad        map[string]map[string]any `yaml:"pad"`
+	PadUntried bool                      `yaml:"pad-untried"`
 	Bind       map[string]any            `yaml:"bind"`
 	Iterations *int64                    `yaml:"iterations"`
 	Constants  bool                      `yaml:"constants"`
@@ -169,7 +170,7 @@ func (m *projectModel) job(base string) (job, error) {
 		return j, err
 	}
 	if !slices.ContainsFunc(j.models, isONNX) {
-		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.Bind != nil || m.Iterations != nil || m.Constants {
+		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.PadUntried || m.Bind != nil || m.Iterations != nil || m.Constants {
 			return j, fmt.Errorf("popef, batch, dim, size, pad, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
 		}
 		return j, nil
@@ -199,6 +200,7 @@ func (m *projectModel) job(base string) (job, error) {
 		}
 		j.compile.binds = append(j.compile.binds, [2]string{name, value})
 	}
+	j.compile.untried = m.PadUntried
 	return j, nil
 }
 
