@@ -18,3 +18,7 @@ func TestGrowKeepsMemory(t *testing.T) {
 	require.Same(t, first, &s[0])
 	require.PanicsWithValue(t, "genrt: no tensor has the sizes [2 -1]", func() { Length(2, -1) })
 }
+
+func TestFollow(t *testing.T) {
+	require.Equal(t, []int{4, 3, 2, 0}, []int{Follow(8, 1, 0, 2), Follow(7, 1, 0, 2), Follow(5, 1, -1, 2), Follow(1, 1, -1, 2)})
+}
