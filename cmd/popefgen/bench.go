@@ -60,24 +60,11 @@ var benchCommand = &cli.Command{
 			}
 			return e.Encode(r)
 		}
-		return r.print(c.App.Writer, c.Int("top"))
+		return r.Print(c.App.Writer, c.Int("top"))
 	},
 }
 
-// benchReport is what bench prints; its JSON form is described in docs/bench.md.
-type benchReport struct {
-	Model        string              `json:"model"`
-	Backend      string              `json:"backend"`
-	Threads      int                 `json:"threads"`
-	Sizes        []bench.Size        `json:"sizes,omitempty"` // of a family, which has no other measurements
-	Opening      bench.Opening       `json:"opening"`
-	Memory       bench.Memory        `json:"memory"`
-	Measurements []bench.Measurement `json:"measurements,omitempty"`
-	Comparisons  []bench.Comparison  `json:"comparisons,omitempty"`
-	Profile      *bench.Profile      `json:"profile,omitempty"`
-}
-
-func runBench(c *cli.Context) (*benchReport, error) {
+func runBench(c *cli.Context) (*bench.Report, error) {
 	configs, err := benchConfigs(c)
 	if err != nil {
 		return nil, err
@@ -86,7 +73,7 @@ func runBench(c *cli.Context) (*benchReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &benchReport{Model: strings.Join(c.Args().Slice(), " "), Backend: t.Backend, Threads: t.Threads}
+	r := &bench.Report{Model: strings.Join(c.Args().Slice(), " "), Backend: t.Backend, Threads: t.Threads}
 	if f != nil {
 		return r, benchSizes(c, t, f, configs[0], r)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
+
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
 )
 
 // TestBenchDoc wants docs/bench.md to show every field of the JSON that bench
@@ -23,7 +25,7 @@ func TestBenchDoc(t *testing.T) {
 	example, _, ok = strings.Cut(example, "```")
 	require.True(t, ok)
 
-	var r benchReport
+	var r bench.Report
 	d := json.NewDecoder(strings.NewReader(example))
 	d.DisallowUnknownFields()
 	require.NoError(t, d.Decode(&r))

@@ -39,7 +39,7 @@ func opening(c *cli.Context, t *bench.Target, compile time.Duration) (bench.Open
 		return here()
 	}
 	const most = 5
-	var runs []benchReport
+	var runs []bench.Report
 	for begin := time.Now(); len(runs) == 0 || len(runs) < most && time.Since(begin) < c.Duration("duration"); {
 		r, err := firstAnswerOf(c)
 		if err != nil {
@@ -50,13 +50,13 @@ func opening(c *cli.Context, t *bench.Target, compile time.Duration) (bench.Open
 		}
 		runs = append(runs, r)
 	}
-	slices.SortFunc(runs, func(a, b benchReport) int { return int(a.Opening.Process - b.Opening.Process) })
+	slices.SortFunc(runs, func(a, b bench.Report) int { return int(a.Opening.Process - b.Opening.Process) })
 	r := &runs[(len(runs)-1)/2]
 	return r.Opening, r.Memory, nil
 }
 
 // firstAnswerOf starts a process with the same flags and arguments.
-func firstAnswerOf(c *cli.Context) (r benchReport, err error) {
+func firstAnswerOf(c *cli.Context) (r bench.Report, err error) {
 	args := []string{c.Command.Name, "--" + firstAnswer}
 	for _, f := range slices.Concat(engineFlags, modelFlags, []cli.Flag{&cli.StringSliceFlag{Name: "input"}, &cli.Uint64Flag{Name: "random"}}) {
 		name := f.Names()[0]

@@ -3,13 +3,11 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
@@ -24,7 +22,7 @@ const drawn = "draw:"
 const maxDrawn = 256
 
 // benchSizes measures the sizes of a family.
-func benchSizes(c *cli.Context, t *bench.Target, f *family.Family, config bench.Config, r *benchReport) error {
+func benchSizes(c *cli.Context, t *bench.Target, f *family.Family, config bench.Config, r *bench.Report) error {
 	for _, flag := range []string{"clients", "in-flight", "replicas", "thread-safe", "samples", "batch-dim", "linger", "input", "compare", "profile", "cpuprofile", "mode"} {
 		if c.IsSet(flag) {
 			return fmt.Errorf("--%s: the model has several sizes, of which requests are measured one at a time with random inputs; for more, bench one of them: compile --dim with one number for each dimension", flag)
@@ -101,18 +99,4 @@ func drawSizes(f *family.Family, rng *rand.Rand) []int64 {
 		}
 	}
 	return sizes
-}
-
-// printSizes prints a row for each size.
-func printSizes(w io.Writer, all []bench.Size) error {
-	t := newTable("SIZE", "COMPUTED BY", "REQUESTS", "MEAN", "MEDIAN", "99TH", "SLOWEST", "A SECOND", "ALLOCATIONS")
-	for i := range all {
-		s := &all[i]
-		by := s.Member
-		if by == "" {
-			by = "-"
-		}
-		t.row(s.Size, by, humanize.Comma(s.Requests), short(s.Mean), short(s.P50), short(s.P99), short(s.Max), count(s.RequestsPerSecond), fmt.Sprintf("%.3f", s.Allocations))
-	}
-	return t.print(w)
 }

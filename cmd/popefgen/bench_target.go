@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -26,7 +27,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile tim
 		return nil, nil, 0, err
 	}
 	paths, size := c.Args().Slice(), int64(0)
-	if onnx := slices.IndexFunc(paths, isONNX); onnx >= 0 {
+	if onnx := slices.IndexFunc(paths, kind.IsONNX); onnx >= 0 {
 		if len(paths) > 1 {
 			return nil, nil, 0, fmt.Errorf("found %d files, want one ONNX model, or PopEF files that form one model", len(paths))
 		}
@@ -48,7 +49,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile tim
 	}
 	m, err := t.Model(c.Context)
 	if err != nil {
-		return nil, nil, 0, notPopEF(err, t.Files...)
+		return nil, nil, 0, kind.NotPopEF(err, t.Files...)
 	}
 	defer m.Close()
 	model := contract.Of(m)

@@ -15,7 +15,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/working"
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/internal/nearest"
@@ -72,8 +74,8 @@ var compileCommand = &cli.Command{
 		if to == "" {
 			to = strings.TrimSuffix(path, filepath.Ext(path)) + ".popef"
 		}
-		if k := kindOf(path); k == kindPopEF {
-			return fmt.Errorf("compile: %w", notONNX(path, errors.ErrUnsupported))
+		if k := kind.Of(path); k == kind.PopEF {
+			return fmt.Errorf("compile: %w", kind.NotONNX(path, errors.ErrUnsupported))
 		}
 		if filepath.Clean(to) == filepath.Clean(path) {
 			return fmt.Errorf("compile: %s would be written over; choose another file with -o", path)
@@ -179,7 +181,7 @@ func compileFile(path string, o modelOptions) (*compile.Result, error) {
 	ctx = budget.Into(ctx, room)
 	m, err := onnx.ReadFileContext(ctx, path)
 	if err != nil {
-		return nil, notONNX(path, err)
+		return nil, kind.NotONNX(path, err)
 	}
 	to, err := o.compileOptions(m)
 	if err != nil {
@@ -273,7 +275,7 @@ func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, t
 	if r.Family != nil && len(r.Family.Members) > 1 {
 		return summariseFamily(w, r)
 	}
-	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
+	t := table.New("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
 	for _, a := range r.Metadata.Anchors {
 		if a.Programs[0] != compile.MainProgram {
 			continue
@@ -282,9 +284,9 @@ func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, t
 		if err != nil {
 			return err
 		}
-		t.row(direction(a.Type), a.Name, a.Info.DataType, shapeText(a.Info.Shape), size, a.Handle)
+		t.Row(direction(a.Type), a.Name, a.Info.DataType, table.Shape(a.Info.Shape), size, a.Handle)
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
 // direction is what an anchor of a main program is called.
@@ -293,12 +295,4 @@ func direction(t popef.TensorType) string {
 		return "output"
 	}
 	return "input"
-}
-
-// shapeText shows a shape as the generated code's comments do.
-func shapeText(shape []int64) string {
-	if len(shape) == 0 {
-		return "scalar"
-	}
-	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/onnx/verify"
@@ -37,16 +38,16 @@ func summariseFamily(w io.Writer, r *compile.Result) error {
 	for _, d := range f.Dims {
 		head = append(head, printable.Line(d.Name))
 	}
-	members := newTable(append(head, "OPERATORS", "OPERATIONS")...)
+	members := table.New(append(head, "OPERATORS", "OPERATIONS")...)
 	shared := sizes.Sharing(r.Executable)
 	for i, m := range f.Members {
 		row := []any{m.Program}
 		for _, n := range m.Sizes {
 			row = append(row, n)
 		}
-		members.row(append(row, shared.Operators[i+1], humanize.SIWithDigits(m.Cost, 1, ""))...)
+		members.Row(append(row, shared.Operators[i+1], humanize.SIWithDigits(m.Cost, 1, ""))...)
 	}
-	if err := members.print(w); err != nil {
+	if err := members.Print(w); err != nil {
 		return err
 	}
 	fmt.Fprintf(w, "shared by members: %s of %s weights and constants, %d operators on weights\n",
@@ -70,11 +71,11 @@ func summariseFamily(w io.Writer, r *compile.Result) error {
 			fmt.Fprintf(w, "%s: requests have to be of one of these sizes%s\n", name, why)
 		}
 	}
-	t := newTable("", "ANCHOR", "TYPE", "SHAPE", "HANDLES")
+	t := table.New("", "ANCHOR", "TYPE", "SHAPE", "HANDLES")
 	for i := range f.Tensors {
 		x := &f.Tensors[i]
 		handle := r.Metadata.Anchors[x.Anchors[0]].Handle
-		t.row(direction(x.Type), x.Name, x.Elem, sizes.ShapeText(f, x), handle+" …")
+		t.Row(direction(x.Type), x.Name, x.Elem, sizes.ShapeText(f, x), handle+" …")
 	}
-	return t.print(w)
+	return t.Print(w)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/contract"
@@ -32,7 +33,7 @@ func (s *side) close() {
 // checkModelFlags refuses flags for ONNX models where there is none.
 func checkModelFlags(c *cli.Context, names ...string) error {
 	for _, n := range names {
-		if isONNX(n) {
+		if kind.IsONNX(n) {
 			return nil
 		}
 	}
@@ -64,7 +65,7 @@ func readSide(c *cli.Context, name string) (*side, error) {
 		}
 		return parseSide(file, data)
 	}
-	if isONNX(name) {
+	if kind.IsONNX(name) {
 		return compileSide(c, name)
 	}
 	head := make([]byte, 64)
@@ -82,7 +83,7 @@ func readSide(c *cli.Context, name string) (*side, error) {
 		return parseSide(name, data)
 	}
 	m, err := popef.LoadContext(c.Context, name)
-	return modelSide(m, notPopEF(err, name))
+	return modelSide(m, kind.NotPopEF(err, name))
 }
 
 // readGit reads what spec means, REV:PATH. Folders stand for their contract.txt.
@@ -92,11 +93,11 @@ func readGit(c *cli.Context, name, spec string) (*side, error) {
 		return nil, fmt.Errorf("%s: want git:REV:PATH", name)
 	}
 	object := rev + ":" + strings.TrimSuffix(filepath.ToSlash(file), "/")
-	kind, err := git(c, "cat-file", "-t", object)
+	what, err := git(c, "cat-file", "-t", object)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if strings.TrimSpace(string(kind)) == "tree" {
+	if strings.TrimSpace(string(what)) == "tree" {
 		object += "/" + contract.FileName
 	}
 	data, err := git(c, "show", "--no-textconv", object)
@@ -104,7 +105,7 @@ func readGit(c *cli.Context, name, spec string) (*side, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	switch {
-	case endsONNX(object) || kindOfData(data[:min(len(data), sniffed)]) == kindONNX:
+	case kind.EndsONNX(object) || kind.OfData(data[:min(len(data), kind.Sniffed)]) == kind.ONNX:
 		// The compiler reads files: a model may refer to others beside it,
 		// which a revision can't give it.
 		dir, err := os.MkdirTemp("", "popefgen-diff-")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/gen"
 )
 
@@ -163,7 +164,7 @@ func jobOf(c *cli.Context, models []string) (job, error) {
 			return j, fmt.Errorf("%s is a list of models, not a model: popefgen %s --config %s", m, c.Command.Name, m)
 		}
 	}
-	onnx := slices.IndexFunc(models, isONNX)
+	onnx := slices.IndexFunc(models, kind.IsONNX)
 	switch {
 	case onnx < 0 && c.IsSet("popef"):
 		return j, fmt.Errorf("--popef is for .onnx models; %s is compiled already", models[0])

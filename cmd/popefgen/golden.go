@@ -10,6 +10,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/internal/npy"
@@ -137,7 +138,7 @@ func goldenRecord(c *cli.Context) error {
 	if len(all) > 1 {
 		sizes = fmt.Sprintf(" in each of %d sizes", len(all))
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%s: recorded %s%s of %s and %s\n", dir, counted(cases, "case"), sizes, counted(ins, "input"), counted(outs, "output"))
+	fmt.Fprintf(c.App.ErrWriter, "%s: recorded %s%s of %s and %s\n", dir, table.Counted(cases, "case"), sizes, table.Counted(ins, "input"), table.Counted(outs, "output"))
 	return nil
 }
 

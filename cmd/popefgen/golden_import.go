@@ -10,6 +10,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/onnx"
@@ -114,7 +116,7 @@ func goldenImport(c *cli.Context) (err error) {
 			return err
 		}
 	}
-	fmt.Fprintf(c.App.ErrWriter, "%s: imported %s of %s and %s; the model beside them:\n", dir, counted(len(sets), "case"), counted(len(m.Inputs), "input"), counted(len(m.Outputs), "output"))
+	fmt.Fprintf(c.App.ErrWriter, "%s: imported %s of %s and %s; the model beside them:\n", dir, table.Counted(len(sets), "case"), table.Counted(len(m.Inputs), "input"), table.Counted(len(m.Outputs), "output"))
 	set, err := outputs.Open(dir)
 	if err != nil {
 		return err
@@ -166,7 +168,7 @@ type importNames struct {
 // set.
 func importModel(c *cli.Context, first *tensorfile.DataSet) (*popef.Model, *importNames, error) {
 	path := c.Args().First()
-	if isONNX(path) {
+	if kind.IsONNX(path) {
 		return importONNX(c, path, first)
 	}
 	m, size, err := openModel(c, path)
@@ -189,7 +191,7 @@ func importModel(c *cli.Context, first *tensorfile.DataSet) (*popef.Model, *impo
 func importONNX(c *cli.Context, path string, first *tensorfile.DataSet) (*popef.Model, *importNames, error) {
 	m, err := onnx.ReadFileContext(c.Context, path)
 	if err != nil {
-		return nil, nil, notONNX(path, err)
+		return nil, nil, kind.NotONNX(path, err)
 	}
 	o, err := optionsOf(c)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/page"
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/printable"
@@ -99,20 +100,20 @@ func drawModel(c *cli.Context) error {
 // model, what it is before the graph passes is compiled as well.
 func pictured(c *cli.Context, paths []string) (page.Model, error) {
 	m := page.Model{Name: filepath.Base(paths[0])}
-	if !isONNX(paths[0]) {
+	if !kind.IsONNX(paths[0]) {
 		for _, p := range paths {
-			if isONNX(p) {
+			if kind.IsONNX(p) {
 				return m, fmt.Errorf("%s: one model at a time: an .onnx model is one file", p)
 			}
 		}
-		if !isONNX(c.String("against")) && !isONNX(c.Args().First()) {
+		if !kind.IsONNX(c.String("against")) && !kind.IsONNX(c.Args().First()) {
 			if err := noModelFlags(c, paths[0]); err != nil {
 				return m, err
 			}
 		}
 		var err error
 		m.Model, err = popef.LoadContext(c.Context, paths...)
-		return m, notPopEF(err, paths...)
+		return m, kind.NotPopEF(err, paths...)
 	}
 	if len(paths) > 1 {
 		return m, fmt.Errorf("found %d arguments, want one .onnx model", len(paths))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/gen"
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/budget"
@@ -94,7 +95,7 @@ func (j *job) render() (r *rendered, err error) {
 		m, err = popef.LoadBytes(base, r.popef)
 	} else {
 		m, err = popef.LoadContext(ctx, models...)
-		err = notPopEF(err, models...)
+		err = kind.NotPopEF(err, models...)
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
@@ -93,12 +94,12 @@ func noModelFlags(c *cli.Context, path string) error {
 // openModel opens a PopEF model, or compiles an ONNX model in memory, and returns
 // how many bytes its files have.
 func openModel(c *cli.Context, path string) (*popef.Model, int64, error) {
-	if !isONNX(path) {
+	if !kind.IsONNX(path) {
 		if err := noModelFlags(c, path); err != nil {
 			return nil, 0, err
 		}
 		m, err := popef.LoadContext(c.Context, path)
-		return m, sizeOf(path), notPopEF(err, path)
+		return m, sizeOf(path), kind.NotPopEF(err, path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {

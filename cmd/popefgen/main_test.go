@@ -16,6 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/popef"
 )
 
@@ -124,10 +125,10 @@ func TestReorder(t *testing.T) {
 }
 
 func TestTable(t *testing.T) {
-	tab := newTable("NAME", "SIZE")
-	tab.row("größe", 5)
-	tab.row("x", 12345)
+	tab := table.New("NAME", "SIZE")
+	tab.Row("größe", 5)
+	tab.Row("x", 12345)
 	var b bytes.Buffer
-	require.NoError(t, tab.print(&b))
+	require.NoError(t, tab.Print(&b))
 	require.Equal(t, "NAME    SIZE\ngröße      5\nx      12345\n", b.String())
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/plainyaml"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/gen"
@@ -109,7 +110,7 @@ func readProject(path string) ([]job, error) {
 	if err != nil {
 		return nil, err
 	}
-	if k := kindOfData(data[:min(len(data), sniffed)]); k == kindPopEF || k == kindONNX {
+	if k := kind.OfData(data[:min(len(data), kind.Sniffed)]); k == kind.PopEF || k == kind.ONNX {
 		return nil, fmt.Errorf("%s is a model, want a list of models such as popefgen.yaml; popefgen generate -m %s -o DIR writes one package", path, path)
 	}
 	var p project
@@ -169,7 +170,7 @@ func (m *projectModel) job(base string) (job, error) {
 	if j.options.Pack, j.options.State, err = m.packing(); err != nil {
 		return j, err
 	}
-	if !slices.ContainsFunc(j.models, isONNX) {
+	if !slices.ContainsFunc(j.models, kind.IsONNX) {
 		if m.PopEF != "" || m.Batch != nil || m.Dim != nil || m.Size != nil || m.Pad != nil || m.PadUntried || m.Bind != nil || m.Iterations != nil || m.Constants {
 			return j, fmt.Errorf("popef, batch, dim, size, pad, bind, iterations and constants are for .onnx models; %s is compiled already", m.Model[0])
 		}

@@ -13,7 +13,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/opinion"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/reduce"
@@ -103,7 +105,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 		return nil, err
 	}
 	j := &reduction{c: c, out: c.String("output")}
-	if !endsONNX(j.out) {
+	if !kind.EndsONNX(j.out) {
 		return nil, fmt.Errorf("--output %s: want a name that ends in .onnx; the folder beside it is called the same, without that", j.out)
 	}
 	j.dir = strings.TrimSuffix(j.out, filepath.Ext(j.out))
@@ -124,7 +126,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 	}
 	m, err := onnx.ReadFileContext(c.Context, path)
 	if err != nil {
-		return nil, notONNX(path, err)
+		return nil, kind.NotONNX(path, err)
 	}
 	m.Path = ""
 	for _, file := range []string{j.out, filepath.Join(j.dir, "model.onnx")} {
@@ -239,7 +241,7 @@ func (j *reduction) progress() func(reduce.Progress) {
 			return
 		}
 		last, pass = time.Now(), p.Pass
-		j.say("%s, %d tried; looking for %s", counted(p.Size.Nodes, "node"), p.Tried, p.Pass)
+		j.say("%s, %d tried; looking for %s", table.Counted(p.Size.Nodes, "node"), p.Tried, p.Pass)
 	}
 }
 
@@ -274,8 +276,8 @@ func (j *reduction) finish(room *opinion.Room, a *opinion.Answer, r *reduce.Resu
 	}
 	w := j.c.App.Writer
 	g := r.Case.Model.Graph
-	fmt.Fprintf(w, "%s: %s of %d, %s, %s, %s tried\n", j.out, counted(r.Case.Size().Nodes, "node"), j.start.Size().Nodes,
-		counted(len(r.Case.Inputs), "input"), counted(len(g.Initializers), "initializer"), counted(r.Tried, "candidate"))
+	fmt.Fprintf(w, "%s: %s of %d, %s, %s, %s tried\n", j.out, table.Counted(r.Case.Size().Nodes, "node"), j.start.Size().Nodes,
+		table.Counted(len(r.Case.Inputs), "input"), table.Counted(len(g.Initializers), "initializer"), table.Counted(r.Tried, "candidate"))
 	const most = 12
 	for i, n := range g.Nodes {
 		if i == most {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
@@ -75,7 +76,7 @@ func askedSizes(c *cli.Context, f *family.Family) ([]int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	if isONNX(c.Args().First()) {
+	if kind.IsONNX(c.Args().First()) {
 		given = nil // it says what to compile
 	}
 	if f == nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/ipu"
 	"github.com/popefgen/popefgen/rt/genrt"
 )
@@ -46,7 +47,7 @@ var devicesCommand = &cli.Command{
 		if err := noArgs(c); err != nil {
 			return err
 		}
-		t := newTable("BACK END", "ID", "KIND", "IPUS", "TILES", "VERSION", "DESCRIPTION")
+		t := table.New("BACK END", "ID", "KIND", "IPUS", "TILES", "VERSION", "DESCRIPTION")
 		for _, name := range ipu.Backends() {
 			b, err := ipu.Lookup(name)
 			if err != nil {
@@ -58,9 +59,9 @@ var devicesCommand = &cli.Command{
 			}
 			for _, d := range ds {
 				i := d.Info()
-				t.row(i.Backend, i.ID, i.Kind, i.NumIPUs, orDash(i.TilesPerIPU), orDash(i.Version), i.Description)
+				t.Row(i.Backend, i.ID, i.Kind, i.NumIPUs, table.OrDash(i.TilesPerIPU), table.OrDash(i.Version), i.Description)
 			}
 		}
-		return t.print(c.App.Writer)
+		return t.Print(c.App.Writer)
 	},
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef/contract"
 )
@@ -37,7 +38,7 @@ var watchCommand = &cli.Command{
 			return fmt.Errorf("watch: %w", err)
 		}
 		w := newWatcher(c, jobs, project)
-		fmt.Fprintf(c.App.ErrWriter, "watching %s; interrupt ends it\n", counted(len(w.files), "file"))
+		fmt.Fprintf(c.App.ErrWriter, "watching %s; interrupt ends it\n", table.Counted(len(w.files), "file"))
 		ticker := time.NewTicker(interval)
 		defer ticker.Stop()
 		for {
@@ -163,7 +164,7 @@ func (w *watcher) readProject() {
 		return
 	}
 	w.watch(jobs)
-	fmt.Fprintf(w.c.App.ErrWriter, "%s has changed: watching %s\n", w.project, counted(len(w.files), "file"))
+	fmt.Fprintf(w.c.App.ErrWriter, "%s has changed: watching %s\n", w.project, table.Counted(len(w.files), "file"))
 }
 
 // settled reports whether a job's files are all there and at rest.

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"fmt"
@@ -8,10 +8,24 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 )
 
-func (r *benchReport) print(w io.Writer, top int) error {
+// Report is what bench prints; its JSON form is described in docs/bench.md.
+type Report struct {
+	Model        string        `json:"model"`
+	Backend      string        `json:"backend"`
+	Threads      int           `json:"threads"`
+	Sizes        []Size        `json:"sizes,omitempty"` // of a family, which has no other measurements
+	Opening      Opening       `json:"opening"`
+	Memory       Memory        `json:"memory"`
+	Measurements []Measurement `json:"measurements,omitempty"`
+	Comparisons  []Comparison  `json:"comparisons,omitempty"`
+	Profile      *Profile      `json:"profile,omitempty"`
+}
+
+// Print writes the report for people, of a profile the top rows of each table.
+func (r *Report) Print(w io.Writer, top int) error {
 	threads := "1 thread"
 	if r.Threads != 1 {
 		threads = fmt.Sprintf("%d threads", r.Threads)
@@ -37,7 +51,7 @@ func (r *benchReport) print(w io.Writer, top int) error {
 }
 
 // printComparisons prints a line for each option that was compared.
-func printComparisons(w io.Writer, all []bench.Comparison) {
+func printComparisons(w io.Writer, all []Comparison) {
 	for i, c := range all {
 		if i == 0 {
 			fmt.Fprintln(w, "COMPARED in pairs: time of a request with the option / without it")
@@ -50,80 +64,80 @@ func printComparisons(w io.Writer, all []bench.Comparison) {
 }
 
 // printMeasurements prints a column for each mode.
-func printMeasurements(w io.Writer, all []bench.Measurement) error {
+func printMeasurements(w io.Writer, all []Measurement) error {
 	head := []string{"MODE"}
 	for _, m := range all {
 		head = append(head, string(m.Mode))
 	}
-	t := newTable(head...)
-	line := func(what string, cell func(m *bench.Measurement) string) {
+	t := table.New(head...)
+	line := func(what string, cell func(m *Measurement) string) {
 		row := []any{what}
 		for i := range all {
 			row = append(row, cell(&all[i]))
 		}
-		t.row(row...)
+		t.Row(row...)
 	}
-	number := func(what string, n func(m *bench.Measurement) int) {
-		line(what, func(m *bench.Measurement) string { return strconv.Itoa(n(m)) })
+	number := func(what string, n func(m *Measurement) int) {
+		line(what, func(m *Measurement) string { return strconv.Itoa(n(m)) })
 	}
-	duration := func(what string, d func(m *bench.Measurement) time.Duration) {
-		line(what, func(m *bench.Measurement) string { return short(d(m)) })
+	duration := func(what string, d func(m *Measurement) time.Duration) {
+		line(what, func(m *Measurement) string { return short(d(m)) })
 	}
-	number("clients", func(m *bench.Measurement) int { return m.Clients })
-	number("requests in flight, each", func(m *bench.Measurement) int { return m.InFlight })
-	line("thread-safe", func(m *bench.Measurement) string {
+	number("clients", func(m *Measurement) int { return m.Clients })
+	number("requests in flight, each", func(m *Measurement) int { return m.InFlight })
+	line("thread-safe", func(m *Measurement) string {
 		if m.ThreadSafe {
 			return "yes"
 		}
 		return "-"
 	})
-	number("replicas", func(m *bench.Measurement) int { return m.Replicas })
-	line("samples in a request", func(m *bench.Measurement) string { return orDash(m.Samples) })
-	line("requests", func(m *bench.Measurement) string { return humanize.Comma(m.Requests) })
-	duration("mean", func(m *bench.Measurement) time.Duration { return m.Mean })
-	duration("fastest", func(m *bench.Measurement) time.Duration { return m.Min })
-	duration("median", func(m *bench.Measurement) time.Duration { return m.P50 })
-	duration("90th percentile", func(m *bench.Measurement) time.Duration { return m.P90 })
-	duration("99th percentile", func(m *bench.Measurement) time.Duration { return m.P99 })
-	duration("99.9th percentile", func(m *bench.Measurement) time.Duration { return m.P999 })
-	duration("slowest", func(m *bench.Measurement) time.Duration { return m.Max })
-	line("requests a second", func(m *bench.Measurement) string { return count(m.RequestsPerSecond) })
-	line("samples a second", func(m *bench.Measurement) string {
+	number("replicas", func(m *Measurement) int { return m.Replicas })
+	line("samples in a request", func(m *Measurement) string { return table.OrDash(m.Samples) })
+	line("requests", func(m *Measurement) string { return humanize.Comma(m.Requests) })
+	duration("mean", func(m *Measurement) time.Duration { return m.Mean })
+	duration("fastest", func(m *Measurement) time.Duration { return m.Min })
+	duration("median", func(m *Measurement) time.Duration { return m.P50 })
+	duration("90th percentile", func(m *Measurement) time.Duration { return m.P90 })
+	duration("99th percentile", func(m *Measurement) time.Duration { return m.P99 })
+	duration("99.9th percentile", func(m *Measurement) time.Duration { return m.P999 })
+	duration("slowest", func(m *Measurement) time.Duration { return m.Max })
+	line("requests a second", func(m *Measurement) string { return count(m.RequestsPerSecond) })
+	line("samples a second", func(m *Measurement) string {
 		if m.Samples == 0 {
 			return "-"
 		}
 		return count(m.SamplesPerSecond)
 	})
-	line("allocations a request", func(m *bench.Measurement) string { return fmt.Sprintf("%.3f", m.Allocations) })
-	line("allocated bytes a request", func(m *bench.Measurement) string { return fmt.Sprintf("%.1f", m.Bytes) })
+	line("allocations a request", func(m *Measurement) string { return fmt.Sprintf("%.3f", m.Allocations) })
+	line("allocated bytes a request", func(m *Measurement) string { return fmt.Sprintf("%.1f", m.Bytes) })
 	for i := range all {
-		t.nums[i+1] = true // also where a word stands among the numbers
+		t.Numbers(i + 1)
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
-func printOpening(w io.Writer, o *bench.Opening) error {
+func printOpening(w io.Writer, o *Opening) error {
 	fmt.Fprintln(w, "\nOPENING")
-	t := newTable("", "")
+	t := table.New("", "")
 	if o.Compile > 0 {
-		t.row("compile the ONNX model", short(o.Compile))
+		t.Row("compile the ONNX model", short(o.Compile))
 	}
-	t.row("read the file", short(o.Read))
-	t.row("plan", short(o.Plan))
-	t.row("load, pack constants", short(o.Load))
-	t.row("run the load programs, pack weights", short(o.Weights))
-	t.row("first request", short(o.First))
-	t.row("sum of these", short(o.Total))
+	t.Row("read the file", short(o.Read))
+	t.Row("plan", short(o.Plan))
+	t.Row("load, pack constants", short(o.Load))
+	t.Row("run the load programs, pack weights", short(o.Weights))
+	t.Row("first request", short(o.First))
+	t.Row("sum of these", short(o.Total))
 	if o.Process > 0 {
-		t.row("from process start to first answer", short(o.Process))
+		t.Row("from process start to first answer", short(o.Process))
 	}
-	return t.rowsOnly(w)
+	return t.RowsOnly(w)
 }
 
-func printMemory(w io.Writer, m *bench.Memory) error {
+func printMemory(w io.Writer, m *Memory) error {
 	fmt.Fprintln(w, "\nMEMORY")
-	t := newTable("", "")
-	bytes := func(what string, n int64) { t.row(what, humanize.IBytes(uint64(n))) }
+	t := table.New("", "")
+	bytes := func(what string, n int64) { t.Row(what, humanize.IBytes(uint64(n))) }
 	bytes("arena, at its peak", m.Arena)
 	bytes("persistent tensors, at most", m.Persistent)
 	bytes("packed weights", m.Packed)
@@ -136,25 +150,25 @@ func printMemory(w io.Writer, m *bench.Memory) error {
 	if m.ResidentAll > 0 {
 		bytes("resident while measuring, peak", m.ResidentAll)
 	}
-	return t.rowsOnly(w)
+	return t.RowsOnly(w)
 }
 
-func printProfile(w io.Writer, p *bench.Profile, top int) error {
+func printProfile(w io.Writer, p *Profile, top int) error {
 	fmt.Fprintf(w, "\nPROFILE of %s requests: %s each, %s of it in steps\n", humanize.Comma(p.Requests), short(p.Request), short(p.Profiled))
 	fmt.Fprintf(w, "the machine (%s, threads: %d): %.4g GFLOP/s, copies %.3g GB/s\n\n", p.Machine.Instructions, p.Machine.Threads, p.Machine.GFLOPs, p.Machine.GBytes)
-	t := newTable("OPERATOR", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
+	t := table.New("OPERATOR", "STEPS", "CALLS", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
 	for _, s := range p.Operators {
-		t.row(append([]any{operator(s), s.Steps, strconv.FormatFloat(s.Calls, 'g', 4, 64)}, figures(s)...)...)
+		t.Row(append([]any{operator(s), s.Steps, strconv.FormatFloat(s.Calls, 'g', 4, 64)}, figures(s)...)...)
 	}
-	if err := t.print(w); err != nil || top == 0 {
+	if err := t.Print(w); err != nil || top == 0 {
 		return err
 	}
 	fmt.Fprintln(w)
-	t = newTable("NODE", "OPERATOR", "PROGRAM", "STEP", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
+	t = table.New("NODE", "OPERATOR", "PROGRAM", "STEP", "TIME", "SHARE", "MFLOP", "GFLOP/S", "OF PEAK", "MOVED", "GB/S", "OF MEMORY")
 	for _, s := range p.Nodes[:min(top, len(p.Nodes))] {
-		t.row(append([]any{ending(s.Name, 48), operator(s), s.Program, s.Step}, figures(s)...)...)
+		t.Row(append([]any{ending(s.Name, 48), operator(s), s.Program, s.Step}, figures(s)...)...)
 	}
-	return t.print(w)
+	return t.Print(w)
 }
 
 // ending returns the last n characters of a name, which tell nodes apart:
@@ -166,7 +180,7 @@ func ending(name string, n int) string {
 	return name
 }
 
-func operator(s bench.Share) string {
+func operator(s Share) string {
 	if s.Function == "" {
 		return s.Op
 	}
@@ -174,7 +188,7 @@ func operator(s bench.Share) string {
 }
 
 // figures are the columns that operators and nodes have in common.
-func figures(s bench.Share) []any {
+func figures(s Share) []any {
 	row := []any{short(s.Time), fmt.Sprintf("%.1f%%", 100*s.Share), "-", "-", "-", "-", "-", "-"}
 	if s.FLOPs > 0 {
 		row[2], row[3], row[4] = fmt.Sprintf("%.4g", s.FLOPs/1e6), fmt.Sprintf("%.4g", s.GFLOPs), fmt.Sprintf("%.1f%%", 100*s.Peak)
@@ -203,4 +217,18 @@ func count(n float64) string {
 		return strconv.FormatFloat(n, 'f', 2, 64)
 	}
 	return humanize.Comma(int64(n))
+}
+
+// printSizes prints a row for each size.
+func printSizes(w io.Writer, all []Size) error {
+	t := table.New("SIZE", "COMPUTED BY", "REQUESTS", "MEAN", "MEDIAN", "99TH", "SLOWEST", "A SECOND", "ALLOCATIONS")
+	for i := range all {
+		s := &all[i]
+		by := s.Member
+		if by == "" {
+			by = "-"
+		}
+		t.Row(s.Size, by, humanize.Comma(s.Requests), short(s.Mean), short(s.P50), short(s.P99), short(s.Max), count(s.RequestsPerSecond), fmt.Sprintf("%.3f", s.Allocations))
+	}
+	return t.Print(w)
 }

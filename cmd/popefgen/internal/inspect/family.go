@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"fmt"
@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
-	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu/cpu"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -126,23 +126,19 @@ func calledGraphs(e *graph.Executable, program int) map[int]bool {
 	return called
 }
 
-// choose leaves what --size asks for: the anchors of one member, else of the first,
+// choose leaves what the user asks for: the anchors of one member, else of the first,
 // and what that computes.
-func (m *modelInfo) choose(c *cli.Context, model *popef.Model) error {
+func (m *modelInfo) choose(model *popef.Model, choose Chooser) error {
 	if m.Family == nil {
-		_, err := askedSizes(c, nil)
+		_, _, err := choose(model, nil)
 		return err
 	}
-	member := 0
-	if c.IsSet("size") && !isONNX(c.Args().First()) {
-		asked, err := requestOf(c, model, nil)
-		if err != nil {
-			return err
-		}
-		member, m.Family.one = asked.member, true
-		if m.Portable != nil {
-			m.Portable.one(m.Load, m.Family.family.Members[member].Program)
-		}
+	member, asked, err := choose(model, m.Family.family)
+	if err != nil {
+		return err
+	}
+	if m.Family.one = asked; asked && m.Portable != nil {
+		m.Portable.one(m.Load, m.Family.family.Members[member].Program)
 	}
 	for i := range m.Anchors {
 		for _, t := range m.Family.family.Tensors {
@@ -211,7 +207,7 @@ func (p *portableInfo) dump(w io.Writer) error {
 
 // print shows the family: its dimensions and tensors, and a row for each member.
 func (f *familyInfo) print(w io.Writer) error {
-	fmt.Fprintf(w, "\nFAMILY of %s\n", counted(len(f.Members), "size"))
+	fmt.Fprintf(w, "\nFAMILY of %s\n", table.Counted(len(f.Members), "size"))
 	for _, d := range f.Dimensions {
 		var may []string
 		if d.Rows {
@@ -227,11 +223,11 @@ func (f *familyInfo) print(w io.Writer) error {
 		}
 		fmt.Fprintf(w, "%-17s  %s\n", printable.Line(d.Name), strings.Join(may, "; "))
 	}
-	t := newTable("TENSOR", "NAME", "TYPE", "SHAPE")
+	t := table.New("TENSOR", "NAME", "TYPE", "SHAPE")
 	for _, s := range f.Tensors {
-		t.row(s.Role, s.Name, s.Type, s.Shape)
+		t.Row(s.Role, s.Name, s.Type, s.Shape)
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)
@@ -239,16 +235,16 @@ func (f *familyInfo) print(w io.Writer) error {
 	for _, d := range f.Dimensions {
 		head = append(head, strings.ToUpper(printable.Line(d.Name)))
 	}
-	t = newTable(append(head, "OPERATIONS", "NODES", "ITS OWN", "ARENA")...)
+	t = table.New(append(head, "OPERATIONS", "NODES", "ITS OWN", "ARENA")...)
 	for _, m := range f.Members {
 		row := []any{m.Program}
 		for _, n := range m.Sizes {
 			row = append(row, n)
 		}
 		row = append(row, orDashFloat(m.Operations), m.Nodes, m.Alone, humanize.IBytes(uint64(m.Arena)))
-		t.row(row...)
+		t.Row(row...)
 	}
-	if err := t.print(w); err != nil {
+	if err := t.Print(w); err != nil {
 		return err
 	}
 	if !f.one {

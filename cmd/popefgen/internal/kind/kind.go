@@ -1,4 +1,5 @@
-package main
+// Package kind tells what a file is by what is in it, and says so where it is not what was asked for.
+package kind
 
 import (
 	"bytes"
@@ -17,95 +18,95 @@ import (
 	"github.com/popefgen/popefgen/popef/contract"
 )
 
-// fileKind is what a file is, by its content.
-type fileKind int
+// Kind is what a file is, by its content.
+type Kind int
 
 const (
-	kindUnknown fileKind = iota
-	kindPopEF
-	kindONNX
-	kindTensor  // ONNX TensorProto
-	kindNPY     // NumPy array
-	kindZip     // NumPy arrays, PyTorch models and much else
-	kindForeign // a model of another framework
-	kindLFS     // pointer of Git LFS
-	kindGzip
-	kindContract // contract.txt
-	kindPackage  // folder of a generated package
-	kindGoldens  // folder of goldens
-	kindCase     // folder in the layout of ONNX's tests
-	kindFolder   // any other
-	kindEmpty
-	kindText
+	Unknown Kind = iota
+	PopEF
+	ONNX
+	Tensor  // ONNX TensorProto
+	NPY     // NumPy array
+	Zip     // NumPy arrays, PyTorch models and much else
+	Foreign // a model of another framework
+	LFS     // pointer of Git LFS
+	Gzip
+	Contract // contract.txt
+	Package  // folder of a generated package
+	Goldens  // folder of goldens
+	Case     // folder in the layout of ONNX's tests
+	Folder   // any other
+	Empty
+	Text
 )
 
-// sniffed is how much of a file is read to tell what it is.
-const sniffed = 64 << 10
+// Sniffed is how much of a file is read to tell what it is.
+const Sniffed = 64 << 10
 
-// kindOf returns what is at path. Only regular files are opened.
-func kindOf(path string) fileKind {
+// Of returns what is at path. Only regular files are opened.
+func Of(path string) Kind {
 	st, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return kindUnknown
+		return Unknown
 	case st.IsDir():
-		return kindOfFolder(path)
+		return ofFolder(path)
 	case !st.Mode().IsRegular():
-		return kindUnknown
+		return Unknown
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return kindUnknown
+		return Unknown
 	}
 	defer f.Close()
-	head := make([]byte, sniffed)
+	head := make([]byte, Sniffed)
 	n, err := io.ReadFull(f, head)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return kindUnknown
+		return Unknown
 	}
-	return kindOfData(head[:n])
+	return OfData(head[:n])
 }
 
-func kindOfFolder(path string) fileKind {
+func ofFolder(path string) Kind {
 	for _, k := range []struct {
 		name string
-		kind fileKind
-	}{{contract.FileName, kindPackage}, {outputs.Manifest, kindGoldens}, {"model.onnx", kindCase}} {
+		kind Kind
+	}{{contract.FileName, Package}, {outputs.Manifest, Goldens}, {"model.onnx", Case}} {
 		if _, err := os.Stat(filepath.Join(path, k.name)); !errors.Is(err, fs.ErrNotExist) {
 			return k.kind
 		}
 	}
-	return kindFolder
+	return Folder
 }
 
-// kindOfData returns what begins with head.
-func kindOfData(head []byte) fileKind {
+// OfData returns what begins with head.
+func OfData(head []byte) Kind {
 	at := func(i int, s string) bool { return len(head) >= i && bytes.HasPrefix(head[i:], []byte(s)) }
 	switch {
 	case len(head) == 0:
-		return kindEmpty
+		return Empty
 	case at(0, "\x93NUMPY"):
-		return kindNPY
+		return NPY
 	case at(0, "PK\x03\x04"), at(0, "PK\x05\x06"):
-		return kindZip
+		return Zip
 	case at(0, "\x1f\x8b"):
-		return kindGzip
+		return Gzip
 	case at(4, "TFL3"), at(4, "ORTM"), at(0, "\x89HDF"), at(0, "GGUF"), at(0, "\x80\x02"), at(0, "\x80\x04"):
-		return kindForeign
+		return Foreign
 	case at(0, "version https://git-lfs"):
-		return kindLFS
+		return LFS
 	case contract.IsFile(head):
-		return kindContract
+		return Contract
 	case isPopEF(head):
-		return kindPopEF
+		return PopEF
 	}
-	if k := kindOfProto(head); k != kindUnknown {
+	if k := ofProto(head); k != Unknown {
 		return k
 	}
 	if bytes.IndexFunc(head, func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == '\ufffd' }) < 0 {
-		return kindText
+		return Text
 	}
-	return kindUnknown
+	return Unknown
 }
 
 // isPopEF reports whether head may be the table of segments of a Cap'n Proto
@@ -130,8 +131,8 @@ var tensorFields = map[protowire.Number]protowire.Type{
 	9: protowire.BytesType, 10: protowire.BytesType, 11: protowire.BytesType, 12: protowire.BytesType, 13: protowire.BytesType, 14: protowire.VarintType,
 }
 
-// kindOfProto tells a model and a tensor of ONNX by their fields.
-func kindOfProto(head []byte) fileKind {
+// ofProto tells a model and a tensor of ONNX by their fields.
+func ofProto(head []byte) Kind {
 	model, tensor := true, true
 	seen := map[protowire.Number]bool{}
 	for b := head; len(b) > 0; {
@@ -142,7 +143,7 @@ func kindOfProto(head []byte) fileKind {
 		model = model && fits(modelFields, num, typ)
 		tensor = tensor && (fits(tensorFields, num, typ) || num == 1 && typ == protowire.BytesType) // dims may be packed
 		if !model && !tensor {
-			return kindUnknown
+			return Unknown
 		}
 		seen[num] = true
 		m := protowire.ConsumeFieldValue(num, typ, b[n:])
@@ -153,11 +154,11 @@ func kindOfProto(head []byte) fileKind {
 	}
 	switch {
 	case model && (seen[7] || seen[1] && seen[8]):
-		return kindONNX
+		return ONNX
 	case tensor && seen[2]:
-		return kindTensor
+		return Tensor
 	}
-	return kindUnknown
+	return Unknown
 }
 
 // fits reports whether a message with the given fields has one like this.
@@ -166,76 +167,76 @@ func fits(fields map[protowire.Number]protowire.Type, num protowire.Number, typ 
 	return ok && want == typ
 }
 
-// isONNX reports whether name is an ONNX model: by its content, or by its
+// IsONNX reports whether name is an ONNX model: by its content, or by its
 // ending where that does not tell or there is no such file.
-func isONNX(name string) bool {
-	switch kindOf(name) {
-	case kindONNX:
+func IsONNX(name string) bool {
+	switch Of(name) {
+	case ONNX:
 		return true
-	case kindPopEF:
+	case PopEF:
 		return false
 	}
-	return endsONNX(name)
+	return EndsONNX(name)
 }
 
-// endsONNX reports whether a name is that of an ONNX model.
-func endsONNX(name string) bool { return strings.EqualFold(filepath.Ext(name), ".onnx") }
+// EndsONNX reports whether a name is that of an ONNX model.
+func EndsONNX(name string) bool { return strings.EqualFold(filepath.Ext(name), ".onnx") }
 
-// notModel says what the file at path is, and what to do with it, if it is not
+// NotModel says what the file at path is, and what to do with it, if it is not
 // a model; err is what reading it as one said, which is the answer otherwise.
-func notModel(path string, err error) error {
+func NotModel(path string, err error) error {
 	if err == nil {
 		return nil
 	}
-	switch kindOf(path) {
-	case kindTensor:
+	switch Of(path) {
+	case Tensor:
 		return fmt.Errorf("%s is one tensor (an ONNX TensorProto), want a model; a tensor is given to an input: --input NAME=%s", path, path)
-	case kindNPY:
+	case NPY:
 		return fmt.Errorf("%s is a NumPy array, want a model; an array is given to an input: --input NAME=%s", path, path)
-	case kindZip:
+	case Zip:
 		return fmt.Errorf("%s is a zip archive, as NumPy's .npz or a PyTorch model is, want an ONNX or PopEF model; torch.onnx.export makes one of a PyTorch model, popefgen golden import reads .npz", path)
-	case kindForeign:
+	case Foreign:
 		return fmt.Errorf("%s is a model of another framework, want ONNX or PopEF; export it to ONNX first (torch.onnx.export, tf2onnx)", path)
-	case kindLFS:
+	case LFS:
 		return fmt.Errorf("%s is a pointer of Git LFS, not the model itself; git lfs pull fetches that", path)
-	case kindGzip:
+	case Gzip:
 		return fmt.Errorf("%s is compressed; gunzip it first", path)
-	case kindContract:
+	case Contract:
 		return fmt.Errorf("%s is the contract of a generated package, want a model; popefgen diff reads contracts", path)
-	case kindPackage:
+	case Package:
 		return fmt.Errorf("%s is the folder of a generated package, want a model; popefgen diff reads packages", path)
-	case kindGoldens:
+	case Goldens:
 		return fmt.Errorf("%s is a folder of goldens, want a model; popefgen golden verify MODEL %s reads it", path, path)
-	case kindCase:
+	case Case:
 		return fmt.Errorf("%s is a folder with an ONNX model, want the model: %s", path, filepath.Join(path, "model.onnx"))
-	case kindFolder:
+	case Folder:
 		return fmt.Errorf("%s is a folder, want a model", path)
-	case kindEmpty:
+	case Empty:
 		return fmt.Errorf("%s is empty, want a model", path)
-	case kindText:
+	case Text:
 		return fmt.Errorf("%s is text, want an ONNX or PopEF model", path)
 	}
 	return err
 }
 
-// notONNX is [notModel] where only an ONNX model will do.
-func notONNX(path string, err error) error {
-	if err != nil && kindOf(path) == kindPopEF {
+// NotONNX is [NotModel] where only an ONNX model will do.
+func NotONNX(path string, err error) error {
+	if err != nil && Of(path) == PopEF {
 		return fmt.Errorf("%s is a PopEF model, want ONNX: it is compiled already; popefgen generate -m %s -o DIR writes its package, popefgen run %s runs it", path, path, path)
 	}
-	return notModel(path, err)
+	return NotModel(path, err)
 }
 
-// notPopEF says what the file among paths is that is no PopEF model; err is what
+// NotPopEF says what the file among paths is that is no PopEF model; err is what
 // reading them as one model said, which is the answer if all are.
-func notPopEF(err error, paths ...string) error {
+func NotPopEF(err error, paths ...string) error {
 	for _, p := range paths {
-		switch k := kindOf(p); {
-		case err == nil, k == kindPopEF, k == kindUnknown:
-		case k == kindONNX:
+		switch k := Of(p); {
+		case err == nil, k == PopEF, k == Unknown:
+		case k == ONNX:
 			return fmt.Errorf("%s is an ONNX model, want PopEF; popefgen compile %s makes one of it", p, p)
 		default:
-			return notModel(p, err)
+			return NotModel(p, err)
 		}
 	}
 	return err

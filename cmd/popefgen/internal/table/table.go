@@ -1,4 +1,5 @@
-package main
+// Package table prints rows in columns.
+package table
 
 import (
 	"fmt"
@@ -9,22 +10,24 @@ import (
 	"github.com/popefgen/popefgen/internal/printable"
 )
 
-// table lays out rows in columns: numbers to the right, text to the left.
-type table struct {
+// Table lays out rows in columns: numbers to the right, text to the left.
+type Table struct {
 	head []string
 	rows [][]string
 	nums []bool // the column holds nothing but numbers
 }
 
-func newTable(head ...string) *table {
-	t := &table{head: head, nums: make([]bool, len(head))}
+// New returns a table with a head of so many columns.
+func New(head ...string) *Table {
+	t := &Table{head: head, nums: make([]bool, len(head))}
 	for i := range t.nums {
 		t.nums[i] = true
 	}
 	return t
 }
 
-func (t *table) row(cells ...any) {
+// Row adds a row of as many cells as the head has.
+func (t *Table) Row(cells ...any) {
 	row := make([]string, len(cells))
 	for i, c := range cells {
 		row[i] = printable.Line(fmt.Sprint(c)) // a cell is a line, and as wide as it looks
@@ -35,24 +38,28 @@ func (t *table) row(cells ...any) {
 	t.rows = append(t.rows, row)
 }
 
-// orDash shows a number that has no meaning when it is zero.
-func orDash(n int) string {
+// Numbers makes column i, from 0, one of numbers, also where a word stands among them.
+func (t *Table) Numbers(i int) { t.nums[i] = true }
+
+// OrDash shows a number that has no meaning when it is zero.
+func OrDash(n int) string {
 	if n == 0 {
 		return "-"
 	}
 	return fmt.Sprint(n)
 }
 
-func (t *table) print(w io.Writer) error { return t.write(w, append([][]string{t.head}, t.rows...)) }
+// Print prints the head and the rows.
+func (t *Table) Print(w io.Writer) error { return t.write(w, append([][]string{t.head}, t.rows...)) }
 
-// rowsOnly prints a table without its head.
-func (t *table) rowsOnly(w io.Writer) error { return t.write(w, t.rows) }
+// RowsOnly prints the table without its head.
+func (t *Table) RowsOnly(w io.Writer) error { return t.write(w, t.rows) }
 
 // widest is how wide a column gets at most: a cell that is wider pushes what
 // follows it to the right, but makes no other row longer.
 const widest = 100
 
-func (t *table) write(w io.Writer, rows [][]string) error {
+func (t *Table) write(w io.Writer, rows [][]string) error {
 	width := make([]int, len(t.head))
 	for _, r := range rows {
 		for i, c := range r {
@@ -82,10 +89,18 @@ func (t *table) write(w io.Writer, rows [][]string) error {
 	return err
 }
 
-// counted is a number of things, of which one is called one: "1 case", "2 cases".
-func counted(n int, one string) string {
+// Counted is a number of things, of which one is called one: "1 case", "2 cases".
+func Counted(n int, one string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return fmt.Sprintf("%d %ss", n, one)
+}
+
+// Shape shows a shape as the generated code's comments do.
+func Shape(shape []int64) string {
+	if len(shape) == 0 {
+		return "scalar"
+	}
+	return strings.ReplaceAll(fmt.Sprint(shape), " ", ",")
 }

@@ -1,4 +1,4 @@
-package main
+package table
 
 import (
 	"bytes"
@@ -13,13 +13,13 @@ import (
 func TestWideCells(t *testing.T) {
 	t.Parallel()
 	const rows, long = 20_000, 1 << 20
-	all := newTable("name", "bytes")
+	all := New("name", "bytes")
 	for i := range rows {
-		all.row(fmt.Sprint("tensor ", i), i)
+		all.Row(fmt.Sprint("tensor ", i), i)
 	}
-	all.row(strings.Repeat("n", long), 7)
+	all.Row(strings.Repeat("n", long), 7)
 	var b bytes.Buffer
-	require.NoError(t, all.print(&b))
+	require.NoError(t, all.Print(&b))
 	require.Less(t, b.Len(), long+rows*40)
 	lines := strings.Split(b.String(), "\n")
 	require.Equal(t, "name          bytes", lines[0])
