@@ -108,7 +108,7 @@ func compileFamily(ctx context.Context, m *onnx.Model, o Options) (*Result, erro
 	}
 	r.Family = describe(ctx, m, &o, dims, members, r)
 	o.Progress = nil
-	proveRows(budget.Into(ctx, room), m, o, members, r)
+	proveRows(budget.Into(ctx, room), m, o, dims, members, r)
 	return r, ctx.Err()
 }
 
