@@ -26,6 +26,7 @@ type Stager interface {
 	// before anything runs, if the slot's inputs are gone.
 	RunStaged(ctx context.Context, program, slot int, out []Staged) error
 	// Unstage moves the outputs of a slot's run to out, which is what RunStaged was given.
+	// It fails with [ErrNotStaged] if the slot has none.
 	Unstage(ctx context.Context, program, slot int, out []Staged) error
 }
 

@@ -20,6 +20,7 @@ type Staging struct {
 // slot is the memory of one request in flight.
 type slot struct {
 	held bool           // it has inputs
+	ran  bool           // it has the outputs of a run
 	data map[int][]byte // of streams, by index: all transfers of the run
 	at   map[int]int    // transfers of the run under way that were made
 }
@@ -65,7 +66,13 @@ func (e *Engine) RunStaged(ctx context.Context, program, n int, out []ipu.Staged
 	if err := e.linger(ctx, e.sys.staging.Compute); err != nil {
 		return fmt.Errorf("run program %d staged: %w", program, err)
 	}
-	return e.Run(ctx, program)
+	if err := e.Run(ctx, program); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.slots[n].ran = true
+	e.mu.Unlock()
+	return nil
 }
 
 // Unstage moves outputs out of a slot.
@@ -75,6 +82,9 @@ func (e *Engine) Unstage(ctx context.Context, program, n int, out []ipu.Staged) 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if !e.slots[n].ran {
+		return fmt.Errorf("fetch the outputs of program %d: %w", program, ipu.ErrNotStaged)
+	}
 	for _, d := range out {
 		copy(d.Data, e.slots[n].data[d.Stream])
 	}
@@ -99,7 +109,7 @@ func (e *Engine) linger(ctx context.Context, d time.Duration) error {
 // with the engine. mu is held.
 func (e *Engine) restage() {
 	for i := range e.slots {
-		e.slots[i].held = false
+		e.slots[i].held, e.slots[i].ran = false, false
 	}
 	if e.endSteps != nil {
 		e.endSteps()
