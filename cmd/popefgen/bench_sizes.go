@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/popef"
 	"github.com/popefgen/popefgen/popef/family"
 )
@@ -34,7 +35,7 @@ func benchSizes(c *cli.Context, t *bench.Target, f *family.Family, config bench.
 	}
 	seed := c.Uint64("random")
 	r.Sizes, err = bench.MeasureSizes(c.Context, t, sizes, config, func(typ popef.DataType, data []byte) {
-		fillRandom(typ, data, seed)
+		dynamic.FillRandom(typ, data, seed)
 		seed++
 	})
 	r.Memory.ResidentAll = bench.PeakResident()

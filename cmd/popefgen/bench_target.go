@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/bench"
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
@@ -45,7 +46,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile tim
 		if err := noModelFlags(c, paths[0]); err != nil {
 			return nil, nil, 0, err
 		}
-		t.Files, size = paths, sizeOf(paths...)
+		t.Files, size = paths, dynamic.SizeOf(paths...)
 	}
 	m, err := t.Model(c.Context)
 	if err != nil {
@@ -56,7 +57,7 @@ func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile tim
 	if model.Refused != nil {
 		return nil, nil, 0, model.Refused
 	}
-	t.Options = append(boundWork(t.Backend, m, size), t.Options...)
+	t.Options = append(dynamic.BoundWork(t.Backend, m, size), t.Options...)
 	if model.Family != nil {
 		return t, model.Family, compile, benchInputs(c, t, givenOnce(model))
 	}
@@ -80,7 +81,7 @@ func benchInputs(c *cli.Context, t *bench.Target, model contract.Contract) error
 	var names []string
 	used := make([]bool, len(files))
 	iterations := int64(model.DeviceIterations())
-	for i, a := range userInputs(model) {
+	for i, a := range dynamic.UserInputs(model) {
 		names = append(names, a.Name)
 		in := bench.Input{Anchor: a}
 		times := int64(1)
@@ -98,7 +99,7 @@ func benchInputs(c *cli.Context, t *bench.Target, model contract.Contract) error
 				return fmt.Errorf("input %q: %w", a.Name, err)
 			}
 			data := make([]byte, size*times)
-			fillRandom(a.Info.DataType, data, c.Uint64("random")+uint64(i))
+			dynamic.FillRandom(a.Info.DataType, data, c.Uint64("random")+uint64(i))
 			in.Requests = [][]byte{data}
 		}
 		switch {
@@ -111,7 +112,7 @@ func benchInputs(c *cli.Context, t *bench.Target, model contract.Contract) error
 		}
 	}
 	if k := slices.Index(used, false); k >= 0 {
-		return unknownInput(files[k], names)
+		return dynamic.UnknownInput(files[k], names)
 	}
 	return sameTurns(t.Inputs)
 }

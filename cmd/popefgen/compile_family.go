@@ -8,6 +8,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/sizes"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/internal/printable"
@@ -18,9 +19,9 @@ import (
 
 // tryPads tries whether declared padding changes results, see [verify.Padding].
 func tryPads(ctx context.Context, path string, r *compile.Result) error {
-	size := sizeOf(path)
+	size := dynamic.SizeOf(path)
 	unchecked, err := verify.Padding(ctx, r, func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
-		return executeOnCPU(ctx, m, size, inputs)
+		return dynamic.ExecuteOnCPU(ctx, m, size, inputs)
 	})
 	for _, u := range unchecked {
 		r.Warnings = append(r.Warnings, u.Error())

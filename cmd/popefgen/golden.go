@@ -10,12 +10,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
 	"github.com/popefgen/popefgen/golden/outputs"
 	"github.com/popefgen/popefgen/internal/nearest"
-	"github.com/popefgen/popefgen/internal/npy"
 	"github.com/popefgen/popefgen/popef"
-	"github.com/popefgen/popefgen/popef/contract"
 )
 
 var toleranceFlag = &cli.StringSliceFlag{Name: "tolerance", DefaultText: "what suits its type",
@@ -103,8 +102,8 @@ func goldenRecord(c *cli.Context) error {
 	}
 	var ins, outs int
 	for _, asked := range all {
-		err := withDynamic(c, model, size, asked, func(d *dynamic) error {
-			m, err := goldenModel(d)
+		err := withDynamic(c, model, size, asked, func(d *dynamic.Model) error {
+			m, err := d.Golden()
 			if err != nil {
 				return err
 			}
@@ -114,12 +113,12 @@ func goldenRecord(c *cli.Context) error {
 				return err
 			}
 			for i := range cases {
-				if err := fillInputs(d, files, randomSeed(c, i)); err != nil {
+				if err := d.Fill(files, randomSeed(c, i)); err != nil {
 					return err
 				}
 				name := c.String("name")
 				if len(all) > 1 {
-					name += "-" + caseName(asked)
+					name += "-" + asked.CaseName()
 				}
 				if cases > 1 || !c.IsSet("name") {
 					name = fmt.Sprintf("%s-%03d", name, i)
@@ -144,30 +143,21 @@ func goldenRecord(c *cli.Context) error {
 
 // recordedSizes returns what is to be recorded: the size that --size or the inputs
 // say, or every size of a model of several.
-func recordedSizes(c *cli.Context, m *popef.Model, files [][2]string) ([]*request, error) {
+func recordedSizes(c *cli.Context, m *popef.Model, files [][2]string) ([]*dynamic.Request, error) {
 	asked, err := requestOf(c, m, files)
 	if err != nil || asked == nil || c.IsSet("size") {
-		return []*request{asked}, err
+		return []*dynamic.Request{asked}, err
 	}
 	for _, f := range files {
-		if _, ok := shapeOf(asked.family, f); ok {
-			return []*request{asked}, nil
+		if _, ok := dynamic.ShapeOf(asked.Family, f); ok {
+			return []*dynamic.Request{asked}, nil
 		}
 	}
-	var all []*request
-	for i, m := range asked.family.Members {
-		all = append(all, &request{asked.family, i, m.Sizes})
+	var all []*dynamic.Request
+	for i, m := range asked.Family.Members {
+		all = append(all, &dynamic.Request{Family: asked.Family, Member: i, Sizes: m.Sizes})
 	}
 	return all, nil
-}
-
-// caseName is what the case of a size is called, such as batch4-seq16.
-func caseName(r *request) string {
-	var parts []string
-	for d, n := range r.sizes {
-		parts = append(parts, fmt.Sprintf("%s%d", npy.FileName(r.family.Dims[d].Name, ""), n))
-	}
-	return strings.Join(parts, "-")
 }
 
 func tolerancesOf(c *cli.Context, m *outputs.Model) (map[string]outputs.Tolerance, error) {
@@ -238,11 +228,11 @@ func goldenVerify(c *cli.Context) (err error) {
 	}
 	if first != nil {
 		m.Sized = func(_ context.Context, shapes map[string][]int64) (*outputs.Model, error) {
-			sizes, err := first.family.Sizes(shapes)
+			sizes, err := first.Family.Sizes(shapes)
 			if err != nil {
 				return nil, err
 			}
-			asked, err := choose(first.family, sizes)
+			asked, err := dynamic.Choose(first.Family, sizes)
 			if err != nil {
 				return nil, err
 			}
@@ -276,14 +266,14 @@ type goldens struct {
 	model *popef.Model
 	size  int64 // bytes of its files
 	files [][2]string
-	asked *request
-	d     *dynamic // the one that is open; nil if none is
+	asked *dynamic.Request
+	d     *dynamic.Model // the one that is open; nil if none is
 	m     *outputs.Model
 }
 
 // open returns the model of a size; the one before is closed.
-func (g *goldens) open(asked *request) (*outputs.Model, error) {
-	if g.d != nil && asked != nil && slices.Equal(asked.sizes, g.asked.sizes) {
+func (g *goldens) open(asked *dynamic.Request) (*outputs.Model, error) {
+	if g.d != nil && asked != nil && slices.Equal(asked.Sizes, g.asked.Sizes) {
 		return g.m, nil
 	}
 	if err := g.close(); err != nil {
@@ -294,14 +284,12 @@ func (g *goldens) open(asked *request) (*outputs.Model, error) {
 		return nil, err
 	}
 	g.d, g.asked = d, asked
-	if g.m, err = goldenModel(d); err != nil {
+	if g.m, err = d.Golden(); err != nil {
 		return nil, err
 	}
 	// The cases fill the inputs of every run; others are given here.
-	for i := range d.inputs {
-		d.inputs[i].given = d.inputs[i].anchor.Role == contract.RunInput
-	}
-	return g.m, fillInputs(d, g.files, randomSeed(g.c, 0))
+	d.GivenByCases()
+	return g.m, d.Fill(g.files, randomSeed(g.c, 0))
 }
 
 // close closes what is open.
@@ -311,54 +299,15 @@ func (g *goldens) close() error {
 	}
 	d := g.d
 	g.d = nil
-	return d.close()
+	return d.Close()
 }
 
 // withDynamic opens what is asked of a model, and closes it when do is done.
-func withDynamic(c *cli.Context, m *popef.Model, size int64, asked *request, do func(*dynamic) error) (err error) {
+func withDynamic(c *cli.Context, m *popef.Model, size int64, asked *dynamic.Request, do func(*dynamic.Model) error) (err error) {
 	d, err := openDynamic(c, m, size, asked)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	return do(d)
-}
-
-// goldenModel returns the model that runs over d's memory.
-func goldenModel(d *dynamic) (*outputs.Model, error) {
-	if d.request != nil {
-		return sizedModel(d), nil
-	}
-	memory := outputs.Memory{}
-	for _, ports := range [][]port{d.inputs, d.outputs} {
-		for _, p := range ports {
-			memory.Add(p.anchor.Handle, p.data)
-		}
-	}
-	return outputs.ModelOf(d.session, memory, d.run)
-}
-
-// sizedModel is [goldenModel] for a size of a model of several: its memory has the
-// shapes that callers see.
-func sizedModel(d *dynamic) *outputs.Model {
-	m := &outputs.Model{Contract: d.session.Contract()}
-	portOf := func(p *port) outputs.Port {
-		return outputs.Port{Anchor: p.anchor.Name, Info: iterated(p.anchor.Info, d.iterations), Data: [][]byte{p.data}, Counted: p.tensor != nil && p.tensor.Counted()}
-	}
-	for i := range d.inputs {
-		if d.inputs[i].anchor.Role == contract.RunInput {
-			m.Inputs = append(m.Inputs, portOf(&d.inputs[i]))
-		}
-	}
-	for i := range d.outputs {
-		m.Outputs = append(m.Outputs, portOf(&d.outputs[i]))
-	}
-	m.Run = func(ctx context.Context) error {
-		err := d.run(ctx)
-		for i := range d.outputs {
-			m.Outputs[i] = portOf(&d.outputs[i])
-		}
-		return err
-	}
-	return m
 }

@@ -85,8 +85,8 @@ func goldenImport(c *cli.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, d.close()) }()
-	m, err := goldenModel(d)
+	defer func() { err = errors.Join(err, d.Close()) }()
+	m, err := d.Golden()
 	if err != nil {
 		return err
 	}
@@ -105,10 +105,8 @@ func goldenImport(c *cli.Context) (err error) {
 	if bad != nil {
 		return errors.Join(bad...)
 	}
-	for i := range d.inputs {
-		d.inputs[i].given = d.inputs[i].anchor.Role == contract.RunInput
-	}
-	if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
+	d.GivenByCases()
+	if err := d.Fill(files, randomSeed(c, 0)); err != nil {
 		return err
 	}
 	for i := range sets {

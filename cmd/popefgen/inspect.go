@@ -104,6 +104,6 @@ func memberAsked(c *cli.Context) inspect.Chooser {
 		if err != nil {
 			return 0, false, err
 		}
-		return r.member, true, nil
+		return r.Member, true, nil
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/internal/nearest"
 	"github.com/popefgen/popefgen/onnx"
@@ -99,7 +100,7 @@ func openModel(c *cli.Context, path string) (*popef.Model, int64, error) {
 			return nil, 0, err
 		}
 		m, err := popef.LoadContext(c.Context, path)
-		return m, sizeOf(path), kind.NotPopEF(err, path)
+		return m, dynamic.SizeOf(path), kind.NotPopEF(err, path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/kind"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/opinion"
 	"github.com/popefgen/popefgen/cmd/popefgen/internal/table"
@@ -149,7 +150,7 @@ func newReduction(c *cli.Context) (*reduction, error) {
 		return nil, err
 	}
 	given := opinion.Given{Options: to.Options, Data: c.String("data"), Draw: func(t popef.DataType, data []byte, number int) {
-		fillRandom(t, data, c.Uint64("random")+uint64(number))
+		dynamic.FillRandom(t, data, c.Uint64("random")+uint64(number))
 	}}
 	if given.Inputs, err = assignments("input", c.StringSlice("input")); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,12 +10,13 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/internal/atomicfile"
 	"github.com/popefgen/popefgen/internal/npy"
-	"github.com/popefgen/popefgen/internal/printable"
 	"github.com/popefgen/popefgen/ipu"
-	"github.com/popefgen/popefgen/onnx/tensorfile"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/rt"
+	"github.com/popefgen/popefgen/rt/modelrt"
 )
 
 // engineFlags are the flags of every command that runs a model.
@@ -79,17 +81,17 @@ func runModel(c *cli.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer d.close()
-	if err := fillInputs(d, files, randomSeed(c, 0)); err != nil {
+	defer d.Close()
+	if err := d.Fill(files, randomSeed(c, 0)); err != nil {
 		return err
 	}
 	dir := c.String("output-dir")
 	if dir != "" { // before anything is computed, let alone written
-		if err := distinctFiles(d.outputs); err != nil {
+		if err := distinctFiles(d.Outputs); err != nil {
 			return err
 		}
 	}
-	if err := d.run(c.Context); err != nil {
+	if err := d.Run(c.Context); err != nil {
 		return err
 	}
 	if asked != nil {
@@ -100,17 +102,17 @@ func runModel(c *cli.Context, path string) error {
 			return err
 		}
 	}
-	for _, p := range d.outputs {
-		info := iterated(p.anchor.Info, d.iterations)
+	for _, p := range d.Outputs {
+		info := dynamic.Iterated(p.Anchor.Info, d.Iterations)
 		if dir == "" {
-			if err := printTensor(c.App.Writer, p.anchor.Name, info, p.data); err != nil {
+			if err := dynamic.Print(c.App.Writer, p.Anchor.Name, info, p.Data); err != nil {
 				return err
 			}
 			continue
 		}
-		name := npy.FileName(p.anchor.Name, ".npy")
+		name := npy.FileName(p.Anchor.Name, ".npy")
 		to := filepath.Join(dir, name)
-		err := atomicfile.Write(to, func(w io.Writer) error { return npy.Write(w, info, p.data) })
+		err := atomicfile.Write(to, func(w io.Writer) error { return npy.Write(w, info, p.Data) })
 		if err != nil {
 			return err
 		}
@@ -121,14 +123,14 @@ func runModel(c *cli.Context, path string) error {
 
 // distinctFiles returns which outputs would be written to the same file: names
 // of anchors may differ only where names of files can't.
-func distinctFiles(outputs []port) error {
+func distinctFiles(outputs []dynamic.Port) error {
 	used := map[string]string{}
 	for _, p := range outputs {
-		name := npy.FileName(p.anchor.Name, ".npy")
+		name := npy.FileName(p.Anchor.Name, ".npy")
 		if other, ok := used[strings.ToLower(name)]; ok {
-			return fmt.Errorf("outputs %q and %q would both be written to %s: rename one in the model, or leave out --output-dir", other, p.anchor.Name, name)
+			return fmt.Errorf("outputs %q and %q would both be written to %s: rename one in the model, or leave out --output-dir", other, p.Anchor.Name, name)
 		}
-		used[strings.ToLower(name)] = p.anchor.Name
+		used[strings.ToLower(name)] = p.Anchor.Name
 	}
 	return nil
 }
@@ -143,64 +145,39 @@ func randomSeed(c *cli.Context, number int) *uint64 {
 	return &seed
 }
 
-// fillInputs gives every input a value from the files or at random.
-func fillInputs(d *dynamic, files [][2]string, seed *uint64) error {
-	for _, f := range files {
-		p := d.input(f[0])
-		if p == nil {
-			var names []string
-			for _, p := range d.inputs {
-				names = append(names, p.anchor.Name)
-			}
-			return unknownInput(f, names)
-		}
-		data, err := tensorfile.ReadValue(f[1], p.anchor.Info, d.iterations)
-		if err != nil {
-			return fmt.Errorf("input %q: %w", f[0], err)
-		}
-		copy(p.data, data)
-		p.given = true
+// openDynamic opens a model, whose files have size bytes, as engineFlags say. Of a
+// family it runs what is asked for.
+func openDynamic(c *cli.Context, m *popef.Model, size int64, asked *dynamic.Request) (*dynamic.Model, error) {
+	if f, err := dynamic.FamilyOf(m); err != nil {
+		return nil, err
+	} else if f != nil && len(f.Members) > 1 && asked == nil {
+		return nil, fmt.Errorf("the model has several sizes, and this command runs one: give a model of one size (compile --dim with one number for each dimension)")
 	}
-	var missing []string
-	for i := range d.inputs {
-		p := &d.inputs[i]
-		switch {
-		case p.given:
-		case seed != nil:
-			fillRandom(p.anchor.Info.DataType, p.data, *seed+uint64(i))
-		default:
-			missing = append(missing, fmt.Sprintf("\n  --input %s=VALUE  %s", printable.Line(p.anchor.Name), iterated(p.anchor.Info, d.iterations)))
-		}
+	if asked != nil {
+		m = asked.Family.Single(m, asked.Member)
 	}
-	if len(missing) > 0 {
-		return fmt.Errorf("inputs are missing:%s\nhint: give each a .npy, .pb or .bin file, a number or a list (1,2,3), or those that are left random values with --random SEED", strings.Join(missing, ""))
+	opts := []modelrt.SessionOption{rt.WithBackend(c.String("backend"))}
+	if threads := c.Int("threads"); threads < 0 {
+		return nil, fmt.Errorf("--threads %d: want 1 or more", threads)
+	} else if threads != 0 {
+		opts = append(opts, rt.WithThreads(threads))
 	}
-	return nil
-}
-
-// iterated is the type of all transfers of one run.
-func iterated(info popef.TensorInfo, iterations int64) popef.TensorInfo {
-	if iterations > 1 {
-		info.Shape = append([]int64{iterations}, info.Shape...)
-	}
-	return info
-}
-
-// printTensor shows the beginning of a tensor.
-func printTensor(w io.Writer, name string, info popef.TensorInfo, data []byte) error {
-	const most = 16
-	n, err := info.Elements()
+	given, err := engineOptions(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s\n ", printable.Line(name), info)
-	for i := range min(n, most) {
-		b.WriteString(" " + elementText(info.DataType, data[i*int64(info.DataType.Size()):]))
+	for _, o := range append(dynamic.BoundWork(c.String("backend"), m, size), given...) {
+		opts = append(opts, rt.WithEngineOption(o.Name, o.Value))
 	}
-	if n > most {
-		fmt.Fprintf(&b, " … %d more", n-most)
+	return dynamic.Open(c.Context, m, asked, opts...)
+}
+
+// execute runs a model once, whose files have size bytes; it is a verify.Executor
+// with the flags bound.
+func execute(ctx context.Context, c *cli.Context, m *popef.Model, size int64, inputs map[string][]byte) (outputs map[string][]byte, err error) {
+	d, err := openDynamic(c, m, size, nil)
+	if err != nil {
+		return nil, err
 	}
-	_, err = fmt.Fprintln(w, b.String())
-	return err
+	return d.Execute(ctx, inputs)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/popefgen/popefgen/cmd/popefgen/internal/dynamic"
 	"github.com/popefgen/popefgen/onnx/verify"
 	"github.com/popefgen/popefgen/popef"
 )
@@ -41,7 +42,7 @@ var verifyCommand = &cli.Command{
 		enc := json.NewEncoder(c.App.Writer)
 		count, folded := map[verify.Verdict]int{}, 0
 		for _, k := range cases {
-			size := sizeOf(k.Dir)
+			size := dynamic.SizeOf(k.Dir)
 			o.Execute = func(ctx context.Context, m *popef.Model, inputs map[string][]byte) (map[string][]byte, error) {
 				return execute(ctx, c, m, size, inputs)
 			}

@@ -1,4 +1,4 @@
-package main
+package dynamic
 
 import (
 	"math"
@@ -26,9 +26,9 @@ func TestWorkFor(t *testing.T) {
 	for _, name := range []string{"x", "a/y", "a/b/z"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), make([]byte, 100), 0o666))
 	}
-	require.EqualValues(t, 300, sizeOf(dir))
+	require.EqualValues(t, 300, SizeOf(dir))
 	require.NoError(t, os.Symlink("x", filepath.Join(dir, "link")))
-	require.EqualValues(t, 200, sizeOf(filepath.Join(dir, "link"), filepath.Join(dir, "a/y"), filepath.Join(dir, "none")))
+	require.EqualValues(t, 200, SizeOf(filepath.Join(dir, "link"), filepath.Join(dir, "a/y"), filepath.Join(dir, "none")))
 }
 
 // TestPublicModelsStayFarBelowTheirWork wants real models to take a tenth at most
@@ -36,7 +36,7 @@ func TestWorkFor(t *testing.T) {
 func TestPublicModelsStayFarBelowTheirWork(t *testing.T) {
 	data := os.Getenv("POPEFGEN_TESTDATA")
 	if data == "" {
-		data = filepath.Join("..", "..", "..", "shared")
+		data = filepath.Join("..", "..", "..", "..", "..", "shared")
 	}
 	cases, err := verify.Find([]string{filepath.Join(data, "models")}, true)
 	if err != nil || len(cases) == 0 {

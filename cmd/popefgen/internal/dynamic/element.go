@@ -1,4 +1,4 @@
-package main
+package dynamic
 
 import (
 	"encoding/binary"
@@ -48,9 +48,9 @@ func elementText(t popef.DataType, b []byte) string {
 	return strconv.FormatUint(le.Uint64(b), 10)
 }
 
-// fillRandom fills data with random elements: floats are standard normal,
+// FillRandom fills data with random elements: floats are standard normal,
 // integers 0 or 1 (which every index and mask can be), bools either.
-func fillRandom(t popef.DataType, data []byte, seed uint64) {
+func FillRandom(t popef.DataType, data []byte, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	le := binary.LittleEndian
 	size := t.Size()

@@ -1,4 +1,4 @@
-package main
+package dynamic
 
 import (
 	"io/fs"
@@ -30,15 +30,15 @@ func workFor(size, inputs int64) int64 {
 	return min(mostWork, budget.Add(freeWork, budget.Mul(workFactor, size, budget.Add(size, inputs))))
 }
 
-// boundWork returns the option of the back end that bounds the work of a model
+// BoundWork returns the option of the back end that bounds the work of a model
 // whose files have size bytes. Options given by the user come behind it, and win.
-func boundWork(backend string, m *popef.Model, size int64) []ipu.Option {
+func BoundWork(backend string, m *popef.Model, size int64) []ipu.Option {
 	if backend != cpu.Name {
 		return nil
 	}
 	c := contract.Of(m)
 	inputs := int64(0)
-	for _, a := range userInputs(c) {
+	for _, a := range UserInputs(c) {
 		if n, err := a.Info.SizeInBytes(); err == nil {
 			inputs = budget.Add(inputs, n)
 		}
@@ -47,9 +47,9 @@ func boundWork(backend string, m *popef.Model, size int64) []ipu.Option {
 	return []ipu.Option{{Name: "work", Value: strconv.FormatInt(min(mostWork, budget.Mul(times, workFor(size, inputs))), 10)}}
 }
 
-// sizeOf returns the bytes of files, and of the files in folders at any depth;
+// SizeOf returns the bytes of files, and of the files in folders at any depth;
 // what can't be looked at counts as nothing.
-func sizeOf(paths ...string) int64 {
+func SizeOf(paths ...string) int64 {
 	total := int64(0)
 	for _, p := range paths {
 		filepath.WalkDir(p, func(name string, _ fs.DirEntry, _ error) error { //nolint:errcheck // see above
