@@ -170,6 +170,11 @@ func runGenerated(t *testing.T, module string, sets []publicSet) {
 		}
 		body.WriteString("\t}()\n")
 	}
+	runProgram(t, module, imports.String(), body.String())
+}
+
+// runProgram builds a program in a module of its own and runs it.
+func runProgram(t *testing.T, module, imports, body string) {
 	main := fmt.Sprintf(`package main
 
 import (
@@ -202,7 +207,7 @@ func write(path string, from any) {
 	check(binary.Write(&b, binary.LittleEndian, from))
 	check(os.WriteFile(path, b.Bytes(), 0o666))
 }
-`, &imports, &body)
+`, imports, body)
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
 	// The module needs what this one needs, and this one as it is here.
