@@ -142,6 +142,13 @@ func (it *iteration) bufferAll(m *marks, collected []*Value) {
 	}
 	for k, v := range collected {
 		if v.Counted() {
+			// With the number of iterations known, they may be written out.
+			if it.count != nil {
+				c.Want(it.count, "0 (M)")
+			}
+			if it.cond != nil {
+				c.Want(it.cond, "1 (cond)")
+			}
 			c.Refuse(v, v.firstCounted(), "and each iteration of a loop may give another number of them")
 		}
 		m.buffers = append(m.buffers, v.Type)
