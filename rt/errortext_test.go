@@ -370,6 +370,7 @@ func TestErrorsOfPartsSayEachThingOnce(t *testing.T) {
 		"NewBuffer":          {{`^buffer for stream "h": `, second(modelrt.NewBuffer(ipu.StreamInfo{Handle: "h", Bytes: 4}, 0))}},
 		"RawSamples":         {{`^wrong number of elements: `, second(genrt.RawSamples(make([]byte, 3), 2))}},
 		"From":               {{`^anchor "x": `, second(XFrom(make([]float32, 3)))}},
+		"Cut":                {{`^anchor "x": `, second(genrt.Cut[float32]("x", make([]float32, 3), 2))}},
 		"RunPacked":          {{`^runner: run packed: `, genrt.RunPacked(ctx, new(genrt.Core), []int{1}, []int{1}, nil)}, {`^affine\.popef: run packed: `, genrt.RunPacked(ctx, &opened.core, []int{1}, []int{1}, nil)}},
 		"NotFaked":           {{`^Run: `, genrt.NotFaked("Run")}},
 		"NewSession": {
