@@ -111,6 +111,9 @@ func TestTilingChangesNothing(t *testing.T) {
 	}
 	defer layout.Force(layout.Forced{})()
 	tiled, byRows := 0, 0
+	if testing.Short() { // when rapid draws a fifth: twenty networks may all be too small for tiles of rows
+		fewerChecks(t, "500")
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		d, exe := drawTilingNet(t)
 		compute := func(options ...ipu.Option) []float32 {
@@ -145,7 +148,5 @@ func TestTilingChangesNothing(t *testing.T) {
 		}
 	})
 	require.Positive(t, tiled)
-	if !testing.Short() { // few draws may all be too small
-		require.Positive(t, byRows)
-	}
+	require.Positive(t, byRows)
 }
