@@ -2,7 +2,7 @@
 // becomes a portable executable with streams and programs, laid out as PopART
 // exports its models, and the weights become tensor data of load-time anchors.
 // A model of several sizes becomes a family: a main program for each size, over
-// one set of weights.
+// one set of weights. Several models become one file in which each is a main program ([Fuse]).
 package compile
 
 import (
@@ -67,6 +67,9 @@ type Result struct {
 	// Mixed says, by open dimension of the family, why rows along it may depend on each other, or on
 	// how many there are: what is missing in the proof that Family.Dims says there is for the others.
 	Mixed map[string]error
+	// Branches are the models of which a fused one was made ([Fuse]), else nil. Inputs and Outputs are those of
+	// all of them then, in order, with the names that they have in the file.
+	Branches []family.Branch
 
 	encoded []byte
 }

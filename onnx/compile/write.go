@@ -96,10 +96,16 @@ func (r *Result) write(w *popef.Writer, compress bool) error {
 	if err != nil {
 		return err
 	}
-	if err := r.attach(w, SourceBlob, data); err != nil || r.Family == nil {
+	if err := r.attach(w, SourceBlob, data); err != nil {
 		return err
 	}
-	return r.attach(w, family.BlobName, r.Family.Encode())
+	switch {
+	case r.Branches != nil:
+		return r.attach(w, family.BranchesBlob, family.EncodeBranches(r.Branches))
+	case r.Family != nil:
+		return r.attach(w, family.BlobName, r.Family.Encode())
+	}
+	return nil
 }
 
 // attach writes an opaque blob of the executable.

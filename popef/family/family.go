@@ -1,7 +1,8 @@
 // Package family says which main programs of a model compute the same with tensors
 // of other sizes, and which sizes of outputs are decided by data. [Of] reads that from
 // the opaque blob [BlobName], or finds it in the metadata of a file that other tools wrote;
-// what it returns fits the file's anchors.
+// what it returns fits the file's anchors. [BranchesOf] says which main programs are models of their own
+// in one file.
 package family
 
 import (

@@ -24,18 +24,14 @@ type key struct {
 // that is open, else that of the first input with it and the axis, as in "tokens1".
 func Of(m *popef.Model) (*Family, error) {
 	carries := func(name string) bool { _, ok := m.Data(name); return ok }
-	for _, b := range m.Opaques() {
-		if b.Name != BlobName {
-			continue
-		}
-		if b.PayloadSize > maxBytes {
-			return nil, refuse("it has %d bytes, want at most %d", b.PayloadSize, maxBytes)
-		}
-		data, err := b.Bytes()
-		if err != nil {
-			return nil, fmt.Errorf("opaque blob %q: %w", BlobName, err)
-		}
+	data, err := opaque(m, BlobName, func(size int64) error { return refuse("it has %d bytes, want at most %d", size, maxBytes) })
+	switch {
+	case err != nil:
+		return nil, err
+	case data != nil:
 		return decode(&m.Metadata, carries, data)
+	case slices.ContainsFunc(m.Opaques(), func(b *popef.Blob) bool { return b.Name == BranchesBlob }):
+		return nil, nil // what its main programs are is said there
 	}
 	return find(&m.Metadata, carries), nil
 }
