@@ -20,9 +20,13 @@ func (e Element) Known() bool { return e.Low == e.High }
 const maxElements = 64
 
 // Elements returns what is known of each element of an integer value. Of a longer list than a
-// shape or of another type it returns nil.
+// shape or of another type it returns nil, but for what comparisons of such lists give: 0 where it
+// is false, 1 where it is true.
 func (v *Value) Elements() []Element {
 	n := v.Type.Elements()
+	if v.Type.DType == graph.Bool {
+		return v.truths()
+	}
 	if v.Type.DType != graph.I64 && v.Type.DType != graph.I32 || n > maxElements || n < 0 {
 		return nil
 	}
@@ -48,6 +52,19 @@ func (v *Value) Elements() []Element {
 	}
 	if n == 1 && v.Rank() == 0 {
 		out[0].at = v
+	}
+	return out
+}
+
+// truths is [Value.Elements] for bools.
+func (v *Value) truths() []Element {
+	if !v.Known || v.Type.Elements() > maxElements {
+		return v.elements
+	}
+	out := make([]Element, len(v.Data))
+	for i, x := range v.Data {
+		n := int64(min(x, 1))
+		out[i] = Element{Low: n, High: n}
 	}
 	return out
 }
@@ -116,6 +133,9 @@ func (c *Call) List(elements ...*Value) *Value {
 // elementsOf returns what is known of the elements of an operator's result, nil if nothing is
 // that does not follow from its type.
 func elementsOf(op graph.Op, in []*Value, t graph.TensorType) []Element {
+	if b, ok := op.(*graph.Binary); ok && t.DType == graph.Bool {
+		return compared(b.Fn, in, t)
+	}
 	if t.DType != graph.I64 && t.DType != graph.I32 || t.Elements() > maxElements || len(t.Shape) > 1 {
 		return nil
 	}
@@ -196,20 +216,70 @@ func elementsOf(op graph.Op, in []*Value, t graph.TensorType) []Element {
 		}
 		return out
 	case *graph.Where:
-		if !in[0].Known || all[1] == nil || all[2] == nil {
+		if all[0] == nil || all[1] == nil || all[2] == nil {
 			return nil
 		}
 		out := make([]Element, n)
 		for i := range out {
-			from := all[2]
-			if in[0].Data[min(i, len(in[0].Data)-1)] != 0 {
-				from = all[1]
+			part := func(k int) Element { return all[k][min(i, len(all[k])-1)] }
+			switch cond, a, b := part(0), part(1), part(2); {
+			case !cond.Known():
+				out[i] = Element{Low: min(a.Low, b.Low), High: max(a.High, b.High)}
+			case cond.Low != 0:
+				out[i] = a
+			default:
+				out[i] = b
 			}
-			out[i] = from[min(i, len(from)-1)]
 		}
 		return out
 	}
 	return nil
+}
+
+// compared returns what is known of a comparison of two lists, nil if nothing is.
+func compared(fn graph.BinaryFn, in []*Value, t graph.TensorType) []Element {
+	if t.Elements() > maxElements || len(t.Shape) > 1 || in[0].Counted() || in[1].Counted() {
+		return nil
+	}
+	a, b := in[0].Elements(), in[1].Elements()
+	if a == nil || b == nil {
+		return nil
+	}
+	out, some := make([]Element, t.Elements()), false
+	for i := range out {
+		x, y := a[min(i, len(a)-1)], b[min(i, len(b)-1)]
+		is, decided := holds(fn, x, y)
+		out[i] = Element{Low: 0, High: 1}
+		if decided {
+			n := int64(0)
+			if is {
+				n = 1
+			}
+			out[i], some = Element{Low: n, High: n}, true
+		}
+	}
+	if !some {
+		return nil
+	}
+	return out
+}
+
+// holds reports whether fn(a, b) is true for all numbers that the elements may be, and whether it is
+// either for all of them.
+func holds(fn graph.BinaryFn, a, b Element) (is, decided bool) {
+	switch fn {
+	case graph.Equal:
+		return a.Known() && b.Known() && a.Low == b.Low, a.Known() && b.Known() || a.High < b.Low || b.High < a.Low
+	case graph.Less:
+		return a.High < b.Low, a.High < b.Low || a.Low >= b.High
+	case graph.LessEqual:
+		return a.High <= b.Low, a.High <= b.Low || a.Low > b.High
+	case graph.Greater:
+		return holds(graph.Less, b, a)
+	case graph.GreaterEqual:
+		return holds(graph.LessEqual, b, a)
+	}
+	return false, false
 }
 
 func fitsInt32(all []Element) bool {
