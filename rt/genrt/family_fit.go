@@ -20,11 +20,12 @@ type fitting struct {
 	family  *family.Family
 	table   *sizes.Table
 	tensors []fitted
-	inputs  int // of tensors
-	dims    int // open dimensions
-	checks  []check
-	groups  []group
-	derived bool // an input has an axis that follows from a dimension by a rule
+	inputs  int          // of tensors
+	from    []asked      // by dimension
+	cells   []sizes.Code // of table
+	plain   []plain
+	derived bool // an open input is not plain
+	results []result
 	counted bool // data decides a size
 }
 
@@ -35,42 +36,35 @@ type ask struct {
 	sizes  [maxDims]int
 }
 
-// check is a size that an input gives a dimension: the first one sets it, the others
-// must agree.
-type check struct {
-	tensor, field, dim int
-	first              bool
+// asked is where a request says the size of a dimension.
+type asked struct {
+	tensor, field int
+	ranks         []sizes.Code
 }
 
-// group are the open inputs whose slices have equally many elements, as their sizes make.
-type group struct {
-	fixed   int
-	dims    []int // those whose sizes make the number, each as often as it is an axis; nil if the fields must be asked
-	tensors []int
+// plain is an open input whose fields are an axis each, of the size of a dimension: what checking it takes.
+type plain struct {
+	tensor int
+	fixed  int
+	fields int
+	dims   [maxFields]uint8 // by field
 }
 
-// grouped puts input i in its group.
-func (t *fitting) grouped(i int) {
-	in := &t.tensors[i]
-	if !in.open {
-		return
-	}
-	g := group{fixed: in.fixed, tensors: []int{i}}
-	for _, k := range in.axes {
-		if x := in.fields[k].axis; x.Same() {
-			g.dims = append(g.dims, x.Dim)
-		}
-	}
-	if len(g.dims) < len(in.axes) {
-		g.dims = nil
-	}
-	for k := range t.groups {
-		if o := &t.groups[k]; g.dims != nil && o.fixed == g.fixed && slices.Equal(o.dims, g.dims) {
-			o.tensors = append(o.tensors, i)
-			return
-		}
-	}
-	t.groups = append(t.groups, g)
+// maxFields is how many fields a plain input has at most, as those of images do.
+const maxFields = 3
+
+// result is an open output: what giving it sizes takes.
+type result struct {
+	tensor int
+	twice  bool // a field of it is more than one axis
+	fields []resultField
+}
+
+// resultField is the size of one field of a result.
+type resultField struct {
+	same bool // as the dimension
+	dim  uint8
+	axis *family.Axis
 }
 
 // fitted is a run input or output as the code knows it.
@@ -106,7 +100,8 @@ type count struct {
 // fit returns what requests of a spec mean to a family. counters are the names of the outputs
 // that count.
 func fit(spec *Spec, f *family.Family) (*fitting, []string, error) {
-	t := &fitting{family: f, table: sizes.New(f), dims: len(f.Dims)}
+	t := &fitting{family: f, table: sizes.New(f), from: make([]asked, len(f.Dims))}
+	t.cells = t.table.Cells()
 	var counters []string
 	if len(f.Dims) > maxDims {
 		return nil, nil, fmt.Errorf("package %s: %w: %d open dimensions, want at most %d", spec.Package, rt.ErrGenerated, len(f.Dims), maxDims)
@@ -134,19 +129,14 @@ func fit(spec *Spec, f *family.Family) (*fitting, []string, error) {
 				out.role = "Inputs"
 				t.inputs++
 				for k := range out.fields {
-					if x := out.fields[k].axis; x.Same() {
-						t.checks = append(t.checks, check{len(t.tensors), k, x.Dim, !seen[x.Dim]})
-						seen[x.Dim] = true
-					} else {
-						t.derived = true
+					if x := out.fields[k].axis; x.Same() && !seen[x.Dim] {
+						t.from[x.Dim], seen[x.Dim] = asked{len(t.tensors), k, t.table.Ranks(x.Dim)}, true
 					}
 				}
 			}
 			t.counted = t.counted || len(out.counts) > 0
+			t.sort(out, len(t.tensors))
 			t.tensors = append(t.tensors, *out)
-			if role == RunInput {
-				t.grouped(len(t.tensors) - 1)
-			}
 		}
 	}
 	for d, ok := range seen {
@@ -155,6 +145,32 @@ func fit(spec *Spec, f *family.Family) (*fitting, []string, error) {
 		}
 	}
 	return t, counters, nil
+}
+
+// sort puts the tensor with index i among its like.
+func (t *fitting) sort(f *fitted, i int) {
+	once := len(f.fields) == len(f.axes)
+	if f.open && f.role == "Outputs" {
+		r := result{tensor: i, twice: !once}
+		for k := range f.fields {
+			x := f.fields[k].axis
+			r.fields = append(r.fields, resultField{x.Same(), uint8(max(x.Dim, 0)), x})
+		}
+		t.results = append(t.results, r)
+	}
+	if !f.open || f.role == "Outputs" {
+		return
+	}
+	p := plain{tensor: i, fixed: f.fixed, fields: len(f.fields)}
+	for k := range f.fields {
+		x := f.fields[k].axis
+		if !x.Same() || !once || p.fields > maxFields {
+			t.derived = true
+			return
+		}
+		p.dims[k] = uint8(x.Dim)
+	}
+	t.plain = append(t.plain, p)
 }
 
 // newFitted returns one tensor.
@@ -229,43 +245,61 @@ func (t *fitted) count(fields []int) int {
 
 // choose checks the inputs of a request and says who computes it.
 func (t *fitting) choose(views []View, a *ask) error {
+	if !t.derived && t.quick(views, a) {
+		return nil
+	}
+	return t.slow(views, a)
+}
+
+// quick is choose where all open inputs are plain. It has no calls, and says no more than whether a request fits.
+func (t *fitting) quick(views []View, a *ask) bool {
 	if len(views) != len(t.tensors) {
-		return fmt.Errorf("%w: %d tensors of %d", rt.ErrGenerated, len(views), len(t.tensors))
+		return false
 	}
-	for i := range t.checks {
-		c := &t.checks[i]
-		switch n := *views[c.tensor].size(c.field); {
-		case c.first:
-			a.sizes[c.dim] = n
-		case a.sizes[c.dim] != n:
-			return t.disagree(views, c)
+	at, codes := 0, sizes.Code(0)
+	for d := range t.from {
+		p := &t.from[d]
+		n := *views[p.tensor].size(p.field)
+		a.sizes[d&(maxDims-1)] = n
+		if uint(n) >= uint(len(p.ranks)) {
+			return false
 		}
+		code := p.ranks[n]
+		at += code.Index()
+		codes |= code
 	}
-	a.member, a.exact = t.table.Choose(a.sizes[:t.dims])
-	if a.member < 0 {
-		return t.refuse(views, a)
+	if codes < 0 {
+		return false
 	}
-	if t.derived {
-		if err := t.follow(views, a); err != nil {
-			return err
-		}
+	c := t.cells[at]
+	if a.member, a.exact = c.Index(), (codes | c).Exact(); c < 0 {
+		return false
 	}
-	for k := range t.groups {
-		g := &t.groups[k]
-		want := g.fixed
-		if g.dims == nil {
-			want = t.tensors[g.tensors[0]].now(&views[g.tensors[0]])
+	for i := range t.plain {
+		p := &t.plain[i]
+		v := &views[p.tensor]
+		size := *v.sizes
+		if size != a.sizes[p.dims[0]%maxDims] {
+			return false
 		}
-		for _, d := range g.dims {
-			want *= a.sizes[d]
-		}
-		for _, i := range g.tensors {
-			if n, _ := views[i].elements(); n != want {
-				return t.short(views, i, n, want)
+		n := p.fixed * size
+		if p.fields > 1 {
+			if size = *v.size(1); size != a.sizes[p.dims[1]%maxDims] {
+				return false
 			}
+			n *= size
+		}
+		if p.fields > 2 {
+			if size = *v.size(2); size != a.sizes[p.dims[2]%maxDims] {
+				return false
+			}
+			n *= size
+		}
+		if length, _ := v.elements(); length != n {
+			return false
 		}
 	}
-	return nil
+	return true
 }
 
 // now returns how many elements the slice of a view has by its fields.
@@ -277,15 +311,33 @@ func (t *fitted) now(v *View) int {
 	return n
 }
 
-// follow checks the axes of inputs that follow from a dimension by a rule, or from none.
-func (t *fitting) follow(views []View, a *ask) error {
+// slow is choose for every request, and says what is wrong with one that does not fit.
+func (t *fitting) slow(views []View, a *ask) error {
+	if len(views) != len(t.tensors) {
+		return fmt.Errorf("%w: %d tensors of %d", rt.ErrGenerated, len(views), len(t.tensors))
+	}
+	for d := range t.from {
+		a.sizes[d] = *views[t.from[d].tensor].size(t.from[d].field)
+	}
+	a.member, a.exact = t.table.Choose(a.sizes[:len(t.from)])
 	for i := range t.inputs {
 		in := &t.tensors[i]
 		for k := range in.fields {
-			x := in.fields[k].axis
-			if x.Same() {
-				continue
+			if x := in.fields[k].axis; x.Same() && *views[i].size(k) != a.sizes[x.Dim] {
+				return t.disagree(views, i, k, x.Dim)
 			}
+		}
+	}
+	if a.member < 0 {
+		return t.refuse(views, a)
+	}
+	for i := range t.inputs {
+		in := &t.tensors[i]
+		if !in.open {
+			continue
+		}
+		for k := range in.fields {
+			x := in.fields[k].axis
 			want := in.own[a.member][k]
 			if x.Dim >= 0 {
 				want = int(x.At(int64(a.sizes[x.Dim])))
@@ -294,6 +346,10 @@ func (t *fitting) follow(views []View, a *ask) error {
 				return t.sizeError(i, k, n, "", nil, fmt.Sprintf("is %d, and the other sizes make it %d", n, want))
 			}
 		}
+		want := in.now(&views[i])
+		if n, _ := views[i].elements(); n != want {
+			return t.short(views, i, n, want)
+		}
 	}
 	return nil
 }
@@ -301,20 +357,23 @@ func (t *fitting) follow(views []View, a *ask) error {
 // prepare gives the outputs of a request the sizes that follow from its inputs, and
 // memory for them.
 func (t *fitting) prepare(views []View, a *ask) {
-	for i := t.inputs; i < len(t.tensors); i++ {
-		out, v := &t.tensors[i], &views[i]
-		if !out.open {
-			continue
-		}
-		for k := range out.fields {
-			n := out.own[a.member][k]
-			if x := out.fields[k].axis; !a.exact && x.Dim >= 0 {
-				n = int(x.At(int64(a.sizes[x.Dim])))
+	for i := range t.results {
+		r := &t.results[i]
+		out, v := &t.tensors[r.tensor], &views[r.tensor]
+		n := out.fixed
+		for k := range r.fields {
+			f := &r.fields[k]
+			size := a.sizes[f.dim%maxDims]
+			if !f.same {
+				size = f.of(a, out.own[a.member][k])
 			}
-			*v.size(k) = n
+			*v.size(k) = size
+			n *= size
 		}
-		n := out.length[a.member]
-		if !a.exact {
+		switch {
+		case a.exact:
+			n = out.length[a.member]
+		case r.twice:
 			n = out.now(v)
 		}
 		if length, _ := v.elements(); length != n || n == 0 {
@@ -323,47 +382,46 @@ func (t *fitting) prepare(views []View, a *ask) {
 	}
 }
 
+// of returns the size of a field whose axis has own elements in the member.
+func (f *resultField) of(a *ask, own int) int {
+	if a.exact || f.axis.Dim < 0 {
+		return own
+	}
+	return int(f.axis.At(int64(a.sizes[f.dim])))
+}
+
 // sizeError says what is wrong with the size in field k of tensor i.
 func (t *fitting) sizeError(i, k, n int, dim string, all []int, reason string) error {
 	f := &t.tensors[i]
 	return &rt.SizeError{Field: f.role + "." + f.spec.GoName + "." + f.fields[k].name, Anchor: f.spec.Name, Dim: dim, Size: n, Sizes: slices.Clone(all), Reason: reason}
 }
 
-// disagree is the error of two inputs that give a dimension different sizes.
-func (t *fitting) disagree(views []View, c *check) error {
-	dim := t.family.Dims[c.dim].Name
-	for i := range t.checks {
-		if o := &t.checks[i]; o.dim == c.dim && o.first {
-			f := &t.tensors[o.tensor]
-			n, m := *views[c.tensor].size(c.field), *views[o.tensor].size(o.field)
-			return t.sizeError(c.tensor, c.field, n, dim, nil, fmt.Sprintf("is %d, and Inputs.%s.%s is %d: both are the dimension %q, so give them one size",
-				n, f.spec.GoName, f.fields[o.field].name, m, dim))
-		}
-	}
-	return nil
+// disagree is the error of input i, whose field k gives a dimension another size than the first one.
+func (t *fitting) disagree(views []View, i, k, d int) error {
+	dim, first := t.family.Dims[d].Name, t.from[d]
+	f := &t.tensors[first.tensor]
+	n, m := *views[i].size(k), *views[first.tensor].size(first.field)
+	return t.sizeError(i, k, n, dim, nil, fmt.Sprintf("is %d, and Inputs.%s.%s is %d: both are the dimension %q, so give them one size",
+		n, f.spec.GoName, f.fields[first.field].name, m, dim))
 }
 
 // refuse is the error of sizes that no member computes: of the first dimension that has none
 // for its size, else of all together.
 func (t *fitting) refuse(views []View, a *ask) error {
-	var last *check
-	for i := range t.checks {
-		c := &t.checks[i]
-		if !c.first {
-			continue
-		}
-		last = c
-		n, dim := a.sizes[c.dim], t.family.Dims[c.dim].Name
-		all, padded := t.table.Sizes(c.dim)
+	var last *asked
+	for d := range t.from {
+		last = &t.from[d]
+		n, dim := a.sizes[d], t.family.Dims[d].Name
+		all, padded := t.table.Sizes(d)
 		has := fmt.Sprintf("is %d: dimension %q has the %s", n, dim, these(all))
 		most := all[len(all)-1]
 		switch {
 		case n > most:
-			return t.sizeError(c.tensor, c.field, n, dim, all, fmt.Sprintf("%s: give at most %d elements at a time, or compile the model with --dim %s=…,%d", has, most, dim, n))
+			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s: give at most %d elements at a time, or compile the model with --dim %s=…,%d", has, most, dim, n))
 		case n < 1 && !slices.Contains(all, n):
-			return t.sizeError(c.tensor, c.field, n, dim, all, has+": give at least one element")
+			return t.sizeError(last.tensor, last.field, n, dim, all, has+": give at least one element")
 		case !padded && !slices.Contains(all, n):
-			return t.sizeError(c.tensor, c.field, n, dim, all, fmt.Sprintf("%s, and what is smaller would change the results if it were padded: give one of these, "+
+			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s, and what is smaller would change the results if it were padded: give one of these, "+
 				"or compile the model with --dim %s=…,%d or with --pad %s=INPUT:VALUE", has, dim, n, dim))
 		}
 	}
@@ -378,8 +436,9 @@ func (t *fitting) refuse(views []View, a *ask) error {
 		}
 		members = append(members, t.name(m))
 	}
-	return t.sizeError(last.tensor, last.field, a.sizes[last.dim], t.family.Dims[last.dim].Name, nil,
-		fmt.Sprintf("is %d: no member of the family computes %s: there are %s", a.sizes[last.dim], strings.Join(asked, " "), strings.Join(members, ", ")))
+	d := len(t.from) - 1
+	return t.sizeError(last.tensor, last.field, a.sizes[d], t.family.Dims[d].Name, nil,
+		fmt.Sprintf("is %d: no member of the family computes %s: there are %s", a.sizes[d], strings.Join(asked, " "), strings.Join(members, ", ")))
 }
 
 // name returns the sizes of a member as text.

@@ -12,19 +12,39 @@ import (
 // is made once, so that choosing takes no look at the members.
 type Table struct {
 	dims    []dim
-	cells   []int32 // by the ranks of the sizes: the member, -1 if none fits; nil where there would be too many
-	ranked  bool    // every dimension has ranks
-	ranks   [][]int32
-	sizes   [][]int // by member and dimension
+	cells   []Code   // see Cells
+	ranks   [][]Code // by dimension, see Ranks
+	sizes   [][]int  // by member and dimension
 	members []family.Member
+}
+
+// Code is an entry of a table: twice an index, plus 1 if what is there is larger than what was asked for;
+// below 0 if there is nothing.
+type Code int32
+
+// Index returns the index.
+func (c Code) Index() int { return int(c >> 1) }
+
+// Exact reports whether what is there is of the sizes that were asked for. That of several codes
+// joined by "or" is that of all of them.
+func (c Code) Exact() bool { return c&1 == 0 }
+
+// code returns the entry of what is at index i, -1 for nothing.
+func code(i int, exact func(int) bool) Code {
+	switch {
+	case i < 0:
+		return -1
+	case exact(i):
+		return Code(2 * i)
+	}
+	return Code(2*i + 1)
 }
 
 // dim is one dimension of a table.
 type dim struct {
 	name   string
-	padded bool    // what is smaller than a member may be computed by it
-	sizes  []int   // of members, ascending
-	ranks  []int32 // by size: the index in sizes of what it takes, times stride; negative if there is none. Nil where sizes are large
+	padded bool  // what is smaller than a member may be computed by it
+	sizes  []int // of members, ascending
 	stride int32
 }
 
@@ -54,30 +74,31 @@ func New(f *family.Family) *Table {
 		}
 		t.dims = append(t.dims, own)
 	}
+	if cells > maxCells {
+		return t
+	}
+	t.cells = make([]Code, cells)
+	at := make([]int, len(t.dims))
+	for c := range t.cells {
+		for d := range t.dims {
+			at[d] = t.dims[d].sizes[c/int(t.dims[d].stride)%len(t.dims[d].sizes)]
+		}
+		t.cells[c] = code(t.scan(at), func(m int) bool { return slices.Equal(t.sizes[m], at) })
+	}
+	ranks := make([][]Code, len(t.dims))
 	for d := range t.dims {
 		own := &t.dims[d]
-		if n := own.sizes[len(own.sizes)-1]; n < maxRanks && cells <= maxCells {
-			own.ranks = make([]int32, n+1)
-			for size := range own.ranks {
-				own.ranks[size] = int32(own.search(size)) * own.stride
-			}
+		n := own.sizes[len(own.sizes)-1]
+		if n >= maxRanks {
+			return t
+		}
+		ranks[d] = make([]Code, n+1)
+		for size := range ranks[d] {
+			rank := own.search(size)
+			ranks[d][size] = code(rank*int(own.stride), func(int) bool { return own.sizes[rank] == size })
 		}
 	}
-	t.ranked = cells <= maxCells
-	for d := range t.dims {
-		t.ranked = t.ranked && t.dims[d].ranks != nil
-		t.ranks = append(t.ranks, t.dims[d].ranks)
-	}
-	if cells <= maxCells {
-		t.cells = make([]int32, cells)
-		at := make([]int, len(t.dims))
-		for c := range t.cells {
-			for d := range t.dims {
-				at[d] = t.dims[d].sizes[c/int(t.dims[d].stride)%len(t.dims[d].sizes)]
-			}
-			t.cells[c] = int32(t.scan(at))
-		}
-	}
+	t.ranks = ranks
 	return t
 }
 
@@ -170,47 +191,55 @@ func volume(sizes []int) float64 {
 // Choose returns the member that computes tensors of these sizes, by dimension, with
 // the least cost, and whether they are exactly its own. It is -1 if no member does.
 func (t *Table) Choose(sizes []int) (member int, exact bool) {
-	sizes = sizes[:len(t.ranks)]
-	if !t.ranked {
-		member = t.find(sizes)
-	} else {
-		at := int32(0)
-		for d, n := range sizes {
-			ranks := t.ranks[d]
-			if uint(n) >= uint(len(ranks)) || ranks[n] < 0 {
-				return -1, false
-			}
-			at += ranks[n]
-		}
-		member = int(t.cells[at])
+	if t.ranks == nil {
+		return t.find(sizes)
 	}
-	if member < 0 {
+	at, codes := 0, Code(0)
+	for d, n := range sizes {
+		ranks := t.ranks[d]
+		if uint(n) >= uint(len(ranks)) {
+			return -1, false
+		}
+		at += ranks[n].Index()
+		codes |= ranks[n]
+	}
+	if codes < 0 {
 		return -1, false
 	}
-	own := t.sizes[member]
-	for d, n := range sizes {
-		if own[d] != n {
-			return member, false
-		}
-	}
-	return member, true
+	c := t.cells[at]
+	return c.Index(), (codes | c).Exact()
 }
 
-// find is what a table is not large enough for.
-func (t *Table) find(sizes []int) int {
-	at := 0
-	for d := range t.dims {
-		rank := t.dims[d].search(sizes[d])
-		if rank < 0 {
-			return -1
-		}
-		at += rank * int(t.dims[d].stride)
-	}
+// find is Choose where a table has no ranks, or no cells either.
+func (t *Table) find(sizes []int) (member int, exact bool) {
 	if t.cells == nil {
-		return t.scan(sizes)
+		member = t.scan(sizes)
+	} else {
+		at := 0
+		for d := range t.dims {
+			rank := t.dims[d].search(sizes[d])
+			if rank < 0 {
+				return -1, false
+			}
+			at += rank * int(t.dims[d].stride)
+		}
+		member = t.cells[at].Index()
 	}
-	return int(t.cells[at])
+	return member, member >= 0 && slices.Equal(t.sizes[member], sizes)
 }
+
+// Ranks returns the entries of a dimension by size, nil where sizes are large. Their indices, summed over all
+// dimensions, say where in [Table.Cells] the member is. With it who has the sizes in other places chooses
+// as [Table.Choose] does.
+func (t *Table) Ranks(d int) []Code {
+	if t.ranks == nil {
+		return nil
+	}
+	return t.ranks[d]
+}
+
+// Cells returns the entries of members, nil where there would be too many.
+func (t *Table) Cells() []Code { return t.cells }
 
 // Of returns the sizes of a member by dimension, which nobody may change.
 func (t *Table) Of(member int) []int { return t.sizes[member] }
