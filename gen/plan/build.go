@@ -100,6 +100,12 @@ type builder struct {
 	renamed []string        // per tensor, the Go name that the caller gave it
 
 	statePairs [][2]int // anchors of states: input and output
+
+	// Of a family: the names of lengths, parameters with the names of what they are, and what lengths
+	// follow from with their names.
+	sizes  map[string]bool
+	params map[string]string
+	rules  map[SizeField]string
 }
 
 // buildError lists every problem of a model.

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"go/token"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,9 +79,9 @@ func (b *builder) family() {
 	if p.DeviceIterations > 1 {
 		b.problem("%d device iterations: a package of several sizes makes one run at a time; compile the model with --iterations 1", p.DeviceIterations)
 	}
-	taken := map[string]bool{}
+	b.sizes, b.params, b.rules = map[string]bool{}, map[string]string{}, map[SizeField]string{}
 	for i, d := range p.Contract.Dims {
-		name := b.sizeName(d.Name, fmt.Sprintf("Dim%d", i), taken)
+		name := b.sizeName(d.Name, fmt.Sprintf("Dim%d", i), b.sizes)
 		dim := Dim{Name: d.Name, GoName: name, Param: b.param(name), Padded: d.Rows || len(d.Pads) > 0}
 		switch {
 		case d.Rows:
@@ -92,6 +93,14 @@ func (b *builder) family() {
 		}
 		f.Padded = f.Padded || dim.Padded
 		f.Dims = append(f.Dims, dim)
+		b.rules[SizeField{Dim: i, Mul: 1, Div: 1}] = name
+	}
+	for _, field := range p.Contract.Fields {
+		for _, a := range field.Axes {
+			if rule := ruleOf(&a); a.Dim >= 0 && !a.Counted && b.rules[rule] == "" {
+				b.rules[rule] = b.sizeName(rule.derived(f.Dims[a.Dim].GoName), "", b.sizes)
+			}
+		}
 	}
 	if len(f.Dims) == 0 {
 		return
@@ -108,6 +117,30 @@ func (b *builder) family() {
 		f.Members = append(f.Members, Member{name, m.Sizes})
 	}
 	f.Example = f.Members[0].Sizes
+}
+
+// ruleOf returns what the length of an axis follows from.
+func ruleOf(a *contract.Axis) SizeField {
+	return SizeField{Dim: a.Dim, Mul: a.Mul, Add: a.Add, Div: a.Div}
+}
+
+// derived returns the name of a length that follows from a dimension of that name and is not its
+// size: (seq+1)/2 is SeqPlus1Over2. A field that is called as a dimension has the dimension's size in
+// every type.
+func (f *SizeField) derived(dim string) string {
+	if f.Mul != 1 {
+		dim += fmt.Sprintf("Times%d", f.Mul)
+	}
+	switch {
+	case f.Add > 0:
+		dim += fmt.Sprintf("Plus%d", f.Add)
+	case f.Add < 0:
+		dim += fmt.Sprintf("Minus%d", -f.Add)
+	}
+	if f.Div != 1 {
+		dim += fmt.Sprintf("Over%d", f.Div)
+	}
+	return dim
 }
 
 // sizeName returns the Go name of a size: that of its dimension in the model, unless
@@ -134,19 +167,24 @@ func (b *builder) sizeName(name, otherwise string, taken map[string]bool) string
 	return out
 }
 
-// param returns the name of a parameter with that size.
+// param returns the name of a parameter with the size of that Go name: another one for
+// each.
 func (b *builder) param(name string) string {
 	r, n := utf8.DecodeRuneInString(name)
 	out := string(unicode.ToLower(r)) + name[n:]
-	if !token.IsIdentifier(out) || token.IsExported(out) || predeclared(out) || b.declared.uses(out) || b.declared.imports(out) {
-		return "n" + name
+	for prefix := "n"; ; prefix += "n" {
+		who, taken := b.params[out]
+		if token.IsIdentifier(out) && !token.IsExported(out) && !predeclared(out) && !b.declared.uses(out) && !b.declared.imports(out) && (!taken || who == name) {
+			b.params[out] = name
+			return out
+		}
+		out = prefix + name
 	}
-	return out
 }
 
 // open makes t the type of a tensor with open dimensions.
 func (b *builder) open(t *Tensor, field *contract.Field) {
-	p, taken := &b.plan, map[string]bool{}
+	taken := maps.Clone(b.sizes) // what is called as a dimension has its size, in every type
 	last := 0
 	rules := map[SizeField]int{} // fields by what they follow from
 	for i := range field.Axes {
@@ -155,18 +193,14 @@ func (b *builder) open(t *Tensor, field *contract.Field) {
 			continue
 		}
 		last = i
-		rule := SizeField{Dim: a.Dim, Mul: a.Mul, Add: a.Add, Div: a.Div}
+		rule := ruleOf(a)
 		k, ok := rules[rule]
 		if !ok || a.Dim < 0 || a.Counted {
 			k = len(t.Fields)
 			name := ""
 			switch {
-			case a.Dim >= 0:
-				name = p.Family.Dims[a.Dim].GoName
-				if taken[name] {
-					name = b.sizeName(name, "", taken)
-				}
-				taken[name] = true
+			case a.Dim >= 0 && !a.Counted:
+				name = b.rules[rule]
 			case a.Counted:
 				name = b.sizeName("Count", "", taken)
 			default:
@@ -174,9 +208,6 @@ func (b *builder) open(t *Tensor, field *contract.Field) {
 			}
 			f := rule
 			f.Name, f.Param = name, b.param(name)
-			if f.Same() {
-				f.Param = p.Family.Dims[a.Dim].Param
-			}
 			t.Fields = append(t.Fields, f)
 			if !a.Counted {
 				rules[rule] = k

@@ -56,7 +56,7 @@ func TestAnyWidth(t *testing.T) {
 		for k := range three {
 			require.NoError(t, alone.read(three[k:k+1]))
 			columns := three[k].width / 2
-			require.Equal(t, columns, alone.out.Scores.Width)
+			require.Equal(t, columns, alone.out.Scores.WidthOver2)
 			for x := range columns {
 				a, b := alone.out.Scores.At(0, x), together.out.Scores.At(k, x)
 				for c := range a {

@@ -240,38 +240,38 @@ func (t *Mask) view() genrt.View { return genrt.Open(&t.Batch, &t.data) }
 
 // Scores is the output "scores": F32 [batch width/2 11].
 type Scores struct {
-	Batch, Width int // its sizes
-	data         [][11]float32
+	Batch, WidthOver2 int // its sizes
+	data              [][11]float32
 }
 
 // NewScores returns a tensor of these sizes, all zeros. A size below 0 panics.
-func NewScores(batch, width int) *Scores {
-	return &Scores{batch, width, genrt.Grow[[11]float32](nil, genrt.Length(batch, width))}
+func NewScores(batch, widthOver2 int) *Scores {
+	return &Scores{batch, widthOver2, genrt.Grow[[11]float32](nil, genrt.Length(batch, widthOver2))}
 }
 
 // ScoresFrom returns flat, which must have exactly as many elements as the sizes make, as a
 // *Scores that shares its memory.
-func ScoresFrom(batch, width int, flat []float32) (*Scores, error) {
-	data, err := genrt.Cut[[11]float32](AnchorScores, flat, batch, width)
+func ScoresFrom(batch, widthOver2 int, flat []float32) (*Scores, error) {
+	data, err := genrt.Cut[[11]float32](AnchorScores, flat, batch, widthOver2)
 	if err != nil {
 		return nil, err
 	}
-	return &Scores{batch, width, data}, nil
+	return &Scores{batch, widthOver2, data}, nil
 }
 
 // Resize makes t a tensor of these sizes. It keeps its memory where there is enough, with whatever is in it.
-func (t *Scores) Resize(batch, width int) {
-	t.Batch, t.Width, t.data = batch, width, genrt.Grow(t.data, genrt.Length(batch, width))
+func (t *Scores) Resize(batch, widthOver2 int) {
+	t.Batch, t.WidthOver2, t.data = batch, widthOver2, genrt.Grow(t.data, genrt.Length(batch, widthOver2))
 }
 
 // At returns a pointer to what lies at that place, which must be inside.
 func (t *Scores) At(i, j int) *[11]float32 {
-	return &t.data[i*t.Width+genrt.Index(j, t.Width)]
+	return &t.data[i*t.WidthOver2+genrt.Index(j, t.WidthOver2)]
 }
 
 // Row returns what lies at index i of the first dimension, as a slice of the tensor's memory.
 func (t *Scores) Row(i int) [][11]float32 {
-	n := t.Width
+	n := t.WidthOver2
 	return t.data[i*n : (i+1)*n : (i+1)*n]
 }
 

@@ -43,6 +43,6 @@ var spec = genrt.Spec{
 	Anchors: []genrt.AnchorSpec{
 		{Name: "image", GoName: "Image", Role: genrt.RunInput, Bytes: 4, Open: []genrt.OpenAxis{{Axis: 0, Name: "Batch"}, {Axis: 3, Name: "Width"}}},
 		{Name: "mask", GoName: "Mask", Role: genrt.RunInput, Bytes: 4, Open: []genrt.OpenAxis{{Axis: 0, Name: "Batch"}, {Axis: 3, Name: "Width"}}},
-		{Name: "scores", GoName: "Scores", Role: genrt.RunOutput, Bytes: 44, Open: []genrt.OpenAxis{{Axis: 0, Name: "Batch"}, {Axis: 1, Name: "Width"}}},
+		{Name: "scores", GoName: "Scores", Role: genrt.RunOutput, Bytes: 44, Open: []genrt.OpenAxis{{Axis: 0, Name: "Batch"}, {Axis: 1, Name: "WidthOver2"}}},
 	},
 }
