@@ -22,6 +22,7 @@ import (
 	"github.com/popefgen/popefgen/onnx"
 	"github.com/popefgen/popefgen/onnx/compile"
 	"github.com/popefgen/popefgen/popef"
+	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/genrt"
 )
@@ -45,6 +46,13 @@ func mallocs(f func()) uint64 {
 // requests are the ways to ask a model of a file for an answer, as generated
 // packages do it; memory holds the inputs and outputs by name.
 func requests(t *testing.T, path string, memory map[string][]byte, options ...rt.RunnerOption) (map[string]func() error, error) {
+	m, err := popef.Load(path)
+	require.NoError(t, err)
+	defer m.Close()
+	if f, err := family.Of(m); err != nil || f != nil {
+		require.NoError(t, err)
+		return familyRequests(t, path, f, memory, options...)
+	}
 	spec := specOf(t, path)
 	spec.Batch = 1
 	slices.SortStableFunc(spec.Anchors, func(a, b genrt.AnchorSpec) int { return cmp.Compare(a.Role, b.Role) }) // inputs first
@@ -120,6 +128,71 @@ func requests(t *testing.T, path string, memory map[string][]byte, options ...rt
 	return ways, nil
 }
 
+// familyRequests is [requests] of a model whose data decides sizes, or that has several.
+func familyRequests(t *testing.T, path string, f *family.Family, memory map[string][]byte, options ...rt.RunnerOption) (map[string]func() error, error) {
+	spec := specOf(t, path)
+	spec.Anchors = nil
+	counts := map[string]bool{} // those come with what they count
+	for i := range f.Tensors {
+		for _, axis := range f.Tensors[i].Axes {
+			counts[axis.Count] = true
+		}
+	}
+	var views []genrt.View
+	for _, typ := range []popef.TensorType{popef.Input, popef.Output} {
+		for i := range f.Tensors {
+			x := &f.Tensors[i]
+			if x.Type != typ || counts[x.Name] {
+				continue
+			}
+			a := genrt.AnchorSpec{Name: x.Name, GoName: x.Name, Role: genrt.RunInput, Bytes: x.Elem.Size()}
+			if typ == popef.Output {
+				a.Role = genrt.RunOutput
+			}
+			last := -1 // what is behind it is of fixed size
+			for k, axis := range x.Axes {
+				if axis.Sizes != nil || axis.Dim >= 0 || axis.Count != "" {
+					a.Open, last = append(a.Open, genrt.OpenAxis{Axis: k, Name: fmt.Sprint("Size", k)}), k
+				}
+			}
+			for _, n := range x.Shape(0, f.Members[0].Sizes)[last+1:] {
+				a.Bytes *= int(n)
+			}
+			spec.Anchors = append(spec.Anchors, a)
+			if last >= 0 {
+				if typ == popef.Input {
+					return nil, fmt.Errorf("input %q has open dimensions", x.Name)
+				}
+				// The runtime counts elements in it, which are more than bytes.
+				sizes, data := make([]int, len(a.Open)), new([]byte)
+				views = append(views, genrt.Open(&sizes[0], data))
+				continue
+			}
+			data := memory[x.Name]
+			if data == nil {
+				data = make([]byte, max(a.Bytes, 1))
+			}
+			views = append(views, genrt.Whole(unsafe.SliceData(data)))
+		}
+	}
+	var core genrt.Family
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); require.NoError(t, core.Close()) })
+	if err := core.OpenFamily(ctx, spec, genrt.Source{Path: path}, func() []genrt.Binding { return nil }, options...); err != nil {
+		return nil, err
+	}
+	return map[string]func() error{
+		"Run": func() error { return core.Run(ctx, rt.LeastBusy, views) },
+		"Submit": func() error {
+			ticket, err := core.Submit(ctx, rt.LeastBusy, true, views)
+			if err != nil {
+				return err
+			}
+			return ticket.Wait(ctx)
+		},
+	}, nil
+}
+
 // samplesOf view memory as samples of so many bytes, of types such as generated
 // packages declare: those of the public models, as samples of one run each.
 var samplesOf = map[int]func([]byte) genrt.Samples{
@@ -162,9 +235,6 @@ func TestPublicModelsAllocateNothing(t *testing.T) {
 		if err != nil {
 			t.Logf("%s: %v", name, err)
 			continue
-		}
-		if r.Counts != nil {
-			r.Family = nil // counts are outputs like others here
 		}
 		path := filepath.Join(t.TempDir(), name+".popef")
 		require.NoError(t, r.WriteFile(path, false))
