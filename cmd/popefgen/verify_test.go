@@ -115,3 +115,17 @@ func TestVerifyOfTheCases(t *testing.T) {
 	require.Equal(t, exitOK, code, said)
 	require.NotContains(t, said, "computed when", "data decides how many boxes there are, when it runs")
 }
+
+// TestVerifyFamily runs the data sets of a public model through a family.
+func TestVerifyFamily(t *testing.T) {
+	dir := filepath.Join(publicModels(t), "bidi_lstm_bytes")
+	code, out := runVerify(t, dir, "--family", "--batch", "1,3,4", "--dim", "length=17", "--atol", "1e-4")
+	require.Equal(t, exitOK, code, out)
+	require.Contains(t, out, "test_data_set_0  by batch=1 length=64  worst")
+	require.Contains(t, out, "test_data_set_1  by batch=3 length=17  worst")
+	require.Contains(t, out, "test_data_set_1  by batch=4 length=17, filled up from batch=3 length=17  worst")
+	code, out = runVerify(t, dir, "--batch", "2,4", "--dim", "length=17", "--json")
+	require.Equal(t, exitNo, code, out)
+	require.Contains(t, out, `"member":"batch=4","filled":"batch=3","verdict":"PASS"`)
+	require.Contains(t, out, "dimension 1 is 64, want 17")
+}

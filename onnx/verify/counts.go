@@ -22,13 +22,9 @@ func Cut(p compile.Port, outs map[string][]byte) ([]int64, []byte, error) {
 		if name == "" {
 			continue
 		}
-		b := outs[name]
-		if len(b) != 8 {
-			return nil, nil, fmt.Errorf("output %q: its count %q has %d bytes, want 8", p.Name, name, len(b))
-		}
-		n := int64(binary.LittleEndian.Uint64(b))
-		if n < 0 || n > shape[axis] {
-			return nil, nil, fmt.Errorf("output %q: its count %q is %d, want 0 to %d, the size of axis %d", p.Name, name, n, shape[axis], axis)
+		n, err := countIn(outs[name], p.Name, name, axis, shape[axis])
+		if err != nil {
+			return nil, nil, err
 		}
 		shape[axis] = n
 	}
@@ -47,4 +43,16 @@ func appendCut(out, data []byte, from, to []int64) []byte {
 		out = appendCut(out, data[int(i)*row:][:row], from[1:], to[1:])
 	}
 	return out
+}
+
+// countIn reads a count of an output's axis, which has room for most.
+func countIn(b []byte, output, name string, axis int, most int64) (int64, error) {
+	if len(b) != 8 {
+		return 0, fmt.Errorf("output %q: its count %q has %d bytes, want 8", output, name, len(b))
+	}
+	n := int64(binary.LittleEndian.Uint64(b))
+	if n < 0 || n > most {
+		return 0, fmt.Errorf("output %q: its count %q is %d, want 0 to %d, the size of axis %d", output, name, n, most, axis)
+	}
+	return n, nil
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu/graph"
-	"github.com/popefgen/popefgen/popef"
 )
 
 // A function that jumps, such as s·(s == maxpool(s)), a comparison or a
@@ -21,15 +20,15 @@ import (
 // noisy runs a model so many times with each number of its floating-point
 // inputs changed by one unit in the last place, up or down, and returns the
 // outputs of every run.
-func noisy(ctx context.Context, model *popef.Model, r *Compiled, o Options) ([]map[string][]byte, error) {
+func noisy(ctx context.Context, t *trial, o Options) ([]map[string][]byte, error) {
 	var all []map[string][]byte
 	for run := range o.Noise {
 		random := rand.New(rand.NewPCG(uint64(run), 1))
-		fed := make(map[string][]byte, len(r.Fed))
-		for _, p := range r.Inputs {
-			fed[p.Name] = rounded(p.Type.DType, r.Fed[p.Name], random)
+		fed := make(map[string][]byte, len(t.fed))
+		for _, p := range t.inputs {
+			fed[p.Name] = rounded(p.Type.DType, t.fed[p.Name], random)
 		}
-		outs, err := o.Execute(ctx, model, fed)
+		outs, err := o.Execute(ctx, t.model, fed)
 		if err != nil {
 			return nil, err
 		}

@@ -25,11 +25,18 @@ import (
 // Options says how cases are judged. The zero value has no tolerance.
 type Options struct {
 	Tolerance
-	Compile compile.Options // shapes and values are bound from the data sets on top of it
+	Compile compile.Options // shapes and values are bound from the data sets on top of it; with members it makes a family
 	// Open keeps inputs whose values decide how much there is of something: only the most that there may
 	// be is taken from the data set, the largest dimension of its reference outputs.
-	Open    bool
-	Execute Executor
+	Open bool
+	// Members returns what stands in place of Compile for a model, as where that has to be known for the sizes
+	// that are wanted; nil stands for Compile. A family is compiled once, and every data set goes through the member of its size and, filled
+	// up, through the next larger one along each dimension where that is allowed.
+	Members func(*onnx.Model) (compile.Options, error)
+	// SizesOfData makes a family of each model: its members are those of Members and the sizes of the
+	// data sets.
+	SizesOfData bool
+	Execute     Executor
 	// Noise is how often a model that is out of tolerance is run again with inputs
 	// changed by rounding alone; what one of those runs gives within the tolerance
 	// passes. It is for outputs that jump, where rounding decides between values.
@@ -50,9 +57,11 @@ const (
 	Skip Verdict = "SKIP" // the model needs something that is not supported
 )
 
-// Result is the outcome for one data set of a case.
+// Result is the outcome for one data set of a case, and one member of a family.
 type Result struct {
-	Set     string        `json:"set"` // the data set's folder
+	Set     string        `json:"set"`              // the data set's folder
+	Member  string        `json:"member,omitempty"` // sizes of the member of a family that computed it, as in "batch=4 seq=16"
+	Filled  string        `json:"filled,omitempty"` // sizes of the data set, where it was filled up to those of the member
 	Verdict Verdict       `json:"verdict"`
 	Reason  string        `json:"reason,omitempty"` // why not PASS
 	Worst   float64       `json:"worst"`            // largest absolute error over all outputs that were compared; null in JSON where it is not finite
@@ -77,37 +86,65 @@ func (r Result) MarshalJSON() ([]byte, error) {
 
 // Run judges every data set of a case. Each is compiled for its own sizes:
 // dynamic dimensions, and inputs whose value decides a shape, are bound from
-// it. Whatever goes wrong is a FAIL of that set; the error is ctx's.
+// it; or all go through one family, as [Options.Members] says, with a result for each
+// set and member. Whatever goes wrong is a FAIL of that set; the error is ctx's.
 func Run(ctx context.Context, c Case, o Options) ([]Result, error) {
 	var results []Result
 	room := budget.From(ctx).Part(0)
 	defer room.Release()
 	ctx = budget.Into(ctx, room)
 	m, err := readModel(ctx, filepath.Join(c.Dir, modelFile))
+	if err == nil && o.Members != nil {
+		o.Compile, err = o.Members(m)
+	}
+	var s *several
+	if err == nil {
+		if s, err = newSeveral(m, c, o); s != nil {
+			defer s.close()
+		}
+	}
 	for _, set := range c.Sets {
 		if ctx.Err() != nil {
 			return results, ctx.Err()
 		}
-		r := Result{Set: set, Verdict: Pass}
 		start := time.Now()
-		e := err
-		if e == nil {
-			e = runSet(ctx, m, set, o, &r)
+		add := func(do func(r *Result) error) {
+			r := Result{Set: set, Verdict: Pass}
+			e := err
+			if e == nil {
+				e = do(&r)
+			}
+			if ctx.Err() != nil { // it was not the set's
+				return
+			}
+			r.judged(e)
+			r.Elapsed, start = time.Since(start), time.Now()
+			results = append(results, r)
 		}
-		if ctx.Err() != nil { // it was not the set's
+		switch {
+		case err != nil || s == nil:
+			add(func(r *Result) error { return runSet(ctx, m, set, o, r) })
+		default:
+			if err := s.run(ctx, set, add); err != nil {
+				add(func(*Result) error { return err })
+			}
+		}
+		if ctx.Err() != nil {
 			return results, ctx.Err()
 		}
-		var unsupported *onnx.UnsupportedError
-		switch {
-		case errors.As(e, &unsupported):
-			r.Verdict, r.Reason = Skip, obstacles(unsupported)
-		case e != nil:
-			r.Verdict, r.Reason = Fail, e.Error()
-		}
-		r.Elapsed = time.Since(start)
-		results = append(results, r)
 	}
 	return results, nil
+}
+
+// judged is the verdict of what ended with err.
+func (r *Result) judged(err error) {
+	var unsupported *onnx.UnsupportedError
+	switch {
+	case errors.As(err, &unsupported):
+		r.Verdict, r.Reason = Skip, obstacles(unsupported)
+	case err != nil:
+		r.Verdict, r.Reason = Fail, err.Error()
+	}
 }
 
 // readModel is [onnx.ReadFile] of a regular file: a pipe would be waited for.
@@ -152,38 +189,81 @@ func compileSet(ctx context.Context, m *onnx.Model, set string, o compile.Option
 	if err := tensorsOnly(m); err != nil {
 		return nil, err
 	}
-	ins, err := readTensors(set, "input")
+	named, wants, err := readSet(m, set)
 	if err != nil {
 		return nil, err
 	}
-	wants, err := readTensors(set, "output")
+	o.Shapes, o.Values = maps.Clone(o.Shapes), maps.Clone(o.Values)
+	if o.Shapes == nil {
+		o.Shapes = map[string][]int64{}
+	}
+	if o.Values == nil {
+		o.Values = map[string]*onnx.Tensor{}
+	}
+	for name, t := range named {
+		o.Shapes[name] = t.Dims
+	}
+	r, err := compileBinding(ctx, m, named, o, most)
 	if err != nil {
 		return nil, err
 	}
-	named, err := nameInputs(m.Graph, ins)
-	if err != nil {
+	if err := fits(r.Inputs, named); err != nil {
 		return nil, err
 	}
-	r, fed, err := compileFor(ctx, m, named, o, most)
-	if err != nil {
-		return nil, err
+	fed := map[string][]byte{}
+	for _, p := range r.Inputs {
+		fed[p.Name] = named[p.Name].Data
 	}
 	return &Compiled{r, named, fed, wants}, nil
 }
 
+// readSet reads a data set: the model's inputs by name, and the reference outputs.
+func readSet(m *onnx.Model, set string) (map[string]*onnx.Tensor, []*onnx.Tensor, error) {
+	ins, err := readTensors(set, "input")
+	if err != nil {
+		return nil, nil, err
+	}
+	wants, err := readTensors(set, "output")
+	if err != nil {
+		return nil, nil, err
+	}
+	named, err := nameInputs(m.Graph, ins)
+	return named, wants, err
+}
+
+// fits reports what of a data set is not what a model takes.
+func fits(inputs []compile.Port, named map[string]*onnx.Tensor) error {
+	for _, p := range inputs {
+		t := named[p.Name]
+		if t == nil {
+			return fmt.Errorf("input %q has no value in the data set", p.Name)
+		}
+		if t.Elem != p.Elem {
+			return fmt.Errorf("input %q is %s in the data set, want %s", p.Name, t.Elem, p.Elem)
+		}
+	}
+	return nil
+}
+
 // CompileOpen is [CompileContext] as [Options.Open] says.
 func CompileOpen(ctx context.Context, m *onnx.Model, set string, o compile.Options) (*Compiled, error) {
-	wants, err := readTensors(set, "output")
+	most, err := mostOf(set)
 	if err != nil {
 		return nil, err
 	}
+	return compileSet(ctx, m, set, o, most)
+}
+
+// mostOf returns the largest dimension of a data set's reference outputs.
+func mostOf(set string) (int64, error) {
+	wants, err := readTensors(set, "output")
 	most := int64(1)
 	for _, w := range wants {
 		for _, d := range w.Dims {
 			most = max(most, d)
 		}
 	}
-	return compileSet(ctx, m, set, o, most)
+	return most, err
 }
 
 // tensorsOnly returns an [*onnx.UnsupportedError] if an input or output is a
@@ -256,15 +336,32 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 		return err
 	}
 	defer model.Close()
-	outs, err := o.Execute(ctx, model, fed)
+	return judge(ctx, o, &trial{model: model, fed: fed, inputs: r.Inputs, outputs: r.Outputs, wants: wants,
+		cut: func(i int, outs map[string][]byte) ([]int64, []byte, error) { return Cut(r.Outputs[i], outs) }}, result)
+}
+
+// trial is a data set with what computes it.
+type trial struct {
+	model   *popef.Model
+	fed     map[string][]byte
+	inputs  []compile.Port
+	outputs []compile.Port
+	wants   []*onnx.Tensor
+	// cut returns the shape and the elements of output i of what a run gave.
+	cut func(i int, outs map[string][]byte) ([]int64, []byte, error)
+}
+
+// judge runs a data set and compares.
+func judge(ctx context.Context, o Options, t *trial, result *Result) error {
+	outs, err := o.Execute(ctx, t.model, t.fed)
 	if err != nil {
 		return err
 	}
 	var bad []string
 	var others []map[string][]byte
-	for i, p := range r.Outputs {
-		want := wants[i]
-		shape, got, err := Cut(p, outs)
+	for i, p := range t.outputs {
+		want := t.wants[i]
+		shape, got, err := t.cut(i, outs)
 		if err != nil {
 			return err
 		}
@@ -275,13 +372,13 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 		d, err := Compare(want.Type(), got, want.Data, o.Tolerance)
 		if err == nil && d.Bad > 0 && o.Noise > 0 {
 			if others == nil {
-				if others, err = noisy(ctx, model, r, o); err != nil {
+				if others, err = noisy(ctx, t, o); err != nil {
 					return err
 				}
 			}
 			var runs [][]byte
 			for k := range others { // those of as many elements
-				if s, run, err := Cut(p, others[k]); err == nil && slices.Equal(s, shape) {
+				if s, run, err := t.cut(i, others[k]); err == nil && slices.Equal(s, shape) {
 					runs = append(runs, run)
 				}
 			}
@@ -302,15 +399,13 @@ func runSet(ctx context.Context, m *onnx.Model, set string, o Options, result *R
 	return nil
 }
 
-// compileFor compiles m for the given values of its inputs and returns the
-// bytes of those that are still inputs, by name.
-func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options, most int64) (*compile.Result, map[string][]byte, error) {
-	o.Shapes, o.Values, o.Max = map[string][]int64{}, map[string]*onnx.Tensor{}, maps.Clone(o.Max)
+// compileBinding compiles m and binds the inputs whose values it needs, to those that are
+// named, or, where most is not 0, bounds the sizes that they decide by it.
+func compileBinding(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tensor, o compile.Options, most int64) (*compile.Result, error) {
+	given := o.Max
+	o.Max = maps.Clone(given)
 	if o.Max == nil {
 		o.Max = map[string]int64{}
-	}
-	for name, t := range named {
-		o.Shapes[name] = t.Dims
 	}
 	for {
 		r, err := compile.CompileContext(ctx, m, o)
@@ -319,25 +414,14 @@ func compileFor(ctx context.Context, m *onnx.Model, named map[string]*onnx.Tenso
 			if most > 0 && bound(o.Max, need, most) {
 				continue
 			}
-			if progress := bind(o.Values, need.Inputs(), named); progress {
+			if bind(o.Values, need.Inputs(), named) {
+				// What was bounded may be known now.
+				clear(o.Max)
+				maps.Copy(o.Max, given)
 				continue
 			}
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		fed := map[string][]byte{}
-		for _, p := range r.Inputs {
-			t := named[p.Name]
-			if t == nil {
-				return nil, nil, fmt.Errorf("input %q has no value in the data set", p.Name)
-			}
-			if t.Elem != p.Elem {
-				return nil, nil, fmt.Errorf("input %q is %s in the data set, want %s", p.Name, t.Elem, p.Elem)
-			}
-			fed[p.Name] = t.Data
-		}
-		return r, fed, nil
+		return r, err
 	}
 }
 
