@@ -68,9 +68,15 @@ func TestQuickAndSlowAgree(t *testing.T) {
 		fit, _, err := fit(spec, of)
 		require.NoError(t, err)
 		wanted := make([]int, len(of.Dims))
+		near, mixed := rapid.SampledFrom(of.Members).Draw(t, "near"), rapid.Bool().Draw(t, "mixed")
 		for d := range wanted {
-			wanted[d] = int(rapid.SampledFrom(of.Members).Draw(t, "near").Sizes[d]) + rapid.SampledFrom([]int{0, 0, 0, -1, 1, -9}).Draw(t, "less")
+			if wanted[d] = int(near.Sizes[d]); mixed {
+				wanted[d] = int(rapid.SampledFrom(of.Members).Draw(t, "of").Sizes[d]) + rapid.SampledFrom([]int{0, 0, 0, -1, 1, -9}).Draw(t, "less")
+			}
 		}
+		mistake := rapid.SampledFrom([]string{"none", "size", "length"}).Draw(t, "mistake")
+		where, field := rapid.IntRange(0, fit.inputs-1).Draw(t, "in"), rapid.IntRange(0, 3).Draw(t, "field")
+		by := rapid.SampledFrom([]int{1, -1}).Draw(t, "by")
 		right := true
 		var views []View
 		for i := range fit.tensors {
@@ -82,13 +88,13 @@ func TestQuickAndSlowAgree(t *testing.T) {
 			v := Open(&own.sizes[0], &own.data)
 			for k := range x.fields {
 				*v.size(k) = int(x.fields[k].axis.At(int64(wanted[x.fields[k].axis.Dim])))
-				if i < fit.inputs && rapid.IntRange(0, 60).Draw(t, "wrong size") == 0 {
-					*v.size(k)++
+				if mistake == "size" && i == where && k == field%len(x.fields) {
+					*v.size(k) += by
 				}
 			}
 			n := max(0, x.now(&v))
-			if i < fit.inputs && rapid.IntRange(0, 30).Draw(t, "wrong length") == 0 {
-				n++
+			if mistake == "length" && i == where {
+				n = max(0, n+by)
 			}
 			own.data = make([][4]byte, n)
 			views = append(views, v)
