@@ -28,8 +28,12 @@ unit: ## all tests of every module (POPEFGEN_TESTS=all: also what they sample ot
 	$(GO) test -vet=off ./...
 	@for m in $(MODULES); do echo "$(GO) -C $$m test -vet=off ./..."; $(GO) -C $$m test -vet=off ./... || exit 1; done
 
+# What make unit runs too, and where nothing happens at the same time: which
+# passes apply, what errors and documents say, damaged files.
+ALONE     := ^(TestPasses.*|TestNearMisses.*|TestErrorsSay.*|TestDecode.*|TestDeepGraphs|TestEveryPattern|TestCancelLongKernel|Test.*Doc)$$
+
 race: ## the concurrent packages under the race detector
-	$(GO) test -vet=off -race -short ./rt/... ./ipu/... ./popef/... ./generated_examples/...
+	$(GO) test -vet=off -race -short -skip '$(ALONE)' ./rt/... ./ipu/... ./generated_examples/...
 
 lint: ## gofmt, go vet and staticcheck of every module; functions that nothing reaches
 	@out="$$(gofmt -l $$(git ls-files -co --exclude-standard '*.go'))"; \

@@ -113,7 +113,7 @@ func (m *layoutMiss) reference(t *rapid.T, d *missDraw, plain *graph.Executable,
 // TestNearMissesOfLayouts compares what the engine takes in NCHWc, in NHWC or
 // into fused tiles, and what is one step off that, with planes.
 func TestNearMissesOfLayouts(t *testing.T) {
-	fewerChecks(t, "5")
+	fewerChecks(t, "3")
 	for i := range layoutMisses {
 		m := &layoutMisses[i]
 		if !m.there() {

@@ -400,7 +400,7 @@ func fewerChecks(t *testing.T, n string) {
 // TestNearMisses compares what passes look for, and what is one step off that,
 // with all passes off and in float64.
 func TestNearMisses(t *testing.T) {
-	fewerChecks(t, "6")
+	fewerChecks(t, "4")
 	for i := range nearMisses {
 		m := &nearMisses[i]
 		for _, off := range append([]string{""}, m.off...) {
