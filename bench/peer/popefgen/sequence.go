@@ -18,13 +18,15 @@ import (
 type sequence struct {
 	family   genrt.Family
 	requests [][]genrt.View
-	results  [][]byte // memory of the outputs of the last request
+	outputs  []*tensor // of the last request
 }
 
-// tensor is what generated code has for a tensor with open dimensions.
+// tensor is what generated code has for a tensor with open dimensions. The runtime counts the
+// elements of data, whatever Go's type of them is, each of so many bytes.
 type tensor struct {
 	sizes [4]int
 	data  []byte
+	bytes int
 }
 
 // OpenSequence makes a compiled family ready to run so many requests, each of whatever sizes its
@@ -51,21 +53,25 @@ func OpenSequence(model []byte, requests []peer.Case, threads int) (peer.Session
 	for k := range requests {
 		all := slices.Concat(requests[k].Inputs, requests[k].Outputs)
 		var views []genrt.View
-		s.results = s.results[:0]
+		s.outputs = s.outputs[:0]
 		for i := range of.Tensors {
 			t := &of.Tensors[i]
 			at := slices.IndexFunc(all, func(p peer.Tensor) bool { return p.Name == t.Name })
 			if at < 0 {
 				return nil, fmt.Errorf("%s: request %d has no tensor %q", name, k, t.Name)
 			}
-			own := &tensor{data: slices.Clone(all[at].Data)}
 			open := &spec.Anchors[i]
+			own := &tensor{data: slices.Clone(all[at].Data), bytes: 1}
+			if len(open.Open) > 0 {
+				own.bytes = open.Bytes
+			}
 			for f, x := range open.Open {
 				own.sizes[f] = int(all[at].Dims[x.Axis])
 			}
 			if t.Type == popef.Output {
-				own.data = make([]byte, all[at].Size)
-				s.results = append(s.results, own.data)
+				if s.outputs = append(s.outputs, own); len(open.Open) == 0 {
+					own.data = make([]byte, all[at].Size)
+				} // else Run makes the memory, as for those of NewOutputs
 			}
 			views = append(views, own.view(open))
 		}
@@ -107,7 +113,7 @@ func (t *tensor) view(a *genrt.AnchorSpec) genrt.View {
 		return genrt.Whole(unsafe.SliceData(t.data))
 	}
 	n := len(t.data) / a.Bytes
-	t.data = t.data[:n:n] // the runtime counts in elements, whatever Go's type of them is
+	t.data = t.data[:n:n]
 	return genrt.Open(&t.sizes[0], &t.data)
 }
 
@@ -120,6 +126,12 @@ func (s *sequence) Run() error {
 	return nil
 }
 
-func (s *sequence) Outputs() ([][]byte, error) { return s.results, nil }
+func (s *sequence) Outputs() ([][]byte, error) {
+	out := make([][]byte, len(s.outputs))
+	for i, t := range s.outputs {
+		out[i] = unsafe.Slice(unsafe.SliceData(t.data), len(t.data)*t.bytes)
+	}
+	return out, nil
+}
 
 func (s *sequence) Close() error { return s.family.Close() }
