@@ -20,7 +20,7 @@ func blockedConvTableBytes(op graph.Op, in, out []graph.TensorType) int64 {
 }
 
 // FusedTilesTableBytes returns the bytes of the tables of a [FusedTiles]: what is
-// kept of each tile, and what tables returns for the kernels of every shape of a
+// kept of each tile of an image, and what tables returns for the kernels of every shape of a
 // tile, for every worker. Tiles are few: one takes as much memory as a cache holds.
 func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.TensorType) int64 {
 	types, err := o.Types(in)
@@ -32,7 +32,7 @@ func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.Tens
 	if o.Rows > 0 {
 		rows = (tensor.Dimension(result, 2) + o.Rows - 1) / o.Rows
 	}
-	tiles := budget.Mul(max(1, tensor.Dimension(result, 0)), max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
+	tiles := budget.Mul(max(1, rows), (blocks+max(1, o.Blocks)-1)/max(1, o.Blocks))
 	perTile := int64(0)
 	for _, t := range types {
 		perTile += 4<<10 + int64(512*len(t))
@@ -45,7 +45,7 @@ func FusedTilesTableBytes(tables tensor.Declared, o *FusedTiles, in []graph.Tens
 	if c.cut(types, result) != nil {
 		return total // NewFusedTiles says so
 	}
-	slots := int64(max(1, min(tensor.MaxParts, len(c.tiles), runtime.GOMAXPROCS(0))))
+	slots := int64(max(1, min(tensor.MaxParts, c.images*len(c.tiles), runtime.GOMAXPROCS(0))))
 	for _, s := range c.shapes {
 		for m, op := range s.ops {
 			n := len(s.types[m]) - 1

@@ -13,8 +13,11 @@ import (
 // for every shape that a tile can have.
 type fusedTiles struct {
 	op      *FusedTiles
+	images  int
 	shapes  []tileShape
-	tiles   []tile
+	tiles   []tile              // of an image
+	steps   [][]int             // by member and operand: bytes from image to image, 0 where all read the same
+	step    int                 // likewise of the result
 	kernels [][][]tensor.Kernel // by slot, shape and member
 	runs    []tileRun           // by slot
 	packed  []tilePack          // by operand
@@ -35,11 +38,32 @@ type fusedTiles struct {
 type tileShape struct {
 	types  [][]graph.TensorType // of every member's operands and result
 	ops    []graph.Op
+	blocks int64
 	buffer []int // of the two, the one that a member's result lies in
 	apart  bool  // the last result is copied to where it belongs
 }
 
-// tile is where in memory the operands of members lie for one tile.
+// equal reports whether kernels for the one compute the other: operators differ in
+// their paddings and in what the types say.
+func (s *tileShape) equal(o *tileShape) bool {
+	if s.blocks != o.blocks {
+		return false
+	}
+	for m := range s.types {
+		if !slices.EqualFunc(s.types[m], o.types[m], graph.TensorType.Equal) {
+			return false
+		}
+		if a, ok := s.ops[m].(*Conv); ok {
+			b := o.ops[m].(*Conv)
+			if !slices.Equal(a.PadsBegin, b.PadsBegin) || !slices.Equal(a.PadsEnd, b.PadsEnd) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// tile is where in memory of the first image the operands of members lie for one tile.
 type tile struct {
 	shape  int
 	group  int        // of blocks
@@ -53,11 +77,14 @@ type tile struct {
 type extent struct{ at, bytes int }
 
 // of returns that part of m, nil if there is no m.
-func (e extent) of(m []byte) []byte {
+func (e extent) of(m []byte) []byte { return e.behind(0, m) }
+
+// behind returns the part of m that lies so many bytes behind e, nil if there is no m.
+func (e extent) behind(n int, m []byte) []byte {
 	if m == nil {
 		return nil
 	}
-	return m[e.at : e.at+e.bytes : e.at+e.bytes]
+	return m[n+e.at : n+e.at+e.bytes : n+e.at+e.bytes]
 }
 
 // tilePack is how an operand is packed.
@@ -108,7 +135,7 @@ func windowOf(op graph.Op, types []graph.TensorType, lo, hi int64) (graph.Op, in
 	return &part, max(0, from), min(to, height)
 }
 
-// cut makes the tiles and their shapes.
+// cut makes the tiles of an image and their shapes.
 func (c *fusedTiles) cut(types [][]graph.TensorType, out graph.TensorType) error {
 	o := c.op
 	blocks := (o.Channels + o.Lanes - 1) / o.Lanes
@@ -116,24 +143,50 @@ func (c *fusedTiles) cut(types [][]graph.TensorType, out graph.TensorType) error
 	if o.Rows > 0 {
 		rows = o.Rows
 	}
-	numbers := map[string]int{}
-	for image := range out.Shape[0] {
-		for row := int64(0); row < out.Shape[2]; row += rows {
-			for block := int64(0); block < blocks; block += o.Blocks {
-				if err := c.addTile(types, numbers, image, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows)); err != nil {
-					return err
-				}
+	c.images = int(out.Shape[0])
+	c.measure(types)
+	if c.images == 0 {
+		return nil
+	}
+	c.tiles = make([]tile, 0, (out.Shape[2]+rows-1)/max(1, rows)*((blocks+o.Blocks-1)/o.Blocks))
+	for row := int64(0); row < out.Shape[2]; row += rows {
+		for block := int64(0); block < blocks; block += o.Blocks {
+			if err := c.addTile(types, block, min(blocks, block+o.Blocks), row, min(out.Shape[2], row+rows)); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
 }
 
-// addTile adds a tile: blocks [b0, b1) and rows [lo, hi) of the result's image.
-func (c *fusedTiles) addTile(types [][]graph.TensorType, numbers map[string]int, image, b0, b1, lo, hi int64) error {
+// measure finds out how far apart the images of operands and of the result lie.
+func (c *fusedTiles) measure(types [][]graph.TensorType) {
+	c.steps = make([][]int, len(types))
+	for m, all := range types {
+		n := len(all) - 1
+		c.steps[m] = make([]int, n)
+		for i, t := range all {
+			step := 0
+			switch shareOf(c.op.Members[m].Op, i, n, t) {
+			case shareImage, shareBlocks, sharePlanes:
+				if t.DType != graph.Invalid && t.Shape[0] > 1 {
+					step = tensor.Elements(t.Shape[1:]) * t.DType.Size()
+				}
+			}
+			if i < n {
+				c.steps[m][i] = step
+			} else {
+				c.step = step // that of the last member stays
+			}
+		}
+	}
+}
+
+// addTile adds a tile: blocks [b0, b1) and rows [lo, hi) of the result.
+func (c *fusedTiles) addTile(types [][]graph.TensorType, b0, b1, lo, hi int64) error {
 	o := c.op
 	c0, c1 := b0*o.Lanes, min(o.Channels, b1*o.Lanes)
-	s := tileShape{types: make([][]graph.TensorType, len(types)), ops: make([]graph.Op, len(types)), buffer: make([]int, len(types))}
+	s := tileShape{types: make([][]graph.TensorType, len(types)), ops: make([]graph.Op, len(types)), blocks: b1 - b0, buffer: make([]int, len(types))}
 	p := tile{group: int(b0 / o.Blocks), places: make([][]extent, len(types))}
 	last := len(types) - 1
 	for m := last; m >= 0; m-- {
@@ -165,9 +218,6 @@ func (c *fusedTiles) addTile(types [][]graph.TensorType, numbers map[string]int,
 					if share == sharePlanes {
 						part.Shape[1], e.at = c1-c0, int(c0)*size(2)
 					}
-				}
-				if t.Shape[0] > 1 {
-					e.at += int(image) * size(1)
 				}
 				part.Shape[0] = 1
 				e.bytes = int(part.Shape[1]) * size(2)
@@ -205,19 +255,10 @@ func (c *fusedTiles) addTile(types [][]graph.TensorType, numbers map[string]int,
 		conv, ok := s.ops[last].(*Conv)
 		s.apart = !ok || conv.YPlane == 0
 	}
-	key := fmt.Sprint(s.types, b1-b0)
-	for _, op := range s.ops {
-		if conv, ok := op.(*Conv); ok {
-			key += fmt.Sprint(conv.PadsBegin, conv.PadsEnd)
-		}
-	}
-	at, ok := numbers[key]
-	if !ok {
-		at = len(c.shapes)
-		numbers[key] = at
+	if p.shape = slices.IndexFunc(c.shapes, func(other tileShape) bool { return s.equal(&other) }); p.shape < 0 {
+		p.shape = len(c.shapes)
 		c.shapes = append(c.shapes, s)
 	}
-	p.shape = at
 	c.tiles = append(c.tiles, p)
 	return nil
 }
@@ -244,7 +285,7 @@ func of(op graph.Op, channels int64) graph.Op {
 
 // bindMembers makes the kernels and lays out scratch memory.
 func (c *fusedTiles) bindMembers(bind tensor.Binder) error {
-	c.kernels = make([][][]tensor.Kernel, max(1, min(tensor.MaxParts, len(c.tiles), runtime.GOMAXPROCS(0))))
+	c.kernels = make([][][]tensor.Kernel, max(1, min(tensor.MaxParts, c.images*len(c.tiles), runtime.GOMAXPROCS(0))))
 	c.runs = make([]tileRun, len(c.kernels))
 	most, inner := 0, 0
 	var buffers [2]int
@@ -303,7 +344,7 @@ func (c *fusedTiles) bindMembers(bind tensor.Binder) error {
 				}
 				elements *= (products + 8) / 2
 			}
-			c.cost += elements / float64(c.op.Lanes)
+			c.cost += elements / float64(c.op.Lanes) * float64(c.images)
 		}
 	}
 	return nil
@@ -399,7 +440,7 @@ func (c *fusedTiles) Run(p tensor.Pool, in, out [][]byte, scratch []byte) error 
 		return nil
 	}
 	c.in, c.out, c.scratch = in, out[0], scratch
-	c.next.Reset(p, len(c.tiles))
+	c.next.Reset(p, c.images*len(c.tiles))
 	p.Run(c, min(len(c.kernels), tensor.WorkersFor(p, c.cost)))
 	c.in, c.out, c.scratch = nil, nil, nil
 	return nil
@@ -412,12 +453,12 @@ func (c *fusedTiles) Do(part int) {
 		if !ok {
 			return
 		}
-		c.compute(part, &c.tiles[tile])
+		c.compute(part, tile/len(c.tiles), &c.tiles[tile%len(c.tiles)])
 	}
 }
 
-// compute computes a tile.
-func (c *fusedTiles) compute(slot int, p *tile) {
+// compute computes a tile of an image.
+func (c *fusedTiles) compute(slot, image int, p *tile) {
 	s, r := &c.shapes[p.shape], &c.runs[slot]
 	scratch := c.scratch[slot*c.slot:][:c.slot]
 	var previous []byte
@@ -433,11 +474,11 @@ func (c *fusedTiles) compute(slot int, p *tile) {
 			case c.packed[at].used:
 				in[i] = c.packed[at].groups[p.group].of(c.in[at])
 			default:
-				in[i] = p.places[m][i].of(c.in[at])
+				in[i] = p.places[m][i].behind(image*c.steps[m][i], c.in[at])
 			}
 		}
 		if m == len(s.ops)-1 && !s.apart {
-			r.out[0] = p.result.of(c.out)
+			r.out[0] = p.result.behind(image*c.step, c.out)
 		} else {
 			n := int(s.types[m][len(member.In)].Bytes())
 			r.out[0] = scratch[c.bufferAt[s.buffer[m]]:][:n:n]
@@ -450,7 +491,7 @@ func (c *fusedTiles) compute(slot int, p *tile) {
 	}
 	r.out[0] = nil
 	if s.apart {
-		for at, to := 0, p.result.of(c.out); at < len(previous); at += p.row {
+		for at, to := 0, p.result.behind(image*c.step, c.out); at < len(previous); at += p.row {
 			copy(to[at/p.row*p.pitch:], previous[at:at+p.row])
 		}
 	}
