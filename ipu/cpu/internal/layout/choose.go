@@ -8,6 +8,7 @@ package layout
 import (
 	"fmt"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -24,15 +25,29 @@ type Options struct {
 
 // Choose returns a copy of exe in which activations are NHWC int8 or NCHWc where
 // that saves time, with operators fused tile by tile, or exe itself, and for every
-// node the node of exe that it comes from. Tensors of exe keep their numbers.
-func Choose(exe *graph.Executable, o Options) (*graph.Executable, Origins, Summary) {
+// node the node of exe that it comes from, with the kernels that it has made on the way.
+// Tensors of exe keep their numbers. Graphs are looked at by as many goroutines as the plan
+// is for; what is decided does not depend on that.
+func Choose(exe *graph.Executable, o Options) (*graph.Executable, Origins, Kernels, Summary) {
 	planar := exe
 	var from, inner Origins
+	var kernels Kernels
 	if o.NHWC {
 		planar, from = inNHWC(exe, o)
 	}
-	exe, inner = inNCHWc(planar, nchwc.Lanes(), o)
-	return exe, from.through(inner), layoutOf(planar, exe)
+	exe, inner, kernels = inNCHWc(planar, nchwc.Lanes(), o)
+	return exe, from.through(inner), kernels, layoutOf(planar, exe)
+}
+
+// Kernels are, by graph and node, kernels that are made already. Each is good for one node.
+type Kernels [][]bind.Made
+
+// Of returns the kernel of node n of graph g, which may have none.
+func (k Kernels) Of(g graph.GraphID, n int) bind.Made {
+	if k == nil || n >= len(k[g]) {
+		return bind.Made{}
+	}
+	return k[g][n]
 }
 
 // Origins tells, for every node of an executable in NCHWc, which node of the

@@ -1,6 +1,7 @@
 package layout
 
 import (
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
@@ -27,6 +28,14 @@ func Force(f Forced) (restore func()) {
 	return func() { forced = was }
 }
 
+// planners returns how many goroutines decide: one where tests do, which are asked in order.
+func (o *Options) planners() int {
+	if forced.NCHWc != nil || forced.Fuse != nil || forced.NHWC != nil {
+		return 1
+	}
+	return o.Threads
+}
+
 // choose decides which groups are NCHWc.
 func (r *region) choose() {
 	if forced.NCHWc == nil {
@@ -47,13 +56,14 @@ func (p *nhwcRegion) pays(op *graph.IntegerConv, x, w, y graph.TensorID) bool {
 	return forced.NHWC()
 }
 
-// fuseNodes returns fused tiles of as many of some nodes as are worth it, nil if none are.
-func (r *region) fuseNodes(members []int) *graph.Node {
+// fuseNodes returns fused tiles of as many of some nodes as are worth it, nil if none are,
+// with their kernel.
+func (r *region) fuseNodes(members []int) (*graph.Node, bind.Made) {
 	if forced.Fuse == nil {
 		return r.fuse(members)
 	}
 	if len(members) < 2 {
-		return nil
+		return nil, bind.Made{}
 	}
 	types := func(take int) (op *nchwc.FusedTiles, n *graph.Node, types [][]graph.TensorType) {
 		n = r.fusedTiles(members[:take])
@@ -69,12 +79,13 @@ func (r *region) fuseNodes(members []int) *graph.Node {
 		return all != nil && r.byRows(op, all)
 	})
 	if take == 0 {
-		return nil
+		return nil, bind.Made{}
 	}
 	op, n, _ := types(take)
 	op.Blocks, op.Rows = blocks, rows
-	if !r.hasKernel(op, r.types(n.Inputs)) {
-		return nil
+	k, ok := r.kernel(op, r.types(n.Inputs))
+	if !ok {
+		return nil, k
 	}
-	return n
+	return n, k
 }

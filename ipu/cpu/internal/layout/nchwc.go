@@ -2,8 +2,11 @@ package layout
 
 import (
 	"slices"
+	"sync/atomic"
 
+	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -14,39 +17,71 @@ import (
 // write is converted.
 
 // inNCHWc returns a copy of exe in which activations are in NCHWc of so many
-// channels where that saves time, or exe itself. Tensors of exe keep their
-// numbers; those in NCHWc come after them.
-func inNCHWc(exe *graph.Executable, lanes int64, o Options) (*graph.Executable, Origins) {
+// channels where that saves time, or exe itself, with the kernels that it has made of its
+// nodes. Tensors of exe keep their numbers; those in NCHWc come after them.
+func inNCHWc(exe *graph.Executable, lanes int64, o Options) (*graph.Executable, Origins, Kernels) {
 	if lanes == 0 || !slices.ContainsFunc(exe.Graphs, func(g graph.Graph) bool {
 		return slices.ContainsFunc(g.Nodes, func(n graph.Node) bool { _, ok := n.Op.(*graph.Conv); return ok })
 	}) {
-		return exe, nil
+		return exe, nil, nil
 	}
 	l := &layout{given: exe, lanes: lanes, Options: o}
 	l.survey()
-	out := *exe
-	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
-	l.exe = &out
-	from := make(Origins, len(exe.Graphs))
-	for g := range exe.Graphs {
-		out.Graphs[g].Nodes, from[g] = l.graph(graph.GraphID(g))
+	regions := make([]*region, len(exe.Graphs))
+	workers.Each(o.planners(), len(regions), func(g int) { regions[g] = l.graph(graph.GraphID(g)) })
+	return l.joined(regions)
+}
+
+// joined returns the executable that regions, one for each graph, make of the given one, or
+// that one if they add no tensor to it. Regions number the tensors that they add from where
+// the given ones end; here those of a graph follow those of the graphs before.
+func (l *layout) joined(regions []*region) (*graph.Executable, Origins, Kernels) {
+	base := len(l.given.Tensors)
+	more := 0
+	for _, r := range regions {
+		more += len(r.made)
 	}
-	if len(out.Tensors) == len(exe.Tensors) {
-		return exe, nil
+	if more == 0 {
+		return l.given, nil, nil
 	}
-	return &out, from
+	out := *l.given
+	out.Tensors, out.Graphs = append(make([]graph.Tensor, 0, base+more), l.given.Tensors...), slices.Clone(l.given.Graphs)
+	from, kernels := make(Origins, len(regions)), make(Kernels, len(regions))
+	for g, r := range regions {
+		by := graph.TensorID(len(out.Tensors) - base)
+		moved := func(ids []graph.TensorID) []graph.TensorID {
+			if by == 0 || !slices.ContainsFunc(ids, func(t graph.TensorID) bool { return int(t) >= base }) {
+				return ids
+			}
+			ids = slices.Clone(ids)
+			for i, t := range ids {
+				if int(t) >= base {
+					ids[i] = t + by
+				}
+			}
+			return ids
+		}
+		for i := range r.out {
+			n := &r.out[i]
+			n.Inputs, n.Outputs = moved(n.Inputs), moved(n.Outputs)
+		}
+		out.Tensors = append(out.Tensors, r.made...)
+		out.Graphs[g].Nodes, from[g], kernels[g] = r.out, r.from, r.kernels
+	}
+	return &out, from, kernels
 }
 
 // layout is the state of one decision.
 type layout struct {
 	Options
-	given, exe *graph.Executable
-	lanes      int64
-	writers    []int           // of every tensor, over all programs; parameters of graphs count twice
-	written    []int           // nodes that write it
-	home       []graph.GraphID // the last graph in which a node writes the tensor, or -1
-	outside    []bool          // read by something else than a node of its home
-	inner      []bool          // graphs that nodes run
+	given   *graph.Executable
+	lanes   int64
+	writers []int           // of every tensor, over all programs; parameters of graphs count twice
+	written []int           // nodes that write it
+	home    []graph.GraphID // the last graph in which a node writes the tensor, or -1
+	outside []bool          // read by something else than a node of its home
+	inner   []bool          // graphs that nodes run
+	spare   atomic.Int64    // bytes of the tables of kernels that are kept
 }
 
 // survey finds out who writes and reads the tensors.
@@ -114,6 +149,8 @@ type region struct {
 	// While nodes are written.
 	out     []graph.Node
 	from    []int
+	kernels []bind.Made    // of nodes in out, where there is one that fits
+	made    []graph.Tensor // that out has besides the given ones, numbered after those
 	blocked map[graph.TensorID]graph.TensorID
 	planar  map[graph.TensorID]bool  // of tensors in NCHWc, those that were converted back
 	counts  map[graph.TensorID]int64 // the channels of tensors in NCHWc
@@ -139,9 +176,8 @@ func (l *layout) region(g graph.GraphID) *region {
 	return r
 }
 
-// graph returns the nodes of graph g with activations in NCHWc, and the node
-// that each comes from.
-func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
+// graph returns graph g with activations in NCHWc.
+func (l *layout) graph(g graph.GraphID) *region {
 	r := l.region(g)
 	r.foldPads()
 	r.match()
@@ -151,7 +187,7 @@ func (l *layout) graph(g graph.GraphID) ([]graph.Node, []int) {
 	if l.Tiling {
 		r.join()
 	}
-	return r.out, r.from
+	return r
 }
 
 // tie puts tensors that units tie together into groups.
@@ -317,18 +353,26 @@ func (r *region) write() {
 	}
 }
 
-func (r *region) add(n graph.Node, from int) {
-	r.out, r.from = append(r.out, n), append(r.from, from)
+func (r *region) add(n graph.Node, from int) { r.addMade(n, from, bind.Made{}) }
+
+// addMade adds a node of which there may be a kernel already.
+func (r *region) addMade(n graph.Node, from int, k bind.Made) {
+	r.out, r.from, r.kernels = append(r.out, n), append(r.from, from), append(r.kernels, k)
 }
 
 // writeUnit makes the node of a unit at node i.
 func (r *region) writeUnit(u *unit, i int) {
 	n := graph.Node{Op: u.op, Name: r.nodes[i].Name, Inputs: slices.Clone(u.in), Outputs: []graph.TensorID{u.out}}
 	out := r.isNCHWc(u.out)
+	fits := out
 	if u.conv != nil {
 		op := *u.conv
 		op.In, op.Out = r.isNCHWc(u.in[0]), out
-		n.Op = &op
+		n.Op, fits = &op, op.In && out
+	}
+	var kernel bind.Made
+	if fits {
+		kernel = u.kernel
 	}
 	for k, t := range u.in {
 		switch {
@@ -346,7 +390,7 @@ func (r *region) writeUnit(u *unit, i int) {
 		r.counts[n.Outputs[0]] = r.typ(u.out).Shape[1]
 		r.blocked[u.out] = n.Outputs[0]
 	}
-	r.add(n, i)
+	r.addMade(n, i, kernel)
 	if out && r.outside[u.out] {
 		r.asNCHW(u.out, i)
 	}
@@ -354,8 +398,17 @@ func (r *region) writeUnit(u *unit, i int) {
 
 // tensor adds a tensor of the given type named like t.
 func (r *region) tensor(t graph.TensorID, typ graph.TensorType) graph.TensorID {
-	r.exe.Tensors = append(r.exe.Tensors, graph.Tensor{Name: r.exe.Tensors[t].Name, Type: typ})
-	return graph.TensorID(len(r.exe.Tensors) - 1)
+	r.made = append(r.made, graph.Tensor{Name: r.entry(t).Name, Type: typ})
+	return graph.TensorID(len(r.given.Tensors) + len(r.made) - 1)
+}
+
+// entry returns a tensor of the given ones or of those that the region has added. It is good
+// until the next is added.
+func (r *region) entry(t graph.TensorID) *graph.Tensor {
+	if given := len(r.given.Tensors); int(t) >= given {
+		return &r.made[int(t)-given]
+	}
+	return &r.given.Tensors[t]
 }
 
 // asNCHWc returns the tensor that holds t in NCHWc, for node i.

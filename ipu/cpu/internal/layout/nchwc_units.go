@@ -4,7 +4,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/vec"
@@ -23,6 +22,7 @@ type unit struct {
 	spread []int       // operands with one element per channel
 	conv   *nchwc.Conv // op, without In and Out
 	slow   bool        // its kernel goes through planes
+	kernel bind.Made   // for op with its operands in NCHWc, or none
 }
 
 // foldPads lets convolutions pad their operand with zeros themselves where a Pad
@@ -125,7 +125,7 @@ func (r *region) typ(t graph.TensorID) graph.TensorType {
 	if t == graph.None {
 		return graph.TensorType{}
 	}
-	return r.exe.Tensors[t].Type
+	return r.entry(t).Type
 }
 
 // number returns the value of a constant of one float.
@@ -482,7 +482,18 @@ func (r *region) fits(u *unit) bool {
 	if err != nil || !out[0].Equal(r.nchwcOf(r.typ(u.out))) {
 		return false
 	}
-	k, err := bind.Op(op, in, out, budget.New(r.Memory))
-	u.slow = err == nil && nchwc.ThroughPlanes(k)
+	k, err := bind.Make(op, in, out, r.Memory)
+	u.slow = err == nil && nchwc.ThroughPlanes(k.Kernel)
+	u.kernel = r.keep(k)
 	return err == nil
+}
+
+// keep returns k, for the plan to use, or no kernel if those that are kept have large tables:
+// they count on no budget before that.
+func (l *layout) keep(k bind.Made) bind.Made {
+	const part = 16
+	if k.Kernel == nil || l.spare.Add(k.Tables) > l.Memory/part {
+		return bind.Made{}
+	}
+	return k
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nhwc"
+	"github.com/popefgen/popefgen/ipu/cpu/internal/workers"
 	"github.com/popefgen/popefgen/ipu/graph"
 )
 
@@ -26,19 +27,14 @@ func inNHWC(exe *graph.Executable, o Options) (*graph.Executable, Origins) {
 	}
 	l := &layout{given: exe, Options: o}
 	l.survey()
-	out := *exe
-	out.Tensors, out.Graphs = slices.Clone(exe.Tensors), slices.Clone(exe.Graphs)
-	l.exe = &out
-	from := make(Origins, len(exe.Graphs))
-	for g := range exe.Graphs {
+	regions := make([]*region, len(exe.Graphs))
+	workers.Each(o.planners(), len(regions), func(g int) {
 		p := nhwcRegion{region: l.region(graph.GraphID(g)), maxima: map[graph.TensorID]*graph.Node{}}
 		p.write()
-		out.Graphs[g].Nodes, from[g] = p.out, p.from
-	}
-	if len(out.Tensors) == len(exe.Tensors) {
-		return exe, nil
-	}
-	return &out, from
+		regions[g] = p.region
+	})
+	out, from, _ := l.joined(regions)
+	return out, from
 }
 
 // nhwcRegion is one graph while its activations of bytes become NHWC. The
@@ -102,7 +98,7 @@ func (p *nhwcRegion) drop() {
 	}
 	slices.Reverse(nodes)
 	slices.Reverse(from)
-	p.out, p.from = nodes, from
+	p.out, p.from, p.kernels = nodes, from, nil
 }
 
 // bytes reports whether a tensor may be in NHWC.

@@ -110,6 +110,7 @@ func (p *nhwcRegion) table(d *graph.Node, nodes []*graph.Node, q *graph.Node) gr
 		table[i] ^= flip(q.Outputs[0])
 	}
 	t := p.tensor(q.Outputs[0], graph.TensorType{DType: graph.U8, Shape: []int64{all}})
-	p.exe.Tensors[t].Const, p.exe.Tensors[t].Data = true, table
+	e := p.entry(t)
+	e.Const, e.Data = true, table
 	return t
 }

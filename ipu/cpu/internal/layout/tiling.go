@@ -3,7 +3,6 @@ package layout
 import (
 	"slices"
 
-	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/costs"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/nchwc"
@@ -42,7 +41,11 @@ func (r *region) join() {
 		}
 	}
 	joined := make([]bool, len(r.out))
-	fused := map[int]graph.Node{} // by their last node
+	type tiles struct {
+		node   graph.Node
+		kernel bind.Made
+	}
+	fused := map[int]tiles{} // by their last node
 	for i := range r.out {
 		if joined[i] || !r.linkable(i, true) {
 			continue
@@ -59,7 +62,7 @@ func (r *region) join() {
 			}
 			members = append(members, next)
 		}
-		n := r.fuseNodes(members)
+		n, kernel := r.fuseNodes(members)
 		if n == nil {
 			continue
 		}
@@ -67,18 +70,18 @@ func (r *region) join() {
 		for _, m := range members {
 			joined[m] = true
 		}
-		fused[members[len(members)-1]] = *n
+		fused[members[len(members)-1]] = tiles{*n, kernel}
 	}
 	if len(fused) == 0 {
 		return
 	}
-	nodes, from := r.out, r.from
-	r.out, r.from = nil, nil
+	nodes, from, kernels := r.out, r.from, r.kernels
+	r.out, r.from, r.kernels = nil, nil, nil
 	for i := range nodes {
-		if n, ok := fused[i]; ok {
-			r.add(n, from[i])
+		if f, ok := fused[i]; ok {
+			r.addMade(f.node, from[i], f.kernel)
 		} else if !joined[i] {
-			r.add(nodes[i], from[i])
+			r.addMade(nodes[i], from[i], kernels[i])
 		}
 	}
 }
@@ -120,7 +123,7 @@ func (r *region) linkable(i int, first bool) bool {
 // channels: fused nodes leave them alone.
 func (r *region) follows(next int, t graph.TensorID) bool {
 	n := &r.out[next]
-	x, y := r.exe.Tensors[t].Type, r.exe.Tensors[n.Outputs[0]].Type
+	x, y := r.typ(t), r.typ(n.Outputs[0])
 	if _, ok := n.Op.(*nchwc.FromNCHWc); ok {
 		y = r.nchwcOf(y)
 	}
@@ -133,26 +136,28 @@ func (r *region) channels(i int) int64 {
 	n := &r.out[i]
 	switch op := n.Op.(type) {
 	case *nchwc.Conv:
-		return r.exe.Tensors[n.Inputs[1]].Type.Shape[0]
+		return r.typ(n.Inputs[1]).Shape[0]
 	case *nchwc.ToNCHWc:
-		return r.exe.Tensors[n.Inputs[0]].Type.Shape[1]
+		return r.typ(n.Inputs[0]).Shape[1]
 	case *nchwc.FromNCHWc:
 		return op.Channels
 	}
 	return r.counts[n.Outputs[0]]
 }
 
-// fuse returns the fused tiles of nodes, nil if that does not pay.
-func (r *region) fuse(members []int) *graph.Node {
+// fuse returns the fused tiles of nodes, nil if that does not pay, with their kernel.
+func (r *region) fuse(members []int) (*graph.Node, bind.Made) {
 	for len(members) > 1 {
 		n := r.fusedTiles(members)
 		op := n.Op.(*nchwc.FusedTiles)
-		if r.cut(op, r.types(n.Inputs)) {
-			return n
+		if in := r.types(n.Inputs); r.cut(op, in) {
+			if k, ok := r.kernel(op, in); ok {
+				return n, k
+			}
 		}
 		members = members[:len(members)-1]
 	}
-	return nil
+	return nil, bind.Made{}
 }
 
 // fusedTiles returns the fused tiles of nodes, which is not cut yet.
@@ -188,7 +193,7 @@ func (r *region) fusedTiles(members []int) *graph.Node {
 func (r *region) types(tensors []graph.TensorID) []graph.TensorType {
 	out := make([]graph.TensorType, len(tensors))
 	for i, t := range tensors {
-		out[i] = r.exe.Tensors[t].Type
+		out[i] = r.typ(t)
 	}
 	return out
 }
@@ -235,10 +240,7 @@ func (r *region) cut(op *nchwc.FusedTiles, in []graph.TensorType) bool {
 			op.Rows = 0
 		}
 	}
-	if r.tileBytes(op, types) > sizes.large {
-		return false
-	}
-	return r.hasKernel(op, in)
+	return r.tileBytes(op, types) <= sizes.large
 }
 
 // byRows reports whether tiles may be some rows: where all that it reads
@@ -311,12 +313,12 @@ func (r *region) tileBytes(op *nchwc.FusedTiles, types [][]graph.TensorType) (mo
 	return most
 }
 
-// hasKernel reports whether there is a kernel for fused tiles.
-func (r *region) hasKernel(op *nchwc.FusedTiles, in []graph.TensorType) bool {
+// kernel returns a kernel for fused tiles, if there is one.
+func (r *region) kernel(op *nchwc.FusedTiles, in []graph.TensorType) (bind.Made, bool) {
 	out, err := op.Infer(in)
 	if err != nil {
-		return false
+		return bind.Made{}, false
 	}
-	_, err = bind.Op(op, in, out, budget.New(r.Memory))
-	return err == nil
+	k, err := bind.Make(op, in, out, r.Memory)
+	return r.keep(k), err == nil
 }

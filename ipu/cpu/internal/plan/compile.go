@@ -2,14 +2,11 @@ package plan
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
-	"strings"
+	"sync/atomic"
 
 	"github.com/popefgen/popefgen/internal/budget"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/align"
-	"github.com/popefgen/popefgen/ipu/cpu/internal/bind"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/kernel/tensor"
 	"github.com/popefgen/popefgen/ipu/cpu/internal/layout"
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -53,6 +50,7 @@ type compiler struct {
 	ctx  context.Context
 	exe  *graph.Executable // with activations in NCHWc or NHWC
 	from layout.Origins
+	made layout.Kernels // kernels that are there before nodes are bound
 	opts Options
 	plan *Plan
 
@@ -62,7 +60,7 @@ type compiler struct {
 	bound    map[NodeKey]int
 	packs    map[packKey]int // index into plan.Packed
 	layouts  map[layoutKey]int
-	steps    int            // of all programs so far
+	steps    atomic.Int64   // of all programs so far
 	tables   *budget.Budget // of kernels so far
 	tablesOf []int64        // what was taken of tables after each program that was bound
 	work     *workOf        // of the executable as it was given
@@ -88,15 +86,17 @@ func Compile(ctx context.Context, exe *graph.Executable, opts Options, room *bud
 	opts.Memory = room.Left() // for kernels that are made to see whether they can be
 	laid := exe
 	var from layout.Origins
+	var made layout.Kernels
 	var summary layout.Summary
 	if opts.Layout {
-		laid, from, summary = layout.Choose(exe, opts.Options)
+		laid, from, made, summary = layout.Choose(exe, opts.Options)
 	}
 	c := &compiler{
 		ctx:     ctx,
 		work:    work,
 		exe:     laid,
 		from:    from,
+		made:    made,
 		opts:    opts,
 		plan:    &Plan{Name: exe.Name, Threads: opts.Threads, Layout: summary},
 		bound:   map[NodeKey]int{},
@@ -109,15 +109,8 @@ func Compile(ctx context.Context, exe *graph.Executable, opts Options, room *bud
 		return nil, err
 	}
 	c.pack()
-	for i := range laid.Programs {
-		p := &laid.Programs[i]
-		g, err := c.program(p)
-		if err != nil {
-			return nil, fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
-		}
-		g.Work = work.steps(p.Steps)
-		c.plan.Programs = append(c.plan.Programs, *g)
-		c.plan.ArenaBytes = max(c.plan.ArenaBytes, g.ArenaBytes)
+	if err := c.programs(); err != nil {
+		return nil, err
 	}
 	for _, k := range c.plan.Packed {
 		c.plan.PackedBytes += align.Up(k.Bytes)
@@ -227,86 +220,6 @@ func (c *compiler) packable(t graph.TensorID) bool {
 	return e.Const || c.derived[t] || e.Persistent && !c.nodeWritten[t] && !c.streamed[t]
 }
 
-// bindAll binds the kernels of all programs: which of them want packed operands
-// decides how weights are kept, and that the plans of programs.
-func (c *compiler) bindAll() error {
-	bound := map[graph.GraphID]bool{}
-	var all func(g graph.GraphID) error
-	all = func(g graph.GraphID) error {
-		if bound[g] {
-			return nil
-		}
-		bound[g] = true
-		for n := range c.exe.Graphs[g].Nodes {
-			node := &c.exe.Graphs[g].Nodes[n]
-			subs := graph.Subgraphs(node.Op)
-			for _, sub := range subs {
-				if err := all(sub); err != nil {
-					return err
-				}
-			}
-			if _, ok := node.Op.(*graph.Reshape); ok || len(subs) > 0 || unwanted(node) {
-				continue
-			}
-			if len(c.kernels) > maxSteps {
-				return nil // more than a plan may have, as it will say
-			}
-			if _, err := c.kernel(g, n); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	for i := range c.exe.Programs {
-		p := &c.exe.Programs[i]
-		var err error
-		graph.Walk(p.Steps, func(s *graph.Step) {
-			if s.Kind == graph.Call && err == nil {
-				err = all(s.Graph)
-			}
-		})
-		if err != nil {
-			err = fmt.Errorf("plan program %d %q: %w", p.Index, p.Name, err)
-			if of := c.taken(); of != "" && errors.Is(err, budget.ErrExceeded) {
-				err = fmt.Errorf("%w; %s, or compile it with fewer sizes", err, of)
-			}
-			return err
-		}
-		c.tablesOf = append(c.tablesOf, c.tables.Used())
-	}
-	return nil
-}
-
-// taken says, where several programs have been bound, what their kernels have taken of the
-// budget; "" for fewer.
-func (c *compiler) taken() string {
-	const named = 4
-	var parts []string
-	last, more := int64(0), 0
-	for i, n := range c.tablesOf {
-		if used := n - last; used > 0 && len(parts) < named {
-			parts = append(parts, fmt.Sprintf("program %d %q %s", c.exe.Programs[i].Index, c.exe.Programs[i].Name, budget.Text(used)))
-		} else if used > 0 {
-			more++
-		}
-		last = n
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	text := strings.Join(parts, ", ")
-	if more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return "for the tables of kernels " + text + " have taken " + budget.Text(last) + " before"
-}
-
-// unwanted reports whether a node need not run: it has no effect, and nobody wants
-// its results.
-func unwanted(n *graph.Node) bool {
-	return !graph.HasEffect(n.Op) && !slices.ContainsFunc(n.Outputs, func(t graph.TensorID) bool { return t != graph.None })
-}
-
 // pack decides which operands come packed, and in which layout: what their kernels
 // want, but for those that can do as well with a copy that others want. It notes the
 // derived tensors that are packed, which the plan of the program that writes them
@@ -384,26 +297,6 @@ func (c *compiler) packed(kernel, operand int, p tensor.Packing, taken bool) {
 	r.Use(c.kernels[kernel])
 	c.packs[packKey{kernel, operand}] = at
 	c.plan.Packed[at].Readers = append(c.plan.Packed[at].Readers, r)
-}
-
-// kernel returns the index of a node's kernel, which it binds at first.
-func (c *compiler) kernel(g graph.GraphID, n int) (int, error) {
-	if err := c.ctx.Err(); err != nil {
-		return 0, err
-	}
-	key := NodeKey{g, n}
-	if k, ok := c.bound[key]; ok {
-		return k, nil
-	}
-	node := &c.exe.Graphs[g].Nodes[n]
-	k, results, err := bind.Node(c.exe, node, c.tables)
-	if err != nil {
-		return 0, fmt.Errorf("node %d %q of graph %q: %w", c.from.Of(g, n), node.Name, c.exe.Graphs[g].Name, err)
-	}
-	i := len(c.kernels)
-	c.kernels, c.results = append(c.kernels, k), append(c.results, results)
-	c.nodes, c.bound[key] = append(c.nodes, key), i
-	return i, nil
 }
 
 // inPlace reports whether kernel k may write its first result over operand i.

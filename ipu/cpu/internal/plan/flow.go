@@ -83,7 +83,7 @@ func (f *flow) flatten(steps []graph.Step, loop, depth int) error {
 }
 
 func (f *flow) add(s Step) error {
-	if f.c.steps++; f.c.steps > maxSteps {
+	if f.c.steps.Add(1) > maxSteps {
 		return fmt.Errorf("the programs up to here have more than %d steps, calls inlined", maxSteps)
 	}
 	s.Scratch = -1
@@ -201,6 +201,9 @@ func (f *flow) isLocal(t graph.TensorID) bool {
 func (f *flow) carried() []bool {
 	n := len(f.c.exe.Tensors) + len(f.results)
 	carried := make([]bool, n)
+	if !slices.ContainsFunc(f.steps, func(s Step) bool { return s.Kind == LoopStart }) {
+		return carried
+	}
 	in := make([]int, n) // the last loop that the tensor was seen in, plus 1
 	readFirst := make([]bool, n)
 	for start := range f.steps {

@@ -164,7 +164,7 @@ func (m *Shared) bind(ctx context.Context, room *budget.Budget) ([]tensor.Kernel
 		if err != nil {
 			return nil, err
 		}
-		if kernels[i], _, err = bind.Node(m.Exe, &m.Exe.Graphs[key.Graph].Nodes[key.Node], room); err != nil {
+		if kernels[i], _, err = bind.Node(m.Exe, &m.Exe.Graphs[key.Graph].Nodes[key.Node], bind.Made{}, room); err != nil {
 			n := &m.Exe.Graphs[key.Graph]
 			return nil, fmt.Errorf("node %d %q of graph %q: %w", key.Node, n.Nodes[key.Node].Name, n.Name, err) // of memory: it could be bound before
 		}
