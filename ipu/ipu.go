@@ -38,6 +38,17 @@ type StreamInfo struct {
 	Type      string    // element type for messages, such as "f32"
 	Shape     []int64   // shape of one transfer; empty for a scalar
 	Programs  []int     // indices of the programs that move it, ascending
+	// Fields says what stands where in a transfer that has several inputs side by side; nil if it is one
+	// tensor, or if the engine does not know.
+	Fields []FieldInfo
+}
+
+// FieldInfo describes one of several inputs in the transfers of a stream.
+type FieldInfo struct {
+	Handle string  // that the input has where it is a stream of its own
+	Offset int     // bytes from the beginning of a transfer
+	Type   string  // element type, such as "f32"
+	Shape  []int64 // empty for a scalar
 }
 
 // ProgramInfo describes one program of an executable.

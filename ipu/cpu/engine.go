@@ -139,6 +139,7 @@ func assemble(c ipu.EngineConfig, opts options, l *weights.Lease, kernels []tens
 			Shape:     slices.Clone(s.Type.Shape),
 		}})
 	}
+	e.describeFields()
 	for i := range m.Plan.Programs {
 		p := program{engine: e, plan: &m.Plan.Programs[i], number: i}
 		moved := map[graph.StreamID]bool{}
@@ -177,6 +178,7 @@ func (e *Engine) Streams() []ipu.StreamInfo {
 		out[i] = s.info
 		out[i].Shape = slices.Clone(s.info.Shape)
 		out[i].Programs = slices.Clone(s.info.Programs)
+		out[i].Fields = slices.Clone(s.info.Fields)
 	}
 	return out
 }

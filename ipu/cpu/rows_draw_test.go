@@ -29,9 +29,9 @@ type rowDraw struct {
 
 const rowElements = 48
 
-// rowsTogether are the operators that are not drawn: all rows make one list of places,
-// and nothing is proven of what follows from one.
-var rowsTogether = []string{"NonMaxSuppression", "NonZero", "Unique"}
+// rowsTogether are the operators that are not drawn: all rows make one list of places, or the bytes of
+// a transfer have no rows, and nothing is proven of what follows from one.
+var rowsTogether = []string{"Field", "NonMaxSuppression", "NonZero", "Unique"}
 
 // rowKinds are the operators that nodes of the draws are of. A test compares them with
 // all there are.

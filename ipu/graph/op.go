@@ -48,6 +48,7 @@ var operators = map[string]func() Op{
 	"Dequantize":        func() Op { return new(Dequantize) },
 	"Det":               func() Op { return new(Det) },
 	"Expand":            func() Op { return new(Expand) },
+	"Field":             func() Op { return new(Field) },
 	"GRU":               func() Op { return new(GRU) },
 	"Gather":            func() Op { return new(Gather) },
 	"GatherElements":    func() Op { return new(GatherElements) },

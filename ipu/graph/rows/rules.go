@@ -18,7 +18,7 @@ var rules = map[string]rule{
 	"ArgMax": ruleArgMax, "Assert": ruleAssert, "Attention": ruleAttention, "AveragePool": rulePool, "BatchNorm": ruleBatchNorm,
 	"Binary": elementwise, "BitCast": elementwise, "Bitwise": elementwise, "Cast": elementwise, "Clip": elementwise, "Col2Im": ruleCol2Im,
 	"Concat": ruleConcat, "Conv": ruleConv, "ConvTranspose": ruleConvTranspose, "Cumulate": ruleCumulate, "DFT": ruleDFT,
-	"DeformConv": ruleDeformConv, "Dequantize": ruleQuantize, "Det": ruleDet, "Expand": elementwise, "GRU": ruleRecurrent,
+	"DeformConv": ruleDeformConv, "Dequantize": ruleQuantize, "Det": ruleDet, "Expand": elementwise, "Field": whole, "GRU": ruleRecurrent,
 	"Gather": ruleGather, "GatherElements": ruleGatherElements, "GatherND": ruleGatherND, "Gemm": ruleGemm, "GridSample": ruleGridSample,
 	"GroupNorm": ruleGroupNorm, "IntegerConv": ruleConv, "IntegerMatMul": ruleMatMul, "LRN": ruleLRN, "LSTM": ruleRecurrent,
 	"LayerNorm": ruleNorm, "LinearAttention": ruleLinearAttention, "LpPool": rulePool, "MatMul": ruleMatMul,

@@ -128,7 +128,7 @@ func recurrentWork(s *workSum, _ graph.Op, in, _ []graph.TensorType) {
 var declaredWork = map[string]workOf{
 	"ArgMax": perElement(workSimple), "Assert": perElement(0), "BatchNorm": perElement(workSimple), "Binary": perElement(workFunction), "BitCast": perElement(workMove),
 	"Bitwise": perElement(workSimple), "Cast": perElement(workSimple), "Clip": perElement(workSimple), "Col2Im": perElement(workSimple),
-	"Concat": perElement(workMove), "Cumulate": perElement(workSimple), "Dequantize": perElement(workFunction), "Expand": perElement(workMove),
+	"Concat": perElement(workMove), "Cumulate": perElement(workSimple), "Dequantize": perElement(workFunction), "Expand": perElement(workMove), "Field": perElement(workMove),
 	"Gather": perElement(workMove), "GatherElements": perElement(workSimple), "GatherND": perElement(workSimple), "GroupNorm": perElement(workFunction),
 	"If": perElement(0), "LayerNorm": perElement(workFunction), "Loop": perElement(0), "MaxUnpool": perElement(workSimple),
 	"Mod": perElement(workFunction), "OneHot": perElement(workSimple), "Pad": perElement(workSimple), "Quantize": perElement(workFunction),

@@ -112,6 +112,10 @@ var drawn = map[string]func(s sizes) (graph.Op, []graph.TensorType){
 		x := typeOf(graph.I32, s.shape()...)
 		return &graph.Bitwise{Fn: graph.BitAnd}, []graph.TensorType{x, x}
 	},
+	"Field": func(s sizes) (graph.Op, []graph.TensorType) {
+		x := s.shape()
+		return &graph.Field{Handle: "h2d_x", Offset: 8, To: graph.F32, Shape: x}, []graph.TensorType{typeOf(graph.U64, floatsOf(x...).Elements()+2)}
+	},
 	"NCHWcConv": func(s sizes) (graph.Op, []graph.TensorType) {
 		w := s.Windows(s.upTo(64))
 		for len(w.x) < 4 {

@@ -73,6 +73,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	add(&graph.NonMaxSuppression{Most: 20, Bound: 500}, of(graph.F32, []int64{2, 500, 4}, []int64{2, 9, 500}))
 	add(&graph.Bitwise{Fn: graph.BitXor}, of(graph.U8, shape, row))
 	add(&graph.BitCast{To: graph.I32}, of(graph.F32, shape))
+	add(&graph.Field{Handle: "h2d_x", Offset: 4, To: graph.F32, Shape: []int64{9}}, of(graph.U64, shape))
 	add(&graph.TfIdf{MinGram: 1, MaxGram: 1, Counts: []int64{0}, Columns: []int64{0}, Pool: []int64{0}}, of(graph.I32, []int64{40, 30}))
 	for _, d := range []graph.DType{graph.F16, graph.F32, graph.I32} {
 		add(&graph.Quantize{To: graph.I8, Precision: graph.F32}, append(of(d, shape), of(graph.F32, one)...))

@@ -77,15 +77,19 @@ func (f *flow) concatenates(s *Step) bool {
 	return true
 }
 
-// window returns where the result of a Slice step begins in its operand, if it
+// window returns where the result of a Slice or Field step begins in its operand, if it
 // lies there in one piece.
 func (f *flow) window(s *Step) (at int64, ok bool) {
 	n := &f.c.exe.Graphs[s.Graph].Nodes[s.Node]
+	x := f.c.exe.Tensors[n.Inputs[0]].Type
+	if op, ok := n.Op.(*graph.Field); ok {
+		// Host memory that stands in for x is only as aligned as x's own elements.
+		return op.Offset, op.To.Size() <= x.DType.Size()
+	}
 	op, ok := n.Op.(*graph.Slice)
 	if !ok {
 		return 0, false
 	}
-	x := f.c.exe.Tensors[n.Inputs[0]].Type
 	stride, whole := int64(x.DType.Size()), true
 	for i := x.Rank() - 1; i >= 0; i-- {
 		// All axes before one that is not whole must be single places.
@@ -99,7 +103,7 @@ func (f *flow) window(s *Step) (at int64, ok bool) {
 	return at, true
 }
 
-// viewed finds the storage within which the result u of a Slice step i may
+// viewed finds the storage within which the result u of a Slice or Field step i may
 // lie, and where. Nothing may write that memory while u is needed.
 func (f *flow) viewed(i int, u *value, all []storage) (p part, ok bool) {
 	s := &f.steps[i]

@@ -7,6 +7,7 @@ var Kernels = map[string]tensor.Binder{
 	"Reshape":           bindReshape,
 	"Transpose":         bindTranspose,
 	"Slice":             bindSlice,
+	"Field":             bindField,
 	"Expand":            bindExpand,
 	"Concat":            bindConcat,
 	"Pad":               bindPad,
