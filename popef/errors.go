@@ -37,6 +37,8 @@ var (
 	ErrNoData = errors.New("no data")
 	// ErrClosed: the Reader, Model or Writer has been closed.
 	ErrClosed = errors.New("closed")
+	// ErrJoined: what [JoinedBlob] says is not what the file holds.
+	ErrJoined = errors.New("bad plan of joined inputs")
 	// ErrChanged: a file that is open was written over, so that what was read of
 	// it and what is still to be read don't belong together.
 	ErrChanged = errors.New("model file was written over while it was open")

@@ -49,6 +49,9 @@ func link(ctx context.Context, r *Reader) *linked {
 		l.model(b)
 	}
 	l.attachOpaques()
+	for _, m := range l.models {
+		l.join(m)
+	}
 	l.unused()
 	l.finish()
 	return &l.linked

@@ -14,7 +14,8 @@ import (
 // files carry for its anchors, and what frameworks attached to it. It can be
 // used by several goroutines.
 type Model struct {
-	// Metadata describes the model. It is the Reader's own: don't change it.
+	// Metadata describes the model. It is the Reader's own: don't change it. Where the file moves
+	// several inputs as one ([Model.Joined]) each of them is an anchor, unlike in the file.
 	Metadata Metadata
 
 	metadata   *Blob
@@ -22,6 +23,7 @@ type Model struct {
 	tensors    []*Blob
 	feeds      []*Feed
 	opaques    []*Blob
+	joined     []JoinedInput
 	byName     map[string]*Blob // tensors and feeds
 	values     map[string]int64 // bytes of data of a tensor
 	feedByName map[string]*Feed
