@@ -113,7 +113,8 @@ type Session interface {
 	// Stream returns the description of the stream with that handle, and whether
 	// the executable has one.
 	Stream(handle string) (ipu.StreamInfo, bool)
-	// Streams returns every stream of the executable, in its order.
+	// Streams returns every stream of the executable, in its order, and behind them the inputs that
+	// the file joins in some of these.
 	Streams() []ipu.StreamInfo
 	// Target returns what the model was compiled for: for [ipu.Manager.Get], to
 	// find the device of a session that was made with modelrt.Deferred. Hardware version

@@ -26,6 +26,7 @@ type overlap struct {
 	bind    func(slot int)  // points ends at the memory of a request
 	ends    []*hostmem.Span // of run inputs and then of run outputs, that belong to no engine; nil if frozen
 	inputs  int             // of ends
+	late    []bool          // by end: it is joined with others in a stream, which is moved when the request runs
 
 	waiting atomic.Int64 // requests that have not ended
 	flights []flight     // by slot of the queue
@@ -103,13 +104,14 @@ func (c *Core) overlaps(i int, spec *Spec, found *agreement, depth int, bindings
 			end = nil
 		}
 		o.ends, streams = append(o.ends, end), append(streams, at)
+		o.late = append(o.late, s.Joined(at) != nil)
 	}
 	for k := range o.flights {
 		f := &o.flights[k]
 		f.mem = make([][]byte, len(o.ends))
 		for e, end := range o.ends {
 			switch {
-			case end == nil:
+			case end == nil || o.late[e]:
 			case e < o.inputs:
 				f.in = append(f.in, ipu.Staged{Stream: streams[e]})
 			default:
@@ -157,6 +159,7 @@ func (o *overlap) load() {
 				switch {
 				case end == nil:
 					continue
+				case o.late[e]:
 				case e < o.inputs:
 					f.in[in].Data, in = end.At.Block, in+1
 				default:

@@ -67,7 +67,9 @@ const (
 
 // Attach is Connect for who holds the gate or has the session alone.
 func (s *Session) Attach(i int, stream ipu.Stream, by End) error {
-	if err := s.engine.Connect(s.Infos[i].Handle, stream); err != nil {
+	if j, part := s.joinOf(i); j != nil {
+		j.stream.Set(part, stream)
+	} else if err := s.engine.Connect(s.Infos[i].Handle, stream); err != nil {
 		return err
 	}
 	s.Ends[i] = by
@@ -165,7 +167,8 @@ func (s *Session) Stream(handle string) (ipu.StreamInfo, bool) {
 	return ipu.StreamInfo{}, false
 }
 
-// Streams returns every stream of the executable, in its order.
+// Streams returns every stream of the executable, in its order, and behind them the inputs that the
+// file joins in some of these.
 func (s *Session) Streams() []ipu.StreamInfo { return slices.Clone(s.Infos) }
 
 // Contract returns the model's contract.

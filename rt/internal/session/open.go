@@ -127,6 +127,9 @@ func (s *Session) makeEngine(ctx context.Context, o *Options) error {
 	s.Infos = s.engine.Streams()
 	s.Ends = make([]End, len(s.Infos))
 	s.next = s.Main
+	if err := s.join(); err != nil {
+		return err
+	}
 	if e, ok := s.engine.(ipu.Preparer); ok && (len(s.Main) == 1 || o.Members) && !s.watched && s.Count.Times == nil {
 		return s.prepare(e, o.Members)
 	}

@@ -51,11 +51,12 @@ type Session struct {
 	loaded bool       // the load programs have run since then
 	Ready  bool       // loaded, and every stream of the main programs is connected
 
-	Infos   []ipu.StreamInfo
-	Ends    []End // by index into streams
+	Infos   []ipu.StreamInfo // the engine's; behind them the inputs that are joined in some of these
+	Ends    []End            // by index into streams
 	Buffers []*hostmem.Span
 	Windows []*hostmem.Span // of the buffers and of a runner's streams
 	feeds   []*hostmem.Feed
+	joins   []join
 
 	load, Main, save []int // program indices, in order
 	next             []int // programs of the next request: the main programs, or the one of them that was chosen
