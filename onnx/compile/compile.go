@@ -36,6 +36,10 @@ type Options struct {
 	// DisablePasses names passes of package graph that are left out.
 	DisablePasses []string
 
+	// JoinInputs, if it is more than 0, makes one stream of the run inputs that have at most that many
+	// bytes: their data lies side by side in each transfer.
+	JoinInputs int64
+
 	// Members are the sizes of a family: the model is compiled once for each, over
 	// one set of weights. nil is a model of one size, that of Options.Options.
 	Members []Sizes
@@ -64,6 +68,10 @@ type Result struct {
 	// Family says what the main programs of a model of several sizes are, and of which outputs data
 	// decides the sizes; nil for one size where it decides none. Inputs and Outputs are those of its first member then.
 	Family *family.Family
+	// Joined says which of the metadata's anchors are joined in streams of the executable
+	// ([Options.JoinInputs]); nil if each has its own. What is written to a file is
+	// [popef.JoinInputs] of both.
+	Joined []popef.JoinedInput
 	// Mixed says, by open dimension of the family, why rows along it may depend on each other, or on
 	// how many there are: what is missing in the proof that Family.Dims says there is for the others.
 	Mixed map[string]error
@@ -110,6 +118,9 @@ func CompileContext(ctx context.Context, m *onnx.Model, o Options) (*Result, err
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.JoinInputs > 0 {
+		r.joinInputs(o.JoinInputs)
 	}
 	return r, r.encode()
 }

@@ -62,7 +62,11 @@ func (r *Result) ModelContext(ctx context.Context, name string) (*popef.Model, e
 }
 
 func (r *Result) write(w *popef.Writer, compress bool) error {
-	if err := w.WriteMetadata(&r.Metadata); err != nil {
+	meta, plan := r.Metadata, []byte(nil)
+	if r.Joined != nil {
+		meta, plan = popef.JoinInputs(&r.Metadata, r.Joined)
+	}
+	if err := w.WriteMetadata(&meta); err != nil {
 		return err
 	}
 	// A payload is aligned as long as everything before it is a multiple of 8
@@ -90,6 +94,11 @@ func (r *Result) write(w *popef.Writer, compress bool) error {
 			if err := w.WriteTensor(t.Name, t.Info, t.Data); err != nil {
 				return err
 			}
+		}
+	}
+	if plan != nil {
+		if err := r.attach(w, popef.JoinedBlob, plan); err != nil {
+			return err
 		}
 	}
 	data, err := r.Source.encode()
