@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 	"os"
@@ -224,6 +225,61 @@ func TestPublicModels(t *testing.T) {
 	require.Positive(t, m.ratio(1, ort))
 	require.True(t, math.IsNaN(m.ratio(1, mlx)), "GoMLX did not take part")
 	require.True(t, math.IsNaN(m.ratio(2, ort)), "nobody ran with two threads")
+}
+
+// TestSizes measures requests of different lengths and a detector with its suppression inside, briefly.
+func TestSizes(t *testing.T) {
+	needLibrary(t)
+	data := os.Getenv("POPEFGEN_TESTDATA")
+	if data == "" {
+		data = filepath.Join("..", "..", "shared")
+	}
+	dir := filepath.Join(data, "models")
+	if _, err := os.Stat(dir); err != nil {
+		t.Skipf("no public models in %s (set POPEFGEN_TESTDATA)", dir)
+	}
+	all, err := measureLengths(short, dir, "synth_bert_tiny", 1)
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	require.Positive(t, all[0].ratio(1))
+	require.True(t, math.IsNaN(all[0].ratio(2)))
+	require.Contains(t, lengthTable(all), "synth_bert_tiny")
+	for _, name := range []string{"blazeface_front_128", "fastestdet_352", "ultraface_slim_320"} {
+		found, err := measureDetectors(short, dir, name, 1)
+		require.NoError(t, err)
+		require.Positive(t, found[0].found)
+		require.Positive(t, found[0].ratio(1))
+		require.True(t, math.IsNaN(found[0].ratio(2)))
+		require.Contains(t, detectorTable(found), name)
+	}
+}
+
+// outputs is a session that has run.
+type outputs [][]byte
+
+func (outputs) Run() error                   { return nil }
+func (o outputs) Outputs() ([][]byte, error) { return o, nil }
+func (outputs) Close() error                 { return nil }
+
+// TestCompareRows: rows may change places, and one of ten may be another one.
+func TestCompareRows(t *testing.T) {
+	rows := func(first ...float32) outputs {
+		var data []byte
+		for _, f := range first {
+			data, _ = binary.Append(data, binary.LittleEndian, []float32{f, 2})
+		}
+		return outputs{data}
+	}
+	c := &peer.Case{Outputs: []peer.Tensor{{Name: "o", Dims: []int64{10, 2}}}}
+	same := rows(0, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+	for _, w := range []outputs{same, rows(9, 8, 7, 6, 5, 4, 3, 2, 1, 0), rows(0, 1, 2, 3, 4, 5, 6, 7, 8, 20), rows(0, 1, 2, 3, 4, 5, 6, 7, 8)} {
+		require.NoError(t, compareRows(c, same, w))
+		require.NoError(t, compareRows(c, w, same))
+	}
+	for _, w := range []outputs{rows(0, 1, 2, 3, 4, 5, 6, 7, 20, 21), rows(0, 0, 0, 0, 0, 0, 0, 0, 0, 0), rows(0, 1, 2, 3, 4, 5, 6, 7)} {
+		require.ErrorContains(t, compareRows(c, same, w), "rows are those of the other engine")
+		require.ErrorContains(t, compareRows(c, w, same), "rows are those of the other engine")
+	}
 }
 
 // TestDocument checks that docs/performance.md has a place for every section

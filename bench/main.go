@@ -56,7 +56,7 @@ type flags struct {
 }
 
 // The sections, in the order in which they are measured.
-var allSections = []string{"tiles", "requests", "operators", "moves", "models", "lengths", "processes"}
+var allSections = []string{"tiles", "requests", "operators", "moves", "models", "lengths", "detectors", "processes"}
 
 // results is everything that was measured.
 type results struct {
@@ -67,6 +67,7 @@ type results struct {
 	moves     []*moveResult
 	models    []*model
 	lengths   []*lengths
+	detectors []*detector
 	processes []process
 }
 
@@ -175,6 +176,17 @@ func measureAll(f flags) (*results, error) {
 			}
 		}
 	}
+	if has("detectors") {
+		dir, err := modelFolder(f)
+		if err != nil {
+			return nil, err
+		}
+		if dir != "" {
+			if r.detectors, err = measureDetectors(f.config, dir, f.only, f.threads); err != nil {
+				return nil, err
+			}
+		}
+	}
 	if has("processes") {
 		progress("processes")
 		commands := [2]string{ours: filepath.Join(f.commands, "popefgen"), ort: filepath.Join(f.commands, "onnxruntime")}
@@ -232,6 +244,9 @@ func (r *results) sections() []section {
 	}
 	if len(r.lengths) > 0 {
 		all = append(all, section{"lengths", lengthTable(r.lengths)})
+	}
+	if len(r.detectors) > 0 {
+		all = append(all, section{"detectors", detectorTable(r.detectors)})
 	}
 	if len(r.tiles) > 0 {
 		all = append(all, section{"tiles", tileTable(r.tiles)})

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 
 	"github.com/popefgen/popefgen/bench/peer"
-	"github.com/popefgen/popefgen/bench/peer/onnxruntime"
-	"github.com/popefgen/popefgen/bench/peer/popefgen"
 	"github.com/popefgen/popefgen/bench/report"
 	"github.com/popefgen/popefgen/internal/measure"
 	"github.com/popefgen/popefgen/onnx"
@@ -94,7 +92,7 @@ func (l *lengths) measure(cfg measure.Config, path string, members []int64, most
 		return err
 	}
 	for i := range most {
-		if l.runs[i], err = l.contest(cfg, i+1, data, popef, requests); err != nil {
+		if l.runs[i], err = sequences(cfg, i+1, data, popef, requests, compareRounded); err != nil {
 			return err
 		}
 	}
@@ -140,30 +138,9 @@ func (l *lengths) draw(m *onnx.Model, r *compile.Result) ([]peer.Case, error) {
 	return all, nil
 }
 
-func (l *lengths) contest(cfg measure.Config, threads int, model, popef []byte, requests []peer.Case) (out [2]*measure.Series, err error) {
-	var sessions [2]peer.Session
-	if sessions[ours], err = popefgen.OpenSequence(popef, requests, threads); err != nil {
-		return out, err
-	}
-	defer sessions[ours].Close()
-	if sessions[ort], err = onnxruntime.OpenSequence(model, requests, threads); err != nil {
-		return out, err
-	}
-	defer sessions[ort].Close()
-	for _, s := range sessions {
-		if err := s.Run(); err != nil {
-			return out, err
-		}
-	}
-	if err := compare(&requests[len(requests)-1], sessions[ours], sessions[ort], rounding); err != nil {
-		return out, fmt.Errorf("the outputs of the last request are not those of ONNX Runtime: %w", err)
-	}
-	cfg.Pause = rest(threads)
-	series, err := measure.Interleave(cfg, measure.Runner{Run: sessions[ours].Run}, measure.Runner{Run: sessions[ort].Run})
-	if err != nil {
-		return out, err
-	}
-	return [2]*measure.Series{&series[0], &series[1]}, nil
+// compareRounded compares what is computed in float32.
+func compareRounded(c *peer.Case, got, want peer.Session) error {
+	return compare(c, got, want, rounding)
 }
 
 // ratio returns our time by that of ONNX Runtime, NaN if it was not measured.

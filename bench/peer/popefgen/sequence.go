@@ -46,6 +46,7 @@ func OpenSequence(model []byte, requests []peer.Case, threads int) (peer.Session
 		return nil, fmt.Errorf("%s: it was compiled for one size", name)
 	}
 	spec := &genrt.Spec{Package: name, Contract: contract.Of(m).Callers().Text(), Iterations: 1, QueueDepth: 1}
+	of.Tensors = slices.DeleteFunc(of.Tensors, func(t family.Tensor) bool { return t.Type == popef.Output && counts(of, t.Name) })
 	for i := range of.Tensors {
 		spec.Anchors = append(spec.Anchors, anchor(of, &of.Tensors[i]))
 	}
@@ -84,6 +85,16 @@ func OpenSequence(model []byte, requests []peer.Case, threads int) (peer.Session
 	return s, nil
 }
 
+// counts reports whether an output says how much of others is filled, and is nothing else to generated code.
+func counts(of *family.Family, output string) bool {
+	for i := range of.Tensors {
+		if slices.ContainsFunc(of.Tensors[i].Axes, func(x family.Axis) bool { return x.Count == output }) {
+			return true
+		}
+	}
+	return false
+}
+
 // anchor is what generated code knows of a tensor of a family.
 func anchor(of *family.Family, t *family.Tensor) genrt.AnchorSpec {
 	a := genrt.AnchorSpec{Name: t.Name, GoName: t.Name, Role: genrt.RunInput, Bytes: t.Elem.Size()}
@@ -92,7 +103,7 @@ func anchor(of *family.Family, t *family.Tensor) genrt.AnchorSpec {
 	}
 	last := -1
 	for i := range t.Axes {
-		if x := &t.Axes[i]; x.Sizes != nil {
+		if x := &t.Axes[i]; x.Sizes != nil || x.Count != "" {
 			last = i
 			field := fmt.Sprintf("Axis%d", i)
 			if x.Dim >= 0 {
