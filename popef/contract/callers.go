@@ -77,6 +77,10 @@ type Callers struct {
 	// Of a family, else nil:
 	Dims    []Dim    // open dimensions; nil if only data decides sizes
 	Members []Member // sizes that there are, in ascending order: first by the first dimension
+
+	// Branches are the names of the branches of a fused model, else nil. A run moves the inputs and outputs
+	// of one of them, see [Field.Branch].
+	Branches []string
 }
 
 // Field is an anchor that callers see.
@@ -124,6 +128,9 @@ func (c Contract) Callers() Callers {
 	if c.Family != nil {
 		out.family(c.Family, visible, c.Anchors)
 	}
+	for i := range c.Branches {
+		out.Branches = append(out.Branches, c.Branches[i].Name)
+	}
 	return out
 }
 
@@ -168,6 +175,17 @@ const (
 //
 // A length <=300 is one that data decides, at most 300; a ? is one that follows
 // from no single dimension, which members list behind the word loose.
+//
+// The text of a fused model is of format 4. It names the branches, and every run input and output is called
+// after one of them:
+//
+//	popefgen contract 4
+//	iterations 1
+//	branches detector reader
+//	input "detector/image" F32 [1 3 320 320]
+//	input "reader/image" F32 [1 3 48 192]
+//	output "detector/boxes" F32 [100 4]
+//	output "reader/text" S64 [1 24]
 func (c Callers) Text() string {
 	if c.Family() {
 		return c.pinned() + c.membersText()
@@ -179,9 +197,12 @@ func (c Callers) Text() string {
 // sizes a family has, and what of them may be padded.
 func (c *Callers) pinned() string {
 	var b strings.Builder
-	if c.Family() {
+	switch {
+	case c.Family():
 		b.WriteString(headerFamily + "\n")
-	} else {
+	case c.Branches != nil:
+		b.WriteString(headerBranches + "\n")
+	default:
 		b.WriteString(header + "\n")
 	}
 	if c.Replicas != 1 {
@@ -189,6 +210,7 @@ func (c *Callers) pinned() string {
 	}
 	fmt.Fprintf(&b, "iterations %d\n", c.Iterations)
 	b.WriteString(c.dimsLine())
+	b.WriteString(c.branchesLine())
 	for i := range c.Fields {
 		b.WriteString(c.line(&c.Fields[i]) + "\n")
 	}
@@ -221,8 +243,8 @@ func hashText(text string) string {
 func Parse(text string) (Callers, error) {
 	p := parser{rest: text, line: 1}
 	c := Callers{Replicas: 1}
-	of := p.skip(headerFamily)
-	if !of {
+	of, fused := p.skip(headerFamily), p.skip(headerBranches)
+	if !of && !fused {
 		p.word(header)
 	}
 	p.newline()
@@ -233,10 +255,13 @@ func Parse(text string) (Callers, error) {
 	p.word("iterations ")
 	c.Iterations = int(p.number())
 	p.newline()
-	if of {
+	switch {
+	case of:
 		p.family(&c)
+	case fused:
+		p.branches(&c)
 	}
-	for !of && p.err == nil && p.rest != "" {
+	for !of && !fused && p.err == nil && p.rest != "" {
 		c.Fields = append(c.Fields, p.field(nil))
 		p.newline()
 	}

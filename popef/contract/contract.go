@@ -8,7 +8,7 @@
 //
 // A model of several sizes ([family.Family]) has each tensor once in the part for
 // callers, with the names of its open dimensions, and the sizes of its members
-// behind the fields.
+// behind the fields. One of which several models were made ([family.Branch]) has the names of its branches.
 //
 // The part for callers has one canonical text ([Callers.Text]), and its hash
 // identifies it. The package also decides the [Role] of every anchor, once for
@@ -33,8 +33,9 @@ type Contract struct {
 	SeedHandle string // stream handle of the random seed; empty if there is none
 	Flow       popef.ProgramFlow
 	Anchors    []Anchor
-	Family     *family.Family // what its main programs have in common; nil for a model of one size without counts
-	Refused    error          // why the files hold no family although they claim one: wraps [family.ErrFamily]. Nobody may run such a model
+	Family     *family.Family  // what its main programs have in common; nil for a model of one size without counts
+	Branches   []family.Branch // models of their own that its main programs are; nil if it is not fused
+	Refused    error           // why the files hold no family, or branches, although they claim so: wraps [family.ErrFamily] or [family.ErrBranches]. Nobody may run such a model
 }
 
 // Anchor is one anchor of a contract.
@@ -61,7 +62,9 @@ type Anchor struct {
 // Of returns the contract of a model.
 func Of(m *popef.Model) Contract {
 	c := of(&m.Metadata, func(name string) bool { return carries(m, name) })
-	c.Family, c.Refused = family.Of(m)
+	if c.Family, c.Refused = family.Of(m); c.Refused == nil {
+		c.Branches, c.Refused = family.BranchesOf(m)
+	}
 	c.members()
 	return c
 }

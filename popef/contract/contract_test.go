@@ -218,6 +218,7 @@ func FuzzParse(f *testing.F) {
 		require.NoError(f, err)
 		f.Add(contract.Of(m).Callers().Text())
 	}
+	f.Add(fusedBase)
 	f.Add("popefgen contract 2\nreplicas 0\niterations 3\ninput \"\" DataType(99) [-1 0] repeats 2 handle \"\\xff\"\n")
 	f.Add(familyBase)
 	f.Add(countedBase)

@@ -30,11 +30,12 @@ func Compare(old, new Published) Comparison {
 	j.batched = j.findBatch()
 	j.members = j.pairMembers()
 	j.model()
-	added = j.renames(added)
+	added = j.renames(j.fused(added))
 	for i, at := range j.pairs {
-		if at >= 0 {
+		switch {
+		case at >= 0:
 			j.field(i, at)
-		} else {
+		case !slices.Contains(j.gone, old.Fields[i].Branch(&j.old.Callers)):
 			j.removed(i)
 		}
 	}
@@ -52,6 +53,7 @@ type judge struct {
 	pairs    []int
 	members  []int
 	batched  *batchChange
+	gone     []string // branches that the new one lacks
 	found    []Finding
 }
 
@@ -85,9 +87,9 @@ func (f *Field) what() string { return fmt.Sprintf("%s %q", groupNouns[f.Group],
 // place is the field's place in generated code, such as Inputs.Image.
 func (p *Published) place(i int) string {
 	if p.GoNames != nil {
-		return p.Fields[i].Group.String() + "." + p.GoNames[i]
+		return p.structName(&p.Fields[i]) + "." + p.GoNames[i]
 	}
-	return "its field of " + p.Fields[i].Group.String()
+	return "its field of " + p.structName(&p.Fields[i])
 }
 
 const (
@@ -247,8 +249,9 @@ func (j *judge) added(at int) {
 			r.why = "it is required: Open gets the argument load"
 		}
 	default:
-		r = ruling{Compatible, true, fmt.Sprintf("callers may ignore it: New%v allocates it", f.Group),
-			again + fmt.Sprintf(" to see it; code that fills %v without New%v must then set the field", f.Group, f.Group)}
+		in := j.new.structName(f)
+		r = ruling{Compatible, true, fmt.Sprintf("callers may ignore it: New%s allocates it", in),
+			again + fmt.Sprintf(" to see it; code that fills %s without New%s must then set the field", in, in)}
 		if j.old.Samples && f.Group == Outputs {
 			r = ruling{Breaking, true, "RunSamples gets another argument once the package is generated again; until then the output is dropped, as for whoever calls Run", "give RunSamples a slice for it"}
 		}

@@ -66,6 +66,11 @@ const (
 	KindRows          Kind = "rows"           // whether rows along a dimension are proven independent
 	KindPad           Kind = "pad"            // what an input may be padded with
 
+	// Kinds of fused models.
+	KindBranches      Kind = "branches"       // whether the model is fused
+	KindBranchRemoved Kind = "branch-removed" // a branch is gone
+	KindBranchAdded   Kind = "branch-added"   // a branch is new
+
 	// Kinds outside the contract, see [Notes].
 	KindWeights    Kind = "weights"
 	KindStreams    Kind = "streams"
@@ -105,9 +110,9 @@ func (f Finding) Change() string {
 	switch f.Kind {
 	case KindRemoved:
 		return fmt.Sprintf("%s is gone; it was %s", f.What, f.Old)
-	case KindMemberRemoved:
+	case KindMemberRemoved, KindBranchRemoved:
 		return fmt.Sprintf("%s is gone", f.What)
-	case KindMemberAdded:
+	case KindMemberAdded, KindBranchAdded:
 		return fmt.Sprintf("%s is new", f.What)
 	case KindMemberName:
 		return fmt.Sprintf("%s: the Go name was %s, is %s", f.What, f.Old, f.New)

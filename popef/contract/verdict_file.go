@@ -58,8 +58,11 @@ func (p *Published) format() string {
 	if p.hash1 != "" {
 		return fmt.Sprintf("1 (hash %.8s)", p.hash1)
 	}
-	if p.Family() {
+	switch {
+	case p.Family():
 		return "3"
+	case p.Branches != nil:
+		return "4"
 	}
 	return "2"
 }
@@ -101,7 +104,7 @@ func (p Published) FileText() string {
 func IsFile(data []byte) bool {
 	line, _, _ := strings.Cut(string(data[:min(len(data), len(header)+2)]), "\n")
 	line = strings.TrimSuffix(line, "\r")
-	return line == header || line == headerFamily || line == header1
+	return line == header || line == headerFamily || line == headerBranches || line == header1
 }
 
 // ParseFile reads the content of a contract.txt. Line ends may be those of

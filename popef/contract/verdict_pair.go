@@ -54,7 +54,7 @@ func pair(old, new []Field) (pairs, added []int) {
 // another, and that is all that changed of their shapes. It is what a package
 // with samples in dimension 0 asks of a model.
 func (j *judge) findBatch() *batchChange {
-	if j.old.Family() || j.new.Family() {
+	if j.old.Family() || j.new.Family() || j.old.Branches != nil || j.new.Branches != nil { // which have no RunSamples, or another
 		return nil
 	}
 	var c *batchChange
@@ -95,7 +95,7 @@ func leads(a, b *Field, c *batchChange) bool {
 // candidates the name that has most in common decides. It returns the new
 // fields that are left.
 func (j *judge) renames(added []int) []int {
-	sign := func(c *Callers, f *Field) string { return fmt.Sprint(f.Group, c.info(f), f.Repeats) }
+	sign := func(c *Callers, f *Field) string { return fmt.Sprint(f.Group, f.Branch(c), c.info(f), f.Repeats) }
 	free := map[string][]int{}
 	for _, at := range added {
 		s := sign(&j.new.Callers, &j.new.Fields[at])

@@ -224,3 +224,20 @@ func (b *Branch) check(meta *popef.Metadata) error {
 	}
 	return nil
 }
+
+// BranchGoName returns the name of a branch in Go, in names such as RunDetector: words that underscores
+// separate get a capital. Only between two digits the underscore stays.
+func BranchGoName(name string) string {
+	var b strings.Builder
+	digit := func(s string, i int) bool { return s[i] >= '0' && s[i] <= '9' }
+	for word := range strings.SplitSeq(name, "_") {
+		if word == "" {
+			continue
+		}
+		if s := b.String(); s != "" && digit(s, len(s)-1) && digit(word, 0) {
+			b.WriteByte('_')
+		}
+		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+	}
+	return b.String()
+}

@@ -19,6 +19,7 @@ type agreement struct {
 	handles  []string          // stream handles in the model, by anchor of the spec
 	extra    []string          // stream handles of outputs that the code does not know
 	family   *Family           // that the code is for; nil for a model of one size
+	branches *Branches         // likewise, for a fused model
 }
 
 // agree compares what the callers of generated code rely on with a model, and
@@ -46,6 +47,9 @@ func agree(spec *Spec, m *popef.Model) (*agreement, error) {
 		want.GoNames = names
 	}
 	a := &agreement{contract: contract.Of(m)}
+	if err := a.contract.Refused; err != nil {
+		return nil, err
+	}
 	found := a.contract.Published()
 	compared := contract.Compare(want, found)
 	findings, pairs := compared.Findings, compared.Fields

@@ -44,6 +44,7 @@ type Core struct {
 	batcher   batcher
 	packer    packer
 	family    *Family         // that it is the core of; nil for a model of one size
+	branches  *Branches       // likewise, of a fused model
 	overlap   []*overlap      // by replica; nil where submitted requests do not overlap
 	submitted []sampleRequest // samples, by slot of the queue
 
@@ -55,10 +56,11 @@ type Core struct {
 // replica is one session of a runner, with the windows of its streams.
 type replica struct {
 	session *session.Session
-	run     []*hostmem.Span // bound to memory during a run; nil for a frozen input; of a family those of the member that runs
-	inputs  []int           // streams of the run inputs that are not frozen
-	saved   []*hostmem.Span // bound to memory while saving
-	members *members        // of a family
+	run     []*hostmem.Span   // bound to memory during a run; nil for a frozen input; of a family those of the member that runs
+	inputs  []int             // streams of the run inputs that are not frozen
+	saved   []*hostmem.Span   // bound to memory while saving
+	members *members          // of a family
+	branch  [][]*hostmem.Span // of a fused model: run by branch
 }
 
 // Open opens the model of spec: from source, or from where an option says. It
@@ -114,6 +116,11 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 			return err
 		}
 	}
+	if c.branches != nil {
+		if err := c.branches.begin(spec, found, o); err != nil {
+			return err
+		}
+	}
 	found.freeze(spec, o)
 	o.QueueDepth = spec.QueueDepth
 	c.queue, c.done = line.NewQueue(c.about, spec.QueueDepth, o.MaxWaiting), make(chan struct{})
@@ -153,7 +160,7 @@ func (c *Core) open(ctx context.Context, spec *Spec, bindings func() []Binding, 
 	if err != nil {
 		return err
 	}
-	if depth >= 3 && bind != nil {
+	if depth >= 3 && bind != nil && c.branches == nil {
 		next := len(c.replicas) // the code has ends for every call of bindings, and bind knows them by their number
 		for i := range c.replicas {
 			ends := next
@@ -199,6 +206,9 @@ func (r *replica) prepare(ctx context.Context, spec *Spec, found *agreement, bin
 	}
 	if n := len(r.run); n < spec.inputs() {
 		return s.Errorf("open", fmt.Errorf("%w: %d run inputs and outputs are bound", rt.ErrGenerated, n))
+	}
+	if c := found.branches; c != nil {
+		c.split(r)
 	}
 	if err := s.Check(s.Main); err != nil {
 		return s.Errorf("open", err)
@@ -395,6 +405,8 @@ func (c *Core) SaveAtClose(ctx context.Context, replica int, bind func()) error 
 	return nil
 }
 
+func (r *replica) forget() { forget(r.run) }
+
 func forget(windows []*hostmem.Span) {
 	for _, w := range windows {
 		if w != nil {
@@ -412,7 +424,7 @@ func (c *Core) serve(ctx context.Context, replica, slot int, bind func(replica, 
 	if c.family != nil {
 		return c.family.serve(ctx, r, slot)
 	}
-	defer forget(r.run)
+	defer r.forget() // what bind has chosen, of a fused model
 	bind(replica, slot)
 	return r.session.Request(ctx)
 }

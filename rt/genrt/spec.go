@@ -14,6 +14,7 @@ type Spec struct {
 	Batch      int          // samples in one transfer of every run input and output; 0 if they are not told apart
 	Anchors    []AnchorSpec // those that memory is bound to
 	Pack       *PackSpec    // of a package with RunPacked
+	Branches   []string     // of a fused model: what its branches are called in the file
 }
 
 // AnchorSpec is what generated code knows of one anchor.

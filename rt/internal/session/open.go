@@ -24,6 +24,9 @@ func New(ctx context.Context, m *popef.Model, c contract.Contract, replica int, 
 		observer: o.Observer, logger: o.Logger, watched: o.Observer != nil || o.Logger != nil,
 		saving: o.SaveOnUnbind, AutoReset: o.AutoReset, wrapFeeds: o.WrapFeeds,
 	}
+	if o.Main != nil {
+		s.Main = indices(o.Main)
+	}
 	if o.Replicas > 1 {
 		s.About.Replica = fmt.Sprintf("replica %d", replica)
 	}

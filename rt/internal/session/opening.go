@@ -12,7 +12,8 @@ import (
 // Options are what a session is made with.
 type Options struct {
 	rt.Config
-	Members bool // a request runs one of the main programs, see [Session.Choose]
+	Members bool     // a request runs one of the main programs, see [Session.Choose]
+	Main    []uint32 // main programs that requests run; nil: those of the program flow
 	read    *content
 }
 
