@@ -40,6 +40,7 @@ func contractFile(p *plan.Plan) ([]byte, error) {
 			anchorSpecs(g, p)
 		}),
 		packSpec(p),
+		branchSpec(p),
 		jen.Line(),
 	)
 	return render(f)
@@ -124,7 +125,11 @@ func skewGuard(f *jen.File) {
 
 // testFile renders the example, the benchmarks and the allocation tests.
 func testFile(p *plan.Plan) ([]byte, error) {
-	text, err := templates.Render(templates.Tests, p)
+	name := templates.Tests
+	if p.Branches != nil {
+		name = templates.BranchesTest
+	}
+	text, err := templates.Render(name, p)
 	if err != nil {
 		return nil, err
 	}

@@ -96,7 +96,7 @@ func declareFile(d *plan.Declared, p *plan.Plan, f File, extras []string, kinds 
 					d.Tensors[k] = append(d.Tensors[k], family)
 				}
 			}
-		case strings.Contains(id, plan.ProbeDim): // the constant of a size, which has the names of dimensions
+		case strings.Contains(id, plan.ProbeDim), strings.Contains(id, plan.ProbeBranch): // of a size, or a branch: the plan knows them
 		case d.Owners[id] != "":
 		case len(extras) == 0:
 			if !extra(d, id) {

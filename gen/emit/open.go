@@ -3,6 +3,7 @@ package emit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dave/jennifer/jen"
 
@@ -50,6 +51,10 @@ func openFunc(f *jen.File, p *plan.Plan) {
 				})
 			})),
 		)
+		if p.Branches != nil {
+			openBranches(g)
+			return
+		}
 		g.Id("bind").Op(":=").Func().Params(jen.List(jen.Id("replica"), jen.Id("slot")).Int()).Block(
 			jen.Id("q").Op(":=").Op("&").Id("r").Dot("queue").Index(jen.Id("slot")),
 			jen.If(jen.Id("replica").Op(">=").Lit(0)).Block(
@@ -167,7 +172,10 @@ func nilChecks(g *jen.Group, p *plan.Plan, id, structName string, fields []plan.
 	g.If(jen.Id(id).Op("==").Nil()).Block(fail(structName))
 	for i, field := range fields {
 		isNil := jen.Id(id).Dot(field.Name).Op("==").Nil()
-		if structName == "Inputs" {
+		if strings.HasPrefix(structName, "Inputs") {
+			if p.Branches != nil {
+				i = slices.IndexFunc(p.Inputs, func(f plan.Field) bool { return f.Anchor == field.Anchor })
+			}
 			isNil.Op("&&").Op("!").Add(core("Frozen").Call(jen.Lit(i)))
 		}
 		g.If(isNil).Block(fail(structName+"."+field.Name, anchorName(p, field)))

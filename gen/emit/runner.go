@@ -34,6 +34,11 @@ func mainFile(p *plan.Plan) ([]byte, error) {
 	if err := template(f, templates.Runner, p); err != nil {
 		return nil, err
 	}
+	if p.Branches != nil {
+		if err := template(f, templates.Branches, p); err != nil {
+			return nil, err
+		}
+	}
 	streamFuncs(f, p)
 	if p.Pack != nil {
 		sequences(f, p)
@@ -132,9 +137,12 @@ func (s ends) add(g *jen.Group, p *plan.Plan) {
 func runnerType(f *jen.File, p *plan.Plan) {
 	comments(f.Group, "Runner runs the model. Its methods may be called from any goroutine; calls wait for each other.")
 	f.Type().Id("Runner").StructFunc(func(g *jen.Group) {
-		if p.Family != nil {
+		switch {
+		case p.Family != nil:
 			g.Id("core").Qual(genPath, "Family")
-		} else {
+		case p.Branches != nil:
+			g.Id("core").Qual(genPath, "Branches")
+		default:
 			g.Id("core").Qual(genPath, "Core")
 		}
 		for _, s := range streams(p) {
@@ -165,6 +173,10 @@ func runnerType(f *jen.File, p *plan.Plan) {
 	if p.Family != nil {
 		return
 	}
+	if p.Branches != nil {
+		branchRequest(f, p)
+		return
+	}
 	comments(f.Group, "request holds what a submitted request reads and fills.")
 	f.Type().Id("request").Struct(
 		jen.Id("in").Id("Inputs"),
@@ -185,11 +197,17 @@ func freezers(f *jen.File, p *plan.Plan) {
 		if t.IsOpen() {
 			continue
 		}
+		in := "Inputs"
+		for _, b := range p.Branches {
+			if slices.ContainsFunc(b.Inputs, func(f plan.Field) bool { return f.Anchor == field.Anchor }) {
+				in += b.GoName
+			}
+		}
 		key := jen.Id(t.NameConst)
 		if handle := p.Anchors[field.Anchor].Handle; handle != "" {
 			key = jen.Lit(handle)
 		}
-		comments(f.Group, wrap("Freeze"+t.Name+" returns an option with which every request reads t, which must not change until Close: Inputs."+
+		comments(f.Group, wrap("Freeze"+t.Name+" returns an option with which every request reads t, which must not change until Close: "+in+"."+
 			field.Name+" may then be nil.")...)
 		f.Func().Id("Freeze"+t.Name).Params(jen.Id("t").Op("*").Id(t.Name)).Qual(rtPath, "Option").Block(
 			jen.Return(jen.Qual(rtPath, "Freeze").Call(key, jen.Id("t"))),
@@ -205,16 +223,21 @@ func run() []jen.Code {
 
 // streamFuncs adds what the methods of a Runner do with each of its streams.
 func streamFuncs(f *jen.File, p *plan.Plan) {
-	if p.Family != nil {
+	switch {
+	case p.Family != nil:
 		viewsFunc(f, p)
-	} else {
+	case p.Branches != nil:
+		branchFuncs(f, p)
+	default:
 		bindFunc(f, p)
 	}
 	if len(p.SaveOutputs) > 0 {
 		saveFunc(f, p)
 	}
 
-	checkFunc(f, p, "Runner")
+	if p.Branches == nil {
+		checkFunc(f, p, "Runner")
+	}
 	if len(p.SaveOutputs) > 0 {
 		comments(f.Group, "checkSave returns an error that says which pointer is nil.")
 		f.Func().Id("checkSave").Params(jen.Id("out").Op("*").Id("SaveOutputs")).Error().BlockFunc(func(g *jen.Group) {

@@ -130,6 +130,9 @@ func structures(f *jen.File, p *plan.Plan) {
 		{"Inputs", inputs, p.Inputs},
 		{"Outputs", outputs, p.Outputs},
 	}
+	if p.Branches != nil {
+		all = branchStructures(p)
+	}
 	if len(p.LoadInputs) > 0 {
 		all = append(all, structure{"LoadInputs", []string{
 			"LoadInputs points to the tensors that the load programs read and the model file has no data for.",

@@ -71,6 +71,7 @@ func passes() []func(*builder) {
 		(*builder).settings,
 		(*builder).contract,
 		(*builder).family,
+		(*builder).branches,
 		(*builder).tensors,
 		(*builder).states,
 		(*builder).openInputs,
@@ -82,6 +83,7 @@ func passes() []func(*builder) {
 		(*builder).fields,
 		(*builder).stateFields,
 		(*builder).document,
+		(*builder).branchFields,
 		(*builder).files,
 	}
 }
@@ -399,7 +401,7 @@ func (b *builder) files() {
 	p := &b.plan
 	base := strings.ReplaceAll(p.Package, "_", "")
 	p.Files = []string{base + ".go", base + ContractSuffix, base + ModelSuffix}
-	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil
+	p.Queues = len(p.Inputs)+len(p.Outputs) > 0 && !b.opts.NoQueues && p.Family == nil && p.Branches == nil
 	if p.Tests {
 		p.Files = append(p.Files, base+"_test.go")
 	}

@@ -21,7 +21,7 @@ type Declared struct {
 	// families: their methods, and their identifiers that are not exported.
 	Used map[string]bool
 	// Extra holds what only some packages declare, as Owners does, under the
-	// feature that they were generated with: "pack", "state" or "family".
+	// feature that they were generated with: "pack", "state", "branches" or "family".
 	Extra map[string]map[string]string
 }
 
@@ -33,6 +33,9 @@ func (p *Plan) Extras() (out []string) {
 	}
 	if len(p.State) > 0 {
 		out = append(out, "state")
+	}
+	if p.Branches != nil {
+		out = append(out, "branches")
 	}
 	if p.Family != nil {
 		out = append(out, "family")
@@ -62,6 +65,7 @@ const (
 	ProbeTensor = "PopefgenProbe"
 	ProbeDim    = "PopefgenDim"
 	ProbeSize   = "popefgenDim"
+	ProbeBranch = "PopefgenBranch" // name of the branch
 )
 
 // Probes returns plans of a model that has one tensor in every place, with no list
@@ -74,11 +78,13 @@ func Probes() []*Plan {
 	for _, c := range []struct {
 		opts   Options
 		shapes [][]int64 // by main program
+		fused  bool
 	}{
 		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, BatchDim: &dim}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, Pack: &PackOptions{Inputs: []string{"in0"}, Axis: 1, Fill: map[string]string{"none": ""}}}, shapes: [][]int64{{1, 1}}},
 		{opts: Options{Tests: true, State: []StatePair{{Out: "out0", In: "in0"}}}, shapes: [][]int64{{1, 1}}},
+		{opts: Options{Tests: true, Renames: map[string]string{ProbeBranch + "/" + ProbeTensor: ProbeTensor}}, shapes: [][]int64{{1, 1}}, fused: true},
 		{opts: Options{Tests: true}, shapes: [][]int64{{1, 3, 8, 5}, {2, 3, 16, 5}}},
 		{opts: Options{Tests: true, Embed: "probe.popef"}, shapes: [][]int64{{1, 3}, {2, 3}}},
 	} {
@@ -90,6 +96,12 @@ func Probes() []*Plan {
 					of.Family.Dims[d].Name, of.Family.Dims[d].Rows = fmt.Sprint(ProbeDim, string(rune('A'+d))), true
 				}
 			}
+		}
+		if c.fused {
+			for i := range b.model.Metadata.Anchors {
+				b.model.Metadata.Anchors[i].Name = ProbeBranch + "/" + ProbeTensor
+			}
+			b.probe = probeFused
 		}
 		for _, pass := range passes() {
 			pass(b)

@@ -187,6 +187,7 @@ func (b *builder) name() {
 			n.owner[m.Name] = fmt.Sprintf("the constant of size %v", m.Sizes)
 		}
 	}
+	b.branchNames(n)
 	for i := range p.Tensors {
 		t, name := &p.Tensors[i], b.renamed[i]
 		if name == "" {

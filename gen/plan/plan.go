@@ -87,6 +87,10 @@ type Plan struct {
 	LoadInputs  []Field // of type LoadInputs; if empty, there is no such type
 	SaveOutputs []Field // of type SaveOutputs; if empty, there is no such type
 
+	// Branches are those of a fused model, else nil: Inputs and Outputs have the fields of all, each of
+	// which is in the types of its branch.
+	Branches []Branch
+
 	Pack  *Pack   // how sequences share a run; nil if they do not
 	State []State // what streams keep; if empty, there are none
 

@@ -46,6 +46,8 @@ type Model struct {
 	Opaques []string `yaml:"opaques"`
 	// Family is the JSON of the blob that says which sizes there are; if empty, there is none.
 	Family string `yaml:"family"`
+	// Branches is likewise that of the blob that says which models it is made of.
+	Branches string `yaml:"branches"`
 }
 
 // Executable describes the executable blob.
@@ -125,12 +127,15 @@ func (m *Model) Write(dir string) ([]string, error) {
 				return err
 			}
 		}
-		if m.Family != "" {
-			o, err := w.CreateOpaque(family.BlobName, m.Executable.Name)
+		for _, b := range [][2]string{{family.BlobName, m.Family}, {family.BranchesBlob, m.Branches}} {
+			if b[1] == "" {
+				continue
+			}
+			o, err := w.CreateOpaque(b[0], m.Executable.Name)
 			if err != nil {
 				return err
 			}
-			if _, err := io.WriteString(o, m.Family); err != nil {
+			if _, err := io.WriteString(o, b[1]); err != nil {
 				return err
 			}
 			if err := o.Close(); err != nil {
