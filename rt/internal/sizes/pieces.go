@@ -12,8 +12,9 @@ import (
 type Pieces struct {
 	size   []int     // by member: samples
 	cost   []float64 // by member: estimated
-	took   []float64 // by member: measured, in ns; 0 if it never ran
+	took   []float64 // by member: measured, in ns; 0 if nobody knows
 	runs   []int     // by member
+	idle   []int     // by member: measurements of others since its last one
 	first  []int32   // by number of samples: the member that begins
 	tight  []int32   // the same where nothing may be padded; -1 if that can't be
 	over   []int32   // by number of samples: by how many the last member pads
@@ -40,7 +41,7 @@ func NewPieces(f *family.Family) *Pieces {
 	p.took, p.solved = numbers[:members], numbers[members:2*members]
 	p.total, p.sparse = numbers[2*members:2*members+n], numbers[2*members+n:]
 	p.first, p.tight, p.over = tables[:n], tables[n:2*n], tables[2*n:]
-	p.runs = make([]int, members)
+	p.runs, p.idle = make([]int, members), make([]int, members)
 	p.solve()
 	return p
 }
@@ -68,10 +69,21 @@ func (p *Pieces) Due(member int) bool {
 	return p.runs[member] <= 4 || p.runs[member]%16 == 0
 }
 
-// Took notes that a member ran for so many nanoseconds.
+// Took notes that a member ran for so many nanoseconds. The first of its runs that are due does not count, which
+// finds nothing in the processor's caches. What a member took is forgotten once others were measured for long: one that was
+// slow while the machine was busy is tried again.
 func (p *Pieces) Took(member int, ns float64) {
+	changed := false
+	for m := range p.idle {
+		if p.idle[m]++; p.idle[m] >= forgotten && p.took[m] > 0 && m != member {
+			p.took[m], p.runs[m], changed = 0, 0, true
+		}
+	}
+	p.idle[member] = 0
 	was := p.took[member]
 	switch {
+	case p.runs[member] == 1:
+		was = 0
 	case was == 0:
 		was = ns
 	case ns < was:
@@ -80,10 +92,13 @@ func (p *Pieces) Took(member int, ns float64) {
 		was += (min(ns, 4*was) - was) / 16
 	}
 	p.took[member] = was
-	if math.Abs(was-p.solved[member]) > 0.03*p.solved[member] {
+	if changed || math.Abs(was-p.solved[member]) > 0.03*p.solved[member] {
 		p.solve()
 	}
 }
+
+// forgotten is after how many measurements of others what a member took is forgotten.
+const forgotten = 512
 
 // estimate returns what a member takes: what was measured, or at least in proportion to the
 // member whose operations take the least time, so that it is tried.

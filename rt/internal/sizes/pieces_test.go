@@ -59,6 +59,45 @@ func TestPiecesTakeTheLeast(t *testing.T) {
 	})
 }
 
+// TestPiecesAreTriedAgain has a member that was slow while the machine was busy: it is tried again when the others
+// were measured for long, and stays away if it is slow still. The first run counts for nothing.
+func TestPiecesAreTriedAgain(t *testing.T) {
+	f := &family.Family{Dims: []family.Dim{{Name: "batch", Rows: true}}}
+	for _, n := range []int64{1, 4} {
+		f.Members = append(f.Members, family.Member{Sizes: []int64{n}, Cost: float64(n)})
+	}
+	p := sizes.NewPieces(f)
+	tried := 0
+	run := func(times int, four float64) {
+		for range times {
+			m := p.First(4)
+			took := 100.0
+			if p.Size(m) == 4 {
+				took = four
+				tried++
+			}
+			if p.Due(m) {
+				p.Took(m, took)
+			}
+		}
+	}
+	for m, first := range []float64{1e6, 1e6} {
+		p.Due(m)
+		p.Took(m, first)
+	}
+	p.Due(0)
+	p.Took(0, 100)
+	require.Equal(t, 4, p.Size(p.First(4)), "its first run is no measurement")
+	run(10000, 800)
+	require.Equal(t, 1, p.Size(p.First(4)))
+	require.LessOrEqual(t, tried, 8)
+	run(10000, 800)
+	require.LessOrEqual(t, tried, 16)
+	run(10000, 200)
+	require.Equal(t, 4, p.Size(p.First(4)))
+	require.Greater(t, tried, 1000)
+}
+
 // TestPiecesUntilMeasured computes nothing twice that a smaller member saves, and takes members whose
 // operations may be as fast as those that ran.
 func TestPiecesUntilMeasured(t *testing.T) {
