@@ -214,6 +214,7 @@ var downstream = map[string]string{
 	"last rows":           "o = Slice(r, [-2], [100], [0])",
 	"but the last":        "o = Slice(r, [1], [-1], [0])",
 	"back to front":       "o = Slice(r, [-1], [-100], [0], [-1])",
+	"back from before it": "o = Slice(r, [-100], [-200], [0], [-1])",
 	"every other":         "o = Slice(r, [0], [100], [0], [2])",
 	"slice of columns":    "o = Slice(r, [1], [3], [1])",
 	"slice by count":      "a = Shape(v)\n h = Div(a, [2])\n o = Slice(y, [0], h, [0])",

@@ -286,7 +286,7 @@ func (c *call) part(x *lower.Value, axis, step int64, start, end *lower.Value) *
 		n = c.Binary(graph.Max, c.Binary(graph.Sub, end, start), zero)
 	} else {
 		last := c.Binary(graph.Sub, size, lower.Int(1))
-		start, end = place(start, lower.Int(-1), last), place(end, lower.Int(-1), last)
+		start, end = place(start, zero, last), place(end, lower.Int(-1), last)
 		n = c.Binary(graph.Max, c.Binary(graph.Sub, start, end), zero)
 	}
 	stride := max(step, -step)
