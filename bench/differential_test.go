@@ -74,6 +74,9 @@ func differ(s *sketch) (verdict string, _ error) {
 	case ours != nil:
 		return "refused", fmt.Errorf("only popefgen refuses it: %w", ours)
 	}
+	if result.Family != nil {
+		return differSizes(c, result, want)
+	}
 	c.Outputs = nil
 	if err := complete(c, result); err != nil {
 		return "", err
@@ -110,7 +113,7 @@ func differ(s *sketch) (verdict string, _ error) {
 
 // sketches are the operators that are compared.
 var sketches = joined(windowSketches, imageSketches, movementSketches, indexSketches, reduceSketches,
-	elementwiseSketches, matrixSketches, byteSketches, networkSketches, controlSketches)
+	elementwiseSketches, matrixSketches, byteSketches, networkSketches, controlSketches, sizeSketches)
 
 // joined returns the sketches of several families, of which no two have the same name.
 func joined(families ...map[string]func(*sketch)) map[string]func(*sketch) {
