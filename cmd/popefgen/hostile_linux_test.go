@@ -69,23 +69,10 @@ func TestHostileCases(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600)) // what ext_fifo refers to
 			commands := hostileCommands(t, dir, name, b)
-			runs, usage := hostileParent(t, exe, dir, commands)
-			for _, r := range runs {
-				what := strings.ReplaceAll(strings.Join(r.Args, " "), dir, "")
-				require.True(t, r.Done, "%s: it ended the process", what)
-				for _, bad := range []string{"goroutine ", "panic"} {
-					require.NotContains(t, r.Said, bad, what)
-				}
-				if r.Exit != exitOK {
-					require.NotEmpty(t, r.Said, "%s failed without a word", what)
-				}
-				require.Less(t, r.CPU, hostileTime, "%s: of the processor: %s", what, r.Said)
-			}
+			runs := hostileRuns(t, exe, dir, commands)
 			if os.Getenv("POPEFGEN_HOSTILE") == "all" {
 				require.Len(t, runs, len(commands))
 			}
-			require.Greater(t, len(runs), 7)
-			require.Less(t, usage.Maxrss<<10, int64(hostileMemory), "bytes at its peak")
 		})
 	}
 }
@@ -109,7 +96,7 @@ func hostileCommands(t *testing.T, dir, name string, b []byte) [][]string {
 		{"golden", "record", model, "-o", at("recorded"), "--random", "1"}, {"golden", "verify", model, at("recorded")},
 		{"bench", "--duration", "20ms", model}, {"bench", "--duration", "20ms", "--mode", "all", "--profile", "--json", model},
 	}
-	write(at("project", "popefgen.yaml"), fmt.Appendf(nil, "packages:\n  - model: %q\n    output: project\n", model))
+	write(at("project", "popefgen.yaml"), fmt.Appendf(nil, "models:\n  - model: %q\n    output: project\n", model))
 	commands = append(commands, []string{"generate", "--config", at("project", "popefgen.yaml")}, []string{"check", "--config", at("project", "popefgen.yaml")})
 	if !strings.HasSuffix(name, ".onnx") {
 		return commands
@@ -136,6 +123,26 @@ func hostileCommands(t *testing.T, dir, name string, b []byte) [][]string {
 	}
 	return append(commands, []string{"verify", at("case")}, []string{"verify", "--recursive", "--noise", "2", "--json", dir},
 		[]string{"golden", "import", model, at("case", "test_data_set_0"), "-o", at("imported")})
+}
+
+// hostileRuns runs commands on a file in a process with limits, and wants each to end in time and, if it fails,
+// with words.
+func hostileRuns(t *testing.T, exe, dir string, commands [][]string) []hostileRun {
+	runs, usage := hostileParent(t, exe, dir, commands)
+	for _, r := range runs {
+		what := strings.ReplaceAll(strings.Join(r.Args, " "), dir, "")
+		require.True(t, r.Done, "%s: it ended the process", what)
+		for _, bad := range []string{"goroutine ", "panic"} {
+			require.NotContains(t, r.Said, bad, what)
+		}
+		if r.Exit != exitOK {
+			require.NotEmpty(t, r.Said, "%s failed without a word", what)
+		}
+		require.Less(t, r.CPU, hostileTime, "%s: of the processor: %s", what, r.Said)
+	}
+	require.Greater(t, len(runs), 7)
+	require.Less(t, usage.Maxrss<<10, int64(hostileMemory), "bytes at its peak")
+	return runs
 }
 
 // hostileParent runs commands in a process with limits.

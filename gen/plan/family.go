@@ -257,6 +257,9 @@ func (b *builder) openInputs() {
 	}
 }
 
+// maxBatch is the largest member of which samples are told apart, as package genrt opens them.
+const maxBatch = 1 << 20
+
 // familySamples finds the dimension that counts samples: the only open one, if its rows were
 // proven independent and every run input and output contains it once.
 func (b *builder) familySamples() {
@@ -268,6 +271,8 @@ func (b *builder) familySamples() {
 		why = "no dimension is open"
 	case len(c.Dims) > 1:
 		why = fmt.Sprintf("%d dimensions are open, and samples differ in one alone", len(c.Dims))
+	case slices.ContainsFunc(c.Members, func(m contract.Member) bool { return m.Sizes[0] > maxBatch }):
+		why = fmt.Sprintf("a size of dimension %q is more than %d", c.Dims[0].Name, maxBatch)
 	case !c.Dims[0].Rows:
 		why = fmt.Sprintf("that rows along dimension %q are independent of each other was not proven when the model was compiled", c.Dims[0].Name)
 	}

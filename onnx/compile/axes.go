@@ -110,6 +110,8 @@ func checkPads(pads map[string][]family.Pad, dims []openDim, ins []onnx.ValueInf
 	for i := range dims {
 		names[i] = dims[i].name
 	}
+	type along struct{ dim, value string }
+	corner := map[string]along{} // by input, along which dimension it is padded, and with what
 	for _, name := range slices.Sorted(maps.Keys(pads)) {
 		i := slices.Index(names, name)
 		if i < 0 {
@@ -132,6 +134,11 @@ func checkPads(pads map[string][]family.Pad, dims []openDim, ins []onnx.ValueInf
 			if err := checkPad(p.Value, elem.DType()); err != nil {
 				return noFamily("padding of the dimension %q for %q: %w", name, p.Input, err)
 			}
+			if other, ok := corner[p.Input]; ok && other.value != p.Value {
+				return noFamily("%q is padded with %s along the dimension %q and with %s along %q: what lies behind both can't be both; declare one value",
+					p.Input, other.value, other.dim, p.Value, name)
+			}
+			corner[p.Input] = along{name, p.Value}
 		}
 		if len(has) > 0 {
 			return noFamily("padding of the dimension %q is declared for some of the inputs that have it, want a value for %s too", name, printable.List(slices.Sorted(maps.Keys(has))))

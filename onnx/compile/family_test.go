@@ -374,6 +374,9 @@ func TestNoFamily(t *testing.T) {
 		{"padding of another input", shared(), sizes("N=1 M=2 K=2", "N=1 M=3 K=3"), map[string][]family.Pad{"M": {{Input: "v", Value: "0"}}}, []string{`"v", want an input of that dimension (u)`}},
 		{"padding of one input of three", shared(), sizes("N=1 M=2 K=2", "N=2 M=2 K=2"), map[string][]family.Pad{"N": {{Input: "v", Value: "0"}}}, []string{`want a value for u, x too`}},
 		{"padding twice", shared(), sizes("N=1 M=2 K=2", "N=1 M=3 K=3"), map[string][]family.Pad{"M": {{Input: "u", Value: "0"}, {Input: "u", Value: "1"}}}, []string{`twice for "u"`}},
+		{"padding with two numbers", shared(), sizes("N=1 M=2 K=2", "N=2 M=2 K=2", "N=1 M=3 K=3"), map[string][]family.Pad{
+			"N": {{Input: "v", Value: "0"}, {Input: "u", Value: "1"}, {Input: "x", Value: "0"}}, "M": {{Input: "u", Value: "0"}}},
+			[]string{`"u" is padded with 0 along the dimension "M" and with 1 along "N"`, "declare one value"}},
 		{"padding with a word", shared(), sizes("N=1 M=2 K=2", "N=1 M=3 K=3"), map[string][]family.Pad{"M": {{Input: "u", Value: "none"}}}, []string{`found "none", want a number of type f32`}},
 		{"padding of one size", shared(), nil, map[string][]family.Pad{"M": nil}, []string{"a model of one size"}},
 	} {

@@ -78,12 +78,16 @@ func (c *Contract) members() {
 		member int
 		counts bool
 	}
+	counters := map[string]bool{"": false}
+	for i := range c.Family.Tensors {
+		for _, a := range c.Family.Tensors[i].Axes {
+			counters[a.Count] = a.Count != ""
+		}
+	}
 	at := map[int]place{}
 	for i := range c.Family.Tensors {
 		t := &c.Family.Tensors[i]
-		counts := t.Type == popef.Output && slices.ContainsFunc(c.Family.Tensors, func(o family.Tensor) bool {
-			return slices.ContainsFunc(o.Axes, func(a family.Axis) bool { return a.Count != "" && a.Count == t.Name })
-		})
+		counts := t.Type == popef.Output && counters[t.Name]
 		for m, index := range t.Anchors {
 			at[index] = place{m, counts}
 		}

@@ -94,20 +94,20 @@ func (c *Contract) roles() []Role {
 		}
 	}
 	slices.Sort(carried)
+	load, main, save := setOf(c.Flow.Load), setOf(c.Flow.Main), setOf(c.Flow.Save)
 	roles := make([]Role, len(c.Anchors))
 	for i := range c.Anchors {
 		a := &c.Anchors[i]
 		_, readBack := slices.BinarySearch(carried, a.Name)
-		roles[i] = c.role(a, readBack)
+		roles[i] = c.role(a, readBack, moves(load, a), moves(main, a), moves(save, a))
 	}
 	return roles
 }
 
 // role applies the rules to one anchor; readBack says whether an input of its
-// name has data.
-func (c *Contract) role(a *Anchor, readBack bool) Role {
+// name has data, load, main and save which programs move it.
+func (c *Contract) role(a *Anchor, readBack, load, main, save bool) Role {
 	recorded := len(a.Programs) > 0
-	load, main, save := moves(c.Flow.Load, a), moves(c.Flow.Main, a), moves(c.Flow.Save, a)
 	if recorded && !load && !main && !save {
 		return Unused
 	}
@@ -142,12 +142,16 @@ func (c *Contract) role(a *Anchor, readBack bool) Role {
 	return Unused // a type of a newer format
 }
 
-// moves reports whether one of the programs moves the anchor.
-func moves(programs []uint32, a *Anchor) bool {
+// setOf returns programs as a set: files may list very many.
+func setOf(programs []uint32) map[uint32]bool {
+	set := make(map[uint32]bool, len(programs))
 	for _, p := range programs {
-		if slices.Contains(a.Programs, p) {
-			return true
-		}
+		set[p] = true
 	}
-	return false
+	return set
+}
+
+// moves reports whether one of the programs moves an anchor.
+func moves(programs map[uint32]bool, a *Anchor) bool {
+	return slices.ContainsFunc(a.Programs, func(p uint32) bool { return programs[p] })
 }

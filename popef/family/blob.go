@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"strconv"
+	"strings"
 
 	"github.com/popefgen/popefgen/popef"
 )
@@ -16,6 +17,10 @@ const (
 	maxBytes   = 4 << 20
 	maxMembers = 1024
 	maxDims    = 16
+	maxTensors = 4096
+	maxValues  = 1 << 18 // numbers, texts, lists and objects
+	maxDepth   = 16
+	maxPlaces  = 1 << 22 // axes of all tensors of all members
 	maxNumber  = 1 << 40
 	maxFactor  = 1 << 20
 )
@@ -99,6 +104,9 @@ func decode(meta *popef.Metadata, carries func(string) bool, data []byte) (*Fami
 	if len(data) > maxBytes {
 		return nil, refuse("it has %d bytes, want at most %d", len(data), maxBytes)
 	}
+	if err := scan(data); err != nil {
+		return nil, refuse("%v", err)
+	}
 	var b blob
 	d := json.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&b); err != nil {
@@ -115,6 +123,9 @@ func decode(meta *popef.Metadata, carries func(string) bool, data []byte) (*Fami
 	}
 	if len(b.Dims) > maxDims {
 		return nil, refuse("it has %d dimensions, want at most %d", len(b.Dims), maxDims)
+	}
+	if len(b.Tensors) > maxTensors {
+		return nil, refuse("it has %d run inputs and outputs, want at most %d", len(b.Tensors), maxTensors)
 	}
 	f := &Family{}
 	dims := map[string]int{}
@@ -137,6 +148,50 @@ func decode(meta *popef.Metadata, carries func(string) bool, data []byte) (*Fami
 	return f, nil
 }
 
+// scan reads JSON and refuses what two readers might understand in two ways, a name that an object
+// has twice, and what would take much more memory than it has bytes.
+func scan(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	var open []map[string]bool // objects around; nil for a list
+	name := false              // the next token is a name, or the end of an object
+	values := 0
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return nil // who reads it says why; the end of the JSON is no error
+		}
+		inside := func() bool { return len(open) > 0 && open[len(open)-1] != nil }
+		switch token {
+		case json.Delim('{'):
+			open = append(open, map[string]bool{})
+		case json.Delim('['):
+			open = append(open, nil)
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:len(open)-1]
+		default:
+			if text, ok := token.(string); ok && name {
+				text = strings.ToLower(text) // as encoding/json compares names
+				if open[len(open)-1][text] {
+					return fmt.Errorf("an object has the name %q twice", text)
+				}
+				open[len(open)-1][text] = true
+				name = false
+				continue
+			}
+		}
+		if values++; values > maxValues {
+			return fmt.Errorf("it has more than %d values", maxValues)
+		}
+		if len(open) > maxDepth {
+			return fmt.Errorf("it has objects and lists in each other, %d deep", len(open))
+		}
+		name = inside()
+		if len(open) == 0 {
+			return nil // what follows is looked at elsewhere
+		}
+	}
+}
+
 // members checks and takes over the members.
 func (f *Family) members(all []blobMember, meta *popef.Metadata) error {
 	mains := map[uint32]bool{}
@@ -147,7 +202,7 @@ func (f *Family) members(all []blobMember, meta *popef.Metadata) error {
 	for i, m := range all {
 		switch {
 		case !mains[m.Program]:
-			return refuse("member %d is program %d, which is no main program of the program flow %v", i, m.Program, meta.ProgramFlow.Main)
+			return refuse("member %d is program %d, which is no main program of the program flow%s", i, m.Program, listed(meta.ProgramFlow.Main))
 		case programs[m.Program]:
 			return refuse("two members are program %d", m.Program)
 		case len(m.Sizes) != len(f.Dims):
@@ -174,6 +229,15 @@ func (f *Family) members(all []blobMember, meta *popef.Metadata) error {
 		}
 	}
 	return f.ordered()
+}
+
+// listed returns programs as text, a few of many.
+func listed(programs []uint32) string {
+	const most = 8
+	if len(programs) > most {
+		return fmt.Sprintf(" (%d of %d: %v)", most, len(programs), programs[:most])
+	}
+	return fmt.Sprintf(" %v", programs)
 }
 
 // ordered checks that no member stands behind one that it fits into.
@@ -207,7 +271,7 @@ func (f *Family) tensors(all []blobTensor, dims map[string]int, meta *popef.Meta
 		}
 	}
 	seen := map[key]bool{}
-	outputs := false
+	outputs, places := false, 0
 	for _, b := range all {
 		t := Tensor{Name: b.Name, Type: popef.Input}
 		if b.Output {
@@ -226,6 +290,9 @@ func (f *Family) tensors(all []blobTensor, dims map[string]int, meta *popef.Meta
 				return refuse("program %d has no %s %q", f.Members[i].Program, t.Type, t.Name)
 			}
 			t.Anchors = append(t.Anchors, k)
+		}
+		if places += len(f.Members) * len(meta.Anchors[t.Anchors[0]].Info.Shape); places > maxPlaces {
+			return refuse("its %d members have tensors of more than %d axes", len(f.Members), maxPlaces)
 		}
 		if err := f.axes(&t, meta); err != nil {
 			return refuse("%s %q: %v", t.Type, t.Name, err)
@@ -335,6 +402,7 @@ func (f *Family) checkDims() error {
 			}
 		}
 	}
+	corner := map[string]Pad{} // by input, along which dimension it is padded, and with what
 	for d := range f.Dims {
 		if !shown[d] {
 			return refuse("no input has the dimension %q", f.Dims[d].Name)
@@ -349,8 +417,15 @@ func (f *Family) checkDims() error {
 			if !hasDim(t, d) {
 				return refuse("dimension %q pads %q, which does not have it", f.Dims[d].Name, p.Input)
 			}
-			if _, err := strconv.ParseFloat(p.Value, 64); err != nil {
-				return refuse("dimension %q pads %q with %q, want a number", f.Dims[d].Name, p.Input, p.Value)
+			if !isElement(t.Elem, p.Value) {
+				return refuse("dimension %q pads %q with %q, want a number of type %v", f.Dims[d].Name, p.Input, p.Value, t.Elem)
+			}
+			other, ok := corner[p.Input]
+			if ok && !f.Dims[d].Rows && !sameNumber(other.Value, p.Value) {
+				return refuse("dimension %q pads %q with %s, and dimension %q with %s: what lies behind both can't be both", f.Dims[d].Name, p.Input, p.Value, other.Input, other.Value)
+			}
+			if !f.Dims[d].Rows {
+				corner[p.Input] = Pad{Input: f.Dims[d].Name, Value: p.Value}
 			}
 		}
 		if len(inputs) == 0 {
@@ -363,6 +438,29 @@ func (f *Family) checkDims() error {
 		}
 	}
 	return nil
+}
+
+// isElement reports whether a text is a number that an element of a type can have.
+func isElement(t popef.DataType, text string) (ok bool) {
+	var err error
+	switch bits := 8 * t.Size(); t {
+	case popef.Bool:
+		_, err = strconv.ParseUint(text, 10, 1)
+	case popef.U8, popef.U16, popef.U32, popef.U64:
+		_, err = strconv.ParseUint(text, 10, bits)
+	case popef.S8, popef.S16, popef.S32, popef.S64:
+		_, err = strconv.ParseInt(text, 10, bits)
+	default:
+		_, err = strconv.ParseFloat(text, max(bits, 32))
+	}
+	return err == nil
+}
+
+// sameNumber reports whether two texts are the same number.
+func sameNumber(a, b string) bool {
+	x, _ := strconv.ParseFloat(a, 64)
+	y, _ := strconv.ParseFloat(b, 64)
+	return a == b || x == y
 }
 
 // hasDim reports whether an axis of t follows from dimension d.

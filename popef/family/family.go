@@ -121,6 +121,20 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
+// Least returns the smallest size of dimension d that a larger member may compute: 1, or
+// more where an axis that follows from the dimension would have less than nothing.
+func (f *Family) Least(d int) int64 {
+	least := int64(1)
+	for i := range f.Tensors {
+		for k := range f.Tensors[i].Axes {
+			if a := &f.Tensors[i].Axes[k]; a.Dim == d {
+				least = max(least, -floorDiv(a.Add, a.Mul))
+			}
+		}
+	}
+	return least
+}
+
 // Tensor returns the run input or output of that name, nil if there is none.
 func (f *Family) Tensor(name string, typ popef.TensorType) *Tensor {
 	i := slices.IndexFunc(f.Tensors, func(t Tensor) bool { return t.Name == name && t.Type == typ })

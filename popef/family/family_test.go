@@ -97,6 +97,11 @@ func TestBlob(t *testing.T) {
 func TestBlobRefused(t *testing.T) {
 	for _, c := range []struct{ old, new, want string }{
 		{`"version":1`, `"version":2`, "of version 2"},
+		{`"version":1`, `"version":2,"version":1`, `the name "version" twice`},
+		{`"program":5`, `"program":5,"Program":5`, `the name "program" twice`},
+		{`"version":1`, `"version":1,"x":[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]`, "in each other, 17 deep"},
+		{`"version":1`, `"version":1,"x":[` + strings.Repeat("{},", 1<<18) + `{}]`, "more than 262144 values"},
+		{`"tensors":[`, `"tensors":[` + strings.Repeat("{},", 4096), "it has 4100 run inputs and outputs, want at most 4096"},
 		{`{"version"`, `["version"`, "JSON"},
 		{`{"name":"n","output":true}]}`, `{"name":"n","output":true}]}}`, "more behind the JSON"},
 		{`"program":11`, `"program":7`, "program 7, which is no main program"},
@@ -124,7 +129,11 @@ func TestBlobRefused(t *testing.T) {
 		{`"Input":"mask"`, `"Input":"w"`, `pads "w", want an input`},
 		{`"Input":"mask"`, `"Input":"tokens"`, `pads "tokens", want an input, once`},
 		{`,{"Input":"mask","Value":"-1e9"}`, ``, `no padding for the input "mask"`},
-		{`"-1e9"`, `"zero"`, `with "zero", want a number`},
+		{`"-1e9"`, `"zero"`, `with "zero", want a number of type F32`},
+		{`"-1e9"`, `"1e300"`, `with "1e300", want a number of type F32`},
+		{`"Input":"tokens","Value":"0"`, `"Input":"tokens","Value":"0.5"`, `pads "tokens" with "0.5", want a number of type S64`},
+		{`"name":"batch","rows":true`, `"name":"batch","pads":[{"Input":"tokens","Value":"1"},{"Input":"mask","Value":"-1e9"}]`,
+			`dimension "seq" pads "tokens" with 0, and dimension "batch" with 1: what lies behind both can't be both`},
 		{`{"axis":0,"dim":"batch"},{"axis":1,"dim":"seq"}]},
 		{"name":"mask"`, `{"axis":1,"dim":"seq"},{"axis":0,"dim":"batch"}]},
 		{"name":"mask"`, "axis 0, of 2, is out of order"},
@@ -135,6 +144,38 @@ func TestBlobRefused(t *testing.T) {
 		require.ErrorIs(t, err, family.ErrFamily, c.new)
 		require.ErrorContains(t, err, c.want)
 	}
+}
+
+// TestManyPrograms has errors name a few of many programs, and bounds what many members with many
+// tensors take.
+func TestManyPrograms(t *testing.T) {
+	m := three()
+	for p := range uint32(1000) {
+		m.ProgramFlow.Main = append(m.ProgramFlow.Main, 100+p)
+	}
+	_, err := family.OfMetadata(m, carries, []byte(strings.Replace(described, `"program":5`, `"program":7`, 1)))
+	require.EqualError(t, err, `opaque blob "popefgen.family": the file does not hold the family that it claims: member 0 is program 7, which is no main program of `+
+		`the program flow (8 of 1003: [5 10 11 100 101 102 103 104]); compile the model again, or write the file without the blob`)
+
+	var members, tensors []string
+	m = &popef.Metadata{}
+	for i := range uint32(1000) {
+		m.ProgramFlow.Main = append(m.ProgramFlow.Main, i+1)
+		members = append(members, fmt.Sprintf(`{"program":%d}`, i+1))
+		m.Anchors = append(m.Anchors, popef.Anchor{Name: "n", Handle: fmt.Sprint(i), Type: popef.Input, Programs: []uint32{i + 1}, Info: popef.TensorInfo{DataType: popef.F32, Shape: []int64{int64(i)}}})
+	}
+	tensors = append(tensors, `{"name":"n"}`)
+	for i := range 700 {
+		name := fmt.Sprint("x", i)
+		m.Anchors = append(m.Anchors, popef.Anchor{Name: name, Handle: name, Type: popef.Input, Programs: m.ProgramFlow.Main, Info: popef.TensorInfo{DataType: popef.F32, Shape: make([]int64, 7)}})
+		tensors = append(tensors, fmt.Sprintf(`{"name":%q}`, name))
+	}
+	_, err = family.OfMetadata(m, carries, fmt.Appendf(nil, `{"version":1,"members":[%s],"tensors":[%s]}`, strings.Join(members, ","), strings.Join(tensors, ",")))
+	require.ErrorIs(t, err, family.ErrFamily)
+	require.ErrorContains(t, err, "its 1000 members have tensors of more than 4194304 axes")
+	found, err := family.OfMetadata(m, carries, nil)
+	require.NoError(t, err)
+	require.Nil(t, found)
 }
 
 // TestFound finds families in files without the blob.

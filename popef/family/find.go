@@ -52,10 +52,16 @@ func runAnchors(meta *popef.Metadata, carries func(string) bool) map[uint32][]in
 	for _, p := range meta.ProgramFlow.Main {
 		all[p] = nil
 	}
+	before := map[uint32]bool{} // programs that are no requests: an input that one of them moves too is given once
+	for _, list := range [][]uint32{meta.ProgramFlow.Load, meta.ProgramFlow.Save} {
+		for _, p := range list {
+			before[p] = true
+		}
+	}
 	for _, typ := range []popef.TensorType{popef.Input, popef.Output} {
 		for i := range meta.Anchors {
 			a := &meta.Anchors[i]
-			if a.Type != typ || typ == popef.Input && given(meta, carries, a) {
+			if a.Type != typ || typ == popef.Input && given(meta, carries, before, a) {
 				continue
 			}
 			for _, p := range a.Programs {
@@ -69,18 +75,9 @@ func runAnchors(meta *popef.Metadata, carries func(string) bool) map[uint32][]in
 }
 
 // given reports whether an input has its value from elsewhere than the caller of a run.
-func given(meta *popef.Metadata, carries func(string) bool, a *popef.Anchor) bool {
-	return a.RemoteBuffer || a.Handle != "" && a.Handle == meta.SeedHandle || carries(a.Name) || setBefore(meta, a)
-}
-
-// setBefore reports whether a load or save program moves an input as well: it is given once.
-func setBefore(meta *popef.Metadata, a *popef.Anchor) bool {
-	for _, p := range a.Programs {
-		if slices.Contains(meta.ProgramFlow.Load, p) || slices.Contains(meta.ProgramFlow.Save, p) {
-			return true
-		}
-	}
-	return false
+func given(meta *popef.Metadata, carries func(string) bool, before map[uint32]bool, a *popef.Anchor) bool {
+	return a.RemoteBuffer || a.Handle != "" && a.Handle == meta.SeedHandle || carries(a.Name) ||
+		slices.ContainsFunc(a.Programs, func(p uint32) bool { return before[p] })
 }
 
 // find looks for a family in the metadata alone.
@@ -108,7 +105,7 @@ func find(meta *popef.Metadata, carries func(string) bool) *Family {
 				order = append(order, id)
 			}
 		}
-		if len(anchors[i]) != len(order) || len(order) == 0 {
+		if len(anchors[i]) != len(order) || len(order) == 0 || len(order) > maxTensors {
 			return nil
 		}
 		f.Members = append(f.Members, Member{Program: p})
@@ -128,6 +125,7 @@ func find(meta *popef.Metadata, carries func(string) bool) *Family {
 	}
 	slices.SortStableFunc(by, func(a, b int) int { return cmp.Compare(volume[a], volume[b]) })
 	f.Members = f.Members[:0]
+	places := 0
 	for _, i := range by {
 		f.Members = append(f.Members, Member{Program: mains[i]})
 	}
@@ -140,7 +138,7 @@ func find(meta *popef.Metadata, carries func(string) bool) *Family {
 			}
 			t.Anchors = append(t.Anchors, k)
 		}
-		if f.axes(&t, meta) != nil {
+		if places += len(mains) * len(meta.Anchors[t.Anchors[0]].Info.Shape); places > maxPlaces || f.axes(&t, meta) != nil {
 			return nil
 		}
 		f.Tensors = append(f.Tensors, t)

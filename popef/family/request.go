@@ -86,7 +86,7 @@ func (f *Family) Choose(sizes []int64) (member int, exact []int64, err error) {
 // takes reports whether a member computes sizes.
 func (f *Family) takes(m int, sizes []int64) bool {
 	for d, n := range sizes {
-		if has := f.Members[m].Sizes[d]; n >= 0 && n != has && (n > has || n == 0 || !f.fills(d)) {
+		if has := f.Members[m].Sizes[d]; n >= 0 && n != has && (n > has || !f.fills(d) || n < f.Least(d)) {
 			return false
 		}
 	}
@@ -139,8 +139,13 @@ func (f *Family) refusal(sizes []int64) error {
 		}
 	}
 	why := ""
+	for d, n := range sizes {
+		if least := f.Least(d); n >= 0 && n < least && f.fills(d) {
+			why += fmt.Sprintf("; along %q nothing smaller than %d is filled up", f.Dims[d].Name, least)
+		}
+	}
 	if fixed != nil {
-		why = fmt.Sprintf("; along %s nothing may be filled up, as rows are not proven independent and no padding is declared", strings.Join(fixed, ", "))
+		why += fmt.Sprintf("; along %s nothing may be filled up, as rows are not proven independent and no padding is declared", strings.Join(fixed, ", "))
 	}
 	return fmt.Errorf("the model has no size for %s, but %s%s: give one of these, or compile the model with --dim for this one as well",
 		f.Named(sizes), strings.Join(all, "; "), why)

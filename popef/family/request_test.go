@@ -60,6 +60,13 @@ func TestChooseMember(t *testing.T) {
 	f.Tensors[2].Axes[1].Dim = -1
 	_, _, err = f.Choose([]int64{2, 16})
 	require.ErrorContains(t, err, "no size for", "nobody could cut y back")
+	f = want() // a window of six over tokens: four have none
+	f.Tensors[2].Axes[1].Mul, f.Tensors[2].Axes[1].Add, f.Tensors[2].Axes[1].Div = 1, -5, 1
+	require.EqualValues(t, 5, f.Least(1))
+	_, _, err = f.Choose([]int64{1, 5})
+	require.NoError(t, err)
+	_, _, err = f.Choose([]int64{1, 4})
+	require.ErrorContains(t, err, `along "seq" nothing smaller than 5 is filled up`)
 	y := want().Tensor("y", popef.Output)
 	require.Equal(t, []int64{2, 9, 3}, y.Shape(2, []int64{2, 20}))
 }

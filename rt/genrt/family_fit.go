@@ -412,14 +412,14 @@ func (t *fitting) refuse(views []View, a *ask) error {
 	for d := range t.from {
 		last = &t.from[d]
 		n, dim := a.sizes[d], t.family.Dims[d].Name
-		all, padded := t.table.Sizes(d)
+		all, padded, least := t.table.Sizes(d)
 		has := fmt.Sprintf("is %d: dimension %q has the %s", n, dim, these(all))
 		most := all[len(all)-1]
 		switch {
 		case n > most:
 			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s: give at most %d elements at a time, or compile the model with --dim %s=…,%d", has, most, dim, n))
-		case n < 1 && !slices.Contains(all, n):
-			return t.sizeError(last.tensor, last.field, n, dim, all, has+": give at least one element")
+		case n < least && padded && !slices.Contains(all, n) || n < 1 && !slices.Contains(all, n):
+			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s: give at least %d", has, least))
 		case !padded && !slices.Contains(all, n):
 			return t.sizeError(last.tensor, last.field, n, dim, all, fmt.Sprintf("%s, and what is smaller would change the results if it were padded: give one of these, "+
 				"or compile the model with --dim %s=…,%d or with --pad %s=INPUT:VALUE", has, dim, n, dim))

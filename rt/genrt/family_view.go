@@ -126,10 +126,11 @@ func Parts[T any](s []T, n int) iter.Seq2[int, []T] {
 	}
 }
 
-// Follow returns ⌊(mul·n+add)/div⌋: the length of an axis that follows from a dimension.
+// Follow returns ⌊(mul·n+add)/div⌋: the length of an axis that follows from a dimension. It is
+// not less than 0 for a size that is not: no request of it is computed.
 func Follow(n, mul, add, div int) int {
 	axis := family.Axis{Mul: int64(mul), Add: int64(add), Div: int64(div)}
-	return int(axis.At(int64(n)))
+	return max(min(n, 0), int(axis.At(int64(n))))
 }
 
 // Index returns i, and panics unless it is at least 0 and less than n: an index

@@ -1,13 +1,20 @@
 package genrt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/popefgen/popefgen/popef/family"
 	"github.com/popefgen/popefgen/rt"
 	"github.com/popefgen/popefgen/rt/internal/line"
 	"github.com/popefgen/popefgen/rt/internal/sizes"
 )
+
+// maxBatch bounds the tables of which members compute how many samples, in which a member of
+// tensors without elements would take more memory than there is.
+const maxBatch = 1 << 20
 
 // initFamily is init for a family whose only dimension counts samples: batches hold as many as
 // the largest member takes, and are computed by the members that take the least time.
@@ -15,6 +22,10 @@ func (b *batcher) initFamily(f *Family, spec *Spec) error {
 	of := f.fit.family
 	if len(of.Dims) != 1 || !of.Dims[0].Rows || f.fit.counted {
 		return fmt.Errorf("package %s: %w: its samples are no rows that are independent of each other", spec.Package, rt.ErrGenerated)
+	}
+	most := slices.MaxFunc(of.Members, func(a, b family.Member) int { return cmp.Compare(a.Sizes[0], b.Sizes[0]) }).Sizes[0]
+	if most > maxBatch {
+		return fmt.Errorf("package %s: %w: its largest member takes %d samples, want at most %d", spec.Package, rt.ErrGenerated, most, maxBatch)
 	}
 	pieces := sizes.NewPieces(of)
 	b.family, b.direct, b.pieces, b.group = f, true, pieces, pieces.Most()

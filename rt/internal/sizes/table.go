@@ -44,6 +44,7 @@ func code(i int, exact func(int) bool) Code {
 type dim struct {
 	name   string
 	padded bool  // what is smaller than a member may be computed by it
+	least  int   // and not what is smaller than this
 	sizes  []int // of members, ascending
 	stride int32
 }
@@ -63,7 +64,7 @@ func New(f *family.Family) *Table {
 	}
 	cells := 1
 	for d := range f.Dims {
-		own := dim{name: f.Dims[d].Name, padded: f.Dims[d].Padded() && cuttable(f, d), stride: int32(cells)}
+		own := dim{name: f.Dims[d].Name, padded: f.Dims[d].Padded() && cuttable(f, d), least: int(f.Least(d)), stride: int32(cells)}
 		for i := range t.sizes {
 			own.sizes = append(own.sizes, t.sizes[i][d])
 		}
@@ -144,7 +145,7 @@ func ints(list []int64) []int {
 // search returns the index of the size that computes n elements, -1 if there is none.
 func (d *dim) search(n int) int {
 	i, exact := slices.BinarySearch(d.sizes, n)
-	if i == len(d.sizes) || !exact && (!d.padded || n < 1) {
+	if i == len(d.sizes) || !exact && (!d.padded || n < d.least) {
 		return -1
 	}
 	return i
@@ -164,7 +165,7 @@ func (t *Table) scan(sizes []int) int {
 // takes reports whether a member computes sizes.
 func (t *Table) takes(m int, sizes []int) bool {
 	for d, n := range sizes {
-		if has := t.sizes[m][d]; n != has && (n > has || n < 1 || !t.dims[d].padded) {
+		if has := t.sizes[m][d]; n != has && (n > has || n < t.dims[d].least || !t.dims[d].padded) {
 			return false
 		}
 	}
@@ -247,6 +248,8 @@ func (t *Table) Of(member int) []int { return t.sizes[member] }
 // Len returns the number of members.
 func (t *Table) Len() int { return len(t.sizes) }
 
-// Sizes returns the sizes that members have in a dimension, ascending, and whether
-// smaller ones may be padded.
-func (t *Table) Sizes(d int) (sizes []int, padded bool) { return t.dims[d].sizes, t.dims[d].padded }
+// Sizes returns the sizes that members have in a dimension, ascending, whether
+// smaller ones may be padded, and the smallest that may.
+func (t *Table) Sizes(d int) (sizes []int, padded bool, least int) {
+	return t.dims[d].sizes, t.dims[d].padded, t.dims[d].least
+}

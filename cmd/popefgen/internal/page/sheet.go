@@ -2,7 +2,6 @@ package page
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/popefgen/popefgen/ipu/graph"
@@ -39,6 +38,14 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 	for _, p := range md.Programs {
 		names[p.Index] = p.Name
 	}
+	moved := map[uint32][]int{} // anchors by program: files may list very many of both
+	for i, a := range md.Anchors {
+		for _, p := range a.Programs {
+			if of := moved[p]; len(of) == 0 || of[len(of)-1] != i {
+				moved[p] = append(of, i)
+			}
+		}
+	}
 	for _, f := range []struct {
 		name string
 		list []uint32
@@ -46,10 +53,8 @@ func (s *sheet) flow(m *popef.Model, exe *graph.Executable) {
 		ph := phase{Name: f.name}
 		for _, index := range f.list {
 			p := program{Index: index, Name: printable(clip(names[index]))}
-			for _, a := range md.Anchors {
-				if !slices.Contains(a.Programs, index) {
-					continue
-				}
+			for _, i := range moved[index] {
+				a := &md.Anchors[i]
 				if len(p.In)+len(p.Out) == maxMoved {
 					p.More++
 					continue
