@@ -57,6 +57,9 @@ func benchTarget(c *cli.Context) (t *bench.Target, f *family.Family, compile tim
 	if model.Refused != nil {
 		return nil, nil, 0, model.Refused
 	}
+	if n := len(model.Branches); n > 0 {
+		return nil, nil, 0, fmt.Errorf("the model has %d branches, and requests to one are what can be measured: compile its model by itself, or run the benchmarks of the generated package (go test -bench Run)", n)
+	}
 	t.Options = append(dynamic.BoundWork(t.Backend, m, size), t.Options...)
 	if model.Family != nil {
 		return t, model.Family, compile, benchInputs(c, t, givenOnce(model))

@@ -56,9 +56,9 @@ func passNames() string {
 
 var compileCommand = &cli.Command{
 	Name:      "compile",
-	Usage:     "compile an ONNX model to a PopEF model",
-	UsageText: "popefgen compile MODEL.onnx -o MODEL.popef [flags]\n\nexample: popefgen compile digits.onnx -o digits.popef --batch 1",
-	ArgsUsage: "MODEL.onnx",
+	Usage:     "compile an ONNX model to a PopEF model, or several of a list to one",
+	UsageText: "popefgen compile MODEL.onnx | LIST.yaml -o MODEL.popef [flags]\n\nexample: popefgen compile digits.onnx -o digits.popef --batch 1",
+	ArgsUsage: "MODEL.onnx | LIST.yaml",
 	Flags: append([]cli.Flag{
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FILE` to write (default: the model's name with .popef)"},
 		&cli.BoolFlag{Name: "compress", Usage: "compress the executable; it is then not used in place from the file"},
@@ -83,7 +83,11 @@ var compileCommand = &cli.Command{
 		start := time.Now()
 		what := "compiling " + filepath.Base(path)
 		say, done := working.Show(c.App.ErrWriter, what)
-		r, err := compileWith(c, path, func(p compile.Progress) { say(fmt.Sprintf("%s: %d of %d (%s)", what, p.Done, p.Members, p.Sizes)) })
+		with := compileWith
+		if listsModels(path) {
+			with = compileList
+		}
+		r, err := with(c, path, func(p compile.Progress) { say(fmt.Sprintf("%s: %d of %d (%s)", what, p.Done, p.Members, p.Sizes)) })
 		done()
 		if err != nil {
 			return fmt.Errorf("compile: %w", err)
@@ -270,10 +274,16 @@ func summary(ctx context.Context, w io.Writer, r *compile.Result, path string, t
 	if r.Family != nil && len(r.Family.Members) > 1 {
 		members = fmt.Sprintf("%d members, ", len(r.Family.Members))
 	}
+	if r.Branches != nil {
+		members = fmt.Sprintf("%d branches, ", len(r.Branches))
+	}
 	fmt.Fprintf(w, "%s: %s, %s%d operators, %s, %s working memory, compiled in %s\n", path, humanize.IBytes(uint64(st.Size())),
 		members, nodes, held, humanize.IBytes(uint64(plan.ArenaBytes)), took.Round(time.Millisecond))
 	if r.Family != nil && len(r.Family.Members) > 1 {
 		return summariseFamily(w, r)
+	}
+	if r.Branches != nil {
+		return summariseBranches(w, r)
 	}
 	t := table.New("", "ANCHOR", "TYPE", "SHAPE", "BYTES", "HANDLE")
 	for _, a := range r.Metadata.Anchors {

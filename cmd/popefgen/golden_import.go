@@ -37,6 +37,7 @@ var goldenImportCommand = &cli.Command{
 		toleranceFlag,
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input that is not given with every run, `NAME=VALUE`: a file, a number or a list"},
 		&cli.Uint64Flag{Name: "random", Usage: "fill such inputs with random values from `SEED`"},
+		branchFlag,
 	}, engineFlags...), modelFlags...),
 	Action: func(c *cli.Context) error { return named("golden import", goldenImport(c)) },
 }

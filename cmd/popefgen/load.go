@@ -100,7 +100,16 @@ func openModel(c *cli.Context, path string) (*popef.Model, int64, error) {
 			return nil, 0, err
 		}
 		m, err := popef.LoadContext(c.Context, path)
-		return m, dynamic.SizeOf(path), kind.NotPopEF(err, path)
+		if err != nil {
+			return nil, 0, kind.NotPopEF(err, path)
+		}
+		if m, err = branchAsked(c, m); err != nil {
+			return nil, 0, fmt.Errorf("%s: %w", path, err)
+		}
+		return m, dynamic.SizeOf(path), nil
+	}
+	if c.IsSet("branch") {
+		return nil, 0, fmt.Errorf("--branch %s: %s is an ONNX model, which has no branches", c.String("branch"), path)
 	}
 	r, err := compileONNX(c, path)
 	if err != nil {

@@ -50,6 +50,7 @@ var runCommand = &cli.Command{
 		&cli.StringSliceFlag{Name: "input", Aliases: []string{"i"}, Usage: "value of an input, `NAME=VALUE`: a file (.npy, .pb, raw .bin or @FILE), a number, which fills the tensor, or a list (1,2,3)"},
 		&cli.Uint64Flag{Name: "random", Usage: "fill inputs that are not given with random values from `SEED`"},
 		&cli.StringFlag{Name: "output-dir", Usage: "write every output to `DIR` as .npy, named after its anchor"},
+		branchFlag,
 	}, engineFlags...), modelFlags...)),
 	Action: func(c *cli.Context) error {
 		path, err := oneArg(c, "model")

@@ -51,7 +51,7 @@ func union[V any](a, b map[string]V) map[string]V {
 // Progress says how far the compilation of a family is.
 type Progress struct {
 	Done, Members int
-	Sizes         string // of the member that was compiled last, as in "batch=4 seq=16"
+	Sizes         string // of the member that was compiled last, as in "batch=4 seq=16"; or what the branch is called
 }
 
 // FamilyError says why a model can't be compiled as a family of the members that were asked

@@ -130,6 +130,9 @@ func fuse(names []string, results []*Result) (*Result, error) {
 			branch.Anchors = append(branch.Anchors, len(r.Metadata.Anchors))
 			r.Metadata.Anchors = append(r.Metadata.Anchors, a)
 		}
+		for g := range one.Executable.Graphs { // all of them have a "main"
+			one.Executable.Graphs[g].Name = names[i] + "/" + one.Executable.Graphs[g].Name
+		}
 		if err := to.Add(one.Executable, LoadProgram, MainProgram, program, func(h string) string { return handles[h] }); err != nil {
 			return nil, &FuseError{names[i], err}
 		}

@@ -65,8 +65,15 @@ type modelInfo struct {
 	Anchors           []anchorInfo      `json:"anchors"`
 	Portable          *portableInfo     `json:"portable,omitempty"`
 	Family            *familyInfo       `json:"family,omitempty"`
-	Rows              *rowsInfo         `json:"rows,omitempty"` // of a portable executable of one size with a batch
+	Branches          []branchInfo      `json:"branches,omitempty"` // of a fused model
+	Rows              *rowsInfo         `json:"rows,omitempty"`     // of a portable executable of one size with a batch
 	programs          []popef.ProgramInfo
+}
+
+// branchInfo is one of the models that are fused.
+type branchInfo struct {
+	Name    string `json:"name"`
+	Program uint32 `json:"program"`
 }
 
 type anchorInfo struct {
@@ -150,6 +157,9 @@ func inspectModel(ctx context.Context, m *popef.Model, options []ipu.Option) (mo
 		Save: list(md.ProgramFlow.Save), Programs: map[uint32]string{}, Anchors: []anchorInfo{}, programs: md.Programs}
 	for _, p := range md.Programs {
 		i.Programs[p.Index] = p.Name
+	}
+	for _, b := range c.Branches {
+		i.Branches = append(i.Branches, branchInfo{b.Name, b.Program})
 	}
 	roles := contract.Roles(m)
 	for k, a := range md.Anchors {
@@ -250,6 +260,13 @@ func (m *modelInfo) print(w io.Writer, plan bool) error {
 	fmt.Fprintf(w, "contract           %s\n", m.Contract)
 	fmt.Fprintf(w, "IPUs               %d, version %d, POD %v, replication factor %d, processes %d\n", m.IPUs, m.IPUVersion, m.POD, m.ReplicationFactor, m.Processes)
 	fmt.Fprintf(w, "device iterations  %d\n", m.DeviceIterations)
+	if len(m.Branches) > 0 {
+		words := make([]string, len(m.Branches))
+		for i, b := range m.Branches {
+			words[i] = fmt.Sprintf("%s (program %d)", b.Name, b.Program)
+		}
+		fmt.Fprintf(w, "branches           %s\n", strings.Join(words, ", "))
+	}
 	if m.SeedHandle != "" {
 		fmt.Fprintf(w, "seed handle        %s\n", printable.Line(m.SeedHandle))
 	}
