@@ -96,6 +96,9 @@ func (e *NeedValueError) Error() string {
 	}
 	if most != nil {
 		fmt.Fprintf(&b, "\nhint: give the most that there may be of each: %s", strings.Join(most, " "))
+		if ins := e.Inputs(); len(bind.Needs) == 0 && len(ins) > 0 {
+			fmt.Fprintf(&b, "; or bind a value to input %s, for one size", printable.Quoted(ins))
+		}
 	}
 	if len(bind.Needs) > 0 {
 		fmt.Fprintf(&b, "\nhint: bind a value to input %s", printable.Quoted(bind.Inputs()))

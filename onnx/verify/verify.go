@@ -27,7 +27,7 @@ type Options struct {
 	Tolerance
 	Compile compile.Options // shapes and values are bound from the data sets on top of it; with members it makes a family
 	// Open keeps inputs whose values decide how much there is of something: only the most that there may
-	// be is taken from the data set, the largest dimension of its reference outputs.
+	// be is taken from the data set, the largest dimension of its tensors.
 	Open bool
 	// Members returns what stands in place of Compile for a model, as where that has to be known for the sizes
 	// that are wanted; nil stands for Compile. A family is compiled once, and every data set goes through the member of its size and, filled
@@ -254,16 +254,21 @@ func CompileOpen(ctx context.Context, m *onnx.Model, set string, o compile.Optio
 	return compileSet(ctx, m, set, o, most)
 }
 
-// mostOf returns the largest dimension of a data set's reference outputs.
+// mostOf returns the largest dimension of a data set.
 func mostOf(set string) (int64, error) {
-	wants, err := readTensors(set, "output")
 	most := int64(1)
-	for _, w := range wants {
-		for _, d := range w.Dims {
-			most = max(most, d)
+	for _, prefix := range []string{"input", "output"} {
+		all, err := readTensors(set, prefix)
+		if err != nil {
+			return 0, err
+		}
+		for _, t := range all {
+			for _, d := range t.Dims {
+				most = max(most, d)
+			}
 		}
 	}
-	return most, err
+	return most, nil
 }
 
 // tensorsOnly returns an [*onnx.UnsupportedError] if an input or output is a

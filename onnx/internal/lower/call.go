@@ -23,9 +23,11 @@ type Call struct {
 	form  *Form // of the operator set that the model imports
 
 	inputs []*Value // nil where left out, bad where it could not be lowered
-	taken  int      // operands that the form knows
-	inside bool     // nodes of its graphs or its function are being lowered
-	attrs  map[string]*onnx.Attribute
+	// deciding are the operands whose values decide sizes of results, nil for all
+	deciding []*Value
+	taken    int  // operands that the form knows
+	inside   bool // nodes of its graphs or its function are being lowered
+	attrs    map[string]*onnx.Attribute
 }
 
 // failure carries an error out of the lowering of a node.

@@ -239,11 +239,30 @@ func (c *Call) Bound(i int, axis, natural int64) int64 {
 	return max(natural, leastBound)
 }
 
+// MayDecide reports whether the value of an operand that decides sizes of results, a number or a list of them, may be
+// left to run time: it is not known, and comes from sizes that data decides or from inputs, but is no matter of
+// a loop's iteration, which is known where the loop is written out. From then on it and its like are what decides.
+func (c *Call) MayDecide(v *Value) bool {
+	if v.Known || v.Elements() == nil || v.Rank() > 1 || !v.bounded() && (standsIn(v) || inLoop(v) || len(inputsOf(v)) == 0) {
+		return false
+	}
+	c.deciding = append(c.deciding, v)
+	return true
+}
+
+// bounded reports whether something is known of each element of v.
+func (v *Value) bounded() bool {
+	return !slices.ContainsFunc(v.Elements(), func(e Element) bool { return e.High >= graph.MaxTensorBytes })
+}
+
 // unbounded ends the lowering because nothing says how much there may be of a result.
 func (c *Call) unbounded(names []string) {
 	var ins []string
 	deciding := c.inputs
-	if c.node.OpType == "Loop" { // how often it runs
+	switch {
+	case c.deciding != nil:
+		deciding = c.deciding
+	case c.node.OpType == "Loop": // how often it runs
 		deciding = deciding[:min(2, len(deciding))]
 	}
 	for _, v := range deciding {

@@ -140,13 +140,14 @@ func elementsOf(op graph.Op, in []*Value, t graph.TensorType) []Element {
 		return nil
 	}
 	some := false
+	_, joins := op.(*graph.Concat) // of which a part may be known
 	all := make([][]Element, len(in))
 	for i, v := range in {
 		if v == nil || v.Counted() {
 			return nil
 		}
 		all[i] = v.Elements()
-		some = some || v.elements != nil
+		some = some || v.elements != nil || joins && v.Known
 	}
 	if !some {
 		return nil

@@ -80,7 +80,7 @@ func constantOfShape(c *call) []*lower.Value {
 		v.Type.Shape = nil
 		fill = v
 	}
-	if to := c.In(0); !to.Known && c.decided(to) {
+	if to := c.In(0); c.decided(to) {
 		return lower.One(c.expandBy(fill, to))
 	}
 	return lower.One(c.expand(fill, c.RequireKnownInts(0, "input")))

@@ -377,3 +377,108 @@ func TestCountsInGraphs(t *testing.T) {
 		})
 	}
 }
+
+// TestSizesByData are operators whose operands say how large their results are. What comes of data at
+// run time is what the same numbers give when they are known.
+func TestSizesByData(t *testing.T) {
+	x := f32s(dims(3, 4), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	row := f32s(dims(1, 4), 1, 2, 3, 4)
+	many := map[string]int64{"o": 12}
+	for _, c := range []struct {
+		nodes string
+		max   map[string]int64
+		x     *onnx.Tensor
+		s     [][]float64
+	}{
+		{"o = ConstantOfShape(s)", many, nil, [][]float64{{2, 3}, {0, 12}, {12, 1}}},
+		{"o = Expand(x, s)", many, row, [][]float64{{3, 4}, {1, 4}, {0, 1}, {12, 1}}},
+		{"o = Expand(x, s)", nil, x, [][]float64{{3, 4}, {1, 4}, {1, 1}}},
+		{"o = Tile(x, s)", many, x, [][]float64{{1, 1}, {4, 3}, {0, 2}, {2, 0}}},
+		{"o = Reshape(x, s)", many, x, [][]float64{{4, 3}, {2, 6}, {12, 1}, {-1, 2}, {3, -1}, {0, 4}, {0, -1}, {0, 0}}},
+		{"o = Reshape(x, s)", many, x, [][]float64{{2, 3, 2}, {1, -1, 1}, {3, 2, -1}, {0, 0, 1}}},
+		{"o = Reshape(x, s) allowzero=1", many, x, [][]float64{{2, 6}, {-1, 3}}},
+		{"o = Reshape(x, s)", nil, x, [][]float64{{12}, {-1}}},
+		{"a = Concat([2], s) axis=0\n o = Reshape(x, a)", nil, x, [][]float64{{6}, {-1}}},
+		{"o = Pad(x, s)", many, x, [][]float64{{0, 0, 0, 0}, {1, 2, 3, 4}, {-1, 0, -2, 5}, {9, 0, 0, -4}}},
+		{"o = Pad(x, s, '7', [1])", many, x, [][]float64{{0, 0}, {1, 3}, {8, 0}, {-2, -2}}},
+		{"o = Pad(x, s) mode=edge", many, x, [][]float64{{0, 0, 0, 0}, {1, 2, 3, 4}, {-1, 0, 0, 5}}},
+		{"o = Pad(x, s) mode=reflect", many, x, [][]float64{{0, 0, 0, 0}, {1, 2, 2, 3}, {0, 3, 1, 0}}},
+		{"o = Pad(x, s) mode=wrap", many, x, [][]float64{{0, 0, 0, 0}, {1, 2, 3, 4}, {0, 5, 1, 1}}},
+		{"o = Pad(x, s) mode=reflect", many, f32s(dims(1, 1), 3), [][]float64{{0, 0, 0, 0}}},
+		{"o p = Split(x, s)", nil, x, [][]float64{{1, 2}, {3, 0}, {0, 3}}},
+		{"o p q = Split(x, s) axis=-1", nil, x, [][]float64{{1, 2, 1}, {4, 0, 0}, {0, 1, 3}}},
+		{"o p = Split(x, s)", nil, f32s(dims(0, 2)), [][]float64{{0, 0}}},
+		{"o = CenterCropPad(x, s)", many, x, [][]float64{{3, 4}, {1, 1}, {2, 3}, {5, 9}, {0, 12}, {4, 2}}},
+		{"o = CenterCropPad(x, s) axes=1;0", many, x, [][]float64{{1, 6}, {7, 2}}},
+		{"i = Cast(x) to=7\n v = Concat('0', '1') axis=0\n d = Squeeze(s)\n z = Slice(f, [0], [2])\n o = OneHot(i, s, z)\n f = Reshape(x, [-1])", many, x, [][]float64{{5}, {1}, {12}, {0}}},
+		{"i = Sub(j, #6)\n j = Cast(x) to=7\n z = Slice(f, [0], [2])\n o = OneHot(i, s, z) axis=0\n f = Reshape(x, [-1])", many, x, [][]float64{{5}, {2}, {12}}},
+		{"d = Cast(s) to=1\n i = Cast(x) to=6\n z = Slice(f, [0], [2])\n o = OneHot(i, d, z) axis=1\n f = Reshape(x, [-1])", many, x, [][]float64{{5}, {2}}},
+		{"o = HannWindow(s)", many, nil, [][]float64{{1}, {8}, {0}, {12}}},
+		{"o = HammingWindow(s) periodic=0", many, nil, [][]float64{{1}, {8}, {2}}},
+		{"o = BlackmanWindow(s) periodic=0 output_datatype=10", many, nil, [][]float64{{1}, {9}}},
+		{"o = Slice(x, [0 1], [2 4], s)", nil, x, [][]float64{{0, 1}, {1, 0}, {-2, -1}, {-1, 0}}},
+		{"o = Slice(x, [-1], [-9], s, [-1])", nil, x, [][]float64{{0}, {1}, {-1}}},
+		{"o = Slice(x, [0 -1], [9 0], [0 1], s)", nil, x, [][]float64{{1, -1}, {2, -2}, {5, -9}, {-1, 1}, {1, 9223372036854774784}, {-2, -9223372036854774784}}},
+		{"o = Slice(x, [1], [3], s, s)", nil, x, [][]float64{{1}}},
+		{"a = Slice(s, [0], [1])\n b = Slice(s, [1], [2])\n o = Slice(x, a, b, [1], [-1])", nil, x, [][]float64{{-1, -9}, {-9, -99}, {2, 0}, {1, 3}}},
+		{"a b d = Split(s) axis=0\n o = MelWeightMatrix(a, b, d, '20', '3900')", many, nil, [][]float64{{8, 16, 8192}, {4, 20, 8000}, {12, 21, 9000}, {1, 7, 16000}}},
+		{"n = NonZero(x)\n o p = Split(n, s) axis=1", nil, x, [][]float64{{5, 7}, {12, 0}}},
+	} {
+		t.Run(c.nodes, func(t *testing.T) {
+			for _, s := range c.s {
+				in := map[string]*onnx.Tensor{"s": list1(s...)}
+				if c.x != nil {
+					in["x"] = c.x
+				}
+				out := "o"
+				if left, _, _ := strings.Cut(c.nodes[strings.LastIndex(c.nodes, "\n")+1:], " ="); strings.HasPrefix(strings.TrimSpace(left), "o ") {
+					out = strings.TrimSpace(left)
+				}
+				one := countedCase{name: "by data", in: in, nodes: c.nodes, out: out, max: c.max}
+				one.check(t)
+			}
+		})
+	}
+}
+
+// TestSizesByDataThatDoNotFit ends runs whose data gives sizes that the operand can't have.
+func TestSizesByDataThatDoNotFit(t *testing.T) {
+	x := f32s(dims(3, 4), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	for _, c := range []struct {
+		nodes string
+		good  []float64
+		bad   map[string][]float64
+	}{
+		{"o p = Split(x, s)", []float64{1, 2}, map[string][]float64{"do not add up to the size of axis 0": {1, 1}, "fewer elements than none": {4, -1}}},
+		{"o = Reshape(x, s)", []float64{6, 2}, map[string][]float64{"can't take the shape that data gives": {2, 3}, "more than one -1": {-1, -1}, "more elements of its result than the 8": {12, 1}}},
+		{"o = Reshape(x, s) allowzero=1", []float64{6, 2}, map[string][]float64{"can't take the shape that data gives": {0, 2}}},
+		{"o = Reshape(x, s)", []float64{-1, 2}, map[string][]float64{"can't take the shape that data gives": {-1, 5}}},
+		{"o = Pad(x, s)", []float64{0, 0, 0, 0}, map[string][]float64{"fewer elements than none": {-4, 0, 0, 0}, "more elements of its result than the 8": {3, 0, 3, 0}}},
+		{"o = Tile(x, s)", []float64{1, 2}, map[string][]float64{"fewer elements than none": {1, -1}, "than the 8": {3, 1}}},
+		{"o = HannWindow(s)", []float64{3}, map[string][]float64{"fewer elements than none": {-1}, "than the 8": {9}}},
+		{"o = Expand(x, s)", []float64{3, 4}, map[string][]float64{"neither 1 nor that of its operand": {3, 2}}},
+		{"o = Slice(x, [0 0], [2 2], s)", []float64{0, 1}, map[string][]float64{"is none of the 2": {0, 2}, "names an axis twice": {1, -1}}},
+		{"o = Slice(x, [0], [2], [1], s)", []float64{1}, map[string][]float64{"the step of axis 1 is 0": {0}}},
+	} {
+		for want, s := range c.bad {
+			t.Run(want+" "+c.nodes, func(t *testing.T) {
+				out := "o"
+				if strings.Contains(c.nodes, "o p =") {
+					out = "o p"
+				}
+				one := countedCase{name: "by data", in: map[string]*onnx.Tensor{"s": list1(c.good...)}, nodes: c.nodes, out: out, max: map[string]int64{"o": 8}}
+				if strings.Contains(c.nodes, "x") {
+					one.in["x"] = x
+				}
+				if strings.HasPrefix(c.nodes, "o = Slice") || strings.HasPrefix(c.nodes, "o = Expand") || out == "o p" {
+					one.max = nil
+				}
+				one.check(t)
+				low, err := Lower(one.model(t), onnx.Options{Max: one.max})
+				require.NoError(t, err)
+				_, err = interpret(low, map[string][]byte{"x": x.Data, "s": list1(s...).Data})
+				require.ErrorContains(t, err, want)
+			})
+		}
+	}
+}

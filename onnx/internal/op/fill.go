@@ -29,6 +29,9 @@ func tileAxis(c *call) []*lower.Value {
 }
 
 func tile(c *call) []*lower.Value {
+	if by := c.In(1); by.Rank() == 1 && c.MayDecide(by) {
+		return lower.One(c.tileBy(c.In(0), by))
+	}
 	return lower.One(c.tile(c.In(0), c.RequireKnownInts(1, "repeats")))
 }
 

@@ -81,13 +81,13 @@ func TestIfWithoutPossibleBranch(t *testing.T) {
 
 	// What only lacks a value is asked for it, whatever the other branch is.
 	m = halfPossible(true)
-	m.Graph.Inputs = append(m.Graph.Inputs, info("shape", onnx.Int64, 1))
-	m.Graph.Nodes[2].Attributes[0].Graph.Nodes[0] = node("Reshape", names("x", "shape"), names("r"))
+	m.Graph.Inputs = append(m.Graph.Inputs, info("axis", onnx.Int64, 1))
+	m.Graph.Nodes[2].Attributes[0].Graph.Nodes[0] = node("CumSum", names("x", "axis"), names("r"))
 	_, err = Lower(m, onnx.Options{})
 	var need *onnx.NeedValueError
 	require.ErrorAs(t, err, &need)
-	require.Equal(t, []string{"shape"}, need.Inputs())
-	low := mustLower(t, m, onnx.Options{Values: map[string]*onnx.Tensor{"shape": i64s(dims(1), 2)}})
+	require.Equal(t, []string{"axis"}, need.Inputs())
+	low := mustLower(t, m, onnx.Options{Values: map[string]*onnx.Tensor{"axis": i64s(dims(1), 0)}})
 	require.Len(t, low.Warnings, 1)
 }
 

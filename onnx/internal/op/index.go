@@ -48,6 +48,9 @@ func scatterND(c *call) []*lower.Value {
 
 // oneHotPositive is OneHot-9, to which an index below zero is out of range.
 func oneHotPositive(c *call) []*lower.Value {
+	if c.mayDepth() {
+		return lower.One(c.oneHotBy(c.positions(c.In(0)), false))
+	}
 	depth := c.depth()
 	idx := c.positions(c.In(0))
 	zero, beyond := lower.Scalar(idx.Type.DType, 0), lower.Scalar(idx.Type.DType, float64(depth))
@@ -55,7 +58,12 @@ func oneHotPositive(c *call) []*lower.Value {
 	return lower.One(c.oneHot(idx, depth))
 }
 
-func oneHot(c *call) []*lower.Value { return lower.One(c.oneHot(c.positions(c.In(0)), c.depth())) }
+func oneHot(c *call) []*lower.Value {
+	if c.mayDepth() {
+		return lower.One(c.oneHotBy(c.positions(c.In(0)), true))
+	}
+	return lower.One(c.oneHot(c.positions(c.In(0)), c.depth()))
+}
 
 func (c *call) oneHot(idx *lower.Value, depth int64) *lower.Value {
 	op := &graph.OneHot{Axis: c.Axis(c.Int("axis"), idx.Rank()+1), Depth: depth}

@@ -227,7 +227,7 @@ func TestNeedValue(t *testing.T) {
 		}
 		var need *onnx.NeedValueError
 		require.ErrorAs(t, err, &need)
-		require.Contains(t, err.Error(), "hint: bind a value to input")
+		require.Contains(t, err.Error(), "bind a value to input")
 		rounds = append(rounds, need.Inputs())
 		for _, in := range need.Inputs() {
 			o.Values[in] = values[in]
@@ -235,7 +235,7 @@ func TestNeedValue(t *testing.T) {
 	}
 	require.Equal(t, [][]string{{"columns", "rows"}, {"pads"}}, rounds)
 	_, err := Lower(m, onnx.Options{})
-	require.ErrorContains(t, err, `node "r" (Reshape, number 1): operand 1 (shape) depends on input "columns", "rows"`)
+	require.ErrorContains(t, err, `node "r" (Reshape, number 1): data decides the size of its result, and nothing says how much that may be`)
 }
 
 func TestUnsupported(t *testing.T) {

@@ -48,7 +48,8 @@ func sliceAttributes(c *call) []*lower.Value {
 
 func sliceOperands(c *call) []*lower.Value {
 	x := c.In(0)
-	if !c.In(1).Known || !c.In(2).Known || x.Counted() {
+	unknown := func(i int) bool { v := c.Opt(i); return v != nil && !v.Known }
+	if unknown(1) || unknown(2) || unknown(3) || unknown(4) || x.Counted() {
 		return lower.One(c.sliceBy(x))
 	}
 	starts, ends := c.RequireKnownInts(1, "starts"), c.RequireKnownInts(2, "ends")
@@ -131,6 +132,9 @@ func splitAttribute(c *call) []*lower.Value {
 
 func splitOperand(c *call) []*lower.Value {
 	x := c.In(0)
+	if by := c.Opt(1); by != nil && by.Rank() == 1 && c.MayDecide(by) {
+		return c.splitBy(x, by)
+	}
 	sizes, ok := c.KnownInts(1, "split")
 	a := c.Attr("num_outputs") // from version 18 on
 	if a == nil {
@@ -199,9 +203,13 @@ func padAttributes(c *call) []*lower.Value {
 
 func padOperands(c *call) []*lower.Value {
 	x := c.In(0)
-	pads := c.RequireKnownInts(1, "pads")
+	by := c.In(1)
 	value := c.Opt(2).Constant()
 	axes, given := c.KnownInts(3, "axes") // from version 18 on
+	if by.Rank() == 1 && c.MayDecide(by) {
+		return lower.One(c.padBy(x, by, axes, given, value))
+	}
+	pads := c.RequireKnownInts(1, "pads")
 	return c.pad(x, pads, axes, given, value)
 }
 

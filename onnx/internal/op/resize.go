@@ -267,7 +267,6 @@ func (c *call) rearrange(x *lower.Value, split, perm, shape []int64) *lower.Valu
 
 func centerCropPad(c *call) []*lower.Value {
 	x := c.In(0)
-	want := c.RequireKnownInts(1, "shape")
 	axes, given := c.Ints("axes")
 	if !given {
 		for a := range x.Rank() {
@@ -275,6 +274,10 @@ func centerCropPad(c *call) []*lower.Value {
 		}
 	}
 	c.Axes(axes, x.Rank()) // refuses axes named twice
+	if by := c.In(1); by.Rank() == 1 && by.Type.Elements() == int64(len(axes)) && c.MayDecide(by) {
+		return lower.One(c.centreBy(x, by, axes))
+	}
+	want := c.RequireKnownInts(1, "shape")
 	if len(want) != len(axes) {
 		c.Fail("operand 1 (shape) has %d numbers, want one for each of %d axes", len(want), len(axes))
 	}

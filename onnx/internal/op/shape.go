@@ -27,8 +27,13 @@ func reshapeAttribute(c *call) []*lower.Value {
 func reshape(c *call) []*lower.Value {
 	allowZero := c.Bool("allowzero") // from version 14 on
 	x, shape := c.In(0), c.In(1)
-	if !shape.Known && c.decided(shape) {
-		return lower.One(c.reshapeBy(x, shape, allowZero))
+	if c.decided(shape) {
+		if x.Counted() || c.follows(shape) {
+			return lower.One(c.reshapeBy(x, shape, allowZero))
+		}
+		if x.Type.Elements() > 0 {
+			return lower.One(c.relaid(x, shape, allowZero))
+		}
 	}
 	return lower.One(c.reshape(x, c.RequireKnownInts(1, "shape"), allowZero))
 }
@@ -138,7 +143,7 @@ func unsqueeze(c *call, axes []int64) []*lower.Value {
 
 func expand(c *call) []*lower.Value {
 	x := c.In(0)
-	if to := c.In(1); !to.Known && c.decided(to) {
+	if to := c.In(1); c.decided(to) {
 		return lower.One(c.expandBy(x, to))
 	}
 	shape := c.RequireKnownInts(1, "shape")

@@ -88,22 +88,35 @@ func stft(c *call) []*lower.Value {
 	return lower.One(c.cast(y, x.Type.DType))
 }
 
-// The windows as functions of a phase that goes from 0 to 2π.
-func hann(phase float64) float64    { return 0.5 - 0.5*math.Cos(phase) }
-func hamming(phase float64) float64 { return 25./46 - 21./46*math.Cos(phase) }
-func blackman(phase float64) float64 {
-	return 0.42 - 0.5*math.Cos(phase) + 0.08*math.Cos(2*phase)
+// cosines are a window as a function of a phase that goes from 0 to 2π: a[0] - a[1]·cos(phase) + a[2]·cos(2·phase).
+type cosines [3]float64
+
+var (
+	hann     = cosines{0.5, 0.5}
+	hamming  = cosines{25. / 46, 21. / 46}
+	blackman = cosines{0.42, 0.5, 0.08}
+)
+
+func (a cosines) at(phase float64) float64 {
+	v := a[0] - a[1]*math.Cos(phase)
+	if a[2] != 0 {
+		v += a[2] * math.Cos(2*phase)
+	}
+	return v
 }
 
-// windowOf lowers an operator that makes a window, whose size must be known.
-func windowOf(f func(phase float64) float64) lowerFunc {
+// windowOf lowers an operator that makes a window.
+func windowOf(f cosines) lowerFunc {
 	return func(c *call) []*lower.Value {
-		c.In(0)
-		n := c.knownInt(0, "size")
+		by := c.In(0)
 		t := onnx.ElemType(c.Int("output_datatype")).DType()
 		if !t.IsFloat() && !t.IsInteger() || t.Size() == 0 {
 			c.Unsupported("", "attribute output_datatype %v", onnx.ElemType(c.Int("output_datatype")))
 		}
+		if by.Type.Elements() == 1 && c.MayDecide(by) {
+			return lower.One(c.windowBy(f, t))
+		}
+		n := c.knownInt(0, "size")
 		if n < 0 {
 			c.Fail("operand 0 (size) is %d, want 0 or more", n)
 		}
@@ -111,21 +124,28 @@ func windowOf(f func(phase float64) float64) lowerFunc {
 		if !c.Bool("periodic") {
 			last = max(last-1, 1) // a window of one element is like the first of others
 		}
-		return lower.One(c.sequence(t, float64(n), func(i int64) []byte { return lower.EncodeFloat(t, f(2*math.Pi*float64(i)/last)) }))
+		return lower.One(c.sequence(t, float64(n), func(i int64) []byte { return lower.EncodeFloat(t, f.at(2*math.Pi*float64(i)/last)) }))
 	}
 }
 
 // melWeights makes the matrix that sums up frequencies to bands of the mel
-// scale; all operands must be known.
+// scale.
 func melWeights(c *call) []*lower.Value {
+	known := true
 	for i := range 5 {
-		c.In(i)
+		if c.In(i).Type.Elements() != 1 {
+			c.Fail("operand %d is %v, want one number", i, c.In(i).Type)
+		}
+		known = known && c.In(i).Known
 	}
-	bands, length, rate := c.knownInt(0, "num_mel_bins"), c.knownInt(1, "dft_length"), c.knownInt(2, "sample_rate")
 	t := onnx.ElemType(c.Int("output_datatype")).DType()
 	if !t.IsFloat() && !t.IsInteger() {
 		c.Unsupported("", "attribute output_datatype %v", onnx.ElemType(c.Int("output_datatype")))
 	}
+	if !known && c.mayAll(c.list(0), c.list(1)) {
+		return lower.One(c.melBy(t))
+	}
+	bands, length, rate := c.knownInt(0, "num_mel_bins"), c.knownInt(1, "dft_length"), c.knownInt(2, "sample_rate")
 	edge := func(i int, what string) float32 {
 		v, _ := c.knownFloats(i, what)
 		if len(v) != 1 {

@@ -9,16 +9,13 @@ import (
 
 // What follows makes results whose sizes are data: tensors of the largest size with counts.
 
-// decided reports whether a shape that is not known makes axes of sizes that data decides:
-// whether each of its numbers is known or comes from such a size, or the options bound
-// the result.
-func (c *call) decided(shape *lower.Value) bool {
-	list := shape.Elements()
-	if list == nil || shape.Rank() != 1 {
-		return false
-	}
-	for i, e := range list {
-		if e.High >= graph.MaxTensorBytes && !c.Bounded(0, int64(i)) || e.Low < 0 && e.High < 0 && !e.Known() {
+// decided reports whether a shape is data: it makes axes of sizes that data decides.
+func (c *call) decided(shape *lower.Value) bool { return shape.Rank() == 1 && c.MayDecide(shape) }
+
+// follows reports whether each number of a shape is known or comes from such a size.
+func (c *call) follows(shape *lower.Value) bool {
+	for _, e := range shape.Elements() {
+		if e.High >= graph.MaxTensorBytes || e.Low < 0 && e.High < 0 && !e.Known() {
 			return false
 		}
 	}
@@ -225,6 +222,11 @@ func (c *call) topKBy(k *lower.Value, largest bool) []*lower.Value {
 // sliceBy is Slice from or to places that data decides, or of axes with counts.
 func (c *call) sliceBy(x *lower.Value) *lower.Value {
 	starts, ends := c.In(1), c.In(2)
+	if a, s := c.Opt(3), c.Opt(4); a != nil && !a.Known || s != nil && !s.Known {
+		if c.mayAll(starts, ends, a, s) {
+			return c.sliceAlong(x, starts, ends, a, s)
+		}
+	}
 	axes, axesGiven := c.KnownInts(3, "axes")
 	steps, stepsGiven := c.KnownInts(4, "steps")
 	n := int(starts.Type.Elements())
