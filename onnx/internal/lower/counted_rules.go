@@ -525,6 +525,7 @@ func (c *Call) extreme(o *graph.ArgMax, x *Value) *Value {
 		if o.Last {
 			c.Refuse(x, o.Axis, "and the last of equal elements is wanted")
 		}
+		c.Check(c.Binary(graph.GreaterEqual, n, Int(1)), "axis %d of its operand, of which the greatest or least element is wanted, has none: data gives it no elements", o.Axis)
 		y = c.filled(x, c.Extreme(x.Type.DType, o.Min), []int64{o.Axis})
 	}
 	counts := fullCounts(x)

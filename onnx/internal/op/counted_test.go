@@ -330,6 +330,37 @@ func TestCountsThatDiffer(t *testing.T) {
 	require.ErrorContains(t, err, "an index is outside of axis 0 of what it picks from")
 }
 
+// TestNothingFound: what models behind an empty selection give.
+func TestNothingFound(t *testing.T) {
+	c := countedCase{name: "nothing", in: map[string]*onnx.Tensor{"x": f32s(dims(3), 0, 0, 0), "y": f32s(dims(3, 2), 1, 2, 3, 4, 5, 6)}}
+	picked := "n = NonZero(x)\n i = Squeeze(n, [0])\n r = Gather(y, i) axis=0\n"
+	for nodes, want := range map[string][]float64{
+		"o = ReduceSum(r, [0])":                  {0, 0},
+		"o = ReduceProd(r, [0])":                 {1, 1},
+		"o = ReduceMax(r, [0])":                  {math.Inf(-1), math.Inf(-1)},
+		"o = Shape(r)":                           {0, 2},
+		"o = ArgMax(r) axis=1 keepdims=0":        nil,
+		"o = Softmax(r) axis=0":                  nil,
+		"o = Concat(r, y) axis=0":                {1, 2, 3, 4, 5, 6},
+		"s = Shape(i)\n o p = TopK(r, s) axis=0": nil,
+	} {
+		c.nodes, c.out = picked+nodes, "o"
+		low, err := Lower(c.model(t), onnx.Options{})
+		require.NoError(t, err, nodes)
+		types, got, err := sized(low, c.feeds())
+		require.NoError(t, err, nodes)
+		require.Equal(t, append([]float64{0}, want...), append([]float64{0}, numbers(types[0].DType, got[0])...), nodes)
+	}
+	// There is no greatest element of none, in ONNX Runtime either.
+	for _, op := range []string{"ArgMax", "ArgMin"} {
+		c.nodes = picked + "o = " + op + "(r) axis=0"
+		low, err := Lower(c.model(t), onnx.Options{})
+		require.NoError(t, err)
+		_, err = interpret(low, c.feeds())
+		require.ErrorContains(t, err, `node "`+op+` of o" (`+op+`, number 3): axis 0 of its operand, of which the greatest or least element is wanted, has none`)
+	}
+}
+
 // TestCountsRefused names the node and the axis where counts can't be honoured.
 func TestCountsRefused(t *testing.T) {
 	for nodes, want := range map[string]string{
