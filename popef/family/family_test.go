@@ -161,16 +161,16 @@ func TestManyPrograms(t *testing.T) {
 	m = &popef.Metadata{}
 	for i := range uint32(1000) {
 		m.ProgramFlow.Main = append(m.ProgramFlow.Main, i+1)
-		members = append(members, fmt.Sprintf(`{"program":%d}`, i+1))
+		members = append(members, fmt.Sprintf(`{"program":%d,"sizes":[%d]}`, i+1, i))
 		m.Anchors = append(m.Anchors, popef.Anchor{Name: "n", Handle: fmt.Sprint(i), Type: popef.Input, Programs: []uint32{i + 1}, Info: popef.TensorInfo{DataType: popef.F32, Shape: []int64{int64(i)}}})
 	}
-	tensors = append(tensors, `{"name":"n"}`)
+	tensors = append(tensors, `{"name":"n","axes":[{"axis":0,"dim":"n"}]}`)
 	for i := range 700 {
 		name := fmt.Sprint("x", i)
 		m.Anchors = append(m.Anchors, popef.Anchor{Name: name, Handle: name, Type: popef.Input, Programs: m.ProgramFlow.Main, Info: popef.TensorInfo{DataType: popef.F32, Shape: make([]int64, 7)}})
 		tensors = append(tensors, fmt.Sprintf(`{"name":%q}`, name))
 	}
-	_, err = family.OfMetadata(m, carries, fmt.Appendf(nil, `{"version":1,"members":[%s],"tensors":[%s]}`, strings.Join(members, ","), strings.Join(tensors, ",")))
+	_, err = family.OfMetadata(m, carries, fmt.Appendf(nil, `{"version":1,"dims":[{"name":"n"}],"members":[%s],"tensors":[%s]}`, strings.Join(members, ","), strings.Join(tensors, ",")))
 	require.ErrorIs(t, err, family.ErrFamily)
 	require.ErrorContains(t, err, "its 1000 members have tensors of more than 4194304 axes")
 	found, err := family.OfMetadata(m, carries, nil)
